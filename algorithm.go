@@ -7,32 +7,33 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Algorithm is one of the ways to limit that this package knows: TokenBucket,
-// LeakyBucket, GCRA, FixedWindow, Interval, SlidingWindow, SlidingLog and
-// Concurrency, and Closed and Unlimited. The set is closed; docs/project/adding-an-algorithm.md says how one is added.
+// Algorithm is a way to limit: TokenBucket, LeakyBucket, GCRA, FixedWindow, Interval, SlidingWindow, SlidingLog,
+// Concurrency, Closed or Unlimited. Other packages cannot implement it; docs/project/adding-an-algorithm.md says how to
+// add an algorithm to this one.
 type Algorithm interface {
 	// String returns the canonical one-line notation.
 	String() string
-	// compile returns the parameters of the law, or what is wrong. The
-	// calendar is nil unless windows follow one.
+	// compile returns the parameters of the law, or an error about the values. The calendar is nil unless the windows
+	// follow one.
 	compile() (law.Params, *calendar, error)
-	// bound returns the most that can pass. Only called once compiled.
+	// bound returns the words and the amount of the Bound; [Limit.Bound] adds the rest. It is called only on values
+	// that compile.
 	bound() Bound
 }
 
-// Closed refuses everything: of a feature that is switched off, or a plan without it. Each
-// refusal has retry-after never.
+// Closed refuses everything. It is for a feature that is switched off, or that a plan does not include. Each refusal
+// has the RetryAfter [Never].
 //
 //	0
 type Closed struct{}
 
-// Unlimited admits everything: of a plan without a limit. It takes a row a key in the store, as
-// other limits do, and a cost above 9,007,199,254,740 is refused.
+// Unlimited admits everything. It is for a plan without a limit. Like other limits it takes a row per key in the store,
+// and it refuses a cost above 9,007,199,254,740.
 //
 //	unlimited
 type Unlimited struct{}
 
-// The notations of the two.
+// The notations of Closed and Unlimited.
 const (
 	closedNotation    = "0"
 	unlimitedNotation = "unlimited"
@@ -44,22 +45,22 @@ func (Closed) String() string { return closedNotation }
 // String returns the canonical notation.
 func (Unlimited) String() string { return unlimitedNotation }
 
-// compile makes a bucket of one credit, so that no cell of it ever changes: every cost is two.
+// compile makes a bucket of one credit. Every cost is charged as two credits, so no cell of it ever changes.
 func (Closed) compile() (law.Params, *calendar, error) {
 	return law.Params{Kind: law.Bucket, Unit: closedUnit, Capacity: 1, Step: 1, Drain: 1}, nil, nil
 }
 
 // compile makes a bucket that is as large as the laws can count, and empty after a microsecond.
 func (Unlimited) compile() (law.Params, *calendar, error) {
-	const most = law.Max / 1000 * 1000
-	return law.Params{Kind: law.Bucket, Unit: 1000, Capacity: most, Step: 1, Drain: most}, nil, nil
+	const maxCredits = law.Max / 1000 * 1000
+	return law.Params{Kind: law.Bucket, Unit: 1000, Capacity: maxCredits, Step: 1, Drain: maxCredits}, nil, nil
 }
 
 func (Closed) bound() Bound    { return Bound{period: time.Second, intent: "nothing pass"} }
 func (Unlimited) bound() Bound { return Bound{period: time.Second, intent: "everything pass"} }
 
-// compileCount completes the parameters of a limit whose arithmetic needs no rate: it counts up to an amount. The unit
-// is a multiple of the grain where that stays below what the law can count. field is the name of the step.
+// compileCount completes the parameters of a limit without a rate, which counts up to an amount. The unit is a multiple
+// of the largest grain for which the law can count the amount. field is the name of the step in errors.
 func compileCount(p law.Params, amount Cost, field string, step time.Duration, options Tail) (law.Params, error) {
 	if err := checkAmount("amount", amount); err != nil {
 		return p, err
@@ -75,11 +76,11 @@ func compileCount(p law.Params, amount Cost, field string, step time.Duration, o
 			return p, options.setOptions(&p)
 		}
 	}
-	return p, tooFine("amount", options.Scale, "%s is too large", amount)
+	return p, tooFineError("amount", options.Scale, "%s is too large", amount)
 }
 
-// grains returns of which steps of a unit a limit may be counted in the first that fits: those of a scale, or else
-// thousandths or coarser ones.
+// grains returns the candidates for the grain of a limit, best first: its unit is a multiple of so many credits. With a
+// scale there is one candidate; without a scale they are 1000 and smaller powers of ten.
 func grains(scale uint8) []int64 {
 	if scale != 0 {
 		return []int64{pow10[scale]}
@@ -87,8 +88,8 @@ func grains(scale uint8) []int64 {
 	return []int64{1000, 100, 10, 1}
 }
 
-// tooFine returns the error of amounts that fit in none of the grains.
-func tooFine(field string, scale uint8, format string, args ...any) error {
+// tooFineError returns the error for amounts that fit with none of the grains.
+func tooFineError(field string, scale uint8, format string, args ...any) error {
 	if scale != 0 {
 		format += "; a smaller scale than %d may fit"
 		args = append(args, scale)

@@ -6,10 +6,9 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// FixedWindow admits Amount per window; the next window starts empty. Windows
-// are of one of three kinds: they start at multiples of Period since the Unix
-// epoch, in UTC; or, FromFirst, at the first request after the last one ended;
-// or they are a Calendar's, in a time zone, and Period is left zero.
+// FixedWindow admits Amount per window; the next window starts empty. There are three kinds of windows. By default they
+// start at multiples of Period since the Unix epoch, in UTC. With FromFirst, a window starts at the first request after
+// the previous window ended. With Calendar, windows follow the calendar in a time zone, and Period is left zero.
 //
 //	fixed-window 1000/1h
 //	fixed-window 1000/1h from-first
@@ -17,16 +16,17 @@ import (
 type FixedWindow struct {
 	Amount    Cost
 	Period    time.Duration // length of a window; zero with Calendar
-	FromFirst bool          // windows start at the first request
+	FromFirst bool          // a window starts at the first request after the previous one
 	Calendar  CalendarUnit  // windows are minutes to months of the calendar
-	Zone      string        // of Calendar: an IANA time zone; empty: UTC
+	Zone      string        // IANA time zone of Calendar; empty: UTC
 	Tail
 }
 
+// parseFixedWindow makes a FixedWindow of the parsed notation, or fails if its options contradict each other.
 func parseFixedWindow(n *parser) (Algorithm, error) {
 	a := FixedWindow{Amount: n.amount, Period: n.period, Calendar: n.calendar, Tail: n.Tail}
-	_, a.FromFirst = n.take("from-first")
-	zone, zoned := n.take("zone")
+	_, a.FromFirst = n.takeOption("from-first")
+	zone, zoned := n.takeOption("zone")
 	a.Zone = zone.text
 	switch {
 	case !n.hasPeriod:
@@ -35,7 +35,7 @@ func parseFixedWindow(n *parser) (Algorithm, error) {
 		return nil, n.fail("zone", zone.at,
 			"only a calendar's windows (minute, hour, day, week, month) have a time zone")
 	case a.FromFirst && a.Calendar != "":
-		return nil, n.fail("from-first", n.places["from-first"], "a calendar's windows start by the calendar")
+		return nil, n.fail("from-first", n.valuesAt["from-first"], "a calendar's windows start by the calendar")
 	}
 	return a, nil
 }
@@ -57,8 +57,9 @@ func (a FixedWindow) String() string {
 	return s + a.suffix()
 }
 
+// compile returns a bucket that each step empties, anchored as the kind of window demands.
 func (a FixedWindow) compile() (p law.Params, cal *calendar, err error) {
-	// One step empties the window, however far force has filled it.
+	// One step empties the window, however far debits have filled it.
 	p = law.Params{Kind: law.Bucket, Anchor: law.Epoch, Drain: law.Max}
 	step := a.Period
 	switch {
@@ -75,8 +76,8 @@ func (a FixedWindow) compile() (p law.Params, cal *calendar, err error) {
 		if cal, err = newCalendar(a.Calendar, a.Zone); err != nil {
 			return p, nil, err
 		}
-		step = a.Calendar.longest()
-		if p.Anchor = law.Calendar; a.Calendar == Minute { // no zone cuts a minute
+		step = a.Calendar.maxLength()
+		if p.Anchor = law.Calendar; a.Calendar == Minute { // minutes are the same in all zones
 			cal, p.Anchor = nil, law.Epoch
 		}
 	}
@@ -90,23 +91,22 @@ func (a FixedWindow) bound() Bound {
 	case a.Calendar != "":
 		b.period = a.Calendar.length()
 		b.intent += string(a.Calendar) + " of the calendar"
-		b.long = map[CalendarUnit]string{Day: "in 24 hours", Week: "in 7 days", Month: "in 28 days"}[a.Calendar]
+		b.periodText = map[CalendarUnit]string{Day: "in 24 hours", Week: "in 7 days", Month: "in 28 days"}[a.Calendar]
 	case a.FromFirst:
-		b.intent += wordPeriod(a.Period) + " from a first request on"
+		b.intent += describePeriod(a.Period) + " from a first request on"
 		b.amount = a.Amount
 	default:
 		b.amount = a.Amount
 		b.intent += "window of " + formatPeriod(a.Period)
 	}
-	if b.long == "" {
-		b.long = onePeriod(b.period)
+	if b.periodText == "" {
+		b.periodText = describeInPeriod(b.period)
 	}
 	return b
 }
 
-// SlidingWindow counts two adjacent windows and lets the older one count by
-// the share of it that is still within Period. It needs two numbers per key
-// and is never looser than that share, rounded up.
+// SlidingWindow counts two adjacent windows. The older one counts in proportion to the part of it that is still within
+// Period, rounded up. It needs two numbers per key.
 //
 //	sliding-window 100/1m
 type SlidingWindow struct {
@@ -131,21 +131,20 @@ func (a SlidingWindow) compile() (law.Params, *calendar, error) {
 
 func (a SlidingWindow) bound() Bound {
 	return Bound{
-		period: a.Period, long: onePeriod(a.Period), amount: a.Amount,
-		intent: a.Amount.String() + " pass in about any " + wordPeriod(a.Period),
+		period: a.Period, periodText: describeInPeriod(a.Period), amount: a.Amount,
+		intent: a.Amount.String() + " pass in about any " + describePeriod(a.Period),
 	}
 }
 
-// SlidingLog remembers every admitted request until it is Period old, and
-// admits while their costs sum up to no more than Amount: the exact sliding
-// window, at the price of a row for each. With History, attempts are kept for
-// that long, the refused ones too, each with its transaction number.
+// SlidingLog keeps every admitted request until it is Period old, and admits while their costs sum up to no more than
+// Amount: the exact sliding window, at the price of a row per request. With History, all attempts are kept for that
+// long, also refused ones, each with its transaction number.
 //
 //	sliding-log 5/1m history 30d block 15m
 type SlidingLog struct {
 	Amount  Cost
 	Period  time.Duration // at least a microsecond
-	History time.Duration // how long attempts are kept to be looked at; zero: only while they count
+	History time.Duration // how long attempts are kept for inspection; zero: only while they count
 	Tail
 }
 
@@ -175,20 +174,19 @@ func (a SlidingLog) compile() (law.Params, *calendar, error) {
 }
 
 func (a SlidingLog) bound() Bound {
-	long := "in any " + wordPeriod(a.Period)
-	return Bound{period: a.Period, long: long, intent: a.Amount.String() + " pass " + long +
+	periodText := "in any " + describePeriod(a.Period)
+	return Bound{period: a.Period, periodText: periodText, intent: a.Amount.String() + " pass " + periodText +
 		" (what passed counts until it is exactly that old)"}
 }
 
-// Concurrency admits while the costs of the leases that are held sum up to no
-// more than Amount. They are acquired and released, see [Limiter.Acquire] and
-// [Limiter.WithLease]; Take and Wait refuse it. A lease whose holder does not renew it
-// ends after TTL, so that a crash frees it.
+// Concurrency admits while the costs of the held leases sum up to no more than Amount. Leases are acquired and
+// released, see [Limiter.Acquire] and [WithLease]; Take and Wait return an error for such a limit. A lease whose holder
+// does not renew it ends after TTL, so a crash frees it.
 //
 //	concurrency 10 ttl 30s
 type Concurrency struct {
 	Amount Cost
-	TTL    time.Duration // at least a microsecond
+	TTL    time.Duration // life of a lease that is not renewed; at least a microsecond
 	Tail
 }
 
@@ -214,6 +212,6 @@ func (a Concurrency) compile() (law.Params, *calendar, error) {
 }
 
 func (a Concurrency) bound() Bound {
-	return Bound{period: a.TTL, long: "at the same time", intent: a.Amount.String() +
+	return Bound{period: a.TTL, periodText: "at the same time", intent: a.Amount.String() +
 		" be held at the same time; one that is not renewed ends after " + formatPeriod(a.TTL)}
 }

@@ -11,21 +11,21 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Request is a request of a Batch.
+// Request is one request of [Limiter.Batch].
 type Request struct {
 	Charges []Charge // admitted all or none
-	Check   bool     // consume nothing
+	Check   bool     // decide without consuming
 
-	// ID and Life make it a request that is charged once: see [Limiter.Once]. A
-	// zero Life is DefaultLife.
+	// ID makes it a request that is charged once, and is remembered for Life: see [Limiter.Once]. A zero Life is
+	// DefaultLife.
 	ID   string
 	Life time.Duration
 }
 
-// BatchResult is the result for a Request.
+// BatchResult is the result of one Request.
 type BatchResult struct {
 	Decision Decision
-	Err      error // the request failed alone: invalid, or refused by the store
+	Err      error // the error of this request alone: it was invalid, or the store returned an error for it
 }
 
 // Batch decides many requests in one round trip, as if they came one after another. An invalid request fails alone.
@@ -50,20 +50,20 @@ func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]BatchResult,
 	return answers, err
 }
 
-// batchRequest is a Request with its progress.
+// batchRequest is the progress of one Request in a batch.
 type batchRequest struct {
 	*Request
-	charges  []Charge // with the limits in force
+	charges  []Charge // the charges with the limits in force
 	attempts attempts
-	request  request // its part of the round trip
+	request  request // this request's part of the round trip
 	answer   *BatchResult
 }
 
-// batch retries requests whose limits did not hold at the store's time.
+// batch decides requests, and retries those whose limits were not in force at the store's time.
 func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []BatchResult, err error) {
 	if slices.ContainsFunc(requests, Request.unresolved) {
 		var d callDeadline
-		ctx, d = withDeadline(ctx, l.soonest)
+		ctx, d = withDeadline(ctx, l.shortTimeout)
 		defer func() {
 			for i := range answers {
 				if a := &answers[i]; errors.Is(a.Err, context.DeadlineExceeded) {
@@ -74,36 +74,38 @@ func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []Batc
 		}()
 	}
 	answers = make([]BatchResult, len(requests))
-	list, due := make([]batchRequest, len(requests)), make([]*batchRequest, len(requests))
+	list, pending := make([]batchRequest, len(requests)), make([]*batchRequest, len(requests))
 	for i := range requests {
 		list[i].Request, list[i].answer = &requests[i], &answers[i]
-		due[i] = &list[i]
+		pending[i] = &list[i]
 	}
-	if err := l.decideBatch(ctx, due); err != nil {
+	if err := l.decideBatch(ctx, pending); err != nil {
 		return nil, err
 	}
 	for {
-		due = slices.DeleteFunc(due, func(b *batchRequest) bool { return !b.attempts.another(b.answer.Err) })
-		if len(due) == 0 {
+		pending = slices.DeleteFunc(pending, func(b *batchRequest) bool {
+			return !b.attempts.shouldRetry(b.answer.Err)
+		})
+		if len(pending) == 0 {
 			return answers, nil
 		}
-		if err := l.decideBatch(ctx, due); err != nil {
-			for _, b := range due { // the others have their decisions
+		if err := l.decideBatch(ctx, pending); err != nil {
+			for _, b := range pending { // the others have their decisions
 				b.answer.Err = err
 			}
 		}
 	}
 }
 
-// decideBatch takes one round trip.
-func (l *Limiter) decideBatch(ctx context.Context, due []*batchRequest) error {
-	l.resolveBatch(ctx, due)
+// decideBatch resolves the limits of requests, and decides the valid ones in one round trip.
+func (l *Limiter) decideBatch(ctx context.Context, requests []*batchRequest) error {
+	l.resolveBatch(ctx, requests)
 	n := 0
-	for _, b := range due {
+	for _, b := range requests {
 		n += len(b.charges)
 	}
 	all, end := newRequest(n), 0
-	for i, b := range due {
+	for i, b := range requests {
 		b.request = *all.part(end, end+len(b.charges))
 		if b.answer.Err == nil {
 			b.answer.Err = b.compile(l.clock, uint32(i+1))
@@ -118,7 +120,7 @@ func (l *Limiter) decideBatch(ctx context.Context, due []*batchRequest) error {
 	if err := l.apply(ctx, all.part(0, end)); err != nil {
 		return err
 	}
-	for _, b := range due {
+	for _, b := range requests {
 		if a := b.answer; a.Err == nil {
 			if a.Err = cmp.Or(b.request.outs[0].Err, b.request.startsLater()); a.Err == nil {
 				a.Decision = b.request.decision()
@@ -128,12 +130,13 @@ func (l *Limiter) decideBatch(ctx context.Context, due []*batchRequest) error {
 	return nil
 }
 
+// compile turns the request into valid ops of the group.
 func (b *batchRequest) compile(clock store.Clock, group uint32) error {
-	q := &takeQuestion
+	spec := &takeSpec
 	if b.Check {
-		q = &checkQuestion
+		spec = &checkSpec
 	}
-	if err := b.request.compile(clock, group, q, b.charges); err != nil {
+	if err := b.request.compile(clock, group, spec, b.charges); err != nil {
 		return err
 	}
 	if id := (requestID{b.ID, b.Life}); id != (requestID{}) {
@@ -144,23 +147,23 @@ func (b *batchRequest) compile(clock store.Clock, group uint32) error {
 	return b.request.valid()
 }
 
-// unresolved reports whether a name has to be looked up.
+// unresolved reports whether the limit of a charge has to be looked up.
 func (r Request) unresolved() bool { return slices.ContainsFunc(r.Charges, Charge.unresolved) }
 
-// resolveBatch looks up the names of all requests together, and sets the limits in force. An invalid request fails
+// resolveBatch looks up the limits of all requests together, and sets the limits in force. An invalid request fails
 // alone.
-func (l *Limiter) resolveBatch(ctx context.Context, due []*batchRequest) {
+func (l *Limiter) resolveBatch(ctx context.Context, requests []*batchRequest) {
 	var unresolved []*batchRequest
 	var all []Charge
-	for _, b := range due {
+	for _, b := range requests {
 		*b.answer = BatchResult{}
 		if b.charges = b.Charges; b.unresolved() {
 			unresolved, all = append(unresolved, b), append(all, b.Charges...)
 		}
 	}
-	rest := all
+	remaining := all
 	for _, b := range unresolved {
-		b.charges, rest = rest[:len(b.Charges)], rest[len(b.Charges):]
+		b.charges, remaining = remaining[:len(b.Charges)], remaining[len(b.Charges):]
 	}
 	l.findBatch(ctx, all, unresolved)
 	for _, b := range unresolved {
@@ -170,7 +173,7 @@ func (l *Limiter) resolveBatch(ctx context.Context, due []*batchRequest) {
 	}
 }
 
-// findBatch finds the limits of requests, whose charges are parts of all. It bisects to find an invalid one.
+// findBatch finds the limits of requests, whose charges are parts of all. It bisects the list to find invalid requests.
 func (l *Limiter) findBatch(ctx context.Context, all []Charge, list []*batchRequest) {
 	err := l.find(ctx, all)
 	switch {

@@ -43,8 +43,8 @@ func TestBoundsSayWhatTheDocsPromise(t *testing.T) {
 	}
 }
 
-// TestNothingPassesBeyondTheBound takes as much as it can, at the worst times
-// it can find, and compares every closed interval with the bound.
+// TestNothingPassesBeyondTheBound takes as much as possible, at the worst times that it can find, and compares every
+// closed interval with the bound.
 func TestNothingPassesBeyondTheBound(t *testing.T) {
 	t.Parallel()
 	for _, notation := range []string{
@@ -78,7 +78,7 @@ func TestNothingPassesBeyondTheBound(t *testing.T) {
 					for j := i; j < len(times); j++ {
 						n := int64(j - i + 1)
 						most := limit.Bound().In(time.Duration(times[j]-times[i]) * time.Microsecond)
-						if big.NewRat(n, 1).Cmp(rational(most)) > 0 {
+						if big.NewRat(n, 1).Cmp(ratOf(most)) > 0 {
 							t.Fatalf("seed %d: %d passed in %d us, the bound is %s", seed, n, times[j]-times[i], most)
 						}
 						closest = max(closest, float64(n)/most.Float64())
@@ -92,7 +92,7 @@ func TestNothingPassesBeyondTheBound(t *testing.T) {
 	}
 }
 
-func rational(c fmt.Stringer) *big.Rat {
+func ratOf(c fmt.Stringer) *big.Rat {
 	r, _ := new(big.Rat).SetString(c.String())
 	return r
 }
@@ -115,7 +115,7 @@ func TestRatesAreCompiledExactly(t *testing.T) {
 		}
 		p := limit.Params()
 		drained := new(big.Rat).Mul(big.NewRat(p.Drain, p.Unit), big.NewRat(period.Microseconds(), p.Step))
-		if drained.Cmp(rational(amount)) != 0 {
+		if drained.Cmp(ratOf(amount)) != 0 {
 			t.Fatalf("seed %d: %s drains %s a period", seed, limit, drained)
 		}
 	}

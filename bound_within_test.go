@@ -64,9 +64,9 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// TestWithinIsReachedAndNotPassed takes as much as passes, at the worst times
-// it can find. Who asks all the time gets what Within says, to the last one.
-func TestWithinIsReachedAndNotPassed(t *testing.T) {
+// TestWithinIsReachedAndNotExceeded takes as much as passes, at the worst times that it can find. A caller that charges
+// all the time gets exactly as many charges as Within says.
+func TestWithinIsReachedAndNotExceeded(t *testing.T) {
 	t.Parallel()
 	for notation, reached := range map[string]bool{
 		"token-bucket 10/s burst 4":          true,

@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestBoundsThatWereTooLow takes what passed above bounds that were rounded down,
-// that ended at 2^53, and that took every day for one of 23 hours or more.
+// TestBoundsThatWereTooLow has charges that passed above earlier, faulty bounds: bounds that were rounded down, that
+// ended at 2^53, or that took every day for one of 23 hours or more.
 func TestBoundsThatWereTooLow(t *testing.T) {
 	t.Parallel()
 	type step struct {
@@ -83,18 +83,18 @@ func TestBoundsThatWereTooLow(t *testing.T) {
 				if err != nil || !d.Allowed {
 					t.Fatalf("%s after %s: %+v, %v", s.cost, s.after, d, err)
 				}
-				passed.Add(passed, rational(headgate.MustCost(s.cost)))
+				passed.Add(passed, ratOf(headgate.MustCost(s.cost)))
 			}
 			most := limit.Bound().In(last)
 			if want, _ := new(big.Rat).SetString(tt.passed); passed.Cmp(want) != 0 || passed.Cmp(most.Rat()) > 0 ||
-				passed.Cmp(rational(most)) > 0 {
+				passed.Cmp(ratOf(most)) > 0 {
 				t.Errorf("%s passed in %s, the bound is %s", passed.RatString(), last, most)
 			}
 		})
 	}
 }
 
-// TestBoundsOfTinyAndHugeAmounts: what is said is never below what passes.
+// TestBoundsOfTinyAndHugeAmounts checks that the text of a bound never states less than passes.
 func TestBoundsOfTinyAndHugeAmounts(t *testing.T) {
 	t.Parallel()
 	for notation, want := range map[string]string{
@@ -146,12 +146,13 @@ var zones = []string{
 	"Pacific/Norfolk", "Pacific/Easter", "Pacific/Bougainville", "Pacific/Fiji", "Pacific/Tongatapu",
 }
 
-// fewZones are for make test; of others with odd changes TestBoundsThatWereTooLow takes the worst windows.
+// fewZones are the zones for make test. For other zones with odd changes, TestBoundsThatWereTooLow has the worst
+// windows.
 var fewZones = []string{"UTC", "Europe/Berlin", "Australia/Lord_Howe", "Pacific/Apia"}
 
-// TestNoWindowsOfTheCalendarPassMoreThanTheirBound takes the whole amount in each
-// window around every change of a zone's offset, from the last microsecond of one to
-// the first of another: so many windows fit into no shorter interval.
+// TestNoWindowsOfTheCalendarPassMoreThanTheirBound takes the whole amount in each window around every change of a
+// zone's offset, from the last microsecond of one window to the first of another: no shorter interval contains so many
+// windows.
 func TestNoWindowsOfTheCalendarPassMoreThanTheirBound(t *testing.T) {
 	t.Parallel()
 	for _, zone := range tier.Pick(fewZones, zones, zones) {
@@ -171,7 +172,7 @@ func TestNoWindowsOfTheCalendarPassMoreThanTheirBound(t *testing.T) {
 				limit := headgate.MustParse("fixed-window 7/" + unit + " " + zone)
 				bound, amount := limit.Bound(), headgate.Units(7)
 				closest := 0.0
-				for _, at := range changes(loc, rng) {
+				for _, at := range offsetChanges(loc, rng) {
 					ends := windowsAround(t, limit, length, at)
 					for i := range ends {
 						for j := i; j < len(ends); j++ {
@@ -200,9 +201,9 @@ func TestNoWindowsOfTheCalendarPassMoreThanTheirBound(t *testing.T) {
 	}
 }
 
-// changes returns some instants, and some when the offset of a zone changes: of those
-// by an hour few, of the others most.
-func changes(loc *time.Location, rng *rand.Rand) []time.Time {
+// offsetChanges returns two usual instants, and random changes of a zone's offset: few of those by an hour, and most of
+// the others.
+func offsetChanges(loc *time.Location, rng *rand.Rand) []time.Time {
 	list := []time.Time{time.Date(2026, 2, 27, 12, 0, 0, 0, loc), time.Date(2027, 6, 1, 0, 0, 0, 0, loc)}
 	var usual, odd []time.Time
 	for at := time.Date(1971, 1, 1, 0, 0, 0, 0, loc); ; {
@@ -233,7 +234,7 @@ func changes(loc *time.Location, rng *rand.Rand) []time.Time {
 	return list
 }
 
-// windowsAround returns the ends of some windows around an instant.
+// windowsAround returns the ends of the windows around an instant.
 func windowsAround(t *testing.T, limit headgate.Limit, length time.Duration, at time.Time) (ends []time.Time) {
 	t.Helper()
 	at = at.Truncate(time.Minute) // some time zone files have a change in 2038 that is none
@@ -258,14 +259,14 @@ func windowsAround(t *testing.T, limit headgate.Limit, length time.Duration, at 
 	return ends
 }
 
-// TestNoRatePassesMoreThanItsBound takes random costs, and fills up, at random rates:
-// tiny and huge, and such as come in coarse steps.
+// TestNoRatePassesMoreThanItsBound takes random costs, and fills up, at random rates: tiny ones, huge ones, and rates
+// whose tokens come in coarse steps.
 func TestNoRatePassesMoreThanItsBound(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, noRatePassesMoreThanItsBound)
+	synctest.Test(t, checkNoRatePassesMoreThanItsBound)
 }
 
-func noRatePassesMoreThanItsBound(t *testing.T) {
+func checkNoRatePassesMoreThanItsBound(t *testing.T) {
 	seed := tier.Pick(1, 1, rand.Uint64())
 	rng := rand.New(rand.NewPCG(seed, 0))
 	amounts := []string{"1", "3", "0.0005", "0.000001", "7.5", "150001", "999999999", "0.000000003", "12345.678"}

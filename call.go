@@ -13,65 +13,65 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// call decides one request of any verb: it finds the limits, calls the store, and reports to the
-// observer. The charges of a caller stay on its stack.
-func (l *Limiter) call(ctx context.Context, q *question, charges []Charge) (d Decision, err error) {
+// call decides one request of any verb: it finds the limits, calls the store, and reports to the observer. It does not
+// let the caller's charges escape to the heap.
+func (l *Limiter) call(ctx context.Context, spec *verbSpec, charges []Charge) (d Decision, err error) {
 	var begin time.Time
-	observed := l.observer != nil && q.observed != ""
+	observed := l.observer != nil && spec.reportAs != ""
 	if observed {
 		begin = sched.Now()
 	}
 	if slices.ContainsFunc(charges, Charge.unresolved) {
-		d, err = l.askResolved(ctx, q, charges)
+		d, err = l.resolveAndDecide(ctx, spec, charges)
 	} else {
-		d, err = l.ask(ctx, q, charges)
+		d, err = l.decideCharges(ctx, spec, charges)
 	}
 	if observed {
 		took := sched.Since(begin)
-		l.report(ctx, &Event{Verb: q.observed, Decision: d, Err: err, Took: took, Accepted: q.accepted}, charges)
+		l.report(ctx, &Event{Verb: spec.reportAs, Decision: d, Err: err, Took: took, Accepted: spec.accepted}, charges)
 	}
 	return d, err
 }
 
-// askResolved decides by the limits that hold now, and again if the store decided at a time at which they did not hold.
-// All of it has one deadline.
-func (l *Limiter) askResolved(ctx context.Context, q *question, charges []Charge) (d Decision, err error) {
-	if q == &takeQuestion && len(charges) == 1 && l.takeKnown(ctx, &d, charges[0]) {
+// resolveAndDecide decides by the limits that are in force now, and retries if they were not in force at the store's
+// time. All attempts share one deadline.
+func (l *Limiter) resolveAndDecide(ctx context.Context, spec *verbSpec, charges []Charge) (d Decision, err error) {
+	if spec == &takeSpec && len(charges) == 1 && l.takeCached(ctx, &d, charges[0]) {
 		return d, nil // a deadline would cost more than this answer
 	}
 	if _, waits := ctx.(waiting); !waits {
-		most := l.timeout
-		if !q.lasting {
-			most = l.soonest
+		timeout := l.timeout
+		if !spec.durable {
+			timeout = l.shortTimeout
 		}
-		var own callDeadline
-		ctx, own = withDeadline(ctx, most)
-		defer own.end(&err, store.ErrUnknownOutcome)
+		var deadline callDeadline
+		ctx, deadline = withDeadline(ctx, timeout)
+		defer deadline.end(&err, store.ErrUnknownOutcome)
 	}
 	for a := (attempts{}); ; {
 		resolved, err := l.resolve(ctx, charges, a)
 		if err == nil {
-			d, err = l.ask(ctx, q, resolved)
+			d, err = l.decideCharges(ctx, spec, resolved)
 		}
-		if !a.another(err) {
+		if !a.shouldRetry(err) {
 			return d, err
 		}
 	}
 }
 
-// ask calls the store about charges whose limits are known.
-func (l *Limiter) ask(ctx context.Context, q *question, charges []Charge) (d Decision, err error) {
-	if q == &takeQuestion && len(charges) == 1 && l.takeOne(ctx, &d, &charges[0]) {
+// decideCharges compiles charges whose limits are resolved into a request, and has the store decide it.
+func (l *Limiter) decideCharges(ctx context.Context, spec *verbSpec, charges []Charge) (d Decision, err error) {
+	if spec == &takeSpec && len(charges) == 1 && l.takeOne(ctx, &d, &charges[0]) {
 		return d, nil
 	}
 	s := scratches.Get().(*scratch)
 	defer s.free()
 	r := s.request(len(charges))
-	if err := r.compile(l.clock, 1, q, charges); err != nil {
+	if err := r.compile(l.clock, 1, spec, charges); err != nil {
 		return d, err
 	}
-	if q.prepare != nil {
-		if err := q.prepare(r); err != nil {
+	if spec.prepare != nil {
+		if err := spec.prepare(r); err != nil {
 			return d, err
 		}
 	}
@@ -81,13 +81,13 @@ func (l *Limiter) ask(ctx context.Context, q *question, charges []Charge) (d Dec
 	if err := l.decide(ctx, r); err != nil {
 		return d, err
 	}
-	if q.read != nil {
-		return q.read(ctx, r)
+	if spec.read != nil {
+		return spec.read(ctx, r)
 	}
 	return r.decision(), nil
 }
 
-// decide applies one request. An error of a single op is the request's.
+// decide applies one request. It returns the first error of the call or of an outcome.
 func (l *Limiter) decide(ctx context.Context, r *request) error {
 	if err := l.apply(ctx, r); err != nil {
 		return err
@@ -100,8 +100,7 @@ func (l *Limiter) decide(ctx context.Context, r *request) error {
 	return nil
 }
 
-// apply applies requests, and applies again those whose calendar boundaries did not contain the store's
-// time.
+// apply applies requests, and repeats those whose calendar boundaries did not contain the store's time.
 func (l *Limiter) apply(ctx context.Context, r *request) (err error) {
 	if l.store == nil {
 		return errNoStore
@@ -112,7 +111,7 @@ func (l *Limiter) apply(ctx context.Context, r *request) (err error) {
 		store.Void(r.outs)
 		return err
 	}
-	if !r.stale() {
+	if !r.isStale() {
 		return nil
 	}
 	for i, j := 0, law.GroupEnd(r.ops, 0); i < len(r.ops); i, j = j, law.GroupEnd(r.ops, j) {
@@ -123,16 +122,16 @@ func (l *Limiter) apply(ctx context.Context, r *request) (err error) {
 	return nil
 }
 
-// refresh applies one request again while the store's time lies outside its calendar boundaries. Other
-// requests have their answers: its error is that of its outcomes.
+// refresh repeats one request while the store's time lies outside its calendar boundaries. An error of the store goes
+// into the outcomes of this request, since others in the batch were decided.
 func (l *Limiter) refresh(ctx context.Context, r *request) error {
-	for attempt := 1; r.stale(); attempt++ {
-		if attempt == maxAttempts { // the store's clock is not one
+	for attempt := 1; r.isStale(); attempt++ {
+		if attempt == maxAttempts { // the store's clock jumps
 			return fmt.Errorf("%w: the store's time keeps leaving the calendar of %q", store.ErrSetup,
 				r.ops[0].Cell.Limit)
 		}
 		var err error
-		if stale := l.stale(r.ops, r.outs); stale != nil {
+		if stale := l.checkStale(r.ops, r.outs); stale != nil {
 			err = stale
 		} else {
 			for i := range r.ops {
@@ -149,29 +148,30 @@ func (l *Limiter) refresh(ctx context.Context, r *request) error {
 	return nil
 }
 
-// callOne makes a call about one key that charges nothing, and returns the limit that holds.
+// callOne applies one op that charges nothing to a key, and returns the limit in force with the op and its outcome. set
+// completes the op; it may be nil.
 func (l *Limiter) callOne(ctx context.Context, verb law.Verb, limit Limit, key string, set func(*law.Op)) (
-	holds Limit, op law.Op, out law.Outcome, err error,
+	inForce Limit, op law.Op, out law.Outcome, err error,
 ) {
-	q := question{verb: verb, credits: Cost.charged, lasting: true}
-	q.prepare = func(r *request) error {
+	spec := verbSpec{verb: verb, toCredits: Cost.chargeCredits, durable: true}
+	spec.prepare = func(r *request) error {
 		if set != nil {
 			set(&r.ops[0])
 		}
 		return nil
 	}
-	q.read = func(_ context.Context, r *request) (none Decision, err error) {
-		holds, op, out = r.limits[0], r.ops[0], r.outs[0]
+	spec.read = func(_ context.Context, r *request) (none Decision, err error) {
+		inForce, op, out = r.limits[0], r.ops[0], r.outs[0]
 		return none, nil
 	}
-	_, err = l.call(ctx, &q, []Charge{{Limit: limit, Key: key}})
-	return holds, op, out, err
+	_, err = l.call(ctx, &spec, []Charge{{Limit: limit, Key: key}})
+	return inForce, op, out, err
 }
 
-// report passes a decision about charges to the observer, which is not nil. They are copied: what is handed to an
-// interface lives on the heap, and without an observer no charge has to.
+// report passes a decision about charges to the observer, which is not nil. It copies the charges, so that they can
+// stay on the stack when there is no observer: an argument of an interface's method lives on the heap.
 func (l *Limiter) report(ctx context.Context, e *Event, charges []Charge) {
-	list := observed.Get().(*[]Charge)
+	list := chargeLists.Get().(*[]Charge)
 	*list = append((*list)[:0], charges...)
 	e.Charges = *list
 	if len(charges) > 0 {
@@ -179,15 +179,14 @@ func (l *Limiter) report(ctx context.Context, e *Event, charges []Charge) {
 	}
 	l.observer.Decided(ctx, *e)
 	clear(*list)
-	observed.Put(list)
+	chargeLists.Put(list)
 }
 
-// observed has lists of charges for observers.
-var observed = sync.Pool{New: func() any { return new([]Charge) }}
+// chargeLists pools the copies of charges that observers get.
+var chargeLists = sync.Pool{New: func() any { return new([]Charge) }}
 
-// takeOne takes a single charge within this process, if the store can decide about it so, and writes the decision into
-// d, which is zero. If it reports false nothing was done, and the long way says what is wrong with
-// the charge.
+// takeOne decides a single charge within this process, if the store can, and writes the decision into d, which is zero.
+// If it reports false, it has charged nothing, and the caller takes the long way, which also reports invalid charges.
 func (l *Limiter) takeOne(ctx context.Context, d *Decision, c *Charge) bool {
 	r := c.Limit.r
 	if l.direct == nil || r == nil || !r.plain || !c.Keep.IsZero() {
@@ -196,7 +195,7 @@ func (l *Limiter) takeOne(ctx context.Context, d *Decision, c *Charge) bool {
 	credits := r.params.Unit
 	if !c.Cost.IsZero() {
 		var err error
-		if credits, err = c.Cost.charged(&r.params); err != nil {
+		if credits, err = c.Cost.chargeCredits(&r.params); err != nil {
 			return false
 		}
 	}
@@ -209,13 +208,13 @@ func (l *Limiter) takeOne(ctx context.Context, d *Decision, c *Charge) bool {
 	return decided
 }
 
-// takeKnown takes a single charge of a limit given by name within this process, if the limit is at hand, and reports
-// whether it did.
-func (l *Limiter) takeKnown(ctx context.Context, d *Decision, c Charge) bool {
-	if l.known == nil || !c.Limit.OnlyName() {
+// takeCached decides a single charge of a limit given by name within this process, if the limit is in memory, and
+// reports whether it did.
+func (l *Limiter) takeCached(ctx context.Context, d *Decision, c Charge) bool {
+	if l.caching == nil || !c.Limit.OnlyName() {
 		return false
 	}
-	limit, ok := l.known.Known(c.Limit.r.name, c.Key)
+	limit, ok := l.caching.Known(c.Limit.r.name, c.Key)
 	if !ok {
 		return false
 	}
@@ -223,14 +222,13 @@ func (l *Limiter) takeKnown(ctx context.Context, d *Decision, c Charge) bool {
 	return l.takeOne(ctx, d, &c)
 }
 
-// unresolved reports whether the limit of a charge has to be looked up: only its name is
-// known, or it holds for a time.
+// unresolved reports whether the limit of a charge has to be looked up: only its name is known, or it is in force for a
+// limited time.
 func (c Charge) unresolved() bool { return c.Limit.OnlyName() || c.Limit.r.timed() }
 
-// resolve returns charges with the limits that hold now in the place of names: all of one
-// version. Those of the caller stay as they are.
+// resolve returns a copy of the charges with the limits that are in force now, all of one version of the catalog.
 func (l *Limiter) resolve(ctx context.Context, charges []Charge, a attempts) ([]Charge, error) {
-	resolved := make([]Charge, len(charges)) // not by slices.Clone, for which charges would be on the heap
+	resolved := make([]Charge, len(charges)) // slices.Clone would move charges to the heap
 	copy(resolved, charges)
 	if err := l.find(ctx, resolved); err != nil {
 		return nil, err
@@ -239,11 +237,11 @@ func (l *Limiter) resolve(ctx context.Context, charges []Charge, a attempts) ([]
 	return resolved, nil
 }
 
-// find puts limits in the place of names, if there are any. After an error nothing was charged, also where the context
-// has ended.
+// find replaces limits that have only a name by the limits that Names finds. Its errors say that nothing was charged,
+// even if the context has ended.
 func (l *Limiter) find(ctx context.Context, charges []Charge) error {
-	named := func(c Charge) bool { return c.Limit.OnlyName() }
-	i := slices.IndexFunc(charges, named)
+	onlyName := func(c Charge) bool { return c.Limit.OnlyName() }
+	i := slices.IndexFunc(charges, onlyName)
 	if i >= 0 && l.names != nil {
 		if err := l.names.FindAll(ctx, charges); err != nil {
 			if store.Class(err) == nil {
@@ -251,7 +249,7 @@ func (l *Limiter) find(ctx context.Context, charges []Charge) error {
 			}
 			return err
 		}
-		i = slices.IndexFunc(charges, named)
+		i = slices.IndexFunc(charges, onlyName)
 	}
 	if i < 0 {
 		return nil
@@ -260,29 +258,28 @@ func (l *Limiter) find(ctx context.Context, charges []Charge) error {
 		"catalog.Catalog", ErrUnknownLimit, charges[i].Limit.Name())
 }
 
-// setCurrent replaces limits by their current ones, as far as this process knows.
+// setCurrent replaces each limit by the one in force at the store's time, as far as this process knows that time.
 func (l *Limiter) setCurrent(charges []Charge, a attempts) {
 	for i := range charges {
 		charges[i].Limit = l.current(charges[i].Limit, a, i)
 	}
 }
 
-// current returns the current limit of charge i, as far as this process knows.
+// current returns the limit in force for charge i at the store's time, as far as this process knows that time.
 func (l *Limiter) current(limit Limit, a attempts, i int) Limit {
 	if !limit.r.timed() {
 		return limit
 	}
-	ahead := l.ahead.Load()
+	ahead := l.clockAhead.Load()
 	if a.stale != nil && i < len(a.stale.ahead) {
 		ahead = a.stale.ahead[i]
 	}
-	return Limit{limit.r.at(l.clock() + ahead)}
+	return Limit{limit.r.inForceAt(l.clock() + ahead)}
 }
 
-// staleError is the error of a request by a limit that does not hold at the
-// store's time. Nothing was done. It says how far the times at which the charges are decided are ahead of
-// this machine's clock. They can differ: several servers have several clocks, and a cell may
-// stand ahead of its own.
+// staleError is the error of a request with a limit that is not in force at the store's time. Nothing was charged.
+// ahead says for each charge how far, in microseconds, its decision time is ahead of this machine's clock. The values
+// can differ: several servers have several clocks, and a cell may be ahead of its server's clock.
 type staleError struct{ ahead []int64 }
 
 func (e *staleError) Error() string {
@@ -291,17 +288,17 @@ func (e *staleError) Error() string {
 
 func (e *staleError) Unwrap() error { return store.ErrSetup }
 
-// maxAttempts is how often a request is made, at most, until its limits hold at the store's time.
+// maxAttempts is how often a request is sent, at most, until its limits are in force at the store's time.
 const maxAttempts = 4
 
 // attempts counts the attempts of a request.
 type attempts struct {
 	n     int
-	stale *staleError // of the last one; nil: another error, or none
+	stale *staleError // the error of the last attempt, if it is a staleError
 }
 
-// another reports whether the request is to be made again, by the limits that hold at the store's time.
-func (a *attempts) another(err error) bool {
+// shouldRetry counts an attempt, and reports whether to retry by the limits in force at the store's time.
+func (a *attempts) shouldRetry(err error) bool {
 	if err == nil {
 		return false
 	}
@@ -311,22 +308,22 @@ func (a *attempts) another(err error) bool {
 	return ok && a.n < maxAttempts
 }
 
-// stale learns the store's time from outcomes of one request. It returns nil if each of its limits
-// held then.
-func (l *Limiter) stale(ops []law.Op, outs []law.Outcome) *staleError {
-	stale := func(i int) bool {
+// checkStale returns an error if a limit of the request was not in force at the store's time, else nil. From the
+// outcomes it learns how far the store's clock is ahead.
+func (l *Limiter) checkStale(ops []law.Op, outs []law.Outcome) *staleError {
+	isStale := func(i int) bool {
 		now := outs[i].Clock
 		return outs[i].Stale && (now < ops[i].From || ops[i].Until != 0 && now >= ops[i].Until)
 	}
 	here := l.clock()
 	for i := range ops {
-		if !stale(i) {
+		if !isStale(i) {
 			continue
 		}
-		l.ahead.Store(outs[i].Clock - here)
+		l.clockAhead.Store(outs[i].Clock - here)
 		e := &staleError{make([]int64, len(ops))}
 		for k := range ops {
-			if e.ahead[k] = l.ahead.Load(); outs[k].Clock > 0 {
+			if e.ahead[k] = l.clockAhead.Load(); outs[k].Clock > 0 {
 				e.ahead[k] = ops[k].DecidedAt(&outs[k]) - here
 			}
 		}

@@ -18,26 +18,26 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// keeper is a store that counts what it is asked about single keys, and answers nobody while hush
-// is set.
-type keeper struct {
+// lookupCounter is a store that counts the lookups of single keys. While silent is set, it does not answer before the
+// context ends.
+type lookupCounter struct {
 	store.Store
 	store.Catalog
 	store.Inspector
-	hush  *atomic.Bool
-	asked *atomic.Int64
+	silent *atomic.Bool
+	asked  *atomic.Int64
 }
 
-func newKeeper() keeper {
+func newLookupCounter() lookupCounter {
 	m := memory.New(nil)
 	c, _ := store.As[store.Catalog](m)
 	i, _ := store.As[store.Inspector](m)
-	return keeper{m, c, i, new(atomic.Bool), new(atomic.Int64)}
+	return lookupCounter{m, c, i, new(atomic.Bool), new(atomic.Int64)}
 }
 
-func (k keeper) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
+func (k lookupCounter) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
 	k.asked.Add(1)
-	if k.hush.Load() {
+	if k.silent.Load() {
 		<-ctx.Done()
 		return 0, nil, fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
 	}
@@ -66,22 +66,22 @@ func openCatalog(t *testing.T, s store.Store, limits map[string]string) *catalog
 	return c
 }
 
-// nobody is a Names that answers when the context ends, without a class of its own.
-type nobody struct{}
+// silentNames is a Names that answers only when the context ends, with an error without a class.
+type silentNames struct{}
 
-func (nobody) Find(ctx context.Context, _, _ string) (headgate.Limit, error) {
+func (silentNames) Find(ctx context.Context, _, _ string) (headgate.Limit, error) {
 	<-ctx.Done()
 	return headgate.Limit{}, ctx.Err()
 }
 
-func (nobody) FindAll(ctx context.Context, _ []headgate.Charge) error {
+func (silentNames) FindAll(ctx context.Context, _ []headgate.Charge) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// TestTheTimeoutContainsTheLookUp of the limits that are named: a catalog that does not answer
-// is a store that does not answer, and nothing was charged.
-func TestTheTimeoutContainsTheLookUp(t *testing.T) {
+// TestTheTimeoutIncludesTheLookup looks up limits by their names in a catalog or a Names that does not answer. The
+// error says that nothing was charged.
+func TestTheTimeoutIncludesTheLookup(t *testing.T) {
 	named := func(name string) headgate.Charge {
 		return headgate.Charge{Limit: headgate.MustNamed(name), Key: "k"}
 	}
@@ -97,8 +97,8 @@ func TestTheTimeoutContainsTheLookUp(t *testing.T) {
 	} {
 		for _, silent := range []string{"catalog", "names"} {
 			synctest.Test(t, func(t *testing.T) {
-				s := newKeeper()
-				var names headgate.Names = nobody{}
+				s := newLookupCounter()
+				var names headgate.Names = silentNames{}
 				if silent == "catalog" {
 					c := openCatalog(t, s, map[string]string{
 						"api": "token-bucket 1/s", "org": "gcra 1/s", "jobs": "concurrency 10 ttl 30s",
@@ -106,9 +106,9 @@ func TestTheTimeoutContainsTheLookUp(t *testing.T) {
 					defer c.Close()
 					names = c
 				}
-				s.hush.Store(true)
+				s.silent.Store(true)
 				l := headgate.New(s, &headgate.Config{Timeout: tt.timeout, Names: names})
-				for name, call := range verbsOf(l, named("api"), named("org"), named("jobs")) {
+				for name, call := range callsOf(l, named("api"), named("org"), named("jobs")) {
 					if name == "List" {
 						continue // which finds no limits
 					}
@@ -133,19 +133,20 @@ func TestTheTimeoutContainsTheLookUp(t *testing.T) {
 	}
 }
 
-// TestToWaitContainsTheLookUp: it lasts as long as the context, and not the Timeout.
-func TestToWaitContainsTheLookUp(t *testing.T) {
+// TestWaitingIncludesTheLookup checks that a lookup for a waiting call lasts until the context ends, not until the
+// Timeout.
+func TestWaitingIncludesTheLookup(t *testing.T) {
 	for _, limit := range []string{"api", "jobs", "api of a catalog", "jobs of a catalog"} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newKeeper()
-			var names headgate.Names = nobody{}
+			s := newLookupCounter()
+			var names headgate.Names = silentNames{}
 			limit, _, kept := strings.Cut(limit, " ")
 			if kept {
 				c := openCatalog(t, s, map[string]string{"api": "token-bucket 1/s", "jobs": "concurrency 10 ttl 30s"})
 				defer c.Close()
 				names = c
 			}
-			s.hush.Store(true)
+			s.silent.Store(true)
 			l := headgate.New(s, &headgate.Config{Names: names})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
@@ -166,14 +167,14 @@ func TestToWaitContainsTheLookUp(t *testing.T) {
 	}
 }
 
-// swaying is a store whose answers take two seconds, and whose time is never that for which it
-// is asked.
-type swaying struct {
+// swayingClockStore is a store whose answers take two seconds, and whose time never lies in the period for which an op
+// holds.
+type swayingClockStore struct {
 	store.Store
 	store.Inspector
 }
 
-func (swaying) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (swayingClockStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	select {
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, ctx.Err())
@@ -188,22 +189,23 @@ func (swaying) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) erro
 	return nil
 }
 
-// TestTheTimeoutContainsAllQuestions of a call that asks again, by the limit of another time.
-func TestTheTimeoutContainsAllQuestions(t *testing.T) {
+// TestTheTimeoutCoversAllAttempts checks calls that are retried with the limit of another time.
+func TestTheTimeoutCoversAllAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limit := named(t, "api", "token-bucket 1/s")
-		limit, err := limit.Until(time.Now().Add(time.Minute), named(t, "api", "gcra 5/s"))
+		limit := parseNamed(t, "api", "token-bucket 1/s")
+		limit, err := limit.Until(time.Now().Add(time.Minute), parseNamed(t, "api", "gcra 5/s"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		jobs := named(t, "jobs", "concurrency 10 ttl 30s")
-		if jobs, err = jobs.Until(time.Now().Add(time.Minute), named(t, "jobs", "concurrency 20 ttl 30s")); err != nil {
+		jobs := parseNamed(t, "jobs", "concurrency 10 ttl 30s")
+		next := parseNamed(t, "jobs", "concurrency 20 ttl 30s")
+		if jobs, err = jobs.Until(time.Now().Add(time.Minute), next); err != nil {
 			t.Fatal(err)
 		}
-		k := newKeeper()
-		l := headgate.New(swaying{k, k}, nil)
+		k := newLookupCounter()
+		l := headgate.New(swayingClockStore{k, k}, nil)
 		charge, job := headgate.Charge{Limit: limit, Key: "k"}, headgate.Charge{Limit: jobs, Key: "k"}
-		for name, call := range verbsOf(l, charge, charge, job) {
+		for name, call := range callsOf(l, charge, charge, job) {
 			switch name {
 			case "List", "Renew", "Release", "Once.Settle", "Once.Cancel":
 				continue // which ask once
@@ -216,7 +218,7 @@ func TestTheTimeoutContainsAllQuestions(t *testing.T) {
 	})
 }
 
-func named(t *testing.T, name, notation string) headgate.Limit {
+func parseNamed(t *testing.T, name, notation string) headgate.Limit {
 	t.Helper()
 	l, err := headgate.ParseNamed(name, notation)
 	if err != nil {
@@ -225,10 +227,9 @@ func named(t *testing.T, name, notation string) headgate.Limit {
 	return l
 }
 
-// TestABatchLooksUpNamesTogether counts the questions about single keys. A request that names what
-// is not there fails alone.
+// TestABatchLooksUpNamesTogether counts the lookups of single keys. A request with an unknown name fails alone.
 func TestABatchLooksUpNamesTogether(t *testing.T) {
-	s := newKeeper()
+	s := newLookupCounter()
 	c := openCatalog(t, s, map[string]string{"api": "token-bucket 100/h", "org": "token-bucket 200/h"})
 	l := headgate.New(s, &headgate.Config{Names: c})
 	for _, tt := range []struct {
@@ -273,25 +274,25 @@ func TestABatchLooksUpNamesTogether(t *testing.T) {
 	}
 }
 
-// clocks is a store whose keys lie on servers with several clocks.
-type clocks struct {
+// severalClocksStore is a store whose keys lie on servers with different clocks.
+type severalClocksStore struct {
 	store.Store
 	at map[string]int64
 }
 
-func (s clocks) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (s severalClocksStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	for i := range ops {
 		ops[i].Now = s.at[ops[i].Cell.Key]
 	}
 	return s.Store.Apply(ctx, ops, outs)
 }
 
-// TestEachChargeHasTheLimitOfItsOwnTime around the end of an override: by the clocks of two servers,
-// and by that of a cell which stands ahead of its server's clock.
+// TestEachChargeHasTheLimitOfItsOwnTime charges two keys around the end of an override: the clocks of their servers
+// differ, or one cell is ahead of its server's clock.
 func TestEachChargeHasTheLimitOfItsOwnTime(t *testing.T) {
 	const end = int64(4_000_000_000_000_000)
-	api := named(t, "api", "token-bucket 100/h")
-	api, err := api.Until(time.UnixMicro(end), named(t, "api", "token-bucket 200/h"))
+	api := parseNamed(t, "api", "token-bucket 100/h")
+	api, err := api.Until(time.UnixMicro(end), parseNamed(t, "api", "token-bucket 200/h"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +300,7 @@ func TestEachChargeHasTheLimitOfItsOwnTime(t *testing.T) {
 	behind, before := memory.New(&memory.Config{Clock: clock.Load}), headgate.Charge{Limit: api, Key: "before"}
 	after := headgate.Charge{Limit: api, Key: "after"}
 	for name, s := range map[string]store.Store{
-		"two clocks":        clocks{memory.New(nil), map[string]int64{"before": end - 1, "after": end}},
+		"two clocks":        severalClocksStore{memory.New(nil), map[string]int64{"before": end - 1, "after": end}},
 		"a clock, set back": behind,
 	} {
 		clock.Store(end + 100_000)

@@ -14,12 +14,12 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// plainStore hides what a store can do beyond Apply.
+// plainStore hides the methods of a store other than those of store.Store.
 type plainStore struct{ store.Store }
 
-// TestTheQuickWayDecidesAlike asks the same of two limiters: by Take where
-// the store decides at once, and by batches only.
-func TestTheQuickWayDecidesAlike(t *testing.T) {
+// TestTakeOneDecidesAsABatchDoes compares two limiters: one with a store that decides single charges by TakeOne, one
+// that only has batches.
+func TestTakeOneDecidesAsABatchDoes(t *testing.T) {
 	t.Parallel()
 	seed := tier.Pick(1, 1, rand.Uint64())
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -48,7 +48,7 @@ func TestTheQuickWayDecidesAlike(t *testing.T) {
 	}
 }
 
-func TestTheQuickWayRefusesBadInputAlike(t *testing.T) {
+func TestTakeOneReturnsTheErrorsOfABatch(t *testing.T) {
 	t.Parallel()
 	l := headgate.New(memory.New(nil), nil)
 	limit := headgate.MustParse("token-bucket 10/s burst 5")
@@ -77,7 +77,7 @@ func TestTheQuickWayRefusesBadInputAlike(t *testing.T) {
 	}
 }
 
-func TestTheQuickWayAllocatesNothing(t *testing.T) {
+func TestTakeOneAllocatesNothing(t *testing.T) {
 	l := headgate.New(memory.New(nil), nil)
 	limit := headgate.MustParse("token-bucket 10/h burst 500")
 	cost := headgate.MustCost("1.5")

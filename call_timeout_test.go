@@ -21,14 +21,14 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// silent is a store that answers nobody until the context ends.
-type silent struct {
+// silentStore is a store that does not answer before the context ends.
+type silentStore struct {
 	store.Store
 	store.Inspector
 	err error // then, with the context's; nil: that alone
 }
 
-func (s silent) Apply(ctx context.Context, _ []law.Op, _ []law.Outcome) error {
+func (s silentStore) Apply(ctx context.Context, _ []law.Op, _ []law.Outcome) error {
 	<-ctx.Done()
 	if s.err == nil {
 		return ctx.Err()
@@ -36,18 +36,19 @@ func (s silent) Apply(ctx context.Context, _ []law.Op, _ []law.Outcome) error {
 	return fmt.Errorf("silent: %w: %w", s.err, ctx.Err())
 }
 
-func (s silent) Cells(ctx context.Context, _ store.Query) ([]store.Cell, int64, error) {
+func (s silentStore) Cells(ctx context.Context, _ store.Query) ([]store.Cell, int64, error) {
 	return nil, 0, s.Apply(ctx, nil, nil)
 }
 
-// verbs returns the calls that decide at once.
-func verbs(l *headgate.Limiter) map[string]func(context.Context) error {
-	return verbsOf(l, charges("k", "1 of token-bucket 1/s")[0], charges("k", "1 of gcra 1/s")[0],
+// calls returns all calls that do not wait, by their names.
+func calls(l *headgate.Limiter) map[string]func(context.Context) error {
+	return callsOf(l, charges("k", "1 of token-bucket 1/s")[0], charges("k", "1 of gcra 1/s")[0],
 		charges("k", "1 of concurrency 10 ttl 30s")[0])
 }
 
-// verbsOf returns the verbs, of a limit that is taken, a second one, and one that is acquired.
-func verbsOf(l *headgate.Limiter, bucket, other, ten headgate.Charge) map[string]func(context.Context) error {
+// callsOf returns all calls that do not wait, by their names, for a charge to take, another one, and a concurrency
+// charge.
+func callsOf(l *headgate.Limiter, bucket, other, ten headgate.Charge) map[string]func(context.Context) error {
 	two := []headgate.Charge{bucket, other}
 	held := headgate.LeaseToken{Limit: ten.Limit, Key: "k", Number: 1}
 	once := l.Once("id", 0)
@@ -103,8 +104,9 @@ func TestACallThatDecidesAtOnceHasADeadline(t *testing.T) {
 	} {
 		for _, class := range []error{nil, store.ErrUnknownOutcome, store.ErrUnavailable} {
 			synctest.Test(t, func(t *testing.T) {
-				l := headgate.New(silent{Store: memory.New(nil), err: class}, &headgate.Config{Timeout: tt.timeout})
-				for name, call := range verbs(l) {
+				s := silentStore{Store: memory.New(nil), err: class}
+				l := headgate.New(s, &headgate.Config{Timeout: tt.timeout})
+				for name, call := range calls(l) {
 					ctx, cancel := context.WithCancel(t.Context())
 					if tt.context > 0 {
 						ctx, cancel = context.WithTimeout(ctx, tt.context)
@@ -136,11 +138,12 @@ func TestACallThatDecidesAtOnceHasADeadline(t *testing.T) {
 	}
 }
 
-// TestWaitingHasTheDeadlineOfItsContext: also while the store is called.
+// TestWaitingHasTheDeadlineOfItsContext checks that waiting calls end with their context, also during a call of the
+// store.
 func TestWaitingHasTheDeadlineOfItsContext(t *testing.T) {
 	for _, limit := range []string{"token-bucket 1/s", "fixed-window 1/1s", "concurrency 10 ttl 30s"} {
 		synctest.Test(t, func(t *testing.T) {
-			l := headgate.New(silent{Store: memory.New(nil)}, nil)
+			l := headgate.New(silentStore{Store: memory.New(nil)}, nil)
 			charge := charges("k", "1 of "+limit)[0]
 			for name, wait := range map[string]func(context.Context) error{
 				"wait": func(ctx context.Context) error {
@@ -172,8 +175,8 @@ func TestWaitingHasTheDeadlineOfItsContext(t *testing.T) {
 	}
 }
 
-// TestALockedCellIsNotWaitedForLonger: somebody's transaction holds the cell, as one
-// of headgate.take in psql does that is left open.
+// TestALockedCellIsNotWaitedForLonger lets another transaction hold the cell, such as one of headgate.take in psql that
+// is left open.
 func TestALockedCellIsNotWaitedForLonger(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -214,13 +217,13 @@ func TestALockedCellIsNotWaitedForLonger(t *testing.T) {
 	}
 }
 
-// TestALimiterWithoutAStoreSaysSo and admits nothing.
+// TestALimiterWithoutAStoreSaysSo checks that all calls of such a limiter return ErrInvalid.
 func TestALimiterWithoutAStoreSaysSo(t *testing.T) {
 	for made, l := range map[string]*headgate.Limiter{
 		"New(nil, nil)":    headgate.New(nil, nil),
 		"the zero Limiter": new(headgate.Limiter),
 	} {
-		for name, call := range verbs(l) {
+		for name, call := range calls(l) {
 			if err := call(t.Context()); !errors.Is(err, headgate.ErrInvalid) ||
 				!strings.Contains(err.Error(), "limiter: has no store") {
 				t.Errorf("%s of %s: %v", name, made, err)

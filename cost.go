@@ -11,54 +11,53 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Cost is an exact decimal amount: what a charge costs, what a limit allows.
-// It has at most nine digits after the point. Where a limit counts in coarser steps, mostly
-// thousandths, what is charged is rounded up and what is given back down, once and by less than
-// one step. The zero Cost stands for "not said": one for a charge, the default for a limit's
-// burst. A Cost is a value; compare with ==.
+// Cost is an exact decimal amount: the cost of a charge, or the amount of a limit. It has at most nine digits after the
+// point. If a limit counts in coarser steps, mostly thousandths, a charged cost is rounded up and a returned cost is
+// rounded down, once and by less than one step. The zero Cost stands for the default: 1 for a charge, and for a limit's
+// burst what its documentation says. A Cost is a value; compare with ==.
 type Cost struct {
-	coef int64 // the digits, positive once said
-	exp  uint8 // how many of them stand after the point; no trailing zeros
+	coef int64 // the digits as a number; less than 0: an invalid cost
+	exp  uint8 // how many of the digits stand after the point; no trailing zeros
 }
 
-// maxCoef keeps coefficients below 2^53; maxExp is how fine a cost can be.
 const (
-	maxCoef = law53
-	maxExp  = 9
-	law53   = 1<<53 - 1
+	maxCoef = max53     // the largest coefficient
+	maxExp  = 9         // the most digits after the point
+	max53   = 1<<53 - 1 // the largest number of 53 bits
 )
 
 var pow10 = [...]int64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9}
 
-// Units returns the whole cost n. Units(0) is nothing at all: what something may
-// have cost in the end, see [Reservation.Settle]; every other use refuses it. An n
-// below 0 makes a Cost that every use of it refuses.
+// Units returns the whole cost n. Units(0) is an explicit zero, for an actual cost (see [Reservation.Settle]); every
+// other use of it is an error. So is every use of a Cost from an n below 0.
 func Units(n int64) Cost {
-	return Cost{coef: n}.said()
+	return Cost{coef: n}.explicit()
 }
 
 // Nanos returns n billionths of a unit, for costs that are computed with integers: at 3 dollars a million tokens, 104
-// tokens cost Nanos(104 * 3000), which is 0.000312. For n of 0 and below it is as Units; an n above 2^53-1, some nine
-// million units, makes a Cost that every use of it refuses.
+// tokens cost Nanos(104 * 3000), which is 0.000312. Nanos(0) equals Units(0). Every use of a Cost from an n below 0 or
+// above 2^53-1, some nine million units, is an error.
 func Nanos(n int64) Cost {
-	return Cost{coef: n, exp: maxExp}.said()
+	return Cost{coef: n, exp: maxExp}.explicit()
 }
 
-// nothing is a cost of zero that was said, apart from the zero Cost.
-var nothing = Cost{exp: 1}
+// explicitZero is Units(0): the amount 0, as opposed to the zero Cost, which stands for a default.
+var explicitZero = Cost{exp: 1}
 
-// said keeps a zero or negative number apart from the zero Cost.
-func (c Cost) said() Cost {
+// explicit returns the normalized cost for a given coefficient and exponent: 0 becomes explicitZero, a coefficient out
+// of range becomes the invalid cost.
+func (c Cost) explicit() Cost {
 	switch {
 	case c.coef == 0:
-		return nothing
+		return explicitZero
 	case c.coef < 0 || c.coef > maxCoef:
 		return Cost{coef: -1}
 	}
-	return c.normal()
+	return c.normalize()
 }
 
-func (c Cost) normal() Cost {
+// normalize removes trailing zeros after the point.
+func (c Cost) normalize() Cost {
 	for c.exp > 0 && c.coef%10 == 0 {
 		c.coef /= 10
 		c.exp--
@@ -66,14 +65,14 @@ func (c Cost) normal() Cost {
 	return c
 }
 
-// ParseCost parses a positive decimal such as "3", "0.5", "30.75" or "1.4e-05", as JSON has numbers. It
-// has to have at most nine digits after the point when it is written without an exponent. There may be no
-// sign before it, NaN or infinity. Errors are ErrInvalid.
+// ParseCost parses a positive decimal such as "3", "0.5", "30.75" or "1.4e-05", in the syntax of JSON numbers. Written
+// without an exponent, it must have at most nine digits after the point. Signs, NaN and infinity are errors. Errors are
+// ErrInvalid.
 func ParseCost(s string) (Cost, error) {
 	if !strings.ContainsAny(s, "eE") {
 		return parseAmount("cost", s)
 	}
-	r, err := decimal(s)
+	r, err := parseDecimal(s)
 	if err != nil {
 		return Cost{}, err
 	}
@@ -89,13 +88,13 @@ func ParseCost(s string) (Cost, error) {
 	return c, nil
 }
 
-// ParseCostUp parses a computed number, such as the usage that a service reports. It rounds up what is too precise:
-// "0.30000000000000004" is 0.300000001. Zero, also as "0.0" or "-0.0", is Units(0). Errors are those of ParseCost.
+// ParseCostUp parses a computed number, such as the usage that a service reports. It rounds up a number with too many
+// digits: "0.30000000000000004" is 0.300000001. Zero, also as "0.0" or "-0.0", is Units(0). Errors are ErrInvalid.
 func ParseCostUp(s string) (Cost, error) {
-	r, err := decimal(strings.TrimPrefix(s, "-"))
+	r, err := parseDecimal(strings.TrimPrefix(s, "-"))
 	switch {
 	case err == nil && r.Sign() == 0:
-		return nothing, nil
+		return explicitZero, nil
 	case strings.HasPrefix(s, "-"):
 		return Cost{}, Invalid("cost", "%.100q is negative; it must not be below 0", s)
 	case err != nil:
@@ -108,14 +107,14 @@ func ParseCostUp(s string) (Cost, error) {
 	return c, nil
 }
 
-// The longest number that is read, and its greatest exponent: so it takes a bounded time.
+// These bounds keep the time to parse a number bounded.
 const (
-	maxDigits   = 400
-	maxExponent = 400
+	maxDigits   = 400 // the most characters of a number
+	maxExponent = 400 // the largest absolute exponent
 )
 
-// decimal reads digits, perhaps with a point and an exponent.
-func decimal(s string) (*big.Rat, error) {
+// parseDecimal parses digits, optionally with a point and an exponent.
+func parseDecimal(s string) (*big.Rat, error) {
 	bad := Invalid("cost", "%.100q is not a decimal number such as 3 or 0.5", s)
 	mantissa, exponent := s, "0"
 	if i := strings.IndexAny(s, "eE"); i >= 0 {
@@ -124,7 +123,7 @@ func decimal(s string) (*big.Rat, error) {
 	n, err := strconv.Atoi(exponent)
 	whole, frac, point := strings.Cut(mantissa, ".")
 	switch {
-	case whole == "", point && frac == "", !digits(whole), !digits(frac), errors.Is(err, strconv.ErrSyntax):
+	case whole == "", point && frac == "", !isDigits(whole), !isDigits(frac), errors.Is(err, strconv.ErrSyntax):
 		return nil, bad
 	case err != nil, n < -maxExponent, n > maxExponent:
 		return nil, Invalid("cost", "%.100q has an exponent beyond %d", s, maxExponent)
@@ -138,13 +137,13 @@ func decimal(s string) (*big.Rat, error) {
 	return r, nil
 }
 
-// roundUp returns the smallest cost that is not below a number, with as many digits as fit, and whether it is that
-// number. A number that is too large is Cost{coef: -1}.
+// roundUp returns the smallest cost that is not below r, with as many digits as fit, and whether it equals r. For a
+// number that is too large it returns Cost{coef: -1}.
 func roundUp(r *big.Rat) (c Cost, exact bool) {
 	for exp := maxExp; exp >= 0; exp-- {
 		scaled := new(big.Rat).Mul(r, big.NewRat(pow10[exp], 1))
 		if q := ceilRat(scaled); q.IsInt64() && q.Int64() <= maxCoef {
-			return Cost{coef: q.Int64(), exp: uint8(exp)}.normal(), scaled.IsInt()
+			return Cost{coef: q.Int64(), exp: uint8(exp)}.normalize(), scaled.IsInt()
 		}
 	}
 	return Cost{coef: -1}, false
@@ -158,9 +157,10 @@ func ceilRat(r *big.Rat) *big.Int {
 	return q
 }
 
+// parseAmount parses a positive decimal without an exponent; errors name the field.
 func parseAmount(field, s string) (Cost, error) {
 	whole, frac, point := strings.Cut(s, ".")
-	if whole == "" || point && frac == "" || !digits(whole) || !digits(frac) {
+	if whole == "" || point && frac == "" || !isDigits(whole) || !isDigits(frac) {
 		if strings.HasPrefix(s, "-") {
 			return Cost{}, Invalid(field, "%.100q is negative; it must be above 0", s)
 		}
@@ -183,10 +183,10 @@ func parseAmount(field, s string) (Cost, error) {
 	case n > maxCoef:
 		return Cost{}, Invalid(field, "%.100q is too large", s)
 	}
-	return Cost{coef: n, exp: uint8(len(frac))}.normal(), nil
+	return Cost{coef: n, exp: uint8(len(frac))}.normalize(), nil
 }
 
-func digits(s string) bool {
+func isDigits(s string) bool {
 	for i := range len(s) {
 		if s[i] < '0' || s[i] > '9' {
 			return false
@@ -210,35 +210,35 @@ func (c Cost) String() string {
 	if c.coef < 0 {
 		return "invalid"
 	}
-	return decimalOf(strconv.FormatInt(c.coef, 10), int(c.exp))
+	return formatDecimal(strconv.FormatInt(c.coef, 10), int(c.exp))
 }
 
-// decimalOf returns the shortest decimal of digits of which the last ones stand after the point.
-func decimalOf(digits string, after int) string {
-	if n := after + 1 - len(digits); n > 0 {
+// formatDecimal puts the point before the last places digits, and removes trailing zeros after the point.
+func formatDecimal(digits string, places int) string {
+	if n := places + 1 - len(digits); n > 0 {
 		digits = strings.Repeat("0", n) + digits
 	}
-	whole, fraction := digits[:len(digits)-after], strings.TrimRight(digits[len(digits)-after:], "0")
+	whole, fraction := digits[:len(digits)-places], strings.TrimRight(digits[len(digits)-places:], "0")
 	if fraction == "" {
 		return whole
 	}
 	return whole + "." + fraction
 }
 
-// Float64 returns the nearest float, for pictures; decisions never use it.
+// Float64 returns the nearest float, for charts; decisions never use it.
 func (c Cost) Float64() float64 { return float64(c.coef) / math.Pow10(int(c.exp)) }
 
-// IsZero reports whether c is the zero Cost, which was not said: Units(0) is not.
+// IsZero reports whether c is the zero Cost, which stands for a default. It is false for Units(0).
 func (c Cost) IsZero() bool { return c == Cost{} }
 
 // rat returns the exact value.
 func (c Cost) rat() *big.Rat { return big.NewRat(c.coef, pow10[c.exp]) }
 
-// errFine is why a cost is not a whole number of credits.
-var errFine = Invalid("cost", "is finer than the smallest step of the limit")
+// errTooFine says that a cost is not a whole number of credits.
+var errTooFine = Invalid("cost", "is finer than the smallest step of the limit")
 
-// credits returns how many credits of which unit make one a cost is. Where that is no whole number it is rounded up,
-// and err is errFine.
+// credits converts the cost into credits; unit is the number of credits for a cost of 1. If the result is not a whole
+// number, it is rounded up, and err is errTooFine.
 func (c Cost) credits(unit int64) (n int64, err error) {
 	if c.IsZero() {
 		return unit, nil
@@ -253,80 +253,83 @@ func (c Cost) credits(unit int64) (n int64, err error) {
 	}
 	q, r := bits.Div64(hi, lo, den)
 	if r > 0 {
-		q, err = q+1, errFine
+		q, err = q+1, errTooFine
 	}
-	if q > law53 {
+	if q > max53 {
 		return 0, Invalid("cost", "%s is too large", c)
 	}
 	return int64(q), err
 }
 
-// closedUnit distinguishes the Params of Closed from all others: a burst of half a millionth has a finer unit.
+// closedUnit marks the Params of Closed. No other limit has this unit with a capacity of one credit: that would be a
+// burst of half a millionth, for which limits get a finer unit.
 const closedUnit = 2_000_000
 
-// closed reports whether p are the Params of Closed.
-func closed(p *law.Params) bool { return p.Capacity == 1 && p.Unit == closedUnit }
+// isClosed reports whether p are the Params of Closed.
+func isClosed(p *law.Params) bool { return p.Capacity == 1 && p.Unit == closedUnit }
 
-// charged returns the credits that a charge takes: a cost that is finer than they are is rounded up. Of Closed it is
-// what does not fit, also where the cost is finer than all credits, or more than can be counted.
-func (c Cost) charged(p *law.Params) (int64, error) {
-	if closed(p) && (c.coef > 0 || c.IsZero()) {
+// chargeCredits returns the credits that a charge of the cost takes, rounded up. For Closed it returns more credits
+// than the capacity, also if the cost is finer than a credit, or more than can be counted.
+func (c Cost) chargeCredits(p *law.Params) (int64, error) {
+	if isClosed(p) && (c.coef > 0 || c.IsZero()) {
 		return p.Capacity + 1, nil
 	}
 	n, err := c.credits(p.Unit)
-	if err == errFine { //nolint:errorlint // it is never wrapped
+	if err == errTooFine { //nolint:errorlint // it is never wrapped
 		err = nil
 	}
 	return n, err
 }
 
-// refunded returns the credits that are given back: rounded down, also to 0, and at most as many as a cell can hold.
-func (c Cost) refunded(p *law.Params) (int64, error) {
+// refundCredits returns the credits to give back for the cost: rounded down, possibly to 0, and at most as many as a
+// cell can hold.
+func (c Cost) refundCredits(p *law.Params) (int64, error) {
 	n, err := c.credits(p.Unit)
-	if err == errFine { //nolint:errorlint // it is never wrapped
+	if err == errTooFine { //nolint:errorlint // it is never wrapped
 		return n - 1, nil
 	}
-	return c.most(n, err, p)
+	return c.saturate(n, err, p)
 }
 
-// actual returns the credits of what something has cost in the end, rounded up: also 0.
-func (c Cost) actual(p *law.Params) (int64, error) {
+// actualCredits returns the credits of an actual cost, rounded up. The cost may be 0.
+func (c Cost) actualCredits(p *law.Params) (int64, error) {
 	switch {
-	case c == nothing:
+	case c == explicitZero:
 		return 0, nil
 	case c.coef < 0:
 		return 0, Invalid("cost", "must not be below 0")
 	}
-	return c.charged(p)
+	return c.chargeCredits(p)
 }
 
-// saturated returns the credits of what is charged whatever the level: rounded up, at most as many as a cell can hold.
-func (c Cost) saturated(p *law.Params) (int64, error) {
-	n, err := c.charged(p)
-	return c.most(n, err, p)
+// saturatedCredits returns the credits of a charge that is made whatever the level: rounded up, and at most as many as
+// a cell can hold.
+func (c Cost) saturatedCredits(p *law.Params) (int64, error) {
+	n, err := c.chargeCredits(p)
+	return c.saturate(n, err, p)
 }
 
-// most turns the error of a cost that is more than a cell can hold into as many credits as it can.
-func (c Cost) most(n int64, err error, p *law.Params) (int64, error) {
-	if err != nil && c.Float64()*float64(p.Unit) >= law53 {
-		return law53, nil
+// saturate replaces the error of a cost that is more than a cell can hold by the most credits that it can hold.
+func (c Cost) saturate(n int64, err error, p *law.Params) (int64, error) {
+	if err != nil && c.Float64()*float64(p.Unit) >= max53 {
+		return max53, nil
 	}
 	return n, err
 }
 
-// smallest returns the smallest decimal cost that a unit can express.
-func smallest(unit int64) Cost {
+// smallestCost returns the smallest decimal cost that a unit can express.
+func smallestCost(unit int64) Cost {
 	for exp := maxExp; exp > 0; exp-- {
 		if unit%pow10[exp] == 0 {
 			return Cost{coef: 1, exp: uint8(exp)}
 		}
 	}
-	// Without a power of ten in it, a unit may still divide into tenths
-	// that are not powers: say the whole.
+	// No power of ten divides the unit, so a whole unit is the smallest decimal.
 	return Cost{coef: 1}
 }
 
-// costOf returns credits of a limit as a cost, rounded up or down to a millionth, or to the digits that the limit has.
+// costOf returns credits of a limit as a cost, rounded up or down to a millionth, or to the limit's digits if it has
+// more than six.
 func costOf(credits int64, p *law.Params, up bool) Cost {
 	exp := max(6, p.Digits)
 	n := new(big.Int).Mul(big.NewInt(credits), big.NewInt(pow10[exp]))
@@ -335,12 +338,12 @@ func costOf(credits int64, p *law.Params, up bool) Cost {
 		q.Add(q, big.NewInt(1))
 	}
 	if q.IsInt64() && q.Int64() <= math.MaxInt64-1 {
-		return Cost{coef: q.Int64(), exp: exp}.normal()
+		return Cost{coef: q.Int64(), exp: exp}.normalize()
 	}
 	return Cost{coef: credits / p.Unit} // beyond 9e12: whole units
 }
 
-// checkAmount returns what is wrong with an amount given as a Go value.
+// checkAmount returns an error about the field if an amount is not above 0.
 func checkAmount(field string, c Cost) error {
 	if c.coef <= 0 {
 		return Invalid(field, "must be above 0")
@@ -348,9 +351,8 @@ func checkAmount(field string, c Cost) error {
 	return nil
 }
 
-// MarshalText implements encoding.TextMarshaler, so that a Cost can stand in JSON, a
-// configuration, a flag: the decimal, and nothing for the zero Cost. A cost that every
-// use refuses, such as Units(-1), is ErrInvalid.
+// MarshalText implements encoding.TextMarshaler, for JSON, configurations and flags: it returns the decimal, or no text
+// for the zero Cost. For an invalid cost, such as Units(-1), it returns ErrInvalid.
 func (c Cost) MarshalText() ([]byte, error) {
 	switch {
 	case c.IsZero():
@@ -361,16 +363,15 @@ func (c Cost) MarshalText() ([]byte, error) {
 	return []byte(c.String()), nil
 }
 
-// UnmarshalText implements encoding.TextUnmarshaler: it reads what MarshalText writes,
-// and else what [ParseCost] does. "0" is Units(0). Errors are ErrInvalid, and leave c as
-// it was.
+// UnmarshalText implements encoding.TextUnmarshaler: it reads what MarshalText writes and what [ParseCost] reads. "0"
+// is Units(0). Errors are ErrInvalid, and leave c as it was.
 func (c *Cost) UnmarshalText(text []byte) error {
 	switch string(text) {
 	case "":
 		*c = Cost{}
 		return nil
 	case "0":
-		*c = nothing
+		*c = explicitZero
 		return nil
 	}
 	parsed, err := ParseCost(string(text))
@@ -380,5 +381,5 @@ func (c *Cost) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Set implements flag.Value, as [Cost.UnmarshalText].
+// Set implements flag.Value: it reads the same texts as [Cost.UnmarshalText].
 func (c *Cost) Set(text string) error { return c.UnmarshalText([]byte(text)) }

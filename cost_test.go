@@ -64,8 +64,8 @@ func TestNanos(t *testing.T) {
 	}
 }
 
-// TestNumbersThatAreTooLongAreNotTakenForWrongOnes by their errors.
-func TestNumbersThatAreTooLongAreNotTakenForWrongOnes(t *testing.T) {
+// TestErrorsOfNumbersThatAreTooLong checks that each error says what is wrong: the exponent, the length or the syntax.
+func TestErrorsOfNumbersThatAreTooLong(t *testing.T) {
 	t.Parallel()
 	for text, says := range map[string]string{
 		"1e99999999999": "has an exponent beyond 400", "1e-401": "has an exponent beyond 400",
@@ -78,8 +78,8 @@ func TestNumbersThatAreTooLongAreNotTakenForWrongOnes(t *testing.T) {
 	}
 }
 
-// TestFineCostsAreRoundedOnce charges, settles and gives back random decimals of up to nine digits, by limits that
-// count in steps of other sizes, and compares what is in use with rationals.
+// TestFineCostsAreRoundedOnce charges, settles and gives back random decimals of up to nine digits under limits that
+// count in coarser steps, and compares the usage with exact rationals.
 func TestFineCostsAreRoundedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -142,8 +142,9 @@ func TestFineCostsAreRoundedOnce(t *testing.T) {
 	})
 }
 
-// TestFiguresOfMoney: a limit with a scale, or with a capacity that has digits, tells what is left with as many.
-func TestFiguresOfMoney(t *testing.T) {
+// TestFiguresWithDigitsAfterThePoint checks that Remaining has as many digits as the scale or the capacity of the
+// limit.
+func TestFiguresWithDigitsAfterThePoint(t *testing.T) {
 	for _, tt := range []struct {
 		limit, cost        string
 		capacity, left     string

@@ -10,19 +10,18 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Never is the RetryAfter of a cost that can never pass: it exceeds what the
-// limit admits at once.
+// Never is the RetryAfter of a cost that can never pass, since it exceeds what the limit admits at once.
 const Never = time.Duration(math.MaxInt64)
 
 // Via says how a decision was reached.
 type Via = law.Via
 
-// The ways.
+// The ways to a decision.
 const (
 	ViaStore    = law.ViaStore    // the store decided
-	ViaPrefetch = law.ViaPrefetch // out of tokens taken up front
+	ViaPrefetch = law.ViaPrefetch // granted from tokens taken up front
 	ViaLocal    = law.ViaLocal    // a refusal repeated without the store
-	ViaFallback = law.ViaFallback // the store was away, and the limit says what is answered then: see [Away]
+	ViaFallback = law.ViaFallback // the store was away, and the policy of the limit decided: see [Away]
 )
 
 // Charge is a cost of a key under a limit.
@@ -31,108 +30,106 @@ type Charge struct {
 	Key   string // at most 512 bytes of UTF-8 without NUL; may be empty
 	Cost  Cost   // zero: 1
 
-	// Keep is how much of the limit has to be free after the charge; zero: nothing. Taking,
-	// checking and acquiring obey it, settling and releasing do not. A charge that keeps
-	// headroom never blocks a key.
+	// Keep is how much of the limit has to be free after the charge; zero: nothing. It applies to taking, checking and
+	// acquiring, not to settling and releasing. A refused charge with Keep never blocks a key.
 	Keep Headroom
 }
 
-// Decision is the answer to a request of one or more charges. Its figures are about one
-// of them: of an admitted request the charge with the smallest share left, of a refused
-// one the charge that has to wait longest. Each has those of all.
+// Decision is the answer to a request of one or more charges. The fields LimitName to ResetAfter are about one charge:
+// in an admitted request, the charge with the smallest fraction of its limit left; in a refused request, the charge
+// that has to wait longest. Each has the fields of all charges.
 type Decision struct {
 	Allowed    bool
-	Replayed   bool          // it was made before, under the same id; see [Limiter.Once]
-	LimitName  string        // name of the limit that the figures are about
-	Key        string        // of the charge
+	Replayed   bool          // the request was admitted before, under the same id; see [Limiter.Once]
+	LimitName  string        // name of the charge's limit
+	Key        string        // key of the charge
 	Capacity   int64         // whole units of cost that can pass at once, rounded down
-	Remaining  int64         // whole units of cost that could pass now, rounded down: after an admission, what is left
-	RetryAfter time.Duration // until this cost can pass if nobody else comes; 0 if allowed, or Never
-	NextAfter  time.Duration // if Remaining is 0, until a cost of 1 fits; see ChargeDecision
-	ResetAfter time.Duration // until the key is unused again
-	// the time of the decision by the store's clock, to the microsecond; after a small step
-	// of that clock backwards a little ahead of it
+	Remaining  int64         // whole units of cost that could pass now, rounded down; an admitted charge is subtracted
+	RetryAfter time.Duration // time until this cost can pass if nobody else comes; 0 if allowed, or Never
+	NextAfter  time.Duration // if Remaining is 0, time until a cost of 1 fits; see [ChargeDecision.NextAfter]
+	ResetAfter time.Duration // time until the key is unused again
+	// At is the time of the decision by the store's clock, to the microsecond. After that clock went back a little, At
+	// is a little ahead of it.
 	At  time.Time
 	Via Via
-	// what Capacity and Remaining have beside whole units, in billionths of one, as google.type.Money has
-	// them: of limits with a scale or with such a capacity; else 0. See RemainingCost.
+	// CapacityNanos and RemainingNanos are the fractions of Capacity and Remaining, in billionths, as in
+	// google.type.Money. They are 0 unless the limit has a scale or a capacity with a fraction. See RemainingCost.
 	CapacityNanos, RemainingNanos int32
 	EntryNumber                   int64 // transaction number in the log, for limits that keep one; else 0
-	// what was in force in the place of the limit itself, such as an override or a plan; empty:
-	// nothing, or a server decided that does not say
+	// Applied names what replaced the limit itself, such as an override or a plan; empty: nothing did, or the server
+	// that decided does not say.
 	Applied string
 
-	// Each has the figures of every charge that was looked at, in the order of the
-	// charges. A refusal that is repeated without the store looks at one of them. Nil for
-	// a request of one charge, whose figures are the decision's own.
+	// Each has the decisions about all charges whose cells were read, in the order of the charges; a refusal that is
+	// repeated without the store has only one. Nil for a request of one charge.
 	Each []ChargeDecision
 }
 
 // ChargeDecision is the decision about one charge of a request.
 type ChargeDecision struct {
-	Charge     int  // its place among the charges, from 0
-	Allowed    bool // it would have passed alone
+	Charge     int  // index of the charge in the request
+	Allowed    bool // the charge by itself would have passed
 	LimitName  string
 	Key        string
 	Capacity   int64
-	Remaining  int64 // a check and a request that was refused have taken nothing of it
+	Remaining  int64 // whole units of cost that could pass now; a check or a refused request takes none of them
 	RetryAfter time.Duration
-	// NextAfter is, where an admission leaves no whole unit, the time until a cost of 1 fits if nobody else comes, or
-	// of a limit that lets less than 1 pass at once, until all of that fits. Of a replay or an extension on a sliding
-	// log it is the longest that it can be. Zero: Remaining is above 0, the charge was refused, or a server decided,
-	// which does not say.
+	// NextAfter is the time until a cost of 1 fits if nobody else comes, after an admission that leaves no whole unit.
+	// For a limit that lets less than 1 pass at once, it is the time until its whole capacity fits. For a replay or an
+	// extension on a sliding log, it is an upper bound. Zero: Remaining is above 0, the charge was refused, or a server
+	// decided, which does not report it.
 	NextAfter  time.Duration
 	ResetAfter time.Duration
-	Applied    string // as that of the Decision
+	Applied    string // see [Decision.Applied]
 
-	CapacityNanos, RemainingNanos int32 // as those of the Decision
+	CapacityNanos, RemainingNanos int32 // see [Decision.RemainingNanos]
 }
 
-// RemainingCost returns Remaining with its digits after the point: 0.031 of a limit of 0.05.
-func (d *Decision) RemainingCost() Cost { return figure(d.Remaining, d.RemainingNanos) }
+// RemainingCost returns Remaining with its digits after the point, such as 0.031 for a limit of 0.05.
+func (d *Decision) RemainingCost() Cost { return figureCost(d.Remaining, d.RemainingNanos) }
 
 // CapacityCost returns Capacity with its digits after the point.
-func (d *Decision) CapacityCost() Cost { return figure(d.Capacity, d.CapacityNanos) }
+func (d *Decision) CapacityCost() Cost { return figureCost(d.Capacity, d.CapacityNanos) }
 
 // RemainingCost returns Remaining with its digits after the point.
-func (f *ChargeDecision) RemainingCost() Cost { return figure(f.Remaining, f.RemainingNanos) }
+func (f *ChargeDecision) RemainingCost() Cost { return figureCost(f.Remaining, f.RemainingNanos) }
 
 // CapacityCost returns Capacity with its digits after the point.
-func (f *ChargeDecision) CapacityCost() Cost { return figure(f.Capacity, f.CapacityNanos) }
+func (f *ChargeDecision) CapacityCost() Cost { return figureCost(f.Capacity, f.CapacityNanos) }
 
-// figure returns units and billionths as a cost.
-func figure(units int64, nanos int32) Cost {
+// figureCost returns the sum of units and billionths as a cost.
+func figureCost(units int64, nanos int32) Cost {
 	if units <= 0 && nanos <= 0 {
-		return nothing
+		return explicitZero
 	}
-	c := Cost{coef: int64(nanos), exp: maxExp}.normal()
+	c := Cost{coef: int64(nanos), exp: maxExp}.normalize()
 	c.coef += units * pow10[c.exp]
 	return c
 }
 
-// figures are a charge's part of a decision, before it is known which charge
-// the decision is about.
-type figures struct {
+// chargeFigures are the op and the outcome of one charge, from which its part of a decision is derived.
+type chargeFigures struct {
 	op   *law.Op
 	out  *law.Outcome
 	fits bool
 }
 
-func (f figures) blocked() bool {
+// blocked reports whether the key is blocked at the time of the decision.
+func (f chargeFigures) blocked() bool {
 	return f.out.State.BlockedUntil > max(f.out.Clock, f.out.State.At)
 }
 
-// room returns the credits that are free.
-func (f figures) room() int64 {
+// room returns the free credits.
+func (f chargeFigures) room() int64 {
 	if f.blocked() {
 		return 0
 	}
 	return max(0, f.op.Params.Capacity-f.out.Used)
 }
 
-// outranks reports whether f says more of what is left than g: it was decided now and g was not, or it
-// has a smaller share of its capacity left.
-func (f figures) outranks(g figures) bool {
+// isTighter reports whether an admitted decision is about f and not g: f was decided now while g is a replay, or f has
+// a smaller fraction of its capacity left.
+func (f chargeFigures) isTighter(g chargeFigures) bool {
 	if f.out.Replayed != g.out.Replayed {
 		return g.out.Replayed
 	}
@@ -141,15 +138,16 @@ func (f figures) outranks(g figures) bool {
 	return hi1 < hi2 || hi1 == hi2 && lo1 < lo2
 }
 
-// decision derives what is said of the charge, whose level has credits that were not taken.
-func (f figures) decision(granted bool, untaken int64) (d Decision) {
+// decision derives the decision about the charge. untaken are credits that the outcome's level counts but that were not
+// taken.
+func (f chargeFigures) decision(granted bool, untaken int64) (d Decision) {
 	p, out := &f.op.Params, f.out
 	b := store.Brief{
 		Granted: granted, Via: out.Via, Used: out.Used - untaken, Clock: out.Clock, At: f.op.DecidedAt(out),
 		RetryAt: out.RetryAt, EmptyAt: max(out.State.EmptyAt, out.State.BlockedUntil), Blocked: f.blocked(),
 	}
 	if until := f.op.Until; until != 0 {
-		b.RetryAt = min(b.RetryAt, until) // when another limit decides
+		b.RetryAt = min(b.RetryAt, until) // from then on another limit decides
 	}
 	d.LimitName, d.Key = f.op.Cell.Limit, f.op.Cell.Key
 	d.Capacity, d.CapacityNanos = p.Figure(p.Capacity)
@@ -157,12 +155,12 @@ func (f figures) decision(granted bool, untaken int64) (d Decision) {
 	return d
 }
 
-// derive sets what people see from what a store has said of a charge.
-// Remaining, retry-after, next-after and reset-after are computed here and nowhere else in
-// Go. s is the state that the charge has left; nil, of a plain cell, of which EmptyAt says all.
+// derive sets the fields that people see from the store's answer about a charge. Remaining, RetryAfter, NextAfter and
+// ResetAfter are computed here and nowhere else in Go. s is the state after the charge; nil for a plain cell, for which
+// b.EmptyAt is enough.
 //
-// It writes the fields in place: for decisions in this process, copies of a
-// Decision are a good part of what they take. So is a division: the capacity is set by the caller, who may know it.
+// It writes the fields in place: copies of a Decision would take a good part of the time of decisions in this process.
+// So would a division: the caller sets the capacity, which it may know without one.
 func (d *Decision) derive(p *law.Params, b *store.Brief, s *law.State) {
 	d.Allowed = b.Granted
 	d.ResetAfter = max(0, time.Duration(b.EmptyAt-b.Clock)*time.Microsecond)
@@ -184,14 +182,13 @@ func (d *Decision) derive(p *law.Params, b *store.Brief, s *law.State) {
 	}
 }
 
-// DeniedError is a refusal, for those verbs that have no other way to report it:
-// [Limiter.Wait], [Limiter.Await] and [Limiter.WithLease], [Reservation.Sleep], [Limited],
-// [TokenRequester] and [Pace], and packages httplimit and grpclimit.
+// DeniedError is a refusal as an error, from calls that do not return a Decision: [Limiter.Wait], [Limiter.Await],
+// [WithLease], [Reservation.Sleep], [Limited], [TokenRequester], [Pace], and packages httplimit and grpclimit.
 type DeniedError struct {
 	Decision Decision
 }
 
-// Error returns which limit refused, and when it will not.
+// Error says which limit refused which key, and when to try again.
 func (e *DeniedError) Error() string {
 	d := &e.Decision
 	if d.RetryAfter == Never {

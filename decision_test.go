@@ -14,9 +14,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestEachHasTheFiguresOfEveryCharge compares the figures of random requests with what is
-// known of each key by itself, after a request that was admitted and after one that was
-// refused.
+// TestEachHasTheFiguresOfEveryCharge compares the Each of random requests with the status of each key by itself, after
+// an admission and after a refusal.
 func TestEachHasTheFiguresOfEveryCharge(t *testing.T) {
 	c := newClock("2026-11-22T10:00:00Z")
 	l := newLimiter(c)
@@ -80,7 +79,7 @@ func TestEachHasTheFiguresOfEveryCharge(t *testing.T) {
 	}
 }
 
-// TestOneChargeHasTheFiguresOfTheDecision, and no others.
+// TestOneChargeHasTheFiguresOfTheDecision checks that the decision about a single charge has no Each.
 func TestOneChargeHasTheFiguresOfTheDecision(t *testing.T) {
 	l := newLimiter(newClock("2026-11-22T10:00:00Z"))
 	for i := range 2 {
@@ -91,13 +90,13 @@ func TestOneChargeHasTheFiguresOfTheDecision(t *testing.T) {
 	}
 }
 
-// TestARepeatedRefusalHasTheFiguresOfWhatItLookedAt repeats the refusal of one of two
-// charges without the store: of the other one nothing is known.
-func TestARepeatedRefusalHasTheFiguresOfWhatItLookedAt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { repeatedRefusals(t) }) // which are repeated for a second
+// TestARepeatedRefusalHasTheFiguresOfOneCharge repeats the refusal of one of two charges without the store, so nothing
+// is known about the other.
+func TestARepeatedRefusalHasTheFiguresOfOneCharge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { checkRepeatedRefusals(t) }) // which are repeated for a second
 }
 
-func repeatedRefusals(t *testing.T) {
+func checkRepeatedRefusals(t *testing.T) {
 	s := deny.New(memory.New(nil))
 	defer s.Close()
 	l := headgate.New(s, nil)

@@ -8,11 +8,10 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Errors, for errors.Is. The classes of a store's failures are in package
-// store. A refusal is not an error, it is a [Decision].
+// Errors, for errors.Is. Package store has the classes of a store's failures. A refusal is not an error but a
+// [Decision].
 var (
-	// ErrInvalid: the request itself is wrong; the message names the field.
-	// The store was not called and nothing was charged.
+	// ErrInvalid: the request itself is wrong; the message names the field. The store was not called.
 	ErrInvalid = law.ErrInvalid
 	// ErrUnknownLimit: no limit of that name is known. It is an ErrInvalid.
 	ErrUnknownLimit error = &InvalidError{Field: "limit", Problem: "unknown"}
@@ -20,8 +19,8 @@ var (
 	ErrUnsupported = store.ErrUnsupported
 )
 
-// InvalidError says which field of a request is wrong, and why. It is an [ErrInvalid];
-// errors.As finds it in most errors that are.
+// InvalidError says which field of a request is wrong, and why. It is an [ErrInvalid]; most errors of that class
+// contain one, for errors.As.
 type InvalidError = law.InvalidError
 
 // Invalid returns an [*InvalidError].
@@ -30,9 +29,8 @@ func Invalid(field, format string, args ...any) error { return law.Invalid(field
 // ErrDenied is the class of every [DeniedError].
 var ErrDenied = errors.New("denied")
 
-// ErrDeadline: the charges could start only after the context's deadline. Nothing
-// was charged. It is also [context.DeadlineExceeded], as the error of a context that
-// has ended is.
+// ErrDeadline: the charges could start only after the context's deadline, or after the longest wait that the caller
+// allows. Nothing was charged. errors.Is also finds [context.DeadlineExceeded] in it.
 var ErrDeadline error = deadlineError{}
 
 type deadlineError struct{}
@@ -42,13 +40,12 @@ func (deadlineError) Error() string { return "the deadline comes before the star
 // Is makes the error a context.DeadlineExceeded.
 func (deadlineError) Is(target error) bool { return target == context.DeadlineExceeded }
 
-// What can be wrong with an id, for errors.Is. Nothing was done then.
+// Errors about an id, for errors.Is. With each of them, nothing was charged or corrected.
 var (
 	// ErrReused: the id was admitted before, with other charges.
 	ErrReused = law.ErrReused
-	// ErrUnknownID: nothing of this id was admitted, or so long ago that it was
-	// forgotten.
+	// ErrUnknownID: nothing was admitted under this id, or so long ago that the id was forgotten.
 	ErrUnknownID = law.ErrUnknownID
-	// ErrSettled: it was settled or cancelled before.
+	// ErrSettled: the charge was settled or cancelled before.
 	ErrSettled = law.ErrSettled
 )

@@ -13,7 +13,7 @@ import (
 
 // One job at a time, and the next one starts as soon as the first has ended.
 func ExampleLimiter_Await() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	ctx := context.Background()
 	jobs := headgate.Charge{Limit: headgate.MustParse("concurrency 1 ttl 30s"), Key: "reports"}
 	first, err := limiter.Await(ctx, jobs)
@@ -36,7 +36,7 @@ func ExampleLimiter_Await() {
 }
 
 func ExampleLimiter_AwaitAtMost() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	ctx := context.Background()
 	jobs := headgate.Charge{Limit: headgate.MustParse("concurrency 1 ttl 30s"), Key: "reports"}
 	lease, err := limiter.AwaitAtMost(ctx, time.Second, jobs)
@@ -55,7 +55,7 @@ func ExampleLimiter_AwaitAtMost() {
 
 // A process that answers at once hands its lease to the worker that does the job.
 func ExampleLimiter_Renew() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	ctx := context.Background()
 	limit := headgate.MustParse("concurrency 1 ttl 30s")
 	lease, err := limiter.Acquire(ctx, headgate.Charge{Limit: limit, Key: "video"})
@@ -77,7 +77,7 @@ func ExampleLimiter_Renew() {
 
 // Release ends a lease that another process has acquired and detached.
 func ExampleLimiter_Release() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	ctx := context.Background()
 	jobs := headgate.Charge{Limit: headgate.MustParse("concurrency 1 ttl 30s"), Key: "reports"}
 	lease, err := limiter.Acquire(ctx, jobs)
@@ -99,7 +99,7 @@ func ExampleLimiter_Release() {
 }
 
 func ExampleLimiter_WaitAtMost() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	ctx := context.Background()
 	charge := headgate.Charge{Limit: headgate.MustParse("fixed-window 1/1h"), Key: "alice"}
 	for range 2 {
@@ -111,7 +111,7 @@ func ExampleLimiter_WaitAtMost() {
 }
 
 func ExampleReservation_Cancel() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	ctx := context.Background()
 	limit := headgate.MustParse("token-bucket 1/s burst 5")
 	charge := headgate.Charge{Limit: limit, Key: "mail", Cost: headgate.Units(3)}

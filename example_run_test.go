@@ -11,7 +11,7 @@ import (
 // A run of an agent has a budget of its own, which is taken from its team's when it starts. What the run and its
 // sub-agents did not use goes back when it ends.
 func Example_budgetOfARun() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	ctx := context.Background()
 	team := headgate.MustParseNamed("team-tokens", "fixed-window 1000/day")
 	run := headgate.MustParseNamed("run-tokens", "fixed-window 400/1d from-first")

@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/store/sqlite"
 )
 
-// at returns a limiter over a store whose clock stands still until advanced.
-func at() (*headgate.Limiter, *clock) {
+// newExampleLimiter returns a limiter over a store whose clock stands still until advanced.
+func newExampleLimiter() (*headgate.Limiter, *clock) {
 	c := newClock("2026-03-01T12:00:00Z")
 	return headgate.New(memory.New(&memory.Config{Clock: c.read, Names: true}), nil), c
 }
@@ -35,7 +35,7 @@ func ExampleNew() {
 }
 
 func ExampleLimiter_Allow() {
-	limiter, clock := at()
+	limiter, clock := newExampleLimiter()
 	limit := headgate.MustParse("token-bucket 1/s burst 2")
 	for range 3 {
 		d, err := limiter.Allow(context.Background(), limit, "alice")
@@ -52,7 +52,7 @@ func ExampleLimiter_Allow() {
 }
 
 func ExampleLimiter_Take() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	user, org := headgate.MustParse("token-bucket 10/s"), headgate.MustParse("fixed-window 100/month")
 	d, err := limiter.Take(context.Background(),
 		headgate.Charge{Limit: user, Key: "alice"},
@@ -62,7 +62,7 @@ func ExampleLimiter_Take() {
 }
 
 func ExampleLimiter_Check() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	limit := headgate.MustParse("token-bucket 10/s burst 5")
 	d, _ := limiter.Check(context.Background(), headgate.Charge{Limit: limit, Key: "alice", Cost: headgate.Units(6)})
 	fmt.Println(d.Allowed, d.RetryAfter == headgate.Never, d.Remaining)
@@ -70,7 +70,7 @@ func ExampleLimiter_Check() {
 }
 
 func ExampleLimiter_Batch() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	limit := headgate.MustParse("token-bucket 1/s")
 	charge := headgate.Charge{Limit: limit, Key: "alice"}
 	answers, _ := limiter.Batch(context.Background(),
@@ -84,7 +84,7 @@ func ExampleLimiter_Batch() {
 }
 
 func ExampleLimiter_FillUp() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	bucket := headgate.MustParse("leaky-bucket 1/s capacity 10")
 	f, _ := limiter.FillUp(context.Background(),
 		headgate.Charge{Limit: bucket, Key: "imports", Cost: headgate.Units(12)})
@@ -93,7 +93,7 @@ func ExampleLimiter_FillUp() {
 }
 
 func ExampleLimiter_Debit() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	tokens := headgate.MustParse("gcra 1000/1h burst 1000")
 	// An answer took more tokens than were left.
 	d, _ := limiter.Debit(context.Background(),
@@ -104,7 +104,7 @@ func ExampleLimiter_Debit() {
 }
 
 func ExampleLimiter_Refund() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	tokens := headgate.MustParse("gcra 1000/1h burst 1000")
 	charge := headgate.Charge{Limit: tokens, Key: "acme", Cost: headgate.Units(600)}
 	_, _ = limiter.Take(context.Background(), charge)
@@ -115,7 +115,7 @@ func ExampleLimiter_Refund() {
 }
 
 func ExampleLimiter_Block() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	login := headgate.MustParse("sliding-log 5/1m")
 	s, _ := limiter.Block(context.Background(), login, "mallory", 15*time.Minute, "guessing")
 	d, _ := limiter.Allow(context.Background(), login, "mallory")
@@ -124,7 +124,7 @@ func ExampleLimiter_Block() {
 }
 
 func ExampleLimiter_Reset() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	login := headgate.MustParse("sliding-log 1/1m")
 	_, _ = limiter.Allow(context.Background(), login, "alice")
 	existed, _ := limiter.Reset(context.Background(), login, "alice")
@@ -134,7 +134,7 @@ func ExampleLimiter_Reset() {
 }
 
 func ExampleLimiter_Inspect() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	limit := headgate.MustParse("token-bucket 1/s burst 5")
 	_, _ = limiter.Take(context.Background(),
 		headgate.Charge{Limit: limit, Key: "alice", Cost: headgate.MustCost("1.5")})
@@ -144,7 +144,7 @@ func ExampleLimiter_Inspect() {
 }
 
 func ExampleLimiter_List() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	limit := headgate.MustParse("token-bucket 1/s burst 5")
 	for _, key := range []string{"bob", "alice"} {
 		_, _ = limiter.Allow(context.Background(), limit, key)
@@ -168,7 +168,7 @@ func ExampleLimit_Bound() {
 }
 
 func ExampleLimiter_Reserve() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	limit := headgate.MustParse("token-bucket 2/s burst 1")
 	for range 3 {
 		r, err := limiter.Reserve(context.Background(), time.Minute, headgate.Charge{Limit: limit, Key: "alice"})
@@ -181,7 +181,7 @@ func ExampleLimiter_Reserve() {
 }
 
 func ExampleLimiter_Wait() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	limit := headgate.MustParse("fixed-window 1/1h")
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -194,7 +194,7 @@ func ExampleLimiter_Wait() {
 }
 
 func ExamplePace() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	charge := headgate.Charge{Limit: headgate.MustParse("token-bucket 10/s burst 3"), Key: "job"}
 	for i, err := range headgate.Pace(context.Background(), limiter, charge) {
 		fmt.Println(i, err)
@@ -209,7 +209,7 @@ func ExamplePace() {
 }
 
 func ExampleLimited() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	send := headgate.Limited(limiter, func(context.Context) (string, error) { return "sent", nil },
 		headgate.Charge{Limit: headgate.MustParse("fixed-window 1/1h"), Key: "mail"})
 	for range 2 {
@@ -221,7 +221,7 @@ func ExampleLimited() {
 }
 
 func ExampleLimiter_Once() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	ctx := context.Background()
 	limit := headgate.MustParse("token-bucket 1000/h burst 1000")
 	order := limiter.Once("order 4711", time.Hour)
@@ -241,7 +241,7 @@ func ExampleLimiter_Once() {
 // A language model's answer is charged an estimate, to both budgets or to none, and charged more while
 // it streams. It is settled when the usage is known. Sent again with the same id, it is not charged again.
 func ExampleOnce() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	ctx := context.Background()
 	user, org := headgate.MustParse("sliding-log 40000/1m"), headgate.MustParse("sliding-log 1000000/1m")
 	charges := func(tokens int64) []headgate.Charge {
@@ -267,7 +267,7 @@ func ExampleOnce() {
 }
 
 func ExampleReservation_Settle() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	ctx := context.Background()
 	requests := headgate.Charge{Limit: headgate.MustParse("token-bucket 10/s burst 10"), Key: "model"}
 	tokens := headgate.Charge{
@@ -284,7 +284,7 @@ func ExampleReservation_Settle() {
 }
 
 func ExampleLimiter_Acquire() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	ctx := context.Background()
 	jobs := headgate.Charge{Limit: headgate.MustParse("concurrency 1 ttl 30s"), Key: "reports"}
 	lease, err := limiter.Acquire(ctx, jobs)
@@ -299,7 +299,7 @@ func ExampleLimiter_Acquire() {
 }
 
 func ExampleWithLease() {
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	err := headgate.WithLease(context.Background(), limiter, func(ctx context.Context) error {
 		fmt.Println("alone") // until ctx ends: then others may be here too
 		return nil

@@ -7,19 +7,17 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Headroom is how much of a limit a charge leaves to others: the charge passes only if at
-// least that much of the capacity is free after it. So work that can wait, such as a batch,
-// stops before the limit is full, and work that cannot finds room. It is a share of the
-// capacity, or an amount in units of the limit, and is rounded up to what the limit can count.
-// The zero Headroom is none. A Headroom is a value; compare with ==.
+// Headroom is how much of a limit a charge leaves to others: the charge passes only if at least that much of the
+// capacity is free after it. So work that can wait, such as a batch, stops before the limit is full, and urgent work
+// finds room. A Headroom is a percentage of the capacity, or an amount, and is rounded up to the step in which the
+// limit counts. The zero Headroom is none. A Headroom is a value; compare with ==.
 type Headroom struct {
-	amount Cost
-	share  bool // amount is a percentage of the capacity
+	amount    Cost
+	isPercent bool // amount is a percentage of the capacity
 }
 
-// Percent returns n hundredths of the capacity as headroom. Of an override that raises or
-// lowers the limit it is the same share. An n below 1 or above 99 makes a Headroom that every
-// use of it refuses.
+// Percent returns n percent of the capacity as headroom. If an override raises or lowers the limit, it is n percent of
+// the new capacity. Every use of a Headroom from an n below 1 or above 99 is an error.
 func Percent(n int64) Headroom {
 	if n < 1 || n > 99 {
 		n = -1
@@ -33,37 +31,36 @@ func Keep(c Cost) Headroom { return Headroom{amount: c} }
 // ParseHeadroom parses a percentage such as "10%" or "2.5%", or an amount such as "100" or
 // "0.5". Errors are ErrInvalid.
 func ParseHeadroom(s string) (Headroom, error) {
-	number, share := strings.CutSuffix(s, "%")
+	number, isPercent := strings.CutSuffix(s, "%")
 	amount, err := parseAmount("keep", number)
 	if err != nil {
 		return Headroom{}, err
 	}
-	h := Headroom{amount, share}
+	h := Headroom{amount, isPercent}
 	return h, h.valid()
 }
 
 // MustHeadroom parses a constant. It panics where ParseHeadroom would fail.
 func MustHeadroom(s string) Headroom { return must(ParseHeadroom(s)) }
 
-// String returns what ParseHeadroom reads, and "" for none.
+// String returns the text that ParseHeadroom reads, or "" for the zero Headroom.
 func (h Headroom) String() string {
 	switch {
 	case h.IsZero():
 		return ""
-	case h.share:
+	case h.isPercent:
 		return h.amount.String() + "%"
 	}
 	return h.amount.String()
 }
 
-// IsZero reports whether h is none.
+// IsZero reports whether h is the zero Headroom.
 func (h Headroom) IsZero() bool { return h == Headroom{} }
 
 // MarshalText implements encoding.TextMarshaler: it returns String.
 func (h Headroom) MarshalText() ([]byte, error) { return []byte(h.String()), h.valid() }
 
-// UnmarshalText implements encoding.TextUnmarshaler: it reads what ParseHeadroom reads, and "" as
-// none.
+// UnmarshalText implements encoding.TextUnmarshaler: it reads what ParseHeadroom reads, and "" as the zero Headroom.
 func (h *Headroom) UnmarshalText(text []byte) (err error) {
 	*h = Headroom{}
 	if len(text) > 0 {
@@ -72,30 +69,31 @@ func (h *Headroom) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
+// valid returns an error unless h is zero, an amount above 0, or a percentage above 0 and below 100.
 func (h Headroom) valid() error {
 	switch c := h.amount; {
 	case h.IsZero():
 	case c.coef <= 0:
 		return Invalid("keep", "must be above 0, and below 100%%")
-	case h.share && c.coef >= 100*pow10[c.exp]:
+	case h.isPercent && c.coef >= 100*pow10[c.exp]:
 		return Invalid("keep", "%s leaves nothing of a limit to take", h)
 	}
 	return nil
 }
 
-// ceiling returns the credits up to which a charge that leaves the headroom is admitted.
+// ceiling returns the level, in credits, up to which a charge that leaves the headroom is admitted.
 func (h Headroom) ceiling(p *law.Params) (int64, error) {
 	if err := h.valid(); err != nil {
 		return 0, err
 	}
-	if closed(p) {
-		return p.Capacity, nil // which no cost fits below
+	if isClosed(p) {
+		return p.Capacity, nil // no cost fits below it
 	}
-	by, den := p.Unit, uint64(pow10[h.amount.exp])
-	if h.share {
-		by, den = p.Capacity, 100*den
+	base, den := p.Unit, uint64(pow10[h.amount.exp])
+	if h.isPercent {
+		base, den = p.Capacity, 100*den
 	}
-	hi, lo := bits.Mul64(uint64(h.amount.coef), uint64(by))
+	hi, lo := bits.Mul64(uint64(h.amount.coef), uint64(base))
 	if hi < den {
 		keep, r := bits.Div64(hi, lo, den)
 		if r > 0 {
@@ -105,13 +103,12 @@ func (h Headroom) ceiling(p *law.Params) (int64, error) {
 			return p.Capacity - int64(keep), nil
 		}
 	}
-	most := costOf(p.Capacity, p, false)
-	return 0, Invalid("keep", "%s leaves nothing to take of a limit of %s at once", h, most)
+	capacity := costOf(p.Capacity, p, false)
+	return 0, Invalid("keep", "%s leaves nothing to take of a limit of %s at once", h, capacity)
 }
 
-// leaves makes an op one that leaves the headroom of its charge. It does not block a key:
-// others have room in it.
-func (h Headroom) leaves(op *law.Op) (err error) {
+// applyTo makes op leave the headroom. Its refusal then does not block the key, since others may have room.
+func (h Headroom) applyTo(op *law.Op) (err error) {
 	if h.IsZero() || op.Verb != law.Take && op.Verb != law.Check && op.Verb != law.Extend {
 		return nil
 	}

@@ -45,7 +45,7 @@ func TestHeadroomNotation(t *testing.T) {
 	}
 }
 
-// TestHeadroomIsLeftToOthers charges each kind of limit as far as the headroom, and then the rest.
+// TestHeadroomIsLeftToOthers charges each kind of limit up to the headroom, and then the rest.
 func TestHeadroomIsLeftToOthers(t *testing.T) {
 	for _, notation := range []string{
 		"token-bucket 10/h", "leaky-bucket 10/h capacity 10", "gcra 10/h burst 10", "fixed-window 10/1h",
@@ -54,14 +54,14 @@ func TestHeadroomIsLeftToOthers(t *testing.T) {
 		for _, keep := range []headgate.Headroom{headgate.Percent(15), headgate.Keep(headgate.MustCost("1.5"))} {
 			t.Run(fmt.Sprint(notation, " ", keep), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { // no window ends meanwhile
-					headroomIsLeft(t, headgate.MustParse(notation), keep)
+					checkHeadroomIsLeft(t, headgate.MustParse(notation), keep)
 				})
 			})
 		}
 	}
 }
 
-func headroomIsLeft(t *testing.T, limit headgate.Limit, keep headgate.Headroom) {
+func checkHeadroomIsLeft(t *testing.T, limit headgate.Limit, keep headgate.Headroom) {
 	s := deny.New(memory.New(nil))
 	defer s.Close()
 	l := headgate.New(s, nil)
@@ -160,8 +160,8 @@ func TestARefusalForHeadroomBlocksNobody(t *testing.T) {
 	}
 }
 
-// TestALineWithHeadroomIsPassed lets a caller that keeps none pass one that waits with headroom.
-func TestALineWithHeadroomIsPassed(t *testing.T) {
+// TestAQueueWithHeadroomDoesNotHoldUpOthers lets a caller without headroom pass while another one waits with headroom.
+func TestAQueueWithHeadroomDoesNotHoldUpOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := headgate.New(memory.New(nil), nil)
 		c := headgate.Charge{Limit: headgate.MustParse("sliding-log 10/1h"), Key: "k", Keep: headgate.Percent(50)}
@@ -187,13 +187,13 @@ func TestALineWithHeadroomIsPassed(t *testing.T) {
 	})
 }
 
-// counting counts what a store is asked.
-type counting struct {
+// refusalCounter is a store that counts the batches in which a charge was refused.
+type refusalCounter struct {
 	store.Store
 	refused atomic.Int64 // questions of which one was refused
 }
 
-func (c *counting) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (c *refusalCounter) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	err := c.Store.Apply(ctx, ops, outs)
 	for i := range outs {
 		if outs[i].Granted < ops[i].Count {
@@ -204,8 +204,8 @@ func (c *counting) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) 
 	return err
 }
 
-// TestBatchLoadBesideAnInteractiveCaller asks for ten times the limit with a tenth of it as headroom,
-// beside a caller that stays within that tenth.
+// TestBatchLoadBesideAnInteractiveCaller sends ten times the limit with a tenth of it as headroom, beside a caller that
+// stays within that tenth.
 func TestBatchLoadBesideAnInteractiveCaller(t *testing.T) {
 	for notation, least := range map[string]float64{ // the share of the limit that is used, at least
 		"token-bucket 100/10s burst 100":    0.99,
@@ -217,7 +217,7 @@ func TestBatchLoadBesideAnInteractiveCaller(t *testing.T) {
 	} {
 		t.Run(notation, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				inner := &counting{Store: memory.New(nil)}
+				inner := &refusalCounter{Store: memory.New(nil)}
 				s := deny.New(inner)
 				defer s.Close()
 				l, limit := headgate.New(s, nil), headgate.MustParse(notation)

@@ -11,28 +11,26 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Status is what is known about a key of a limit, without asking for
-// anything.
+// Status is the state of a key of a limit at a time.
 type Status struct {
-	Limit  string // its name
+	Limit  string // name of the limit
 	Key    string
-	Exists bool // false: never used, or long forgotten; as good as new
-	// Rule is the notation of the limit that is in force for the key, empty if its parameters are
-	// not known here, and of List, which knows limits by their names alone. Applied says why it
-	// is in force; see [Decision.Applied].
+	Exists bool // false: the key was never used, or was forgotten, which is the same
+	// Rule is the notation of the limit that is in force for the key. It is empty if the limit's parameters are not
+	// known here, and in the results of List. Applied says why that limit is in force; see [Decision.Applied].
 	Rule, Applied string
 
-	Used      Cost  // in use now, rounded up to a millionth, or to the digits of the limit
+	Used      Cost  // cost in use now, rounded up to a millionth, or to the digits of the limit
 	Capacity  Cost  // the most that can be in use; zero if the limit's parameters are not known here
 	Remaining int64 // whole units of cost that could pass now; -1 if Capacity is not known
 
-	RemainingNanos int32 // what is left beside it, as that of a Decision
+	RemainingNanos int32 // the fraction of Remaining; see [Decision.RemainingNanos]
 
-	At           time.Time // the store's time that this holds for
-	UpdatedAt    time.Time // of the last change; zero if none
-	EmptyAt      time.Time // from then on nothing is in use, if nobody charges the key; in the past: nothing is
+	At           time.Time // the store's time of this status
+	UpdatedAt    time.Time // time of the last change; zero if there was none
+	EmptyAt      time.Time // from then on nothing is in use, if nobody charges the key; it may be in the past
 	BlockedUntil time.Time // zero: not blocked
-	Reason       string    // of the block, where one was given
+	Reason       string    // reason of the block, if one was given
 
 	History []Attempt // newest first, for limits that keep a log
 }
@@ -48,8 +46,8 @@ type Attempt struct {
 // historyShown is how many entries of a log Inspect returns.
 const historyShown = 20
 
-// Inspect returns all that is known of one key of a limit. It changes nothing and takes no
-// lock. ErrUnsupported if the store cannot be looked into.
+// Inspect returns the status of one key of a limit. It changes nothing and takes no lock. It returns ErrUnsupported if
+// the store is no [store.Inspector].
 func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Status, err error) {
 	inspector, err := l.inspector("list cells")
 	if err != nil {
@@ -66,15 +64,15 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Statu
 	if cell.Reason, err = l.reason(ctx, op.Cell); err != nil {
 		return Status{}, err
 	}
-	s = checked(cell, limit, &op, &out)
+	s = statusOfCheck(cell, limit, &op, &out)
 	if op.Params.Kind == law.Log {
 		s.History, err = attemptsOf(ctx, inspector, op.Cell, &op.Params, historyShown)
 	}
 	return s, err
 }
 
-// Attempts returns the newest n attempts of a key, newest first, of a limit that keeps a log; none of another. It
-// changes nothing and takes no lock. ErrUnsupported if the store cannot be looked into.
+// Attempts returns the newest n attempts of a key, newest first. There are none if the limit keeps no log. It changes
+// nothing and takes no lock. It returns ErrUnsupported if the store is no [store.Inspector].
 func (l *Limiter) Attempts(ctx context.Context, limit Limit, key string, n int) (list []Attempt, err error) {
 	inspector, err := l.inspector("list cells")
 	switch {
@@ -94,6 +92,7 @@ func (l *Limiter) Attempts(ctx context.Context, limit Limit, key string, n int) 
 	return attemptsOf(ctx, inspector, law.Cell{Limit: limit.Name(), Key: key}, &resolved[0].Limit.r.params, n)
 }
 
+// attemptsOf reads the newest n attempts of a cell from the store.
 func attemptsOf(ctx context.Context, s store.Inspector, c law.Cell, p *law.Params, n int) (
 	list []Attempt, err error,
 ) {
@@ -104,19 +103,18 @@ func attemptsOf(ctx context.Context, s store.Inspector, c law.Cell, p *law.Param
 	return list, err
 }
 
-// checked describes a cell that a check has asked about.
-func checked(cell store.Cell, limit Limit, op *law.Op, out *law.Outcome) Status {
+// statusOfCheck returns the status of a cell from the outcome of a check.
+func statusOfCheck(cell store.Cell, limit Limit, op *law.Op, out *law.Outcome) Status {
 	return newStatus(cell, limit, op, usedBefore(op, out), out.Clock)
 }
 
-// usedBefore returns what was in use before a check.
+// usedBefore returns the credits that were in use before a check, whose outcome counts the credits it would grant.
 func usedBefore(op *law.Op, out *law.Outcome) int64 { return out.Used - out.Granted*op.Cost }
 
-// List returns the cells of the store that q selects, with what is in use now. Limits
-// with a name are known by limits; others by their notation. Of a limit that is not
-// known there is no Capacity, and Used is at most the drain of one step too high, more
-// only where something was given back. It changes nothing and takes no lock.
-// ErrUnsupported if the store cannot be looked into.
+// List returns the status of the cells of the store that q selects. It takes the parameters of limits with a name from
+// limits, and those of others from their notation. For a limit that is in neither, Capacity is zero, and Used is up to
+// the drain of one step too high, or more if charges were given back. List changes nothing and takes no lock. It
+// returns ErrUnsupported if the store is no [store.Inspector].
 func (l *Limiter) List(ctx context.Context, q store.Query, limits ...Limit) (list []Status, err error) {
 	inspector, err := l.inspector("list cells")
 	if err != nil {
@@ -128,14 +126,14 @@ func (l *Limiter) List(ctx context.Context, q store.Query, limits ...Limit) (lis
 	if err != nil {
 		return nil, err
 	}
-	known := make(map[string]Limit, len(limits)+1)
+	byName := make(map[string]Limit, len(limits)+1)
 	for _, limit := range limits {
-		known[limit.Name()] = limit
+		byName[limit.Name()] = limit
 	}
 	ops, used := make([]law.Op, len(cells)), make([]int64, len(cells))
-	var logs []int // those of which the entries say what is in use
+	var logs []int // indexes of cells whose usage only the entries of their log tell
 	for i, c := range cells {
-		ops[i] = checkOf(c, findIn(known, c.Limit), uint32(i+1), clock)
+		ops[i] = checkOf(c, findLimit(byName, c.Limit), uint32(i+1), clock)
 		if used[i] = c.State.InUse(&ops[i], clock); used[i] > 0 && c.State.Kind == law.Log &&
 			ops[i].Params.Kind == law.Log {
 			logs = append(logs, i)
@@ -146,14 +144,13 @@ func (l *Limiter) List(ctx context.Context, q store.Query, limits ...Limit) (lis
 	}
 	list = make([]Status, len(cells))
 	for i, c := range cells {
-		list[i] = newStatus(c, findIn(known, c.Limit), &ops[i], used[i], clock)
-		list[i].Rule, list[i].Applied = "", "" // a key may have another one
+		list[i] = newStatus(c, findLimit(byName, c.Limit), &ops[i], used[i], clock)
+		list[i].Rule, list[i].Applied = "", "" // another limit may be in force for this key
 	}
 	return list, nil
 }
 
-// checkOf returns the check of the smallest cost of a cell at the time clock. The
-// limit may be zero.
+// checkOf returns an op that checks the smallest cost on a cell at the time clock. The limit may be zero.
 func checkOf(c store.Cell, limit Limit, group uint32, clock int64) law.Op {
 	op := law.Op{Verb: law.Check, Group: group, Cell: c.Cell, Params: c.State.Params(), Cost: 1, Count: 1}
 	if !limit.IsZero() {
@@ -168,7 +165,7 @@ func checkOf(c store.Cell, limit Limit, group uint32, clock int64) law.Op {
 // checksAtOnce is how many checks are sent to the store in one batch.
 const checksAtOnce = 1000
 
-// checkLogs reads from the store what is in use of cells with a log.
+// checkLogs asks the store for the credits in use in cells with a log, and puts them into used.
 func (l *Limiter) checkLogs(ctx context.Context, all []law.Op, used []int64, logs []int) error {
 	for part := range slices.Chunk(logs, checksAtOnce) {
 		r := newRequest(len(part))
@@ -185,33 +182,33 @@ func (l *Limiter) checkLogs(ctx context.Context, all []law.Op, used []int64, log
 	return nil
 }
 
-// findIn returns the limit of a name, or of a notation, which it adds to those that are known; the zero Limit if it is
-// neither.
-func findIn(known map[string]Limit, name string) Limit {
-	limit, ok := known[name]
+// findLimit returns the limit that byName has for a name; or else the limit whose notation the name is, or the zero
+// Limit, which it then adds to byName.
+func findLimit(byName map[string]Limit, name string) Limit {
+	limit, ok := byName[name]
 	if !ok {
 		if parsed, err := Parse(name); err == nil && parsed.Name() == name {
 			limit = parsed
 		}
-		known[name] = limit
+		byName[name] = limit
 	}
 	return limit
 }
 
-// inspector returns the part of the store that can be looked into; ErrUnsupported if there is none.
-func (l *Limiter) inspector(what string) (store.Inspector, error) {
+// inspector returns the store as a store.Inspector, or ErrUnsupported. The error says that the store cannot do action.
+func (l *Limiter) inspector(action string) (store.Inspector, error) {
 	if l.store == nil {
 		return nil, errNoStore
 	}
 	i, ok := store.As[store.Inspector](l.store)
 	if !ok {
-		return nil, fmt.Errorf("%s: %w", what, ErrUnsupported)
+		return nil, fmt.Errorf("%s: %w", action, ErrUnsupported)
 	}
 	return i, nil
 }
 
-// newStatus describes a cell of which used credits are in use at the time clock, by
-// the op that asked. limit may be zero.
+// newStatus returns the status of a cell with used credits in use at the time clock. op is one on that cell; limit is
+// the limit in force, or zero if it is not known.
 func newStatus(c store.Cell, limit Limit, op *law.Op, used, clock int64) Status {
 	at := func(us int64) time.Time { return time.UnixMicro(us).UTC() }
 	s := Status{
@@ -233,15 +230,16 @@ func newStatus(c store.Cell, limit Limit, op *law.Op, used, clock int64) Status 
 	}
 	if !limit.IsZero() {
 		s.Rule, s.Applied = limit.r.notation, limit.r.applied
-		f := figures{op: op, out: &law.Outcome{Used: used, State: c.State, Clock: clock}}
+		f := chargeFigures{op: op, out: &law.Outcome{Used: used, State: c.State, Clock: clock}}
 		s.Capacity = costOf(f.op.Params.Capacity, &op.Params, false)
 		s.Remaining, s.RemainingNanos = op.Params.Figure(f.room())
 	}
 	return s
 }
 
-// KeyCounts returns how many keys the limits of the store have: those with the most. A store in memory keeps a bounded
-// number of keys, and says which; others count now and then. ErrUnsupported if the store counts no keys.
+// KeyCounts returns how many keys limits have in the store, for the limits with the most keys. A store in memory keeps
+// a bounded number of keys, and reports the bound; other stores count from time to time. It returns ErrUnsupported if
+// the store counts no keys.
 func (l *Limiter) KeyCounts(ctx context.Context) (counts []store.KeyCount, err error) {
 	i, err := l.inspector("count keys")
 	if err != nil {
@@ -252,19 +250,19 @@ func (l *Limiter) KeyCounts(ctx context.Context) (counts []store.KeyCount, err e
 	return i.KeyCounts(ctx)
 }
 
-// Usage is the use of a limit by a key, and when it can go on. Its Status has no History.
+// Usage is the usage of a limit by a key, and when the next charge can pass. Its Status has no History.
 type Usage struct {
 	Status
-	// RetryAfter is the time until a cost of 1 can pass if nobody else comes, or the smallest amount of a limit
-	// that lets less than 1 pass at once: 0 if it can now, or Never. ResetAfter is the time until the key is
-	// unused again, its block over.
+	// RetryAfter is the time until a cost of 1 can pass if nobody else comes, or, if the limit lets less than 1 pass at
+	// once, until its smallest amount can: 0 if it can now, or Never. ResetAfter is the time until the key is unused
+	// and not blocked.
 	RetryAfter, ResetAfter time.Duration
 }
 
-// Usage returns what a key has used of each of the limits, in their order. It changes nothing and
-// takes no lock, and reads from the store once for up to a thousand limits, and once more for each of
-// them that blocks the key, unless the store cannot be looked into: then the Reason of a block is
-// not known. If one of the limits cannot be read, none is returned; errors are those of Check.
+// Usage returns the usage of each limit by a key, in the order of limits. It changes nothing and takes no lock. It
+// reads from the store once for up to a thousand limits, and once more for each block, to get the Reason; a store that
+// is no [store.Inspector] has no reasons. If one of the limits cannot be read, Usage returns an error, such as
+// [Limiter.Check] would.
 func (l *Limiter) Usage(ctx context.Context, key string, limits ...Limit) ([]Usage, error) {
 	charges := make([]Charge, len(limits))
 	for i, limit := range limits {
@@ -273,8 +271,7 @@ func (l *Limiter) Usage(ctx context.Context, key string, limits ...Limit) ([]Usa
 	return l.UsageOf(ctx, charges)
 }
 
-// UsageOf returns what the key of each charge has used of its limit. It ignores the costs of the charges, and changes
-// nothing.
+// UsageOf returns the usage of the limit of each charge by its key. It ignores the costs, and changes nothing.
 func (l *Limiter) UsageOf(ctx context.Context, charges []Charge) (list []Usage, err error) {
 	charges = slices.Clone(charges)
 	for i := range charges {
@@ -283,28 +280,28 @@ func (l *Limiter) UsageOf(ctx context.Context, charges []Charge) (list []Usage, 
 	ctx, d := withDeadline(ctx, l.timeout)
 	defer d.end(&err, store.ErrUnavailable)
 	for part := range slices.Chunk(charges, checksAtOnce) {
-		some, err := l.usage(ctx, part)
+		usages, err := l.readUsage(ctx, part)
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, some...)
+		list = append(list, usages...)
 	}
 	return list, nil
 }
 
-// usage makes one request to the store.
-func (l *Limiter) usage(ctx context.Context, asked []Charge) ([]Usage, error) {
-	charges, err := l.resolve(ctx, asked, attempts{})
+// readUsage reads the usage for unresolved charges from the store, in one request.
+func (l *Limiter) readUsage(ctx context.Context, unresolved []Charge) ([]Usage, error) {
+	charges, err := l.resolve(ctx, unresolved, attempts{})
 	if err != nil {
 		return nil, err
 	}
 	r := newRequest(len(charges))
-	q := question{verb: law.Check, credits: Cost.charged}
+	spec := verbSpec{verb: law.Check, toCredits: Cost.chargeCredits}
 	for i := range charges {
-		if err := r.part(i, i+1).compile(l.clock, uint32(i+1), &q, charges[i:i+1]); err != nil {
+		if err := r.part(i, i+1).compile(l.clock, uint32(i+1), &spec, charges[i:i+1]); err != nil {
 			return nil, err
 		}
-		r.ops[i].Cost = probe(&r.ops[i].Params)
+		r.ops[i].Cost = probeCost(&r.ops[i].Params)
 	}
 	if err := r.valid(); err != nil {
 		return nil, err
@@ -315,13 +312,14 @@ func (l *Limiter) usage(ctx context.Context, asked []Charge) ([]Usage, error) {
 	list := make([]Usage, len(charges))
 	for i, limit := range r.limits {
 		err = r.outs[i].Err
-		if _, stale := errors.AsType[*staleError](err); stale { // another limit holds by now
-			limit, r.ops[i], r.outs[i], err = l.callOne(ctx, law.Check, asked[i].Limit, asked[i].Key, func(op *law.Op) {
-				op.Cost = probe(&op.Params)
+		if _, stale := errors.AsType[*staleError](err); stale { // another limit is in force by now
+			c := &unresolved[i]
+			limit, r.ops[i], r.outs[i], err = l.callOne(ctx, law.Check, c.Limit, c.Key, func(op *law.Op) {
+				op.Cost = probeCost(&op.Params)
 			})
 		}
 		if err == nil {
-			list[i], err = l.used(ctx, limit, &r.ops[i], &r.outs[i])
+			list[i], err = l.usageFromCheck(ctx, limit, &r.ops[i], &r.outs[i])
 		}
 		if err != nil {
 			return nil, err
@@ -330,29 +328,30 @@ func (l *Limiter) usage(ctx context.Context, asked []Charge) ([]Usage, error) {
 	return list, nil
 }
 
-// probe returns what a look asks for: a cost of 1, or the smallest amount of a limit that lets less pass at once.
-func probe(p *law.Params) int64 {
-	if p.Capacity >= p.Unit || closed(p) {
+// probeCost returns the credits that a check for Usage asks for: a cost of 1, or the smallest amount of a limit that
+// lets less than 1 pass at once.
+func probeCost(p *law.Params) int64 {
+	if p.Capacity >= p.Unit || isClosed(p) {
 		return p.Unit
 	}
 	return max(1, p.Unit/pow10[p.Digits])
 }
 
-// used returns the Usage of a limit by the answer to its probe.
-func (l *Limiter) used(ctx context.Context, limit Limit, op *law.Op, out *law.Outcome) (u Usage, err error) {
+// usageFromCheck returns the Usage of a limit from the outcome of a check of its probeCost.
+func (l *Limiter) usageFromCheck(ctx context.Context, limit Limit, op *law.Op, out *law.Outcome) (u Usage, err error) {
 	cell := store.Cell{Cell: op.Cell, State: out.State}
 	if cell.State.BlockedUntil > out.Clock {
 		if cell.Reason, err = l.reason(ctx, op.Cell); err != nil {
 			return u, err
 		}
 	}
-	f := figures{op, out, out.Granted == op.Count}
+	f := chargeFigures{op, out, out.Granted == op.Count}
 	d := f.decision(f.fits, 0)
-	u = Usage{Status: checked(cell, limit, op, out), RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter}
+	u = Usage{Status: statusOfCheck(cell, limit, op, out), RetryAfter: d.RetryAfter, ResetAfter: d.ResetAfter}
 	return u, nil
 }
 
-// reason returns the reason for a block, if the store is an Inspector.
+// reason returns the reason of a block, or "" if the store is no Inspector.
 func (l *Limiter) reason(ctx context.Context, c law.Cell) (string, error) {
 	inspector, ok := store.As[store.Inspector](l.store)
 	if !ok {

@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// listed are limits of every law and every anchor.
-var listed = []string{
+// listedNotations are limits of every law and every anchor.
+var listedNotations = []string{
 	"token-bucket 5/1s", "token-bucket 100/s burst 7", "leaky-bucket 1.5/s capacity 3", "gcra 10/s burst 5",
 	"interval 100/10s burst 300",
 	"fixed-window 5/1s", "fixed-window 5/1s from-first", "fixed-window 5/day Europe/Berlin", "fixed-window 9/month",
@@ -21,8 +21,8 @@ var listed = []string{
 	"sliding-window 100/1m", "sliding-log 5/1s", "sliding-log 5/2s history 1d", "concurrency 4 ttl 3s",
 }
 
-// TestListShowsWhatIsInUseNow compares a list with what Inspect says of each key, at
-// random times after random charges.
+// TestListShowsWhatIsInUseNow compares a list with what Inspect returns for each key, at random times after random
+// charges.
 func TestListShowsWhatIsInUseNow(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -30,7 +30,7 @@ func TestListShowsWhatIsInUseNow(t *testing.T) {
 		now := time.Date(2026, 3, 28, 22, 0, 0, 0, time.UTC).UnixMicro()
 		l := headgate.New(memory.New(&memory.Config{Names: true, Clock: func() int64 { return now }}), nil)
 		var limits []headgate.Limit
-		for i, notation := range listed {
+		for i, notation := range listedNotations {
 			limits = append(limits, headgate.MustParse(notation))
 			if i%2 == 1 {
 				limit, err := headgate.ParseNamed("named-"+string(rune('a'+i)), notation)
@@ -42,11 +42,11 @@ func TestListShowsWhatIsInUseNow(t *testing.T) {
 		}
 		for range 1 + rng.IntN(60) {
 			now += rng.Int64N(1 << rng.IntN(34))
-			charge(t, l, rng, limits[rng.IntN(len(limits))])
+			chargeAtRandom(t, l, rng, limits[rng.IntN(len(limits))])
 		}
 		now += rng.Int64N(1 << rng.IntN(34))
-		known := list(t, l, limits...)
-		unknown := list(t, l)
+		known := listByLimit(t, l, limits...)
+		unknown := listByLimit(t, l)
 		for i, limit := range limits {
 			want, err := l.Inspect(t.Context(), limit, "k")
 			if err != nil {
@@ -58,22 +58,23 @@ func TestListShowsWhatIsInUseNow(t *testing.T) {
 			got := known[limit.Name()]
 			if got.Used != want.Used || got.Capacity != want.Capacity || got.Remaining != want.Remaining ||
 				!got.EmptyAt.Equal(want.EmptyAt) {
-				t.Errorf("%s: listed %+v, inspected %+v", listed[i], got, want)
+				t.Errorf("%s: listed %+v, inspected %+v", listedNotations[i], got, want)
 			}
 			// Of a limit that is not known, as much is in use at most.
 			got = unknown[limit.Name()]
 			if got.Used.Float64() < want.Used.Float64() {
-				t.Errorf("%s, unknown: listed %s, in use are %s", listed[i], got.Used, want.Used)
+				t.Errorf("%s, unknown: listed %s, in use are %s", listedNotations[i], got.Used, want.Used)
 			}
 			if limit.Named() != (got.Remaining == -1) {
-				t.Errorf("%s: remaining %d of a limit that is named: %v", listed[i], got.Remaining, limit.Named())
+				t.Errorf("%s: remaining %d of a limit that is named: %v", listedNotations[i], got.Remaining,
+					limit.Named())
 			}
 		}
 	}
 }
 
-// charge charges a key of a limit once, as a random caller does.
-func charge(t *testing.T, l *headgate.Limiter, rng *rand.Rand, limit headgate.Limit) {
+// chargeAtRandom makes one random charge of a key of a limit.
+func chargeAtRandom(t *testing.T, l *headgate.Limiter, rng *rand.Rand, limit headgate.Limit) {
 	t.Helper()
 	ctx, c := context.Background(), headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(1 + rng.Int64N(3))}
 	var err error
@@ -96,8 +97,8 @@ func charge(t *testing.T, l *headgate.Limiter, rng *rand.Rand, limit headgate.Li
 	}
 }
 
-// list lists the cells of a store by their limits.
-func list(t *testing.T, l *headgate.Limiter, known ...headgate.Limit) map[string]headgate.Status {
+// listByLimit returns the cells of a store by the names of their limits.
+func listByLimit(t *testing.T, l *headgate.Limiter, known ...headgate.Limit) map[string]headgate.Status {
 	t.Helper()
 	cells, err := l.List(t.Context(), store.Query{}, known...)
 	if err != nil {
@@ -110,11 +111,11 @@ func list(t *testing.T, l *headgate.Limiter, known ...headgate.Limit) map[string
 	return m
 }
 
-// TestListOfAnUnknownLimit: what the cell tells is enough to show that a limit of any
-// kind is idle, and how far a bucket has drained.
+// TestListOfAnUnknownLimit checks that a cell alone shows when a limit of any kind is idle, and how far a bucket has
+// drained.
 func TestListOfAnUnknownLimit(t *testing.T) {
 	t.Parallel()
-	for _, notation := range listed {
+	for _, notation := range listedNotations {
 		now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).UnixMicro()
 		l := headgate.New(memory.New(&memory.Config{Names: true, Clock: func() int64 { return now }}), nil)
 		limit, err := headgate.ParseNamed("api", notation)
@@ -131,17 +132,17 @@ func TestListOfAnUnknownLimit(t *testing.T) {
 		} else if _, err := l.Take(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
-		if s := list(t, l)["api"]; s.Used != headgate.Units(2) {
+		if s := listByLimit(t, l)["api"]; s.Used != headgate.Units(2) {
 			t.Errorf("%s: in use at once are %s", notation, s.Used)
 		}
-		empty := list(t, l)["api"].EmptyAt
+		empty := listByLimit(t, l)["api"].EmptyAt
 		now += (empty.UnixMicro() - now) / 2
-		at, half := list(t, l, limit)["api"], list(t, l)["api"]
+		at, half := listByLimit(t, l, limit)["api"], listByLimit(t, l)["api"]
 		if off := half.Used.Float64() - at.Used.Float64(); off < 0 || off > 0.02 {
 			t.Errorf("%s: half way %s are in use, listed are %s", notation, at.Used, half.Used)
 		}
 		now = empty.UnixMicro()
-		if s := list(t, l)["api"]; s.Used != headgate.Units(0) && !s.Used.IsZero() {
+		if s := listByLimit(t, l)["api"]; s.Used != headgate.Units(0) && !s.Used.IsZero() {
 			t.Errorf("%s: in use when it is empty are %s", notation, s.Used)
 		}
 	}

@@ -13,21 +13,21 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestUsageSaysWhatInspectAndCheckSay of each limit, at random times after random charges. It
-// charges nothing.
-func TestUsageSaysWhatInspectAndCheckSay(t *testing.T) {
+// TestUsageEqualsInspectAndCheck compares Usage with Inspect and Check for each limit, at random times after random
+// charges, and checks that it charges nothing.
+func TestUsageEqualsInspectAndCheck(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range tier.Pick(30, 200, 2000) {
 		now := time.Date(2026, 3, 28, 22, 0, 0, 0, time.UTC).UnixMicro()
 		l := headgate.New(memory.New(&memory.Config{Names: true, Clock: func() int64 { return now }}), nil)
 		var limits []headgate.Limit
-		for _, notation := range append(listed, "0", "unlimited") {
+		for _, notation := range append(listedNotations, "0", "unlimited") {
 			limits = append(limits, headgate.MustParse(notation))
 		}
 		for range 1 + rng.IntN(60) {
 			now += rng.Int64N(1 << rng.IntN(34))
-			charge(t, l, rng, limits[rng.IntN(len(limits))])
+			chargeAtRandom(t, l, rng, limits[rng.IntN(len(limits))])
 		}
 		if rng.IntN(2) == 0 {
 			if _, err := l.Block(t.Context(), limits[rng.IntN(len(limits))], "k", time.Hour, "a reason"); err != nil {
@@ -68,30 +68,32 @@ func TestUsageSaysWhatInspectAndCheckSay(t *testing.T) {
 	}
 }
 
-// between finds a limit that was another one before a time.
-type between struct{ limit headgate.Limit }
+// switchingNames is a Names whose limit is replaced by another one at a time.
+type switchingNames struct{ limit headgate.Limit }
 
-func (b between) Find(context.Context, string, string) (headgate.Limit, error) { return b.limit, nil }
+func (b switchingNames) Find(context.Context, string, string) (headgate.Limit, error) {
+	return b.limit, nil
+}
 
-func (b between) FindAll(_ context.Context, charges []headgate.Charge) error {
+func (b switchingNames) FindAll(_ context.Context, charges []headgate.Charge) error {
 	for i := range charges {
 		charges[i].Limit = b.limit
 	}
 	return nil
 }
 
-// TestUsageIsByTheLimitThatHolds where this machine's clock is wrong about that.
-func TestUsageIsByTheLimitThatHolds(t *testing.T) {
+// TestUsageIsByTheLimitInForce checks Usage while this machine's clock guesses the wrong limit.
+func TestUsageIsByTheLimitInForce(t *testing.T) {
 	t.Parallel()
 	now := newClock("2026-03-01T12:00:00Z")
-	next := named(t, "api", "fixed-window 20/1h from-first").Because("plan pro")
-	limit, err := named(t, "api", "fixed-window 5/1h from-first").Because("override").
+	next := parseNamed(t, "api", "fixed-window 20/1h from-first").Because("plan pro")
+	limit, err := parseNamed(t, "api", "fixed-window 5/1h from-first").Because("override").
 		Until(time.UnixMicro(now.now).Add(time.Minute), next)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := headgate.New(memory.New(&memory.Config{Clock: now.read}), &headgate.Config{
-		Names: between{limit}, Clock: func() int64 { return newClock("2026-03-01T12:00:00Z").now },
+		Names: switchingNames{limit}, Clock: func() int64 { return newClock("2026-03-01T12:00:00Z").now },
 	})
 	api := headgate.MustNamed("api")
 	allow(t, l, api, "k")
@@ -111,7 +113,7 @@ func TestUsageIsByTheLimitThatHolds(t *testing.T) {
 	}
 }
 
-func TestUsageOfBadQuestions(t *testing.T) {
+func TestUsageOfInvalidAndManyLimits(t *testing.T) {
 	t.Parallel()
 	l, limit := newLimiter(newClock("2026-03-01T12:00:00Z")), headgate.MustParse("token-bucket 1/s burst 3")
 	for _, tt := range []struct {

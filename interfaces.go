@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// The interfaces of this file are what [Limiter] and the client of a server have in common
-// (package client). Code that depends on one of them works over a store and over the
-// network. Others may implement them too; NewReservation and NewLease help.
+// Both [Limiter] and the client of a server (package client) implement the interfaces of this file. Code that depends
+// on one of them works over a store and over the network. Other packages may implement them too; NewReservation and
+// NewLease help.
 
-// Taker decides at once.
+// Taker decides charges at once.
 type Taker interface {
 	// Take takes all of the charges, or none: see [Limiter.Take].
 	Take(ctx context.Context, charges ...Charge) (Decision, error)
@@ -18,7 +18,7 @@ type Taker interface {
 	Check(ctx context.Context, charges ...Charge) (Decision, error)
 }
 
-// Filler takes what fits.
+// Filler takes as much of a charge as fits.
 type Filler interface {
 	// FillUp takes as much of a charge as fits: see [Limiter.FillUp].
 	FillUp(ctx context.Context, c Charge) (FillUpResult, error)
@@ -32,7 +32,7 @@ type Waiter interface {
 	WaitAtMost(ctx context.Context, wait time.Duration, charges ...Charge) error
 }
 
-// Reserver takes now for a later start.
+// Reserver takes charges now for a later start.
 type Reserver interface {
 	// Reserve takes charges for a start at most wait from now: see [Limiter.Reserve].
 	Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error)
@@ -50,23 +50,23 @@ type Leaser interface {
 	// Acquire holds charges, or returns a Lease whose Decision is a refusal: see
 	// [Limiter.Acquire].
 	Acquire(ctx context.Context, charges ...Charge) (*Lease, error)
-	// Await waits until it holds them: see [Limiter.Await].
+	// Await waits until it has acquired the charges: see [Limiter.Await].
 	Await(ctx context.Context, charges ...Charge) (*Lease, error)
 	// Renew lets detached leases last longer: see [Limiter.Renew].
 	Renew(ctx context.Context, held ...LeaseToken) error
-	// Release lets others have what is held: see [Limiter.Release].
+	// Release ends detached leases: see [Limiter.Release].
 	Release(ctx context.Context, held ...LeaseToken) error
 }
 
-// Operator looks at keys and corrects them.
+// Operator inspects keys and corrects their state.
 type Operator interface {
-	// Inspect returns all that is known of one key: see [Limiter.Inspect].
+	// Inspect returns the status of one key: see [Limiter.Inspect].
 	Inspect(ctx context.Context, limit Limit, key string) (Status, error)
-	// Usage returns what a key has used of several limits: see [Limiter.Usage].
+	// Usage returns the usage of several limits by a key: see [Limiter.Usage].
 	Usage(ctx context.Context, key string, limits ...Limit) ([]Usage, error)
 	// Block refuses a key for d; 0 lifts a block: see [Limiter.Block].
 	Block(ctx context.Context, limit Limit, key string, d time.Duration, reason string) (Status, error)
-	// Reset forgets all about a key: see [Limiter.Reset].
+	// Reset forgets the usage and the block of a key: see [Limiter.Reset].
 	Reset(ctx context.Context, limit Limit, key string) (existed bool, err error)
 }
 
@@ -81,18 +81,18 @@ var (
 	_ TokenRequester = (*Requester)(nil)
 )
 
-// TokenRequester asks for leave to do something once: nil is yes, a
-// [DeniedError] is no, anything else says that it is not known. Code that has to
-// be limited can depend on it and not on where the limit is kept.
+// TokenRequester admits or refuses an action. Code that has to be limited can depend on it without knowing the limit or
+// its store.
 type TokenRequester interface {
-	// RequestToken returns nil if the action may be done, once.
+	// RequestToken returns nil if the action may be done once, a [DeniedError] if it is refused, and any other error if
+	// it was not decided.
 	RequestToken(ctx context.Context) error
 }
 
 // Requester is a TokenRequester that takes the same charges each time. It is safe for
 // concurrent use.
 type Requester struct {
-	by      Taker
+	taker   Taker
 	charges []Charge
 }
 
@@ -101,16 +101,15 @@ func NewRequester(t Taker, charges ...Charge) *Requester { return &Requester{t, 
 
 // RequestToken implements TokenRequester.
 func (r *Requester) RequestToken(ctx context.Context) error {
-	d, err := r.by.Take(ctx, r.charges...)
+	d, err := r.taker.Take(ctx, r.charges...)
 	if err == nil && !d.Allowed {
 		return &DeniedError{d}
 	}
 	return err
 }
 
-// Limited wraps an action so that it is done only when the charges were taken.
-// Otherwise its error is a [DeniedError], or the store's. The action gets the
-// caller's context.
+// Limited wraps an action so that it runs only after the charges were taken. Otherwise the wrapped action returns a
+// [DeniedError] or the store's error. The action gets the caller's context.
 func Limited[T any](t Taker, action func(context.Context) (T, error), charges ...Charge) func(
 	context.Context) (T, error) {
 	r := NewRequester(t, charges...)
@@ -122,9 +121,8 @@ func Limited[T any](t Taker, action func(context.Context) (T, error), charges ..
 	}
 }
 
-// Pace lets a loop go round as often as a limit lets it: each turn waits for the
-// charge, as [Limiter.Wait] does, and gets its number, from 0. The turn that
-// cannot be had gets an error, and is the last.
+// Pace limits how often a loop runs: before each iteration it waits for the charges with w.Wait, and yields the number
+// of the iteration, from 0. If Wait fails, the iteration gets the error and is the last.
 //
 //	for i, err := range headgate.Pace(ctx, limiter, charge) {
 //		if err != nil {

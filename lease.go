@@ -14,59 +14,57 @@ import (
 )
 
 var (
-	// ErrLeaseLost: the lease has ended, since it could not be renewed in time or
-	// its key was reset. Others may hold it now.
+	// ErrLeaseLost: the lease has ended, since it was not renewed in time or its key was reset. Others may hold its
+	// place now.
 	ErrLeaseLost = errors.New("the lease is lost")
 	// ErrReleased: the lease was released, or detached, before.
 	ErrReleased = errors.New("the lease is released already")
 )
 
-// Lease is leave to go on until it is released. It is renewed in the background
-// for as long, three times within its time to live; a renewal that is not answered
-// within a third of that is asked again. A lease has a goroutine, and another while the
-// store is asked. It is safe for concurrent use.
+// Lease is a hold on the charges of concurrency limits until it is released. Until then it renews itself in the
+// background, three times within its time to live; a renewal without an answer within a third of that time is repeated.
+// A lease has one goroutine, and a second one during a call to the store. It is safe for concurrent use.
 type Lease struct {
-	// Decision says whether it was acquired; of one that was not, after how long
-	// a lease ends if nobody renews it.
+	// Decision says whether the lease was acquired. If it was refused, RetryAfter is the time after which a held lease
+	// ends if nobody renews it.
 	Decision Decision
 
-	by   Leaser
-	held []LeaseToken
-	ttl  time.Duration
-	stop chan struct{} // closed when it is released
-	lost chan struct{} // closed when it is lost
+	leaser Leaser
+	held   []LeaseToken
+	ttl    time.Duration
+	stop   chan struct{} // closed when the lease is released
+	lost   chan struct{} // closed when the lease is lost
 
 	mu  sync.Mutex
-	err error // why it is not held any more
+	err error // why the lease has ended; nil while it is held
 
-	releasing sync.Mutex
-	asked     bool // the store may have been, to release it
-	released  bool // the store said so, or it was handed over
+	releasing   sync.Mutex // held during Release and Detach
+	releaseSent bool       // an earlier Release may have reached the store
+	released    bool       // the store has released the lease, or it was detached
 }
 
-// Acquire takes charges, all or none, of which at least one is of a concurrency
-// limit: that one is held until it is released, or the holder is gone for the
-// limit's time to live. The others are taken as by [Limiter.Take], and stay taken.
-// The context is that of the question, not of the lease. It does not wait; Await
-// and WithLease do.
+// Acquire takes charges, all or none. At least one must be of a concurrency limit: it is held until the lease is
+// released, or until the holder has not renewed it for the limit's time to live. The other charges are taken as by
+// [Limiter.Take], and stay taken. ctx bounds this call, not the lease. Acquire does not wait; Await and WithLease do.
 func (l *Limiter) Acquire(ctx context.Context, charges ...Charge) (*Lease, error) {
 	return l.tryAcquire(ctx, charges, false)
 }
 
+// tryAcquire makes one attempt to acquire charges. A refusal does not block a key if the caller waits.
 func (l *Limiter) tryAcquire(ctx context.Context, charges []Charge, waits bool) (lease *Lease, err error) {
-	var asked time.Time
-	q := question{observed: VerbAcquire, verb: law.Take, credits: Cost.charged, lasting: true}
-	q.prepare = func(r *request) error {
+	var sentAt time.Time
+	spec := verbSpec{reportAs: VerbAcquire, verb: law.Take, toCredits: Cost.chargeCredits, durable: true}
+	spec.prepare = func(r *request) error {
 		if waits {
-			r.unblock()
+			r.dropBlocks()
 		}
 		if !slices.ContainsFunc(r.limits, Limit.Concurrency) {
 			return Invalid("limit", "none of the charges is of a concurrency limit")
 		}
-		asked = sched.Now()
+		sentAt = sched.Now()
 		return nil
 	}
-	q.read = func(_ context.Context, r *request) (d Decision, err error) {
+	spec.read = func(_ context.Context, r *request) (d Decision, err error) {
 		var held []LeaseToken
 		ttl := Never
 		for i := range r.ops {
@@ -76,39 +74,38 @@ func (l *Limiter) tryAcquire(ctx context.Context, charges []Charge, waits bool) 
 			}
 		}
 		d = r.decision()
-		lease, err = NewLease(l, d, held, ttl, asked)
+		lease, err = NewLease(l, d, held, ttl, sentAt)
 		return d, err
 	}
-	_, err = l.call(ctx, &q, charges)
+	_, err = l.call(ctx, &spec, charges)
 	return lease, err
 }
 
-// NewLease returns the lease of what by has acquired, as d says, and renews it there in the
-// background; of one that was refused there is nothing to hold. It lasts for ttl from when
-// by was asked: ErrLeaseLost, if that is over. It is for implementations of Leaser.
-func NewLease(by Leaser, d Decision, held []LeaseToken, ttl time.Duration, asked time.Time) (*Lease, error) {
-	lease := &Lease{Decision: d, by: by, stop: make(chan struct{}), lost: make(chan struct{})}
+// NewLease returns a lease of the charges that leaser has acquired by the decision d, and renews it with leaser in the
+// background. If d is a refusal, the lease holds nothing. The lease lasts for ttl from sentAt, when the request was
+// sent; if that is over, NewLease returns ErrLeaseLost. It is for implementations of Leaser.
+func NewLease(leaser Leaser, d Decision, held []LeaseToken, ttl time.Duration, sentAt time.Time) (*Lease, error) {
+	lease := &Lease{Decision: d, leaser: leaser, stop: make(chan struct{}), lost: make(chan struct{})}
 	if !d.Allowed {
 		return lease, nil
 	}
 	lease.held, lease.ttl = held, ttl
-	if took := sched.Since(asked); took >= ttl {
+	if took := sched.Since(sentAt); took >= ttl {
 		return nil, fmt.Errorf("%w: the store took %s to answer", ErrLeaseLost, took)
 	}
-	sched.Go(func() { lease.renewUntilEnd(asked) })
+	sched.Go(func() { lease.renewUntilEnd(sentAt) })
 	return lease, nil
 }
 
-// renewUntilEnd renews the lease until it is released or lost. It lasts for its time to live
-// from when the last question was asked that was answered, whatever becomes of those
-// under way.
-func (l *Lease) renewUntilEnd(asked time.Time) {
-	end, next := asked.Add(l.ttl), asked.Add(l.ttl/3)
-	var q *renewal // under way
+// renewUntilEnd renews the lease until it is released or lost. The lease lasts for its time to live from when the last
+// answered request was sent, whatever becomes of the renewal under way.
+func (l *Lease) renewUntilEnd(sentAt time.Time) {
+	end, next := sentAt.Add(l.ttl), sentAt.Add(l.ttl/3)
+	var current *renewal // the renewal under way, or nil
 	for {
 		until, answered := end, (<-chan struct{})(nil)
-		if q != nil {
-			answered = q.answered
+		if current != nil {
+			answered = current.answered
 		} else if next.Before(end) {
 			until = next
 		}
@@ -117,49 +114,49 @@ func (l *Lease) renewUntilEnd(asked time.Time) {
 			return
 		case 1:
 			switch {
-			case q.err == nil:
-				end, next = q.asked.Add(l.ttl), q.asked.Add(l.ttl/3)
-			case errors.Is(q.err, ErrLeaseLost):
-				l.end(q.err)
+			case current.err == nil:
+				end, next = current.sentAt.Add(l.ttl), current.sentAt.Add(l.ttl/3)
+			case errors.Is(current.err, ErrLeaseLost):
+				l.end(current.err)
 				return
 			default: // the store is away, or silent
-				next = q.asked.Add(l.ttl / 3)
-				if soon := sched.Now().Add(l.ttl / 10); !errors.Is(q.err, context.DeadlineExceeded) {
+				next = current.sentAt.Add(l.ttl / 3)
+				if soon := sched.Now().Add(l.ttl / 10); !errors.Is(current.err, context.DeadlineExceeded) {
 					next = soon
 				}
 			}
-			q = nil
+			current = nil
 		default:
 			if sched.Until(end) <= 0 {
 				l.end(ErrLeaseLost)
 				return
 			}
-			q = l.renew()
+			current = l.renew()
 		}
 	}
 }
 
-// renewal is a call of the store, to renew a lease.
+// renewal is one call to renew a lease.
 type renewal struct {
-	asked    time.Time
+	sentAt   time.Time
 	answered chan struct{} // closed when err is known
 	err      error
 }
 
-// renew asks to renew the lease, for a third of its time to live, so that there is time
-// to ask again.
+// renew starts a renewal of the lease. It times out after a third of the time to live, so that there is time for
+// another.
 func (l *Lease) renew() *renewal {
-	q := &renewal{asked: sched.Now(), answered: make(chan struct{})}
+	n := &renewal{sentAt: sched.Now(), answered: make(chan struct{})}
 	ctx, cancel := sched.WithTimeout(context.Background(), l.ttl/3)
 	sched.Go(func() {
-		defer close(q.answered)
+		defer close(n.answered)
 		defer cancel()
-		q.err = l.by.Renew(ctx, l.held...)
+		n.err = l.leaser.Renew(ctx, l.held...)
 	})
-	return q
+	return n
 }
 
-// end notes why the lease is not held any more, and reports whether it was.
+// end ends the lease for the reason why. It reports whether the lease was still held.
 func (l *Lease) end(why error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -174,7 +171,7 @@ func (l *Lease) end(why error) bool {
 	return true
 }
 
-// Lost returns a channel that is closed when the lease is lost: what it protected must stop.
+// Lost returns a channel that is closed when the lease is lost: the work that it protected must stop.
 func (l *Lease) Lost() <-chan struct{} { return l.lost }
 
 // Err returns nil while the lease is held, then ErrReleased or ErrLeaseLost.
@@ -184,10 +181,9 @@ func (l *Lease) Err() error {
 	return l.err
 }
 
-// Release lets others have what was held. It returns ErrLeaseLost if that could
-// have happened before, and the second time what [Lease.Err] says. If the store cannot
-// be asked, it can be tried again, one at a time; else the lease ends after its time
-// to live.
+// Release ends the lease, so that others can have its place. It returns ErrLeaseLost if others could have it before. A
+// second Release returns [Lease.Err]. If the store cannot be reached, Release can be tried again; else the lease ends
+// after its time to live.
 func (l *Lease) Release(ctx context.Context) error {
 	if !l.Decision.Allowed {
 		return Invalid("lease", "was not acquired")
@@ -201,22 +197,21 @@ func (l *Lease) Release(ctx context.Context) error {
 		return l.Err()
 	}
 	l.end(ErrReleased)
-	err := l.by.Release(ctx, l.held...)
-	gone := errors.Is(err, ErrLeaseLost)
-	before := l.asked
-	l.asked, l.released = l.asked || err != nil && !store.NothingDone(err), err == nil || gone
+	err := l.leaser.Release(ctx, l.held...)
+	goneInStore := errors.Is(err, ErrLeaseLost)
+	sentBefore := l.releaseSent
+	l.releaseSent, l.released = l.releaseSent || err != nil && !store.NothingDone(err), err == nil || goneInStore
 	switch lost := errors.Is(l.Err(), ErrLeaseLost); {
-	case lost && !gone:
+	case lost && !goneInStore:
 		return errors.Join(ErrLeaseLost, err)
-	case gone && !lost && before: // by the question before, or since
+	case goneInStore && !lost && sentBefore: // the earlier Release did it, or the lease has ended since
 		return nil
 	}
 	return err
 }
 
-// Detach hands the lease over: it is not renewed here any more, and can be renewed
-// and released in any process, with [Limiter.Renew] and [Limiter.Release]. It
-// returns nil if the lease is not held.
+// Detach hands the lease over: this process no longer renews it, and any process can renew and release it, with
+// [Limiter.Renew] and [Limiter.Release]. It returns nil if the lease is not held.
 func (l *Lease) Detach() []LeaseToken {
 	l.releasing.Lock()
 	defer l.releasing.Unlock()
@@ -229,41 +224,41 @@ func (l *Lease) Detach() []LeaseToken {
 
 // LeaseToken identifies one charge of a lease in any process.
 type LeaseToken struct {
-	Limit  Limit // of concurrency
+	Limit  Limit // a concurrency limit
 	Key    string
-	Number int64 // of the entry in the log; Decision.Entry of the lease, if it has one charge
+	Number int64 // number of the entry in the log: Decision.EntryNumber of a lease of one charge
 }
 
-// Renew extends leases that were detached by their limit's time to live, counted from
-// now; it makes none shorter. A token with the limit that was acquired has the time to live of
-// that limit, also after an override has ended. One with a name alone has that of the limit
-// as it is now. It returns ErrLeaseLost if one of them is no longer held. Leases that were not
-// detached are renewed by the Limiter that acquired them.
+// Renew extends detached leases to their limit's time to live from now; it never shortens one. The time to live is that
+// of the token's limit, even after an override has ended. If the token's limit is only a name, the limit that is in
+// force now applies. Renew returns ErrLeaseLost if one of the leases is no longer held. A lease that is not detached
+// renews itself.
 func (l *Limiter) Renew(ctx context.Context, held ...LeaseToken) error {
-	return l.forEach(ctx, law.Renew, 1, held)
+	return l.applyEach(ctx, law.Renew, 1, held)
 }
 
-// Release ends leases that were detached; for others see [Lease.Release]. It returns
-// ErrLeaseLost if one of them was no longer held.
+// Release ends detached leases; for others see [Lease.Release]. It returns ErrLeaseLost if one of the leases was no
+// longer held.
 func (l *Limiter) Release(ctx context.Context, held ...LeaseToken) error {
-	err := l.forEach(ctx, law.Return, law.Max, held) // all that it costs
+	err := l.applyEach(ctx, law.Return, law.Max, held) // law.Max returns all credits of the entry
 	for _, h := range held {
 		l.queues.wake(law.Cell{Limit: h.Limit.Name(), Key: h.Key})
 	}
 	return err
 }
 
-// forEach does something with each of what is held, by itself.
-func (l *Limiter) forEach(ctx context.Context, verb law.Verb, credits int64, tokens []LeaseToken) error {
+// applyEach applies an op of the verb to each lease, each as a request of its own. It returns ErrLeaseLost if a lease
+// is no longer held.
+func (l *Limiter) applyEach(ctx context.Context, verb law.Verb, credits int64, tokens []LeaseToken) error {
 	if len(tokens) == 0 {
 		return Invalid("held", "there is none")
 	}
 	charges := make([]Charge, len(tokens))
 	for i, t := range tokens {
-		charges[i] = Charge{Limit: t.Limit.forever(), Key: t.Key}
+		charges[i] = Charge{Limit: t.Limit.withoutEnd(), Key: t.Key}
 	}
-	q := question{verb: verb, limits: heldOnly, credits: Cost.charged, lasting: true}
-	q.prepare = func(r *request) error {
+	spec := verbSpec{verb: verb, limits: onlyConcurrency, toCredits: Cost.chargeCredits, durable: true}
+	spec.prepare = func(r *request) error {
 		for i, t := range tokens {
 			if t.Number < 1 {
 				return Invalid("number", "%d was never acquired", t.Number)
@@ -272,7 +267,7 @@ func (l *Limiter) forEach(ctx context.Context, verb law.Verb, credits int64, tok
 		}
 		return nil
 	}
-	q.read = func(_ context.Context, r *request) (d Decision, err error) {
+	spec.read = func(_ context.Context, r *request) (d Decision, err error) {
 		for i := range r.outs {
 			if r.outs[i].Granted == 0 {
 				return d, ErrLeaseLost
@@ -280,14 +275,13 @@ func (l *Limiter) forEach(ctx context.Context, verb law.Verb, credits int64, tok
 		}
 		return d, nil
 	}
-	_, err := l.call(ctx, &q, charges)
+	_, err := l.call(ctx, &spec, charges)
 	return err
 }
 
-// WithLease waits for a lease (see [Limiter.Await]), does the action, and releases it.
-// The action's context ends with the cause ErrLeaseLost when the lease is lost, and
-// then WithLease's error is that too. Should the store be away when it is released, it
-// ends after its time to live; that is no error of the action.
+// WithLease waits for a lease (see [Limiter.Await]), runs the action, and releases the lease. If the lease is lost, the
+// action's context ends with the cause ErrLeaseLost, and WithLease returns that error too. If the store is away at the
+// release, the lease ends after its time to live, and WithLease returns no error for it.
 func WithLease(ctx context.Context, l Leaser, action func(context.Context) error, charges ...Charge) (err error) {
 	lease, err := l.Await(ctx, charges...)
 	if err != nil {
@@ -300,13 +294,13 @@ func WithLease(ctx context.Context, l Leaser, action func(context.Context) error
 			cancel(ErrLeaseLost)
 		}
 	})
-	defer func() { // also when the action panics
+	defer func() { // deferred, so that it also runs if the action panics
 		close(done)
 		cancel(nil)
-		ctx, end := sched.WithTimeout(context.WithoutCancel(ctx), cancelWithin)
+		ctx, end := sched.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 		defer end()
-		if failed := lease.Release(ctx); errors.Is(failed, ErrLeaseLost) {
-			err = errors.Join(err, failed)
+		if releaseErr := lease.Release(ctx); errors.Is(releaseErr, ErrLeaseLost) {
+			err = errors.Join(err, releaseErr)
 		}
 	}()
 	return action(within)

@@ -15,14 +15,14 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// away is a store that can be cut off.
-type away struct {
+// cutOffStore is a store that can be cut off.
+type cutOffStore struct {
 	store.Store
 	cut atomic.Bool
 	why error // nil: ErrUnavailable
 }
 
-func (s *away) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (s *cutOffStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if s.cut.Load() {
 		return cmp.Or(s.why, store.ErrUnavailable)
 	}
@@ -72,7 +72,7 @@ func TestLeases(t *testing.T) {
 func TestLeaseOfAStoreThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
-		s := &away{Store: memory.New(nil)}
+		s := &cutOffStore{Store: memory.New(nil)}
 		l := headgate.New(s, nil)
 		ask := charges("k", "1 of concurrency 1 ttl 30s")
 		lease, err := l.Acquire(ctx, ask...)
@@ -101,11 +101,11 @@ func TestLeaseOfAStoreThatIsAway(t *testing.T) {
 	})
 }
 
-// TestLeaseWithRateLimits combines them in one request, all or none.
+// TestLeaseWithRateLimits acquires a concurrency limit and rate limits in one request, all or none.
 func TestLeaseWithRateLimits(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	l, _ := at()
+	l, _ := newExampleLimiter()
 	ask := charges("k", "1 of fixed-window 2/1h", "1 of concurrency 1 ttl 30s")
 	first, err := l.Acquire(ctx, ask...)
 	if err != nil || !first.Decision.Allowed {
@@ -118,7 +118,7 @@ func TestLeaseWithRateLimits(t *testing.T) {
 	if err := first.Release(ctx); err != nil {
 		t.Error(err)
 	}
-	if got := used(t, l, "fixed-window 2/1h", "k"); got != "1" {
+	if got := inUse(t, l, "fixed-window 2/1h", "k"); got != "1" {
 		t.Errorf("%s of the rate limit are used: a refusal or a release changed it", got)
 	}
 	if lease, err := l.Acquire(ctx, charges("k", "2 of concurrency 1 ttl 30s")...); err != nil ||
@@ -135,7 +135,7 @@ func TestLeaseWithRateLimits(t *testing.T) {
 	}
 }
 
-// TestDetachedLeases are renewed and released by another process.
+// TestDetachedLeases renews and releases detached leases in another process.
 func TestDetachedLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
@@ -187,11 +187,11 @@ func TestDetachedLeases(t *testing.T) {
 	})
 }
 
-// TestReleaseCanBeTriedAgain after the store was away.
+// TestReleaseCanBeTriedAgain releases a lease again after the store was away.
 func TestReleaseCanBeTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
-		s := &away{Store: memory.New(nil)}
+		s := &cutOffStore{Store: memory.New(nil)}
 		l := headgate.New(s, nil)
 		ask := charges("k", "1 of concurrency 1 ttl 1h")
 		lease, err := l.Acquire(ctx, ask...)
@@ -220,12 +220,12 @@ func TestReleaseCanBeTriedAgain(t *testing.T) {
 	})
 }
 
-// TestAReleaseThatWasNotAskedHidesNothing: the lease was lost, and nobody noticed.
-func TestAReleaseThatWasNotAskedHidesNothing(t *testing.T) {
+// TestReleaseReportsALeaseLostUnnoticed releases a lease that was lost while the store was away.
+func TestReleaseReportsALeaseLostUnnoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		s := &away{Store: memory.New(nil)}
+		s := &cutOffStore{Store: memory.New(nil)}
 		l := headgate.New(s, nil)
 		ask := charges("k", "1 of concurrency 1 ttl 1h")
 		lease, err := l.Acquire(context.Background(), ask...)
@@ -249,11 +249,11 @@ func TestAReleaseThatWasNotAskedHidesNothing(t *testing.T) {
 	})
 }
 
-// TestALeaseSurvivesARenewalThatIsNotAnswered loses the answer of the first renewal.
-func TestALeaseSurvivesARenewalThatIsNotAnswered(t *testing.T) {
+// TestALeaseSurvivesARenewalWithoutAnswer loses the answer of the first renewal.
+func TestALeaseSurvivesARenewalWithoutAnswer(t *testing.T) {
 	for _, ttl := range []string{"3s", "7s", "30s"} {
 		synctest.Test(t, func(t *testing.T) {
-			l := headgate.New(&unanswered{Store: memory.New(nil)}, nil)
+			l := headgate.New(&lostRenewalStore{Store: memory.New(nil)}, nil)
 			lease, err := l.Acquire(t.Context(), charges("k", "1 of concurrency 1 ttl "+ttl)...)
 			if err != nil {
 				t.Fatal(err)
@@ -267,13 +267,13 @@ func TestALeaseSurvivesARenewalThatIsNotAnswered(t *testing.T) {
 	}
 }
 
-// unanswered leaves the first renewal without an answer.
-type unanswered struct {
+// lostRenewalStore is a store that does not answer the first renewal.
+type lostRenewalStore struct {
 	store.Store
 	once bool
 }
 
-func (s *unanswered) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (s *lostRenewalStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if ops[0].Verb == law.Renew && !s.once {
 		s.once = true
 		<-ctx.Done()

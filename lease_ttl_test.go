@@ -9,14 +9,14 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestALeaseKeepsTheTimeToLiveThatItWasAcquiredWith: its holder counts on that, also after the limit
-// has another one.
+// TestALeaseKeepsTheTimeToLiveThatItWasAcquiredWith changes the limit while a lease is held: its holder counts on the
+// time to live that it acquired.
 func TestALeaseKeepsTheTimeToLiveThatItWasAcquiredWith(t *testing.T) {
 	for _, detached := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			l := headgate.New(memory.New(nil), nil)
-			jobs := named(t, "jobs", "concurrency 1 ttl 30s")
-			long, err := named(t, "jobs", "concurrency 1 ttl 1h").Until(time.Now().Add(time.Minute), jobs)
+			jobs := parseNamed(t, "jobs", "concurrency 1 ttl 30s")
+			long, err := parseNamed(t, "jobs", "concurrency 1 ttl 1h").Until(time.Now().Add(time.Minute), jobs)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,35 +9,35 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Limit is a named rule: an algorithm with its parameters, checked and
-// compiled. It is an immutable value and safe for concurrent use. The zero
-// Limit is refused wherever it is used.
+// Limit is an algorithm with its parameters, and mostly a name. It is an immutable value and safe for concurrent use.
+// Every use of the zero Limit is an error.
 //
-// A limit is known to stores by its name, so two limits of one name share
-// their keys' usage. One without a name is known by its canonical notation,
-// so to change it is to make a new limit.
+// Stores identify a limit by its name, so two limits of one name share their keys' usage. They identify a limit without
+// a name by its canonical notation, so to change its parameters is to make a new limit.
 type Limit struct{ r *rule }
 
+// rule is the compiled form of a Limit.
 type rule struct {
-	name      string // what stores know it by
-	named     bool
+	name      string // the name by which stores identify the limit: its own, or the notation
+	named     bool   // the limit was given a name
 	notation  string
-	algorithm Algorithm
+	algorithm Algorithm // nil if only the name is known
 	params    law.Params
 	calendar  *calendar // nil unless Params.Anchor is law.Calendar
-	plain     bool      // taken by ops that need no boundaries
-	capacity  int64     // in whole units of cost, see law.Params.Figure
+	plain     bool      // it can be taken within this process, by ops without boundaries
 
-	capacityNanos int32
+	capacity      int64 // whole units of the capacity, see law.Params.Figure
+	capacityNanos int32 // its fraction in billionths
 
 	applied     string // see Decision.Applied
-	from, until int64  // the store's time for which it holds, in microseconds; until 0: without an end
-	next        *rule  // what holds from until on; nil if that is 0
+	from, until int64  // microseconds of the store's time between which it is in force; until 0: without an end
+	next        *rule  // the rule in force from until on; nil if until is 0
 }
 
+// noRule is the rule of the zero Limit.
 var noRule = rule{notation: "no limit"}
 
-// rule returns that of the zero Limit too.
+// rule returns the rule of the limit, or noRule.
 func (l Limit) rule() *rule {
 	if l.r == nil {
 		return &noRule
@@ -45,10 +45,9 @@ func (l Limit) rule() *rule {
 	return l.r
 }
 
-// Named returns a limit of which only the name is known here. A server knows the rest (package
-// client), or the Config.Names of a Limiter; one without is ErrUnknownLimit. A
-// name is a small letter, then up to 63 small letters, digits, and any of _ . -; another is
-// ErrInvalid.
+// Named returns a limit of which only the name is known here. A server (package client), or the Config.Names of a
+// Limiter, finds the rest by the name; a Limiter without Names returns ErrUnknownLimit. If name is not a [ValidName],
+// the error is ErrInvalid.
 func Named(name string) (Limit, error) {
 	if err := ValidName(name); err != nil {
 		return Limit{}, err
@@ -59,8 +58,7 @@ func Named(name string) (Limit, error) {
 // MustNamed panics where Named returns an error. The name should be a constant.
 func MustNamed(name string) Limit { return must(Named(name)) }
 
-// NewLimit returns a limit of an algorithm's values. name may be empty. Errors
-// are ErrInvalid and name the field.
+// NewLimit returns a limit with the algorithm a. name may be empty. Errors are ErrInvalid and name the field.
 func NewLimit(name string, a Algorithm) (Limit, error) {
 	if a == nil {
 		return Limit{}, Invalid("limit", "has no algorithm")
@@ -85,15 +83,14 @@ func NewLimit(name string, a Algorithm) (Limit, error) {
 	return Limit{r}, nil
 }
 
-// OnlyName reports whether nothing but the name of the limit is known: see [Named].
+// OnlyName reports whether only the name of the limit is known: see [Named].
 func (l Limit) OnlyName() bool { return l.r != nil && l.r.algorithm == nil }
 
-// Concurrency reports whether its charges are held until they are released, by
-// [Limiter.Acquire], and not taken: those of concurrency.
+// Concurrency reports whether the algorithm is [Concurrency], whose charges are held by [Limiter.Acquire] until they
+// are released.
 func (l Limit) Concurrency() bool { return l.rule().params.Leased }
 
-// WithName returns the limit under another name, where it has keys of its own. Errors are
-// ErrInvalid.
+// WithName returns the limit under another name, under which its keys start unused. Errors are ErrInvalid.
 func (l Limit) WithName(name string) (Limit, error) {
 	if l.Algorithm() == nil {
 		return Limit{}, Invalid("limit", "is missing")
@@ -106,7 +103,7 @@ func (l Limit) WithName(name string) (Limit, error) {
 	return Limit{&r}, nil
 }
 
-// maxName is the length of a limit's name.
+// maxName is the greatest length of a limit's name.
 const maxName = 64
 
 // ValidName returns why a limit cannot have this name, or nil: a small letter,
@@ -124,7 +121,7 @@ func ValidName(name string) error {
 	return nil
 }
 
-// Name returns what the limit is known by: its name, else its notation.
+// Name returns the name by which stores identify the limit: its own name if it has one, else its notation.
 func (l Limit) Name() string { return l.rule().name }
 
 // Named reports whether the limit was given a name.
@@ -136,31 +133,32 @@ func (l Limit) IsZero() bool { return l.r == nil }
 // String returns the canonical notation, which Parse reads back.
 func (l Limit) String() string { return l.rule().notation }
 
-// Algorithm returns the algorithm with its parameters; nil of a zero Limit, and of one of
-// which only the name is known.
+// Algorithm returns the algorithm with its parameters; nil for a zero Limit, and for a limit of which only the name is
+// known.
 func (l Limit) Algorithm() Algorithm { return l.rule().algorithm }
 
-// Params returns the limit as the laws see it, for stores and tools.
+// Params returns the parameters of the limit in package law, for stores and tools.
 func (l Limit) Params() law.Params { return l.rule().params }
 
-// Charged returns what a cost is charged as by a limit: rounded up to the step in which the limit counts, 0.001 for
-// 0.0001 of a fixed window. A cost that the limit cannot count, such as one that is too large, is returned as it is.
+// Charged returns the cost that the limit charges for c: c rounded up to the step in which the limit counts, such as
+// 0.001 for 0.0001 in a fixed window. A cost that the limit cannot count, such as one that is too large, is returned
+// unchanged.
 func (l Limit) Charged(c Cost) Cost {
 	unit := l.Params().Unit
 	if unit == 0 {
 		return c
 	}
-	if n, err := c.said().credits(unit); err == errFine { //nolint:errorlint // it is never wrapped
+	if n, err := c.explicit().credits(unit); err == errTooFine { //nolint:errorlint // it is never wrapped
 		return costOf(n, &l.r.params, true)
 	}
 	return c
 }
 
-// Until returns a limit that is l before an instant, and next from then on, by the store's
-// clock: a decision at that instant or later is by next, on whichever node. Both have the same
-// name, else it is ErrInvalid. Each may be made by Until itself: what l would become at the instant or
-// later never holds. Its other methods are about l. A Limiter guesses by its own clock
-// which of them holds; a wrong guess costs one more call of the store, nothing else.
+// Until returns a limit that is l before the instant at, and next from then on, by the store's clock: on every node, a
+// decision at that instant or later is by next. Both must have the same name, else the error is ErrInvalid. Each may be
+// a result of Until itself; a later part of l that would begin at the instant or after it is dropped. The other methods
+// of the result are about l. A Limiter guesses by its own clock which limit is in force; a wrong guess costs one more
+// call of the store, nothing else.
 func (l Limit) Until(at time.Time, next Limit) (Limit, error) {
 	us := at.UnixMicro()
 	switch {
@@ -171,25 +169,25 @@ func (l Limit) Until(at time.Time, next Limit) (Limit, error) {
 	case us <= 0 || us > law.Max:
 		return Limit{}, Invalid("until", "%s is out of range", at.UTC().Format(time.RFC3339))
 	}
-	return Limit{l.r.before(us, next.r)}, nil
+	return Limit{l.r.withNext(us, next.r)}, nil
 }
 
-// before returns the rule, with another one that takes its place at a time.
-func (r *rule) before(at int64, next *rule) *rule {
+// withNext returns a copy of the rule that is replaced by next at a time.
+func (r *rule) withNext(at int64, next *rule) *rule {
 	first := *r
 	first.plain = false
 	if first.next != nil && first.until < at {
-		first.next = first.next.before(at, next)
+		first.next = first.next.withNext(at, next)
 		return &first
 	}
-	then := *next
-	then.from, then.plain = max(then.from, at), false
-	first.until, first.next = at, &then
+	second := *next
+	second.from, second.plain = max(second.from, at), false
+	first.until, first.next = at, &second
 	return &first
 }
 
-// Because returns a limit whose decisions say in Applied why it applies and not the one that
-// its name usually means: for implementations of Names. Of the zero Limit it is that.
+// Because returns a copy of the limit whose decisions have this Applied: the reason why it is in force and not the
+// limit that its name usually means. It is for implementations of Names. For the zero Limit it returns the zero Limit.
 func (l Limit) Because(applied string) Limit {
 	if l.IsZero() {
 		return l
@@ -199,19 +197,19 @@ func (l Limit) Because(applied string) Limit {
 	return Limit{&r}
 }
 
-// timed reports whether a rule holds for a time only.
+// timed reports whether the rule is in force for a limited time.
 func (r *rule) timed() bool { return r != nil && (r.from != 0 || r.until != 0) }
 
-// at returns the rule that holds at a time.
-func (r *rule) at(now int64) *rule {
+// inForceAt returns the rule that is in force at a time: r or one of its successors.
+func (r *rule) inForceAt(now int64) *rule {
 	for r.next != nil && now >= r.until {
 		r = r.next
 	}
 	return r
 }
 
-// forever returns what the limit is now, as if it held at any time.
-func (l Limit) forever() Limit {
+// withoutEnd returns the limit without its successors, in force at any time.
+func (l Limit) withoutEnd() Limit {
 	if !l.r.timed() {
 		return l
 	}
@@ -223,7 +221,7 @@ func (l Limit) forever() Limit {
 // calendar returns the calendar of the limit's windows, or nil.
 func (l Limit) calendar() *calendar { return l.rule().calendar }
 
-// Bound returns the most that the limit lets pass.
+// Bound returns the most that the limit lets pass. It is the zero Bound if the algorithm is not known.
 func (l Limit) Bound() Bound {
 	if l.Algorithm() == nil {
 		return Bound{}
@@ -233,20 +231,18 @@ func (l Limit) Bound() Bound {
 	return b
 }
 
-// Within returns how many charges of a cost can pass at most for a key that
-// is fresh at first, with decision times from first to last. It is what an
-// audit compares with, and mostly less than Bound states for any interval of
-// that length: it knows which windows the times lie in.
+// Within returns how many charges of a cost can pass at most for a key that is unused before the time first, with
+// decision times from first to last. It is for audits. Mostly it is less than Bound says for any interval of that
+// length, since it knows in which windows the times lie.
 //
-// Who asks all the time gets that many. Of a sliding-window that is so within
-// one window; where the times touch several, each counts in full. Errors are
-// ErrInvalid, about the cost.
+// A caller that charges all the time gets that many. A sliding-window is an exception: if the times touch several of
+// its windows, Within counts each in full. Errors are ErrInvalid, about the cost.
 func (l Limit) Within(first, last time.Time, cost Cost) (int64, error) {
 	if l.r == nil {
 		return 0, Invalid("limit", "is missing")
 	}
 	p := &l.r.params
-	c, err := cost.charged(p)
+	credits, err := cost.chargeCredits(p)
 	if err != nil {
 		return 0, err
 	}
@@ -254,24 +250,24 @@ func (l Limit) Within(first, last time.Time, cost Cost) (int64, error) {
 		return 0, nil
 	}
 	steps := l.r.steps(first, last)
-	most := new(big.Int)
+	count := new(big.Int)
 	if p.Kind == law.Bucket && p.Drain < p.Capacity {
-		// A full bucket, and what has drained since.
-		most.Mul(big.NewInt(p.Drain), big.NewInt(steps))
-		most.Add(most, big.NewInt(p.Capacity))
-		most.Quo(most, big.NewInt(c))
+		// The whole capacity, and all that drains from then on.
+		count.Mul(big.NewInt(p.Drain), big.NewInt(steps))
+		count.Add(count, big.NewInt(p.Capacity))
+		count.Quo(count, big.NewInt(credits))
 	} else {
-		// Each window afresh: what is left over in one helps no later one.
-		most.Mul(big.NewInt(p.Capacity/c), big.NewInt(steps+1))
+		// Each window starts empty: the rest of one does not carry over to the next.
+		count.Mul(big.NewInt(p.Capacity/credits), big.NewInt(steps+1))
 	}
-	if !most.IsInt64() {
+	if !count.IsInt64() {
 		return math.MaxInt64, nil
 	}
-	return most.Int64(), nil
+	return count.Int64(), nil
 }
 
-// steps counts the steps of the law, or the ends of windows, after first and
-// not after last, of a key that was fresh at first.
+// steps counts the steps of the law, or the ends of windows, after first and up to last, for a key that is unused
+// before first.
 func (r *rule) steps(first, last time.Time) int64 {
 	from, to := first.UnixMicro(), last.UnixMicro()
 	switch p := &r.params; {

@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestEveryVerbFindsLimitsByName asks with limits of which only the name is known: of a Limiter
-// that has a catalog, of one whose catalog does not have them, and of one without.
+// TestEveryVerbFindsLimitsByName calls each verb with limits of which only the name is known, on a Limiter with a
+// catalog, on one whose catalog lacks them, and on one without a catalog.
 func TestEveryVerbFindsLimitsByName(t *testing.T) {
 	s := memory.New(&memory.Config{Names: true})
 	names, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
@@ -150,8 +150,8 @@ func TestEveryVerbFindsLimitsByName(t *testing.T) {
 	}
 }
 
-// TestANameMeansTheLimitAsItIsNow changes a limit between two calls.
-func TestANameMeansTheLimitAsItIsNow(t *testing.T) {
+// TestANameMeansTheCurrentLimit changes a limit between two calls.
+func TestANameMeansTheCurrentLimit(t *testing.T) {
 	s := memory.New(nil)
 	names, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {

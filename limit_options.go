@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// How the options of a Tail are written, of limits that refill and of others.
+// The syntax of the options of a Tail, for limits that do not refill and for limits that do.
 const (
 	plainOptions  = "[block PERIOD] [away share|allow] [deadline PERIOD] [scale N]"
 	refillOptions = "[block PERIOD] [prefetch N|N%[/PERIOD]] [away share|allow] [deadline PERIOD] [scale N]"
@@ -19,23 +19,22 @@ const (
 
 // Tail are the options that every algorithm shares.
 type Tail struct {
-	// Block refuses a key for this long once it has been refused. Zero: not.
+	// Block is how long a refusal blocks the key. Zero: not at all.
 	Block time.Duration
-	// Prefetch lets nodes take tokens up front. Zero: not.
+	// Prefetch lets nodes take tokens up front. Zero: they do not.
 	Prefetch Prefetch
 	// Away is the answer while the store cannot decide. Zero: an error.
 	Away Away
-	// Deadline is how long a decision may take. Zero: as long as the Limiter lets it, see
-	// Config.Timeout. Of the limits of one request the shortest holds.
+	// Deadline is how long a decision may take. Zero: as long as the Limiter allows, see Config.Timeout. The shortest
+	// deadline of the limits of one request applies.
 	Deadline time.Duration
-	// Scale is how many digits after the point costs are counted in, from 4 to 9: 6 for money in
-	// millionths. Zero: 3, thousandths, or as many as the limit's own amounts have, or fewer where these are
-	// large. A limit that gets another scale starts to count in other steps: what was charged before can
-	// then not be settled or cancelled.
+	// Scale is the number of decimal places in which costs are counted, from 4 to 9: 6 for money in millionths. Zero:
+	// 3, or as many as the limit's own amounts have, or fewer if these are large. If the scale of a limit is changed,
+	// earlier charges can no longer be settled or cancelled, since they were counted in other steps.
 	Scale uint8
 }
 
-// setOptions writes the options into p, or says what is wrong with them.
+// setOptions writes the options into p, or returns what is wrong with them.
 func (t Tail) setOptions(p *law.Params) error {
 	if t.Scale != 0 && (t.Scale < minScale || t.Scale > maxExp) {
 		return errScale(strconv.Itoa(int(t.Scale)))
@@ -62,7 +61,7 @@ func (t Tail) setOptions(p *law.Params) error {
 	return t.Prefetch.compile(p)
 }
 
-// suffix writes the options at the end of a notation.
+// suffix returns the options as they stand at the end of a notation.
 func (t Tail) suffix() string {
 	s := ""
 	if t.Block != 0 {
@@ -81,7 +80,7 @@ func (t Tail) suffix() string {
 	return s
 }
 
-// digitsOf returns how many digits a number of credits has after the point, in units.
+// digitsOf returns how many decimal places a number of credits has as an amount, at most maxExp.
 func digitsOf(credits, unit int64) (n uint8) {
 	for rest := credits % unit; rest != 0 && n < maxExp; n++ {
 		hi, lo := bits.Mul64(uint64(rest), 10)
@@ -91,29 +90,29 @@ func digitsOf(credits, unit int64) (n uint8) {
 	return n
 }
 
-// minScale is the least scale that can be said: without one costs are counted in thousandths.
+// minScale is the smallest scale that a limit can have: without a scale costs are counted in thousandths.
 const minScale = 4
 
-// errScale returns the error of a scale that is none.
+// errScale returns the error for an invalid scale.
 func errScale(s string) error {
 	return Invalid("scale", "%.100q is not a number of digits from %d to %d; without it costs are counted in "+
 		"thousandths", s, minScale, maxExp)
 }
 
-// Prefetch lets each node take a block of tokens up front and hand them out
-// without the store. What is not handed out within Life is lost: so the bound
-// is that of the limit, plus what flows in a Life, for any number of nodes. A
-// fixed window's tokens end with it, and add nothing. The zero Prefetch is none.
+// Prefetch lets each node take a block of tokens up front and hand them out without the store. Tokens that are not
+// handed out within Life are lost. So the bound of the limit grows by the tokens that flow in during one Life, for any
+// number of nodes. The tokens of a fixed window end with the window, and add nothing to its bound. The zero Prefetch is
+// none.
 //
-// Only internal/front/prefetch looks at it; in notation "prefetch 100", "prefetch 10%" and, with
-// a life other than a second, "prefetch 100/250ms".
+// Package internal/front/prefetch carries it out. In notation it is "prefetch 100", "prefetch 10%" and, with a life
+// other than a second, "prefetch 100/250ms".
 type Prefetch struct {
-	Amount  Cost          // tokens at most
-	Percent bool          // Amount is per cent of what passes at once
-	Life    time.Duration // zero: a second
+	Amount  Cost          // the most tokens to take up front
+	Percent bool          // Amount is a percentage of the amount that can pass at once
+	Life    time.Duration // how long tokens taken up front are kept; zero: DefaultPrefetchLife
 }
 
-// DefaultPrefetchLife is the life of a Prefetch that names none.
+// DefaultPrefetchLife is the default Life of a Prefetch.
 const DefaultPrefetchLife = time.Second
 
 func (u Prefetch) life() time.Duration {
@@ -132,12 +131,12 @@ func (u Prefetch) compile(p *law.Params) error {
 	if err := checkAmount("prefetch", u.Amount); err != nil {
 		return err
 	}
-	share := u.Amount.rat()
+	amount := u.Amount.rat()
 	if u.Percent {
-		share.Mul(share, big.NewRat(p.Capacity, 100))
-		p.Prefetch = max(1, ratCredits(share, 1))
+		credits := amount.Mul(amount, big.NewRat(p.Capacity, 100))
+		p.Prefetch = max(1, ratCredits(credits, 1))
 	} else {
-		p.Prefetch = ratCredits(share, p.Unit)
+		p.Prefetch = ratCredits(amount, p.Unit)
 	}
 	if p.Prefetch > p.Capacity {
 		return Invalid("prefetch", "%s is more than what passes at once", u.amountText())
@@ -163,7 +162,7 @@ func (u Prefetch) amountText() string {
 	return u.Amount.String()
 }
 
-// suffix writes the prefetch at the end of a notation.
+// suffix returns the prefetch as it stands at the end of a notation.
 func (u Prefetch) suffix() string {
 	switch {
 	case u == (Prefetch{}):
@@ -174,22 +173,22 @@ func (u Prefetch) suffix() string {
 	return " prefetch " + u.amountText() + "/" + formatPeriod(u.Life)
 }
 
-// Away says what a limit answers while its store cannot decide: while it cannot be reached, takes no
-// writes, or does not answer within the deadline. Package internal/front/guard, which store/front contains,
-// carries it out. Such a decision has Via == [ViaFallback]. What stands in the store is not changed.
+// Away is the policy of a limit while its store cannot decide: while the store cannot be reached, accepts no writes, or
+// does not answer within the deadline. Package internal/front/guard, which store/front contains, carries it out. Such a
+// decision has Via == [ViaFallback], and changes nothing in the store.
 //
-// It is for requests that take and check. Everything else fails with the store's error, and so
-// do requests with an id, reservations and leases, which the store would have to know later. Where the
-// limits of one request differ, the strictest holds: AwayDeny before AwayShare before AwayAllow.
+// The policy is for requests that take and check. All others fail with the store's error, and so do requests with an
+// id, reservations and leases, which the store would have to know later. If the policies of the limits of one request
+// differ, the strictest applies: AwayDeny before AwayShare before AwayAllow.
 type Away = law.Away
 
-// What a limit answers while its store cannot decide. In notation, "away share" and "away allow".
+// The policies while a store cannot decide. In notation, "away share" and "away allow".
 const (
-	// AwayDeny is the zero Away: the store's error, and nothing is admitted.
+	// AwayDeny is the zero Away: requests fail with the store's error, and nothing is admitted.
 	AwayDeny = law.AwayDeny
-	// AwayShare divides the limit by the processes that use the store, and each decides by
-	// its part in memory. The parts of all processes are never more than the limit, also when some of them
-	// reach the store and others do not: see [Bound].
+	// AwayShare divides the limit by the number of processes that use the store, and each process decides by its share
+	// in memory. The shares of all processes together never exceed the limit, but processes that reach the store may
+	// use the limit besides: see [Bound.In].
 	AwayShare = law.AwayShare
 	// AwayAllow admits everything. The limit has no bound then.
 	AwayAllow = law.AwayAllow

@@ -43,7 +43,7 @@ func TestNotationOfAway(t *testing.T) {
 	}
 }
 
-func TestOptionsOfAwayInGo(t *testing.T) {
+func TestAwayAsAGoValue(t *testing.T) {
 	l, err := headgate.NewLimit("api", headgate.TokenBucket{
 		Amount: headgate.Units(5), Period: time.Second,
 		Tail: headgate.Tail{Away: headgate.AwayShare, Deadline: 30 * time.Millisecond},

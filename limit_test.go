@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// randomNotation returns a notation that most often is one.
+// randomNotation returns a random notation, most of which are valid.
 func randomNotation(r *rand.Rand) string {
 	amount := fmt.Sprint(1 + r.IntN(1_000_000))
 	if r.IntN(3) == 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// BenchmarkAllow is the way of a decision in memory through the public API.
+// BenchmarkAllow measures a decision in memory through the public API.
 func BenchmarkAllow(b *testing.B) {
 	for _, keys := range []int{1, 1000} {
 		names := make([]string, keys)
@@ -36,8 +36,8 @@ func BenchmarkAllow(b *testing.B) {
 	}
 }
 
-// BenchmarkTake is the way of a request of two charges. A store that is not local has
-// a deadline, which costs what "elsewhere" takes longer.
+// BenchmarkTake measures a request of two charges. A store that is not local gets a deadline, whose cost is the
+// difference of "elsewhere".
 func BenchmarkTake(b *testing.B) {
 	user, org := headgate.MustParse("token-bucket 1000000000/h"), headgate.MustParse("gcra 1000000000/h")
 	for name, s := range map[string]store.Store{

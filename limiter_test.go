@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// clock is a time that tests move.
+// clock is a clock that tests advance.
 type clock struct{ now int64 }
 
 func newClock(at string) *clock {

@@ -10,34 +10,34 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// algorithmSyntax is how an Algorithm is written.
+// algorithmSyntax is the syntax of an Algorithm.
 type algorithmSyntax struct {
 	name   string
 	syntax string // what follows the name
-	about  string // one sentence, for explain and docs
+	about  string // description in one sentence, for Explain and docs
 	parse  func(*parser) (Algorithm, error)
 }
 
-// algorithms lists the algorithms in the order in which people should meet
-// them. The parser, explain and the docs read it.
+// algorithms lists the algorithms in the order in which people should learn about them. The parser, Explain and the
+// docs read it.
 var algorithms = []algorithmSyntax{
-	ratedAlgorithm("token-bucket", "burst",
+	rateSyntax("token-bucket", "burst",
 		"tokens drip in evenly, up to the burst; a request takes as many as it costs",
-		func(r rated) Algorithm { return TokenBucket(r) }),
-	ratedAlgorithm("leaky-bucket", "capacity",
+		func(r rateAlgorithm) Algorithm { return TokenBucket(r) }),
+	rateSyntax("leaky-bucket", "capacity",
 		"a request pours its cost into a bucket that leaks evenly; what does not fit is refused",
-		func(r rated) Algorithm { return LeakyBucket{r.Amount, r.Period, r.Burst, r.Tail} }),
-	ratedAlgorithm("gcra", "burst",
+		func(r rateAlgorithm) Algorithm { return LeakyBucket{r.Amount, r.Period, r.Burst, r.Tail} }),
+	rateSyntax("gcra", "burst",
 		"requests are spaced evenly, a burst of them may come early",
-		func(r rated) Algorithm { return GCRA(r) }),
+		func(r rateAlgorithm) Algorithm { return GCRA(r) }),
 	{
 		"fixed-window", "AMOUNT/PERIOD [from-first] | AMOUNT/(minute|hour|day|week|month) [ZONE] " + refillOptions,
 		"a count that starts at zero with each window; up to twice the amount passes around a boundary",
 		parseFixedWindow,
 	},
-	ratedAlgorithm("interval", "burst",
+	rateSyntax("interval", "burst",
 		"tokens come all at once at the end of each period, up to the burst",
-		func(r rated) Algorithm { return Interval(r) }),
+		func(r rateAlgorithm) Algorithm { return Interval(r) }),
 	{
 		"sliding-window", "AMOUNT/PERIOD " + plainOptions,
 		"two adjacent counters, the older one fading out; small state, close to an exact sliding window",
@@ -55,25 +55,26 @@ var algorithms = []algorithmSyntax{
 	},
 }
 
-// ratedAlgorithm describes an algorithm with a rate and a burst, which may have another name.
-func ratedAlgorithm(name, burst, about string, of func(rated) Algorithm) algorithmSyntax {
+// rateSyntax returns the syntax of an algorithm with a rate and a burst. burst is the word for the burst in its
+// notation; convert makes the algorithm from the parsed values.
+func rateSyntax(name, burst, about string, convert func(rateAlgorithm) Algorithm) algorithmSyntax {
 	parse := func(n *parser) (Algorithm, error) {
 		if err := n.needPeriod(); err != nil {
 			return nil, err
 		}
-		most, err := option(n, burst, func(s string) (Cost, error) { return parseAmount(burst, s) })
-		return of(rated{n.amount, n.period, most, n.Tail}), err
+		amount, err := option(n, burst, func(s string) (Cost, error) { return parseAmount(burst, s) })
+		return convert(rateAlgorithm{n.amount, n.period, amount, n.Tail}), err
 	}
 	return algorithmSyntax{name, "AMOUNT/PERIOD [" + burst + " N] " + refillOptions, about, parse}
 }
 
 // Help describes an algorithm, for help texts.
 type Help struct {
-	Notation string // with words such as N/PERIOD in the place of values
-	About    string // one sentence
+	Notation string // syntax, with placeholders such as AMOUNT/PERIOD
+	About    string // description in one sentence
 }
 
-// Algorithms describes every algorithm, in the order in which people should meet them.
+// Algorithms describes every algorithm, in the order in which people should learn about them.
 func Algorithms() []Help {
 	list := make([]Help, len(algorithms))
 	for i, e := range algorithms {
@@ -122,7 +123,7 @@ func (l Limit) Explain() string {
 		return strings.TrimSuffix(b.String(), "\n")
 	}
 	line("at once", "%s; a larger cost is refused with retry-after never", amountOf(big.NewInt(p.Capacity), p.Unit))
-	line("smallest", "a cost of %s", smallest(p.Unit))
+	line("smallest", "a cost of %s", smallestCost(p.Unit))
 	if p.Kind == law.Bucket && p.Anchor == law.Own && p.Step > 1 && p.Drain < law.Max {
 		line("steps", "tokens come in steps of %d us", p.Step)
 	}
@@ -133,8 +134,7 @@ func (l Limit) Explain() string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// Parse parses a one-line notation, for example
-// "token-bucket 100/s burst 200". The limit has no name. Errors are
+// Parse parses a one-line notation, for example "token-bucket 100/s burst 200". The limit has no name. Errors are
 // ErrInvalid; most are a [*ParseError].
 func Parse(notation string) (Limit, error) { return ParseNamed("", notation) }
 
@@ -157,9 +157,9 @@ func MustParse(notation string) Limit { return MustParseNamed("", notation) }
 // MustParseNamed parses a constant. It panics where ParseNamed would fail.
 func MustParseNamed(name, notation string) Limit { return must(ParseNamed(name, notation)) }
 
-// parseNotation parses a one-line limit.
+// parseNotation parses the notation of an algorithm.
 func parseNotation(text string) (Algorithm, error) {
-	n := &parser{text: text, options: map[string]token{}, places: map[string]int{}}
+	n := &parser{text: text, options: map[string]token{}, valuesAt: map[string]int{}}
 	if len(text) > law.MaxName {
 		n.text = text[:0]
 		return nil, n.fail("limit", 0, fmt.Sprintf("is %d bytes long, at most %d are allowed", len(text), law.MaxName))
@@ -176,7 +176,7 @@ func parseNotation(text string) (Algorithm, error) {
 			return Unlimited{}, nil
 		}
 	}
-	if err := n.lengthen(); err != nil {
+	if err := n.expandShortForm(); err != nil {
 		return nil, err
 	}
 	n.name = n.fields[0].text
@@ -205,21 +205,20 @@ func parseNotation(text string) (Algorithm, error) {
 	if err != nil {
 		return nil, err
 	}
-	first, at := "", len(text)+1
+	unusedOption, at := "", len(text)+1 // the first option that the algorithm did not use
 	for word, f := range n.options {
 		if f.at < at {
-			first, at = word, f.at
+			unusedOption, at = word, f.at
 		}
 	}
-	if first != "" {
-		return nil, n.fail(first, at, "does not apply to "+n.name)
+	if unusedOption != "" {
+		return nil, n.fail(unusedOption, at, "does not apply to "+n.name)
 	}
 	return a, nil
 }
 
-// MarshalText implements encoding.TextMarshaler, so that a Limit can stand in JSON, a
-// configuration, a flag: its notation; before it "NAME = " if it has a name. The zero
-// Limit has no text.
+// MarshalText implements encoding.TextMarshaler, for JSON, configurations and flags: it returns the notation, after
+// "NAME = " if the limit has a name. The zero Limit has no text.
 func (l Limit) MarshalText() ([]byte, error) {
 	if l.IsZero() {
 		return nil, nil
@@ -234,8 +233,8 @@ func (l Limit) MarshalText() ([]byte, error) {
 // nameMark stands between the name and the notation in the text of a limit.
 const nameMark = " = "
 
-// UnmarshalText implements encoding.TextUnmarshaler: it reads what MarshalText writes,
-// and any notation that [Parse] reads. Errors are ErrInvalid, and leave l as it was.
+// UnmarshalText implements encoding.TextUnmarshaler: it reads what MarshalText writes, and any notation that [Parse]
+// reads. Errors are ErrInvalid, and leave l as it was.
 func (l *Limit) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*l = Limit{}
@@ -254,12 +253,11 @@ func (l *Limit) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Set implements flag.Value, as [Limit.UnmarshalText].
+// Set implements flag.Value: it reads the same texts as [Limit.UnmarshalText].
 func (l *Limit) Set(text string) error { return l.UnmarshalText([]byte(text)) }
 
-// Queues reports whether callers that wait for it have a start of their own, first come
-// first served among all who share the store, by [Limiter.Reserve]: token-bucket,
-// leaky-bucket and gcra.
+// Queues reports whether [Limiter.Reserve] gives each waiting caller its own start, first come, first served, among all
+// who share the store. It is true for token-bucket, leaky-bucket and gcra.
 func (l Limit) Queues() bool {
 	switch l.Algorithm().(type) {
 	case TokenBucket, LeakyBucket, GCRA:
@@ -268,9 +266,9 @@ func (l Limit) Queues() bool {
 	return false
 }
 
-// Refundable reports whether the limit promises that Cancel gives back all of a charge for as long as it
-// counts, however many are cancelled beside it and in whatever order: sliding-window and sliding-log. Of a
-// limit of which only the name is known it is false.
+// Refundable reports whether Cancel is sure to give back all of a charge that still counts, however many others are
+// cancelled and in whatever order. It is true for sliding-window and sliding-log, and false for a limit of which only
+// the name is known.
 func (l Limit) Refundable() bool {
 	switch l.Algorithm().(type) {
 	case SlidingWindow, SlidingLog:

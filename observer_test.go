@@ -17,15 +17,15 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// listener notes what it hears.
-type listener struct {
+// recordingObserver is an observer that records events.
+type recordingObserver struct {
 	mu      sync.Mutex
 	events  []string
 	batches []store.Batch
 	sweeps  []store.Sweep
 }
 
-func (l *listener) Decided(_ context.Context, e headgate.Event) {
+func (l *recordingObserver) Decided(_ context.Context, e headgate.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.events = append(l.events, fmt.Sprint(e.Verb, " ", e.Decision.Allowed, " ", errors.Is(e.Err, headgate.ErrInvalid)))
@@ -34,24 +34,24 @@ func (l *listener) Decided(_ context.Context, e headgate.Event) {
 	}
 }
 
-func (l *listener) Batched(b store.Batch) {
+func (l *recordingObserver) Batched(b store.Batch) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.batches = append(l.batches, b)
 }
 
-func (l *listener) Retried(store.Retries) {}
+func (l *recordingObserver) Retried(store.Retries) {}
 
-func (l *listener) Swept(s store.Sweep) {
+func (l *recordingObserver) Swept(s store.Sweep) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sweeps = append(l.sweeps, s)
 }
 
-// TestAnObserverHearsOfEveryDecision, also of those that a store in this process makes at
-// once, and of attempts that fail.
-func TestAnObserverHearsOfEveryDecision(t *testing.T) {
-	heard := new(listener)
+// TestAnObserverReceivesEveryDecision includes decisions that a store in this process makes at once, and attempts that
+// fail.
+func TestAnObserverReceivesEveryDecision(t *testing.T) {
+	heard := new(recordingObserver)
 	l := headgate.New(memory.New(nil), &headgate.Config{Observer: heard})
 	ctx := t.Context()
 	two := headgate.Charge{Limit: headgate.MustParse("fixed-window 2/1h from-first"), Key: "k"}
@@ -95,10 +95,10 @@ func TestAnObserverHearsOfEveryDecision(t *testing.T) {
 	}
 }
 
-// charged notes charges.
-type charged struct{ heard []string }
+// chargeRecorder is an observer that records charges.
+type chargeRecorder struct{ heard []string }
 
-func (c *charged) Decided(_ context.Context, e headgate.Event) {
+func (c *chargeRecorder) Decided(_ context.Context, e headgate.Event) {
 	text := fmt.Sprint(e.Verb, " ", e.Accepted)
 	for _, one := range e.Charges {
 		text += fmt.Sprint(" ", one.Limit.Name(), "/", one.Key, "/", one.Cost)
@@ -106,8 +106,8 @@ func (c *charged) Decided(_ context.Context, e headgate.Event) {
 	c.heard = append(c.heard, text)
 }
 
-func TestAnObserverIsToldTheCharges(t *testing.T) {
-	c := new(charged)
+func TestAnObserverReceivesTheCharges(t *testing.T) {
+	c := new(chargeRecorder)
 	l := headgate.New(memory.New(nil), &headgate.Config{Observer: c})
 	limit := headgate.MustParse("fixed-window 2/1h")
 	charge := func(key, cost string) headgate.Charge {
@@ -127,10 +127,10 @@ func TestAnObserverIsToldTheCharges(t *testing.T) {
 	}
 }
 
-// TestAnObserverHearsOfBatchesAndSweeps of the recommended stack.
-func TestAnObserverHearsOfBatchesAndSweeps(t *testing.T) {
+// TestAnObserverReceivesBatchesAndSweeps observes the recommended stack of wrappers.
+func TestAnObserverReceivesBatchesAndSweeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		heard := new(listener)
+		heard := new(recordingObserver)
 		inner := memory.New(nil)
 		f := front.New(&slowStore{inner}, &front.Config{Observer: heard, SweepEvery: time.Second})
 		l := headgate.New(f, nil)

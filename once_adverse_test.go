@@ -25,8 +25,8 @@ func namedLimit(t *testing.T, notation string) headgate.Limit {
 	return l
 }
 
-// passes takes units one by one until one is refused.
-func passes(t *testing.T, l *headgate.Limiter, limit headgate.Limit) (n int) {
+// takeUntilRefused takes units one by one until one is refused.
+func takeUntilRefused(t *testing.T, l *headgate.Limiter, limit headgate.Limit) (n int) {
 	t.Helper()
 	for ; n < 1000; n++ {
 		d, err := l.Allow(context.Background(), limit, "k")
@@ -40,8 +40,8 @@ func passes(t *testing.T, l *headgate.Limiter, limit headgate.Limit) (n int) {
 	return n
 }
 
-// Of an id whose limit got another rate (and so another unit), credits of the old
-// unit and of the new one are subtracted from each other.
+// TestSettleAfterTheRateWasChanged changes the rate of a limit, and so its unit, between a charge and its settlement:
+// credits of the two units must not be subtracted from each other.
 func TestSettleAfterTheRateWasChanged(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) store.Store{
 		"memory": func(*testing.T) store.Store { return memory.New(nil) },
@@ -66,12 +66,12 @@ func TestSettleAfterTheRateWasChanged(t *testing.T) {
 			if d, err := job.Take(ctx, headgate.Charge{Limit: old, Key: "k"}); err != nil || !d.Allowed {
 				t.Fatal(d, err)
 			}
-			n := passes(t, l, now)
+			n := takeUntilRefused(t, l, now)
 			by, err := job.Settle(ctx, headgate.Charge{Limit: now, Key: "k", Cost: headgate.Units(1)})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n += passes(t, l, now); n > 9 || by[0] != headgate.Units(0) {
+			if n += takeUntilRefused(t, l, now); n > 9 || by[0] != headgate.Units(0) {
 				t.Errorf("1 was charged and settled at 1: corrected by %v, and %d others passed beside it, the "+
 					"burst is 10", by, n)
 			}
@@ -85,7 +85,7 @@ func TestSettleAfterTheRateWasChanged(t *testing.T) {
 				!d.Allowed {
 				t.Fatal(d, err)
 			}
-			passes(t, l, now)
+			takeUntilRefused(t, l, now)
 			if by, err := job.Settle(ctx, headgate.Charge{Limit: now, Key: "k", Cost: headgate.Units(5)}); err != nil ||
 				by[0] != headgate.Units(0) {
 				t.Errorf("5 were charged and settled at 5: corrected by %v, %v", by, err)
@@ -107,9 +107,9 @@ func TestSettleAfterTheRateWasChanged(t *testing.T) {
 	}
 }
 
-// What had drained at the old rate is found undrained at the new one, and is given
-// back out of what others have taken since. Same unit.
-func TestSettleOfWhatHadDrained(t *testing.T) {
+// TestSettleOfADrainedCharge changes the rate of a limit but not its unit: a charge that has drained at the old rate
+// must not count as undrained at the new one, which would give back charges of others.
+func TestSettleOfADrainedCharge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		l := headgate.New(memory.New(nil), nil)
@@ -119,23 +119,22 @@ func TestSettleOfWhatHadDrained(t *testing.T) {
 			!d.Allowed {
 			t.Fatal(d, err)
 		}
-		time.Sleep(2 * time.Minute) // its window is over
-		first := passes(t, l, old)  // of the next
-		n := passes(t, l, now)      // the limit is changed: nothing is left
+		time.Sleep(2 * time.Minute)          // its window is over
+		first := takeUntilRefused(t, l, old) // of the next
+		n := takeUntilRefused(t, l, now)     // the limit is changed: nothing is left
 		by, err := job.Cancel(ctx, headgate.Charge{Limit: now, Key: "k"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n += passes(t, l, now); n > 0 {
+		if n += takeUntilRefused(t, l, now); n > 0 {
 			t.Errorf("%d passed before the change, and %d after it within the same window of 10: %v given back of a "+
 				"window that was over", first, n, by)
 		}
 	})
 }
 
-// A request that was cancelled is admitted when it is asked again, although what it
-// took was given back: both it and the callers that took that place pass.
-func TestAskedAgainAfterCancel(t *testing.T) {
+// TestTakeAgainAfterCancel takes again under cancelled ids: they must be charged again, and not pass as replays.
+func TestTakeAgainAfterCancel(t *testing.T) {
 	ctx := context.Background()
 	l := headgate.New(memory.New(nil), nil)
 	limit := headgate.MustParse("fixed-window 10/1h")
@@ -155,13 +154,13 @@ func TestAskedAgainAfterCancel(t *testing.T) {
 		}
 	}
 	if passed > 20 { // 20: across a boundary
-		t.Errorf("%d pass now, at once, of %s; used is %s", passed, limit, used(t, l, limit.String(), "k"))
+		t.Errorf("%d pass now, at once, of %s; used is %s", passed, limit, inUse(t, l, limit.String(), "k"))
 	}
 }
 
-// The same as it happens by itself: the context of a Sleep ends, which cancels; the
-// job is tried again under its id.
-func TestTriedAgainAfterSleepWasCut(t *testing.T) {
+// TestReserveAgainAfterAnInterruptedSleep reserves again under an id whose reservation was cancelled because the
+// context ended during Sleep.
+func TestReserveAgainAfterAnInterruptedSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		l := headgate.New(memory.New(nil), nil)
@@ -195,8 +194,8 @@ func TestTriedAgainAfterSleepWasCut(t *testing.T) {
 	})
 }
 
-// Take of what was reserved under the id says allowed, now: the start lies ahead.
-func TestTakeOfWhatWasReserved(t *testing.T) {
+// TestTakeUnderAReservedID checks that Take does not admit at once what was reserved for a later start.
+func TestTakeUnderAReservedID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		l := headgate.New(memory.New(nil), nil)
@@ -217,9 +216,8 @@ func TestTakeOfWhatWasReserved(t *testing.T) {
 	})
 }
 
-// With one of two cells reset (or reached only now, where a store is spread over
-// servers), the rest is decided with a start of its own, while the request starts
-// at the later of both: its charge counts from too early.
+// TestPartlyReplayedStart reserves again under an id after one of two cells was reset. If only that one were decided,
+// it would count from its own start, and the request would start at the later of both.
 func TestPartlyReplayedStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
@@ -246,7 +244,7 @@ func TestPartlyReplayedStart(t *testing.T) {
 	})
 }
 
-// An id that happens to be empty, with the default life, is no id and no error.
+// TestEmptyID checks that an empty id with the default life is ErrInvalid.
 func TestEmptyID(t *testing.T) {
 	ctx := context.Background()
 	l := headgate.New(memory.New(nil), nil)
@@ -259,7 +257,7 @@ func TestEmptyID(t *testing.T) {
 	}
 }
 
-// A reservation whose start lies beyond the life of its id cannot be cancelled.
+// TestLifeEndsBeforeTheStart cancels a reservation whose start lies beyond the life of its id.
 func TestLifeEndsBeforeTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
@@ -282,14 +280,14 @@ func TestLifeEndsBeforeTheStart(t *testing.T) {
 	})
 }
 
-// split fails the last group of what is settled, as a store that is spread over
-// servers does when one of them is away.
-type split struct {
+// failingSettleStore fails the last group of a settlement, as a store that is spread over servers does when one of them
+// is away.
+type failingSettleStore struct {
 	store.Store
 	cut atomic.Bool
 }
 
-func (s *split) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (s *failingSettleStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	n := len(ops)
 	if s.cut.Load() && n > 1 {
 		outs[n-1] = law.Outcome{Err: store.ErrUnavailable}
@@ -301,7 +299,7 @@ func (s *split) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 func TestCancelledInPartIsCancelledTwice(t *testing.T) {
 	ctx := context.Background()
 	m := memory.New(&memory.Config{Clock: newClock("2026-03-01T12:00:00Z").read})
-	s := &split{Store: m}
+	s := &failingSettleStore{Store: m}
 	l := headgate.New(s, nil)
 	ask := charges("k", "4 of fixed-window 10/1d", "1 of fixed-window 100/1d")
 	if d, err := l.Take(ctx, charges("k", "6 of fixed-window 10/1d")...); err != nil || !d.Allowed {
@@ -317,13 +315,13 @@ func TestCancelledInPartIsCancelledTwice(t *testing.T) {
 	}
 	s.cut.Store(false)
 	_, err = r.Cancel(ctx)
-	if got := used(t, headgate.New(m, nil), "fixed-window 10/1d", "k"); got != "6" {
+	if got := inUse(t, headgate.New(m, nil), "fixed-window 10/1d", "k"); got != "6" {
 		t.Errorf("6 were taken by others, 4 cancelled: used is %s (second Cancel: %v)", got, err)
 	}
 }
 
-// "Asked again, it has the start that it had."
-func TestStartOfWhatHasStarted(t *testing.T) {
+// TestAReplayKeepsAPastStart reserves again under an id after the start has passed.
+func TestAReplayKeepsAPastStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		l := headgate.New(memory.New(nil), nil)
@@ -340,8 +338,8 @@ func TestStartOfWhatHasStarted(t *testing.T) {
 	})
 }
 
-// A full store may have forgotten a charge that was reserved, since it has drained.
-// Cancelling it then writes nothing, and so needs no room.
+// TestCancelWhenTheStoreIsFull cancels a reservation that has drained and that a full store has forgotten. Cancelling
+// it writes nothing, and so needs no room.
 func TestCancelWhenTheStoreIsFull(t *testing.T) {
 	ctx := context.Background()
 	now := int64(1_700_000_000_000_000)
@@ -358,15 +356,15 @@ func TestCancelWhenTheStoreIsFull(t *testing.T) {
 	if by, err := r.Cancel(ctx); err != nil {
 		t.Errorf("%v, %v", by, err)
 		_, err := r.Cancel(ctx)
-		t.Errorf("again: %v; used %s", err, used(t, l, "fixed-window 9/1d", "k"))
+		t.Errorf("again: %v; used %s", err, inUse(t, l, "fixed-window 9/1d", "k"))
 	}
 }
 
-// Settled with the very charges that were taken: the zero Cost, which is 1
-// everywhere else, is nothing here.
+// TestSettledWithTheSameCharges settles with the charges that were taken: the zero Cost, which is 1 in a charge, must
+// not mean 0 in a settlement.
 func TestSettledWithTheSameCharges(t *testing.T) {
 	ctx := context.Background()
-	l, _ := at()
+	l, _ := newExampleLimiter()
 	c := headgate.Charge{Limit: headgate.MustParse("fixed-window 5/1h"), Key: "k"}
 	job := l.Once("job", 0)
 	if d, err := job.Take(ctx, c); err != nil || !d.Allowed {
@@ -374,15 +372,15 @@ func TestSettledWithTheSameCharges(t *testing.T) {
 	}
 	if by, err := job.Settle(ctx, c); err != nil || by[0] != headgate.Units(0) {
 		t.Errorf("taken and settled with the same Charge: corrected by %v, %v; used %s", by, err,
-			used(t, l, "fixed-window 5/1h", "k"))
+			inUse(t, l, "fixed-window 5/1h", "k"))
 	}
 }
 
-// A reservation with an id, of two keys of which one was reset: the other is
-// cancelled all the same.
-func TestCancelAfterAResetOfOne(t *testing.T) {
+// TestCancelAfterOneKeyWasReset cancels a reservation with an id whose first key was reset: the other charge is still
+// cancelled.
+func TestCancelAfterOneKeyWasReset(t *testing.T) {
 	ctx := context.Background()
-	l, _ := at()
+	l, _ := newExampleLimiter()
 	both := charges("k", "1 of fixed-window 5/1h", "1 of fixed-window 9/1h")
 	r, err := l.Once("x", 0).Reserve(ctx, 0, both...)
 	if err != nil {
@@ -391,7 +389,8 @@ func TestCancelAfterAResetOfOne(t *testing.T) {
 	if _, err := l.Reset(ctx, both[0].Limit, "k"); err != nil {
 		t.Fatal(err)
 	}
-	if by, err := r.Cancel(ctx); !errors.Is(err, headgate.ErrUnknownID) || used(t, l, "fixed-window 9/1h", "k") != "0" {
-		t.Errorf("%v, %v; still charged: %s", by, err, used(t, l, "fixed-window 9/1h", "k"))
+	if by, err := r.Cancel(ctx); !errors.Is(err, headgate.ErrUnknownID) ||
+		inUse(t, l, "fixed-window 9/1h", "k") != "0" {
+		t.Errorf("%v, %v; still charged: %s", by, err, inUse(t, l, "fixed-window 9/1h", "k"))
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// charges makes charges of a key: "COST of LIMIT".
+// charges returns charges of a key, each written as "COST of LIMIT".
 func charges(key string, of ...string) []headgate.Charge {
 	var list []headgate.Charge
 	for _, text := range of {
@@ -23,7 +23,7 @@ func charges(key string, of ...string) []headgate.Charge {
 	return list
 }
 
-func used(t *testing.T, l *headgate.Limiter, limit, key string) string {
+func inUse(t *testing.T, l *headgate.Limiter, limit, key string) string {
 	t.Helper()
 	s, err := l.Inspect(context.Background(), headgate.MustParse(limit), key)
 	if err != nil {
@@ -44,7 +44,7 @@ func TestOnce(t *testing.T) {
 				t.Errorf("asked %d times: %+v, %v", i+1, d, err)
 			}
 		}
-		if got := used(t, l, "sliding-log 5/1h", "k"); got != "1" {
+		if got := inUse(t, l, "sliding-log 5/1h", "k"); got != "1" {
 			t.Errorf("%s are charged", got)
 		}
 		if _, err := order.Take(ctx, ask[:1]...); !errors.Is(err, headgate.ErrReused) {
@@ -67,7 +67,7 @@ func TestOnce(t *testing.T) {
 
 func TestOnceInABatch(t *testing.T) {
 	t.Parallel()
-	l, _ := at()
+	l, _ := newExampleLimiter()
 	ask := charges("k", "1 of fixed-window 2/1h")
 	answers, err := l.Batch(context.Background(), []headgate.Request{
 		{Charges: ask, ID: "a"},
@@ -170,7 +170,7 @@ func TestSettleErrors(t *testing.T) {
 				t.Errorf("%s: %v", name, tt.err)
 			}
 		}
-		if got := used(t, l, "fixed-window 5/1h", "k"); got != "2" {
+		if got := inUse(t, l, "fixed-window 5/1h", "k"); got != "2" {
 			t.Errorf("%s are charged after errors, want 2", got)
 		}
 		time.Sleep(time.Minute)
@@ -180,7 +180,7 @@ func TestSettleErrors(t *testing.T) {
 	})
 }
 
-// TestReservationsOfSeveralLimits start together, when the last of them may.
+// TestReservationsOfSeveralLimits checks that several charges start together, when the last of them may.
 func TestReservationsOfSeveralLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
@@ -209,11 +209,11 @@ func TestReservationsOfSeveralLimits(t *testing.T) {
 	})
 }
 
-// TestAnExtensionIsAboutWhatItCharges extends one of two charges, of which the other needs nothing more and had
-// a smaller share left when it was admitted.
-func TestAnExtensionIsAboutWhatItCharges(t *testing.T) {
+// TestAnExtensionIsAboutTheExtendedCharge extends one of two charges. The other needs nothing more, and had a smaller
+// share left when it was admitted.
+func TestAnExtensionIsAboutTheExtendedCharge(t *testing.T) {
 	t.Parallel()
-	limiter, _ := at()
+	limiter, _ := newExampleLimiter()
 	a, b := headgate.MustParse("fixed-window 100/1h"), headgate.MustParse("fixed-window 50/1h")
 	charges := func(n int64) []headgate.Charge {
 		return []headgate.Charge{

@@ -11,43 +11,43 @@ import (
 
 // DebitResult is the result of a Debit.
 type DebitResult struct {
-	Charged Cost // rounded down to a millionth: all of the cost, or less near 2^53 credits
-	Level   Cost // in use then, what was charged included; rounded up to a millionth
+	Charged Cost // the charged cost, rounded down to a millionth: all of it, or less near 2^53 credits
+	Level   Cost // cost in use after the charge, rounded up to a millionth
 	Over    bool // the level is above the capacity: the cost did not fit
-	// Decision has the figures after the charge: Remaining is 0 while the level is at the capacity
-	// or above. Allowed says that anything was charged: a key that is blocked is not.
+	// Decision is about the key after the charge: Remaining is 0 if the level is at the capacity or above. Allowed says
+	// that anything was charged; if the key is blocked, nothing is.
 	Decision Decision
 }
 
-// Debit charges a cost whatever the level: that of work that is done already, such as the tokens of
-// an answer whose length was not known before. The level may pass the capacity, and what is above
-// it delays others until it has drained; a sliding window and a sliding log count it for as long as
-// anything else, and a fixed window until its end. So the bound of the limit holds for what Take
-// admits, and what Debit adds above the capacity comes on top.
+// Debit charges a cost whatever the level. It is for work that is already done, such as an answer whose number of
+// tokens was not known before. The level may exceed the capacity; the excess delays others until it has drained. A
+// sliding window or a sliding log counts the excess as long as any charge, a fixed window until its end. So the bound
+// of the limit holds for Take, and the excess of debits comes on top.
 //
-// It takes no headroom. Where the cost is known roughly before, Take an estimate under an id and
-// Settle it: then the bound holds without an exception.
+// A charge with Keep is ErrInvalid. If the cost is roughly known before, Take an estimate under an id and Settle it
+// instead: then the bound holds without an exception.
 func (l *Limiter) Debit(ctx context.Context, c Charge) (DebitResult, error) {
 	return l.debit(ctx, c, nil)
 }
 
-// debit charges a cost whatever the level: under an id all of it or nothing, else as much as a cell can hold.
+// debit charges a cost whatever the level: with an id all of it or nothing, else as much as a cell can hold.
 func (l *Limiter) debit(ctx context.Context, c Charge, id *requestID) (d DebitResult, err error) {
-	q := question{observed: VerbDebit, verb: law.Take, limits: takenOnly, credits: Cost.saturated, lasting: true}
-	q.prepare = func(r *request) error {
+	spec := verbSpec{reportAs: VerbDebit, verb: law.Take, limits: notConcurrency, durable: true}
+	spec.toCredits = Cost.saturatedCredits
+	spec.prepare = func(r *request) error {
 		op := &r.ops[0]
 		if op.Ceiling != 0 {
 			return Invalid("keep", "has no meaning for what is charged whatever the level")
 		}
 		op.Ceiling = op.Params.Highest()
-		r.unblock()
+		r.dropBlocks()
 		if id != nil {
 			return id.set(r)
 		}
-		op.Count, op.Cost, op.Partial = op.Cost, 1, true // what passes the highest level is not lost
+		op.Count, op.Cost, op.Partial = op.Cost, 1, true // charge a part if all would exceed the highest level
 		return nil
 	}
-	q.read = func(_ context.Context, r *request) (Decision, error) {
+	spec.read = func(_ context.Context, r *request) (Decision, error) {
 		if err := r.startsLater(); err != nil {
 			return Decision{}, err
 		}
@@ -58,49 +58,48 @@ func (l *Limiter) debit(ctx context.Context, c Charge, id *requestID) (d DebitRe
 		}
 		return d.Decision, nil
 	}
-	_, err = l.call(ctx, &q, []Charge{c})
+	_, err = l.call(ctx, &spec, []Charge{c})
 	return d, err
 }
 
-// Refund gives back up to the cost of a charge that is not known by itself, neither by a Reservation nor by
-// an id, and returns how much that was. It looks at the key, and then gives back at most what is in use
-// at that time and has not drained: of a window, what was charged within it. Nothing says that the
-// caller has charged it, so the bound of the limit holds for what is charged less what is given back.
+// Refund gives back up to the cost of c, and returns how much it gave back. It is for charges without a Reservation or
+// an id. It reads the key, and then gives back at most the cost in use at that time that has not drained; for a window,
+// the cost charged within it. Nothing checks that the caller had charged it, so the bound of the limit holds for
+// charges minus refunds.
 //
-// A sliding log gives back single entries only, and a concurrency limit is released: of them it is
-// ErrUnsupported. After ErrUnknownOutcome it is not known whether anything was given back.
+// For a sliding log and for concurrency it returns an error: the first gives back single entries only, the second is
+// released. After ErrUnknownOutcome it is not known whether anything was given back.
 func (l *Limiter) Refund(ctx context.Context, c Charge) (returned Cost, err error) {
-	returned = nothing
+	returned = explicitZero
 	var credits int64
-	q := question{verb: law.Check, limits: takenOnly, credits: Cost.refunded, lasting: true}
-	q.prepare = func(r *request) error {
+	spec := verbSpec{verb: law.Check, limits: notConcurrency, toCredits: Cost.refundCredits, durable: true}
+	spec.prepare = func(r *request) error {
 		op := &r.ops[0]
 		if op.Params.Kind == law.Log {
 			return fmt.Errorf("%w: %s gives back single charges only, by a reservation or an id", ErrUnsupported,
 				r.limits[0].Algorithm())
 		}
-		credits = op.Cost // may be 0: less than one is given back
+		credits = op.Cost // 0 if the cost is less than one credit
 		op.Cost = max(1, credits)
 		return nil
 	}
-	q.read = func(ctx context.Context, r *request) (none Decision, err error) {
+	spec.read = func(ctx context.Context, r *request) (none Decision, err error) {
 		out := &r.outs[0]
 		if credits == 0 || out.State.Kind == 0 || out.Used <= 0 {
 			return none, nil
 		}
 		back := &request{[]law.Op{law.Back(&r.ops[0], out, credits)}, make([]law.Outcome, 1), r.limits}
 		if err = l.decide(ctx, back); err == nil {
-			returned = l.corrected(back)[0]
+			returned = l.corrections(back)[0]
 		}
 		return none, err
 	}
-	_, err = l.call(ctx, &q, []Charge{c})
+	_, err = l.call(ctx, &spec, []Charge{c})
 	return returned, err
 }
 
-// Block refuses every charge of a limit for a key until d from now, whatever
-// its level, and says why. A d of zero lifts the block, also one that a limit
-// has set by itself. It replaces an earlier block.
+// Block refuses every charge of a limit for a key for the duration d from now, whatever its level, and stores the
+// reason for people. It replaces an earlier block. A d of zero lifts the block, also one that a refusal has set.
 func (l *Limiter) Block(ctx context.Context, limit Limit, key string, d time.Duration, reason string) (
 	s Status, err error,
 ) {
@@ -124,8 +123,7 @@ func (l *Limiter) Block(ctx context.Context, limit Limit, key string, d time.Dur
 	return newStatus(cell, limit, &op, cell.State.InUse(&op, out.Clock), out.Clock), nil
 }
 
-// Reset forgets all about a key: its level, its block. It reports whether
-// there was anything to forget. A history is kept.
+// Reset forgets the level, the block and the ids of a key, and reports whether it had any. The history is kept.
 func (l *Limiter) Reset(ctx context.Context, limit Limit, key string) (existed bool, err error) {
 	_, op, out, err := l.callOne(ctx, law.Reset, limit, key, nil)
 	l.queues.wake(op.Cell)

@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// debitLimits has one of each law, of 10 in a minute.
+// debitLimits has one limit of each law, of 10 in a minute.
 var debitLimits = map[string]string{
 	"bucket":         "gcra 10/1m burst 10",
 	"fixed window":   "fixed-window 10/1m",
@@ -20,8 +20,8 @@ var debitLimits = map[string]string{
 	"sliding log":    "sliding-log 10/1m",
 }
 
-// debiting returns a limiter over memory, and its clock in nanoseconds.
-func debiting(t *testing.T) (*headgate.Limiter, *atomic.Int64) {
+// newMemoryLimiter returns a limiter over a memory store, and the store's clock in nanoseconds.
+func newMemoryLimiter(t *testing.T) (*headgate.Limiter, *atomic.Int64) {
 	now := new(atomic.Int64)
 	now.Store(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano())
 	s := memory.New(&memory.Config{Clock: func() int64 { return now.Load() / 1000 }})
@@ -33,7 +33,7 @@ func TestDebitChargesWhateverTheLevel(t *testing.T) {
 	for name, notation := range debitLimits {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
-			l, now := debiting(t)
+			l, now := newMemoryLimiter(t)
 			limit := headgate.MustParse(notation)
 			c := func(n int64) headgate.Charge {
 				return headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(n)}
@@ -64,7 +64,7 @@ func TestOnceDebit(t *testing.T) {
 	for name, notation := range debitLimits {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
-			l, _ := debiting(t)
+			l, _ := newMemoryLimiter(t)
 			c := headgate.Charge{Limit: headgate.MustParse(notation), Key: "k", Cost: headgate.Units(14)}
 			once := l.Once("work", 0)
 			for _, replayed := range []bool{false, true, true} {
@@ -102,7 +102,7 @@ func TestOnceDebit(t *testing.T) {
 func TestDebitOfMoreThanACellHolds(t *testing.T) {
 	for name, notation := range debitLimits {
 		t.Run(name, func(t *testing.T) {
-			l, _ := debiting(t)
+			l, _ := newMemoryLimiter(t)
 			c := headgate.Charge{
 				Limit: headgate.MustParse(notation), Key: "k", Cost: headgate.Units(4_000_000_000),
 			}
@@ -117,7 +117,7 @@ func TestDebitOfMoreThanACellHolds(t *testing.T) {
 }
 
 func TestDebitOfAKeyThatIsBlocked(t *testing.T) {
-	l, _ := debiting(t)
+	l, _ := newMemoryLimiter(t)
 	limit := headgate.MustParse("gcra 10/1m burst 10")
 	if _, err := l.Block(t.Context(), limit, "k", time.Hour, "because"); err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestDebitOfAKeyThatIsBlocked(t *testing.T) {
 }
 
 func TestDebitBlocksNoKey(t *testing.T) {
-	l, now := debiting(t)
+	l, now := newMemoryLimiter(t)
 	limit := headgate.MustParse("gcra 10/1m burst 10 block 1h")
 	c := headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(12)}
 	if d, err := l.Debit(t.Context(), c); err != nil || !d.Over {
@@ -142,7 +142,7 @@ func TestDebitBlocksNoKey(t *testing.T) {
 }
 
 func TestDebitErrors(t *testing.T) {
-	l, _ := debiting(t)
+	l, _ := newMemoryLimiter(t)
 	gcra := headgate.MustParse("gcra 10/1m burst 10")
 	for name, c := range map[string]headgate.Charge{
 		"no limit":    {Key: "k"},
@@ -161,7 +161,7 @@ func TestRefundGivesBackWhatIsInUse(t *testing.T) {
 	for name, notation := range debitLimits {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
-			l, now := debiting(t)
+			l, now := newMemoryLimiter(t)
 			limit := headgate.MustParse(notation)
 			c := func(n int64) headgate.Charge {
 				return headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(n)}
@@ -199,7 +199,7 @@ func TestRefundGivesBackWhatIsInUse(t *testing.T) {
 }
 
 func TestRefundsAtATimeGiveBackNoMoreThanWasCharged(t *testing.T) {
-	l, _ := debiting(t)
+	l, _ := newMemoryLimiter(t)
 	limit := headgate.MustParse("gcra 1000/1h burst 1000")
 	ctx := context.Background()
 	if d, err := l.Take(ctx, headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(100)}); err != nil || !d.Allowed {

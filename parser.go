@@ -9,8 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// ParseError says what is wrong with a notation and where. It is an
-// ErrInvalid.
+// ParseError says what is wrong with a notation, and where. It is an ErrInvalid.
 type ParseError struct {
 	Notation string
 	Offset   int    // bytes into Notation
@@ -18,7 +17,7 @@ type ParseError struct {
 	Problem  string
 }
 
-// Error points at the place.
+// Error returns the problem with the notation and the place in it.
 func (e *ParseError) Error() string {
 	mark := utf8.RuneCountInString(e.Notation[:e.Offset]) + 1
 	return fmt.Sprintf("limit %q: %s (at character %d): %s", e.Notation, e.Field, mark, e.Problem)
@@ -29,42 +28,44 @@ func (e *ParseError) Unwrap() error {
 	return &InvalidError{Field: "limit", Problem: e.Field + ": " + e.Problem}
 }
 
-// parser is a one-line limit taken apart, before it is known what the
-// algorithm makes of it. The grammar is the same for all of them:
+// parser splits a one-line notation into its parts, which the parse function of the algorithm then uses. The grammar is
+// the same for all algorithms:
 //
 //	NAME AMOUNT[/PERIOD] {OPTION}
 //
-// Without a NAME it is that of a token bucket, and the rate may be AMOUNT per PERIOD. 0 and
-// unlimited stand alone. An option is from-first, a time zone, or one of burst, capacity,
-// history, block, prefetch, ttl, away, deadline, scale followed by its value, each at most once.
+// Without a NAME it is a token bucket, and the rate may be written as AMOUNT per PERIOD. 0 and unlimited stand alone.
+// An option is from-first, a time zone, or one of burst, capacity, history, block, prefetch, ttl, away, deadline, scale
+// followed by its value, each at most once.
 type parser struct {
 	text   string
-	fields []token // the words after the name and the rate that are not yet used
+	fields []token // all words of the text
 
 	name      string
 	amount    Cost
-	amountAt  int
+	amountAt  int // offset of the amount in the text
 	hasPeriod bool
 	period    time.Duration
-	calendar  CalendarUnit
-	periodAt  int // 0: behind the amount
+	calendar  CalendarUnit // the period if it is a calendar's
+	periodAt  int          // offset of the period; 0: it follows the amount
 	Tail
 
-	options map[string]token // not yet used, by the option's word; "zone" for a time zone
-	places  map[string]int   // where the value of each option stands
+	options  map[string]token // values of options that are not yet used, by the option's word; "zone" for a time zone
+	valuesAt map[string]int   // offset of the value of each option
 }
 
+// token is a word of the notation.
 type token struct {
 	text string
-	at   int
+	at   int // offset in the notation
 }
 
-// valued are the options that are followed by a value.
-var valued = []string{"burst", "capacity", "history", "block", "ttl", "prefetch", "away", "deadline", "scale"}
+// optionsWithValue are the words of options that are followed by a value.
+var optionsWithValue = []string{"burst", "capacity", "history", "block", "ttl", "prefetch", "away", "deadline", "scale"}
 
-// reservedOption is an option that the grammar keeps for later.
+// reservedOption is an option that the grammar reserves for later.
 const reservedOption = "wait"
 
+// split splits the text into fields.
 func (n *parser) split() {
 	at := 0
 	for word := range strings.FieldsFuncSeq(n.text, func(c rune) bool { return c == ' ' || c == '\t' }) {
@@ -74,12 +75,12 @@ func (n *parser) split() {
 	}
 }
 
-// words are periods that can be written as words where the algorithm is left out.
-var words = map[string]string{"second": "1s", "minute": "1m", "hour": "1h", "day": "1d"}
+// periodWords are the periods that can be written as words in a notation without an algorithm.
+var periodWords = map[string]string{"second": "1s", "minute": "1m", "hour": "1h", "day": "1d"}
 
-// lengthen puts the name of the token bucket before a notation that begins with an amount,
-// and writes AMOUNT per PERIOD as AMOUNT/PERIOD.
-func (n *parser) lengthen() error {
+// expandShortForm puts the name of the token bucket before a notation that begins with an amount, and rewrites AMOUNT
+// per PERIOD to AMOUNT/PERIOD.
+func (n *parser) expandShortForm() error {
 	rate := n.fields[0]
 	if rate.text[0] < '0' || rate.text[0] > '9' {
 		return nil
@@ -89,14 +90,14 @@ func (n *parser) lengthen() error {
 		if len(rest) == 1 {
 			return n.fail("period", len(n.text), "is missing: write for example 100 per minute")
 		}
-		if !strings.Contains(rate.text, "/") { // else what is wrong stands there
+		if !strings.Contains(rate.text, "/") { // else the error is in the amount's word
 			n.periodAt = rest[1].at
 		}
 		rate.text += "/" + rest[1].text
 		rest = rest[2:]
 	}
-	if amount, period, ok := strings.Cut(rate.text, "/"); ok && words[period] != "" {
-		rate.text = amount + "/" + words[period]
+	if amount, period, ok := strings.Cut(rate.text, "/"); ok && periodWords[period] != "" {
+		rate.text = amount + "/" + periodWords[period]
 	}
 	n.fields = append([]token{{"token-bucket", rate.at}, rate}, rest...)
 	return nil
@@ -137,7 +138,7 @@ func (n *parser) parseOptions(words []token) error {
 		w := words[i]
 		name, value := w.text, w
 		switch {
-		case slices.Contains(valued, w.text):
+		case slices.Contains(optionsWithValue, w.text):
 			if i+1 == len(words) {
 				return n.fail(w.text, len(n.text), "needs a value")
 			}
@@ -153,16 +154,16 @@ func (n *parser) parseOptions(words []token) error {
 			return n.fail("option", w.at, fmt.Sprintf("%q is not known; options are burst, capacity, from-first, "+
 				"history, block, prefetch, ttl, away, deadline, scale and a calendar's time zone", w.text))
 		}
-		if _, twice := n.places[name]; twice {
+		if _, twice := n.valuesAt[name]; twice {
 			return n.fail(name, w.at, "is said twice")
 		}
-		n.options[name], n.places[name] = value, value.at
+		n.options[name], n.valuesAt[name] = value, value.at
 	}
 	return nil
 }
 
-// readTail takes the options that all algorithms share, and the prefetch if a limit can have one: of others it is an
-// option that does not apply.
+// readTail takes the options that all algorithms share, and the prefetch if the limit refills. Else a prefetch stays
+// unused, which is an error later.
 func (n *parser) readTail(refills bool) (err error) {
 	if n.Block, err = n.periodOption("block"); err != nil {
 		return err
@@ -182,16 +183,16 @@ func (n *parser) readTail(refills bool) (err error) {
 	return err
 }
 
-// take returns an option's value and marks it as used.
-func (n *parser) take(word string) (token, bool) {
+// takeOption returns an option's value and marks it as used.
+func (n *parser) takeOption(word string) (token, bool) {
 	f, ok := n.options[word]
 	delete(n.options, word)
 	return f, ok
 }
 
-// option takes an option and reads its value; it is zero if there is none.
+// option takes an option and reads its value. If there is no such option, the value is zero.
 func option[T any](n *parser, word string, read func(string) (T, error)) (value T, err error) {
-	f, ok := n.take(word)
+	f, ok := n.takeOption(word)
 	if !ok {
 		return value, nil
 	}
@@ -201,12 +202,12 @@ func option[T any](n *parser, word string, read func(string) (T, error)) (value 
 	return value, nil
 }
 
-// periodOption takes an option whose value is a length of time; zero if it
-// is absent.
+// periodOption takes an option whose value is a period. If there is no such option, the period is zero.
 func (n *parser) periodOption(word string) (time.Duration, error) {
 	return option(n, word, func(s string) (time.Duration, error) { return parsePeriod(word, s) })
 }
 
+// needPeriod returns an error if the rate has no period.
 func (n *parser) needPeriod() error {
 	if !n.hasPeriod {
 		return n.fail("period", n.amountAt+len(n.fields[1].text), "is missing: write "+n.name+" AMOUNT/PERIOD")
@@ -218,7 +219,7 @@ func (n *parser) fail(field string, at int, problem string) error {
 	return &ParseError{Notation: n.text, Offset: min(at, len(n.text)), Field: field, Problem: problem}
 }
 
-// wrap turns an InvalidError into a ParseError at its place.
+// wrap turns an error about a value into a ParseError at the value's offset.
 func (n *parser) wrap(field string, at int, err error) error {
 	if wrong, ok := errors.AsType[*InvalidError](err); ok {
 		return n.fail(field, at, wrong.Problem)
@@ -226,9 +227,9 @@ func (n *parser) wrap(field string, at int, err error) error {
 	return n.fail(field, at, err.Error())
 }
 
-// prefetchOption takes the option from a notation.
+// prefetchOption takes the option prefetch. If there is none, the Prefetch is zero.
 func (n *parser) prefetchOption() (u Prefetch, err error) {
-	f, ok := n.take("prefetch")
+	f, ok := n.takeOption("prefetch")
 	if !ok {
 		return u, nil
 	}

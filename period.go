@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// periodUnits are the units of a period, longest first. A day is 86,400 seconds; a calendar's day
-// is the word "day".
+// periodUnits are the units of a period, longest first. A unit "d" is always 86,400 seconds; a calendar's day is
+// written "day" instead.
 var periodUnits = []struct {
 	name string
 	word string
@@ -29,6 +29,7 @@ const maxPeriod = 3660 * 24 * time.Hour
 // left out ("s"). Errors are ErrInvalid.
 func ParsePeriod(s string) (time.Duration, error) { return parsePeriod("period", s) }
 
+// parsePeriod parses a period; errors name the field.
 func parsePeriod(field, s string) (time.Duration, error) {
 	bad := func(why string) (time.Duration, error) {
 		return 0, Invalid(field, "%.100q %s", s, why)
@@ -72,15 +73,14 @@ func parsePeriod(field, s string) (time.Duration, error) {
 	return total, nil
 }
 
-// formatPeriod writes a period with one unit, the longest that divides it;
-// it is what ParsePeriod reads.
+// formatPeriod writes a period with one unit, the longest that divides it, in the form that ParsePeriod reads.
 func formatPeriod(d time.Duration) string {
 	n, short, _ := inOneUnit(d)
 	return strconv.FormatInt(n, 10) + short
 }
 
-// inOneUnit returns a period as a number of the longest unit that divides it, and that unit's name and word. A period
-// that no unit divides is in nanoseconds.
+// inOneUnit returns a period as a number of the longest unit that divides it, and that unit's name and word. If no unit
+// divides the period, it is a number of nanoseconds.
 func inOneUnit(d time.Duration) (n int64, name, word string) {
 	for _, u := range periodUnits {
 		if d%u.d == 0 {
@@ -90,16 +90,16 @@ func inOneUnit(d time.Duration) (n int64, name, word string) {
 	return d.Nanoseconds(), "ns", "nanosecond"
 }
 
-// formatPer writes the period of a rate: the number is left out for a second.
-func formatPer(d time.Duration) string {
+// formatRatePeriod writes the period of a rate: "s" for a second, else with its number.
+func formatRatePeriod(d time.Duration) string {
 	if d == time.Second {
 		return "s"
 	}
 	return formatPeriod(d)
 }
 
-// wordPeriod writes a period for people: "second", "30 days".
-func wordPeriod(d time.Duration) string {
+// describePeriod returns a period in words: "second", "30 days".
+func describePeriod(d time.Duration) string {
 	n, _, word := inOneUnit(d)
 	if n == 1 {
 		return word
@@ -107,16 +107,16 @@ func wordPeriod(d time.Duration) string {
 	return strconv.FormatInt(n, 10) + " " + word + "s"
 }
 
-// onePeriod returns the words of one period: "in one minute", "in 10 seconds".
-func onePeriod(d time.Duration) string {
-	word := wordPeriod(d)
+// describeInPeriod returns "in" and a period in words: "in one minute", "in 10 seconds".
+func describeInPeriod(d time.Duration) string {
+	word := describePeriod(d)
 	if word[0] >= '0' && word[0] <= '9' {
 		return "in " + word
 	}
 	return "in one " + word
 }
 
-// microsOf returns a period given as a Go value in microseconds, or what is wrong with it.
+// microsOf returns a period in microseconds, or an error about the field if it cannot be a period.
 func microsOf(field string, d time.Duration) (int64, error) {
 	switch {
 	case d <= 0:

@@ -12,30 +12,30 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// question describes what a verb does with charges.
-type question struct {
+// verbSpec specifies what a verb does with charges.
+type verbSpec struct {
 	verb     law.Verb
-	observed Verb // for observers; empty: not reported
+	reportAs Verb // the verb for observers; empty: the call is not reported
 	limits   limitKind
-	credits  func(Cost, *law.Params) (int64, error) // converts the cost of a charge
-	lasting  bool                                   // the store must remember the outcome: Config.Timeout applies
+	durable  bool // the store must remember the outcome, so Config.Timeout applies
 
-	prepare func(*request) error                              // completes the ops; nil: they are complete
-	read    func(context.Context, *request) (Decision, error) // reads outcomes; nil: the decision only
+	toCredits func(Cost, *law.Params) (int64, error)            // converts the cost of a charge
+	prepare   func(*request) error                              // completes the compiled ops; may be nil
+	read      func(context.Context, *request) (Decision, error) // reads the outcomes; nil: request.decision does
 
-	accepted Cost // see Event.Accepted; read sets it
+	accepted Cost // set by read, for Event.Accepted
 }
 
-// limitKind restricts the limits of charges.
+// limitKind says which limits the charges of a verb may have.
 type limitKind uint8
 
 const (
-	anyLimit  limitKind = iota
-	takenOnly           // all but concurrency
-	heldOnly            // concurrency alone
+	anyLimit        limitKind = iota
+	notConcurrency            // all but concurrency
+	onlyConcurrency           // concurrency alone
 )
 
-// request is a request to the store: for each charge an op, its limit, and later its outcome.
+// request is a request to the store: for each charge its op, its limit, and after the call its outcome.
 type request struct {
 	ops    []law.Op
 	outs   []law.Outcome
@@ -49,12 +49,12 @@ func newRequest(n int) *request {
 // part returns the request of ops[i:j].
 func (r *request) part(i, j int) *request { return &request{r.ops[i:j], r.outs[i:j], r.limits[i:j]} }
 
-// clone returns a copy that stays valid when this request is reused.
+// clone returns a deep copy, which stays valid when this request is reused.
 func (r *request) clone() request {
 	return request{slices.Clone(r.ops), slices.Clone(r.outs), slices.Clone(r.limits)}
 }
 
-// scratch is the memory of a request of few charges.
+// scratch is reusable memory for a request of few charges.
 type scratch struct {
 	r      request
 	ops    [4]law.Op
@@ -64,6 +64,7 @@ type scratch struct {
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
 
+// request returns a request of n charges, in this memory if it is large enough.
 func (s *scratch) request(n int) *request {
 	if n > len(s.ops) {
 		return newRequest(n)
@@ -72,8 +73,7 @@ func (s *scratch) request(n int) *request {
 	return &s.r
 }
 
-// free gives the scratch to the next request. Stores keep nothing of a batch
-// once they have answered.
+// free returns the scratch to the pool. Stores do not keep a batch after they have answered.
 func (s *scratch) free() {
 	clear(s.r.ops)
 	clear(s.r.outs)
@@ -82,8 +82,8 @@ func (s *scratch) free() {
 	scratches.Put(s)
 }
 
-// compile turns the charges of one request into its ops.
-func (r *request) compile(clock store.Clock, group uint32, q *question, charges []Charge) error {
+// compile turns the charges of one request into its ops, as spec says.
+func (r *request) compile(clock store.Clock, group uint32, spec *verbSpec, charges []Charge) error {
 	if len(charges) == 0 {
 		return Invalid("charges", "there is none")
 	}
@@ -92,18 +92,18 @@ func (r *request) compile(clock store.Clock, group uint32, q *question, charges 
 		switch {
 		case rule == nil:
 			return Invalid("limit", "is missing")
-		case q.limits == takenOnly && rule.params.Leased:
+		case spec.limits == notConcurrency && rule.params.Leased:
 			return Invalid("limit", "%s is acquired and released, not taken", c.Limit.Algorithm())
-		case q.limits == heldOnly && !rule.params.Leased:
+		case spec.limits == onlyConcurrency && !rule.params.Leased:
 			return Invalid("limit", "%s is taken, not acquired", c.Limit.Algorithm())
 		}
-		cost, err := q.credits(c.Cost, &rule.params)
+		cost, err := spec.toCredits(c.Cost, &rule.params)
 		if err != nil {
 			return err
 		}
 		op := &r.ops[i]
 		*op = law.Op{
-			Verb:   q.verb,
+			Verb:   spec.verb,
 			Group:  group,
 			Cell:   law.Cell{Limit: rule.name, Key: c.Key},
 			Params: rule.params,
@@ -112,10 +112,10 @@ func (r *request) compile(clock store.Clock, group uint32, q *question, charges 
 			From:   rule.from,
 			Until:  rule.until,
 		}
-		if err := c.Keep.leaves(op); err != nil {
+		if err := c.Keep.applyTo(op); err != nil {
 			return err
 		}
-		if rule.timed() { // credits taken up front would outlast it
+		if rule.timed() { // credits taken up front would outlast the rule
 			op.Params.Prefetch, op.Params.PrefetchLife = 0, 0
 		}
 		if rule.calendar != nil {
@@ -136,10 +136,9 @@ func (r *request) valid() error {
 	return nil
 }
 
-// unblock makes the ops those of a caller that waits: the block of a limit is for those
-// who do not wait. Limits with a block take nothing up front, nor may the ops
-// without it.
-func (r *request) unblock() {
+// dropBlocks removes the block after a refusal from the ops of a caller that waits. Limits with a block take nothing up
+// front, so it removes the prefetch too.
+func (r *request) dropBlocks() {
 	for i := range r.ops {
 		if p := &r.ops[i].Params; p.Block > 0 {
 			p.Block, p.Prefetch, p.PrefetchLife = 0, 0, 0
@@ -147,14 +146,14 @@ func (r *request) unblock() {
 	}
 }
 
-// wasRead reports whether the cell of an outcome was read. Package deny reads none
-// where it repeats the refusal of another charge.
+// wasRead reports whether the cell of an outcome was read. When package deny repeats the refusal of one charge, it
+// reads no cell of the others.
 func wasRead(out *law.Outcome) bool {
 	return out.Clock != 0 && (out.Via != law.ViaLocal || out.Granted == 0)
 }
 
-// each returns the decision about each charge whose cell was read.
-func (r *request) each(allowed bool) []ChargeDecision {
+// chargeDecisions returns the decision about each charge whose cell was read.
+func (r *request) chargeDecisions(allowed bool) []ChargeDecision {
 	ops, outs := r.ops, r.outs
 	list := make([]ChargeDecision, 0, len(ops))
 	for i := range ops {
@@ -162,7 +161,7 @@ func (r *request) each(allowed bool) []ChargeDecision {
 		if !wasRead(out) {
 			continue
 		}
-		f := figures{op, out, out.Granted == op.Count}
+		f := chargeFigures{op, out, out.Granted == op.Count}
 		d := f.decision(f.fits, r.untaken(i, allowed))
 		list = append(list, ChargeDecision{
 			Charge: i, Allowed: f.fits, LimitName: d.LimitName, Key: d.Key, Capacity: d.Capacity,
@@ -173,8 +172,8 @@ func (r *request) each(allowed bool) []ChargeDecision {
 	return list
 }
 
-// untaken returns the credits in the level of outcome i that a check or a refusal counts but does not take,
-// up to op i.
+// untaken returns the credits that outcome i counts as used though the request, a check or a refused one, does not take
+// them: the grants of the ops up to i on the same cell.
 func (r *request) untaken(i int, allowed bool) (credits int64) {
 	if allowed && r.ops[i].Verb != law.Check {
 		return 0
@@ -187,28 +186,28 @@ func (r *request) untaken(i int, allowed bool) (credits int64) {
 	return credits
 }
 
-// decision derives the decision about a request from its ops and their outcomes.
+// decision derives the decision chosen a request from its ops and their outcomes.
 func (r *request) decision() Decision {
 	ops, outs := r.ops, r.outs
 	allowed, replayed := true, true
-	var about figures
-	which := 0
+	var chosen chargeFigures // the charge that the decision is about
+	index := 0               // its index
 	for i := range ops {
 		replayed = replayed && outs[i].Replayed
-		f := figures{&ops[i], &outs[i], outs[i].Granted == ops[i].Count || ops[i].Partial && outs[i].Granted > 0}
+		f := chargeFigures{&ops[i], &outs[i], outs[i].Granted == ops[i].Count || ops[i].Partial && outs[i].Granted > 0}
 		switch {
-		case about.op == nil,
+		case chosen.op == nil,
 			allowed && !f.fits,
-			allowed && f.outranks(about),
-			!allowed && !f.fits && f.out.RetryAt-f.out.Clock > about.out.RetryAt-about.out.Clock:
-			about, which = f, i
+			allowed && f.isTighter(chosen),
+			!allowed && !f.fits && f.out.RetryAt-f.out.Clock > chosen.out.RetryAt-chosen.out.Clock:
+			chosen, index = f, i
 		}
 		allowed = allowed && f.fits
 	}
-	d := about.decision(allowed, r.untaken(which, allowed))
-	d.Replayed, d.EntryNumber, d.Applied = replayed, about.out.EntryNumber, r.limits[which].r.applied
+	d := chosen.decision(allowed, r.untaken(index, allowed))
+	d.Replayed, d.EntryNumber, d.Applied = replayed, chosen.out.EntryNumber, r.limits[index].r.applied
 	if len(ops) > 1 {
-		d.Each = r.each(allowed)
+		d.Each = r.chargeDecisions(allowed)
 	}
 	return d
 }
@@ -216,13 +215,13 @@ func (r *request) decision() Decision {
 // DefaultLife is how long a store remembers an id by default.
 const DefaultLife = time.Hour
 
-// requestID names a request, so that it is charged once.
+// requestID is the idempotency key of a request, and how long the store remembers it.
 type requestID struct {
 	id   string
 	life time.Duration
 }
 
-// set gives a request its id.
+// set writes the id into the ops of a request.
 func (o requestID) set(r *request) error {
 	life, err := microsOf("life", cmp.Or(o.life, DefaultLife))
 	if err != nil {
@@ -237,7 +236,7 @@ func (o requestID) set(r *request) error {
 	return nil
 }
 
-// startsLater returns an error if what an id admitted may not start yet.
+// startsLater returns an error if the id was reserved before, for a start that is still ahead.
 func (r *request) startsLater() error {
 	for i := range r.outs {
 		if out := &r.outs[i]; out.StartAt > out.Clock {
@@ -248,7 +247,7 @@ func (r *request) startsLater() error {
 	return nil
 }
 
-// settleOp returns the op that settles the charge of an op with an id.
+// settleOp returns an op that settles the charge that op made under id, at the actual credits.
 func settleOp(op *law.Op, id string, actual int64) law.Op {
 	return law.Op{
 		Verb: law.Settle, Group: op.Group, Cell: op.Cell, Params: op.Params, Window: op.Window,
@@ -256,8 +255,8 @@ func settleOp(op *law.Op, id string, actual int64) law.Op {
 	}
 }
 
-// stale reports whether the store's time was outside an op's window or period.
-func (r *request) stale() bool {
+// isStale reports whether an outcome is stale.
+func (r *request) isStale() bool {
 	for i := range r.outs {
 		if r.outs[i].Stale {
 			return true

@@ -13,31 +13,29 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Reservation is leave to start at a time that may lie ahead. It is charged from
-// the moment it is made, whether its holder ever starts or not: the work may have
-// been done. It is safe for concurrent use.
+// Reservation holds charges that may start at a time that may lie ahead. They count from the moment it is made, whether
+// its holder starts or not, since the work may have been done. It is safe for concurrent use.
 type Reservation struct {
-	// Decision says whether it was made; of one that was not, when another
-	// attempt with the same wait could be.
+	// Decision says whether the reservation was made. If it was refused, RetryAfter is when another attempt with the
+	// same wait can succeed.
 	Decision Decision
 	// StartAt is when the holder may start, by the store's clock.
 	StartAt time.Time
-	// Refundable says that all limits are [Limit.Refundable], as they are for these keys.
+	// Refundable says that all limits of the charges are [Limit.Refundable].
 	Refundable bool
 
-	start   time.Time // by this machine's clock, from when the answer came
-	blocked bool      // not made, since a key is blocked
-	charges int
+	start   time.Time // when the holder may start, by this machine's clock
+	blocked bool      // it was refused since a key is blocked
+	charges int       // the number of charges
 	settler settler
 }
 
 // settler settles the charges of a reservation, or cancels them if actual is nil.
 type settler func(ctx context.Context, actual []Cost) (corrected []Cost, err error)
 
-// NewReservation returns a reservation of n charges that another Reserver than a Limiter
-// has made: for a start after delay, or refused, as d says. settle settles the charges at
-// their actual costs, or cancels them if actual is nil; it is asked only for one that was
-// made, and decides what a second time means.
+// NewReservation returns a reservation of n charges with the decision d and, if it was admitted, a start after delay.
+// It is for implementations of Reserver. settle settles the charges at their actual costs, or cancels them if actual is
+// nil; it is called only for an admitted reservation, and decides what a second call does.
 func NewReservation(d Decision, startAt time.Time, delay time.Duration, n int,
 	settle func(ctx context.Context, actual []Cost) (corrected []Cost, err error),
 ) *Reservation {
@@ -47,25 +45,25 @@ func NewReservation(d Decision, startAt time.Time, delay time.Duration, n int,
 	}
 }
 
-// Reserve takes charges now, all or none, for a start at most wait from now. With
-// token-bucket, leaky-bucket and gcra each reservation has its own start, first
-// come first served, among all callers; of several limits it is the latest of theirs,
-// and all count from there. If any other limit is among them, or a charge keeps
-// headroom, they start at once or are not made. A context that ends later does not end the reservation. One that
-// is ready to wait does not block a key whose limit blocks who is refused.
+// Reserve takes charges now, all or none, for a start at most wait from now. With token-bucket, leaky-bucket and gcra
+// each reservation has its own start, first come, first served, among all callers; several charges start together, at
+// the latest of their starts, and count from there. If a charge has any other limit or keeps headroom, the reservation
+// starts at once or is refused. The end of ctx does not end the reservation. With a wait above 0, a refusal does not
+// block a key.
 //
-// ErrUnsupported, with nothing charged: the keys of charges that can start later lie in
-// several slots of a Redis Cluster. Config.Slot of the driver brings them together, and
-// Wait does without.
+// Reserve returns ErrUnsupported, with nothing charged, if charges that can start later have keys in several slots of a
+// Redis Cluster. Config.Slot of the driver puts the keys into one slot, and Wait works without that.
 func (l *Limiter) Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error) {
 	return l.reserveWithID(ctx, wait, charges, nil)
 }
 
+// reserveWithID reserves charges, under an id unless it is nil.
 func (l *Limiter) reserveWithID(ctx context.Context, wait time.Duration, charges []Charge, id *requestID) (
 	r *Reservation, err error,
 ) {
-	q := question{observed: VerbReserve, verb: law.Take, limits: takenOnly, credits: Cost.charged, lasting: true}
-	q.prepare = func(r *request) error {
+	spec := verbSpec{reportAs: VerbReserve, verb: law.Take, limits: notConcurrency, durable: true}
+	spec.toCredits = Cost.chargeCredits
+	spec.prepare = func(r *request) error {
 		if wait < 0 {
 			return Invalid("wait", "%s is negative", wait)
 		}
@@ -76,37 +74,36 @@ func (l *Limiter) reserveWithID(ctx context.Context, wait time.Duration, charges
 			}
 		}
 		if wait > 0 {
-			r.unblock()
+			r.dropBlocks()
 		}
 		if id != nil {
 			return id.set(r)
 		}
 		return nil
 	}
-	q.read = func(_ context.Context, answered *request) (Decision, error) {
+	spec.read = func(_ context.Context, answered *request) (Decision, error) {
 		r = l.reservation(answered)
 		return r.Decision, nil
 	}
-	_, err = l.call(ctx, &q, charges)
+	_, err = l.call(ctx, &spec, charges)
 	return r, err
 }
 
-// reservation returns what the answer to a request to reserve means.
+// reservation makes a Reservation of a request to reserve that the store has answered.
 func (l *Limiter) reservation(answered *request) *Reservation {
-	by := &reserved{l: l, request: answered.clone()}
+	made := &limiterReservation{l: l, request: answered.clone()}
 	r := &Reservation{
-		Decision: by.decision(), Refundable: true, start: sched.Now(), charges: len(by.ops), settler: by.settle,
+		Decision: made.decision(), Refundable: true, start: sched.Now(), charges: len(made.ops), settler: made.settle,
 	}
 	var start, delay int64
-	for i := range by.outs {
-		// A cell that is ahead of a clock that was set back decides by its own time, and
-		// means its start by that.
-		out := &by.outs[i]
-		decided := by.ops[i].DecidedAt(out)
+	for i := range made.outs {
+		// If the clock was set back, a cell can be ahead of it. Its decision and its start are by the cell's time.
+		out := &made.outs[i]
+		decided := made.ops[i].DecidedAt(out)
 		starts := cmp.Or(out.StartAt, decided)
 		start, delay = max(start, starts), max(delay, starts-decided)
 		r.blocked = r.blocked || out.State.BlockedUntil > max(out.Clock, out.State.At)
-		r.Refundable = r.Refundable && by.limits[i].Refundable()
+		r.Refundable = r.Refundable && made.limits[i].Refundable()
 	}
 	if r.Decision.Allowed {
 		r.StartAt = time.UnixMicro(start).UTC()
@@ -115,8 +112,8 @@ func (l *Limiter) reservation(answered *request) *Reservation {
 	return r
 }
 
-// canStartLater reports whether a reservation of the charges can start later. One that leaves headroom cannot:
-// the ceiling of its ops is what keeps the headroom free, and cannot say for how long it waits too.
+// canStartLater reports whether a reservation of the charges can start later. Charges that keep headroom cannot: the
+// ceiling of an op can say either how much headroom to keep or how long to wait.
 func (r *request) canStartLater() bool {
 	for i := range r.ops {
 		if !r.limits[i].Queues() || r.ops[i].Ceiling != 0 {
@@ -126,7 +123,7 @@ func (r *request) canStartLater() bool {
 	return true
 }
 
-// Delay returns how long it still is until the start: 0 once it may begin, Never if the reservation was not made.
+// Delay returns the time until the start: 0 once the holder may start, Never if the reservation was refused.
 func (r *Reservation) Delay() time.Duration {
 	if !r.Decision.Allowed {
 		return Never
@@ -134,30 +131,28 @@ func (r *Reservation) Delay() time.Duration {
 	return max(0, sched.Until(r.start))
 }
 
-// Sleep waits for the start. If the context ends before it, the reservation is
-// cancelled, and the context's error returned. Of one that was not made it returns
-// a [DeniedError].
+// Sleep waits for the start. If the context ends before the start, Sleep cancels the reservation and returns the
+// context's error. If the reservation was refused, it returns a [DeniedError].
 func (r *Reservation) Sleep(ctx context.Context) error {
 	if !r.Decision.Allowed {
 		return &DeniedError{r.Decision}
 	}
 	if err := pause.Sleep(ctx, r.Delay()); err != nil {
-		within, cancel := sched.WithTimeout(context.WithoutCancel(ctx), cancelWithin)
+		cancelCtx, cancel := sched.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 		defer cancel()
-		_, _ = r.Cancel(within) // else it stays charged
+		_, _ = r.Cancel(cancelCtx) // after an error the reservation stays charged
 		return err
 	}
 	return nil
 }
 
-// cancelWithin is how long the store may take to take back a reservation whose
-// holder is gone.
-const cancelWithin = 5 * time.Second
+// cancelTimeout is how long the store may take to cancel a reservation, or to release a lease, after the caller's
+// context has ended.
+const cancelTimeout = 5 * time.Second
 
-// Cancel gives back what was not used, and returns how much that was of each
-// charge: as much as the return rule allows, which may be little while others
-// stand in line behind it. One that was settled returns ErrSettled. Of one with an id
-// the id may be admitted again, see [Once.Cancel].
+// Cancel gives back the charges as far as possible, and returns how much it gave back of each. That can be little while
+// other reservations wait behind this one. After a settlement it returns ErrSettled. If the reservation has an id, the
+// id may be admitted again, see [Once.Cancel].
 func (r *Reservation) Cancel(ctx context.Context) (returned []Cost, err error) {
 	if !r.Decision.Allowed {
 		return nil, errNotMade
@@ -167,18 +162,15 @@ func (r *Reservation) Cancel(ctx context.Context) (returned []Cost, err error) {
 
 var errNotMade = Invalid("reservation", "was not made")
 
-// Settle corrects the costs of all charges, in their order, to what they were in
-// the end, and returns by how much it did: less is given back as by Cancel, more
-// is charged whatever the level, and so may exceed the capacity. Units(0) is nothing
-// at all: as an actual cost, and corrected by nothing, as for a window that is over.
-// The zero Cost is refused.
+// Settle corrects the costs of all charges, in their order, to the actual costs, and returns by how much it corrected
+// each. An unused cost is given back as by Cancel; an additional cost is charged whatever the level, and so may exceed
+// the capacity. An actual cost of Units(0) means that nothing was used, and a result of Units(0) that nothing was
+// corrected, as for a window that has ended. The zero Cost is an error.
 //
-// It is done once: the next returns ErrSettled. After an error it can be tried
-// again, for those charges that the store has not settled; one of which that is not
-// known stays as it is. A reservation with an id ([Limiter.Once]) can be settled at
-// the same costs as often as one likes. If its limit is changed, or its key reset, before
-// it is settled without an id, it should not be: what a reset has given back already would
-// be given back again.
+// A second Settle returns ErrSettled. After an error, Settle can be tried again: it settles the charges that the store
+// has not settled, and skips those for which the outcome is unknown. A reservation with an id ([Limiter.Once]) can be
+// settled at the same costs any number of times. Do not settle a reservation without an id after its limit was changed
+// or its key reset: it would give back again what the reset has given back.
 func (r *Reservation) Settle(ctx context.Context, actual ...Cost) (corrected []Cost, err error) {
 	for _, c := range actual {
 		if c.IsZero() {
@@ -194,20 +186,20 @@ func (r *Reservation) Settle(ctx context.Context, actual ...Cost) (corrected []C
 	return r.settler(ctx, actual)
 }
 
-// reserved is a reservation of a Limiter.
-type reserved struct {
+// limiterReservation is the state of a reservation that a Limiter has made, from which it settles the charges.
+type limiterReservation struct {
 	request
 	l *Limiter
 
 	mu    sync.Mutex
-	ended []bool // for each charge: it was settled or cancelled, or may have been
+	ended []bool // for each charge: it was or may have been settled or cancelled
 }
 
-// settle returns the settler of a Limiter.
-func (r *reserved) settle(ctx context.Context, actual []Cost) (corrected []Cost, err error) {
+// settle is the settler of the reservation.
+func (r *limiterReservation) settle(ctx context.Context, actual []Cost) (corrected []Cost, err error) {
 	credits := slices.Repeat([]int64{law.Cancelled}, len(r.ops))
 	for i, c := range actual {
-		if credits[i], err = c.actual(&r.ops[i].Params); err != nil {
+		if credits[i], err = c.actualCredits(&r.ops[i].Params); err != nil {
 			return nil, err
 		}
 	}
@@ -225,28 +217,27 @@ func (r *reserved) settle(ctx context.Context, actual []Cost) (corrected []Cost,
 	return r.settleHere(ctx, credits)
 }
 
-// settleInStore settles charges with an id, of which the store knows whether they were settled.
-func (r *reserved) settleInStore(ctx context.Context, actual []int64) (corrected []Cost, err error) {
-	q := newRequest(len(r.ops))
-	copy(q.limits, r.limits)
+// settleInStore settles charges with an id. The store knows which of them were settled before.
+func (r *limiterReservation) settleInStore(ctx context.Context, actual []int64) (corrected []Cost, err error) {
+	settlement := newRequest(len(r.ops))
+	copy(settlement.limits, r.limits)
 	for i := range r.ops {
-		q.ops[i] = settleOp(&r.ops[i], r.ops[i].ID, actual[i])
-		q.ops[i].Group = uint32(i + 1) // a key that was reset keeps nobody from settling the others
+		settlement.ops[i] = settleOp(&r.ops[i], r.ops[i].ID, actual[i])
+		settlement.ops[i].Group = uint32(i + 1) // so that a key that was reset does not fail the other settlements
 	}
-	if err := r.l.decide(ctx, q); err != nil {
+	if err := r.l.decide(ctx, settlement); err != nil {
 		return nil, err
 	}
-	return r.l.corrected(q), nil
+	return r.l.corrections(settlement), nil
 }
 
-// settleHere settles those charges that were not settled before, by what their
-// outcomes said.
-func (r *reserved) settleHere(ctx context.Context, actual []int64) (corrected []Cost, err error) {
+// settleHere settles the charges, without an id, that were not settled before. It corrects them by their outcomes.
+func (r *limiterReservation) settleHere(ctx context.Context, actual []int64) (corrected []Cost, err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, err // it can still be settled
+		return nil, err // the reservation can still be settled
 	}
-	q := &request{}
-	var index []int
+	returns := &request{}
+	var indexes []int // the index of the charge for each op of returns
 	for i := range r.ops {
 		unused := r.ops[i].Cost - max(actual[i], 0) // law.Cancelled costs nothing
 		switch {
@@ -256,21 +247,21 @@ func (r *reserved) settleHere(ctx context.Context, actual []int64) (corrected []
 		default:
 			back := law.Back(&r.ops[i], &r.outs[i], unused)
 			back.Group = uint32(i + 1)
-			q.ops, q.outs = append(q.ops, back), append(q.outs, law.Outcome{})
-			q.limits, index = append(q.limits, r.limits[i]), append(index, i)
+			returns.ops, returns.outs = append(returns.ops, back), append(returns.outs, law.Outcome{})
+			returns.limits, indexes = append(returns.limits, r.limits[i]), append(indexes, i)
 		}
 	}
-	corrected = slices.Repeat([]Cost{nothing}, len(r.ops))
-	if len(q.ops) > 0 {
-		err = r.l.decide(ctx, q)
+	corrected = slices.Repeat([]Cost{explicitZero}, len(r.ops))
+	if len(returns.ops) > 0 {
+		err = r.l.decide(ctx, returns)
 	}
-	for k, i := range index {
-		// To give back twice would let too much pass.
-		out := &q.outs[k]
+	for k, i := range indexes {
+		// A charge that may have been returned has ended too: to return it twice would let too much pass.
+		op, out := &returns.ops[k], &returns.outs[k]
 		known := out.Clock > 0
 		if r.ended[i] = known || !store.NothingDone(cmp.Or(out.Err, err)); known {
-			corrected[i] = correction(&q.ops[k], out)
-			r.l.queues.wake(q.ops[k].Cell)
+			corrected[i] = correction(op, out)
+			r.l.queues.wake(op.Cell)
 		}
 	}
 	if err != nil {
@@ -279,8 +270,9 @@ func (r *reserved) settleHere(ctx context.Context, actual []int64) (corrected []
 	return corrected, nil
 }
 
-// corrected returns by how much the costs of charges were corrected, and wakes those who wait for what was given back.
-func (l *Limiter) corrected(r *request) []Cost {
+// corrections returns by how much the ops of a request have corrected costs, and wakes the callers that wait for the
+// cells.
+func (l *Limiter) corrections(r *request) []Cost {
 	list := make([]Cost, len(r.ops))
 	for i := range r.ops {
 		list[i] = correction(&r.ops[i], &r.outs[i])
@@ -289,10 +281,10 @@ func (l *Limiter) corrected(r *request) []Cost {
 	return list
 }
 
-// correction returns by how much a cost was corrected, up or down.
+// correction returns by how much an op has corrected a cost, up or down.
 func correction(op *law.Op, out *law.Outcome) Cost {
 	if out.Granted == 0 {
-		return nothing
+		return explicitZero
 	}
 	return costOf(max(out.Granted, -out.Granted), &op.Params, false)
 }

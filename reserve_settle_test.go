@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestSettlingInAnotherOrder: windows give back all that was estimated too much; buckets do so only where charges are
-// settled in the order in which they were made. What is in use is never too little. docs/algorithms.md has the figures.
+// TestSettlingInAnotherOrder checks that windows give back all unused cost in any order, and buckets only if charges
+// are settled in the order in which they were made. The usage is never too low. docs/algorithms.md has the figures.
 func TestSettlingInAnotherOrder(t *testing.T) {
 	t.Parallel()
 	const streams = 10

@@ -12,9 +12,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// turn is a step of a table of reservations: at a time, in tenths of a second,
-// so much is reserved with a patience, and starts at another. Or an earlier one
-// is cancelled.
+// turn is a step of a table of reservations: at a time, in tenths of a second, a cost is reserved with a longest wait,
+// and starts at another time; or an earlier turn is cancelled.
 type turn struct {
 	at, cost, wait int
 	start          int // -1: not at all
@@ -24,11 +23,9 @@ type turn struct {
 
 const patient = 1_000_000
 
-// TestReservations has the cases of golang.org/x/time/rate (TestSimpleReserve,
-// TestMix, TestCancel..., TestReserveMax), at 10/s. Two differ. Who cancels after
-// the start, having never begun, gets back what has not drained since. And where
-// several cancel, one who was before another gets less: the cell knows how much
-// was returned since, not whose it was.
+// TestReservations has the cases of golang.org/x/time/rate (TestSimpleReserve, TestMix, TestCancel..., TestReserveMax),
+// at 10/s. Two differ. A holder that cancels after the start gets back what has not drained since. And if several
+// cancel, an earlier one gets back less: the cell only knows how much was returned since, not for which charge.
 func TestReservations(t *testing.T) {
 	const w = patient
 	for _, tt := range []struct {
@@ -87,12 +84,12 @@ func TestReservations(t *testing.T) {
 		{"the patience is bounded", 2, []turn{{0, 2, 1, 0, 0, ""}, {0, 1, 1, 1, 0, ""}, {0, 1, 1, -1, 0, ""}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { reservations(t, tt.burst, tt.turns) })
+			synctest.Test(t, func(t *testing.T) { checkReservations(t, tt.burst, tt.turns) })
 		})
 	}
 }
 
-func reservations(t *testing.T, burst int, turns []turn) {
+func checkReservations(t *testing.T, burst int, turns []turn) {
 	ctx := context.Background()
 	l := headgate.New(memory.New(nil), nil)
 	limit := headgate.MustParse(fmt.Sprintf("token-bucket 10/s burst %d", burst))
@@ -185,7 +182,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// TestAnEndedContextSettlesNothing, and leaves the right to.
+// TestAnEndedContextSettlesNothing checks that the reservation can still be settled afterwards.
 func TestAnEndedContextSettlesNothing(t *testing.T) {
 	l := headgate.New(memory.New(nil), nil)
 	charge := charges("k", "1 of sliding-log 5/1h")[0]
@@ -206,8 +203,7 @@ func TestAnEndedContextSettlesNothing(t *testing.T) {
 	}
 }
 
-// TestAReservationAfterTheClockWasSetBack starts at once by the cell's own time, which is
-// ahead of the clock.
+// TestAReservationAfterTheClockWasSetBack starts at once by the cell's own time, which is ahead of the clock.
 func TestAReservationAfterTheClockWasSetBack(t *testing.T) {
 	t.Parallel()
 	c := newClock("2026-03-01T12:00:00Z")

@@ -11,27 +11,27 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Wait takes the charges, all or none, and returns when they may start. If that is after the context's deadline, it
-// returns at once with an error that is ErrDeadline and a [DeniedError]; if they can never pass, with a DeniedError.
-// After its RetryAfter the same patience suffices, if no other caller comes. If the context ends during the
-// sleep, Wait gives back what it took as far as [Reservation.Cancel] can, and may need five seconds more. Without a
-// deadline, a start may be a year off.
+// Wait takes the charges, all or none, and returns when they may start. If the start is after the context's deadline,
+// it returns at once with an error that is both ErrDeadline and a [DeniedError]; a call with as much time, made after
+// the DeniedError's RetryAfter, succeeds if no other caller comes. If the charges can never pass, it returns a
+// DeniedError. If the context ends during the sleep, Wait gives back the charges as far as [Reservation.Cancel] can,
+// which may take five seconds more. Without a deadline, Wait may sleep for a year.
 //
 // Wait reserves charges of token-bucket, leaky-bucket and gcra limits (see [Limiter.Reserve]), and sleeps until their
-// start: first come, first served, among all who share the store, and without a retry. If another limit is
-// among them, a charge keeps headroom, or their keys lie in several slots of a Redis Cluster,
-// Wait sleeps for the retry-after and tries again, first come, first served among the callers of this
-// Limiter that keep the same headroom, but for callers that come while it tries. A caller in that queue may learn only
-// at the deadline that it comes too early.
+// start: first come, first served, among all who share the store, and without a retry. If a charge has another limit or
+// keeps headroom, or the keys lie in several slots of a Redis Cluster, Wait sleeps for RetryAfter and tries again. It
+// is then first come, first served among the callers of this Limiter that keep the same headroom, except that a new
+// caller may pass while the first of the queue tries. A caller in that queue may learn only at the deadline that its
+// time does not suffice.
 //
-// A block refuses charges while it lasts; a start that was given before stays. Waiting
-// does not block a key whose limit blocks after a refusal.
+// A block refuses charges while it lasts; a reservation from before the block keeps its start. A refusal of a waiting
+// caller does not block a key.
 func (l *Limiter) Wait(ctx context.Context, charges ...Charge) error {
 	return l.wait(ctx, pause.Patience{Most: Never}, charges)
 }
 
-// WaitAtMost bounds the wait of [Limiter.Wait], besides the context's deadline. The time counts from the store's first
-// answer, so a slow store does not use it up. With a wait of 0 it does not wait; a refusal is then a [DeniedError].
+// WaitAtMost waits like [Limiter.Wait], but at most for wait. That time counts from the store's first answer, so a slow
+// store does not use it up. With a wait of 0 it does not wait, and returns a refusal as a [DeniedError].
 func (l *Limiter) WaitAtMost(ctx context.Context, wait time.Duration, charges ...Charge) error {
 	if wait < 0 {
 		return Invalid("wait", "%s is negative", wait)
@@ -46,6 +46,7 @@ func (l *Limiter) WaitAtMost(ctx context.Context, wait time.Duration, charges ..
 	return l.wait(ctx, pause.Patience{Most: wait}, charges)
 }
 
+// wait waits until the charges may start: by a reservation if all of them can be reserved, else in a queue.
 func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) error {
 	if len(charges) == 0 {
 		return Invalid("charges", "there is none")
@@ -62,25 +63,27 @@ func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) 
 	}
 	last, err := l.waitInLine(ctx, &p, charges[0], waiter{
 		probe:   func(ctx context.Context) (Decision, error) { return l.Check(ctx, charges...) },
-		attempt: func(ctx context.Context) (Decision, error) { return l.call(ctx, &takeWaiting, charges) },
+		attempt: func(ctx context.Context) (Decision, error) { return l.call(ctx, &waitingTakeSpec, charges) },
 		refused: func(d *Decision, _ int) (time.Duration, error) { return d.RetryAfter, tooLate(ctx, &p, d) },
 	})
 	if errors.Is(err, ErrDeadline) && !errors.Is(err, ErrDenied) {
-		// The deadline came while the caller stood in line. The last probe may have seen room, for others.
+		// The deadline came while the caller stood in the queue. The last probe may have seen room, but for others.
 		last.Allowed = false
 		return errors.Join(err, &DeniedError{last})
 	}
 	return err
 }
 
-var takeWaiting = question{
-	observed: VerbTake, verb: law.Take, limits: takenOnly, credits: Cost.charged,
+// waitingTakeSpec is the spec of a take by a caller that waits: a refusal does not block the key.
+var waitingTakeSpec = verbSpec{
+	reportAs: VerbTake, verb: law.Take, limits: notConcurrency, toCredits: Cost.chargeCredits,
 	prepare: func(r *request) error {
-		r.unblock()
+		r.dropBlocks()
 		return nil
 	},
 }
 
+// waitForStart reserves the charges and sleeps until their start. While a key is blocked, it tries again.
 func (l *Limiter) waitForStart(ctx context.Context, p pause.Patience, charges []Charge) error {
 	for {
 		r, err := l.Reserve(waiting{ctx}, p.Left(ctx), charges...)
@@ -94,7 +97,7 @@ func (l *Limiter) waitForStart(ctx context.Context, p pause.Patience, charges []
 		case !r.blocked && r.Decision.RetryAfter != Never:
 			return fmt.Errorf("%w: %w", ErrDeadline, &DeniedError{r.Decision})
 		}
-		// A block precedes any start, and ends.
+		// The key is blocked, or the charges can never pass.
 		if err := tooLate(ctx, &p, &r.Decision); err != nil {
 			return err
 		}
@@ -120,14 +123,14 @@ const firstPause, longestPause = 50 * time.Millisecond, time.Second
 
 // Await waits until it can acquire charges (see [Limiter.Acquire]). It tries again as soon as a holder of this Limiter
 // releases, and at least once a second. Callers of one Limiter are served in order of arrival. If the context ends
-// first, the error is that of the context and a [DeniedError]. A cost that can never be held is a DeniedError at once.
-// Waiting does not block a key whose limit blocks after a refusal.
+// first, the error is both the context's error and a [DeniedError]. If a cost can never be held, Await returns a
+// DeniedError at once. A refusal of a waiting caller does not block a key.
 func (l *Limiter) Await(ctx context.Context, charges ...Charge) (*Lease, error) {
 	return l.await(ctx, pause.Patience{Most: Never}, charges)
 }
 
-// AwaitAtMost bounds the wait of [Limiter.Await], from the store's first answer. After that the error is ErrDeadline
-// and a [DeniedError]. With a wait of 0 it does not wait; a refusal is then a DeniedError.
+// AwaitAtMost waits like [Limiter.Await], but at most for wait from the store's first answer. After that the error is
+// both ErrDeadline and a [DeniedError]. With a wait of 0 it does not wait, and returns a refusal as a DeniedError.
 func (l *Limiter) AwaitAtMost(ctx context.Context, wait time.Duration, charges ...Charge) (*Lease, error) {
 	if wait < 0 {
 		return nil, Invalid("wait", "%s is negative", wait)
@@ -142,19 +145,20 @@ func (l *Limiter) AwaitAtMost(ctx context.Context, wait time.Duration, charges .
 	return l.await(ctx, pause.Patience{Most: wait}, charges)
 }
 
+// await waits in a queue for the first cell of a concurrency limit until it can acquire the charges.
 func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge) (lease *Lease, err error) {
 	resolved, err := l.resolve(ctx, charges, attempts{})
 	if err != nil {
 		return nil, err
 	}
-	first := slices.IndexFunc(resolved, func(c Charge) bool { return c.Limit.Concurrency() })
-	if first < 0 {
-		return l.Acquire(ctx, resolved...) // which says what is wrong
+	leased := slices.IndexFunc(resolved, func(c Charge) bool { return c.Limit.Concurrency() })
+	if leased < 0 {
+		return l.Acquire(ctx, resolved...) // returns the error
 	}
 	denied := false
-	last, err := l.waitInLine(ctx, &p, charges[first], waiter{
+	last, err := l.waitInLine(ctx, &p, charges[leased], waiter{
 		probe: func(ctx context.Context) (Decision, error) {
-			return l.call(ctx, &question{verb: law.Check, credits: Cost.charged, lasting: true}, charges)
+			return l.call(ctx, &verbSpec{verb: law.Check, toCredits: Cost.chargeCredits, durable: true}, charges)
 		},
 		attempt: func(ctx context.Context) (d Decision, err error) {
 			if lease, err = l.tryAcquire(ctx, charges, true); err == nil {
@@ -169,7 +173,7 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 			case p.Over():
 				return 0, fmt.Errorf("%w: %w", ErrDeadline, &DeniedError{*d})
 			}
-			// The context's deadline does not count: a call just before it may end without an answer.
+			// The pause ignores the context's deadline: a call just before it may end without an answer.
 			return min(firstPause<<min(n, 5), longestPause, d.RetryAfter, p.Left(context.WithoutCancel(ctx))), nil
 		},
 	})
@@ -184,18 +188,18 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 
 // waiter has the steps of a caller in a queue.
 type waiter struct {
-	probe   func(context.Context) (Decision, error) // without an attempt
-	attempt func(context.Context) (Decision, error)
-	// refused returns the pause after the n-th attempt, from 0, or why there is no other.
+	probe   func(context.Context) (Decision, error) // checks whether an attempt could succeed
+	attempt func(context.Context) (Decision, error) // tries to take or acquire
+	// refused returns the pause after the n-th attempt, from 0, or an error if there is no further attempt.
 	refused func(d *Decision, n int) (time.Duration, error)
 }
 
-// waitInLine makes attempts until one is admitted, and returns the last decision: of a probe, if its turn did not come.
-// Callers that wait for the cell of the charge, and keep the same headroom, take turns.
+// waitInLine makes attempts until one is admitted, and returns the last decision; if the caller's turn does not come,
+// that of the probe. Callers that wait for the cell of the charge c, and keep the same headroom, queue for their turns.
 func (l *Limiter) waitInLine(ctx context.Context, p *pause.Patience, c Charge, w waiter) (last Decision, err error) {
-	asking := waiting{ctx}
-	turn, err := l.queues.take(ctx, &c, func() (time.Duration, error) {
-		d, err := w.probe(asking)
+	waitingCtx := waiting{ctx}
+	turn, err := l.queues.takeTurn(ctx, &c, func() (time.Duration, error) {
+		d, err := w.probe(waitingCtx)
 		p.Answered()
 		if last = d; err == nil && !d.Allowed {
 			_, err = w.refused(&d, 0)
@@ -205,16 +209,16 @@ func (l *Limiter) waitInLine(ctx context.Context, p *pause.Patience, c Charge, w
 	defer turn.leave()
 	for n := 0; err == nil; n++ {
 		var d Decision
-		if d, err = w.attempt(asking); err != nil {
+		if d, err = w.attempt(waitingCtx); err != nil {
 			break
 		}
 		p.Answered()
 		if last = d; d.Allowed {
 			break
 		}
-		var after time.Duration
-		if after, err = w.refused(&d, n); err == nil {
-			err = pause.SleepOr(ctx, after, turn.queue.woken)
+		var delay time.Duration
+		if delay, err = w.refused(&d, n); err == nil {
+			err = pause.SleepOr(ctx, delay, turn.queue.woken)
 		}
 	}
 	return last, err

@@ -14,36 +14,36 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// slow is a store whose answers take a while to arrive.
-type slow struct {
+// slowAnswerStore is a store whose answers arrive after a delay.
+type slowAnswerStore struct {
 	store.Store
-	for_ atomic.Int64
+	delay atomic.Int64
 }
 
-func (s *slow) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (s *slowAnswerStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	err := s.Store.Apply(ctx, ops, outs)
 	select {
-	case <-time.After(time.Duration(s.for_.Load())):
+	case <-time.After(time.Duration(s.delay.Load())):
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// The first renewal counts from when the answer came, the lease from before the
-// question.
-func TestLeaseOfASlowAnswer(t *testing.T) {
+// TestALeaseCountsFromBeforeASlowAnswer delays the answer to an Acquire: the lease must be renewed in time, counted
+// from before the request.
+func TestALeaseCountsFromBeforeASlowAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		m := memory.New(nil)
-		s := &slow{Store: m}
+		s := &slowAnswerStore{Store: m}
 		ask := charges("k", "1 of concurrency 1 ttl 30s")
-		s.for_.Store(int64(29 * time.Second))
+		s.delay.Store(int64(29 * time.Second))
 		a, err := headgate.New(s, &headgate.Config{Timeout: -1}).Acquire(ctx, ask...)
 		if err != nil || !a.Decision.Allowed {
 			t.Fatal(a, err)
 		}
-		s.for_.Store(0)
+		s.delay.Store(0)
 		time.Sleep(2 * time.Second)
 		b, err := headgate.New(m, nil).Acquire(ctx, ask...)
 		if err != nil {
@@ -57,13 +57,13 @@ func TestLeaseOfASlowAnswer(t *testing.T) {
 	})
 }
 
-// deaf is a store that does what it is asked, and whose answers are lost.
-type deaf struct {
+// lostAnswersStore is a store that applies batches, but whose answers are lost.
+type lostAnswersStore struct {
 	store.Store
 	cut atomic.Bool
 }
 
-func (s *deaf) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (s *lostAnswersStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	err := s.Store.Apply(ctx, ops, outs)
 	if s.cut.Load() {
 		return store.ErrUnknownOutcome
@@ -71,10 +71,10 @@ func (s *deaf) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) erro
 	return err
 }
 
-// Hold's error is ErrLeaseLost too when the lease was lost, says its doc.
-func TestHoldOfALostLeaseSaysNothing(t *testing.T) {
+// TestWithLeaseReturnsErrLeaseLost checks that the error of WithLease includes ErrLeaseLost if the lease was lost.
+func TestWithLeaseReturnsErrLeaseLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &deaf{Store: memory.New(nil)}
+		s := &lostAnswersStore{Store: memory.New(nil)}
 		l := headgate.New(s, nil)
 		err := headgate.WithLease(context.Background(), l, func(ctx context.Context) error {
 			s.cut.Store(true)
@@ -91,25 +91,25 @@ func TestHoldOfALostLeaseSaysNothing(t *testing.T) {
 	})
 }
 
-// stuck is a store that does not look at the context: as SQLite once it has begun.
-type stuck struct {
+// stuckStore is a store that ignores the context, as SQLite does once it has begun.
+type stuckStore struct {
 	store.Store
 	until chan struct{}
 	on    atomic.Bool
 }
 
-func (s *stuck) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (s *stuckStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if s.on.Load() {
 		<-s.until
 	}
 	return s.Store.Apply(ctx, ops, outs)
 }
 
-func TestLostIsToldWhileARenewalHangs(t *testing.T) {
+func TestALostLeaseIsReportedWhileARenewalHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		m := memory.New(nil)
-		s := &stuck{Store: m, until: make(chan struct{})}
+		s := &stuckStore{Store: m, until: make(chan struct{})}
 		ask := charges("k", "1 of concurrency 1 ttl 30s")
 		a, err := headgate.New(s, &headgate.Config{Timeout: -1}).Acquire(ctx, ask...)
 		if err != nil {
@@ -130,9 +130,9 @@ func TestLostIsToldWhileARenewalHangs(t *testing.T) {
 	})
 }
 
-// Who waits behind another is not told at once what Wait and Await promise to tell
-// at once.
-func TestBehindAnotherInLine(t *testing.T) {
+// TestQueuedCallersFailAtOnceWhenTheyMust checks that a caller behind another one in a queue gets at once the errors
+// that Wait and Await promise to return at once.
+func TestQueuedCallersFailAtOnceWhenTheyMust(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(context.Background())
 		l := headgate.New(memory.New(nil), nil)

@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-func TestHold(t *testing.T) {
+func TestWithLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		l := headgate.New(memory.New(nil), nil)
@@ -66,11 +66,11 @@ func TestHold(t *testing.T) {
 	})
 }
 
-// TestHoldOfAStoreThatStaysAway tells that the lease was lost, also when the store
-// cannot be told of its end.
-func TestHoldOfAStoreThatStaysAway(t *testing.T) {
+// TestWithLeaseWhileTheStoreStaysAway checks that WithLease reports a lost lease even if the store cannot be reached to
+// release it.
+func TestWithLeaseWhileTheStoreStaysAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &away{Store: memory.New(nil)}
+		s := &cutOffStore{Store: memory.New(nil)}
 		l := headgate.New(s, nil)
 		err := headgate.WithLease(context.Background(), l, func(ctx context.Context) error {
 			s.cut.Store(true)

@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestToWaitDoesNotBlock is for limits that block who is refused.
-func TestToWaitDoesNotBlock(t *testing.T) {
+// TestWaitingBlocksNoKey waits for limits that block a key after a refusal.
+func TestWaitingBlocksNoKey(t *testing.T) {
 	for _, tt := range []struct{ limit, wait string }{
 		{"token-bucket 1/s burst 1 block 15m", "Wait"},
 		{"fixed-window 1/1s block 15m", "Wait"},
@@ -65,9 +65,9 @@ func TestToWaitDoesNotBlock(t *testing.T) {
 	}
 }
 
-// TestTheDeadlineOfThoseInLine: those behind others learn of it, in the words of
-// those in front, even if only when it comes.
-func TestTheDeadlineOfThoseInLine(t *testing.T) {
+// TestTheDeadlineOfQueuedCallers checks that callers in a queue get the same error as the first caller, even if only at
+// the deadline.
+func TestTheDeadlineOfQueuedCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := headgate.New(memory.New(nil), nil)
 		charge := charges("k", "1 of interval 1/1s")[0]
@@ -110,13 +110,13 @@ func TestTheDeadlineOfThoseInLine(t *testing.T) {
 	})
 }
 
-// late is a store that takes its time to answer.
-type late struct {
+// delayedStore is a store that answers after a delay.
+type delayedStore struct {
 	store.Store
 	takes time.Duration
 }
 
-func (s *late) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (s *delayedStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	time.Sleep(s.takes)
 	if err := ctx.Err(); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (s *late) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) erro
 	return s.Store.Apply(ctx, ops, outs)
 }
 
-// TestWaitAtMost counts from the first answer, and knows when it is no use to wait.
+// TestWaitAtMost checks that the wait counts from the first answer, and ends at once if it cannot succeed.
 func TestWaitAtMost(t *testing.T) {
 	for _, limit := range []string{
 		"token-bucket 2/s burst 1", "fixed-window 1/500ms", "sliding-log 1/500ms block 15m",
@@ -133,7 +133,7 @@ func TestWaitAtMost(t *testing.T) {
 		t.Run(limit, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx := context.Background()
-				l := headgate.New(&late{memory.New(nil), 100 * time.Millisecond}, nil)
+				l := headgate.New(&delayedStore{memory.New(nil), 100 * time.Millisecond}, nil)
 				charge := charges("k", "1 of "+limit)[0]
 				wait := func(most time.Duration) error {
 					if !charge.Limit.Concurrency() {
@@ -172,10 +172,10 @@ func TestWaitAtMost(t *testing.T) {
 	}
 }
 
-// TestAStoreThatTimesOutIsNoDeadline: its error is told as it is.
-func TestAStoreThatTimesOutIsNoDeadline(t *testing.T) {
+// TestATimeoutOfTheStoreIsNotErrDeadline checks that such an error of the store is returned as it is.
+func TestATimeoutOfTheStoreIsNotErrDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &away{Store: memory.New(nil), why: context.DeadlineExceeded}
+		s := &cutOffStore{Store: memory.New(nil), why: context.DeadlineExceeded}
 		l := headgate.New(s, nil)
 		charge := charges("k", "1 of fixed-window 1/1h")[0]
 		ctx, cancel := context.WithCancel(context.Background())
@@ -196,7 +196,7 @@ func TestAStoreThatTimesOutIsNoDeadline(t *testing.T) {
 	})
 }
 
-// TestWaitersTakeNothingUpFront of a limit with a block.
+// TestWaitersTakeNothingUpFront waits for a limit with a prefetch and a block.
 func TestWaitersTakeNothingUpFront(t *testing.T) {
 	shared := memory.New(nil)
 	a, b := headgate.New(prefetch.New(shared), nil), headgate.New(prefetch.New(shared), nil)

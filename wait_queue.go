@@ -12,46 +12,47 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// waitQueues are the queues of callers that wait for the same cell: only the first of a
-// queue calls the store. The zero waitQueues are ready.
+// waitQueues are the queues of callers that wait for a cell. Only the first caller of a queue calls the store. The zero
+// waitQueues are ready for use.
 //
-// Callers that keep different headroom stand in different queues: one that may take the last
-// of a limit does not wait behind one that may not.
+// Callers that keep different headroom stand in different queues, so that a caller without headroom does not wait
+// behind one that has to leave some.
 type waitQueues struct {
 	mu     sync.Mutex
 	queues map[law.Cell][]*waitQueue // guarded by mu
 }
 
+// waitQueue is the queue of a cell and a headroom.
 type waitQueue struct {
-	keep    Headroom
-	waiting int           // guarded by waitQueues.mu
-	first   chan struct{} // holds one, which the first has; the others wait for it in order
-	woken   chan struct{} // what they wait for may be there
+	keep      Headroom
+	waiting   int           // number of callers in the queue; guarded by waitQueues.mu
+	turnToken chan struct{} // holds one token; its receiver is first, the other callers wait for it in order
+	woken     chan struct{} // signals the first caller that there may be room
 }
 
-// turn is being the first of a queue, which ends with leave. The zero turn is none.
+// turn is the state of being first in a queue, until leave. The zero turn is none.
 type turn struct {
 	queues *waitQueues
 	cell   law.Cell
 	queue  *waitQueue
 }
 
-// take waits for the turn of a caller that waits for the charge c. One that is not the first calls
-// look before it waits, which returns for how long it waits at most. An error of look is
-// that of take, ErrDeadline if the turn does not come in time.
-func (w *waitQueues) take(ctx context.Context, c *Charge, look func() (time.Duration, error)) (turn, error) {
+// takeTurn waits until a caller is first in the queue for the charge c. If it is not first at once, it calls probe,
+// which returns how long to wait at most, or an error that ends the wait. If the turn does not come in time, the error
+// is ErrDeadline.
+func (w *waitQueues) takeTurn(ctx context.Context, c *Charge, probe func() (time.Duration, error)) (turn, error) {
 	cell := law.Cell{Limit: c.Limit.Name(), Key: c.Key}
 	w.mu.Lock()
 	q := w.queue(cell, c.Keep)
 	q.waiting++
 	w.mu.Unlock()
 	mine := turn{w, cell, q}
-	if sched.Wait(0, q.first, nil, nil) == 0 {
+	if sched.Wait(0, q.turnToken, nil, nil) == 0 {
 		return mine, nil
 	}
-	patience, err := look()
+	patience, err := probe()
 	if err == nil {
-		switch sched.Wait(patience, q.first, ctx.Done(), nil) {
+		switch sched.Wait(patience, q.turnToken, ctx.Done(), nil) {
 		case 0:
 			return mine, nil
 		case sched.TimeOut:
@@ -66,7 +67,7 @@ func (w *waitQueues) take(ctx context.Context, c *Charge, look func() (time.Dura
 	return turn{}, err
 }
 
-// queue returns the queue of a cell and a headroom. The caller holds mu.
+// queue returns the queue of a cell and a headroom, and makes it if there is none. The caller holds mu.
 func (w *waitQueues) queue(cell law.Cell, keep Headroom) *waitQueue {
 	queues := w.queues[cell]
 	for _, q := range queues {
@@ -74,8 +75,8 @@ func (w *waitQueues) queue(cell law.Cell, keep Headroom) *waitQueue {
 			return q
 		}
 	}
-	q := &waitQueue{keep: keep, first: make(chan struct{}, 1), woken: make(chan struct{}, 1)}
-	q.first <- struct{}{}
+	q := &waitQueue{keep: keep, turnToken: make(chan struct{}, 1), woken: make(chan struct{}, 1)}
+	q.turnToken <- struct{}{}
 	if w.queues == nil {
 		w.queues = map[law.Cell][]*waitQueue{}
 	}
@@ -83,34 +84,36 @@ func (w *waitQueues) queue(cell law.Cell, keep Headroom) *waitQueue {
 	return q
 }
 
+// leave ends the turn, and lets the next caller be first.
 func (t *turn) leave() {
 	if t.queue != nil {
-		t.queue.first <- struct{}{}
+		t.queue.turnToken <- struct{}{}
 		t.forget()
 	}
 }
 
-// forget takes a caller out of the queue, and the queue with the last.
+// forget removes a caller from its queue, and the queue if that was its last caller.
 func (t *turn) forget() {
 	t.queues.mu.Lock()
 	defer t.queues.mu.Unlock()
 	if t.queue.waiting--; t.queue.waiting > 0 {
 		return
 	}
-	all := t.queues.queues
-	if left := slices.DeleteFunc(all[t.cell], func(q *waitQueue) bool { return q == t.queue }); len(left) > 0 {
-		all[t.cell] = left
+	byCell := t.queues.queues
+	others := slices.DeleteFunc(byCell[t.cell], func(q *waitQueue) bool { return q == t.queue })
+	if len(others) > 0 {
+		byCell[t.cell] = others
 	} else {
-		delete(all, t.cell)
+		delete(byCell, t.cell)
 	}
 }
 
-// wake lets the first of each queue of a cell try at once.
+// wake lets the first caller of each queue of a cell try at once.
 func (w *waitQueues) wake(c law.Cell) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, q := range w.queues[c] {
-		if len(q.woken) == 0 { // else it is woken already
+		if len(q.woken) == 0 { // else the first caller is woken already
 			q.woken <- struct{}{}
 		}
 	}

@@ -20,9 +20,8 @@ import (
 	"github.com/headgate/headgate/store/redis"
 )
 
-// slots is a store whose keys lie apart, as in the slots of a Redis Cluster. It notes what
-// was granted.
-type slots struct {
+// slotStore is a store whose keys lie in different slots, as in a Redis Cluster. It records grants.
+type slotStore struct {
 	store.Store
 	split bool // it refuses as a Cluster does; else the store below does
 
@@ -37,7 +36,7 @@ type grant struct {
 	late bool
 }
 
-func (s *slots) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (s *slotStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	apart := func(op law.Op) bool { return op.Deferred && op.Cell.Key != ops[0].Cell.Key }
 	if s.split && slices.ContainsFunc(ops, apart) {
 		for i := range outs {
@@ -62,8 +61,8 @@ func (s *slots) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	return nil
 }
 
-// exact says where more of a key was granted than its limit lets pass.
-func (s *slots) exact(t *testing.T, limits map[string]headgate.Limit) {
+// checkBounds reports keys of which more was granted than their limit lets pass.
+func (s *slotStore) checkBounds(t *testing.T, limits map[string]headgate.Limit) {
 	t.Helper()
 	for _, limit := range limits {
 		p := limit.Params()
@@ -86,7 +85,7 @@ func (s *slots) exact(t *testing.T, limits map[string]headgate.Limit) {
 	}
 }
 
-func together(limits map[string]headgate.Limit, user int) []headgate.Charge {
+func chargesOverSlots(limits map[string]headgate.Limit, user int) []headgate.Charge {
 	return []headgate.Charge{
 		{Limit: limits["org"], Key: "acme"},
 		{Limit: limits["team"], Key: fmt.Sprint("team ", user%3)},
@@ -94,21 +93,21 @@ func together(limits map[string]headgate.Limit, user int) []headgate.Charge {
 	}
 }
 
-// TestWaitOverSlotsAsksAgain: in order among the callers of one Limiter, all or nothing,
-// until the deadline at most.
-func TestWaitOverSlotsAsksAgain(t *testing.T) {
+// TestWaitOverSlotsRetries checks that callers of one Limiter are served in order, all or nothing, and until their
+// deadline at most.
+func TestWaitOverSlotsRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &slots{Store: memory.New(nil), split: true}
+		s := &slotStore{Store: memory.New(nil), split: true}
 		l := headgate.New(s, nil)
 		limits := map[string]headgate.Limit{
 			"org": headgate.MustParse("token-bucket 10/s burst 1"), "team": headgate.MustParse("gcra 100/s burst 100"),
 			"user": headgate.MustParse("token-bucket 1/s burst 5"),
 		}
-		if _, err := l.Reserve(t.Context(), time.Second, together(limits, 1)...); !errors.Is(
+		if _, err := l.Reserve(t.Context(), time.Second, chargesOverSlots(limits, 1)...); !errors.Is(
 			err, headgate.ErrUnsupported) {
 			t.Errorf("a reservation that may start later: %v, want ErrUnsupported", err)
 		}
-		if _, err := l.Once("id", 0).Reserve(t.Context(), time.Second, together(limits, 1)...); !errors.Is(
+		if _, err := l.Once("id", 0).Reserve(t.Context(), time.Second, chargesOverSlots(limits, 1)...); !errors.Is(
 			err, headgate.ErrUnsupported) {
 			t.Errorf("the same with an id: %v, want ErrUnsupported", err)
 		}
@@ -129,7 +128,7 @@ func TestWaitOverSlotsAsksAgain(t *testing.T) {
 						return l.WaitAtMost(ctx, time.Minute, c...)
 					}
 				}
-				if err := wait(t.Context(), together(limits, n%4)...); err != nil {
+				if err := wait(t.Context(), chargesOverSlots(limits, n%4)...); err != nil {
 					t.Error(err)
 				}
 				mu.Lock()
@@ -142,7 +141,7 @@ func TestWaitOverSlotsAsksAgain(t *testing.T) {
 		if took := time.Since(begin); took < 1900*time.Millisecond || took > 2*time.Second || !slices.IsSorted(order) {
 			t.Errorf("20 at 10/s took %s, in the order %v", took, order)
 		}
-		s.exact(t, limits)
+		s.checkBounds(t, limits)
 		if s.refused != 22 || len(s.granted) != 60 ||
 			slices.ContainsFunc(s.granted, func(g grant) bool { return g.late }) {
 			t.Errorf("%d reservations were refused, %d charges made; want 22 and 60, none of them late", s.refused,
@@ -152,8 +151,8 @@ func TestWaitOverSlotsAsksAgain(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 		defer cancel()
 		for name, err := range map[string]error{
-			"WaitAtMost": l.WaitAtMost(t.Context(), 30*time.Millisecond, together(limits, 5)...),
-			"Wait":       l.Wait(ctx, together(limits, 5)...),
+			"WaitAtMost": l.WaitAtMost(t.Context(), 30*time.Millisecond, chargesOverSlots(limits, 5)...),
+			"Wait":       l.Wait(ctx, chargesOverSlots(limits, 5)...),
 		} {
 			if !errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, headgate.ErrDenied) {
 				t.Errorf("%s: %v, want ErrDeadline and ErrDenied", name, err)
@@ -170,8 +169,8 @@ func TestWaitOverSlotsAsksAgain(t *testing.T) {
 	})
 }
 
-// TestWaitersOverSlotsOfACluster: callers of two Limiters, all of whom pass, at the rate and
-// no faster; and nobody is charged in a part of the slots.
+// TestWaitersOverSlotsOfACluster checks that all callers of two Limiters pass, at the rate and no faster, and that no
+// charge is made in only some slots.
 func TestWaitersOverSlotsOfACluster(t *testing.T) {
 	tier.Engines(t)
 	const callers, rounds = 12, 3
@@ -180,15 +179,15 @@ func TestWaitersOverSlotsOfACluster(t *testing.T) {
 		"user": headgate.MustParse("leaky-bucket 20/s capacity 2"),
 	}
 	url := dbtest.RedisCluster(t)
-	var all slots
-	var stores [2]*slots
+	var all slotStore
+	var stores [2]*slotStore
 	for i := range stores {
 		s, err := redis.Open(t.Context(), url, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { s.Close() })
-		stores[i] = &slots{Store: s}
+		stores[i] = &slotStore{Store: s}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
@@ -198,7 +197,7 @@ func TestWaitersOverSlotsOfACluster(t *testing.T) {
 	for n := range callers {
 		wg.Go(func() {
 			for range rounds {
-				if err := limiters[n%2].Wait(ctx, together(limits, n)...); err != nil {
+				if err := limiters[n%2].Wait(ctx, chargesOverSlots(limits, n)...); err != nil {
 					t.Errorf("caller %d: %v", n, err)
 				}
 			}
@@ -210,7 +209,7 @@ func TestWaitersOverSlotsOfACluster(t *testing.T) {
 		all.granted = append(all.granted, s.granted...)
 		all.refused += s.refused
 	}
-	all.exact(t, limits)
+	all.checkBounds(t, limits)
 	count := map[law.Cell]int{}
 	for _, g := range all.granted {
 		count[g.cell]++

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestWaitersStartInOrder has many wait for one key.
+// TestWaitersStartInOrder lets many callers wait for one key.
 func TestWaitersStartInOrder(t *testing.T) {
 	for notation, apart := range map[string]time.Duration{
 		"token-bucket 100/s burst 1": 10 * time.Millisecond, "gcra 20/s burst 1": 50 * time.Millisecond,
@@ -52,7 +52,7 @@ func TestWaitersStartInOrder(t *testing.T) {
 	}
 }
 
-func TestWaitThatCannotBe(t *testing.T) {
+func TestWaitsThatCannotSucceed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, notation := range []string{"token-bucket 1/s burst 2", "sliding-log 2/1h", "fixed-window 2/1h"} {
 			l, limit := headgate.New(memory.New(nil), nil), headgate.MustParse(notation)
@@ -168,9 +168,9 @@ func TestWaitOutlastsABlock(t *testing.T) {
 	})
 }
 
-// TestAWaitThatEndsInTheLineIsNotAllowed lets a caller whose cost would pass stand behind
-// one whose cost does not, until it has waited for long enough.
-func TestAWaitThatEndsInTheLineIsNotAllowed(t *testing.T) {
+// TestAWaitThatEndsInTheQueueIsDenied lets a caller whose cost would pass wait behind one whose cost does not, until
+// its time is over.
+func TestAWaitThatEndsInTheQueueIsDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := headgate.New(memory.New(nil), nil)
 		limit := headgate.MustParse("fixed-window 3/1h")

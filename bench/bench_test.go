@@ -21,7 +21,7 @@ func TestAnAuditCountsWhatSingleKeysGotAboveTheirBound(t *testing.T) {
 		{Admitted: [auditKeys]int64{100, 0}, Begin: begin.Add(time.Second), End: begin.Add(2 * time.Second)},
 		{Admitted: [auditKeys]int64{50, 0}, Begin: begin, End: begin.Add(time.Second)},
 	}
-	e := tally(reports, headgate.MustParse("token-bucket 10/s burst 80").Bound())
+	e := exactnessOf(reports, headgate.MustParse("token-bucket 10/s burst 80").Bound())
 	if e.admitted != 150 || e.allowed != 200 || e.over != 50 {
 		t.Errorf("got %+v; want 150 of 200 admitted, 50 over", e)
 	}

@@ -11,59 +11,59 @@ import (
 	"github.com/headgate/headgate/bench/rivals"
 )
 
-// side says whose a cell is.
+// side says what a cell measures.
 type side int
 
 const (
 	ours    side = iota // Headgate: one cell of a comparison
-	rival               // of several, the best counts
-	ceiling             // the bare statement or arithmetic, without Headgate's code; of several, the best counts
-	earlier             // Headgate, as another build
+	rival               // another limiter; the best of several counts
+	ceiling             // a bare statement or arithmetic, without Headgate's code; the best of several counts
+	earlier             // another build of Headgate
 )
 
-// comparison is a row of the table. All its cells are measured in a round, then in the next round, so that what
-// else the machine does meets all of them alike.
+// comparison is a row of the table. Each round measures all its cells, so that other load on the machine affects all of
+// them alike.
 type comparison struct {
 	name, title string
 	cells       func(ctx context.Context) ([]cell, error)
 }
 
-// group is rows that share what is made for the first of them, and let go of after the last.
+// group is rows that share databases or other resources.
 type group struct {
-	rows []comparison
-	open func() error // makes it once; nil: there is nothing
-	ends []func()
+	rows    []comparison
+	open    func() error // makes the resources, once; nil: there are none
+	closers []func()     // free the resources, the last one first
 }
 
-// database makes an empty database, which is dropped in the end.
-func (g *group) database(ctx context.Context, empty func(context.Context) (string, func(), error)) (string, error) {
-	url, drop, err := empty(ctx)
+// database makes an empty database, which the group drops when it is closed.
+func (g *group) database(ctx context.Context, create func(context.Context) (string, func(), error)) (string, error) {
+	url, drop, err := create(ctx)
 	if err == nil {
-		g.ends = append(g.ends, drop)
+		g.closers = append(g.closers, drop)
 	}
 	return url, err
 }
 
 func (g *group) close() {
-	for _, end := range slices.Backward(g.ends) {
+	for _, end := range slices.Backward(g.closers) {
 		end()
 	}
-	g.ends = nil
+	g.closers = nil
 }
 
 // cell is one side of a comparison, at one setting.
 type cell struct {
-	side     side
-	name, at string // "redis_rate v10.0.1", "32 clients"
-	program  string // of the workers; empty: it is called in this process
-	measure  func(ctx context.Context, d time.Duration) (sample, error)
-	audit    func(ctx context.Context, d time.Duration) (exactness, error) // nil: it is not counted
-	close    func()                                                        // nil: there is nothing to let go of
-	err      error                                                         // why it cannot be measured
+	side          side
+	name, setting string // "redis_rate v10.0.1", "32 clients"
+	program       string // of the workers; empty: this program
+	measure       func(ctx context.Context, d time.Duration) (sample, error)
+	audit         func(ctx context.Context, d time.Duration) (exactness, error) // nil: admissions are not counted
+	close         func()                                                        // nil: there is nothing to free
+	err           error                                                         // why the cell cannot be measured
 }
 
-// start starts the workers of a cell, each at a task.
-func (c cell) start(ctx context.Context, processes int, t task) cell {
+// startWorkers starts the workers of a cell, each with a task.
+func (c cell) startWorkers(ctx context.Context, processes int, t task) cell {
 	workers, err := startWorkers(ctx, c.program, processes, t)
 	if c.err = err; err != nil {
 		return c
@@ -76,44 +76,44 @@ func (c cell) start(ctx context.Context, processes int, t task) cell {
 }
 
 func (c *cell) label() string {
-	if c.at == "" {
+	if c.setting == "" {
 		return c.name
 	}
-	return c.name + ", " + c.at
+	return c.name + ", " + c.setting
 }
 
 // sample is what a cell showed in a round.
 type sample struct {
-	value           float64       // decisions a second
-	p50, p99        time.Duration // 0: not measured
-	asked, failed   int64
-	firstError      error
-	decisions       float64 // with those of the warm-up; 0: they are not counted, and their cost is not known
-	workers         float64 // microseconds of CPU for a decision: of the processes that call in the place of this one,
-	client, servers float64 // of all that call, and of the servers that this process started
+	value            float64       // decisions a second
+	p50, p99         time.Duration // 0: not measured
+	requests, errors int64
+	firstError       error
+	decisions        float64 // with the warm-up; 0: they were not counted, and their cost is not known
+
+	// Microseconds of CPU for a decision: of worker processes, of all callers, and of the servers started here.
+	workerCPU, clientCPU, serverCPU float64
 }
 
-// exactness is what was admitted, against what a limit allows.
+// exactness compares what was admitted with what a limit allows.
 type exactness struct {
 	admitted, allowed float64
-	over              float64 // what single keys got above their bound, summed up
+	over              float64 // the sum of what single keys got above their bound
 }
 
-// figure is what became of a cell in all rounds: the medians, and of what was asked and has failed the sums.
+// figure is the result of a cell over all rounds: medians, but for requests and errors the sums.
 type figure struct {
 	sample
-	side        side
-	label       string
-	least, most float64 // values
-	exact       *exactness
-	err         error // why there is no figure
+	side               side
+	label              string
+	minValue, maxValue float64
+	exact              *exactness
+	err                error // why there is no figure
 }
 
-// result is what became of a comparison.
 type result struct {
 	comparison
 	figures []figure
-	err     error // why there are none
+	err     error // why there are no figures
 }
 
 // run measures a comparison of the group.
@@ -139,7 +139,7 @@ func (g *group) run(ctx context.Context, c comparison, rounds int, d time.Durati
 	samples := make([][]sample, len(cells))
 	for round := range rounds {
 		for i := range cells {
-			if round%2 == 1 { // whom a cell comes after differs
+			if round%2 == 1 { // the order of the cells alternates
 				i = len(cells) - 1 - i
 			}
 			if cells[i].err != nil {
@@ -154,7 +154,7 @@ func (g *group) run(ctx context.Context, c comparison, rounds int, d time.Durati
 		}
 	}
 	for i := range cells {
-		f := summary(&cells[i], samples[i])
+		f := summarize(&cells[i], samples[i])
 		if cells[i].audit != nil && f.err == nil {
 			e, err := cells[i].audit(ctx, d)
 			if err != nil {
@@ -167,6 +167,7 @@ func (g *group) run(ctx context.Context, c comparison, rounds int, d time.Durati
 	return r
 }
 
+// measure measures a cell for a round, with the CPU that a decision costs.
 func measure(ctx context.Context, c *cell, d time.Duration) (sample, error) {
 	if err := ctx.Err(); err != nil {
 		return sample{}, err
@@ -174,19 +175,18 @@ func measure(ctx context.Context, c *cell, d time.Duration) (sample, error) {
 	client, servers := ownCPU(), rivals.CPU()
 	s, err := c.measure(ctx, d)
 	if s.decisions > 0 {
-		s.client = float64((ownCPU() - client).Nanoseconds()) / 1e3 / s.decisions
-		s.servers = max(0, float64((rivals.CPU()-servers).Nanoseconds())/1e3/s.decisions-s.workers)
-		if s.workers > 0 {
-			s.client = s.workers
+		s.clientCPU = float64((ownCPU() - client).Nanoseconds()) / 1e3 / s.decisions
+		s.serverCPU = max(0, float64((rivals.CPU()-servers).Nanoseconds())/1e3/s.decisions-s.workerCPU)
+		if s.workerCPU > 0 {
+			s.clientCPU = s.workerCPU
 		}
 	}
-	if err == nil && s.asked == s.failed {
+	if err == nil && s.requests == s.errors {
 		err = errors.Join(errors.New("it has decided nothing"), s.firstError)
 	}
 	return s, err
 }
 
-// ownCPU returns the CPU time of this process.
 func ownCPU() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -195,7 +195,7 @@ func ownCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-func summary(c *cell, samples []sample) figure {
+func summarize(c *cell, samples []sample) figure {
 	f := figure{side: c.side, label: c.label(), err: c.err}
 	if c.err != nil || len(samples) == 0 {
 		return f
@@ -203,13 +203,13 @@ func summary(c *cell, samples []sample) figure {
 	f.value = median(samples, func(s sample) float64 { return s.value })
 	f.p50 = time.Duration(median(samples, func(s sample) float64 { return float64(s.p50) }))
 	f.p99 = time.Duration(median(samples, func(s sample) float64 { return float64(s.p99) }))
-	f.client = median(samples, func(s sample) float64 { return s.client })
-	f.servers = median(samples, func(s sample) float64 { return s.servers })
-	f.least, f.most = samples[0].value, samples[0].value
+	f.clientCPU = median(samples, func(s sample) float64 { return s.clientCPU })
+	f.serverCPU = median(samples, func(s sample) float64 { return s.serverCPU })
+	f.minValue, f.maxValue = samples[0].value, samples[0].value
 	for _, s := range samples {
-		f.least, f.most = min(f.least, s.value), max(f.most, s.value)
-		f.asked += s.asked
-		f.failed += s.failed
+		f.minValue, f.maxValue = min(f.minValue, s.value), max(f.maxValue, s.value)
+		f.requests += s.requests
+		f.errors += s.errors
 		if f.firstError == nil {
 			f.firstError = s.firstError
 		}
@@ -217,10 +217,11 @@ func summary(c *cell, samples []sample) figure {
 	return f
 }
 
-func median(samples []sample, of func(sample) float64) float64 {
+// median returns the median of a value of samples.
+func median(samples []sample, value func(sample) float64) float64 {
 	values := make([]float64, len(samples))
 	for i, s := range samples {
-		values[i] = of(s)
+		values[i] = value(s)
 	}
 	slices.Sort(values)
 	n := len(values)
@@ -228,20 +229,20 @@ func median(samples []sample, of func(sample) float64) float64 {
 }
 
 // best returns the best figure of a side, or nil.
-func (r *result) best(of side) *figure {
+func (r *result) best(s side) *figure {
 	var best *figure
 	for i := range r.figures {
-		if f := &r.figures[i]; f.side == of && f.err == nil && (best == nil || f.value > best.value) {
+		if f := &r.figures[i]; f.side == s && f.err == nil && (best == nil || f.value > best.value) {
 			best = f
 		}
 	}
 	return best
 }
 
-// against returns the figure to compare with: of the best rival, or if there is none of the best ceiling; or nil.
-func (r *result) against() *figure {
-	for _, of := range []side{rival, ceiling} {
-		if f := r.best(of); f != nil {
+// reference returns the figure to compare with: that of the best rival, or else that of the best ceiling, or nil.
+func (r *result) reference() *figure {
+	for _, s := range []side{rival, ceiling} {
+		if f := r.best(s); f != nil {
 			return f
 		}
 	}

@@ -14,22 +14,23 @@ import (
 // bench has what comparisons share.
 type bench struct {
 	servers
-	baseline string // the program of another build, see task; empty: none is measured
+	baseline string // the program of another build to measure too, see task; empty: none
 }
 
-func (b *bench) fields() []*field {
-	return []*field{b.postgresField(), b.mariadbField(), b.redisField(), b.sqliteField()}
+// stores returns the stores with their opponents.
+func (b *bench) stores() []*storeBench {
+	return []*storeBench{b.postgresBench(), b.mariadbBench(), b.redisBench(), b.sqliteBench()}
 }
 
-// groups returns the rows of the table, in its order.
+// groups returns the groups of comparisons in the order of the table.
 func (b *bench) groups(ctx context.Context) (list []*group) {
-	for _, f := range b.fields() {
-		list = append(list, b.field(ctx, f))
+	for _, f := range b.stores() {
+		list = append(list, b.storeGroup(ctx, f))
 	}
 	return append(list, memoryGroup(ctx), b.fromPostgres(ctx), b.fromMariaDB(ctx), b.served())
 }
 
-// userKeys returns keys that share one string, so that a garbage collection has nothing to follow.
+// userKeys returns keys that share one string, so that the garbage collector has one object to follow.
 func userKeys(n int) []string {
 	var text strings.Builder
 	for i := range n {
@@ -73,11 +74,11 @@ type workload struct {
 }
 
 const (
-	// Neither binds.
+	// Limits that never refuse.
 	plain    = "token-bucket 1000000000/h"
 	window   = "sliding-window 1000000/1m"
-	velocity = "sliding-log 5/1m"                       // of article 001
-	leaky    = "leaky-bucket 1000/365d capacity 100000" // of article 004: a unit takes nine hours to drain
+	velocity = "sliding-log 5/1m"                       // the limit of article 001
+	leaky    = "leaky-bucket 1000/365d capacity 100000" // the limit of article 004: a unit takes nine hours to drain
 )
 
 var (
@@ -86,7 +87,7 @@ var (
 	oneProcess  = []shape{{1, 256}}
 )
 
-// workloads run on each database.
+// workloads are the workloads that run on each database.
 var workloads = []workload{
 	{"hot", "one key", []string{plain}, 1, false, []shape{{1, 1}, {1, 8}, {1, 512}, {8, 4}}},
 	{"plain", "100,000 keys", []string{plain}, 100_000, false, manyCallers},
@@ -99,55 +100,55 @@ var workloads = []workload{
 	{"settled-6", "6 limits with an id, and then settled", slices.Repeat([]string{plain}, 6), 20_000, true, oneProcess},
 }
 
-// otherKeys is how many keys a workload has at most.
-const otherKeys = 100_000
+// opponentKeys is how many keys a workload has at most.
+const opponentKeys = 100_000
 
-// field is a store with its rivals.
-type field struct {
+// storeBench is a store with its opponents and workloads.
+type storeBench struct {
 	name, title string
 	workloads   []workload
-	processes   bool // several can open it
-	// url makes an empty database, for Headgate or for the others.
+	processes   bool // several processes can open the store
+	// url makes an empty database, for Headgate or for the opponents.
 	url func(ctx context.Context) (url string, drop func(), err error)
-	// prepareOthers makes in a database what the others have of the first otherKeys of userKeys; nil: nothing.
-	prepareOthers func(ctx context.Context, url string) error
-	// connectOthers connects a process to the others. The caller calls stop even after an error, unless it is nil.
-	connectOthers func(ctx context.Context, url string) (others []other, stop func(), err error)
-	// clients are the numbers of clients of the others beside many callers of Headgate: databases do more for few.
+	// prepareOpponents makes the tables of the opponents in a database, with opponentKeys of userKeys; nil: none.
+	prepareOpponents func(ctx context.Context, url string) error
+	// connectOpponents connects a process to the opponents. The caller calls stop, if not nil, even after an error.
+	connectOpponents func(ctx context.Context, url string) (opponents []opponent, stop func(), err error)
+	// clients are the numbers of clients of an opponent when Headgate has many callers: databases do more for few.
 	clients []int
 }
 
 // decide reports whether a key, or keys, are admitted.
 type decide[K any] = func(ctx context.Context, key K) (bool, error)
 
-// other is a limiter to compare with. It cannot do a workload that is not in calls.
-type other struct {
+// opponent is a limiter or a bare statement to compare with. It can do only the workloads in calls.
+type opponent struct {
 	side    side
 	name    string
-	clients int                             // however many callers Headgate has; 0: as many, or those of the field
-	calls   map[string]decide[[]string]     // by name of the workload
-	before  func(ctx context.Context) error // of each measurement; nil: nothing
+	clients int                             // 0: as many as Headgate has callers, or storeBench.clients
+	calls   map[string]decide[[]string]     // by the name of the workload
+	reset   func(ctx context.Context) error // runs before each measurement; nil: nothing to do
 }
 
-// firstKey ignores all keys but the first.
+// firstKey adapts a function of one key to calls with several, of which it uses the first.
 func firstKey(do decide[string]) decide[[]string] {
 	return func(ctx context.Context, keys []string) (bool, error) { return do(ctx, keys[0]) }
 }
 
-// arena is a field with its databases.
-type arena struct {
-	*field
+// storeRun is a storeBench with its databases.
+type storeRun struct {
+	*storeBench
 	group
-	bench  *bench
-	urls   map[string]string // of Headgate's databases, by program
-	filled map[string]bool   // the databases and workloads whose keys are there
-	url    string            // of the database of the others
-	others []other
+	bench     *bench
+	urls      map[string]string // of Headgate's databases, by program
+	filled    map[string]bool   // database and workload: whether the keys were filled
+	url       string            // of the opponents' database
+	opponents []opponent
 }
 
-// field returns the comparisons of a store.
-func (b *bench) field(ctx context.Context, f *field) *group {
-	a := &arena{field: f, bench: b, urls: map[string]string{}, filled: map[string]bool{}}
+// storeGroup returns the comparisons of a store.
+func (b *bench) storeGroup(ctx context.Context, f *storeBench) *group {
+	a := &storeRun{storeBench: f, bench: b, urls: map[string]string{}, filled: map[string]bool{}}
 	a.group.open = sync.OnceValue(func() error { return a.open(ctx) })
 	for _, w := range f.workloads {
 		for _, s := range w.shapes {
@@ -163,21 +164,21 @@ func (b *bench) field(ctx context.Context, f *field) *group {
 	return &a.group
 }
 
-func rowName(field, work string, s shape) string {
+func rowName(store, work string, s shape) string {
 	if s.processes == 1 {
-		return fmt.Sprintf("%s-%s-%d", field, work, s.callers)
+		return fmt.Sprintf("%s-%s-%d", store, work, s.callers)
 	}
-	return fmt.Sprintf("%s-%s-%dx%d", field, work, s.processes, s.callers)
+	return fmt.Sprintf("%s-%s-%dx%d", store, work, s.processes, s.callers)
 }
 
 // cells returns the cells of a row.
-func (a *arena) cells(ctx context.Context, w workload, s shape) (list []cell, err error) {
-	list = append(list, a.headgate(ctx, cell{side: ours, name: "Headgate"}, w, s))
+func (a *storeRun) cells(ctx context.Context, w workload, s shape) (list []cell, err error) {
+	list = append(list, a.headgateCell(ctx, cell{side: ours, name: "Headgate"}, w, s))
 	if program := a.bench.baseline; program != "" {
-		list = append(list, a.headgate(ctx, cell{side: earlier, name: "the build before", program: program}, w, s))
+		list = append(list, a.headgateCell(ctx, cell{side: earlier, name: "the build before", program: program}, w, s))
 	}
-	for i := range a.others {
-		o := &a.others[i]
+	for i := range a.opponents {
+		o := &a.opponents[i]
 		if o.calls[w.name] == nil {
 			continue
 		}
@@ -188,60 +189,59 @@ func (a *arena) cells(ctx context.Context, w workload, s shape) (list []cell, er
 			clients = a.clients
 		}
 		for _, n := range clients {
-			list = append(list, a.other(ctx, o, w, shape{s.processes, n}))
+			list = append(list, a.opponentCell(ctx, o, w, shape{s.processes, n}))
 		}
 	}
 	return list, nil
 }
 
-// open prepares the others.
-func (a *arena) open(ctx context.Context) (err error) {
-	if a.url, err = a.database(ctx, a.field.url); err != nil {
+func (a *storeRun) open(ctx context.Context) (err error) {
+	if a.url, err = a.database(ctx, a.storeBench.url); err != nil {
 		return err
 	}
-	if a.prepareOthers != nil {
-		if err := a.prepareOthers(ctx, a.url); err != nil {
+	if a.prepareOpponents != nil {
+		if err := a.prepareOpponents(ctx, a.url); err != nil {
 			return err
 		}
 	}
 	var stop func()
-	if a.others, stop, err = a.connectOthers(ctx, a.url); stop != nil {
-		a.ends = append(a.ends, stop)
+	if a.opponents, stop, err = a.connectOpponents(ctx, a.url); stop != nil {
+		a.closers = append(a.closers, stop)
 	}
 	return err
 }
 
-// headgate starts the workers of a cell.
-func (a *arena) headgate(ctx context.Context, c cell, w workload, s shape) cell {
-	c.at = s.String()
+// headgateCell starts the workers of a cell that calls Headgate.
+func (a *storeRun) headgateCell(ctx context.Context, c cell, w workload, s shape) cell {
+	c.setting = s.String()
 	url := a.urls[c.program]
 	if url == "" {
-		if url, c.err = a.database(ctx, a.field.url); c.err != nil {
+		if url, c.err = a.database(ctx, a.storeBench.url); c.err != nil {
 			return c
 		}
 		a.urls[c.program] = url
 	}
-	filled := url + w.name
-	c = c.start(ctx, s.processes, task{
+	fillKey := url + w.name
+	c = c.startWorkers(ctx, s.processes, task{
 		URL: url, Name: w.name, Limits: w.limits, Keys: w.keys, ID: w.id, Callers: s.callers,
-		Fill: w.keys > 0 && !a.filled[filled],
+		Fill: w.keys > 0 && !a.filled[fillKey],
 	})
-	a.filled[filled] = a.filled[filled] || c.err == nil
+	a.filled[fillKey] = a.filled[fillKey] || c.err == nil
 	return c
 }
 
-// other starts the workers of a cell that calls something else.
-func (a *arena) other(ctx context.Context, o *other, w workload, s shape) cell {
-	c := cell{side: o.side, name: o.name, at: count(s.callers, "client")}
+// opponentCell starts the workers of a cell that calls an opponent.
+func (a *storeRun) opponentCell(ctx context.Context, o *opponent, w workload, s shape) cell {
+	c := cell{side: o.side, name: o.name, setting: count(s.callers, "client")}
 	if s.processes > 1 {
-		c.at = s.String()
+		c.setting = s.String()
 	}
-	c = c.start(ctx, s.processes, task{
+	c = c.startWorkers(ctx, s.processes, task{
 		Field: a.name, Other: o.name, URL: a.url, Name: w.name, Limits: w.limits, Keys: w.keys, Callers: s.callers,
 	})
-	if measure := c.measure; o.before != nil && c.err == nil {
+	if measure := c.measure; o.reset != nil && c.err == nil {
 		c.measure = func(ctx context.Context, d time.Duration) (sample, error) {
-			if err := o.before(ctx); err != nil {
+			if err := o.reset(ctx); err != nil {
 				return sample{}, err
 			}
 			return measure(ctx, d)

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// workerEnv makes this program a worker: startWorkers sets it in their environment.
+// workerEnv is the environment variable that makes this program a worker: startWorkers sets it.
 const workerEnv = "HEADGATE_BENCH_WORKER"
 
 func main() {
@@ -28,19 +28,20 @@ func main() {
 		}
 		return
 	}
-	if err := start(); err != nil {
+	if err := runBench(); err != nil {
 		log.Fatal("bench: ", err)
 	}
 }
 
-func start() error {
+// runBench measures the comparisons that the flags choose, and writes the page.
+func runBench() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	only := flag.String("only", "", "measure the comparisons whose name matches this `regexp`")
 	rounds := flag.Int("rounds", 5, "rounds, of which the medians count")
 	duration := flag.Duration("time", time.Second/2, "how long a cell of a round is measured")
 	out := flag.String("out", "results", "`folder` for the page; empty: none is written")
-	before := flag.String("before", "", "measure another build too: `program` is its bench")
+	baseline := flag.String("before", "", "measure another build too: `program` is its bench")
 	list := flag.Bool("list", false, "list the comparisons")
 	flag.Parse()
 	wanted, err := regexp.Compile(*only)
@@ -51,7 +52,7 @@ func start() error {
 		return errors.New("-rounds and -time must be above 0, and there are no arguments")
 	}
 
-	b := &bench{baseline: *before}
+	b := &bench{baseline: *baseline}
 	defer b.close()
 	groups, count := b.groups(ctx), 0
 	for _, g := range groups {
@@ -69,7 +70,7 @@ func start() error {
 	}
 	name := time.Now().Format(time.DateOnly)
 	if *only != "" {
-		name += "-part" // does not take the place of a page with all of them
+		name += "-part" // does not replace a page with all comparisons
 	}
 	intro := fmt.Sprintf("`%s`, in bench: %d rounds, %s a cell; all cells of a comparison in a round,\n"+
 		`then the next round. Figures are medians, the least and the most in brackets; errors and p99 in
@@ -87,7 +88,7 @@ is. [How to read them](../../docs/project/benchmarks.md).`,
 			if *out == "" {
 				continue
 			}
-			// The page is written after each comparison: an interrupt loses the one that is under way.
+			// The page is written after each comparison: an interrupt loses only the comparison under way.
 			if err := write(*out, name, intro, append(machine(ctx), b.facts...), results); err != nil {
 				return err
 			}

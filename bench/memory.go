@@ -18,22 +18,22 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// What the others enforce where Headgate has the limit always: tokens an hour, each of this many nanoseconds.
+// The limit of the other limiters, which is the same as Headgate's: tokens in an hour.
 const (
-	tokens = 1_000_000_000
-	each   = int64(time.Hour) / tokens
-	burst  = each * tokens
+	hourTokens = 1_000_000_000
+	tokenNanos = int64(time.Hour) / hourTokens // nanoseconds until a token comes
+	burstNanos = tokenNanos * hourTokens       // the whole burst
 )
 
-// memoryGroup compares memory, as headgate serve opens it, with limiters of this kind and bare arithmetic. All tables
-// are in memory at once. Headgate keeps a million of the new keys, as long as the old ones could refuse nothing; the
-// others grow.
+// memoryGroup compares Headgate's store in memory, as headgate serve opens it, with other limiters in memory and with
+// bare arithmetic. All tables are in memory at once. Of the new keys, Headgate keeps a million, as long as it can drop
+// keys that refuse nothing; the others grow.
 func memoryGroup(ctx context.Context) *group {
 	g := &group{}
-	var m *inMemory
+	var m *memoryLimiters
 	g.open = sync.OnceValue(func() (err error) {
-		if m, err = newInMemory(ctx); err == nil {
-			g.ends = append(g.ends, func() { m.close(); m = nil })
+		if m, err = newMemoryLimiters(ctx); err == nil {
+			g.closers = append(g.closers, func() { m.close(); m = nil })
 		}
 		return err
 	})
@@ -44,7 +44,7 @@ func memoryGroup(ctx context.Context) *group {
 		{"hot", "one key", func(*rand.Rand) string { return m.names[0] }},
 		{"plain", "100,000 keys", func(rng *rand.Rand) string { return m.names[rng.IntN(len(m.names))] }},
 		{"zipf", "100,000 keys by Zipf(1.0)", func(rng *rand.Rand) string {
-			return m.names[m.drawn[rng.IntN(len(m.drawn))]]
+			return m.names[m.zipfDraws[rng.IntN(len(m.zipfDraws))]]
 		}},
 		{"new", "new keys", nil},
 	} {
@@ -54,7 +54,7 @@ func memoryGroup(ctx context.Context) *group {
 				title: fmt.Sprintf("In memory, %s, %s", pick.title, count(n, "caller")),
 				cells: func(context.Context) (list []cell, err error) {
 					for i, l := range m.limiters {
-						if pick.draw == nil && l.fixed {
+						if pick.draw == nil && l.fixedSize {
 							continue
 						}
 						at := "client"
@@ -62,8 +62,8 @@ func memoryGroup(ctx context.Context) *group {
 							at = "caller"
 						}
 						list = append(list, cell{
-							side: l.side, name: l.name, at: count(n, at),
-							measure: inProcess(n, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
+							side: l.side, name: l.name, setting: count(n, at),
+							measure: inProcessLoop(n, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
 								if pick.draw == nil {
 									return l.allow(ctx, freshKey())
 								}
@@ -72,7 +72,7 @@ func memoryGroup(ctx context.Context) *group {
 						})
 					}
 					list[0].audit = func(ctx context.Context, d time.Duration) (exactness, error) {
-						c := cell{side: ours}.start(ctx, 1, task{
+						c := cell{side: ours}.startWorkers(ctx, 1, task{
 							URL: "memory:", Name: pick.name, Limits: []string{plain}, Keys: 1, Callers: n,
 						})
 						if c.err != nil {
@@ -89,61 +89,65 @@ func memoryGroup(ctx context.Context) *group {
 	return g
 }
 
-// inMemory is all limiters in memory, with the same keys.
-type inMemory struct {
-	names    []string
-	drawn    []int32           // numbers of names, by Zipf's law
-	limiters []limiterInMemory // Headgate is the first
-	close    func()
+// memoryLimiters is all limiters in memory, with the same keys.
+type memoryLimiters struct {
+	names     []string
+	zipfDraws []int32         // indexes of names, drawn by Zipf's law
+	limiters  []memoryLimiter // Headgate is the first
+	close     func()
 }
 
-type limiterInMemory struct {
-	side  side
-	name  string
-	allow decide[string]
-	fixed bool // it does not grow
+type memoryLimiter struct {
+	side      side
+	name      string
+	allow     decide[string]
+	fixedSize bool // the table does not grow
 }
 
-func newInMemory(ctx context.Context) (*inMemory, error) {
-	m := &inMemory{names: userKeys(100_000)}
-	// Key i, from 1 on, is drawn 1/i times as often as the first. Drawing beforehand costs nothing to speak of later.
+// newMemoryLimiters makes the limiters, and charges each key once.
+func newMemoryLimiters(ctx context.Context) (*memoryLimiters, error) {
+	m := &memoryLimiters{names: userKeys(100_000)}
+	// Key i, from 1 on, is drawn 1/i times as often as the first. Keys are drawn in advance, not during measurements.
 	sums, sum := make([]float64, len(m.names)), 0.0
 	for i := range sums {
 		sum += 1 / float64(i+1)
 		sums[i] = sum
 	}
-	m.drawn = make([]int32, 1<<20)
-	for i := range m.drawn {
-		m.drawn[i] = int32(min(sort.SearchFloat64s(sums, rand.Float64()*sum), len(sums)-1))
+	m.zipfDraws = make([]int32, 1<<20)
+	for i := range m.zipfDraws {
+		m.zipfDraws[i] = int32(min(sort.SearchFloat64s(sums, rand.Float64()*sum), len(sums)-1))
 	}
-	own, err := openStore(ctx, "memory:")
+	memoryStore, err := openStore(ctx, "memory:")
 	if err != nil {
 		return nil, err
 	}
-	theirs, err := memorystore.New(&memorystore.Config{Tokens: tokens, Interval: time.Hour, InitialAlloc: len(m.names)})
+	goLimiter, err := memorystore.New(&memorystore.Config{
+		Tokens: hourTokens, Interval: time.Hour, InitialAlloc: len(m.names),
+	})
 	if err != nil {
-		own.Close()
+		memoryStore.Close()
 		return nil, err
 	}
-	m.close = func() { own.Close(); _ = theirs.Close(context.WithoutCancel(ctx)) }
-	limiter := headgate.New(own, nil)
+	m.close = func() { memoryStore.Close(); _ = goLimiter.Close(context.WithoutCancel(ctx)) }
+	limiter := headgate.New(memoryStore, nil)
 	limit := headgate.MustParse(plain)
-	table := keyed{of: make(map[string]*rate.Limiter, len(m.names))}
-	slots := flat{begin: time.Now(), seed: maphash.MakeSeed(), slots: make([]slot, 1<<bits.Len(uint(2*len(m.names)-1)))}
+	table := limiterTable{limiters: make(map[string]*rate.Limiter, len(m.names))}
+	slots := make([]slot, 1<<bits.Len(uint(2*len(m.names)-1)))
+	gcra := flatTable{begin: time.Now(), seed: maphash.MakeSeed(), slots: slots}
 	takes := func(ctx context.Context, key string) (bool, error) {
-		_, _, _, ok, err := theirs.Take(ctx, key)
+		_, _, _, ok, err := goLimiter.Take(ctx, key)
 		return ok, err
 	}
-	m.limiters = []limiterInMemory{
+	m.limiters = []memoryLimiter{
 		{ours, "Headgate", func(ctx context.Context, key string) (bool, error) {
 			d, err := limiter.Allow(ctx, limit, key)
 			return d.Allowed, err
 		}, false},
-		{rival, named("golang.org/x/time", "x/time/rate + map"), func(_ context.Context, key string) (bool, error) {
-			return table.get(key).Allow(), nil
+		{rival, withVersion("golang.org/x/time", "x/time/rate + map"), func(_ context.Context, k string) (bool, error) {
+			return table.get(k).Allow(), nil
 		}, false},
-		{rival, named("github.com/sethvargo/go-limiter", "go-limiter"), takes, false},
-		{ceiling, "bare GCRA, flat table", slots.allow, true},
+		{rival, withVersion("github.com/sethvargo/go-limiter", "go-limiter"), takes, false},
+		{ceiling, "bare GCRA, flat table", gcra.allow, true},
 	}
 	for _, key := range m.names {
 		for _, l := range m.limiters {
@@ -156,30 +160,31 @@ func newInMemory(ctx context.Context) (*inMemory, error) {
 	return m, nil
 }
 
-// keyed is the usual table around a limiter that knows no keys.
-type keyed struct {
-	mu sync.RWMutex
-	of map[string]*rate.Limiter // guarded by mu
+// limiterTable is the usual map of limiters, for a limiter that knows no keys.
+type limiterTable struct {
+	mu       sync.RWMutex
+	limiters map[string]*rate.Limiter // guarded by mu
 }
 
-func (k *keyed) get(key string) *rate.Limiter {
+func (k *limiterTable) get(key string) *rate.Limiter {
 	k.mu.RLock()
-	l, ok := k.of[key]
+	l, ok := k.limiters[key]
 	k.mu.RUnlock()
 	if ok {
 		return l
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if l, ok = k.of[key]; !ok {
-		l = rate.NewLimiter(tokens/rate.Limit(time.Hour.Seconds()), tokens)
-		k.of[key] = l
+	if l, ok = k.limiters[key]; !ok {
+		l = rate.NewLimiter(hourTokens/rate.Limit(time.Hour.Seconds()), hourTokens)
+		k.limiters[key] = l
 	}
 	return l
 }
 
-// flat is an open-addressed table of a fixed size, that trusts a 64-bit hash: a bare GCRA on one number for each key.
-type flat struct {
+// flatTable is a bare GCRA on one number for each key, in an open-addressed table of a fixed size. It takes keys with
+// the same 64-bit hash for one.
+type flatTable struct {
 	begin time.Time
 	seed  maphash.Seed
 	slots []slot
@@ -190,7 +195,7 @@ type slot struct {
 	tat  atomic.Int64  // nanoseconds
 }
 
-func (f *flat) allow(_ context.Context, key string) (bool, error) {
+func (f *flatTable) allow(_ context.Context, key string) (bool, error) {
 	hash := maphash.String(f.seed, key) | 1
 	mask := len(f.slots) - 1
 	for probe := range len(f.slots) {
@@ -200,8 +205,8 @@ func (f *flat) allow(_ context.Context, key string) (bool, error) {
 		}
 		for now := int64(time.Since(f.begin)); ; {
 			old := s.tat.Load()
-			next := max(old, now) + each
-			if next-now > burst {
+			next := max(old, now) + tokenNanos
+			if next-now > burstNanos {
 				return false, nil
 			}
 			if s.tat.CompareAndSwap(old, next) {

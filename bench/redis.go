@@ -13,26 +13,25 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// redisField has redis_rate and a bare script on Redis.
-func (b *bench) redisField() *field {
+// redisBench compares Headgate with redis_rate and a bare script on Redis.
+func (b *bench) redisBench() *storeBench {
 	databases := 0
-	return &field{
-		name: "redis", title: "Redis", workloads: workloads, processes: true, connectOthers: besideRedis,
+	return &storeBench{
+		name: "redis", title: "Redis", workloads: workloads, processes: true, connectOpponents: connectRedisOpponents,
 		url: func(ctx context.Context) (string, func(), error) {
 			client, err := b.redis(ctx)
 			if err != nil {
 				return "", nil, err
 			}
 			databases++
-			url := fmt.Sprintf("%s/%d", strings.TrimSuffix(b.red.DSN, "/0"), databases)
+			url := fmt.Sprintf("%s/%d", strings.TrimSuffix(b.redisServer.DSN, "/0"), databases)
 			return url, func() { client.FlushAll(context.WithoutCancel(ctx)) }, nil
 		},
-		clients: []int{32, 128}, // they share connections
+		clients: []int{32, 128}, // a few connections serve many clients
 	}
 }
 
-// bareScript is GCRA over its keys, all or none, in microseconds of the server's clock. It uses
-// no script of Headgate's.
+// bareScript is GCRA over its keys, all or none, in microseconds of the server's clock. It is none of Headgate's.
 const bareScript = `local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local tats = {}
@@ -48,12 +47,13 @@ for i, key in ipairs(KEYS) do
 end
 return 1`
 
-func besideRedis(_ context.Context, url string) (others []other, stop func(), err error) {
-	of, err := goredis.ParseURL(url)
+// connectRedisOpponents connects to redis_rate and the bare script.
+func connectRedisOpponents(_ context.Context, url string) (opponents []opponent, stop func(), err error) {
+	clientOptions, err := goredis.ParseURL(url)
 	if err != nil {
 		return nil, nil, err
 	}
-	client := goredis.NewClient(of)
+	client := goredis.NewClient(clientOptions)
 	end := func() { _ = client.Close() }
 	options, err := rueidis.ParseURL(url)
 	if err != nil {
@@ -65,7 +65,7 @@ func besideRedis(_ context.Context, url string) (others []other, stop func(), er
 		return nil, end, err
 	}
 	script := rueidis.NewLuaScript(bareScript)
-	several := func(ctx context.Context, keys []string) (bool, error) {
+	runScript := func(ctx context.Context, keys []string) (bool, error) {
 		bare := make([]string, len(keys))
 		for i, key := range keys {
 			bare[i] = "bare:" + key
@@ -76,13 +76,16 @@ func besideRedis(_ context.Context, url string) (others []other, stop func(), er
 		return n == 1, err
 	}
 	limiter := redisrate.NewLimiter(client)
-	limit := redisrate.Limit{Rate: tokens, Burst: tokens, Period: time.Hour}
+	limit := redisrate.Limit{Rate: hourTokens, Burst: hourTokens, Period: time.Hour}
 	allow := func(ctx context.Context, key string) (bool, error) {
 		r, err := limiter.Allow(ctx, key, limit)
 		return err == nil && r.Allowed > 0, err
 	}
-	return []other{
-		{side: rival, name: named("github.com/go-redis/redis_rate/v10", "redis_rate"), calls: singles(allow)},
-		bareOther("a bare EVALSHA", several, several, several),
+	return []opponent{
+		{
+			side: rival, name: withVersion("github.com/go-redis/redis_rate/v10", "redis_rate"),
+			calls: singleKeyCalls(allow),
+		},
+		bareOpponent("a bare EVALSHA", runScript, runScript, runScript),
 	}, func() { plain.Close(); end() }, nil
 }

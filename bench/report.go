@@ -16,64 +16,66 @@ import (
 	"time"
 )
 
-// columns are the heads of the table, on the terminal and on the page.
+// columns are the headings of the table, on the terminal and on the page.
 var columns = []string{
 	"comparison", "Headgate (min-max)", "against", "its figure", "ratio", "the build before",
 	"CPU us: client, servers (its)", "p99 (its)", "over-admitted", "errors (its)",
 }
 
-// line returns a comparison's line of the table.
+// line returns the cells of a comparison's line in the table.
 func (r *result) line() []string {
 	line := append([]string{r.title}, "-", "-", "-", "-", "-", "-", "-", "-", "-")
-	own, other, before := r.best(ours), r.against(), r.best(earlier)
+	headgate, reference, previous := r.best(ours), r.reference(), r.best(earlier)
 	switch {
-	case own != nil:
-		line[1] = fmt.Sprintf("%s/s (%s-%s/s)", amount(own.value), amount(own.least), amount(own.most))
+	case headgate != nil:
+		line[1] = fmt.Sprintf("%s/s (%s-%s/s)", amount(headgate.value), amount(headgate.minValue),
+			amount(headgate.maxValue))
 	case r.err != nil:
 		line[1] = brief(r.err)
 	case len(r.figures) > 0 && r.figures[0].err != nil:
 		line[1] = brief(r.figures[0].err)
 	}
-	if other != nil {
-		line[2], line[3] = other.label, amount(other.value)+"/s"
+	if reference != nil {
+		line[2], line[3] = reference.label, amount(reference.value)+"/s"
 	}
-	if own != nil && other != nil && other.value > 0 {
-		line[4] = times(own.value / other.value)
+	if headgate != nil && reference != nil && reference.value > 0 {
+		line[4] = ratioText(headgate.value / reference.value)
 	}
-	if own != nil && before != nil && before.value > 0 {
-		line[5] = times(own.value / before.value)
-		if before.servers > 0 {
-			line[5] += fmt.Sprintf(" at %.2f of the servers' CPU", own.servers/before.servers)
+	if headgate != nil && previous != nil && previous.value > 0 {
+		line[5] = ratioText(headgate.value / previous.value)
+		if previous.serverCPU > 0 {
+			line[5] += fmt.Sprintf(" at %.2f of the servers' CPU", headgate.serverCPU/previous.serverCPU)
 		}
 	}
-	line[6] = both(own, other, func(f *figure) string { return fmt.Sprintf("%.3g, %.3g", f.client, f.servers) })
-	line[7] = both(own, other, func(f *figure) string { return latency(f.p99) })
-	if own != nil && own.exact != nil {
-		line[8] = amount(own.exact.over)
+	line[6] = bothSides(headgate, reference, func(f *figure) string {
+		return fmt.Sprintf("%.3g, %.3g", f.clientCPU, f.serverCPU)
+	})
+	line[7] = bothSides(headgate, reference, func(f *figure) string { return latency(f.p99) })
+	if headgate != nil && headgate.exact != nil {
+		line[8] = amount(headgate.exact.over)
 	}
-	line[9] = both(own, other, failures)
+	line[9] = bothSides(headgate, reference, failures)
 	return line
 }
 
-// both returns the figure of Headgate, and in brackets that of the other.
-func both(own, other *figure, tell func(*figure) string) string {
+// bothSides returns a text about Headgate's figure, and in brackets the same about the reference.
+func bothSides(headgate, reference *figure, format func(*figure) string) string {
 	texts := [2]string{"-", "-"}
-	for i, f := range []*figure{own, other} {
+	for i, f := range []*figure{headgate, reference} {
 		if f != nil {
-			texts[i] = tell(f)
+			texts[i] = format(f)
 		}
 	}
 	return texts[0] + " (" + texts[1] + ")"
 }
 
 func failures(f *figure) string {
-	if f.failed == 0 {
+	if f.errors == 0 {
 		return "0"
 	}
-	return fmt.Sprintf("%.2g%%", 100*float64(f.failed)/float64(f.asked))
+	return fmt.Sprintf("%.2g%%", 100*float64(f.errors)/float64(f.requests))
 }
 
-// table writes the table.
 func table(w io.Writer, results []result) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, strings.Join(columns, "\t"))
@@ -128,15 +130,15 @@ func (r *result) detail(b *bytes.Buffer) {
 		if f.firstError != nil {
 			failed += ": " + brief(f.firstError)
 		}
-		if f.client > 0 {
-			cpu = fmt.Sprintf("%.3g, %.3g", f.client, f.servers)
+		if f.clientCPU > 0 {
+			cpu = fmt.Sprintf("%.3g, %.3g", f.clientCPU, f.serverCPU)
 		}
 		fmt.Fprintf(b, "| %s | %s/s (%s-%s) | %s | %s | %s | %s | %s |\n", f.label, amount(f.value),
-			amount(f.least), amount(f.most), latency(f.p50), latency(f.p99), exact, failed, cpu)
+			amount(f.minValue), amount(f.maxValue), latency(f.p50), latency(f.p99), exact, failed, cpu)
 	}
 }
 
-// brief cuts an error to its first line, and shorter.
+// brief returns the first 100 bytes of the first line of an error.
 func brief(err error) string {
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	if len(text) > 100 {
@@ -145,7 +147,7 @@ func brief(err error) string {
 	return strings.ReplaceAll(text, "|", "/")
 }
 
-// amount writes a figure with three digits that count, in groups of three.
+// amount returns a number with three significant digits, in groups of three.
 func amount(v float64) string {
 	switch {
 	case v == 0:
@@ -163,7 +165,7 @@ func amount(v float64) string {
 	return digits
 }
 
-func times(ratio float64) string {
+func ratioText(ratio float64) string {
 	if ratio >= 10 {
 		return amount(ratio) + "x"
 	}
@@ -182,7 +184,7 @@ func latency(d time.Duration) string {
 	return fmt.Sprintf("%.0f ms", float64(d)/1e6)
 }
 
-// modules are the libraries whose versions matter.
+// modules are the libraries whose versions the report names.
 var modules = []string{
 	"github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql", "github.com/redis/rueidis", "modernc.org/sqlite",
 	"github.com/redis/go-redis/v9", "github.com/go-redis/redis_rate/v10", "google.golang.org/grpc",
@@ -193,25 +195,25 @@ var modules = []string{
 func machine(ctx context.Context) [][2]string {
 	versions := make([]string, len(modules))
 	for i, m := range modules {
-		versions[i] = named(m, m)
+		versions[i] = withVersion(m, m)
 	}
-	hash := output(ctx, "git", "rev-parse", "--short=12", "HEAD")
-	if output(ctx, "git", "status", "--porcelain") != "" {
+	hash := commandOutput(ctx, "git", "rev-parse", "--short=12", "HEAD")
+	if commandOutput(ctx, "git", "status", "--porcelain") != "" {
 		hash += ", with changes that are not committed"
 	}
 	return [][2]string{
-		{"machine", fmt.Sprintf("%d x %s, %s", runtime.NumCPU(), after("/proc/cpuinfo", "model name"),
-			after("/proc/meminfo", "MemTotal"))},
-		{"system", fmt.Sprintf("%s %s, %s", runtime.GOOS, output(ctx, "uname", "-r"),
-			after("/etc/os-release", "PRETTY_NAME"))},
+		{"machine", fmt.Sprintf("%d x %s, %s", runtime.NumCPU(), valueAfter("/proc/cpuinfo", "model name"),
+			valueAfter("/proc/meminfo", "MemTotal"))},
+		{"system", fmt.Sprintf("%s %s, %s", runtime.GOOS, commandOutput(ctx, "uname", "-r"),
+			valueAfter("/etc/os-release", "PRETTY_NAME"))},
 		{"Go", fmt.Sprintf("%s, GOMAXPROCS %d", runtime.Version(), runtime.GOMAXPROCS(0))},
 		{"commit", hash},
 		{"modules", strings.Join(versions, ", ")},
 	}
 }
 
-// named returns a name with the version of its module in this program.
-func named(module, name string) string {
+// withVersion returns a name with the version of its module in this program.
+func withVersion(module, name string) string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
 			if m.Path == module {
@@ -222,8 +224,8 @@ func named(module, name string) string {
 	return name
 }
 
-// after returns what a file says after a word.
-func after(path, word string) string {
+// valueAfter returns the value after a word at the begin of a line in a file.
+func valueAfter(path, word string) string {
 	text, _ := os.ReadFile(path)
 	for l := range strings.Lines(string(text)) {
 		if rest, ok := strings.CutPrefix(l, word); ok {
@@ -233,7 +235,7 @@ func after(path, word string) string {
 	return "unknown"
 }
 
-func output(ctx context.Context, name string, args ...string) string {
+func commandOutput(ctx context.Context, name string, args ...string) string {
 	out, _ := exec.CommandContext(ctx, name, args...).Output()
 	return strings.TrimSpace(string(out))
 }

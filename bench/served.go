@@ -14,37 +14,39 @@ import (
 func (b *bench) served() *group {
 	return &group{rows: []comparison{
 		{"server-hot-512", "Server, one key, 512 callers", func(ctx context.Context) ([]cell, error) {
-			return b.serving(ctx, userKeys(1))
+			return b.serverCells(ctx, userKeys(1))
 		}},
 		{"server-100k-512", "Server, 100,000 keys, 512 callers", func(ctx context.Context) ([]cell, error) {
-			return b.serving(ctx, userKeys(100_000))
+			return b.serverCells(ctx, userKeys(100_000))
 		}},
-		{"envoy-512", "Server, Envoy's rate limit service, 100,000 keys, 512 callers", b.servingEnvoy},
+		{"envoy-512", "Server, Envoy's rate limit service, 100,000 keys, 512 callers", b.envoyCells},
 	}}
 }
 
-func (b *bench) servingEnvoy(ctx context.Context) ([]cell, error) {
-	mine, err := rivals.StartHeadgateForEnvoy(ctx)
+// envoyCells returns the cells of a comparison by Envoy's rate limit protocol.
+func (b *bench) envoyCells(ctx context.Context) ([]cell, error) {
+	server, err := rivals.StartHeadgateForEnvoy(ctx)
 	if err != nil {
 		return nil, err
 	}
 	keys := userKeys(100_000)
-	return []cell{serving(ours, "Headgate", mine.Allow, keys, mine.Close), b.envoy(ctx, keys)}, nil
+	return []cell{serverCell(ours, "Headgate", server.Allow, keys, server.Close), b.ratelimitCell(ctx, keys)}, nil
 }
 
-// serving returns a cell of a server, with random keys.
-func serving(side side, name string, allow func(context.Context, ...string) (bool, error), keys []string,
+// serverCell returns a cell of a server, with random keys.
+func serverCell(side side, name string, allow func(context.Context, ...string) (bool, error), keys []string,
 	stop func(),
 ) cell {
 	return cell{
-		side: side, name: name, at: "512 callers", close: stop,
-		measure: callers(512, 1, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
+		side: side, name: name, setting: "512 callers", close: stop,
+		measure: closedLoop(512, 1, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
 			return allow(ctx, keys[rng.IntN(len(keys))])
 		}),
 	}
 }
 
-func (b *bench) serving(ctx context.Context, keys []string) ([]cell, error) {
+// serverCells returns the cells of a comparison by Headgate's own protocol.
+func (b *bench) serverCells(ctx context.Context, keys []string) ([]cell, error) {
 	addr, stop, err := rivals.StartHeadgate(ctx, "--http")
 	if err != nil {
 		return nil, err
@@ -55,24 +57,25 @@ func (b *bench) serving(ctx context.Context, keys []string) ([]cell, error) {
 		return nil, err
 	}
 	limit := headgate.MustParse(plain)
-	cells := []cell{serving(ours, "Headgate", func(ctx context.Context, keys ...string) (bool, error) {
+	cells := []cell{serverCell(ours, "Headgate", func(ctx context.Context, keys ...string) (bool, error) {
 		d, err := c.Allow(ctx, limit, keys[0])
 		return d.Allowed, err
 	}, keys, func() { c.Close(); stop() })}
-	return append(append(cells, gubernator(ctx, keys)...), b.envoy(ctx, keys)), nil
+	return append(append(cells, gubernatorCells(ctx, keys)...), b.ratelimitCell(ctx, keys)), nil
 }
 
-// gubernator sends one request in a call by as many callers as Headgate has, and a hundred by fewer.
-func gubernator(ctx context.Context, keys []string) []cell {
+// gubernatorCells returns two cells: one request in a call by as many callers as Headgate has, and a hundred requests
+// in a call by fewer callers.
+func gubernatorCells(ctx context.Context, keys []string) []cell {
 	g, err := rivals.StartGubernator(ctx)
 	if err != nil {
 		return []cell{{side: rival, name: rivals.GubernatorName, err: err}}
 	}
 	return []cell{
-		serving(rival, rivals.GubernatorName+" one a call", g.Allow, keys, g.Close),
+		serverCell(rival, rivals.GubernatorName+" one a call", g.Allow, keys, g.Close),
 		{
-			side: rival, name: rivals.GubernatorName + " hundred a call", at: "64 callers",
-			measure: callers(64, 100, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
+			side: rival, name: rivals.GubernatorName + " hundred a call", setting: "64 callers",
+			measure: closedLoop(64, 100, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
 				list := make([]string, 100)
 				for i := range list {
 					list[i] = keys[rng.IntN(len(keys))]
@@ -83,8 +86,8 @@ func gubernator(ctx context.Context, keys []string) []cell {
 	}
 }
 
-// envoy measures envoyproxy/ratelimit.
-func (b *bench) envoy(ctx context.Context, keys []string) cell {
+// ratelimitCell returns a cell of envoyproxy/ratelimit.
+func (b *bench) ratelimitCell(ctx context.Context, keys []string) cell {
 	name := rivals.EnvoyName + ", on Redis"
 	redis, err := b.redis(ctx)
 	if err != nil {
@@ -94,5 +97,5 @@ func (b *bench) envoy(ctx context.Context, keys []string) cell {
 	if err != nil {
 		return cell{side: rival, name: name, err: err}
 	}
-	return serving(rival, name, e.Allow, keys, e.Close)
+	return serverCell(rival, name, e.Allow, keys, e.Close)
 }

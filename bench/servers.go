@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/store/front"
 )
 
-// openStore opens the store of a URL with its schema, behind package front without a sweeper, which would come
-// between the rounds.
+// openStore opens the store of a URL with its schema, behind package front. It starts no sweeper, which would disturb
+// some rounds.
 func openStore(ctx context.Context, url string) (store.Store, error) {
 	s, err := openDriver(ctx, url, "")
 	if err != nil {
@@ -24,8 +24,7 @@ func openStore(ctx context.Context, url string) (store.Store, error) {
 	return front.New(s, &front.Config{SweepEvery: -1}), nil
 }
 
-// openDriver opens the store of a URL with its schema, and the articles' functions in a schema of theirs if that is
-// named.
+// openDriver opens the store of a URL with its schema. If articles names a schema, it has the articles' functions.
 func openDriver(ctx context.Context, url, articles string) (store.Store, error) {
 	s, err := stores.Open(ctx, url, stores.Options{Articles: articles})
 	if err != nil {
@@ -40,42 +39,43 @@ func openDriver(ctx context.Context, url, articles string) (store.Store, error) 
 	return s, nil
 }
 
-// servers are the databases that are measured on. Each is started when it is first needed.
+// servers has the database servers. Each is started when it is first needed.
 type servers struct {
-	pg, maria, red *dbtest.Server
-	redisClient    *goredis.Client
-	facts          [][2]string
+	postgresServer, mariadbServer, redisServer *dbtest.Server // nil: not started
+
+	redisClient *goredis.Client
+	facts       [][2]string // names and settings of the servers
 }
 
 func (s *servers) close() {
 	if s.redisClient != nil {
 		_ = s.redisClient.Close()
 	}
-	for _, server := range []*dbtest.Server{s.pg, s.maria, s.red} {
+	for _, server := range []*dbtest.Server{s.postgresServer, s.mariadbServer, s.redisServer} {
 		if server != nil {
 			server.Stop()
 		}
 	}
 }
 
-// postgres returns the URL of an empty database, on a server that writes to disk what it has answered. Its checkpoints
-// are kept out of the measurements.
+// postgres returns the URL of an empty database, on a server that flushes at each commit. Its settings keep checkpoints
+// out of the measurements.
 func (s *servers) postgres(ctx context.Context) (dsn string, drop func(), err error) {
-	if s.pg == nil {
+	if s.postgresServer == nil {
 		c := dbtest.Config{Args: []string{"-c", "max_wal_size=8GB", "-c", "checkpoint_timeout=30min"}}
-		if s.pg, err = c.Postgres(ctx); err != nil {
+		if s.postgresServer, err = c.Postgres(ctx); err != nil {
 			return "", nil, err
 		}
 		if err := s.notePostgres(ctx); err != nil {
 			return "", nil, err
 		}
 	}
-	return s.pg.Database(ctx)
+	return s.postgresServer.Database(ctx)
 }
 
-// notePostgres writes down what the server runs with.
+// notePostgres adds the settings of the server to facts.
 func (s *servers) notePostgres(ctx context.Context) error {
-	conn, err := pgx.Connect(ctx, s.pg.DSN)
+	conn, err := pgx.Connect(ctx, s.postgresServer.DSN)
 	if err != nil {
 		return err
 	}
@@ -119,24 +119,24 @@ func execMariaDB(ctx context.Context, dsn string, texts []string) error {
 
 // mariadb returns the URL of an empty database, on a server that flushes at each commit.
 func (s *servers) mariadb(ctx context.Context) (dsn string, drop func(), err error) {
-	if s.maria == nil {
+	if s.mariadbServer == nil {
 		c := dbtest.Config{Args: []string{
 			"--innodb-buffer-pool-size=1G", "--skip-log-bin",
-			"--loose-innodb-log-file-size=1G", "--loose-innodb-redo-log-capacity=1G", // of MariaDB, of MySQL
+			"--loose-innodb-log-file-size=1G", "--loose-innodb-redo-log-capacity=1G", // for MariaDB, for MySQL
 		}}
-		if s.maria, err = c.MariaDB(ctx); err != nil {
+		if s.mariadbServer, err = c.MariaDB(ctx); err != nil {
 			return "", nil, err
 		}
 		if err := s.noteMariaDB(ctx); err != nil {
 			return "", nil, err
 		}
 	}
-	return s.maria.Database(ctx)
+	return s.mariadbServer.Database(ctx)
 }
 
-// noteMariaDB writes down what the server runs with.
+// noteMariaDB adds the settings of the server to facts.
 func (s *servers) noteMariaDB(ctx context.Context) error {
-	db, err := dbtest.OpenMariaDB(s.maria.DSN)
+	db, err := dbtest.OpenMariaDB(s.mariadbServer.DSN)
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (s *servers) redis(ctx context.Context) (*goredis.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.red = server
+	s.redisServer = server
 	o, err := goredis.ParseURL(server.DSN)
 	if err != nil {
 		return nil, err

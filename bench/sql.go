@@ -19,9 +19,9 @@ import (
 	"github.com/headgate/headgate/bench/rivals"
 )
 
-// sqlCall is a function for callers from SQL, and the article's beside which it is measured. Both are asked about one
-// of 20,000 keys at random; in the texts :key stands for it.
-type sqlCall struct{ name, article, ours, theirs string }
+// sqlCall is a statement that calls a function of Headgate from SQL, and the one that calls an article's function. In
+// both, :key stands for one of 20,000 keys at random.
+type sqlCall struct{ name, article, headgateText, articleText string }
 
 var postgresCalls = []sqlCall{
 	{
@@ -47,9 +47,9 @@ var mariadbCalls = []sqlCall{
 	{"headgate_take", "article 003", "CALL headgate_take('api', :key, 1)", "CALL request_token(:key)"},
 }
 
-// What the functions of both sides need, with the rows of all keys.
+// Statements that make what the functions need, with the rows of all keys.
 var (
-	postgresOurs = []string{
+	postgresSetup = []string{
 		"insert into headgate.limits (name, rule) values ('api', 'token-bucket 1000000000/h')",
 		"insert into headgate.zones (id, description, rate, window_seconds) values (1, 'login', 5, 60)",
 		"insert into headgate.buckets (id, capacity, refill_seconds) " +
@@ -60,14 +60,14 @@ var (
 		"select count(r) from generate_series(0, 19999) i, check_velocity(1, 'user:' || i) r",
 		"vacuum analyze",
 	}
-	postgresTheirs = []string{
+	postgresArticleSetup = []string{
 		"insert into rate_limiting_token_bucket select 'user:' || i, 3600000, now() from generate_series(0, 19999) i",
 		"insert into zone_bucket_lock select 'user:' || i from generate_series(0, 19999) i",
 		"insert into token_buckets select 'user:' || i, 1000000000, 1000000000, 3600, now() " +
 			"from generate_series(0, 19999) i",
 		"vacuum analyze",
 	}
-	mariadbOurs = []string{ // most cells are copies of those that the first calls make
+	mariadbSetup = []string{ // most cells are copies of those that the first calls make
 		"INSERT INTO headgate_zones (id, description, rate, window_seconds) VALUES (1, 'login', 5, 60)",
 		"INSERT INTO headgate_buckets (id, capacity, refill_seconds) " +
 			"SELECT CONCAT('user:', seq), 1000000000, 3600 FROM seq_0_to_19999",
@@ -77,29 +77,29 @@ var (
 			"SELECT limit_name, CONCAT('user:', seq), law, level, prev, at, unit, step, empty_at " +
 			"FROM headgate_cells, seq_1_to_19999 WHERE cell_key = 'user:0'",
 	}
-	mariadbTheirs = []string{
+	mariadbArticleSetup = []string{
 		"INSERT INTO token_buckets " +
 			"SELECT CONCAT('user:', seq), 1000000000, 1000000000, 3600, NOW(3) FROM seq_0_to_19999",
 		"INSERT INTO zone_bucket_lock SELECT CONCAT('user:', seq) FROM seq_0_to_19999",
 	}
 )
 
-// sqlStand is a database for Headgate and one for the articles, which a program calls.
-type sqlStand struct {
+// sqlBench is a database for Headgate and one for the articles. A program calls the functions in them.
+type sqlBench struct {
 	group
-	name, title, program string
-	calls                []sqlCall
-	empty                func(ctx context.Context) (dsn string, drop func(), err error)
-	mineHas, theirsHas   []string // statements that make what is called
-	exec                 func(ctx context.Context, dsn string, texts []string) error
-	articles             func(dsn string) string // the schema, or the database, of the functions that have their names
-	run                  func(ctx context.Context, program, dsn, text string, n int, d time.Duration) (sample, error)
+	name, title, program   string
+	calls                  []sqlCall
+	newDatabase            func(ctx context.Context) (dsn string, drop func(), err error)
+	ourSetup, articleSetup []string // statements that make the functions and rows
+	exec                   func(ctx context.Context, dsn string, texts []string) error
+	articles               func(dsn string) string // schema or database for functions of the articles' names
+	run                    func(ctx context.Context, program, dsn, text string, n int, d time.Duration) (sample, error)
 
-	mine, theirs string // databases
+	headgateDSN, articleDSN string
 }
 
 // sqlGroup returns the comparisons of callers from SQL: one session, and eight.
-func (st *sqlStand) sqlGroup(ctx context.Context) *group {
+func (st *sqlBench) sqlGroup(ctx context.Context) *group {
 	st.group.open = sync.OnceValue(func() error { return st.open(ctx) })
 	for _, call := range st.calls {
 		for _, sessions := range []int{1, 8} {
@@ -113,21 +113,23 @@ func (st *sqlStand) sqlGroup(ctx context.Context) *group {
 	return &st.group
 }
 
-func (st *sqlStand) cells(call sqlCall, sessions int) []cell {
-	of := func(side side, name, dsn, text string) cell {
+func (st *sqlBench) cells(call sqlCall, sessions int) []cell {
+	newCell := func(side side, name, dsn, text string) cell {
 		return cell{
-			side: side, name: name, at: count(sessions, "session"),
+			side: side, name: name, setting: count(sessions, "session"),
 			measure: func(ctx context.Context, d time.Duration) (sample, error) {
 				return st.run(ctx, st.program, dsn, text, sessions, d)
 			},
 		}
 	}
 	return []cell{
-		of(ours, "Headgate "+call.name, st.mine, call.ours), of(rival, call.article, st.theirs, call.theirs),
+		newCell(ours, "Headgate "+call.name, st.headgateDSN, call.headgateText),
+		newCell(rival, call.article, st.articleDSN, call.articleText),
 	}
 }
 
-func (st *sqlStand) open(ctx context.Context) error {
+// open makes both databases.
+func (st *sqlBench) open(ctx context.Context) error {
 	if path, err := exec.LookPath(st.program); err == nil {
 		st.program = path
 	} else if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + st.program); len(found) > 0 {
@@ -135,36 +137,37 @@ func (st *sqlStand) open(ctx context.Context) error {
 	} else {
 		return fmt.Errorf("not run: %s is missing", st.program)
 	}
-	var err, errTheirs error
-	st.mine, err = st.database(ctx, st.empty)
-	st.theirs, errTheirs = st.database(ctx, st.empty)
-	if err = errors.Join(err, errTheirs); err != nil {
+	var err, errArticle error
+	st.headgateDSN, err = st.database(ctx, st.newDatabase)
+	st.articleDSN, errArticle = st.database(ctx, st.newDatabase)
+	if err = errors.Join(err, errArticle); err != nil {
 		return err
 	}
-	s, err := openDriver(ctx, st.mine, st.articles(st.mine))
+	s, err := openDriver(ctx, st.headgateDSN, st.articles(st.headgateDSN))
 	if err != nil {
 		return err
 	}
 	s.Close()
-	return errors.Join(st.exec(ctx, st.mine, st.mineHas), st.exec(ctx, st.theirs, st.theirsHas))
+	return errors.Join(st.exec(ctx, st.headgateDSN, st.ourSetup), st.exec(ctx, st.articleDSN, st.articleSetup))
 }
 
-// fromPostgres compares what callers from SQL get, by pgbench.
+// fromPostgres compares calls from SQL on PostgreSQL, by pgbench.
 func (b *bench) fromPostgres(ctx context.Context) *group {
-	return (&sqlStand{
-		name: "postgres", title: "PostgreSQL", program: "pgbench", calls: postgresCalls, empty: b.postgres,
+	return (&sqlBench{
+		name: "postgres", title: "PostgreSQL", program: "pgbench", calls: postgresCalls, newDatabase: b.postgres,
 		articles: func(string) string { return "public" },
-		run:      runPgbench, mineHas: postgresOurs, theirsHas: append(articles.Postgres(), postgresTheirs...),
-		exec: execPostgres,
+		run:      runPgbench, ourSetup: postgresSetup,
+		articleSetup: append(articles.Postgres(), postgresArticleSetup...),
+		exec:         execPostgres,
 	}).sqlGroup(ctx)
 }
 
-// fromMariaDB compares what callers from SQL get, by mariadb-slap.
+// fromMariaDB compares calls from SQL on MariaDB, by mariadb-slap.
 func (b *bench) fromMariaDB(ctx context.Context) *group {
-	return (&sqlStand{
-		name: "mariadb", title: "MariaDB", program: "mariadb-slap", calls: mariadbCalls, empty: b.mariadb,
+	return (&sqlBench{
+		name: "mariadb", title: "MariaDB", program: "mariadb-slap", calls: mariadbCalls, newDatabase: b.mariadb,
 		articles: func(dsn string) string { return dsn[strings.LastIndexByte(dsn, '/')+1:] },
-		run:      runSlap, mineHas: mariadbOurs, theirsHas: append(articles.MariaDB(), mariadbTheirs...),
+		run:      runSlap, ourSetup: mariadbSetup, articleSetup: append(articles.MariaDB(), mariadbArticleSetup...),
 		exec: execMariaDB,
 	}).sqlGroup(ctx)
 }
@@ -175,7 +178,7 @@ var (
 	pgbenchFailed = regexp.MustCompile(`(?m)^number of failed transactions: (\d+)`)
 )
 
-// runPgbench calls a prepared statement for whole seconds, of which pgbench knows no parts.
+// runPgbench calls a prepared statement for a time, rounded to whole seconds, which pgbench requires.
 func runPgbench(ctx context.Context, pgbench, dsn, text string, sessions int, d time.Duration) (s sample, err error) {
 	file, err := os.CreateTemp("", "headgate-bench-")
 	if err != nil {
@@ -200,10 +203,11 @@ func runPgbench(ctx context.Context, pgbench, dsn, text string, sessions int, d 
 		return f
 	}
 	done, failed := number(pgbenchDone), number(pgbenchFailed)
-	return sample{value: number(pgbenchRate), decisions: done, asked: int64(done + failed), failed: int64(failed)}, nil
+	s = sample{value: number(pgbenchRate), decisions: done, requests: int64(done + failed), errors: int64(failed)}
+	return s, nil
 }
 
-// runSlap calls a procedure by mariadb-slap, which takes a number of calls, and tells seconds to a thousandth.
+// runSlap calls a procedure by mariadb-slap, which takes a number of calls and reports milliseconds.
 func runSlap(ctx context.Context, slap, dsn, text string, sessions int, d time.Duration) (s sample, err error) {
 	u, err := url.Parse(dsn)
 	if err != nil {
@@ -226,15 +230,15 @@ func runSlap(ctx context.Context, slap, dsn, text string, sessions int, d time.D
 		return max(time.Millisecond, time.Duration(seconds*float64(time.Second))), err
 	}
 	trial := 100 * sessions
-	took, err := run(trial)
+	duration, err := run(trial)
 	if err != nil {
 		return s, err
 	}
-	calls := max(trial, int(float64(trial)*float64(d)/float64(took))/sessions*sessions)
-	if took, err = run(calls); err != nil {
+	calls := max(trial, int(float64(trial)*float64(d)/float64(duration))/sessions*sessions)
+	if duration, err = run(calls); err != nil {
 		return s, err
 	}
 	return sample{
-		value: float64(calls) / took.Seconds(), asked: int64(calls), decisions: float64(calls + trial),
+		value: float64(calls) / duration.Seconds(), requests: int64(calls), decisions: float64(calls + trial),
 	}, nil
 }

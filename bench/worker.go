@@ -20,16 +20,16 @@ import (
 	"github.com/headgate/headgate/internal/load"
 )
 
-// task is what a worker calls: a process of its own, since most fleets are many processes with few callers each. Its
-// parent writes JSON to its standard input, first a task and then orders, and reads an answer to each. Another build
-// that does the same can be measured in the same rounds: see the flag -before.
+// task says what a worker calls. A worker is a process of its own, since most fleets are many processes with few
+// callers each. Its parent writes JSON to its standard input, first a task and then orders, and reads a report for
+// each. Another build that does the same can be measured in the same rounds: see the flag -before.
 type task struct {
-	Field   string   // that has Other
-	Other   string   // the limiter to call; empty: Headgate
-	URL     string   // of the store, or what prepareOthers has returned
-	Name    string   // that the names of the limits begin with
+	Field   string   // name of the storeBench with Other
+	Other   string   // the opponent to call; empty: Headgate
+	URL     string   // of the store, or of the opponents' database
+	Name    string   // prefix of the names of the limits
 	Limits  []string // a request has a charge of each
-	Keys    int      // that there are; 0: each request has a new one
+	Keys    int      // how many keys there are; 0: each request has a new one
 	ID      bool     // each request has an id, and is settled at its cost afterwards
 	Callers int
 	Fill    bool // charge each key once, before the first order
@@ -38,10 +38,10 @@ type task struct {
 // order is one run of a worker.
 type order struct {
 	For   time.Duration
-	Audit string // if not empty: the first limit is auditLimit's, and this begins the names of its keys
+	Audit string // if not empty: the first limit is auditLimit, and its keys have this prefix
 }
 
-// report is what came of an order, or of a task.
+// report is the answer to an order, or to a task.
 type report struct {
 	PerSecond, Decisions float64 // without and with the warm-up
 	P50, P99, CPU        time.Duration
@@ -51,10 +51,10 @@ type report struct {
 	Begin, End           time.Time // of an audit
 }
 
-// auditKeys are as many as some callers can empty.
+// auditKeys is how many keys an audit uses: few, so that the callers can empty them.
 const auditKeys = 2
 
-// auditLimit returns a limit of the same algorithm that binds, with ten windows in an audit at least.
+// auditLimit returns a limit of the same algorithm that does refuse, with at least ten windows in an audit.
 func auditLimit(notation string) headgate.Limit {
 	switch headgate.MustParse(notation).Algorithm().(type) {
 	case headgate.SlidingWindow:
@@ -65,15 +65,15 @@ func auditLimit(notation string) headgate.Limit {
 	return headgate.MustParse("token-bucket 200/s burst 20")
 }
 
-// parts say how many keys share one of each further limit: as of a user, a team, an organisation, a model, a region,
-// and all.
-var parts = [...]int{1, 10, 1000, 1, 100, 1 << 30}
+// sharers has, for each limit of a request, how many of the keys share one key of the limit: as limits of a user, a
+// team, an organisation, a model, a region, and all.
+var sharers = [...]int{1, 10, 1000, 1, 100, 1 << 30}
 
-// keysOf returns the keys of a request, of which there are as many as limits.
-func keysOf(names []string, n, limits int) []string {
+// requestKeys returns the keys of a request by the n-th user, one for each limit.
+func requestKeys(names []string, n, limits int) []string {
 	keys := make([]string, limits)
 	for i := range keys {
-		keys[i] = names[n%max(1, len(names)/parts[i])]
+		keys[i] = names[n%max(1, len(names)/sharers[i])]
 	}
 	return keys
 }
@@ -89,7 +89,7 @@ func runWorker() error {
 	w := &worker{task: t, names: userKeys(t.Keys)}
 	open := w.openHeadgate
 	if t.Other != "" {
-		open = w.openOther
+		open = w.openOpponent
 	}
 	end, err := open(ctx)
 	if err != nil {
@@ -118,12 +118,12 @@ func runWorker() error {
 
 type worker struct {
 	task
-	limiter *headgate.Limiter
-	other   decide[[]string] // in its place
-	limits  []headgate.Limit
-	names   []string
-	ids     atomic.Int64
-	last    report
+	limiter  *headgate.Limiter
+	opponent decide[[]string] // called instead of limiter, if it is not nil
+	limits   []headgate.Limit
+	names    []string
+	ids      atomic.Int64
+	last     report
 }
 
 func (w *worker) openHeadgate(ctx context.Context) (end func(), err error) {
@@ -138,18 +138,19 @@ func (w *worker) openHeadgate(ctx context.Context) (end func(), err error) {
 	return func() { s.Close() }, nil
 }
 
-func (w *worker) openOther(ctx context.Context) (end func(), err error) {
-	for _, f := range (&bench{}).fields() {
+// openOpponent connects to the opponent that the task names.
+func (w *worker) openOpponent(ctx context.Context) (end func(), err error) {
+	for _, f := range (&bench{}).stores() {
 		if f.name != w.Field {
 			continue
 		}
-		others, end, err := f.connectOthers(ctx, w.URL)
-		for i := range others {
-			if others[i].name == w.Other {
-				w.other = others[i].calls[w.Name]
+		opponents, end, err := f.connectOpponents(ctx, w.URL)
+		for i := range opponents {
+			if opponents[i].name == w.Other {
+				w.opponent = opponents[i].calls[w.Name]
 			}
 		}
-		if w.other == nil {
+		if w.opponent == nil {
 			err = errors.Join(err, fmt.Errorf("%s has no %s for %s", w.Field, w.Other, w.Name))
 		}
 		return end, err
@@ -170,7 +171,7 @@ func (w *worker) fill(ctx context.Context) error {
 	for n := 0; n < len(w.names); n += 500 {
 		list := make([]headgate.Request, min(500, len(w.names)-n))
 		for i := range list {
-			list[i].Charges = w.charges(w.limits, keysOf(w.names, n+i, len(w.limits)))
+			list[i].Charges = w.charges(w.limits, requestKeys(w.names, n+i, len(w.limits)))
 		}
 		answers, err := w.limiter.Batch(ctx, list)
 		for _, a := range answers {
@@ -183,10 +184,9 @@ func (w *worker) fill(ctx context.Context) error {
 	return nil
 }
 
-// ask makes one request.
-func (w *worker) ask(ctx context.Context, limits []headgate.Limit, keys []string) (bool, error) {
-	if w.other != nil {
-		return w.other(ctx, keys)
+func (w *worker) request(ctx context.Context, limits []headgate.Limit, keys []string) (bool, error) {
+	if w.opponent != nil {
+		return w.opponent(ctx, keys)
 	}
 	if len(limits) == 1 && !w.ID {
 		d, err := w.limiter.Allow(ctx, limits[0], keys[0])
@@ -206,6 +206,7 @@ func (w *worker) ask(ctx context.Context, limits []headgate.Limit, keys []string
 	return true, err
 }
 
+// run carries out an order, and keeps its report in last.
 func (w *worker) run(ctx context.Context, o order) {
 	limits, warmup := w.limits, o.For/5
 	var counts [auditKeys]atomic.Int64
@@ -222,13 +223,13 @@ func (w *worker) run(ctx context.Context, o order) {
 			if len(w.names) == 0 {
 				keys = slices.Repeat([]string{freshKey()}, len(w.Limits))
 			} else {
-				keys = keysOf(w.names, rng.IntN(len(w.names)), len(w.Limits))
+				keys = requestKeys(w.names, rng.IntN(len(w.names)), len(w.Limits))
 			}
 			n := rng.IntN(auditKeys)
 			if o.Audit != "" {
 				keys[0] = fmt.Sprint(o.Audit, n)
 			}
-			allowed, err := w.ask(ctx, limits, keys)
+			allowed, err := w.request(ctx, limits, keys)
 			if allowed {
 				counts[n].Add(1)
 			}
@@ -246,7 +247,6 @@ func (w *worker) run(ctx context.Context, o order) {
 	}
 }
 
-// workerGroup is some workers at one task.
 type workerGroup struct {
 	task
 	processes []*workerProcess
@@ -259,7 +259,7 @@ type workerProcess struct {
 	out *json.Decoder
 }
 
-// startWorkers starts processes of a program at a task, the first of which fills the keys. No program is this one.
+// startWorkers starts processes of a program with a task; the first one fills the keys. An empty program is this one.
 func startWorkers(ctx context.Context, program string, processes int, t task) (*workerGroup, error) {
 	g := &workerGroup{task: t}
 	if program == "" {
@@ -302,12 +302,12 @@ func (p *workerProcess) order(v any) (r report, err error) {
 
 func (g *workerGroup) close() {
 	for _, p := range g.processes {
-		_ = p.in.Close() // it ends by that
+		_ = p.in.Close() // this ends the worker
 		_ = p.cmd.Wait()
 	}
 }
 
-// run gives all workers one order, at the same time.
+// run gives all workers the same order at the same time.
 func (g *workerGroup) run(o order) ([]report, error) {
 	reports := make([]report, len(g.processes))
 	var all errgroup.Group
@@ -320,6 +320,7 @@ func (g *workerGroup) run(o order) ([]report, error) {
 	return reports, all.Wait()
 }
 
+// measure runs the workers for a time, and adds up their reports.
 func (g *workerGroup) measure(ctx context.Context, d time.Duration) (s sample, err error) {
 	reports, err := g.run(order{For: d})
 	var cpu time.Duration
@@ -327,28 +328,28 @@ func (g *workerGroup) measure(ctx context.Context, d time.Duration) (s sample, e
 		r := &reports[i]
 		s.value += r.PerSecond
 		s.decisions += r.Decisions
-		s.asked += r.Asked
-		s.failed += r.Failed
+		s.requests += r.Asked
+		s.errors += r.Failed
 		s.p50, s.p99, cpu = max(s.p50, r.P50), max(s.p99, r.P99), cpu+r.CPU
 		if r.Error != "" && s.firstError == nil {
 			s.firstError = errors.New(r.Error)
 		}
 	}
-	s.workers = float64(cpu.Nanoseconds()) / 1e3 / max(1, s.decisions)
+	s.workerCPU = float64(cpu.Nanoseconds()) / 1e3 / max(1, s.decisions)
 	return s, errors.Join(err, ctx.Err())
 }
 
-// audit counts what single keys of a limit that binds were admitted, by all workers together.
+// audit compares what all workers together were admitted for single keys with the bound of auditLimit.
 func (g *workerGroup) audit(_ context.Context, d time.Duration) (e exactness, err error) {
 	reports, err := g.run(order{For: max(d, 1100*time.Millisecond), Audit: freshKey()})
 	if err != nil {
 		return e, err
 	}
-	return tally(reports, auditLimit(g.Limits[0]).Bound()), nil
+	return exactnessOf(reports, auditLimit(g.Limits[0]).Bound()), nil
 }
 
-// tally compares what single keys were admitted by all workers together with the bound of their limit.
-func tally(reports []report, most headgate.Bound) (e exactness) {
+// exactnessOf compares what all workers together were admitted for single keys with the bound of the limit.
+func exactnessOf(reports []report, bound headgate.Bound) (e exactness) {
 	begin, end := reports[0].Begin, reports[0].End
 	var admitted [auditKeys]float64
 	for i := range reports {
@@ -362,11 +363,11 @@ func tally(reports []report, most headgate.Bound) (e exactness) {
 			admitted[k] += float64(n)
 		}
 	}
-	bound := most.In(end.Sub(begin)).Float64()
+	allowed := bound.In(end.Sub(begin)).Float64()
 	for _, n := range admitted {
 		e.admitted += n
-		e.allowed += bound
-		e.over += max(0, n-bound)
+		e.allowed += allowed
+		e.over += max(0, n-allowed)
 	}
 	return e
 }

@@ -16,18 +16,18 @@ import (
 
 // File is the limits and plans that a file, or several together, define.
 type File struct {
-	Path   string // for people
+	Path   string // for messages only
 	Limits []Definition
 	Plans  []Plan
-	// Revision says which of two files is newer, whenever they are applied: the one with the greater number. 0: it does
-	// not say, and the one that is applied last is.
+	// Revision says which of two files is newer: the file with the greater number, no matter which was applied first.
+	// 0: the file has no revision, and the file that is applied last is the newer one.
 	Revision int64
-	// Order is the Difference.Order of the file when it was applied last, if the caller has seen that; else 0. By it a
-	// file is known that was in force before the store lost it.
+	// Order is the Difference.Order of the file when it was applied last, if the caller has seen that; else 0. With it
+	// Apply recognizes a file that was in force before the store lost its catalog.
 	Order int64
 }
 
-// items returns what a file means, but for its comments and its order.
+// items returns the items that a file defines, in an order that does not depend on the file.
 func (f *File) items() []store.Item {
 	items := []store.Item{}
 	for _, d := range f.Limits {
@@ -42,7 +42,7 @@ func (f *File) items() []store.Item {
 	return items
 }
 
-// hash says whether two files mean the same.
+// hash returns a hash that is equal for files that define the same items.
 func (f *File) hash() (string, error) {
 	text, err := json.Marshal(f.items())
 	if err != nil {
@@ -52,23 +52,23 @@ func (f *File) hash() (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// The origins of limits that are not defined one by one: a file, and the zones of check_velocity and buckets
-// of request_token, which the functions in SQL keep.
+// The origins of limits that nobody defined by a call of Set: a file, and in SQL the zones of check_velocity and the
+// buckets of request_token.
 const (
 	fromFile   = "file"
 	fromZone   = "zone"
 	fromBucket = "bucket"
 )
 
-// follows reports whether an item follows a table of SQL, and changes with it alone.
-func follows(i *store.Item) bool { return i.Origin == fromZone || i.Origin == fromBucket }
+// followsTable reports whether an item is a copy of a row of a table in SQL, and changes only with that row.
+func followsTable(i *store.Item) bool { return i.Origin == fromZone || i.Origin == fromBucket }
 
 // Difference is what applying a file would change.
 type Difference struct {
-	Changes []store.Change // of limits, ordered by name, and then of plans; Describe says what they are
+	Changes []store.Change // to limits, ordered by name, and then to plans; Describe says what they are
 	Known   Known          // whether these limits and plans were applied before
-	Order   int64          // of the file among those that were applied, or as it will be: the newest has the greatest
-	file    store.Item
+	Order   int64          // the file's place among the applied ones, or its place to be: the newest has the greatest
+	file    store.Item     // the item that records that the file was applied
 }
 
 // Lines describes each change in a line.
@@ -86,8 +86,8 @@ func (d *Difference) Empty() bool { return len(d.Changes) == 0 }
 // Known says whether a file was applied before.
 type Known int
 
-// A file is New, or the Newest that was applied, or Older than that. It is Lost if the catalog does not know it any
-// more, nor one that was applied after it: the store was emptied, or put back to an earlier state.
+// A file is New, the Newest that was applied, or Older than the newest. It is Lost if File.Order is later than all
+// files that the catalog knows: the store was emptied, or put back to an earlier state.
 const (
 	New Known = iota
 	Newest
@@ -95,23 +95,23 @@ const (
 	Lost
 )
 
-// Applying says what becomes of a file that was applied before. One that is New, or Lost, is always applied.
+// Applying says what Apply does with a file that was applied before. A file that is New or Lost is always applied.
 type Applying int
 
 const (
-	// Once leaves the catalog as it is, so that a server that starts with an old file does not undo what a newer one
-	// of another server says.
+	// Once leaves the catalog as it is, so that a server that starts with an old file does not undo the newer file of
+	// another server.
 	Once Applying = iota
-	// Again applies a file also if another one was applied since: somebody has changed it back. The newest file stays
-	// as it is, with the changes that were made by hand since.
+	// Again applies a file also if another one was applied since: somebody has changed the file back. If the file is
+	// the newest, the catalog stays as it is, with the changes that were made by hand since.
 	Again
-	// Anyway undoes also such changes.
+	// Anyway applies a file always. If the file is the newest, this undoes the changes that were made by hand since.
 	Anyway
 )
 
-// revised returns what is written of the newest file where nothing changes but its revision.
-func (d *Difference) revised(now *snapshot) []store.Item {
-	before := now.items[d.file.ID()]
+// revisionItems returns what to write if the file is the newest one already: its item, if the revision is greater now.
+func (d *Difference) revisionItems(current *snapshot) []store.Item {
+	before := current.items[d.file.ID()]
 	if after := d.file; revisionOf(&after) > revisionOf(&before) {
 		return []store.Item{after}
 	}
@@ -123,15 +123,15 @@ func (c *Catalog) Compare(ctx context.Context, f File) (Difference, error) {
 	if err := c.Refresh(ctx); err != nil {
 		return Difference{}, err
 	}
-	now := c.now.Load()
-	d, err := now.compare(&f)
+	current := c.current.Load()
+	d, err := current.compare(&f)
 	if err == nil && (d.Known == New || d.Known == Lost) {
-		err = c.fitting(ctx, now, d.items())
+		err = c.checkAcquisition(ctx, current, d.items())
 	}
 	return d, err
 }
 
-// items returns what is written to make the changes.
+// items returns the items that Apply writes.
 func (d *Difference) items() []store.Item {
 	items := []store.Item{d.file}
 	for _, change := range d.Changes {
@@ -140,8 +140,9 @@ func (d *Difference) items() []store.Item {
 	return items
 }
 
+// compare returns what applying a file to s would change.
 func (s *snapshot) compare(f *File) (d Difference, err error) {
-	items, err := s.wanted(f)
+	items, err := s.itemsForFile(f)
 	if err != nil {
 		return d, err
 	}
@@ -149,17 +150,17 @@ func (s *snapshot) compare(f *File) (d Difference, err error) {
 	sortChanges(d.Changes)
 	hash, err := f.hash()
 	if err == nil {
-		s.known(&d, f, hash)
+		s.setKnown(&d, f, hash)
 	}
 	return d, err
 }
 
-// wanted returns what a file defines, and what becomes of what a file has defined and this one does not.
-func (s *snapshot) wanted(f *File) ([]store.Item, error) {
+// itemsForFile returns the items that a file defines, and as retired those that only earlier files defined.
+func (s *snapshot) itemsForFile(f *File) ([]store.Item, error) {
 	limits, plans := map[string]headgate.Limit{}, map[string]bool{}
 	for i := range f.Limits {
 		d := &f.Limits[i]
-		if err := definable(d); err != nil {
+		if err := checkDefinable(d); err != nil {
 			return nil, err
 		}
 		if _, twice := limits[d.Name()]; twice {
@@ -174,10 +175,10 @@ func (s *snapshot) wanted(f *File) ([]store.Item, error) {
 			return nil, headgate.Invalid("plans."+p.Name, "is there twice")
 		}
 		plans[p.Name] = true
-		if err := s.definablePlan(p, limits); err != nil {
+		if err := s.checkPlan(p, limits); err != nil {
 			return nil, err
 		}
-		items = append(items, s.gone(p)...)
+		items = append(items, s.droppedLimits(p)...)
 	}
 	for _, i := range s.items {
 		_, defined := limits[i.Name]
@@ -191,10 +192,10 @@ func (s *snapshot) wanted(f *File) ([]store.Item, error) {
 	return items, nil
 }
 
-// known says whether a file was applied before, and sets the item that says that it is.
-func (s *snapshot) known(d *Difference, f *File, hash string) {
+// setKnown sets d.Known, d.Order and d.file of a file with this hash.
+func (s *snapshot) setKnown(d *Difference, f *File, hash string) {
 	newest := s.newestFile()
-	d.file = store.Item{Kind: store.KindFile, Name: hash, Note: shortened(f.Path)}
+	d.file = store.Item{Kind: store.KindFile, Name: hash, Note: shortenPath(f.Path)}
 	if f.Revision > 0 {
 		d.file.Text = strconv.FormatInt(f.Revision, 10)
 	}
@@ -231,9 +232,8 @@ func revisionOf(i *store.Item) int64 {
 	return n
 }
 
-// newestFile returns the file that was applied last. Files are ordered by the store's time at which they were applied,
-// which is kept where that of other items ends. So a file that is applied after the store has lost its catalog comes
-// after all that servers remember.
+// newestFile returns the file that was applied last. A file's item keeps in Until the store's time of its application.
+// So a file that is applied after the store has lost its catalog comes after all files that servers remember.
 func (s *snapshot) newestFile() (newest store.Item) {
 	for id, item := range s.items {
 		if id.Kind == store.KindFile && item.Until > newest.Until {
@@ -243,32 +243,32 @@ func (s *snapshot) newestFile() (newest store.Item) {
 	return newest
 }
 
-// shortened keeps the end of a path, as much as a note may have.
-func shortened(path string) string {
+// shortenPath keeps as much of the end of a path as fits into a note.
+func shortenPath(path string) string {
 	if len(path) > store.MaxNote {
 		path = path[len(path)-store.MaxNote:]
 	}
 	return strings.ToValidUTF8(strings.ReplaceAll(path, "\x00", ""), "")
 }
 
-// Status returns how what a file defines stands to the catalog as it was read last.
+// Status compares a file with the catalog as it was read last.
 func (c *Catalog) Status(f File) (Difference, error) {
-	s := c.now.Load()
+	s := c.current.Load()
 	if s == nil {
 		return Difference{}, errUnread
 	}
 	return s.compare(&f)
 }
 
-// Apply makes the catalog's limits and plans those of a file: it defines what the file says, and
-// retires what a file has defined and this one has not. What somebody has defined otherwise
-// stays. A limit that the store cannot use is headgate.ErrInvalid, and nothing is changed then; so
-// is one that would be acquired where a plan or an override in its place is taken, or the other way round.
+// Apply makes a file's limits and plans the catalog's: it defines what the file says, and
+// retires what only earlier files defined. What was defined by hand stays. The error is
+// headgate.ErrInvalid, and nothing is changed, if the store cannot use a limit, or if a limit would be
+// acquired while a plan or an override in its place is taken, or vice versa.
 //
-// how says what becomes of a file that was applied before: Difference.Known reports whether it was.
+// how says what to do with a file that was applied before: Difference.Known reports whether it was.
 func (c *Catalog) Apply(ctx context.Context, by By, f File, how Applying) (done Difference, version int64, err error) {
-	version, err = c.write(ctx, by, func(now *snapshot) ([]store.Item, error) {
-		if done, err = now.compare(&f); err != nil {
+	version, err = c.write(ctx, by, func(current *snapshot) ([]store.Item, error) {
+		if done, err = current.compare(&f); err != nil {
 			return nil, err
 		}
 		switch done.Known {
@@ -279,7 +279,7 @@ func (c *Catalog) Apply(ctx context.Context, by By, f File, how Applying) (done 
 			}
 		case Newest:
 			if how != Anyway || done.Empty() {
-				return done.revised(now), nil
+				return done.revisionItems(current), nil
 			}
 		}
 		done.Order = done.file.Until
@@ -289,6 +289,6 @@ func (c *Catalog) Apply(ctx context.Context, by By, f File, how Applying) (done 
 	if known == Lost || known == Older && how != Once {
 		known = New // it is in force again
 	}
-	c.tell.Applied(Application{Path: f.Path, Known: known, Version: version, Err: err})
+	c.observer.Applied(Application{Path: f.Path, Known: known, Version: version, Err: err})
 	return done, version, err
 }

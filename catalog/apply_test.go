@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// applied applies limits as a file.
-func applied(c *catalog.Catalog, list ...catalog.Definition) (int64, error) {
+// applyFile applies limits as a file.
+func applyFile(c *catalog.Catalog, list ...catalog.Definition) (int64, error) {
 	_, v, err := c.Apply(context.Background(), catalog.By{Author: "ci"},
 		catalog.File{Path: "limits.yaml", Limits: list}, catalog.Once)
 	return v, err
@@ -41,15 +41,15 @@ func TestFilesAreAppliedOnce(t *testing.T) {
 		{old, catalog.Once, catalog.Newest, 2, afterOld},
 		{shuffled, catalog.Once, catalog.Newest, 2, afterOld},
 		{newer, catalog.Once, catalog.New, 3, afterNew},
-		{old, catalog.Once, catalog.Older, 3, afterNew}, // an old file undoes nothing
+		{old, catalog.Once, catalog.Older, 3, afterNew}, // with Once an old file undoes nothing
 		{newer, catalog.Once, catalog.Newest, 3, afterNew},
 		{old, catalog.Again, catalog.Older, 4, afterOld},
 		{old, catalog.Again, catalog.Newest, 4, afterOld},
 		{newer, catalog.Once, catalog.Older, 4, afterOld},
 	} {
 		d, v, err := c.Apply(t.Context(), catalog.By{Author: "ci"}, step.file, step.how)
-		if err != nil || d.Known != step.known || v != step.v || said(c) != step.want {
-			t.Errorf("step %d: known %v, version %d, %s, %v; want %v, %d, %s", i, d.Known, v, said(c), err, step.known,
+		if err != nil || d.Known != step.known || v != step.v || catalogText(c) != step.want {
+			t.Errorf("step %d: known %v, version %d, %s, %v; want %v, %d, %s", i, d.Known, v, catalogText(c), err, step.known,
 				step.v, step.want)
 		}
 	}
@@ -71,14 +71,14 @@ func TestChangesByHandStay(t *testing.T) {
 	changed.Origin = "file"
 	set(t, c, changed)
 	d := apply(catalog.Again) // another server that has seen the same change
-	if d.Known != catalog.Newest || len(d.Changes) != 1 || said(c) != "login = token-bucket 50/1m burst 50" {
-		t.Errorf("the same file: known %v, %v, then %s", d.Known, d.Changes, said(c))
+	if d.Known != catalog.Newest || len(d.Changes) != 1 || catalogText(c) != "login = token-bucket 50/1m burst 50" {
+		t.Errorf("the same file: known %v, %v, then %s", d.Known, d.Changes, catalogText(c))
 	}
 	if got := catalog.Describe(d.Changes[0]); got != "~ login = token-bucket 5/1m burst 5   (was token-bucket 50/1m burst 50)" {
 		t.Errorf("the difference reads %q", got)
 	}
 	apply(catalog.Anyway)
-	if said(c) != "login = token-bucket 5/1m burst 5" {
-		t.Errorf("anyway: %s", said(c))
+	if catalogText(c) != "login = token-bucket 5/1m burst 5" {
+		t.Errorf("anyway: %s", catalogText(c))
 	}
 }

@@ -1,5 +1,5 @@
-// Package catalog has the limits in a store, for all who use it: servers, the
-// command, Go programs, and the functions in SQL.
+// Package catalog reads and changes the limits that are kept in a store. Servers, the
+// command, Go programs, and the functions in SQL share them.
 //
 //	s := front.New(pg, nil)
 //	limits, err := catalog.Open(ctx, s, nil)
@@ -9,11 +9,11 @@
 //	d, err := limiter.Allow(ctx, headgate.MustNamed("login"), user)
 //
 // A catalog is read at the start and then every second, so a change reaches every
-// process within two seconds. What is read is one version: no decision sees half a change.
-// While the store is away the limits are those that were read last.
+// process within two seconds. A read returns one version: no decision sees half a change.
+// While the store is away, the limits that were read last stay in force.
 //
-// Each change is a version with a number, a time, an author and a reason. One that was made
-// by hand, in SQL, is a version too.
+// Each change is a version with a number, a time, an author and a reason. A change by hand,
+// in SQL, is a version too.
 package catalog
 
 import (
@@ -33,57 +33,57 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// DefaultEvery is the pause between two looks at the store.
+// DefaultEvery is the pause between two reads of the catalog.
 const DefaultEvery = time.Second
 
-// DefaultKeys is how many keys a Catalog remembers.
+// DefaultKeys is how many keys a Catalog caches.
 const DefaultKeys = 100_000
 
-// lookWithin bounds one look, so that a server that is silent does not hold up the next.
-const lookWithin = 10 * time.Second
+// lookTimeout bounds one read, so that a store that does not answer does not hold up the next read.
+const lookTimeout = 10 * time.Second
 
 // Config adjusts a Catalog. A nil Config, and every zero field, is fine.
 type Config struct {
-	// Every is the pause between two looks at the store. Zero: DefaultEvery.
+	// Every is the pause between two reads of the catalog. Zero: DefaultEvery.
 	Every time.Duration
-	// Keys is for how many single keys the catalog is remembered: what overrides and plans
-	// they have, or that they have none. It takes about 400 bytes a key. Zero: DefaultKeys.
+	// Keys is for how many single keys the Catalog caches overrides and plans, or that a key
+	// has none. A key takes about 400 bytes. Zero: DefaultKeys.
 	Keys int
 	// Logger gets a line about each version that is read, about a limit that this program
 	// cannot read, and about a catalog that cannot be read. Nil: slog.Default().
 	Logger *slog.Logger
-	// Quiet suits a program that logs by itself that the store is away: there is no line then
-	// about a catalog that cannot be read.
+	// Quiet leaves out the line about a catalog that cannot be read while the store is away,
+	// for a program that logs this itself.
 	Quiet bool
-	// Observer receives each look and each file. Nil: none.
+	// Observer receives each read, and each attempt to apply a file. Nil: none.
 	Observer Observer
 }
 
-// Catalog is the catalog of a store, as it was read last. It is safe for concurrent use.
+// Catalog holds the catalog of a store as it was read last. It is safe for concurrent use.
 type Catalog struct {
-	store  store.Store
-	every  time.Duration
-	log    *slog.Logger
-	quiet  bool
-	tell   Observer
-	now    atomic.Pointer[snapshot] // nil: nothing was read yet
-	failed atomic.Pointer[error]    // why it could not be read, of the last look; nil: it could
-	look   chan struct{}            // empty while somebody reads, so that no older version replaces a newer one
-	keys   keys
-	cancel context.CancelFunc
-	done   chan struct{}
+	store    store.Store
+	every    time.Duration
+	log      *slog.Logger
+	quiet    bool
+	observer Observer
+	current  atomic.Pointer[snapshot] // nil: nothing was read yet
+	lastErr  atomic.Pointer[error]    // why the last read failed; nil: it succeeded
+	reading  chan struct{}            // empty during a read, so that no older version replaces a newer one
+	keys     keyCache
+	cancel   context.CancelFunc
+	done     chan struct{}
 }
 
 // Definition is a limit of the catalog.
 type Definition struct {
 	headgate.Limit
 	Description string
-	Origin      string // "file" if a file defined it; empty: somebody did
-	Retired     bool   // the file that defined it has it no more; it still decides
+	Origin      string // "file" if a file defined it; empty: a call or a statement did
+	Retired     bool   // the file that defined it no longer has it; it still decides
 }
 
 // Open reads the catalog of a store, and goes on to read it until Close. The error is
-// headgate.ErrUnsupported if the store keeps none.
+// headgate.ErrUnsupported if the store keeps no catalog.
 func Open(ctx context.Context, s store.Store, cfg *Config) (*Catalog, error) {
 	c := newCatalog(s, cfg)
 	if err := c.Refresh(ctx); err != nil {
@@ -108,26 +108,27 @@ func Read(ctx context.Context, s store.Store, cfg *Config) (*Catalog, error) {
 	return c, c.Refresh(ctx)
 }
 
+// newCatalog returns a Catalog that has read nothing yet.
 func newCatalog(s store.Store, cfg *Config) *Catalog {
 	cfg = cmp.Or(cfg, &Config{})
 	c := &Catalog{
 		store: s, every: cfg.Every, log: cmp.Or(cfg.Logger, slog.Default()), quiet: cfg.Quiet,
-		tell: cfg.Observer, cancel: func() {}, look: make(chan struct{}, 1),
+		observer: cfg.Observer, cancel: func() {}, reading: make(chan struct{}, 1),
 	}
-	if c.tell == nil {
-		c.tell = unobserved{}
+	if c.observer == nil {
+		c.observer = noObserver{}
 	}
-	c.look <- struct{}{}
-	c.keys.init(cfg.Keys, c.fly)
+	c.reading <- struct{}{}
+	c.keys.init(cfg.Keys, c.serveLookups)
 	if c.every <= 0 {
 		c.every = DefaultEvery
 	}
 	return c
 }
 
-// Close ends the reading, and waits for a look-up that is under way: ten seconds at most. What is
-// remembered stays in force; what is not, of a single key, is store.ErrClosed then. The store stays
-// open.
+// Close ends the reading, and waits for a look-up that is under way: ten seconds at most. The
+// version that was read last stays in force, and cached keys are still found. A key that is not
+// cached is store.ErrClosed then. The store stays open.
 func (c *Catalog) Close() {
 	c.cancel()
 	if c.done != nil {
@@ -136,6 +137,7 @@ func (c *Catalog) Close() {
 	c.keys.close()
 }
 
+// watch reads the catalog in the background, until Close or until the store is closed.
 func (c *Catalog) watch() {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel, c.done = cancel, make(chan struct{})
@@ -143,9 +145,9 @@ func (c *Catalog) watch() {
 		defer close(c.done)
 		failing := ""
 		for {
-			within, end := sched.WithTimeout(ctx, lookWithin)
-			err := c.Refresh(within)
-			end()
+			readCtx, cancelRead := sched.WithTimeout(ctx, lookTimeout)
+			err := c.Refresh(readCtx)
+			cancelRead()
 			if ctx.Err() != nil || errors.Is(err, store.ErrClosed) {
 				return
 			}
@@ -166,8 +168,8 @@ func (c *Catalog) watch() {
 	})
 }
 
-// keeper returns the store's catalog, which may be another one each time: see package pending.
-func (c *Catalog) keeper() store.Catalog {
+// backend returns the store's catalog, which may be another one each time: see package pending.
+func (c *Catalog) backend() store.Catalog {
 	if k, ok := store.As[store.Catalog](c.store); ok {
 		return k
 	}
@@ -178,69 +180,70 @@ var errNoCatalog = fmt.Errorf("%w: the store keeps no catalog of limits", headga
 
 // Refresh reads the catalog now.
 func (c *Catalog) Refresh(ctx context.Context) (err error) {
-	if !sched.Either(c.look, ctx.Done()) {
+	if !sched.Either(c.reading, ctx.Done()) {
 		return fmt.Errorf("%w: another look at the catalog is under way: %w", store.ErrUnavailable, ctx.Err())
 	}
-	defer func() { c.look <- struct{}{} }()
+	defer func() { c.reading <- struct{}{} }()
 	begin := sched.Now()
 	if err = c.refresh(ctx); err != nil {
-		c.failed.Store(&err)
+		c.lastErr.Store(&err)
 	} else {
-		c.failed.Store(nil)
+		c.lastErr.Store(nil)
 	}
 	version, _ := c.Version()
-	c.tell.Looked(Look{Version: version, Took: sched.Since(begin), Err: err})
+	c.observer.Looked(Look{Version: version, Took: sched.Since(begin), Err: err})
 	return err
 }
 
-// errUnread applies until the first look has ended: the catalog is not known to be empty.
+// errUnread is returned until the first read succeeds: whether the catalog is empty is not known.
 var errUnread = fmt.Errorf("%w: the catalog of limits was not read yet", store.ErrUnavailable)
 
 // Err implements Names.
 func (c *Catalog) Err() error {
-	if err := c.failed.Load(); err != nil {
+	if err := c.lastErr.Load(); err != nil {
 		return *err
 	}
-	if c.now.Load() == nil {
+	if c.current.Load() == nil {
 		return errUnread
 	}
 	return nil
 }
 
-// refresh allows one caller at a time.
+// refresh reads what has changed and makes it the current snapshot. It allows one caller at a time.
 func (c *Catalog) refresh(ctx context.Context) error {
-	k, old, begin, asked, since := c.keeper(), c.now.Load(), sched.Wall(), sched.Now(), int64(0)
+	backend, old, wallStart, start, since := c.backend(), c.current.Load(), sched.Wall(), sched.Now(), int64(0)
 	if old != nil {
 		since = old.version
 	}
-	read, err := k.ReadCatalog(ctx, since)
+	read, err := backend.ReadCatalog(ctx, since)
 	if err != nil {
 		return err
 	}
-	lost := old != nil && old.lostIn(&read)
+	lost := old != nil && old.isLost(&read)
 	if lost {
 		since = 0
-		if read, err = k.ReadCatalog(ctx, since); err != nil {
+		if read, err = backend.ReadCatalog(ctx, since); err != nil {
 			return err
 		}
 	}
 	base := old
-	if since == 0 { // what was read is all there is, also after version 0, which may have limits
+	if since == 0 { // the whole catalog was read, also after version 0, which may have limits
 		base = nil
 	}
-	s := nextSnapshot(base, &read, begin, asked)
+	s := nextSnapshot(base, &read, wallStart, start)
 	switch {
 	case since > 0:
 	case old != nil && !lost && old.version == read.Version: // 0, again and again
-		s.overrides, s.assignments = old.overrides, old.assignments
+		s.hasKeyOverrides, s.hasKeyPlans = old.hasKeyOverrides, old.hasKeyPlans
 	default:
-		if err := s.lookForKeys(ctx, k); err != nil {
+		if err := s.lookForKeys(ctx, backend); err != nil {
 			return err
 		}
 	}
 	if lost {
 		c.log.Error("the store has lost its catalog of limits, or was put back to an earlier state",
-			"was", old.version, "is", s.version, "missing", slices.Concat(old.missingIn(s), c.keys.missingIn(ctx, k)))
+			"was", old.version, "is", s.version,
+			"missing", slices.Concat(old.missingIn(s), c.keys.missingIn(ctx, backend)))
 	}
 	if old == nil || lost || s.version != old.version {
 		for name, err := range s.broken {
@@ -250,11 +253,11 @@ func (c *Catalog) refresh(ctx context.Context) error {
 			c.log.Info("the catalog of limits was changed", "version", s.version)
 		}
 	}
-	c.keys.turn(read.Items, since == 0, func() { c.now.Store(s) })
+	c.keys.publish(read.Items, since == 0, func() { c.current.Store(s) })
 	return nil
 }
 
-// item returns the row of a definition.
+// item returns the definition as the store keeps it.
 func (d *Definition) item() store.Item {
 	return store.Item{
 		Kind: store.KindLimit, Name: d.Name(), Text: d.String(), Note: d.Description, Origin: d.Origin,
@@ -262,11 +265,11 @@ func (d *Definition) item() store.Item {
 	}
 }
 
-// Limit returns the limit of a name as it is now: the catalog's, or the fallback under that name
-// while the catalog has none, was never read, or has one that this program cannot read. Ask for
-// each decision, since what is returned does not follow later changes. It knows of no plans and
-// overrides of single keys, as a limit by name does ([headgate.Named]). A fallback that is zero
-// gives a zero Limit, which a Limiter refuses.
+// Limit returns the catalog's limit of a name. It returns the fallback under that name while the
+// catalog has no such limit, was never read, or has a limit that this program cannot read. Call it
+// for each decision: the returned limit does not follow later changes. It leaves out plans and
+// overrides of keys; [headgate.Named] includes them. A zero fallback gives a zero Limit, which a
+// Limiter refuses.
 func (c *Catalog) Limit(name string, fallback headgate.Limit) headgate.Limit {
 	if d, ok := c.Lookup(name); ok {
 		return d.Limit
@@ -282,31 +285,31 @@ func (c *Catalog) Limit(name string, fallback headgate.Limit) headgate.Limit {
 // concurrent use.
 type Names interface {
 	headgate.Names
-	// List returns the limits, ordered by name. It belongs to the caller.
+	// List returns the limits, ordered by name. The slice belongs to the caller.
 	List() []Definition
-	// Err says why they could not be read by the last look, or nil. Those that were read before
-	// are in force.
+	// Err returns why the last read failed, or nil. The limits that were read before stay
+	// in force.
 	Err() error
 }
 
 var _ Names = (*Catalog)(nil)
 
-// Unreadable returns why this program cannot read some limits, by their names: a newer one has
-// written them, say.
+// Unreadable returns the errors of limits that this program cannot read, by name: a newer program
+// has written them, say.
 func (c *Catalog) Unreadable() map[string]error {
-	if s := c.now.Load(); s != nil {
+	if s := c.current.Load(); s != nil {
 		return maps.Clone(s.broken)
 	}
 	return nil
 }
 
-// List implements Names: by the version that was read last.
-func (c *Catalog) List() []Definition { return c.now.Load().List() }
+// List implements Names, by the version that was read last.
+func (c *Catalog) List() []Definition { return c.current.Load().List() }
 
-// Get returns the limit of a name as it is for keys that have neither a plan nor an override: by
-// the version that was read last. Errors are those of Find.
+// Get returns the limit of a name for keys that have neither a plan nor an override, by the
+// version that was read last. It returns the same errors as Find.
 func (c *Catalog) Get(name string) (headgate.Limit, error) {
-	s := c.now.Load()
+	s := c.current.Load()
 	if failed := c.Err(); failed != nil && s == nil {
 		return headgate.Limit{}, failed
 	}
@@ -315,14 +318,14 @@ func (c *Catalog) Get(name string) (headgate.Limit, error) {
 
 // Lookup returns the definition of a limit, and whether the catalog has it.
 func (c *Catalog) Lookup(name string) (d Definition, ok bool) {
-	if s := c.now.Load(); s != nil {
+	if s := c.current.Load(); s != nil {
 		d, ok = s.limits[name]
 	}
 	return d, ok
 }
 
-// Difference returns what it would change to define a limit, and whether it would change anything.
-func (c *Catalog) Difference(d *Definition) (change store.Change, some bool) {
+// Difference returns the change that Set would make of a definition, and whether there is any.
+func (c *Catalog) Difference(d *Definition) (change store.Change, changed bool) {
 	var have []store.Item
 	if was, ok := c.Lookup(d.Name()); ok {
 		have = append(have, was.item())
@@ -334,18 +337,18 @@ func (c *Catalog) Difference(d *Definition) (change store.Change, some bool) {
 	return list[0], true
 }
 
-// Now returns the store's time, as far as it is known from when the catalog was read last.
+// Now estimates the store's time from the last read of the catalog.
 func (c *Catalog) Now() time.Time {
-	if s := c.now.Load(); s != nil {
+	if s := c.current.Load(); s != nil {
 		return time.UnixMicro(s.clock()).UTC()
 	}
 	return sched.Wall().UTC()
 }
 
-// Version returns the number of the version that was read last, and when it was known to be
-// the newest; 0 and a zero time if none was.
+// Version returns the number of the version that was read last, and a time at which it was the
+// newest. Both are zero if none was read.
 func (c *Catalog) Version() (number int64, at time.Time) {
-	if s := c.now.Load(); s != nil {
+	if s := c.current.Load(); s != nil {
 		return s.version, s.at
 	}
 	return 0, time.Time{}

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// open opens the catalog of a store, which is read every few milliseconds.
+// open opens the catalog of a store, and reads it every few milliseconds.
 func open(tb testing.TB, s store.Store) *catalog.Catalog {
 	tb.Helper()
 	c, err := catalog.Open(tb.Context(), s, &catalog.Config{
@@ -34,7 +34,7 @@ func open(tb testing.TB, s store.Store) *catalog.Catalog {
 	return c
 }
 
-// limit returns a definition by a name and a notation.
+// limit returns a definition with a name and a notation.
 func limit(tb testing.TB, name, notation string) catalog.Definition {
 	tb.Helper()
 	l, err := headgate.ParseNamed(name, notation)
@@ -53,8 +53,8 @@ func set(tb testing.TB, c *catalog.Catalog, list ...catalog.Definition) int64 {
 	return v
 }
 
-// said returns a catalog as text.
-func said(c *catalog.Catalog) string {
+// catalogText returns the limits of a catalog as text.
+func catalogText(c *catalog.Catalog) string {
 	var list []string
 	for _, d := range c.List() {
 		text := d.Name() + " = " + d.String()
@@ -66,14 +66,14 @@ func said(c *catalog.Catalog) string {
 	return strings.Join(list, "; ")
 }
 
-func TestAChangeIsFeltByAllWhoUseTheStore(t *testing.T) {
+func TestAChangeReachesAllUsersOfTheStore(t *testing.T) {
 	begin := time.Now()
 	s := memory.New(nil)
 	one, other := open(t, s), open(t, s)
 	if v := set(t, one, limit(t, "login", "token-bucket 5/1m"), limit(t, "api", "fixed-window 10/1s")); v != 1 {
 		t.Errorf("the first change is version %d", v)
 	}
-	if got := said(one); got != "api = fixed-window 10/1s; login = token-bucket 5/1m burst 5" {
+	if got := catalogText(one); got != "api = fixed-window 10/1s; login = token-bucket 5/1m burst 5" {
 		t.Errorf("the writer has %s at once", got)
 	}
 	await.Until(t, "the other one has two limits", func() bool { return len(other.List()) == 2 })
@@ -118,7 +118,7 @@ func TestALimitWithAFallback(t *testing.T) {
 	}
 }
 
-func TestNoChangeIsMadeOfWhatIsWrong(t *testing.T) {
+func TestInvalidEditsChangeNothing(t *testing.T) {
 	c := open(t, memory.New(nil))
 	set(t, c, limit(t, "login", "token-bucket 5/1m"))
 	ctx, by := t.Context(), catalog.By{}
@@ -137,15 +137,15 @@ func TestNoChangeIsMadeOfWhatIsWrong(t *testing.T) {
 		"a rollback to what is to come":   func() (int64, error) { return c.Rollback(ctx, by, 2) },
 		"a rollback to what can never be": func() (int64, error) { return c.Rollback(ctx, by, -1) },
 		"a file that defines a limit twice": func() (int64, error) {
-			return applied(c, limit(t, "a", "gcra 1/s"), limit(t, "a", "gcra 2/s"))
+			return applyFile(c, limit(t, "a", "gcra 1/s"), limit(t, "a", "gcra 2/s"))
 		},
 	} {
 		if v, err := change(); !errors.Is(err, headgate.ErrInvalid) {
 			t.Errorf("%s: version %d, %v", name, v, err)
 		}
 	}
-	if v, _ := c.Version(); v != 1 || said(c) != "login = token-bucket 5/1m burst 5" {
-		t.Errorf("version %d has %s", v, said(c))
+	if v, _ := c.Version(); v != 1 || catalogText(c) != "login = token-bucket 5/1m burst 5" {
+		t.Errorf("version %d has %s", v, catalogText(c))
 	}
 }
 
@@ -176,8 +176,8 @@ func TestHistoryAndRollback(t *testing.T) {
 		{3, nil, "api = gcra 1/s burst 1; login = token-bucket 6/1m burst 6"},
 	} {
 		if _, err := c.Rollback(t.Context(), catalog.By{Reason: "too strict"}, tt.to, tt.names...); err != nil ||
-			said(c) != tt.want {
-			t.Errorf("to %d %v: %s, %v; want %s", tt.to, tt.names, said(c), err, tt.want)
+			catalogText(c) != tt.want {
+			t.Errorf("to %d %v: %s, %v; want %s", tt.to, tt.names, catalogText(c), err, tt.want)
 		}
 	}
 	if v, _ := c.Version(); v != 8 {
@@ -196,7 +196,7 @@ func TestWritersTakeTurns(t *testing.T) {
 				for {
 					_, err := c.Set(t.Context(), catalog.By{},
 						limit(t, fmt.Sprint("l", w), fmt.Sprintf("gcra %d/s", i+1)))
-					if errors.Is(err, store.ErrVersion) { // others were first ten times
+					if errors.Is(err, store.ErrVersion) { // other writers came first ten times
 						continue
 					}
 					if err != nil {
@@ -210,11 +210,11 @@ func TestWritersTakeTurns(t *testing.T) {
 	wg.Wait()
 	c := open(t, s)
 	if v, _ := c.Version(); v != writers*each || len(c.List()) != writers {
-		t.Errorf("version %d, %s", v, said(c))
+		t.Errorf("version %d, %s", v, catalogText(c))
 	}
 }
 
-func TestALimitThatThisProgramCannotReadIsNamed(t *testing.T) {
+func TestAnUnreadableLimitIsReported(t *testing.T) {
 	s := memory.New(nil)
 	c := open(t, s)
 	if _, err := s.WriteCatalog(t.Context(), store.Edit{Items: []store.Item{
@@ -232,7 +232,7 @@ func TestALimitThatThisProgramCannotReadIsNamed(t *testing.T) {
 	}
 }
 
-func TestAStoreThatIsNotThereYet(t *testing.T) {
+func TestAStoreThatIsUnreachableAtFirst(t *testing.T) {
 	there := make(chan struct{})
 	s := pending.New(pending.Config{Within: pending.NoLimit, Open: func(context.Context) (store.Store, error) {
 		select {
@@ -256,26 +256,27 @@ func TestAStoreThatIsNotThereYet(t *testing.T) {
 	await.Until(t, "login is known", func() bool { _, err := c.Get("login"); return err == nil })
 }
 
-// bare is a store without a catalog.
-type bare struct{ store.Store }
+// storeWithoutCatalog is a store without a catalog.
+type storeWithoutCatalog struct{ store.Store }
 
 func TestAStoreWithoutACatalog(t *testing.T) {
-	if _, err := catalog.Open(t.Context(), bare{memory.New(nil)}, nil); !errors.Is(err, headgate.ErrUnsupported) {
+	_, err := catalog.Open(t.Context(), storeWithoutCatalog{memory.New(nil)}, nil)
+	if !errors.Is(err, headgate.ErrUnsupported) {
 		t.Errorf("%v", err)
 	}
 }
 
-// restored is a store whose catalog was restored from an older copy.
-type restored struct {
+// restoredStore is a store whose catalog was restored from an older copy.
+type restoredStore struct {
 	*memory.Store
-	mu  sync.Mutex
-	now *memory.Store
+	mu      sync.Mutex
+	current *memory.Store
 }
 
-func (r *restored) ReadCatalog(ctx context.Context, since int64) (store.CatalogChanges, error) {
+func (r *restoredStore) ReadCatalog(ctx context.Context, since int64) (store.CatalogChanges, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.now.ReadCatalog(ctx, since)
+	return r.current.ReadCatalog(ctx, since)
 }
 
 func TestARestoredStoreIsReadAgain(t *testing.T) {
@@ -291,26 +292,26 @@ func TestARestoredStoreIsReadAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := &restored{Store: first, now: first}
+	r := &restoredStore{Store: first, current: first}
 	c := open(t, r)
-	if got := said(c); got != "login = gcra 3/s burst 3" {
+	if got := catalogText(c); got != "login = gcra 3/s burst 3" {
 		t.Fatalf("at first %s", got)
 	}
 	r.mu.Lock()
-	r.now = copied
+	r.current = copied
 	r.mu.Unlock()
-	await.Until(t, "the older catalog is in force", func() bool { return said(c) == "login = gcra 2/s burst 2" })
+	await.Until(t, "the older catalog is in force", func() bool { return catalogText(c) == "login = gcra 2/s burst 2" })
 }
 
-// unversioned is a store whose limits were there before versions were counted, as those of a
-// database that was upgraded.
-type unversioned struct {
+// unversionedStore is a store whose limits were made before versions were counted, as in an
+// upgraded database.
+type unversionedStore struct {
 	*memory.Store
 	mu    sync.Mutex
-	reads []store.CatalogChanges // the last one stays
+	reads []store.CatalogChanges // the results of reads, in order; the last is repeated
 }
 
-func (u *unversioned) ReadCatalog(_ context.Context, since int64) (store.CatalogChanges, error) {
+func (u *unversionedStore) ReadCatalog(_ context.Context, since int64) (store.CatalogChanges, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	now := u.reads[0]
@@ -320,22 +321,22 @@ func (u *unversioned) ReadCatalog(_ context.Context, since int64) (store.Catalog
 	return now, nil
 }
 
-func TestALimitOfNoVersionIsRemoved(t *testing.T) {
+func TestALimitFromBeforeVersionsCanBeRemoved(t *testing.T) {
 	item := func(name string) store.Item { return store.Item{Kind: store.KindLimit, Name: name, Text: "gcra 5/s"} }
-	u := &unversioned{Store: memory.New(nil), reads: []store.CatalogChanges{
+	u := &unversionedStore{Store: memory.New(nil), reads: []store.CatalogChanges{
 		{Items: []store.Item{item("login"), item("api")}}, {Version: 1, Items: []store.Item{item("api")}}, {Version: 1},
 	}}
 	c := open(t, u)
-	if got := said(c); got != "api = gcra 5/s burst 5; login = gcra 5/s burst 5" {
+	if got := catalogText(c); got != "api = gcra 5/s burst 5; login = gcra 5/s burst 5" {
 		t.Fatalf("at first %s", got)
 	}
 	u.mu.Lock()
 	u.reads = u.reads[1:]
 	u.mu.Unlock()
-	await.Until(t, "login is removed", func() bool { return said(c) == "api = gcra 5/s burst 5" })
+	await.Until(t, "login is removed", func() bool { return catalogText(c) == "api = gcra 5/s burst 5" })
 }
 
-func TestAChangeThatWasSeenIsMadeOfThatVersionOnly(t *testing.T) {
+func TestSeenRefusesOtherVersions(t *testing.T) {
 	c := open(t, memory.New(nil))
 	seen := set(t, c, limit(t, "login", "token-bucket 5/1m"))
 	set(t, c, limit(t, "api", "gcra 1/s"))

@@ -11,12 +11,12 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// machine has a clock that people set.
-type machine struct{ ahead time.Duration }
+// settableMachine is a scheduler whose wall clock a test can set.
+type settableMachine struct{ ahead time.Duration }
 
-func (m *machine) Go(f func()) { go f() }
+func (m *settableMachine) Go(f func()) { go f() }
 
-func (m *machine) Wait(_ time.Duration, a, b, c <-chan struct{}) int {
+func (m *settableMachine) Wait(_ time.Duration, a, b, c <-chan struct{}) int {
 	select {
 	case <-a:
 		return 0
@@ -27,22 +27,22 @@ func (m *machine) Wait(_ time.Duration, a, b, c <-chan struct{}) int {
 	}
 }
 
-func (m *machine) Yield()                              {}
-func (m *machine) Now() time.Time                      { return time.Now() }
-func (m *machine) Wall() time.Time                     { return time.Now().Add(m.ahead) }
-func (m *machine) Until(d time.Duration) time.Duration { return d }
-func (m *machine) Uint64() uint64                      { return 0 }
+func (m *settableMachine) Yield()                              {}
+func (m *settableMachine) Now() time.Time                      { return time.Now() }
+func (m *settableMachine) Wall() time.Time                     { return time.Now().Add(m.ahead) }
+func (m *settableMachine) Until(d time.Duration) time.Duration { return d }
+func (m *settableMachine) Uint64() uint64                      { return 0 }
 
-func (m *machine) Hash(v any) uint64 {
+func (m *settableMachine) Hash(v any) uint64 {
 	h := fnv.New64a()
 	fmt.Fprint(h, v)
 	return h.Sum64()
 }
 
-// TestAnOverrideLastsThoughTheMachinesClockIsSet sets the clock of the machine far beyond an end which by the
-// store's clock lies ahead, after the catalog was read.
+// TestAnOverrideLastsThoughTheMachinesClockIsSet sets the machine's clock far beyond the end of an override after the
+// catalog was read. By the store's clock the end still lies ahead.
 func TestAnOverrideLastsThoughTheMachinesClockIsSet(t *testing.T) {
-	m := &machine{}
+	m := &settableMachine{}
 	sched.Simulate(m)
 	defer sched.Simulate(nil)
 	at := time.Now()

@@ -12,17 +12,18 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestCloseWaitsForALookUp which is under way. Those that wait behind it are told that the catalog is
-// closed, and so are those that come later.
+// TestCloseWaitsForALookUp closes a catalog during a look-up. Look-ups that wait behind it fail because
+// the catalog is closed, and so do later ones.
 func TestCloseWaitsForALookUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newCounting(func() { time.Sleep(3 * time.Second) })
+		s := newCountingStore(func() { time.Sleep(3 * time.Second) })
 		c, err := catalog.Read(t.Context(), s, quiet)
 		if err != nil {
 			t.Fatal(err)
 		}
 		set(t, c, limit(t, "login", "token-bucket 10/s"))
-		done(t)(c.Override(t.Context(), admin, catalog.Override{Limit: named(t, "login", "unlimited"), Key: "bob"}))
+		override := catalog.Override{Limit: named(t, "login", "unlimited"), Key: "bob"}
+		mustSucceed(t)(c.Override(t.Context(), admin, override))
 		errs := make(chan error, 2)
 		for _, key := range []string{"ann", "carl"} {
 			go func() {
@@ -51,12 +52,12 @@ func TestCloseWaitsForALookUp(t *testing.T) {
 	})
 }
 
-// TestManyKeysAreAskedForInParts asks for more keys at once than one question has.
-func TestManyKeysAreAskedForInParts(t *testing.T) {
-	s := newCounting(func() {})
+// TestManyKeysAreLookedUpInChunks looks up more keys at once than one call of the store reads.
+func TestManyKeysAreLookedUpInChunks(t *testing.T) {
+	s := newCountingStore(func() {})
 	c := open(t, s)
 	set(t, c, limit(t, "login", "fixed-window 1/1h"))
-	done(t)(c.Override(t.Context(), admin, catalog.Override{
+	mustSucceed(t)(c.Override(t.Context(), admin, catalog.Override{
 		Limit: named(t, "login", "fixed-window 10/1h"), Key: "k999",
 	}))
 	charges := make([]headgate.Charge, 1000)

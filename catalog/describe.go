@@ -46,7 +46,7 @@ func target(i *store.Item) string {
 	return fmt.Sprintf("%q", i.Key)
 }
 
-// Meaning returns what an item says, for people; empty of one that is not there.
+// Meaning returns the content of an item, for people; empty if the item was removed.
 func Meaning(i *store.Item) string {
 	if i.Removed {
 		return ""
@@ -56,7 +56,7 @@ func Meaning(i *store.Item) string {
 		text = d.String()
 	}
 	if i.Until != 0 {
-		text += " until " + moment(i.Until).Format("2006-01-02T15:04:05.000Z")
+		text += " until " + timeOf(i.Until).Format("2006-01-02T15:04:05.000Z")
 	}
 	if i.Note != "" {
 		text += fmt.Sprintf("; %q", i.Note)
@@ -67,8 +67,8 @@ func Meaning(i *store.Item) string {
 	return text
 }
 
-// Concerns reports whether a change is about a limit: about itself, its overrides, or plans that
-// have it.
+// Concerns reports whether a change is about a limit: the limit itself, an override of it, or a plan
+// that has it.
 func Concerns(c store.Change, limit string) bool {
 	switch i := &c.After; i.Kind {
 	case store.KindLimit, store.KindOverride, store.KindPrefixOverride:

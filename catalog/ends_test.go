@@ -13,26 +13,26 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// hands is a clock that is set by hand.
-type hands struct{ at atomic.Int64 }
+// manualClock is a clock that a test sets.
+type manualClock struct{ at atomic.Int64 }
 
-func (h *hands) now() int64 { return h.at.Load() }
+func (h *manualClock) now() int64 { return h.at.Load() }
 
-// TestAnOverrideEndsByTheStoresClock asks from two nodes, whose own clocks are wrong, a microsecond
-// before an end and at the end.
+// TestAnOverrideEndsByTheStoresClock makes requests from two nodes with wrong clocks, a microsecond
+// before the end of an override and at its end.
 func TestAnOverrideEndsByTheStoresClock(t *testing.T) {
-	var clock hands
+	var clock manualClock
 	clock.at.Store(time.Now().UnixMicro())
 	s := memory.New(&memory.Config{Clock: clock.now})
 	c := open(t, s)
 	set(t, c, limit(t, "login", "token-bucket 1/1h burst 1000"), limit(t, "jobs", "concurrency 1000 ttl 1h"))
-	done(t)(c.SetPlans(t.Context(), admin, catalog.Plan{
+	mustSucceed(t)(c.SetPlans(t.Context(), admin, catalog.Plan{
 		Name: "pro", Limits: []headgate.Limit{named(t, "login", "token-bucket 1/1h burst 2000")},
 	}))
 	end := time.UnixMicro(clock.now() + 10_000_000)
 	later := end.Add(10 * time.Second)
-	done(t)(c.Assign(t.Context(), admin, catalog.Assignment{Plan: "pro", Key: "bob", Until: later}))
-	done(t)(c.Override(t.Context(), admin,
+	mustSucceed(t)(c.Assign(t.Context(), admin, catalog.Assignment{Plan: "pro", Key: "bob", Until: later}))
+	mustSucceed(t)(c.Override(t.Context(), admin,
 		catalog.Override{Limit: named(t, "login", "fixed-window 3000/1h"), Key: "bob", Until: end},
 		catalog.Override{Limit: named(t, "jobs", "concurrency 3000 ttl 1h"), Key: "bob", Until: end}))
 
@@ -101,7 +101,7 @@ func TestAnOverrideEndsByTheStoresClock(t *testing.T) {
 				l := headgate.New(map[bool]store.Store{true: wrappers, false: s}[wrong == 0], &headgate.Config{
 					Names: c, Clock: func() int64 { return clock.now() + wrong.Microseconds() },
 				})
-				for _, key := range []string{charge.Key, other.Key} { // which may be ahead of the clock
+				for _, key := range []string{charge.Key, other.Key} { // their cells may be ahead of the clock
 					if _, err := l.Reset(t.Context(), charge.Limit, key); err != nil {
 						t.Fatal(err)
 					}
@@ -120,14 +120,14 @@ func TestAnOverrideEndsByTheStoresClock(t *testing.T) {
 	}
 }
 
-// TestARefusalLastsNoLongerThanItsLimit asks again when another limit decides.
+// TestARefusalLastsNoLongerThanItsLimit repeats a refused request after another limit has come into force.
 func TestARefusalLastsNoLongerThanItsLimit(t *testing.T) {
-	var clock hands
+	var clock manualClock
 	clock.at.Store(time.Now().UnixMicro())
 	s := memory.New(&memory.Config{Clock: clock.now})
 	c := open(t, s)
 	set(t, c, limit(t, "login", "token-bucket 100/s"))
-	done(t)(c.Override(t.Context(), admin, catalog.Override{
+	mustSucceed(t)(c.Override(t.Context(), admin, catalog.Override{
 		Limit: named(t, "login", "fixed-window 1/1d"), Key: "bob", Until: time.UnixMicro(clock.now() + 10_000_000),
 	}))
 	l := headgate.New(s, &headgate.Config{Names: c, Clock: clock.now})

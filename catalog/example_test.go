@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// A limit is requested by its name for each decision, so that a change of it is felt.
+// A program looks up a limit by name for each decision, so that a change takes effect.
 func Example() {
 	ctx := context.Background()
 	s := front.New(memory.New(nil), nil)

@@ -21,8 +21,8 @@ import (
 
 var admin = catalog.By{Author: "alice", Reason: "because"}
 
-// done fails the test if an edit did.
-func done(tb testing.TB) func(int64, error) {
+// mustSucceed returns a function that fails the test if an edit has failed.
+func mustSucceed(tb testing.TB) func(int64, error) {
 	return func(_ int64, err error) {
 		tb.Helper()
 		if err != nil {
@@ -36,7 +36,7 @@ func named(tb testing.TB, name, notation string) headgate.Limit {
 	return limit(tb, name, notation).Limit
 }
 
-// take takes one from a limit by its name.
+// take takes one unit from a limit by name.
 func take(tb testing.TB, l *headgate.Limiter, name, key string) headgate.Decision {
 	tb.Helper()
 	d, err := l.Allow(tb.Context(), headgate.MustNamed(name), key)
@@ -46,22 +46,22 @@ func take(tb testing.TB, l *headgate.Limiter, name, key string) headgate.Decisio
 	return d
 }
 
-// TestWhichLimitHoldsForAKey has all kinds of rows for one limit.
+// TestWhichLimitHoldsForAKey gives one limit all kinds of items.
 func TestWhichLimitHoldsForAKey(t *testing.T) {
 	s := memory.New(nil)
 	c := open(t, s)
 	set(t, c, limit(t, "login", "fixed-window 1/1h"), limit(t, "api", "fixed-window 2/1h"))
-	done(t)(c.SetPlans(t.Context(), admin,
+	mustSucceed(t)(c.SetPlans(t.Context(), admin,
 		catalog.Plan{Name: "pro", Limits: []headgate.Limit{named(t, "login", "fixed-window 10/1h")}},
 		catalog.Plan{Name: "team", Limits: []headgate.Limit{
 			named(t, "login", "fixed-window 20/1h"), named(t, "api", "fixed-window 21/1h"),
 		}}))
-	done(t)(c.Assign(t.Context(), admin,
+	mustSucceed(t)(c.Assign(t.Context(), admin,
 		catalog.Assignment{Plan: "pro", Key: "bob"}, catalog.Assignment{Plan: "pro", Key: "acme/ann"},
 		catalog.Assignment{Plan: "team", Key: "acme/", Prefix: true},
 		catalog.Assignment{Plan: "pro", Key: "acme/x/", Prefix: true},
 		catalog.Assignment{Plan: "pro", Key: "carl"}))
-	done(t)(c.Override(t.Context(), admin,
+	mustSucceed(t)(c.Override(t.Context(), admin,
 		catalog.Override{Limit: named(t, "login", "fixed-window 100/1h"), Key: "carl"},
 		catalog.Override{Limit: named(t, "login", "fixed-window 200/1h"), Key: "big/", Prefix: true},
 		catalog.Override{Limit: named(t, "login", "fixed-window 300/1h"), Key: "big/er/", Prefix: true},
@@ -75,11 +75,11 @@ func TestWhichLimitHoldsForAKey(t *testing.T) {
 	}{
 		{"login", "nobody", "", 1},
 		{"login", "bob", "plan pro", 10},
-		{"api", "bob", "", 2}, // the plan does not name it
+		{"api", "bob", "", 2}, // the plan does not name api
 		{"login", "acme/joe", "plan team of acme/*", 20},
 		{"api", "acme/joe", "plan team of acme/*", 21},
 		{"login", "acme/ann", "plan pro", 10},
-		{"api", "acme/ann", "", 2}, // the key has a plan, so that of the prefix does not count
+		{"api", "acme/ann", "", 2}, // the key has a plan, so the plan of the prefix does not count
 		{"login", "acme/x/y", "plan pro of acme/x/*", 10},
 		{"login", "carl", "override", 100},
 		{"login", "big/", "override of big/*", 200},
@@ -98,7 +98,7 @@ func TestWhichLimitHoldsForAKey(t *testing.T) {
 			t.Fatalf("unlimited in the place of a limit: %+v", d)
 		}
 	}
-	done(t)(c.Assign(t.Context(), admin, catalog.Assignment{Plan: "pro"}))
+	mustSucceed(t)(c.Assign(t.Context(), admin, catalog.Assignment{Plan: "pro"}))
 	if list, err := c.Assignments(t.Context(), "", 1); err != nil || len(list) != 1 || list[0].Key != "" {
 		t.Errorf("the first assignment is that of the empty key: %+v, %v", list, err)
 	}
@@ -113,19 +113,19 @@ func TestWhichLimitHoldsForAKey(t *testing.T) {
 	}
 }
 
-// counting counts what is asked about the items of single keys.
-type counting struct {
+// countingStore counts the look-ups of items of single keys.
+type countingStore struct {
 	store.Store
 	store.Catalog
 	asked atomic.Int64
 	mu    sync.Mutex
 	last  []store.Item
-	slow  func() // how long an answer takes
+	slow  func() // waits as long as an answer takes
 }
 
-func (c *counting) Unwrap() store.Store { return c.Store }
+func (c *countingStore) Unwrap() store.Store { return c.Store }
 
-func (c *counting) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
+func (c *countingStore) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
 	c.asked.Add(1)
 	c.mu.Lock()
 	c.last = slices.Clone(list)
@@ -134,16 +134,16 @@ func (c *counting) Items(ctx context.Context, list []store.Item) (int64, []store
 	return c.Catalog.Items(ctx, list)
 }
 
-func newCounting(slow func()) *counting {
+func newCountingStore(slow func()) *countingStore {
 	s := memory.New(nil)
 	k, _ := store.As[store.Catalog](s)
-	return &counting{Store: s, Catalog: k, slow: slow}
+	return &countingStore{Store: s, Catalog: k, slow: slow}
 }
 
 // TestAKeyIsLookedUpOnce counts the look-ups of many callers.
 func TestAKeyIsLookedUpOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newCounting(func() { time.Sleep(20 * time.Millisecond) })
+		s := newCountingStore(func() { time.Sleep(20 * time.Millisecond) })
 		writer, c := open(t, s.Store), open(t, s)
 		set(t, writer, limit(t, "login", "token-bucket 1000/1h"))
 		await.Until(t, "the limit is known", func() bool { return len(c.List()) == 1 })
@@ -155,11 +155,11 @@ func TestAKeyIsLookedUpOnce(t *testing.T) {
 		if n := s.asked.Load(); n != 0 {
 			t.Errorf("without plans and overrides %d questions were asked", n)
 		}
-		done(t)(writer.SetPlans(t.Context(), admin, catalog.Plan{
+		mustSucceed(t)(writer.SetPlans(t.Context(), admin, catalog.Plan{
 			Name: "pro", Limits: []headgate.Limit{named(t, "login", "token-bucket 2000/1h")},
 		}))
-		done(t)(writer.Assign(t.Context(), admin, catalog.Assignment{Plan: "pro", Key: "bob"}))
-		done(t)(writer.Override(t.Context(), admin, catalog.Override{
+		mustSucceed(t)(writer.Assign(t.Context(), admin, catalog.Assignment{Plan: "pro", Key: "bob"}))
+		mustSucceed(t)(writer.Override(t.Context(), admin, catalog.Override{
 			Limit: named(t, "login", "token-bucket 3000/1h"), Key: "carl",
 		}))
 		version, _ := writer.Version()
@@ -171,7 +171,7 @@ func TestAKeyIsLookedUpOnce(t *testing.T) {
 			wg.Go(func() { take(t, l, "login", []string{"bob", "carl", "ann"}[i%3]) })
 		}
 		wg.Wait()
-		if n := s.asked.Load(); n > 3 { // those that came while the first question was under way asked together
+		if n := s.asked.Load(); n > 3 { // callers that came during the first look-up were looked up together
 			t.Errorf("100 callers of 3 keys asked %d questions", n)
 		}
 		s.asked.Store(0)
@@ -185,7 +185,7 @@ func TestAKeyIsLookedUpOnce(t *testing.T) {
 			t.Errorf("what is known, and that there is nothing, was asked for %d times", n)
 		}
 
-		done(t)(writer.Unassign(t.Context(), admin, "bob", false))
+		mustSucceed(t)(writer.Unassign(t.Context(), admin, "bob", false))
 		await.Until(t, "bob has no plan", func() bool { return take(t, l, "login", "bob").Applied == "" })
 		for _, key := range []string{"carl", "ann", "bob"} {
 			take(t, l, "login", key)
@@ -199,10 +199,11 @@ func TestAKeyIsLookedUpOnce(t *testing.T) {
 	})
 }
 
-// TestNoDecisionIsByHalfAChange changes a plan and an override in one version, again and again.
+// TestNoDecisionIsByHalfAChange changes a plan and an override in one version, again and again. No decision sees only
+// one of the two changes.
 func TestNoDecisionIsByHalfAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newCounting(func() { time.Sleep(100 * time.Microsecond) })
+		s := newCountingStore(func() { time.Sleep(100 * time.Microsecond) })
 		writer, c := open(t, s.Store), open(t, s)
 		set(t, writer, limit(t, "login", "token-bucket 1/1h burst 1"))
 		var wg sync.WaitGroup
@@ -223,8 +224,8 @@ func TestNoDecisionIsByHalfAChange(t *testing.T) {
 			}
 		}
 		write(2)
-		// A look may see a few changes. One that sees more than it tries again for says that the catalog is not
-		// available, which happens where this goroutine has more of the processor than the other.
+		// A look-up that meets too many changes returns ErrUnavailable. That happens if this goroutine
+		// gets more of the processor than the other.
 		looks := make(chan struct{}, 3)
 		wg.Go(func() {
 			for n := 3; ; n++ {
@@ -266,19 +267,19 @@ func TestNoDecisionIsByHalfAChange(t *testing.T) {
 	})
 }
 
-// TestWrongPlansAndOverridesChangeNothing has bad input.
+// TestWrongPlansAndOverridesChangeNothing makes edits with invalid input.
 func TestWrongPlansAndOverridesChangeNothing(t *testing.T) {
 	s := memory.New(nil)
 	c := open(t, s)
 	set(t, c, limit(t, "login", "token-bucket 5/1m"), limit(t, "jobs", "concurrency 5 ttl 1m"))
-	done(t)(c.SetPlans(t.Context(), admin, catalog.Plan{
+	mustSucceed(t)(c.SetPlans(t.Context(), admin, catalog.Plan{
 		Name: "pro", Limits: []headgate.Limit{named(t, "login", "token-bucket 10/1m")},
 	}))
 	before, _ := c.Version()
 	login := named(t, "login", "token-bucket 6/1m")
-	override := func(o catalog.Override) error { return failed(c.Override(t.Context(), admin, o)) }
-	assign := func(a catalog.Assignment) error { return failed(c.Assign(t.Context(), admin, a)) }
-	plan := func(p catalog.Plan) error { return failed(c.SetPlans(t.Context(), admin, p)) }
+	override := func(o catalog.Override) error { return errOf(c.Override(t.Context(), admin, o)) }
+	assign := func(a catalog.Assignment) error { return errOf(c.Assign(t.Context(), admin, a)) }
+	plan := func(p catalog.Plan) error { return errOf(c.SetPlans(t.Context(), admin, p)) }
 	for name, test := range map[string]struct {
 		err  error
 		want error
@@ -300,13 +301,13 @@ func TestWrongPlansAndOverridesChangeNothing(t *testing.T) {
 		"a plan in the past": {
 			assign(catalog.Assignment{Plan: "pro", Key: "bob", Until: time.Now().Add(-time.Second)}), headgate.ErrInvalid, "until: ",
 		},
-		"no plan to take away":     {failed(c.Unassign(t.Context(), admin, "bob", false)), headgate.ErrInvalid, `"bob" has none`},
-		"no override to remove":    {failed(c.RemoveOverride(t.Context(), admin, "login", "bob", false)), headgate.ErrInvalid, "has none"},
+		"no plan to take away":     {errOf(c.Unassign(t.Context(), admin, "bob", false)), headgate.ErrInvalid, `"bob" has none`},
+		"no override to remove":    {errOf(c.RemoveOverride(t.Context(), admin, "login", "bob", false)), headgate.ErrInvalid, "has none"},
 		"a plan of no limits":      {plan(catalog.Plan{Name: "gold"}), headgate.ErrInvalid, "plan: "},
 		"a plan with a bad name":   {plan(catalog.Plan{Name: "Gold", Limits: []headgate.Limit{login}}), headgate.ErrInvalid, "plan: "},
 		"a plan for a strange one": {plan(catalog.Plan{Name: "gold", Limits: []headgate.Limit{named(t, "nix", "0")}}), headgate.ErrUnknownLimit, `"nix"`},
 		"a limit twice":            {plan(catalog.Plan{Name: "gold", Limits: []headgate.Limit{login, login}}), headgate.ErrInvalid, "twice"},
-		"no plan to remove":        {failed(c.RemovePlan(t.Context(), admin, "gold")), headgate.ErrInvalid, `"gold" is not known`},
+		"no plan to remove":        {errOf(c.RemovePlan(t.Context(), admin, "gold")), headgate.ErrInvalid, `"gold" is not known`},
 	} {
 		if !errors.Is(test.err, test.want) || !strings.Contains(test.err.Error(), test.says) {
 			t.Errorf("%s: %v; want %v that says %s", name, test.err, test.want, test.says)
@@ -319,17 +320,18 @@ func TestWrongPlansAndOverridesChangeNothing(t *testing.T) {
 	for i := range many {
 		many[i] = catalog.Override{Limit: login, Key: fmt.Sprint("p", i, "/"), Prefix: true}
 	}
-	if err := failed(c.Override(t.Context(), admin, many...)); !errors.Is(err, headgate.ErrInvalid) {
+	if err := errOf(c.Override(t.Context(), admin, many...)); !errors.Is(err, headgate.ErrInvalid) {
 		t.Errorf("10,001 prefixes: %v", err)
 	}
-	done(t)(c.Override(t.Context(), admin, many[:10_000]...))
-	done(t)(c.Override(t.Context(), admin, many[:1]...))
-	if err := failed(c.Override(t.Context(), admin, many[10_000])); !errors.Is(err, headgate.ErrInvalid) {
+	mustSucceed(t)(c.Override(t.Context(), admin, many[:10_000]...))
+	mustSucceed(t)(c.Override(t.Context(), admin, many[:1]...))
+	if err := errOf(c.Override(t.Context(), admin, many[10_000])); !errors.Is(err, headgate.ErrInvalid) {
 		t.Errorf("one prefix more: %v", err)
 	}
 }
 
-func failed(_ int64, err error) error { return err }
+// errOf returns the error of an edit.
+func errOf(_ int64, err error) error { return err }
 
 // TestAFileDefinesPlans applies files with plans, and rolls back.
 func TestAFileDefinesPlans(t *testing.T) {
@@ -350,8 +352,8 @@ func TestAFileDefinesPlans(t *testing.T) {
 	if err != nil || len(d.Changes) != 1 || !c.Plans()[0].Retired {
 		t.Errorf("a file without the plan: %+v, %v, %+v", d, err, c.Plans())
 	}
-	done(t)(c.Assign(t.Context(), admin, catalog.Assignment{Plan: "pro", Key: "bob"}))
-	done(t)(c.Override(t.Context(), admin, catalog.Override{Limit: named(t, "login", "0"), Key: "bob"}))
+	mustSucceed(t)(c.Assign(t.Context(), admin, catalog.Assignment{Plan: "pro", Key: "bob"}))
+	mustSucceed(t)(c.Override(t.Context(), admin, catalog.Override{Limit: named(t, "login", "0"), Key: "bob"}))
 	if _, err := c.Rollback(t.Context(), admin, version); err != nil {
 		t.Fatal(err)
 	}
@@ -365,15 +367,15 @@ func TestAFileDefinesPlans(t *testing.T) {
 	}
 }
 
-// TestAPlanOfTheEmptyKey is the only assignment that there is.
+// TestAPlanOfTheEmptyKey assigns a plan only to the empty key.
 func TestAPlanOfTheEmptyKey(t *testing.T) {
 	s := memory.New(nil)
 	c := open(t, s)
 	set(t, c, limit(t, "login", "fixed-window 1/1h"))
-	done(t)(c.SetPlans(t.Context(), admin, catalog.Plan{
+	mustSucceed(t)(c.SetPlans(t.Context(), admin, catalog.Plan{
 		Name: "pro", Limits: []headgate.Limit{named(t, "login", "fixed-window 10/1h")},
 	}))
-	done(t)(c.Assign(t.Context(), admin, catalog.Assignment{Plan: "pro"}))
+	mustSucceed(t)(c.Assign(t.Context(), admin, catalog.Assignment{Plan: "pro"}))
 	l := headgate.New(s, &headgate.Config{Names: open(t, s)})
 	if d := take(t, l, "login", ""); d.Applied != "plan pro" {
 		t.Errorf("%+v", d)

@@ -8,17 +8,17 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// acquired reports whether a notation is of a limit that is acquired and not taken. It returns false for
-// ok if this program cannot read it.
-func acquired(notation string) (yes, ok bool) {
+// isAcquired reports whether the limit of a notation is acquired and not taken: a limit of concurrency. ok
+// is false if this program cannot parse the notation.
+func isAcquired(notation string) (yes, ok bool) {
 	l, err := headgate.Parse(notation)
 	return err == nil && l.Concurrency(), err == nil
 }
 
-// fitting refuses an edit after which the limit of a name is acquired, and a plan or an override in its
-// place is taken, or the other way round. Nothing of it can be changed meanwhile: then the edit would be
-// of an older version.
-func (c *Catalog) fitting(ctx context.Context, now *snapshot, list []store.Item) error {
+// checkAcquisition refuses an edit after which a limit is acquired while a plan or an override in its place
+// is taken, or vice versa. No writer can come between the check and the edit: the store would refuse the edit,
+// which is based on an older version.
+func (c *Catalog) checkAcquisition(ctx context.Context, current *snapshot, list []store.Item) error {
 	edited := make(map[store.Item]store.Item, len(list))
 	for _, i := range list {
 		edited[i.ID()] = i
@@ -27,12 +27,12 @@ func (c *Catalog) fitting(ctx context.Context, now *snapshot, list []store.Item)
 		if i.Kind != store.KindLimit || i.Removed {
 			continue
 		}
-		is, ok := acquired(i.Text)
-		before, had := now.limits[i.Name]
+		is, ok := isAcquired(i.Text)
+		before, had := current.limits[i.Name]
 		if !ok || had && before.Concurrency() == is {
 			continue
 		}
-		other, err := c.unlike(ctx, now, edited, i.Name, is)
+		other, err := c.findMismatch(ctx, current, edited, i.Name, is)
 		if err != nil {
 			return err
 		}
@@ -44,10 +44,10 @@ func (c *Catalog) fitting(ctx context.Context, now *snapshot, list []store.Item)
 	return nil
 }
 
-// replacement names an item that replaces a limit.
+// replacement describes an item that replaces a limit, for an error.
 func replacement(i *store.Item) string {
 	verb := "taken"
-	if yes, _ := acquired(i.Text); yes {
+	if yes, _ := isAcquired(i.Text); yes {
 		verb = "acquired"
 	}
 	what := "the override of " + target(i)
@@ -57,45 +57,45 @@ func replacement(i *store.Item) string {
 	return fmt.Sprintf("%s, %s, is %s", what, i.Text, verb)
 }
 
-// unlike returns an item that stands in the place of the limit of a name and is not acquired as that is,
-// or not taken as that is; nil if there is none.
-func (c *Catalog) unlike(ctx context.Context, now *snapshot, edited map[store.Item]store.Item, name string,
-	is bool,
+// findMismatch returns an item that stands in the place of a limit and is acquired while the limit is taken,
+// or vice versa; nil if there is none. limitAcquired says whether the limit is acquired.
+func (c *Catalog) findMismatch(ctx context.Context, current *snapshot, edited map[store.Item]store.Item, name string,
+	limitAcquired bool,
 ) (*store.Item, error) {
-	over := now.clock() - skew
-	wrong := func(i store.Item) bool {
+	endedBefore := current.clock() - skew
+	mismatch := func(i store.Item) bool {
 		if e, ok := edited[i.ID()]; ok {
 			i = e
 		}
-		yes, ok := acquired(i.Text)
-		return ok && yes != is && !i.Removed && (i.Until == 0 || i.Until > over)
+		yes, ok := isAcquired(i.Text)
+		return ok && yes != limitAcquired && !i.Removed && (i.Until == 0 || i.Until > endedBefore)
 	}
-	for _, i := range append(now.of(store.KindPlan), now.of(store.KindPrefixOverride)...) {
-		if Concerns(store.Change{After: i}, name) && wrong(i) {
+	for _, i := range append(current.itemsOfKind(store.KindPlan), current.itemsOfKind(store.KindPrefixOverride)...) {
+		if Concerns(store.Change{After: i}, name) && mismatch(i) {
 			return &i, nil
 		}
 	}
-	if !now.overrides {
+	if !current.hasKeyOverrides {
 		return nil, nil
 	}
-	k := c.keeper()
+	k := c.backend()
 	_, items, err := k.Items(ctx, []store.Item{{Kind: store.KindOverride, Name: name}})
 	for after := (store.Item{Name: name}); err == nil; {
 		for _, i := range items {
 			if i.Name != name {
 				return nil, nil
 			}
-			if wrong(i) {
+			if mismatch(i) {
 				return &i, nil
 			}
 			after = i
 		}
-		if items, err = k.ItemsAfter(ctx, store.KindOverride, after, perPage); len(items) == 0 {
+		if items, err = k.ItemsAfter(ctx, store.KindOverride, after, overridesPerPage); len(items) == 0 {
 			break
 		}
 	}
 	return nil, err
 }
 
-// perPage is how many overrides are read at a time.
-const perPage = 1000
+// overridesPerPage is how many overrides are read at a time.
+const overridesPerPage = 1000

@@ -15,20 +15,20 @@ import (
 
 var quiet = &catalog.Config{Logger: slog.New(slog.DiscardHandler)}
 
-// TestALimitIsAcquiredAsWhatStandsInItsPlace: no edit of a limit leaves plans or overrides of it that are
-// acquired where it is taken, or the other way round.
-func TestALimitIsAcquiredAsWhatStandsInItsPlace(t *testing.T) {
+// TestReplacementsAreAcquiredAsTheirLimitIs: no edit leaves a limit that is taken with a plan or an override that
+// is acquired, or vice versa.
+func TestReplacementsAreAcquiredAsTheirLimitIs(t *testing.T) {
 	jobs, taken := "concurrency 10 ttl 30s", "token-bucket 10/s"
 	arrange := func(t *testing.T, c *catalog.Catalog, o *catalog.Override, plan string) {
 		t.Helper()
 		set(t, c, limit(t, "jobs", jobs), limit(t, "other", jobs))
 		if o != nil {
 			o.Limit = named(t, "jobs", "concurrency 20 ttl 30s")
-			done(t)(c.Override(t.Context(), admin, *o))
+			mustSucceed(t)(c.Override(t.Context(), admin, *o))
 		}
-		done(t)(c.Override(t.Context(), admin, catalog.Override{Limit: named(t, "other", jobs), Key: "bob"}))
+		mustSucceed(t)(c.Override(t.Context(), admin, catalog.Override{Limit: named(t, "other", jobs), Key: "bob"}))
 		if plan != "" {
-			done(t)(c.SetPlans(t.Context(), admin, catalog.Plan{
+			mustSucceed(t)(c.SetPlans(t.Context(), admin, catalog.Plan{
 				Name: plan, Limits: []headgate.Limit{named(t, "jobs", "concurrency 30 ttl 30s")},
 			}))
 		}
@@ -49,7 +49,7 @@ func TestALimitIsAcquiredAsWhatStandsInItsPlace(t *testing.T) {
 			return err
 		},
 		"remove and set": func(t *testing.T, c *catalog.Catalog) error {
-			done(t)(c.Remove(t.Context(), admin, "jobs"))
+			mustSucceed(t)(c.Remove(t.Context(), admin, "jobs"))
 			_, err := c.Set(t.Context(), admin, limit(t, "jobs", taken))
 			return err
 		},
@@ -57,7 +57,7 @@ func TestALimitIsAcquiredAsWhatStandsInItsPlace(t *testing.T) {
 	for name, tt := range map[string]struct {
 		override *catalog.Override
 		plan     string
-		want     string // in the error; empty: it is allowed
+		want     string // a part of the error; empty: the edit is allowed
 	}{
 		"nothing":          {},
 		"override":         {override: &catalog.Override{Key: "bob"}, want: `the override of "bob", concurrency 20 ttl 30s, is acq`},
@@ -95,7 +95,7 @@ func TestALimitIsAcquiredAsWhatStandsInItsPlace(t *testing.T) {
 	}
 }
 
-// TestAFileChangesALimitWithItsPlans: from taken to acquired, and a plan in its place with it.
+// TestAFileChangesALimitWithItsPlans changes a limit and the plan in its place from taken to acquired.
 func TestAFileChangesALimitWithItsPlans(t *testing.T) {
 	c := open(t, memory.New(nil))
 	for _, notation := range []string{"concurrency 10 ttl 30s", "token-bucket 10/s", "concurrency 5 ttl 1m"} {

@@ -14,56 +14,56 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// replaced is a store in the place of which another one can be put: one that was emptied, or a dump of before.
-type replaced struct{ now atomic.Pointer[memory.Store] }
+// swappableStore is a store that a test can swap for another one: an empty one, or an earlier dump.
+type swappableStore struct{ current atomic.Pointer[memory.Store] }
 
-func (r *replaced) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	return r.now.Load().Apply(ctx, ops, outs)
+func (r *swappableStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	return r.current.Load().Apply(ctx, ops, outs)
 }
 
-func (r *replaced) Sweep(ctx context.Context, most int) (int, error) {
-	return r.now.Load().Sweep(ctx, most)
+func (r *swappableStore) Sweep(ctx context.Context, most int) (int, error) {
+	return r.current.Load().Sweep(ctx, most)
 }
 
-func (r *replaced) Close() error { return nil }
+func (r *swappableStore) Close() error { return nil }
 
-func (r *replaced) ReadCatalog(ctx context.Context, since int64) (store.CatalogChanges, error) {
-	return r.now.Load().ReadCatalog(ctx, since)
+func (r *swappableStore) ReadCatalog(ctx context.Context, since int64) (store.CatalogChanges, error) {
+	return r.current.Load().ReadCatalog(ctx, since)
 }
 
-func (r *replaced) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
-	return r.now.Load().Items(ctx, list)
+func (r *swappableStore) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
+	return r.current.Load().Items(ctx, list)
 }
 
-func (r *replaced) ItemsAfter(ctx context.Context, k store.Kind, after store.Item, n int) ([]store.Item, error) {
-	return r.now.Load().ItemsAfter(ctx, k, after, n)
+func (r *swappableStore) ItemsAfter(ctx context.Context, k store.Kind, after store.Item, n int) ([]store.Item, error) {
+	return r.current.Load().ItemsAfter(ctx, k, after, n)
 }
 
-func (r *replaced) WriteCatalog(ctx context.Context, e store.Edit) (int64, error) {
-	return r.now.Load().WriteCatalog(ctx, e)
+func (r *swappableStore) WriteCatalog(ctx context.Context, e store.Edit) (int64, error) {
+	return r.current.Load().WriteCatalog(ctx, e)
 }
 
-func (r *replaced) CatalogVersions(ctx context.Context, before int64, n int) ([]store.Version, error) {
-	return r.now.Load().CatalogVersions(ctx, before, n)
+func (r *swappableStore) CatalogVersions(ctx context.Context, before int64, n int) ([]store.Version, error) {
+	return r.current.Load().CatalogVersions(ctx, before, n)
 }
 
-func (r *replaced) RecordAction(ctx context.Context, a store.Action) error {
-	return r.now.Load().RecordAction(ctx, a)
+func (r *swappableStore) RecordAction(ctx context.Context, a store.Action) error {
+	return r.current.Load().RecordAction(ctx, a)
 }
 
-func (r *replaced) Actions(ctx context.Context, before int64, n int) ([]store.Action, error) {
-	return r.now.Load().Actions(ctx, before, n)
+func (r *swappableStore) Actions(ctx context.Context, before int64, n int) ([]store.Action, error) {
+	return r.current.Load().Actions(ctx, before, n)
 }
 
-// TestALostCatalog has two servers, with a file each, whose store loses its catalog. Whoever notices it first, the
-// file that was in force is in force again in the end, and then nobody writes any more.
+// TestALostCatalog has two servers, with a file each, whose store loses its catalog. No matter which server notices
+// first, the file that was in force is in force again in the end, and then no server writes any more.
 func TestALostCatalog(t *testing.T) {
 	t.Parallel()
 	const inForce = "api = token-bucket 2/1m burst 2"
 	for _, earlier := range []bool{false, true} { // the store is put back to a state with the first file, or to nothing
 		for _, order := range [][]int{{0, 1, 0, 1}, {1, 0, 1, 0}, {0, 0, 1, 1}} {
-			s := &replaced{}
-			s.now.Store(memory.New(nil))
+			s := &swappableStore{}
+			s.current.Store(memory.New(nil))
 			c := open(t, s)
 			files := []catalog.File{
 				{Path: "one.yaml", Limits: []catalog.Definition{limit(t, "api", "token-bucket 1/1m")}},
@@ -84,7 +84,7 @@ func TestALostCatalog(t *testing.T) {
 			if earlier {
 				apply(0, open(t, before))
 			}
-			s.now.Store(before)
+			s.current.Store(before)
 			if err := c.Refresh(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -94,7 +94,7 @@ func TestALostCatalog(t *testing.T) {
 			for _, i := range order {
 				apply(i, c)
 			}
-			if got := said(c); got != inForce {
+			if got := catalogText(c); got != inForce {
 				t.Errorf("%v: %s is in force", order, got)
 			}
 			version, _ := c.Version()
@@ -107,7 +107,7 @@ func TestALostCatalog(t *testing.T) {
 			if now, _ := c.Version(); now != version {
 				t.Errorf("%v: versions grow from %d to %d", order, version, now)
 			}
-			// What somebody wants now comes after all that was remembered.
+			// A file that is applied now comes after all files that servers remember.
 			if d := apply(1, open(t, before)); d.Known != catalog.Newest {
 				t.Error(d.Known)
 			}
@@ -120,13 +120,13 @@ func TestALostCatalog(t *testing.T) {
 	}
 }
 
-// TestAnotherCatalogIsNoticed: it has as many versions as the one that was read before, or more.
+// TestAnotherCatalogIsNoticed swaps the catalog for another one with as many versions, or more.
 func TestAnotherCatalogIsNoticed(t *testing.T) {
 	t.Parallel()
 	for _, more := range []int{0, 1, 2} {
-		var log notes
-		s := &replaced{}
-		s.now.Store(memory.New(nil))
+		var log logBuffer
+		s := &swappableStore{}
+		s.current.Store(memory.New(nil))
 		c, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		if err != nil {
 			t.Fatal(err)
@@ -139,7 +139,7 @@ func TestAnotherCatalogIsNoticed(t *testing.T) {
 			set(t, in, limit(t, "here", "token-bucket 2/1m"))
 			set(t, in, limit(t, "here", "token-bucket 3/1m"))
 		}
-		s.now.Store(other)
+		s.current.Store(other)
 		if err := c.Refresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -155,19 +155,20 @@ func TestAnotherCatalogIsNoticed(t *testing.T) {
 	}
 }
 
-// TestOverridesThatAreLostAreNamed: those of single keys that were in use here, and are not in what was put in the
-// place of the catalog.
+// TestOverridesThatAreLostAreNamed: the log names overrides of single keys that were in use here, and that the new
+// catalog lacks.
 func TestOverridesThatAreLostAreNamed(t *testing.T) {
 	t.Parallel()
-	var log notes
-	s := &replaced{}
-	s.now.Store(memory.New(nil))
+	var log logBuffer
+	s := &swappableStore{}
+	s.current.Store(memory.New(nil))
 	c, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
 	give := func(c *catalog.Catalog, key string) {
-		done(t)(c.Override(t.Context(), admin, catalog.Override{Limit: named(t, "api", "token-bucket 5/1m"), Key: key}))
+		override := catalog.Override{Limit: named(t, "api", "token-bucket 5/1m"), Key: key}
+		mustSucceed(t)(c.Override(t.Context(), admin, override))
 	}
 	set(t, c, limit(t, "api", "token-bucket 1/1m"))
 	give(c, "alice")
@@ -181,7 +182,7 @@ func TestOverridesThatAreLostAreNamed(t *testing.T) {
 	in := open(t, before)
 	set(t, in, limit(t, "api", "token-bucket 1/1m"))
 	give(in, "bob")
-	s.now.Store(before)
+	s.current.Store(before)
 	if err := c.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -192,25 +193,25 @@ func TestOverridesThatAreLostAreNamed(t *testing.T) {
 	}
 }
 
-// notes is a log. It is safe for concurrent use.
-type notes struct {
+// logBuffer collects the lines of a log. It is safe for concurrent use.
+type logBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (n *notes) Write(p []byte) (int, error) {
+func (n *logBuffer) Write(p []byte) (int, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.text.Write(p)
 }
 
-func (n *notes) String() string {
+func (n *logBuffer) String() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.text.String()
 }
 
-// TestRevisions: a file with a greater one is newer also at a start, and one with a smaller one undoes nothing.
+// TestRevisions: a file with a greater revision is newer also at a start, and a smaller revision undoes nothing.
 func TestRevisions(t *testing.T) {
 	t.Parallel()
 	c := open(t, memory.New(nil))
@@ -225,16 +226,16 @@ func TestRevisions(t *testing.T) {
 		{file(5, "gcra 1/s"), catalog.New, "gcra 1/s burst 1"},
 		{file(6, "gcra 2/s"), catalog.New, "gcra 2/s burst 2"},
 		{file(5, "gcra 1/s"), catalog.Older, "gcra 2/s burst 2"},
-		{file(4, "gcra 3/s"), catalog.Older, "gcra 2/s burst 2"}, // which was never applied
+		{file(4, "gcra 3/s"), catalog.Older, "gcra 2/s burst 2"}, // a file that was never applied
 		{file(7, "gcra 1/s"), catalog.New, "gcra 1/s burst 1"},   // put back on purpose
 		{file(8, "gcra 1/s"), catalog.Newest, "gcra 1/s burst 1"},
 		{file(7, "gcra 4/s"), catalog.Older, "gcra 1/s burst 1"},
-		{file(0, "gcra 5/s"), catalog.New, "gcra 5/s burst 5"}, // which does not say
+		{file(0, "gcra 5/s"), catalog.New, "gcra 5/s burst 5"}, // a file without a revision
 		{file(1, "gcra 6/s"), catalog.New, "gcra 6/s burst 6"},
 	} {
 		d, _, err := c.Apply(t.Context(), catalog.By{}, step.file, catalog.Once)
-		if err != nil || d.Known != step.known || said(c) != "api = "+step.want {
-			t.Errorf("step %d: known %v, %s, %v; want %v, %s", i, d.Known, said(c), err, step.known, step.want)
+		if err != nil || d.Known != step.known || catalogText(c) != "api = "+step.want {
+			t.Errorf("step %d: known %v, %s, %v; want %v, %s", i, d.Known, catalogText(c), err, step.known, step.want)
 		}
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// TestManyAssignments gives very many keys a plan, and asks for more of them than a process remembers.
-// HEADGATE_TEST_ASSIGNMENTS is how many; 1,000,000 take five minutes.
+// TestManyAssignments gives very many keys a plan, and looks up more of them than a process caches.
+// HEADGATE_TEST_ASSIGNMENTS is how many keys; 1,000,000 take five minutes.
 func TestManyAssignments(t *testing.T) {
 	tier.Engines(t)
 	many := 20_000
@@ -32,7 +32,7 @@ func TestManyAssignments(t *testing.T) {
 	defer s.Close()
 	writer := open(t, s)
 	set(t, writer, limit(t, "login", "token-bucket 5/1m"))
-	done(t)(writer.SetPlans(t.Context(), admin, catalog.Plan{
+	mustSucceed(t)(writer.SetPlans(t.Context(), admin, catalog.Plan{
 		Name: "pro", Limits: []headgate.Limit{named(t, "login", "token-bucket 10/1m")},
 	}))
 	begin := time.Now()
@@ -41,7 +41,7 @@ func TestManyAssignments(t *testing.T) {
 		for i := from; i < min(many, from+50_000); i++ {
 			list = append(list, catalog.Assignment{Plan: "pro", Key: fmt.Sprint("customer-", i)})
 		}
-		done(t)(writer.Assign(t.Context(), admin, list...))
+		mustSucceed(t)(writer.Assign(t.Context(), admin, list...))
 	}
 	t.Logf("%d keys got a plan in %v", many, time.Since(begin).Round(time.Millisecond))
 
@@ -81,8 +81,8 @@ func TestManyAssignments(t *testing.T) {
 	}
 	t.Logf("a key that is remembered takes %v", time.Since(begin)/100_000)
 
-	// One key is changed: the next look reads that one.
-	done(t)(writer.Unassign(t.Context(), admin, fmt.Sprint("customer-", many-1), false))
+	// One key is changed: the next read sees the change.
+	mustSucceed(t)(writer.Unassign(t.Context(), admin, fmt.Sprint("customer-", many-1), false))
 	await.Until(t, "the plan is gone", func() bool {
 		l, err := c.Find(t.Context(), "login", fmt.Sprint("customer-", many-1))
 		return err == nil && l.Params().Capacity/l.Params().Unit == 5

@@ -11,19 +11,19 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// heard keeps what it is told.
-type heard struct {
+// recordingObserver records all events.
+type recordingObserver struct {
 	looks []catalog.Look
 	files []catalog.Application
 }
 
-func (h *heard) Looked(l catalog.Look)         { h.looks = append(h.looks, l) }
-func (h *heard) Applied(a catalog.Application) { h.files = append(h.files, a) }
+func (h *recordingObserver) Looked(l catalog.Look)         { h.looks = append(h.looks, l) }
+func (h *recordingObserver) Applied(a catalog.Application) { h.files = append(h.files, a) }
 
-func TestAnObserverHearsOfLooksAndFiles(t *testing.T) {
+func TestAnObserverReceivesReadsAndFiles(t *testing.T) {
 	t.Parallel()
 	m := memory.New(nil)
-	var h heard
+	var h recordingObserver
 	c, err := catalog.Read(t.Context(), m, &catalog.Config{Observer: &h, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil || len(h.looks) != 1 || h.looks[0].Err != nil || h.looks[0].Version != 0 {
 		t.Fatalf("%+v, %v", h.looks, err)

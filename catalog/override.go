@@ -9,17 +9,17 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Override is a limit for one key, or for all keys that begin with a text, in the place of the
-// limit of that name.
+// Override is a limit for one key, or for all keys with a prefix, in the place of the limit of the
+// same name.
 type Override struct {
-	Limit  headgate.Limit // its name is that of the limit in whose place it stands
+	Limit  headgate.Limit // has the name of the limit that it replaces
 	Key    string         // at most 512 bytes
-	Prefix bool           // Key is what keys begin with
+	Prefix bool           // Key is a prefix: the override applies to all keys that begin with it
 	Until  time.Time      // by the store's clock, to the microsecond; zero: without an end
 	Reason string         // at most 1000 bytes
 }
 
-// Bounds of what is kept whole in each process.
+// maxPrefixes bounds the items of prefixes, all of which each process keeps in memory.
 const maxPrefixes = 10_000
 
 func (o *Override) item() store.Item {
@@ -29,21 +29,21 @@ func (o *Override) item() store.Item {
 	}
 }
 
-// kindOf returns the kind of an item of a key, or of a prefix of keys.
-func kindOf(key store.Kind, prefix bool) store.Kind {
+// kindOf returns a kind of items of single keys, or the same kind for prefixes.
+func kindOf(keyKind store.Kind, prefix bool) store.Kind {
 	switch {
 	case !prefix:
-		return key
-	case key == store.KindOverride:
+		return keyKind
+	case keyKind == store.KindOverride:
 		return store.KindPrefixOverride
 	}
 	return store.KindPrefixAssignment
 }
 
-// overridesOf returns the meaning of items.
+// overridesOf parses items that are overrides.
 func overridesOf(items []store.Item) (list []Override, err error) {
 	for _, i := range items {
-		o := Override{Key: i.Key, Prefix: i.Kind == store.KindPrefixOverride, Until: moment(i.Until), Reason: i.Note}
+		o := Override{Key: i.Key, Prefix: i.Kind == store.KindPrefixOverride, Until: timeOf(i.Until), Reason: i.Note}
 		if o.Limit, err = headgate.ParseNamed(i.Name, i.Text); err != nil {
 			return nil, err
 		}
@@ -52,15 +52,15 @@ func overridesOf(items []store.Item) (list []Override, err error) {
 	return list, nil
 }
 
-// moment returns a time of the catalog; 0: none.
-func moment(us int64) time.Time {
+// timeOf converts a time that the catalog keeps; 0 becomes the zero time.
+func timeOf(us int64) time.Time {
 	if us == 0 {
 		return time.Time{}
 	}
 	return time.UnixMicro(us).UTC()
 }
 
-// micros returns a time as the catalog has it; 0: none.
+// micros converts a time into what the catalog keeps; the zero time becomes 0.
 func micros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -68,30 +68,30 @@ func micros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// Override makes overrides, as one version, and returns its number. One of the same limit and key
-// is replaced. What the key has used of the limit stays. An error is headgate.ErrUnknownLimit if
-// there is no limit of that name, and headgate.ErrInvalid for one that has ended already, and for a
-// limit that is acquired where the other one is taken.
+// Override makes overrides, as one version, and returns its number. It replaces an override of the
+// same limit and key. What the key has used of the limit stays. The error is
+// headgate.ErrUnknownLimit if there is no limit of that name. It is headgate.ErrInvalid for an end
+// that is over, and for a limit that is acquired in the place of one that is taken, or vice versa.
 func (c *Catalog) Override(ctx context.Context, by By, list ...Override) (version int64, err error) {
-	return c.write(ctx, by, func(now *snapshot) (items []store.Item, err error) {
+	return c.write(ctx, by, func(current *snapshot) (items []store.Item, err error) {
 		for i := range list {
 			o := &list[i]
-			if err := definable(&Definition{Limit: o.Limit}); err != nil {
+			if err := checkDefinable(&Definition{Limit: o.Limit}); err != nil {
 				return nil, err
 			}
-			if err := now.replaceable("override", o.Limit); err != nil {
+			if err := current.checkReplacement("override", o.Limit); err != nil {
 				return nil, err
 			}
-			if err := now.valid(o.Key, o.Prefix, o.Until); err != nil {
+			if err := current.checkKeyAndEnd(o.Key, o.Prefix, o.Until); err != nil {
 				return nil, err
 			}
 			items = append(items, o.item())
 		}
-		return items, now.fewPrefixes(items)
+		return items, current.checkPrefixCount(items)
 	})
 }
 
-// RemoveOverride removes one, of a key or of a prefix. It is headgate.ErrInvalid if there is none.
+// RemoveOverride removes the override of a key or prefix. The error is headgate.ErrInvalid if there is none.
 func (c *Catalog) RemoveOverride(ctx context.Context, by By, limit, key string, prefix bool) (
 	version int64, err error,
 ) {
@@ -99,24 +99,24 @@ func (c *Catalog) RemoveOverride(ctx context.Context, by By, limit, key string, 
 	return c.remove(ctx, by, id, "override", fmt.Sprintf("%s has none for %q", limit, key))
 }
 
-// Overrides returns the first n overrides of single keys after another one, ordered by the name of the
-// limit and the key. Those of prefixes are returned by PrefixOverrides.
+// Overrides returns the first n overrides of single keys that follow a limit and key, ordered by the name
+// of the limit and the key. PrefixOverrides returns the overrides of prefixes.
 func (c *Catalog) Overrides(ctx context.Context, afterLimit, afterKey string, n int) (list []Override, err error) {
-	items, err := c.after(ctx, store.KindOverride, afterLimit, afterKey, n)
+	items, err := c.itemsPage(ctx, store.KindOverride, afterLimit, afterKey, n)
 	if err != nil {
 		return nil, err
 	}
 	return overridesOf(items)
 }
 
-// PrefixOverrides returns the overrides of prefixes, ordered by limit and prefix: by the version
+// PrefixOverrides returns the overrides of prefixes, ordered by limit and prefix, by the version
 // that was read last.
 func (c *Catalog) PrefixOverrides() (list []Override, err error) {
-	return overridesOf(c.now.Load().of(store.KindPrefixOverride))
+	return overridesOf(c.current.Load().itemsOfKind(store.KindPrefixOverride))
 }
 
-// replaceable reports what is wrong with a limit that is to stand in the place of one of the same name.
-func (s *snapshot) replaceable(what string, l headgate.Limit) error {
+// checkReplacement returns why a limit cannot stand in the place of the limit of its name, or nil.
+func (s *snapshot) checkReplacement(what string, l headgate.Limit) error {
 	base, err := s.find(l.Name())
 	if err != nil {
 		return err
@@ -128,8 +128,8 @@ func (s *snapshot) replaceable(what string, l headgate.Limit) error {
 	return nil
 }
 
-// valid returns what is wrong with a prefix or a time that somebody gives, or nil. The store checks keys.
-func (s *snapshot) valid(key string, prefix bool, until time.Time) error {
+// checkKeyAndEnd returns what is wrong with a prefix or an end that a caller gives, or nil. The store checks keys.
+func (s *snapshot) checkKeyAndEnd(key string, prefix bool, until time.Time) error {
 	if prefix && key == "" {
 		return headgate.Invalid("key", "is empty: each key begins so; change the limit itself")
 	}
@@ -144,9 +144,9 @@ func (s *snapshot) valid(key string, prefix bool, until time.Time) error {
 	return nil
 }
 
-// fewPrefixes refuses more prefixes than each process shall keep.
-func (s *snapshot) fewPrefixes(items []store.Item) error {
-	n := len(s.of(store.KindPrefixOverride)) + len(s.of(store.KindPrefixAssignment))
+// checkPrefixCount refuses items with which the catalog would have more than maxPrefixes.
+func (s *snapshot) checkPrefixCount(items []store.Item) error {
+	n := len(s.itemsOfKind(store.KindPrefixOverride)) + len(s.itemsOfKind(store.KindPrefixAssignment))
 	for _, i := range items {
 		if _, have := s.items[i.ID()]; !have && !i.Kind.PerKey() {
 			n++
@@ -158,8 +158,8 @@ func (s *snapshot) fewPrefixes(items []store.Item) error {
 	return nil
 }
 
-// of returns the items of a kind, ordered.
-func (s *snapshot) of(kind store.Kind) (list []store.Item) {
+// itemsOfKind returns the items of a kind, ordered.
+func (s *snapshot) itemsOfKind(kind store.Kind) (list []store.Item) {
 	if s == nil {
 		return nil
 	}
@@ -171,12 +171,13 @@ func (s *snapshot) of(kind store.Kind) (list []store.Item) {
 	return store.FirstItems(list, len(list))
 }
 
-// after reads items of single keys.
-func (c *Catalog) after(ctx context.Context, kind store.Kind, name, key string, n int) ([]store.Item, error) {
-	return itemsAfter(ctx, c.keeper(), kind, store.Item{Name: name, Key: key}, n)
+// itemsPage reads the first n items of single keys that follow a name and key.
+func (c *Catalog) itemsPage(ctx context.Context, kind store.Kind, name, key string, n int) ([]store.Item, error) {
+	return itemsAfter(ctx, c.backend(), kind, store.Item{Name: name, Key: key}, n)
 }
 
-// itemsAfter adds the item of the empty key, which does not stand after a zero Item.
+// itemsAfter reads the first n items that follow another one. With the zero Item it also returns the item of
+// the empty name and key, which ItemsAfter leaves out.
 func itemsAfter(ctx context.Context, k store.Catalog, kind store.Kind, after store.Item, n int) (
 	list []store.Item, err error,
 ) {
@@ -189,10 +190,10 @@ func itemsAfter(ctx context.Context, k store.Catalog, kind store.Kind, after sto
 	return append(list, more...), err
 }
 
-// remove removes an item; if it is not there the field is said to have that problem.
+// remove removes an item. If there is none, the error is headgate.ErrInvalid with this field and problem.
 func (c *Catalog) remove(ctx context.Context, by By, id store.Item, field, problem string) (int64, error) {
 	return c.write(ctx, by, func(*snapshot) ([]store.Item, error) {
-		_, found, err := c.keeper().Items(ctx, []store.Item{id})
+		_, found, err := c.backend().Items(ctx, []store.Item{id})
 		if err == nil && len(found) == 0 {
 			err = headgate.Invalid(field, "%s", problem)
 		}

@@ -10,20 +10,20 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Plan is a set of limits for keys that have it, each in the place of the limit of its name. What
-// a plan does not name is as it is for all.
+// Plan is a set of limits for the keys that have the plan. Each stands in the place of the limit of
+// its name. Limits that a plan does not name stay as they are for all keys.
 type Plan struct {
 	Name    string
-	Limits  []headgate.Limit // with names, ordered by them
-	Origin  string           // "file" if a file defined it; empty: somebody did
-	Retired bool             // the file that defined it has it no more; it is still in force
+	Limits  []headgate.Limit // named, and ordered by name
+	Origin  string           // "file" if a file defined it; empty: a call or a statement did
+	Retired bool             // the file that defined it no longer has it; it is still in force
 }
 
-// Assignment says which plan a key has, or all keys that begin with a text.
+// Assignment gives a plan to one key, or to all keys with a prefix.
 type Assignment struct {
 	Plan   string
 	Key    string    // at most 512 bytes
-	Prefix bool      // Key is what keys begin with
+	Prefix bool      // Key is a prefix: all keys that begin with it have the plan
 	Until  time.Time // by the store's clock, to the microsecond; zero: without an end
 	Reason string    // at most 1000 bytes
 }
@@ -46,14 +46,14 @@ func (a *Assignment) item() store.Item {
 
 func assignmentOf(i *store.Item) Assignment {
 	return Assignment{
-		Plan: i.Text, Key: i.Key, Prefix: i.Kind == store.KindPrefixAssignment, Until: moment(i.Until), Reason: i.Note,
+		Plan: i.Text, Key: i.Key, Prefix: i.Kind == store.KindPrefixAssignment, Until: timeOf(i.Until), Reason: i.Note,
 	}
 }
 
-// Plans returns the plans, ordered by name: by the version that was read last. Limits that this program
-// cannot read are left out.
+// Plans returns the plans of the version that was read last, ordered by name. It leaves out limits that
+// this program cannot read.
 func (c *Catalog) Plans() (list []Plan) {
-	for _, i := range c.now.Load().of(store.KindPlan) {
+	for _, i := range c.current.Load().itemsOfKind(store.KindPlan) {
 		if n := len(list); n == 0 || list[n-1].Name != i.Name {
 			list = append(list, Plan{Name: i.Name, Origin: i.Origin, Retired: i.Retired})
 		}
@@ -65,23 +65,23 @@ func (c *Catalog) Plans() (list []Plan) {
 }
 
 // SetPlans defines plans as one version, and returns its number. A plan of the same name is
-// replaced: limits that it has no more are as they are for all. An error is
-// headgate.ErrUnknownLimit if there is no limit of a name that a plan has.
+// replaced: limits that it no longer has apply as they do to all keys. The error is
+// headgate.ErrUnknownLimit if the catalog has no limit of a name in a plan.
 func (c *Catalog) SetPlans(ctx context.Context, by By, list ...Plan) (version int64, err error) {
-	return c.write(ctx, by, func(now *snapshot) (items []store.Item, err error) {
+	return c.write(ctx, by, func(current *snapshot) (items []store.Item, err error) {
 		for i := range list {
-			if err := now.definablePlan(&list[i], nil); err != nil {
+			if err := current.checkPlan(&list[i], nil); err != nil {
 				return nil, err
 			}
-			items = append(append(items, list[i].items()...), now.gone(&list[i])...)
+			items = append(append(items, list[i].items()...), current.droppedLimits(&list[i])...)
 		}
 		return items, nil
 	})
 }
 
-// gone returns the items of a plan that it has no more as it is defined now.
-func (s *snapshot) gone(p *Plan) (items []store.Item) {
-	for _, have := range s.of(store.KindPlan) {
+// droppedLimits returns, as removed, the items of limits that p no longer has.
+func (s *snapshot) droppedLimits(p *Plan) (items []store.Item) {
+	for _, have := range s.itemsOfKind(store.KindPlan) {
 		named := func(l headgate.Limit) bool { return l.Name() == have.Key }
 		if have.Name == p.Name && !slices.ContainsFunc(p.Limits, named) {
 			have = have.ID()
@@ -92,9 +92,9 @@ func (s *snapshot) gone(p *Plan) (items []store.Item) {
 	return items
 }
 
-// definablePlan returns why a plan cannot be kept, or nil. Its limits are among those of the catalog, or
-// among others that are defined with it.
-func (s *snapshot) definablePlan(p *Plan, others map[string]headgate.Limit) error {
+// checkPlan returns why the catalog cannot keep a plan, or nil. The limits that it replaces are in the catalog,
+// or among others, the limits that a file defines with the plan.
+func (s *snapshot) checkPlan(p *Plan, others map[string]headgate.Limit) error {
 	field := "plan"
 	if others != nil {
 		field = "plans." + p.Name
@@ -108,7 +108,7 @@ func (s *snapshot) definablePlan(p *Plan, others map[string]headgate.Limit) erro
 	}
 	seen := map[string]bool{}
 	for _, l := range p.Limits {
-		if err := definable(&Definition{Limit: l}); err != nil {
+		if err := checkDefinable(&Definition{Limit: l}); err != nil {
 			return err
 		}
 		if seen[l.Name()] {
@@ -121,18 +121,18 @@ func (s *snapshot) definablePlan(p *Plan, others map[string]headgate.Limit) erro
 					field+"."+l.Name(), "%s stands in the place of %s: both are taken or both acquired",
 					l, base)
 			}
-		} else if err := s.replaceable(field, l); err != nil {
+		} else if err := s.checkReplacement(field, l); err != nil {
 			return fmt.Errorf("%s.%s: %w", field, l.Name(), err)
 		}
 	}
 	return nil
 }
 
-// RemovePlan removes a plan. Keys that have it have none then. It is headgate.ErrInvalid if there
-// is none of that name.
+// RemovePlan removes a plan. Keys that had it have none then. The error is headgate.ErrInvalid if
+// there is no plan of that name.
 func (c *Catalog) RemovePlan(ctx context.Context, by By, name string) (version int64, err error) {
-	return c.write(ctx, by, func(now *snapshot) (items []store.Item, err error) {
-		for _, i := range now.of(store.KindPlan) {
+	return c.write(ctx, by, func(current *snapshot) (items []store.Item, err error) {
+		for _, i := range current.itemsOfKind(store.KindPlan) {
 			if i.Name == name {
 				gone := i.ID()
 				gone.Removed = true
@@ -140,60 +140,60 @@ func (c *Catalog) RemovePlan(ctx context.Context, by By, name string) (version i
 			}
 		}
 		if items == nil {
-			return nil, now.unknownPlan(name)
+			return nil, current.unknownPlan(name)
 		}
 		return items, nil
 	})
 }
 
 func (s *snapshot) unknownPlan(name string) error {
-	return headgate.Invalid("plan", "%.100q is not known; the catalog has %s", name, known(s.plans))
+	return headgate.Invalid("plan", "%.100q is not known; the catalog has %s", name, joinNames(s.plans))
 }
 
-// Assign gives keys their plans, as one version, and returns its number. What a key has used of a limit
-// stays. An error is headgate.ErrInvalid for a plan that is not known, and for an end that is over.
+// Assign gives plans to keys, as one version, and returns its number. What a key has used of a limit
+// stays. The error is headgate.ErrInvalid for an unknown plan, and for an end that is over.
 func (c *Catalog) Assign(ctx context.Context, by By, list ...Assignment) (version int64, err error) {
-	return c.write(ctx, by, func(now *snapshot) (items []store.Item, err error) {
+	return c.write(ctx, by, func(current *snapshot) (items []store.Item, err error) {
 		for i := range list {
 			a := &list[i]
-			if _, ok := now.plans[a.Plan]; !ok {
-				return nil, now.unknownPlan(a.Plan)
+			if _, ok := current.plans[a.Plan]; !ok {
+				return nil, current.unknownPlan(a.Plan)
 			}
-			if err := now.valid(a.Key, a.Prefix, a.Until); err != nil {
+			if err := current.checkKeyAndEnd(a.Key, a.Prefix, a.Until); err != nil {
 				return nil, err
 			}
 			items = append(items, a.item())
 		}
-		return items, now.fewPrefixes(items)
+		return items, current.checkPrefixCount(items)
 	})
 }
 
-// Unassign takes away the plan of a key, or of a prefix. It is headgate.ErrInvalid if it has none.
+// Unassign takes away the plan of a key or prefix. The error is headgate.ErrInvalid if there is none.
 func (c *Catalog) Unassign(ctx context.Context, by By, key string, prefix bool) (version int64, err error) {
 	id := store.Item{Kind: kindOf(store.KindAssignment, prefix), Key: key}
 	return c.remove(ctx, by, id, "plan", fmt.Sprintf("%q has none", key))
 }
 
-// Assignments returns the plans of the first n single keys after another one, ordered by key. Those
-// of prefixes are returned by PrefixAssignments.
+// Assignments returns the plans of the first n single keys that follow a key, ordered by key.
+// PrefixAssignments returns the plans of prefixes.
 func (c *Catalog) Assignments(ctx context.Context, after string, n int) (list []Assignment, err error) {
-	items, err := c.after(ctx, store.KindAssignment, "", after, n)
+	items, err := c.itemsPage(ctx, store.KindAssignment, "", after, n)
 	for i := range items {
 		list = append(list, assignmentOf(&items[i]))
 	}
 	return list, err
 }
 
-// PrefixAssignments returns the plans of prefixes, ordered by prefix: by the version that was read last.
+// PrefixAssignments returns the plans of prefixes, ordered by prefix, by the version that was read last.
 func (c *Catalog) PrefixAssignments() (list []Assignment) {
-	for _, i := range c.now.Load().of(store.KindPrefixAssignment) {
+	for _, i := range c.current.Load().itemsOfKind(store.KindPrefixAssignment) {
 		list = append(list, assignmentOf(&i))
 	}
 	return list
 }
 
-// Has returns what the catalog has for one key itself: its plan, and the overrides of the limits.
-// Those of prefixes are not among them.
+// Has returns the plan of a key, nil if there is none, and the key's overrides of these limits. It leaves
+// out the plans and overrides of prefixes.
 func (c *Catalog) Has(ctx context.Context, key string, limits ...string) (a *Assignment, list []Override, err error) {
 	found, err := c.itemsOf(ctx, key, limits)
 	if err != nil {
@@ -208,12 +208,12 @@ func (c *Catalog) Has(ctx context.Context, key string, limits ...string) (a *Ass
 	return a, list, err
 }
 
-// itemsOf returns the plan of a key and its overrides of limits.
+// itemsOf returns the items of a key: its plan, and its overrides of these limits.
 func (c *Catalog) itemsOf(ctx context.Context, key string, limits []string) ([]store.Item, error) {
 	ids := []store.Item{{Kind: store.KindAssignment, Key: key}}
 	for _, name := range limits {
 		ids = append(ids, store.Item{Kind: store.KindOverride, Name: name, Key: key})
 	}
-	_, found, err := c.keeper().Items(ctx, ids)
+	_, found, err := c.backend().Items(ctx, ids)
 	return found, err
 }

@@ -19,14 +19,14 @@ type Replacement struct {
 	Author string
 }
 
-// The texts of Replacement.Applied.
-func appliedOverride(of string) string     { return "override" + of }
-func appliedPlan(plan, of string) string   { return "plan " + plan + of }
-func ofPrefix(prefix string) (text string) { return " of " + prefix + "*" }
+// The texts of Replacement.Applied; suffix is ofPrefix, or empty for a single key.
+func appliedOverride(suffix string) string   { return "override" + suffix }
+func appliedPlan(plan, suffix string) string { return "plan " + plan + suffix }
+func ofPrefix(prefix string) (suffix string) { return " of " + prefix + "*" }
 
 // replacementOf reads a Replacement from a stored item.
 func replacementOf(i *store.Item) Replacement {
-	r := Replacement{Limit: i.Name, Until: moment(i.Until), Reason: i.Note}
+	r := Replacement{Limit: i.Name, Until: timeOf(i.Until), Reason: i.Note}
 	switch i.Kind {
 	case store.KindOverride:
 		r.Applied = appliedOverride("")
@@ -40,10 +40,9 @@ func replacementOf(i *store.Item) Replacement {
 	return r
 }
 
-// Replacements returns what the catalog has for a key in the place of limits, in no order: the
-// overrides of these limits and the plans, of the key itself and of prefixes of it. Those that have
-// ended may be among them. Authors are looked up if they are requested, which reads a hundred
-// versions.
+// Replacements returns, in no order, what replaces the limits for a key: overrides of these limits,
+// and plans, of the key itself and of its prefixes. Some may have ended already. With authors it
+// also reads the newest hundred versions, to find who wrote each.
 func (c *Catalog) Replacements(ctx context.Context, key string, authors bool, limits ...string) (
 	list []Replacement, err error,
 ) {
@@ -51,7 +50,7 @@ func (c *Catalog) Replacements(ctx context.Context, key string, authors bool, li
 	if err != nil {
 		return nil, err
 	}
-	if s := c.now.Load(); s != nil {
+	if s := c.current.Load(); s != nil {
 		for _, i := range s.items {
 			if i.Kind == store.KindPrefixAssignment && strings.HasPrefix(key, i.Key) ||
 				i.Kind == store.KindPrefixOverride && strings.HasPrefix(key, i.Key) && slices.Contains(limits, i.Name) {
@@ -61,7 +60,7 @@ func (c *Catalog) Replacements(ctx context.Context, key string, authors bool, li
 	}
 	var newest []store.Version
 	if authors && len(items) > 0 {
-		if newest, err = c.Versions(ctx, 0, page); err != nil {
+		if newest, err = c.Versions(ctx, 0, versionsPerPage); err != nil {
 			return nil, err
 		}
 	}
@@ -73,8 +72,8 @@ func (c *Catalog) Replacements(ctx context.Context, key string, authors bool, li
 	return list, nil
 }
 
-// author returns who has written an item last, by versions, the newest first; empty: none of them
-// has.
+// author returns the author of the newest of these versions that wrote the item. The versions are
+// ordered, the newest first. Empty: none of them wrote it.
 func author(versions []store.Version, id store.Item) string {
 	for _, v := range versions {
 		if slices.ContainsFunc(v.Changes, func(c store.Change) bool { return c.After.ID() == id }) {

@@ -14,9 +14,9 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// TestReplacementsTellOfWhatDecisionsSay: of each key that has something, there is one with the text
-// that a decision has, its end and who has written it.
-func TestReplacementsTellOfWhatDecisionsSay(t *testing.T) {
+// TestReplacementsMatchDecisions: for each key with a plan or an override, Replacements has one with the text
+// of the key's decisions, the end and the author.
+func TestReplacementsMatchDecisions(t *testing.T) {
 	t.Parallel()
 	pg, err := postgres.Open(t.Context(), migrated.Postgres(t), nil)
 	if err != nil {
@@ -28,12 +28,12 @@ func TestReplacementsTellOfWhatDecisionsSay(t *testing.T) {
 		set(t, c, limit(t, "login", "fixed-window 1/1h"), limit(t, "api", "fixed-window 2/1h"))
 		end := time.Now().Add(48 * time.Hour).UTC().Truncate(time.Microsecond)
 		by := func(author string) catalog.By { return catalog.By{Author: author, Reason: "of the version"} }
-		done(t)(c.SetPlans(t.Context(), by("ann"), catalog.Plan{
+		mustSucceed(t)(c.SetPlans(t.Context(), by("ann"), catalog.Plan{
 			Name: "pro", Limits: []headgate.Limit{named(t, "login", "fixed-window 10/1h")},
 		}))
-		done(t)(c.Assign(t.Context(), by("ben"), catalog.Assignment{Plan: "pro", Key: "own", Reason: "paid"},
+		mustSucceed(t)(c.Assign(t.Context(), by("ben"), catalog.Assignment{Plan: "pro", Key: "own", Reason: "paid"},
 			catalog.Assignment{Plan: "pro", Key: "acme/", Prefix: true, Until: end}))
-		done(t)(c.Override(t.Context(), by("eve"),
+		mustSucceed(t)(c.Override(t.Context(), by("eve"),
 			catalog.Override{Limit: named(t, "login", "0"), Key: "mal", Until: end, Reason: "guesses"},
 			catalog.Override{Limit: named(t, "login", "0"), Key: "bad/", Prefix: true},
 			catalog.Override{Limit: named(t, "api", "0"), Key: "own"}))

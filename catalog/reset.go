@@ -9,20 +9,20 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// resetBatch keys are reset in one batch, which locks them all.
+// resetBatch is how many keys one batch resets, and locks.
 const resetBatch = 100
 
-// Reset forgets what all keys have used of a limit, their blocks and the ids of requests, as [headgate.Limiter.Reset]
-// does for one key. It returns how many keys it has reset. After an error the others are unchanged, and Reset may be
+// Reset forgets what all keys have used of a limit, their blocks and the ids of requests; [headgate.Limiter.Reset] does
+// so for one key. It returns how many keys it has reset. After an error the other keys are unchanged, and Reset may be
 // repeated. A key that is charged meanwhile may be reset or not.
 //
-// A limit of concurrency is headgate.ErrInvalid, because others still hold what its leases stand for. A store that
-// cannot list its keys is headgate.ErrUnsupported, and store.ErrSetup if it is a memory store without Names.
+// The error is headgate.ErrInvalid for a limit of concurrency, whose leases others still hold. It is
+// headgate.ErrUnsupported for a store that cannot list its keys, and store.ErrSetup for a memory store without Names.
 func (c *Catalog) Reset(ctx context.Context, name string) (keys int, err error) {
 	if err := c.Refresh(ctx); err != nil {
 		return 0, err
 	}
-	limit, err := c.now.Load().find(name)
+	limit, err := c.current.Load().find(name)
 	if err != nil {
 		return 0, err
 	}

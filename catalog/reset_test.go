@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// takes takes a cost from a limit by its name, and fails if it is refused.
-func takes(tb testing.TB, l *headgate.Limiter, name, key string, cost int64) {
+// mustTake takes a cost from a limit by name, and fails if it is refused.
+func mustTake(tb testing.TB, l *headgate.Limiter, name, key string, cost int64) {
 	tb.Helper()
 	charge := headgate.Charge{Limit: headgate.MustNamed(name), Key: key, Cost: headgate.Units(cost)}
 	if d, err := l.Take(tb.Context(), charge); err != nil || !d.Allowed {
@@ -21,13 +21,13 @@ func takes(tb testing.TB, l *headgate.Limiter, name, key string, cost int64) {
 	}
 }
 
-// TestAChangedLimitCountsWhatWasUsed has the numbers of docs/limits.md: 50 were used an hour ago.
+// TestAChangedLimitCountsWhatWasUsed checks the numbers of docs/limits.md: 50 units were used an hour ago.
 func TestAChangedLimitCountsWhatWasUsed(t *testing.T) {
 	for _, test := range []struct {
 		from, to   string
 		used       string
 		remaining  int64
-		retryAfter time.Duration // until one passes
+		retryAfter time.Duration // until a cost of 1 passes
 	}{
 		{"fixed-window 100/1d", "fixed-window 1000/1d", "50", 950, 0},
 		{"fixed-window 100/1d", "fixed-window 60/1d", "50", 10, 0},
@@ -38,13 +38,13 @@ func TestAChangedLimitCountsWhatWasUsed(t *testing.T) {
 		{"token-bucket 1/1h burst 100", "token-bucket 10/1h burst 10", "40", 0, 3*time.Hour + 6*time.Minute},
 		{"sliding-log 100/1d", "token-bucket 1/1h burst 100", "50", 50, 0},
 	} {
-		clock := new(hands)
+		clock := new(manualClock)
 		clock.at.Store(time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC).UnixMicro())
 		s := memory.New(&memory.Config{Clock: clock.now, Names: true})
 		c := open(t, s)
 		l := headgate.New(s, &headgate.Config{Names: c})
 		set(t, c, limit(t, "api", test.from))
-		takes(t, l, "api", "bob", 50)
+		mustTake(t, l, "api", "bob", 50)
 		clock.at.Add(time.Hour.Microseconds())
 		set(t, c, limit(t, "api", test.to))
 		st, err := l.Inspect(t.Context(), headgate.MustNamed("api"), "bob")
@@ -59,7 +59,7 @@ func TestAChangedLimitCountsWhatWasUsed(t *testing.T) {
 	}
 }
 
-// TestReservationsFromBeforeAChangeAreGivenBack raises and lowers limits; their credits stay the same.
+// TestReservationsFromBeforeAChangeAreGivenBack raises and lowers limits without a change of their credits.
 func TestReservationsFromBeforeAChangeAreGivenBack(t *testing.T) {
 	for _, notations := range [][2]string{
 		{"sliding-window 100/1d", "sliding-window 1000/1d"},
@@ -94,18 +94,18 @@ func TestResetForgetsAllKeysOfALimit(t *testing.T) {
 	c := open(t, s)
 	l := headgate.New(s, &headgate.Config{Names: c})
 	set(t, c, limit(t, "api", "sliding-log 100/30d"), limit(t, "api2", "fixed-window 100/30d"))
-	done(t)(c.SetPlans(t.Context(), admin,
+	mustSucceed(t)(c.SetPlans(t.Context(), admin,
 		catalog.Plan{Name: "pro", Limits: []headgate.Limit{named(t, "api", "fixed-window 1000/month")}}))
-	done(t)(c.Assign(t.Context(), admin, catalog.Assignment{Plan: "pro", Key: "paid"}))
+	mustSucceed(t)(c.Assign(t.Context(), admin, catalog.Assignment{Plan: "pro", Key: "paid"}))
 	vip := named(t, "api", "token-bucket 1/30d burst 500")
-	done(t)(c.Override(t.Context(), admin, catalog.Override{Limit: vip, Key: "vip"}))
+	mustSucceed(t)(c.Override(t.Context(), admin, catalog.Override{Limit: vip, Key: "vip"}))
 	keys := []string{"", "paid", "vip"}
 	for i := range 250 {
 		keys = append(keys, fmt.Sprintf("k%d", i))
 	}
 	for _, key := range keys {
-		takes(t, l, "api", key, 50)
-		takes(t, l, "api2", key, 50)
+		mustTake(t, l, "api", key, 50)
+		mustTake(t, l, "api2", key, 50)
 	}
 	if _, err := l.Block(t.Context(), headgate.MustNamed("api"), "k7", time.Hour, "is rude"); err != nil {
 		t.Fatal(err)

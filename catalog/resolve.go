@@ -19,21 +19,21 @@ import (
 //	the limit in the plan of the longest prefix of the key
 //	the limit itself
 //
-// An item with an end holds until then, by the store's clock, and then the next in the list.
+// An item with an end holds until then, by the store's clock. After it the next in the list holds.
 
-// planned is a limit in a plan.
-type planned struct {
+// planLimit is a limit in a plan.
+type planLimit struct {
 	limit headgate.Limit
 	err   error // this program cannot read it
 }
 
-// prefixes are items for all keys that begin with a text.
-type prefixes struct {
-	lengths []int // of the texts, the longest first
-	items   map[string]*entry
+// prefixItems are the items for all keys that begin with a prefix.
+type prefixItems struct {
+	lengths []int             // the lengths of the prefixes, the longest first
+	items   map[string]*entry // by prefix
 }
 
-func (p *prefixes) add(i *store.Item) {
+func (p *prefixItems) add(i *store.Item) {
 	if p.items == nil {
 		p.items = map[string]*entry{}
 	}
@@ -44,8 +44,8 @@ func (p *prefixes) add(i *store.Item) {
 	}
 }
 
-// of calls f for the items of a key, the longest prefix first, until it returns false.
-func (p *prefixes) of(key string, f func(prefix string, e *entry) bool) {
+// each calls f for the items of a key, the longest prefix first, until f returns false.
+func (p *prefixItems) each(key string, f func(prefix string, e *entry) bool) {
 	for _, n := range p.lengths {
 		if n > len(key) {
 			continue
@@ -56,26 +56,27 @@ func (p *prefixes) of(key string, f func(prefix string, e *entry) bool) {
 	}
 }
 
-// readPlans reads plans and prefix items.
+// readPlans fills the maps of plans and prefix items from the snapshot's items.
 func (s *snapshot) readPlans() {
-	s.plans, s.prefixes, s.assigned = map[string]map[string]planned{}, map[string]prefixes{}, prefixes{}
+	s.plans, s.prefixOverrides = map[string]map[string]planLimit{}, map[string]prefixItems{}
+	s.prefixPlans = prefixItems{}
 	for _, i := range s.items {
 		switch i.Kind {
 		case store.KindPlan:
 			if s.plans[i.Name] == nil {
-				s.plans[i.Name] = map[string]planned{}
+				s.plans[i.Name] = map[string]planLimit{}
 			}
-			var p planned
+			var p planLimit
 			if base, ok := s.limits[i.Key]; ok {
-				p.limit, p.err = instead(base.Limit, i.Text, appliedPlan(i.Name, ""))
+				p.limit, p.err = parseInPlaceOf(base.Limit, i.Text, appliedPlan(i.Name, ""))
 			}
 			s.plans[i.Name][i.Key] = p
 		case store.KindPrefixOverride:
-			p := s.prefixes[i.Name]
+			p := s.prefixOverrides[i.Name]
 			p.add(&i)
-			s.prefixes[i.Name] = p
+			s.prefixOverrides[i.Name] = p
 		case store.KindPrefixAssignment:
-			s.assigned.add(&i)
+			s.prefixPlans.add(&i)
 		}
 	}
 }
@@ -86,22 +87,22 @@ type candidate struct {
 	until int64
 }
 
-// skew is how far, in microseconds, this process's idea of the store's clock may be off. An item is considered
-// until this long after its end.
+// skew is how far, in microseconds, this process's estimate of the store's clock may be off. An item remains a
+// candidate until this long after its end.
 const skew = int64(time.Minute / time.Microsecond)
 
-// lastEnd is the last time in laws, in the year 2255. A later end is none.
+// lastEnd is the last time that package law can represent, in the year 2255. A later end counts as none.
 const lastEnd = 1<<53 - 1
 
-// candidates has a key's candidates in order of precedence.
+// candidates lists a key's candidates in order of precedence.
 type candidates struct {
 	list []candidate
 	now  int64
-	err  error // of one that this program cannot read
+	err  error // the candidate that this program cannot read
 }
 
-// add adds one, and reports whether it is the last: it has no end, or
-// cannot be read.
+// add adds a candidate, and reports whether it is the last: it has no end, or this
+// program cannot read it.
 func (c *candidates) add(l headgate.Limit, until int64, err error) (last bool) {
 	if until > lastEnd {
 		until = 0
@@ -117,11 +118,11 @@ func (c *candidates) add(l headgate.Limit, until int64, err error) (last bool) {
 	return until == 0
 }
 
-// resolve returns the limit for a key; at returns the items of single keys.
-func (s *snapshot) resolve(base headgate.Limit, key string, at func(id) *entry) (l headgate.Limit, err error) {
+// resolve returns the limit for a key; get returns the items of single keys.
+func (s *snapshot) resolve(base headgate.Limit, key string, get func(id) *entry) (l headgate.Limit, err error) {
 	c := candidates{now: s.clock()}
-	if !s.addOverrides(&c, base, key, at) {
-		s.addPlans(&c, base, key, at)
+	if !s.addOverrides(&c, base, key, get) {
+		s.addPlans(&c, base, key, get)
 	}
 	if c.err != nil {
 		return l, c.err
@@ -137,26 +138,26 @@ func (s *snapshot) resolve(base headgate.Limit, key string, at func(id) *entry) 
 	return l, nil
 }
 
-// addOverrides adds the overrides of a key, and reports whether nothing follows them.
-func (s *snapshot) addOverrides(c *candidates, base headgate.Limit, key string, at func(id) *entry) (last bool) {
+// addOverrides adds the overrides of a key, and reports whether no plan can follow them.
+func (s *snapshot) addOverrides(c *candidates, base headgate.Limit, key string, get func(id) *entry) (last bool) {
 	add := func(e *entry, applied string) bool {
 		l, err := e.override(base, applied)
 		return c.add(l, e.until, err)
 	}
-	if e := at(id{store.KindOverride, base.Name(), key}); e.exists && add(e, appliedOverride("")) {
+	if e := get(id{store.KindOverride, base.Name(), key}); e.exists && add(e, appliedOverride("")) {
 		return true
 	}
-	p := s.prefixes[base.Name()]
-	p.of(key, func(prefix string, e *entry) bool {
+	p := s.prefixOverrides[base.Name()]
+	p.each(key, func(prefix string, e *entry) bool {
 		last = add(e, appliedOverride(ofPrefix(prefix)))
 		return !last
 	})
 	return last
 }
 
-// addPlans adds the limit in the plans of a key.
-func (s *snapshot) addPlans(c *candidates, base headgate.Limit, key string, at func(id) *entry) {
-	add := func(e *entry, of string) (last bool) {
+// addPlans adds the limit as the plans of a key, and of its prefixes, have it.
+func (s *snapshot) addPlans(c *candidates, base headgate.Limit, key string, get func(id) *entry) {
+	add := func(e *entry, suffix string) (last bool) {
 		limits, ok := s.plans[e.text]
 		if !ok { // it was removed
 			return false
@@ -165,25 +166,25 @@ func (s *snapshot) addPlans(c *candidates, base headgate.Limit, key string, at f
 		switch {
 		case !ok:
 			p.limit = base
-		case of != "" && p.err == nil:
-			p.limit = p.limit.Because(appliedPlan(e.text, of))
+		case suffix != "" && p.err == nil:
+			p.limit = p.limit.Because(appliedPlan(e.text, suffix))
 		}
 		return c.add(p.limit, e.until, p.err)
 	}
-	if e := at(id{store.KindAssignment, "", key}); e.exists && add(e, "") {
+	if e := get(id{store.KindAssignment, "", key}); e.exists && add(e, "") {
 		return
 	}
-	s.assigned.of(key, func(prefix string, e *entry) bool { return !add(e, ofPrefix(prefix)) })
+	s.prefixPlans.each(key, func(prefix string, e *entry) bool { return !add(e, ofPrefix(prefix)) })
 }
 
-// maxReads is how often a key's items are read at most, while the catalog keeps changing.
+// maxReads bounds how often findAll starts again while the catalog keeps changing.
 const maxReads = 10
 
-// Find implements headgate.Names, by the version that was read last. It reads a key's items from
-// the store once, with those of other callers, for as long as the context lasts, and caches them.
-// Until a version is read, the error is store.ErrUnavailable.
+// Find implements headgate.Names, by the version that was read last. It caches a key's items. If they
+// are not cached it reads them from the store, in one batch with the items of other callers, for as
+// long as the context lasts. Until a version is read, the error is store.ErrUnavailable.
 func (c *Catalog) Find(ctx context.Context, name, key string) (headgate.Limit, error) {
-	if s := c.now.Load(); s != nil && s.alike() {
+	if s := c.current.Load(); s != nil && s.sameForAllKeys() {
 		return s.find(name)
 	}
 	var l headgate.Limit
@@ -195,11 +196,11 @@ func (c *Catalog) Find(ctx context.Context, name, key string) (headgate.Limit, e
 // Known returns the limit of a name for a key from the cache. It returns false if the cache does not
 // say which limit holds, or if none can be used.
 func (c *Catalog) Known(name, key string) (headgate.Limit, bool) {
-	s := c.now.Load()
+	s := c.current.Load()
 	if s == nil {
 		return headgate.Limit{}, false
 	}
-	known := true
+	cached := true
 	base, err := s.find(name)
 	if err != nil {
 		return headgate.Limit{}, false
@@ -207,12 +208,12 @@ func (c *Catalog) Known(name, key string) (headgate.Limit, bool) {
 	l, err := s.limitOf(base, key, func(i id) *entry {
 		e, ok := c.keys.cache.GetIfPresent(i)
 		if !ok {
-			known = false
+			cached = false
 			return absent
 		}
 		return e
 	})
-	return l, known && err == nil && c.now.Load().version == s.version
+	return l, cached && err == nil && c.current.Load().version == s.version
 }
 
 // FindAll implements headgate.Names.
@@ -225,20 +226,20 @@ func (c *Catalog) FindAll(ctx context.Context, charges []headgate.Charge) error 
 	}, func(i int, l headgate.Limit) { charges[i].Limit = l })
 }
 
-// findAll finds n limits, by name and key; it skips empty names.
-func (c *Catalog) findAll(ctx context.Context, n int, of func(int) (name, key string),
+// findAll finds n limits, and calls set for each; nameAndKey returns what to find. It skips empty names.
+func (c *Catalog) findAll(ctx context.Context, n int, nameAndKey func(int) (name, key string),
 	set func(int, headgate.Limit),
 ) error {
 	var read *lookup
 	for range maxReads {
-		s := c.now.Load()
+		s := c.current.Load()
 		if s == nil {
 			if failed := c.Err(); failed != nil {
 				return failed
 			}
 		}
 		var missing []id
-		at := func(i id) *entry {
+		get := func(i id) *entry {
 			if read != nil && read.version == s.version {
 				if e := read.found[i]; e != nil {
 					return e
@@ -254,7 +255,7 @@ func (c *Catalog) findAll(ctx context.Context, n int, of func(int) (name, key st
 		}
 		limits := make([]headgate.Limit, n)
 		for i := range n {
-			name, key := of(i)
+			name, key := nameAndKey(i)
 			if name == "" {
 				continue
 			}
@@ -262,11 +263,11 @@ func (c *Catalog) findAll(ctx context.Context, n int, of func(int) (name, key st
 			if err != nil {
 				return err
 			}
-			if limits[i], err = s.limitOf(base, key, at); err != nil && missing == nil {
+			if limits[i], err = s.limitOf(base, key, get); err != nil && missing == nil {
 				return err // final: no missing item can take precedence
 			}
 		}
-		if missing == nil && c.now.Load().version == s.version {
+		if missing == nil && c.current.Load().version == s.version {
 			for i, l := range limits {
 				if !l.IsZero() {
 					set(i, l)
@@ -276,7 +277,7 @@ func (c *Catalog) findAll(ctx context.Context, n int, of func(int) (name, key st
 		}
 		if missing != nil {
 			var err error
-			if read, err = c.ask(ctx, missing); err != nil {
+			if read, err = c.lookUp(ctx, missing); err != nil {
 				return err
 			}
 		}
@@ -284,20 +285,22 @@ func (c *Catalog) findAll(ctx context.Context, n int, of func(int) (name, key st
 	return fmt.Errorf("%w: the catalog of limits changes faster than it can be read", store.ErrUnavailable)
 }
 
-// alike reports whether each limit is the same for all keys.
-func (s *snapshot) alike() bool { return !s.overrides && len(s.prefixes) == 0 && len(s.plans) == 0 }
+// sameForAllKeys reports whether no key has a plan or an override.
+func (s *snapshot) sameForAllKeys() bool {
+	return !s.hasKeyOverrides && len(s.prefixOverrides) == 0 && len(s.plans) == 0
+}
 
-// limitOf resolves, and skips items that no key has.
-func (s *snapshot) limitOf(base headgate.Limit, key string, at func(id) *entry) (headgate.Limit, error) {
-	if s.alike() {
+// limitOf returns the limit for a key. It calls get only for items that some key may have.
+func (s *snapshot) limitOf(base headgate.Limit, key string, get func(id) *entry) (headgate.Limit, error) {
+	if s.sameForAllKeys() {
 		return base, nil
 	}
-	seen := func(i id) *entry {
-		if i.kind == store.KindOverride && !s.overrides ||
-			i.kind == store.KindAssignment && (!s.assignments || len(s.plans) == 0) {
+	getIfAny := func(i id) *entry {
+		if i.kind == store.KindOverride && !s.hasKeyOverrides ||
+			i.kind == store.KindAssignment && (!s.hasKeyPlans || len(s.plans) == 0) {
 			return absent
 		}
-		return at(i)
+		return get(i)
 	}
-	return s.resolve(base, key, seen)
+	return s.resolve(base, key, getIfAny)
 }

@@ -15,44 +15,44 @@ import (
 
 // snapshot is an immutable version of the catalog.
 type snapshot struct {
-	version int64
-	written int64     // when it was, by the store's clock, in microseconds; 0: that is not known
-	at      time.Time // when it was known to be the newest
-	store   int64     // the store's clock then, in microseconds
-	readAt  time.Time // when it was read, by a monotonic clock
-	items   map[store.Item]store.Item
-	limits  map[string]Definition
-	broken  map[string]error // limits that this program cannot read
+	version    int64
+	written    int64     // when the version was written, by the store's clock, in microseconds; 0: not known
+	at         time.Time // a time at which the version was the newest
+	storeClock int64     // the store's clock at readAt, in microseconds
+	readAt     time.Time // when the version was read, by a monotonic clock
+	items      map[store.Item]store.Item
+	limits     map[string]Definition
+	broken     map[string]error // limits that this program cannot read
 
-	plans       map[string]map[string]planned // by the names of plans and limits
-	prefixes    map[string]prefixes           // overrides, by limit
-	assigned    prefixes                      // plans
-	overrides   bool                          // there may be some of single keys
-	assignments bool                          // the same
+	plans           map[string]map[string]planLimit // by the names of plans and limits
+	prefixOverrides map[string]prefixItems          // by limit
+	prefixPlans     prefixItems
+	hasKeyOverrides bool // single keys may have overrides
+	hasKeyPlans     bool // single keys may have plans
 }
 
 // nextSnapshot adds changes to old, which may be nil.
-func nextSnapshot(old *snapshot, read *store.CatalogChanges, at, asked time.Time) *snapshot {
+func nextSnapshot(old *snapshot, read *store.CatalogChanges, at, readAt time.Time) *snapshot {
 	if old != nil && len(read.Items) == 0 {
 		same := *old
 		same.version, same.written, same.at = read.Version, read.At, at
-		same.store, same.readAt = read.Clock, asked
+		same.storeClock, same.readAt = read.Clock, readAt
 		return &same
 	}
 	s := &snapshot{
-		version: read.Version, written: read.At, at: at, store: read.Clock, readAt: asked,
+		version: read.Version, written: read.At, at: at, storeClock: read.Clock, readAt: readAt,
 		items:  map[store.Item]store.Item{},
 		limits: map[string]Definition{}, broken: map[string]error{},
 	}
 	if old != nil {
-		s.overrides, s.assignments = old.overrides, old.assignments
+		s.hasKeyOverrides, s.hasKeyPlans = old.hasKeyOverrides, old.hasKeyPlans
 		maps.Copy(s.items, old.items)
 	}
 	for _, item := range read.Items {
 		switch {
 		case item.Kind.PerKey():
-			s.overrides = s.overrides || item.Kind == store.KindOverride
-			s.assignments = s.assignments || item.Kind == store.KindAssignment
+			s.hasKeyOverrides = s.hasKeyOverrides || item.Kind == store.KindOverride
+			s.hasKeyPlans = s.hasKeyPlans || item.Kind == store.KindAssignment
 		case item.Removed:
 			delete(s.items, item.ID())
 		default:
@@ -74,26 +74,26 @@ func nextSnapshot(old *snapshot, read *store.CatalogChanges, at, asked time.Time
 	return s
 }
 
-// lostIn reports whether the catalog that was read after s is another one or an earlier state, such as after a
-// restored dump.
-func (s *snapshot) lostIn(read *store.CatalogChanges) bool {
+// isLost reports whether the store no longer has s: what was read after s is another catalog, or an earlier state,
+// as after a dump was restored.
+func (s *snapshot) isLost(read *store.CatalogChanges) bool {
 	return read.Version < s.version || read.SinceAt != 0 && s.written != 0 && read.SinceAt != s.written
 }
 
-// missingIn returns the names of items that only s has, for people. It does not know items of single keys: see
-// [keys.missingIn].
-func (s *snapshot) missingIn(now *snapshot) []string {
+// missingIn returns the names of items that s has and current lacks, for people. It does not know items of single
+// keys: see [keyCache.missingIn].
+func (s *snapshot) missingIn(current *snapshot) []string {
 	var list []string
 	for id, item := range s.items {
-		if _, there := now.items[id]; !there && item.Kind != store.KindFile {
+		if _, there := current.items[id]; !there && item.Kind != store.KindFile {
 			list = append(list, nameOf(&item))
 		}
 	}
-	list = shorten(list, len(list))
-	if s.overrides && !now.overrides {
+	list = firstNames(list, len(list))
+	if s.hasKeyOverrides && !current.hasKeyOverrides {
 		list = append(list, "overrides of single keys")
 	}
-	if s.assignments && !now.assignments {
+	if s.hasKeyPlans && !current.hasKeyPlans {
 		list = append(list, "plans of single keys")
 	}
 	return list
@@ -104,36 +104,36 @@ func nameOf(i *store.Item) string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s", i.Kind, i.Name, i.Key))
 }
 
-// namesShown is how many names are in a message.
+// namesShown is how many names a message lists at most.
 const namesShown = 20
 
-// shorten returns the first of a list, ordered, and how many others of all there are.
-func shorten(list []string, all int) []string {
+// firstNames sorts a list and returns its first namesShown names, then how many more of total there are.
+func firstNames(list []string, total int) []string {
 	slices.Sort(list)
 	list = list[:min(len(list), namesShown)]
-	if more := all - len(list); more > 0 {
+	if more := total - len(list); more > 0 {
 		list = append(list, fmt.Sprintf("and %d more", more))
 	}
 	return list
 }
 
-// known lists for an error what the catalog has. To order all names would be slow for a client that uses an unknown
-// name many times a second.
-func known[T any](of map[string]T) string {
-	list := make([]string, 0, len(of))
-	for name := range of {
-		if list = append(list, name); len(of) > 100*namesShown && len(list) == namesShown {
+// joinNames lists the names of a map for an error. It does not sort all names of a large map: that would be slow for
+// a client that uses an unknown name many times a second.
+func joinNames[T any](byName map[string]T) string {
+	list := make([]string, 0, len(byName))
+	for name := range byName {
+		if list = append(list, name); len(byName) > 100*namesShown && len(list) == namesShown {
 			break
 		}
 	}
-	return cmp.Or(strings.Join(shorten(list, len(of)), ", "), "none")
+	return cmp.Or(strings.Join(firstNames(list, len(byName)), ", "), "none")
 }
 
-// clock estimates the store's clock without the wall clock of this machine: if that is set, items would seem to have
-// ended until the next read.
-func (s *snapshot) clock() int64 { return s.store + sched.Since(s.readAt).Microseconds() }
+// clock estimates the store's clock without the wall clock of this machine. If somebody set the wall clock, items
+// would seem to have ended until the next read.
+func (s *snapshot) clock() int64 { return s.storeClock + sched.Since(s.readAt).Microseconds() }
 
-// definition parses an item.
+// definition parses an item that is a limit.
 func definition(i *store.Item) (d Definition, err error) {
 	l, err := headgate.ParseNamed(i.Name, i.Text)
 	return Definition{Limit: l, Description: i.Note, Origin: i.Origin, Retired: i.Retired}, err
@@ -154,7 +154,7 @@ func (s *snapshot) find(name string) (headgate.Limit, error) {
 }
 
 func (s *snapshot) unknownLimit(name string) error {
-	return fmt.Errorf("%w: %.100q; the catalog has %s", headgate.ErrUnknownLimit, name, known(s.limits))
+	return fmt.Errorf("%w: %.100q; the catalog has %s", headgate.ErrUnknownLimit, name, joinNames(s.limits))
 }
 
 // List implements Names.

@@ -17,8 +17,8 @@ import (
 	"github.com/headgate/headgate/client"
 )
 
-// BenchmarkThroughServer asks a server over TCP that runs in this process as
-// well: the figures are what client and server take together.
+// BenchmarkThroughServer calls a server over TCP that runs in the same
+// process: the figures are those of client and server together.
 func BenchmarkThroughServer(b *testing.B) {
 	for _, bb := range []struct{ callers, connections, keys int }{
 		{1, 2, 1000},
@@ -31,7 +31,7 @@ func BenchmarkThroughServer(b *testing.B) {
 	} {
 		b.Run(fmt.Sprintf("callers=%d/connections=%d/keys=%d", bb.callers, bb.connections, bb.keys),
 			func(b *testing.B) {
-				c := ask(b, handler(b), &client.Config{Connections: bb.connections})
+				c := newClientOf(b, newHandler(b), &client.Config{Connections: bb.connections})
 				keys := make([]string, bb.keys)
 				for i := range keys {
 					keys[i] = "user/" + strconv.Itoa(i)

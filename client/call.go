@@ -14,22 +14,22 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Call makes one request, which shares no batch. It is for paths that have no method here, such as /v1/explain.
-// in and out are of package api, or have the same JSON. A nil in sends no body; for GET, in is an
+// Call makes one request outside of the batches, for paths without a method of Client, such as /v1/explain.
+// in and out have types of package api, or types with the same JSON. A nil in sends no body; for GET, in is an
 // [api.UsageQuery] or an [api.CellsQuery].
 //
-// Over gRPC the method and the path name the verb. A path that is no verb of gRPC, such as /v1/auth and
-// those of health, or that has a query, is headgate.ErrUnsupported.
+// Over gRPC the method and the path name the verb. For a path without a verb in gRPC, such as /v1/auth and /readyz, and
+// for a path with a query, the error is headgate.ErrUnsupported.
 func (c *Client) Call(ctx context.Context, method, path string, in, out any) error {
 	if c.closed.Load() {
 		return errClosed
 	}
 	ctx, cancel := sched.WithTimeout(ctx, c.cfg.Timeout)
 	defer cancel()
-	return c.wire.call(ctx, method, path, in, out)
+	return c.transport.call(ctx, method, path, in, out)
 }
 
-// decideAlone makes a call that shares no batch.
+// decideAlone takes or checks in a call of its own, outside of the batches.
 func (c *Client) decideAlone(ctx context.Context, path string, in *api.Request, charges []headgate.Charge) (
 	headgate.Decision, error,
 ) {
@@ -37,7 +37,7 @@ func (c *Client) decideAlone(ctx context.Context, path string, in *api.Request, 
 	if err := c.Call(ctx, http.MethodPost, path, in, &d); err != nil {
 		return headgate.Decision{}, err
 	}
-	return decision(&d, charges)
+	return newDecision(&d, charges)
 }
 
 // sendBatch sends one batch and distributes the answers.
@@ -49,7 +49,7 @@ func (c *Client) sendBatch(_ context.Context, passengers []*flight.Passenger[str
 		in.Requests[i] = p.Load.request
 	}
 	var all api.Answers
-	if err := c.wire.call(ctx, http.MethodPost, "/v1/batch", &in, &all); err != nil {
+	if err := c.transport.call(ctx, http.MethodPost, "/v1/batch", &in, &all); err != nil {
 		return err
 	}
 	if len(all.Answers) != len(passengers) {
@@ -68,33 +68,33 @@ func (c *Client) sendBatch(_ context.Context, passengers []*flight.Passenger[str
 	return nil
 }
 
-// classes maps the type of a problem to the class of its error.
+// classes maps the type of a problem to the error that errors.Is finds in its error.
 var classes = map[string]error{
 	api.OutcomeUnknown: store.ErrUnknownOutcome, api.Unavailable: store.ErrUnavailable, api.Busy: store.ErrBusy,
 	api.Full: store.ErrFull, api.IDReused: headgate.ErrReused, api.IDSettled: headgate.ErrSettled,
 	api.IDUnknown: headgate.ErrUnknownID,
 }
 
-// problemError returns an error of the class that a problem has in Go.
+// problemError returns a problem of the server as an error. errors.Is finds its class, such as store.ErrBusy.
 func problemError(p *api.Problem) error {
 	class := classes[p.Type]
 	switch {
 	case class != nil:
 	case p.Status == http.StatusBadRequest, p.Status == http.StatusRequestEntityTooLarge:
 		return &problem{&headgate.InvalidError{Field: p.Field, Problem: strings.TrimPrefix(p.Detail, p.Field+": ")}, p}
-	case p.Status == http.StatusRequestTimeout: // the request did not arrive as a whole
+	case p.Status == http.StatusRequestTimeout: // the server did not get the whole request
 		class = store.ErrUnavailable
 	case p.Status == http.StatusNotImplemented:
 		class = headgate.ErrUnsupported
 	case p.Status >= http.StatusInternalServerError:
-		class = store.ErrUnknownOutcome // nothing says that it was not charged
+		class = store.ErrUnknownOutcome // the request may have been charged
 	default:
 		class = store.ErrSetup
 	}
 	return &problem{class, p}
 }
 
-// problem adds the class of an error to a problem of the server.
+// problem is a problem of the server as an error, with the class that errors.Is finds.
 type problem struct {
 	class   error
 	problem *api.Problem

@@ -18,69 +18,69 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestCallHasTheSameAnswers asks each path by both protocols, with and for types of package api.
+// TestCallHasTheSameAnswers calls each path by both protocols, and compares the answers.
 func TestCallHasTheSameAnswers(t *testing.T) {
 	t.Parallel()
 	one := api.Charge{Limit: "few", Key: "k", Cost: "2"}
 	jobs := api.Charge{Limit: "jobs", Key: "k"}
 	id := api.Request{Charge: one, ID: "one", Life: "10m"}
-	asked := []struct {
+	requests := []struct {
 		method, path string
 		in           any
 		out          func() any
 	}{
-		{"POST", "/v1/take", &id, fresh[api.Decision]},
-		{"POST", "/v1/take", api.Request{Charges: []api.Charge{one, jobs}}, fresh[api.Decision]}, // jobs are held
-		{"POST", "/v1/take", api.Request{Charges: []api.Charge{one, {Limit: "api", Key: "k"}}}, fresh[api.Decision]},
-		{"POST", "/v1/take", map[string]any{"limit": "few"}, fresh[api.Decision]}, // without a key
-		{"POST", "/v1/take", map[string]any{"limit": "few", "key": ""}, fresh[any]},
-		{"POST", "/v1/take", map[string]any{"limit": "few", "key": 1}, fresh[any]},
-		{"POST", "/v1/check", &api.Request{Charge: one}, fresh[api.Decision]},
-		{"POST", "/v1/fill-up", &api.Request{Charge: api.Charge{Limit: "few", Key: "fill", Cost: "11"}}, fresh[api.Filled]},
+		{"POST", "/v1/take", &id, newAnswer[api.Decision]},
+		{"POST", "/v1/take", api.Request{Charges: []api.Charge{one, jobs}}, newAnswer[api.Decision]}, // jobs are held
+		{"POST", "/v1/take", api.Request{Charges: []api.Charge{one, {Limit: "api", Key: "k"}}}, newAnswer[api.Decision]},
+		{"POST", "/v1/take", map[string]any{"limit": "few"}, newAnswer[api.Decision]}, // without a key
+		{"POST", "/v1/take", map[string]any{"limit": "few", "key": ""}, newAnswer[any]},
+		{"POST", "/v1/take", map[string]any{"limit": "few", "key": 1}, newAnswer[any]},
+		{"POST", "/v1/check", &api.Request{Charge: one}, newAnswer[api.Decision]},
+		{"POST", "/v1/fill-up", &api.Request{Charge: api.Charge{Limit: "few", Key: "fill", Cost: "11"}}, newAnswer[api.Filled]},
 		{"POST", "/v1/batch", &api.Batch{Requests: []api.Request{
 			{Charge: one, Check: true},
 			{Charge: api.Charge{Limit: "nope", Key: "k"}},
-		}}, fresh[api.Answers]},
-		{"POST", "/v1/reserve", &api.Reserve{Request: api.Request{Charge: one}}, fresh[api.Reserved]},
-		{"POST", "/v1/extend", &api.Request{Charge: api.Charge{Limit: "few", Key: "k", Cost: "3"}, ID: "one"}, fresh[api.Extended]},
-		{"POST", "/v1/debit", &api.Request{Charge: api.Charge{Limit: "few", Key: "work", Cost: "30"}, ID: "work"}, fresh[api.Debited]},
-		{"POST", "/v1/debit", &api.Request{Charge: one}, fresh[api.Debited]}, // without an id
-		{"POST", "/v1/refund", &api.Refund{Subject: api.Subject{Limit: "few", Key: "work"}, Cost: "4", Reason: "r"}, fresh[api.Refunded]},
-		{"POST", "/v1/settle", &api.Settle{Charge: one, ID: "one"}, fresh[api.Settled]},
-		{"POST", "/v1/cancel", &api.Settle{Charge: api.Charge{Limit: "few", Key: "k"}, ID: "two"}, fresh[api.Settled]},
-		{"POST", "/v1/acquire", &api.Request{Charge: jobs}, fresh[api.Acquired]},
-		{"POST", "/v1/renew", api.Leases{Held: []api.LeaseToken{{Limit: "jobs", Key: "k", Number: 9}}}, fresh[api.Lost]},
-		{"POST", "/v1/release", api.Leases{Held: []api.LeaseToken{{Limit: "jobs", Key: "k", Number: 9}}}, fresh[api.Lost]},
-		{"POST", "/v1/inspect", api.InspectRequest{Subject: api.Subject{Limit: "few", Key: "k"}, Attempts: 5}, fresh[api.Status]},
-		{"POST", "/v1/explain", api.Explain{Method: "GET", URI: "/a?b", Headers: []string{"X-User: u"}}, fresh[api.Explanation]},
-		{"POST", "/v1/block", &api.Block{Subject: api.Subject{Limit: "few", Key: "k"}, For: "1h", Reason: "r"}, fresh[api.Status]},
+		}}, newAnswer[api.Answers]},
+		{"POST", "/v1/reserve", &api.Reserve{Request: api.Request{Charge: one}}, newAnswer[api.Reserved]},
+		{"POST", "/v1/extend", &api.Request{Charge: api.Charge{Limit: "few", Key: "k", Cost: "3"}, ID: "one"}, newAnswer[api.Extended]},
+		{"POST", "/v1/debit", &api.Request{Charge: api.Charge{Limit: "few", Key: "work", Cost: "30"}, ID: "work"}, newAnswer[api.Debited]},
+		{"POST", "/v1/debit", &api.Request{Charge: one}, newAnswer[api.Debited]}, // without an id
+		{"POST", "/v1/refund", &api.Refund{Subject: api.Subject{Limit: "few", Key: "work"}, Cost: "4", Reason: "r"}, newAnswer[api.Refunded]},
+		{"POST", "/v1/settle", &api.Settle{Charge: one, ID: "one"}, newAnswer[api.Settled]},
+		{"POST", "/v1/cancel", &api.Settle{Charge: api.Charge{Limit: "few", Key: "k"}, ID: "two"}, newAnswer[api.Settled]},
+		{"POST", "/v1/acquire", &api.Request{Charge: jobs}, newAnswer[api.Acquired]},
+		{"POST", "/v1/renew", api.Leases{Held: []api.LeaseToken{{Limit: "jobs", Key: "k", Number: 9}}}, newAnswer[api.Lost]},
+		{"POST", "/v1/release", api.Leases{Held: []api.LeaseToken{{Limit: "jobs", Key: "k", Number: 9}}}, newAnswer[api.Lost]},
+		{"POST", "/v1/inspect", api.InspectRequest{Subject: api.Subject{Limit: "few", Key: "k"}, Attempts: 5}, newAnswer[api.Status]},
+		{"POST", "/v1/explain", api.Explain{Method: "GET", URI: "/a?b", Headers: []string{"X-User: u"}}, newAnswer[api.Explanation]},
+		{"POST", "/v1/block", &api.Block{Subject: api.Subject{Limit: "few", Key: "k"}, For: "1h", Reason: "r"}, newAnswer[api.Status]},
 		{"POST", "/v1/observe", api.Observe{
 			Subject: api.Subject{Limit: "few", Key: "provider"}, Status: 200, Headers: map[string]string{"Retry-After": "20"},
-		}, fresh[api.Observed]},
+		}, newAnswer[api.Observed]},
 		{"POST", "/v1/observe", &api.Observe{
 			Subject: api.Subject{Limit: "few", Key: "k"}, Status: 99, Headers: map[string]string{"A": "b"},
-		}, fresh[api.Observed]},
-		{"GET", "/v1/limits", nil, fresh[api.Limits]},
-		{"GET", "/v1/cells", nil, fresh[api.Cells]},
-		{"GET", "/v1/cells", &api.CellsQuery{Limit: "few", Blocked: true, Max: 1}, fresh[api.Cells]},
-		{"GET", "/v1/cells", api.CellsQuery{AfterLimit: "few", AfterKey: "fill"}, fresh[api.Cells]},
-		{"GET", "/v1/cells", api.CellsQuery{Max: -1}, fresh[api.Cells]},
-		{"GET", "/v1/usage", &api.UsageQuery{Key: "k", Limits: []string{"few", "api"}, Authors: true}, fresh[api.Usage]},
-		{"GET", "/v1/usage", api.UsageQuery{Key: "nobody"}, fresh[api.Usage]},
-		{"POST", "/v1/reset", &api.ResetRequest{Subject: api.Subject{Limit: "few", Key: "k"}, Reason: "r"}, fresh[api.Reset]},
-		{"POST", "/v1/limit", api.SetLimit{Name: "few", Limit: "token-bucket 20/1m", Reason: "r", DryRun: true}, fresh[api.Changed]},
-		{"POST", "/v1/limit", &api.SetLimit{Name: "few", Limit: "token-bucket 20/1m", Seen: new(int64)}, fresh[api.Changed]},
-		{"POST", "/v1/limit", map[string]any{"name": "few", "limit": "token-bucket 20/1m", "description": "d"}, fresh[api.Changed]},
+		}, newAnswer[api.Observed]},
+		{"GET", "/v1/limits", nil, newAnswer[api.Limits]},
+		{"GET", "/v1/cells", nil, newAnswer[api.Cells]},
+		{"GET", "/v1/cells", &api.CellsQuery{Limit: "few", Blocked: true, Max: 1}, newAnswer[api.Cells]},
+		{"GET", "/v1/cells", api.CellsQuery{AfterLimit: "few", AfterKey: "fill"}, newAnswer[api.Cells]},
+		{"GET", "/v1/cells", api.CellsQuery{Max: -1}, newAnswer[api.Cells]},
+		{"GET", "/v1/usage", &api.UsageQuery{Key: "k", Limits: []string{"few", "api"}, Authors: true}, newAnswer[api.Usage]},
+		{"GET", "/v1/usage", api.UsageQuery{Key: "nobody"}, newAnswer[api.Usage]},
+		{"POST", "/v1/reset", &api.ResetRequest{Subject: api.Subject{Limit: "few", Key: "k"}, Reason: "r"}, newAnswer[api.Reset]},
+		{"POST", "/v1/limit", api.SetLimit{Name: "few", Limit: "token-bucket 20/1m", Reason: "r", DryRun: true}, newAnswer[api.Changed]},
+		{"POST", "/v1/limit", &api.SetLimit{Name: "few", Limit: "token-bucket 20/1m", Seen: new(int64)}, newAnswer[api.Changed]},
+		{"POST", "/v1/limit", map[string]any{"name": "few", "limit": "token-bucket 20/1m", "description": "d"}, newAnswer[api.Changed]},
 		{"POST", "/v1/override", api.Override{
 			Subject: api.Subject{Limit: "few", Key: "k"}, Override: "token-bucket 99/1m", For: "1h",
-		}, fresh[api.Changed]},
-		{"POST", "/v1/plan", &api.SetPlan{Key: "k", Plan: "gold", Reason: "r"}, fresh[api.Changed]},
-		{"POST", "/v1/plan", map[string]any{"remove": true}, fresh[api.Changed]},
-		{"POST", "/v1/rollback", map[string]any{"reason": "r"}, fresh[api.Changed]},
-		{"POST", "/v1/rollback", api.Rollback{Version: 1, Limits: []string{"few"}}, fresh[api.Changed]},
+		}, newAnswer[api.Changed]},
+		{"POST", "/v1/plan", &api.SetPlan{Key: "k", Plan: "gold", Reason: "r"}, newAnswer[api.Changed]},
+		{"POST", "/v1/plan", map[string]any{"remove": true}, newAnswer[api.Changed]},
+		{"POST", "/v1/rollback", map[string]any{"reason": "r"}, newAnswer[api.Changed]},
+		{"POST", "/v1/rollback", api.Rollback{Version: 1, Limits: []string{"few"}}, newAnswer[api.Changed]},
 	}
 	paths := map[string]bool{}
-	for _, a := range asked {
+	for _, a := range requests {
 		paths[a.path] = true
 	}
 	if got, want := len(paths), len(pb.HeadgateService_ServiceDesc.Methods); got != want {
@@ -89,14 +89,14 @@ func TestCallHasTheSameAnswers(t *testing.T) {
 	answers := map[protocol][]string{}
 	for _, over := range []protocol{"http", "grpc"} {
 		failed := 0
-		c := over.serve(t, serving{file: limits + `  jobs: concurrency 1 ttl 1m
+		c := over.serve(t, serverOptions{file: limits + `  jobs: concurrency 1 ttl 1m
 plans: {gold: {few: token-bucket 1000/1m}}
 rules:
   - name: all
     limits:
       - {limit: few, key: "header:X-User"}
-`, kept: true, clock: func() int64 { return 1_700_000_000_000_000 }}).client(t, nil)
-		for _, a := range asked {
+`, storeNames: true, clock: func() int64 { return 1_700_000_000_000_000 }}).client(t, nil)
+		for _, a := range requests {
 			out := a.out()
 			err := c.Call(t.Context(), a.method, a.path, a.in, out)
 			if err != nil {
@@ -115,23 +115,23 @@ rules:
 			if err != nil {
 				t.Fatal(err)
 			}
-			answers[over] = append(answers[over], ends.ReplaceAllString(string(text), "until then"))
+			answers[over] = append(answers[over], untilTime.ReplaceAllString(string(text), "until then"))
 		}
 		if failed != 10 {
 			t.Errorf("%s: %d requests have failed, want 10: %q", over, failed, answers[over])
 		}
 	}
-	for i, a := range asked {
+	for i, a := range requests {
 		if h, g := answers["http"][i], answers["grpc"][i]; h != g {
 			t.Errorf("%s %s %+v:\nhttp %s\ngrpc %s", a.method, a.path, a.in, h, g)
 		}
 	}
 }
 
-// ends are the ends of overrides: the catalog's clock goes on by this machine's after it was read.
-var ends = regexp.MustCompile(`until [0-9T:.-]+Z`)
+// untilTime matches the end of an override, which differs: the catalog's clock advances with this machine's.
+var untilTime = regexp.MustCompile(`until [0-9T:.-]+Z`)
 
-func fresh[T any]() any { return new(T) }
+func newAnswer[T any]() any { return new(T) }
 
 // TestCertificates: a client trusts the servers of its Config and shows its certificate, over both protocols.
 func TestCertificates(t *testing.T) {
@@ -152,7 +152,7 @@ func TestCertificates(t *testing.T) {
 	server := load(dbtest.Certificate{Name: "server", Hosts: []string{"127.0.0.1"}})
 	mine := load(dbtest.Certificate{Name: "web"})
 	overEach(t, func(t *testing.T, over protocol) {
-		s := over.serve(t, serving{tls: &tls.Config{
+		s := over.serve(t, serverOptions{tls: &tls.Config{
 			Certificates: server, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots,
 		}})
 		for name, tt := range map[string]struct {
@@ -176,7 +176,7 @@ func TestCertificates(t *testing.T) {
 func TestUnixSockets(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, over protocol) {
-		s := over.serve(t, serving{socket: filepath.Join(t.TempDir(), "a b%20?.sock")})
+		s := over.serve(t, serverOptions{socket: filepath.Join(t.TempDir(), "a b%20?.sock")})
 		d, err := s.client(t, nil).Allow(t.Context(), headgate.MustNamed("few"), "a")
 		if err != nil || d.Remaining != 9 {
 			t.Errorf("%s: %+v, %v", s.url, d, err)

@@ -2,20 +2,19 @@
 //
 // A Client has the verbs of [headgate.Limiter], with the same charges: a program moves from
 // a store of its own to a server by changing only the constructor. It can depend on
-// [headgate.Taker], [headgate.Waiter] and the other interfaces beside these.
+// [headgate.Taker], [headgate.Waiter] and the other interfaces of package headgate.
 //
 // The URL says whether a Client speaks JSON over HTTP or gRPC, see [New]. Verbs, charges and errors are the same.
 // Over gRPC each call, and each batch, is a unary call.
 //
-// A call costs the same whether it carries one request or hundreds,
-// so callers who wait share calls: while one batch is under way, newcomers
-// join the next one. There is no timer: a lone request is sent
+// A call costs about the same with one request as with hundreds, so callers share calls: while one
+// batch is under way, new requests join the next one. There is no timer: a lone request is sent
 // at once. A few connections are kept alive, each with a batch in flight.
 //
-// A refusal is a decision, not an error. Errors are, for errors.Is:
+// A refusal is a decision, not an error. errors.Is finds these errors:
 // headgate.ErrInvalid, the request is wrong; store.ErrUnavailable, nothing was
-// charged; store.ErrBusy, too many wait, here or at the server, and nothing was
-// charged; store.ErrUnknownOutcome, it may have been charged. Nothing is ever
+// charged; store.ErrBusy, too many callers wait, here or at the server, and nothing was
+// charged; store.ErrUnknownOutcome, the request may have been charged. No request is
 // sent twice: the caller decides what to do about an unknown outcome.
 package client
 
@@ -37,33 +36,33 @@ import (
 
 // Config adjusts a Client. A nil Config, and every zero field, is fine.
 type Config struct {
-	// HTTPClient sends the requests, for URLs of http and https; others do not use it. Its transport must not
+	// HTTPClient sends the requests for URLs of http and https; other URLs do not use it. Its transport must not
 	// send a POST again that may have reached the server (Go's own does not), and should keep as
-	// many idle connections as there are Connections. Nil: one of the Client's own, with
+	// many idle connections as there are Connections. Nil: a new http.Client with
 	// proxies from the environment.
 	HTTPClient *http.Client
-	// TLS is for URLs of grpcs, and of https where HTTPClient is nil: which servers are trusted, and which
-	// certificate they get. Nil: those that the system trusts, and none.
+	// TLS is for URLs of grpcs, and for https if HTTPClient is nil. It says which servers the client trusts, and which
+	// certificate it shows. Nil: the servers that the system trusts, and no certificate.
 	TLS *tls.Config
-	// Connections is how many batches may be under way at once. More make
+	// Connections is how many batches may be under way at once. More of them make
 	// smaller batches, and so fewer decisions for the same work. Over gRPC they share
 	// one connection. Zero: 2.
 	Connections int
-	// Timeout bounds a call to the server, since a caller's context does not
-	// if it is shared. Over gRPC the server learns when a call ends. Zero: 10 s.
+	// Timeout bounds a call to the server, since the context of one caller does not end
+	// a shared call. Over gRPC the server gets the deadline. Zero: 10 s.
 	Timeout time.Duration
-	// Token is sent to the server, in Authorization: Bearer. Ids are the token's own: what was charged
-	// under an id by a client with another token cannot be settled. Empty: none.
+	// Token is sent to the server, in Authorization: Bearer. Ids belong to a token: a client with another token
+	// cannot settle what was charged under an id. Empty: no token.
 	Token string
 
 	maxWaiting int
 }
 
 const (
-	// maxBatch is how many charges a batch has at most, but for those of the last caller to join. A caller who brings
-	// half as many or more goes alone.
+	// maxBatch is how many charges a batch has at most, apart from the charges of the last caller to join. A request
+	// with half as many charges or more is sent alone.
 	maxBatch = 512
-	// maxWaiting is how many callers may wait for a batch. One more gets store.ErrBusy at once.
+	// maxWaiting is how many callers may wait for a batch. Further callers get store.ErrBusy at once.
 	maxWaiting = 100_000
 )
 
@@ -76,48 +75,48 @@ func (c *Config) orDefault() Config {
 }
 
 // Client calls one server. It is safe for concurrent use, and made to be
-// shared: many callers at once share a call. Its goroutines run only while
+// shared: many callers at once share a call. It has goroutines only while
 // callers wait.
 type Client struct {
-	cfg    Config
-	wire   transport
-	queue  *flight.Queue[struct{}, *part]
-	closed atomic.Bool
+	cfg       Config
+	transport transport
+	queue     *flight.Queue[struct{}, *part]
+	closed    atomic.Bool
 }
 
 var errClosed = fmt.Errorf("server: client: %w", store.ErrClosed)
 
-// New returns a client of the server at a URL, whose scheme names the protocol:
+// New returns a client of the server at a URL. The scheme of the URL names the protocol:
 //
-//	http://127.0.0.1:8080            JSON over HTTP; also without the scheme
+//	http://127.0.0.1:8080            JSON over HTTP; http:// may be left out
 //	https://limits.example.com       JSON over HTTP, encrypted
 //	unix:/run/headgate.sock          JSON over HTTP, on a Unix socket
 //	grpc://127.0.0.1:8081            gRPC, the address of `headgate serve --grpc`
 //	grpcs://limits.example.com:443   gRPC, encrypted
 //	grpc+unix:/run/headgate.sock     gRPC, on a Unix socket
 //
-// A URL of gRPC has a port and no path. The first call connects. Errors are headgate.ErrInvalid.
+// A URL of gRPC needs a port, and has no path. The first call connects. Errors are headgate.ErrInvalid.
 func New(baseURL string, cfg *Config) (*Client, error) {
 	c := &Client{cfg: cfg.orDefault()}
 	var err error
-	if c.wire, err = connect(baseURL, &c.cfg); err != nil {
+	if c.transport, err = newTransport(baseURL, &c.cfg); err != nil {
 		return nil, err
 	}
 	c.queue = flight.New(flight.Config[struct{}, *part]{
-		Flights: c.cfg.Connections, Least: least, Most: maxBatch, Waiting: c.cfg.maxWaiting,
-		New: func() *part { return &part{most: maxBatch} },
+		MaxFlights: c.cfg.Connections, MinSize: minWaiting, MaxSize: maxBatch, MaxWaiting: c.cfg.maxWaiting,
+		New: func() *part { return &part{maxCharges: maxBatch} },
 		Fly: c.sendBatch, Land: func([]*flight.Passenger[struct{}, *part], error) {},
 	})
 	return c, nil
 }
 
-// least is how many charges must wait for a batch to be sent beside another.
-const least = 32
+// minWaiting is how many charges must wait before a batch is sent while another one is under way.
+const minWaiting = 32
 
 // Allow takes one unit of a limit for a key.
 //
-// The server knows the limit by its name ([headgate.Named] is enough), or by its notation
-// if it accepts those.
+// The server looks the limit up by its name ([headgate.Named] is enough), or parses its notation
+// if it accepts notations.
 func (c *Client) Allow(ctx context.Context, limit headgate.Limit, key string) (headgate.Decision, error) {
 	return c.Take(ctx, headgate.Charge{Limit: limit, Key: key})
 }
@@ -130,28 +129,29 @@ func (c *Client) AllowN(ctx context.Context, limit headgate.Limit, key string, n
 // Take takes all of the charges, or none.
 //
 // The durations of the decision are whole milliseconds, rounded up. If ctx ends
-// before the request was sent, nothing is charged, and the error is that of
-// ctx. If it ends later, the error is store.ErrUnknownOutcome too: the request
-// is decided and charged like any other.
+// before the request is sent, nothing is charged, and the error is the error of
+// ctx. If ctx ends later, the error is also store.ErrUnknownOutcome: the server
+// decides and charges the request like any other.
 func (c *Client) Take(ctx context.Context, charges ...headgate.Charge) (headgate.Decision, error) {
-	return c.ask(ctx, false, charges)
+	return c.decide(ctx, false, charges)
 }
 
-// Check reports whether Take would admit the charges now, and takes nothing: Remaining and ResetAfter are those of now.
+// Check reports whether Take would admit the charges now, and takes nothing: Remaining and ResetAfter stay the same.
 func (c *Client) Check(ctx context.Context, charges ...headgate.Charge) (headgate.Decision, error) {
-	return c.ask(ctx, true, charges)
+	return c.decide(ctx, true, charges)
 }
 
 // Close refuses further requests, and returns when the callers that wait for a batch have
-// their answers. Other calls under way get their answers too; over gRPC Close waits for these.
-// It closes the connections, unless they are those of a Config's HTTPClient.
+// their answers. Other calls under way get their answers too; over gRPC Close waits for them.
+// It closes the connections, except the connections of a Config's HTTPClient.
 func (c *Client) Close() {
 	c.closed.Store(true)
 	c.queue.Close()
-	c.wire.close()
+	c.transport.close()
 }
 
-func (c *Client) ask(ctx context.Context, check bool, charges []headgate.Charge) (headgate.Decision, error) {
+// decide takes or checks: in a batch, or in a call of its own if the request is large.
+func (c *Client) decide(ctx context.Context, check bool, charges []headgate.Charge) (headgate.Decision, error) {
 	if err := ctx.Err(); err != nil {
 		return headgate.Decision{}, err
 	}
@@ -159,16 +159,16 @@ func (c *Client) ask(ctx context.Context, check bool, charges []headgate.Charge)
 	if err != nil {
 		return headgate.Decision{}, err
 	}
-	if 2*len(charges) >= maxBatch || size > maxShare {
+	if 2*len(charges) >= maxBatch || size > maxCallerBytes {
 		path := "/v1/take"
 		if check {
 			path = "/v1/check"
 		}
-		in := request(charges)
+		in := newRequest(charges)
 		return c.decideAlone(ctx, path, &in, charges)
 	}
 	p := c.queue.Passenger()
-	p.Load.load(check, charges, size)
+	p.Load.setRequest(check, charges, size)
 	switch err := c.queue.Lock(); {
 	case errors.Is(err, flight.ErrClosed):
 		return headgate.Decision{}, errClosed
@@ -190,13 +190,14 @@ func (c *Client) ask(ctx context.Context, check bool, charges []headgate.Charge)
 	if p.Load.answer.Decision == nil {
 		return headgate.Decision{}, problemError(p.Load.answer.Problem)
 	}
-	return decision(p.Load.answer.Decision, charges)
+	return newDecision(p.Load.answer.Decision, charges)
 }
 
-// maxShare is how many bytes a caller may bring to a batch.
-const maxShare = 64 << 10
+// maxCallerBytes is how many bytes of limits and keys a request may add to a batch.
+const maxCallerBytes = 64 << 10
 
-// checkSize returns the bytes of charges, and an error that would fail the others in the batch too.
+// checkSize returns the bytes of the limits and keys of charges. It returns an error for charges that would make the
+// whole batch fail.
 func checkSize(charges []headgate.Charge) (size int, err error) {
 	if len(charges) == 0 {
 		return 0, headgate.Invalid("charges", "there is none")

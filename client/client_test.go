@@ -34,8 +34,8 @@ limits:
   few: token-bucket 10/1h burst 10
 `
 
-// handler returns a server over memory.
-func handler(tb testing.TB) http.Handler {
+// newHandler returns the HTTP handler of a server over memory.
+func newHandler(tb testing.TB) http.Handler {
 	tb.Helper()
 	c, err := config.Parse("c.yaml", []byte(limits))
 	if err != nil {
@@ -45,8 +45,8 @@ func handler(tb testing.TB) http.Handler {
 		slog.New(slog.DiscardHandler), nil)
 }
 
-// ask returns a client of a server with a handler.
-func ask(tb testing.TB, h http.Handler, cfg *client.Config) *client.Client {
+// newClientOf returns a client of a server with a handler.
+func newClientOf(tb testing.TB, h http.Handler, cfg *client.Config) *client.Client {
 	tb.Helper()
 	server := httptest.NewServer(h)
 	tb.Cleanup(server.Close)
@@ -60,12 +60,12 @@ func ask(tb testing.TB, h http.Handler, cfg *client.Config) *client.Client {
 
 func TestManyCallersShareFewCallsAndNoMorePassThanMay(t *testing.T) {
 	t.Parallel()
-	overEach(t, manyCallersShareFewCalls)
+	overEach(t, testManyCallersShareFewCalls)
 }
 
-func manyCallersShareFewCalls(t *testing.T, over protocol) {
-	var calls atomic.Int64 // a batch of a client is one of the store
-	c := over.serve(t, serving{before: func([]law.Op) { calls.Add(1) }}).client(t, nil)
+func testManyCallersShareFewCalls(t *testing.T, over protocol) {
+	var calls atomic.Int64 // a batch of the client is one batch of the store
+	c := over.serve(t, serverOptions{before: func([]law.Op) { calls.Add(1) }}).client(t, nil)
 	const callers, each, keys = 100, 20, 7
 	var allowed [keys]atomic.Int64
 	var all sync.WaitGroup
@@ -98,11 +98,11 @@ func manyCallersShareFewCalls(t *testing.T, over protocol) {
 
 func TestDecisionsSayWhatTheServerSays(t *testing.T) {
 	t.Parallel()
-	overEach(t, decisionsSayWhatTheServerSays)
+	overEach(t, testDecisionsSayWhatTheServerSays)
 }
 
-func decisionsSayWhatTheServerSays(t *testing.T, over protocol) {
-	c := over.serve(t, serving{}).client(t, nil)
+func testDecisionsSayWhatTheServerSays(t *testing.T, over protocol) {
+	c := over.serve(t, serverOptions{}).client(t, nil)
 	ctx, begin := t.Context(), time.Now()
 	check := func(d headgate.Decision, err error, want headgate.Decision) {
 		t.Helper()
@@ -165,11 +165,11 @@ func decisionsSayWhatTheServerSays(t *testing.T, over protocol) {
 
 func TestAnInvalidRequestFailsAlone(t *testing.T) {
 	t.Parallel()
-	overEach(t, whoIsWrongFailsAlone)
+	overEach(t, testAnInvalidRequestFailsAlone)
 }
 
-func whoIsWrongFailsAlone(t *testing.T, over protocol) {
-	c := over.serve(t, serving{}).client(t, &client.Config{Connections: 1})
+func testAnInvalidRequestFailsAlone(t *testing.T, over protocol) {
+	c := over.serve(t, serverOptions{}).client(t, &client.Config{Connections: 1})
 	many := make([]headgate.Charge, 10_001)
 	for i := range many {
 		many[i] = headgate.Charge{Limit: headgate.MustNamed("api"), Key: fmt.Sprint(i)}
@@ -177,7 +177,7 @@ func whoIsWrongFailsAlone(t *testing.T, over protocol) {
 	var all sync.WaitGroup
 	for _, tt := range []struct {
 		charges []headgate.Charge
-		says    string // empty: it is fine
+		says    string // empty: the request is valid
 	}{
 		{[]headgate.Charge{{Limit: headgate.MustNamed("few"), Key: "a"}}, ""},
 		{[]headgate.Charge{{Limit: headgate.MustNamed("nope"), Key: "a"}}, "few"},
@@ -206,9 +206,9 @@ func whoIsWrongFailsAlone(t *testing.T, over protocol) {
 	all.Wait()
 }
 
-// gate holds the batches of a store until they are let through.
+// gate holds the batches of a store until the test closes pass.
 type gate struct {
-	arrived chan string // keys
+	arrived chan string // keys of a batch that has arrived
 	pass    chan struct{}
 }
 
@@ -223,36 +223,36 @@ func (g *gate) hold(ops []law.Op) {
 	<-g.pass
 }
 
-// filling is a context that tells when its caller has begun to wait.
-type filling struct {
+// waitNotifier is a context that closes waits when its caller begins to wait.
+type waitNotifier struct {
 	context.Context
 	waits chan struct{}
 }
 
-func (b *filling) Done() <-chan struct{} {
+func (b *waitNotifier) Done() <-chan struct{} {
 	close(b.waits)
 	return b.Context.Done()
 }
 
 func TestCancelBeforeAndAfterABatchIsSent(t *testing.T) {
 	t.Parallel()
-	overEach(t, whoLeavesBeforeTakeOffIsNotCharged)
+	overEach(t, testCancel)
 }
 
-func whoLeavesBeforeTakeOffIsNotCharged(t *testing.T, over protocol) {
+func testCancel(t *testing.T, over protocol) {
 	g := newGate()
-	c := over.serve(t, serving{before: g.hold}).client(t, client.Waiting(1, 2))
+	c := over.serve(t, serverOptions{before: g.hold}).client(t, client.WithMaxWaiting(1, 2))
 	ctx, cancel := context.WithCancel(t.Context())
 	errs := make(chan error)
 	allow := func(ctx context.Context, key string) {
-		b := &filling{ctx, make(chan struct{})}
+		b := &waitNotifier{ctx, make(chan struct{})}
 		go func() {
 			_, err := c.Allow(b, headgate.MustNamed("few"), key)
 			errs <- err
 		}()
 		<-b.waits
 	}
-	allow(ctx, "late") // has departed once it has arrived
+	allow(ctx, "late") // its batch is sent when it has arrived
 	<-g.arrived
 	allow(ctx, "early")
 	allow(t.Context(), "stays")
@@ -293,13 +293,13 @@ func whoLeavesBeforeTakeOffIsNotCharged(t *testing.T, over protocol) {
 
 func TestCloseAnswersThoseWhoWait(t *testing.T) {
 	t.Parallel()
-	overEach(t, closeAnswersThoseWhoWait)
+	overEach(t, testCloseAnswersThoseWhoWait)
 }
 
-func closeAnswersThoseWhoWait(t *testing.T, over protocol) {
+func testCloseAnswersThoseWhoWait(t *testing.T, over protocol) {
 	g := newGate()
-	c := over.serve(t, serving{before: g.hold}).client(t, nil)
-	b := &filling{t.Context(), make(chan struct{})}
+	c := over.serve(t, serverOptions{before: g.hold}).client(t, nil)
+	b := &waitNotifier{t.Context(), make(chan struct{})}
 	errs := make(chan error, 1)
 	go func() {
 		_, err := c.Allow(b, headgate.MustNamed("few"), "a")
@@ -325,12 +325,12 @@ func closeAnswersThoseWhoWait(t *testing.T, over protocol) {
 	}
 }
 
-// TestCloseLeavesACallThatGoesAlone to its end.
+// TestCloseLeavesACallThatGoesAlone: a call outside of the batches gets its answer.
 func TestCloseLeavesACallThatGoesAlone(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, over protocol) {
 		g := newGate()
-		c := over.serve(t, serving{before: g.hold}).client(t, nil)
+		c := over.serve(t, serverOptions{before: g.hold}).client(t, nil)
 		errs := make(chan error, 1)
 		go func() {
 			_, err := c.Once("one", 0).Take(t.Context(), headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"})
@@ -350,11 +350,11 @@ func TestCloseLeavesACallThatGoesAlone(t *testing.T) {
 	})
 }
 
-// TestACallWhileTheTransportClosesFailsAtOnce, and does not wait for the calls that Close lets end.
+// TestACallWhileTheTransportClosesFailsAtOnce: it does not wait for the calls under way.
 func TestACallWhileTheTransportClosesFailsAtOnce(t *testing.T) {
 	t.Parallel()
 	g := newGate()
-	c := protocol("grpc").serve(t, serving{before: g.hold}).client(t, nil)
+	c := protocol("grpc").serve(t, serverOptions{before: g.hold}).client(t, nil)
 	held := make(chan error, 1)
 	go func() {
 		_, err := c.Once("one", 0).Take(t.Context(), headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"})

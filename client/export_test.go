@@ -1,9 +1,9 @@
 package client
 
-// CloseTransport closes what the calls of the client go through, and not the client.
-func (c *Client) CloseTransport() { c.wire.close() }
+// CloseTransport closes the transport of the client, and not the client.
+func (c *Client) CloseTransport() { c.transport.close() }
 
-// Waiting returns a Config by which so many callers may wait.
-func Waiting(connections, callers int) *Config {
-	return &Config{Connections: connections, maxWaiting: callers}
+// WithMaxWaiting returns a Config with a bound on the callers that wait.
+func WithMaxWaiting(connections, maxWaiting int) *Config {
+	return &Config{Connections: connections, maxWaiting: maxWaiting}
 }

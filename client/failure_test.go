@@ -22,17 +22,17 @@ import (
 )
 
 // TestNothingIsSentTwice: the server reads a request on a connection that was
-// used before, charges, and breaks off. Go's transport would try again here if
-// it took the request for one that may be repeated, and so would gRPC.
+// used before, charges, and closes the connection. Go's transport would send an idempotent
+// request again here, and so would gRPC.
 func TestNothingIsSentTwice(t *testing.T) {
 	t.Parallel()
-	overEach(t, nothingIsSentTwice)
+	overEach(t, testNothingIsSentTwice)
 }
 
-func nothingIsSentTwice(t *testing.T, over protocol) {
+func testNothingIsSentTwice(t *testing.T, over protocol) {
 	var calls atomic.Int64
-	var server *served
-	server = over.serve(t, serving{after: func() {
+	var server *testServer
+	server = over.serve(t, serverOptions{after: func() {
 		if calls.Add(1) == 2 {
 			server.listener.cut()
 		}
@@ -57,20 +57,20 @@ func nothingIsSentTwice(t *testing.T, over protocol) {
 	}
 }
 
-// TestAServerThatIsAway: what was not sent was not charged, alone and in a batch. What was sent may have been.
+// TestAServerThatIsAway: a request that was not sent is not charged, in a batch or alone. A sent one may be charged.
 func TestAServerThatIsAway(t *testing.T) {
 	t.Parallel()
-	overEach(t, aServerThatIsAway)
+	overEach(t, testAServerThatIsAway)
 }
 
-func aServerThatIsAway(t *testing.T, over protocol) {
+func testAServerThatIsAway(t *testing.T, over protocol) {
 	var stop func()
-	server := over.serve(t, serving{after: func() {
+	server := over.serve(t, serverOptions{after: func() {
 		if stop != nil {
 			stop()
 		}
 	}})
-	stop = func() { server.listener.cut(); go server.close() } // which waits for this call
+	stop = func() { server.listener.cut(); go server.close() } // close waits for this call
 	c := server.client(t, nil)
 	charge := headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"}
 	verbs := map[string]func() error{
@@ -85,7 +85,7 @@ func aServerThatIsAway(t *testing.T, over protocol) {
 	}
 	server.close()
 	for name, ask := range verbs {
-		for range 2 { // the second is told at once what the first has found
+		for range 2 { // the second call fails at once
 			if err := ask(); !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknownOutcome) {
 				t.Errorf("%s: %v, want ErrUnavailable", name, err)
 			}
@@ -93,18 +93,18 @@ func aServerThatIsAway(t *testing.T, over protocol) {
 	}
 }
 
-// TestAServerThatIsBack is asked again soon, though a call fails at once while it is away.
+// TestAServerThatIsBack: the client connects again soon, though a call fails at once while the server is away.
 func TestAServerThatIsBack(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, over protocol) {
 		socket := filepath.Join(t.TempDir(), "s")
-		c := (&served{url: map[protocol]string{"http": "unix:", "grpc": "grpc+unix:"}[over] + socket}).client(t, nil)
+		c := (&testServer{url: map[protocol]string{"http": "unix:", "grpc": "grpc+unix:"}[over] + socket}).client(t, nil)
 		for range 3 {
 			if _, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a"); !errors.Is(err, store.ErrUnavailable) {
 				t.Fatalf("without a server: %v", err)
 			}
 		}
-		over.serve(t, serving{socket: socket})
+		over.serve(t, serverOptions{socket: socket})
 		await.Until(t, "the server to answer", func() bool {
 			_, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a")
 			if err != nil && !errors.Is(err, store.ErrUnavailable) {
@@ -115,12 +115,12 @@ func TestAServerThatIsBack(t *testing.T) {
 	})
 }
 
-// TestTokens: a caller that is not known, or may not do this, is told so by a problem, and charges nothing.
+// TestTokens: a caller that is unknown or lacks the right gets a problem, and charges nothing.
 func TestTokens(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, over protocol) {
 		file, tokens := authtest.Open(t, auth.Entry{Name: "web", Role: "take"})
-		server := over.serve(t, serving{tokens: file})
+		server := over.serve(t, serverOptions{tokens: file})
 		charge := headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"}
 		for name, token := range map[string]string{"none": "", "a wrong one": "hgt_wrong"} {
 			_, err := server.client(t, &client.Config{Token: token}).Take(t.Context(), charge)
@@ -139,7 +139,7 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-func TestAnswersThatAreNone(t *testing.T) {
+func TestInvalidAnswers(t *testing.T) {
 	t.Parallel()
 	const one = `{"allowed":true,"limit":"few","remaining":1,"retry_after_ms":0,"reset_after_ms":1,"at":1}`
 	for _, tt := range []struct {
@@ -168,7 +168,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 			503, `{"type":"urn:headgate:unavailable","title":"Away","status":503,"detail":"Nothing was charged."}`,
 			store.ErrUnavailable, "Away: Nothing",
 		},
-		{503, `{"title":"Away","status":503}`, store.ErrUnknownOutcome, "Away"}, // of somebody on the way
+		{503, `{"title":"Away","status":503}`, store.ErrUnknownOutcome, "Away"}, // from a proxy on the way
 		{503, `{"type":"urn:headgate:busy","title":"Busy","status":503}`, store.ErrBusy, "Busy"},
 		{503, `{"type":"urn:headgate:full","title":"Full","status":503}`, store.ErrFull, "Full"},
 		{503, `{"type":"urn:headgate:outcome-unknown","title":"Away","status":503}`, store.ErrUnknownOutcome, "Away"},
@@ -177,7 +177,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 		{404, `not here`, store.ErrSetup, "is it a headgate server?"},
 		{502, `<html>bad gateway`, store.ErrUnknownOutcome, "502"},
 	} {
-		c := ask(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := newClientOf(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			w.WriteHeader(tt.status)
 			_, _ = w.Write([]byte(tt.body))
@@ -197,12 +197,12 @@ func TestAnswersThatAreNone(t *testing.T) {
 
 func TestATimeoutLeavesTheOutcomeUnknown(t *testing.T) {
 	t.Parallel()
-	overEach(t, aTimeoutLeavesTheOutcomeUnknown)
+	overEach(t, testATimeoutLeavesTheOutcomeUnknown)
 }
 
-func aTimeoutLeavesTheOutcomeUnknown(t *testing.T, over protocol) {
+func testATimeoutLeavesTheOutcomeUnknown(t *testing.T, over protocol) {
 	stop := make(chan struct{})
-	c := over.serve(t, serving{before: func([]law.Op) { <-stop }}).
+	c := over.serve(t, serverOptions{before: func([]law.Op) { <-stop }}).
 		client(t, &client.Config{Timeout: 50 * time.Millisecond})
 	defer close(stop)
 	big := make([]headgate.Charge, 300) // goes alone
@@ -223,7 +223,7 @@ func aTimeoutLeavesTheOutcomeUnknown(t *testing.T, over protocol) {
 	}
 }
 
-func TestAURLThatIsNone(t *testing.T) {
+func TestInvalidURLs(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{
 		"", "ftp://host", "http://", "http://host?x=1", "http://a b", "unix:", "grpc+unix:",

@@ -28,35 +28,35 @@ import (
 )
 
 // rpcTransport speaks gRPC. Each call is a unary call of headgate.v1.HeadgateService, with the deadline of its
-// context. Batches are unary calls of Batch and not messages of the stream of the service: so each has a deadline
-// and a status of its own.
+// context. Batches are unary calls of Batch, not messages of the service's stream, so that each has its own deadline
+// and status.
 type rpcTransport struct {
 	conn  *grpc.ClientConn
 	host  string
 	token string
 
-	idle chan struct{} // closed once the transport is, and no call is under way any more
+	idle chan struct{} // closed when the transport is closed and no call is under way any more
 
 	mu     sync.Mutex
-	calls  int  // under way; guarded by mu
-	closed bool // guarded by mu; no call begins any more
+	calls  int  // number of calls under way; guarded by mu
+	closed bool // no call begins any more; guarded by mu
 }
 
-// maxMessage is how many bytes a server reads of a message.
+// maxMessage is how many bytes a message to the server may have.
 const maxMessage = 4 << 20
 
-// newRPC returns a transport to a host with its port, on a socket if that is not empty.
+// newRPC returns a transport to a host and port, over a Unix socket unless socket is empty.
 func newRPC(host, socket string, secure bool, cfg *Config) (*rpcTransport, error) {
 	creds, target := insecure.NewCredentials(), "dns:///"+host
 	if secure {
-		creds = credentials.NewTLS(cfg.TLS) // also of nil
+		creds = credentials.NewTLS(cfg.TLS) // works for nil too
 	}
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
 		grpc.WithStatsHandler(sendRecorder{}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
-		// No retry policy applies, also none that a name server gives. grpc sends a call again only if the server
-		// has said that it did not process it.
+		// No retry policy applies, not even from a name server. grpc sends a call again only if the server has said that
+		// it did not process the call.
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 		// A call fails at once while a server is away, so the pauses between attempts to connect are short.
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -81,7 +81,7 @@ func newRPC(host, socket string, secure bool, cfg *Config) (*rpcTransport, error
 	return &rpcTransport{conn: conn, host: host, token: cfg.Token, idle: make(chan struct{})}, nil
 }
 
-// close implements transport. Calls under way are answered before, as they are over HTTP.
+// close implements transport. It waits for the calls under way.
 func (t *rpcTransport) close() {
 	t.mu.Lock()
 	t.closed = true
@@ -90,7 +90,7 @@ func (t *rpcTransport) close() {
 	if waits {
 		sched.Receive(t.idle)
 	}
-	_ = t.conn.Close() // it is closed already, or there is nothing to tell
+	_ = t.conn.Close() // an error means that it is closed already
 }
 
 // call implements transport.
@@ -98,12 +98,12 @@ func (t *rpcTransport) call(ctx context.Context, method, path string, in, out an
 	v, ok := verbs[method+" "+path]
 	if !ok {
 		err := fmt.Errorf("server: %s %s is not asked over gRPC; name the server's http or https address", method, path)
-		return &failed{headgate.ErrUnsupported, err}
+		return &classedError{headgate.ErrUnsupported, err}
 	}
 	return v(ctx, t, in, out)
 }
 
-// begin adds a call to those under way, unless the transport is closed. It never waits for those to end.
+// begin counts a call as under way. It returns false at once if the transport is closed.
 func (t *rpcTransport) begin() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -114,7 +114,7 @@ func (t *rpcTransport) begin() bool {
 	return true
 }
 
-// end takes a call that began from those under way.
+// end takes back the count of a call that began.
 func (t *rpcTransport) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -123,7 +123,6 @@ func (t *rpcTransport) end() {
 	}
 }
 
-// invoke calls one method.
 func (t *rpcTransport) invoke(ctx context.Context, name string, in, out any) error {
 	if !t.begin() {
 		return errClosed
@@ -141,21 +140,21 @@ func (t *rpcTransport) invoke(ctx context.Context, name string, in, out any) err
 	if err == nil {
 		return nil
 	}
-	return t.failed(ctx, sent.Load(), err)
+	return t.callError(ctx, sent.Load(), err)
 }
 
-// notDone has the codes with which something other than a headgate server has done nothing.
-var notDone = []codes.Code{
+// nothingDoneCodes are the codes with which something other than a headgate server has answered, and charged nothing.
+var nothingDoneCodes = []codes.Code{
 	codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated,
 	codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented,
 }
 
-// failed returns the error of a call. It was sent if its message was handed to a connection; only then may the server
-// have charged something.
-func (t *rpcTransport) failed(ctx context.Context, sent bool, err error) error {
+// callError returns the error of a call. sent: its message was handed to a connection, so the server may have charged
+// something.
+func (t *rpcTransport) callError(ctx context.Context, sent bool, err error) error {
 	st, ended := grpcstatus.Convert(err), ctx.Err()
 	if ended == nil && st.Code() == codes.DeadlineExceeded {
-		ended = context.DeadlineExceeded // which the server knows too
+		ended = context.DeadlineExceeded // the server noticed the deadline first
 	}
 	if p := problemOf(st); p != nil {
 		if ended != nil {
@@ -165,7 +164,7 @@ func (t *rpcTransport) failed(ctx context.Context, sent bool, err error) error {
 	}
 	class := store.ErrUnknownOutcome
 	switch {
-	case slices.Contains(notDone, st.Code()):
+	case slices.Contains(nothingDoneCodes, st.Code()):
 		return fmt.Errorf("server: %w: %s: %w; is it a headgate server?", store.ErrSetup, t.host, err)
 	case !sent && st.Code() == codes.Internal: // the message or the metadata cannot be written
 		return headgate.Invalid("request", "%s", st.Message())
@@ -188,10 +187,11 @@ func problemOf(st *grpcstatus.Status) *api.Problem {
 	return nil
 }
 
-// sentKey finds an *atomic.Bool in a call's context: whether its message was handed to a connection.
+// sentKey is the key of an *atomic.Bool in a call's context: whether its message was handed to a connection.
 type sentKey struct{}
 
-// sendRecorder notes what is sent. A call may have several attempts; the server processed none but the last.
+// sendRecorder records whether a call was sent. Of several attempts only the last one counts: the server processed no
+// other.
 type sendRecorder struct{}
 
 // TagRPC implements stats.Handler.

@@ -23,23 +23,25 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// scripted is a server of gRPC that answers batches and takes as it is told.
-type scripted struct {
+// scriptedServer is a server of gRPC whose answers are functions of the test.
+type scriptedServer struct {
 	pb.UnimplementedHeadgateServiceServer
 	batch func(context.Context) (*pb.BatchResponse, error)
 	take  func(context.Context) (*pb.Decision, error)
 }
 
 // Batch implements pb.HeadgateServiceServer.
-func (s *scripted) Batch(ctx context.Context, _ *pb.BatchRequest) (*pb.BatchResponse, error) {
+func (s *scriptedServer) Batch(ctx context.Context, _ *pb.BatchRequest) (*pb.BatchResponse, error) {
 	return s.batch(ctx)
 }
 
 // Take implements pb.HeadgateServiceServer.
-func (s *scripted) Take(ctx context.Context, _ *pb.Request) (*pb.Decision, error) { return s.take(ctx) }
+func (s *scriptedServer) Take(ctx context.Context, _ *pb.Request) (*pb.Decision, error) {
+	return s.take(ctx)
+}
 
-// script serves what register registers, and returns a client of it.
-func script(t *testing.T, cfg *client.Config, register func(*grpc.Server)) *client.Client {
+// serveScript serves what register registers, and returns a client of that server.
+func serveScript(t *testing.T, cfg *client.Config, register func(*grpc.Server)) *client.Client {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -50,11 +52,11 @@ func script(t *testing.T, cfg *client.Config, register func(*grpc.Server)) *clie
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.Serve(l) }()
 	t.Cleanup(func() { server.Stop(); <-done })
-	return (&served{url: "grpc://" + l.Addr().String()}).client(t, cfg)
+	return (&testServer{url: "grpc://" + l.Addr().String()}).client(t, cfg)
 }
 
-// TestAnswersOfGRPCThatAreNone is TestAnswersThatAreNone over gRPC.
-func TestAnswersOfGRPCThatAreNone(t *testing.T) {
+// TestInvalidAnswersOverGRPC checks the error of the client for answers that are no decisions.
+func TestInvalidAnswersOverGRPC(t *testing.T) {
 	t.Parallel()
 	problem := func(p api.Problem) error { return rpc.Status(&p).Err() }
 	of := func(code codes.Code, domain string) error {
@@ -110,10 +112,10 @@ func TestAnswersOfGRPCThatAreNone(t *testing.T) {
 		{"no token, of others", nil, status.Error(codes.Unauthenticated, "who?"), store.ErrSetup, "is it a headgate server?"},
 		{"no such verb", nil, status.Error(codes.Unimplemented, "no"), store.ErrSetup, "is it a headgate server?"},
 	} {
-		s := &scripted{batch: func(context.Context) (*pb.BatchResponse, error) {
+		s := &scriptedServer{batch: func(context.Context) (*pb.BatchResponse, error) {
 			return &pb.BatchResponse{Answers: tt.answers}, tt.err
 		}}
-		c := script(t, nil, func(g *grpc.Server) { pb.RegisterHeadgateServiceServer(g, s) })
+		c := serveScript(t, nil, func(g *grpc.Server) { pb.RegisterHeadgateServiceServer(g, s) })
 		_, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a")
 		if !errors.Is(err, tt.want) || tt.want != nil && !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %v; want %v saying %q", tt.name, err, tt.want, tt.says)
@@ -123,39 +125,39 @@ func TestAnswersOfGRPCThatAreNone(t *testing.T) {
 		}
 	}
 	// Something else that speaks gRPC, and something that does not.
-	c := script(t, nil, func(*grpc.Server) {})
+	c := serveScript(t, nil, func(*grpc.Server) {})
 	if _, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a"); !errors.Is(err, store.ErrSetup) {
 		t.Errorf("without the service: %v", err)
 	}
-	web := protocol("http").serve(t, serving{})
+	web := protocol("http").serve(t, serverOptions{})
 	web.url = strings.Replace(web.url, "http:", "grpc:", 1)
 	if _, err := web.client(t, nil).Allow(t.Context(), headgate.MustNamed("few"), "a"); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("a server of HTTP/1: %v", err)
 	}
 }
 
-// TestCallMetadata: the deadline, of the caller or of the Config, and the token.
+// TestCallMetadata: the server gets the token, and the deadline of the caller or of the Config.
 func TestCallMetadata(t *testing.T) {
 	t.Parallel()
 	var left, shown atomic.Value
-	s := &scripted{take: func(ctx context.Context) (*pb.Decision, error) {
+	s := &scriptedServer{take: func(ctx context.Context) (*pb.Decision, error) {
 		end, _ := ctx.Deadline()
 		left.Store(end)
 		md, _ := metadata.FromIncomingContext(ctx)
 		shown.Store(strings.Join(md["authorization"], ","))
 		return &pb.Decision{Allowed: true}, nil
 	}}
-	c := script(t, &client.Config{Timeout: time.Hour, Token: "secret"},
+	c := serveScript(t, &client.Config{Timeout: time.Hour, Token: "secret"},
 		func(g *grpc.Server) { pb.RegisterHeadgateServiceServer(g, s) })
 	soon, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	begin := time.Now()
-	for ctx, most := range map[context.Context]time.Duration{t.Context(): time.Hour, soon: 5 * time.Minute} {
+	for ctx, timeout := range map[context.Context]time.Duration{t.Context(): time.Hour, soon: 5 * time.Minute} {
 		_, err := c.Once("one", 0).Take(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"})
-		// A second for what is lost on the way: the deadline travels as the time that is left.
+		// The deadline is sent as the remaining time, so allow a second for what is lost on the way.
 		got, _ := left.Load().(time.Time)
-		if err != nil || got.Before(begin.Add(most-time.Second)) || got.After(time.Now().Add(most+time.Second)) {
-			t.Errorf("the deadline is %s, %v; want one %s after %s", got, err, most, begin)
+		if err != nil || got.Before(begin.Add(timeout-time.Second)) || got.After(time.Now().Add(timeout+time.Second)) {
+			t.Errorf("the deadline is %s, %v; want one %s after %s", got, err, timeout, begin)
 		}
 		if got := shown.Load(); got != "Bearer secret" {
 			t.Errorf("shown %q", got)
@@ -163,12 +165,12 @@ func TestCallMetadata(t *testing.T) {
 	}
 }
 
-// TestInvalidRequestsAreNotSent: they fail in the client.
+// TestInvalidRequestsAreNotSent: invalid requests fail in the client.
 func TestInvalidRequestsAreNotSent(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int64
-	s := &scripted{take: func(context.Context) (*pb.Decision, error) { calls.Add(1); return &pb.Decision{}, nil }}
-	c := script(t, nil, func(g *grpc.Server) { pb.RegisterHeadgateServiceServer(g, s) })
+	s := &scriptedServer{take: func(context.Context) (*pb.Decision, error) { calls.Add(1); return &pb.Decision{}, nil }}
+	c := serveScript(t, nil, func(g *grpc.Server) { pb.RegisterHeadgateServiceServer(g, s) })
 	many := make([]headgate.Charge, 9_000)
 	for i := range many {
 		many[i] = headgate.Charge{Limit: headgate.MustNamed("few"), Key: strings.Repeat("k", 500)}

@@ -21,26 +21,26 @@ import (
 
 // httpTransport speaks JSON over HTTP.
 type httpTransport struct {
-	base  string
-	token string
-	http  *http.Client
-	own   *http.Transport // nil: the caller's
+	base         string
+	token        string
+	http         *http.Client
+	ownTransport *http.Transport // nil: the caller's
 }
 
-// bufferSize of a connection: most batches are one write and a few reads.
+// bufferSize is the size of a connection's buffers: most batches take one write and a few reads.
 const bufferSize = 32 << 10
 
-// newHTTP returns a transport to a base URL, on a socket if that is not empty.
+// newHTTP returns a transport to a base URL, over a Unix socket unless socket is empty.
 func newHTTP(base, socket string, cfg *Config) *httpTransport {
 	t := &httpTransport{base: base, token: cfg.Token, http: cfg.HTTPClient}
 	if t.http != nil && socket == "" {
 		return t
 	}
-	t.own = &http.Transport{
+	t.ownTransport = &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
-		TLSClientConfig:     cfg.TLS.Clone(), // also of nil
+		TLSClientConfig:     cfg.TLS.Clone(), // works for nil too
 		ForceAttemptHTTP2:   true,
-		MaxIdleConnsPerHost: cfg.Connections + 1, // one for who goes alone
+		MaxIdleConnsPerHost: cfg.Connections + 1, // one for calls outside of batches
 		IdleConnTimeout:     time.Minute,         // before the server's, so that it does not close one in use
 		TLSHandshakeTimeout: 10 * time.Second,
 		DisableCompression:  true,
@@ -48,17 +48,19 @@ func newHTTP(base, socket string, cfg *Config) *httpTransport {
 		ReadBufferSize:      bufferSize,
 	}
 	if socket != "" {
-		t.own.Proxy = nil
-		t.own.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return dialUnix(ctx, socket) }
+		t.ownTransport.Proxy = nil
+		t.ownTransport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialUnix(ctx, socket)
+		}
 	}
-	t.http = &http.Client{Transport: t.own}
+	t.http = &http.Client{Transport: t.ownTransport}
 	return t
 }
 
 // close implements transport.
 func (t *httpTransport) close() {
-	if t.own != nil {
-		t.own.CloseIdleConnections()
+	if t.ownTransport != nil {
+		t.ownTransport.CloseIdleConnections()
 	}
 }
 
@@ -79,7 +81,7 @@ func (t *httpTransport) call(ctx context.Context, method, path string, in, out a
 	if err != nil {
 		return err
 	}
-	if all, ok := out.(*api.Answers); ok { // which is read in a third of the time, unless it has something new
+	if all, ok := out.(*api.Answers); ok { // api.Read takes a third of the time, and fails if there are new fields
 		if api.Read(text, all) == nil {
 			return nil
 		}
@@ -91,10 +93,10 @@ func (t *httpTransport) call(ctx context.Context, method, path string, in, out a
 	return nil
 }
 
-// roundTrip returns the text of an answer with status 200, or what is wrong.
+// roundTrip returns the text of an answer with status 200. Any other status is an error.
 func (t *httpTransport) roundTrip(ctx context.Context, method, path string, body []byte) ([]byte, error) {
-	// Without a connection nothing is sent. The transport tries again only if
-	// nothing was written, and so the last try counts.
+	// Without a connection nothing is sent. The transport tries again only if nothing was written, so only the last try
+	// counts.
 	var unconnected atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { unconnected.Store(true) },
@@ -112,12 +114,12 @@ func (t *httpTransport) roundTrip(ctx context.Context, method, path string, body
 	}
 	res, err := t.http.Do(req)
 	if err != nil {
-		if at, ok := errors.AsType[*url.Error](err); ok { // which has the user of a URL in its text
+		if at, ok := errors.AsType[*url.Error](err); ok { // the text of url.Error shows the user of the URL
 			err = at.Err
 		}
 		if unconnected.Load() {
 			err = fmt.Errorf("server: %s cannot be reached: %w", store.RedactURL(t.base), err)
-			return nil, &failed{store.ErrUnavailable, err}
+			return nil, &classedError{store.ErrUnavailable, err}
 		}
 		return nil, fmt.Errorf("server: %w: %s %s%s: %w", store.ErrUnknownOutcome, method, store.RedactURL(t.base),
 			path, err)
@@ -130,32 +132,32 @@ func (t *httpTransport) roundTrip(ctx context.Context, method, path string, body
 	_, err = text.ReadFrom(io.LimitReader(res.Body, maxAnswer))
 	switch {
 	case res.StatusCode != http.StatusOK:
-		return nil, t.refused(res, text.Bytes())
+		return nil, t.statusError(res, text.Bytes())
 	case err != nil:
 		return nil, fmt.Errorf("server: %w: %w", store.ErrUnknownOutcome, err)
 	}
 	return text.Bytes(), nil
 }
 
-// failed is an error of a class that its text does not name: "store unavailable" would be about the store of a server,
-// and not about the server.
-type failed struct {
+// classedError has a class for errors.Is that its text does not show: "store unavailable" would mean the store of the
+// server, and not the server.
+type classedError struct {
 	class error
 	error
 }
 
 // Unwrap returns the class and the cause.
-func (f *failed) Unwrap() []error { return []error{f.class, f.error} }
+func (e *classedError) Unwrap() []error { return []error{e.class, e.error} }
 
-// refused returns the error of an answer with another status.
-func (t *httpTransport) refused(res *http.Response, text []byte) error {
+// statusError returns the error for an answer whose status is not 200.
+func (t *httpTransport) statusError(res *http.Response, text []byte) error {
 	var p api.Problem
 	if json.Unmarshal(text, &p) == nil && p.Title != "" {
 		return problemError(&p)
 	}
 	class := store.ErrSetup
 	if res.StatusCode >= http.StatusInternalServerError {
-		class = store.ErrUnknownOutcome // something on the way has given up
+		class = store.ErrUnknownOutcome // a proxy on the way has given up
 	}
 	return fmt.Errorf("server: %w: %s answers %s; is it a headgate server?", class, store.RedactURL(t.base), res.Status)
 }

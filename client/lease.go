@@ -12,14 +12,14 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// Acquire implements [headgate.Leaser]. This process renews the lease.
+// Acquire implements [headgate.Leaser]. The client, not the server, renews the lease.
 func (c *Client) Acquire(ctx context.Context, charges ...headgate.Charge) (*headgate.Lease, error) {
 	if _, err := checkSize(charges); err != nil {
 		return nil, err
 	}
-	in := request(charges)
+	in := newRequest(charges)
 	var out api.Acquired
-	asked := sched.Now()
+	sentAt := sched.Now()
 	if err := c.Call(ctx, http.MethodPost, "/v1/acquire", &in, &out); err != nil {
 		return nil, err
 	}
@@ -32,22 +32,22 @@ func (c *Client) Acquire(ctx context.Context, charges ...headgate.Charge) (*head
 			}
 		}
 	}
-	d, err := decision(&out.Decision, charges)
+	d, err := newDecision(&out.Decision, charges)
 	if err != nil {
 		return nil, err
 	}
-	return headgate.NewLease(c, d, held, millis(out.TTLMS), asked)
+	return headgate.NewLease(c, d, held, fromMillis(out.TTLMS), sentAt)
 }
 
-// The pauses between attempts to acquire a lease.
+// The shortest and longest pause between attempts to acquire a lease.
 const (
 	firstPause   = 20 * time.Millisecond
 	longestPause = time.Second
 )
 
-// Await implements [headgate.Leaser]. Callers retry in no order.
+// Await implements [headgate.Leaser]. Waiting callers retry in no particular order.
 func (c *Client) Await(ctx context.Context, charges ...headgate.Charge) (*headgate.Lease, error) {
-	for again := firstPause; ; again = min(2*again, longestPause) {
+	for retryPause := firstPause; ; retryPause = min(2*retryPause, longestPause) {
 		lease, err := c.Acquire(ctx, charges...)
 		if err != nil || lease.Decision.Allowed {
 			return lease, err
@@ -56,7 +56,7 @@ func (c *Client) Await(ctx context.Context, charges ...headgate.Charge) (*headga
 		if lease.Decision.RetryAfter == headgate.Never {
 			return nil, denied
 		}
-		if err := pause.Sleep(ctx, min(again, lease.Decision.RetryAfter)); err != nil {
+		if err := pause.Sleep(ctx, min(retryPause, lease.Decision.RetryAfter)); err != nil {
 			return nil, fmt.Errorf("%w: %w", err, denied)
 		}
 	}
@@ -64,15 +64,16 @@ func (c *Client) Await(ctx context.Context, charges ...headgate.Charge) (*headga
 
 // Renew implements [headgate.Leaser].
 func (c *Client) Renew(ctx context.Context, held ...headgate.LeaseToken) error {
-	return c.leases(ctx, "/v1/renew", held)
+	return c.callLeases(ctx, "/v1/renew", held)
 }
 
 // Release implements [headgate.Leaser].
 func (c *Client) Release(ctx context.Context, held ...headgate.LeaseToken) error {
-	return c.leases(ctx, "/v1/release", held)
+	return c.callLeases(ctx, "/v1/release", held)
 }
 
-func (c *Client) leases(ctx context.Context, path string, held []headgate.LeaseToken) error {
+// callLeases posts leases to a path, and returns headgate.ErrLeaseLost if one of them is lost.
+func (c *Client) callLeases(ctx context.Context, path string, held []headgate.LeaseToken) error {
 	if len(held) == 0 {
 		return headgate.Invalid("held", "there is none")
 	}

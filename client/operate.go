@@ -19,7 +19,7 @@ func (c *Client) Inspect(ctx context.Context, limit headgate.Limit, key string) 
 	if err := c.Call(ctx, http.MethodPost, "/v1/inspect", in, &out); err != nil {
 		return headgate.Status{}, err
 	}
-	return status(&out)
+	return parseStatus(&out)
 }
 
 // Usage implements [headgate.Operator]. Without limits it returns all that the server knows for the key,
@@ -39,11 +39,12 @@ func (c *Client) Usage(ctx context.Context, key string, limits ...headgate.Limit
 	list := make([]headgate.Usage, len(out.Limits))
 	for i := range out.Limits {
 		w := &out.Limits[i]
-		s, err := status(&w.Status)
+		s, err := parseStatus(&w.Status)
 		if err != nil {
 			return nil, err
 		}
-		list[i] = headgate.Usage{Status: s, RetryAfter: retryAfter(w.RetryAfterMS), ResetAfter: millis(w.ResetAfterMS)}
+		retry, reset := parseRetryAfter(w.RetryAfterMS), fromMillis(w.ResetAfterMS)
+		list[i] = headgate.Usage{Status: s, RetryAfter: retry, ResetAfter: reset}
 	}
 	return list, nil
 }
@@ -57,13 +58,13 @@ func (c *Client) Block(ctx context.Context, limit headgate.Limit, key string, d 
 	}
 	in := api.Block{Subject: api.Subject{Limit: limit.Name(), Key: key}, For: "0", Reason: reason}
 	if d > 0 {
-		in.For = period(d)
+		in.For = formatPeriod(d)
 	}
 	var out api.Status
 	if err := c.Call(ctx, http.MethodPost, "/v1/block", in, &out); err != nil {
 		return headgate.Status{}, err
 	}
-	return status(&out)
+	return parseStatus(&out)
 }
 
 // Reset implements [headgate.Operator].
@@ -85,17 +86,16 @@ func (c *Client) Refund(ctx context.Context, charge headgate.Charge) (returned h
 	if err := c.Call(ctx, http.MethodPost, "/v1/refund", &in, &out); err != nil {
 		return returned, err
 	}
-	return cost(out.Returned)
+	return parseCost(out.Returned)
 }
 
-// status reads a status off the wire.
-func status(w *api.Status) (s headgate.Status, err error) {
+func parseStatus(w *api.Status) (s headgate.Status, err error) {
 	s = headgate.Status{
 		Limit: w.Limit, Key: w.Key, Exists: w.Exists, Remaining: -1, At: time.UnixMicro(w.At).UTC(),
 		Reason: w.Reason, Rule: w.Rule, Applied: w.Applied,
 	}
-	if s.Used, err = cost(w.Used); err == nil {
-		s.Capacity, err = cost(w.Capacity)
+	if s.Used, err = parseCost(w.Used); err == nil {
+		s.Capacity, err = parseCost(w.Capacity)
 	}
 	if w.Remaining != "" && err == nil {
 		s.Remaining, s.RemainingNanos, err = api.Amount(w.Remaining)
@@ -109,7 +109,7 @@ func status(w *api.Status) (s headgate.Status, err error) {
 	for _, a := range w.History {
 		attempt := headgate.Attempt{Number: a.Number, At: time.UnixMicro(a.At).UTC(), Allowed: a.Allowed}
 		if err == nil {
-			attempt.Cost, err = cost(a.Cost)
+			attempt.Cost, err = parseCost(a.Cost)
 		}
 		s.History = append(s.History, attempt)
 	}
@@ -119,8 +119,8 @@ func status(w *api.Status) (s headgate.Status, err error) {
 	return s, nil
 }
 
-// cost reads a cost off the wire; absent it is zero.
-func cost(n json.Number) (headgate.Cost, error) {
+// parseCost decodes a cost. An absent cost is zero.
+func parseCost(n json.Number) (headgate.Cost, error) {
 	if n == "" {
 		return headgate.Cost{}, nil
 	}

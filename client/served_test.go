@@ -23,7 +23,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// A protocol is how the server of a test is asked.
+// protocol is the protocol between client and server in a test.
 type protocol string
 
 // overEach runs a test once for each protocol.
@@ -37,27 +37,27 @@ func overEach(t *testing.T, test func(t *testing.T, over protocol)) {
 	}
 }
 
-// serving says what to serve, over memory. Zero: the limits of this file, in the open, over TCP.
-type serving struct {
-	file   string         // the config
-	kept   bool           // the store keeps what the config defines
-	before func([]law.Op) // is called before each batch of the store
-	after  func()         // is called after it
-	tokens *auth.File
-	tls    *tls.Config
-	socket string // a path
-	clock  store.Clock
+// serverOptions describe a server over memory. Zero: the constant limits, without tokens and TLS, over TCP.
+type serverOptions struct {
+	file       string         // text of the config
+	storeNames bool           // the catalog in the store has the limits of the config
+	before     func([]law.Op) // called before each batch of the store
+	after      func()         // called after each batch
+	tokens     *auth.File
+	tls        *tls.Config
+	socket     string // path of a Unix socket
+	clock      store.Clock
 }
 
-// served is a server of a test.
-type served struct {
+// testServer is a running server.
+type testServer struct {
 	url      string
-	listener *breakable
-	close    func() // at once
+	listener *breakableListener
+	close    func() // ends all connections at once
 }
 
-// keep returns the catalog of a store that has what a config defines.
-func keep(tb testing.TB, s store.Store, file *config.Config) *catalog.Catalog {
+// storeCatalog applies a config to the catalog of a store, and returns that catalog.
+func storeCatalog(tb testing.TB, s store.Store, file *config.Config) *catalog.Catalog {
 	tb.Helper()
 	c, err := catalog.Read(tb.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -69,8 +69,8 @@ func keep(tb testing.TB, s store.Store, file *config.Config) *catalog.Catalog {
 	return c
 }
 
-// serve serves until the end of the test.
-func (p protocol) serve(tb testing.TB, o serving) *served {
+// serve starts a server that runs until the end of the test.
+func (p protocol) serve(tb testing.TB, o serverOptions) *testServer {
 	tb.Helper()
 	if o.file == "" {
 		o.file = limits
@@ -81,11 +81,11 @@ func (p protocol) serve(tb testing.TB, o serving) *served {
 	}
 	var st store.Store = memory.New(&memory.Config{Names: true, Clock: o.clock})
 	if o.before != nil || o.after != nil {
-		st = &hooked{st, o.before, o.after}
+		st = &hookedStore{st, o.before, o.after}
 	}
 	verbs := service.New(headgate.New(st, &headgate.Config{Names: names}), names, nil)
-	if o.kept {
-		kept := keep(tb, st, names)
+	if o.storeNames {
+		kept := storeCatalog(tb, st, names)
 		verbs = service.New(headgate.New(st, &headgate.Config{Names: kept}), names, kept)
 	}
 	network, address := "tcp", "127.0.0.1:0"
@@ -96,7 +96,7 @@ func (p protocol) serve(tb testing.TB, o serving) *served {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	out := &served{listener: &breakable{Listener: l}}
+	out := &testServer{listener: &breakableListener{Listener: l}}
 	scheme := string(p)
 	if p == "grpc" {
 		server := rpc.New(verbs, slog.New(slog.DiscardHandler), &rpc.Config{Tokens: o.tokens, TLS: o.tls})
@@ -132,8 +132,8 @@ func (p protocol) serve(tb testing.TB, o serving) *served {
 	return out
 }
 
-// client returns a client of the server, which is closed with the test.
-func (s *served) client(tb testing.TB, cfg *client.Config) *client.Client {
+// client returns a client of the server. The client is closed at the end of the test.
+func (s *testServer) client(tb testing.TB, cfg *client.Config) *client.Client {
 	tb.Helper()
 	c, err := client.New(s.url, cfg)
 	if err != nil {
@@ -143,15 +143,15 @@ func (s *served) client(tb testing.TB, cfg *client.Config) *client.Client {
 	return c
 }
 
-// hooked is a store that tells what it is asked.
-type hooked struct {
+// hookedStore is a store that calls functions before and after each batch.
+type hookedStore struct {
 	store.Store
 	before func([]law.Op)
 	after  func()
 }
 
 // Apply implements store.Store.
-func (h *hooked) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (h *hookedStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if h.before != nil {
 		h.before(ops)
 	}
@@ -162,15 +162,15 @@ func (h *hooked) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) er
 	return err
 }
 
-// breakable is a listener whose connections can be broken.
-type breakable struct {
+// breakableListener is a listener whose connections a test can cut.
+type breakableListener struct {
 	net.Listener
 	mu    sync.Mutex
 	conns []net.Conn
 }
 
 // Accept implements net.Listener.
-func (b *breakable) Accept() (net.Conn, error) {
+func (b *breakableListener) Accept() (net.Conn, error) {
 	conn, err := b.Listener.Accept()
 	if err == nil {
 		b.mu.Lock()
@@ -180,15 +180,14 @@ func (b *breakable) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// accepted returns how many connections there have been.
-func (b *breakable) accepted() int {
+// accepted returns how many connections it has accepted.
+func (b *breakableListener) accepted() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.conns)
 }
 
-// cut breaks all connections.
-func (b *breakable) cut() {
+func (b *breakableListener) cut() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, c := range b.conns {

@@ -12,18 +12,18 @@ import (
 
 // transport sends requests to a server and reads its answers, in one encoding. It is safe for concurrent use.
 type transport interface {
-	// call requests one path. in is nil or of package api, and out gets the answer; both may be of other types that
-	// have the same JSON. Errors are of the classes that the package says, and nothing is sent twice.
+	// call makes one request and puts the answer into out. in may be nil. Both have types of package api, or types with
+	// the same JSON. The package comment lists the errors. No request is sent twice.
 	call(ctx context.Context, method, path string, in, out any) error
 	// close closes the connections. A call under way gets its answer before its connection is closed.
 	close()
 }
 
-// maxAnswer is the most that is read of an answer, in bytes.
+// maxAnswer bounds the bytes of an answer.
 const maxAnswer = 64 << 20
 
-// connect returns the transport of a URL.
-func connect(raw string, cfg *Config) (transport, error) {
+// newTransport returns the transport for the scheme of a URL. It does not connect yet.
+func newTransport(raw string, cfg *Config) (transport, error) {
 	if socket, local := strings.CutPrefix(raw, "grpc+unix:"); local && socket != "" {
 		return newRPC("localhost", socket, false, cfg)
 	}
@@ -54,7 +54,6 @@ func connect(raw string, cfg *Config) (transport, error) {
 		store.RedactURL(raw))
 }
 
-// dialUnix connects to a Unix socket.
 func dialUnix(ctx context.Context, socket string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", socket)
 }

@@ -32,21 +32,21 @@ func (c *Client) FillUp(ctx context.Context, charge headgate.Charge) (f headgate
 	if _, err := checkSize(charges); err != nil {
 		return f, err
 	}
-	in := request(charges)
+	in := newRequest(charges)
 	var out api.Filled
 	if err := c.Call(ctx, http.MethodPost, "/v1/fill-up", &in, &out); err != nil {
 		return f, err
 	}
-	amounts, err := costs("/v1/fill-up", []json.Number{out.Accepted, out.Level})
+	amounts, err := parseCosts("/v1/fill-up", []json.Number{out.Accepted, out.Level})
 	if err != nil {
 		return f, err
 	}
 	f.Accepted, f.Level, f.Brim = amounts[0], amounts[1], out.Brim
-	f.Decision, err = decision(&out.Decision, charges)
+	f.Decision, err = newDecision(&out.Decision, charges)
 	return f, err
 }
 
-// reservationLife applies to reservations without an id of the caller.
+// reservationLife is the life of the id of a reservation that is made without an id of the caller.
 const reservationLife = 24 * time.Hour
 
 // Reserve implements [headgate.Reserver]. It makes an id, which the server remembers for a day after the start; later
@@ -57,6 +57,7 @@ func (c *Client) Reserve(ctx context.Context, wait time.Duration, charges ...hea
 	return c.reserve(ctx, wait, charges, sched.Text(), reservationLife)
 }
 
+// reserve reserves charges under an id with a life.
 func (c *Client) reserve(ctx context.Context, wait time.Duration, charges []headgate.Charge, id string,
 	life time.Duration,
 ) (*headgate.Reservation, error) {
@@ -67,20 +68,20 @@ func (c *Client) reserve(ctx context.Context, wait time.Duration, charges []head
 	if err != nil {
 		return nil, err
 	}
-	ask := api.Reserve{Request: in}
+	reserve := api.Reserve{Request: in}
 	if wait > 0 {
-		ask.Wait = period(min(wait, longestWait))
+		reserve.Wait = formatPeriod(min(wait, longestWait))
 	}
 	var out api.Reserved
-	if err := c.Call(ctx, http.MethodPost, "/v1/reserve", &ask, &out); err != nil {
+	if err := c.Call(ctx, http.MethodPost, "/v1/reserve", &reserve, &out); err != nil {
 		return nil, err
 	}
 	var start time.Time
 	var delay time.Duration
 	if out.StartAt != nil && out.DelayMS != nil {
-		start, delay = time.UnixMicro(*out.StartAt).UTC(), millis(*out.DelayMS)
+		start, delay = time.UnixMicro(*out.StartAt).UTC(), fromMillis(*out.DelayMS)
 	}
-	d, err := decision(&out.Decision, charges)
+	d, err := newDecision(&out.Decision, charges)
 	if err != nil {
 		return nil, err
 	}
@@ -98,12 +99,12 @@ func (c *Client) reserve(ctx context.Context, wait time.Duration, charges []head
 // longestWait is the longest period that a server accepts.
 const longestWait = 3660 * 24 * time.Hour
 
-// period writes a duration for the wire.
-func period(d time.Duration) string {
+// formatPeriod formats a duration for the wire.
+func formatPeriod(d time.Duration) string {
 	return strconv.FormatInt(max(1, d.Microseconds()), 10) + "us"
 }
 
-// requestWithID returns a request for the wire.
+// requestWithID encodes charges under an id for the wire. life is how long the server remembers the id; 0: its default.
 func requestWithID(charges []headgate.Charge, id string, life time.Duration) (api.Request, error) {
 	if _, err := checkSize(charges); err != nil {
 		return api.Request{}, err
@@ -114,9 +115,9 @@ func requestWithID(charges []headgate.Charge, id string, life time.Duration) (ap
 	case life < 0 || life > longestWait:
 		return api.Request{}, headgate.Invalid("life", "%s is not within 0 and %s", life, longestWait)
 	}
-	in := request(charges)
+	in := newRequest(charges)
 	if in.ID = id; life > 0 {
-		in.Life = period(life)
+		in.Life = formatPeriod(life)
 	}
 	return in, nil
 }
@@ -137,14 +138,14 @@ func (c *Client) settle(ctx context.Context, path, id string, charges []headgate
 	if err := c.Call(ctx, http.MethodPost, path, &in, &out); err != nil {
 		return nil, err
 	}
-	return costs(path, out.Corrected)
+	return parseCosts(path, out.Corrected)
 }
 
-// costs parses the costs in an answer.
-func costs(path string, texts []json.Number) (list []headgate.Cost, err error) {
+// parseCosts parses the costs in an answer of a path.
+func parseCosts(path string, texts []json.Number) (list []headgate.Cost, err error) {
 	list = make([]headgate.Cost, len(texts))
 	for i, text := range texts {
-		if list[i], err = cost(text); err != nil {
+		if list[i], err = parseCost(text); err != nil {
 			return nil, fmt.Errorf("server: %w: answer of %s: %w", store.ErrUnknownOutcome, path, err)
 		}
 	}
@@ -187,12 +188,12 @@ func (o once) Debit(ctx context.Context, charge headgate.Charge) (d headgate.Deb
 	if err := o.c.Call(ctx, http.MethodPost, "/v1/debit", &in, &out); err != nil {
 		return d, err
 	}
-	amounts, err := costs("/v1/debit", []json.Number{out.Charged, out.Level})
+	amounts, err := parseCosts("/v1/debit", []json.Number{out.Charged, out.Level})
 	if err != nil {
 		return d, err
 	}
 	d = headgate.DebitResult{Charged: amounts[0], Level: amounts[1], Over: out.Over}
-	d.Decision, err = decision(&out.Decision, charges)
+	d.Decision, err = newDecision(&out.Decision, charges)
 	return d, err
 }
 
@@ -206,10 +207,10 @@ func (o once) Extend(ctx context.Context, charges ...headgate.Charge) (e headgat
 	if err := o.c.Call(ctx, http.MethodPost, "/v1/extend", &in, &out); err != nil {
 		return e, err
 	}
-	if e.Charged, err = costs("/v1/extend", out.Charged); err != nil {
+	if e.Charged, err = parseCosts("/v1/extend", out.Charged); err != nil {
 		return e, err
 	}
-	e.Decision, err = decision(&out.Decision, charges)
+	e.Decision, err = newDecision(&out.Decision, charges)
 	return e, err
 }
 
@@ -229,8 +230,8 @@ func (o once) Cancel(ctx context.Context, charges ...headgate.Charge) ([]headgat
 	return o.c.settle(ctx, "/v1/cancel", o.id, charges, nil)
 }
 
-// Wait implements [headgate.Waiter]. Where a limit gives no start of its own, callers
-// retry after the retry-after of their refusal, in no order.
+// Wait implements [headgate.Waiter]. If a limit cannot reserve a start, callers retry after the retry-after of their
+// refusal, in no particular order.
 func (c *Client) Wait(ctx context.Context, charges ...headgate.Charge) error {
 	return c.wait(ctx, pause.Patience{Most: headgate.Never}, charges)
 }
@@ -250,23 +251,24 @@ func (c *Client) WaitAtMost(ctx context.Context, wait time.Duration, charges ...
 	return c.wait(ctx, pause.Patience{Most: wait}, charges)
 }
 
+// wait checks and reserves until the charges are admitted, and then sleeps until their start.
 func (c *Client) wait(ctx context.Context, p pause.Patience, charges []headgate.Charge) error {
-	ask := func() (*headgate.Reservation, error) { return c.Reserve(ctx, p.Left(ctx), charges...) }
+	reserve := func() (*headgate.Reservation, error) { return c.Reserve(ctx, p.Left(ctx), charges...) }
 	for {
-		// A check returns when the cost would pass, a refusal when another attempt may be made.
-		look, err := c.Check(ctx, charges...)
+		// The retry-after of a check is when the cost would pass, after a refusal it is when to retry.
+		checked, err := c.Check(ctx, charges...)
 		switch {
 		case err != nil:
 			return err
-		case look.RetryAfter == headgate.Never:
-			return &headgate.DeniedError{Decision: look}
-		case look.RetryAfter > p.Left(ctx):
-			return fmt.Errorf("%w: %w", headgate.ErrDeadline, &headgate.DeniedError{Decision: look})
+		case checked.RetryAfter == headgate.Never:
+			return &headgate.DeniedError{Decision: checked}
+		case checked.RetryAfter > p.Left(ctx):
+			return fmt.Errorf("%w: %w", headgate.ErrDeadline, &headgate.DeniedError{Decision: checked})
 		}
 		p.Answered()
-		r, err := ask()
-		if errors.Is(err, headgate.ErrUnsupported) { // no start in common: all at once, or none
-			ask = func() (*headgate.Reservation, error) { return c.Reserve(ctx, 0, charges...) }
+		r, err := reserve()
+		if errors.Is(err, headgate.ErrUnsupported) { // the charges have no common start: take all of them now, or none
+			reserve = func() (*headgate.Reservation, error) { return c.Reserve(ctx, 0, charges...) }
 			continue
 		}
 		if err != nil {
@@ -275,7 +277,7 @@ func (c *Client) wait(ctx context.Context, p pause.Patience, charges []headgate.
 		if r.Decision.Allowed {
 			return r.Sleep(ctx)
 		}
-		if err := pause.Sleep(ctx, min(r.Decision.RetryAfter, max(look.RetryAfter, firstPause))); err != nil {
+		if err := pause.Sleep(ctx, min(r.Decision.RetryAfter, max(checked.RetryAfter, firstPause))); err != nil {
 			return err
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// limiter is what a program may depend on, whatever is behind it.
+// limiter has the methods that Limiter and Client share.
 type limiter interface {
 	headgate.Taker
 	headgate.Filler
@@ -24,8 +24,8 @@ type limiter interface {
 	headgate.Operator
 }
 
-// program uses every verb, and notes what came of it.
-func program(t *testing.T, l limiter) (notes []string) {
+// runProgram uses every verb, and returns notes about the results.
+func runProgram(t *testing.T, l limiter) (notes []string) {
 	t.Helper()
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	ctx := t.Context()
@@ -49,18 +49,18 @@ func program(t *testing.T, l limiter) (notes []string) {
 		}
 		return names
 	}
-	decided := func(verb string, d headgate.Decision, err error) {
+	noteDecision := func(verb string, d headgate.Decision, err error) {
 		note("%s: %v %s %d %v %v", verb, d.Allowed, d.LimitName, d.Remaining, d.Replayed, class(err))
 	}
 
 	for range 2 {
 		d, err := l.Take(ctx, of(few, "4"))
-		decided("take", d, err)
+		noteDecision("take", d, err)
 	}
 	d, err := l.Take(ctx, of(few, "4"), day)
-	decided("take two", d, err)
+	noteDecision("take two", d, err)
 	d, err = l.Check(ctx, few)
-	decided("check", d, err)
+	noteDecision("check", d, err)
 	_, err = l.Take(ctx, headgate.Charge{Key: "a"})
 	note("no limit: %v", class(err))
 
@@ -68,7 +68,7 @@ func program(t *testing.T, l limiter) (notes []string) {
 	for _, cost := range []string{"7.25", "3", "3"} {
 		f, err := l.FillUp(ctx, of(pool, cost))
 		note("fill up: %s %s %v", f.Accepted, f.Level, f.Brim)
-		decided("filled up", f.Decision, err)
+		noteDecision("filled up", f.Decision, err)
 	}
 	_, err = l.FillUp(ctx, headgate.Charge{Limit: pool.Limit, Key: "a\x00b"})
 	note("fill up a bad key: %v", class(err))
@@ -78,19 +78,19 @@ func program(t *testing.T, l limiter) (notes []string) {
 	once := l.Once("order 1", time.Hour)
 	for range 2 {
 		d, err = once.Take(ctx, of(few, "2"))
-		decided("once", d, err)
+		noteDecision("once", d, err)
 	}
 	d, err = once.Take(ctx, of(few, "1"))
-	decided("reused", d, err)
+	noteDecision("reused", d, err)
 	for _, cost := range []string{"3.5", "3", "900"} {
 		e, err := once.Extend(ctx, of(few, cost))
 		note("extended: %v", e.Charged)
-		decided("extend to "+cost, e.Decision, err)
+		noteDecision("extend to "+cost, e.Decision, err)
 	}
 	for range 2 {
 		o, err := l.Once("work", time.Hour).Debit(ctx, of(pool, "12.5"))
 		note("debit: %s %s %v", o.Charged, o.Level, o.Over)
-		decided("debited", o.Decision, err)
+		noteDecision("debited", o.Decision, err)
 	}
 	_, err = l.Once("work", 0).Debit(ctx, jobs)
 	note("debit what is held: %v", class(err))
@@ -116,9 +116,9 @@ func program(t *testing.T, l limiter) (notes []string) {
 	note("wait for a day: %v", class(err))
 	note("wait for ever: %v", class(l.Wait(ctx, of(day, "4"))))
 	note("at once: %v", class(l.WaitAtMost(ctx, 0, of(day, "3"))))
-	within, cancel := context.WithTimeout(ctx, time.Minute) // the wait is a day
+	minuteCtx, cancel := context.WithTimeout(ctx, time.Minute) // the wait is a day
 	defer cancel()
-	note("deadline: %v", class(l.Wait(within, of(day, "2"))))
+	note("deadline: %v", class(l.Wait(minuteCtx, of(day, "2"))))
 
 	r, err := l.Reserve(ctx, 48*time.Hour, of(day, "2"))
 	if err != nil {
@@ -160,7 +160,7 @@ func program(t *testing.T, l limiter) (notes []string) {
 	s, err := l.Block(ctx, few.Limit, "b", time.Hour, "too many")
 	note("block: %s %s %v %v", s.Limit, s.Reason, s.BlockedUntil.Sub(s.At).Round(time.Minute), err)
 	d, err = l.Take(ctx, headgate.Charge{Limit: few.Limit, Key: "b"})
-	decided("blocked", d, err)
+	noteDecision("blocked", d, err)
 	s, err = l.Inspect(ctx, few.Limit, "a")
 	note("inspect: %v %s of %s, %d %v", s.Exists, s.Used, s.Capacity, s.Remaining, err)
 	used, err := l.Usage(ctx, "b", few.Limit, headgate.MustParse("unlimited"), headgate.MustParse("0"))
@@ -192,13 +192,13 @@ func program(t *testing.T, l limiter) (notes []string) {
 	return notes
 }
 
-// TestAClientDoesWhatALimiterDoes runs one program over both: between them only the line
-// differs that makes the one or the other.
+// TestAClientDoesWhatALimiterDoes runs one program with a Limiter and with a Client: only the line that makes them
+// differs.
 func TestAClientDoesWhatALimiterDoes(t *testing.T) {
 	t.Parallel()
-	local := program(t, headgate.New(memory.New(nil), nil))
+	local := runProgram(t, headgate.New(memory.New(nil), nil))
 	overEach(t, func(t *testing.T, over protocol) {
-		remote := program(t, over.serve(t, serving{file: "allow_notations: true"}).client(t, nil))
+		remote := runProgram(t, over.serve(t, serverOptions{file: "allow_notations: true"}).client(t, nil))
 		for i := range max(len(local), len(remote)) {
 			if at(local, i) != at(remote, i) {
 				t.Errorf("%d: a Limiter: %q\n   a Client: %q", i, at(local, i), at(remote, i))
@@ -215,11 +215,11 @@ func at(list []string, i int) string {
 	return "nothing"
 }
 
-// TestWaitHearsThatTheServerIsGone and does not wait on.
-func TestWaitHearsThatTheServerIsGone(t *testing.T) {
+// TestWaitEndsWhenTheClientIsClosed: Wait and Await return an error instead of waiting for ever.
+func TestWaitEndsWhenTheClientIsClosed(t *testing.T) {
 	t.Parallel()
 	overEach(t, func(t *testing.T, over protocol) {
-		server := over.serve(t, serving{})
+		server := over.serve(t, serverOptions{})
 		c := server.client(t, nil)
 		c.Close()
 		charge := headgate.Charge{Limit: headgate.MustNamed("few"), Key: "k"}

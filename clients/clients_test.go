@@ -16,10 +16,9 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// most is how many lines a client has at most: it is copied into programs, and read.
-const most = 260
+// maxLines bounds the lines of a client, since people copy it into programs and read it.
+const maxLines = 260
 
-// TestClientsAreShort counts the lines.
 func TestClientsAreShort(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"python/headgate.py", "typescript/headgate.ts"} {
@@ -27,17 +26,16 @@ func TestClientsAreShort(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := bytes.Count(text, []byte("\n")); n > most {
-			t.Errorf("%s has %d lines, more than %d", name, n, most)
+		if n := bytes.Count(text, []byte("\n")); n > maxLines {
+			t.Errorf("%s has %d lines, more than %d", name, n, maxLines)
 		}
 	}
 }
 
-// TestPython runs the tests of headgate.py.
 func TestPython(t *testing.T) {
 	t.Parallel()
 	python := dbtest.Program(t, "python3", "python3")
-	run(t, "python", python, "test_headgate.py", serve(t, read(t)), "../"+vectorsFile)
+	run(t, "python", python, "test_headgate.py", serve(t, readVectors(t)), "../"+vectorsFile)
 }
 
 // TestTypeScript checks the types of headgate.ts and runs its tests.
@@ -64,7 +62,7 @@ func TestTypeScript(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run(t, dir, node, "test_headgate.mjs", serve(t, read(t)), file)
+	run(t, dir, node, "test_headgate.mjs", serve(t, readVectors(t)), file)
 }
 
 // run runs a program in a folder.

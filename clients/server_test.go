@@ -1,5 +1,5 @@
-// Package clients has no code in Go: its tests run those of the clients in other languages against
-// a server, and the vectors that all of them pass.
+// Package clients has no code in Go. Its tests run the tests of the clients in other languages against
+// a server, and the vectors that all clients pass.
 package clients
 
 import (
@@ -22,16 +22,16 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// vectors are those of testdata/vectors.json, which says what they mean.
+// vectors are the test vectors of testdata/vectors.json, which explains them.
 type vectors struct {
-	About      []string     `json:"about"`
-	Arithmetic []arithmetic `json:"arithmetic"`
-	Headers    []headers    `json:"headers"`
-	Errors     []failing    `json:"errors"`
-	Answers    []answer     `json:"answers"`
+	About      []string         `json:"about"`
+	Arithmetic []decisionVector `json:"arithmetic"`
+	Headers    []headerVector   `json:"headers"`
+	Errors     []errorVector    `json:"errors"`
+	Answers    []answerVector   `json:"answers"`
 }
 
-type arithmetic struct {
+type decisionVector struct {
 	Name  string `json:"name"`
 	Steps []step `json:"steps"`
 }
@@ -43,7 +43,7 @@ type step struct {
 	Want json.RawMessage `json:"want"`
 }
 
-type headers struct {
+type headerVector struct {
 	Name  string `json:"name"`
 	Steps []struct {
 		AtMS  int64             `json:"at_ms"`
@@ -52,7 +52,7 @@ type headers struct {
 	} `json:"steps"`
 }
 
-type failing struct {
+type errorVector struct {
 	Name string          `json:"name"`
 	Verb string          `json:"verb"`
 	In   json.RawMessage `json:"in"`
@@ -64,7 +64,7 @@ type failing struct {
 	} `json:"want"`
 }
 
-type answer struct {
+type answerVector struct {
 	Name   string `json:"name"`
 	Status int    `json:"status"`
 	Body   any    `json:"body"`
@@ -73,8 +73,7 @@ type answer struct {
 
 const vectorsFile = "../testdata/vectors.json"
 
-// read reads the vectors.
-func read(t *testing.T) *vectors {
+func readVectors(t *testing.T) *vectors {
 	t.Helper()
 	text, err := os.ReadFile(vectorsFile)
 	if err != nil {
@@ -87,21 +86,21 @@ func read(t *testing.T) *vectors {
 	return &v
 }
 
-// epoch is where the clock of a store begins, in microseconds.
+// epoch is the first time of a store's clock, in microseconds.
 const epoch = 1795600000_000000
 
-// stage is a server with a clock that tests set, and with faults that they ask for.
-type stage struct {
+// testServer is a server with a clock that tests set, and with paths that fail on purpose.
+type testServer struct {
 	api    atomic.Pointer[http.Handler]
-	offset atomic.Int64 // of the clock, in milliseconds
+	offset atomic.Int64 // time since epoch, in milliseconds
 	mux    http.ServeMux
 }
 
-// newStage returns a server whose tokens are nobody's business: see package rest.
-func newStage(v *vectors) *stage {
-	s := &stage{}
-	s.fresh()
-	s.mux.HandleFunc("POST /test/new", func(http.ResponseWriter, *http.Request) { s.fresh() })
+// newTestServer returns a server that demands no tokens.
+func newTestServer(v *vectors) *testServer {
+	s := &testServer{}
+	s.empty()
+	s.mux.HandleFunc("POST /test/new", func(http.ResponseWriter, *http.Request) { s.empty() })
 	s.mux.HandleFunc("POST /test/clock", func(w http.ResponseWriter, r *http.Request) {
 		text, _ := io.ReadAll(r.Body)
 		ms, err := strconv.ParseInt(string(text), 10, 64)
@@ -125,7 +124,7 @@ func newStage(v *vectors) *stage {
 		w.WriteHeader(a.Status)
 		_ = json.NewEncoder(w).Encode(a.Body)
 	})
-	// One that stops when the question has arrived, and one that says nothing until the client gives up.
+	// One path closes the connection after the request, the other never answers.
 	s.mux.HandleFunc("/test/stopped/", func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		panic(http.ErrAbortHandler)
@@ -142,8 +141,8 @@ func newStage(v *vectors) *stage {
 	return s
 }
 
-// fresh begins with an empty store.
-func (s *stage) fresh() {
+// empty starts again with an empty store, at epoch.
+func (s *testServer) empty() {
 	s.offset.Store(0)
 	m := memory.New(&memory.Config{Names: true, Clock: func() int64 { return epoch + s.offset.Load()*1000 }})
 	l := headgate.New(m, &headgate.Config{Timeout: time.Minute})
@@ -151,18 +150,18 @@ func (s *stage) fresh() {
 	s.api.Store(&h)
 }
 
-// serve serves a stage over TCP.
+// serve serves a testServer over TCP, and returns its URL.
 func serve(t *testing.T, v *vectors) string {
 	t.Helper()
-	server := httptest.NewUnstartedServer(&newStage(v).mux)
+	server := httptest.NewUnstartedServer(&newTestServer(v).mux)
 	server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	server.Start()
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	return server.URL
 }
 
-// save writes the vectors, with what was answered to them.
-func save(v *vectors) error {
+// saveVectors writes the vectors, with the present answers.
+func saveVectors(v *vectors) error {
 	if os.Getenv("UPDATE_VECTORS") == "" {
 		return errors.New("UPDATE_VECTORS=1 go test ./clients -run Vectors writes what is answered now")
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// ask sends a body to a path.
-func (s *stage) ask(method, path string, body []byte) *httptest.ResponseRecorder {
+// ask sends a body to a path of the server.
+func (s *testServer) ask(method, path string, body []byte) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(method, path, bytes.NewReader(body))
 	r.Header.Set("X-Forwarded-Uri", "/")
@@ -28,8 +28,8 @@ func (s *stage) ask(method, path string, body []byte) *httptest.ResponseRecorder
 	return w
 }
 
-// exactly reads JSON with all digits of numbers.
-func exactly(t *testing.T, text []byte) (v any) {
+// decodeExactly decodes JSON with all digits of its numbers.
+func decodeExactly(t *testing.T, text []byte) (v any) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -39,27 +39,27 @@ func exactly(t *testing.T, text []byte) (v any) {
 	return v
 }
 
-// TestVectors sends all vectors to a server, and compares whole answers. Its time stands still, since delays are
-// counted from the answer.
+// TestVectors sends all vectors to a server, and compares whole answers. Its time stands still, since delays count from
+// the answer.
 func TestVectors(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, testVectors)
 }
 
 func testVectors(t *testing.T) {
-	v := read(t)
+	v := readVectors(t)
 	if len(v.Arithmetic) < 20 || len(v.Headers) < 5 || len(v.Errors) < 15 || len(v.Answers) < 15 {
 		t.Fatalf("there are only %d, %d, %d, %d vectors", len(v.Arithmetic), len(v.Headers), len(v.Errors), len(v.Answers))
 	}
-	s := newStage(v)
+	s := newTestServer(v)
 	differ := false
 	for _, a := range v.Arithmetic {
-		s.fresh()
+		s.empty()
 		for i := range a.Steps {
 			st := &a.Steps[i]
 			s.offset.Store(st.AtMS)
 			w := s.ask(http.MethodPost, "/v1/"+st.Verb, st.In)
-			got, want := exactly(t, w.Body.Bytes()), exactly(t, st.Want)
+			got, want := decodeExactly(t, w.Body.Bytes()), decodeExactly(t, st.Want)
 			if w.Code != http.StatusOK || !reflect.DeepEqual(got, want) {
 				t.Errorf("%s, step %d: status %d\n got %v\nwant %v", a.Name, i, w.Code, got, want)
 				st.Want, differ = bytes.TrimSpace(w.Body.Bytes()), true
@@ -67,7 +67,7 @@ func testVectors(t *testing.T) {
 		}
 	}
 	for _, h := range v.Headers {
-		s.fresh()
+		s.empty()
 		for i := range h.Steps {
 			st := &h.Steps[i]
 			s.offset.Store(st.AtMS)
@@ -85,14 +85,14 @@ func testVectors(t *testing.T) {
 		}
 	}
 	if differ {
-		t.Error(save(v))
+		t.Error(saveVectors(v))
 	}
 }
 
-// TestErrorVectors asks what is wrong, of the server and by the Go client.
+// TestErrorVectors sends invalid requests by the Go client.
 func TestErrorVectors(t *testing.T) {
 	t.Parallel()
-	v := read(t)
+	v := readVectors(t)
 	url := serve(t, v)
 	c, err := client.New(url, nil)
 	if err != nil {
@@ -105,8 +105,8 @@ func TestErrorVectors(t *testing.T) {
 		err := c.Call(t.Context(), http.MethodPost, "/v1/"+e.Verb, in, &out)
 		p, ok := errors.AsType[*api.Problem](err)
 		if !ok || p.Status != e.Want.Status || p.Type != e.Want.Type || p.Field != e.Want.Field ||
-			class(err) != e.Want.Error {
-			t.Errorf("%s: %s, %+v, %v", e.Name, class(err), p, err)
+			errorClass(err) != e.Want.Error {
+			t.Errorf("%s: %s, %+v, %v", e.Name, errorClass(err), p, err)
 		}
 	}
 	var keys struct{ Cells []any }
@@ -115,10 +115,10 @@ func TestErrorVectors(t *testing.T) {
 	}
 }
 
-// TestAnswerVectors is what the Go client makes of answers.
+// TestAnswerVectors compares the errors of the Go client for the answers of the vectors.
 func TestAnswerVectors(t *testing.T) {
 	t.Parallel()
-	v := read(t)
+	v := readVectors(t)
 	url := serve(t, v)
 	for i, a := range v.Answers {
 		c, err := client.New(fmt.Sprintf("%s/test/answer/%d", url, i), nil)
@@ -127,22 +127,22 @@ func TestAnswerVectors(t *testing.T) {
 		}
 		var out api.Settled
 		err = c.Call(t.Context(), http.MethodPost, "/v1/settle", map[string]any{}, &out)
-		if class(err) != a.Error {
-			t.Errorf("%s: %s, %v", a.Name, class(err), err)
+		if errorClass(err) != a.Error {
+			t.Errorf("%s: %s, %v", a.Name, errorClass(err), err)
 		}
 		c.Close()
 	}
 }
 
-// class returns the class of an error, as the vectors call it.
-func class(err error) string {
+// errorClass returns the name of an error's class in the vectors.
+func errorClass(err error) string {
 	for _, c := range []struct {
 		name  string
 		class error
 	}{
 		{"busy", store.ErrBusy},
 		{"full", store.ErrFull},
-		{"unavailable", store.ErrUnavailable}, // which the two are
+		{"unavailable", store.ErrUnavailable}, // busy and full are unavailable too
 		{"unknown-outcome", store.ErrUnknownOutcome},
 		{"id-reused", headgate.ErrReused},
 		{"id-settled", headgate.ErrSettled},
@@ -154,7 +154,7 @@ func class(err error) string {
 			return c.name
 		}
 	}
-	// The Go client has one class for what only an operator can put right.
+	// The Go client has one class, store.ErrSetup, for errors that only an operator can put right.
 	switch p, ok := errors.AsType[*api.Problem](err); {
 	case ok && (p.Status == http.StatusUnauthorized || p.Status == http.StatusForbidden):
 		return "forbidden"

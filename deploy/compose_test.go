@@ -17,7 +17,7 @@ import (
 
 const compose = "compose/compose.yaml"
 
-// composition is the part of a compose file that tests look at.
+// composition has the fields of a compose file that tests check.
 type composition struct {
 	Services map[string]struct {
 		Image   string
@@ -28,7 +28,6 @@ type composition struct {
 	Volumes map[string]any
 }
 
-// readYAML reads a file.
 func readYAML(t *testing.T, path string, to any) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -40,9 +39,10 @@ func readYAML(t *testing.T, path string, to any) {
 	}
 }
 
-var pinned = regexp.MustCompile(`:v?\d+\.\d+`)
+// imageVersion matches the version of an image.
+var imageVersion = regexp.MustCompile(`:v?\d+\.\d+`)
 
-// TestTheComposeFile: files that it mounts are there, images of others have a version, and no port is open to other
+// TestTheComposeFile: the mounted files exist, images from elsewhere have a version, and no port is open to other
 // machines.
 func TestTheComposeFile(t *testing.T) {
 	t.Parallel()
@@ -52,7 +52,7 @@ func TestTheComposeFile(t *testing.T) {
 		t.Fatalf("%d services", len(c.Services))
 	}
 	for name, s := range c.Services {
-		if s.Build == nil && !pinned.MatchString(s.Image) {
+		if s.Build == nil && !imageVersion.MatchString(s.Image) {
 			t.Errorf("%s: the image %s has no version", name, s.Image)
 		}
 		if s.Build != nil {
@@ -80,8 +80,8 @@ func TestTheComposeFile(t *testing.T) {
 	}
 }
 
-// TestTheComposeFileIsOne lets the reference implementation of the Compose Specification read it.
-func TestTheComposeFileIsOne(t *testing.T) {
+// TestTheComposeFileIsValid reads it with the reference implementation of the Compose Specification.
+func TestTheComposeFileIsValid(t *testing.T) {
 	t.Parallel()
 	program := os.Getenv("HEADGATE_TEST_COMPOSE")
 	if program == "" {
@@ -104,8 +104,8 @@ func TestTheComposeFileIsOne(t *testing.T) {
 	}
 }
 
-// TestAlertRules lets Prometheus read the rules and the configuration of the compose file, and compares the name by
-// which both call the servers.
+// TestAlertRules checks the rules and the configuration of the compose file with Prometheus. Both must have the same
+// name for the job of the servers.
 func TestAlertRules(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
@@ -120,7 +120,7 @@ func TestAlertRules(t *testing.T) {
 	}
 	run("check", "rules", "--lint=all", "--lint-fatal", "prometheus/alerts.yaml")
 	run("test", "rules", "prometheus/alerts_test.yaml")
-	dir := t.TempDir() // where the container has both files
+	dir := t.TempDir() // in the container, both files are in one folder
 	for from, to := range map[string]string{
 		"compose/prometheus.yml": "prometheus.yml", "prometheus/alerts.yaml": "alerts.yaml",
 	} {

@@ -20,8 +20,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// each runs a test with each proxy.
-func each(t *testing.T, test func(t *testing.T, p *proxy)) {
+func eachProxy(t *testing.T, test func(t *testing.T, p *proxy)) {
 	t.Helper()
 	t.Parallel()
 	for i := range proxies {
@@ -32,8 +31,8 @@ func each(t *testing.T, test func(t *testing.T, p *proxy)) {
 	}
 }
 
-// rush sends so many requests, eight at a time, and returns the answers by their status.
-func rush(t *testing.T, s *site, n int, headers func(i int) []string) map[int][]answer {
+// sendMany sends n requests, eight at a time, and returns the answers by their status.
+func sendMany(t *testing.T, s *site, n int, headers func(i int) []string) map[int][]answer {
 	t.Helper()
 	var mu sync.Mutex
 	all := map[int][]answer{}
@@ -60,7 +59,7 @@ func rush(t *testing.T, s *site, n int, headers func(i int) []string) map[int][]
 	return all
 }
 
-func statuses(all map[int][]answer) map[int]int {
+func countStatuses(all map[int][]answer) map[int]int {
 	counts := map[int]int{}
 	for status, answers := range all {
 		counts[status] = len(answers)
@@ -68,29 +67,30 @@ func statuses(all map[int][]answer) map[int]int {
 	return counts
 }
 
-func none(int) []string { return nil }
+func noHeaders(int) []string { return nil }
 
-// TestExactlyTheLimitPasses: 20 of 200 requests reach an application that knows nothing of limits, and
-// all others get 429 and when to come back.
+// TestExactlyTheLimitPasses: 20 of 200 requests reach an application that knows nothing of limits. The
+// others get 429 with Retry-After.
 func TestExactlyTheLimitPasses(t *testing.T) {
 	tier.Engines(t)
-	each(t, exactly)
+	eachProxy(t, testExactlyTheLimitPasses)
 }
 
-// TestExactlyTheLimitPassesNginx is of the one proxy that every run of the tests has.
+// TestExactlyTheLimitPassesNginx runs the test with nginx alone, in every run of the tests.
 func TestExactlyTheLimitPassesNginx(t *testing.T) {
 	t.Parallel()
-	exactly(t, &proxies[0])
+	testExactlyTheLimitPasses(t, &proxies[0])
 }
 
-func exactly(t *testing.T, p *proxy) {
+func testExactlyTheLimitPasses(t *testing.T, p *proxy) {
 	t.Helper()
-	s := newSite(t, p, setting{})
-	all := rush(t, s, 200, none)
-	if got, want := statuses(all), map[int]int{200: limited, 429: 200 - limited}; !maps.Equal(got, want) {
+	s := newSite(t, p, siteConfig{})
+	all := sendMany(t, s, 200, noHeaders)
+	got, want := countStatuses(all), map[int]int{200: limitPerClient, 429: 200 - limitPerClient}
+	if !maps.Equal(got, want) {
 		t.Fatalf("got %v, want %v", got, want)
 	}
-	if n := len(s.application.take()); n != limited {
+	if n := len(s.application.take()); n != limitPerClient {
 		t.Errorf("%d requests reached the application", n)
 	}
 	for _, a := range all[429] {
@@ -102,23 +102,23 @@ func exactly(t *testing.T, p *proxy) {
 			!strings.Contains(a.body, "#quota-exceeded") {
 			t.Errorf("%s: %s", kind, a.body)
 		}
-		if left(t, a.header) != 0 {
+		if remaining(t, a.header) != 0 {
 			t.Errorf("RateLimit: %q", a.header["Ratelimit"])
 		}
 	}
 	seen := map[int64]bool{}
 	for _, a := range all[200] {
-		if p.left {
-			seen[left(t, a.header)] = true
+		if p.tellsRemaining {
+			seen[remaining(t, a.header)] = true
 		}
 	}
-	if p.left && len(seen) != limited {
+	if p.tellsRemaining && len(seen) != limitPerClient {
 		t.Errorf("what is left is said to be %v", seen)
 	}
 }
 
-// left returns what RateLimit says that is left.
-func left(t *testing.T, h http.Header) int64 {
+// remaining returns the remaining amount in the header RateLimit.
+func remaining(t *testing.T, h http.Header) int64 {
 	t.Helper()
 	policy, err := httpsfv.UnmarshalList(h["Ratelimit-Policy"])
 	list, err2 := httpsfv.UnmarshalList(h["Ratelimit"])
@@ -129,20 +129,20 @@ func left(t *testing.T, h http.Header) int64 {
 	item := list[0].(httpsfv.Item)
 	r, _ := item.Params.Get("r")
 	q, _ := policy[0].(httpsfv.Item).Params.Get("q")
-	if n, ok := r.(int64); ok && item.Value == "api" && q == int64(limited) {
+	if n, ok := r.(int64); ok && item.Value == "api" && q == int64(limitPerClient) {
 		return n
 	}
 	t.Errorf("RateLimit: %q, RateLimit-Policy: %q", h["Ratelimit"], h["Ratelimit-Policy"])
 	return -1
 }
 
-// TestAnEndUserCannotChooseWhatIsCharged sends 1,000 requests with one Idempotency-Key, and whatever
-// else could make Headgate take them for others.
+// TestAnEndUserCannotChooseWhatIsCharged sends 1,000 requests with one Idempotency-Key and other headers that could
+// make Headgate charge another key, limit or request.
 func TestAnEndUserCannotChooseWhatIsCharged(t *testing.T) {
 	tier.Engines(t)
-	each(t, func(t *testing.T, p *proxy) {
-		s := newSite(t, p, setting{})
-		got := statuses(rush(t, s, 1000, func(i int) []string {
+	eachProxy(t, func(t *testing.T, p *proxy) {
+		s := newSite(t, p, siteConfig{})
+		got := countStatuses(sendMany(t, s, 1000, func(i int) []string {
 			return []string{
 				"Idempotency-Key: one", "Authorization: Bearer x", "Origin: https://evil.example", "Cookie: a=b",
 				"Sec-Fetch-Site: cross-site", "Headgate-Token: theirs",
@@ -152,16 +152,16 @@ func TestAnEndUserCannotChooseWhatIsCharged(t *testing.T) {
 				"X-Forwarded-Uri: /other?limit=none&key=x", "X-Forwarded-Method: TRACE", "X-Forwarded-Host: other",
 			}
 		}))
-		if want := map[int]int{200: limited, 429: 1000 - limited}; !maps.Equal(got, want) {
+		if want := map[int]int{200: limitPerClient, 429: 1000 - limitPerClient}; !maps.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
-		asked := s.asked.take()
+		asked := s.checks.take()
 		if len(asked) != 1000 {
 			t.Errorf("Headgate was asked %d times", len(asked))
 		}
 		for _, h := range asked {
 			host := s.url[len("http://"):]
-			if p.folder == "nginx" { // which says by what name it has found its server
+			if p.folder == "nginx" { // nginx passes on the name by which it has chosen its server, without the port
 				host, _, _ = strings.Cut(host, ":")
 			}
 			for name, want := range map[string]string{
@@ -187,12 +187,12 @@ func TestAnEndUserCannotChooseWhatIsCharged(t *testing.T) {
 	})
 }
 
-// TestRequestsArePassedOnAsTheyAre whatever their method, with their bodies, and so are the answers of the
-// application, also those whose status Headgate uses.
+// TestRequestsArePassedOnAsTheyAre sends requests with all methods and with bodies. The answers of the application also
+// pass unchanged, even with a status that Headgate uses.
 func TestRequestsArePassedOnAsTheyAre(t *testing.T) {
 	tier.Engines(t)
-	each(t, func(t *testing.T, p *proxy) {
-		s := newSite(t, p, setting{})
+	eachProxy(t, func(t *testing.T, p *proxy) {
+		s := newSite(t, p, siteConfig{})
 		long := strings.Repeat("0123456789", 5_000)
 		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
 			body := ""
@@ -203,7 +203,7 @@ func TestRequestsArePassedOnAsTheyAre(t *testing.T) {
 			if err != nil || a.status != http.StatusOK || a.body != body {
 				t.Errorf("%s: status %d, a body of %d bytes, %v", method, a.status, len(a.body), err)
 			}
-			asked := s.asked.take()
+			asked := s.checks.take()
 			if len(asked) != 1 || asked[0].Get("X-Forwarded-Method") != method ||
 				asked[0].Get("X-Forwarded-Uri") != "/a%20b?c=d" {
 				t.Errorf("%s: Headgate was asked %v", method, asked)
@@ -215,7 +215,7 @@ func TestRequestsArePassedOnAsTheyAre(t *testing.T) {
 			}
 		}
 		s.reset(t)
-		rush(t, s, limited, none)
+		sendMany(t, s, limitPerClient, noHeaders)
 		for _, method := range []string{"GET", "HEAD", "POST", "OPTIONS"} {
 			body := ""
 			if method == "POST" { // short, since the answer may come before a long one is sent
@@ -228,11 +228,11 @@ func TestRequestsArePassedOnAsTheyAre(t *testing.T) {
 	})
 }
 
-// TestWhileHeadgateIsAway each does what its configuration says: stopped, and silent.
+// TestWhileHeadgateIsAway: each proxy does what its configuration says if Headgate is stopped, and if it is silent.
 func TestWhileHeadgateIsAway(t *testing.T) {
 	tier.Engines(t)
-	each(t, func(t *testing.T, p *proxy) {
-		s := newSite(t, p, setting{away: true})
+	eachProxy(t, func(t *testing.T, p *proxy) {
+		s := newSite(t, p, siteConfig{shortTimeouts: true})
 		check := func(when string) {
 			t.Helper()
 			for _, body := range []string{"", "body"} {
@@ -241,7 +241,7 @@ func TestWhileHeadgateIsAway(t *testing.T) {
 					method = http.MethodPost
 				}
 				a, err := s.ask(method, "/", body)
-				if err != nil || a.status != p.away || p.away == 503 && a.header.Get("Retry-After") != "1" {
+				if err != nil || a.status != p.awayStatus || p.awayStatus == 503 && a.header.Get("Retry-After") != "1" {
 					t.Errorf("%s: %s gets status %d, %v, %v", when, method, a.status, a.header, err)
 				}
 			}
@@ -251,29 +251,29 @@ func TestWhileHeadgateIsAway(t *testing.T) {
 		}
 		s.stop()
 		check("stopped")
-		if !p.patient {
+		if !p.waitsLong {
 			asked := s.silence(t)
 			check("silent")
 			await.Until(t, "the questions", func() bool { return asked.Load() >= 2 })
-			if n := asked.Load(); n != 2 { // what is not answered may be charged
+			if n := asked.Load(); n != 2 { // a retry could charge twice
 				t.Errorf("a silent Headgate is asked %d times about 2 requests", n)
 			}
 		}
 	})
 }
 
-// TestOpenWhileHeadgateIsAway: what is said about that in each configuration is true, and limits hold again
-// when Headgate is there.
+// TestOpenWhileHeadgateIsAway makes the changes that a configuration describes: then requests pass while Headgate is
+// away, and limits hold while it answers.
 func TestOpenWhileHeadgateIsAway(t *testing.T) {
 	tier.Engines(t)
-	each(t, func(t *testing.T, p *proxy) {
-		if !p.opens {
+	eachProxy(t, func(t *testing.T, p *proxy) {
+		if !p.canOpen {
 			return
 		}
-		s := newSite(t, p, setting{open: true, away: true})
-		// More may pass on a machine that does not answer within the time limit.
+		s := newSite(t, p, siteConfig{open: true, shortTimeouts: true})
+		// On a busy machine Headgate may miss the time limit, and more requests pass.
 		await.Until(t, "a request that is refused", func() bool {
-			got := statuses(rush(t, s, 100, none))
+			got := countStatuses(sendMany(t, s, 100, noHeaders))
 			if got[200]+got[429] != 100 {
 				t.Fatalf("got %v", got)
 			}
@@ -298,26 +298,26 @@ func TestOpenWhileHeadgateIsAway(t *testing.T) {
 	})
 }
 
-// TestLargeHeadersAreNoWayAround the limit: Headgate refuses what is too large, and the proxy then too.
+// TestLargeHeadersAreNoWayAround: if Headgate refuses headers that are too large, so does the proxy.
 func TestLargeHeadersAreNoWayAround(t *testing.T) {
 	tier.Engines(t)
-	each(t, func(t *testing.T, p *proxy) { largeHeaders(t, p, setting{}) })
+	eachProxy(t, func(t *testing.T, p *proxy) { testLargeHeaders(t, p, siteConfig{}) })
 }
 
-// TestLargeHeadersAreNoWayAroundWhenOpen: what is too large does not count as Headgate being away.
+// TestLargeHeadersAreNoWayAroundWhenOpen: headers that are too large do not make Headgate count as away.
 func TestLargeHeadersAreNoWayAroundWhenOpen(t *testing.T) {
 	tier.Engines(t)
-	each(t, func(t *testing.T, p *proxy) {
-		if p.opens {
-			largeHeaders(t, p, setting{open: true})
+	eachProxy(t, func(t *testing.T, p *proxy) {
+		if p.canOpen {
+			testLargeHeaders(t, p, siteConfig{open: true})
 		}
 	})
 }
 
-func largeHeaders(t *testing.T, p *proxy, set setting) {
+func testLargeHeaders(t *testing.T, p *proxy, set siteConfig) {
 	t.Helper()
 	s := newSite(t, p, set)
-	rush(t, s, limited, none)
+	sendMany(t, s, limitPerClient, noHeaders)
 	s.application.take()
 	var long, many []string
 	for i := range 4 {
@@ -345,28 +345,29 @@ func largeHeaders(t *testing.T, p *proxy, set setting) {
 	}
 }
 
-// TestOverAUnixSocket the address of Headgate is a path, and its permissions are all that is needed.
+// TestOverAUnixSocket: Headgate listens on a path, whose permissions take the place of a token.
 func TestOverAUnixSocket(t *testing.T) {
 	tier.Engines(t)
-	each(t, func(t *testing.T, p *proxy) {
+	eachProxy(t, func(t *testing.T, p *proxy) {
 		if p.unix == "" {
 			return
 		}
-		s := newSite(t, p, setting{unix: true})
-		if got, want := statuses(rush(t, s, 50, none)), map[int]int{200: limited, 429: 30}; !maps.Equal(got, want) {
+		s := newSite(t, p, siteConfig{unix: true})
+		got := countStatuses(sendMany(t, s, 50, noHeaders))
+		if want := map[int]int{200: limitPerClient, 429: 30}; !maps.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 	})
 }
 
-// TestATokenThatIsNotKnownLetsNothingThrough and end users are not asked for one.
+// TestATokenThatIsNotKnownLetsNothingThrough: end users are not asked for a token either.
 func TestATokenThatIsNotKnownLetsNothingThrough(t *testing.T) {
 	tier.Engines(t)
-	each(t, func(t *testing.T, p *proxy) {
-		s := newSite(t, p, setting{token: auth.NewToken()})
+	eachProxy(t, func(t *testing.T, p *proxy) {
+		s := newSite(t, p, siteConfig{token: auth.NewToken()})
 		for _, header := range []string{"X: y", "Authorization: Bearer " + token, "Headgate-Token: " + token} {
 			a, err := s.ask(http.MethodGet, "/", "", header)
-			if err != nil || a.status != p.wrong || len(a.header["Www-Authenticate"]) > 0 {
+			if err != nil || a.status != p.wrongToken || len(a.header["Www-Authenticate"]) > 0 {
 				t.Errorf("%.20s: status %d, %v, %v", header, a.status, a.header, err)
 			}
 		}

@@ -32,17 +32,17 @@ func readDockerfile(t *testing.T) (stages [][]instruction) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole := ""
+	joined := ""
 	for line := range strings.SplitSeq(string(text), "\n") {
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue
 		}
 		if before, continued := strings.CutSuffix(line, "\\"); continued {
-			whole += before
+			joined += before
 			continue
 		}
-		name, args, _ := strings.Cut(whole+line, " ")
-		whole = ""
+		name, args, _ := strings.Cut(joined+line, " ")
+		joined = ""
 		if name == "FROM" {
 			stages = append(stages, nil)
 		}
@@ -54,7 +54,7 @@ func readDockerfile(t *testing.T) (stages [][]instruction) {
 	return stages
 }
 
-// image is what the last stage of the Dockerfile makes: a folder, and how a container of it is started.
+// image is the result of the last stage of the Dockerfile: a folder, and how to start a container in it.
 type image struct {
 	root       string
 	env        []string
@@ -67,8 +67,8 @@ type image struct {
 	volume     string
 }
 
-// buildImage carries out the Dockerfile in a folder of its own: the steps of the first stage with a shell, in a copy
-// of the files that .dockerignore leaves, those of the last in an empty folder.
+// buildImage carries out the Dockerfile: the first stage by a shell, in a copy of the files that .dockerignore does not
+// name, and the last stage in an empty folder.
 func buildImage(t *testing.T) *image {
 	t.Helper()
 	stages := readDockerfile(t)
@@ -76,7 +76,7 @@ func buildImage(t *testing.T) *image {
 	copyContext(t, source)
 	for _, i := range stages[0] {
 		switch i.name {
-		case "FROM", "WORKDIR", "COPY", "ARG": // the copy has all; the argument is a variable of the shell
+		case "FROM", "WORKDIR", "COPY", "ARG": // files are copied already; the argument is a variable
 		case "RUN":
 			cmd := exec.CommandContext(t.Context(), "sh", "-ec", strings.ReplaceAll(i.args, "/out", out))
 			cmd.Dir = source
@@ -95,7 +95,6 @@ func buildImage(t *testing.T) *image {
 	return im
 }
 
-// step carries out an instruction of the last stage.
 func (im *image) step(t *testing.T, i instruction, out string) {
 	t.Helper()
 	switch i.name {
@@ -119,17 +118,17 @@ func (im *image) step(t *testing.T, i instruction, out string) {
 		im.ports = strings.Fields(i.args)
 	case "HEALTHCHECK":
 		_, list, _ := strings.Cut(i.args, "CMD ")
-		im.health = words(t, list)
+		im.health = parseJSONCommand(t, list)
 	case "ENTRYPOINT":
-		im.entrypoint = words(t, i.args)
+		im.entrypoint = parseJSONCommand(t, i.args)
 	case "CMD":
-		im.command = words(t, i.args)
+		im.command = parseJSONCommand(t, i.args)
 	default:
 		t.Fatalf("the test does not know %s of the last stage", i.name)
 	}
 }
 
-// copy copies a folder of the first stage. What is copied belongs to root, if nobody else is named.
+// copy copies a folder of the first stage. The copy belongs to root, unless --chown names another user.
 func (im *image) copy(t *testing.T, args, out string) {
 	t.Helper()
 	words := strings.Fields(args)
@@ -150,8 +149,8 @@ func (im *image) copy(t *testing.T, args, out string) {
 	}
 }
 
-// words reads a command in the form of JSON, which needs no shell.
-func words(t *testing.T, text string) (list []string) {
+// parseJSONCommand parses a command in JSON form, which needs no shell.
+func parseJSONCommand(t *testing.T, text string) (list []string) {
 	t.Helper()
 	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		t.Fatalf("%s: %v", text, err)
@@ -159,8 +158,8 @@ func words(t *testing.T, text string) (list []string) {
 	return list
 }
 
-// copyContext copies what Docker would send to the build: all files that .dockerignore does not name. Of its
-// patterns the test knows paths and, after **/, names.
+// copyContext copies the files that Docker sends to the build: all that .dockerignore does not name. It knows patterns
+// that are paths, and names after **/.
 func copyContext(t *testing.T, to string) {
 	t.Helper()
 	text, err := os.ReadFile("../.dockerignore")
@@ -210,8 +209,8 @@ func copyContext(t *testing.T, to string) {
 	}
 }
 
-// start starts a container: a command in the folder of the image, which is its whole file system, as its user. The
-// variables come after those of the image.
+// start runs a command as the image's user, with the folder of the image as the root of the file system. env is added
+// to the variables of the image.
 func (im *image) start(t *testing.T, command []string, env ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
 	said := new(bytes.Buffer)
@@ -235,7 +234,6 @@ func (im *image) start(t *testing.T, command []string, env ...string) (*exec.Cmd
 	return cmd, said
 }
 
-// run runs a command in a container to its end.
 func (im *image) run(t *testing.T, command []string, env ...string) (code int, said string) {
 	t.Helper()
 	cmd, out := im.start(t, command, env...)
@@ -243,8 +241,8 @@ func (im *image) run(t *testing.T, command []string, env ...string) (code int, s
 	return cmd.ProcessState.ExitCode(), out.String()
 }
 
-// TestTheImage builds the image by hand and starts it: as it is, it refuses to start; with HEADGATE_OPEN it
-// decides, keeps its state in its volume, and ends when it is told to.
+// TestTheImage builds the image without Docker and starts it. Without settings the server refuses to start; with
+// HEADGATE_OPEN it decides, keeps its state in its volume, and stops on SIGTERM.
 func TestTheImage(t *testing.T) {
 	tier.Nightly(t)
 	t.Parallel()
@@ -271,9 +269,9 @@ func TestTheImage(t *testing.T) {
 	}
 	open := slices.Concat(ports, []string{"HEADGATE_OPEN=true", "HEADGATE_DEADLINE=10s"}) // its disk may be busy
 
-	for _, want := range []string{`"remaining":1`, `"remaining":0`} { // the second one finds what the first has kept
+	for _, want := range []string{`"remaining":1`, `"remaining":0`} { // the second server finds the state of the first
 		cmd, said := im.start(t, serve, open...)
-		wait(t, fmt.Sprintf("http://127.0.0.1:%d/livez", about), said)
+		waitFor200(t, fmt.Sprintf("http://127.0.0.1:%d/livez", about), said)
 		if code, said := im.run(t, im.health, ports...); code != 0 {
 			t.Errorf("the health check: exit code %d: %s", code, said)
 		}
@@ -293,11 +291,11 @@ func TestTheImage(t *testing.T) {
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("after SIGTERM: %v\n%s", err, said)
 		}
-		http.DefaultClient.CloseIdleConnections() // which the next one would be asked over
+		http.DefaultClient.CloseIdleConnections() // the next server does not have them
 	}
 }
 
-// checkRoot looks at the files of the image: a static binary, authorities, and a folder that only its user reads.
+// checkRoot checks the files of the image: a static binary, authorities, and a folder that only its user can read.
 func checkRoot(t *testing.T, im *image) {
 	t.Helper()
 	var files []string
@@ -339,8 +337,8 @@ func checkRoot(t *testing.T, im *image) {
 	t.Logf("the binary has %.1f MB", float64(size.Size())/1e6)
 }
 
-// wait waits until a URL is answered with 200.
-func wait(t *testing.T, url string, said *bytes.Buffer) {
+// waitFor200 waits until the status at a URL is 200.
+func waitFor200(t *testing.T, url string, said *bytes.Buffer) {
 	t.Helper()
 	defer func() {
 		if t.Failed() {
@@ -357,7 +355,7 @@ func wait(t *testing.T, url string, said *bytes.Buffer) {
 	})
 }
 
-// TestTheImageHasTheGoOfTheModule compares the Go of the Dockerfile with that of go.mod.
+// TestTheImageHasTheGoOfTheModule compares the versions of Go in the Dockerfile and in go.mod.
 func TestTheImageHasTheGoOfTheModule(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../go.mod")

@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// release is what a test reads of .goreleaser.yaml.
+// release has the fields of .goreleaser.yaml that the test checks.
 type release struct {
 	Builds   []struct{ Ldflags, Tags []string }
 	Archives []struct{ Files []struct{ Src string } }
@@ -21,9 +21,9 @@ type release struct {
 	} `yaml:"nfpms"`
 }
 
-// TestAReleaseHasWhatIsThere: the files that a release takes exist, but for those that it makes itself, and its binary
-// has the stamp and the tags of make build.
-func TestAReleaseHasWhatIsThere(t *testing.T) {
+// TestTheFilesOfAReleaseExist: all files that a release does not make itself exist, and its binary has the stamp and
+// the tags of make build.
+func TestTheFilesOfAReleaseExist(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../.goreleaser.yaml")
 	if err != nil {

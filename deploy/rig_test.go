@@ -33,29 +33,29 @@ import (
 
 // proxy is a proxy with a configuration.
 type proxy struct {
-	folder  string
-	program func(t *testing.T) string
-	command func(program, dir string) *exec.Cmd
-	away    int    // the status while Headgate is away
-	wrong   int    // the status if Headgate does not know the token
-	opens   bool   // it can be told to let requests pass then
-	left    bool   // its answers tell what is left when a request has passed
-	unix    string // before the path of a Unix socket; empty: it takes none
-	patient bool   // it waits for a silent Headgate for longer than a test can
+	folder         string
+	program        func(t *testing.T) string
+	command        func(program, dir string) *exec.Cmd
+	awayStatus     int    // status of answers while Headgate is away
+	wrongToken     int    // status of answers if Headgate does not know the token
+	canOpen        bool   // its configuration can let requests pass while Headgate is away
+	tellsRemaining bool   // its answers have RateLimit when a request has passed
+	unix           string // prefix for the path of a Unix socket; empty: not supported
+	waitsLong      bool   // it waits for a silent Headgate longer than a test does
 }
 
-// traefik is where `make traefik` leaves it, and the variable that names another one.
+// traefikBinary is built by `make traefik`; the variable traefikEnv may name another binary.
 const (
 	traefikBinary = "../bin/traefik-v3.6.12"
 	traefikEnv    = "HEADGATE_TEST_TRAEFIK"
 )
 
-// token is the proxies' token.
+// token is the token that the proxies show to Headgate.
 var token = auth.NewToken()
 
 var proxies = []proxy{
 	{
-		folder: "nginx", away: 503, wrong: 503, opens: true, left: true, unix: "unix:",
+		folder: "nginx", awayStatus: 503, wrongToken: 503, canOpen: true, tellsRemaining: true, unix: "unix:",
 		program: func(t *testing.T) string { t.Helper(); return dbtest.Program(t, "nginx", "nginx-light") },
 		command: func(program, dir string) *exec.Cmd {
 			return exec.Command(program, "-p", dir, "-c", filepath.Join(dir, "nginx.conf"),
@@ -64,17 +64,17 @@ var proxies = []proxy{
 		},
 	},
 	{
-		folder: "caddy", away: 503, wrong: 503, opens: true, left: true, unix: "unix/",
+		folder: "caddy", awayStatus: 503, wrongToken: 503, canOpen: true, tellsRemaining: true, unix: "unix/",
 		program: func(t *testing.T) string { t.Helper(); return dbtest.Program(t, "caddy", "caddy") },
 		command: func(program, _ string) *exec.Cmd { return exec.Command(program, "run", "--config", "Caddyfile") },
 	},
 	{
-		folder: "haproxy", away: 503, wrong: 503, opens: true, left: true, unix: "unix@",
+		folder: "haproxy", awayStatus: 503, wrongToken: 503, canOpen: true, tellsRemaining: true, unix: "unix@",
 		program: func(t *testing.T) string { t.Helper(); return dbtest.Program(t, "haproxy", "haproxy") },
 		command: func(program, _ string) *exec.Cmd { return exec.Command(program, "-db", "-f", "haproxy.cfg") },
 	},
 	{
-		folder: "traefik", away: 500, wrong: 401, patient: true,
+		folder: "traefik", awayStatus: 500, wrongToken: 401, waitsLong: true,
 		program: func(t *testing.T) string {
 			t.Helper()
 			path, named := os.LookupEnv(traefikEnv)
@@ -90,20 +90,20 @@ var proxies = []proxy{
 	},
 }
 
-// limited is how many requests of a client may pass.
-const limited = 20
+// limitPerClient is how many requests of a client may pass.
+const limitPerClient = 20
 
-// site is a proxy with the application behind it and the Headgate that it asks.
+// site is a proxy with the application behind it and the Headgate that decides for it.
 type site struct {
 	url         string
 	application *recorder
-	asked       *recorder // of Headgate
+	checks      *recorder // requests to Headgate
 	headgate    *edge.Server
-	addr        string // of Headgate
+	addr        string // address of Headgate
 	limiter     *headgate.Limiter
 }
 
-// recorder keeps the headers of the requests that a handler gets.
+// recorder records the headers of the requests to a handler.
 type recorder struct {
 	handler http.Handler
 	mu      sync.Mutex
@@ -118,7 +118,7 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.handler.ServeHTTP(w, req)
 }
 
-// take returns the headers and forgets them.
+// take returns the recorded headers and clears the record.
 func (r *recorder) take() []http.Header {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,8 +127,8 @@ func (r *recorder) take() []http.Header {
 	return taken
 }
 
-// echo is an application that knows nothing of limits. It answers with the body of a request, and with
-// 403 or 500 where asked to.
+// echo is an application that knows nothing of limits. It answers with the body of a request, at two paths
+// with 403 and 500.
 var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
@@ -141,25 +141,26 @@ var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body)
 })
 
-// setting has what differs between sites.
-type setting struct {
-	open  bool   // requests pass while Headgate is away
-	token string // that Headgate wants; empty: the one that the proxy shows
-	away  bool   // the time limits are those of the configuration; else a slow machine has more time
-	unix  bool   // Headgate listens on a Unix socket, and the proxy shows no token
-	rules string // of the config file, which decide in the place of the query; empty: the query does
+// siteConfig has the differences between sites.
+type siteConfig struct {
+	open          bool   // requests pass while Headgate is away
+	token         string // token that Headgate knows; empty: the token of the proxies
+	shortTimeouts bool   // keep the time limits of the configuration, which are too short for a busy machine
+	unix          bool   // Headgate listens on a Unix socket, and the proxy shows no token
+	rules         string // rules of the config file; empty: the query in the proxy's configuration decides
 }
 
-// newSite starts a proxy from its configuration, with the addresses of it replaced as README.md says, and
-// a Headgate that wants its token.
-func newSite(t *testing.T, p *proxy, set setting) *site {
+// newSite starts a proxy from its configuration, with the addresses replaced as README.md says, and a
+// Headgate that demands its token.
+func newSite(t *testing.T, p *proxy, set siteConfig) *site {
 	t.Helper()
 	program := p.program(t)
 	s := &site{application: &recorder{handler: echo}}
 	application := dbtest.Listen(t, freeAddress(t))
 	go func() { _ = http.Serve(application, s.application) }()
 
-	c, err := config.Parse("headgate.yaml", fmt.Appendf(nil, "limits:\n  api: sliding-log %d/1h\n%s", limited, set.rules))
+	text := fmt.Appendf(nil, "limits:\n  api: sliding-log %d/1h\n%s", limitPerClient, set.rules)
+	c, err := config.Parse("headgate.yaml", text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,13 +169,13 @@ func newSite(t *testing.T, p *proxy, set setting) *site {
 	s.limiter = headgate.New(store, &headgate.Config{Names: c, Timeout: time.Minute})
 	log := slog.New(slog.DiscardHandler)
 	access := &rest.Config{Tokens: tokens(t, cmp.Or(set.token, token))}
-	s.asked = &recorder{handler: rest.New(service.New(s.limiter, c, nil), log, access)}
-	s.headgate = edge.NewServer(s.asked, log, &edge.Config{Proxied: rest.Proxied()})
-	s.addr = freeAddress(t) // which no other test takes when it is stopped
+	s.checks = &recorder{handler: rest.New(service.New(s.limiter, c, nil), log, access)}
+	s.headgate = edge.NewServer(s.checks, log, &edge.Config{Proxied: rest.Proxied()})
+	s.addr = freeAddress(t) // no other test takes it when Headgate is stopped
 	listener := dbtest.Listen(t, s.addr)
-	asked := s.addr // as the proxy writes it
+	headgateAddr := s.addr // as the proxy's configuration writes it
 	if set.unix {
-		dir, err := os.MkdirTemp("", "headgate") // whose name is short, as that of a socket has to be
+		dir, err := os.MkdirTemp("", "headgate") // a short path, as sockets need one
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -182,7 +183,7 @@ func newSite(t *testing.T, p *proxy, set setting) *site {
 		if listener, err = net.Listen("unix", filepath.Join(dir, "s")); err != nil {
 			t.Fatal(err)
 		}
-		asked = p.unix + filepath.Join(dir, "s")
+		headgateAddr = p.unix + filepath.Join(dir, "s")
 	}
 	go func() { _ = s.headgate.Serve(listener) }()
 	t.Cleanup(func() { s.headgate.Close() })
@@ -192,9 +193,10 @@ func newSite(t *testing.T, p *proxy, set setting) *site {
 		shown = ""
 	}
 	addr := freeAddress(t)
+	// Abstract sockets such as abns@headgate are shared by all tests on the machine.
 	dir := copyFolder(t, p.folder, set, shown, map[string]string{
-		"127.0.0.1:8080": asked, "127.0.0.1:8081": application.Addr().String(), "8000": addr[len("127.0.0.1:"):],
-	}, strings.NewReplacer(append(byRules(set), "abns@headgate", "abns@headgate-"+addr)...)) // of the whole machine
+		"127.0.0.1:8080": headgateAddr, "127.0.0.1:8081": application.Addr().String(), "8000": addr[len("127.0.0.1:"):],
+	}, strings.NewReplacer(append(ruleReplacements(set), "abns@headgate", "abns@headgate-"+addr)...))
 	start := func() *exec.Cmd {
 		cmd := p.command(program, dir)
 		cmd.Dir = dir
@@ -206,7 +208,7 @@ func newSite(t *testing.T, p *proxy, set setting) *site {
 	dbtest.Start(t, start, func() error {
 		res, err := http.Get(s.url + "/")
 		if err == nil {
-			if res.Body.Close(); res.StatusCode == http.StatusNotFound { // it has not read everything yet
+			if res.Body.Close(); res.StatusCode == http.StatusNotFound { // the proxy has not loaded its routes yet
 				err = fmt.Errorf("status %d", res.StatusCode)
 			}
 		}
@@ -216,7 +218,7 @@ func newSite(t *testing.T, p *proxy, set setting) *site {
 	return s
 }
 
-// tokens returns a file with one token, which may charge the limits whose names begin with api.
+// tokens returns a file of tokens with one token, which may charge the limits whose names begin with api.
 func tokens(t *testing.T, token string) *auth.File {
 	t.Helper()
 	text, err := auth.Text([]auth.Entry{
@@ -231,9 +233,9 @@ func tokens(t *testing.T, token string) *auth.File {
 	return file
 }
 
-// copyFolder copies the files of a proxy with other addresses. All of these must stand in them.
-func copyFolder(t *testing.T, name string, set setting, token string, addresses map[string]string,
-	more *strings.Replacer,
+// copyFolder copies the files of a proxy, with addresses replaced. Each of addresses must be in one of the files.
+func copyFolder(t *testing.T, name string, set siteConfig, token string, addresses map[string]string,
+	extra *strings.Replacer,
 ) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -249,9 +251,9 @@ func copyFolder(t *testing.T, name string, set setting, token string, addresses 
 		}
 		text := string(data)
 		if set.open {
-			text = opened(text)
+			text = openProxy(text)
 		}
-		if !set.away {
+		if !set.shortTimeouts {
 			text = timeLimit.ReplaceAllString(text, "60s")
 		}
 		var pairs []string
@@ -261,8 +263,8 @@ func copyFolder(t *testing.T, name string, set setting, token string, addresses 
 			}
 			pairs = append(pairs, from, to)
 		}
-		text = more.Replace(strings.NewReplacer(pairs...).Replace(text))
-		if name == "nginx" { // what a user who is not root cannot write to stands elsewhere
+		text = extra.Replace(strings.NewReplacer(pairs...).Replace(text))
+		if name == "nginx" { // a user who is not root cannot write to the usual folders
 			text = strings.Replace(text, "http {", "http {\naccess_log off; client_body_temp_path "+dir+"/body;\n"+
 				"proxy_temp_path "+dir+"/proxy;", 1)
 			if token != "" {
@@ -277,7 +279,7 @@ func copyFolder(t *testing.T, name string, set setting, token string, addresses 
 	return dir
 }
 
-// timeLimit is how long a proxy waits for Headgate.
+// timeLimit matches how long a proxy waits for Headgate.
 var timeLimit = regexp.MustCompile(`\b[12]s\b`)
 
 // freeAddress returns an address that no other test takes, also when nobody listens there any more.
@@ -293,8 +295,8 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// opened does what a configuration says about letting requests pass while Headgate is away.
-func opened(text string) string {
+// openProxy changes a configuration as it says, to let requests pass while Headgate is away.
+func openProxy(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
 		if !strings.HasSuffix(line, "closed\n") {
@@ -305,7 +307,7 @@ func opened(text string) string {
 	return strings.Join(lines, "")
 }
 
-// reset forgets what the client has used, and what was recorded.
+// reset resets the limit of the client, and clears the records.
 func (s *site) reset(t *testing.T) {
 	t.Helper()
 	limit, err := headgate.Named("api")
@@ -316,13 +318,13 @@ func (s *site) reset(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.application.take()
-	s.asked.take()
+	s.checks.take()
 }
 
-// stop ends Headgate, and the connections to it.
+// stop stops Headgate, and closes the connections to it.
 func (s *site) stop() { s.headgate.Close() }
 
-// silence lets a Headgate that was stopped accept requests and say nothing. It returns how many there are.
+// silence accepts requests in the place of a stopped Headgate, and never answers. It returns their count.
 func (s *site) silence(t *testing.T) (asked *atomic.Int64) {
 	t.Helper()
 	asked = &atomic.Int64{}

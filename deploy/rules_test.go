@@ -10,9 +10,9 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// byRules returns pairs of texts: the query that says what is charged, and what remains of it where rules do; and where
-// nginx passes the header on by which a response settles a charge, as docs/rules.md says.
-func byRules(set setting) []string {
+// ruleReplacements returns pairs of old and new text for a proxy's configuration: without the query that says what to
+// charge, since rules do, and, for nginx, with the header by which a response settles, as docs/rules.md says.
+func ruleReplacements(set siteConfig) []string {
 	if set.rules == "" {
 		return nil
 	}
@@ -26,8 +26,8 @@ func byRules(set setting) []string {
 	return pairs
 }
 
-// twoLimits charges a compound key more than 1 for a request, and one key of all users beside it.
-const twoLimits = `  api-all: sliding-log 13/1h
+// twoLimitRules charge a compound key with a cost of 5, and one key for all users.
+const twoLimitRules = `  api-all: sliding-log 13/1h
 rules:
 - name: users
   method: GET
@@ -38,11 +38,11 @@ rules:
 `
 
 // TestRulesDecide: four requests of a user use up the 20 of api, each user has a key of its own, all users
-// share api-all, and what is charged nothing passes.
+// share api-all, and requests without a rule pass.
 func TestRulesDecide(t *testing.T) {
 	tier.Engines(t)
-	each(t, func(t *testing.T, p *proxy) {
-		s := newSite(t, p, setting{rules: twoLimits})
+	eachProxy(t, func(t *testing.T, p *proxy) {
+		s := newSite(t, p, siteConfig{rules: twoLimitRules})
 		for _, step := range []struct {
 			method, path string
 			requests     int
@@ -53,7 +53,7 @@ func TestRulesDecide(t *testing.T) {
 			{http.MethodPost, "/users/alice/", 3, map[int]int{200: 3}},
 			{http.MethodGet, "/other", 3, map[int]int{200: 3}},
 			{http.MethodGet, "//users//carol/?limit=api&key=x", 5, map[int]int{200: 4, 429: 1}},
-			{http.MethodGet, "/users/dave/", 3, map[int]int{200: 1, 429: 2}}, // of 13 for all
+			{http.MethodGet, "/users/dave/", 3, map[int]int{200: 1, 429: 2}}, // all users share 13
 		} {
 			got := map[int]int{}
 			for range step.requests {
@@ -73,8 +73,8 @@ func TestRulesDecide(t *testing.T) {
 	})
 }
 
-// bySize charges the length of a body.
-const bySize = `  api-bytes: sliding-log 20/1h
+// sizeRules charge the length of a body.
+const sizeRules = `  api-bytes: sliding-log 20/1h
 rules:
 - name: uploads
   method: [POST, PUT]
@@ -83,12 +83,12 @@ rules:
   - {limit: api-bytes, key: ip, cost: size}
 `
 
-// TestASizeIsCharged: two bodies of ten bytes use up a limit of 20 bytes. Traefik cannot say the length, and the rule
-// refuses what does not say it.
+// TestASizeIsCharged: two bodies of ten bytes use up a limit of 20 bytes. Traefik cannot pass the length on, and the
+// rule refuses requests without it.
 func TestASizeIsCharged(t *testing.T) {
 	tier.Engines(t)
-	each(t, func(t *testing.T, p *proxy) {
-		s := newSite(t, p, setting{rules: bySize})
+	eachProxy(t, func(t *testing.T, p *proxy) {
+		s := newSite(t, p, siteConfig{rules: sizeRules})
 		want := map[int]int{200: 2, 429: 1}
 		if p.folder == "traefik" {
 			want = map[int]int{400: 3}
@@ -107,34 +107,34 @@ func TestASizeIsCharged(t *testing.T) {
 	})
 }
 
-// byUser has a key that a request may state once.
-const byUser = `rules:
+// userRules have a key that a request may state only once.
+const userRules = `rules:
 - name: users
   path: /users/
   limits:
   - {limit: api, key: "query:user"}
 `
 
-// TestAWrongRequestIsToldSo: a request that states its key twice gets Headgate's 400 and goes no further. It is not
-// said that Headgate is away, and what lets requests pass while it is does not let this one pass.
-func TestAWrongRequestIsToldSo(t *testing.T) {
+// TestAWrongRequestGets400: a request that states its key twice gets Headgate's 400 and does not reach the application,
+// even with a proxy that lets requests pass while Headgate is away.
+func TestAWrongRequestGets400(t *testing.T) {
 	tier.Engines(t)
-	each(t, wrongRequest)
+	eachProxy(t, testAWrongRequest)
 }
 
-// TestAWrongRequestIsToldSoNginx is of the one proxy that every run of the tests has.
-func TestAWrongRequestIsToldSoNginx(t *testing.T) {
+// TestAWrongRequestGets400Nginx runs the test with nginx alone, in every run of the tests.
+func TestAWrongRequestGets400Nginx(t *testing.T) {
 	t.Parallel()
-	wrongRequest(t, &proxies[0])
+	testAWrongRequest(t, &proxies[0])
 }
 
-func wrongRequest(t *testing.T, p *proxy) {
+func testAWrongRequest(t *testing.T, p *proxy) {
 	t.Helper()
 	for _, open := range []bool{false, true} {
-		if open && !p.opens {
+		if open && !p.canOpen {
 			continue
 		}
-		s := newSite(t, p, setting{rules: byUser, open: open})
+		s := newSite(t, p, siteConfig{rules: userRules, open: open})
 		for path, want := range map[string]int{"/users/?user=a": 200, "/users/?user=a&user=b": 400} {
 			if a, err := s.ask(http.MethodGet, path, ""); err != nil || a.status != want {
 				t.Errorf("open %v: %s gets status %d, %v; want %d", open, path, a.status, err, want)
@@ -146,25 +146,25 @@ func wrongRequest(t *testing.T, p *proxy) {
 	}
 }
 
-// settled charges an estimate of 5, and the body of the response has the cost.
-const settled = `rules:
+// settlingRules charge an estimate of 5. The body of the response has the actual cost.
+const settlingRules = `rules:
 - name: model
   path: /model
   limits:
   - {limit: api, key: ip, cost: 5, settle: "json:usage.total_tokens"}
 `
 
-// TestAnApplicationSettles: the application behind nginx gets what Headgate says about settling, and
-// nothing that an end user says; it sends that back with the response over a connection of its own.
+// TestAnApplicationSettles: the application behind nginx gets Headgate's receipt in the header Headgate-Settle, and not
+// the header of an end user. It posts the receipt with its response to Headgate.
 func TestAnApplicationSettles(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	s := newSite(t, &proxies[0], setting{rules: settled})
+	s := newSite(t, &proxies[0], siteConfig{rules: settlingRules})
 	limit, err := headgate.Named("api")
 	if err != nil {
 		t.Fatal(err)
 	}
-	left := func(want int64) {
+	checkRemaining := func(want int64) {
 		t.Helper()
 		d, err := s.limiter.Check(t.Context(), headgate.Charge{Limit: limit, Key: "127.0.0.1"})
 		if err != nil || d.Remaining != want {
@@ -175,7 +175,7 @@ func TestAnApplicationSettles(t *testing.T) {
 	if err != nil || a.status != http.StatusOK {
 		t.Fatalf("%+v, %v", a, err)
 	}
-	left(15)
+	checkRemaining(15)
 	got := s.application.take()[0].Values("Headgate-Settle")
 	if len(got) != 1 || got[0] == "forged" || got[0] == "" {
 		t.Fatalf("the application got %q", got)
@@ -183,7 +183,7 @@ func TestAnApplicationSettles(t *testing.T) {
 	for _, step := range []struct {
 		name, token, receipt, body string
 		status                     int
-		left                       int64
+		remaining                  int64
 	}{
 		{"an unknown token", "no", got[0], `{"usage":{"total_tokens":1}}`, http.StatusUnauthorized, 15},
 		{"what is no receipt", token, "forged", `{"usage":{"total_tokens":1}}`, http.StatusBadRequest, 15},
@@ -197,6 +197,6 @@ func TestAnApplicationSettles(t *testing.T) {
 		if err != nil || a.status != step.status {
 			t.Errorf("%s: %+v, %v; want status %d", step.name, a, err, step.status)
 		}
-		left(step.left)
+		checkRemaining(step.remaining)
 	}
 }

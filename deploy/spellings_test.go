@@ -17,10 +17,10 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// recorded is the table of what servers make of spellings of /login. UPDATE_SPELLINGS=1 writes it again.
-const recorded = "../internal/server/rules/testdata/spellings.tsv"
+// spellingsFile has the answers of servers to spellings of /login. UPDATE_SPELLINGS=1 writes it again.
+const spellingsFile = "../internal/server/rules/testdata/spellings.tsv"
 
-// spellings are targets that some server might take for /login.
+// spellings are request targets that some server might take for /login.
 var spellings = []string{
 	"/login", "/login/", "//login", "///login", "/./login", "/x/../login", "/%2e/login", "/x/%2e%2e/login",
 	"/x/.%2E/login", "/%6cogin", "/%6Cogin", "/lo%67in", "/%256cogin", "/LOGIN", "/login;x", "/login;x=1",
@@ -32,13 +32,13 @@ var spellings = []string{
 	"http://h/login", "http://h//login", "//h/login", "/login~", "/login%7f", "/login%c3%a9", "/login%ff",
 }
 
-// webServers answer with "login" what they serve as /login, and all else with "other".
+// webServers answer "login" to targets that they take for /login, and "other" to all others.
 var webServers = []struct {
 	name    string
 	command func(t *testing.T, dir string, port int) *exec.Cmd
 }{
 	{"nginx 1.22", func(t *testing.T, dir string, port int) *exec.Cmd {
-		file(t, dir, "nginx.conf", fmt.Sprintf(`events {}
+		writeFile(t, dir, "nginx.conf", fmt.Sprintf(`events {}
 http { access_log off; server { listen 127.0.0.1:%d;
 	location = /login { return 200 login; }
 	location = /login/ { return 200 login; }
@@ -49,14 +49,14 @@ http { access_log off; server { listen 127.0.0.1:%d;
 			"-g", "daemon off; master_process off; pid "+filepath.Join(dir, "pid")+";")
 	}},
 	{"caddy 2.6", func(t *testing.T, dir string, port int) *exec.Cmd {
-		file(t, dir, "Caddyfile", fmt.Sprintf("{\n\tadmin off\n\tauto_https off\n}\nhttp://:%d {\n\tbind 127.0.0.1\n"+
+		writeFile(t, dir, "Caddyfile", fmt.Sprintf("{\n\tadmin off\n\tauto_https off\n}\nhttp://:%d {\n\tbind 127.0.0.1\n"+
 			"\t@login path /login /login/\n\thandle @login {\n\t\trespond login\n\t}\n\trespond other\n}\n", port))
 		cmd := exec.Command(dbtest.Program(t, "caddy", "caddy"), "run", "--config", filepath.Join(dir, "Caddyfile"))
 		cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
 		return cmd
 	}},
 	{"haproxy 2.6", func(t *testing.T, dir string, port int) *exec.Cmd {
-		file(t, dir, "haproxy.cfg", fmt.Sprintf(`defaults
+		writeFile(t, dir, "haproxy.cfg", fmt.Sprintf(`defaults
 	mode http
 	timeout client 5s
 	timeout server 5s
@@ -71,7 +71,7 @@ frontend f
 	{"node 20 URL", nodeServer("new URL(req.url, 'http://h').pathname")},
 	{"node 20 url.parse", nodeServer("require('url').parse(req.url).pathname")},
 	{"go 1.26 ServeMux", func(t *testing.T, dir string, port int) *exec.Cmd {
-		file(t, dir, "main.go", fmt.Sprintf(`package main
+		writeFile(t, dir, "main.go", fmt.Sprintf(`package main
 
 import (
 	"io"
@@ -96,7 +96,7 @@ func main() {
 		return exec.Command(program)
 	}},
 	{"python 3.11 http.server", func(t *testing.T, dir string, port int) *exec.Cmd {
-		file(t, dir, "server.py", fmt.Sprintf(`import http.server, urllib.parse
+		writeFile(t, dir, "server.py", fmt.Sprintf(`import http.server, urllib.parse
 class H(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         path = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path)
@@ -112,10 +112,10 @@ http.server.HTTPServer(("127.0.0.1", %d), H).serve_forever()
 	}},
 }
 
-// nodeServer routes by an expression of the request.
+// nodeServer starts a server in Node that takes the path of a request by a JavaScript expression.
 func nodeServer(path string) func(t *testing.T, dir string, port int) *exec.Cmd {
 	return func(t *testing.T, dir string, port int) *exec.Cmd {
-		file(t, dir, "server.js", fmt.Sprintf(`require("http").createServer((req, res) => {
+		writeFile(t, dir, "server.js", fmt.Sprintf(`require("http").createServer((req, res) => {
 	let path;
 	try { path = %s; } catch (err) { res.statusCode = 500; return res.end(); }
 	res.end(path === "/login" || path === "/login/" ? "login" : "other");
@@ -125,15 +125,15 @@ func nodeServer(path string) func(t *testing.T, dir string, port int) *exec.Cmd 
 	}
 }
 
-func file(t *testing.T, dir, name, text string) {
+func writeFile(t *testing.T, dir, name, text string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestServersNormalizeSpellings asks real servers for each spelling, and compares that with the table that the rules
-// are tested by.
+// TestServersNormalizeSpellings requests each spelling from real servers, and compares the answers with the table that
+// the tests of the rules use.
 func TestServersNormalizeSpellings(t *testing.T) {
 	tier.Engines(t)
 	var table bytes.Buffer
@@ -149,9 +149,9 @@ func TestServersNormalizeSpellings(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 		addr := fmt.Sprintf("127.0.0.1:%d", port)
-		await.Until(t, s.name+" to answer", func() bool { return served(addr, "/login") == "login" })
+		await.Until(t, s.name+" to answer", func() bool { return answerTo(addr, "/login") == "login" })
 		for _, spelling := range spellings {
-			answers[i] = append(answers[i], served(addr, spelling))
+			answers[i] = append(answers[i], answerTo(addr, spelling))
 		}
 	}
 	table.WriteString("\n")
@@ -163,18 +163,18 @@ func TestServersNormalizeSpellings(t *testing.T) {
 		table.WriteString("\n")
 	}
 	if os.Getenv("UPDATE_SPELLINGS") != "" {
-		if err := os.WriteFile(recorded, table.Bytes(), 0o600); err != nil {
+		if err := os.WriteFile(spellingsFile, table.Bytes(), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want, err := os.ReadFile(recorded)
+	want, err := os.ReadFile(spellingsFile)
 	if err != nil || !bytes.Equal(want, table.Bytes()) {
-		t.Errorf("%s is not what these servers do (UPDATE_SPELLINGS=1 writes it): %v\n%s", recorded, err, &table)
+		t.Errorf("%s is not what these servers do (UPDATE_SPELLINGS=1 writes it): %v\n%s", spellingsFile, err, &table)
 	}
 }
 
-// served returns what a server answers to a target: login, other, or a status that is not 200.
-func served(addr, target string) string {
+// answerTo returns the answer of a server to a target: login, other, or a status that is not 200.
+func answerTo(addr, target string) string {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		return "no answer"

@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// exposed is what systemd-analyze security may say of the unit at most. It says 1.1: the service needs the network.
-const exposed = 1.5
+// maxExposure bounds the exposure that systemd-analyze security reports. The unit has 1.1: it needs the network.
+const maxExposure = 1.5
 
 // TestUnits checks that systemd accepts the units, and that their exposure is low.
 func TestUnits(t *testing.T) {
@@ -51,7 +51,7 @@ func TestUnits(t *testing.T) {
 	if m == nil {
 		t.Fatalf("systemd-analyze security does not say how exposed the service is:\n%s", out)
 	}
-	if level, err := strconv.ParseFloat(string(m[1]), 64); err != nil || level > exposed {
-		t.Errorf("the exposure is %s, at most %v is allowed:\n%s", m[1], exposed, out)
+	if level, err := strconv.ParseFloat(string(m[1]), 64); err != nil || level > maxExposure {
+		t.Errorf("the exposure is %s, at most %v is allowed:\n%s", m[1], maxExposure, out)
 	}
 }

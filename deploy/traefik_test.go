@@ -7,10 +7,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// TestTraefikTrustsNoEndUserAndReadsLittle: Traefik warns at its start where the size of an answer is not bounded, and
-// where it is not said whom X-Forwarded-* is believed, it passes some of an end user's on. Both are silent with older
-// versions.
-func TestTraefikTrustsNoEndUserAndReadsLittle(t *testing.T) {
+// TestTraefikTrustsNoEndUserAndBoundsAnswers: Traefik warns at its start if the size of an answer has no bound. Without
+// trustForwardHeader it passes some X-Forwarded-* headers of an end user on. Older versions are silent about both.
+func TestTraefikTrustsNoEndUserAndBoundsAnswers(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("traefik/headgate.yml")
 	if err != nil {

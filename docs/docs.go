@@ -1,4 +1,4 @@
-// Package docs holds what programs print of the documentation.
+// Package docs has the files of the documentation that programs print.
 package docs
 
 import _ "embed"

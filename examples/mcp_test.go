@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestMCPInGo runs the tests of the module, which the official SDK calls.
+// TestMCPInGo runs the tests of the module examples/mcp.
 func TestMCPInGo(t *testing.T) {
 	tier.Engines(t)
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-count=1", "./...")
@@ -26,7 +26,7 @@ func TestMCPInGo(t *testing.T) {
 	}
 }
 
-// TestMCPInTypeScript compiles the server, and calls its tool by the official client until it is refused.
+// TestMCPInTypeScript compiles the server, and calls its tool by the official client until a call is refused.
 func TestMCPInTypeScript(t *testing.T) {
 	tier.Engines(t)
 	modules, node, dir := dbtest.NodeModules(t, "mcp"), dbtest.Program(t, "node", "nodejs"), t.TempDir()

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/grpcstatus"
 )
 
-// backOff blocks a key if the error of a call is a status of the server that asks to hold back.
+// backOff blocks a key if the server has ended a call with a status that asks to hold back.
 func (c *Client) backOff(call *Call, key string, err error) {
 	if err == nil || errors.Is(err, headgate.ErrDenied) { // an interceptor below this one has refused the call
 		return
@@ -31,8 +31,8 @@ func (c *Client) backOff(call *Call, key string, err error) {
 	}
 }
 
-// backoffOf returns the code of an error and the delay of its RetryInfo. The delay is 0 if there is none, or if the
-// code is not about further calls.
+// backoffOf returns the code of an error and the delay of its RetryInfo. The delay is 0 without a RetryInfo, or if
+// the code is not about further calls.
 func backoffOf(err error) (codes.Code, time.Duration) {
 	st, ok := status.FromError(err)
 	if !ok {

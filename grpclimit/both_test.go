@@ -18,8 +18,8 @@ func retryInfo(after time.Duration) *errdetails.RetryInfo {
 	return &errdetails.RetryInfo{RetryDelay: durationpb.New(after)}
 }
 
-// TestAClientHeedsTheRefusalOfAServer: of a unary call, of the start of a stream, and of a message.
-func TestAClientHeedsTheRefusalOfAServer(t *testing.T) {
+// TestAClientObeysTheRefusalOfAServer: of a unary call, of the start of a stream, and of a message.
+func TestAClientObeysTheRefusalOfAServer(t *testing.T) {
 	t.Parallel()
 	for name, perMessage := range map[string]bool{"calls": false, "messages": true} {
 		for _, stream := range []bool{false, true} {

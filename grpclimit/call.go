@@ -11,45 +11,45 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Call is a call for a KeyFunc or a CostFunc, which must not change or keep it.
+// Call describes a call to a KeyFunc or a CostFunc, which must not change or keep it.
 type Call struct {
-	// Context is the call's.
+	// Context is the context of the call.
 	Context context.Context
 	// Method is the full name of the method, such as "/pkg.Service/Method".
 	Method string
 	// Target is the target of the client's connection. It is empty on a server.
 	Target string
-	// Metadata is the client's; names are in lower case. It may be nil.
+	// Metadata is what the client sends; names are in lower case. It may be nil.
 	Metadata metadata.MD
-	// Message is the request of a unary call, and of a charge with PerMessage the message that was received. It is
+	// Message is the request of a unary call, or for a charge with PerMessage the received message. It is
 	// nil when a stream starts.
 	Message any
 }
 
-// CostFunc says what a call costs. The zero Cost is 1, and headgate.Units(0) nothing. Its errors mean what those of
-// a [KeyFunc] mean. CostFuncs are safe for concurrent use.
+// CostFunc returns the cost of a call. The zero Cost is 1, and headgate.Units(0) nothing. Errors end the call like
+// the errors of a [KeyFunc]. CostFuncs are safe for concurrent use.
 type CostFunc func(*Call) (headgate.Cost, error)
 
-// exempt are the services that are charged only by a charge that names them.
-var exempt = []string{
+// exemptServices are charged only if Methods names them.
+var exemptServices = []string{
 	"/grpc.health.v1.Health/", "/grpc.reflection.v1.ServerReflection/", "/grpc.reflection.v1alpha.ServerReflection/",
 }
 
-// selected reports whether a method is one of some, which are full names or services; nil: all that are not exempt.
-func selected(methods []string, method string) bool {
+// selectsMethod reports whether methods contains a method; empty methods are all but those of exempt services.
+func selectsMethod(methods []string, method string) bool {
 	if len(methods) == 0 {
-		return !within(exempt, method)
+		return !containsMethod(exemptServices, method)
 	}
-	return within(methods, method)
+	return containsMethod(methods, method)
 }
 
-func within(methods []string, method string) bool {
+func containsMethod(methods []string, method string) bool {
 	return slices.ContainsFunc(methods, func(m string) bool {
 		return m == method || strings.HasSuffix(m, "/") && strings.HasPrefix(method, m)
 	})
 }
 
-// checkMethods returns which name is neither that of a method nor that of a service.
+// checkMethods returns an error for the first name that is neither of a method nor of a service.
 func checkMethods(methods []string) error {
 	for _, m := range methods {
 		service, _, ok := strings.Cut(strings.TrimPrefix(m, "/"), "/")
@@ -61,7 +61,7 @@ func checkMethods(methods []string) error {
 	return nil
 }
 
-// checkLimit returns what is wrong with the limit of a charge.
+// checkLimit returns an error if a limit cannot be charged.
 func checkLimit(limit headgate.Limit) error {
 	switch {
 	case limit.IsZero():

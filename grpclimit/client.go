@@ -17,39 +17,39 @@ import (
 	"github.com/headgate/headgate/internal/outgoing"
 )
 
-// ClientConfig adjusts a Client. A nil ClientConfig, and every zero field, is fine.
+// ClientConfig adjusts a Client. It may be nil, and every field may be zero.
 //
-// The fields that are functions are called by the goroutine of each call, so they have to be safe for concurrent use.
+// Functions are called by the goroutine of each call, so they have to be safe for concurrent use.
 type ClientConfig struct {
-	// Methods says which calls are charged, as [Charge].Methods does. Empty: all but those of health and reflection.
+	// Methods lists what is charged, in the form of [Charge].Methods. Empty: all but health and reflection.
 	Methods []string
 	// Key returns the key of a call. Nil: ByTarget.
 	Key KeyFunc
-	// Cost says how much a call is charged. Nil: 1. A call that costs headgate.Units(0) is sent at once.
+	// Cost returns the cost of a call. Nil: 1. A call that costs headgate.Units(0) is sent at once.
 	Cost CostFunc
-	// MaxWait is how long a call waits for its start at most. One that would have to wait longer, or beyond the
-	// deadline of its context, is not sent, and ends at once with RESOURCE_EXHAUSTED. Zero: as long as its context
-	// lets it. Below 0: no call waits.
+	// MaxWait is how long a call waits at most. A call that would have to wait longer, or beyond the deadline of its
+	// context, is not sent, and ends at once with RESOURCE_EXHAUSTED. Zero: calls wait until their context ends.
+	// Below 0: no call waits.
 	MaxWait time.Duration
-	// OnBackoff is called for every status that asks to hold back, after the store was, by the goroutine that received
-	// it. May be nil.
+	// OnBackoff is called for every status that asks to hold back, after the block was stored, by the goroutine that
+	// received the status. It may be nil.
 	OnBackoff func(Backoff)
 }
 
 // Backoff describes a status of a server that asks to hold back.
 type Backoff struct {
-	Method string        // of the call
-	Key    string        // which is blocked
-	Code   codes.Code    // of the status
-	For    time.Duration // from the arrival of the status, at most httplimit.DefaultMaxRetryAfter
-	// Err: the store could not be reached, or had not answered when the call's context ended. Other replicas may not
-	// know.
+	Method string        // full name of the method that was called
+	Key    string        // key that is blocked
+	Code   codes.Code    // code of the status
+	For    time.Duration // how long from the arrival of the status, at most httplimit.DefaultMaxRetryAfter
+	// Err is set if the store could not be reached, or had not answered when the call's context ended. Then other
+	// replicas may not hold back.
 	Err error
 }
 
-// Client has the interceptors of a gRPC client. It is safe for concurrent use. To report to the store it starts
-// a goroutine, which the call waits for within its context, and which gives up after 5 s. Create one with
-// [NewClient]; the zero Client is of no use.
+// Client has the interceptors of a gRPC client. It is safe for concurrent use. After a status that asks to hold back,
+// a goroutine stores the block. The call waits for the goroutine until its context ends, and the goroutine gives up
+// after 5 s. A Client is created with [NewClient].
 type Client struct {
 	limiter httplimit.Limiter
 	limit   headgate.Limit
@@ -61,9 +61,9 @@ type Client struct {
 // name the field.
 //
 // A call that is not sent ends with a status: RESOURCE_EXHAUSTED, with the details of a refusal by a [Server], if the
-// limit has no room in time; the code of its context if that ends while the call waits; INVALID_ARGUMENT or INTERNAL
-// if a key or a cost cannot be had; UNAVAILABLE if the store is away and nothing was charged, and UNKNOWN if it is not
-// known whether anything was. errors.Is and errors.As find the cause, such as a [headgate.DeniedError].
+// limit has no room in time; the code of its context if the context ends while the call waits; INVALID_ARGUMENT or
+// INTERNAL if Key or Cost fails; UNAVAILABLE if the store is away and nothing was charged, and UNKNOWN if it is not
+// known whether anything was charged. errors.Is and errors.As find the cause, such as a [headgate.DeniedError].
 func NewClient(l httplimit.Limiter, limit headgate.Limit, cfg *ClientConfig) (*Client, error) {
 	if l == nil {
 		return nil, invalid("limiter", "is missing")
@@ -81,12 +81,12 @@ func NewClient(l httplimit.Limiter, limit headgate.Limit, cfg *ClientConfig) (*C
 
 // UnaryClient returns an interceptor that charges each unary call to a limit before it is sent, and waits for room
 // until the deadline of the call's context. It panics if a parameter is wrong, as [regexp.MustCompile] does: it is for
-// programs that know theirs. A nil key is [ByTarget]. [NewClient] returns an error, and can do more.
+// constant parameters. A nil key is [ByTarget]. [NewClient] returns an error instead, and has more options.
 func UnaryClient(l httplimit.Limiter, limit headgate.Limit, key KeyFunc) grpc.UnaryClientInterceptor {
 	return mustClient(l, limit, key).Unary
 }
 
-// StreamClient charges each stream once, before it is opened: see [UnaryClient].
+// StreamClient returns an interceptor that charges each stream once, before it is opened: see [UnaryClient].
 func StreamClient(l httplimit.Limiter, limit headgate.Limit, key KeyFunc) grpc.StreamClientInterceptor {
 	return mustClient(l, limit, key).Stream
 }
@@ -103,7 +103,7 @@ func mustClient(l httplimit.Limiter, limit headgate.Limit, key KeyFunc) *Client 
 func (c *Client) Unary(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
 	invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
-	call := sending(ctx, method, conn)
+	call := outgoingCall(ctx, method, conn)
 	call.Message = req
 	key, charged, err := c.admit(call)
 	if err != nil {
@@ -120,7 +120,7 @@ func (c *Client) Unary(ctx context.Context, method string, req, reply any, conn 
 func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string,
 	open grpc.Streamer, opts ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
-	call := sending(ctx, method, conn)
+	call := outgoingCall(ctx, method, conn)
 	key, charged, err := c.admit(call)
 	if err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (c *Client) Stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.C
 	return &backoffStream{ClientStream: stream, client: c, call: call, key: key}, nil
 }
 
-// backoffStream looks at the status that its stream ends with.
+// backoffStream blocks the key if its stream ends with a status that asks to hold back.
 type backoffStream struct {
 	grpc.ClientStream
 	client *Client
@@ -151,8 +151,8 @@ func (h *backoffStream) RecvMsg(m any) error {
 	return err
 }
 
-// sending returns the call of a context.
-func sending(ctx context.Context, method string, conn *grpc.ClientConn) *Call {
+// outgoingCall describes a call that is about to be sent.
+func outgoingCall(ctx context.Context, method string, conn *grpc.ClientConn) *Call {
 	call := &Call{Context: ctx, Method: method}
 	call.Metadata, _ = metadata.FromOutgoingContext(ctx)
 	if conn != nil {
@@ -161,17 +161,17 @@ func sending(ctx context.Context, method string, conn *grpc.ClientConn) *Call {
 	return call
 }
 
-// admit waits until a call may be sent. It returns the key that was charged, if any was.
+// admit waits until a call may be sent. It returns the key, and whether it was charged.
 func (c *Client) admit(call *Call) (key string, charged bool, err error) {
-	if !selected(c.cfg.Methods, call.Method) {
+	if !selectsMethod(c.cfg.Methods, call.Method) {
 		return "", false, nil
 	}
 	key, cost, err := keyAndCost(call, c.cfg.Key, c.cfg.Cost)
 	switch {
-	case err != nil && httpkey.Clients(err):
-		return "", false, wrong(err)
+	case err != nil && httpkey.IsClientError(err):
+		return "", false, clientFailure(err)
 	case err != nil:
-		return "", false, local(internal(err))
+		return "", false, withCause(internalFailure(err))
 	case cost == headgate.Units(0):
 		return "", false, nil
 	}
@@ -185,7 +185,7 @@ func (c *Client) admit(call *Call) (key string, charged bool, err error) {
 	return key, true, nil
 }
 
-// notSent returns the error of a call that was not admitted.
+// notSent returns the status of a call that was not admitted, as an error.
 func notSent(ctx context.Context, err error) error {
 	if denied, ok := errors.AsType[*headgate.DeniedError](err); ok {
 		return refusal("the call", &denied.Decision, err)
@@ -194,16 +194,16 @@ func notSent(ctx context.Context, err error) error {
 	case errors.Is(err, headgate.ErrDeadline):
 		const text = "The call cannot start before its deadline, and was not sent."
 		return &failure{status: status.New(codes.ResourceExhausted, text), cause: err}
-	case httpkey.Clients(err):
-		return wrong(err)
+	case httpkey.IsClientError(err):
+		return clientFailure(err)
 	case errors.Is(err, headgate.ErrUnsupported):
-		return local(internal(err))
+		return withCause(internalFailure(err))
 	}
-	return local(undecided(ctx, err))
+	return withCause(undecidedFailure(ctx, err))
 }
 
-// local returns a failure whose text names the cause.
-func local(f *failure) *failure {
-	f.named = true
+// withCause makes the text of a failure name the cause.
+func withCause(f *failure) *failure {
+	f.namesCause = true
 	return f
 }

@@ -7,7 +7,7 @@
 //		grpc.StreamInterceptor(grpclimit.StreamServer(limiter, limit, grpclimit.ByPeer)),
 //	)
 //
-// [UnaryServer] and [StreamServer] charge each call to its peer's address, or to what another [KeyFunc] says. A
+// [UnaryServer] and [StreamServer] charge each call to its peer's address, or to the key of another [KeyFunc]. A
 // stream is charged once, when it starts. [NewServer] takes several charges, limits for some methods, costs, and
 // charges for each message of a stream.
 //
@@ -16,9 +16,9 @@
 // never pass. Names of limits are in the answers, keys are not.
 //
 // The metadata has the fields ratelimit and ratelimit-policy, with the values of [httplimit.SetHeader], in the header of
-// a call that is served, and in the trailer of one that is refused. Beside them a refusal has retry-after, of
+// a served call, and in the trailer of a refused call. A refusal also has retry-after, with the value of
 // [httplimit.SetRetryAfter], and grpc-retry-pushback-ms, of [httplimit.PushbackMillis]. A client with a retry policy
-// for RESOURCE_EXHAUSTED sends the call again when it can pass, but not if that is in more than a minute, or never.
+// for RESOURCE_EXHAUSTED sends the call again when it can pass, unless the wait is above a minute.
 //
 // # Outgoing calls
 //
@@ -35,7 +35,7 @@
 // for that delay. So all clients that share the store hold back, also those that wait for their start. A status
 // without RetryInfo blocks nothing.
 //
-// gRPC repeats calls by the retry policy of a service below the interceptors. Such repetitions are not charged.
+// gRPC applies the retry policy of a service below the interceptors, so its retries are not charged.
 //
 // # Health and reflection
 //

@@ -22,7 +22,7 @@ import (
 func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (
 	any, error,
 ) {
-	call := incoming(ctx, info.FullMethod)
+	call := incomingCall(ctx, info.FullMethod)
 	call.Message = req
 	if s.skips(call) {
 		return handler(ctx, req)
@@ -40,28 +40,28 @@ func (s *Server) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 func (s *Server) Stream(impl any, stream grpc.ServerStream, info *grpc.StreamServerInfo,
 	handler grpc.StreamHandler,
 ) error {
-	call := incoming(stream.Context(), info.FullMethod)
+	call := incomingCall(stream.Context(), info.FullMethod)
 	if s.skips(call) {
 		return handler(impl, stream)
 	}
-	fields, failed := s.admit(call, s.start, "the call")
+	fields, failed := s.admit(call, s.startCharges, "the call")
 	if failed != nil {
 		stream.SetTrailer(fields)
 		return failed
 	}
-	_ = stream.SetHeader(fields) // which fails if the stream has ended
-	if len(s.message) == 0 {
+	_ = stream.SetHeader(fields) // fails only if the stream has ended
+	if len(s.messageCharges) == 0 {
 		return handler(impl, stream)
 	}
 	charged := &chargedStream{ServerStream: stream, server: s, call: call}
 	err := handler(impl, charged)
 	if failed := charged.failed.Load(); failed != nil && err == nil {
-		return failed // the client would not learn that a message was dropped
+		return failed // or the client would not learn that a message was dropped
 	}
 	return err
 }
 
-// chargedStream is a stream that is charged for each message. When one was not admitted, no other is received.
+// chargedStream charges for each received message. After a message that was not admitted, it receives no other.
 type chargedStream struct {
 	grpc.ServerStream
 	server *Server
@@ -79,7 +79,7 @@ func (c *chargedStream) RecvMsg(m any) error {
 	}
 	call := *c.call
 	call.Message = m
-	fields, failed := c.server.admit(&call, c.server.message, "the message")
+	fields, failed := c.server.admit(&call, c.server.messageCharges, "the message")
 	if failed == nil {
 		return nil
 	}
@@ -88,28 +88,28 @@ func (c *chargedStream) RecvMsg(m any) error {
 	return failed
 }
 
-// incoming returns the call of a context.
-func incoming(ctx context.Context, method string) *Call {
+// incomingCall describes a call that was received.
+func incomingCall(ctx context.Context, method string) *Call {
 	sent, _ := metadata.FromIncomingContext(ctx)
 	return &Call{Context: ctx, Method: method, Metadata: sent}
 }
 
 func (s *Server) skips(call *Call) bool { return s.cfg.Skip != nil && s.cfg.Skip(call) }
 
-// admit decides about a call or a message. If it fails that, fields are for the trailer, else for the header.
-func (s *Server) admit(call *Call, from []Charge, what string) (fields metadata.MD, failed *failure) {
-	charges, err := s.read(call, from)
+// admit charges a call or a message. If it returns a failure, fields are for the trailer, else for the header.
+func (s *Server) admit(call *Call, configured []Charge, what string) (fields metadata.MD, failed *failure) {
+	charges, err := s.readCharges(call, configured)
 	switch {
 	case err != nil:
 		return nil, s.cannotCharge(call, err)
 	case len(charges) == 0:
 		return nil, nil
 	}
-	ask := s.limiter.Take
+	decide := s.limiter.Take
 	if s.cfg.Mode == httplimit.Advise {
-		ask = s.limiter.Check
+		decide = s.limiter.Check
 	}
-	d, err := ask(call.Context, charges...)
+	d, err := decide(call.Context, charges...)
 	if err != nil {
 		if failed = s.notDecided(call, err); failed != nil {
 			fields = grpcstatus.PushbackOf(failed.status)
@@ -127,12 +127,12 @@ func (s *Server) admit(call *Call, from []Charge, what string) (fields metadata.
 	return fields, refusal(what, &d, &headgate.DeniedError{Decision: d})
 }
 
-// read returns what a call is charged.
-func (s *Server) read(call *Call, from []Charge) ([]headgate.Charge, error) {
-	charges := make([]headgate.Charge, 0, len(from))
-	for i := range from {
-		c := &from[i]
-		if !selected(c.Methods, call.Method) {
+// readCharges evaluates the configured charges for a call.
+func (s *Server) readCharges(call *Call, configured []Charge) ([]headgate.Charge, error) {
+	charges := make([]headgate.Charge, 0, len(configured))
+	for i := range configured {
+		c := &configured[i]
+		if !selectsMethod(c.Methods, call.Method) {
 			continue
 		}
 		charge := headgate.Charge{Limit: c.Limit, Keep: c.Keep}
@@ -155,18 +155,18 @@ func (s *Server) read(call *Call, from []Charge) ([]headgate.Charge, error) {
 	return charges, nil
 }
 
-// keyAndCost returns what a call is charged to, and how much. If that is nothing, no key is needed.
-func keyAndCost(call *Call, by KeyFunc, of CostFunc) (key string, cost headgate.Cost, err error) {
-	if of != nil {
-		if cost, err = of(call); err != nil || cost == headgate.Units(0) {
+// keyAndCost returns the key and the cost of a call. The key is empty if the cost is headgate.Units(0).
+func keyAndCost(call *Call, keyFunc KeyFunc, costFunc CostFunc) (key string, cost headgate.Cost, err error) {
+	if costFunc != nil {
+		if cost, err = costFunc(call); err != nil || cost == headgate.Units(0) {
 			return "", cost, err
 		}
 	}
-	key, err = by(call)
+	key, err = keyFunc(call)
 	return httpkey.Join(key), cost, err
 }
 
-// fields returns the metadata of a decision: the headers of package httplimit.
+// fields returns the metadata of a decision: the headers of package httplimit with names in lower case.
 func (s *Server) fields(d *headgate.Decision, charges []headgate.Charge) metadata.MD {
 	limits := make([]headgate.Limit, len(charges))
 	for i := range charges {
@@ -186,42 +186,42 @@ func (s *Server) fields(d *headgate.Decision, charges []headgate.Charge) metadat
 	return md
 }
 
-// cannotCharge returns the failure of a call whose key or cost cannot be had; nil if it is served.
+// cannotCharge handles an error of a KeyFunc, CostFunc or LimitFor. It returns nil if the call is served nevertheless.
 func (s *Server) cannotCharge(call *Call, err error) *failure {
 	switch {
 	case s.cfg.Mode != httplimit.Enforce:
 		s.reportError(call, err)
 		return nil
-	case httpkey.Clients(err):
-		return wrong(err)
+	case httpkey.IsClientError(err):
+		return clientFailure(err)
 	}
 	s.reportError(call, err)
-	return internal(err)
+	return internalFailure(err)
 }
 
-// notDecided returns the failure of a call about which the limiter has not decided; nil if it is served.
+// notDecided handles an error of the limiter. It returns nil if the call is served nevertheless.
 func (s *Server) notDecided(call *Call, err error) *failure {
 	invalid, ok := errors.AsType[*headgate.InvalidError](err)
 	switch {
 	case s.cfg.Mode == httplimit.Enforce && ok && invalid.Field == "cost":
-		return wrong(err)
+		return clientFailure(err)
 	case s.cfg.Mode == httplimit.Enforce && call.Context.Err() != nil:
-		// It is refused even with FailOpen, else leaving early would be a way past the limit.
-		return undecided(call.Context, err)
+		// The call is refused even with FailOpen, or leaving early would be a way past the limit.
+		return undecidedFailure(call.Context, err)
 	}
 	s.reportError(call, err)
 	switch {
 	case s.cfg.Mode != httplimit.Enforce:
 		return nil
 	case errors.Is(err, headgate.ErrInvalid), errors.Is(err, headgate.ErrUnsupported):
-		return internal(err)
+		return internalFailure(err)
 	case s.cfg.FailOpen:
 		return nil
 	}
-	return undecided(call.Context, err)
+	return undecidedFailure(call.Context, err)
 }
 
-// report passes a decision to the observer.
+// report passes a decision to OnDecision, or logs a refusal that is not enforced.
 func (s *Server) report(call *Call, d *headgate.Decision) {
 	switch {
 	case s.cfg.OnDecision != nil:
@@ -233,7 +233,7 @@ func (s *Server) report(call *Call, d *headgate.Decision) {
 	}
 }
 
-// reportError reports an error that is not the client's.
+// reportError passes an error to OnError, or logs it.
 func (s *Server) reportError(call *Call, err error) {
 	if s.cfg.OnError != nil {
 		s.cfg.OnError(call, err)

@@ -14,27 +14,27 @@ import (
 // Backoff describes an answer of a server and how long it asks to hold back.
 type Backoff struct {
 	Key    string
-	Status int           // of the answer
-	Field  string        // that asks for it, as "Retry-After"; empty if none does
-	For    time.Duration // from the arrival of the answer, at most DefaultMaxRetryAfter; 0 if no field asks for it
-	// Err: the store could not be reached, or had not answered when the request's
-	// context ended. Other replicas may not know.
+	Status int           // status of the answer
+	Field  string        // field that asks to hold back, as "Retry-After"; empty if no field does
+	For    time.Duration // how long from the arrival of the answer, at most DefaultMaxRetryAfter; 0 if no field asks
+	// Err is set if the store could not be reached, or had not answered when the request's
+	// context ended. Then other replicas may not hold back.
 	Err error
 }
 
 // Observer blocks keys in the store when a response asks to hold back, for programs that do not send their requests
-// through a [RoundTripper]. The block holds for all replicas that share the store. Create one with [NewObserver].
-// It is safe for concurrent use.
+// through a [RoundTripper]. The block holds for all replicas that share the store. An Observer is created with
+// [NewObserver] and is safe for concurrent use.
 type Observer struct {
-	holder *outgoing.Holder
-	most   time.Duration
+	holder  *outgoing.Holder
+	maxHold time.Duration
 }
 
-// NewObserver returns an observer by which one answer can hold back a key for at most maxRetryAfter; zero:
+// NewObserver returns an observer that blocks a key for at most maxRetryAfter after each answer; zero:
 // [DefaultMaxRetryAfter].
 func NewObserver(l headgate.Operator, maxRetryAfter time.Duration) *Observer {
-	most := cmp.Or(max(maxRetryAfter, 0), DefaultMaxRetryAfter)
-	return &Observer{holder: outgoing.NewHolder(l), most: min(most, outgoing.Longest)}
+	maxHold := cmp.Or(max(maxRetryAfter, 0), DefaultMaxRetryAfter)
+	return &Observer{holder: outgoing.NewHolder(l), maxHold: min(maxHold, outgoing.Longest)}
 }
 
 // Observe blocks a key of a limit if a response with this status and header asks to hold back, unless the key is
@@ -45,7 +45,7 @@ func (o *Observer) Observe(ctx context.Context, limit headgate.Limit, key string
 	return b
 }
 
-// observe returns the end of the pause too: zero if there is none.
+// observe blocks the key if the answer asks to hold back. It also returns when the block ends: zero if there is none.
 func (o *Observer) observe(ctx context.Context, limit headgate.Limit, key string, status int, fields http.Header) (
 	b Backoff, end time.Time,
 ) {
@@ -54,14 +54,14 @@ func (o *Observer) observe(ctx context.Context, limit headgate.Limit, key string
 	if b.For, b.Field = holdOf(status, fields, arrived); b.For <= 0 {
 		return Backoff{Key: key, Status: status}, time.Time{}
 	}
-	b.For = min(b.For, o.most)
+	b.For = min(b.For, o.maxHold)
 	end = arrived.Add(b.For)
 	reason := fmt.Sprintf("the server answered %d: %s", status, b.Field)
-	b.Err = wrap(o.holder.Hold(ctx, limit, key, end, reason))
+	b.Err = wrapError(o.holder.Hold(ctx, limit, key, end, reason))
 	return b, end
 }
 
-// backOff blocks the key in the store if an answer asks to hold back, and returns until when: zero if it does not.
+// backOff blocks the key if an answer asks to hold back, and calls OnBackoff. It returns when the block ends, or zero.
 func (t *RoundTripper) backOff(ctx context.Context, key string, resp *http.Response) (end time.Time) {
 	b, end := t.observer.observe(ctx, t.limit, key, resp.StatusCode, resp.Header)
 	if !end.IsZero() && t.cfg.OnBackoff != nil {

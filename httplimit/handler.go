@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/internal/lograte"
 )
 
-// HandlerLimiter is what a handler needs: a [headgate.Limiter] has it, and so has the client of a
-// server.
+// HandlerLimiter has the methods that a handler calls. A [headgate.Limiter] implements it, and so does the
+// client of a server.
 type HandlerLimiter interface {
 	headgate.Taker
 	headgate.Reserver
@@ -25,21 +25,21 @@ type Mode uint8
 const (
 	// Enforce charges requests, and refuses those that exceed a limit.
 	Enforce Mode = iota
-	// Shadow charges and decides as Enforce does, and serves every request: nothing in the answer says
-	// of the limits. It shows what a limit would do. If nothing can be decided, the request is served.
+	// Shadow charges and decides, but serves every request, and adds no fields to the answer: it shows
+	// what a limit would do. If nothing can be decided, the request is served.
 	Shadow
 	// Advise charges nothing and serves every request. RateLimit and RateLimit-Policy say what the
-	// decision would be. If nothing can be decided, the request is served without them.
+	// decision would be. If nothing can be decided, the request is served without these fields.
 	Advise
 )
 
 // Charge charges a request to a limit.
 type Charge struct {
-	// Limit is the limit. Give it a name ([headgate.ParseNamed]): handlers whose limits have the same notation and no
-	// name count each other's requests, of which Logger is warned, and a notation that is changed starts afresh.
+	// Limit should have a name ([headgate.ParseNamed]): handlers whose limits have the same notation and no name
+	// count each other's requests, of which Logger gets a warning, and a changed notation starts counting afresh.
 	Limit headgate.Limit
-	// LimitFor chooses the limit of a request, such as that of the customer's tier, in the place of
-	// Limit. The zero Limit leaves this charge out. An error is answered as one of Key is.
+	// LimitFor chooses the limit of a request, such as the limit of the customer's tier, instead of
+	// Limit. The zero Limit leaves this charge out. Errors are answered like the errors of Key.
 	LimitFor func(*http.Request) (headgate.Limit, error)
 	// Key returns the key of a request.
 	Key KeyFunc
@@ -47,23 +47,23 @@ type Charge struct {
 	Cost CostFunc
 	// Keep is how much of the limit has to be free after the charge. Zero: nothing.
 	Keep headgate.Headroom
-	// Settle says what the request cost in the end, when the handler has returned: the charge is
-	// corrected to that, below or above Cost, also beyond the capacity. The zero Cost leaves the
-	// charge as it is, and so does an error, which OnError gets. Nil: Cost is final.
+	// Settle returns the actual cost when the handler has returned. The charge is corrected to this
+	// cost, below or above Cost, also beyond the capacity. The zero Cost leaves the charge as it is,
+	// and so does an error, which is passed to OnError. Nil: Cost is final.
 	Settle SettleFunc
 }
 
-// HandlerConfig says what a handler charges, and how it answers. Charges is needed; every other zero
-// field is fine.
+// HandlerConfig says what a handler charges, and how it answers. Charges is required; every other field
+// may be zero.
 //
-// The fields that are functions are called by the goroutine of each request, so they have to be safe
+// Functions are called by the goroutine of each request, so they have to be safe
 // for concurrent use.
 type HandlerConfig struct {
 	// Charges are admitted all or none.
 	Charges []Charge
 	// Mode is the effect of a decision. Zero: Enforce.
 	Mode Mode
-	// Skip reports whether a request is served without any limit. Nil: none is.
+	// Skip reports whether a request is served without any limit. Nil: no request is.
 	Skip func(*http.Request) bool
 
 	// FailOpen serves requests, without RateLimit fields, while the store is away. False: they are
@@ -71,40 +71,40 @@ type HandlerConfig struct {
 	FailOpen bool
 
 	// OnlyFailures charges only the requests that fail. A request counts while it is served, so that
-	// many at the same time cannot pass the limit. If the limit has a block, the failure that
-	// fills it blocks the key; a refusal does not. It needs limits by sliding-log or
-	// sliding-window: of others the return rule gives back too little. A limit that is given by name is
-	// checked with each request: one that its catalog defines by another algorithm charges nothing, is answered
-	// with status 500, and OnError is called.
+	// many at the same time cannot pass the limit. If the limit has a block, the failure that fills the
+	// limit blocks the key; a refusal does not. OnlyFailures needs limits by sliding-log or
+	// sliding-window: with other algorithms the return rule gives back too little. A limit that is given by
+	// name is checked with each request: if the catalog defines it by another algorithm, nothing is charged, the
+	// answer has status 500, and OnError is called.
 	OnlyFailures bool
-	// RefundFailures takes back the charges of requests that fail. The return rule of the
-	// limit says how much of them comes back.
+	// RefundFailures gives back the charges of requests that fail, as much of them as the return rule of
+	// the limit lets it.
 	RefundFailures bool
-	// Failed says whether a request has failed. Nil: with OnlyFailures, if the status is 400 or above, or
-	// the handler wrote none, so a handler has to write the status of a success; with RefundFailures, if the
-	// status is 500 or above and the client is still there: else a client would get its charges back by
+	// Failed reports whether a request has failed. Nil: with OnlyFailures, if the status is 400 or above, or the
+	// handler wrote no status, so a handler has to write the status of a success; with RefundFailures, if the
+	// status is 500 or above and the client is still there: otherwise a client could get its charges back by
 	// leaving early.
 	Failed func(*Response) bool
 
 	// ID returns the idempotency key of a request, "" for none: requests of one id and equal keys are
 	// charged once within Life. The keys of the charges are part of the id, so clients of different
-	// keys do not share one. Nil: there are none. An Idempotency-Key header is not read
-	// unless this does so: a client could otherwise switch the limit off by repeating it.
+	// keys do not share an id. Nil: requests have no ids. An Idempotency-Key header is not read
+	// unless ID does so: otherwise a client could switch the limit off by repeating its value.
 	ID func(*http.Request) (string, error)
-	// Life is for how long the store remembers ids, also those by which it settles and gives back: what
-	// takes longer is not corrected. Zero: headgate.DefaultLife.
+	// Life is for how long the store remembers ids. Charges of a request that takes longer are not settled
+	// or given back. Zero: headgate.DefaultLife.
 	Life time.Duration
 	// ServeReplays serves a request whose id was charged before. False: it is answered with status 409.
 	ServeReplays bool
 
 	// Status of a refusal. Zero: 429.
 	Status int
-	// Refuse answers a request that was refused, in the place of [WriteRefusal] with Status, and of what clients of
-	// gRPC and Connect are answered. The fields of [SetHeader] and [SetRetryAfter] stand in the header already.
+	// Refuse answers a request that was refused, instead of [WriteRefusal] with Status, and instead of the answers in
+	// the protocols of gRPC and Connect. The fields of [SetHeader] and [SetRetryAfter] are in the header already.
 	Refuse func(http.ResponseWriter, *http.Request, *headgate.Decision)
-	// NoRetryBeyond is for clients of language models: a refusal that has to wait for longer, or can never pass, has
-	// X-Should-Retry: false, and the request is not sent again. [DefaultNoRetryBeyond] is a good choice. Zero: the
-	// field is not written, and they put a longer Retry-After aside, or sleep for that long.
+	// NoRetryBeyond is for clients of language models: a refused request that has to wait for longer, or can never
+	// pass, is answered with X-Should-Retry: false, so clients do not send it again. [DefaultNoRetryBeyond] is a good
+	// choice. Zero: the field is not written, and these clients ignore a longer Retry-After, or sleep for that long.
 	NoRetryBeyond time.Duration
 	// NoFields leaves RateLimit and RateLimit-Policy out. Retry-After stays.
 	NoFields bool
@@ -112,19 +112,19 @@ type HandlerConfig struct {
 	Legacy Style
 
 	// OnDecision is called with every decision before the request is served or refused. Nil: with Shadow and
-	// Advise, Logger gets those that are refused.
+	// Advise, Logger gets the refusals.
 	OnDecision func(*http.Request, *headgate.Decision)
 	// OnError is called with every error that is not the client's: the store is away, a charge could not
-	// be settled, a limit is unknown. With Shadow and Advise it is called with the client's too. Nil: Logger
-	// gets them.
+	// be settled, a limit is unknown. With Shadow and Advise it is also called with errors of the client's. Nil:
+	// Logger gets the errors.
 	OnError func(*http.Request, error)
 	// Logger gets at most one line a second of each kind. Nil: slog.Default().
 	Logger *slog.Logger
 }
 
 // Handler returns middleware that charges each request to a limit, and answers those that exceed it
-// with status 429. It panics if a parameter is wrong, as [regexp.MustCompile] does: it is for programs
-// that know theirs. [NewHandler] returns an error, and can do more.
+// with status 429. It panics if a parameter is wrong, as [regexp.MustCompile] does: it is for constant
+// parameters. [NewHandler] returns an error instead, and has more options.
 func Handler(l HandlerLimiter, limit headgate.Limit, key KeyFunc) func(http.Handler) http.Handler {
 	wrap, err := NewHandler(l, HandlerConfig{Charges: []Charge{{Limit: limit, Key: key}}})
 	if err != nil {
@@ -136,14 +136,14 @@ func Handler(l HandlerLimiter, limit headgate.Limit, key KeyFunc) func(http.Hand
 // NewHandler returns middleware that charges each request before it is served. Errors are
 // headgate.ErrInvalid and name the field.
 //
-// A request of which a key, a cost or an id cannot be had is answered with status 400, or 413 if its
-// body is too long, and charges nothing. One that exceeds a limit is answered with status 429, with
-// Retry-After and a problem as RFC 9457 has it; a call of gRPC, gRPC-Web or Connect ends with the code
+// A request without a valid key, cost or id is answered with status 400, or 413 if its
+// body is too long, and charges nothing. A request that exceeds a limit is answered with status 429, with
+// Retry-After and a problem of RFC 9457; a call of gRPC, gRPC-Web or Connect ends with the code
 // resource_exhausted in its own protocol. Answers have the fields of [SetHeader]. Of several
-// middlewares around one handler only the innermost one's fields remain, so put all charges in one.
+// middlewares around one handler only the innermost one's fields remain, so put all charges in one middleware.
 //
-// What is done after the handler (OnlyFailures, RefundFailures, Settle) is done before the end of the
-// answer is sent, and given up after 5 s. It is done also if the handler panics.
+// Charges are corrected (OnlyFailures, RefundFailures, Settle) after the handler, also if it panics, and
+// before the end of the answer is sent. The middleware gives up after 5 s.
 func NewHandler(l HandlerLimiter, cfg HandlerConfig) (func(http.Handler) http.Handler, error) {
 	if err := cfg.check(l); err != nil {
 		return nil, err
@@ -161,7 +161,7 @@ func NewHandler(l HandlerLimiter, cfg HandlerConfig) (func(http.Handler) http.Ha
 	}, nil
 }
 
-// check returns what is wrong with the configuration.
+// check returns an error for the first field that is wrong.
 func (c *HandlerConfig) check(l HandlerLimiter) error {
 	switch {
 	case l == nil:
@@ -191,6 +191,7 @@ func (c *HandlerConfig) check(l HandlerLimiter) error {
 	return nil
 }
 
+// checkCharge returns an error for the first field of a charge that is wrong.
 func (c *HandlerConfig) checkCharge(charge *Charge) error {
 	limit := charge.Limit
 	switch {
@@ -217,6 +218,5 @@ func (c *HandlerConfig) checkCharge(charge *Charge) error {
 	return nil
 }
 
-// refundable reports whether a limit is fit for OnlyFailures as far as is known here: of a name alone it is,
-// and the first request shows, see [middleware.unfit].
+// refundable reports whether a limit may fit OnlyFailures. A name alone may: rejectUnfit decides it at each request.
 func refundable(limit headgate.Limit) bool { return limit.Refundable() || limit.OnlyName() }

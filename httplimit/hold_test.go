@@ -31,7 +31,7 @@ func (f *far) blocked(t *testing.T, limit headgate.Limit) (time.Duration, string
 	return s.BlockedUntil.Sub(s.At), s.Reason
 }
 
-func TestAnswersAreToldToTheStore(t *testing.T) {
+func TestAnswersBlockTheKeyInTheStore(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name   string
@@ -158,7 +158,7 @@ func (d deaf) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error
 	return d.Store.Apply(ctx, ops, outs)
 }
 
-func TestAnAnswerIsReturnedThoughTheStoreCannotBeTold(t *testing.T) {
+func TestAnAnswerIsReturnedThoughTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	var hold httplimit.Backoff
 	answered := &body{Reader: strings.NewReader("later")}

@@ -15,38 +15,38 @@ import (
 	"github.com/headgate/headgate/internal/pause"
 )
 
-// DefaultMaxRetryAfter is for how long an answer holds back a key at most unless
-// told otherwise.
+// DefaultMaxRetryAfter is the longest time for which one answer can block a key, unless
+// [NewObserver] is given another.
 const DefaultMaxRetryAfter = time.Hour
 
-// Config adjusts a RoundTripper. A nil Config, and every zero field, is fine.
+// Config adjusts a RoundTripper. It may be nil, and every field may be zero.
 type Config struct {
 	// Next sends the requests. Nil: http.DefaultTransport.
 	Next http.RoundTripper
 	// Key returns the key of a request. Nil: HostKey.
 	Key func(*http.Request) string
-	// Cost says how much a request is charged. Nil: 1.
+	// Cost returns the cost of a request. Nil: 1.
 	Cost func(*http.Request) headgate.Cost
-	// MaxWait is how long a request waits for its start at most, each time that
-	// it is sent; headgate.Never: for as long as its context lets it. One that
+	// MaxWait is how long a request waits at most, each time before
+	// it is sent; headgate.Never: until its context ends. A request that
 	// would have to wait longer, or beyond its context's deadline, fails at once
 	// with an error that is headgate.ErrDeadline and a headgate.DeniedError. Zero:
-	// none waits, and refused ones fail with a headgate.DeniedError.
+	// requests do not wait, and a refused one fails with a headgate.DeniedError.
 	MaxWait time.Duration
-	// Retries is how often a request is sent again that was answered with 429,
-	// 503 or 403 and a time to come back. It needs MaxWait: an answer whose time
-	// is further off, or beyond the deadline, is returned as it is. Only requests
-	// that are idempotent, by their method or by an Idempotency-Key, and whose
-	// body can be had again (GetBody) are. Zero: none.
+	// Retries is how often a request is sent again after an answer of 429,
+	// 503 or 403 that says when to retry. It needs MaxWait: an answer whose time
+	// is further off, or beyond the deadline, is returned as it is. A request is
+	// sent again only if it is idempotent, by its method or by an Idempotency-Key,
+	// and has no body or a GetBody. Zero: requests are sent once.
 	Retries int
-	// OnBackoff is called for every answer that asks to hold back, after the store was,
-	// by the goroutine of the request. May be nil.
+	// OnBackoff is called for every answer that asks to hold back, after the block was stored,
+	// by the goroutine of the request. It may be nil.
 	OnBackoff func(Backoff)
 }
 
 // RoundTripper sends requests when a limit admits them. It is safe for
-// concurrent use. To report an answer to the store it starts a goroutine, which the
-// request waits for within its context, and which gives up after 5 s.
+// concurrent use. After an answer that asks to hold back, a goroutine stores the block. The
+// request waits for the goroutine until its context ends, and the goroutine gives up after 5 s.
 type RoundTripper struct {
 	limiter  Limiter
 	limit    headgate.Limit
@@ -56,8 +56,8 @@ type RoundTripper struct {
 
 var _ http.RoundTripper = (*RoundTripper)(nil)
 
-// Limiter is what a RoundTripper needs: a [headgate.Limiter] has it, and so has the client of
-// a server.
+// Limiter has the methods that a RoundTripper calls. A [headgate.Limiter] implements it, and so does the
+// client of a server.
 type Limiter interface {
 	headgate.Taker
 	headgate.Waiter
@@ -94,7 +94,7 @@ func New(l Limiter, limit headgate.Limit, cfg *Config) (*RoundTripper, error) {
 	return t, nil
 }
 
-func wrap(err error) error {
+func wrapError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -124,7 +124,7 @@ func (t *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	charge := headgate.Charge{Limit: t.limit, Key: t.cfg.Key(req), Cost: t.cfg.Cost(req)}
 	retries := 0
-	if repeatable(req) {
+	if canRepeat(req) {
 		retries = t.cfg.Retries
 	}
 	out := req
@@ -138,17 +138,17 @@ func (t *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 			return resp, err
 		}
 		end := t.backOff(ctx, charge.Key, resp)
-		if retries == 0 || !allowsRetry(resp.StatusCode) || end.IsZero() || !t.patient(ctx, end) {
+		if retries == 0 || !isRetryStatus(resp.StatusCode) || end.IsZero() || !t.mayWaitUntil(ctx, end) {
 			return resp, nil
 		}
-		again, err := repeat(req)
+		repeated, err := repeat(req)
 		if err != nil {
-			return resp, nil //nolint:nilerr // the answer is worth more than why there is no other
+			return resp, nil //nolint:nilerr // the answer is worth more to the caller than the error of GetBody
 		}
 		discard(resp.Body)
-		out = again
-		// The block does the same, unless the store could not be reached, or somebody
-		// lifted it.
+		out = repeated
+		// Charging the request again waits for the block too, unless the store could not be
+		// reached, or the block was lifted.
 		if err := pause.Sleep(ctx, time.Until(end)); err != nil {
 			closeBody(out)
 			return nil, err
@@ -156,15 +156,15 @@ func (t *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// admit returns nil when a request may be sent. A context that has ended is its own error, which net/http looks at.
+// admit waits until a request may be sent. An ended context is returned as it is, since net/http compares that error.
 func (t *RoundTripper) admit(ctx context.Context, c headgate.Charge) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return wrap(outgoing.Admit(ctx, t.limiter, t.cfg.MaxWait, c))
+	return wrapError(outgoing.Admit(ctx, t.limiter, t.cfg.MaxWait, c))
 }
 
-// CloseIdleConnections does so for Next, if that can, as http.Client asks for.
+// CloseIdleConnections closes the idle connections of Next, for [http.Client.CloseIdleConnections].
 func (t *RoundTripper) CloseIdleConnections() {
 	if c, ok := t.cfg.Next.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()

@@ -15,7 +15,7 @@ const (
 	TemporaryReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 )
 
-// Problem is the body of an answer that is no admission, as RFC 9457 has it.
+// Problem is the body of an answer to a request that is not served (RFC 9457).
 type Problem struct {
 	Type             string   `json:"type,omitempty"`
 	Title            string   `json:"title"`
@@ -24,17 +24,17 @@ type Problem struct {
 	ViolatedPolicies []string `json:"violated-policies,omitempty"` // names of limits
 }
 
-// WriteRefusal answers a request that was refused with a status, such as
-// [http.StatusTooManyRequests], and a problem of type [QuotaExceeded] that names the limits. Headers
-// are those of [SetHeader] and [SetRetryAfter], which come before.
+// WriteRefusal answers a refused request with a status, such as [http.StatusTooManyRequests],
+// and a problem of type [QuotaExceeded] that names the limits. Call [SetHeader] and [SetRetryAfter]
+// before, for the headers.
 func WriteRefusal(w http.ResponseWriter, d *headgate.Decision, status int) {
 	WriteProblem(w, &Problem{
 		Type: QuotaExceeded, Title: "Quota exceeded", Status: status,
-		Detail: "The request was refused and has charged nothing. " + passes(d), ViolatedPolicies: violated(d),
+		Detail: "The request was refused and has charged nothing. " + passes(d), ViolatedPolicies: refusingLimits(d),
 	})
 }
 
-// passes says when a request that was refused can pass.
+// passes returns a sentence that says when a refused request can pass.
 func passes(d *headgate.Decision) string {
 	if d.RetryAfter == headgate.Never {
 		return "It can never pass: it costs more than the limit admits at once."
@@ -42,9 +42,9 @@ func passes(d *headgate.Decision) string {
 	return fmt.Sprintf("It can pass in %d s.", waitSeconds(d.RetryAfter))
 }
 
-// WriteUnavailable answers a request about which nothing could be decided, since the store is away,
-// with status 503 and a problem of type [TemporaryReducedCapacity]. No figures are known, so it
-// removes the fields of [SetHeader].
+// WriteUnavailable answers a request with status 503 and a problem of type [TemporaryReducedCapacity],
+// since the store is away and nothing could be decided. It removes the RateLimit fields, as no figures
+// are known.
 func WriteUnavailable(w http.ResponseWriter) {
 	h := w.Header()
 	delete(h, "Ratelimit")

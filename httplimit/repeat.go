@@ -7,22 +7,22 @@ import (
 	"time"
 )
 
-// What is read of an answer that is not returned, so that its connection can be
-// used again, and for how long.
+// A body that is not returned is read up to maxDiscardBytes, for at most discardTimeout, so that its connection
+// can be used again.
 const (
-	discardMost   = 64 << 10
-	discardWithin = time.Second
+	maxDiscardBytes = 64 << 10
+	discardTimeout  = time.Second
 )
 
-// allowsRetry reports whether an answer with that status and a retry-after
-// means that the request was not done. (GitHub answers 403.)
-func allowsRetry(status int) bool {
+// isRetryStatus reports whether a status, with a Retry-After beside it,
+// means that the server has not processed the request. (GitHub answers 403.)
+func isRetryStatus(status int) bool {
 	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable ||
 		status == http.StatusForbidden
 }
 
-// repeatable reports whether a request may be sent again, and can be.
-func repeatable(req *http.Request) bool {
+// canRepeat reports whether a request is idempotent and its body can be read again.
+func canRepeat(req *http.Request) bool {
 	if req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
 		return false
 	}
@@ -30,7 +30,7 @@ func repeatable(req *http.Request) bool {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
 		return true
 	}
-	// The names, and that their presence counts, are those of net/http.
+	// As in net/http, the presence of one of these headers is enough.
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if _, ok := req.Header[name]; ok {
 			return true
@@ -39,21 +39,21 @@ func repeatable(req *http.Request) bool {
 	return false
 }
 
-// repeat returns a request that can be sent after req was.
+// repeat returns a copy of a request that was sent, with a fresh body.
 func repeat(req *http.Request) (*http.Request, error) {
-	again := req.Clone(req.Context())
+	repeated := req.Clone(req.Context())
 	if req.Body != nil && req.Body != http.NoBody {
 		body, err := req.GetBody()
 		if err != nil {
 			return nil, err
 		}
-		again.Body = body
+		repeated.Body = body
 	}
-	return again, nil
+	return repeated, nil
 }
 
-// patient reports whether a request may wait until end.
-func (t *RoundTripper) patient(ctx context.Context, end time.Time) bool {
+// mayWaitUntil reports whether end is within MaxWait and the context's deadline.
+func (t *RoundTripper) mayWaitUntil(ctx context.Context, end time.Time) bool {
 	if deadline, ok := ctx.Deadline(); ok && deadline.Before(end) {
 		return false
 	}
@@ -63,14 +63,14 @@ func (t *RoundTripper) patient(ctx context.Context, end time.Time) bool {
 // closeBody closes the body of a request that will not be sent.
 func closeBody(req *http.Request) {
 	if req.Body != nil {
-		_ = req.Body.Close() // nothing was sent of it
+		_ = req.Body.Close() // its error does not matter: nothing was sent
 	}
 }
 
-// discard reads what is left of an answer, within bounds, and closes it.
+// discard reads the rest of a body, within bounds, and closes it.
 func discard(body io.ReadCloser) {
-	slow := time.AfterFunc(discardWithin, func() { _ = body.Close() })
+	slow := time.AfterFunc(discardTimeout, func() { _ = body.Close() })
 	defer slow.Stop()
-	_, _ = io.CopyN(io.Discard, body, discardMost) // else its connection is closed
+	_, _ = io.CopyN(io.Discard, body, maxDiscardBytes) // a body that is not read to its end costs the connection
 	_ = body.Close()
 }

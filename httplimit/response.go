@@ -9,46 +9,45 @@ import (
 	"github.com/felixge/httpsnoop"
 )
 
-// StatusGone is the Status of a [Response] if the client had gone before the handler wrote one. Nobody
-// gets it.
+// StatusGone is the Status of a [Response] if the client had gone before the handler wrote a status. It is never sent.
 const StatusGone = 499
 
-// Response is what a handler has answered, when it has returned or panicked.
+// Response describes the answer of a handler that has returned or panicked.
 type Response struct {
 	Request *http.Request
 	// Status is 101 if the connection was hijacked. If the handler wrote nothing, it is 500 if the
-	// handler panicked, else StatusGone if the client had gone, else 0: then net/http sends 200,
-	// but echo, and others whose handlers return errors, send what they make of the error.
+	// handler panicked, else StatusGone if the client had gone, else 0: then net/http sends 200, but
+	// echo, and other frameworks whose handlers return errors, derive a status from the error.
 	Status  int
-	Header  http.Header // as it was sent, or will be
-	Written int64       // bytes of the body
+	Header  http.Header // as it was or will be sent
+	Written int64       // length of the body so far, in bytes
 	Gone    bool        // the context of the request had ended: mostly since the client has gone
 }
 
-// recorder notes what a handler writes.
+// recorder records the status and the length of what a handler writes.
 type recorder struct {
-	status  int // 0: nothing was written
-	written int64
+	status  int   // 0: nothing was written
+	written int64 // bytes of the body
 }
 
-func (c *recorder) wrote(status int) {
-	final := status >= 200 || status == http.StatusSwitchingProtocols // those of 1xx come before another
+func (c *recorder) recordStatus(status int) {
+	final := status >= 200 || status == http.StatusSwitchingProtocols // after another 1xx a final status follows
 	if c.status == 0 && final {
 		c.status = status
 	}
 }
 
-// wrap returns a writer that can do what w can.
+// wrap returns a writer that records what passes, with all optional interfaces of w.
 func (c *recorder) wrap(w http.ResponseWriter) http.ResponseWriter {
 	count := func(n int64) {
-		c.wrote(http.StatusOK)
+		c.recordStatus(http.StatusOK)
 		c.written += n
 	}
 	return httpsnoop.Wrap(w, httpsnoop.Hooks{
 		WriteHeader: func(next httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
 			return func(status int) {
 				next(status)
-				c.wrote(status)
+				c.recordStatus(status)
 			}
 		},
 		Write: func(next httpsnoop.WriteFunc) httpsnoop.WriteFunc {
@@ -75,14 +74,14 @@ func (c *recorder) wrap(w http.ResponseWriter) http.ResponseWriter {
 		Flush: func(next httpsnoop.FlushFunc) httpsnoop.FlushFunc {
 			return func() {
 				next()
-				c.wrote(http.StatusOK)
+				c.recordStatus(http.StatusOK)
 			}
 		},
 		Hijack: func(next httpsnoop.HijackFunc) httpsnoop.HijackFunc {
 			return func() (net.Conn, *bufio.ReadWriter, error) {
 				conn, rw, err := next()
 				if err == nil {
-					c.wrote(http.StatusSwitchingProtocols)
+					c.recordStatus(http.StatusSwitchingProtocols)
 				}
 				return conn, rw, err
 			}
@@ -90,7 +89,7 @@ func (c *recorder) wrap(w http.ResponseWriter) http.ResponseWriter {
 	})
 }
 
-// response returns what was written.
+// response describes what was written.
 func (c *recorder) response(r *http.Request, h http.Header, panicked bool) *Response {
 	resp := &Response{Request: r, Status: c.status, Header: h, Written: c.written, Gone: r.Context().Err() != nil}
 	switch {

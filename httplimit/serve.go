@@ -12,21 +12,21 @@ import (
 	"github.com/headgate/headgate/internal/lograte"
 )
 
-// middleware serves for NewHandler.
+// middleware is what NewHandler returns: it charges requests and serves those that are admitted.
 type middleware struct {
 	limiter HandlerLimiter
 	cfg     HandlerConfig
-	settles bool // a charge has a SettleFunc
+	settles bool // true if a charge has a SettleFunc
 	logger  *slog.Logger
 }
 
-// charged is a request with its charges.
-type charged struct {
-	charges  []headgate.Charge
-	settle   []SettleFunc // of each charge
-	id       string       // the client's; empty: none
-	decision headgate.Decision
-	finish   func(context.Context, *Response) error // what is done after the handler; nil: nothing
+// chargedRequest is what one request is charged, and what was decided about it.
+type chargedRequest struct {
+	charges     []headgate.Charge
+	settleFuncs []SettleFunc // one for each charge; nil: its cost is final
+	id          string       // idempotency key from the client; empty: none
+	decision    headgate.Decision
+	finish      func(context.Context, *Response) error // settles or refunds after the handler; may be nil
 }
 
 // serve answers one request.
@@ -35,10 +35,10 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		next.ServeHTTP(w, r)
 		return
 	}
-	c, err := m.read(r)
+	c, err := m.readCharges(r)
 	if err != nil {
 		if m.cfg.Mode == Enforce {
-			m.wrong(w, r, err)
+			m.answerInvalid(w, r, err)
 			return
 		}
 		m.reportError(r, err)
@@ -50,21 +50,21 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		return
 	}
 	if err := m.decide(r.Context(), c); err != nil {
-		m.undecided(next, w, r, err)
+		m.answerUndecided(next, w, r, err)
 		return
 	}
 	m.report(r, &c.decision)
-	if m.answered(w, r, c) {
+	if m.answerDecision(w, r, c) {
 		return
 	}
-	m.pass(next, w, r.WithContext(context.WithValue(r.Context(), decisionKey{}, &c.decision)), c)
+	m.serveAndFinish(next, w, r.WithContext(context.WithValue(r.Context(), decisionKey{}, &c.decision)), c)
 }
 
 type decisionKey struct{}
 
-// DecisionFrom returns what the middleware around a handler has decided about its request, from the request's context:
-// of several, the innermost one. False: none has decided, such as where Skip or FailOpen served the request. With
-// [Shadow] and [Advise] it may be a refusal.
+// DecisionFrom returns the decision of the middleware around a handler, from the request's context. Of several
+// middlewares, the innermost one counts. It returns false if there is no decision, such as where Skip or FailOpen
+// served the request. With [Shadow] and [Advise] the decision may be a refusal.
 func DecisionFrom(ctx context.Context) (headgate.Decision, bool) {
 	d, ok := ctx.Value(decisionKey{}).(*headgate.Decision)
 	if !ok {
@@ -73,11 +73,11 @@ func DecisionFrom(ctx context.Context) (headgate.Decision, bool) {
 	return *d, true
 }
 
-// read returns what a request is charged.
-func (m *middleware) read(r *http.Request) (*charged, error) {
-	c := &charged{charges: make([]headgate.Charge, 0, len(m.cfg.Charges))}
+// readCharges finds the charges of a request and its idempotency key.
+func (m *middleware) readCharges(r *http.Request) (*chargedRequest, error) {
+	c := &chargedRequest{charges: make([]headgate.Charge, 0, len(m.cfg.Charges))}
 	for i := range m.cfg.Charges {
-		if err := m.readCharge(r, &m.cfg.Charges[i], c); err != nil {
+		if err := m.appendCharge(r, &m.cfg.Charges[i], c); err != nil {
 			return nil, err
 		}
 	}
@@ -86,13 +86,13 @@ func (m *middleware) read(r *http.Request) (*charged, error) {
 	}
 	id, err := m.cfg.ID(r)
 	if err == nil && id != "" {
-		c.id = idOf(id, c.charges)
+		c.id = storeID(id, c.charges)
 	}
 	return c, err
 }
 
-// readCharge adds a charge, unless it is left out.
-func (m *middleware) readCharge(r *http.Request, from *Charge, to *charged) (err error) {
+// appendCharge evaluates a configured charge for a request and appends the result, unless its limit or cost is zero.
+func (m *middleware) appendCharge(r *http.Request, from *Charge, to *chargedRequest) (err error) {
 	charge := headgate.Charge{Limit: from.Limit, Keep: from.Keep}
 	if from.LimitFor != nil {
 		if charge.Limit, err = from.LimitFor(r); err != nil || charge.Limit.IsZero() {
@@ -113,18 +113,18 @@ func (m *middleware) readCharge(r *http.Request, from *Charge, to *charged) (err
 		return err
 	}
 	charge.Key = httpkey.Join(key)
-	to.charges, to.settle = append(to.charges, charge), append(to.settle, from.Settle)
+	to.charges, to.settleFuncs = append(to.charges, charge), append(to.settleFuncs, from.Settle)
 	return nil
 }
 
-// answered refuses a request, or one that was charged before, and reports whether it has; else it
-// writes the fields of a request that is served.
-func (m *middleware) answered(w http.ResponseWriter, r *http.Request, c *charged) bool {
+// answerDecision writes the RateLimit fields, and answers a request that is refused or was charged before.
+// It reports whether it has answered; if not, the request is to be served.
+func (m *middleware) answerDecision(w http.ResponseWriter, r *http.Request, c *chargedRequest) bool {
 	if m.cfg.Mode == Shadow {
 		return false
 	}
 	d, h := &c.decision, w.Header()
-	m.fields(h, c)
+	m.setFields(h, c)
 	switch {
 	case m.cfg.Mode == Advise:
 		return false
@@ -138,7 +138,7 @@ func (m *middleware) answered(w http.ResponseWriter, r *http.Request, c *charged
 	return false
 }
 
-// refuse answers a request that a limit refuses.
+// refuse answers a refused request: with Refuse, in the protocol of the call, or with a problem.
 func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, d *headgate.Decision) {
 	SetRetryAfter(w.Header(), d, m.cfg.NoRetryBeyond)
 	switch {
@@ -149,7 +149,7 @@ func (m *middleware) refuse(w http.ResponseWriter, r *http.Request, d *headgate.
 	}
 }
 
-func (m *middleware) fields(h http.Header, c *charged) {
+func (m *middleware) setFields(h http.Header, c *chargedRequest) {
 	limits := make([]headgate.Limit, len(c.charges))
 	for i := range c.charges {
 		limits[i] = c.charges[i].Limit
@@ -162,8 +162,8 @@ func (m *middleware) fields(h http.Header, c *charged) {
 	SetLegacyHeader(h, &c.decision, m.cfg.Legacy)
 }
 
-// undecided answers a request about which the limiter has not decided.
-func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http.Request, err error) {
+// answerUndecided serves or rejects a request for which the limiter returned an error.
+func (m *middleware) answerUndecided(next http.Handler, w http.ResponseWriter, r *http.Request, err error) {
 	invalid, wrong := errors.AsType[*headgate.InvalidError](err)
 	switch {
 	case m.cfg.Mode != Enforce:
@@ -173,7 +173,7 @@ func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http
 		problem(w, http.StatusConflict,
 			"A request with this id and another cost was admitted before. This one has charged nothing.")
 	case wrong && invalid.Field == "cost":
-		m.wrong(w, r, err)
+		m.answerInvalid(w, r, err)
 	case errors.Is(err, headgate.ErrInvalid), errors.Is(err, headgate.ErrUnsupported):
 		m.reportError(r, err)
 		problem(w, http.StatusInternalServerError, "")
@@ -188,13 +188,13 @@ func (m *middleware) undecided(next http.Handler, w http.ResponseWriter, r *http
 	}
 }
 
-// wrong answers a request that cannot be charged.
-func (m *middleware) wrong(w http.ResponseWriter, r *http.Request, err error) {
+// answerInvalid rejects a request whose key, cost or id could not be read.
+func (m *middleware) answerInvalid(w http.ResponseWriter, r *http.Request, err error) {
 	long, tooLong := errors.AsType[*http.MaxBytesError](err)
 	switch {
 	case tooLong:
 		problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("The body is longer than %d bytes.", long.Limit))
-	case httpkey.Clients(err):
+	case httpkey.IsClientError(err):
 		problem(w, http.StatusBadRequest, err.Error())
 	default:
 		m.reportError(r, err)
@@ -206,7 +206,7 @@ func problem(w http.ResponseWriter, status int, detail string) {
 	WriteProblem(w, &Problem{Title: http.StatusText(status), Status: status, Detail: detail})
 }
 
-// report passes a decision to the observer.
+// report passes a decision to OnDecision, or logs a refusal that is not enforced.
 func (m *middleware) report(r *http.Request, d *headgate.Decision) {
 	switch {
 	case m.cfg.OnDecision != nil:
@@ -218,7 +218,7 @@ func (m *middleware) report(r *http.Request, d *headgate.Decision) {
 	}
 }
 
-// reportError reports an error that is not the client's.
+// reportError passes an error to OnError, or logs it.
 func (m *middleware) reportError(r *http.Request, err error) {
 	if m.cfg.OnError != nil {
 		m.cfg.OnError(r, err)

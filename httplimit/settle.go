@@ -25,14 +25,14 @@ func SettleByHeader(name string) SettleFunc {
 	}
 }
 
-// finishWithin is how long the store may take to correct charges after the handler.
-const finishWithin = 5 * time.Second
+// finishTimeout is how long the store may take to correct charges after the handler.
+const finishTimeout = 5 * time.Second
 
-// aMoment is the shortest wait. A request that is ready to wait asks without block.
-const aMoment = time.Microsecond
+// minWait is the shortest wait of a reservation. Unlike a Take, a refused reservation blocks no key.
+const minWait = time.Microsecond
 
-// idOf returns the id under which the store knows a request.
-func idOf(id string, charges []headgate.Charge) string {
+// storeID returns the id under which the store remembers a request: the client's with all keys, hashed if too long.
+func storeID(id string, charges []headgate.Charge) string {
 	parts := []string{"http", id}
 	for _, c := range charges {
 		parts = append(parts, c.Key)
@@ -44,39 +44,39 @@ func idOf(id string, charges []headgate.Charge) string {
 	return "http-sha256:" + base64.RawURLEncoding.EncodeToString(sum[:])
 }
 
-// ownID returns an id under which the store knows a request that has none. A reset of a key forgets the
-// ids of what it was charged, so that nothing of that is given back once more.
-func ownID() string { return "http-" + rand.Text() }
+// randomID returns an id for a request without one. A reset of a key forgets the ids of its charges, so that
+// none of them is given back a second time.
+func randomID() string { return "http-" + rand.Text() }
 
-// decide takes, and says what has to be done after the handler.
-func (m *middleware) decide(ctx context.Context, c *charged) (err error) {
+// decide charges a request, or checks it in mode Advise, and sets what has to run after the handler.
+func (m *middleware) decide(ctx context.Context, c *chargedRequest) (err error) {
 	switch {
 	case m.cfg.Mode == Advise:
 		c.decision, err = m.limiter.Check(ctx, c.charges...)
 	case m.cfg.OnlyFailures:
-		return m.attempt(ctx, c)
+		return m.takeRefundable(ctx, c)
 	case c.id != "":
 		return m.takeOnce(ctx, c, c.id)
 	case m.settles || m.cfg.RefundFailures:
-		return m.takeOnce(ctx, c, ownID())
+		return m.takeOnce(ctx, c, randomID())
 	default:
 		c.decision, err = m.limiter.Take(ctx, c.charges...)
 	}
 	return err
 }
 
-// takeOnce takes the charges under an id.
-func (m *middleware) takeOnce(ctx context.Context, c *charged, id string) (err error) {
+// takeOnce takes the charges under an id, by which they are settled or refunded after the handler.
+func (m *middleware) takeOnce(ctx context.Context, c *chargedRequest, id string) (err error) {
 	once := m.limiter.Once(id, m.cfg.Life)
 	c.decision, err = once.Take(ctx, c.charges...)
-	if err != nil || !c.decision.Allowed || c.decision.Replayed { // the first one settles
+	if err != nil || !c.decision.Allowed || c.decision.Replayed { // of a replay, the first request settles
 		return err
 	}
 	c.finish = func(ctx context.Context, resp *Response) error {
 		if m.cfg.RefundFailures && m.failed(resp) {
 			return correct(ctx, once.Cancel, c.charges)
 		}
-		actual, wrong := c.actual(resp)
+		actual, wrong := c.actualCharges(resp)
 		if len(actual) == 0 {
 			return wrong
 		}
@@ -85,30 +85,30 @@ func (m *middleware) takeOnce(ctx context.Context, c *charged, id string) (err e
 	return nil
 }
 
-// correct cancels or settles charges by a method of [headgate.Once]. That does all or nothing; if the key of one of
-// several was reset since, the others are corrected nevertheless.
-func correct(ctx context.Context, by func(context.Context, ...headgate.Charge) ([]headgate.Cost, error),
+// correct calls a method of [headgate.Once], Cancel or Settle, with the charges. The method corrects all or none, so
+// if the key of one was reset in between, correct calls it again for each charge alone.
+func correct(ctx context.Context, method func(context.Context, ...headgate.Charge) ([]headgate.Cost, error),
 	charges []headgate.Charge,
 ) error {
-	_, err := by(ctx, charges...)
+	_, err := method(ctx, charges...)
 	if len(charges) == 1 || !errors.Is(err, headgate.ErrUnknownID) {
 		return err
 	}
 	var errs []error
 	for _, c := range charges {
-		_, err := by(ctx, c)
+		_, err := method(ctx, c)
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// actual returns the charges whose costs are corrected, with these costs.
-func (c *charged) actual(resp *Response) (list []headgate.Charge, err error) {
+// actualCharges returns the charges that a SettleFunc corrects, with their actual costs.
+func (c *chargedRequest) actualCharges(resp *Response) (list []headgate.Charge, err error) {
 	for i, charge := range c.charges {
-		if c.settle[i] == nil {
+		if c.settleFuncs[i] == nil {
 			continue
 		}
-		cost, wrong := c.settle[i](resp)
+		cost, wrong := c.settleFuncs[i](resp)
 		err = errors.Join(err, wrong)
 		if wrong == nil && !cost.IsZero() {
 			charge.Cost = cost
@@ -118,25 +118,24 @@ func (c *charged) actual(resp *Response) (list []headgate.Charge, err error) {
 	return list, err
 }
 
-// attempt takes the charges of a request that may succeed, so that they can be given back, and blocks no key.
-func (m *middleware) attempt(ctx context.Context, c *charged) error {
-	once := m.limiter.Once(ownID(), m.cfg.Life)
-	held, err := once.Reserve(ctx, aMoment, c.charges...)
+// takeRefundable charges a request for OnlyFailures: a success gets its charges back. A refusal blocks no key.
+func (m *middleware) takeRefundable(ctx context.Context, c *chargedRequest) error {
+	once := m.limiter.Once(randomID(), m.cfg.Life)
+	held, err := once.Reserve(ctx, minWait, c.charges...)
 	if err != nil {
 		return err
 	}
 	if !held.Refundable {
-		return unfit(ctx, once, c, held.Decision.Allowed)
+		return rejectUnfit(ctx, once, c, held.Decision.Allowed)
 	}
 	if c.decision = held.Decision; c.decision.Allowed {
-		c.finish = func(ctx context.Context, resp *Response) error { return m.afterAttempt(ctx, resp, c, once) }
+		c.finish = func(ctx context.Context, resp *Response) error { return m.finishRefundable(ctx, resp, c, once) }
 	}
 	return nil
 }
 
-// unfit cancels what a request was charged whose limits are not fit for OnlyFailures: one was given by name,
-// and the limiter, which finds names and overrides, says now what it is.
-func unfit(ctx context.Context, once headgate.Once, c *charged, allowed bool) error {
+// rejectUnfit cancels charges whose limit, looked up by its name, does not fit OnlyFailures, and returns an error.
+func rejectUnfit(ctx context.Context, once headgate.Once, c *chargedRequest, allowed bool) error {
 	names := make([]string, len(c.charges))
 	for i := range c.charges {
 		names[i] = c.charges[i].Limit.Name()
@@ -149,55 +148,56 @@ func unfit(ctx context.Context, once headgate.Once, c *charged, allowed bool) er
 	return err
 }
 
-// failed reports whether a request has failed.
+// failed reports whether a request counts as a failure.
 func (m *middleware) failed(resp *Response) bool {
 	switch {
 	case m.cfg.Failed != nil:
 		return m.cfg.Failed(resp)
 	case m.cfg.OnlyFailures:
-		return resp.Status >= http.StatusBadRequest || resp.Status == 0 // of which nobody knows what is sent
+		return resp.Status >= http.StatusBadRequest || resp.Status == 0 // 0: what is sent is unknown
 	}
 	return resp.Status >= http.StatusInternalServerError && !resp.Gone
 }
 
-// afterAttempt gives back what a success was charged, and blocks the key that a failure has filled.
-func (m *middleware) afterAttempt(ctx context.Context, resp *Response, c *charged, once headgate.Once) error {
+// finishRefundable gives the charges of a success back. After a failure it blocks each key that failures have filled.
+func (m *middleware) finishRefundable(
+	ctx context.Context, resp *Response, c *chargedRequest, once headgate.Once,
+) error {
 	if !m.failed(resp) {
 		return correct(ctx, once.Cancel, c.charges)
 	}
 	var errs []error
 	for _, charge := range c.charges {
-		errs = append(errs, m.blockFull(ctx, charge))
+		errs = append(errs, m.blockIfFull(ctx, charge))
 	}
 	return errors.Join(errs...)
 }
 
-// blockFull blocks the key of a charge that has failed if failures fill the limit. Requests in flight
-// must not count for that, since they may succeed, and the level does not distinguish them from failures. So the
-// failures are counted a second time, under a key of their own, as long as there is a block.
+// blockIfFull blocks the key of a failed charge if failures fill the limit. Requests in flight must not count for
+// that, since they may succeed, and the level does not distinguish them from failures. So if the limit has a block,
+// failures are counted a second time, under a derived key.
 //
-// The block is that of the limit itself: a charge that it refuses. So it follows overrides, and a
-// caller who may only take can have it.
-func (m *middleware) blockFull(ctx context.Context, charge headgate.Charge) error {
+// To block, it takes a charge that the limit refuses. So the block follows overrides, and needs no right but to take.
+func (m *middleware) blockIfFull(ctx context.Context, charge headgate.Charge) error {
 	if !charge.Limit.OnlyName() && charge.Limit.Params().Block == 0 || !charge.Keep.IsZero() {
 		return nil
 	}
 	counted := charge
 	counted.Key = httpkey.Derived(charge.Key, "failures")
-	failed, err := m.limiter.Reserve(ctx, aMoment, counted) // which is not given back
-	if err != nil || !fills(&failed.Decision, charge.Cost) {
+	failed, err := m.limiter.Reserve(ctx, minWait, counted) // never given back
+	if err != nil || !fillsLimit(&failed.Decision, charge.Cost) {
 		return err
 	}
-	once := m.limiter.Once(ownID(), m.cfg.Life)
-	one, err := once.Take(ctx, charge)
-	if err == nil && one.Allowed { // an older failure has been forgotten
+	once := m.limiter.Once(randomID(), m.cfg.Life)
+	probe, err := once.Take(ctx, charge)
+	if err == nil && probe.Allowed { // an older failure has left the window
 		_, err = once.Cancel(ctx, charge)
 	}
 	return err
 }
 
-// fills reports whether a failure was the last one that the limit admits.
-func fills(d *headgate.Decision, cost headgate.Cost) bool {
+// fillsLimit reports whether the limit admits no further charge of this cost.
+func fillsLimit(d *headgate.Decision, cost headgate.Cost) bool {
 	next := cost.Float64()
 	if cost.IsZero() {
 		next = 1
@@ -205,8 +205,8 @@ func fills(d *headgate.Decision, cost headgate.Cost) bool {
 	return !d.Allowed || float64(d.Remaining) < next
 }
 
-// pass serves a request, and then corrects what it was charged.
-func (m *middleware) pass(next http.Handler, w http.ResponseWriter, r *http.Request, c *charged) {
+// serveAndFinish serves a request, and then settles or refunds its charges.
+func (m *middleware) serveAndFinish(next http.Handler, w http.ResponseWriter, r *http.Request, c *chargedRequest) {
 	if c.finish == nil {
 		next.ServeHTTP(w, r)
 		return
@@ -214,7 +214,7 @@ func (m *middleware) pass(next http.Handler, w http.ResponseWriter, r *http.Requ
 	var rec recorder
 	writer, panicked := rec.wrap(w), true
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), finishWithin)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), finishTimeout)
 		defer cancel()
 		if err := c.finish(ctx, rec.response(r, w.Header(), panicked)); err != nil {
 			m.reportError(r, err)

@@ -9,7 +9,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestPlainAndAlone changes one thing of a plain charge at a time.
+// TestPlainAndAlone changes one property of a plain charge at a time.
 func TestPlainAndAlone(t *testing.T) {
 	for _, c := range []struct {
 		name         string

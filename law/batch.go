@@ -1,14 +1,12 @@
 package law
 
-// Apply applies a batch: its groups one after another, in order, each all or
-// nothing. records[i] is the cell of ops[i], the same pointer wherever the
-// cell is the same; the caller holds the locks. clock is the store's, read
-// after the locks were taken; an op's own Now overrides it.
+// Apply applies a batch: its groups one after another, in order, each all or nothing. records[i] is the cell of ops[i],
+// the same pointer wherever the cell is the same; the caller holds the locks. clock is the store's, read after the
+// locks were taken; an op's own Now overrides it.
 //
-// Groups that are not valid fail alone, with Outcome.Err. So do all at a clock above
-// Max, which may show nanoseconds: no cell would be empty later than that.
-// The Entry of outcomes and admissions is less than 0 for those in Record.Add: see
-// [Record.Number].
+// Each invalid group fails alone, with Outcome.Err. All groups fail if the clock is above Max, such as one that counts
+// nanoseconds: no cell would be empty later than that. Where an outcome or a receipt is about an entry in Record.Add,
+// its EntryNumber is less than 0: see [Record.Number].
 func Apply(ops []Op, outs []Outcome, clock int64, records []*Record) {
 	for i, j := 0, GroupEnd(ops, 0); i < len(ops); i, j = j, GroupEnd(ops, j) {
 		group := ops[i:j]
@@ -33,6 +31,7 @@ func GroupEnd(ops []Op, i int) int {
 	return j
 }
 
+// applyGroup applies the ops of one valid request, by their verb.
 func applyGroup(ops []Op, outs []Outcome, clock int64, records []*Record, group int) {
 	switch ops[0].Verb {
 	case Take:
@@ -51,7 +50,7 @@ func applyGroup(ops []Op, outs []Outcome, clock int64, records []*Record, group 
 		applyExtend(ops, outs, clock, records, group)
 		return
 	}
-	for i := range ops { // each on its own
+	for i := range ops { // these verbs apply to each op by itself
 		op, r := &ops[i], records[i]
 		switch op.Verb {
 		case Return:
@@ -66,8 +65,7 @@ func applyGroup(ops []Op, outs []Outcome, clock int64, records []*Record, group 
 	}
 }
 
-// applyAsked decides a request that takes or checks, and reports whether it was
-// admitted.
+// applyAsked decides a request that takes or checks, and reports whether it was admitted.
 func applyAsked(ops []Op, outs []Outcome, clock int64, records []*Record, group int) bool {
 	admitted, stale := true, false
 	decisions := make([]Verdict, len(ops))
@@ -107,9 +105,9 @@ func applyAsked(ops []Op, outs []Outcome, clock int64, records []*Record, group 
 	return admitted
 }
 
-// settle does what became of the request to one of its cells. first reports
-// whether op is the request's first on this cell; the Base of a later one
-// contains the charges of those before it, which a refusal must not keep.
+// settle writes the result of a request into the cell of one of its ops, and into the op's outcome. first says that op
+// is the request's first op on this cell: the Base of a later op contains the charges of the earlier ones, which must
+// not remain after a refusal.
 func (r *Record) settle(op *Op, out *Outcome, d *Verdict, admitted, first bool) {
 	if !admitted && out.Granted == op.Count {
 		out.RetryAt = 0
@@ -141,7 +139,7 @@ func (r *Record) settle(op *Op, out *Outcome, d *Verdict, admitted, first bool) 
 		r.State.BlockedUntil = d.Base.BlockedUntil
 	}
 	if r.State.BlockedUntil != blocked {
-		r.Reason = "" // the limit has blocked it, for no reason but a refusal
+		r.Reason = "" // a refusal has blocked the cell, without a reason for people
 	}
 	out.State = r.State
 	if op.Params.Kind == Log && (admitted || op.Params.History > 0) {
@@ -168,7 +166,7 @@ func (r *Record) block(op *Op, clock int64) Outcome {
 	return Outcome{Granted: op.Count, State: r.State, Clock: clock, RetryAt: r.State.BlockedUntil}
 }
 
-// reset forgets a cell. Granted reports whether there was one.
+// reset makes a cell fresh. Outcome.Granted is 1 if it was not fresh before.
 func (r *Record) reset(op *Op, clock int64) Outcome {
 	out := Outcome{Clock: clock}
 	if r.State.Kind != 0 {
@@ -181,7 +179,7 @@ func (r *Record) reset(op *Op, clock int64) Outcome {
 	return out
 }
 
-// clear makes what is in the log count no more.
+// clear ends all entries of the log: they count no more.
 func (r *Record) clear() {
 	r.Clear = true
 	r.Renew, r.Lower = nil, nil
@@ -190,6 +188,7 @@ func (r *Record) clear() {
 	}
 }
 
+// clock returns the time by which op is decided: its test time, or else the store's.
 func (op *Op) clock(store int64) int64 {
 	if op.Now != 0 {
 		return op.Now

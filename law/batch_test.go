@@ -9,9 +9,10 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
+// five is a bucket with a capacity of five units that drains one unit a second.
 var five = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1_000_000, Drain: 1000}
 
-// group applies one request to cells by name.
+// group applies the ops of one request to cells, which it finds by their keys.
 func group(of map[string]*cell, ops ...law.Op) []law.Outcome {
 	records, byName := make([]*law.Record, len(ops)), map[string]*law.Record{}
 	for i := range ops {
@@ -35,7 +36,8 @@ func group(of map[string]*cell, ops ...law.Op) []law.Outcome {
 	return outs
 }
 
-func on(key string, n int64) law.Op {
+// takeFrom returns a take of n units from the cell of a key.
+func takeFrom(key string, n int64) law.Op {
 	op := take(five, n*1000)
 	op.Cell.Key = key
 	return op
@@ -44,8 +46,8 @@ func on(key string, n int64) law.Op {
 func TestAGroupIsAdmittedAllOrNone(t *testing.T) {
 	t.Parallel()
 	cells := map[string]*cell{}
-	group(cells, on("a", 2), on("b", 5))
-	outs := group(cells, on("a", 1), on("b", 1))
+	group(cells, takeFrom("a", 2), takeFrom("b", 5))
+	outs := group(cells, takeFrom("a", 1), takeFrom("b", 1))
 	if outs[0].Granted != 1 || outs[1].Granted != 0 || outs[1].RetryAt != start+1_000_000 {
 		t.Errorf("%+v", outs)
 	}
@@ -57,12 +59,13 @@ func TestAGroupIsAdmittedAllOrNone(t *testing.T) {
 func TestRepeatedKeysInAGroupAddUp(t *testing.T) {
 	t.Parallel()
 	cells := map[string]*cell{}
-	if outs := group(cells, on("a", 2), on("a", 3)); outs[0].Granted+outs[1].Granted != 2 ||
+	if outs := group(cells, takeFrom("a", 2), takeFrom("a", 3)); outs[0].Granted+outs[1].Granted != 2 ||
 		cells["a"].State.Level != 5000 {
 		t.Errorf("%+v", outs)
 	}
 	cells = map[string]*cell{}
-	if outs := group(cells, on("a", 3), on("a", 3)); outs[1].RetryAt != law.Never || cells["a"].State.Level != 0 {
+	if outs := group(cells, takeFrom("a", 3), takeFrom("a", 3)); outs[1].RetryAt != law.Never ||
+		cells["a"].State.Level != 0 {
 		t.Errorf("6 of 5 in one request: %+v; want never", outs)
 	}
 }
@@ -71,11 +74,11 @@ func TestARefusalLeavesOnlyItsBlock(t *testing.T) {
 	t.Parallel()
 	cells := map[string]*cell{}
 	block := func(key string, n int64) law.Op {
-		op := on(key, n)
+		op := takeFrom(key, n)
 		op.Params.Block = 9_000_000
 		return op
 	}
-	group(cells, on("a", 5))
+	group(cells, takeFrom("a", 5))
 	outs := group(cells, block("b", 1), block("a", 1))
 	a, b := cells["a"].State, cells["b"].State
 	if a.BlockedUntil != start+9_000_000 || a.Level != 5000 || b.BlockedUntil != 0 || b.Level != 0 ||
@@ -98,7 +101,7 @@ func TestARefusalLeavesOnlyItsBlock(t *testing.T) {
 func TestPartialGrantsToTheBrim(t *testing.T) {
 	t.Parallel()
 	cells := map[string]*cell{}
-	op := on("a", 1)
+	op := takeFrom("a", 1)
 	op.Cost, op.Count, op.Partial = 1, 7000, true
 	if out := group(cells, op)[0]; out.Granted != 5000 || out.Used != 5000 || out.RetryAt == 0 {
 		t.Errorf("%+v", out)
@@ -108,15 +111,15 @@ func TestPartialGrantsToTheBrim(t *testing.T) {
 func TestTimesOutsideTheBoundariesAreStale(t *testing.T) {
 	t.Parallel()
 	cells := map[string]*cell{}
-	op := on("a", 1)
+	op := takeFrom("a", 1)
 	op.Params.Anchor, op.Params.Drain, op.Cell.Limit = law.Calendar, law.Max, "month"
 	op.Window = [4]int64{1, 2, 3, 4}
-	if out := group(cells, on("b", 1), op); !out[0].Stale || !out[1].Stale || out[1].Clock != start ||
+	if out := group(cells, takeFrom("b", 1), op); !out[0].Stale || !out[1].Stale || out[1].Clock != start ||
 		cells["b"].State.Level != 0 {
 		t.Errorf("%+v", out)
 	}
 	op.Window = [4]int64{start - 20, start - 10, start + 10, start + 30}
-	if out := group(cells, on("b", 1), op); out[0].Granted+out[1].Granted != 2 ||
+	if out := group(cells, takeFrom("b", 1), op); out[0].Granted+out[1].Granted != 2 ||
 		cells["a"].State.EmptyAt != start+10 {
 		t.Errorf("%+v", out)
 	}
@@ -125,7 +128,7 @@ func TestTimesOutsideTheBoundariesAreStale(t *testing.T) {
 func TestAnInvalidGroupFailsAlone(t *testing.T) {
 	t.Parallel()
 	cells := map[string]*cell{}
-	bad, good, late := on("a", 1), on("b", 1), on("a", 1)
+	bad, good, late := takeFrom("a", 1), takeFrom("b", 1), takeFrom("a", 1)
 	bad.Cost, bad.Group, good.Group, late.Group = 0, 1, 1, 2
 	outs := group(cells, bad, good, late)
 	if !errors.Is(outs[0].Err, law.ErrInvalid) || !errors.Is(outs[1].Err, law.ErrInvalid) || outs[2].Granted != 1 ||
@@ -134,8 +137,8 @@ func TestAnInvalidGroupFailsAlone(t *testing.T) {
 	}
 }
 
-// FuzzDecide looks for a state and an op that make the laws leave their range,
-// charge a refusal, or grant beyond the ceiling.
+// FuzzDecide looks for a state and an op for which the laws leave their range, charge a refusal, or grant beyond the
+// ceiling.
 func FuzzDecide(f *testing.F) {
 	f.Add(uint8(1), uint8(0), int64(1000), int64(5000), int64(1), int64(1), int64(1000), int64(1), int64(0),
 		int64(3000), int64(0), start, start, uint8(1), int64(1000))

@@ -2,29 +2,27 @@ package law
 
 import "math/bits"
 
-// The bucket law: a level that drains by Drain credits each Step. Textbook
-// names for the same thing: tokens = (Capacity - level) / Unit, theoretical
-// arrival time = at + level / drain rate.
+// The bucket law: a level that drains by Drain credits each Step. In textbook terms, tokens = (Capacity - level) / Unit
+// and theoretical arrival time = at + level / drain rate.
 
-// bucket returns the credits x in use at now of a level as of a time at, and
-// the time t that x holds for: the last step not after now.
+// bucket drains a level that holds for the time at until now. It returns the credits x in use then, and the time t
+// that x holds for: the last step not after now.
 func bucket(level, at int64, op *Op, now int64) (x, t int64) {
 	p := &op.Params
 	if p.Anchor != Calendar {
 		return p.drained(level, at, now)
 	}
-	// The windows of a calendar empty in one step, so their unequal lengths
-	// do not matter here.
+	// A calendar's window empties in one step, so unequal lengths do not matter here.
 	t = max(at, op.lastBound(now))
 	return p.drain(level, min(t-at, 1)), t
 }
 
-// inUse applies before a cell is empty. In a window all of it counts until
-// then, also if the windows were others when it was charged.
-func (s *State) inUse(op *Op, now int64) (x, t int64) {
+// bucketInUse returns the credits x in use at now, and the time t that x holds for, of a cell before its EmptyAt.
+// In a window all credits count until EmptyAt, even if the windows were different when the cell was charged.
+func (s *State) bucketInUse(op *Op, now int64) (x, t int64) {
 	p := &op.Params
 	x, t = bucket(s.Level, s.At, op, now)
-	if p.window() && s.Level > 0 {
+	if p.isWindow() && s.Level > 0 {
 		x = s.Level
 		if p.Anchor == Own {
 			t = s.At + div(now-s.At, p.Step)*p.Step
@@ -33,12 +31,12 @@ func (s *State) inUse(op *Op, now int64) (x, t int64) {
 	return x, t
 }
 
-// window reports whether a bucket forgets all at once: each step empties it.
-func (p *Params) window() bool {
+// isWindow reports whether the limit is a fixed window: a bucket that each step empties.
+func (p *Params) isWindow() bool {
 	return p.Kind == Bucket && (p.Anchor == Calendar || p.Drain == Max)
 }
 
-// drained handles anchors without boundaries.
+// drained drains a level from the time at until now, for the anchors Own and Epoch.
 func (p *Params) drained(level, at, now int64) (x, t int64) {
 	if p.Anchor == Epoch {
 		t = max(at, now-now%p.Step)
@@ -51,9 +49,7 @@ func (p *Params) drained(level, at, now int64) (x, t int64) {
 	return x, at + steps*p.Step
 }
 
-// drain returns what is left of a level after steps. The drain is
-// bounded by the level and not by the capacity, so that a level forced above
-// it drains too.
+// drain returns the level after steps. It is not capped at the capacity, so that a level above the capacity drains too.
 func (p *Params) drain(level, steps int64) int64 {
 	hi, lo := bits.Mul64(uint64(steps), uint64(p.Drain)) // may pass Max
 	if hi > 0 || lo >= uint64(level) {
@@ -62,8 +58,7 @@ func (p *Params) drain(level, steps int64) int64 {
 	return level - int64(lo)
 }
 
-// after returns the time at which credits more than there are at t have
-// drained.
+// after returns when so many credits have drained, counted from t.
 func (op *Op) after(t, credits int64) int64 {
 	if op.Params.Anchor == Calendar && credits > 0 {
 		return op.nextBound(t)
@@ -71,7 +66,7 @@ func (op *Op) after(t, credits int64) int64 {
 	return op.Params.after(t, credits)
 }
 
-// after handles anchors without boundaries.
+// after returns when so many credits have drained, counted from t, for the anchors Own and Epoch.
 func (p *Params) after(t, credits int64) int64 {
 	if credits <= 0 {
 		return t
@@ -102,9 +97,9 @@ func (op *Op) nextBound(t int64) int64 {
 	return op.Window[3]
 }
 
-// stale reports whether now lies outside the boundaries of a calendar, or outside the time for
-// which the parameters hold.
-func (op *Op) stale(now int64) bool {
+// isStale reports whether now lies outside the calendar boundaries of op, or outside the time for which its parameters
+// hold.
+func (op *Op) isStale(now int64) bool {
 	return op.Params.Kind == Bucket && op.Params.Anchor == Calendar && (now < op.Window[0] || now >= op.Window[3]) ||
 		now < op.From || op.Until != 0 && now >= op.Until
 }
@@ -121,7 +116,7 @@ func (p *Params) DrainTime() int64 {
 	}
 }
 
-// addSteps returns t + steps*step, saturated at Max. None is negative.
+// addSteps returns t + steps*step, saturated at Max. No argument is negative.
 func addSteps(t, steps, step int64) int64 {
 	hi, lo := bits.Mul64(uint64(steps), uint64(step))
 	if t >= Max || hi > 0 || lo > uint64(Max-t) {
@@ -130,7 +125,7 @@ func addSteps(t, steps, step int64) int64 {
 	return t + int64(lo)
 }
 
-// ceilDiv divides rounding up; a is not negative, b is positive.
+// ceilDiv returns a/b rounded up; a is not negative, b is positive.
 func ceilDiv(a, b int64) int64 {
 	if b == 1 {
 		return a
@@ -142,8 +137,8 @@ func ceilDiv(a, b int64) int64 {
 	return int64(q)
 }
 
-// div divides rounding down; a is not negative, b is positive. Many limits
-// step by one, and a division is a good part of a decision.
+// div returns a/b rounded down; a is not negative, b is positive. It skips the division by 1: many limits have that
+// step, and a division is a good part of a decision's time.
 func div(a, b int64) int64 {
 	if b == 1 {
 		return a

@@ -6,7 +6,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// step is one charge of a table that was worked out by hand, at microseconds after the start of an hour.
+// step is one charge of a table that was computed by hand; times are microseconds after the start of an hour.
 type step struct {
 	at      int64
 	units   int64
@@ -25,24 +25,24 @@ func bucket(n, burst int64) law.Params {
 	return law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: burst * 1_000_000, Step: 1, Drain: n}
 }
 
-// exactLog returns a log of n units in a window of microseconds.
+// exactLog returns a log limit of n units in a window of microseconds.
 func exactLog(n, window int64) law.Params {
 	return law.Params{Kind: law.Log, Unit: 1000, Capacity: n * 1000, Step: window}
 }
 
-// twoWindows returns a sliding window of n units in microseconds.
+// twoWindows returns a sliding window limit of n units in a window of microseconds.
 func twoWindows(n, window int64) law.Params {
 	return law.Params{Kind: law.Window, Unit: 1000, Capacity: n * 1000, Step: window}
 }
 
-// aligned returns a window of n units that begins by the epoch.
+// aligned returns a fixed window limit of n units whose windows are aligned to the epoch.
 func aligned(n, window int64) law.Params {
 	return law.Params{
 		Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: n * 1000, Step: window, Drain: law.Max,
 	}
 }
 
-// TestTablesByHand has a table for each algorithm, and one for each fault of the articles that a law could have.
+// TestTablesByHand has a table for each algorithm, and one for each fault from the articles that a law could have.
 func TestTablesByHand(t *testing.T) {
 	t.Parallel()
 	const start = start - start%hour // so that windows by the epoch begin there

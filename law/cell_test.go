@@ -6,7 +6,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// rounds returns how often a long test tries something: a tenth of n with make test.
+// rounds returns how often a long test repeats: n/10 times with make test.
 func rounds(n uint64) uint64 { return tier.Pick(n/10, n, 10*n) }
 
 // cell is a cell as a store keeps it.
@@ -21,7 +21,7 @@ func (c *cell) apply(op law.Op, now int64) law.Outcome {
 	return c.batch(op)[0]
 }
 
-// batch applies ops at once, and does what the law leaves to the store.
+// batch applies ops as one batch, and does the store's part of the work.
 func (c *cell) batch(ops ...law.Op) []law.Outcome {
 	if c.Receipts == nil {
 		c.Receipts = map[string]law.Receipt{}

@@ -8,8 +8,8 @@ import (
 )
 
 // TestReturnsUnderTwoDefinitionsAdmitNothingBeyondBoth uses two definitions of a token bucket in turn, as servers do
-// while a change is rolled out, and lets charges be given back by the definition that they were made under. What was
-// kept of them passes in no interval what the larger capacity and both rates allow together.
+// while a change is rolled out. Charges are given back by the definition that made them. In no interval may more pass
+// than the larger capacity and both rates allow together.
 func TestReturnsUnderTwoDefinitionsAdmitNothingBeyondBoth(t *testing.T) {
 	t.Parallel()
 	for name, pair := range map[string][2]law.Params{
@@ -30,7 +30,7 @@ func TestReturnsUnderTwoDefinitionsAdmitNothingBeyondBoth(t *testing.T) {
 			t.Parallel()
 			var given int64
 			for seed := range rounds(20000) {
-				given += returnsOfTwo(t, pair, rand.New(rand.NewPCG(seed, 2)))
+				given += checkReturnsOfTwo(t, pair, rand.New(rand.NewPCG(seed, 2)))
 			}
 			if given == 0 {
 				t.Error("nothing was given back in any history")
@@ -39,10 +39,10 @@ func TestReturnsUnderTwoDefinitionsAdmitNothingBeyondBoth(t *testing.T) {
 	}
 }
 
-func returnsOfTwo(t *testing.T, pair [2]law.Params, rng *rand.Rand) (given int64) {
+func checkReturnsOfTwo(t *testing.T, pair [2]law.Params, rng *rand.Rand) (given int64) {
 	t.Helper()
 	cost := func(op *law.Op, credits int64) float64 { return float64(credits) / float64(op.Params.Unit) }
-	charges, given := history(rng, 700_000, pair[0], pair[1])
+	charges, given := randomHistory(rng, 700_000, pair[0], pair[1])
 	most, rate := 0.0, 0.0
 	for _, p := range pair {
 		most = max(most, float64(p.Capacity)/float64(p.Unit))
@@ -91,14 +91,14 @@ func byDay() law.Params {
 	}
 }
 
-// daysAround returns the boundaries of the ops of a zone whose clocks are so far ahead of UTC.
+// daysAround returns the day boundaries around now in a zone whose clocks are offset ahead of UTC.
 func daysAround(now, offset int64) [4]int64 {
 	b := now - (now+offset)%day
 	return [4]int64{b - day, b, b + day, b + 2*day}
 }
 
-// TestALimitThatIsChangedForgetsNothing changes limits some seconds after all of them was used: what was used still
-// counts.
+// TestALimitThatIsChangedForgetsNothing changes limits some seconds after their whole amount was used. The used amount
+// must still count.
 func TestALimitThatIsChangedForgetsNothing(t *testing.T) {
 	t.Parallel()
 	window, log := twoWindows(100, hour), exactLog(100, hour)
@@ -121,19 +121,19 @@ func TestALimitThatIsChangedForgetsNothing(t *testing.T) {
 		"token-bucket 1d to 1h":                         {from: smooth(day), to: smooth(hour)},
 		"from-first 1h to fixed-window 1h":              {from: fromFirst(hour), to: perEpoch(hour), begin: 30 * minute},
 		"interval 1h to fixed-window 1h":                {from: everyStep(hour), to: perEpoch(hour), begin: 30 * minute},
-		"sliding-window 1m to 1h":                       {from: inSteps(window, minute), to: window},
-		"sliding-window 1h to 1m":                       {from: window, to: inSteps(window, minute)},
-		"sliding-log 1h to 1m":                          {from: log, to: inSteps(log, minute)},
-		"fixed-window 1h to a tenth of it":              {from: perEpoch(hour), to: tenth(perEpoch(minute))},
-		"token-bucket to a tenth of it in a log":        {from: smooth(hour), to: tenth(inSteps(log, minute))},
+		"sliding-window 1m to 1h":                       {from: withStep(window, minute), to: window},
+		"sliding-window 1h to 1m":                       {from: window, to: withStep(window, minute)},
+		"sliding-log 1h to 1m":                          {from: log, to: withStep(log, minute)},
+		"fixed-window 1h to a tenth of it":              {from: perEpoch(hour), to: tenthOf(perEpoch(minute))},
+		"token-bucket to a tenth of it in a log":        {from: smooth(hour), to: tenthOf(withStep(log, minute))},
 		"fixed-window 1h to sliding-log":                {from: perEpoch(hour), to: log},
 		"fixed-window 1h to sliding-window":             {from: perEpoch(hour), to: window},
 		"sliding-log to fixed-window 1m":                {from: log, to: perEpoch(minute)},
 		"sliding-log to token-bucket":                   {from: log, to: smooth(hour)},
 		"sliding-window to token-bucket":                {from: window, to: smooth(hour)},
 		"sliding-window to sliding-log":                 {from: window, to: log},
-		"sliding-log of 100 to the same in finer units": {from: log, to: finer(log)},
-		"token-bucket to the same in finer units":       {from: smooth(hour), to: finer(smooth(hour))},
+		"sliding-log of 100 to the same in finer units": {from: log, to: inFinerUnits(log)},
+		"token-bucket to the same in finer units":       {from: smooth(hour), to: inFinerUnits(smooth(hour))},
 	} {
 		var c cell
 		ask := func(p law.Params, units, now, offset int64) law.Outcome {
@@ -162,12 +162,12 @@ func TestALimitThatIsChangedForgetsNothing(t *testing.T) {
 	}
 }
 
-func inSteps(p law.Params, step int64) law.Params {
+func withStep(p law.Params, step int64) law.Params {
 	p.Step = step
 	return p
 }
 
-func tenth(p law.Params) law.Params {
+func tenthOf(p law.Params) law.Params {
 	p.Capacity /= 10
 	if p.Kind == law.Bucket && p.Drain > 1 && p.Drain < law.Max {
 		p.Drain /= 10
@@ -175,7 +175,7 @@ func tenth(p law.Params) law.Params {
 	return p
 }
 
-func finer(p law.Params) law.Params {
+func inFinerUnits(p law.Params) law.Params {
 	p.Unit, p.Capacity = 2*p.Unit, 2*p.Capacity
 	if p.Kind == law.Bucket {
 		p.Drain *= 2
@@ -183,15 +183,15 @@ func finer(p law.Params) law.Params {
 	return p
 }
 
-// TestTwoDefinitionsInTurnStarveNoKey asks in turn by two definitions of one limit, as two processes do during a
+// TestTwoDefinitionsInTurnStarveNoKey charges in turn by two definitions of one limit, as two processes do during a
 // rolling deployment: no key starves, and no more passes than both bounds together allow.
 func TestTwoDefinitionsInTurnStarveNoKey(t *testing.T) {
 	t.Parallel()
 	bucket := smooth(10 * second) // 10 a second
 	bucket.Capacity = 10_000
 	log, window := exactLog(10, second), twoWindows(10, second)
-	fixed, slow := tenth(perEpoch(second)), smooth(hour)
-	otherLog := finer(log)
+	fixed, slow := tenthOf(perEpoch(second)), smooth(hour)
+	otherLog := inFinerUnits(log)
 	otherLog.Capacity++
 	large := perEpoch(hour)
 	// ten times what the others let pass in all of a test
@@ -206,14 +206,14 @@ func TestTwoDefinitionsInTurnStarveNoKey(t *testing.T) {
 		"sliding-log, sliding-window":    {log, window},
 		"sliding-log in other units":     {log, otherLog},
 		"sliding-window, fixed-window":   {window, fixed},
-		"token-bucket in other units":    {bucket, finer(bucket)},
+		"token-bucket in other units":    {bucket, inFinerUnits(bucket)},
 		"token-bucket, fast and slow":    {bucket, slow},
-		"interval, token-bucket":         {tenth(everyStep(second)), bucket},
-		"fixed-window, of 1 s and 10 s":  {fixed, tenth(perEpoch(10 * second))},
+		"interval, token-bucket":         {tenthOf(everyStep(second)), bucket},
+		"fixed-window, of 1 s and 10 s":  {fixed, tenthOf(perEpoch(10 * second))},
 		"fixed-window, small and large":  {fixed, large},
 		"sliding-log, and a large one":   {log, large},
 		"sliding-window, a large one":    {window, large},
-		"from-first, and a large one":    {tenth(fromFirst(second)), large},
+		"from-first, and a large one":    {tenthOf(fromFirst(second)), large},
 		"token-bucket, and a large one":  {bucket, large},
 		"sliding-window, and a huge one": {wide, huge},
 	} {
@@ -233,7 +233,7 @@ func TestTwoDefinitionsInTurnStarveNoKey(t *testing.T) {
 			}
 			most := int64(0)
 			for _, p := range pair {
-				most += passes(p, length)
+				most += maxUnits(p, length)
 			}
 			// Each definition alone lets at least 2.5 a second pass, but for the slow one.
 			if passed > most || passed < length/second {
@@ -244,8 +244,8 @@ func TestTwoDefinitionsInTurnStarveNoKey(t *testing.T) {
 	}
 }
 
-// passes returns how many units a limit lets pass at most in some interval.
-func passes(p law.Params, length int64) int64 {
+// maxUnits returns how many units a limit lets pass at most in an interval of this length.
+func maxUnits(p law.Params, length int64) int64 {
 	switch {
 	case p.Kind == law.Log:
 		return p.Capacity / p.Unit * (length/p.Step + 1)

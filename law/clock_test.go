@@ -14,8 +14,8 @@ const second = int64(1_000_000)
 
 var hundred = law.Params{Kind: law.Bucket, Unit: 10_000, Capacity: 1_000_000, Step: 1, Drain: 1} // 100/s burst 100
 
-// hammer takes one unit every millisecond of true time for so long; the store
-// shows clock(true time). It returns how many passed.
+// hammer takes one unit every millisecond of true time for the given length; the store's clock shows clock(true time).
+// It returns how many passed.
 func hammer(c *cell, p law.Params, from, length int64, clock func(int64) int64) (n int64) {
 	for now := from; now < from+length; now += 1000 {
 		n += c.apply(take(p, p.Unit), clock(now)).Granted

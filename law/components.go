@@ -1,8 +1,8 @@
 package law
 
-// Components returns for each op the index of the first op of its component. Ops on one cell or of one request are in
-// one component, also through other ops. Components have no cell in common, so they may be applied in any order or at
-// once, as long as each keeps its own order.
+// Components returns for each op the index of the first op of its component. Two ops are in one component if they share
+// a cell or a request, directly or through other ops. Components have no cell in common, so they may be applied in any
+// order or at once, as long as the ops of each stay in order.
 func Components(ops []Op) []int {
 	parent := make([]int, len(ops))
 	find := func(i int) int {

@@ -2,40 +2,35 @@ package law
 
 import "math/bits"
 
-// clockSlack is the least step of the clock backwards, in microseconds, that
-// makes a cell follow it. Nodes of one store whose clocks differ by less
-// never heal each other's cells, and so mint nothing.
+// clockSlack is how far, in microseconds, the clock may go back before a cell follows it. Nodes of one store whose
+// clocks differ by less never heal each other's cells, and so mint nothing.
 const clockSlack = 2_000_000
 
 // HealAfter returns how far, in microseconds, the time of a cell may lie ahead
 // of the clock before the cell is made to follow it.
 func (p *Params) HealAfter() int64 { return max(p.DrainTime(), clockSlack) }
 
-// Verdict is one op applied to one cell, before it is known whether the
-// other charges of its request pass.
+// Verdict is the result of one op on one cell, before it is known whether the other charges of its request pass.
 type Verdict struct {
 	Outcome Outcome // State is the state with the charge applied
 
-	// Base is the cell without the charge: what stays when the request is
-	// refused. Moved says that it differs from what was stored and must be
-	// written even then: the clock had run ahead and came back, the limit was
-	// changed, or the refusal blocks the cell.
+	// Base is the cell without the charge, which remains if the request is refused. Moved says that Base differs from
+	// the stored state and must be written even then: the clock ran ahead and came back, the limit was changed, or the
+	// refusal blocks the cell.
 	Base  State
 	Moved bool
 
-	Now   int64 // the time used: the clock, but never before the cell's own
-	Over  int64 // if not 0: credits in use under another definition, which this one must not forget; all is refused
-	Clear bool  // first: entries already in the log count no more
-	Carry int64 // then, if not 0: credits to be entered into the log in their place
+	Now   int64 // time of the decision: the clock, but never before the cell's own time
+	Over  int64 // if not 0: credits charged by another definition, too many to convert; everything is refused
+	Clear bool  // the entries that are in the log stop counting
+	Carry int64 // if not 0: credits of the one entry that replaces the cleared ones
 }
 
-// Decide applies a valid op of verb Take or Check to a cell. clock is the
-// store's; pending are the credits that earlier charges of the same request
-// have already put into s; log is the cell's ledger, read for the log law
-// only.
+// Decide applies a valid op of verb Take or Check to a cell. clock is the store's; pending are the credits that earlier
+// charges of the same request have already put into s; log is the cell's ledger, which only the log law reads.
 func Decide(s State, op *Op, clock, pending int64, log Ledger) Verdict { //nolint:gocyclo // the whole law
 	d := rebase(s, op, clock)
-	if op.stale(d.Now) {
+	if op.isStale(d.Now) {
 		return Verdict{Base: s, Now: d.Now, Outcome: Outcome{State: s, Clock: d.Now, Stale: true}}
 	}
 	p := &op.Params
@@ -55,21 +50,21 @@ func Decide(s State, op *Op, clock, pending int64, log Ledger) Verdict { //nolin
 		ceiling = 0
 	}
 	blocked := d.Base.BlockedUntil > d.Now
-	var k int64
+	var granted int64
 	if u.x <= ceiling && !blocked && d.Over == 0 {
-		k = min(op.Count, (ceiling-u.x)/op.Cost)
-		if k < op.Count && !op.Partial {
-			k = 0
+		granted = min(op.Count, (ceiling-u.x)/op.Cost)
+		if granted < op.Count && !op.Partial {
+			granted = 0
 		}
 	}
-	u.x += k * op.Cost
-	u.win.level += k * op.Cost
+	u.x += granted * op.Cost
+	u.win.level += granted * op.Cost
 
-	out := Outcome{Granted: k, Used: u.x, Clock: clock}
-	if k < op.Count {
+	out := Outcome{Granted: granted, Used: u.x, Clock: clock}
+	if granted < op.Count {
 		need := op.Count * op.Cost
 		if op.Partial {
-			need = op.Cost // of the next one
+			need = op.Cost // for the next of Count
 		}
 		switch {
 		case need > ceiling-pending:
@@ -81,8 +76,8 @@ func Decide(s State, op *Op, clock, pending int64, log Ledger) Verdict { //nolin
 		default:
 			out.RetryAt = u.retry(op, need, ceiling, &d, log)
 			switch empty := d.Base.EmptyAt; { // see rebase
-			case k > 0:
-			case p.window():
+			case granted > 0:
+			case p.isWindow():
 				out.RetryAt = empty
 			default:
 				out.RetryAt = min(out.RetryAt, empty)
@@ -98,20 +93,19 @@ func Decide(s State, op *Op, clock, pending int64, log Ledger) Verdict { //nolin
 	}
 
 	out.State = d.Base
-	if k > 0 {
+	if granted > 0 {
 		u.charge(op, &out.State, d.Now)
 	}
 	d.Outcome = out
 	return d
 }
 
-// DecidedAt returns the time that an op of verb Take or Check was decided for, in
-// microseconds: the store's clock, but never before the cell's own time, which is
-// ahead of it where the clock was set back a little. The time until a refused cost can
-// pass is counted from Outcome.Clock, since the cell drains no further until the clock has
-// reached its time; starts, and what passed in some interval, are counted by this.
+// DecidedAt returns the time, in microseconds, for which an op of verb Take or Check was decided: the store's clock,
+// but never before the cell's own time, which is ahead of the clock if that was set back a little. Starts, and what
+// passes in an interval, are counted by this time. The wait until a refused cost can pass is counted from Outcome.Clock
+// instead, since the cell drains no further until the clock has reached the cell's time.
 func (op *Op) DecidedAt(out *Outcome) int64 {
-	// a Check leaves a cell that is to be healed as it is
+	// A Check does not write a healed cell, so State.At can still be far ahead.
 	if out.State.At <= out.Clock || out.State.At-out.Clock > op.Params.HealAfter() {
 		return out.Clock
 	}
@@ -120,30 +114,30 @@ func (op *Op) DecidedAt(out *Outcome) int64 {
 
 // usage is the state of a cell at the time of a decision.
 type usage struct {
-	x   int64 // credits in use
-	t   int64 // Bucket: the time x holds for
-	win slid  // Window
+	x   int64    // credits in use
+	t   int64    // Bucket: the time x holds for
+	win counters // Window
 }
 
-// use brings the cell forward to the time of the decision.
+// use computes the usage of the cell at the time of the decision.
 func (d *Verdict) use(op *Op, log Ledger) (u usage) {
 	switch p := &op.Params; p.Kind {
 	case Bucket:
-		u.x, u.t = d.Base.inUse(op, d.Now)
+		u.x, u.t = d.Base.bucketInUse(op, d.Now)
 	case Window:
 		u.win = window(&d.Base, p, d.Now)
 		u.x = u.win.carry + u.win.level
 	case Log:
 		u.x = d.Carry
 		if !d.Clear {
-			u.x = logged(&d.Base, d.Now, log)
+			u.x = logInUse(&d.Base, d.Now, log)
 		}
 	}
 	return u
 }
 
-// retry returns the time at which need credits fit below ceiling if nobody
-// else comes. They do not fit now, and need <= ceiling.
+// retry returns the time at which need credits fit below ceiling if nobody else comes. need must not fit now, and must
+// be at most ceiling.
 func (u *usage) retry(op *Op, need, ceiling int64, d *Verdict, log Ledger) int64 {
 	over := u.x - (ceiling - need)
 	switch op.Params.Kind {
@@ -152,20 +146,20 @@ func (u *usage) retry(op *Op, need, ceiling int64, d *Verdict, log Ledger) int64
 	case Window:
 		return u.win.retry(&op.Params, need, ceiling)
 	default:
-		// What was granted just now, or carried over, is not in the ledger
-		// yet; it expires last, unless the limit had a longer step before.
+		// Credits that were granted just now, or carried over, are not in the ledger yet; they expire last, unless the
+		// limit had a longer step before.
 		return min(log.Freed(d.Now, over), max(d.Now+op.Params.Step, d.Base.EmptyAt))
 	}
 }
 
-// charge writes the usage, the grant included, into the state.
+// charge writes the usage, which includes the granted credits, into the state.
 func (u *usage) charge(op *Op, s *State, now int64) {
 	p := &op.Params
 	s.Step = p.Step
 	switch p.Kind {
 	case Bucket:
 		empty := op.after(u.t, u.x)
-		if s.Prev > 0 { // not before the ends of all that were charged: see giveBack
+		if s.Prev > 0 { // never before earlier charges have drained: see correct
 			empty = max(empty, s.EmptyAt)
 		}
 		s.Level, s.At, s.EmptyAt = u.x, u.t, empty
@@ -178,8 +172,8 @@ func (u *usage) charge(op *Op, s *State, now int64) {
 	}
 }
 
-// rebase returns the cell as the op's limit sees it: fresh, healed after a
-// step of the clock, converted after a change of the limit.
+// rebase makes the cell one of the op's limit at the time of the decision: a fresh cell starts, one ahead of a clock
+// that was set back is healed, and one charged under another definition of the limit is converted.
 func rebase(s State, op *Op, clock int64) Verdict {
 	p := &op.Params
 	d := Verdict{Base: s}
@@ -187,8 +181,7 @@ func rebase(s State, op *Op, clock int64) Verdict {
 	if b.Kind == 0 {
 		b.Kind, b.Unit, b.Step = p.Kind, p.Unit, p.Step
 	}
-	// Only At heals, never the level: healing the level as well would let
-	// two nodes whose clocks differ mint without end.
+	// Only At is healed, never the level: else two nodes whose clocks differ would mint without end.
 	healed := b.At-clock > p.HealAfter()
 	if healed {
 		b.At = clock
@@ -208,33 +201,30 @@ func rebase(s State, op *Op, clock int64) Verdict {
 	}
 	d.Moved = healed || converted
 	if d.Moved {
-		// What was used counts no longer than it would have without the
-		// change. So a key that is requested by two definitions in turn, each
-		// of which converts the cell, becomes empty all the same.
-		// But a bucket forgets at EmptyAt what was returned to it. It must not do so
-		// before each charge has drained by the definition that made it. A definition
-		// that empties the bucket in one step, such as unlimited, is an exception.
+		// Earlier charges count no longer than they would have without the change. So a key that two definitions charge
+		// in turn, each converting the cell, becomes empty all the same.
+		// But at EmptyAt a bucket forgets the sum returned to it (Prev). It must not do so before each charge has
+		// drained by the definition that made it, unless the new one empties the bucket in one step, as unlimited does.
 		keeps := b.Prev > 0 && (b.Level == 0 || p.Kind == Bucket && p.Anchor != Calendar && p.Drain < p.Capacity)
 		if empty := op.emptyAt(b, d.Now); healed || empty < b.EmptyAt && !keeps {
 			b.EmptyAt = empty
 		}
 		if p.Kind == Log {
-			// What the entries said no longer fits the level: one entry takes
-			// their place.
+			// The entries no longer add up to the level: one entry replaces them.
 			d.Clear, d.Carry = true, b.Level
 		}
 	}
 	return d
 }
 
-// convert makes a cell that was charged under another definition of the limit one
-// of p, and reports whether it was. What was used counts as used at the latest time
-// at which it can have been.
+// convert converts a cell that was charged under another definition of the limit to p, and reports whether it had to.
+// Earlier charges count as made at the latest time at which they can have been.
 //
-// A cell in which more is in use than p could ever forget in one step, or count,
-// stays as it is, unless it is healed: over is how much that is, in credits of p.
+// A cell whose level exceeds what the law can count, or what a p that empties in one step admits, stays as it is,
+// unless it is healed: over is then the level in credits of p.
 func (s *State) convert(p *Params, now int64, healed bool) (converted bool, over int64) {
-	other := p.Kind == Bucket && s.Step != p.Step
+	other := p.Kind == Bucket && s.Step != p.Step // a bucket whose step was changed
+	// fold: the level becomes one sum that was charged now
 	fold := s.Kind != p.Kind || p.Kind == Log && s.Unit != p.Unit || p.Kind == Window && s.Step != p.Step
 	if !other && !fold && s.Unit == p.Unit {
 		return false, 0
@@ -257,15 +247,14 @@ func (s *State) convert(p *Params, now int64, healed bool) (converted bool, over
 	most := p.Highest()
 	s.Level, s.Prev = min(level, most), rescale(s.Prev, s.Unit, p.Unit, most)
 	if p.Kind == Bucket {
-		// Nothing that was charged before can be returned: neither p nor the
-		// earlier definition knows how much of it has drained.
+		// No earlier charge can be returned: neither p nor the earlier definition knows how much of it has drained.
 		s.Prev = min(s.Prev+s.Level, Max)
 	}
 	s.Kind, s.Unit, s.Step = p.Kind, p.Unit, p.Step
 	return true, 0
 }
 
-// perStep returns how many credits a cell of the limit forgets in a step at most.
+// perStep returns the most credits that a cell of the limit can forget in one step.
 func (p *Params) perStep() int64 {
 	if p.Kind == Bucket {
 		return min(p.Drain, p.Capacity)
@@ -273,15 +262,14 @@ func (p *Params) perStep() int64 {
 	return p.Capacity
 }
 
-// emptyAt returns when a cell of the op's limit, as of now, is empty if it is not
-// charged again.
+// emptyAt returns when a cell with the state s at now is empty if it is not charged again; 0 if it is empty already.
 func (op *Op) emptyAt(s *State, now int64) int64 {
 	p := &op.Params
 	switch {
 	case s.Level == 0 && (s.Prev == 0 || p.Kind == Bucket):
 		return 0
 	case p.Kind == Window:
-		w := slid{prev: s.Prev, level: s.Level, start: now - now%p.Step}
+		w := counters{prev: s.Prev, level: s.Level, start: now - now%p.Step}
 		return w.emptyAt(p)
 	case p.Kind == Log:
 		return now + p.Step
@@ -291,8 +279,7 @@ func (op *Op) emptyAt(s *State, now int64) int64 {
 	return p.after(s.At, s.Level)
 }
 
-// rescale converts credits of one unit into credits of another, rounded up
-// and saturated at most.
+// rescale converts credits of the unit from into credits of the unit to, rounded up, and at most the parameter most.
 func rescale(credits, from, to, most int64) int64 {
 	hi, lo := bits.Mul64(uint64(credits), uint64(to))
 	if hi >= uint64(from) {

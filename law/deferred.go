@@ -1,14 +1,12 @@
 package law
 
-// A reservation is a charge beyond the capacity: up to a ceiling that says how
-// long its holder is ready to wait. What is above the capacity has to drain
-// before it may start; so each holder has a start of its own, in the order in
-// which they came. A request of several charges starts when the last of them
-// may, and all of them count from there: otherwise a cell that has room now
-// could be full by then.
+// A reservation is a charge that may exceed the capacity, up to a ceiling that follows from how long its holder is
+// ready to wait. The credits above the capacity have to drain before it may start; so each holder has its own start, in
+// order of arrival. A request of several charges starts when the last of them may, and all count from that time:
+// otherwise a cell that has room now could be full by then.
 
-// Ceiling returns the level up to which to admit what may start within wait
-// microseconds. It is for cells of the bucket law with an anchor of their own.
+// Ceiling returns the level up to which to admit a charge that may start within wait microseconds. It is for limits of
+// the bucket law with the anchor Own.
 func (p *Params) Ceiling(wait int64) int64 {
 	steps := max(wait, 0) / p.Step
 	if steps > (Max-p.Capacity)/p.Drain {
@@ -17,13 +15,11 @@ func (p *Params) Ceiling(wait int64) int64 {
 	return p.Capacity + steps*p.Drain
 }
 
-// late settles when a deferred request may start that every cell of it admits, and
-// raises the levels of cells that have room before that to what they have to be
-// for all to count from then: as if they had been kept busy until the start. It
-// reports whether the levels can be written down; if not, the outcomes are those
-// of a refusal.
+// late sets when a deferred request may start that all its cells admit. A cell that has room before that start gets a
+// higher level, as if it had been kept busy until then, so that all charges count from the start. late reports whether
+// the levels can be represented; if not, the outcomes become those of a refusal.
 func late(ops []Op, outs []Outcome, decisions []Verdict, records []*Record) bool {
-	own := make([]int64, len(ops)) // when each could start if it were alone
+	own := make([]int64, len(ops)) // when each charge could start if it were the only one
 	var start int64
 	for i := range ops {
 		own[i] = decisions[i].Now
@@ -52,13 +48,13 @@ func late(ops []Op, outs []Outcome, decisions []Verdict, records []*Record) bool
 	return true
 }
 
-// raise makes the level what it has to be for pending credits to count from a
-// start that lies ahead. It reports whether that can be written down.
+// raise raises the level so that pending credits, those of the request on this cell so far, count from a start that
+// lies ahead. own is when the charge could start by itself. raise reports whether the level can be represented.
 func (out *Outcome) raise(op *Op, d *Verdict, start, own, pending int64) bool {
 	p := &op.Params
 	u := usage{x: out.Used, t: out.State.At}
-	// Rounded up: a cell that would be empty before the start, and begin its
-	// next step then, must not seem emptier at any time after it.
+	// The steps are rounded up: a cell that would be empty before the start, and begin its next step then, must not
+	// have a lower level at any time after it.
 	steps := ceilDiv(max(0, start-u.t), p.Step)
 	if steps > (Max-pending)/p.Drain {
 		return false
@@ -66,8 +62,8 @@ func (out *Outcome) raise(op *Op, d *Verdict, start, own, pending int64) bool {
 	u.x = max(u.x, steps*p.Drain+pending)
 	out.State = d.Base
 	if start > own {
-		// What was charged before may be part of the level no more, and the level
-		// may not fall below that: nothing of it can be returned.
+		// Earlier charges may no longer be part of the level, so none of them can be returned: the level may not fall
+		// below what the reservation needs.
 		out.State.Prev = min(out.State.Prev+out.Used, Max)
 	}
 	u.charge(op, &out.State, d.Now)

@@ -126,7 +126,7 @@ func TestHowLongAnEntryIsKept(t *testing.T) {
 	}
 }
 
-func TestTextThatCannotBeKept(t *testing.T) {
+func TestInvalidTexts(t *testing.T) {
 	t.Parallel()
 	for text, valid := range map[string]bool{
 		"": true, "a": true, "ä": true,

@@ -1,18 +1,17 @@
 package law
 
-// A request with an ID can be extended: what it charges grows while its work goes on, and
-// is settled in the end as one charge. Of a charge to buckets and windows a cell remembers two
-// parts, each with the state that it made, by which the return rule says how much of it can be
-// given back: the last extension, and what was charged before. An earlier extension becomes a
-// part of what was charged first, and is given back as if it had been charged by then. That
-// gives back no more than its own time would, since what has drained since then counts against
-// it. In a log the charge has one entry: an extension moves it to the present.
+// A request with an ID can be extended: its charge grows while its work goes on, and is settled in the end as one
+// charge. A cell of the bucket or window law remembers two parts of the charge: the last extension, and all that was
+// charged before it. With each part it remembers the state after it, from which the return rule computes how much can
+// be given back. An earlier extension is merged into the first part, as if it had been charged then. That never gives
+// back more than its own time would, since the drain since the first charge counts against it. In a log the charge has
+// one entry, and an extension moves that entry to the present.
 
-// applyExtend charges what the ops cost more than was charged under their ID, all or
-// none of it. An op whose receipt has its cost already charges nothing. What is admitted is
-// remembered for another TTL, on all cells of the request.
+// applyExtend charges the difference between the costs of ops and the credits already charged under their ID, all or
+// none. An op whose receipt already has its cost charges nothing. If the request is admitted, all its cells remember
+// the ID for another TTL.
 func applyExtend(ops []Op, outs []Outcome, clock int64, records []*Record, group int) {
-	known := make([]Receipt, len(ops))
+	receipts := make([]Receipt, len(ops))
 	for i := range ops {
 		a, ok := records[i].known(ops[i].ID, ops[i].clock(clock))
 		if !ok {
@@ -23,47 +22,47 @@ func applyExtend(ops []Op, outs []Outcome, clock int64, records []*Record, group
 			FailAll(outs, ErrSettled)
 			return
 		}
-		if a.Outcome.State.Unit != ops[i].Params.Unit { // the costs are in other credits
+		if a.Outcome.State.Unit != ops[i].Params.Unit { // one credit was worth another cost then
 			FailAll(outs, ErrReused)
 			return
 		}
-		known[i] = a
+		receipts[i] = a
 	}
-	var rest []int
-	var more []Op
-	var cells []*Record
+	var indexes []int // ops that charge additional credits
+	var newOps []Op
+	var newRecords []*Record
 	for i := range ops {
 		op := ops[i]
-		if op.Cost <= known[i].Cost {
-			outs[i] = known[i].Outcome
+		if op.Cost <= receipts[i].Cost {
+			outs[i] = receipts[i].Outcome
 			outs[i].Clock, outs[i].RetryAt, outs[i].Replayed = op.clock(clock), 0, true
 			continue
 		}
-		op.Verb, op.extends, op.Cost = Take, true, op.Cost-known[i].Cost
-		rest, more, cells = append(rest, i), append(more, op), append(cells, records[i])
+		op.Verb, op.extends, op.Cost = Take, true, op.Cost-receipts[i].Cost
+		indexes, newOps, newRecords = append(indexes, i), append(newOps, op), append(newRecords, records[i])
 	}
-	charged := make([]Outcome, len(rest))
-	admitted := len(rest) == 0 || applyAsked(more, charged, clock, cells, group)
-	for k, i := range rest {
-		outs[i] = charged[k]
+	newOuts := make([]Outcome, len(newOps))
+	admitted := len(newOps) == 0 || applyAsked(newOps, newOuts, clock, newRecords, group)
+	for k, i := range indexes {
+		outs[i] = newOuts[k]
 		if admitted {
-			cells[k].extend(&known[i], &more[k], &charged[k])
+			newRecords[k].extend(&receipts[i], &newOps[k], &newOuts[k])
 		}
 	}
 	for i := range ops {
 		if !outs[i].Stale {
-			outs[i].Granted = known[i].Cost
+			outs[i].Granted = receipts[i].Cost
 		}
 		if admitted {
-			a := known[i]
+			a := receipts[i]
 			a.KeepUntil = max(a.KeepUntil, ops[i].clock(clock)+ops[i].TTL)
 			records[i].Admit = append(records[i].Admit, a)
 		}
 	}
 }
 
-// extend makes the charge of op, with the outcome out, the last part of what was charged.
-// Parts by different rules cannot be corrected by either: such a receipt has no terms.
+// extend adds the charge of op, with the outcome out, to the receipt as its last part. Parts that were charged under
+// different terms cannot be corrected under either: such a receipt gets zero Terms.
 func (r *Record) extend(a *Receipt, op *Op, out *Outcome) {
 	a.Cost += op.Cost
 	if a.Terms != op.Params.Terms() {
@@ -71,7 +70,7 @@ func (r *Record) extend(a *Receipt, op *Op, out *Outcome) {
 	}
 	if op.Params.Kind != Log {
 		s := &out.State
-		if op.Params.window() {
+		if op.Params.isWindow() {
 			// A window drains at its end only, so the level of the first charge can have the earlier extension added.
 			a.Outcome.State.Level = min(a.Outcome.State.Level+a.Extension.Cost, Max)
 		}

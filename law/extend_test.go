@@ -26,7 +26,7 @@ func TestExtensionsAdmitNothingBeyondTheLimit(t *testing.T) {
 	} {
 		given, extended := int64(0), 0
 		for seed := range rounds(3000) {
-			g, e := extensions(t, p, rand.New(rand.NewPCG(seed, 3)))
+			g, e := checkExtensions(t, p, rand.New(rand.NewPCG(seed, 3)))
 			given, extended = given+g, extended+e
 		}
 		if given == 0 || extended == 0 {
@@ -35,7 +35,7 @@ func TestExtensionsAdmitNothingBeyondTheLimit(t *testing.T) {
 	}
 }
 
-func extensions(t *testing.T, p law.Params, rng *rand.Rand) (given int64, extended int) {
+func checkExtensions(t *testing.T, p law.Params, rng *rand.Rand) (given int64, extended int) {
 	var c cell
 	var used []part
 	open := map[string][]part{}
@@ -91,8 +91,8 @@ func extensions(t *testing.T, p law.Params, rng *rand.Rand) (given int64, extend
 					sum += u.credits
 				}
 			}
-			if last.at >= first.at && sum > within(p, first.at, last.at) {
-				t.Fatalf("%+v: %d credits pass in %d us, %d may", p, sum, last.at-first.at, within(p, first.at, last.at))
+			if last.at >= first.at && sum > maxCredits(p, first.at, last.at) {
+				t.Fatalf("%+v: %d credits pass in %d us, %d may", p, sum, last.at-first.at, maxCredits(p, first.at, last.at))
 			}
 		}
 	}
@@ -161,8 +161,8 @@ func TestGiveBackExtensions(t *testing.T) {
 	}
 }
 
-// TestNothingIsSettledByAnotherRule settles what was charged under another rule: nothing is corrected.
-func TestNothingIsSettledByAnotherRule(t *testing.T) {
+// TestNothingIsSettledUnderOtherTerms settles charges that were made under other terms: nothing is corrected.
+func TestNothingIsSettledUnderOtherTerms(t *testing.T) {
 	t.Parallel()
 	for i, change := range []func(p *law.Params){
 		func(p *law.Params) { p.Drain = 2 },

@@ -1,27 +1,24 @@
 package law
 
-// The return rule: how much of a charge can be given back without letting more
-// pass than the limit allows. To give everything back would: what was charged
-// has drained a part already, and others were admitted in the meantime because
-// of it. The cell keeps the sum that was returned to it, so that two who return
-// do not count the same drain twice. In a window nothing drains before its end: all of a charge
-// can be given back until then, whatever others return. A reset forgets that sum: what was charged
-// before it should not be returned after it.
+// The return rule says how much of a charge can be given back without letting more pass than the limit allows. To give
+// back all of it would let more pass: a part of it has already drained, which has let others be admitted since. The
+// cell keeps the sum of all returned credits (State.Prev), so that two returns do not count the same drain twice. In a
+// window nothing drains before its end: until then all of a charge can be given back, whatever else was returned. A
+// reset forgets that sum: charges from before a reset should not be returned after it.
 
-// Back returns the op that gives back credits of a charge that op made with the
-// outcome out. Credits are at least 1 and at most what was charged; or less than
-// 0, and charged in addition.
+// Back returns the op that gives back credits of the charge that op made with the outcome out. credits is from 1 up to
+// the amount charged; or less than 0, to charge that many more.
 func Back(op *Op, out *Outcome, credits int64) Op {
 	back := Op{
 		Verb: Return, Group: op.Group, Cell: op.Cell, Params: op.Params, Window: op.Window, Now: op.Now,
 		Cost: credits, Count: 1,
 	}
-	back.of(out)
+	back.setCharge(out)
 	return back
 }
 
-// of says which charge is to be corrected: that with the outcome out.
-func (op *Op) of(out *Outcome) {
+// setCharge makes op, a Return, one that corrects the charge with the outcome out.
+func (op *Op) setCharge(out *Outcome) {
 	switch op.Params.Kind {
 	case Bucket:
 		op.Level, op.At, op.Returned = out.State.Level, out.State.At, out.State.Prev
@@ -32,22 +29,21 @@ func (op *Op) of(out *Outcome) {
 	}
 }
 
-// correct applies an op of verb Return. Outcome.Granted is how many credits were
-// given back, or less than 0: were charged in addition, whatever the level. A
-// window, and an entry of a log, is corrected as long as it counts.
+// correct applies an op of verb Return. Outcome.Granted is how many credits were given back, or less than 0: charged in
+// addition, whatever the level. Windows and entries of a log can be corrected as long as they count.
 func (r *Record) correct(op *Op, clock int64) Outcome {
 	s := r.State
 	now := max(clock, s.At)
 	out := Outcome{State: s, Clock: clock}
-	if op.stale(now) {
+	if op.isStale(now) {
 		return Outcome{State: s, Clock: now, Stale: true}
 	}
 	n := op.Cost * op.Count
-	if s.Kind == 0 && n < 0 { // empty for so long that it was swept
+	if s.Kind == 0 && n < 0 { // the cell was empty for so long that it was swept
 		s.Kind, s.Unit, s.Step = op.Params.Kind, op.Params.Unit, op.Params.Step
 	}
-	if !s.of(&op.Params) {
-		return out // reset, or the limit was changed
+	if !s.isOf(&op.Params) {
+		return out // the cell was reset, or the limit was changed
 	}
 	if now >= s.EmptyAt {
 		s.Level, s.Prev = 0, 0
@@ -55,16 +51,16 @@ func (r *Record) correct(op *Op, clock int64) Outcome {
 	var u usage
 	switch s.Kind {
 	case Bucket:
-		u.x, u.t = s.inUse(op, now)
+		u.x, u.t = s.bucketInUse(op, now)
 		switch {
 		case n > 0:
-			// A cell that could not keep the sum any more would forget who has
-			// returned what: so would one that was swept before the end of a charge
-			// that may still be returned. Therefore EmptyAt does not come nearer.
+			// The sum Prev must stay exact: nothing is given back if it would exceed Max. EmptyAt does not come nearer
+			// (see below), since a cell that is swept before the end of a charge that may still be returned would
+			// forget the sum.
 			if out.Granted = min(op.undrained(&s, u.x, now), u.x); s.Prev > Max-out.Granted {
 				out.Granted = 0
 			}
-			if !op.Params.window() {
+			if !op.Params.isWindow() {
 				s.Prev += out.Granted
 			}
 		case !op.over(now):
@@ -74,12 +70,12 @@ func (r *Record) correct(op *Op, clock int64) Outcome {
 		u.win = window(&s, &op.Params, now)
 		u.x = u.win.carry + u.win.level
 		if w := op.Params.Step; op.At-op.At%w == u.win.start {
-			out.Granted = max(min(n, u.win.level), u.win.level-(maxWindow-1))
+			out.Granted = max(min(n, u.win.level), u.win.level-(windowLevelEnd-1))
 			u.win.level -= out.Granted
 		}
 	case Log:
 		log := r.ledger()
-		u.x = logged(&s, now, log)
+		u.x = logInUse(&s, now, log)
 		if cost, expires := log.Entry(op.EntryNumber); expires > now {
 			if out.Granted = max(min(n, cost, u.x), u.x-Max); out.Granted != 0 {
 				r.lower(op.EntryNumber, out.Granted, expires)
@@ -101,13 +97,13 @@ func (r *Record) correct(op *Op, clock int64) Outcome {
 	return out
 }
 
-// of reports whether a cell was charged last by the definition p of its limit.
-func (s *State) of(p *Params) bool {
+// isOf reports whether the cell was last charged by the definition p of its limit.
+func (s *State) isOf(p *Params) bool {
 	return s.Kind == p.Kind && s.Unit == p.Unit && (p.Kind == Log || s.Step == p.Step)
 }
 
-// over reports whether a charge was made in a window that has ended: of a bucket
-// that each step empties.
+// over reports whether the charge that op corrects was made in a window that has ended. It is always false for buckets
+// that drain in several steps.
 func (op *Op) over(now int64) bool {
 	if op.Params.Anchor == Own && op.Params.Drain < op.Params.Capacity {
 		return false
@@ -116,20 +112,19 @@ func (op *Op) over(now int64) bool {
 	return x == 0
 }
 
-// undrained returns how much of a charge to a bucket can be given back: what has
-// not drained of the level that it made, less what was returned since. While the
-// level is above the capacity nobody starts, but each waiter has a start
-// already: then it is what later charges leave of it.
+// undrained returns how much of the charge that op corrects can be given back to a bucket with x credits in use: the
+// undrained part of the level after the charge, less the credits returned since. While the level is above the capacity
+// nobody starts, but each waiter has a start already: then it is the part that later charges do not need.
 func (op *Op) undrained(s *State, x, now int64) int64 {
-	if op.At > now { // the clock was set back, and the cell has followed: what has drained is not known
+	if op.At > now { // the clock was set back, and the cell has followed: the drain since is not known
 		return 0
 	}
 	unused := op.Cost * op.Count
 	left, _ := bucket(op.Level, op.At, op, now)
 	returned := max(0, s.Prev-op.Returned)
-	if p := &op.Params; x > p.Capacity && !p.window() {
-		// A start is put off to the end of a step. Of a charge that needs nearly the
-		// whole capacity, what drains within that step stays.
+	if p := &op.Params; x > p.Capacity && !p.isWindow() {
+		// A start is put off to the end of a step. So a charge that needs nearly the whole capacity keeps the credits
+		// that drain within that step.
 		return max(0, min(unused, p.Capacity-(p.Drain-1))-max(0, x-left+returned))
 	}
 	return min(unused, max(0, left-returned))
@@ -141,7 +136,7 @@ func (r *Record) lower(number, credits, expires int64) {
 		r.Lower = append(r.Lower, Lowered{Number: number, Credits: credits, ExpiresAt: expires})
 		return
 	}
-	e := &r.Add[-number-1] // of this batch
+	e := &r.Add[-number-1] // an entry of this batch
 	if e.Cost -= credits; e.Cost == 0 {
 		e.ExpiresAt = 0
 	}

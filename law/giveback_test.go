@@ -69,8 +69,8 @@ func TestGiveBack(t *testing.T) {
 	}
 }
 
-// TestAReturnBringsTheEndNoNearer: a cell that is swept forgets what was returned
-// to it, so it stays until no charge can be returned any more.
+// TestAReturnBringsTheEndNoNearer checks that a return does not move EmptyAt: a swept cell forgets what was returned to
+// it, so it has to stay until no charge can be returned any more.
 func TestAReturnBringsTheEndNoNearer(t *testing.T) {
 	t.Parallel()
 	var c cell
@@ -86,9 +86,8 @@ func TestAReturnBringsTheEndNoNearer(t *testing.T) {
 	}
 }
 
-// TestReturnsAdmitNothingBeyondTheLimit lets random charges be given back in
-// random parts. What was kept of them passes the limit's bound in no interval.
-// (To give everything back fails here.)
+// TestReturnsAdmitNothingBeyondTheLimit gives back random parts of random charges. The credits that were kept exceed
+// the limit's bound in no interval. (A rule that gives everything back fails here.)
 func TestReturnsAdmitNothingBeyondTheLimit(t *testing.T) {
 	t.Parallel()
 	for _, p := range []law.Params{
@@ -101,7 +100,7 @@ func TestReturnsAdmitNothingBeyondTheLimit(t *testing.T) {
 	} {
 		given := int64(0)
 		for seed := range rounds(3000) {
-			given += returns(t, p, rand.New(rand.NewPCG(seed, 1)))
+			given += checkReturns(t, p, rand.New(rand.NewPCG(seed, 1)))
 		}
 		if given == 0 {
 			t.Errorf("%+v: nothing was given back in any history", p)
@@ -109,12 +108,12 @@ func TestReturnsAdmitNothingBeyondTheLimit(t *testing.T) {
 	}
 }
 
-func returns(t *testing.T, p law.Params, rng *rand.Rand) (given int64) {
-	charges, given := history(rng, 1500, p)
+func checkReturns(t *testing.T, p law.Params, rng *rand.Rand) (given int64) {
+	charges, given := randomHistory(rng, 1500, p)
 	for i := range charges {
 		var sum int64
 		for j := i; j < len(charges); j++ {
-			if sum += charges[j].kept; sum > within(p, charges[i].at, charges[j].at) {
+			if sum += charges[j].kept; sum > maxCredits(p, charges[i].at, charges[j].at) {
 				t.Fatalf("%+v: %d credits passed in %d us", p, sum, charges[j].at-charges[i].at)
 			}
 		}
@@ -130,9 +129,9 @@ type charge struct {
 	kept int64 // of its cost, after what was given back
 }
 
-// history charges a cell 40 times at random by random ones of some definitions, with up to pause between two
-// attempts. It gives back a random part of some charges, once each, and returns how much that was together.
-func history(rng *rand.Rand, pause int64, by ...law.Params) (charges []charge, given int64) {
+// randomHistory charges a cell 40 times at random under random definitions, with up to pause between two attempts. It
+// gives back a random part of some charges, once each, and returns how much it gave back in total.
+func randomHistory(rng *rand.Rand, pause int64, by ...law.Params) (charges []charge, given int64) {
 	var c cell
 	now := start
 	for range 40 {
@@ -156,8 +155,8 @@ func history(rng *rand.Rand, pause int64, by ...law.Params) (charges []charge, g
 	return charges, given
 }
 
-// within returns the most that may pass from a time to another, both included.
-func within(p law.Params, from, to int64) int64 {
+// maxCredits returns the most credits that may pass from one time to another, both included.
+func maxCredits(p law.Params, from, to int64) int64 {
 	switch {
 	case p.Kind == law.Log:
 		return p.Capacity * (1 + (to-from)/p.Step)
@@ -171,10 +170,9 @@ func within(p law.Params, from, to int64) int64 {
 	return p.Capacity + steps*p.Drain
 }
 
-// TestReservationsThatAreReturnedStartNobodyTooEarly is the same with requests
-// beyond the capacity, of one or of several limits, each of which starts when the
-// last of its charges may. A request is given back before or after its start,
-// never having been used, or used in part from its start on.
+// TestReservationsThatAreReturnedStartNobodyTooEarly makes requests beyond the capacity, for one or several limits,
+// each of which starts when the last of its charges may. A request is given back unused, before or after its start, or
+// in part after its start.
 func TestReservationsThatAreReturnedStartNobodyTooEarly(t *testing.T) {
 	t.Parallel()
 	given := int64(0)
@@ -189,7 +187,7 @@ func TestReservationsThatAreReturnedStartNobodyTooEarly(t *testing.T) {
 		},
 	} {
 		for seed := range rounds(4000) {
-			given += reservations(t, limits, rand.New(rand.NewPCG(seed, 2)))
+			given += checkReservations(t, limits, rand.New(rand.NewPCG(seed, 2)))
 		}
 	}
 	if given == 0 {
@@ -197,7 +195,7 @@ func TestReservationsThatAreReturnedStartNobodyTooEarly(t *testing.T) {
 	}
 }
 
-func reservations(t *testing.T, limits []law.Params, rng *rand.Rand) (given int64) {
+func checkReservations(t *testing.T, limits []law.Params, rng *rand.Rand) (given int64) {
 	type request struct {
 		ops   []law.Op
 		outs  []law.Outcome
@@ -266,8 +264,8 @@ func reservations(t *testing.T, limits []law.Params, rng *rand.Rand) (given int6
 						sum += r.kept[i]
 					}
 				}
-				if sum > within(p, from, to) {
-					t.Fatalf("%+v: %d credits start in %d us, %d may", p, sum, to-from, within(p, from, to))
+				if sum > maxCredits(p, from, to) {
+					t.Fatalf("%+v: %d credits start in %d us, %d may", p, sum, to-from, maxCredits(p, from, to))
 				}
 			}
 		}
@@ -275,8 +273,8 @@ func reservations(t *testing.T, limits []law.Params, rng *rand.Rand) (given int6
 	return given
 }
 
-// TestAWindowGivesBackAllThatIsReturned charges a window several times, and gives charges back in
-// any order: each in full until the window ends, also while more is in use than the capacity.
+// TestAWindowGivesBackAllThatIsReturned charges a window several times, and gives charges back in any order: each in
+// full until the window ends, even while more is in use than the capacity.
 func TestAWindowGivesBackAllThatIsReturned(t *testing.T) {
 	t.Parallel()
 	const from = start - start%(10*second)

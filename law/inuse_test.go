@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestInUse compares what a cell says of itself with what a check of it finds.
+// TestInUse compares State.InUse with what a check of the cell finds.
 func TestInUse(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))

@@ -5,14 +5,14 @@ import (
 	"fmt"
 )
 
-// ErrInvalid is the class of every error that says a request is not well formed, for
-// errors.Is. It is the caller's fault: no store was called, nothing was charged.
+// ErrInvalid is the class, for errors.Is, of every error of a request that is not well formed. It is the caller's
+// fault: no store was called, nothing was charged.
 var ErrInvalid = errors.New("invalid request")
 
 // InvalidError is an error in a request. It is an ErrInvalid.
 type InvalidError struct {
-	Field   string // what is wrong, as callers know it: cost, key, limit; "" is not known
-	Problem string // what is wrong with it
+	Field   string // the wrong part of the request, such as cost, key or limit; "": not known
+	Problem string // what is wrong with the field
 }
 
 // Invalid returns an [*InvalidError].

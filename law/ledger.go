@@ -1,7 +1,7 @@
 package law
 
-// ledger returns the log of the cell as it stands within the batch: what was stored, as far as it still counts, and
-// what the batch has done to it.
+// ledger returns the log of the cell as it is at this point of the batch: the stored entries that still count, with the
+// changes of the batch.
 func (r *Record) ledger() Ledger {
 	if len(r.Add)+len(r.Lower)+len(r.Renew) == 0 && !r.Clear {
 		if r.Log == nil {
@@ -12,15 +12,17 @@ func (r *Record) ledger() Ledger {
 	return &batchLog{r}
 }
 
+// noLog is the Ledger without entries.
 type noLog struct{}
 
 func (noLog) Sum(_, _ int64) int64       { return 0 }
 func (noLog) Freed(_, _ int64) int64     { return Never }
 func (noLog) Entry(_ int64) (_, _ int64) { return 0, 0 }
 
+// batchLog is the Ledger of a cell whose log the batch has changed.
 type batchLog struct{ r *Record }
 
-// stored returns what was in the log before the batch, and still counts.
+// stored returns the log from before the batch, without entries if the batch has cleared it.
 func (b *batchLog) stored() Ledger {
 	if b.r.Log == nil || b.r.Clear {
 		return noLog{}
@@ -39,7 +41,7 @@ func (b *batchLog) Sum(after, upto int64) int64 {
 	return sum
 }
 
-// changes calls f with each expiry at which the batch has added credits, or taken some away, which are less than 0.
+// changes calls f for each expiry at which the batch has added credits, or, with credits less than 0, removed some.
 func (b *batchLog) changes(f func(at, credits int64)) {
 	for i := range b.r.Add {
 		if e := &b.r.Add[i]; e.Granted {
@@ -55,10 +57,9 @@ func (b *batchLog) changes(f func(at, credits int64)) {
 	}
 }
 
-// Freed implements Ledger. Entries of the batch mostly expire after those
-// that were there before; but test times may run backwards, so each expiry is
-// looked at: those of the batch, and of the stored those that may be enough
-// together with what the batch has added or taken away by then.
+// Freed implements Ledger. Entries of the batch mostly expire after the stored ones; but test times may run backwards.
+// So it looks at each expiry of the batch, and at each stored expiry by which enough may have expired together with the
+// changes of the batch.
 func (b *batchLog) Freed(after, need int64) int64 {
 	best := int64(Never)
 	b.changes(func(at, credits int64) {
@@ -73,8 +74,8 @@ func (b *batchLog) Freed(after, need int64) int64 {
 			added += credits
 		}
 	})
-	// The first stored expiry that could be enough; then further, expiry by
-	// expiry, as long as what the batch did until then makes it too little.
+	// Start at the first stored expiry that could be enough, and go on, expiry by expiry, while the changes of the
+	// batch leave too little.
 	t := after
 	for wanted := need - added; ; {
 		t = stored.Freed(after, max(wanted, stored.Sum(after, t)+1))

@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestABatchOnALogIsItsGroupsOneByOne compares two cells with a log. What is asked of one is applied in
-// batches, where the law adds what the batch has done so far to what is stored; of the other op by op.
+// TestABatchOnALogIsItsGroupsOneByOne compares two cells with a log: one gets ops in batches, where the law combines
+// the batch's changes with the stored log, and the other gets them one by one.
 func TestABatchOnALogIsItsGroupsOneByOne(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(400) {
@@ -63,15 +63,15 @@ func TestABatchOnALogIsItsGroupsOneByOne(t *testing.T) {
 					entries = append(entries, n)
 				}
 			}
-			if got, want := counting(&together), counting(&alone); !slices.Equal(got, want) {
+			if got, want := countingEntries(&together), countingEntries(&alone); !slices.Equal(got, want) {
 				t.Fatalf("seed %d, after %+v: the logs are\n%+v\n%+v", seed, ops, got, want)
 			}
 		}
 	}
 }
 
-// counting returns the entries that may still count.
-func counting(c *cell) (list []law.Entry) {
+// countingEntries returns the entries that may still count.
+func countingEntries(c *cell) (list []law.Entry) {
 	for _, e := range c.Entries {
 		if e.ExpiresAt > 0 && e.Cost > 0 {
 			list = append(list, e)
@@ -80,7 +80,7 @@ func counting(c *cell) (list []law.Entry) {
 	return list
 }
 
-// TestComponents compares them with what is found by joining neighbours until nothing changes.
+// TestComponents compares Components with groups found by joining neighbours until nothing changes.
 func TestComponents(t *testing.T) {
 	t.Parallel()
 	if got := law.Components(nil); len(got) != 0 {

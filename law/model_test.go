@@ -14,12 +14,12 @@ import (
 // start is a time for tests, in microseconds.
 const start = int64(1_790_000_000_000_000)
 
-// textbook is a limiter in exact rationals; n is in units of cost.
+// textbook is a limiter from a textbook, computed in exact rationals; n is in units of cost.
 type textbook interface {
 	take(now int64, n *big.Rat) bool
 }
 
-// tokenBucket: tokens drip in by rate per microsecond, up to burst.
+// tokenBucket is a bucket into which rate tokens drip per microsecond, up to burst.
 type tokenBucket struct {
 	tokens, burst, rate *big.Rat
 	at                  int64
@@ -56,8 +56,7 @@ func (g *gcra) take(now int64, n *big.Rat) bool {
 	return true
 }
 
-// fixedWindow counts; windows are aligned, or begin with the first take after
-// the last one ended.
+// fixedWindow counts in windows that are aligned, or begin with the first take after the previous one ended.
 type fixedWindow struct {
 	most, used *big.Rat
 	length     int64
@@ -110,7 +109,7 @@ func (b *interval) take(now int64, n *big.Rat) bool {
 	return true
 }
 
-// slidingLog counts what was admitted less than a window ago.
+// slidingLog counts the takes that were admitted less than a window ago.
 type slidingLog struct {
 	most   *big.Rat
 	length int64
@@ -132,8 +131,7 @@ func (l *slidingLog) take(now int64, n *big.Rat) bool {
 	return true
 }
 
-// textbooks returns, by name, parameters of a law and the textbook that they
-// stand for.
+// textbooks returns, by name, parameters of a law and the textbook limiter that has to decide the same.
 func textbooks() map[string]func() (law.Params, textbook) {
 	// amount/period with a burst, as a unit, drain and step that are exact.
 	rate := func(unit, drain, step, burst int64) (law.Params, *big.Rat, *big.Rat) {
@@ -292,7 +290,7 @@ func randomParams(rng *rand.Rand) law.Params {
 	return p
 }
 
-// exactWindow has the rule that bounds the window law.
+// exactWindow is the exact rule, which the window law must never be looser than.
 func exactWindow(prev, level, n, elapsed, w, most int64) bool {
 	left := new(big.Rat).Mul(big.NewRat(prev, 1), big.NewRat(w-elapsed, w))
 	return left.Add(left, big.NewRat(level+n, 1)).Cmp(big.NewRat(most, 1)) <= 0

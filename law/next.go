@@ -1,9 +1,9 @@
 package law
 
-// NextAt returns when a cost of 1 fits into a cell if nobody else comes, after an op that was granted and left no room
-// for it: used and retryAt are what its outcome says, s the state that it left, and now the time that it was decided
-// for. Of a limit that lets less than 1 pass at once, it is when all of that fits. An outcome of a log has no retryAt
-// if it is of an extension or a replay: NextAt then returns when all entries have expired.
+// NextAt returns when a cost of 1 fits into a cell if nobody else comes, or the whole capacity if that is less than 1,
+// after an op was granted and left no room for it. used and retryAt are fields of the op's outcome, s is the state that
+// the op left, and now the time for which it was decided. For a log, the outcome of an extension or a replay has no
+// retryAt: NextAt then returns when all entries have expired.
 func (p *Params) NextAt(s *State, used, now, retryAt int64) int64 {
 	need := min(p.Unit, p.Capacity)
 	switch {

@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestNextAtIsWhenOneFits: an op of 1 is refused just before, and passes then.
+// TestNextAtIsWhenOneFits checks that a cost of 1 is refused just before NextAt, and passes at it.
 func TestNextAtIsWhenOneFits(t *testing.T) {
 	t.Parallel()
 	const second = 1_000_000

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The places of Numbers.
+// The indexes of Numbers.
 const (
 	nGranted = iota
 	nKind
@@ -24,41 +24,38 @@ const (
 	nStartAt
 	nStep
 
-	// Width is how many numbers stores that decide in their own language answer
-	// for an op.
+	// Width is how many numbers describe the outcome of an op.
 	Width = iota
 )
 
-// NumberNames are the names of Numbers, in order. Those from law to blocked_until, and
-// step, are of the state.
+// NumberNames are the names of Numbers, in order. The numbers from law to blocked_until, and step, belong to the state.
 var NumberNames = [Width]string{
 	nGranted: "granted", nKind: "law", nLevel: "level", nPrev: "prev", nAt: "at", nUnit: "unit", nEmptyAt: "empty_at",
 	nBlockedUntil: "blocked_until", nUsed: "used", nClock: "clock", nRetryAt: "retry_at", nEntry: "entry",
 	nStatus: "status", nStartAt: "start_at", nStep: "step",
 }
 
-// What the status of Numbers may be.
+// The values of the number nStatus.
 const (
-	done = iota
-	stale
-	replayed
-	reused
-	unknownID
-	settled
+	statusDone = iota
+	statusStale
+	statusReplayed
+	statusReused
+	statusUnknownID
+	statusSettled
 )
 
-// Numbers are an outcome as stores that decide in their own language pass it on,
-// and remember it with an admission.
+// Numbers are an outcome in the form in which stores that decide in SQL or Lua return it, and keep it in a receipt.
 type Numbers [Width]int64
 
-// Outcome returns the outcome that the numbers are.
+// Outcome converts the numbers into an outcome.
 func (n *Numbers) Outcome() Outcome {
 	switch n[nStatus] {
-	case reused:
+	case statusReused:
 		return Outcome{Err: ErrReused}
-	case unknownID:
+	case statusUnknownID:
 		return Outcome{Err: ErrUnknownID}
-	case settled:
+	case statusSettled:
 		return Outcome{Err: ErrSettled}
 	}
 	return Outcome{
@@ -68,35 +65,35 @@ func (n *Numbers) Outcome() Outcome {
 			EmptyAt: n[nEmptyAt], BlockedUntil: n[nBlockedUntil],
 		},
 		Used: n[nUsed], Clock: n[nClock], RetryAt: n[nRetryAt], EntryNumber: n[nEntry],
-		Stale: n[nStatus] == stale, Replayed: n[nStatus] == replayed, StartAt: n[nStartAt],
+		Stale: n[nStatus] == statusStale, Replayed: n[nStatus] == statusReplayed, StartAt: n[nStartAt],
 	}
 }
 
-// Numbers returns the numbers of an outcome that admits.
+// Numbers converts an outcome that admits into numbers.
 func (out *Outcome) Numbers() Numbers {
 	s := &out.State
 	return Numbers{
 		nGranted: out.Granted, nKind: int64(s.Kind), nLevel: s.Level, nPrev: s.Prev, nAt: s.At, nUnit: s.Unit,
 		nStep:    s.Step,
 		nEmptyAt: s.EmptyAt, nBlockedUntil: s.BlockedUntil,
-		nUsed: out.Used, nClock: out.Clock, nRetryAt: out.RetryAt, nEntry: out.EntryNumber, nStatus: done,
+		nUsed: out.Used, nClock: out.Clock, nRetryAt: out.RetryAt, nEntry: out.EntryNumber, nStatus: statusDone,
 		nStartAt: out.StartAt,
 	}
 }
 
 // String returns the numbers with spaces between them.
-func (n Numbers) String() string { return join(n[:]) }
+func (n Numbers) String() string { return formatNumbers(n[:]) }
 
-// String returns the rule with spaces between its numbers.
-func (r Terms) String() string { return join(r[:]) }
+// String returns the terms with spaces between their numbers.
+func (r Terms) String() string { return formatNumbers(r[:]) }
 
-// ParseTerms parses what String returns.
+// ParseTerms parses the text that Terms.String returns.
 func ParseTerms(s string) (r Terms, err error) {
-	err = split(s, r[:])
+	err = parseNumbers(s, r[:])
 	return r, err
 }
 
-func join(numbers []int64) string {
+func formatNumbers(numbers []int64) string {
 	b := make([]byte, 0, 128)
 	for i, v := range numbers {
 		if i > 0 {
@@ -107,7 +104,8 @@ func join(numbers []int64) string {
 	return string(b)
 }
 
-func split(s string, numbers []int64) (err error) {
+// parseNumbers fills numbers from s, which must have exactly as many.
+func parseNumbers(s string, numbers []int64) (err error) {
 	fields := strings.Fields(s)
 	if len(fields) != len(numbers) {
 		return fmt.Errorf("%d numbers, want %d: %q", len(fields), len(numbers), s)
@@ -120,28 +118,27 @@ func split(s string, numbers []int64) (err error) {
 	return nil
 }
 
-// Charged returns the numbers that stores remember of what was charged: those of the first
-// charge, and after them the four of the extension, in the order of its fields, if there is
-// one. They are separated by spaces.
+// Charged returns the text in which stores keep the charge of a receipt: the numbers of the first outcome and, if there
+// is an extension, its four fields in order, all separated by spaces.
 func (a *Receipt) Charged() string {
 	s := a.Outcome.Numbers().String()
 	if e := &a.Extension; e.Cost != 0 {
-		s += " " + join([]int64{e.Cost, e.Level, e.At, e.Returned})
+		s += " " + formatNumbers([]int64{e.Cost, e.Level, e.At, e.Returned})
 	}
 	return s
 }
 
-// SetCharged sets what Charged returns.
+// SetCharged sets Outcome and Extension from the text that Charged returns.
 func (a *Receipt) SetCharged(s string) error {
-	var all [Width + 4]int64
-	some := all[:Width]
+	var buffer [Width + 4]int64
+	numbers := buffer[:Width]
 	if strings.Count(s, " ") >= Width {
-		some = all[:]
+		numbers = buffer[:]
 	}
-	if err := split(s, some); err != nil {
+	if err := parseNumbers(s, numbers); err != nil {
 		return err
 	}
-	n, e := Numbers(some[:Width]), all[Width:]
+	n, e := Numbers(numbers[:Width]), buffer[Width:]
 	a.Outcome, a.Extension = n.Outcome(), Extension{Cost: e[0], Level: e[1], At: e[2], Returned: e[3]}
 	return nil
 }

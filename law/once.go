@@ -7,22 +7,19 @@ import (
 	"fmt"
 )
 
-// What can be wrong with the ID of an op: the fault of one request, of which
-// nothing was done then.
+// Errors about the ID of an op. One fails a single request, of which nothing was applied then.
 var (
 	// ErrReused: the ID was admitted before, with other charges.
 	ErrReused = errors.New("the id was used for other charges")
-	// ErrUnknownID: no request of this ID was admitted on the cell, or so long ago
-	// that it was forgotten.
+	// ErrUnknownID: no request of this ID was admitted on the cell, or so long ago that the cell has forgotten the ID.
 	ErrUnknownID = errors.New("no request of this id is known")
-	// ErrSettled: it was settled or cancelled before, at another cost.
+	// ErrSettled: the request was settled or cancelled before, at another cost.
 	ErrSettled = errors.New("it is settled already")
 )
 
-// Fingerprint returns a number that differs for requests with different charges, as
-// good as always: their cells and costs, in any order and whatever credits a unit
-// of cost has. It is a sum of 52 bits of the SHA-256 of each, which SQL can compute
-// too.
+// Fingerprint returns a number that differs for requests with different charges, almost certainly. It depends on their
+// cells and costs, not on their order or on how many credits a unit of cost has. It is the sum of 52 bits of the
+// SHA-256 of each charge, which SQL can compute too.
 func Fingerprint(ops []Op) int64 {
 	var sum uint64
 	for i := range ops {
@@ -44,7 +41,7 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// known returns what the cell remembers of an ID within the batch.
+// known returns the receipt that the cell has for an ID at this point of the batch, and whether it is still valid.
 func (r *Record) known(id string, clock int64) (a Receipt, ok bool) {
 	for i := len(r.Admit) - 1; i >= 0; i-- {
 		if r.Admit[i].ID == id {
@@ -58,20 +55,18 @@ func (r *Record) known(id string, clock int64) (a Receipt, ok bool) {
 	return a, ok && a.KeepUntil > clock
 }
 
-// applyOnce applies the ops of a request with an ID: those that were admitted
-// before are answered with what was said then, at the present time; the others are
-// decided, all or none. Both can be if a store that spreads a request over several
-// servers was cut off between two of them, or a cell was reset, or one charge
-// cancelled. A request that is Late, or was, needs a start in common, so then all
-// are decided.
+// applyOnce applies the ops of a request with an ID. An op that was admitted before gets its first outcome again, at
+// the present time; the others are decided, all or none. A request can have both kinds: a store that spreads it over
+// several servers was cut off between two of them, a cell was reset, or one charge cancelled. The charges of a request
+// that is or was deferred need a common start: if one of them has to be decided, all are.
 func applyOnce(ops []Op, outs []Outcome, clock int64, records []*Record, group int) {
 	print, starts := Fingerprint(ops), ops[0].Deferred
-	var rest []int
+	var indexes []int // ops to decide
 	for i := range ops {
 		a, ok := records[i].known(ops[i].ID, ops[i].clock(clock))
 		switch {
 		case !ok, a.Settled == Cancelled:
-			rest = append(rest, i)
+			indexes = append(indexes, i)
 		case a.Fingerprint != print:
 			FailAll(outs, ErrReused)
 			return
@@ -80,21 +75,22 @@ func applyOnce(ops []Op, outs []Outcome, clock int64, records []*Record, group i
 			outs[i].Clock, outs[i].RetryAt, outs[i].Replayed = ops[i].clock(clock), 0, true
 		}
 	}
-	if len(rest) == 0 {
+	if len(indexes) == 0 {
 		return
 	}
-	if starts && len(rest) < len(ops) {
-		rest = rest[:0]
+	if starts && len(indexes) < len(ops) {
+		indexes = indexes[:0]
 		for i := range ops {
-			rest = append(rest, i)
+			indexes = append(indexes, i)
 		}
 	}
-	newOps, newOuts, newRecords := make([]Op, len(rest)), make([]Outcome, len(rest)), make([]*Record, len(rest))
-	for k, i := range rest {
+	n := len(indexes)
+	newOps, newOuts, newRecords := make([]Op, n), make([]Outcome, n), make([]*Record, n)
+	for k, i := range indexes {
 		newOps[k], newRecords[k] = ops[i], records[i]
 	}
 	admitted := applyAsked(newOps, newOuts, clock, newRecords, group)
-	for k, i := range rest {
+	for k, i := range indexes {
 		outs[i] = newOuts[k]
 		if admitted {
 			r, op := records[i], &ops[i]
@@ -106,11 +102,10 @@ func applyOnce(ops []Op, outs []Outcome, clock int64, records []*Record, group i
 	}
 }
 
-// applySettle makes the ops' costs those of the admissions of their ID, all or
-// none of them. Which were settled at the same cost before stay as they are; of a
-// limit that was changed since nothing is corrected.
+// applySettle corrects the charges that were made under the ID of the ops to the ops' costs, all or none of them. A
+// charge that was settled at the same cost before stays as it is; one whose limit was changed since is not corrected.
 func applySettle(ops []Op, outs []Outcome, clock int64, records []*Record) {
-	known := make([]Receipt, len(ops))
+	receipts := make([]Receipt, len(ops))
 	for i := range ops {
 		a, ok := records[i].known(ops[i].ID, ops[i].clock(clock))
 		switch {
@@ -121,11 +116,11 @@ func applySettle(ops []Op, outs []Outcome, clock int64, records []*Record) {
 			FailAll(outs, ErrSettled)
 			return
 		}
-		known[i] = a
+		receipts[i] = a
 	}
 	for i := range ops {
-		// Two boundaries of a calendar: nothing is done before all are known.
-		if now := max(ops[i].clock(clock), records[i].State.At); ops[i].stale(now) {
+		// If the calendar boundaries of one op are stale, no op is applied.
+		if now := max(ops[i].clock(clock), records[i].State.At); ops[i].isStale(now) {
 			for k := range ops {
 				outs[k] = Outcome{
 					State: records[k].State, Clock: max(ops[k].clock(clock), records[k].State.At),
@@ -136,7 +131,7 @@ func applySettle(ops []Op, outs []Outcome, clock int64, records []*Record) {
 		}
 	}
 	for i := range ops {
-		op, r, a := ops[i], records[i], known[i]
+		op, r, a := ops[i], records[i], receipts[i]
 		if a.Settled != Unsettled {
 			outs[i] = Outcome{State: r.State, Clock: op.clock(clock), Replayed: true}
 			continue
@@ -151,8 +146,8 @@ func applySettle(ops []Op, outs []Outcome, clock int64, records []*Record) {
 	}
 }
 
-// correctAll makes the cost of op that of a charge: what is unused is given back by the last
-// extension first, and what was used in addition is charged to it.
+// correctAll corrects the charge of a receipt to the cost of op. Unused credits are given back first from the last
+// extension, then from the first charge; additional credits are charged to the last extension.
 func (r *Record) correctAll(op *Op, a *Receipt, clock int64) Outcome {
 	unused := a.Cost - max(op.Cost, 0)
 	back := *op
@@ -160,7 +155,7 @@ func (r *Record) correctAll(op *Op, a *Receipt, clock int64) Outcome {
 	last := a.Extension
 	if last.Cost == 0 {
 		back.Cost = unused
-		back.of(&a.Outcome)
+		back.setCharge(&a.Outcome)
 		return r.correct(&back, clock)
 	}
 	back.Cost = min(unused, last.Cost)
@@ -172,14 +167,14 @@ func (r *Record) correctAll(op *Op, a *Receipt, clock int64) Outcome {
 	}
 	given := out.Granted
 	back.Cost = unused - last.Cost
-	back.of(&a.Outcome)
-	back.Returned += out.State.Prev - before // it was charged later, and takes nothing from what was charged first
+	back.setCharge(&a.Outcome)
+	back.Returned += out.State.Prev - before // credits returned from the extension do not reduce the first charge
 	out = r.correct(&back, clock)
 	out.Granted += given
 	return out
 }
 
-// FailAll gives all outcomes of a request its error.
+// FailAll sets all outcomes of a request to its error.
 func FailAll(outs []Outcome, err error) {
 	for i := range outs {
 		outs[i] = Outcome{Err: err}

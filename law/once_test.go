@@ -6,7 +6,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-func TestPrintsTellRequestsApart(t *testing.T) {
+func TestFingerprintsTellRequestsApart(t *testing.T) {
 	t.Parallel()
 	op := func(limit, key string, credits, unit int64) law.Op {
 		return law.Op{Cell: law.Cell{Limit: limit, Key: key}, Cost: credits, Count: 1, Params: law.Params{Unit: unit}}
@@ -41,12 +41,12 @@ func TestPrintsTellRequestsApart(t *testing.T) {
 		}
 	}
 	// Databases hold it, and SQL computes it.
-	if got := law.Fingerprint([]law.Op{op("login", "käse", 2500, 1000)}); got != pinned {
+	if got := law.Fingerprint([]law.Op{op("login", "käse", 2500, 1000)}); got != pinnedFingerprint {
 		t.Errorf("the print has changed to %d: what stores remember is not known any more", got)
 	}
 }
 
-const pinned = 1171945143371138
+const pinnedFingerprint = 1171945143371138
 
 func TestNumbersAreReadBack(t *testing.T) {
 	t.Parallel()
@@ -72,7 +72,8 @@ func TestNumbersAreReadBack(t *testing.T) {
 	}
 }
 
-// TestAReservationIsRememberedFromItsStartOn asks for it again within its life, which begins with its start.
+// TestAReservationIsRememberedFromItsStartOn repeats a reservation within the life of its id, which begins at its
+// start.
 func TestAReservationIsRememberedFromItsStartOn(t *testing.T) {
 	t.Parallel()
 	var c cell

@@ -50,8 +50,8 @@ func TestPlainCharges(t *testing.T) {
 	}
 }
 
-// TestChargesWhoseSumFitsAreGranted compares batches of charges on plain cells with
-// TakePlain of their sums: stores grant by sums.
+// TestChargesWhoseSumFitsAreGranted compares batches of charges on plain cells with TakePlain of their sums, since
+// stores grant by sums.
 func TestChargesWhoseSumFitsAreGranted(t *testing.T) {
 	t.Parallel()
 	seed := tier.Pick(1, 1, rand.Uint64())

@@ -1,48 +1,45 @@
 package law
 
-// Receipt is what a cell remembers of a request with an ID that was admitted:
-// so that it is not charged again when it is repeated, and can be settled.
+// Receipt is what a cell remembers of an admitted request with an ID, so that a repetition is not charged again, and
+// the request can be settled.
 type Receipt struct {
 	ID          string
-	Fingerprint int64   // of all charges of the request, see [Fingerprint]
-	Terms       Terms   // of the limit at that time
-	Cost        int64   // credits charged to this cell in all
-	Outcome     Outcome // of the first charge
-	Extension   Extension
-	Settled     int64 // credits that it cost in the end; Unsettled before that is known, or Cancelled
-	KeepUntil   int64 // it is forgotten from here on
+	Fingerprint int64     // of all charges of the request, see [Fingerprint]
+	Terms       Terms     // terms of the limit when the charge was made
+	Cost        int64     // credits charged to this cell in total
+	Outcome     Outcome   // outcome of the first charge
+	Extension   Extension // the last extension, if any
+	Settled     int64     // actual cost in credits; Unsettled before the settlement, or Cancelled
+	KeepUntil   int64     // from this time on the receipt is forgotten
 }
 
-// Extension is the part of a charge that was charged last, by an op of verb Extend to a bucket
-// or to windows. The zero Extension is none.
+// Extension is the last part of a charge of a bucket or window, charged by an op of verb Extend. The zero Extension is
+// none.
 type Extension struct {
 	Cost                int64 // credits
-	Level, At, Returned int64 // what it made of the cell: see [Op]
+	Level, At, Returned int64 // the state of the cell after the extension, as in [Op]
 }
 
-// Terms are the parameters that say what becomes of a charge: kind, anchor, unit,
-// capacity, step and drain. By others than those it was made under it cannot be
-// corrected: what has drained at the old rate would seem not to have.
+// Terms are the parameters that decide how a charge drains: kind, anchor, unit, capacity, step and drain. A charge
+// cannot be corrected under other terms than its own: credits that drained at the old rate would count as undrained.
 type Terms [6]int64
 
-// Terms returns the rule of a limit.
+// Terms returns the terms of a limit.
 func (p *Params) Terms() Terms {
 	return Terms{int64(p.Kind), int64(p.Anchor), p.Unit, p.Capacity, p.Step, p.Drain}
 }
 
-// Receipts has the receipts of a cell.
+// Receipts looks up the receipts of a cell.
 type Receipts interface {
-	// Receipt returns the admission of an ID, also one that should be
-	// forgotten; false if there is none.
+	// Receipt returns the receipt of an ID, even after its KeepUntil; false if there is none.
 	Receipt(id string) (Receipt, bool)
 }
 
-// Record is a cell while a batch is applied to it. A store that decides in
-// its own process fills State, Reason and Log, calls [Apply], and then does
-// what the other fields say, in the order they stand here.
+// Record is a cell while a batch is applied to it. A store that decides in its own process fills the first four fields,
+// calls [Apply], and then carries out the other fields in their order here.
 type Record struct {
 	State    State
-	Reason   string   // of the last block
+	Reason   string   // reason of the last block
 	Log      Ledger   // nil unless the op's law is Log
 	Receipts Receipts // nil unless an op has an ID
 
@@ -50,28 +47,28 @@ type Record struct {
 	Gone   bool      // the cell was reset; if State is fresh again, it must be removed
 	Clear  bool      // entries that were in the log before the batch count no more
 	Renew  []Renewed // entries that count for longer
-	Lower  []Lowered // entries whose credits changed; one that has none left counts no more
-	Add    []Entry   // to be appended to the log, in order; Number is unset
-	Forget bool      // admissions that were in the register before the batch are forgotten
-	Admit  []Receipt // to be put into the register, in order, in the place of those of the same ID
+	Lower  []Lowered // entries whose credits changed; an entry without credits counts no more
+	Add    []Entry   // new entries to append to the log, in order; their Number is unset
+	Forget bool      // all receipts from before the batch are forgotten
+	Admit  []Receipt // receipts to store, in order; each replaces one with the same ID
 
-	// What the request under way has done so far.
-	group   int
-	pending int64
-	tent    State
-	tentLog Ledger
+	// The request that is being applied.
+	group   int    // identifies the request that the next fields belong to
+	pending int64  // credits that its ops so far have charged to this cell
+	tent    State  // tentative state, with these charges
+	tentLog Ledger // tentative log
 }
 
-// Lowered is an entry of the log of which a part was given back. One with no
-// credits left has ExpiresAt 0 from then on.
+// Lowered is an entry of the log whose credits were corrected. An entry with no credits left has ExpiresAt 0 from then
+// on.
 type Lowered struct {
 	Number    int64
-	Credits   int64 // given back; less than 0: charged in addition
-	ExpiresAt int64 // of the entry
+	Credits   int64 // credits given back; less than 0: charged in addition
+	ExpiresAt int64 // ExpiresAt of the entry
 }
 
-// Number replaces the Entry of an outcome by the number under which the store
-// keeps it, once those of Add are known.
+// Number replaces the provisional EntryNumber of an outcome by the number under which the store keeps the entry, once
+// the store has set the numbers of Add.
 func (r *Record) Number(out *Outcome) {
 	if out.EntryNumber < 0 {
 		out.EntryNumber = r.Add[-out.EntryNumber-1].Number
@@ -82,14 +79,13 @@ func (r *Record) Number(out *Outcome) {
 type Renewed struct {
 	Number   int64
 	Credits  int64
-	From, To int64 // ExpiresAt before and from now on; KeepUntil is no earlier
+	From, To int64 // the old and the new ExpiresAt; KeepUntil must be at least To
 }
 
-// Unsettled is the Settled of an admission that was not settled. Cancelled is that of
-// one that was taken back, and the Cost of an op of verb Settle that does so: it costs
-// nothing, and its ID may be admitted again. One that was settled at no cost is
-// answered as it was admitted.
+// The special values of Receipt.Settled.
 const (
-	Unsettled = -1
+	Unsettled = -1 // the request was not settled
+	// the request was cancelled, by an op of verb Settle with Cancelled as its Cost: it costs nothing, and its ID may
+	// be admitted again. A request settled at cost 0 is replayed instead.
 	Cancelled = -2
 )

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// recorder is a store that notes each batch that it decides, and 32 bits of a hash of the outcomes.
+// recorder is a store that records each batch that it decides, and 32 bits of a hash of the outcomes.
 type recorder struct {
 	store.Store
 	batches *[]string
@@ -35,11 +35,11 @@ func (r recorder) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) e
 	return err
 }
 
-// TestDecisionsAreThoseOnRecord compares the outcomes of some thousand batches of every verb under every law with
+// TestDecisionsEqualTheRecord compares the outcomes of some thousand batches of every verb under every law with
 // those on record. The record was made when PL/pgSQL, MySQL's SQL, Lua and this package decided alike, bit by bit:
 // cells that are kept in databases, and those dialects, rely on what the laws did then. Where a law is meant to change,
 // UPDATE_DECISIONS=1 makes a new record; the dialects have to follow.
-func TestDecisionsAreThoseOnRecord(t *testing.T) {
+func TestDecisionsEqualTheRecord(t *testing.T) {
 	t.Setenv("HEADGATE_TEST_SEED", "20261126")
 	var batches []string
 	var hashes strings.Builder

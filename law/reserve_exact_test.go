@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// exact is a bucket in credits and microseconds, of which each drains a whole number of credits: nothing is rounded.
+// exact is a bucket in which each microsecond drains a whole number of credits, so nothing is rounded.
 type exact struct {
 	law.Params
 	cell     *cells.Cell
@@ -19,12 +19,12 @@ type exact struct {
 	returned int64 // ever
 }
 
-// drained returns what is left of a level after some microseconds.
+// drained returns the level after some microseconds.
 func (e *exact) drained(level, us int64) int64 { return max(0, level-e.Drain*us) }
 
 func (e *exact) forward(now int64) { e.level, e.at = e.drained(e.level, now-e.at), now }
 
-// share is what a reservation has of one limit.
+// share is the part of a reservation in one limit.
 type share struct {
 	of             *exact
 	tenths         int64 // the cost in tenths of a unit,
@@ -34,7 +34,7 @@ type share struct {
 	out            law.Outcome
 }
 
-// reservation is one of a history.
+// reservation is one reservation of a history.
 type reservation struct {
 	shares   []share
 	at       int64 // when it was made
@@ -43,7 +43,7 @@ type reservation struct {
 	admitted bool
 }
 
-// decide sets what should become of a reservation.
+// decide computes what should become of a reservation.
 func (r *reservation) decide(wait int64) {
 	own := make([]int64, len(r.shares))
 	r.admitted, r.start = true, r.at
@@ -75,7 +75,7 @@ func (r *reservation) decide(wait int64) {
 	}
 }
 
-// settle returns by how much a cost should be corrected: less than 0 is charged.
+// settle returns by how much a cost should be corrected; less than 0: charged in addition.
 func (p *share) settle(madeAt, now, actual int64) int64 {
 	e := p.of
 	e.forward(now)
@@ -95,7 +95,7 @@ func (p *share) settle(madeAt, now, actual int64) int64 {
 	return back
 }
 
-// apply decides about ops, one of each of some shares.
+// apply decides ops, one for each of the first shares.
 func (r *reservation) apply(ops []law.Op) []law.Outcome {
 	outs, records := make([]law.Outcome, len(ops)), make([]*law.Record, len(ops))
 	for i := range ops {
@@ -115,13 +115,13 @@ func TestReservationsAreExact(t *testing.T) {
 	seed := tier.Seed()
 	for range rounds(2000) {
 		seed++
-		if reservationsAreExact(t, rand.New(rand.NewPCG(seed, 3))); t.Failed() {
+		if checkExactReservations(t, rand.New(rand.NewPCG(seed, 3))); t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}
 	}
 }
 
-func reservationsAreExact(t *testing.T, rng *rand.Rand) {
+func checkExactReservations(t *testing.T, rng *rand.Rand) {
 	now := start
 	var limits []*exact
 	for _, p := range []law.Params{
@@ -137,7 +137,7 @@ func reservationsAreExact(t *testing.T, rng *rand.Rand) {
 		if n := len(made); n > 0 && rng.IntN(2) == 0 {
 			if r := made[rng.IntN(n)]; !r.settled {
 				r.settled = true
-				r.isSettled(t, rng, now)
+				r.settleAtRandom(t, rng, now)
 				continue
 			}
 		}
@@ -175,9 +175,9 @@ func reservationsAreExact(t *testing.T, rng *rand.Rand) {
 	}
 }
 
-// isSettled settles a reservation with its id, or by what its outcome said. Before its start nothing can have been
-// used.
-func (r *reservation) isSettled(t *testing.T, rng *rand.Rand, now int64) {
+// settleAtRandom settles a reservation by its id, or without one by its outcomes. Before its start nothing can have
+// been used.
+func (r *reservation) settleAtRandom(t *testing.T, rng *rand.Rand, now int64) {
 	var ops []law.Op
 	want := make([]int64, len(r.shares))
 	for i := range r.shares {

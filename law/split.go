@@ -1,23 +1,23 @@
 package law
 
-// Split returns the outcome for one of the callers that share a Take, as if each had come alone, one after another.
-// out is the outcome of all, and rank 0 the first caller. All callers see what the refusal of a later one did to the
-// cell, such as a block.
+// Split returns the outcome for one of the callers that share a Take, as if each had come alone, one after another. out
+// is the outcome of the shared Take; rank is the caller's place in the order, from 0. If the refusal of a later caller
+// changed the cell, such as by a block, the state in every caller's outcome shows it.
 func Split(op *Op, out *Outcome, rank int64) Outcome {
 	mine := *out
 	if rank >= out.Granted {
 		mine.Granted, mine.EntryNumber = 0, 0
 		return mine
 	}
-	later := (out.Granted - 1 - rank) * op.Cost // granted to callers that came later
+	laterCredits := (out.Granted - 1 - rank) * op.Cost // granted to callers that came later
 	mine.Granted = 1
-	// The last one gets the time at which a cost of 1 fits, if the outcome of all has that.
-	one := min(op.Params.Unit, op.Params.Capacity)
-	if later > 0 || op.Params.Kind != Log || out.Granted < op.Count && op.Cost != one {
+	// The last caller gets the time at which a cost of 1 fits, if the shared outcome has it.
+	costOfOne := min(op.Params.Unit, op.Params.Capacity)
+	if laterCredits > 0 || op.Params.Kind != Log || out.Granted < op.Count && op.Cost != costOfOne {
 		mine.RetryAt = 0
 	}
-	mine.Used -= later
-	mine.State.Level -= later
+	mine.Used -= laterCredits
+	mine.State.Level -= laterCredits
 	if op.Params.Kind == Bucket {
 		mine.State.EmptyAt = op.after(mine.State.At, mine.State.Level)
 	}

@@ -5,36 +5,34 @@ import (
 	"unicode/utf8"
 )
 
-// MaxKey is the length in bytes that a key may have, MaxName that of a
-// limit's name or canonical notation.
+// The greatest lengths of texts, in bytes.
 const (
-	MaxKey  = 512
-	MaxName = 255
+	MaxKey  = 512 // of a key
+	MaxName = 255 // of a limit's name or canonical notation
+	MaxID   = 255 // of an ID
 )
 
-// maxWindow is what the levels of the window law stay below, so that its
-// products stay within Max.
-const maxWindow = 1 << 32
+// windowLevelEnd is above every level of the window law, so that its products stay within Max.
+const windowLevelEnd = 1 << 32
 
-// maxDrain is the longest time, in microseconds, that a full cell may take to
-// drain: about 142 years. It keeps every time of the laws within Max.
-const maxDrain = 1 << 52
+// maxDuration is the longest time, in microseconds, that a full cell may take to drain, about 142 years, and also the
+// longest block, history, deadline and life of an ID. It keeps every time of the laws within Max.
+const maxDuration = 1 << 52
 
-// Highest returns the highest level, in credits, that a cell of the limit can have: what is charged
-// whatever the level has it as its Ceiling.
+// Highest returns the highest level, in credits, that a cell of the limit can have. It is the Ceiling of a charge that
+// is made whatever the level.
 func (p *Params) Highest() int64 {
 	if p.Kind == Window {
-		return maxWindow - 1
+		return windowLevelEnd - 1
 	}
 	return Max
 }
 
-// ValidKey returns why key cannot be used, or nil: a key is at most 512 bytes of
-// valid UTF-8 without NUL. The empty key is a key. Keys are compared byte by byte.
+// ValidKey returns why key cannot be used, or nil: a key is at most 512 bytes of valid UTF-8 without NUL, and may be
+// empty. Keys are compared byte by byte.
 func ValidKey(key string) error { return ValidText("key", key, MaxKey) }
 
-// Valid returns why c cannot be the cell of an op, or nil. Every store calls it
-// before it looks for the cell.
+// Valid returns why c cannot be the cell of an op, or nil. Every store calls it before it looks for the cell.
 func (c Cell) Valid() error {
 	if c.Limit == "" {
 		return Invalid("limit", "has no name")
@@ -42,9 +40,8 @@ func (c Cell) Valid() error {
 	return c.ValidText()
 }
 
-// ValidText returns why no cell can have this limit and key, or nil: a limit's name is
-// at most 255 bytes of valid UTF-8 without NUL, a key at most 512. Either may be
-// empty, as in what pages through a list.
+// ValidText returns why no cell can have this limit and key, or nil: a limit's name is at most 255 bytes of valid UTF-8
+// without NUL, a key at most 512. Either may be empty, as in the position of a page of a list.
 func (c Cell) ValidText() error {
 	if err := ValidText("limit", c.Limit, MaxName); err != nil {
 		return err
@@ -52,16 +49,16 @@ func (c Cell) ValidText() error {
 	return ValidText("key", c.Key, MaxKey)
 }
 
-// ValidText returns why s cannot be kept as what it is called, or nil: at most most bytes of
-// valid UTF-8 without NUL.
-func ValidText(what, s string, most int) error {
+// ValidText returns why s cannot be stored as the field, or nil: it must be at most maxBytes of valid UTF-8 without
+// NUL.
+func ValidText(field, s string, maxBytes int) error {
 	switch {
-	case len(s) > most:
-		return Invalid(what, "%d bytes long, at most %d are allowed", len(s), most)
+	case len(s) > maxBytes:
+		return Invalid(field, "%d bytes long, at most %d are allowed", len(s), maxBytes)
 	case strings.IndexByte(s, 0) >= 0:
-		return Invalid(what, "contains a NUL byte")
+		return Invalid(field, "contains a NUL byte")
 	case !utf8.ValidString(s):
-		return Invalid(what, "is not valid UTF-8")
+		return Invalid(field, "is not valid UTF-8")
 	}
 	return nil
 }
@@ -73,15 +70,15 @@ func (p *Params) Valid() error {
 		return Invalid("limit", "law %d does not exist", p.Kind)
 	case p.Anchor > Calendar:
 		return Invalid("limit", "anchor %d does not exist", p.Anchor)
-	case !within(p.Unit) || !within(p.Capacity) || !within(p.Step):
+	case !inRange(p.Unit) || !inRange(p.Capacity) || !inRange(p.Step):
 		return Invalid("limit", "unit, capacity and step must be from 1 to 2^53-1")
-	case p.Kind == Bucket && !within(p.Drain):
+	case p.Kind == Bucket && !inRange(p.Drain):
 		return Invalid("limit", "drain must be from 1 to 2^53-1")
-	case p.Kind == Window && p.Capacity >= maxWindow:
+	case p.Kind == Window && p.Capacity >= windowLevelEnd:
 		return Invalid("limit", "capacity of a sliding window must be below 2^32 credits")
-	case p.DrainTime() > maxDrain:
+	case p.DrainTime() > maxDuration:
 		return Invalid("limit", "a full cell would take more than 142 years to drain")
-	case min(p.Block, p.History, p.Deadline) < 0 || max(p.Block, p.History, p.Deadline) > maxDrain:
+	case min(p.Block, p.History, p.Deadline) < 0 || max(p.Block, p.History, p.Deadline) > maxDuration:
 		return Invalid("limit", "block, history and deadline must be from 0 to 142 years")
 	case p.Away > AwayAllow || p.Digits > maxDigits:
 		return Invalid("limit", "policy %d for a store that is away, or %d digits, do not exist", p.Away, p.Digits)
@@ -89,8 +86,7 @@ func (p *Params) Valid() error {
 	return nil
 }
 
-// Valid returns what is wrong with the op, or nil. Every store calls it before
-// it does anything, so that all refuse alike.
+// Valid returns what is wrong with the op, or nil. Every store calls it first, so that all refuse the same ops.
 func (op *Op) Valid() error { //nolint:gocyclo // a list of what may be wrong
 	if op.Verb < Take || op.Verb > Extend {
 		return Invalid("verb", "verb %d is not known here", op.Verb)
@@ -106,7 +102,7 @@ func (op *Op) Valid() error { //nolint:gocyclo // a list of what may be wrong
 			return Invalid("bounds", "window boundaries %v do not ascend", b)
 		}
 	}
-	if op.Now < 0 || op.Now > maxDrain {
+	if op.Now < 0 || op.Now > maxDuration {
 		return Invalid("time", "time %d is out of range", op.Now)
 	}
 	if op.From < 0 || op.From > Max || op.Until < 0 || op.Until > Max {
@@ -114,7 +110,7 @@ func (op *Op) Valid() error { //nolint:gocyclo // a list of what may be wrong
 	}
 	switch op.Verb {
 	case Take, Check, Extend:
-		return op.validAsked()
+		return op.validCharge()
 	case Return:
 		return op.validReturn()
 	case Settle:
@@ -123,7 +119,7 @@ func (op *Op) Valid() error { //nolint:gocyclo // a list of what may be wrong
 		}
 		return op.validID()
 	case Block:
-		if op.TTL < 0 || op.TTL > maxDrain {
+		if op.TTL < 0 || op.TTL > maxDuration {
 			return Invalid("block", "must last from 0 to 142 years")
 		}
 		return ValidText("reason", op.Reason, MaxKey)
@@ -135,12 +131,13 @@ func (op *Op) Valid() error { //nolint:gocyclo // a list of what may be wrong
 	return nil
 }
 
-func (op *Op) validAsked() error {
+// validCharge returns what is wrong with an op of verb Take, Check or Extend, or nil.
+func (op *Op) validCharge() error {
 	p := &op.Params
-	if !within(op.Cost) || !within(op.Count) || op.Count > Max/op.Cost {
+	if !inRange(op.Cost) || !inRange(op.Count) || op.Count > Max/op.Cost {
 		return Invalid("cost", "%d times %d credits is out of range", op.Count, op.Cost)
 	}
-	if op.Ceiling < 0 || op.Ceiling > Max || p.Kind == Window && op.Ceiling >= maxWindow {
+	if op.Ceiling < 0 || op.Ceiling > Max || p.Kind == Window && op.Ceiling >= windowLevelEnd {
 		return Invalid("ceiling", "ceiling %d is out of range", op.Ceiling)
 	}
 	if op.Deferred && (op.Verb != Take || p.Kind != Bucket || p.Anchor != Own || op.Partial) {
@@ -159,14 +156,15 @@ func (op *Op) validAsked() error {
 	return op.validLife()
 }
 
-// validLife returns what is wrong with an ID that is to be remembered, or nil.
+// validLife returns what is wrong with an ID that the store has to remember, or with its TTL, or nil.
 func (op *Op) validLife() error {
-	if op.TTL < 1 || op.TTL > maxDrain {
+	if op.TTL < 1 || op.TTL > maxDuration {
 		return Invalid("id", "must be remembered for 1 us to 142 years")
 	}
 	return op.validID()
 }
 
+// validID returns what is wrong with the ID of an op, or nil.
 func (op *Op) validID() error {
 	if op.ID == "" {
 		return Invalid("id", "is missing")
@@ -174,9 +172,10 @@ func (op *Op) validID() error {
 	return ValidText("id", op.ID, MaxID)
 }
 
+// validReturn returns what is wrong with an op of verb Return, or nil.
 func (op *Op) validReturn() error {
 	credits := max(op.Cost, -op.Cost)
-	if !within(credits) || !within(op.Count) || op.Count > Max/credits {
+	if !inRange(credits) || !inRange(op.Count) || op.Count > Max/credits {
 		return Invalid("cost", "%d times %d credits is out of range", op.Count, op.Cost)
 	}
 	if op.Level < 0 || op.Level > Max || op.At < 0 || op.At > Max || op.Returned < 0 || op.Returned > Max ||
@@ -205,15 +204,14 @@ func ValidGroup(ops []Op) error {
 			return Invalid("id", "a request has one for all its charges")
 		}
 	}
-	if err := oneMeaning(ops); err != nil {
+	if err := validParams(ops); err != nil {
 		return err
 	}
-	return oneCharge(ops)
+	return validCells(ops)
 }
 
-// oneCharge returns which cell a request with an ID charges twice, or nil: the ID
-// stands for one charge of it.
-func oneCharge(ops []Op) error {
+// validCells returns an error if a request with an ID charges a cell twice: the cell has one receipt for an ID.
+func validCells(ops []Op) error {
 	if len(ops) < 2 || ops[0].ID == "" {
 		return nil
 	}
@@ -228,32 +226,31 @@ func oneCharge(ops []Op) error {
 	return nil
 }
 
-// oneMeaning returns which limit stands in a request with different parameters for one key,
-// or nil: keys may have limits of their own. Requests may have thousands of charges, of
-// mostly a few limits.
-func oneMeaning(ops []Op) error {
+// validParams returns an error if ops on one cell have different parameters. A limit may have different parameters for
+// different keys. Requests may have thousands of charges, mostly of a few limits: so it first compares limits alone.
+func validParams(ops []Op) error {
 	if len(ops) < 2 {
 		return nil
 	}
-	alike := make(map[string]int, 4) // the first op of each limit
-	same := true
+	firstOfLimit := make(map[string]int, 4) // index of the first op of each limit
+	sameParams := true
 	for i := range ops {
-		j, seen := alike[ops[i].Cell.Limit]
+		j, seen := firstOfLimit[ops[i].Cell.Limit]
 		if !seen {
-			alike[ops[i].Cell.Limit] = i
+			firstOfLimit[ops[i].Cell.Limit] = i
 		} else if ops[j].Params != ops[i].Params {
-			same = false
+			sameParams = false
 			break
 		}
 	}
-	if same {
+	if sameParams {
 		return nil
 	}
-	first := make(map[Cell]int, len(ops))
+	firstOfCell := make(map[Cell]int, len(ops))
 	for i := range ops {
-		j, seen := first[ops[i].Cell]
+		j, seen := firstOfCell[ops[i].Cell]
 		if !seen {
-			first[ops[i].Cell] = i
+			firstOfCell[ops[i].Cell] = i
 		} else if ops[j].Params != ops[i].Params {
 			return Invalid("limit", "limit %q stands in one request with two meanings for one key", ops[i].Cell.Limit)
 		}
@@ -261,7 +258,4 @@ func oneMeaning(ops []Op) error {
 	return nil
 }
 
-func within(v int64) bool { return v >= 1 && v <= Max }
-
-// MaxID is the length in bytes that an ID may have.
-const MaxID = 255
+func inRange(v int64) bool { return v >= 1 && v <= Max }

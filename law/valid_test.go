@@ -8,10 +8,10 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// years is the longest time that the laws take: 142 years.
+// years is the longest duration that the laws accept: 142 years.
 const years = int64(1) << 52
 
-// TestValid changes one field of a valid op, and names the field that is wrong then; "": none is.
+// TestValid changes one field of a valid op, and checks which field the error names; "": none.
 func TestValid(t *testing.T) {
 	t.Parallel()
 	window := law.Params{Kind: law.Window, Unit: 1, Capacity: 10, Step: second}

@@ -1,14 +1,13 @@
 package law
 
-// The window law: a sliding window counter. The window before the present
-// one counts by the share of it that still lies within the last Step
-// microseconds. The share is a fraction left/f with f at most 2^20, rounded
-// so that the law is never looser than the exact rule
-// prev*(w-elapsed)/w + level + n <= capacity.
+// The window law: a sliding window counter. The previous window counts in proportion to the part of it that still lies
+// within the last Step microseconds. That part is a fraction left/f with f at most 2^20, rounded up so that the law is
+// never looser than the exact rule prev*(w-elapsed)/w + level + n <= capacity.
 
-// grain returns the width of the share: a number of microseconds q for which w/q is at most 2^20, and the number f of
-// such grains in a window. Where the smallest such q does not divide a window of whole seconds, a millionth of it does:
-// with a grain that divides the window, the law is exact at round times, such as half way through.
+// grain returns the precision of that fraction for a window of w microseconds: the length q of a grain, for which w/q
+// is at most 2^20, and the number f of grains in a window. If the smallest such q does not divide a window of whole
+// seconds, q is a millionth of it: with a grain that divides the window, the law is exact at round times, such as half
+// way through.
 func grain(w int64) (q, f int64) {
 	q = ceilDiv(w, 1<<20)
 	if w%q != 0 && w%1_000_000 == 0 {
@@ -17,17 +16,17 @@ func grain(w int64) (q, f int64) {
 	return q, w / q
 }
 
-// slid is a sliding window at the time of a decision.
-type slid struct {
-	prev, level int64 // credits of the window before, of the present one
-	start       int64 // of the present window
+// counters are the two counters of a sliding window at the time of a decision.
+type counters struct {
+	prev, level int64 // credits of the previous window, and of the present one
+	start       int64 // start of the present window
 	carry       int64 // credits that prev still counts for
 }
 
-// window rolls the two counters forward to now.
-func window(s *State, p *Params, now int64) slid {
+// window rolls the two counters of a cell forward to now.
+func window(s *State, p *Params, now int64) counters {
 	w := p.Step
-	v := slid{prev: s.Prev, level: s.Level, start: now - now%w}
+	v := counters{prev: s.Prev, level: s.Level, start: now - now%w}
 	switch s.At - s.At%w {
 	case v.start:
 	case v.start - w:
@@ -41,8 +40,8 @@ func window(s *State, p *Params, now int64) slid {
 	return v
 }
 
-// emptyAt returns when neither window counts any more; 0 if neither does now.
-func (v *slid) emptyAt(p *Params) int64 {
+// emptyAt returns when both windows have stopped counting; 0 if neither counts now.
+func (v *counters) emptyAt(p *Params) int64 {
 	switch {
 	case v.level > 0:
 		return v.start + 2*p.Step
@@ -52,9 +51,8 @@ func (v *slid) emptyAt(p *Params) int64 {
 	return 0
 }
 
-// retry returns the time at which need credits fit below ceiling if nobody
-// else comes. The caller knows that need <= ceiling.
-func (v *slid) retry(p *Params, need, ceiling int64) int64 {
+// retry returns the time at which need credits fit below ceiling if nobody else comes. need must be at most ceiling.
+func (v *counters) retry(p *Params, need, ceiling int64) int64 {
 	at, prev, level := v.start, v.prev, v.level
 	if need > ceiling-level { // not within this window
 		at, prev, level = v.start+p.Step, v.level, 0
@@ -72,8 +70,8 @@ func (v *slid) retry(p *Params, need, ceiling int64) int64 {
 	return at + p.Step - q*(room*f/prev)
 }
 
-// Charged returns the state of a plain cell, or one of the window law, that was charged at the time at, and the
-// credits in use then. level has the charge, and prev is the window before, 0 of a bucket.
+// Charged returns the state of a cell after a charge at the time at, and the credits in use then. The cell is plain or
+// of the window law; level includes the charge, and prev is the previous window's credits, 0 for a bucket.
 func (p *Params) Charged(level, prev, at int64) (s State, used int64) {
 	if p.Kind != Window {
 		return p.PlainState(level, at), level

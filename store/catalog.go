@@ -13,29 +13,27 @@ import (
 // who use the store. Package catalog gives it its meaning; a driver keeps items, and
 // numbers the versions. Safe for concurrent use.
 type Catalog interface {
-	// ReadCatalog returns what versions after since have written, as it stands now, from
-	// one moment. Of version 0 it returns all items but those of kinds that have a row
-	// for each key, which are read by Items.
+	// ReadCatalog returns the items that versions after since have written, as they are now, all read at one moment. If
+	// since is 0 it returns all items, except those of kinds that have a row for each key: Items reads these.
 	ReadCatalog(ctx context.Context, since int64) (CatalogChanges, error)
-	// Items returns those of the items that are there, in any order, and the version that
-	// they are of: of many items, which are not read at one moment, the oldest. Only Kind,
-	// Name and Key of what it is given matter.
+	// Items looks items up by Kind, Name and Key. It returns those that exist, in any order, and the version of the
+	// catalog at which it read them. If many items take several reads, that is the version of the oldest read.
 	Items(ctx context.Context, list []Item) (version int64, found []Item, err error)
-	// ItemsAfter returns the first n items of a kind after another one, ordered by Name and
-	// Key, byte by byte. Only Name and Key of after matter; a zero Item stands before all. Of an n
-	// of 0 or less it returns none, and asks nobody.
+	// ItemsAfter returns the first n items of a kind that come after another item, ordered by
+	// Name and Key, byte by byte. Only Name and Key of after matter; the zero Item comes before
+	// all others. If n is 0 or less it returns none.
 	ItemsAfter(ctx context.Context, kind Kind, after Item, n int) ([]Item, error)
-	// WriteCatalog makes an edit, all of it or nothing, and returns the version that it
-	// made: that of an edit which changes nothing is the one before. If the catalog
-	// has another version than Base it is ErrVersion, and nothing was changed.
+	// WriteCatalog makes an edit, all of it or nothing, and returns the catalog's version
+	// after it. An edit that changes nothing makes no new version. If the catalog has
+	// another version than Base, the error is ErrVersion and nothing was changed.
 	WriteCatalog(ctx context.Context, e Edit) (version int64, err error)
-	// CatalogVersions returns the newest n versions that are below before, newest first;
-	// before 0: of all.
+	// CatalogVersions returns the newest n versions with numbers below before, newest first.
+	// If before is 0, it returns the newest n of all versions.
 	CatalogVersions(ctx context.Context, before int64, n int) ([]Version, error)
-	// RecordAction keeps what somebody did to a key, under a number and a time of the store's. It changes no version.
-	// Of the newest [KeptActions] none is forgotten.
+	// RecordAction stores an action, and gives it a number and the store's time. It makes no new version of the
+	// catalog. The store keeps at least the newest [KeptActions].
 	RecordAction(ctx context.Context, a Action) error
-	// Actions returns the newest n actions whose numbers are below before, newest first; before 0: of all.
+	// Actions returns the newest n actions with numbers below before, newest first; if before is 0, of all actions.
 	Actions(ctx context.Context, before int64, n int) ([]Action, error)
 }
 
@@ -44,13 +42,13 @@ const KeptActions = 10_000
 
 // Action is a change of a key by hand, not by a limit's definition.
 type Action struct {
-	Number int64 // of a later one it is greater; there may be gaps
-	At     int64 // by the store's clock, in microseconds
+	Number int64 // increases from action to action, perhaps with gaps
+	At     int64 // when it was recorded, by the store's clock in microseconds
 
 	Verb   string // block, unblock, reset or refund
 	Limit  string
 	Key    string
-	For    int64 // microseconds of a block
+	For    int64 // how long a block lasts, in microseconds
 	Author string
 	Reason string
 }
@@ -65,74 +63,74 @@ func (a *Action) Valid() error {
 	if a.For < 0 {
 		return law.Invalid("for", "is below 0")
 	}
-	return cmp.Or((law.Cell{Limit: a.Limit, Key: a.Key}).ValidText(), validBy(a.Author, a.Reason))
+	return cmp.Or((law.Cell{Limit: a.Limit, Key: a.Key}).ValidText(), validAuthorReason(a.Author, a.Reason))
 }
 
-// validBy returns what is wrong with an author and a reason, or nil.
-func validBy(author, reason string) error {
+// validAuthorReason returns what is wrong with an author and a reason, or nil.
+func validAuthorReason(author, reason string) error {
 	return cmp.Or(law.ValidText("author", author, MaxNote), law.ValidText("reason", reason, MaxNote))
 }
 
-// KindFinder is a Catalog of which ItemsAfter reads more than it returns. Safe for concurrent use.
+// KindFinder is a Catalog whose ItemsAfter reads more items than it returns. Safe for concurrent use.
 type KindFinder interface {
-	// MayHave reports for each of the kinds, which have a row for each key, whether there may be
-	// items of it. It reads a bounded number of items, so it can be wrong in saying that there
-	// may be some; where there are none of any kind it knows.
+	// MayHave reports for each of some kinds, which have a row for each key, whether the catalog may
+	// have items of that kind. It reads a bounded number of items, so a true may be wrong. If the
+	// catalog has no item of any of the kinds, all reports are false.
 	MayHave(ctx context.Context, kinds ...Kind) ([]bool, error)
 }
 
 // CatalogChanges is the result of ReadCatalog.
 type CatalogChanges struct {
-	Version int64 // the newest; 0: nothing was ever written
-	// when Version was written, and the version after which was read: by the store's clock, in microseconds; 0 if the
-	// store has no such version, or does not know any more. A version with another time than before is another one:
-	// the store was emptied, or put back.
+	Version int64 // the newest version; 0: nothing was ever written
+	// At is when Version was written, and SinceAt when version since was: by the store's clock, in microseconds; 0 if
+	// the store has no such version, or no longer knows. If the time of a version is not what an earlier read returned,
+	// the store was emptied or restored meanwhile.
 	At, SinceAt int64
-	Clock       int64 // the store's, in microseconds
+	Clock       int64 // the store's clock, in microseconds
 	Items       []Item
 }
 
 // Kind is a kind of items.
 type Kind string
 
-// The kinds. What an item of each means is said in package catalog.
+// The kinds. Package catalog says what an item of each means.
 const (
 	KindLimit      Kind = "limit"
 	KindPlan       Kind = "plan"
-	KindOverride   Kind = "override"   // of one key
-	KindAssignment Kind = "assignment" // of a plan, to one key
-	KindFile       Kind = "file"       // that was applied
+	KindOverride   Kind = "override"   // changes a limit for one key
+	KindAssignment Kind = "assignment" // gives a plan to one key
+	KindFile       Kind = "file"       // a file of limits that was applied
 
-	KindPrefixOverride   Kind = "prefix-override"   // of all keys that begin so
-	KindPrefixAssignment Kind = "prefix-assignment" // the same of a plan
+	KindPrefixOverride   Kind = "prefix-override"   // changes a limit for all keys with a prefix
+	KindPrefixAssignment Kind = "prefix-assignment" // gives a plan to all keys with a prefix
 )
 
-// Less orders items of a kind by Name and Key, byte by byte.
+// Less reports whether an item comes before another one of its kind: by Name, then by Key, byte by byte.
 func (i Item) Less(other Item) bool {
 	return i.Name < other.Name || i.Name == other.Name && i.Key < other.Key
 }
 
-// PerKey reports whether there may be a row for each key, too many to be read at once.
+// PerKey reports whether a kind may have a row for each key, which is too many to read at once.
 func (k Kind) PerKey() bool { return k == KindOverride || k == KindAssignment }
 
 // Item is a row of the catalog, identified by Kind, Name and Key.
 type Item struct {
 	Kind Kind   `json:"kind"`
-	Name string `json:"name"` // of the limit or plan; the hash of a file
-	Key  string `json:"key"`  // or a prefix, that an override or an assignment is for; a limit of a plan; else empty
-	Text string `json:"text"` // a notation; the name of a plan
+	Name string `json:"name"` // the name of the limit or plan; for a file, its hash
+	Key  string `json:"key"`  // the key or prefix of an override or assignment; in a plan, the limit; else empty
+	Text string `json:"text"` // the notation of the limit; for an assignment, the name of the plan
 
 	Note    string `json:"note,omitempty"`    // a description, or a reason
-	Origin  string `json:"origin,omitempty"`  // "file" if a file wrote it; empty: somebody
-	Until   int64  `json:"until,omitempty"`   // the store's time, in microseconds; 0: for good. Of a file: its order
-	Retired bool   `json:"retired,omitempty"` // the file that wrote it has it no more
-	Removed bool   `json:"removed,omitempty"` // it is not there; the rest is empty
+	Origin  string `json:"origin,omitempty"`  // "file" if a file wrote the item; empty: a person
+	Until   int64  `json:"until,omitempty"`   // its end by the store's clock, in us; 0: none. Of a file: its order
+	Retired bool   `json:"retired,omitempty"` // the file that wrote the item no longer has it
+	Removed bool   `json:"removed,omitempty"` // the item does not exist; all but Kind, Name and Key is empty
 }
 
-// ID returns the item with nothing but what says which it is.
+// ID returns an item with only Kind, Name and Key, which identify it.
 func (i Item) ID() Item { return Item{Kind: i.Kind, Name: i.Name, Key: i.Key} }
 
-// FirstItems returns the first n of a list of items of one kind, ordered. It is for drivers.
+// FirstItems sorts items of one kind by Name and Key, and returns the first n. It is for drivers.
 func FirstItems(list []Item, n int) []Item {
 	slices.SortFunc(list, func(a, b Item) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Key, b.Key)) })
 	return list[:min(len(list), max(n, 0))]
@@ -143,7 +141,7 @@ type Edit struct {
 	Base   int64  // the version that the author has seen
 	Author string // as far as the caller knows; a database adds its user
 	Reason string
-	Items  []Item // each takes the place of what is there; those Removed are removed
+	Items  []Item // each replaces the item with its ID; one that is Removed removes it
 }
 
 // Bounds of an Edit.
@@ -157,7 +155,7 @@ func (e *Edit) Valid() error {
 	if len(e.Items) > MaxEdit {
 		return law.Invalid("items", "are %d; one edit may have %d", len(e.Items), MaxEdit)
 	}
-	if err := validBy(e.Author, e.Reason); err != nil {
+	if err := validAuthorReason(e.Author, e.Reason); err != nil {
 		return err
 	}
 	seen := make(map[Item]bool, len(e.Items))
@@ -174,6 +172,7 @@ func (e *Edit) Valid() error {
 	return nil
 }
 
+// valid returns what is wrong with an item, or nil.
 func (i *Item) valid() error {
 	switch i.Kind {
 	case KindLimit, KindPlan, KindOverride, KindAssignment, KindFile, KindPrefixOverride, KindPrefixAssignment:
@@ -185,7 +184,7 @@ func (i *Item) valid() error {
 	}
 	for _, field := range []struct {
 		name, text string
-		most       int
+		maxBytes   int
 	}{
 		{"name", i.Name, law.MaxName},
 		{"key", i.Key, law.MaxKey},
@@ -193,24 +192,23 @@ func (i *Item) valid() error {
 		{"note", i.Note, MaxNote},
 		{"origin", i.Origin, law.MaxName},
 	} {
-		if err := law.ValidText(field.name, field.text, field.most); err != nil {
+		if err := law.ValidText(field.name, field.text, field.maxBytes); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Changes returns what an edit changes of items as they are now: those that it leaves as
-// they are are not among them.
+// Changes returns the changes that an edit makes to items as they are now.
 func (e *Edit) Changes(now []Item) []Change {
-	have := make(map[Item]Item, len(now))
+	stored := make(map[Item]Item, len(now))
 	for _, item := range now {
-		have[item.ID()] = item
+		stored[item.ID()] = item
 	}
 	var list []Change
 	for _, after := range e.Items {
-		before, there := have[after.ID()]
-		if !there {
+		before, found := stored[after.ID()]
+		if !found {
 			before = after.ID()
 			before.Removed = true
 		}
@@ -228,21 +226,20 @@ func (e *Edit) Changes(now []Item) []Change {
 // Version is the result of an edit.
 type Version struct {
 	Number  int64    `json:"number"`
-	At      int64    `json:"at"` // by the store's clock, in microseconds
+	At      int64    `json:"at"` // when it was written, by the store's clock in microseconds
 	Author  string   `json:"author"`
 	Reason  string   `json:"reason"`
 	Changes []Change `json:"changes"`
 }
 
-// Change is what became of one item. Before or After is Removed if there was, or is,
-// none.
+// Change is the change of one item. Before is Removed if the edit created the item, After if it removed it.
 type Change struct {
 	Before Item `json:"before"`
 	After  Item `json:"after"`
 }
 
-// AppendChange appends a change, its items in JSON, to the versions that were read so far: to
-// the last one if that is the same version. It is for drivers.
+// AppendChange appends a change, whose items are in JSON, to the changes of a version. If v is
+// not the last of the versions in list, it appends v first. It is for drivers.
 func AppendChange(list []Version, v Version, before, after []byte) ([]Version, error) {
 	var c Change
 	if err := json.Unmarshal(before, &c.Before); err != nil {

@@ -2,27 +2,27 @@ package store
 
 import "context"
 
-// patience marks contexts in which a caller waits for as long as it takes.
-type patience struct{}
+// patienceKey is the context key of WithPatience.
+type patienceKey struct{}
 
-// WithPatience returns the context of a call that waits for the store, for as long as the context lasts,
-// also where a wrapper would answer in the place of a store that is away.
+// WithPatience returns a context for a call that waits for the store as long as the context lasts. No wrapper
+// decides in place of the store, even while the store is away.
 func WithPatience(ctx context.Context) context.Context {
-	return context.WithValue(ctx, patience{}, true)
+	return context.WithValue(ctx, patienceKey{}, true)
 }
 
-// Patient reports whether a context is of WithPatience.
-func Patient(ctx context.Context) bool { return ctx.Value(patience{}) != nil }
+// Patient reports whether WithPatience made a context.
+func Patient(ctx context.Context) bool { return ctx.Value(patienceKey{}) != nil }
 
-// passing marks contexts of batches that pass by what is held.
-type passing struct{}
+// passHeldKey is the context key of PassHeld.
+type passHeldKey struct{}
 
-// PassHeld returns the context of a batch that, if pass is true, need not wait for cells which other transactions
-// hold: the error of a group with such a cell may be ErrHeld then, and nothing was done about it. A store that decides
-// without waiting ignores it. If there are no other groups, the batch waits.
+// PassHeld returns a context for a batch. If pass is true, the batch need not wait for cells that other transactions
+// have locked: a group with such a cell may fail with ErrHeld, and is not charged then. If all groups have such a cell,
+// the batch waits. A store that decides without waiting ignores PassHeld.
 func PassHeld(ctx context.Context, pass bool) context.Context {
-	return context.WithValue(ctx, passing{}, pass)
+	return context.WithValue(ctx, passHeldKey{}, pass)
 }
 
-// PassesHeld reports whether a context says so by PassHeld.
-func PassesHeld(ctx context.Context) bool { return ctx.Value(passing{}) == true }
+// PassesHeld reports whether PassHeld, with pass true, made a context.
+func PassesHeld(ctx context.Context) bool { return ctx.Value(passHeldKey{}) == true }

@@ -22,34 +22,34 @@ const (
 
 // Finding is a Doctor's finding about one subject.
 type Finding struct {
-	Check    string   `json:"check"` // what was looked at, such as "isolation"
+	Check    string   `json:"check"` // the subject, such as "isolation"
 	Severity Severity `json:"severity"`
 	Found    string   `json:"found"`            // one line
 	Remedy   string   `json:"remedy,omitempty"` // what to do about it; empty if it is Fine
 }
 
-// Doctor is a Store that can look for what is wrong with its server and its schema. It also looks when
+// Doctor is a Store that can look for what is wrong with its server and its schema. It does so even if
 // the store itself would refuse to work, for example because the schema is not migrated.
 type Doctor interface {
-	// Examine looks at one thing after the other, and returns a finding about each. It changes nothing. The error
-	// is that of a server that cannot be asked; what was found before is returned with it.
+	// Examine looks at one subject after the other, and returns a finding about each. It changes nothing. If it cannot
+	// reach a server, it returns the error with the earlier findings.
 	Examine(ctx context.Context) ([]Finding, error)
 }
 
 // Findings collects findings, for implementations of Doctor.
 type Findings []Finding
 
-// OK adds that there is nothing wrong with a thing.
+// OK adds the finding that a subject is fine.
 func (f *Findings) OK(check, format string, args ...any) {
 	*f = append(*f, Finding{Check: check, Severity: Fine, Found: fmt.Sprintf(format, args...)})
 }
 
-// Add adds what was found, and what to do about it.
+// Add adds a finding with its remedy.
 func (f *Findings) Add(s Severity, check, found, remedy string) {
 	*f = append(*f, Finding{check, s, found, remedy})
 }
 
-// Expect adds that a thing is fine where it is as it should be, else what was found, and what to do about it.
+// Expect adds the finding fine if good is true, else the finding found with its severity and remedy.
 func (f *Findings) Expect(good bool, check, fine string, s Severity, found, remedy string) {
 	if good {
 		s, found, remedy = Fine, fine, ""
@@ -57,10 +57,10 @@ func (f *Findings) Expect(good bool, check, fine string, s Severity, found, reme
 	f.Add(s, check, found, remedy)
 }
 
-// Away adds that one of several nodes could not be asked, and returns nil. It returns any other error, and that of the
-// only node.
-func (f *Findings) Away(ctx context.Context, node string, of int, err error) error {
-	if of == 1 || ctx.Err() != nil || !errors.Is(err, ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
+// Away adds the finding that one of several nodes cannot be reached, and returns nil. It returns all other errors, and
+// any error of a store with one node.
+func (f *Findings) Away(ctx context.Context, node string, nodes int, err error) error {
+	if nodes == 1 || ctx.Err() != nil || !errors.Is(err, ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
 	f.Add(Wrong, "node", fmt.Sprintf("%s cannot be asked: %v", node, err),
@@ -68,9 +68,9 @@ func (f *Findings) Away(ctx context.Context, node string, of int, err error) err
 	return nil
 }
 
-// Schema adds what is wrong with the tables that headgate migrate has made, as a check of them says, or that
-// the functions in the store are older than the binary, or else what is installed. It reports whether the
-// binary can use the tables.
+// Schema adds a finding about the schema that headgate migrate makes: wrong is the error of a check of the tables,
+// older says that the functions in the store are older than the binary, and installed is what the store has. It
+// reports whether the binary can use the tables.
 func (f *Findings) Schema(wrong error, older bool, installed string) bool {
 	switch {
 	case errors.Is(wrong, ErrSchemaNewer):
@@ -85,21 +85,21 @@ func (f *Findings) Schema(wrong error, older bool, installed string) bool {
 	return wrong == nil
 }
 
-// MostUnswept is how many keys may have counted for nothing for ten minutes. A Doctor looks for one more.
+// MostUnswept is the most keys that may wait for a sweep for more than ten minutes. A Doctor looks for one more.
 const MostUnswept = 10_000
 
-// Sweeper adds how many keys have counted for nothing for ten minutes, and are still there.
-func (f *Findings) Sweeper(dead int) {
-	f.Expect(dead <= MostUnswept, "sweeper",
-		fmt.Sprintf("%d keys that count for nothing wait to be removed", dead), Wrong,
+// Sweeper adds a finding about the number of keys that a sweep could have removed ten minutes ago.
+func (f *Findings) Sweeper(unswept int) {
+	f.Expect(unswept <= MostUnswept, "sweeper",
+		fmt.Sprintf("%d keys that count for nothing wait to be removed", unswept), Wrong,
 		fmt.Sprintf("more than %d keys have counted for nothing for ten minutes, and are still there", MostUnswept),
 		"run a server, which sweeps in the background, or headgate sweep from cron")
 }
 
-// manyKeys is how many keys of a limit may be right, and may be invented.
+// manyKeys is the number of keys of a limit from which callers may be inventing them.
 const manyKeys = 1_000_000
 
-// Keys adds how many keys the limits have, those with the most first.
+// Keys adds a finding about the numbers of keys of the limits.
 func (f *Findings) Keys(counts []KeyCount) {
 	total, largest := int64(0), KeyCount{}
 	for _, c := range counts {
@@ -117,22 +117,22 @@ func (f *Findings) Keys(counts []KeyCount) {
 		"if callers can invent them, charge a limit by address before it, so that one caller makes few")
 }
 
-// clocksApart is the difference between two clocks up to which nothing is wrong. It is what
-// docs/stores.md allows the nodes of a database.
-const clocksApart = 2 * time.Second
+// maxClockDifference is the largest difference between two clocks that is fine. docs/stores.md allows
+// the nodes of a database as much.
+const maxClockDifference = 2 * time.Second
 
-// Clock adds how far a server's clock is from that of this machine. read returns it in microseconds since the
-// Unix epoch.
+// Clock adds a finding about the difference between a server's clock and the clock of this machine. read returns the
+// server's clock in microseconds since the Unix epoch.
 func (f *Findings) Clock(name string, read func() (int64, error)) error {
-	asked, before := sched.Now(), sched.Wall()
+	begin, before := sched.Now(), sched.Wall()
 	theirs, err := read()
 	if err != nil {
 		return err
 	}
-	took := sched.Since(asked)
+	took := sched.Since(begin)
 	apart := time.UnixMicro(theirs).Sub(before.Add(took / 2)).Round(time.Millisecond)
 	found := fmt.Sprintf("%s is %s from the clock of this machine", name, apart)
-	f.Expect(apart.Abs() <= clocksApart+took/2, "clock", found, Note, found,
+	f.Expect(apart.Abs() <= maxClockDifference+took/2, "clock", found, Note, found,
 		"keep both right with NTP: limits go by the server's clock, and a jump of it admits up to one more "+
 			"burst for each key")
 	return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-func TestFindingsOfClocks(t *testing.T) {
+func TestClockFindings(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		apart time.Duration
@@ -35,7 +35,7 @@ func TestFindingsOfClocks(t *testing.T) {
 	}
 }
 
-func TestFindingsOfTheSchema(t *testing.T) {
+func TestSchemaFindings(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		wrong  error

@@ -15,9 +15,8 @@ var (
 	// ErrConflict: other transactions were in the way until the deadline.
 	// Nothing was done; a retry is safe.
 	ErrConflict = errors.New("conflict with other transactions")
-	// ErrHeld: another transaction holds a row. It is ErrConflict too.
-	// A batch of PassHeld reports it, and coalesce hands it to a caller of several groups
-	// of which others were decided.
+	// ErrHeld: another transaction holds a row. It is ErrConflict too. A batch with PassHeld returns it, and package
+	// coalesce passes it on to a caller whose other groups were decided.
 	ErrHeld = fmt.Errorf("%w: a row is held", ErrConflict)
 	// ErrVersion: the catalog was changed since it was read. It is ErrConflict too.
 	// Nothing was changed; read it and decide again.
@@ -31,9 +30,8 @@ var (
 	ErrNoSpace = fmt.Errorf("%w: its disk is full", ErrUnavailable)
 	// ErrReadOnly: this node of the store takes no writes.
 	ErrReadOnly = errors.New("store is read-only")
-	// ErrUnknownOutcome: the ops were sent, and no answer came back or none that
-	// can be read. They may have been charged; a retry may charge twice.
-	// Of all classes it is the only one under which something may have been.
+	// ErrUnknownOutcome: the ops were sent, and no answer came back or none that can be read. They may have been
+	// charged; a retry may charge twice. It is the only class under which something may have been done.
 	ErrUnknownOutcome = errors.New("outcome unknown")
 	// ErrSetup: schema, rights or credentials are not as they must be.
 	ErrSetup = errors.New("store is not set up")
@@ -49,15 +47,14 @@ var (
 	ErrClosed = errors.New("store is closed")
 )
 
-// classes are all of them. The first that fits is what an error means: a doubt
+// classes are all classes. An error has the first that matches: an unknown outcome
 // outweighs everything else; ErrBusy and ErrNoSpace are ErrUnavailable too.
 var classes = []error{
 	ErrUnknownOutcome, ErrInvalid, ErrUnsupported, ErrConflict, ErrBusy, ErrNoSpace, ErrFull, ErrReadOnly,
 	ErrSchemaNewer, ErrSetup, ErrClosed, ErrUnavailable,
 }
 
-// NothingDone reports whether an error says that nothing was done: it has a class,
-// and that is not ErrUnknownOutcome.
+// NothingDone reports whether an error says that nothing was done: it has a class other than ErrUnknownOutcome.
 func NothingDone(err error) bool {
 	class := Class(err)
 	return class != nil && !errors.Is(class, ErrUnknownOutcome)

@@ -6,16 +6,16 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Brief is the outcome of a single plain charge, in brief: what is needed to
-// answer its caller. It is small enough to travel in registers.
+// Brief is the outcome of a single plain charge, reduced to what its caller needs.
+// It is small enough to travel in registers.
 type Brief struct {
 	Granted bool
 	Via     law.Via
 	Used    int64 // credits in use at the decision, the grant included
 	Clock   int64 // the store's clock, from which delays are counted
-	At      int64 // the time decided for, see law.Op.DecidedAt
-	RetryAt int64 // when it could pass if nobody else came; 0: it was granted
-	EmptyAt int64 // from here on the cell is as good as fresh, and not blocked
+	At      int64 // the time for which the charge was decided, see law.Op.DecidedAt
+	RetryAt int64 // when the charge could pass if no others came; 0: it was granted
+	EmptyAt int64 // from then on the cell is empty and not blocked
 	Blocked bool  // the cell is blocked
 }
 

@@ -20,11 +20,10 @@ import (
 // trip and one transaction, and holds no lock while it waits for the network or
 // the caller.
 //
-// An error of Apply itself is the error of every group whose outcome has no Err of
-// its own. None of them is known to be decided, whatever else outs contains: no
-// caller may take it for a decision, see [Void]. So a store that has decided some
-// groups and failed to decide others, as one with several nodes can, returns nil
-// and gives the others their error in Outcome.Err.
+// An error of Apply itself is the error of every group whose outcome has no Err of its own. Such a group is not known
+// to be decided, and no caller may use its outcome as a decision, whatever outs contains: see [Void]. So a store that
+// has decided some groups and failed to decide others, as one with several nodes can, returns nil and sets Outcome.Err
+// of the others.
 //
 // Sweep removes up to max cells, log entries and admissions that can no longer
 // matter to any decision, and returns how many it removed. Package front calls it in the
@@ -37,18 +36,18 @@ type Store interface {
 	Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error
 	// Sweep removes rows that can matter to no decision, at most max of them.
 	Sweep(ctx context.Context, max int) (removed int, err error)
-	// Close ends the use of the store. What it was given stays open.
+	// Close releases what the store opened itself. A pool of the caller stays open.
 	Close() error
 }
 
-// Role is a database user's permission.
+// Role is a set of rights that a database user can have.
 type Role string
 
 // The roles.
 const (
-	// RoleApp takes from limits by name, through SQL functions, and does nothing else.
+	// RoleApp may take from limits by name, through SQL functions, and nothing else.
 	RoleApp Role = "app"
-	// RoleService does what servers, the command and the Go library do: all but migrate.
+	// RoleService may do all that servers, the command and the Go library do, except migrate.
 	RoleService Role = "service"
 )
 
@@ -78,17 +77,16 @@ type Inspector interface {
 	// Entries returns the newest n entries in the log of a cell, newest first; none
 	// if n is 0.
 	Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry, error)
-	// KeyCounts returns how many keys limits have: those with the most, and perhaps
-	// the total of all. It reads earlier counts, and counts nothing that
-	// takes long.
+	// KeyCounts returns the numbers of keys of the limits with the most keys, and perhaps the total of all limits. It
+	// returns earlier counts rather than count what takes long.
 	KeyCounts(ctx context.Context) ([]KeyCount, error)
 }
 
-// KeyCount is how many keys a limit had at some time.
+// KeyCount is the number of keys that a limit had at some time.
 type KeyCount struct {
-	Limit string // its name; empty: all limits of the store together
+	Limit string // the limit's name; empty: all limits of the store together
 	Keys  int64  // cells, including those that no longer count
-	Max   int64  // keys that the store keeps of it at most; 0: any number
+	Max   int64  // the most keys that the store keeps for the limit; 0: any number
 	At    int64  // the store's time of the count, in microseconds
 }
 
@@ -102,7 +100,7 @@ type Query struct {
 	Max     int      // at most this many; 0: DefaultMax
 }
 
-// Most returns Max, or DefaultMax if that is not set.
+// Most returns Max, or DefaultMax if Max is not set.
 func (q *Query) Most() int {
 	if q.Max <= 0 {
 		return DefaultMax
@@ -110,9 +108,8 @@ func (q *Query) Most() int {
 	return q.Max
 }
 
-// Valid returns an error if no cell can match q. Every Inspector calls it
-// first, so that all refuse alike; the error is an ErrInvalid that names the
-// field.
+// Valid returns an error if no cell can match q: an ErrInvalid that names the
+// field. Every Inspector calls it first, so that all stores refuse the same queries.
 func (q *Query) Valid() error {
 	if err := (law.Cell{Limit: q.Limit, Key: q.Key}).ValidText(); err != nil {
 		return err
@@ -123,8 +120,7 @@ func (q *Query) Valid() error {
 	return nil
 }
 
-// ValidEntries returns an error if Entries cannot accept the arguments. Every
-// Inspector calls it first, as it calls [Query.Valid].
+// ValidEntries returns an error if Entries cannot accept the arguments. Every Inspector calls it first.
 func ValidEntries(cell law.Cell, n int) error {
 	if n < 0 {
 		return law.Invalid("n", "is %d; it must not be below 0", n)
@@ -132,14 +128,14 @@ func ValidEntries(cell law.Cell, n int) error {
 	return cell.ValidText()
 }
 
-// DefaultMax is the page size of a Query that names none.
+// DefaultMax is the page size of a Query without a Max.
 const DefaultMax = 1000
 
 // Cell is a cell as an Inspector shows it.
 type Cell struct {
 	law.Cell
 	State  law.State
-	Reason string // of the block, if it is blocked
+	Reason string // why the cell is blocked; empty if it is not
 }
 
 // Clock returns the time in microseconds since the Unix epoch.

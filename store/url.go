@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// URL is the URL of a store that is a server, taken apart:
+// URL is the parsed URL of a store that is a server:
 //
 //	scheme://user:password@host:port,host:port/path?option=value
 //
@@ -22,8 +22,8 @@ type URL struct {
 	Options  url.Values // what follows the question mark
 }
 
-// What a URL can show. A text that matches is shown in messages, so none of these
-// takes in what could be the rest of a password that was not escaped.
+// The forms of the parts of a URL that messages show. None of them matches what could
+// be the rest of a password that was not escaped.
 var (
 	schemeForm = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]{0,15}$`)
 	hostForm   = regexp.MustCompile(`^(\[[0-9A-Fa-f:.]+(%25[0-9A-Za-z._-]+)?\]|[0-9\pL._-]+|` +
@@ -32,13 +32,12 @@ var (
 	optionForm = regexp.MustCompile(`^[0-9\pL._:/,~-]+$`)
 )
 
-// shownOptions say where a store keeps its cells, or what it promises.
+// shownOptions are the options that messages show. They say where a store keeps its cells, or what it promises.
 var shownOptions = []string{"host", "master", "pooler", "prefix", "synchronous"}
 
-// ParseURL takes the URL of a server apart. An @ may stand in a password as it is;
-// otherwise the characters @ / ? # % are written %40 %2F %3F %23 %25 in names,
-// passwords and options. Errors are ErrInvalid, and show nothing of the URL, since
-// nobody knows what a part of a wrong URL should be.
+// ParseURL parses the URL of a server. An @ may stand in a password as it is; otherwise the characters @ / ? # % are
+// written %40 %2F %3F %23 %25 in names, passwords and options. Errors are ErrInvalid, and show nothing of the URL,
+// since any part of a wrong URL may be a password.
 func ParseURL(raw string) (*URL, error) {
 	scheme, rest, ok := strings.Cut(raw, "://")
 	if !ok || !schemeForm.MatchString(scheme) {
@@ -100,18 +99,17 @@ func badEscape(where string) error {
 		"%25 and %3B")
 }
 
-// String returns the URL without user, password and all options but those that are
-// known to be no secrets.
+// String returns the URL without user and password. It shows only options that are known to be no secrets.
 func (u *URL) String() string {
 	s := u.Scheme + "://" + strings.Join(u.Hosts, ",")
 	if u.Path != "" && pathForm.MatchString(u.Path) {
 		s += "/" + u.Path
 	}
-	return s + shown(u.Options)
+	return s + formatShown(u.Options)
 }
 
-// shown writes the options that are shown.
-func shown(options url.Values) string {
+// formatShown returns the options that messages show, with the question mark.
+func formatShown(options url.Values) string {
 	s := ""
 	for _, name := range shownOptions {
 		if value := options.Get(name); optionForm.MatchString(value) {
@@ -121,14 +119,13 @@ func shown(options url.Values) string {
 	return strings.Replace(s, "&", "?", 1)
 }
 
-// RedactURL returns the URL of a store for people: as it is, but without user and
-// password, wherever they stand. Of a text that is not the URL of a store it shows
-// at most the scheme. All messages and logs show URLs by this function.
+// RedactURL returns the URL of a store for people: without user and password, wherever they stand. If raw is not the
+// URL of a store, it returns at most the scheme. All messages and logs use it to show URLs.
 func RedactURL(raw string) string {
 	if rest, ok := strings.CutPrefix(raw, "sqlite:"); ok { // it has no password: an @ is part of the path
 		path, query, _ := strings.Cut(rest, "?")
 		options, _ := parseOptions(query)
-		return "sqlite:" + path + shown(options)
+		return "sqlite:" + path + formatShown(options)
 	}
 	if u, err := ParseURL(raw); err == nil {
 		return u.String()

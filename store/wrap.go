@@ -6,8 +6,8 @@ type Unwrapper interface {
 	Unwrap() Store
 }
 
-// As returns the first of a store and those behind it that is a T: an
-// Inspector, a Migrator, a driver.
+// As returns the first T among s and the stores behind it. T is an interface
+// such as Inspector or Migrator, or the type of a driver.
 func As[T any](s Store) (t T, ok bool) {
 	for s != nil {
 		if t, ok = s.(T); ok {

@@ -47,9 +47,9 @@ type RateLimitingRequest struct{ Pool *pgxpool.Pool }
 
 // Allow takes a token from a key's bucket.
 func (r RateLimitingRequest) Allow(ctx context.Context, key string) (bool, error) {
-	var left int
-	err := r.Pool.QueryRow(ctx, "select rate_limiting_request($1, 1000, 3600)", key).Scan(&left)
-	return err == nil && left >= 0, err
+	var remaining int
+	err := r.Pool.QueryRow(ctx, "select rate_limiting_request($1, 1000, 3600)", key).Scan(&remaining)
+	return err == nil && remaining >= 0, err
 }
 
 // LeakyBucket calls the fillup of article 004, and prunes after every call as the article does.
@@ -77,7 +77,7 @@ func (c CheckVelocity) Forget(ctx context.Context) error {
 	return err
 }
 
-// Allow skips the first result set, which is of the lock. The second has the decision.
+// Allow calls the procedure. The first result set is from the lock, the second has the decision.
 func (c CheckVelocity) Allow(ctx context.Context, key string) (bool, error) {
 	rows, err := c.DB.QueryContext(ctx, "CALL check_velocity(1, ?)", key)
 	if err != nil {

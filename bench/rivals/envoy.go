@@ -10,10 +10,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// EnvoyName has the version: the last commit when this was written.
+// EnvoyName is the name of envoyproxy/ratelimit with its version: the last commit when this was written.
 const EnvoyName = "envoy ratelimit 3fb70258"
 
-// envoyLimits never bind. Headgate reads the same text.
+// envoyLimits has a limit that never refuses. Headgate reads the same text.
 const envoyLimits = `domain: bench
 descriptors:
   - key: user
@@ -22,7 +22,7 @@ descriptors:
 
 // StartEnvoy builds and starts envoyproxy/ratelimit on the Redis at an address, its statistics switched off.
 func StartEnvoy(ctx context.Context, redis string) (*Server, error) {
-	return startEnvoy(ctx, func(dir, _ string) (addr string, stop func(), err error) {
+	return startWithLimits(ctx, func(dir, _ string) (addr string, stop func(), err error) {
 		file, err := program(ctx, "github.com/envoyproxy/ratelimit/src/service_cmd",
 			"v1.4.1-0.20260122083618-3fb702589d36")
 		if err != nil {
@@ -41,12 +41,13 @@ func StartEnvoy(ctx context.Context, redis string) (*Server, error) {
 
 // StartHeadgateForEnvoy starts the command headgate with the same limits.
 func StartHeadgateForEnvoy(ctx context.Context) (*Server, error) {
-	return startEnvoy(ctx, func(_, config string) (addr string, stop func(), err error) {
+	return startWithLimits(ctx, func(_, config string) (addr string, stop func(), err error) {
 		return StartHeadgate(ctx, "--envoy", config, "--http", "127.0.0.1:0", "--grpc")
 	})
 }
 
-func startEnvoy(ctx context.Context, start func(dir, config string) (string, func(), error)) (*Server, error) {
+// startWithLimits writes envoyLimits to a file, starts a server with it, and connects to the server.
+func startWithLimits(ctx context.Context, start func(dir, config string) (string, func(), error)) (*Server, error) {
 	dir, err := os.MkdirTemp("", "headgate-bench-")
 	if err != nil {
 		return nil, err
@@ -67,14 +68,14 @@ func startEnvoy(ctx context.Context, start func(dir, config string) (string, fun
 
 // allowByEnvoy makes a decision by Envoy's rate limit service.
 func (c *conns) allowByEnvoy(ctx context.Context, keys ...string) (bool, error) {
-	entry := put(put(nil, 1, "user"), 2, keys[0])
-	question := put(put(nil, 1, "bench"), 2, put(nil, 1, entry))
-	answer, err := c.invoke(ctx, "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", question)
+	entry := appendField(appendField(nil, 1, "user"), 2, keys[0])
+	request := appendField(appendField(nil, 1, "bench"), 2, appendField(nil, 1, entry))
+	reply, err := c.invoke(ctx, "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", request)
 	if err != nil {
 		return false, err
 	}
 	code := uint64(0)
-	if err := fields(answer, func(n protowire.Number, number uint64, _ []byte) {
+	if err := eachField(reply, func(n protowire.Number, number uint64, _ []byte) {
 		if n == 1 {
 			code = number
 		}

@@ -11,51 +11,51 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// conns are a few connections to a gRPC server for many callers. Messages are written and read by hand, so that no
-// cost of a client library is counted against a server.
+// conns are a few connections to a gRPC server for many callers. Messages are encoded by hand, so that the cost of a
+// client library does not count against a server.
 type conns struct {
-	all  [4]*grpc.ClientConn
+	list [4]*grpc.ClientConn
 	next atomic.Uint64
 }
 
 func dial(addr string) (*conns, error) {
 	c := &conns{}
-	for i := range c.all {
+	for i := range c.list {
 		conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			return nil, err
 		}
-		c.all[i] = conn
+		c.list[i] = conn
 	}
 	return c, nil
 }
 
 func (c *conns) close() {
-	for _, conn := range c.all {
+	for _, conn := range c.list {
 		_ = conn.Close()
 	}
 }
 
-// invoke sends and receives messages of which no field is known: such a message is the bytes that it consists of.
-func (c *conns) invoke(ctx context.Context, method string, question []byte) ([]byte, error) {
+// invoke sends and receives messages as encoded bytes: as emptypb.Empty whose fields are all unknown.
+func (c *conns) invoke(ctx context.Context, method string, request []byte) ([]byte, error) {
 	var in, out emptypb.Empty
-	in.ProtoReflect().SetUnknown(question)
-	err := c.all[c.next.Add(1)%uint64(len(c.all))].Invoke(ctx, method, &in, &out)
+	in.ProtoReflect().SetUnknown(request)
+	err := c.list[c.next.Add(1)%uint64(len(c.list))].Invoke(ctx, method, &in, &out)
 	return out.ProtoReflect().GetUnknown(), err
 }
 
-// put appends a field of text, of bytes or of a message.
-func put[T string | []byte](b []byte, n protowire.Number, v T) []byte {
+// appendField appends a field with a text, bytes or a message.
+func appendField[T string | []byte](b []byte, n protowire.Number, v T) []byte {
 	return protowire.AppendString(protowire.AppendTag(b, n, protowire.BytesType), string(v))
 }
 
-// putInt appends a field of a number.
-func putInt(b []byte, n protowire.Number, v int64) []byte {
+// appendInt appends a field with an integer.
+func appendInt(b []byte, n protowire.Number, v int64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, n, protowire.VarintType), uint64(v))
 }
 
-// fields calls f for every field of a message.
-func fields(message []byte, f func(n protowire.Number, number uint64, text []byte)) error {
+// eachField calls f for every field of a message.
+func eachField(message []byte, f func(n protowire.Number, number uint64, text []byte)) error {
 	for len(message) > 0 {
 		n, kind, size := protowire.ConsumeTag(message)
 		if size < 0 {

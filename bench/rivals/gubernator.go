@@ -9,13 +9,13 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Newer ones are published as github.com/gubernator-io/gubernator; the checksum of that is not to be had everywhere.
+// Newer versions are published as github.com/gubernator-io/gubernator, whose checksum is not available everywhere.
 const gubernatorVersion = "v2.4.0"
 
-// GubernatorName is its name with the version.
+// GubernatorName is the name of gubernator with its version.
 const GubernatorName = "gubernator " + gubernatorVersion
 
-// StartGubernator builds and starts one daemon, itself its only peer, in memory: its best case, since nothing is
+// StartGubernator builds and starts one daemon in memory, which is its own only peer. This is its best case: nothing is
 // forwarded.
 func StartGubernator(ctx context.Context) (*Server, error) {
 	file, err := program(ctx, "github.com/mailgun/gubernator/v2/cmd/gubernator", gubernatorVersion)
@@ -23,8 +23,7 @@ func StartGubernator(ctx context.Context) (*Server, error) {
 		return nil, err
 	}
 	addr, stop, err := start(ctx, file, func(addr string) (args, env []string) {
-		// It insists on a file with its settings, and listens for peers at this port
-		// whatever its configuration says.
+		// Gubernator requires a settings file, and listens for peers at this port whatever its configuration says.
 		const peers = "127.0.0.1:7946"
 		return []string{"--config", os.DevNull}, []string{
 			"GUBER_GRPC_ADDRESS=" + addr, "GUBER_ADVERTISE_ADDRESS=" + addr, "GUBER_HTTP_ADDRESS=127.0.0.1:0",
@@ -39,30 +38,30 @@ func StartGubernator(ctx context.Context) (*Server, error) {
 	return connect(ctx, addr, stop, (*conns).allowByGubernator)
 }
 
-// allowByGubernator asks about some keys in one call.
+// allowByGubernator makes one decision for each key in one call.
 func (c *conns) allowByGubernator(ctx context.Context, keys ...string) (allowed bool, err error) {
-	var question, one []byte
+	var request, hit []byte
 	for _, key := range keys {
-		one = put(one[:0], 1, "bench")
-		one = put(one, 2, key)
-		one = putInt(one, 3, 1) // hits
-		one = putInt(one, 4, 1_000_000_000)
-		one = putInt(one, 5, time.Hour.Milliseconds())
-		question = put(question, 1, one)
+		hit = appendField(hit[:0], 1, "bench")
+		hit = appendField(hit, 2, key)
+		hit = appendInt(hit, 3, 1) // hits
+		hit = appendInt(hit, 4, 1_000_000_000)
+		hit = appendInt(hit, 5, time.Hour.Milliseconds())
+		request = appendField(request, 1, hit)
 	}
-	answer, err := c.invoke(ctx, "/pb.gubernator.V1/GetRateLimits", question)
+	reply, err := c.invoke(ctx, "/pb.gubernator.V1/GetRateLimits", request)
 	if err != nil {
 		return false, err
 	}
 	allowed = true
 	answers := 0
 	var failed error
-	err = fields(answer, func(n protowire.Number, _ uint64, response []byte) {
+	err = eachField(reply, func(n protowire.Number, _ uint64, response []byte) {
 		if n != 1 {
 			return
 		}
 		answers++
-		err := fields(response, func(n protowire.Number, number uint64, text []byte) {
+		err := eachField(response, func(n protowire.Number, number uint64, text []byte) {
 			switch {
 			case n == 1 && number == 1: // over the limit
 				allowed = false

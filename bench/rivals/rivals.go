@@ -17,10 +17,10 @@ import (
 	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
-// program returns the path of a command that the go command builds from its module, which no go.mod of ours requires.
-// The user's cache keeps it.
+// program returns the path of a command, which the go command builds once into the user's cache. No go.mod of this
+// project requires its module.
 func program(ctx context.Context, command, version string) (file string, err error) {
-	file, err = cached(path.Base(command)+"@"+version, path.Base(command))
+	file, err = cachePath(path.Base(command)+"@"+version, path.Base(command))
 	if err != nil {
 		return "", err
 	}
@@ -30,8 +30,8 @@ func program(ctx context.Context, command, version string) (file string, err err
 	return file, install(ctx, file, "", command+"@"+version)
 }
 
-// cached returns the path of a file in a folder of the user's cache, which it makes.
-func cached(folder, name string) (file string, err error) {
+// cachePath returns the path of a file in a folder of the user's cache, and makes the folder.
+func cachePath(folder, name string) (file string, err error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
@@ -40,7 +40,7 @@ func cached(folder, name string) (file string, err error) {
 	return filepath.Join(folder, name), os.MkdirAll(folder, 0o755)
 }
 
-// install builds a command into a file. The version is that of the command, or else of the module in the folder.
+// install builds a command into a file, at the version in its path, or without one by the module in the folder.
 func install(ctx context.Context, file, folder, command string) error {
 	cmd := exec.CommandContext(ctx, "go", "install", command)
 	cmd.Dir, cmd.Env = folder, append(os.Environ(), "GOFLAGS=", "GOWORK=off", "GOBIN="+filepath.Dir(file))
@@ -50,9 +50,9 @@ func install(ctx context.Context, file, folder, command string) error {
 	return nil
 }
 
-// StartHeadgate builds headgate and serves the memory store. It appends an address to args.
+// StartHeadgate builds headgate and serves the memory store. It appends the address to listen at to args.
 func StartHeadgate(ctx context.Context, args ...string) (addr string, stop func(), err error) {
-	file, err := cached("headgate", "headgate")
+	file, err := cachePath("headgate", "headgate")
 	if err != nil {
 		return "", nil, err
 	}
@@ -64,7 +64,7 @@ func StartHeadgate(ctx context.Context, args ...string) (addr string, stop func(
 	})
 }
 
-// Server is a rate limiting server that was started.
+// Server is a running rate limiting server.
 type Server struct {
 	// Allow makes one decision for each key in a call, with a limit that never binds, and reports whether all may pass.
 	Allow func(ctx context.Context, keys ...string) (bool, error)
@@ -83,7 +83,7 @@ func connect(ctx context.Context, addr string, stop func(),
 		return nil, err
 	}
 	s.Allow = func(ctx context.Context, keys ...string) (bool, error) { return allow(s.conns, ctx, keys...) }
-	// A server listens before it has read its limits, or has found itself as its own peer.
+	// A server may listen before it has read its limits, or has found itself as its own peer.
 	for try := 0; ; try++ {
 		if _, err = s.Allow(ctx, "ready"); err == nil {
 			return s, nil
@@ -96,15 +96,14 @@ func connect(ctx context.Context, addr string, stop func(),
 	}
 }
 
-// Close stops it.
 func (s *Server) Close() {
 	s.conns.close()
 	s.stop()
 }
 
-// start starts a program that listens at a free address, with arguments and more variables of the environment, and
-// returns when it accepts connections there. It ends with stop, or with this process.
-func start(ctx context.Context, file string, with func(addr string) (args, env []string)) (
+// start starts a program that listens at a free address. configure returns its arguments and further environment
+// variables. start returns when the program accepts connections. The program ends with stop, or with this process.
+func start(ctx context.Context, file string, configure func(addr string) (args, env []string)) (
 	addr string, stop func(), err error,
 ) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
@@ -113,7 +112,7 @@ func start(ctx context.Context, file string, with func(addr string) (args, env [
 	}
 	addr = l.Addr().String()
 	l.Close()
-	args, env := with(addr)
+	args, env := configure(addr)
 	s, err := dbtest.Launch(ctx, func() *exec.Cmd {
 		cmd := exec.CommandContext(context.WithoutCancel(ctx), file, args...)
 		cmd.Env = append(os.Environ(), env...)
@@ -131,7 +130,7 @@ func start(ctx context.Context, file string, with func(addr string) (args, env [
 	return addr, s.Stop, nil
 }
 
-// LastLine returns the last line of what a program has printed.
+// LastLine returns the last line of the output of a program.
 func LastLine(text []byte) string {
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	return lines[len(lines)-1]

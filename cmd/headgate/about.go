@@ -18,34 +18,34 @@ import (
 	"github.com/headgate/headgate/internal/stores"
 )
 
-// The linker sets these: see the Makefile and .goreleaser.yaml. A build without the linker's flags has what the go
-// command knows.
+// The linker sets these variables: see the Makefile and .goreleaser.yaml. If it does not, they are empty, and readBuild
+// uses what the go command has recorded.
 var (
-	release string // such as v0.4.0
-	commit  string // its hash
-	date    string // of the commit, in RFC 3339
+	release string // version such as v0.4.0
+	commit  string // hash of the commit
+	date    string // date of the commit, in RFC 3339
 )
 
 // build identifies the source of this binary.
 type build struct {
 	version string // devel if unknown
-	commit  string // hash; empty: it is not known
-	date    string // of the commit, in RFC 3339; empty: it is not known
+	commit  string // hash of the commit; empty if unknown
+	date    string // date of the commit, in RFC 3339; empty if unknown
 }
 
-// readBuild prefers the linker's flags to the go command's record.
+// readBuild returns the build of this process. It prefers the linker's flags to the go command's record.
 func readBuild() build {
 	b := build{release, commit, date}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		b.complete(info)
+		b.addBuildInfo(info)
 	}
 	b.version = cmp.Or(b.version, "devel")
 	return b
 }
 
-// complete adds what the go command has recorded.
-func (b *build) complete(info *debug.BuildInfo) {
-	b.version = cmp.Or(b.version, strings.Trim(info.Main.Version, "()")) // (devel) is that of no version
+// addBuildInfo fills in what is missing from the go command's record.
+func (b *build) addBuildInfo(info *debug.BuildInfo) {
+	b.version = cmp.Or(b.version, strings.Trim(info.Main.Version, "()")) // (devel): no version
 	for _, setting := range info.Settings {
 		switch setting.Key {
 		case "vcs.revision":
@@ -56,8 +56,8 @@ func (b *build) complete(info *debug.BuildInfo) {
 	}
 }
 
-// short returns the version and the commit in one line.
-func (b build) short() string {
+// versionAndCommit returns the version and, unless the version contains it, the short hash of the commit.
+func (b build) versionAndCommit() string {
 	if c := b.commit[:min(12, len(b.commit))]; c != "" && !strings.Contains(b.version, c) {
 		return b.version + " " + c
 	}
@@ -65,7 +65,7 @@ func (b build) short() string {
 }
 
 // version returns the version, the commit and the version of Go, on one line.
-func version() string { return readBuild().short() + " " + runtime.Version() }
+func version() string { return readBuild().versionAndCommit() + " " + runtime.Version() }
 
 // versionText returns the text that --version prints.
 func versionText() string {
@@ -87,7 +87,7 @@ func newVersionCommand() *cobra.Command {
 	}
 }
 
-// licenses covers all that is linked into this binary; make licenses writes the file.
+// licenses has the licences of all modules in this binary; make licenses writes the file.
 //
 //go:embed licenses.txt
 var licenses string
@@ -105,7 +105,7 @@ func newLicensesCommand() *cobra.Command {
 	}
 }
 
-// schemaCommands has the commands of stores below `headgate schema`.
+// schemaCommands has a constructor for each command of a store below `headgate schema`.
 var schemaCommands []func() *cobra.Command
 
 func newSchemaCommand() *cobra.Command {
@@ -134,8 +134,8 @@ func newSchemaCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&place, "articles", "", "print the functions of the articles too, for this `schema`")
-	for _, more := range schemaCommands {
-		cmd.AddCommand(more())
+	for _, newCommand := range schemaCommands {
+		cmd.AddCommand(newCommand())
 	}
 	return cmd
 }

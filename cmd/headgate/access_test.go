@@ -23,7 +23,7 @@ import (
 func inProcess(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = perform(t.Context(), args, strings.NewReader(""), &out, &errs)
+	code = runMain(t.Context(), args, strings.NewReader(""), &out, &errs)
 	return code, out.String(), errs.String()
 }
 
@@ -37,7 +37,7 @@ func newToken(t *testing.T, file, name string, args ...string) string {
 	return strings.TrimSpace(token)
 }
 
-// status asks with a token, and returns the status and the body.
+// status posts a charge with a token, and returns the status and the body.
 func status(t *testing.T, client *http.Client, url, token string) (int, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -59,13 +59,13 @@ func status(t *testing.T, client *http.Client, url, token string) (int, string) 
 	return res.StatusCode, string(text)
 }
 
-// unserved runs a server in this process that cannot start. One that can ends with code 0 after a while.
-func unserved(t *testing.T, args ...string) (code int, said string) {
+// serveUntilExit runs a server in this process that must not be able to start. If it starts, it ends with code 0.
+func serveUntilExit(t *testing.T, args ...string) (code int, said string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
 	var out output
-	code = perform(ctx, append([]string{"serve", "--http", "127.0.0.1:0"}, args...), nil, &out, &out)
+	code = runMain(ctx, append([]string{"serve", "--http", "127.0.0.1:0"}, args...), nil, &out, &out)
 	return code, out.String()
 }
 
@@ -88,11 +88,11 @@ func TestTokensAreReplacedWithoutARestart(t *testing.T) {
 		t.Errorf("an admin action by the role take: %d %s", got, text)
 	}
 	second := newToken(t, file, "web", "--another")
-	s.until(t, "that the second token is accepted", func() bool { return take(second) == 200 })
+	s.waitUntil(t, "that the second token is accepted", func() bool { return take(second) == 200 })
 	if got := take(first); got != 200 {
 		t.Errorf("with the first of two tokens: %d", got)
 	}
-	// Only the second hash stays.
+	// Remove the first hash.
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -105,20 +105,20 @@ func TestTokensAreReplacedWithoutARestart(t *testing.T) {
 		}
 	}
 	write(t, file, strings.Join(lines, "\n"))
-	s.until(t, "that the first token is refused", func() bool { return take(first) == 401 })
+	s.waitUntil(t, "that the first token is refused", func() bool { return take(first) == 401 })
 	if got := take(second); got != 200 {
 		t.Errorf("with the second token: %d", got)
 	}
-	// A file that is wrong changes nothing, and /readyz and the log tell of it.
+	// An invalid file changes nothing, and /readyz and the log report it.
 	write(t, file, "callers: [{name: web, role: root}]")
-	s.until(t, "what is wrong with the file", func() bool {
+	s.waitUntil(t, "what is wrong with the file", func() bool {
 		res, err := client.Get(s.url + "/readyz")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer res.Body.Close()
 		text, _ := io.ReadAll(res.Body)
-		// Nobody without a token of the role read is told what.
+		// Without a token of the role read, /readyz does not say what is wrong.
 		return res.StatusCode == http.StatusOK && strings.Contains(string(text), "something is wrong with it") &&
 			strings.Contains(s.out.String(), `role \"root\" is not known`)
 	})
@@ -175,7 +175,7 @@ func TestAddressesOfTheServer(t *testing.T) {
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o660 {
 		t.Errorf("the socket: %v, %v", info, err)
 	}
-	s.until(t, "the audit", func() bool {
+	s.waitUntil(t, "the audit", func() bool {
 		return strings.Contains(s.out.String(), `msg="admin action" verb=reset`)
 	})
 	_, rest, _ := strings.Cut(s.out.String(), "metrics is on ")
@@ -188,7 +188,7 @@ func TestAddressesOfTheServer(t *testing.T) {
 	if got, _ := status(t, client, "http://"+metrics+"/v1/take", admin); res.StatusCode != http.StatusOK || got != 404 {
 		t.Errorf("the address for metrics: %d for /readyz, %d for /v1/take", res.StatusCode, got)
 	}
-	if code, said := unserved(t, "--store", "memory:", "--admin", "unix:"+socket); code != exitError ||
+	if code, said := serveUntilExit(t, "--store", "memory:", "--admin", "unix:"+socket); code != exitError ||
 		!strings.Contains(said, "in use by another process") {
 		t.Errorf("a second server on the socket ends with %d, and says %q", code, said)
 	}
@@ -219,7 +219,7 @@ func TestAnAddressThatOthersReachNeedsAccessControl(t *testing.T) {
 		{"--http unix:" + file, "is not a socket"},
 	} {
 		args := append([]string{"--store", "memory:"}, strings.Fields(tt.args)...)
-		if code, said := unserved(t, args...); code != exitError || !strings.Contains(said, tt.says) {
+		if code, said := serveUntilExit(t, args...); code != exitError || !strings.Contains(said, tt.says) {
 			t.Errorf("%s: %d, %q", tt.args, code, said)
 		}
 	}
@@ -289,7 +289,7 @@ func TestTLS(t *testing.T) {
 		{"not listed, with a token", stranger, token, 200, 200},
 	} {
 		client := with(tt.pair)
-		for s, want := range map[*named]int{
+		for s, want := range map[*namedServer]int{
 			{only, "only certificates"}: tt.only, {both, "certificates or tokens"}: tt.both,
 		} {
 			url := strings.Replace(s.url, "[::]", "127.0.0.1", 1)
@@ -298,7 +298,7 @@ func TestTLS(t *testing.T) {
 			}
 		}
 	}
-	both.until(t, "what is wrong with certificates", func() bool { // a line may come after its answer
+	both.waitUntil(t, "what is wrong with certificates", func() bool { // a line may come after its answer
 		return strings.Contains(both.out.String(), "no TLS with a client")
 	})
 
@@ -322,16 +322,16 @@ func TestTLS(t *testing.T) {
 		t.Errorf("the first certificate: %s", got)
 	}
 	install(ours.Issue(t, dbtest.Certificate{Name: "renewed", Hosts: []string{"127.0.0.1"}}))
-	only.until(t, "the renewed certificate", func() bool { return serial() == "renewed" })
+	only.waitUntil(t, "the renewed certificate", func() bool { return serial() == "renewed" })
 	write(t, cert, "nonsense")
-	only.until(t, "what is wrong", func() bool { return strings.Contains(only.out.String(), "stays in force") })
+	only.waitUntil(t, "what is wrong", func() bool { return strings.Contains(only.out.String(), "stays in force") })
 	if got := serial(); got != "renewed" {
 		t.Errorf("after a file that is wrong: %s", got)
 	}
 }
 
-// named is a server with a name for messages.
-type named struct {
+// namedServer is a server with a name for error messages.
+type namedServer struct {
 	*server
 	name string
 }

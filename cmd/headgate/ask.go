@@ -20,19 +20,18 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// queryFlags has the flags of commands that print an answer of a store or a server.
+// queryFlags has the flags of commands that print an answer from a store or a server.
 type queryFlags struct {
-	json  printing
+	json  outputFlag
 	watch bool
 }
 
-func (f *queryFlags) flags(cmd *cobra.Command) {
+func (f *queryFlags) addFlags(cmd *cobra.Command) {
 	addPlaceSettings(cmd)
-	f.json.flag(cmd)
+	f.json.addFlag(cmd)
 }
 
-// watchFlag adds --watch.
-func (f *queryFlags) watchFlag(cmd *cobra.Command) {
+func (f *queryFlags) addWatchFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&f.watch, "watch", "w", false, "ask again every second, until q or Ctrl-C")
 }
 
@@ -45,14 +44,14 @@ func addPlaceSettings(cmd *cobra.Command) {
 // backend answers a command: the service over a store that this process opens, or a server.
 type backend struct {
 	local *service.Service                                                  // nil: a server answers
-	names *catalogNames                                                     // of local
-	call  func(ctx context.Context, method, path string, in, out any) error // the server
+	names *catalogNames                                                     // names of limits for local
+	call  func(ctx context.Context, method, path string, in, out any) error // calls the server
 }
 
-// serverBackend returns a server over HTTP or gRPC.
-func serverBackend(url, token string, within time.Duration) backend {
+// serverBackend returns a backend that calls a server over HTTP or gRPC.
+func serverBackend(url, token string, timeout time.Duration) backend {
 	return backend{call: func(ctx context.Context, method, path string, in, out any) error {
-		c, err := client.New(url, &client.Config{Timeout: within, Token: token})
+		c, err := client.New(url, &client.Config{Timeout: timeout, Token: token})
 		if err != nil {
 			return err
 		}
@@ -67,7 +66,7 @@ func get[Out any](ctx context.Context, s backend, path string, in any) (*Out, er
 	return out, s.call(ctx, http.MethodGet, path, in, out)
 }
 
-// The queries of commands. In is nil if it has no fields.
+// The queries of the commands. Their input is nil if it has no fields.
 var (
 	askTake     = newQuery(http.MethodPost, "/v1/take", (*service.Service).Take)
 	askCheck    = newQuery(http.MethodPost, "/v1/check", (*service.Service).Check)
@@ -99,7 +98,7 @@ var (
 		})
 )
 
-// unlimited counts no bytes: this process serves itself alone.
+// unlimited accepts answers of any size: this process serves itself alone.
 func unlimited(int) error { return nil }
 
 // newQuery returns a function that calls the service, or the path of a server.
@@ -118,8 +117,8 @@ func newQuery[In, Out any](method, path string, do func(*service.Service, contex
 	}
 }
 
-// meaning explains a limit in sentences, which a server has in its catalog.
-func meaning(ctx context.Context, s backend, name string) (string, error) {
+// explainLimit explains a named limit in sentences.
+func explainLimit(ctx context.Context, s backend, name string) (string, error) {
 	if s.local != nil {
 		c, err := s.names.Kept()
 		if err != nil {
@@ -143,14 +142,14 @@ func meaning(ctx context.Context, s backend, name string) (string, error) {
 	return "", fmt.Errorf("%w: %q", headgate.ErrUnknownLimit, name)
 }
 
-// serverOf returns the URL of the server to use; empty: none. A flag that names a store
-// overrides an environment that names a server.
+// serverOf returns the URL of the server to call, or "" for a store. A flag that names a store overrides an environment
+// variable that names a server.
 func serverOf(cmd *cobra.Command) (string, error) {
 	if _, given := flags(cmd)(config.Store.Flag()); given {
 		return "", nil
 	}
-	said, err := new(config.Config).Get(config.Server, flags(cmd))
-	return said.Value, err
+	setting, err := new(config.Config).Get(config.Server, flags(cmd))
+	return setting.Value, err
 }
 
 // ask calls do with the store or the server.
@@ -172,19 +171,19 @@ func ask(cmd *cobra.Command, do func(backend) error) error {
 		return err
 	}
 	names := newCatalogNames(cmd.Context(), s, c)
-	answers := newService(s, c, names)
-	answers.ActAs(by("").Author)
-	answers.OnAdmin(func(a service.AdminAction) {
+	local := newService(s, c, names)
+	local.ActAs(changeAuthor("").Author)
+	local.OnAdmin(func(a service.AdminAction) {
 		if a.Unrecorded != nil {
 			fmt.Fprintf(cmd.ErrOrStderr(), "headgate: it was done, and is not in the audit: %v\n", a.Unrecorded)
 		}
 	})
-	a := backend{local: answers, names: names}
+	a := backend{local: local, names: names}
 	return cmp.Or(withSuggestion(cmd, a, do(a)), s.Close())
 }
 
-// look lets do read and print, once or every second.
-func (f *queryFlags) look(cmd *cobra.Command, do func(s backend, w io.Writer) error) error {
+// callOrWatch calls do once, or every second with --watch.
+func (f *queryFlags) callOrWatch(cmd *cobra.Command, do func(s backend, w io.Writer) error) error {
 	return ask(cmd, func(s backend) error {
 		if !f.watch {
 			return do(s, cmd.OutOrStdout())
@@ -192,26 +191,26 @@ func (f *queryFlags) look(cmd *cobra.Command, do func(s backend, w io.Writer) er
 		return repeat(cmd, time.Second, 0, func(width, _ int) ([]string, error) {
 			var b bytes.Buffer
 			err := do(s, &b)
-			return fitted(strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n"), width), err
+			return cutLines(strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n"), width), err
 		})
 	})
 }
 
-// show prints an answer as JSON or by print.
-func show[T any](cmd *cobra.Command, a *queryFlags, question func(backend) (T, error),
+// show prints the answer of query, as JSON or by print.
+func show[T any](cmd *cobra.Command, f *queryFlags, query func(backend) (T, error),
 	print func(io.Writer, T) error,
 ) error {
-	return a.look(cmd, func(s backend, w io.Writer) error {
-		answer, err := question(s)
+	return f.callOrWatch(cmd, func(s backend, w io.Writer) error {
+		answer, err := query(s)
 		if err != nil {
 			return err
 		}
-		return a.json.print(w, answer, func(w io.Writer) error { return print(w, answer) })
+		return f.json.print(w, answer, func(w io.Writer) error { return print(w, answer) })
 	})
 }
 
-// eachLimit calls do for the limit of the arguments KEY [LIMIT], or without one for each limit of the key that is
-// wanted. It returns the number of limits.
+// eachLimit calls do for the limit in the arguments KEY [LIMIT], or else for each limit of the key for which wanted
+// returns true. It returns the number of these limits.
 func eachLimit(ctx context.Context, s backend, args []string, wanted func(*api.LimitUsage) bool,
 	do func(limit string) error,
 ) (n int, err error) {
@@ -233,8 +232,8 @@ func eachLimit(ctx context.Context, s backend, args []string, wanted func(*api.L
 	return n, nil
 }
 
-// unreadable reports whether nothing can be read about a key of a limit: the catalog has lost the limit, say, or
-// others share the cell.
-func unreadable(err error) bool {
+// isUnreadable reports whether an error means that a key of a limit cannot be looked up: the catalog no longer has the
+// limit, say, or other keys share the cell.
+func isUnreadable(err error) bool {
 	return errors.Is(err, headgate.ErrInvalid) || errors.Is(err, headgate.ErrUnknownLimit)
 }

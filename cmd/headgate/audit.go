@@ -12,12 +12,12 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// maxAudited is how many entries of the audit are listed at most.
-const maxAudited = 1000
+// maxAuditEntries is how many entries of the audit are listed at most.
+const maxAuditEntries = 1000
 
 func newAuditCommand() *cobra.Command {
-	var a queryFlags
-	var q api.AuditQuery
+	var query queryFlags
+	var request api.AuditQuery
 	cmd := &cobra.Command{
 		Use:   "audit [LIMIT]",
 		Short: "List what was done by hand, by whom and why: blocks, resets, overrides, changes of limits",
@@ -25,23 +25,23 @@ func newAuditCommand() *cobra.Command {
 			"limits, plans and overrides, and the last 10,000 blocks, resets and refunds.",
 		Example:           "  headgate audit --server http://127.0.0.1:8080\n  headgate audit login --key alice",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completed(completeLimit),
+		ValidArgsFunction: completeArgs(completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				q.Limit = args[0]
+				request.Limit = args[0]
 			}
-			q.HasKey = cmd.Flags().Changed("key")
-			if q.Max < 1 || q.Max > maxAudited {
-				return headgate.Invalid("max", "%d is not a number from 1 to %d", q.Max, maxAudited)
+			request.HasKey = cmd.Flags().Changed("key")
+			if request.Max < 1 || request.Max > maxAuditEntries {
+				return headgate.Invalid("max", "%d is not a number from 1 to %d", request.Max, maxAuditEntries)
 			}
-			return show(cmd, &a, func(s backend) (*api.Audit, error) {
-				return askAudit(cmd.Context(), s, &q)
+			return show(cmd, &query, func(s backend) (*api.Audit, error) {
+				return askAudit(cmd.Context(), s, &request)
 			}, printAudit)
 		},
 	}
-	a.flags(cmd)
-	cmd.Flags().StringVar(&q.Key, "key", "", "only what was done to this `KEY`")
-	cmd.Flags().IntVarP(&q.Max, "max", "n", 100, "list at most this `number` of entries, up to 1000")
+	query.addFlags(cmd)
+	cmd.Flags().StringVar(&request.Key, "key", "", "only what was done to this `KEY`")
+	cmd.Flags().IntVarP(&request.Max, "max", "n", 100, "list at most this `number` of entries, up to 1000")
 	return cmd
 }
 
@@ -52,13 +52,13 @@ func printAudit(w io.Writer, a *api.Audit) error {
 	}
 	for i := range a.Entries {
 		e := &a.Entries[i]
-		line := instant(e.At) + "  " + auditTarget(e)
+		line := formatMicros(e.At) + "  " + auditTarget(e)
 		if e.By != "" {
-			line += " by " + text(e.By)
+			line += " by " + quoteText(e.By)
 		}
-		line += given(e.Reason)
+		line += reasonSuffix(e.Reason)
 		for _, c := range e.Changes {
-			if strings.ContainsFunc(c, func(r rune) bool { return !strconv.IsPrint(r) }) { // keys in it are quoted
+			if strings.ContainsFunc(c, func(r rune) bool { return !strconv.IsPrint(r) }) { // its keys are quoted
 				c = strconv.Quote(c)
 			}
 			line += "\n  " + c
@@ -73,14 +73,14 @@ func printAudit(w io.Writer, a *api.Audit) error {
 	return nil
 }
 
-// auditTarget returns what an entry was, and to which key.
+// auditTarget returns what was done, and to which key, or the version that was made.
 func auditTarget(e *api.AuditEntry) string {
 	if e.Key == nil {
 		return fmt.Sprintf("version %d", e.Version)
 	}
-	done := fmt.Sprintf("%s %s %s", e.Verb, text(e.Limit), key(*e.Key))
+	done := fmt.Sprintf("%s %s %s", e.Verb, quoteText(e.Limit), quoteKey(*e.Key))
 	if e.ForMS > 0 {
-		done += " for " + span(e.ForMS)
+		done += " for " + formatMillis(e.ForMS)
 	}
 	return done
 }

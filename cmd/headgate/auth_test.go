@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestForwardAuthentication over the network: an end user's Origin is no reason to refuse, and only a
-// listed proxy is believed.
+// TestForwardAuthentication sends requests as a proxy does: an end user's Origin is no reason to refuse, and only the
+// X-Forwarded-For of a listed proxy counts.
 func TestForwardAuthentication(t *testing.T) {
 	t.Parallel()
 	byLoopback, byNone := start(t, t.TempDir(), "--store", "memory:"), start(t, t.TempDir(), "--store", "memory:",
@@ -52,7 +52,7 @@ func TestForwardAuthentication(t *testing.T) {
 	}
 }
 
-// TestRulesOfTheFileDecide about what a proxy asks, and are replaced when the file is changed.
+// TestRulesOfTheFileDecide: rules decide the requests of a proxy, and a change of the file replaces them.
 func TestRulesOfTheFileDecide(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -108,14 +108,15 @@ func TestRulesOfTheFileDecide(t *testing.T) {
 		}
 	}
 	rules("/other")
-	s.until(t, "that the changed rules decide", func() bool { return ask(s, "POST", "/other", "192.0.2.7") == 429 })
+	s.waitUntil(t, "that the changed rules decide", func() bool { return ask(s, "POST", "/other", "192.0.2.7") == 429 })
 	write(t, file, "rules: [{name: x, nonsense: 1}]")
-	s.until(t, "what is wrong with the file", func() bool { return strings.Contains(s.out.String(), "is not applied") })
+	s.waitUntil(t, "what is wrong with the file",
+		func() bool { return strings.Contains(s.out.String(), "is not applied") })
 	if got := ask(s, "POST", "/other", "192.0.2.7"); got != http.StatusTooManyRequests {
 		t.Errorf("after a file that is wrong: status %d", got)
 	}
 
-	// Without its store a server lets nothing pass that a rule is about.
+	// Without its store a server refuses every request that matches a rule.
 	rules("/login")
 	away := start(t, dir, "--store", "postgres://nobody@127.0.0.1:1/none", "--config", file)
 	if got := ask(away, "POST", "/login", "192.0.2.7"); got != http.StatusServiceUnavailable {

@@ -20,7 +20,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// get asks one path.
+// get requests a path of the server.
 func (s *server) get(t *testing.T, path string) (status int, p api.Problem, head http.Header) {
 	t.Helper()
 	res, err := http.Get(s.url + path)
@@ -36,22 +36,22 @@ func (s *server) get(t *testing.T, path string) (status int, p api.Problem, head
 	return res.StatusCode, p, res.Header
 }
 
-// ready waits until /readyz has a status.
-func (s *server) ready(t *testing.T, want int) {
+// waitReady waits until /readyz answers with the status want.
+func (s *server) waitReady(t *testing.T, want int) {
 	t.Helper()
-	s.until(t, "status of /readyz "+http.StatusText(want), func() bool {
+	s.waitUntil(t, "status of /readyz "+http.StatusText(want), func() bool {
 		status, _, _ := s.get(t, "/readyz")
 		return status == want
 	})
 }
 
-// lines returns the log lines about whether the store is available.
+// lines counts the log lines that say that the store is not available, and that it is available again.
 func (s *server) lines() (away, back int) {
 	text := s.out.String()
 	return strings.Count(text, `msg="the store is not available"`), strings.Count(text, `msg="the store is available"`)
 }
 
-// redisClient returns a client of a Redis, for what no store does.
+// redisClient returns a plain client of a Redis server.
 func redisClient(t *testing.T, url string) rueidis.Client {
 	t.Helper()
 	options, err := rueidis.ParseURL(url)
@@ -66,45 +66,45 @@ func redisClient(t *testing.T, url string) rueidis.Client {
 	return client
 }
 
-// TestARedisWithoutMemoryIsTold: /readyz and GET /v1/me name the store and what it lacks, until there is room again.
-func TestARedisWithoutMemoryIsTold(t *testing.T) {
+// TestReadyzNamesARedisWithoutMemory: /readyz and GET /v1/me name the store and what it lacks, until there is room.
+func TestReadyzNamesARedisWithoutMemory(t *testing.T) {
 	t.Parallel()
-	redis, url := database(t, newRedis) // of its own: its settings are changed
+	redis, url := database(t, newRedis) // not shared: the test changes its settings
 	s := startReady(t, t.TempDir(), "--store", url)
 	client := redisClient(t, url)
-	memory := func(most string) {
+	memory := func(maxMemory string) {
 		t.Helper()
-		set := client.B().ConfigSet().ParameterValue().ParameterValue("maxmemory", most).Build()
+		set := client.B().ConfigSet().ParameterValue().ParameterValue("maxmemory", maxMemory).Build()
 		if err := client.Do(t.Context(), set).Error(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	memory("1")
-	s.ready(t, http.StatusServiceUnavailable)
+	s.waitReady(t, http.StatusServiceUnavailable)
 	host := strings.TrimPrefix(strings.TrimSuffix(redis.DSN, "/0"), "redis://")
 	_, p, _ := s.get(t, "/readyz")
 	if p.Type != api.Full || !strings.Contains(p.Detail, host) || !strings.Contains(p.Detail, "its memory is full") {
 		t.Errorf("/readyz %+v", p)
 	}
-	s.until(t, "a store that is away in /v1/me", func() bool { // /readyz may find it before the server has
+	s.waitUntil(t, "a store that is away in /v1/me", func() bool { // /readyz may find it before the server has
 		var me api.Me
 		s.ask(t, http.MethodGet, "/v1/me", "", &me)
 		return me.Away != nil && strings.Contains(me.Away.Store, host)
 	})
 	memory("0")
-	s.ready(t, http.StatusOK)
+	s.waitReady(t, http.StatusOK)
 }
 
-// databases are servers that can be away, and are nobody else's.
+// databases start servers that a test may stop, since no other test uses them.
 var databases = map[string]func(context.Context) (*dbtest.Server, error){
 	"PostgreSQL": new(dbtest.Config).Postgres,
 	"MariaDB":    new(dbtest.Config).MariaDB,
 }
 
-// newRedis starts a Redis that can be away.
+// newRedis starts a Redis that a test may stop.
 func newRedis(ctx context.Context) (*dbtest.Server, error) { return new(dbtest.Config).Redis(ctx) }
 
-// database starts a server that may crash, and makes a database in it.
+// database starts a server that a test may crash, and makes a database in it.
 func database(t *testing.T, start func(context.Context) (*dbtest.Server, error)) (db *dbtest.Server, url string) {
 	t.Helper()
 	db, err := start(t.Context())
@@ -127,15 +127,15 @@ func migrate(t *testing.T, url string) {
 	if strings.HasPrefix(url, "redis") {
 		return
 	}
-	if code := perform(t.Context(), []string{"migrate", "--store", url}, nil, &out, &out); code != exitOK {
+	if code := runMain(t.Context(), []string{"migrate", "--store", url}, nil, &out, &out); code != exitOK {
 		t.Fatal(out.String())
 	}
 }
 
-// TestAServerStartsBeforeItsStore, which comes later, crashes, and comes back.
+// TestAServerStartsBeforeItsStore starts a server whose store comes later, crashes, and comes back.
 func TestAServerStartsBeforeItsStore(t *testing.T) {
 	t.Parallel()
-	startsBefore(t, newRedis)
+	serverStartsBeforeStore(t, newRedis)
 }
 
 func TestAServerStartsBeforeItsDatabase(t *testing.T) {
@@ -144,12 +144,12 @@ func TestAServerStartsBeforeItsDatabase(t *testing.T) {
 	for name, begin := range databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			startsBefore(t, begin)
+			serverStartsBeforeStore(t, begin)
 		})
 	}
 }
 
-func startsBefore(t *testing.T, begin func(context.Context) (*dbtest.Server, error)) {
+func serverStartsBeforeStore(t *testing.T, begin func(context.Context) (*dbtest.Server, error)) {
 	t.Helper()
 	const body = `{"limit":"fixed-window 1000/30d","key":"k"}`
 	db, url := database(t, begin)
@@ -173,20 +173,20 @@ func startsBefore(t *testing.T, begin func(context.Context) (*dbtest.Server, err
 	if err := db.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.ready(t, http.StatusOK)
+	s.waitReady(t, http.StatusOK)
 	if d, _, err := s.take(http.DefaultClient, body); err != nil || !d.Allowed || d.Remaining != "999" {
 		t.Errorf("the first take: %+v, %v", d, err)
 	}
 	lines := func(gone, back int) {
 		t.Helper()
-		s.until(t, "a line about the store", func() bool { g, b := s.lines(); return g >= gone && b >= back })
+		s.waitUntil(t, "a line about the store", func() bool { g, b := s.lines(); return g >= gone && b >= back })
 		if g, b := s.lines(); g != gone || b != back {
 			t.Errorf("%d lines that it went away, %d that it is back, want %d and %d: %s", g, b, gone, back, s.out.String())
 		}
 	}
 	lines(1, 1)
 	db.Crash()
-	s.ready(t, http.StatusServiceUnavailable)
+	s.waitReady(t, http.StatusServiceUnavailable)
 	if status, _, _ := s.get(t, "/livez"); status != http.StatusOK {
 		t.Errorf("/livez after a crash of the store: %d", status)
 	}
@@ -194,42 +194,43 @@ func startsBefore(t *testing.T, begin func(context.Context) (*dbtest.Server, err
 	if err := db.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.ready(t, http.StatusOK)
+	s.waitReady(t, http.StatusOK)
 	lines(2, 2)
 	if d, status, err := s.take(http.DefaultClient, body); err != nil || status != http.StatusOK || !d.Allowed {
 		t.Errorf("a take after the return: %d, %+v, %v", status, d, err)
 	}
-	lines(2, 2) // also where several requests found it away
+	lines(2, 2) // one line each, though several requests failed
 	if said := s.stop(t); strings.Contains(said, "the store is away") {
 		t.Errorf("another line says the same: %s", said)
 	}
 }
 
-// TestAServerWaitsForItsSchema: what can be put right at the store is waited for.
+// TestAServerWaitsForItsSchema: a server waits for what can be put right at the store.
 func TestAServerWaitsForItsSchema(t *testing.T) {
 	t.Parallel()
 	url := dbtest.Postgres(t)
 	link := newTunnel(t, url)
 	s := start(t, t.TempDir(), "--store", link.url)
-	s.ready(t, http.StatusServiceUnavailable)
-	s.until(t, "what is missing",
+	s.waitReady(t, http.StatusServiceUnavailable)
+	s.waitUntil(t, "what is missing",
 		func() bool { return strings.Contains(s.out.String(), "run headgate migrate") })
 	begin := link.accepted.Load()
-	s.until(t, "that it has tried again", func() bool { return link.accepted.Load() > begin+2 })
+	s.waitUntil(t, "that it has tried again", func() bool { return link.accepted.Load() > begin+2 })
 	if away, _ := s.lines(); away != 1 {
 		t.Errorf("%d lines: %s", away, s.out.String())
 	}
 	migrate(t, url)
-	s.ready(t, http.StatusOK)
+	s.waitReady(t, http.StatusOK)
 	s.stop(t)
 }
 
-// TestTheWaitEnds by its limit with status 2, before it says that it listens and after, and by signals with 0.
-func TestTheWaitEnds(t *testing.T) {
+// TestTheWaitForAStoreEnds: after --wait-store a server exits with 2, whether it listens already or not; after a signal
+// it exits with 0.
+func TestTheWaitForAStoreEnds(t *testing.T) {
 	t.Parallel()
 	const url = "postgres://nobody@127.0.0.1:1/none"
 	for _, wait := range []time.Duration{time.Millisecond, 3 * pauses.Welcome} {
-		if code, said := unserved(t, "--store", url, "--wait-store", wait.String()); code != exitError ||
+		if code, said := serveUntilExit(t, "--store", url, "--wait-store", wait.String()); code != exitError ||
 			!strings.Contains(said, "headgate serve: the store was not available within "+wait.String()+": ") ||
 			!strings.Contains(said, "store unavailable") {
 			t.Errorf("after %s it ended with %d: %q", wait, code, said)
@@ -237,15 +238,15 @@ func TestTheWaitEnds(t *testing.T) {
 	}
 	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		s := start(t, t.TempDir(), "--store", url)
-		s.ready(t, http.StatusServiceUnavailable)
+		s.waitReady(t, http.StatusServiceUnavailable)
 		s.end(t, sig)
 	}
 }
 
-// TestASchemaThatIsNewerIsNotWaitedFor: waiting cures it as little as a wrong URL.
+// TestASchemaThatIsNewerIsNotWaitedFor: such a server exits at once, since waiting does not help.
 func TestASchemaThatIsNewerIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
-	url := dbtest.Postgres(t) // whose schema changes
+	url := dbtest.Postgres(t) // the test changes its schema
 	migrate(t, url)
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {
@@ -255,7 +256,7 @@ func TestASchemaThatIsNewerIsNotWaitedFor(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), "update headgate.installed set state = 999"); err != nil {
 		t.Fatal(err)
 	}
-	if code, said := unserved(t, "--store", url); code != exitError ||
+	if code, said := serveUntilExit(t, "--store", url); code != exitError ||
 		!strings.Contains(said, "headgate serve: postgres: schema is newer than this binary") {
 		t.Errorf("code %d; it said %q", code, said)
 	}

@@ -8,12 +8,12 @@ import (
 	"github.com/headgate/headgate/internal/replay"
 )
 
-// TestTheProgressIsOneLine of a terminal, which is written again ten times a second at most; elsewhere there is none.
+// TestTheProgressIsOneLine: on a terminal the line is overwritten up to ten times a second; elsewhere nothing is shown.
 func TestTheProgressIsOneLine(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	now := time.Unix(0, 0)
-	b := newBar(&out)
+	b := newProgressBar(&out)
 	b.now = func() time.Time { return now }
 	steps := []struct {
 		phase       replay.Phase

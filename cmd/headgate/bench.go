@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/store/front"
 )
 
-// A client takes 36 KiB of memory, a key 80 bytes.
+// These limits bound the memory of a bench: a client takes 36 KiB, a key 80 bytes.
 const (
 	maxClients = 10_000
 	maxKeys    = 10_000_000
@@ -34,12 +34,11 @@ type benchOptions struct {
 	zipf             float64
 	duration, warmup time.Duration
 	ids              bool
-	json             printing
+	json             outputFlag
 }
 
-// newBenchCommand returns `headgate bench`.
 func newBenchCommand() *cobra.Command {
-	var o benchOptions
+	var options benchOptions
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Ask a store as fast as it answers, and audit what it admitted",
@@ -66,38 +65,39 @@ the report.`,
   headgate bench --keys 1000000 --zipf 1
   headgate bench --limit 'token-bucket 10/s' --limit 'token-bucket 100000/h' --keys 10000,10 --cost 5 --settle 2`,
 		Args: cobra.NoArgs,
-		RunE: o.run,
+		RunE: options.run,
 	}
 	addSettings(cmd, config.File, config.Store)
 	f := cmd.Flags()
-	f.StringArrayVar(&o.limits, "limit", []string{"token-bucket 100/s burst 100"},
+	f.StringArrayVar(&options.limits, "limit", []string{"token-bucket 100/s burst 100"},
 		"the `limit`: a name from the config file or a one-line notation; several are charged together")
-	f.StringVar(&o.prefix, "key-prefix", "bench/", "how the keys start; a random word follows")
-	f.StringVar(&o.cost, "cost", "1", "what each question costs, a decimal")
-	f.StringVar(&o.settle, "settle", "", "settle each admitted question at this `cost` before the next: implies --ids")
-	f.BoolVar(&o.ids, "ids", false, "give each question an id")
-	f.IntSliceVar(&o.keys, "keys", []int{1000},
+	f.StringVar(&options.prefix, "key-prefix", "bench/", "how the keys start; a random word follows")
+	f.StringVar(&options.cost, "cost", "1", "what each question costs, a decimal")
+	f.StringVar(&options.settle, "settle", "",
+		"settle each admitted question at this `cost` before the next: implies --ids")
+	f.BoolVar(&options.ids, "ids", false, "give each question an id")
+	f.IntSliceVar(&options.keys, "keys", []int{1000},
 		"how many keys to ask about: a `number` for all limits, or one for each")
-	f.Float64Var(&o.zipf, "zipf", 0, "draw keys by Zipf's law with this `exponent`; 0: all alike")
-	f.IntVar(&o.clients, "clients", 32, "how many questions are under way at a time")
-	f.DurationVar(&o.duration, "duration", 5*time.Second, "for how long to measure")
-	f.DurationVar(&o.warmup, "warmup", 500*time.Millisecond, "for how long to ask before that")
-	o.json.flag(cmd)
+	f.Float64Var(&options.zipf, "zipf", 0, "draw keys by Zipf's law with this `exponent`; 0: all alike")
+	f.IntVar(&options.clients, "clients", 32, "how many questions are under way at a time")
+	f.DurationVar(&options.duration, "duration", 5*time.Second, "for how long to measure")
+	f.DurationVar(&options.warmup, "warmup", 500*time.Millisecond, "for how long to ask before that")
+	options.json.addFlag(cmd)
 	return cmd
 }
 
-// check returns an error about the flags.
+// check returns an error if a flag is wrong.
 func (o *benchOptions) check() error {
-	all := 0
+	allKeys := 0
 	for _, n := range o.keys {
 		if n < 1 || n > maxKeys {
 			return fmt.Errorf("--keys: %d is not from 1 to %d", n, maxKeys)
 		}
-		all += n
+		allKeys += n
 	}
 	switch {
-	case all > maxKeys:
-		return fmt.Errorf("--keys: %d in all are more than %d", all, maxKeys)
+	case allKeys > maxKeys:
+		return fmt.Errorf("--keys: %d in all are more than %d", allKeys, maxKeys)
 	case len(o.keys) > 1 && len(o.keys) != len(o.limits):
 		return fmt.Errorf("--keys: %d numbers for %d limits", len(o.keys), len(o.limits))
 	case o.clients < 1 || o.clients > maxClients:
@@ -112,13 +112,13 @@ func (o *benchOptions) check() error {
 	return nil
 }
 
-// question parses the charges of each call. Keys come later.
-func (o *benchOptions) question(c *config.Config) (*question, error) {
+// workload returns the workload that the flags describe.
+func (o *benchOptions) workload(c *config.Config) (*workload, error) {
 	cost, err := headgate.ParseCost(o.cost)
 	if err != nil {
 		return nil, err
 	}
-	q := &question{cost: cost, ids: o.ids || o.settle != ""}
+	work := &workload{cost: cost, ids: o.ids || o.settle != ""}
 	if o.settle != "" {
 		actual := headgate.Units(0)
 		if strings.Trim(o.settle, "0") != "" {
@@ -126,16 +126,16 @@ func (o *benchOptions) question(c *config.Config) (*question, error) {
 				return nil, fmt.Errorf("--settle: %w", err)
 			}
 		}
-		q.settle = &actual
+		work.settle = &actual
 	}
 	for i, text := range o.limits {
 		limit, err := c.Limit(text)
 		if err != nil {
 			return nil, err
 		}
-		q.limits = append(q.limits, limited{limit: limit, keys: o.keys[min(i, len(o.keys)-1)]})
+		work.limits = append(work.limits, keyedLimit{limit: limit, keys: o.keys[min(i, len(o.keys)-1)]})
 	}
-	return q, nil
+	return work, nil
 }
 
 func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
@@ -146,23 +146,23 @@ func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
 	if err != nil {
 		return err
 	}
-	q, err := o.question(c)
+	work, err := o.workload(c)
 	if err != nil {
 		return err
 	}
 	ctx := cmd.Context()
-	p, s, err := openBy(cmd, c, stores.Options{})
+	p, s, err := openStore(cmd, c, stores.Options{})
 	if err != nil {
 		return err
 	}
-	s = front.New(s, &front.Config{SweepEvery: -1}) // it removes nothing
+	s = front.New(s, &front.Config{SweepEvery: -1}) // a bench removes nothing
 	defer s.Close()
 	limiter := headgate.New(s, &headgate.Config{Timeout: headgate.DefaultTimeout}) // a stall is no error here
-	b, err := newBench(ctx, limiter, q, o.prefix+rand.Text()[:12]+"/", o.zipf, o.clients)
+	b, err := newBench(ctx, limiter, work, o.prefix+rand.Text()[:12]+"/", o.zipf, o.clients)
 	if err != nil {
 		return err
 	}
-	live := &live{terminalLine: newTerminalLine(cmd.ErrOrStderr())}
+	live := &liveLine{terminalLine: newTerminalLine(cmd.ErrOrStderr())}
 	result := load.Run(ctx, load.Config{
 		Clients: o.clients, Duration: o.duration, Warmup: o.warmup,
 		Progress: live.show,
@@ -173,7 +173,7 @@ func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
 	if o.json {
 		err = r.printJSON(cmd.OutOrStdout(), cmd.ErrOrStderr())
 	} else {
-		err = r.print(cmd.OutOrStdout(), q.limits, store.RedactURL(p.URL))
+		err = r.print(cmd.OutOrStdout(), work.limits, store.RedactURL(p.URL))
 	}
 	switch {
 	case err != nil:
@@ -181,24 +181,24 @@ func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
 	case r.over.Sign() > 0:
 		return errRefused
 	case r.Errors > 0 && r.Admitted.Sign() == 0 && r.Refused == 0:
-		return r.first // nothing was measured
+		return r.firstErr // nothing was measured
 	}
 	return nil
 }
 
-// live shows progress in one line on a terminal; elsewhere it shows nothing.
-type live struct {
+// liveLine shows the progress of a bench in one line on a terminal; elsewhere it shows nothing.
+type liveLine struct {
 	terminalLine
-	last load.Snapshot
+	previous load.Snapshot
 }
 
-func (l *live) show(s load.Snapshot) {
+func (l *liveLine) show(s load.Snapshot) {
 	text := "warming up"
 	if s.Elapsed > 0 {
-		rate := float64(s.Decisions-l.last.Decisions) / (s.Elapsed - l.last.Elapsed).Seconds()
+		rate := float64(s.Decisions-l.previous.Decisions) / (s.Elapsed - l.previous.Elapsed).Seconds()
 		text = fmt.Sprintf("%5.1fs  %s decisions/s  %s errors", s.Elapsed.Seconds(),
-			grouped(strconv.FormatFloat(rate, 'f', 0, 64)), grouped(strconv.FormatInt(s.Errors, 10)))
+			groupThousands(strconv.FormatFloat(rate, 'f', 0, 64)), groupThousands(strconv.FormatInt(s.Errors, 10)))
 	}
-	l.last = s
+	l.previous = s
 	l.terminalLine.show(text)
 }

@@ -14,76 +14,76 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// question has the charges of each call without keys.
-type question struct {
-	limits []limited
-	cost   headgate.Cost  // of each charge
-	ids    bool           // each question has an id
-	settle *headgate.Cost // of each charge in the end; nil: it is not settled
+// workload says what each call of a bench charges: one key of each limit.
+type workload struct {
+	limits []keyedLimit
+	cost   headgate.Cost  // cost of each charge
+	ids    bool           // each call has an id
+	settle *headgate.Cost // actual cost of each charge; nil: calls are not settled
 }
 
-// limited is a limit with the number of its keys.
-type limited struct {
+// keyedLimit is a limit with the number of its keys.
+type keyedLimit struct {
 	limit headgate.Limit
 	keys  int
 }
 
-// bench calls a limiter and keeps books of what it admitted. Its clients share
-// nothing but the books of a key that several of them charge at a time.
+// bench calls a limiter and counts what it admitted. Its clients share nothing but the tallies of keys that several of
+// them charge at a time.
 type bench struct {
-	*question
+	*workload
 	limiter *headgate.Limiter
 	prefix  string
-	start   time.Time   // of the store's clock
-	draw    []draw      // of each limit
-	keys    [][]string  // of each limit
-	books   [][]book    // of each key
-	refused []onlyCount // by each client
-	asked   []onlyCount // by each client: its ids
+	start   time.Time     // by the store's clock
+	draws   []keyDraw     // one for each limit
+	keys    [][]string    // keys of each limit
+	tallies [][]keyTally  // tallies of the keys of each limit
+	refused []paddedCount // refused calls of each client
+	lastID  []paddedCount // last id of each client
 
-	errors atomic.Int64
-	once   sync.Once
-	first  error // of those
+	errors    atomic.Int64
+	firstOnce sync.Once // sets firstErr
+	firstErr  error     // first of the errors
 }
 
-// book has the counts of a key: how often it was admitted, how many of those were
-// settled, and from when to when it was admitted, in microseconds of the store's clock.
-type book struct{ admitted, settled, from, to atomic.Int64 }
+// keyTally counts the admitted calls of a key and how many of them were settled. from and to are the times of the first
+// and the last admission, in microseconds of the store's clock.
+type keyTally struct{ admitted, settled, from, to atomic.Int64 }
 
-// onlyCount has a cache line of its own.
-type onlyCount struct {
+// paddedCount is a count with a cache line of its own.
+type paddedCount struct {
 	n int64
 	_ [120]byte
 }
 
-// newBench makes a call to check the question and the store.
-func newBench(ctx context.Context, l *headgate.Limiter, q *question, prefix string, exponent float64, clients int) (
+// newBench returns a bench after one call that checks the workload and the store.
+func newBench(ctx context.Context, l *headgate.Limiter, load *workload, prefix string, exponent float64, clients int) (
 	*bench, error,
 ) {
 	b := &bench{
-		question: q, limiter: l, prefix: prefix,
-		refused: make([]onlyCount, clients), asked: make([]onlyCount, clients),
+		workload: load, limiter: l, prefix: prefix,
+		refused: make([]paddedCount, clients), lastID: make([]paddedCount, clients),
 	}
 	var charges []headgate.Charge
-	for _, c := range q.limits {
-		keys, books := make([]string, c.keys), make([]book, c.keys)
+	for _, c := range load.limits {
+		keys, tallies := make([]string, c.keys), make([]keyTally, c.keys)
 		for i := range keys {
 			keys[i] = prefix + strconv.Itoa(i)
-			books[i].from.Store(math.MaxInt64)
+			tallies[i].from.Store(math.MaxInt64)
 		}
-		b.keys, b.books = append(b.keys, keys), append(b.books, books)
-		b.draw = append(b.draw, newDraw(c.keys, exponent))
-		charges = append(charges, headgate.Charge{Limit: c.limit, Key: keys[len(keys)-1], Cost: q.cost})
+		b.keys, b.tallies = append(b.keys, keys), append(b.tallies, tallies)
+		b.draws = append(b.draws, newKeyDraw(c.keys, exponent))
+		charges = append(charges, headgate.Charge{Limit: c.limit, Key: keys[len(keys)-1], Cost: load.cost})
 	}
 	d, err := l.Check(ctx, charges...)
 	if err != nil {
 		return nil, err
 	}
 	b.start = d.At
-	for _, c := range q.limits {
-		atOnce, err := c.limit.Within(d.At, d.At, q.cost)
+	for _, c := range load.limits {
+		atOnce, err := c.limit.Within(d.At, d.At, load.cost)
 		if err == nil && atOnce == 0 {
-			err = fmt.Errorf("--cost: %s is more than %s ever lets pass at once", q.cost, c.limit)
+			err = fmt.Errorf("--cost: %s is more than %s ever lets pass at once", load.cost, c.limit)
 		}
 		if err != nil {
 			return nil, err
@@ -94,33 +94,32 @@ func newBench(ctx context.Context, l *headgate.Limiter, q *question, prefix stri
 
 // ask implements load.Ask.
 func (b *bench) ask(ctx context.Context, client int, rng *rand.Rand) (bool, error) {
-	charges, books := make([]headgate.Charge, len(b.limits)), make([]*book, len(b.limits))
+	charges, tallies := make([]headgate.Charge, len(b.limits)), make([]*keyTally, len(b.limits))
 	for i := range charges {
-		n := b.draw[i].next(rng)
+		n := b.draws[i].next(rng)
 		charges[i] = headgate.Charge{Limit: b.limits[i].limit, Key: b.keys[i][n], Cost: b.cost}
-		books[i] = &b.books[i][n]
+		tallies[i] = &b.tallies[i][n]
 	}
 	d, settled, err := b.take(ctx, client, charges)
 	switch {
 	case err != nil:
-		// It may have been charged all the same: then the keys are in use
-		// since some time that is not known.
-		for _, k := range books {
-			lower(&k.from, b.start.UnixMicro())
+		// The call may have been charged all the same, at an unknown time after the start.
+		for _, k := range tallies {
+			lowerTo(&k.from, b.start.UnixMicro())
 		}
 		if ctx.Err() == nil {
 			b.errors.Add(1)
-			b.once.Do(func() { b.first = err })
+			b.firstOnce.Do(func() { b.firstErr = err })
 		}
 	case d.Allowed:
 		at := d.At.UnixMicro()
-		for _, k := range books {
+		for _, k := range tallies {
 			k.admitted.Add(1)
 			if settled {
 				k.settled.Add(1)
 			}
-			lower(&k.from, at)
-			raise(&k.to, at)
+			lowerTo(&k.from, at)
+			raiseTo(&k.to, at)
 		}
 	default:
 		b.refused[client].n++
@@ -128,7 +127,7 @@ func (b *bench) ask(ctx context.Context, client int, rng *rand.Rand) (bool, erro
 	return d.Allowed, err
 }
 
-// take charges, and settles what was admitted.
+// take charges once, and settles the charges if they were admitted and the workload says so.
 func (b *bench) take(ctx context.Context, client int, charges []headgate.Charge) (
 	d headgate.Decision, settled bool, err error,
 ) {
@@ -136,8 +135,8 @@ func (b *bench) take(ctx context.Context, client int, charges []headgate.Charge)
 		d, err = b.limiter.Take(ctx, charges...)
 		return d, false, err
 	}
-	b.asked[client].n++
-	once := b.limiter.Once(b.prefix+strconv.Itoa(client)+"/"+strconv.FormatInt(b.asked[client].n, 10), time.Minute)
+	b.lastID[client].n++
+	once := b.limiter.Once(b.prefix+strconv.Itoa(client)+"/"+strconv.FormatInt(b.lastID[client].n, 10), time.Minute)
 	if d, err = once.Take(ctx, charges...); err != nil || !d.Allowed || b.settle == nil {
 		return d, false, err
 	}
@@ -150,25 +149,25 @@ func (b *bench) take(ctx context.Context, client int, charges []headgate.Charge)
 	return d, err == nil, err
 }
 
-func lower(a *atomic.Int64, v int64) {
+func lowerTo(a *atomic.Int64, v int64) {
 	for old := a.Load(); v < old && !a.CompareAndSwap(old, v); old = a.Load() {
 	}
 }
 
-func raise(a *atomic.Int64, v int64) {
+func raiseTo(a *atomic.Int64, v int64) {
 	for old := a.Load(); v > old && !a.CompareAndSwap(old, v); old = a.Load() {
 	}
 }
 
-// draw draws keys by Zipf's law: key i, from 0 on, is drawn (i+1)^-exponent times as often
-// as the first. rand.Zipf has no exponent of 1.
-type draw struct {
+// keyDraw draws keys by Zipf's law: key i, from 0 on, is drawn (i+1)^-exponent times as often as key 0. rand.Zipf does
+// not accept an exponent of 1.
+type keyDraw struct {
 	keys int
-	sums []float64 // of the weights up to each key; nil: all keys are alike
+	sums []float64 // sum of the weights up to each key; nil: all keys have the same weight
 }
 
-func newDraw(keys int, exponent float64) draw {
-	d := draw{keys: keys}
+func newKeyDraw(keys int, exponent float64) keyDraw {
+	d := keyDraw{keys: keys}
 	if exponent == 0 {
 		return d
 	}
@@ -181,7 +180,7 @@ func newDraw(keys int, exponent float64) draw {
 	return d
 }
 
-func (d *draw) next(rng *rand.Rand) int {
+func (d *keyDraw) next(rng *rand.Rand) int {
 	if d.sums == nil {
 		return rng.IntN(d.keys)
 	}

@@ -14,124 +14,124 @@ import (
 	"github.com/headgate/headgate/internal/load"
 )
 
-// benchReport has the results. Amounts are in units of cost.
+// benchReport has the results of a bench. Amounts are sums of costs.
 type benchReport struct {
 	Rate     float64 `json:"decisions_per_s"`
 	Admitted amount  `json:"admitted"`
-	Refused  int64   `json:"refused"` // questions
+	Refused  int64   `json:"refused"` // number of refused calls
 	Errors   int64   `json:"errors"`
 	Bound    amount  `json:"bound"` // the sum over the keys
 	P50      float64 `json:"p50_us"`
 	P99      float64 `json:"p99_us"`
 
-	over     amount // admitted beyond the bound, key by key
+	over     amount // what was admitted beyond the bounds of the keys
 	overKeys int
-	first    error
+	firstErr error
 	load     load.Result
 }
 
 // report audits what was admitted.
 func (b *bench) report(result load.Result) *benchReport {
-	var sum audited
+	var sum auditSums
 	r := &benchReport{
-		Rate:   math.Round(result.PerSecond()*10) / 10,
-		Errors: b.errors.Load(),
-		P50:    micros(result.Quantile(0.5)),
-		P99:    micros(result.Quantile(0.99)),
-		first:  b.first,
-		load:   result,
+		Rate:     math.Round(result.PerSecond()*10) / 10,
+		Errors:   b.errors.Load(),
+		P50:      toMicros(result.Quantile(0.5)),
+		P99:      toMicros(result.Quantile(0.99)),
+		firstErr: b.firstErr,
+		load:     result,
 	}
-	for i, books := range b.books {
-		for k := range books {
-			b.audit(&books[k], b.limits[i].limit, &sum, r)
+	for i, tallies := range b.tallies {
+		for k := range tallies {
+			b.audit(&tallies[k], b.limits[i].limit, &sum, r)
 		}
 	}
 	for i := range b.refused {
 		r.Refused += b.refused[i].n
 	}
-	r.Admitted, r.Bound = b.worth(&sum.admitted, &sum.settled), times(&sum.bound, b.cost)
+	r.Admitted, r.Bound = b.totalCost(&sum.admitted, &sum.settled), costOfCharges(&sum.bound, b.cost)
 	return r
 }
 
-// audited are sums over the keys, in charges.
-type audited struct{ admitted, settled, bound big.Int }
+// auditSums has sums over all keys, as numbers of charges.
+type auditSums struct{ admitted, settled, bound big.Int }
 
-// audit compares what was admitted of a key with what could be.
-func (b *bench) audit(k *book, limit headgate.Limit, sum *audited, r *benchReport) {
-	n, settled := big.NewInt(k.admitted.Load()), big.NewInt(k.settled.Load())
-	if n.Sign() == 0 {
+// audit compares the admitted charges of a key with the most that its limit lets pass, and adds both to sum and r.
+func (b *bench) audit(k *keyTally, limit headgate.Limit, sum *auditSums, r *benchReport) {
+	admitted, settled := big.NewInt(k.admitted.Load()), big.NewInt(k.settled.Load())
+	if admitted.Sign() == 0 {
 		return
 	}
 	within, err := limit.Within(time.UnixMicro(k.from.Load()), time.UnixMicro(k.to.Load()), b.cost)
 	if err != nil {
 		panic(err) // newBench tried this cost
 	}
-	most := big.NewInt(within)
-	sum.admitted.Add(&sum.admitted, n)
+	maxAdmitted := big.NewInt(within)
+	sum.admitted.Add(&sum.admitted, admitted)
 	sum.settled.Add(&sum.settled, settled)
-	sum.bound.Add(&sum.bound, most)
-	if n.Cmp(most) <= 0 {
+	sum.bound.Add(&sum.bound, maxAdmitted)
+	if admitted.Cmp(maxAdmitted) <= 0 {
 		return
 	}
-	over, bound := b.worth(n, settled), times(most, b.cost)
+	over, bound := b.totalCost(admitted, settled), costOfCharges(maxAdmitted, b.cost)
 	if over.Sub(&over.Rat, &bound.Rat); over.Sign() > 0 {
 		r.over.Add(&r.over.Rat, &over.Rat)
 		r.overKeys++
 	}
 }
 
-// worth returns what charges cost of which some were settled.
-func (b *bench) worth(charges, settled *big.Int) amount {
+// totalCost returns the cost of a number of charges, some of which were settled.
+func (b *bench) totalCost(charges, settled *big.Int) amount {
 	if b.settle == nil {
-		return times(charges, b.cost)
+		return costOfCharges(charges, b.cost)
 	}
-	whole, actual := times(new(big.Int).Sub(charges, settled), b.cost), times(settled, *b.settle)
-	whole.Add(&whole.Rat, &actual.Rat)
-	return whole
+	total, actual := costOfCharges(new(big.Int).Sub(charges, settled), b.cost), costOfCharges(settled, *b.settle)
+	total.Add(&total.Rat, &actual.Rat)
+	return total
 }
 
-func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+func toMicros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
 // print prints the report for people.
-func (r *benchReport) print(w io.Writer, limits []limited, store string) error {
+func (r *benchReport) print(w io.Writer, limits []keyedLimit, store string) error {
 	var b strings.Builder
 	line := func(what, format string, args ...any) {
 		fmt.Fprintf(&b, "%-10s %s\n", what, fmt.Sprintf(format, args...))
 	}
 	line("store", "%s", store)
 	for _, l := range limits {
-		line("limit", "%s, %s keys", l.limit, grouped(strconv.Itoa(l.keys)))
+		line("limit", "%s, %s keys", l.limit, groupThousands(strconv.Itoa(l.keys)))
 	}
-	line("decisions", "%s/s for %s", grouped(strconv.FormatFloat(r.Rate, 'f', 0, 64)),
+	line("decisions", "%s/s for %s", groupThousands(strconv.FormatFloat(r.Rate, 'f', 0, 64)),
 		r.load.Elapsed.Round(time.Millisecond))
 	line("admitted", "%s", r.verdict())
 	if r.Refused > 0 {
-		line("refused", "%s", grouped(strconv.FormatInt(r.Refused, 10)))
+		line("refused", "%s", groupThousands(strconv.FormatInt(r.Refused, 10)))
 	} else {
 		line("refused", "0: no key came to its limit")
 	}
-	line("errors", "%s", grouped(strconv.FormatInt(r.Errors, 10)))
-	if r.first != nil {
-		line("", "first: %v", r.first)
+	line("errors", "%s", groupThousands(strconv.FormatInt(r.Errors, 10)))
+	if r.firstErr != nil {
+		line("", "first: %v", r.firstErr)
 	}
-	q := func(share float64) time.Duration { return brief(r.load.Quantile(share)) }
+	q := func(quantile float64) time.Duration { return roundToThreeDigits(r.load.Quantile(quantile)) }
 	line("latency", "p50 %s  p90 %s  p99 %s  p99.9 %s  max %s", q(0.5), q(0.9), q(0.99), q(0.999), q(1))
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// printJSON prints the report for programs, and to stderr what is bad news.
+// printJSON prints the report for programs, and to stderr an overrun and errors.
 func (r *benchReport) printJSON(w, stderr io.Writer) error {
 	if r.over.Sign() > 0 {
 		fmt.Fprintf(stderr, "headgate bench: admitted %s\n", r.verdict())
 	}
-	if r.first != nil {
-		fmt.Fprintf(stderr, "headgate bench: errors: %d, first: %v\n", r.Errors, r.first)
+	if r.firstErr != nil {
+		fmt.Fprintf(stderr, "headgate bench: errors: %d, first: %v\n", r.Errors, r.firstErr)
 	}
 	return printJSON(w, r)
 }
 
-// verdict returns the audit in words.
+// verdict returns the result of the audit in words.
 func (r *benchReport) verdict() string {
 	s := r.Admitted.grouped() + " of " + r.Bound.grouped() + " allowed: "
 	if r.over.Sign() > 0 {
@@ -140,8 +140,8 @@ func (r *benchReport) verdict() string {
 	return s + "exact"
 }
 
-// brief rounds to three digits.
-func brief(d time.Duration) time.Duration {
+// roundToThreeDigits rounds a duration to its first three digits.
+func roundToThreeDigits(d time.Duration) time.Duration {
 	unit := time.Duration(1)
 	for d >= 1000*unit {
 		unit *= 10
@@ -152,26 +152,24 @@ func brief(d time.Duration) time.Duration {
 // amount is an exact amount of cost.
 type amount struct{ big.Rat }
 
-// times returns what n charges of a cost amount to.
-func times(n *big.Int, cost headgate.Cost) (a amount) {
+// costOfCharges returns the cost of n charges.
+func costOfCharges(n *big.Int, cost headgate.Cost) (a amount) {
 	a.SetString(cost.String())
 	a.Mul(&a.Rat, new(big.Rat).SetInt(n))
 	return a
 }
 
-// String returns the shortest decimal.
 func (a *amount) String() string {
 	s := a.FloatString(9) // a cost has no more digits after the point
 	return strings.TrimRight(strings.TrimRight(s, "0"), ".")
 }
 
-func (a *amount) grouped() string { return grouped(a.String()) }
+func (a *amount) grouped() string { return groupThousands(a.String()) }
 
-// MarshalJSON writes a number.
 func (a amount) MarshalJSON() ([]byte, error) { return json.Marshal(json.Number(a.String())) }
 
-// grouped sets commas between thousands.
-func grouped(s string) string {
+// groupThousands sets commas between the thousands of a number.
+func groupThousands(s string) string {
 	whole, _, _ := strings.Cut(s, ".")
 	for i := len(whole) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]

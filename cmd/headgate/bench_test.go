@@ -19,15 +19,14 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// runBench runs the command.
 func runBench(ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	code = perform(ctx, append([]string{"bench"}, args...), strings.NewReader(""), &out, &errs)
+	code = runMain(ctx, append([]string{"bench"}, args...), strings.NewReader(""), &out, &errs)
 	return code, out.String(), errs.String()
 }
 
-// TestBenchAuditsEachLimit asks more than any of the limits lets pass, under a clock that goes on by a millisecond with
-// each question: all that a limit lets pass is admitted.
+// TestBenchAuditsEachLimit makes more calls than any of the limits admits, while the clock advances by a millisecond a
+// call: everything that a limit allows is admitted.
 func TestBenchAuditsEachLimit(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []string{
@@ -43,7 +42,7 @@ func TestBenchAuditsEachLimit(t *testing.T) {
 	}
 }
 
-// TestBenchReports what it has found, for a limit that lets something pass all the time.
+// TestBenchReports checks the JSON report for a limit that admits and refuses calls all the time.
 func TestBenchReports(t *testing.T) {
 	t.Parallel()
 	code, out, errs := runBench(t.Context(), "--store", "memory:", "--limit", "token-bucket 100/s burst 20",
@@ -86,8 +85,8 @@ func TestKeysAreDrawnByZipfsLaw(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	const times = 100_000
-	for exponent, want := range map[float64]float64{0: 0.1, 1: 1 / 2.9290, 2: 1 / 1.5498} { // of the first of ten keys
-		d, first := newDraw(10, exponent), 0.0
+	for exponent, want := range map[float64]float64{0: 0.1, 1: 1 / 2.9290, 2: 1 / 1.5498} { // for the first of ten keys
+		d, first := newKeyDraw(10, exponent), 0.0
 		for range times {
 			if d.next(rng) == 0 {
 				first++
@@ -103,7 +102,7 @@ func TestBenchEndsEarlyWithAReport(t *testing.T) {
 	t.Parallel()
 	var code int
 	var out, errs string
-	// One that ends before anything was asked has no report, and a machine may pause for 50 ms.
+	// A bench that ends before its first call has no report, and the machine may pause for 50 ms.
 	for _, lasts := range []time.Duration{50 * time.Millisecond, time.Second, 5 * time.Second, time.Minute} {
 		ctx, cancel := context.WithTimeout(t.Context(), lasts)
 		code, out, errs = runBench(ctx, "--store", "memory:", "--duration", "1h", "--warmup", "1ms")
@@ -118,11 +117,11 @@ func TestBenchEndsEarlyWithAReport(t *testing.T) {
 	}
 }
 
-// faulty is a store that admits what it refused, or fails, now and then.
+// faulty is a store that sometimes reports a refusal as an admission, or fails.
 type faulty struct {
 	store.Store
-	lies  atomic.Int64 // so many more refusals are told as admissions
-	fails atomic.Int64 // so many more calls fail, after they were carried out
+	lies  atomic.Int64 // number of refusals that it still reports as admissions
+	fails atomic.Int64 // number of calls that still fail, after they were applied
 }
 
 var errGone = errors.New("gone")
@@ -141,7 +140,7 @@ func (f *faulty) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) er
 	return nil
 }
 
-// auditFaulty runs a bench over a faulty store under a clock that stands still.
+// auditFaulty runs a bench over a faulty store whose clock stands still.
 func auditFaulty(t *testing.T, f *faulty, limit string, questions int) *benchReport {
 	t.Helper()
 	f.Store = memory.New(&memory.Config{Clock: func() int64 { return 1_800_000_000_000_000 }})
@@ -151,7 +150,7 @@ func auditFaulty(t *testing.T, f *faulty, limit string, questions int) *benchRep
 // audit runs a bench over a store.
 func audit(t *testing.T, s store.Store, limit, cost string, keys, questions int) *benchReport {
 	t.Helper()
-	q := &question{limits: []limited{{headgate.MustParse(limit), keys}}, cost: headgate.MustCost(cost)}
+	q := &workload{limits: []keyedLimit{{headgate.MustParse(limit), keys}}, cost: headgate.MustCost(cost)}
 	b, err := newBench(t.Context(), headgate.New(s, nil), q, "k/", 0, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -184,8 +183,8 @@ func TestBenchCountsNoErrorAsAdmitted(t *testing.T) {
 	f.fails.Store(4)
 	r := auditFaulty(t, f, "fixed-window 10/1h", 20)
 	if got, want := r.verdict(), "6 of 10 allowed: exact"; got != want || r.Errors != 4 ||
-		!errors.Is(r.first, errGone) {
-		t.Errorf("got %s, %d errors, first %v; want %s, 4", got, r.Errors, r.first, want)
+		!errors.Is(r.firstErr, errGone) {
+		t.Errorf("got %s, %d errors, first %v; want %s, 4", got, r.Errors, r.firstErr, want)
 	}
 }
 
@@ -226,18 +225,18 @@ func TestBenchCommandErrors(t *testing.T) {
 	}
 }
 
-func TestNumbersForPeople(t *testing.T) {
+func TestGroupThousandsAndRound(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[string]string{
 		"0": "0", "999": "999", "1000": "1,000", "1234567.5": "1,234,567.5",
 		"123456": "123,456",
 	} {
-		if got := grouped(s); got != want {
+		if got := groupThousands(s); got != want {
 			t.Errorf("grouped %s: %s, want %s", s, got, want)
 		}
 	}
 	for d, want := range map[time.Duration]string{999: "999ns", 12345: "12.3µs", 1234567: "1.23ms", 0: "0s"} {
-		if got := brief(d).String(); got != want {
+		if got := roundToThreeDigits(d).String(); got != want {
 			t.Errorf("brief %d: %s, want %s", d, got, want)
 		}
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// budgets returns six limits of about a budget, of which next to nothing drains during a test.
+// budgets returns six limits with a capacity of about budget. Next to nothing of it drains during a test.
 func budgets(t *testing.T, budget int) (limits []headgate.Limit) {
 	t.Helper()
 	for i, notation := range []string{
@@ -39,9 +39,9 @@ func budgets(t *testing.T, budget int) (limits []headgate.Limit) {
 type spending struct {
 	servers []atomic.Pointer[client.Client]
 	limits  []headgate.Limit
-	actual  [6]atomic.Int64 // what admitted requests have cost in the end
-	told    [6]atomic.Int64 // what was charged, without what is known to have been given back
-	late    [6]atomic.Int64 // what attempts may charge that were cut off, and arrive after they were refused
+	actual  [6]atomic.Int64 // final costs of the admitted requests
+	charged [6]atomic.Int64 // charges that were admitted, less what is known to have been given back
+	late    [6]atomic.Int64 // costs of attempts that were cut off, and may be charged later
 }
 
 func costOf(thousandths int64) headgate.Cost {
@@ -68,8 +68,8 @@ func (s *spending) charges(costs []int64) []headgate.Charge {
 	return list
 }
 
-// surely asks one server after the other until one answers, and reports whether an attempt was cut off.
-func (s *spending) surely(t *testing.T, id string, ask func(o headgate.Once) error) (late, ok bool) {
+// retryUntilAnswered calls ask with one server after the other until one answers. late: an attempt was cut off.
+func (s *spending) retryUntilAnswered(t *testing.T, id string, ask func(o headgate.Once) error) (late, ok bool) {
 	n := 0
 	await.NoError(t, "an answer to "+id, func() error {
 		err := ask(s.servers[n%len(s.servers)].Load().Once(id, time.Hour))
@@ -93,18 +93,18 @@ func (s *spending) spend(t *testing.T, rng *rand.Rand, id string) bool {
 		costs[i] = 1 + rng.Int64N(3000)
 	}
 	var d headgate.Decision
-	late, ok := s.surely(t, id, func(o headgate.Once) (err error) {
+	late, ok := s.retryUntilAnswered(t, id, func(o headgate.Once) (err error) {
 		d, err = o.Take(t.Context(), s.charges(costs)...)
 		return err
 	})
 	how := rng.IntN(4)
 	if late && (!d.Allowed || how == 0) {
-		s.arriveLate(costs)
+		s.addLate(costs)
 	}
 	if !ok || !d.Allowed {
 		return false
 	}
-	s.charged(costs)
+	s.addCharged(costs)
 	for range rng.IntN(3) {
 		if !s.extend(t, rng, id, costs) {
 			break
@@ -117,7 +117,7 @@ func (s *spending) spend(t *testing.T, rng *rand.Rand, id string) bool {
 		switch how {
 		case 0:
 			actual[i], settle = 0, headgate.Once.Cancel
-		case 3: // it is not settled
+		case 3: // the request is not settled
 			actual[i] = costs[i]
 		}
 		s.actual[i].Add(actual[i])
@@ -126,17 +126,17 @@ func (s *spending) spend(t *testing.T, rng *rand.Rand, id string) bool {
 		return true
 	}
 	var back []headgate.Cost
-	s.surely(t, id, func(o headgate.Once) (err error) {
+	s.retryUntilAnswered(t, id, func(o headgate.Once) (err error) {
 		back, err = settle(o, t.Context(), s.charges(actual)...)
 		return err
 	})
-	for i := range back { // nothing, if an attempt that was cut off has settled it
-		s.told[i].Add(-thousandths(t, back[i]))
+	for i := range back { // zeros if an attempt that was cut off has settled the request
+		s.charged[i].Add(-thousandths(t, back[i]))
 	}
 	return true
 }
 
-// extend extends a request, and reports whether that was admitted. Then the costs are what it charges.
+// extend extends a request, and reports whether that was admitted. If so, it sets costs to the new total.
 func (s *spending) extend(t *testing.T, rng *rand.Rand, id string, costs []int64) bool {
 	more, total := make([]int64, len(costs)), make([]int64, len(costs))
 	for i := range costs {
@@ -144,7 +144,7 @@ func (s *spending) extend(t *testing.T, rng *rand.Rand, id string, costs []int64
 		total[i] = costs[i] + more[i]
 	}
 	var e headgate.ExtendResult
-	late, ok := s.surely(t, id, func(o headgate.Once) (err error) {
+	late, ok := s.retryUntilAnswered(t, id, func(o headgate.Once) (err error) {
 		e, err = o.Extend(t.Context(), s.charges(total)...)
 		return err
 	})
@@ -152,7 +152,7 @@ func (s *spending) extend(t *testing.T, rng *rand.Rand, id string, costs []int64
 	case !ok || !e.Decision.Allowed && !late:
 		return false
 	case !e.Decision.Allowed:
-		s.arriveLate(more)
+		s.addLate(more)
 		return false
 	}
 	for i := range total {
@@ -160,26 +160,26 @@ func (s *spending) extend(t *testing.T, rng *rand.Rand, id string, costs []int64
 			t.Errorf("%s: extended to %d thousandths, %d are charged", id, total[i], got)
 		}
 	}
-	s.charged(more)
+	s.addCharged(more)
 	copy(costs, total)
 	return true
 }
 
-func (s *spending) charged(costs []int64) {
+func (s *spending) addCharged(costs []int64) {
 	for i, c := range costs {
-		s.told[i].Add(c)
+		s.charged[i].Add(c)
 	}
 }
 
-func (s *spending) arriveLate(costs []int64) {
+func (s *spending) addLate(costs []int64) {
 	for i, c := range costs {
 		s.late[i].Add(c)
 	}
 }
 
-// TestBudgetsAreExactThroughKill9 lets many callers drain six limits, each request charged to all six at odd
-// costs, extended, settled and cancelled, while one server after the other is killed. No limit is overrun, and
-// each has in use what the requests have cost in the end.
+// TestBudgetsAreExactThroughKill9 has many callers use up six limits while one server after the other is killed. Each
+// request is charged to all six at odd costs, extended, settled and cancelled. No limit is overrun, and each has in use
+// what the requests have cost in the end.
 func TestBudgetsAreExactThroughKill9(t *testing.T) {
 	budgetsThroughKill9(t, "sqlite:"+t.TempDir()+"/budgets.db", 1)
 }
@@ -242,7 +242,7 @@ func budgetsThroughKill9(t *testing.T, url string, servers int) {
 	s.check(t)
 }
 
-// check compares what is in use of each limit with what the callers know.
+// check compares what is in use of each limit with the counts of the callers.
 func (s *spending) check(t *testing.T) {
 	full := false
 	for i, limit := range s.limits {
@@ -251,16 +251,16 @@ func (s *spending) check(t *testing.T) {
 			t.Fatal(err)
 		}
 		used, capacity := thousandths(t, st.Used), thousandths(t, st.Capacity)
-		least, most := s.actual[i].Load(), s.told[i].Load()
+		minUsed, maxUsed := s.actual[i].Load(), s.charged[i].Load()
 		switch limit.Algorithm().(type) {
 		case headgate.TokenBucket, headgate.GCRA:
-			least -= 500 // it drains a little
+			minUsed -= 500 // it drains a little
 		default:
-			most = least // what is left gives back all
+			maxUsed = minUsed // these limits take back everything that a settlement leaves
 		}
-		most += s.late[i].Load()
-		if used < least || used > most || used > capacity {
-			t.Errorf("%s: %d thousandths of %d are in use, want %d to %d", limit, used, capacity, least, most)
+		maxUsed += s.late[i].Load()
+		if used < minUsed || used > maxUsed || used > capacity {
+			t.Errorf("%s: %d thousandths of %d are in use, want %d to %d", limit, used, capacity, minUsed, maxUsed)
 		}
 		full = full || used > capacity-10_000
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-func TestAStampIsCompletedByTheGoCommand(t *testing.T) {
+func TestBuildInfoFillsMissingFields(t *testing.T) {
 	t.Parallel()
 	info := &debug.BuildInfo{
 		Main: debug.Module{Version: "v0.3.1"},
@@ -29,27 +29,26 @@ func TestAStampIsCompletedByTheGoCommand(t *testing.T) {
 		{build{version: "v0-0123456789ab"}, build{"v0-0123456789ab", "0123456789abcdef", "2026-01-02T03:04:05Z"}, "v0-0123456789ab"},
 	} {
 		got := tt.linked
-		got.complete(info)
-		if got != tt.want || got.short() != tt.short {
-			t.Errorf("%+v: got %+v, %q", tt.linked, got, got.short())
+		got.addBuildInfo(info)
+		if got != tt.want || got.versionAndCommit() != tt.short {
+			t.Errorf("%+v: got %+v, %q", tt.linked, got, got.versionAndCommit())
 		}
 	}
 }
 
-// leftOut are the build tags, and a package that the command has without the tag alone.
-var leftOut = map[string]string{
+// driverOfTag maps each build tag that leaves a store out to the package of the driver of that store.
+var driverOfTag = map[string]string{
 	"headgate_nosqlite":   "modernc.org/sqlite",
 	"headgate_nopostgres": "github.com/jackc/pgx/v5",
 	"headgate_nomysql":    "github.com/go-sql-driver/mysql",
 	"headgate_noredis":    "github.com/redis/rueidis",
 }
 
-// TestEachTagLeavesItsStoreOut looks at what is linked. That the stores compile apart from each other is seen where all
-// are left out.
+// TestEachTagLeavesItsStoreOut checks the linked packages. TestACommandWithoutStores shows that the rest compiles.
 func TestEachTagLeavesItsStoreOut(t *testing.T) {
 	tier.Nightly(t)
 	t.Parallel()
-	for tag, driver := range leftOut {
+	for tag, driver := range driverOfTag {
 		list := exec.Command("go", "list", "-deps", "-tags", tag, ".")
 		list.Stderr = os.Stderr
 		out, err := list.Output()
@@ -57,7 +56,7 @@ func TestEachTagLeavesItsStoreOut(t *testing.T) {
 			t.Fatalf("%s: %v", tag, err)
 		}
 		linked := strings.Fields(string(out))
-		for other, d := range leftOut {
+		for other, d := range driverOfTag {
 			if has := slices.Contains(linked, d); has != (other != tag) {
 				t.Errorf("%s: %s is linked: %v", tag, driver, has)
 			}
@@ -65,7 +64,7 @@ func TestEachTagLeavesItsStoreOut(t *testing.T) {
 	}
 }
 
-// TestSpansComeByATag looks at what is linked.
+// TestSpansComeByATag checks the linked packages.
 func TestSpansComeByATag(t *testing.T) {
 	t.Parallel()
 	for tag, want := range map[string]bool{"": false, "headgate_otel": true} {
@@ -81,14 +80,14 @@ func TestSpansComeByATag(t *testing.T) {
 	}
 }
 
-// TestACommandWithoutStores builds one with all tags, a stamp, and the command that writes the manual.
+// TestACommandWithoutStores builds the command with all tags, a stamp, and the command that writes the manual.
 func TestACommandWithoutStores(t *testing.T) {
 	tier.Nightly(t)
 	t.Parallel()
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "headgate")
 	all := []string{"headgate_man"}
-	for tag := range leftOut {
+	for tag := range driverOfTag {
 		all = append(all, tag)
 	}
 	stamped := "-X main.release=v9.8.7 -X main.commit=0123456789abcdef0123 -X main.date=2026-01-02T03:04:05Z"

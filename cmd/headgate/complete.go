@@ -15,24 +15,24 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// completeWithin is how long a shell waits for names and keys. Tests wait longer, on a busy machine.
-var completeWithin = 2 * time.Second
+// completeTimeout is how long a shell waits for names and keys. Tests wait longer, since the machine may be busy.
+var completeTimeout = 2 * time.Second
 
-// words lists the values of an argument that begin as typed.
-type words func(cmd *cobra.Command, s backend, typed string) []string
+// completer lists the values of an argument that begin with the typed text.
+type completer func(cmd *cobra.Command, s backend, typed string) []string
 
-// completed completes each argument of a command by its words, and by the last those that follow. It offers nothing
-// if nobody answers in time. No store is made for that.
-func completed(arguments ...words) cobra.CompletionFunc {
+// completeArgs completes each argument of a command by its completer, and further ones by the last completer. It
+// offers nothing if the store or the server does not answer in time, and never creates a store.
+func completeArgs(completers ...completer) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) (found []string, _ cobra.ShellCompDirective) {
 		n := len(args)
-		if last := len(arguments) - 1; n > last {
-			if cmd.Args(cmd, append(slices.Clone(args), typed)) != nil { // there are to be no more
+		if last := len(completers) - 1; n > last {
+			if cmd.Args(cmd, append(slices.Clone(args), typed)) != nil { // the command takes no more arguments
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
 			n = last
 		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
+		ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
 		defer cancel()
 		cmd.SetContext(ctx)
 		server, err := serverOf(cmd)
@@ -46,12 +46,12 @@ func completed(arguments ...words) cobra.CompletionFunc {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
 		}
-		_ = ask(cmd, func(s backend) error { found = arguments[n](cmd, s, typed); return nil })
+		_ = ask(cmd, func(s backend) error { found = completers[n](cmd, s, typed); return nil })
 		return found, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// completeLimit returns limits.
+// completeLimit returns the names of the limits in the catalog.
 func completeLimit(cmd *cobra.Command, s backend, _ string) (names []string) {
 	list, err := askLimits(cmd.Context(), s, nil)
 	if err != nil {
@@ -63,7 +63,7 @@ func completeLimit(cmd *cobra.Command, s backend, _ string) (names []string) {
 	return names
 }
 
-// completePlan returns plans.
+// completePlan returns the names of the plans in the catalog.
 func completePlan(cmd *cobra.Command, s backend, _ string) (names []string) {
 	list, err := askCatalog(cmd.Context(), s, nil)
 	if err != nil {
@@ -75,28 +75,28 @@ func completePlan(cmd *cobra.Command, s backend, _ string) (names []string) {
 	return names
 }
 
-// completeKey returns keys of the first limits: it reads a page of each.
+// completeKey returns some keys of the first limits that begin with the typed text.
 func completeKey(cmd *cobra.Command, s backend, typed string) (keys []string) {
-	const most = 20
+	const keysShown = 20
 	limits := completeLimit(cmd, s, "")
 	for _, limit := range limits[:min(len(limits), namesShown)] {
 		l := keyQuery{limit: limit, prefix: typed}
-		_ = l.each(cmd.Context(), s, law.Cell{}, func(u *keyUse) (bool, error) {
-			if key(u.Key) == u.Key {
+		_ = l.eachKey(cmd.Context(), s, law.Cell{}, func(u *keyUse) (bool, error) {
+			if quoteKey(u.Key) == u.Key {
 				keys = append(keys, u.Key)
 			}
-			return len(keys) < most, nil
+			return len(keys) < keysShown, nil
 		})
 	}
 	slices.Sort(keys)
 	return slices.Compact(keys)
 }
 
-// quotedName is a name in an error.
+// quotedName matches a quoted name in an error.
 var quotedName = regexp.MustCompile(`"([a-z0-9._-]+)"`)
 
-// withSuggestion adds similar names to an error about a limit of a server, or about a plan. Errors about limits of a
-// store have them already.
+// withSuggestion adds similar names to an error about an unknown limit of a server, or an unknown plan. Errors about
+// limits of a store already have similar names.
 func withSuggestion(cmd *cobra.Command, s backend, err error) error {
 	if err == nil {
 		return nil
@@ -113,20 +113,20 @@ func withSuggestion(cmd *cobra.Command, s backend, err error) error {
 	return err
 }
 
-// suggest adds similar names to an error.
+// suggest adds the names that are similar to name to an error.
 func suggest(err error, name string, names []string) error {
 	c := &cobra.Command{SuggestionsMinimumDistance: 2}
 	for _, n := range names {
 		c.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})
 	}
-	if near := nearTo(c, name); near != "" {
-		return fmt.Errorf("%w; %s", err, near)
+	if similar := didYouMean(c, name); similar != "" {
+		return fmt.Errorf("%w; %s", err, similar)
 	}
 	return err
 }
 
-// nearTo suggests commands below a command that are like a name.
-func nearTo(cmd *cobra.Command, name string) string {
+// didYouMean asks whether one of the commands below cmd with a similar name was meant; it is empty if none is similar.
+func didYouMean(cmd *cobra.Command, name string) string {
 	names := cmd.SuggestionsFor(name)
 	slices.Sort(names)
 	names = slices.Compact(names)

@@ -16,7 +16,7 @@ import (
 )
 
 func newExplainCommand() *cobra.Command {
-	var a queryFlags
+	var query queryFlags
 	var client string
 	cmd := &cobra.Command{
 		Use:   "explain LIMIT | 'METHOD URL' [HEADER...]",
@@ -31,27 +31,27 @@ func newExplainCommand() *cobra.Command {
 			"--client 192.0.2.1",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, ok := requestOf(args)
+			r, ok := parseRequest(args)
 			if ok {
 				r.Client = client
-				return a.explain(cmd, r)
+				return query.explain(cmd, r)
 			}
 			switch {
 			case len(args) > 1:
 				return headgate.Invalid("request", "%.100q is not the beginning of a request such as GET /path",
 					args[0])
-			case bool(a.json):
+			case bool(query.json):
 				return headgate.Invalid("output", "json goes with a request only")
 			case client != "":
 				return headgate.Invalid("client", "--client goes with a request only")
 			}
 			l, err := resolveLimit(cmd, args[0])
 			if errors.Is(err, headgate.ErrUnknownLimit) {
-				named, there, c, wrong := findLimits(cmd)
-				if wrong != nil {
-					return wrong
+				named, exists, c, findErr := findLimits(cmd)
+				if findErr != nil {
+					return findErr
 				}
-				if named || there && c.File == "" {
+				if named || exists && c.File == "" {
 					return ask(cmd, func(s backend) error { return showLimit(cmd, s, args[0]) })
 				}
 			}
@@ -62,13 +62,13 @@ func newExplainCommand() *cobra.Command {
 			return nil
 		},
 	}
-	a.flags(cmd)
+	query.addFlags(cmd)
 	cmd.Flags().StringVar(&client, "client", "", "`address` of the client of the request")
 	return cmd
 }
 
-// requestOf reads a request: its first line, and headers.
-func requestOf(args []string) (*api.Explain, bool) {
+// parseRequest reads a request from its first line and its headers, and reports whether it is one.
+func parseRequest(args []string) (*api.Explain, bool) {
 	var lines []string
 	for _, arg := range args {
 		for line := range strings.Lines(arg) {
@@ -92,7 +92,7 @@ func requestOf(args []string) (*api.Explain, bool) {
 
 // explain explains a request.
 func (f *queryFlags) explain(cmd *cobra.Command, r *api.Explain) error {
-	return askOrSuppose(cmd, func(s backend) error {
+	return askOrUseEmptyStore(cmd, func(s backend) error {
 		e, err := askExplain(cmd.Context(), s, r)
 		if err != nil {
 			return err
@@ -105,9 +105,9 @@ func (f *queryFlags) explain(cmd *cobra.Command, r *api.Explain) error {
 	})
 }
 
-// findLimits reports whether a server or a store was named, and whether the store is there that a command takes
-// where none was named.
-func findLimits(cmd *cobra.Command) (named, there bool, c *config.Config, err error) {
+// findLimits returns the config, and reports whether it or the command names a server or a store, and whether the store
+// exists.
+func findLimits(cmd *cobra.Command) (named, exists bool, c *config.Config, err error) {
 	url, err := serverOf(cmd)
 	if err != nil {
 		return false, false, nil, err
@@ -119,14 +119,14 @@ func findLimits(cmd *cobra.Command) (named, there bool, c *config.Config, err er
 	return url != "" || p.Said, err == nil && p.File() != "" && !p.Missing(), c, err
 }
 
-// askOrSuppose supposes an empty store with the limits of the file if no store is named and the default one does not
-// exist.
-func askOrSuppose(cmd *cobra.Command, do func(backend) error) error {
-	named, there, c, err := findLimits(cmd)
+// askOrUseEmptyStore calls do with the store or the server, or, if none is named and the default store does not exist,
+// with an empty store that has the limits of the config file.
+func askOrUseEmptyStore(cmd *cobra.Command, do func(backend) error) error {
+	named, exists, c, err := findLimits(cmd)
 	if err != nil {
 		return err
 	}
-	if named || there {
+	if named || exists {
 		return ask(cmd, do)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s: there is no store, so the figures are those of keys that have used nothing\n",
@@ -142,7 +142,7 @@ func printExplanation(w io.Writer, e *api.Explanation) error {
 	if e.At != "" {
 		at = " (" + e.At + ")"
 	}
-	fmt.Fprintf(w, "%s  %s%s\n", answerOf(e.Allowed), e.Why, at)
+	fmt.Fprintf(w, "%s  %s%s\n", formatAnswer(e.Allowed), e.Why, at)
 	switch e.Mode {
 	case "shadow":
 		fmt.Fprintln(w, "mode shadow: it is charged, and nothing is refused")
@@ -163,12 +163,12 @@ func printExplanation(w io.Writer, e *api.Explanation) error {
 		c := &e.Charges[i]
 		f := figuresOf(e.Decision, i)
 		keep := cmp.Or(c.Keep, "-")
-		if f == nil { // one that was not looked at
-			t.row(c.Limit, key(c.Key), c.Cost.String(), keep, "-", "-", "-")
+		if f == nil { // the charge was not decided
+			t.row(c.Limit, quoteKey(c.Key), c.Cost.String(), keep, "-", "-", "-")
 			continue
 		}
-		t.row(c.Limit, key(c.Key), c.Cost.String(), keep, yes(f.Allowed), short(f.Remaining)+" of "+short(f.Capacity),
-			after(f.RetryAfterMS))
+		t.row(c.Limit, quoteKey(c.Key), c.Cost.String(), keep, yesNo(f.Allowed),
+			formatAmount(f.Remaining)+" of "+formatAmount(f.Capacity), formatDelay(f.RetryAfterMS))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -183,12 +183,12 @@ func printExplanation(w io.Writer, e *api.Explanation) error {
 	}
 	t.row("RULE", "MATCHES", "WHY")
 	for _, v := range e.Rules {
-		t.row(v.Rule, yes(v.Matches), v.Why)
+		t.row(v.Rule, yesNo(v.Matches), v.Why)
 	}
 	return t.Flush()
 }
 
-// figuresOf returns the figures of a charge; nil: there are none.
+// figuresOf returns the figures of a charge by its index, or nil if there are none.
 func figuresOf(d *api.Decision, charge int) *api.Figures {
 	if len(d.Each) == 0 {
 		return &api.Figures{

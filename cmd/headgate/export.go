@@ -18,8 +18,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// exporting are the flags of export.
-type exporting struct {
+// exportFlags has the flags of export.
+type exportFlags struct {
 	keyQuery
 	format, since string
 	history       bool
@@ -27,7 +27,7 @@ type exporting struct {
 }
 
 func newExportCommand() *cobra.Command {
-	var e exporting
+	var export exportFlags
 	cmd := &cobra.Command{
 		Use:   "export [LIMIT]",
 		Short: "Write the keys of one limit or of all, or their attempts, as CSV or lines of JSON",
@@ -40,25 +40,25 @@ func newExportCommand() *cobra.Command {
 		Example: "  headgate export >keys.csv\n  headgate export login --refusing -o jsonl\n" +
 			"  headgate export login --history --since 1h",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completed(completeLimit),
+		ValidArgsFunction: completeArgs(completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			e.of(args)
-			return e.run(cmd)
+			export.setLimit(args)
+			return export.run(cmd)
 		},
 	}
 	addPlaceSettings(cmd)
-	e.flags(cmd)
-	cmd.Flags().StringVarP(&e.format, "output", "o", "csv", "`csv|jsonl`: the format")
-	cmd.Flags().BoolVar(&e.history, "history", false, "write the attempts of the keys")
-	cmd.Flags().IntVarP(&e.max, "max", "n", api.MaxAttempts,
+	export.addFlags(cmd)
+	cmd.Flags().StringVarP(&export.format, "output", "o", "csv", "`csv|jsonl`: the format")
+	cmd.Flags().BoolVar(&export.history, "history", false, "write the attempts of the keys")
+	cmd.Flags().IntVarP(&export.max, "max", "n", api.MaxAttempts,
 		"with --history: at most this `number` of attempts a key, up to 10000")
-	cmd.Flags().StringVar(&e.since, "since", "", "with --history: only attempts of the last `PERIOD`, such as 15m")
+	cmd.Flags().StringVar(&export.since, "since", "", "with --history: only attempts of the last `PERIOD`, such as 15m")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"csv", "jsonl"},
 		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-func (e *exporting) run(cmd *cobra.Command) error {
+func (e *exportFlags) run(cmd *cobra.Command) error {
 	switch {
 	case e.format != "csv" && e.format != "jsonl":
 		return headgate.Invalid("output", "%.40q is not known; write csv or jsonl", e.format)
@@ -67,30 +67,29 @@ func (e *exporting) run(cmd *cobra.Command) error {
 	case cmd.Flags().Changed("max") && !e.history:
 		return headgate.Invalid("max", "goes with --history")
 	}
-	young, err := youngest(e.since, e.max)
+	maxAge, err := checkAttemptFlags(e.since, e.max)
 	if err != nil {
 		return err
 	}
 	out := bufio.NewWriter(cmd.OutOrStdout())
 	err = ask(cmd, func(s backend) error {
 		if e.history {
-			return e.attempts(cmd, s, rowsOf(out, e.format, attemptColumns), young)
+			return e.writeAttempts(cmd, s, newRowWriter(out, e.format, attemptColumns), maxAge)
 		}
-		return e.keys(cmd.Context(), s, rowsOf(out, e.format, keyColumns))
+		return e.writeKeys(cmd.Context(), s, newRowWriter(out, e.format, keyColumns))
 	})
 	return cmp.Or(err, out.Flush())
 }
 
-// keys writes all keys.
-func (e *exporting) keys(ctx context.Context, s backend, write func(any, []string) error) error {
-	return e.each(ctx, s, law.Cell{}, func(u *keyUse) (bool, error) {
-		if err := u.ask(ctx, s); err != nil || e.refusing && !u.Refused {
+func (e *exportFlags) writeKeys(ctx context.Context, s backend, write func(any, []string) error) error {
+	return e.eachKey(ctx, s, law.Cell{}, func(u *keyUse) (bool, error) {
+		if err := u.loadRetry(ctx, s); err != nil || e.refusing && !u.Refused {
 			return true, err
 		}
 		return true, write(u, []string{
 			u.Limit, u.Key, u.Used.String(), u.Capacity.String(), u.Remaining.String(), strconv.FormatBool(u.Refused),
-			number(u.RetryAfterMS), strconv.FormatInt(u.At, 10), number(u.ResetAt), number(u.BlockedUntil), u.BlockedBy,
-			u.Reason,
+			formatNumber(u.RetryAfterMS), strconv.FormatInt(u.At, 10), formatNumber(u.ResetAt),
+			formatNumber(u.BlockedUntil), u.BlockedBy, u.Reason,
 		})
 	})
 }
@@ -100,23 +99,23 @@ var keyColumns = []string{
 	"blocked_until", "blocked_by", "reason",
 }
 
-// attempts writes the attempts of all keys.
-func (e *exporting) attempts(cmd *cobra.Command, s backend, write func(any, []string) error,
-	young time.Duration,
+// writeAttempts writes the attempts of all keys, up to maxAge old.
+func (e *exportFlags) writeAttempts(cmd *cobra.Command, s backend, write func(any, []string) error,
+	maxAge time.Duration,
 ) error {
 	ctx := cmd.Context()
-	return e.each(ctx, s, law.Cell{}, func(u *keyUse) (bool, error) {
-		st, err := askInspect(ctx, s, inspection(u.Limit, u.Key, e.max))
-		if unreadable(err) {
+	return e.eachKey(ctx, s, law.Cell{}, func(u *keyUse) (bool, error) {
+		st, err := askInspect(ctx, s, newInspectRequest(u.Limit, u.Key, e.max))
+		if isUnreadable(err) {
 			return true, nil
 		}
 		if err != nil {
 			return false, err
 		}
-		list := attempts(st, young)
+		list := recentAttempts(st, maxAge)
 		if len(list) == e.max {
-			fmt.Fprintf(cmd.ErrOrStderr(), "%s of %s may have more attempts: the newest %d are written\n", key(u.Key),
-				u.Limit, e.max)
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s of %s may have more attempts: the newest %d are written\n",
+				quoteKey(u.Key), u.Limit, e.max)
 		}
 		for _, a := range list {
 			err := write(attemptLine{u.Limit, u.Key, a}, []string{
@@ -133,15 +132,16 @@ func (e *exporting) attempts(cmd *cobra.Command, s backend, write func(any, []st
 
 var attemptColumns = []string{"limit", "key", "number", "at", "cost", "allowed"}
 
-// rowsOf returns what writes a row: in lines of JSON its object, in CSV its fields, below the columns.
-func rowsOf(w io.Writer, format string, columns []string) func(object any, fields []string) error {
+// newRowWriter returns a function that writes one row: the object as a line of JSON, or the fields as CSV. For CSV it
+// writes the columns first.
+func newRowWriter(w io.Writer, format string, columns []string) func(object any, fields []string) error {
 	if format == "jsonl" {
 		e := json.NewEncoder(w)
 		e.SetEscapeHTML(false)
 		return func(object any, _ []string) error { return e.Encode(object) }
 	}
 	c := csv.NewWriter(w)
-	_ = c.Write(columns) // an error of it comes back with the first row, or when the buffer is flushed
+	_ = c.Write(columns) // an error comes back with the first row, or when the buffer is flushed
 	c.Flush()
 	return func(_ any, fields []string) error {
 		if err := c.Write(fields); err != nil {
@@ -152,8 +152,8 @@ func rowsOf(w io.Writer, format string, columns []string) func(object any, field
 	}
 }
 
-// number writes a number exactly; nil: nothing.
-func number(n *int64) string {
+// formatNumber formats a number exactly, and nil as nothing.
+func formatNumber(n *int64) string {
 	if n == nil {
 		return ""
 	}

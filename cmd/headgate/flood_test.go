@@ -17,32 +17,32 @@ import (
 )
 
 // TestAFloodTakesLittleMemory announces 2,000 bodies that never come and sends three batches of 1.4 million empty
-// requests meanwhile, to a server process, which answers others all the while. Before, it took 5 GB.
+// requests meanwhile. The server answers other callers all the while. Before, it took 5 GB.
 func TestAFloodTakesLittleMemory(t *testing.T) {
 	tier.Nightly(t)
-	const most = 300 << 10 // KiB
+	const maxPeak = 300 << 10 // KiB
 	// The race detector takes more memory than the server.
 	path, err := testcommand.Build(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := prepared(t, t.TempDir(), "--store", "memory:")
+	s := newServer(t, t.TempDir(), "--store", "memory:")
 	s.cmd.Path = path
-	s.begin(t)
-	s.until(t, "that it listens", s.listens)
-	peakMemory(t, s) // or there is nothing to see here
+	s.startProcess(t)
+	s.waitUntil(t, "that it listens", s.listens)
+	peakMemory(t, s) // skips the test where the peak is unknown
 	for range 3 {
-		flooded(t, s)
+		floodServer(t, s)
 	}
 	peak := peakMemory(t, s)
 	t.Logf("peak memory %d MB", peak>>10)
-	if peak > most {
-		t.Errorf("the server took %d KiB at its peak, want at most %d", peak, most)
+	if peak > maxPeak {
+		t.Errorf("the server took %d KiB at its peak, want at most %d", peak, maxPeak)
 	}
 }
 
-// flooded stalls bodies and sends batches, and asks as another caller meanwhile.
-func flooded(t *testing.T, s *server) {
+// floodServer stalls bodies and sends batches, while another caller takes.
+func floodServer(t *testing.T, s *server) {
 	t.Helper()
 	const stalled = 2000
 	addr := strings.TrimPrefix(s.url, "http://")
@@ -81,7 +81,7 @@ func flooded(t *testing.T, s *server) {
 	flood.Wait()
 }
 
-// peakMemory returns the most memory that a process has had, in KiB.
+// peakMemory returns the peak memory of a server process, in KiB.
 func peakMemory(t *testing.T, s *server) (peak int) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
@@ -95,9 +95,9 @@ func peakMemory(t *testing.T, s *server) (peak int) {
 	return peak
 }
 
-// TestAStoreThatIsAwayIsALineASecond has 50 callers ask for a Redis that is stopped. Before, it was a line
-// for each of them: 11,555 in 5 s.
-func TestAStoreThatIsAwayIsALineASecond(t *testing.T) {
+// TestAStoreThatIsAwayIsLoggedOnceASecond has 50 callers take while the Redis is stopped. Before, each
+// failure was a line: 11,555 in 5 s.
+func TestAStoreThatIsAwayIsLoggedOnceASecond(t *testing.T) {
 	t.Parallel()
 	redis, err := newRedis(t.Context())
 	if err != nil {
@@ -150,7 +150,7 @@ func TestAStoreThatIsAwayIsALineASecond(t *testing.T) {
 	}
 	took := int(stamps[len(stamps)-1].Sub(stamps[0])/time.Second) + 1 // the last line says that it stops
 	t.Logf("%d requests failed within %d seconds; %d lines stand for %d:\n%s", callers*times, took, count, counted, said)
-	// A few classes at most: nothing done, not known, and perhaps no answer in time.
+	// Lines are counted for each class of error, and there are three at most.
 	if count == 0 || count > 3*(took+2) || counted < callers*times {
 		t.Errorf("%d lines stand for %d of %d failed requests", count, counted, callers*times)
 	}

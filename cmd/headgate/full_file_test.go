@@ -19,8 +19,7 @@ import (
 	"github.com/headgate/headgate/internal/server/run"
 )
 
-// The limit of a file in pages, for the connection of a server in this process that
-// writes to a file of this name.
+// The SQLite file cappedFile of a server in this process may have up to cappedPages pages.
 const (
 	cappedFile  = "capped.db"
 	cappedPages = 40
@@ -36,8 +35,7 @@ func init() {
 	})
 }
 
-// TestAFullFileAdmitsNobody serves on a file that may have so many pages at most, and
-// needs no rights.
+// TestAFullFileAdmitsNobody serves from a file of bounded size. It needs no rights, which a small disk does.
 func TestAFullFileAdmitsNobody(t *testing.T) {
 	path := filepath.Join(t.TempDir(), cappedFile)
 	ctx, stop := context.WithCancel(t.Context())
@@ -46,7 +44,7 @@ func TestAFullFileAdmitsNobody(t *testing.T) {
 	go func() {
 		flags := func(name string) (string, bool) {
 			value := map[string]string{
-				"store": "sqlite:" + path, "http": "127.0.0.1:0", "deadline": "1m", // a full file answers at once, and a slow disk late
+				"store": "sqlite:" + path, "http": "127.0.0.1:0", "deadline": "1m", // for slow disks
 			}[name]
 			return value, value != ""
 		}
@@ -70,8 +68,8 @@ func TestAFullFileAdmitsNobody(t *testing.T) {
 	})
 	_, rest, _ := strings.Cut(line, "http://")
 	addr, _, _ := strings.Cut(rest, " ")
-	c := newCrowded(&server{url: "http://" + addr})
-	c.fill = func(*testing.T) {} // new keys do
+	c := newFullStore(&server{url: "http://" + addr})
+	c.fill = func(*testing.T) {} // new keys fill the file
 	c.free = func(t *testing.T) {
 		db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
 		if err != nil {
@@ -81,12 +79,12 @@ func TestAFullFileAdmitsNobody(t *testing.T) {
 		if _, err := db.Exec("delete from cells where key like 'new%'"); err != nil {
 			t.Fatal(err)
 		}
-		maps.DeleteFunc(c.told, func(key string, _ int) bool { return strings.HasPrefix(key, "new") })
+		maps.DeleteFunc(c.admitted, func(key string, _ int) bool { return strings.HasPrefix(key, "new") })
 	}
-	c.getsFull(t)
+	c.fillDisk(t)
 	c.free(t)
-	c.recovers(t)
-	c.stays(t)
+	c.waitRecovered(t)
+	c.compareWithStore(t)
 }
 
 // TestHealthNoticesAFileThatIsGone deletes the file under a server.

@@ -21,70 +21,70 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// patient is the deadline of decisions where a disk gets full.
-const patient = 2 * time.Second
+// fullDeadline is the deadline of decisions in these tests.
+const fullDeadline = 2 * time.Second
 
-// crowded is a server over a store whose disk gets full, and what the server has told about each key.
-type crowded struct {
+// fullStore is a server over a store whose disk gets full, with counts of its answers.
+type fullStore struct {
 	*server
-	database   string             // its URL
+	database   string             // URL of the database
 	fill, free func(t *testing.T) // fill may be called again while the disk is full
-	crash      func()             // ends the process that keeps the state, at once
-	restart    func() error       // starts it again; that fails while there is no room, maybe
+	crash      func()             // kills the process that keeps the state
+	restart    func() error       // starts that process again; it may fail while the disk is full
 	ended      func() bool        // whether that process has ended by itself
 
-	mu            sync.Mutex
-	told, unknown map[string]int // by key: how often it was admitted, and how often nobody knows
-	statuses      map[string]int
-	titles        map[string]int // of what /readyz says, asked by one
+	mu                sync.Mutex
+	admitted, unknown map[string]int // number of admitted requests, and of unknown outcomes, by key
+	statuses          map[string]int
+	titles            map[string]int // titles of the problems of /readyz
 }
 
-func newCrowded(s *server) *crowded {
-	return &crowded{
-		server: s, told: map[string]int{}, unknown: map[string]int{}, statuses: map[string]int{},
+func newFullStore(s *server) *fullStore {
+	return &fullStore{
+		server: s, admitted: map[string]int{}, unknown: map[string]int{}, statuses: map[string]int{},
 		titles: map[string]int{},
 	}
 }
 
-// fullDisks are the stores, and how each is started on a small disk.
+// fullDisks start each store on a small disk.
 var fullDisks = []struct {
-	name, says string // what /readyz says, beside that the store is not available
+	name, says string // says: what /readyz says beside that the store is not available
 	size       int
-	start      func(t *testing.T, d *dbtest.Disk) *crowded
+	start      func(t *testing.T, d *dbtest.Disk) *fullStore
 }{
-	{"SQLite", "its disk is full", 4 << 20, func(t *testing.T, d *dbtest.Disk) *crowded {
-		c := newCrowded(start(t, d.Path, "--deadline", patient.String()))
+	{"SQLite", "its disk is full", 4 << 20, func(t *testing.T, d *dbtest.Disk) *fullStore {
+		c := newFullStore(start(t, d.Path, "--deadline", fullDeadline.String()))
 		c.crash = func() { _ = c.cmd.Process.Kill(); _ = c.cmd.Wait() }
-		c.restart = func() error { c.server = start(t, d.Path, "--deadline", patient.String()); return nil }
+		c.restart = func() error { c.server = start(t, d.Path, "--deadline", fullDeadline.String()); return nil }
 		c.ended = func() bool { return false }
 		return c
 	}},
-	{"PostgreSQL", "its disk is full", 128 << 20, func(t *testing.T, d *dbtest.Disk) *crowded {
-		return before(t, (&dbtest.Config{Data: d.Path}).Postgres)
+	{"PostgreSQL", "its disk is full", 128 << 20, func(t *testing.T, d *dbtest.Disk) *fullStore {
+		return startOverDatabase(t, (&dbtest.Config{Data: d.Path}).Postgres)
 	}},
-	{"log of PostgreSQL", "", 12 << 20, func(t *testing.T, d *dbtest.Disk) *crowded {
-		c := before(t, (&dbtest.Config{Log: d.Path}).Postgres)
+	{"log of PostgreSQL", "", 12 << 20, func(t *testing.T, d *dbtest.Disk) *fullStore {
+		c := startOverDatabase(t, (&dbtest.Config{Log: d.Path}).Postgres)
 		c.fill = func(t *testing.T) {
 			d.Fill(t)
-			c.lastLog(t)
+			c.useUpLog(t)
 		}
 		return c
 	}},
-	{"MariaDB", "its disk is full", 192 << 20, func(t *testing.T, d *dbtest.Disk) *crowded {
-		return before(t, (&dbtest.Config{Data: d.Path}).MariaDB)
+	{"MariaDB", "its disk is full", 192 << 20, func(t *testing.T, d *dbtest.Disk) *fullStore {
+		return startOverDatabase(t, (&dbtest.Config{Data: d.Path}).MariaDB)
 	}},
-	{"Redis", "", 16 << 20, func(t *testing.T, d *dbtest.Disk) *crowded {
+	{"Redis", "", 16 << 20, func(t *testing.T, d *dbtest.Disk) *fullStore {
 		args := []string{"--appendonly", "yes", "--appendfsync", "always"}
-		return before(t, (&dbtest.Config{Data: d.Path, Args: args}).Redis)
+		return startOverDatabase(t, (&dbtest.Config{Data: d.Path, Args: args}).Redis)
 	}},
 }
 
-// before starts a server before a database.
-func before(t *testing.T, begin func(context.Context) (*dbtest.Server, error)) *crowded {
+// startOverDatabase starts a database, and a server that keeps its state there.
+func startOverDatabase(t *testing.T, begin func(context.Context) (*dbtest.Server, error)) *fullStore {
 	t.Helper()
 	db, url := database(t, begin)
 	migrate(t, url)
-	c := newCrowded(startReady(t, t.TempDir(), "--store", url, "--deadline", patient.String()))
+	c := newFullStore(startReady(t, t.TempDir(), "--store", url, "--deadline", fullDeadline.String()))
 	c.database = url
 	c.crash = db.Crash
 	c.restart = func() error { return db.Restart(t.Context()) }
@@ -92,8 +92,8 @@ func before(t *testing.T, begin func(context.Context) (*dbtest.Server, error)) *
 	return c
 }
 
-// lastLog lets PostgreSQL come to the last files of the write-ahead log that it has.
-func (c *crowded) lastLog(t *testing.T) {
+// useUpLog makes PostgreSQL use all but the last file of the write-ahead log that it has reserved.
+func (c *fullStore) useUpLog(t *testing.T) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), c.database)
 	if err != nil {
@@ -116,9 +116,8 @@ func (c *crowded) lastLog(t *testing.T) {
 	}
 }
 
-// TestAFullDiskAdmitsNobody serves over stores on real file systems that are full, twice: the first time there
-// is room again, the second time the process that keeps the state ends before. Whatever a caller was told has to
-// be in the store at the end.
+// TestAFullDiskAdmitsNobody fills the real file systems of stores twice. The first time there is room again; the second
+// time the process that keeps the state is killed before that. At the end the store has to have every admitted request.
 func TestAFullDiskAdmitsNobody(t *testing.T) {
 	tier.Nightly(t)
 	if !dbtest.Namespace(t) {
@@ -133,8 +132,8 @@ func TestAFullDiskAdmitsNobody(t *testing.T) {
 				c.fill = func(t *testing.T) { disk.Fill(t) }
 			}
 			c.free = func(t *testing.T) { disk.Free(t) }
-			c.getsFull(t)
-			if !c.saysReady(tt.says) {
+			c.fillDisk(t)
+			if !c.readySaid(tt.says) {
 				t.Errorf("/readyz says %v, want %q", c.titles, tt.says)
 			}
 			c.free(t)
@@ -145,9 +144,9 @@ func TestAFullDiskAdmitsNobody(t *testing.T) {
 					t.Fatalf("with room again: %v", err)
 				}
 			}
-			c.recovers(t)
+			c.waitRecovered(t)
 			t.Logf("ready %s after there was room; the store had ended: %v", time.Since(begin).Round(time.Millisecond), ended)
-			c.getsFull(t)
+			c.fillDisk(t)
 			c.crash()
 			if err := c.restart(); err != nil { // the disk is full
 				t.Logf("while the disk is full it does not start: %.300s", err)
@@ -158,22 +157,22 @@ func TestAFullDiskAdmitsNobody(t *testing.T) {
 			if err := c.restart(); err != nil {
 				t.Fatalf("with room again: %v", err)
 			}
-			c.recovers(t)
+			c.waitRecovered(t)
 			t.Logf("ready %s after the crash", time.Since(begin).Round(time.Millisecond))
-			c.stays(t)
+			c.compareWithStore(t)
 		})
 	}
 }
 
-const crowdedLimit = "fixed-window 5/30d"
+const fullLimit = "fixed-window 5/30d"
 
-// crowdedKeys are requested again and again. The first is in use before the disk is full.
-var crowdedKeys = []string{strings.Repeat("one", 150), strings.Repeat("two", 150)}
+// fullKeys are charged again and again. The first is in use before the disk is full.
+var fullKeys = []string{strings.Repeat("one", 150), strings.Repeat("two", 150)}
 
-// ask takes, and keeps what came of it.
-func (c *crowded) ask(t *testing.T, key string) (status int) {
+// ask takes for a key, and counts the outcome.
+func (c *fullStore) ask(t *testing.T, key string) (status int) {
 	t.Helper()
-	body := fmt.Sprintf(`{"limit":%q,"key":%q}`, crowdedLimit, key)
+	body := fmt.Sprintf(`{"limit":%q,"key":%q}`, fullLimit, key)
 	res, err := http.Post(c.url+"/v1/take", "application/json", strings.NewReader(body))
 	if err != nil {
 		t.Errorf("take: %v", err)
@@ -182,11 +181,11 @@ func (c *crowded) ask(t *testing.T, key string) (status int) {
 	defer res.Body.Close()
 	var d api.Decision
 	var p api.Problem
-	into := any(&p)
+	answer := any(&p)
 	if res.StatusCode == http.StatusOK {
-		into = &d
+		answer = &d
 	}
-	if err := json.NewDecoder(res.Body).Decode(into); err != nil {
+	if err := json.NewDecoder(res.Body).Decode(answer); err != nil {
 		t.Errorf("take: %v", err)
 		return 0
 	}
@@ -195,7 +194,7 @@ func (c *crowded) ask(t *testing.T, key string) (status int) {
 	what := map[bool]string{true: "admitted", false: "refused"}[d.Allowed]
 	switch {
 	case d.Allowed:
-		c.told[key]++
+		c.admitted[key]++
 	case p.Type == api.OutcomeUnknown:
 		c.unknown[key]++
 		what = "unknown"
@@ -208,8 +207,8 @@ func (c *crowded) ask(t *testing.T, key string) (status int) {
 	return res.StatusCode
 }
 
-// askReady asks /readyz, and keeps what it says.
-func (c *crowded) askReady(t *testing.T) (status int) {
+// askReady requests /readyz, and counts the titles of its problems.
+func (c *fullStore) askReady(t *testing.T) (status int) {
 	t.Helper()
 	status, p, _ := c.get(t, "/readyz")
 	if status != http.StatusOK {
@@ -218,7 +217,7 @@ func (c *crowded) askReady(t *testing.T) (status int) {
 	return status
 }
 
-func (c *crowded) saysReady(text string) bool {
+func (c *fullStore) readySaid(text string) bool {
 	for title := range c.titles {
 		if strings.Contains(title, text) {
 			return true
@@ -227,14 +226,14 @@ func (c *crowded) saysReady(text string) bool {
 	return false
 }
 
-// getsFull fills the disk, and asks 300 times for each of two keys, and for new ones, while it is full.
-func (c *crowded) getsFull(t *testing.T) {
+// fillDisk fills the disk, and then takes 300 times for each of two keys and for new ones.
+func (c *fullStore) fillDisk(t *testing.T) {
 	t.Helper()
 	if status := c.askReady(t); status != http.StatusOK {
 		t.Fatalf("/readyz at first: %d", status)
 	}
-	if len(c.told) == 0 {
-		c.ask(t, crowdedKeys[0])
+	if len(c.admitted) == 0 {
+		c.ask(t, fullKeys[0])
 	}
 	clear(c.statuses)
 	clear(c.titles)
@@ -255,33 +254,33 @@ func (c *crowded) getsFull(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	c.unwell(t)
+	c.waitUnhealthy(t)
 	ready, rounds := 0, 0
-	const all = 75
-	// With pauses, so that the store is called some times, which is away.
+	const maxRounds = 75
+	// The pauses let the breaker try the store some times.
 	await.Until(t, "decisions on a full disk", func() bool {
 		if rounds++; c.askReady(t) == http.StatusOK {
 			ready++
 		}
 		for range 4 {
 			callers.Go(func() {
-				for _, key := range crowdedKeys {
+				for _, key := range fullKeys {
 					c.ask(t, key)
 				}
 				another()
 			})
 		}
 		callers.Wait()
-		return rounds == all
+		return rounds == maxRounds
 	})
-	c.unwell(t)
-	t.Logf("on a full disk: %v; /readyz was 200 %d of %d times, and said %v", c.statuses, ready, all, c.titles)
-	c.bounded(t)
+	c.waitUnhealthy(t)
+	t.Logf("on a full disk: %v; /readyz was 200 %d of %d times, and said %v", c.statuses, ready, maxRounds, c.titles)
+	c.checkBound(t)
 }
 
-// unwell waits until /readyz and /healthz are 503. What is left of a page has room for a few probes, of which one
-// answers for a while. /livez is 200 meanwhile.
-func (c *crowded) unwell(t *testing.T) {
+// waitUnhealthy waits until /readyz and /healthz are 503, while /livez is 200. It takes a while: what is left of a page
+// has room for a few probes.
+func (c *fullStore) waitUnhealthy(t *testing.T) {
 	t.Helper()
 	health := func() int { status, _, _ := c.get(t, "/healthz"); return status }
 	await.Until(t, "/readyz and /healthz of a full disk", func() bool {
@@ -292,54 +291,54 @@ func (c *crowded) unwell(t *testing.T) {
 	}
 }
 
-// recovers waits until /readyz is 200.
-func (c *crowded) recovers(t *testing.T) {
+// waitRecovered waits until /readyz is 200.
+func (c *fullStore) waitRecovered(t *testing.T) {
 	t.Helper()
 	await.Until(t, "/readyz with room again", func() bool { return c.askReady(t) == http.StatusOK })
-	c.bounded(t)
+	c.checkBound(t)
 }
 
-func (c *crowded) bounded(t *testing.T) {
+func (c *fullStore) checkBound(t *testing.T) {
 	t.Helper()
-	for key, n := range c.told {
+	for key, n := range c.admitted {
 		if n > 5 {
 			t.Errorf("%d of 5 were admitted for %.10s", n, key)
 		}
 	}
 }
 
-// stays compares what callers were told with what the store has, and asks for what is left.
-func (c *crowded) stays(t *testing.T) {
+// compareWithStore compares the admitted requests with what the store has, and uses up the rest.
+func (c *fullStore) compareWithStore(t *testing.T) {
 	t.Helper()
 	admitted, unknown := 0, 0
-	asked := maps.Clone(c.told)
+	asked := maps.Clone(c.admitted)
 	maps.Copy(asked, c.unknown)
 	for key := range asked {
-		told, perhaps, used := c.told[key], c.unknown[key], c.used(t, key)
-		if admitted, unknown = admitted+told, unknown+perhaps; used < told || used > told+perhaps {
-			t.Errorf("%.40s: %d were admitted, of %d nobody knows, and the store has %d", key, told, perhaps, used)
+		sure, perhaps, used := c.admitted[key], c.unknown[key], c.used(t, key)
+		if admitted, unknown = admitted+sure, unknown+perhaps; used < sure || used > sure+perhaps {
+			t.Errorf("%.40s: %d were admitted, of %d nobody knows, and the store has %d", key, sure, perhaps, used)
 		}
 	}
-	t.Logf("compared with the store: %d that were admitted, for %d keys; of %d nobody knew", admitted, len(c.told),
+	t.Logf("compared with the store: %d that were admitted, for %d keys; of %d nobody knew", admitted, len(c.admitted),
 		unknown)
-	for _, key := range crowdedKeys {
+	for _, key := range fullKeys {
 		for range 20 {
 			if status := c.ask(t, key); status != http.StatusOK {
 				t.Fatalf("with room again: status %d", status)
 			}
 		}
-		if used := c.used(t, key); used != 5 || c.told[key]+c.unknown[key] < 5 {
-			t.Errorf("%.10s: %d used, %d admitted, of %d nobody knows", key, used, c.told[key], c.unknown[key])
+		if used := c.used(t, key); used != 5 || c.admitted[key]+c.unknown[key] < 5 {
+			t.Errorf("%.10s: %d used, %d admitted, of %d nobody knows", key, used, c.admitted[key], c.unknown[key])
 		}
 	}
-	c.bounded(t)
+	c.checkBound(t)
 }
 
 // used returns how much of a key the store has.
-func (c *crowded) used(t *testing.T, key string) int {
+func (c *fullStore) used(t *testing.T, key string) int {
 	t.Helper()
 	res, err := http.Post(c.url+"/v1/inspect", "application/json",
-		strings.NewReader(fmt.Sprintf(`{"limit":%q,"key":%q}`, crowdedLimit, key)))
+		strings.NewReader(fmt.Sprintf(`{"limit":%q,"key":%q}`, fullLimit, key)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,15 +26,15 @@ import (
 	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
-// perMinute is a file of envoyproxy/ratelimit.
-const perMinute = `domain: edge
+// perHour is a config file of envoyproxy/ratelimit.
+const perHour = `domain: edge
 descriptors:
   - key: user
     rate_limit: {unit: hour, requests_per_unit: 3}
 `
 
-// TestGRPCOfAServer asks a process by all services of its gRPC address: with a token, with none, with
-// one that may not, and after it was stopped, which a stream of reflection that stays open does not delay.
+// TestGRPCOfAServer calls all services of a server's gRPC address: with a token, without one, with one that does not
+// have the right, and after the server has stopped, which an open stream of reflection does not delay.
 func TestGRPCOfAServer(t *testing.T) {
 	t.Parallel()
 	dir, addr := t.TempDir(), fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t))
@@ -46,7 +46,7 @@ func TestGRPCOfAServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string]string{"tokens.yaml": string(text), "edge.yaml": perMinute} {
+	for name, content := range map[string]string{"tokens.yaml": string(text), "edge.yaml": perHour} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +98,8 @@ func TestGRPCOfAServer(t *testing.T) {
 			t.Errorf("take with %s: %v, want %s", what, err, tt.want)
 		}
 	}
-	if names := reflected(with(all), t, conn); !slices.Contains(names, "envoy.service.ratelimit.v3.RateLimitService") ||
+	names := listServices(with(all), t, conn)
+	if !slices.Contains(names, "envoy.service.ratelimit.v3.RateLimitService") ||
 		!slices.Contains(names, "headgate.v1.HeadgateService") {
 		t.Errorf("reflection tells of %v", names)
 	}
@@ -108,7 +109,7 @@ func TestGRPCOfAServer(t *testing.T) {
 	}
 }
 
-// TestCommandsOverGRPC asks one server by commands, over gRPC with the token that they are given.
+// TestCommandsOverGRPC runs commands against one server, over gRPC with a token.
 func TestCommandsOverGRPC(t *testing.T) {
 	t.Parallel()
 	dir, addr := t.TempDir(), fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t))
@@ -152,8 +153,8 @@ func TestCommandsOverGRPC(t *testing.T) {
 	}
 }
 
-// reflected returns the names of the services that a server tells of.
-func reflected(ctx context.Context, t *testing.T, conn *grpc.ClientConn) (names []string) {
+// listServices returns the names of the services that a server lists by reflection.
+func listServices(ctx context.Context, t *testing.T, conn *grpc.ClientConn) (names []string) {
 	t.Helper()
 	stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestHealth asks a server whose store is away for both of its paths, by a URL and by its address.
+// TestHealth requests both paths of a server whose store is away, by its URL and by its address.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -44,7 +44,7 @@ func TestHealth(t *testing.T) {
 		{"--live --metrics=", exitError, "is empty"},
 	} {
 		var out, errs bytes.Buffer
-		code := perform(context.Background(), append([]string{"health"}, strings.Fields(c.args)...), strings.NewReader(""),
+		code := runMain(context.Background(), append([]string{"health"}, strings.Fields(c.args)...), strings.NewReader(""),
 			&out, &errs)
 		if said := out.String() + errs.String(); code != c.code || !strings.Contains(said, c.says) {
 			t.Errorf("health %s: exit code %d, %s; want %d, %q", c.args, code, said, c.code, c.says)

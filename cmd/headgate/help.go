@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// aboutLimit says what LIMIT is, where the grammar would be too long.
+// aboutLimit explains LIMIT in help texts that have no room for the grammar.
 const aboutLimit = "LIMIT is a name in the store's catalog, or one line such as 'token-bucket 5/1m':\n" +
 	"headgate help limits has the grammar."
 
@@ -24,13 +24,13 @@ func notations() string {
 	return b.String()
 }
 
-// group is commands that the help names together.
+// group has the commands below one title of the help.
 type group struct {
 	title    string
 	commands []*cobra.Command
 }
 
-// groups returns the commands, but for those that build tags add, in the order of the help.
+// groups returns the commands in the order of the help, without those that build tags add.
 func groups() []group {
 	return []group{
 		{"Ask:", []*cobra.Command{
@@ -52,9 +52,8 @@ func groups() []group {
 	}
 }
 
-func init() { cobra.EnableCommandSorting = false } // of the process: the help has an order of its own
+func init() { cobra.EnableCommandSorting = false } // the help has an order of its own
 
-// addCommands adds all commands to the root.
 func addCommands(root *cobra.Command) {
 	for _, g := range groups() {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
@@ -64,8 +63,8 @@ func addCommands(root *cobra.Command) {
 		}
 	}
 	root.AddCommand(newVersionCommand(), newLicensesCommand())
-	for _, more := range moreCommands {
-		root.AddCommand(more())
+	for _, newCommand := range taggedCommands {
+		root.AddCommand(newCommand())
 	}
 	addUsage(root)
 }

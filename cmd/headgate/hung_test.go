@@ -17,11 +17,11 @@ import (
 	"github.com/headgate/headgate/internal/testing/migrated"
 )
 
-// tunnel passes connections on to a store.
+// tunnel forwards connections to a store.
 type tunnel struct {
-	url      string       // of the store, through the tunnel
-	accepted atomic.Int64 // connections
-	silent   atomic.Bool  // nothing comes through any more, and nothing ends
+	url      string       // URL of the store through the tunnel
+	accepted atomic.Int64 // number of connections
+	silent   atomic.Bool  // drop all bytes and end no connection
 }
 
 // newTunnel opens a tunnel to the store of a URL.
@@ -84,8 +84,8 @@ func newTunnel(t *testing.T, to string) *tunnel {
 	return n
 }
 
-// TestAServerStopsAlthoughItsStoreIsSilent: the packets of a store may get lost, and then
-// neither requests nor connections to it end by themselves soon.
+// TestAServerStopsAlthoughItsStoreIsSilent: if the packets of a store get lost, neither requests nor connections to it
+// end by themselves soon.
 func TestAServerStopsAlthoughItsStoreIsSilent(t *testing.T) {
 	t.Parallel()
 	for name, dsn := range map[string]string{
@@ -108,18 +108,18 @@ func TestAServerStopsAlthoughItsStoreIsSilent(t *testing.T) {
 					}
 				})
 			}
-			s.ready(t, http.StatusServiceUnavailable)
+			s.waitReady(t, http.StatusServiceUnavailable)
 			s.stop(t)
 			asking.Wait()
 		})
 	}
 }
 
-// TestASignalWhileAStoreIsOpenedIsToldFromAFault by the exit code of run.
-func TestASignalWhileAStoreIsOpenedIsToldFromAFault(t *testing.T) {
+// TestASignalWhileAStoreIsOpenedHasItsExitCode: run exits with another code than after an error.
+func TestASignalWhileAStoreIsOpenedHasItsExitCode(t *testing.T) {
 	t.Parallel()
 	for _, scheme := range []string{"postgres", "mysql", "redis"} {
-		l, err := net.Listen("tcp", "127.0.0.1:0") // of its own: the command before may have tried more than once
+		l, err := net.Listen("tcp", "127.0.0.1:0") // a new one: the command before may have connected more than once
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func TestASignalWhileAStoreIsOpenedIsToldFromAFault(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		c, err := l.Accept() // so it has begun
+		c, err := l.Accept() // the command opens its store
 		if err != nil {
 			t.Fatal(err)
 		}

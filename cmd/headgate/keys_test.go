@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// health asks a server how it is.
+// health returns the answer of /readyz, which has to be 200.
 func health(t *testing.T, s *server) (h api.Health) {
 	t.Helper()
 	res, err := http.Get(s.url + "/readyz")
@@ -27,8 +27,8 @@ func health(t *testing.T, s *server) (h api.Health) {
 	return h
 }
 
-// TestTheCommandLineTellsOfFullLimits fills a limit of a server that has no config file.
-func TestTheCommandLineTellsOfFullLimits(t *testing.T) {
+// TestCommandsReportAFullLimit fills a limit of a server that has no config file.
+func TestCommandsReportAFullLimit(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--store", "memory:?max_keys=3")
 	for _, tt := range []struct {
@@ -51,7 +51,7 @@ func TestTheCommandLineTellsOfFullLimits(t *testing.T) {
 			args[i] = strings.ReplaceAll(args[i], "_", " ")
 		}
 		var out bytes.Buffer
-		code := perform(t.Context(), append(args, "--server", s.url), nil, &out, &out)
+		code := runMain(t.Context(), append(args, "--server", s.url), nil, &out, &out)
 		if code != tt.code || !strings.Contains(out.String(), tt.says) {
 			t.Errorf("%s: exit %d, %q; want %d and %q", tt.args, code, out.String(), tt.code, tt.says)
 		}
@@ -63,8 +63,8 @@ func TestTheCommandLineTellsOfFullLimits(t *testing.T) {
 	s.stop(t)
 }
 
-// TestNotationsOfRequestsAreBounded asks a server for what would be kept for long, and
-// for more different limits than it takes.
+// TestNotationsOfRequestsAreBounded charges limits with a period that is too long, and more different limits than the
+// server accepts.
 func TestNotationsOfRequestsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--store", "memory:", "--max-notations", "20", "--notation-max-period", "90d")

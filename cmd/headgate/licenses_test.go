@@ -24,8 +24,8 @@ type module struct {
 	Main               bool
 }
 
-// linked returns the modules of which packages are linked on some system, by a release.
-func linked(t *testing.T) []module {
+// linkedModules returns the modules with packages that a release links on some system.
+func linkedModules(t *testing.T) []module {
 	t.Helper()
 	var list []module
 	for _, system := range []string{"linux", "darwin", "freebsd", "windows"} {
@@ -57,8 +57,8 @@ func linked(t *testing.T) []module {
 	return list
 }
 
-// kinds are the licences that may be linked, by a phrase of each.
-var kinds = []struct{ name, phrase string }{
+// allowedLicenses are the licences of modules that may be linked, each with a phrase of its text.
+var allowedLicenses = []struct{ name, phrase string }{
 	{"MPL-2.0", "Mozilla Public License Version 2.0"},
 	{"Apache-2.0", "Apache License Version 2.0"},
 	{"MIT", "Permission is hereby granted, free of charge, to any person obtaining a copy"},
@@ -70,8 +70,8 @@ var (
 	spaces = regexp.MustCompile(`[\s,]+`)
 )
 
-// texts returns what a module says of its licence, and which one it is.
-func texts(t *testing.T, name, dir string) (kind, all string) {
+// licenseTexts returns the kind of a module's licence, and the texts of all its files about it.
+func licenseTexts(t *testing.T, name, dir string) (kind, all string) {
 	t.Helper()
 	files, err := os.ReadDir(dir)
 	if err != nil {
@@ -86,7 +86,7 @@ func texts(t *testing.T, name, dir string) (kind, all string) {
 			t.Fatal(err)
 		}
 		all += "--- " + f.Name() + "\n\n" + strings.TrimSpace(strings.ReplaceAll(string(text), "\r\n", "\n")) + "\n\n"
-		for _, k := range kinds {
+		for _, k := range allowedLicenses {
 			plain := spaces.ReplaceAllString(string(text), " ")
 			if kind == "" && strings.Contains(plain, spaces.ReplaceAllString(k.phrase, " ")) {
 				kind = k.name
@@ -99,27 +99,27 @@ func texts(t *testing.T, name, dir string) (kind, all string) {
 	return kind, all
 }
 
-// source returns where the source of a module is, which the MPL demands.
-func source(m module) string {
+// sourceURL returns where to get the source of a module, as the MPL demands.
+func sourceURL(m module) string {
 	return "https://pkg.go.dev/" + m.Path + "@" + m.Version
 }
 
-// licenseFile returns what licenses.txt has to be.
+// licenseFile returns the text that licenses.txt has to have.
 func licenseFile(t *testing.T) string {
 	t.Helper()
 	var index, body strings.Builder
 	add := func(name, dir, from string) {
-		kind, all := texts(t, name, dir)
+		kind, all := licenseTexts(t, name, dir)
 		fmt.Fprintf(&index, "%-10s  %s\n", kind, name)
 		fmt.Fprintf(&body, "%s\n%s (%s)\nSource: %s\n\n%s", strings.Repeat("=", 80), name, kind, from, all)
 	}
-	for _, m := range linked(t) {
+	for _, m := range linkedModules(t) {
 		if m.Main {
 			add("headgate", m.Dir, "https://"+m.Path)
 			add("the Go standard library", runtime.GOROOT(), "https://go.dev/dl/") //nolint:staticcheck // that of the go command which runs the test
 			continue
 		}
-		add(m.Path+" "+m.Version, m.Dir, source(m))
+		add(m.Path+" "+m.Version, m.Dir, sourceURL(m))
 	}
 	// The page has a library of JavaScript, with the text of its licence beside it.
 	add("uPlot 1.6.32", "../../internal/server/page/static", "https://www.npmjs.com/package/uplot/v/1.6.32")
@@ -127,8 +127,8 @@ func licenseFile(t *testing.T) string {
 		"place where its source can be had.\n\n" + index.String() + "\n" + body.String()
 }
 
-// TestLicenses: each module that is linked is in the file that is shipped with the
-// binary, with its licence, which is one of those that may be.
+// TestLicenses: the file that is shipped with the binary has each linked module with its licence, which is an allowed
+// one.
 func TestLicenses(t *testing.T) {
 	tier.Nightly(t) // go list takes seconds for each system
 	want := licenseFile(t)
@@ -139,7 +139,7 @@ func TestLicenses(t *testing.T) {
 		return
 	}
 	if licenses != want {
-		for _, m := range linked(t) {
+		for _, m := range linkedModules(t) {
 			if name := m.Path + " " + m.Version; !m.Main && !strings.Contains(licenses, "\n"+name+" (") {
 				t.Errorf("licenses.txt lacks %s", name)
 			}

@@ -21,7 +21,7 @@ func newLimitsCommand() *cobra.Command {
 			"A change is felt by every server and program within two seconds, and is kept as a version\n" +
 			"with its author, its time and its reason.\n\n" +
 			"A server can list, show, set and roll back limits; the other commands need a store.\n\n" + notations(),
-		Args: knownCommand,
+		Args: requireKnownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newLimitsListCommand(), newLimitsShowCommand(), newLimitsSetCommand(), newLimitsApplyCommand(),
@@ -31,20 +31,20 @@ func newLimitsCommand() *cobra.Command {
 }
 
 func newLimitsListCommand() *cobra.Command {
-	var a queryFlags
+	var query queryFlags
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the named limits",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return show(cmd, &a, func(s backend) ([]limitLine, error) {
+			return show(cmd, &query, func(s backend) ([]limitLine, error) {
 				c, err := askCatalog(cmd.Context(), s, nil)
 				if err != nil {
 					return nil, err
 				}
 				if s.local != nil {
-					kept, _ := s.names.Kept() // there is one, which was just listed
-					for name, err := range kept.Unreadable() {
+					stored, _ := s.names.Kept() // no error: askCatalog has just read it
+					for name, err := range stored.Unreadable() {
 						fmt.Fprintf(cmd.ErrOrStderr(), "limit %s cannot be read by this program: %v\n", name, err)
 					}
 				}
@@ -56,11 +56,11 @@ func newLimitsListCommand() *cobra.Command {
 			}, printLimits)
 		},
 	}
-	a.flags(cmd)
+	query.addFlags(cmd)
 	return cmd
 }
 
-// limitLine is a limit as JSON.
+// limitLine is a named limit, as JSON.
 type limitLine struct {
 	Name        string `json:"name"`
 	Limit       string `json:"limit"`
@@ -73,12 +73,12 @@ type limitLine struct {
 func printLimits(w io.Writer, list []limitLine) error {
 	t := newTable(w, "NAME", "LIMIT", "FROM", "DESCRIPTION")
 	for _, l := range list {
-		t.row(l.Name, l.Limit, origin(l.Origin, l.Retired), l.Description)
+		t.row(l.Name, l.Limit, formatOrigin(l.Origin, l.Retired), l.Description)
 	}
 	return t.Flush()
 }
 
-func origin(from string, retired bool) string {
+func formatOrigin(from string, retired bool) string {
 	if retired {
 		return "retired"
 	}
@@ -98,9 +98,9 @@ func newLimitsShowCommand() *cobra.Command {
 	return cmd
 }
 
-// showLimit says what a limit means, and what changed it last.
+// showLimit prints what a limit means, and the version that changed it last.
 func showLimit(cmd *cobra.Command, s backend, name string) error {
-	sentences, err := meaning(cmd.Context(), s, name)
+	sentences, err := explainLimit(cmd.Context(), s, name)
 	if err != nil {
 		return err
 	}
@@ -112,36 +112,36 @@ func showLimit(cmd *cobra.Command, s backend, name string) error {
 	return err
 }
 
-// versionLine says which version it is, when it was made, by whom and why.
+// versionLine returns the number, time, author and reason of a version.
 func versionLine(v *api.Version) string {
-	return fmt.Sprintf("version %d, %s, by %s%s", v.Version, instant(v.At), key(v.By), given(v.Reason))
+	return fmt.Sprintf("version %d, %s, by %s%s", v.Version, formatMicros(v.At), quoteKey(v.By), reasonSuffix(v.Reason))
 }
 
 func newLimitsHistoryCommand() *cobra.Command {
-	var a queryFlags
-	var q api.VersionsQuery
+	var query queryFlags
+	var request api.VersionsQuery
 	cmd := &cobra.Command{
 		Use:   "history [NAME]",
 		Short: "List the versions of the catalog, or those that changed one limit, newest first",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				q.Limit = args[0]
+				request.Limit = args[0]
 			}
 			return ask(cmd, func(s backend) error {
-				v, whole, err := versions(cmd, s, &q)
+				list, forJSON, err := listVersions(cmd, s, &request)
 				if err != nil {
 					return err
 				}
-				if len(v) == 0 && q.Limit != "" { // a limit that was removed has a history
-					if _, err := meaning(cmd.Context(), s, q.Limit); err != nil {
+				if len(list) == 0 && request.Limit != "" { // a limit that was removed has a history
+					if _, err := explainLimit(cmd.Context(), s, request.Limit); err != nil {
 						return err
 					}
 				}
-				return a.json.print(cmd.OutOrStdout(), whole, func(w io.Writer) error {
-					for i := range v {
-						fmt.Fprintln(w, versionLine(&v[i]))
-						for _, line := range v[i].Changes {
+				return query.json.print(cmd.OutOrStdout(), forJSON, func(w io.Writer) error {
+					for i := range list {
+						fmt.Fprintln(w, versionLine(&list[i]))
+						for _, line := range list[i].Changes {
 							fmt.Fprintln(w, "  "+line)
 						}
 					}
@@ -150,14 +150,14 @@ func newLimitsHistoryCommand() *cobra.Command {
 			})
 		},
 	}
-	a.flags(cmd)
-	cmd.Flags().IntVarP(&q.Max, "max", "n", 20, "list at most this `number` of versions")
+	query.addFlags(cmd)
+	cmd.Flags().IntVarP(&request.Max, "max", "n", 20, "list at most this `number` of versions")
 	return cmd
 }
 
-// versions returns versions of a catalog, and what is written of them as JSON: a store has more to say than a server,
-// and says all changes of each.
-func versions(cmd *cobra.Command, s backend, q *api.VersionsQuery) (list []api.Version, whole any, err error) {
+// listVersions returns versions of a catalog, and the value that -o json prints. For a store that value has more fields
+// than for a server, and all changes of each version.
+func listVersions(cmd *cobra.Command, s backend, q *api.VersionsQuery) (list []api.Version, forJSON any, err error) {
 	if s.local == nil {
 		v, err := askVersions(cmd.Context(), s, q)
 		if err != nil {
@@ -169,17 +169,17 @@ func versions(cmd *cobra.Command, s backend, q *api.VersionsQuery) (list []api.V
 	if err != nil {
 		return nil, nil, err
 	}
-	kept, err := c.History(cmd.Context(), q.Limit, q.Max)
-	for _, v := range kept {
-		one := api.Version{Version: v.Number, At: v.At, By: v.Author, Reason: v.Reason}
+	history, err := c.History(cmd.Context(), q.Limit, q.Max)
+	for _, v := range history {
+		version := api.Version{Version: v.Number, At: v.At, By: v.Author, Reason: v.Reason}
 		for _, change := range v.Changes {
 			if q.Limit == "" || catalog.Concerns(change, q.Limit) {
-				one.Changes = append(one.Changes, catalog.Describe(change))
+				version.Changes = append(version.Changes, catalog.Describe(change))
 			}
 		}
-		list = append(list, one)
+		list = append(list, version)
 	}
-	return list, kept, err
+	return list, history, err
 }
 
 func newValidateCommand() *cobra.Command {

@@ -18,27 +18,27 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// changing are the flags of the commands that change the catalog.
-type changing struct {
+// changeFlags has the flags of the commands that change the catalog.
+type changeFlags struct {
 	reason string
 	yes    bool
-	dry    bool
+	dryRun bool
 }
 
-func (c *changing) flags(cmd *cobra.Command) {
+func (c *changeFlags) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&c.reason, "reason", "", "`why`, for the history")
 	f.BoolVarP(&c.yes, "yes", "y", false, "do not ask")
-	f.BoolVar(&c.dry, "dry-run", false, "print what would be changed, and change nothing")
+	f.BoolVar(&c.dryRun, "dry-run", false, "print what would be changed, and change nothing")
 }
 
-const changeIt = "Change the catalog?"
+const changeQuestion = "Change the catalog?"
 
-// errDeclined is the answer no.
+// errDeclined means that the user did not confirm a change.
 var errDeclined = errors.New("nothing was changed")
 
-// agreed asks whether to go on. Where nobody can answer, --yes has to.
-func (c *changing) agreed(cmd *cobra.Command, question string) error {
+// confirm asks the user a question and returns nil if the answer is yes. Without a terminal, --yes has to be set.
+func (c *changeFlags) confirm(cmd *cobra.Command, question string) error {
 	if c.yes {
 		return nil
 	}
@@ -47,13 +47,13 @@ func (c *changing) agreed(cmd *cobra.Command, question string) error {
 		return headgate.Invalid("--yes", "is missing: there is no terminal to ask at")
 	}
 	fmt.Fprint(cmd.ErrOrStderr(), question+" [y/N] ")
-	said := make(chan string, 1)
+	answer := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(in).ReadString('\n')
-		said <- line
+		answer <- line
 	}()
 	select {
-	case line := <-said:
+	case line := <-answer:
 		switch strings.ToLower(strings.TrimSpace(line)) {
 		case "y", "yes":
 			return nil
@@ -64,25 +64,24 @@ func (c *changing) agreed(cmd *cobra.Command, question string) error {
 	}
 }
 
-// proceed reports whether to go on when what would be changed was shown. Where that is nothing, nobody is asked.
-func (c *changing) proceed(cmd *cobra.Command, some bool, question string) (bool, error) {
-	if c.dry || !some {
-		return !c.dry, nil
+// proceed reports whether to make the changes that were printed. It asks the user only if there are some.
+func (c *changeFlags) proceed(cmd *cobra.Command, hasChanges bool, question string) (bool, error) {
+	if c.dryRun || !hasChanges {
+		return !c.dryRun, nil
 	}
-	err := c.agreed(cmd, question)
+	err := c.confirm(cmd, question)
 	return err == nil, err
 }
 
-// by returns the author of a change of a version that was shown.
-func (c *changing) by(seen int64) catalog.By {
-	a := by(c.reason)
-	a.Seen = &seen
-	return a
+// author returns the author of a change. The change fails if the catalog has another version than the one seen.
+func (c *changeFlags) author(seen int64) catalog.By {
+	author := changeAuthor(c.reason)
+	author.Seen = &seen
+	return author
 }
 
-// changed opens the store of a command, makes a change of its catalog, and prints which version
-// that made.
-func changed(cmd *cobra.Command, change func(c *catalog.Catalog) (version int64, err error)) error {
+// changeCatalog opens the store of a command, changes its catalog, and prints the changes and the new version.
+func changeCatalog(cmd *cobra.Command, change func(c *catalog.Catalog) (version int64, err error)) error {
 	return withCatalog(cmd, func(c *catalog.Catalog) error {
 		before, _ := c.Version()
 		version, err := change(c)
@@ -96,22 +95,22 @@ func changed(cmd *cobra.Command, change func(c *catalog.Catalog) (version int64,
 				}
 			}
 		}
-		made(cmd, version != before, version)
+		printVersion(cmd, version != before, version)
 		return nil
 	})
 }
 
-// made prints which version was made, if one was.
-func made(cmd *cobra.Command, one bool, version int64) {
-	if !one {
+// printVersion prints the new version of the catalog, if there is one, and where it was made.
+func printVersion(cmd *cobra.Command, isNew bool, version int64) {
+	if !isNew {
 		fmt.Fprintln(cmd.OutOrStdout(), "nothing to change")
 		return
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "the catalog has version %d now%s\n", version, changedIn(cmd))
+	fmt.Fprintf(cmd.OutOrStdout(), "the catalog has version %d now%s\n", version, placeSuffix(cmd))
 }
 
-// changedIn returns where a command has changed something.
-func changedIn(cmd *cobra.Command) string {
+// placeSuffix names the server or store that a command has changed, for the end of a line.
+func placeSuffix(cmd *cobra.Command) string {
 	if server, err := serverOf(cmd); err == nil && server != "" && cmd.Flags().Lookup(config.Server.Flag()) != nil {
 		return ", at " + store.RedactURL(server)
 	}
@@ -126,21 +125,21 @@ func changedIn(cmd *cobra.Command) string {
 	return ", in " + p.String()
 }
 
-// printChanged prints what was changed, or would be.
-func printChanged(cmd *cobra.Command, out *api.Changed, err error, dry bool) error {
+// printChanged prints the changes, and, unless it was a dry run, the new version.
+func printChanged(cmd *cobra.Command, out *api.Changed, err error, dryRun bool) error {
 	if err != nil {
 		return err
 	}
 	for _, change := range out.Changes {
 		fmt.Fprintln(cmd.OutOrStdout(), change.Text)
 	}
-	if some := len(out.Changes) > 0; !some || !dry {
-		made(cmd, some, out.Version)
+	if hasChanges := len(out.Changes) > 0; !hasChanges || !dryRun {
+		printVersion(cmd, hasChanges, out.Version)
 	}
 	return nil
 }
 
-// needsStore refuses flags that a server does not know.
+// needsStore refuses the named flags when a server answers, since servers do not know them.
 func needsStore(cmd *cobra.Command, s backend, names ...string) error {
 	if s.local != nil {
 		return nil
@@ -184,7 +183,7 @@ func newLimitsSetCommand() *cobra.Command {
 }
 
 func newLimitsApplyCommand() *cobra.Command {
-	var c changing
+	var change changeFlags
 	var files []string
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE",
@@ -199,20 +198,21 @@ func newLimitsApplyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// The store is that of the file, unless a flag or the variable names another.
+			// The file names the store, unless a flag or the variable names another one.
 			return withCatalogOf(cmd, cfg, func(limits *catalog.Catalog) error {
-				return c.apply(cmd, limits, cfg.Defines())
+				return change.apply(cmd, limits, cfg.Defines())
 			})
 		},
 	}
-	c.flags(cmd)
+	change.addFlags(cmd)
 	addSettings(cmd, config.Store)
 	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "`file` with limits; may be repeated")
 	_ = cmd.MarkFlagRequired("file")
 	return cmd
 }
 
-func (c *changing) apply(cmd *cobra.Command, limits *catalog.Catalog, f catalog.File) error {
+// apply prints how a file differs from the catalog, and applies the file if the user confirms that.
+func (c *changeFlags) apply(cmd *cobra.Command, limits *catalog.Catalog, f catalog.File) error {
 	d, err := limits.Compare(cmd.Context(), f)
 	if err != nil {
 		return err
@@ -227,19 +227,19 @@ func (c *changing) apply(cmd *cobra.Command, limits *catalog.Catalog, f catalog.
 	if d.Empty() {
 		fmt.Fprintf(cmd.OutOrStdout(), "the catalog has all that %s says\n", f.Path)
 	}
-	if ok, err := c.proceed(cmd, !d.Empty(), changeIt); !ok {
+	if ok, err := c.proceed(cmd, !d.Empty(), changeQuestion); !ok {
 		return err
 	}
-	// What was shown and agreed to is applied: also of the newest file, after changes by hand.
-	_, version, err := limits.Apply(cmd.Context(), c.by(before), f, catalog.Anyway)
+	// The user has confirmed the difference, so it is applied even after changes by hand.
+	_, version, err := limits.Apply(cmd.Context(), c.author(before), f, catalog.Anyway)
 	if err == nil && !d.Empty() {
-		made(cmd, version != before, version)
+		printVersion(cmd, version != before, version)
 	}
 	return err
 }
 
 func newLimitsRollbackCommand() *cobra.Command {
-	var c changing
+	var change changeFlags
 	cmd := &cobra.Command{
 		Use:     "rollback VERSION [NAME ...]",
 		Short:   "Make the limits, or those that are named, what they were after a version",
@@ -250,16 +250,16 @@ func newLimitsRollbackCommand() *cobra.Command {
 			if err != nil || version < 0 {
 				return headgate.Invalid("VERSION", "%q is not the number of a version", args[0])
 			}
-			return ask(cmd, func(s backend) error { return c.rollback(cmd, s, version, args[1:]) })
+			return ask(cmd, func(s backend) error { return change.rollback(cmd, s, version, args[1:]) })
 		},
 	}
-	c.flags(cmd)
+	change.addFlags(cmd)
 	addPlaceSettings(cmd)
 	return cmd
 }
 
-// rollback makes limits what they were after a version, on top of what was shown.
-func (c *changing) rollback(cmd *cobra.Command, s backend, version int64, names []string) error {
+// rollback restores limits as they were after a version. It fails if the catalog was changed after it was shown.
+func (c *changeFlags) rollback(cmd *cobra.Command, s backend, version int64, names []string) error {
 	in := api.Rollback{Version: version, Reason: c.reason, DryRun: true}
 	if len(names) > 0 {
 		in.Limits = names
@@ -271,19 +271,19 @@ func (c *changing) rollback(cmd *cobra.Command, s backend, version int64, names 
 	for _, change := range plan.Changes {
 		fmt.Fprintln(cmd.OutOrStdout(), change.Text)
 	}
-	if ok, err := c.proceed(cmd, len(plan.Changes) > 0, changeIt); !ok {
+	if ok, err := c.proceed(cmd, len(plan.Changes) > 0, changeQuestion); !ok {
 		return err
 	}
 	in.DryRun, in.Seen = false, &plan.Version
 	out, err := askRollback(cmd.Context(), s, &in)
 	if err == nil {
-		made(cmd, out.Version != plan.Version, out.Version)
+		printVersion(cmd, out.Version != plan.Version, out.Version)
 	}
 	return err
 }
 
 func newLimitsRemoveCommand() *cobra.Command {
-	var c changing
+	var change changeFlags
 	cmd := &cobra.Command{
 		Use:   "remove NAME ...",
 		Short: "Remove limits from the catalog; then they are unknown",
@@ -301,24 +301,24 @@ func newLimitsRemoveCommand() *cobra.Command {
 					}
 				}
 				before, _ := limits.Version()
-				if ok, err := c.proceed(cmd, true, changeIt); !ok {
+				if ok, err := change.proceed(cmd, true, changeQuestion); !ok {
 					return err
 				}
-				version, err := limits.Remove(cmd.Context(), c.by(before), args...)
+				version, err := limits.Remove(cmd.Context(), change.author(before), args...)
 				if err == nil {
-					made(cmd, version != before, version)
+					printVersion(cmd, version != before, version)
 				}
 				return err
 			})
 		},
 	}
-	c.flags(cmd)
+	change.addFlags(cmd)
 	addSettings(cmd, config.Store, config.File)
 	return cmd
 }
 
 func newLimitsResetCommand() *cobra.Command {
-	var c changing
+	var change changeFlags
 	cmd := &cobra.Command{
 		Use:   "reset NAME",
 		Short: "Forget what all keys have used of a limit",
@@ -331,7 +331,7 @@ func newLimitsResetCommand() *cobra.Command {
 				if _, err := limits.Get(args[0]); err != nil {
 					return err
 				}
-				if err := c.agreed(cmd, "Reset what all keys have used of "+args[0]+"?"); err != nil {
+				if err := change.confirm(cmd, "Reset what all keys have used of "+args[0]+"?"); err != nil {
 					return err
 				}
 				n, err := limits.Reset(cmd.Context(), args[0])
@@ -343,6 +343,6 @@ func newLimitsResetCommand() *cobra.Command {
 		},
 	}
 	addSettings(cmd, config.Store, config.File)
-	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVarP(&change.yes, "yes", "y", false, "do not ask")
 	return cmd
 }

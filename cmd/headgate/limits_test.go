@@ -26,17 +26,17 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// command runs a command, and returns what it says.
+// command runs a command that has to exit with code, and returns its output.
 func command(t *testing.T, code int, args ...string) string {
 	t.Helper()
 	var out bytes.Buffer
-	if got := perform(t.Context(), args, nil, &out, &out); got != code {
+	if got := runMain(t.Context(), args, nil, &out, &out); got != code {
 		t.Fatalf("%q: exit %d, %s; want %d", args, got, out.String(), code)
 	}
 	return out.String()
 }
 
-// write writes a file as an editor does: a server that looks meanwhile sees no half of it.
+// write replaces a file as an editor does, so that a server never reads half of it.
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	err := os.WriteFile(path+".new", []byte(text), 0o600)
@@ -67,11 +67,10 @@ func (s *server) limits(t *testing.T) map[string]string {
 	return byName
 }
 
-// ask reads the answer to a request, and asks again while there is none: on a machine with much to do a store may be
-// late.
+// ask repeats a request until the status is 200, and decodes the answer: on a busy machine a store may be late.
 func (s *server) ask(t *testing.T, method, path, body string, answer any) {
 	t.Helper()
-	s.until(t, method+" "+path+" is answered", func() bool {
+	s.waitUntil(t, method+" "+path+" is answered", func() bool {
 		r, err := http.NewRequestWithContext(t.Context(), method, s.url+path, strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
@@ -94,7 +93,7 @@ func (s *server) health(t *testing.T) (h api.Health) {
 	return h
 }
 
-// TestServeFollowsItsFile changes the file of a server that serves.
+// TestServeFollowsItsFile changes the config file of a server while it serves.
 func TestServeFollowsItsFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -104,32 +103,32 @@ func TestServeFollowsItsFile(t *testing.T) {
 	is := func(name, notation string) func() bool {
 		return func() bool { return s.limits(t)[name] == notation }
 	}
-	s.until(t, "the file is in force", is("login", "gcra 1/s burst 1"))
+	s.waitUntil(t, "the file is in force", is("login", "gcra 1/s burst 1"))
 	write(t, file, "limits:\n  login: gcra 2/s\n  api: gcra 3/s\n")
-	s.until(t, "the file that was changed is in force", is("api", "gcra 3/s burst 3"))
+	s.waitUntil(t, "the file that was changed is in force", is("api", "gcra 3/s burst 3"))
 
-	s.until(t, "what was changed is told", func() bool {
+	s.waitUntil(t, "what was changed is told", func() bool {
 		return strings.Contains(s.out.String(), "~ login = gcra 2/s burst 2   (was gcra 1/s burst 1)")
 	})
 
-	// What is wrong changes nothing, and is told.
+	// An invalid file changes nothing, and /readyz reports it.
 	write(t, file, "limits:\n  login: gcra 2/s\n  api: gcra 0/s\n")
-	s.until(t, "what is wrong is told", func() bool {
+	s.waitUntil(t, "what is wrong is told", func() bool {
 		return strings.Contains(s.health(t).Config, "c.yaml:3:13: limits.api")
 	})
 	if got := s.limits(t); got["api"] != "gcra 3/s burst 3" || got["login"] != "gcra 2/s burst 2" {
 		t.Errorf("after a file with a mistake: %v", got)
 	}
-	// Nor does a file that was cut off, or that is none: it would remove all rules, or be waited for.
+	// Neither an empty file nor a pipe changes anything: one would remove all rules, the other would block.
 	write(t, file, "")
-	s.until(t, "that it is empty is told", func() bool { return strings.Contains(s.health(t).Config, "is empty") })
+	s.waitUntil(t, "that it is empty is told", func() bool { return strings.Contains(s.health(t).Config, "is empty") })
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
 	if err := syscall.Mkfifo(file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.until(t, "that it is a pipe is told", func() bool {
+	s.waitUntil(t, "that it is a pipe is told", func() bool {
 		return strings.Contains(s.health(t).Config, "is not a regular file")
 	})
 	if got := s.limits(t); got["api"] != "gcra 3/s burst 3" || got["login"] != "gcra 2/s burst 2" {
@@ -138,30 +137,30 @@ func TestServeFollowsItsFile(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	s.until(t, "that it is gone is told", func() bool {
+	s.waitUntil(t, "that it is gone is told", func() bool {
 		return strings.Contains(s.health(t).Config, "no such file")
 	})
 	write(t, file, "limits:\n  api: gcra 4/s\n")
-	s.until(t, "the file that was put right is in force", is("api", "gcra 4/s burst 4"))
-	s.until(t, "nothing is wrong", func() bool { return s.health(t).Config == "" })
+	s.waitUntil(t, "the file that was put right is in force", is("api", "gcra 4/s burst 4"))
+	s.waitUntil(t, "nothing is wrong", func() bool { return s.health(t).Config == "" })
 	if got := s.limits(t); got["login"] != "gcra 2/s burst 2" {
 		t.Errorf("a limit that the file has no more: %v", got)
 	}
 
-	// SIGHUP reads it again, and ends nothing.
+	// SIGHUP reads the file again, and the server goes on.
 	command(t, exitOK, "limits", "set", "api", "gcra 9/s", "--store", "sqlite:"+filepath.Join(dir, "headgate.db"))
-	s.until(t, "a change by the command is in force", is("api", "gcra 9/s burst 9"))
+	s.waitUntil(t, "a change by the command is in force", is("api", "gcra 9/s burst 9"))
 	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	s.until(t, "it says that the limits differ", func() bool {
+	s.waitUntil(t, "it says that the limits differ", func() bool {
 		return strings.Contains(s.out.String(), "limits were changed since the config file was applied")
 	})
 	if got := s.limits(t); got["api"] != "gcra 9/s burst 9" {
 		t.Errorf("SIGHUP has undone a change: %v", got)
 	}
 	write(t, file, "limits:\n  api: gcra 5/s\n")
-	s.until(t, "that the file has undone a change by hand", func() bool {
+	s.waitUntil(t, "that the file has undone a change by hand", func() bool {
 		return strings.Contains(s.out.String(), "undoes a change that was made otherwise") &&
 			strings.Contains(s.out.String(), `was="gcra 9/s burst 9"`)
 	})
@@ -184,10 +183,10 @@ func TestRulesAreReplacedWithTheFile(t *testing.T) {
 	if got := decides("/a"); got != "old" {
 		t.Fatalf("rule %q decides", got)
 	}
-	// A rule may name a limit that comes with it.
+	// A new rule may name a limit of the same file.
 	write(t, file, limits+"  new: gcra 2/s\nrules:\n  - {name: a, path: /a, limits: [{limit: new, key: ip}]}\n"+
 		"  - {name: b, path: /, limits: []}\n")
-	s.until(t, "the new rules are in force", func() bool { return decides("/a") == "a" })
+	s.waitUntil(t, "the new rules are in force", func() bool { return decides("/a") == "a" })
 	if d, status, err := s.take(http.DefaultClient, `{"limit":"new","key":"k"}`); err != nil || status != http.StatusOK {
 		t.Errorf("a limit that came with the rules: status %d, %+v, %v", status, d, err)
 	}
@@ -195,16 +194,16 @@ func TestRulesAreReplacedWithTheFile(t *testing.T) {
 		t.Errorf("rule %q decides", got)
 	}
 	write(t, file, limits+"rules:\n  - {name: c, path: /, limits: []}\n  - {name: d, path: /a, limits: []}\n")
-	s.until(t, "what is wrong is told", func() bool {
+	s.waitUntil(t, "what is wrong is told", func() bool {
 		return strings.Contains(s.health(t).Config, "c.yaml:5:5: rules.d: can never match")
 	})
 	if a, b := decides("/a"), decides("/x"); a != "a" || b != "b" {
 		t.Errorf("after a file with a mistake rules %q and %q decide", a, b)
 	}
-	// What can never work is told, and the rest is in force: an upgrade stops no site for one rule.
+	// A rule that can never admit anything is reported, and the others are in force: one rule must not stop an upgrade.
 	write(t, file, limits+"  few: fixed-window 3/1h\nrules:\n  - {name: e, path: /e, limits: [{limit: few, key: ip, cost: 4}]}\n"+
 		"  - {name: f, path: /, limits: []}\n")
-	s.until(t, "what can never pass is told", func() bool {
+	s.waitUntil(t, "what can never pass is told", func() bool {
 		return strings.Contains(s.health(t).Config, "rules.e.few: no request can ever pass")
 	})
 	if got := decides("/x"); got != "f" {
@@ -226,14 +225,14 @@ func TestAnOldFileUndoesNothing(t *testing.T) {
 		for _, file := range order {
 			s := startReady(t, dir, "--config", file)
 			if file == newer {
-				s.until(t, "the newer file is in force",
+				s.waitUntil(t, "the newer file is in force",
 					func() bool { return s.limits(t)["login"] == "gcra 2/s burst 2" })
 			}
 			const old = "a newer file is in force"
-			told := func() bool { return strings.Contains(s.health(t).Config, old) }
+			reported := func() bool { return strings.Contains(s.health(t).Config, old) }
 			if file == older {
-				s.until(t, "that the file is older", told)
-			} else if told() {
+				s.waitUntil(t, "that the file is older", reported)
+			} else if reported() {
 				t.Errorf("%s is told to be older", file)
 			}
 			if logged := strings.Contains(s.stop(t), old); logged != (file == older) {
@@ -250,15 +249,15 @@ func TestAnOldFileUndoesNothing(t *testing.T) {
 	}
 }
 
-// TestAllFeelAChangeWithinTwoSeconds changes a limit in one process, at another moment of a second each time, and looks
-// at it in another.
+// TestAllFeelAChangeWithinTwoSeconds changes a limit in one process, each time at another fraction of a second, and
+// looks it up in another process.
 func TestAllFeelAChangeWithinTwoSeconds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New(nil)
 		var both [2]*catalog.Catalog
 		for i := range both {
-			c, err := catalog.Open(t.Context(), s, nil) // as often as a server looks at it
+			c, err := catalog.Open(t.Context(), s, nil) // it polls as often as a server does
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -282,8 +281,8 @@ func TestAllFeelAChangeWithinTwoSeconds(t *testing.T) {
 	})
 }
 
-// TestAllFeelAChange of a limit, again and again, under load: from SQL, by the command on a host without a file, by a
-// program, and by the files of two servers.
+// TestAllFeelAChange changes a limit again and again under load: from SQL, by the command on a host without a file, by
+// a program, and by the files of two servers.
 func TestAllFeelAChange(t *testing.T) {
 	t.Parallel()
 	changes := tier.Pick(4, 12, 120)
@@ -340,7 +339,7 @@ func TestAllFeelAChange(t *testing.T) {
 			if _, err := conn.Exec(t.Context(), `update headgate.limits set rule = $1 where name = 'login'`, notation); err != nil {
 				t.Fatal(err)
 			}
-			want = notation // what a row says
+			want = notation // the row has what was written to it
 		case 1:
 			command(t, exitOK, "limits", "set", "login", notation, "--store", url)
 		case 2:
@@ -354,13 +353,13 @@ func TestAllFeelAChange(t *testing.T) {
 			}
 		case 3:
 			write(t, files[n/4%2], "store: "+url+"\nlimits:\n  login: "+notation+"\n")
-			servers[n/4%2].until(t, "the file is applied", func() bool {
+			servers[n/4%2].waitUntil(t, "the file is applied", func() bool {
 				var rule string
 				err := conn.QueryRow(t.Context(), `select rule from headgate.limits where name = 'login'`).Scan(&rule)
 				return err == nil && rule == want
 			})
 		}
-		for _, feels := range []func() bool{
+		for _, hasChange := range []func() bool{
 			func() bool { return servers[0].limits(t)["login"] == notation+fmt.Sprintf(" burst %d", 1000+n) },
 			func() bool { return servers[1].limits(t)["login"] == notation+fmt.Sprintf(" burst %d", 1000+n) },
 			func() bool {
@@ -373,7 +372,7 @@ func TestAllFeelAChange(t *testing.T) {
 				return err == nil && rule == want
 			},
 		} {
-			servers[0].until(t, notation, feels)
+			servers[0].waitUntil(t, notation, hasChange)
 		}
 	}
 	close(over)

@@ -20,14 +20,14 @@ import (
 // keyUse is the use of a limit by a key, in list, top and export.
 type keyUse struct {
 	api.Status
-	Percent *float64 `json:"percent"` // of the capacity; null: that is not known, or 0
+	Percent *float64 `json:"percent"` // used part of the capacity; null if the capacity is unknown or 0
 	Refused bool     `json:"refused"` // a cost of 1 would be refused now
-	// RetryAfterMS is the time until a cost of 1 can pass; 0: it can now, null: never, or not known.
+	// RetryAfterMS is the time until a cost of 1 can pass: 0 means now, null never or unknown.
 	RetryAfterMS *int64 `json:"retry_after_ms"`
-	// BlockedBy is that of a usage.
+	// BlockedBy has the values of api.LimitUsage.BlockedBy.
 	BlockedBy string `json:"blocked_by,omitempty"`
 
-	never bool // a cost of 1 can never pass
+	neverPasses bool // a cost of 1 can never pass
 }
 
 // keyQuery selects the keys that list, top and export show.
@@ -36,25 +36,26 @@ type keyQuery struct {
 	blocked, refusing bool
 }
 
-func (q *keyQuery) flags(cmd *cobra.Command) {
+func (q *keyQuery) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&q.prefix, "prefix", "", "only keys that begin with `text`")
 	cmd.Flags().BoolVar(&q.blocked, "blocked", false, "only what is blocked now")
 	cmd.Flags().BoolVar(&q.refusing, "refusing", false, "only keys of which a cost of 1 would be refused now")
 }
 
-// of takes the limit from the arguments of a command.
-func (q *keyQuery) of(args []string) {
+// setLimit takes the limit from the arguments of a command.
+func (q *keyQuery) setLimit(args []string) {
 	if len(args) > 0 {
 		q.limit = args[0]
 	}
 }
 
-// each hands over the keys after a cell, in the order of limits and keys, page by page, until do wants no more.
-func (q *keyQuery) each(ctx context.Context, s backend, after law.Cell, do func(*keyUse) (more bool, err error)) error {
+// eachKey calls do with the keys after a cell, in the order of limits and keys, until do returns false. It reads them
+// page by page.
+func (q *keyQuery) eachKey(ctx context.Context, s backend, after law.Cell, do func(*keyUse) (bool, error)) error {
 	in := api.CellsQuery{Limit: q.limit, Blocked: q.blocked, Max: store.DefaultMax}
 	in.AfterLimit, in.AfterKey = after.Limit, after.Key
 	if q.prefix != "" && after == (law.Cell{}) && headgate.ValidName(q.limit) == nil {
-		in.AfterLimit, in.AfterKey = q.limit, beforeAll(q.prefix)
+		in.AfterLimit, in.AfterKey = q.limit, keyBefore(q.prefix)
 	}
 	for {
 		page, err := askCells(ctx, s, &in)
@@ -72,7 +73,7 @@ func (q *keyQuery) each(ctx context.Context, s backend, after law.Cell, do func(
 				}
 				continue
 			}
-			use := useOf(c)
+			use := newKeyUse(c)
 			if q.refusing && !use.Refused {
 				continue
 			}
@@ -88,8 +89,8 @@ func (q *keyQuery) each(ctx context.Context, s backend, after law.Cell, do func(
 	}
 }
 
-// beforeAll returns a key that stands before all keys with a prefix, and close to them.
-func beforeAll(prefix string) string {
+// keyBefore returns a key that sorts before all keys with a prefix, and close to them.
+func keyBefore(prefix string) string {
 	r, size := utf8.DecodeLastRuneInString(prefix)
 	head := prefix[:len(prefix)-size]
 	if r--; !utf8.ValidRune(r) || r < ' ' {
@@ -101,37 +102,36 @@ func beforeAll(prefix string) string {
 	return head
 }
 
-// useOf returns the use by a key's limit, not by what replaces that for the key.
-func useOf(c *api.Status) *keyUse {
+// newKeyUse returns the use by the limit itself, not by an override or plan of the key.
+func newKeyUse(c *api.Status) *keyUse {
 	u := &keyUse{Status: *c, RetryAfterMS: new(int64)}
-	if u.BlockedUntil != nil && *u.BlockedUntil <= u.At { // it is over
+	if u.BlockedUntil != nil && *u.BlockedUntil <= u.At { // the block is over
 		u.BlockedUntil = nil
 	}
 	u.Refused = u.BlockedUntil != nil || u.Remaining == "0"
 	if u.Refused || u.Remaining == "" {
 		u.RetryAfterMS = nil
 	}
-	u.measure()
+	u.setPercent()
 	return u
 }
 
-// measure computes the percentage.
-func (u *keyUse) measure() {
+func (u *keyUse) setPercent() {
 	u.Percent = nil
-	most, _ := u.Capacity.Float64()
-	if used, err := u.Used.Float64(); err == nil && most > 0 {
-		percent := 100 * used / most
+	capacity, _ := u.Capacity.Float64()
+	if used, err := u.Used.Float64(); err == nil && capacity > 0 {
+		percent := 100 * used / capacity
 		u.Percent = &percent
 	}
 }
 
-// ask reads when a refused key can pass, and what is in force for it.
-func (u *keyUse) ask(ctx context.Context, s backend) error {
+// loadRetry looks up when a refused key can pass, and by which limit, plan or override.
+func (u *keyUse) loadRetry(ctx context.Context, s backend) error {
 	if !u.Refused {
 		return nil
 	}
 	answer, err := askUsage(ctx, s, &api.UsageQuery{Key: u.Key, Limits: []string{u.Limit}})
-	if unreadable(err) {
+	if isUnreadable(err) {
 		return nil
 	}
 	if err != nil || len(answer.Limits) == 0 {
@@ -139,14 +139,14 @@ func (u *keyUse) ask(ctx context.Context, s backend) error {
 	}
 	now := &answer.Limits[0]
 	u.Status, u.RetryAfterMS = now.Status, now.RetryAfterMS
-	u.never = u.RetryAfterMS == nil
-	u.Refused = u.never || *u.RetryAfterMS > 0
+	u.neverPasses = u.RetryAfterMS == nil
+	u.Refused = u.neverPasses || *u.RetryAfterMS > 0
 	u.BlockedBy = now.BlockedBy
-	u.measure()
+	u.setPercent()
 	return nil
 }
 
-// orders are the orders of a list. What they call equal stands in the order of limits and keys.
+// orders are the comparisons of --sort and top. Keys that compare as equal are sorted by limit and key.
 var orders = map[string]func(a, b *keyUse) int{
 	"key": func(a, b *keyUse) int {
 		return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(a.Limit, b.Limit))
@@ -156,32 +156,32 @@ var orders = map[string]func(a, b *keyUse) int{
 		y, _ := b.Used.Float64()
 		return cmp.Compare(y, x)
 	},
-	"percent": func(a, b *keyUse) int { return cmp.Compare(b.share(), a.share()) },
-	"retry":   func(a, b *keyUse) int { return cmp.Compare(b.wait(), a.wait()) },
-	// what is refused, then what is nearest to that
+	"percent": func(a, b *keyUse) int { return cmp.Compare(b.percentRank(), a.percentRank()) },
+	"retry":   func(a, b *keyUse) int { return cmp.Compare(b.retryRank(), a.retryRank()) },
+	// top lists refused keys first, then the keys that are nearest to a refusal.
 	"top": func(a, b *keyUse) int {
-		return cmp.Or(cmp.Compare(worth(b.Refused), worth(a.Refused)), cmp.Compare(b.share(), a.share()),
-			cmp.Compare(b.wait(), a.wait()))
+		return cmp.Or(cmp.Compare(boolToInt(b.Refused), boolToInt(a.Refused)),
+			cmp.Compare(b.percentRank(), a.percentRank()), cmp.Compare(b.retryRank(), a.retryRank()))
 	},
 }
 
-func worth(yes bool) int {
-	if yes {
+func boolToInt(b bool) int {
+	if b {
 		return 1
 	}
 	return 0
 }
 
-func (u *keyUse) share() float64 {
+func (u *keyUse) percentRank() float64 {
 	if u.Percent == nil {
 		return -1
 	}
 	return *u.Percent
 }
 
-func (u *keyUse) wait() int64 {
+func (u *keyUse) retryRank() int64 {
 	switch {
-	case u.never:
+	case u.neverPasses:
 		return headgate.Never.Milliseconds()
 	case u.RetryAfterMS == nil:
 		return -1
@@ -189,18 +189,18 @@ func (u *keyUse) wait() int64 {
 	return *u.RetryAfterMS
 }
 
-// sorted returns the first keys of an order, at most max of them, or all if that is 0, and how many there are.
-// It holds no more than twice as many.
-func (q *keyQuery) sorted(ctx context.Context, s backend, order string, max int) (
+// sortedKeys returns the first max keys of an order, or all keys if max is 0, and the number of all keys. It holds no
+// more than twice max in memory.
+func (q *keyQuery) sortedKeys(ctx context.Context, s backend, order string, max int) (
 	list []*keyUse, total int, err error,
 ) {
 	compare := func(a, b *keyUse) int {
 		return cmp.Or(orders[order](a, b), strings.Compare(a.Limit, b.Limit), strings.Compare(a.Key, b.Key))
 	}
-	early := q.refusing || order == "retry"
-	err = q.each(ctx, s, law.Cell{}, func(u *keyUse) (bool, error) {
-		if early {
-			if err := u.ask(ctx, s); err != nil {
+	needsRetry := q.refusing || order == "retry" // for all keys, not only for those that are returned
+	err = q.eachKey(ctx, s, law.Cell{}, func(u *keyUse) (bool, error) {
+		if needsRetry {
+			if err := u.loadRetry(ctx, s); err != nil {
 				return false, err
 			}
 			if q.refusing && !u.Refused {
@@ -219,27 +219,27 @@ func (q *keyQuery) sorted(ctx context.Context, s backend, order string, max int)
 		list = list[:max]
 	}
 	for _, u := range list {
-		if err == nil && !early {
-			err = u.ask(ctx, s)
+		if err == nil && !needsRetry {
+			err = u.loadRetry(ctx, s)
 		}
 	}
-	if !early {
+	if !needsRetry {
 		slices.SortFunc(list, compare)
 	}
 	return list, total, err
 }
 
-// inOrder returns the keys after a cell in the order in which they are stored, at most max of them, or all
-// if that is 0, and whether there are more.
-func (q *keyQuery) inOrder(ctx context.Context, s backend, after law.Cell, max int) (
+// storedKeys returns up to max keys after a cell in the order in which they are stored, or all of them if max is 0, and
+// whether there are more.
+func (q *keyQuery) storedKeys(ctx context.Context, s backend, after law.Cell, max int) (
 	list []*keyUse, more bool, err error,
 ) {
-	err = q.each(ctx, s, after, func(u *keyUse) (bool, error) {
+	err = q.eachKey(ctx, s, after, func(u *keyUse) (bool, error) {
 		if max > 0 && len(list) == max {
 			more = true
 			return false, nil
 		}
-		if err := u.ask(ctx, s); err != nil {
+		if err := u.loadRetry(ctx, s); err != nil {
 			return false, err
 		}
 		if u.Refused || !q.refusing {
@@ -250,13 +250,13 @@ func (q *keyQuery) inOrder(ctx context.Context, s backend, after law.Cell, max i
 	return list, more, err
 }
 
-// cursor writes the place after a key, for --after.
-func cursor(u *keyUse) string {
+// formatCursor returns the value of --after for the page after a key.
+func formatCursor(u *keyUse) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(u.Limit + "\x00" + u.Key))
 }
 
-// placeAfter reads what cursor has written.
-func placeAfter(text string) (law.Cell, error) {
+// parseCursor returns the cell that formatCursor has encoded; the zero cell is the start of the list.
+func parseCursor(text string) (law.Cell, error) {
 	raw, err := base64.RawURLEncoding.DecodeString(text)
 	limit, key, ok := strings.Cut(string(raw), "\x00")
 	if c := (law.Cell{Limit: limit, Key: key}); text == "" || err == nil && ok && c.ValidText() == nil {

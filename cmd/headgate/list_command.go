@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// listing are the flags of list.
-type listing struct {
+// listFlags has the flags of list.
+type listFlags struct {
 	queryFlags
 	keyQuery
 	sort, after string
@@ -20,7 +20,7 @@ type listing struct {
 }
 
 func newListCommand() *cobra.Command {
-	var l listing
+	var list listFlags
 	cmd := &cobra.Command{
 		Use:   "list [LIMIT]",
 		Short: "List the keys of one limit or of all, with what is in use now",
@@ -34,25 +34,25 @@ func newListCommand() *cobra.Command {
 		Example: "  headgate list login --refusing --sort retry\n  headgate list --sort percent -n 20\n" +
 			"  headgate list api --prefix 10.0. -o json",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completed(completeLimit),
+		ValidArgsFunction: completeArgs(completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			l.of(args)
-			return l.look(cmd, func(s backend, w io.Writer) error { return l.run(cmd, s, w) })
+			list.setLimit(args)
+			return list.callOrWatch(cmd, func(s backend, w io.Writer) error { return list.run(cmd, s, w) })
 		},
 	}
-	l.queryFlags.flags(cmd)
-	l.watchFlag(cmd)
-	l.keyQuery.flags(cmd)
-	cmd.Flags().StringVar(&l.sort, "sort", "", "the `order`: used, percent, key or retry")
-	cmd.Flags().IntVarP(&l.max, "max", "n", 0, "list at most this `number` of keys; 0: all")
-	cmd.Flags().StringVar(&l.after, "after", "", "go on after the page that ended with this `place`; not with --sort")
+	list.queryFlags.addFlags(cmd)
+	list.addWatchFlag(cmd)
+	list.keyQuery.addFlags(cmd)
+	cmd.Flags().StringVar(&list.sort, "sort", "", "the `order`: used, percent, key or retry")
+	cmd.Flags().IntVarP(&list.max, "max", "n", 0, "list at most this `number` of keys; 0: all")
+	cmd.Flags().StringVar(&list.after, "after", "", "go on after the page that ended with this `place`; not with --sort")
 	cmd.MarkFlagsMutuallyExclusive("sort", "after")
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions([]string{"used", "percent", "key", "retry"},
 		cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-func (l *listing) run(cmd *cobra.Command, s backend, w io.Writer) error {
+func (l *listFlags) run(cmd *cobra.Command, s backend, w io.Writer) error {
 	if l.max < 0 {
 		return headgate.Invalid("max", "is %d; it must not be below 0", l.max)
 	}
@@ -62,22 +62,22 @@ func (l *listing) run(cmd *cobra.Command, s backend, w io.Writer) error {
 		if orders[l.sort] == nil || l.sort == "top" {
 			return headgate.Invalid("sort", "%.40q is no order; write used, percent, key or retry", l.sort)
 		}
-		sorted, n, err := l.sorted(cmd.Context(), s, l.sort, l.max)
+		sorted, count, err := l.sortedKeys(cmd.Context(), s, l.sort, l.max)
 		if err != nil {
 			return err
 		}
-		list, total = append(list, sorted...), n
+		list, total = append(list, sorted...), count
 	} else {
-		after, err := placeAfter(l.after)
+		after, err := parseCursor(l.after)
 		if err != nil {
 			return err
 		}
-		page, more, err := l.inOrder(cmd.Context(), s, after, l.max)
+		page, more, err := l.storedKeys(cmd.Context(), s, after, l.max)
 		if err != nil {
 			return err
 		}
 		if list = append(list, page...); more && len(list) > 0 {
-			next = cursor(list[len(list)-1])
+			next = formatCursor(list[len(list)-1])
 		}
 	}
 	err := l.json.print(w, struct {
@@ -98,23 +98,23 @@ func printList(w io.Writer, list []*keyUse) error {
 	t := newTable(w, "LIMIT", "KEY", "USED", "%", "REMAINING", "RETRY AFTER", "RESET AT", "BLOCKED UNTIL", "REASON")
 	for _, u := range list {
 		at := func(us *int64) string {
-			if us == nil || *us <= u.At { // it is over
+			if us == nil || *us <= u.At { // the time is past
 				return "-"
 			}
-			return instant(*us)
+			return formatMicros(*us)
 		}
-		t.row(u.Limit, key(u.Key), used(&u.Status), u.percent(), left(&u.Status), u.retry(), at(u.ResetAt),
-			at(u.BlockedUntil), u.why())
+		t.row(u.Limit, quoteKey(u.Key), formatUsed(&u.Status), u.percent(), formatRemaining(&u.Status), u.retry(),
+			at(u.ResetAt), at(u.BlockedUntil), u.why())
 	}
 	return t.Flush()
 }
 
-// why writes the reason of a block, or who has made it.
+// why returns the reason of a block, or who made it.
 func (u *keyUse) why() string {
 	if u.Reason == "" && u.BlockedBy == api.ByLimit {
 		return "by the limit " + u.Limit + ", or by an operator who gave no reason"
 	}
-	return text(u.Reason)
+	return quoteText(u.Reason)
 }
 
 func (u *keyUse) percent() string {
@@ -124,10 +124,10 @@ func (u *keyUse) percent() string {
 	return strconv.FormatFloat(*u.Percent, 'f', 0, 64)
 }
 
-// retry writes when a cost of 1 can pass.
+// retry formats when a cost of 1 can pass.
 func (u *keyUse) retry() string {
-	if u.RetryAfterMS == nil && !u.never { // it is not known
+	if u.RetryAfterMS == nil && !u.neverPasses { // unknown
 		return "-"
 	}
-	return after(u.RetryAfterMS)
+	return formatDelay(u.RetryAfterMS)
 }

@@ -17,14 +17,14 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// pagesOf answers with cells, page by page.
-type pagesOf struct {
+// cellPages is a server that lists cells, page by page.
+type cellPages struct {
 	cells []api.Status
-	asked int
+	calls int
 }
 
-func (p *pagesOf) call(_ context.Context, _, _ string, in, out any) error {
-	p.asked++
+func (p *cellPages) call(_ context.Context, _, _ string, in, out any) error {
+	p.calls++
 	q, page := in.(*api.CellsQuery), out.(*api.Cells)
 	for _, c := range p.cells {
 		after := c.Limit > q.AfterLimit || c.Limit == q.AfterLimit && c.Key > q.AfterKey
@@ -35,8 +35,8 @@ func (p *pagesOf) call(_ context.Context, _, _ string, in, out any) error {
 	return nil
 }
 
-func someCells(n int) *pagesOf {
-	p := new(pagesOf)
+func someCells(n int) *cellPages {
+	p := new(cellPages)
 	for i := range n {
 		left := api.Number(int64(n-i), 0)
 		p.cells = append(p.cells, api.Status{
@@ -47,7 +47,7 @@ func someCells(n int) *pagesOf {
 	return p
 }
 
-// TestAListReadsAllPages, and only the page of a prefix.
+// TestAListReadsAllPages: with a prefix it reads only the pages with that prefix.
 func TestAListReadsAllPages(t *testing.T) {
 	p := someCells(2*store.DefaultMax + 1)
 	for _, tt := range []struct {
@@ -61,24 +61,24 @@ func TestAListReadsAllPages(t *testing.T) {
 		{"j", 0, 1},
 		{"l", 0, 1},
 	} {
-		p.asked = 0
+		p.calls = 0
 		l := keyQuery{limit: "api", prefix: tt.prefix}
-		list, more, err := l.inOrder(t.Context(), backend{call: p.call}, law.Cell{}, 0)
-		if err != nil || more || len(list) != tt.keys || p.asked != tt.pages {
-			t.Errorf("%q: %d keys of %d pages, %v, %v", tt.prefix, len(list), p.asked, more, err)
+		list, more, err := l.storedKeys(t.Context(), backend{call: p.call}, law.Cell{}, 0)
+		if err != nil || more || len(list) != tt.keys || p.calls != tt.pages {
+			t.Errorf("%q: %d keys of %d pages, %v, %v", tt.prefix, len(list), p.calls, more, err)
 		}
 		l.limit = ""
-		list, _, err = l.inOrder(t.Context(), backend{call: p.call}, law.Cell{}, 0)
+		list, _, err = l.storedKeys(t.Context(), backend{call: p.call}, law.Cell{}, 0)
 		if err != nil || len(list) != tt.keys {
 			t.Errorf("%q of all limits: %d keys, %v", tt.prefix, len(list), err)
 		}
 	}
 }
 
-// TestTheLargestAreKept though there are more than are held.
-func TestTheLargestAreKept(t *testing.T) {
+// TestSortedKeysKeepsTheLargest lists more keys than are held in memory.
+func TestSortedKeysKeepsTheLargest(t *testing.T) {
 	p := someCells(1500)
-	list, total, err := new(keyQuery).sorted(t.Context(), backend{call: p.call}, "percent", 7)
+	list, total, err := new(keyQuery).sortedKeys(t.Context(), backend{call: p.call}, "percent", 7)
 	if err != nil || total != 1500 || len(list) != 7 {
 		t.Fatalf("%d of %d, %v", len(list), total, err)
 	}
@@ -89,47 +89,48 @@ func TestTheLargestAreKept(t *testing.T) {
 	}
 }
 
-// TestAKeyBeforeAllOfAPrefix is valid, and stands before them.
-func TestAKeyBeforeAllOfAPrefix(t *testing.T) {
+// TestKeyBeforeAPrefix: the key is valid, and sorts before all keys with the prefix.
+func TestKeyBeforeAPrefix(t *testing.T) {
 	for _, prefix := range []string{
 		"a", " ", "\x01", "a\x7f", "ab\u0080", "\ue000", "\U00010000", "\U0010ffff", "é", "10.",
 		strings.Repeat("k", 512),
 	} {
-		k := beforeAll(prefix)
+		k := keyBefore(prefix)
 		if err := (law.Cell{Key: k}).ValidText(); err != nil || k >= prefix || strings.HasPrefix(k, prefix) {
 			t.Errorf("%q: %q, %v", prefix, k, err)
 		}
 	}
 }
 
-func TestAPlaceInAListIsReadAsItIsWritten(t *testing.T) {
+func TestCursorRoundTrip(t *testing.T) {
 	for _, c := range []law.Cell{{Limit: "api", Key: ""}, {Limit: "gcra 2/s burst 2", Key: "\x1b[2J 😀\n"}} {
 		u := &keyUse{Status: api.Status{Limit: c.Limit, Key: c.Key}}
-		if got, err := placeAfter(cursor(u)); err != nil || got != c {
+		if got, err := parseCursor(formatCursor(u)); err != nil || got != c {
 			t.Errorf("%v: %v, %v", c, got, err)
 		}
 	}
 	for _, text := range []string{"!", "YQ", "AAA", "/w"} {
-		if got, err := placeAfter(text); err == nil {
+		if got, err := parseCursor(text); err == nil {
 			t.Errorf("%q: %v", text, got)
 		}
 	}
 }
 
-// TestATableIsAsWideAsTheTerminal, whatever the keys are.
+// TestATableIsAsWideAsTheTerminal draws keys with control characters and wide letters.
 func TestATableIsAsWideAsTheTerminal(t *testing.T) {
 	var list []topRow
 	for _, k := range []string{
 		"a", "\x1b[2J\a\r\nx", strings.Repeat("😀", 128), strings.Repeat("k", 512), "<script>", "\u202eevil", "",
 	} {
-		u := useOf(&api.Status{
+		u := newKeyUse(&api.Status{
 			Limit: "token-bucket 5/1m burst 5", Key: k, Used: "5", Capacity: "5", Remaining: "0",
 		})
-		list = append(list, topRow{u, "12345678", bars + bars})
+		list = append(list, topRow{u, "12345678", curveBars + curveBars})
 	}
 	for _, width := range []int{1, 2, 20, 80, 200} {
-		for _, line := range slices.Concat(frame("keys", list, false, width), frame("keys", list, true, width)) {
-			wide := cellsOf(line)
+		tables := slices.Concat(formatTable("keys", list, false, width), formatTable("keys", list, true, width))
+		for _, line := range tables {
+			wide := textWidth(line)
 			if wide > width || strings.ContainsAny(line, "\x1b\a\r\n\u202e") {
 				t.Errorf("%d wide of %d: %q", wide, width, line)
 			}
@@ -138,14 +139,14 @@ func TestATableIsAsWideAsTheTerminal(t *testing.T) {
 }
 
 // TestTopShowsWhatAServerHasDecidedLately checks the order, the figures and the curve, and that --all and filters by
-// state read the store. The audit of the same server tells what was done by hand.
+// state read the store. The audit of the same server lists what was done by hand.
 func TestTopShowsWhatAServerHasDecidedLately(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--store", "memory:")
 	command := func(args ...string) string {
 		t.Helper()
 		var out, errs bytes.Buffer
-		if code := perform(t.Context(), append(args, "--server", s.url), strings.NewReader(""), &out, &errs); code == exitError {
+		if code := runMain(t.Context(), append(args, "--server", s.url), strings.NewReader(""), &out, &errs); code == exitError {
 			t.Fatalf("%q: exit %d, %s", args, code, errs.String())
 		}
 		return out.String()
@@ -158,7 +159,7 @@ func TestTopShowsWhatAServerHasDecidedLately(t *testing.T) {
 	}
 	command("take", "fixed-window 9/1h from-first", "alice", "--cost", "4")
 	command("take", "fixed-window 9/1h from-first", "bob")
-	// Of a decision a second counts, and part of ten seconds: the machine may pause between two of them.
+	// The rates may vary, since the machine may pause between two decisions.
 	want := []string{
 		`a second: 0\.[0-4] admitted, 0\.[01] refused, 0\.0 failed$`,
 		`^KEY +LIMIT +%  RETRY AFTER .* REFUSED  2 MINUTES$`,
@@ -166,7 +167,7 @@ func TestTopShowsWhatAServerHasDecidedLately(t *testing.T) {
 		`^alice +fixed-window 9/1h from-first +44  now +4 of 9 +0 +[▁-█ ]*█[▁-█ ]*$`,
 		`^bob +fixed-window 9/1h from-first +11  now +1 of 9 +0 +[▁-█ ]*█[▁-█ ]*$`,
 	}
-	// Whole seconds are counted, so the figures of all are there when the last second is over.
+	// The server counts whole seconds, so all figures are there when the last second is over.
 	await.NoError(t, "what was decided", func() error {
 		out := command("top", "--count", "1")
 		lines := strings.Split(strings.TrimSpace(out), "\n")
@@ -203,7 +204,7 @@ func TestTopShowsWhatAServerHasDecidedLately(t *testing.T) {
 	}
 }
 
-// TestAServerListsWhatItsStoreDoes asks a server, and its store.
+// TestAServerListsWhatItsStoreDoes compares the output of commands over a server and over its store.
 func TestAServerListsWhatItsStoreDoes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -212,7 +213,7 @@ func TestAServerListsWhatItsStoreDoes(t *testing.T) {
 	command := func(args ...string) string {
 		t.Helper()
 		var out, errs bytes.Buffer
-		if code := perform(t.Context(), args, strings.NewReader(""), &out, &errs); code == exitError {
+		if code := runMain(t.Context(), args, strings.NewReader(""), &out, &errs); code == exitError {
 			t.Fatalf("%q: exit %d, %s", args, code, errs.String())
 		}
 		return out.String()

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// TestALogOfJSONHasNothingElse reads all that a server writes.
+// TestALogOfJSONHasNothingElse decodes every line that a server writes.
 func TestALogOfJSONHasNothingElse(t *testing.T) {
 	t.Parallel()
 	s := launch(t, t.TempDir(), "--log-format", "json", "--log-refused", "1", "--log-admitted", "0")
-	s.until(t, "that it listens", func() bool {
+	s.waitUntil(t, "that it listens", func() bool {
 		_, rest, found := strings.Cut(s.out.String(), `"http":"`)
 		addr, _, ended := strings.Cut(rest, `"`)
 		s.url = "http://" + addr

@@ -35,20 +35,20 @@ Lines that cannot be read are counted, with the reason and the first of each. In
 log, every line about a failed password or an invalid user counts. What a client sent in
 place of a request has the method - and is its own path.`
 
-// logOptions are the flags of commands that read logs.
+// logOptions has the flags of commands that read logs.
 type logOptions struct {
 	replay.Config
-	keys         []string // one
-	json         printing
+	keys         []string // values of --key; parse refuses all but one
+	json         outputFlag
 	key          string
 	format       string
 	since, until string
 	proxies      []string
 }
 
-func (o *logOptions) flags(cmd *cobra.Command) {
+func (o *logOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	o.json.flag(cmd)
+	o.json.addFlag(cmd)
 	f.StringArrayVar(&o.keys, "key", nil, "the `field` to limit by: ip, user, path, method, status, ip/48, ip,path ...")
 	f.StringVar(&o.format, "format", "", "the `format` of the logs: "+accesslog.Names()+" (default: found out)")
 	f.StringArrayVar(&o.Where, "where", nil,
@@ -68,10 +68,9 @@ func (o *logOptions) flags(cmd *cobra.Command) {
 	f.IntVar(&o.Year, "year", 0, "the `year` of the first line of a log that writes none (default: by the file's date)")
 	f.BoolVar(&o.Attempts, "attempts", false,
 		"sshd: count attempts, not lines: a pair of lines once, a repeated message as often as it says")
-	_ = cmd.RegisterFlagCompletionFunc("format", completeFormat) // there is such a flag
+	_ = cmd.RegisterFlagCompletionFunc("format", completeFormat) // the flag exists
 }
 
-// completeFormat completes the name of a format.
 func completeFormat(*cobra.Command, []string, string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	for _, format := range accesslog.Formats() {
 		names = append(names, cobra.CompletionWithDesc(string(format), format.About()))
@@ -79,16 +78,16 @@ func completeFormat(*cobra.Command, []string, string) (names []cobra.Completion,
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// logNames refuses a command line without logs.
-func logNames(_ *cobra.Command, args []string) error {
+// requireLogs refuses a command line that names no logs.
+func requireLogs(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return errors.New("log: none is named; - is standard input")
 	}
 	return nil
 }
 
-// complete checks the flags, and takes the rest of what they say into the Config.
-func (o *logOptions) complete(cmd *cobra.Command) (err error) {
+// parse checks the flags, and sets the fields of the Config that have no flag of their own.
+func (o *logOptions) parse(cmd *cobra.Command) (err error) {
 	switch {
 	case len(o.keys) == 0 || o.keys[0] == "":
 		return errors.New("--key: is missing: ip, user, path, method, status, or a JSON path")
@@ -98,7 +97,7 @@ func (o *logOptions) complete(cmd *cobra.Command) (err error) {
 	case o.Top < 0:
 		return fmt.Errorf("--top: %d is negative", o.Top)
 	case o.Top == 0:
-		o.Top = -1 // none, as asked
+		o.Top = -1 // no keys; 0 would be the default
 	}
 	o.key, o.Format, o.Stdin = o.keys[0], accesslog.Format(strings.ToLower(o.format)), cmd.InOrStdin()
 	if o.Since, err = replay.ParseTime("since", o.since); err == nil {
@@ -112,7 +111,7 @@ func (o *logOptions) complete(cmd *cobra.Command) (err error) {
 	return flagError(err)
 }
 
-// flagError returns which flag is wrong.
+// flagError names the flag in an error about its value.
 func flagError(err error) error {
 	if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
 		return fmt.Errorf("--%s: %s", wrong.Field, wrong.Problem)
@@ -120,16 +119,15 @@ func flagError(err error) error {
 	return err
 }
 
-// replayOptions are the flags of `headgate replay`.
+// replayOptions has the flags of `headgate replay`.
 type replayOptions struct {
 	logOptions
 	limits []string
 	html   string
 }
 
-// newReplayCommand returns `headgate replay`.
 func newReplayCommand() *cobra.Command {
-	var o replayOptions
+	var options replayOptions
 	cmd := &cobra.Command{
 		Use:   "replay --limit LIMIT --key FIELD LOG...",
 		Short: "Say what a limit would have done to a log",
@@ -147,17 +145,17 @@ was reserved is charged when a call begins, and settled to what was used when it
   headgate replay --limit 'token-bucket 1000000/1h' --key user --cost bytes --since 2026-05-01 access.log*
   headgate replay --limit 'leaky-bucket 1.5/s capacity 3' --key job --cost n --fill --html fill.html fills.csv
   zcat auth.log.*.gz | headgate replay --limit 'fixed-window 5/1h' --key user --format sshd -`,
-		Args: logNames,
-		RunE: o.run,
+		Args: requireLogs,
+		RunE: options.run,
 	}
 	f := cmd.Flags()
-	f.StringArrayVar(&o.limits, "limit", nil,
+	f.StringArrayVar(&options.limits, "limit", nil,
 		"the `limit`: a name from the config file or a one-line notation; several are compared")
-	o.flags(cmd)
+	options.addFlags(cmd)
 	addSettings(cmd, config.File)
-	f.StringVar(&o.html, "html", "", "also write a page with pictures to this `file`")
-	f.BoolVar(&o.Fill, "fill", false, "take as much of each cost as fits, and mark what overflows")
-	f.IntVar(&o.Trace, "trace", 0, "list `how many` of the first requests with the level before and after each")
+	f.StringVar(&options.html, "html", "", "also write a page with pictures to this `file`")
+	f.BoolVar(&options.Fill, "fill", false, "take as much of each cost as fits, and mark what overflows")
+	f.IntVar(&options.Trace, "trace", 0, "list `how many` of the first requests with the level before and after each")
 	return cmd
 }
 
@@ -166,19 +164,19 @@ func (o *replayOptions) run(cmd *cobra.Command, logs []string) error {
 		return errors.New("--limit: is missing: a name from the config file, or a notation such as " +
 			"'token-bucket 10/1m burst 5'")
 	}
-	if err := o.complete(cmd); err != nil {
+	if err := o.parse(cmd); err != nil {
 		return err
 	}
-	limits, err := o.resolve(cmd)
+	limits, err := o.resolveLimits(cmd)
 	if err != nil {
 		return err
 	}
 	if o.html != "" {
-		if err := writableBeside(o.html); err != nil {
+		if err := checkWritable(o.html); err != nil {
 			return fmt.Errorf("--html: %w", err)
 		}
 	}
-	bar := newBar(cmd.ErrOrStderr())
+	bar := newProgressBar(cmd.ErrOrStderr())
 	o.Pictures, o.Progress = o.html != "", bar.show
 	reports, err := replay.Compare(cmd.Context(), limits, o.key, logs, &o.Config)
 	bar.clear()
@@ -190,7 +188,7 @@ func (o *replayOptions) run(cmd *cobra.Command, logs []string) error {
 		if err := replay.WriteAllHTML(&page, reports); err != nil {
 			return err
 		}
-		if err := writeWhole(o.html, page.Bytes(), 0o644); err != nil {
+		if err := writeAtomically(o.html, page.Bytes(), 0o644); err != nil {
 			return fmt.Errorf("--html: %w", err)
 		}
 	}
@@ -207,8 +205,8 @@ func (o *replayOptions) run(cmd *cobra.Command, logs []string) error {
 	return err
 }
 
-// resolve returns the limits, each once.
-func (o *replayOptions) resolve(cmd *cobra.Command) ([]headgate.Limit, error) {
+// resolveLimits returns the limits of the flags. A limit that is given twice is an error.
+func (o *replayOptions) resolveLimits(cmd *cobra.Command) ([]headgate.Limit, error) {
 	limits := make([]headgate.Limit, len(o.limits))
 	for i, text := range o.limits {
 		limit, err := resolveLimit(cmd, text)
@@ -223,8 +221,8 @@ func (o *replayOptions) resolve(cmd *cobra.Command) ([]headgate.Limit, error) {
 	return limits, nil
 }
 
-// writableBeside finds out before the work whether the page can be written.
-func writableBeside(name string) error {
+// checkWritable returns an error if writeAtomically could not write a file, before the log is read.
+func checkWritable(name string) error {
 	if info, err := os.Stat(name); err == nil {
 		if info.IsDir() {
 			return fmt.Errorf("%s is a directory", name)
@@ -240,9 +238,9 @@ func writableBeside(name string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// writeWhole writes a file, or into a pipe or a device. Readers of the file see the old text or the new one. mode is
-// that of a new file.
-func writeWhole(path string, text []byte, mode fs.FileMode) error {
+// writeAtomically replaces the text of a file, so that readers see the old text or the new one, or writes to a pipe or
+// device. A new file gets the mode.
+func writeAtomically(path string, text []byte, mode fs.FileMode) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
 	}
@@ -264,17 +262,16 @@ func writeWhole(path string, text []byte, mode fs.FileMode) error {
 	return err
 }
 
-// suggestOptions are the flags of `headgate suggest`.
+// suggestOptions has the flags of `headgate suggest`.
 type suggestOptions struct {
 	logOptions
 	refuse  string
-	of      string
+	shareOf string // value of --of
 	periods []string
 }
 
-// newSuggestCommand returns `headgate suggest`.
 func newSuggestCommand() *cobra.Command {
-	o := suggestOptions{}
+	options := suggestOptions{}
 	cmd := &cobra.Command{
 		Use:   "suggest --key FIELD LOG...",
 		Short: "Name limits that would refuse a chosen share of a log",
@@ -288,39 +285,39 @@ The figures are those of headgate replay for the same limit and the same flags. 
 		Example: `  headgate suggest --key ip access.log
   headgate suggest --key user --refuse 1% --of keys --period 1s,1m access.log*
   headgate suggest --key ip,path --where method=POST -o json access.log`,
-		Args: logNames,
-		RunE: o.run,
+		Args: requireLogs,
+		RunE: options.run,
 	}
 	f := cmd.Flags()
-	o.flags(cmd)
-	f.StringVar(&o.refuse, "refuse", strconv.FormatFloat(100*replay.DefaultRefuse, 'g', -1, 64)+"%",
+	options.addFlags(cmd)
+	f.StringVar(&options.refuse, "refuse", strconv.FormatFloat(100*replay.DefaultRefuse, 'g', -1, 64)+"%",
 		"the `share` that may be refused, such as 0.2% or 0.002")
-	f.StringVar(&o.of, "of", "requests", "`whose` share it is: requests or keys")
-	f.StringSliceVar(&o.periods, "period", []string{"1m", "1h", "1d"}, "the `periods` of the limits")
+	f.StringVar(&options.shareOf, "of", "requests", "`whose` share it is: requests or keys")
+	f.StringSliceVar(&options.periods, "period", []string{"1m", "1h", "1d"}, "the `periods` of the limits")
 	return cmd
 }
 
 func (o *suggestOptions) run(cmd *cobra.Command, logs []string) error {
-	if err := o.complete(cmd); err != nil {
+	if err := o.parse(cmd); err != nil {
 		return err
 	}
-	ask, err := replay.ParseAsk(o.refuse, o.of, o.periods)
+	criteria, err := replay.ParseAsk(o.refuse, o.shareOf, o.periods)
 	if err != nil {
 		return flagError(err)
 	}
-	bar := newBar(cmd.ErrOrStderr())
+	bar := newProgressBar(cmd.ErrOrStderr())
 	o.Progress = bar.show
 	requests, err := replay.Read(cmd.Context(), o.key, logs, &o.Config)
-	var found *replay.Suggestion
+	var suggestion *replay.Suggestion
 	if err == nil {
-		found, err = requests.Suggest(cmd.Context(), ask)
+		suggestion, err = requests.Suggest(cmd.Context(), criteria)
 	}
 	bar.clear()
 	switch {
 	case err != nil:
 		return err
 	case bool(o.json):
-		return found.WriteJSON(cmd.OutOrStdout())
+		return suggestion.WriteJSON(cmd.OutOrStdout())
 	}
-	return found.WriteText(cmd.OutOrStdout())
+	return suggestion.WriteText(cmd.OutOrStdout())
 }

@@ -1,5 +1,4 @@
-// Command headgate limits rates: it serves, charges, explains and replays. See
-// README.md.
+// Command headgate limits rates: it serves, charges, explains and replays. See README.md.
 package main
 
 import (
@@ -27,32 +26,31 @@ const (
 	exitError   = 2
 )
 
-// errRefused makes the command exit with exitRefused; the decision has been
-// printed.
+// errRefused makes the command exit with exitRefused, after it has printed the decision.
 var errRefused = errors.New("refused")
 
 func main() {
-	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if len(os.Args) < 2 || os.Args[1] != "serve" { // which reads its file again
-		ends = append(ends, syscall.SIGHUP)
+	endSignals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if len(os.Args) < 2 || os.Args[1] != "serve" { // serve reloads its file on SIGHUP
+		endSignals = append(endSignals, syscall.SIGHUP)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), notIgnored(ends...)...)
-	code := perform(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	ctx, stop := signal.NotifyContext(context.Background(), notIgnored(endSignals...)...)
+	code := runMain(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	if code == 128+int(syscall.SIGINT) {
-		dieOfInterrupt()
+		exitBySIGINT()
 	}
 	os.Exit(code)
 }
 
-// notIgnored leaves out signals that the parent process wants to be ignored, as nohup
-// does, which to notify of would undo: as far as Go knows of them, HUP and INT.
+// notIgnored returns the signals that the parent process, such as nohup, does not have ignored: signal.Notify would
+// end that. Go knows of SIGHUP and SIGINT only.
 func notIgnored(signals ...os.Signal) []os.Signal {
 	return slices.DeleteFunc(signals, signal.Ignored)
 }
 
-// perform runs the program, for tests too.
-func perform(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+// runMain runs the command of args and returns its exit code. Tests call it too.
+func runMain(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRootCommand()
 	root.SetArgs(args)
 	root.SetIn(stdin)
@@ -68,32 +66,32 @@ func perform(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	if code, ok := errors.AsType[exitCode](err); ok {
 		return int(code)
 	}
-	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), hidden(err.Error(), args))
+	fmt.Fprintf(stderr, "%s: %s\n", cmd.CommandPath(), redactSecrets(err.Error(), args))
 	return exitError
 }
 
-// secretive is the form of what may hold a password: a URL, or what a driver reads.
-var secretive = regexp.MustCompile(`(?i)://|:[^/]*@|passw|pwd`)
+// secretPattern matches text that may hold a password: a URL, or another form of address that a driver reads.
+var secretPattern = regexp.MustCompile(`(?i)://|:[^/]*@|passw|pwd`)
 
-// hidden takes arguments that may hold a password out of a message. Cobra repeats what
-// it has no use for, such as the URL of migrate URL or of -store=URL.
-func hidden(text string, args []string) string {
+// redactSecrets takes arguments that may hold a password out of a message. Cobra repeats arguments that it does not
+// expect, such as the URL of "migrate URL" or of "-store=URL".
+func redactSecrets(text string, args []string) string {
 	for _, arg := range args {
 		_, value, _ := strings.Cut(arg, "=")
-		for _, said := range []string{arg, value} {
-			if !secretive.MatchString(said) {
+		for _, secret := range []string{arg, value} {
+			if !secretPattern.MatchString(secret) {
 				continue
 			}
-			quoted := strconv.Quote(said)
+			quoted := strconv.Quote(secret)
 			text = strings.ReplaceAll(text, quoted[1:len(quoted)-1], "...")
-			text = strings.ReplaceAll(text, said, "...")
+			text = strings.ReplaceAll(text, secret, "...")
 		}
 	}
 	return text
 }
 
-// moreCommands make the commands that build tags add.
-var moreCommands []func() *cobra.Command
+// taggedCommands has a constructor for each command that a build tag adds.
+var taggedCommands []func() *cobra.Command
 
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
@@ -103,12 +101,12 @@ func newRootCommand() *cobra.Command {
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          knownCommand,
+		Args:          requireKnownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if cmd == root { // the flag may be right, and the command before it wrong
-			err = cmp.Or(knownCommand(cmd, cmd.Flags().Args()), err)
+		if cmd == root { // perhaps the flag is right, and the name of the command before it is wrong
+			err = cmp.Or(requireKnownCommand(cmd, cmd.Flags().Args()), err)
 		}
 		return err
 	})
@@ -117,7 +115,7 @@ func newRootCommand() *cobra.Command {
 	return root
 }
 
-// addUsage adds the usage to errors about the number of arguments.
+// addUsage adds the usage line to errors about the number of arguments, for all commands below cmd.
 func addUsage(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		addUsage(c)
@@ -132,21 +130,22 @@ func addUsage(cmd *cobra.Command) {
 	}
 }
 
-// knownCommand says that the first argument is no command, and which it may mean.
-func knownCommand(cmd *cobra.Command, args []string) error {
+// requireKnownCommand returns an error if there are arguments, since the first one names no command below cmd. The
+// error lists similar names.
+func requireKnownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	// An argument of another form may be anything, a URL with a password too.
-	name, meant := "", ""
-	if commandForm.MatchString(args[0]) {
+	// An argument of another form is not repeated: it may be a URL with a password.
+	name, hint := "", ""
+	if commandPattern.MatchString(args[0]) {
 		name = " " + strconv.Quote(args[0])
 		cmd.SuggestionsMinimumDistance = 2
-		if near := nearTo(cmd, args[0]); near != "" {
-			meant = "; " + near
+		if similar := didYouMean(cmd, args[0]); similar != "" {
+			hint = "; " + similar
 		}
 	}
-	return fmt.Errorf("unknown command%s%s (%s --help lists them)", name, meant, cmd.CommandPath())
+	return fmt.Errorf("unknown command%s%s (%s --help lists them)", name, hint, cmd.CommandPath())
 }
 
-var commandForm = regexp.MustCompile(`^[a-zA-Z_-]{1,24}$`)
+var commandPattern = regexp.MustCompile(`^[a-zA-Z_-]{1,24}$`)

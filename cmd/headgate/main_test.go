@@ -14,36 +14,36 @@ import (
 	"github.com/headgate/headgate/internal/testing/leaktest"
 )
 
-// program is the name of the command for exec.Command. It is this binary, so that tests of processes build nothing, and
-// the race detector looks at them.
+// program is the name of the command for exec.Command. It runs this binary, so that tests of processes build nothing
+// and have the race detector.
 const program = "headgate"
 
 func TestMain(m *testing.M) {
-	quick()
+	shortenPauses()
 	switch {
 	case filepath.Base(os.Args[0]) == program:
 		main()
 	case dbtest.Task() == commanderTask:
-		obey()
-	case !child():
-		os.Exit(tested(m))
+		runCommander()
+	case !runCaller():
+		os.Exit(runTests(m))
 	}
 }
 
-// quick sets the pauses for which a test would have to wait.
-func quick() {
+// shortenPauses sets the pauses of servers, so that tests do not wait long.
+func shortenPauses() {
 	pauses = run.Pauses{
 		Reload: 20 * time.Millisecond, Catalog: 20 * time.Millisecond, Probe: 500 * time.Millisecond,
 		Welcome: 200 * time.Millisecond, Close: 500 * time.Millisecond,
 	}
 }
 
-// tested runs the tests, which find the command by its name, and then looks for leaks.
-func tested(m *testing.M) (code int) {
-	completeWithin = time.Minute
-	// A server that a test starts does not inherit that SIGHUP is ignored, as below nohup.
+// runTests runs the tests, with the command in PATH, and then looks for leaks.
+func runTests(m *testing.M) (code int) {
+	completeTimeout = time.Minute
+	// If this process ignores SIGHUP, as below nohup, the servers that tests start must not inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
-	// Most tests wait for what a server does at some time, and compute nothing meanwhile.
+	// Most tests wait for a server, and compute nothing meanwhile.
 	must(flag.Set("test.parallel", "6"))
 	// With the race detector a process waits for a second before it ends.
 	must(os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE")))

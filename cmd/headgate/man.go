@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-func init() { moreCommands = append(moreCommands, newManCommand) }
+func init() { taggedCommands = append(taggedCommands, newManCommand) }
 
-// newManCommand writes the manual. The command that is shipped does not have it, nor the modules that it needs.
+// newManCommand returns the command that writes the manual. Releases have neither it nor the modules that it needs.
 func newManCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man FOLDER",
@@ -25,7 +25,7 @@ func newManCommand() *cobra.Command {
 				return err
 			}
 			root := cmd.Root()
-			root.DisableAutoGenTag = true // it has the day of the build: two builds are to be the same
+			root.DisableAutoGenTag = true // the tag has the day of the build, and two builds shall be the same
 			header := doc.GenManHeader{Section: "1", Source: "headgate " + readBuild().version, Manual: "Headgate"}
 			if day, err := time.Parse(time.RFC3339, readBuild().date); err == nil {
 				header.Date = &day

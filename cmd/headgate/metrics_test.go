@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// fetch returns the status and the text of a path.
+// fetch returns the status and the text at a URL.
 func fetch(t *testing.T, url, token string) (status int, text string) {
 	t.Helper()
 	q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
@@ -30,8 +30,8 @@ func fetch(t *testing.T, url, token string) (status int, text string) {
 	return res.StatusCode, string(all)
 }
 
-// counted takes three times of a limit that admits two, scrapes, and looks for what a server tells.
-func (s *server) counted(t *testing.T, url string) {
+// checkMetrics takes three times from a limit that admits two, and checks the metrics at a URL.
+func (s *server) checkMetrics(t *testing.T, url string) {
 	t.Helper()
 	for range 3 {
 		res, err := http.Post(s.url+"/v1/take", "application/json", strings.NewReader(`{"limit":"login","key":"secret-key"}`))
@@ -63,22 +63,22 @@ func TestMetricsAreOnTheirOwnAddressOrOnThatOfHTTP(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "headgate.yaml"), "limits:\n  login: fixed-window 2/30d\n")
 	s := startReady(t, dir, "--store", "memory:", "--config", "headgate.yaml")
-	s.counted(t, s.url+"/metrics")
+	s.checkMetrics(t, s.url+"/metrics")
 
 	own := startReady(t, dir, "--store", "memory:", "--config", "headgate.yaml", "--metrics", "127.0.0.1:0")
 	addr := ""
-	own.until(t, "the address of the metrics", func() (found bool) { // it comes after that of HTTP
+	own.waitUntil(t, "the address of the metrics", func() (found bool) { // it comes after that of HTTP
 		_, rest, _ := strings.Cut(own.out.String(), "metrics is on ")
 		addr, _, found = strings.Cut(rest, "\n")
 		return found
 	})
-	own.counted(t, "http://"+addr+"/metrics")
+	own.checkMetrics(t, "http://"+addr+"/metrics")
 	if status, _ := fetch(t, own.url+"/metrics", ""); status != http.StatusNotFound {
 		t.Errorf("/metrics on the address of --http beside --metrics: %d", status)
 	}
 }
 
-// TestMetricsNeedTheRoleRead where callers need tokens and there is no address for metrics.
+// TestMetricsNeedTheRoleRead: so it is if callers need tokens and the metrics have no address of their own.
 func TestMetricsNeedTheRoleRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

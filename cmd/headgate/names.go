@@ -27,12 +27,12 @@ type catalogNames struct {
 	read   func() (*catalog.Catalog, error)
 }
 
-// newCatalogNames reads the catalog when the first name is requested: most commands need none.
+// newCatalogNames returns names that read the catalog when the first of them is looked up: most commands need none.
 func newCatalogNames(ctx context.Context, s store.Store, c *config.Config) *catalogNames {
 	return &catalogNames{c, sync.OnceValues(func() (*catalog.Catalog, error) { return readCatalog(ctx, s) })}
 }
 
-// readCatalog reads the catalog of a store once. What is wrong with it the command says.
+// readCatalog reads the catalog of a store once. Nothing is logged: the command reports what is wrong.
 func readCatalog(ctx context.Context, s store.Store) (*catalog.Catalog, error) {
 	return catalog.Read(ctx, s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
 }
@@ -86,7 +86,7 @@ func (n *catalogNames) unknown(ctx context.Context, err error, name string) erro
 func (n *catalogNames) List() []catalog.Definition {
 	c, err := n.Kept()
 	if err != nil {
-		return nil // and whatever calls the store next says why
+		return nil // the next call of the store returns the error
 	}
 	return c.List()
 }
@@ -97,8 +97,8 @@ func (n *catalogNames) Err() error {
 	return err
 }
 
-// by returns the author of a change that a command makes.
-func by(reason string) catalog.By {
+// changeAuthor returns the user of this process, as the author of a change with a reason.
+func changeAuthor(reason string) catalog.By {
 	name := "user " + strconv.Itoa(os.Getuid())
 	if u, err := user.Current(); err == nil {
 		name = u.Username
@@ -118,9 +118,9 @@ func withCatalog(cmd *cobra.Command, do func(c *catalog.Catalog) error) error {
 	return withCatalogOf(cmd, cfg, do)
 }
 
-// withCatalogOf opens the store that the flags or cfg name and calls do with its catalog.
+// withCatalogOf opens the store that the flags, or else cfg, name and calls do with its catalog.
 func withCatalogOf(cmd *cobra.Command, cfg *config.Config, do func(c *catalog.Catalog) error) error {
-	_, s, err := openBy(cmd, cfg, stores.Options{})
+	_, s, err := openStore(cmd, cfg, stores.Options{})
 	if err != nil {
 		return err
 	}

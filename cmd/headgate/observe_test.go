@@ -30,14 +30,14 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// providerLimit never refuses in this test: what is refused is blocked.
+// providerLimit never refuses in this test, unless the key is blocked.
 const providerLimit = "token-bucket 1000/s burst 1000"
 
-// pauseNamed is the time that the provider names. It is more than a second, because some headers have whole
-// seconds only.
+// pauseNamed is the pause that the provider demands. It is more than a second, since some headers have whole seconds
+// only.
 const pauseNamed = 2 * time.Second
 
-// vendors are the providers of docs/providers.md, with how the processes ask Headgate.
+// vendors are the providers of docs/providers.md. way says how the processes call Headgate.
 var vendors = []struct {
 	name, way string
 	status    int
@@ -83,17 +83,17 @@ var vendors = []struct {
 
 func seconds(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }
 
-// provider answers 200, or the next request as a vendor refuses.
+// provider answers requests with 200, or refuses one as a vendor does.
 type provider struct {
 	status  int
 	whole   bool
 	headers func(end time.Time) map[string]string
 
-	mu     sync.Mutex
-	refuse bool
-	until  time.Time // which the refusal named; zero: none was sent, or it named none
-	early  []string  // what came before that
-	later  map[string]int
+	mu      sync.Mutex
+	refuse  bool
+	until   time.Time // time that the refusal named; zero: it named none, or none was sent
+	early   []string  // requests that came before until
+	senders map[string]int
 }
 
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -115,40 +115,40 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if left := p.until.Sub(now); left > 0 {
 		p.early = append(p.early, fmt.Sprintf("process %s, %v early", r.URL.Path, left))
 	} else if !p.until.IsZero() {
-		p.later[r.URL.Path]++
+		p.senders[r.URL.Path]++
 	}
 }
 
-// set lets the next request be refused.
-func (p *provider) set() {
+// refuseNext makes the provider refuse the next request.
+func (p *provider) refuseNext() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuse = true
 }
 
-// got returns what came before the time that was named, and how many processes have sent since.
-func (p *provider) got() (early []string, processes int) {
+// results returns the requests that came before the named time, and how many processes have sent requests since.
+func (p *provider) results() (early []string, processes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.early, len(p.later)
+	return p.early, len(p.senders)
 }
 
-// TestThreeProcessesHeedA429 has three processes send requests to a provider, each of which asks a server of its
-// own; the servers share a store. The provider refuses one request as a vendor does. No process sends before the
-// time that the response named, and all send after it. A response that names no time stops nobody.
-func TestThreeProcessesHeedA429(t *testing.T) {
+// TestThreeProcessesStopAfterA429 has three processes send requests to a provider, each with a Headgate server
+// of its own; the servers share a store. The provider refuses one request as a vendor does. No process sends a request
+// before the time that the response named, and all send one after it. A response that names no time stops no process.
+func TestThreeProcessesStopAfterA429(t *testing.T) {
 	t.Parallel()
 	reportBackoffs(t, 1)
 }
 
-func TestThreeProcessesHeedEachVendor(t *testing.T) {
+func TestThreeProcessesStopForEachVendor(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	reportBackoffs(t, len(vendors))
 }
 
-// reportBackoffs has three processes report what the first most vendors answer.
-func reportBackoffs(t *testing.T, most int) {
+// reportBackoffs runs the test with the first count vendors.
+func reportBackoffs(t *testing.T, count int) {
 	t.Helper()
 	dsn := migrated.Postgres(t)
 	var servers [3]string
@@ -156,66 +156,67 @@ func reportBackoffs(t *testing.T, most int) {
 		addr := fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t))
 		servers[i] = startReady(t, t.TempDir(), "--store", dsn, "--grpc", addr).url + " " + addr
 	}
-	for _, v := range vendors[:most] {
+	for _, v := range vendors[:count] {
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()
-			p := &provider{status: v.status, whole: v.whole, headers: v.headers, later: map[string]int{}}
-			far := httptest.NewServer(p)
-			t.Cleanup(far.Close)
-			var say [3]io.Writer
-			var hear [3]*bufio.Reader
+			p := &provider{status: v.status, whole: v.whole, headers: v.headers, senders: map[string]int{}}
+			providerServer := httptest.NewServer(p)
+			t.Cleanup(providerServer.Close)
+			var stdins [3]io.Writer
+			var stdouts [3]*bufio.Reader
 			for i, server := range servers {
-				task := fmt.Sprintf("%s %s %d %s %s", v.way, strings.ReplaceAll(v.name, " ", "_"), i, server, far.URL)
+				task := fmt.Sprintf("%s %s %d %s %s", v.way, strings.ReplaceAll(v.name, " ", "_"), i, server,
+					providerServer.URL)
 				c := dbtest.StartChild(t, task)
-				say[i], hear[i] = c.In, bufio.NewReader(c.Out)
+				stdins[i], stdouts[i] = c.In, bufio.NewReader(c.Out)
 			}
-			one := func(i int, want string) {
+			sendOne := func(i int, want string) {
 				t.Helper()
-				fmt.Fprintln(say[i], "one")
-				if line, err := hear[i].ReadString('\n'); err != nil || want != "" && line != want+"\n" {
+				fmt.Fprintln(stdins[i], "one")
+				if line, err := stdouts[i].ReadString('\n'); err != nil || want != "" && line != want+"\n" {
 					t.Fatalf("process %d: %q, %v, want %q", i, line, err, want)
 				}
 			}
-			for i := range say { // so that all know the key as one that passes
-				one(i, "200")
+			for i := range stdins { // all processes have seen the key pass
+				sendOne(i, "200")
 			}
-			p.set()
-			one(0, strconv.Itoa(v.status))
+			p.refuseNext()
+			sendOne(0, strconv.Itoa(v.status))
 			if v.name == "Stripe" || v.name == "AWS" {
-				for i := range say {
-					one(i, "200")
+				for i := range stdins {
+					sendOne(i, "200")
 				}
 				return
 			}
 			await.Until(t, "all processes to send again", func() bool {
-				for i := range say {
-					one(i, "")
+				for i := range stdins {
+					sendOne(i, "")
 				}
-				early, processes := p.got()
+				early, processes := p.results()
 				if len(early) > 0 {
 					t.Fatalf("requests were sent before the time that the response named: %q", early)
 				}
-				return processes == len(say)
+				return processes == len(stdins)
 			})
 		})
 	}
 }
 
-// caller is a process of the test above: the way that it asks, the key, its number, the addresses of its server and
-// of the provider. It sends one request for each line on its input, and says how it was answered.
+// caller is a process of the test above, with its key, its number and the addresses of its server and of the provider.
+// It sends one request for each line on its input, and prints the answer.
 type caller struct {
 	key, number, url, provider string
 	grpc                       pb.HeadgateServiceClient
 }
 
-// child reports whether the process is a caller, and does what one does.
-func child() bool {
+// runCaller runs a caller if this process is one, and reports whether it is.
+func runCaller() bool {
 	job := strings.Fields(dbtest.Task())
 	if len(job) != 6 {
 		return false
 	}
 	c := caller{key: job[1], number: job[2], url: job[3], provider: job[5] + "/" + job[2]}
-	send := c.json
+	send := c.viaJSON
 	switch job[0] {
 	case "gRPC":
 		conn, err := grpc.NewClient(job[4], grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -250,8 +251,8 @@ func must(err error) {
 	}
 }
 
-// json takes and observes by JSON.
-func (c *caller) json() string {
+// viaJSON takes and observes by JSON.
+func (c *caller) viaJSON() string {
 	return c.send(func() bool {
 		var d struct{ Allowed bool }
 		c.post("/v1/take", map[string]any{"limit": providerLimit, "key": c.key}, &d)
@@ -289,7 +290,7 @@ func (c *caller) viaGRPC() string {
 	})
 }
 
-// send sends a request to the provider if it may, and reports how it was answered.
+// send sends a request to the provider if take admits it, and returns the answer.
 func (c *caller) send(take func() bool, observe func(status int, headers map[string]string)) string {
 	if !take() {
 		return "refused"

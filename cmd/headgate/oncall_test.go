@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestOnCallWithAServerOnly: a limit is raised for all keys, a key gets a plan, and all of it is seen and taken back,
-// with no database at hand.
+// TestOnCallWithAServerOnly raises a limit for all keys, gives a key a plan, lists both and takes them back, through a
+// server and without its database.
 func TestOnCallWithAServerOnly(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -13,24 +13,24 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// ending has the flags for the end of a change.
-type ending struct {
-	after string
-	until string
+// endFlags has the flags for the end of a plan or override.
+type endFlags struct {
+	period string // value of --for
+	until  string
 }
 
-func (e *ending) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&e.after, "for", "",
+func (e *endFlags) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&e.period, "for", "",
 		"how `long` it is in force, such as 1h or 30d; empty: until it is removed")
 	cmd.Flags().StringVar(&e.until, "until", "", "until which `time` it is in force, such as 2027-01-31T18:00:00Z")
 }
 
-// end returns the value of --until, or nil.
-func (e *ending) end() (*time.Time, error) {
+// end returns the time of --until, or nil without it.
+func (e *endFlags) end() (*time.Time, error) {
 	switch {
 	case e.until == "":
 		return nil, nil
-	case e.after != "":
+	case e.period != "":
 		return nil, headgate.Invalid("until", "stands beside --for; say one or the other")
 	}
 	at, err := time.Parse(time.RFC3339, e.until)
@@ -41,7 +41,7 @@ func (e *ending) end() (*time.Time, error) {
 }
 
 func newOverrideCommand() *cobra.Command {
-	var o overriding
+	var override overrideFlags
 	cmd := &cobra.Command{
 		Use:   "override [KEY [LIMIT [NEW-LIMIT]]]",
 		Short: "Give one key another limit, for a time or for good; or list what was given",
@@ -57,37 +57,37 @@ func newOverrideCommand() *cobra.Command {
 			"  headgate override acme/ api unlimited --prefix\n" +
 			"  headgate override bob login --remove",
 		Args:              cobra.MaximumNArgs(3),
-		ValidArgsFunction: completed(completeKey, completeLimit),
+		ValidArgsFunction: completeArgs(completeKey, completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd, func(s backend) error { return o.run(cmd, s, args) })
+			return ask(cmd, func(s backend) error { return override.run(cmd, s, args) })
 		},
 	}
 	addPlaceSettings(cmd)
-	o.flags(cmd)
+	override.addFlags(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&o.prefix, "prefix", false, "for all keys that begin with KEY")
-	f.BoolVar(&o.remove, "remove", false, "remove the override")
-	f.StringVar(&o.reason, "reason", "", "`why`, for the history")
-	f.StringVar(&o.limit, "limit", "", "list the overrides of this `limit`")
-	o.json.flag(cmd)
-	f.IntVarP(&o.most, "max", "n", 1000, "list at most this `number`")
+	f.BoolVar(&override.prefix, "prefix", false, "for all keys that begin with KEY")
+	f.BoolVar(&override.remove, "remove", false, "remove the override")
+	f.StringVar(&override.reason, "reason", "", "`why`, for the history")
+	f.StringVar(&override.limit, "limit", "", "list the overrides of this `limit`")
+	override.json.addFlag(cmd)
+	f.IntVarP(&override.maxLines, "max", "n", 1000, "list at most this `number`")
 	return cmd
 }
 
-// overriding has the flags of override.
-type overriding struct {
-	ending
+// overrideFlags has the flags of override.
+type overrideFlags struct {
+	endFlags
 	prefix, remove bool
-	json           printing
+	json           outputFlag
 	reason, limit  string
-	most           int
+	maxLines       int
 }
 
-func (o *overriding) run(cmd *cobra.Command, s backend, args []string) error {
+func (o *overrideFlags) run(cmd *cobra.Command, s backend, args []string) error {
 	if err := needsStore(cmd, s, "prefix", "until"); err != nil {
 		return err
 	}
-	in := api.Override{Remove: o.remove, Reason: o.reason, For: o.after, Prefix: o.prefix}
+	in := api.Override{Remove: o.remove, Reason: o.reason, For: o.period, Prefix: o.prefix}
 	var err error
 	switch {
 	case o.remove && (len(args) < 1 || len(args) > 2):
@@ -107,22 +107,22 @@ func (o *overriding) run(cmd *cobra.Command, s backend, args []string) error {
 	return printChanged(cmd, out, err, false)
 }
 
-// removeAll removes the override of a key, or all that it has.
-func (o *overriding) removeAll(cmd *cobra.Command, s backend, in *api.Override, args []string) error {
+// removeAll removes the override of a key for the limit in args, or all overrides of the key.
+func (o *overrideFlags) removeAll(cmd *cobra.Command, s backend, in *api.Override, args []string) error {
 	in.Key = args[0]
 	limits := args[1:]
 	if len(limits) == 0 {
-		has, err := o.find(cmd, s, args)
+		lines, err := o.find(cmd, s, args)
 		if err != nil {
 			return err
 		}
-		for _, l := range has {
+		for _, l := range lines {
 			if l.Key == in.Key && l.Prefix == in.Prefix {
 				limits = append(limits, l.Limit)
 			}
 		}
 		if len(limits) == 0 {
-			return headgate.Invalid("key", "%s has no overrides", key(in.Key))
+			return headgate.Invalid("key", "%s has no overrides", quoteKey(in.Key))
 		}
 	}
 	for _, in.Limit = range limits {
@@ -145,12 +145,12 @@ type overrideLine struct {
 	Reason   string     `json:"reason,omitempty"`
 }
 
-// list lists the overrides: all, those of a key or a limit, or that of both.
-func (o *overriding) list(cmd *cobra.Command, s backend, args []string) error {
-	if o.most < 1 {
-		return headgate.Invalid("max", "%d is not a number above 0", o.most)
+// list prints the overrides: all, or those of the given key, limit or both.
+func (o *overrideFlags) list(cmd *cobra.Command, s backend, args []string) error {
+	if o.maxLines < 1 {
+		return headgate.Invalid("max", "%d is not a number above 0", o.maxLines)
 	}
-	if o.after != "" || o.until != "" || o.reason != "" {
+	if o.period != "" || o.until != "" || o.reason != "" {
 		return headgate.Invalid("arguments", "KEY, LIMIT and the new limit are needed to override")
 	}
 	lines, err := o.find(cmd, s, args)
@@ -158,26 +158,26 @@ func (o *overriding) list(cmd *cobra.Command, s backend, args []string) error {
 		return err
 	}
 	if limit := o.limitOf(args); len(lines) == 0 && limit != "" {
-		if _, err := meaning(cmd.Context(), s, limit); err != nil {
+		if _, err := explainLimit(cmd.Context(), s, limit); err != nil {
 			return err
 		}
 	}
-	lines = lines[:min(len(lines), o.most)]
+	lines = lines[:min(len(lines), o.maxLines)]
 	return o.json.print(cmd.OutOrStdout(), lines, func(w io.Writer) error { return printOverrides(w, lines) })
 }
 
-// limitOf returns the limit whose overrides are listed; empty: all.
-func (o *overriding) limitOf(args []string) string {
+// limitOf returns the limit whose overrides are listed, or "" for all limits.
+func (o *overrideFlags) limitOf(args []string) string {
 	if len(args) > 1 {
 		return args[1]
 	}
 	return o.limit
 }
 
-// find returns the overrides of a key and a limit, where these are given.
-func (o *overriding) find(cmd *cobra.Command, s backend, args []string) ([]overrideLine, error) {
+// find returns all overrides, or the overrides of the given key, limit or both.
+func (o *overrideFlags) find(cmd *cobra.Command, s backend, args []string) ([]overrideLine, error) {
 	lines, limit := []overrideLine{}, o.limitOf(args)
-	tell := func(l overrideLine) int {
+	add := func(l overrideLine) int {
 		if (limit == "" || l.Limit == limit) &&
 			(len(args) < 1 || l.Key == args[0] || l.Prefix && strings.HasPrefix(args[0], l.Key)) {
 			lines = append(lines, l)
@@ -185,15 +185,15 @@ func (o *overriding) find(cmd *cobra.Command, s backend, args []string) ([]overr
 		return len(lines)
 	}
 	if s.local == nil {
-		err := o.served(cmd.Context(), s, tell)
+		err := o.findAtServer(cmd.Context(), s, add)
 		return lines, err
 	}
-	err := o.stored(cmd.Context(), s, args, tell)
+	err := o.findInStore(cmd.Context(), s, args, add)
 	return lines, err
 }
 
-// served yields the overrides of a server that are in force, until enough were found.
-func (o *overriding) served(ctx context.Context, s backend, tell func(overrideLine) (found int)) error {
+// findAtServer calls add with the overrides that a server has in force, until add returns maxLines or more.
+func (o *overrideFlags) findAtServer(ctx context.Context, s backend, add func(overrideLine) int) error {
 	for q := (api.OverridesQuery{Max: 1000}); ; {
 		page, err := get[api.Overrides](ctx, s, "/v1/overrides", &q)
 		if err != nil {
@@ -207,43 +207,43 @@ func (o *overriding) served(ctx context.Context, s backend, tell func(overrideLi
 				until := time.UnixMicro(*f.Until).UTC()
 				line.Until = &until
 			}
-			found = tell(line)
+			found = add(line)
 		}
-		if page.NextLimit == "" || found >= o.most {
+		if page.NextLimit == "" || found >= o.maxLines {
 			return nil
 		}
 		q.AfterLimit, q.AfterKey = page.NextLimit, page.NextKey
 	}
 }
 
-// stored yields the overrides in a store for arguments, perhaps more, also those that are over.
-func (o *overriding) stored(ctx context.Context, s backend, args []string, tell func(overrideLine) (found int)) error {
+// findInStore calls add with at least the overrides in a store that args select, also those that are over.
+func (o *overrideFlags) findInStore(ctx context.Context, s backend, args []string, add func(overrideLine) int) error {
 	c, err := s.names.Kept()
 	if err != nil {
 		return err
 	}
-	list, err := c.PrefixOverrides()
+	prefixOverrides, err := c.PrefixOverrides()
 	if err != nil {
 		return err
 	}
-	var more []catalog.Override
+	var keyOverrides []catalog.Override
 	if len(args) == 0 {
-		more, err = c.Overrides(ctx, o.limit, "", o.most)
+		keyOverrides, err = c.Overrides(ctx, o.limit, "", o.maxLines)
 	} else {
 		var limits []string
 		for _, l := range c.List() {
 			limits = append(limits, l.Name())
 		}
-		_, more, err = c.Has(ctx, args[0], limits...)
+		_, keyOverrides, err = c.Has(ctx, args[0], limits...)
 	}
-	for _, f := range append(list, more...) {
+	for _, f := range append(prefixOverrides, keyOverrides...) {
 		line := overrideLine{
 			Limit: f.Limit.Name(), Key: f.Key, Prefix: f.Prefix, Override: f.Limit.String(), Reason: f.Reason,
 		}
 		if !f.Until.IsZero() {
 			line.Until, line.Over = &f.Until, !f.Until.After(c.Now())
 		}
-		tell(line)
+		add(line)
 	}
 	return err
 }
@@ -251,26 +251,26 @@ func (o *overriding) stored(ctx context.Context, s backend, args []string, tell 
 func printOverrides(w io.Writer, lines []overrideLine) error {
 	t := newTable(w, "LIMIT", "KEY", "IN FORCE", "UNTIL", "REASON")
 	for _, l := range lines {
-		t.row(l.Limit, keyOrPrefix(l.Key, l.Prefix), l.Override, end(l.Until, l.Over), text(l.Reason))
+		t.row(l.Limit, keyOrPrefix(l.Key, l.Prefix), l.Override, formatEnd(l.Until, l.Over), quoteText(l.Reason))
 	}
 	return t.Flush()
 }
 
-// keyOrPrefix writes a key, or all that begin so.
+// keyOrPrefix formats a key, or a prefix with a star behind it.
 func keyOrPrefix(k string, prefix bool) string {
 	if prefix {
-		return key(k) + "*"
+		return quoteKey(k) + "*"
 	}
-	return key(k)
+	return quoteKey(k)
 }
 
-// end writes until when something is in force.
-func end(until *time.Time, over bool) string {
+// formatEnd formats the end of a plan or override.
+func formatEnd(until *time.Time, over bool) string {
 	switch {
 	case until == nil:
 		return "-"
 	case over:
-		return "over since " + moment(*until)
+		return "over since " + formatTime(*until)
 	}
-	return moment(*until)
+	return formatTime(*until)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/migrated"
 )
 
-// twoServers serve one store, and the key bob is requested.
+// twoServers has two servers over one store. The tests charge the key bob.
 type twoServers struct {
 	url     string
 	servers []*server
@@ -21,13 +21,13 @@ type twoServers struct {
 
 const askForBob = `{"limit":"login","key":"bob"}`
 
-// feel waits until both servers decide by this override or plan. It reports whether they did so before its end.
-func (s *twoServers) feel(t *testing.T, what, want string, ends time.Time) (inTime bool) {
+// waitApplied waits until both servers decide by an override or plan. It reports whether they did so before its end.
+func (s *twoServers) waitApplied(t *testing.T, what, want string, ends time.Time) (inTime bool) {
 	t.Helper()
 	inTime = true
-	for _, one := range s.servers {
-		one.until(t, what, func() bool {
-			d, status, err := one.take(http.DefaultClient, askForBob)
+	for _, srv := range s.servers {
+		srv.waitUntil(t, what, func() bool {
+			d, status, err := srv.take(http.DefaultClient, askForBob)
 			if err != nil || status != http.StatusOK {
 				return false
 			}
@@ -39,8 +39,8 @@ func (s *twoServers) feel(t *testing.T, what, want string, ends time.Time) (inTi
 	return inTime
 }
 
-// TestAnOverrideAndAPlanOnTwoServers gives a key a plan and an override by the command, while two servers are
-// asked. Both servers have them soon, and they end at the same microsecond of the store's clock.
+// TestAnOverrideAndAPlanOnTwoServers gives a key a plan and an override by the command, while two servers decide. Both
+// servers apply them soon, and stop at the same microsecond of the store's clock.
 func TestAnOverrideAndAPlanOnTwoServers(t *testing.T) {
 	t.Parallel()
 	url := migrated.Postgres(t)
@@ -48,7 +48,7 @@ func TestAnOverrideAndAPlanOnTwoServers(t *testing.T) {
 	command(t, exitOK, "plan", "define", "pro", "login=token-bucket 1000/s burst 2000000", "--store", url)
 	dir := t.TempDir()
 	s := &twoServers{url, []*server{startReady(t, dir, "--store", url), startReady(t, dir, "--store", url)}}
-	// The machine may pause when both last for a short time, so they last longer then.
+	// If the machine pauses for too long, repeat the test with an override and a plan that last longer.
 	late := "all"
 	for _, lasts := range []time.Duration{500 * time.Millisecond, 3 * time.Second, 15 * time.Second, time.Minute} {
 		if late = s.planAndOverride(t, lasts); late == "" || t.Failed() {
@@ -69,8 +69,8 @@ func TestAnOverrideAndAPlanOnTwoServers(t *testing.T) {
 	}
 }
 
-// planAndOverride gives the key an override for this long, and a plan for twice as long. It returns what a
-// pause of the machine is the cause of: either is felt after its end, or nobody has asked before.
+// planAndOverride gives the key an override for a time, and a plan for twice as long. late says what a pause of the
+// machine has caused: one was applied after its end, or no request came before its end.
 func (s *twoServers) planAndOverride(t *testing.T, lasts time.Duration) (late string) {
 	t.Helper()
 	until := func(after time.Duration) (string, time.Time) {
@@ -80,7 +80,7 @@ func (s *twoServers) planAndOverride(t *testing.T, lasts time.Duration) (late st
 	give := func(args ...string) (inTime bool) {
 		t.Helper()
 		var out bytes.Buffer
-		code := perform(t.Context(), append(args, "--store", s.url), nil, &out, &out)
+		code := runMain(t.Context(), append(args, "--store", s.url), nil, &out, &out)
 		inTime = !strings.Contains(out.String(), "is over by the store's clock")
 		if code != exitOK && inTime {
 			t.Fatalf("%q: exit %d, %s", args, code, out.String())
@@ -91,14 +91,14 @@ func (s *twoServers) planAndOverride(t *testing.T, lasts time.Duration) (late st
 	if !give("plan", "set", "bob", "pro", "--until", text, "--reason", "trial") {
 		return "the plan was over before it was set"
 	}
-	if !s.feel(t, "a plan", "plan pro", planEnds) {
+	if !s.waitApplied(t, "a plan", "plan pro", planEnds) {
 		return "the plan was over before it was felt"
 	}
 	text, overrideEnds := until(lasts)
 	if !give("override", "bob", "login", "token-bucket 1000/s burst 3000000", "--until", text, "--reason", "moves his mail") {
 		return "the override was over before it was set"
 	}
-	if !s.feel(t, "an override", "override", overrideEnds) {
+	if !s.waitApplied(t, "an override", "override", overrideEnds) {
 		return "the override was over before it was felt"
 	}
 
@@ -108,13 +108,13 @@ func (s *twoServers) planAndOverride(t *testing.T, lasts time.Duration) (late st
 	}
 	decisions := make([][]decision, len(s.servers))
 	var wg sync.WaitGroup
-	for i, one := range s.servers {
+	for i, srv := range s.servers {
 		wg.Go(func() {
 			client := &http.Client{}
 			for d := (api.Decision{}); d.At < planEnds.Add(50*time.Millisecond).UnixMicro(); {
 				var status int
 				var err error
-				d, status, err = one.take(client, askForBob)
+				d, status, err = srv.take(client, askForBob)
 				if err != nil || status != http.StatusOK {
 					t.Errorf("status %d, %v", status, err)
 					return
@@ -149,7 +149,7 @@ func (s *twoServers) planAndOverride(t *testing.T, lasts time.Duration) (late st
 	return late
 }
 
-// TestAnOverrideAtAServer gives a key another limit by a server, lists it, and takes it away.
+// TestAnOverrideAtAServer gives a key another limit through a server, lists it, and removes it.
 func TestAnOverrideAtAServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -22,7 +22,7 @@ func newPlanCommand() *cobra.Command {
 			"Plans are defined by the config file (plans:), or one by one. Every server and program feels a\n" +
 			"change within two seconds, and each is kept as a version.\n\n" +
 			"A server can list plans and give them to single keys; the other commands need a store.",
-		Args: knownCommand,
+		Args: requireKnownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newPlanListCommand(), newPlanKeysCommand(), newPlanSetCommand(), newPlanUnsetCommand(),
@@ -31,13 +31,13 @@ func newPlanCommand() *cobra.Command {
 }
 
 func newPlanListCommand() *cobra.Command {
-	var a queryFlags
+	var query queryFlags
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the plans with their limits",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return show(cmd, &a, func(s backend) ([]planLine, error) {
+			return show(cmd, &query, func(s backend) ([]planLine, error) {
 				c, err := askCatalog(cmd.Context(), s, nil)
 				if err != nil {
 					return nil, err
@@ -45,14 +45,14 @@ func newPlanListCommand() *cobra.Command {
 				lines := []planLine{}
 				for _, p := range c.Plans {
 					for _, l := range p.Limits {
-						lines = append(lines, planLine{p.Name, l.Name, l.Limit, origin(p.Origin, p.Retired)})
+						lines = append(lines, planLine{p.Name, l.Name, l.Limit, formatOrigin(p.Origin, p.Retired)})
 					}
 				}
 				return lines, nil
 			}, printPlans)
 		},
 	}
-	a.flags(cmd)
+	query.addFlags(cmd)
 	return cmd
 }
 
@@ -64,7 +64,7 @@ func printPlans(w io.Writer, lines []planLine) error {
 	return t.Flush()
 }
 
-// planLine is a limit of a plan as JSON.
+// planLine is one limit of a plan, as JSON.
 type planLine struct {
 	Plan  string `json:"plan"`
 	Limit string `json:"limit"`
@@ -72,7 +72,7 @@ type planLine struct {
 	From  string `json:"from"`
 }
 
-// assignmentLine is the plan of a key as JSON.
+// assignmentLine is the plan of a key or prefix, as JSON.
 type assignmentLine struct {
 	Key    string     `json:"key"`
 	Prefix bool       `json:"prefix,omitempty"`
@@ -83,8 +83,8 @@ type assignmentLine struct {
 }
 
 func newPlanKeysCommand() *cobra.Command {
-	var asJSON printing
-	var most int
+	var asJSON outputFlag
+	var maxKeys int
 	var after string
 	cmd := &cobra.Command{
 		Use:   "keys [KEY]",
@@ -92,7 +92,7 @@ func newPlanKeysCommand() *cobra.Command {
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return withCatalog(cmd, func(c *catalog.Catalog) error {
-				list, err := assignments(cmd, c, args, after, most)
+				list, err := assignments(cmd, c, args, after, maxKeys)
 				if err != nil {
 					return err
 				}
@@ -107,7 +107,7 @@ func newPlanKeysCommand() *cobra.Command {
 				return asJSON.print(cmd.OutOrStdout(), lines, func(w io.Writer) error {
 					t := newTable(w, "KEY", "PLAN", "UNTIL", "REASON")
 					for _, l := range lines {
-						t.row(keyOrPrefix(l.Key, l.Prefix), l.Plan, end(l.Until, l.Over), text(l.Reason))
+						t.row(keyOrPrefix(l.Key, l.Prefix), l.Plan, formatEnd(l.Until, l.Over), quoteText(l.Reason))
 					}
 					return t.Flush()
 				})
@@ -115,24 +115,25 @@ func newPlanKeysCommand() *cobra.Command {
 		},
 	}
 	addSettings(cmd, config.Store, config.File)
-	asJSON.flag(cmd)
-	cmd.Flags().IntVarP(&most, "max", "n", 1000, "list at most this `number` of single keys")
+	asJSON.addFlag(cmd)
+	cmd.Flags().IntVarP(&maxKeys, "max", "n", 1000, "list at most this `number` of single keys")
 	cmd.Flags().StringVar(&after, "after", "", "list the single keys after this `key`")
 	return cmd
 }
 
-// assignments returns those of all prefixes and of some keys, or those of one key and its prefixes.
-func assignments(cmd *cobra.Command, c *catalog.Catalog, args []string, after string, most int) (
+// assignments returns the plans of all prefixes, and of up to maxKeys keys after a key. If args has a key, it returns
+// the plan of that key and the plans of its prefixes.
+func assignments(cmd *cobra.Command, c *catalog.Catalog, args []string, after string, maxKeys int) (
 	list []catalog.Assignment, err error,
 ) {
 	prefixes := c.PrefixAssignments()
 	if len(args) == 0 {
-		list, err = c.Assignments(cmd.Context(), after, most)
+		list, err = c.Assignments(cmd.Context(), after, maxKeys)
 		return append(prefixes, list...), err
 	}
-	own, _, err := c.Has(cmd.Context(), args[0])
-	if own != nil {
-		list = append(list, *own)
+	keyAssignment, _, err := c.Has(cmd.Context(), args[0])
+	if keyAssignment != nil {
+		list = append(list, *keyAssignment)
 	}
 	for _, p := range prefixes {
 		if strings.HasPrefix(args[0], p.Key) {
@@ -143,23 +144,23 @@ func assignments(cmd *cobra.Command, c *catalog.Catalog, args []string, after st
 }
 
 func newPlanSetCommand() *cobra.Command {
-	var e ending
+	var end endFlags
 	var in api.SetPlan
 	cmd := &cobra.Command{
 		Use:               "set KEY PLAN",
 		Short:             "Give a key, or all keys that begin with a text, a plan",
 		Example:           "  headgate plan set customer-42 pro --for 30d --reason trial",
 		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: completed(completeKey, completePlan),
+		ValidArgsFunction: completeArgs(completeKey, completePlan),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			in.Plan, in.For = args[1], e.after
-			if in.Until, err = e.end(); err != nil {
+			in.Plan, in.For = args[1], end.period
+			if in.Until, err = end.end(); err != nil {
 				return err
 			}
 			return setPlan(cmd, &in, args[0])
 		},
 	}
-	e.flags(cmd)
+	end.addFlags(cmd)
 	setPlanFlags(cmd, &in, "for all keys that begin with KEY")
 	return cmd
 }
@@ -214,8 +215,8 @@ func newPlanDefineCommand() *cobra.Command {
 				}
 				plan.Limits = append(plan.Limits, l)
 			}
-			return changed(cmd, func(c *catalog.Catalog) (int64, error) {
-				return c.SetPlans(cmd.Context(), by(reason), plan)
+			return changeCatalog(cmd, func(c *catalog.Catalog) (int64, error) {
+				return c.SetPlans(cmd.Context(), changeAuthor(reason), plan)
 			})
 		},
 	}
@@ -231,8 +232,8 @@ func newPlanRemoveCommand() *cobra.Command {
 		Short: "Remove a plan; keys that have it have none then",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return changed(cmd, func(c *catalog.Catalog) (int64, error) {
-				return c.RemovePlan(cmd.Context(), by(reason), args[0])
+			return changeCatalog(cmd, func(c *catalog.Catalog) (int64, error) {
+				return c.RemovePlan(cmd.Context(), changeAuthor(reason), args[0])
 			})
 		},
 	}

@@ -16,18 +16,17 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// printing is how a command prints: JSON for programs if it is true, else text for people.
-type printing bool
+// outputFlag is the value of -o: true for JSON, for programs, and false for text, for people.
+type outputFlag bool
 
-// flag adds -o to a command.
-func (o *printing) flag(cmd *cobra.Command) {
+func (o *outputFlag) addFlag(cmd *cobra.Command) {
 	cmd.Flags().VarP(o, "output", "o", "`text|json`: for people, or for programs")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"},
 		cobra.ShellCompDirectiveNoFileComp))
 }
 
 // String implements pflag.Value.
-func (o *printing) String() string {
+func (o *outputFlag) String() string {
 	if *o {
 		return "json"
 	}
@@ -35,7 +34,7 @@ func (o *printing) String() string {
 }
 
 // Set implements pflag.Value.
-func (o *printing) Set(text string) error {
+func (o *outputFlag) Set(text string) error {
 	if text != "text" && text != "json" {
 		return headgate.Invalid("output", "is text or json")
 	}
@@ -44,19 +43,19 @@ func (o *printing) Set(text string) error {
 }
 
 // Type implements pflag.Value.
-func (o *printing) Type() string { return "text|json" }
+func (o *outputFlag) Type() string { return "text|json" }
 
-// print prints an answer.
-func (o printing) print(w io.Writer, answer any, text func(io.Writer) error) error {
+// print prints an answer as JSON, or by printText.
+func (o outputFlag) print(w io.Writer, answer any, printText func(io.Writer) error) error {
 	if o {
 		return printJSON(w, answer)
 	}
-	return text(w)
+	return printText(w)
 }
 
 func printJSON(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }
 
-// table aligns columns below their names. The first error of writing it is that of Flush.
+// table aligns columns below their names. Flush writes it, and returns the first error.
 type table struct{ *tabwriter.Writer }
 
 func newTable(w io.Writer, names ...string) table {
@@ -69,27 +68,27 @@ func newTable(w io.Writer, names ...string) table {
 
 func (t table) row(fields ...string) { fmt.Fprintln(t, strings.Join(fields, "\t")) }
 
-// instant writes a time of the store for people.
-func instant(us int64) string { return moment(time.UnixMicro(us)) }
+// formatMicros formats a time of the store, in microseconds since 1970, for people.
+func formatMicros(us int64) string { return formatTime(time.UnixMicro(us)) }
 
-func moment(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 MST") }
+func formatTime(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05 MST") }
 
-// span writes milliseconds for people.
-func span(ms int64) string { return service.Span(time.Duration(ms) * time.Millisecond) }
+// formatMillis formats a duration in milliseconds for people.
+func formatMillis(ms int64) string { return service.Span(time.Duration(ms) * time.Millisecond) }
 
-// after writes after how many milliseconds something can pass; nil: never.
-func after(ms *int64) string {
+// formatDelay formats the milliseconds after which a charge can pass; nil means never.
+func formatDelay(ms *int64) string {
 	switch {
 	case ms == nil:
 		return "never"
 	case *ms == 0:
 		return "now"
 	}
-	return span(*ms)
+	return formatMillis(*ms)
 }
 
-// short writes an amount for people: with one decimal, or as many as show that it is not 0.
-func short(amount json.Number) string {
+// formatAmount formats an amount for people: with one decimal, or with as many as show that it is not 0.
+func formatAmount(amount json.Number) string {
 	text := amount.String()
 	f, err := strconv.ParseFloat(text, 64)
 	if _, decimals, _ := strings.Cut(text, "."); err != nil || len(decimals) < 2 {
@@ -103,51 +102,50 @@ func short(amount json.Number) string {
 	return strings.TrimRight(strings.TrimRight(text, "0"), ".")
 }
 
-// key writes a key so that a terminal shows it and nothing else happens.
-func key(k string) string {
+// quoteKey quotes a key that is empty or has characters that a terminal does not print.
+func quoteKey(k string) string {
 	if q := strconv.Quote(k); q[1:len(q)-1] != k || k == "" {
 		return q
 	}
 	return k
 }
 
-// text formats a key that may be empty.
-func text(s string) string {
+// quoteText quotes text as quoteKey quotes a key, but leaves empty text as it is.
+func quoteText(s string) string {
 	if s == "" {
 		return ""
 	}
-	return key(s)
+	return quoteKey(s)
 }
 
-// given writes a reason, if there is one.
-func given(reason string) string {
+// reasonSuffix formats a reason for the end of a line; it is empty if there is no reason.
+func reasonSuffix(reason string) string {
 	if reason == "" {
 		return ""
 	}
-	return ": " + key(reason)
+	return ": " + quoteKey(reason)
 }
 
-// instead writes what is in force in the place of a limit itself, if anything is.
-func instead(applied string) string {
+// appliedSuffix formats the plan or override that replaces a limit, for the end of a line; it may be empty.
+func appliedSuffix(applied string) string {
 	if applied == "" {
 		return ""
 	}
-	return ", by " + key(applied)
+	return ", by " + quoteKey(applied)
 }
 
-// yes writes an answer.
-func yes(is bool) string {
-	if is {
+func yesNo(b bool) string {
+	if b {
 		return "yes"
 	}
 	return "no"
 }
 
-// namesShown is how many names are listed where there may be many.
+// namesShown is how many names joinNames lists at most, and how many suggestions there are at most.
 const namesShown = 10
 
-// few lists some names, and says how many more there are.
-func few(names []string) string {
+// joinNames lists up to namesShown names, and how many more there are.
+func joinNames(names []string) string {
 	if more := len(names) - namesShown; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:namesShown], ", "), more)
 	}

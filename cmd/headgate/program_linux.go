@@ -2,8 +2,8 @@ package main
 
 import "syscall"
 
-// endsWithThread makes a command end when the thread that started it does, as it
-// does when this process is killed.
-func endsWithThread() *syscall.SysProcAttr {
+// parentDeathAttr makes the kernel send a command SIGTERM when the thread that started it ends. That thread also ends
+// when this process is killed.
+func parentDeathAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 }

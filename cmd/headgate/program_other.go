@@ -4,5 +4,5 @@ package main
 
 import "syscall"
 
-// endsWithThread exists on Linux only.
-func endsWithThread() *syscall.SysProcAttr { return nil }
+// parentDeathAttr returns nil: only Linux can end a command with the thread that started it.
+func parentDeathAttr() *syscall.SysProcAttr { return nil }

@@ -11,25 +11,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// passedOn are the signals that run passes on to its command.
-var passedOn = []os.Signal{
+// forwardedSignals are the signals that run passes on to its command.
+var forwardedSignals = []os.Signal{
 	os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 }
 
-// dieOfInterrupt ends this process by SIGINT: a shell that runs a script ends with it only then.
-func dieOfInterrupt() {
+// exitBySIGINT ends this process by SIGINT: only then does a shell end the script that runs it.
+func exitBySIGINT() {
 	signal.Reset(os.Interrupt)
 	_ = syscall.Kill(os.Getpid(), syscall.SIGINT)
-	time.Sleep(time.Second) // until it is delivered
+	time.Sleep(time.Second) // until the signal is delivered
 }
 
-// askToEnd asks a process to end.
-func askToEnd(p *os.Process) error { return p.Signal(syscall.SIGTERM) }
+// terminate sends a process SIGTERM.
+func terminate(p *os.Process) error { return p.Signal(syscall.SIGTERM) }
 
-// hasItself reports whether the command has got a signal too: a terminal sends what
-// its keys mean to all in the foreground. Many programs take a second one for
-// impatience.
-func hasItself(s os.Signal) bool {
+// alreadyDelivered reports whether the command got a signal too: a terminal sends the signals of its keys to all
+// processes in the foreground. Many programs end at once when the same signal comes twice.
+func alreadyDelivered(s os.Signal) bool {
 	if s != os.Interrupt && s != syscall.SIGQUIT {
 		return false
 	}

@@ -2,14 +2,14 @@ package main
 
 import "os"
 
-// passedOn are the signals that this process must not end by while its command runs. Windows passes none on.
-var passedOn = []os.Signal{os.Interrupt}
+// forwardedSignals are the signals that must not end this process while its command runs. Windows forwards none.
+var forwardedSignals = []os.Signal{os.Interrupt}
 
-// dieOfInterrupt does nothing: the exit code says enough.
-func dieOfInterrupt() {}
+// exitBySIGINT does nothing: on Windows the exit code is enough.
+func exitBySIGINT() {}
 
-// askToEnd ends a process, which cannot be asked.
-func askToEnd(p *os.Process) error { return p.Kill() }
+// terminate kills a process: Windows has no signal that asks it to end.
+func terminate(p *os.Process) error { return p.Kill() }
 
-// hasItself reports that the console sends Ctrl-C to all its processes.
-func hasItself(os.Signal) bool { return true }
+// alreadyDelivered returns true: the console sends Ctrl-C to all its processes.
+func alreadyDelivered(os.Signal) bool { return true }

@@ -26,14 +26,14 @@ import (
 	"github.com/headgate/headgate/internal/testing/migrated"
 )
 
-// decided is the decision in a protocol's answer.
-type decided struct {
+// protocolDecision is the decision in a protocol's answer.
+type protocolDecision struct {
 	allowed   bool
 	remaining int64
 }
 
-// TestProtocolsDecideAlike asks the same 100 requests by each protocol, of keys of its own: the decisions and
-// what remains are the same.
+// TestProtocolsDecideAlike sends the same 100 requests by each protocol, each with keys of its own: the decisions and
+// the remaining amounts are the same.
 func TestProtocolsDecideAlike(t *testing.T) {
 	t.Parallel()
 	const limit = "gcra 30/1d burst 16"
@@ -63,15 +63,15 @@ func TestProtocolsDecideAlike(t *testing.T) {
 	}
 	t.Cleanup(func() { sql.Close(t.Context()) })
 
-	protocols := map[string]func(key string, cost int64) (decided, error){
-		"JSON": func(key string, cost int64) (decided, error) {
+	protocols := map[string]func(key string, cost int64) (protocolDecision, error){
+		"JSON": func(key string, cost int64) (protocolDecision, error) {
 			body, err := json.Marshal(map[string]any{"limit": limit, "key": key, "cost": cost})
 			if err != nil {
-				return decided{}, err
+				return protocolDecision{}, err
 			}
 			resp, err := http.Post(s.url+"/v1/take", "application/json", bytes.NewReader(body))
 			if err != nil {
-				return decided{}, err
+				return protocolDecision{}, err
 			}
 			defer resp.Body.Close()
 			var d struct {
@@ -79,19 +79,19 @@ func TestProtocolsDecideAlike(t *testing.T) {
 				Remaining int64
 			}
 			err = json.NewDecoder(resp.Body).Decode(&d)
-			return decided{d.Allowed, d.Remaining}, err
+			return protocolDecision{d.Allowed, d.Remaining}, err
 		},
-		"/v1/auth": func(key string, cost int64) (decided, error) {
+		"/v1/auth": func(key string, cost int64) (protocolDecision, error) {
 			query := url.Values{"key": {key}, "cost": {fmt.Sprint(cost)}}.Encode()
-			return authorized(s.url + "/v1/auth?limit=" + url.QueryEscape(limit) + "&" + query)
+			return askForwardAuth(s.url + "/v1/auth?limit=" + url.QueryEscape(limit) + "&" + query)
 		},
-		"gRPC": func(key string, cost int64) (decided, error) {
+		"gRPC": func(key string, cost int64) (protocolDecision, error) {
 			d, err := own.Take(t.Context(), &pb.Request{
 				Charges: []*pb.Charge{{Limit: limit, Key: &key, Cost: fmt.Sprint(cost)}},
 			})
-			return decided{d.GetAllowed(), d.GetRemaining()}, err
+			return protocolDecision{d.GetAllowed(), d.GetRemaining()}, err
 		},
-		"Envoy": func(key string, cost int64) (decided, error) {
+		"Envoy": func(key string, cost int64) (protocolDecision, error) {
 			a, err := envoy.ShouldRateLimit(t.Context(), &rls.RateLimitRequest{
 				Domain: "edge",
 				Descriptors: []*common.RateLimitDescriptor{{
@@ -100,19 +100,19 @@ func TestProtocolsDecideAlike(t *testing.T) {
 				}},
 			})
 			if err != nil {
-				return decided{}, err
+				return protocolDecision{}, err
 			}
-			return decided{a.OverallCode == rls.RateLimitResponse_OK, int64(a.Statuses[0].LimitRemaining)}, nil
+			return protocolDecision{a.OverallCode == rls.RateLimitResponse_OK, int64(a.Statuses[0].LimitRemaining)}, nil
 		},
-		"RESP": func(key string, cost int64) (decided, error) {
+		"RESP": func(key string, cost int64) (protocolDecision, error) {
 			n, err := redis.Do(t.Context(), redis.B().Arbitrary("CL.THROTTLE").Keys(key).
 				Args("15", "30", "86400", fmt.Sprint(cost)).Build()).AsIntSlice()
 			if err != nil || len(n) != 5 {
-				return decided{}, fmt.Errorf("%v: %w", n, err)
+				return protocolDecision{}, fmt.Errorf("%v: %w", n, err)
 			}
-			return decided{n[0] == 0, n[2]}, nil
+			return protocolDecision{n[0] == 0, n[2]}, nil
 		},
-		"SQL": func(key string, cost int64) (d decided, err error) {
+		"SQL": func(key string, cost int64) (d protocolDecision, err error) {
 			err = sql.QueryRow(t.Context(), `select allowed, remaining from headgate.take($1, $2, $3)`, limit, key, cost).
 				Scan(&d.allowed, &d.remaining)
 			return d, err
@@ -122,7 +122,7 @@ func TestProtocolsDecideAlike(t *testing.T) {
 	refused := 0
 	for i := range 100 {
 		key, cost := fmt.Sprint("user ", rng.IntN(8)), 1+rng.Int64N(4)
-		got := map[string]decided{}
+		got := map[string]protocolDecision{}
 		for name, ask := range protocols {
 			d, err := ask(name+" "+key, cost)
 			if err != nil {
@@ -144,25 +144,25 @@ func TestProtocolsDecideAlike(t *testing.T) {
 	}
 }
 
-// remains finds what remains in the header RateLimit.
-var remains = regexp.MustCompile(`;r=(\d+)`)
+// remainingField matches the remaining amount in the header RateLimit.
+var remainingField = regexp.MustCompile(`;r=(\d+)`)
 
-// authorized asks by forward authentication.
-func authorized(address string) (decided, error) {
+// askForwardAuth takes by forward authentication.
+func askForwardAuth(address string) (protocolDecision, error) {
 	req, err := http.NewRequest(http.MethodGet, address, http.NoBody)
 	if err != nil {
-		return decided{}, err
+		return protocolDecision{}, err
 	}
 	req.Header.Set("X-Forwarded-Uri", "/")
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return decided{}, err
+		return protocolDecision{}, err
 	}
 	defer resp.Body.Close()
-	found := remains.FindStringSubmatch(resp.Header.Get("RateLimit"))
+	found := remainingField.FindStringSubmatch(resp.Header.Get("RateLimit"))
 	if found == nil || resp.StatusCode != http.StatusNoContent && resp.StatusCode != http.StatusTooManyRequests {
-		return decided{}, fmt.Errorf("status %d, %v", resp.StatusCode, resp.Header)
+		return protocolDecision{}, fmt.Errorf("status %d, %v", resp.StatusCode, resp.Header)
 	}
 	n, err := strconv.ParseInt(found[1], 10, 64)
-	return decided{resp.StatusCode == http.StatusNoContent, n}, err
+	return protocolDecision{resp.StatusCode == http.StatusNoContent, n}, err
 }

@@ -25,7 +25,7 @@ import (
 func TestCallsByReflection(t *testing.T) {
 	t.Parallel()
 	dir, addr := t.TempDir(), fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t))
-	if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(perMinute), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(perHour), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	startReady(t, dir, "--store", "memory:", "--grpc", addr, "--envoy", "edge.yaml")
@@ -41,7 +41,7 @@ func TestCallsByReflection(t *testing.T) {
 	const charge = `{"charges": [{"limit": "fixed-window 1/1h from-first", "key": "alice"}]}`
 	methods := map[string]protoreflect.MethodDescriptor{}
 	for _, service := range []protoreflect.FullName{envoy, own} {
-		d := described(ctx, t, conn, service)
+		d := describeService(ctx, t, conn, service)
 		for i := range d.Methods().Len() {
 			m := d.Methods().Get(i)
 			methods[string(service)+"/"+string(m.Name())] = m
@@ -73,8 +73,8 @@ func TestCallsByReflection(t *testing.T) {
 	}
 }
 
-// described returns what a server says of a service, with all that its messages need.
-func described(
+// describeService returns a server's description of a service, with the types of its messages.
+func describeService(
 	ctx context.Context, t *testing.T, conn *grpc.ClientConn, name protoreflect.FullName,
 ) protoreflect.ServiceDescriptor {
 	t.Helper()
@@ -99,7 +99,7 @@ func described(
 		}
 		set.File = append(set.File, file)
 	}
-	// Only what the server sends counts, and not what this program knows.
+	// The files use only types that the server has sent, not the types of this program.
 	files, err := protodesc.NewFiles(set)
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)

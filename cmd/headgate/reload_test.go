@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/migrated"
 )
 
-// TestAFileThatIsChangedBackIsInForce undoes changes of files, also where two servers read files of their own.
+// TestAFileThatIsChangedBackIsInForce undoes changes of the config file, also if two servers have a file each.
 func TestAFileThatIsChangedBackIsInForce(t *testing.T) {
 	t.Parallel()
 	url := migrated.Postgres(t)
@@ -22,16 +22,16 @@ func TestAFileThatIsChangedBackIsInForce(t *testing.T) {
 			write(t, files[i], "store: \""+url+"\"\nlimits: {api: fixed-window 5/1h}\n")
 			servers[i] = startReady(t, dir, "--config", files[i])
 		}
-		for n, most := range []int{2, 6, 5, 2, 6} {
+		for n, amount := range []int{2, 6, 5, 2, 6} {
 			i := n % len(files)
-			text := fmt.Sprintf("fixed-window %d/1h", most)
+			text := fmt.Sprintf("fixed-window %d/1h", amount)
 			write(t, files[i], "store: \""+urls[i]+"\"\nlimits: {api: "+text+"}\n")
 			for _, s := range servers {
-				s.until(t, text, func() bool { return strings.HasPrefix(s.limits(t)["api"], text) })
+				s.waitUntil(t, text, func() bool { return strings.HasPrefix(s.limits(t)["api"], text) })
 			}
 			// The limits are in force a moment before the server says that its file is.
 			s := servers[i]
-			s.until(t, text+" without a complaint", func() bool { return s.health(t).Config == "" })
+			s.waitUntil(t, text+" without a complaint", func() bool { return s.health(t).Config == "" })
 		}
 		for _, s := range servers {
 			s.stop(t)
@@ -39,11 +39,11 @@ func TestAFileThatIsChangedBackIsInForce(t *testing.T) {
 	}
 }
 
-// TestAStoreThatLostItsCatalogGetsItAgain empties the store of two servers with a file each. The file that was in
-// force is in force again, and the servers do not write by turns.
+// TestAStoreThatLostItsCatalogGetsItAgain empties the store of two servers with a file each. The same file is in force
+// again, and the servers do not overwrite each other's limits.
 func TestAStoreThatLostItsCatalogGetsItAgain(t *testing.T) {
 	t.Parallel()
-	redis, err := (&dbtest.Config{}).Redis(t.Context()) // of its own: it is emptied
+	redis, err := (&dbtest.Config{}).Redis(t.Context()) // not shared: the test empties it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestAStoreThatLostItsCatalogGetsItAgain(t *testing.T) {
 		file := filepath.Join(dir, "c.yaml")
 		write(t, file, "limits: {api: "+text+"}\n")
 		servers[i] = startReady(t, dir, "--store", redis.DSN, "--config", file)
-		servers[i].until(t, text, func() bool { return strings.HasPrefix(servers[i].limits(t)["api"], text) })
+		servers[i].waitUntil(t, text, func() bool { return strings.HasPrefix(servers[i].limits(t)["api"], text) })
 	}
 	client := redisClient(t, redis.DSN)
 	versions := func() string {
@@ -68,12 +68,12 @@ func TestAStoreThatLostItsCatalogGetsItAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, s := range servers {
-			s.until(t, "the file of before", func() bool {
+			s.waitUntil(t, "the file of before", func() bool {
 				return versions() != "" && strings.HasPrefix(s.limits(t)["api"], texts[1])
 			})
 		}
-		servers[1].until(t, "no complaint", func() bool { return servers[1].health(t).Config == "" })
-		servers[0].until(t, "that its file is older", func() bool {
+		servers[1].waitUntil(t, "no complaint", func() bool { return servers[1].health(t).Config == "" })
+		servers[0].waitUntil(t, "that its file is older", func() bool {
 			return strings.Contains(servers[0].health(t).Config, "a newer file is in force")
 		})
 	}

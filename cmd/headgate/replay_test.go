@@ -15,11 +15,11 @@ const replayLog = `10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 20
 10.0.0.2 - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.1" 200 1 "-" "-"
 `
 
-// runReplay runs the command with a log on standard input.
+// runReplay runs headgate replay with a log on standard input.
 func runReplay(t *testing.T, stdin string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = perform(context.Background(), append([]string{"replay"}, args...), strings.NewReader(stdin), &out, &errs)
+	code = runMain(context.Background(), append([]string{"replay"}, args...), strings.NewReader(stdin), &out, &errs)
 	return code, out.String(), errs.String()
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// execute executes statements in a database.
 func execute(t *testing.T, url, sql string) {
 	t.Helper()
 	conn, err := pgx.Connect(context.Background(), url)
@@ -26,7 +25,7 @@ func execute(t *testing.T, url, sql string) {
 	}
 }
 
-// TestMigrateGivesRoles gives both roles, and asks as their users.
+// TestMigrateGivesRoles grants both roles, and takes as their users.
 func TestMigrateGivesRoles(t *testing.T) {
 	store := migrated.Postgres(t)
 	execute(t, store, `insert into headgate.limits (name, rule) values ('login', 'gcra 5/1h')`)

@@ -20,13 +20,13 @@ import (
 	"github.com/headgate/headgate/internal/server/config"
 )
 
-// exitCode makes the command exit with a code of its own, without a message.
+// exitCode is an error that makes the command exit with that code, without a message.
 type exitCode int
 
 func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// What run exits with where the command was not started, as env and timeout do; but
-// for 75, which is EX_TEMPFAIL of sysexits.h: try again later.
+// The exit codes of run if it did not start its command. env and timeout have the same codes, except 75, which is
+// EX_TEMPFAIL of sysexits.h: try again later.
 const (
 	exitNoTurn      = 75
 	exitNotStarted  = 125
@@ -36,7 +36,7 @@ const (
 
 func newRunCommand() *cobra.Command {
 	var limit, key string
-	var c chargeFlags
+	var chargeOpts chargeFlags
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "run --limit LIMIT --key KEY -- COMMAND [ARGUMENT...]",
@@ -60,36 +60,36 @@ func newRunCommand() *cobra.Command {
 			defer func() {
 				var code exitCode
 				if err != nil && !errors.As(err, &code) {
-					err = notStarted(cmd, exitNotStarted, err)
+					err = reportNotStarted(cmd, exitNotStarted, err)
 				}
 			}()
 			program, err := exec.LookPath(args[0])
-			switch { // before anything is taken, as far as can be known
+			switch { // a program that cannot be found is not charged
 			case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-				return notStarted(cmd, exitNotFound, err)
+				return reportNotStarted(cmd, exitNotFound, err)
 			case err != nil:
-				return notStarted(cmd, exitNotRunnable, err)
+				return reportNotStarted(cmd, exitNotRunnable, err)
 			}
-			charge, closeStore, err := chargeOf(cmd, limit, key, &c)
-			if s := interrupted(cmd.Context()); s != 0 && err != nil {
-				return notStarted(cmd, exitCode(128+int(s)), fmt.Errorf("%s while the store was opened", s))
+			charge, closeStore, err := openCharge(cmd, limit, key, &chargeOpts)
+			if s := interruptSignal(cmd.Context()); s != 0 && err != nil {
+				return reportNotStarted(cmd, exitCode(128+int(s)), fmt.Errorf("%s while the store was opened", s))
 			}
 			if err != nil {
 				return err
 			}
-			shared(cmd, charge.place)
-			turn, err := charge.start(cmd.Context(), wait, cmd.Flags().Changed("wait"))
-			if turn == nil { // nothing is held: the store is needed no more
+			warnIfFewShare(cmd, charge.place)
+			turn, err := charge.waitForTurn(cmd.Context(), wait, cmd.Flags().Changed("wait"))
+			if turn == nil { // there is no lease, so the store is not needed any more
 				err = cmp.Or(err, closeStore())
 			} else {
 				defer func() { _ = closeStore() }()
 			}
-			if s := interrupted(cmd.Context()); s != 0 && err != nil {
-				return notStarted(cmd, exitCode(128+int(s)), fmt.Errorf("%s while it waited", s))
+			if s := interruptSignal(cmd.Context()); s != 0 && err != nil {
+				return reportNotStarted(cmd, exitCode(128+int(s)), fmt.Errorf("%s while it waited", s))
 			}
 			if denied, ok := errors.AsType[*headgate.DeniedError](err); ok &&
 				denied.Decision.RetryAfter != headgate.Never {
-				return notStarted(cmd, exitNoTurn, err)
+				return reportNotStarted(cmd, exitNoTurn, err)
 			}
 			if err != nil {
 				return err
@@ -98,9 +98,9 @@ func newRunCommand() *cobra.Command {
 				return runProgram(cmd, program, args, nil)
 			}
 			err = runProgram(cmd, program, args, turn.Lost())
-			within, cancel := context.WithTimeout(context.Background(), askWithin)
+			ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 			defer cancel()
-			if failed := turn.Release(within); failed != nil {
+			if failed := turn.Release(ctx); failed != nil {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s: release: %v\n", cmd.CommandPath(), failed)
 			}
 			return err
@@ -108,7 +108,7 @@ func newRunCommand() *cobra.Command {
 	}
 	addSettings(cmd, config.File, config.Store)
 	f := cmd.Flags()
-	c.flags(cmd)
+	chargeOpts.addFlags(cmd)
 	f.StringVar(&limit, "limit", "", "the `limit`: a name or a one-line notation")
 	f.StringVar(&key, "key", "", "who shares a turn, a `text`")
 	f.DurationVar(&wait, "wait", 0, "for how long to wait at most; without it, for as long as it takes")
@@ -118,8 +118,8 @@ func newRunCommand() *cobra.Command {
 	return cmd
 }
 
-// shared says who shares a turn, where it is fewer than one may think.
-func shared(cmd *cobra.Command, p config.Place) {
+// warnIfFewShare prints a warning if fewer processes share the limit than the user may expect.
+func warnIfFewShare(cmd *cobra.Command, p config.Place) {
 	switch {
 	case p.Kind() == "memory":
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: nobody shares this turn: the store is the memory of this process; "+
@@ -134,44 +134,45 @@ func shared(cmd *cobra.Command, p config.Place) {
 	}
 }
 
-// notStarted says why, and with which code to exit.
-func notStarted(cmd *cobra.Command, code exitCode, err error) error {
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s: not started: %s\n", cmd.CommandPath(), hidden(err.Error(), cmd.Flags().Args()))
+// reportNotStarted prints why the command was not started, and returns the exit code as an error.
+func reportNotStarted(cmd *cobra.Command, code exitCode, err error) error {
+	reason := redactSecrets(err.Error(), cmd.Flags().Args())
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s: not started: %s\n", cmd.CommandPath(), reason)
 	return code
 }
 
-// runProgram runs a command to its end, and asks it to end when lost is closed; nil:
-// it holds nothing.
+// runProgram runs a command until it ends, and terminates it when lost is closed, the channel of its lease. lost is
+// nil if the command needs no lease.
 func runProgram(cmd *cobra.Command, program string, args []string, lost <-chan struct{}) error {
-	c := exec.Command(program, args[1:]...) //nolint:noctx // signals go to it; it ends by itself
+	c := exec.Command(program, args[1:]...) //nolint:noctx // it gets the signals, and ends by itself
 	c.Args[0] = args[0]
 	c.Stdin, c.Stdout, c.Stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
 	if lost != nil {
-		runtime.LockOSThread() // with which the command ends
+		runtime.LockOSThread() // the command ends with this thread
 		defer runtime.UnlockOSThread()
-		c.SysProcAttr = endsWithThread()
+		c.SysProcAttr = parentDeathAttr()
 	}
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, notIgnored(passedOn...)...)
+	signal.Notify(signals, notIgnored(forwardedSignals...)...)
 	defer signal.Stop(signals)
-	if s := interrupted(cmd.Context()); s != 0 {
-		return notStarted(cmd, exitCode(128+int(s)), fmt.Errorf("%s before it began", s))
+	if s := interruptSignal(cmd.Context()); s != 0 {
+		return reportNotStarted(cmd, exitCode(128+int(s)), fmt.Errorf("%s before it began", s))
 	}
 	if err := c.Start(); err != nil {
-		return notStarted(cmd, exitNotRunnable, err)
+		return reportNotStarted(cmd, exitNotRunnable, err)
 	}
 	ended := make(chan struct{})
 	go func() {
 		for {
 			select {
 			case s := <-signals:
-				if !hasItself(s) {
+				if !alreadyDelivered(s) {
 					_ = c.Process.Signal(s)
 				}
 			case <-lost:
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v: asking the command to end\n", cmd.CommandPath(),
 					headgate.ErrLeaseLost)
-				_ = askToEnd(c.Process)
+				_ = terminate(c.Process)
 				lost = nil
 			case <-ended:
 				return
@@ -182,15 +183,15 @@ func runProgram(cmd *cobra.Command, program string, args []string, lost <-chan s
 	close(ended)
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		if status, ok := failed.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-			return exitCode(128 + int(status.Signal())) // as shells say it
+			return exitCode(128 + int(status.Signal())) // as shells do
 		}
 		return exitCode(failed.ExitCode())
 	}
 	return err
 }
 
-// interrupted returns the signal that ended a context of main, 0 if none has.
-func interrupted(ctx context.Context) syscall.Signal {
+// interruptSignal returns the signal that ended a context of main, or 0 if the context has not ended.
+func interruptSignal(ctx context.Context) syscall.Signal {
 	if ctx.Err() == nil {
 		return 0
 	}
@@ -202,5 +203,5 @@ func interrupted(ctx context.Context) syscall.Signal {
 	return syscall.SIGTERM
 }
 
-// askWithin is how long a store may take to answer.
-const askWithin = 10 * time.Second
+// storeTimeout is how long a store may take to release a lease.
+const storeTimeout = 10 * time.Second

@@ -14,7 +14,7 @@ import (
 
 func init() { schemaCommands = append(schemaCommands, newSchemaRedisCommand) }
 
-// newSchemaRedisCommand has what callers of Redis need who have no driver.
+// newSchemaRedisCommand returns the command that prints what programs without a driver need to charge in Redis.
 func newSchemaRedisCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "redis",

@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
-// TestScripts runs the scripts of testdata. In them, headgate is carried out by one process for all of a script, and
-// exec headgate by a process of its own: where the variables, the input or the signals of that matter.
+// TestScripts runs the scripts of testdata. One process runs all headgate commands of a script. exec headgate starts a
+// process of its own, for commands whose variables, input or signals matter.
 func TestScripts(t *testing.T) {
 	s, err := dbtest.StartSharedPostgres(context.Background())
 	if err != nil {
@@ -62,15 +62,15 @@ func TestScripts(t *testing.T) {
 
 const commanderTask = "commander"
 
-// commander is a process that carries out commands, one after another, in folders of their own and with variables of
-// their own. A process for each would take longer to start than most commands take.
+// commander is a process that runs commands, one after another, each with its folder and its variables. A process for
+// each command would take longer to start than most commands take.
 type commander struct {
 	process *dbtest.Child
 	orders  *json.Encoder
 	results *json.Decoder
 }
 
-// order is a command.
+// order is a command for the commander to run.
 type order struct {
 	Dir  string
 	Vars map[string]string
@@ -103,7 +103,7 @@ func headgateCommand(ts *testscript.TestScript, neg bool, args []string) {
 			o.Vars[name] = value
 		}
 	}
-	// EMPTY names a variable that is set and empty, which nothing else tells from one that is not set.
+	// EMPTY names a variable to set to the empty text: Getenv cannot tell that from a variable that is not set.
 	if name := ts.Getenv("EMPTY"); name != "" {
 		o.Vars[name] = ""
 	}
@@ -119,10 +119,10 @@ func headgateCommand(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// obey runs in the process of a commander.
-func obey() {
+// runCommander is the main function of the commander's process.
+func runCommander() {
 	orders, results := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
-	nothing, err := os.Open(os.DevNull) // which is no terminal
+	nothing, err := os.Open(os.DevNull) // no terminal
 	must(err)
 	for {
 		var o order
@@ -134,7 +134,7 @@ func obey() {
 			must(os.Setenv(name, value))
 		}
 		var stdout, stderr bytes.Buffer
-		code := perform(context.Background(), o.Args, nothing, &stdout, &stderr)
+		code := runMain(context.Background(), o.Args, nothing, &stdout, &stderr)
 		for name := range o.Vars {
 			must(os.Unsetenv(name))
 		}
@@ -142,8 +142,8 @@ func obey() {
 	}
 }
 
-// TestNoScriptTakesATimeForANumber looks at what a script says is not in an output. A pattern of digits alone that may
-// stand anywhere in a line matches some times of day as well: 10.1 is in 06:46:10.170.
+// TestNoScriptTakesATimeForANumber checks the patterns that a script does not expect in an output. A pattern of digits
+// alone that may stand anywhere in a line also matches some times of day: 10.1 is in 06:46:10.170.
 func TestNoScriptTakesATimeForANumber(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(scripts) == 0 {

@@ -15,8 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/migrated"
 )
 
-// secretURLs hold a password, Zq7..w9X, in every place in which people write one.
-// Nothing answers at any of them.
+// secretURLs have a password, Zq7..w9X, in every place where people write one. Nothing listens at any of them.
 var secretURLs = []string{
 	"postgres://u:Zq7w9X@127.0.0.1:1/db",
 	"postgres://127.0.0.1:1/db?user=u&password=Zq7w9X",
@@ -63,8 +62,7 @@ var secretURLs = []string{
 	":Zq7w9X@127.0.0.1:1",
 }
 
-// TestPasswordsAreNotPrinted gives each URL to each command, as a flag, by the variable
-// and in a file.
+// TestPasswordsAreNotPrinted gives each URL to each command: as a flag, by the variable and in a file.
 func TestPasswordsAreNotPrinted(t *testing.T) {
 	dir := t.TempDir()
 	for _, url := range secretURLs {
@@ -91,7 +89,7 @@ func TestPasswordsAreNotPrinted(t *testing.T) {
 			say := func(how string, more ...string) {
 				var out bytes.Buffer
 				args := append(append(append([]string{}, command...), more...), after...)
-				code := perform(t.Context(), args, nil, &out, &out)
+				code := runMain(t.Context(), args, nil, &out, &out)
 				if code == exitOK || code == exitRefused || out.Len() == 0 {
 					t.Errorf("%s %s by %s: code %d, %q; want an error", command[0], url, how, code, out.String())
 				}
@@ -111,8 +109,7 @@ func TestPasswordsAreNotPrinted(t *testing.T) {
 	}
 }
 
-// TestAURLInTheWrongPlaceIsNotPrinted: what the command line has no use for is not
-// repeated where it may be a password.
+// TestAURLInTheWrongPlaceIsNotPrinted: errors do not repeat an unexpected argument that may be a password.
 func TestAURLInTheWrongPlaceIsNotPrinted(t *testing.T) {
 	t.Parallel()
 	for _, url := range secretURLs {
@@ -142,7 +139,7 @@ func TestAURLInTheWrongPlaceIsNotPrinted(t *testing.T) {
 			{"take", "token-bucket 5/s", "k", "--wait=" + url},
 		} {
 			var out bytes.Buffer
-			code := perform(t.Context(), args, strings.NewReader(""), &out, &out)
+			code := runMain(t.Context(), args, strings.NewReader(""), &out, &out)
 			if code == exitOK || strings.Contains(out.String(), "Zq7") || strings.Contains(out.String(), "w9X") {
 				t.Errorf("%q: code %d, %q", args, code, out.String())
 			}
@@ -150,7 +147,7 @@ func TestAURLInTheWrongPlaceIsNotPrinted(t *testing.T) {
 	}
 }
 
-// TestAServersURLIsShownWithoutItsPassword in what a client says of it.
+// TestAServersURLIsShownWithoutItsPassword checks the errors of a client.
 func TestAServersURLIsShownWithoutItsPassword(t *testing.T) {
 	t.Parallel()
 	other := httptest.NewServer(http.NotFoundHandler())
@@ -163,14 +160,14 @@ func TestAServersURLIsShownWithoutItsPassword(t *testing.T) {
 		"http://u:Zq7w9X@" + addr,
 	} {
 		var out bytes.Buffer
-		code := perform(t.Context(), []string{"take", "token-bucket 5/s", "k", "--server", url}, nil, &out, &out)
+		code := runMain(t.Context(), []string{"take", "token-bucket 5/s", "k", "--server", url}, nil, &out, &out)
 		if code != exitError || strings.Contains(out.String(), "Zq7") || strings.Contains(out.String(), "w9X") {
 			t.Errorf("%s: code %d, %q", url, code, out.String())
 		}
 	}
 }
 
-// TestAServerPrintsNoPassword starts real ones whose databases accept any password.
+// TestAServerPrintsNoPassword starts real servers whose databases accept any password.
 func TestAServerPrintsNoPassword(t *testing.T) {
 	with := func(url, user string) string {
 		_, rest, _ := strings.Cut(url, "://")

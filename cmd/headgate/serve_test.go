@@ -27,10 +27,10 @@ type server struct {
 	cmd  *exec.Cmd
 	url  string
 	out  output
-	over chan struct{} // closed when it has said all
+	over chan struct{} // closed at the end of its output
 }
 
-// output is the output of a process so far.
+// output collects the output of a process.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -48,15 +48,15 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// start serves in a folder, and waits until the server listens.
+// start starts a server in a folder, and waits until it listens.
 func start(t *testing.T, dir string, args ...string) *server {
 	t.Helper()
 	s := launch(t, dir, args...)
-	s.until(t, "that it listens", s.listens)
+	s.waitUntil(t, "that it listens", s.listens)
 	return s
 }
 
-// listens reports whether the server has told its address.
+// listens reports whether the server has printed its address, and sets url.
 func (s *server) listens() bool {
 	_, rest, found := strings.Cut(s.out.String(), "listens on ")
 	s.url, _, _ = strings.Cut(rest, " ")
@@ -66,13 +66,13 @@ func (s *server) listens() bool {
 // launch starts a server, and waits for nothing.
 func launch(t *testing.T, dir string, args ...string) *server {
 	t.Helper()
-	s := prepared(t, dir, args...)
-	s.begin(t)
+	s := newServer(t, dir, args...)
+	s.startProcess(t)
 	return s
 }
 
-// prepared returns a server that is not started.
-func prepared(t *testing.T, dir string, args ...string) *server {
+// newServer returns a server that is not started yet.
+func newServer(t *testing.T, dir string, args ...string) *server {
 	t.Helper()
 	s := &server{over: make(chan struct{})}
 	s.cmd = exec.Command(program, append([]string{
@@ -82,8 +82,8 @@ func prepared(t *testing.T, dir string, args ...string) *server {
 	return s
 }
 
-// begin starts the process.
-func (s *server) begin(t *testing.T) {
+// startProcess starts the process of the server.
+func (s *server) startProcess(t *testing.T) {
 	t.Helper()
 	stderr, err := s.cmd.StderrPipe()
 	if err != nil {
@@ -96,32 +96,32 @@ func (s *server) begin(t *testing.T) {
 	go func() { defer close(s.over); _, _ = io.Copy(&s.out, stderr) }()
 }
 
-// startReady also waits for the store: after a while a server listens without one.
+// startReady starts a server and waits until its store is ready: a server listens without one after a while.
 func startReady(t *testing.T, dir string, args ...string) *server {
 	t.Helper()
 	s := start(t, dir, args...)
-	s.ready(t, http.StatusOK)
+	s.waitReady(t, http.StatusOK)
 	return s
 }
 
-// until waits until something is so.
-func (s *server) until(t *testing.T, what string, so func() bool) {
+// waitUntil waits until a condition holds.
+func (s *server) waitUntil(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	defer func() {
 		if said := s.out.String(); t.Failed() {
 			t.Logf("the server says %q", said[max(0, len(said)-2000):])
 		}
 	}()
-	await.Until(t, what, so)
+	await.Until(t, what, condition)
 }
 
-// stop ends the server by SIGTERM, and returns all that it has said.
+// stop ends the server by SIGTERM, and returns all of its output.
 func (s *server) stop(t *testing.T) string {
 	t.Helper()
 	return s.end(t, syscall.SIGTERM)
 }
 
-// end ends the server by a signal, and returns all that it has said.
+// end ends the server by a signal, and returns all of its output.
 func (s *server) end(t *testing.T, sig os.Signal) string {
 	t.Helper()
 	if err := s.cmd.Process.Signal(sig); err != nil {
@@ -169,7 +169,7 @@ func TestServeAdmitsExactlyAndKeepsItsStateThroughKill9(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// The decision times tell how many should have passed.
+	// Decide again at the decision times, to know how many should have passed.
 	slices.Sort(clocks)
 	p := limit.Params()
 	op := law.Op{Verb: law.Take, Cell: law.Cell{Limit: limit.Name(), Key: "k"}, Params: p, Cost: p.Unit, Count: 1}
@@ -182,11 +182,11 @@ func TestServeAdmitsExactlyAndKeepsItsStateThroughKill9(t *testing.T) {
 		}
 	}
 	first, last := clocks[0], clocks[len(clocks)-1]
-	most := 20 + (last-first)*50/1_000_000
+	bound := 20 + (last-first)*50/1_000_000
 	t.Logf("asked %d, admitted %d; by the decision times %d, burst + rate x time = %d", len(clocks), admitted,
-		want, most)
-	if admitted != want || admitted > most {
-		t.Errorf("admitted %d, want %d and no more than %d", admitted, want, most)
+		want, bound)
+	if admitted != want || admitted > bound {
+		t.Errorf("admitted %d, want %d and no more than %d", admitted, want, bound)
 	}
 
 	month := `{"limit":"fixed-window 100/month","key":"k","cost":40}`
@@ -208,7 +208,7 @@ func TestServeAdmitsExactlyAndKeepsItsStateThroughKill9(t *testing.T) {
 		t.Errorf("after kill -9: %+v, %v; want %s left", after, err, left)
 	}
 
-	s.stop(t) // what is under way is finished, exit 0
+	s.stop(t) // exits with 0, after the requests under way
 }
 
 func TestTheCommandAsksAServer(t *testing.T) {
@@ -220,7 +220,7 @@ func TestTheCommandAsksAServer(t *testing.T) {
 	s := start(t, dir, "--config", config, "--store", "memory:")
 	ask := func(args string) (code int, said string) {
 		var out bytes.Buffer
-		code = perform(t.Context(), append(strings.Fields(args), "--server", s.url), nil, &out, &out)
+		code = runMain(t.Context(), append(strings.Fields(args), "--server", s.url), nil, &out, &out)
 		return code, out.String()
 	}
 	for _, tt := range []struct {
@@ -250,20 +250,20 @@ func TestTheCommandAsksAServer(t *testing.T) {
 			t.Errorf("%s: exit %d, %q; want %d and %q", tt.args, code, said, tt.code, tt.says)
 		}
 	}
-	// A refusal is told with when the key could pass, which was an hour or a little less.
+	// A refusal is listed with its retry-after, an hour or a little less.
 	if _, said := ask("why alice"); !regexp.MustCompile(`  login  1     (1 h|59 min)`).MatchString(said) {
 		t.Errorf("why alice: %q", said)
 	}
 	// With a config, requests name limits.
 	var out bytes.Buffer
-	code := perform(t.Context(), []string{"take", "token-bucket 5/s", "alice", "--server", s.url}, nil, &out, &out)
+	code := runMain(t.Context(), []string{"take", "token-bucket 5/s", "alice", "--server", s.url}, nil, &out, &out)
 	if code != exitError || !strings.Contains(out.String(), "notations are not accepted") {
 		t.Errorf("a notation: exit %d, %q", code, out.String())
 	}
 }
 
-// TestAListShowsNothingButText of what somebody may have written: a reason of a block
-// comes by HTTP and from SQL too.
+// TestAListShowsNothingButText: keys and reasons of blocks, which come by HTTP and from SQL too, cannot control a
+// terminal.
 func TestAListShowsNothingButText(t *testing.T) {
 	t.Parallel()
 	store := "sqlite:" + filepath.Join(t.TempDir(), "h.db")
@@ -277,7 +277,7 @@ func TestAListShowsNothingButText(t *testing.T) {
 		{"reset", "mallory\x1b[2J", "token-bucket 5/1h"},
 	} {
 		var out bytes.Buffer
-		if code := perform(t.Context(), append(args, "--store", store), nil, &out, &out); code != exitOK {
+		if code := runMain(t.Context(), append(args, "--store", store), nil, &out, &out); code != exitOK {
 			t.Fatalf("%q: code %d, %q", args, code, out.String())
 		}
 		if said := out.String(); strings.ContainsAny(said, "\x1b\a") || strings.Contains(said, "\nfake") {
@@ -286,7 +286,7 @@ func TestAListShowsNothingButText(t *testing.T) {
 	}
 }
 
-// TestTheSettingsReachTheServer asks by a name, and with more than may be held.
+// TestTheSettingsReachTheServer sends requests to several host names, and one that is larger than --max-buffered.
 func TestTheSettingsReachTheServer(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--host", "gate.example", "--host", "other.example", "--max-buffered", "8KiB",

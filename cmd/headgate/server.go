@@ -20,7 +20,7 @@ import (
 	"github.com/headgate/headgate/internal/server/run"
 )
 
-// pauses are how long a server waits. Tests do not wait as long.
+// pauses has the intervals and timeouts of a server. Tests make them shorter.
 var pauses run.Pauses
 
 func newServeCommand() *cobra.Command {
@@ -52,26 +52,26 @@ func newServeCommand() *cobra.Command {
 				return err
 			}
 			hangup := make(chan os.Signal, 1)
-			if signals := notIgnored(syscall.SIGHUP); len(signals) > 0 { // to notify of none is to notify of all
+			if signals := notIgnored(syscall.SIGHUP); len(signals) > 0 { // Notify without signals means all of them
 				signal.Notify(hangup, signals...)
 				defer signal.Stop(hangup)
 			}
 			return run.Serve(cmd.Context(), run.Config{
 				File: file, Flags: flags(cmd), ReadFile: config.ReadFile, Log: cmd.ErrOrStderr(), Version: version(),
-				Author: by("").Author, Hangup: hangup, Sockets: sockets, Pauses: pauses,
+				Author: changeAuthor("").Author, Hangup: hangup, Sockets: sockets, Pauses: pauses,
 			})
 		},
 	}
 	for _, s := range config.Settings {
-		if s != config.Server && s != config.Token { // settings of commands that ask a server
+		if s != config.Server && s != config.Token { // these are for commands that call a server
 			addSettings(cmd, s)
 		}
 	}
 	return cmd
 }
 
-// healthWithin is how long a server may take to say how it is. For /readyz it gives its store 2 s.
-const healthWithin = 3 * time.Second
+// healthTimeout bounds a request for the health of a server, which gives its store 2 s for /readyz.
+const healthTimeout = 3 * time.Second
 
 func newHealthCommand() *cobra.Command {
 	var live bool
@@ -102,7 +102,7 @@ func newHealthCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			health, err := get[api.Health](cmd.Context(), serverBackend(url, token.Value, healthWithin), path, nil)
+			health, err := get[api.Health](cmd.Context(), serverBackend(url, token.Value, healthTimeout), path, nil)
 			switch {
 			case errors.Is(err, headgate.ErrUnsupported), errors.Is(err, headgate.ErrInvalid): // nothing was sent
 				return err
@@ -118,7 +118,7 @@ func newHealthCommand() *cobra.Command {
 	return cmd
 }
 
-// healthURL returns the health address of a server with the settings of a command.
+// healthURL returns the URL at which a server with the settings of cmd answers /readyz and /livez.
 func healthURL(cmd *cobra.Command) (string, error) {
 	given := flags(cmd)
 	c, err := config.Load(given)
@@ -137,14 +137,14 @@ func healthURL(cmd *cobra.Command) (string, error) {
 	return localURL(scheme, cmp.Or(metrics, public)), nil
 }
 
-// localURL returns the URL of a server on this machine that listens on an address. One that listens on all addresses
-// has a loopback address there.
+// localURL returns the URL of a server on this machine that listens on addr. For a server that listens on all
+// addresses it is a loopback address.
 func localURL(scheme, addr string) string {
 	if strings.HasPrefix(addr, "unix:") {
 		return addr
 	}
 	host, port, err := net.SplitHostPort(addr)
-	if err != nil { // the client says what is wrong with it
+	if err != nil { // the client reports what is wrong with the address
 		return scheme + "://" + addr
 	}
 	ip, err := netip.ParseAddr(host)

@@ -28,7 +28,7 @@ func addSettings(cmd *cobra.Command, settings ...config.Setting) {
 	}
 }
 
-// flags looks up the flags of a command.
+// flags returns a function that looks up the flags of cmd.
 func flags(cmd *cobra.Command) config.Flags {
 	return func(name string) (value string, given bool) {
 		f := cmd.Flags().Lookup(name)
@@ -42,20 +42,18 @@ func flags(cmd *cobra.Command) config.Flags {
 	}
 }
 
-// loadConfig reads the file for the command line, where notations are always
-// accepted.
+// loadConfig reads the config file for a command. Commands accept notations whatever the file says.
 func loadConfig(cmd *cobra.Command) (*config.Config, error) {
 	c, err := config.Load(flags(cmd))
 	if err != nil {
 		return nil, err
 	}
-	yes := true
-	c.AllowNotations = &yes
+	allow := true
+	c.AllowNotations = &allow
 	return c, nil
 }
 
-// resolveLimit returns the limit of an argument where there is no store: a
-// name of the config file, or a notation.
+// resolveLimit returns the limit that an argument means without a store: a name in the config file, or a notation.
 func resolveLimit(cmd *cobra.Command, nameOrNotation string) (headgate.Limit, error) {
 	c, err := loadConfig(cmd)
 	if err != nil {
@@ -66,16 +64,16 @@ func resolveLimit(cmd *cobra.Command, nameOrNotation string) (headgate.Limit, er
 
 // placeOf returns where a command keeps its state.
 func placeOf(cmd *cobra.Command, c *config.Config) (config.Place, error) {
-	said, err := c.Get(config.Store, flags(cmd))
-	return config.Place{URL: said.Value, Said: said.By != ""}, err
+	setting, err := c.Get(config.Store, flags(cmd))
+	return config.Place{URL: setting.Value, Said: setting.By != ""}, err
 }
 
-// makers are the commands that make a store which is not there yet. What looks at a store, or administers one, was
-// intended for another: an empty list would read as if nobody were limited.
-var makers = []string{"take", "check", "fill-up", "run", "bench", "migrate"}
+// creatingCommands are the commands that create a store that does not exist yet. Other commands, which look at a store
+// or administer it, were meant for another store: an empty list would read as if nobody were limited.
+var creatingCommands = []string{"take", "check", "fill-up", "run", "bench", "migrate"}
 
-// refuse refuses a store that the user cannot want.
-func refuse(cmd *cobra.Command, p config.Place) error {
+// checkPlace refuses a store that the user cannot want: one beside a server, or one that does not exist.
+func checkPlace(cmd *cobra.Command, p config.Place) error {
 	server, err := serverOf(cmd)
 	if err != nil {
 		return err
@@ -84,7 +82,7 @@ func refuse(cmd *cobra.Command, p config.Place) error {
 		return fmt.Errorf("%w: %s is set, and this command cannot ask a server: name its store with --store, or "+
 			"unset %[2]s", store.ErrSetup, config.Server.Variable())
 	}
-	if p.Missing() && !slices.Contains(makers, cmd.Name()) {
+	if p.Missing() && !slices.Contains(creatingCommands, cmd.Name()) {
 		return fmt.Errorf("%w: there is no store %s; name one with --store or %s; headgate migrate makes a new one",
 			store.ErrSetup, p, config.Store.Variable())
 	}
@@ -94,16 +92,16 @@ func refuse(cmd *cobra.Command, p config.Place) error {
 // openPlace reads the config and opens the store of a command.
 func openPlace(cmd *cobra.Command) (c *config.Config, p config.Place, s store.Store, err error) {
 	if c, err = loadConfig(cmd); err == nil {
-		p, s, err = openBy(cmd, c, stores.Options{})
+		p, s, err = openStore(cmd, c, stores.Options{})
 	}
 	return c, p, s, err
 }
 
-// openBy opens the store that a command, or else its config, names. That the default is a new file is said, once: in
-// another folder the same command has another file, and so other limits. Run says it each time.
-func openBy(cmd *cobra.Command, c *config.Config, o stores.Options) (p config.Place, s store.Store, err error) {
+// openStore opens the store that a command, or else its config, names. When it makes a new file by default, it prints
+// that: in another folder the same command has another file, and so other limits. run prints its own warning.
+func openStore(cmd *cobra.Command, c *config.Config, o stores.Options) (p config.Place, s store.Store, err error) {
 	p, err = placeOf(cmd, c)
-	if err = cmp.Or(err, refuse(cmd, p)); err != nil {
+	if err = cmp.Or(err, checkPlace(cmd, p)); err != nil {
 		return p, nil, err
 	}
 	fresh := !p.Said && p.Missing() && cmd.Name() != "run"

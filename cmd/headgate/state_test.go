@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// nobody is a user who may write nothing but what is given to it.
+// nobody is the id of a user who may write only to files of its own.
 const nobody = 65534
 
-// TestTheDefaultStoreIsWhereItCanBeWritten runs the command as a user who may not write everywhere.
+// TestTheDefaultStoreIsWhereItCanBeWritten runs the command as a user who can write to some folders only.
 func TestTheDefaultStoreIsWhereItCanBeWritten(t *testing.T) {
 	t.Parallel()
 	built, err := exec.LookPath(program)
@@ -33,8 +33,8 @@ func TestTheDefaultStoreIsWhereItCanBeWritten(t *testing.T) {
 		}
 	}
 	must(os.Chmod(root, 0o755))
-	// Not written here: a program that another test starts holds the file open from its fork to its exec, and until then
-	// the file cannot be executed.
+	// cp writes the file: a file that this process has open for writing may be inherited by a program that another test
+	// starts, and cannot be executed until the exec of that program.
 	must(exec.Command("cp", built, bin).Run())
 	for _, folder := range []string{"home", "state", "given", "open", "locked"} {
 		must(os.Mkdir(at(folder), 0o755))

@@ -24,10 +24,10 @@ func newService(s store.Store, c *config.Config, names catalog.Names) *service.S
 }
 
 func newMigrateCommand() *cobra.Command {
-	var o stores.Options
+	var options stores.Options
 	var remove bool
 	var role, user string
-	var c changing
+	var change changeFlags
 	cmd := &cobra.Command{
 		Use:        "migrate --store URL",
 		Short:      "Bring a store's schema up to date, and apply the config file's limits",
@@ -38,30 +38,30 @@ func newMigrateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			p, s, err := openBy(cmd, file, o)
+			place, s, err := openStore(cmd, file, options)
 			if err != nil {
 				return err
 			}
 			defer s.Close()
 			if remove {
-				return c.remove(cmd, s, p)
+				return change.remove(cmd, s, place)
 			}
-			if c.yes || c.dry {
+			if change.yes || change.dryRun {
 				return headgate.Invalid("--remove", "is missing: --yes and --dry-run go with it alone")
 			}
 			if (role == "") != (user == "") {
 				return headgate.Invalid("role", "--role and --user stand together")
 			}
-			m, ok := store.As[store.Migrator](s)
+			migrator, ok := store.As[store.Migrator](s)
 			if !ok {
-				return headgate.Invalid("store", "%s has no schema", store.RedactURL(p.URL))
+				return headgate.Invalid("store", "%s has no schema", store.RedactURL(place.URL))
 			}
-			report, err := m.Migrate(cmd.Context())
+			report, err := migrator.Migrate(cmd.Context())
 			if err != nil {
 				return err
 			}
 			if role != "" {
-				lines, err := m.Grant(cmd.Context(), store.Role(role), user)
+				lines, err := migrator.Grant(cmd.Context(), store.Role(role), user)
 				if err != nil {
 					return err
 				}
@@ -83,20 +83,21 @@ func newMigrateCommand() *cobra.Command {
 	addSettings(cmd, config.Store, config.File)
 	cmd.Flags().BoolVar(&remove, "remove", false,
 		"remove all that it has made, with the state of all keys; it prints what, and asks")
-	cmd.Flags().BoolVarP(&c.yes, "yes", "y", false, "with --remove: do not ask")
-	cmd.Flags().BoolVar(&c.dry, "dry-run", false, "with --remove: print what would be removed, and remove nothing")
+	cmd.Flags().BoolVarP(&change.yes, "yes", "y", false, "with --remove: do not ask")
+	cmd.Flags().BoolVar(&change.dryRun, "dry-run", false,
+		"with --remove: print what would be removed, and remove nothing")
 	cmd.Flags().StringVar(&role, "role", "", "give --user a `role`: app asks about limits by name, in SQL; "+
 		"service is for servers, the command and the Go library")
 	cmd.Flags().StringVar(&user, "user", "", "an existing `user` of the database, for --role")
-	cmd.Flags().StringVar(&o.Articles, "articles", "", "make the functions of five articles too, such as "+
+	cmd.Flags().StringVar(&options.Articles, "articles", "", "make the functions of five articles too, such as "+
 		"check_velocity, in this `schema` of PostgreSQL, or database of MariaDB or MySQL")
 	return cmd
 }
 
-// applyOnce applies a file as a server does: one that was applied before changes nothing.
+// applyOnce applies a config file as a server does: a file that was applied before changes nothing.
 func applyOnce(cmd *cobra.Command, limits *catalog.Catalog, f catalog.File) error {
 	before, _ := limits.Version()
-	d, version, err := limits.Apply(cmd.Context(), by("headgate migrate, "+f.Path), f, catalog.Once)
+	d, version, err := limits.Apply(cmd.Context(), changeAuthor("headgate migrate, "+f.Path), f, catalog.Once)
 	switch {
 	case err != nil:
 		return err
@@ -110,13 +111,13 @@ func applyOnce(cmd *cobra.Command, limits *catalog.Catalog, f catalog.File) erro
 		fmt.Fprintln(cmd.OutOrStdout(), line)
 	}
 	if d.Known == catalog.New {
-		made(cmd, version != before, version)
+		printVersion(cmd, version != before, version)
 	}
 	return nil
 }
 
-// remove removes all that migrate has made.
-func (c *changing) remove(cmd *cobra.Command, s store.Store, p config.Place) error {
+// remove removes everything that migrate has made, after the user has confirmed it.
+func (c *changeFlags) remove(cmd *cobra.Command, s store.Store, p config.Place) error {
 	m, ok := store.As[store.Migrator](s)
 	if !ok {
 		return fmt.Errorf("%w: %s has nothing that migrate has made, or it is removed otherwise: see docs/stores.md",
@@ -144,7 +145,7 @@ func (c *changing) remove(cmd *cobra.Command, s store.Store, p config.Place) err
 }
 
 func newDoctorCommand() *cobra.Command {
-	var asJSON printing
+	var asJSON outputFlag
 	cmd := &cobra.Command{
 		Use:        "doctor --store URL",
 		Short:      "Look for what is wrong with a store: settings, rights, clocks, plans, bloat",
@@ -171,12 +172,12 @@ func newDoctorCommand() *cobra.Command {
 		},
 	}
 	addSettings(cmd, config.File, config.Store)
-	asJSON.flag(cmd)
+	asJSON.addFlag(cmd)
 	return cmd
 }
 
 // printFindings prints what was found, and returns exitCode(1) if something is wrong.
-func printFindings(w io.Writer, found []store.Finding, asJSON printing) error {
+func printFindings(w io.Writer, found []store.Finding, asJSON outputFlag) error {
 	var wrong error
 	if slices.ContainsFunc(found, func(f store.Finding) bool { return f.Severity == store.Wrong }) {
 		wrong = exitCode(exitRefused)
@@ -184,7 +185,7 @@ func printFindings(w io.Writer, found []store.Finding, asJSON printing) error {
 	err := asJSON.print(w, append([]store.Finding{}, found...), func(w io.Writer) error {
 		t := newTable(w)
 		for _, f := range found {
-			t.row(string(f.Severity), f.Check, text(f.Found))
+			t.row(string(f.Severity), f.Check, quoteText(f.Found))
 			if f.Remedy != "" {
 				t.row("", "", "do: "+f.Remedy)
 			}
@@ -197,14 +198,14 @@ func printFindings(w io.Writer, found []store.Finding, asJSON printing) error {
 // sweepPortion is how many rows one call of Sweep removes at most.
 const sweepPortion = 5000
 
-// sweepOptions are the flags of headgate sweep.
+// sweepOptions has the flags of headgate sweep.
 type sweepOptions struct {
 	max   int
 	every time.Duration
 }
 
 func newSweepCommand() *cobra.Command {
-	var o sweepOptions
+	var options sweepOptions
 	cmd := &cobra.Command{
 		Use:        "sweep --store URL",
 		Short:      "Remove the rows that can refuse nobody any more",
@@ -221,11 +222,12 @@ func newSweepCommand() *cobra.Command {
 			"  headgate sweep --store mysql://root@localhost/app --max 100000\n" +
 			"  headgate sweep --store postgres://localhost/app --every 10s",
 		Args: cobra.NoArgs,
-		RunE: o.run,
+		RunE: options.run,
 	}
 	addSettings(cmd, config.File, config.Store)
-	cmd.Flags().IntVar(&o.max, "max", 0, "how many rows to remove at most, each time; 0: all that can be")
-	cmd.Flags().DurationVar(&o.every, "every", 0, "repeat it so long after each time, until a signal comes; 0: once")
+	cmd.Flags().IntVar(&options.max, "max", 0, "how many rows to remove at most, each time; 0: all that can be")
+	cmd.Flags().DurationVar(&options.every, "every", 0,
+		"repeat it so long after each time, until a signal comes; 0: once")
 	return cmd
 }
 
@@ -243,7 +245,7 @@ func (o *sweepOptions) run(cmd *cobra.Command, _ []string) error {
 	return cmp.Or(o.sweep(cmd, s), s.Close())
 }
 
-// sweep sweeps once, or until a signal comes.
+// sweep removes dead rows once, or again and again until a signal comes.
 func (o *sweepOptions) sweep(cmd *cobra.Command, s store.Store) error {
 	ctx := cmd.Context()
 	for {
@@ -252,7 +254,7 @@ func (o *sweepOptions) sweep(cmd *cobra.Command, s store.Store) error {
 			fmt.Fprintf(cmd.OutOrStdout(), "removed %d rows\n", removed)
 		}
 		switch {
-		case o.every == 0 && ctx.Err() != nil && err != nil: // the signal came before the end
+		case o.every == 0 && ctx.Err() != nil && err != nil: // the signal came before the sweep was complete
 			return fmt.Errorf("interrupted: %w", err)
 		case o.every == 0:
 			return err
@@ -267,33 +269,32 @@ func (o *sweepOptions) sweep(cmd *cobra.Command, s store.Store) error {
 	}
 }
 
-// sweepAll removes the rows that are dead when it begins, but no more than most;
-// 0: all. What dies meanwhile does not keep it going.
-func sweepAll(ctx context.Context, s store.Store, most int) (removed int, err error) {
-	begun := store.InfoOf(s)
-	for passes, before := int64(0), 0; ; {
+// sweepAll removes the rows that are dead when it begins, up to maxRows of them, or all if maxRows is 0. Rows that die
+// meanwhile do not keep it going.
+func sweepAll(ctx context.Context, s store.Store, maxRows int) (removed int, err error) {
+	initial := store.InfoOf(s)
+	for passes, removedBefore := int64(0), 0; ; {
 		portion := sweepPortion
-		if most > 0 {
-			portion = min(portion, most-removed)
+		if maxRows > 0 {
+			portion = min(portion, maxRows-removed)
 		}
 		n, err := s.Sweep(ctx, portion)
 		removed += n
-		if err != nil || removed == most && most > 0 {
+		if err != nil || removed == maxRows && maxRows > 0 {
 			return removed, err
 		}
-		if !begun.Partial {
+		if !initial.Partial {
 			if n < portion {
 				return removed, nil
 			}
 			continue
 		}
-		// A cell goes in the pass after that of its entries, so there are two passes,
-		// unless the first finds nothing.
-		if done := store.InfoOf(s).Passes - begun.Passes; done > passes {
-			if done >= 2 || removed == before {
+		// A cell is removed in the pass after its entries, so there are two passes, unless the first finds nothing.
+		if done := store.InfoOf(s).Passes - initial.Passes; done > passes {
+			if done >= 2 || removed == removedBefore {
 				return removed, nil
 			}
-			passes, before = done, removed
+			passes, removedBefore = done, removed
 		}
 	}
 }

@@ -19,13 +19,13 @@ import (
 
 // manager is a service manager's end of NOTIFY_SOCKET.
 type manager struct {
-	path string
-	told chan string
+	path     string
+	messages chan string
 }
 
 func newManager(t *testing.T) *manager {
 	t.Helper()
-	m := &manager{path: filepath.Join(t.TempDir(), "notify"), told: make(chan string, 1000)}
+	m := &manager{path: filepath.Join(t.TempDir(), "notify"), messages: make(chan string, 1000)}
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: m.path, Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
@@ -38,14 +38,14 @@ func newManager(t *testing.T) *manager {
 			if err != nil {
 				return
 			}
-			m.told <- string(text[:n])
+			m.messages <- string(text[:n])
 		}
 	}()
 	t.Cleanup(func() { conn.Close(); <-ended })
 	return m
 }
 
-// next returns the next message that is no sign of life.
+// next returns the next message that is not a watchdog message.
 func (m *manager) next(t *testing.T, s *server) string {
 	t.Helper()
 	defer func() {
@@ -54,14 +54,14 @@ func (m *manager) next(t *testing.T, s *server) string {
 		}
 	}()
 	for {
-		if text := await.Receive(t, "what the manager is told", m.told); text != "WATCHDOG=1" {
+		if text := await.Receive(t, "what the manager is told", m.messages); text != "WATCHDOG=1" {
 			return text
 		}
 	}
 }
 
-// aliveAt returns nil if a server answers that it lives.
-func aliveAt(url string) error {
+// checkLive returns nil if /livez of a server answers with 200.
+func checkLive(url string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), await.Patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/livez", nil)
@@ -86,21 +86,21 @@ func TestServiceManagerNotifications(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "headgate.yaml")
 	write(t, file, "limits: {login: fixed-window 5/1h}\n")
-	s := prepared(t, dir, "--config", file)
+	s := newServer(t, dir, "--config", file)
 	s.cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+m.path, "WATCHDOG_USEC=200000")
-	s.begin(t)
+	s.startProcess(t)
 	if got, want := m.next(t, s), "STATUS=the state is in "+filepath.Join(dir, "headgate.db"); got != want {
 		t.Errorf("first it is told %q, want %q", got, want)
 	}
 	if got := m.next(t, s); got != "READY=1" {
 		t.Errorf("then it is told %q, want READY=1", got)
 	}
-	s.until(t, "that it listens", s.listens)
-	if err := aliveAt(s.url); err != nil {
+	s.waitUntil(t, "that it listens", s.listens)
+	if err := checkLive(s.url); err != nil {
 		t.Errorf("it is ready, and does not answer: %v", err)
 	}
 	for range 3 { // twice in 200 ms
-		if text := await.Receive(t, "a sign of life", m.told); text != "WATCHDOG=1" {
+		if text := await.Receive(t, "a sign of life", m.messages); text != "WATCHDOG=1" {
 			t.Errorf("without a reason it is told %q", text)
 		}
 	}
@@ -124,13 +124,13 @@ func TestServiceManagerNotifications(t *testing.T) {
 	}
 }
 
-// TestTheServiceManagerIsToldThatTheStoreIsAway: such a server is ready, since its limits say what is answered.
-func TestTheServiceManagerIsToldThatTheStoreIsAway(t *testing.T) {
+// TestServiceManagerStatusWhileTheStoreIsAway: the server is ready all the same, since its limits say what it answers.
+func TestServiceManagerStatusWhileTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	m := newManager(t)
-	s := prepared(t, t.TempDir(), "--store", "redis://127.0.0.1:1/0") // nobody is there
+	s := newServer(t, t.TempDir(), "--store", "redis://127.0.0.1:1/0") // nobody is there
 	s.cmd.Env = append(os.Environ(), "NOTIFY_SOCKET="+m.path)
-	s.begin(t)
+	s.startProcess(t)
 	for ready, away := false, false; !ready || !away; { // in either order
 		text := m.next(t, s)
 		ready = ready || strings.HasPrefix(text, "READY=1")
@@ -139,8 +139,8 @@ func TestTheServiceManagerIsToldThatTheStoreIsAway(t *testing.T) {
 	s.stop(t)
 }
 
-// passing gives a server sockets, as systemd does: in the files from 3 on, with the names in the environment.
-func (s *server) passing(t *testing.T, names string, listeners ...interface{ File() (*os.File, error) }) {
+// passSockets gives a server sockets as systemd does: as files from 3 on, with their names in the environment.
+func (s *server) passSockets(t *testing.T, names string, listeners ...interface{ File() (*os.File, error) }) {
 	t.Helper()
 	for _, l := range listeners {
 		f, err := l.File()
@@ -155,8 +155,8 @@ func (s *server) passing(t *testing.T, names string, listeners ...interface{ Fil
 	s.cmd.Path = "/bin/sh"
 }
 
-// TestSocketsOfTheServiceManager: a server answers on addresses that were opened before it ran, and connections wait
-// for the next one.
+// TestSocketsOfTheServiceManager: a server answers on sockets that were opened before it started, and connections wait
+// for the next server.
 func TestSocketsOfTheServiceManager(t *testing.T) {
 	t.Parallel()
 	tcp, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -173,14 +173,14 @@ func TestSocketsOfTheServiceManager(t *testing.T) {
 	url := "http://" + tcp.Addr().String()
 	for _, names := range []string{"headgate.socket:metrics", "http:metrics"} {
 		early := make(chan error, 1)
-		go func() { early <- aliveAt(url) }() // there is no server yet, and the connection waits
-		s := prepared(t, t.TempDir(), "--store", "memory:", "--metrics", "127.0.0.1:1")
-		s.passing(t, names, tcp, unix)
-		s.begin(t)
+		go func() { early <- checkLive(url) }() // there is no server yet, and the connection waits
+		s := newServer(t, t.TempDir(), "--store", "memory:", "--metrics", "127.0.0.1:1")
+		s.passSockets(t, names, tcp, unix)
+		s.startProcess(t)
 		if err := <-early; err != nil {
 			t.Fatalf("%s: a request from before the start: %v; the server says %q", names, err, s.out.String())
 		}
-		s.until(t, "that it listens", s.listens)
+		s.waitUntil(t, "that it listens", s.listens)
 		if s.url != url {
 			t.Errorf("%s: it listens on %s, want %s", names, s.url, url)
 		}
@@ -198,7 +198,7 @@ func TestSocketsOfTheServiceManager(t *testing.T) {
 	}
 }
 
-// TestSocketsThatCannotBeServed are errors.
+// TestSocketsThatCannotBeServed: the server exits with an error.
 func TestSocketsThatCannotBeServed(t *testing.T) {
 	t.Parallel()
 	loopback, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -225,9 +225,9 @@ func TestSocketsThatCannotBeServed(t *testing.T) {
 		{"a.socket:b.socket", []socket{loopback, loopback}, "the sockets a.socket and b.socket have no name"},
 		{"http", []socket{everywhere}, "can be reached from other machines"},
 	} {
-		s := prepared(t, t.TempDir(), "--store", "memory:")
-		s.passing(t, tt.names, tt.sockets...)
-		s.begin(t)
+		s := newServer(t, t.TempDir(), "--store", "memory:")
+		s.passSockets(t, tt.names, tt.sockets...)
+		s.startProcess(t)
 		<-s.over
 		var exit *exec.ExitError
 		if err := s.cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitError ||

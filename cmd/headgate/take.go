@@ -21,7 +21,7 @@ import (
 // chargeFlags has the flags of commands that charge.
 type chargeFlags struct{ cost, keep string }
 
-func (f *chargeFlags) flags(cmd *cobra.Command) {
+func (f *chargeFlags) addFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.cost, "cost", "1", "what it costs, a `decimal`")
 	cmd.Flags().StringVar(&f.keep, "keep", "",
 		"headroom: how much has to be free after it, a share such as `10%` or an amount")
@@ -33,8 +33,8 @@ func newTakeCommand(check bool) *cobra.Command {
 	if check {
 		verb, short = "check", "Ask whether take would admit a cost, and what could pass, without taking"
 	}
-	var a queryFlags
-	var c chargeFlags
+	var query queryFlags
+	var charge chargeFlags
 	var id string
 	var wait time.Duration
 	cmd := &cobra.Command{
@@ -44,30 +44,31 @@ func newTakeCommand(check bool) *cobra.Command {
 		Example: "  headgate " + verb + " 'token-bucket 5/1m' alice\n  headgate " + verb +
 			" login alice --cost 2.5",
 		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: completed(completeLimit, completeKey),
+		ValidArgsFunction: completeArgs(completeLimit, completeKey),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if _, err := headgate.ParseCost(c.cost); err != nil && c.cost != "" { // before a store is opened
+			if _, err := headgate.ParseCost(charge.cost); err != nil && charge.cost != "" { // before opening a store
 				return err
 			}
 			if wait != 0 {
 				if id != "" {
 					return headgate.Invalid("id", "does not go with --wait")
 				}
-				return a.takeWithin(cmd, args[0], args[1], &c, wait)
+				return query.takeWithin(cmd, args[0], args[1], &charge, wait)
 			}
-			return decide(cmd, &a, func(s backend) (*api.Decision, error) {
+			return decide(cmd, &query, func(s backend) (*api.Decision, error) {
 				take := askTake
 				if check {
 					take = askCheck
 				}
 				return take(cmd.Context(), s, &api.Request{
-					Charge: api.Charge{Limit: args[0], Key: args[1], Cost: json.Number(c.cost), Keep: c.keep}, ID: id,
+					Charge: api.Charge{Limit: args[0], Key: args[1], Cost: json.Number(charge.cost), Keep: charge.keep},
+					ID:     id,
 				})
-			}, func(d *api.Decision) bool { return d.Allowed }, sentence)
+			}, func(d *api.Decision) bool { return d.Allowed }, formatDecision)
 		},
 	}
-	a.flags(cmd)
-	c.flags(cmd)
+	query.addFlags(cmd)
+	charge.addFlags(cmd)
 	if !check {
 		cmd.Flags().DurationVar(&wait, "wait", 0,
 			"for how long to wait for a turn at most, such as `30s`; only with a store")
@@ -76,17 +77,17 @@ func newTakeCommand(check bool) *cobra.Command {
 	return cmd
 }
 
-// decide takes or checks, and prints the decision. Its error is errRefused for a refusal.
-func decide[T any](cmd *cobra.Command, a *queryFlags, question func(backend) (T, error), allowed func(T) bool,
-	sentence func(T) string,
+// decide calls query and prints its decision by format. If the decision is a refusal, it returns errRefused.
+func decide[T any](cmd *cobra.Command, f *queryFlags, query func(backend) (T, error), allowed func(T) bool,
+	format func(T) string,
 ) error {
 	return ask(cmd, func(s backend) error {
-		d, err := question(s)
+		d, err := query(s)
 		if err != nil {
 			return err
 		}
-		err = a.json.print(cmd.OutOrStdout(), d, func(w io.Writer) error {
-			_, err := fmt.Fprintln(w, sentence(d))
+		err = f.json.print(cmd.OutOrStdout(), d, func(w io.Writer) error {
+			_, err := fmt.Fprintln(w, format(d))
 			return err
 		})
 		if err == nil && !allowed(d) {
@@ -105,7 +106,7 @@ func (f *queryFlags) takeWithin(cmd *cobra.Command, limit, key string, c *charge
 	if url != "" {
 		return headgate.Invalid("wait", "take does not wait at a server; name a store")
 	}
-	w, closeStore, err := chargeOf(cmd, limit, key, c)
+	w, closeStore, err := openCharge(cmd, limit, key, c)
 	if err != nil {
 		return err
 	}
@@ -115,25 +116,25 @@ func (f *queryFlags) takeWithin(cmd *cobra.Command, limit, key string, c *charge
 	if err != nil && !refused {
 		return err
 	}
-	said := struct {
+	result := struct {
 		Allowed      bool   `json:"allowed"`
 		Limit        string `json:"limit"`
-		RetryAfterMS *int64 `json:"retry_after_ms"` // as of take; from now on
+		RetryAfterMS *int64 `json:"retry_after_ms"` // as in the output of take without --wait, from now on
 		WaitedMS     int64  `json:"waited_ms"`
 	}{!refused, w.charge.Limit.Name(), new(int64), time.Since(begin).Milliseconds()}
 	if refused {
-		said.Limit, said.RetryAfterMS = denied.Decision.LimitName, nil // never
+		result.Limit, result.RetryAfterMS = denied.Decision.LimitName, nil // nil: never
 		if d := denied.Decision.RetryAfter; d != headgate.Never {
 			ms := service.Millis(d)
-			said.RetryAfterMS = &ms
+			result.RetryAfterMS = &ms
 		}
 	}
-	err = f.json.print(cmd.OutOrStdout(), said, func(w io.Writer) error {
+	err = f.json.print(cmd.OutOrStdout(), result, func(w io.Writer) error {
 		if refused {
-			_, err := fmt.Fprintf(w, "refused  %s  %s\n", said.Limit, denied)
+			_, err := fmt.Fprintf(w, "refused  %s  %s\n", result.Limit, denied)
 			return err
 		}
-		_, err := fmt.Fprintf(w, "allowed  %s  after %s\n", said.Limit, span(said.WaitedMS))
+		_, err := fmt.Fprintf(w, "allowed  %s  after %s\n", result.Limit, formatMillis(result.WaitedMS))
 		return err
 	})
 	if err == nil && refused {
@@ -142,26 +143,26 @@ func (f *queryFlags) takeWithin(cmd *cobra.Command, limit, key string, c *charge
 	return err
 }
 
-// sentence describes a decision.
-func sentence(d *api.Decision) string {
-	because := instead(d.Applied)
+// formatDecision describes a decision in one line.
+func formatDecision(d *api.Decision) string {
+	because := appliedSuffix(d.Applied)
 	if d.Replayed {
 		because = ", as before" + because
 	}
 	switch {
 	case d.Allowed:
-		return fmt.Sprintf("allowed  %s  remaining %s, reset in %s%s", d.Limit, short(d.Remaining),
-			span(d.ResetAfterMS), because)
+		return fmt.Sprintf("allowed  %s  remaining %s, reset in %s%s", d.Limit, formatAmount(d.Remaining),
+			formatMillis(d.ResetAfterMS), because)
 	case d.RetryAfterMS == nil:
 		return fmt.Sprintf("refused  %s  never: the cost exceeds what can pass at once%s", d.Limit, because)
 	}
-	return fmt.Sprintf("refused  %s  retry in %s, remaining %s%s", d.Limit, span(*d.RetryAfterMS), short(d.Remaining),
-		because)
+	return fmt.Sprintf("refused  %s  retry in %s, remaining %s%s", d.Limit, formatMillis(*d.RetryAfterMS),
+		formatAmount(d.Remaining), because)
 }
 
 func newFillUpCommand() *cobra.Command {
 	const short = "Take as much of an amount as fits: exit 0 some or all of it, 1 nothing, 2 error"
-	var a queryFlags
+	var query queryFlags
 	cmd := &cobra.Command{
 		Use:               "fill-up LIMIT KEY AMOUNT",
 		Short:             short,
@@ -169,46 +170,47 @@ func newFillUpCommand() *cobra.Command {
 		SuggestFor:        []string{"fill", "fillup", "pour"},
 		Example:           "  headgate fill-up 'token-bucket 5/1m' alice 3\n  headgate fill-up export acme 2.5",
 		Args:              cobra.ExactArgs(3),
-		ValidArgsFunction: completed(completeLimit, completeKey),
+		ValidArgsFunction: completeArgs(completeLimit, completeKey),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			amount, err := headgate.ParseCost(args[2])
 			if err != nil {
 				return service.InField("amount", err)
 			}
-			return decide(cmd, &a, func(s backend) (*api.Filled, error) {
+			return decide(cmd, &query, func(s backend) (*api.Filled, error) {
 				return askFillUp(cmd.Context(), s, &api.Request{Charge: api.Charge{
 					Limit: args[0], Key: args[1], Cost: json.Number(amount.String()),
 				}})
-			}, func(f *api.Filled) bool { return f.Allowed }, func(f *api.Filled) string { return poured(f, amount) })
+			}, func(f *api.Filled) bool { return f.Allowed },
+				func(f *api.Filled) string { return formatFillUp(f, amount) })
 		},
 	}
-	a.flags(cmd)
+	query.addFlags(cmd)
 	return cmd
 }
 
-// poured describes what fitted in.
-func poured(f *api.Filled, amount headgate.Cost) string {
+// formatFillUp describes in one line how much of an amount was accepted.
+func formatFillUp(f *api.Filled, amount headgate.Cost) string {
 	if !f.Allowed {
-		return sentence(&f.Decision)
+		return formatDecision(&f.Decision)
 	}
 	brim := ""
 	if f.Brim {
 		brim = ", at the brim"
 	}
 	return fmt.Sprintf("accepted %s of %s  %s  level %s of %s%s, remaining %s, reset in %s%s", f.Accepted, amount,
-		f.Limit, short(f.Level), short(f.Capacity), brim, short(f.Remaining), span(f.ResetAfterMS),
-		instead(f.Applied))
+		f.Limit, formatAmount(f.Level), formatAmount(f.Capacity), brim, formatAmount(f.Remaining),
+		formatMillis(f.ResetAfterMS), appliedSuffix(f.Applied))
 }
 
-// waiter is a charge that can be waited for.
+// waiter has what a command needs to wait for a charge.
 type waiter struct {
 	limiter *headgate.Limiter
 	charge  headgate.Charge
 	place   config.Place
 }
 
-// chargeOf opens the store, and makes a charge of what the command line says.
-func chargeOf(cmd *cobra.Command, limit, key string, said *chargeFlags) (w waiter, closeStore func() error, err error) {
+// openCharge opens the store, and returns a waiter for the charge of the command line.
+func openCharge(cmd *cobra.Command, limit, key string, f *chargeFlags) (w waiter, closeStore func() error, err error) {
 	c, err := loadConfig(cmd)
 	if err != nil {
 		return w, nil, err
@@ -219,13 +221,13 @@ func chargeOf(cmd *cobra.Command, limit, key string, said *chargeFlags) (w waite
 		}
 	}
 	w.charge.Key = key
-	if w.charge.Cost, err = headgate.ParseCost(said.cost); err != nil {
+	if w.charge.Cost, err = headgate.ParseCost(f.cost); err != nil {
 		return w, nil, err
 	}
-	if err := w.charge.Keep.UnmarshalText([]byte(said.keep)); err != nil {
+	if err := w.charge.Keep.UnmarshalText([]byte(f.keep)); err != nil {
 		return w, nil, err
 	}
-	p, s, err := openBy(cmd, c, stores.Options{})
+	p, s, err := openStore(cmd, c, stores.Options{})
 	if err != nil {
 		return w, nil, err
 	}
@@ -240,9 +242,9 @@ func chargeOf(cmd *cobra.Command, limit, key string, said *chargeFlags) (w waite
 	return w, s.Close, nil
 }
 
-// start waits for a turn, for so long at most if bounded. A turn that is held
-// until it is released is returned.
-func (w waiter) start(ctx context.Context, wait time.Duration, bounded bool) (*headgate.Lease, error) {
+// waitForTurn waits until the charge is admitted, at most for wait if bounded. For a concurrency limit it returns the
+// lease.
+func (w waiter) waitForTurn(ctx context.Context, wait time.Duration, bounded bool) (*headgate.Lease, error) {
 	if !bounded {
 		wait = headgate.Never
 	}

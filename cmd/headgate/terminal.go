@@ -14,36 +14,36 @@ import (
 	"github.com/headgate/headgate/internal/replay"
 )
 
-// screen is where tables are drawn: a page of a terminal, or a file or a terminal to which they are added.
+// screen is where tables are drawn: in place on a page of a terminal, or one below the other in a file or terminal.
 type screen struct {
-	out    io.Writer
-	fd     int // of the terminal of which it is a page; below 0: none
-	keys   chan byte
-	inFD   int
-	before *term.State // of the input
+	out        io.Writer
+	fd         int // descriptor of the terminal whose page it is; below 0 if there is no page
+	keys       chan byte
+	inFD       int
+	inputState *term.State // state that close restores
 }
 
-// openScreen prepares a terminal, unless tables are to stay. Close restores it.
-func openScreen(in io.Reader, out io.Writer, stay bool) (*screen, error) {
+// openScreen opens a page on a terminal, unless the tables have to stay after close.
+func openScreen(in io.Reader, out io.Writer, keepTables bool) (*screen, error) {
 	s := &screen{out: out, fd: -1}
 	o, ok := out.(*os.File)
-	if stay || !ok || !term.IsTerminal(int(o.Fd())) {
+	if keepTables || !ok || !term.IsTerminal(int(o.Fd())) {
 		return s, nil
 	}
 	s.fd = int(o.Fd())
 	if i, ok := in.(*os.File); ok && term.IsTerminal(int(i.Fd())) {
-		before, err := term.MakeRaw(int(i.Fd()))
+		state, err := term.MakeRaw(int(i.Fd()))
 		if err != nil {
 			return nil, err
 		}
-		s.inFD, s.before, s.keys = int(i.Fd()), before, make(chan byte)
+		s.inFD, s.inputState, s.keys = int(i.Fd()), state, make(chan byte)
 		go s.read(i)
 	}
-	_, err := io.WriteString(out, "\x1b[?1049h\x1b[?25l") // another page, without a cursor
+	_, err := io.WriteString(out, "\x1b[?1049h\x1b[?25l") // the alternate page, without a cursor
 	return s, err
 }
 
-// read sends each key that is pressed. The end of the input counts as q.
+// read sends each key that is pressed to s.keys, which it closes at the end of the input.
 func (s *screen) read(in io.Reader) {
 	b := make([]byte, 1)
 	for {
@@ -58,20 +58,20 @@ func (s *screen) read(in io.Reader) {
 	}
 }
 
-func (s *screen) page() bool { return s.fd >= 0 }
+func (s *screen) isPage() bool { return s.fd >= 0 }
 
 func (s *screen) close() {
-	if s.page() {
+	if s.isPage() {
 		_, _ = io.WriteString(s.out, "\x1b[?25h\x1b[?1049l")
 	}
-	if s.before != nil {
-		_ = term.Restore(s.inFD, s.before)
+	if s.inputState != nil {
+		_ = term.Restore(s.inFD, s.inputState)
 	}
 }
 
-// size returns the width and height of the page, in cells; zeros: there is no page.
+// size returns the width and height of the page in characters, or zeros if there is no page.
 func (s *screen) size() (width, height int) {
-	if !s.page() {
+	if !s.isPage() {
 		return 0, 0
 	}
 	width, height, err := term.GetSize(s.fd)
@@ -81,10 +81,10 @@ func (s *screen) size() (width, height int) {
 	return width, height
 }
 
-// draw shows a table in the place of the one before.
+// draw writes a table, on a page in the place of the previous table.
 func (s *screen) draw(lines []string) error {
 	var b strings.Builder
-	if !s.page() {
+	if !s.isPage() {
 		for _, line := range lines {
 			b.WriteString(strings.TrimRight(line, " ") + "\n")
 		}
@@ -96,7 +96,7 @@ func (s *screen) draw(lines []string) error {
 	return err
 }
 
-// wait waits for the next table. It returns false if there is to be none.
+// wait waits for d. It returns false if the context ends or the user quits.
 func (s *screen) wait(ctx context.Context, d time.Duration) bool {
 	next := time.NewTimer(d)
 	defer next.Stop()
@@ -114,8 +114,8 @@ func (s *screen) wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// terminalLine is a line of a terminal that is written again and again. Elsewhere nothing is written.
-type terminalLine struct{ w io.Writer } // nil: not a terminal
+// terminalLine is a line of a terminal that is overwritten again and again. If w is nil, nothing is written.
+type terminalLine struct{ w io.Writer }
 
 func newTerminalLine(w io.Writer) terminalLine {
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
@@ -132,29 +132,31 @@ func (l terminalLine) show(text string) {
 
 func (l terminalLine) clear() { l.show("") }
 
-// bar shows in a line how far a long command is.
-type bar struct {
+// progressBar shows in one line how far a long command is.
+type progressBar struct {
 	terminalLine
-	phase replay.Phase
-	drawn time.Time        // when it was shown last
-	now   func() time.Time // time.Now, but for tests
+	phase   replay.Phase
+	shownAt time.Time        // when the line was last written
+	now     func() time.Time // time.Now, except in tests
 }
 
-func newBar(w io.Writer) *bar { return &bar{terminalLine: newTerminalLine(w), now: time.Now} }
+func newProgressBar(w io.Writer) *progressBar {
+	return &progressBar{terminalLine: newTerminalLine(w), now: time.Now}
+}
 
-// redrawn is how long a figure is shown at least.
-const redrawn = 100 * time.Millisecond
+// minShown is how long a figure is shown at least.
+const minShown = 100 * time.Millisecond
 
-// show shows how far a phase is; of a total that is not known, 0 or less.
-func (b *bar) show(phase replay.Phase, done, total int64) {
+// show writes how far a phase is. A total of 0 or less is unknown.
+func (b *progressBar) show(phase replay.Phase, done, total int64) {
 	now := b.now()
-	if b.w == nil || phase == b.phase && now.Sub(b.drawn) < redrawn {
+	if b.w == nil || phase == b.phase && now.Sub(b.shownAt) < minShown {
 		return
 	}
-	b.phase, b.drawn = phase, now
-	count := func(n int64) string { return grouped(fmt.Sprint(n)) }
+	b.phase, b.shownAt = phase, now
+	count := func(n int64) string { return groupThousands(fmt.Sprint(n)) }
 	if phase == replay.Reading { // bytes
-		count = func(n int64) string { return grouped(fmt.Sprintf("%.1f", float64(n)/1e6)) + " MB" }
+		count = func(n int64) string { return groupThousands(fmt.Sprintf("%.1f", float64(n)/1e6)) + " MB" }
 	}
 	text := fmt.Sprintf("%s  %s", phase, count(done))
 	if total > 0 {
@@ -164,10 +166,11 @@ func (b *bar) show(phase replay.Phase, done, total int64) {
 	b.terminalLine.show(text)
 }
 
-// repeat draws lines again and again, so long apart, until the context ends, the user quits, or there were as many
-// tables as count says, if that is not 0: these stay. draw gets the width of the terminal and the lines it has for a
-// table, 0 if there is none.
-func repeat(cmd *cobra.Command, every time.Duration, count int, draw func(width, height int) ([]string, error)) error {
+// repeat draws tables, one every interval, until the context ends or the user quits. If count is not 0, it stops after
+// that many tables, and they stay on the screen. draw returns the lines of a table. It gets the width and height of the
+// terminal, or zeros if there is none.
+func repeat(cmd *cobra.Command, interval time.Duration, count int, draw func(width, height int) ([]string, error),
+) error {
 	screen, err := openScreen(cmd.InOrStdin(), cmd.OutOrStdout(), count > 0)
 	if err != nil {
 		return err
@@ -181,36 +184,36 @@ func repeat(cmd *cobra.Command, every time.Duration, count int, draw func(width,
 			return nil
 		}
 		if err != nil {
-			if n == 1 || !screen.page() {
+			if n == 1 || !screen.isPage() {
 				return err
 			}
-			lines = fitted([]string{time.Now().Format("15:04:05") + "  " + text(err.Error())}, width)
+			lines = cutLines([]string{time.Now().Format("15:04:05") + "  " + quoteText(err.Error())}, width)
 		}
 		if err := screen.draw(lines); err != nil {
 			return err
 		}
-		if n == count || !screen.wait(cmd.Context(), max(every, time.Since(begin))) {
+		if n == count || !screen.wait(cmd.Context(), max(interval, time.Since(begin))) {
 			return nil
 		}
 	}
 }
 
-// fitted cuts lines to a width, if that is not 0.
-func fitted(lines []string, width int) []string {
+// cutLines cuts lines to a width, unless that is 0.
+func cutLines(lines []string, width int) []string {
 	if width > 0 {
 		for i, line := range lines {
-			lines[i] = strings.TrimRight(fit(line, width), " ")
+			lines[i] = strings.TrimRight(fitText(line, width), " ")
 		}
 	}
 	return lines
 }
 
-// fit cuts text to a width, or fills it up. A letter of which the width differs between terminals is taken for a
-// wide one.
-func fit(text string, width int) string {
+// fitText cuts text to a width, or fills it up with spaces. It takes a letter whose width differs between terminals for
+// a wide one.
+func fitText(text string, width int) string {
 	used := 0
 	for i, r := range text {
-		w := cells(r)
+		w := runeWidth(r)
 		if used+w > width || used+w == width && i+len(string(r)) < len(text) {
 			return text[:i] + "…" + strings.Repeat(" ", width-used-1)
 		}
@@ -219,16 +222,16 @@ func fit(text string, width int) string {
 	return text + strings.Repeat(" ", width-used)
 }
 
-// cellsOf returns how many cells of a terminal a text takes.
-func cellsOf(text string) (n int) {
+// textWidth returns how many columns of a terminal a text takes.
+func textWidth(text string) (n int) {
 	for _, r := range text {
-		n += cells(r)
+		n += runeWidth(r)
 	}
 	return n
 }
 
-func cells(r rune) int {
-	if r >= 0x1100 && r != '…' && !strings.ContainsRune(bars, r) {
+func runeWidth(r rune) int {
+	if r >= 0x1100 && r != '…' && !strings.ContainsRune(curveBars, r) {
 		return 2
 	}
 	return 1

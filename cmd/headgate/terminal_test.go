@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestTablesThatAreCountedStayOnATerminal: a program that draws on another page of the terminal takes its last table
-// away when it ends.
+// TestTablesThatAreCountedStayOnATerminal: with --count no page is opened, which would take the last table away.
 func TestTablesThatAreCountedStayOnATerminal(t *testing.T) {
 	t.Parallel()
 	store := "sqlite:" + t.TempDir() + "/h.db"
@@ -23,7 +22,7 @@ func TestTablesThatAreCountedStayOnATerminal(t *testing.T) {
 		{"take", "sliding-log 5/1m", "alice", "--store", store},
 		{"top", "--count", "2", "--every", "100ms", "--store", store},
 	} {
-		if code := perform(t.Context(), args, tty, tty, &errs); code != 0 {
+		if code := runMain(t.Context(), args, tty, tty, &errs); code != 0 {
 			t.Fatalf("%s: code %d: %s", args[0], code, errs.String())
 		}
 	}
@@ -43,7 +42,6 @@ func TestTablesThatAreCountedStayOnATerminal(t *testing.T) {
 	}
 }
 
-// openTerminal returns both ends of a terminal.
 func openTerminal(t *testing.T) (control, tty *os.File) {
 	t.Helper()
 	control, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

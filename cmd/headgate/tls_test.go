@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// secure returns what a server needs that speaks nothing but TLS, and the authority that has signed its certificate.
-func secure(t *testing.T) (ours *dbtest.Authority, server dbtest.TLS) {
+// newTLS returns the TLS files of a server, and the authority that has signed its certificate.
+func newTLS(t *testing.T) (ours *dbtest.Authority, server dbtest.TLS) {
 	t.Helper()
 	ours = dbtest.NewAuthority(t)
 	return ours, dbtest.TLS{Pair: ours.Issue(t, dbtest.Certificate{Hosts: []string{"127.0.0.1"}}), Only: true}
@@ -17,14 +17,14 @@ func secure(t *testing.T) (ours *dbtest.Authority, server dbtest.TLS) {
 
 func TestRedisOverTLS(t *testing.T) {
 	t.Parallel()
-	ours, server := secure(t)
+	ours, server := newTLS(t)
 	overTLS(t, ours, dbtest.RedisTLS(t, server)+"?ca=")
 }
 
 func TestDatabasesOverTLS(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	ours, server := secure(t)
+	ours, server := newTLS(t)
 	for name, url := range map[string]string{
 		"postgres": dbtest.PostgresTLS(t, server) + "?sslmode=verify-full&sslrootcert=",
 		"mysql":    dbtest.MariaDBTLS(t, server) + "?ssl-ca=",
@@ -38,8 +38,8 @@ func TestDatabasesOverTLS(t *testing.T) {
 	}
 }
 
-// overTLS runs the command against a server that speaks TLS: with the authority that has signed its certificate, and
-// with another one.
+// overTLS runs the command against a server that speaks only TLS: with the authority that has signed its certificate,
+// and with another one.
 func overTLS(t *testing.T, ours *dbtest.Authority, url string) {
 	t.Helper()
 	take := func(authority *dbtest.Authority) (code int, out, said string) {

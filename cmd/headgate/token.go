@@ -24,7 +24,7 @@ func newTokenCommand() *cobra.Command {
 			"The file holds hashes of the tokens, the roles of the callers and the limits that each may touch.\n" +
 			"A server reads it again within two seconds of a change. Roles are take (charge, check, settle),\n" +
 			"read (look at limits and keys) and admin (both, and reset and block).",
-		Args: knownCommand,
+		Args: requireKnownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newTokenNewCommand(), newTokenListCommand(), newTokenRemoveCommand())
@@ -32,7 +32,7 @@ func newTokenCommand() *cobra.Command {
 }
 
 func newTokenNewCommand() *cobra.Command {
-	var e auth.Entry
+	var entry auth.Entry
 	var another bool
 	cmd := &cobra.Command{
 		Use:   "new NAME --role ROLE",
@@ -45,20 +45,20 @@ func newTokenNewCommand() *cobra.Command {
 			"  headgate token new checkout --another --tokens tokens.yaml",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			e.Name = args[0]
-			path, err := tokensOf(cmd)
+			entry.Name = args[0]
+			path, err := tokensPath(cmd)
 			if err != nil {
 				return err
 			}
 			token := auth.NewToken()
-			e.Hashes = []string{auth.Hash(token)}
+			entry.Hashes = []string{auth.Hash(token)}
 			var entries []auth.Entry
 			if path != "" {
-				if entries, err = entriesOf(path, true); err != nil {
+				if entries, err = readEntries(path, true); err != nil {
 					return err
 				}
 			}
-			if entries, err = added(entries, e, another); err != nil {
+			if entries, err = addEntry(entries, entry, another); err != nil {
 				return err
 			}
 			text, err := auth.Text(entries)
@@ -70,7 +70,7 @@ func newTokenNewCommand() *cobra.Command {
 			}
 			if path == "" {
 				fmt.Fprintf(cmd.ErrOrStderr(), "for the file of headgate serve --tokens:\n\n%s\n", text)
-			} else if err := writeWhole(path, text, 0o600); err != nil { // comments of the old one are lost
+			} else if err := writeAtomically(path, text, 0o600); err != nil { // comments in the old file are lost
 				return fmt.Errorf("tokens: %w", err)
 			}
 			fmt.Fprintln(cmd.OutOrStdout(), token)
@@ -78,15 +78,15 @@ func newTokenNewCommand() *cobra.Command {
 		},
 	}
 	addSettings(cmd, config.File, config.Tokens)
-	cmd.Flags().StringVar(&e.Role, "role", "", "`role` of a new caller: take, read or admin")
-	cmd.Flags().StringSliceVar(&e.Limits, "limits", nil,
+	cmd.Flags().StringVar(&entry.Role, "role", "", "`role` of a new caller: take, read or admin")
+	cmd.Flags().StringSliceVar(&entry.Limits, "limits", nil,
 		"`patterns` of the limits that a new caller may touch, such as 'api*'; absent, all")
 	cmd.Flags().BoolVar(&another, "another", false, "one more token of a caller that is in the file")
 	return cmd
 }
 
-// added returns entries with a new one, or with one more hash of a caller.
-func added(entries []auth.Entry, e auth.Entry, another bool) ([]auth.Entry, error) {
+// addEntry returns entries with e added, or, for another token of a caller, with the hashes of e added to its entry.
+func addEntry(entries []auth.Entry, e auth.Entry, another bool) ([]auth.Entry, error) {
 	i := slices.IndexFunc(entries, func(old auth.Entry) bool { return old.Name == e.Name })
 	switch {
 	case another && i < 0:
@@ -148,7 +148,7 @@ func newTokenRemoveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := writeWhole(path, text, 0o600); err != nil {
+			if err := writeAtomically(path, text, 0o600); err != nil {
 				return fmt.Errorf("tokens: %w", err)
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "removed  %s\n", args[0])
@@ -159,31 +159,31 @@ func newTokenRemoveCommand() *cobra.Command {
 	return cmd
 }
 
-// tokensOf returns the path of the file of tokens; empty: none is said.
-func tokensOf(cmd *cobra.Command) (string, error) {
+// tokensPath returns the path of the file of tokens, or "" if none is set.
+func tokensPath(cmd *cobra.Command) (string, error) {
 	c, err := loadConfig(cmd)
 	if err != nil {
 		return "", err
 	}
-	said, err := c.Get(config.Tokens, flags(cmd))
-	return said.Value, err
+	setting, err := c.Get(config.Tokens, flags(cmd))
+	return setting.Value, err
 }
 
-// readTokens returns the file of tokens, which has to exist, and its callers.
+// readTokens returns the path of the file of tokens, which has to exist, and the entries of its callers.
 func readTokens(cmd *cobra.Command) (path string, entries []auth.Entry, err error) {
-	if path, err = tokensOf(cmd); err == nil && path == "" {
+	if path, err = tokensPath(cmd); err == nil && path == "" {
 		err = headgate.Invalid(config.Tokens.Name, "is missing; --tokens names the file")
 	}
 	if err == nil {
-		entries, err = entriesOf(path, false)
+		entries, err = readEntries(path, false)
 	}
 	return path, entries, err
 }
 
-// entriesOf reads the callers of a file. One that is not there has none, if that is said.
-func entriesOf(path string, orNone bool) ([]auth.Entry, error) {
+// readEntries reads the entries of a file of tokens. With allowMissing, a missing file has none.
+func readEntries(path string, allowMissing bool) ([]auth.Entry, error) {
 	text, err := os.ReadFile(path)
-	if orNone && errors.Is(err, fs.ErrNotExist) {
+	if allowMissing && errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {

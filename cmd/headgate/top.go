@@ -26,7 +26,7 @@ type topOptions struct {
 }
 
 func newTopCommand() *cobra.Command {
-	var t topOptions
+	var options topOptions
 	cmd := &cobra.Command{
 		Use:   "top [LIMIT]",
 		Short: "Show the keys that are refused and those that are nearest to it, again and again",
@@ -40,89 +40,92 @@ func newTopCommand() *cobra.Command {
 		Example: "  headgate top --server http://127.0.0.1:8080\n  headgate top login --every 5s\n" +
 			"  headgate top --all --count 1 -n 10",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completed(completeLimit),
+		ValidArgsFunction: completeArgs(completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			t.of(args)
+			options.setLimit(args)
 			switch {
-			case t.every < 100*time.Millisecond:
-				return headgate.Invalid("every", "%s is below 100ms", t.every)
-			case t.count < 0:
-				return headgate.Invalid("count", "is %d; it must not be below 0", t.count)
-			case t.max < 1 || t.max > 10_000:
-				return headgate.Invalid("max", "%d is not a number from 1 to 10000", t.max)
+			case options.every < 100*time.Millisecond:
+				return headgate.Invalid("every", "%s is below 100ms", options.every)
+			case options.count < 0:
+				return headgate.Invalid("count", "is %d; it must not be below 0", options.count)
+			case options.max < 1 || options.max > 10_000:
+				return headgate.Invalid("max", "%d is not a number from 1 to 10000", options.max)
 			}
-			return ask(cmd, func(s backend) error { return t.run(cmd, s) })
+			return ask(cmd, func(s backend) error { return options.run(cmd, s) })
 		},
 	}
 	addPlaceSettings(cmd)
-	t.flags(cmd)
-	cmd.Flags().BoolVar(&t.all, "all", false, "read all keys of the store, and not what a server has decided lately")
-	cmd.Flags().DurationVar(&t.every, "every", time.Second, "how long to wait between two tables")
-	cmd.Flags().IntVar(&t.count, "count", 0, "end after this `number` of tables; 0: go on")
-	cmd.Flags().IntVarP(&t.max, "max", "n", 20,
+	options.addFlags(cmd)
+	cmd.Flags().BoolVar(&options.all, "all", false,
+		"read all keys of the store, and not what a server has decided lately")
+	cmd.Flags().DurationVar(&options.every, "every", time.Second, "how long to wait between two tables")
+	cmd.Flags().IntVar(&options.count, "count", 0, "end after this `number` of tables; 0: go on")
+	cmd.Flags().IntVarP(&options.max, "max", "n", 20,
 		"show at most this `number` of keys, and no more than the terminal has lines for")
 	return cmd
 }
 
-// run shows table after table.
+// run prints a table again and again.
 func (t *topOptions) run(cmd *cobra.Command, s backend) error {
 	return repeat(cmd, t.every, t.count, func(width, height int) ([]string, error) {
-		most := t.max
+		maxRows := t.max
 		if height > 0 {
-			most = min(most, height-3) // the head, the names of the columns, and a store that is away
+			maxRows = min(maxRows, height-3) // the head, the names of the columns, and a line about a store that is away
 		}
-		lines, err := t.table(cmd.Context(), s, most, width)
+		lines, err := t.table(cmd.Context(), s, maxRows, width)
 		if s.local == nil && err == nil {
 			if me, err := get[api.Me](cmd.Context(), s, "/v1/me", nil); err == nil && me.Away != nil {
-				lines = slices.Insert(lines, 0, fitted([]string{me.Away.Text}, width)...)
+				lines = slices.Insert(lines, 0, cutLines([]string{me.Away.Text}, width)...)
 			}
 		}
 		return lines, err
 	})
 }
 
-// nameWidth is how wide the columns of keys and limits are at most in a terminal: of longer names the end is left out.
+// nameWidth bounds the columns of keys and limits on a terminal. Longer names are cut off.
 const nameWidth = 28
 
-// topRow is a line of a table: what a key uses now, and what a server has decided about it lately, where that is known.
+// topRow is a row of a table: what a key uses now, and, from a server, its refusals and a curve of the last minutes.
 type topRow struct {
 	*keyUse
-	refused, curve string
+	refused, curve string // empty if the rows come from a store
 }
 
-// table returns the lines of a table of the first keys.
-func (t *topOptions) table(ctx context.Context, s backend, most, width int) ([]string, error) {
+// table returns the lines of a table with up to maxRows keys.
+func (t *topOptions) table(ctx context.Context, s backend, maxRows, width int) ([]string, error) {
 	now := time.Now().Format("15:04:05")
 	if s.local == nil && !t.all && !t.blocked && !t.refusing {
-		rows, head, err := t.lately(ctx, s, most)
+		rows, head, err := t.recentRows(ctx, s, maxRows)
 		if !errors.Is(err, headgate.ErrUnsupported) {
-			return frame(now+"  "+head, rows, true, width), err
+			return formatTable(now+"  "+head, rows, true, width), err
 		}
 	}
-	list, total, err := t.sorted(ctx, s, "top", most)
+	list, total, err := t.sortedKeys(ctx, s, "top", maxRows)
 	rows, refused := make([]topRow, len(list)), 0
 	for i, u := range list {
 		rows[i].keyUse = u
-		refused += worth(u.Refused)
+		refused += boolToInt(u.Refused)
 	}
-	return frame(fmt.Sprintf("%s  keys: %d, refused of those below: %d", now, total, refused), rows, false, width), err
+	head := fmt.Sprintf("%s  keys: %d, refused of those below: %d", now, total, refused)
+	return formatTable(head, rows, false, width), err
 }
 
-// frame returns the lines of one table, none wider than width, or as wide as they are if that is 0. Lately says that
-// there are the figures of the last minutes.
-func frame(head string, rows []topRow, lately bool, width int) []string {
+// formatTable returns the lines of one table, cut to width unless that is 0. withRecent adds the columns about the last
+// minutes.
+func formatTable(head string, rows []topRow, withRecent bool, width int) []string {
 	keys, limits, uses := len("KEY"), len("LIMIT"), len("USED")
 	for _, r := range rows {
-		keys = max(keys, cellsOf(key(r.Key)))
-		limits = max(limits, cellsOf(key(r.Limit)))
-		uses = max(uses, len(used(&r.Status)))
+		keys = max(keys, textWidth(quoteKey(r.Key)))
+		limits = max(limits, textWidth(quoteKey(r.Limit)))
+		uses = max(uses, len(formatUsed(&r.Status)))
 	}
 	if width > 0 {
 		keys, limits = min(keys, nameWidth), min(limits, nameWidth)
 	}
 	line := func(who, limit, percent, retry, use, refused, curve string) string {
-		text := fmt.Sprintf("%s  %s  %4s  %-13s  %-*s", fit(who, keys), fit(limit, limits), percent, retry, uses, use)
-		if lately {
+		who, limit = fitText(who, keys), fitText(limit, limits)
+		text := fmt.Sprintf("%s  %s  %4s  %-13s  %-*s", who, limit, percent, retry, uses, use)
+		if withRecent {
 			text += fmt.Sprintf("  %7s  %s", refused, curve)
 		}
 		return strings.TrimRight(text, " ")
@@ -130,48 +133,48 @@ func frame(head string, rows []topRow, lately bool, width int) []string {
 	lines := []string{head, line("KEY", "LIMIT", "%", "RETRY AFTER", "USED", "REFUSED", "2 MINUTES")}
 	for _, r := range rows {
 		lines = append(lines,
-			line(key(r.Key), key(r.Limit), r.percent(), r.retry(), used(&r.Status), r.refused, r.curve))
+			line(quoteKey(r.Key), quoteKey(r.Limit), r.percent(), r.retry(), formatUsed(&r.Status), r.refused, r.curve))
 	}
-	return fitted(lines, width)
+	return cutLines(lines, width)
 }
 
-// maxLately is how many keys a server lists at most.
-const maxLately = 100
+// maxTraffic is how many keys a server lists at most.
+const maxTraffic = 100
 
-// lately returns up to most keys that a server has decided about in the last five minutes: those that were refused
-// most, then those that have used most. The head says how much is decided.
-func (t *topOptions) lately(ctx context.Context, s backend, most int) (rows []topRow, head string, err error) {
+// recentRows returns up to maxRows keys from a server's last five minutes: first the keys with the most refusals, then
+// the keys that used most. The head has the decisions a second.
+func (t *topOptions) recentRows(ctx context.Context, s backend, maxRows int) (rows []topRow, head string, err error) {
 	const seconds = 10
 	seen := map[law.Cell]bool{}
 	for _, by := range []string{api.ByRefused, api.ByUsed} {
-		q := &api.TrafficQuery{Limit: t.limit, By: by, Top: maxLately, Seconds: seconds}
+		q := &api.TrafficQuery{Limit: t.limit, By: by, Top: maxTraffic, Seconds: seconds}
 		if t.prefix == "" {
-			q.Top = min(most, maxLately)
+			q.Top = min(maxRows, maxTraffic)
 		}
 		answer, err := get[api.Traffic](ctx, s, "/v1/traffic", q)
 		if err != nil {
 			return nil, "", err
 		}
-		head = rates(answer.Limits, seconds)
+		head = formatRates(answer.Limits, seconds)
 		if answer.Problem != nil {
-			head += "; " + text(answer.Problem.Title)
+			head += "; " + quoteText(answer.Problem.Title)
 		}
 		for i := range answer.Keys {
 			k := &answer.Keys[i]
 			c := law.Cell{Limit: k.Limit, Key: k.Key}
-			none := by == api.ByRefused && figure(k.Refused) == 0
-			if none || seen[c] || !strings.HasPrefix(k.Key, t.prefix) || len(rows) == most {
+			neverRefused := by == api.ByRefused && toFloat(k.Refused) == 0
+			if neverRefused || seen[c] || !strings.HasPrefix(k.Key, t.prefix) || len(rows) == maxRows {
 				continue
 			}
 			seen[c] = true
-			rows = append(rows, rowOf(k))
+			rows = append(rows, newTopRow(k))
 		}
 	}
 	return rows, head, nil
 }
 
-// rates returns how much was decided a second.
-func rates(limits []api.LimitTraffic, seconds int) string {
+// formatRates returns the decisions a second of all limits together, for the head of the table.
+func formatRates(limits []api.LimitTraffic, seconds int) string {
 	var admitted, refused, failed float64
 	sum := func(to *float64, counts []uint32) {
 		for _, n := range counts {
@@ -187,44 +190,44 @@ func rates(limits []api.LimitTraffic, seconds int) string {
 	return fmt.Sprintf("a second: %.1f admitted, %.1f refused, %.1f failed", admitted/s, refused/s, failed/s)
 }
 
-// rowOf returns the row of a key that a server lists.
-func rowOf(k *api.KeyTraffic) topRow {
+// newTopRow returns the row of a key that a server lists.
+func newTopRow(k *api.KeyTraffic) topRow {
 	u := &keyUse{Status: api.Status{Limit: k.Limit, Key: k.Key, Used: k.Used}}
 	if k.Now != nil {
-		u = useOf(&k.Now.Status)
-		u.RetryAfterMS, u.never = k.Now.RetryAfterMS, k.Now.RetryAfterMS == nil
-		u.Refused = u.never || *u.RetryAfterMS > 0
+		u = newKeyUse(&k.Now.Status)
+		u.RetryAfterMS, u.neverPasses = k.Now.RetryAfterMS, k.Now.RetryAfterMS == nil
+		u.Refused = u.neverPasses || *u.RetryAfterMS > 0
 	}
-	return topRow{keyUse: u, refused: fmt.Sprintf("%.0f", figure(k.Refused)), curve: curve(k.Recent)}
+	return topRow{keyUse: u, refused: fmt.Sprintf("%.0f", toFloat(k.Refused)), curve: drawCurve(k.Recent)}
 }
 
-func figure(n json.Number) float64 {
-	f, _ := n.Float64() // of a server, which writes numbers
+func toFloat(n json.Number) float64 {
+	f, _ := n.Float64() // a server writes valid numbers
 	return f
 }
 
-// bars are the heights of a curve, and curveWidth how many parts of ten seconds it shows.
+// A curve draws each ten seconds as one of curveBars. It shows the last curveWidth of them.
 const (
-	bars       = "▁▂▃▄▅▆▇█"
+	curveBars  = "▁▂▃▄▅▆▇█"
 	curveWidth = 12
 )
 
-// curve draws the last parts of a series, as high as they are beside the largest of them.
-func curve(series []json.Number) string {
+// drawCurve draws the last values of a series; the highest bar is the largest of them.
+func drawCurve(series []json.Number) string {
 	series = series[max(0, len(series)-curveWidth):]
-	most := 0.0
+	largest := 0.0
 	for _, n := range series {
-		most = max(most, figure(n))
+		largest = max(largest, toFloat(n))
 	}
-	heights := []rune(bars)
+	heights := []rune(curveBars)
 	var b strings.Builder
 	for _, n := range series {
-		part := figure(n)
-		if part == 0 {
+		value := toFloat(n)
+		if value == 0 {
 			b.WriteByte(' ')
 			continue
 		}
-		b.WriteRune(heights[int(part/cmp.Or(most, 1)*float64(len(heights)-1)+0.5)])
+		b.WriteRune(heights[int(value/cmp.Or(largest, 1)*float64(len(heights)-1)+0.5)])
 	}
 	return b.String()
 }

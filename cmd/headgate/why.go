@@ -11,7 +11,7 @@ import (
 )
 
 func newWhyCommand() *cobra.Command {
-	var a queryFlags
+	var query queryFlags
 	cmd := &cobra.Command{
 		Use:   "why KEY [LIMIT...]",
 		Short: "Show what a key has used of its limits, why it is refused, and what to do",
@@ -24,19 +24,19 @@ func newWhyCommand() *cobra.Command {
 		SuggestFor:        []string{"usage", "quota", "who"},
 		Example:           "  headgate why alice --server http://127.0.0.1:8080\n  headgate why alice login api",
 		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: completed(completeKey, completeLimit),
+		ValidArgsFunction: completeArgs(completeKey, completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return show(cmd, &a, func(s backend) (*api.Usage, error) {
+			return show(cmd, &query, func(s backend) (*api.Usage, error) {
 				return askUsage(cmd.Context(), s, &api.UsageQuery{Key: args[0], Limits: args[1:], Authors: true})
 			}, func(w io.Writer, u *api.Usage) error { return printUsage(w, u, len(args) > 1) })
 		},
 	}
-	a.flags(cmd)
-	a.watchFlag(cmd)
+	query.addFlags(cmd)
+	query.addWatchFlag(cmd)
 	return cmd
 }
 
-// printUsage prints what a key has used; all: also limits that it has used nothing of.
+// printUsage prints what a key has used of its limits. With all it also shows limits of which nothing is used.
 func printUsage(w io.Writer, u *api.Usage, all bool) error {
 	var shown []api.LimitUsage
 	var unused []string
@@ -49,9 +49,9 @@ func printUsage(w io.Writer, u *api.Usage, all bool) error {
 	}
 	switch {
 	case len(u.Limits) == 0:
-		fmt.Fprintf(w, "%s has used nothing, and the catalog has no limits\n", key(u.Key))
+		fmt.Fprintf(w, "%s has used nothing, and the catalog has no limits\n", quoteKey(u.Key))
 	case len(shown) == 0:
-		fmt.Fprintf(w, "%s has used nothing: %s\n", key(u.Key), few(unused))
+		fmt.Fprintf(w, "%s has used nothing: %s\n", quoteKey(u.Key), joinNames(unused))
 	default:
 		fmt.Fprintln(w, verdict(u.Key, shown))
 		t := newTable(w, "LIMIT", "IN FORCE", "USED", "REMAINING", "RETRY AFTER", "RESET AFTER")
@@ -61,7 +61,8 @@ func printUsage(w io.Writer, u *api.Usage, all bool) error {
 			if rule == l.Limit {
 				rule = "-"
 			}
-			t.row(l.Limit, rule, used(&l.Status), left(&l.Status), after(l.RetryAfterMS), after(&l.ResetAfterMS))
+			t.row(l.Limit, rule, formatUsed(&l.Status), formatRemaining(&l.Status), formatDelay(l.RetryAfterMS),
+				formatDelay(&l.ResetAfterMS))
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -70,13 +71,13 @@ func printUsage(w io.Writer, u *api.Usage, all bool) error {
 			printWhy(w, &shown[i])
 		}
 		if len(unused) > 0 {
-			fmt.Fprintf(w, "not used: %s\n", few(unused))
+			fmt.Fprintf(w, "not used: %s\n", joinNames(unused))
 		}
 	}
 	return printRefusals(w, u)
 }
 
-// verdict says in a sentence whether a key passes now, and what refuses it.
+// verdict returns a sentence that says whether a key passes now, and which limits refuse it.
 func verdict(k string, limits []api.LimitUsage) string {
 	var refused, passes []string
 	for i := range limits {
@@ -84,53 +85,53 @@ func verdict(k string, limits []api.LimitUsage) string {
 		switch {
 		case l.RetryAfterMS == nil:
 			refused = append(refused,
-				fmt.Sprintf("%s: %s used, and a cost of 1 can never pass", l.Limit, used(&l.Status)))
+				fmt.Sprintf("%s: %s used, and a cost of 1 can never pass", l.Limit, formatUsed(&l.Status)))
 		case *l.RetryAfterMS == 0:
 			passes = append(passes, l.Limit)
 		case l.BlockedUntil != nil:
-			refused = append(refused, fmt.Sprintf("%s: blocked, again in %s", l.Limit, span(*l.RetryAfterMS)))
+			refused = append(refused, fmt.Sprintf("%s: blocked, again in %s", l.Limit, formatMillis(*l.RetryAfterMS)))
 		default:
-			refused = append(refused, fmt.Sprintf("%s: %s used, again in %s", l.Limit, used(&l.Status),
-				span(*l.RetryAfterMS)))
+			refused = append(refused, fmt.Sprintf("%s: %s used, again in %s", l.Limit, formatUsed(&l.Status),
+				formatMillis(*l.RetryAfterMS)))
 		}
 	}
 	if len(refused) == 0 {
-		return key(k) + " passes now: " + few(passes)
+		return quoteKey(k) + " passes now: " + joinNames(passes)
 	}
-	sentence := key(k) + " is refused now by " + strings.Join(refused, "; by ")
+	sentence := quoteKey(k) + " is refused now by " + strings.Join(refused, "; by ")
 	switch len(passes) {
 	case 0:
 	case 1:
 		sentence += "; " + passes[0] + " passes"
 	default:
-		sentence += "; " + few(passes) + " pass"
+		sentence += "; " + joinNames(passes) + " pass"
 	}
 	return sentence
 }
 
-// printWhy prints what there is to know of a limit beside the figures.
+// printWhy prints the block, the plan or override and the hint of a limit.
 func printWhy(w io.Writer, l *api.LimitUsage) {
 	line := func(format string, args ...any) { fmt.Fprintf(w, l.Limit+": "+format+"\n", args...) }
 	if l.BlockedUntil != nil {
 		who := "an operator"
 		if l.BlockedBy == api.ByLimit {
-			rule := l.Rule // which has blocked the key by itself, as far as that is known
+			rule := l.Rule // perhaps it has blocked the key by itself
 			if rule != l.Limit {
 				rule = l.Limit + ", " + rule
 			}
 			who = "the limit (" + rule + "), or an operator who gave no reason"
 		}
-		line("blocked until %s by %s%s", instant(*l.BlockedUntil), who, given(l.Reason))
+		line("blocked until %s by %s%s", formatMicros(*l.BlockedUntil), who, reasonSuffix(l.Reason))
 	}
 	if l.Applied != "" {
 		until, who := "", ""
 		if l.AppliedUntil != nil {
-			until = " until " + instant(*l.AppliedUntil)
+			until = " until " + formatMicros(*l.AppliedUntil)
 		}
 		if l.AppliedBy != "" {
-			who = " by " + key(l.AppliedBy)
+			who = " by " + quoteKey(l.AppliedBy)
 		}
-		line("%s%s%s%s", text(l.Applied), until, who, given(l.AppliedReason))
+		line("%s%s%s%s", quoteText(l.Applied), until, who, reasonSuffix(l.AppliedReason))
 	}
 	if l.Hint != "" {
 		line("%s", l.Hint)
@@ -152,23 +153,23 @@ func printRefusals(w io.Writer, u *api.Usage) error {
 		if r.Keep != "" {
 			cost += " keep " + r.Keep
 		}
-		t.row(instant(r.At), r.Limit, cost, after(r.RetryAfterMS))
+		t.row(formatMicros(r.At), r.Limit, cost, formatDelay(r.RetryAfterMS))
 	}
 	return t.Flush()
 }
 
-// used writes what is used, and of how much.
-func used(s *api.Status) string {
-	if s.Capacity == "" { // nothing fits, or it is not known
-		return short(s.Used)
+// formatUsed formats what is used, and of which capacity.
+func formatUsed(s *api.Status) string {
+	if s.Capacity == "" { // the capacity is 0 or unknown
+		return formatAmount(s.Used)
 	}
-	return short(s.Used) + " of " + short(s.Capacity)
+	return formatAmount(s.Used) + " of " + formatAmount(s.Capacity)
 }
 
-// left writes what is left, if that is known.
-func left(s *api.Status) string {
+// formatRemaining formats what remains, or a dash if that is unknown.
+func formatRemaining(s *api.Status) string {
 	if s.Remaining == "" {
 		return "-"
 	}
-	return short(s.Remaining)
+	return formatAmount(s.Remaining)
 }

@@ -1,4 +1,4 @@
-// Package helm_test renders the Helm chart with several values, and judges what comes out.
+// Package helm_test renders the Helm chart with several values, and checks the objects.
 package helm_test
 
 import (
@@ -24,14 +24,14 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 const (
 	chart       = "headgate"
 	alerts      = "../prometheus/alerts.yaml"
-	helmEnv     = "HEADGATE_TEST_HELM"        // the program
-	validateEnv = "HEADGATE_TEST_KUBECONFORM" // the program and its -schema-location; not set: no schemas are at hand
+	helmEnv     = "HEADGATE_TEST_HELM"        // names the program
+	validateEnv = "HEADGATE_TEST_KUBECONFORM" // names the program and its -schema-location; not set: skip the schemas
 )
 
 // kubernetes are the versions that the chart is rendered for, the oldest first.
 var kubernetes = []string{"1.34.0", "1.37.0"}
 
-// helm runs helm with folders of its own, for the oldest Kubernetes, and returns what it prints.
+// helm runs helm with folders of its own, for the oldest Kubernetes, and returns its output.
 func helm(t *testing.T, args ...string) (out string, err error) {
 	t.Helper()
 	program := os.Getenv(helmEnv)
@@ -59,7 +59,7 @@ func valuesFiles(t *testing.T) []string {
 	return files
 }
 
-// TestTheChart lints and renders the chart with each file of values, and looks at the objects.
+// TestTheChart lints and renders the chart with each file of values, and checks the objects.
 func TestTheChart(t *testing.T) {
 	t.Parallel()
 	for _, file := range append(valuesFiles(t), "testdata/all.yaml") {
@@ -73,12 +73,12 @@ func TestTheChart(t *testing.T) {
 				t.Fatalf("helm template: %v\n%s", err, out)
 			}
 			validate(t, out)
-			judgeContents(t, out)
+			checkContents(t, out)
 		})
 	}
 }
 
-// validate compares objects with the schemas of each version of Kubernetes, which know no other fields.
+// validate checks objects by the schemas of each version of Kubernetes, which allow no other fields.
 func validate(t *testing.T, objects string) {
 	t.Helper()
 	command := strings.Fields(os.Getenv(validateEnv))
@@ -100,7 +100,6 @@ func validate(t *testing.T, objects string) {
 	}
 }
 
-// object has the fields of a Kubernetes object that tests look at.
 type object struct {
 	Kind     string
 	Metadata struct{ Name string }
@@ -108,7 +107,6 @@ type object struct {
 	Spec     yaml.Node
 }
 
-// objects reads what helm template prints.
 func objects(t *testing.T, text string) (all []object) {
 	t.Helper()
 	for d := yaml.NewDecoder(strings.NewReader(text)); ; {
@@ -124,7 +122,7 @@ func objects(t *testing.T, text string) (all []object) {
 	}
 }
 
-// deployment is the part of one that tests look at.
+// deployment has the fields of a Deployment that tests check.
 type deployment struct {
 	Template struct {
 		Spec struct {
@@ -133,8 +131,8 @@ type deployment struct {
 	}
 }
 
-// judgeContents lets Headgate read its own files and flags, and compares the alert rules.
-func judgeContents(t *testing.T, text string) {
+// checkContents parses the files and flags of Headgate, and compares the alert rules.
+func checkContents(t *testing.T, text string) {
 	t.Helper()
 	for _, o := range objects(t, text) {
 		for name, text := range o.Data {
@@ -154,15 +152,15 @@ func judgeContents(t *testing.T, text string) {
 			if err := o.Spec.Decode(&d); err != nil || len(d.Template.Spec.Containers) != 1 {
 				t.Fatalf("%+v, %v", d, err)
 			}
-			judgeFlags(t, d.Template.Spec.Containers[0].Args)
+			checkFlags(t, d.Template.Spec.Containers[0].Args)
 		case "PrometheusRule":
-			sameAlerts(t, &o.Spec)
+			compareAlerts(t, &o.Spec)
 		}
 	}
 }
 
-// judgeFlags compares the arguments of the container with the settings of headgate serve.
-func judgeFlags(t *testing.T, args []string) {
+// checkFlags compares the arguments of the container with the settings of headgate serve.
+func checkFlags(t *testing.T, args []string) {
 	t.Helper()
 	if len(args) == 0 || args[0] != "serve" {
 		t.Errorf("the container has the arguments %q", args)
@@ -175,8 +173,8 @@ func judgeFlags(t *testing.T, args []string) {
 	}
 }
 
-// sameAlerts compares the rules of a PrometheusRule with the file.
-func sameAlerts(t *testing.T, spec *yaml.Node) {
+// compareAlerts compares the rules of a PrometheusRule with the file of alerts.
+func compareAlerts(t *testing.T, spec *yaml.Node) {
 	t.Helper()
 	text, err := os.ReadFile(alerts)
 	if err != nil {
@@ -204,7 +202,7 @@ func TestTheChartHasTheAlerts(t *testing.T) {
 	}
 }
 
-// TestChartRefusesInvalidValues: each message names the value and what to do.
+// TestChartRefusesInvalidValues: each message names the value and says what to do.
 func TestChartRefusesInvalidValues(t *testing.T) {
 	t.Parallel()
 	const good = "store.url=redis://valkey/0,open=true"
@@ -217,7 +215,7 @@ func TestChartRefusesInvalidValues(t *testing.T) {
 			"open=true,store.url=memory:,replicaCount=1,autoscaling.enabled=true",
 			`6 replicas cannot share a store of the kind "memory"`,
 		},
-		{"open=true,store.url=redis:/", ""}, // the server says what is wrong with it
+		{"open=true,store.url=redis:/", ""}, // the chart accepts it; the server reports the error
 		{"open=true,store.url=oracle://db", "url"},
 		{"store.url=redis://valkey/0", "access: headgate does not start"},
 		{"store.url=redis://valkey/0,tls.existingSecret=x", "access: headgate does not start"},
@@ -228,7 +226,7 @@ func TestChartRefusesInvalidValues(t *testing.T) {
 		{good + ",terminationGracePeriodSeconds=20", "terminationGracePeriodSeconds: set it to"},
 		{good + ",autoscaling.enabled=true,autoscaling.minReplicas=9", "autoscaling: minReplicas is above maxReplicas"},
 		{good + ",replicas=3", "replicas"},                       // a mistyped name
-		{good + ",probes.readiness.path=/healthz", "readiness"},  // a path that has another meaning
+		{good + ",probes.readiness.path=/healthz", "readiness"},  // /healthz is not for this probe
 		{good + ",probes.readiness.timeoutSeconds=1", "timeout"}, // /readyz may take 2 s
 		{good, ""},
 		{"open=true,store.url=memory:,replicaCount=1", ""},
@@ -245,8 +243,8 @@ func TestChartRefusesInvalidValues(t *testing.T) {
 	}
 }
 
-// TestChartWithOneReplica: a store of one process has no second pod, not even during an upgrade; others have one before
-// the first ends, and a Job for their schema if they have one.
+// TestChartWithOneReplica: a store of one process never has a second pod, not even during an upgrade. Others get a new
+// pod before the old one ends, and, if they have a schema, a Job for it.
 func TestChartWithOneReplica(t *testing.T) {
 	t.Parallel()
 	for values, want := range map[string]struct{ has, not string }{
@@ -264,7 +262,7 @@ func TestChartWithOneReplica(t *testing.T) {
 	}
 }
 
-// TestAChangeOfTheConfigReplacesThePods, and that of anything else of the chart does not change the checksums.
+// TestAChangeOfTheConfigReplacesThePods: it changes a checksum, which no other change of the values does.
 func TestAChangeOfTheConfigReplacesThePods(t *testing.T) {
 	t.Parallel()
 	checksums := func(values string) (list []string) {
@@ -280,11 +278,12 @@ func TestAChangeOfTheConfigReplacesThePods(t *testing.T) {
 		}
 		return list
 	}
-	one := checksums("config.limits.api=gcra 1/s")
-	if other := checksums("config.limits.api=gcra 2/s"); len(one) != 2 || one[0] == other[0] || one[1] != other[1] {
-		t.Errorf("got %q and %q", one, other)
+	first := checksums("config.limits.api=gcra 1/s")
+	other := checksums("config.limits.api=gcra 2/s")
+	if len(first) != 2 || first[0] == other[0] || first[1] != other[1] {
+		t.Errorf("got %q and %q", first, other)
 	}
-	if other := checksums("config.limits.api=gcra 1/s,replicaCount=5"); !slices.Equal(one, other) {
-		t.Errorf("got %q and %q", one, other)
+	if other := checksums("config.limits.api=gcra 1/s,replicaCount=5"); !slices.Equal(first, other) {
+		t.Errorf("got %q and %q", first, other)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/httplimit"
 )
 
-// All that has to do with limits stands in this file: 56 lines of code, which the test counts.
+// This file has all code about limits: 56 lines of code, which the test counts.
 
 var (
 	byAccount = headgate.MustParseNamed("login-account", "sliding-log 5/15m block 15m")
@@ -39,7 +39,7 @@ func newLimits(limiter *headgate.Limiter) (l limits, err error) {
 	}); err != nil {
 		return l, err
 	}
-	// A completion is charged 100 tokens before it begins, and what it took when it is done.
+	// A completion is charged 100 tokens before it begins, and settled at its actual tokens at the end.
 	if l.complete, err = httplimit.NewHandler(limiter, httplimit.HandlerConfig{
 		RefundFailures: true,
 		Charges: []httplimit.Charge{{
@@ -51,7 +51,7 @@ func newLimits(limiter *headgate.Limiter) (l limits, err error) {
 	}); err != nil {
 		return l, err
 	}
-	// An order that is sent twice is charged and placed once. One that fails can be sent again.
+	// An order that is sent twice is charged and placed once. An order that fails can be sent again.
 	if l.order, err = httplimit.NewHandler(limiter, httplimit.HandlerConfig{
 		RefundFailures: true,
 		ID:             func(r *http.Request) (string, error) { return r.Header.Get("Order-Id"), nil },
@@ -65,19 +65,19 @@ func newLimits(limiter *headgate.Limiter) (l limits, err error) {
 	return l, err
 }
 
-// accountKey has the same length for every name, and hides the names from the store.
+// accountKey returns the hash of the name, which has a fixed length and hides the name from the store.
 func accountKey(r *http.Request) (string, error) {
 	sum := sha256.Sum256([]byte(strings.ToLower(strings.TrimSpace(r.PostFormValue("name")))))
 	return base64.RawURLEncoding.EncodeToString(sum[:]), nil
 }
 
-// customerOf returns the customer whose API key the request has shown.
+// customerOf returns the customer of a request that authenticated has served.
 func customerOf(r *http.Request) customer {
 	c, _ := r.Context().Value(customer{}).(customer)
 	return c
 }
 
-// as returns a request of a customer.
-func as(r *http.Request, c customer) *http.Request {
+// withCustomer returns the request with its customer in the context.
+func withCustomer(r *http.Request, c customer) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), customer{}, c))
 }

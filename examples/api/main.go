@@ -31,18 +31,18 @@ import (
 
 type customer struct{ name, tier string }
 
-// customers by their API keys.
+// customers maps API keys to customers.
 var customers = map[string]customer{"gold-key": {"ada", "gold"}, "free-key": {"bob", "free"}}
 
 // site is the service.
 type site struct {
 	model  *http.Client
-	url    string // of the model
+	url    string // URL of the model
 	mu     sync.Mutex
 	orders []string // guarded by mu
 }
 
-// newSite returns the service and its handler; url is that of the model.
+// newSite returns the service and its handler. url is the URL of the model.
 func newSite(limiter *headgate.Limiter, url string) (*site, http.Handler, error) {
 	limits, err := newLimits(limiter)
 	if err != nil {
@@ -56,7 +56,7 @@ func newSite(limiter *headgate.Limiter, url string) (*site, http.Handler, error)
 	return s, http.MaxBytesHandler(mux, 1<<16), nil
 }
 
-// logIn answers an attempt. A real service compares a slow hash and starts a session.
+// logIn answers a login. A real service compares a slow hash and starts a session.
 func logIn(w http.ResponseWriter, r *http.Request) {
 	known := r.PostFormValue("name") == "ada"
 	if subtle.ConstantTimeCompare([]byte(r.PostFormValue("password")), []byte("lovelace")) != 1 || !known {
@@ -66,7 +66,7 @@ func logIn(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, "Welcome!")
 }
 
-// authenticated serves requests that show an API key. It stands before the limits, which know the customer by it.
+// authenticated serves requests that have a known API key. It runs before the limits, which depend on the customer.
 func authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
@@ -75,11 +75,11 @@ func authenticated(next http.Handler) http.Handler {
 			http.Error(w, "The API key is unknown.", http.StatusUnauthorized)
 			return
 		}
-		next.ServeHTTP(w, as(r, c))
+		next.ServeHTTP(w, withCustomer(r, c))
 	})
 }
 
-// complete asks the model and says how many tokens that took.
+// complete sends a question to the model, and puts the number of tokens into the header Tokens.
 func (s *site) complete(w http.ResponseWriter, r *http.Request) {
 	req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, s.url, r.Body)
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *site) complete(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	resp, err := s.model.Do(req)
-	if err != nil { // also when our own calls would have to wait too long
+	if err != nil { // also if the limit of our own calls would make it wait too long
 		log.Print(err)
 		http.Error(w, "The model cannot be asked. Please try again later.", http.StatusBadGateway)
 		return

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// service is the service in a test, at a time that stands still.
+// service is the service in a test. Its clock stands still.
 type service struct {
 	*site
 	http.Handler
@@ -43,12 +43,12 @@ func newService(t *testing.T) *service {
 	return s
 }
 
-// post sends a body, with fields that are pairs of names and values.
-func (s *service) post(path, body string, fields ...string) *httptest.ResponseRecorder {
+// post sends a body, with headers that are given as pairs of names and values.
+func (s *service) post(path, body string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	for i := 0; i < len(fields); i += 2 {
-		r.Header.Set(fields[i], fields[i+1])
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
 	}
 	w := httptest.NewRecorder()
 	s.ServeHTTP(w, r)
@@ -134,14 +134,14 @@ func TestAnOrderIsPlacedOnce(t *testing.T) {
 	}
 }
 
-// TestLinesThatHaveToDoWithLimits: the comment says how many there are.
+// TestLinesThatHaveToDoWithLimits: the comment in limits.go has the number of its lines.
 func TestLinesThatHaveToDoWithLimits(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("limits.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, body, _ := strings.Cut(string(text), "\n)\n") // behind the imports
+	_, body, _ := strings.Cut(string(text), "\n)\n") // after the imports
 	said := regexp.MustCompile(`: (\d+) lines of code`).FindStringSubmatch(body)
 	n := 0
 	for line := range strings.Lines(body) {

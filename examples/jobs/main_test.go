@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestJobsPaceThemselves runs the program on a bubble's time: 30 calls at once, then ten a
+// TestJobsPaceThemselves runs the program on simulated time: 30 calls at once, then ten a
 // second, then the batches.
 func TestJobsPaceThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -42,8 +42,8 @@ the table has 10000 rows
 	})
 }
 
-// TestTheFileKeepsTheLevel: a second process finds the bucket of rows full, but for what has drained in the second
-// between them.
+// TestTheFileKeepsTheLevel: a second process finds the bucket of rows full, except for what has drained in the second
+// between the processes.
 func TestTheFileKeepsTheLevel(t *testing.T) {
 	store := "sqlite:" + filepath.Join(t.TempDir(), "jobs.db") + "?synchronous=normal"
 	synctest.Test(t, func(t *testing.T) {

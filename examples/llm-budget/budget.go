@@ -21,15 +21,15 @@ type usage struct {
 	Completion int64 `json:"completion_tokens"`
 }
 
-// budgets are the six limits. They have names, so that a key keeps what it has used when one
-// of them is changed.
+// budgets are the six limits. They have names, so that a key keeps what it has used when a limit
+// is changed.
 type budgets struct {
 	userRequests, userTokens, teamTokens, orgTokens, teamMoney, orgMoney headgate.Limit
 }
 
-// Windows and logs give back all that a settlement leaves, however many streams run at once; a
-// token bucket only what has not drained. A log has a row for each request, which
-// are few in a minute. Of a stream that goes on past midnight, the money stays charged as it was.
+// defaults are windows and logs: they give back all that a settlement leaves, however many streams run at once; a token
+// bucket gives back only what has not drained. A log has a row for each request, and there are few in a minute. If a
+// stream goes on past midnight, the money of its estimate stays charged to the day before.
 var defaults = budgets{
 	userRequests: headgate.MustParseNamed("user-requests", "sliding-log 60/1m"),
 	userTokens:   headgate.MustParseNamed("user-tokens", "sliding-log 40000/1m"),
@@ -39,7 +39,7 @@ var defaults = budgets{
 	orgMoney:     headgate.MustParseNamed("org-money", "sliding-window 400/1d scale 6"),
 }
 
-// charges returns what a request costs that uses u: at most, to take, or in the end, to settle.
+// charges returns the charges of a request with the usage u: an estimate to take, or the actual usage to settle.
 func (b *budgets) charges(c client, u usage) []headgate.Charge {
 	team := c.org + "/" + c.team
 	user := team + "/" + c.user
@@ -55,25 +55,25 @@ func (b *budgets) charges(c client, u usage) []headgate.Charge {
 	}
 }
 
-// allowance is what a stream was charged so far.
+// allowance is the charge of a stream so far, and how to extend it.
 type allowance struct {
-	budgets *budgets
-	client  client
-	once    headgate.Once
-	step    int64 // by how many tokens it grows
-	most    int64 // tokens that the answer may have
-	charged usage
+	budgets   *budgets
+	client    client
+	once      headgate.Once
+	step      int64 // tokens of one extension
+	maxTokens int64 // tokens that the answer may have
+	charged   usage
 }
 
-// extend charges more, unless as many tokens of the answer are charged already. It returns an
-// error if a limit refuses that, or it is not known whether it was charged: then the stream has to stop.
+// extend extends the charge until it covers a number of tokens of the answer. It returns an error if a
+// limit refuses the extension, or if the outcome is unknown: then the stream has to stop.
 func (a *allowance) extend(ctx context.Context, completion int64) error {
 	if completion <= a.charged.Completion {
 		return nil
 	}
-	more := a.charged
-	more.Completion = max(completion, min(more.Completion+a.step, a.most))
-	e, err := a.once.Extend(ctx, a.budgets.charges(a.client, more)...)
+	extended := a.charged
+	extended.Completion = max(completion, min(extended.Completion+a.step, a.maxTokens))
+	e, err := a.once.Extend(ctx, a.budgets.charges(a.client, extended)...)
 	switch {
 	case err != nil:
 		log.Print(err)
@@ -81,30 +81,30 @@ func (a *allowance) extend(ctx context.Context, completion int64) error {
 	case !e.Decision.Allowed:
 		return &headgate.DeniedError{Decision: e.Decision}
 	}
-	a.charged = more
+	a.charged = extended
 	return nil
 }
 
-// counted has what each charge counts.
-var counted = [...]string{"requests", "tokens", "tokens", "tokens", "money", "money"}
+// chargeUnits has the unit of each charge, in the order of charges.
+var chargeUnits = [...]string{"requests", "tokens", "tokens", "tokens", "money", "money"}
 
-// setHeaders writes what was decided into the headers that clients of language models
-// know. Of several limits that count the same, they are about the one that has the least left.
+// setHeaders writes a decision into the headers that clients of language models read. If several
+// limits have the same unit, the headers are about the limit with the least remaining.
 func setHeaders(h http.Header, d headgate.Decision) {
 	tightest := map[string]headgate.ChargeDecision{}
 	for _, f := range d.Each {
-		t, found := tightest[counted[f.Charge]]
+		t, found := tightest[chargeUnits[f.Charge]]
 		less := cmp.Or(cmp.Compare(f.Remaining, t.Remaining), cmp.Compare(f.RemainingNanos, t.RemainingNanos)) < 0
 		if !found || less {
-			tightest[counted[f.Charge]] = f
+			tightest[chargeUnits[f.Charge]] = f
 		}
 	}
-	for what, f := range tightest {
-		h.Set("X-RateLimit-Limit-"+what, f.CapacityCost().String())
-		h.Set("X-RateLimit-Remaining-"+what, f.RemainingCost().String())
-		reset := (f.ResetAfter + time.Millisecond - 1).Truncate(time.Millisecond) // rounded up, so nobody comes early
-		h.Set("X-RateLimit-Reset-"+what, reset.String())
+	for unit, f := range tightest {
+		h.Set("X-RateLimit-Limit-"+unit, f.CapacityCost().String())
+		h.Set("X-RateLimit-Remaining-"+unit, f.RemainingCost().String())
+		reset := (f.ResetAfter + time.Millisecond - 1).Truncate(time.Millisecond) // round up: nobody retries early
+		h.Set("X-RateLimit-Reset-"+unit, reset.String())
 	}
-	// Clients wait for up to a minute. For longer, and where it can never pass, the answer asks them not to come back.
+	// Clients wait for up to a minute. If the wait is longer or endless, the headers ask them not to retry.
 	httplimit.SetRetryAfter(h, &d, httplimit.DefaultNoRetryBeyond)
 }

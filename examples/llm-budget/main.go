@@ -8,10 +8,10 @@
 //	  -H 'Idempotency-Key: 1' -d '{"max_tokens":50,"messages":[{"content":"Tell me a story"}]}'
 //
 // A request is charged an estimate, to six limits, all or none, before the model is called. While the
-// stream goes on the charge is extended, before more tokens are passed on than were charged, and where
-// a limit refuses that the stream ends. Then the charge is settled at what was served. Sent again
-// with the same Idempotency-Key, a request gets the answer that it had, and is not charged
-// again. The model is a fake inside the program: it streams the prompt back.
+// stream goes on, the charge is extended before more tokens are passed on than were charged. If a limit
+// refuses the extension, the stream ends. Then the charge is settled at what was served. A request that is
+// sent again with the same Idempotency-Key gets the same answer, and is not charged again.
+// The model is a fake inside the program: it streams the prompt back.
 package main
 
 import (
@@ -33,8 +33,8 @@ import (
 	"github.com/headgate/headgate/store/open"
 )
 
-// clients says who has which API key. Keys are looked up by their hashes, so that the time it
-// takes tells nothing about them.
+// clients maps the hashes of API keys to their owners. The keys are hashed so that the time of
+// a lookup reveals nothing about them.
 var clients = map[[sha256.Size]byte]client{
 	sha256.Sum256([]byte("key-of-alice")): {user: "alice", team: "search", org: "acme"},
 	sha256.Sum256([]byte("key-of-bob")):   {user: "bob", team: "search", org: "acme"},

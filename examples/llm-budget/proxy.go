@@ -19,26 +19,26 @@ import (
 )
 
 const (
-	keysLast    = time.Hour // for how long a request can be sent again
-	streamsLast = 10 * time.Minute
-	maxTokens   = 100_000 // of one answer
+	keyLife   = time.Hour // how long an Idempotency-Key is remembered
+	maxStream = 10 * time.Minute
+	maxTokens = 100_000 // of one answer
 )
 
-// proxy is the handler. The store has the budgets, and answers are those of this process.
+// proxy is the HTTP handler. The store has the budgets; this process has the answers.
 type proxy struct {
 	limiter *headgate.Limiter
 	budgets budgets
 	clients map[[sha256.Size]byte]client
-	model   string // its URL
+	model   string // URL of the model
 	step    int64  // tokens of an answer that are charged before it begins, and by each extension
 
-	// answers has those to requests with an Idempotency-Key, by id; nil while one is under way. A
-	// retry that another replica gets is not charged or sent to the model again either, since
-	// the store knows its id; it is answered 409. For more, keep the answers where all find them.
-	answers sync.Map // of []byte
+	// answers has the answers to requests with an Idempotency-Key, by id; nil while a request is under way.
+	// A retry at another replica is not charged or sent to the model again either, since the store knows its id;
+	// it gets 409. To repeat the answer there too, keep the answers in a shared place.
+	answers sync.Map // values are []byte
 }
 
-// question is what the model is asked. Fields of a request that are not here do not reach the
+// question is the request to the model. Other fields of a client's request do not reach the
 // model: with n, say, an answer would have more tokens than were charged before.
 type question struct {
 	Model         string         `json:"model,omitempty"`
@@ -71,10 +71,11 @@ func (q *question) text() string {
 	return text.String()
 }
 
-// count returns the number of tokens of a text. The model's tokenizer belongs here. If it
-// counts too few tokens, settling charges the others.
-func count(text string) int64 { return int64(len(strings.Fields(text))) }
+// countTokens returns the number of tokens of a text. A real proxy uses the model's tokenizer here.
+// If it counts too few tokens, settling charges the others.
+func countTokens(text string) int64 { return int64(len(strings.Fields(text))) }
 
+// ServeHTTP answers a request, or repeats the answer to a request with the same Idempotency-Key.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	c, known := p.clients[sha256.Sum256([]byte(token))]
@@ -91,15 +92,15 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, "not a request for a stream, or for too many tokens")
 		return
 	}
-	q.StreamOptions = map[string]any{"include_usage": true} // to settle by
+	q.StreamOptions = map[string]any{"include_usage": true} // the charge is settled by it
 
 	key := r.Header.Get("Idempotency-Key")
 	if key == "" {
 		p.answer(r.Context(), w, io.Discard, rand.Text(), c, q)
 		return
 	}
-	// The id is that of this client and this body. So nobody gets somebody else's answer, and the
-	// same key with another request is another request.
+	// The id has the client and the body. So no client gets the answer of another one, and the same
+	// key with another body is another request.
 	id := fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%q %q %s", c, key, body)))
 	if text, found := p.answers.LoadOrStore(id, []byte(nil)); found {
 		repeat(w, text.([]byte))
@@ -109,28 +110,28 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// If the client leaves, the stream goes on: its retry gets all of it.
 	if p.answer(context.WithoutCancel(r.Context()), w, &text, id, c, q) {
 		p.answers.Store(id, text.Bytes())
-		time.AfterFunc(keysLast, func() { p.answers.Delete(id) })
+		time.AfterFunc(keyLife, func() { p.answers.Delete(id) })
 	} else {
 		p.answers.Delete(id) // nothing was served, and nothing is charged: a retry is a new attempt
 	}
 }
 
-// answer charges a request, calls the model, and settles. It reports whether anything was
-// served. What was is in kept too.
+// answer charges a request, calls the model, and settles. It writes the answer to w and kept, and
+// reports whether it has one.
 func (p *proxy) answer(ctx context.Context, w http.ResponseWriter, kept io.Writer, id string, c client,
 	q question,
 ) bool {
-	always := context.WithoutCancel(ctx) // the budgets are settled for clients that are gone too
+	uncancelled := context.WithoutCancel(ctx) // the budgets are settled even if the client is gone
 	a := allowance{
-		budgets: &p.budgets, client: c, once: p.limiter.Once(id, keysLast), step: p.step, most: q.MaxTokens,
-		charged: usage{count(q.text()), min(p.step, q.MaxTokens)},
+		budgets: &p.budgets, client: c, once: p.limiter.Once(id, keyLife), step: p.step, maxTokens: q.MaxTokens,
+		charged: usage{countTokens(q.text()), min(p.step, q.MaxTokens)},
 	}
 	estimate := p.budgets.charges(c, a.charged)
-	d, err := a.once.Take(always, estimate...)
+	d, err := a.once.Take(uncancelled, estimate...)
 	setHeaders(w.Header(), d)
 	switch {
 	case err != nil:
-		// The store may have charged it. It is not cancelled: another replica may have the same id.
+		// The store may have charged the request. It is not cancelled: another replica may serve the same id.
 		log.Print(err)
 		fail(w, http.StatusServiceUnavailable, "the budgets cannot be read")
 		return false
@@ -141,21 +142,21 @@ func (p *proxy) answer(ctx context.Context, w http.ResponseWriter, kept io.Write
 		fail(w, http.StatusConflict, "this request was sent before, and its answer is not here")
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, streamsLast)
+	ctx, cancel := context.WithTimeout(ctx, maxStream)
 	defer cancel()
 	stream, err := p.ask(ctx, q)
 	if err != nil {
 		log.Print(err)
-		if _, err := a.once.Cancel(always, estimate...); err != nil {
-			log.Print(err) // it stays charged: less can pass than might, and never more
+		if _, err := a.once.Cancel(uncancelled, estimate...); err != nil {
+			log.Print(err) // the estimate stays charged: less passes than allowed, and never more
 		}
 		fail(w, http.StatusBadGateway, "the model does not answer")
 		return false
 	}
 	defer stream.Close()
 	w.Header().Set("Content-Type", "text/event-stream")
-	used := relay(always, io.MultiWriter(kept, w), http.NewResponseController(w).Flush, stream, &a)
-	if _, err := a.once.Settle(always, p.budgets.charges(c, used)...); err != nil {
+	used := relay(uncancelled, io.MultiWriter(kept, w), http.NewResponseController(w).Flush, stream, &a)
+	if _, err := a.once.Settle(uncancelled, p.budgets.charges(c, used)...); err != nil {
 		log.Print(err)
 	}
 	return true
@@ -163,7 +164,7 @@ func (p *proxy) answer(ctx context.Context, w http.ResponseWriter, kept io.Write
 
 // ask sends a question to the model.
 func (p *proxy) ask(ctx context.Context, q question) (io.ReadCloser, error) {
-	body, _ := json.Marshal(q) // of numbers and texts: it never fails
+	body, _ := json.Marshal(q) // numbers and texts never fail
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.model, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -179,8 +180,8 @@ func (p *proxy) ask(ctx context.Context, q question) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
-// relay passes a stream on, and returns what was served: what the usage block says, or, if the
-// stream breaks off before it, what has come until then. Where the allowance cannot be extended,
+// relay passes a stream on, and returns the tokens that were served: the usage block, or, if the
+// stream breaks off before that block, the tokens until then. If the allowance cannot be extended,
 // it ends the stream.
 func relay(ctx context.Context, out io.Writer, flush func() error, stream io.Reader, a *allowance) usage {
 	used := usage{Prompt: a.charged.Prompt}
@@ -197,14 +198,14 @@ func relay(ctx context.Context, out io.Writer, flush func() error, stream io.Rea
 		_ = json.Unmarshal([]byte(data), &e) // other lines have no tokens
 		next := used
 		for _, choice := range e.Choices {
-			next.Completion += count(choice.Delta.Content)
+			next.Completion += countTokens(choice.Delta.Content)
 		}
 		if err := a.extend(ctx, next.Completion); err != nil {
 			breakOff(out, err.Error())
 			return used
 		}
 		used = next
-		// If the client is gone, ctx ends the stream, or it goes on for the retry.
+		// If the client is gone, either the context has ended the stream, or it goes on for the retry.
 		fmt.Fprint(out, line)
 		if line == "\n" {
 			_ = flush()
@@ -221,7 +222,7 @@ func breakOff(out io.Writer, text string) {
 	fmt.Fprintf(out, "data: {\"error\":{\"message\":%s}}\n\n", message)
 }
 
-// repeat gives an answer once more.
+// repeat sends a stored answer again, or 409 while there is none yet.
 func repeat(w http.ResponseWriter, text []byte) {
 	if text == nil {
 		w.Header().Set("Retry-After", "1")
@@ -232,7 +233,7 @@ func repeat(w http.ResponseWriter, text []byte) {
 	_, _ = w.Write(text)
 }
 
-// fail answers with an error as language models do.
+// fail sends an error in the format of language models.
 func fail(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

@@ -20,11 +20,11 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestChargedIsWhatWasServed: 100 streams at once. Every 20th client leaves and asks again with
-// its key, and every 20th stream is broken off by the model.
+// TestChargedIsWhatWasServed runs 100 streams at once. Every 20th client leaves and retries with
+// its key, and the model breaks off every 20th stream.
 func TestChargedIsWhatWasServed(t *testing.T) {
 	eachStore(t, func(t *testing.T, s store.Store) {
-		x := newSite(t, s, wide("limit"), 1, fakeModel)
+		x := newSite(t, s, unlimitedBudgets("limit"), 1, fakeModel)
 		want, mu := bill{}, sync.Mutex{}
 		var wg sync.WaitGroup
 		for i := range 100 {
@@ -35,20 +35,20 @@ func TestChargedIsWhatWasServed(t *testing.T) {
 					prompt = "one two BREAK three"
 				}
 				if i%20 == 0 {
-					leave(t, x, c, key, prompt)
+					leaveEarly(t, x, c, key, prompt)
 				}
 				status, _, text := x.ask(t, c, key, prompt)
-				for status == http.StatusConflict { // the first request goes on
+				for status == http.StatusConflict { // the first request is still under way
 					status, _, text = x.ask(t, c, key, prompt)
 				}
-				if i%20 == 7 { // a retry gets what there is of it
+				if i%20 == 7 { // a retry gets the broken stream again
 					if _, _, again := x.ask(t, c, key, prompt); again != text || !strings.Contains(text, "broke off") {
 						t.Errorf("stream %d: %s\nand again: %s", i, text, again)
 					}
 				} else if !strings.HasSuffix(text, "data: [DONE]\n\n") {
 					t.Errorf("stream %d: %d %s", i, status, text)
 				}
-				u := served(t, prompt, text)
+				u := servedUsage(t, prompt, text)
 				if i%20 == 7 && u != (usage{4, 2}) {
 					t.Errorf("stream %d: %+v was served", i, u)
 				}
@@ -65,8 +65,8 @@ func TestChargedIsWhatWasServed(t *testing.T) {
 	})
 }
 
-// leave asks and leaves after the first token.
-func leave(t *testing.T, x *site, c client, key, prompt string) {
+// leaveEarly sends a request and leaves after the first token.
+func leaveEarly(t *testing.T, x *site, c client, key, prompt string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	resp, err := x.send(ctx, 0, c, key, prompt)
@@ -80,10 +80,10 @@ func leave(t *testing.T, x *site, c client, key, prompt string) {
 	}
 }
 
-// TestAThousandTimesIsOnce: at two replicas.
+// TestAThousandTimesIsOnce sends one request a thousand times to two replicas.
 func TestAThousandTimesIsOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s store.Store) {
-		x := newSite(t, s, wide("limit"), 2, fakeModel)
+		x := newSite(t, s, unlimitedBudgets("limit"), 2, fakeModel)
 		const prompt = "what is the answer"
 		var ok, conflicts atomic.Int64
 		var texts sync.Map
@@ -119,7 +119,7 @@ func TestAThousandTimesIsOnce(t *testing.T) {
 		want, different := bill{}, 0
 		texts.Range(func(text, _ any) bool {
 			different++
-			want.add(x, people[0], 1, served(t, prompt, text.(string)))
+			want.add(x, people[0], 1, servedUsage(t, prompt, text.(string)))
 			return true
 		})
 		if different != 1 {
@@ -137,7 +137,7 @@ func TestARefusalChargesNothing(t *testing.T) {
 	eachStore(t, func(t *testing.T, s store.Store) {
 		for i, amount := range small {
 			name := fmt.Sprint("small-", i)
-			b := wide(name + "-and")
+			b := unlimitedBudgets(name + "-and")
 			*b.all()[i] = headgate.MustParseNamed(name, "sliding-window "+amount)
 			x := newSite(t, s, b, 1, fakeModel)
 			if status, _, text := x.ask(t, people[0], "", prompt); status != http.StatusOK {
@@ -160,13 +160,13 @@ func TestARefusalChargesNothing(t *testing.T) {
 }
 
 // TestAStreamEndsWhereTheBudgetDoes: each of the limits of tokens and money refuses an extension.
-// What was served until then is charged to all six.
+// All six limits are charged for the tokens that were served before.
 func TestAStreamEndsWhereTheBudgetDoes(t *testing.T) {
 	const prompt = "one two"
 	eachStore(t, func(t *testing.T, s store.Store) {
 		for i, amount := range []string{"20/30d", "20/30d", "20/30d", "0.0003/30d scale 6", "0.0003/30d scale 6"} {
 			name := fmt.Sprint("short-", i)
-			b := wide(name + "-and")
+			b := unlimitedBudgets(name + "-and")
 			*b.all()[i+1] = headgate.MustParseNamed(name, "sliding-window "+amount)
 			x := newSite(t, s, b, 1, func(w http.ResponseWriter, _ *http.Request) {
 				for range 30 {
@@ -175,7 +175,7 @@ func TestAStreamEndsWhereTheBudgetDoes(t *testing.T) {
 			})
 			for range 2 { // a retry gets the same answer
 				status, _, text := x.ask(t, people[0], "key", prompt)
-				if u := served(t, prompt, text); status != http.StatusOK || u != (usage{2, 16}) ||
+				if u := servedUsage(t, prompt, text); status != http.StatusOK || u != (usage{2, 16}) ||
 					!strings.Contains(text, name) || strings.Contains(text, "broke off") {
 					t.Errorf("%s: %d %+v %s", name, status, u, text)
 				}
@@ -187,12 +187,12 @@ func TestAStreamEndsWhereTheBudgetDoes(t *testing.T) {
 	})
 }
 
-// TestTheHeaders are those that clients of language models read.
+// TestTheHeaders checks the headers that clients of language models read.
 func TestTheHeaders(t *testing.T) {
 	now := time.UnixMicro(1_800_000_000_000_000)
 	s := memory.New(&memory.Config{Clock: now.UnixMicro})
 	defer s.Close()
-	b := wide("limit")
+	b := unlimitedBudgets("limit")
 	b.userRequests = headgate.MustParseNamed("requests", "sliding-log 2/1m")
 	b.teamTokens = headgate.MustParseNamed("tokens", "sliding-log 1000/1h")
 	x := newSite(t, s, b, 1, fakeModel)
@@ -222,7 +222,7 @@ func TestTheHeaders(t *testing.T) {
 	}
 }
 
-// TestResetsAreRoundedUp: a client that comes when it was told to is not too early.
+// TestResetsAreRoundedUp: a client that retries after the reset is not too early.
 func TestResetsAreRoundedUp(t *testing.T) {
 	for reset, want := range map[time.Duration]string{
 		0: "0s", time.Second: "1s", time.Second + time.Microsecond: "1.001s", 400 * time.Microsecond: "1ms",
@@ -236,11 +236,11 @@ func TestResetsAreRoundedUp(t *testing.T) {
 	}
 }
 
-// TestAStreamWithoutAKeyEndsWithItsClient, and is settled at what came until then.
+// TestAStreamWithoutAKeyEndsWithItsClient: its charge is settled at the tokens until then.
 func TestAStreamWithoutAKeyEndsWithItsClient(t *testing.T) {
 	eachStore(t, func(t *testing.T, s store.Store) {
 		ended := make(chan struct{})
-		x := newSite(t, s, wide("limit"), 1, func(w http.ResponseWriter, r *http.Request) {
+		x := newSite(t, s, unlimitedBudgets("limit"), 1, func(w http.ResponseWriter, r *http.Request) {
 			for range 3 {
 				fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\"word \"}}]}\n\n")
 			}
@@ -272,7 +272,7 @@ func TestAStreamWithoutAKeyEndsWithItsClient(t *testing.T) {
 func TestRequestsWithoutAnAnswerCostNothing(t *testing.T) {
 	eachStore(t, func(t *testing.T, s store.Store) {
 		var calls atomic.Int64
-		x := newSite(t, s, wide("limit"), 1, func(w http.ResponseWriter, r *http.Request) {
+		x := newSite(t, s, unlimitedBudgets("limit"), 1, func(w http.ResponseWriter, r *http.Request) {
 			if calls.Add(1) == 1 {
 				http.Error(w, "no GPU is free", http.StatusServiceUnavailable)
 				return
@@ -293,11 +293,11 @@ func TestRequestsWithoutAnAnswerCostNothing(t *testing.T) {
 	})
 }
 
-// TestAKeyIsThatOfAClientAndARequest: otherwise it is another one.
+// TestAKeyIsThatOfAClientAndARequest: the same key of another client, or with another body, is a new request.
 func TestAKeyIsThatOfAClientAndARequest(t *testing.T) {
 	s := memory.New(nil)
 	defer s.Close()
-	x := newSite(t, s, wide("limit"), 1, fakeModel)
+	x := newSite(t, s, unlimitedBudgets("limit"), 1, fakeModel)
 	for i, ask := range []struct {
 		who    client
 		key    string
@@ -323,7 +323,7 @@ func TestAKeyIsThatOfAClientAndARequest(t *testing.T) {
 func TestInvalidRequestsCostNothing(t *testing.T) {
 	s := memory.New(nil)
 	defer s.Close()
-	x := newSite(t, s, wide("limit"), 1, fakeModel)
+	x := newSite(t, s, unlimitedBudgets("limit"), 1, fakeModel)
 	for body, want := range map[string]int{
 		`{"messages":[{"content":"hi"}]}`:                         http.StatusOK,
 		`{"messages":[{"content":"hi"}],"max_tokens":0}`:          http.StatusBadRequest,

@@ -21,22 +21,22 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// site is replicas of the proxy with one store, and a model.
+// site has replicas of the proxy with one store, and a model.
 type site struct {
 	budgets  budgets
 	limiter  *headgate.Limiter
 	replicas []*httptest.Server
-	calls    atomic.Int64 // of the model
+	calls    atomic.Int64 // calls of the model
 }
 
-// wide returns budgets that refuse nothing, and whose windows do not end during a test. The names of the limits begin
-// with a prefix.
-func wide(prefix string) (b budgets) {
+// unlimitedBudgets returns budgets that refuse nothing, and whose windows do not end during a test. The names of their
+// limits begin with a prefix.
+func unlimitedBudgets(prefix string) (b budgets) {
 	for i, l := range b.all() {
 		algorithm, rest, _ := strings.Cut(defaults.all()[i].String(), " ")
 		_, scale, scaled := strings.Cut(rest, " scale ")
 		notation := algorithm + " 1000000/30d"
-		if scaled { // which leaves less room for the amount
+		if scaled { // a scale leaves less room for the amount
 			notation = algorithm + " 3000/30d scale " + scale
 		}
 		*l = headgate.MustParseNamed(fmt.Sprint(prefix, "-", i), notation)
@@ -49,7 +49,7 @@ func (b *budgets) all() []*headgate.Limit {
 	return []*headgate.Limit{&b.userRequests, &b.userTokens, &b.teamTokens, &b.orgTokens, &b.teamMoney, &b.orgMoney}
 }
 
-// eachStore calls a test with each of the stores, behind the recommended stack.
+// eachStore runs a test with each store, behind the wrappers of package front.
 func eachStore(t *testing.T, f func(t *testing.T, s store.Store)) {
 	t.Run("memory", func(t *testing.T) {
 		s := front.New(memory.New(nil), nil)
@@ -121,7 +121,7 @@ func (x *site) ask(t *testing.T, c client, key, prompt string) (status int, h ht
 	return resp.StatusCode, resp.Header, string(body)
 }
 
-// used returns what is used of all limits of all clients.
+// used returns what each key has used of each limit.
 func (x *site) used(t *testing.T) map[string]string {
 	t.Helper()
 	list := map[string]string{}
@@ -137,8 +137,8 @@ func (x *site) used(t *testing.T) map[string]string {
 	return list
 }
 
-// served returns what an answer has served: by its usage block, or else by its words.
-func served(t *testing.T, prompt, text string) (u usage) {
+// servedUsage returns the usage of an answer: its usage block, or else the number of its words.
+func servedUsage(t *testing.T, prompt, text string) (u usage) {
 	t.Helper()
 	u.Prompt = int64(len(strings.Fields(prompt)))
 	for line := range strings.Lines(text) {
@@ -161,7 +161,7 @@ func served(t *testing.T, prompt, text string) (u usage) {
 	return u
 }
 
-// bill adds up what should be used, in billionths.
+// bill adds up what should be used of each limit and key, in billionths.
 type bill map[string]int64
 
 func (b bill) add(x *site, c client, requests int64, u usage) {

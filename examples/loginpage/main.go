@@ -41,7 +41,7 @@ const form = `<!doctype html><title>Log in</title><form method=post>
 // site is the page with its users.
 type site struct {
 	users  map[string]credential
-	nobody credential // compared with where there is no such user
+	nobody credential // compared with if the user does not exist
 	hash   func(password string, salt []byte) []byte
 }
 
@@ -49,13 +49,13 @@ type credential struct{ salt, hash []byte }
 
 func (s *site) credential(password string) credential {
 	salt := make([]byte, 16)
-	_, _ = rand.Read(salt) // which never fails
+	_, _ = rand.Read(salt) // never fails
 	return credential{salt, s.hash(password, salt)}
 }
 
-// right reports whether the password is the user's. It does the same work for a user who
+// hasPassword reports whether the password is the user's. It does the same work for a user who
 // does not exist.
-func (s *site) right(name, password string) bool {
+func (s *site) hasPassword(name, password string) bool {
 	c, known := s.users[name]
 	if !known {
 		c = s.nobody
@@ -64,11 +64,11 @@ func (s *site) right(name, password string) bool {
 	return known && equal
 }
 
-// limited charges an attempt to the account and to the address before the password is looked at, so
-// that attempts at the same time cannot pass the limits, and gives it back if the password is right. An
-// account that does not exist is charged as others are: a refusal reveals nothing about it. Nobody logs in
-// while the store is away.
-func limited(limiter *headgate.Limiter) (func(http.Handler) http.Handler, error) {
+// newLoginLimit returns a middleware that charges an attempt to the account and to the address. It charges before
+// the password is checked, so that attempts at the same time cannot pass the limits, and gives the charge back if the
+// password is right. An account that does not exist is charged like any other, so a refusal reveals nothing about it.
+// Nobody can log in while the store is away.
+func newLoginLimit(limiter *headgate.Limiter) (func(http.Handler) http.Handler, error) {
 	return httplimit.NewHandler(limiter, httplimit.HandlerConfig{
 		OnlyFailures: true,
 		Charges: []httplimit.Charge{
@@ -81,7 +81,7 @@ func limited(limiter *headgate.Limiter) (func(http.Handler) http.Handler, error)
 	})
 }
 
-// accountKey has the same length for every name, and hides the names from the store.
+// accountKey returns the hash of the name, which has a fixed length and hides the name from the store.
 func accountKey(r *http.Request) (string, error) {
 	sum := sha256.Sum256([]byte(account(r)))
 	return hex.EncodeToString(sum[:]), nil
@@ -94,7 +94,7 @@ func account(r *http.Request) string {
 
 // logIn answers an attempt that the limits have admitted.
 func (s *site) logIn(w http.ResponseWriter, r *http.Request) {
-	if !s.right(account(r), r.PostFormValue("password")) {
+	if !s.hasPassword(account(r), r.PostFormValue("password")) {
 		http.Error(w, "The name or the password is wrong.", http.StatusUnauthorized)
 		return
 	}
@@ -103,7 +103,7 @@ func (s *site) logIn(w http.ResponseWriter, r *http.Request) {
 
 // newSite returns the handler of the page, with one user. Forms of other sites are refused.
 func newSite(limiter *headgate.Limiter, hash func(string, []byte) []byte) (http.Handler, error) {
-	limit, err := limited(limiter)
+	limit, err := newLoginLimit(limiter)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func newSite(limiter *headgate.Limiter, hash func(string, []byte) []byte) (http.
 func slowHash(password string, salt []byte) []byte {
 	key, err := pbkdf2.Key(sha256.New, password, salt, 600_000, 32)
 	if err != nil {
-		panic(err) // a hash that is missing must not be equal to another one
+		panic(err) // a missing hash must not be equal to another missing hash
 	}
 	return key
 }

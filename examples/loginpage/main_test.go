@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 const secret = "correct horse battery staple"
 
-// page is the site in a test, with a quick hash that is counted.
+// page is the site in a test, with a quick hash function whose calls are counted.
 type page struct {
 	http.Handler
 	hashes int
@@ -81,7 +81,7 @@ func TestGuessingFromOneAddress(t *testing.T) {
 	headgatetest.Run(t, func(t *testing.T, l *headgate.Limiter) {
 		p := newPage(l)
 		for i := range 20 {
-			address := fmt.Sprintf("2001:db8::%x", i+1) // of one /64
+			address := fmt.Sprintf("2001:db8::%x", i+1) // all in one /64
 			if w := p.try(address, fmt.Sprint("user", i), "guess"); w.Code != http.StatusUnauthorized {
 				t.Fatalf("guess %d: %d", i, w.Code)
 			}
@@ -97,8 +97,8 @@ func TestGuessingFromOneAddress(t *testing.T) {
 	})
 }
 
-// TestAccountsCannotBeEnumerated: each attempt on an account that does not exist is answered
-// as one on an account that does, after the same work.
+// TestAccountsCannotBeEnumerated: an attempt on an account that does not exist gets the same answer,
+// after the same work, as an attempt on an existing account.
 func TestAccountsCannotBeEnumerated(t *testing.T) {
 	headgatetest.Run(t, func(t *testing.T, l *headgate.Limiter) {
 		p := newPage(l)

@@ -1,5 +1,5 @@
-// Program mcp is a server of the Model Context Protocol whose tools are limited for each caller: in Go, with the
-// official SDK. HEADGATE_STORE is where the counts are, so that any number of servers share them.
+// Program mcp is a server of the Model Context Protocol whose tools are limited for each caller, with the official SDK
+// for Go. HEADGATE_STORE names the store, so that any number of servers share the limits.
 package main
 
 import (
@@ -37,18 +37,19 @@ func limited(l *headgate.Limiter, caller func(mcp.Request) string) mcp.Middlewar
 			}
 			d, err := l.Allow(ctx, limit, caller(req))
 			if err != nil {
-				return nil, err // nothing is known to be charged; the tool is not called
+				return nil, err // the call may have been charged; the tool is not called
 			}
 			if !d.Allowed {
-				return refused(&d), nil
+				return refusal(&d), nil
 			}
 			return next(ctx, method, req)
 		}
 	}
 }
 
-// refused tells an agent how much is left, and when to come back: so that it waits, or does something else.
-func refused(d *headgate.Decision) *mcp.CallToolResult {
+// refusal returns a result that tells an agent how much remains and when to retry, so that it waits or does something
+// else.
+func refusal(d *headgate.Decision) *mcp.CallToolResult {
 	wait := (d.RetryAfter + time.Second - 1).Truncate(time.Second)
 	text := fmt.Sprintf("Rate limit: %s allows %d calls, %d are left. Do not call it again before %s have passed.",
 		d.LimitName, d.Capacity, d.Remaining, wait)
@@ -61,7 +62,7 @@ func refused(d *headgate.Decision) *mcp.CallToolResult {
 	}
 }
 
-// byToken names a caller by whom its token was issued to. Without tokens it is the session, which a client can renew.
+// byToken returns the user of the caller's token, or else the session. A client can get a new session at any time.
 func byToken(req mcp.Request) string {
 	if extra := req.GetExtra(); extra != nil && extra.TokenInfo != nil {
 		return "user:" + extra.TokenInfo.UserID

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestATool is called three times by the official client: the third result tells the agent to wait.
+// TestATool calls a tool three times by the official client: the third result tells the agent to wait.
 func TestATool(t *testing.T) {
 	there, here := mcp.NewInMemoryTransports()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -27,7 +27,7 @@ import (
 	"github.com/headgate/headgate/store/open"
 )
 
-// newClient returns a client that sends at most what the limit allows to each host.
+// newClient returns a client that sends no more requests to each host than the limit allows.
 func newClient(limiter *headgate.Limiter, limit headgate.Limit, out io.Writer) (*http.Client, error) {
 	transport, err := httplimit.New(limiter, limit, &httplimit.Config{
 		MaxWait: time.Minute, // a request that would have to wait longer fails at once

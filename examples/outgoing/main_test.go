@@ -51,7 +51,7 @@ func TestTheProgramCallsItsServer(t *testing.T) {
 	}
 }
 
-// TestARefusedRequestIsNotSent: one that would have to wait for more than a minute fails.
+// TestARefusedRequestIsNotSent: a request that would have to wait for more than a minute fails.
 func TestARefusedRequestIsNotSent(t *testing.T) {
 	server := busyServer()
 	defer server.Close()

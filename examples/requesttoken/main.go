@@ -27,7 +27,7 @@ import (
 // callPayments stands for a call to the service that must not be overwhelmed.
 func callPayments(context.Context) (string, error) { return "done", nil }
 
-// rule is refilled to two, a second after the first call.
+// rule allows two calls a second. Its window begins with the first call.
 var rule = headgate.MustParse("fixed-window 2/1s from-first")
 
 func main() {
@@ -50,7 +50,7 @@ func run(ctx context.Context, out io.Writer, url string, rule headgate.Limit, se
 	}
 	defer s.Close()
 
-	// It asks for a token, and calls callPayments if there is one. By itself headgate.NewRequester asks for tokens.
+	// limited takes a token and then calls callPayments. headgate.NewRequester takes tokens without calling a function.
 	limited := headgate.Limited(limiter, callPayments, headgate.Charge{Limit: rule, Key: "payments"})
 
 	lines := log.New(out, "", 0)

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestTwoOfFiveInEachSecond runs the program for three seconds of a bubble's time.
+// TestTwoOfFiveInEachSecond runs the program for three seconds of simulated time.
 func TestTwoOfFiveInEachSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -34,7 +34,7 @@ func TestTwoOfFiveInEachSecond(t *testing.T) {
 	})
 }
 
-// TestProcessesShareTheTokens runs the program twice at a time over one file.
+// TestProcessesShareTheTokens runs the program twice at the same time over one file.
 func TestProcessesShareTheTokens(t *testing.T) {
 	store := "sqlite:" + filepath.Join(t.TempDir(), "tokens.db") + "?synchronous=normal"
 	rule := headgate.MustParse("fixed-window 4/1d from-first")

@@ -13,7 +13,7 @@ var (
 	errALBRequest = errors.New("has no request and agent in quotes in their place")
 )
 
-// albTypes begin the lines of an Application Load Balancer.
+// albTypes are the first words of an Application Load Balancer's lines.
 var albTypes = []string{"http", "https", "h2", "grpcs", "ws", "wss"}
 
 // alb reads the access log of AWS's load balancers:
@@ -21,9 +21,9 @@ var albTypes = []string{"http", "https", "h2", "grpcs", "ws", "wss"}
 //	TYPE TIME ELB CLIENT:PORT TARGET:PORT 0.000 0.001 0.000 200 200 34 366 "GET URL HTTP/1.1" "AGENT" CIPHER TLS ...
 //
 // The Classic one has no type.
-func (p *plain) alb(line []byte, r *row) (Record, error) {
+func (p *rowReader) alb(line []byte, r *row) (Record, error) {
 	columns, rest, ok := bytes.Cut(line, []byte(` "`))
-	p.cells = words(columns, p.cells)
+	p.cells = splitBlanks(columns, p.cells)
 	c := p.cells
 	if len(c) > 0 && slices.Contains(albTypes, string(c[0])) {
 		c = c[1:]
@@ -39,7 +39,7 @@ func (p *plain) alb(line []byte, r *row) (Record, error) {
 		return Record{}, errALBColumns
 	}
 	for i, cell := range c[4:] {
-		isNumber := decimal(cell) || string(cell) == "-1" || string(cell) == "-"
+		isNumber := isDecimal(cell) || string(cell) == "-1" || string(cell) == "-"
 		if !isNumber || (i == 3 || i == 4) && len(cell) != 3 && len(cell) != 1 {
 			return Record{}, errALBColumns
 		}
@@ -59,7 +59,7 @@ func (p *plain) alb(line []byte, r *row) (Record, error) {
 	return Record{At: at, Count: 1}, nil
 }
 
-// splitURL cuts https://www.example.com:443/a into its host and its path.
+// splitURL splits https://www.example.com:443/a into its host and its path.
 func splitURL(url []byte) (host, path []byte) {
 	_, rest, ok := bytes.Cut(url, []byte("://"))
 	if !ok {

@@ -23,10 +23,9 @@ var (
 //
 //	HOST IDENT USER [DAY/MON/YEAR:H:M:S ZONE] "METHOD PATH PROTOCOL" STATUS BYTES "REFERER" "AGENT"
 //
-// The vhost_combined one begins with the name of a virtual host and a port, and Traefik's ends
-// with a number, a router, a server and a time. A last quote that is missing, because the line
-// was cut, does no harm.
-func (p *plain) clf(line []byte, r *row) (Record, error) {
+// The vhost_combined format begins with the name of a virtual host and a port, and Traefik's ends with a number, a
+// router, a server and a time. The last quote may be missing, since programs cut long lines.
+func (p *rowReader) clf(line []byte, r *row) (Record, error) {
 	s := scanner{rest: line, wrong: errHost}
 	r[ip] = s.client()
 	second, _, _ := bytes.Cut(s.rest, []byte{' '})
@@ -43,8 +42,8 @@ func (p *plain) clf(line []byte, r *row) (Record, error) {
 	if bytes.HasPrefix(s.rest, []byte{'('}) { // as in "192.168.1.2 (203.0.113.214) -"
 		return Record{}, errTwo
 	}
-	s.until(" ")            // the identity
-	r[user] = s.until(" [") // which may contain spaces
+	s.until(" ")            // skip the identity
+	r[user] = s.until(" [") // a user may contain spaces
 	s.wrong = errTime
 	at, ok := accessTime(s.until(`] "`))
 	s.need(ok)
@@ -62,7 +61,7 @@ func (p *plain) clf(line []byte, r *row) (Record, error) {
 		s.skip(`"`)
 		r[referer] = s.quoted()
 		s.skip(` "`)
-		r[agent] = s.rest[:quoted(s.rest)]
+		r[agent] = s.rest[:closingQuote(s.rest)]
 	}
 	if p.format == TraefikCLF { // 6 "router@file" "http://10.0.0.1:80" 3ms
 		s.wrong = errTraefik
@@ -81,25 +80,24 @@ func (p *plain) clf(line []byte, r *row) (Record, error) {
 	return Record{At: at, Count: 1}, nil
 }
 
-// client reads a word, or more if they are a list of addresses, "198.51.100.7, 10.0.0.1".
+// client reads a word, or the words of a list of addresses such as "198.51.100.7, 10.0.0.1".
 func (s *scanner) client() []byte {
-	from := s.rest
+	line := s.rest
 	list := s.until(" ")
 	for s.err == nil && bytes.HasSuffix(list, []byte{','}) {
-		list = from[:len(list)+1+len(s.until(" "))]
+		list = line[:len(list)+1+len(s.until(" "))]
 	}
 	return list
 }
 
-// isStatus reports whether three bytes are a status.
+// isStatus reports whether a text is a status: three digits.
 func isStatus(b []byte) bool { return len(b) == 3 && onlyDigits(b) }
 
-// isNumber reports whether a text is digits, or the "-" of what there is not.
+// isNumber reports whether a text is digits, or "-" for a missing number.
 func isNumber(b []byte) bool { return len(b) > 0 && onlyDigits(b) || string(b) == "-" }
 
-// isVirtualHost reports whether a line's first word is the name of a virtual host,
-// given the second one: then that is the client. Else it is the identity that
-// identd answered, which is "-" nearly everywhere.
+// isVirtualHost reports whether a line's first word is the name of a virtual host, so that the second word is the
+// client. Otherwise the second word is the answer of identd, which is "-" nearly everywhere.
 func isVirtualHost(first, second []byte) bool {
 	if string(second) == "-" {
 		return false
@@ -108,7 +106,7 @@ func isVirtualHost(first, second []byte) bool {
 		return true
 	}
 	if _, err := netip.ParseAddr(string(first)); err == nil {
-		return false // of IPv6, which may end like a port
+		return false // an address in IPv6 may end like a port
 	}
 	i := bytes.LastIndexByte(first, ':')
 	return i > 0 && i < len(first)-1 && onlyDigits(first[i+1:])
@@ -116,9 +114,8 @@ func isVirtualHost(first, second []byte) bool {
 
 var dash = []byte("-")
 
-// splitRequest returns the method and the path, without query and fragment, of
-// `GET /a?b HTTP/1.1`. What is no such thing, for example the bytes of a TLS
-// greeting, has the method "-" and is its own path.
+// splitRequest returns the method and the path, without query and fragment, of a request such as `GET /a?b HTTP/1.1`.
+// Anything else, for example the bytes of a TLS greeting, is returned as the path, with the method "-".
 func splitRequest(r []byte) (method, path []byte) {
 	method, path, ok := bytes.Cut(r, []byte{' '})
 	if !ok || len(method) == 0 {

@@ -6,7 +6,7 @@ import (
 	"github.com/headgate/headgate/internal/httpkey"
 )
 
-// TestTheClientIsAnAddress has what logs write before, around and in the place of one.
+// TestTheClientIsAnAddress has texts that logs write before, around and instead of an address.
 func TestTheClientIsAnAddress(t *testing.T) {
 	t.Parallel()
 	const rest = ` - - [03/May/2026:10:00:01 +0000] "GET / HTTP/1.1" 200 5 "-" "a"`
@@ -23,7 +23,7 @@ func TestTheClientIsAnAddress(t *testing.T) {
 		{Combined, "[2001:db8::1]:443" + rest, "2001:db8::1"},
 		{Combined, "2001:DB8::1" + rest, "2001:db8::1"},
 		{Combined, "::ffff:198.51.100.7" + rest, "198.51.100.7"},
-		{Combined, "6.6.6.6, 198.51.100.7, 192.168.0.1" + rest, "198.51.100.7"}, // whose first one the client has made up
+		{Combined, "6.6.6.6, 198.51.100.7, 192.168.0.1" + rest, "198.51.100.7"}, // the client has made up the first address
 		{Combined, "10.0.0.2, 10.0.0.1" + rest, "10.0.0.2"},
 		{Combined, "192.168.1.2 (203.0.113.214)" + rest[2:], ""},
 		{Combined, "-" + rest, ""},
@@ -56,7 +56,7 @@ func TestTheClientIsAnAddress(t *testing.T) {
 	}
 }
 
-// TestClientsBehindListedProxies names proxies, which are then all that there are.
+// TestClientsBehindListedProxies: if proxies are listed, private addresses are not proxies.
 func TestClientsBehindListedProxies(t *testing.T) {
 	t.Parallel()
 	proxies, err := httpkey.ParseProxies("203.0.113.0/24")

@@ -5,13 +5,13 @@ import (
 	"errors"
 )
 
-// containerLog reads what a program in a container has logged, as it is, or in the lines of the container's log:
+// containerLog reads a program's log, whose lines may be wrapped in the lines of its container's log:
 //
 //	2016-10-06T00:17:09.669794202Z stdout F LINE                             of containerd and CRI-O
 //	{"log":"LINE\n","stream":"stdout","time":"2014-08-14T20:17:09.669Z"}     of Docker's json-file
 type containerLog struct {
 	Reader
-	cut [2]bool // of stdout and of stderr: the latest line goes on in the next one
+	cut [2]bool // of stdout and stderr: whether the latest line continues in the next one
 }
 
 var errPart = errors.New("is a part of a line that its container's log has cut")
@@ -26,23 +26,23 @@ func (c *containerLog) Read(line []byte) (Record, error) {
 	if stream == "stderr" {
 		n = 1
 	}
-	before := c.cut[n]
-	if c.cut[n] = !whole; before || !whole {
+	continued := c.cut[n]
+	if c.cut[n] = !whole; continued || !whole {
 		return Record{}, errPart
 	}
 	return c.Reader.Read(inner)
 }
 
-// unwrapContainer returns the line within one of a container's log, and whether it is a whole one.
+// unwrapContainer returns the program's line within a line of a container's log, and whether it is a whole line.
 func unwrapContainer(line []byte) (inner []byte, stream string, whole, ok bool) {
 	if bytes.HasPrefix(line, []byte(`{"log":"`)) {
 		doc, err := parseObject(line)
 		log, from, time := doc.lookup("log"), doc.lookup("stream"), doc.lookup("time")
-		if err != nil || log == nil || from == nil || time == nil || lonely(log) {
+		if err != nil || log == nil || from == nil || time == nil || isInvalidText(log) {
 			return nil, "", false, false
 		}
-		inner, whole = bytes.CutSuffix(text(log), []byte{'\n'})
-		return bytes.TrimSuffix(inner, []byte{'\r'}), string(text(from)), whole, true
+		inner, whole = bytes.CutSuffix(decodeText(log), []byte{'\n'})
+		return bytes.TrimSuffix(inner, []byte{'\r'}), string(decodeText(from)), whole, true
 	}
 	stamp, rest, _ := bytes.Cut(line, []byte{' '})
 	for _, stream = range []string{"stdout", "stderr"} {

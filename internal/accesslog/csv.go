@@ -9,28 +9,28 @@ import (
 	"strings"
 )
 
-// separated reads comma-separated values (RFC 4180) after a header. A value does not go over the end of a line.
-type separated struct {
+// csvReader reads comma-separated values (RFC 4180) after a header. A value cannot span lines.
+type csvReader struct {
 	header
 	cfg   Config
-	known bool // the header was read
-	time  int
+	ready bool // the header was read
+	time  int  // index of the column
 
-	// What package csv reads lines with, so that a line needs no reader of its own.
+	// reader reads lines from buffer, and buffer from line, so that lines need no new reader.
 	line   bytes.Reader
 	buffer *bufio.Reader
 	reader *csv.Reader
 }
 
 func openCSV(f *format, names []string, cfg Config) Reader {
-	c := &separated{header: newHeader(f, names, cfg), cfg: cfg, buffer: bufio.NewReader(nil)}
+	c := &csvReader{header: newHeader(f, names, cfg), cfg: cfg, buffer: bufio.NewReader(nil)}
 	c.reader = csv.NewReader(c.buffer)
 	c.reader.FieldsPerRecord, c.reader.ReuseRecord = -1, true
 	return c
 }
 
 var (
-	csvTimes = append([]string{"ts", "time", "timestamp", "@timestamp", "datetime", "date", "at"}, times...)
+	csvTimes = append([]string{"ts", "time", "timestamp", "@timestamp", "datetime", "date", "at"}, productTimes...)
 
 	errHeader = errors.New("is no header: no column is called ts, time, timestamp, @timestamp, datetime, date or at")
 	errCells  = errors.New("has not as many columns as the header")
@@ -39,8 +39,8 @@ var (
 )
 
 // Read implements Reader.
-func (c *separated) Read(line []byte) (Record, error) {
-	if !c.known {
+func (c *csvReader) Read(line []byte) (Record, error) {
+	if !c.ready {
 		return c.readHeader(line)
 	}
 	cells, err := c.split(line)
@@ -50,14 +50,15 @@ func (c *separated) Read(line []byte) (Record, error) {
 	if len(cells) != len(c.columns) {
 		return Record{}, errCells
 	}
-	at, ok := c.cfg.parse([]byte(cells[c.time]))
+	at, ok := c.cfg.parseTime([]byte(cells[c.time]))
 	if !ok {
 		return Record{}, errBadTime
 	}
 	return Record{At: at, Count: 1, Values: valuesOf(&c.fields, cells)}, nil
 }
 
-func (c *separated) readHeader(line []byte) (Record, error) {
+// readHeader finds the separator, the column of the time and the fields.
+func (c *csvReader) readHeader(line []byte) (Record, error) {
 	for _, c.reader.Comma = range []rune{',', ';', '\t'} {
 		cells, err := c.split(line)
 		if err != nil || len(cells) < 2 {
@@ -73,17 +74,17 @@ func (c *separated) readHeader(line []byte) (Record, error) {
 		if c.time = c.find(namesOr(c.cfg.Time, csvTimes)...); c.time < 0 {
 			continue
 		}
-		if err := c.set(columns, plainNames); err != nil {
+		if err := c.set(columns, plainAliases); err != nil {
 			return Record{}, err
 		}
-		c.known = true
+		c.ready = true
 		return Record{Foreign: true, Skip: "is the header"}, nil
 	}
 	return Record{}, errHeader
 }
 
-// split cuts a line into its cells. It takes the quotes off them.
-func (c *separated) split(line []byte) ([]string, error) {
+// split splits a line into its cells, without their quotes.
+func (c *csvReader) split(line []byte) ([]string, error) {
 	c.line.Reset(line)
 	c.buffer.Reset(&c.line)
 	return c.reader.Read()

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// Errors, for errors.Is.
+// Errors for errors.Is.
 var (
 	ErrEmpty  = errors.New("the log is empty")
 	ErrFormat = errors.New("format not recognised")
 )
 
-// Share counts lines of a log by a format. Foreign ones are of another program or of
-// the log itself.
-type Share struct{ Good, Bad, Foreign int64 }
+// LineCounts counts lines that have a format, lines that have not, and foreign lines, which another program or the log
+// itself wrote.
+type LineCounts struct{ Good, Bad, Foreign int64 }
 
 // Add counts a line by its record or error.
-func (s *Share) Add(rec *Record, err error) {
+func (s *LineCounts) Add(rec *Record, err error) {
 	switch {
 	case err != nil:
 		s.Bad++
@@ -30,20 +30,19 @@ func (s *Share) Add(rec *Record, err error) {
 	}
 }
 
-// Recognised reports whether the log is of the format. A few broken lines are in
-// many a log.
-func (s Share) Recognised() bool { return s.Good > 0 && s.Good >= s.Bad }
+// Recognised reports whether the log has the format: at least half of its lines do. Many logs have a few broken lines.
+func (s LineCounts) Recognised() bool { return s.Good > 0 && s.Good >= s.Bad }
 
-// trial reads the beginning of a log by a format.
+// trial is the result of reading the beginning of a log in one format.
 type trial struct {
 	*format
-	of    Share
-	first error // about the first line that is not read
+	counts   LineCounts
+	firstErr error
 }
 
-// Detect finds out the format from the first lines: the one that reads most of them, the earlier in Formats
-// where several do. It must read at least half. A format that is within another wins although the other
-// reads up to half as many lines more: they are damaged or of another program.
+// Detect detects the format from the first lines of a log: the format that reads most of them, and at least half. Of
+// several it takes the earliest in Formats. A format within a more general one wins although the general one reads up
+// to half as many lines more: those are damaged or of another program.
 func Detect(head []byte, cfg Config) (Format, error) {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -65,24 +64,24 @@ func Detect(head []byte, cfg Config) (Format, error) {
 				sample = line
 			}
 			rec, err := rd.Read(line)
-			t.of.Add(&rec, err)
-			if t.first == nil {
-				t.first = err
+			t.counts.Add(&rec, err)
+			if t.firstErr == nil {
+				t.firstErr = err
 			}
 		}
 	}
 	if sample == nil {
 		return "", ErrEmpty
 	}
-	if best := choosing(trials); best != nil {
+	if best := bestTrial(trials); best != nil {
 		return best.name, nil
 	}
 	line := Quote(Clip(sample))
 	var why []string
 	for _, t := range trials {
-		if t.of.Good > 0 {
-			why = append(why, fmt.Sprintf("%s reads %d of %d, and of another: %v", t.name, t.of.Good,
-				t.of.Good+t.of.Bad, t.first))
+		if t.counts.Good > 0 {
+			why = append(why, fmt.Sprintf("%s reads %d of %d, and of another: %v", t.name, t.counts.Good,
+				t.counts.Good+t.counts.Bad, t.firstErr))
 		}
 	}
 	if len(why) > 0 {
@@ -92,25 +91,25 @@ func Detect(head []byte, cfg Config) (Format, error) {
 	return "", fmt.Errorf("%w: the first lines are none of %s; line 1 is %s", ErrFormat, Names(), line)
 }
 
-// choosing returns the trial of the format to be taken, or nil.
-func choosing(trials []trial) (best *trial) {
-	wider := map[Format]bool{} // formats of which one within them is recognised and reads enough
+// bestTrial returns the trial of the format that Detect returns, or nil.
+func bestTrial(trials []trial) (best *trial) {
+	excluded := map[Format]bool{} // general formats, if a format within them is recognised and reads enough
 	reads := func(f Format) int64 {
-		return trials[slices.IndexFunc(trials, func(t trial) bool { return t.name == f })].of.Good
+		return trials[slices.IndexFunc(trials, func(t trial) bool { return t.name == f })].counts.Good
 	}
 	for i := range trials {
 		t := &trials[i]
-		if !t.of.Recognised() || wider[t.name] {
+		if !t.counts.Recognised() || excluded[t.name] {
 			continue
 		}
 		for outer := t.within; outer != ""; {
-			if 3*(t.of.Good+t.of.Foreign) < 2*reads(outer) {
+			if 3*(t.counts.Good+t.counts.Foreign) < 2*reads(outer) {
 				break
 			}
-			wider[outer] = true
-			outer = formatNamed(outer).within
+			excluded[outer] = true
+			outer = lookupFormat(outer).within
 		}
-		if best == nil || t.of.Good > best.of.Good {
+		if best == nil || t.counts.Good > best.counts.Good {
 			best = t
 		}
 	}

@@ -10,11 +10,11 @@ var (
 	errEnvoy     = errors.New("has not the columns of Envoy's default format, nor of Istio's")
 )
 
-// envoy reads the default lines of Envoy, and those of Istio, which have what is in brackets here:
+// envoy reads the default lines of Envoy, and of Istio, which have the columns in brackets:
 //
 //	[TIME] "METHOD PATH PROTOCOL" STATUS FLAGS [DETAILS TERMINATION "FAILURE"] RECEIVED SENT MS MS
 //	  "X-FORWARDED-FOR" "AGENT" "ID" "HOST" "UPSTREAM" [CLUSTER LOCAL DOWNSTREAM_LOCAL DOWNSTREAM_REMOTE SNI ROUTE]
-func (p *plain) envoy(line []byte, r *row) (Record, error) {
+func (p *rowReader) envoy(line []byte, r *row) (Record, error) {
 	if isEnvoyLog(line) {
 		return Record{Foreign: true, Skip: "is not about a request"}, nil
 	}
@@ -38,12 +38,12 @@ func (p *plain) envoy(line []byte, r *row) (Record, error) {
 	s.need(onlyDigits(s.until(" ")))
 	r[size] = s.until(" ")
 	s.need(onlyDigits(r[size]) && isNumber(s.until(" ")) && isNumber(s.until(` "`)))
-	for _, c := range []column{ip, agent, referer, host, server} { // where a referer could be is the request's id
+	for _, c := range []column{ip, agent, referer, host, server} { // referer is used for the request's id
 		if r[c] = s.quoted(); c != server {
 			s.skip(` "`)
 		}
 	}
-	p.cells = words(s.rest, p.cells)
+	p.cells = splitBlanks(s.rest, p.cells)
 	s.need(len(p.cells) == 0 && !istio || len(p.cells) == 6 && istio)
 	if s.err == nil && istio {
 		r[ip], ok = withoutPort(p.cells[3])
@@ -58,8 +58,8 @@ func (p *plain) envoy(line []byte, r *row) (Record, error) {
 	return Record{At: at, Count: 1}, nil
 }
 
-// isEnvoyLog reports whether a line is from the log of Envoy itself, which begins as
-// [2024-05-01 12:00:00.000][7][info], or of Istio's agent, with a time and a tab.
+// isEnvoyLog reports whether a line is from the log of Envoy itself, which begins like
+// [2024-05-01 12:00:00.000][7][info], or of Istio's agent, which begins with a time and a tab.
 func isEnvoyLog(line []byte) bool {
 	stamp, _, tab := bytes.Cut(line, []byte{'\t'})
 	if !tab {

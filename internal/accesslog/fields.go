@@ -34,23 +34,23 @@ var columnNames = []string{
 	"ip", "user", "host", "method", "path", "status", "bytes", "referer", "agent", "frontend", "backend", "server",
 }
 
-// row has the plain fields of a line.
+// row has the plain fields of a line, by column.
 type row [columns][]byte
 
-// fields selects fields.
+// fields extracts the requested fields from lines.
 type fields struct {
 	names   []string
 	proxies httpkey.Proxies
-	places  []int // of each: in a row, or among the columns of a header
-	values  []Value
+	places  []int   // index of each field in a row, or among the columns of a header
+	values  []Value // of the current line
 }
 
 func newFields(names []string, cfg Config) fields {
 	return fields{names: names, proxies: cfg.Proxies, values: make([]Value, len(names))}
 }
 
-// chooseFields finds columns by name, without a header.
-func chooseFields(names []string, cfg Config) fields {
+// newRowFields returns fields whose places are columns of a row.
+func newRowFields(names []string, cfg Config) fields {
 	f := newFields(names, cfg)
 	for _, name := range names {
 		f.places = append(f.places, slices.Index(columnNames, name))
@@ -58,7 +58,7 @@ func chooseFields(names []string, cfg Config) fields {
 	return f
 }
 
-// valuesOf returns what a line says of fields.
+// valuesOf returns the values of the fields, given all cells of a line.
 func valuesOf[T string | []byte](f *fields, cells []T) []Value {
 	for i, n := range f.places {
 		f.values[i] = f.value(i, []byte(cells[n]))
@@ -66,8 +66,8 @@ func valuesOf[T string | []byte](f *fields, cells []T) []Value {
 	return f.values
 }
 
-// value returns what a line says of a field. Of a path that is a whole URL the scheme and the host are cut off, and of
-// each its query.
+// value returns the value of field i. It cuts the scheme and the host off a path that is a whole URL, and the query off
+// each path, and finds the client in a list of addresses.
 func (f *fields) value(i int, text []byte) (v Value) {
 	switch v.Text = text; f.names[i] {
 	case columnNames[path]:
@@ -81,36 +81,37 @@ func (f *fields) value(i int, text []byte) (v Value) {
 	return v
 }
 
-// Notes implements Reader, for formats of which there is nothing to know.
+// Notes implements Reader for formats without remarks.
 func (f *fields) Notes() []string { return nil }
 
-// plain reads lines that have each plain field in a place of its own.
-type plain struct {
+// rowReader reads the lines of formats that consist of plain fields.
+type rowReader struct {
 	fields
 	format Format
-	read   func(*plain, []byte, *row) (Record, error) // fills a row, but not Values
+	parse  func(*rowReader, []byte, *row) (Record, error) // fills the row, but not Record.Values
 	row    row
-	cells  [][]byte // for read
-	note   string   // of read
+	cells  [][]byte // buffer of parse
+	note   string   // set by parse
 }
 
-func openPlain(read func(*plain, []byte, *row) (Record, error)) func(*format, []string, Config) Reader {
+// openRows returns a function that opens a reader with a function that parses lines.
+func openRows(parse func(*rowReader, []byte, *row) (Record, error)) func(*format, []string, Config) Reader {
 	return func(f *format, names []string, cfg Config) Reader {
-		return &plain{fields: chooseFields(names, cfg), format: f.name, read: read}
+		return &rowReader{fields: newRowFields(names, cfg), format: f.name, parse: parse}
 	}
 }
 
 var (
-	openCLF     = openPlain((*plain).clf)
-	openHAProxy = openPlain((*plain).haproxy)
-	openALB     = openPlain((*plain).alb)
-	openEnvoy   = openPlain((*plain).envoy)
+	openCLF     = openRows((*rowReader).clf)
+	openHAProxy = openRows((*rowReader).haproxy)
+	openALB     = openRows((*rowReader).alb)
+	openEnvoy   = openRows((*rowReader).envoy)
 )
 
 // Read implements Reader.
-func (p *plain) Read(line []byte) (Record, error) {
+func (p *rowReader) Read(line []byte) (Record, error) {
 	p.row = row{}
-	rec, err := p.read(p, line, &p.row)
+	rec, err := p.parse(p, line, &p.row)
 	if rec.Count > 0 {
 		rec.Values = valuesOf(&p.fields, p.row[:])
 	}
@@ -118,14 +119,14 @@ func (p *plain) Read(line []byte) (Record, error) {
 }
 
 // Notes implements Reader.
-func (p *plain) Notes() []string {
+func (p *rowReader) Notes() []string {
 	if p.note == "" {
 		return nil
 	}
 	return []string{p.note}
 }
 
-// header is the columns of a log whose first lines name them, and where the fields stand in it.
+// header has the columns of a log whose first lines name them, and finds the fields among them.
 type header struct {
 	fields
 	format  Format
@@ -136,7 +137,7 @@ func newHeader(f *format, names []string, cfg Config) header {
 	return header{fields: newFields(names, cfg), format: f.name}
 }
 
-// set reads the names of the columns. aliases are what a plain field is called there.
+// set sets the columns and finds each field by its name or by one of its aliases.
 func (h *header) set(columns []string, aliases map[string][]string) error {
 	h.columns, h.places = columns, h.places[:0]
 	for _, field := range h.names {
@@ -149,7 +150,7 @@ func (h *header) set(columns []string, aliases map[string][]string) error {
 	return nil
 }
 
-// find returns the first of some columns that is there, or -1.
+// find returns the index of the first of the names that is a column, or -1.
 func (h *header) find(names ...string) int {
 	for _, name := range names {
 		if i := slices.Index(h.columns, name); i >= 0 {
@@ -159,13 +160,14 @@ func (h *header) find(names ...string) int {
 	return -1
 }
 
-// words splits a line at its blanks into the cells that it is given, and returns them.
-func words(line []byte, into [][]byte) [][]byte {
+// splitBlanks splits a line at its blanks. It reuses the memory of into.
+func splitBlanks(line []byte, into [][]byte) [][]byte {
 	return slices.AppendSeq(into[:0], bytes.FieldsFuncSeq(line, func(r rune) bool { return r == ' ' }))
 }
 
+// withoutQuery cuts the query off a path, and the fragment that some clients send: servers that accept one serve the
+// same page.
 func withoutQuery(path []byte) []byte {
-	// A fragment, which some clients send, is cut off too: servers that take it at all serve the same page.
 	if i := bytes.IndexAny(path, "?#"); i > 0 {
 		return path[:i]
 	}
@@ -174,11 +176,12 @@ func withoutQuery(path []byte) []byte {
 
 var errNoAddress = errors.New("has no address where the client's should be: key by another field")
 
-// private are the networks of hosts within a site.
-var private, _ = httpkey.ParseProxies("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "fc00::/7", "::1")
+// privateNetworks are the networks of hosts within a site.
+var privateNetworks, _ = httpkey.ParseProxies(
+	"10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "fc00::/7", "::1")
 
-// clientAddress returns the client in a text that is an address, or a list of them as X-Forwarded-For is. Anything
-// else, such as the name of a host or the word before the address, is an error: it would be counted as a client.
+// clientAddress returns the client's address from a text that is an address or a list like X-Forwarded-For. Any other
+// text, such as the name of a host, is an error, since it would be counted as a client.
 func clientAddress(text []byte, proxies httpkey.Proxies) ([]byte, error) {
 	if a, err := netip.ParseAddr(string(text)); err == nil && a.Is4() {
 		return text, nil

@@ -1,8 +1,6 @@
-// Package accesslog reads the logs of web servers, proxies and load balancers, and recognizes which of the
-// formats that it knows a log has.
+// Package accesslog reads the logs of web servers, proxies and load balancers, and detects the format of a log.
 //
-// A line is read as what it is or not at all: Read returns an error that says why a line is
-// not of the format, and never guesses a value.
+// It never guesses a value: Read returns an error that says why a line does not have the format.
 package accesslog
 
 import (
@@ -28,23 +26,21 @@ const (
 	TraefikCLF Format = "traefik"
 	// Combined is the access log of Apache and nginx with referer and agent.
 	Combined Format = "combined"
-	// Common is the access log without them; what follows is not looked at.
+	// Common is Combined without referer and agent; the rest of a line is ignored.
 	Common Format = "common"
-	// VHost is Common after the name and the port of a virtual host, as Debian's
-	// Apache writes it: "example.com:80 192.0.2.1 - - [...". The port may be missing.
-	// What follows the bytes is not looked at.
+	// VHost is Common after the name and the port of a virtual host, as Debian's Apache writes it:
+	// "example.com:80 192.0.2.1 - - [...". The port may be missing. What follows the number of bytes is ignored.
 	VHost Format = "vhost_combined"
-	// HAProxy is HAProxy's HTTP log (option httplog), with the beginning of a syslog line or without. Its
-	// times have no zone and are taken as UTC.
+	// HAProxy is HAProxy's HTTP log (option httplog), with or without the beginning of a syslog line. Its
+	// times have no zone and are read as UTC.
 	HAProxy Format = "haproxy"
 	// ALB is the access log of AWS's Application Load Balancer, and of the Classic one, which has no type in
-	// front. The time is that of the response, the only one that both write.
+	// front. The time is the response's, the only time that both write.
 	ALB Format = "alb"
-	// Envoy is the default text of Envoy, where ip is from X-Forwarded-For, and of Istio, where it is the downstream's
-	// remote address. Lines of Envoy itself, of Istio's agent and of TCP connections are skipped.
+	// Envoy is the default text of Envoy, where ip is from X-Forwarded-For, and of Istio, where ip is the remote
+	// address. Lines of Envoy itself, of Istio's agent and of TCP connections are skipped.
 	Envoy Format = "envoy"
-	// W3C is the extended log file format that IIS writes: the columns are those that the latest
-	// #Fields names. Times are UTC.
+	// W3C is the extended log file format that IIS writes. The latest #Fields line names the columns. Times are UTC.
 	W3C Format = "iis"
 	// Caddy is Caddy's JSON; lines of its other loggers are skipped.
 	Caddy Format = "caddy"
@@ -52,35 +48,30 @@ const (
 	TraefikJSON Format = "traefik_json"
 	// Usage is JSON with the tokens of calls of language models; see [Spent].
 	Usage Format = "usage"
-	// JSON is one object on each line. Its time is the first of ts, time,
-	// timestamp, @timestamp, at, start_time (Istio), EdgeStartTimestamp (Cloudflare) and
-	// __REALTIME_TIMESTAMP (systemd): RFC 3339, or since the epoch in seconds,
-	// milliseconds or finer. A field is a path such as request.ip or
-	// headers.Host.0; the plain fields are also found under the names
-	// that nginx and others use.
+	// JSON is one object on each line. Its time is the first of ts, time, timestamp, @timestamp, at, start_time
+	// (Istio), EdgeStartTimestamp (Cloudflare) and __REALTIME_TIMESTAMP (systemd): RFC 3339, or since the epoch in
+	// seconds, milliseconds or finer. A field is a path such as request.ip or headers.Host.0; the plain fields are also
+	// found under the names that nginx and others use.
 	JSON Format = "json"
-	// CSV has a header, whose columns are the fields, and a comma, semicolon or tab between them. One of the
-	// columns is called ts, time, timestamp, @timestamp, datetime, date or at.
+	// CSV has a header that names the fields, separated by commas, semicolons or tabs. One of the columns is called
+	// ts, time, timestamp, @timestamp, datetime, date or at.
 	CSV Format = "csv"
-	// SSHD is the syslog of an SSH server. Each line "Failed password", "Failed
-	// keyboard-interactive" or "Invalid user" is a request, by ip or user; other lines are skipped.
-	// With Config.Attempts, the first password that fails for an invalid user
-	// is one attempt with the line that announced the user, and "message
-	// repeated 5 times" is five. The times are taken as UTC.
+	// SSHD is the syslog of an SSH server. Each line "Failed password", "Failed keyboard-interactive" or "Invalid user"
+	// is a request, by ip or user; other lines are skipped. With Config.Attempts, "Invalid user" and the first password
+	// that fails for that user are one request, and "message repeated 5 times" is five. Times are read as UTC.
 	SSHD Format = "sshd"
 )
 
-// format is a row of the table of formats.
+// format describes a format in the table of formats.
 type format struct {
 	name   Format
 	about  string // for help texts
-	fields string
+	fields string // separated by blanks; empty: the log's lines name them
 	open   func(*format, []string, Config) Reader
-	within Format // a format that reads these lines too, but sees less in them
+	within Format // a more general format, which also reads these lines but finds less in them
 }
 
-// table has all formats in the order in which they are tried. A format without fields has those that its lines
-// name.
+// table has all formats, in the order in which Detect tries them.
 var table = []format{
 	{
 		TraefikCLF, "Traefik's common log format", commonFields + " referer agent backend server", openCLF,
@@ -106,7 +97,7 @@ var table = []format{
 
 const commonFields = "ip user method path status bytes"
 
-// Formats returns the names of all formats, in the order in which they are tried.
+// Formats returns the names of all formats, in the order in which Detect tries them.
 func Formats() []Format {
 	var names []Format
 	for _, f := range table {
@@ -115,16 +106,16 @@ func Formats() []Format {
 	return names
 }
 
-// About says in a few words whose format it is.
+// About says in a few words which programs write the format.
 func (f Format) About() string {
-	if row := formatNamed(f); row != nil {
+	if row := lookupFormat(f); row != nil {
 		return row.about
 	}
 	return ""
 }
 
-// formatNamed returns the row of the table, or nil.
-func formatNamed(f Format) *format {
+// lookupFormat returns the format's row of the table, or nil.
+func lookupFormat(f Format) *format {
 	if i := slices.IndexFunc(table, func(row format) bool { return row.name == f }); i >= 0 {
 		return &table[i]
 	}
@@ -142,70 +133,70 @@ func Names() string {
 
 // Value is the value of a field in a line.
 type Value struct {
-	Text []byte // good until the next line is read
-	Err  error  // ErrNoField, or that the value cannot be a text, or an ip no address
+	Text []byte // valid until the next line is read
+	Err  error  // ErrNoField, or why the value is no text, or why an ip is no address
 }
 
-// Spent is what a line of [Usage] says of the cost of a call: what was reserved for it when it began,
-// what it came to in the end, both in decimals, and when that was.
+// Spent is the cost of a call in a line of [Usage]: the tokens that were reserved when it began, and the tokens that it
+// had used when it ended, both as decimals.
 type Spent struct {
 	Reserved, Used []byte
-	End            int64 // microseconds since the epoch; 0: the line does not say
+	End            int64 // time of the end, in microseconds since the epoch; 0: unknown
 }
 
 // Record is a parsed line.
 type Record struct {
 	At      int64   // microseconds since the epoch
-	Count   int     // how many requests it stands for; 0: none, and Skip says what it is
-	Values  []Value // of the fields of New, in their order
-	Spent   Spent   // of Usage
-	Skip    string  // why it is no request
-	Foreign bool    // it is another program's: that says nothing for the format
+	Count   int     // number of requests in the line; 0: Skip says why there are none
+	Values  []Value // values of the fields passed to New, in their order
+	Spent   Spent   // only in Usage
+	Skip    string  // why the line is no request
+	Foreign bool    // another program wrote the line, so it is no evidence for the format
 }
 
 // Reader reads the lines of one log, in order.
 type Reader interface {
-	// Read reads a line. The error says why that cannot be done; it is a [law.ErrInvalid] if the whole log has
-	// none of the fields.
+	// Read reads a line. An error says why the line does not have the format; it is a [law.ErrInvalid] if the whole
+	// log lacks one of the fields.
 	Read(line []byte) (Record, error)
-	// Notes are what else one should know about the log, at its end.
+	// Notes returns remarks on the log, for people. Call it after the last line.
 	Notes() []string
 }
 
 // Config adjusts the readers of some formats.
 type Config struct {
-	Year     int       // SSHD: of the first line, if it writes none; 0: by Changed
+	Year     int       // SSHD: year of the first line, if its time has none; 0: guessed from Changed
 	Changed  time.Time // when the log was last written to
 	Attempts bool      // SSHD: count attempts, not lines
-	Cost     string    // Usage: the field with what was reserved; empty: by its usual names. Others ignore it
-	Settle   string    // Usage: the field with what was used in the end; empty: found by its usual names
+	Cost     string    // Usage: the field with the reserved tokens; empty: the usual names. Other formats ignore it
+	Settle   string    // Usage: the field with the tokens used in the end; empty: the usual names
 
-	// JSON and its relatives, and CSV: the field with the time, and the format of its text for strptime, such as
-	// "%d.%m.%Y %H:%M:%S", in UTC if it has no zone. Empty: the usual names, and any of the usual forms.
+	// JSON, formats within JSON, and CSV: the field with the time, and the format of its text for strptime, such as
+	// "%d.%m.%Y %H:%M:%S", in UTC if it has no zone. Empty: the usual names, and any of the usual formats.
 	Time, TimeFormat string
 
-	// Proxies are those that a list of addresses may end with: its last one that is no proxy is the client, as
-	// for the middleware. Nil: private and loopback addresses.
+	// Proxies are the site's own proxies: in a list of addresses, the last address that is no proxy is the client.
+	// Nil: private and loopback addresses.
 	Proxies httpkey.Proxies
 
-	parse func([]byte) (us int64, ok bool) // reads a time
+	parseTime func([]byte) (us int64, ok bool)
 }
 
-// fractions takes those of seconds out of a format: package time reads them behind the seconds by itself.
+// fractions removes fractions of seconds from a format for strptime: package time reads them after seconds by itself.
 var fractions = strings.NewReplacer(".%f", "", ",%f", "", ".%L", "", ",%L", "")
 
-// complete checks what does not depend on the format, and adds what the readers need.
+// complete checks the configuration as far as it does not depend on the format, and adds defaults.
 func (cfg Config) complete() (Config, error) {
 	if cfg.Proxies == nil {
-		cfg.Proxies = private
+		cfg.Proxies = privateNetworks
 	}
-	cfg.parse = anyTime
+	cfg.parseTime = anyTime
 	if cfg.TimeFormat != "" {
 		layout, err := strftime.Layout(fractions.Replace(cfg.TimeFormat))
 		if err != nil {
 			return cfg, law.Invalid("time_format", "%.60q: %v", cfg.TimeFormat, err)
 		}
-		cfg.parse = func(text []byte) (int64, bool) {
+		cfg.parseTime = func(text []byte) (int64, bool) {
 			t, err := time.Parse(layout, string(text))
 			us := t.UnixMicro()
 			return us, err == nil && us > 0 && us <= MaxTime
@@ -214,9 +205,9 @@ func (cfg Config) complete() (Config, error) {
 	return cfg, nil
 }
 
-// New returns a reader of the fields, or says why the format does not have them.
+// New returns a reader of the fields, or an error if the format does not have one of them.
 func New(f Format, fields []string, cfg Config) (Reader, error) {
-	row := formatNamed(f)
+	row := lookupFormat(f)
 	if row == nil {
 		return nil, law.Invalid("format", "%q is not one of %s", string(f), Names())
 	}
@@ -236,21 +227,21 @@ func New(f Format, fields []string, cfg Config) (Reader, error) {
 	return &containerLog{Reader: row.open(row, fields, cfg)}, nil
 }
 
-// noField returns the error about a field that a format or a log does not have.
+// noField returns the error about a field that a format or a log does not have, with the fields that it has.
 func noField(f Format, field string, has []string) error {
-	return law.Invalid("field", "a log of the format %s has no %q, but %s", f, field, list(has))
+	return law.Invalid("field", "a log of the format %s has no %q, but %s", f, field, enumerate(has))
 }
 
-// list writes "a, b and c".
-func list(words []string) string {
+// enumerate writes "a, b and c".
+func enumerate(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")
 	}
 	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
 }
 
-// ErrNoField is the Err of a Value: the line is as it should be and lacks the field.
+// ErrNoField is the Err of a Value whose field is not in the line, which is valid otherwise.
 var ErrNoField = errors.New("the field is not there")
 
-// missing returns ErrNoField with a field.
+// missing returns ErrNoField with the name of the field.
 func missing(field string) error { return fmt.Errorf("%w: %s", ErrNoField, field) }

@@ -21,7 +21,7 @@ func TestFormats(t *testing.T) {
 			rd := s.reader(t)
 			for i, line := range s.lines {
 				before := line
-				if got := said(rd.Read([]byte(line))); got != s.want[i] {
+				if got := describe(rd.Read([]byte(line))); got != s.want[i] {
 					t.Errorf("line %d: got %q, want %q", i+1, got, s.want[i])
 				}
 				if line != before {
@@ -29,7 +29,7 @@ func TestFormats(t *testing.T) {
 				}
 			}
 			if rec, err := rd.Read([]byte(s.damaged)); !errors.Is(err, s.why) {
-				t.Errorf("damaged: got %q, want %v", said(rec, err), s.why)
+				t.Errorf("damaged: got %q, want %v", describe(rec, err), s.why)
 			}
 			head := s.head + strings.Join(s.lines[:], "\n") + "\n"
 			if got, err := Detect([]byte(head), Config{}); got != s.format || err != nil {
@@ -52,11 +52,11 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestNoFormatReadsAnother: a line of one format is refused by the readers of the others, with a reason, but
-// where the other format is the same with less in it.
+// TestNoFormatReadsAnother: a reader refuses the lines of other formats with a reason, unless its format is a more
+// general one.
 func TestNoFormatReadsAnother(t *testing.T) {
 	t.Parallel()
-	within := map[Format][]Format{ // these lines are also of those formats
+	within := map[Format][]Format{ // the more general formats of each
 		Combined: {Common}, TraefikCLF: {Combined, Common},
 		Caddy: {JSON}, TraefikJSON: {JSON}, Usage: {JSON},
 	}
@@ -72,8 +72,8 @@ func TestNoFormatReadsAnother(t *testing.T) {
 				pairs++
 				rec, err := rd.Read([]byte(line))
 				if err == nil && rec.Count > 0 {
-					if mine, _ := own.Read([]byte(line)); said(rec, nil) != said(mine, nil) {
-						t.Errorf("%s reads %q of %s as %q", other.format, line, s.format, said(rec, err))
+					if mine, _ := own.Read([]byte(line)); describe(rec, nil) != describe(mine, nil) {
+						t.Errorf("%s reads %q of %s as %q", other.format, line, s.format, describe(rec, err))
 					}
 				}
 				if err != nil || rec.Skip != "" {
@@ -85,8 +85,8 @@ func TestNoFormatReadsAnother(t *testing.T) {
 	t.Logf("%d lines before readers of other formats, %d refused with a reason", pairs, refused)
 }
 
-// TestMixedLogs: of two formats in one log that which has more lines is recognised, and every line of the other is
-// refused with a reason.
+// TestMixedLogs: Detect takes the format that has more lines in a log of two, or a more general one that reads these
+// lines alike.
 func TestMixedLogs(t *testing.T) {
 	t.Parallel()
 	for _, s := range samples {
@@ -103,7 +103,7 @@ func TestMixedLogs(t *testing.T) {
 			if got == s.format {
 				continue
 			}
-			// A format that both are of reads more of the log.
+			// A format more general than both reads more of the log.
 			rd, err := New(got, []string{"ip"}, Config{Year: 2015})
 			if err != nil {
 				t.Fatal(err)
@@ -113,36 +113,36 @@ func TestMixedLogs(t *testing.T) {
 				t.Fatal(err)
 			}
 			line := []byte(s.lines[0])
-			if rec, err := rd.Read(line); err != nil || said(rec, nil) != withoutTokens(own.Read(line)) {
+			if rec, err := rd.Read(line); err != nil || describe(rec, nil) != withoutTokens(own.Read(line)) {
 				t.Errorf("%s with one line of %s: recognised as %s, which reads %q", s.format, other.format, got,
-					said(rec, err))
+					describe(rec, err))
 			}
 		}
 	}
 }
 
-// withoutTokens returns what is said of a line without the tokens.
+// withoutTokens describes the result of reading a line, without its tokens.
 func withoutTokens(rec Record, err error) string {
 	rec.Spent = Spent{}
-	return said(rec, err)
+	return describe(rec, err)
 }
 
-// TestDamagedLines cuts every sample at every place, and flips single bytes: what is still read has the time of the
-// whole line or a reason, and no line makes a reader panic.
+// TestDamagedLines cuts every sample at every place, and replaces single bytes. A cut line is read like the whole one
+// or not at all, and no line makes a reader panic.
 func TestDamagedLines(t *testing.T) {
 	t.Parallel()
 	for _, s := range samples {
 		read, refused := 0, 0
 		for _, line := range s.lines {
-			whole := said(s.reader(t).Read([]byte(line)))
+			whole := describe(s.reader(t).Read([]byte(line)))
 			for n := range len(line) {
 				rec, err := s.reader(t).Read([]byte(line[:n]))
-				got := said(rec, err)
+				got := describe(rec, err)
 				switch {
 				case err != nil || rec.Count == 0:
 					refused++
-				case s.format == CSV && n > strings.LastIndexByte(line, ','): // a last column that is shorter
-				case s.format == SSHD && n > strings.LastIndexByte(line, '.'): // an address that is shorter
+				case s.format == CSV && n > strings.LastIndexByte(line, ','): // the last column is shorter
+				case s.format == SSHD && n > strings.LastIndexByte(line, '.'): // the address is shorter
 				case got != whole:
 					t.Errorf("%s: cut at %d: %q is read as %q, not %q", s.format, n, line[:n], got, whole)
 				default:
@@ -167,7 +167,7 @@ func TestHeaders(t *testing.T) {
 		format Format
 		field  string
 		lines  []string
-		want   string // of the last
+		want   string // description of the last line
 	}{
 		"no such column": {CSV, "colour", []string{"time,ip"}, `field: a log of the format csv has no "colour", but time and ip`},
 		"semicolons":     {CSV, "ip", []string{"ts;ip", "1;10.0.0.1"}, "1970-01-01T00:00:01Z 10.0.0.1"},
@@ -208,7 +208,7 @@ func TestHeaders(t *testing.T) {
 		}
 		got := ""
 		for _, line := range c.lines {
-			got = said(rd.Read([]byte(line)))
+			got = describe(rd.Read([]byte(line)))
 		}
 		if got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)

@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// FuzzRead checks that no line makes a reader panic or is changed by it, that what is read is in the range of
-// the laws and is read the same the second time, and that a line that is not read has a reason.
+// FuzzRead checks that no reader panics or changes a line, that times are in the range of the laws, that a line is
+// read the same the second time, and that a skipped line has a reason.
 func FuzzRead(f *testing.F) {
 	for i, s := range samples {
 		for _, line := range append(s.lines[:], s.damaged) {
@@ -22,7 +22,7 @@ func FuzzRead(f *testing.F) {
 		s := &samples[int(which)%len(samples)]
 		rd := s.reader(t)
 		first := ""
-		for n := range 2 { // the second time with what was remembered
+		for n := range 2 { // a reader may remember the line
 			before := bytes.Clone(line)
 			rec, err := rd.Read(line)
 			if err == nil && rec.Count > 0 && (rec.At <= 0 || rec.At > MaxTime) {
@@ -43,16 +43,16 @@ func FuzzRead(f *testing.F) {
 			if !bytes.Equal(line, before) {
 				t.Errorf("%s: %q was changed", s.format, before)
 			}
-			if got := said(rec, err); n == 0 {
+			if got := describe(rec, err); n == 0 {
 				first = got
-			} else if got != first && s.format != SSHD && s.format != W3C { // which remember lines
+			} else if got != first && s.format != SSHD && s.format != W3C { // these readers remember lines
 				t.Errorf("%s: %q is read as %q, then as %q", s.format, line, first, got)
 			}
 		}
 	})
 }
 
-// FuzzDetect checks that a log has a format of which half the lines are, or an error.
+// FuzzDetect checks that Detect returns a known format or an error.
 func FuzzDetect(f *testing.F) {
 	for _, s := range samples {
 		f.Add([]byte(s.head + s.lines[0] + "\n" + s.lines[1] + "\n" + s.damaged))
@@ -65,7 +65,7 @@ func FuzzDetect(f *testing.F) {
 	})
 }
 
-// FuzzLookup looks names up, of one level and of several.
+// FuzzLookup looks up names in documents of one level and of several.
 func FuzzLookup(f *testing.F) {
 	f.Add([]byte(`{"a":1,"b":{"a":2}}`), "a")
 	f.Add([]byte(`{"\u0061":"x\n","c":[{}]}`), "a")

@@ -14,11 +14,11 @@ var (
 	errHTTPLog   = errors.New("has not the columns of HAProxy's HTTP log")
 )
 
-// haproxy reads HAProxy's HTTP log, after the beginning of a syslog line or without it:
+// haproxy reads HAProxy's HTTP log, with or without the beginning of a syslog line:
 //
 //	Feb  6 12:14:14 HOST haproxy[14389]: 10.0.1.2:33317 [06/Feb/2009:12:14:14.655] http-in
 //	  static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {1wt.eu} {} "GET /index.html HTTP/1.1"
-func (p *plain) haproxy(line []byte, r *row) (Record, error) {
+func (p *rowReader) haproxy(line []byte, r *row) (Record, error) {
 	rest, syslog := afterHAProxy(line)
 	if !syslog {
 		rest = line
@@ -28,7 +28,7 @@ func (p *plain) haproxy(line []byte, r *row) (Record, error) {
 		switch {
 		case syslog:
 			return Record{Skip: "is not about a request"}, nil
-		case syslogTime(line) && bytes.Contains(line, []byte(": ")): // of a host and a program
+		case hasSyslogTime(line) && bytes.Contains(line, []byte(": ")): // after a host and a program
 			return Record{Foreign: true, Skip: "is of another program"}, nil
 		}
 		return Record{}, errNoHAProxy
@@ -52,36 +52,36 @@ func (p *plain) haproxy(line []byte, r *row) (Record, error) {
 	return Record{At: at + ms*1000, Count: 1}, nil
 }
 
-// columns reads what comes after the time.
-func (p *plain) columns(b []byte, r *row) error {
+// columns reads the part of a line after the time.
+func (p *rowReader) columns(b []byte, r *row) error {
 	columns, request, ok := bytes.Cut(b, []byte(` "`))
-	n := bytes.LastIndexByte(request, '"') // of the line: a request may contain one
+	n := bytes.LastIndexByte(request, '"') // the last quote of the line: a request may contain quotes
 	if !ok || n < 0 {
 		return errTCPLog
 	}
-	p.cells = words(columns, p.cells)
+	p.cells = splitBlanks(columns, p.cells)
 	c := p.cells
 	if len(c) < 10 {
 		return errHTTPLog
 	}
-	c[4] = bytes.TrimPrefix(c[4], []byte{'+'}) // option logasap: so far
+	c[4] = bytes.TrimPrefix(c[4], []byte{'+'}) // option logasap marks bytes sent so far
 	if !isStatus(c[3]) && string(c[3]) != "-1" || !isNumber(c[4]) ||
 		bytes.Count(c[2], []byte{'/'}) != 4 || len(c[7]) != 4 || bytes.Count(c[8], []byte{'/'}) != 4 {
 		return errHTTPLog
 	}
-	r[frontend] = bytes.TrimSuffix(c[0], []byte{'~'}) // which marks TLS
+	r[frontend] = bytes.TrimSuffix(c[0], []byte{'~'}) // marks TLS
 	if r[backend], r[server], ok = bytes.Cut(c[1], []byte{'/'}); !ok {
 		return errHTTPLog
 	}
 	r[status], r[size] = c[3], c[4]
 	if i := bytes.IndexByte(request, '"'); i < n {
-		n = i // option httpslog puts more after it
+		n = i // option httpslog appends columns to the request
 	}
 	r[method], r[path] = splitRequest(request[:n])
 	return nil
 }
 
-// afterHAProxy returns what follows "haproxy[14389]: ".
+// afterHAProxy returns the text after "haproxy[14389]: ".
 func afterHAProxy(line []byte) (rest []byte, ok bool) {
 	rest, ok = bytes.CutPrefix(line, []byte("haproxy["))
 	if !ok {
@@ -93,8 +93,8 @@ func afterHAProxy(line []byte) (rest []byte, ok bool) {
 	return rest, ok && isNumber(pid)
 }
 
-// withoutPort returns the address before a port.
-func withoutPort(b []byte) ([]byte, bool) {
+// withoutPort returns an address without its port; ok is false if either is missing.
+func withoutPort(b []byte) (addr []byte, ok bool) {
 	i := bytes.LastIndexByte(b, ':')
 	if i <= 0 || i == len(b)-1 || !onlyDigits(b[i+1:]) {
 		return nil, false

@@ -12,24 +12,24 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxLine is the longest line that is read.
+// maxLine is the most bytes of a line that can be read.
 const maxLine = 1 << 20
 
 // ErrLong is the error of a line that is too long to be read.
 var ErrLong = errors.New("the line is longer than 1 MiB")
 
-// ErrLarge is the error of a log that is larger than may be read.
+// ErrLarge is the error of a log that is larger than the caller's bound.
 var ErrLarge = errors.New("the log is too large")
 
 // Lines splits a log into its lines, unpacking gzip and zstd.
 type Lines struct {
 	b     *bufio.Reader
 	bytes *counter
-	left  int64 // bytes of lines that may be read yet
+	left  int64 // bytes of unpacked lines that may still be read
 	start bool  // nothing read yet
 }
 
-// counter counts the bytes of the source as it lies on the disk.
+// counter counts the bytes that are read of the source, which may be packed.
 type counter struct {
 	r io.Reader
 	n int64
@@ -41,26 +41,26 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// packed begins files of unsupported compressions.
-var packed = map[string]string{"xz": "\xfd7zXZ\x00", "bzip2": "BZh91A"}
+// unsupported has the first bytes of files of compressions that are not supported.
+var unsupported = map[string]string{"xz": "\xfd7zXZ\x00", "bzip2": "BZh91A"}
 
-// zstdWindow bounds the memory that a log packed with zstd can take: RFC 8878 has every reader know windows of 8 MiB,
-// and the tool makes larger ones with --long and --ultra only.
+// zstdWindow bounds the memory that a log packed with zstd can take. RFC 8878 requires every reader to support windows
+// of 8 MiB, and the zstd command makes larger ones only with --long and --ultra.
 const zstdWindow = 8 << 20
 
-// NewLines returns the lines of a log, which may be packed with gzip or zstd. If most is above 0, more than most bytes
-// of unpacked lines are ErrLarge.
-func NewLines(r io.Reader, most int64) (*Lines, error) {
-	l := &Lines{bytes: &counter{r: r}, left: most, start: true}
-	if most <= 0 {
+// NewLines returns the lines of a log, which may be packed with gzip or zstd. If maxBytes is above 0, more than
+// maxBytes of unpacked lines are ErrLarge.
+func NewLines(r io.Reader, maxBytes int64) (*Lines, error) {
+	l := &Lines{bytes: &counter{r: r}, left: maxBytes, start: true}
+	if maxBytes <= 0 {
 		l.left = math.MaxInt64
 	}
 	raw := bufio.NewReaderSize(l.bytes, 64<<10)
 	var text io.Reader = raw
 	magic, _ := raw.Peek(6)
-	for with, begin := range packed {
+	for tool, begin := range unsupported {
 		if bytes.HasPrefix(magic, []byte(begin)) {
-			return nil, fmt.Errorf("the log is packed with %s: unpack it first", with)
+			return nil, fmt.Errorf("the log is packed with %s: unpack it first", tool)
 		}
 	}
 	var err error
@@ -77,7 +77,7 @@ func NewLines(r io.Reader, most int64) (*Lines, error) {
 	return l, nil
 }
 
-// slice returns the rest of a line, or of it what there is room for.
+// slice returns the rest of a line, or as much of it as the buffer holds.
 func (l *Lines) slice() ([]byte, error) {
 	b, err := l.b.ReadSlice('\n')
 	if l.left -= int64(len(b)); l.left < 0 {
@@ -86,7 +86,7 @@ func (l *Lines) slice() ([]byte, error) {
 	return b, err
 }
 
-// Peek returns some of the first lines, without consuming them.
+// Peek returns the first lines, up to 64 KiB, without consuming them.
 func (l *Lines) Peek() []byte {
 	b, err := l.b.Peek(64 << 10)
 	if err == nil {
@@ -100,9 +100,8 @@ func (l *Lines) Peek() []byte {
 
 var bom = []byte("\xef\xbb\xbf")
 
-// Next returns the next line without its end; it is good until the following
-// call. The error is io.EOF at the end, ErrLong with the beginning of a line
-// that is too long, or that of the source.
+// Next returns the next line without its line break. The line is valid until the following call. The error is io.EOF
+// at the end of the log, ErrLong with the beginning of a line that is too long, or an error of the source.
 func (l *Lines) Next() ([]byte, error) {
 	line, err := l.slice()
 	long := false
@@ -127,13 +126,13 @@ func (l *Lines) Next() ([]byte, error) {
 	return bytes.TrimSuffix(line, []byte{'\r'}), nil
 }
 
-// BytesRead returns how much of the source has been read.
+// BytesRead returns how many bytes of the source, packed or not, have been read.
 func (l *Lines) BytesRead() int64 { return l.bytes.n }
 
-// maxShown is how much of a line is kept to be shown.
+// maxShown is how many bytes of a line are kept for messages.
 const maxShown = 300
 
-// Clip returns a line, or its beginning, to be shown.
+// Clip returns a line, or the beginning of a long one, for a message.
 func Clip(line []byte) string {
 	if len(line) <= maxShown {
 		return string(line)

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/accesslog"
 )
 
-// lines returns the lines of a log.
+// lines reads the lines of a log.
 func lines(log []byte) (found []string, err error) {
 	l, err := accesslog.NewLines(bytes.NewReader(log), 0)
 	if err != nil {
@@ -39,7 +39,7 @@ func TestPackedLogsAreRead(t *testing.T) {
 	z := gzip.NewWriter(&zipped)
 	s, err := zstd.NewWriter(&zst)
 	for _, err := range []error{
-		err, second(io.WriteString(z, log)), z.Close(), second(io.WriteString(s, log)), s.Close(),
+		err, errOf(io.WriteString(z, log)), z.Close(), errOf(io.WriteString(s, log)), s.Close(),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -59,7 +59,7 @@ func TestPackedLogsAreRead(t *testing.T) {
 	}
 }
 
-func second(_ int, err error) error { return err }
+func errOf(_ int, err error) error { return err }
 
 // TestAWindowOfZstdIsBounded reads frames whose headers ask for some memory (RFC 8878, 3.1.1.1.2), with one raw block.
 func TestAWindowOfZstdIsBounded(t *testing.T) {

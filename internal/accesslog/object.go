@@ -8,11 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// object is a JSON object. Its values stay as they are written, since a text that has been read no longer says
-// whether it was one; see lonely.
+// object is a JSON object. Its values stay as they are written, since a decoded text no longer shows whether it was
+// valid; see isInvalidText.
 type object struct {
 	members map[string]json.RawMessage
-	inner   map[string]object // members that were looked into
+	inner   map[string]object // cache of members that were parsed
 }
 
 func parseObject(text []byte) (o object, err error) {
@@ -20,10 +20,10 @@ func parseObject(text []byte) (o object, err error) {
 	return o, json.Unmarshal(text, &o.members)
 }
 
-// elements returns an array as an object, whose names are numbers from 0.
-func elements(array json.RawMessage) object {
+// arrayObject returns an array as an object whose names are the indexes.
+func arrayObject(array json.RawMessage) object {
 	var list []json.RawMessage
-	_ = json.Unmarshal(array, &list) // which is valid
+	_ = json.Unmarshal(array, &list) // part of a valid document
 	o := object{map[string]json.RawMessage{}, map[string]object{}}
 	for i, v := range list {
 		o.members[strconv.Itoa(i)] = v
@@ -31,8 +31,8 @@ func elements(array json.RawMessage) object {
 	return o
 }
 
-// lookup returns the value at the first of some paths that is there and not null, or nil. A name may contain dots
-// itself.
+// lookup returns the first value that is at one of the paths and not null, or nil. The names of members may contain
+// dots.
 func (o object) lookup(paths ...string) json.RawMessage {
 	for _, path := range paths {
 		if v := o.at(path); v != nil {
@@ -42,6 +42,7 @@ func (o object) lookup(paths ...string) json.RawMessage {
 	return nil
 }
 
+// at returns the value at a path, or nil if it is missing or null.
 func (o object) at(path string) json.RawMessage {
 	if v := o.members[path]; len(v) > 0 && v[0] != 'n' {
 		return v
@@ -57,24 +58,23 @@ func (o object) at(path string) json.RawMessage {
 	return nil
 }
 
-// within returns the value at a path of a member.
+// within returns the value at a path within a member.
 func (o object) within(name, path string) json.RawMessage {
 	inner, known := o.inner[name]
 	if v := o.members[name]; !known && len(v) > 0 {
 		switch v[0] {
 		case '{':
-			inner, _ = parseObject(v) // which is valid
+			inner, _ = parseObject(v) // part of a valid document
 		case '[':
-			inner = elements(v)
+			inner = arrayObject(v)
 		}
 		o.inner[name] = inner
 	}
 	return inner.at(path)
 }
 
-// text returns what a plain value says: strings without quotes and escapes,
-// others as they are written.
-func text(v json.RawMessage) []byte {
+// decodeText returns the text of a plain value: strings without quotes and escapes, others as they are written.
+func decodeText(v json.RawMessage) []byte {
 	if v[0] != '"' {
 		return v
 	}
@@ -82,14 +82,13 @@ func text(v json.RawMessage) []byte {
 		return v[1 : len(v)-1]
 	}
 	var s string
-	_ = json.Unmarshal(v, &s) // which is valid
+	_ = json.Unmarshal(v, &s) // part of a valid document
 	return []byte(s)
 }
 
-// lonely reports whether a value of valid JSON is no text: bytes that are not UTF-8,
-// or half a surrogate pair such as \ud800. Package json would replace either, and so
-// take two keys for one.
-func lonely(v json.RawMessage) bool {
+// isInvalidText reports whether a value of valid JSON has bytes that are not UTF-8, or half a surrogate pair such as
+// \ud800. Package json would replace them, which makes one key of two.
+func isInvalidText(v json.RawMessage) bool {
 	if !utf8.Valid(v) {
 		return true
 	}
@@ -115,6 +114,6 @@ func lonely(v json.RawMessage) bool {
 
 // hexRune reads the four digits of an escape.
 func hexRune(b []byte) rune {
-	n, _ := strconv.ParseUint(string(b[:4]), 16, 16) // valid JSON has four
+	n, _ := strconv.ParseUint(string(b[:4]), 16, 16) // valid JSON has four digits
 	return rune(n)
 }

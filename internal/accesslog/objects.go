@@ -10,27 +10,28 @@ import (
 type objects struct {
 	*dialect
 	fields
-	paths [][]string // of each field: its own, then other names for it
-	times []string   // where a time is looked for, in this order
+	paths [][]string // of each field: its name, then its aliases
+	times []string   // paths of the time; the first that is there counts
 	cfg   Config
-	usage *usage // of Usage
+	usage *usageReader // nil: the format is not Usage
 }
 
-// dialect identifies the JSON of a program.
+// dialect describes the JSON that some programs write.
 type dialect struct {
-	aliases map[string][]string // names of the plain fields; the plain name itself always goes first
-	times   []string            // where a time is looked for, in this order
-	needs   []string            // what every line about a request has; none: all are
-	wrong   error               // what a line without these is
+	aliases map[string][]string // other names of the plain fields, tried after the plain name
+	times   []string            // paths of the time; the first that is there counts
+	needs   []string            // paths that every line about a request has; none: all lines are requests
+	wrong   error               // error of a line without one of needs
 }
 
+// timeNames are the usual names of the time.
 var timeNames = []string{"ts", "time", "timestamp", "@timestamp"}
 
-// times are where Istio, Cloudflare and systemd's journal write one.
-var times = []string{"start_time", "EdgeStartTimestamp", "__REALTIME_TIMESTAMP"}
+// productTimes are the names of the time in logs of Istio, Cloudflare and systemd's journal.
+var productTimes = []string{"start_time", "EdgeStartTimestamp", "__REALTIME_TIMESTAMP"}
 
-// plainNames are the names under which programs write the plain fields.
-var plainNames = map[string][]string{
+// plainAliases are the other names under which programs write the plain fields.
+var plainAliases = map[string][]string{
 	"ip": {
 		"request.client_ip", "request.remote_ip", "remote_addr", "client_ip", "remote_ip", "clientip",
 		"ClientHost", "httpRequest.remoteIp", "ClientIP", "downstream_remote_address", "x_forwarded_for",
@@ -65,17 +66,17 @@ var plainNames = map[string][]string{
 
 var dialects = map[Format]*dialect{
 	JSON: {
-		aliases: plainNames,
-		times:   slices.Concat(timeNames, []string{"at"}, times), // at: what headgate export --history writes
+		aliases: plainAliases,
+		times:   slices.Concat(timeNames, []string{"at"}, productTimes), // headgate export --history writes at
 	},
 	Caddy: {
-		aliases: plainNames,
+		aliases: plainAliases,
 		times:   timeNames,
 		needs:   []string{"request.method", "request.uri", "status"},
 		wrong:   errors.New("is not of Caddy: it has no request.method, request.uri and status"),
 	},
 	TraefikJSON: {
-		aliases: plainNames,
+		aliases: plainAliases,
 		times:   append([]string{"StartUTC", "StartLocal"}, timeNames...),
 		needs:   []string{"RequestMethod", "DownstreamStatus"},
 		wrong:   errors.New("is not of Traefik: it has no RequestMethod and DownstreamStatus"),
@@ -98,7 +99,7 @@ func openObjects(f *format, names []string, cfg Config) Reader {
 		o.paths = append(o.paths, append([]string{name}, o.aliases[name]...))
 	}
 	if f.name == Usage {
-		o.usage = &usage{cost: namesOr(cfg.Cost, reserves), settle: namesOr(cfg.Settle, totals)}
+		o.usage = &usageReader{cost: namesOr(cfg.Cost, reservedNames), settle: namesOr(cfg.Settle, totalNames)}
 	}
 	return o
 }
@@ -136,7 +137,7 @@ func (o *objects) Read(line []byte) (rec Record, err error) {
 		return rec, errNoTime
 	}
 	var ok bool
-	if rec.At, ok = o.cfg.parse(text(at)); !ok {
+	if rec.At, ok = o.cfg.parseTime(decodeText(at)); !ok {
 		return rec, errBadTime
 	}
 	if o.usage != nil {
@@ -145,24 +146,24 @@ func (o *objects) Read(line []byte) (rec Record, err error) {
 		}
 	}
 	for i := range o.paths {
-		o.values[i] = o.valueIn(doc, i)
+		o.values[i] = o.lookupValue(doc, i)
 	}
 	rec.Count, rec.Values = 1, o.values
 	return rec, nil
 }
 
-// valueIn looks for a field.
-func (o *objects) valueIn(doc object, i int) Value {
+// lookupValue returns the value of field i in a document.
+func (o *objects) lookupValue(doc object, i int) Value {
 	v := doc.lookup(o.paths[i]...)
 	switch {
 	case v == nil:
 		return Value{Err: missing(o.names[i])}
 	case v[0] == '{' || v[0] == '[':
 		return Value{Err: errNotPlain}
-	case lonely(v):
+	case isInvalidText(v):
 		return Value{Err: errNotText}
 	}
-	return o.value(i, text(v))
+	return o.value(i, decodeText(v))
 }
 
 // Notes implements Reader.

@@ -11,8 +11,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// readAll reads every line of a file and returns "time key", "skip" or the
-// reason for each.
+// readAll reads every line of a file and returns "time key", "skip" or the error for each.
 func readAll(t *testing.T, name string, f Format, field string, cfg Config) []string {
 	t.Helper()
 	data, err := os.ReadFile(name)
@@ -35,14 +34,14 @@ func readAll(t *testing.T, name string, f Format, field string, cfg Config) []st
 			got = append(got, rec.Values[0].Err.Error())
 		default:
 			for range rec.Count {
-				got = append(got, at(rec.At).Format(time.RFC3339Nano)+" "+string(rec.Values[0].Text))
+				got = append(got, timeOf(rec.At).Format(time.RFC3339Nano)+" "+string(rec.Values[0].Text))
 			}
 		}
 	}
 	return got
 }
 
-// key returns the first field of a line.
+// key returns the value of a line's first field.
 func key(rec Record) string {
 	if len(rec.Values) == 0 {
 		return ""
@@ -64,7 +63,7 @@ func compare(t *testing.T, got, want []string) {
 
 func TestCombined(t *testing.T) {
 	t.Parallel()
-	last := func(s []string) []string { // without the times
+	dropTimes := func(s []string) []string {
 		for i := range s {
 			s[i] = s[i][strings.IndexByte(s[i], ' ')+1:]
 		}
@@ -80,11 +79,11 @@ func TestCombined(t *testing.T) {
 			"2015-05-20T12:05:17Z 46.118.127.106",
 		})
 	}
-	compare(t, last(readAll(t, "testdata/combined.log", Combined, "status", Config{})),
+	compare(t, dropTimes(readAll(t, "testdata/combined.log", Combined, "status", Config{})),
 		[]string{"200", "200", "200", "200", "404", "304", "200", "200", "200"})
-	compare(t, last(readAll(t, "testdata/combined.log", Combined, "method", Config{}))[5:],
+	compare(t, dropTimes(readAll(t, "testdata/combined.log", Combined, "method", Config{}))[5:],
 		[]string{"GET", "HEAD", "GET", "GET"})
-	compare(t, last(readAll(t, "testdata/combined.log", Combined, "path", Config{}))[4:], []string{
+	compare(t, dropTimes(readAll(t, "testdata/combined.log", Combined, "path", Config{}))[4:], []string{
 		"/doc/index.html", "/projects/xdotool/xdotool.xhtml", "/projects/xdotool/", "/articles/dynamic-dns-with-dhcp/",
 		"/scripts/grok-py-test/configlib.py",
 	})
@@ -126,7 +125,7 @@ func TestAccessLines(t *testing.T) {
 			t.Errorf("%s: got %q, %v; want %q, %v", c.line, key(rec), err, c.want, c.err)
 		}
 		if want := time.Date(2016, 3, 1, 1, 30, 0, 0, time.UTC).UnixMicro(); err == nil && rec.At != want {
-			t.Errorf("%s: got time %s", c.line, at(rec.At))
+			t.Errorf("%s: got time %s", c.line, timeOf(rec.At))
 		}
 	}
 }
@@ -135,9 +134,9 @@ func TestVirtualHosts(t *testing.T) {
 	t.Parallel()
 	const rest = ` - Ann Lee [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5 "-" "-"`
 	for _, c := range []struct {
-		line    string
-		client  string // of a line with a virtual host
-		another error  // what the vhost_combined reader says to others
+		line     string
+		client   string // if the line has a virtual host
+		vhostErr error  // error of the vhost_combined reader
 	}{
 		{"example.com:80 192.0.2.1" + rest, "192.0.2.1", nil},
 		{"example.com:443 2001:db8::1" + rest, "2001:db8::1", nil},
@@ -162,13 +161,13 @@ func TestVirtualHosts(t *testing.T) {
 				t.Errorf("%s: got client %q", c.line, key(rec))
 			}
 		}
-		if !errors.Is(got[VHost], c.another) {
-			t.Errorf("%s: got %v, want %v", c.line, got[VHost], c.another)
+		if !errors.Is(got[VHost], c.vhostErr) {
+			t.Errorf("%s: got %v, want %v", c.line, got[VHost], c.vhostErr)
 		}
-		if c.another == nil && (!errors.Is(got[Combined], errServer) || !errors.Is(got[Common], errServer)) {
+		if c.vhostErr == nil && (!errors.Is(got[Combined], errServer) || !errors.Is(got[Common], errServer)) {
 			t.Errorf("%s: is taken for one without a virtual host: %v", c.line, got)
 		}
-		if errors.Is(c.another, errClient) && (got[Combined] != nil || got[Common] != nil) {
+		if errors.Is(c.vhostErr, errClient) && (got[Combined] != nil || got[Common] != nil) {
 			t.Errorf("%s: got %v", c.line, got)
 		}
 	}
@@ -177,7 +176,7 @@ func TestVirtualHosts(t *testing.T) {
 	}
 }
 
-// TestKeysThatAreNoText: two of them must not become one key.
+// TestKeysThatAreNoText: two different invalid texts must not become one key.
 func TestKeysThatAreNoText(t *testing.T) {
 	t.Parallel()
 	for key, want := range map[string]error{
@@ -282,14 +281,13 @@ func TestYears(t *testing.T) {
 			case key(rec) != "1.2.3.4":
 				t.Errorf("key %q", key(rec))
 			default:
-				got = append(got, at(rec.At).Format(time.DateOnly))
+				got = append(got, timeOf(rec.At).Format(time.DateOnly))
 			}
 		}
 		return got
 	}
 	january := time.Date(2016, 1, 5, 0, 0, 0, 0, time.UTC)
-	// Changed in January, the log begins in the December before; a late line
-	// of the old year stays in it.
+	// A log that was changed in January begins in the December before; a late line of the old year stays in it.
 	compare(t, read(Config{Changed: january}, "Dec 30", "Jan  1", "Dec 31", "Jan  2"),
 		[]string{"2015-12-30", "2016-01-01", "2015-12-31", "2016-01-02"})
 	compare(t, read(Config{Year: 2014}, "Nov  1", "Feb 27", "Mar  1", "Feb 28", "Mar  1", "Jan  1"),
@@ -303,8 +301,8 @@ func TestYears(t *testing.T) {
 		t.Fatal(err)
 	}
 	rec, err := rd.Read([]byte("2024-05-06T07:08:09.5+02:00 h sshd-session[1]: Invalid user x from ::1 port 9"))
-	if err != nil || key(rec) != "::1" || at(rec.At).Format(time.RFC3339Nano) != "2024-05-06T05:08:09.5Z" {
-		t.Errorf("got %s %q, %v", at(rec.At), key(rec), err)
+	if err != nil || key(rec) != "::1" || timeOf(rec.At).Format(time.RFC3339Nano) != "2024-05-06T05:08:09.5Z" {
+		t.Errorf("got %s %q, %v", timeOf(rec.At), key(rec), err)
 	}
 }
 
@@ -327,7 +325,7 @@ func TestTimes(t *testing.T) {
 		}
 		got := ""
 		if ok {
-			got = at(us).Format(time.RFC3339Nano)
+			got = timeOf(us).Format(time.RFC3339Nano)
 		}
 		if got != want {
 			t.Errorf("%s: got %q, want %q", in, got, want)
@@ -338,7 +336,7 @@ func TestTimes(t *testing.T) {
 		got, ok := accessTime([]byte(late.Format("02/Jan/2006:15:04:05 -0700")))
 		leap, _ := accessTime([]byte(d.Format("02/Jan/2006") + ":23:59:60 +0000"))
 		if !ok || got != late.UnixMicro() || leap != got+1e6 {
-			t.Fatalf("%s: got %s, and after it %s", late, at(got), at(leap))
+			t.Fatalf("%s: got %s, and after it %s", late, timeOf(got), timeOf(leap))
 		}
 	}
 }
@@ -361,7 +359,7 @@ func TestFieldsAndFormats(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want == Caddy { // of its lines, most are broken on purpose
+		if want == Caddy { // most lines of the file are broken on purpose
 			data = bytes.Repeat(data[:bytes.IndexByte(data, '\n')+1], 4)
 		}
 		if got, err := Detect(data, Config{}); got != want || err != nil {

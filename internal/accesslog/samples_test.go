@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// sample is three lines of a format as its documentation shows them, or as it describes them where it shows
-// none, with what they say: "time ip method path status", or "skip" or the reason.
+// sample has three lines of a format as its documentation shows or describes them, and what describe returns for each:
+// "time ip method path status", or "skip" and the reason, or the error.
 type sample struct {
 	format Format
-	head   string // lines before them
+	head   string // lines before these
 	lines  [3]string
 	want   [3]string
-	// damaged is a line that looks like one of the format, and why it is not read.
+	// damaged is a line that looks like the format, and why is the error of reading it.
 	damaged string
 	why     error
 }
@@ -311,7 +311,7 @@ var samples = []sample{
 	},
 }
 
-// fieldsOf are the fields that a sample shows.
+// fields returns the fields that the sample's want has.
 func (s *sample) fields() []string {
 	if s.format == SSHD {
 		return []string{"ip"}
@@ -319,6 +319,7 @@ func (s *sample) fields() []string {
 	return []string{"ip", "method", "path", "status"}
 }
 
+// reader returns a reader of the format that has read the sample's head.
 func (s *sample) reader(t testing.TB) Reader {
 	t.Helper()
 	rd, err := New(s.format, s.fields(), Config{Year: 2015})
@@ -333,15 +334,15 @@ func (s *sample) reader(t testing.TB) Reader {
 	return rd
 }
 
-// said writes what a reader has made of a line.
-func said(rec Record, err error) string {
+// describe writes the result of reading a line.
+func describe(rec Record, err error) string {
 	switch {
 	case err != nil:
 		return err.Error()
 	case rec.Count == 0:
 		return "skip: " + rec.Skip
 	}
-	text := at(rec.At).Format(time.RFC3339Nano)
+	text := timeOf(rec.At).Format(time.RFC3339Nano)
 	for _, v := range rec.Values {
 		text += " " + string(v.Text)
 		if v.Err != nil {
@@ -352,10 +353,10 @@ func said(rec Record, err error) string {
 		text += " reserved " + string(rec.Spent.Reserved) + " used " + string(rec.Spent.Used)
 	}
 	if rec.Spent.End != 0 {
-		text += " until " + at(rec.Spent.End).Format("15:04:05.999999")
+		text += " until " + timeOf(rec.Spent.End).Format("15:04:05.999999")
 	}
 	return text
 }
 
-// at returns microseconds as a time.
-func at(us int64) time.Time { return time.UnixMicro(us).UTC() }
+// timeOf converts microseconds since the epoch to a time.
+func timeOf(us int64) time.Time { return time.UnixMicro(us).UTC() }

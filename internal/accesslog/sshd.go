@@ -8,34 +8,34 @@ import (
 	"time"
 )
 
-// auth reads the syslog of an SSH server:
+// sshdReader reads the syslog of an SSH server:
 //
 //	Mar 27 14:54:57 HOST sshd[2967]: Invalid user support from 95.152.57.58
 //	Mar 27 14:54:59 HOST sshd[2967]: Failed password for invalid user support from 95.152.57.58 port 1101 ssh2
 //	Mar 29 10:05:01 HOST sshd[1071]: message repeated 5 times: [ Failed password for root from 10.0.0.1 port 1 ssh2]
 //
 // The time may also be RFC 3339, or seconds since the epoch with a fraction.
-type auth struct {
+type sshdReader struct {
 	fields
 	attempts bool
 
-	year    int       // of the latest line; 0: not known yet
-	changed time.Time // what the first line's year is guessed from
-	month   int       // of the latest line; 0: there is none
+	year    int       // of the latest line; 0: unknown yet
+	changed time.Time // when the log was last changed, from which the first line's year is guessed
+	month   int       // of the latest line; 0: no line yet
 	rolled  bool      // a year has ended in this log
 
-	// Processes that said "Invalid user", and nothing failed since: those of late, and those before them.
-	announced, before map[string]bool
+	// Processes that logged "Invalid user" and no failure since: the latest ones, and a generation of older ones.
+	announced, announcedBefore map[string]bool
 
-	lines    int64 // about an attempt
-	pairs    int64 // of them, a second one about the same attempt
-	repeats  int64 // of them, about several attempts at once
-	repeated int64 // how often
+	lines    int64 // lines about an attempt
+	pairs    int64 // of lines, those that are the second about the same attempt
+	repeats  int64 // of lines, those that say "message repeated"
+	repeated int64 // attempts in all repeats
 }
 
 func openSSHD(_ *format, names []string, cfg Config) Reader {
-	return &auth{
-		fields: chooseFields(names, cfg), attempts: cfg.Attempts, year: cfg.Year, changed: cfg.Changed,
+	return &sshdReader{
+		fields: newRowFields(names, cfg), attempts: cfg.Attempts, year: cfg.Year, changed: cfg.Changed,
 		announced: map[string]bool{},
 	}
 }
@@ -47,7 +47,7 @@ var (
 )
 
 // Read implements Reader.
-func (a *auth) Read(line []byte) (Record, error) {
+func (a *sshdReader) Read(line []byte) (Record, error) {
 	at, rest, err := a.time(line)
 	if err != nil {
 		return Record{}, err
@@ -61,22 +61,22 @@ func (a *auth) Read(line []byte) (Record, error) {
 		return Record{Foreign: true, Skip: "is of another program"}, nil
 	}
 	count := 1
-	if inner, n, ok := repeated(msg); ok {
+	if inner, n, ok := unpackRepeated(msg); ok {
 		msg, count = inner, n
 	}
-	// The line that announces a process's invalid user, or a failure.
+	// A line either announces an invalid user, or reports a failure.
 	who, invalid := bytes.CutPrefix(msg, []byte("Invalid user "))
 	if !invalid {
-		if who, ok = failed(msg); !ok {
+		if who, ok = failedUser(msg); !ok {
 			return Record{Skip: "is not about a password that failed or an invalid user"}, nil
 		}
 	}
-	again := false // the first failure after that line
+	again := false // whether this is the first failure after "Invalid user"
 	if w, ok := bytes.CutPrefix(who, []byte("invalid user ")); ok && !invalid {
 		who = w
-		again = a.announced[string(tag)] || a.before[string(tag)]
+		again = a.announced[string(tag)] || a.announcedBefore[string(tag)]
 	}
-	// A user may contain " from " as well; the last one is the server's.
+	// A user may contain " from " as well; the server wrote the last one.
 	i = bytes.LastIndex(who, []byte(" from "))
 	if i < 0 {
 		return Record{}, errFrom
@@ -90,7 +90,7 @@ func (a *auth) Read(line []byte) (Record, error) {
 		a.announce(tag)
 	} else if again {
 		delete(a.announced, string(tag))
-		delete(a.before, string(tag))
+		delete(a.announcedBefore, string(tag))
 		a.pairs++
 	}
 	if count > 1 {
@@ -111,47 +111,48 @@ func (a *auth) Read(line []byte) (Record, error) {
 	return rec, nil
 }
 
-// failed returns what follows "Failed METHOD for ", of the methods by which a password is requested. That of PAM, and
-// of others that ask in their own words, is keyboard-interactive.
-func failed(msg []byte) (who []byte, ok bool) {
+// failedUser returns the text after "Failed METHOD for " if the method is a password. PAM, and others with their own
+// prompts, use keyboard-interactive.
+func failedUser(msg []byte) (who []byte, ok bool) {
 	method, who, ok := bytes.Cut(msg, []byte(" for "))
-	asked := string(method) == "Failed password" || bytes.HasPrefix(method, []byte("Failed keyboard-interactive"))
-	return who, ok && asked
+	password := string(method) == "Failed password" || bytes.HasPrefix(method, []byte("Failed keyboard-interactive"))
+	return who, ok && password
 }
 
-// A process fails soon after it has announced a user, or never. A log can name as many as it likes.
+// Bounds on what is remembered of announcements, since a log can have any number. A process fails soon after its
+// announcement, or never.
 const (
-	maxAnnounced = 4096 // processes of late
-	maxTag       = 64   // bytes of a name such as sshd[2967]
+	maxAnnounced = 4096 // processes of a generation
+	maxTag       = 64   // bytes of a tag such as sshd[2967]
 )
 
 // announce notes that a process has announced an invalid user.
-func (a *auth) announce(tag []byte) {
+func (a *sshdReader) announce(tag []byte) {
 	if len(tag) > maxTag {
 		return
 	}
 	if len(a.announced) >= maxAnnounced {
-		a.announced, a.before = map[string]bool{}, a.announced
+		a.announced, a.announcedBefore = map[string]bool{}, a.announced
 	}
 	a.announced[string(tag)] = true
 }
 
-// address reads what follows "from ". A line that was cut within its address is not about another one: a port
-// follows, which older servers leave out where they announce a user.
-func address(b []byte, bare bool) (addr []byte, ok bool) {
+// address reads the address after "from ", and needs the port after it to tell that the address was not cut. portless
+// accepts an address without a port, which older servers write with "Invalid user".
+func address(b []byte, portless bool) (addr []byte, ok bool) {
 	addr, _, ok = bytes.Cut(b, []byte(" port "))
-	if !ok && bare {
+	if !ok && portless {
 		_, err := netip.ParseAddr(string(addr))
 		ok = err == nil
 	}
 	return addr, ok && len(addr) > 0 && bytes.IndexByte(addr, ' ') < 0
 }
 
-// maxRepeats bounds what a line can claim to stand for.
+// maxRepeats bounds the number of requests in one line.
 const maxRepeats = 1_000_000
 
-// repeated unpacks "message repeated 5 times: [ MESSAGE]".
-func repeated(msg []byte) (inner []byte, n int, ok bool) {
+// unpackRepeated unpacks "message repeated 5 times: [ MESSAGE]".
+func unpackRepeated(msg []byte) (inner []byte, n int, ok bool) {
 	rest, ok := bytes.CutPrefix(msg, []byte("message repeated "))
 	if !ok {
 		return nil, 0, false
@@ -165,11 +166,11 @@ func repeated(msg []byte) (inner []byte, n int, ok bool) {
 }
 
 // time reads the time at the beginning of a line.
-func (a *auth) time(line []byte) (us int64, rest []byte, err error) {
+func (a *sshdReader) time(line []byte) (us int64, rest []byte, err error) {
 	if len(line) > 0 && isDigit(line[0]) {
 		stamp, rest, _ := bytes.Cut(line, []byte{' '})
 		us, ok := rfc3339(stamp)
-		if !ok && bytes.IndexByte(stamp, '.') > 0 { // seconds, by journalctl --output short-unix
+		if !ok && bytes.IndexByte(stamp, '.') > 0 { // journalctl --output short-unix writes seconds
 			us, ok = epoch(stamp)
 		}
 		if ok {
@@ -177,13 +178,13 @@ func (a *auth) time(line []byte) (us int64, rest []byte, err error) {
 		}
 		return 0, nil, errSyslog
 	}
-	if !syslogTime(line) {
+	if !hasSyslogTime(line) {
 		return 0, nil, errSyslog
 	}
 	in := func(year int) (us int64, ok bool) {
 		return parseTime("2006 "+time.Stamp, fmt.Sprintf("%04d %s", year, line[:15]), len("2006 Jan _2 15:04:"))
 	}
-	if _, ok := in(2000); !ok { // which has every date
+	if _, ok := in(2000); !ok { // a leap year has every date
 		return 0, nil, errSyslog
 	}
 	y := a.yearOf(1+bytes.Index(months, line[:3])/3, in)
@@ -194,39 +195,38 @@ func (a *auth) time(line []byte) (us int64, rest []byte, err error) {
 	return us, line[16:], nil
 }
 
-// syslogTime reports whether a line looks as if it began as those of syslog do: with a month, a day and a time.
-func syslogTime(line []byte) bool {
+// hasSyslogTime reports whether a line seems to begin with a time of syslog: a month, a day and a time of day.
+func hasSyslogTime(line []byte) bool {
 	return len(line) > 15 && line[3] == ' ' && line[6] == ' ' && line[15] == ' ' && bytes.Contains(months, line[:3])
 }
 
-// yearOf returns the year of a line. A log ends in the year in which it was
-// last changed; one whose first line would then lie in the future began in
-// the year before. When the month goes back the next year has begun, except
-// by a single month: that is a line that came late. in says when a line is in a year.
-func (a *auth) yearOf(m int, in func(year int) (us int64, ok bool)) int {
+// yearOf returns the year of a line of month m. The first line is of the year in which the log was last changed, or of
+// the year before if it would lie in the future otherwise. When the month goes back, the next year has begun; but a
+// line of the previous month is a late one. in returns the line's time if it is of a year.
+func (a *sshdReader) yearOf(m int, in func(year int) (us int64, ok bool)) int {
 	if a.year == 0 {
 		a.year = a.changed.UTC().Year()
 		if us, _ := in(a.year); us > a.changed.UnixMicro()+day {
 			a.year--
 		}
 	}
-	last := a.month
+	lastMonth := a.month
 	switch {
-	case last == 0, m == last-1:
-	case m < last:
+	case lastMonth == 0, m == lastMonth-1:
+	case m < lastMonth:
 		a.year++
 		a.rolled = true
-	case a.rolled && last == 1 && m == 12:
+	case a.rolled && lastMonth == 1 && m == 12:
 		return a.year - 1 // a late line of the old year
 	}
-	if last == 0 || m != last-1 {
+	if lastMonth == 0 || m != lastMonth-1 {
 		a.month = m
 	}
 	return a.year
 }
 
-// Notes implements Reader: they say what one should know about the count.
-func (a *auth) Notes() []string {
+// Notes implements Reader: they explain the number of requests.
+func (a *sshdReader) Notes() []string {
 	if a.pairs == 0 && a.repeats == 0 {
 		return nil
 	}

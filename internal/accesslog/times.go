@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// MaxTime is the last time that is read: the laws go as far, 142 years.
+// MaxTime is the latest time of a request, 142 years after 1970, since the laws count no further.
 const MaxTime = 1 << 52
 
 const day = 86_400_000_000 // microseconds
 
-// months are the names that package time takes in any case.
+// months are the names of months. Package time would also accept them in another case.
 var months = []byte("JanFebMarAprMayJunJulAugSepOctNovDec")
 
-// parseTime reads a time by a layout of package time. seconds is where its seconds stand: package time has no leap
-// second, which is the next second's first here.
+// parseTime reads a time by a layout of package time. seconds is the index of its seconds: package time has no leap
+// second, which is read as the next second.
 func parseTime(layout, text string, seconds int) (us int64, ok bool) {
 	leap := time.Duration(0)
 	if strings.HasPrefix(text[seconds:], "60") {
@@ -35,11 +35,11 @@ func accessTime(b []byte) (us int64, ok bool) {
 	return parseTime("02/Jan/2006:15:04:05 -0700", string(b), 18)
 }
 
-// zones are the layouts of zones by their length.
+// zones are the layouts of zones by the length of their text.
 var zones = map[int]string{len("Z"): "Z07", len("+02"): "Z07", len("+0200"): "Z0700", len("+02:00"): "Z07:00"}
 
-// rfc3339 reads "2015-05-17T10:05:03.25Z" and its relatives: a blank for the
-// T, a comma for the point, a zone without colon, or none, which is UTC.
+// rfc3339 reads "2015-05-17T10:05:03.25Z" and variants: a blank instead of the T, a comma instead of the point, a zone
+// without a colon, or no zone, which is UTC.
 func rfc3339(b []byte) (us int64, ok bool) {
 	if len(b) < 19 || b[13] != ':' || b[10] != 'T' && b[10] != 't' && b[10] != ' ' {
 		return 0, false
@@ -58,8 +58,8 @@ func rfc3339(b []byte) (us int64, ok bool) {
 	return parseTime("2006-01-02T15:04:05"+layout, string(b[:10])+"T"+clock+zone, 17)
 }
 
-// epoch reads seconds since the epoch, or by their size milli-, micro- or
-// nanoseconds, with a fraction or an exponent.
+// epoch reads seconds since the epoch, with a fraction or an exponent. It reads larger numbers as milli-, micro- or
+// nanoseconds.
 func epoch(b []byte) (us int64, ok bool) {
 	whole, frac, _ := strings.Cut(string(b), ".")
 	if !onlyDigits(whole + frac) {
@@ -70,18 +70,18 @@ func epoch(b []byte) (us int64, ok bool) {
 		return epoch(strconv.AppendFloat(nil, f, 'f', -1, 64))
 	}
 	whole = strings.TrimLeft(whole, "0")
-	point := len(whole) // of the seconds
+	point := len(whole) // index of the decimal point of seconds
 	if point > 19 {
 		return 0, false
 	}
-	for point > 11 { // not seconds
+	for point > 11 { // milliseconds or finer
 		point -= 3
 	}
 	us, err := strconv.ParseInt((whole + frac + "000000")[:point+6], 10, 64)
 	return us, err == nil && us > 0 && us <= MaxTime
 }
 
-// namesOr returns where something is looked for: in the field that was named, or under the usual names.
+// namesOr returns the configured field, or the usual names if there is none.
 func namesOr(field string, usual []string) []string {
 	if field == "" {
 		return usual
@@ -89,7 +89,7 @@ func namesOr(field string, usual []string) []string {
 	return []string{field}
 }
 
-// anyTime reads a time in any of the forms in which logs write it.
+// anyTime reads a time in any of the usual formats.
 func anyTime(s []byte) (at int64, ok bool) {
 	if at, ok = rfc3339(s); !ok {
 		if at, ok = epoch(s); !ok {

@@ -8,14 +8,14 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestTheTimeIsNamed reads times in fields that are named, and in forms that are.
+// TestTheTimeIsNamed reads times in configured fields and formats.
 func TestTheTimeIsNamed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		format      Format
 		field, form string
 		lines       []string
-		want        string // of the last
+		want        string // description of the last line
 	}{
 		"journalctl -o json of systemd 252": {JSON, "", "", []string{
 			`{"__CURSOR":"s=1;i=2","__REALTIME_TIMESTAMP":"1771929045123456","__MONOTONIC_TIMESTAMP":"99","_PID":"7","MESSAGE":"x"}`,
@@ -49,7 +49,7 @@ func TestTheTimeIsNamed(t *testing.T) {
 		}
 		got := ""
 		for _, line := range c.lines {
-			got = said(rd.Read([]byte(line)))
+			got = describe(rd.Read([]byte(line)))
 		}
 		if got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)

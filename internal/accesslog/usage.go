@@ -8,28 +8,28 @@ import (
 	"time"
 )
 
-// usage finds what a call of a language model has reserved and used.
-type usage struct {
-	cost, settle []string // where
+// usageReader reads how many tokens a call of a language model has reserved and used.
+type usageReader struct {
+	cost, settle []string // paths of the reserved and of the used tokens
 
-	calls, unreserved, endless int64 // all, and those of which something is not known
+	calls, unreserved, endless int64 // all calls, calls without reserved tokens, calls without an end
 }
 
-// Where a log of calls writes tokens.
+// The paths at which logs of calls write tokens and ends.
 var (
-	totals   = []string{"total_tokens", "usage.total_tokens", "response.usage.total_tokens", "used_tokens", "used"}
-	inputs   = around("input_tokens", "prompt_tokens")
-	outputs  = around("output_tokens", "completion_tokens")
-	reserves = []string{"reserved_tokens", "reserved", "estimated_tokens"}
-	allowed  = []string{
+	totalNames    = []string{"total_tokens", "usage.total_tokens", "response.usage.total_tokens", "used_tokens", "used"}
+	inputNames    = usagePaths("input_tokens", "prompt_tokens")
+	outputNames   = usagePaths("output_tokens", "completion_tokens")
+	reservedNames = []string{"reserved_tokens", "reserved", "estimated_tokens"}
+	maxTokenNames = []string{
 		"max_tokens", "max_output_tokens", "max_completion_tokens", "request.max_tokens",
 		"request.max_output_tokens", "request.max_completion_tokens",
 	}
-	ends = []string{"end", "end_time", "endTime", "ended_at", "completed_at", "finished_at"}
+	endNames = []string{"end", "end_time", "endTime", "ended_at", "completed_at", "finished_at"}
 )
 
-// lasts is where the length of a call is written, and in what.
-var lasts = []struct {
+// durationNames are the names of the length of a call, with its unit.
+var durationNames = []struct {
 	name string
 	unit time.Duration
 }{
@@ -41,14 +41,14 @@ var lasts = []struct {
 	{"latency", time.Second},
 }
 
-// around returns names as they stand by themselves, in usage and in the usage of a response.
-func around(names ...string) (all []string) {
+// usagePaths returns the paths of names by themselves, in usage, and in the usage of a response.
+func usagePaths(names ...string) (paths []string) {
 	for _, prefix := range []string{"", "usage.", "response.usage."} {
 		for _, name := range names {
-			all = append(all, prefix+name)
+			paths = append(paths, prefix+name)
 		}
 	}
-	return all
+	return paths
 }
 
 var (
@@ -57,27 +57,27 @@ var (
 	errEndBefore = errors.New("ends before it begins, or at no time that can be read")
 )
 
-// tokens returns the number at the first of the paths that is there.
+// tokens returns the number at the first path that exists, or nil.
 func tokens(doc object, paths []string) ([]byte, error) {
 	v := doc.lookup(paths...)
 	if v == nil {
 		return nil, nil
 	}
-	if number := text(v); decimal(number) {
+	if number := decodeText(v); isDecimal(number) {
 		return number, nil
 	}
 	return nil, errTokens
 }
 
-// decimal reports whether a text is digits, with or without a point among them.
-func decimal(b []byte) bool {
+// isDecimal reports whether a text is digits, with or without a decimal point.
+func isDecimal(b []byte) bool {
 	whole, frac, point := bytes.Cut(b, []byte{'.'})
 	return len(whole) > 0 && onlyDigits(whole) && onlyDigits(frac) && (len(frac) > 0 || !point)
 }
 
-// sum adds whole numbers that may be missing.
+// sum adds whole numbers. nil is a missing number.
 func sum(numbers ...[]byte) ([]byte, error) {
-	var all int64
+	var total int64
 	for _, b := range numbers {
 		if b == nil {
 			continue
@@ -86,20 +86,20 @@ func sum(numbers ...[]byte) ([]byte, error) {
 		if len(b) > 15 || !ok {
 			return nil, errTokens
 		}
-		all += n
+		total += n
 	}
-	return strconv.AppendInt(nil, all, 10), nil
+	return strconv.AppendInt(nil, total, 10), nil
 }
 
-// read reads what a call has cost.
-func (u *usage) read(doc object, at int64) (s Spent, err error) {
+// read reads the tokens and the end of a call that began at a time.
+func (u *usageReader) read(doc object, at int64) (s Spent, err error) {
 	var found [5][]byte
-	for i, paths := range [5][]string{u.settle, inputs, outputs, u.cost, allowed} {
+	for i, paths := range [5][]string{u.settle, inputNames, outputNames, u.cost, maxTokenNames} {
 		if found[i], err = tokens(doc, paths); err != nil {
 			return s, err
 		}
 	}
-	total, input, output, reserved, most := found[0], found[1], found[2], found[3], found[4]
+	total, input, output, reserved, maxOutput := found[0], found[1], found[2], found[3], found[4]
 	if total == nil && input == nil && output == nil {
 		return s, errNoTokens
 	}
@@ -109,12 +109,12 @@ func (u *usage) read(doc object, at int64) (s Spent, err error) {
 		}
 	}
 	s.Reserved = reserved
-	if reserved == nil && most != nil {
-		if s.Reserved, err = sum(input, most); err != nil {
+	if reserved == nil && maxOutput != nil {
+		if s.Reserved, err = sum(input, maxOutput); err != nil {
 			return s, err
 		}
 	}
-	if s.End, err = end(doc, at); err != nil {
+	if s.End, err = endOf(doc, at); err != nil {
 		return s, err
 	}
 	u.calls++
@@ -128,21 +128,21 @@ func (u *usage) read(doc object, at int64) (s Spent, err error) {
 	return s, nil
 }
 
-// end returns when a call ended, or 0 if the line does not say.
-func end(doc object, at int64) (int64, error) {
-	if v := doc.lookup(ends...); v != nil {
-		us, ok := anyTime(text(v))
+// endOf returns when a call that began at a time ended, or 0 if the line does not say.
+func endOf(doc object, at int64) (int64, error) {
+	if v := doc.lookup(endNames...); v != nil {
+		us, ok := anyTime(decodeText(v))
 		if !ok || us < at {
 			return 0, errEndBefore
 		}
 		return us, nil
 	}
-	for _, l := range lasts {
+	for _, l := range durationNames {
 		v := doc.lookup(l.name)
 		if v == nil {
 			continue
 		}
-		s := string(text(v))
+		s := string(decodeText(v))
 		f, err := strconv.ParseFloat(s, 64)
 		us := f * float64(l.unit.Microseconds())
 		if err != nil {
@@ -160,8 +160,8 @@ func end(doc object, at int64) (int64, error) {
 	return 0, nil
 }
 
-// notes counts the calls of which something is not known.
-func (u *usage) notes() (list []string) {
+// notes says how many calls lack their reserved tokens or their end.
+func (u *usageReader) notes() (list []string) {
 	if u.unreserved > 0 {
 		list = append(list, "calls that do not say what was reserved: "+Comma(u.unreserved)+" of "+Comma(u.calls)+
 			"; they reserve what they used")

@@ -13,19 +13,19 @@ import (
 //	#Fields: date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) sc-status
 //	2002-05-24 20:18:01 172.30.255.255 GET /images/picture.jpg - 80 - 172.22.255.255 Mozilla/4.0+(...) 200
 //
-// CloudFront has tabs between the values. The draft's own example has no column of a date: then it is that of the
-// latest #Date, and a time that goes back is of an unknown day.
+// CloudFront has tabs between the values. The draft's own example has no column for the date: then the latest #Date
+// counts, and a time before the previous line's is of an unknown day.
 type w3c struct {
 	header
-	ready      bool // there was a #Fields
-	date, time int  // columns; date is -1 where #Date has it
-	day        []byte
-	last       []byte // the time of the line before, of that day
+	ready      bool   // a #Fields was read
+	date, time int    // indexes of columns; date is -1 if #Date has the date
+	day        []byte // from the latest #Date
+	lastTime   []byte // time of the previous line of that day
 	cells      [][]byte
 }
 
-// w3cNames are the columns of the plain fields.
-var w3cNames = map[string][]string{
+// w3cAliases are the columns of the plain fields.
+var w3cAliases = map[string][]string{
 	"ip": {"c-ip"}, "user": {"cs-username"}, "host": {"cs-host", "cs(Host)"}, "method": {"cs-method"},
 	"path": {"cs-uri-stem", "cs-uri"}, "status": {"sc-status"}, "bytes": {"sc-bytes"},
 	"referer": {"cs(Referer)"}, "agent": {"cs(User-Agent)"}, "server": {"s-ip"},
@@ -54,7 +54,7 @@ func (w *w3c) Read(line []byte) (Record, error) {
 	if bytes.IndexByte(line, '\t') >= 0 {
 		w.cells = append(w.cells[:0], bytes.Split(line, []byte{'\t'})...)
 	} else {
-		w.cells = words(line, w.cells)
+		w.cells = splitBlanks(line, w.cells)
 	}
 	if len(w.cells) != len(w.columns) {
 		return Record{}, errFewFields
@@ -62,7 +62,7 @@ func (w *w3c) Read(line []byte) (Record, error) {
 	date, clock := w.day, w.cells[w.time]
 	if w.date >= 0 {
 		date = w.cells[w.date]
-	} else if bytes.Compare(clock, w.last) < 0 {
+	} else if bytes.Compare(clock, w.lastTime) < 0 {
 		return Record{}, errW3CDay
 	}
 	if len(date) != 10 || len(clock) < 8 || len(clock) > 16 {
@@ -72,7 +72,7 @@ func (w *w3c) Read(line []byte) (Record, error) {
 	if !ok {
 		return Record{}, errW3CTime
 	}
-	w.last = append(w.last[:0], clock...)
+	w.lastTime = append(w.lastTime[:0], clock...)
 	return Record{At: at, Count: 1, Values: valuesOf(&w.fields, w.cells)}, nil
 }
 
@@ -80,7 +80,7 @@ func (w *w3c) Read(line []byte) (Record, error) {
 func (w *w3c) directive(line []byte) (Record, error) {
 	rec := Record{Foreign: true, Skip: "is a directive"}
 	if at, ok := bytes.CutPrefix(line, []byte("#Date:")); ok {
-		w.day, w.last = dayOf(bytes.TrimSpace(at)), nil
+		w.day, w.lastTime = dayOf(bytes.TrimSpace(at)), nil
 		return rec, nil
 	}
 	list, ok := bytes.CutPrefix(line, []byte("#Fields:"))
@@ -88,7 +88,7 @@ func (w *w3c) directive(line []byte) (Record, error) {
 		return rec, nil
 	}
 	w.ready = false
-	if err := w.set(strings.Fields(string(list)), w3cNames); err != nil {
+	if err := w.set(strings.Fields(string(list)), w3cAliases); err != nil {
 		return Record{}, err
 	}
 	w.date, w.time = w.find("date"), w.find("time")
@@ -99,8 +99,8 @@ func (w *w3c) directive(line []byte) (Record, error) {
 	return rec, nil
 }
 
-// dayOf returns the date of a #Date, "2026-05-03 10:00:00" or as in the draft "12-Jan-1996 00:00:00", in the form of a
-// column; nil: it is none.
+// dayOf returns the date of a #Date as a column writes it, or nil if there is none. A #Date is like
+// "2026-05-03 10:00:00", or in the draft "12-Jan-1996 00:00:00".
 func dayOf(text []byte) []byte {
 	date, _, _ := bytes.Cut(text, []byte{' '})
 	for _, layout := range []string{time.DateOnly, "02-Jan-2006"} {

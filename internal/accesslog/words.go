@@ -2,7 +2,7 @@ package accesslog
 
 import "strconv"
 
-// Comma writes 12,345.
+// Comma writes a number such as 12,345.
 func Comma(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
@@ -19,5 +19,5 @@ func Plural(n int64, what string) string {
 	return Comma(n) + " " + what + "s"
 }
 
-// Quote writes what a log says in quotes, with nothing that a terminal obeys.
+// Quote writes text of a log in quotes, without characters that control a terminal.
 func Quote(s string) string { return strconv.QuoteToGraphic(s) }

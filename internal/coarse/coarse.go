@@ -9,52 +9,52 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Lag is how far, in microseconds, a Clock may lie behind the
-// system clock while its goroutine waits for a processor: two time slices of
-// Go's scheduler. On an idle machine it lags by about a millisecond.
+// Lag is how far, in microseconds, a Clock may be behind the system clock
+// while its goroutine waits for a processor: two time slices of
+// Go's scheduler. On an idle machine the Clock lags by about a millisecond.
 const Lag = 20_000
 
 const (
-	coarseTick  = time.Millisecond
-	coarseIdle  = 20  // ticks that nobody read, after which the goroutine ends
-	coarseWorth = 100 // reads within a tick that are worth a goroutine
+	tickLength   = time.Millisecond
+	maxIdleTicks = 20  // ticks without a read, after which the goroutine ends
+	minTickReads = 100 // reads within a tick from which the goroutine is started
 )
 
-// Clock is the system clock for callers that read it millions of times a
-// second: a goroutine reads it for them. The goroutine is started by frequent
-// readers, ends by itself within a tenth of a second after the last of them,
-// and does not run for occasional callers: they read the clock itself.
+// Clock caches the system clock for callers that read it millions of times a
+// second: a goroutine reads the system clock for them. Frequent reads start the
+// goroutine. It ends by itself within a tenth of a second after the last read,
+// and does not run for occasional callers, who read the system clock directly.
 // The zero Clock is ready for use, by any number of goroutines.
 //
-// It only ever lags. So what is refused by it may pass already, if it could
-// pass within Lag; what is admitted by it could have been admitted for
-// longer.
+// A Clock may lag, but is never ahead. So a charge that is refused by it may already
+// be able to pass, if its wait is within Lag; an admitted charge is admitted by the system
+// clock too.
 type Clock struct {
 	_    [64]byte     // readers share a cache line that only the goroutine writes
-	now  atomic.Int64 // 0: no goroutine
-	used atomic.Bool  // since the last tick
+	now  atomic.Int64 // time of the last tick; 0: the goroutine does not run
+	used atomic.Bool  // true if now was read since the last tick
 	_    [48]byte
 
-	running atomic.Bool
-	since   atomic.Int64 // start of the tick in which reads are counted, while there is no goroutine
-	reads   atomic.Int64
+	running   atomic.Bool
+	tickStart atomic.Int64 // start of the tick in which reads are counted, while the goroutine does not run
+	reads     atomic.Int64
 
-	// Source is the clock that is read, in microseconds above 0. Nil: store.SystemClock. It is
+	// Source is the clock that is cached, in microseconds above 0. Nil: store.SystemClock. It must be
 	// set before the first Read.
 	Source func() int64
 }
 
-func (c *Clock) read() int64 {
+func (c *Clock) readSource() int64 {
 	if c.Source != nil {
 		return c.Source()
 	}
 	return store.SystemClock()
 }
 
-// Read returns the time of the Source, and whether it is exact: read just now.
+// Read returns the time, and whether it is exact: read from Source just now.
 func (c *Clock) Read() (now int64, exact bool) {
 	if now = c.now.Load(); now == 0 {
-		return c.missed(), true
+		return c.readExact(), true
 	}
 	if !c.used.Load() { // written once a tick, not by each reader
 		c.used.Store(true)
@@ -62,16 +62,15 @@ func (c *Clock) Read() (now int64, exact bool) {
 	return now, false
 }
 
-// missed reads the system clock, and starts the goroutine if that happens
-// often.
-func (c *Clock) missed() int64 {
-	now := c.read()
-	if since := c.since.Load(); now-since > coarseTick.Microseconds() || now < since {
-		c.since.Store(now)
+// readExact reads Source, and starts the goroutine if it is called often.
+func (c *Clock) readExact() int64 {
+	now := c.readSource()
+	if start := c.tickStart.Load(); now-start > tickLength.Microseconds() || now < start {
+		c.tickStart.Store(now)
 		c.reads.Store(0)
 		return now
 	}
-	if c.reads.Add(1) >= coarseWorth && c.running.CompareAndSwap(false, true) {
+	if c.reads.Add(1) >= minTickReads && c.running.CompareAndSwap(false, true) {
 		c.used.Store(true)
 		c.now.Store(now)
 		sched.Go(c.tick)
@@ -79,10 +78,11 @@ func (c *Clock) missed() int64 {
 	return now
 }
 
+// tick updates now once a tick, until it was not read for maxIdleTicks.
 func (c *Clock) tick() {
-	for unused := 0; unused < coarseIdle; unused++ {
-		sched.Sleep(coarseTick)
-		c.now.Store(c.read())
+	for unused := 0; unused < maxIdleTicks; unused++ {
+		sched.Sleep(tickLength)
+		c.now.Store(c.readSource())
 		if c.used.Load() {
 			c.used.Store(false)
 			unused = 0

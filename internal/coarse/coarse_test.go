@@ -39,7 +39,7 @@ func TestTheCoarseClockLagsAndEndsByItself(t *testing.T) {
 	})
 }
 
-func TestTheCoarseClockIsExactForThoseWhoSeldomAsk(t *testing.T) {
+func TestTheCoarseClockIsExactForRareReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c coarse.Clock
 		for range 200 {

@@ -8,23 +8,23 @@ import (
 	"github.com/headgate/headgate/internal/sched"
 )
 
-// depart takes the passengers of the next flight out of the queue, none if nobody can go, or
-// too few for a flight beside others. The queue is locked, and the flight is counted.
-func (q *Queue[K, L]) depart() []*Passenger[K, L] {
-	q.scan++
+// takePassengers removes the passengers of the next flight from the queue: none if none can go, or
+// too few for a flight beside others. The queue is locked, and the flight is already counted.
+func (q *Queue[K, L]) takePassengers() []*Passenger[K, L] {
+	q.departures++
 	size, seen, picked := 0, 0, 0
 	for _, p := range q.waiting {
-		if size >= q.cfg.Most {
+		if size >= q.cfg.MaxSize {
 			break
 		}
 		seen++
-		if p.picked = p.callers > 0 && !q.staysBehind(p); p.picked {
+		if p.picked = p.callers > 0 && !q.mustWait(p); p.picked { // without callers it was abandoned
 			size += p.Load.Size()
 			picked++
 		}
 	}
-	if picked == 0 || q.flying > 1 && size < q.cfg.Least {
-		q.tried = q.size + q.cfg.Least
+	if picked == 0 || q.onTimeFlights > 1 && size < q.cfg.MinSize {
+		q.minToDepart = q.size + q.cfg.MinSize
 		return nil
 	}
 	passengers := make([]*Passenger[K, L], 0, picked)
@@ -33,156 +33,156 @@ func (q *Queue[K, L]) depart() []*Passenger[K, L] {
 		switch {
 		case i < seen && p.picked:
 			passengers = append(passengers, p)
-			q.goes(p)
+			q.markDeparted(p)
 		case p.callers > 0:
 			kept = append(kept, p)
 		default:
-			q.gone--
+			q.abandoned--
 			p.Leave()
 		}
 	}
 	clear(q.waiting[len(kept):])
 	if q.waiting = kept; q.callers == 0 {
-		q.emptied()
+		q.signalDrained()
 	}
 	return passengers
 }
 
-// staysBehind reports whether a key of a passenger is under way, or waits in a passenger that
-// stays behind: then all of its keys do.
-func (q *Queue[K, L]) staysBehind(p *Passenger[K, L]) bool {
+// mustWait reports whether a key of a passenger is under way, or blocked by a passenger before it that
+// must wait. If so, it blocks all keys of this passenger for this departure.
+func (q *Queue[K, L]) mustWait(p *Passenger[K, L]) bool {
 	for _, l := range p.lanes {
-		if l.flying == 0 && l.passed != q.scan {
+		if l.inFlight == 0 && l.blockedAt != q.departures {
 			continue
 		}
 		for _, l := range p.lanes {
-			l.passed = q.scan
+			l.blockedAt = q.departures
 		}
 		return true
 	}
 	return false
 }
 
-// goes notes that a passenger departs.
-func (q *Queue[K, L]) goes(p *Passenger[K, L]) {
+// markDeparted updates the counts for a passenger that departs.
+func (q *Queue[K, L]) markDeparted(p *Passenger[K, L]) {
 	p.departed = true
 	q.callers -= p.callers
 	q.size -= p.Load.Size()
 	for _, l := range p.lanes {
-		if l.flying++; l.last == p {
-			l.last = nil
+		if l.inFlight++; l.lastWaiting == p {
+			l.lastWaiting = nil
 		}
 	}
 }
 
-// run flies one flight after another, until nothing is to go. In the goroutine of a caller it flies one, and leaves
-// what comes then to others; own is the caller's passenger, else nil. It reports whether the caller's context had ended
-// when its answer came, which left was told then.
-func (q *Queue[K, L]) run(ctx context.Context, own *Passenger[K, L], left func(departed bool)) (gone bool) {
+// run runs one flight after another, until no passenger can go. In the goroutine of a caller, whose passenger is then
+// ownPassenger, it runs one flight only. If the caller's context has ended when its answer comes, run calls onLeave and
+// returns true.
+func (q *Queue[K, L]) run(ctx context.Context, ownPassenger *Passenger[K, L], onLeave func(departed bool)) (left bool) {
 	q.mu.Lock()
-	f := q.claim()
+	f := q.claimFlight()
 	for {
-		q.onTime(f)
-		passengers := q.depart()
+		q.startClock(f)
+		passengers := q.takePassengers()
 		if passengers == nil {
-			q.end(f)
+			q.endFlight(f)
 			q.mu.Unlock()
 			return false
 		}
-		more := q.another()
-		if more {
-			q.begin()
+		startAnother := q.mayStartBeside()
+		if startAnother {
+			q.addFlight()
 		}
 		q.mu.Unlock()
-		if more {
-			sched.Go(q.fly)
+		if startAnother {
+			sched.Go(q.runFlights)
 		}
 		err := q.cfg.Fly(ctx, passengers)
-		free, held := q.split(passengers, err)
-		if err == nil && own != nil && ctx.Err() != nil && slices.Contains(free, own) {
+		answered, held := q.splitHeld(passengers, err)
+		if err == nil && ownPassenger != nil && ctx.Err() != nil && slices.Contains(answered, ownPassenger) {
 			q.mu.Lock()
-			left(true)
+			onLeave(true)
 			q.mu.Unlock()
-			gone = true
+			left = true
 		}
-		if len(held) > 0 && !q.setAside(held) {
-			q.settle(free, err)
-			q.again(held)
-			free = nil
+		if len(held) > 0 && !q.flyHeldAside(held) {
+			q.deliver(answered, err)
+			q.flyHeld(held)
+			answered = nil
 		}
-		q.land(f, free, err)
-		if own != nil {
+		q.land(f, answered, err)
+		if ownPassenger != nil {
 			break
 		}
-		// Callers that have just been let go mostly come again at once. They can
-		// run now and join the next flight, if nobody else wants the processor.
+		// Callers that have just been answered mostly come again at once. They can
+		// run now and join the next flight, if the processor is free.
 		sched.Yield()
 		q.mu.Lock()
 	}
 	q.mu.Lock()
-	q.onTime(f)
-	next := len(q.waiting) > 0
-	if next {
+	q.startClock(f)
+	goOn := len(q.waiting) > 0
+	if goOn {
 		f.began = time.Time{}
 	} else {
-		q.end(f)
+		q.endFlight(f)
 	}
 	q.mu.Unlock()
-	if next {
-		sched.Go(q.fly)
+	if goOn {
+		sched.Go(q.runFlights)
 	}
-	return gone
+	return left
 }
 
-// claim returns a flight that was begun, and that nobody flies yet. The queue is locked.
-func (q *Queue[K, L]) claim() *flightState {
+// claimFlight returns a flight that addFlight counted and that no goroutine runs yet. The queue is locked.
+func (q *Queue[K, L]) claimFlight() *flightState {
 	i := slices.IndexFunc(q.flights, func(f *flightState) bool { return f.began.IsZero() })
 	return q.flights[i]
 }
 
-// onTime lets the time of a flight begin: it departs, or has landed. The queue is locked.
-func (q *Queue[K, L]) onTime(f *flightState) {
+// startClock restarts the time of a flight that departs or has landed, so that it is not late. The queue is locked.
+func (q *Queue[K, L]) startClock(f *flightState) {
 	if f.late {
 		f.late = false
-		q.flying++
+		q.onTimeFlights++
 	}
 	f.began = sched.Now()
 }
 
-// end ends a flight that is not late. The queue is locked.
-func (q *Queue[K, L]) end(f *flightState) {
+// endFlight removes a flight that is not late. The queue is locked.
+func (q *Queue[K, L]) endFlight(f *flightState) {
 	q.flights = slices.DeleteFunc(q.flights, func(g *flightState) bool { return g == f })
-	q.flying--
-	q.done()
+	q.onTimeFlights--
+	q.taskDone()
 }
 
-// watch takes flights that are under way for long for late, and lets the next one depart, for as
-// long as somebody waits. One goroutine does it for all: each caller by itself would, with very many
-// callers behind a store that is silent, do nothing but that.
-func (q *Queue[K, L]) watch() {
+// watchLateness marks flights that take too long as late, and then lets the next flight depart, as
+// long as callers wait. One goroutine does it for all callers: with a timer for each caller, very many
+// callers behind a silent store would leave no time for anything else.
+func (q *Queue[K, L]) watchLateness() {
 	for pause := Patience; ; {
-		sched.Wait(pause, q.empty, nil, nil)
+		sched.Wait(pause, q.noCallers, nil, nil)
 		q.mu.Lock()
 		if q.callers == 0 {
-			q.watched = false
-			q.done()
+			q.watching = false // the next caller who waits starts the goroutine again
+			q.taskDone()
 			q.mu.Unlock()
 			return
 		}
-		pause = q.lateness()
-		start := q.flying == 0 && len(q.flights) < q.cfg.Flights
+		pause = q.markLate()
+		start := q.onTimeFlights == 0 && len(q.flights) < q.cfg.MaxFlights
 		if start {
-			q.begin()
+			q.addFlight()
 		}
 		q.mu.Unlock()
 		if start {
-			sched.Go(q.fly)
+			sched.Go(q.runFlights)
 		}
 	}
 }
 
-// lateness takes flights for late that are, and returns when the next one will be. The queue is locked.
-func (q *Queue[K, L]) lateness() (next time.Duration) {
+// markLate marks the flights that are late, and returns after how long to look again. The queue is locked.
+func (q *Queue[K, L]) markLate() (next time.Duration) {
 	next = Patience
 	for _, f := range q.flights {
 		if f.late || f.began.IsZero() {
@@ -193,61 +193,61 @@ func (q *Queue[K, L]) lateness() (next time.Duration) {
 			continue
 		}
 		f.late = true
-		q.flying--
+		q.onTimeFlights--
 	}
 	return max(next, time.Millisecond)
 }
 
-func (q *Queue[K, L]) fly() { q.run(context.Background(), nil, nil) }
+// runFlights runs flights in a goroutine of its own.
+func (q *Queue[K, L]) runFlights() { q.run(context.Background(), nil, nil) }
 
-// setAside lets passengers that are held fly again beside the flights. It reports false if as
-// many do so already as there may be flights: then they fly again in their own.
-func (q *Queue[K, L]) setAside(held []*Passenger[K, L]) bool {
+// flyHeldAside lets held passengers fly again in a goroutine of their own, beside the flights. It
+// returns false if MaxFlights such goroutines run: then the caller has to let them fly again.
+func (q *Queue[K, L]) flyHeldAside(held []*Passenger[K, L]) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.aside >= q.cfg.Flights {
+	if q.heldFlights >= q.cfg.MaxFlights {
 		return false
 	}
-	q.aside++
-	q.busy++
+	q.heldFlights++
+	q.activeTasks++
 	sched.Go(func() {
-		q.again(held)
+		q.flyHeld(held)
 		q.mu.Lock()
-		q.aside--
-		q.done()
+		q.heldFlights--
+		q.taskDone()
 		q.mu.Unlock()
 	})
 	return true
 }
 
-// again flies passengers that are held until they are answered.
-func (q *Queue[K, L]) again(held []*Passenger[K, L]) {
+// flyHeld lets held passengers fly again until all are answered.
+func (q *Queue[K, L]) flyHeld(held []*Passenger[K, L]) {
 	for len(held) > 0 {
 		err := q.cfg.Fly(context.Background(), held)
-		free, still := q.split(held, err)
-		q.settle(free, err)
-		q.wake()
-		held = still
+		answered, stillHeld := q.splitHeld(held, err)
+		q.deliver(answered, err)
+		q.startIfWaiting()
+		held = stillHeld
 	}
 }
 
-// wake begins a flight for passengers that waited for a key of one that was held, unless a
-// flight is under way, after which they go.
-func (q *Queue[K, L]) wake() {
+// startIfWaiting starts a flight for passengers that waited for a key of a held passenger. It does nothing if a
+// flight is under way: they go after it.
+func (q *Queue[K, L]) startIfWaiting() {
 	q.mu.Lock()
-	start := len(q.waiting) > 0 && q.flying == 0 && len(q.flights) < q.cfg.Flights
+	start := len(q.waiting) > 0 && q.onTimeFlights == 0 && len(q.flights) < q.cfg.MaxFlights
 	if start {
-		q.begin()
+		q.addFlight()
 	}
 	q.mu.Unlock()
 	if start {
-		sched.Go(q.fly)
+		sched.Go(q.runFlights)
 	}
 }
 
-// split divides passengers that have flown into those that have an answer, and those that are
-// held.
-func (q *Queue[K, L]) split(passengers []*Passenger[K, L], err error) (free, held []*Passenger[K, L]) {
+// splitHeld divides passengers that have flown into answered and held ones.
+func (q *Queue[K, L]) splitHeld(passengers []*Passenger[K, L], err error) (answered, held []*Passenger[K, L]) {
 	if err != nil || q.cfg.Held == nil || !slices.ContainsFunc(passengers, q.cfg.Held) {
 		return passengers, nil
 	}
@@ -255,28 +255,28 @@ func (q *Queue[K, L]) split(passengers []*Passenger[K, L], err error) (free, hel
 		if q.cfg.Held(p) {
 			held = append(held, p)
 		} else {
-			free = append(free, p)
+			answered = append(answered, p)
 		}
 	}
-	return free, held
+	return answered, held
 }
 
-// land lets the callers of a flight go.
+// land ends the call of a flight, and wakes the callers of its passengers.
 func (q *Queue[K, L]) land(f *flightState, passengers []*Passenger[K, L], err error) {
 	q.mu.Lock()
-	q.onTime(f)
+	q.startClock(f)
 	q.mu.Unlock()
-	q.settle(passengers, err)
+	q.deliver(passengers, err)
 }
 
-// settle lets the callers of passengers go.
-func (q *Queue[K, L]) settle(passengers []*Passenger[K, L], err error) {
+// deliver records the result of passengers, and wakes their callers.
+func (q *Queue[K, L]) deliver(passengers []*Passenger[K, L], err error) {
 	q.mu.Lock()
 	for _, p := range passengers {
 		p.landed, p.err = true, err
-		q.release(p)
+		q.releaseKeys(p)
 	}
-	q.tried = 0
+	q.minToDepart = 0
 	q.mu.Unlock()
 	for _, p := range passengers {
 		close(p.arrived)
@@ -287,20 +287,20 @@ func (q *Queue[K, L]) settle(passengers []*Passenger[K, L], err error) {
 	}
 }
 
-// release ends what a passenger has to do with its keys.
-func (q *Queue[K, L]) release(p *Passenger[K, L]) {
+// releaseKeys removes a passenger from the lanes of its keys. The queue is locked.
+func (q *Queue[K, L]) releaseKeys(p *Passenger[K, L]) {
 	for i, l := range p.lanes {
 		if p.departed {
-			l.flying--
+			l.inFlight--
 		}
-		if l.last == p {
-			l.last = nil
+		if l.lastWaiting == p {
+			l.lastWaiting = nil
 		}
-		if l.users--; l.users == 0 {
+		if l.passengers--; l.passengers == 0 {
 			delete(q.lanes, p.Load.Key(i))
-			if len(q.spare) < 1024 {
+			if len(q.spareLanes) < 1024 {
 				*l = lane[K, L]{}
-				q.spare = append(q.spare, l)
+				q.spareLanes = append(q.spareLanes, l)
 			}
 		}
 	}

@@ -1,4 +1,5 @@
-// Package flight lets callers who wait for the same thing share one call.
+// Package flight lets callers share one call: a flight is a call, a passenger one caller or
+// several, and a load what a passenger asks for.
 //
 // Callers queue in the order in which they arrive. A flight departs at once when none is
 // under way, and takes all that wait. Another flight departs beside it only when enough
@@ -6,8 +7,8 @@
 // been under way for longer than Patience is late: the queue does not wait for it any more.
 //
 // A load may have keys. A key is in one flight at a time, and passengers that have a key in
-// common go in the order in which they arrived: a passenger with a key that is under way waits
-// for that flight, and other passengers pass it.
+// common go in the order in which they arrived: a passenger with a key under way waits
+// for that flight, and other passengers overtake it.
 package flight
 
 import (
@@ -25,99 +26,99 @@ var (
 	ErrClosed = errors.New("no flight leaves any more")
 )
 
-// Load is what a passenger brings to a flight. Its methods are called by one goroutine at a
-// time.
+// Load is the part of a call that one passenger asks for. One goroutine at a time uses it.
 type Load[K comparable] interface {
-	// Size is how much room it takes in a flight.
+	// Size returns how much the load adds to the size of a flight.
 	Size() int
-	// Keys returns how many keys it has, and Key each of them. They do not change
-	// while it waits.
+	// Keys returns the number of keys, and Key one of them. Keys do not change
+	// while the load waits.
 	Keys() int
 	Key(i int) K
-	// Clear makes it empty, to be used again.
+	// Clear empties the load for reuse.
 	Clear()
 }
 
-// Config describes a Queue. All fields but Held are needed.
+// Config describes a Queue. All fields but CallerFlies and Held are needed.
 type Config[K comparable, L Load[K]] struct {
-	Flights int // under way at once, at most
-	Least   int // the size of passengers for which a flight departs beside others
-	Most    int // the size of a flight, but for its last passenger
-	Waiting int // callers who may wait
+	MaxFlights int // flights under way at once
+	MinSize    int // size of the waiting passengers from which a flight departs beside others
+	MaxSize    int // size of a flight, which its last passenger may exceed
+	MaxWaiting int // callers who may wait
 
 	New func() L // makes an empty load
-	// Fly makes the call, and leaves the answer in each load. What it returns is the
-	// error of all of them. by is the context of the caller in whose goroutine it runs, or
-	// context.Background. The call is not to be cut off when by ends, since others may share it.
-	Fly func(by context.Context, passengers []*Passenger[K, L]) error
-	// Flies reports whether a caller whose context can end flies itself. Nil: none does.
-	Flies func(ctx context.Context) bool
-	// Land is called after each flight with what became of it, once no caller can
-	// leave it any more without having seen its end.
+	// Fly makes the call, and leaves the answer in each load. An error is the error of all
+	// passengers. caller is the context of the caller in whose goroutine Fly runs, or
+	// context.Background. The end of caller must not cancel the call, since others may share it.
+	Fly func(caller context.Context, passengers []*Passenger[K, L]) error
+	// CallerFlies reports whether a caller whose context can end calls Fly itself. Nil: no such caller does.
+	CallerFlies func(ctx context.Context) bool
+	// Land is called with the result of each flight, once its callers cannot leave it any more: each has
+	// its result, or has left before.
 	Land func(passengers []*Passenger[K, L], err error)
 	// Held reports whether a passenger that has flown without an error has no answer yet,
-	// since somebody else holds what it needs. It flies again beside the flights, with
-	// others like it, and nobody waits for it but for its keys. Nil: none is.
+	// since another client holds what it needs. A held passenger flies again beside the flights,
+	// with other held ones. Only passengers with the same keys wait for it. Nil: no passenger is held.
 	Held func(p *Passenger[K, L]) bool
 }
 
-// Queue is callers who wait for flights. It is safe for concurrent use.
+// Queue holds callers who wait for flights. It is safe for concurrent use.
 type Queue[K comparable, L Load[K]] struct {
-	cfg  Config[K, L]
-	free sync.Pool // *Passenger[K, L]
+	cfg           Config[K, L]
+	passengerPool sync.Pool // *Passenger[K, L]
 
-	mu      sync.Mutex
-	waiting []*Passenger[K, L] // in the order in which they came
-	size    int                // of those that wait
-	callers int                // who wait
-	gone    int                // passengers in waiting that everybody has left
-	lanes   map[K]*lane[K, L]
-	flights []*flightState
-	flying  int  // of flights: those that are not late
-	aside   int  // flights of passengers that are held
-	tried   int  // the size of those that wait below which nothing new can depart
-	scan    int  // number of the last departure
-	watched bool // somebody sees to it that late flights are noticed
-	closed  bool
-	over    bool          // closed, and no caller waits
-	empty   chan struct{} // closed with over
-	busy    int           // flights, those beside them, and the goroutine that watches
-	quiet   bool          // closed, and nothing is busy any more
-	landed  chan struct{} // closed with quiet
-	spare   []*lane[K, L]
+	mu            sync.Mutex
+	waiting       []*Passenger[K, L] // in the order of their arrival
+	size          int                // total size of waiting
+	callers       int                // callers of the waiting passengers
+	abandoned     int                // passengers in waiting without callers
+	lanes         map[K]*lane[K, L]
+	flights       []*flightState
+	onTimeFlights int  // flights that are not late
+	heldFlights   int  // goroutines that let held passengers fly again
+	minToDepart   int  // below this total size, no further flight can depart: the last try found too few passengers
+	departures    int  // number of the last departure
+	watching      bool // the goroutine of watchLateness runs
+	closed        bool
+	drained       bool          // closed, and no caller waits
+	noCallers     chan struct{} // closed when drained is set
+	activeTasks   int           // flights, heldFlights, and the goroutine of watchLateness
+	idle          bool          // closed, and no task is active
+	becameIdle    chan struct{} // closed when idle is set
+	spareLanes    []*lane[K, L] // for reuse
 }
 
-// flightState is a flight under way.
+// flightState is a flight that was started or is under way.
 type flightState struct {
-	began time.Time
+	began time.Time // zero until a goroutine claims the flight
 	late  bool
 }
 
-// Patience is how long a flight may be under way until it is late.
+// Patience is how long a flight may be under way before it is late.
 const Patience = 20 * time.Millisecond
 
 // lane is the state of a key that waits or flies.
 type lane[K comparable, L Load[K]] struct {
-	last   *Passenger[K, L] // that waits, and came last; nil: none
-	users  int              // passengers that wait or fly
-	flying int              // passengers: several of one flight, one of which may be held longer
-	passed int              // the number of the departure at which a passenger of this key stayed behind
+	lastWaiting *Passenger[K, L] // the last waiting passenger with the key; nil: none
+	passengers  int              // passengers with the key that wait or fly
+	inFlight    int              // passengers that fly: all from one flight, but a held one may take longer
+	blockedAt   int              // number of the departure at which a passenger with the key had to wait
 }
 
 // New returns a queue.
 func New[K comparable, L Load[K]](cfg Config[K, L]) *Queue[K, L] {
-	return &Queue[K, L]{cfg: cfg, lanes: map[K]*lane[K, L]{}, empty: make(chan struct{}), landed: make(chan struct{})}
+	q := &Queue[K, L]{cfg: cfg, lanes: map[K]*lane[K, L]{}}
+	q.noCallers, q.becameIdle = make(chan struct{}), make(chan struct{})
+	return q
 }
 
-// Lock locks the queue for a caller who wants to join a passenger, or to come with a new one:
-// Join or Add end it. With an error nothing is locked.
+// Lock locks the queue for Join or Add, which unlock it. After an error the queue is not locked.
 func (q *Queue[K, L]) Lock() error {
 	q.mu.Lock()
 	switch {
 	case q.closed:
 		q.mu.Unlock()
 		return ErrClosed
-	case q.callers >= q.cfg.Waiting:
+	case q.callers >= q.cfg.MaxWaiting:
 		q.mu.Unlock()
 		return ErrFull
 	}
@@ -131,11 +132,10 @@ func (q *Queue[K, L]) Waiting() int {
 	return q.callers
 }
 
-// Last returns the passenger that waits with a key and came last; nil if there is none. The
-// queue is locked.
+// Last returns the last waiting passenger with a key; nil if there is none. The queue is locked.
 func (q *Queue[K, L]) Last(key K) *Passenger[K, L] {
 	if l := q.lanes[key]; l != nil {
-		return l.last
+		return l.lastWaiting
 	}
 	return nil
 }
@@ -144,85 +144,85 @@ func (q *Queue[K, L]) Last(key K) *Passenger[K, L] {
 // changed the load, and calls Wait next.
 func (q *Queue[K, L]) Join(p *Passenger[K, L]) {
 	p.callers++
-	p.aboard.Add(1)
+	p.refs.Add(1)
 	q.callers++
 	q.mu.Unlock()
 }
 
 // Passenger returns an empty passenger, for Add. The queue need not be locked.
 func (q *Queue[K, L]) Passenger() *Passenger[K, L] {
-	p, _ := q.free.Get().(*Passenger[K, L])
+	p, _ := q.passengerPool.Get().(*Passenger[K, L])
 	if p == nil {
 		p = &Passenger[K, L]{queue: q, Load: q.cfg.New()}
 	}
 	return p
 }
 
-// Start is what a new caller has to start.
+// Start says which flight a new caller has to start.
 type Start int
 
 const (
-	joined Start = iota // nothing: the next flight takes it along
-	first               // a flight, which takes it along: none was under way
-	beside              // a flight beside others
+	startNone   Start = iota // no flight: the next one takes the caller along
+	startOwn                 // a flight that takes the caller along: none was under way
+	startBeside              // a flight beside others
 )
 
-// Add adds a passenger of one caller, and unlocks the queue. The caller calls Wait next, and
-// passes on what Add has returned.
+// Add adds a passenger with one caller, and unlocks the queue. The caller passes the result to Wait.
 func (q *Queue[K, L]) Add(p *Passenger[K, L]) (start Start) {
 	p.arrived = make(chan struct{})
 	p.callers = 1
-	p.aboard.Store(2)
+	p.refs.Store(2)
 	for i := range p.Load.Keys() {
-		l := q.lane(p.Load.Key(i))
-		l.users++
-		l.last = p
+		l := q.laneOf(p.Load.Key(i))
+		l.passengers++
+		l.lastWaiting = p
 		p.lanes = append(p.lanes, l)
 	}
 	q.waiting = append(q.waiting, p)
 	q.size += p.Load.Size()
 	q.callers++
 	switch {
-	case len(q.flights) >= q.cfg.Flights:
+	case len(q.flights) >= q.cfg.MaxFlights:
 	case len(q.flights) == 0:
-		start = first
-	case q.flying == 0 || q.another(): // it goes without the passenger, if a key of it is under way
-		start = beside
+		start = startOwn
+	case q.onTimeFlights == 0 || q.mayStartBeside(): // without the passenger, if one of its keys is under way
+		start = startBeside
 	}
-	if start > joined {
-		q.begin()
+	if start > startNone {
+		q.addFlight()
 	}
-	watch := start != first && !q.watched
+	watch := start != startOwn && !q.watching
 	if watch {
-		q.watched = true
-		q.busy++
+		q.watching = true
+		q.activeTasks++
 	}
 	q.mu.Unlock()
 	if watch {
-		sched.Go(q.watch)
+		sched.Go(q.watchLateness)
 	}
 	return start
 }
 
-// another reports whether a flight may depart beside those under way. The queue is locked.
-func (q *Queue[K, L]) another() bool {
-	return len(q.flights) < q.cfg.Flights && q.size >= max(q.cfg.Least, q.tried)
+// mayStartBeside reports whether a flight may depart beside those under way. The queue is locked.
+func (q *Queue[K, L]) mayStartBeside() bool {
+	return len(q.flights) < q.cfg.MaxFlights && q.size >= max(q.cfg.MinSize, q.minToDepart)
 }
 
-// begin counts a flight. The queue is locked.
-func (q *Queue[K, L]) begin() {
+// addFlight counts a flight that is about to start. The queue is locked.
+func (q *Queue[K, L]) addFlight() {
 	q.flights = append(q.flights, &flightState{})
-	q.flying++
-	q.busy++
+	q.onTimeFlights++
+	q.activeTasks++
 }
 
-func (q *Queue[K, L]) lane(key K) *lane[K, L] {
+// laneOf returns the lane of a key, which it creates if there is none. The queue is locked.
+func (q *Queue[K, L]) laneOf(key K) *lane[K, L] {
 	l := q.lanes[key]
 	if l != nil {
 		return l
 	}
-	if n := len(q.spare); n > 0 {
-		l, q.spare = q.spare[n-1], q.spare[:n-1]
+	if n := len(q.spareLanes); n > 0 {
+		l, q.spareLanes = q.spareLanes[n-1], q.spareLanes[:n-1]
 	} else {
 		l = &lane[K, L]{}
 	}
@@ -230,38 +230,38 @@ func (q *Queue[K, L]) lane(key K) *lane[K, L] {
 	return l
 }
 
-// Close refuses further callers, and returns when those that wait have their answers.
+// Close refuses further callers, and returns when all waiting callers have their answers.
 func (q *Queue[K, L]) Close() {
 	q.mu.Lock()
 	if !q.closed {
 		q.closed = true
-		q.emptied()
-		q.quieted()
+		q.signalDrained()
+		q.signalIdle()
 	}
 	q.mu.Unlock()
-	sched.Receive(q.landed)
+	sched.Receive(q.becameIdle)
 }
 
-// done counts the end of a goroutine that was busy. The queue is locked.
-func (q *Queue[K, L]) done() {
-	q.busy--
-	q.quieted()
+// taskDone counts the end of an active task. The queue is locked.
+func (q *Queue[K, L]) taskDone() {
+	q.activeTasks--
+	q.signalIdle()
 }
 
-// quieted lets Close return once the queue is closed and nothing is busy. While callers wait, a
-// flight is busy. The queue is locked.
-func (q *Queue[K, L]) quieted() {
-	if q.closed && q.busy == 0 && !q.quiet {
-		q.quiet = true
-		close(q.landed)
+// signalIdle lets Close return once the queue is closed and no task is active. While callers wait, a
+// flight is active. The queue is locked.
+func (q *Queue[K, L]) signalIdle() {
+	if q.closed && q.activeTasks == 0 && !q.idle {
+		q.idle = true
+		close(q.becameIdle)
 	}
 }
 
-// emptied stops the goroutine that watches once the queue is closed and no caller waits. It is
+// signalDrained stops watchLateness once the queue is closed and no caller waits. It is
 // called when callers becomes 0, and when the queue is closed. The queue is locked.
-func (q *Queue[K, L]) emptied() {
-	if q.closed && q.callers == 0 && !q.over {
-		q.over = true
-		close(q.empty)
+func (q *Queue[K, L]) signalDrained() {
+	if q.closed && q.callers == 0 && !q.drained {
+		q.drained = true
+		close(q.noCallers)
 	}
 }

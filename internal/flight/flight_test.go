@@ -40,7 +40,7 @@ type airport struct {
 func open(flights, least, most, waiting int) *airport {
 	a := &airport{land: map[string]chan error{}}
 	a.Queue = flight.New(flight.Config[string, *load]{
-		Flights: flights, Least: least, Most: most, Waiting: waiting,
+		MaxFlights: flights, MinSize: least, MaxSize: most, MaxWaiting: waiting,
 		New: func() *load { return &load{} },
 		Fly: func(_ context.Context, passengers []*passenger) error {
 			names, landed := []string{}, make(chan error)
@@ -201,7 +201,7 @@ func TestALateFlightIsNoticedForThoseThatJoined(t *testing.T) {
 }
 
 // A passenger that is held keeps its keys, also those that a passenger had which flew with it and has landed.
-func TestAPartyThatIsHeldKeepsItsKeys(t *testing.T) {
+func TestAHeldPassengerKeepsItsKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := open(1, 1, 100, 100)
 		a.held = "held"
@@ -254,7 +254,7 @@ func TestAFlightIsNoLargerThanItMayBe(t *testing.T) {
 	})
 }
 
-func TestCancelledBeforeDepartureAreNotAboard(t *testing.T) {
+func TestCancelledCallersLeaveBeforeDeparture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := open(1, 1, 8, 100)
 		a.come(t, t.Context(), "a", "x")

@@ -13,11 +13,11 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// RetryIn is when a server that has no room, or whose store is away, may be asked again: as Retry-After
-// says it over HTTP.
+// RetryIn is after how long a client may retry if the server has no room, or its store is away. It is the same as the
+// Retry-After over HTTP.
 const RetryIn = time.Second
 
-// New returns a status with details; without them if a text in them is not UTF-8, which cannot be sent.
+// New returns a status with details, or without details if they have a text that is not UTF-8, which cannot be sent.
 func New(code codes.Code, text string, details ...protoadapt.MessageV1) *status.Status {
 	st := status.New(code, text)
 	with, err := st.WithDetails(details...)
@@ -32,16 +32,16 @@ func Retry(after time.Duration) *errdetails.RetryInfo {
 	return &errdetails.RetryInfo{RetryDelay: durationpb.New(after)}
 }
 
-// Pushback returns the trailer by which clients with a retry policy learn when to send a call again, in milliseconds or
-// -1 for never: none of them reads RetryInfo.
+// Pushback returns the trailer that tells clients with a retry policy when to send a call again: after millis
+// milliseconds, or never if millis is -1. These clients do not read RetryInfo.
 func Pushback(millis int64) metadata.MD {
 	return metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(millis, 10))
 }
 
-// PushbackOf returns the trailer of a status with a RetryInfo; nil if it has none.
+// PushbackOf returns the pushback trailer with the delay of a status's RetryInfo; nil if the status has none.
 func PushbackOf(st *status.Status) metadata.MD {
 	if after := RetryDelay(st); after > 0 {
-		return Pushback(after.Milliseconds()) // RetryIn, which is of whole ones
+		return Pushback(after.Milliseconds()) // exact: the delay is RetryIn, whole milliseconds
 	}
 	return nil
 }
@@ -53,7 +53,7 @@ func Field(name, problem string) *errdetails.BadRequest {
 	}
 }
 
-// RetryDelay returns after how long a call may be sent again, as a status says it; 0 if it does not.
+// RetryDelay returns the delay in the RetryInfo of a status; 0 without a RetryInfo.
 func RetryDelay(st *status.Status) time.Duration {
 	for _, detail := range st.Details() {
 		if info, ok := detail.(*errdetails.RetryInfo); ok {

@@ -10,11 +10,11 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Proxies are networks whose hosts are trusted about the clients for which they ask. The zero
-// value has none. They are safe for concurrent use while nobody changes them.
+// Proxies are networks of proxies whose X-Forwarded-For is trusted. The zero
+// value has none. Proxies are safe for concurrent use while nobody changes them.
 type Proxies []netip.Prefix
 
-// ParseProxies reads networks such as 10.0.0.0/8 and single addresses.
+// ParseProxies parses networks such as 10.0.0.0/8 and single addresses.
 func ParseProxies(list ...string) (Proxies, error) {
 	proxies := make(Proxies, 0, len(list))
 	for _, text := range list {
@@ -27,7 +27,7 @@ func ParseProxies(list ...string) (Proxies, error) {
 	return proxies, nil
 }
 
-// parseNetwork reads a network such as 10.0.0.0/8, or a single address.
+// parseNetwork parses a network such as 10.0.0.0/8, or a single address.
 func parseNetwork(text string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(text); err == nil {
 		a = a.Unmap().WithZone("")
@@ -46,26 +46,26 @@ func parseNetwork(text string) (netip.Prefix, error) {
 	return network.Masked(), nil
 }
 
-// Networks makes keys of the addresses of clients. It is safe for concurrent use.
+// Networks turns the addresses of clients into keys. It is safe for concurrent use.
 type Networks struct {
-	of      string
-	bits    int
-	proxies Proxies
+	packageName string
+	bits        int
+	proxies     Proxies
 }
 
-// NewNetworks returns the keys of addresses behind proxies, with networks of a length for IPv6. of is the package that
-// errors name. It panics if the length cannot be one, or a proxy is the zero Prefix: programs know theirs.
-func NewNetworks(of string, bits int, proxies []netip.Prefix) *Networks {
+// NewNetworks returns a Networks for clients behind proxies, with IPv6 networks of bits. packageName is the package
+// that errors name. It panics if bits is not from 33 to 128, or a proxy is the zero Prefix.
+func NewNetworks(packageName string, bits int, proxies []netip.Prefix) *Networks {
 	if !validBits(bits) {
-		panic(of + ": ByNetwork: the length of a network is from 33 to 128")
+		panic(packageName + ": ByNetwork: the length of a network is from 33 to 128")
 	}
-	n := &Networks{of: of, bits: bits}
+	n := &Networks{packageName: packageName, bits: bits}
 	for _, p := range proxies {
-		one, err := parseNetwork(p.String())
+		network, err := parseNetwork(p.String())
 		if err != nil {
-			panic(of + ": a proxy: " + err.Error())
+			panic(packageName + ": a proxy: " + err.Error())
 		}
-		n.proxies = append(n.proxies, one)
+		n.proxies = append(n.proxies, network)
 	}
 	return n
 }
@@ -74,7 +74,7 @@ func NewNetworks(of string, bits int, proxies []netip.Prefix) *Networks {
 func (n *Networks) Key(remoteAddr string, h http.Header) (string, error) {
 	client, err := Proxies(nil).Client(remoteAddr, nil)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", n.of, err)
+		return "", fmt.Errorf("%s: %w", n.packageName, err)
 	}
 	if n.proxies.Contain(client) {
 		client, err = n.proxies.Before(client, h)
@@ -91,20 +91,20 @@ func (p Proxies) Contain(a netip.Addr) bool {
 	return slices.ContainsFunc(p, func(network netip.Prefix) bool { return network.Contains(a) })
 }
 
-// Forwarded is the header in which each proxy adds the address that asked it.
+// Forwarded is the header to which each proxy appends the address of its own client.
 const Forwarded = "X-Forwarded-For"
 
-// maxHops is how many addresses of X-Forwarded-For are looked at.
+// maxHops is how many addresses of X-Forwarded-For are read.
 const maxHops = 100
 
 // Client returns the address of the client of a request that came from remoteAddr, such as
-// [http.Request.RemoteAddr]. X-Forwarded-For counts only if that is one of the proxies: then the
-// client is the last address in it that is not a proxy, since each proxy adds the one that
-// asked it, and whatever stands before that is what the client says of itself. If all are proxies, the
+// [http.Request.RemoteAddr]. X-Forwarded-For counts only if remoteAddr is one of the proxies: then the
+// client is the last address in the header that is not a proxy, since each proxy appends the address of
+// its client, and the addresses before may be forged by the client. If all are proxies, the
 // first is the client.
 //
-// An address that cannot be read is an error: a proxy that adds such a thing
-// does not do what it was listed for.
+// A malformed address is an error: a proxy that appends one
+// cannot be trusted.
 func (p Proxies) Client(remoteAddr string, h http.Header) (netip.Addr, error) {
 	client, err := parseHop(remoteAddr)
 	if err != nil {
@@ -116,9 +116,9 @@ func (p Proxies) Client(remoteAddr string, h http.Header) (netip.Addr, error) {
 	return p.Before(client, h)
 }
 
-// Before returns the client of a request for which a proxy asks, as Client does. It is for peers
-// that are trusted although they have no address, such as those of a Unix socket: client is what is
-// returned if there is no X-Forwarded-For.
+// Before returns the last address in X-Forwarded-For that is not a proxy, or client if there is no such
+// header. Unlike Client it trusts the peer whatever its address, which is for peers without an address,
+// such as those of a Unix socket.
 func (p Proxies) Before(client netip.Addr, h http.Header) (netip.Addr, error) {
 	hops := 0
 	lines := h[Forwarded]
@@ -145,7 +145,7 @@ func (p Proxies) Before(client netip.Addr, h http.Header) (netip.Addr, error) {
 	return client, nil
 }
 
-// cutLast cuts the text behind the last comma off.
+// cutLast splits a list at its last comma.
 func cutLast(list string) (rest, last string, more bool) {
 	if i := strings.LastIndexByte(list, ','); i >= 0 {
 		return list[:i], list[i+1:], true
@@ -153,7 +153,7 @@ func cutLast(list string) (rest, last string, more bool) {
 	return "", list, false
 }
 
-// parseHop reads an address, with or without a port and brackets.
+// parseHop parses an address, with or without a port and brackets.
 func parseHop(text string) (netip.Addr, error) {
 	if ap, err := netip.ParseAddrPort(text); err == nil {
 		return ap.Addr().Unmap().WithZone(""), nil

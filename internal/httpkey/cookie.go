@@ -10,35 +10,35 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Cookies returns the different values of a cookie, as they can be keys. Applications read a cookie in several ways:
-// some take off blanks and quotes, some decode %61. What is one cookie to one of them has to be one key, or a client
-// had as many keys as it finds spellings. So all of that is taken off here. A value that some applications read and
-// others leave out, with a quote or a backslash in it, is an error of the client's (RFC 6265, section 4.1.1).
+// Cookies returns the distinct values of a cookie in a normal form. Some applications strip blanks and quotes from a
+// cookie, some decode %61. Values that any application reads as equal have to be one key, or a client would have as
+// many keys as it finds spellings. So Cookies strips and decodes all of that. A value with a quote or a backslash in
+// it, which some applications read and others drop, is an error of the client's (RFC 6265, section 4.1.1).
 func Cookies(h http.Header, name string) (values []string, err error) {
 	for _, line := range h["Cookie"] {
 		for pair := range strings.SplitSeq(line, ";") {
-			n, v, _ := strings.Cut(pair, "=")
-			if n = strings.Trim(n, " \t"); n != name && decoded(n) != name {
+			cookieName, value, _ := strings.Cut(pair, "=")
+			if cookieName = strings.Trim(cookieName, " \t"); cookieName != name && percentDecode(cookieName) != name {
 				continue
 			}
-			v = strings.Trim(v, " \t")
-			if len(v) > 1 && v[0] == '"' && v[len(v)-1] == '"' {
-				v = v[1 : len(v)-1]
+			value = strings.Trim(value, " \t")
+			if len(value) > 1 && value[0] == '"' && value[len(value)-1] == '"' {
+				value = value[1 : len(value)-1]
 			}
-			if strings.ContainsAny(v, `"\`) {
+			if strings.ContainsAny(value, `"\`) {
 				return nil, law.Invalid("cookie:"+name, "has a quote or a backslash in its value, which servers read "+
 					"differently")
 			}
-			if v = decoded(v); v != "" && !slices.Contains(values, v) {
-				values = append(values, v)
+			if value = percentDecode(value); value != "" && !slices.Contains(values, value) {
+				values = append(values, value)
 			}
 		}
 	}
 	return values, nil
 }
 
-// decoded returns a text without percent-encoding, or as it is where it has none that makes a text.
-func decoded(s string) string {
+// percentDecode decodes the percent-encoding of a text. It returns the text as it is if the result would be no text.
+func percentDecode(s string) string {
 	if d, err := url.QueryUnescape(s); err == nil && utf8.ValidString(d) && !strings.ContainsRune(d, 0) {
 		return d
 	}

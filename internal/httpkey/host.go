@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// HostName returns the name or address of a Host header, in the form in which hosts are compared: without a
-// port, in lower case, without the dot that a full name may end with, an IPv6 address without brackets.
+// HostName returns the name or address in a Host header, in the form in which hosts are compared: in lower
+// case, without port, brackets and the dot at the end of a fully qualified name.
 func HostName(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

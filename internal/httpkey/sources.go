@@ -7,12 +7,11 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// The functions of this file are those that make one source of keys of others. K is the type of a source, and
-// R that of what it reads, such as a request of HTTP or a call of gRPC. An error that is a
-// [*law.InvalidError] is the client's.
+// A source is a function that returns the key of a request. In this file, K is the type of a source, and R the type
+// of its request, over HTTP or gRPC. An error that is a [*law.InvalidError] is the client's.
 
-// Single returns the value of a field that has to be there once, and not be empty. Other fields are an error of the
-// client's.
+// Single returns the value of a field. It is an error of the client's if the field is missing, empty, or there several
+// times.
 func Single(field string, values []string) (string, error) {
 	switch {
 	case len(values) > 1:
@@ -23,22 +22,22 @@ func Single(field string, values []string) (string, error) {
 	return values[0], nil
 }
 
-// severalError reports a value that is present several times. FirstOf does not go on to the next source then, because
-// the handler may use one of the values.
+// severalError reports a repeated value. FirstOf does not go on to the next source then, because the handler may use
+// one of the values.
 type severalError struct{ error }
 
 func (e *severalError) Unwrap() error { return e.error }
 
-// FirstOf returns a source of the first key that can be had, with the number of its source before it. An error
-// that is not the client's ends the search, and so does a value that is present several times.
+// FirstOf returns a source that tries several sources in order. The index of the source is put before the key. An error
+// that is not the client's ends the search, and so does a repeated value.
 func FirstOf[K ~func(R) (string, error), R any](keys []K) K {
 	return func(r R) (key string, err error) {
 		err = law.Invalid("key", "there is no source of one")
-		for i, by := range keys {
-			if key, err = by(r); err == nil {
+		for i, source := range keys {
+			if key, err = source(r); err == nil {
 				return Join(strconv.Itoa(i), key), nil
 			}
-			if _, several := errors.AsType[*severalError](err); several || !Clients(err) {
+			if _, several := errors.AsType[*severalError](err); several || !IsClientError(err) {
 				break
 			}
 		}
@@ -46,13 +45,13 @@ func FirstOf[K ~func(R) (string, error), R any](keys []K) K {
 	}
 }
 
-// JoinKeys returns a source of the combination of several keys.
+// JoinKeys returns a source that combines the keys of several sources.
 func JoinKeys[K ~func(R) (string, error), R any](keys []K) K {
 	return func(r R) (string, error) {
 		parts := make([]string, len(keys))
-		for i, by := range keys {
+		for i, source := range keys {
 			var err error
-			if parts[i], err = by(r); err != nil {
+			if parts[i], err = source(r); err != nil {
 				return "", err
 			}
 		}
@@ -60,8 +59,8 @@ func JoinKeys[K ~func(R) (string, error), R any](keys []K) K {
 	}
 }
 
-// Clients reports whether the error of a source is the client's.
-func Clients(err error) bool {
+// IsClientError reports whether the error of a source is the client's.
+func IsClientError(err error) bool {
 	_, ok := errors.AsType[*law.InvalidError](err)
 	return ok
 }

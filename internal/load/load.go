@@ -1,5 +1,5 @@
-// Package load calls as fast as answers come: a closed loop of callers, each
-// with one call under way, and how long the answers took.
+// Package load measures latency and throughput with a closed loop of callers, each
+// of which makes the next call as soon as it has an answer.
 package load
 
 import (
@@ -12,21 +12,21 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// Config says how much to call.
+// Config says how many clients call, and for how long.
 type Config struct {
 	Clients  int           // callers, each with one call under way; below 1: 1
-	Duration time.Duration // for how long to call, and count
-	Warmup   time.Duration // for how long to call before that, uncounted
+	Duration time.Duration // time in which answers are counted
+	Warmup   time.Duration // time before Duration, in which answers are not counted
 
 	// Progress is called about four times a second, from the goroutine of
-	// Run, the warm-up included. It may be nil.
+	// Run, also during the warm-up. It may be nil.
 	Progress func(Snapshot)
 }
 
 // Snapshot has the counts so far.
 type Snapshot struct {
-	Elapsed   time.Duration // since the warm-up; 0 during it
-	Decisions int64         // without errors
+	Elapsed   time.Duration // since the end of the warm-up; 0 during the warm-up
+	Decisions int64         // answers without an error
 	Errors    int64
 }
 
@@ -41,9 +41,9 @@ type Result struct {
 	Errors     int64
 	FirstError error
 
-	// Latency holds nanoseconds, to 1 %, of the decisions and not of the
-	// errors. A caller's next question starts when the answer to the one
-	// before is there, so its choice of a call is within.
+	// Latency holds the latency of the decisions, but not of the errors, in
+	// nanoseconds, to 1 %. A call starts when the answer to the one
+	// before is there, so the time to choose the call is included.
 	Latency *hdrhistogram.Histogram
 }
 
@@ -55,8 +55,8 @@ func (r Result) PerSecond() float64 {
 	return float64(r.Allowed+r.Refused) / r.Elapsed.Seconds()
 }
 
-// Quantile returns the latency that a share q, 0 to 1, of the decisions did
-// not exceed; 0 without any.
+// Quantile returns the latency that a fraction q, 0 to 1, of the decisions did
+// not exceed; 0 if there are no decisions.
 func (r Result) Quantile(q float64) time.Duration {
 	if r.Latency == nil {
 		return 0
@@ -64,17 +64,17 @@ func (r Result) Quantile(q float64) time.Duration {
 	return time.Duration(r.Latency.ValueAtQuantile(q * 100))
 }
 
-// The range of a histogram: 1 ns to an hour, to two digits, 36 KiB. What took
-// longer counts as an hour.
+// The range of a histogram: 1 ns to an hour, to two digits, 36 KiB. A longer
+// latency counts as an hour.
 const (
-	longest = int64(time.Hour)
-	digits  = 2
+	maxLatency = int64(time.Hour)
+	digits     = 2
 )
 
-func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, longest, digits) }
+func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, maxLatency, digits) }
 
 // Run calls until the time is over and the last answer is there. When ctx ends
-// it returns what there is; what ctx interrupted is not counted as an error.
+// it returns the counts so far; calls that ctx interrupted are not counted as errors.
 func Run(ctx context.Context, cfg Config, ask Ask) Result {
 	clients := make([]*client, max(cfg.Clients, 1))
 	seed := rand.Uint64()
@@ -93,14 +93,14 @@ func Run(ctx context.Context, cfg Config, ask Ask) Result {
 			done.Wait()
 			close(finished)
 		}()
-		watch(finished, clients, start, &cfg)
+		reportProgress(finished, clients, start, &cfg)
 	}
 	done.Wait()
 
 	r := Result{Latency: newHistogram()}
 	var firstAt time.Duration
 	for _, c := range clients {
-		r.Elapsed = max(r.Elapsed, c.last-cfg.Warmup)
+		r.Elapsed = max(r.Elapsed, c.lastAt-cfg.Warmup)
 		r.Allowed += c.allowed
 		r.Refused += c.decisions.Load() - c.allowed
 		r.Errors += c.errors.Load()
@@ -112,8 +112,8 @@ func Run(ctx context.Context, cfg Config, ask Ask) Result {
 	return r
 }
 
-// watch prints the progress until the clients are through.
-func watch(finished <-chan struct{}, clients []*client, start time.Time, cfg *Config) {
+// reportProgress calls Progress until the clients are through.
+func reportProgress(finished <-chan struct{}, clients []*client, start time.Time, cfg *Config) {
 	tick := time.NewTicker(time.Second / 4)
 	defer tick.Stop()
 	for {
@@ -131,15 +131,15 @@ func watch(finished <-chan struct{}, clients []*client, start time.Time, cfg *Co
 	}
 }
 
-// client is one caller. Nothing but the two counters is read by others while
-// it runs, and those are written by it alone.
+// client is one caller. While it runs, other goroutines read only the two atomic
+// counters, and only the client writes them.
 type client struct {
 	id      int
 	rng     *rand.Rand
 	latency *hdrhistogram.Histogram
 
 	allowed    int64
-	last       time.Duration // since the start, of the last answer
+	lastAt     time.Duration // time of the last answer, since the start
 	firstErr   error
 	firstErrAt time.Duration
 
@@ -149,9 +149,9 @@ type client struct {
 	_         [64]byte
 }
 
-// run calls from the start until the end; from and until are counted from
-// start. The clock is read once for each question: the end of one is the
-// start of the next.
+// run calls until until, and counts answers to calls from from on; both are durations since
+// start. It reads the clock once for each call: the end of a call is the start of the
+// next.
 func (c *client) run(ctx context.Context, start time.Time, from, until time.Duration, ask Ask) {
 	for now := time.Since(start); now < until && ctx.Err() == nil; {
 		asked := now
@@ -172,8 +172,8 @@ func (c *client) run(ctx context.Context, start time.Time, from, until time.Dura
 				c.allowed++
 			}
 			c.decisions.Add(1)
-			_ = c.latency.RecordValue(min(int64(now-asked), longest)) // within its range
+			_ = c.latency.RecordValue(min(int64(now-asked), maxLatency)) // cannot fail: it is within the range
 		}
-		c.last = now
+		c.lastAt = now
 	}
 }

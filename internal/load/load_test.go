@@ -16,9 +16,9 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestCountsWhatIsAskedAfterTheWarmup runs on the fake time of synctest: each
+// TestRunCountsTheCallsAfterTheWarmup runs on the fake time of synctest: each
 // answer takes 10 ms, so what is counted is known.
-func TestCountsWhatIsAskedAfterTheWarmup(t *testing.T) {
+func TestRunCountsTheCallsAfterTheWarmup(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
@@ -72,7 +72,7 @@ func TestTheLastAnswerIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestEachClientHasOneQuestionUnderWay(t *testing.T) {
+func TestEachClientHasOneCallUnderWay(t *testing.T) {
 	t.Parallel()
 	const clients = 8
 	var busy [clients]atomic.Bool

@@ -1,5 +1,5 @@
-// Package lograte keeps a log short while the same thing goes wrong many times a
-// second: one line for each class of trouble and second, with a count.
+// Package lograte keeps a log short while the same problem occurs many times a
+// second: it writes one line a second for each class of records, with a count.
 package lograte
 
 import (
@@ -10,28 +10,28 @@ import (
 	"time"
 )
 
-// Of each class, one record in so long is written.
-const every = time.Second
+// interval is the time in which one record of each class is written.
+const interval = time.Second
 
-// maxClasses is how many classes are distinguished at a time, whatever the messages say.
+// maxClasses is how many classes are distinguished at a time; further classes become one.
 const maxClasses = 100
 
-// Attributes that a Handler knows.
+// Attributes that a Handler reads.
 const (
-	Class = "class" // names the class of a record, together with its level and message
+	Class = "class" // part of the class of a record, beside its level and message
 	Count = "count" // an integer: how many times it has happened; absent: once
 )
 
-// Handler passes records on to another handler, and fewer of those of level Warn and
-// above. The first record of a class is passed on at once. Of those that follow within
-// a second only the last is, when the second has passed, with an attribute "count" that
-// says how many they were; and so on each second, until one passes without any.
+// Handler passes records on to another handler, but fewer records of level Warn and
+// above. The first record of a class is passed on at once. Of the records that follow within
+// a second, only the last is passed on, when the second is over, with an attribute "count" that
+// says how many there were. This repeats each second, until a second passes without a record.
 //
-// A class is a level, a message up to its first digit, and an attribute "class". It is safe for concurrent
-// use. Create one with [New].
+// A class is a level, a message up to its first digit, and an attribute "class". A Handler is safe for
+// concurrent use and created with [New].
 type Handler struct {
 	inner slog.Handler
-	class string // out of attributes of the logger
+	class string // attribute "class" of the logger
 	state *state
 }
 
@@ -41,15 +41,15 @@ type state struct {
 	classes map[string]*recordClass // guarded by mu; those with records in the last second
 }
 
-// recordClass is a class of records, with those that were not passed on yet.
+// recordClass is a class of records, with the record that was not passed on yet.
 type recordClass struct {
-	timer *time.Timer
-	count int64       // how many times it has happened since the last line
-	last  slog.Record // if count is above 0
-	inner slog.Handler
+	timer      *time.Timer
+	count      int64       // how many records there were since the last line
+	lastRecord slog.Record // valid if count is above 0
+	inner      slog.Handler
 }
 
-// New returns a Handler in front of another. Close it in the end.
+// New returns a Handler in front of another handler. It must be closed.
 func New(inner slog.Handler) *Handler {
 	return &Handler{inner: inner, state: &state{classes: map[string]*recordClass{}}}
 }
@@ -95,14 +95,14 @@ func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	if i := strings.IndexAny(message, "0123456789"); i >= 0 {
 		message = message[:i] // an address, as in what net/http logs
 	}
-	if h.state.later(r.Level.String()+" "+message+" "+class, r, count, h.inner) {
+	if h.state.keep(r.Level.String()+" "+message+" "+class, r, count, h.inner) {
 		return nil
 	}
-	return h.inner.Handle(ctx, counted(r, count))
+	return h.inner.Handle(ctx, withCount(r, count))
 }
 
-// later reports whether a record is kept for a later line.
-func (s *state) later(class string, r slog.Record, count int64, inner slog.Handler) bool {
+// keep keeps a record for a later line. It returns false if the record is to be written now.
+func (s *state) keep(class string, r slog.Record, count int64, inner slog.Handler) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -111,41 +111,41 @@ func (s *state) later(class string, r slog.Record, count int64, inner slog.Handl
 	if s.classes[class] == nil && len(s.classes) >= maxClasses {
 		class = "other"
 	}
-	t := s.classes[class]
-	if t == nil {
-		t = &recordClass{}
-		t.timer = time.AfterFunc(every, func() { s.tick(class, t) })
-		s.classes[class] = t
+	c := s.classes[class]
+	if c == nil {
+		c = &recordClass{}
+		c.timer = time.AfterFunc(interval, func() { s.tick(class, c) })
+		s.classes[class] = c
 		return false
 	}
-	t.count, t.last, t.inner = t.count+count, r.Clone(), inner
+	c.count, c.lastRecord, c.inner = c.count+count, r.Clone(), inner
 	return true
 }
 
-// tick ends a second of a class. It writes under the lock, so that Close returns after it.
-func (s *state) tick(class string, t *recordClass) {
+// tick ends an interval of a class. It writes under the lock, so that Close waits for it.
+func (s *state) tick(class string, c *recordClass) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.closed: // Close has written it
-	case t.count == 0:
+	case s.closed: // Close has written the record
+	case c.count == 0:
 		delete(s.classes, class)
 	default:
-		t.write()
-		t.count = 0
-		t.timer.Reset(every)
+		c.write()
+		c.count = 0
+		c.timer.Reset(interval)
 	}
 }
 
 // write passes the last record on, if there is one.
 func (c *recordClass) write() {
 	if c.count > 0 {
-		_ = c.inner.Handle(context.Background(), counted(c.last, c.count)) // the log itself is where errors would go
+		_ = c.inner.Handle(context.Background(), withCount(c.lastRecord, c.count)) // errors would go to this log
 	}
 }
 
-// counted returns a record with another count.
-func counted(r slog.Record, count int64) slog.Record {
+// withCount returns a record with another count.
+func withCount(r slog.Record, count int64) slog.Record {
 	with := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key != Count {
@@ -159,13 +159,13 @@ func counted(r slog.Record, count int64) slog.Record {
 	return with
 }
 
-// Close passes on what was kept. Later records are passed on one by one.
+// Close passes on the records that were kept. Later records are passed on at once.
 func (h *Handler) Close() {
 	h.state.mu.Lock()
 	defer h.state.mu.Unlock()
-	for _, t := range h.state.classes {
-		t.timer.Stop()
-		t.write()
+	for _, c := range h.state.classes {
+		c.timer.Stop()
+		c.write()
 	}
 	h.state.closed, h.state.classes = true, nil
 }

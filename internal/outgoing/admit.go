@@ -1,5 +1,5 @@
-// Package outgoing is what the limits of outgoing calls have in common, by HTTP and by gRPC: to wait for room
-// before a call is sent, and to hold back a key when a server asks for it.
+// Package outgoing limits outgoing calls, for httplimit and grpclimit: it waits for room
+// before a call is sent, and blocks a key when a server asks to hold back.
 package outgoing
 
 import (
@@ -12,7 +12,8 @@ import (
 	"github.com/headgate/headgate/internal/pause"
 )
 
-// Limiter is what outgoing calls need: a [headgate.Limiter] has it, and so has the client of a server.
+// Limiter has the methods that this package calls. A [headgate.Limiter] implements it, and so does the client of a
+// server.
 type Limiter interface {
 	headgate.Taker
 	headgate.Waiter
@@ -20,21 +21,21 @@ type Limiter interface {
 	headgate.Operator
 }
 
-// Admit returns nil when a call may be sent, which it waits for at most maxWait, and until the context's deadline; 0:
-// it does not wait. A refusal is a [headgate.DeniedError], and one that cannot be waited for a
-// [headgate.ErrDeadline] too. Callers look at the context before.
+// Admit charges a call and returns nil when it may be sent. It waits for at most maxWait and until the context's
+// deadline; with maxWait 0 it does not wait. A refusal is a [headgate.DeniedError]; if the wait would be too
+// long, it is a [headgate.ErrDeadline] too. Callers check the context before.
 func Admit(ctx context.Context, l Limiter, maxWait time.Duration, c headgate.Charge) error {
 	if maxWait == 0 || !c.Limit.Queues() {
-		return l.WaitAtMost(ctx, maxWait, c) // whose last question sees a block
+		return l.WaitAtMost(ctx, maxWait, c) // its last take sees a block
 	}
-	return await(ctx, l, maxWait, c)
+	return reserveStart(ctx, l, maxWait, c)
 }
 
-// await calls Limiter.WaitAtMost, and obeys a block that is set while it sleeps for its start. It then
-// stands in line again, or all callers with a start during the block would begin together at its end;
-// its first charge is for a time in which nobody sends, and has drained. To look costs
-// each caller that slept two more requests to the store.
-func await(ctx context.Context, l Limiter, maxWait time.Duration, c headgate.Charge) error {
+// reserveStart reserves a start and sleeps until then. If the key was blocked meanwhile, it reserves again:
+// otherwise all callers with a start during the block would begin together at its end. The first
+// reservation needs no refund, since it was for a time in which nobody sends. The checks cost each
+// caller that slept two more requests to the store.
+func reserveStart(ctx context.Context, l Limiter, maxWait time.Duration, c headgate.Charge) error {
 	patience := pause.Patience{Most: maxWait}
 	for {
 		r, err := l.Reserve(ctx, patience.Left(ctx), c)
@@ -48,7 +49,7 @@ func await(ctx context.Context, l Limiter, maxWait time.Duration, c headgate.Cha
 		case r.Decision.RetryAfter == headgate.Never:
 			return &headgate.DeniedError{Decision: r.Decision}
 		case !r.Decision.Allowed:
-			if err := refused(ctx, l, c, r.Decision, patience.Left(ctx)); err != nil {
+			if err := sleepToRetry(ctx, l, c, r.Decision, patience.Left(ctx)); err != nil {
 				return err
 			}
 			continue
@@ -66,15 +67,14 @@ func await(ctx context.Context, l Limiter, maxWait time.Duration, c headgate.Cha
 	}
 }
 
-// refused sleeps until a reservation that was not made can be requested again,
-// if its start can come in time.
-func refused(ctx context.Context, l Limiter, c headgate.Charge, d headgate.Decision, patience time.Duration) error {
-	// d says when a reservation can be made, this one when its start would be.
+// sleepToRetry sleeps until a refused reservation can be requested again, unless its start would come too late.
+func sleepToRetry(ctx context.Context, l Limiter, c headgate.Charge, d headgate.Decision, left time.Duration) error {
+	// d says when a reservation can be made, start when the call could start.
 	start, err := l.Check(ctx, c)
 	if err != nil {
 		return err
 	}
-	if !start.Allowed && start.RetryAfter > patience {
+	if !start.Allowed && start.RetryAfter > left {
 		return fmt.Errorf("%w: %w", headgate.ErrDeadline, &headgate.DeniedError{Decision: start})
 	}
 	return pause.Sleep(ctx, min(d.RetryAfter, start.RetryAfter))

@@ -12,39 +12,39 @@ import (
 // Longest is how long a store can block a key.
 const Longest = 3660 * 24 * time.Hour
 
-// recordTimeout is how long the store may take to record an answer.
-const recordTimeout = 5 * time.Second
+// storeTimeout is how long the store may take to block a key.
+const storeTimeout = 5 * time.Second
 
-// Holder blocks keys whose servers ask to hold back. It is safe for concurrent use. Create one with [NewHolder].
+// Holder blocks keys whose servers ask to hold back. It is safe for concurrent use and created with [NewHolder].
 type Holder struct {
 	limiter headgate.Operator
-	wishes  wishes
+	queue   blockQueue
 }
 
-// NewHolder returns a Holder that blocks keys by l.
+// NewHolder returns a Holder that blocks keys in the store of l.
 func NewHolder(l headgate.Operator) *Holder {
-	return &Holder{limiter: l, wishes: wishes{keys: map[cell]*wish{}}}
+	return &Holder{limiter: l, queue: blockQueue{pending: map[cell]*block{}}}
 }
 
-// Hold blocks a key of a limit until end, unless it is blocked for longer. It returns when that is recorded, or
-// with the error of the context if that ends first; a goroutine then still records it, for 5 s.
+// Hold blocks a key of a limit until end, unless the key is blocked for longer. It returns when the block is stored, or
+// with the error of the context if the context ends first; a goroutine then still stores the block, for 5 s.
 func (o *Holder) Hold(ctx context.Context, limit headgate.Limit, key string, end time.Time, reason string) error {
-	w := o.wishes.add(cell{limit.Name(), key}, end, reason, func(w *wish) {
-		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	b := o.queue.add(cell{limit.Name(), key}, end, reason, func(b *block) {
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 		defer cancel()
-		w.err = o.block(within, limit, key, w.end, w.reason)
+		b.err = o.storeBlock(within, limit, key, b.end, b.reason)
 	})
 	select {
-	case <-w.done:
-		return w.err
+	case <-b.done:
+		return b.err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// block blocks a key until end, unless it is blocked for longer.
-func (o *Holder) block(ctx context.Context, limit headgate.Limit, key string, end time.Time, reason string) error {
-	d := left(end)
+// storeBlock blocks a key in the store until end, unless the key is blocked for longer.
+func (o *Holder) storeBlock(ctx context.Context, limit headgate.Limit, key string, end time.Time, reason string) error {
+	d := remaining(end)
 	s, err := o.limiter.Inspect(ctx, limit, key)
 	if err != nil && !errors.Is(err, headgate.ErrUnsupported) {
 		return err
@@ -52,67 +52,67 @@ func (o *Holder) block(ctx context.Context, limit headgate.Limit, key string, en
 	if !s.BlockedUntil.IsZero() && s.BlockedUntil.Sub(s.At) >= d {
 		return nil
 	}
-	if d = left(end); d <= 0 {
+	if d = remaining(end); d <= 0 {
 		return nil
 	}
 	_, err = o.limiter.Block(ctx, limit, key, d, reason)
 	return err
 }
 
-// left returns how long it is until end, in microseconds, rounded up.
-func left(end time.Time) time.Duration {
+// remaining returns how long it is until end, rounded up to microseconds.
+func remaining(end time.Time) time.Duration {
 	return (time.Until(end) + time.Microsecond - 1).Truncate(time.Microsecond)
 }
 
-// wish is a block that the store is to record.
-type wish struct {
+// block is a block that is to be stored.
+type block struct {
 	end    time.Time
 	reason string
-	err    error         // what came of it; set before done is closed
-	done   chan struct{} // closed when the store has recorded it
+	err    error         // result of storing; set before done is closed
+	done   chan struct{} // closed when storing has ended
 }
 
-// wishes are recorded one at a time for each key, so that between a look at the
-// block of a key and its change nobody here sets a later one. Those that come in
-// the meantime become one, the latest.
-type wishes struct {
-	mu   sync.Mutex
-	keys map[cell]*wish // guarded by mu: the next one, or nil, of those of which one is being recorded
+// blockQueue stores the blocks of each key one at a time, so that between the Inspect and the
+// Block of a key this process sets no later block. Blocks that are added in the
+// meantime are merged into one with the latest end.
+type blockQueue struct {
+	mu      sync.Mutex
+	pending map[cell]*block // guarded by mu: the next block, or nil, of each key of which a block is being stored
 }
 
 // cell is a key of a limit.
 type cell struct{ limit, key string }
 
-// add adds a wish, which tell passes to the store.
-func (s *wishes) add(key cell, end time.Time, reason string, tell func(*wish)) *wish {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w, telling := s.keys[key]
+// add queues a block, or merges it into the pending one. store passes a block to the store.
+func (q *blockQueue) add(key cell, end time.Time, reason string, store func(*block)) *block {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	next, storing := q.pending[key]
 	switch {
-	case w == nil:
-		w = &wish{end: end, reason: reason, done: make(chan struct{})}
-	case end.After(w.end):
-		w.end, w.reason = end, reason
+	case next == nil:
+		next = &block{end: end, reason: reason, done: make(chan struct{})}
+	case end.After(next.end):
+		next.end, next.reason = end, reason
 	}
-	s.keys[key] = w
-	if !telling {
-		s.keys[key] = nil
-		go s.run(key, w, tell)
+	q.pending[key] = next
+	if !storing {
+		q.pending[key] = nil
+		go q.run(key, next, store)
 	}
-	return w
+	return next
 }
 
-// run passes a wish to the store, and the next one, until there is none.
-func (s *wishes) run(key cell, w *wish, tell func(*wish)) {
-	for w != nil {
-		tell(w)
-		close(w.done)
-		s.mu.Lock()
-		w = s.keys[key]
-		s.keys[key] = nil
-		if w == nil {
-			delete(s.keys, key)
+// run stores a block, and then the pending ones of the key, until there is none.
+func (q *blockQueue) run(key cell, next *block, store func(*block)) {
+	for next != nil {
+		store(next)
+		close(next.done)
+		q.mu.Lock()
+		next = q.pending[key]
+		q.pending[key] = nil
+		if next == nil {
+			delete(q.pending, key)
 		}
-		s.mu.Unlock()
+		q.mu.Unlock()
 	}
 }

@@ -1,4 +1,4 @@
-// Package pause is what waiting has in common.
+// Package pause sleeps and measures how long a caller still waits, by the clock of package sched.
 package pause
 
 import (
@@ -8,30 +8,30 @@ import (
 	"github.com/headgate/headgate/internal/sched"
 )
 
-// Longest is how long a wait without a deadline may be: a year.
+// Longest is the longest wait without a deadline: a year.
 const Longest = 365 * 24 * time.Hour
 
-// Patience is how long somebody waits: until the context's deadline, and for Most from
-// the first answer of the store on, since how long that takes is no waiting. It is not
-// safe for concurrent use.
+// Patience is how long a caller waits: until the context's deadline, and at most for Most. Most counts
+// from the first answer of the store, so that the time of that round trip is not deducted. Patience is
+// not safe for concurrent use.
 type Patience struct {
-	Most time.Duration // above 0; Longest or more: as long as the context lasts
+	Most time.Duration // the longest wait, above 0; Longest or more: as long as the context lasts
 
-	end time.Time // of Most; zero before the first answer
+	end time.Time // when Most has passed; zero before the first answer
 }
 
-// Answered must be called after each answer.
+// Answered must be called after each answer of the store.
 func (p *Patience) Answered() {
 	if p.end.IsZero() {
 		p.end = sched.Now().Add(min(p.Most, Longest))
 	}
 }
 
-// Over reports whether there was an answer, and Most has passed since the first.
+// Over reports whether Most has passed since the first answer.
 func (p *Patience) Over() bool { return !p.end.IsZero() && sched.Until(p.end) <= 0 }
 
-// Left returns how much is left of it, at most Longest and always more than 0, which is for callers that do not wait at
-// all.
+// Left returns how much longer the caller waits: at most Longest, and always more than 0, since 0 means elsewhere that
+// a caller does not wait.
 func (p *Patience) Left(ctx context.Context) time.Duration {
 	left := min(p.Most, Longest)
 	if !p.end.IsZero() {
@@ -46,7 +46,7 @@ func (p *Patience) Left(ctx context.Context) time.Duration {
 // Sleep sleeps, or returns the context's error if that ends first.
 func Sleep(ctx context.Context, d time.Duration) error { return SleepOr(ctx, d, nil) }
 
-// SleepOr also returns when woken receives.
+// SleepOr sleeps until d has passed or woken receives. It returns the context's error if the context ends first.
 func SleepOr(ctx context.Context, d time.Duration, woken <-chan struct{}) error {
 	if err := ctx.Err(); err != nil || d <= 0 {
 		return err

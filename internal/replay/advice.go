@@ -14,9 +14,9 @@ func (g *Suggestion) WriteText(w io.Writer) error {
 	r := g.Choices[0].Report
 	fmt.Fprintf(&b, "%s\n\n", r.sentence())
 	r.textLog(&b)
-	line := writer(&b)
+	line := lineWriter(&b)
 	r.textRequests(&b)
-	line("may refuse", "%*s   %g %% of the %s", len(comma(r.Requests)), comma(g.Most), 100*g.Ask.Refuse, g.Ask.of())
+	line("may refuse", "%*s   %g %% of the %s", len(comma(r.Requests)), comma(g.Most), 100*g.Ask.Refuse, g.Ask.unit())
 	r.textLines(&b)
 	g.textPeaks(&b)
 	g.textChoices(&b)
@@ -26,30 +26,30 @@ func (g *Suggestion) WriteText(w io.Writer) error {
 	return err
 }
 
-// sentence says in one line what the limit would have done.
+// sentence sums up in one line what the limit would have done.
 func (r *Report) sentence() string {
-	return fmt.Sprintf("%s refuses %s of requests, %s of %s", r.Notation, finely(r.Denied, r.Requests),
+	return fmt.Sprintf("%s refuses %s of requests, %s of %s", r.Notation, fineShare(r.Denied, r.Requests),
 		comma(r.Refused), plural(r.Keys, "key"))
 }
 
-// of returns whose share is requested.
-func (ask *Ask) of() string {
+// unit returns what the share counts: requests or keys.
+func (ask *Ask) unit() string {
 	if ask.Keys {
 		return "keys"
 	}
 	return "requests"
 }
 
-// periodNames has periods with a name.
+// periodNames are the periods that have a name.
 var periodNames = map[time.Duration]string{
 	time.Second: "second", time.Minute: "minute", time.Hour: "hour", 24 * time.Hour: "day",
 }
 
-// per writes a period for people.
-func per(d time.Duration) string { return cmp.Or(periodNames[d], span(d)) }
+// periodText writes a period for people.
+func periodText(d time.Duration) string { return cmp.Or(periodNames[d], span(d)) }
 
-// aPer adds the article.
-func aPer(d time.Duration) string {
+// onePeriod writes a period with its article.
+func onePeriod(d time.Duration) string {
 	switch periodNames[d] {
 	case "":
 		return span(d)
@@ -62,7 +62,7 @@ func aPer(d time.Duration) string {
 func (g *Suggestion) textPeaks(b *strings.Builder) {
 	rows := [][]any{{"the keys' own peaks in a", "half", "90 %", "95 %", "99 %", "99.9 %", "all"}}
 	for _, p := range g.Peaks {
-		rows = append(rows, []any{per(p.Period.Duration), p.Median, p.P90, p.P95, p.P99, p.P999, p.Highest})
+		rows = append(rows, []any{periodText(p.Period.Duration), p.Median, p.P90, p.P95, p.P99, p.P999, p.Highest})
 	}
 	table(b, "  %9s  %9s  %9s  %9s  %9s  %9s", rows)
 }
@@ -71,27 +71,27 @@ func (g *Suggestion) textChoices(b *strings.Builder) {
 	rows := [][]any{{"limits that refuse as little", "refused", "share", "keys", "share", "lets pass at most"}}
 	for _, c := range g.Choices {
 		rows = append(rows, []any{
-			c.Notation, comma(c.Denied), finely(c.Denied, c.Requests), comma(c.Refused), finely(c.Refused, c.Keys),
-			c.Passes.String() + " in " + aPer(c.Period.Duration),
+			c.Notation, comma(c.Denied), fineShare(c.Denied, c.Requests), comma(c.Refused),
+			fineShare(c.Refused, c.Keys), c.Passes.String() + " in " + onePeriod(c.Period.Duration),
 		})
 	}
 	table(b, "  %9s  %8s  %9s  %8s  %s", rows)
 }
 
-// number returns what the limits of a Curve differ in.
-func (k kind) number() string {
+// parameter names the parameter in which the limits of a Curve differ.
+func (k kind) parameter() string {
 	if k == tokenBucket {
 		return "burst"
 	}
 	return "number"
 }
 
-// textCurve writes what other bursts would refuse, and which bursts other rates need.
+// textCurve writes what the limit would refuse with other bursts, and which bursts other rates need.
 func (c *Choice) textCurve(b *strings.Builder) {
 	for _, part := range []struct {
 		name   string
 		points []Point
-	}{{"with another " + c.family.kind.number(), c.Curve}, {"with another rate, as little refused", c.Others}} {
+	}{{"with another " + c.family.kind.parameter(), c.Curve}, {"with another rate, as little refused", c.Others}} {
 		if len(part.points) == 0 {
 			continue
 		}
@@ -101,7 +101,7 @@ func (c *Choice) textCurve(b *strings.Builder) {
 			if p.Chosen {
 				mark = "  <"
 			}
-			rows = append(rows, []any{p.Limit, comma(p.Denied), finely(p.Denied, c.Requests), comma(p.Keys), mark})
+			rows = append(rows, []any{p.Limit, comma(p.Denied), fineShare(p.Denied, c.Requests), comma(p.Keys), mark})
 		}
 		table(b, "  %9s  %8s  %9s%s", rows)
 	}

@@ -11,8 +11,8 @@ import (
 // maxPeriods is how many periods may be requested.
 const maxPeriods = 6
 
-// ParseAsk reads what limits are suggested for: a share such as 0.2% or 0.002, whose share that is (requests or keys),
-// and the periods of the limits.
+// ParseAsk reads the share that suggested limits may refuse, such as 0.2% or 0.002, of what it is a share (requests or
+// keys), and the periods of the limits.
 func ParseAsk(refuse, of string, periods []string) (ask Ask, err error) {
 	number, percent := strings.CutSuffix(refuse, "%")
 	ask.Refuse, err = strconv.ParseFloat(strings.TrimSpace(number), 64)
@@ -46,8 +46,8 @@ func ParseAsk(refuse, of string, periods []string) (ask Ask, err error) {
 	return ask, nil
 }
 
-// ParseTime reads a time for Since and Until, the field that is named in an error. Without a zone it is UTC. Of an
-// empty text it is zero.
+// ParseTime reads a time for Since or Until; an error names field. A time without a zone is in UTC, and an empty text
+// is the zero time.
 func ParseTime(field, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil

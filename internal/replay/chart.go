@@ -7,27 +7,27 @@ import (
 	"strings"
 )
 
-// frame is where the parts of a chart are, in units of its view box.
+// frame has the places of a chart's parts, in units of its view box.
 type frame struct {
-	Name          string // for the style: each is shown on screens of its width
+	Name          string // class in the style, which shows each frame on screens of its width
 	Width, Height float64
-	Left, Right   float64 // of the plot
+	Left, Right   float64 // edges of the plot
 	Top, Bottom   float64
-	lane          float64 // the height of the bars of refusals, above the plot
-	bin           float64 // their width
+	lane          float64 // height of the highest bar of refusals, above the plot
+	bar           float64 // width of such a bar
 	ticks         int64   // how many columns are labelled at most
 }
 
 // The frames: a chart is drawn for wide screens and for phones, so that its text is as high on both.
 var frames = []frame{
-	{Name: "wide", Width: 960, Height: 240, Left: 52, Right: 946, Top: 36, Bottom: 212, lane: 22, bin: 4, ticks: 9},
-	{Name: "narrow", Width: 380, Height: 240, Left: 40, Right: 372, Top: 36, Bottom: 212, lane: 22, bin: 4, ticks: 6},
+	{Name: "wide", Width: 960, Height: 240, Left: 52, Right: 946, Top: 36, Bottom: 212, lane: 22, bar: 4, ticks: 9},
+	{Name: "narrow", Width: 380, Height: 240, Left: 40, Right: 372, Top: 36, Bottom: 212, lane: 22, bar: 4, ticks: 6},
 }
 
-// Foot returns where the marks of columns end.
+// Foot returns the lower end of the marks of columns.
 func (f frame) Foot() float64 { return f.Bottom + 5 }
 
-// chart is a picture in SVG, its shapes computed here and drawn by the page.
+// chart has the shapes of a picture, which the page's template writes as SVG.
 type chart struct {
 	Frame   frame
 	Label   string // for people who cannot see it
@@ -38,9 +38,9 @@ type chart struct {
 	Area    string
 	Line    string
 	Cap     *tick
-	Lane    []shape // refusals, above the plot
-	Most    string  // how many the highest bar of the lane stands for
-	Overs   []shape // what overflowed, above the capacity
+	Lane    []shape // bars of refusals, above the plot
+	Most    string  // number of refusals of the highest bar of the lane
+	Overs   []shape // bars of what overflowed, above the capacity
 	Dots    []shape
 	Notes   []shape // figures beside their dots
 }
@@ -56,15 +56,15 @@ type shape struct {
 	Title      string
 }
 
-// axes maps times and amounts to places.
+// axes maps times and amounts to places in a frame.
 type axes struct {
 	frame
 	start, end int64
-	most       float64
+	maxAmount  float64
 }
 
-func (f frame) axes(start, end int64, most float64) axes {
-	return axes{f, start, max(end, start+1), max(most, 1e-9)}
+func (f frame) axes(start, end int64, maxAmount float64) axes {
+	return axes{f, start, max(end, start+1), max(maxAmount, 1e-9)}
 }
 
 func (a axes) x(at int64) float64 {
@@ -73,28 +73,28 @@ func (a axes) x(at int64) float64 {
 }
 
 func (a axes) y(v float64) float64 {
-	return round(a.Bottom - (a.Bottom-a.Top)*min(max(v/a.most, 0), 1))
+	return round(a.Bottom - (a.Bottom-a.Top)*min(max(v/a.maxAmount, 0), 1))
 }
 
 func round(f float64) float64 { return math.Round(f*10) / 10 }
 
-// rows returns marks at round amounts.
-func (a axes) rows() (ticks []tick) {
-	step := math.Pow(10, math.Floor(math.Log10(a.most)))
+// rowTicks returns marks at round amounts.
+func (a axes) rowTicks() (ticks []tick) {
+	step := math.Pow(10, math.Floor(math.Log10(a.maxAmount)))
 	for _, f := range []float64{0.1, 0.2, 0.5, 1, 2} {
-		if a.most/(step*f) <= 5 {
+		if a.maxAmount/(step*f) <= 5 {
 			step *= f
 			break
 		}
 	}
-	for i := 0; i < 12 && float64(i)*step <= a.most; i++ {
-		ticks = append(ticks, tick{a.y(float64(i) * step), number(float64(i) * step)})
+	for i := 0; i < 12 && float64(i)*step <= a.maxAmount; i++ {
+		ticks = append(ticks, tick{a.y(float64(i) * step), formatNumber(float64(i) * step)})
 	}
 	return ticks
 }
 
-// columns returns marks at round times.
-func (a axes) columns() (ticks []tick) {
+// columnTicks returns marks at round times.
+func (a axes) columnTicks() (ticks []tick) {
 	width := bucketWidth(a.end-a.start, a.ticks)
 	form := "15:04"
 	if width < 60*second {
@@ -105,11 +105,11 @@ func (a axes) columns() (ticks []tick) {
 		if a.x(t) > a.Right-14 {
 			break
 		}
-		label := at(t).Format(form)
-		if d := at(t).Format("2 Jan"); width >= day || t%day == 0 || date == "" && a.end-a.start > day {
+		label := timeOf(t).Format(form)
+		if d := timeOf(t).Format("2 Jan"); width >= day || t%day == 0 || date == "" && a.end-a.start > day {
 			label, date = d, d
 			if t%day != 0 {
-				label += " " + at(t).Format(form)
+				label += " " + timeOf(t).Format(form)
 			}
 		}
 		ticks = append(ticks, tick{a.x(t), label})
@@ -117,31 +117,31 @@ func (a axes) columns() (ticks []tick) {
 	return ticks
 }
 
-// chart returns a chart with marks at its edges.
-func (a axes) chart(label string) chart {
-	return chart{Frame: a.frame, Label: label, Rows: a.rows(), Columns: a.columns()}
+// newChart returns a chart that has only the marks at its edges.
+func (a axes) newChart(label string) chart {
+	return chart{Frame: a.frame, Label: label, Rows: a.rowTicks(), Columns: a.columnTicks()}
 }
 
-// number writes an amount shortly.
-func number(v float64) string {
+// formatNumber writes an amount shortly.
+func formatNumber(v float64) string {
 	if v >= 1000 && v == math.Trunc(v) && v < 1e15 {
 		return comma(int64(v))
 	}
 	return strconv.FormatFloat(math.Round(v*1000)/1000, 'f', -1, 64)
 }
 
-// traffic shows admitted and refused requests as stacked bars.
-func (r *Report) traffic(f frame) chart {
+// trafficChart shows admitted and refused requests as stacked bars.
+func (r *Report) trafficChart(f frame) chart {
 	var most int64 = 1
 	for _, b := range r.Buckets {
 		most = max(most, b.Allowed+b.Denied)
 	}
-	yes, no := words(r.Fill)
+	yes, no := resultWords(r.Fill)
 	start := r.Buckets[0].Start.UnixMicro()
 	width := r.Width.Microseconds()
 	f.Top = 12
 	a := f.axes(start, start+width*int64(len(r.Buckets)), 1.06*float64(most))
-	c := a.chart("requests " + yes + " and " + no + " over time")
+	c := a.newChart("requests " + yes + " and " + no + " over time")
 	for _, b := range r.Buckets {
 		if b.Allowed+b.Denied == 0 {
 			continue
@@ -163,28 +163,28 @@ func (r *Report) traffic(f frame) chart {
 	return c
 }
 
-// chart returns a chart of the level from start to end, which has the capacity and a peak in it, and its axes.
-func (p *picture) chart(f frame, start, end int64, peak float64, label string) (chart, axes) {
+// levelChart returns a chart for levels from start to end, high enough for the capacity and a peak, and its axes.
+func (p *picture) levelChart(f frame, start, end int64, peak float64, label string) (chart, axes) {
 	a := f.axes(start, end, 1.16*max(peak, p.capacity))
-	c := a.chart(label)
-	c.Cap = &tick{a.y(p.capacity), "capacity " + number(p.capacity)}
+	c := a.newChart(label)
+	c.Cap = &tick{a.y(p.capacity), "capacity " + formatNumber(p.capacity)}
 	return c, a
 }
 
-// refusal is refused requests at a place of a chart.
+// refusal is a number of refused requests at one place of a chart.
 type refusal struct {
 	x     float64
 	count int64
-	title string // of the first
+	title string // time of the first
 }
 
-// addLane draws refusals as bars above the plot: many that are close together become one bar that is as
-// high as they are many, so that they cover nothing.
+// addLane draws refusals as bars above the plot, so that they cover nothing: refusals that are close together become
+// one bar, whose height shows their number.
 func (c *chart) addLane(a axes, no string, list []refusal) {
 	var bars []refusal
 	most := int64(1)
 	for _, r := range list {
-		at := a.Left + math.Floor((r.x-a.Left)/a.bin)*a.bin
+		at := a.Left + math.Floor((r.x-a.Left)/a.bar)*a.bar
 		if n := len(bars); n > 0 && bars[n-1].x == at {
 			bars[n-1].count += r.count
 		} else {
@@ -198,28 +198,28 @@ func (c *chart) addLane(a axes, no string, list []refusal) {
 		if b.count > 1 {
 			title = fmt.Sprintf("from %s on: %s %s", b.title, comma(b.count), no)
 		}
-		c.Lane = append(c.Lane, shape{"refused", round(b.x), a.Top - 6 - h, a.bin - 1, h, title})
+		c.Lane = append(c.Lane, shape{"refused", round(b.x), a.Top - 6 - h, a.bar - 1, h, title})
 	}
 	if len(bars) > 0 {
 		c.Most = comma(most)
 	}
 }
 
-// whole shows the highest level in each column over the whole log.
-func (p *picture) whole(f frame) chart {
+// wholeChart shows the highest level in each column over the whole log.
+func (p *picture) wholeChart(f frame) chart {
 	peak := 0.0
 	for _, c := range p.columns {
 		peak = max(peak, c.peak)
 	}
-	c, a := p.chart(f, p.start, p.start+p.width*int64(len(p.columns)), peak,
-		"highest level of "+shown(p.key.Key, 120)+" over the whole log, against the capacity")
-	together := max(1, int(math.Ceil(float64(len(p.columns))/((f.Right-f.Left)/1.8))))
+	c, a := p.levelChart(f, p.start, p.start+p.width*int64(len(p.columns)), peak,
+		"highest level of "+displayKey(p.key.Key, 120)+" over the whole log, against the capacity")
+	step := max(1, int(math.Ceil(float64(len(p.columns))/((f.Right-f.Left)/1.8))))
 	var area strings.Builder
 	fmt.Fprintf(&area, "M%g %gV", f.Left, f.Bottom)
 	var list []refusal
-	for i := 0; i < len(p.columns); i += together {
+	for i := 0; i < len(p.columns); i += step {
 		t, high, denied := p.start+int64(i)*p.width, 0.0, int64(0)
-		last := min(i+together, len(p.columns))
+		last := min(i+step, len(p.columns))
 		for _, col := range p.columns[i:last] {
 			high, denied = max(high, col.peak), denied+col.denied
 		}
@@ -228,37 +228,37 @@ func (p *picture) whole(f frame) chart {
 		}
 		fmt.Fprintf(&area, "%gH%g", a.y(high), a.x(p.start+int64(last)*p.width))
 		if denied > 0 {
-			list = append(list, refusal{a.x(t), denied, stamp(at(t))})
+			list = append(list, refusal{a.x(t), denied, stamp(timeOf(t))})
 		}
 	}
 	fmt.Fprintf(&area, "V%gZ", f.Bottom)
 	c.Area = area.String()
-	_, no := words(p.fill)
+	_, no := resultWords(p.fill)
 	c.addLane(a, no, list)
 	return c
 }
 
-// maxNotes is how many levels are written beside their dots at most.
+// maxNotes is the most dots of a chart that have their level written beside them.
 const maxNotes = 12
 
-// close shows some consecutive requests, of which there is one at least, each with what it did.
-func (p *picture) close(f frame) chart {
+// closerChart shows each of some consecutive requests, at least one, with its effect on the level.
+func (p *picture) closerChart(f frame) chart {
 	first, last := p.closer[0].at, p.closer[len(p.closer)-1].at
 	margin := max((last-first)/40, second/10)
 	peak := 0.0
 	for _, m := range p.closer {
 		peak = max(peak, m.before, m.after)
 		if p.fill {
-			peak = max(peak, m.after+m.over)
+			peak = max(peak, m.after+m.overflow)
 		}
 	}
-	c, a := p.chart(f, first-margin, last+margin, peak,
-		"level of "+shown(p.key.Key, 120)+" in a part of the log, against the capacity")
+	c, a := p.levelChart(f, first-margin, last+margin, peak,
+		"level of "+displayKey(p.key.Key, 120)+" in a part of the log, against the capacity")
 	begin := first
-	if p.closer[0].before == 0 { // else the level came falling from before
+	if p.closer[0].before == 0 { // else the line begins at a level that was already falling
 		begin -= margin
 	}
-	c.Line = p.line(a, begin)
+	c.Line = p.linePath(a, begin)
 	c.Area = fmt.Sprintf("M%g %gL%s", a.x(begin), f.Bottom, strings.TrimPrefix(c.Line, "M")) +
 		fmt.Sprintf("L%g %gZ", a.x(last), f.Bottom)
 	var list []refusal
@@ -272,14 +272,14 @@ func (p *picture) close(f frame) chart {
 	if len(c.Dots) > maxNotes {
 		c.Notes = nil
 	}
-	if !p.fill { // what overflows has a mark of its own
+	if !p.fill { // an overflow has its own mark
 		c.addLane(a, "refused", list)
 	}
 	return c
 }
 
-// line returns the way of the level.
-func (p *picture) line(a axes, begin int64) string {
+// linePath returns the level over time as the path of an SVG.
+func (p *picture) linePath(a axes, begin int64) string {
 	var line strings.Builder
 	command := "M"
 	to := func(at int64, level float64) {
@@ -289,7 +289,7 @@ func (p *picture) line(a axes, begin int64) string {
 	to(begin, p.closer[0].before)
 	for i, m := range p.closer {
 		if i > 0 {
-			for _, w := range m.way {
+			for _, w := range m.path {
 				to(w.at, w.level)
 			}
 		}
@@ -301,11 +301,11 @@ func (p *picture) line(a axes, begin int64) string {
 	return line.String()
 }
 
-// mark draws what a request or the end of a call did.
+// mark draws the effect of a request, or of the end of a call.
 func (c *chart) mark(a axes, p *picture, m *moment) {
 	x, y := a.x(m.at), a.y(m.after)
 	dot := func(class, title string) {
-		level := number(m.after)
+		level := formatNumber(m.after)
 		title = precise(m.at) + ": " + title + ", level " + level
 		c.Dots = append(c.Dots, shape{Class: class, X: x, Y: y, Title: title})
 		c.note(x, y, level)
@@ -315,10 +315,10 @@ func (c *chart) mark(a axes, p *picture, m *moment) {
 	case m.settles:
 		dot("settled", "settled")
 	case p.fill && !m.allowed:
-		top := a.y(m.after + m.over)
+		top := a.y(m.after + m.overflow)
 		c.Overs = append(c.Overs, shape{"over", round(x - 1), top, 2, max(2, round(y-top)), ""})
-		dot("brim", "at the brim, "+number(m.over)+" overflowed")
-		c.note(x, top, "+"+number(m.over))
+		dot("brim", "at the brim, "+formatNumber(m.overflow)+" overflowed")
+		c.note(x, top, "+"+formatNumber(m.overflow))
 	case p.fill && m.brim:
 		dot("brim", "at the brim")
 	case m.allowed && p.fill:
@@ -337,7 +337,7 @@ func (c *chart) mark(a axes, p *picture, m *moment) {
 	}
 }
 
-// note writes a figure beside a place, unless it would cover the one before.
+// note writes a figure beside a place, unless it would cover the figure before it.
 func (c *chart) note(x, y float64, text string) {
 	if n := len(c.Notes); n > 0 && x-c.Notes[n-1].X < 26 && math.Abs(y-c.Notes[n-1].Y) < 12 {
 		return
@@ -346,4 +346,4 @@ func (c *chart) note(x, y float64, text string) {
 }
 
 // precise writes a time with the fraction of its second, if it has one.
-func precise(us int64) string { return at(us).Format("2006-01-02 15:04:05.999999") + " UTC" }
+func precise(us int64) string { return timeOf(us).Format("2006-01-02 15:04:05.999999") + " UTC" }

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// WriteAllText writes reports for people: all of a single one, else one table with a row for each.
+// WriteAllText writes reports for people: a single report in full, several as one table with a row for each.
 func WriteAllText(w io.Writer, reports []*Report) error {
 	var b strings.Builder
 	r := reports[0]
 	if len(reports) == 1 {
-		r.text(&b)
+		r.writeText(&b)
 		_, err := io.WriteString(w, b.String())
 		return err
 	}
@@ -19,12 +19,12 @@ func WriteAllText(w io.Writer, reports []*Report) error {
 	b.WriteByte('\n')
 	r.textRequests(&b)
 	r.textLines(&b)
-	yes, no := words(r.Fill)
+	yes, no := resultWords(r.Fill)
 	rows := [][]any{{"limit", yes, no, "share", "keys", "share"}}
 	for _, r := range reports {
 		rows = append(rows, []any{
-			r.Notation, comma(r.Allowed), comma(r.Denied), finely(r.Denied, r.Requests), comma(r.Refused),
-			finely(r.Refused, r.Keys),
+			r.Notation, comma(r.Allowed), comma(r.Denied), fineShare(r.Denied, r.Requests), comma(r.Refused),
+			fineShare(r.Refused, r.Keys),
 		})
 	}
 	table(&b, "  %10s  %10s  %8s  %10s  %8s", rows)
@@ -36,8 +36,8 @@ func WriteAllText(w io.Writer, reports []*Report) error {
 	return err
 }
 
-// textKeys writes what each limit does to some keys, in columns of a width.
-func textKeys(b *strings.Builder, head, no string, wide int, keys []KeyRow) {
+// textKeys writes how many requests of each key each limit refuses, in columns of a width.
+func textKeys(b *strings.Builder, head, no string, width int, keys []KeyRow) {
 	if len(keys) == 0 {
 		return
 	}
@@ -45,38 +45,38 @@ func textKeys(b *strings.Builder, head, no string, wide int, keys []KeyRow) {
 	for _, k := range keys {
 		denied := ""
 		for _, n := range k.Denied {
-			denied += fmt.Sprintf("  %*s", wide, comma(n))
+			denied += fmt.Sprintf("  %*s", width, comma(n))
 		}
-		rows = append(rows, []any{shown(k.Key, 60), comma(k.Requests), denied})
+		rows = append(rows, []any{displayKey(k.Key, 60), comma(k.Requests), denied})
 	}
 	table(b, "  %10s%s", rows)
 }
 
-// KeyRow compares limits for a key.
+// KeyRow compares what limits do to a key.
 type KeyRow struct {
 	Key      string  `json:"key"`
 	Requests int64   `json:"requests"`
-	Denied   []int64 `json:"denied"` // by each limit
+	Denied   []int64 `json:"denied"` // requests that each limit refuses
 }
 
-// KeysOfAll returns the keys that the limits refuse most, up to a number of them, with what each limit does to them:
-// by turns one of each limit's Top.
-func KeysOfAll(reports []*Report, most int) (rows []KeyRow) {
+// KeysOfAll returns up to a number of the keys that the limits refuse most, with what each limit does to them. It
+// takes keys from the limits' Tops by turns.
+func KeysOfAll(reports []*Report, maxRows int) (rows []KeyRow) {
 	seen := map[string]bool{}
-	for i := range most {
+	for i := range maxRows {
 		for _, r := range reports {
-			if i < len(r.Top) && !seen[r.Top[i].Key] && len(rows) < most {
+			if i < len(r.Top) && !seen[r.Top[i].Key] && len(rows) < maxRows {
 				seen[r.Top[i].Key] = true
-				rows = append(rows, rowOf(reports, r.Top[i].Key))
+				rows = append(rows, keyRow(reports, r.Top[i].Key))
 			}
 		}
 	}
 	return rows
 }
 
-// rowOf returns what several limits do to a key.
-func rowOf(reports []*Report, key string) KeyRow {
-	n := reports[0].number[key]
+// keyRow compares what several limits do to a key.
+func keyRow(reports []*Report, key string) KeyRow {
+	n := reports[0].keyNumbers[key]
 	row := KeyRow{Key: key, Requests: reports[0].tallies[n].requests}
 	for _, r := range reports {
 		row.Denied = append(row.Denied, r.tallies[n].denied)

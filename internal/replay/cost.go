@@ -8,10 +8,10 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Costs are counted in millionths, so that those of many requests can be summed.
+// Costs are counted in millionths, so that the costs of many requests can be summed.
 const (
 	million = 1_000_000
-	maxCost = 1 << 59 // 5.7e11 of one request
+	maxCost = 1 << 59 // of one request: 5.7e11 units
 )
 
 var (
@@ -19,7 +19,7 @@ var (
 	errCostHigh = errors.New("the cost is too large")
 )
 
-// parseCost reads a cost in millionths, rounded up. "-" is 0, as logs write a size that is none.
+// parseCost reads a cost in millionths, rounded up. "-" is 0: so logs write that there is no size.
 func parseCost(text []byte) (int64, error) {
 	if len(text) == 1 && text[0] == '-' {
 		return 0, nil
@@ -28,7 +28,7 @@ func parseCost(text []byte) (int64, error) {
 	if err != errCost { //nolint:errorlint // it is never wrapped
 		return n, err
 	}
-	c, err := headgate.ParseCostUp(string(text)) // which takes longer
+	c, err := headgate.ParseCostUp(string(text)) // slower
 	if err != nil {
 		return 0, errCost
 	}
@@ -40,7 +40,7 @@ func parseCost(text []byte) (int64, error) {
 	return n, err
 }
 
-// plainCost reads digits, of which at most six are after a point.
+// plainCost reads a cost of digits, at most six of them after a point.
 func plainCost(text string) (int64, error) {
 	whole, frac, point := strings.Cut(text, ".")
 	if frac = strings.TrimRight(frac, "0"); whole == "" || point && len(text) == len(whole)+1 || len(frac) > 6 {
@@ -56,7 +56,7 @@ func plainCost(text string) (int64, error) {
 	return int64(n), nil
 }
 
-// costOf returns the cost of millionths.
+// costOf converts millionths to a cost.
 func costOf(n int64) (headgate.Cost, error) {
 	if n%million == 0 {
 		return headgate.Units(n / million), nil
@@ -64,20 +64,20 @@ func costOf(n int64) (headgate.Cost, error) {
 	return headgate.ParseCost(Total{n / million, n % million}.String())
 }
 
-// Total is the sum of costs.
-type Total struct{ units, rest int64 } // rest in millionths
+// Total is a sum of costs: units, and millionths of one.
+type Total struct{ units, millionths int64 }
 
 func (t *Total) add(n int64) {
-	t.rest += n % million
-	t.units += n/million + t.rest/million
-	t.rest %= million
+	t.millionths += n % million
+	t.units += n/million + t.millionths/million
+	t.millionths %= million
 }
 
 // String writes the sum as a decimal.
 func (t Total) String() string {
 	s := strconv.FormatInt(t.units, 10)
-	if t.rest != 0 {
-		s += "." + strings.TrimRight(strconv.FormatInt(million+t.rest, 10)[1:], "0")
+	if t.millionths != 0 {
+		s += "." + strings.TrimRight(strconv.FormatInt(million+t.millionths, 10)[1:], "0")
 	}
 	return s
 }

@@ -10,23 +10,23 @@ import (
 	"github.com/headgate/headgate/internal/accesslog"
 )
 
-// tally counts what became of a key.
+// tally counts the requests of a key, and those that were denied.
 type tally struct {
 	requests, denied int64
-	firstDenied      int64
+	firstDenied      int64 // time of the first denial
 }
 
-// decide lets a limiter decide every event, and returns the report.
+// decide lets a limiter decide every request, and returns the report.
 func decide(ctx context.Context, limit headgate.Limit, in *Requests, top int) (*Report, error) {
 	cfg := in.cfg
-	r := in.report // copied: each limit has a report of its own
+	r := in.report // a copy: each limit has its own report
 	r.Notation, r.Bound = limit.String(), limit.Bound().String()
-	r.limit, r.number = limit, in.number
+	r.limit, r.keyNumbers = limit, in.keyNumbers
 	if !cfg.Fill && slices.ContainsFunc(r.Logs, func(l Log) bool { return l.Format == accesslog.Usage }) {
 		r.Used = &Total{}
 	}
 	if r.Fill = cfg.Fill; r.Fill {
-		r.Bound = "" // which is about requests that are refused
+		r.Bound = "" // a bound assumes that requests are refused
 	}
 	first, last := r.First.UnixMicro(), r.Last.UnixMicro()
 	width := bucketWidth(last-first, maxBuckets)
@@ -34,7 +34,7 @@ func decide(ctx context.Context, limit headgate.Limit, in *Requests, top int) (*
 	r.Width = Seconds{time.Duration(width) * time.Microsecond}
 	r.Buckets = make([]Bucket, (last-start)/width+1)
 	for i := range r.Buckets {
-		r.Buckets[i].Start = at(start + int64(i)*width)
+		r.Buckets[i].Start = timeOf(start + int64(i)*width)
 	}
 	r.tallies = make([]tally, len(in.keys))
 	p := newPlayer(limit, cfg, cfg.Fill || cfg.Trace > 0)
@@ -78,7 +78,7 @@ func decide(ctx context.Context, limit headgate.Limit, in *Requests, top int) (*
 		return nil, err
 	}
 	cfg.Progress(Deciding, n, r.Requests)
-	r.comb()
+	r.widenSparse()
 	for _, b := range r.Buckets {
 		r.Allowed += b.Allowed
 		r.Denied += b.Denied
@@ -87,10 +87,10 @@ func decide(ctx context.Context, limit headgate.Limit, in *Requests, top int) (*
 	return &r, nil
 }
 
-// comb widens the buckets while most of those that are not empty have an empty one before them: requests that come
-// each hour leave every second bucket of half an hour empty, which looks like a comb and says nothing.
-func (r *Report) comb() {
-	for _, w := range widths {
+// widenSparse widens the buckets while most of those that are not empty have an empty bucket before them: requests
+// that come each hour leave every second bucket of half an hour empty, which looks like a comb and says nothing.
+func (r *Report) widenSparse() {
+	for _, w := range usualWidths {
 		width := w * second
 		old := r.Width.Microseconds()
 		if width <= old || width%old != 0 {
@@ -99,7 +99,7 @@ func (r *Report) comb() {
 		if usualGap(r.Buckets) < 2 {
 			return
 		}
-		list := wider(r.Buckets, width)
+		list := merge(r.Buckets, width)
 		if len(list) < minBuckets {
 			return
 		}
@@ -107,11 +107,11 @@ func (r *Report) comb() {
 	}
 }
 
-// wider returns buckets of a width in microseconds with what is in those of a list, which are as wide or less.
-func wider(list []Bucket, width int64) (sums []Bucket) {
+// merge sums buckets into wider ones, of a width in microseconds.
+func merge(list []Bucket, width int64) (sums []Bucket) {
 	for _, b := range list {
 		t := b.Start.UnixMicro()
-		if start := at(t - t%width); len(sums) == 0 || sums[len(sums)-1].Start != start {
+		if start := timeOf(t - t%width); len(sums) == 0 || sums[len(sums)-1].Start != start {
 			sums = append(sums, Bucket{Start: start})
 		}
 		last := &sums[len(sums)-1]
@@ -121,10 +121,10 @@ func wider(list []Bucket, width int64) (sums []Bucket) {
 	return sums
 }
 
-// minBuckets is how few buckets there may be for that.
+// minBuckets is the fewest buckets that widenSparse leaves.
 const minBuckets = 24
 
-// usualGap returns how far buckets that are not empty are from the one before: the median.
+// usualGap returns the median distance between neighbouring buckets that are not empty.
 func usualGap(buckets []Bucket) int {
 	var gaps []int
 	last := -1
@@ -144,10 +144,11 @@ func usualGap(buckets []Bucket) int {
 	return gaps[len(gaps)/2]
 }
 
+// newStep reports the effect of a request in units of cost.
 func newStep(p *player, e *request, key string, s *step) Step {
 	t := Step{
-		At: at(e.at), Key: key, Allowed: s.allowed, Brim: s.brim,
-		Before: float64(s.before) / float64(p.p.Unit), After: float64(s.after) / float64(p.p.Unit),
+		At: timeOf(e.at), Key: key, Allowed: s.allowed, Brim: s.brim,
+		Before: float64(s.before) / float64(p.params.Unit), After: float64(s.after) / float64(p.params.Unit),
 	}
 	t.Cost.add(e.cost)
 	if p.fill {
@@ -156,7 +157,7 @@ func newStep(p *player, e *request, key string, s *step) Step {
 	return t
 }
 
-// rank finds the keys that were refused most, and those that asked most.
+// rank counts the keys that were refused, and sets Top by refusals and Busiest by requests.
 func (r *Report) rank(keys []string, top int) {
 	var order []uint32
 	busiest := 0
@@ -185,27 +186,26 @@ func (r *Report) keyReport(keys []string, i uint32) KeyReport {
 	t := &r.tallies[i]
 	k := KeyReport{Key: keys[i], Requests: t.requests, Denied: t.denied}
 	if t.denied > 0 {
-		k.FirstDenied = at(t.firstDenied)
+		k.FirstDenied = timeOf(t.firstDenied)
 	}
 	return k
 }
 
-// widths has the lengths of buckets in seconds: times that people use.
-var widths = []int64{
+// usualWidths are lengths of buckets, in seconds, that people use.
+var usualWidths = []int64{
 	1, 2, 5, 10, 15, 30, 60, 2 * 60, 5 * 60, 10 * 60, 15 * 60, 30 * 60,
 	3600, 2 * 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 2 * 86400, 4 * 86400, 7 * 86400, 14 * 86400, 28 * 86400,
 }
 
-// bucketWidth returns the shortest width, in microseconds, of which no more
-// than most are needed for a span.
-func bucketWidth(span, most int64) int64 {
-	for _, w := range widths {
-		if span/(w*second)+2 <= most {
+// bucketWidth returns the shortest width of which at most maxCount buckets cover a span, both in microseconds.
+func bucketWidth(span, maxCount int64) int64 {
+	for _, w := range usualWidths {
+		if span/(w*second)+2 <= maxCount {
 			return w * second
 		}
 	}
 	w := 28 * day
-	for span/w+2 > most {
+	for span/w+2 > maxCount {
 		w *= 2
 	}
 	return w

@@ -6,38 +6,38 @@ import (
 	"slices"
 )
 
-// event is one request: when, which key, and its place among those that were read.
+// event is one request: its time, the number of its key, and its place in the order of reading.
 type event struct {
 	at       int64
 	key, seq uint32
 }
 
-// request is an event with what it costs.
+// request is an event with its amounts.
 type request struct {
 	at  int64
 	key uint32
 	amounts
 }
 
-// amounts are what a request costs, in millionths: at first and, of what is settled, in the end.
+// amounts are the costs of a request in millionths: charged at first and, if it is settled, used in the end.
 type amounts struct {
 	cost, used int64
 	end        int64 // when it is settled, in microseconds; 0: never
 }
 
-// plain are the amounts of a request that costs one.
-var plain = amounts{cost: million}
+// costsOne are the amounts of a request that costs one and is not settled.
+var costsOne = amounts{cost: million}
 
-// events are requests in an order: 16 bytes each, and 24 more from the first one on that does not cost one.
+// events is a list of requests: 16 bytes each, and 24 more each as soon as one of them does not cost one.
 type events struct {
 	list  []event
-	costs []amounts // by seq; nil: all are plain
+	costs []amounts // by seq; nil: all are costsOne
 }
 
 func (s *events) add(r request) {
 	n := len(s.list)
-	if r.amounts != plain && s.costs == nil {
-		s.costs = slices.Repeat([]amounts{plain}, n)
+	if r.amounts != costsOne && s.costs == nil {
+		s.costs = slices.Repeat([]amounts{costsOne}, n)
 	}
 	if s.costs != nil {
 		s.costs = append(s.costs, r.amounts)
@@ -45,7 +45,7 @@ func (s *events) add(r request) {
 	s.list = append(s.list, event{r.at, r.key, uint32(n)})
 }
 
-// sort brings events into the order of their times, and those of one time into that in which they were read.
+// sort sorts events by time, and events of the same time by the order of reading.
 func (s *events) sort() {
 	compare := func(a, b event) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) }
 	if !slices.IsSortedFunc(s.list, compare) {
@@ -53,7 +53,7 @@ func (s *events) sort() {
 	}
 }
 
-// byKey returns events that are sorted, key after key.
+// byKey returns the events sorted by key, then by time and by the order of reading.
 func (s *events) byKey() *events {
 	list := slices.Clone(s.list)
 	slices.SortFunc(list, func(a, b event) int {
@@ -62,13 +62,13 @@ func (s *events) byKey() *events {
 	return &events{list, s.costs}
 }
 
-// each calls f for all requests in order.
+// each calls f for each request in order, until f fails or ctx is done.
 func (s *events) each(ctx context.Context, f func(r *request) error) error {
 	for i, e := range s.list {
 		if i&0xfff == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		r := request{e.at, e.key, plain}
+		r := request{e.at, e.key, costsOne}
 		if s.costs != nil {
 			r.amounts = s.costs[e.seq]
 		}

@@ -23,14 +23,14 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// hit is a request as the independent computation sees it.
+// hit is a request of the independent computation.
 type hit struct {
 	at  time.Time
 	key string
 }
 
-// The textbook rules, in rationals or counts, written from their definitions:
-// each returns whether a key's next request passes.
+// rule makes a function that reports whether a key's next request passes. The rules are written from their textbook
+// definitions, in rationals or counts.
 type rule func() func(at time.Time) bool
 
 func tokenBucket(rate *big.Rat, burst int64) rule { // rate in tokens a second
@@ -53,7 +53,7 @@ func tokenBucket(rate *big.Rat, burst int64) rule { // rate in tokens a second
 	}
 }
 
-func slidingLog(most int, period time.Duration) rule {
+func slidingLog(maxHits int, period time.Duration) rule {
 	return func() func(time.Time) bool {
 		var passed []time.Time
 		return func(at time.Time) bool {
@@ -63,7 +63,7 @@ func slidingLog(most int, period time.Duration) rule {
 					n++
 				}
 			}
-			if n >= most {
+			if n >= maxHits {
 				return false
 			}
 			passed = append(passed, at)
@@ -72,12 +72,12 @@ func slidingLog(most int, period time.Duration) rule {
 	}
 }
 
-func fixedWindow(most int, period time.Duration) rule {
+func fixedWindow(maxHits int, period time.Duration) rule {
 	return func() func(time.Time) bool {
 		counts := map[int64]int{}
 		return func(at time.Time) bool {
 			w := at.Unix() / int64(period/time.Second)
-			if counts[w] >= most {
+			if counts[w] >= maxHits {
 				return false
 			}
 			counts[w]++
@@ -117,8 +117,8 @@ var rules = []struct {
 	{"fixed-window 50/1h", fixedWindow(50, time.Hour)},
 }
 
-// agree replays a log with every rule and compares all numbers.
-func agree(t *testing.T, name string, hits []hit, cfg *replay.Config) {
+// checkRules replays a log with every rule and compares all numbers.
+func checkRules(t *testing.T, name string, hits []hit, cfg *replay.Config) {
 	t.Helper()
 	for _, c := range rules {
 		r, err := run(t.Context(), headgate.MustParse(c.notation), "ip", []string{name}, cfg)
@@ -178,7 +178,7 @@ func TestAgreesWithAnExactComputation(t *testing.T) {
 	if err := os.WriteFile(name, []byte(log.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	agree(t, name, hits, &replay.Config{Top: 1000})
+	checkRules(t, name, hits, &replay.Config{Top: 1000})
 }
 
 // TestRealLog replays four days of a real web server; see testdata/README.md.
@@ -205,7 +205,7 @@ func TestRealLog(t *testing.T) {
 		hits = append(hits, hit{at, field[0]})
 		counts[field[0]]++
 	}
-	agree(t, name, hits, &replay.Config{Top: 1000})
+	checkRules(t, name, hits, &replay.Config{Top: 1000})
 	r, err := run(context.Background(), headgate.MustParse("token-bucket 10/1m burst 5"), "ip",
 		[]string{name}, nil)
 	if err != nil {

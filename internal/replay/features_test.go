@@ -17,8 +17,8 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// TestComparedAsAlone: a limit that is compared with others does what it does by itself.
-func TestComparedAsAlone(t *testing.T) {
+// TestCompareReportsEachLimitLikeAlone: a limit that is compared with others has the report of a replay by itself.
+func TestCompareReportsEachLimitLikeAlone(t *testing.T) {
 	t.Parallel()
 	limits := []headgate.Limit{
 		headgate.MustParse("token-bucket 10/1m burst 5"), headgate.MustParse("sliding-log 10/1m"),
@@ -69,7 +69,7 @@ func TestWhereAndWhen(t *testing.T) {
 {"ts":3,"ip":"192.0.2.2","method":"POST","path":"/api/2","user":"bot/1"}
 {"ts":4,"ip":"192.0.2.2","path":"/api/3"}
 `
-	name := write(t, "a.json", []byte(log))
+	name := writeFile(t, "a.json", []byte(log))
 	for _, c := range []struct {
 		where        []string
 		since, until int64
@@ -114,7 +114,7 @@ func TestKeys(t *testing.T) {
 	log := "time,ip,user,path\n" +
 		"1,2001:db8:0:1::7,ann,/a\n2,2001:db8:0:1::8,ann,/b|c\n3,2001:db8:0:2::9,ann,/b\n4,10.0.0.1,ann|x,/a\n5,10.0.0.2,ann,/a\n" +
 		"6,::ffff:10.0.0.2,ann,/a\n7,host.example.com,ann,/a\n8,a:b,ann,/a\n"
-	name := write(t, "a.csv", []byte(log))
+	name := writeFile(t, "a.csv", []byte(log))
 	for key, want := range map[string][]string{
 		"ip":     {"10.0.0.1", "10.0.0.2", "2001:db8:0:1::/64", "2001:db8:0:2::/64"},
 		"ip/48":  {"10.0.0.1", "10.0.0.2", "2001:db8::/48"},
@@ -143,7 +143,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestCosts compares costs and filling up with the textbook, in floats that are exact enough.
+// TestCosts compares costs and filling up with a leaky bucket computed in floats that are exact enough.
 func TestCosts(t *testing.T) {
 	t.Parallel()
 	seed := tier.Pick(1, 1, rand.Uint64())
@@ -161,7 +161,7 @@ func TestCosts(t *testing.T) {
 		entries = append(entries, entry{at, n})
 		fmt.Fprintf(&log, "%v,a,%v\n", at, n)
 	}
-	name := write(t, "a.csv", []byte(log.String()))
+	name := writeFile(t, "a.csv", []byte(log.String()))
 	for _, fill := range []bool{false, true} {
 		r, err := run(t.Context(), headgate.MustParse("leaky-bucket 1.5/s capacity 4"), "who", []string{name},
 			&replay.Config{Config: accesslog.Config{Cost: "n"}, Fill: fill, Trace: 400})
@@ -192,9 +192,9 @@ func TestCosts(t *testing.T) {
 
 func near(a, b float64) bool { return math.Abs(a-b) < 1e-6 }
 
-// TestSettled compares a log of calls with a simulation: what is reserved is charged at the start, and corrected to
-// what was used at the end, unless it has drained.
-func TestSettled(t *testing.T) {
+// TestCallsAreSettled compares a log of calls with a simulation: a call's start charges the reserved cost, its end
+// corrects the charge to the used cost, unless it has drained.
+func TestCallsAreSettled(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
 	// A day's window: a refused call counts nothing, an unused token is free again from the end of the call on.
@@ -213,7 +213,7 @@ func TestSettled(t *testing.T) {
 			start.Add(time.Duration(c.at)*time.Second).Format(time.RFC3339), c.reserved, c.used, c.end-c.at)
 	}
 	limit := headgate.MustParse("fixed-window 4000/1d")
-	r, err := run(t.Context(), limit, "user", []string{write(t, "a.json", []byte(log.String()))},
+	r, err := run(t.Context(), limit, "user", []string{writeFile(t, "a.json", []byte(log.String()))},
 		&replay.Config{Trace: 300})
 	if err != nil {
 		t.Fatal(err)
@@ -249,7 +249,7 @@ func TestSettled(t *testing.T) {
 func TestReasonsOfLines(t *testing.T) {
 	t.Parallel()
 	log := strings.Repeat(line(1, alice), 9) + "one\ntwo\n" + `192.0.2.1 - - [17/May/2015:10:05:61 +0000] "GET / HTTP/1.1" 200 1 "-" "-"` + "\n\n"
-	r, err := run(t.Context(), bucket, "ip", []string{write(t, "a.log", []byte(log))}, nil)
+	r, err := run(t.Context(), bucket, "ip", []string{writeFile(t, "a.log", []byte(log))}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,26 +14,26 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Requests are those of logs that were read once, to be asked about any number of limits. They are safe for
-// concurrent use.
+// Requests are the requests of logs that were read once, to be replayed against any number of limits. They are safe
+// for concurrent use.
 type Requests struct {
-	cfg    *Config
-	key    []keyPart
-	wheres []where
-	fields []string // what is read of a line: the parts of the key, then those of wheres, then the cost
-	report Report
-	events events
-	keys   []string          // by number
-	number map[string]uint32 // of a key
-	good   int64             // lines that were of their log's format
-	done   int64             // bytes read of earlier logs
-	total  int64             // bytes of all logs, or -1
-	nought int64             // requests that cost nothing
-	text   int64             // bytes of keys
+	cfg        *Config
+	key        []keyPart
+	conditions []condition
+	fields     []string // fields read from each line: of the key, of the conditions, then the cost
+	report     Report
+	events     events
+	keys       []string // a key's number is its index
+	keyNumbers map[string]uint32
+	formatted  int64 // lines that have their log's format
+	bytesDone  int64 // bytes read of earlier logs
+	bytesTotal int64 // bytes of all logs, or -1 if unknown
+	free       int64 // requests that cost nothing
+	keyBytes   int64
 }
 
 func newRequests(cfg *Config, key string) (*Requests, error) {
-	in := &Requests{cfg: cfg, number: map[string]uint32{}}
+	in := &Requests{cfg: cfg, keyNumbers: map[string]uint32{}}
 	var err error
 	if in.key, err = parseKey(key); err != nil {
 		return nil, err
@@ -41,18 +41,18 @@ func newRequests(cfg *Config, key string) (*Requests, error) {
 	for _, p := range in.key {
 		in.fields = append(in.fields, p.field)
 	}
-	if cfg.MaxMemory > 0 && len(cfg.Where) > maxWheres {
-		return nil, law.Invalid("where", "is there %d times; %d are allowed here", len(cfg.Where), maxWheres)
+	if cfg.MaxMemory > 0 && len(cfg.Where) > maxConditions {
+		return nil, law.Invalid("where", "is there %d times; %d are allowed here", len(cfg.Where), maxConditions)
 	}
 	for _, spec := range cfg.Where {
-		w, err := parseWhere(spec)
-		if err == nil && cfg.MaxMemory > 0 { // somebody else's question
+		w, err := parseCondition(spec)
+		if err == nil && cfg.MaxMemory > 0 { // a server evaluates it for a client
 			err = w.bound(spec)
 		}
 		if err != nil {
 			return nil, err
 		}
-		in.wheres = append(in.wheres, w)
+		in.conditions = append(in.conditions, w)
 		in.fields = append(in.fields, w.field)
 	}
 	if cfg.Cost != "" {
@@ -62,10 +62,10 @@ func newRequests(cfg *Config, key string) (*Requests, error) {
 	return in, nil
 }
 
-// reader returns the reader of a log, or says why the format cannot be read so.
+// reader returns a reader for a log that was last changed at a time, or why its format lacks what the limits need.
 func (in *Requests) reader(f accesslog.Format, changed time.Time) (accesslog.Reader, error) {
 	fields := in.fields
-	if f == accesslog.Usage && in.cfg.Cost != "" { // which the reader itself looks for
+	if f == accesslog.Usage && in.cfg.Cost != "" { // the reader itself reads the cost
 		fields = fields[:len(fields)-1]
 	}
 	if f != accesslog.Usage && in.cfg.Settle != "" {
@@ -75,13 +75,14 @@ func (in *Requests) reader(f accesslog.Format, changed time.Time) (accesslog.Rea
 	return accesslog.New(f, fields, in.logConfig(changed))
 }
 
-// logConfig returns how a log is read that was last changed at a time.
+// logConfig returns the configuration for a log that was last changed at a time.
 func (in *Requests) logConfig(changed time.Time) accesslog.Config {
 	c := in.cfg.Config
 	c.Changed = changed
 	return c
 }
 
+// readAll reads the logs, sorts their requests and fails if there are none.
 func (in *Requests) readAll(ctx context.Context, logs []string) error {
 	for _, name := range logs {
 		if err := in.readLog(ctx, name); err != nil {
@@ -90,23 +91,23 @@ func (in *Requests) readAll(ctx context.Context, logs []string) error {
 	}
 	r := &in.report
 	r.Keys = int64(len(in.keys))
-	if in.nought > 0 {
-		r.Notes = append(r.Notes, plural(in.nought, "request")+" cost nothing, and always pass")
+	if in.free > 0 {
+		r.Notes = append(r.Notes, plural(in.free, "request")+" cost nothing, and always pass")
 	}
 	switch {
 	case r.Lines == 0:
 		return fmt.Errorf("replay: %w", ErrEmpty)
 	case r.Requests == 0 && r.Unparsed > 0:
 		return fmt.Errorf("replay: %w of %s; the first: %s", ErrUnreadable, plural(r.Unparsed, "line"), r.FirstUnparsed)
-	case in.good == 0:
+	case in.formatted == 0:
 		return fmt.Errorf("replay: %w: none of %s is of the format %s", ErrUnreadable, plural(r.Lines, "line"),
 			in.cfg.Format)
 	case r.Requests == 0:
-		return fmt.Errorf("replay: %w in %s: %s", ErrNothing, plural(r.Lines, "line"), r.nothing())
+		return fmt.Errorf("replay: %w in %s: %s", ErrNothing, plural(r.Lines, "line"), r.explainNothing())
 	}
 	in.events.sort()
 	list := in.events.list
-	r.First, r.Last = at(list[0].at), at(list[len(list)-1].at)
+	r.First, r.Last = timeOf(list[0].at), timeOf(list[len(list)-1].at)
 	return nil
 }
 
@@ -118,6 +119,7 @@ func (in *Requests) logName(name string) string {
 	return name
 }
 
+// readLog opens a log, detects its format if none is configured, and reads its lines.
 func (in *Requests) readLog(ctx context.Context, name string) error {
 	var (
 		src     = in.cfg.Stdin
@@ -152,37 +154,37 @@ func (in *Requests) readLog(ctx context.Context, name string) error {
 		return err
 	}
 	in.report.Logs = append(in.report.Logs, Log{Name: in.logName(name), Format: format})
-	of, err := in.readLines(ctx, name, lines, rd)
+	counts, err := in.readLines(ctx, name, lines, rd)
 	if err != nil {
 		return err
 	}
-	if in.cfg.Format == "" && !of.Recognised() {
+	if in.cfg.Format == "" && !counts.Recognised() {
 		return fmt.Errorf("%w: it begins as %s, but of %s only %s could be read so; to read it all the same, name "+
 			"the format; the first of the others: %s",
-			ErrFormat, format, plural(of.Good+of.Bad, "line"), comma(of.Good), of.first)
+			ErrFormat, format, plural(counts.Good+counts.Bad, "line"), comma(counts.Good), counts.firstBad)
 	}
-	in.good += of.Good
-	in.done += lines.BytesRead()
+	in.formatted += counts.Good
+	in.bytesDone += lines.BytesRead()
 	for _, note := range rd.Notes() {
 		in.report.Notes = append(in.report.Notes, in.logName(name)+": "+note)
 	}
 	return nil
 }
 
-// share is an accesslog.Share with the first line that is not of the format.
-type share struct {
-	accesslog.Share
-	first *BadLine
+// lineCounts counts a log's lines by whether they have its format, and keeps the first line that has not.
+type lineCounts struct {
+	accesslog.LineCounts
+	firstBad *BadLine
 }
 
-// next reads the line of a number. The error is io.EOF at the end, and accesslog.ErrLong if only its beginning is
-// returned.
+// next reads line number n. The error is io.EOF at the end of the log, and accesslog.ErrLong with the beginning of a
+// line that is too long.
 func (in *Requests) next(ctx context.Context, lines *accesslog.Lines, n int64) ([]byte, error) {
 	line, err := lines.Next()
 	if n&0xfff == 0 || err != nil {
-		in.cfg.Progress(Reading, in.done+lines.BytesRead(), in.total)
+		in.cfg.Progress(Reading, in.bytesDone+lines.BytesRead(), in.bytesTotal)
 	}
-	if ctx.Err() != nil { // a line may have a megabyte, which conditions may take long for
+	if ctx.Err() != nil { // at each line: conditions may take long on a line of a megabyte
 		return nil, ctx.Err()
 	}
 	if err != nil {
@@ -191,42 +193,42 @@ func (in *Requests) next(ctx context.Context, lines *accesslog.Lines, n int64) (
 		}
 		return nil, fmt.Errorf("line %d: %w", n, err)
 	}
-	if most := in.cfg.MaxMemory; most > 0 && in.Memory() > most {
-		return nil, fmt.Errorf("%w: before line %d its requests and keys take more than %d bytes", ErrLarge, n, most)
+	if bound := in.cfg.MaxMemory; bound > 0 && in.Memory() > bound {
+		return nil, fmt.Errorf("%w: before line %d its requests and keys take more than %d bytes", ErrLarge, n, bound)
 	}
 	return line, nil
 }
 
-// readLines reads a log to its end, and says how many lines were of its format.
+// readLines reads a log to its end, and counts the lines that have its format.
 func (in *Requests) readLines(ctx context.Context, name string, lines *accesslog.Lines, rd accesslog.Reader) (
-	of share, err error,
+	counts lineCounts, err error,
 ) {
 	r := &in.report
-	var newest int64 // of this log
+	var newest int64 // the latest time in this log so far
 	for n := int64(1); ; n++ {
 		line, err := in.next(ctx, lines, n)
 		if errors.Is(err, io.EOF) {
-			return of, nil
+			return counts, nil
 		}
 		if err != nil && !errors.Is(err, accesslog.ErrLong) {
-			return of, err
+			return counts, err
 		}
 		r.Lines++
 		bad := BadLine{Log: in.logName(name), Line: n}
 		if len(line) == 0 && err == nil {
-			r.skip(&bad, line, "is blank")
+			r.addSkipped(&bad, line, "is blank")
 			continue
 		}
 		var rec accesslog.Record
 		if err == nil {
 			rec, err = rd.Read(line)
-			if errors.Is(err, law.ErrInvalid) { // the log has not the fields
-				return of, fmt.Errorf("line %d: %w", n, err)
+			if errors.Is(err, law.ErrInvalid) { // the log lacks a field
+				return counts, fmt.Errorf("line %d: %w", n, err)
 			}
-			of.Add(&rec, err)
+			counts.Add(&rec, err)
 		}
 		if err == nil && rec.Count == 0 {
-			r.skip(&bad, line, rec.Skip)
+			r.addSkipped(&bad, line, rec.Skip)
 			continue
 		}
 		if err == nil {
@@ -236,22 +238,22 @@ func (in *Requests) readLines(ctx context.Context, name string, lines *accesslog
 			}
 		}
 		if err != nil {
-			r.refuse(&bad, line, err)
-			if of.first == nil && of.Bad > 0 {
-				of.first = &bad
+			r.addUnparsed(&bad, line, err)
+			if counts.firstBad == nil && counts.Bad > 0 {
+				counts.firstBad = &bad
 			}
 		}
 	}
 }
 
-// add adds the requests of a line, unless the line does not pass.
+// add adds the requests of a line if Since, Until and the conditions let it pass. newest is the latest time so far.
 func (in *Requests) add(rec *accesslog.Record, newest *int64) (passes bool, err error) {
-	when := at(rec.At)
+	when := timeOf(rec.At)
 	if when.Before(in.cfg.Since) || !in.cfg.Until.IsZero() && !when.Before(in.cfg.Until) {
 		return false, nil
 	}
-	for i := range in.wheres {
-		if passes, err := in.wheres[i].holds(rec.Values[len(in.key)+i]); err != nil || !passes {
+	for i := range in.conditions {
+		if passes, err := in.conditions[i].holds(rec.Values[len(in.key)+i]); err != nil || !passes {
 			return false, err
 		}
 	}
@@ -276,7 +278,7 @@ func (in *Requests) add(rec *accesslog.Record, newest *int64) (passes bool, err 
 			d.Greatest.Duration = max(d.Greatest.Duration, time.Duration(*newest-r.at)*time.Microsecond)
 		}
 		if r.cost == 0 {
-			in.nought++
+			in.free++
 		}
 		in.report.Requests++
 		in.events.add(r)
@@ -285,7 +287,7 @@ func (in *Requests) add(rec *accesslog.Record, newest *int64) (passes bool, err 
 	return true, nil
 }
 
-// price reads what a request costs.
+// price sets the cost of a request from its line.
 func (in *Requests) price(rec *accesslog.Record, r *request) (err error) {
 	switch {
 	case rec.Spent.Used != nil:
@@ -309,9 +311,9 @@ var (
 	errTooManyKeys = errors.New("there are more than 2^32 different keys")
 )
 
-// intern returns the number of a key.
+// intern returns the number of a key, and numbers it if it is new.
 func (in *Requests) intern(key []byte) (uint32, error) {
-	if n, ok := in.number[string(key)]; ok {
+	if n, ok := in.keyNumbers[string(key)]; ok {
 		return n, nil
 	}
 	s := string(key)
@@ -322,8 +324,8 @@ func (in *Requests) intern(key []byte) (uint32, error) {
 		return 0, errTooManyKeys
 	}
 	n := uint32(len(in.keys))
-	in.text += int64(len(s))
+	in.keyBytes += int64(len(s))
 	in.keys = append(in.keys, s)
-	in.number[s] = n
+	in.keyNumbers[s] = n
 	return n, nil
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/headgate/headgate/internal/httpkey"
 )
 
-// keyPart is a field that is a key, or a part of one.
+// keyPart is a field of which a key is made, alone or with others.
 type keyPart struct {
 	field string
-	bits  int // of the network that an IPv6 address stands for; 0: the text as it is
+	bits  int // length to which IPv6 addresses are cut; 0: the text stays as it is
 }
 
 // parseKey reads a list of fields such as "ip,path" or "ip/48".
@@ -46,8 +46,8 @@ func parseKey(spec string) ([]keyPart, error) {
 	return parts, nil
 }
 
-// of returns what a value is in a key: an address in IPv6 by its network, and other text as it is.
-func (p keyPart) of(text []byte) []byte {
+// textOf returns the text that stands for a value in a key: an IPv6 address's network, or the value as it is.
+func (p keyPart) textOf(text []byte) []byte {
 	if p.bits == 0 || bytes.IndexByte(text, ':') < 0 {
 		return text
 	}
@@ -58,7 +58,7 @@ func (p keyPart) of(text []byte) []byte {
 	return []byte(httpkey.NetworkOf(a, p.bits))
 }
 
-// keyOf returns the key of a line.
+// keyOf makes the key of a line from its values.
 func keyOf(parts []keyPart, values []accesslog.Value) ([]byte, error) {
 	for i := range parts {
 		if err := values[i].Err; err != nil {
@@ -66,11 +66,11 @@ func keyOf(parts []keyPart, values []accesslog.Value) ([]byte, error) {
 		}
 	}
 	if len(parts) == 1 {
-		return parts[0].of(values[0].Text), nil
+		return parts[0].textOf(values[0].Text), nil
 	}
 	texts := make([]string, len(parts))
 	for i, p := range parts {
-		texts[i] = string(p.of(values[i].Text))
+		texts[i] = string(p.textOf(values[i].Text))
 	}
 	return []byte(httpkey.Join(texts...)), nil
 }

@@ -9,14 +9,13 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// The pictures are bounded: the whole log in columns, and a closer look at
-// some consecutive requests.
+// Bounds on pictures: of the whole log in columns, and a closer look at some consecutive requests.
 const (
-	maxPictures = 10 // of all limits, but minPictures of each
+	maxPictures = 10 // of all limits together, but at least minPictures of each
 	minPictures = 3
 	maxColumns  = 480
 	maxMoments  = 120
-	maxEdges    = 12 // drawn between two requests
+	maxEdges    = 12 // of the line between two requests
 )
 
 // picture is the level of one key over time.
@@ -24,51 +23,51 @@ type picture struct {
 	key      KeyReport
 	fill     bool
 	capacity float64
-	start    int64 // of columns
-	width    int64 // of a column
+	start    int64 // time of the first column
+	width    int64 // of a column, in microseconds
 	columns  []column
-	closer   []moment
+	closer   []moment // the closer look
 }
 
-// column is a stretch of time.
+// column sums up a stretch of time.
 type column struct {
 	peak   float64 // the highest level in it
 	denied int64
 }
 
-// moment is a request, with the way of the level from the one before it.
+// moment is a request of a closer look, or another point of its line.
 type moment struct {
 	at            int64
-	way           []point
+	path          []point // of the level, since the moment before
 	before, after float64
 	allowed       bool
-	blocked       int64   // until when; 0: not blocked
-	end           bool    // not a request, but the end of a closer look
-	settles       bool    // not a request, but the end of a call: it is settled
-	brim          bool    // the level stands at the capacity then
-	over          float64 // of Fill: what did not fit
+	blocked       int64   // end of the key's block; 0: not blocked
+	end           bool    // not a request, but the end of the closer look
+	settles       bool    // not a request, but the settlement of a call at its end
+	brim          bool    // the level is at the capacity after the request
+	overflow      float64 // with Fill: the cost that did not fit
 }
 
+// point is a level at a time.
 type point struct {
 	at    int64
 	level float64
 }
 
-// trace replays the keys refused most once more, each with a limiter of its own,
-// and draws their pictures. Keys do not touch each other, so the decisions are
-// those of the first time. The more limits there are, the fewer keys are drawn of each.
+// trace replays the keys refused most again, each with its own limiter, and records their pictures. Keys do not affect
+// each other, so the decisions are the same. The more limits there are, the fewer keys it records for each.
 func (r *Report) trace(ctx context.Context, in *Requests, limits int) error {
 	shown := r.Top[:min(len(r.Top), max(minPictures, maxPictures/limits))]
 	if len(shown) == 0 {
 		shown = []KeyReport{r.Busiest}
 	}
 	for _, k := range shown {
-		t, number := newTracer(k, r, newPlayer(r.limit, in.cfg, true)), in.number[k.Key]
+		t, number := newTracer(k, r, newPlayer(r.limit, in.cfg, true)), in.keyNumbers[k.Key]
 		err := in.events.each(ctx, func(e *request) error {
 			if e.key != number {
 				return nil
 			}
-			return t.request(ctx, e)
+			return t.playRequest(ctx, e)
 		})
 		if err != nil {
 			return err
@@ -88,32 +87,33 @@ type tracer struct {
 	*player
 
 	last    int64     // time of the last change of the level; 0: none yet
-	state   law.State // after it
-	expires []int64   // log law: when what was admitted counts no more
+	state   law.State // after the last change
+	expires []int64   // log law: times when the admitted requests stop counting
 
-	reach    int64    // how far back a closer look goes
-	ring     []moment // the last requests
-	refusals int      // among them
+	reach    int64    // microseconds that a closer look goes back
+	recent   []moment // the last requests, a candidate for closer
+	refusals int      // requests of recent that were refused
 	best     int      // score of closer
-	tail     int      // requests to add to closer; -1: it is closed
+	tail     int      // requests still to be added to closer; -1: closer is complete
 }
 
+// newTracer returns a tracer of a key, with a player that records levels.
 func newTracer(k KeyReport, r *Report, p *player) *tracer {
 	first, last := r.First.UnixMicro(), r.Last.UnixMicro()
 	t := &tracer{
 		picture: picture{key: k, fill: r.Fill, start: first, width: max(1, (last-first)/maxColumns+1)},
 		player:  p, tail: -1,
 	}
-	t.capacity = t.units(t.p.Capacity)
+	t.capacity = t.units(t.params.Capacity)
 	t.columns = make([]column, (last-first)/t.width+1)
-	t.reach = 6 * max(t.p.DrainTime(), second)
-	p.settling = t.before
+	t.reach = 6 * max(t.params.DrainTime(), second)
+	p.onSettle = t.settleRequest
 	return t
 }
 
-func (t *tracer) units(credits int64) float64 { return float64(credits) / float64(t.p.Unit) }
+func (t *tracer) units(credits int64) float64 { return float64(credits) / float64(t.params.Unit) }
 
-// sample returns the level at a time after the last request.
+// sample returns the level at a time that is not before the last change.
 func (t *tracer) sample(ctx context.Context, at int64) (float64, error) {
 	*t.now = at
 	if _, err := t.lim.Check(ctx, headgate.Charge{Limit: t.limit, Key: t.key.Key}); err != nil {
@@ -122,13 +122,13 @@ func (t *tracer) sample(ctx context.Context, at int64) (float64, error) {
 	return t.units(t.rec.out.Used - t.rec.out.Granted*t.rec.cost), nil
 }
 
-// before follows the level to a time at which a call is settled.
-func (t *tracer) before(ctx context.Context, at int64) (after func() error, err error) {
-	way, err := t.advance(ctx, at)
+// settleRequest follows the level to the settlement of a call, and returns a function that records the level after it.
+func (t *tracer) settleRequest(ctx context.Context, at int64) (after func() error, err error) {
+	path, err := t.advance(ctx, at)
 	if err != nil {
 		return nil, err
 	}
-	m := moment{at: at, way: way, settles: true}
+	m := moment{at: at, path: path, settles: true}
 	if m.before, err = t.sample(ctx, at); err != nil {
 		return nil, err
 	}
@@ -139,18 +139,18 @@ func (t *tracer) before(ctx context.Context, at int64) (after func() error, err 
 		t.last, t.state = at, t.rec.out.State
 		if i := (at - t.start) / t.width; i < int64(len(t.columns)) {
 			t.columns[i].peak = max(t.columns[i].peak, m.before, m.after)
-			t.look(m)
+			t.add(m)
 		}
 		return nil
 	}, nil
 }
 
-// request takes for a request and records what it did to the level.
-func (t *tracer) request(ctx context.Context, e *request) error {
+// playRequest plays a request and records its effect on the level.
+func (t *tracer) playRequest(ctx context.Context, e *request) error {
 	if err := t.settle(ctx, e.at); err != nil {
 		return err
 	}
-	way, err := t.advance(ctx, e.at)
+	path, err := t.advance(ctx, e.at)
 	if err != nil {
 		return err
 	}
@@ -159,8 +159,8 @@ func (t *tracer) request(ctx context.Context, e *request) error {
 		return err
 	}
 	m := moment{
-		at: e.at, way: way, allowed: s.allowed, before: t.units(s.before), after: t.units(s.after), blocked: s.blocked,
-		brim: s.brim, over: float64(e.cost-s.accepted) / million,
+		at: e.at, path: path, allowed: s.allowed, before: t.units(s.before), after: t.units(s.after),
+		blocked: s.blocked, brim: s.brim, overflow: float64(e.cost-s.accepted) / million,
 	}
 	t.last, t.state = e.at, t.rec.out.State
 	c := &t.columns[(e.at-t.start)/t.width]
@@ -168,15 +168,14 @@ func (t *tracer) request(ctx context.Context, e *request) error {
 	if !s.allowed {
 		c.denied++
 	}
-	if s.after > s.before && t.p.Kind == law.Log {
-		t.expires = append(t.expires, e.at+t.p.Step)
+	if s.after > s.before && t.params.Kind == law.Log {
+		t.expires = append(t.expires, e.at+t.params.Step)
 	}
-	t.look(m)
+	t.add(m)
 	return nil
 }
 
-// advance follows the level from the last request to a time, and returns the
-// way it went.
+// advance follows the level from the last change to a time, raises the peaks of the columns and returns the path.
 func (t *tracer) advance(ctx context.Context, to int64) ([]point, error) {
 	if t.last == 0 {
 		return nil, nil
@@ -189,42 +188,42 @@ func (t *tracer) advance(ctx context.Context, to int64) ([]point, error) {
 		}
 		t.columns[i].peak = max(t.columns[i].peak, level)
 	}
-	var way []point
+	var path []point
 	for _, at := range t.edges(empty, to) {
 		level, err := t.sample(ctx, at)
 		if err != nil {
 			return nil, err
 		}
-		way = append(way, point{at, level})
+		path = append(path, point{at, level})
 	}
-	return way, nil
+	return path, nil
 }
 
-// edges returns the times up to which the level went straight.
+// edges returns the times, since the last change, at which the straight line of the level ends.
 func (t *tracer) edges(empty, to int64) (times []int64) {
 	for len(t.expires) > 0 && t.expires[0] <= t.last {
 		t.expires = t.expires[1:]
 	}
 	switch {
-	case empty-t.last < t.reach/500: // nobody could see them
-	case t.p.Kind == law.Log:
+	case empty-t.last < t.reach/500: // too short to be visible
+	case t.params.Kind == law.Log:
 		for i := 0; i < len(t.expires) && t.expires[i] < empty && len(times) < 2*maxEdges; i++ {
 			if i == 0 || t.expires[i] > t.expires[i-1] {
 				times = append(times, t.expires[i]-1, t.expires[i])
 			}
 		}
-	case t.p.Kind == law.Window:
+	case t.params.Kind == law.Window:
 		for i := range int64(maxEdges) {
 			times = append(times, t.last+(empty-t.last)*(i+1)/(maxEdges+1))
 		}
-	case t.p.Anchor == law.Own && t.p.Step >= second:
-		for s := t.state.At + t.p.Step; s < empty && len(times) < 2*maxEdges; s += t.p.Step {
+	case t.params.Anchor == law.Own && t.params.Step >= second:
+		for s := t.state.At + t.params.Step; s < empty && len(times) < 2*maxEdges; s += t.params.Step {
 			if s > t.last {
 				times = append(times, s-1, s)
 			}
 		}
 	}
-	if t.state.EmptyAt <= to && empty > t.last+1 { // a window falls here, at once
+	if t.state.EmptyAt <= to && empty > t.last+1 { // a window's level drops to 0 here
 		times = append(times, empty-1)
 		if empty < to {
 			times = append(times, empty)
@@ -233,55 +232,55 @@ func (t *tracer) edges(empty, to int64) (times []int64) {
 	return times
 }
 
-// look keeps the last requests, and of all such stretches the one that shows
-// the limit at work best: many refusals, with admissions among them.
-func (t *tracer) look(m moment) {
+// add adds a moment to the recent ones, and keeps as closer the stretch that shows the limit at work best: many
+// refusals, with admissions among them.
+func (t *tracer) add(m moment) {
 	if t.tail > 0 && m.at-t.closer[0].at <= 2*t.reach {
 		t.closer = append(t.closer, m)
 		t.tail--
 	} else if t.tail >= 0 {
-		t.close(m.at, m.way)
+		t.endCloser(m.at, m.path)
 	}
-	if len(t.ring) == maxMoments {
-		t.forget()
+	if len(t.recent) == maxMoments {
+		t.dropOldest()
 	}
-	t.ring = append(t.ring, m)
+	t.recent = append(t.recent, m)
 	if m.refused() {
 		t.refusals++
 	}
-	for t.ring[0].at < m.at-t.reach {
-		t.forget()
+	for t.recent[0].at < m.at-t.reach {
+		t.dropOldest()
 	}
-	denied, allowed := t.refusals, len(t.ring)-t.refusals
+	denied, allowed := t.refusals, len(t.recent)-t.refusals
 	if score := 1000*min(denied, 2*allowed) + allowed + denied; score > t.best {
 		t.best = score
-		t.closer = append(t.closer[:0:0], t.ring...)
+		t.closer = append(t.closer[:0:0], t.recent...)
 		t.tail = maxMoments / 4
 	}
 }
 
-// forget drops the oldest request of the ring.
-func (t *tracer) forget() {
-	if t.ring[0].refused() {
+// dropOldest removes the oldest of the recent moments.
+func (t *tracer) dropOldest() {
+	if t.recent[0].refused() {
 		t.refusals--
 	}
-	t.ring = t.ring[1:]
+	t.recent = t.recent[1:]
 }
 
-// close ends the closer look on the way to the next request.
-func (t *tracer) close(to int64, way []point) {
+// endCloser completes the closer look with the beginning of the path to the next request.
+func (t *tracer) endCloser(to int64, path []point) {
 	t.tail = -1
 	last := t.closer[len(t.closer)-1]
 	limit := last.at + t.reach/2
 	m := moment{at: last.at, before: last.after, end: true}
-	for _, p := range way {
+	for _, p := range path {
 		if p.at > limit {
 			break
 		}
-		m.way = append(m.way, p)
+		m.path = append(m.path, p)
 		m.at, m.before = p.at, p.level
 	}
-	if n := len(way); n > 0 && to > way[n-1].at && way[n-1].level == 0 && len(m.way) == n {
+	if n := len(path); n > 0 && to > path[n-1].at && path[n-1].level == 0 && len(m.path) == n {
 		m.at = min(to, m.at+t.reach/20)
 	}
 	t.closer = append(t.closer, m)
@@ -300,11 +299,11 @@ func (t *tracer) finish(ctx context.Context, end int64) (picture, error) {
 	}
 	if t.tail >= 0 {
 		far := t.last + t.reach/2
-		way, err := t.advance(ctx, far)
+		path, err := t.advance(ctx, far)
 		if err != nil {
 			return picture{}, err
 		}
-		t.close(far, way)
+		t.endCloser(far, path)
 	}
 	return t.picture, nil
 }

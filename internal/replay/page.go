@@ -21,20 +21,20 @@ var (
 	pageScript string
 )
 
-// page is the template's data.
+// page is the data of the template.
 type page struct {
 	Policy string
 	Style  template.CSS
 	Script template.JS
 	Title  string
-	Log    *Report // of the first limit, of which only what does not depend on that is shown
+	Log    *Report // report of the first limit, for the figures that are the same for all limits
 	Limits []section
-	Keys   []KeyRow // what several limits do to keys
+	Keys   []KeyRow // compares several limits
 	Yes    string
 	No     string
 }
 
-// section shows a limit.
+// section is the part of the page about one limit.
 type section struct {
 	*Report
 	Yes, No string
@@ -42,10 +42,10 @@ type section struct {
 	Views   []pageView
 }
 
-// Bar returns the share of the requests that are refused, of 100.
+// Bar returns the percentage of the requests that are refused.
 func (s section) Bar() float64 { return round(100 * float64(s.Denied) / float64(s.Requests)) }
 
-// pageView is the pictures of one key.
+// pageView has the pictures of one key.
 type pageView struct {
 	Name     string
 	About    string
@@ -58,17 +58,17 @@ type pageView struct {
 	Settles  bool
 }
 
-// pageFuncs write figures and names in the template.
+// pageFuncs are the functions with which the template writes figures and names.
 var pageFuncs = template.FuncMap{
-	"comma": comma, "plural": plural, "percent": percent, "finely": finely, "shown": shown,
+	"comma": comma, "plural": plural, "percent": percent, "finely": fineShare, "shown": displayKey,
 	"span": func(s Seconds) string { return span(s.Duration) },
 	"time": func(r *Report) string {
 		return fmt.Sprintf("%s to %s, %s", stamp(r.First), stamp(r.Last), span(r.Last.Sub(r.First)))
 	},
 }
 
-// WriteAllHTML writes reports as one page, which compares them if there are several. It needs nothing else: no
-// network, no other file. Levels are drawn if Config.Pictures was set.
+// WriteAllHTML writes reports as one page, which compares them if there are several. The page needs no network and no
+// other file. Levels are drawn if Config.Pictures was set.
 func WriteAllHTML(w io.Writer, reports []*Report) error {
 	t, err := template.New("page").Funcs(pageFuncs).Parse(pageText)
 	if err == nil {
@@ -83,7 +83,7 @@ func WriteAllHTML(w io.Writer, reports []*Report) error {
 func newPage(reports []*Report) *page {
 	r := reports[0]
 	p := &page{
-		// Nothing but this style and this script, whatever a log contains.
+		// Only this style and this script are allowed, whatever a log contains.
 		Policy: "default-src 'none'; base-uri 'none'; form-action 'none'; style-src " +
 			sourceHash(palette.CSS+pageStyle) + "; script-src " + sourceHash(pageScript),
 		Style:  template.CSS(palette.CSS + pageStyle),
@@ -91,11 +91,11 @@ func newPage(reports []*Report) *page {
 		Title:  r.Notation,
 		Log:    r,
 	}
-	p.Yes, p.No = words(r.Fill)
+	p.Yes, p.No = resultWords(r.Fill)
 	for _, r := range reports {
 		s := section{Report: r, Yes: p.Yes, No: p.No}
 		for _, f := range frames {
-			s.Traffic = append(s.Traffic, r.traffic(f))
+			s.Traffic = append(s.Traffic, r.trafficChart(f))
 		}
 		for i := range r.pictures {
 			s.Views = append(s.Views, r.pictures[i].view())
@@ -110,16 +110,16 @@ func newPage(reports []*Report) *page {
 }
 
 func (p *picture) view() pageView {
-	_, no := words(p.fill)
+	_, no := resultWords(p.fill)
 	v := pageView{
-		Name:   shown(p.key.Key, 120),
+		Name:   displayKey(p.key.Key, 120),
 		About:  fmt.Sprintf("%s, %s %s", plural(p.key.Requests, "request"), comma(p.key.Denied), no),
 		Column: span(time.Duration(p.width) * time.Microsecond),
 	}
 	for _, f := range frames {
-		v.Whole = append(v.Whole, p.whole(f))
+		v.Whole = append(v.Whole, p.wholeChart(f))
 		if len(p.closer) > 0 {
-			v.Closer = append(v.Closer, p.close(f))
+			v.Closer = append(v.Closer, p.closerChart(f))
 		}
 	}
 	n := int64(0)
@@ -138,7 +138,7 @@ func (p *picture) view() pageView {
 	return v
 }
 
-// sourceHash allows one text in a content security policy.
+// sourceHash returns the source that allows one inline text in a content security policy.
 func sourceHash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"

@@ -17,9 +17,9 @@ import (
 	"github.com/headgate/headgate/internal/replay"
 )
 
-func page(t *testing.T, notation, field, log string) string {
+func renderPage(t *testing.T, notation, field, log string) string {
 	t.Helper()
-	r, err := run(t.Context(), headgate.MustParse(notation), field, []string{write(t, "a.log", []byte(log))},
+	r, err := run(t.Context(), headgate.MustParse(notation), field, []string{writeFile(t, "a.log", []byte(log))},
 		&replay.Config{Pictures: true})
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +35,7 @@ func TestPageEscapesTheLog(t *testing.T) {
 	t.Parallel()
 	evil := `</title></script><script>alert(1)</script><img/src=x onerror=alert(2)>`
 	log := `{"ts":1,"who":"` + evil + `"}` + "\n" + `{"ts":1,"who":"` + evil + `"}` + "\n" + evil + "\n"
-	got := page(t, "token-bucket 1/1m burst 1", "who", log)
+	got := renderPage(t, "token-bucket 1/1m burst 1", "who", log)
 	if strings.Contains(got, "<img") || strings.Count(got, "<script") != 1 {
 		t.Errorf("not escaped:\n%s", got)
 	}
@@ -52,7 +52,7 @@ func TestPageEscapesTheLog(t *testing.T) {
 	}
 }
 
-// Every law draws a picture that is well formed, in its frame and bounded.
+// TestPagesOfEveryLaw: every law draws a picture that is well formed, in its frame and bounded.
 func TestPagesOfEveryLaw(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
@@ -66,7 +66,7 @@ func TestPagesOfEveryLaw(t *testing.T) {
 	} {
 		t.Run(notation, func(t *testing.T) {
 			t.Parallel()
-			got := page(t, notation, "ip", log.String())
+			got := renderPage(t, notation, "ip", log.String())
 			if len(got) > 1<<20 {
 				t.Errorf("the page has %d bytes", len(got))
 			}
@@ -98,7 +98,7 @@ func TestPagesOfEveryLaw(t *testing.T) {
 
 func TestPageOfAlmostNothing(t *testing.T) {
 	t.Parallel()
-	got := page(t, "token-bucket 10/1m burst 5", "ip", `{"ts":1,"ip":"192.0.2.1"}`)
+	got := renderPage(t, "token-bucket 10/1m burst 5", "ip", `{"ts":1,"ip":"192.0.2.1"}`)
 	if !strings.Contains(got, "<svg") || strings.Contains(got, "NaN") {
 		t.Errorf("got %s", got)
 	}
@@ -112,7 +112,7 @@ const article = "time,job,n\n1,a,1\n1.7,a,2\n2,a,1\n2.3,a,2\n6,a,3\n"
 func TestFigureOfTheArticle(t *testing.T) {
 	t.Parallel()
 	r, err := run(t.Context(), headgate.MustParse("leaky-bucket 1.5/s capacity 3"), "job",
-		[]string{write(t, "fills.csv", []byte(article))},
+		[]string{writeFile(t, "fills.csv", []byte(article))},
 		&replay.Config{Config: accesslog.Config{Cost: "n"}, Pictures: true, Fill: true, Trace: 9})
 	if err != nil {
 		t.Fatal(err)
@@ -163,14 +163,14 @@ func TestPictureIsNotCovered(t *testing.T) {
 	for i := range 144 {
 		fmt.Fprintf(&log, "{\"ts\":%d.%d,\"ip\":\"192.0.2.1\"}\n", 1431857103+i/10, i%10)
 	}
-	got := page(t, "token-bucket 10/1m burst 5", "ip", log.String())
+	got := renderPage(t, "token-bucket 10/1m burst 5", "ip", log.String())
 	const n = `="([0-9.]+)"`
 	rect := regexp.MustCompile(`<rect class="refused" x` + n + ` y` + n + ` width` + n + ` height` + n + `>`)
 	svgs := regexp.MustCompile(`(?s)<svg class="(?:wide|narrow)".*?</svg>`).FindAllString(got, -1)
 	if len(svgs) != 6 {
 		t.Fatalf("%d charts", len(svgs))
 	}
-	for i, svg := range svgs[2:] { // those of the level
+	for i, svg := range svgs[2:] { // charts of the level
 		bars := rect.FindAllStringSubmatch(svg, -1)
 		if len(bars) == 0 {
 			t.Errorf("chart %d shows no refusals", i)
@@ -189,9 +189,9 @@ func TestPictureIsNotCovered(t *testing.T) {
 	}
 }
 
-// TestNoComb: requests that come each hour at the same minute are shown in whole hours, also if they
-// come by day only; those of a few hours or at any time stay as they are.
-func TestNoComb(t *testing.T) {
+// TestHourlyRequestsAreShownInHours: buckets are whole hours if requests come each hour at the same minute, also if
+// only by day. Requests of a few hours, or of all minutes, keep shorter buckets.
+func TestHourlyRequestsAreShownInHours(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		step, hours int
@@ -209,7 +209,7 @@ func TestNoComb(t *testing.T) {
 				fmt.Fprintf(&log, "{\"ts\":%d,\"ip\":\"192.0.2.1\"}\n", 1431856800+c.step*i+303)
 			}
 		}
-		r, err := run(t.Context(), bucket, "ip", []string{write(t, "a.json", []byte(log.String()))}, nil)
+		r, err := run(t.Context(), bucket, "ip", []string{writeFile(t, "a.json", []byte(log.String()))}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +223,7 @@ func TestNoComb(t *testing.T) {
 	}
 }
 
-func TestPageOfSeveral(t *testing.T) {
+func TestPageComparesLimits(t *testing.T) {
 	t.Parallel()
 	limits := []headgate.Limit{
 		headgate.MustParse("token-bucket 10/1m burst 5"), headgate.MustParse("sliding-log 10/1m"),

@@ -12,35 +12,35 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// player lets a limiter of its own decide requests, under the clock of the log.
+// player decides requests with its own limiter, under the clock of the log.
 type player struct {
 	limit   headgate.Limit
 	fill    bool
-	p       law.Params
+	params  law.Params
 	lim     *headgate.Limiter
 	now     *int64
-	rec     *recorder // nil: levels are not asked for, and the limiter takes a shorter way
-	pending pending
+	rec     *recorder // nil: levels are not recorded, and the limiter takes its fast path
+	pending settlements
 
-	// settling, if set, is called when a request is settled at a time; what it returns is called after that.
-	settling func(ctx context.Context, at int64) (after func() error, err error)
+	// onSettle, if set, is called before a request is settled at a time; the function it returns is called afterwards.
+	onSettle func(ctx context.Context, at int64) (after func() error, err error)
 }
 
 // step is the result of a request.
 type step struct {
-	allowed  bool  // all of it
-	accepted int64 // in millionths
+	allowed  bool  // the whole cost was accepted
+	accepted int64 // cost, in millionths
 
-	// Where levels are requested: that before and that after it, in credits.
-	before, after int64
-	brim          bool  // the level stands at the capacity then
-	blocked       int64 // until when; 0: not blocked
+	// Only if levels are recorded.
+	before, after int64 // level, in credits
+	brim          bool  // the level is at the capacity after the request
+	blocked       int64 // end of the key's block; 0: not blocked
 }
 
 func newPlayer(limit headgate.Limit, cfg *Config, levels bool) *player {
 	now := new(int64)
 	clock := func() int64 { return *now }
-	p := &player{limit: limit, fill: cfg.Fill, p: limit.Params(), now: now}
+	p := &player{limit: limit, fill: cfg.Fill, params: limit.Params(), now: now}
 	var s store.Store = memory.New(&memory.Config{Clock: clock, MaxKeys: -1})
 	if levels {
 		p.rec = &recorder{Store: s}
@@ -50,7 +50,7 @@ func newPlayer(limit headgate.Limit, cfg *Config, levels bool) *player {
 	return p
 }
 
-// recorder keeps a store's raw outcome: the level is in it, to the credit.
+// recorder keeps a store's last raw outcome, which has the exact level in credits.
 type recorder struct {
 	store.Store
 	cost int64
@@ -65,7 +65,7 @@ func (r *recorder) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) 
 	return err
 }
 
-// play decides a request, after whatever was to be settled until then.
+// play settles the earlier requests that have ended, then decides this one.
 func (p *player) play(ctx context.Context, r *request, key string) (s step, err error) {
 	if err = p.settle(ctx, r.at); err != nil {
 		return s, err
@@ -73,19 +73,19 @@ func (p *player) play(ctx context.Context, r *request, key string) (s step, err 
 	*p.now = r.at
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("replay: %s at %s: %w", quote(key), at(r.at).Format(time.RFC3339), err)
+			err = fmt.Errorf("replay: %s at %s: %w", quote(key), timeOf(r.at).Format(time.RFC3339), err)
 		}
 	}()
 	c := headgate.Charge{Limit: p.limit, Key: key}
-	if r.cost == 0 { // it takes nothing
+	if r.cost == 0 { // nothing to charge
 		s.allowed = true
-		p.pend(r, c, nil)
+		p.settleLater(r, c, nil)
 		if p.rec == nil {
 			return s, nil
 		}
 		_, err = p.lim.Check(ctx, c)
 		s.before = p.rec.out.Used - p.rec.out.Granted*p.rec.cost
-		s.after, s.brim = s.before, s.before >= p.p.Capacity
+		s.after, s.brim = s.before, s.before >= p.params.Capacity
 		return s, err
 	}
 	if c.Cost, err = costOf(r.cost); err != nil {
@@ -95,10 +95,10 @@ func (p *player) play(ctx context.Context, r *request, key string) (s step, err 
 	case p.fill:
 		err = p.fillUp(ctx, c, &s)
 	case r.end > 0:
-		var made *headgate.Reservation
-		if made, err = p.lim.Reserve(ctx, 0, c); err == nil {
-			if s.allowed = made.Decision.Allowed; s.allowed {
-				p.pend(r, c, made)
+		var reservation *headgate.Reservation
+		if reservation, err = p.lim.Reserve(ctx, 0, c); err == nil {
+			if s.allowed = reservation.Decision.Allowed; s.allowed {
+				p.settleLater(r, c, reservation)
 			}
 		}
 	default:
@@ -114,14 +114,14 @@ func (p *player) play(ctx context.Context, r *request, key string) (s step, err 
 	}
 	out := &p.rec.out
 	s.before, s.after = out.Used-out.Granted*p.rec.cost, out.Used
-	s.brim = s.after >= p.p.Capacity
+	s.brim = s.after >= p.params.Capacity
 	if out.State.BlockedUntil > r.at {
 		s.blocked = out.State.BlockedUntil
 	}
 	return s, err
 }
 
-// fillUp takes as much as fits.
+// fillUp takes as much of a charge as fits.
 func (p *player) fillUp(ctx context.Context, c headgate.Charge, s *step) error {
 	f, err := p.lim.FillUp(ctx, c)
 	if err != nil {
@@ -133,57 +133,57 @@ func (p *player) fillUp(ctx context.Context, c headgate.Charge, s *step) error {
 	return err
 }
 
-// reserved is a request that is to be settled.
-type reserved struct {
-	end, used int64
-	charge    headgate.Charge
-	made      *headgate.Reservation // nil: nothing was reserved
+// settlement is a request that is still to be settled.
+type settlement struct {
+	end, used   int64
+	charge      headgate.Charge
+	reservation *headgate.Reservation // nil: nothing was reserved
 }
 
-// pending is a heap of what is to be settled, the earliest first.
-type pending []reserved
+// settlements is a heap, the earliest end first.
+type settlements []settlement
 
 // Len implements [heap.Interface].
-func (p pending) Len() int { return len(p) }
+func (p settlements) Len() int { return len(p) }
 
 // Less implements [heap.Interface].
-func (p pending) Less(i, j int) bool { return p[i].end < p[j].end }
+func (p settlements) Less(i, j int) bool { return p[i].end < p[j].end }
 
 // Swap implements [heap.Interface].
-func (p pending) Swap(i, j int) { p[i], p[j] = p[j], p[i] }
+func (p settlements) Swap(i, j int) { p[i], p[j] = p[j], p[i] }
 
 // Push implements [heap.Interface].
-func (p *pending) Push(x any) { *p = append(*p, x.(reserved)) }
+func (p *settlements) Push(x any) { *p = append(*p, x.(settlement)) }
 
 // Pop implements [heap.Interface].
-func (p *pending) Pop() any {
+func (p *settlements) Pop() any {
 	last := len(*p) - 1
 	x := (*p)[last]
 	*p = (*p)[:last]
 	return x
 }
 
-// pend notes that a request is settled later.
-func (p *player) pend(r *request, c headgate.Charge, made *headgate.Reservation) {
-	if r.end > 0 && (made != nil || r.used > 0) {
-		heap.Push(&p.pending, reserved{r.end, r.used, c, made})
+// settleLater schedules the settlement of a request at its end, if it has one.
+func (p *player) settleLater(r *request, c headgate.Charge, reservation *headgate.Reservation) {
+	if r.end > 0 && (reservation != nil || r.used > 0) {
+		heap.Push(&p.pending, settlement{r.end, r.used, c, reservation})
 	}
 }
 
-// settle settles what ends until a time, in order.
+// settle settles the requests that end until a time, in the order of their ends.
 func (p *player) settle(ctx context.Context, until int64) error {
 	for p.pending.Len() > 0 && p.pending[0].end <= until {
-		r := heap.Pop(&p.pending).(reserved)
+		r := heap.Pop(&p.pending).(settlement)
 		after := func() error { return nil }
 		used, err := costOf(r.used)
-		if err == nil && p.settling != nil {
-			after, err = p.settling(ctx, r.end)
+		if err == nil && p.onSettle != nil {
+			after, err = p.onSettle(ctx, r.end)
 		}
 		*p.now = r.end
 		switch {
 		case err != nil:
-		case r.made != nil:
-			_, err = r.made.Settle(ctx, used)
+		case r.reservation != nil:
+			_, err = r.reservation.Settle(ctx, used)
 		default:
 			r.charge.Cost = used
 			_, err = p.lim.Debit(ctx, r.charge)
@@ -192,7 +192,8 @@ func (p *player) settle(ctx context.Context, until int64) error {
 			err = after()
 		}
 		if err != nil {
-			return fmt.Errorf("replay: settle %s at %s: %w", quote(r.charge.Key), at(r.end).Format(time.RFC3339), err)
+			at := timeOf(r.end).Format(time.RFC3339)
+			return fmt.Errorf("replay: settle %s at %s: %w", quote(r.charge.Key), at, err)
 		}
 	}
 	return nil

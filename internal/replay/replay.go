@@ -1,9 +1,7 @@
-// Package replay answers what a limit would have done to a real log: it reads
-// the log's requests, puts them in the order of their times and asks the very
-// same Limiter about each, over a memory store whose clock is the log's.
+// Package replay computes what a limit would have done to a real log: it reads the log's requests, sorts them by time
+// and lets the same Limiter that programs use decide each one, over a memory store whose clock follows the log.
 //
-// Logs may be out of order. Requests are kept in memory, 16 bytes each or 40 with
-// a cost, and so are keys.
+// Logs may be out of order. Requests are kept in memory, 16 bytes each or 40 with a cost, and so are keys.
 package replay
 
 import (
@@ -19,7 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/accesslog"
 )
 
-// Errors, for errors.Is. All are the caller's fault.
+// Errors for errors.Is. What the caller passed causes all of them.
 var (
 	ErrEmpty      = accesslog.ErrEmpty
 	ErrFormat     = accesslog.ErrFormat
@@ -36,30 +34,29 @@ const maxBuckets = 200
 
 // Config says how logs are read. A nil Config, and every zero field, is fine.
 type Config struct {
-	accesslog.Config // of each log, but for Changed, which is that of its file. A Cost that is empty is 1
+	accesslog.Config // for each log; Changed is taken from its file. An empty Cost means that each request costs 1
 
-	Format   accesslog.Format // of all logs; empty: found out for each from its first lines
+	Format   accesslog.Format // format of all logs; empty: detected for each from its first lines
 	Top      int              // how many of the most refused keys to name; 0: DefaultTop, below 0: none
 	Pictures bool             // record the levels that WriteAllHTML draws
-	Stdin    io.Reader        // what the log "-" is; nil: os.Stdin
-	Name     string           // what the log "-" is called in reports; empty: standard input
+	Stdin    io.Reader        // content of the log "-"; nil: os.Stdin
+	Name     string           // name of the log "-" in reports; empty: standard input
 
-	Where []string  // conditions such as method=POST, status!=200, path~^/api/, agent!~bot: all of them
+	Where []string  // conditions, all of which must hold: method=POST, status!=200, path~^/api/, agent!~bot
 	Since time.Time // requests from this time on; zero: all
 	Until time.Time // requests before this time; zero: all
 
 	Fill  bool // take as much of each cost as fits, and mark what overflows
-	Trace int  // how many of the first requests to list with the level before and after
+	Trace int  // how many of the first requests to list, with the level before and after each
 
-	MaxBytes  int64 // of each log, unpacked; more is ErrLarge; 0: any number
-	MaxMemory int64 // about what requests and keys take; more is ErrLarge; 0: any
+	MaxBytes  int64 // bound on each log, unpacked; a longer log is ErrLarge; 0: no bound
+	MaxMemory int64 // bound on what requests and keys take, about; more is ErrLarge; 0: no bound
 
-	// Progress, if set, is called now and then with how far a phase has come. total
-	// is -1 where nobody knows.
+	// Progress, if set, is called now and then with how much of a phase is done. total is -1 if it is unknown.
 	Progress func(p Phase, done, total int64)
 }
 
-// Phase is a part of the work, for a progress bar.
+// Phase is a part of a replay that a progress bar shows.
 type Phase string
 
 // The phases: bytes are read, then requests are decided.
@@ -70,13 +67,12 @@ const (
 
 // Compare replays the requests of logs against limits, each by itself. It reads the logs once, and returns a report
 // for each limit. key names the fields that the limits are applied to, separated by commas: ip, user, path, method or
-// status, in JSON logs the path of any value, in a CSV or IIS log a column. ip is what it is to httplimit.ByIP: of an
-// IPv6 address its network of 64 bits; ip/48 is another. The log "-" is standard input; gzip and zstd are read.
+// status; in JSON logs the path of any value, in a CSV or IIS log a column. ip replaces an IPv6 address by its network
+// of 64 bits, like httplimit.ByIP; ip/48 sets another length. The log "-" is standard input; gzip and zstd are read.
 //
-// Lines that cannot be read are counted in the report, not errors. It is an
-// error if no line is a request, or if less than half of the lines of a log are of
-// the format that was found out for it; if a log is missing or breaks off, or if ctx
-// is done.
+// Lines that cannot be read are counted in the report, and are not errors. It is an error if no line is a request, if
+// less than half of a log's lines have the format that was detected for it, if a log is missing or truncated, or if
+// ctx is done.
 func Compare(ctx context.Context, limits []headgate.Limit, key string, logs []string, cfg *Config) (
 	[]*Report, error,
 ) {
@@ -90,8 +86,7 @@ func Compare(ctx context.Context, limits []headgate.Limit, key string, logs []st
 	return q.Compare(ctx, q.cfg.Top, limits...)
 }
 
-// Read reads logs, as the function Compare does. What cfg says of pictures, of Fill and of Trace holds for all that is
-// asked later.
+// Read reads the requests of logs into memory. Pictures, Fill and Trace of cfg apply to all later calls of Compare.
 func Read(ctx context.Context, key string, logs []string, cfg *Config) (*Requests, error) {
 	c := *cmp.Or(cfg, &Config{})
 	c.Top = cmp.Or(c.Top, DefaultTop)
@@ -111,7 +106,7 @@ func Read(ctx context.Context, key string, logs []string, cfg *Config) (*Request
 	return in, in.readAll(ctx, logs)
 }
 
-// checkLimits returns why limits cannot be replayed.
+// checkLimits returns an error if one of the limits cannot be replayed.
 func checkLimits(limits []headgate.Limit) error {
 	for _, limit := range limits {
 		switch {
@@ -125,7 +120,7 @@ func checkLimits(limits []headgate.Limit) error {
 	return nil
 }
 
-// check returns what is wrong with the question, before anything is read, and notes how long the logs are.
+// check validates the configuration and the logs' names before anything is read, and sums the sizes of the logs.
 func (in *Requests) check(logs []string) error {
 	c := in.cfg
 	switch {
@@ -159,29 +154,29 @@ func (in *Requests) check(logs []string) error {
 		if info.IsDir() {
 			return fmt.Errorf("replay: %s is a directory; name the log files in it", name)
 		}
-		if in.total += info.Size(); !info.Mode().IsRegular() {
+		if in.bytesTotal += info.Size(); !info.Mode().IsRegular() {
 			unknown = true
 		}
 	}
 	if unknown {
-		in.total = -1
+		in.bytesTotal = -1
 	}
 	return nil
 }
 
-// at returns microseconds as a time.
-func at(us int64) time.Time { return time.UnixMicro(us).UTC() }
+// timeOf converts microseconds since 1970 to a time.
+func timeOf(us int64) time.Time { return time.UnixMicro(us).UTC() }
 
 const (
 	second = int64(1_000_000)
 	day    = 86_400 * second
 )
 
-// Log holds the results that do not depend on a limit: what was read, the times, the disorder and the notes.
+// Log returns a report with only the results that do not depend on a limit: lines, times, disorder and notes.
 func (in *Requests) Log() Report { return in.report }
 
-// Compare applies limits to the requests, as [Compare] does to logs. The reports name the top keys by refusals;
-// below 0: none.
+// Compare replays the requests against limits, each by itself. Each report names at most top keys, by refusals; none
+// if top is below 0.
 func (in *Requests) Compare(ctx context.Context, top int, limits ...headgate.Limit) ([]*Report, error) {
 	if err := checkLimits(limits); err != nil {
 		return nil, err
@@ -199,8 +194,8 @@ func (in *Requests) Compare(ctx context.Context, top int, limits ...headgate.Lim
 	return reports, nil
 }
 
-// What a key and a request take beside their text and their amounts, about: in the slices and the map, which have room
-// for more than there is.
+// About how many bytes the slices and the map take, with their spare capacity: for each key beside its text, for each
+// event, and for each event's amounts.
 const (
 	keyMemory   = 100
 	eventMemory = 24
@@ -209,6 +204,6 @@ const (
 
 // Memory estimates the bytes of the requests and their keys.
 func (in *Requests) Memory() int64 {
-	return in.text + keyMemory*int64(len(in.keys)) + eventMemory*int64(len(in.events.list)) +
+	return in.keyBytes + keyMemory*int64(len(in.keys)) + eventMemory*int64(len(in.events.list)) +
 		costMemory*int64(len(in.events.costs))
 }

@@ -13,41 +13,41 @@ import (
 
 // Report is the effect that a limit would have had.
 type Report struct {
-	Requests int64       `json:"requests"` // found in the lines
-	Keys     int64       `json:"keys"`     // different ones
-	Allowed  int64       `json:"allowed"`  // of Fill: those that fitted in whole
-	Denied   int64       `json:"denied"`   // of Fill: those of which some overflowed
+	Requests int64       `json:"requests"` // requests found in the lines
+	Keys     int64       `json:"keys"`     // different keys
+	Allowed  int64       `json:"allowed"`  // with Fill: requests that fitted in whole
+	Denied   int64       `json:"denied"`   // with Fill: requests of which some overflowed
 	Unparsed int64       `json:"unparsed"` // lines that could not be read
-	Top      []KeyReport `json:"top"`      // those refused most, most first
+	Top      []KeyReport `json:"top"`      // keys with most refusals, most first
 
-	Notation      string    `json:"limit"`           // its one line
-	Bound         string    `json:"bound,omitempty"` // what it promises, in a sentence
-	Field         string    `json:"field"`           // what its keys are
+	Notation      string    `json:"limit"`           // the limit's notation, one line
+	Bound         string    `json:"bound,omitempty"` // the most that the limit lets pass, in a sentence
+	Field         string    `json:"field"`           // the log's fields that are the key
 	Fill          bool      `json:"fill,omitempty"`
-	Logs          []Log     `json:"logs"`     // those that were not empty
-	Lines         int64     `json:"lines"`    // read
+	Logs          []Log     `json:"logs"`     // logs that were not empty
+	Lines         int64     `json:"lines"`    // lines read
 	Skipped       int64     `json:"skipped"`  // lines that are no requests: blank, or about something else
 	Filtered      int64     `json:"filtered"` // lines that Where, Since and Until leave out
 	FirstUnparsed *BadLine  `json:"first_unparsed,omitempty"`
 	Reasons       []Reason  `json:"reasons,omitempty"`
-	Refused       int64     `json:"keys_denied"`         // keys that were denied at least once
-	Asked         Total     `json:"cost"`                // what all requests cost
-	Accepted      Total     `json:"cost_accepted"`       // what was charged of it; of usage, what was reserved
-	Used          *Total    `json:"cost_used,omitempty"` // what the admitted calls came to in the end; nil: no usage
-	Brim          int64     `json:"brim,omitempty"`      // of Fill: requests after which the level is at the capacity
+	Refused       int64     `json:"keys_denied"`         // keys that were refused at least once
+	Asked         Total     `json:"cost"`                // cost of all requests
+	Accepted      Total     `json:"cost_accepted"`       // cost that was charged; in a usage log, reserved
+	Used          *Total    `json:"cost_used,omitempty"` // cost that admitted calls were settled at; nil: no usage log
+	Brim          int64     `json:"brim,omitempty"`      // with Fill: requests after which the level is at the capacity
 	First         time.Time `json:"first"`
 	Last          time.Time `json:"last"`
 	Disorder      Disorder  `json:"disorder"`
-	Notes         []string  `json:"notes,omitempty"` // what else one should know
+	Notes         []string  `json:"notes,omitempty"` // remarks on the logs, for people
 	Width         Seconds   `json:"bucket_seconds"`
 	Buckets       []Bucket  `json:"buckets"`         // from First to Last, each Width long
 	Steps         []Step    `json:"steps,omitempty"` // the first Config.Trace requests
 
-	Busiest  KeyReport `json:"-"` // the key with most requests
-	pictures []picture
-	tallies  []tally // by the number of a key
-	number   map[string]uint32
-	limit    headgate.Limit
+	Busiest    KeyReport `json:"-"` // key with most requests
+	pictures   []picture
+	tallies    []tally // by key number
+	keyNumbers map[string]uint32
+	limit      headgate.Limit
 }
 
 // Log is a file that was read.
@@ -56,11 +56,10 @@ type Log struct {
 	Format accesslog.Format `json:"format"`
 }
 
-// Disorder is how far the lines of the logs were from being in the order
-// of their times. Each log is looked at by itself.
+// Disorder is how far the lines of each log were from being sorted by time.
 type Disorder struct {
-	Requests int64   `json:"requests"`         // that are older than one before them
-	Greatest Seconds `json:"greatest_seconds"` // how much older at most
+	Requests int64   `json:"requests"`         // requests that are older than an earlier line of their log
+	Greatest Seconds `json:"greatest_seconds"` // the most that a request is older
 }
 
 // BadLine is a line that could not be read.
@@ -74,7 +73,7 @@ type BadLine struct {
 // Reason is why lines were not read or are no requests.
 type Reason struct {
 	Reason   string  `json:"reason"`
-	Unparsed bool    `json:"unparsed"` // they could not be read
+	Unparsed bool    `json:"unparsed"` // the lines could not be read
 	Lines    int64   `json:"lines"`
 	First    BadLine `json:"first"`
 }
@@ -84,7 +83,7 @@ type KeyReport struct {
 	Key         string    `json:"key"`
 	Requests    int64     `json:"requests"`
 	Denied      int64     `json:"denied"`
-	FirstDenied time.Time `json:"first_denied,omitzero"` // zero if it never was
+	FirstDenied time.Time `json:"first_denied,omitzero"` // zero if the key was never refused
 }
 
 // Bucket counts the requests of a stretch of time.
@@ -101,30 +100,30 @@ type Step struct {
 	Cost     Total     `json:"cost"`
 	Before   float64   `json:"level_before"`
 	After    float64   `json:"level_after"`
-	Allowed  bool      `json:"allowed"` // all of it
-	Brim     bool      `json:"brim"`    // the level stands at the capacity then
+	Allowed  bool      `json:"allowed"` // the whole cost was accepted
+	Brim     bool      `json:"brim"`    // the level is at the capacity after the request
 	Overflow Total     `json:"overflow"`
 }
 
-// maxReasons bounds the reasons of a report; further ones are counted under one.
+// maxReasons bounds the reasons of a report; all further reasons are counted as one.
 const maxReasons = 20
 
-// skip counts a line that is no request.
-func (r *Report) skip(bad *BadLine, line []byte, reason string) {
+// addSkipped counts a line that is no request.
+func (r *Report) addSkipped(bad *BadLine, line []byte, reason string) {
 	r.Skipped++
-	r.because(bad, line, reason, false)
+	r.addReason(bad, line, reason, false)
 }
 
-// refuse counts a line that could not be read.
-func (r *Report) refuse(bad *BadLine, line []byte, err error) {
+// addUnparsed counts a line that could not be read.
+func (r *Report) addUnparsed(bad *BadLine, line []byte, err error) {
 	r.Unparsed++
-	r.because(bad, line, err.Error(), true)
+	r.addReason(bad, line, err.Error(), true)
 	if r.FirstUnparsed == nil {
 		r.FirstUnparsed = bad
 	}
 }
 
-func (r *Report) because(bad *BadLine, line []byte, reason string, unparsed bool) {
+func (r *Report) addReason(bad *BadLine, line []byte, reason string, unparsed bool) {
 	bad.Text, bad.Reason = accesslog.Clip(line), reason
 	if len(r.Reasons) == maxReasons {
 		reason = "another reason"
@@ -138,8 +137,8 @@ func (r *Report) because(bad *BadLine, line []byte, reason string, unparsed bool
 	r.Reasons = append(r.Reasons, Reason{reason, unparsed, 1, *bad})
 }
 
-// nothing returns where the lines of logs without a request have gone.
-func (r *Report) nothing() string {
+// explainNothing says why no line of the logs is a request.
+func (r *Report) explainNothing() string {
 	var parts []string
 	for _, w := range r.Reasons {
 		parts = append(parts, fmt.Sprintf("%s: %s", plural(w.Lines, "line"), w.Reason))
@@ -155,13 +154,13 @@ func (b *BadLine) String() string {
 	return b.Log + ":" + comma(b.Line) + ": " + b.Reason + ": " + quote(b.Text)
 }
 
-// Seconds is a length of time, which is in seconds in JSON.
+// Seconds is a duration that JSON has in seconds.
 type Seconds struct{ time.Duration }
 
 // MarshalJSON implements [json.Marshaler].
 func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(s.Seconds()) }
 
-// Amount is a sum of costs, which is a number in JSON.
+// Amount is a sum of costs that JSON has as a number.
 type Amount struct{ headgate.Amount }
 
 // MarshalJSON implements [json.Marshaler].
@@ -177,13 +176,13 @@ func WriteAllJSON(w io.Writer, reports []*Report) error {
 	}{reports})
 }
 
-// WriteJSON writes the suggestion as one JSON object. Each limit of it has the members of its Report.
+// WriteJSON writes the suggestion as one JSON object. Each of its limits has the members of a Report.
 func (g *Suggestion) WriteJSON(w io.Writer) error {
 	return writeJSON(w, struct {
 		Refuse float64 `json:"refuse"`
 		Of     string  `json:"of"`
 		*Suggestion
-	}{g.Ask.Refuse, g.Ask.of(), g})
+	}{g.Ask.Refuse, g.Ask.unit(), g})
 }
 
 func writeJSON(w io.Writer, v any) error {

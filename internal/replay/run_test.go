@@ -31,7 +31,7 @@ func run(ctx context.Context, limit headgate.Limit, key string, logs []string, c
 	return reports[0], nil
 }
 
-func write(t *testing.T, name string, data []byte) string {
+func writeFile(t *testing.T, name string, data []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, data, 0o600); err != nil {
@@ -40,7 +40,7 @@ func write(t *testing.T, name string, data []byte) string {
 	return path
 }
 
-func pack(t *testing.T, data string) []byte {
+func compress(t *testing.T, data string) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
@@ -53,7 +53,7 @@ func pack(t *testing.T, data string) []byte {
 	return b.Bytes()
 }
 
-// alice, bob and carol are clients.
+// alice, bob and carol are addresses of clients.
 const (
 	alice = "192.0.2.1"
 	bob   = "192.0.2.2"
@@ -71,7 +71,7 @@ func TestCountsAndDisorder(t *testing.T) {
 		"\n") + "\r\n" +
 		long + "\n" + line(39, bob) + strings.Replace(line(9, carol), carol, "\xff", 1) +
 		strings.Replace(line(9, carol), carol, strings.Repeat("k", 513), 1) + strings.TrimSuffix(line(41, alice), "\n")
-	r, err := run(t.Context(), bucket, "ip", []string{write(t, "a.log", []byte(log))}, nil)
+	r, err := run(t.Context(), bucket, "ip", []string{writeFile(t, "a.log", []byte(log))}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,16 +109,16 @@ func TestCountsAndDisorder(t *testing.T) {
 func TestReasonOfBadKey(t *testing.T) {
 	t.Parallel()
 	log := line(1, alice) + strings.Replace(line(2, alice), "- -", "- "+strings.Repeat("k", 513), 1)
-	r, err := run(t.Context(), bucket, "user", []string{write(t, "a.log", []byte(log))}, nil)
+	r, err := run(t.Context(), bucket, "user", []string{writeFile(t, "a.log", []byte(log))}, nil)
 	if err != nil || r.Unparsed != 1 || !strings.Contains(r.FirstUnparsed.Reason, "513 bytes") {
 		t.Errorf("got %+v, %v", r, err)
 	}
 }
 
-func TestGzipStdinAndSeveral(t *testing.T) {
+func TestGzipStdinAndSeveralLogs(t *testing.T) {
 	t.Parallel()
-	packed := write(t, "a.log.gz", pack(t, line(1, alice)+line(2, alice)))
-	empty := write(t, "empty.log", nil)
+	packed := writeFile(t, "a.log.gz", compress(t, line(1, alice)+line(2, alice)))
+	empty := writeFile(t, "empty.log", nil)
 	cfg := &replay.Config{Stdin: strings.NewReader(`{"ts":1431857103,"ip":"192.0.2.1"}`)}
 	r, err := run(t.Context(), bucket, "ip", []string{packed, "-", empty}, cfg)
 	if err != nil {
@@ -133,10 +133,10 @@ func TestGzipStdinAndSeveral(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	t.Parallel()
-	good := write(t, "good.log", []byte(line(1, alice)))
+	good := writeFile(t, "good.log", []byte(line(1, alice)))
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	cut := pack(t, strings.Repeat(line(1, alice), 5000))
+	cut := compress(t, strings.Repeat(line(1, alice), 5000))
 	// A frame of zstd with one raw block of a line, behind which others should come (RFC 8878, 3.1.1).
 	block := uint16(len(line(1, alice))) << 3
 	begun := append([]byte{0x28, 0xb5, 0x2f, 0xfd, 0, 0x50, byte(block), byte(block >> 8), 0}, line(1, alice)...)
@@ -154,33 +154,33 @@ func TestErrors(t *testing.T) {
 			logs: []string{good, "/does/not/exist.log"}, is: os.ErrNotExist,
 			want: "/does/not/exist.log",
 		},
-		"empty": {logs: []string{write(t, "e.log", nil)}, is: replay.ErrEmpty},
+		"empty": {logs: []string{writeFile(t, "e.log", nil)}, is: replay.ErrEmpty},
 		"empty, format": {
-			logs: []string{write(t, "e.log", nil)}, cfg: replay.Config{Format: accesslog.SSHD},
+			logs: []string{writeFile(t, "e.log", nil)}, cfg: replay.Config{Format: accesslog.SSHD},
 			is: replay.ErrEmpty,
 		},
-		"empty gzip": {logs: []string{write(t, "e.gz", pack(t, ""))}, is: replay.ErrEmpty},
+		"empty gzip": {logs: []string{writeFile(t, "e.gz", compress(t, ""))}, is: replay.ErrEmpty},
 		"other format": {
 			logs: []string{good}, cfg: replay.Config{Format: accesslog.JSON}, is: replay.ErrUnreadable,
 			want: "is not JSON",
 		},
-		"no format at all": {logs: []string{write(t, "x.log", []byte("a\nb\n"))}, is: replay.ErrFormat, want: `"a"`},
+		"no format at all": {logs: []string{writeFile(t, "x.log", []byte("a\nb\n"))}, is: replay.ErrFormat, want: `"a"`},
 		"mail server": {
-			logs: []string{write(t, "mail.log", []byte(mail))}, is: replay.ErrFormat,
+			logs: []string{writeFile(t, "mail.log", []byte(mail))}, is: replay.ErrFormat,
 			want: "traefik, combined, common, vhost_combined, haproxy, alb, envoy, iis, caddy, traefik_json, usage, json, csv, sshd",
 		},
 		"proxy, as sshd": {
-			logs: []string{write(t, "haproxy.log", []byte(haproxy))},
+			logs: []string{writeFile(t, "haproxy.log", []byte(haproxy))},
 			cfg:  replay.Config{Format: accesslog.SSHD}, is: replay.ErrUnreadable,
 			want: "none of 1 line is of the format sshd",
 		},
 		"one of two": {
-			logs: []string{good, write(t, "mail.log", []byte(mail))}, is: replay.ErrFormat,
+			logs: []string{good, writeFile(t, "mail.log", []byte(mail))}, is: replay.ErrFormat,
 			want: "mail.log",
 		},
-		"mostly not": {logs: []string{write(t, "x.log", []byte(line(1, alice)+"b\nc\n"))}, is: replay.ErrFormat},
+		"mostly not": {logs: []string{writeFile(t, "x.log", []byte(line(1, alice)+"b\nc\n"))}, is: replay.ErrFormat},
 		"mostly not, later": {
-			logs: []string{write(t, "x.log",
+			logs: []string{writeFile(t, "x.log",
 				[]byte(strings.Repeat(line(1, alice), 2000)+strings.Repeat("b\n", 2001)))}, is: replay.ErrFormat,
 			want: `begins as combined, but of 4,001 lines only 2,000`,
 		},
@@ -193,7 +193,7 @@ func TestErrors(t *testing.T) {
 			want: "ip, user, method, path, status, bytes, referer and agent",
 		},
 		"no field":           {logs: []string{good}, key: "-", is: headgate.ErrInvalid},
-		"nothing but others": {logs: []string{write(t, "s.log", []byte(mail+quiet))}, is: replay.ErrNothing, want: "2 lines: 1 line: is of another program; 1 line: is not about"},
+		"nothing but others": {logs: []string{writeFile(t, "s.log", []byte(mail+quiet))}, is: replay.ErrNothing, want: "2 lines: 1 line: is of another program; 1 line: is not about"},
 		"no log":             {is: headgate.ErrInvalid, want: "log: none"},
 		"stdin twice":        {logs: []string{"-", "-"}, is: headgate.ErrInvalid},
 		"concurrency": {
@@ -202,9 +202,9 @@ func TestErrors(t *testing.T) {
 		},
 		"no such year":   {logs: []string{good}, cfg: replay.Config{Config: accesslog.Config{Year: 99}}, is: headgate.ErrInvalid},
 		"cancelled":      {ctx: cancelled, logs: []string{good}, is: context.Canceled},
-		"gzip that ends": {logs: []string{write(t, "cut.gz", cut[:len(cut)-9])}, want: "unexpected EOF"},
-		"zstd that ends": {logs: []string{write(t, "cut.zst", begun)}, want: "unexpected EOF"},
-		"xz":             {logs: []string{write(t, "x.xz", []byte("\xfd7zXZ\x00"))}, want: "packed with xz"},
+		"gzip that ends": {logs: []string{writeFile(t, "cut.gz", cut[:len(cut)-9])}, want: "unexpected EOF"},
+		"zstd that ends": {logs: []string{writeFile(t, "cut.zst", begun)}, want: "unexpected EOF"},
+		"xz":             {logs: []string{writeFile(t, "x.xz", []byte("\xfd7zXZ\x00"))}, want: "packed with xz"},
 		"no such form": {
 			logs: []string{good}, cfg: replay.Config{Config: accesslog.Config{TimeFormat: "%Q"}}, is: headgate.ErrInvalid, want: "time_format",
 		},
@@ -240,7 +240,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// Lines of a mail server, and of HAProxy, which begin as those of sshd do.
+// Lines of sshd without a request, of a mail server and of HAProxy. All begin like sshd's.
 const (
 	quiet   = "Mar 27 14:54:57 h sshd[1]: Server listening on 0.0.0.0 port 22.\n"
 	mail    = "Nov 22 02:00:00 mx postfix/smtpd[17]: connect from unknown[192.0.2.1]\n"
@@ -273,7 +273,7 @@ func TestHalfOfALogIsEnough(t *testing.T) {
 		if strings.HasPrefix(c.log, "{") {
 			key = "user"
 		}
-		r, err := run(t.Context(), bucket, key, []string{write(t, "x.log", []byte(c.log))},
+		r, err := run(t.Context(), bucket, key, []string{writeFile(t, "x.log", []byte(c.log))},
 			&replay.Config{Format: c.format})
 		if err != nil || r.Requests != c.requests || r.Unparsed != c.unparsed || r.Skipped != c.skipped {
 			t.Errorf("%s: got %+v, %v", name, r, err)
@@ -284,7 +284,7 @@ func TestHalfOfALogIsEnough(t *testing.T) {
 func TestJSONBeginsAsPromised(t *testing.T) {
 	t.Parallel()
 	log := strings.ReplaceAll(line(1, alice)+line(2, alice), "- -", "- <a>") + "x\n"
-	r, err := run(t.Context(), bucket, "user", []string{write(t, "a.log", []byte(log))}, nil)
+	r, err := run(t.Context(), bucket, "user", []string{writeFile(t, "a.log", []byte(log))}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +303,7 @@ func TestCalendarLimitFollowsTheLog(t *testing.T) {
 	// 23:30 and 00:30 in Berlin are two days there, and one in UTC.
 	log := `{"ts":"2024-06-01T21:30:00Z","ip":"192.0.2.1"}` + "\n" + `{"ts":"2024-06-01T22:30:00Z","ip":"192.0.2.1"}` + "\n"
 	for notation, denied := range map[string]int64{"fixed-window 1/day Europe/Berlin": 0, "fixed-window 1/day": 1} {
-		r, err := run(t.Context(), headgate.MustParse(notation), "ip", []string{write(t, "a.json", []byte(log))},
+		r, err := run(t.Context(), headgate.MustParse(notation), "ip", []string{writeFile(t, "a.json", []byte(log))},
 			nil)
 		if err != nil || r.Denied != denied {
 			t.Errorf("%s: got %+v, %v", notation, r, err)

@@ -11,16 +11,16 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// priced returns the amounts of some of the requests; the others cost one.
-func priced(at int64, key uint32) amounts {
+// amountsOf returns amounts of more than one for some of the requests; the others cost one.
+func amountsOf(at int64, key uint32) amounts {
 	if key < 100 {
-		return plain
+		return costsOne
 	}
 	return amounts{int64(key) + 1, at, -1}
 }
 
-// sorted returns requests as events have them, with the amounts of each.
-func sorted(t *testing.T, s *events) (got []request) {
+// collect returns the requests of events in their order, with their amounts.
+func collect(t *testing.T, s *events) (got []request) {
 	t.Helper()
 	err := s.each(t.Context(), func(r *request) error {
 		got = append(got, *r)
@@ -43,13 +43,13 @@ func TestSortIsStable(t *testing.T) {
 		want := make([]request, rnd.IntN(400))
 		for i := range want {
 			at := 1 + rnd.Int64N(60)
-			want[i] = request{at, uint32(i), priced(at, uint32(i))}
+			want[i] = request{at, uint32(i), amountsOf(at, uint32(i))}
 			s.add(want[i])
 		}
 		s.sort()
 		slices.SortStableFunc(want, func(a, b request) int { return int(a.at - b.at) })
 		for range 2 { // it can be read again
-			if got := sorted(t, &s); !slices.Equal(got, want) {
+			if got := collect(t, &s); !slices.Equal(got, want) {
 				t.Fatalf("seed %d: got %v, want %v", seed, got, want)
 			}
 		}
@@ -71,7 +71,7 @@ func TestSortByKey(t *testing.T) {
 	slices.SortStableFunc(want, func(a, b request) int {
 		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.at, b.at))
 	})
-	if got := sorted(t, s.byKey()); !slices.Equal(got, want) {
+	if got := collect(t, s.byKey()); !slices.Equal(got, want) {
 		t.Errorf("seed %d: got %v, want %v", seed, got, want)
 	}
 }

@@ -12,50 +12,50 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Ask is a request for suggestions.
+// Ask says how little suggested limits have to refuse, and their periods.
 type Ask struct {
-	Refuse  float64         // the share that may be refused, from 0 to below 1
-	Keys    bool            // the share is of the keys, else of the requests
-	Periods []time.Duration // of the limits; none: a minute, an hour and a day
+	Refuse  float64         // share that may be refused, from 0 to below 1
+	Keys    bool            // Refuse is a share of the keys, else of the requests
+	Periods []time.Duration // periods of the limits; none: a minute, an hour and a day
 }
 
-// Suggestion is limits that would refuse no more than what was requested, each with what it would have done.
+// Suggestion has limits that would refuse no more than Ask allows, each with what it would have done.
 type Suggestion struct {
 	Ask     Ask      `json:"-"`
 	Most    int64    `json:"most"` // requests or keys that may be refused
 	Peaks   []Peaks  `json:"peaks"`
 	Choices []Choice `json:"limits"`  // for each period a token bucket, a sliding and a fixed window
-	Busiest []KeyRow `json:"busiest"` // the keys that asked most, with what each choice does to them
+	Busiest []KeyRow `json:"busiest"` // the keys with the highest cost, with what each choice does to them
 }
 
-// Choice is a limit that is suggested.
+// Choice is a suggested limit.
 type Choice struct {
 	*Report
 	family   *family
-	Sentence string  `json:"sentence"`       // what the limit would have done
-	Period   Seconds `json:"period_seconds"` // within which it lets least pass, of its kind that refuses as little
-	Passes   Amount  `json:"most_in_period"`
-	Curve    []Point `json:"curve"`                 // what it would refuse if its burst or its number were another
-	Others   []Point `json:"other_rates,omitempty"` // of a token bucket, each with the least burst that will do
+	Sentence string  `json:"sentence"` // what the limit would have done
+	Period   Seconds `json:"period_seconds"`
+	Passes   Amount  `json:"most_in_period"`        // bound on what passes within Period, the least found for its kind
+	Curve    []Point `json:"curve"`                 // the same limit with other bursts or numbers
+	Others   []Point `json:"other_rates,omitempty"` // token buckets of other rates, each with the least burst allowed
 }
 
-// Point is the effect of another limit.
+// Point is a limit of a curve, with what it would refuse.
 type Point struct {
 	Limit  string `json:"limit"`
 	Denied int64  `json:"denied"`
 	Keys   int64  `json:"keys_denied"`
-	Chosen bool   `json:"chosen,omitempty"` // it is the Choice itself
+	Chosen bool   `json:"chosen,omitempty"` // the limit is itself a Choice
 }
 
-// DefaultRefuse is the share of requests that may be refused, unless another is requested.
+// DefaultRefuse is the share of requests that may be refused by default.
 const DefaultRefuse = 0.001
 
-// Weighing is the phase in which many limits are tried.
+// Weighing is the phase in which many limits are evaluated.
 const Weighing Phase = "weighing"
 
-// Suggest names limits that would refuse at most a share of the requests or of the keys of logs. For each
-// period it finds the token bucket that lets least pass within such a period, and the tightest sliding and fixed
-// window, with round numbers. What they would have done is what Compare says of them.
+// Suggest finds limits that would refuse at most a share of the requests or of the keys of logs. For each period it
+// finds the token bucket that lets least pass within such a period, and the tightest sliding and fixed window, with
+// round numbers. The figures of the limits are those of Compare.
 func (in *Requests) Suggest(ctx context.Context, ask Ask) (*Suggestion, error) {
 	switch {
 	case !(ask.Refuse >= 0 && ask.Refuse < 1):
@@ -66,12 +66,12 @@ func (in *Requests) Suggest(ctx context.Context, ask Ask) (*Suggestion, error) {
 	if len(ask.Periods) == 0 {
 		ask.Periods = []time.Duration{time.Minute, time.Hour, 24 * time.Hour}
 	}
-	s := newScale(in)
+	s := newEvaluator(in)
 	g := &Suggestion{Ask: ask, Most: int64(ask.Refuse * float64(in.report.Requests))}
 	if ask.Keys {
 		g.Most = int64(ask.Refuse * float64(len(in.keys)))
 	}
-	s.passes = 2 + int(math.Log2(float64(len(ladder)))) + 2 // peaks, halves, curves
+	s.passes = 2 + int(math.Log2(float64(len(roundNumbers)))) + 2 // peaks, halves, curves
 	var err error
 	if g.Peaks, err = s.findPeaks(ctx, ask.Periods); err != nil {
 		return nil, err
@@ -89,12 +89,12 @@ func (in *Requests) Suggest(ctx context.Context, ask Ask) (*Suggestion, error) {
 	if len(g.Choices) == 0 {
 		return nil, errors.New("replay: no limit refuses as little: the costs are too large or too fine")
 	}
-	g.busiest(s)
-	return g, s.curves(ctx, g, families)
+	g.findBusiest(s)
+	return g, s.addCurves(ctx, g, families)
 }
 
-// ladder is the round numbers that limits are suggested with.
-var ladder = func() (list []int64) {
+// roundNumbers are the numbers that suggested limits may have, in ascending order.
+var roundNumbers = func() (list []int64) {
 	for scale := int64(1); scale <= 1e15; scale *= 10 {
 		for _, n := range []int64{10, 12, 15, 20, 25, 30, 40, 50, 60, 80} {
 			if n*scale%10 == 0 {
@@ -105,16 +105,16 @@ var ladder = func() (list []int64) {
 	return list
 }()
 
-// family is limits that differ in one number only, of which the larger ones refuse less.
+// family is a set of limits that differ only in one number: a burst or an amount. Larger ones refuse less.
 type family struct {
 	kind      kind
 	period    time.Duration
-	rate      int64 // token bucket: per period
-	low, high int   // the least number that will do is one of ladder[low:high], or none is
-	try       *candidate
+	rate      int64 // of token buckets: tokens per period
+	low, high int   // binary search: the least acceptable number, if any, is at low to high of roundNumbers
+	tried     *candidate
 }
 
-// kind is an algorithm of which limits are suggested.
+// kind is an algorithm of suggested limits.
 type kind int
 
 const (
@@ -123,7 +123,7 @@ const (
 	fixedWindow
 )
 
-// limit returns the limit of a family with a number, or nil if that is too large.
+// limit returns the family's limit with a number, or nil if the number is too large.
 func (f *family) limit(n int64) *candidate {
 	var a headgate.Algorithm
 	switch f.kind {
@@ -139,10 +139,10 @@ func (f *family) limit(n int64) *candidate {
 		return nil
 	}
 	p := limit.Params()
-	return &candidate{family: f, limit: limit, p: p, op: law.Op{Verb: law.Take, Params: p, Count: 1}}
+	return &candidate{family: f, limit: limit, params: p, op: law.Op{Verb: law.Take, Params: p, Count: 1}}
 }
 
-// families returns what is tried: token buckets of round rates up to the highest peak, and windows.
+// families returns the families to search: token buckets of round rates up to the highest peak, and windows.
 func (g *Suggestion) families() (list []*family) {
 	for _, period := range g.Ask.Periods {
 		peak := int64(1)
@@ -151,51 +151,51 @@ func (g *Suggestion) families() (list []*family) {
 				peak = max(peak, n)
 			}
 		}
-		for _, rate := range ladder {
-			list = append(list, &family{kind: tokenBucket, period: period, rate: rate, high: len(ladder)})
+		for _, rate := range roundNumbers {
+			list = append(list, &family{kind: tokenBucket, period: period, rate: rate, high: len(roundNumbers)})
 			if rate > peak {
 				break
 			}
 		}
 		for _, k := range []kind{slidingWindow, fixedWindow} {
-			list = append(list, &family{kind: k, period: period, high: len(ladder)})
+			list = append(list, &family{kind: k, period: period, high: len(roundNumbers)})
 		}
 	}
 	return list
 }
 
-// enough reports whether a limit refuses as little as was requested.
-func (g *Suggestion) enough(denied, keys int64) bool {
+// acceptable reports whether a limit that denies so many requests, of so many keys, refuses as little as Ask says.
+func (g *Suggestion) acceptable(denied, keys int64) bool {
 	if g.Ask.Keys {
 		return keys <= g.Most
 	}
 	return denied <= g.Most
 }
 
-// search finds the least number of each family that refuses as little, by halves and all of them at once.
-func (s *scale) search(ctx context.Context, families []*family, g *Suggestion) error {
+// search finds the least acceptable number of each family by a binary search, of all families at once.
+func (s *evaluator) search(ctx context.Context, families []*family, g *Suggestion) error {
 	for {
 		var list []*candidate
 		for _, f := range families {
-			if f.try = nil; f.low >= f.high {
+			if f.tried = nil; f.low >= f.high {
 				continue
 			}
-			if f.try = f.limit(ladder[(f.low+f.high)/2]); f.try == nil {
-				f.high = (f.low + f.high) / 2 // what is larger is too large also
+			if f.tried = f.limit(roundNumbers[(f.low+f.high)/2]); f.tried == nil {
+				f.high = (f.low + f.high) / 2 // larger numbers are too large also
 				continue
 			}
-			list = append(list, f.try)
+			list = append(list, f.tried)
 		}
 		if len(list) == 0 {
 			return nil
 		}
-		if err := s.weigh(ctx, list); err != nil {
+		if err := s.evaluate(ctx, list); err != nil {
 			return err
 		}
 		for _, f := range families {
-			switch c := f.try; {
+			switch c := f.tried; {
 			case c == nil:
-			case g.enough(c.denied, c.keys):
+			case g.acceptable(c.denied, c.keys):
 				f.high = (f.low + f.high) / 2
 			default:
 				f.low = (f.low+f.high)/2 + 1
@@ -204,22 +204,22 @@ func (s *scale) search(ctx context.Context, families []*family, g *Suggestion) e
 	}
 }
 
-// found reports whether a family has a limit that will do.
-func (f *family) found() bool {
-	return f.low == f.high && f.low < len(ladder) && f.limit(ladder[f.low]) != nil
+// hasLimit reports whether the search found an acceptable limit.
+func (f *family) hasLimit() bool {
+	return f.low == f.high && f.low < len(roundNumbers) && f.limit(roundNumbers[f.low]) != nil
 }
 
-// best returns the families to be suggested: of the token buckets of a period that which lets least pass in it.
+// best returns the families to suggest: all windows, and for each period the token bucket that lets least pass in it.
 func (g *Suggestion) best(families []*family) (list []*family) {
 	for _, period := range g.Ask.Periods {
 		var bucket *family
 		var windows []*family
 		for _, f := range families {
 			switch {
-			case f.period != period || !f.found():
+			case f.period != period || !f.hasLimit():
 			case f.kind != tokenBucket:
 				windows = append(windows, f)
-			case bucket == nil || f.rate+ladder[f.low] < bucket.rate+ladder[bucket.low]:
+			case bucket == nil || f.rate+roundNumbers[f.low] < bucket.rate+roundNumbers[bucket.low]:
 				bucket = f
 			}
 		}
@@ -231,11 +231,11 @@ func (g *Suggestion) best(families []*family) (list []*family) {
 	return list
 }
 
-// choose replays the limit of a family. If that refuses too much, it takes the next one: a limit that is larger
-// may refuse more here and there, and a call of a model reserves more than it is weighed by.
+// choose replays the limit of a family. If it refuses too much, choose tries the next larger one: a larger limit may
+// refuse more at places, and a call of a model reserves more than the cost that it was evaluated with.
 func (g *Suggestion) choose(ctx context.Context, in *Requests, f *family) error {
-	for ; f.low < len(ladder); f.low++ {
-		c := f.limit(ladder[f.low])
+	for ; f.low < len(roundNumbers); f.low++ {
+		c := f.limit(roundNumbers[f.low])
 		if c == nil {
 			return nil
 		}
@@ -243,7 +243,7 @@ func (g *Suggestion) choose(ctx context.Context, in *Requests, f *family) error 
 		if err != nil {
 			return err
 		}
-		if g.enough(r.Denied, r.Refused) {
+		if g.acceptable(r.Denied, r.Refused) {
 			f.high = f.low
 			g.Choices = append(g.Choices, Choice{
 				Report: r, family: f, Sentence: r.sentence(), Period: Seconds{f.period},
@@ -255,49 +255,49 @@ func (g *Suggestion) choose(ctx context.Context, in *Requests, f *family) error 
 	return nil
 }
 
-// How many other limits are shown on each side of a choice.
+// How many other limits a curve shows on each side of a choice.
 const (
-	tighter = 7
-	looser  = 4
+	tighterPoints = 7
+	looserPoints  = 4
 )
 
-// curves weighs limits around each choice.
-func (s *scale) curves(ctx context.Context, g *Suggestion, families []*family) error {
+// addCurves evaluates limits around each choice, and adds them to its Curve and its Others.
+func (s *evaluator) addCurves(ctx context.Context, g *Suggestion, families []*family) error {
 	var list []*candidate
-	var points []*[]Point // of each, those that it belongs to
-	add := func(to *[]Point, c *candidate) {
+	var curves []*[]Point // for each of list, the curve that it belongs to
+	add := func(curve *[]Point, c *candidate) {
 		if c != nil {
-			list, points = append(list, c), append(points, to)
+			list, curves = append(list, c), append(curves, curve)
 		}
 	}
 	for i := range g.Choices {
 		c := &g.Choices[i]
-		for n := max(0, c.family.low-tighter); n <= min(len(ladder)-1, c.family.low+looser); n++ {
-			add(&c.Curve, c.family.limit(ladder[n]))
+		for n := max(0, c.family.low-tighterPoints); n <= min(len(roundNumbers)-1, c.family.low+looserPoints); n++ {
+			add(&c.Curve, c.family.limit(roundNumbers[n]))
 		}
 		if c.family.kind != tokenBucket {
 			continue
 		}
-		of := slices.Index(families, c.family)
-		for j := max(0, of-tighter); j <= min(len(families)-1, of+looser); j++ {
-			if f := families[j]; f.period == c.family.period && f.kind == tokenBucket && f.found() {
-				add(&c.Others, f.limit(ladder[f.low]))
+		own := slices.Index(families, c.family)
+		for j := max(0, own-tighterPoints); j <= min(len(families)-1, own+looserPoints); j++ {
+			if f := families[j]; f.period == c.family.period && f.kind == tokenBucket && f.hasLimit() {
+				add(&c.Others, f.limit(roundNumbers[f.low]))
 			}
 		}
 	}
-	if err := s.weigh(ctx, list); err != nil {
+	if err := s.evaluate(ctx, list); err != nil {
 		return err
 	}
 	for i, c := range list {
 		p := Point{Limit: c.limit.String(), Denied: c.denied, Keys: c.keys}
 		p.Chosen = slices.ContainsFunc(g.Choices, func(c Choice) bool { return c.Notation == p.Limit })
-		*points[i] = append(*points[i], p)
+		*curves[i] = append(*curves[i], p)
 	}
 	return nil
 }
 
-// busiest finds the keys that asked most.
-func (g *Suggestion) busiest(s *scale) {
+// findBusiest sets Busiest to the keys with the highest total cost.
+func (g *Suggestion) findBusiest(s *evaluator) {
 	order := make([]int, len(s.totals))
 	for i := range order {
 		order[i] = i
@@ -310,6 +310,6 @@ func (g *Suggestion) busiest(s *scale) {
 		reports = append(reports, c.Report)
 	}
 	for _, i := range order[:min(len(order), max(s.in.cfg.Top, 0))] {
-		g.Busiest = append(g.Busiest, rowOf(reports, s.in.keys[i]))
+		g.Busiest = append(g.Busiest, keyRow(reports, s.in.keys[i]))
 	}
 }

@@ -38,7 +38,7 @@ func TestSuggestionIsWhatReplaySays(t *testing.T) {
 		points := 0
 		for i := range g.Choices {
 			c := &g.Choices[i]
-			if !g.enough(c.Denied, c.Refused) {
+			if !g.acceptable(c.Denied, c.Refused) {
 				t.Errorf("%+v: %s refuses %d requests, %d keys", ask, c.Notation, c.Denied, c.Refused)
 			}
 			seen := false
@@ -49,7 +49,7 @@ func TestSuggestionIsWhatReplaySays(t *testing.T) {
 					if p.Limit != c.Notation || p.Denied != c.Denied || p.Keys != c.Refused {
 						t.Errorf("%s: its point is %+v, its report has %d, %d", c.Notation, p, c.Denied, c.Refused)
 					}
-					if j > 0 && g.enough(c.Curve[j-1].Denied, c.Curve[j-1].Keys) {
+					if j > 0 && g.acceptable(c.Curve[j-1].Denied, c.Curve[j-1].Keys) {
 						t.Errorf("%+v: %s would do instead of %s", ask, c.Curve[j-1].Limit, p.Limit)
 					}
 				}
@@ -64,7 +64,7 @@ func TestSuggestionIsWhatReplaySays(t *testing.T) {
 				t.Errorf("%s: other rates %+v", c.Notation, c.Others)
 			}
 			for _, p := range c.Others {
-				if !g.enough(p.Denied, p.Keys) {
+				if !g.acceptable(p.Denied, p.Keys) {
 					t.Errorf("%+v: %s refuses %d, %d", ask, p.Limit, p.Denied, p.Keys)
 				}
 			}
@@ -113,8 +113,8 @@ func suggest(t *testing.T, ask Ask, key string, logs []string, cfg *Config) (*Su
 	return q.Suggest(t.Context(), ask)
 }
 
-// firstLines returns the path of a log of the first lines of a compressed one.
-func firstLines(t *testing.T, name string, most int) string {
+// firstLines writes the first lines of a compressed log to a file, and returns its path.
+func firstLines(t *testing.T, name string, count int) string {
 	t.Helper()
 	f, err := os.Open(name)
 	if err != nil {
@@ -126,7 +126,7 @@ func firstLines(t *testing.T, name string, most int) string {
 		t.Fatal(err)
 	}
 	var first bytes.Buffer
-	for s := bufio.NewScanner(lines); most > 0 && s.Scan(); most-- {
+	for s := bufio.NewScanner(lines); count > 0 && s.Scan(); count-- {
 		first.Write(append(s.Bytes(), '\n'))
 	}
 	short := filepath.Join(t.TempDir(), "access.log")
@@ -145,9 +145,9 @@ func inJSON(t *testing.T, r *Report) string {
 	return b.String()
 }
 
-// TestWeighedAsReplayed: the law that weighs limits and the Limiter that replays them agree, with costs,
-// and keys that are passed over would not have been refused.
-func TestWeighedAsReplayed(t *testing.T) {
+// TestEvaluatorCountsLikeReplay: the evaluator, which calls the law, counts as many refusals as the Limiter, also with
+// costs, and no key that it passes over would have been refused.
+func TestEvaluatorCountsLikeReplay(t *testing.T) {
 	t.Parallel()
 	seed := tier.Pick(1, 1, rand.Uint64())
 	t.Logf("seed %d", seed)
@@ -167,7 +167,7 @@ func TestWeighedAsReplayed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newScale(in)
+	s := newEvaluator(in)
 	if _, err := s.findPeaks(t.Context(), []time.Duration{7 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestWeighedAsReplayed(t *testing.T) {
 				(&family{kind: fixedWindow, period: period}).limit(n))
 		}
 	}
-	if err := s.weigh(t.Context(), list); err != nil {
+	if err := s.evaluate(t.Context(), list); err != nil {
 		t.Fatal(err)
 	}
 	refusing := 0
@@ -271,7 +271,7 @@ func TestSuggestErrors(t *testing.T) {
 	}
 }
 
-// TestSuggestForCalls: a call reserves more than it is weighed by, and still no more is refused than was requested.
+// TestSuggestForCalls: a call reserves more than the evaluator counts, and still no more is refused than Ask allows.
 func TestSuggestForCalls(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder

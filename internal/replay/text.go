@@ -12,19 +12,19 @@ import (
 	"github.com/headgate/headgate/internal/accesslog"
 )
 
-// textRows bounds the rows of the table over time.
+// textRows is the most rows of the table over time.
 const textRows = 24
 
-// text writes the report for people.
-func (r *Report) text(b *strings.Builder) {
-	line := writer(b)
+// writeText writes the report for people.
+func (r *Report) writeText(b *strings.Builder) {
+	line := lineWriter(b)
 	line("limit", "%s", r.Notation)
 	if r.Bound != "" {
 		line("bound", "%s", r.Bound)
 	}
 	r.textLog(b)
 	b.WriteByte('\n')
-	yes, no := words(r.Fill)
+	yes, no := resultWords(r.Fill)
 	n := len(comma(r.Requests))
 	r.textRequests(b)
 	line(yes, "%*s   %s", n, comma(r.Allowed), percent(r.Allowed, r.Requests))
@@ -44,57 +44,57 @@ func (r *Report) text(b *strings.Builder) {
 	r.textTime(b)
 }
 
-// Priced reports whether requests cost something else than one.
+// Priced reports whether the requests' costs are not all one.
 func (r *Report) Priced() bool { return r.Asked != Total{units: r.Requests} }
 
-// More returns how many keys were refused beside those of Top.
+// More returns how many refused keys are not in Top.
 func (r *Report) More() int64 { return r.Refused - int64(len(r.Top)) }
 
-// writer returns a function that writes a line with a word in front.
-func writer(b *strings.Builder) func(what, format string, args ...any) {
+// lineWriter returns a function that writes lines with a word in front.
+func lineWriter(b *strings.Builder) func(what, format string, args ...any) {
 	return func(what, format string, args ...any) {
 		fmt.Fprintf(b, "%-10s %s\n", what, fmt.Sprintf(format, args...))
 	}
 }
 
-// table writes rows, the first of which is a head. Their first cells are as wide as the longest one, and the others
-// have a format.
+// table writes rows, the first of them the head. The first column is as wide as its longest cell; format writes the
+// other columns.
 func table(b *strings.Builder, format string, rows [][]any) {
-	wide := 0
+	width := 0
 	for _, row := range rows {
-		wide = max(wide, utf8.RuneCountInString(row[0].(string)))
+		width = max(width, utf8.RuneCountInString(row[0].(string)))
 	}
 	b.WriteByte('\n')
 	for _, row := range rows {
-		fmt.Fprintf(b, "%-*s"+format+"\n", slices.Concat([]any{wide}, row)...)
+		fmt.Fprintf(b, "%-*s"+format+"\n", slices.Concat([]any{width}, row)...)
 	}
 }
 
 // textRequests writes how many requests there are.
 func (r *Report) textRequests(b *strings.Builder) {
-	writer(b)("requests", "%s   from %s (%s)", comma(r.Requests), plural(r.Keys, "key"), r.Field)
+	lineWriter(b)("requests", "%s   from %s (%s)", comma(r.Requests), plural(r.Keys, "key"), r.Field)
 }
 
-// words returns what a request is called that passes, and one that does not.
-func words(fill bool) (yes, no string) {
+// resultWords returns the word for requests that pass, and the word for requests that do not.
+func resultWords(fill bool) (yes, no string) {
 	if fill {
 		return "fitted", "overflowed"
 	}
 	return "admitted", "refused"
 }
 
-// textLog writes which logs were read.
+// textLog writes which logs were read, and from when to when.
 func (r *Report) textLog(b *strings.Builder) {
-	line := writer(b)
+	line := lineWriter(b)
 	for _, l := range r.Logs {
 		line("log", "%s (%s)", l.Name, l.Format)
 	}
 	line("time", "%s to %s (%s)", stamp(r.First), stamp(r.Last), span(r.Last.Sub(r.First)))
 }
 
-// textLines writes what became of the lines of the logs.
+// textLines writes how many lines were not read, skipped or left out, and why.
 func (r *Report) textLines(b *strings.Builder) {
-	line := writer(b)
+	line := lineWriter(b)
 	n := len(comma(r.Requests))
 	line("unparsed", "%*s   %s", n, comma(r.Unparsed), plural(r.Lines, "line")+" read, "+comma(r.Skipped)+" skipped")
 	if r.Filtered > 0 {
@@ -116,13 +116,13 @@ func (r *Report) textLines(b *strings.Builder) {
 	}
 }
 
-// textSteps writes what the first requests did to the level.
+// textSteps writes the effect of the first requests on the level.
 func (r *Report) textSteps(b *strings.Builder) {
 	if len(r.Steps) == 0 {
 		return
 	}
-	const first = "%-26s  %s"
-	rows := [][]any{{fmt.Sprintf(first, "request, UTC", "key"), "cost", "level", "after", ""}}
+	const layout = "%-26s  %s"
+	rows := [][]any{{fmt.Sprintf(layout, "request, UTC", "key"), "cost", "level", "after", ""}}
 	for _, s := range r.Steps {
 		mark := ""
 		switch {
@@ -134,8 +134,8 @@ func (r *Report) textSteps(b *strings.Builder) {
 			mark = "  at the brim"
 		}
 		rows = append(rows, []any{
-			fmt.Sprintf(first, s.At.Format("2006-01-02 15:04:05.999999"), shown(s.Key, 40)), s.Cost,
-			fmt.Sprintf("%.3f", s.Before), fmt.Sprintf("%.3f", s.After), mark,
+			fmt.Sprintf(layout, s.At.Format("2006-01-02 15:04:05.999999"), displayKey(s.Key, 40)),
+			s.Cost, fmt.Sprintf("%.3f", s.Before), fmt.Sprintf("%.3f", s.After), mark,
 		})
 	}
 	table(b, "  %10s  %10s  %10s%s", rows)
@@ -145,11 +145,12 @@ func (r *Report) textTop(b *strings.Builder) {
 	if len(r.Top) == 0 {
 		return
 	}
-	_, no := words(r.Fill)
+	_, no := resultWords(r.Fill)
 	rows := [][]any{{fmt.Sprintf("%-15s", no+" most"), "requests", no, "share", "first " + no}}
 	for _, k := range r.Top {
 		rows = append(rows, []any{
-			shown(k.Key, 60), comma(k.Requests), comma(k.Denied), percent(k.Denied, k.Requests), stamp(k.FirstDenied),
+			displayKey(k.Key, 60), comma(k.Requests), comma(k.Denied),
+			percent(k.Denied, k.Requests), stamp(k.FirstDenied),
 		})
 	}
 	table(b, "  %10s  %10s  %7s  %s", rows)
@@ -160,12 +161,12 @@ func (r *Report) textTop(b *strings.Builder) {
 
 func (r *Report) textTime(b *strings.Builder) {
 	width := max(bucketWidth(r.Last.Sub(r.First).Microseconds(), textRows), r.Width.Microseconds())
-	buckets, most := wider(r.Buckets, width), int64(1)
+	buckets, most := merge(r.Buckets, width), int64(1)
 	for _, k := range buckets {
 		most = max(most, k.Allowed+k.Denied)
 	}
 	const bar = 40
-	yes, no := words(r.Fill)
+	yes, no := resultWords(r.Fill)
 	rows := [][]any{{
 		"when, UTC (" + span(time.Duration(width)*time.Microsecond) + ")", yes, no, "# " + yes + ", x " + no,
 	}}
@@ -181,7 +182,7 @@ func (r *Report) textTime(b *strings.Builder) {
 
 func stamp(t time.Time) string { return t.Format(time.DateTime) + " UTC" }
 
-// span writes a duration shortly, with its two greatest units.
+// span formats a duration with its two greatest units.
 func span(d time.Duration) string {
 	if d < time.Second {
 		return d.String()
@@ -201,8 +202,8 @@ func span(d time.Duration) string {
 	return strings.Join(parts, " ")
 }
 
-// finely formats a small share as a percentage with two significant digits.
-func finely(part, whole int64) string {
+// fineShare formats a small share as a percentage with two significant digits.
+func fineShare(part, whole int64) string {
 	if part == 0 || whole == 0 {
 		return "0 %"
 	}
@@ -221,15 +222,15 @@ func percent(part, whole int64) string {
 	return strconv.FormatFloat(100*float64(part)/float64(whole), 'f', 1, 64) + " %"
 }
 
-// The words of messages about logs.
+// Formats of numbers and texts in messages about logs.
 var (
 	comma  = accesslog.Comma
 	plural = accesslog.Plural
 	quote  = accesslog.Quote
 )
 
-// shown writes a key, of at most n characters: plain text as it is, and other text in quotes.
-func shown(key string, n int) string {
+// displayKey writes at most n characters of a key: plain text as it is, and other text in quotes.
+func displayKey(key string, n int) string {
 	plain := key != "" && utf8.ValidString(key) && strings.TrimSpace(key) == key
 	for _, c := range key {
 		plain = plain && unicode.IsPrint(c)

@@ -11,63 +11,64 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// scale weighs limits: it counts what each would refuse, for many of them in one pass over the requests, which are
-// sorted by their keys. It asks the law itself, and not a limiter, since it asks a hundred times as often.
-type scale struct {
+// evaluator counts what limits would refuse, for many of them in one pass over the requests, sorted by key. It calls
+// the law directly instead of a limiter, since it decides a hundred times as often.
+type evaluator struct {
 	in     *Requests
 	byKey  *events
-	totals []int64 // what each key asked for, in millionths; saturated
-	peaks  []stretch
-	passes int
-	done   int64
+	totals []int64 // cost of all requests of each key, in millionths; saturated
+	peaks  []keyPeaks
+	passes int   // planned passes over the requests, for the progress
+	done   int64 // requests passed so far, in all passes
 }
 
-// candidate is a limit that is weighed.
+// candidate is a limit that is evaluated.
 type candidate struct {
 	family *family
 	limit  headgate.Limit
-	p      law.Params
-	denied int64
-	keys   int64 // that are refused at least once
+	params law.Params
+	denied int64 // requests
+	keys   int64 // keys that are refused at least once
 
+	// For the key that is being evaluated.
 	op        law.Op
-	level, at int64
-	state     law.State
-	refused   bool
+	level, at int64     // of a plain law: the level, and its time
+	state     law.State // of other laws
+	refused   bool      // the key was refused at least once
 }
 
-func newScale(in *Requests) *scale {
-	return &scale{in: in, byKey: in.events.byKey(), totals: make([]int64, len(in.keys))}
+func newEvaluator(in *Requests) *evaluator {
+	return &evaluator{in: in, byKey: in.events.byKey(), totals: make([]int64, len(in.keys))}
 }
 
-// each calls f for each key with all of its requests, which are good until f returns.
-func (s *scale) each(ctx context.Context, f func(key uint32, list []request)) error {
+// eachKey calls f for each key with all of its requests. The list is valid until f returns.
+func (s *evaluator) eachKey(ctx context.Context, f func(key uint32, list []request)) error {
 	var list []request
-	told := s.done
-	end := func() {
+	reported := s.done
+	endKey := func() {
 		f(list[0].key, list)
-		if s.done += int64(len(list)); s.done-told > 1<<16 {
-			told = s.done
+		if s.done += int64(len(list)); s.done-reported > 1<<16 {
+			reported = s.done
 			s.in.cfg.Progress(Weighing, s.done, s.in.report.Requests*int64(s.passes))
 		}
 		list = list[:0]
 	}
 	err := s.byKey.each(ctx, func(r *request) error {
 		if len(list) > 0 && list[0].key != r.key {
-			end()
+			endKey()
 		}
 		list = append(list, *r)
 		return nil
 	})
 	if err == nil {
-		end()
+		endKey()
 	}
 	return err
 }
 
-// weigh counts what limits refuse.
-func (s *scale) weigh(ctx context.Context, candidates []*candidate) error {
-	return s.each(ctx, func(key uint32, list []request) {
+// evaluate counts what each candidate refuses.
+func (s *evaluator) evaluate(ctx context.Context, candidates []*candidate) error {
+	return s.eachKey(ctx, func(key uint32, list []request) {
 		for _, c := range candidates {
 			if !c.mayRefuse(s, key) {
 				continue
@@ -80,49 +81,49 @@ func (s *scale) weigh(ctx context.Context, candidates []*candidate) error {
 	})
 }
 
-// weight returns what a request is weighed by: of a call, what it came to in the end.
-func (r *request) weight() int64 {
+// finalCost returns the cost that a request has in the end: what is used, if it is settled.
+func (r *request) finalCost() int64 {
 	if r.end > 0 {
 		return r.used
 	}
 	return r.cost
 }
 
-// mayRefuse reports whether a limit can refuse a key at all, by what the key asked for in all and within some
-// lengths of time. What it says no to need not be looked at.
-func (c *candidate) mayRefuse(s *scale, key uint32) bool {
-	capacity := c.p.Capacity / c.p.Unit // in whole units, rounded down
+// mayRefuse reports whether a limit can refuse any request of a key, by the key's total cost and its peaks. Other keys
+// need not be evaluated.
+func (c *candidate) mayRefuse(s *evaluator, key uint32) bool {
+	capacity := c.params.Capacity / c.params.Unit // in whole units, rounded down
 	if s.totals[key]/million < capacity {
 		return false
 	}
 	for i := range s.peaks {
 		peak := &s.peaks[i]
-		most := peak.keys[key]/million + 1
-		fits := peak.length >= c.p.Step
+		highest := peak.keys[key]/million + 1
+		fits := peak.length >= c.params.Step
 		switch c.family.kind {
 		case tokenBucket:
-			// A key that asks for no more within a length than drains in it never holds more than that.
+			// If no stretch of a length has a higher cost than drains in it, the level never exceeds that cost.
 			periods := float64(peak.length) / float64(c.family.period.Microseconds())
-			fits = float64(most) <= float64(c.family.rate)*periods
+			fits = float64(highest) <= float64(c.family.rate)*periods
 		case slidingWindow:
-			most *= 2 // it counts at most two windows
+			highest *= 2 // it counts at most two windows
 		}
-		if fits && most <= capacity {
+		if fits && highest <= capacity {
 			return false
 		}
 	}
 	return true
 }
 
-// take decides a request.
+// take decides a request, charges it if it fits, and counts it if not.
 func (c *candidate) take(r *request) {
-	asked := r.weight()
+	asked := r.finalCost()
 	if asked == 0 {
 		return
 	}
-	cost := asked / million * c.p.Unit
+	cost := asked / million * c.params.Unit
 	if rest := asked % million; rest != 0 {
-		hi, lo := bits.Mul64(uint64(rest), uint64(c.p.Unit))
+		hi, lo := bits.Mul64(uint64(rest), uint64(c.params.Unit))
 		part, finer := bits.Div64(hi, lo, million)
 		if cost += int64(part); finer > 0 { // a cost that is finer than the limit counts is rounded up
 			cost++
@@ -130,10 +131,10 @@ func (c *candidate) take(r *request) {
 	}
 	var granted bool
 	switch {
-	case cost > c.p.Capacity:
-	case c.p.Plain():
+	case cost > c.params.Capacity:
+	case c.params.Plain():
 		var used, t int64
-		if granted, used, t, _, _ = law.TakePlain(&c.p, c.level, c.at, cost, r.at); granted {
+		if granted, used, t, _, _ = law.TakePlain(&c.params, c.level, c.at, cost, r.at); granted {
 			c.level, c.at = used, t
 		}
 	default:
@@ -155,8 +156,8 @@ func (c *candidate) take(r *request) {
 	}
 }
 
-// Peaks is what the keys asked for in the busiest stretch of each, of a length: half of the keys at most
-// Median, and so on.
+// Peaks are quantiles, over the keys, of the cost of each key's busiest stretch of a length: half of the keys have at
+// most Median, and so on.
 type Peaks struct {
 	Period  Seconds `json:"seconds"`
 	Median  Total   `json:"p50"`
@@ -170,41 +171,41 @@ type Peaks struct {
 // peakPeriods are the lengths for which peaks are reported.
 var peakPeriods = []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour}
 
-// stretch is the most that each key asked for within a length.
-type stretch struct {
+// keyPeaks has the highest cost of each key within any stretch of a length.
+type keyPeaks struct {
 	length int64
-	keys   []int64 // by number
+	keys   []int64 // by key number
 }
 
-// most returns the most that the requests of a key ask for within a length.
-func most(list []request, length int64) (most int64) {
+// peakCost returns the highest cost of a key's requests within any stretch of a length.
+func peakCost(list []request, length int64) (peak int64) {
 	first, sum := 0, int64(0)
 	for i := range list {
 		for list[first].at <= list[i].at-length {
-			sum -= list[first].weight()
+			sum -= list[first].finalCost()
 			first++
 		}
-		sum += list[i].weight()
-		most = max(most, sum)
+		sum += list[i].finalCost()
+		peak = max(peak, sum)
 	}
-	return most
+	return peak
 }
 
-// findPeaks finds what keys ask for in all, and their peaks, also within other lengths. It reports those of
-// peakPeriods.
-func (s *scale) findPeaks(ctx context.Context, others []time.Duration) ([]Peaks, error) {
+// findPeaks finds the total cost of each key, and its peaks for peakPeriods and other lengths. It returns the quantiles
+// for peakPeriods.
+func (s *evaluator) findPeaks(ctx context.Context, others []time.Duration) ([]Peaks, error) {
 	for _, d := range slices.Concat(peakPeriods, others) {
-		if !slices.ContainsFunc(s.peaks, func(p stretch) bool { return p.length == d.Microseconds() }) {
-			s.peaks = append(s.peaks, stretch{d.Microseconds(), make([]int64, len(s.in.keys))})
+		if !slices.ContainsFunc(s.peaks, func(p keyPeaks) bool { return p.length == d.Microseconds() }) {
+			s.peaks = append(s.peaks, keyPeaks{d.Microseconds(), make([]int64, len(s.in.keys))})
 		}
 	}
-	err := s.each(ctx, func(key uint32, list []request) {
+	err := s.eachKey(ctx, func(key uint32, list []request) {
 		for _, p := range s.peaks {
-			p.keys[key] = most(list, p.length)
+			p.keys[key] = peakCost(list, p.length)
 		}
 		for i := range list {
 			if t := &s.totals[key]; *t < math.MaxInt64/2 {
-				*t += list[i].weight()
+				*t += list[i].finalCost()
 			}
 		}
 	})
@@ -214,11 +215,14 @@ func (s *scale) findPeaks(ctx context.Context, others []time.Duration) ([]Peaks,
 	list := make([]Peaks, len(peakPeriods))
 	for i := range list {
 		keys := slices.Sorted(slices.Values(s.peaks[i].keys))
-		at := func(share float64) (t Total) { // the least that is enough for this share of the keys
+		quantile := func(share float64) (t Total) {
 			t.add(keys[max(0, int(math.Ceil(share*float64(len(keys))))-1)])
 			return t
 		}
-		list[i] = Peaks{Seconds{peakPeriods[i]}, at(0.5), at(0.9), at(0.95), at(0.99), at(0.999), at(1)}
+		list[i] = Peaks{
+			Seconds{peakPeriods[i]}, quantile(0.5), quantile(0.9),
+			quantile(0.95), quantile(0.99), quantile(0.999), quantile(1),
+		}
 	}
 	return list, nil
 }

@@ -11,28 +11,28 @@ import (
 	"github.com/headgate/headgate/internal/accesslog"
 )
 
-// where is a condition on a line: a field is or is not a text, or matches a regular expression.
-type where struct {
-	field string
-	not   bool
-	text  []byte
-	re    *regexp.Regexp // nil: the text
-	most  int            // bytes that the expression is matched with; 0: all
+// condition is a test of a line's field: it is or is not a text, or does or does not match a regular expression.
+type condition struct {
+	field    string
+	negated  bool
+	text     []byte
+	re       *regexp.Regexp // nil: compare with text
+	maxBytes int            // bytes of the field that re is matched with; 0: all
 }
 
-// What conditions may take where somebody else pays for the time.
+// Bounds on conditions that a server evaluates for its clients.
 const (
-	maxWheres  = 16
-	maxProgram = 500     // instructions of an expression; those of [a-z]{3} are 7
-	maxMatched = 8 << 10 // bytes of a field
+	maxConditions = 16
+	maxProgram    = 500     // instructions of an expression; those of [a-z]{3} are 7
+	maxMatched    = 8 << 10 // bytes of a field
 )
 
-// bound refuses a condition that would take long, and bounds what it takes.
-func (w *where) bound(spec string) error {
+// bound rejects an expression that is too large, and bounds the bytes that it is matched with.
+func (w *condition) bound(spec string) error {
 	if w.re == nil {
 		return nil
 	}
-	w.most = maxMatched
+	w.maxBytes = maxMatched
 	parsed, err := syntax.Parse(w.re.String(), syntax.Perl)
 	if err != nil {
 		return err
@@ -45,15 +45,15 @@ func (w *where) bound(spec string) error {
 	return err
 }
 
-// parseWhere reads field=text, field!=text, field~regex or field!~regex.
-func parseWhere(spec string) (w where, err error) {
+// parseCondition reads field=text, field!=text, field~regex or field!~regex.
+func parseCondition(spec string) (w condition, err error) {
 	i := strings.IndexAny(spec, "=~!")
 	if i <= 0 {
 		return w, headgate.Invalid("where", "%q is not such as method=POST, status!=200, path~^/api/, agent!~bot", spec)
 	}
 	w.field = spec[:i]
 	rest, not := strings.CutPrefix(spec[i:], "!")
-	w.not = not
+	w.negated = not
 	switch {
 	case strings.HasPrefix(rest, "="):
 		w.text = []byte(rest[1:])
@@ -67,17 +67,17 @@ func parseWhere(spec string) (w where, err error) {
 	return w, nil
 }
 
-// holds reports whether a line passes. One that lacks the field has an empty text there.
-func (w *where) holds(v accesslog.Value) (bool, error) {
+// holds reports whether a line's value fulfils the condition. A field that is missing counts as empty.
+func (w *condition) holds(v accesslog.Value) (bool, error) {
 	if v.Err != nil && !errors.Is(v.Err, accesslog.ErrNoField) {
 		return false, v.Err
 	}
 	if w.re != nil {
 		text := v.Text
-		if w.most > 0 {
-			text = text[:min(len(text), w.most)]
+		if w.maxBytes > 0 {
+			text = text[:min(len(text), w.maxBytes)]
 		}
-		return w.re.Match(text) != w.not, nil
+		return w.re.Match(text) != w.negated, nil
 	}
-	return bytes.Equal(v.Text, w.text) != w.not, nil
+	return bytes.Equal(v.Text, w.text) != w.negated, nil
 }

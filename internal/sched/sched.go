@@ -1,15 +1,14 @@
-// Package sched is the place through which the Limiter, the wrappers, the memory store,
-// the catalog and the client start goroutines, wait for each other, sleep, and read
-// clocks and random numbers.
+// Package sched wraps goroutines, waiting, sleeping, clocks and random numbers for the
+// Limiter, the wrappers, the memory store, the catalog and the client, so that a test can
+// simulate them.
 //
-// In a program each function does what its name says and nothing more. A simulator
-// (package sim) takes these things over by [Simulate]: it lets one goroutine run at a
-// time, in an order that one seed decides, in virtual time. So the packages named above
-// have no go statement, no select statement and no timer of their own; a test of package
-// housetest sees to it.
+// In a program each function only calls the runtime. A simulator (package sim) replaces them by
+// [Simulate]: it lets one goroutine run at a time, in an order that one seed decides, in virtual
+// time. So the packages named above have no go statement, no select statement and no timer of
+// their own; a test of package housetest checks it.
 //
-// Locks that are held for a moment, atomics and closing a channel need no detour: while
-// one goroutine runs at a time they decide nothing.
+// Locks that are held for a moment, atomics and closing a channel are not wrapped: while
+// one goroutine runs at a time they do not affect the order.
 package sched
 
 import (
@@ -24,19 +23,19 @@ import (
 
 // Simulator takes over what a program leaves to the runtime and the system.
 type Simulator interface {
-	// Go starts f as another goroutine of the process that runs now.
+	// Go starts f as another goroutine of the running process.
 	Go(f func())
 	// Wait blocks until one of the channels can be received from, and returns which,
 	// or until d has passed, and returns TimeOut. A nil channel is never ready. A d
 	// below 0 never passes.
 	Wait(d time.Duration, a, b, c <-chan struct{}) int
-	// Yield lets others go first.
+	// Yield lets other goroutines run.
 	Yield()
-	// Now is the time on the process's clock that is never set, which may drift.
+	// Now returns the time on the process's monotonic clock, which may drift.
 	Now() time.Time
-	// Wall is the time on the process's clock that people set.
+	// Wall returns the time on the process's wall clock, which people set.
 	Wall() time.Time
-	// Until returns how long the runtime's timers need for d of the process's time.
+	// Until converts d on the process's clock to the time that the runtime's timers need.
 	Until(d time.Duration) time.Duration
 	// Uint64 returns a random number.
 	Uint64() uint64
@@ -47,7 +46,7 @@ type Simulator interface {
 // simulator is nil in programs.
 var simulator Simulator
 
-// Simulate installs a simulator for this process, nil for none. Nothing else of this
+// Simulate installs a simulator for this process, nil for none. No other function of this
 // package may run meanwhile.
 func Simulate(s Simulator) {
 	simulator, HashString = s, maphash.String
@@ -71,7 +70,7 @@ func Go(f func()) {
 	go f()
 }
 
-// Yield lets other goroutines run, as runtime.Gosched does.
+// Yield lets other goroutines run.
 func Yield() {
 	if simulator != nil {
 		simulator.Yield()
@@ -80,7 +79,7 @@ func Yield() {
 	runtime.Gosched()
 }
 
-// Receive receives from a channel.
+// Receive blocks until a channel can be received from.
 func Receive(a <-chan struct{}) {
 	if simulator != nil {
 		simulator.Wait(Forever, a, nil, nil)
@@ -130,6 +129,7 @@ func Wait(d time.Duration, a, b, c <-chan struct{}) int {
 	}
 }
 
+// ready is Wait without waiting.
 func ready(a, b, c <-chan struct{}) int {
 	select {
 	case <-a:
@@ -143,10 +143,10 @@ func ready(a, b, c <-chan struct{}) int {
 	}
 }
 
-// Sleep sleeps.
+// Sleep sleeps for d.
 func Sleep(d time.Duration) { Wait(max(d, 0), nil, nil, nil) }
 
-// Now returns the time, for differences: see time.Now.
+// Now returns the time of the monotonic clock, for measuring durations.
 func Now() time.Time {
 	if simulator != nil {
 		return simulator.Now()
@@ -162,7 +162,7 @@ func Since(t time.Time) time.Duration {
 	return time.Since(t)
 }
 
-// Until returns the time until t, which Now returned or which lies so long after it.
+// Until returns the time until t, which must derive from Now.
 func Until(t time.Time) time.Duration {
 	if simulator != nil {
 		return t.Sub(simulator.Now())
@@ -178,7 +178,7 @@ func Wall() time.Time {
 	return time.Now()
 }
 
-// WithTimeout replaces context.WithTimeout.
+// WithTimeout returns a context that ends after d on the process's clock.
 func WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	if simulator != nil {
 		d = simulator.Until(d)
@@ -195,7 +195,7 @@ func N(d time.Duration) time.Duration {
 	return rand.N(d)
 }
 
-// Text returns a random text that nobody can guess.
+// Text returns a random text that cannot be guessed.
 func Text() string {
 	if simulator != nil {
 		return strconv.FormatUint(simulator.Uint64(), 16)
@@ -211,6 +211,6 @@ func Hash[T comparable](seed maphash.Seed, v T) uint64 {
 	return maphash.Comparable(seed, v)
 }
 
-// HashString hashes a text. It is a variable: a function that looks for a simulator would cost each decision in memory
-// another call.
+// HashString hashes a text. It is a variable because a function that checks for a simulator would cost each decision
+// of the memory store another call.
 var HashString = maphash.String

@@ -1,4 +1,4 @@
-// Package stores opens the store of a URL. It is the table of all drivers, of which build tags leave some out.
+// Package stores opens the store of a URL. It has the table of all drivers; build tags leave some of them out.
 package stores
 
 import (
@@ -18,37 +18,37 @@ import (
 
 // Kind opens the stores of a URL scheme.
 type Kind struct {
-	// Server is whether they are servers, which may be away.
+	// Server is true if the stores are servers, which may be away.
 	Server bool
 	open   func(ctx context.Context, url string, o Options) (store.Store, error)
 }
 
-// Options are what is said about a store beside its URL. The zero Options are the usual ones.
+// Options are the settings of a store beside its URL. All fields may be zero.
 type Options struct {
-	// Articles is the schema for the functions of the articles, or the database of MariaDB or MySQL. Empty: none are
-	// made.
+	// Articles is the schema for the functions of the articles, or the database of MariaDB or MySQL. Empty: the
+	// functions are not created.
 	Articles string
-	// Logger gets what a store has to say. Nil: the default one of log/slog.
+	// Logger gets the messages of a store. Nil: slog.Default().
 	Logger *slog.Logger
-	// Observer sees the transactions that are repeated. May be nil.
+	// Observer receives the transactions that are repeated. It may be nil.
 	Observer store.Observer
 }
 
 // SQL holds the schema of one kind of database, to be installed by hand.
 type SQL struct {
-	// Schema returns the statements that make it.
+	// Schema returns the statements that create the tables.
 	Schema func() string
-	// Articles returns those that make the functions of the articles in a schema. Nil: there are none.
+	// Articles returns the statements that create the functions of the articles in a schema. Nil: there are none.
 	Articles func(schema string) string
 }
 
-// kinds are the kinds by URL scheme. Each file of a driver adds its schemes, unless a build tag leaves it out.
+// kinds maps URL schemes to kinds. The file of each driver adds its schemes, unless a build tag leaves the file out.
 var kinds = map[string]Kind{"memory": {open: openMemory}}
 
-// Schemas are the schemas by the names that headgate schema has for them.
+// Schemas maps the names of databases, as the command headgate schema takes them, to their SQL.
 var Schemas = map[string]SQL{}
 
-// tags are the build tags that leave stores out, by scheme.
+// tags maps schemes to the build tags that leave their stores out.
 var tags = map[string]string{
 	"sqlite":     "headgate_nosqlite",
 	"postgres":   "headgate_nopostgres",
@@ -59,10 +59,10 @@ var tags = map[string]string{
 	"rediss":     "headgate_noredis",
 }
 
-// Schemes returns the URL schemes that are known, sorted.
+// Schemes returns the known URL schemes, sorted.
 func Schemes() []string { return slices.Sorted(maps.Keys(kinds)) }
 
-// Find returns the kind of a URL. An error is a headgate.ErrInvalid and shows no more of the URL than its scheme.
+// Find returns the kind of a URL. Errors are headgate.ErrInvalid and quote only the scheme of the URL.
 func Find(url string) (Kind, error) {
 	scheme, _, ok := strings.Cut(url, ":")
 	kind, known := kinds[scheme]
@@ -80,7 +80,7 @@ func Find(url string) (Kind, error) {
 	return kind, headgate.Invalid("store", "%s; known are %s", problem, strings.Join(Schemes(), ", "))
 }
 
-// Open opens the store of a URL. Errors are those of Find and of the driver.
+// Open opens the store of a URL. It returns errors of Find and of the driver.
 func Open(ctx context.Context, url string, o Options) (store.Store, error) {
 	kind, err := Find(url)
 	if err != nil {

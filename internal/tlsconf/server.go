@@ -10,17 +10,17 @@ import (
 
 // ServerFiles names PEM files of a server.
 type ServerFiles struct {
-	Cert     string // of the server, with the certificates between it and its authority
-	Key      string // of Cert
-	ClientCA string // of the authorities that vouch for clients; empty: clients show no certificate
-	Optional bool   // a client may go without a certificate; one that it shows is verified all the same
+	Cert     string // certificate of the server, with the intermediate certificates
+	Key      string // private key of Cert
+	ClientCA string // authorities that sign the certificates of clients; empty: clients need no certificate
+	Optional bool   // a client need not show a certificate, but one that it shows is verified
 }
 
-// Server is a server's side of TLS, whose files can be read again while it is in use. It is safe for
-// concurrent use.
+// Server is the TLS configuration of a server, whose files can be read again while it is in use. It is safe
+// for concurrent use.
 type Server struct {
-	files  ServerFiles
-	config atomic.Pointer[configs]
+	files   ServerFiles
+	configs atomic.Pointer[configs]
 }
 
 // NewServer reads the files.
@@ -29,7 +29,7 @@ func NewServer(files ServerFiles) (*Server, error) {
 	return s, s.Reload()
 }
 
-// Files returns the names of all files that are read.
+// Files returns the names of all files that Reload reads.
 func (s *Server) Files() []string {
 	list := []string{s.files.Cert, s.files.Key}
 	if s.files.ClientCA != "" {
@@ -38,8 +38,8 @@ func (s *Server) Files() []string {
 	return list
 }
 
-// Reload reads the files again, for connections that begin from now on. If that fails, what was read
-// before stays.
+// Reload reads the files again, for new connections. If it fails, the former certificates remain in
+// use.
 func (s *Server) Reload() error {
 	pair, err := tls.LoadX509KeyPair(s.files.Cert, s.files.Key)
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *Server) Reload() error {
 		if !c.ClientCAs.AppendCertsFromPEM(pem) {
 			return fmt.Errorf("tls_client_ca: %s holds no certificate", s.files.ClientCA)
 		}
-		c.SessionTicketsDisabled = true // a session must not outlive the authority that vouched for its client
+		c.SessionTicketsDisabled = true // a session must not outlive the authority that signed the client's certificate
 		c.ClientAuth = tls.RequireAndVerifyClientCert
 		if s.files.Optional {
 			c.ClientAuth = tls.VerifyClientCertIfGiven
@@ -65,13 +65,13 @@ func (s *Server) Reload() error {
 	}
 	all := configs{}
 	for _, protocol := range []string{HTTP1, HTTP2, Unnamed} {
-		one := c.Clone()
+		config := c.Clone()
 		if protocol != Unnamed {
-			one.NextProtos = []string{protocol}
+			config.NextProtos = []string{protocol}
 		}
-		all[protocol] = one
+		all[protocol] = config
 	}
-	s.config.Store(&all)
+	s.configs.Store(&all)
 	return nil
 }
 
@@ -83,15 +83,15 @@ const (
 	Unnamed = ""
 )
 
-// configs are those of what was read, by the protocol.
+// configs maps a protocol to its configuration.
 type configs map[string]*tls.Config
 
-// Config returns a configuration that uses what was read last, for a listener that speaks such a protocol.
+// Config returns a configuration for a listener that speaks a protocol. It uses the certificates that were read last.
 func (s *Server) Config(protocol string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			return (*s.config.Load())[protocol], nil
+			return (*s.configs.Load())[protocol], nil
 		},
 	}
 }

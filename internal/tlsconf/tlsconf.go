@@ -1,5 +1,5 @@
-// Package tlsconf reads TLS configurations from files, and recognizes what fails for the
-// sake of TLS from what fails otherwise.
+// Package tlsconf reads TLS configurations from files, and tells errors of TLS from other
+// errors of a connection.
 package tlsconf
 
 import (
@@ -11,15 +11,15 @@ import (
 	"os"
 )
 
-// Files names PEM files. An empty name stands for none.
+// Files names PEM files of a client. A name may be empty.
 type Files struct {
-	CA   string // of the authorities that vouch for the server; none: those of the machine
-	Cert string // that the client shows
-	Key  string // of Cert
+	CA   string // authorities that sign the server's certificate; empty: the authorities of the machine
+	Cert string // certificate of the client
+	Key  string // private key of Cert
 }
 
-// Config returns a configuration of TLS 1.2 or later. An error begins with prefix and
-// the name of the option that is at fault: ca, cert or key.
+// Config returns a configuration of TLS 1.2 or later. Errors begin with prefix and
+// the name of the wrong option: ca, cert or key.
 func (f Files) Config(prefix string) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.CA != "" {
@@ -42,12 +42,12 @@ func (f Files) Config(prefix string) (*tls.Config, error) {
 	return c, nil
 }
 
-// Failed reports whether a connection failed because one side does not accept the
-// other's certificate, or does not speak TLS as the other does.
+// Failed reports whether a connection failed because one side rejects the
+// other's certificate, or both do not agree on TLS.
 func Failed(err error) bool {
 	var (
 		certificate *tls.CertificateVerificationError
-		authority   x509.UnknownAuthorityError // of who verifies by himself, as pgx does for verify-ca
+		authority   x509.UnknownAuthorityError // comes bare from a driver that verifies itself, as pgx with verify-ca
 		invalid     x509.CertificateInvalidError
 		notTLS      tls.RecordHeaderError
 		operation   *net.OpError

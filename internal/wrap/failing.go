@@ -13,7 +13,7 @@ var (
 	_ store.Catalog   = Failing{}
 )
 
-// Failing stands in the place of a store that is not there: every call but Close returns its error.
+// Failing is a store that cannot be used: every method but Close returns Err.
 type Failing struct{ Err error }
 
 // Apply implements store.Store.

@@ -9,18 +9,18 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// PassBy applies those groups of a batch of which no op is held, for the drivers that know
-// store.PassHeld. The error of the others is store.ErrHeld. If all are held, it applies the
-// batch, which waits.
+// PassBy applies the groups of a batch without a held op, for drivers that support
+// store.PassHeld. held says which ops are held. The other groups get store.ErrHeld. If all groups
+// are held, PassBy applies the whole batch, which waits.
 func PassBy(ctx context.Context, ops []law.Op, outs []law.Outcome, held []bool,
 	apply func(context.Context, []law.Op, []law.Outcome) error,
 ) error {
 	var skip []int
 	for i := 0; i < len(ops); {
 		j := law.GroupEnd(ops, i)
-		one := slices.Contains(held[i:j], true)
+		groupHeld := slices.Contains(held[i:j], true)
 		for ; i < j; i++ {
-			if one {
+			if groupHeld {
 				skip = append(skip, i)
 			}
 		}

@@ -1,11 +1,11 @@
-// Package wrap is what wrappers and drivers share that answer a part of a batch themselves.
+// Package wrap helps wrappers and drivers that answer a part of a batch themselves.
 package wrap
 
 import "github.com/headgate/headgate/law"
 
-// Asks reports whether a batch has nothing but ops that take or check: then a
-// wrapper may answer some of them by itself, before the others. A block, a reset
-// or a return may come before a take of the same cell, which has to see it.
+// Asks reports whether a batch has only ops that take or check: then a wrapper may
+// answer some of them itself, before the other ops. A block, a reset or a return
+// must not be overtaken by a later take of the same cell.
 func Asks(ops []law.Op) bool {
 	for i := range ops {
 		if v := ops[i].Verb; v != law.Take && v != law.Check {
@@ -15,8 +15,8 @@ func Asks(ops []law.Op) bool {
 	return true
 }
 
-// Join puts the answers about a part of a batch where they belong. index says
-// where the ops of the part stand in the batch. An error of the store is the
+// Join copies the answers about a part of a batch into outs. index has the
+// positions of the part's ops in the batch. An error of the store is the
 // error of the groups of that part only.
 func Join(outs, answers []law.Outcome, index []int, err error) {
 	for k, i := range index {
@@ -26,9 +26,9 @@ func Join(outs, answers []law.Outcome, index []int, err error) {
 	}
 }
 
-// Rest returns the ops of a batch that are not in skip, which ascends and
-// names whole groups, and where they stood: for wrappers that answer a part of
-// a batch themselves. Groups get new numbers, since two of one number may
+// Rest returns the ops of a batch whose index is not in skip, and their indices, for
+// wrappers that answer a part of a batch themselves. skip ascends and has whole
+// groups. The groups get new numbers, since two groups with the same number may
 // have become neighbours.
 func Rest(ops []law.Op, skip []int) (rest []law.Op, index []int) {
 	group := uint32(0)

@@ -9,17 +9,17 @@
 //
 // A call passes these packages in order:
 //
-//   - guard answers as the limit says while the store cannot decide, and tries a store that is away
+//   - guard answers by the limit's policy while the store cannot decide, and then retries the store
 //     only now and then;
 //   - deny repeats a refusal that still holds, without the store;
-//   - prefetch hands out tokens that this process took ahead of demand, for limits that
-//     ask for it;
+//   - prefetch hands out tokens that this process took ahead of demand, for limits with
+//     a prefetch;
 //   - coalesce puts callers who wait into one batch.
 //
-// No other order works as well: coalesce has to be next to the store, because
-// deny and prefetch call the store as callers do; deny comes before prefetch, because a
-// refused call needs nothing of the others; and guard comes first, so that a call waits for
-// none of them beyond its deadline. A caller who finds nobody else waiting, and has a second or more,
+// No other order works as well: coalesce has to be next to the store, to batch the calls of
+// deny and prefetch too; deny comes before prefetch, because a
+// refused call does not need the others; and guard comes first, so that a call waits for
+// none of them beyond its deadline. A caller who finds no batch under way, and has a second or more,
 // calls the store itself, and notices its deadline when the store has answered, a second later at the most.
 //
 // The sweeper is one goroutine. It removes the rows that can no longer affect a
@@ -49,21 +49,21 @@ var (
 	_ store.Unwrapper = (*Store)(nil)
 )
 
-// Config adjusts a Store. A nil Config, and every zero field, is fine.
+// Config adjusts a Store. It may be nil, and every field may be zero.
 type Config struct {
 	// Coalesce adjusts package coalesce.
 	Coalesce *CoalesceConfig
-	// Guard adjusts package guard. Its Observer and Logger are those of this Config where they are nil.
+	// Guard adjusts package guard. If its Observer or Logger is nil, guard uses that of this Config.
 	Guard *GuardConfig
-	// SweepEvery is the mean time between two sweeps. Each pause is between half of
-	// it and one and a half times it, so that processes that were started together
-	// sweep at different times. A longer pause ends within a second after the store was
-	// asked 5000 ops, unless the last sweep failed. Zero: DefaultSweepEvery. Below 0: there is no sweeper;
-	// use that where another process sweeps the same database. A value below
+	// SweepEvery is the mean time between two sweeps. Each pause is 0.5 to 1.5 times
+	// SweepEvery, so that processes that were started together
+	// sweep at different times. A pause above a second ends within a second after the store got
+	// 5000 ops, unless the last sweep failed. Zero: DefaultSweepEvery. Below 0: there is no sweeper;
+	// use that if another process sweeps the same database. A value below
 	// a millisecond counts as a millisecond.
 	SweepEvery time.Duration
-	// Observer receives batches and sweeps. Drivers have one of their own, for what they
-	// repeat. Nil: none.
+	// Observer receives batches and sweeps. It may be nil. Drivers have an Observer of
+	// their own, for transactions that they repeat.
 	Observer store.Observer
 	// Logger receives one line for each class of errors of the sweeper, and one line
 	// when it works again. Nil: slog.Default().
@@ -79,11 +79,11 @@ type CoalesceConfig = coalesce.Config
 // DefaultSweepEvery is the mean time between two sweeps.
 const DefaultSweepEvery = 10 * time.Second
 
-// sweepMax is the number of rows that one sweep removes at most. The next sweep follows soon if it has left something:
-// the sooner, the more of what it looked at was dead.
-const sweepMax = 5000
+// maxSweepRows is the number of rows that one sweep removes at most. If a sweep did not reach the end, the next one
+// follows soon: the more of the rows that it looked at were dead, the sooner.
+const maxSweepRows = 5000
 
-// withDefaults returns the settings that apply.
+// withDefaults returns the settings with the defaults filled in.
 func (c *Config) withDefaults() Config {
 	d := *cmp.Or(c, &Config{})
 	if d.SweepEvery = cmp.Or(d.SweepEvery, DefaultSweepEvery); d.SweepEvery > 0 {
@@ -115,17 +115,17 @@ func (c *Config) guard() *guard.Config {
 // interfaces of the store below (store.Migrator, store.Inspector and others) are found
 // with store.As, as behind every wrapper.
 type Store struct {
-	top store.Store // the first of the wrappers, or the store itself
-	one store.OneTaker
+	top      store.Store    // the first of the wrappers, or the store itself
+	oneTaker store.OneTaker // top as a OneTaker; nil if it is none
 
-	guard    *guard.Store // nil: left out
-	deny     *deny.Store  // nil: left out
+	guard    *guard.Store // nil if left out, as the next three
+	deny     *deny.Store
 	prefetch *prefetch.Store
 	coalesce *coalesce.Store
 
-	sweeper sweeper
-	close   sync.Once
-	closed  error // the error of Close
+	sweeper   sweeper
+	closeOnce sync.Once
+	closeErr  error // what Close returns
 }
 
 // New returns the wrappers around a store, and starts the sweeper. Close closes the
@@ -133,7 +133,7 @@ type Store struct {
 //
 // A store that answers out of the memory of this process (Info.Local) gets the
 // sweeper and no wrappers, because a wrapper costs more than it can save there.
-// Without a store, each call fails with store.ErrInvalid.
+// If s is nil, each call fails with store.ErrInvalid.
 func New(s store.Store, cfg *Config) *Store {
 	c := cfg.withDefaults()
 	if s == nil {
@@ -142,7 +142,7 @@ func New(s store.Store, cfg *Config) *Store {
 	return stack(s, &c, true)
 }
 
-// stack puts the wrappers in front of a store, with package guard or without it, and starts the sweeper.
+// stack puts the wrappers in front of a store, and starts the sweeper. Without guarded it leaves package guard out.
 func stack(s store.Store, c *Config, guarded bool) *Store {
 	f := &Store{top: s}
 	if !isLocal(s) {
@@ -154,15 +154,15 @@ func stack(s store.Store, c *Config, guarded bool) *Store {
 			f.guard = guard.New(f.deny, c.guard())
 			f.top = f.guard
 		}
-		f.sweeper.asked = func() int64 { return f.coalesce.Stats().Ops }
+		f.sweeper.opCount = func() int64 { return f.coalesce.Stats().Ops }
 	}
-	f.one, _ = f.top.(store.OneTaker)
+	f.oneTaker, _ = f.top.(store.OneTaker)
 	f.sweeper.info = func() store.Info { return store.InfoOf(s) }
 	f.sweeper.start(f.Sweep, c)
 	return f
 }
 
-// isLocal reports whether a store itself, not one behind it, answers out of the memory of this process.
+// isLocal reports whether a store itself, not the store behind it, answers out of the memory of this process.
 func isLocal(s store.Store) bool {
 	i, ok := s.(store.Informer)
 	return ok && i.Info().Local
@@ -178,26 +178,26 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 
 // TakeOne implements store.OneTaker.
 func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b store.Brief, decided bool) {
-	if s.one == nil {
+	if s.oneTaker == nil {
 		return store.Brief{}, false
 	}
-	return s.one.TakeOne(ctx, cell, p, cost)
+	return s.oneTaker.TakeOne(ctx, cell, p, cost)
 }
 
-// Sweep implements store.Store. Stats counts these sweeps too.
+// Sweep implements store.Store. Stats counts sweeps by this method too.
 func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 	removed, err = s.top.Sweep(ctx, max)
 	s.sweeper.count(removed, err)
 	return removed, err
 }
 
-// Close implements store.Store. It stops the sweeper, lets the batches under way come
-// back, returns the tokens that were taken ahead, and closes the store below. It does
-// so once: each call waits for that, and returns the same error.
+// Close implements store.Store. It stops the sweeper, waits for the batches under way,
+// returns the tokens that were taken ahead, and closes the store below. It does
+// so once: further calls wait for that, and return the same error.
 func (s *Store) Close() error {
-	s.close.Do(func() {
+	s.closeOnce.Do(func() {
 		s.sweeper.stop()
-		s.closed = s.top.Close()
+		s.closeErr = s.top.Close()
 	})
-	return s.closed
+	return s.closeErr
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Later returns at once, and opens the store in the background: it may not be there yet.
-// Until that is done limits answer as they do while the store is away.
+// Later returns at once, and opens the store in the background, so the store need not be reachable yet.
+// Until it is open, limits are decided as while the store is away.
 //
-// Package guard stands in front of package pending here, and the other wrappers behind it, since they adapt
-// themselves to the store. store.As finds the pending.Store, which says what came of the opening.
+// Package guard is in front of package pending here, and the other wrappers are behind it, since they adapt
+// themselves to the store. store.As finds the pending.Store, which has the error of opening.
 func Later(p pending.Config, cfg *Config) *Store {
 	c := cfg.withDefaults()
 	open := p.Open
@@ -24,13 +24,13 @@ func Later(p pending.Config, cfg *Config) *Store {
 		return stack(s, &c, false), nil
 	}
 	f := &Store{guard: guard.New(pending.New(p), c.guard())}
-	f.top, f.one = f.guard, f.guard
-	f.sweeper.start(f.Sweep, &Config{SweepEvery: -1}) // the stack behind has one
+	f.top, f.oneTaker = f.guard, f.guard
+	f.sweeper.start(f.Sweep, &Config{SweepEvery: -1}) // the stack behind pending has a sweeper
 	return f
 }
 
-// opened returns the stack behind a store of Later, or nil.
-func (s *Store) opened() *Store {
+// openedStack returns the stack behind the pending store of Later; nil if it is not open yet, or s is of New.
+func (s *Store) openedStack() *Store {
 	if s.guard == nil {
 		return nil
 	}

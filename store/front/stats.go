@@ -10,10 +10,10 @@ import (
 
 // Stats are counts since New, for metrics. Counts of a wrapper that is left out are 0.
 type Stats struct {
-	// Repeated is the number of refusals that package deny gave without a question to
+	// Repeated is the number of refusals that package deny repeated without calling
 	// the store.
 	Repeated int64
-	// Guard are the counts of package guard.
+	// Guard has the counts of package guard.
 	Guard guard.Stats
 	// Prefetched is the number of charges that were granted out of tokens that this
 	// process had taken ahead.
@@ -21,30 +21,30 @@ type Stats struct {
 	// Callers is the number of calls that went to the store, Batches the number of
 	// batches that they shared, and Ops the number of ops in these batches. Callers
 	// divided by Batches is what coalescing saves. A call is one Apply: one decision, or
-	// one batch of the caller's own.
+	// one batch that a caller made itself.
 	Callers, Batches, Ops int64
 	// Waiting is the number of calls that wait for a batch that has not left.
 	Waiting int
 	// Retries is the number of times that the store below repeated a transaction.
 	Retries int64
 
-	// Sweeps is the number of sweeps that have ended, those of the sweeper and calls of
-	// Sweep. A sweep that its caller, or Close, broke off does not count.
+	// Sweeps is the number of sweeps that have ended, by the sweeper or by calls of
+	// Sweep. A canceled sweep does not count.
 	Sweeps int64
 	// Swept is the number of rows that the sweeps removed.
 	Swept int64
 	// SweepErrors is the number of sweeps that failed.
 	SweepErrors int64
-	// LastSweep is when the last sweep ended, zero if none has.
+	// LastSweep is when the last sweep ended; zero if no sweep has ended.
 	LastSweep time.Time
 	// LastSweepError is the error of the last sweep, nil if it succeeded.
 	LastSweepError error
 }
 
-// Stats returns the counts of now. It is safe for concurrent use. It reads the counts
-// one after another, so those of a call under way may be in some of them only.
+// Stats returns the counts. It is safe for concurrent use. It reads them
+// one after another, so a call under way may be in some of them only.
 func (s *Store) Stats() Stats {
-	if f := s.opened(); f != nil {
+	if f := s.openedStack(); f != nil {
 		st := f.Stats()
 		st.Guard = s.guard.Stats()
 		return st

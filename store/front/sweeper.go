@@ -13,76 +13,75 @@ import (
 )
 
 const (
-	// sweepWithin bounds one sweep, so that a server that is silent does not hold the
+	// sweepTimeout bounds one sweep, so that a silent server does not hold the
 	// sweeper for ever.
-	sweepWithin = 30 * time.Second
-	// A sweep that has left something is followed by a pause of minShare to maxShare times as long
-	// as it took: the longer, the less of what it looked at was dead. So a flood of new keys is
+	sweepTimeout = 30 * time.Second
+	// The pause after a sweep that did not reach the end is minPauseFactor to maxPauseFactor times as long
+	// as the sweep: the more of the rows were dead, the shorter. So a flood of new keys is
 	// removed as fast as it came, and a table of live keys costs a twentieth of a connection.
-	minShare, maxShare = 0.02, 19
-	// leastPause is the shortest of these pauses while all that a sweep looked at is dead, and
-	// shortPause otherwise.
-	leastPause = time.Millisecond
-	shortPause = 50 * time.Millisecond
-	// lookEvery is how often the sweeper looks, in a longer pause, how many ops the store got.
-	lookEvery = time.Second
-	// longestBackOff is the longest pause after an error, unless SweepEvery is longer.
-	longestBackOff = time.Minute
-	// stopWithin bounds how long Close waits for a sweep that ignores its context.
-	stopWithin = time.Second
+	minPauseFactor, maxPauseFactor = 0.02, 19
+	// minFullPause is the shortest of these pauses if all rows that a sweep looked at were dead, and
+	// minPartialPause otherwise.
+	minFullPause    = time.Millisecond
+	minPartialPause = 50 * time.Millisecond
+	// checkInterval is how often the sweeper checks, in a longer pause, how many ops the store got.
+	checkInterval = time.Second
+	// maxBackOff is the longest pause after an error, unless SweepEvery is longer.
+	maxBackOff = time.Minute
+	// stopTimeout bounds how long Close waits for a sweep that ignores its context.
+	stopTimeout = time.Second
 )
 
 // sweeper sweeps a store in the background.
 type sweeper struct {
-	every  time.Duration
-	log    *slog.Logger
-	tell   store.Observer // nil: nobody
-	sweep  func(ctx context.Context, max int) (removed int, err error)
-	info   func() store.Info // of the store
-	asked  func() int64      // how many ops the store got; nil: it has no wrappers
-	cancel context.CancelFunc
-	done   chan struct{}   // closed when the goroutine has ended; nil: there is none
-	failed map[string]bool // classes of errors since the last success; the goroutine's own
-	since  int64           // what asked returned before the last sweep; the goroutine's own
+	interval      time.Duration // Config.SweepEvery
+	log           *slog.Logger
+	observer      store.Observer // may be nil
+	sweep         func(ctx context.Context, max int) (removed int, err error)
+	info          func() store.Info // returns the Info of the store
+	opCount       func() int64      // returns how many ops the store got; nil: the store has no wrappers
+	cancel        context.CancelFunc
+	done          chan struct{}   // closed when the goroutine has ended; nil: there is no goroutine
+	loggedClasses map[string]bool // classes of errors since the last success; only the goroutine uses it
+	opsBefore     int64           // result of opCount before the last sweep; only the goroutine uses it
 
 	mu    sync.Mutex
 	stats Stats // the counts of sweeps; guarded by mu
 }
 
-// start starts the goroutine, unless there shall be none.
+// start starts the goroutine, unless SweepEvery is below 0.
 func (w *sweeper) start(sweep func(context.Context, int) (int, error), c *Config) {
-	w.every, w.log, w.tell, w.sweep, w.cancel = c.SweepEvery, c.Logger, c.Observer, sweep, func() {}
-	if w.every < 0 {
+	w.interval, w.log, w.observer, w.sweep, w.cancel = c.SweepEvery, c.Logger, c.Observer, sweep, func() {}
+	if w.interval < 0 {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	w.cancel, w.done, w.failed = cancel, make(chan struct{}), map[string]bool{}
+	w.cancel, w.done, w.loggedClasses = cancel, make(chan struct{}), map[string]bool{}
 	sched.Go(func() { w.run(ctx) })
 }
 
-// stop ends the goroutine. It does not wait long for a sweep that goes on though its
-// context has ended.
+// stop ends the goroutine. It waits for it, but at most for stopTimeout.
 func (w *sweeper) stop() {
 	w.cancel()
 	if w.done == nil {
 		return
 	}
-	sched.Wait(stopWithin, w.done, nil, nil)
+	sched.Wait(stopTimeout, w.done, nil, nil)
 }
 
-// run sweeps until its context ends. The first sweep comes within w.every.
+// run sweeps until its context ends. The first sweep comes within w.interval.
 func (w *sweeper) run(ctx context.Context) {
 	defer close(w.done)
-	pause := sched.N(w.every)
+	pause := sched.N(w.interval)
 	for failures := 0; ; {
 		if !w.wait(ctx, pause, failures == 0) {
 			return
 		}
 		begin, passes := sched.Now(), w.info().Passes
-		removed, err := w.once(ctx)
-		took, more := sched.Since(begin), removed >= sweepMax
+		removed, err := w.sweepOnce(ctx)
+		took, incomplete := sched.Since(begin), removed >= maxSweepRows
 		if i := w.info(); i.Partial && i.Passes == passes {
-			more = true
+			incomplete = true
 		}
 		if ctx.Err() != nil || errors.Is(err, store.ErrClosed) {
 			return
@@ -93,68 +92,69 @@ func (w *sweeper) run(ctx context.Context) {
 		} else {
 			failures++
 		}
-		pause = w.pause(removed, failures, took, more)
+		pause = w.nextPause(removed, failures, took, incomplete)
 	}
 }
 
-// wait waits for a pause, and reports whether the context is still alive. If shorter is true, the pause ends early,
-// within lookEvery, once the store has got as many ops as a sweep removes. A flood of new keys that begins
+// wait waits for a pause, and reports whether the context is still alive. If mayShorten is true, the pause ends early,
+// within checkInterval, once the store has got as many ops as a sweep removes. A flood of new keys that begins
 // during a long pause is then noticed soon.
-func (w *sweeper) wait(ctx context.Context, pause time.Duration, shorter bool) bool {
-	for shorter && w.asked != nil && pause > lookEvery {
-		if sched.Wait(lookEvery, ctx.Done(), nil, nil) != sched.TimeOut {
+func (w *sweeper) wait(ctx context.Context, pause time.Duration, mayShorten bool) bool {
+	for mayShorten && w.opCount != nil && pause > checkInterval {
+		if sched.Wait(checkInterval, ctx.Done(), nil, nil) != sched.TimeOut {
 			return false
 		}
-		if pause -= lookEvery; w.asked()-w.since >= sweepMax {
+		if pause -= checkInterval; w.opCount()-w.opsBefore >= maxSweepRows {
 			pause = 0
 		}
 	}
 	if sched.Wait(pause, ctx.Done(), nil, nil) != sched.TimeOut {
 		return false
 	}
-	if w.asked != nil {
-		w.since = w.asked()
+	if w.opCount != nil {
+		w.opsBefore = w.opCount()
 	}
 	return true
 }
 
-// once sweeps once.
-func (w *sweeper) once(ctx context.Context) (removed int, err error) {
-	ctx, cancel := sched.WithTimeout(ctx, sweepWithin)
+// sweepOnce sweeps once, and reports it to the observer.
+func (w *sweeper) sweepOnce(ctx context.Context) (removed int, err error) {
+	ctx, cancel := sched.WithTimeout(ctx, sweepTimeout)
 	defer cancel()
 	begin := sched.Now()
-	removed, err = w.sweep(ctx, sweepMax)
-	if w.tell != nil && !errors.Is(err, context.Canceled) {
-		w.tell.Swept(store.Sweep{Removed: removed, Full: removed >= sweepMax, Took: sched.Since(begin), Err: err})
+	removed, err = w.sweep(ctx, maxSweepRows)
+	if w.observer != nil && !errors.Is(err, context.Canceled) {
+		took := sched.Since(begin)
+		w.observer.Swept(store.Sweep{Removed: removed, Full: removed >= maxSweepRows, Took: took, Err: err})
 	}
 	return removed, err
 }
 
-// pause returns the time until the next sweep, after failures in a row. more says that the last one has
-// left something that it did not look at.
-func (w *sweeper) pause(removed, failures int, took time.Duration, more bool) time.Duration {
-	mean := w.every
+// nextPause returns the time until the next sweep, after failures in a row. incomplete is true if the last sweep
+// did not look at all rows.
+func (w *sweeper) nextPause(removed, failures int, took time.Duration, incomplete bool) time.Duration {
+	mean := w.interval
 	switch {
-	case failures == 0 && more:
-		share, least := float64(maxShare), shortPause
+	case failures == 0 && incomplete:
+		factor, minPause := float64(maxPauseFactor), minPartialPause
 		if removed > 0 {
-			share = min(max(sweepMax/float64(removed)-1, minShare), maxShare)
+			factor = min(max(maxSweepRows/float64(removed)-1, minPauseFactor), maxPauseFactor)
 		}
-		if removed >= sweepMax {
-			least = leastPause
+		if removed >= maxSweepRows {
+			minPause = minFullPause
 		}
-		mean = min(mean, max(time.Duration(share*float64(took)), least))
+		mean = min(mean, max(time.Duration(factor*float64(took)), minPause))
 	case failures > 0:
-		longest := max(w.every, longestBackOff)
-		for mean < longest && failures > 0 {
+		maxPause := max(w.interval, maxBackOff)
+		for mean < maxPause && failures > 0 {
 			mean, failures = 2*mean, failures-1
 		}
-		mean = min(mean, longest)
+		mean = min(mean, maxPause)
 	}
 	return mean/2 + sched.N(mean)
 }
 
-// count counts a sweep. One that was broken off does not count.
+// count counts a sweep, unless it was canceled.
 func (w *sweeper) count(removed int, err error) {
 	if errors.Is(err, context.Canceled) {
 		return
@@ -173,9 +173,9 @@ func (w *sweeper) count(removed int, err error) {
 func (w *sweeper) report(err error) {
 	log := cmp.Or(w.log, slog.Default())
 	if err == nil {
-		if len(w.failed) > 0 {
+		if len(w.loggedClasses) > 0 {
 			log.Info("headgate: dead keys are removed again")
-			clear(w.failed)
+			clear(w.loggedClasses)
 		}
 		return
 	}
@@ -183,8 +183,8 @@ func (w *sweeper) report(err error) {
 	if c := store.Class(err); c != nil {
 		class = c.Error()
 	}
-	if !w.failed[class] {
-		w.failed[class] = true
+	if !w.loggedClasses[class] {
+		w.loggedClasses[class] = true
 		log.Warn("headgate: dead keys cannot be removed", "class", class, "error", err)
 	}
 }

@@ -7,27 +7,27 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Apply implements store.Store. Each group is atomic; the groups of a batch
-// are applied in order, others may come between them.
+// Apply implements store.Store. Each group is atomic. The groups of a batch are applied in order;
+// groups of other batches may come between them.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
 	for i, j := 0, law.GroupEnd(ops, 0); i < len(ops); i, j = j, law.GroupEnd(ops, j) {
-		if j > i+1 || !plain(&ops[i]) || !s.applyPlain(&ops[i], &outs[i]) {
+		if j > i+1 || !isPlain(&ops[i]) || !s.applyPlain(&ops[i], &outs[i]) {
 			s.applyGroup(ops[i:j], outs[i:j])
 		}
 	}
 	return nil
 }
 
-// plain reports whether an op is nothing but a charge that TakePlain knows.
-func plain(op *law.Op) bool {
+// isPlain reports whether law.TakePlain can decide an op.
+func isPlain(op *law.Op) bool {
 	return op.Plain() && op.Params.Plain() && op.Now == 0 && op.Cost >= 1 && op.Cost <= law.Max
 }
 
-// applyPlain applies a plain charge, if its cell is plain too, and there is
-// room.
+// applyPlain applies a plain charge, if its cell is plain too and there is room. It reports whether
+// it has applied the charge.
 func (s *Store) applyPlain(op *law.Op, out *law.Outcome) bool {
 	var b store.Brief
 	h := s.hash(&op.Cell)
@@ -42,15 +42,14 @@ func (s *Store) applyPlain(op *law.Op, out *law.Outcome) bool {
 	if b.Granted {
 		out.Granted = 1
 	}
-	if level != 0 || at != 0 { // else it is fresh still
+	if level != 0 || at != 0 { // else the cell is still fresh
 		out.State = op.Params.PlainState(level, at)
 	}
 	return true
 }
 
-// applyGroup applies a group by package law. The tables of a group are locked
-// in order, so that groups that share some wait for each other and never in a
-// circle.
+// applyGroup applies a group with package law. It locks the tables of the group in order, so that
+// groups that share tables cannot deadlock.
 func (s *Store) applyGroup(ops []law.Op, outs []law.Outcome) {
 	if err := law.ValidGroup(ops); err != nil {
 		law.FailAll(outs, err)
@@ -60,7 +59,7 @@ func (s *Store) applyGroup(ops []law.Op, outs []law.Outcome) {
 	defer s.scratch.Put(sc)
 	sc.plan(s, ops)
 	for {
-		l, bytes := s.applyLocked(sc, ops, outs)
+		l, bytes := s.applyLocked(sc, ops, outs) // both are zero once the group is applied
 		if l == nil && bytes == 0 {
 			break
 		}
@@ -72,27 +71,27 @@ func (s *Store) applyGroup(ops []law.Op, outs []law.Outcome) {
 			if op := &ops[0]; len(ops) == 1 && op.Verb == law.Block && op.TTL == 0 { // there is no block to lift
 				outs[0] = law.Outcome{Granted: op.Count, Clock: s.clock()}
 			} else {
-				law.FailAll(outs, s.full(l))
+				law.FailAll(outs, s.fullError(l))
 			}
 			break
 		}
 		if l != nil {
-			sc.spare = append(sc.spare, l)
+			sc.spareLimits = append(sc.spareLimits, l)
 		}
 	}
-	for _, l := range sc.spare {
+	for _, l := range sc.spareLimits {
 		s.release(l)
 	}
-	s.bytes.Add(-sc.bytes) // what was added is counted where it was
-	sc.bytes = 0
+	s.usedBytes.Add(-sc.reservedBytes) // writeBack has counted the bytes that were added
+	sc.reservedBytes = 0
 	clear(sc.work)
-	clear(sc.spare)
-	sc.spare = sc.spare[:0]
+	clear(sc.spareLimits)
+	sc.spareLimits = sc.spareLimits[:0]
 }
 
-// applyLocked applies a group with its tables locked. If there is no room for one of its new cells it does nothing,
-// and returns the limit of that cell; if there is none for what it has to remember, how many bytes that may be.
-func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome) (lacking *limit, bytes int64) {
+// applyLocked locks the tables of a group and applies it. If there is no room for one of its new cells it does nothing,
+// and returns the limit of that cell. If there is no room for its log entries and receipts, it returns their bytes.
+func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome) (fullLimit *limit, bytes int64) {
 	for _, i := range sc.tables {
 		s.lock(i)
 		defer s.unlockAt(i)
@@ -101,27 +100,28 @@ func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome) (lack
 	for _, i := range sc.tables {
 		s.tidy(i, now)
 	}
-	for again := true; again; {
+	for retry := true; retry; {
 		s.find(sc, ops)
-		if lacking, again = s.reserveAll(sc, now); lacking != nil {
-			return lacking, 0
+		if fullLimit, retry = s.reserveAll(sc, now); fullLimit != nil {
+			return fullLimit, 0
 		}
 	}
 	for i := range sc.work {
-		if w := &sc.work[i]; w.first == i {
+		if w := &sc.work[i]; w.firstOp == i {
 			s.load(w, &ops[i])
 		}
 	}
-	if bytes = sc.mostBytes(ops); !s.reserveBytes(sc, bytes) {
+	if bytes = sc.maxNewBytes(ops); !s.reserveBytes(sc, bytes) {
 		for i := range sc.work {
 			w := &sc.work[i]
 			if w.rich != nil {
 				w.rich.word.Store(w.word)
 			}
 			if w.reserved {
-				sc.spare = append(sc.spare, w.limit)
+				sc.spareLimits = append(sc.spareLimits, w.limit)
 			}
-			w.rec, w.log, w.known, w.bytes, w.rich = law.Record{}, nil, nil, 0, nil // it may be another cell next time
+			// The next attempt may find another cell.
+			w.record, w.log, w.receipts, w.oldBytes, w.rich = law.Record{}, nil, nil, 0, nil
 		}
 		return nil, bytes
 	}
@@ -129,14 +129,14 @@ func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome) (lack
 	for i, r := range sc.records {
 		for k := range r.Add {
 			if r.Add[k].Number == 0 {
-				r.Add[k].Number = s.number.Add(1)
+				r.Add[k].Number = s.lastNumber.Add(1)
 			}
 		}
 		r.Number(&outs[i])
 	}
 	for i := range sc.work {
-		if w := &sc.work[i]; w.first == i {
-			if added := s.settle(w, &ops[i]); w.reserved && !added {
+		if w := &sc.work[i]; w.firstOp == i {
+			if added := s.writeBack(w, &ops[i]); w.reserved && !added {
 				s.release(w.limit)
 			}
 		}
@@ -144,46 +144,45 @@ func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome) (lack
 	return nil, 0
 }
 
-// load fills the record of a cell.
+// load fills the record of a cell from its slot or object. It locks the object.
 func (s *Store) load(w *work, op *law.Op) {
 	t := s.tables[w.table].Load()
-	if w.there {
+	if w.exists {
 		i := t.find(w.hash)
 		sl := &t.slots[i]
-		word := sl.settled()
+		word := sl.waitUnlocked()
 		if id := idOf(word); id != idRich {
-			d := s.params.get(id)
-			w.limit, w.rec.State = d.limit, d.params.PlainState(levelOf(word), sl.time())
+			d := s.defs.get(id)
+			w.limit, w.record.State = d.limit, d.params.PlainState(levelOf(word), sl.time())
 		} else {
 			w.rich = t.richAt(i)
 			w.word, w.limit = w.rich.lock(), w.rich.limit
-			w.rec.State, w.rec.Reason = w.rich.load(w.word), w.rich.reason
-			w.log, w.known = w.rich.log, w.rich.known
-			w.bytes = w.log.bytes() + w.known.bytes()
+			w.record.State, w.record.Reason = w.rich.load(w.word), w.rich.reason
+			w.log, w.receipts = w.rich.log, w.rich.receipts
+			w.oldBytes = w.log.bytes() + w.receipts.bytes()
 		}
 	}
 	if w.log == nil && op.Params.Kind == law.Log {
 		w.log = &entries{}
 	}
 	if w.log != nil {
-		w.rec.Log = w.log
+		w.record.Log = w.log
 	}
-	w.rec.Receipts = w.known
+	w.record.Receipts = w.receipts
 }
 
-// settle does what the law left to the store for a cell, and reports whether it made
-// the cell.
-func (s *Store) settle(w *work, op *law.Op) (added bool) {
-	r := &w.rec
+// writeBack writes what the law has decided about a cell, and reports whether it made the cell.
+func (s *Store) writeBack(w *work, op *law.Op) (added bool) {
+	r := &w.record
 	if !r.Dirty && !r.Gone && !r.Clear && !r.Forget && len(r.Renew)+len(r.Lower)+len(r.Add)+len(r.Admit) == 0 {
 		if w.rich != nil {
 			w.rich.word.Store(w.word)
 		}
 		return false
 	}
-	w.settleLog()
-	s.bytes.Add(w.log.bytes() + w.known.bytes() - w.bytes)
-	kept := w.log != nil && len(w.log.list) > 0 || w.known.len() > 0
+	w.updateLog()
+	s.usedBytes.Add(w.log.bytes() + w.receipts.bytes() - w.oldBytes)
+	kept := w.log != nil && len(w.log.list) > 0 || w.receipts.len() > 0
 	if r.State.Kind == 0 && !kept {
 		s.forget(w)
 		return false
@@ -191,22 +190,23 @@ func (s *Store) settle(w *work, op *law.Op) (added bool) {
 	st, p := &r.State, &op.Params
 	simple := p.Plain() && !kept && r.Reason == "" && *st == p.PlainState(st.Level, st.At)
 	if simple {
-		if id := s.params.id(w.limit, p); id != 0 {
+		if id := s.defs.id(w.limit, p); id != 0 {
 			return s.keepPlain(w, op, id)
 		}
 	}
 	return s.keepRich(w, op, simple)
 }
 
-// mostBytes returns how much a group may add to what is remembered. What corrects or ends a charge is never refused
-// for it: a settlement adds no more than one attempt to each of a request. Neither is a request that is repeated.
-func (sc *scratch) mostBytes(ops []law.Op) (n int64) {
+// maxNewBytes returns how many bytes of log entries and receipts a group may add. It leaves out ops that correct or
+// end a charge, which must not be refused for lack of room: a settlement adds at most one attempt for each attempt of
+// the request. It leaves out repeated requests too.
+func (sc *scratch) maxNewBytes(ops []law.Op) (n int64) {
 	for i := range ops {
 		op := &ops[i]
 		if op.Verb == law.Block || op.Verb != law.Extend && !creates(op) {
 			continue
 		}
-		if _, again := sc.work[sc.work[i].first].known.Receipt(op.ID); again && op.Verb == law.Take {
+		if _, repeated := sc.work[sc.work[i].firstOp].receipts.Receipt(op.ID); repeated && op.Verb == law.Take {
 			continue
 		}
 		id := int64(len(op.ID))
@@ -220,10 +220,9 @@ func (sc *scratch) mostBytes(ops []law.Op) (n int64) {
 	return n
 }
 
-// settleLog does what the law left to the store for the log and the register of a
-// cell.
-func (w *work) settleLog() {
-	r := &w.rec
+// updateLog changes the log and the receipts of a cell as the law has decided.
+func (w *work) updateLog() {
+	r := &w.record
 	if len(r.Add) > 0 && w.log == nil {
 		w.log = &entries{}
 	}
@@ -241,34 +240,34 @@ func (w *work) settleLog() {
 		w.log.prune(r.State.At, e.At)
 	}
 	if r.Forget {
-		w.known = nil
+		w.receipts = nil
 	}
-	if len(r.Admit) > 0 && w.known == nil {
-		w.known = &register{}
+	if len(r.Admit) > 0 && w.receipts == nil {
+		w.receipts = &register{}
 	}
 	for i := range r.Admit {
 		r.Number(&r.Admit[i].Outcome)
-		w.known.admit(r.Admit[i], r.Admit[i].Outcome.Clock)
+		w.receipts.admit(r.Admit[i], r.Admit[i].Outcome.Clock)
 	}
 }
 
-// forget removes a cell. The room it took is the store's again.
+// forget removes a cell, and gives its room back.
 func (s *Store) forget(w *work) {
 	if w.rich != nil {
 		w.rich.word.Store(wordOf(0, idGone))
 	}
-	if w.there {
+	if w.exists {
 		t := s.tables[w.table].Load()
 		t.remove(t.find(w.hash))
 		s.release(w.limit)
 	}
 }
 
-// keepPlain writes a cell as two numbers.
+// keepPlain writes a cell into its slot, as a level and a time. It reports whether it made the cell.
 func (s *Store) keepPlain(w *work, op *law.Op, id uint64) (added bool) {
-	st := &w.rec.State
+	st := &w.record.State
 	word := wordOf(st.Level, id)
-	if w.there {
+	if w.exists {
 		t := s.tables[w.table].Load()
 		i := t.find(w.hash)
 		t.slots[i].lock()
@@ -278,22 +277,21 @@ func (s *Store) keepPlain(w *work, op *law.Op, id uint64) (added bool) {
 			w.rich.word.Store(wordOf(0, idGone))
 		}
 	} else {
-		s.room(w.table, 1, false).insert(w.hash, op.Cell.Key, word, st.At, nil)
+		s.tableWithRoom(w.table, 1, false).insert(w.hash, op.Cell.Key, word, st.At, nil)
 		added = true
 	}
-	s.diesAt(w.table, st.EmptyAt)
+	s.noteDeath(w.table, st.EmptyAt)
 	return added
 }
 
-// keepRich writes a cell as an object.
+// keepRich writes a cell as an object. It reports whether it made the cell.
 func (s *Store) keepRich(w *work, op *law.Op, simple bool) (added bool) {
-	r, st := w.rich, &w.rec.State
-	// Who reads a plain object without a lock relies on its parameters, and on
-	// a time that never runs backwards.
+	r, st := w.rich, &w.record.State
+	// A reader without a lock relies on the object's parameters, and on a time that never runs backwards.
 	if r == nil || simple && (*r.params != op.Params || st.At < r.at.Load()) {
 		r = s.newRich(w.limit, &op.Params)
 	}
-	r.state, r.reason, r.log, r.known = *st, w.rec.Reason, w.log, w.known
+	r.state, r.reason, r.log, r.receipts = *st, w.record.Reason, w.log, w.receipts
 	word, at := wordOf(0, idOther), r.at.Load()
 	if simple {
 		word, at = wordOf(st.Level, idPlain), st.At
@@ -303,14 +301,14 @@ func (s *Store) keepRich(w *work, op *law.Op, simple bool) (added bool) {
 		dead = st.EmptyAt
 	}
 	if r != w.rich {
-		if w.there {
-			t := s.room(w.table, 0, true)
+		if w.exists {
+			t := s.tableWithRoom(w.table, 0, true)
 			i := t.find(w.hash)
 			t.slots[i].lock()
 			t.rich[i].Store(r)
 			t.slots[i].write(wordOf(0, idRich), 0)
 		} else {
-			s.room(w.table, 1, true).insert(w.hash, op.Cell.Key, wordOf(0, idRich), 0, r)
+			s.tableWithRoom(w.table, 1, true).insert(w.hash, op.Cell.Key, wordOf(0, idRich), 0, r)
 			added = true
 		}
 	}
@@ -318,9 +316,9 @@ func (s *Store) keepRich(w *work, op *law.Op, simple bool) (added bool) {
 	if w.rich != nil && w.rich != r {
 		w.rich.word.Store(wordOf(0, idGone))
 	}
-	if r.log != nil || r.known != nil {
+	if r.log != nil || r.receipts != nil {
 		s.tables[w.table].Load().logs = true
 	}
-	s.diesAt(w.table, dead)
+	s.noteDeath(w.table, dead)
 	return added
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// generous admits everything that a benchmark asks for, stingy next to nothing.
+// generous admits all charges of a benchmark, stingy next to none.
 var (
 	generous = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: law.Max / 2, Step: 1, Drain: 1_000_000}
 	stingy   = law.Params{Kind: law.Bucket, Unit: 3_600_000_000, Capacity: 3_600_000_000, Step: 1, Drain: 1}
@@ -27,7 +27,7 @@ func keys(n int) []string {
 	return list
 }
 
-// BenchmarkTakeOne asks for one of so many keys, from all processors at once.
+// BenchmarkTakeOne charges one of several numbers of keys, from all processors at once.
 func BenchmarkTakeOne(b *testing.B) {
 	for _, n := range []int{1, 1000, 1_000_000} {
 		list := keys(n)
@@ -71,7 +71,7 @@ func take(tb testing.TB, s *memory.Store, key string, p *law.Params) store.Brief
 	return out
 }
 
-// BenchmarkApply is what a batch of one costs.
+// BenchmarkApply measures a batch of one op.
 func BenchmarkApply(b *testing.B) {
 	s := memory.New(nil)
 	ops := []law.Op{{Verb: law.Take, Cell: law.Cell{Limit: "api", Key: "k"}, Params: generous, Cost: 1000, Count: 1}}
@@ -84,9 +84,9 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// BenchmarkMillionKeys puts a million keys that last for an hour into a store one
-// by one, with their names. It reports the heap that each takes, the time of a full
-// garbage collection, and the longest that one insertion took.
+// BenchmarkMillionKeys puts a million keys that last for an hour into a store one by one, with
+// their names. It reports the heap per key, the time of a full garbage collection, and the time
+// of the slowest insertion.
 func BenchmarkMillionKeys(b *testing.B) {
 	const n = 1_000_000
 	heap := func() uint64 {

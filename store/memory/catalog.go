@@ -11,13 +11,13 @@ import (
 // maxVersions is how many versions of the catalog are kept.
 const maxVersions = 1000
 
-// catalog is the catalog of a store.
+// catalog implements store.Catalog for a Store, which embeds it.
 type catalog struct {
 	ready func(context.Context) error
 	clock store.Clock
 
 	mu       sync.Mutex
-	items    map[store.Item]entry // by ID; those removed stay, for who has read them
+	items    map[store.Item]entry // by ID; removed items stay, so that ReadCatalog can report them
 	versions []store.Version      // the newest is the last
 	version  int64
 	actions  []store.Action // the newest is the last
@@ -64,7 +64,7 @@ func (c *catalog) Items(ctx context.Context, list []store.Item) (version int64, 
 	return c.version, c.find(list), nil
 }
 
-// ItemsAfter implements store.Catalog. It looks at all items.
+// ItemsAfter implements store.Catalog. It visits all items.
 func (c *catalog) ItemsAfter(ctx context.Context, kind store.Kind, after store.Item, n int) (
 	list []store.Item, err error,
 ) {
@@ -81,7 +81,7 @@ func (c *catalog) ItemsAfter(ctx context.Context, kind store.Kind, after store.I
 	return store.FirstItems(list, n), nil
 }
 
-// find returns those items of a list that are there. The caller holds mu.
+// find returns the items of a list that exist. The caller holds mu.
 func (c *catalog) find(list []store.Item) (found []store.Item) {
 	for _, item := range list {
 		if e, ok := c.items[item.ID()]; ok && !e.item.Removed {
@@ -115,8 +115,8 @@ func (c *catalog) WriteCatalog(ctx context.Context, e store.Edit) (version int64
 	c.versions = append(c.versions, store.Version{
 		Number: c.version, At: c.clock(), Author: e.Author, Reason: e.Reason, Changes: changes,
 	})
-	if over := len(c.versions) - maxVersions; over > 0 {
-		c.versions = append(c.versions[:0:0], c.versions[over:]...)
+	if surplus := len(c.versions) - maxVersions; surplus > 0 {
+		c.versions = append(c.versions[:0:0], c.versions[surplus:]...)
 	}
 	return c.version, nil
 }

@@ -8,13 +8,12 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// pair is read and written by a decision about a plain cell: its level and
-// its time. It is read without a lock. A writer holds the lock bit of
-// word, and never lets at run backwards: so a word that was read between two
-// equal readings of at belongs to it.
+// pair is the level and the time of a plain cell, which a decision reads and writes. Readers
+// take no lock. A writer holds the lock bit of word, and never sets at back: so a word that was
+// read between two equal readings of at belongs to that time.
 type pair struct {
 	word atomic.Uint64 // level << metaBits | id << 1 | lock
-	at   atomic.Int64  // of a slot: the tag of its cell << timeBits | time; of a rich cell: the time
+	at   atomic.Int64  // in a slot: the tag of its cell << timeBits | time; in a rich cell: the time
 }
 
 const (
@@ -23,18 +22,18 @@ const (
 	metaBits = idBits + 1
 	idMask   = 1<<idBits - 1
 
-	timeBits = 53 // times take as many: law.Apply refuses later ones
+	timeBits = 53 // law.Apply refuses times that take more bits
 	timeMask = 1<<timeBits - 1
 )
 
-// The ids of pairs in slots are the numbers of their parameters, but for one.
-// Those of pairs in rich cells say how the cell is.
+// The id of a pair in a slot is the number of the cell's definition, or idRich. The id of a
+// pair in a rich cell says where its state is.
 const (
 	idRich = idMask // the cell is an object of its own
 
-	idPlain = 1 // the pair says all
-	idOther = 2 // rich.state says all
-	idGone  = 3 // the cell is not in the store any more
+	idPlain = 1 // the pair has the whole state
+	idOther = 2 // rich.state has the state
+	idGone  = 3 // the cell is no longer in the store
 )
 
 func wordOf(level int64, id uint64) uint64 { return uint64(level)<<metaBits | id<<1 }
@@ -54,8 +53,8 @@ func (p *pair) lock() uint64 {
 	}
 }
 
-// settled waits until nobody holds the lock bit, and returns the word.
-func (p *pair) settled() uint64 {
+// waitUnlocked waits until nobody holds the lock bit, and returns the word.
+func (p *pair) waitUnlocked() uint64 {
 	for n := 0; ; n++ {
 		if w := p.word.Load(); w&lockBit == 0 {
 			return w
@@ -64,19 +63,18 @@ func (p *pair) settled() uint64 {
 	}
 }
 
-// set writes a pair whose lock bit is held, or that nobody can see, and lets go
-// of it.
+// set writes a pair whose lock bit the caller holds, or that nobody else can see, and releases it.
 func (p *pair) set(word uint64, at int64) {
 	p.at.Store(at)
 	p.word.Store(word)
 }
 
-// pause waits between attempts to get what is held for some nanoseconds, unless its holder was put to sleep. The
-// others then make many decisions while the cache line is theirs, instead of each fetching it for one.
+// pause waits between attempts n and n+1 to get a lock, which others hold for some nanoseconds unless the system
+// preempts them. A holder then makes many decisions while it has the cache line, instead of fetching it for each.
 func pause(n int) {
 	switch {
-	case n < len(away):
-		for range away[n] {
+	case n < len(spinLoops):
+		for range spinLoops[n] {
 		}
 	case n < 1000:
 		sched.Yield()
@@ -85,26 +83,25 @@ func pause(n int) {
 	}
 }
 
-// away are the turns of an empty loop, a third of a nanosecond each, that the
-// first attempts are apart.
-var away = [...]int{100, 200, 400, 800, 800, 800, 800}
+// spinLoops are the iterations of an empty loop, a third of a nanosecond each, between the
+// first attempts.
+var spinLoops = [...]int{100, 200, 400, 800, 800, 800, 800}
 
-// rich is a cell that is an object of its own: one that is not plain, or one of a
-// limit that has no number. It has 128 bytes, so that it shares no cache line with another cell.
+// rich is a cell that is an object of its own: a cell that is not plain, or whose definition has
+// no number. It has 128 bytes, so that it shares no cache line with another cell.
 type rich struct {
 	pair
-	params *law.Params // of the plain cell; never changed: the cell is replaced
+	params *law.Params // used while the cell is plain; never changed: the cell is replaced
 
 	// The rest is guarded by the lock bit.
-	state  law.State
-	reason string
-	log    *entries  // nil until the log law is used
-	known  *register // nil until a request has an ID
-	limit  *limit    // whose cell it is; never changed
+	state    law.State
+	reason   string
+	log      *entries  // nil until the log law is used
+	receipts *register // nil until a request has an ID
+	limit    *limit    // the limit of the cell; never changed
 }
 
-// load returns the state of a cell whose lock bit is held; word is what lock
-// returned.
+// load returns the state of a cell whose lock bit the caller holds; word is the result of lock.
 func (r *rich) load(word uint64) law.State {
 	if idOf(word) == idPlain {
 		return r.params.PlainState(levelOf(word), r.at.Load())
@@ -112,8 +109,8 @@ func (r *rich) load(word uint64) law.State {
 	return r.state
 }
 
-// deadAt returns the time from which on the cell is as good as fresh, and
-// remembers nothing.
+// deadAt returns the time from which on the cell is dead: it decides as a fresh cell does, and
+// has nothing to remember.
 func (r *rich) deadAt(word uint64) int64 {
 	if idOf(word) == idPlain {
 		return r.params.PlainEmptyAt(levelOf(word), r.at.Load())
@@ -122,8 +119,8 @@ func (r *rich) deadAt(word uint64) int64 {
 	if r.log != nil {
 		dead = max(dead, r.log.keepUntil())
 	}
-	if r.known.len() > 0 {
-		dead = max(dead, r.known.last)
+	if r.receipts.len() > 0 {
+		dead = max(dead, r.receipts.lastKeepUntil)
 	}
 	return dead
 }

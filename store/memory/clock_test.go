@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestNoTimeOfTheClockMints charges one key while the clock shows a time that a slot has no room for, as one in
-// nanoseconds would, or goes on to such a time: a cell that a store does not find again has never been charged.
+// TestNoTimeOfTheClockMints charges one key while the clock shows, or reaches, a time that does not fit into a slot, as
+// a clock in nanoseconds would. If the store did not find the cell again, its charges would be forgotten.
 func TestNoTimeOfTheClockMints(t *testing.T) {
 	t.Parallel()
 	p := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 3000, Step: 1_000_000_000, Drain: 1000}

@@ -2,7 +2,7 @@ package memory
 
 // Limits returns how many limits the store knows.
 func (s *Store) Limits() int {
-	s.known.Lock()
-	defer s.known.Unlock()
+	s.limitsMu.Lock()
+	defer s.limitsMu.Unlock()
 	return len(s.byName)
 }

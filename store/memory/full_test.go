@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// slow limits have one unit, which nobody gets back within a test.
+// slow is a limit of one unit, which does not drain within a test.
 var slow = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: 3_600_000_000, Drain: 1000}
 
 func takeOp(limit, key string, p law.Params) law.Op {
@@ -71,7 +71,7 @@ func TestAFloodOfKeysIsRefused(t *testing.T) {
 		t.Errorf("a key that was there before: %+v, %v", b, ok)
 	}
 
-	now += slow.Step + 1 // all of them are over
+	now += slow.Step + 1 // no charge counts any more
 	for i := range 1000 {
 		for n := range 2 {
 			if out := apply(t, s, takeOp("slow", fmt.Sprint("new ", i), slow)); out.Granted != int64(1-n) {
@@ -81,8 +81,8 @@ func TestAFloodOfKeysIsRefused(t *testing.T) {
 	}
 }
 
-// TestNewKeysOfAFullLimit calls every verb with a key without a cell. Whatever would make one fails, and
-// leaves the rest of its group undone.
+// TestNewKeysOfAFullLimit calls every verb with a key without a cell. Verbs that would make a cell fail, and
+// the rest of their group is not done.
 func TestNewKeysOfAFullLimit(t *testing.T) {
 	t.Parallel()
 	s := memory.New(&memory.Config{Clock: func() int64 { return t0 }, MaxKeys: 2, Names: true})
@@ -132,8 +132,8 @@ func TestNewKeysOfAFullLimit(t *testing.T) {
 	}
 }
 
-// TestDeadKeysMakeNoTableGrow makes 60,000 keys that die soon, and nobody sweeps: those that come later take
-// their places, whatever way they come.
+// TestDeadKeysMakeNoTableGrow makes 60,000 keys that die soon, without a sweep: later keys take their places,
+// by every way to make a cell.
 func TestDeadKeysMakeNoTableGrow(t *testing.T) {
 	t.Parallel()
 	brief := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: 100_000, Drain: 1000} // empty after 0.1 s
@@ -160,7 +160,7 @@ func TestDeadKeysMakeNoTableGrow(t *testing.T) {
 				t.Fatalf("%s: key %d was refused", name, i)
 			}
 		}
-		if count := countOf(t, s, "brief"); count.Keys > keys/2 { // each table has a few places
+		if count := countOf(t, s, "brief"); count.Keys > keys/2 { // each table keeps a few dead cells
 			t.Errorf("%s: %d keys are held, of which %d can count", name, count.Keys, 2*every)
 		}
 	}
@@ -195,7 +195,7 @@ func TestAllLimitsTogetherAreBounded(t *testing.T) {
 		t.Errorf("all together: %+v, want %+v", got, want)
 	}
 	now += slow.Step + 1
-	for range 3 { // a sweep ends with what it has removed; the next finds the rest
+	for range 3 { // a sweep stops at its bound; the next one removes the rest
 		if _, err := s.Sweep(t.Context(), 100_000); err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +205,7 @@ func TestAllLimitsTogetherAreBounded(t *testing.T) {
 	}
 }
 
-// TestLimitsWithoutKeysAreForgotten asks for one new limit after the other.
+// TestLimitsWithoutKeysAreForgotten charges one new limit after another.
 func TestLimitsWithoutKeysAreForgotten(t *testing.T) {
 	t.Parallel()
 	now := t0
@@ -224,7 +224,7 @@ func TestLimitsWithoutKeysAreForgotten(t *testing.T) {
 	if n := s.Limits(); n > 6000 {
 		t.Errorf("%d limits are known, nearly all without a key", n)
 	}
-	for i := range 20_000 { // none was mixed up with another
+	for i := range 20_000 { // no limit was mixed up with another
 		ids.Capacity = 1000 + int64(i)
 		if out := apply(t, s, takeOp(fmt.Sprint("limit ", i), "new", ids)); out.Granted != 1 {
 			t.Fatalf("limit %d: %+v", i, out)
@@ -232,9 +232,9 @@ func TestLimitsWithoutKeysAreForgotten(t *testing.T) {
 	}
 }
 
-// TestABoundOfBytes fills a store with requests that have ids, and with attempts of a log, until it remembers as much
-// as it may. Requests that would add to it fail; others, and what ends a charge, go on. When they count no more, there
-// is room again.
+// TestABoundOfBytes fills a store with requests that have ids, and with attempts of a log, up to Config.MaxBytes.
+// Requests that would add bytes fail. Other requests go on, and so do ops that end a charge. When the charges no longer
+// count, there is room again.
 func TestABoundOfBytes(t *testing.T) {
 	t.Parallel()
 	now := t0

@@ -22,62 +22,62 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 	}
 	clock = s.clock()
 	if q.Limit != "" && q.HasKey {
-		return s.one(&q, clock), clock, nil
+		return s.cellsNamed(&q, clock), clock, nil
 	}
 	if !s.names {
 		return nil, 0, fmt.Errorf("%w: this memory store does not keep the names of keys; set Names in "+
 			"memory.Config to list them", store.ErrSetup)
 	}
-	// One at a time: each looks at all keys, and several would leave no processor to decisions.
+	// One list at a time: each visits all keys, and several would leave no processor to decisions.
 	if !sched.Either(s.listing, ctx.Done()) {
 		return nil, 0, fmt.Errorf("%w: other lists of keys are being made: %w", store.ErrUnavailable, ctx.Err())
 	}
 	defer func() { s.listing <- struct{}{} }()
 	clock = s.clock()
-	first := smallest{most: q.Most()}
+	page := firstCells{max: q.Most()}
 	for i := range s.tables {
 		if s.tables[i].Load() != nil {
 			t := s.lock(i)
-			s.selected(t, &q, clock, &first)
+			s.addMatches(t, &q, clock, &page)
 			s.unlockAt(i)
 		}
 	}
-	first.cut()
-	return first.cells, clock, nil
+	page.trim()
+	return page.cells, clock, nil
 }
 
-// smallest keeps the first cells of those that it is given, in the order of lists, and some more until it is cut: a
-// page of a million keys takes the memory of two pages.
-type smallest struct {
-	most  int
-	cells []store.Cell
-	full  bool // it was cut: the first cells are in order, and what was added since stands after them
+// firstCells collects the max first cells, in the order of lists, of those that are added. It holds up to twice as
+// many until it is trimmed, so a page of a million keys takes the memory of two pages.
+type firstCells struct {
+	max     int
+	cells   []store.Cell
+	trimmed bool // the max first cells are in order; those that were added since stand after them
 }
 
-// wants reports whether a cell would be among the first. The key is not kept.
-func (s *smallest) wants(limit string, key []byte) bool {
-	if !s.full {
+// mayAdd reports whether a cell may be among the first. It does not keep the key.
+func (s *firstCells) mayAdd(limit string, key []byte) bool {
+	if !s.trimmed {
 		return true
 	}
-	last := &s.cells[s.most-1]
+	last := &s.cells[s.max-1]
 	return limit < last.Limit || limit == last.Limit && string(key) < last.Key
 }
 
-func (s *smallest) add(c *store.Cell) {
-	if s.cells = append(s.cells, *c); len(s.cells) == 2*s.most {
-		s.cut()
-		s.full = true
+func (s *firstCells) add(c *store.Cell) {
+	if s.cells = append(s.cells, *c); len(s.cells) == 2*s.max {
+		s.trim()
+		s.trimmed = true
 	}
 }
 
-// cut leaves the first cells, in order.
-func (s *smallest) cut() {
+// trim sorts the cells, and drops all but the first max.
+func (s *firstCells) trim() {
 	slices.SortFunc(s.cells, func(a, b store.Cell) int { return a.Compare(b.Cell) })
-	s.cells = s.cells[:min(s.most, len(s.cells))]
+	s.cells = s.cells[:min(s.max, len(s.cells))]
 }
 
-// selected adds the cells of a locked table that q selects.
-func (s *Store) selected(t *table, q *store.Query, clock int64, first *smallest) {
+// addMatches adds the cells of a locked table that match q to page.
+func (s *Store) addMatches(t *table, q *store.Query, clock int64, page *firstCells) {
 	for i := range t.slots {
 		sl := &t.slots[i]
 		if sl.lo.Load() == 0 {
@@ -85,19 +85,19 @@ func (s *Store) selected(t *table, q *store.Query, clock int64, first *smallest)
 		}
 		limit := s.limitAt(t, i).name
 		_, key := t.names.entry(i)
-		if q.Limit != "" && q.Limit != limit || q.HasKey && q.Key != string(key) || !first.wants(limit, key) ||
+		if q.Limit != "" && q.Limit != limit || q.HasKey && q.Key != string(key) || !page.mayAdd(limit, key) ||
 			limit < q.After.Limit || limit == q.After.Limit && string(key) <= q.After.Key && q.After != (law.Cell{}) {
 			continue
 		}
 		c := s.cellAt(t, i, law.Cell{Limit: limit, Key: string(key)})
-		if selects(q, &c.State, clock) {
-			first.add(&c)
+		if matches(q, &c.State, clock) {
+			page.add(&c)
 		}
 	}
 }
 
-// one returns the cell that a query names, if it selects it.
-func (s *Store) one(q *store.Query, clock int64) []store.Cell {
+// cellsNamed returns the cell that a query names, if it exists and matches the query.
+func (s *Store) cellsNamed(q *store.Query, clock int64) []store.Cell {
 	id := law.Cell{Limit: q.Limit, Key: q.Key}
 	h := s.hash(&id)
 	ti := s.tableOf(h)
@@ -108,7 +108,7 @@ func (s *Store) one(q *store.Query, clock int64) []store.Cell {
 		return nil
 	}
 	c := s.cellAt(t, i, id)
-	if !selects(q, &c.State, clock) {
+	if !matches(q, &c.State, clock) {
 		return nil
 	}
 	return []store.Cell{c}
@@ -116,8 +116,8 @@ func (s *Store) one(q *store.Query, clock int64) []store.Cell {
 
 // limitAt returns the limit of the cell at slot i of a locked table.
 func (s *Store) limitAt(t *table, i int) *limit {
-	if n := idOf(t.slots[i].settled()); n != idRich {
-		return s.params.get(n).limit
+	if n := idOf(t.slots[i].waitUnlocked()); n != idRich {
+		return s.defs.get(n).limit
 	}
 	return t.richAt(i).limit
 }
@@ -126,9 +126,9 @@ func (s *Store) limitAt(t *table, i int) *limit {
 func (s *Store) cellAt(t *table, i int, id law.Cell) store.Cell {
 	c := store.Cell{Cell: id}
 	sl := &t.slots[i]
-	word := sl.settled()
+	word := sl.waitUnlocked()
 	if n := idOf(word); n != idRich {
-		c.State = s.params.get(n).params.PlainState(levelOf(word), sl.time())
+		c.State = s.defs.get(n).params.PlainState(levelOf(word), sl.time())
 		return c
 	}
 	r := t.richAt(i)
@@ -138,8 +138,8 @@ func (s *Store) cellAt(t *table, i int, id law.Cell) store.Cell {
 	return c
 }
 
-// selects reports whether q selects a cell of this state, which its name allows.
-func selects(q *store.Query, st *law.State, clock int64) bool {
+// matches reports whether the state of a cell matches q. The caller has compared its name.
+func matches(q *store.Query, st *law.State, clock int64) bool {
 	return st.Kind != 0 && (!q.Blocked || st.BlockedUntil > clock)
 }
 
@@ -156,7 +156,7 @@ func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry,
 	t := s.lock(i)
 	defer s.unlockAt(i)
 	j := t.find(h)
-	if j < 0 || idOf(t.slots[j].settled()) != idRich {
+	if j < 0 || idOf(t.slots[j].waitUnlocked()) != idRich {
 		return nil, nil
 	}
 	r := t.richAt(j)

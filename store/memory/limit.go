@@ -10,13 +10,13 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// hash identifies a cell by seeded bits, enough that a store never confuses two cells, and nobody can make them
-// collide. lo is odd, and so never 0, which marks a free slot.
+// hash identifies a cell. It has enough bits that a store never confuses two cells, and random seeds, so that nobody
+// can make two cells collide. lo is odd, and so never 0, which marks a free slot.
 type hash struct{ hi, lo uint64 }
 
-// tag returns the lowest 11 bits of hi in the place that a time leaves free. These, 63 bits of lo, and the highest
-// bits of hi, which choose the table (12 by default), distinguish cells: 86 bits. The chance that two of a million
-// cells share them is below 1 in 10^13.
+// tag returns the lowest 11 bits of hi, shifted into the bits that a time leaves free. The tag, 63 bits of lo, and
+// the highest bits of hi, which choose the table (12 by default), distinguish cells: 86 bits. The chance that two of
+// a million cells share them is below 1 in 10^13.
 func (h hash) tag() int64 { return int64(h.hi << timeBits) }
 
 func (s *Store) hash(c *law.Cell) hash {
@@ -27,21 +27,21 @@ func (s *Store) hash(c *law.Cell) hash {
 	}
 }
 
-// limit has the part of a hash that comes from a limit's name, and counts its cells.
+// limit has the hash of a limit's name, and counts the limit's cells.
 type limit struct {
 	name   string
 	hash   hash
-	cached bool     // it is in Store.limits, and stays known; guarded by Store.known
-	_      [24]byte // decisions read what stands before, keys that come and go write what follows
+	cached bool     // it is in Store.cachedLimits, and is never retired; guarded by Store.limitsMu
+	_      [24]byte // decisions read the fields before; new and removed keys write those after
 
-	count atomic.Int64 // cells held or reserved, or retired
-	used  atomic.Bool  // a definition of it has a number, so that it stays known
+	cellCount atomic.Int64 // cells held or reserved; or the constant retired
+	defined   atomic.Bool  // one of its definitions has a number, so it is never retired
 }
 
-// retired marks a limit that the store has forgotten. Another may have its name.
+// retired is the cellCount of a limit that the store has forgotten. Another limit may have its name.
 const retired = -1
 
-// retireFrom limits make a store begin to forget those without cells.
+// retireFrom is how many limits a store knows before it forgets limits without cells.
 const retireFrom = 1024
 
 // limitHash returns the hash of a limit's name. Limits are few, and callers mostly pass the same string, which Go
@@ -50,13 +50,13 @@ func (s *Store) limitHash(name string) hash {
 	if name == "" {
 		return hash{}
 	}
-	at := &s.limits[(len(name)*7+int(name[len(name)-1]))%len(s.limits)]
-	known := at.Load()
-	if known != nil && known.name == name {
-		return known.hash
+	place := &s.cachedLimits[(len(name)*7+int(name[len(name)-1]))%len(s.cachedLimits)]
+	l := place.Load()
+	if l != nil && l.name == name {
+		return l.hash
 	}
-	if known == nil && len(name) <= law.MaxName {
-		return s.cacheLimit(at, name).hash
+	if l == nil && len(name) <= law.MaxName {
+		return s.cacheLimit(place, name).hash
 	}
 	return s.newHash(name)
 }
@@ -65,41 +65,41 @@ func (s *Store) newHash(name string) hash {
 	return hash{sched.HashString(s.seeds[2], name), sched.HashString(s.seeds[3], name)}
 }
 
-// cacheLimit lets one comparison find a limit, unless another has the slot.
-func (s *Store) cacheLimit(at *atomic.Pointer[limit], name string) *limit {
-	s.known.Lock()
-	defer s.known.Unlock()
+// cacheLimit returns the limit of a name, and caches it at a place of cachedLimits unless another limit is there.
+func (s *Store) cacheLimit(place *atomic.Pointer[limit], name string) *limit {
+	s.limitsMu.Lock()
+	defer s.limitsMu.Unlock()
 	l := s.limitLocked(name)
-	if at.CompareAndSwap(nil, l) {
+	if place.CompareAndSwap(nil, l) {
 		l.cached = true
 	}
 	return l
 }
 
-// limitOf returns a limit that is not retired, but may be as soon as it returns,
-// unless a cell of it is held or reserved.
+// limitOf returns the limit of a name, which is not retired. It may be retired as soon as limitOf
+// returns, unless a cell of it is held or reserved.
 func (s *Store) limitOf(name string) *limit {
-	if known := s.limits[(len(name)*7+int(name[len(name)-1]))%len(s.limits)].Load(); known != nil &&
-		known.name == name {
-		return known
+	if l := s.cachedLimits[(len(name)*7+int(name[len(name)-1]))%len(s.cachedLimits)].Load(); l != nil &&
+		l.name == name {
+		return l
 	}
-	s.known.Lock()
-	defer s.known.Unlock()
+	s.limitsMu.Lock()
+	defer s.limitsMu.Unlock()
 	return s.limitLocked(name)
 }
 
-// limitLocked needs Store.known locked.
+// limitLocked returns the limit of a name, and makes it if there is none. The caller holds limitsMu.
 func (s *Store) limitLocked(name string) *limit {
 	if l := s.byName[name]; l != nil {
 		return l
 	}
-	if len(s.byName) >= max(s.retire, retireFrom) {
+	if len(s.byName) >= max(s.retireAt, retireFrom) {
 		for _, l := range s.byName {
-			if !l.cached && !l.used.Load() && l.count.CompareAndSwap(0, retired) {
+			if !l.cached && !l.defined.Load() && l.cellCount.CompareAndSwap(0, retired) {
 				delete(s.byName, l.name)
 			}
 		}
-		s.retire = 2 * len(s.byName)
+		s.retireAt = 2 * len(s.byName)
 	}
 	l := &limit{name: strings.Clone(name), hash: s.newHash(name)}
 	s.byName[l.name] = l
@@ -112,13 +112,13 @@ type definition struct {
 	params law.Params
 }
 
-// maxDefinitions bounds the definitions of plain cells in tables. Cells of others have an object each.
+// maxDefinitions bounds the definitions that have a number. A cell of any other definition is rich.
 const maxDefinitions = idMask - 1
 
-// definitions numbers definitions from 1. Their parameters are valid, and of plain cells.
+// definitions numbers the definitions of plain cells from 1. Their parameters are valid.
 type definitions struct {
 	mu    sync.Mutex // serializes writers
-	known atomic.Pointer[definitionTable]
+	table atomic.Pointer[definitionTable]
 }
 
 type definitionTable struct {
@@ -126,32 +126,33 @@ type definitionTable struct {
 	list [idMask + 1]*definition // by id; nil if unused
 }
 
-// get returns the definition of an id in use.
-func (d *definitions) get(id uint64) *definition { return d.known.Load().list[id] }
+// get returns the definition with an id.
+func (d *definitions) get(id uint64) *definition { return d.table.Load().list[id] }
 
-// id returns the number of a definition, or 0 if there is none left. A cell of the
-// limit is held or reserved.
+// id returns the number of a definition, or 0 if no number is left. The caller holds or has
+// reserved a cell of the limit.
 func (d *definitions) id(l *limit, p *law.Params) uint64 {
 	def := definition{l, *p}
-	known := d.known.Load()
-	if id := known.ids[def]; id != 0 || len(known.ids) == maxDefinitions {
+	table := d.table.Load()
+	if id := table.ids[def]; id != 0 || len(table.ids) == maxDefinitions {
 		return id
 	}
 	return d.add(def)
 }
 
+// add returns the number of a definition, after it has numbered it if need be.
 func (d *definitions) add(def definition) uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	known := d.known.Load()
-	if id := known.ids[def]; id != 0 || len(known.ids) == maxDefinitions {
+	table := d.table.Load()
+	if id := table.ids[def]; id != 0 || len(table.ids) == maxDefinitions {
 		return id
 	}
-	def.limit.used.Store(true)
-	next := &definitionTable{ids: make(map[definition]uint64, len(known.ids)+1), list: known.list}
-	maps.Copy(next.ids, known.ids)
+	def.limit.defined.Store(true)
+	next := &definitionTable{ids: make(map[definition]uint64, len(table.ids)+1), list: table.list}
+	maps.Copy(next.ids, table.ids)
 	id := uint64(len(next.ids) + 1)
 	next.ids[def], next.list[id] = id, &def
-	d.known.Store(next)
+	d.table.Store(next)
 	return id
 }

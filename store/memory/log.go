@@ -8,40 +8,39 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// entries is the log of a cell. Attempts are mostly added in the order in
-// which they expire; list is kept in that order, so that sums are found by
-// search. Refused attempts, and those that count no more, expire at 0 and
-// stand in front in the order of their numbers.
+// entries is the log of a cell. list is ordered by the time at which attempts expire, so that
+// Sum can search it; most attempts are added at its end. Refused attempts, and those that no
+// longer count, expire at 0: they stand in front, ordered by number.
 type entries struct {
-	list []law.Entry
-	ids  int64 // the bytes of their ids
+	list    []law.Entry
+	idBytes int64 // the total length of the entries' ids
 }
 
-// entryBytes is the size of an entry without its id, with its share of the room for more.
+// entryBytes is the size of an entry without its id, with its part of the spare capacity of list.
 const entryBytes = 100
 
-// bytes returns what the entries take.
+// bytes returns the memory that the entries take.
 func (e *entries) bytes() int64 {
 	if e == nil {
 		return 0
 	}
-	return int64(len(e.list))*entryBytes + e.ids
+	return int64(len(e.list))*entryBytes + e.idBytes
 }
 
 func byExpiry(a, b law.Entry) int {
 	return cmp.Or(cmp.Compare(a.ExpiresAt, b.ExpiresAt), cmp.Compare(a.Number, b.Number))
 }
 
-// after returns the index of the first entry that expires after t.
-func (e *entries) after(t int64) int {
+// firstAfter returns the index of the first entry that expires after t.
+func (e *entries) firstAfter(t int64) int {
 	return sort.Search(len(e.list), func(i int) bool { return e.list[i].ExpiresAt > t })
 }
 
 // Sum implements law.Ledger.
-func (e *entries) Sum(after, upto int64) int64 {
+func (e *entries) Sum(after, upTo int64) int64 {
 	var sum int64
-	for _, x := range e.list[e.after(max(after, 0)):] {
-		if x.ExpiresAt > upto {
+	for _, x := range e.list[e.firstAfter(max(after, 0)):] {
+		if x.ExpiresAt > upTo {
 			break
 		}
 		sum += x.Cost
@@ -51,7 +50,7 @@ func (e *entries) Sum(after, upto int64) int64 {
 
 // Freed implements law.Ledger.
 func (e *entries) Freed(after, need int64) int64 {
-	for _, x := range e.list[e.after(max(after, 0)):] {
+	for _, x := range e.list[e.firstAfter(max(after, 0)):] {
 		if need -= x.Cost; need <= 0 {
 			return x.ExpiresAt
 		}
@@ -59,17 +58,17 @@ func (e *entries) Freed(after, need int64) int64 {
 	return law.Never
 }
 
-// add appends an entry at its place.
+// add inserts an entry at its place in the order.
 func (e *entries) add(x law.Entry) {
 	i := len(e.list)
 	if i > 0 && byExpiry(e.list[i-1], x) > 0 {
 		i, _ = slices.BinarySearchFunc(e.list, x, byExpiry)
 	}
 	e.list = slices.Insert(e.list, i, x)
-	e.ids += int64(len(x.ID))
+	e.idBytes += int64(len(x.ID))
 }
 
-// clear makes all entries count no more; those without a history go.
+// clear makes all entries expire. It removes those that need not be kept for a history.
 func (e *entries) clear() {
 	kept := e.list[:0]
 	for _, x := range e.list {
@@ -77,34 +76,34 @@ func (e *entries) clear() {
 			x.ExpiresAt = 0
 			kept = append(kept, x)
 		} else {
-			e.ids -= int64(len(x.ID))
+			e.idBytes -= int64(len(x.ID))
 		}
 	}
 	e.list = kept
 	slices.SortFunc(e.list, byExpiry)
 }
 
-// prune forgets the entries at the front that count no more as of the cell's
-// time at, and that nobody asked to keep until now.
+// prune removes entries at the front that have expired by the cell's time at, and whose history
+// is not kept beyond now.
 func (e *entries) prune(at, now int64) {
 	n := 0
 	for n < len(e.list) && e.list[n].ExpiresAt <= at && e.list[n].KeepUntil <= now {
-		e.ids -= int64(len(e.list[n].ID))
+		e.idBytes -= int64(len(e.list[n].ID))
 		n++
 	}
 	e.list = slices.Delete(e.list, 0, n)
 }
 
-// compact prunes the whole list, also of a cell that is empty since
-// emptyAt. It forgets at most most entries, and returns how many.
-func (e *entries) compact(at, emptyAt, now int64, most int) (n int) {
+// compact removes from the whole list up to maxRemoved entries that have expired and whose history is not kept
+// beyond now. All entries of a cell that is empty at emptyAt have expired by then. It returns how many it removed.
+func (e *entries) compact(at, emptyAt, now int64, maxRemoved int) (n int) {
 	if emptyAt <= now {
 		at = max(at, now)
 	}
 	e.list = slices.DeleteFunc(e.list, func(x law.Entry) bool {
-		gone := n < most && x.ExpiresAt <= at && x.KeepUntil <= now
+		gone := n < maxRemoved && x.ExpiresAt <= at && x.KeepUntil <= now
 		if gone {
-			e.ids -= int64(len(x.ID))
+			e.idBytes -= int64(len(x.ID))
 			n++
 		}
 		return gone
@@ -130,7 +129,7 @@ func (e *entries) Entry(number int64) (credits, expiresAt int64) {
 	return 0, 0
 }
 
-// lower takes what was given back from the entry it was charged in.
+// lower reduces the cost of an entry by the credits that were given back.
 func (e *entries) lower(l law.Lowered) {
 	if i := e.index(l.Number); i >= 0 {
 		x := e.list[i]
@@ -141,7 +140,7 @@ func (e *entries) lower(l law.Lowered) {
 	}
 }
 
-// renew lets an entry count for longer.
+// renew sets a later expiry of an entry.
 func (e *entries) renew(n law.Renewed) {
 	if i := e.index(n.Number); i >= 0 {
 		x := e.list[i]
@@ -155,14 +154,13 @@ func (e *entries) index(number int64) int {
 	return slices.IndexFunc(e.list, func(x law.Entry) bool { return x.Number == number })
 }
 
-// replace puts an entry, which may expire at another time, in the place of that
-// at an index.
+// replace replaces the entry at an index. The new entry may expire at another time.
 func (e *entries) replace(i int, x law.Entry) {
 	if e.list[i].ExpiresAt == x.ExpiresAt {
 		e.list[i] = x
 		return
 	}
 	e.list = slices.Delete(e.list, i, i+1)
-	e.ids -= int64(len(x.ID))
+	e.idBytes -= int64(len(x.ID))
 	e.add(x)
 }

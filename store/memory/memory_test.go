@@ -24,14 +24,13 @@ func TestConformance(t *testing.T) {
 func TestConformanceWithoutNames(t *testing.T) {
 	storetest.Run(t, func(testing.TB) store.Store {
 		s := memory.New(nil)
-		return blind{s, s}
+		return uninspectableStore{s, s}
 	},
 		&storetest.Options{Histories: tier.Pick(150, 6000, 6000)})
 }
 
-// blind is a store that cannot be looked into.
-// It keeps a catalog all the same.
-type blind struct {
+// uninspectableStore is a store without store.Inspector, but with a catalog.
+type uninspectableStore struct {
 	store.Store
 	store.Catalog
 }
@@ -61,7 +60,7 @@ func TestAFullStoreForgetsOnlyWhatCouldRefuseNobody(t *testing.T) {
 	if admitted != most {
 		t.Errorf("admitted %d, want one for each of %d keys", admitted, most)
 	}
-	now += 2_000_000 // all of them are empty again
+	now += 2_000_000 // all cells are empty again
 	for i := range most {
 		if out := ask(fmt.Sprint("new ", i)); out.Err != nil || out.Granted != 1 {
 			t.Fatalf("no room though every cell is empty: %+v", out)
@@ -69,9 +68,9 @@ func TestAFullStoreForgetsOnlyWhatCouldRefuseNobody(t *testing.T) {
 	}
 }
 
-// TestRoomIsFoundWhereverItIs fills a store with cells that live, but for one
-// that dies between two requests: each new key finds its place.
-func TestRoomIsFoundWhereverItIs(t *testing.T) {
+// TestRoomIsFoundInAnyTable fills a store with live cells, of which one dies between two requests:
+// each new key finds the place of the dead cell.
+func TestRoomIsFoundInAnyTable(t *testing.T) {
 	t.Parallel()
 	const most = 2000
 	now := t0
@@ -115,7 +114,7 @@ func TestRoomIsFoundWhereverItIs(t *testing.T) {
 	}
 }
 
-func TestNamesAreKeptOnlyIfAskedFor(t *testing.T) {
+func TestNamesAreKeptOnlyIfConfigured(t *testing.T) {
 	t.Parallel()
 	s := memory.New(nil)
 	if _, _, err := s.Cells(t.Context(), store.Query{}); !errors.Is(err, store.ErrSetup) {
@@ -140,7 +139,7 @@ func TestNamesAreKeptOnlyIfAskedFor(t *testing.T) {
 	}
 }
 
-// TestManyParametersAreKeptApart gives more limits to a store than it numbers.
+// TestManyParametersAreKeptApart uses more definitions than a store numbers.
 func TestManyParametersAreKeptApart(t *testing.T) {
 	t.Parallel()
 	s := memory.New(&memory.Config{Clock: func() int64 { return t0 }})

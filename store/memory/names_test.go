@@ -13,9 +13,9 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestKeysAreListedWhateverWasForgotten makes and forgets cells of keys of all lengths at
-// random, and lists what there is.
-func TestKeysAreListedWhateverWasForgotten(t *testing.T) {
+// TestKeysAreListedAfterOthersWereForgotten makes and forgets cells with keys of all lengths at
+// random, and lists the cells that exist.
+func TestKeysAreListedAfterOthersWereForgotten(t *testing.T) {
 	t.Parallel()
 	now := t0
 	bucket := law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: 100_000_000, Step: 1, Drain: 1}
@@ -59,12 +59,12 @@ func TestKeysAreListedWhateverWasForgotten(t *testing.T) {
 			}
 			clear(there)
 		}
-		listed(t, s, there)
+		checkListed(t, s, there)
 	}
 }
 
-// listed checks that a store lists these cells, all of them.
-func listed(t *testing.T, s store.Inspector, there map[law.Cell]bool) {
+// checkListed checks that a store lists exactly these cells.
+func checkListed(t *testing.T, s store.Inspector, there map[law.Cell]bool) {
 	t.Helper()
 	var want []law.Cell
 	for cell, is := range there {
@@ -91,7 +91,7 @@ func listed(t *testing.T, s store.Inspector, there map[law.Cell]bool) {
 	}
 }
 
-// TestAPageTakesTheMemoryOfAPage: a list of many keys makes a few of them only.
+// TestAPageTakesTheMemoryOfAPage lists a page of many keys. The store copies only a few keys.
 func TestAPageTakesTheMemoryOfAPage(t *testing.T) {
 	s := memory.New(&memory.Config{Names: true})
 	defer s.Close()

@@ -6,34 +6,35 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// scratch has the buffers to apply a group, kept for the next one.
+// scratch has the buffers to apply a group. A pool keeps them for the next group.
 type scratch struct {
-	work    []work
-	records []*law.Record
-	tables  []int    // ascending, each once
-	spare   []*limit // for which room is reserved, for a cell each
-	bytes   int64    // that are reserved
+	work          []work
+	records       []*law.Record
+	tables        []int    // the indexes of the group's tables, ascending, without duplicates
+	spareLimits   []*limit // each has room reserved for one cell that no op uses yet
+	reservedBytes int64
 }
 
-// work is an op of a group, and the cell, if it is the first on that cell.
+// work is an op of a group. The fields after firstOp describe the cell, and are set only in the
+// first op on that cell.
 type work struct {
-	hash  hash
-	table int
-	first int // index of the first op on the same cell
+	hash    hash
+	table   int
+	firstOp int // index of the first op on the same cell
 
-	creates  bool   // an op on the cell may make it, if it is not there
-	there    bool   // the cell is in the table
-	limit    *limit // of the cell
-	reserved bool   // there is room for the cell, which is not there
-	rec      law.Record
+	creates  bool   // an op on the cell may make it, if it does not exist
+	exists   bool   // the cell is in the table
+	limit    *limit // the limit of the cell
+	reserved bool   // room is reserved for the cell, which does not exist
+	record   law.Record
 	log      *entries
-	known    *register
-	bytes    int64  // of both, as they were
-	rich     *rich  // its object, locked, or nil
-	word     uint64 // of the object
+	receipts *register
+	oldBytes int64  // the size of log and receipts before the group
+	rich     *rich  // the cell's object, locked, or nil
+	word     uint64 // the word of rich
 }
 
-// plan finds out which tables a group needs, and which ops share a cell.
+// plan fills work, records and tables for a group: which tables it needs, and which ops share a cell.
 func (sc *scratch) plan(s *Store, ops []law.Op) {
 	sc.work = slices.Grow(sc.work[:0], len(ops))[:len(ops)]
 	sc.records = slices.Grow(sc.records[:0], len(ops))[:len(ops)]
@@ -41,22 +42,22 @@ func (sc *scratch) plan(s *Store, ops []law.Op) {
 	for i := range ops {
 		h := s.hash(&ops[i].Cell)
 		w := &sc.work[i]
-		*w = work{hash: h, table: s.tableOf(h), first: i}
+		*w = work{hash: h, table: s.tableOf(h), firstOp: i}
 		for j := range i {
 			if sc.work[j].hash == h {
-				w.first = j
+				w.firstOp = j
 				break
 			}
 		}
-		sc.work[w.first].creates = sc.work[w.first].creates || creates(&ops[i])
-		sc.records[i] = &sc.work[w.first].rec
+		sc.work[w.firstOp].creates = sc.work[w.firstOp].creates || creates(&ops[i])
+		sc.records[i] = &sc.work[w.firstOp].record
 		sc.tables = append(sc.tables, w.table)
 	}
 	slices.Sort(sc.tables)
 	sc.tables = slices.Compact(sc.tables)
 }
 
-// creates reports whether an op may make a cell that is not there.
+// creates reports whether an op may make a cell that does not exist.
 func creates(op *law.Op) bool {
 	switch op.Verb {
 	case law.Take, law.Block:
@@ -67,27 +68,26 @@ func creates(op *law.Op) bool {
 	return false
 }
 
-// find finds out which cells of a group are there, and the limits of those that are
-// not.
+// find finds out which cells of a group exist, and the limits of those that do not.
 func (s *Store) find(sc *scratch, ops []law.Op) {
 	for i := range sc.work {
-		if w := &sc.work[i]; w.first == i {
+		if w := &sc.work[i]; w.firstOp == i {
 			w.limit, w.reserved = nil, false
-			w.there = s.tables[w.table].Load().find(w.hash) >= 0
-			if !w.there {
+			w.exists = s.tables[w.table].Load().find(w.hash) >= 0
+			if !w.exists {
 				w.limit = s.limitOf(ops[i].Cell.Limit)
 			}
 		}
 	}
 }
 
-// reserveAll reserves room for the cells of a group that it may make, or returns the
-// limit of one for which there is none. It may have to be asked again, after
-// it has removed dead cells from the tables of the group: they may be the group's.
-func (s *Store) reserveAll(sc *scratch, now int64) (lacking *limit, again bool) {
+// reserveAll reserves room for the cells that a group may make. If a limit has no room it returns
+// that limit. If it had to remove dead cells from the tables of the group, it returns retry: the
+// caller calls find again, because a removed cell may be one of the group's.
+func (s *Store) reserveAll(sc *scratch, now int64) (fullLimit *limit, retry bool) {
 	for i := range sc.work {
 		w := &sc.work[i]
-		if w.first != i || !w.creates || w.there {
+		if w.firstOp != i || !w.creates || w.exists {
 			continue
 		}
 		if w.reserved = sc.takeSpare(w.limit) || s.reserve(w.limit); w.reserved {
@@ -95,12 +95,12 @@ func (s *Store) reserveAll(sc *scratch, now int64) (lacking *limit, again bool) 
 		}
 		for k := range i {
 			if sc.work[k].reserved {
-				sc.spare = append(sc.spare, sc.work[k].limit)
+				sc.spareLimits = append(sc.spareLimits, sc.work[k].limit)
 			}
 		}
 		for _, ti := range sc.tables {
-			if s.roomIn(s.tables[ti].Load(), func() bool { return s.reserve(w.limit) }, now) {
-				sc.spare = append(sc.spare, w.limit)
+			if s.makeRoomIn(s.tables[ti].Load(), func() bool { return s.reserve(w.limit) }, now) {
+				sc.spareLimits = append(sc.spareLimits, w.limit)
 				return nil, true
 			}
 		}
@@ -109,20 +109,20 @@ func (s *Store) reserveAll(sc *scratch, now int64) (lacking *limit, again bool) 
 	return nil, false
 }
 
-// reserveBytes makes what is reserved for a group this many bytes, if they may be had.
+// reserveBytes raises the reservation of a group to this many bytes, and reports whether there was room.
 func (s *Store) reserveBytes(sc *scratch, bytes int64) bool {
-	ok := bytes <= sc.bytes || add(&s.bytes, bytes-sc.bytes, s.within)
+	ok := bytes <= sc.reservedBytes || addUpTo(&s.usedBytes, bytes-sc.reservedBytes, s.maxBytes)
 	if ok {
-		sc.bytes = max(sc.bytes, bytes)
+		sc.reservedBytes = max(sc.reservedBytes, bytes)
 	}
 	return ok
 }
 
-// takeSpare takes room for a cell of a limit that is reserved already.
+// takeSpare uses up room for a cell of a limit that is reserved already, and reports whether there was any.
 func (sc *scratch) takeSpare(l *limit) bool {
-	i := slices.Index(sc.spare, l)
+	i := slices.Index(sc.spareLimits, l)
 	if i >= 0 {
-		sc.spare = slices.Delete(sc.spare, i, i+1)
+		sc.spareLimits = slices.Delete(sc.spareLimits, i, i+1)
 	}
 	return i >= 0
 }

@@ -4,31 +4,31 @@ import "github.com/headgate/headgate/law"
 
 // register has the receipts of a cell.
 type register struct {
-	known map[string]law.Receipt
-	ids   int64 // the bytes of their ids
-	last  int64 // no admission is kept for longer
-	full  int   // at how many to look for those that are over
+	byID          map[string]law.Receipt
+	idBytes       int64 // the total length of the ids
+	lastKeepUntil int64 // the latest KeepUntil of all receipts
+	compactAt     int   // how many receipts there have to be before admit removes expired ones
 }
 
-// receiptBytes is the size of a request without its id, in a map that is two thirds full.
+// receiptBytes is the size of a receipt without its id, in a map that is two thirds full.
 const receiptBytes = 450
 
-// bytes returns what the requests take.
+// bytes returns the memory that the receipts take.
 func (r *register) bytes() int64 {
 	if r == nil {
 		return 0
 	}
-	return int64(len(r.known))*receiptBytes + r.ids
+	return int64(len(r.byID))*receiptBytes + r.idBytes
 }
 
-// longer is how much longer than promised an admission is kept, in microseconds:
-// a clock that steps back a little finds it again.
-const longer = 60_000_000
+// keepLonger is how much longer than promised admit keeps a receipt, in microseconds: it is still
+// found if the clock steps back a little.
+const keepLonger = 60_000_000
 
 // Receipt implements law.Receipts.
 func (r *register) Receipt(id string) (a law.Receipt, ok bool) {
 	if r != nil {
-		a, ok = r.known[id]
+		a, ok = r.byID[id]
 	}
 	return a, ok
 }
@@ -37,33 +37,33 @@ func (r *register) len() int {
 	if r == nil {
 		return 0
 	}
-	return len(r.known)
+	return len(r.byID)
 }
 
-// admit remembers an admission. Whenever there are twice as many as counted the
-// last time, it forgets those that are over: so that a register whose cell is in
-// use does not grow for ever, and each admission costs the same.
+// admit adds the receipt of an admission. Whenever the number of receipts has doubled, it removes
+// expired ones. So the register of a busy cell does not grow for ever, and each admission has the
+// same cost on average.
 func (r *register) admit(a law.Receipt, now int64) {
-	if r.known == nil {
-		r.known = map[string]law.Receipt{}
+	if r.byID == nil {
+		r.byID = map[string]law.Receipt{}
 	}
-	if _, again := r.known[a.ID]; !again {
-		r.ids += int64(len(a.ID))
+	if _, again := r.byID[a.ID]; !again {
+		r.idBytes += int64(len(a.ID))
 	}
-	r.known[a.ID] = a
-	r.last = max(r.last, a.KeepUntil)
-	if len(r.known) >= max(r.full, 64) {
-		r.compact(now-longer, len(r.known))
-		r.full = 2 * len(r.known)
+	r.byID[a.ID] = a
+	r.lastKeepUntil = max(r.lastKeepUntil, a.KeepUntil)
+	if len(r.byID) >= max(r.compactAt, 64) {
+		r.compact(now-keepLonger, len(r.byID))
+		r.compactAt = 2 * len(r.byID)
 	}
 }
 
-// compact forgets at most most admissions that are over, and returns how many.
-func (r *register) compact(now int64, most int) (n int) {
-	for id := range r.known {
-		if n < most && r.known[id].KeepUntil <= now {
-			delete(r.known, id)
-			r.ids -= int64(len(id))
+// compact removes up to maxRemoved expired receipts, and returns how many.
+func (r *register) compact(now int64, maxRemoved int) (n int) {
+	for id := range r.byID {
+		if n < maxRemoved && r.byID[id].KeepUntil <= now {
+			delete(r.byID, id)
+			r.idBytes -= int64(len(id))
 			n++
 		}
 	}

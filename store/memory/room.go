@@ -11,24 +11,24 @@ import (
 	"github.com/headgate/headgate/store/internal/keycount"
 )
 
-// reserve makes room for one more cell of a limit, if there is some. It is given back
-// by release. A limit that is retired has none.
+// reserve reserves room for one more cell of a limit, and reports whether there was room. The
+// caller gives it back with release. A retired limit has no room.
 func (s *Store) reserve(l *limit) bool {
-	if !add(&l.count, 1, s.each) {
+	if !addUpTo(&l.cellCount, 1, s.maxPerLimit) {
 		return false
 	}
-	if !add(&s.count, 1, s.most) {
-		l.count.Add(-1)
+	if !addUpTo(&s.cellCount, 1, s.maxTotal) {
+		l.cellCount.Add(-1)
 		return false
 	}
 	return true
 }
 
-// add counts up, if that makes no more than most.
-func add(count *atomic.Int64, more, most int64) bool {
+// addUpTo adds to a count that is not negative, unless the sum would exceed a bound. It reports whether it has added.
+func addUpTo(count *atomic.Int64, more, bound int64) bool {
 	for {
 		n := count.Load()
-		if n < 0 || n > most-more {
+		if n < 0 || n > bound-more {
 			return false
 		}
 		if count.CompareAndSwap(n, n+more) {
@@ -39,18 +39,19 @@ func add(count *atomic.Int64, more, most int64) bool {
 
 // release gives back the room of a cell.
 func (s *Store) release(l *limit) {
-	l.count.Add(-1)
-	s.count.Add(-1)
+	l.cellCount.Add(-1)
+	s.cellCount.Add(-1)
 }
 
-// diesAt notes that a cell of table i, which is locked, can be forgotten from
-// dead on. Plain charges need not note anything: they only put that off.
-func (s *Store) diesAt(i int, dead int64) {
-	lower(&s.tables[i].Load().soonest, dead)
-	lower(&s.soonest, dead)
+// noteDeath notes that a cell of table i, which is locked, can be forgotten from time dead on. A plain charge
+// need not call it: it only postpones the death.
+func (s *Store) noteDeath(i int, dead int64) {
+	lowerTo(&s.tables[i].Load().soonestDeath, dead)
+	lowerTo(&s.soonestDeath, dead)
 }
 
-func lower(v *atomic.Int64, to int64) {
+// lowerTo sets v to a smaller value.
+func lowerTo(v *atomic.Int64, to int64) {
 	for {
 		old := v.Load()
 		if old <= to || v.CompareAndSwap(old, to) {
@@ -59,13 +60,13 @@ func lower(v *atomic.Int64, to int64) {
 	}
 }
 
-// bury removes the cell at slot i of a locked table if it is dead, and gives its room
-// back. It returns when the cell will be dead.
-func (s *Store) bury(t *table, i int, now int64) (dead int64, gone bool) {
+// removeIfDead removes the cell at slot i of a locked table if it is dead, and gives its room
+// back. It returns the time at which the cell is dead.
+func (s *Store) removeIfDead(t *table, i int, now int64) (dead int64, removed bool) {
 	sl := &t.slots[i]
-	word := sl.settled()
+	word := sl.waitUnlocked()
 	if id := idOf(word); id != idRich {
-		d := s.params.get(id)
+		d := s.defs.get(id)
 		if dead = d.params.PlainEmptyAt(levelOf(word), sl.time()); dead <= now {
 			t.remove(i)
 			s.release(d.limit)
@@ -81,14 +82,14 @@ func (s *Store) bury(t *table, i int, now int64) (dead int64, gone bool) {
 	r.word.Store(wordOf(0, idGone))
 	t.remove(i)
 	s.release(r.limit)
-	s.bytes.Add(-r.log.bytes() - r.known.bytes())
+	s.usedBytes.Add(-r.log.bytes() - r.receipts.bytes())
 	return dead, true
 }
 
-// evict removes a dead cell from a locked table, if there is one. It goes on
-// where it stopped, and remembers when it is worth while to look again.
+// evict removes a dead cell from a locked table, and reports whether there was one. It searches from
+// where it last stopped. If it finds none, it sets t.soonestDeath, so that no search is made before.
 func (s *Store) evict(t *table, now int64) bool {
-	if t.soonest.Load() > now {
+	if t.soonestDeath.Load() > now {
 		return false
 	}
 	soonest := int64(law.Never)
@@ -97,20 +98,20 @@ func (s *Store) evict(t *table, now int64) bool {
 			t.hand = 0
 		}
 		if t.slots[t.hand].lo.Load() != 0 {
-			dead, gone := s.bury(t, t.hand, now)
-			if gone {
+			dead, removed := s.removeIfDead(t, t.hand, now)
+			if removed {
 				return true
 			}
 			soonest = min(soonest, dead)
 		}
 		t.hand++
 	}
-	t.soonest.Store(soonest)
+	t.soonestDeath.Store(soonest)
 	return false
 }
 
-// roomIn removes dead cells of a locked table until reserve succeeds.
-func (s *Store) roomIn(t *table, reserve func() bool, now int64) bool {
+// makeRoomIn removes dead cells of a locked table until reserve succeeds. It reports whether reserve did.
+func (s *Store) makeRoomIn(t *table, reserve func() bool, now int64) bool {
 	for !reserve() {
 		if !s.evict(t, now) {
 			return false
@@ -119,13 +120,13 @@ func (s *Store) roomIn(t *table, reserve func() bool, now int64) bool {
 	return true
 }
 
-// tidy removes the dead cells of the locked table at i if it has no place for one more cell. So tables grow with
-// their live cells, however fast new keys come. It grows the table if less than a tenth of it was dead, so that
-// the cost of the scan is spread over many insertions.
+// tidy removes the dead cells of the locked table at i if the table has no room for one more cell. So tables grow
+// only with their live cells, however fast new keys come. It grows the table if less than a tenth of it was dead, so
+// that the cost of the scan is spread over many insertions.
 func (s *Store) tidy(i int, now int64) {
 	t := s.tables[i].Load()
 	used := t.used
-	if t.fits(1) || t.soonest.Load() > now {
+	if t.fits(1) || t.soonestDeath.Load() > now {
 		return
 	}
 	if s.sweep(t, now, math.MaxInt); t.used > used-used/10 {
@@ -133,108 +134,108 @@ func (s *Store) tidy(i int, now int64) {
 	}
 }
 
-// makeRoom removes dead cells, wherever they may be, until reserve succeeds. The caller holds no table. It
-// fails only if no cell is dead any more. Then it costs next to nothing until some cell dies.
+// makeRoom removes dead cells of all tables until reserve succeeds. The caller has locked no table. It fails only
+// if no dead cell is left. Further calls then cost next to nothing until a cell dies.
 func (s *Store) makeRoom(reserve func() bool, now int64) bool {
-	s.evictor.Lock()
-	defer s.evictor.Unlock()
+	s.evictMu.Lock()
+	defer s.evictMu.Unlock()
 	if reserve() {
 		return true
 	}
-	if s.soonest.Load() > now {
+	if s.soonestDeath.Load() > now {
 		return false
 	}
-	s.soonest.Store(law.Never) // each writer of a cell lowers it from here on
+	s.soonestDeath.Store(law.Never) // each writer of a cell lowers it from here on
 	soonest := int64(law.Never)
 	for range s.tables {
 		if t := s.tables[s.evictAt].Load(); t != nil {
-			if t.soonest.Load() <= now {
+			if t.soonestDeath.Load() <= now {
 				t = s.lock(s.evictAt)
-				found := s.roomIn(t, reserve, now)
+				found := s.makeRoomIn(t, reserve, now)
 				s.unlockAt(s.evictAt)
 				if found {
-					s.soonest.Store(0)
+					s.soonestDeath.Store(0)
 					return true
 				}
 			}
-			soonest = min(soonest, t.soonest.Load())
+			soonest = min(soonest, t.soonestDeath.Load())
 		}
 		s.evictAt = (s.evictAt + 1) % len(s.tables)
 	}
-	lower(&s.soonest, soonest)
+	lowerTo(&s.soonestDeath, soonest)
 	return reserve()
 }
 
-// full returns the error of a request for which there is no room: for a cell of a limit, or for bytes.
-func (s *Store) full(l *limit) error {
+// fullError returns the error of a request for which there is no room: for a cell of limit l, or for bytes if l is nil.
+func (s *Store) fullError(l *limit) error {
 	if l == nil {
 		return fmt.Errorf("%w: the attempts and requests that this process remembers take %d bytes, of at most %d, "+
-			"and each still counts", store.ErrFull, s.bytes.Load(), s.within)
+			"and each still counts", store.ErrFull, s.usedBytes.Load(), s.maxBytes)
 	}
-	if n := l.count.Load(); n >= s.each {
+	if n := l.cellCount.Load(); n >= s.maxPerLimit {
 		return fmt.Errorf("%w: limit %q has %d keys, as many as this process keeps of one limit, and each still counts",
 			store.ErrFull, l.name, n)
 	}
 	return fmt.Errorf("%w: this process keeps %d keys of all limits, as many as it may, and each still counts",
-		store.ErrFull, s.count.Load())
+		store.ErrFull, s.cellCount.Load())
 }
 
-// KeyCounts implements store.Inspector. The first count is that of all limits together.
+// KeyCounts implements store.Inspector. The first element counts the keys of all limits together.
 func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
 	now := s.clock()
-	s.known.Lock()
+	s.limitsMu.Lock()
 	var list []store.KeyCount
 	for _, l := range s.byName {
-		if n := l.count.Load(); n > 0 {
-			list = append(list, store.KeyCount{Limit: l.name, Keys: n, Max: bounded(s.each), At: now})
+		if n := l.cellCount.Load(); n > 0 {
+			list = append(list, store.KeyCount{Limit: l.name, Keys: n, Max: boundOrZero(s.maxPerLimit), At: now})
 		}
 	}
-	s.known.Unlock()
-	all := store.KeyCount{Keys: s.count.Load(), Max: bounded(s.most), At: now}
+	s.limitsMu.Unlock()
+	all := store.KeyCount{Keys: s.cellCount.Load(), Max: boundOrZero(s.maxTotal), At: now}
 	return append([]store.KeyCount{all}, keycount.Largest(list)...), nil
 }
 
-// bounded returns a bound as store.KeyCount has it.
-func bounded(most int64) int64 {
-	if most == unbounded {
+// boundOrZero returns a bound for store.KeyCount, in which 0 is no bound.
+func boundOrZero(bound int64) int64 {
+	if bound == unbounded {
 		return 0
 	}
-	return most
+	return bound
 }
 
-// Sweep implements store.Store: it goes on where it stopped, and holds one
-// table at a time, of some hundred cells.
-func (s *Store) Sweep(ctx context.Context, most int) (removed int, err error) {
+// Sweep implements store.Store. It goes on where the last call stopped, and locks one table of
+// some hundred cells at a time.
+func (s *Store) Sweep(ctx context.Context, maxRemoved int) (removed int, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
 	}
 	now := s.clock()
 	for range s.tables {
-		if removed >= most || ctx.Err() != nil {
+		if removed >= maxRemoved || ctx.Err() != nil {
 			break
 		}
-		i := int(s.swept.Load()) % len(s.tables)
+		i := int(s.sweepAt.Load()) % len(s.tables)
 		if t := s.tables[i].Load(); t != nil {
 			t = s.lock(i)
-			removed += s.sweep(t, now, most-removed)
-			if removed < most && len(t.slots) > 4*max(t.used, 8) {
+			removed += s.sweep(t, now, maxRemoved-removed)
+			if removed < maxRemoved && len(t.slots) > 4*max(t.used, 8) {
 				s.rebuild(i, t.used, t.rich != nil)
 			}
 			s.unlockAt(i)
 		}
-		if removed < most {
-			s.swept.Store(int64(i) + 1)
+		if removed < maxRemoved {
+			s.sweepAt.Store(int64(i) + 1)
 		}
 	}
 	return removed, ctx.Err()
 }
 
-// sweep removes up to most dead cells and log entries from a locked table.
-func (s *Store) sweep(t *table, now int64, most int) (removed int) {
-	if t.soonest.Load() > now && !t.logs {
+// sweep removes up to maxRemoved dead cells, log entries and receipts from a locked table.
+func (s *Store) sweep(t *table, now int64, maxRemoved int) (removed int) {
+	if t.soonestDeath.Load() > now && !t.logs {
 		return 0
 	}
 	soonest, logs := int64(law.Never), false
@@ -243,32 +244,32 @@ func (s *Store) sweep(t *table, now int64, most int) (removed int) {
 			i++
 			continue
 		}
-		if removed >= most {
-			return removed // soonest stands
+		if removed >= maxRemoved {
+			return removed // soonestDeath stays as it was
 		}
 		if t.logs {
-			n, has := s.compact(t, i, now, most-removed)
+			n, has := s.compact(t, i, now, maxRemoved-removed)
 			removed, logs = removed+n, logs || has
-			if removed >= most {
+			if removed >= maxRemoved {
 				return removed
 			}
 		}
-		dead, gone := s.bury(t, i, now)
-		if gone {
+		dead, cellRemoved := s.removeIfDead(t, i, now)
+		if cellRemoved {
 			removed++
 			continue // another cell may stand there now
 		}
 		soonest = min(soonest, dead)
 		i++
 	}
-	t.soonest.Store(soonest)
+	t.soonestDeath.Store(soonest)
 	t.logs = logs
 	return removed
 }
 
-// compact forgets entries and admissions of the cell at slot i of a locked table, if it is rich and
-// has any.
-func (s *Store) compact(t *table, i int, now int64, most int) (removed int, has bool) {
+// compact forgets log entries and receipts of the cell at slot i of a locked table. has reports whether
+// the cell has a log or receipts.
+func (s *Store) compact(t *table, i int, now int64, maxRemoved int) (removed int, has bool) {
 	if t.rich == nil {
 		return 0, false
 	}
@@ -277,16 +278,16 @@ func (s *Store) compact(t *table, i int, now int64, most int) (removed int, has 
 		return 0, false
 	}
 	word := r.lock()
-	before := r.log.bytes() + r.known.bytes()
+	before := r.log.bytes() + r.receipts.bytes()
 	if r.log != nil {
 		has = true
-		removed = r.log.compact(r.state.At, r.state.EmptyAt, now, most)
+		removed = r.log.compact(r.state.At, r.state.EmptyAt, now, maxRemoved)
 	}
-	if r.known != nil {
+	if r.receipts != nil {
 		has = true
-		removed += r.known.compact(now, most-removed)
+		removed += r.receipts.compact(now, maxRemoved-removed)
 	}
-	s.bytes.Add(r.log.bytes() + r.known.bytes() - before)
+	s.usedBytes.Add(r.log.bytes() + r.receipts.bytes() - before)
 	r.word.Store(word)
 	return removed, has
 }

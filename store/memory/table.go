@@ -5,42 +5,41 @@ import (
 	"sync/atomic"
 )
 
-// table is an open-addressed hash table of some hundred slots, without a
-// pointer in them, so that the garbage collector has nothing to look at. It is
-// read without a lock: a writer that changes which cell is where holds version odd,
-// and a reader looks whether version is what it was. Changes of a cell
-// alone leave version as it is, and take the lock of its pair.
+// table is an open-addressed hash table of some hundred slots. The slots have no pointers,
+// so the garbage collector does not scan them. Readers take no lock: a writer that moves
+// cells keeps version odd meanwhile, and a reader checks that version has not changed. A
+// writer that changes a single cell leaves version alone, and locks the pair of the cell.
 type table struct {
 	version atomic.Uint64
 	slots   []slot
-	rich    []atomic.Pointer[rich] // as many as slots, or nil: there is none
+	rich    []atomic.Pointer[rich] // one for each slot; nil: the table has no rich cell
 
 	// The rest is guarded by version.
-	names   *names // of the slots; nil: they are not kept
-	used    int
-	hand    int          // the slot at which the search for a dead cell goes on
-	logs    bool         // a rich cell may have a log
-	soonest atomic.Int64 // no cell dies before this time
-	_       [32]byte     // to 128 bytes: the fields that are read without a lock lie on one cache line
+	names        *names       // the keys of the slots; nil: they are not kept
+	used         int          // how many slots hold a cell
+	hand         int          // the slot at which the search for a dead cell goes on
+	logs         bool         // a rich cell may have a log or receipts
+	soonestDeath atomic.Int64 // no cell dies before this time
+	_            [32]byte     // to 128 bytes: the fields that are read without a lock lie on one cache line
 }
 
-// slot is a cell in 24 bytes. A free one is all zeros.
+// slot is a cell in 24 bytes. A free slot is all zeros.
 type slot struct {
-	lo atomic.Uint64 // of the hash; what the slot keeps of the rest of it is in the pair
+	lo atomic.Uint64 // hash.lo; the pair has the tag of the hash
 	pair
 }
 
-// A table is made larger by a tenth when more than 23 of 25 slots are taken. A search for a cell that is
-// there looks at 4 slots on average by then, which lie on one or two cache lines.
+// A table grows by a tenth when more than 23 of 25 slots are taken. A search for a cell that exists
+// visits 4 slots on average by then, which lie on one or two cache lines.
 const (
 	loadSlots = 25
 	loadCells = 23
 )
 
-// moved is the version of a table whose cells are in another one now.
-const moved = ^uint64(0)
+// movedVersion is the version of a table whose cells were moved into another one.
+const movedVersion = ^uint64(0)
 
-// newTable returns a table for a number of cells, locked.
+// newTable returns a locked table with room for a number of cells.
 func newTable(cells int, withRich bool) *table {
 	t := &table{}
 	// The allocator rounds up; use what it gives.
@@ -55,7 +54,7 @@ func newTable(cells int, withRich bool) *table {
 
 func (s *Store) tableOf(h hash) int { return int(h.hi >> s.shift) }
 
-// lock locks a table, making it if need be.
+// lock locks the table at i, and makes it if there is none.
 func (s *Store) lock(i int) *table {
 	for n := 0; ; n++ {
 		t := s.tables[i].Load()
@@ -83,14 +82,14 @@ func (t *table) tryLock() bool {
 
 func (t *table) unlock() { t.version.Add(1) }
 
-// unlockAt unlocks the table that stands at i; it was locked at i.
+// unlockAt unlocks the table at i, which may have been rebuilt since it was locked.
 func (s *Store) unlockAt(i int) { s.tables[i].Load().unlock() }
 
-// home returns where the search for a hash begins.
+// home returns the slot at which the search for a hash begins.
 func (t *table) home(lo uint64) int { return int(lo >> 32 * uint64(len(t.slots)) >> 32) }
 
-// find returns the slot of a cell, or -1. Without the lock it may miss, and
-// find what is gone; version shows it.
+// find returns the slot of a cell, or -1. Without the lock the result may be wrong: the caller
+// checks that version has not changed.
 func (t *table) find(h hash) int {
 	slots := t.slots
 	i := t.home(h.lo)
@@ -111,7 +110,7 @@ func (t *table) find(h hash) int {
 	return -1
 }
 
-// insert puts a cell that is not there into a table that has room for it.
+// insert puts a new cell into a table that has room for it.
 func (t *table) insert(h hash, key string, word uint64, at int64, r *rich) {
 	i := t.place(h.lo, word, h.tag()|at, r)
 	if t.names != nil {
@@ -135,17 +134,16 @@ func (t *table) place(lo, word uint64, tagged int64, r *rich) int {
 	return i
 }
 
-// fill writes a slot that is free, or whose lock bit is held.
+// fill writes a slot that is free, or whose lock bit the caller holds.
 func (sl *slot) fill(lo, word uint64, tagged int64) {
 	sl.lo.Store(lo)
 	sl.set(word, tagged)
 }
 
-// write writes the pair of a slot whose lock bit is held, and lets go of it. The cell stays the same.
+// write writes the pair of a slot whose lock bit the caller holds, and releases it. The cell stays the same.
 func (sl *slot) write(word uint64, at int64) { sl.set(word, sl.at.Load()&^timeMask|at) }
 
-// remove frees a slot, and moves those behind it up, so that no search stops
-// short of them.
+// remove frees a slot. It moves up the cells behind it, so that a search still finds them.
 func (t *table) remove(hole int) {
 	t.slots[hole].lock()
 	if t.names != nil {
@@ -181,12 +179,12 @@ func (t *table) remove(hole int) {
 	t.used--
 }
 
-// fits reports whether the table has places for more cells.
+// fits reports whether the table has room for more cells.
 func (t *table) fits(more int) bool { return (t.used+more)*loadSlots <= len(t.slots)*loadCells }
 
-// room returns the locked table at i, or the one that takes its place because
-// it is too full for one more cell, or cannot hold rich ones.
-func (s *Store) room(i int, more int, withRich bool) *table {
+// tableWithRoom returns the locked table at i. It first rebuilds a table that is too full for more cells, or
+// that cannot hold rich cells although withRich is set.
+func (s *Store) tableWithRoom(i int, more int, withRich bool) *table {
 	t := s.tables[i].Load()
 	withRich = withRich || t.rich != nil
 	if !t.fits(more) {
@@ -199,13 +197,12 @@ func (s *Store) room(i int, more int, withRich bool) *table {
 	return t
 }
 
-// rebuild moves the cells of the locked table at i into a new one, which it
-// returns locked.
+// rebuild moves the cells of the locked table at i into a new table, which it returns locked.
 func (s *Store) rebuild(i int, cells int, withRich bool) *table {
 	t := s.tables[i].Load()
 	next := newTable(cells, withRich)
 	if t.names != nil {
-		live := len(t.names.text) - t.names.gone
+		live := len(t.names.text) - t.names.deadBytes
 		next.names = newNames(len(next.slots), live*(len(next.slots)*loadCells/loadSlots)/max(t.used, 1))
 	}
 	for j := range t.slots {
@@ -218,15 +215,15 @@ func (s *Store) rebuild(i int, cells int, withRich bool) *table {
 		if t.rich != nil {
 			r = t.rich[j].Load()
 		}
-		word := sl.settled() // and nobody changes it while version is odd
+		word := sl.waitUnlocked() // and nobody changes it while version is odd
 		i := next.place(lo, word, sl.at.Load(), r)
 		if t.names != nil {
 			next.names.copy(i, t.names, j)
 		}
 	}
 	next.logs = t.logs
-	next.soonest.Store(t.soonest.Load())
+	next.soonestDeath.Store(t.soonestDeath.Load())
 	s.tables[i].Store(next)
-	t.version.Store(moved)
+	t.version.Store(movedVersion)
 	return next
 }

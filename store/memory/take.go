@@ -8,19 +8,19 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// result says how an attempt to decide about a plain charge went.
+// result says how an attempt to decide a plain charge went.
 type result uint8
 
 const (
 	decided result = iota
-	changed        // the cell is not what it was: look for it again
+	changed        // the cell was moved or replaced: find it again
 	absent         // there is no such cell
-	unusual        // not for a plain charge: nothing was done
+	unusual        // Apply has to decide; nothing was done
 )
 
-// TakeOne implements store.OneTaker. A cell that is found has been charged
-// before, so its name and its parameters are known to be valid. A refusal
-// writes nothing that others read.
+// TakeOne implements store.OneTaker. It need not validate the name and the parameters of a cell
+// that it finds: the charge that made the cell had the same. A refusal writes nothing that others
+// read.
 func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b store.Brief, ok bool) {
 	if cost < 1 || cost > law.Max || !p.Plain() || s.ready(ctx) != nil {
 		return b, false
@@ -33,10 +33,10 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 	return b, res == decided
 }
 
-// take decides about a plain charge of a plain cell without locking its table.
-// It allocates nothing. level and then are the cell's level and time after the
-// decision.
-func (s *Store) take(b *store.Brief, h hash, p *law.Params, cost int64, exact bool) (level, then int64, res result) {
+// take decides a plain charge of a plain cell without locking its table. It allocates nothing.
+// level and newTime are the cell's level and time after the decision. exact says whether it reads
+// the exact clock and not the coarse one.
+func (s *Store) take(b *store.Brief, h hash, p *law.Params, cost int64, exact bool) (level, newTime int64, res result) {
 	at := &s.tables[s.tableOf(h)]
 	for n := 0; ; n++ {
 		t := at.Load()
@@ -55,43 +55,43 @@ func (s *Store) take(b *store.Brief, h hash, p *law.Params, cost int64, exact bo
 			}
 			continue
 		}
-		f, id := &t.slots[i].pair, idOf(t.slots[i].word.Load())
-		var q *law.Params
+		pr, id := &t.slots[i].pair, idOf(t.slots[i].word.Load())
+		var cellParams *law.Params
 		if id == idRich {
 			r := t.richAt(i)
 			if t.version.Load() != version {
 				continue
 			}
-			f, id, q = &r.pair, idPlain, r.params
-		} else if d := s.params.get(id); d != nil { // else the slot was freed just now
-			q = &d.params
+			pr, id, cellParams = &r.pair, idPlain, r.params
+		} else if d := s.defs.get(id); d != nil { // else the slot was freed just now
+			cellParams = &d.params
 		}
-		if q == nil || *q != *p {
+		if cellParams == nil || *cellParams != *p {
 			return 0, 0, unusual
 		}
-		if level, then, res = s.charge(b, f, id, q, cost, exact, t, version); res != changed {
-			return level, then, res
+		if level, newTime, res = s.charge(b, pr, id, cellParams, cost, exact, t, version); res != changed {
+			return level, newTime, res
 		}
-		if f != &t.slots[i].pair {
+		if pr != &t.slots[i].pair {
 			return 0, 0, unusual // gone, or not plain
 		}
 	}
 }
 
-// charge decides about a plain charge by the pair of a plain cell, and writes
-// it. The pair is that of the cell with parameters p while it has this id and
-// the table this version; a nil table is always the same.
+// charge decides a plain charge by the pair of a plain cell, and writes the pair. The pair belongs
+// to the cell with parameters p as long as the pair has this id, and the table this version. A nil
+// table is one that the caller has locked.
 //
-// The clock is read after the pair, so that it is not behind it, unless it is
-// coarse, or was set back.
-func (s *Store) charge(b *store.Brief, f *pair, id uint64, p *law.Params, cost int64, exact bool, t *table,
+// charge reads the clock after the pair, so that the clock is not behind the pair's time unless the
+// clock is coarse, or was set back.
+func (s *Store) charge(b *store.Brief, pr *pair, id uint64, p *law.Params, cost int64, exact bool, t *table,
 	version uint64,
-) (level, then int64, res result) {
+) (level, newTime int64, res result) {
 	for n := 0; ; n++ {
-		tagged := f.at.Load()
+		tagged := pr.at.Load()
 		at := tagged & timeMask
-		word := f.word.Load()
-		if word&lockBit != 0 || f.at.Load() != tagged {
+		word := pr.word.Load()
+		if word&lockBit != 0 || pr.at.Load() != tagged {
 			pause(n)
 			continue
 		}
@@ -99,20 +99,20 @@ func (s *Store) charge(b *store.Brief, f *pair, id uint64, p *law.Params, cost i
 			return 0, 0, changed
 		}
 		var clock int64
-		now := exact
+		isNow := exact
 		if exact {
 			clock = s.clock()
 		} else {
-			clock, now = s.readCoarse(at)
+			clock, isNow = s.readCoarse(at)
 		}
 		if at-clock > law.PlainSlack || clock > timeMask {
 			return 0, 0, unusual
 		}
 		level = levelOf(word)
-		granted, used, then, retryAt, emptyAt := law.TakePlain(p, level, at, cost, clock)
+		granted, used, newTime, retryAt, emptyAt := law.TakePlain(p, level, at, cost, clock)
 		if !granted {
-			if !now && retryAt-clock <= coarse.Lag {
-				exact = true // it may pass already
+			if !isNow && retryAt-clock <= coarse.Lag {
+				exact = true // by the exact clock the charge may pass already
 				continue
 			}
 			if t != nil && t.version.Load() != version {
@@ -124,29 +124,29 @@ func (s *Store) charge(b *store.Brief, f *pair, id uint64, p *law.Params, cost i
 			setBrief(b, false, used, clock, max(clock, at), retryAt, emptyAt)
 			return level, at, decided
 		}
-		if !f.word.CompareAndSwap(word, word|lockBit) {
+		if !pr.word.CompareAndSwap(word, word|lockBit) {
 			pause(n)
 			continue
 		}
 		if t != nil && t.version.Load() != version {
-			f.word.Store(word)
+			pr.word.Store(word)
 			return 0, 0, changed
 		}
-		if f.at.Load() != tagged { // the same level at another time
-			f.word.Store(word)
+		if pr.at.Load() != tagged { // the level is the same, but the time has changed
+			pr.word.Store(word)
 			continue
 		}
-		if then != at {
-			f.at.Store(tagged&^timeMask | then)
+		if newTime != at {
+			pr.at.Store(tagged&^timeMask | newTime)
 		}
-		f.word.Store(wordOf(used, id))
-		setBrief(b, true, used, clock, max(clock, then), 0, emptyAt)
-		return used, then, decided
+		pr.word.Store(wordOf(used, id))
+		setBrief(b, true, used, clock, max(clock, newTime), 0, emptyAt)
+		return used, newTime, decided
 	}
 }
 
-// setBrief sets the fields one by one: a struct that is copied just after it
-// was written in other pieces makes the processor wait.
+// setBrief sets the fields one by one: the processor stalls if it copies a struct that was just
+// written in other pieces.
 func setBrief(b *store.Brief, granted bool, used, clock, at, retryAt, emptyAt int64) {
 	b.Granted = granted
 	b.Used = used
@@ -156,10 +156,9 @@ func setBrief(b *store.Brief, granted bool, used, clock, at, retryAt, emptyAt in
 	b.EmptyAt = emptyAt
 }
 
-// readCoarse returns a time for a decision about a plain cell as of at, and
-// whether it was read just now. The time of a cell that was charged by the
-// exact clock may be ahead of the coarse one, but not of the exact one: it
-// will do.
+// readCoarse returns a time for a decision about a plain cell whose time is at, and whether it read
+// the exact clock. A cell that was charged by the exact clock may be ahead of the coarse clock, but
+// not of the exact one: then readCoarse returns at.
 func (s *Store) readCoarse(at int64) (clock int64, exact bool) {
 	clock, exact = s.coarse.Read()
 	if clock >= at || exact {
@@ -171,7 +170,7 @@ func (s *Store) readCoarse(at int64) (clock int64, exact bool) {
 	return at, false
 }
 
-// takeLocked takes from a cell that may not be there yet. The table is locked.
+// takeLocked charges a cell that may not exist yet. It locks the table.
 func (s *Store) takeLocked(b *store.Brief, h hash, cell *law.Cell, p *law.Params, cost int64) (
 	level, at int64, res result,
 ) {
@@ -189,24 +188,24 @@ func (s *Store) takeLocked(b *store.Brief, h hash, cell *law.Cell, p *law.Params
 	if i < 0 {
 		return s.takeFirst(b, h, &op)
 	}
-	f, id := &t.slots[i].pair, idOf(t.slots[i].settled())
-	var q *law.Params
+	pr, id := &t.slots[i].pair, idOf(t.slots[i].waitUnlocked())
+	var cellParams *law.Params
 	if id == idRich {
 		r := t.richAt(i)
-		f, id, q = &r.pair, idPlain, r.params
+		pr, id, cellParams = &r.pair, idPlain, r.params
 	} else {
-		q = &s.params.get(id).params
+		cellParams = &s.defs.get(id).params
 	}
-	if *q != *p {
+	if *cellParams != *p {
 		return 0, 0, unusual
 	}
-	if level, at, res = s.charge(b, f, id, q, cost, true, nil, 0); res != decided {
+	if level, at, res = s.charge(b, pr, id, cellParams, cost, true, nil, 0); res != decided {
 		return 0, 0, unusual
 	}
 	return level, at, decided
 }
 
-// takeFirst charges a cell that is not there, under the lock. Where there is no room, it
+// takeFirst makes a cell and charges it. The caller has locked its table. If there is no room, it
 // charges nothing and leaves the charge to Apply.
 func (s *Store) takeFirst(b *store.Brief, h hash, op *law.Op) (level, at int64, res result) {
 	ti := s.tableOf(h)
@@ -216,51 +215,51 @@ func (s *Store) takeFirst(b *store.Brief, h hash, op *law.Op) (level, at int64, 
 		return 0, 0, unusual
 	}
 	granted, level, at, retryAt, emptyAt := law.TakePlain(p, 0, 0, op.Cost, clock)
-	if !granted { // it can never pass: no block, nothing to keep
+	if !granted { // the charge can never pass: there is no block, and nothing to keep
 		setBrief(b, false, level, clock, clock, retryAt, 0)
 		return 0, 0, decided
 	}
 	s.tidy(ti, clock)
-	if !s.roomIn(s.tables[ti].Load(), func() bool { return s.reserve(l) }, clock) {
+	if !s.makeRoomIn(s.tables[ti].Load(), func() bool { return s.reserve(l) }, clock) {
 		return 0, 0, unusual
 	}
-	id := s.params.id(l, p)
+	id := s.defs.id(l, p)
 	if id == 0 {
 		r := s.newRich(l, p)
 		r.set(wordOf(level, idPlain), at)
-		s.room(ti, 1, true).insert(h, op.Cell.Key, wordOf(0, idRich), 0, r)
+		s.tableWithRoom(ti, 1, true).insert(h, op.Cell.Key, wordOf(0, idRich), 0, r)
 	} else {
-		s.room(ti, 1, false).insert(h, op.Cell.Key, wordOf(level, id), at, nil)
+		s.tableWithRoom(ti, 1, false).insert(h, op.Cell.Key, wordOf(level, id), at, nil)
 	}
-	s.diesAt(ti, emptyAt)
+	s.noteDeath(ti, emptyAt)
 	setBrief(b, true, level, clock, clock, 0, emptyAt)
 	return level, at, decided
 }
 
-// newRich returns a rich cell for a limit.
+// newRich returns an empty rich cell of a limit.
 func (s *Store) newRich(l *limit, p *law.Params) *rich {
 	if p.Plain() {
-		if id := s.params.id(l, p); id != 0 {
-			return &rich{params: &s.params.get(id).params, limit: l}
+		if id := s.defs.id(l, p); id != 0 {
+			return &rich{params: &s.defs.get(id).params, limit: l}
 		}
 	}
-	own := *p
-	return &rich{params: &own, limit: l}
+	copied := *p
+	return &rich{params: &copied, limit: l}
 }
 
-// richAt returns the object of a slot, if it is rich. Without the lock, while
-// slots move, it may be none: then it is one that says nothing.
+// richAt returns the object of a slot whose cell is rich. If the caller has not locked the table,
+// the cell may have moved away: then it returns noRich.
 func (t *table) richAt(i int) *rich {
 	if t.rich != nil {
 		if r := t.rich[i].Load(); r != nil {
 			return r
 		}
 	}
-	return nobody
+	return noRich
 }
 
-// nobody is a cell that was never there.
-var nobody = func() *rich {
+// noRich is the object of no cell: its id is idGone.
+var noRich = func() *rich {
 	r := &rich{params: &law.Params{}}
 	r.word.Store(wordOf(0, idGone))
 	return r

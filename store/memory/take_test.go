@@ -16,8 +16,8 @@ import (
 
 const t0 = int64(1_790_000_000_000_000)
 
-// some limits that plain cells can have, and some that they cannot.
-var some = []law.Params{
+// testParams are parameters of plain cells, and of cells that are not plain.
+var testParams = []law.Params{
 	{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1, Drain: 1},
 	{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 700, Drain: 300},
 	{Kind: law.Bucket, Unit: 7000, Capacity: 35000, Step: 1000, Drain: 3, Block: 5000},
@@ -43,18 +43,17 @@ func briefOf(out *law.Outcome, at int64) store.Brief {
 	}
 }
 
-// TestTakeOneDecidesAsApplyDoes plays random histories on two stores: one is
-// asked by Apply only, one by TakeOne. Now and then a cell is reset, blocked or
-// swept, its limit changed, its store filled.
+// TestTakeOneDecidesAsApplyDoes runs random histories on two stores: it charges one only by Apply,
+// the other by TakeOne. Now and then it resets, blocks or sweeps a cell, changes its limit, or fills
+// the store.
 func TestTakeOneDecidesAsApplyDoes(t *testing.T) {
 	t.Parallel()
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for round := range tier.Pick(60, 200, 2000) {
 		now := t0
-		// Which of the dead a full store forgets is its own choice. That shows
-		// only in what is past, while neither limits change nor the clock steps
-		// back.
+		// The two full stores may evict different dead cells. Outcomes then differ only in times that
+		// are past, as long as no limit changes and the clock does not step back.
 		most, back := 1000, int64(1)
 		if round%2 == 0 {
 			most, back = 8, 0
@@ -73,12 +72,12 @@ func TestTakeOneDecidesAsApplyDoes(t *testing.T) {
 			case 4, 5:
 				now += 50_000
 			}
-			n := rng.IntN(len(some))
+			n := rng.IntN(len(testParams))
 			cell := law.Cell{Limit: string(rune('a' + n)), Key: string(rune('0' + rng.IntN(3)))}
 			if rng.IntN(4) == 0 && back > 0 {
 				cell.Limit = "changing"
 			}
-			p := some[n]
+			p := testParams[n]
 			op := law.Op{Verb: law.Take, Cell: cell, Params: p, Cost: 1 + rng.Int64N(p.Capacity+p.Capacity/9), Count: 1}
 			switch rng.IntN(20) {
 			case 0:
@@ -122,7 +121,7 @@ func TestTakeOneDecidesAsApplyDoes(t *testing.T) {
 func TestTakeOneLeavesToApplyWhatIsNotPlain(t *testing.T) {
 	t.Parallel()
 	s := memory.New(nil)
-	p := some[0]
+	p := testParams[0]
 	bad, done := p, false
 	bad.Step = 0
 	cancelled, cancel := context.WithCancel(context.Background())
@@ -152,7 +151,7 @@ func TestTakeOneLeavesToApplyWhatIsNotPlain(t *testing.T) {
 		},
 		"a window": func() (store.Brief, bool) {
 			return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "k"},
-				&some[5], 1)
+				&testParams[5], 1)
 		},
 		"a cancelled ctx": func() (store.Brief,
 			bool,
@@ -173,11 +172,11 @@ func TestTakeOneLeavesToApplyWhatIsNotPlain(t *testing.T) {
 	}
 }
 
-// ask is a way to take one unit.
-type ask func() store.Brief
+// takeUnit takes one unit of a cell.
+type takeUnit func() store.Brief
 
-// ways returns all ways to take a unit of a cell.
-func ways(t *testing.T, s *memory.Store, cell law.Cell, p *law.Params) []ask {
+// takeMethods returns all methods that take a unit of a cell.
+func takeMethods(t *testing.T, s *memory.Store, cell law.Cell, p *law.Params) []takeUnit {
 	slow := func() store.Brief {
 		op := law.Op{Verb: law.Take, Cell: cell, Params: *p, Cost: p.Unit, Count: 1}
 		out := apply(t, s, op)
@@ -189,7 +188,7 @@ func ways(t *testing.T, s *memory.Store, cell law.Cell, p *law.Params) []ask {
 		}
 		return b
 	}
-	return []ask{
+	return []takeUnit{
 		slow,
 		func() store.Brief { return either(s.TakeOne(context.Background(), cell, p, p.Unit)) },
 	}
@@ -201,7 +200,7 @@ func TestAKeyAdmitsExactlyItsCapacity(t *testing.T) {
 	p := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: capacity * 1000, Step: 3_600_000_000, Drain: 1000}
 	for key := range 10 {
 		s := memory.New(&memory.Config{Clock: func() int64 { return t0 }})
-		all := ways(t, s, law.Cell{Limit: "l", Key: string(rune('0' + key))}, &p)
+		all := takeMethods(t, s, law.Cell{Limit: "l", Key: string(rune('0' + key))}, &p)
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		admitted := 0
@@ -215,7 +214,7 @@ func TestAKeyAdmitsExactlyItsCapacity(t *testing.T) {
 					if i%16 == c { // cells move about
 						apply(t, s, law.Op{
 							Verb: law.Take, Cell: law.Cell{Limit: "l", Key: string(rune(1000 + i))},
-							Params: some[c%len(some)], Cost: 1, Count: 1,
+							Params: testParams[c%len(testParams)], Cost: 1, Count: 1,
 						})
 					}
 				}
@@ -231,8 +230,8 @@ func TestAKeyAdmitsExactlyItsCapacity(t *testing.T) {
 	}
 }
 
-// TestAdmissionsCanBeReplayed hammers keys by the system's clock, coarse or
-// not: package law, asked again at each decision time, admits as many.
+// TestAdmissionsCanBeReplayed charges keys as fast as it can by the system's clock, coarse or not. Package
+// law admits as many when it decides the same charges at the same times.
 func TestAdmissionsCanBeReplayed(t *testing.T) {
 	for _, p := range []law.Params{
 		{Kind: law.Bucket, Unit: 1_000_000, Capacity: 20_000_000, Step: 1, Drain: 20_000},
@@ -241,7 +240,7 @@ func TestAdmissionsCanBeReplayed(t *testing.T) {
 		{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 20_000, Step: 1000, Drain: law.Max},
 	} {
 		s := memory.New(nil)
-		all := ways(t, s, law.Cell{Limit: "l", Key: "k"}, &p)
+		all := takeMethods(t, s, law.Cell{Limit: "l", Key: "k"}, &p)
 		var clocks [4][]int64
 		var admitted [4]int
 		var wg sync.WaitGroup
@@ -275,7 +274,7 @@ func TestAdmissionsCanBeReplayed(t *testing.T) {
 }
 
 func TestADecisionAllocatesNothing(t *testing.T) {
-	p := some[0]
+	p := testParams[0]
 	p.Block = 0
 	s := memory.New(&memory.Config{Clock: func() int64 { return t0 }})
 	cell := law.Cell{Limit: "l", Key: "k"}

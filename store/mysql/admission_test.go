@@ -18,15 +18,14 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// TestAnswersThatGetLostAreAskedForAgainByTheirID: the server has not come to the
-// end of a text when the answer to its first statement gets lost, so what comes
-// next has to wait for it.
-func TestAnswersThatGetLostAreAskedForAgainByTheirID(t *testing.T) {
+// TestLostAnswersAreRepeatedByID loses answers and repeats the requests with their IDs. The server has
+// not reached the end of a text when the answer to its first statement is lost, so the next request has to wait for it.
+func TestLostAnswersAreRepeatedByID(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
-	s, db := dbtest.Swallow(t, host, "COMMIT;"), plain(t, url)
-	storetest.CutOff(t, bare(t, url), openAt(t, "mysql://root@"+s.Addr+"/"+name), func(lose bool) {
+	s, db := dbtest.Swallow(t, host, "COMMIT;"), plainDB(t, url)
+	storetest.CutOff(t, openUnmigrated(t, url), openAt(t, "mysql://root@"+s.Addr+"/"+name), func(lose bool) {
 		s.Lose(lose)
 		for busy := 1; busy > 0 && !lose; {
 			if err := db.QueryRowContext(t.Context(),
@@ -37,11 +36,11 @@ func TestAnswersThatGetLostAreAskedForAgainByTheirID(t *testing.T) {
 	})
 }
 
-// in2100 is so far ahead that nothing which was charged then is swept.
+// in2100 is a time so far ahead that no charge of it is swept.
 const in2100 = int64(4_102_444_800_000_000)
 
-// pair asks MySQL and memory the same, and compares. Receipts of both are kept
-// for later, since entries have other numbers in each.
+// pair applies the same ops to MySQL and to memory, and compares. It keeps the receipts of both for later, since the
+// numbers of their entries differ.
 type pair struct {
 	s, m    store.Store
 	charged []charge
@@ -79,8 +78,8 @@ func (p *pair) ask(t *testing.T, ops []law.Op, entries map[int]int64) {
 	p.charged = p.charged[max(0, len(p.charged)-20):]
 }
 
-// TestLargeBatchesOfNamedRequests asks, asks again and settles more requests
-// than one statement decides, with cells and IDs that come again in a batch.
+// TestLargeBatchesOfNamedRequests sends, repeats and settles more requests than one statement decides, with cells and
+// IDs that occur several times in a batch.
 func TestLargeBatchesOfNamedRequests(t *testing.T) {
 	t.Parallel()
 	p := pair{s: open(t), m: memory.New(nil)}
@@ -114,8 +113,8 @@ func TestLargeBatchesOfNamedRequests(t *testing.T) {
 	p.ask(t, takes, nil)
 }
 
-// TestExtremesOfCorrections compares where numbers are saturated, or a start is
-// so far ahead that the levels for it cannot be written down.
+// TestExtremesOfCorrections compares the store with memory where numbers saturate, or where a start is so far ahead
+// that its level cannot be stored.
 func TestExtremesOfCorrections(t *testing.T) {
 	t.Parallel()
 	p := pair{s: open(t), m: memory.New(nil)}
@@ -182,10 +181,9 @@ func TestExtremesOfCorrections(t *testing.T) {
 	}
 }
 
-// TestRequestsKnownInPart: one of the charges was cancelled, or its cell reset;
-// among so many requests that what is remembered is put in together, and before
-// what forgets it.
-func TestRequestsKnownInPart(t *testing.T) {
+// TestRequestsRememberedInPart repeats requests of which one charge was cancelled, or one cell reset, among so many
+// others that receipts are inserted together.
+func TestRequestsRememberedInPart(t *testing.T) {
 	t.Parallel()
 	p := pair{s: open(t), m: memory.New(nil)}
 	slow := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1000, Drain: 1}
@@ -254,7 +252,7 @@ func TestRequestsKnownInPart(t *testing.T) {
 func TestSweepForgetsRequests(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s, db := bare(t, url), pool(t, url)
+	s, db := openUnmigrated(t, url), pool(t, url)
 	op := takeOne("l", "k", hourly)
 	op.Params.Capacity, op.TTL = 1_000_000, 3_600_000_000
 	clock := apply(t, s, op)[0].Clock
@@ -279,13 +277,12 @@ func TestSweepForgetsRequests(t *testing.T) {
 	}
 }
 
-// TestInTxKnowsWhatWasAdmittedSinceItBegan is in a transaction whose view of the
-// tables is older than the request.
+// TestInTxKnowsWhatWasAdmittedSinceItBegan repeats a request in a transaction whose snapshot is older than the request.
 func TestInTxKnowsWhatWasAdmittedSinceItBegan(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s, db := bare(t, url), pool(t, url)
-	tx := begin(t, db)
+	s, db := openUnmigrated(t, url), pool(t, url)
+	tx := beginTx(t, db)
 	var n int
 	if err := tx.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_admissions").Scan(&n); err != nil {
 		t.Fatal(err)
@@ -306,7 +303,7 @@ func TestInTxKnowsWhatWasAdmittedSinceItBegan(t *testing.T) {
 	}
 }
 
-// TestResetByCallForgetsRequests: a key that people reset is as good as new.
+// TestResetByCallForgetsRequests resets a key by SQL: it must be like a new key.
 func TestResetByCallForgetsRequests(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)

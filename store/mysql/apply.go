@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Apply implements store.Store. A batch of store.PassHeld waits for one second at most; in a transaction of the
-// caller's and on pools of the caller's it waits for as long as any other.
+// Apply implements store.Store. A batch with store.PassHeld waits for one second at most; in a transaction or on a
+// pool of the caller it waits as long as any other batch.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -20,12 +20,12 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	})
 }
 
-// apply calls one node. A statement that commits by itself decides plain charges; what it leaves is decided by rows,
-// and comes after all that the statement has decided on its cells.
+// apply applies a batch on one node. A statement that commits by itself decides plain charges. Then rows decide the
+// other ops, each after all charges of its cell that the statement has decided.
 func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) error {
 	decided, err := s.applyPlain(ctx, n, ops, outs)
 	switch {
-	case lockWait.on(err):
+	case lockWait.in(err):
 		return s.applyFree(ctx, n, ops, outs)
 	case err != nil:
 		store.Void(outs)
@@ -41,28 +41,29 @@ func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Out
 	return nil
 }
 
-// applyPlain decides what it can of a batch by one statement, and returns which ops those are. A node of a cluster
-// may repeat a statement by itself after another node has won; others may change the sessions of a caller's pool.
+// applyPlain decides what it can of a batch by one statement, and returns the indices of the ops that it has decided.
+// It decides nothing on a node of a cluster, which may repeat a statement by itself after another node has won, and on
+// a pool of the caller, who may change its sessions.
 func (s *Store) applyPlain(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) (decided []int, err error) {
-	if !s.own || s.tx != nil || s.galera.Load() || s.group.Load() {
+	if !s.ownPools || s.tx != nil || s.galera.Load() || s.groupRepl.Load() {
 		return nil, nil
 	}
-	ask := s.askOne
+	send := s.sendSingle
 	switch {
-	case s.returning.Load() && len(ops) > 1:
-		ask = s.askSums
+	case s.hasReturning.Load() && len(ops) > 1:
+		send = s.sendSums
 	case len(ops) > 1:
 		return nil, nil
-	case !s.returning.Load():
-		ask = s.askCall
+	case !s.hasReturning.Load():
+		send = s.sendCall
 	}
 	b := newSums(ops)
 	if b == nil {
 		return nil, nil
 	}
-	answer, err := ask(ctx, n, b)
+	answer, err := send(ctx, n, b)
 	if err != nil || answer == nil {
 		return nil, err
 	}
-	return b.read(answer, outs)
+	return b.decode(answer, outs)
 }

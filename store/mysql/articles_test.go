@@ -22,8 +22,8 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// tokenRequester asks as the Go client of the article on token buckets does: by
-// Exec, and by the number of affected rows.
+// tokenRequester requests tokens as the Go client of the article on token buckets does: by Exec, and by the number of
+// affected rows.
 type tokenRequester struct {
 	db     *sql.DB
 	bucket string
@@ -44,8 +44,8 @@ func (r *tokenRequester) RequestToken(ctx context.Context) error {
 	return nil
 }
 
-// limited returns the article's wrapper around what is limited.
-func limited(r *tokenRequester, action func(context.Context) error) func(context.Context) error {
+// limitAction returns the article's wrapper around an action that is limited.
+func limitAction(r *tokenRequester, action func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := r.RequestToken(ctx); err != nil {
 			return err
@@ -58,17 +58,17 @@ func limited(r *tokenRequester, action func(context.Context) error) func(context
 // again and again, as they may while tests make many databases. The statement was not executed.
 const needsRepreparation = 1615
 
-// TestTheArticlesClientGetsTheTokensOfItsBucket lets four callers ask for more tokens than there are in each of three
-// periods, over connections as a program may have opened them.
+// TestTheArticlesClientGetsTheTokensOfItsBucket lets four callers request more tokens than the bucket has in each of
+// three periods, over connections with several options.
 func TestTheArticlesClientGetsTheTokensOfItsBucket(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	admin := plain(t, url)
+	admin := plainDB(t, url)
 	for _, options := range []string{"", "multiStatements=true", "interpolateParams=true", "clientFoundRows=true"} {
 		t.Run(options, func(t *testing.T) {
 			run(t, admin, "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b"+options+"', 5, 3600)")
 			var passed, refused atomic.Int64
-			call := limited(&tokenRequester{plain(t, url, options), "b" + options}, func(context.Context) error {
+			call := limitAction(&tokenRequester{plainDB(t, url, options), "b" + options}, func(context.Context) error {
 				passed.Add(1)
 				return nil
 			})
@@ -103,7 +103,7 @@ func TestTheArticlesClientGetsTheTokensOfItsBucket(t *testing.T) {
 	}
 }
 
-// elapse lets time pass for the cell of a key: what happened in it was that much earlier.
+// elapse lets time pass for the cell of a key: it moves all of the cell's times back.
 func elapse(t *testing.T, db *sql.DB, key string, by time.Duration) {
 	t.Helper()
 	us := by.Microseconds()
@@ -111,15 +111,15 @@ func elapse(t *testing.T, db *sql.DB, key string, by time.Duration) {
 		us, us, key))
 }
 
-// TestRequestTokenCountsInsideATransaction: the caller's other work does not show
-// in what the call answers, nor is it committed by it.
+// TestRequestTokenCountsInsideATransaction requests tokens inside a transaction: the answer must not depend on the
+// caller's other work, and the call must not commit it.
 func TestRequestTokenCountsInsideATransaction(t *testing.T) {
 	t.Parallel()
 	db, _ := client(t)
 	run(t, db, "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 2, 3600)")
-	table(t, db, "orders", "id int primary key")
+	createTable(t, db, "orders", "id int primary key")
 	for round, want := range [][]int64{{1, 1, 0}, {1, 1, 0}, {1}, {1, 0}} { // all but the third are rolled back
-		tx := begin(t, db)
+		tx := beginTx(t, db)
 		if _, err := tx.ExecContext(t.Context(), "INSERT INTO orders VALUES (1), (2)"); err != nil {
 			t.Fatal(err)
 		}
@@ -149,8 +149,7 @@ func TestRequestTokenCountsInsideATransaction(t *testing.T) {
 	}
 }
 
-// TestOneOfManyFirstCallersGetsAToken asks at once for tokens of buckets that
-// nobody has asked before.
+// TestOneOfManyFirstCallersGetsAToken requests tokens at once from buckets that nobody has used before.
 func TestOneOfManyFirstCallersGetsAToken(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
@@ -184,13 +183,13 @@ func TestOneOfManyFirstCallersGetsAToken(t *testing.T) {
 	}
 }
 
-// TestABucketThatIsBlockedAtItsFirstUseAnswersOnce makes the cell of a bucket while
-// its first token is requested, between the look and the write.
+// TestABucketThatIsBlockedAtItsFirstUseAnswersOnce makes the cell of a bucket while its first token is requested,
+// between the read and the write.
 func TestABucketThatIsBlockedAtItsFirstUseAnswersOnce(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)
 	openAt(t, url)
-	db := plain(t, url)
+	db := plainDB(t, url)
 	const before, gate = "if granted and lost then", "CONCAT('gate of ', DATABASE())"
 	_, text, _ := strings.Cut(mysql.Articles("app"), "create procedure request_token(")
 	text, _, _ = strings.Cut(text, "\n//\n")
@@ -219,7 +218,7 @@ func TestABucketThatIsBlockedAtItsFirstUseAnswersOnce(t *testing.T) {
 		}
 		first <- err
 	}()
-	waits(t, db, "GET_LOCK")
+	awaitStatement(t, db, "GET_LOCK")
 	if _, err := db.ExecContext(t.Context(),
 		"INSERT INTO headgate_cells (limit_name, cell_key, law, unit) VALUES ('bucket.b', 'b', 1, 1000)"); err != nil {
 		t.Fatal(err)
@@ -231,40 +230,43 @@ func TestABucketThatIsBlockedAtItsFirstUseAnswersOnce(t *testing.T) {
 	for i, want := range []string{
 		"granted=1 remaining=1 ", "granted=1 remaining=0 ", "granted=0 remaining=0 ",
 	} {
-		if got := answer(t, conn, "CALL request_token('b')"); !strings.HasPrefix(got, want) {
+		if got := answerOf(t, conn, "CALL request_token('b')"); !strings.HasPrefix(got, want) {
 			t.Errorf("call %d: %s, want %s", i, got, want)
 		}
 	}
 }
 
-// TestOtherPeoplesProceduresSurviveMigrate: twice by Migrate, and by the printed schema.
+// TestOtherPeoplesProceduresSurviveMigrate migrates where somebody else has a procedure of the same name, by Migrate
+// and by the printed schema.
 func TestOtherPeoplesProceduresSurviveMigrate(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	t.Run("Migrate", func(t *testing.T) {
-		survives(t, func(url string) string {
-			report, err := bare(t, url).Migrate(t.Context())
+		expectSurvival(t, func(url string) string {
+			report, err := openUnmigrated(t, url).Migrate(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			return strings.Join(report, "\n")
 		})
 	})
-	t.Run("Schema", func(t *testing.T) { survives(t, func(url string) string { return feed(t, url) }) })
+	t.Run("Schema", func(t *testing.T) { expectSurvival(t, func(url string) string { return feedSchema(t, url) }) })
 }
 
-// TestOtherPeoplesProceduresSurviveAClientThatGoesOnAfterErrors feeds it the printed schema.
+// TestOtherPeoplesProceduresSurviveAClientThatGoesOnAfterErrors feeds the printed schema to such a client, where
+// somebody else has a procedure of the same name.
 func TestOtherPeoplesProceduresSurviveAClientThatGoesOnAfterErrors(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	survives(t, func(url string) string { return feed(t, url, "--force") })
+	expectSurvival(t, func(url string) string { return feedSchema(t, url, "--force") })
 }
 
-// survives has the schema made where somebody else has a procedure of the same name. migrate returns what was reported.
-func survives(t *testing.T, migrate func(url string) string) {
+// expectSurvival makes the schema where somebody else has a procedure of the same name, which must survive. migrate
+// returns the report.
+func expectSurvival(t *testing.T, migrate func(url string) string) {
 	t.Helper()
 	url := dbtest.MariaDB(t)
-	db := plain(t, url)
+	db := plainDB(t, url)
 	run(t, db, "CREATE PROCEDURE Request_Token(id CHAR(36)) SELECT 'mine'")
 	for range 2 {
 		report := migrate(url)
@@ -272,11 +274,11 @@ func survives(t *testing.T, migrate func(url string) string) {
 		if !strings.Contains(strings.ToLower(report), want) {
 			t.Errorf("the report does not say %q: %s", want, report)
 		}
-		if got := answer(t, db, "CALL request_token('b')"); !strings.HasSuffix(got, "=mine") {
+		if got := answerOf(t, db, "CALL request_token('b')"); !strings.HasSuffix(got, "=mine") {
 			t.Errorf("the user's procedure answers %s", got)
 		}
 	}
-	if got, err := call(t, db, "headgate_take", "token-bucket 1/s", "k", "1"); err != nil || got.allowed != 1 {
+	if got, err := callTake(t, db, "headgate_take", "token-bucket 1/s", "k", "1"); err != nil || got.allowed != 1 {
 		t.Errorf("the rest of the schema: %+v, %v", got, err)
 	}
 	unasked := mysql.New(pool(t, url), nil)
@@ -289,13 +291,13 @@ func survives(t *testing.T, migrate func(url string) string) {
 		t.Errorf("when it is gone: %s", report)
 	}
 	run(t, db, "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 1, 1)")
-	if got := answer(t, db, "CALL request_token('b')"); !strings.HasPrefix(got, "granted=1 ") {
+	if got := answerOf(t, db, "CALL request_token('b')"); !strings.HasPrefix(got, "granted=1 ") {
 		t.Errorf("then: %s", got)
 	}
 }
 
-// feed gives the printed schema to the mysql client and returns what that prints.
-func feed(t *testing.T, url string, options ...string) string {
+// feedSchema feeds the printed schema to the mysql client and returns its output.
+func feedSchema(t *testing.T, url string, options ...string) string {
 	t.Helper()
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
 	addr, port, _ := strings.Cut(host, ":")
@@ -307,16 +309,16 @@ func feed(t *testing.T, url string, options ...string) string {
 	return string(out)
 }
 
-// begin begins a transaction at the server's own level; where that is one in which
-// MariaDB with innodb_snapshot_isolation refuses to charge, at READ COMMITTED.
-func begin(t *testing.T, db *sql.DB) *sql.Tx {
+// beginTx begins a transaction at the server's default level, or at READ COMMITTED if MariaDB refuses to charge at the
+// default level because of innodb_snapshot_isolation.
+func beginTx(t *testing.T, db *sql.DB) *sql.Tx {
 	t.Helper()
 	conn, err := db.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	allow(t, conn)
+	setReadCommitted(t, conn)
 	tx, err := conn.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -325,16 +327,16 @@ func begin(t *testing.T, db *sql.DB) *sql.Tx {
 	return tx
 }
 
-// allow makes a session READ COMMITTED where its transactions could not charge else.
-func allow(t *testing.T, conn *sql.Conn) {
+// setReadCommitted makes a session READ COMMITTED if its transactions could not charge otherwise.
+func setReadCommitted(t *testing.T, conn *sql.Conn) {
 	t.Helper()
-	if snapshots(t, conn) == "ON" {
+	if snapshotIsolation(t, conn) == "ON" {
 		run(t, conn, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 	}
 }
 
-// snapshots returns what innodb_snapshot_isolation is; "" where there is none.
-func snapshots(t *testing.T, db interface {
+// snapshotIsolation returns the value of innodb_snapshot_isolation; empty if the server does not have it.
+func snapshotIsolation(t *testing.T, db interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 },
 ) string {

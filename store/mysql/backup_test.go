@@ -39,11 +39,11 @@ func TestABackupUnderLoad(t *testing.T) {
 		return out
 	}
 	var dump []byte
-	storetest.Backup(t, bare(t, dsn), func() {
+	storetest.Backup(t, openUnmigrated(t, dsn), func() {
 		dump = run("mariadb-dump", dsn, nil, "--single-transaction", "--routines", "--triggers")
 	}, func() store.Store {
 		other := dbtest.MariaDB(t)
 		run("mariadb", other, dump)
-		return bare(t, other)
+		return openUnmigrated(t, other)
 	})
 }

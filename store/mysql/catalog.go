@@ -10,10 +10,10 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// itemChunk is how many items a statement names.
+// itemChunk is the number of items that one statement handles at most.
 const itemChunk = 500
 
-// The columns of items: of a limit l, and of anything else, c.
+// The columns of an item: of a limit l, and of an item c of any other kind.
 const (
 	limitColumns = "l.rule AS item_text, l.description AS note, l.origin AS origin, " +
 		"0 AS item_until, l.retired AS retired"
@@ -21,28 +21,28 @@ const (
 		"c.`until` AS item_until, c.retired AS retired"
 )
 
-// ReadCatalog implements store.Catalog. It is one statement, so all is of one moment.
+// ReadCatalog implements store.Catalog. It is one statement, and so reads all at one moment.
 func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.CatalogChanges, err error) {
-	wanted := readAll
+	selected := selectAllItems
 	if since > 0 {
-		wanted = fmt.Sprintf(readChanged, since)
+		selected = fmt.Sprintf(selectChangedItems, since)
 	}
-	err = s.reads(ctx, "read the catalog", func(db querier) error {
-		c, err = readCatalog(ctx, db, since, wanted)
+	err = s.readOnAnyNode(ctx, "read the catalog", func(db querier) error {
+		c, err = readCatalog(ctx, db, since, selected)
 		return err
 	})
 	return c, err
 }
 
-// readAll selects all items but those of kinds that have a row for each key.
-const readAll = `(SELECT x'6c696d6974' AS kind, CAST(l.name AS BINARY) AS name, x'' AS item_key, 1 AS there,
+// selectAllItems selects all items except those of kinds that have a row for each key.
+const selectAllItems = `(SELECT x'6c696d6974' AS kind, CAST(l.name AS BINARY) AS name, x'' AS item_key, 1 AS there,
 			` + limitColumns + `
 		FROM headgate_limits l
 	UNION ALL SELECT c.kind, c.name, c.item_key, 1, ` + otherColumns + `
 		FROM headgate_catalog c WHERE c.kind NOT IN ('override', 'assignment')) w ON 1 = 1`
 
-// readChanged selects the items that versions after one have written.
-const readChanged = `(SELECT h.kind, h.name, h.item_key, l.name IS NOT NULL OR c.name IS NOT NULL AS there,
+// selectChangedItems selects the items that versions after %d have written.
+const selectChangedItems = `(SELECT h.kind, h.name, h.item_key, l.name IS NOT NULL OR c.name IS NOT NULL AS there,
 			COALESCE(l.rule, c.` + "`text`" + `) AS item_text, COALESCE(l.description, c.note) AS note,
 			COALESCE(l.origin, c.origin) AS origin,
 			c.` + "`until`" + ` AS item_until, COALESCE(l.retired, c.retired) AS retired
@@ -51,8 +51,8 @@ const readChanged = `(SELECT h.kind, h.name, h.item_key, l.name IS NOT NULL OR c
 			ON h.kind = 'limit' AND l.name = CONVERT(h.name USING utf8mb4) COLLATE utf8mb4_bin
 		LEFT JOIN headgate_catalog c ON c.kind = h.kind AND c.name = h.name AND c.item_key = h.item_key) w ON 1 = 1`
 
-// readCatalog reads the version, when it and another one were written, and what was selected, in one statement.
-func readCatalog(ctx context.Context, db querier, since int64, wanted string) (c store.CatalogChanges, err error) {
+// readCatalog reads the version, the times of it and of version since, and the selected items, in one statement.
+func readCatalog(ctx context.Context, db querier, since int64, selected string) (c store.CatalogChanges, err error) {
 	err = eachRow(ctx, db, `SELECT v.version,
 			COALESCE(o.at, 0), COALESCE(p.at, 0), `+readClock+`, w.kind IS NOT NULL,
 			COALESCE(w.kind, ''), COALESCE(w.name, ''), COALESCE(w.item_key, ''), COALESCE(w.there, 0),
@@ -61,14 +61,14 @@ func readCatalog(ctx context.Context, db querier, since int64, wanted string) (c
 		FROM headgate_catalog_version v
 		LEFT JOIN headgate_versions o ON o.version = v.version
 		LEFT JOIN headgate_versions p ON p.version = `+strconv.FormatInt(since, 10)+`
-		LEFT JOIN `+wanted, func(r *sql.Rows) error {
+		LEFT JOIN `+selected, func(r *sql.Rows) error {
 		var i store.Item
-		var some, there bool
-		if err := r.Scan(&c.Version, &c.At, &c.SinceAt, &c.Clock, &some, &i.Kind, &i.Name, &i.Key, &there,
+		var hasItem, exists bool
+		if err := r.Scan(&c.Version, &c.At, &c.SinceAt, &c.Clock, &hasItem, &i.Kind, &i.Name, &i.Key, &exists,
 			&i.Text, &i.Note, &i.Origin, &i.Until, &i.Retired); err != nil {
 			return err
 		}
-		if i.Removed = !there; some {
+		if i.Removed = !exists; hasItem {
 			c.Items = append(c.Items, i)
 		}
 		return nil
@@ -79,16 +79,16 @@ func readCatalog(ctx context.Context, db querier, since int64, wanted string) (c
 	return c, nil
 }
 
-// Items implements store.Catalog. 500 items are read in one statement.
+// Items implements store.Catalog. One statement reads up to itemChunk items.
 func (s *Store) Items(ctx context.Context, list []store.Item) (version int64, found []store.Item, err error) {
-	err = s.reads(ctx, "read the catalog", func(db querier) error {
+	err = s.readOnAnyNode(ctx, "read the catalog", func(db querier) error {
 		version, found, err = readItems(ctx, db, list)
 		return err
 	})
 	return version, found, err
 }
 
-// readItems returns those of some items that are there, and a version since which none of them has changed.
+// readItems returns the items of list that exist, and a version since which none of them has changed.
 func readItems(ctx context.Context, db querier, list []store.Item) (version int64, found []store.Item, err error) {
 	for from := 0; from == 0 || from < len(list); from += itemChunk {
 		c, err := readCatalog(ctx, db, 0, selectItems(list[from:min(len(list), from+itemChunk)]))
@@ -102,22 +102,23 @@ func readItems(ctx context.Context, db querier, list []store.Item) (version int6
 	return version, found, nil
 }
 
-// selectItems selects those of some items that are there.
+// selectItems selects the items of list that exist.
 func selectItems(list []store.Item) string {
-	names, others := []string{"''"}, []string(nil) // of limits, and of all else
+	limitNames, otherIDs := []string{"''"}, []string(nil)
 	for i := range list {
 		switch item := &list[i]; {
 		case item.Kind != store.KindLimit:
-			others = append(others, selectID(item))
+			otherIDs = append(otherIDs, selectID(item))
 		case item.Key == "":
-			names = append(names, quotedText(item.Name))
+			limitNames = append(limitNames, textLiteral(item.Name))
 		}
 	}
 	text := "(SELECT x'6c696d6974' AS kind, CAST(l.name AS BINARY) AS name, x'' AS item_key, 1 AS there, " + limitColumns +
-		" FROM headgate_limits l WHERE l.name IN (" + strings.Join(names, ",") + ")"
-	if others != nil {
-		text += " UNION ALL SELECT c.kind, c.name, c.item_key, 1, " + otherColumns + " FROM (" + strings.Join(others, " UNION ALL ") +
-			") o STRAIGHT_JOIN headgate_catalog c FORCE INDEX (PRIMARY)" + onID
+		" FROM headgate_limits l WHERE l.name IN (" + strings.Join(limitNames, ",") + ")"
+	if otherIDs != nil {
+		text += " UNION ALL SELECT c.kind, c.name, c.item_key, 1, " + otherColumns + " FROM (" +
+			strings.Join(otherIDs, " UNION ALL ") + ") o STRAIGHT_JOIN headgate_catalog c FORCE INDEX (PRIMARY)" +
+			joinOnID
 	}
 	return text + ") w ON 1 = 1"
 }
@@ -128,12 +129,12 @@ func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Ite
 ) {
 	query := fmt.Sprintf("SELECT c.kind, c.name, c.item_key, %s FROM headgate_catalog c WHERE c.kind = %s AND "+
 		"(c.name > %s OR c.name = %[3]s AND c.item_key > %[4]s) ORDER BY c.name, c.item_key LIMIT %[5]d",
-		otherColumns, quoted(string(kind)), quoted(after.Name), quoted(after.Key), max(n, 0))
+		otherColumns, hexLiteral(string(kind)), hexLiteral(after.Name), hexLiteral(after.Key), max(n, 0))
 	if kind == store.KindLimit {
 		query = fmt.Sprintf("SELECT 'limit', l.name, '', %s FROM headgate_limits l WHERE CAST(l.name AS BINARY) > %s "+
-			"ORDER BY CAST(l.name AS BINARY) LIMIT %d", limitColumns, quoted(after.Name), max(n, 0))
+			"ORDER BY CAST(l.name AS BINARY) LIMIT %d", limitColumns, hexLiteral(after.Name), max(n, 0))
 	}
-	err = s.reads(ctx, "read the catalog", func(db querier) error {
+	err = s.readOnAnyNode(ctx, "read the catalog", func(db querier) error {
 		found, err = readList(ctx, db, query, func(i *store.Item) []any {
 			return []any{&i.Kind, &i.Name, &i.Key, &i.Text, &i.Note, &i.Origin, &i.Until, &i.Retired}
 		})
@@ -142,12 +143,13 @@ func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Ite
 	return found, err
 }
 
-// onID joins items that selectID has written, o, with their rows, c.
-const onID = " ON c.kind = o.k AND c.name = o.n AND c.item_key = o.i"
+// joinOnID joins the ids o, which selectID selects, with their rows c.
+const joinOnID = " ON c.kind = o.k AND c.name = o.n AND c.item_key = o.i"
 
-// selectID selects what says which an item is.
+// selectID selects the id of an item.
 func selectID(i *store.Item) string {
-	return "SELECT " + quoted(string(i.Kind)) + " AS k," + quoted(i.Name) + " AS n," + quoted(i.Key) + " AS i"
+	return "SELECT " + hexLiteral(string(i.Kind)) + " AS k," + hexLiteral(i.Name) + " AS n," + hexLiteral(i.Key) +
+		" AS i"
 }
 
 // CatalogVersions implements store.Catalog.
@@ -160,15 +162,15 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (list 
 		FROM (SELECT version, at, author, reason FROM headgate_versions%s ORDER BY version DESC LIMIT %d) v
 		JOIN headgate_changes c ON c.version = v.version
 		ORDER BY v.version DESC, c.kind, c.name, c.item_key`, where, max(n, 0))
-	err = s.reads(ctx, "read the catalog's versions", func(db querier) error {
+	err = s.readOnAnyNode(ctx, "read the catalog's versions", func(db querier) error {
 		list = nil
 		return eachRow(ctx, db, query, func(r *sql.Rows) error {
 			var v store.Version
-			var was, is []byte
-			if err := r.Scan(&v.Number, &v.At, &v.Author, &v.Reason, &was, &is); err != nil {
+			var beforeItem, afterItem []byte
+			if err := r.Scan(&v.Number, &v.At, &v.Author, &v.Reason, &beforeItem, &afterItem); err != nil {
 				return err
 			}
-			list, err = store.AppendChange(list, v, was, is)
+			list, err = store.AppendChange(list, v, beforeItem, afterItem)
 			return err
 		})
 	})
@@ -183,10 +185,10 @@ func (s *Store) RecordAction(ctx context.Context, a store.Action) error {
 	if err := a.Valid(); err != nil {
 		return err
 	}
-	err := s.anywhere(func(db querier) error {
+	err := s.onAnyNode(func(db querier) error {
 		done, err := db.ExecContext(ctx, fmt.Sprintf("INSERT INTO headgate_actions (at, verb, limit_name, cell_key, "+
-			"lasts, author, reason) VALUES (%s, %s, %s, %s, %d, %s, %s)", readClock, quotedText(a.Verb),
-			quoted(a.Limit), quoted(a.Key), a.For, quotedText(a.Author), quotedText(a.Reason)))
+			"lasts, author, reason) VALUES (%s, %s, %s, %s, %d, %s, %s)", readClock, textLiteral(a.Verb),
+			hexLiteral(a.Limit), hexLiteral(a.Key), a.For, textLiteral(a.Author), textLiteral(a.Reason)))
 		if err != nil {
 			return err
 		}
@@ -194,9 +196,9 @@ func (s *Store) RecordAction(ctx context.Context, a store.Action) error {
 		if err != nil {
 			return err
 		}
-		// It is recorded: what cannot be forgotten now is forgotten with a later one.
-		forgotten := strconv.FormatInt(number-store.KeptActions, 10)
-		_, _ = db.ExecContext(ctx, "DELETE FROM headgate_actions WHERE number <= "+forgotten)
+		// The action is recorded. If the deletion fails, that of a later action removes the old ones.
+		lastOld := strconv.FormatInt(number-store.KeptActions, 10)
+		_, _ = db.ExecContext(ctx, "DELETE FROM headgate_actions WHERE number <= "+lastOld)
 		return nil
 	})
 	return classify("record an action", err)
@@ -206,7 +208,7 @@ func (s *Store) RecordAction(ctx context.Context, a store.Action) error {
 func (s *Store) Actions(ctx context.Context, before int64, n int) (list []store.Action, err error) {
 	query := fmt.Sprintf("SELECT number, at, verb, limit_name, cell_key, lasts, author, reason FROM headgate_actions "+
 		"WHERE %d = 0 OR number < %[1]d ORDER BY number DESC LIMIT %d", before, max(n, 0))
-	err = s.reads(ctx, "read actions", func(db querier) error {
+	err = s.readOnAnyNode(ctx, "read actions", func(db querier) error {
 		list, err = readList(ctx, db, query, func(a *store.Action) []any {
 			return []any{&a.Number, &a.At, &a.Verb, &a.Limit, &a.Key, &a.For, &a.Author, &a.Reason}
 		})

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	driver1 "github.com/go-sql-driver/mysql"
+	mysqldriver "github.com/go-sql-driver/mysql"
 
 	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/store"
@@ -24,21 +24,21 @@ type breaker struct {
 	err  error
 }
 
-type breaking struct {
+type breakingConn struct {
 	driver.Conn
 	b *breaker
 }
 
 func (b *breaker) Connect(ctx context.Context) (driver.Conn, error) {
 	c, err := b.Connector.Connect(ctx)
-	return &breaking{c, b}, err
+	return &breakingConn{c, b}, err
 }
 
-func (c *breaking) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+func (c *breakingConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
 }
 
-func (c *breaking) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+func (c *breakingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	b := c.b
 	if b.like == "" || !strings.HasPrefix(query, b.like) {
 		return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
@@ -49,7 +49,7 @@ func (c *breaking) ExecContext(ctx context.Context, query string, args []driver.
 			return nil, err
 		}
 	}
-	if errors.Is(b.err, driver1.ErrInvalidConn) {
+	if errors.Is(b.err, mysqldriver.ErrInvalidConn) {
 		_ = c.Close()
 	}
 	return nil, b.err
@@ -59,19 +59,19 @@ func (c *breaking) ExecContext(ctx context.Context, query string, args []driver.
 func connector(t *testing.T, url string) driver.Connector {
 	t.Helper()
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
-	cfg, err := driver1.ParseDSN("root@tcp(" + host + ")/" + name + "?multiStatements=true")
+	cfg, err := mysqldriver.ParseDSN("root@tcp(" + host + ")/" + name + "?multiStatements=true")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := driver1.NewConnector(cfg)
+	c, err := mysqldriver.NewConnector(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
 }
 
-// TestEditsThatBreak checks edits that have an error at COMMIT, or before: whether the edit was made is only in
-// doubt where COMMIT was not answered, and it is repeated after a conflict.
+// TestEditsThatBreak lets edits fail at COMMIT, or before. The outcome may be unknown only if COMMIT was not answered,
+// and an edit is repeated after a conflict.
 func TestEditsThatBreak(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
@@ -79,7 +79,7 @@ func TestEditsThatBreak(t *testing.T) {
 	db := sql.OpenDB(b)
 	t.Cleanup(func() { db.Close() })
 	s := mysql.New(db, nil)
-	deadlock := &driver1.MySQLError{Number: 1213, Message: "Deadlock found"}
+	deadlock := &mysqldriver.MySQLError{Number: 1213, Message: "Deadlock found"}
 	base := int64(0)
 	for _, tt := range []struct {
 		like string
@@ -88,15 +88,15 @@ func TestEditsThatBreak(t *testing.T) {
 		want error
 		made bool
 	}{
-		{"COMMIT", true, driver1.ErrInvalidConn, store.ErrUnknownOutcome, true},
-		{"COMMIT", false, driver1.ErrInvalidConn, store.ErrUnknownOutcome, false},
+		{"COMMIT", true, mysqldriver.ErrInvalidConn, store.ErrUnknownOutcome, true},
+		{"COMMIT", false, mysqldriver.ErrInvalidConn, store.ErrUnknownOutcome, false},
 		{"COMMIT", false, deadlock, nil, true},
-		{"COMMIT", false, &driver1.MySQLError{Number: 1317, Message: "interrupted"}, store.ErrUnknownOutcome, false},
-		{"INSERT INTO headgate_versions", true, driver1.ErrInvalidConn, store.ErrUnavailable, false},
+		{"COMMIT", false, &mysqldriver.MySQLError{Number: 1317, Message: "interrupted"}, store.ErrUnknownOutcome, false},
+		{"INSERT INTO headgate_versions", true, mysqldriver.ErrInvalidConn, store.ErrUnavailable, false},
 		{"INSERT INTO headgate_changes", true, deadlock, nil, true},
-		{"UPDATE headgate_catalog_version", true, &driver1.MySQLError{Number: 1205, Message: "Lock wait timeout"}, nil, true},
-		{"INSERT INTO headgate_limits", false, &driver1.MySQLError{Number: 1317}, store.ErrUnavailable, false},
-		{"SET @hg_catalog = NULL", false, driver1.ErrInvalidConn, nil, true},
+		{"UPDATE headgate_catalog_version", true, &mysqldriver.MySQLError{Number: 1205, Message: "Lock wait timeout"}, nil, true},
+		{"INSERT INTO headgate_limits", false, &mysqldriver.MySQLError{Number: 1317}, store.ErrUnavailable, false},
+		{"SET @hg_catalog = NULL", false, mysqldriver.ErrInvalidConn, nil, true},
 	} {
 		b.like, b.done, b.err = tt.like, tt.done, tt.err
 		_, err := s.WriteCatalog(t.Context(), store.Edit{Base: base, Items: []store.Item{

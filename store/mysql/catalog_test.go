@@ -55,8 +55,8 @@ func userOf(tb testing.TB, db *sql.DB) (user string) {
 func TestChangesByHandAreVersions(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := bare(t, url)
-	db := plain(t, url)
+	s := openUnmigrated(t, url)
+	db := plainDB(t, url)
 	conn, err := db.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -114,13 +114,13 @@ func TestChangesByHandAreVersions(t *testing.T) {
 	if err != nil || got.Version != 10 || len(got.Items) != 5 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if n := answer(t, conn, "SELECT COUNT(*) AS n FROM compiled"); n != "n=2" {
+	if n := answerOf(t, conn, "SELECT COUNT(*) AS n FROM compiled"); n != "n=2" {
 		t.Errorf("the table keeps what limits mean: %s, want 2", n)
 	}
 	refusedByHand(t, s, conn)
 }
 
-// refusedByHand has the tables refuse rows that nobody could use.
+// refusedByHand checks that the tables refuse rows that nobody could use.
 func refusedByHand(t *testing.T, s *mysql.Store, conn *sql.Conn) {
 	t.Helper()
 	n := len(versionsOf(t, s))
@@ -146,12 +146,12 @@ func refusedByHand(t *testing.T, s *mysql.Store, conn *sql.Conn) {
 	}
 }
 
-// TestTwoWritersMakeOneVersionEach: of two edits on top of one version, the second is refused.
-// An edit waits for somebody who changes rows by hand, and sees what became of it.
+// TestTwoWritersMakeOneVersionEach makes two edits on top of one version, of which the second is refused. An edit waits
+// for somebody who changes rows by hand, and sees these changes.
 func TestTwoWritersMakeOneVersionEach(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	one, two := bare(t, url), bare(t, url)
+	one, two := openUnmigrated(t, url), openUnmigrated(t, url)
 	write := func(s *mysql.Store, base int64, author, text string) error {
 		_, err := s.WriteCatalog(t.Context(), store.Edit{
 			Base: base, Author: author,
@@ -168,13 +168,13 @@ func TestTwoWritersMakeOneVersionEach(t *testing.T) {
 	if err := write(two, 1, "", "gcra 2/s"); err != nil {
 		t.Fatal(err)
 	}
-	db := plain(t, url)
-	tx := begin(t, db)
+	db := plainDB(t, url)
+	tx := beginTx(t, db)
 	defer tx.Rollback()
 	run(t, tx, "UPDATE headgate_limits SET rule = 'gcra 3/s'")
 	written := make(chan error, 1)
 	go func() { written <- write(one, 2, "alice", "gcra 4/s") }()
-	waits(t, db, "headgate_catalog_version WHERE%FOR UPDATE")
+	awaitStatement(t, db, "headgate_catalog_version WHERE%FOR UPDATE")
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}
@@ -195,8 +195,8 @@ func TestTwoWritersMakeOneVersionEach(t *testing.T) {
 	}
 }
 
-// TestAFailedEditLeavesNothingBehind has one connection, which changes rows by hand after an edit
-// that was refused, or given up: those make versions.
+// TestAFailedEditLeavesNothingBehind uses one connection to change rows by hand after an edit that was refused, or
+// given up: the changes must make versions.
 func TestAFailedEditLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
@@ -225,14 +225,14 @@ func TestAFailedEditLeavesNothingBehind(t *testing.T) {
 	if got := changesOf(t, s); len(got) != 4 || got[3] != "4; limit login gcra 8/s > gcra 9/s" {
 		t.Errorf("%q", got)
 	}
-	tx := begin(t, db)
+	tx := beginTx(t, db)
 	_, err := s.InTx(tx).WriteCatalog(t.Context(), store.Edit{Base: 4})
 	if tx.Rollback(); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("inside a transaction: %v", err)
 	}
 }
 
-// TestLargeEdits has more items than one statement holds.
+// TestLargeEdits makes edits of more items than one statement handles.
 func TestLargeEdits(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()

@@ -16,12 +16,12 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// limitName matches what headgate_find takes for a name.
+// limitName matches a text that headgate_find takes for a name, and not for a notation.
 var limitName = regexp.MustCompile(`\A[a-z][a-z0-9_.-]{0,63}\z`)
 
-// WriteCatalog implements store.Catalog. The database's user is added to the author. A limit that
-// the server cannot use, for lack of its time zone tables say, is store.ErrInvalid. Inside a
-// transaction of the caller's it is not to be had.
+// WriteCatalog implements store.Catalog. It adds the database's user to the author. A limit that
+// the server cannot use, for example because it has no time zone tables, is store.ErrInvalid.
+// WriteCatalog fails inside a transaction of the caller.
 func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
@@ -39,7 +39,7 @@ func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, 
 				"then a-z, 0-9, _, . and -, at most 64 bytes", item.Name)
 		}
 	}
-	w := &writer{s, e, make(map[string]bool)}
+	w := &catalogWriter{s, e, make(map[string]bool)}
 	err = s.retry(ctx, s.pick(0), func(n *node) error {
 		version, err = w.write(ctx, n)
 		return err
@@ -50,52 +50,52 @@ func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, 
 	return version, classify("write the catalog", err)
 }
 
-// writer makes an edit of the catalog.
-type writer struct {
+// catalogWriter makes an edit of the catalog.
+type catalogWriter struct {
 	*Store
-	edit store.Edit
-	good map[string]bool // notations that the server can use
+	edit           store.Edit
+	validNotations map[string]bool // notations that the server can use
 }
 
-// write makes the edit by way of one node.
-func (w *writer) write(ctx context.Context, n *node) (version int64, err error) {
+// write makes the edit on one node.
+func (w *catalogWriter) write(ctx context.Context, n *node) (version int64, err error) {
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
-		return 0, notSent.of(err)
+		return 0, notSent.wrap(err)
 	}
 	defer conn.Close()
-	if !w.own {
+	if !w.ownPools {
 		if _, err := conn.ExecContext(ctx, guard); err != nil {
-			return 0, nothingDone(w.because(ctx, conn, err))
+			return 0, nothingDone(w.explain(ctx, conn, err))
 		}
 	}
-	version, changed, err := w.change(ctx, conn)
+	version, changed, err := w.makeEdit(ctx, conn)
 	if changed && err == nil {
 		err = ctx.Err()
 	}
 	if changed && err == nil {
-		within, cancel := context.WithTimeout(ctx, patience)
-		_, err = conn.ExecContext(within, "COMMIT") // an error may leave in doubt what was done
+		commitCtx, cancel := context.WithTimeout(ctx, answerTimeout)
+		_, err = conn.ExecContext(commitCtx, "COMMIT") // after an error, nobody may know whether it has committed
 		cancel()
 	} else {
 		err = nothingDone(err)
 	}
-	// A connection on which @hg_catalog stays set must not go back to the pool: changes by hand would make no
-	// versions there.
-	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	// A connection on which @hg_catalog stays set must not go back to the pool: changes by hand on it would make no
+	// versions.
+	resetCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 	defer cancel()
-	if each(within, conn, "ROLLBACK", "SET @hg_catalog = NULL") != nil {
+	if execEach(resetCtx, conn, "ROLLBACK", "SET @hg_catalog = NULL") != nil {
 		_ = conn.Raw(func(any) error { return errBadConn })
 	}
 	return version, err
 }
 
-// check refuses notations that the server cannot use.
-func (w *writer) check(ctx context.Context, db querier, changes []store.Change) error {
-	compile := w.def.numbered("headgate_compile_N")
+// check returns an error if the server cannot use a notation, or another table defines a limit.
+func (w *catalogWriter) check(ctx context.Context, db querier, changes []store.Change) error {
+	compile := w.def.withRevision("headgate_compile_N")
 	for i := range changes {
 		item := &changes[i].After
-		if table := cmp.Or(keptIn[changes[i].Before.Origin], keptIn[item.Origin]); table != "" {
+		if table := cmp.Or(tableOfOrigin[changes[i].Before.Origin], tableOfOrigin[item.Origin]); table != "" {
 			return fmt.Errorf("%w: limit %q is kept by %s: change that", store.ErrInvalid, item.Name, table)
 		}
 		switch item.Kind {
@@ -103,28 +103,27 @@ func (w *writer) check(ctx context.Context, db querier, changes []store.Change) 
 		default:
 			continue
 		}
-		if item.Removed || w.good[item.Text] {
+		if item.Removed || w.validNotations[item.Text] {
 			continue
 		}
-		problem, err := read(ctx, db, compile, quotedText(item.Text)+", @hg_name")
+		problem, err := checkLimit(ctx, db, compile, textLiteral(item.Text)+", @hg_name")
 		switch {
 		case err != nil:
 			return err
 		case problem != "":
 			return fmt.Errorf("%w: %s %s: %s", store.ErrInvalid, item.Kind, item.Name, problem)
 		}
-		w.good[item.Text] = true
+		w.validNotations[item.Text] = true
 	}
 	return nil
 }
 
-// keptIn are the tables that define limits in the place of the catalog, by the origins of these.
-var keptIn = map[string]string{"zone": "headgate_zones", "bucket": "headgate_buckets"}
+// tableOfOrigin has the tables, other than the catalog, that define limits, by the origin of these limits.
+var tableOfOrigin = map[string]string{"zone": "headgate_zones", "bucket": "headgate_buckets"}
 
-// change makes the edit in a transaction, which it leaves open, and returns the version that
-// there is now.
-func (w *writer) change(ctx context.Context, conn *sql.Conn) (version int64, changed bool, err error) {
-	if err := each(ctx, conn, "SET @hg_catalog = 1", "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+// makeEdit makes the edit in a transaction, which it leaves open, and returns the version of the catalog after it.
+func (w *catalogWriter) makeEdit(ctx context.Context, conn *sql.Conn) (version int64, changed bool, err error) {
+	if err := execEach(ctx, conn, "SET @hg_catalog = 1", "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
 		"START TRANSACTION"); err != nil {
 		return 0, false, err
 	}
@@ -153,47 +152,50 @@ func (w *writer) change(ctx context.Context, conn *sql.Conn) (version int64, cha
 		return 0, false, err
 	}
 	version++
-	if err := w.note(ctx, conn, version, changes); err != nil {
+	if err := w.recordVersion(ctx, conn, version, changes); err != nil {
 		return 0, false, err
 	}
-	return version, true, countKinds(ctx, conn, changes)
+	return version, true, updateKinds(ctx, conn, changes)
 }
 
-// kinds are those of the items that hold for a key in the place of a limit: their bits in
-// headgate_catalog_version are 1, 2, 4 and 8.
-var kinds = []store.Kind{store.KindOverride, store.KindPrefixOverride, store.KindAssignment, store.KindPrefixAssignment}
+// keyKinds are the kinds of items that replace a limit for a key. Their bits in headgate_catalog_version are 1 to 8.
+var keyKinds = []store.Kind{
+	store.KindOverride, store.KindPrefixOverride, store.KindAssignment, store.KindPrefixAssignment,
+}
 
-// countKinds writes down which kinds of items there are, for calls from SQL. The transaction is
-// READ COMMITTED and holds the number of the version, so it sees all that others have committed. A
-// transaction whose row it does not see yet adds the kind of that row once it has the number.
-func countKinds(ctx context.Context, db querier, changes []store.Change) error {
-	if !slices.ContainsFunc(changes, func(c store.Change) bool { return slices.Contains(kinds, c.After.Kind) }) {
+// updateKinds records which kinds of items exist, for calls from SQL. The transaction is READ COMMITTED
+// and has locked the version, so it sees all that others have committed. A transaction whose row it does
+// not see yet adds the kind of that row when it has locked the version.
+func updateKinds(ctx context.Context, db querier, changes []store.Change) error {
+	if !slices.ContainsFunc(changes, func(c store.Change) bool { return slices.Contains(keyKinds, c.After.Kind) }) {
 		return nil
 	}
 	query := "SELECT 0"
-	for i, kind := range kinds {
+	for i, kind := range keyKinds {
 		query += fmt.Sprintf(" + %d * EXISTS (SELECT 1 FROM headgate_catalog WHERE kind = %s)", 1<<i,
-			quoted(string(kind)))
+			hexLiteral(string(kind)))
 	}
-	var found int
-	if err := db.QueryRowContext(ctx, query).Scan(&found); err != nil {
+	var bits int
+	if err := db.QueryRowContext(ctx, query).Scan(&bits); err != nil {
 		return err
 	}
 	_, err := db.ExecContext(ctx,
-		fmt.Sprintf("UPDATE headgate_catalog_version SET kinds = %d WHERE only_one = 1", found))
+		fmt.Sprintf("UPDATE headgate_catalog_version SET kinds = %d WHERE only_one = 1", bits))
 	return err
 }
 
-// note writes down what a version has changed.
-func (w *writer) note(ctx context.Context, conn *sql.Conn, version int64, changes []store.Change) error {
+// recordVersion records a version and its changes.
+func (w *catalogWriter) recordVersion(ctx context.Context, conn *sql.Conn, version int64,
+	changes []store.Change,
+) error {
 	number := strconv.FormatInt(version, 10)
 	author := "USER()"
 	if w.edit.Author != "" {
-		author = "CONCAT(" + quotedText(w.edit.Author+" as ") + ", USER())"
+		author = "CONCAT(" + textLiteral(w.edit.Author+" as ") + ", USER())"
 	}
-	if err := each(ctx, conn, "UPDATE headgate_catalog_version SET version = "+number+" WHERE only_one = 1",
+	if err := execEach(ctx, conn, "UPDATE headgate_catalog_version SET version = "+number+" WHERE only_one = 1",
 		"INSERT INTO headgate_versions (version, at, author, reason) VALUES ("+number+", "+readClock+", "+author+", "+
-			quotedText(w.edit.Reason)+")"); err != nil {
+			textLiteral(w.edit.Reason)+")"); err != nil {
 		return err
 	}
 	list := parts{
@@ -210,54 +212,55 @@ func (w *writer) note(ctx context.Context, conn *sql.Conn, version int64, change
 		if err != nil {
 			return err
 		}
-		list.add("(" + number + ", " + namesOf(&c.After) + ", " + quotedText(string(before)) + ", " +
-			quotedText(string(after)) + ")")
+		list.add("(" + number + ", " + idLiterals(&c.After) + ", " + textLiteral(string(before)) + ", " +
+			textLiteral(string(after)) + ")")
 	}
 	return list.execute(ctx, conn)
 }
 
-// namesOf returns the literals of what says which an item is.
-func namesOf(i *store.Item) string {
-	return quoted(string(i.Kind)) + ", " + quoted(i.Name) + ", " + quoted(i.Key)
+// idLiterals returns the kind, name and key of an item as literals.
+func idLiterals(i *store.Item) string {
+	return hexLiteral(string(i.Kind)) + ", " + hexLiteral(i.Name) + ", " + hexLiteral(i.Key)
 }
 
-// writeItems writes what items have become.
+// writeItems writes the items as they are after changes.
 func writeItems(ctx context.Context, db querier, changes []store.Change) error {
-	const alike = "origin = VALUES(origin), retired = VALUES(retired)"
-	goneLimits := parts{head: "DELETE FROM headgate_limits WHERE name IN (", between: ", ", tail: ")"}
-	goneOthers := parts{
+	const updateCommon = "origin = VALUES(origin), retired = VALUES(retired)"
+	removedLimits := parts{head: "DELETE FROM headgate_limits WHERE name IN (", between: ", ", tail: ")"}
+	removedOthers := parts{
 		head: "DELETE c FROM (", between: " UNION ALL ",
-		tail: ") o STRAIGHT_JOIN headgate_catalog c FORCE INDEX (PRIMARY)" + onID,
+		tail: ") o STRAIGHT_JOIN headgate_catalog c FORCE INDEX (PRIMARY)" + joinOnID,
 	}
 	limits := parts{
 		head:    "INSERT INTO headgate_limits (name, rule, description, origin, retired) VALUES ",
 		between: ", ",
-		tail:    " ON DUPLICATE KEY UPDATE rule = VALUES(rule), description = VALUES(description), " + alike,
+		tail: " ON DUPLICATE KEY UPDATE rule = VALUES(rule), description = VALUES(description), " +
+			updateCommon,
 	}
 	others := parts{
 		head: "INSERT INTO headgate_catalog (kind, name, item_key, `text`, note, origin, retired, `until`) " +
 			"VALUES ",
 		between: ", ",
 		tail: " ON DUPLICATE KEY UPDATE `text` = VALUES(`text`), note = VALUES(note), `until` = VALUES(`until`), " +
-			alike,
+			updateCommon,
 	}
 	for i := range changes {
 		item := &changes[i].After
 		isLimit := item.Kind == store.KindLimit
-		row := fmt.Sprintf("%s, %s, %s, %t", quotedText(item.Text), quotedText(item.Note), quotedText(item.Origin),
+		row := fmt.Sprintf("%s, %s, %s, %t", textLiteral(item.Text), textLiteral(item.Note), textLiteral(item.Origin),
 			item.Retired)
 		switch {
 		case item.Removed && isLimit:
-			goneLimits.add(quotedText(item.Name))
+			removedLimits.add(textLiteral(item.Name))
 		case item.Removed:
-			goneOthers.add(selectID(item))
+			removedOthers.add(selectID(item))
 		case isLimit:
-			limits.add("(" + quotedText(item.Name) + ", " + row + ")")
+			limits.add("(" + textLiteral(item.Name) + ", " + row + ")")
 		default:
-			others.add(fmt.Sprintf("(%s, %s, %d)", namesOf(item), row, item.Until))
+			others.add(fmt.Sprintf("(%s, %s, %d)", idLiterals(item), row, item.Until))
 		}
 	}
-	for _, p := range []*parts{&goneLimits, &goneOthers, &limits, &others} {
+	for _, p := range []*parts{&removedLimits, &removedOthers, &limits, &others} {
 		if err := p.execute(ctx, db); err != nil {
 			return err
 		}
@@ -265,7 +268,7 @@ func writeItems(ctx context.Context, db querier, changes []store.Change) error {
 	return nil
 }
 
-// parts splits a statement that is too long to be sent at once.
+// parts is a statement with a list that may be too long to send at once.
 type parts struct {
 	head, between, tail string
 	list                []string
@@ -273,16 +276,15 @@ type parts struct {
 
 func (p *parts) add(part string) { p.list = append(p.list, part) }
 
-// partBytes is how long a text becomes before another one is begun. A packet may be as short
-// as 1 MB by the server's settings.
+// partBytes is the length at which execute begins another statement. The server's settings may limit a packet to 1 MB.
 const partBytes = 256 << 10
 
-// execute executes the statement as often as it takes.
+// execute sends the list in as many statements as it takes.
 func (p *parts) execute(ctx context.Context, db querier) error {
 	for from := 0; from < len(p.list); {
-		to, size := from, 0
-		for to < len(p.list) && to-from < itemChunk && (to == from || size+len(p.list[to]) < partBytes) {
-			size += len(p.list[to])
+		to, bytes := from, 0
+		for to < len(p.list) && to-from < itemChunk && (to == from || bytes+len(p.list[to]) < partBytes) {
+			bytes += len(p.list[to])
 			to++
 		}
 		if _, err := db.ExecContext(ctx, p.head+strings.Join(p.list[from:to], p.between)+p.tail); err != nil {

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"testing"
 
-	driver1 "github.com/go-sql-driver/mysql"
+	mysqldriver "github.com/go-sql-driver/mysql"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/testing/dbtest"
@@ -22,13 +22,12 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// taker is a Limiter, or one with an id.
+// taker is a Limiter, or a Limiter with an id.
 type taker interface {
 	Take(context.Context, ...headgate.Charge) (headgate.Decision, error)
 }
 
-// breakouts end a quoted string where a backslash is part of a character, or is
-// none at all.
+// breakouts end a quoted string if a backslash is a part of a character, or has no meaning.
 var breakouts = []string{
 	"\xbf');insert into loot select current_user();-- ", "\xbf' or 1=1-- ",
 	"\xbf\\';insert into loot select current_user();-- ",
@@ -38,7 +37,7 @@ var breakouts = []string{
 	"$1", "@hg_out",
 }
 
-// attack lists cells, entries and limits by names that are no names.
+// attack lists cells, entries and limits by hostile names.
 func attack(t *testing.T, s *mysql.Store, db *sql.DB) {
 	t.Helper()
 	run(t, db, "CREATE TABLE loot (who TEXT)")
@@ -85,8 +84,8 @@ func attack(t *testing.T, s *mysql.Store, db *sql.DB) {
 	}
 }
 
-// TestEveryConnectionIsUTF8 opens stores by URLs with options. Keys, ids and reasons are exact, and nothing breaks out
-// of a quote.
+// TestEveryConnectionIsUTF8 opens stores by URLs with options. Keys, ids and reasons must be exact, and nothing may
+// break out of a quote.
 func TestEveryConnectionIsUTF8(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
@@ -100,33 +99,33 @@ func TestEveryConnectionIsUTF8(t *testing.T) {
 	} {
 		t.Run(o, func(t *testing.T) {
 			url := migrated.MariaDB(t)
-			s := bare(t, url+o)
-			attack(t, s, plain(t, url))
+			s := openUnmigrated(t, url+o)
+			attack(t, s, plainDB(t, url))
 			storetest.RunKeys(t, s)
 		})
 	}
 }
 
-// isUTF8 opens stores at a server that gives all connections a character set of its own, whatever they ask for in their
-// handshake. MySQL 9.7 has no option for that any more.
-func isUTF8(t *testing.T, server string) {
-	if !knowsReturning(t, plain(t, server)) {
+// expectUTF8 opens stores at a server that gives all connections its own character set, whatever they request in their
+// handshake. MySQL 9.7 no longer has an option for that.
+func expectUTF8(t *testing.T, server string) {
+	if !knowsReturning(t, plainDB(t, server)) {
 		return
 	}
 	for _, set := range []string{"gbk", "latin1", "utf8mb3"} {
 		t.Run(set, func(t *testing.T) {
-			root := plain(t, server)
+			root := plainDB(t, server)
 			for _, name := range []string{"server", "client", "connection", "results"} {
-				global(t, root, "character_set_"+name, "'"+set+"'")
+				setGlobal(t, root, "character_set_"+name, "'"+set+"'")
 			}
 			url := dbtest.MariaDBAt(t, server)[0]
 			var got string
-			err := plain(t, url).QueryRowContext(t.Context(), "SELECT @@character_set_client").Scan(&got)
+			err := plainDB(t, url).QueryRowContext(t.Context(), "SELECT @@character_set_client").Scan(&got)
 			if err != nil || got != set {
 				t.Fatalf("connections have %s, %v", got, err)
 			}
 			s := openAt(t, url)
-			attack(t, s, plain(t, url))
+			attack(t, s, plainDB(t, url))
 			storetest.RunKeys(t, s)
 		})
 	}
@@ -149,8 +148,8 @@ func TestACharacterSetOfTheURLIsRefused(t *testing.T) {
 	}
 }
 
-// TestACallersPoolIsUTF8: it is checked at its first use, and each batch on one of its
-// connections, since only the caller knows what is done with those.
+// TestACallersPoolIsUTF8 changes the session of a caller's pool: the store must check it at its first use, and for each
+// batch.
 func TestACallersPoolIsUTF8(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
@@ -167,7 +166,7 @@ func TestACallersPoolIsUTF8(t *testing.T) {
 		if _, err := s.Migrate(t.Context()); !errors.Is(err, store.ErrSetup) {
 			t.Errorf("%s: migrate: %v", set, err)
 		}
-		attack(t, s, plain(t, url))
+		attack(t, s, plainDB(t, url))
 	}
 
 	db := pool(t, url, "interpolateParams=true")
@@ -211,17 +210,17 @@ func TestACallersPoolIsUTF8(t *testing.T) {
 		t.Errorf("then: %+v, %v; want the second charge", d, err)
 	}
 	s := mysql.New(db, nil)
-	attack(t, s, plain(t, url))
+	attack(t, s, plainDB(t, url))
 	storetest.RunKeys(t, s)
 }
 
-// modeIsRefused has a server whose mode gives the text another meaning.
+// modeIsRefused uses a server whose sql_mode changes the meaning of the text.
 func modeIsRefused(t *testing.T, server string) {
-	root := plain(t, server)
-	if _, err := root.ExecContext(t.Context(), "SET sql_mode = 'ORACLE'"); number(err) == 1231 {
+	root := plainDB(t, server)
+	if _, err := root.ExecContext(t.Context(), "SET sql_mode = 'ORACLE'"); errorNumber(err) == 1231 {
 		t.Skipf("this server has no such mode: %v", err)
 	}
-	global(t, root, "sql_mode", "'ORACLE'")
+	setGlobal(t, root, "sql_mode", "'ORACLE'")
 	url := dbtest.MariaDBAt(t, server)[0]
 	if _, err := mysql.Open(t.Context(), url, nil); !errors.Is(err, store.ErrSetup) ||
 		!strings.Contains(err.Error(), "sql_mode has ORACLE") {
@@ -236,7 +235,7 @@ func modeIsRefused(t *testing.T, server string) {
 		t.Errorf("another mode in the URL: %v", err)
 	}
 	// What people call has a mode of its own.
-	if got, err := call(t, plain(t, url), "headgate_take", "token-bucket 1/1h burst 5", "k", "1"); err != nil ||
+	if got, err := callTake(t, plainDB(t, url), "headgate_take", "token-bucket 1/1h burst 5", "k", "1"); err != nil ||
 		got.allowed != 1 || got.remaining != 3 {
 		t.Errorf("headgate_take: %+v, %v", got, err)
 	}
@@ -250,17 +249,17 @@ type recorder struct {
 	seen []string
 }
 
-type recorded struct {
+type recordingConn struct {
 	driver.Conn
 	r *recorder
 }
 
 func (r *recorder) Connect(ctx context.Context) (driver.Conn, error) {
 	c, err := r.Connector.Connect(ctx)
-	return &recorded{c, r}, err
+	return &recordingConn{c, r}, err
 }
 
-func (c *recorded) note(query string, args []driver.NamedValue) {
+func (c *recordingConn) note(query string, args []driver.NamedValue) {
 	if len(args) > 0 {
 		c.r.mu.Lock()
 		c.r.seen = append(c.r.seen, query)
@@ -268,27 +267,27 @@ func (c *recorded) note(query string, args []driver.NamedValue) {
 	}
 }
 
-func (c *recorded) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+func (c *recordingConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	c.note(query, args)
 	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
 }
 
-func (c *recorded) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+func (c *recordingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
 	c.note(query, args)
 	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
 }
 
-// TestNoStatementHasArguments, which a driver might quote by backslashes.
+// TestNoStatementHasArguments records the statements that have arguments, which a driver might quote by backslashes.
 func TestNoStatementHasArguments(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
-	cfg, err := driver1.ParseDSN("root@tcp(" + host + ")/" + name + "?multiStatements=true&interpolateParams=true&clientFoundRows=true" +
+	cfg, err := mysqldriver.ParseDSN("root@tcp(" + host + ")/" + name + "?multiStatements=true&interpolateParams=true&clientFoundRows=true" +
 		"&sql_mode=%27NO_BACKSLASH_ESCAPES,ANSI_QUOTES,PIPES_AS_CONCAT%27")
 	if err != nil {
 		t.Fatal(err)
 	}
-	inner, err := driver1.NewConnector(cfg)
+	inner, err := mysqldriver.NewConnector(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,13 +298,13 @@ func TestNoStatementHasArguments(t *testing.T) {
 	if _, err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	attack(t, s, plain(t, url))
+	attack(t, s, plainDB(t, url))
 	storetest.RunKeys(t, s)
-	if _, err := plain(t, url).ExecContext(t.Context(),
+	if _, err := plainDB(t, url).ExecContext(t.Context(),
 		"UPDATE headgate_cells SET empty_at = 1, blocked_until = 1"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := plain(t, url).ExecContext(t.Context(), "UPDATE headgate_entries SET keep_until = 1"); err != nil {
+	if _, err := plainDB(t, url).ExecContext(t.Context(), "UPDATE headgate_entries SET keep_until = 1"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Sweep(t.Context(), 1_000_000); err != nil {
@@ -316,8 +315,8 @@ func TestNoStatementHasArguments(t *testing.T) {
 	}
 }
 
-// TestSchemasInOtherCharacterSets makes the schema in databases of other character
-// sets, and calls it from connections of other ones.
+// TestSchemasInOtherCharacterSets makes the schema in databases of other character sets, and calls it from connections
+// of other character sets.
 func TestSchemasInOtherCharacterSets(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
@@ -325,25 +324,24 @@ func TestSchemasInOtherCharacterSets(t *testing.T) {
 		t.Run(set, func(t *testing.T) {
 			url := dbtest.MariaDB(t)
 			name := url[strings.LastIndex(url, "/")+1:]
-			if _, err := plain(t, url).ExecContext(t.Context(), "ALTER DATABASE "+name+" CHARACTER SET "+
+			if _, err := plainDB(t, url).ExecContext(t.Context(), "ALTER DATABASE "+name+" CHARACTER SET "+
 				set); err != nil {
 				t.Fatal(err)
 			}
 			s := openAt(t, url)
-			madeAlike(t, url)
+			expectFixedSession(t, url)
 			storetest.RunKeys(t, s)
 			callEverything(t, url, s)
 		})
 	}
 }
 
-// callEverything calls the procedures by connections of several character sets. All
-// see the same keys.
+// callEverything calls the procedures from connections of several character sets, which must all see the same keys.
 func callEverything(t *testing.T, url string, s *mysql.Store) {
 	t.Helper()
 	storetest.Define(t, s, store.Item{Name: "login", Text: "sliding-log 5/1h history 30d", Note: "für alle 🚦"})
 	for n, set := range []string{"utf8mb4", "latin1", "gbk", "utf8mb3"} {
-		db := plain(t, url, "charset="+set, "time_zone=%27Asia%2FTokyo%27")
+		db := plainDB(t, url, "charset="+set, "time_zone=%27Asia%2FTokyo%27")
 		// The key is é in the character set of the connection, by its bytes.
 		key := "CONVERT(_utf8mb4 x'c3a9' USING " + set + ")"
 		for _, rule := range []string{
@@ -383,11 +381,11 @@ func callEverything(t *testing.T, url string, s *mysql.Store) {
 	}
 	// no collation takes two for one
 	for _, key := range []string{"a", "A", "a ", "é", "e\u0301", "ſ", "s", "\u212a", "K", "k", "🚦", "🚥"} {
-		if got, err := call(t, plain(t, url), "headgate_take", "fixed-window 1/1d", key, "1"); err != nil ||
+		if got, err := callTake(t, plainDB(t, url), "headgate_take", "fixed-window 1/1d", key, "1"); err != nil ||
 			got.allowed != 1 {
 			t.Errorf("%q was taken for another: %+v, %v", key, got, err)
 		}
-		row := answer(t, plain(t, url), `CALL headgate_take_all('[{"limit":"fixed-window 1/2d","key":"`+key+`","cost":1}]')`)
+		row := answerOf(t, plainDB(t, url), `CALL headgate_take_all('[{"limit":"fixed-window 1/2d","key":"`+key+`","cost":1}]')`)
 		if !strings.Contains(row, "allowed=1") || !strings.Contains(row, "key="+key) {
 			t.Errorf("%q in JSON was taken for another: %s", key, row)
 		}

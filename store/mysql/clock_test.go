@@ -30,7 +30,8 @@ func TestGaleraDecisionThatWaitedReadsTheClockAfterwards(t *testing.T) {
 	decidesAfterTheWait(t, url)
 }
 
-// TestAServerWhoseSYSDATEStandsStillIsRefused: the store could not tell how long a statement has waited.
+// TestAServerWhoseSYSDATEStandsStillIsRefused uses a server on which the store could not tell how long a statement has
+// waited.
 func TestAServerWhoseSYSDATEStandsStillIsRefused(t *testing.T) {
 	t.Parallel()
 	server, err := (&dbtest.Config{Args: []string{"--sysdate-is-now"}}).MariaDB(t.Context())
@@ -57,10 +58,10 @@ func TestAServerWhoseSYSDATEStandsStillIsRefused(t *testing.T) {
 func TestASweepDuringACommit(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s, hold := bare(t, url), holding(t, url)
+	s, hold := openUnmigrated(t, url), holdRows(t, url)
 	storetest.RunSweepDuringACommit(t, s, hold)
 	t.Run("through the whole stack", func(t *testing.T) {
-		storetest.RunSweepDuringACommit(t, patient(s), hold)
+		storetest.RunSweepDuringACommit(t, patientStack(s), hold)
 	})
 }
 
@@ -73,36 +74,38 @@ func TestAChargeThatWaitsWhileTheClockIsSetBack(t *testing.T) {
 	t.Cleanup(server.Stop)
 	url := dbtest.MariaDBAt(t, server.DSN)[0]
 	s := openAt(t, url)
-	storetest.RunSetBack(t, s, holding(t, url), server.ShiftClock)
+	storetest.RunSetBack(t, s, holdRows(t, url), server.ShiftClock)
 	t.Run("through the whole stack", func(t *testing.T) {
-		storetest.RunSetBack(t, patient(s), holding(t, url), server.ShiftClock)
+		storetest.RunSetBack(t, patientStack(s), holdRows(t, url), server.ShiftClock)
 	})
 }
 
-// patient returns the whole stack over a store, which waits longer than usual.
-func patient(s store.Store) store.Store {
+// patientStack returns the whole stack over a store, with a longer timeout than usual.
+func patientStack(s store.Store) store.Store {
 	return front.New(s, &front.Config{
 		SweepEvery: -1, Guard: &front.GuardConfig{Deadline: time.Minute},
 		Coalesce: &front.CoalesceConfig{Timeout: time.Minute},
 	})
 }
 
+// decidesAfterTheWait checks that a charge that waits for its row is decided by the clock after the wait.
 func decidesAfterTheWait(t *testing.T, url string) {
 	t.Helper()
-	people := plain(t, url)
-	storetest.RunWaits(t, bare(t, url), holding(t, url), func(_ context.Context, notation, key string) error {
-		_, err := call(t, people, "headgate_take", notation, key, "1")
+	people := plainDB(t, url)
+	s, hold := openUnmigrated(t, url), holdRows(t, url)
+	storetest.RunWaits(t, s, hold, func(_ context.Context, notation, key string) error {
+		_, err := callTake(t, people, "headgate_take", notation, key, "1")
 		return err
 	})
 }
 
-// holding locks rows in transactions of its own pool.
-func holding(t *testing.T, url string) storetest.Hold {
+// holdRows locks rows in transactions of a pool of its own.
+func holdRows(t *testing.T, url string) storetest.Hold {
 	t.Helper()
 	db := pool(t, url)
 	return func(t *testing.T, c law.Cell) (store.Store, func() error) {
 		t.Helper()
-		tx := begin(t, db)
+		tx := beginTx(t, db)
 		if _, err := tx.ExecContext(t.Context(), "SELECT 1 FROM headgate_cells WHERE limit_name = ? AND cell_key = ? "+
 			"FOR UPDATE", c.Limit, c.Key); err != nil {
 			t.Fatal(err)

@@ -23,8 +23,8 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// session returns a session at a server's URL, as the mysql client has one.
-func session(tb testing.TB, url string) *sql.Conn {
+// openSession returns a session like that of the mysql client.
+func openSession(tb testing.TB, url string) *sql.Conn {
 	tb.Helper()
 	user, rest, _ := strings.Cut(strings.TrimPrefix(url, "mysql://"), "@")
 	host, database, _ := strings.Cut(rest, "/")
@@ -47,8 +47,8 @@ func execute(tb testing.TB, conn *sql.Conn, text string, args ...any) {
 	}
 }
 
-// procedures makes the procedures of two files, and those alone.
-func procedures(tb testing.TB, conn *sql.Conn) {
+// makeProcedures makes the procedures of two files, and no others.
+func makeProcedures(tb testing.TB, conn *sql.Conn) {
 	tb.Helper()
 	for _, name := range []string{"sql/procedures/compile.sql", "sql/procedures/calendar.sql"} {
 		text, err := os.ReadFile(name)
@@ -64,9 +64,8 @@ func procedures(tb testing.TB, conn *sql.Conn) {
 	}
 }
 
-// compile calls headgate_compile and returns its answers as the golden file
-// writes them.
-func compile(conn *sql.Conn, rule any) (canonical, params string, calendar, zone sql.NullString, err error) {
+// callCompile calls headgate_compile and returns its results in the format of the golden file.
+func callCompile(conn *sql.Conn, rule any) (canonical, params string, calendar, zone sql.NullString, err error) {
 	ctx := context.Background()
 	if _, err = conn.ExecContext(ctx, fmt.Sprintf(`call headgate_compile_%d(?, @canonical, @law, @anchor, @unit, @capacity, @step, @drain, @block, @history, @calendar, @zone)`, mysql.Revision), rule); err != nil {
 		return "", "", calendar, zone, err
@@ -76,8 +75,8 @@ func compile(conn *sql.Conn, rule any) (canonical, params string, calendar, zone
 	return canonical, params, calendar, zone, err
 }
 
-// signalled returns the message of an error that headgate_fail raised.
-func signalled(err error) (string, bool) {
+// signalText returns the message of an error that headgate_fail raised.
+func signalText(err error) (string, bool) {
 	var my *driver.MySQLError
 	if errors.As(err, &my) && my.Number == 1644 && string(my.SQLState[:]) == "45000" {
 		return my.Message, true
@@ -87,11 +86,11 @@ func signalled(err error) (string, bool) {
 
 func TestCompileMatchesTheGoldenNotations(t *testing.T) {
 	t.Parallel()
-	compilesTheGoldenNotations(t, session(t, migrated.MariaDB(t)))
+	compilesTheGoldenNotations(t, openSession(t, migrated.MariaDB(t)))
 }
 
-// TestCompileMatchesTheGoldenNotationsInAnyMode makes the procedures in sessions of modes that a migration does not
-// set.
+// TestCompileMatchesTheGoldenNotationsInAnyMode makes the procedures in sessions with sql_modes that a migration does
+// not set.
 func TestCompileMatchesTheGoldenNotationsInAnyMode(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
@@ -102,9 +101,9 @@ func TestCompileMatchesTheGoldenNotationsInAnyMode(t *testing.T) {
 		{"latin1", `alter database character set latin1; set names latin1`},
 	} {
 		t.Run(made.name, func(t *testing.T) {
-			conn := session(t, dbtest.MariaDB(t))
+			conn := openSession(t, dbtest.MariaDB(t))
 			execute(t, conn, made.before)
-			procedures(t, conn)
+			makeProcedures(t, conn)
 			execute(t, conn, `set names utf8mb4`)
 			compilesTheGoldenNotations(t, conn)
 		})
@@ -119,9 +118,9 @@ func compilesTheGoldenNotations(t *testing.T, conn *sql.Conn) {
 	}
 	for line := range strings.Lines(string(golden)) {
 		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-		canonical, params, _, _, err := compile(conn, f[0])
+		canonical, params, _, _, err := callCompile(conn, f[0])
 		if f[1] == "error" {
-			if message, ok := signalled(err); !ok {
+			if message, ok := signalText(err); !ok {
 				t.Errorf("%q: got %q %s, %v; want an error", f[0], canonical, params, err)
 			} else if field := f[3]; field != "limit" && !strings.HasPrefix(message, field+":") {
 				t.Errorf("%q: the error %q does not name the field %s", f[0], message, field)
@@ -134,21 +133,21 @@ func compilesTheGoldenNotations(t *testing.T, conn *sql.Conn) {
 	}
 }
 
-// TestCompileAgreesWithParse makes notations up, half of them wrong.
+// TestCompileAgreesWithParse compares headgate_compile with Parse for random notations, half of them wrong.
 func TestCompileAgreesWithParse(t *testing.T) {
 	t.Parallel()
-	conn := session(t, migrated.MariaDB(t))
+	conn := openSession(t, migrated.MariaDB(t))
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	refused := 0
 	rounds := tier.Pick(250, 2500, 10_000)
 	for range rounds {
 		rule := randomRule(rng)
-		canonical, params, calendar, zone, err := compile(conn, rule)
+		canonical, params, calendar, zone, err := callCompile(conn, rule)
 		limit, want := headgate.Parse(rule)
 		if want != nil {
 			refused++
-			if message, ok := signalled(err); !ok {
+			if message, ok := signalText(err); !ok {
 				t.Errorf("seed %d: %q: got %q %s %v, want %v", seed, rule, canonical, params, err, want)
 			} else if text := goText(want, rule); !sameText(text, message) {
 				t.Errorf("seed %d: %q:\n got %s\nwant %s", seed, rule, message, text)
@@ -172,7 +171,7 @@ func TestCompileAgreesWithParse(t *testing.T) {
 	}
 }
 
-// goText returns what Parse says without the place, which SQL does not tell.
+// goText returns the error of Parse without the position, which SQL does not report.
 func goText(err error, rule string) string {
 	var parse *headgate.ParseError
 	if errors.As(err, &parse) {
@@ -182,8 +181,8 @@ func goText(err error, rule string) string {
 	return strings.TrimPrefix(text, headgate.ErrInvalid.Error()+": ")
 }
 
-// sameText tells whether a message is a text, as far as a message carries it.
-// What to write for a missing amount is shorter in SQL.
+// sameText reports whether a message is a text, as far as the message carries it. The hint for a missing amount is
+// shorter in SQL.
 func sameText(text, message string) bool {
 	if len([]rune(message)) == 128 { // what is quoted is shortened first, then the end is cut
 		parts := strings.SplitN(message, `..."`, 2)
@@ -263,7 +262,7 @@ func randomRule(rng *rand.Rand) string {
 
 func TestCompileRefusesWhatIsNoRule(t *testing.T) {
 	t.Parallel()
-	conn := session(t, migrated.MariaDB(t))
+	conn := openSession(t, migrated.MariaDB(t))
 	for _, tt := range []struct {
 		rule any
 		want string
@@ -274,14 +273,14 @@ func TestCompileRefusesWhatIsNoRule(t *testing.T) {
 		{strings.Repeat("ä", 127), `algorithm: "` + strings.Repeat("ä", 37) +
 			`..." is not known; known are token-bucket, leaky-bucket, gcra, fixed-window,...`},
 	} {
-		_, _, _, _, err := compile(conn, tt.rule)
-		if message, ok := signalled(err); !ok || message != tt.want {
+		_, _, _, _, err := callCompile(conn, tt.rule)
+		if message, ok := signalText(err); !ok || message != tt.want {
 			t.Errorf("%v: got %v, want %s", tt.rule, err, tt.want)
 		}
 	}
 }
 
-// witness is a store that keeps the boundaries which the limiter asks with.
+// witness is a store that keeps the window boundaries that the limiter sends.
 type witness struct {
 	store.Store
 	bounds [4]int64
@@ -292,7 +291,7 @@ func (w *witness) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) e
 	return w.Store.Apply(ctx, ops, outs)
 }
 
-func bounds(conn *sql.Conn, unit, zone any, now int64) (b [4]int64, err error) {
+func callBounds(conn *sql.Conn, unit, zone any, now int64) (b [4]int64, err error) {
 	if _, err = conn.ExecContext(context.Background(), fmt.Sprintf(`call headgate_bounds_%d(?, ?, ?, @b0, @b1, @b2, @b3)`,
 		mysql.Revision), unit, zone, now); err == nil {
 		err = conn.QueryRowContext(context.Background(), `select @b0, @b1, @b2, @b3`).Scan(&b[0], &b[1], &b[2], &b[3])
@@ -300,11 +299,11 @@ func bounds(conn *sql.Conn, unit, zone any, now int64) (b [4]int64, err error) {
 	return b, err
 }
 
-// TestCalendarsAgree compares the windows that the server cuts with those of
-// Go, at any time and around the changes of the zones' offsets.
+// TestCalendarsAgree compares the windows of the server with those of Go, at random times and around changes of the
+// zones' offsets.
 func TestCalendarsAgree(t *testing.T) {
 	t.Parallel()
-	conn := session(t, migrated.MariaDB(t))
+	conn := openSession(t, migrated.MariaDB(t))
 	execute(t, conn, `set time_zone = '-07:00'`) // must not matter
 	zones := []string{
 		"UTC", "Europe/Berlin", "America/Sao_Paulo", "America/Havana", "Asia/Kathmandu", "Asia/Beirut",
@@ -328,7 +327,7 @@ func TestCalendarsAgree(t *testing.T) {
 		if i%5 == 0 {
 			now -= now % 60e6 // boundaries are hit exactly
 		}
-		got, err := bounds(conn, unit, zone, now)
+		got, err := callBounds(conn, unit, zone, now)
 		if err != nil {
 			t.Fatalf("seed %d: %s %s at %s: %v", seed, unit, zone, time.UnixMicro(now).UTC(), err)
 		}
@@ -347,7 +346,7 @@ func TestCalendarsAgree(t *testing.T) {
 
 func TestBoundsRefusesWhatItCannotAnswer(t *testing.T) {
 	t.Parallel()
-	conn := session(t, migrated.MariaDB(t))
+	conn := openSession(t, migrated.MariaDB(t))
 	const now = 1_800_000_000_000_000
 	for _, tt := range []struct {
 		unit, zone any
@@ -361,8 +360,8 @@ func TestBoundsRefusesWhatItCannotAnswer(t *testing.T) {
 		{"day", "SYSTEM", now, `zone: "SYSTEM"`},
 		{"day", "Europe/Berlin", 1_000_000, "time zone:"}, // before CONVERT_TZ converts
 	} {
-		b, err := bounds(conn, tt.unit, tt.zone, tt.now)
-		if message, ok := signalled(err); !ok || !strings.HasPrefix(message, tt.want) {
+		b, err := callBounds(conn, tt.unit, tt.zone, tt.now)
+		if message, ok := signalText(err); !ok || !strings.HasPrefix(message, tt.want) {
 			t.Errorf("%v %v: got %v %v, want an error about %s", tt.unit, tt.zone, b, err, tt.want)
 		}
 	}
@@ -372,7 +371,7 @@ func TestBoundsRefusesWhatItCannotAnswer(t *testing.T) {
 	for i := range want {
 		want[i] = time.Date(2050, time.Month(4+i), 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 	}
-	if got, err := bounds(conn, "month", "UTC", late.UnixMicro()); err != nil || got != want {
+	if got, err := callBounds(conn, "month", "UTC", late.UnixMicro()); err != nil || got != want {
 		t.Errorf("2050: got %v, %v, want %v", got, err, want)
 	}
 }

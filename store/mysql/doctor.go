@@ -14,45 +14,45 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Examine implements store.Doctor. Of a cluster, all nodes are examined; a node that cannot be asked is a finding
-// then, unless it is so with all of them.
+// Examine implements store.Doctor. It examines all nodes of a cluster. A node that it cannot reach is a finding there,
+// unless it can reach none of them.
 func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	if s.tx != nil || s.nodes[0].db == nil {
 		return nil, fmt.Errorf("mysql: %w: a store inside a transaction, or without a database, is not examined",
 			store.ErrUnsupported)
 	}
 	var f store.Findings
-	writes := false // one of them does
+	anyWrites := false
 	for _, n := range s.nodes {
-		one, err := s.examineNode(ctx, n, &f)
+		nodeWrites, err := s.examineNode(ctx, n, &f)
 		if err = f.Away(ctx, n.name, len(s.nodes), err); err != nil {
 			return f, err
 		}
-		writes = writes || one
+		anyWrites = anyWrites || nodeWrites
 	}
-	if len(s.nodes) > 1 && !writes {
+	if len(s.nodes) > 1 && !anyWrites {
 		f.Add(store.Wrong, "primary", "no node takes writes",
 			"name one that does in the URL, or SET GLOBAL read_only = OFF")
 	}
-	return f, s.anywhere(func(db querier) error { return s.examineSchema(ctx, db, &f) })
+	return f, s.onAnyNode(func(db querier) error { return s.examineSchema(ctx, db, &f) })
 }
 
-// status reads a figure of the server.
+// status reads a status variable of the server.
 func status(ctx context.Context, db querier, name string) (value string, err error) {
 	err = db.QueryRowContext(ctx, "SHOW GLOBAL STATUS WHERE Variable_name = '"+name+"'").Scan(&name, &value)
 	return value, classifyRead("read the server's status", err)
 }
 
-// answersWithin is how long a node may take for all that is asked of it.
-const answersWithin = 10 * time.Second
+// examineTimeout is how long examineNode may take.
+const examineTimeout = 10 * time.Second
 
-// examineNode looks at one server, and reports whether that takes writes.
+// examineNode examines one server, and reports whether it takes writes.
 func (s *Store) examineNode(ctx context.Context, n *node, f *store.Findings) (writes bool, err error) {
-	ctx, cancel := sched.WithTimeout(ctx, answersWithin)
+	ctx, cancel := sched.WithTimeout(ctx, examineTimeout)
 	defer cancel()
-	of := "the server"
+	nodeName := "the server"
 	if len(s.nodes) > 1 {
-		of = n.name
+		nodeName = n.name
 	}
 	v, err := variables(ctx, n.db, "GLOBAL", "version", "innodb_flush_log_at_trx_commit", "sync_binlog", "log_bin",
 		"read_only", "innodb_doublewrite", "innodb_lock_wait_timeout", "max_connections", "wsrep_on",
@@ -64,151 +64,156 @@ func (s *Store) examineNode(ctx context.Context, n *node, f *store.Findings) (wr
 		if !errors.Is(err, store.ErrSetup) {
 			return false, err
 		}
-		f.Add(store.Wrong, "version", of+": "+err.Error(),
+		f.Add(store.Wrong, "version", nodeName+": "+err.Error(),
 			"see docs/stores.md for versions and settings of connections")
 	} else {
-		f.OK("version", "%s has version %s", of, v["version"])
+		f.OK("version", "%s has version %s", nodeName, v["version"])
 	}
 	writes = v["read_only"] != "ON" && v["read_only"] != "1"
 	severity := store.Wrong
 	if len(s.nodes) > 1 { // it may be a secondary
 		severity = store.Note
 	}
-	f.Expect(writes, "primary", of+" takes writes", severity, of+" is read-only",
+	f.Expect(writes, "primary", nodeName+" takes writes", severity, nodeName+" is read-only",
 		"name a node that takes writes in the URL, before this one, or SET GLOBAL read_only = OFF")
 	readsClock := func() (us int64, err error) { return clock(ctx, n.db) }
-	if strings.Contains(v["version"], "TiDB") { // what follows is about InnoDB
-		return writes, f.Clock("the clock of "+of, readsClock)
+	if strings.Contains(v["version"], "TiDB") { // the other checks are about InnoDB
+		return writes, f.Clock("the clock of "+nodeName, readsClock)
 	}
-	examineDurability(f, of, v)
+	examineDurability(f, nodeName, v)
 	if seconds, _ := strconv.Atoi(v["innodb_lock_wait_timeout"]); seconds > 60 {
-		f.Add(store.Note, "timeouts", fmt.Sprintf("%s waits %d s for a lock of somebody else's", of, seconds),
+		f.Add(store.Note, "timeouts", fmt.Sprintf("%s waits %d s for a lock of somebody else's", nodeName, seconds),
 			"SET GLOBAL innodb_lock_wait_timeout = 50, or less: callers from SQL wait that long")
 	}
 	if v["wsrep_on"] == "ON" {
-		if err := examineGalera(ctx, n.db, f, of, v["wsrep_sst_method"]); err != nil {
+		if err := examineGalera(ctx, n.db, f, nodeName, v["wsrep_sst_method"]); err != nil {
 			return false, err
 		}
 	}
 	if v["group_replication_group_name"] != "" {
-		if err := examineGroup(ctx, n.db, f, of); err != nil {
+		if err := examineGroup(ctx, n.db, f, nodeName); err != nil {
 			return false, err
 		}
 	}
-	if err := s.examineSessions(ctx, n, f, of, v["max_connections"]); err != nil {
+	if err := s.examineSessions(ctx, n, f, nodeName, v["max_connections"]); err != nil {
 		return false, err
 	}
-	return writes, f.Clock("the clock of "+of, readsClock)
+	return writes, f.Clock("the clock of "+nodeName, readsClock)
 }
 
-// examineGalera looks at when a cluster takes no charges. copies is how a node of it gets all data when it joins.
-func examineGalera(ctx context.Context, db querier, f *store.Findings, of, copies string) error {
+// examineGalera looks for reasons why a cluster may take no charges. sstMethod is how a node copies all data when it
+// joins.
+func examineGalera(ctx context.Context, db querier, f *store.Findings, nodeName, sstMethod string) error {
 	size, err := status(ctx, db, "wsrep_cluster_size")
 	if err != nil {
 		return err
 	}
-	examineSize(f, of, size, "add a third node or an arbiter, or start the one that is away")
-	f.Expect(copies != "rsync" && copies != "mysqldump", "copies",
-		fmt.Sprintf("%s copies all data by %s when a node needs it", of, copies), store.Note,
+	examineSize(f, nodeName, size, "add a third node or an arbiter, or start the one that is away")
+	f.Expect(sstMethod != "rsync" && sstMethod != "mysqldump", "copies",
+		fmt.Sprintf("%s copies all data by %s when a node needs it", nodeName, sstMethod), store.Note,
 		fmt.Sprintf("%s has wsrep_sst_method = %s: when a node needs a copy of all data, the node that gives it takes "+
-			"no charges meanwhile", of, copies), "set wsrep_sst_method = mariabackup and wsrep_sst_auth on all nodes")
+			"no charges meanwhile", nodeName, sstMethod),
+		"set wsrep_sst_method = mariabackup and wsrep_sst_auth on all nodes")
 	return nil
 }
 
-// examineSize looks at how many nodes a cluster has, of which more than half must be there.
-func examineSize(f *store.Findings, of, size, remedy string) {
-	f.Expect(size != "2", "cluster", of+" is one of "+size+" nodes", store.Wrong,
-		of+" is one of two nodes: without the other one it takes no writes", remedy)
+// examineSize looks at the number of nodes of a cluster, more than half of which must be up.
+func examineSize(f *store.Findings, nodeName, size, remedy string) {
+	f.Expect(size != "2", "cluster", nodeName+" is one of "+size+" nodes", store.Wrong,
+		nodeName+" is one of two nodes: without the other one it takes no writes", remedy)
 }
 
 // examineGroup looks at the members of a Group Replication.
-func examineGroup(ctx context.Context, db querier, f *store.Findings, of string) error {
+func examineGroup(ctx context.Context, db querier, f *store.Findings, nodeName string) error {
 	var members, online string
-	var own sql.NullString
+	var ownState sql.NullString
 	err := db.QueryRowContext(ctx, `SELECT COUNT(*), COALESCE(SUM(MEMBER_STATE = 'ONLINE'), 0),
 		MAX(IF(MEMBER_ID = @@GLOBAL.server_uuid, MEMBER_STATE, NULL))
-		FROM performance_schema.replication_group_members`).Scan(&members, &online, &own)
+		FROM performance_schema.replication_group_members`).Scan(&members, &online, &ownState)
 	switch err := classifyRead("examine", err); {
 	case errors.Is(err, store.ErrSetup):
-		f.Add(store.Note, "cluster", "this user may not see the group of "+of,
+		f.Add(store.Note, "cluster", "this user may not see the group of "+nodeName,
 			"GRANT SELECT ON performance_schema.replication_group_members TO this user")
 		return nil
 	case err != nil:
 		return err
 	}
 	switch {
-	case own.String != "ONLINE":
+	case ownState.String != "ONLINE":
 		f.Add(store.Wrong, "cluster", fmt.Sprintf("%s is %s in its group: the others do not know what it is charged",
-			of, cmp.Or(own.String, "no member")),
+			nodeName, cmp.Or(ownState.String, "no member")),
 			"START GROUP_REPLICATION, and set super_read_only = ON in the configuration: then it takes no charges "+
 				"before it has joined")
 	case online != members:
-		f.Add(store.Wrong, "cluster", fmt.Sprintf("%s sees %s of %s members online", of, online, members),
+		f.Add(store.Wrong, "cluster", fmt.Sprintf("%s sees %s of %s members online", nodeName, online, members),
 			"have the others join again, or wait until the group has expelled them")
 	default:
-		examineSize(f, of, members, "add a third member, or start the one that is away")
+		examineSize(f, nodeName, members, "add a third member, or start the one that is away")
 	}
 	return nil
 }
 
-// examineDurability looks at what becomes of charges that were admitted when the server or its machine crashes.
-func examineDurability(f *store.Findings, of string, v map[string]string) {
+// examineDurability looks for settings with which a crash of the server or its machine loses admitted charges.
+func examineDurability(f *store.Findings, nodeName string, v map[string]string) {
 	safe := true
 	if flush := v["innodb_flush_log_at_trx_commit"]; flush != "1" {
 		safe = false
 		f.Add(store.Wrong, "durability",
 			fmt.Sprintf("%s has innodb_flush_log_at_trx_commit = %s: a crash forgets what was admitted "+
-				"in the last second or so", of, flush),
+				"in the last second or so", nodeName, flush),
 			"SET GLOBAL innodb_flush_log_at_trx_commit = 1, and in the configuration")
 	}
 	if (v["log_bin"] == "ON" || v["log_bin"] == "1") && v["sync_binlog"] != "1" {
 		safe = false
 		f.Add(store.Note, "binlog",
 			fmt.Sprintf("%s has sync_binlog = %s: a replica that takes over after a crash may lack charges",
-				of, v["sync_binlog"]), "SET GLOBAL sync_binlog = 1, and in the configuration")
+				nodeName, v["sync_binlog"]), "SET GLOBAL sync_binlog = 1, and in the configuration")
 	}
-	if double := v["innodb_doublewrite"]; double == "OFF" || double == "0" {
+	if doublewrite := v["innodb_doublewrite"]; doublewrite == "OFF" || doublewrite == "0" {
 		safe = false
-		f.Add(store.Wrong, "durability", of+" has innodb_doublewrite off: a crash of the machine can damage pages",
+		f.Add(store.Wrong, "durability",
+			nodeName+" has innodb_doublewrite off: a crash of the machine can damage pages",
 			"set innodb_doublewrite = ON in the configuration and restart")
 	}
 	if safe {
-		f.OK("durability", "%s has commits on its disk before they are answered", of)
+		f.OK("durability", "%s has commits on its disk before they are answered", nodeName)
 	}
 }
 
-// examineSessions looks at what makes requests wait for others.
-func (s *Store) examineSessions(ctx context.Context, n *node, f *store.Findings, of, most string) error {
+// examineSessions looks for an old transaction, and for too many connections, of maxConns.
+func (s *Store) examineSessions(ctx context.Context, n *node, f *store.Findings, nodeName, maxConns string) error {
 	var id, seconds int64
 	err := n.db.QueryRowContext(ctx, `SELECT COALESCE(MAX(trx_mysql_thread_id), 0),
 		COALESCE(MAX(TIMESTAMPDIFF(SECOND, trx_started, NOW())), 0) FROM information_schema.innodb_trx
-		WHERE trx_started < NOW() - INTERVAL `+strconv.FormatInt(int64(cmp.Or(s.old, time.Minute)/time.Second), 10)+
+		WHERE trx_started < NOW() - INTERVAL `+
+		strconv.FormatInt(int64(cmp.Or(s.oldTransaction, time.Minute)/time.Second), 10)+
 		` SECOND AND trx_mysql_thread_id <> CONNECTION_ID()`).Scan(&id, &seconds)
 	switch err := classifyRead("examine", err); {
 	case errors.Is(err, store.ErrSetup):
-		f.Add(store.Note, "transactions", "this user may not see the transactions of "+of,
+		f.Add(store.Note, "transactions", "this user may not see the transactions of "+nodeName,
 			"GRANT PROCESS ON *.* TO this user")
 	case err != nil:
 		return err
 	case id > 0:
 		f.Add(store.Wrong, "transactions", fmt.Sprintf("%s has a transaction that is %d s old: it may hold rows",
-			of, seconds),
+			nodeName, seconds),
 			fmt.Sprintf("KILL %d, or find the program that forgot to commit", id))
 	default:
-		f.OK("transactions", "none of %s is older than a minute", of)
+		f.OK("transactions", "none of %s is older than a minute", nodeName)
 	}
 	text, err := status(ctx, n.db, "Threads_connected")
 	if err != nil {
 		return err
 	}
 	used, _ := strconv.Atoi(text)
-	all, _ := strconv.Atoi(most)
-	found := fmt.Sprintf("%d of %s of %s are in use", used, most, of)
-	f.Expect(all <= 0 || used*10 <= all*9, "connections", found, store.Wrong, found,
+	limit, _ := strconv.Atoi(maxConns)
+	found := fmt.Sprintf("%d of %s of %s are in use", used, maxConns, nodeName)
+	f.Expect(limit <= 0 || used*10 <= limit*9, "connections", found, store.Wrong, found,
 		"raise max_connections, or lower conns= in the URLs of the programs")
 	return nil
 }
 
+// examineSchema looks at the version of the schema and at the table of cells.
 func (s *Store) examineSchema(ctx context.Context, db querier, f *store.Findings) error {
 	installed, err := readInstalled(ctx, db)
 	if errors.Is(err, store.ErrSetup) {
@@ -240,6 +245,7 @@ func (s *Store) examineSchema(ctx context.Context, db querier, f *store.Findings
 	return s.examineSweeper(ctx, db, f)
 }
 
+// examineSweeper counts the keys that a sweep could have removed ten minutes ago.
 func (s *Store) examineSweeper(ctx context.Context, db querier, f *store.Findings) error {
 	now, err := clock(ctx, db)
 	if err != nil {
@@ -248,7 +254,7 @@ func (s *Store) examineSweeper(ctx context.Context, db querier, f *store.Finding
 	past := strconv.FormatInt(now-600_000_000, 10)
 	var unswept int
 	if err := db.QueryRowContext(ctx, fmt.Sprintf("SELECT COUNT(*) FROM (SELECT 1 FROM headgate_cells c WHERE %s LIMIT %d) x",
-		isDead("c", past), store.MostUnswept+1)).Scan(&unswept); err != nil {
+		deadCondition("c", past), store.MostUnswept+1)).Scan(&unswept); err != nil {
 		return classifyRead("count the keys that count for nothing", err)
 	}
 	f.Sweeper(unswept)

@@ -15,15 +15,15 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// numbers is the rest of a statement that selects seq from 1 to 10001.
-var numbers = func() string {
+// seqNumbers is the rest of a statement that selects seq from 1 to 10001.
+var seqNumbers = func() string {
 	const digits = "(SELECT 0 AS n UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4 UNION ALL " +
 		"SELECT 5 UNION ALL SELECT 6 UNION ALL SELECT 7 UNION ALL SELECT 8 UNION ALL SELECT 9)"
 	return " FROM (SELECT 1 + a.n + 10 * b.n + 100 * c.n + 1000 * d.n + 10000 * e.n AS seq FROM " + digits + " a, " + digits +
 		" b, " + digits + " c, " + digits + " d, (SELECT 0 AS n UNION ALL SELECT 1) e) s WHERE seq <= 10001"
 }()
 
-// findsWhatIsWrong plants what may be wrong with a server, one thing after the other.
+// findsWhatIsWrong plants problems of a server, one after the other, that Examine must find.
 func findsWhatIsWrong(t *testing.T, server string) {
 	url := dbtest.MariaDBAt(t, server)[0]
 	s, err := mysql.Open(t.Context(), url, nil)
@@ -35,20 +35,20 @@ func findsWhatIsWrong(t *testing.T, server string) {
 	if _, err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	db := plain(t, url)
+	db := plainDB(t, url)
 	exec := func(statement string) {
 		t.Helper()
 		if _, err := db.ExecContext(t.Context(), statement); err != nil {
 			t.Fatalf("%s: %v", statement, err)
 		}
 	}
-	global(t, db, "innodb_flush_log_at_trx_commit", "1")
-	global(t, db, "sync_binlog", "1")
+	setGlobal(t, db, "innodb_flush_log_at_trx_commit", "1")
+	setGlobal(t, db, "sync_binlog", "1")
 	storetest.FindsNothing(t, s)
 	idsRemembered := `INSERT INTO headgate_cells (limit_name, cell_key, law, unit, step, empty_at)
-		SELECT 'ids', seq, 1, 1, 1, 1 ` + numbers
+		SELECT 'ids', seq, 1, 1, 1, 1 ` + seqNumbers
 	exec(`INSERT INTO headgate_admissions (limit_name, cell_key, id, print, rule, cost, outcome, settled, keep_until)
-		SELECT 'ids', seq, 'x', 1, '', 1, '', -1, 9007199254740991 ` + numbers)
+		SELECT 'ids', seq, 'x', 1, '', 1, '', -1, 9007199254740991 ` + seqNumbers)
 	for _, tt := range []struct {
 		severity      store.Severity
 		check, remedy string
@@ -72,7 +72,7 @@ func findsWhatIsWrong(t *testing.T, server string) {
 		},
 		{
 			store.Wrong, "sweeper", "headgate sweep", `INSERT INTO headgate_cells (limit_name, cell_key, law, unit, step, empty_at)
-				SELECT 'dead', seq, 1, 1, 1, 1 ` + numbers, "DELETE FROM headgate_cells WHERE limit_name = 'dead'",
+				SELECT 'dead', seq, 1, 1, 1, 1 ` + seqNumbers, "DELETE FROM headgate_cells WHERE limit_name = 'dead'",
 		},
 		{
 			store.Wrong, "engine", "ENGINE = InnoDB",
@@ -143,7 +143,7 @@ func findsWhatIsWrong(t *testing.T, server string) {
 	}
 }
 
-// TestGaleraDoctor plants what may be wrong with a cluster.
+// TestGaleraDoctor plants problems of a cluster.
 func TestGaleraDoctor(t *testing.T) {
 	dbtest.NeedEngine(t, dbtest.GaleraEngine)
 	g, err := dbtest.StartGalera(context.Background(), nil)
@@ -155,7 +155,7 @@ func TestGaleraDoctor(t *testing.T) {
 	all, rest := openAt(t, oneURL(urls)), openAt(t, oneURL(urls[1:]))
 	storetest.Finds(t, all, store.Note, "copies", "wsrep_sst_method = mariabackup")
 	for _, u := range urls {
-		db := plain(t, u)
+		db := plainDB(t, u)
 		for _, set := range []string{"wsrep_sst_method = 'mariabackup'", "innodb_flush_log_at_trx_commit = 1"} {
 			if _, err := db.ExecContext(t.Context(), "SET GLOBAL "+set); err != nil {
 				t.Fatalf("%s: %v", set, err)
@@ -174,7 +174,7 @@ func TestGaleraDoctor(t *testing.T) {
 	storetest.Finds(t, rest, store.Wrong, "cluster", "a third node")
 }
 
-// TestGroupReplicationDoctor has a node leave its group, and another one die.
+// TestGroupReplicationDoctor lets one node leave its group, and another one die.
 func TestGroupReplicationDoctor(t *testing.T) {
 	g := dbtest.StartMySQLGroup(t, nil, true)
 	urls := dbtest.MariaDBAt(t, g.Servers()...)
@@ -185,7 +185,7 @@ func TestGroupReplicationDoctor(t *testing.T) {
 	storetest.Finds(t, all, store.Note, "primary", "before this one")
 	secondaries := openAt(t, oneURL(urls[1:]))
 	storetest.Finds(t, secondaries, store.Wrong, "primary", "name one that does")
-	member := plain(t, urls[2])
+	member := plainDB(t, urls[2])
 	for _, tt := range []struct {
 		do, remedy string
 		severity   store.Severity

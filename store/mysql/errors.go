@@ -8,71 +8,71 @@ import (
 	"net"
 	"strings"
 
-	driver1 "github.com/go-sql-driver/mysql"
+	mysqldriver "github.com/go-sql-driver/mysql"
 
 	"github.com/headgate/headgate/store"
 )
 
 var errBadConn = driver.ErrBadConn
 
-// mark adds to the class of an error.
+// mark says of an error what its number and text do not say.
 type mark int
 
 const (
-	// notSent is an error that came before anything was sent.
+	// notSent marks an error that came before anything was sent.
 	notSent mark = iota
-	// undone is an error of the server after which nothing of the batch is left: its COMMIT had not begun, and the
+	// undone marks an error of the server after which nothing of the batch remains: its COMMIT had not begun, and the
 	// rest was rolled back.
 	undone
-	// unsure is an error of a COMMIT that may have been done, whatever the error says.
+	// unsure marks an error of a COMMIT that may have succeeded, whatever the error says.
 	unsure
-	// lockWait is an error that came because a lock was waited for long enough. What waited is not repeated as it
-	// is: see store.PassHeld.
+	// lockWait marks the error of a batch that has waited for a lock for too long. The batch is not repeated unchanged:
+	// see store.PassHeld.
 	lockWait
-	// raced is an error that came because others have made a cell since it was found missing. Nothing of the batch
-	// is left.
+	// raced marks the error of a batch because others have made a cell after the batch had found it missing. Nothing of
+	// the batch remains.
 	raced
 )
 
-// marked is an error with a mark.
-type marked struct {
+// markedError is an error with a mark.
+type markedError struct {
 	error
 	mark
 }
 
-func (e *marked) Unwrap() error { return e.error }
+func (e *markedError) Unwrap() error { return e.error }
 
-func (m mark) of(err error) error { return &marked{err, m} }
+func (m mark) wrap(err error) error { return &markedError{err, m} }
 
-// on reports whether an error has the mark.
-func (m mark) on(err error) bool {
-	e, ok := errors.AsType[*marked](err)
-	return ok && (e.mark == m || m.on(e.error))
+// in reports whether an error has the mark.
+func (m mark) in(err error) bool {
+	e, ok := errors.AsType[*markedError](err)
+	return ok && (e.mark == m || m.in(e.error))
 }
 
-// nothingDone marks an error after which nothing is done, whether it is one of the server
-// or of the way to it. It leaves what else has a class as it is.
+// nothingDone marks an error of the server as undone, and an error of the connection as notSent. It
+// returns an error that has a class as it is.
 func nothingDone(err error) error {
 	if err == nil || store.Class(err) != nil {
 		return err
 	}
 	if number, _ := numberOf(err); number != 0 {
-		return undone.of(err)
+		return undone.wrap(err)
 	}
-	return notSent.of(err)
+	return notSent.wrap(err)
 }
 
 // The numbers of some errors.
 const (
 	errLockWait       = 1205
-	errTableFull      = 1114 // no error of a COMMIT
+	errTableFull      = 1114 // a COMMIT never returns it
 	errDiskFull       = 1021
 	errNotImplemented = 1235
 	errNotPrepared    = 1243
 	errDuplicate      = 1062
 	errNoTable        = 1146
 	errNoProcedure    = 1305
-	errNoRight        = 1370 // to call it
+	errNoRight        = 1370 // to call a procedure
 	errInterrupted    = 1317
 	errSignalled      = 1644 // by headgate_fail
 	errOutOfRange     = 1690 // BIGINT value: see guard, and needsLongText
@@ -81,10 +81,10 @@ const (
 	errWriteConflict  = 9007 // TiDB
 )
 
-// numberOf returns the number of an error of the server, and its text. TiDB gives some errors of its storage a number
-// that says nothing.
+// numberOf returns the number and the text of an error of the server; 0 for other errors. TiDB gives some errors of its
+// storage a number that says nothing, which numberOf replaces.
 func numberOf(err error) (number uint16, text string) {
-	var my *driver1.MySQLError
+	var my *mysqldriver.MySQLError
 	switch {
 	case !errors.As(err, &my):
 		return 0, ""
@@ -96,15 +96,15 @@ func numberOf(err error) (number uint16, text string) {
 	return my.Number, my.Message
 }
 
-// needsLongText reports whether a text failed that is short for the usual case, an existing key.
+// needsLongText reports whether a text failed because it has only the parts for existing keys, the usual case.
 func needsLongText(err error) bool {
 	number, _ := numberOf(err)
 	return number == errOutOfRange
 }
 
-// numbers are the classes of errors of the server that mean the same wherever they
-// come from. COMMIT too gives those of the first two, and has rolled back then.
-var numbers = func() map[uint16]error {
+// classes are the classes of the server's errors, by number, that mean the same for every statement. A
+// COMMIT can return those of the first two classes, and has rolled back then.
+var classes = func() map[uint16]error {
 	m := make(map[uint16]error)
 	for class, list := range map[error][]uint16{
 		// Deadlock, lock wait, record changed, nowait; Group Replication: rolled back by
@@ -127,38 +127,36 @@ var numbers = func() map[uint16]error {
 	return m
 }()
 
-// known returns the class of an error by its number and text; nil for an error of
-// the server that has none by these alone.
-func known(my *driver1.MySQLError) error {
+// classByNumber returns the class that the number and text of an error of the server say; nil if these are not enough.
+func classByNumber(my *mysqldriver.MySQLError) error {
 	switch {
 	case my.Number == 1305 && strings.HasPrefix(my.Message, "SAVEPOINT"):
-		return store.ErrConflict // see Store.begin
+		return store.ErrConflict // see Store.beginText
 	case my.Number == 1180 && strings.HasPrefix(my.Message, "Got error 149 "):
 		return store.ErrConflict // Group Replication: a deadlock during COMMIT, rolled back
 	}
 	number, _ := numberOf(my)
-	return numbers[number]
+	return classes[number]
 }
 
-// class returns which of the store's errors err is. An error of the server that is
-// not listed, such as that a disk is full or that the statement was killed, says
-// nothing of its own about what was done: it is ErrUnavailable if that is known to
-// be nothing, else ErrUnknownOutcome.
+// class returns the class of an error. An error of the server that has none by its
+// number, for example a full disk or a killed statement, does not say what was done:
+// it is ErrUnavailable if it is marked as undone or notSent, else ErrUnknownOutcome.
 func class(err error) error {
 	switch {
 	case errors.Is(err, store.ErrSetup):
-		return store.ErrSetup // a session that will not do
-	case unsure.on(err):
+		return store.ErrSetup // a wrong session
+	case unsure.in(err):
 		return store.ErrUnknownOutcome
-	case raced.on(err):
+	case raced.in(err):
 		return store.ErrConflict
 	}
-	if my, ok := errors.AsType[*driver1.MySQLError](err); ok {
-		if c := known(my); c != nil {
+	if my, ok := errors.AsType[*mysqldriver.MySQLError](err); ok {
+		if c := classByNumber(my); c != nil {
 			return c
 		}
 		switch {
-		case !undone.on(err) && !notSent.on(err):
+		case !undone.in(err) && !notSent.in(err):
 			return store.ErrUnknownOutcome
 		case my.Number == errTableFull, my.Number == errDiskFull, strings.Contains(my.Message, "No space left"):
 			return store.ErrNoSpace
@@ -168,7 +166,7 @@ func class(err error) error {
 	if tlsFailed(err) {
 		return store.ErrSetup
 	}
-	if notSent.on(err) || errors.Is(err, driver.ErrBadConn) {
+	if notSent.in(err) || errors.Is(err, driver.ErrBadConn) {
 		return store.ErrUnavailable
 	}
 	var dial *net.OpError
@@ -179,7 +177,7 @@ func class(err error) error {
 	return store.ErrUnknownOutcome
 }
 
-// classify wraps an error with what was being done and its class; nil stays nil.
+// classify adds to an error the action doing and its class; nil stays nil.
 func classify(doing string, err error) error {
 	if err == nil {
 		return nil
@@ -189,7 +187,7 @@ func classify(doing string, err error) error {
 		return fmt.Errorf("mysql: %s: %w", doing, err)
 	}
 	text := err.Error()
-	var my *driver1.MySQLError
+	var my *mysqldriver.MySQLError
 	if errors.As(err, &my) {
 		text = my.Message
 		switch my.Number {
@@ -212,7 +210,7 @@ func classify(doing string, err error) error {
 // classifyRead classifies an error of a read.
 func classifyRead(doing string, err error) error { return classify(doing, nothingDone(err)) }
 
-// again reports whether an error of do may be met by a retry.
-func again(err error) bool {
-	return !lockWait.on(err) && errors.Is(class(err), store.ErrConflict)
+// isRetryable reports whether a conflict left nothing done, so that a retry is safe.
+func isRetryable(err error) bool {
+	return !lockWait.in(err) && errors.Is(class(err), store.ErrConflict)
 }

@@ -17,9 +17,8 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// TestEveryErrorOfTheServerHasAClass goes through all numbers that the protocol can
-// carry. Where COMMIT may have been the statement that failed, only the errors
-// listed here may say that nothing was done.
+// TestEveryErrorOfTheServerHasAClass checks the class of every error number that the protocol can carry. If COMMIT may
+// have failed, only the errors listed here may say that nothing was done.
 func TestEveryErrorOfTheServerHasAClass(t *testing.T) {
 	t.Parallel()
 	classes := []error{
@@ -104,8 +103,8 @@ func TestErrorsOfCommitAndBefore(t *testing.T) {
 	}
 }
 
-// TestAKilledStatementChargesNothing kills a charge that waits for a lock: that is
-// before its COMMIT, so what is known is that nothing was done.
+// TestAKilledStatementChargesNothing kills a charge that waits for a lock: its COMMIT has not begun, so the error must
+// say that nothing was done.
 func TestAKilledStatementChargesNothing(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDBAt(t, ownServer(t))[0]
@@ -116,14 +115,14 @@ func TestAKilledStatementChargesNothing(t *testing.T) {
 	if _, err := l.Take(t.Context(), charge); err != nil {
 		t.Fatal(err)
 	}
-	tx := begin(t, plain(t, url))
+	tx := beginTx(t, plainDB(t, url))
 	run(t, tx, "UPDATE headgate_cells SET reason = reason")
 	failed := make(chan error, 1)
 	go func() {
 		_, err := l.Take(context.Background(), charge)
 		failed <- err
 	}()
-	killed(t, db, "FOR UPDATE", failed)
+	killWaiting(t, db, "FOR UPDATE", failed)
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
@@ -132,12 +131,12 @@ func TestAKilledStatementChargesNothing(t *testing.T) {
 	}
 }
 
-// TestModesThatChangeTheTextAreRefused, also where one is set later: nothing is charged.
+// TestModesThatChangeTheTextAreRefused uses servers with such sql_modes, and sets one later: nothing may be charged.
 func TestModesThatChangeTheTextAreRefused(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	charge := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1h burst 5"), Key: "k"}
-	if _, err := plain(t, url).ExecContext(t.Context(), "SET sql_mode = 'ORACLE'"); err != nil {
+	if _, err := plainDB(t, url).ExecContext(t.Context(), "SET sql_mode = 'ORACLE'"); err != nil {
 		var my *driver.MySQLError
 		if !errors.As(err, &my) || my.Number != 1231 {
 			t.Fatal(err)

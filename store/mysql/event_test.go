@@ -23,7 +23,7 @@ func TestAnEventSweeps(t *testing.T) {
 		"1 SECOND", 1)
 	url := dbtest.MariaDBAt(t, ownServer(t))[0]
 	s := openAt(t, url)
-	execute(t, session(t, url), "CALL headgate_take('token-bucket 1000/s', 'gone', 1); CALL "+
+	execute(t, openSession(t, url), "CALL headgate_take('token-bucket 1000/s', 'gone', 1); CALL "+
 		"headgate_take('token-bucket 1/1h', 'stays', 1); "+event)
 	await.Until(t, "the event to sweep", func() bool {
 		cells, _, err := s.Cells(t.Context(), store.Query{})

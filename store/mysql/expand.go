@@ -7,16 +7,16 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// The texts of migrations share a few pieces with each other and with the Go driver: {{clock}} is one.
+// The texts of migrations share pieces, such as {{clock}}, with each other and with the Go driver.
 
-// The columns of headgate_take, from what a decision leaves, and when the next attempt could pass. $ is what stands before
-// the names of that: @hg_ of variables, or a table.
+// The columns of headgate_take, computed from the results of a decision. $ stands for the prefix of the results' names:
+// @hg_ for variables, or a table. retryColumn is when the next attempt could pass.
 const (
-	retry = `cast(case when $g then 0 when $retry < 9007199254740991
+	retryColumn = `cast(case when $g then 0 when $retry < 9007199254740991
         then cast(greatest(0, $retry - $clk) as decimal(26, 6)) / 1000000 end as decimal(20, 6))`
 
-	columns = `if($block > greatest($clk, $at), 0, greatest(0, $capacity - $x) div $c) as remaining,
-        ` + retry + ` as retry_after,
+	takeColumns = `if($block > greatest($clk, $at), 0, greatest(0, $capacity - $x) div $c) as remaining,
+        ` + retryColumn + ` as retry_after,
         cast(cast(greatest(0, greatest($empty, $block) - $clk) as decimal(26, 6)) / 1000000
             as decimal(20, 6)) as reset_after,
         $name as limit_name,
@@ -24,16 +24,16 @@ const (
 )
 
 var (
-	retryAfter = strings.ReplaceAll(retry, "$", "@hg_")
-	figures    = "select @hg_g as allowed, " + strings.ReplaceAll(columns, "$", "@hg_")
+	retryAfter = strings.ReplaceAll(retryColumn, "$", "@hg_")
+	selectTake = "select @hg_g as allowed, " + strings.ReplaceAll(takeColumns, "$", "@hg_")
 )
 
-// token is the row of request_token.
-var token = `granted as granted, greatest(0, p_capacity - used) div 1000 as remaining,
+// tokenColumns are the columns of request_token.
+var tokenColumns = `granted as granted, greatest(0, p_capacity - used) div 1000 as remaining,
                     ` + retryAfter + ` as retry_after,
                     cast('1970-01-01' + interval moment microsecond as datetime(6)) as at`
 
-// Procedures that decide have the cell in variables.
+// Procedures that decide keep the cell in variables.
 const (
 	declareCell = `declare s_kind int default 0;
     declare s_level, s_prev, s_at, s_unit, s_step, s_empty_at, s_blocked_until bigint default 0;`
@@ -44,8 +44,8 @@ const (
             into ` + stateOfCell + `
             from headgate_cells c where c.limit_name = p_limit and c.cell_key = p_key`
 
-	// lockCell locks a cell, and then reads the clock. In a transaction of the caller's a row that is missing is
-	// inserted at once, since to look for it might lock the gap where it is not.
+	// lockCell locks a cell, and then reads the clock. In a transaction of the caller it inserts a missing row at once,
+	// since a search for the row might lock the gap instead.
 	lockCell = `set s_kind = null;
             if not inside then
                 ` + readCell + ` for update;
@@ -57,18 +57,18 @@ const (
             end if;
             set clock = ` + readClock + `;`
 
-	// saveCell writes the cell. The reason of a block goes with it.
+	// saveCell writes the cell. It clears the reason of a block that has changed.
 	saveCell = `update headgate_cells c set c.law = s_kind, c.level = s_level, c.prev = s_prev, c.at = s_at,
                 c.unit = s_unit, c.step = s_step, c.empty_at = s_empty_at,
                 c.reason = if(c.blocked_until <> s_blocked_until, '', c.reason), c.blocked_until = s_blocked_until
             where c.limit_name = p_limit and c.cell_key = p_key;`
 )
 
-// openOwn begins a transaction, unless there is one of the caller's, which is
-// repeated until it does not conflict; commitOwn ends it. The errors are known's that mean a conflict, but for a wait
-// that was too long: the caller has waited for most of a minute then.
+// beginOwn begins a transaction, unless the caller has one, and repeats it while it conflicts with others; commitOwn
+// ends it. The errors are those of classByNumber that mean a conflict, except for a lock wait that was too long: the
+// caller has waited for most of a minute then.
 const (
-	openOwn = `call headgate_inside_N(inside);
+	beginOwn = `call headgate_inside_N(inside);
     while again do
         set again = 0, tries = tries + 1;
         begin
@@ -102,10 +102,10 @@ const (
     end while;`
 )
 
-// ours begins the comment of the procedures that are named after the articles and were made here.
-const ours = "made by headgate"
+// articleComment begins the comment of the articles' procedures that Headgate has made.
+const articleComment = "made by headgate"
 
-// What headgate_group_N reads of each charge after its limit and key, and what it leaves of each in @hg_all.
+// What headgate_group_N reads for each charge after its limit and key, and the results for each charge in @hg_all.
 var (
 	opColumns = strings.Fields("kind anchor unit capacity step drain block history cost ceiling b0 b1 b2 b3 since " +
 		"lapse")
@@ -113,24 +113,25 @@ var (
 	outcomeColumns = strings.Fields("n g x clk retry at empty block now how when charged")
 )
 
-// sortOps writes the places of the charges into sorted, four digits each, in the order of their cells. MySQL cuts
-// what group_concat returns after 1,024 bytes. nextOp reads the charge that is there after i others. A cursor would
-// stay open while statements lose against another node of a Galera cluster, and the node died of that (MariaDB 10.11);
-// to sort all of 1,000 charges for each of them took 25 s.
+// sortOps writes the places of the charges to the variable sorted, four digits each, in the order of their cells. MySQL
+// truncates the result of group_concat after 1,024 bytes. nextOp reads the i-th charge of that order, from 0. A cursor
+// would stay open while statements lose against another node of a Galera cluster, and crashed the node (MariaDB 10.11);
+// to sort 1,000 charges again for each of them took 25 s.
 var (
 	sortOps = "while i < p_size do select concat(sorted, group_concat(lpad(x.n, 4, '0') order by x.l, x.k, x.n " +
 		"separator '')) into sorted from (select o.n, o.l, o.k from " + chargesOf("asked") +
 		" order by o.l, o.k, o.n limit i, 200) x; set i = i + 200; end while;"
 
 	nextOp = "if i < p_size then set n = substring(sorted, 4 * i + 1, 4); select unhex(o.l), unhex(o.k), " +
-		prefixed("o.`", opColumns, "`") + " into p_limit, p_key, " + prefixed("p_", opColumns, "") + " from " +
+		joinNames("o.`", opColumns, "`") + " into p_limit, p_key, " + joinNames("p_", opColumns, "") + " from " +
 		chargesOf("concat('[', json_extract(asked, concat('$[', n - 1, ']')), ']')") + "; else set ended = 1; end if;"
 )
 
-// A request with an id is remembered by the numbers of what was answered, and those of its last extension.
+// receiptColumns are the numbers in the receipt of a request: those of its outcome, and of its last extension.
 var receiptColumns = append(append([]string{}, law.NumberNames[:]...), "more", "more_level", "more_at", "more_prev")
 
-// jsonRows returns a table of the numbers of an array of arrays, from an index on.
+// jsonRows returns a table of an array of arrays. names are its columns, numbers from the index from on; before has
+// other columns.
 func jsonRows(array, before string, names []string, from int) string {
 	var b strings.Builder
 	b.WriteString("json_table(" + array + ", '$[*]' columns (" + before)
@@ -144,19 +145,19 @@ func jsonRows(array, before string, names []string, from int) string {
 	return b.String()
 }
 
-// chargesOf returns a table of the charges in an array for headgate_group_N.
+// chargesOf returns a table of the charges in the array that headgate_group_N gets.
 func chargesOf(array string) string {
 	const cell = "n for ordinality, l varchar(510) character set utf8mb4 path '$[0]', " +
 		"k varchar(1024) character set utf8mb4 path '$[1]', "
 	return jsonRows(array, cell, opColumns, 2) + " o"
 }
 
-// eachCharge selects a row for each charge of a request, with the figures that headgate_take has of one, and more
-// columns. Of a request that was refused, used is what is in use without the charges that would have passed.
-func eachCharge(used, more string) string {
+// selectCharges selects a row for each charge of a request, with the columns of headgate_take and more. used is the SQL
+// for the credits in use; for a refused request, they are without the charges that would have passed.
+func selectCharges(used, moreColumns string) string {
 	return `select r.n as ordinality, r.whole as allowed, r.g = 0 as refused, convert(unhex(r.k) using utf8mb4) as ` +
 		"`key`" + `, r.capacity div r.c as capacity, ` +
-		strings.ReplaceAll(columns, "$", "r.") + more + `
+		strings.ReplaceAll(takeColumns, "$", "r.") + moreColumns + `
     from (select o.n, o.k, convert(unhex(o.l) using utf8mb4) as name, o.capacity, o.unit as c, u.g, u.clk, u.retry, u.at, u.empty,
             u.block, u.now, u.how, u.` + "`when`" + `, u.charged, min(u.g) over () as whole,
             min(u.how = 2) over () as replayed, ` + used + ` as x
@@ -167,27 +168,27 @@ const (
 	// usedByAll is the use after all charges of a request, if it is admitted.
 	usedByAll = "u.x - if(min(u.g) over (), 0, sum(u.g * o.cost) over (partition by o.l, o.k order by o.n))"
 
-	replayed = `,
+	replayedColumn = `,
         r.replayed as replayed`
 
-	// reserved are the columns of a reservation. A cell that is ahead of a clock that was set back decides by its own
-	// time, and means its start by that.
-	reserved = replayed + `,
+	// reservedColumns are the columns of a reservation. If the clock was set back, a cell decides by its own time,
+	// which is ahead, and its start is in that time.
+	reservedColumns = replayedColumn + `,
         if(r.whole, cast('1970-01-01' + interval max(if(r.{when} > 0, r.{when}, r.now)) over () microsecond
             as datetime(6)), null) as start_at,
         if(r.whole, cast(cast(greatest(0, max(r.{when} - r.now) over ()) as decimal(26, 6)) / 1000000
             as decimal(20, 6)), null) as delay`
 
-	charged = `,
+	chargedColumn = `,
         cast(cast(r.charged as decimal(26, 9)) / r.c as decimal(26, 9)) as charged`
 )
 
-// prefixed returns a list of names with something before and after each.
-func prefixed(before string, names []string, after string) string {
+// joinNames returns a list of names with a text before and after each name.
+func joinNames(before string, names []string, after string) string {
 	return before + strings.Join(names, after+", "+before) + after
 }
 
-// expand puts its pieces into the text of a migration.
+// expand replaces the placeholders in the text of a migration.
 func expand(text string) string {
 	pieces := strings.NewReplacer(
 		"{{cell}}", declareCell,
@@ -195,32 +196,32 @@ func expand(text string) string {
 		"{{read}}", readCell,
 		"{{lock}}", lockCell,
 		"{{save}}", saveCell,
-		"{{open}}", openOwn,
+		"{{open}}", beginOwn,
 		"{{commit}}", commitOwn,
 		"{{clock}}", readClock,
-		"{{figures}}", figures,
+		"{{figures}}", selectTake,
 		"{{retry after}}", retryAfter,
-		"{{token}}", token,
+		"{{token}}", tokenColumns,
 		"{{strict}}", strictTransaction,
-		"{{unused}}", unused,
-		"{{dead c}}", isDead("c", "now"),
-		"{{emptied c}}", emptied("c", "now", clusterSlack), // the text is the same on all servers
-		"{{dead headgate_cells}}", isDead("headgate_cells", "now"),
+		"{{unused}}", unusedNumbers,
+		"{{dead c}}", deadCondition("c", "now"),
+		"{{emptied c}}", emptyCondition("c", "now", clusterSlack), // the text is the same on all servers
+		"{{dead headgate_cells}}", deadCondition("headgate_cells", "now"),
 		"{{no terms}}", law.Terms{}.String(),
 		"{{ops}}", chargesOf("asked"),
 		"{{sort ops}}", sortOps,
 		"{{next op}}", nextOp,
-		"{{receipt}}", prefixed("r_", receiptColumns, ""),
-		"{{answer of receipt}}", prefixed("r_", receiptColumns[:law.Width], ""),
+		"{{receipt}}", joinNames("r_", receiptColumns, ""),
+		"{{answer of receipt}}", joinNames("r_", receiptColumns[:law.Width], ""),
 		"{{numbers of a_outcome}}", jsonRows("concat('[[', replace(convert(a_outcome using utf8mb4), ' ', ','), "+
 			"',0,0,0,0]]')", "", receiptColumns, 0),
 		"{{asked}}", chargesOf("@hg_asked"),
 		"{{outcomes}}", jsonRows("@hg_all", "", outcomeColumns, 0)+" u",
 	)
 	return pieces.Replace(strings.NewReplacer(
-		"{{each}}", eachCharge(usedByAll, ""),
-		"{{each once}}", eachCharge(usedByAll, replayed),
-		"{{each reserved}}", eachCharge(usedByAll, strings.ReplaceAll(reserved, "{when}", "`when`")),
-		"{{each extended}}", eachCharge("u.x", charged),
+		"{{each}}", selectCharges(usedByAll, ""),
+		"{{each once}}", selectCharges(usedByAll, replayedColumn),
+		"{{each reserved}}", selectCharges(usedByAll, strings.ReplaceAll(reservedColumns, "{when}", "`when`")),
+		"{{each extended}}", selectCharges("u.x", chargedColumn),
 	).Replace(text))
 }

@@ -14,30 +14,30 @@ import (
 // For the tests.
 var (
 	Classify     = func(err error) error { return classify("ask", err) }
-	Undone       = func(err error) error { return classify("ask", undone.of(err)) }
+	Undone       = func(err error) error { return classify("ask", undone.wrap(err)) }
 	CheckVersion = checkVersion
 	CheckServer  = checkServer
 )
 
-// Statements returns those of the two texts for a batch whose cells are there, and remember all requests.
+// Statements returns the statements of both texts for a batch whose cells exist and remember all its requests.
 func Statements(s *Store, ops []law.Op) (list []string) {
-	f := &flight{ctx: context.Background(), ops: ops}
-	f.Batch = rows.New(ops, remembers{ops})
-	text := f.lockText(s.begin(onlyChecks(ops)))
-	for _, c := range f.Cells {
+	rb := &rowBatch{ctx: context.Background(), ops: ops}
+	rb.Batch = rows.New(ops, remembers{ops})
+	text := rb.lockText(s.beginText(onlyChecks(ops)))
+	for _, c := range rb.Cells {
 		c.Found = true
 		first := []law.Op{{Verb: law.Take, Cell: c.Name, Params: ops[0].Params, Cost: 1000, Count: 1}}
 		law.Apply(first, make([]law.Outcome, 1), time.Now().UnixMicro(), []*law.Record{&c.Record})
 		c.Add, c.Dirty = nil, false
 	}
-	if err := f.Decide(make([]law.Outcome, len(ops)), time.Now().UnixMicro()); err != nil {
+	if err := rb.Decide(make([]law.Outcome, len(ops)), time.Now().UnixMicro()); err != nil {
 		panic(err)
 	}
-	changes, _ := f.changes()
+	changes, _ := rb.changes()
 	if onlyChecks(ops) {
 		return strings.Split(text, ";")
 	}
-	for statement := range strings.SplitSeq(text+";"+changes+s.commit(), ";") {
+	for statement := range strings.SplitSeq(text+";"+changes+s.commitText(), ";") {
 		list = append(list, statement)
 	}
 	return list
@@ -64,16 +64,15 @@ func (remembers) Entry(law.Cell, int64) (int64, int64, error) { return 1000, law
 // Revision and Fingerprint are those of this binary's procedures.
 var (
 	Revision    = revision
-	Fingerprint = current().fingerprint()
+	Fingerprint = currentDefinition().fingerprint()
 )
 
-// Numbered names a procedure of this binary that nobody else calls.
+// Numbered returns the name of a private procedure of this binary.
 func Numbered(name string) string { return fmt.Sprintf("%s_%d", name, revision) }
 
-// Newer returns a store as a binary of a later revision has it: headgate_take has one more
-// column.
+// Newer turns a store into that of a binary with a later revision, in which headgate_take differs.
 func Newer(s *Store) *Store {
-	d := *current()
+	d := *currentDefinition()
 	d.revision++
 	next := strings.NewReplacer(fmt.Sprintf("_%d(", revision), fmt.Sprintf("_%d(", d.revision),
 		fmt.Sprintf("_%d\n", revision), fmt.Sprintf("_%d\n", d.revision))
@@ -87,47 +86,47 @@ func Newer(s *Store) *Store {
 		}
 		return renumbered
 	}
-	d.inner, d.plain, d.articles = renumber(d.inner), renumber(d.plain), renumber(d.articles)
+	d.privateProcedures, d.publicObjects = renumber(d.privateProcedures), renumber(d.publicObjects)
+	d.articles = renumber(d.articles)
 	s.def = &d
 	return s
 }
 
-// Later returns a store as a binary has it to which the rows mean something else.
+// Later turns a store into that of a binary for which the rows have another meaning.
 func Later(s *Store) *Store {
 	Newer(s).def.state++
 	return s
 }
 
-// TrySums lets the next batch be tried by sums, and reports whether the last one was not
-// decided so.
-func TrySums(s *Store) (failed bool) { return s.unsummed.Swap(0) > 0 }
+// TrySums makes the store try the next batch by sums, and reports whether the last batch could not be decided so.
+func TrySums(s *Store) (failed bool) { return s.skipSums.Swap(0) > 0 }
 
-// SweepEntries looks at the entries as a sweep does at a time of the server's clock.
+// SweepEntries sweeps entries as at a time of the server's clock.
 func (s *Store) SweepEntries(ctx context.Context, now int64) (removed int, err error) {
 	removed, _, err = s.sweepEntries(ctx, s.pick(0), now, 100)
 	return removed, err
 }
 
-// BeACluster makes sweeps take the server for a node of a cluster.
-func (s *Store) BeACluster() { s.group.Store(true) }
+// BeACluster makes sweeps treat the server as a node of a cluster.
+func (s *Store) BeACluster() { s.groupRepl.Store(true) }
 
-// RemoveCells removes those of some cells that were of no use at a time of the server's clock.
+// RemoveCells removes those cells that were dead at a time of the server's clock.
 func (s *Store) RemoveCells(ctx context.Context, now int64, cells []law.Cell) (removed int, err error) {
-	return s.removeFree(ctx, s.pick(0), now, cells, deadCells)
+	return s.removeFree(ctx, s.pick(0), now, cells, deleteDeadCells)
 }
 
-// OldTransactions has a store find transactions from an age on.
-func OldTransactions(s *Store, age time.Duration) { s.old = age }
+// OldTransactions sets the age from which Examine reports a transaction.
+func OldTransactions(s *Store, age time.Duration) { s.oldTransaction = age }
 
-// AsGalera makes a store take its server for a node of a Galera cluster.
+// AsGalera makes a store treat its server as a node of a Galera cluster.
 func AsGalera(s *Store) { s.galera.Store(true) }
 
 // Procedures returns the texts of all procedures by their names, in which _N stands for the revision.
 func Procedures() map[string]string {
-	d, texts := current(), make(map[string]string)
-	for _, s := range slices.Concat(d.inner, d.plain, d.articles) {
+	d, texts := currentDefinition(), make(map[string]string)
+	for _, s := range slices.Concat(d.privateProcedures, d.publicObjects, d.articles) {
 		if s.kind == "procedure" {
-			texts[strings.Replace(s.name, d.numbered("_N"), "_N", 1)] = s.text
+			texts[strings.Replace(s.name, d.withRevision("_N"), "_N", 1)] = s.text
 		}
 	}
 	return texts

@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// TestExtendByCall goes through the procedures that extend.
+// TestExtendByCall calls the procedures that extend.
 func TestExtendByCall(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
@@ -86,17 +86,17 @@ func TestExtendByCall(t *testing.T) {
 		{"key", "extend('a', 'concurrency 5 ttl 1h', 'a', 1, 0)", "limit: concurrency 5 ttl 1h is acquired and released, not taken"},
 		{"key", "extend_all('a', '" + charges("user", "a", "0") + "', 0)", "charges[0]: cost: is 0; it must be above 0"},
 	} {
-		if got := answers(t, db, tt.columns, "CALL headgate_"+tt.call); got != tt.want {
+		if got := answersOf(t, db, tt.columns, "CALL headgate_"+tt.call); got != tt.want {
 			t.Errorf("%s:\n got %s\nwant %s", tt.call, got, tt.want)
 		}
 	}
-	if got := answers(t, db, "n", "SELECT COUNT(*) AS n FROM headgate_cells WHERE law = 0 OR cell_key = 'y'"); got != "0" {
+	if got := answersOf(t, db, "n", "SELECT COUNT(*) AS n FROM headgate_cells WHERE law = 0 OR cell_key = 'y'"); got != "0" {
 		t.Errorf("%s cells were made for what is not known", got)
 	}
 }
 
-// rounded rounds numbers to hundredths: some microseconds lie between two calls, in which buckets drain.
-func rounded(list string) string {
+// roundList rounds the numbers in a list to hundredths, since buckets drain in the microseconds between two calls.
+func roundList(list string) string {
 	words := strings.Split(list, ", ")
 	for i, word := range words {
 		if f, err := strconv.ParseFloat(word, 64); err == nil {
@@ -106,9 +106,9 @@ func rounded(list string) string {
 	return strings.Join(words, ", ")
 }
 
-// TestExtendByCallIsThatOfGo takes, extends and settles the same by calls and from Go, each of keys of its own; what
-// has been extended from the one side is settled from the other.
-func TestExtendByCallIsThatOfGo(t *testing.T) {
+// TestExtendByCallDecidesAsGo takes, extends and settles the same charges by calls and from Go, on keys of their own,
+// and settles in Go what was extended in SQL, and the reverse.
+func TestExtendByCallDecidesAsGo(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
 	rules := []string{
@@ -131,7 +131,8 @@ func TestExtendByCallIsThatOfGo(t *testing.T) {
 			if verb == law.Settle {
 				life = ""
 			}
-			return rounded(answers(t, db, column, "CALL headgate_"+procedure+"(?, ?"+life+")", id, charges(words...)))
+			return roundList(answersOf(t, db, column, "CALL headgate_"+procedure+"(?, ?"+life+")", id,
+				charges(words...)))
 		}
 		asks := func(verb law.Verb, side string, units []int64) (charged string) {
 			ops := make([]law.Op, len(some))
@@ -146,7 +147,7 @@ func TestExtendByCallIsThatOfGo(t *testing.T) {
 			for k, out := range apply(t, s, ops...) {
 				words = append(words, fmt.Sprintf("%.9f", float64(out.Granted)/float64(ops[k].Params.Unit)))
 			}
-			return rounded(strings.Join(words, ", "))
+			return roundList(strings.Join(words, ", "))
 		}
 		units := func(n int64) []int64 {
 			return []int64{1 + rng.Int64N(n), 1 + rng.Int64N(n), 1 + rng.Int64N(n)}
@@ -186,19 +187,19 @@ func TestExtendByCallIsThatOfGo(t *testing.T) {
 		t.Errorf("%d requests were extended, %d were not", extended, refused)
 	}
 	for _, rule := range rules {
-		want := answers(t, db, "remaining", "CALL headgate_check(?, 'go', 100)", rule)
-		if got := answers(t, db, "remaining", "CALL headgate_check(?, 'sql', 100)", rule); got != want {
+		want := answersOf(t, db, "remaining", "CALL headgate_check(?, 'go', 100)", rule)
+		if got := answersOf(t, db, "remaining", "CALL headgate_check(?, 'sql', 100)", rule); got != want {
 			t.Errorf("%s: %s remain, want %s", rule, got, want)
 		}
 	}
 }
 
-// TestExtendedRequestsAreSettledInTheCallersTransaction settles a request that was extended as part of a transaction,
-// where the statement that knows of no extension fails: what was charged before stays, and the batch charges once.
+// TestExtendedRequestsAreSettledInTheCallersTransaction settles an extended request inside a transaction, where the
+// statement that ignores extensions fails: earlier charges must stay, and the batch must charge once.
 func TestExtendedRequestsAreSettledInTheCallersTransaction(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s, db := bare(t, url), pool(t, url)
+	s, db := openUnmigrated(t, url), pool(t, url)
 	op := takeOne("l", "k", hourly)
 	op.ID, op.TTL = "id", 3_600_000_000
 	apply(t, s, op)
@@ -207,7 +208,7 @@ func TestExtendedRequestsAreSettledInTheCallersTransaction(t *testing.T) {
 	if out := apply(t, s, more)[0]; out.Granted != 3000 || out.Used != 3000 {
 		t.Fatalf("extended: %+v", out)
 	}
-	tx := begin(t, db)
+	tx := beginTx(t, db)
 	in := mysql.New(db, nil).InTx(tx)
 	apply(t, in, takeOne("l", "before", hourly))
 	another, settled := takeOne("l", "j", hourly), op
@@ -232,7 +233,8 @@ func TestExtendedRequestsAreSettledInTheCallersTransaction(t *testing.T) {
 	}
 }
 
-// TestOneOfManyRequestsOfAnIDCharges lets eight callers send the same request of several charges.
+// TestOneOfManyRequestsOfAnIDCharges lets eight callers send the same request of several charges: it must be charged
+// once.
 func TestOneOfManyRequestsOfAnIDCharges(t *testing.T) {
 	t.Parallel()
 	db, _ := client(t)
@@ -241,7 +243,7 @@ func TestOneOfManyRequestsOfAnIDCharges(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			switch got := answers(t, db, "allowed replayed", "CALL headgate_take_all_once('i', ?, 0)", asked); got {
+			switch got := answersOf(t, db, "allowed replayed", "CALL headgate_take_all_once('i', ?, 0)", asked); got {
 			case "1 0, 1 0":
 				charged.Add(1)
 			case "1 1, 1 1":
@@ -251,7 +253,7 @@ func TestOneOfManyRequestsOfAnIDCharges(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	left := answers(t, db, "remaining", "CALL headgate_take_all(?)",
+	left := answersOf(t, db, "remaining", "CALL headgate_take_all(?)",
 		charges("fixed-window 10/30d", "a", "1", "sliding-log 10/30d", "b", "1"))
 	if charged.Load() != 1 || left != "7, 6" {
 		t.Errorf("%d were charged, then %s are left", charged.Load(), left)

@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// applyFree decides those groups of a batch of which nobody else has locked a cell. Cells that do not exist count as
-// locked: their groups are soon decided without the others.
+// applyFree decides the groups of a batch whose cells nobody else has locked. Cells that do not exist count as locked:
+// their groups are soon decided without the others.
 func (s *Store) applyFree(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) error {
 	cells := make([]law.Cell, len(ops))
 	for i := range ops {
@@ -23,7 +23,7 @@ func (s *Store) applyFree(ctx context.Context, n *node, ops []law.Op, outs []law
 	slices.SortFunc(cells, law.Cell.Compare)
 	cells = slices.Compact(cells)
 	held := make([]bool, len(ops))
-	err := holdFree(ctx, n, cells, func(_ *sql.Conn, free []law.Cell) error {
+	err := lockFree(ctx, n, cells, func(_ *sql.Conn, free []law.Cell) error {
 		for i := range ops {
 			_, found := slices.BinarySearchFunc(free, ops[i].Cell, law.Cell.Compare)
 			held[i] = !found
@@ -31,7 +31,7 @@ func (s *Store) applyFree(ctx context.Context, n *node, ops []law.Op, outs []law
 		return nil
 	})
 	if err != nil {
-		return classify(fmt.Sprintf("apply %d ops", len(ops)), undone.of(err))
+		return classify(fmt.Sprintf("apply %d ops", len(ops)), undone.wrap(err))
 	}
 	ctx = store.PassHeld(ctx, false)
 	return wrap.PassBy(ctx, ops, outs, held, func(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
@@ -39,31 +39,32 @@ func (s *Store) applyFree(ctx context.Context, n *node, ops []law.Op, outs []law
 	})
 }
 
-// holdFree calls do in a transaction that has locked those of the cells that exist and that nobody else has locked.
-// What do does not commit is rolled back.
-func holdFree(ctx context.Context, n *node, cells []law.Cell, do func(*sql.Conn, []law.Cell) error) error {
+// lockFree calls do in a transaction that has locked those cells that exist and that nobody else has locked. It rolls
+// back what do does not commit.
+func lockFree(ctx context.Context, n *node, cells []law.Cell, do func(*sql.Conn, []law.Cell) error) error {
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
-		return notSent.of(err)
+		return notSent.wrap(err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	var free []law.Cell
 	if _, err = conn.ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;START TRANSACTION;"+
 		"SAVEPOINT headgate"); err == nil {
-		free, err = findFree(ctx, conn, cells)
+		free, err = tryLockFree(ctx, conn, cells)
 	}
 	if err == nil {
 		err = do(conn, free)
 	}
-	_, _ = abandon(ctx, conn, "")
+	_, _ = rollBack(ctx, conn, "")
 	return err
 }
 
-// findFree locks those of the cells that exist and that nobody else has locked, and returns them. Both lists are in
-// order. Where one of the cells is locked, it tries each half. TiDB accepts SKIP LOCKED, and then locks nothing.
-func findFree(ctx context.Context, conn *sql.Conn, cells []law.Cell) ([]law.Cell, error) {
+// tryLockFree locks those cells that exist and that nobody else has locked, and returns them. Both lists are in order.
+// If one of the cells is locked, it tries each half. It does not use SKIP LOCKED, since TiDB accepts that and locks
+// nothing.
+func tryLockFree(ctx context.Context, conn *sql.Conn, cells []law.Cell) ([]law.Cell, error) {
 	var b strings.Builder
 	b.WriteString("SELECT limit_name,cell_key FROM headgate_cells FORCE INDEX (PRIMARY) WHERE ")
 	whereCells(&b, cells)
@@ -77,10 +78,10 @@ func findFree(ctx context.Context, conn *sql.Conn, cells []law.Cell) ([]law.Cell
 	case len(cells) == 1:
 		return nil, nil
 	}
-	first, err := findFree(ctx, conn, cells[:len(cells)/2])
+	firstHalf, err := tryLockFree(ctx, conn, cells[:len(cells)/2])
 	if err != nil {
 		return nil, err
 	}
-	second, err := findFree(ctx, conn, cells[len(cells)/2:])
-	return append(first, second...), err
+	secondHalf, err := tryLockFree(ctx, conn, cells[len(cells)/2:])
+	return append(firstHalf, secondHalf...), err
 }

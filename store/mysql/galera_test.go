@@ -20,12 +20,11 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// few is how many random histories a cluster decides: each takes ten times as long
-// as on a server.
-const few = 200
+// clusterHistories is the number of random histories for a cluster, each of which takes ten times as long as on a
+// server.
+const clusterHistories = 200
 
-// twoWriters hands each batch to the next of two stores, over different nodes
-// of one cluster.
+// twoWriters sends each batch to the next of two stores, over different nodes of one cluster.
 type twoWriters struct {
 	*mysql.Store
 	other *mysql.Store
@@ -41,15 +40,14 @@ func (w *twoWriters) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome
 
 func (w *twoWriters) Close() error { return errors.Join(w.other.Close(), w.Store.Close()) }
 
-// TestGaleraConformance writes on two nodes at once. Reads wait for what other
-// nodes have committed (wsrep_sync_wait), since the suite compares refusals
-// bit by bit; what is admitted is exact without it.
+// TestGaleraConformance writes on two nodes at once. Reads wait for what other nodes have committed (wsrep_sync_wait),
+// since the suite compares refusals bit by bit; admissions are exact without it.
 func TestGaleraConformance(t *testing.T) {
 	storetest.Run(t, func(tb testing.TB) store.Store {
 		urls := dbtest.Galera(tb)
 		first := openAt(tb, urls[0]+"?wsrep_sync_wait=15")
 		return &twoWriters{Store: first, other: openAt(tb, urls[1]+"?wsrep_sync_wait=15")}
-	}, &storetest.Options{Histories: few})
+	}, &storetest.Options{Histories: clusterHistories})
 }
 
 // oneURL joins the URLs of nodes.
@@ -61,8 +59,8 @@ func oneURL(urls []string) string {
 	return "mysql://root@" + strings.Join(hosts, ",") + urls[0][strings.LastIndex(urls[0], "/"):]
 }
 
-// TestGaleraNodeKilledUnderLoad kills the preferred writer of a hot key under
-// load: decisions go on, and no more is admitted than the bound.
+// TestGaleraNodeKilledUnderLoad kills the preferred writer of a hot key under load: decisions must go on, and no more
+// may be admitted than the bound.
 func TestGaleraNodeKilledUnderLoad(t *testing.T) {
 	dbtest.NeedEngine(t, dbtest.GaleraEngine)
 	g, err := dbtest.StartGalera(context.Background(), nil)
@@ -76,9 +74,9 @@ func TestGaleraNodeKilledUnderLoad(t *testing.T) {
 	ask := record.NewAsker(headgate.MustParse("token-bucket 200/s burst 20"), "hot", history.Limit{
 		Algorithm: history.TokenBucket, Amount: "200", Burst: "20", Period: time.Second.Microseconds(),
 	})
-	load := press(t, callers, ask, url)
+	load := startPressure(t, callers, ask, url)
 	await.Until(t, "charges", func() bool { return load.passed() >= 300 })
-	killed := preferred(t, g, url)
+	killed := preferredNode(t, g, url)
 	ask.Recorder.Fault("db", history.Fault{Kind: history.Kill})
 	g.Kill(killed)
 	before := load.passed()
@@ -105,8 +103,8 @@ func TestGaleraNodeKilledUnderLoad(t *testing.T) {
 	}
 }
 
-// preferred returns the node that has written most of late.
-func preferred(t *testing.T, g *dbtest.GaleraCluster, url string) int {
+// preferredNode returns the node that has written most since the last call.
+func preferredNode(t *testing.T, g *dbtest.GaleraCluster, url string) int {
 	t.Helper()
 	best, most := 0, -1
 	for i, u := range g.Servers() {

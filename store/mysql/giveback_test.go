@@ -38,12 +38,11 @@ func apply(tb testing.TB, s store.Store, ops ...law.Op) []law.Outcome {
 	return outs
 }
 
-// TestAReturnMakesNoCell gives back to cells that do not exist, alone and
-// beside charges of others.
+// TestAReturnMakesNoCell returns charges to cells that do not exist, alone and beside charges of others.
 func TestAReturnMakesNoCell(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s, db := bare(t, url), pool(t, url)
+	s, db := openUnmigrated(t, url), pool(t, url)
 	rows := func() (n int) {
 		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_cells").Scan(&n); err != nil {
 			t.Fatal(err)
@@ -74,13 +73,13 @@ func TestAReturnMakesNoCell(t *testing.T) {
 	}
 }
 
-// TestInTxGivesBackWhatWasChargedSinceItBegan is in a transaction whose view of
-// the tables is older than the charge.
+// TestInTxGivesBackWhatWasChargedSinceItBegan returns a charge in a transaction whose snapshot is older than the
+// charge.
 func TestInTxGivesBackWhatWasChargedSinceItBegan(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s, db := bare(t, url), pool(t, url)
-	tx := begin(t, db)
+	s, db := openUnmigrated(t, url), pool(t, url)
+	tx := beginTx(t, db)
 	var n int
 	if err := tx.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_cells").Scan(&n); err != nil {
 		t.Fatal(err)
@@ -95,12 +94,12 @@ func TestInTxGivesBackWhatWasChargedSinceItBegan(t *testing.T) {
 	}
 }
 
-// TestReturnsUnderLoad charges and gives back at once, beside returns to a cell
-// that others make and reset: what is in use in the end is what was kept.
+// TestReturnsUnderLoad charges and returns at once, beside returns to a cell that others make and reset: in the end the
+// level must be the charges that were kept.
 func TestReturnsUnderLoad(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := bare(t, url)
+	s := openUnmigrated(t, url)
 	returnsUnderLoad(t, s, s)
 }
 

@@ -12,26 +12,26 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// The rights of the role service: what the procedures and the driver do with the tables. All others
-// it reads.
+// The rights of the role service: what the procedures and the driver do with the tables. It may read all other tables.
 const (
-	changes = "SELECT, INSERT, UPDATE, DELETE"
-	adds    = "SELECT, INSERT, UPDATE"
+	tableRights  = "SELECT, INSERT, UPDATE, DELETE"
+	insertRights = "SELECT, INSERT, UPDATE"
 )
 
+// serviceTables has the rights of the role service by table.
 var serviceTables = map[string]string{
-	"headgate_cells": changes, "headgate_entries": changes, "headgate_admissions": changes,
-	"headgate_limits": changes, "headgate_catalog": changes,
-	"headgate_zones": changes, "headgate_buckets": changes,
-	"headgate_catalog_version": "SELECT, UPDATE", "headgate_versions": adds, "headgate_changes": adds,
+	"headgate_cells": tableRights, "headgate_entries": tableRights, "headgate_admissions": tableRights,
+	"headgate_limits": tableRights, "headgate_catalog": tableRights,
+	"headgate_zones": tableRights, "headgate_buckets": tableRights,
+	"headgate_catalog_version": "SELECT, UPDATE", "headgate_versions": insertRights, "headgate_changes": insertRights,
 	"headgate_actions": "SELECT, INSERT, DELETE",
 }
 
 // account is a user of the server.
 type account struct{ name, host string }
 
-// accountOf reads NAME or NAME@HOST. A user without a name is anybody, and is given nothing.
-func accountOf(user string) (account, error) {
+// parseAccount parses NAME or NAME@HOST. It refuses an empty name, which would mean any user.
+func parseAccount(user string) (account, error) {
 	a := account{user, "%"}
 	if i := strings.LastIndexByte(user, '@'); i >= 0 {
 		a = account{user[:i], user[i+1:]}
@@ -50,12 +50,12 @@ func (a account) String() string {
 
 // condition selects the account's rows of headgate_roles.
 func (a account) condition() string {
-	return "user_name = " + quotedText(a.name) + " AND host_name = " + quotedText(a.host)
+	return "user_name = " + textLiteral(a.name) + " AND host_name = " + textLiteral(a.host)
 }
 
-// Grant implements store.Migrator. user is NAME or NAME@HOST; without a host it is that of %. What
-// is given is written down, so that a migration gives it for what it makes again. The user of this
-// store needs the right to give rights.
+// Grant implements store.Migrator. user is NAME or NAME@HOST; without a host, the host is %. Grant records
+// the role, so that a migration grants it again on the procedures that it replaces. The user of this store
+// needs the right to grant rights.
 func (s *Store) Grant(ctx context.Context, role store.Role, user string) (lines []string, err error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
@@ -64,13 +64,13 @@ func (s *Store) Grant(ctx context.Context, role store.Role, user string) (lines 
 		return nil, law.Invalid("role", "%.100q is not known; there are %s and %s", string(role), store.RoleApp,
 			store.RoleService)
 	}
-	a, err := accountOf(user)
+	a, err := parseAccount(user)
 	if err != nil {
 		return nil, err
 	}
 	err = s.administer(ctx, "grant", func(conn *sql.Conn) error {
 		err := withMigrationLock(ctx, conn, func() (err error) {
-			lines, err = s.grantBy(ctx, conn, role, a)
+			lines, err = s.grantOn(ctx, conn, role, a)
 			return err
 		})
 		switch number, _ := numberOf(err); {
@@ -84,18 +84,17 @@ func (s *Store) Grant(ctx context.Context, role store.Role, user string) (lines 
 	return lines, err
 }
 
-// noSuchUser are the errors of a GRANT that would make a user: of MariaDB, and of MySQL; and
-// what a name gets that is too long.
+// noSuchUser are the errors of a GRANT to an unknown user, of MariaDB and of MySQL, and of a name that is too long.
 var noSuchUser = []uint16{1133, 1410, 1470}
 
-// refuseToMake makes GRANT fail for a user that does not exist. MariaDB would create the user,
+// refuseUnknownUsers makes GRANT fail for a user that does not exist. MariaDB would create the user,
 // without a password. Send it after setSession; resetSession undoes it.
-const refuseToMake = "SET sql_mode = CONCAT(@@sql_mode /*M! , ',NO_AUTO_CREATE_USER' */);"
+const refuseUnknownUsers = "SET sql_mode = CONCAT(@@sql_mode /*M! , ',NO_AUTO_CREATE_USER' */);"
 
-// grantBy gives a role. The role is written down first: somebody who has the rights of app alone
-// must not be without its restriction. A service stays one.
-func (s *Store) grantBy(ctx context.Context, conn *sql.Conn, role store.Role, a account) (lines []string, err error) {
-	if _, err := conn.ExecContext(ctx, setSession+refuseToMake); err != nil {
+// grantOn grants a role on a connection. It records the role app before it grants rights, since a user
+// with the rights of app must have its restriction. The role service is never lowered to app.
+func (s *Store) grantOn(ctx context.Context, conn *sql.Conn, role store.Role, a account) (lines []string, err error) {
+	if _, err := conn.ExecContext(ctx, setSession+refuseUnknownUsers); err != nil {
 		return nil, fmt.Errorf("set up the session: %w", err)
 	}
 	defer func() { _, _ = conn.ExecContext(context.WithoutCancel(ctx), resetSession) }()
@@ -103,26 +102,26 @@ func (s *Store) grantBy(ctx context.Context, conn *sql.Conn, role store.Role, a 
 	if err != nil {
 		return nil, err
 	}
-	var before sql.NullString
-	err = conn.QueryRowContext(ctx, "SELECT role FROM headgate_roles WHERE "+a.condition()).Scan(&before)
+	var recorded sql.NullString
+	err = conn.QueryRowContext(ctx, "SELECT role FROM headgate_roles WHERE "+a.condition()).Scan(&recorded)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return nil, err
 	}
 	record := func() error {
 		_, err := conn.ExecContext(ctx, fmt.Sprintf("REPLACE INTO headgate_roles (user_name, host_name, role) "+
-			"VALUES (%s, %s, %s)", quotedText(a.name), quotedText(a.host), quotedText(string(role))))
+			"VALUES (%s, %s, %s)", textLiteral(a.name), textLiteral(a.host), textLiteral(string(role))))
 		return err
 	}
-	if role == store.RoleApp && before.String != string(role) {
-		if before.Valid {
-			return []string{fmt.Sprintf("%s has the role %s, which has all of %s", a, before.String, role)}, nil
+	if role == store.RoleApp && recorded.String != string(role) {
+		if recorded.Valid {
+			return []string{fmt.Sprintf("%s has the role %s, which has all of %s", a, recorded.String, role)}, nil
 		}
 		if err := record(); err != nil {
 			return nil, err
 		}
 	}
-	if err := g.give(ctx, conn, role, a); err != nil {
-		if !before.Valid {
+	if err := g.grant(ctx, conn, role, a); err != nil {
+		if !recorded.Valid {
 			_, _ = conn.ExecContext(context.WithoutCancel(ctx), "DELETE FROM headgate_roles WHERE "+a.condition())
 		}
 		return nil, err
@@ -136,38 +135,39 @@ func (s *Store) grantBy(ctx context.Context, conn *sql.Conn, role store.Role, a 
 			fmt.Sprintf("%s may call the %d procedures", a, len(g.procedures)),
 		}, nil
 	}
-	return []string{fmt.Sprintf("%s may call %s", a, strings.Join(g.app, ", "))}, nil
+	return []string{fmt.Sprintf("%s may call %s", a, strings.Join(g.appProcedures, ", "))}, nil
 }
 
-// grants are what can be given: the names of tables and views, of all procedures, and of those that
-// the role app may call.
-type grants struct{ tables, procedures, app []string }
+// grants has the names of what roles get rights on: tables and views, all procedures, and the procedures
+// that the role app may call.
+type grants struct{ tables, procedures, appProcedures []string }
 
+// newGrants reads the objects that the database has.
 func newGrants(ctx context.Context, db querier, d *definition) (*grants, error) {
-	l, err := lookFor(ctx, db, d)
+	o, err := findObjects(ctx, db, d)
 	if err != nil {
 		return nil, err
 	}
 	g := &grants{
-		tables:     slices.Concat(l.names["table"], l.names["view"]),
-		procedures: slices.Concat(l.names["procedure"], l.names["article"]),
+		tables:     slices.Concat(o.names["table"], o.names["view"]),
+		procedures: slices.Concat(o.names["procedure"], o.names["article"]),
 	}
-	for _, s := range slices.Concat(d.plain, d.articles) { // the role app may call these: see sql/procedures/take.sql
+	for _, s := range slices.Concat(d.publicObjects, d.articles) { // what app may call: see sql/procedures/take.sql
 		head, _, _ := strings.Cut(s.text, "\nbegin\n")
 		if strings.Contains(head, "sql security definer") && slices.Contains(g.procedures, s.name) {
-			g.app = append(g.app, s.name)
+			g.appProcedures = append(g.appProcedures, s.name)
 		}
 	}
-	slices.Sort(g.app)
-	if len(g.app) == 0 {
+	slices.Sort(g.appProcedures)
+	if len(g.appProcedures) == 0 {
 		return nil, fmt.Errorf("%w: this server has no procedures, and so no roles", store.ErrUnsupported)
 	}
 	return g, nil
 }
 
-// give gives the rights of a role.
-func (g *grants) give(ctx context.Context, db querier, role store.Role, a account) error {
-	procedures := g.app
+// grant grants the rights of a role.
+func (g *grants) grant(ctx context.Context, db querier, role store.Role, a account) error {
+	procedures := g.appProcedures
 	if role == store.RoleService {
 		procedures = g.procedures
 		for _, name := range g.tables {
@@ -188,21 +188,21 @@ func (g *grants) give(ctx context.Context, db querier, role store.Role, a accoun
 	return nil
 }
 
-// grantAgain gives roles for what a migration has made. Where it cannot, it returns a line that says so.
+// grantAgain grants all recorded roles after a migration. It returns a line about each role that it cannot grant.
 func grantAgain(ctx context.Context, conn *sql.Conn, d *definition) (lines []string, err error) {
-	type given struct {
+	type roleOf struct {
 		account
 		role store.Role
 	}
 	list, err := readList(ctx, conn, "SELECT user_name, host_name, role FROM headgate_roles ORDER BY 1, 2",
-		func(a *given) []any { return []any{&a.name, &a.host, &a.role} })
+		func(a *roleOf) []any { return []any{&a.name, &a.host, &a.role} })
 	if err != nil {
 		return nil, fmt.Errorf("read the roles: %w", err)
 	}
 	if list == nil {
 		return nil, nil
 	}
-	if _, err := conn.ExecContext(ctx, refuseToMake); err != nil {
+	if _, err := conn.ExecContext(ctx, refuseUnknownUsers); err != nil {
 		return nil, fmt.Errorf("set up the session: %w", err)
 	}
 	g, err := newGrants(ctx, conn, d)
@@ -210,8 +210,8 @@ func grantAgain(ctx context.Context, conn *sql.Conn, d *definition) (lines []str
 		return nil, err
 	}
 	for _, a := range list {
-		if err := g.give(ctx, conn, a.role, a.account); err != nil {
-			if number, _ := numberOf(err); number == 0 || slices.Contains(repeated, number) {
+		if err := g.grant(ctx, conn, a.role, a.account); err != nil {
+			if number, _ := numberOf(err); number == 0 || slices.Contains(retriedErrors, number) {
 				return nil, err
 			}
 			lines = append(lines, fmt.Sprintf("could not give %s the role %s again: %v", a.account, a.role, err))

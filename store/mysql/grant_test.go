@@ -24,15 +24,15 @@ import (
 func userWith(t *testing.T, s *mysql.Store, url string, role store.Role) (name, as string) {
 	t.Helper()
 	name = string(role) + strings.TrimPrefix(url[strings.LastIndex(url, "/")+1:], "headgate_test")
-	newUser(t, plain(t, url), name, "right")
+	newUser(t, plainDB(t, url), name, "right")
 	if lines, err := s.Grant(t.Context(), role, name); err != nil || len(lines) == 0 {
 		t.Fatalf("%q, %v", lines, err)
 	}
 	return name, strings.Replace(url, "root@", name+":right@", 1)
 }
 
-// number returns the number of a server's error.
-func number(err error) uint16 {
+// errorNumber returns the number of a server's error.
+func errorNumber(err error) uint16 {
 	my, _ := errors.AsType[*driver.MySQLError](err)
 	if my == nil {
 		return 0
@@ -40,7 +40,7 @@ func number(err error) uint16 {
 	return my.Number
 }
 
-// roleLimits defines what the tests of roles ask for.
+// roleLimits defines the limits for the tests of roles.
 func roleLimits(t *testing.T, s *mysql.Store) {
 	t.Helper()
 	define(t, s, store.Item{Name: "api", Text: "fixed-window 100/30d"},
@@ -49,8 +49,8 @@ func roleLimits(t *testing.T, s *mysql.Store) {
 		store.Item{Kind: store.KindOverride, Name: "api", Key: "big", Text: "fixed-window 900/30d"})
 }
 
-// asked are calls of the role app, with the first column of the answer.
-var asked = []struct{ text, want string }{
+// appCalls are calls of the role app, with the first column of the answer.
+var appCalls = []struct{ text, want string }{
 	{"CALL headgate_take('api', 'k', 10)", "allowed=1"},
 	{"CALL headgate_take('api', 'big', 800)", "allowed=1"},
 	{"CALL headgate_check('api', 'k', 91)", "allowed=0"},
@@ -74,25 +74,24 @@ var asked = []struct{ text, want string }{
 	{"CALL request_token('b')", "granted=1"},
 }
 
-// TestRoleApp asks as a user with the role app, outside a transaction and within one, and tries all
-// else.
+// TestRoleApp calls all that a user with the role app may call, outside and inside a transaction, and tries all else.
 func TestRoleApp(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := bare(t, url)
+	s := openUnmigrated(t, url)
 	roleLimits(t, s)
-	root := session(t, url)
+	root := openSession(t, url)
 	execute(t, root, "INSERT INTO headgate_zones (id, rate, window_seconds) VALUES (1, 1, 3600); "+
 		"INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 1, 3600)")
 	_, as := userWith(t, s, url, store.RoleApp)
-	app := session(t, as)
+	app := openSession(t, as)
 	for _, within := range []bool{true, false} {
 		if within {
-			allow(t, app)
+			setReadCommitted(t, app)
 			execute(t, app, "START TRANSACTION")
 		}
-		for _, tt := range asked {
-			if got := answer(t, app, tt.text); !strings.HasPrefix(got, tt.want) {
+		for _, tt := range appCalls {
+			if got := answerOf(t, app, tt.text); !strings.HasPrefix(got, tt.want) {
 				t.Errorf("%s: %s, want %s (within a transaction: %t)", tt.text, got, tt.want, within)
 			}
 		}
@@ -100,10 +99,10 @@ func TestRoleApp(t *testing.T) {
 			execute(t, app, "ROLLBACK")
 		}
 	}
-	newest := answer(t, root, "SELECT MAX(number) AS n FROM headgate_entries WHERE limit_name = 'jobs'")
+	newest := answerOf(t, root, "SELECT MAX(number) AS n FROM headgate_entries WHERE limit_name = 'jobs'")
 	lease := strings.TrimPrefix(newest, "n=")
 	for _, procedure := range []string{"renew", "release"} {
-		if got := answer(t, app, "CALL headgate_"+procedure+"('jobs', 'k', "+lease+")"); got != "done=1" {
+		if got := answerOf(t, app, "CALL headgate_"+procedure+"('jobs', 'k', "+lease+")"); got != "done=1" {
 			t.Errorf("%s: %s", procedure, got)
 		}
 	}
@@ -113,22 +112,22 @@ func TestRoleApp(t *testing.T) {
 	if _, err := app.ExecContext(t.Context(), "SET timestamp = 4000000000"); err != nil {
 		t.Logf("SET timestamp: %v", err)
 	}
-	if got := answer(t, app, "CALL headgate_take('log', 'k', 5)"); !strings.HasPrefix(got, "allowed=0") {
+	if got := answerOf(t, app, "CALL headgate_take('log', 'k', 5)"); !strings.HasPrefix(got, "allowed=0") {
 		t.Errorf("with a clock that is years ahead: %s", got)
 	}
 	if _, err := app.ExecContext(t.Context(), "SET timestamp = 4000000000"); err != nil {
 		t.Logf("SET timestamp: %v", err)
 	}
-	if got := answer(t, app, "CALL request_token('b')"); !strings.HasPrefix(got, "granted=0") {
+	if got := answerOf(t, app, "CALL request_token('b')"); !strings.HasPrefix(got, "granted=0") {
 		t.Errorf("a token with a clock that is years ahead: %s", got)
 	}
 	history := "SELECT COUNT(*) AS n FROM headgate_history WHERE limit_name = 'log' AND `key` = 'k'"
-	if got := answer(t, root, history); got != "n=2" {
+	if got := answerOf(t, root, history); got != "n=2" {
 		t.Errorf("the history has %s, want 2", got)
 	}
 }
 
-// refusedForApp tries what the server refuses: 1142 for a table, 1370 for a procedure.
+// refusedForApp tries statements that the server must refuse: 1142 for a table, 1370 for a procedure.
 func refusedForApp(t *testing.T, app *sql.Conn, revision string) {
 	t.Helper()
 	for want, calls := range map[uint16][]string{
@@ -165,20 +164,20 @@ func refusedForApp(t *testing.T, app *sql.Conn, revision string) {
 	} {
 		for _, text := range calls {
 			text = strings.Replace(text, "_N(", "_"+revision+"(", 1)
-			if _, err := app.ExecContext(t.Context(), text); number(err) != want {
+			if _, err := app.ExecContext(t.Context(), text); errorNumber(err) != want {
 				t.Errorf("%s: %v, want error %d", text, err, want)
 			}
 		}
 	}
 }
 
-// TestRoleService does as a user with the role service what servers, the command and programs do.
+// TestRoleService does all that servers, the command and programs do, as a user with the role service.
 func TestRoleService(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := bare(t, url)
+	s := openUnmigrated(t, url)
 	name, as := userWith(t, s, url, store.RoleService)
-	service := bare(t, as)
+	service := openUnmigrated(t, as)
 	roleLimits(t, service)
 	l := limiter(service)
 	limit, leases := headgate.MustParse("sliding-log 5/1h history 30d"), headgate.MustParse("concurrency 1 ttl 1h")
@@ -212,16 +211,16 @@ func TestRoleService(t *testing.T) {
 	if err != nil || len(entries) == 0 {
 		t.Errorf("entries: %v, %v", entries, err)
 	}
-	conn := session(t, as)
+	conn := openSession(t, as)
 	execute(t, conn, "INSERT INTO headgate_zones (id, rate, window_seconds) VALUES (1, 1, 3600); "+
 		"INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 1, 3600); "+
 		"UPDATE headgate_limits SET description = 'x' WHERE name = 'api'")
-	for _, tt := range append(slices.Clone(asked), []struct{ text, want string }{
+	for _, tt := range append(slices.Clone(appCalls), []struct{ text, want string }{
 		{"CALL headgate_take('fixed-window 1/1h', 'k', 1)", "allowed=1"},
 		{"CALL headgate_reset('fixed-window 1/1h', 'k')", "existed=1"},
 		{"CALL headgate_sweep(10)", "removed="},
 	}...) {
-		if got := answer(t, conn, tt.text); !strings.HasPrefix(got, tt.want) {
+		if got := answerOf(t, conn, tt.text); !strings.HasPrefix(got, tt.want) {
 			t.Errorf("%s: %s, want %s", tt.text, got, tt.want)
 		}
 	}
@@ -230,17 +229,17 @@ func TestRoleService(t *testing.T) {
 		t.Errorf("versions: %+v", versions)
 	}
 	if _, err := service.Migrate(t.Context()); err == nil {
-		if _, err := conn.ExecContext(t.Context(), "CREATE TABLE x (y INT)"); number(err) != 1142 {
+		if _, err := conn.ExecContext(t.Context(), "CREATE TABLE x (y INT)"); errorNumber(err) != 1142 {
 			t.Errorf("to make a table: %v", err)
 		}
 	}
 }
 
-// TestGrantRefuses users and roles that are not there.
+// TestGrantRefuses grants to users, and grants roles, that do not exist.
 func TestGrantRefuses(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := bare(t, url)
+	s := openUnmigrated(t, url)
 	for _, tt := range []struct {
 		role store.Role
 		user string
@@ -257,16 +256,16 @@ func TestGrantRefuses(t *testing.T) {
 			t.Errorf("%s to %q: %q, %v", tt.role, tt.user, lines, err)
 		}
 	}
-	if got := answer(t, plain(t, url), "SELECT COUNT(*) AS n FROM headgate_roles"); got != "n=0" {
+	if got := answerOf(t, plainDB(t, url), "SELECT COUNT(*) AS n FROM headgate_roles"); got != "n=0" {
 		t.Errorf("roles that were not given: %s", got)
 	}
 	_, as := userWith(t, s, url, store.RoleService)
-	if _, err := bare(t, as).Grant(t.Context(), store.RoleApp, "root@localhost"); !errors.Is(err, store.ErrSetup) {
+	if _, err := openUnmigrated(t, as).Grant(t.Context(), store.RoleApp, "root@localhost"); !errors.Is(err, store.ErrSetup) {
 		t.Errorf("who may not give rights: %v", err)
 	}
 }
 
-// TestRolesOutliveAMigration replaces all procedures: on MySQL that takes the rights to them away.
+// TestRolesOutliveAMigration replaces all procedures, which on MySQL drops the rights on them.
 func TestRolesOutliveAMigration(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
@@ -276,56 +275,56 @@ func TestRolesOutliveAMigration(t *testing.T) {
 	name, as := userWith(t, s, url, store.RoleApp)
 	_, service := userWith(t, s, url, store.RoleService)
 	gone := "gone" + name
-	execute(t, session(t, url), "CREATE USER '"+gone+"'@localhost IDENTIFIED BY 'x'")
+	execute(t, openSession(t, url), "CREATE USER '"+gone+"'@localhost IDENTIFIED BY 'x'")
 	if _, err := s.Grant(t.Context(), store.RoleApp, gone+"@localhost"); err != nil {
 		t.Fatal(err)
 	}
-	execute(t, session(t, url), "DROP USER '"+gone+"'@localhost")
-	report, err := mysql.Newer(bare(t, url)).Migrate(t.Context())
+	execute(t, openSession(t, url), "DROP USER '"+gone+"'@localhost")
+	report, err := mysql.Newer(openUnmigrated(t, url)).Migrate(t.Context())
 	told := "could not give '" + gone + "'@'localhost' the role app again"
 	if err != nil || !strings.Contains(strings.Join(report, "\n"), told) {
 		t.Fatalf("%q, %v", report, err)
 	}
-	app := session(t, as)
-	if got := answer(t, app, "CALL headgate_take('api', 'k', 1)"); !strings.HasPrefix(got, "allowed=1") {
+	app := openSession(t, as)
+	if got := answerOf(t, app, "CALL headgate_take('api', 'k', 1)"); !strings.HasPrefix(got, "allowed=1") {
 		t.Errorf("app: %s", got)
 	}
-	if got := answer(t, session(t, service), "CALL headgate_reset('api', 'k')"); got != "existed=1" {
+	if got := answerOf(t, openSession(t, service), "CALL headgate_reset('api', 'k')"); got != "existed=1" {
 		t.Errorf("service: %s", got)
 	}
 	refusedForApp(t, app, fmt.Sprint(mysql.Revision+1))
-	users := answer(t, plain(t, url), "SELECT COUNT(*) AS n FROM mysql.user WHERE user = '"+gone+"'")
+	users := answerOf(t, plainDB(t, url), "SELECT COUNT(*) AS n FROM mysql.user WHERE user = '"+gone+"'")
 	if users != "n=0" {
 		t.Errorf("the migration has made a user: %s", users)
 	}
 }
 
-// TestTheUserWhoHasMigratedIsGone drops that user: another one who drops a procedure and migrates makes all
-// again, as docs/sql.md says.
+// TestTheUserWhoHasMigratedIsGone drops the user who has migrated: another user drops a procedure and migrates, which
+// makes all procedures again, as docs/sql.md says.
 func TestTheUserWhoHasMigratedIsGone(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	url := dbtest.MariaDB(t)
-	root := session(t, url)
+	root := openSession(t, url)
 	name := url[strings.LastIndex(url, "/")+1:]
 	user := "o" + strings.TrimPrefix(name, "headgate_test")
 	execute(t, root, "CREATE USER "+user+" IDENTIFIED BY 'right'; GRANT ALL ON "+name+".* TO "+user)
-	if _, err := bare(t, strings.Replace(url, "root@", user+":right@", 1)).Migrate(t.Context()); err != nil {
+	if _, err := openUnmigrated(t, strings.Replace(url, "root@", user+":right@", 1)).Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s := bare(t, url)
+	s := openUnmigrated(t, url)
 	roleLimits(t, s)
 	_, as := userWith(t, s, url, store.RoleApp)
 	execute(t, root, "DROP USER "+user)
-	app := session(t, as)
-	if _, err := app.ExecContext(t.Context(), "CALL headgate_take('api', 'k', 1)"); number(err) != 1449 {
+	app := openSession(t, as)
+	if _, err := app.ExecContext(t.Context(), "CALL headgate_take('api', 'k', 1)"); errorNumber(err) != 1449 {
 		t.Errorf("without the user: %v, want error 1449", err)
 	}
 	execute(t, root, "DROP PROCEDURE headgate_check")
 	if _, err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := answer(t, session(t, as), "CALL headgate_take('api', 'k', 1)"); !strings.HasPrefix(got, "allowed=1") {
+	if got := answerOf(t, openSession(t, as), "CALL headgate_take('api', 'k', 1)"); !strings.HasPrefix(got, "allowed=1") {
 		t.Errorf("migrated by another user: %s", got)
 	}
 }

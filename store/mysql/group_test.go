@@ -23,8 +23,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// inStep waits until all nodes have the schema, and what was written before it was
-// asked for.
+// inStep waits until all nodes have the schema and all earlier writes.
 func inStep(t *testing.T, urls []string) {
 	t.Helper()
 	for _, url := range urls {
@@ -35,9 +34,9 @@ func inStep(t *testing.T, urls []string) {
 	}
 }
 
-// TestGroupReplicationConformance writes on two nodes of a multi-primary group at
-// once, and on the one primary of the other kind. A transaction waits for what other
-// nodes have committed before it, since the suite compares refusals bit by bit.
+// TestGroupReplicationConformance writes on two nodes of a multi-primary group at once, and on the one primary of the
+// other kind of group. A transaction waits for earlier commits of other nodes, since the suite compares refusals bit by
+// bit.
 func TestGroupReplicationConformance(t *testing.T) {
 	const inStep = "?group_replication_consistency=%27BEFORE%27"
 	t.Run("multi-primary", func(t *testing.T) {
@@ -46,18 +45,17 @@ func TestGroupReplicationConformance(t *testing.T) {
 			urls := dbtest.MariaDBAt(tb, g.Servers()...)
 			first := openAt(tb, urls[0]+inStep)
 			return &twoWriters{Store: first, other: openAt(tb, urls[1]+inStep)}
-		}, &storetest.Options{Histories: few})
+		}, &storetest.Options{Histories: clusterHistories})
 	})
 	t.Run("single-primary", func(t *testing.T) {
 		g := dbtest.StartMySQLGroup(t, nil, true)
 		storetest.Run(t, func(tb testing.TB) store.Store {
 			return openAt(tb, oneURL(dbtest.MariaDBAt(tb, g.Servers()...)))
-		}, &storetest.Options{Histories: few})
+		}, &storetest.Options{Histories: clusterHistories})
 	})
 }
 
-// TestGroupReplicationTakesOneHotKeyOnAllNodes has three processes, as it were,
-// that each know one node.
+// TestGroupReplicationTakesOneHotKeyOnAllNodes charges a key by three stores, each of which knows one node.
 func TestGroupReplicationTakesOneHotKeyOnAllNodes(t *testing.T) {
 	g := dbtest.StartMySQLGroup(t, nil, false)
 	urls := dbtest.MariaDBAt(t, g.Servers()...)
@@ -95,8 +93,8 @@ func TestGroupReplicationTakesOneHotKeyOnAllNodes(t *testing.T) {
 	}
 }
 
-// TestGroupReplicationNodeIsKilled kills the node that writes a hot key: what was
-// charged is what was allowed, and at most what is unknown beside it.
+// TestGroupReplicationNodeIsKilled kills the node that writes a hot key: the charges must be those admitted, plus at
+// most those of unknown outcome.
 func TestGroupReplicationNodeIsKilled(t *testing.T) {
 	for name, single := range map[string]bool{"multi-primary": false, "single-primary": true} {
 		t.Run(name, func(t *testing.T) {
@@ -110,10 +108,10 @@ func TestGroupReplicationNodeIsKilled(t *testing.T) {
 			ask := record.NewAsker(headgate.MustParse("token-bucket 1/1000s burst 100000"), "hot", history.Limit{
 				Algorithm: history.TokenBucket, Amount: "1", Burst: "100000", Period: 1000 * time.Second.Microseconds(),
 			})
-			load := press(t, 4, ask, url)
+			load := startPressure(t, 4, ask, url)
 			await.Until(t, "100 admissions", func() bool { return load.passed() >= 100 })
 			if !single {
-				killed = writer(t, g)
+				killed = writingNode(t, g)
 			}
 			ask.Recorder.Fault("db", history.Fault{Kind: history.Kill})
 			g.Kill(killed)
@@ -138,9 +136,9 @@ func TestGroupReplicationNodeIsKilled(t *testing.T) {
 	}
 }
 
-// writer returns the node that clients have asked most. What a node takes over from
-// others counts as commits of its own.
-func writer(t *testing.T, g *dbtest.MySQLGroup) int {
+// writingNode returns the node that clients have called most. A node counts what it takes over from others as commits
+// of its own.
+func writingNode(t *testing.T, g *dbtest.MySQLGroup) int {
 	t.Helper()
 	best, most := 0, -1
 	for i, server := range g.Servers() {
@@ -155,7 +153,7 @@ func writer(t *testing.T, g *dbtest.MySQLGroup) int {
 	return best
 }
 
-// passedBy returns the first number that a call answers with.
+// passedBy returns the first number in the result of a call.
 func passedBy(db *sql.DB, call string) (passed int, err error) {
 	rows, err := db.QueryContext(context.Background(), call)
 	if err != nil {
@@ -179,14 +177,13 @@ func passedBy(db *sql.DB, call string) (passed int, err error) {
 	return passed, err
 }
 
-// TestGroupReplicationCalls has sessions on all nodes call for one key: what
-// conflicts is repeated within the call, and what is admitted is exact. request_token
-// has answered before its COMMIT, so there the caller sees the conflict.
+// TestGroupReplicationCalls calls for one key in sessions on all nodes: a call repeats itself after a conflict, and
+// admissions must be exact. request_token has answered before its COMMIT, so there the caller gets the conflict.
 func TestGroupReplicationCalls(t *testing.T) {
 	g := dbtest.StartMySQLGroup(t, nil, false)
 	urls := dbtest.MariaDBAt(t, g.Servers()...)
 	openAt(t, oneURL(urls))
-	if _, err := plain(t, urls[0]).ExecContext(t.Context(),
+	if _, err := plainDB(t, urls[0]).ExecContext(t.Context(),
 		"INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 70, 3600)"); err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +197,7 @@ func TestGroupReplicationCalls(t *testing.T) {
 		admitted := 0
 		var wg sync.WaitGroup
 		for _, url := range urls {
-			db := plain(t, url)
+			db := plainDB(t, url)
 			for range 2 {
 				wg.Go(func() {
 					for range 40 {
@@ -231,11 +228,10 @@ func TestGroupReplicationCalls(t *testing.T) {
 	}
 }
 
-// TestATransactionThatTheGroupUndidDoesNotGoOn has a transaction that was rolled back in
-// favour of another node's, between two statements of its own. MySQL tells the next that
-// reads or writes (1213), unless a SAVEPOINT is between: then the COMMIT would charge "b"
-// here, and "a" as it was before the other charge on all other nodes.
-func TestATransactionThatTheGroupUndidDoesNotGoOn(t *testing.T) {
+// TestATransactionUndoneByTheGroupFails uses a transaction that was rolled back between two of its statements,
+// in favour of another node's. MySQL reports that to the next statement that reads or writes (1213), unless a SAVEPOINT
+// comes first: then the COMMIT would charge "b" here, and on all other nodes "a" as it was before the other charge.
+func TestATransactionUndoneByTheGroupFails(t *testing.T) {
 	g := dbtest.StartMySQLGroup(t, nil, false)
 	urls := dbtest.MariaDBAt(t, g.Servers()...)
 	db := pool(t, urls[0])
@@ -309,8 +305,8 @@ func TestATransactionThatTheGroupUndidDoesNotGoOn(t *testing.T) {
 	}
 }
 
-// TestHalfABatchIsNotCommittedInAGroup: a charge that has to wait for too long is an
-// error, and the transaction that it was part of charges nothing.
+// TestHalfABatchIsNotCommittedInAGroup lets a charge wait for too long: it must fail, and its transaction must charge
+// nothing.
 func TestHalfABatchIsNotCommittedInAGroup(t *testing.T) {
 	g := dbtest.StartMySQLGroup(t, nil, false)
 	url := dbtest.MariaDBAt(t, g.Servers()...)[0]

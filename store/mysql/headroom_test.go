@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// TestHeadroomByCall charges as far as the headroom by each procedure that takes, and then the rest.
+// TestHeadroomByCall charges up to the headroom by each procedure that takes, and then the rest.
 func TestHeadroomByCall(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
@@ -64,7 +64,7 @@ func TestHeadroomByCall(t *testing.T) {
 		{"allowed", "take('fixed-window 10/30d keep 90%', 'j', 1)", "1"},
 		{"allowed", "take('fixed-window 10/30d keep 90%', 'j', 1)", "0"},
 	} {
-		if got := answers(t, db, tt.columns, "CALL headgate_"+tt.call); got != tt.want {
+		if got := answersOf(t, db, tt.columns, "CALL headgate_"+tt.call); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.call, got, tt.want)
 		}
 	}
@@ -74,15 +74,15 @@ func TestHeadroomByCall(t *testing.T) {
 		"99.99999999%": "leaves nothing to take of a limit of 10 at once", "0.0123456789": "more than 9 digits",
 		"1e1": "is not a decimal number", "12345678901234567890": "is too large",
 	} {
-		got := answers(t, db, "allowed", "CALL headgate_take(?, 'bad', 1)", "api keep "+keep)
+		got := answersOf(t, db, "allowed", "CALL headgate_take(?, 'bad', 1)", "api keep "+keep)
 		if !strings.HasPrefix(got, "keep: ") || !strings.Contains(got, want) {
 			t.Errorf("keep %q: %s", keep, got)
 		}
 	}
 }
 
-// TestHeadroomByCallIsThatOfGo compares the ceilings of both.
-func TestHeadroomByCallIsThatOfGo(t *testing.T) {
+// TestHeadroomByCallDecidesAsGo compares the ceilings of SQL and Go.
+func TestHeadroomByCallDecidesAsGo(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
 	l := limiter(s)
@@ -96,7 +96,7 @@ func TestHeadroomByCallIsThatOfGo(t *testing.T) {
 				Limit: headgate.MustParse(notation), Key: "go" + key, Cost: headgate.Units(1_000_000),
 				Keep: headgate.MustHeadroom(keep),
 			})
-			got := answers(t, db, "accepted", "CALL headgate_take_up_to(?, ?, 1000000)", notation+" keep "+keep, "sql"+key)
+			got := answersOf(t, db, "accepted", "CALL headgate_take_up_to(?, ?, 1000000)", notation+" keep "+keep, "sql"+key)
 			switch {
 			case errors.Is(err, headgate.ErrInvalid):
 				if !strings.Contains(got, "keep: ") {

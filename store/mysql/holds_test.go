@@ -85,7 +85,7 @@ func exceptions(now int64) []store.Item {
 	}
 }
 
-// TestSQLKnowsOverridesAndPlans asks from SQL which limit holds, and takes by it.
+// TestSQLKnowsOverridesAndPlans looks up in SQL which limit holds for a key, and takes by it.
 func TestSQLKnowsOverridesAndPlans(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
@@ -136,7 +136,7 @@ func TestSQLKnowsOverridesAndPlans(t *testing.T) {
 			if procedure == "headgate_check" { // before it is taken
 				remaining++
 			}
-			d, err := call(t, db, procedure, tt.limit, tt.key, "1")
+			d, err := callTake(t, db, procedure, tt.limit, tt.key, "1")
 			if err != nil || d.allowed != 1 || d.remaining != remaining || d.limit != tt.limit {
 				t.Errorf("%s('%s', '%s', 1): %+v, %v; want %d left", procedure, tt.limit, tt.key, d, err, remaining)
 			}
@@ -148,8 +148,7 @@ func TestSQLKnowsOverridesAndPlans(t *testing.T) {
 	}
 }
 
-// TestEveryProcedureKnowsOverrides asks each procedure about a key whose override lets it do what
-// the limit does not.
+// TestEveryProcedureKnowsOverrides calls each procedure for a key whose override admits what the limit refuses.
 func TestEveryProcedureKnowsOverrides(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
@@ -171,14 +170,13 @@ func TestEveryProcedureKnowsOverrides(t *testing.T) {
 		if tt.want == "" {
 			continue
 		}
-		if got := answer(t, db, tt.text); len(got) < len(tt.want) || got[:len(tt.want)] != tt.want {
+		if got := answerOf(t, db, tt.text); len(got) < len(tt.want) || got[:len(tt.want)] != tt.want {
 			t.Errorf("%s: %s, want %s", tt.text, got, tt.want)
 		}
 	}
 }
 
-// TestSQLAgreesWithTheCatalog makes random catalogs, and asks for the limits of random keys in
-// SQL and in Go.
+// TestSQLAgreesWithTheCatalog makes random catalogs, and looks up the limits of random keys in SQL and in Go.
 func TestSQLAgreesWithTheCatalog(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
@@ -231,7 +229,7 @@ func TestSQLAgreesWithTheCatalog(t *testing.T) {
 	}
 }
 
-// compareWithGo makes a catalog of some items alone, and compares what SQL and Go say of 40 keys.
+// compareWithGo makes a catalog of only some items, and compares the limits that SQL and Go find for 40 keys.
 func compareWithGo(t *testing.T, db *sql.DB, s *mysql.Store, items map[store.Item]store.Item,
 	ask func() (name, key string), where string,
 ) {
@@ -278,7 +276,7 @@ func compareWithGo(t *testing.T, db *sql.DB, s *mysql.Store, items map[store.Ite
 	}
 }
 
-// decideBy asks in Go, at the store's clock.
+// decideBy checks in Go, at the store's clock.
 func decideBy(t *testing.T, names headgate.Names, s store.Store, name, key string) headgate.Decision {
 	t.Helper()
 	d, err := headgate.New(s, &headgate.Config{Names: names, Timeout: time.Minute}).Check(t.Context(),
@@ -289,8 +287,8 @@ func decideBy(t *testing.T, names headgate.Names, s store.Store, name, key strin
 	return d
 }
 
-// TestCallsThatWaitUntilAnOverrideEnds have to wait for the locks of their keys until after the end of overrides: they
-// are decided by the limits, for all their charges.
+// TestCallsThatWaitUntilAnOverrideEnds lets calls wait for the locks of their keys until overrides have ended: the
+// limits must decide all their charges.
 func TestCallsThatWaitUntilAnOverrideEnds(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
@@ -325,18 +323,18 @@ func TestCallsThatWaitUntilAnOverrideEnds(t *testing.T) {
 	}
 	override(time.Hour)
 	for _, c := range calls {
-		if d, err := call(t, db, "headgate_take", "user", c.key, "5"); err != nil || d.remaining != 895 {
+		if d, err := callTake(t, db, "headgate_take", "user", c.key, "5"); err != nil || d.remaining != 895 {
 			t.Fatalf("%s: while the override holds: %+v, %v", c.key, d, err)
 		}
 	}
-	tx := begin(t, db)
+	tx := beginTx(t, db)
 	run(t, tx, "UPDATE headgate_cells SET reason = 'held'")
 	// Long enough for the calls to find the overrides. A call that comes later is decided by the limits, too.
 	until := override(500 * time.Millisecond)
 	answered := make([]chan string, len(calls))
 	for i, c := range calls {
 		answered[i] = make(chan string, 1)
-		go func() { answered[i] <- answers(t, db, c.columns, "CALL headgate_"+c.call) }()
+		go func() { answered[i] <- answersOf(t, db, c.columns, "CALL headgate_"+c.call) }()
 	}
 	await.Until(t, "the overrides to end", func() bool { return serverClock(t, db) > until })
 	if err := tx.Rollback(); err != nil {
@@ -346,22 +344,21 @@ func TestCallsThatWaitUntilAnOverrideEnds(t *testing.T) {
 		if got := await.Receive(t, c.call, answered[i]); got != c.want {
 			t.Errorf("%s after the end: %s, want %s", c.call, got, c.want)
 		}
-		if d, err := call(t, db, "headgate_check", "user", c.key, "1"); err != nil || d.allowed != 0 {
+		if d, err := callTake(t, db, "headgate_check", "user", c.key, "1"); err != nil || d.allowed != 0 {
 			t.Errorf("headgate_check after the end: %+v, %v", d, err)
 		}
 	}
 }
 
-// TestKindsAreKept changes the catalog by hand and by a program: calls from SQL know which kinds
-// of items there are.
+// TestKindsAreKept changes the catalog by hand and by a program: calls from SQL must know which kinds of items exist.
 func TestKindsAreKept(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := bare(t, url)
-	conn := session(t, url)
+	s := openUnmigrated(t, url)
+	conn := openSession(t, url)
 	expect := func(want string) {
 		t.Helper()
-		if got := answer(t, plain(t, url), "SELECT kinds FROM headgate_catalog_version"); got != "kinds="+want {
+		if got := answerOf(t, plainDB(t, url), "SELECT kinds FROM headgate_catalog_version"); got != "kinds="+want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}

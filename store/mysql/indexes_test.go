@@ -11,9 +11,8 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// fill puts many cells, entries and admissions into the tables, and has the server
-// count them.
-func fill(tb testing.TB, db *sql.DB, many int) {
+// fillTables inserts many cells, entries and admissions, and updates the server's statistics.
+func fillTables(tb testing.TB, db *sql.DB, many int) {
 	tb.Helper()
 	rows := func(row func(n int) string) string {
 		list := make([]string, many)
@@ -41,15 +40,14 @@ func fill(tb testing.TB, db *sql.DB, many int) {
 	}
 }
 
-// TestHotStatementsUseAnIndex counts the rows that the server reads for a
-// batch among many cells and entries: as many as are requested, never a table. The ops of a
-// batch are a table too, which is read some times.
+// TestHotStatementsUseAnIndex counts the rows that the server reads for a batch among many cells and entries: as many
+// as the batch needs, and never a whole table. The ops of a batch are a table too, which is read several times.
 func TestHotStatementsUseAnIndex(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	db := pool(t, url)
 	const many = 5000
-	fill(t, db, many)
+	fillTables(t, db, many)
 	conn, err := db.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +65,7 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 	for _, counter := range counters {
 		before[counter] = read(counter)
 	}
-	allow(t, conn)
+	setReadCommitted(t, conn)
 	tx, err := conn.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)

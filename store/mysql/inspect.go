@@ -14,7 +14,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, n
 	if err := q.Valid(); err != nil {
 		return nil, 0, err
 	}
-	err = s.reads(ctx, "list cells", func(db querier) error {
+	err = s.readOnAnyNode(ctx, "list cells", func(db querier) error {
 		if now, err = clock(ctx, db); err != nil {
 			return err
 		}
@@ -26,14 +26,15 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, n
 	return cells, now, err
 }
 
+// selectCells selects the cells of a query.
 func selectCells(q store.Query, now int64) string {
 	var b strings.Builder
 	b.WriteString("SELECT " + cellColumns + " FROM headgate_cells WHERE law <> 0")
 	if q.Limit != "" {
-		b.WriteString(" AND limit_name = " + quoted(q.Limit))
+		b.WriteString(" AND limit_name = " + hexLiteral(q.Limit))
 	}
 	if q.HasKey {
-		b.WriteString(" AND cell_key = " + quoted(q.Key))
+		b.WriteString(" AND cell_key = " + hexLiteral(q.Key))
 	}
 	if q.Blocked {
 		fmt.Fprintf(&b, " AND blocked_until > %d", now)
@@ -50,7 +51,7 @@ func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) (entries []la
 	if err := store.ValidEntries(cell, n); err != nil {
 		return nil, err
 	}
-	err = s.reads(ctx, "list entries", func(db querier) error {
+	err = s.readOnAnyNode(ctx, "list entries", func(db querier) error {
 		query := "SELECT number, id, at, expires_at, keep_until, cost, granted FROM headgate_entries WHERE " +
 			cellCondition(cell) + fmt.Sprintf(" ORDER BY number DESC LIMIT %d", max(n, 0))
 		entries, err = readList(ctx, db, query, func(e *law.Entry) []any {

@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// items returns the items of the catalog, ordered by their names.
-func items(tb testing.TB, s *mysql.Store) ([]store.Item, error) {
+// listItems returns the items of the catalog, ordered by name.
+func listItems(tb testing.TB, s *mysql.Store) ([]store.Item, error) {
 	tb.Helper()
 	c, err := s.ReadCatalog(tb.Context(), 0)
 	slices.SortFunc(c.Items, func(a, b store.Item) int { return strings.Compare(a.Name, b.Name) })
@@ -23,13 +23,13 @@ func items(tb testing.TB, s *mysql.Store) ([]store.Item, error) {
 func TestZonesAreLimits(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := bare(t, url)
-	conn := session(t, url)
+	s := openUnmigrated(t, url)
+	conn := openSession(t, url)
 	execute(t, conn, "INSERT INTO headgate_zones (id, description, rate, window_seconds) "+
 		"VALUES (1, 'log-ins', 1, 3600), (2, '', 5, 60)")
 	execute(t, conn, "UPDATE headgate_zones SET rate = 2, history_days = 0 WHERE id = 2")
 	execute(t, conn, "UPDATE headgate_zones SET id = 3 WHERE id = 2")
-	got, err := items(t, s)
+	got, err := listItems(t, s)
 	want := []store.Item{
 		{
 			Kind: store.KindLimit, Name: "zone.1", Text: "sliding-log 1/3600s history 30d", Note: "log-ins",
@@ -50,31 +50,31 @@ func TestZonesAreLimits(t *testing.T) {
 		{"CALL headgate_block('zone.1', 'carol', 3600, 'a robot')", "blocked_until="},
 		{"CALL check_velocity(1, 'carol')", "blocked=1 "},
 	} {
-		if got := answer(t, conn, tt.text); !strings.HasPrefix(got, tt.want) {
+		if got := answerOf(t, conn, tt.text); !strings.HasPrefix(got, tt.want) {
 			t.Errorf("%s: %s, want %s", tt.text, got, tt.want)
 		}
 	}
 	keptElsewhere(t, url, "zone.1", "change headgate_zones")
 	execute(t, conn, "DELETE FROM headgate_zones WHERE id = 1")
-	if got, err := items(t, s); err != nil || !slices.Equal(got, want[1:]) {
+	if got, err := listItems(t, s); err != nil || !slices.Equal(got, want[1:]) {
 		t.Errorf("after one zone was removed: %+v, %v", got, err)
 	}
 }
 
-// TestBucketsAreLimits makes, changes and removes buckets of request_token, some under ids that cannot be
-// a part of a name.
+// TestBucketsAreLimits makes, changes and removes buckets of request_token, some with ids that cannot be a part of a
+// name.
 func TestBucketsAreLimits(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := bare(t, url)
-	conn := session(t, url)
+	s := openUnmigrated(t, url)
+	conn := openSession(t, url)
 	long := strings.Repeat("x", 57)
 	execute(t, conn, "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES "+
 		"('mail', 1, 3600), ('a.b-c', 2, 0.5), "+
 		"('none', 0, 1), ('Mail', 1, 1), ('a b', 1, 3600), ('', 1, 1), ('"+long+"', 1, 1), ('x"+long+"', 1, 1)")
 	execute(t, conn, "UPDATE headgate_buckets SET capacity = 3 WHERE id = 'a.b-c'")
 	execute(t, conn, "UPDATE headgate_buckets SET id = 'Other' WHERE id = '"+long+"'")
-	got, err := items(t, s)
+	got, err := listItems(t, s)
 	want := []store.Item{
 		{Kind: store.KindLimit, Name: "bucket.a.b-c", Text: "fixed-window 3/500ms from-first", Origin: "bucket"},
 		{Kind: store.KindLimit, Name: "bucket.mail", Text: "fixed-window 1/1h from-first", Origin: "bucket"},
@@ -99,21 +99,21 @@ func TestBucketsAreLimits(t *testing.T) {
 		{"CALL request_token('a b')", "granted=0 "},
 		{"SELECT limit_name AS name FROM headgate_levels WHERE `key` = 'a b'", "name=request_token"},
 	} {
-		if got := answer(t, conn, tt.text); !strings.HasPrefix(got, tt.want) {
+		if got := answerOf(t, conn, tt.text); !strings.HasPrefix(got, tt.want) {
 			t.Errorf("%s: %s, want %s", tt.text, got, tt.want)
 		}
 	}
 	keptElsewhere(t, url, "bucket.mail", "change headgate_buckets")
 	execute(t, conn, "DELETE FROM headgate_buckets WHERE id <> 'none'")
-	if got, err := items(t, s); err != nil || !slices.Equal(got, want[2:]) {
+	if got, err := listItems(t, s); err != nil || !slices.Equal(got, want[2:]) {
 		t.Errorf("after buckets were removed: %+v, %v", got, err)
 	}
 }
 
-// keptElsewhere tries to change a limit that another table defines, by hand and by the driver.
+// keptElsewhere tries to change, by hand and by the driver, a limit that another table defines.
 func keptElsewhere(t *testing.T, url, name, says string) {
 	t.Helper()
-	conn, s := session(t, url), bare(t, url)
+	conn, s := openSession(t, url), openUnmigrated(t, url)
 	n := len(versionsOf(t, s))
 	for _, text := range []string{
 		"UPDATE headgate_limits SET rule = 'gcra 1/s' WHERE name = '" + name + "'",
@@ -143,12 +143,12 @@ func keptElsewhere(t *testing.T, url, name, says string) {
 	}
 }
 
-// TestZonesOfBeforeBecomeLimits migrates a database with zones and buckets, which has no triggers.
-func TestZonesOfBeforeBecomeLimits(t *testing.T) {
+// TestExistingZonesBecomeLimits migrates a database that has zones and buckets, and no triggers.
+func TestExistingZonesBecomeLimits(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := bare(t, url)
-	conn := session(t, url)
+	s := openUnmigrated(t, url)
+	conn := openSession(t, url)
 	for _, trigger := range triggerNames {
 		execute(t, conn, "DROP TRIGGER "+trigger)
 	}

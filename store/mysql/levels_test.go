@@ -15,9 +15,8 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// level returns what headgate_levels shows of a cell where the clock of the session
-// shows a time.
-func level(t *testing.T, conn *sql.Conn, cell law.Cell, now int64) (used string) {
+// readLevel returns the level of a cell in headgate_levels, at a time of the session's clock.
+func readLevel(t *testing.T, conn *sql.Conn, cell law.Cell, now int64) (used string) {
 	t.Helper()
 	text := fmt.Sprintf("SET SESSION timestamp = %d.%06d", now/1_000_000, now%1_000_000)
 	if _, err := conn.ExecContext(t.Context(), text); err != nil {
@@ -30,8 +29,8 @@ func level(t *testing.T, conn *sql.Conn, cell law.Cell, now int64) (used string)
 	return used
 }
 
-// one applies one op.
-func one(t *testing.T, s store.Store, op law.Op) law.Outcome {
+// applyOne applies one op.
+func applyOne(t *testing.T, s store.Store, op law.Op) law.Outcome {
 	t.Helper()
 	outs := make([]law.Outcome, 1)
 	if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil || outs[0].Err != nil {
@@ -47,13 +46,13 @@ func millionths(credits, unit int64) string {
 	return fmt.Sprintf("%d.%06d", whole+n/1_000_000, n%1_000_000)
 }
 
-// TestLevelsAreAsOfNow charges limits of every kind and reads what is in use at random
-// times since: as a check tells it, for limits by name and by notation.
-func TestLevelsAreAsOfNow(t *testing.T) {
+// TestLevelsAreCurrent charges limits of every kind and reads their levels at random later times, for limits by name
+// and by notation: they must be what a check returns.
+func TestLevelsAreCurrent(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := bare(t, url)
-	conn := session(t, url)
+	s := openUnmigrated(t, url)
+	conn := openSession(t, url)
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	t0 := time.Date(2033, 3, 3, 3, 3, 3, 0, time.UTC).UnixMicro() // a TIMESTAMP ends in 2038
@@ -77,13 +76,14 @@ func TestLevelsAreAsOfNow(t *testing.T) {
 			}
 			for range 1 + rng.IntN(4) {
 				op.Cost = 1 + rng.Int64N(p.Capacity/2)
-				one(t, s, op)
+				applyOne(t, s, op)
 				op.Now += rng.Int64N(p.Step)
 			}
 			for range 6 {
 				op.Verb, op.Cost = law.Check, 1
-				out := one(t, s, op)
-				if got, want := level(t, conn, cell, op.Now), millionths(out.Used-out.Granted, p.Unit); got != want {
+				out := applyOne(t, s, op)
+				got, want := readLevel(t, conn, cell, op.Now), millionths(out.Used-out.Granted, p.Unit)
+				if got != want {
 					t.Errorf("seed %d: %s: %s in use at %d, a check says %s", seed, rule, got, op.Now, want)
 				}
 				op.Now += rng.Int64N(p.Step)
@@ -92,12 +92,12 @@ func TestLevelsAreAsOfNow(t *testing.T) {
 	}
 }
 
-// TestLevelsOfUnknownLimitsAreNeverTooLow has limits that a file knows and SQL does not.
+// TestLevelsOfUnknownLimitsAreNeverTooLow uses limits that a file has and SQL does not.
 func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := bare(t, url)
-	conn := session(t, url)
+	s := openUnmigrated(t, url)
+	conn := openSession(t, url)
 	t0 := time.Date(2033, 3, 3, 3, 3, 3, 0, time.UTC).UnixMicro()
 	for _, rule := range []string{
 		"token-bucket 100/s burst 200", "interval 100/10s burst 350", "interval 2/1m burst 3",
@@ -112,12 +112,12 @@ func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 				Verb: law.Take, Cell: law.Cell{Limit: limit, Key: rule}, Params: p, Cost: p.Capacity / 2,
 				Count: 1, Now: t0, Window: [4]int64{t0 - p.Step, t0 - 1, t0 + p.Step, t0 + 2*p.Step},
 			}
-			most := one(t, s, op).Used
+			most := applyOne(t, s, op).Used
 			for range 10 {
 				op.Verb, op.Cost = law.Check, 1
-				out := one(t, s, op)
+				out := applyOne(t, s, op)
 				var got, least, before float64
-				fmt.Sscan(level(t, conn, op.Cell, op.Now), &got)
+				fmt.Sscan(readLevel(t, conn, op.Cell, op.Now), &got)
 				fmt.Sscan(millionths(out.Used-out.Granted, p.Unit), &least)
 				if fmt.Sscan(millionths(most, p.Unit), &before); got < least || got > before {
 					t.Errorf("%s as %q: %v in use after %v, of %v; a check says %v", rule, limit, got,
@@ -131,12 +131,12 @@ func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 	}
 }
 
-// TestTheViewShowsLevelsAsOfNow goes by the time that a call has decided for.
+// TestTheViewShowsLevelsAsOfNow compares the view at the time for which a call was decided.
 func TestTheViewShowsLevelsAsOfNow(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	conn := session(t, url)
-	taken, err := call(t, plain(t, url), "headgate_take", "token-bucket 10/s burst 10", "a", "10")
+	conn := openSession(t, url)
+	taken, err := callTake(t, plainDB(t, url), "headgate_take", "token-bucket 10/s burst 10", "a", "10")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,14 +145,14 @@ func TestTheViewShowsLevelsAsOfNow(t *testing.T) {
 		after time.Duration
 		want  string
 	}{{0, "10.000000"}, {300 * time.Millisecond, "7.000000"}, {time.Second, "0.000000"}, {time.Hour, "0.000000"}} {
-		if got := level(t, conn, cell, taken.at.Add(tt.after).UnixMicro()); got != tt.want {
+		if got := readLevel(t, conn, cell, taken.at.Add(tt.after).UnixMicro()); got != tt.want {
 			t.Errorf("%v later %s are in use, want %s", tt.after, got, tt.want)
 		}
 	}
 	// It is the clock of now where the session has no other.
 	run(t, conn, "SET SESSION timestamp = DEFAULT")
 	var used float64
-	now := serverClock(t, plain(t, url))
+	now := serverClock(t, plainDB(t, url))
 	err = conn.QueryRowContext(t.Context(), "SELECT used FROM headgate_levels WHERE `key` = 'a'").Scan(&used)
 	if err != nil {
 		t.Fatal(err)

@@ -12,12 +12,12 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// TestLimitsThatCannotBeUsedAreTold has a server without time zone tables.
-func TestLimitsThatCannotBeUsedAreTold(t *testing.T) {
+// TestUnusableLimitsAreReported uses a server without time zone tables.
+func TestUnusableLimitsAreReported(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDBAt(t, ownServer(t))[0]
 	s := openAt(t, url)
-	db := plain(t, url)
+	db := plainDB(t, url)
 	storetest.Define(t, s, store.Item{Name: "kept", Text: "token-bucket 1/s"},
 		store.Item{Name: "utc", Text: "fixed-window 3/day"})
 	login := store.Item{Name: "login", Text: "sliding-log 5/1m", Note: "für alle"}
@@ -48,12 +48,12 @@ func TestLimitsThatCannotBeUsedAreTold(t *testing.T) {
 	}
 	storetest.Define(t, s, login)
 	// These came when there were no triggers.
-	conn := session(t, url)
+	conn := openSession(t, url)
 	execute(t, conn, "DROP TRIGGER headgate_limits_before_insert; SET @hg_catalog = 1; "+
 		"INSERT INTO headgate_limits (name, rule) VALUES "+
 		"('export', 'fixed-window 3/day Europe/Berlin'), ('none', 'token-bucket 5/fortnight')")
 	for name, allowed := range map[string]bool{"login": true, "kept": true, "utc": true, "export": false} {
-		if got, err := call(t, db, "headgate_take", name, "k", "1"); (err == nil && got.allowed == 1) != allowed {
+		if got, err := callTake(t, db, "headgate_take", name, "k", "1"); (err == nil && got.allowed == 1) != allowed {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
@@ -64,11 +64,11 @@ func TestLimitsThatCannotBeUsedAreTold(t *testing.T) {
 	}
 }
 
-// TestTheTableRefusesWhatIsNoLimit: and takes whatever is one.
+// TestTheTableRefusesWhatIsNoLimit inserts rows that are no limits, and rows that are.
 func TestTheTableRefusesWhatIsNoLimit(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	conn := session(t, url) // which prepares nothing: see needsRepreparation
+	conn := openSession(t, url) // which prepares nothing: see needsRepreparation
 	golden, err := os.ReadFile("../../testdata/notations.golden")
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestTheTableRefusesWhatIsNoLimit(t *testing.T) {
 			t.Errorf("%q: %v", rule, err)
 		}
 	}
-	if _, err := bare(t, url).Migrate(t.Context()); err != nil { // the database is another test's next
+	if _, err := openUnmigrated(t, url).Migrate(t.Context()); err != nil { // the database is another test's next
 		t.Error(err)
 	}
 }

@@ -21,19 +21,19 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// slowly is a limit that never refuses in a test, and of which nothing drains.
-var slowly = law.Params{Kind: law.Bucket, Unit: 1, Capacity: 100_000, Step: 10_000_000_000, Drain: 1}
+// neverDrains is a limit that never refuses in a test, and that drains nothing.
+var neverDrains = law.Params{Kind: law.Bucket, Unit: 1, Capacity: 100_000, Step: 10_000_000_000, Drain: 1}
 
-// takeLone asks for one lone charge.
-func takeLone(ctx context.Context, s *mysql.Store) (law.Outcome, error) {
+// takeSingle makes a single charge.
+func takeSingle(ctx context.Context, s *mysql.Store) (law.Outcome, error) {
 	outs := make([]law.Outcome, 1)
 	err := s.Apply(ctx, []law.Op{{
-		Verb: law.Take, Cell: law.Cell{Limit: "l", Key: "k"}, Params: slowly, Cost: 1, Count: 1,
+		Verb: law.Take, Cell: law.Cell{Limit: "l", Key: "k"}, Params: neverDrains, Cost: 1, Count: 1,
 	}}, outs)
 	return outs[0], errors.Join(err, outs[0].Err)
 }
 
-// levelOf returns the level of the cell that takeLone charges.
+// levelOf returns the level of the cell that takeSingle charges.
 func levelOf(t *testing.T, db *sql.DB) (level int64) {
 	t.Helper()
 	if err := db.QueryRowContext(t.Context(), "SELECT level FROM headgate_cells WHERE cell_key = 'k'").Scan(
@@ -43,7 +43,7 @@ func levelOf(t *testing.T, db *sql.DB) (level int64) {
 	return level
 }
 
-// knowsReturning reports whether the server decides lone charges by one statement.
+// knowsReturning reports whether the server decides single charges by one statement.
 func knowsReturning(tb testing.TB, db *sql.DB) bool {
 	tb.Helper()
 	var version string
@@ -53,11 +53,11 @@ func knowsReturning(tb testing.TB, db *sql.DB) bool {
 	return strings.Contains(version, "MariaDB")
 }
 
-// killed kills the statement that has a text in it, once it waits, and checks that its error says that nothing was
-// done.
-func killed(t *testing.T, db *sql.DB, text string, failed <-chan error) {
+// killWaiting waits until a statement that contains a text waits, kills it, and checks that its error says that nothing
+// was done.
+func killWaiting(t *testing.T, db *sql.DB, text string, failed <-chan error) {
 	t.Helper()
-	waits(t, db, text)
+	awaitStatement(t, db, text)
 	var id int64
 	if err := db.QueryRowContext(t.Context(), "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND "+
 		"info LIKE ? AND id <> CONNECTION_ID()", "%"+text+"%").Scan(&id); err != nil {
@@ -70,29 +70,28 @@ func killed(t *testing.T, db *sql.DB, text string, failed <-chan error) {
 	}
 }
 
-// killable opens a store on a server on which a test may kill statements.
-func killable(t *testing.T) (*mysql.Store, *sql.DB) {
+// openKillable opens a store on a server on which a test may kill statements.
+func openKillable(t *testing.T) (*mysql.Store, *sql.DB) {
 	t.Helper()
 	url := dbtest.MariaDBAt(t, ownServer(t))[0]
-	return openAt(t, url), plain(t, url)
+	return openAt(t, url), plainDB(t, url)
 }
 
-// TestALoneChargeKilledWhileItWaits kills one that waits for its row: nothing was done, and
-// that is what is said.
-func TestALoneChargeKilledWhileItWaits(t *testing.T) {
+// TestASingleChargeKilledWhileItWaits kills a charge that waits for its row: the error must say that nothing was done.
+func TestASingleChargeKilledWhileItWaits(t *testing.T) {
 	t.Parallel()
-	s, db := killable(t)
-	if _, err := takeLone(t.Context(), s); err != nil {
+	s, db := openKillable(t)
+	if _, err := takeSingle(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	tx := begin(t, db)
+	tx := beginTx(t, db)
 	run(t, tx, "UPDATE headgate_cells SET reason = reason")
 	failed := make(chan error, 1)
 	go func() {
-		_, err := takeLone(context.Background(), s)
+		_, err := takeSingle(context.Background(), s)
 		failed <- err
 	}()
-	killed(t, db, "headgate_cells", failed)
+	killWaiting(t, db, "headgate_cells", failed)
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
@@ -101,13 +100,13 @@ func TestALoneChargeKilledWhileItWaits(t *testing.T) {
 	}
 }
 
-// kills has four callers ask while all statements are killed, until some requests were answered and some were killed.
-// ask is called with a new number each time. It returns how many requests were answered, and of how many it is not
-// known whether they were charged. No other error may come.
-func kills(t *testing.T, db *sql.DB, ask func(ctx context.Context, n int64) error) (answered, unknown int64) {
+// killWhile lets four callers call send while it kills all statements, until some requests were answered and some were
+// killed. send gets a new number each time. It returns how many requests were answered, and how many have an unknown
+// outcome. No other error may come.
+func killWhile(t *testing.T, db *sql.DB, send func(ctx context.Context, n int64) error) (answered, unknown int64) {
 	t.Helper()
 	want := tier.Pick(int64(25), 200, 1000)
-	var count struct{ asked, answered, unknown, nothing atomic.Int64 }
+	var count struct{ sent, answered, unknown, nothing atomic.Int64 }
 	enough := func() bool {
 		return count.answered.Load() >= want && count.unknown.Load()+count.nothing.Load() >= want || t.Failed()
 	}
@@ -117,7 +116,7 @@ func kills(t *testing.T, db *sql.DB, ask func(ctx context.Context, n int64) erro
 			for !enough() {
 				// MySQL leaves some texts of several statements without an answer.
 				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
-				err := ask(ctx, count.asked.Add(1))
+				err := send(ctx, count.sent.Add(1))
 				cancel()
 				switch {
 				case err == nil:
@@ -145,16 +144,16 @@ func kills(t *testing.T, db *sql.DB, ask func(ctx context.Context, n int64) erro
 	return count.answered.Load(), count.unknown.Load()
 }
 
-// TestLoneChargesKilledAtAnyTime kills statements without end: all that was granted is
-// charged, and nothing more than that and what is not known.
-func TestLoneChargesKilledAtAnyTime(t *testing.T) {
+// TestSingleChargesKilledAtAnyTime kills statements without end: all granted charges must be charged, and beyond them
+// at most those of unknown outcome.
+func TestSingleChargesKilledAtAnyTime(t *testing.T) {
 	t.Parallel()
-	s, db := killable(t)
-	if _, err := takeLone(t.Context(), s); err != nil {
+	s, db := openKillable(t)
+	if _, err := takeSingle(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	granted, unknown := kills(t, db, func(ctx context.Context, _ int64) error {
-		out, err := takeLone(ctx, s)
+	granted, unknown := killWhile(t, db, func(ctx context.Context, _ int64) error {
+		out, err := takeSingle(ctx, s)
 		if err == nil && out.Granted != 1 {
 			err = fmt.Errorf("granted %d", out.Granted)
 		}
@@ -165,7 +164,7 @@ func TestLoneChargesKilledAtAnyTime(t *testing.T) {
 	}
 }
 
-// killAll kills the statements of the others in this database.
+// killAll kills the statements of other sessions in this database.
 func killAll(ctx context.Context, db *sql.DB) {
 	rows, err := db.QueryContext(ctx, "SELECT id FROM information_schema.processlist WHERE db = DATABASE() AND "+
 		"command <> 'Sleep' AND id <> CONNECTION_ID()")
@@ -188,30 +187,31 @@ func killAll(ctx context.Context, db *sql.DB) {
 	}
 }
 
-// TestALoneChargeWhoseAnswerIsLost may have been charged, and is not asked for again.
-func TestALoneChargeWhoseAnswerIsLost(t *testing.T) {
+// TestASingleChargeWhoseAnswerIsLost loses the answer of a charge, which may have been charged: it must not be
+// repeated.
+func TestASingleChargeWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
-	proxy, db := dbtest.Swallow(t, host), plain(t, url)
+	proxy, db := dbtest.Swallow(t, host), plainDB(t, url)
 	s := openAt(t, "mysql://root@"+proxy.Addr+"/"+name)
-	if _, err := takeLone(t.Context(), s); err != nil {
+	if _, err := takeSingle(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 	proxy.Lose(true)
-	if _, err := takeLone(t.Context(), s); !errors.Is(err, store.ErrUnknownOutcome) {
+	if _, err := takeSingle(t.Context(), s); !errors.Is(err, store.ErrUnknownOutcome) {
 		t.Errorf("lost: %v", err)
 	}
 	proxy.Lose(false)
 	await.Until(t, "the charge", func() bool { return levelOf(t, db) == 2 })
-	out, err := takeLone(t.Context(), s)
+	out, err := takeSingle(t.Context(), s)
 	if err != nil || out.Used != 3 {
 		t.Errorf("then: %+v, %v; want three charges", out, err)
 	}
 }
 
-// TestALoneChargeIsCommittedWhateverTheSession: a URL may set variables of it.
-func TestALoneChargeIsCommittedWhateverTheSession(t *testing.T) {
+// TestASingleChargeIsCommittedInAnySession sets variables of the session by the URL.
+func TestASingleChargeIsCommittedInAnySession(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	headgateOf := func(option string) *headgate.Limiter {
@@ -224,7 +224,7 @@ func TestALoneChargeIsCommittedWhateverTheSession(t *testing.T) {
 	}
 	charge := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1h burst 9"), Key: "k"}
 	options := []string{"sql_mode=%27%27", "sql_mode=%27ANSI%27", "completion_type=1"}
-	if knowsReturning(t, plain(t, url)) { // elsewhere nothing can be charged in such a session
+	if knowsReturning(t, plainDB(t, url)) { // elsewhere nothing can be charged in such a session
 		options = append(options, "autocommit=0")
 	}
 	for i, option := range options {

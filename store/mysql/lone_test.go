@@ -12,10 +12,9 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestLoneChargesDecideAsOthers asks for one op at a time and compares with the memory
-// store: among them are new keys, refusals, and cells that are blocked, reset, charged by
-// another law, given back to, and ahead of the clock.
-func TestLoneChargesDecideAsOthers(t *testing.T) {
+// TestSingleChargesDecideAsMemory applies one op at a time and compares with the memory store. The ops include new
+// keys, refusals, returns, and cells that are blocked, reset, charged by another law, or ahead of the clock.
+func TestSingleChargesDecideAsMemory(t *testing.T) {
 	t.Parallel()
 	s, m := open(t), memory.New(nil)
 	seed := tier.Seed()
@@ -88,8 +87,8 @@ func TestLoneChargesDecideAsOthers(t *testing.T) {
 	}
 }
 
-// TestLoneChargesAreExact charges new keys from many callers at once.
-func TestLoneChargesAreExact(t *testing.T) {
+// TestSingleChargesAreExact charges new keys from many callers at once.
+func TestSingleChargesAreExact(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	const capacity, callers, keys = 25, 8, 4

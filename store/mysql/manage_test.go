@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// TestSQLAloneManagesKeys: overrides and plans by procedures, and what they refuse.
+// TestSQLAloneManagesKeys calls the procedures for overrides and plans, also with arguments that they refuse.
 func TestSQLAloneManagesKeys(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
@@ -24,13 +24,13 @@ func TestSQLAloneManagesKeys(t *testing.T) {
 		{"CALL headgate_set_plan('acme', 'pro', 3600, 'trial')", "applied=plan pro ", "reason=trial note=trial ends=1"},
 		{"CALL headgate_set_plan('acme', NULL, NULL, NULL)", "applied= ", "reason= note= ends=0"},
 	} {
-		if got := answer(t, db, step.call); !strings.HasPrefix(got, "version=") {
+		if got := answerOf(t, db, step.call); !strings.HasPrefix(got, "version=") {
 			t.Errorf("%s: %s", step.call, got)
 		}
-		if got := answer(t, db, "CALL headgate_limit_of('api', 'acme')"); !strings.Contains(got, " "+step.of) {
+		if got := answerOf(t, db, "CALL headgate_limit_of('api', 'acme')"); !strings.Contains(got, " "+step.of) {
 			t.Errorf("after %s: %s, want %s", step.call, got, step.of)
 		}
-		if got := answer(t, db, newest); got != step.newest {
+		if got := answerOf(t, db, newest); got != step.newest {
 			t.Errorf("after %s: %s, want %s", step.call, got, step.newest)
 		}
 	}
@@ -50,11 +50,12 @@ func TestSQLAloneManagesKeys(t *testing.T) {
 		"INSERT INTO headgate_catalog (kind, name, item_key, `text`) VALUES ('override', '', 'acme', '5/1h')": `name: is missing`,
 		"INSERT INTO headgate_catalog (kind, name, `text`) VALUES ('plan', 'pro', '5/1h')":                    `item_key: is missing`,
 	} {
-		if _, err := db.ExecContext(t.Context(), call); number(err) != 1644 || !strings.Contains(err.Error(), want) {
+		_, err := db.ExecContext(t.Context(), call)
+		if errorNumber(err) != 1644 || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want the error %q", call, err, want)
 		}
 	}
-	if got := answer(t, db, "SELECT COALESCE(@hg_reason, 'none') AS kept, COUNT(*) AS items FROM headgate_catalog"); got != "kept=none items=1" {
+	if got := answerOf(t, db, "SELECT COALESCE(@hg_reason, 'none') AS kept, COUNT(*) AS items FROM headgate_catalog"); got != "kept=none items=1" {
 		t.Errorf("afterwards: %s", got)
 	}
 }

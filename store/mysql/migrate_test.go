@@ -13,19 +13,19 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// TestMigrationsBesideKills migrates databases while KILL QUERY ends statements in another
-// one. On MariaDB that interrupts what reads information_schema.triggers in any database.
+// TestMigrationsBesideKills migrates databases while KILL QUERY ends statements in another one. On MariaDB that
+// interrupts reads of information_schema.triggers in any database.
 func TestMigrationsBesideKills(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	busy, db := killable(t)
+	busy, db := openKillable(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	for range 4 {
 		go func() {
 			defer func() { done <- struct{}{} }()
 			for ctx.Err() == nil {
-				_, _ = takeLone(ctx, busy) // TestLoneChargesKilledAtAnyTime counts these
+				_, _ = takeSingle(ctx, busy) // TestSingleChargesKilledAtAnyTime counts these
 			}
 		}()
 	}
@@ -54,7 +54,7 @@ func TestMigrationsBesideKills(t *testing.T) {
 	}
 }
 
-// TestAMigrationThatIsInterrupted goes on where it was interrupted.
+// TestAMigrationThatIsInterrupted interrupts a migration, which must continue where it was interrupted.
 func TestAMigrationThatIsInterrupted(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)

@@ -2,10 +2,10 @@
 // their protocol: Galera clusters, and TiDB. Any number of processes share
 // them.
 //
-// A decision is one of at most three ways: a single charge of a bucket (one.go), a batch of such charges
-// (sums.go, MariaDB), and the general way (rows.go): a transaction of two texts, between which package law
-// decides here. The laws stand in SQL a second time, for people who call procedures: see
-// sql/procedures/law.sql and docs/sql.md. [Store.WriteCatalog] has these read limits.
+// A batch is decided in one of three ways. A single charge of a bucket is one statement (one.go), and so is, on
+// MariaDB, a batch of such charges (sums.go). All else is a transaction of two texts, between which package law
+// decides in this process (rows.go). The laws exist a second time in SQL, for people who call procedures: see
+// sql/procedures/law.sql and docs/sql.md. [Store.WriteCatalog] lets procedures check the limits that it writes.
 package mysql
 
 import (
@@ -18,7 +18,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	driver1 "github.com/go-sql-driver/mysql"
+	mysqldriver "github.com/go-sql-driver/mysql"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
@@ -57,16 +57,17 @@ type Store struct {
 	sweeper sweeper
 	keys    *keycount.Last
 	log     *slog.Logger
-	old     time.Duration // from which age on Examine reports a transaction; 0: a minute
+
+	oldTransaction time.Duration // the age from which Examine reports a transaction; 0: a minute
 }
 
-// sweeper remembers where a sweep ended, so that what cannot be removed yet is
-// looked at once in a pass, and not by every sweep.
+// sweeper remembers where a sweep ended, so that a pass of several sweeps reads rows
+// that cannot be removed yet only once.
 type sweeper struct {
 	mu     sync.Mutex
-	cell   law.Cell // the last one looked at
-	until  int64    // keep_until of the last entry looked at
-	number int64    // its number
+	cell   law.Cell // the last cell that was read
+	until  int64    // keep_until of the last entry that was read
+	number int64    // the number of that entry
 }
 
 // Open connects to a mysql:// or mariadb:// URL and checks that a server
@@ -78,49 +79,48 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 		return nil, fmt.Errorf("mysql: %w", err)
 	}
 	s := newStore(cfg)
-	s.own = true
+	s.ownPools = true
 	for _, c := range t.configs {
-		inner, err := driver1.NewConnector(c)
+		inner, err := mysqldriver.NewConnector(c)
 		if err != nil {
 			return nil, fmt.Errorf("mysql: %w: %w", store.ErrSetup, err)
 		}
-		db := sql.OpenDB(&connector{Connector: inner, name: c.Addr, collation: t.collation, within: c.Timeout})
+		db := sql.OpenDB(&connector{Connector: inner, name: c.Addr, collation: t.collation, timeout: c.Timeout})
 		db.SetMaxOpenConns(t.conns)
 		db.SetMaxIdleConns(t.conns)
 		db.SetConnMaxIdleTime(5 * time.Minute)
 		s.nodes = append(s.nodes, &node{db: db, name: c.Addr})
 	}
-	var failed error
+	var firstErr error
 	for i, n := range s.nodes {
 		err := n.db.PingContext(ctx)
 		switch {
 		case err == nil:
 			return s, nil
-		case failed == nil && errors.Is(err, store.ErrSetup):
-			failed = classify("connect", err) // it names the node
-		case failed == nil:
-			failed = classify("connect to "+n.name, notSent.of(alertOf(t.configs[i], err)))
+		case firstErr == nil && errors.Is(err, store.ErrSetup):
+			firstErr = classify("connect", err) // err names the node
+		case firstErr == nil:
+			firstErr = classify("connect to "+n.name, notSent.wrap(alertOf(t.configs[i], err)))
 		}
 	}
 	s.Close()
-	return nil, failed
+	return nil, firstErr
 }
 
-// New returns a store over the caller's pool, which Close leaves open. The
-// pool's connections must be made with multiStatements=true, since a batch is
-// one text of several statements, and with the character set utf8mb4, which is
-// the driver's default. Under another one, and under the sql_modes that
-// docs/stores.md names, every call fails with ErrSetup, and nothing is charged.
-// What is the caller's is never written into a text but as a hexadecimal literal,
-// so interpolateParams makes no difference.
+// New returns a store over the caller's pool, which Close leaves open. The pool's connections must have
+// multiStatements=true, since a batch is one text of several statements, and the character set utf8mb4, which is the
+// driver's default. With another character set, or with the sql_modes that docs/stores.md names, every call fails with
+// ErrSetup, and nothing is charged. All values of the caller are hexadecimal literals in the texts, so
+// interpolateParams makes no difference.
 func New(db *sql.DB, cfg *Config) *Store {
 	s := newStore(cfg)
 	s.nodes = []*node{{db: db}}
 	return s
 }
 
+// newStore returns a store without nodes.
 func newStore(cfg *Config) *Store {
-	s := &Store{def: current(), keys: &keycount.Last{}, log: slog.Default()}
+	s := &Store{def: currentDefinition(), keys: &keycount.Last{}, log: slog.Default()}
 	s.facts = new(facts)
 	if cfg != nil {
 		s.cfg = *cfg
@@ -135,14 +135,12 @@ func newStore(cfg *Config) *Store {
 	return s
 }
 
-// InTx returns a store that charges inside the caller's transaction: the
-// charge commits or rolls back with it, and nothing here ever ends it. Its
-// cells stay locked until then, and conflicts are the caller's to retry, with
-// the transaction. The store is as safe for concurrent use as tx is: not at
-// all.
+// InTx returns a store that charges inside the caller's transaction: the charge commits or rolls back with it, and the
+// store never ends it. The cells stay locked until then. After a conflict the caller has to retry the whole
+// transaction. Like tx, the store is not safe for concurrent use.
 //
 // On a member of a Group Replication an error ends the connection, and with it the
-// transaction: part of a batch could not be undone alone there.
+// transaction, since a part of a batch could not be undone alone.
 func (s *Store) InTx(tx *sql.Tx) *Store {
 	in := &Store{def: s.def, cfg: s.cfg, keys: s.keys, log: s.log}
 	in.facts, in.nodes, in.tx, in.retryFor = s.facts, s.nodes[:1], tx, s.retryFor
@@ -154,11 +152,11 @@ func (s *Store) Info() store.Info { return store.Info{Retries: s.repeats.Load()}
 
 // Close implements store.Store.
 func (s *Store) Close() error {
-	var failed error
-	if !s.closed.Swap(true) && s.own {
+	var err error
+	if !s.closed.Swap(true) && s.ownPools {
 		for _, n := range s.nodes {
-			failed = errors.Join(failed, n.db.Close())
+			err = errors.Join(err, n.db.Close())
 		}
 	}
-	return failed
+	return err
 }

@@ -19,11 +19,11 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // open returns a store over a database with the schema.
 func open(tb testing.TB) *mysql.Store {
 	tb.Helper()
-	return bare(tb, migrated.MariaDB(tb))
+	return openUnmigrated(tb, migrated.MariaDB(tb))
 }
 
-// bare opens a store and does not migrate.
-func bare(tb testing.TB, url string) *mysql.Store {
+// openUnmigrated opens a store and does not migrate.
+func openUnmigrated(tb testing.TB, url string) *mysql.Store {
 	tb.Helper()
 	return openWith(tb, url)
 }
@@ -31,7 +31,7 @@ func bare(tb testing.TB, url string) *mysql.Store {
 // openAt opens a store and migrates.
 func openAt(tb testing.TB, url string) *mysql.Store {
 	tb.Helper()
-	s := bare(tb, url)
+	s := openUnmigrated(tb, url)
 	if _, err := s.Migrate(context.Background()); err != nil {
 		tb.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestConformance(t *testing.T) {
 	storetest.Run(t, func(tb testing.TB) store.Store { return open(tb) }, nil)
 }
 
-// openWith opens a store that waits longer than usual, since a machine with other work answers late.
+// openWith opens a store with a longer timeout than usual, since a busy machine answers late.
 func openWith(tb testing.TB, url string) *mysql.Store {
 	tb.Helper()
 	if !strings.Contains(url, "timeout=") {
@@ -60,7 +60,7 @@ func openWith(tb testing.TB, url string) *mysql.Store {
 	return s
 }
 
-// limiter returns a Limiter that waits longer than usual, since a machine with other work answers late.
+// limiter returns a Limiter with a longer timeout than usual, since a busy machine answers late.
 func limiter(s store.Store) *headgate.Limiter {
 	return headgate.New(s, &headgate.Config{Timeout: time.Minute})
 }

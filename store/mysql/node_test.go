@@ -16,30 +16,30 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// saysItIsReadOnly makes a server read-only, and has an account there that may do anything in one database and nothing
-// else. There is the same database and account on the server that tests share, which is not read-only.
+// saysItIsReadOnly makes a server read-only, with an account that may do anything in one database and nothing else. The
+// server that tests share, which is not read-only, has the same database and account.
 func saysItIsReadOnly(t *testing.T, server string) {
 	writes := dbtest.MariaDB(t)
 	name := writes[strings.LastIndex(writes, "/")+1:]
 	user := "app" + strings.TrimPrefix(name, "headgate_test")
 	reads := server + name
-	root := plain(t, server)
+	root := plainDB(t, server)
 	run(t, root, "CREATE DATABASE "+name)
-	for _, db := range []*sql.DB{root, plain(t, writes)} {
+	for _, db := range []*sql.DB{root, plainDB(t, writes)} {
 		newUser(t, db, user, "")
 		run(t, db, "GRANT ALL ON "+name+".* TO "+user)
 	}
 	openAt(t, reads)
-	global(t, root, "read_only", "ON")
+	setGlobal(t, root, "read_only", "ON")
 	app := func(urls ...string) *mysql.Store {
-		return bare(t, strings.Replace(oneURL(urls), "root@", user+"@", 1))
+		return openUnmigrated(t, strings.Replace(oneURL(urls), "root@", user+"@", 1))
 	}
 	limit := headgate.MustParse("token-bucket 1/s")
 	if d, err := limiter(app(reads)).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrReadOnly) || d.Allowed {
 		t.Errorf("a charge: %+v, %v", d, err)
 	}
 	// A migration goes on past a secondary that is named before its primary.
-	run(t, plain(t, reads), "DELETE FROM headgate_installed")
+	run(t, plainDB(t, reads), "DELETE FROM headgate_installed")
 	report, err := app(reads, writes).Migrate(t.Context())
 	if err != nil || len(report) == 0 || !strings.HasPrefix(report[0], "applied tables/001") {
 		t.Errorf("%q, %v", report, err)
@@ -50,7 +50,7 @@ func saysItIsReadOnly(t *testing.T, server string) {
 	}
 }
 
-// newUser makes a user, who is gone after the test.
+// newUser makes a user, and removes it after the test.
 func newUser(t *testing.T, db *sql.DB, name, password string) {
 	t.Helper()
 	run(t, db, "CREATE USER "+name+" IDENTIFIED BY '"+password+"'")
@@ -61,7 +61,7 @@ func newUser(t *testing.T, db *sql.DB, name, password string) {
 	})
 }
 
-// answering is a database that answers a batch of statements with an error.
+// answering is a database that answers a text of several statements with an error.
 type answering struct {
 	*sql.DB
 	err error
@@ -73,7 +73,7 @@ func (a answering) ExecContext(context.Context, string, ...any) (sql.Result, err
 
 func TestOnlyASyntaxErrorIsTakenForOneStatementAtATime(t *testing.T) {
 	t.Parallel()
-	db := plain(t, dbtest.MariaDB(t))
+	db := plainDB(t, dbtest.MariaDB(t))
 	for _, tt := range []struct {
 		err  error
 		is   error

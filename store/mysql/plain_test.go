@@ -10,11 +10,10 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestPlainBatchesDecideAsOthers asks for batches of charges without a cell
-// twice, as coalesced callers do, and compares with the memory store: among
-// them are cells that are not there, blocked, reset, of another unit, and ahead
-// of the clock.
-func TestPlainBatchesDecideAsOthers(t *testing.T) {
+// TestPlainBatchesDecideAsMemory applies batches of charges on different cells, as coalesced callers do, and compares
+// with the memory store. The cells include missing ones, blocked ones, reset ones, cells of another unit, and cells
+// ahead of the clock.
+func TestPlainBatchesDecideAsMemory(t *testing.T) {
 	t.Parallel()
 	s, m := open(t), memory.New(nil)
 	seed := tier.Seed()

@@ -44,15 +44,15 @@ func serverClock(tb testing.TB, db *sql.DB) (now int64) {
 	return now
 }
 
-// TestHotStatementsUseAKeyOfAnEmptiedTable explains the statements of batches of all
-// kinds where the statistics say that the tables are empty: each reaches its rows by
-// a key, since the table may be full by the time the statistics are renewed.
+// TestHotStatementsUseAKeyOfAnEmptiedTable explains the statements of batches of all kinds where the statistics say
+// that the tables are empty. Each must reach its rows by a key, since the table may be full by the time the statistics
+// are renewed.
 func TestHotStatementsUseAKeyOfAnEmptiedTable(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := bare(t, url)
-	db := plain(t, url)
-	fill(t, db, 3000)
+	s := openUnmigrated(t, url)
+	db := plainDB(t, url)
+	fillTables(t, db, 3000)
 	for _, table := range []string{"headgate_cells", "headgate_entries", "headgate_admissions"} {
 		run(t, db, "DELETE FROM "+table)
 		run(t, db, "ANALYZE TABLE "+table)
@@ -83,7 +83,7 @@ func TestHotStatementsUseAKeyOfAnEmptiedTable(t *testing.T) {
 						}
 						ops = append(ops, op)
 					}
-					looked += explain(t, connection(t, db), mysql.Statements(s, ops),
+					looked += explainAll(t, connection(t, db), mysql.Statements(s, ops),
 						fmt.Sprint(verb, " ", p.Kind, " ", n, " ", id))
 				}
 			}
@@ -97,10 +97,9 @@ func TestHotStatementsUseAKeyOfAnEmptiedTable(t *testing.T) {
 	}
 }
 
-// explain executes the statements of a batch in a transaction, asks for the plan of
-// each before that, and rolls all of it back. It returns how many accesses to our
-// tables it has seen.
-func explain(t *testing.T, conn *sql.Conn, statements []string, what string) (looked int) {
+// explainAll executes the statements of a batch in a transaction, reads the plan of each before that, and rolls all of
+// it back. It returns how many accesses to Headgate's tables the plans have.
+func explainAll(t *testing.T, conn *sql.Conn, statements []string, what string) (looked int) {
 	t.Helper()
 	defer conn.Close()
 	defer func() { run(t, conn, "ROLLBACK") }()
@@ -112,7 +111,7 @@ func explain(t *testing.T, conn *sql.Conn, statements []string, what string) (lo
 		switch word {
 		case "INSERT", "REPLACE", "UPDATE", "DELETE", "SELECT":
 			if strings.Contains(statement, "headgate_") {
-				looked += access(t, conn, statement, what)
+				looked += countAccesses(t, conn, statement, what)
 			}
 		}
 		if _, err := conn.ExecContext(t.Context(), statement); err != nil {
@@ -122,8 +121,8 @@ func explain(t *testing.T, conn *sql.Conn, statements []string, what string) (lo
 	return looked
 }
 
-// access looks at the plan of a statement.
-func access(t *testing.T, conn *sql.Conn, statement, what string) (looked int) {
+// countAccesses checks the plan of a statement, and returns its accesses to Headgate's tables.
+func countAccesses(t *testing.T, conn *sql.Conn, statement, what string) (looked int) {
 	t.Helper()
 	rows, err := conn.QueryContext(t.Context(), "EXPLAIN FORMAT=TRADITIONAL "+statement)
 	if err != nil {

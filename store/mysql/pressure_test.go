@@ -12,8 +12,7 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// pressure is callers that take from one key without end, each by a store of its
-// own as a process has one, and what they were answered.
+// pressure has callers that take from one key without end, each by a store of its own, and the answers that they got.
 type pressure struct {
 	mu  sync.Mutex
 	ask *record.Asker
@@ -24,8 +23,8 @@ type pressure struct {
 	wg   sync.WaitGroup
 }
 
-// press lets callers ask at some URLs, in turn.
-func press(t *testing.T, callers int, ask *record.Asker, urls ...string) *pressure {
+// startPressure starts callers that take at some URLs, in turn.
+func startPressure(t *testing.T, callers int, ask *record.Asker, urls ...string) *pressure {
 	t.Helper()
 	p := &pressure{ask: ask}
 	ctx, stop := context.WithCancel(context.Background())
@@ -79,7 +78,7 @@ func (p *pressure) end() {
 	p.wg.Wait()
 }
 
-// checked checks the history, when the callers were stopped, and returns what is in use.
+// checked checks the history after the callers were stopped, and returns the status of the key.
 func (p *pressure) checked(t *testing.T, s *mysql.Store) headgate.Status {
 	t.Helper()
 	status, err := p.ask.RecordFinalState(t.Context(), limiter(s))

@@ -18,16 +18,16 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// client returns a plain connection to a database with the schema, as people have.
+// client returns a plain pool to a database with the schema, as people have.
 func client(tb testing.TB) (*sql.DB, *mysql.Store) {
 	tb.Helper()
 	url := migrated.MariaDB(tb)
-	s := bare(tb, url)
-	return plain(tb, url, "time_zone=%27Asia%2FTokyo%27"), s
+	s := openUnmigrated(tb, url)
+	return plainDB(tb, url, "time_zone=%27Asia%2FTokyo%27"), s
 }
 
-// plain returns a connection such as other programs have.
-func plain(tb testing.TB, url string, options ...string) *sql.DB {
+// plainDB returns a pool such as other programs have.
+func plainDB(tb testing.TB, url string, options ...string) *sql.DB {
 	tb.Helper()
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
 	db, err := sql.Open("mysql", "root@tcp("+host+")/"+name+"?"+strings.Join(append(options, "parseTime=true"), "&"))
@@ -38,8 +38,8 @@ func plain(tb testing.TB, url string, options ...string) *sql.DB {
 	return db
 }
 
-// table makes a table that is gone after the test.
-func table(tb testing.TB, db *sql.DB, name, columns string) {
+// createTable makes a table, and removes it after the test.
+func createTable(tb testing.TB, db *sql.DB, name, columns string) {
 	tb.Helper()
 	if _, err := db.ExecContext(tb.Context(), "CREATE TABLE "+name+" ("+columns+")"); err != nil {
 		tb.Fatal(err)
@@ -51,9 +51,9 @@ func table(tb testing.TB, db *sql.DB, name, columns string) {
 	})
 }
 
-// waits returns once a statement of another session of this database that has a text in it has been going on for a
-// while, which is as much as a server tells of what waits for a lock.
-func waits(tb testing.TB, db *sql.DB, text string) {
+// awaitStatement waits until another session of this database executes a statement that contains a text, and has done
+// so for a while: the server reveals no more about a wait for a lock.
+func awaitStatement(tb testing.TB, db *sql.DB, text string) {
 	tb.Helper()
 	a := "time > 0"
 	if knowsReturning(tb, db) {
@@ -68,7 +68,7 @@ func waits(tb testing.TB, db *sql.DB, text string) {
 	})
 }
 
-type taken struct {
+type takeResult struct {
 	allowed, remaining int64
 	retryAfter         sql.NullFloat64
 	resetAfter         float64
@@ -76,7 +76,7 @@ type taken struct {
 	at                 time.Time
 }
 
-func call(tb testing.TB, db *sql.DB, procedure, rule, key, cost string) (t taken, err error) {
+func callTake(tb testing.TB, db *sql.DB, procedure, rule, key, cost string) (t takeResult, err error) {
 	tb.Helper()
 	err = db.QueryRowContext(tb.Context(), "CALL "+procedure+"(?, ?, ?)", rule, key, cost).
 		Scan(&t.allowed, &t.remaining, &t.retryAfter, &t.resetAfter, &t.limit, &t.at)
@@ -89,13 +89,13 @@ func TestTakeByCall(t *testing.T) {
 	storetest.Define(t, s, store.Item{Name: "login", Text: "sliding-log 2/1h history 30d", Note: "logins"})
 	before := serverClock(t, db)
 	var free time.Time // when the first of them counts no more
-	for i, want := range []taken{{allowed: 1, remaining: 1}, {allowed: 1}, {allowed: 0}} {
+	for i, want := range []takeResult{{allowed: 1, remaining: 1}, {allowed: 1}, {allowed: 0}} {
 		for _, procedure := range []string{"headgate_check", "headgate_take"} {
 			want := want
 			if procedure == "headgate_check" { // before it is taken
 				want.remaining += want.allowed
 			}
-			got, err := call(t, db, procedure, "login", "alice", "1")
+			got, err := callTake(t, db, procedure, "login", "alice", "1")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -119,20 +119,20 @@ func TestTakeByCall(t *testing.T) {
 		&blocked); err != nil || attempts != 3 || blocked != 1 {
 		t.Errorf("history: %d attempts, %d blocked, %v", attempts, blocked, err)
 	}
-	never, err := call(t, db, "headgate_take", "token-bucket 10/s burst 5", "k", "6")
+	never, err := callTake(t, db, "headgate_take", "token-bucket 10/s burst 5", "k", "6")
 	if err != nil || never.allowed != 0 || never.retryAfter.Valid {
 		t.Errorf("a cost above the capacity: %+v, %v; want never", never, err)
 	}
 	for _, cost := range []string{"1e-30", "0.000000001", "0.0000005", "1", "9007199254740991"} {
-		if got, err := call(t, db, "headgate_take", "0", "k", cost); err != nil || got.allowed != 0 || got.retryAfter.Valid {
+		if got, err := callTake(t, db, "headgate_take", "0", "k", cost); err != nil || got.allowed != 0 || got.retryAfter.Valid {
 			t.Errorf("a cost of %s of limit 0: %+v, %v; want never", cost, got, err)
 		}
 	}
-	half, err := call(t, db, "headgate_take", "token-bucket 1/1h burst 2", "k", "0.5")
+	half, err := callTake(t, db, "headgate_take", "token-bucket 1/1h burst 2", "k", "0.5")
 	if err != nil || half.allowed != 1 || half.remaining != 1 || half.resetAfter != 1800 {
 		t.Errorf("half a token: %+v, %v", half, err)
 	}
-	day, err := call(t, db, "headgate_take", "fixed-window 1/day Europe/Berlin", "k", "1")
+	day, err := callTake(t, db, "headgate_take", "fixed-window 1/day Europe/Berlin", "k", "1")
 	if err != nil || day.allowed != 1 || day.limit != "fixed-window 1/day Europe/Berlin" {
 		t.Errorf("a day in Berlin: %+v, %v", day, err)
 	}
@@ -232,7 +232,7 @@ func TestCheckVelocity(t *testing.T) {
 	}
 
 	// Inside the caller's transaction it rolls back with it, and commits nothing.
-	tx := begin(t, db)
+	tx := beginTx(t, db)
 	if _, err := tx.ExecContext(t.Context(),
 		"INSERT INTO headgate_zones (id, rate, window_seconds) VALUES (2, 1, 60)"); err != nil {
 		t.Fatal(err)
@@ -287,10 +287,9 @@ func TestRequestToken(t *testing.T) {
 	}
 }
 
-// TestTheTimeByCallIsThatDecidedFor moves the time of a cell ahead of the clock, as
-// after a step of the clock backwards: take and check report the cell's time while it
-// stands, and the clock once the cell is to be healed.
-func TestTheTimeByCallIsThatDecidedFor(t *testing.T) {
+// TestCallsReportTheTimeOfTheDecision moves the time of a cell ahead of the clock, as after a step of the clock
+// backwards: take and check must report the cell's time while it holds, and the clock once the cell is to be healed.
+func TestCallsReportTheTimeOfTheDecision(t *testing.T) {
 	t.Parallel()
 	db, _ := client(t)
 	for _, tt := range []struct {
@@ -307,7 +306,7 @@ func TestTheTimeByCallIsThatDecidedFor(t *testing.T) {
 		{"headgate_check", "token-bucket 5/1h", "b", 3 * time.Hour, false},
 		{"headgate_take", "token-bucket 5/1h", "b", 3 * time.Hour, false},
 	} {
-		if _, err := call(t, db, "headgate_take", tt.rule, tt.key, "1"); err != nil {
+		if _, err := callTake(t, db, "headgate_take", tt.rule, tt.key, "1"); err != nil {
 			t.Fatal(err)
 		}
 		at := time.Now().Add(tt.ahead)
@@ -315,7 +314,7 @@ func TestTheTimeByCallIsThatDecidedFor(t *testing.T) {
 			tt.key); err != nil {
 			t.Fatal(err)
 		}
-		got, err := call(t, db, tt.procedure, tt.rule, tt.key, "1")
+		got, err := callTake(t, db, tt.procedure, tt.rule, tt.key, "1")
 		if err != nil || got.at.Before(at.Truncate(time.Microsecond)) == tt.follows {
 			t.Errorf("%s %s, the cell %s ahead: at %s, the cell's time is %s (%v)", tt.procedure, tt.rule, tt.ahead,
 				got.at, at, err)
@@ -323,8 +322,7 @@ func TestTheTimeByCallIsThatDecidedFor(t *testing.T) {
 	}
 }
 
-// TestSweepByCall removes what is dead, and neither more than asked for nor a cell that
-// is in use.
+// TestSweepByCall removes dead rows, but no more than requested, and no cell that is in use.
 func TestSweepByCall(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
@@ -355,7 +353,7 @@ func TestSweepByCall(t *testing.T) {
 		"'kept', 'remembered', 'forgotten')")
 	run(t, db, "UPDATE headgate_entries SET expires_at = expires_at - 120000000, keep_until = keep_until - 120000000")
 	run(t, db, "UPDATE headgate_admissions SET keep_until = keep_until - 120000000")
-	tx := begin(t, db)
+	tx := beginTx(t, db)
 	if _, err := tx.ExecContext(t.Context(), "CALL headgate_take('token-bucket 1000/s', 'locked', 1)"); err != nil {
 		t.Fatal(err)
 	}
@@ -384,7 +382,7 @@ func TestSweepByCall(t *testing.T) {
 	if got := left(); got != "kept,long,remembered" {
 		t.Errorf("left are %s", got)
 	}
-	if got, err := call(t, db, "headgate_take", "token-bucket 1000/s", "remembered", "1"); err != nil ||
+	if got, err := callTake(t, db, "headgate_take", "token-bucket 1000/s", "remembered", "1"); err != nil ||
 		got.allowed != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}

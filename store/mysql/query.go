@@ -8,20 +8,19 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// querier is a pool, a connection or a transaction. Its statements have no arguments: see
-// literal.
+// querier is a pool, a connection or a transaction. Its statements have no arguments: see writeLiteral.
 type querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// reads does on any node what only reads.
-func (s *Store) reads(ctx context.Context, doing string, do func(querier) error) error {
+// readOnAnyNode calls do, which only reads, on a node that can be reached.
+func (s *Store) readOnAnyNode(ctx context.Context, doing string, do func(querier) error) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
-	return s.anywhere(func(db querier) error {
+	return s.onAnyNode(func(db querier) error {
 		err := do(db)
 		if store.Class(err) != nil {
 			return err
@@ -30,8 +29,8 @@ func (s *Store) reads(ctx context.Context, doing string, do func(querier) error)
 	})
 }
 
-// eachRow calls take for each row that a query returns, also if it returns several results.
-func eachRow(ctx context.Context, db querier, query string, take func(*sql.Rows) error) error {
+// eachRow calls do for each row of all results of a query.
+func eachRow(ctx context.Context, db querier, query string, do func(*sql.Rows) error) error {
 	rows, err := db.QueryContext(ctx, query)
 	if err != nil {
 		return err
@@ -39,7 +38,7 @@ func eachRow(ctx context.Context, db querier, query string, take func(*sql.Rows)
 	defer rows.Close()
 	for more := true; more; more = rows.NextResultSet() {
 		for rows.Next() {
-			if err := take(rows); err != nil {
+			if err := do(rows); err != nil {
 				return err
 			}
 		}
@@ -47,11 +46,11 @@ func eachRow(ctx context.Context, db querier, query string, take func(*sql.Rows)
 	return errors.Join(rows.Err(), rows.Close())
 }
 
-// readList returns what a query returns, a T from each row. fields are those of a T, in the order of the columns.
+// readList returns a T for each row of a query. fields returns where to store a row's columns in a T.
 func readList[T any](ctx context.Context, db querier, query string, fields func(*T) []any) (list []T, err error) {
 	err = eachRow(ctx, db, query, func(r *sql.Rows) error {
-		var one T
-		list = append(list, one)
+		var zero T
+		list = append(list, zero)
 		return r.Scan(fields(&list[len(list)-1])...)
 	})
 	if err != nil {
@@ -60,7 +59,7 @@ func readList[T any](ctx context.Context, db querier, query string, fields func(
 	return list, nil
 }
 
-// scanLast reads the row of the last result of a text.
+// scanLast reads the last row of the results of a text.
 func scanLast(ctx context.Context, db querier, text string, to ...any) error {
 	found := false
 	err := eachRow(ctx, db, text, func(r *sql.Rows) error {

@@ -13,16 +13,17 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-var numbered = regexp.MustCompile(`_[0-9]+$`)
+// revisionSuffix matches the revision in the name of a private procedure.
+var revisionSuffix = regexp.MustCompile(`_[0-9]+$`)
 
-// left is what a database has of what Migrate makes: the names of tables, triggers, views, procedures and articles by
-// these kinds, each in order.
-type left struct {
+// schemaObjects are the objects in a database that Migrate makes: sorted names by kind, which is table, trigger, view,
+// procedure or article.
+type schemaObjects struct {
 	names map[string][]string
-	rows  map[string]int64 // of tables, about
+	rows  map[string]int64 // the approximate numbers of rows of tables
 }
 
-// namesOfKind returns the names that a definition gives to things of a kind.
+// namesOfKind returns the names of the objects of a kind.
 func namesOfKind(kind string, lists ...[]ddl) (names []string) {
 	for _, s := range slices.Concat(lists...) {
 		if s.kind == kind {
@@ -32,70 +33,71 @@ func namesOfKind(kind string, lists ...[]ddl) (names []string) {
 	return names
 }
 
-// ours returns the condition by which a procedure is one of Headgate's.
-func (d *definition) ours(installed []string) func(name string) bool {
+// isOwn returns a function that reports whether a procedure is one of Headgate's.
+func (d *definition) isOwn(installed []string) func(name string) bool {
 	for _, name := range namesOfKind("procedure", d.articles) {
 		if strings.HasPrefix(name, "headgate_") {
 			installed = append(installed, name)
 		}
 	}
-	names, inner := d.names(), make(map[string]bool)
+	names, privateNames := d.names(), make(map[string]bool)
 	for _, name := range names {
-		if base := numbered.ReplaceAllString(name, ""); base != name {
-			inner[base] = true
+		if base := revisionSuffix.ReplaceAllString(name, ""); base != name {
+			privateNames[base] = true
 		}
 	}
 	return func(name string) bool {
-		base := numbered.ReplaceAllString(name, "")
-		return slices.Contains(names, name) || slices.Contains(installed, name) || base != name && inner[base]
+		base := revisionSuffix.ReplaceAllString(name, "")
+		return slices.Contains(names, name) || slices.Contains(installed, name) || base != name && privateNames[base]
 	}
 }
 
-// lookFor finds what is left. Procedures are ours that this binary makes, that are recorded as
-// installed, or that another revision makes under the name of one of these with its own number. A
-// database with tables that this binary does not know is ErrSchemaNewer.
-func lookFor(ctx context.Context, db querier, d *definition) (l left, err error) {
-	have, err := readInstalled(ctx, db)
+// findObjects returns the objects of Headgate in a database. A procedure is Headgate's if this binary makes it, if it
+// is recorded as installed, or if its name is that of such a procedure with the number of another revision. If the
+// database has tables that this binary does not know, the error is ErrSchemaNewer.
+func findObjects(ctx context.Context, db querier, d *definition) (o schemaObjects, err error) {
+	installed, err := readInstalled(ctx, db)
 	switch {
 	case err != nil:
-		return l, err
-	case have.state > d.state || have.state == d.state && have.tables > len(d.tables):
-		return l, fmt.Errorf("mysql: %w: the schema has state %d and %d tables' migrations, "+
-			"this binary knows %d and %d", store.ErrSchemaNewer, have.state, have.tables, d.state, len(d.tables))
+		return o, err
+	case installed.state > d.state || installed.state == d.state && installed.tables > len(d.tables):
+		return o, fmt.Errorf("mysql: %w: the schema has state %d and %d tables' migrations, "+
+			"this binary knows %d and %d", store.ErrSchemaNewer, installed.state, installed.tables, d.state,
+			len(d.tables))
 	}
-	among := func(names []string) func(string) bool {
+	oneOf := func(names []string) func(string) bool {
 		return func(name string) bool { return slices.Contains(names, name) }
 	}
-	own := map[string]func(string) bool{
-		"table":     among(namesOfKind("table", d.tables...)),
-		"view":      among(namesOfKind("view", d.plain)),
-		"trigger":   among(namesOfKind("trigger", d.triggers)),
-		"procedure": d.ours(have.names),
+	isOwn := map[string]func(string) bool{
+		"table":     oneOf(namesOfKind("table", d.tables...)),
+		"view":      oneOf(namesOfKind("view", d.publicObjects)),
+		"trigger":   oneOf(namesOfKind("trigger", d.triggers)),
+		"procedure": d.isOwn(installed.names),
 		"article":   func(string) bool { return true },
 	}
-	l = left{make(map[string][]string), make(map[string]int64)}
+	o = schemaObjects{make(map[string][]string), make(map[string]int64)}
 	err = eachRow(ctx, db, `SELECT 'table', t.table_name, COALESCE(t.table_rows, 0) FROM information_schema.tables t
 			WHERE t.table_schema = DATABASE() AND t.table_type = 'BASE TABLE'
 		UNION ALL SELECT 'view', v.table_name, 0 FROM information_schema.views v WHERE v.table_schema = DATABASE()
-		UNION ALL SELECT IF(r.routine_comment LIKE '`+ours+`%', 'article', 'procedure'), r.routine_name, 0
+		UNION ALL SELECT IF(r.routine_comment LIKE '`+articleComment+`%', 'article', 'procedure'), r.routine_name, 0
 			FROM information_schema.routines r WHERE r.routine_schema = DATABASE() AND r.routine_type = 'PROCEDURE'
 		UNION ALL SELECT 'trigger', g.trigger_name, 0 FROM information_schema.triggers g
 			WHERE g.trigger_schema = DATABASE()
 		ORDER BY 2`, func(r *sql.Rows) error {
 		var kind, name string
-		var n int64
-		if err := r.Scan(&kind, &name, &n); err != nil {
+		var rowCount int64
+		if err := r.Scan(&kind, &name, &rowCount); err != nil {
 			return err
 		}
-		if own[kind](name) {
-			l.names[kind], l.rows[name] = append(l.names[kind], name), n
+		if isOwn[kind](name) {
+			o.names[kind], o.rows[name] = append(o.names[kind], name), rowCount
 		}
 		return nil
 	})
 	if err != nil {
-		return l, fmt.Errorf("list what there is: %w", err)
+		return o, fmt.Errorf("list what there is: %w", err)
 	}
-	return l, nil
+	return o, nil
 }
 
 // Removal implements store.Migrator. It needs no schema: without one there is nothing to remove.
@@ -103,8 +105,8 @@ func (s *Store) Removal(ctx context.Context) (lines []string, err error) {
 	if s.closed.Load() {
 		return nil, store.ErrClosed
 	}
-	err = s.anywhere(func(db querier) error {
-		l, err := lookFor(ctx, db, s.def)
+	err = s.onAnyNode(func(db querier) error {
+		o, err := findObjects(ctx, db, s.def)
 		switch {
 		case errors.Is(err, store.ErrSchemaNewer):
 			return err
@@ -112,18 +114,18 @@ func (s *Store) Removal(ctx context.Context) (lines []string, err error) {
 			return classifyRead("list what there is", err)
 		}
 		lines = nil
-		for _, name := range l.names["table"] {
-			lines = append(lines, fmt.Sprintf("table %s, about %d rows", name, l.rows[name]))
+		for _, name := range o.names["table"] {
+			lines = append(lines, fmt.Sprintf("table %s, about %d rows", name, o.rows[name]))
 		}
 		for _, kind := range []string{"trigger", "view"} {
-			for _, name := range l.names[kind] {
+			for _, name := range o.names[kind] {
 				lines = append(lines, kind+" "+name)
 			}
 		}
-		if n := len(l.names["procedure"]); n > 0 {
+		if n := len(o.names["procedure"]); n > 0 {
 			lines = append(lines, strconv.Itoa(n)+" procedures whose names begin with headgate_")
 		}
-		for _, name := range l.names["article"] {
+		for _, name := range o.names["article"] {
 			lines = append(lines, "procedure "+name)
 		}
 		return nil
@@ -131,13 +133,12 @@ func (s *Store) Removal(ctx context.Context) (lines []string, err error) {
 	return lines, err
 }
 
-// Remove implements store.Migrator. Each statement commits by itself here. The first one takes the
-// mark away by which a binary knows that there is a schema, so after a removal that was cut off
-// programs fail with ErrSetup, Migrate makes again what is missing, and Remove removes the rest. It waits for
-// transactions that use the tables.
+// Remove implements store.Migrator. Each statement commits by itself. The first one drops the table by which a
+// binary recognizes the schema. So after an interrupted removal programs fail with ErrSetup, Migrate makes what is
+// missing, and Remove removes the rest. It waits for transactions that use the tables.
 func (s *Store) Remove(ctx context.Context) error {
 	err := s.administer(ctx, "remove", func(conn *sql.Conn) error {
-		err := withMigrationLock(ctx, conn, func() error { return s.removeAt(ctx, conn) })
+		err := withMigrationLock(ctx, conn, func() error { return s.removeOn(ctx, conn) })
 		if err == nil || errors.Is(err, store.ErrSchemaNewer) {
 			return err
 		}
@@ -149,15 +150,15 @@ func (s *Store) Remove(ctx context.Context) error {
 	return err
 }
 
-// removeAt removes what there is.
-func (s *Store) removeAt(ctx context.Context, conn *sql.Conn) error {
-	l, err := lookFor(ctx, conn, s.def)
+// removeOn removes all objects on a connection.
+func (s *Store) removeOn(ctx context.Context, conn *sql.Conn) error {
+	o, err := findObjects(ctx, conn, s.def)
 	if err != nil {
 		return err
 	}
-	// headgate_installed has the names of procedures of other revisions, so it is the last.
-	const first, last = "headgate_schema_version", "headgate_installed"
-	drop := []string{"DROP TABLE IF EXISTS " + first}
+	// headgate_installed has the names of procedures of other revisions, so it is dropped last.
+	const firstTable, lastTable = "headgate_schema_version", "headgate_installed"
+	drop := []string{"DROP TABLE IF EXISTS " + firstTable}
 	for _, k := range [...]struct{ kind, word string }{
 		{"view", "VIEW"},
 		{"trigger", "TRIGGER"},
@@ -165,13 +166,13 @@ func (s *Store) removeAt(ctx context.Context, conn *sql.Conn) error {
 		{"procedure", "PROCEDURE"},
 		{"table", "TABLE"},
 	} {
-		for _, name := range l.names[k.kind] {
-			if name != first && name != last {
+		for _, name := range o.names[k.kind] {
+			if name != firstTable && name != lastTable {
 				drop = append(drop, "DROP "+k.word+" IF EXISTS "+name)
 			}
 		}
 	}
-	for _, text := range append(drop, "DROP TABLE IF EXISTS "+last) {
+	for _, text := range append(drop, "DROP TABLE IF EXISTS "+lastTable) {
 		if _, err := conn.ExecContext(ctx, text); err != nil {
 			return fmt.Errorf("%s: %w", text, err)
 		}

@@ -18,8 +18,8 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// everything lists what a database has.
-func everything(t *testing.T, db *sql.DB) (list []string) {
+// listObjects lists all objects of a database.
+func listObjects(t *testing.T, db *sql.DB) (list []string) {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), `
 		SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()
@@ -48,8 +48,8 @@ func everything(t *testing.T, db *sql.DB) (list []string) {
 func TestRemoveLeavesNothing(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)
-	db := plain(t, url)
-	conn := session(t, url)
+	db := plainDB(t, url)
+	conn := openSession(t, url)
 	for _, text := range []string{
 		"CREATE TABLE mine (x INT)", "CREATE TABLE headgate_mine (x INT)", "CREATE PROCEDURE mine() SELECT 1",
 		"CREATE PROCEDURE headgate_mine_1() SELECT 1", "CREATE VIEW my_view AS SELECT x FROM mine",
@@ -57,7 +57,7 @@ func TestRemoveLeavesNothing(t *testing.T) {
 	} {
 		execute(t, conn, text)
 	}
-	others := everything(t, db)
+	others := listObjects(t, db)
 	s := openAt(t, url)
 	if _, err := limiter(s).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestRemoveLeavesNothing(t *testing.T) {
 	if err := s.Remove(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if left := everything(t, db); !slices.Equal(left, others) {
+	if left := listObjects(t, db); !slices.Equal(left, others) {
 		t.Errorf("left are %q, want %q", left, others)
 	}
 	if lines, err := s.Removal(t.Context()); err != nil || len(lines) != 0 {
@@ -96,7 +96,7 @@ func TestRemoveLeavesNothing(t *testing.T) {
 		t.Errorf("a charge after that: %v", err)
 	}
 	execute(t, conn, "DROP PROCEDURE Request_Token")
-	usable(t, s, db)
+	expectUsable(t, s, db)
 	lines, err = s.Removal(t.Context())
 	if err != nil || !slices.Contains(lines, "procedure request_token") ||
 		!slices.Contains(lines, "procedure check_velocity") {
@@ -104,8 +104,8 @@ func TestRemoveLeavesNothing(t *testing.T) {
 	}
 }
 
-// usable migrates, and charges in Go and in SQL.
-func usable(t *testing.T, s *mysql.Store, db *sql.DB) {
+// expectUsable migrates, and charges in Go and in SQL.
+func expectUsable(t *testing.T, s *mysql.Store, db *sql.DB) {
 	t.Helper()
 	if _, err := s.Migrate(t.Context()); err != nil {
 		t.Fatalf("migrated again: %v", err)
@@ -114,37 +114,36 @@ func usable(t *testing.T, s *mysql.Store, db *sql.DB) {
 		t.Errorf("a charge after that: %v", err)
 	}
 	storetest.Define(t, s, store.Item{Name: "api", Text: "gcra 1/s"})
-	if d, err := call(t, db, "headgate_take", "api", "k", "1"); err != nil || d.allowed != 1 {
+	if d, err := callTake(t, db, "headgate_take", "api", "k", "1"); err != nil || d.allowed != 1 {
 		t.Errorf("a call after that: %+v, %v", d, err)
 	}
 }
 
-// TestARemovalThatIsCutOff has a removal end on the way, at a lock that it does not get: the schema can be made again,
-// or it can be done to its end.
+// TestARemovalThatIsCutOff lets a removal fail at a lock: then the schema can be made again, or the removal completed.
 func TestARemovalThatIsCutOff(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	url := dbtest.MariaDB(t)
 	openAt(t, url)
-	db := plain(t, url)
-	usable(t, cutOff(t, url, db), db)
+	db := plainDB(t, url)
+	expectUsable(t, cutOff(t, url, db), db)
 	if err := cutOff(t, url, db).Remove(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if left := everything(t, db); len(left) > 0 {
+	if left := listObjects(t, db); len(left) > 0 {
 		t.Errorf("left are %q", left)
 	}
 }
 
-// cutOff ends a removal that waits for a table, and returns another store over what is left.
+// cutOff lets a removal fail while it waits for a table, and returns another store over the rest.
 func cutOff(t *testing.T, url string, db *sql.DB) *mysql.Store {
 	t.Helper()
-	tx := begin(t, db)
+	tx := beginTx(t, db)
 	run(t, tx, "SELECT * FROM headgate_entries")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	removed := make(chan error, 1)
-	go func() { removed <- bare(t, url).Remove(ctx) }()
+	go func() { removed <- openUnmigrated(t, url).Remove(ctx) }()
 	await.Until(t, "the removal to wait for a table", func() (waits bool) {
 		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) > 0 FROM information_schema.processlist WHERE "+
 			"db = DATABASE() AND state = 'Waiting for table metadata lock'").Scan(&waits); err != nil {
@@ -152,7 +151,7 @@ func cutOff(t *testing.T, url string, db *sql.DB) *mysql.Store {
 		}
 		return waits
 	})
-	left := everything(t, db)
+	left := listObjects(t, db)
 	cancel()
 	if err := await.Receive(t, "the removal", removed); err == nil {
 		t.Fatal("a table that is in use was removed")
@@ -163,18 +162,18 @@ func cutOff(t *testing.T, url string, db *sql.DB) *mysql.Store {
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	again := bare(t, url)
+	again := openUnmigrated(t, url)
 	if _, err := limiter(again).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); !errors.Is(err, store.ErrSetup) {
 		t.Errorf("a charge after it: %v", err)
 	}
 	return again
 }
 
-// TestAnOlderBinaryRemovesNothing has tables of a newer binary, of which it knows nothing.
+// TestAnOlderBinaryRemovesNothing uses tables of a newer binary, which this one does not know.
 func TestAnOlderBinaryRemovesNothing(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s, conn := bare(t, url), session(t, url)
+	s, conn := openUnmigrated(t, url), openSession(t, url)
 	execute(t, conn, "INSERT INTO headgate_schema_version (version) VALUES (99)")
 	defer execute(t, conn, "DELETE FROM headgate_schema_version WHERE version = 99")
 	if _, err := s.Removal(t.Context()); !errors.Is(err, store.ErrSchemaNewer) {

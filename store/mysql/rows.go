@@ -12,42 +12,41 @@ import (
 	"github.com/headgate/headgate/store/internal/rows"
 )
 
-// The general way decides a batch by rows: one transaction of two texts. The first locks the rows of
-// all cells, in their order, and reads them, then the clock, and what the laws will ask for. Package
-// law decides here. The second text writes what has changed, and commits.
+// The general way decides a batch by rows: one transaction of two texts. The first text locks and reads the rows of all
+// cells, in their order, then the clock and what the laws need. Package law decides in this process. The second text
+// writes the changes, and commits.
 //
-// The second text writes absolute values, so it must not be carried out after the transaction has
-// ended in between. Therefore autocommit is off, and the second text releases, right before its
-// COMMIT, a savepoint that the first has set: without that it fails. Without the savepoint two writers
-// on a Galera cluster have admitted 504 of 500.
+// The second text writes absolute values, so it must fail if the transaction has ended in between. Therefore autocommit
+// is off, and the second text releases, right before its COMMIT, a savepoint that the first text has set: if the
+// savepoint is gone, the release fails. Without it two writers on a Galera cluster have admitted 504 of 500.
 //
-// A row that is missing is not locked. It is inserted by the second text, which fails if somebody else
-// has inserted it since, and the batch is decided again. A cell that was made and swept in between
-// would not be noticed: hence sweepSlack.
+// A missing row is not locked. The second text inserts it, and fails if somebody else has inserted it since; then the
+// batch is decided again. A cell that was made and swept in between would go unnoticed: hence sweepSlack.
 //
-// A process that stops between the texts would hold its rows for ever. The server ends the session of
-// a connection that Open has made after a second.
+// A process that stops between the texts would hold its rows for ever, so on a connection that Open has made the server
+// ends the session after a second.
 
-// flight is a batch that is decided by rows, on one connection. It implements rows.Reader.
-type flight struct {
+// rowBatch is a batch that is decided by rows, on one connection. It implements rows.Reader.
+type rowBatch struct {
 	*rows.Batch
-	ctx   context.Context
-	ops   []law.Op
-	on    querier
-	locks string // what a read after the locks ends with, so that it is not of an older snapshot
+	ctx context.Context
+	ops []law.Op
+	db  querier
+	// lockClause ends each read after the locks in the caller's transaction, so that it reads no older snapshot.
+	lockClause string
 
 	clock    int64
-	receipts map[admission]law.Receipt
-	entries  map[int64]entry // those that count; a zero entry does not
+	receipts map[receiptKey]law.Receipt
+	entries  map[int64]entry // by number; the zero entry if it does not count
 	sums     map[law.Cell]span
 	queues   map[law.Cell]*queue
 
-	steps   []func(*sql.Rows) error // they take the rows of each result of the first text
-	charged bool                    // one of them is about the entries in which requests were charged
+	resultReaders []func(*sql.Rows) error // for each result of the first text, in order: reads one row
+	readsCharged  bool                    // one of them reads entries that earlier requests were charged in
 }
 
-// admission names what a cell remembers of a request.
-type admission struct {
+// receiptKey identifies the receipt of a request in a cell.
+type receiptKey struct {
 	cell law.Cell
 	id   string
 }
@@ -58,22 +57,22 @@ type entry struct {
 	credits, expiresAt int64
 }
 
-// span is a range of expiry times, with the sum.
+// span is a range of expiry times, with the sum of the credits in it.
 type span struct{ after, upto, sum int64 }
 
-// queue are the first entries of a log that expire after a time, in the order in which they do.
+// queue has the first entries of a log that expire later than after, in the order of expiry.
 type queue struct {
-	after   int64
-	entries []entry
-	all     bool
+	after    int64
+	entries  []entry
+	complete bool // there are no more
 }
 
 // applyRows decides a batch by rows.
 func (s *Store) applyRows(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) error {
 	err := s.retry(ctx, n, func(n *node) error {
-		for tries := 0; ; tries++ {
-			err := s.fly(ctx, n, ops, outs)
-			if !raced.on(err) || tries == maxRaces {
+		for races := 0; ; races++ {
+			err := s.applyRowsOnce(ctx, n, ops, outs)
+			if !raced.in(err) || races == maxRaces {
 				return err
 			}
 		}
@@ -82,143 +81,143 @@ func (s *Store) applyRows(ctx context.Context, n *node, ops []law.Op, outs []law
 		return nil
 	}
 	clear(outs)
-	if lockWait.on(err) {
+	if lockWait.in(err) {
 		return s.applyFree(ctx, n, ops, outs)
 	}
 	return classify(fmt.Sprintf("apply %d ops", len(ops)), err)
 }
 
-// maxRaces is how often a batch is decided again at once because others made its cells first.
+// maxRaces is how often a batch is decided again without a pause after others made its cells first.
 const maxRaces = 10
 
-// fly decides a batch by rows once.
-func (s *Store) fly(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) error {
-	f := &flight{ctx: ctx, ops: ops}
-	f.Batch = rows.New(ops, f)
-	if len(f.Cells) == 0 { // nothing is valid
-		return f.Decide(outs, 0)
+// applyRowsOnce makes one attempt to decide a batch by rows.
+func (s *Store) applyRowsOnce(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) error {
+	rb := &rowBatch{ctx: ctx, ops: ops}
+	rb.Batch = rows.New(ops, rb)
+	if len(rb.Cells) == 0 { // no group is valid
+		return rb.Decide(outs, 0)
 	}
-	only := onlyChecks(ops)
+	checksOnly := onlyChecks(ops)
 	if s.tx != nil {
-		return s.flyInTx(f, only, outs)
+		return s.applyRowsInTx(rb, checksOnly, outs)
 	}
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
-		return notSent.of(err)
+		return notSent.wrap(err)
 	}
 	defer conn.Close()
-	f.on = conn
-	if only {
-		return nothingDone(s.because(ctx, conn, f.decide(s.begin(only), outs)))
+	rb.db = conn
+	if checksOnly {
+		return nothingDone(s.explain(ctx, conn, rb.decide(s.beginText(checksOnly), outs)))
 	}
-	var before *string // the membership of a cluster of Galera
+	var before *string // the membership of the Galera cluster
 	if s.galera.Load() {
-		if before, err = n.view.before(ctx, conn); err != nil {
-			return notSent.of(err)
+		if before, err = n.view.lastOrRead(ctx, conn); err != nil {
+			return notSent.wrap(err)
 		}
 	}
-	if err = f.decide(s.begin(only), outs); err != nil {
-		err = s.because(ctx, conn, err)
-		_, _ = abandon(ctx, conn, s.restore())
-		if number, _ := numberOf(err); number == errLockWait && store.PassesHeld(ctx) && len(f.Cells) > 1 {
-			return lockWait.of(err)
+	if err = rb.decide(s.beginText(checksOnly), outs); err != nil {
+		err = s.explain(ctx, conn, err)
+		_, _ = rollBack(ctx, conn, s.restoreText())
+		if number, _ := numberOf(err); number == errLockWait && store.PassesHeld(ctx) && len(rb.Cells) > 1 {
+			return lockWait.wrap(err)
 		}
 		return nothingDone(err)
 	}
-	text, wrote := f.changes()
-	if !wrote {
-		_, _ = abandon(ctx, conn, s.restore()) // only refusals, which charge nothing
+	text, hasChanges := rb.changes()
+	if !hasChanges {
+		_, _ = rollBack(ctx, conn, s.restoreText()) // only refusals, which charge nothing
 		return nil
 	}
-	err = f.write(outs, text+s.commit())
+	err = rb.write(outs, text+s.commitText())
 	if err == nil {
 		return nil
 	}
-	ended, undo := abandon(ctx, conn, s.restore())
+	commitBegun, rollbackErr := rollBack(ctx, conn, s.restoreText())
 	number, _ := numberOf(err)
-	// No COMMIT says that a row is a duplicate; a Galera node may fail at the ROLLBACK after it.
-	if undo == nil && !ended || number == errDuplicate {
+	// No COMMIT fails because of a duplicate row; a Galera node may fail at the ROLLBACK after a duplicate.
+	if rollbackErr == nil && !commitBegun || number == errDuplicate {
 		return writeError(err)
 	}
 	if before != nil {
-		look, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-		err = n.view.doubt(look, n.db, before, err)
+		viewCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
+		err = n.view.markUnsure(viewCtx, n.db, before, err)
 		cancel()
 	}
 	return err
 }
 
-// decide sends the first text, and decides.
-func (f *flight) decide(begin string, outs []law.Outcome) error {
-	if err := f.read(f.lockText(begin)); err != nil {
+// decide sends the first text, and has package law decide.
+func (rb *rowBatch) decide(begin string, outs []law.Outcome) error {
+	if err := rb.read(rb.lockText(begin)); err != nil {
 		return err
 	}
-	return f.Decide(outs, f.clock)
+	return rb.Decide(outs, rb.clock)
 }
 
-// flyInTx decides a batch as part of the caller's transaction.
-func (s *Store) flyInTx(f *flight, only bool, outs []law.Outcome) error {
-	undo := context.WithoutCancel(f.ctx)
-	f.on, f.locks = s.tx, " FOR UPDATE"
-	err := f.decide(s.begin(only), outs)
+// applyRowsInTx decides a batch as a part of the caller's transaction.
+func (s *Store) applyRowsInTx(rb *rowBatch, checksOnly bool, outs []law.Outcome) error {
+	undoCtx := context.WithoutCancel(rb.ctx)
+	rb.db, rb.lockClause = s.tx, " FOR UPDATE"
+	err := rb.decide(s.beginText(checksOnly), outs)
 	switch {
 	case err != nil:
-		err = undone.of(s.because(f.ctx, s.tx, err)) // of that transaction nothing is committed yet
-	case only:
+		err = undone.wrap(s.explain(rb.ctx, s.tx, err)) // the transaction has committed nothing yet
+	case checksOnly:
 		return nil
 	default:
-		text, _ := f.changes()
-		if !s.group.Load() { // autocommit may be on: what is written after the transaction has ended would stay
+		text, _ := rb.changes()
+		if !s.groupRepl.Load() { // with autocommit, writes after the end of the transaction would stay
 			text = "RELEASE SAVEPOINT headgate;SAVEPOINT headgate;" + text
 		}
-		if err = f.write(outs, text+s.commit()); err == nil {
+		if err = rb.write(outs, text+s.commitText()); err == nil {
 			return nil
 		}
 		err = writeError(err)
-		if s.group.Load() { // half a batch must not be committed with what is the caller's
-			_, _ = s.tx.ExecContext(undo, "KILL CONNECTION_ID()")
+		if s.groupRepl.Load() { // the caller must not commit half a batch
+			_, _ = s.tx.ExecContext(undoCtx, "KILL CONNECTION_ID()")
 		}
 	}
-	if !s.group.Load() && !only {
-		_, _ = s.tx.ExecContext(undo, "ROLLBACK TO SAVEPOINT headgate")
+	if !s.groupRepl.Load() && !checksOnly {
+		_, _ = s.tx.ExecContext(undoCtx, "ROLLBACK TO SAVEPOINT headgate")
 		if s.galera.Load() {
-			_, _ = s.tx.ExecContext(undo, "SET wsrep_retry_autocommit=@hg_again")
+			_, _ = s.tx.ExecContext(undoCtx, "SET wsrep_retry_autocommit=@hg_again")
 		}
 	}
 	return err
 }
 
-// writeError returns the error of a second text of which nothing is left.
+// writeError marks the error of a second text that was undone.
 func writeError(err error) error {
 	if number, _ := numberOf(err); number == errDuplicate {
-		return raced.of(err)
+		return raced.wrap(err)
 	}
-	return undone.of(err)
+	return undone.wrap(err)
 }
 
-// begin writes how the transaction begins, or a part of the caller's.
+// beginText returns the statements that begin the transaction, or this store's part of the caller's transaction.
 //
-// In a transaction of the caller's, a member of a Group Replication gets no savepoint. Where the group
-// has rolled that transaction back in favour of another node's, any statement that reads or writes says
-// so (1213), but SAVEPOINT begins another transaction without an error, and the COMMIT sends the
-// statements of both to the other nodes. Seen on MySQL 9.7: 26 of 25 admitted.
+// In a transaction of the caller, a member of a Group Replication gets no savepoint. If the group has rolled the
+// transaction back in favour of another node's, any statement that reads or writes fails (1213). But SAVEPOINT begins
+// another transaction without an error, and the COMMIT sends the statements of both to the other nodes. Seen on
+// MySQL 9.7: 26 of 25 admitted.
 //
-// A Galera node may repeat by itself the statement under way when its transaction lost against another
-// node's, so it is set not to. It may also show rows as they were before another node wrote them. What is
-// decided by these fails at its COMMIT, but a refusal has none. So a node first catches up: a request that
-// another node had just admitted was taken for unknown, and a reset found no cell.
-func (s *Store) begin(only bool) (text string) {
-	if !s.own {
+// A Galera node may by itself repeat a statement whose transaction lost against another node's, so this is turned off.
+// It may also show rows as they were before another node wrote them. A decision by such rows fails at its COMMIT, but
+// a refusal has no COMMIT. So a node first catches up. Without that, a request that another node had just admitted was
+// unknown, and a reset found no cell.
+func (s *Store) beginText(checksOnly bool) (text string) {
+	if !s.ownPools {
 		text = guard
 	}
 	switch {
-	case only:
+	case checksOnly:
 		return text
 	case s.tx != nil:
-		if s.snapshots.Load() {
+		if s.snapshotIsolation.Load() {
 			text = refuseStrict + text
 		}
-		if s.group.Load() {
+		if s.groupRepl.Load() {
 			return text
 		}
 		if s.galera.Load() {
@@ -226,11 +225,11 @@ func (s *Store) begin(only bool) (text string) {
 		}
 		return text + "SAVEPOINT headgate;"
 	}
-	if !s.own { // a connection that Open has made has it
+	if !s.ownPools { // Open has set it on its own connections
 		text += "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;"
 	}
 	text += "SET @hg_end=0,@hg_auto=@@autocommit,autocommit=0"
-	if s.own {
+	if s.ownPools {
 		text += ",@hg_idle=@@wait_timeout,wait_timeout=1,@hg_lock=@@innodb_lock_wait_timeout,innodb_lock_wait_timeout=1"
 	}
 	if s.galera.Load() {
@@ -240,13 +239,12 @@ func (s *Store) begin(only bool) (text string) {
 	return text + ";SAVEPOINT headgate;"
 }
 
-// commit writes how the transaction ends. By @hg_end the server says, after an error, that the COMMIT
-// had not begun.
-func (s *Store) commit() string {
+// commitText returns the statements that end the transaction. After an error, @hg_end is 1 if the COMMIT had begun.
+func (s *Store) commitText() string {
 	switch {
 	case s.tx == nil:
-		return "RELEASE SAVEPOINT headgate;SET @hg_end=1;COMMIT;" + s.restore()
-	case s.group.Load():
+		return "RELEASE SAVEPOINT headgate;SET @hg_end=1;COMMIT;" + s.restoreText()
+	case s.groupRepl.Load():
 		return ""
 	case s.galera.Load():
 		return "RELEASE SAVEPOINT headgate;SET wsrep_retry_autocommit=@hg_again"
@@ -254,10 +252,10 @@ func (s *Store) commit() string {
 	return "RELEASE SAVEPOINT headgate"
 }
 
-// restore writes what puts the session back.
-func (s *Store) restore() string {
+// restoreText returns the statements that restore the session's variables.
+func (s *Store) restoreText() string {
 	text := "SET autocommit=@hg_auto"
-	if s.own {
+	if s.ownPools {
 		text += ",wait_timeout=@hg_idle,innodb_lock_wait_timeout=@hg_lock"
 	}
 	if s.galera.Load() {
@@ -266,10 +264,10 @@ func (s *Store) restore() string {
 	return text + ";"
 }
 
-// abandon ends a transaction that has failed, or was of no use, and reports whether its COMMIT had
-// begun. A connection that may be left with half of it does not go back to the pool.
-func abandon(ctx context.Context, conn *sql.Conn, restore string) (ended bool, err error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+// rollBack ends a transaction that has failed or has changed nothing, and reports whether its COMMIT had
+// begun. A connection that may still be in the transaction does not go back to the pool.
+func rollBack(ctx context.Context, conn *sql.Conn, restore string) (commitBegun bool, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 	defer cancel()
 	var end sql.NullInt64
 	if err = conn.QueryRowContext(ctx, "ROLLBACK;"+restore+"SELECT @hg_end").Scan(&end); err != nil {
@@ -278,11 +276,12 @@ func abandon(ctx context.Context, conn *sql.Conn, restore string) (ended bool, e
 	return end.Int64 != 0, err
 }
 
-// patience is how long an answer is waited for, also by a caller without a deadline. When
+// answerTimeout is how long to wait for an answer, also for a caller without a deadline. If
 // a text of several statements is killed between two of them (KILL QUERY), MySQL sends
 // nothing more, though it has announced a further result.
-const patience = time.Minute
+const answerTimeout = time.Minute
 
+// onlyChecks reports whether all ops are checks.
 func onlyChecks(ops []law.Op) bool {
 	return !slices.ContainsFunc(ops, func(op law.Op) bool { return op.Verb != law.Check })
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// between is a connector that counts the texts of its connections, and calls a function before a batch is
-// written: between its two texts.
+// between is a connector that counts the texts of its connections, and calls a function between the two texts of a
+// batch.
 type between struct {
 	driver.Connector
 	texts  atomic.Int64
@@ -62,7 +62,7 @@ func openBetween(t *testing.T, url string) (*mysql.Store, *between) {
 	return mysql.New(db, nil), b
 }
 
-// inWindow returns a charge of one that is decided by rows.
+// inWindow returns a charge of one unit that is decided by rows.
 func inWindow(key string) law.Op {
 	return law.Op{
 		Verb: law.Take, Cell: law.Cell{Limit: "l", Key: key}, Cost: 1, Count: 1,
@@ -76,15 +76,15 @@ func decideOne(ctx context.Context, s store.Store, op law.Op) (law.Outcome, erro
 	return outs[0], errors.Join(err, outs[0].Err)
 }
 
-// TestATransactionThatEndsBetweenTheTexts: what was decided is not written then. Meanwhile another process
-// charges the same cell, as it may once the row is free.
+// TestATransactionThatEndsBetweenTheTexts ends the transaction of a batch between its texts, while another process
+// charges the same cell: the batch's decision must not be written.
 func TestATransactionThatEndsBetweenTheTexts(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]string{"rolled back": "ROLLBACK", "committed": "COMMIT", "begun again": "START TRANSACTION"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			url := migrated.MariaDB(t)
-			other := bare(t, url)
+			other := openUnmigrated(t, url)
 			s, b := openBetween(t, url)
 			rounds, charged, n := tier.Pick(60, 340, 1000), int64(0), 0
 			b.do = func(ask driver.QueryerContext) {
@@ -113,7 +113,8 @@ func TestATransactionThatEndsBetweenTheTexts(t *testing.T) {
 	}
 }
 
-// TestATransactionOfTheCallersThatEndsBetweenTheTexts: nothing is written outside of it.
+// TestATransactionOfTheCallersThatEndsBetweenTheTexts ends the caller's transaction between the texts: nothing may be
+// written outside of it.
 func TestATransactionOfTheCallersThatEndsBetweenTheTexts(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
@@ -124,7 +125,7 @@ func TestATransactionOfTheCallersThatEndsBetweenTheTexts(t *testing.T) {
 	if _, err := decideOne(t.Context(), s, inWindow("k")); err != nil {
 		t.Fatal(err)
 	}
-	tx := begin(t, db)
+	tx := beginTx(t, db)
 	b.before, b.do = "RELEASE SAVEPOINT", func(ask driver.QueryerContext) {
 		if err := exhaust(ask.QueryContext(t.Context(), "ROLLBACK", nil)); err != nil {
 			t.Error(err)
@@ -140,11 +141,12 @@ func TestATransactionOfTheCallersThatEndsBetweenTheTexts(t *testing.T) {
 	}
 }
 
-// TestAConnectionKilledBetweenTheTexts: nothing of the batch is left, or all of it.
+// TestAConnectionKilledBetweenTheTexts kills the connection of a batch between its texts: nothing of the batch may
+// remain, or all of it.
 func TestAConnectionKilledBetweenTheTexts(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	db := plain(t, url)
+	db := plainDB(t, url)
 	s, b := openBetween(t, url)
 	b.do = func(ask driver.QueryerContext) {
 		rows, err := ask.QueryContext(t.Context(), "SELECT CONNECTION_ID()", nil)
@@ -172,11 +174,11 @@ func TestAConnectionKilledBetweenTheTexts(t *testing.T) {
 	}
 }
 
-// TestACellThatOthersMakeFirst is decided again, with what they have charged.
+// TestACellThatOthersMakeFirst lets others make a cell first: the batch must be decided again, with their charges.
 func TestACellThatOthersMakeFirst(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	other := bare(t, url)
+	other := openUnmigrated(t, url)
 	s, b := openBetween(t, url)
 	once := true
 	b.do = func(driver.QueryerContext) {
@@ -192,7 +194,7 @@ func TestACellThatOthersMakeFirst(t *testing.T) {
 	}
 }
 
-// TestNewCellsOfManyProcesses has several stores race for cells that are not there.
+// TestNewCellsOfManyProcesses lets several stores race for missing cells.
 func TestNewCellsOfManyProcesses(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
@@ -200,7 +202,7 @@ func TestNewCellsOfManyProcesses(t *testing.T) {
 	var wg sync.WaitGroup
 	var granted atomic.Int64
 	for range 4 {
-		s := bare(t, url)
+		s := openUnmigrated(t, url)
 		for range 6 {
 			wg.Go(func() {
 				for k := range keys {
@@ -272,20 +274,20 @@ func TestRoundTrips(t *testing.T) {
 	}
 }
 
-// TestAProcessThatStopsBetweenTheTexts holds its rows until the server ends its session, after a second.
+// TestAProcessThatStopsBetweenTheTexts stops a process that holds rows: the server must end its session after a second.
 // Other keys do not wait.
 func TestAProcessThatStopsBetweenTheTexts(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
-	proxy, other := dbtest.Swallow(t, host, "COMMIT;"), bare(t, url)
+	proxy, other := dbtest.Swallow(t, host, "COMMIT;"), openUnmigrated(t, url)
 	stopped := openAt(t, "mysql://root@"+proxy.Addr+"/"+name)
 	for _, s := range []store.Store{stopped, other} {
 		if _, err := decideOne(t.Context(), s, inWindow("k")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	watcher := plain(t, url)
+	watcher := plainDB(t, url)
 	if err := watcher.PingContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -12,19 +12,19 @@ import (
 	"github.com/headgate/headgate/store/internal/rows"
 )
 
-// changes returns the text that writes what has changed, and whether that is anything.
-func (f *flight) changes() (text string, any bool) {
+// changes returns the text that writes all changes, and whether there are any.
+func (rb *rowBatch) changes() (text string, hasChanges bool) {
 	w := &rowWriter{}
-	w.Grow(1024 + 160*len(f.Cells))
-	for _, c := range f.Cells {
-		w.forget(c)
+	w.Grow(1024 + 160*len(rb.Cells))
+	for _, c := range rb.Cells {
+		w.deleteReceipts(c)
 	}
-	for _, c := range f.Cells {
-		w.change(c)
+	for _, c := range rb.Cells {
+		w.updateEntries(c)
 	}
-	w.enter(f.Cells)
-	w.admit(f.Cells)
-	w.save(f.Cells)
+	w.insertEntries(rb.Cells)
+	w.saveReceipts(rb.Cells)
+	w.saveCells(rb.Cells)
 	return w.String(), w.Len() > 0
 }
 
@@ -33,15 +33,15 @@ type rowWriter struct{ strings.Builder }
 
 func (w *rowWriter) printf(format string, args ...any) { fmt.Fprintf(&w.Builder, format, args...) }
 
-// forget writes what a cell no longer remembers.
-func (w *rowWriter) forget(c *rows.Cell) {
+// deleteReceipts deletes the receipts of a cell that is reset.
+func (w *rowWriter) deleteReceipts(c *rows.Cell) {
 	if c.Forget && c.Found {
 		w.WriteString("DELETE FROM headgate_admissions WHERE " + cellCondition(c.Name) + ";")
 	}
 }
 
-// change writes what becomes of entries that are there.
-func (w *rowWriter) change(c *rows.Cell) {
+// updateEntries writes the changes of a cell's existing entries.
+func (w *rowWriter) updateEntries(c *rows.Cell) {
 	if c.Clear && c.Found {
 		w.WriteString("UPDATE headgate_entries SET expires_at=0 WHERE " + cellCondition(c.Name) + " AND expires_at>0;")
 	}
@@ -55,24 +55,24 @@ func (w *rowWriter) change(c *rows.Cell) {
 	}
 }
 
-// enter writes new entries, all by one statement: their numbers follow each other at the server's
-// increment.
-func (w *rowWriter) enter(cells []*rows.Cell) {
+// insertEntries inserts the new entries of all cells by one statement: their numbers follow each other at
+// the server's increment.
+func (w *rowWriter) insertEntries(cells []*rows.Cell) {
 	n := 0
 	for _, c := range cells {
 		for i := range c.Add {
 			e := &c.Add[i]
-			join(&w.Builder, &n, "INSERT INTO headgate_entries "+
+			beginPart(&w.Builder, &n, "INSERT INTO headgate_entries "+
 				"(limit_name,cell_key,id,at,expires_at,keep_until,cost,granted) VALUES (", ",(")
-			literals(&w.Builder, c.Name)
+			writeCellNames(&w.Builder, c.Name)
 			w.WriteByte(',')
-			literal(&w.Builder, e.ID)
+			writeLiteral(&w.Builder, e.ID)
 			granted := 0
 			if e.Granted {
 				granted = 1
 			}
 			w.printf(",%d,%d,%d,%d,%d)", e.At, e.ExpiresAt, e.KeepUntil, e.Cost, granted)
-			e.Number = int64(n) // among those of the batch: see numbered
+			e.Number = int64(n) // its place among the batch's entries; write replaces it
 		}
 	}
 	if n > 0 {
@@ -80,19 +80,19 @@ func (w *rowWriter) enter(cells []*rows.Cell) {
 	}
 }
 
-// admit writes what cells remember of requests.
-func (w *rowWriter) admit(cells []*rows.Cell) {
+// saveReceipts writes the receipts of cells.
+func (w *rowWriter) saveReceipts(cells []*rows.Cell) {
 	n := 0
 	for _, c := range cells {
 		for i := range c.Admit {
 			a := &c.Admit[i]
-			join(&w.Builder, &n, "REPLACE INTO headgate_admissions "+
+			beginPart(&w.Builder, &n, "REPLACE INTO headgate_admissions "+
 				"(limit_name,cell_key,id,print,rule,cost,outcome,settled,keep_until) VALUES (", ",(")
-			literals(&w.Builder, c.Name)
+			writeCellNames(&w.Builder, c.Name)
 			w.WriteByte(',')
-			literal(&w.Builder, a.ID)
+			writeLiteral(&w.Builder, a.ID)
 			w.printf(",%d,'%s',%d,", a.Fingerprint, a.Terms.String(), a.Cost)
-			w.outcome(c, a)
+			w.writeOutcome(c, a)
 			w.printf(",%d,%d)", a.Settled, a.KeepUntil)
 		}
 	}
@@ -101,9 +101,8 @@ func (w *rowWriter) admit(cells []*rows.Cell) {
 	}
 }
 
-// outcome writes the outcome that is remembered. Where it has an entry of this batch, the server puts
-// the number of that into it.
-func (w *rowWriter) outcome(c *rows.Cell, a *law.Receipt) {
+// writeOutcome writes the outcome of a receipt. If the outcome has a new entry, the server fills in its number.
+func (w *rowWriter) writeOutcome(c *rows.Cell, a *law.Receipt) {
 	entry := a.Outcome.EntryNumber
 	if entry >= 0 {
 		w.WriteString("'" + a.Charged() + "'")
@@ -114,8 +113,8 @@ func (w *rowWriter) outcome(c *rows.Cell, a *law.Receipt) {
 		strings.Join(fields[:entryField-1], " "), c.Add[-entry-1].Number-1, strings.Join(fields[entryField:], " "))
 }
 
-// overwrite has a row take the place of the one that is there.
-var overwrite = func() string {
+// onDuplicateReplace makes an inserted cell replace an existing row.
+var onDuplicateReplace = func() string {
 	var list []string
 	for _, name := range strings.Split(cellColumns, ",")[2:] {
 		list = append(list, name+"=VALUES("+name+")")
@@ -123,17 +122,17 @@ var overwrite = func() string {
 	return " ON DUPLICATE KEY UPDATE " + strings.Join(list, ",")
 }()
 
-// save writes the cells. Those that are there are locked; those that are not must not have been made
-// by others since.
-func (w *rowWriter) save(cells []*rows.Cell) {
+// saveCells writes the cells. Rows that were found are locked; the others are inserted, which fails if somebody else
+// has inserted them since.
+func (w *rowWriter) saveCells(cells []*rows.Cell) {
 	for _, found := range []bool{true, false} {
 		n := 0
 		for _, c := range cells {
 			if c.Found != found || !c.Dirty || c.State.Kind == 0 {
 				continue
 			}
-			join(&w.Builder, &n, "INSERT INTO headgate_cells ("+cellColumns+") VALUES (", ",(")
-			literals(&w.Builder, c.Name)
+			beginPart(&w.Builder, &n, "INSERT INTO headgate_cells ("+cellColumns+") VALUES (", ",(")
+			writeCellNames(&w.Builder, c.Name)
 			st := &c.State
 			buf := make([]byte, 0, 160)
 			for _, n := range [...]int64{
@@ -143,14 +142,14 @@ func (w *rowWriter) save(cells []*rows.Cell) {
 				buf = strconv.AppendInt(append(buf, ','), n, 10)
 			}
 			w.Write(append(buf, ','))
-			literal(&w.Builder, c.Reason)
+			writeLiteral(&w.Builder, c.Reason)
 			w.WriteByte(')')
 		}
 		if n == 0 {
 			continue
 		}
 		if found {
-			w.WriteString(overwrite)
+			w.WriteString(onDuplicateReplace)
 		}
 		w.WriteByte(';')
 	}
@@ -161,16 +160,16 @@ func (w *rowWriter) save(cells []*rows.Cell) {
 	}
 }
 
-// write sends the second text, whatever the caller does meanwhile, and gives the outcomes the numbers
-// of their entries.
-func (f *flight) write(outs []law.Outcome, text string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(f.ctx), patience)
+// write sends the second text, even if the caller gives up meanwhile, and sets the numbers of new entries in the
+// outcomes.
+func (rb *rowBatch) write(outs []law.Outcome, text string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(rb.ctx), answerTimeout)
 	defer cancel()
 	var first, step int64
-	if err := eachRow(ctx, f.on, text, func(r *sql.Rows) error { return r.Scan(&first, &step) }); err != nil {
+	if err := eachRow(ctx, rb.db, text, func(r *sql.Rows) error { return r.Scan(&first, &step) }); err != nil {
 		return err
 	}
-	for _, c := range f.Cells {
+	for _, c := range rb.Cells {
 		for i := range c.Add {
 			e := &c.Add[i]
 			if first == 0 || step == 0 {
@@ -179,6 +178,6 @@ func (f *flight) write(outs []law.Outcome, text string) error {
 			e.Number = first + (e.Number-1)*step
 		}
 	}
-	f.Number(outs)
+	rb.Number(outs)
 	return nil
 }

@@ -18,38 +18,37 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Tables are made by migrations, each of which is applied once. Procedures belong to
-// the binary: it installs all of them whenever their texts have changed.
+// Migrations make the tables, and each is applied once. The procedures belong to the binary, which installs all of them
+// whenever their texts have changed.
 //
-// The procedures that others call have the number of the revision in their names, _N in
-// the texts, since MySQL cannot replace a procedure in one step: those of a revision are
-// made beside the former, then the procedures for people, which have plain names, are
-// replaced, and the former are dropped.
+// MySQL cannot replace a procedure in one step. So procedures that other procedures call have the number of the
+// revision in their names, _N in the texts. A migration makes those of its revision beside the former ones, then
+// replaces the procedures for people, which have plain names, and drops the former ones.
 
 //go:embed sql/tables/*.sql sql/procedures/*.sql sql/triggers/*.sql
 var files embed.FS
 
-// These numbers are raised by hand. TestRevisionIsRaised sees to the revision.
+// These numbers are raised by hand. TestRevisionIsRaised checks the revision.
 const (
-	// state is what the rows of the tables mean. A migration that changes it renames a
+	// state is a number for the meaning of the rows. A migration that changes it renames a
 	// column of headgate_cells, so that an older process which is still running fails.
 	state      = 2
-	firstState = 2  // the first state that migrations start from: what was before was never released
+	firstState = 2  // the oldest state that migrations start from: older ones were never released
 	revision   = 16 // of the texts of the procedures
 )
 
 // definition has the objects that a binary makes in a database.
 type definition struct {
-	state, revision int
-	tables          [][]ddl // number 1 is the first
-	inner           []ddl
-	plain           []ddl // what people use: procedures and views
-	triggers        []ddl
-	articles        []ddl
+	state, revision   int
+	tables            [][]ddl // the migrations in order
+	privateProcedures []ddl   // with the revision in their names
+	publicObjects     []ddl   // procedures and views for people
+	triggers          []ddl
+	articles          []ddl
 }
 
-// ddl is a statement of a file, with the kind and the name of what it makes: a table, view, procedure or trigger. The
-// kind of one that drops what the next one makes is "drop".
+// ddl is a statement of a file, with the kind and the name of the object that it makes: a table, view, procedure or
+// trigger. A statement that drops the object of the next statement has the kind "drop".
 type ddl struct{ file, text, kind, name string }
 
 // terminator ends a statement of a file, on a line of its own.
@@ -57,98 +56,99 @@ const terminator = "\n//\n"
 
 var (
 	revisionNumber = regexp.MustCompile(`_N\b`)
-	// makes are the first words of a statement that makes something, after comments.
-	makes = regexp.MustCompile(`(?m)^create (?:or replace )?(table|view|procedure|trigger)(?: if not exists)? (\w+)`)
-	// rights are the last characteristic of a procedure before its comment.
-	rights = regexp.MustCompile(`(?m)^.*sql security (?:definer|invoker)$`)
+	// makePattern matches the first words of a statement that makes an object, after comments.
+	makePattern = regexp.MustCompile(`(?m)^create (?:or replace )?(table|view|procedure|trigger)(?: if not exists)? (\w+)`)
+	// securityPattern matches the last characteristic of a procedure before its comment.
+	securityPattern = regexp.MustCompile(`(?m)^.*sql security (?:definer|invoker)$`)
 )
 
-// numbered replaces the _N of names by the number of the revision.
-func (d *definition) numbered(text string) string {
+// withRevision replaces the _N of names by the number of the revision.
+func (d *definition) withRevision(text string) string {
 	return revisionNumber.ReplaceAllLiteralString(text, "_"+strconv.Itoa(d.revision))
 }
 
-func (d *definition) read(path string) (list []ddl) {
+// readFile returns the statements of a file.
+func (d *definition) readFile(path string) (list []ddl) {
 	text, err := files.ReadFile(path)
 	if err != nil {
 		panic(err) // they are embedded
 	}
 	path = strings.TrimPrefix(path, "sql/")
-	for s := range strings.SplitSeq(d.numbered(expand(string(text))), terminator) {
+	for s := range strings.SplitSeq(d.withRevision(expand(string(text))), terminator) {
 		if s = strings.TrimSpace(s); s == "" {
 			continue
 		}
-		one := ddl{file: path, text: s}
-		if m := makes.FindStringSubmatch(s); m != nil {
-			one.kind, one.name = m[1], m[2]
+		stmt := ddl{file: path, text: s}
+		if m := makePattern.FindStringSubmatch(s); m != nil {
+			stmt.kind, stmt.name = m[1], m[2]
 		}
-		if one.kind == "procedure" || one.kind == "trigger" { // neither can be replaced on MySQL
-			list = append(list, ddl{path, fmt.Sprintf("drop %s if exists %s", one.kind, one.name), "drop", one.name})
+		if stmt.kind == "procedure" || stmt.kind == "trigger" { // MySQL cannot replace either
+			list = append(list, ddl{path, fmt.Sprintf("drop %s if exists %s", stmt.kind, stmt.name), "drop", stmt.name})
 		}
-		if one.kind == "procedure" && !strings.Contains(s, " comment '") { // those for people have their own
+		if stmt.kind == "procedure" && !strings.Contains(s, " comment '") { // procedures for people have a comment
 			const comment = "$0 comment 'A part of Headgate: its procedures and triggers call it.'"
-			one.text = rights.ReplaceAllString(s, comment)
+			stmt.text = securityPattern.ReplaceAllString(s, comment)
 		}
-		list = append(list, one)
+		list = append(list, stmt)
 	}
 	return list
 }
 
-// current is the definition of this binary.
-var current = sync.OnceValue(func() *definition {
+// currentDefinition returns the definition of this binary.
+var currentDefinition = sync.OnceValue(func() *definition {
 	d := &definition{state: state, revision: revision}
 	tables, _ := fs.Glob(files, "sql/tables/*.sql") // the patterns are good
 	for i, path := range tables {
 		if !strings.HasPrefix(path, fmt.Sprintf("sql/tables/%03d_", i+1)) {
 			panic(path + " is not number " + strconv.Itoa(i+1))
 		}
-		d.tables = append(d.tables, d.read(path))
+		d.tables = append(d.tables, d.readFile(path))
 	}
-	suffix := d.numbered("_N")
+	suffix := d.withRevision("_N")
 	procedures, _ := fs.Glob(files, "sql/procedures/*.sql")
 	for _, path := range procedures {
-		for _, s := range d.read(path) {
+		for _, s := range d.readFile(path) {
 			switch {
 			case path == "sql/procedures/articles.sql":
 				d.articles = append(d.articles, s)
 			case s.kind == "":
 				panic(s.file + " has a statement that makes nothing: " + s.text)
 			case strings.HasSuffix(s.name, suffix):
-				d.inner = append(d.inner, s)
+				d.privateProcedures = append(d.privateProcedures, s)
 			default:
-				d.plain = append(d.plain, s)
+				d.publicObjects = append(d.publicObjects, s)
 			}
 		}
 	}
-	d.triggers = slices.Concat(d.read("sql/triggers/catalog.sql"), d.read("sql/triggers/articles.sql"))
+	d.triggers = slices.Concat(d.readFile("sql/triggers/catalog.sql"), d.readFile("sql/triggers/articles.sql"))
 	return d
 })
 
 // fingerprint hashes the texts of all procedures.
 func (d *definition) fingerprint() string {
 	h := sha256.New()
-	for _, s := range slices.Concat(d.inner, d.plain, d.triggers, d.articles) {
+	for _, s := range slices.Concat(d.privateProcedures, d.publicObjects, d.triggers, d.articles) {
 		h.Write([]byte(s.text))
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// names returns the names of the procedures that every database has, in order.
+// names returns the sorted names of the procedures that every database has.
 func (d *definition) names() []string {
-	list := namesOfKind("procedure", d.inner, d.plain)
+	list := namesOfKind("procedure", d.privateProcedures, d.publicObjects)
 	slices.Sort(list)
 	return list
 }
 
-// installation describes a database: all zero without the schema.
+// installation is the schema that a database has. It is zero if the database has none.
 type installation struct {
 	state, revision     int
-	tables              int // migrations applied
+	tables              int // how many migrations were applied
 	fingerprint, digest string
 	names               []string // of the procedures that every database has
 }
 
-// readInstalled reads it. Of a schema that Remove has begun to remove, it knows the names alone.
+// readInstalled reads the installation. If Remove has begun to remove the schema, only names is set.
 func readInstalled(ctx context.Context, db querier) (i installation, err error) {
 	var names string
 	err = db.QueryRowContext(ctx, "SELECT state, revision, fingerprint, digest, names FROM headgate_installed").Scan(
@@ -180,13 +180,13 @@ func (i *installation) check(d *definition) error {
 		store.ErrSetup, i.state, i.tables, d.state, len(d.tables))
 }
 
-// older returns the error about a schema that no release has made.
+// older returns the error for a schema from before the first release.
 func (i *installation) older() error {
 	return fmt.Errorf("%w: the schema has state %d, from before the first release: remove it with headgate "+
 		"migrate --remove, then migrate again", store.ErrSetup, i.state)
 }
 
-// newer returns the error of a binary that is too old.
+// newer returns the error for a schema that is too new for this binary.
 func (i *installation) newer(d *definition) error {
 	return fmt.Errorf("mysql: %w: the schema has state %d, this binary knows %d", store.ErrSchemaNewer,
 		i.state, d.state)
@@ -197,17 +197,16 @@ func (i *installation) newer(d *definition) error {
 func Articles(database string) string {
 	var b strings.Builder
 	b.WriteString(setSession + "use `" + strings.ReplaceAll(database, "`", "``") + "`;\ndelimiter //\n\n")
-	for _, s := range current().articles {
+	for _, s := range currentDefinition().articles {
 		b.WriteString(s.text + terminator + "\n")
 	}
 	b.WriteString("delimiter ;\n" + resetSession)
 	return b.String()
 }
 
-// Schema returns the schema as a script for the mysql client, for people
-// with a migration tool of their own.
+// Schema returns the schema as a script for the mysql client, for people with a migration tool of their own.
 func Schema() string {
-	d := current()
+	d := currentDefinition()
 	var b strings.Builder
 	b.WriteString(setSession + "delimiter //\n\n")
 	write := func(text string) { b.WriteString(text + terminator + "\n") }
@@ -218,36 +217,34 @@ func Schema() string {
 		}
 		write(fmt.Sprintf("insert ignore into headgate_schema_version (version) values (%d)", i+1))
 	}
-	for _, s := range slices.Concat(d.inner, d.plain) {
+	for _, s := range slices.Concat(d.privateProcedures, d.publicObjects) {
 		write(s.text)
 	}
 	write(d.record(""))
-	for _, s := range d.triggers { // the script ends where it may not make one
+	for _, s := range d.triggers { // last, since the script fails at a trigger that the user may not make
 		write(s.text)
 	}
 	b.WriteString("delimiter ;\n" + resetSession)
 	return b.String()
 }
 
-// record returns the statement that writes down what is installed.
+// record returns the statement that records what is installed.
 func (d *definition) record(digest string) string {
 	return fmt.Sprintf("replace into headgate_installed (only_one, state, revision, fingerprint, digest, names) "+
 		"values (1, %d, %d, '%s', '%s', '%s')",
 		d.state, d.revision, d.fingerprint(), digest, strings.Join(d.names(), ","))
 }
 
-// The procedures and views keep the sql_mode, the character set and the collation
-// under which they are made, whatever the session of the caller has. By mode
-// what does not fit an argument is an error, not cut to size; by names the bytes of
-// text decide what equals what. setSession sets a session to them, and resetSession
-// to what it was.
+// The procedures and views keep the sql_mode, the character set and the collation under which they are made, whatever
+// the caller's session has. Under migrationMode a value that does not fit an argument is an error, not truncated.
+// Under migrationNames texts are compared byte by byte. setSession sets both, and resetSession restores the session.
 const (
-	mode  = "sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
-	names = charset + " collate " + charset + "_bin"
+	migrationMode  = "sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
+	migrationNames = charset + " collate " + charset + "_bin"
 
 	setSession = "set @hg_mode = @@sql_mode, @hg_client = @@character_set_client, @hg_results = " +
 		"@@character_set_results, @hg_collation = @@collation_connection;\n" +
-		"set " + mode + ";\nset names " + names + ";\n"
+		"set " + migrationMode + ";\nset names " + migrationNames + ";\n"
 	resetSession = "set session transaction read write;\n" +
 		"set sql_mode = @hg_mode, character_set_client = @hg_client, character_set_results = @hg_results, " +
 		"collation_connection = @hg_collation;\n"

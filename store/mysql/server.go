@@ -10,35 +10,36 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// detect finds out whether the server is a node of a Galera cluster or a member of a Group Replication, and what it
-// knows: innodb_snapshot_isolation, INSERT .. RETURNING. A TiDB with settings that will not do is ErrSetup.
+// detect sets the facts about the server. The error is ErrSetup if it is a TiDB with settings that this package cannot
+// work with.
 func (s *transport) detect(ctx context.Context, db querier) error {
 	values, err := variables(ctx, db, "SESSION", "version", "wsrep_on", "group_replication_group_name",
 		"innodb_snapshot_isolation", "tidb_txn_mode", "tidb_constraint_check_in_place_pessimistic")
 	if err != nil {
 		return classify("read the server's variables", err)
 	}
-	// An optimistic transaction of TiDB locks nothing before its COMMIT, and there is no savepoint in one that looks
-	// for duplicates as late as that.
+	// An optimistic transaction of TiDB locks nothing before its COMMIT, and a transaction that looks for duplicates
+	// only at its COMMIT can have no savepoint.
 	for name, want := range map[string]string{
 		"tidb_txn_mode": "pessimistic", "tidb_constraint_check_in_place_pessimistic": "ON",
 	} {
-		if value, known := values[name]; known && value != want {
+		if value, ok := values[name]; ok && value != want {
 			return fmt.Errorf("mysql: %w: %s is %q: SET GLOBAL %s = '%s', and connect again", store.ErrSetup, name,
 				value, name, want)
 		}
 	}
 	s.galera.Store(values["wsrep_on"] == "ON")
-	s.group.Store(values["group_replication_group_name"] != "")
-	s.snapshots.Store(values["innodb_snapshot_isolation"] != "")
-	s.returning.Store(strings.Contains(values["version"], "MariaDB"))
+	s.groupRepl.Store(values["group_replication_group_name"] != "")
+	s.snapshotIsolation.Store(values["innodb_snapshot_isolation"] != "")
+	s.hasReturning.Store(strings.Contains(values["version"], "MariaDB"))
 	if _, tidb := values["tidb_txn_mode"]; tidb {
-		s.uncalled.Store(true) // it has no procedures
+		s.noDirectCall.Store(true) // it has no procedures
 	}
 	return nil
 }
 
-// variables reads variables that the server has; scope is GLOBAL or SESSION.
+// variables returns the values of some variables, without those that the server does not have. scope is GLOBAL or
+// SESSION.
 func variables(ctx context.Context, db querier, scope string, names ...string) (map[string]string, error) {
 	values := make(map[string]string)
 	err := eachRow(ctx, db, "SHOW "+scope+" VARIABLES WHERE Variable_name IN ('"+strings.Join(names, "', '")+"')",
@@ -51,13 +52,13 @@ func variables(ctx context.Context, db querier, scope string, names ...string) (
 	return values, err
 }
 
-// checkServer returns why the server, or the way to it, cannot be used.
+// checkServer returns why this package cannot use the server or its connections, or nil.
 func checkServer(ctx context.Context, db querier) error {
 	var version string
-	var slept, moves int
+	var slept, sysdateMoves int
 	var s session
 	if err := db.QueryRowContext(ctx, "SELECT VERSION(), "+sessionColumns+", SLEEP(0.001), SYSDATE(6) <> NOW(6)").Scan(
-		&version, &s.mode, &s.client, &s.connection, &s.results, &slept, &moves); err != nil {
+		&version, &s.mode, &s.client, &s.connection, &s.results, &slept, &sysdateMoves); err != nil {
 		return classify("read the server's version", err)
 	}
 	if err := checkVersion(version); err != nil {
@@ -66,30 +67,30 @@ func checkServer(ctx context.Context, db querier) error {
 	if err := s.check(); err != nil {
 		return fmt.Errorf("mysql: %w", err)
 	}
-	if moves == 0 {
+	if sysdateMoves == 0 {
 		return fmt.Errorf("mysql: %w: SYSDATE() does not move while a statement waits: start the server without "+
 			"sysdate-is-now", store.ErrSetup)
 	}
 	_, err := db.ExecContext(ctx, "SELECT 0; SELECT 0")
-	if number, _ := numberOf(err); number == 1064 { // each of the two by itself is known everywhere
+	if number, _ := numberOf(err); number == 1064 { // every server accepts each of the two statements alone
 		return fmt.Errorf("mysql: %w: the connections do not take several statements at once: open them with "+
 			"multiStatements=true (%w)", store.ErrSetup, err)
 	}
 	return classify("send several statements at once", err)
 }
 
-// checkVersion refuses a version that will not do.
+// checkVersion returns an error for a server that is too old.
 func checkVersion(version string) error {
 	var major, minor int
 	_, _ = fmt.Sscanf(strings.TrimPrefix(version, "5.5.5-"), "%d.%d", &major, &minor) // 0 is too old
-	least, name := 800, "MySQL 8.0"
+	minVersion, name := 800, "MySQL 8.0"
 	switch {
 	case strings.Contains(version, "TiDB"):
-		return nil // it names a MySQL version that it is compatible with
+		return nil // its version is that of a compatible MySQL
 	case strings.Contains(version, "MariaDB"):
-		least, name = 1006, "MariaDB 10.6"
+		minVersion, name = 1006, "MariaDB 10.6"
 	}
-	if major*100+minor < least {
+	if major*100+minor < minVersion {
 		return fmt.Errorf("mysql: %w: the server has version %s; %s or later is needed", store.ErrSetup, version, name)
 	}
 	return nil
@@ -101,8 +102,8 @@ func clock(ctx context.Context, db querier) (now int64, err error) {
 	return now, classify("read the clock", err)
 }
 
-// ready returns why the store cannot be used, or nil. It looks at the server and
-// the version of the schema once.
+// ready returns why the store cannot be used, or nil. It checks the server and the
+// version of the schema until that succeeds once.
 func (s *Store) ready(ctx context.Context) error {
 	if s.closed.Load() {
 		return store.ErrClosed
@@ -116,20 +117,20 @@ func (s *Store) ready(ctx context.Context) error {
 	if s.nodes[0].db == nil {
 		return fmt.Errorf("mysql: %w", law.Invalid("db", "is missing"))
 	}
-	err := s.anywhere(func(db querier) error {
+	err := s.onAnyNode(func(db querier) error {
 		if err := checkServer(ctx, db); err != nil {
 			return err
 		}
-		have, err := readInstalled(ctx, db)
+		installed, err := readInstalled(ctx, db)
 		if err != nil {
 			return err
 		}
-		if err := have.check(s.def); err != nil {
+		if err := installed.check(s.def); err != nil {
 			return err
 		}
-		if have.revision < s.def.revision {
+		if installed.revision < s.def.revision {
 			s.log.Warn("the procedures in the database are older than this binary: run headgate migrate", "revision",
-				have.revision, "binary", s.def.revision)
+				installed.revision, "binary", s.def.revision)
 		}
 		return s.detect(ctx, db)
 	})

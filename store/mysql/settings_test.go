@@ -11,13 +11,13 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// startOwn starts a server that this package shares with nobody, and that ends with the tests.
+// startOwn starts a server for this package alone, which ends with the tests.
 var startOwn = sync.OnceValues(func() (*dbtest.Server, error) {
 	c := &dbtest.Config{Args: []string{"--log-bin", "--server-id=1", "--event-scheduler=ON"}}
 	return c.MariaDB(context.Background())
 })
 
-// ownServer returns the URL of a server of this package alone, for what may disturb tests of others: KILL, for example,
+// ownServer returns the URL of a server of this package alone, for tests that may disturb others, for example by KILL
 // or events. It has a binary log and no time zones.
 func ownServer(tb testing.TB) string {
 	tb.Helper()
@@ -28,7 +28,7 @@ func ownServer(tb testing.TB) string {
 	return server.DSN
 }
 
-// TestSettingsOfTheServer has one server, whose settings one test changes after the other.
+// TestSettingsOfTheServer runs tests that change the settings of one server, one after the other.
 func TestSettingsOfTheServer(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
@@ -37,7 +37,7 @@ func TestSettingsOfTheServer(t *testing.T) {
 		name string
 		test func(t *testing.T, server string)
 	}{
-		{"every connection is UTF-8", isUTF8},
+		{"every connection is UTF-8", expectUTF8},
 		{"a SQL mode with another meaning", modeIsRefused},
 		{"read-only", saysItIsReadOnly},
 	} {
@@ -45,7 +45,7 @@ func TestSettingsOfTheServer(t *testing.T) {
 	}
 }
 
-// serverOfSettings returns a server whose settings are the test's, and never that of the environment.
+// serverOfSettings returns a server whose settings the test may change; it is never the server of the environment.
 func serverOfSettings(t *testing.T) string {
 	t.Helper()
 	c := &dbtest.Config{Args: []string{
@@ -64,8 +64,8 @@ func TestDoctor(t *testing.T) {
 	findsWhatIsWrong(t, serverOfSettings(t))
 }
 
-// global sets a global variable until the end of the test.
-func global(t *testing.T, db *sql.DB, name, value string) {
+// setGlobal sets a global variable until the end of the test.
+func setGlobal(t *testing.T, db *sql.DB, name, value string) {
 	t.Helper()
 	var old string
 	if err := db.QueryRowContext(t.Context(), "SELECT @@GLOBAL."+name).Scan(&old); err != nil {

@@ -60,23 +60,23 @@ func TestSchemaIsWhatMigrateDoes(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
-	madeAlike(t, url)
+	expectFixedSession(t, url)
 	s := openAt(t, url)
 	report, err := s.Migrate(t.Context())
 	if err != nil || len(report) != 1 || !strings.Contains(report[0], "nothing to do") {
 		t.Errorf("%q, %v", report, err)
 	}
-	if got, err := call(t, plain(t, url), "headgate_take", "token-bucket 1/s", "k", "1"); err != nil ||
+	if got, err := callTake(t, plainDB(t, url), "headgate_take", "token-bucket 1/s", "k", "1"); err != nil ||
 		got.allowed != 1 {
 		t.Errorf("headgate_take: %+v, %v", got, err)
 	}
 }
 
-// madeAlike checks that what routines and views keep of the session in which they
-// were made is not what that happened to be.
-func madeAlike(t *testing.T, url string) {
+// expectFixedSession checks that routines and views keep fixed session settings, and not those of the session that made
+// them.
+func expectFixedSession(t *testing.T, url string) {
 	t.Helper()
-	rows, err := plain(t, url).QueryContext(t.Context(), `
+	rows, err := plainDB(t, url).QueryContext(t.Context(), `
 		SELECT DISTINCT CONCAT_WS(' ', character_set_client, collation_connection, sql_mode)
 		FROM information_schema.routines WHERE routine_schema = DATABASE()
 		UNION SELECT DISTINCT CONCAT_WS(' ', character_set_client, collation_connection,
@@ -105,7 +105,7 @@ func madeAlike(t *testing.T, url string) {
 func TestSetUpErrorsAreClear(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)
-	admin := plain(t, url)
+	admin := plainDB(t, url)
 	limit := headgate.MustParse("token-bucket 1/s")
 	s, err := mysql.Open(t.Context(), url, nil)
 	if err != nil {
@@ -178,8 +178,8 @@ func TestSetUpErrorsAreClear(t *testing.T) {
 	}
 }
 
-// TestAServerThatSaysNothing accepts connections, as one does that hangs, or a proxy whose
-// server is away.
+// TestAServerThatSaysNothing uses a server that accepts connections and sends nothing, like one that hangs, or a proxy
+// whose server is away.
 func TestAServerThatSaysNothing(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -199,7 +199,7 @@ func TestAServerThatSaysNothing(t *testing.T) {
 
 func TestNewNeedsSeveralStatementsAtOnce(t *testing.T) {
 	t.Parallel()
-	s := mysql.New(plain(t, migrated.MariaDB(t)), nil)
+	s := mysql.New(plainDB(t, migrated.MariaDB(t)), nil)
 	_, err := limiter(s).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k")
 	if !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "multiStatements=true") {
 		t.Errorf("got %v", err)
@@ -219,15 +219,14 @@ func pool(tb testing.TB, url string, options ...string) *sql.DB {
 	return db
 }
 
-// TestInTxChargesWithTheCallersWork shows both ends: the charge goes with the
-// transaction.
+// TestInTxChargesWithTheCallersWork commits and rolls back: the charge must go with the transaction.
 func TestInTxChargesWithTheCallersWork(t *testing.T) {
 	t.Parallel()
 	db := pool(t, migrated.MariaDB(t))
 	s := mysql.New(db, nil)
 	limit := headgate.MustParse("token-bucket 1/1h burst 2")
 	for _, commit := range []bool{false, true} {
-		tx := begin(t, db)
+		tx := beginTx(t, db)
 		if d, err := limiter(s.InTx(tx)).Allow(t.Context(), limit, "k"); err != nil || !d.Allowed {
 			t.Fatalf("%+v, %v", d, err)
 		}
@@ -295,31 +294,31 @@ func TestErrorClasses(t *testing.T) {
 	}
 }
 
-// TestAnOrdinaryUserOfAPlainServer is one who may make procedures and no more,
-// at a server that writes a binary log and has no time zone tables.
+// TestAnOrdinaryUserOfAPlainServer uses a user who may only make procedures, at a server that writes a binary log and
+// has no time zone tables.
 func TestAnOrdinaryUserOfAPlainServer(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDBAt(t, ownServer(t))[0]
 	name := url[strings.LastIndex(url, "/")+1:]
-	root := plain(t, url)
+	root := plainDB(t, url)
 	newUser(t, root, "someone", "")
 	run(t, root, "GRANT CREATE ROUTINE, ALTER ROUTINE, EXECUTE ON "+name+".* TO someone")
-	conn := session(t, strings.Replace(url, "root@", "someone@", 1))
-	procedures(t, conn)
+	conn := openSession(t, strings.Replace(url, "root@", "someone@", 1))
+	makeProcedures(t, conn)
 	const now = 1_800_000_000_000_000
-	if b, err := bounds(conn, "day", "UTC", now); err != nil || b[1] > now || b[2]-b[1] != 86400e6 {
+	if b, err := callBounds(conn, "day", "UTC", now); err != nil || b[1] > now || b[2]-b[1] != 86400e6 {
 		t.Errorf("UTC: %v %v", b, err)
 	}
-	if canonical, _, _, zone, err := compile(conn, "fixed-window 5/day UTC"); err != nil ||
+	if canonical, _, _, zone, err := callCompile(conn, "fixed-window 5/day UTC"); err != nil ||
 		canonical != "fixed-window 5/day" || zone.String != "UTC" {
 		t.Errorf("UTC: %q %v %v", canonical, zone, err)
 	}
 	const want = "time zone: the server does not know Europe/Berlin: load its time zone tables " +
 		"(mariadb-tzinfo-to-sql or mysql_tzinfo_to_sql)"
-	_, err1 := bounds(conn, "day", "Europe/Berlin", now)
-	_, _, _, _, err2 := compile(conn, "fixed-window 5/day Europe/Berlin")
+	_, err1 := callBounds(conn, "day", "Europe/Berlin", now)
+	_, _, _, _, err2 := callCompile(conn, "fixed-window 5/day Europe/Berlin")
 	for _, err := range []error{err1, err2} {
-		if message, ok := signalled(err); !ok || message != want {
+		if message, ok := signalText(err); !ok || message != want {
 			t.Errorf("a named zone: %v, want %s", err, want)
 		}
 	}

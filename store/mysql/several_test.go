@@ -19,7 +19,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// charges returns the JSON of some: limit, key, cost, limit, key, cost, and so on.
+// charges returns charges in JSON. words are limit, key, cost, limit, key, cost, and so on.
 func charges(words ...string) string {
 	var list []string
 	for i := 0; i+2 < len(words); i += 3 {
@@ -28,11 +28,11 @@ func charges(words ...string) string {
 	return "[" + strings.Join(list, ", ") + "]"
 }
 
-// answers returns columns of all rows that a call answers; or the message of an error that people are to read.
-func answers(tb testing.TB, db querier, columns, call string, args ...any) string {
+// answersOf returns some columns of all rows of a call, or the message of an error for people.
+func answersOf(tb testing.TB, db querier, columns, call string, args ...any) string {
 	tb.Helper()
 	rows, err := db.QueryContext(tb.Context(), call, args...)
-	for conflict(err) {
+	for isConflict(err) {
 		rows, err = db.QueryContext(tb.Context(), call, args...)
 	}
 	if my, ok := errors.AsType[*driver.MySQLError](err); ok && my.Number == 1644 {
@@ -72,7 +72,7 @@ func answers(tb testing.TB, db querier, columns, call string, args ...any) strin
 	return strings.Join(lines, ", ")
 }
 
-// TestSeveralChargesByCall goes through the procedures for several charges.
+// TestSeveralChargesByCall calls the procedures for several charges.
 func TestSeveralChargesByCall(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
@@ -145,7 +145,7 @@ func TestSeveralChargesByCall(t *testing.T) {
 		{"accepted", "take_up_to('user', 'finer', 0.00001)", "0.001000"},
 		{"remaining", "check('user', 'finer', 9.99999)", "9"},
 	} {
-		got := answers(t, db, tt.columns, "CALL headgate_"+tt.call)
+		got := answersOf(t, db, tt.columns, "CALL headgate_"+tt.call)
 		if strings.Contains(tt.columns, "delay") {
 			got = alikeDelays(got, tt.want)
 		}
@@ -154,12 +154,12 @@ func TestSeveralChargesByCall(t *testing.T) {
 		}
 	}
 	const blocked = "SELECT COUNT(*) AS n FROM headgate_cells WHERE blocked_until > 0 AND limit_name = 'blocking'"
-	if got := answers(t, db, "n", blocked); got != "1" {
+	if got := answersOf(t, db, "n", blocked); got != "1" {
 		t.Errorf("%s keys are blocked", got)
 	}
 }
 
-// alikeDelays cuts a delay of nearly an hour to the digits that are wanted of it: time passes.
+// alikeDelays cuts a delay of nearly an hour to the digits of the wanted one, since time passes.
 func alikeDelays(got, want string) string {
 	g, w := strings.Fields(got), strings.Fields(want)
 	for i := range min(len(g), len(w)) {
@@ -170,7 +170,7 @@ func alikeDelays(got, want string) string {
 	return strings.Join(g, " ")
 }
 
-// TestBadChargesByCall asks for what is no request: the error names what is wrong, and nothing is charged.
+// TestBadChargesByCall calls with invalid requests: the error must name what is wrong, and nothing may be charged.
 func TestBadChargesByCall(t *testing.T) {
 	t.Parallel()
 	db, _ := client(t)
@@ -210,7 +210,7 @@ func TestBadChargesByCall(t *testing.T) {
 		with(`"gcra 1/s"`, `"a"`, `"1e-99"`):                      "charges[1]: cost: has more than 30 digits after the point",
 	} {
 		for _, call := range []string{"take_all(?)", "take_all_once('i', ?, 0)", "reserve_all(?, 60, NULL, 0)", "settle_all('i', ?)"} {
-			if got := answers(t, db, "", "CALL headgate_"+call, asked); !strings.HasPrefix(got, want) {
+			if got := answersOf(t, db, "", "CALL headgate_"+call, asked); !strings.HasPrefix(got, want) {
 				t.Errorf("%s of %.200v:\n got %s\nwant %s", call, asked, got, want)
 			}
 		}
@@ -230,22 +230,22 @@ func TestBadChargesByCall(t *testing.T) {
 		"take_up_to('concurrency 1 ttl 1h', 'a', 1)":                                    "limit: concurrency 1 ttl 1h is acquired",
 		"take('gcra 1/s', 'a', -1)":                                                     "cost: is -1", // after errors about one of several
 	} {
-		if got := answers(t, db, "", "CALL headgate_"+call); !strings.HasPrefix(got, want) {
+		if got := answersOf(t, db, "", "CALL headgate_"+call); !strings.HasPrefix(got, want) {
 			t.Errorf("%s:\n got %s\nwant %s", call, got, want)
 		}
 	}
-	if got := answers(t, db, "n", "SELECT COUNT(*) AS n FROM headgate_cells WHERE law > 0"); got != "0" {
+	if got := answersOf(t, db, "n", "SELECT COUNT(*) AS n FROM headgate_cells WHERE law > 0"); got != "0" {
 		t.Errorf("%s cells were charged", got)
 	}
 	most := tier.Pick(100, 1000, 1000)
-	if got := answers(t, db, "allowed", "CALL headgate_take_all(?)", many(most)); strings.Count(got, "1") != most {
+	if got := answersOf(t, db, "allowed", "CALL headgate_take_all(?)", many(most)); strings.Count(got, "1") != most {
 		t.Errorf("%d charges: %.200s", most, got)
 	}
 }
 
-// TestSeveralChargesByCallAreThoseOfGo asks for the same groups by calls and from Go, each of keys of its own: a
-// group is refused as in Go, by the same charges, and leaves the same.
-func TestSeveralChargesByCallAreThoseOfGo(t *testing.T) {
+// TestSeveralChargesByCallDecideAsGo charges the same groups by calls and from Go, on keys of their own: both must
+// refuse the same groups, by the same charges, and leave the same cells.
+func TestSeveralChargesByCallDecideAsGo(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
 	l := limiter(s)
@@ -281,7 +281,7 @@ func TestSeveralChargesByCallAreThoseOfGo(t *testing.T) {
 				want = append(want, figures(!f.Allowed, f.Capacity, f.Remaining))
 			}
 		}
-		got := answers(t, db, "allowed refused capacity remaining", "CALL headgate_take_all(?)", charges(words...))
+		got := answersOf(t, db, "allowed refused capacity remaining", "CALL headgate_take_all(?)", charges(words...))
 		if got != strings.Join(want, ", ") {
 			t.Fatalf("seed %d, round %d: %q:\n got %s\nwant %s", seed, round, words, got, strings.Join(want, ", "))
 		}
@@ -294,8 +294,8 @@ func TestSeveralChargesByCallAreThoseOfGo(t *testing.T) {
 	}
 }
 
-// TestSeveralChargesInOppositeOrders lets eight callers charge the same keys in opposite orders: nobody waits for
-// ever, and what is admitted is exact.
+// TestSeveralChargesInOppositeOrders lets eight callers charge the same keys in opposite orders: nobody may wait for
+// ever, and admissions must be exact.
 func TestSeveralChargesInOppositeOrders(t *testing.T) {
 	t.Parallel()
 	db, _ := client(t)
@@ -317,7 +317,7 @@ func TestSeveralChargesInOppositeOrders(t *testing.T) {
 				for _, key := range some {
 					words = append(words, rule, key, "1")
 				}
-				if got := answers(t, db, "allowed", "CALL headgate_take_all(?)", charges(words...)); got[0] == '1' {
+				if got := answersOf(t, db, "allowed", "CALL headgate_take_all(?)", charges(words...)); got[0] == '1' {
 					mu.Lock()
 					for _, key := range some {
 						admitted[key]++
@@ -335,7 +335,7 @@ func TestSeveralChargesInOppositeOrders(t *testing.T) {
 			want = "0 0"
 			full++
 		}
-		if got := answers(t, db, "allowed remaining", "CALL headgate_take(?, ?, 1)", rule, key); got != want {
+		if got := answersOf(t, db, "allowed remaining", "CALL headgate_take(?, ?, 1)", rule, key); got != want {
 			t.Errorf("%s: %d were admitted; then take answers %s, want %s", key, admitted[key], got, want)
 		}
 	}
@@ -344,7 +344,7 @@ func TestSeveralChargesInOppositeOrders(t *testing.T) {
 	}
 }
 
-// TestSeveralChargesArePartOfTheCallersTransaction rolls them back.
+// TestSeveralChargesArePartOfTheCallersTransaction rolls back several charges with the caller's transaction.
 func TestSeveralChargesArePartOfTheCallersTransaction(t *testing.T) {
 	t.Parallel()
 	db, _ := client(t)
@@ -356,13 +356,13 @@ func TestSeveralChargesArePartOfTheCallersTransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked := charges("fixed-window 10/30d", "a", "3", "sliding-log 10/30d", "a", "3")
-	if got := answers(t, tx, "remaining", "CALL headgate_take_all_once('i', ?, 0)", asked); got != "7, 7" {
+	if got := answersOf(t, tx, "remaining", "CALL headgate_take_all_once('i', ?, 0)", asked); got != "7, 7" {
 		t.Error(got)
 	}
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	if got := answers(t, db, "remaining replayed", "CALL headgate_take_all_once('i', ?, 0)", asked); got != "7 0, 7 0" {
+	if got := answersOf(t, db, "remaining replayed", "CALL headgate_take_all_once('i', ?, 0)", asked); got != "7 0, 7 0" {
 		t.Errorf("after a rollback: %s", got)
 	}
 }

@@ -13,17 +13,17 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// TestATransactionThatAConflictWouldUndoIsRefused: with innodb_snapshot_isolation a
-// charge in a transaction that is not READ COMMITTED may end that transaction, and
-// all that the caller did in it. So it is refused, and the transaction lives.
+// TestATransactionThatAConflictWouldUndoIsRefused charges in a transaction that is not READ COMMITTED. With
+// innodb_snapshot_isolation a conflict may end such a transaction, and undo all that the caller did in it, so the
+// charge must be refused, and the transaction survive.
 func TestATransactionThatAConflictWouldUndoIsRefused(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	db := pool(t, url)
-	if snapshots(t, db) == "" {
+	if snapshotIsolation(t, db) == "" {
 		t.Skip("this server has no innodb_snapshot_isolation")
 	}
-	table(t, db, "orders", "id int primary key")
+	createTable(t, db, "orders", "id int primary key")
 	s := mysql.New(db, nil)
 	charge := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1h burst 50"), Key: "k"}
 	for _, statement := range []string{
@@ -88,7 +88,7 @@ func TestATransactionThatAConflictWouldUndoIsRefused(t *testing.T) {
 				}
 				// which locks what it reads. The snapshot is older than a charge of somebody else's.
 				if tt.level != "SERIALIZABLE" {
-					answer(t, tx, "SELECT COUNT(*) FROM headgate_cells")
+					answerOf(t, tx, "SELECT COUNT(*) FROM headgate_cells")
 					if _, err := limiter(s).Take(t.Context(), charge); err != nil {
 						t.Fatal(err)
 					}

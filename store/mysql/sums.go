@@ -7,41 +7,39 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Plain charges are charged by sums: each cell with all that a batch asks of it, or with nothing. Where a sum fits,
-// its charges are granted one after another too: see TakePlain of package law. Where it does not, the cell is as it
-// was, so package law tells whether all of them are refused; if some are not, they are decided by rows. A request on
-// several cells is admitted if each of them has room for its sum; otherwise nothing of the batch is done.
+// Plain charges are decided by sums: each cell is charged the sum of its charges in a batch, or nothing. If the sum
+// fits, all its charges would be granted one after another too: see TakePlain of package law. If it does not fit, the
+// cell is unchanged. If package law refuses all of its charges, that decides them; otherwise rows decide them. A
+// request on several cells is admitted if each cell has room for its sum; otherwise nothing of the batch is done.
 //
 // On MariaDB a batch is an INSERT: see sums_text.go. A single charge has a statement of its own: see one.go.
 
-// sums is a batch, as far as it is decided by sums. What is not: other verbs and laws, and all that comes after them on
-// their cells.
+// sums is the part of a batch that is decided by sums. It leaves out other verbs and laws, and later ops on the cells
+// of these.
 type sums struct {
 	ops     []law.Op
 	cells   []sum // in the order in which they are locked
 	coupled bool  // a request has charges on several cells
 	anchor  law.Anchor
-	count   int     // of the ops that are decided by sums
-	next    []int32 // after each op: the next one on its cell; 0: none
+	count   int     // how many ops are decided by sums
+	next    []int32 // for each op, the next op on its cell; 0: none
 }
 
 // sum has the charges of a cell.
 type sum struct {
-	head, tail int32 // its first op and its last one
-	closed     bool  // to what comes next in the batch
-	used       bool  // it has any
-	cost       int64 // of all ops
+	head, tail int32 // its first op and its last op
+	closed     bool  // the cell takes no more charges of the batch
+	used       bool  // the cell has charges
+	cost       int64 // the cost of all its charges
 }
 
-// maxSummed bounds the ops of a batch that is decided by sums, and maxCoupled those of a
-// request in it.
+// maxSummed bounds the ops of a batch that is decided by sums, and maxCoupled the ops of a request in it.
 const (
 	maxSummed  = 1024
 	maxCoupled = 32
 )
 
-// newSums returns the part of a batch that is decided by sums; nil if that is less than
-// half of it.
+// newSums returns the part of a batch that is decided by sums; nil if it is less than half of the batch.
 func newSums(ops []law.Op) *sums {
 	if len(ops) > maxSummed {
 		return nil
@@ -52,7 +50,7 @@ func newSums(ops []law.Op) *sums {
 	}
 	slices.SortFunc(sorted, func(a, b int32) int { return ops[a].Cell.Compare(ops[b].Cell) })
 	s := &sums{ops: ops, next: make([]int32, len(ops)), cells: make([]sum, 0, len(ops))}
-	place := make([]int32, len(ops)) // of the cell of each op
+	place := make([]int32, len(ops)) // for each op, the index of its cell
 	for k, i := range sorted {
 		if k == 0 || ops[i].Cell != ops[sorted[k-1]].Cell {
 			s.cells = append(s.cells, sum{})
@@ -61,7 +59,7 @@ func newSums(ops []law.Op) *sums {
 	}
 	for i := 0; i < len(ops); {
 		j := law.GroupEnd(ops, i)
-		if s.takes(i, j, place) {
+		if s.canAdd(i, j, place) {
 			s.add(i, j, place)
 		} else {
 			for k := i; k < j; k++ {
@@ -77,8 +75,8 @@ func newSums(ops []law.Op) *sums {
 	return s
 }
 
-// takes reports whether the request from i to j can be decided by sums. It charges no cell twice.
-func (s *sums) takes(i, j int, place []int32) bool {
+// canAdd reports whether the request from i to j can be decided by sums. Such a request charges no cell twice.
+func (s *sums) canAdd(i, j int, place []int32) bool {
 	if j-i > maxCoupled || law.ValidGroup(s.ops[i:j]) != nil {
 		return false
 	}
@@ -88,17 +86,16 @@ func (s *sums) takes(i, j int, place []int32) bool {
 	}
 	for k := i; k < j; k++ {
 		op, c := &s.ops[k], &s.cells[place[k]]
-		if c.closed || op.Params.Anchor != anchor || !summable(op) || c.used && !addable(&s.ops[c.head], op, c.cost) ||
-			slices.Contains(place[i:k], place[k]) {
+		if c.closed || op.Params.Anchor != anchor || !isSummable(op) ||
+			c.used && !isAddable(&s.ops[c.head], op, c.cost) || slices.Contains(place[i:k], place[k]) {
 			return false
 		}
 	}
 	return true
 }
 
-// summable reports whether a charge may be one of those that are decided by sums. A new cell has
-// room for it.
-func summable(op *law.Op) bool {
+// isSummable reports whether a charge can be decided by sums: also a new cell must have room for it.
+func isSummable(op *law.Op) bool {
 	return op.Verb == law.Take && op.Alone() && !op.Timed() && op.Params.Plain() && op.Params.Block <= 0 &&
 		op.Cost*op.Count <= ceiling(op)
 }
@@ -111,14 +108,13 @@ func ceiling(op *law.Op) int64 {
 	return op.Params.Capacity
 }
 
-// addable reports whether a charge may be added to those before it on its cell, which cost
-// so much.
-func addable(before, op *law.Op, cost int64) bool {
+// isAddable reports whether a charge may be added to the charges before it on its cell, whose total is cost.
+func isAddable(before, op *law.Op, cost int64) bool {
 	return before.Params == op.Params && before.Now == op.Now && before.Ceiling == 0 && op.Ceiling == 0 &&
 		op.Cost*op.Count <= op.Params.Capacity-cost
 }
 
-// add adds the request from i to j.
+// add adds the charges of the request from i to j to their cells.
 func (s *sums) add(i, j int, place []int32) {
 	s.anchor = s.ops[i].Params.Anchor
 	s.count += j - i
@@ -135,12 +131,12 @@ func (s *sums) add(i, j int, place []int32) {
 	}
 }
 
-// sumsWidth is how many numbers an answer has of each cell: 1 if it was charged, 0 if it has no room, -1 if it is not
-// decided about here; the level, time, end and block that it has then; the clock; and 1 if it was made.
+// sumsWidth is how many numbers an answer has for each cell: 1 if the cell was charged, 0 if it has no room, -1 if the
+// statement does not decide it; its level, time, end and block then; the clock; and 1 if the statement has made it.
 const sumsWidth = 7
 
-// read turns an answer into outcomes, and returns which ops it has decided, in their order.
-func (s *sums) read(answer []int64, outs []law.Outcome) (decided []int, err error) {
+// decode converts an answer to outcomes, and returns the sorted indices of the ops that it has decided.
+func (s *sums) decode(answer []int64, outs []law.Outcome) (decided []int, err error) {
 	if len(answer) != len(s.cells)*sumsWidth {
 		return nil, fmt.Errorf("the server answered about %d cells with %d numbers", len(s.cells), len(answer))
 	}
@@ -164,7 +160,7 @@ func (s *sums) read(answer []int64, outs []law.Outcome) (decided []int, err erro
 			record.State = p.PlainState(after.Level-c.cost, after.At)
 			record.State.BlockedUntil = after.BlockedUntil
 		}
-		known := len(decided)
+		before := len(decided)
 		for i := c.head; ; i = s.next[i] {
 			law.Apply(s.ops[i:i+1], outs[i:i+1], clock, list)
 			decided = append(decided, int(i))
@@ -176,8 +172,8 @@ func (s *sums) read(answer []int64, outs []law.Outcome) (decided []int, err erro
 		case outs[c.tail].State == after:
 		case charged:
 			return nil, fmt.Errorf("the server's answer makes no sense: %v about %+v", n, s.ops[c.tail])
-		default: // there is room for some of them
-			decided = decided[:known]
+		default: // the cell has room for some of them
+			decided = decided[:before]
 		}
 	}
 	slices.Sort(decided)

@@ -10,17 +10,16 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestNewCellsOfBatchesKilledAtAnyTime kills statements without end that make three cells
-// each for one request: all three are there and charged, or none; and those of all requests
-// that were granted are.
+// TestNewCellsOfBatchesKilledAtAnyTime kills statements without end, each of which makes three cells for one request:
+// all three cells must be there and charged, or none, and all granted requests must be charged.
 func TestNewCellsOfBatchesKilledAtAnyTime(t *testing.T) {
 	t.Parallel()
-	s, db := killable(t)
-	granted, unknown := kills(t, db, func(ctx context.Context, n int64) error {
+	s, db := openKillable(t)
+	granted, unknown := killWhile(t, db, func(ctx context.Context, n int64) error {
 		ops, outs := make([]law.Op, 3), make([]law.Outcome, 3)
 		for i := range ops {
 			ops[i] = law.Op{
-				Verb: law.Take, Group: 1, Cell: law.Cell{Limit: fmt.Sprint("limit ", i), Key: fmt.Sprint(n)}, Params: slowly,
+				Verb: law.Take, Group: 1, Cell: law.Cell{Limit: fmt.Sprint("limit ", i), Key: fmt.Sprint(n)}, Params: neverDrains,
 				Cost: 1, Count: 1,
 			}
 		}
@@ -41,17 +40,16 @@ func TestNewCellsOfBatchesKilledAtAnyTime(t *testing.T) {
 	}
 }
 
-// TestANewCellIsChargedAtATimeAfterItsLock asks for a key whose row another session makes, holds
-// and takes back: the charge is not timed before that, since the row might have been removed
-// by a sweep.
+// TestANewCellIsChargedAtATimeAfterItsLock charges a key whose row another session makes, holds and rolls back. The
+// time of the charge must not be earlier than that, since a sweep might have removed the row.
 func TestANewCellIsChargedAtATimeAfterItsLock(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s, db := bare(t, url), plain(t, url)
+	s, db := openUnmigrated(t, url), plainDB(t, url)
 	if _, err := takeThree(t.Context(), s); err != nil { // from now on it is known that keys are new
 		t.Fatal(err)
 	}
-	tx := begin(t, db)
+	tx := beginTx(t, db)
 	run(t, tx, "INSERT INTO headgate_cells (limit_name, cell_key) VALUES ('l', 'new')")
 	outs := make([]law.Outcome, 2)
 	done := make(chan error, 1)
@@ -59,12 +57,12 @@ func TestANewCellIsChargedAtATimeAfterItsLock(t *testing.T) {
 		var ops []law.Op
 		for i, key := range []string{"a", "new"} {
 			ops = append(ops, law.Op{
-				Verb: law.Take, Group: uint32(i), Cell: law.Cell{Limit: "l", Key: key}, Params: slowly, Cost: 1, Count: 1,
+				Verb: law.Take, Group: uint32(i), Cell: law.Cell{Limit: "l", Key: key}, Params: neverDrains, Cost: 1, Count: 1,
 			})
 		}
 		done <- s.Apply(context.Background(), ops, outs)
 	}()
-	waits(t, db, "headgate_cells")
+	awaitStatement(t, db, "headgate_cells")
 	now := serverClock(t, db)
 	await.Until(t, "200 ms to pass, which is longer than a clock may be old", func() bool {
 		return serverClock(t, db) > now+200_000

@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// summedLimits are limits as they are, and as they were before they were changed.
+// summedLimits are limits, each with its earlier parameters.
 var summedLimits = [][2]law.Params{
 	{
 		{Kind: law.Bucket, Unit: 10, Capacity: 500, Step: 100_000, Drain: 3},
@@ -75,8 +75,7 @@ func summedBatch(rng *rand.Rand, now int64) (ops []law.Op) {
 	return ops
 }
 
-// vary makes another op of a charge, mostly one that sums may decide unless it is to be
-// strange.
+// vary changes a charge, mostly to one that sums may decide unless strange is set.
 func vary(rng *rand.Rand, op *law.Op, limit int, strange bool) {
 	which := rng.IntN(40)
 	if which >= 8 && !strange {
@@ -100,13 +99,12 @@ func vary(rng *rand.Rand, op *law.Op, limit int, strange bool) {
 	}
 }
 
-// TestSumsDecideAsOneRequestAfterAnother compares batches with the memory store bit by bit:
-// cells that several requests charge, requests on several cells, new cells, refusals, and among
-// them all that sums do not decide.
+// TestSumsDecideAsOneRequestAfterAnother compares batches with the memory store bit by bit: cells that several requests
+// charge, requests on several cells, new cells, refusals, and ops that sums do not decide.
 func TestSumsDecideAsOneRequestAfterAnother(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s, m := bare(t, url), memory.New(nil)
+	s, m := openUnmigrated(t, url), memory.New(nil)
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	now := int64(1_800_000_000_000_000)
@@ -133,17 +131,17 @@ func TestSumsDecideAsOneRequestAfterAnother(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d batches could not be decided by sums", failed, rounds)
-	if knowsReturning(t, plain(t, url)) && (failed == 0 || failed > rounds/2) {
+	if knowsReturning(t, plainDB(t, url)) && (failed == 0 || failed > rounds/2) {
 		t.Errorf("seed %d: %d of %d batches could not be decided by sums: too few to compare", seed, failed, rounds)
 	}
 }
 
-// takeThree charges three keys, of which the second is the one of takeLone.
+// takeThree charges three keys, the second of which is the key of takeSingle.
 func takeThree(ctx context.Context, s *mysql.Store) (granted int64, err error) {
 	var ops []law.Op
 	for i, key := range []string{"a", "k", "z"} {
 		ops = append(ops, law.Op{
-			Verb: law.Take, Group: uint32(i), Cell: law.Cell{Limit: "l", Key: key}, Params: slowly, Cost: 1, Count: 1,
+			Verb: law.Take, Group: uint32(i), Cell: law.Cell{Limit: "l", Key: key}, Params: neverDrains, Cost: 1, Count: 1,
 		})
 	}
 	outs := make([]law.Outcome, len(ops))
@@ -156,8 +154,8 @@ func takeThree(ctx context.Context, s *mysql.Store) (granted int64, err error) {
 	return granted, err
 }
 
-// levels returns the sum of the levels of all cells, and the least one.
-func levels(t *testing.T, db *sql.DB) (sum, least int64) {
+// sumLevels returns the sum of the levels of all cells, and the lowest level.
+func sumLevels(t *testing.T, db *sql.DB) (sum, least int64) {
 	t.Helper()
 	if err := db.QueryRowContext(t.Context(), "SELECT SUM(level), MIN(level) FROM headgate_cells").Scan(&sum,
 		&least); err != nil {
@@ -166,7 +164,7 @@ func levels(t *testing.T, db *sql.DB) (sum, least int64) {
 	return sum, least
 }
 
-// takeTwice charges by takeThree. New keys are made another way than by sums.
+// takeTwice charges by takeThree twice, since the first charge of new keys does not use sums.
 func takeTwice(t *testing.T, s *mysql.Store) {
 	t.Helper()
 	for range 2 {
@@ -177,64 +175,63 @@ func takeTwice(t *testing.T, s *mysql.Store) {
 	}
 }
 
-// TestABatchKilledWhileItWaits kills one that waits for the second of three rows: nothing
-// was done, and that is what is said.
+// TestABatchKilledWhileItWaits kills a batch that waits for the second of three rows: the error must say that nothing
+// was done.
 func TestABatchKilledWhileItWaits(t *testing.T) {
 	t.Parallel()
-	s, db := killable(t)
+	s, db := openKillable(t)
 	takeTwice(t, s)
-	tx := begin(t, db)
+	tx := beginTx(t, db)
 	run(t, tx, "UPDATE headgate_cells SET reason = 'held' WHERE cell_key = 'k'")
 	failed := make(chan error, 1)
 	go func() {
 		_, err := takeThree(context.Background(), s)
 		failed <- err
 	}()
-	killed(t, db, "headgate_cells", failed)
+	killWaiting(t, db, "headgate_cells", failed)
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	if sum, least := levels(t, db); sum != 6 || least != 2 {
+	if sum, least := sumLevels(t, db); sum != 6 || least != 2 {
 		t.Errorf("the levels are %d together, the least %d; want 6 and 2", sum, least)
 	}
 }
 
-// TestBatchesKilledAtAnyTime kills statements without end: all that was granted is charged,
-// and nothing more than that and what is not known; and a batch is charged as a whole.
+// TestBatchesKilledAtAnyTime kills statements without end: all granted charges must be charged, beyond them at most
+// those of unknown outcome, and each batch as a whole.
 func TestBatchesKilledAtAnyTime(t *testing.T) {
 	t.Parallel()
-	s, db := killable(t)
+	s, db := openKillable(t)
 	if _, err := takeThree(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	granted, unknown := kills(t, db, func(ctx context.Context, _ int64) error {
+	granted, unknown := killWhile(t, db, func(ctx context.Context, _ int64) error {
 		n, err := takeThree(ctx, s)
 		if err == nil && n != 3 {
 			err = fmt.Errorf("granted %d of 3", n)
 		}
 		return err
 	})
-	sum, least := levels(t, db)
+	sum, least := sumLevels(t, db)
 	if least < 1+granted || least > 1+granted+unknown || sum != 3*least {
 		t.Errorf("the levels are %d together, the least %d, after %d granted and %d not known", sum, least, 1+granted,
 			unknown)
 	}
 }
 
-// TestARowThatIsHeldIsPassedBy holds the row of one of three keys: the others are charged
-// after a second, about it nothing was done; and what waits for it alone is charged when the
-// row is free.
-func TestARowThatIsHeldIsPassedBy(t *testing.T) {
+// TestALockedRowDelaysNoOtherKey locks the row of one of three keys. The other keys must be charged after a second,
+// without the locked one; a charge that waits for it alone is made when the row is free.
+func TestALockedRowDelaysNoOtherKey(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s, db := bare(t, url), plain(t, url)
+	s, db := openUnmigrated(t, url), plainDB(t, url)
 	takeTwice(t, s)
-	tx := begin(t, db)
+	tx := beginTx(t, db)
 	run(t, tx, "UPDATE headgate_cells FORCE INDEX (PRIMARY) SET reason = 'held' "+
 		"WHERE limit_name = 'l' AND cell_key = 'k'")
 	charge := func(group uint32, key string) law.Op {
 		return law.Op{
-			Verb: law.Take, Group: group, Cell: law.Cell{Limit: "l", Key: key}, Params: slowly, Cost: 1, Count: 1,
+			Verb: law.Take, Group: group, Cell: law.Cell{Limit: "l", Key: key}, Params: neverDrains, Cost: 1, Count: 1,
 		}
 	}
 	// freed has the row free after a batch has waited for it for longer than it would beside others.
@@ -270,7 +267,7 @@ func TestARowThatIsHeldIsPassedBy(t *testing.T) {
 	if out := freed(op)[0]; out.Used != 4 {
 		t.Errorf("what waits for the row alone: %+v", out)
 	}
-	if sum, least := levels(t, db); sum != 9 || least != 2 {
+	if sum, least := sumLevels(t, db); sum != 9 || least != 2 {
 		t.Errorf("the levels are %d together, the least %d; want 9 and 2", sum, least)
 	}
 }

@@ -12,55 +12,52 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// A batch that is decided by sums is an INSERT of one row for each cell. It returns for each
-// of them what became of it, the cell after it and the clock: see sumsWidth.
+// A batch that is decided by sums is an INSERT of one row for each cell. For each row it returns the result, the cell
+// after it and the clock: see sumsWidth.
 //
-// There are two forms. In the one that makes cells, a row is the cell as its charges leave it
-// if it is not there. The rows of the other have only what differs, and it is tried first
-// unless one of the last batches has made a cell: new keys come together.
+// The statement has two forms. In the form that makes cells, a row is a new cell with its charges. In the other form
+// the rows have only the numbers of the charges. It is tried first unless one of the last batches has made a cell: new
+// keys come together.
 //
-// The statement returns 9223372036854775807 + 1, and so fails, for a cell that no charge has
-// touched, for new cells in the form that makes none, and where a
-// request has charges on several cells also for one that has no room for its sum.
+// The statement returns 9223372036854775807 + 1, and so fails, for a cell that no charge has touched, for a new cell in
+// the form that makes none, and, if a request has charges on several cells, also for a cell without room for its sum.
 
 //go:embed sums.tmpl
 var sumsText string
 
-// sumsShape says which parts the statement needs.
-// One: it is of a single charge. Makes: it makes cells that are not there.
+// sumsShape says which parts the statement needs. Epoch: windows begin by the epoch. One: it is for a single charge.
+// Coupled: a request has charges on several cells. Makes: it makes missing cells.
 type sumsShape struct{ Epoch, One, Coupled, Makes bool }
 
-// Within gives the template madeWithin.
+// Within returns madeWithin to the template, in microseconds.
 func (sumsShape) Within() int64 { return madeWithin.Microseconds() }
 
-// madeWithin is how long before the lock of its row the clock of a new cell may be read. A
-// sweep may have removed that cell in the meantime, but none that had become empty since:
-// see sweepSlack.
+// madeWithin is how long before a new cell's row is locked its clock may be read. In the meantime a sweep may have
+// removed an old cell of the same key, but none that had become empty since: see sweepSlack.
 const madeWithin = 50 * time.Millisecond
 
-// sumsTexts follow the rows of a statement of each shape.
+// sumsTexts are the parts of the statement after its rows, by shape.
 var sumsTexts = sync.OnceValue(func() map[sumsShape]string {
 	texts := make(map[sumsShape]string)
 	for i := range 8 {
 		shape := sumsShape{Epoch: i&1 > 0, Coupled: i&2 > 0, Makes: i&4 > 0}
-		texts[shape] = sumsNames.Replace(templated("sums update", shape))
+		texts[shape] = sumsReplacer.Replace(renderTemplate("sums update", shape))
 	}
 	return texts
 })
 
-// sumNumbers are the names of the numbers that the statement is given of each cell.
+// sumNumbers are the names of the numbers that the statement gets for each cell.
 var sumNumbers = [...]string{"unit", "step", "drain", "need", "room", "now"}
 
-// numbers returns those of a cell.
+// numbers returns the numbers of sumNumbers for a cell.
 func (s *sums) numbers(c *sum) [len(sumNumbers)]int64 {
 	op := &s.ops[c.head]
 	p := &op.Params
 	return [...]int64{p.Unit, p.Step, max(p.Drain, 1), c.cost, ceiling(op) - c.cost, op.Now}
 }
 
-// sumsNames puts variables in the places of the numbers. Rows assign those that are not what they were for the row
-// before.
-var sumsNames = func() *strings.Replacer {
+// sumsReplacer replaces the numbers by variables. A row assigns the variables whose values differ from the row before.
+var sumsReplacer = func() *strings.Replacer {
 	pairs := []string{"{heal}", strconv.Itoa(law.PlainSlack), "[", "headgate_cells.", "]", "", "@", "@hg_one_"}
 	for _, name := range sumNumbers {
 		pairs = append(pairs, "{"+name+"}", "@hg_one_"+name)
@@ -68,69 +65,68 @@ var sumsNames = func() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }()
 
-// briefly bounds how long a statement waits for the lock of a row. After that nothing of it
-// is left.
-const briefly = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
+// withShortLockWait bounds how long a statement waits for the lock of a row, before it fails and is undone.
+const withShortLockWait = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
 
-// sumsClock reads the clock in a statement.
+// sumsClock returns the SQL that reads the clock in a statement.
 var sumsClock = sync.OnceValue(func() string {
-	return sumsNames.Replace(strings.ReplaceAll(templated("clock", sumsShape{}), "{now}", "0"))
+	return sumsReplacer.Replace(strings.ReplaceAll(renderTemplate("clock", sumsShape{}), "{now}", "0"))
 })
 
-// restFrom is how many batches are not tried by sums after one of which nothing could be done:
-// requests that are refused come together. makeFrom is how many are sent in the form that
-// makes cells, after one that has made any.
-const restFrom, makeFrom = 8, 8
+// skipAfterFailure is how many batches are not tried by sums after one that could not be
+// decided so: refused requests come together. makeAfterNewCell is how many batches are sent
+// in the form that makes cells after one that has made a cell.
+const skipAfterFailure, makeAfterNewCell = 8, 8
 
-// askSums sends the statement; the answer is nil if it has done nothing.
-func (s *Store) askSums(ctx context.Context, n *node, b *sums) (answer []int64, err error) {
-	if s.unsummed.Load() > 0 && s.unsummed.Add(-1) >= 0 {
+// sendSums sends the statement; the answer is nil if it has done nothing.
+func (s *Store) sendSums(ctx context.Context, n *node, b *sums) (answer []int64, err error) {
+	if s.skipSums.Load() > 0 && s.skipSums.Add(-1) >= 0 {
 		return nil, nil
 	}
-	giveWay := store.PassesHeld(ctx) && len(b.cells) > 1
-	ask := func(makes bool) error {
+	passHeld := store.PassesHeld(ctx) && len(b.cells) > 1
+	send := func(makesCells bool) error {
 		turn := strconv.FormatInt(s.turns.Add(1), 10)
-		text := b.text(turn, makes)
+		text := b.text(turn, makesCells)
 		return s.retry(ctx, n, func(n *node) error {
-			err := execAlone(ctx, n, turn, func(c *ownConn) (err error) {
-				answer, err = c.askSums(ctx, text, answer[:0])
+			err := execAlone(ctx, n, turn, func(c *openedConn) (err error) {
+				answer, err = c.sendSums(ctx, text, answer[:0])
 				return err
 			})
-			if number, _ := numberOf(err); number == errLockWait && giveWay { // not to be repeated
-				return lockWait.of(err)
+			if number, _ := numberOf(err); number == errLockWait && passHeld { // it must not be repeated
+				return lockWait.wrap(err)
 			}
 			return err
 		})
 	}
-	makes := s.makes.Load() > 0
-	if err = ask(makes); !makes && needsLongText(err) {
-		makes = true
-		err = ask(true)
+	makesCells := s.makeBatches.Load() > 0
+	if err = send(makesCells); !makesCells && needsLongText(err) {
+		makesCells = true
+		err = send(true)
 	}
 	switch {
 	case needsLongText(err):
-		s.unsummed.Store(restFrom)
+		s.skipSums.Store(skipAfterFailure)
 		return nil, nil
 	case err != nil:
 		return nil, err
-	case !makes:
+	case !makesCells:
 		return answer, nil
 	}
-	s.makes.Add(-1)
+	s.makeBatches.Add(-1)
 	for k := sumsWidth - 1; k < len(answer); k += sumsWidth {
 		if answer[k] > 0 {
-			s.makes.Store(makeFrom)
+			s.makeBatches.Store(makeAfterNewCell)
 		}
 	}
 	return answer, nil
 }
 
-// text returns the statement, which assigns its turn with its last row.
-func (s *sums) text(turn string, makes bool) string {
+// text returns the statement, whose last row assigns the turn.
+func (s *sums) text(turn string, makesCells bool) string {
 	var b strings.Builder
 	b.Grow(4096 + 96*len(s.cells))
-	b.WriteString(briefly + "INSERT INTO headgate_cells (limit_name, cell_key, law")
-	if makes {
+	b.WriteString(withShortLockWait + "INSERT INTO headgate_cells (limit_name, cell_key, law")
+	if makesCells {
 		b.WriteString(", level, at, unit, step, empty_at")
 	}
 	b.WriteString(") VALUES ")
@@ -141,7 +137,7 @@ func (s *sums) text(turn string, makes bool) string {
 			b.WriteByte(',')
 		}
 		b.WriteByte('(')
-		literals(&b, s.ops[s.cells[k].head].Cell)
+		writeCellNames(&b, s.ops[s.cells[k].head].Cell)
 		buf = append(buf[:0], ",0"...)
 		for i, n := range s.numbers(&s.cells[k]) {
 			if k == 0 || n != given[i] {
@@ -150,19 +146,19 @@ func (s *sums) text(turn string, makes bool) string {
 				given[i] = n
 			}
 		}
-		if makes {
-			buf = s.made(buf, k)
+		if makesCells {
+			buf = s.appendNewCell(buf, k)
 		}
 		b.Write(append(buf, ')'))
 	}
-	b.WriteString(sumsTexts()[sumsShape{Epoch: s.anchor != 0, Coupled: s.coupled, Makes: makes}])
+	b.WriteString(sumsTexts()[sumsShape{Epoch: s.anchor != 0, Coupled: s.coupled, Makes: makesCells}])
 	whereCell(&b, s.ops[s.cells[len(s.cells)-1].head].Cell)
 	b.WriteString(",'" + turn + "', ''))")
 	return b.String()
 }
 
-// made appends the columns of the k-th cell as it is if it is new.
-func (s *sums) made(buf []byte, k int) []byte {
+// appendNewCell appends the columns of the k-th cell for the case that it is new.
+func (s *sums) appendNewCell(buf []byte, k int) []byte {
 	c := &s.cells[k]
 	op := &s.ops[c.head]
 	p := &op.Params

@@ -19,23 +19,19 @@ import (
 )
 
 const (
-	// sweepPage is how many rows a sweep looks at in one reading without locks.
+	// sweepPage is how many rows a sweep reads at once without locks.
 	sweepPage = 5000
 	// sweepChunk is how many cells are locked at once to remove them. A decision waits
 	// for a chunk at most.
 	sweepChunk = 500
-	// sweepAtOnce is how many chunks of cells are removed at once: one connection among
-	// those of a flood of new keys gets too little of the server's time to keep pace.
-	// It is no more than a quarter of the connections.
+	// sweepAtOnce is how many chunks of cells are removed concurrently, with at most a quarter of the connections:
+	// during a flood of new keys, one connection among many gets too little of the server's time to keep pace.
 	sweepAtOnce = 4
 )
 
-// Sweep implements store.Store: entries that count no more and that nobody
-// asked to keep, requests that need be remembered no longer, then cells that
-// could refuse nobody. It waits for no lock of a cell, and each call goes on
-// where the last one stopped.
-//
-// Now and then it counts the keys of all limits.
+// Sweep implements store.Store. It removes entries that no longer count and are in no history, then receipts that have
+// expired, then cells that could refuse nobody. It never waits for the lock of a cell. Each call continues where the
+// last one stopped. Now and then it counts the keys of all limits.
 func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
@@ -47,7 +43,7 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 	return removed, err
 }
 
-// KeyCounts implements store.Inspector: what this process has counted after a sweep.
+// KeyCounts implements store.Inspector. It returns the counts that this process made after a sweep.
 func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
@@ -55,6 +51,7 @@ func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
 	return s.keys.Counts()
 }
 
+// countKeys counts the keys of the limits with the most keys.
 func (s *Store) countKeys(ctx context.Context) (counts []store.KeyCount, err error) {
 	counts, err = readList(ctx, s.pick(0).db, "SELECT limit_name, COUNT(*), "+readClock+
 		" FROM headgate_cells GROUP BY limit_name ORDER BY 2 DESC, 1 LIMIT "+strconv.Itoa(keycount.Most),
@@ -62,22 +59,23 @@ func (s *Store) countKeys(ctx context.Context) (counts []store.KeyCount, err err
 	return counts, classifyRead("count keys", err)
 }
 
-// errEnough ends the reading of rows.
-var errEnough = errors.New("enough was read")
+// errPageFull ends a page early.
+var errPageFull = errors.New("enough was read")
 
-// page reads rows until take returns errEnough, and reports whether there were none but these.
-func (s *Store) page(ctx context.Context, n *node, query string, take func(*sql.Rows) error) (end bool, err error) {
-	seen := 0
+// page reads up to sweepPage rows, or until do returns errPageFull. end reports whether there are no more rows.
+func (s *Store) page(ctx context.Context, n *node, query string, do func(*sql.Rows) error) (end bool, err error) {
+	count := 0
 	err = eachRow(ctx, n.db, query+" LIMIT "+strconv.Itoa(sweepPage), func(r *sql.Rows) error {
-		seen++
-		return take(r)
+		count++
+		return do(r)
 	})
-	if errors.Is(err, errEnough) {
+	if errors.Is(err, errPageFull) {
 		return false, nil
 	}
-	return seen < sweepPage, err
+	return count < sweepPage, err
 }
 
+// sweep removes at most max rows.
 func (s *Store) sweep(ctx context.Context, max int) (removed int, err error) {
 	s.sweeper.mu.Lock()
 	defer s.sweeper.mu.Unlock()
@@ -91,25 +89,24 @@ func (s *Store) sweep(ctx context.Context, max int) (removed int, err error) {
 		s.sweepAdmissions, s.sweepCells,
 	} {
 		for end := false; !end && err == nil && removed < max; {
-			var more int
-			more, end, err = pass(ctx, n, now, max-removed)
-			removed += more
+			var count int
+			count, end, err = pass(ctx, n, now, max-removed)
+			removed += count
 		}
 	}
 	return removed, err
 }
 
-// sweepEntries looks at a page of the oldest entries. end reports that there are
-// no more. An entry that is old enough can no longer begin to count, so it
-// needs no lock to look at it; a node whose clock is behind may renew it until
-// it is removed.
-func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
-	at, slack := &s.sweeper, sweepSlack
-	if s.galera.Load() || s.group.Load() {
+// sweepEntries removes at most limit entries of a page of the oldest ones. end reports that
+// there are no more. An entry that is old enough can no longer begin to count, so it is read
+// without a lock; a node whose clock is behind may renew it until it is removed.
+func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, limit int) (removed int, end bool, err error) {
+	pos, slack := &s.sweeper, sweepSlack
+	if s.galera.Load() || s.groupRepl.Load() {
 		slack = clusterSlack
 	}
-	var subtracted []string // the numbers of those that the levels of their cells count no more
-	var ofEmpty []oldEntry
+	var subtracted []string // the numbers of entries that the levels of their cells no longer include
+	var emptyCellEntries []oldEntry
 	end, err = s.page(ctx, n, fmt.Sprintf(`SELECT
 			e.keep_until, e.number, e.limit_name, e.cell_key, c.law IS NULL OR e.expires_at <= c.at, COALESCE(%[5]s, 0)
 		FROM (SELECT keep_until, number, limit_name, cell_key, expires_at FROM headgate_entries FORCE INDEX (by_age)
@@ -117,21 +114,22 @@ func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, most int) 
 			ORDER BY keep_until, number LIMIT %[4]d) e
 		LEFT JOIN headgate_cells c ON c.limit_name = e.limit_name AND c.cell_key = e.cell_key
 		ORDER BY e.keep_until, e.number`,
-		now, at.until, at.number, sweepPage, emptied("c", strconv.FormatInt(now, 10), slack)), func(r *sql.Rows) error {
+		now, pos.until, pos.number, sweepPage, emptyCondition("c", strconv.FormatInt(now, 10), slack),
+	), func(r *sql.Rows) error {
 		var cell law.Cell
-		var over, empty bool
-		if err := r.Scan(&at.until, &at.number, &cell.Limit, &cell.Key, &over, &empty); err != nil {
+		var isSubtracted, empty bool
+		if err := r.Scan(&pos.until, &pos.number, &cell.Limit, &cell.Key, &isSubtracted, &empty); err != nil {
 			return err
 		}
-		number := strconv.FormatInt(at.number, 10)
+		number := strconv.FormatInt(pos.number, 10)
 		switch {
-		case over:
+		case isSubtracted:
 			subtracted = append(subtracted, number)
 		case empty:
-			ofEmpty = append(ofEmpty, oldEntry{cell, number})
+			emptyCellEntries = append(emptyCellEntries, oldEntry{cell, number})
 		}
-		if len(subtracted)+len(ofEmpty) == most {
-			return errEnough
+		if len(subtracted)+len(emptyCellEntries) == limit {
+			return errPageFull
 		}
 		return nil
 	})
@@ -139,38 +137,38 @@ func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, most int) 
 	case err != nil:
 		return 0, false, classify("sweep entries", err)
 	case end:
-		at.until, at.number = 0, 0
+		pos.until, pos.number = 0, 0
 	}
 	for chunk := range slices.Chunk(subtracted, sweepChunk) {
-		gone, err := s.remove(ctx, n, "DELETE FROM headgate_entries WHERE number IN ("+strings.Join(chunk, ",")+
+		count, err := s.remove(ctx, n, "DELETE FROM headgate_entries WHERE number IN ("+strings.Join(chunk, ",")+
 			") AND keep_until <= "+strconv.FormatInt(now, 10))
-		if removed += gone; err != nil {
+		if removed += count; err != nil {
 			return removed, false, classify("sweep entries", err)
 		}
 	}
-	gone, err := s.removeOfEmpty(ctx, n, now, slack, ofEmpty)
-	return removed + gone, end && err == nil, err
+	count, err := s.removeEmptyCellEntries(ctx, n, now, slack, emptyCellEntries)
+	return removed + count, end && err == nil, err
 }
 
-// oldEntry is an entry that nobody asked to keep, with its cell.
+// oldEntry is an entry that is in no history, with its cell.
 type oldEntry struct {
 	cell   law.Cell
 	number string
 }
 
-// removeOfEmpty removes entries of cells that are empty. It locks the cells and looks at them again: a charge that is
-// not committed yet has its cell locked, and may have counted the entries while they counted. If they were gone, the
-// level of its cell would be too high for as long as the key is used.
-func (s *Store) removeOfEmpty(ctx context.Context, n *node, now int64, slack time.Duration, entries []oldEntry) (
-	removed int, err error,
-) {
+// removeEmptyCellEntries removes entries of cells that are empty. It locks the cells and checks them again: an
+// uncommitted charge, which holds the lock of its cell, may have counted the entries before they expired. If these were
+// removed, the level of the cell would be too high for as long as the key is used.
+func (s *Store) removeEmptyCellEntries(ctx context.Context, n *node, now int64, slack time.Duration,
+	entries []oldEntry,
+) (removed int, err error) {
 	slices.SortFunc(entries, func(a, b oldEntry) int { return a.cell.Compare(b.cell) })
 	for chunk := range slices.Chunk(entries, sweepChunk) {
 		var cells []law.Cell
 		for _, e := range chunk {
 			cells = append(cells, e.cell)
 		}
-		more, err := s.removeFree(ctx, n, now, slices.Compact(cells), func(cells []law.Cell) string {
+		count, err := s.removeFree(ctx, n, now, slices.Compact(cells), func(cells []law.Cell) string {
 			var numbers []string
 			for _, e := range chunk {
 				if _, ok := slices.BinarySearchFunc(cells, e.cell, law.Cell.Compare); ok {
@@ -180,54 +178,54 @@ func (s *Store) removeOfEmpty(ctx context.Context, n *node, now int64, slack tim
 			return "DELETE e FROM headgate_entries e FORCE INDEX (PRIMARY) " +
 				"STRAIGHT_JOIN headgate_cells c FORCE INDEX (PRIMARY) ON c.limit_name = e.limit_name " +
 				"AND c.cell_key = e.cell_key WHERE e.number IN (" + strings.Join(numbers, ",") +
-				") AND e.keep_until <= @hg_t AND " + emptied("c", "@hg_t", slack)
+				") AND e.keep_until <= @hg_t AND " + emptyCondition("c", "@hg_t", slack)
 		})
-		if removed += more; err != nil {
+		if removed += count; err != nil {
 			return removed, err
 		}
 	}
 	return removed, nil
 }
 
-// remove sends a statement that removes rows, and says how many.
+// remove sends a statement that removes rows, and returns how many it has removed.
 func (s *Store) remove(ctx context.Context, n *node, statement string) (removed int, err error) {
 	_, err = store.Retry(ctx, s.cfg.RetryFor, func() error {
 		res, err := n.db.ExecContext(ctx, statement)
 		if err != nil {
 			return err
 		}
-		gone, err := res.RowsAffected()
-		removed = int(gone)
+		count, err := res.RowsAffected()
+		removed = int(count)
 		return err
-	}, again)
+	}, isRetryable)
 	return removed, err
 }
 
-// sweepAdmissions removes a chunk of the oldest admissions. No one that is old
-// enough has to stay, so there is no place to go on from.
-func (s *Store) sweepAdmissions(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
-	chunk := min(most, sweepChunk)
+// sweepAdmissions removes a chunk of the oldest receipts. All old ones are removed, so
+// the sweeper need not remember a position.
+func (s *Store) sweepAdmissions(ctx context.Context, n *node, now int64, limit int) (removed int, end bool, err error) {
+	chunk := min(limit, sweepChunk)
 	removed, err = s.remove(ctx, n, fmt.Sprintf(
 		"DELETE FROM headgate_admissions WHERE keep_until <= %d ORDER BY keep_until LIMIT %d", now, chunk))
 	return removed, err == nil && removed < chunk, classify("sweep admissions", err)
 }
 
-// sweepCells looks at a page of cells and removes those that are dead.
-func (s *Store) sweepCells(ctx context.Context, n *node, now int64, most int) (removed int, end bool, err error) {
-	at := &s.sweeper
+// sweepCells removes at most limit dead cells of a page.
+func (s *Store) sweepCells(ctx context.Context, n *node, now int64, limit int) (removed int, end bool, err error) {
+	pos := &s.sweeper
 	var dead []law.Cell
 	end, err = s.page(ctx, n, fmt.Sprintf(
 		"SELECT c.limit_name, c.cell_key, %s FROM headgate_cells c WHERE %s ORDER BY c.limit_name, c.cell_key",
-		isDead("c", strconv.FormatInt(now, 10)), afterCell(at.cell)), func(r *sql.Rows) error {
-		var over bool
-		if err := r.Scan(&at.cell.Limit, &at.cell.Key, &over); err != nil {
+		deadCondition("c", strconv.FormatInt(now, 10)), afterCell(pos.cell)), func(r *sql.Rows) error {
+		var isDead bool
+		if err := r.Scan(&pos.cell.Limit, &pos.cell.Key, &isDead); err != nil {
 			return err
 		}
-		if over {
-			dead = append(dead, at.cell)
+		if isDead {
+			dead = append(dead, pos.cell)
 		}
-		if len(dead) == most {
-			return errEnough
+		if len(dead) == limit {
+			return errPageFull
 		}
 		return nil
 	})
@@ -235,25 +233,25 @@ func (s *Store) sweepCells(ctx context.Context, n *node, now int64, most int) (r
 	case err != nil:
 		return 0, false, classify("sweep cells", err)
 	case end:
-		at.cell = law.Cell{}
+		pos.cell = law.Cell{}
 	}
 	removed, err = s.removeChunks(ctx, n, now, dead)
 	return removed, end && err == nil, err
 }
 
-// removeChunks removes the cells that are still dead, up to sweepAtOnce chunks concurrently.
+// removeChunks removes those cells that are still dead, up to sweepAtOnce chunks concurrently.
 func (s *Store) removeChunks(ctx context.Context, n *node, now int64, cells []law.Cell) (removed int, err error) {
 	var sum atomic.Int64
 	var g errgroup.Group
-	if most := n.db.Stats().MaxOpenConnections; most > 0 {
-		g.SetLimit(max(1, min(sweepAtOnce, most/4)))
+	if conns := n.db.Stats().MaxOpenConnections; conns > 0 {
+		g.SetLimit(max(1, min(sweepAtOnce, conns/4)))
 	} else {
 		g.SetLimit(sweepAtOnce)
 	}
 	for chunk := range slices.Chunk(cells, sweepChunk) {
 		g.Go(func() error {
-			more, err := s.removeFree(ctx, n, now, chunk, deadCells)
-			sum.Add(int64(more))
+			count, err := s.removeFree(ctx, n, now, chunk, deleteDeadCells)
+			sum.Add(int64(count))
 			return err
 		})
 	}
@@ -261,26 +259,27 @@ func (s *Store) removeChunks(ctx context.Context, n *node, now int64, cells []la
 	return int(sum.Load()), err
 }
 
-// deadCells returns the statement that removes those of the cells that are of no use at the time @hg_t.
-func deadCells(cells []law.Cell) string {
+// deleteDeadCells returns the statement that removes those cells that are dead at the time @hg_t.
+func deleteDeadCells(cells []law.Cell) string {
 	var b strings.Builder
 	whereCells(&b, cells)
-	return "DELETE c FROM headgate_cells c FORCE INDEX (PRIMARY) WHERE (" + b.String() + ") AND " + isDead("c", "@hg_t")
+	return "DELETE c FROM headgate_cells c FORCE INDEX (PRIMARY) WHERE (" + b.String() + ") AND " +
+		deadCondition("c", "@hg_t")
 }
 
-// removeFree removes rows in one transaction in which it locks those of some cells that nobody else holds. The
-// clock is read again under the locks: it may have been set back since the sweep began, and what was of no use
-// then may count again. A conflict with others leaves the rows for a later sweep. The savepoint is lost if the
-// transaction was, and so the locks. what returns the statement that removes rows at the time @hg_t.
-func (s *Store) removeFree(ctx context.Context, n *node, now int64, cells []law.Cell, what func([]law.Cell) string) (
-	removed int, err error,
-) {
-	err = holdFree(ctx, n, cells, func(conn *sql.Conn, free []law.Cell) error {
+// removeFree removes rows in one transaction that locks those cells that nobody else has locked. statement returns the
+// statement that removes rows of the locked cells, by the time @hg_t. The clock is read again under the locks: if it
+// was set back since the sweep began, dead cells may count again. A conflict leaves the rows for a later sweep. If the
+// transaction was lost, and its locks with it, the release of the savepoint fails.
+func (s *Store) removeFree(ctx context.Context, n *node, now int64, cells []law.Cell,
+	statement func([]law.Cell) string,
+) (removed int, err error) {
+	err = lockFree(ctx, n, cells, func(conn *sql.Conn, free []law.Cell) error {
 		if len(free) == 0 {
 			return nil
 		}
 		return scanLast(ctx, conn, "RELEASE SAVEPOINT headgate;SET @hg_t = LEAST("+strconv.FormatInt(now, 10)+", "+
-			readClock+");"+what(free)+";SET @hg_n = ROW_COUNT();COMMIT;SELECT @hg_n", &removed)
+			readClock+");"+statement(free)+";SET @hg_n = ROW_COUNT();COMMIT;SELECT @hg_n", &removed)
 	})
 	if err != nil && errors.Is(class(err), store.ErrConflict) {
 		return 0, nil

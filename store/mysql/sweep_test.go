@@ -9,7 +9,8 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// TestTheClockIsSetBackDuringASweep has a sweep that began an hour ahead. What counts by the clock of now stays.
+// TestTheClockIsSetBackDuringASweep runs a sweep that began an hour ahead of the clock: what counts by the present
+// clock must stay.
 func TestTheClockIsSetBackDuringASweep(t *testing.T) {
 	s := open(t)
 	limit := headgate.MustParse("token-bucket 5/1h burst 5")
@@ -27,20 +28,21 @@ func TestTheClockIsSetBackDuringASweep(t *testing.T) {
 	}
 }
 
-// TestEntriesStayUntilNobodyReadsThem sweeps a moment after a log is empty. A decision that read the clock before,
-// and has the cell locked, may be about to read the entries: without them it would be refused.
+// TestEntriesStayUntilNobodyReadsThem sweeps a moment after a log is empty. A decision that read the clock before, and
+// has locked the cell, may be about to read the entries: without them it would be refused.
 func TestEntriesStayUntilNobodyReadsThem(t *testing.T) {
 	entriesStayFor(t, open(t), 3*time.Second)
 }
 
-// TestEntriesStayForAMinuteInACluster, where a node may show the log as empty for a while after another one has
-// charged it. The entries that such a node removed would count for as long as the key is in use.
+// TestEntriesStayForAMinuteInACluster sweeps a cluster, where a node may show the log as empty for a while after
+// another one has charged it. The level would include entries that such a node removed for as long as the key is in
+// use.
 func TestEntriesStayForAMinuteInACluster(t *testing.T) {
 	s := open(t)
 	entriesStayFor(t, s, time.Minute, s.BeACluster)
 }
 
-// entriesStayFor checks when entries are removed, after a charge and what is done after it.
+// entriesStayFor checks when entries are removed, after a charge and the functions then.
 func entriesStayFor(t *testing.T, s *mysql.Store, slack time.Duration, then ...func()) {
 	t.Helper()
 	hour := time.Hour.Microseconds()

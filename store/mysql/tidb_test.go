@@ -21,7 +21,7 @@ func TestTiDBConformance(t *testing.T) {
 	storetest.Run(t, func(tb testing.TB) store.Store { return openAt(tb, dbtest.TiDB(tb)) }, nil)
 }
 
-// TestTiDBHasNoProcedures: what is made is what a program needs, and nothing is wrong with it.
+// TestTiDBHasNoProcedures migrates a TiDB: it gets what a program needs, and Examine finds nothing wrong.
 func TestTiDBHasNoProcedures(t *testing.T) {
 	dbtest.NeedEngine(t, dbtest.TiDBEngine)
 	t.Parallel()
@@ -36,14 +36,14 @@ func TestTiDBHasNoProcedures(t *testing.T) {
 	}
 }
 
-// TestTiDBHasToLock: a server whose transactions lock nothing is refused.
+// TestTiDBHasToLock uses a server whose transactions lock nothing, which must be refused.
 func TestTiDBHasToLock(t *testing.T) {
 	dbtest.NeedEngine(t, dbtest.TiDBEngine)
 	t.Parallel()
 	url := dbtest.TiDB(t)
 	openAt(t, url)
 	for _, setting := range []string{"tidb_txn_mode=optimistic", "tidb_constraint_check_in_place_pessimistic=0"} {
-		s := bare(t, url+"?"+setting)
+		s := openUnmigrated(t, url+"?"+setting)
 		_, err := limiter(s).Allow(t.Context(), headgate.MustParse("token-bucket 5/1m"), "k")
 		if name, _, _ := strings.Cut(setting, "="); !errors.Is(err, store.ErrSetup) ||
 			!strings.Contains(err.Error(), "SET GLOBAL "+name) {
@@ -52,13 +52,13 @@ func TestTiDBHasToLock(t *testing.T) {
 	}
 }
 
-// TestTiDBIsExactForTwoStores has 64 callers ask two stores for one key. While others hold a row, TiDB repeats a
+// TestTiDBIsExactForTwoStores lets 64 callers charge one key by two stores. While others hold a row, TiDB repeats a
 // statement by itself.
 func TestTiDBIsExactForTwoStores(t *testing.T) {
 	dbtest.NeedEngine(t, dbtest.TiDBEngine)
 	t.Parallel()
 	url := dbtest.TiDB(t)
-	stores := []*mysql.Store{openAt(t, url), bare(t, url)}
+	stores := []*mysql.Store{openAt(t, url), openUnmigrated(t, url)}
 	for _, limit := range []string{"fixed-window 500/30d", "token-bucket 500/1000d", "sliding-log 500/30d"} {
 		t.Run(limit, func(t *testing.T) {
 			var admitted atomic.Int64

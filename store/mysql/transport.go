@@ -15,48 +15,46 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// transport is a store's way to its servers.
+// transport connects a store to its servers.
 type transport struct {
 	nodes    []*node
-	tx       *sql.Tx // of the caller; nil outside one
-	own      bool    // the pools were opened here
+	tx       *sql.Tx // the caller's transaction; nil: none
+	ownPools bool    // Open has made the pools
 	retryFor time.Duration
 	observer store.Observer // nil: none
 	repeats  atomic.Int64
 
 	*facts
-	turns    atomic.Int64 // of statements that commit by themselves
-	makes    atomic.Int64 // how many batches are to be decided by sums in the form that makes cells
-	unsummed atomic.Int64 // how many batches are not to be decided by sums, since one could not be
+	turns       atomic.Int64 // numbers the statements that commit by themselves
+	makeBatches atomic.Int64 // how many next batches are decided by sums in the form that makes cells
+	skipSums    atomic.Int64 // how many next batches are not tried by sums, since one could not be decided so
 }
 
-// facts are known of the servers, also in a transaction of the caller's.
+// facts are what a store has learned of its servers. Stores of InTx share them.
 type facts struct {
-	checked atomic.Bool // server and schema are such as this binary needs
-	galera  atomic.Bool // the server is a node of a cluster
-	group   atomic.Bool // the server is a member of a Group Replication
-	// snapshots: it knows innodb_snapshot_isolation, as MariaDB from 10.6.18 on
-	snapshots atomic.Bool
-	returning atomic.Bool // it knows INSERT .. RETURNING, as MariaDB does
-	uncalled  atomic.Bool // the procedure for a lone charge is not there, or may not be called
+	checked           atomic.Bool // this binary can use the server and the schema
+	galera            atomic.Bool // the server is a node of a Galera cluster
+	groupRepl         atomic.Bool // the server is a member of a Group Replication
+	snapshotIsolation atomic.Bool // the server has innodb_snapshot_isolation, as MariaDB from 10.6.18 on
+	hasReturning      atomic.Bool // the server has INSERT .. RETURNING, as MariaDB does
+	noDirectCall      atomic.Bool // the procedure for a single charge does not exist, or may not be called
 }
 
 // node is a server of a cluster, or the only one.
 type node struct {
 	db   *sql.DB
 	name string
-	away atomic.Int64 // in ns since the start of the process: not to be asked before
-	view view         // of a cluster of Galera
+	away atomic.Int64 // until when the node is passed over, in ns since processStart
+	view view         // of a Galera cluster
 }
 
-// awayFor is how long a node that could not be reached, or had no quorum, is
-// passed over.
+// awayFor is how long a node is passed over that could not be reached or had no quorum.
 const awayFor = time.Second
 
-var start = time.Now() //nolint:forbidigo // a pause, not a decision
+var processStart = time.Now() //nolint:forbidigo // a pause, not a decision
 
-func (n *node) leave()       { n.away.Store(int64(time.Since(start) + awayFor)) }
-func (n *node) isAway() bool { return n.away.Load() > int64(time.Since(start)) }
+func (n *node) markAway()    { n.away.Store(int64(time.Since(processStart) + awayFor)) }
+func (n *node) isAway() bool { return n.away.Load() > int64(time.Since(processStart)) }
 
 // pick returns the i-th node, or the next that is not known to be away.
 func (s *transport) pick(i int) *node {
@@ -68,9 +66,9 @@ func (s *transport) pick(i int) *node {
 	return s.nodes[i%len(s.nodes)]
 }
 
-// anywhere does what may be done on any node, and on the next one where a node
-// cannot be reached, or may not write: reading and administration.
-func (s *transport) anywhere(do func(querier) error) error {
+// onAnyNode calls do, a read or administration, on one node, and on the next one if a
+// node cannot be reached or takes no writes.
+func (s *transport) onAnyNode(do func(querier) error) error {
 	if s.tx != nil {
 		return do(s.tx)
 	}
@@ -80,13 +78,13 @@ func (s *transport) anywhere(do func(querier) error) error {
 		if err = do(n.db); err == nil || !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrReadOnly) {
 			return err
 		}
-		n.leave()
+		n.markAway()
 	}
 	return err
 }
 
-// retry repeats do while it conflicts with others, and on the next node where
-// this one cannot be reached. Nothing that may have been done is repeated.
+// retry repeats do while it conflicts with others, and on the next node if a node
+// cannot be reached. It repeats nothing that may have been done.
 func (s *transport) retry(ctx context.Context, n *node, do func(*node) error) error {
 	if s.tx != nil {
 		return do(n)
@@ -94,10 +92,10 @@ func (s *transport) retry(ctx context.Context, n *node, do func(*node) error) er
 	failovers := 0
 	repeated, err := store.Retry(ctx, s.retryFor, func() error {
 		err := do(n)
-		for err != nil && failovers < 2*len(s.nodes) && otherNodeMay(err) && ctx.Err() == nil {
+		for err != nil && failovers < 2*len(s.nodes) && otherNodeMayAnswer(err) && ctx.Err() == nil {
 			failovers++
 			if len(s.nodes) > 1 {
-				n.leave()
+				n.markAway()
 			} else if !errors.Is(err, errBadConn) {
 				break
 			}
@@ -105,46 +103,44 @@ func (s *transport) retry(ctx context.Context, n *node, do func(*node) error) er
 			err = do(n)
 		}
 		return err
-	}, again)
+	}, isRetryable)
 	s.repeats.Add(int64(repeated))
 	store.Observe(s.observer, repeated, err)
 	return err
 }
 
-// otherNodeMay reports whether another node or connection may answer. A node
-// whose certificate is not accepted is as good as away.
-func otherNodeMay(err error) bool {
+// otherNodeMayAnswer reports whether another node or connection may answer. A node
+// whose certificate is not accepted counts as away.
+func otherNodeMayAnswer(err error) bool {
 	c := class(err)
 	return tlsFailed(err) || errors.Is(c, store.ErrUnavailable) || errors.Is(c, store.ErrReadOnly)
 }
 
-// because returns the error of a text, or what is wrong with the session if that is
-// why its guard failed.
-func (s *transport) because(ctx context.Context, db querier, err error) error {
-	if number, _ := numberOf(err); number != errOutOfRange || s.own {
+// explain returns the error of a text; if the guard of the text failed, it returns what is wrong with the session.
+func (s *transport) explain(ctx context.Context, db querier, err error) error {
+	if number, _ := numberOf(err); number != errOutOfRange || s.ownPools {
 		return err
 	}
-	var at session
-	if db.QueryRowContext(context.WithoutCancel(ctx), "SELECT "+sessionColumns).Scan(&at.mode, &at.client,
-		&at.connection, &at.results) != nil {
+	var got session
+	if db.QueryRowContext(context.WithoutCancel(ctx), "SELECT "+sessionColumns).Scan(&got.mode, &got.client,
+		&got.connection, &got.results) != nil {
 		return err
 	}
-	if wrong := at.check(); wrong != nil {
+	if wrong := got.check(); wrong != nil {
 		return wrong
 	}
 	return err
 }
 
-// route hands a batch to the nodes that its keys prefer. In a Galera cluster
-// every node takes writes, but two that write the same row at once conflict
-// when they commit: so each key has one preferred writer, whichever process
-// asks. Ops that share a cell, or a group, stay together and in order.
+// route applies each part of a batch on the node that its keys prefer. In a Galera cluster every node takes writes, but
+// two nodes that write a row at once conflict when they commit: so each key has one preferred node, the same for all
+// processes. Ops that share a cell or a group stay together and in order.
 func (s *transport) route(ops []law.Op, outs []law.Outcome, apply func([]law.Op, []law.Outcome, *node) error) error {
 	if len(s.nodes) == 1 || len(ops) == 0 {
 		return apply(ops, outs, s.nodes[0])
 	}
 	parts := make(map[*node][]int)
-	groups := make([]uint32, len(ops)) // other numbers: two groups with one number must not come to stand together
+	groups := make([]uint32, len(ops)) // new numbers, since two groups with the same number may become neighbours
 	for i := range ops[1:] {
 		if groups[i+1] = groups[i]; ops[i+1].Group != ops[i].Group {
 			groups[i+1]++
@@ -166,12 +162,12 @@ func (s *transport) route(ops []law.Op, outs []law.Outcome, apply func([]law.Op,
 	var errs []error
 	for n, part := range parts {
 		wg.Go(func() {
-			some, answers := make([]law.Op, len(part)), make([]law.Outcome, len(part))
+			partOps, answers := make([]law.Op, len(part)), make([]law.Outcome, len(part))
 			for k, i := range part {
-				some[k] = ops[i]
-				some[k].Group = groups[i]
+				partOps[k] = ops[i]
+				partOps[k].Group = groups[i]
 			}
-			err := apply(some, answers, n)
+			err := apply(partOps, answers, n)
 			mu.Lock()
 			defer mu.Unlock()
 			wrap.Join(outs, answers, part, err)
@@ -182,40 +178,39 @@ func (s *transport) route(ops []law.Op, outs []law.Outcome, apply func([]law.Op,
 	if slices.Contains(errs, nil) {
 		return nil
 	}
-	// Of several, the one that leaves the most in doubt.
+	// Of several errors, an unknown outcome matters most.
 	return errs[max(0, slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, store.ErrUnknownOutcome) }))]
 }
 
-// execAlone sends a node a statement that commits by itself. When it fails, the server says
-// so in the place of the end of its rows: before or after it has committed.
-func execAlone(ctx context.Context, n *node, turn string, ask func(*ownConn) error) error {
+// execAlone sends a statement that commits by itself. If the statement fails, before or after
+// it has committed, the server sends the error in the place of the end of the rows.
+func execAlone(ctx context.Context, n *node, turn string, send func(*openedConn) error) error {
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
-		return notSent.of(err)
+		return notSent.wrap(err)
 	}
 	defer conn.Close()
-	err = conn.Raw(func(c any) error { return ask(c.(*ownConn)) })
+	err = conn.Raw(func(c any) error { return send(c.(*openedConn)) })
 	if number, _ := numberOf(err); number == errTableFull || number != 0 && errors.Is(class(err),
-		store.ErrUnknownOutcome) && !begun(ctx, conn, turn) {
-		err = undone.of(err)
+		store.ErrUnknownOutcome) && !mayBeComplete(ctx, conn, turn) {
+		err = undone.wrap(err)
 	}
 	return err
 }
 
-// begun reports whether a statement that assigns a turn may have done all that it has to do
-// before it commits. When it was killed, for example, it may have waited for the lock of a
-// row. A server that is silent may have.
-func begun(ctx context.Context, conn *sql.Conn, turn string) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+// mayBeComplete reports whether a statement may have done all that precedes its commit, of
+// which the last thing is to assign its turn. A statement that was killed while it waited for
+// the lock of a row has not. If the server does not answer, it may have.
+func mayBeComplete(ctx context.Context, conn *sql.Conn, turn string) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 	defer cancel()
-	var last string
-	err := conn.QueryRowContext(ctx, "SELECT @hg_one_turn").Scan(&last)
-	return err != nil || last == turn
+	var lastTurn string
+	err := conn.QueryRowContext(ctx, "SELECT @hg_one_turn").Scan(&lastTurn)
+	return err != nil || lastTurn == turn
 }
 
-// each executes statements one at a time, since each of them is answered, also where it
-// is killed.
-func each(ctx context.Context, conn *sql.Conn, statements ...string) error {
+// execEach executes statements one at a time, so that each of them is answered, even if it is killed.
+func execEach(ctx context.Context, conn *sql.Conn, statements ...string) error {
 	for _, statement := range statements {
 		if _, err := conn.ExecContext(ctx, statement); err != nil {
 			return err
@@ -224,30 +219,29 @@ func each(ctx context.Context, conn *sql.Conn, statements ...string) error {
 	return nil
 }
 
-// A node of a Galera cluster whose transaction loses against another's says so by a deadlock
-// at its COMMIT, and then nothing is done. It says the same, or that it is not prepared for
-// use, when it loses the cluster while it waits for its COMMIT: and then the other nodes may
-// have the transaction, and it too, once it is back. So such an answer is believed only if the
-// membership of the cluster is what it was before the text was sent.
+// If a transaction of a Galera node loses against another node's, its COMMIT returns a deadlock, and nothing is done. A
+// node that loses the cluster during a COMMIT returns the same error, or that it is not prepared for use: then the
+// other nodes may have the transaction, and so may this node once it is back. So a deadlock is believed only if the
+// cluster's membership has not changed since before the text was sent.
 
-// readView reads which membership of the cluster a node knows, and whether that has a quorum.
+// readView selects the membership of the cluster as a node sees it, and whether it has a quorum.
 const readView = `SELECT GROUP_CONCAT(VARIABLE_VALUE ORDER BY VARIABLE_NAME) FROM INFORMATION_SCHEMA.GLOBAL_STATUS
 	WHERE VARIABLE_NAME IN ('WSREP_CLUSTER_CONF_ID', 'WSREP_CLUSTER_STATUS', 'WSREP_CLUSTER_STATE_UUID')`
 
-// view is the membership of the cluster that a node was seen to have last. The zero value has seen none.
+// view is the membership of the cluster that a node had when it was last read. The zero value has none.
 type view struct{ last atomic.Pointer[string] }
 
-// before returns the membership for a text that is to be sent to the node. It asks once; later texts
-// get what was seen last, which may be of a while ago: then one deadlock is taken for more than it is.
-func (v *view) before(ctx context.Context, conn *sql.Conn) (*string, error) {
-	if known := v.last.Load(); known != nil {
-		return known, nil
+// lastOrRead returns the last membership, and reads it if there is none. If the last one is out of date, one
+// deadlock is taken for an unknown outcome.
+func (v *view) lastOrRead(ctx context.Context, conn *sql.Conn) (*string, error) {
+	if last := v.last.Load(); last != nil {
+		return last, nil
 	}
-	return v.see(ctx, conn)
+	return v.read(ctx, conn)
 }
 
-// see reads the membership and keeps it.
-func (v *view) see(ctx context.Context, conn querier) (*string, error) {
+// read reads the membership and keeps it.
+func (v *view) read(ctx context.Context, conn querier) (*string, error) {
 	var now sql.NullString
 	if err := conn.QueryRowContext(ctx, readView).Scan(&now); err != nil {
 		return nil, err
@@ -256,12 +250,12 @@ func (v *view) see(ctx context.Context, conn querier) (*string, error) {
 	return &now.String, nil
 }
 
-// doubt returns an error of a COMMIT, marked if it may have been done: if the membership is not what it
-// was before the text was sent, or cannot be read. It is read by a connection of the pool: the one that got the
-// error may report the same deadlock once more.
-func (v *view) doubt(ctx context.Context, pool *sql.DB, before *string, err error) error {
-	if now, failed := v.see(ctx, pool); failed != nil || *now != *before {
-		return unsure.of(err)
+// markUnsure marks the error of a COMMIT as unsure if the membership has changed since before the text was sent, or
+// cannot be read. It reads by another connection of the pool, since the one with the error may report the same
+// deadlock once more.
+func (v *view) markUnsure(ctx context.Context, pool *sql.DB, before *string, err error) error {
+	if now, readErr := v.read(ctx, pool); readErr != nil || *now != *before {
+		return unsure.wrap(err)
 	}
 	return err
 }

@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// makeTriggers makes the triggers that note changes by hand, unless those in the database
-// are just these, and returns a line about it. It looks each time, since they may be gone by
-// now. A server with a binary log lets only some users make triggers.
+// makeTriggers makes the triggers that record changes by hand, unless the database has the same
+// ones, and returns a line for the report. It looks at every migration, since somebody may have
+// dropped them. A server with a binary log lets only some users make triggers.
 func (m *migrator) makeTriggers(ctx context.Context) (line string, err error) {
-	have, err := haveTriggers(ctx, m.conn)
+	bodies, err := readTriggers(ctx, m.conn)
 	if err != nil {
 		return "", err
 	}
 	for i, s := range m.triggers { // DROP stands before CREATE
 		_, body, _ := strings.Cut(s.text, " for each row\n")
-		if s.kind == "drop" || have[s.name] == body {
+		if s.kind == "drop" || bodies[s.name] == body {
 			continue
 		}
 		err := m.execute(ctx, m.triggers[i-1:i+1])
-		if number, text := numberOf(err); slices.Contains(notAllowed, number) {
+		if number, text := numberOf(err); slices.Contains(noTriggerRight, number) {
 			return "left out the triggers: what is changed by hand in headgate_limits and headgate_catalog is not " +
 				"checked, makes no version, and running processes do not notice it (" + text + ")", nil
 		}
@@ -31,7 +31,7 @@ func (m *migrator) makeTriggers(ctx context.Context) (line string, err error) {
 		}
 		line = "installed the triggers"
 	}
-	if line != "" { // for the zones and buckets that are there
+	if line != "" { // run the triggers for the existing zones and buckets
 		for _, text := range []string{
 			"UPDATE headgate_zones SET description = description", "UPDATE headgate_buckets SET capacity = capacity",
 		} {
@@ -43,25 +43,24 @@ func (m *migrator) makeTriggers(ctx context.Context) (line string, err error) {
 	return line, nil
 }
 
-// notAllowed are the errors of a user who may not make triggers: no right to it; a binary
-// log without log_bin_trust_function_creators.
-var notAllowed = []uint16{1142, 1227, 1419}
+// noTriggerRight are the errors of a user who may not make triggers: without the right, or with a binary
+// log and without log_bin_trust_function_creators.
+var noTriggerRight = []uint16{1142, 1227, 1419}
 
-// haveTriggers returns what the triggers in the database do, by their names. A user who may
-// not make them sees none.
-func haveTriggers(ctx context.Context, db querier) (map[string]string, error) {
-	have := make(map[string]string)
+// readTriggers returns the bodies of the triggers in the database, by name. A user who may not make triggers sees none.
+func readTriggers(ctx context.Context, db querier) (map[string]string, error) {
+	bodies := make(map[string]string)
 	err := eachRow(ctx, db, `SELECT trigger_name, action_statement, sql_mode
 		FROM information_schema.triggers WHERE trigger_schema = DATABASE()`, func(r *sql.Rows) error {
-		var name, body, made string
-		err := r.Scan(&name, &body, &made)
-		if strings.Contains(mode, "'"+made+"'") {
-			have[name] = strings.TrimSpace(body)
+		var name, body, sqlMode string
+		err := r.Scan(&name, &body, &sqlMode)
+		if strings.Contains(migrationMode, "'"+sqlMode+"'") {
+			bodies[name] = strings.TrimSpace(body)
 		}
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read the triggers: %w", err)
 	}
-	return have, nil
+	return bodies, nil
 }

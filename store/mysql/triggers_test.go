@@ -23,7 +23,7 @@ var triggerNames = []string{
 	"headgate_buckets_after_insert", "headgate_buckets_after_update", "headgate_buckets_after_delete",
 }
 
-// TestAMigrationThatWasCutOff migrates databases that have no catalog, or a part of it. Limits stay, and are in the
+// TestAMigrationThatWasCutOff migrates databases that have no catalog, or a part of it. Limits must stay, and be in the
 // catalog.
 func TestAMigrationThatWasCutOff(t *testing.T) {
 	tier.Engines(t)
@@ -38,7 +38,7 @@ func TestAMigrationThatWasCutOff(t *testing.T) {
 		"all but a record": "DO 0",
 	} {
 		t.Run(name, func(t *testing.T) {
-			conn := session(t, url)
+			conn := openSession(t, url)
 			for _, trigger := range triggerNames {
 				execute(t, conn, "DROP TRIGGER "+trigger)
 			}
@@ -47,7 +47,7 @@ func TestAMigrationThatWasCutOff(t *testing.T) {
 			execute(t, conn, undo)
 			execute(t, conn, "DELETE FROM headgate_schema_version WHERE version >= 2; "+
 				"INSERT INTO headgate_limits (name, rule, description) VALUES ('login', 'gcra 1/s', 'kept')")
-			s := bare(t, url)
+			s := openUnmigrated(t, url)
 			if _, err := s.ReadCatalog(t.Context(), 0); !errors.Is(err, store.ErrSetup) {
 				t.Errorf("before: %v", err)
 			}
@@ -69,12 +69,12 @@ func TestAMigrationThatWasCutOff(t *testing.T) {
 	}
 }
 
-// TestTriggersAreRepaired has triggers dropped, and changed, by hand.
+// TestTriggersAreRepaired drops and changes triggers by hand, and migrates.
 func TestTriggersAreRepaired(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s, conn := bare(t, url), session(t, url)
+	s, conn := openUnmigrated(t, url), openSession(t, url)
 	for _, spoil := range []string{
 		"DROP TRIGGER headgate_limits_after_delete",
 		"DROP TRIGGER headgate_limits_before_insert; " +
@@ -94,17 +94,18 @@ func TestTriggersAreRepaired(t *testing.T) {
 	}
 }
 
-// TestMigrateWithoutTheRightToMakeTriggers tells it, does all else, and edits the catalog.
+// TestMigrateWithoutTheRightToMakeTriggers migrates as a user without that right: the report says so, all else is made,
+// and the catalog can be edited.
 func TestMigrateWithoutTheRightToMakeTriggers(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)
-	admin := plain(t, url)
+	admin := plainDB(t, url)
 	name := url[strings.LastIndex(url, "/")+1:]
 	user := "t" + strings.TrimPrefix(name, "headgate_test")
 	newUser(t, admin, user, "right")
 	run(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE, CREATE, DROP, ALTER, INDEX, CREATE ROUTINE, ALTER ROUTINE, EXECUTE, "+
 		"CREATE VIEW, SHOW VIEW ON "+name+".* TO "+user)
-	s := bare(t, strings.Replace(url, "root@", user+":right@", 1))
+	s := openUnmigrated(t, strings.Replace(url, "root@", user+":right@", 1))
 	for range 2 {
 		report, err := s.Migrate(t.Context())
 		told := strings.Join(report, "\n")

@@ -29,7 +29,7 @@ func TestRevisionIsRaised(t *testing.T) {
 // proceduresOf returns a checksum of each procedure of a database.
 func proceduresOf(t *testing.T, url string) map[string]string {
 	t.Helper()
-	rows, err := plain(t, url).QueryContext(t.Context(), `SELECT routine_name, SHA2(routine_definition, 256) FROM information_schema.routines
+	rows, err := plainDB(t, url).QueryContext(t.Context(), `SELECT routine_name, SHA2(routine_definition, 256) FROM information_schema.routines
 		WHERE routine_schema = DATABASE() AND routine_type = 'PROCEDURE'`)
 	if err != nil {
 		t.Fatal(err)
@@ -49,17 +49,16 @@ func proceduresOf(t *testing.T, url string) map[string]string {
 	return list
 }
 
-// TestBinariesOfTwoRevisionsWorkSideBySide has callers of an older binary, and of SQL, ask
-// while a newer one migrates and begins to work, and while either is started again.
-// Nobody sees an error, what is admitted is exact, and a request that is repeated at the
-// other binary is charged once. MySQL cannot replace a procedure in one step: there a
+// TestBinariesOfTwoRevisionsWorkSideBySide lets callers of an older binary, and of SQL, charge while a newer binary
+// migrates and begins to work, and while either is restarted. Nobody may see an error, admissions must be exact, and a
+// request that is repeated at the other binary is charged once. MySQL cannot replace a procedure in one step: there a
 // call may find none (1305) while the newer binary migrates.
 func TestBinariesOfTwoRevisionsWorkSideBySide(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	url := dbtest.MariaDB(t)
 	old := openAt(t, url)
-	mariadb := strings.Contains(answer(t, plain(t, url), "SELECT VERSION()"), "MariaDB")
+	mariadb := strings.Contains(answerOf(t, plainDB(t, url), "SELECT VERSION()"), "MariaDB")
 	limit := headgate.MustParse("fixed-window 1000000/30d")
 	charge := headgate.Charge{Limit: limit, Key: "k"}
 
@@ -96,12 +95,12 @@ func TestBinariesOfTwoRevisionsWorkSideBySide(t *testing.T) {
 		ask(func() (bool, error) { d, err := l.Take(context.Background(), charge); return d.Allowed, err })
 	}
 	callers(old)
-	db := plain(t, url)
+	db := plainDB(t, url)
 	ask(func() (bool, error) {
 		n, err := passedBy(db, "CALL headgate_take('"+limit.String()+"', 'k', 1)")
 		return n == 1, err
 	})
-	newer := mysql.Newer(bare(t, url))
+	newer := mysql.Newer(openUnmigrated(t, url))
 	report, err := newer.Migrate(t.Context())
 	if err != nil || !strings.Contains(strings.Join(report, "\n"), "installed the procedures of revision ") {
 		t.Fatalf("%q, %v", report, err)
@@ -111,8 +110,8 @@ func TestBinariesOfTwoRevisionsWorkSideBySide(t *testing.T) {
 	if err != nil || len(report) != 1 || !strings.Contains(report[0], "nothing to do") {
 		t.Errorf("the older binary migrates after the newer: %q, %v", report, err)
 	}
-	callers(bare(t, url)) // started again
-	callers(mysql.Newer(bare(t, url)))
+	callers(openUnmigrated(t, url)) // started again
+	callers(mysql.Newer(openUnmigrated(t, url)))
 
 	for i := range 20 {
 		id := fmt.Sprint("id ", i)
@@ -137,7 +136,7 @@ func TestBinariesOfTwoRevisionsWorkSideBySide(t *testing.T) {
 		}
 	}
 	fresh := dbtest.MariaDB(t)
-	if _, err := mysql.Newer(bare(t, fresh)).Migrate(t.Context()); err != nil {
+	if _, err := mysql.Newer(openUnmigrated(t, fresh)).Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := proceduresOf(t, url), proceduresOf(t, fresh); !maps.Equal(got, want) {
@@ -145,21 +144,21 @@ func TestBinariesOfTwoRevisionsWorkSideBySide(t *testing.T) {
 	}
 }
 
-// TestABinaryOfAnotherStateIsRefused has a binary migrate to which the rows mean
-// something else: an older one that starts charges nothing.
+// TestABinaryOfAnotherStateIsRefused migrates by a binary for which the rows have another meaning: an older one that
+// starts then must charge nothing.
 func TestABinaryOfAnotherStateIsRefused(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)
 	openAt(t, url)
 	limit := headgate.MustParse("fixed-window 9/30d")
-	later := mysql.Later(bare(t, url))
+	later := mysql.Later(openUnmigrated(t, url))
 	if _, err := limiter(later).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) {
 		t.Errorf("before it has migrated: %v", err)
 	}
 	if _, err := later.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	old := bare(t, url)
+	old := openUnmigrated(t, url)
 	if _, err := limiter(old).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSchemaNewer) {
 		t.Errorf("an older binary: %v", err)
 	}
@@ -168,14 +167,14 @@ func TestABinaryOfAnotherStateIsRefused(t *testing.T) {
 	}
 }
 
-// TestASchemaThatNoReleaseHasMadeIsRefused, until it is removed.
+// TestASchemaThatNoReleaseHasMadeIsRefused uses such a schema, until it is removed.
 func TestASchemaThatNoReleaseHasMadeIsRefused(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)
 	openAt(t, url)
-	run(t, plain(t, url), "UPDATE headgate_installed SET state = 1, revision = 1")
-	run(t, plain(t, url), "INSERT INTO headgate_schema_version (version) VALUES (3), (4), (5), (6)")
-	s := bare(t, url)
+	run(t, plainDB(t, url), "UPDATE headgate_installed SET state = 1, revision = 1")
+	run(t, plainDB(t, url), "INSERT INTO headgate_schema_version (version) VALUES (3), (4), (5), (6)")
+	s := openUnmigrated(t, url)
 	_, err := limiter(s).Allow(t.Context(), headgate.MustParse("fixed-window 9/30d"), "k")
 	_, migrating := s.Migrate(t.Context())
 	for _, err := range []error{err, migrating} {
@@ -191,7 +190,7 @@ func TestASchemaThatNoReleaseHasMadeIsRefused(t *testing.T) {
 	}
 }
 
-// TestProceduresAreRepaired has procedures changed by hand.
+// TestProceduresAreRepaired changes procedures by hand, and migrates.
 func TestProceduresAreRepaired(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
@@ -203,10 +202,10 @@ func TestProceduresAreRepaired(t *testing.T) {
 		"dropped":  {"DROP PROCEDURE headgate_release"},
 	} {
 		for _, statement := range spoil {
-			run(t, plain(t, url), statement)
+			run(t, plainDB(t, url), statement)
 		}
 		for _, said := range []string{"repaired the procedures of revision", "nothing to do"} {
-			report, err := bare(t, url).Migrate(t.Context())
+			report, err := openUnmigrated(t, url).Migrate(t.Context())
 			if err != nil || len(report) != 1 || !strings.Contains(report[0], said) {
 				t.Errorf("%s: %q, %v; want %s", name, report, err, said)
 			}

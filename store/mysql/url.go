@@ -9,13 +9,13 @@ import (
 	"strings"
 	"time"
 
-	driver1 "github.com/go-sql-driver/mysql"
+	mysqldriver "github.com/go-sql-driver/mysql"
 
 	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 )
 
-// DefaultDatabase is the database of a URL that names none, DefaultConns how
+// DefaultDatabase is the database of a URL that names none. DefaultConns is how
 // many connections a node may have at once.
 const (
 	DefaultDatabase = "headgate"
@@ -24,14 +24,14 @@ const (
 
 // target is a parsed URL.
 type target struct {
-	configs   []*driver1.Config // one for each host
-	conns     int               // that each may have at once
-	collation string            // of the connections; empty: the server's default
+	configs   []*mysqldriver.Config // one for each host
+	conns     int                   // how many connections each host may have at once
+	collation string                // of the connections; empty: the server's default
 }
 
-// parseURL takes mysql://user:password@host:port,host:port/database?option=value
-// apart. Options are those of go-sql-driver/mysql, and pool_max_conns; those that
-// the text of a batch depends on are ours.
+// parseURL parses mysql://user:password@host:port,host:port/database?option=value.
+// Options are those of go-sql-driver/mysql and pool_max_conns, except those that this
+// package sets itself, since the text of a batch depends on them.
 func parseURL(raw string) (*target, error) {
 	bad := func(format string, args ...any) (*target, error) {
 		return nil, law.Invalid("URL", format, args...)
@@ -49,16 +49,16 @@ func parseURL(raw string) (*target, error) {
 	if u.Path == "" {
 		u.Path = DefaultDatabase
 	}
-	for name := range u.Options { // what is not known would be sent as a variable, and shown in the server's error
-		if credentials.MatchString(name) {
+	for name := range u.Options { // an unknown option would be sent as a variable, and the server's error would show it
+		if credentialOption.MatchString(name) {
 			return bad("user and password are no options; they stand before the host")
 		}
 	}
 	t := &target{conns: DefaultConns}
-	if err := t.take(u.Options); err != nil {
+	if err := t.takeOptions(u.Options); err != nil {
 		return bad("%v", err)
 	}
-	secure, err := takeTLS(u.Options)
+	setTLS, err := takeTLS(u.Options)
 	if err != nil {
 		return nil, err
 	}
@@ -70,29 +70,29 @@ func parseURL(raw string) (*target, error) {
 		if _, _, err := net.SplitHostPort(host); err != nil {
 			host = net.JoinHostPort(strings.Trim(host, "[]"), "3306")
 		}
-		c, err := driver1.ParseDSN("tcp(" + host + ")/?" + query)
+		c, err := mysqldriver.ParseDSN("tcp(" + host + ")/?" + query)
 		if err != nil {
 			return bad("%v", err)
 		}
 		c.User, c.Passwd, c.DBName = u.User, u.Password, u.Path
 		c.MultiStatements, c.InterpolateParams, c.ClientFoundRows = true, false, false
-		c.Logger = &driver1.NopLogger{} // what goes wrong is in the errors
+		c.Logger = &mysqldriver.NopLogger{} // what goes wrong is in the errors
 		if c.Timeout == 0 {
 			c.Timeout = 5 * time.Second
 		}
-		secure(c)
+		setTLS(c)
 		t.configs = append(t.configs, c)
 	}
 	return t, nil
 }
 
-// credentials are the names of options that are mistaken for users and passwords.
-// The driver's own, such as allowCleartextPasswords, say what may be sent.
-var credentials = regexp.MustCompile(`(?i)^(user(name)?|(|.*[^a-z])pass(w|wd|word|phrase)?|(|.*[^a-z])pwd)$`)
+// credentialOption matches options that somebody takes for the user or the password. It
+// does not match the driver's own options, such as allowCleartextPasswords.
+var credentialOption = regexp.MustCompile(`(?i)^(user(name)?|(|.*[^a-z])pass(w|wd|word|phrase)?|(|.*[^a-z])pwd)$`)
 
-// take takes the options that are not the driver's. The character set is not to be
-// chosen: see session.go.
-func (t *target) take(options url.Values) (err error) {
+// takeOptions removes and applies the options that are not the driver's. The character
+// set cannot be chosen: see session.go.
+func (t *target) takeOptions(options url.Values) (err error) {
 	for name, values := range options {
 		value, lower := values[len(values)-1], strings.ToLower(name)
 		switch {
@@ -105,7 +105,7 @@ func (t *target) take(options url.Values) (err error) {
 				return fmt.Errorf("%s is %q; connections are always %s: leave it out", name, value, charset)
 			}
 		case strings.Contains(lower, "collation"):
-			if !collations.MatchString(value) {
+			if !collationPattern.MatchString(value) {
 				return fmt.Errorf("%s is %q; connections are always %s: leave it out, or name a collation that "+
 					"begins with %[3]s_", name, value, charset)
 			}
@@ -118,4 +118,4 @@ func (t *target) take(options url.Values) (err error) {
 	return nil
 }
 
-var collations = regexp.MustCompile(`^` + charset + `_[a-z0-9_]+$`)
+var collationPattern = regexp.MustCompile(`^` + charset + `_[a-z0-9_]+$`)

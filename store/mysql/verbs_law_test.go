@@ -19,21 +19,19 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// TestOneOfManyCallsWithAnIDCharges asks at once under a few ids, each of which must
-// be charged once.
+// TestOneOfManyCallsWithAnIDCharges calls at once with a few ids, each of which must be charged once.
 func TestOneOfManyCallsWithAnIDCharges(t *testing.T) {
 	t.Parallel()
 	db, _ := client(t)
 	oneOfManyCharges(t, db)
 }
 
-// TestGaleraVerbsByCall asks on two nodes at once: under a few ids, for starts one
-// second apart, and for three leases.
+// TestGaleraVerbsByCall calls on two nodes at once: with a few ids, for starts one second apart, and for three leases.
 func TestGaleraVerbsByCall(t *testing.T) {
 	urls := dbtest.Galera(t)
 	openAt(t, urls[0])
 	const causal = "wsrep_sync_wait=15"
-	nodes := []*sql.DB{plain(t, urls[0], causal), plain(t, urls[1], causal)}
+	nodes := []*sql.DB{plainDB(t, urls[0], causal), plainDB(t, urls[1], causal)}
 	var one int // a read waits for what the other node has, a call for its procedure does not
 	if err := nodes[1].QueryRowContext(t.Context(), "SELECT 1").Scan(&one); err != nil {
 		t.Fatal(err)
@@ -56,13 +54,13 @@ func TestGaleraVerbsByCall(t *testing.T) {
 					Scan(&allowed, &start, &delay, &retry, &limit, &replayed)
 			}
 			err := reserve()
-			for conflict(err) {
+			for isConflict(err) {
 				err = reserve()
 			}
 			if err != nil || allowed != 1 {
 				t.Errorf("allowed %d, %v", allowed, err)
 			}
-			got := answer(t, nodes[i%2], "CALL headgate_acquire('concurrency 3 ttl 60s', 'c', 1)")
+			got := answerOf(t, nodes[i%2], "CALL headgate_acquire('concurrency 3 ttl 60s', 'c', 1)")
 			mu.Lock()
 			defer mu.Unlock()
 			starts = append(starts, start)
@@ -91,7 +89,7 @@ func oneOfManyCharges(t *testing.T, dbs ...*sql.DB) {
 	for i := range 32 {
 		wg.Go(func() {
 			id := string(rune('a' + i%4))
-			got := answer(t, dbs[i%len(dbs)], "CALL headgate_take_once('"+id+"', 'sliding-log 100/1h', 'k', 2, 0)")
+			got := answerOf(t, dbs[i%len(dbs)], "CALL headgate_take_once('"+id+"', 'sliding-log 100/1h', 'k', 2, 0)")
 			if !strings.HasPrefix(got, "allowed=1 ") {
 				t.Errorf("%s: %s", id, got)
 			}
@@ -104,7 +102,7 @@ func oneOfManyCharges(t *testing.T, dbs ...*sql.DB) {
 	if fresh.Load() != 4 {
 		t.Errorf("%d calls were not replayed, want 4", fresh.Load())
 	}
-	if got := answer(t, db, "CALL headgate_check('sliding-log 100/1h', 'k', 1)"); !strings.HasPrefix(
+	if got := answerOf(t, db, "CALL headgate_check('sliding-log 100/1h', 'k', 1)"); !strings.HasPrefix(
 		got, "allowed=1 remaining=92 ") {
 		t.Errorf("then: %s; want 8 used", got)
 	}
@@ -331,7 +329,7 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 	}
 }
 
-// callDirect asks headgate_direct for a charge, and reports whether it decided.
+// callDirect calls headgate_direct for a charge, and reports whether it has decided.
 func callDirect(t *testing.T, conn *sql.Conn, op *law.Op) (plain bool) {
 	t.Helper()
 	p := &op.Params

@@ -15,15 +15,14 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// answer returns the row that a call answers, as text with blanks between; or of an
-// error that people are to read its message.
-func answer(tb testing.TB, db interface {
+// answerOf returns the row that a call returns, as text with blanks between; or the message of an error for people.
+func answerOf(tb testing.TB, db interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }, text string,
 ) string {
 	tb.Helper()
 	rows, err := db.QueryContext(tb.Context(), text)
-	for conflict(err) {
+	for isConflict(err) {
 		rows, err = db.QueryContext(tb.Context(), text)
 	}
 	if my, ok := errors.AsType[*driver.MySQLError](err); ok && my.Number == 1644 && string(my.SQLState[:]) == "45000" {
@@ -60,8 +59,8 @@ func answer(tb testing.TB, db interface {
 	return strings.Join(words, " ")
 }
 
-// conflict tells whether a call lost against one on another node, and did nothing.
-func conflict(err error) bool {
+// isConflict reports whether a call lost against one on another node, and did nothing.
+func isConflict(err error) bool {
 	my, ok := errors.AsType[*driver.MySQLError](err)
 	return ok && my.Number == 1213
 }
@@ -223,7 +222,7 @@ func TestVerbsByCall(t *testing.T) {
 		if err := db.QueryRowContext(t.Context(), "SELECT MAX(number) FROM headgate_entries").Scan(&last); err != nil {
 			t.Fatal(err)
 		}
-		got := answer(t, db, "CALL "+strings.ReplaceAll(tt.call, "LEASE", last.String))
+		got := answerOf(t, db, "CALL "+strings.ReplaceAll(tt.call, "LEASE", last.String))
 		if !strings.HasPrefix(got, tt.want) {
 			t.Errorf("%s:\n got %s\nwant %s", tt.call, got, tt.want)
 		}
@@ -235,8 +234,8 @@ func TestVerbsByCall(t *testing.T) {
 	}
 }
 
-// TestIDsAreKnownToBoth lets Go and SQL ask under the same id.
-func TestIDsAreKnownToBoth(t *testing.T) {
+// TestGoAndSQLShareIDs charges in Go and in SQL with the same id.
+func TestGoAndSQLShareIDs(t *testing.T) {
 	t.Parallel()
 	db, s := client(t)
 	l := limiter(s)
@@ -250,11 +249,11 @@ func TestIDsAreKnownToBoth(t *testing.T) {
 		if err != nil || !d.Allowed {
 			t.Fatal(d, err)
 		}
-		if got := answer(t, db, "CALL headgate_take_once('Bestellung №1', '"+rule+
+		if got := answerOf(t, db, "CALL headgate_take_once('Bestellung №1', '"+rule+
 			"', 'käse', 2.5, 60)"); got != "allowed=1 remaining=97 retry_after=0.000000 replayed=1" {
 			t.Errorf("%s: asked from SQL: %s", rule, got)
 		}
-		if got := answer(t, db, "CALL headgate_settle('Bestellung №1', '"+rule+
+		if got := answerOf(t, db, "CALL headgate_settle('Bestellung №1', '"+rule+
 			"', 'käse', 1)"); got != "corrected=1.500000000" {
 			t.Errorf("%s: settled from SQL: %s", rule, got)
 		}
@@ -263,7 +262,7 @@ func TestIDsAreKnownToBoth(t *testing.T) {
 			t.Errorf("%s: settled again from Go by %v, %v", rule, by, err)
 		}
 
-		if got := answer(t, db, "CALL headgate_take_once('back', '"+rule+
+		if got := answerOf(t, db, "CALL headgate_take_once('back', '"+rule+
 			"', 'käse', 3, 60)"); got != "allowed=1 remaining=96 retry_after=0.000000 replayed=0" {
 			t.Errorf("%s: asked from SQL first: %s", rule, got)
 		}
@@ -281,7 +280,7 @@ func TestIDsAreKnownToBoth(t *testing.T) {
 	if _, err := l.Take(t.Context(), charge); err != nil {
 		t.Fatal(err)
 	}
-	if got := answer(t, db, "CALL headgate_reserve('gcra 1/1h burst 1', 'k', 1, 7200, 'r', 60)"); !strings.HasPrefix(
+	if got := answerOf(t, db, "CALL headgate_reserve('gcra 1/1h burst 1', 'k', 1, 7200, 'r', 60)"); !strings.HasPrefix(
 		got, "allowed=1 delay=35") {
 		t.Errorf("reserved from SQL: %s", got)
 	}
@@ -291,8 +290,8 @@ func TestIDsAreKnownToBoth(t *testing.T) {
 	}
 }
 
-// TestVerbsArePartOfTheCallersTransaction: nothing is left of a call in a
-// transaction that is rolled back, and none ends it.
+// TestVerbsArePartOfTheCallersTransaction calls in a transaction that is rolled back: nothing of a call may remain, and
+// none may end the transaction.
 func TestVerbsArePartOfTheCallersTransaction(t *testing.T) {
 	t.Parallel()
 	db, _ := client(t)
@@ -307,14 +306,14 @@ func TestVerbsArePartOfTheCallersTransaction(t *testing.T) {
 		}
 		return n
 	}
-	tx := begin(t, db)
-	answer(t, tx, "SELECT COUNT(*) FROM headgate_admissions")
-	answer(t, db, "CALL headgate_take_once('old', 'sliding-log 5/1h', 'j', 1, 0)") // the view of tx is older
-	if got := answer(t, tx, "CALL headgate_take_once('old', 'sliding-log 5/1h', 'j', 1, 0)"); !strings.HasSuffix(
+	tx := beginTx(t, db)
+	answerOf(t, tx, "SELECT COUNT(*) FROM headgate_admissions")
+	answerOf(t, db, "CALL headgate_take_once('old', 'sliding-log 5/1h', 'j', 1, 0)") // the view of tx is older
+	if got := answerOf(t, tx, "CALL headgate_take_once('old', 'sliding-log 5/1h', 'j', 1, 0)"); !strings.HasSuffix(
 		got, "replayed=1") {
 		t.Errorf("what was admitted since the transaction began: %s", got)
 	}
-	if got := answer(t, tx, "CALL headgate_settle('old', 'sliding-log 5/1h', 'j', 0.5)"); got != "corrected=0.500000000" {
+	if got := answerOf(t, tx, "CALL headgate_settle('old', 'sliding-log 5/1h', 'j', 0.5)"); got != "corrected=0.500000000" {
 		t.Errorf("settled: %s", got)
 	}
 	if _, err := tx.ExecContext(t.Context(),
@@ -327,7 +326,7 @@ func TestVerbsArePartOfTheCallersTransaction(t *testing.T) {
 		"headgate_acquire('concurrency 1 ttl 1h', 'k', 1)", "headgate_renew('concurrency 1 ttl 1h', 'k', 1)",
 		"headgate_release('concurrency 1 ttl 1h', 'k', 1)",
 	} {
-		answer(t, tx, "CALL "+text)
+		answerOf(t, tx, "CALL "+text)
 	}
 	if n := count(tx); n != 11 {
 		t.Errorf("%d rows before the end, want a zone, 4 cells, 3 entries, 3 admissions", n)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	driver1 "github.com/go-sql-driver/mysql"
+	mysqldriver "github.com/go-sql-driver/mysql"
 
 	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/law"
@@ -17,8 +17,8 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// member is a connector to a server that answers as a node of a Galera cluster does. One of its
-// batches fails when it commits.
+// member is a connector to a server that answers like a node of a Galera cluster. One of its batches fails at its
+// COMMIT.
 type member struct {
 	driver.Connector
 	view string
@@ -48,7 +48,7 @@ func (c *memberConn) QueryContext(ctx context.Context, query string, args []driv
 	if c.m.fail == 0 || !strings.Contains(query, "COMMIT;") {
 		return ask.QueryContext(ctx, query, args)
 	}
-	err := &driver1.MySQLError{Number: c.m.fail, Message: "at COMMIT"}
+	err := &mysqldriver.MySQLError{Number: c.m.fail, Message: "at COMMIT"}
 	c.m.fail = 0
 	if !c.m.done {
 		return nil, errors.Join(err, exhaust(ask.QueryContext(ctx, "SET @hg_end = 1; SELECT 1", nil)))
@@ -71,11 +71,11 @@ func exhaust(rows driver.Rows, err error) error {
 	return nil
 }
 
-// TestADeadlockOfANodeThatLosesTheCluster checks that a batch is repeated after a deadlock at its
-// COMMIT, but not if the node has lost the cluster meanwhile: the others may have the batch.
+// TestADeadlockOfANodeThatLosesTheCluster lets a COMMIT return a deadlock: the batch must be repeated, but not if the
+// node has lost the cluster meanwhile, since the other nodes may have the batch.
 func TestADeadlockOfANodeThatLosesTheCluster(t *testing.T) {
 	t.Parallel()
-	if !knowsReturning(t, plain(t, migrated.MariaDB(t))) {
+	if !knowsReturning(t, plainDB(t, migrated.MariaDB(t))) {
 		return // a server without RETURNING is in no cluster of Galera, and has none of its variables
 	}
 	for _, tt := range []struct {
@@ -90,14 +90,14 @@ func TestADeadlockOfANodeThatLosesTheCluster(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			url := migrated.MariaDB(t)
-			bare(t, url)
+			openUnmigrated(t, url)
 			m := &member{Connector: connector(t, url), view: "7"}
 			db := sql.OpenDB(m)
 			t.Cleanup(func() { db.Close() })
 			s := mysql.New(db, nil)
 			take := func() error {
 				ops := []law.Op{{
-					Verb: law.Take, Cell: law.Cell{Limit: "l", Key: "k"}, Params: slowly, Cost: 1, Count: 1,
+					Verb: law.Take, Cell: law.Cell{Limit: "l", Key: "k"}, Params: neverDrains, Cost: 1, Count: 1,
 				}}
 				outs := make([]law.Outcome, 1)
 				return errors.Join(s.Apply(t.Context(), ops, outs), outs[0].Err)

@@ -32,7 +32,7 @@ func ExampleLimiter() {
 	// Output: true 2 <nil>
 }
 
-// TestStore keeps what a limiter has charged, in a file.
+// TestStore: a second limiter over the same file finds the charges of the first one.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	url := "sqlite:" + filepath.ToSlash(filepath.Join(t.TempDir(), "headgate.db"))
@@ -59,7 +59,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestURLsThatOpenNothing says what is wrong, without a password.
+// TestURLsThatOpenNothing: errors say what is wrong, without the password.
 func TestURLsThatOpenNothing(t *testing.T) {
 	t.Parallel()
 	for url, says := range map[string]string{

@@ -27,9 +27,9 @@ func TestSweepForgetsAdmissionsInPortions(t *testing.T) {
 	s, conn := openAt(t, dsn), connect(t, dsn)
 	const short, portion = 25, 10
 	for i := range short {
-		one(t, s, request(fmt.Sprint("short ", i), 1))
+		applyOp(t, s, request(fmt.Sprint("short ", i), 1))
 	}
-	one(t, s, request("long", 3_600_000_000))
+	applyOp(t, s, request("long", 3_600_000_000))
 	for _, want := range []int{portion, portion, short - 2*portion, 0} {
 		if n, err := s.Sweep(t.Context(), portion); err != nil || n != want {
 			t.Errorf("swept %d, %v; want %d", n, err, want)
@@ -40,28 +40,28 @@ func TestSweepForgetsAdmissionsInPortions(t *testing.T) {
 		&left); err != nil || left != "long" {
 		t.Errorf("%s is left, %v", left, err)
 	}
-	if out := one(t, s, request("long", 3_600_000_000)); !out.Replayed {
+	if out := applyOp(t, s, request("long", 3_600_000_000)); !out.Replayed {
 		t.Errorf("it was forgotten: %+v", out)
 	}
 	reset := request("", 0)
 	reset.Verb = law.Reset
-	one(t, s, reset)
-	if out := one(t, s, request("long", 3_600_000_000)); out.Replayed || out.Used != 1000 {
+	applyOp(t, s, reset)
+	if out := applyOp(t, s, request("long", 3_600_000_000)); out.Replayed || out.Used != 1000 {
 		t.Errorf("a reset has not forgotten it: %+v", out)
 	}
 }
 
-// TestManySettleAtOnce lets many settle one charge, some of them at no change of
-// the cell: one of them does, at any isolation.
+// TestManySettleAtOnce settles one charge by many callers at once, some without a change of the
+// cell. One settlement counts, at any isolation level.
 func TestManySettleAtOnce(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // without, what is repeated may take 5 s
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // without a deadline, retries end after 5 s
 	defer cancel()
 	for _, level := range []string{"read%20committed", "repeatable%20read", "serializable"} {
 		s := openAt(t, migrated.Postgres(t)+"?pool_max_conns=8&default_transaction_isolation="+level)
 		for round := range tier.Pick(4, 10, 10) {
 			take := request(fmt.Sprint(round), 3_600_000_000)
-			before := one(t, s, take).State.Level
+			before := applyOp(t, s, take).State.Level
 			var settled atomic.Int64
 			var cost atomic.Int64
 			var wg sync.WaitGroup
@@ -81,7 +81,7 @@ func TestManySettleAtOnce(t *testing.T) {
 			wg.Wait()
 			check := take
 			check.Verb, check.ID = law.Check, ""
-			if out := one(t, s, check); settled.Load() != 1 || out.State.Level != before-1000+cost.Load() {
+			if out := applyOp(t, s, check); settled.Load() != 1 || out.State.Level != before-1000+cost.Load() {
 				t.Errorf("%s: settled %d times, the level is %d; it was %d and 1000 became %d", level, settled.Load(),
 					out.State.Level, before, cost.Load())
 			}

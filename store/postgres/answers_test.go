@@ -14,8 +14,7 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// TestAnswersThatCannotBeReadAreUnknownOutcomes lets the server answer nonsense
-// after it has charged.
+// TestAnswersThatCannotBeReadAreUnknownOutcomes makes the server return nonsense after a charge.
 func TestAnswersThatCannotBeReadAreUnknownOutcomes(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
@@ -31,7 +30,7 @@ func TestAnswersThatCannotBeReadAreUnknownOutcomes(t *testing.T) {
 		for i := range ops {
 			ops[i] = request(id, 1000)
 			ops[i].Cell.Key, ops[i].Group = string(rune('a'+i)), uint32(i)
-			if i > 0 { // so it is for headgate_internal.apply, in the same call
+			if i > 0 { // then headgate_internal.apply decides, in the same call
 				ops[i].Ceiling = ops[i].Params.Capacity
 			}
 		}
@@ -88,7 +87,7 @@ func TestCancelledStatementsHaveDoneNothing(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
 	s := openAt(t, dsn)
-	one(t, s, request("", 0))
+	applyOp(t, s, request("", 0))
 	limited, err := postgres.Open(t.Context(), dsn+"?statement_timeout=3000", nil) // too short to migrate
 	if err != nil {
 		t.Fatal(err)
@@ -127,13 +126,13 @@ func TestCancelledStatementsHaveDoneNothing(t *testing.T) {
 	if err := hold.Rollback(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if out := one(t, s, request("", 0)); out.Used != 2000 {
+	if out := applyOp(t, s, request("", 0)); out.Used != 2000 {
 		t.Errorf("%d are used, want 2000", out.Used)
 	}
 }
 
-// TestAVerbThatIsNotKnownDoesNothing asks as a program does that is newer than the functions.
-func TestAVerbThatIsNotKnownDoesNothing(t *testing.T) {
+// TestAnUnknownVerbDoesNothing sends the op of a program that is newer than the functions.
+func TestAnUnknownVerbDoesNothing(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
 	s := openAt(t, dsn)

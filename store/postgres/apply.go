@@ -9,21 +9,21 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// modes of a cell in headgate_internal.apply, the strongest wins.
+// What headgate_internal.apply does with a cell; of several ops the greatest mode counts.
 const (
-	read int16 = iota
-	lock
-	create
+	readCell int16 = iota
+	lockCell
+	createCell
 )
 
 // batch is a batch in the form that headgate_internal.apply takes.
 type batch struct {
-	modes []int16 // of each cell
-	ops   []int64
-	notes []string // nil: none has any
-	index []int    // of each op, in the caller's slice
-	once  bool     // some have an ID
-	plain bool     // some are plain charges of buckets
+	modes     []int16 // for each cell
+	ops       []int64
+	notes     []string // the ID of each op, or the reason of a Block; nil: all are empty
+	index     []int    // for each op: its index in the caller's slice
+	withIDs   bool     // some ops have an ID
+	withPlain bool     // some ops are plain charges of buckets
 }
 
 // Apply implements store.Store.
@@ -37,34 +37,34 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	return s.apply(ctx, ops, outs)
 }
 
-// apply applies a batch by one of the functions.
+// apply applies a batch by the fastest function that can decide it.
 func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	if len(ops) == 1 && plain(&ops[0]) && ops[0].Valid() == nil {
+	if len(ops) == 1 && isPlain(&ops[0]) && ops[0].Valid() == nil {
 		return s.applyOne(ctx, &ops[0], &outs[0])
 	}
-	a := arrange(ops, outs)
-	if len(a.index) == 0 {
+	valid := arrange(ops, outs)
+	if len(valid.index) == 0 {
 		return nil
 	}
 	if s.pool != nil { // in the caller's transaction a second call could wait for a row out of order
-		if b, ok := sum(ops, &a); ok && !s.crowd() {
-			return s.applySums(ctx, &b, &a, ops, outs)
+		if b, ok := sumUp(ops, &valid); ok && !s.skipsSums() {
+			return s.applySums(ctx, &b, &valid, ops, outs)
 		}
 	}
-	return s.applyAll(ctx, &a, ops, outs)
+	return s.applyAll(ctx, &valid, ops, outs)
 }
 
-// applyAll applies any batch.
-func (s *Store) applyAll(ctx context.Context, a *arranged, ops []law.Op, outs []law.Outcome) error {
-	b := encode(ops, a)
-	limits, keys := a.names()
+// applyAll applies any batch by headgate_internal.apply or apply_plain.
+func (s *Store) applyAll(ctx context.Context, valid *validBatch, ops []law.Op, outs []law.Outcome) error {
+	b := encode(ops, valid)
+	limits, keys := valid.names()
 	statement, args := s.def.statement(`select headgate_internal.apply_N($1, $2, $3, $4, $5)`),
 		[]any{limits, keys, b.modes, b.ops, b.notes}
-	if b.once || b.plain {
+	if b.withIDs || b.withPlain {
 		var prints []int64
 		var parts []int32
-		if b.once {
-			prints, parts = b.prints(ops), b.parts(ops)
+		if b.withIDs {
+			prints, parts = b.fingerprints(ops), b.parts(ops)
 		}
 		statement, args = s.def.statement(`select headgate_internal.apply_plain_N($1, $2, $3, $4, $5, $6, $7)`),
 			append(args, prints, parts)
@@ -72,25 +72,25 @@ func (s *Store) applyAll(ctx context.Context, a *arranged, ops []law.Op, outs []
 	var res []int64
 	err := s.retry(ctx, func() error { return s.call(ctx, statement, args, &res) })
 	if err == nil && len(res) != len(b.index)*law.Width {
-		err = &unreadable{fmt.Errorf("the server answered with %d numbers", len(res))}
+		err = &unreadableError{fmt.Errorf("the server answered with %d numbers", len(res))}
 	}
 	if err != nil {
-		return s.failed(len(b.index), err)
+		return s.batchError(len(b.index), err)
 	}
 	b.decode(res, outs)
 	return nil
 }
 
-// arranged is the valid part of a batch.
-type arranged struct {
-	index []int      // its ops, in the caller's slice
-	cells []law.Cell // their cells, each once, in the order in which they are locked
-	cell  []int32    // of each op in the caller's slice: its cell, from 1 on as SQL counts
+// validBatch is the valid part of a batch.
+type validBatch struct {
+	index []int      // the indexes of its ops in the caller's slice
+	cells []law.Cell // the distinct cells of the ops, in the order in which they are locked
+	cell  []int32    // for each op of the caller's slice: the number of its cell, from 1 as SQL counts
 }
 
-// arrange leaves out the groups that are not valid, and says so in outs.
-func arrange(ops []law.Op, outs []law.Outcome) arranged {
-	a := arranged{index: make([]int, 0, len(ops)), cell: make([]int32, len(ops))}
+// arrange returns the valid part of a batch, and sets the outcomes of invalid groups.
+func arrange(ops []law.Op, outs []law.Outcome) validBatch {
+	valid := validBatch{index: make([]int, 0, len(ops)), cell: make([]int32, len(ops))}
 	for i := 0; i < len(ops); {
 		j := law.GroupEnd(ops, i)
 		err := law.ValidGroup(ops[i:j])
@@ -99,42 +99,43 @@ func arrange(ops []law.Op, outs []law.Outcome) arranged {
 				outs[i] = law.Outcome{Err: err}
 				continue
 			}
-			a.index = append(a.index, i)
+			valid.index = append(valid.index, i)
 		}
 	}
-	sorted := slices.Clone(a.index)
+	sorted := slices.Clone(valid.index)
 	slices.SortFunc(sorted, func(i, j int) int { return ops[i].Cell.Compare(ops[j].Cell) })
-	a.cells = make([]law.Cell, 0, len(sorted))
+	valid.cells = make([]law.Cell, 0, len(sorted))
 	for _, i := range sorted {
-		if n := len(a.cells); n == 0 || a.cells[n-1] != ops[i].Cell {
-			a.cells = append(a.cells, ops[i].Cell)
+		if n := len(valid.cells); n == 0 || valid.cells[n-1] != ops[i].Cell {
+			valid.cells = append(valid.cells, ops[i].Cell)
 		}
-		a.cell[i] = int32(len(a.cells))
+		valid.cell[i] = int32(len(valid.cells))
 	}
-	return a
+	return valid
 }
 
 // names returns the limits and the keys of the cells.
-func (a *arranged) names() (limits, keys []string) {
-	both := make([]string, 2*len(a.cells))
-	limits, keys = both[:len(a.cells):len(a.cells)], both[len(a.cells):]
-	for i := range a.cells {
-		limits[i], keys[i] = a.cells[i].Limit, a.cells[i].Key
+func (v *validBatch) names() (limits, keys []string) {
+	both := make([]string, 2*len(v.cells))
+	limits, keys = both[:len(v.cells):len(v.cells)], both[len(v.cells):]
+	for i := range v.cells {
+		limits[i], keys[i] = v.cells[i].Limit, v.cells[i].Key
 	}
 	return limits, keys
 }
 
-// encode returns ops in the form that headgate_internal.apply takes.
-func encode(ops []law.Op, a *arranged) batch {
-	b := batch{ops: make([]int64, 0, len(a.index)*opWidth), index: a.index, modes: make([]int16, len(a.cells))}
+// encode returns the valid ops in the form that headgate_internal.apply takes.
+func encode(ops []law.Op, valid *validBatch) batch {
+	b := batch{index: valid.index, modes: make([]int16, len(valid.cells))}
+	b.ops = make([]int64, 0, len(b.index)*opWidth)
 	group := int64(0)
 	for k, i := range b.index {
 		op := &ops[i]
 		if k == 0 || i != b.index[k-1]+1 || op.Group != ops[i-1].Group {
-			group++ // of one number, but with an invalid group between: two groups
+			group++ // also if an invalid group stands between two groups of one number
 		}
-		cell := a.cell[i]
-		b.modes[cell-1] = max(b.modes[cell-1], mode(op))
+		cell := valid.cell[i]
+		b.modes[cell-1] = max(b.modes[cell-1], modeOf(op))
 		at := len(b.ops)
 		b.ops = opLayout.Append(b.ops, op)
 		b.ops[at+opGroup], b.ops[at+opCell] = group, int64(cell)
@@ -148,34 +149,34 @@ func encode(ops []law.Op, a *arranged) batch {
 		if b.notes != nil {
 			b.notes[k] = note
 		}
-		b.once, b.plain = b.once || named(op), b.plain || op.Plain() && op.Params.Plain()
+		b.withIDs, b.withPlain = b.withIDs || needsReceipt(op), b.withPlain || op.Plain() && op.Params.Plain()
 	}
 	return b
 }
 
-// mode returns what an op needs of its cell.
-func mode(op *law.Op) int16 {
+// modeOf returns the mode in which an op uses its cell.
+func modeOf(op *law.Op) int16 {
 	switch op.Verb {
 	case law.Check:
-		return read
-	case law.Renew, law.Reset, law.Settle, law.Extend: // a cell that is not there knows no ID
-		return lock
+		return readCell
+	case law.Renew, law.Reset, law.Settle, law.Extend: // a missing cell has no receipt of an ID
+		return lockCell
 	case law.Return:
 		if op.Cost > 0 {
-			return lock
+			return lockCell
 		}
 	}
-	return create
+	return createCell
 }
 
-// decode writes the outcomes of the batch.
+// decode sets the outcomes of the batch.
 func (b *batch) decode(res []int64, outs []law.Outcome) {
 	for k, i := range b.index {
 		outs[i] = decode(res, k)
 	}
 }
 
-// decode returns the outcome of op k of those that were sent.
+// decode returns the outcome of the op that was sent as number k.
 func decode(res []int64, k int) law.Outcome {
 	n := law.Numbers(res[k*law.Width : (k+1)*law.Width])
 	return n.Outcome()

@@ -8,9 +8,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestPlainRequestsWithAnIDAreDecidedTogether charges requests on cells in common, and
-// settles them, while headgate_internal.apply_once answers nothing: it is not asked, but for a request
-// that is repeated, and then about that alone.
+// TestPlainRequestsWithAnIDAreDecidedTogether charges requests on common cells, and settles them, while
+// headgate_internal.apply_once returns nothing. Only a repeated request calls apply_once, and only for itself.
 func TestPlainRequestsWithAnIDAreDecidedTogether(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/headgate/headgate/internal/testing/migrated"
 )
 
-// tokens is the SQLTokenRequester of article 003, for PostgreSQL: it goes by the
-// number of rows that the server says are affected.
+// tokens is the SQLTokenRequester of article 003, for PostgreSQL. It uses the number of affected
+// rows.
 type tokens struct {
 	db     *sql.DB
 	bucket string
@@ -37,8 +37,7 @@ func (r *tokens) RequestToken(ctx context.Context) error {
 	return nil
 }
 
-// TestTheTokenRequesterOfArticle003 lets four callers ask until nothing is left, of a full bucket and when it is full
-// again.
+// TestTheTokenRequesterOfArticle003 lets four callers empty a full bucket, and again when it is full again.
 func TestTheTokenRequesterOfArticle003(t *testing.T) {
 	t.Parallel()
 	db, err := sql.Open("pgx", migrated.Postgres(t))
@@ -68,7 +67,7 @@ func TestTheTokenRequesterOfArticle003(t *testing.T) {
 	}
 }
 
-// requestTokens lets four callers ask until each is refused.
+// requestTokens lets four callers request tokens until each is refused.
 func requestTokens(t *testing.T, db *sql.DB, capacity int64) {
 	t.Helper()
 	var given atomic.Int64
@@ -79,7 +78,7 @@ func requestTokens(t *testing.T, db *sql.DB, capacity int64) {
 			for ; err == nil; err = r.RequestToken(context.Background()) {
 				given.Add(1)
 			}
-			given.Add(-1) // it was refused
+			given.Add(-1) // the request was refused
 			if !errors.Is(err, errNoToken) {
 				t.Error(err)
 			}
@@ -91,7 +90,7 @@ func requestTokens(t *testing.T, db *sql.DB, capacity int64) {
 	}
 }
 
-func TestRequestTokenSaysWhatIsLeft(t *testing.T) {
+func TestRequestTokenReturnsWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
 	if _, err := conn.Exec(t.Context(), `insert into headgate.buckets (id, capacity, refill_seconds) values ('b', 3, 3600)`); err != nil {
@@ -111,16 +110,16 @@ func TestRequestTokenSaysWhatIsLeft(t *testing.T) {
 	}
 }
 
-// TestTablesAndColumnsAreThoseOfMySQL names the columns that both families have.
-func TestTablesAndColumnsAreThoseOfMySQL(t *testing.T) {
+// TestTablesAndColumnsMatchMySQL lists the columns that PostgreSQL and MySQL both have.
+func TestTablesAndColumnsMatchMySQL(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
 	for from, want := range map[string]string{
 		"headgate.zones":   "id description rate window_seconds history_days",
 		"headgate.buckets": "id capacity refill_seconds created_at",
-		"headgate.limits":  "name rule description updated_at compiled origin retired varies", // the last one here alone
+		"headgate.limits":  "name rule description updated_at compiled origin retired varies", // the last one only here
 		"headgate.levels": "limit_name key used updated_at empty_at " +
-			"blocked_until reason capacity remaining percent", // the last three here alone
+			"blocked_until reason capacity remaining percent", // the last three only here
 		"headgate.history":          "number limit_name key at allowed cost id",
 		"headgate.blocked_per_hour": "limit_name hour blocked keys",
 		"headgate.take('fixed-window 9/1d', 'k')": "allowed remaining retry_after reset_after " +
@@ -175,9 +174,8 @@ func TestBlockedPerHourCountsRefusals(t *testing.T) {
 	}
 }
 
-// TestRateLimitingRequestIsExactUnderLoad is article 000's own experiment, 8
-// sessions on one key, which there admitted up to ten times too many, or
-// failed at serializable.
+// TestRateLimitingRequestIsExactUnderLoad repeats the experiment of article 000, 8 sessions on one
+// key. The article's function admitted up to ten times too many, or failed at serializable.
 func TestRateLimitingRequestIsExactUnderLoad(t *testing.T) {
 	t.Parallel()
 	_, dsn := session(t)
@@ -213,7 +211,7 @@ func TestRateLimitingRequestIsExactUnderLoad(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// The bucket was full, and some has drained since.
+	// The bucket was full, and has drained a little since.
 	most := capacity + int64(now().Sub(begin).Seconds()*refill)
 	if got := admitted.Load(); got < capacity || got > most {
 		t.Errorf("admitted %d, want %d to %d", got, capacity, most)
@@ -295,8 +293,8 @@ func TestTheArticlesFunctionsKeepTheirPromises(t *testing.T) {
 	wg.Wait()
 }
 
-// TestTheZoneOfASessionChangesNothing lets sessions in zones 25 hours apart charge one key. In article 004 the hours
-// between them leak, or are put off.
+// TestTheZoneOfASessionChangesNothing charges one key by sessions in time zones 25 hours apart. In article 004 the
+// hours between the zones leak, or are postponed.
 func TestTheZoneOfASessionChangesNothing(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)

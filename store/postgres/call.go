@@ -11,96 +11,96 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// unconfirmed is where OnNotice leaves its message for the call under way, in
-// what pgconn keeps for a connection.
+// unconfirmed is the key of a connection's custom data under which OnNotice leaves its
+// message for the call that is under way.
 const unconfirmed = "headgate: commit was not confirmed"
 
-// OnNotice takes notice of a commit that the server reports as done although it gave
-// up waiting for its synchronous standby (somebody cancelled the wait): after a
-// failover what it has charged may be gone, so the call that made it answers with
-// store.ErrUnknownOutcome. Open sets it. A pool given to New must have it too, or
-// such a commit counts as done:
+// OnNotice detects a commit that the server reports as done although the wait for the
+// synchronous standby was cancelled. After a failover such a charge may be lost, so the
+// call that made it returns store.ErrUnknownOutcome. Open sets OnNotice. A pool given to
+// New must have it too, or such a commit counts as done:
 //
 //	config.ConnConfig.OnNotice = postgres.OnNotice
 func OnNotice(conn *pgconn.PgConn, n *pgconn.Notice) {
-	// The text is in the server's language; the name of its source file is not.
+	// The message is in the server's language; the name of the source file is not.
 	if n.File == "syncrep.c" || strings.Contains(n.Message, "synchronous replication") {
 		conn.CustomData()[unconfirmed] = n.Message
 	}
 }
 
-// call sends one statement that charges, and reads its one row.
-func (s *Store) call(ctx context.Context, statement string, args []any, to ...any) error {
-	if s.pool == nil { // the caller commits, and sees what the server says of that
-		return readable(s.db.QueryRow(ctx, statement, args...).Scan(to...))
+// call sends one statement that charges, and reads its one row into dest.
+func (s *Store) call(ctx context.Context, statement string, args []any, dest ...any) error {
+	if s.pool == nil { // the caller commits, and checks the notices of the commit
+		return markUnreadable(s.db.QueryRow(ctx, statement, args...).Scan(dest...))
 	}
 	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
-		return &notSent{err}
+		return &notSentError{err}
 	}
 	defer conn.Release()
-	return confirmed(ctx, conn, statement, args, to)
+	return callConfirmed(ctx, conn, statement, args, dest)
 }
 
-func confirmed(ctx context.Context, conn *pgxpool.Conn, statement string, args, to []any) error {
-	said := conn.Conn().PgConn().CustomData()
-	delete(said, unconfirmed)
-	err := readable(queryRow(ctx, conn, statement, args, to))
-	if notice, ok := said[unconfirmed]; ok && err == nil {
-		return &unreadable{fmt.Errorf("the commit was not confirmed by the standby: %v", notice)}
+// callConfirmed calls queryRow, and fails if the commit was not confirmed by the standby.
+func callConfirmed(ctx context.Context, conn *pgxpool.Conn, statement string, args, dest []any) error {
+	data := conn.Conn().PgConn().CustomData()
+	delete(data, unconfirmed)
+	err := markUnreadable(queryRow(ctx, conn, statement, args, dest))
+	if notice, ok := data[unconfirmed]; ok && err == nil {
+		return &unreadableError{fmt.Errorf("the commit was not confirmed by the standby: %v", notice)}
 	}
 	return err
 }
 
-// briefly is how long a batch that gives way waits for a lock, in the server's notation. A
-// transaction of Headgate's holds its rows for less, unless the machine is overloaded.
-const briefly = "50ms"
+// shortLockTimeout is the lock_timeout of a batch with a lockWaitMode. A transaction of Headgate
+// holds its rows for less time, unless the machine is overloaded.
+const shortLockTimeout = "50ms"
 
-// impatience is the key of a context's value that says how a batch waits for locks. Without
-// one it waits for as long as the context lets it.
-type impatience struct{}
+// lockWaitKey is the key of the context value that says how a batch waits for locks. Without
+// a value the batch waits until the context ends.
+type lockWaitKey struct{}
 
 const (
-	givesWay = 1 // briefly, then its error is a lockWait
-	returns  = 2 // briefly, again and again
+	lockGiveUp = 1 // for shortLockTimeout; then the error is a lockWaitError
+	lockRetry  = 2 // for shortLockTimeout, in one transaction after another
 )
 
-// impatient returns how a batch waits, 0 if the context does not say.
-func impatient(ctx context.Context) int {
-	how, _ := ctx.Value(impatience{}).(int)
-	return how
+// lockWaitMode returns how a batch waits for locks; 0: the context has no value.
+func lockWaitMode(ctx context.Context) int {
+	mode, _ := ctx.Value(lockWaitKey{}).(int)
+	return mode
 }
 
-// queryRow sends one statement and reads its one row. Where the context says so, it waits for no
-// lock longer than briefly: the setting is sent along, in the same round trip, and ends with
-// the transaction.
-func queryRow(ctx context.Context, conn *pgxpool.Conn, statement string, args, to []any) error {
-	how := impatient(ctx)
-	if how == 0 {
-		return conn.QueryRow(ctx, statement, args...).Scan(to...)
+// queryRow sends one statement and reads its one row. With a lockWaitMode it waits for no lock
+// longer than shortLockTimeout: the same round trip carries the setting, which ends with the
+// transaction.
+func queryRow(ctx context.Context, conn *pgxpool.Conn, statement string, args, dest []any) error {
+	mode := lockWaitMode(ctx)
+	if mode == 0 {
+		return conn.QueryRow(ctx, statement, args...).Scan(dest...)
 	}
 	var batch pgx.Batch
-	batch.Queue(`select pg_catalog.set_config('lock_timeout', $1, true)`, briefly)
+	batch.Queue(`select pg_catalog.set_config('lock_timeout', $1, true)`, shortLockTimeout)
 	batch.Queue(statement, args...)
 	results := conn.SendBatch(ctx, &batch)
 	_, err := results.Exec()
 	if err == nil {
-		err = results.QueryRow().Scan(to...)
+		err = results.QueryRow().Scan(dest...)
 	}
-	if ended := results.Close(); err == nil { // the transaction has ended by then
-		err = ended
+	if closeErr := results.Close(); err == nil { // Close waits for the end of the transaction
+		err = closeErr
 	}
-	if how == givesWay && inTheWay(err) {
-		return &lockWait{err}
+	if mode == lockGiveUp && isLockTimeout(err) {
+		return &lockWaitError{err}
 	}
 	return err
 }
 
-// readable marks the errors over an answer that came and cannot be read.
-func readable(err error) error {
+// markUnreadable marks an error that says that an answer came and cannot be read.
+func markUnreadable(err error) error {
 	var scan pgx.ScanArgError
 	if errors.As(err, &scan) || errors.Is(err, pgx.ErrNoRows) {
-		return &unreadable{err}
+		return &unreadableError{err}
 	}
 	return err
 }

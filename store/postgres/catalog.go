@@ -15,7 +15,7 @@ func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.CatalogCh
 	if err := s.ready(ctx); err != nil {
 		return c, err
 	}
-	rows, err := list(ctx, s, "read the catalog", func(row pgx.CollectableRow) (item store.Item, err error) {
+	rows, err := query(ctx, s, "read the catalog", func(row pgx.CollectableRow) (item store.Item, err error) {
 		var kind, name, key *string
 		var text []byte
 		err = row.Scan(&c.Version, &c.At, &c.SinceAt, &c.Clock, &kind, &name, &key, &text)
@@ -38,7 +38,7 @@ func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.CatalogCh
 	return c, nil
 }
 
-// Items implements store.Catalog. It is one statement, so all is of one moment.
+// Items implements store.Catalog. It is one statement, so all items are of one version.
 func (s *Store) Items(ctx context.Context, wanted []store.Item) (version int64, found []store.Item, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, nil, err
@@ -47,7 +47,7 @@ func (s *Store) Items(ctx context.Context, wanted []store.Item) (version int64, 
 	for i, item := range wanted {
 		kinds[i], names[i], keys[i] = string(item.Kind), item.Name, item.Key
 	}
-	found, err = list(ctx, s, "read items of the catalog", func(row pgx.CollectableRow) (item store.Item, err error) {
+	found, err = query(ctx, s, "read items of the catalog", func(row pgx.CollectableRow) (item store.Item, err error) {
 		var text []byte
 		if err := row.Scan(&version, &text); err != nil || text == nil {
 			return item, err
@@ -65,7 +65,7 @@ func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Ite
 	if err := s.ready(ctx); err != nil || n <= 0 {
 		return nil, err
 	}
-	return list(ctx, s, "read items of the catalog", func(row pgx.CollectableRow) (item store.Item, err error) {
+	return query(ctx, s, "read items of the catalog", func(row pgx.CollectableRow) (item store.Item, err error) {
 		var text []byte
 		if err := row.Scan(&text); err != nil {
 			return item, err
@@ -75,8 +75,8 @@ func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Ite
 		after.Key, n)
 }
 
-// WriteCatalog implements store.Catalog. The author is the database's user too. A limit that the
-// server cannot use, for lack of a time zone say, is store.ErrInvalid.
+// WriteCatalog implements store.Catalog. It adds the database's user to the author. The error is
+// store.ErrInvalid for a limit that the server cannot use, for lack of a time zone, say.
 func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
@@ -110,7 +110,7 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (versi
 		version store.Version
 		was, is []byte
 	}
-	rows, err := list(ctx, s, "read the catalog's versions", func(r pgx.CollectableRow) (c row, err error) {
+	rows, err := query(ctx, s, "read the catalog's versions", func(r pgx.CollectableRow) (c row, err error) {
 		v := &c.version
 		err = r.Scan(&v.Number, &v.At, &v.Author, &v.Reason, &c.was, &c.is)
 		return c, err
@@ -119,7 +119,7 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (versi
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range rows { // one for each change
+	for _, r := range rows { // one row for each change
 		if versions, err = store.AppendChange(versions, r.version, r.was, r.is); err != nil {
 			return nil, classifyRead("read the catalog's versions", err)
 		}
@@ -127,7 +127,7 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (versi
 	return versions, nil
 }
 
-// RecordAction implements store.Catalog. It is not repeated: an action would be there twice.
+// RecordAction implements store.Catalog. It is not retried: that could record an action twice.
 func (s *Store) RecordAction(ctx context.Context, a store.Action) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -148,7 +148,7 @@ func (s *Store) Actions(ctx context.Context, before int64, n int) ([]store.Actio
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	return list(ctx, s, "read actions", func(r pgx.CollectableRow) (a store.Action, err error) {
+	return query(ctx, s, "read actions", func(r pgx.CollectableRow) (a store.Action, err error) {
 		return a, r.Scan(&a.Number, &a.At, &a.Verb, &a.Limit, &a.Key, &a.For, &a.Author, &a.Reason)
 	}, s.def.statement("select number, at, verb, limit_name, key, lasts, author, reason from "+
 		"headgate_internal.actions_N($1, $2)"),

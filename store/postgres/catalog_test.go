@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// changesOf are the versions of a catalog, oldest first, as text.
+// changesOf returns the versions of a catalog as text, the oldest first.
 func changesOf(tb testing.TB, s *postgres.Store) (list []string) {
 	tb.Helper()
 	versions, err := s.CatalogVersions(tb.Context(), 0, 100)
@@ -30,7 +30,7 @@ func changesOf(tb testing.TB, s *postgres.Store) (list []string) {
 	return list
 }
 
-// askForPlansAndActions asks for plans, and for an action that it records.
+// askForPlansAndActions reads plans, and an action that it has recorded.
 func askForPlansAndActions(t *testing.T, s *postgres.Store) {
 	t.Helper()
 	if _, err := s.ItemsAfter(t.Context(), store.KindPlan, store.Item{}, 10); err != nil {
@@ -52,7 +52,7 @@ func TestChangesByHandAreVersions(t *testing.T) {
 	for _, sql := range []string{
 		`insert into headgate.limits (name, rule) values ('login', 'gcra 1/s'), ('api', 'gcra 2/s')`,
 		`update headgate.limits set rule = 'gcra 3/s' where name = 'login'`,
-		`update headgate.limits set updated_at = now()`, // which is no change
+		`update headgate.limits set updated_at = now()`, // changes nothing that counts
 		`begin`,
 		`set local headgate.reason = 'a new name, and back'`,
 		`update headgate.limits set name = 'log-in' where name = 'login'`,
@@ -263,14 +263,14 @@ func TestTruncateIsAVersion(t *testing.T) {
 		{`delete from headgate.zones`, ""},
 		{`delete from headgate.buckets`, ""},
 		{`truncate headgate.limits, headgate.catalog`, ""},
-		{`truncate headgate.limits`, ""}, // which is empty
+		{`truncate headgate.limits`, ""}, // the table is empty already
 	} {
 		_, err := conn.Exec(t.Context(), tt.sql)
 		if tt.problem == "" && err != nil || tt.problem != "" && (err == nil || !strings.Contains(err.Error(), tt.problem)) {
 			t.Errorf("%s: %v; want an error with %q", tt.sql, err, tt.problem)
 		}
 		if tt.sql == "truncate headgate.catalog" {
-			if got := held(t, conn, "api", "bob"); got != "gcra 1/s burst 1; ; 1" {
+			if got := limitFromSQL(t, conn, "api", "bob"); got != "gcra 1/s burst 1; ; 1" {
 				t.Errorf("when the overrides are gone: %s", got)
 			}
 		}

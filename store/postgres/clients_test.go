@@ -20,8 +20,8 @@ import (
 
 const clientsNeed = `insert into headgate.limits (name, rule) values ('wide', 'fixed-window 2000000000000000/30d'), ('narrow', 'fixed-window 50/30d'), ('middle', 'fixed-window 60/30d')`
 
-// TestUntypedParameters prepares each function with parameters of which the client says no type. There is one
-// function of each name, so the server finds the types, and no digit is lost.
+// TestUntypedParameters prepares each function with parameters without types. There is only one function of
+// each name, so the server finds the types, and no digit is lost.
 func TestUntypedParameters(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
@@ -34,7 +34,7 @@ func TestUntypedParameters(t *testing.T) {
 		call  string
 		types []string
 		args  []any
-		want  string // of the first row
+		want  string // the first row
 	}{
 		{"allowed || ' ' || remaining from headgate.take_all($1, $2, $3)", []string{texts, texts, numerics}, []any{rules, keys, []string{"1000000000000001", "1.5"}}, "true 999999999999999"},
 		{"allowed || ' ' || remaining from headgate.take_all($1, $2, $3)", []string{texts, texts, numerics}, []any{rules, []string{"f", "f"}, []float64{1000000000000001, 1.5}}, "true 999999999999999"},
@@ -67,7 +67,7 @@ func TestUntypedParameters(t *testing.T) {
 	}
 }
 
-// TestFunctionsFromPythonAndNode calls each function from other languages, with their own numbers.
+// TestFunctionsFromPythonAndNode calls each function from other languages, with their number types.
 func TestFunctionsFromPythonAndNode(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()

@@ -34,7 +34,7 @@ func TestASweepDuringACommit(t *testing.T) {
 	})
 }
 
-// withPool returns a store, and a pool of connections to its database.
+// withPool returns a store and a connection pool of its database.
 func withPool(t *testing.T) (*postgres.Store, *pgxpool.Pool) {
 	t.Helper()
 	dsn := migrated.Postgres(t)
@@ -46,7 +46,7 @@ func withPool(t *testing.T) (*postgres.Store, *pgxpool.Pool) {
 	return openAt(t, dsn+"?pool_max_conns=16"), pool
 }
 
-// holding locks rows in transactions of a pool.
+// holding returns a Hold that locks rows in transactions of a pool.
 func holding(s *postgres.Store, pool *pgxpool.Pool) storetest.Hold {
 	return func(t *testing.T, c law.Cell) (store.Store, func() error) {
 		t.Helper()

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// obvious are columns whose names say all that there is to say.
+// obvious are columns whose names need no comment.
 const obvious = `version applied_at only_one installed_at number limit_name key at name description updated_at rule written_at
 	id window_seconds created_at author reason kind before after role`
 

@@ -64,7 +64,7 @@ func TestCommitsThatTheStandbyHasNotConfirmedAreUnknown(t *testing.T) {
 			}
 			return err
 		}
-		if err := allow(); err != nil { // the standby is there
+		if err := allow(); err != nil { // the standby is connected
 			t.Fatalf("%s: %v", name, err)
 		}
 		questions = append(questions, question{name, allow})
@@ -95,7 +95,7 @@ func TestCommitsThatTheStandbyHasNotConfirmedAreUnknown(t *testing.T) {
 	}
 }
 
-// interrupted asks, and ends the wait for the standby in which that hangs.
+// interrupted calls ask, and ends its wait for the standby by the function named end.
 func interrupted(t *testing.T, admin *pgx.Conn, end string, ask func() error) error {
 	t.Helper()
 	done := make(chan error, 1)

@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/migrated"
 )
 
-// takeSums asks headgate_internal.take_sums for one charge of each of some keys, and returns which are granted.
+// takeSums charges some keys once each by headgate_internal.take_sums, and returns which are granted.
 func takeSums(conn *pgx.Conn, names []string, capacity int64) (fast []int, err error) {
 	var res []int64
 	err = conn.QueryRow(context.Background(), `select array(select unnest(headgate_internal.take_sums_1($1, '{1}', '{l}', '{0}', '{1000}', $2,
@@ -28,8 +28,8 @@ func takeSums(conn *pgx.Conn, names []string, capacity int64) (fast []int, err e
 	return fast, err
 }
 
-// TestContendedBatchesAdmitWhatTheyMay lets sessions ask for overlapping keys at once. Each key admits exactly
-// what it may, by sums alone, and no session waits for another in a circle, also when keys have no room.
+// TestContendedBatchesAdmitWhatTheyMay charges overlapping keys by several sessions at once. Each key admits
+// exactly its capacity, by take_sums alone, and no sessions deadlock, also when keys have no room.
 func TestContendedBatchesAdmitWhatTheyMay(t *testing.T) {
 	t.Parallel()
 	const sessions, keys, size, capacity = 8, 120, 60, 150

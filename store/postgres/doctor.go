@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// oldest is the oldest version that is tested.
-const oldest = 130000
+// oldestVersion is the oldest server_version_num that is tested.
+const oldestVersion = 130000
 
 // Examine implements store.Doctor.
 func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
@@ -21,10 +21,10 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 		return nil, fmt.Errorf("postgres: %w: a store inside a transaction is not examined", store.ErrUnsupported)
 	}
 	var f store.Findings
-	for _, look := range []func(context.Context, *store.Findings) error{
+	for _, examine := range []func(context.Context, *store.Findings) error{
 		s.examineServer, s.examineClock, s.examineDurability, s.examineSessions, s.examineSchema,
 	} {
-		if err := look(ctx, &f); err != nil {
+		if err := examine(ctx, &f); err != nil {
 			return f, classifyRead("examine", err)
 		}
 	}
@@ -35,17 +35,17 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	if err != nil {
 		return f, err
 	}
-	for _, look := range []func(context.Context, *store.Findings) error{
+	for _, examine := range []func(context.Context, *store.Findings) error{
 		s.examineRights, s.examineTables, s.examinePlan, s.examineSweeper,
 	} {
-		if err := look(ctx, &f); err != nil {
+		if err := examine(ctx, &f); err != nil {
 			return f, classifyRead("examine", err)
 		}
 	}
 	return f, nil
 }
 
-// settings reads settings of the server, as they are for this session.
+// settings reads settings of the server, with the values that this session has.
 func (s *Store) settings(ctx context.Context, names ...string) (map[string]string, error) {
 	rows, err := s.db.Query(ctx, "select name, setting from pg_catalog.pg_settings where name = any($1)", names)
 	if err != nil {
@@ -57,6 +57,7 @@ func (s *Store) settings(ctx context.Context, names ...string) (map[string]strin
 	return values, err
 }
 
+// examineServer checks the version of the server, and that it is no standby.
 func (s *Store) examineServer(ctx context.Context, f *store.Findings) error {
 	var version string
 	var number int
@@ -67,7 +68,7 @@ func (s *Store) examineServer(ctx context.Context, f *store.Findings) error {
 		return err
 	}
 	name, _, _ := strings.Cut(version, " on ")
-	f.Expect(number >= oldest, "version", name, store.Wrong, name,
+	f.Expect(number >= oldestVersion, "version", name, store.Wrong, name,
 		"use PostgreSQL 13 or later: older ones are not tested")
 	f.Expect(!standby, "primary", "this server takes writes", store.Wrong,
 		"this server is a standby, which takes no writes",
@@ -82,28 +83,28 @@ func (s *Store) examineClock(ctx context.Context, f *store.Findings) error {
 	})
 }
 
-// examineDurability looks at what becomes of charges that were admitted when the server or its machine crashes.
+// examineDurability checks whether charges survive a crash of the server or its machine.
 func (s *Store) examineDurability(ctx context.Context, f *store.Findings) error {
-	v, err := s.settings(ctx, "fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
+	settings, err := s.settings(ctx, "fsync", "full_page_writes", "synchronous_commit", "synchronous_standby_names")
 	if err != nil {
 		return err
 	}
 	for _, name := range []string{"fsync", "full_page_writes"} {
-		if v[name] == "off" {
+		if settings[name] == "off" {
 			f.Add(store.Wrong, "durability", name+" is off: a crash of the machine can damage all data",
 				"set "+name+" = on in postgresql.conf and restart")
 		}
 	}
-	if v["synchronous_commit"] == "off" {
+	if settings["synchronous_commit"] == "off" {
 		f.Add(store.Wrong, "durability",
 			"synchronous_commit is off: a crash forgets what was admitted in the last second or so",
 			"alter system set synchronous_commit = on; select pg_reload_conf(); or alter role ... reset "+
 				"synchronous_commit")
-	} else if v["fsync"] != "off" {
+	} else if settings["fsync"] != "off" {
 		f.OK("durability", "commits are on the disk before they are answered (synchronous_commit = %s)",
-			v["synchronous_commit"])
+			settings["synchronous_commit"])
 	}
-	if v["synchronous_standby_names"] == "" {
+	if settings["synchronous_standby_names"] == "" {
 		return nil
 	}
 	var standbys int
@@ -117,22 +118,23 @@ func (s *Store) examineDurability(ctx context.Context, f *store.Findings) error 
 	return nil
 }
 
-// examineSessions looks at what makes requests wait for others.
+// examineSessions checks for causes that make requests wait for others.
 func (s *Store) examineSessions(ctx context.Context, f *store.Findings) error {
 	return s.examineSessionsIdle(ctx, f, time.Minute)
 }
 
-// examineSessionsIdle looks for transactions that have been idle for longer than an age. Tests pass a short one.
+// examineSessionsIdle reports a transaction that has been idle for longer than idle. Tests pass a short time.
 func (s *Store) examineSessionsIdle(ctx context.Context, f *store.Findings, idle time.Duration) error {
-	v, err := s.settings(ctx, "default_transaction_isolation", "idle_in_transaction_session_timeout", "max_connections")
+	settings, err := s.settings(ctx, "default_transaction_isolation", "idle_in_transaction_session_timeout",
+		"max_connections")
 	if err != nil {
 		return err
 	}
-	level := v["default_transaction_isolation"]
+	level := settings["default_transaction_isolation"]
 	f.Expect(level == "read committed", "isolation", level, store.Note,
 		level+" is the default here: callers of one key conflict and try again",
 		"alter role ... set default_transaction_isolation = 'read committed': limits are exact there")
-	var pid, connections, most int
+	var pid, connections, maxConnections int
 	var since string
 	err = s.db.QueryRow(ctx, `select pid, date_trunc('second', now() - xact_start)::text from pg_catalog.pg_stat_activity
 		where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
@@ -150,22 +152,22 @@ func (s *Store) examineSessionsIdle(ctx context.Context, f *store.Findings, idle
 				"hold rows, and dead rows pile up behind it", pid, since),
 			fmt.Sprintf("select pg_terminate_backend(%d), and set idle_in_transaction_session_timeout", pid))
 	}
-	f.Expect(v["idle_in_transaction_session_timeout"] != "0", "timeouts", "a transaction that is forgotten ends",
+	f.Expect(settings["idle_in_transaction_session_timeout"] != "0", "timeouts", "a transaction that is forgotten ends",
 		store.Note, "idle_in_transaction_session_timeout is 0: a program that forgets a transaction holds its rows",
 		"alter system set idle_in_transaction_session_timeout = '1min'; select pg_reload_conf()")
 	err = s.db.QueryRow(ctx, `select count(*), current_setting('max_connections')::int
 		- current_setting('superuser_reserved_connections')::int from pg_catalog.pg_stat_activity
-		where backend_type = 'client backend'`).Scan(&connections, &most)
+		where backend_type = 'client backend'`).Scan(&connections, &maxConnections)
 	if err != nil {
 		return err
 	}
-	found := fmt.Sprintf("%d of %d are in use", connections, most)
-	f.Expect(connections*10 <= most*9, "connections", found, store.Wrong, found,
+	found := fmt.Sprintf("%d of %d are in use", connections, maxConnections)
+	f.Expect(connections*10 <= maxConnections*9, "connections", found, store.Wrong, found,
 		"raise max_connections, or put a pooler before the database")
 	return nil
 }
 
-// examineSchema looks at what headgate migrate has made.
+// examineSchema checks that the schema fits this binary, and that nobody has changed its functions.
 func (s *Store) examineSchema(ctx context.Context, f *store.Findings) error {
 	installed, err := readInstalled(ctx, s.db)
 	if err != nil {
@@ -182,7 +184,7 @@ func (s *Store) examineSchema(ctx context.Context, f *store.Findings) error {
 	}
 	var digest *string
 	err = pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "set local search_path = "+safePath); err != nil { // as headgate migrate has it
+		if _, err := tx.Exec(ctx, "set local search_path = "+safePath); err != nil { // as in Migrate
 			return err
 		}
 		return tx.QueryRow(ctx, "select "+digestOf+" from headgate.installed i").Scan(&digest)
@@ -195,41 +197,42 @@ func (s *Store) examineSchema(ctx context.Context, f *store.Findings) error {
 	return nil
 }
 
+// examineRights checks that the user has the rights that it needs, and not too many.
 func (s *Store) examineRights(ctx context.Context, f *store.Findings) error {
 	var user string
-	var super, may, public bool
+	var isSuperuser, mayWrite, publicCreate bool
 	err := s.db.QueryRow(ctx, `select current_user::text, r.rolsuper,
 		has_table_privilege('headgate.cells', 'select') and has_table_privilege('headgate.cells', 'insert')
 		and has_table_privilege('headgate.cells', 'update') and has_table_privilege('headgate.cells', 'delete'),
 		exists (select from pg_catalog.pg_namespace n, aclexplode(n.nspacl) a
 			where n.nspname in ('headgate', 'headgate_internal') and a.grantee = 0 and a.privilege_type = 'CREATE')
-		from pg_catalog.pg_roles r where r.rolname = current_user`).Scan(&user, &super, &may, &public)
+		from pg_catalog.pg_roles r where r.rolname = current_user`).Scan(&user, &isSuperuser, &mayWrite, &publicCreate)
 	if err != nil {
 		return err
 	}
 	switch {
-	case !may:
+	case !mayWrite:
 		f.Add(store.Wrong, "rights", fmt.Sprintf("user %s may not read and write the tables of schema headgate", user),
 			fmt.Sprintf("run headgate migrate --role service --user %s as the owner", user))
-	case super:
+	case isSuperuser:
 		f.Add(store.Note, "rights", fmt.Sprintf("user %s is a superuser", user),
 			"use an ordinary role: headgate migrate --role service --user USER gives it the rights")
 	default:
 		f.OK("rights", "user %s may do what a server needs", user)
 	}
-	if public {
+	if publicCreate {
 		f.Add(store.Wrong, "schema rights", "everybody may create objects in schema headgate or headgate_internal",
 			"revoke create on schema headgate, headgate_internal from public")
 	}
 	return nil
 }
 
-// bloated are the numbers of dead rows, and of dead for each live one, from which a table is bloated.
-const bloated, deadForEach = 20_000, 1
+// A table is bloated if it has more dead rows than bloatRows, and more than bloatRatio for each live row.
+const bloatRows, bloatRatio = 20_000, 1
 
-// examineTables looks at what makes decisions slow over time.
+// examineTables checks for causes that make decisions slower over time.
 func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
-	v, err := s.settings(ctx, "autovacuum", "track_counts")
+	settings, err := s.settings(ctx, "autovacuum", "track_counts")
 	if err != nil {
 		return err
 	}
@@ -242,7 +245,7 @@ func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
 		return err
 	}
 	switch {
-	case v["autovacuum"] == "off" || v["track_counts"] == "off":
+	case settings["autovacuum"] == "off" || settings["track_counts"] == "off":
 		f.Add(store.Wrong, "vacuum", "autovacuum is off: tables grow with each decision",
 			"alter system set autovacuum = on; alter system set track_counts = on; select pg_reload_conf()")
 	case off:
@@ -261,11 +264,11 @@ func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
 	if err != nil {
 		return err
 	}
-	f.Expect(dead <= bloated || dead <= deadForEach*live, "bloat",
+	f.Expect(dead <= bloatRows || dead <= bloatRatio*live, "bloat",
 		fmt.Sprintf("headgate.cells has about %d rows and %d dead ones", live, dead), store.Wrong,
 		fmt.Sprintf("headgate.cells has %d dead rows beside %d", dead, live),
 		"vacuum headgate.cells; see transactions above, and pg_replication_slots, for what keeps them")
-	if updates > bloated && hot*10 < updates*8 {
+	if updates > bloatRows && hot*10 < updates*8 {
 		f.Add(store.Note, "updates", fmt.Sprintf("only %d of 100 updates of headgate.cells stay in their page",
 			hot*100/updates),
 			"end long transactions; alter table headgate.cells set (fillfactor = 66) and vacuum full it in a "+
@@ -287,7 +290,7 @@ func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
 	return nil
 }
 
-// examinePlan looks at how a cell is found. The functions plan as this does, whatever the statistics say.
+// examinePlan checks that a cell is found by its primary key. The functions use the same plan for any statistics.
 func (s *Store) examinePlan(ctx context.Context, f *store.Findings) error {
 	var plan string
 	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
@@ -313,6 +316,7 @@ func (s *Store) examinePlan(ctx context.Context, f *store.Findings) error {
 	return nil
 }
 
+// examineSweeper reports dead cells that no sweep has removed, and limits with many keys.
 func (s *Store) examineSweeper(ctx context.Context, f *store.Findings) error {
 	var dead int
 	err := s.db.QueryRow(ctx, `select count(*) from (select from headgate.cells c,

@@ -16,14 +16,14 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// planted is something that may be wrong with a server. Its statements have ;; between them.
-type planted struct {
+// fault is something that may be wrong with a server. Its statements are separated by ;;.
+type fault struct {
 	severity      store.Severity
 	check, remedy string
 	plant, mend   string
 }
 
-var plants = []planted{
+var faults = []fault{
 	{
 		store.Wrong, "durability", "set logged", "alter table headgate.cells set unlogged",
 		"alter table headgate.cells set logged",
@@ -52,7 +52,7 @@ var plants = []planted{
 		"delete from headgate.cells where limit_name = 'dead'",
 	},
 	{
-		// A sweep leaves these alone: ids are remembered in them, or entries are kept.
+		// A sweep does not remove these cells: they remember ids, or keep entries.
 		store.Fine, "sweeper", "", `insert into headgate.cells (limit_name, key, law, unit, step, empty_at, ids_until)
 			select 'ids', i::text, 1, 1, 1, 1, 9007199254740991 from generate_series(1, 10001) i;;
 			insert into headgate.cells (limit_name, key, law, unit, step, empty_at)
@@ -68,7 +68,7 @@ var plants = []planted{
 	},
 	{
 		store.Wrong, "vacuum", "autovacuum = on", "alter system set autovacuum = off;; select pg_reload_conf()",
-		"", // for what is next
+		"", // the next fault needs the same state
 	},
 	{
 		store.Note, "updates", "fillfactor = 66", `create index extra on headgate.cells (at);;
@@ -92,7 +92,7 @@ var plants = []planted{
 	},
 }
 
-// TestDoctor plants what may be wrong with a server of its own, one thing after the other.
+// TestDoctor makes one thing after another wrong with a server of its own.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	server, err := (&dbtest.Config{Args: []string{"-c", "fsync=on", "-c", "max_connections=60"}}).Postgres(t.Context())
@@ -138,9 +138,9 @@ func TestDoctor(t *testing.T) {
 		t.Fatal(err)
 	}
 	storetest.Finds(t, s, store.Fine, "transactions", "")
-	for _, p := range plants {
+	for _, p := range faults {
 		exec(p.plant)
-		finds(t, s, conn, &p)
+		waitForFinding(t, s, conn, &p)
 		if p.mend != "" {
 			exec(p.mend)
 		}
@@ -153,7 +153,7 @@ func TestDoctor(t *testing.T) {
 	for _, user := range []string{"nobody", "half"} {
 		storetest.Finds(t, open(user), store.Wrong, "rights", "as the owner")
 	}
-	for range 52 { // 3 of 60 are for superusers
+	for range 52 { // 3 of 60 connections are reserved for superusers
 		connect(t, server.DSN)
 	}
 	storetest.Finds(t, s, store.Wrong, "connections", "raise max_connections")
@@ -165,9 +165,9 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// finds waits until a store finds what was planted by a connection: a session reads new settings a
-// moment later, and the statistics come later, too, before PostgreSQL 15 with a later statement of the connection.
-func finds(t *testing.T, s *postgres.Store, by *pgx.Conn, p *planted) {
+// waitForFinding waits until a store finds a fault that a connection has made. A session reads new settings a
+// moment later. Statistics come later too, before PostgreSQL 15 only with a later statement of the connection.
+func waitForFinding(t *testing.T, s *postgres.Store, by *pgx.Conn, p *fault) {
 	t.Helper()
 	await.Until(t, p.check+": "+p.remedy, func() bool {
 		if err := by.Ping(t.Context()); err != nil {

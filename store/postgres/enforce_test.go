@@ -16,7 +16,7 @@ type refusal struct {
 	RetryAfter *float64 `json:"retry_after"`
 }
 
-func enforced(t *testing.T, conn *pgx.Conn, sql string) *pgconn.PgError {
+func enforceError(t *testing.T, conn *pgx.Conn, sql string) *pgconn.PgError {
 	t.Helper()
 	_, err := conn.Exec(t.Context(), sql)
 	pg, ok := errors.AsType[*pgconn.PgError](err)
@@ -26,7 +26,7 @@ func enforced(t *testing.T, conn *pgx.Conn, sql string) *pgconn.PgError {
 	return pg
 }
 
-// TestEnforceRaises looks at what a refusal is, for people and for PostgREST.
+// TestEnforceRaises checks the error of a refusal, for people and for PostgREST.
 func TestEnforceRaises(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
@@ -34,7 +34,7 @@ func TestEnforceRaises(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if got := said(t, conn, `select allowed, retry_after from headgate.enforce('api', 'bob')`); got != "t 00:00:00" {
+		if got := textOf(t, conn, `select allowed, retry_after from headgate.enforce('api', 'bob')`); got != "t 00:00:00" {
 			t.Fatal(got)
 		}
 	}
@@ -43,7 +43,7 @@ func TestEnforceRaises(t *testing.T) {
 		sql          string
 		least, never bool
 	}{{`select headgate.enforce('api', 'bob')`, true, false}, {`select headgate.enforce('api', 'bob', 3)`, false, true}} {
-		pg := enforced(t, conn, tt.sql)
+		pg := enforceError(t, conn, tt.sql)
 		var r refusal
 		if err := json.Unmarshal([]byte(pg.Detail), &r); err != nil || pg.Code != "PT429" || r.Limit != "api" ||
 			(r.RetryAfter == nil) != tt.never || tt.least && (*r.RetryAfter < 1000 || *r.RetryAfter > 1800) ||
@@ -51,16 +51,16 @@ func TestEnforceRaises(t *testing.T) {
 			t.Errorf("%s: %+v, %v", tt.sql, pg, err)
 		}
 	}
-	if got := said(t, conn, `select remaining, level from headgate.take_up_to('api', 'bob', 2)`); got[:2] != "0 " {
+	if got := textOf(t, conn, `select remaining, level from headgate.take_up_to('api', 'bob', 2)`); got[:2] != "0 " {
 		t.Errorf("a refusal has charged: %s", got)
 	}
 
-	// As PostgREST has it: the request is in settings of the transaction.
+	// PostgREST puts the request into settings of the transaction.
 	if _, err := conn.Exec(t.Context(), `select set_config('request.method', 'POST', false)`); err != nil {
 		t.Fatal(err)
 	}
 	for sql, never := range map[string]bool{`select headgate.enforce('api', 'bob')`: false, `select headgate.enforce('api', 'bob', 3)`: true} {
-		pg := enforced(t, conn, sql)
+		pg := enforceError(t, conn, sql)
 		var message struct{ Code, Message, Details, Hint string }
 		var detail struct {
 			Status  int
@@ -75,8 +75,8 @@ func TestEnforceRaises(t *testing.T) {
 	}
 }
 
-// TestEnforceUndoesNoBlock asks by limits that keep something of a refusal: that is an error, also for a key
-// that has such a limit by an override, and nothing is charged.
+// TestEnforceUndoesNoBlock calls enforce with limits that write something at a refusal. That is an error, also
+// for a key that has such a limit by an override, and nothing is charged.
 func TestEnforceUndoesNoBlock(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
@@ -102,14 +102,14 @@ func TestEnforceUndoesNoBlock(t *testing.T) {
 			t.Errorf("%s: %s %v, want %s", sql, got, err, want)
 		}
 	}
-	if got := said(t, conn, `select count(*) from headgate.cells where limit_name = 'listed' or key = 'watched'`); got != "0" {
+	if got := textOf(t, conn, `select count(*) from headgate.cells where limit_name = 'listed' or key = 'watched'`); got != "0" {
 		t.Errorf("%s cells were charged", got)
 	}
-	// A GET of PostgREST's: it has to be charged elsewhere.
+	// A GET of PostgREST is read-only: it has to be charged elsewhere.
 	if _, err := conn.Exec(t.Context(), `begin read only`); err != nil {
 		t.Fatal(err)
 	}
-	if pg := enforced(t, conn, `select headgate.enforce('api', 'bob')`); pg.Code != "25006" {
+	if pg := enforceError(t, conn, `select headgate.enforce('api', 'bob')`); pg.Code != "25006" {
 		t.Errorf("in a transaction that only reads: %v", pg)
 	}
 }

@@ -13,31 +13,31 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Every statement is a transaction of its own. An ERROR or FATAL that PostgreSQL
-// reports has rolled it back: nothing was done. Three kinds of failure can come
-// after the commit was written, and leave it unknown: those of codesUnknown, a PANIC,
-// whose cause recovery may find committed, and a connection that breaks.
+// Every statement is a transaction of its own. If PostgreSQL reports an ERROR or FATAL, the
+// transaction was rolled back: nothing was done. Three kinds of failure can follow a written
+// commit, and leave the outcome unknown: an SQLSTATE with ErrUnknownOutcome below, a PANIC,
+// after which recovery may find the commit, and a broken connection.
 
-// codes are the classes of single SQLSTATEs.
-var codes = map[string]error{
+// stateClasses are the classes of single SQLSTATEs.
+var stateClasses = map[string]error{
 	"40003": store.ErrUnknownOutcome, // statement completion unknown
-	"57P01": store.ErrUnknownOutcome, // admin shutdown: also of a session that has committed
+	"57P01": store.ErrUnknownOutcome, // admin shutdown: may also end a session that has committed
 	"57P02": store.ErrUnknownOutcome, // crash shutdown
 
 	"25006": store.ErrReadOnly,
-	"25P03": store.ErrUnavailable, // idle in transaction for too long, of the caller's
+	"25P03": store.ErrUnavailable, // the caller's transaction was idle for too long
 	"25P04": store.ErrUnavailable, // transaction timeout
-	"40002": store.ErrSetup,       // a constraint of somebody's
+	"40002": store.ErrSetup,       // a constraint that somebody has added
 	"53100": store.ErrNoSpace,     // disk full
 	"55006": store.ErrConflict,    // object in use
 	"55P03": store.ErrConflict,    // lock not available, lock_timeout
 }
 
-// codeClasses are the classes of the other SQLSTATEs, by their first two
-// characters: those of the manual's appendix A. What is not here is ErrSetup: the
-// server is not as it must be, by its schema, a trigger or an extension.
-var codeClasses = map[string]error{
-	"08": store.ErrUnknownOutcome, // connection exceptions, a pooler's among them
+// prefixClasses are the classes of the other SQLSTATEs, by their first two characters as in
+// the manual's appendix A. Any other SQLSTATE is ErrSetup: the schema, a trigger or an
+// extension is wrong.
+var prefixClasses = map[string]error{
+	"08": store.ErrUnknownOutcome, // connection exceptions, also from a pooler
 	"22": store.ErrInvalid,        // data exceptions
 	"25": store.ErrInvalid,        // the caller's transaction has failed before
 	"40": store.ErrConflict,       // transaction rollbacks
@@ -48,32 +48,32 @@ var codeClasses = map[string]error{
 	"XX": store.ErrUnavailable,    // internal errors, corrupted data
 }
 
-// notSent marks an error from before a statement was sent.
-type notSent struct{ error }
+// notSentError marks an error from before a statement was sent.
+type notSentError struct{ error }
 
-func (e *notSent) Unwrap() error { return e.error }
+func (e *notSentError) Unwrap() error { return e.error }
 
-// unreadable marks an error over a statement that was carried out.
-type unreadable struct{ error }
+// unreadableError marks an error about the answer of a statement that was executed.
+type unreadableError struct{ error }
 
-func (e *unreadable) Unwrap() error { return e.error }
+func (e *unreadableError) Unwrap() error { return e.error }
 
-// class returns which of the store's errors err is.
+// class returns the error of package store that classifies err.
 func class(err error) error {
 	for _, c := range []error{
 		store.ErrUnknownOutcome, store.ErrInvalid, store.ErrConflict, store.ErrReadOnly,
 		store.ErrSetup, store.ErrNoSpace, store.ErrUnavailable,
 	} {
 		if errors.Is(err, c) {
-			return c // it was classified before
+			return c // err was classified before
 		}
 	}
-	var unsent *notSent
+	var unsent *notSentError
 	var connect *pgconn.ConnectError
 	before := errors.As(err, &unsent) || errors.As(err, &connect) || pgconn.SafeToRetry(err)
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
-		c := sqlstate(pg)
+		c := stateClass(pg)
 		if before && !errors.Is(c, store.ErrSetup) {
 			return store.ErrUnavailable
 		}
@@ -85,12 +85,12 @@ func class(err error) error {
 	case before:
 		return store.ErrUnavailable
 	}
-	// The statement was sent, and no answer came back or none that can be read.
+	// The statement was sent, and no readable answer came back.
 	return store.ErrUnknownOutcome
 }
 
-// sqlstate returns the class of an error that a server has reported.
-func sqlstate(pg *pgconn.PgError) error {
+// stateClass returns the class of an error that a server has reported.
+func stateClass(pg *pgconn.PgError) error {
 	says := func(texts ...string) bool {
 		for _, text := range texts {
 			if strings.Contains(pg.Message, text) {
@@ -99,63 +99,65 @@ func sqlstate(pg *pgconn.PgError) error {
 		}
 		return false
 	}
-	switch c := codes[pg.Code]; {
+	switch c := stateClasses[pg.Code]; {
 	case pg.SeverityUnlocalized == "PANIC" || len(pg.Code) != 5:
 		return store.ErrUnknownOutcome
 	case c != nil:
 		return c
-	// YugabyteDB, whose codes have varied, and whose commit can time out.
+	// YugabyteDB's codes vary between versions, and its commit can time out.
 	case says("Restart read", "kAborted", "aborted by a conflict", "All transparent retries exhausted"):
 		return store.ErrConflict
 	case pg.Code[:2] == "XX" && says("Timed out", "timed out", "Network error", "Service unavailable"):
 		return store.ErrUnknownOutcome
 	}
-	if c := codeClasses[pg.Code[:2]]; c != nil {
+	if c := prefixClasses[pg.Code[:2]]; c != nil {
 		return c
 	}
 	return store.ErrSetup
 }
 
-// classify wraps an error with what was being done and its class. The text
-// never holds a password.
-func classify(doing string, err error) error { return described(doing, class(err), err) }
+// classify wraps an error with its class and the operation that failed. The text
+// never contains a password.
+func classify(doing string, err error) error { return wrapError(doing, class(err), err) }
 
-// classifyRead is classify for what only reads: nothing can have been done.
+// classifyRead classifies an error of a read. The outcome of a read is never unknown: if its
+// answer is lost, the store is unavailable.
 func classifyRead(doing string, err error) error {
 	c := class(err)
 	if errors.Is(c, store.ErrUnknownOutcome) {
 		c = store.ErrUnavailable
 	}
-	return described(doing, c, err)
+	return wrapError(doing, c, err)
 }
 
-// inTheWay reports whether an error says that a transaction holds what is to be locked, and that
-// the statement did not wait, or has waited for as long as its setting lock_timeout allows.
-func inTheWay(err error) bool {
+// isLockTimeout reports whether a statement failed because another transaction held a lock for
+// longer than the statement may wait by lock_timeout.
+func isLockTimeout(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == "55P03"
 }
 
-// failed is classify for the ops of a batch. Inside a transaction of the caller's
-// nothing is committed yet: what broke it has rolled it back. Only an answer that
-// cannot be read leaves something in it.
-func (s *Store) failed(ops int, err error) error {
+// batchError classifies an error of a batch. Inside the caller's transaction nothing is committed
+// yet, and an error has rolled back the statement. Only after an unreadable answer may the
+// transaction contain a charge.
+func (s *Store) batchError(ops int, err error) error {
 	doing := fmt.Sprintf("apply %d ops", ops)
-	// a binary of another layout may have migrated
+	// A function is missing: a binary of another layout may have migrated.
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "42883" {
 		s.checked.Store(false)
 	}
-	var answer *unreadable
+	var answer *unreadableError
 	switch {
 	case s.pool == nil && !errors.As(err, &answer):
 		return classifyRead(doing, err)
-	case waited(err):
-		return &lockWait{classify(doing, err)}
+	case isLockWait(err):
+		return &lockWaitError{classify(doing, err)}
 	}
 	return classify(doing, err)
 }
 
-func described(doing string, c, err error) error {
+// wrapError wraps an error with its class c and the operation, and hides passwords.
+func wrapError(doing string, c, err error) error {
 	var pg *pgconn.PgError
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
@@ -165,7 +167,7 @@ func described(doing string, c, err error) error {
 		switch pg.Code {
 		case "42P01", "3F000", "42883":
 			text += ": run headgate migrate"
-		case "42P05", "26000": // there is such a prepared statement, or none
+		case "42P05", "26000": // a prepared statement exists already, or does not exist
 			text += ": clients share a session, as behind pgbouncer or with PGlite; say pooler=transaction in the URL"
 		}
 		return fmt.Errorf("postgres: %s: %w: %s", doing, c, text)
@@ -173,31 +175,30 @@ func described(doing string, c, err error) error {
 	return fmt.Errorf("postgres: %s: %w: %s", doing, c, hidePassword(err.Error()))
 }
 
-var password = regexp.MustCompile(`(://[^:@/\s]*:|password=)[^@/\s]*`)
+var passwordPattern = regexp.MustCompile(`(://[^:@/\s]*:|password=)[^@/\s]*`)
 
-func hidePassword(s string) string { return password.ReplaceAllString(s, "${1}xxxxx") }
+func hidePassword(s string) string { return passwordPattern.ReplaceAllString(s, "${1}xxxxx") }
 
-// lockWait marks an error that came because a lock was waited for long enough: nothing was
-// done, and what waited is not repeated as it is. See applyPassing.
-type lockWait struct{ error }
+// lockWaitError marks an error of a batch that waited too long for a lock. Nothing was done, and
+// retry does not repeat the batch. See applyPassing.
+type lockWaitError struct{ error }
 
-func (e *lockWait) Unwrap() error { return e.error }
+func (e *lockWaitError) Unwrap() error { return e.error }
 
-func waited(err error) bool {
-	var e *lockWait
+func isLockWait(err error) bool {
+	var e *lockWaitError
 	return errors.As(err, &e)
 }
 
-// retry repeats do while it conflicts with other transactions, until the
-// deadline. Nothing that may have been done is repeated, and nothing inside a
-// transaction of the caller's.
+// retry repeats do while it conflicts with other transactions, until the deadline. It repeats
+// nothing that may have been done, and nothing inside the caller's transaction.
 func (s *Store) retry(ctx context.Context, do func() error) error {
 	if s.pool == nil {
 		return do()
 	}
-	repeated, err := store.Retry(ctx, s.cfg.RetryFor, do,
-		func(err error) bool { return errors.Is(class(err), store.ErrConflict) && !waited(err) })
-	s.repeats.Add(int64(repeated))
-	store.Observe(s.cfg.Observer, repeated, err)
+	retries, err := store.Retry(ctx, s.cfg.RetryFor, do,
+		func(err error) bool { return errors.Is(class(err), store.ErrConflict) && !isLockWait(err) })
+	s.retries.Add(int64(retries))
+	store.Observe(s.cfg.Observer, retries, err)
 	return err
 }

@@ -75,9 +75,8 @@ func TestErrorClasses(t *testing.T) {
 	}
 }
 
-// TestEverySQLSTATEHasAClass goes through the classes of appendix A of PostgreSQL's
-// manual. What the server reports as an ERROR was rolled back; a PANIC may come
-// from after the commit.
+// TestEverySQLSTATEHasAClass goes through the classes in appendix A of PostgreSQL's manual. A
+// statement with an ERROR was rolled back; a PANIC may follow the commit.
 func TestEverySQLSTATEHasAClass(t *testing.T) {
 	known := []error{
 		store.ErrInvalid, store.ErrConflict, store.ErrUnavailable, store.ErrUnknownOutcome,
@@ -115,29 +114,29 @@ func TestErrorsFromBeforeAndAfterTheStatement(t *testing.T) {
 		err       error
 		alone, in error
 	}{
-		{"no connection is free", &notSent{context.DeadlineExceeded}, store.ErrUnavailable, store.ErrUnavailable},
+		{"no connection is free", &notSentError{context.DeadlineExceeded}, store.ErrUnavailable, store.ErrUnavailable},
 		{
-			"the pool has met a shutdown", &notSent{&pgconn.PgError{Code: "57P01"}}, store.ErrUnavailable,
+			"the pool has met a shutdown", &notSentError{&pgconn.PgError{Code: "57P01"}}, store.ErrUnavailable,
 			store.ErrUnavailable,
 		},
-		{"the password is wrong", &notSent{&pgconn.PgError{Code: "28P01"}}, store.ErrSetup, store.ErrSetup},
+		{"the password is wrong", &notSentError{&pgconn.PgError{Code: "28P01"}}, store.ErrSetup, store.ErrSetup},
 		{"the connection broke", io.ErrUnexpectedEOF, store.ErrUnknownOutcome, store.ErrUnavailable},
 		{"the deadline passed", context.DeadlineExceeded, store.ErrUnknownOutcome, store.ErrUnavailable},
 		{
-			"the answer has a NULL", readable(pgx.ScanArgError{Err: errors.New("cannot scan NULL")}),
+			"the answer has a NULL", markUnreadable(pgx.ScanArgError{Err: errors.New("cannot scan NULL")}),
 			store.ErrUnknownOutcome, store.ErrUnknownOutcome,
 		},
-		{"the answer has no row", readable(pgx.ErrNoRows), store.ErrUnknownOutcome, store.ErrUnknownOutcome},
+		{"the answer has no row", markUnreadable(pgx.ErrNoRows), store.ErrUnknownOutcome, store.ErrUnknownOutcome},
 		{
-			"the answer is short", &unreadable{errors.New("13 numbers")}, store.ErrUnknownOutcome,
+			"the answer is short", &unreadableError{errors.New("13 numbers")}, store.ErrUnknownOutcome,
 			store.ErrUnknownOutcome,
 		},
 		{"the session was terminated", &pgconn.PgError{Code: "57P01"}, store.ErrUnknownOutcome, store.ErrUnavailable},
 	} {
-		if err := alone.failed(1, tt.err); !errors.Is(err, tt.alone) {
+		if err := alone.batchError(1, tt.err); !errors.Is(err, tt.alone) {
 			t.Errorf("%s: %v, want %v", tt.name, err, tt.alone)
 		}
-		if err := in.failed(1, tt.err); !errors.Is(err, tt.in) {
+		if err := in.batchError(1, tt.err); !errors.Is(err, tt.in) {
 			t.Errorf("%s, in the caller's transaction: %v, want %v", tt.name, err, tt.in)
 		}
 	}

@@ -9,28 +9,27 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Revision and Fingerprint are those of this binary's functions.
+// Revision and Fingerprint describe the functions of this binary.
 var (
 	Revision    = revision
 	Fingerprint = current().fingerprint()
 )
 
-// ForYugabyte reports whether Migrate makes the tables of YugabyteDB on a server that says
-// this of its version.
+// ForYugabyte reports whether Migrate makes the tables of YugabyteDB on a server that reports
+// this version.
 func ForYugabyte(version string) bool {
-	d := current().on(version)
+	d := current().forServer(version)
 	return d == yugabyte() && strings.Contains(d.tables[0].sql, "((limit_name, key) hash)")
 }
 
-// ExamineSessions is the part of Examine that looks at sessions, with another age of transactions that are idle.
+// ExamineSessions runs the part of Examine about sessions. It reports a transaction that is idle for longer than idle.
 func ExamineSessions(ctx context.Context, s *Store, idle time.Duration) (f store.Findings, err error) {
 	err = s.examineSessionsIdle(ctx, &f, idle)
 	return f, err
 }
 
-// Newer returns a store as a binary of a later revision has it: its functions have the
-// next layout, take has one more column, and those of this layout call the new ones.
-// adapter is the text of the latter.
+// Newer returns the store of a later binary: its functions have the next layout, and take has
+// one more column. adapter is the text of functions of this layout that call the new ones.
 func Newer(s *Store, adapter string) *Store {
 	d := *current()
 	d.layout, d.revision = layout+1, revision+1
@@ -48,7 +47,7 @@ func Newer(s *Store, adapter string) *Store {
 	d.articles.sql = next.Replace(d.articles.sql)
 	d.rights.sql = next.Replace(d.rights.sql)
 	d.adapter = text{"functions/previous.sql", adapter}
-	return as(s, &d)
+	return withDefinition(s, &d)
 }
 
 const widerTake = `create or replace function headgate.take(rule text, key text, amount numeric default 1)
@@ -62,7 +61,7 @@ begin
 end $$;
 `
 
-// Later returns a store as a binary has it to which the rows mean something else.
+// Later returns the store of a later binary for which the rows have another meaning.
 func Later(s *Store) *Store {
 	d := *current()
 	d.state, d.layout, d.revision = state+1, layout+1, revision+1
@@ -74,21 +73,21 @@ func Later(s *Store) *Store {
 	}
 	d.articles.sql = strings.ReplaceAll(d.articles.sql, fmt.Sprintf("_%d(", layout), fmt.Sprintf("_%d(", layout+1))
 	d.rights.sql = strings.ReplaceAll(d.rights.sql, fmt.Sprintf("_%d(", layout), fmt.Sprintf("_%d(", layout+1))
-	return as(s, &d)
+	return withDefinition(s, &d)
 }
 
-// Edited returns a store as a binary has it whose developer changed a function and did
-// not raise the revision.
+// Edited returns the store of a binary whose developer has changed a function without raising
+// the revision.
 func Edited(s *Store) *Store {
 	d := *current()
 	d.functions = append([]text{{
 		"functions/edited.sql",
 		"create or replace function headgate.edited() returns int language sql as 'select 1';",
 	}}, d.functions...)
-	return as(s, &d)
+	return withDefinition(s, &d)
 }
 
-func as(s *Store, d *definition) *Store {
+func withDefinition(s *Store, d *definition) *Store {
 	s.def = d
 	return s
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestExtendFromSQL extends requests of one charge and of several, as they should be and as they should not be.
+// TestExtendFromSQL extends requests of one charge and of several, by valid and by invalid calls.
 func TestExtendFromSQL(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
@@ -21,7 +21,7 @@ func TestExtendFromSQL(t *testing.T) {
 	}
 	const one = "select allowed, remaining, charged, retry_after > '0', limit_name from headgate."
 	all := func(call string) string {
-		return every("allowed || ' ' || key || ' ' || capacity || ' ' || remaining || ' ' || refused || ' ' || charged", call)
+		return forAllRows("allowed || ' ' || key || ' ' || capacity || ' ' || remaining || ' ' || refused || ' ' || charged", call)
 	}
 	for _, tt := range []struct{ sql, want string }{
 		{one + `extend('i', 'user', 'a', 3)`, `22023 id: "i": no request of this id is known`},
@@ -60,7 +60,7 @@ func TestExtendFromSQL(t *testing.T) {
 			all(`extend_all('all', '{slow,user,org}', '{x,x,y}', '{3,4,5.5}')`),
 			"true x 10 7 false 3, true x 10 6 false 4, true y 20 14 false 5.5",
 		},
-		{ // of the three one does not fit, and one needs nothing more
+		{ // one of the three does not fit, and another needs nothing more
 			all(`extend_all('all', '{slow,user,org}', '{x,x,y}', '{4,99,5.5}')`),
 			"false x 10 7 false 3, false x 10 6 true 4, false y 20 18 false 5.5",
 		},
@@ -69,26 +69,26 @@ func TestExtendFromSQL(t *testing.T) {
 		{all(`extend_all('all', '{user,org}', '{x,z}', '{10,10}')`), `22023 id: "all": no request of this id is known`},
 		{all(`extend_all(null, '{user}', '{x}', '{10}')`), "22023 id: is missing"},
 		{all(`extend_all('all', '{user}', '{x}', '{0}')`), "22023 costs[1]: is 0; it must be above 0"},
-		{every("corrected::text", `settle_all('all', '{user,org,slow}', '{x,y,x}', '{1,0,12}')`), "9, 5.5, -9"},
+		{forAllRows("corrected::text", `settle_all('all', '{user,org,slow}', '{x,y,x}', '{1,0,12}')`), "9, 5.5, -9"},
 		{all(`extend_all('all', '{user,org}', '{x,y}', '{10,10}')`), `22023 id: "all": it is settled already`},
 		{`select cost, allowed from headgate.history where limit_name = 'org' order by number desc limit 1`, "0.000000 t"},
 
 		{`select allowed from headgate.take_once('b', 'blocking', 'a', 4)`, "t"},
-		{one + `extend('b', 'blocking', 'a', 10)`, "f 1 4 blocking"}, // it never fits, so it does not block
+		{one + `extend('b', 'blocking', 'a', 10)`, "f 1 4 blocking"}, // this cost never fits, so it does not block
 		{`select allowed from headgate.take('blocking', 'a', 1)`, "t"},
 		{one + `extend('b', 'blocking', 'a', 5)`, "f 0 4 t blocking"},
 		{`select blocked_until > now() from headgate.levels where limit_name = 'blocking'`, "t"},
 		{one + `extend('b', 'blocking', 'a', 4)`, "t 1 4 f blocking"},
 		{`select extensions is null from headgate.admissions where id = 'b'`, "t"},
 	} {
-		got := said(t, conn, tt.sql)
+		got := textOf(t, conn, tt.sql)
 		if got != tt.want && (!strings.HasPrefix(tt.want, "22023") || !strings.HasPrefix(got, tt.want)) {
 			t.Errorf("%s:\n got %s\nwant %s", tt.sql, got, tt.want)
 		}
 	}
 }
 
-// TestAnExtensionProlongsTheLifeOfAnID extends an id for a longer life and for a shorter one.
+// TestAnExtensionProlongsTheLifeOfAnID extends an id by a longer life and by a shorter one.
 func TestAnExtensionProlongsTheLifeOfAnID(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
@@ -96,21 +96,21 @@ func TestAnExtensionProlongsTheLifeOfAnID(t *testing.T) {
 		`take_once('i', 'fixed-window 10/30d', 'a', 1, '1 hour')`, `extend('i', 'fixed-window 10/30d', 'a', 1, '2 hours')`,
 		`take_once('j', 'fixed-window 10/30d', 'a', 1, '2 hours')`, `extend_all('j', '{fixed-window 10/30d}', '{a}', '{2}', '1 hour')`,
 	} {
-		if got := said(t, conn, "select allowed from headgate."+sql); got != "t" {
+		if got := textOf(t, conn, "select allowed from headgate."+sql); got != "t" {
 			t.Errorf("%s: %s", sql, got)
 		}
 	}
-	if got := said(t, conn, `select string_agg(round((a.keep_until - date_part('epoch', now()) * 1000000) / 3600000000)::text, ', ' order by id) from headgate.admissions a`); got != "2, 2" {
+	if got := textOf(t, conn, `select string_agg(round((a.keep_until - date_part('epoch', now()) * 1000000) / 3600000000)::text, ', ' order by id) from headgate.admissions a`); got != "2, 2" {
 		t.Errorf("the ids are known for %s hours, want 2", got)
 	}
 }
 
 // TestManyExtendAtOnce lets callers extend requests of two keys, in opposite orders, until these are used up, and
-// then settle them: what is charged is exact.
+// then settle them: the charges are exact.
 func TestManyExtendAtOnce(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
-	const callers, rounds = 6, 8 // of 40, they want 54
+	const callers, rounds = 6, 8 // they want 54 of 40 units
 	var charged [callers]int
 	together := func(do func(i int, call func(columns, function string, cost int) bool)) {
 		var wg sync.WaitGroup
@@ -134,7 +134,7 @@ func TestManyExtendAtOnce(t *testing.T) {
 		wg.Wait()
 	}
 	used := func() string {
-		return said(t, conn, `select string_agg((level / unit)::text, ', ') from headgate.cells`)
+		return textOf(t, conn, `select string_agg((level / unit)::text, ', ') from headgate.cells`)
 	}
 
 	together(func(i int, call func(columns, function string, cost int) bool) { // before others have used up the keys
@@ -185,7 +185,7 @@ func TestSettlingInOneBatchWithAnExtendedCharge(t *testing.T) {
 	}
 	more := takes[1]
 	more.Verb, more.Cost = law.Extend, 3*more.Cost
-	if out := one(t, s, more); out.Granted != more.Cost || out.RetryAt != 0 {
+	if out := applyOp(t, s, more); out.Granted != more.Cost || out.RetryAt != 0 {
 		t.Fatalf("extended: %+v", out)
 	}
 	if err := s.Apply(t.Context(), settles, outs); err != nil {

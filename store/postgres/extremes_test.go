@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// TestExtremesAgree compares the server with package law where numbers are as
-// large as they may be: what saturates there must not overflow here.
+// TestExtremesAgree compares the server with package law at the largest valid numbers: a sum that
+// saturates in package law must not overflow in the server.
 func TestExtremesAgree(t *testing.T) {
 	t.Parallel()
 	ours, laws := store.Store(open(t)), store.Store(memory.New(nil))

@@ -21,16 +21,16 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// answers counts what callers were told, also after the promotion.
-type answers struct {
+// answerCounts counts the answers that callers got, before and after the promotion.
+type answerCounts struct {
 	sync.Mutex
 	record.Answers
 	promoted time.Time
 	after    int // admissions since the promotion
 }
 
-// add counts one, and reports whether there were enough after the promotion.
-func (a *answers) add(t *testing.T, d headgate.Decision, err error) (enough bool) {
+// add counts an answer, and reports whether there were enough after the promotion.
+func (a *answerCounts) add(t *testing.T, d headgate.Decision, err error) (enough bool) {
 	a.Lock()
 	defer a.Unlock()
 	if other := a.Add(d, err); other != nil || err == nil && !d.Allowed {
@@ -42,10 +42,9 @@ func (a *answers) add(t *testing.T, d headgate.Decision, err error) (enough bool
 	return a.after >= 40
 }
 
-// TestFailover kills the primary under load and promotes its synchronous standby. By
-// a URL of both hosts with target_session_attrs=read-write the store goes on at the
-// new primary; all that was admitted is charged there, and nothing beyond it and what
-// was reported as not known.
+// TestFailover kills the primary under load and promotes its synchronous standby. With a URL
+// of both hosts and target_session_attrs=read-write the store goes on at the new primary. All
+// admissions are charged there, and nothing else but charges whose outcome was unknown.
 func TestFailover(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
@@ -76,7 +75,7 @@ func TestFailover(t *testing.T) {
 		Algorithm: history.SlidingLog, Amount: "100000", Period: time.Hour.Microseconds(),
 	})
 
-	var said answers
+	var said answerCounts
 	var callers sync.WaitGroup
 	all, end := context.WithTimeout(t.Context(), 2*await.Patience)
 	defer end()

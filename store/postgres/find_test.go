@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// item inserts a row of the catalog; in is when it ends, from now, and "" is never.
-func item(t *testing.T, conn *pgx.Conn, kind, name, key, text, in string) {
+// insertItem inserts a row of the catalog; in is the interval after which it ends, "" for never.
+func insertItem(t *testing.T, conn *pgx.Conn, kind, name, key, text, in string) {
 	t.Helper()
 	if _, err := conn.Exec(t.Context(), `insert into headgate.catalog (kind, name, key, text, until) values ($1, $2, $3, $4,
 		coalesce((extract(epoch from clock_timestamp() + nullif($5, '')::interval) * 1000000)::bigint, 0))
@@ -26,8 +26,8 @@ func item(t *testing.T, conn *pgx.Conn, kind, name, key, text, in string) {
 	}
 }
 
-// held is what SQL says of the limit that holds for a key.
-func held(t *testing.T, conn *pgx.Conn, limit, key string) (s string) {
+// limitFromSQL describes the limit of a key by the functions in SQL.
+func limitFromSQL(t *testing.T, conn *pgx.Conn, limit, key string) (s string) {
 	t.Helper()
 	if err := conn.QueryRow(t.Context(), `select concat_ws('; ', l.rule, l.applied, (select c.remaining from headgate.check($1, $2) c))
 		from headgate.limit_of($1, $2) l`, limit, key).Scan(&s); err != nil {
@@ -36,8 +36,8 @@ func held(t *testing.T, conn *pgx.Conn, limit, key string) (s string) {
 	return s
 }
 
-// inGo is the same in Go.
-func inGo(t *testing.T, s *postgres.Store, c *catalog.Catalog, limit, key string) string {
+// limitFromGo describes the limit of a key by a Limiter, in the format of limitFromSQL.
+func limitFromGo(t *testing.T, s *postgres.Store, c *catalog.Catalog, limit, key string) string {
 	t.Helper()
 	d, err := headgate.New(s, &headgate.Config{Names: c}).Check(t.Context(),
 		headgate.Charge{Limit: headgate.MustNamed(limit), Key: key})
@@ -47,7 +47,7 @@ func inGo(t *testing.T, s *postgres.Store, c *catalog.Catalog, limit, key string
 	return fmt.Sprintf("token-bucket %d/1h burst %[1]d; %s; %d", d.Capacity, d.Applied, d.Remaining)
 }
 
-// bucketOf is a limit whose capacity says which one it is.
+// bucketOf returns a limit with n as its capacity, which identifies it.
 func bucketOf(n int) string { return fmt.Sprintf("token-bucket %d/1h", n) }
 
 func TestOverridesAndPlansFromSQL(t *testing.T) {
@@ -80,7 +80,7 @@ func TestOverridesAndPlansFromSQL(t *testing.T) {
 		{"prefix-assignment", "", "big/er", "gone", ""},
 		{"prefix-assignment", "", "big/er/", "basic", "1 h"},
 	} {
-		item(t, conn, i[0], i[1], i[2], i[3], i[4])
+		insertItem(t, conn, i[0], i[1], i[2], i[3], i[4])
 	}
 	c, err := catalog.Read(t.Context(), s, nil)
 	if err != nil {
@@ -110,7 +110,7 @@ func TestOverridesAndPlansFromSQL(t *testing.T) {
 		{"other", "acme/bob", ""},
 		{"other", "dave", "plan basic"},
 	} {
-		got, want := held(t, conn, tt.limit, tt.key), inGo(t, s, c, tt.limit, tt.key)
+		got, want := limitFromSQL(t, conn, tt.limit, tt.key), limitFromGo(t, s, c, tt.limit, tt.key)
 		if got != want || strings.Split(got, "; ")[1] != tt.applied {
 			t.Errorf("%s for %q: %q, in Go %q; want %q", tt.limit, tt.key, got, want, tt.applied)
 		}
@@ -123,9 +123,9 @@ func TestOverridesAndPlansFromSQL(t *testing.T) {
 	}
 }
 
-// TestTheLimitOfAKeyIsThatOfGo compares random catalogs, which are changed by rows that are
-// written, changed and deleted.
-func TestTheLimitOfAKeyIsThatOfGo(t *testing.T) {
+// TestTheLimitOfAKeyMatchesGo compares limits in random catalogs, while rows are inserted,
+// changed and deleted.
+func TestTheLimitOfAKeyMatchesGo(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
 	s := openAt(t, dsn)
@@ -152,15 +152,15 @@ func TestTheLimitOfAKeyIsThatOfGo(t *testing.T) {
 		ends := pick("", "", "", "1 h", "-1 s", "-30 s", "-1 h")
 		switch limit, key := pick("l1", "l2"), pick(keys...); rng.IntN(12) {
 		case 0, 1:
-			item(t, conn, "override", limit, key, bucketOf(n+2), ends)
+			insertItem(t, conn, "override", limit, key, bucketOf(n+2), ends)
 		case 2, 3:
-			item(t, conn, "prefix-override", limit, key, bucketOf(n+2), ends)
+			insertItem(t, conn, "prefix-override", limit, key, bucketOf(n+2), ends)
 		case 4:
-			item(t, conn, "plan", pick("p1", "p2", "p3"), limit, bucketOf(n+2), "")
+			insertItem(t, conn, "plan", pick("p1", "p2", "p3"), limit, bucketOf(n+2), "")
 		case 5, 6:
-			item(t, conn, "assignment", "", key, pick("p1", "p2", "p3"), ends)
+			insertItem(t, conn, "assignment", "", key, pick("p1", "p2", "p3"), ends)
 		case 7, 8:
-			item(t, conn, "prefix-assignment", "", key, pick("p1", "p2", "p3"), ends)
+			insertItem(t, conn, "prefix-assignment", "", key, pick("p1", "p2", "p3"), ends)
 		case 9:
 			_, err = conn.Exec(t.Context(), `update headgate.catalog set name = $1 where ctid = any (array(select ctid from headgate.catalog
 				where kind = 'override' and (kind, $1, key) not in (select kind, name, key from headgate.catalog) limit 1))`, limit)
@@ -171,7 +171,7 @@ func TestTheLimitOfAKeyIsThatOfGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n == steps/2 { // what is there counts for a limit that is made now, too
+		if n == steps/2 { // existing items apply also to a limit that is made now
 			_, err = conn.Exec(t.Context(), `delete from headgate.limits where name = 'l2'`)
 			if err == nil {
 				_, err = conn.Exec(t.Context(), `insert into headgate.limits (name, rule) values ('l2', 'token-bucket 1/1h')`)
@@ -185,7 +185,7 @@ func TestTheLimitOfAKeyIsThatOfGo(t *testing.T) {
 		}
 		for range 4 {
 			limit, key := pick("l1", "l2"), pick(keys...)
-			got, want := held(t, conn, limit, key), inGo(t, s, c, limit, key)
+			got, want := limitFromSQL(t, conn, limit, key), limitFromGo(t, s, c, limit, key)
 			if got != want {
 				t.Fatalf("seed %d, step %d: %s for %q: %q, in Go %q", seed, n, limit, key, got, want)
 			}
@@ -197,7 +197,7 @@ func TestTheLimitOfAKeyIsThatOfGo(t *testing.T) {
 	}
 }
 
-// TestAnOverrideEndsByTheServersClock asks before an end, and gets the cell after it.
+// TestAnOverrideEndsByTheServersClock makes requests before the end of an override that get the cell after it.
 func TestAnOverrideEndsByTheServersClock(t *testing.T) {
 	t.Parallel()
 	for name, ask := range map[string]string{
@@ -209,7 +209,7 @@ func TestAnOverrideEndsByTheServersClock(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for life := 1; ; life *= 2 { // longer, if the machine pauses
+			for life := 1; ; life *= 2 { // a longer life, if the machine pauses
 				late := endsMeanwhile(t, name, ask, fmt.Sprintf("%d s", life))
 				if late == "" {
 					return
@@ -220,8 +220,8 @@ func TestAnOverrideEndsByTheServersClock(t *testing.T) {
 	}
 }
 
-// endsMeanwhile asks before the end of an override, and again while another session holds the cell until it is
-// over. It returns what came too late for that.
+// endsMeanwhile makes a request before the end of an override, and another one that waits for its cell until the
+// override has ended. It returns which of the steps was too late.
 func endsMeanwhile(t *testing.T, name, ask, life string) (late string) {
 	t.Helper()
 	conn, dsn := session(t)
@@ -232,8 +232,8 @@ func endsMeanwhile(t *testing.T, name, ask, life string) (late string) {
 		values ('api', 'fixed-window 1/365d'), ('held', 'concurrency 1 ttl 1h')`); err != nil {
 		t.Fatal(err)
 	}
-	item(t, conn, "override", "api", "bob", "fixed-window 100/365d", life)
-	item(t, conn, "override", "held", "bob", "concurrency 100 ttl 1h", life)
+	insertItem(t, conn, "override", "api", "bob", "fixed-window 100/365d", life)
+	insertItem(t, conn, "override", "held", "bob", "concurrency 100 ttl 1h", life)
 	if _, err := conn.Exec(t.Context(), `update headgate.catalog set until = (select max(until) from headgate.catalog)`); err != nil {
 		t.Fatal(err)
 	}
@@ -265,8 +265,8 @@ func endsMeanwhile(t *testing.T, name, ask, life string) (late string) {
 	}
 	done, watcher := make(chan error, 1), connect(t, dsn)
 	go func() { done <- conn.QueryRow(t.Context(), "select "+ask).Scan(&allowed, &at) }()
-	if name != "check" { // which waits for nobody
-		waitsFor(t, watcher, locker)
+	if name != "check" { // a check does not wait
+		waitForBlock(t, watcher, locker)
 		var early bool
 		if err := watcher.QueryRow(t.Context(), `select clock_timestamp() < $1`, until).Scan(&early); err != nil {
 			t.Fatal(err)
@@ -293,7 +293,7 @@ func endsMeanwhile(t *testing.T, name, ask, life string) (late string) {
 	return ""
 }
 
-// sleepUntil waits until it is later by the server's clock.
+// sleepUntil waits until the server's clock has passed a time.
 func sleepUntil(t *testing.T, conn *pgx.Conn, at time.Time) {
 	t.Helper()
 	if _, err := conn.Exec(t.Context(), `select pg_sleep_until($1::timestamptz + interval '1 ms')`, at); err != nil {
@@ -301,11 +301,11 @@ func sleepUntil(t *testing.T, conn *pgx.Conn, at time.Time) {
 	}
 }
 
-// TestKeysWithoutOverridesPayNothing looks at the plans of charges.
+// TestKeysWithoutOverridesPayNothing checks the query plans of charges.
 func TestKeysWithoutOverridesPayNothing(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
-	w := watch(t, dsn)
+	w := watchPlans(t, dsn)
 	if _, err := conn.Exec(t.Context(), `insert into headgate.limits (name, rule) values ('api', 'gcra 10/1h'), ('other', 'gcra 10/1h')`); err != nil {
 		t.Fatal(err)
 	}
@@ -334,10 +334,10 @@ func TestKeysWithoutOverridesPayNothing(t *testing.T) {
 	}
 	plans("api")
 	before, none := plans("api")
-	item(t, conn, "override", "other", "k", "gcra 5/1h", "")
-	item(t, conn, "prefix-override", "other", "", "gcra 5/1h", "")
-	item(t, conn, "plan", "pro", "other", "gcra 5/1h", "")
-	item(t, conn, "assignment", "", "k", "pro", "")
+	insertItem(t, conn, "override", "other", "k", "gcra 5/1h", "")
+	insertItem(t, conn, "prefix-override", "other", "", "gcra 5/1h", "")
+	insertItem(t, conn, "plan", "pro", "other", "gcra 5/1h", "")
+	insertItem(t, conn, "assignment", "", "k", "pro", "")
 	after, still := plans("api")
 	if before != after || none+still != 0 {
 		t.Errorf("%d statements, with overrides of another limit %d; %d and %d read the catalog", before, after, none, still)
@@ -361,7 +361,7 @@ func TestWritersOfOverridesDoNotMissEachOther(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), `insert into headgate.limits (name, rule) values ('api', 'token-bucket 1/1h')`); err != nil {
 		t.Fatal(err)
 	}
-	item(t, conn, "override", "api", "old", bucketOf(2), "")
+	insertItem(t, conn, "override", "api", "old", bucketOf(2), "")
 	tx, err := conn.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -375,17 +375,17 @@ func TestWritersOfOverridesDoNotMissEachOther(t *testing.T) {
 		_, err := other.Exec(t.Context(), `delete from headgate.catalog where key = 'old'`)
 		done <- err
 	}()
-	waitsFor(t, connect(t, dsn), conn)
+	waitForBlock(t, connect(t, dsn), conn)
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if got := held(t, conn, "api", "new"); got != bucketOf(3)+" burst 3; override; 3" {
+	if got := limitFromSQL(t, conn, "api", "new"); got != bucketOf(3)+" burst 3; override; 3" {
 		t.Errorf("of the new one: %s", got)
 	}
-	if got := held(t, conn, "api", "old"); got != bucketOf(1)+" burst 1; ; 1" {
+	if got := limitFromSQL(t, conn, "api", "old"); got != bucketOf(1)+" burst 1; ; 1" {
 		t.Errorf("of the old one: %s", got)
 	}
 }

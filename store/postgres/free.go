@@ -9,49 +9,50 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// heldLately is for how long after a batch has met a held row all that waits returns.
-const heldLately = 10 * time.Second
+// heldMemory is how long after a batch has met a held row even single ops wait in short transactions.
+const heldMemory = 10 * time.Second
 
-// applyPassing applies a batch of store.PassHeld. It waits for 50 ms for what others have locked.
-// After that it has done nothing; one statement looks which rows are free, and the ops on
-// these are applied. Cells that are not there count as held, as somebody may be about to
-// commit them.
+// applyPassing applies a batch of store.PassHeld. It waits up to 50 ms for rows that others have
+// locked, and has done nothing if that was too short. Then one statement finds the free rows, and
+// the ops on them are applied. Missing cells count as held, since another transaction may be about
+// to commit them.
 //
-// What has nothing to do but to wait for a row does not do so in one statement: its snapshot
+// An op that only waits for a row does not wait in one long statement: the snapshot of the statement
 // would keep the old versions of all rows that others update meanwhile.
 func (s *Store) applyPassing(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	lately := time.Since(begun)-time.Duration(s.heldAt.Load()) < heldLately
+	heldRecently := time.Since(clockStart)-time.Duration(s.lastHeld.Load()) < heldMemory
 	switch {
-	case len(ops) == 1 && !lately:
+	case len(ops) == 1 && !heldRecently:
 		return s.apply(ctx, ops, outs)
 	case len(ops) == 1:
-		return s.applyReturning(ctx, ops, outs)
+		return s.applyInShortWaits(ctx, ops, outs)
 	}
-	err := s.apply(context.WithValue(ctx, impatience{}, givesWay), ops, outs)
-	if !waited(err) {
+	err := s.apply(context.WithValue(ctx, lockWaitKey{}, lockGiveUp), ops, outs)
+	if !isLockWait(err) {
 		return err
 	}
-	s.heldAt.Store(int64(time.Since(begun)))
-	held, err := s.held(ctx, ops)
+	s.lastHeld.Store(int64(time.Since(clockStart)))
+	held, err := s.heldOps(ctx, ops)
 	if err != nil {
 		return err
 	}
-	return wrap.PassBy(ctx, ops, outs, held, s.applyReturning)
+	return wrap.PassBy(ctx, ops, outs, held, s.applyInShortWaits)
 }
 
-// begun is what Store.heldAt counts from.
-var begun = time.Now().Add(-2 * heldLately) //nolint:forbidigo // a pause, not a decision
+// clockStart is the time from which Store.lastHeld counts.
+var clockStart = time.Now().Add(-2 * heldMemory) //nolint:forbidigo // a pause, not a decision
 
-func (s *Store) applyReturning(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	return s.apply(context.WithValue(ctx, impatience{}, returns), ops, outs)
+// applyInShortWaits applies ops, and waits for locks in one short transaction after another.
+func (s *Store) applyInShortWaits(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	return s.apply(context.WithValue(ctx, lockWaitKey{}, lockRetry), ops, outs)
 }
 
-// held returns which ops of a batch have a cell that is not there, or that another transaction
-// has locked. Ops of invalid groups, which wait for nothing, do not count.
-func (s *Store) held(ctx context.Context, ops []law.Op) (held []bool, err error) {
+// heldOps returns which ops of a batch have a cell that is missing, or that another transaction
+// has locked. Ops of invalid groups do not count: they wait for nothing.
+func (s *Store) heldOps(ctx context.Context, ops []law.Op) (held []bool, err error) {
 	outs := make([]law.Outcome, len(ops))
-	a := arrange(ops, outs)
-	limits, keys := a.names()
+	valid := arrange(ops, outs)
+	limits, keys := valid.names()
 	rows, err := s.pool.Query(ctx, `select c.limit_name, c.key from unnest($1::text[], $2::text[]) u(l, k), lateral (
 		select e.limit_name, e.key from headgate.cells e where e.limit_name = u.l and e.key = u.k
 		for no key update skip locked) c`, limits, keys)

@@ -12,9 +12,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestARowThatIsHeldIsPassedBy holds the row of one of three keys: the others are charged
-// meanwhile, about it nothing was done; and what waits for it alone is charged when the row is
-// free.
+// TestARowThatIsHeldIsPassedBy holds the row of one of three keys. The other keys are charged
+// meanwhile, and nothing is done about this key. An op that waits only for this row is charged
+// when the row is free.
 func TestARowThatIsHeldIsPassedBy(t *testing.T) {
 	t.Parallel()
 	for _, options := range []string{"", "?pooler=transaction", "?default_query_exec_mode=exec"} {
@@ -33,7 +33,7 @@ func TestARowThatIsHeldIsPassedByBehindAPooler(t *testing.T) {
 	passBy(t, dsn, dbtest.PgBouncer(t, dsn)+"?pooler=transaction")
 }
 
-// passBy holds rows by way of one URL and charges them by way of another.
+// passBy holds rows through one URL and charges them through another.
 func passBy(t *testing.T, dsn, of string) {
 	t.Helper()
 	s := openAt(t, of)
@@ -58,7 +58,7 @@ func passBy(t *testing.T, dsn, of string) {
 			ask := func(ops ...law.Op) []law.Outcome {
 				t.Helper()
 				for i := range ops {
-					if ops[i].TTL > 0 { // one for each request
+					if ops[i].TTL > 0 { // an id for each request
 						ops[i].ID = fmt.Sprint("id ", asked, ops[i].Group)
 					}
 				}
@@ -94,7 +94,7 @@ func passBy(t *testing.T, dsn, of string) {
 			}
 			done := make(chan []law.Outcome, 1)
 			go func() { done <- ask(charge(1, "k"), charge(2, "k")) }()
-			waitsFor(t, watcher, tx.Conn())
+			waitForBlock(t, watcher, tx.Conn())
 			if err := tx.Rollback(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -21,7 +21,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// session returns a session of a migrated database, as psql has one.
+// session returns a session of a migrated database, like a session of psql.
 func session(t *testing.T) (*pgx.Conn, string) {
 	t.Helper()
 	dsn := migrated.Postgres(t)
@@ -67,7 +67,7 @@ func TestCompileMatchesTheGoldenNotations(t *testing.T) {
 	}
 }
 
-// TestShortNotationsFromSQL takes of notations that have no word for an algorithm.
+// TestShortNotationsFromSQL takes from limits whose notation names no algorithm.
 func TestShortNotationsFromSQL(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
@@ -87,8 +87,8 @@ func TestShortNotationsFromSQL(t *testing.T) {
 	}
 }
 
-// TestCalendarsAgree compares the windows that the server cuts with those of
-// Go: the next window of a refused request starts at the same instant.
+// TestCalendarsAgree compares the calendar windows of the server and of Go: the next window of a
+// refused request starts at the same instant.
 func TestCalendarsAgree(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
@@ -140,14 +140,14 @@ type row struct {
 
 func ask(t *testing.T, conn *pgx.Conn, sql string, args ...any) (r row) {
 	t.Helper()
-	r = figures(t, conn, sql, args...)
+	r = queryFigures(t, conn, sql, args...)
 	if now := time.Now(); r.at.Before(now.Add(-time.Hour)) || r.at.After(now.Add(time.Hour)) {
 		t.Errorf("%s: decided at %s", sql, r.at)
 	}
 	return r
 }
 
-func figures(t *testing.T, conn *pgx.Conn, sql string, args ...any) (r row) {
+func queryFigures(t *testing.T, conn *pgx.Conn, sql string, args ...any) (r row) {
 	t.Helper()
 	if err := conn.QueryRow(t.Context(), sql, args...).Scan(&r.allowed, &r.remaining, &r.retry, &r.reset, &r.limit,
 		&r.at); err != nil {
@@ -208,7 +208,7 @@ func TestTakeCheckBlockResetFromSQL(t *testing.T) {
 	if r := ask(t, conn, `select * from headgate.take('login', 'bob')`); !r.allowed {
 		t.Errorf("after the block was lifted: %+v", r)
 	}
-	// The driver and the functions share their cells.
+	// The driver and the functions share cells.
 	d, err := limiter(s).Check(t.Context(),
 		headgate.Charge{Limit: headgate.MustParse("token-bucket 5/1h"), Key: "a"})
 	if err != nil || d.Remaining != 2 {
@@ -216,8 +216,8 @@ func TestTakeCheckBlockResetFromSQL(t *testing.T) {
 	}
 }
 
-// TestALimitThatSQLCannotReadIsRefused writes a limit in a zone that the server does not
-// know: nothing of the edit is done.
+// TestALimitThatSQLCannotReadIsRefused writes a limit in a time zone that the server does not
+// know. The whole edit fails.
 func TestALimitThatSQLCannotReadIsRefused(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
@@ -287,16 +287,16 @@ func TestBadArgumentsFromSQLAreClearErrorsAndChargeNothing(t *testing.T) {
 	}
 }
 
-// TestTheTimeFromSQLIsThatDecidedFor moves the time of a cell ahead of the clock, as
-// after a step of the clock backwards: take and check report the cell's time while it
-// stands, and the clock once the cell is to be healed.
+// TestTheTimeFromSQLIsThatDecidedFor moves the time of a cell ahead of the clock, as after
+// the clock was set back. take and check report the cell's time as long as it stands, and the
+// clock once the cell has to be healed.
 func TestTheTimeFromSQLIsThatDecidedFor(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
 	for _, tt := range []struct {
 		call    string
 		ahead   time.Duration
-		follows bool // the cell's time
+		follows bool // the answer has the cell's time
 	}{
 		{`take('sliding-log 5/2s', 'a', 1)`, 1500 * time.Millisecond, true},
 		{`check('sliding-log 5/2s', 'a', 1)`, 1500 * time.Millisecond, true},
@@ -307,13 +307,13 @@ func TestTheTimeFromSQLIsThatDecidedFor(t *testing.T) {
 		{`check('token-bucket 5/1h', 'b', 1)`, 3 * time.Hour, false},
 		{`take('token-bucket 5/1h', 'b', 1)`, 3 * time.Hour, false},
 	} {
-		figures(t, conn, `select * from headgate.`+strings.Replace(tt.call, "check", "take", 1))
+		queryFigures(t, conn, `select * from headgate.`+strings.Replace(tt.call, "check", "take", 1))
 		var at time.Time
 		if err := conn.QueryRow(t.Context(), `update headgate.cells set at = (extract(epoch from clock_timestamp()) * 1000000)::bigint + $1
 			where key = $2 returning headgate_internal.instant_1(at)`, tt.ahead.Microseconds(), strings.Split(tt.call, "'")[3]).Scan(&at); err != nil {
 			t.Fatal(err)
 		}
-		if got := figures(t, conn, `select * from headgate.`+tt.call).at; got.Before(at) == tt.follows {
+		if got := queryFigures(t, conn, `select * from headgate.`+tt.call).at; got.Before(at) == tt.follows {
 			t.Errorf("%s, the cell %s ahead: at %s, the cell's time is %s", tt.call, tt.ahead, got, at)
 		}
 	}

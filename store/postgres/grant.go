@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Grant implements store.Migrator. It needs the user that has migrated, since that one owns what is granted.
+// Grant implements store.Migrator. The store's user has to be the one that has migrated, and so owns the schema.
 func (s *Store) Grant(ctx context.Context, role store.Role, user string) (lines []string, err error) {
 	if role != store.RoleApp && role != store.RoleService {
 		return nil, fmt.Errorf("postgres: %w", law.Invalid("role", "%.100q is neither app nor service", string(role)))
@@ -18,5 +18,5 @@ func (s *Store) Grant(ctx context.Context, role store.Role, user string) (lines 
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	return list(ctx, s, "grant a role", pgx.RowTo[string], `select headgate.grant_role($1, $2)`, string(role), user)
+	return query(ctx, s, "grant a role", pgx.RowTo[string], `select headgate.grant_role($1, $2)`, string(role), user)
 }

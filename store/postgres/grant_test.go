@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// granted makes a user with a role, and returns its name and a DSN.
-func granted(t *testing.T, conn *pgx.Conn, s *postgres.Store, role store.Role) (user, url string) {
+// createUser makes a user with a role, and returns its name and a DSN.
+func createUser(t *testing.T, conn *pgx.Conn, s *postgres.Store, role store.Role) (user, url string) {
 	t.Helper()
 	user, url = ordinary(t, conn)
 	lines, err := s.Grant(t.Context(), role, user)
@@ -27,7 +27,7 @@ func granted(t *testing.T, conn *pgx.Conn, s *postgres.Store, role store.Role) (
 	return user, url
 }
 
-// state returns the SQLSTATE of an error, or "" for none.
+// sqlstateOf returns the SQLSTATE of an error; "" for nil.
 func sqlstateOf(t *testing.T, err error) string {
 	t.Helper()
 	pg, ok := errors.AsType[*pgconn.PgError](err)
@@ -45,7 +45,7 @@ const rolesNeed = `insert into headgate.limits (name, rule) values ('login', 'to
 	insert into headgate.buckets (id, capacity, refill_seconds) values ('b', 5, 60);
 	select headgate.take('login', 'k'), headgate.take('token-bucket 1000/1h', 'k')`
 
-// forApps are calls that the role app may make, the first of them first.
+// forApps are calls that the role app may make. Some need the calls before them.
 var forApps = []string{
 	`take('login', 'k')`, `check('login', 'k')`, `take_once('i', 'login', 'k')`, `extend('i', 'login', 'k', 2)`, `settle('i', 'login', 'k', 0.5)`,
 	`take_once('j', 'login', 'k')`, `cancel('j', 'login', 'k')`, `debit('w', 'login', 'k', 2)`, `reserve('login', 'k', 1, '1 s')`,
@@ -55,7 +55,7 @@ var forApps = []string{
 	`take_up_to('login', 'k', 2)`, `take_float('login', 'k', 0.5)`, `enforce('login', 'k')`,
 }
 
-// TestTheRoleAppAsksByNames tries what its user may do, and what not.
+// TestTheRoleAppAsksByNames makes the calls that a user with the role may make, and others.
 func TestTheRoleAppAsksByNames(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
@@ -63,7 +63,7 @@ func TestTheRoleAppAsksByNames(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), rolesNeed); err != nil {
 		t.Fatal(err)
 	}
-	user, url := granted(t, conn, s, store.RoleApp)
+	user, url := createUser(t, conn, s, store.RoleApp)
 	super := connect(t, dsn)
 	if _, err := super.Exec(t.Context(), `set role `+user); err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestTheRoleAppAsksByNames(t *testing.T) {
 		}
 	}
 	for session, conn := range map[string]*pgx.Conn{"of its own": connect(t, url), "of another role": super} {
-		for _, call := range forApps { // in this order: some need others
+		for _, call := range forApps {
 			if _, err := conn.Exec(t.Context(), "select * from headgate."+strings.NewReplacer("'i'", "'i of "+session+"'", "'i of all'", "'all of "+session+"'", "'j'",
 				"'j of "+session+"'").Replace(call)); err != nil {
 				t.Errorf("%s: %v", call, err)
@@ -143,14 +143,14 @@ func TestTheRoleAppAsksByNames(t *testing.T) {
 	}
 }
 
-// TestTheRoleServiceDoesAllButMigrate opens a store as its user.
+// TestTheRoleServiceDoesAllButMigrate opens a store as a user with the role.
 func TestTheRoleServiceDoesAllButMigrate(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
 	if _, err := conn.Exec(t.Context(), rolesNeed); err != nil {
 		t.Fatal(err)
 	}
-	user, url := granted(t, conn, openAt(t, dsn), store.RoleService)
+	user, url := createUser(t, conn, openAt(t, dsn), store.RoleService)
 	storetest.RunHistories(t, func(tb testing.TB) store.Store {
 		tb.Helper()
 		if _, err := conn.Exec(tb.Context(), `delete from headgate.cells; delete from headgate.entries; delete from headgate.admissions`); err != nil {
@@ -162,7 +162,7 @@ func TestTheRoleServiceDoesAllButMigrate(t *testing.T) {
 		}
 		return s
 	}, &storetest.Options{Histories: 30})
-	s := bare(t, url)
+	s := openUnmigrated(t, url)
 	if err := storetest.TryDefine(t.Context(), s, store.Item{Name: "written", Text: "gcra 1/s"}); err != nil {
 		t.Errorf("write the catalog: %v", err)
 	}
@@ -211,7 +211,7 @@ func TestTheRoleServiceDoesAllButMigrate(t *testing.T) {
 	}
 }
 
-// TestRolesAreKeptByMigrations has a function replaced by another one of the same name.
+// TestRolesAreKeptByMigrations replaces a function by another one of the same name.
 func TestRolesAreKeptByMigrations(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
@@ -220,7 +220,7 @@ func TestRolesAreKeptByMigrations(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, role := range []store.Role{store.RoleApp, store.RoleService} {
-		user, url := granted(t, conn, s, role)
+		user, url := createUser(t, conn, s, role)
 		lost := `drop function headgate.limit_of; drop function headgate.sweep; create function headgate.sweep(p_max int, p_more int)
 			returns int language sql as 'select 1'; create function headgate.new() returns int language sql as 'select 1'`
 		try := func(after string, want bool) {

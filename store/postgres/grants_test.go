@@ -12,11 +12,11 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// TestGrantsFromSQLAreThoseOfAsk asks for two keys in step: of one the functions that people
-// call, which begin with the update that grants, of the other the functions to which they
-// leave the rest. Both say the same, and leave cells of the same rule. Between the requests
-// time passes, keys are blocked, reset, or ahead of the clock.
-func TestGrantsFromSQLAreThoseOfAsk(t *testing.T) {
+// TestGrantsFromSQLMatchAsk charges two keys in step: one by the functions for people, which first
+// try an update that grants, the other by ask, which they call if the update does nothing. Both
+// answer the same, and leave cells with the same rule. Between the requests time passes, and keys
+// are blocked, reset, or ahead of the clock.
+func TestGrantsFromSQLMatchAsk(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
 	if _, err := conn.Exec(t.Context(), `
@@ -30,7 +30,7 @@ func TestGrantsFromSQLAreThoseOfAsk(t *testing.T) {
 		unit, capacity from %[2]s) x)`
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
-	// What drains between two requests of another rate would be a long time of a slow one.
+	// The drain of a fast rate between two requests would be a long time for a slow rate.
 	rates := [][]int64{{1, 2, 3, 7, 60}, {999_983, 1_000_000, 1_000_001}, {2_147_483_647}}
 	windows := []int64{60, 61, 3600, 86_400}
 	granted, apart := 0, int64(0) // in microseconds
@@ -58,7 +58,7 @@ func TestGrantsFromSQLAreThoseOfAsk(t *testing.T) {
 		rate, window := some[rng.IntN(len(some))], windows[rng.IntN(len(windows))]
 		switch rng.IntN(4) {
 		case 0:
-			near = rate/10 + 1 // they are not asked for at the same time
+			near = rate/10 + 1 // the two keys are not charged at the same time
 			fast = fmt.Sprintf(`array[(n >= 0)::int, n]::text from public.rate_limiting_request('a', %d, %d) n`, rate, window)
 			slow = fmt.Sprintf(asked, "rate_limiting_request", fmt.Sprintf(`(select r[1] as unit, r[2] as capacity, r[3] as step,
 				r[4] as drain from headgate_internal.compile_amount_1(true, %d, 1000000, %[1]d::numeric * %d) r) y`,
@@ -74,8 +74,8 @@ func TestGrantsFromSQLAreThoseOfAsk(t *testing.T) {
 			fast = fmt.Sprintf(figures+`headgate.take('%s', 'a', %s)`, rule, cost)
 			slow = fmt.Sprintf(figures+`headgate_internal.find_1('%s') f, headgate_internal.decide_1(1, f.name, f.c, 'b', %s)`, rule, cost)
 		}
-		// A cell that is empty by the rate of its last request is as a new one, and one that is
-		// not drains by the new rate from then on: a pair of which one is empty says nothing.
+		// A cell that is empty by the rate of its last request counts as new. Any other cell drains
+		// by the new rate from then on. So a pair with one empty cell cannot be compared.
 		var empty, full int64
 		if err := conn.QueryRow(t.Context(), `select coalesce(min(empty_at), 0), coalesce(max(empty_at), 0)
 			from headgate.cells where limit_name = 'rate_limiting_request'`).Scan(&empty, &full); err != nil {
@@ -97,7 +97,7 @@ func TestGrantsFromSQLAreThoseOfAsk(t *testing.T) {
 		one(&got, fast)
 		one(&want, slow)
 		done := clock()
-		apart = max(apart, done-began) // the cells were charged at most so far apart
+		apart = max(apart, done-began) // the most microseconds between the charges of both cells
 		near += near * (20 * apart / 1_000_000)
 		if empty <= done && began <= full {
 			if _, err := conn.Exec(t.Context(), `delete from headgate.cells where limit_name = 'rate_limiting_request'`); err != nil {
@@ -110,7 +110,7 @@ func TestGrantsFromSQLAreThoseOfAsk(t *testing.T) {
 			count(*) filter (where law > 0) = 1 or count(distinct (unit, step)) > 1 or
 			max(empty_at) - min(empty_at) > `+strconv.FormatInt(1_000_000+2*apart, 10)+`
 			union all select '' limit 1`)
-		if !alike(t, got, want, near) || cells != "" {
+		if !agree(t, got, want, near) || cells != "" {
 			var rows string
 			one(&rows, `string_agg(c::text, chr(10)) from headgate.cells c`)
 			t.Fatalf("seed %d, step %d: %s: %s, want %s; cells that differ: %s, of\n%s", seed, step, fast, got, want, cells, rows)
@@ -124,8 +124,8 @@ func TestGrantsFromSQLAreThoseOfAsk(t *testing.T) {
 	}
 }
 
-// alike reports whether two answers agree in all numbers but the second, which may differ.
-func alike(t *testing.T, a, b string, near int64) bool {
+// agree reports whether two answers agree in all numbers, the second only up to near.
+func agree(t *testing.T, a, b string, near int64) bool {
 	t.Helper()
 	var x, y []int64
 	for text, to := range map[string]*[]int64{a: &x, b: &y} {

@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// callsWithHeadroom are calls with headroom, right and wrong, for a limit.
+// callsWithHeadroom are calls with headroom, valid and invalid, for a limit.
 var callsWithHeadroom = []string{
 	"take('%s keep 10%%', 'a', 0.5)", "take('%s keep 0.25', 'a', 0.5)", "check('%s keep 100%%', 'a')",
 	"take('%s keep 99', 'a')", "take('%s keep 0', 'a')", "take('%s keep x', 'a')",
@@ -20,7 +20,7 @@ var callsWithHeadroom = []string{
 	"settle('i', '%s keep 10%%', 'a', 0.5)",
 }
 
-// TestHeadroomFromSQL charges as far as the headroom by each function that takes, and then the rest.
+// TestHeadroomFromSQL charges up to the headroom by each function that takes, and then the rest.
 func TestHeadroomFromSQL(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
@@ -73,14 +73,14 @@ func TestHeadroomFromSQL(t *testing.T) {
 		"99.99999999%": "leaves nothing to take of a limit of 10 at once", "0.0123456789": "more than 9 digits", "1e1": "is not a decimal number",
 		"NaN": "is not a decimal number",
 	} {
-		if got := said(t, conn, fmt.Sprintf(`allowed from headgate.take('api keep %s', 'bad')`, keep)); !strings.Contains(got, "keep: ") || !strings.Contains(got, want) {
+		if got := textOf(t, conn, fmt.Sprintf(`allowed from headgate.take('api keep %s', 'bad')`, keep)); !strings.Contains(got, "keep: ") || !strings.Contains(got, want) {
 			t.Errorf("keep %q: %s", keep, got)
 		}
 	}
 }
 
-// TestHeadroomFromSQLIsThatOfGo compares the ceilings of both.
-func TestHeadroomFromSQLIsThatOfGo(t *testing.T) {
+// TestHeadroomFromSQLMatchesGo compares the ceilings in SQL and Go.
+func TestHeadroomFromSQLMatchesGo(t *testing.T) {
 	t.Parallel()
 	conn, url := session(t)
 	s, err := postgres.Open(t.Context(), url, nil)
@@ -100,7 +100,7 @@ func TestHeadroomFromSQLIsThatOfGo(t *testing.T) {
 				Keep: headgate.MustHeadroom(keep),
 			})
 			if errors.Is(err, headgate.ErrInvalid) {
-				if got := said(t, conn, fmt.Sprintf(`accepted from headgate.take_up_to('%s keep %s', 'sql%s', 1000000)`,
+				if got := textOf(t, conn, fmt.Sprintf(`accepted from headgate.take_up_to('%s keep %s', 'sql%s', 1000000)`,
 					notation, keep, key)); !strings.Contains(got, "keep: ") {
 					t.Errorf("%s keep %s: %v, but %s", notation, keep, err, got)
 				}

@@ -26,16 +26,16 @@ import (
 //go:embed testdata/hostile.sql
 var hostileSQL string
 
-// traps is a database whose schema public is full of operators, functions, types and
-// casts that nobody may call.
-type traps struct {
-	*pgx.Conn // with a search_path that does not lead there
+// hostileDatabase is a database whose schema public is full of operators, functions, types and
+// casts that must not be called.
+type hostileDatabase struct {
+	*pgx.Conn // has a search_path without public
 	dsn       string
 }
 
-// setTraps returns such a database. In others' sessions the search_path is path, if
-// that is not empty.
-func setTraps(t *testing.T, path string) *traps {
+// newHostileDatabase makes a hostileDatabase. Other sessions have path as their search_path,
+// unless it is empty.
+func newHostileDatabase(t *testing.T, path string) *hostileDatabase {
 	t.Helper()
 	dsn := dbtest.Postgres(t)
 	conn := connect(t, dsn)
@@ -54,11 +54,11 @@ func setTraps(t *testing.T, path string) *traps {
 	if _, err := conn.Exec(t.Context(), sql); err != nil {
 		t.Fatal(err)
 	}
-	return &traps{conn, dsn}
+	return &hostileDatabase{conn, dsn}
 }
 
-// called fails the test if something was called since the last time.
-func (x *traps) called(t *testing.T, doing string) {
+// checkNothingCalled fails the test if a hostile object was called since its last call.
+func (x *hostileDatabase) checkNothingCalled(t *testing.T, doing string) {
 	t.Helper()
 	var n int64
 	if err := x.QueryRow(t.Context(), `select case when is_called then last_value else 0 end from seen.calls`).Scan(
@@ -74,7 +74,7 @@ func (x *traps) called(t *testing.T, doing string) {
 }
 
 // open returns a store without cells.
-func (x *traps) open(tb testing.TB, url string) *postgres.Store {
+func (x *hostileDatabase) open(tb testing.TB, url string) *postgres.Store {
 	tb.Helper()
 	s := openAt(tb, url)
 	if _, err := x.Exec(context.Background(),
@@ -84,7 +84,7 @@ func (x *traps) open(tb testing.TB, url string) *postgres.Store {
 	return s
 }
 
-// inTx is a store each of whose calls is made in a transaction of the caller's.
+// inTx is a store that makes each call in a transaction of the caller.
 type inTx struct {
 	pool *pgxpool.Pool
 	s    *postgres.Store
@@ -105,19 +105,19 @@ func (x *inTx) Sweep(ctx context.Context, most int) (removed int, err error) {
 
 func (x *inTx) Close() error { x.pool.Close(); return nil }
 
-// hostileFirst is a search_path that comes to what is hostile before anything else.
+// hostileFirst is a search_path with the hostile schema first.
 const hostileFirst = "public, pg_catalog"
 
-// TestNothingOfOthersIsCalled calls everything that there is to call where somebody
-// hostile may create objects in schema public, by every kind of connection.
+// TestNothingOfOthersIsCalled calls all functions, by every kind of connection, in databases with
+// hostile objects in schema public.
 func TestNothingOfOthersIsCalled(t *testing.T) {
 	t.Parallel()
 	for _, path := range tier.Pick([]string{hostileFirst}, []string{hostileFirst, ""}, []string{hostileFirst, ""}) {
 		t.Run("search_path "+path, func(t *testing.T) {
 			t.Parallel()
-			x := setTraps(t, path)
-			openAt(t, x.dsn).Close() // they were there before the first migration
-			x.called(t, "the first migration")
+			x := newHostileDatabase(t, path)
+			openAt(t, x.dsn).Close() // the hostile objects exist before the first migration
+			x.checkNothingCalled(t, "the first migration")
 			pooled := dbtest.PgBouncer(t, x.dsn)
 			for kind, open := range map[string]storetest.Open{
 				"pool":      func(tb testing.TB) store.Store { return x.open(tb, x.dsn) },
@@ -131,25 +131,25 @@ func TestNothingOfOthersIsCalled(t *testing.T) {
 				},
 			} {
 				storetest.RunHistories(t, open, &storetest.Options{Histories: tier.Pick(30, 60, 60)})
-				x.called(t, "histories by "+kind)
+				x.checkNothingCalled(t, "histories by "+kind)
 			}
 			for kind, url := range map[string]string{"pool": x.dsn, "pgbouncer": pooled + "?pooler=transaction"} {
 				s := x.open(t, url)
-				x.drive(t, s)
-				s.Close() // a session tells what it has called when it ends
-				x.called(t, "the driver by "+kind)
+				x.callDriver(t, s)
+				s.Close() // a session reports its calls when it ends
+				x.checkNothingCalled(t, "the driver by "+kind)
 			}
-			x.people(t, pooled)
-			x.everyFunction(t)
+			x.callAsUsers(t, pooled)
+			x.checkAllCalled(t)
 		})
 	}
 }
 
-// drive has the driver send what random histories lack: batches of plain charges, and
-// what is not a batch.
-func (x *traps) drive(t *testing.T, s *postgres.Store) {
+// callDriver calls the driver in ways that random histories lack: with batches of plain charges,
+// and with calls other than Apply.
+func (x *hostileDatabase) callDriver(t *testing.T, s *postgres.Store) {
 	t.Helper()
-	several := inOne("", alone(1, "one", 0), alone(1, "two", 0))
+	several := oneRequest("", chargeOf(1, "one", 0), chargeOf(1, "two", 0))
 	if err := s.Apply(t.Context(), several, make([]law.Outcome, 2)); err != nil {
 		t.Errorf("a request of two plain charges: %v", err)
 	}
@@ -165,7 +165,8 @@ func (x *traps) drive(t *testing.T, s *postgres.Store) {
 	}
 	p := law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 1, History: 1}
 	for _, key := range []string{"a", "b"} {
-		one(t, s, law.Op{Verb: law.Take, Cell: law.Cell{Limit: "listed", Key: key}, Params: p, Cost: 1000, Count: 1})
+		cell := law.Cell{Limit: "listed", Key: key}
+		applyOp(t, s, law.Op{Verb: law.Take, Cell: cell, Params: p, Cost: 1000, Count: 1})
 	}
 	for _, q := range []store.Query{
 		{},
@@ -210,8 +211,8 @@ func (x *traps) drive(t *testing.T, s *postgres.Store) {
 	}
 }
 
-// calls is a script of all that people call, the errors among it.
-func calls(t *testing.T) []string {
+// userCalls returns calls of all functions for people, also with errors.
+func userCalls(t *testing.T) []string {
 	t.Helper()
 	golden, err := os.ReadFile("../../testdata/notations.golden")
 	if err != nil {
@@ -268,15 +269,15 @@ func calls(t *testing.T) []string {
 	)
 }
 
-// people calls what people do, by psql and by a session, a transaction and a pooler.
-func (x *traps) people(t *testing.T, pooled string) {
+// callAsUsers makes userCalls by psql, by a session, in a transaction and through a pooler.
+func (x *hostileDatabase) callAsUsers(t *testing.T, pooled string) {
 	t.Helper()
-	list := calls(t)
+	list := userCalls(t)
 	if out := dbtest.Psql(t, x.dsn, strings.Join(list, ";\n")+";\n"); strings.Contains(out, "hostile") ||
 		strings.Count(out, "\n") < len(list)/2 {
 		t.Errorf("psql: %s", out)
 	}
-	x.called(t, "psql")
+	x.checkNothingCalled(t, "psql")
 	everywhere := map[string]string{"session": x.dsn, "transaction": x.dsn, "pgbouncer": pooled}
 	for kind, url := range tier.Pick(map[string]string{"pgbouncer": pooled}, everywhere, everywhere) {
 		config, err := pgx.ParseConfig(url)
@@ -301,27 +302,27 @@ func (x *traps) people(t *testing.T, pooled string) {
 				t.Errorf("%s: %s: %v", kind, sql, err)
 			}
 		}
-		x.called(t, kind)
+		x.checkNothingCalled(t, kind)
 		if err := errors.Join(conn.Close(t.Context())); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-// everyFunction fails the test unless all functions were called, but for those that
-// are made part of the statements that call them.
-func (x *traps) everyFunction(t *testing.T) {
+// checkAllCalled fails the test unless all functions were called, except functions that the server
+// inlines into the statements that call them.
+func (x *hostileDatabase) checkAllCalled(t *testing.T) {
 	t.Helper()
-	// it is told with a delay
+	// The statistics come with a delay.
 	await.NoError(t, "the calls of all functions", func() error {
-		if missed := x.missed(t); len(missed) > 0 {
+		if missed := x.uncalled(t); len(missed) > 0 {
 			return fmt.Errorf("not called: %v", missed)
 		}
 		return nil
 	})
 }
 
-func (x *traps) missed(t *testing.T) []string {
+func (x *hostileDatabase) uncalled(t *testing.T) []string {
 	t.Helper()
 	rows, err := x.Query(t.Context(), `select format('%s.%s', n.nspname, p.proname) from pg_proc p join pg_namespace n on n.oid = p.pronamespace join pg_language l on l.oid = p.prolang
 		where (n.nspname in ('headgate', 'headgate_internal') or obj_description(p.oid, 'pg_proc') like 'made by headgate%') and (l.lanname = 'plpgsql' or p.proconfig is not null)
@@ -337,11 +338,11 @@ func (x *traps) missed(t *testing.T) []string {
 	return missed
 }
 
-// TestThePrintedSchemaCallsNothingOfOthers has psql read the schema as it is printed.
+// TestThePrintedSchemaCallsNothingOfOthers executes the printed schema by psql.
 func TestThePrintedSchemaCallsNothingOfOthers(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	x := setTraps(t, hostileFirst)
+	x := newHostileDatabase(t, hostileFirst)
 	yugabyte := unsharded(postgres.SchemaYugabyte())
 	for name, text := range map[string]string{"postgres": postgres.Schema() + postgres.Articles("public"), "yugabytedb": yugabyte + postgres.Articles("public")} {
 		for range 2 {
@@ -349,7 +350,7 @@ func TestThePrintedSchemaCallsNothingOfOthers(t *testing.T) {
 			if strings.Contains(out, "ERROR") || !strings.Contains(out, hostileFirst) {
 				t.Errorf("%s: %s", name, out)
 			}
-			x.called(t, name)
+			x.checkNothingCalled(t, name)
 		}
 		if _, err := x.Exec(t.Context(),
 			`drop schema headgate, headgate_internal cascade; drop function public.rate_limiting_token_bucket_request, public.rate_limiting_request, public.check_velocity, public.request_token`); err != nil {

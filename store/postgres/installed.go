@@ -11,14 +11,15 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// installation is what a database has: all zero without the schema.
+// installation describes the schema that a database has; it is zero without a schema.
 type installation struct {
 	state, layout, revision int
-	tables                  int // migrations applied
+	tables                  int // how many migrations were applied
 	fingerprint, digest     string
-	names                   []string // of the functions in its schemas, with their arguments
+	names                   []string // the functions in its schemas, with their arguments
 }
 
+// readInstalled reads the installation of a database.
 func readInstalled(ctx context.Context, db querier) (i installation, err error) {
 	err = db.QueryRow(ctx, `select i.state, i.layout, i.revision, i.fingerprint, i.digest, i.names,
 		(select coalesce(pg_catalog.max(v.version), 0) from headgate.schema_version v) from headgate.installed i`).
@@ -33,16 +34,16 @@ func readInstalled(ctx context.Context, db querier) (i installation, err error) 
 	return i, nil
 }
 
-// schemas are the schemas that Migrate makes.
+// schemas selects the schemas that Migrate makes.
 const schemas = `select s.oid from pg_catalog.pg_namespace s where s.nspname in ('headgate', 'headgate_internal')`
 
-// digestOf is the md5 of the installed functions of the row i of headgate.installed, as
-// the server has them now.
+// digestOf computes the md5 of the functions that row i of headgate.installed lists, as they
+// are in the server now.
 const digestOf = `(select md5(string_agg(pg_get_functiondef(p.oid), '' order by p.oid::regprocedure::text)) from pg_proc p
 	where p.pronamespace in (` + schemas + `) and p.oid::regprocedure::text = any(i.names))`
 
-// recordInstalled takes state, layout, revision, fingerprint, and the names of the functions
-// without their arguments.
+// recordInstalled writes headgate.installed. Its parameters are state, layout, revision,
+// fingerprint, and the names of the functions without their arguments.
 const recordInstalled = `insert into headgate.installed (state, layout, revision, fingerprint, names, digest)
 	select $1, $2, $3, $4, array_agg(p.oid::regprocedure::text),
 		md5(string_agg(pg_get_functiondef(p.oid), '' order by p.oid::regprocedure::text))
@@ -51,15 +52,15 @@ const recordInstalled = `insert into headgate.installed (state, layout, revision
 	on conflict (only_one) do update set state = excluded.state, layout = excluded.layout, revision = excluded.revision,
 		fingerprint = excluded.fingerprint, names = excluded.names, digest = excluded.digest, installed_at = now()`
 
-// check says why a binary of this definition cannot use the database, or nil.
+// check returns why a binary with this definition cannot use the database, or nil.
 func (i *installation) check(d *definition) error {
 	switch {
 	case i.state > d.state || i.layout > d.layout+1:
-		return i.newer(d)
+		return i.newerError(d)
 	case i.state == d.state && i.layout >= d.layout && i.tables >= len(d.tables):
 		return nil
 	case i.state > 0 && i.state < firstState:
-		return i.older()
+		return i.olderError()
 	case i.layout == 0:
 		return fmt.Errorf("postgres: %w: there is no schema headgate: run headgate migrate", store.ErrSetup)
 	}
@@ -68,14 +69,14 @@ func (i *installation) check(d *definition) error {
 		store.ErrSetup, i.tables, i.layout, len(d.tables), d.layout)
 }
 
-// older is the error about a schema that no release has made.
-func (i *installation) older() error {
+// olderError returns the error about a schema from before the first release.
+func (i *installation) olderError() error {
 	return fmt.Errorf("postgres: %w: schema headgate has state %d, from before the first release: remove it with "+
 		"headgate migrate --remove, then migrate again", store.ErrSetup, i.state)
 }
 
-// newer is the error of a binary that is too old.
-func (i *installation) newer(d *definition) error {
+// newerError returns the error about a schema that is too new for this binary.
+func (i *installation) newerError(d *definition) error {
 	return fmt.Errorf("postgres: %w: schema headgate has state %d and functions of layout %d, this binary knows %d "+
 		"and %d",
 		store.ErrSchemaNewer, i.state, i.layout, d.state, d.layout)

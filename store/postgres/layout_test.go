@@ -6,19 +6,19 @@ import (
 	"testing"
 )
 
-// TestNoPositionIsLeft looks for numbers where the texts of the functions should name a
-// number of an op, an outcome or another list.
-func TestNoPositionIsLeft(t *testing.T) {
+// TestTextsHaveNoBareNumbers looks for bare indexes in the texts of the functions, which should
+// name the numbers of ops, outcomes and other lists by placeholders.
+func TestTextsHaveNoBareNumbers(t *testing.T) {
 	position := regexp.MustCompile(`\b(?:p_ops|op|p_res|res|back|part|outcome|s|p_undo|undo|p_params|params|rate|ask_N\(.*\)\))\[[^]{}]*\d[^]{}]*\]`)
 	offset := regexp.MustCompile(`\b(?:p_ops|p_res|res|p_undo|undo)\[[^]]*\+ \d+\]`)
 	width := regexp.MustCompile(`[*/] (?:15|23|25)\b`)
 	for _, dir := range []string{"sql/functions", "sql/blocks", "sql/yugabyte"} {
-		entries, err := files.ReadDir(dir)
+		entries, err := sqlFiles.ReadDir(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, e := range entries {
-			text, err := files.ReadFile(dir + "/" + e.Name())
+			text, err := sqlFiles.ReadFile(dir + "/" + e.Name())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// levelsAt returns the view headgate.levels as of the time in $1, in microseconds.
+// levelsAt returns the query of the view headgate.levels for the time in $1, in microseconds.
 func levelsAt(t *testing.T, conn *pgx.Conn) (view string) {
 	t.Helper()
 	if err := conn.QueryRow(t.Context(), `select pg_get_viewdef('headgate.levels')`).Scan(&view); err != nil {
@@ -30,8 +30,8 @@ func levelsAt(t *testing.T, conn *pgx.Conn) (view string) {
 	return strings.TrimSuffix(at, ";")
 }
 
-// TestLevelsAreAsOfNow charges limits of every kind and reads what is in use at random
-// times since: as a check tells it, for limits by name and by notation.
+// TestLevelsAreAsOfNow charges limits of every kind, by name and by notation, and compares the
+// level in the view with a check at random later times.
 func TestLevelsAreAsOfNow(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
@@ -59,12 +59,12 @@ func TestLevelsAreAsOfNow(t *testing.T) {
 			}
 			for range 1 + rng.IntN(4) {
 				op.Cost = 1 + rng.Int64N(p.Capacity/2)
-				one(t, s, op)
+				applyOp(t, s, op)
 				op.Now += rng.Int64N(p.Step)
 			}
 			for range 6 {
 				op.Verb, op.Cost = law.Check, 1
-				out := one(t, s, op)
+				out := applyOp(t, s, op)
 				want := float64((out.Used-out.Granted)*1_000_000+p.Unit-1) / 1
 				var got float64
 				if err := conn.QueryRow(t.Context(), `select used from (`+levels+
@@ -80,7 +80,7 @@ func TestLevelsAreAsOfNow(t *testing.T) {
 	}
 }
 
-// TestLevelsOfUnknownLimitsAreNeverTooLow has limits that a file knows and SQL does not.
+// TestLevelsOfUnknownLimitsAreNeverTooLow charges limits that SQL does not know.
 func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
@@ -95,10 +95,10 @@ func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 			Verb: law.Take, Cell: law.Cell{Limit: "in-a-file", Key: rule}, Params: p, Cost: p.Capacity / 2,
 			Count: 1, Now: t0, Window: [4]int64{t0 - p.Step, t0 - 1, t0 + p.Step, t0 + 2*p.Step},
 		}
-		one(t, s, op)
+		applyOp(t, s, op)
 		for range 10 {
 			op.Verb, op.Cost = law.Check, 1
-			out := one(t, s, op)
+			out := applyOp(t, s, op)
 			want := float64(out.Used-out.Granted) / float64(p.Unit)
 			var got, before float64
 			if err := conn.QueryRow(t.Context(),
@@ -116,7 +116,7 @@ func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 	}
 }
 
-// TestTheViewShowsLevelsAsOfNow lets a bucket drain: its charges become older.
+// TestTheViewShowsLevelsAsOfNow lets a bucket drain by making its charges older.
 func TestTheViewShowsLevelsAsOfNow(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
@@ -146,8 +146,7 @@ func TestTheViewShowsLevelsAsOfNow(t *testing.T) {
 	}
 }
 
-// TestReadersNeedNoMoreThanTheViews reads as a role that may read the views and no
-// table.
+// TestReadersNeedNoMoreThanTheViews reads as a role that may read the views, but no table.
 func TestReadersNeedNoMoreThanTheViews(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)

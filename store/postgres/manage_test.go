@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// TestSQLAloneManagesKeys: overrides, plans and blocks by functions, and what headgate.levels says of them.
+// TestSQLAloneManagesKeys makes overrides, plans and blocks by functions, and reads them in headgate.levels.
 func TestSQLAloneManagesKeys(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
@@ -57,7 +57,7 @@ func TestSQLAloneManagesKeys(t *testing.T) {
 			t.Errorf("after %s the level is %q, want %q", step.call, got, step.level)
 		}
 	}
-	mistakes(t, conn, map[string]string{
+	expectErrors(t, conn, map[string]string{
 		`select headgate.override('nobody', 'acme', '5/1h')`:                                           `limit_name: "nobody" is not in headgate.limits`,
 		`select headgate.override('api', 'acme', '5/')`:                                                `period`,
 		`select headgate.override('api', 'acme', 'concurrency 5 ttl 30s')`:                             `rule: concurrency 5 ttl 30s is taken or acquired`,
@@ -74,8 +74,8 @@ func TestSQLAloneManagesKeys(t *testing.T) {
 	})
 }
 
-// mistakes makes calls that are errors, each with a message that begins so.
-func mistakes(t *testing.T, conn *pgx.Conn, calls map[string]string) {
+// expectErrors makes calls, and checks that each fails with a message that begins with the given text.
+func expectErrors(t *testing.T, conn *pgx.Conn, calls map[string]string) {
 	t.Helper()
 	for call, want := range calls {
 		_, err := conn.Exec(t.Context(), call)

@@ -14,13 +14,13 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Migrate implements store.Migrator: one transaction, under a lock on the row
-// of version 0, so that any number of processes may do it at once. Not every
-// PostgreSQL derivative locks tables.
+// Migrate implements store.Migrator. It is one transaction, under a lock on the row of
+// version 0, so that any number of processes may migrate at once. It locks a row because
+// not every PostgreSQL derivative locks tables.
 //
-// It makes the tables that are missing, and installs the functions of this binary if
-// they are newer than those in the database, or differ at the same revision. Where the
-// functions in the database are newer it changes nothing.
+// It makes missing tables, and installs the functions of this binary if they are newer than
+// the functions in the database, or differ at the same revision. If the functions in the
+// database are newer it changes nothing.
 func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	if s.closed.Load() {
 		return nil, store.ErrClosed
@@ -32,7 +32,7 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	d := s.def.on(version)
+	d := s.def.forServer(version)
 	err = s.retry(ctx, func() error {
 		report = nil
 		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
@@ -57,25 +57,27 @@ type migrator struct {
 	report   *[]string
 }
 
-func (m *migrator) say(format string, args ...any) {
+// addLine adds a line to the report.
+func (m *migrator) addLine(format string, args ...any) {
 	*m.report = append(*m.report, fmt.Sprintf(format, args...))
 }
 
+// migrate makes or updates the schema inside m.tx.
 func (m *migrator) migrate(ctx context.Context) error {
 	if _, err := m.tx.Exec(ctx, "set local search_path = "+safePath); err != nil {
 		return err
 	}
-	if err := m.mayCreate(ctx); err != nil {
+	if err := m.checkMayCreate(ctx); err != nil {
 		return err
 	}
-	// Two sessions that create one schema collide even with "if not exists";
-	// that is a conflict, and retried.
+	// Two sessions that create one schema collide even with "if not exists": asConflict makes
+	// such an error a conflict, which is retried.
 	if _, err := m.tx.Exec(ctx, `
 		do $$ begin if to_regnamespace('headgate') is null then create schema headgate; end if; end $$;
 		create table if not exists headgate.schema_version (version int primary key, applied_at timestamptz not null default now());
 		insert into headgate.schema_version (version) values (0) on conflict do nothing;
 		select from headgate.schema_version where version = 0 for update`); err != nil {
-		return collided(err)
+		return asConflict(err)
 	}
 	var installed bool
 	if err := m.tx.QueryRow(ctx, `select to_regclass('headgate.installed') is not null`).Scan(&installed); err != nil {
@@ -90,11 +92,11 @@ func (m *migrator) migrate(ctx context.Context) error {
 	}
 	switch {
 	case have.state > m.state:
-		return have.newer(m.definition)
+		return have.newerError(m.definition)
 	case have.state > 0 && have.state < firstState:
-		return have.older()
+		return have.olderError()
 	case have.revision > m.revision:
-		m.say("the functions in schema headgate have revision %d, those of this binary %d: nothing to do",
+		m.addLine("the functions in schema headgate have revision %d, those of this binary %d: nothing to do",
 			have.revision, m.revision)
 		return nil
 	}
@@ -111,14 +113,14 @@ func (m *migrator) migrate(ctx context.Context) error {
 		return fmt.Errorf("%s: %w", m.rights.name, err)
 	}
 	if len(*m.report) == 0 {
-		m.say("schema headgate has all %d tables' migrations and the functions of revision %d, nothing to do",
+		m.addLine("schema headgate has all %d tables' migrations and the functions of revision %d, nothing to do",
 			len(m.tables), m.revision)
 	}
 	return nil
 }
 
-// mayCreate returns an error if this user may not create missing schemas.
-func (m *migrator) mayCreate(ctx context.Context) error {
+// checkMayCreate returns an error if this user may not create missing schemas.
+func (m *migrator) checkMayCreate(ctx context.Context) error {
 	var missing []string
 	var may bool
 	var user, database string
@@ -136,9 +138,9 @@ func (m *migrator) mayCreate(ctx context.Context) error {
 		store.ErrSetup, user, database, strings.TrimPrefix(remedy.String(), "; "))
 }
 
-// collided turns an error over what another session has created meanwhile into a
+// asConflict turns an error about an object that another session has created meanwhile into a
 // conflict, which is retried.
-func collided(err error) error {
+func asConflict(err error) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok &&
 		slices.Contains([]string{"23505", "42P06", "42P07"}, pg.Code) {
 		return &pgconn.PgError{Code: "40001", Message: pg.Message}
@@ -159,12 +161,12 @@ func (m *migrator) makeTables(ctx context.Context, have int) error {
 			i+1); err != nil {
 			return err
 		}
-		m.say("applied %s", t.name)
+		m.addLine("applied %s", t.name)
 	}
 	return nil
 }
 
-// installFunctions installs the functions, unless the database has exactly these.
+// installFunctions installs the functions, unless the database has exactly the same ones.
 func (m *migrator) installFunctions(ctx context.Context, have *installation) error {
 	var digest *string
 	if err := m.tx.QueryRow(ctx, `select `+digestOf+` from headgate.installed i`).Scan(&digest); err != nil &&
@@ -175,7 +177,7 @@ func (m *migrator) installFunctions(ctx context.Context, have *installation) err
 	if repaired && have.fingerprint == m.fingerprint() && digest != nil && *digest == have.digest {
 		return nil
 	}
-	before, err := m.routines(ctx)
+	before, err := m.functionVersions(ctx)
 	if err != nil {
 		return err
 	}
@@ -184,41 +186,41 @@ func (m *migrator) installFunctions(ctx context.Context, have *installation) err
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
 	}
-	after, err := m.routines(ctx)
+	after, err := m.functionVersions(ctx)
 	if err != nil {
 		return err
 	}
 	for _, name := range have.names {
-		if before[name] == "" || after[name] != before[name] || m.keeps(name, have.state) {
-			continue // gone, installed just now, or called by processes of the previous layout
+		if before[name] == "" || after[name] != before[name] || m.keepsFunction(name, have.state) {
+			continue // dropped, installed just now, or called by processes of the previous layout
 		}
 		if _, err := m.tx.Exec(ctx, `drop function if exists `+name); err != nil {
 			return fmt.Errorf("drop %s, which this revision does not have: %w", name, err)
 		}
 	}
 	if _, err := m.tx.Exec(ctx, recordInstalled, m.state, m.layout, m.revision, m.fingerprint(),
-		m.names()); err != nil {
+		m.functionNames()); err != nil {
 		return err
 	}
 	if repaired {
-		m.say("repaired the functions of revision %d: they were others", m.revision)
+		m.addLine("repaired the functions of revision %d: they were others", m.revision)
 	} else {
-		m.say("installed the functions of revision %d", m.revision)
+		m.addLine("installed the functions of revision %d", m.revision)
 	}
 	return nil
 }
 
-// keeps reports whether a function that this binary lacks is of the previous
-// layout, which binaries not replaced yet still call, unless the rows mean
-// something else to them.
-func (m *migrator) keeps(name string, state int) bool {
+// keepsFunction reports whether a function that this binary lacks has to stay: it is of the
+// previous layout, and binaries that are not replaced yet still call it. They do not if the
+// rows have another meaning now.
+func (m *migrator) keepsFunction(name string, state int) bool {
 	bare, _, _ := strings.Cut(name, "(")
 	return state == m.state && strings.HasSuffix(bare, fmt.Sprintf("_%d", m.layout-1))
 }
 
-// routines maps our functions to their row versions, which change if one is
-// replaced.
-func (m *migrator) routines(ctx context.Context) (map[string]string, error) {
+// functionVersions returns the row version of each of Headgate's functions, which changes
+// if the function is replaced.
+func (m *migrator) functionVersions(ctx context.Context) (map[string]string, error) {
 	rows, err := m.tx.Query(ctx, `select p.oid::regprocedure::text, p.xmin::text || p.ctid::text from pg_proc p
 		where p.pronamespace in (`+schemas+`) and p.prokind = 'f'`)
 	if err != nil {
@@ -233,9 +235,9 @@ func (m *migrator) routines(ctx context.Context) (map[string]string, error) {
 	return list, err
 }
 
-// install executes a text. If a function has other columns or argument names than
-// the one that it replaces, or a view other columns, install first drops the text's
-// functions and views with plain names: "create or replace" cannot.
+// install executes a text. If "create or replace" cannot replace a function because its
+// columns or argument names differ, or a view because its columns differ, install first drops
+// the functions and views of the text that have plain names.
 func (m *migrator) install(ctx context.Context, t text) error {
 	run := func() error {
 		return pgx.BeginFunc(ctx, m.tx, func(tx pgx.Tx) error {
@@ -247,7 +249,7 @@ func (m *migrator) install(ctx context.Context, t text) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != "42P13" && pg.Code != "42P16" {
 		return err
 	}
-	for _, found := range replaceable.FindAllStringSubmatch(t.sql, -1) {
+	for _, found := range plainNames.FindAllStringSubmatch(t.sql, -1) {
 		if _, err := m.tx.Exec(ctx, `select pg_catalog.set_config('headgate.dropped', $1, true)`,
 			found[1]); err != nil {
 			return err
@@ -259,8 +261,8 @@ func (m *migrator) install(ctx context.Context, t text) error {
 	return run()
 }
 
-// replaceable finds what a text makes under a plain name.
-var replaceable = regexp.MustCompile(`(?m)^create or replace (?:function|view) headgate\.(\w*[a-z])\b`)
+// plainNames matches the functions and views that a text makes under a plain name.
+var plainNames = regexp.MustCompile(`(?m)^create or replace (?:function|view) headgate\.(\w*[a-z])\b`)
 
 // dropPlain drops the view, or all functions, of a name.
 const dropPlain = `do $$ declare it record; name text := current_setting('headgate.dropped'); begin
@@ -273,15 +275,15 @@ const dropPlain = `do $$ declare it record; name text := current_setting('headga
 	end if;
 end $$`
 
-// makeArticles creates the articles' functions in the configured schema, and again where an earlier
-// migration created them: they call functions of ours.
+// makeArticles makes the articles' functions in the configured schema. If newer is set it makes them again
+// in all schemas where an earlier migration made them, because they call functions of Headgate.
 func (m *migrator) makeArticles(ctx context.Context, newer bool) error {
 	rows, err := m.tx.Query(ctx, `select distinct n.nspname::text
 		from pg_proc p join pg_namespace n on n.oid = p.pronamespace
 		where p.proname = any($1) and obj_description(p.oid, 'pg_proc') like 'made by headgate%'
 		and p.proowner = (select o.proowner from pg_proc o
 			where o.pronamespace = 'headgate'::regnamespace and o.proname = 'take')`,
-		articles)
+		articleNames)
 	if err != nil {
 		return err
 	}
@@ -292,7 +294,7 @@ func (m *migrator) makeArticles(ctx context.Context, newer bool) error {
 	for _, schema := range made {
 		if schema != m.articles && newer {
 			if err := m.makeArticlesIn(ctx, schema); err != nil {
-				m.say("did not make the articles' functions anew: %v", err)
+				m.addLine("did not make the articles' functions anew: %v", err)
 			}
 		}
 	}
@@ -305,7 +307,7 @@ func (m *migrator) makeArticles(ctx context.Context, newer bool) error {
 	return nil
 }
 
-// makeArticlesIn makes them in a schema, or returns why it cannot.
+// makeArticlesIn makes the articles' functions in a schema, or returns why it cannot.
 func (m *migrator) makeArticlesIn(ctx context.Context, schema string) error {
 	err := pgx.BeginFunc(ctx, m.tx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, m.articlesIn(schema))
@@ -315,7 +317,7 @@ func (m *migrator) makeArticlesIn(ctx context.Context, schema string) error {
 		return errors.New(pg.Message)
 	}
 	if err == nil {
-		m.say("installed the articles' functions in schema %s", schema)
+		m.addLine("installed the articles' functions in schema %s", schema)
 	}
 	return err
 }

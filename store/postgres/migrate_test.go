@@ -61,8 +61,8 @@ func TestSchemaIsWhatMigrateDoes(t *testing.T) {
 	}
 }
 
-// TestSchemaForYugabyte reads what is printed as PostgreSQL does, which knows
-// all of it but the words about sharding.
+// TestSchemaForYugabyte executes the printed schema for YugabyteDB on PostgreSQL, without the words
+// about sharding.
 func TestSchemaForYugabyte(t *testing.T) {
 	t.Parallel()
 	text := postgres.SchemaYugabyte()
@@ -97,13 +97,13 @@ func TestSchemaForYugabyte(t *testing.T) {
 	}
 }
 
-// unsharded returns a text for YugabyteDB as PostgreSQL can read it.
+// unsharded changes a text for YugabyteDB so that PostgreSQL can execute it.
 func unsharded(text string) string {
 	return strings.NewReplacer("((limit_name, key) hash", "(limit_name, key", "(number hash)", "(number)",
 		"(id hash, home)", "(id, home)").Replace(text)
 }
 
-// TestMigrateKnowsYugabyte by what the server says of itself.
+// TestMigrateKnowsYugabyte by the version that the server reports.
 func TestMigrateKnowsYugabyte(t *testing.T) {
 	for version, want := range map[string]bool{
 		"PostgreSQL 15.2-YB-2025.1.0.0-b0 on x86_64-pc-linux-gnu, compiled by clang version 17.0.6": true,
@@ -116,9 +116,9 @@ func TestMigrateKnowsYugabyte(t *testing.T) {
 	}
 }
 
-// TestRoutinesOfOthersAreLeftAlone has something of somebody else's in the place of
-// each of the articles' functions: neither Migrate nor the printed functions replace it.
-func TestRoutinesOfOthersAreLeftAlone(t *testing.T) {
+// TestFunctionsOfOthersAreNotReplaced makes an object of another owner in the place of each of
+// the articles' functions: neither Migrate nor the printed functions replace it.
+func TestFunctionsOfOthersAreNotReplaced(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	for _, tt := range []struct{ names, sql string }{
@@ -170,8 +170,8 @@ func TestRoutinesOfOthersAreLeftAlone(t *testing.T) {
 	}
 }
 
-// ordinary makes a role that may connect, and returns its name and how it connects to
-// a database. The role goes with the test.
+// ordinary makes a role that may connect, and returns its name and a URL. The role is dropped at
+// the end of the test.
 func ordinary(t *testing.T, conn *pgx.Conn) (role, url string) {
 	t.Helper()
 	role = "headgate_" + strings.ToLower(rand.Text())
@@ -187,9 +187,9 @@ func ordinary(t *testing.T, conn *pgx.Conn) (role, url string) {
 	return role, fmt.Sprintf("postgres://%s:@%s:%d/%s", role, cfg.Host, cfg.Port, cfg.Database)
 }
 
-// TestAFunctionOfAnotherOwnerIsNotOurs has somebody make a function of the articles
-// that says it is ours: replaced, it would still be theirs to change.
-func TestAFunctionOfAnotherOwnerIsNotOurs(t *testing.T) {
+// TestAFunctionOfAnotherOwnerIsNotReplaced makes a function of the articles by another owner, with
+// Headgate's comment. If Migrate replaced it, the other owner could still change it.
+func TestAFunctionOfAnotherOwnerIsNotReplaced(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Postgres(t)
 	conn := connect(t, dsn)
@@ -216,8 +216,8 @@ func TestAFunctionOfAnotherOwnerIsNotOurs(t *testing.T) {
 	}
 }
 
-// TestMigrateNeedsNoRightsButInItsSchemas has the administrator make the schemas for a
-// role that may make none itself, and nothing in schema public.
+// TestMigrateNeedsNoRightsButInItsSchemas lets the administrator make the schemas for a role that
+// may not make schemas, nor objects in schema public.
 func TestMigrateNeedsNoRightsButInItsSchemas(t *testing.T) {
 	t.Parallel()
 	for _, way := range []string{"migrate", "psql"} {
@@ -317,8 +317,7 @@ func TestReadOnlyServersSaySo(t *testing.T) {
 	}
 }
 
-// TestInTxChargesWithTheCallersWork shows both ends: the charge goes with the
-// transaction.
+// TestInTxChargesWithTheCallersWork commits and rolls back: the charge follows the transaction.
 func TestInTxChargesWithTheCallersWork(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
@@ -347,7 +346,7 @@ func TestInTxChargesWithTheCallersWork(t *testing.T) {
 		}
 	}
 	d, err := limiter(s).Check(t.Context(), headgate.Charge{Limit: limit, Key: "k"})
-	if err != nil || !d.Allowed || d.Remaining != 1 { // one was committed
+	if err != nil || !d.Allowed || d.Remaining != 1 { // one charge was committed
 		t.Errorf("%+v, %v; want the committed charge to count, and no other", d, err)
 	}
 	if err := s.Close(); err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// TestARoleThatMayMakeNoSchemasIsToldSo, also if it has one of the two, as after an older migration.
-func TestARoleThatMayMakeNoSchemasIsToldSo(t *testing.T) {
+// TestARoleThatMayMakeNoSchemasGetsAClearError, also if one of the two schemas exists, as after an older migration.
+func TestARoleThatMayMakeNoSchemasGetsAClearError(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Postgres(t)
 	conn := connect(t, dsn)
@@ -38,7 +38,7 @@ func TestARoleThatMayMakeNoSchemasIsToldSo(t *testing.T) {
 	}
 }
 
-// TestArticlesAreMadeWhereAsked makes their functions in a schema, and looks for them elsewhere.
+// TestArticlesAreMadeWhereAsked makes the articles' functions in one schema, and checks that no other has them.
 func TestArticlesAreMadeWhereAsked(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Postgres(t)

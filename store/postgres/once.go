@@ -2,13 +2,12 @@ package postgres
 
 import "github.com/headgate/headgate/law"
 
-// named reports whether an op is about what a cell remembers of an ID.
-func named(op *law.Op) bool {
+// needsReceipt reports whether an op reads or writes the receipt of an ID.
+func needsReceipt(op *law.Op) bool {
 	return op.Verb == law.Take && op.ID != "" || op.Verb == law.Settle || op.Verb == law.Extend
 }
 
-// groupEnd returns the end of the request that starts with op k of those that
-// are sent.
+// groupEnd returns the end of the request that starts with op k of the batch.
 func (b *batch) groupEnd(k int) int {
 	end := k + 1
 	for end < len(b.index) && b.ops[end*opWidth+opGroup] == b.ops[k*opWidth+opGroup] {
@@ -17,8 +16,8 @@ func (b *batch) groupEnd(k int) int {
 	return end
 }
 
-// prints returns for each op the print of its request, where that needs one.
-func (b *batch) prints(ops []law.Op) []int64 {
+// fingerprints returns for each op the fingerprint of its request; 0: the request has no ID.
+func (b *batch) fingerprints(ops []law.Op) []int64 {
 	prints := make([]int64, len(b.index))
 	for k := 0; k < len(prints); {
 		end := b.groupEnd(k)
@@ -33,24 +32,24 @@ func (b *batch) prints(ops []law.Op) []int64 {
 	return prints
 }
 
-// parts returns the ends of the parts in which headgate_internal.apply_once looks up and
-// puts down what is remembered: a request must see what those before it have
-// done about its ID, or that they have reset its cell.
+// parts returns the ends of the parts of a batch. headgate_internal.apply_once looks up and writes
+// receipts part by part, since a request must see the receipts of its ID that earlier requests
+// wrote, and their resets of its cell.
 func (b *batch) parts(ops []law.Op) (ends []int32) {
 	seen := make(map[string]bool)
 	for k := 0; k < len(b.index); {
 		end := b.groupEnd(k)
-		apart := k > 0 && (ops[b.index[k]].Verb == law.Reset) != (ops[b.index[k-1]].Verb == law.Reset)
+		newPart := k > 0 && (ops[b.index[k]].Verb == law.Reset) != (ops[b.index[k-1]].Verb == law.Reset)
 		for i := k; i < end; i++ {
 			op := &ops[b.index[i]]
-			apart = apart || named(op) && seen[op.ID]
+			newPart = newPart || needsReceipt(op) && seen[op.ID]
 		}
-		if apart {
+		if newPart {
 			ends = append(ends, int32(k))
 			clear(seen)
 		}
 		for ; k < end; k++ {
-			if op := &ops[b.index[k]]; named(op) {
+			if op := &ops[b.index[k]]; needsReceipt(op) {
 				seen[op.ID] = true
 			}
 		}

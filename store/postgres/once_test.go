@@ -38,7 +38,7 @@ func TestPartsKeepRequestsOfOneIDApart(t *testing.T) {
 	} {
 		a := arrange(tt.ops, make([]law.Outcome, len(tt.ops)))
 		b := encode(tt.ops, &a)
-		if got := b.parts(tt.ops); !slices.Equal(got, tt.ends) || !b.once {
+		if got := b.parts(tt.ops); !slices.Equal(got, tt.ends) || !b.withIDs {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.ends)
 		}
 	}

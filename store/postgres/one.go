@@ -7,11 +7,13 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// plain reports whether headgate_internal.take_one and headgate_internal.take_sums can decide about an op.
-func plain(op *law.Op) bool { return op.Plain() && (op.Params.Plain() || op.Params.Kind == law.Window) }
+// isPlain reports whether headgate_internal.take_one and headgate_internal.take_sums can decide an op.
+func isPlain(op *law.Op) bool {
+	return op.Plain() && (op.Params.Plain() || op.Params.Kind == law.Window)
+}
 
-// drain returns what a limit drains, or 0 of a sliding window, by which these functions know it.
-func drain(p *law.Params) int64 {
+// drainOf returns the drain of a limit. It is 0 for a sliding window: by it these functions recognize a window.
+func drainOf(p *law.Params) int64 {
 	if p.Kind == law.Window {
 		return 0
 	}
@@ -22,7 +24,7 @@ func drain(p *law.Params) int64 {
 func (s *Store) applyOne(ctx context.Context, op *law.Op, out *law.Outcome) error {
 	p := &op.Params
 	args := []any{
-		op.Cell.Limit, op.Cell.Key, int64(p.Anchor), p.Unit, p.Capacity, p.Step, drain(p), p.Block, op.Cost, op.Now,
+		op.Cell.Limit, op.Cell.Key, int64(p.Anchor), p.Unit, p.Capacity, p.Step, drainOf(p), p.Block, op.Cost, op.Now,
 	}
 	var res []int64
 	err := s.retry(ctx, func() error {
@@ -30,10 +32,10 @@ func (s *Store) applyOne(ctx context.Context, op *law.Op, out *law.Outcome) erro
 			`select headgate_internal.take_one_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`), args, &res)
 	})
 	if err == nil && len(res) != law.Width {
-		err = &unreadable{fmt.Errorf("headgate_internal.take_one answered with %d numbers", len(res))}
+		err = &unreadableError{fmt.Errorf("headgate_internal.take_one answered with %d numbers", len(res))}
 	}
 	if err != nil {
-		return s.failed(1, err)
+		return s.batchError(1, err)
 	}
 	*out = decode(res, 0)
 	return nil

@@ -20,14 +20,14 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// window has a charge counted in a fixed window, which headgate_internal.apply decides about.
-func window(op law.Op) law.Op {
+// inWindow changes the limit of a charge to a fixed window, which headgate_internal.apply decides.
+func inWindow(op law.Op) law.Op {
 	op.Params.Kind, op.Params.Drain = law.Window, 0
 	return op
 }
 
-// inOne makes charges one request, with an id unless that is empty.
-func inOne(id string, ops ...law.Op) []law.Op {
+// oneRequest makes charges one request, with an id unless it is empty.
+func oneRequest(id string, ops ...law.Op) []law.Op {
 	for i := range ops {
 		ops[i].Group, ops[i].ID = 1, id
 		if id != "" {
@@ -37,8 +37,8 @@ func inOne(id string, ops ...law.Op) []law.Op {
 	return ops
 }
 
-// TestCellsAreLockedAndMadeInOneOrder has requests on two cells wait for the first one. They hold nothing of the
-// second one then, which another session may lock or make. It does not matter which of the two is there before.
+// TestCellsAreLockedAndMadeInOneOrder makes requests on two cells wait for the first cell. While they wait, another
+// session may lock or make the second cell. It does not matter which of the two cells exists before.
 func TestCellsAreLockedAndMadeInOneOrder(t *testing.T) {
 	t.Parallel()
 	const now = 1_800_000_000_000_000
@@ -46,68 +46,69 @@ func TestCellsAreLockedAndMadeInOneOrder(t *testing.T) {
 	s := openAt(t, dsn)
 	for name, ask := range map[string]func(first, second string) []law.Op{
 		"single charges": func(first, second string) []law.Op {
-			return []law.Op{alone(1, first, now), alone(2, second, now)}
+			return []law.Op{chargeOf(1, first, now), chargeOf(2, second, now)}
 		},
 		"several charges": func(first, second string) []law.Op {
-			return inOne("", alone(1, first, now), alone(1, second, now))
+			return oneRequest("", chargeOf(1, first, now), chargeOf(1, second, now))
 		},
 		"a part of a count": func(first, second string) []law.Op {
-			ops := []law.Op{alone(1, first, now), alone(2, second, now)}
+			ops := []law.Op{chargeOf(1, first, now), chargeOf(2, second, now)}
 			ops[0].Count, ops[0].Partial = 2, true
 			return ops
 		},
 		"several charges and another verb": func(first, second string) []law.Op {
-			ops := append(inOne("", alone(1, first, now), alone(1, second, now)), alone(2, first, now))
+			ops := append(oneRequest("", chargeOf(1, first, now), chargeOf(1, second, now)), chargeOf(2, first, now))
 			ops[2].Verb = law.Reset
 			return ops
 		},
 		"several charges with an id": func(first, second string) []law.Op {
-			return inOne("id "+first, alone(1, first, now), alone(1, second, now))
+			return oneRequest("id "+first, chargeOf(1, first, now), chargeOf(1, second, now))
 		},
 		"windows": func(first, second string) []law.Op {
-			return inOne("", window(alone(1, first, now)), window(alone(1, second, now)))
+			return oneRequest("", inWindow(chargeOf(1, first, now)), inWindow(chargeOf(1, second, now)))
 		},
 		"windows with an id": func(first, second string) []law.Op {
-			return inOne("id "+first, window(alone(1, first, now)), window(alone(1, second, now)))
+			return oneRequest("id "+first, inWindow(chargeOf(1, first, now)), inWindow(chargeOf(1, second, now)))
 		},
 		"two requests of an id": func(first, second string) []law.Op {
-			one, two := inOne("id "+first, alone(1, first, now)), inOne("id "+first, alone(2, second, now))
+			two := oneRequest("id "+first, chargeOf(2, second, now))
 			two[0].Group = 2
-			return append(one, two...)
+			return append(oneRequest("id "+first, chargeOf(1, first, now)), two...)
 		},
 		"settled": func(first, second string) []law.Op {
-			ops := append(inOne("none", alone(1, first, now)), inOne("id "+first, alone(2, second, now))...)
+			ops := append(oneRequest("none", chargeOf(1, first, now)),
+				oneRequest("id "+first, chargeOf(2, second, now))...)
 			ops[0].Verb, ops[0].TTL, ops[1].Group = law.Settle, 0, 2
 			return ops
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			x := &crossing{s, connect(t, dsn), connect(t, dsn)}
+			x := &lockOrderTest{s, connect(t, dsn), connect(t, dsn)}
 			for i, is := range [][2]string{{"old", "new"}, {"new", "old"}, {"new", "new"}} {
 				first, second := fmt.Sprint("a ", name, i), fmt.Sprint("z ", name, i)
-				x.waits(t, first, second, is[0] == "old", is[1] == "old", ask(first, second))
+				x.checkWait(t, first, second, is[0] == "old", is[1] == "old", ask(first, second))
 			}
 		})
 	}
 }
 
-// crossing is what a request needs that waits for a cell.
-type crossing struct {
+// lockOrderTest has the store and the sessions for a request that waits for a cell.
+type lockOrderTest struct {
 	s             *postgres.Store
 	holder, other *pgx.Conn
 }
 
-// waits asks for two cells, the first of which somebody has locked or is making. It says which of them are there
-// before.
-func (x *crossing) waits(t *testing.T, first, second string, firstIsThere, secondIsThere bool, ops []law.Op) {
+// checkWait applies ops on two cells, of which another session has locked or is making the first. The bools say which
+// cells exist before.
+func (x *lockOrderTest) checkWait(t *testing.T, first, second string, firstIsThere, secondIsThere bool, ops []law.Op) {
 	t.Helper()
 	exec := func(conn *pgx.Conn, sql string, args ...any) error {
 		_, err := conn.Exec(t.Context(), sql, args...)
 		return err
 	}
 	const insert = "insert into headgate.cells (limit_name, key) values ('l', $1)"
-	// hold locks or makes a cell, or fails at once.
+	// hold locks or makes a cell. It fails at once if it would have to wait.
 	hold := func(conn *pgx.Conn, key string, there bool) error {
 		err := errors.Join(exec(conn, "begin"), exec(conn, "set local lock_timeout = '1ms'"))
 		if !there {
@@ -155,21 +156,21 @@ func (x *crossing) waits(t *testing.T, first, second string, firstIsThere, secon
 	}
 }
 
-// deadlocks counts the statements that have failed because sessions wait for each other in a circle.
-type deadlocks struct{ n atomic.Int64 }
+// deadlockCounter counts the statements that have failed because of a deadlock.
+type deadlockCounter struct{ n atomic.Int64 }
 
-func (d *deadlocks) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+func (d *deadlockCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	return ctx
 }
 
-func (d *deadlocks) TraceQueryEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
+func (d *deadlockCounter) TraceQueryEnd(_ context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
 	if pg, ok := errors.AsType[*pgconn.PgError](data.Err); ok && pg.Code == "40P01" {
 		d.n.Add(1)
 	}
 }
 
-// TestManyRequestsThatMakeCellsDoNotDeadlock has sessions charge the same keys, of which some are new to all of
-// them, in batches of all kinds.
+// TestManyRequestsThatMakeCellsDoNotDeadlock charges the same keys by several sessions, in batches of all kinds.
+// Some keys are new to all sessions.
 func TestManyRequestsThatMakeCellsDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	const sessions, rounds, capacity, now = 6, 60, 8, 1_800_000_000_000_000
@@ -177,7 +178,7 @@ func TestManyRequestsThatMakeCellsDoNotDeadlock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var seen deadlocks
+	var seen deadlockCounter
 	cfg.ConnConfig.Tracer, cfg.MaxConns = &seen, sessions
 	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
 	if err != nil {
@@ -191,8 +192,8 @@ func TestManyRequestsThatMakeCellsDoNotDeadlock(t *testing.T) {
 	var asked atomic.Int64
 	session := func(s *postgres.Store, rng *rand.Rand) {
 		for round := range rounds {
-			ops := batch(rng, int(asked.Add(1))/2, func(group uint32, key string) law.Op {
-				op := alone(group, key, now)
+			ops := randomBatch(rng, int(asked.Add(1))/2, func(group uint32, key string) law.Op {
+				op := chargeOf(group, key, now)
 				op.Params.Capacity = capacity * 1000
 				return op
 			})
@@ -255,9 +256,9 @@ func TestManyRequestsThatMakeCellsDoNotDeadlock(t *testing.T) {
 	}
 }
 
-// batch returns charges of one of the kinds that are decided in ways of their own, on keys around a place: new ones and
-// old ones.
-func batch(rng *rand.Rand, place int, charge func(group uint32, key string) law.Op) (ops []law.Op) {
+// randomBatch returns a batch of a random kind, each of which another function decides. Its keys are near place: some
+// are new, some exist.
+func randomBatch(rng *rand.Rand, place int, charge func(group uint32, key string) law.Op) (ops []law.Op) {
 	kind := rng.IntN(5)
 	for i, k := range rng.Perm(20)[:2+rng.IntN(10)] {
 		op := charge(uint32(i), fmt.Sprintf("%05d", place+k))
@@ -271,12 +272,12 @@ func batch(rng *rand.Rand, place int, charge func(group uint32, key string) law.
 				op.ID = ops[i-1].ID
 			}
 		case 3:
-			op = window(op)
+			op = inWindow(op)
 			op.Cell.Limit, op.Group = "w", op.Group/3
-		case 4: // a bit of all
+		case 4: // a mixture of all kinds
 			switch i % 3 {
 			case 1:
-				op = window(op)
+				op = inWindow(op)
 				op.Cell.Limit = "w"
 			case 2:
 				op.ID, op.TTL = fmt.Sprintf("%x", rng.Uint64()), 3_600_000_000

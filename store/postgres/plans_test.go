@@ -34,22 +34,22 @@ type node struct {
 	Plans   []node  `json:"Plans"`
 }
 
-// watched is a session whose plans are collected, those of the statements inside
-// functions too.
-type watched struct {
+// planWatcher is a session whose query plans are collected, also the plans of statements inside
+// functions.
+type planWatcher struct {
 	*pgxpool.Pool
 	mu    sync.Mutex
 	plans []string
 }
 
-// watch returns a pool of one session with auto_explain.
-func watch(t *testing.T, dsn string) *watched {
+// watchPlans returns a pool of one session with auto_explain.
+func watchPlans(t *testing.T, dsn string) *planWatcher {
 	t.Helper()
 	cfg, err := pgxpool.ParseConfig(dsn + "?pool_max_conns=1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &watched{}
+	w := &planWatcher{}
 	cfg.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
 		if _, plan, ok := strings.Cut(n.Message, "plan:\n"); ok {
 			w.mu.Lock()
@@ -69,16 +69,16 @@ func watch(t *testing.T, dsn string) *watched {
 	return w
 }
 
-// reached are the index columns by which a statement may reach the rows of a table.
-var reached = map[string][][]string{
+// indexColumns are the index columns by which a statement may reach the rows of a table.
+var indexColumns = map[string][][]string{
 	"cells":      {{"limit_name", "key"}, {"ROW(limit_name, key)"}},
 	"entries":    {{"limit_name", "key"}, {"number"}},
 	"admissions": {{"id"}, {"keep_until"}},
 }
 
-// check reports every scan of our tables that is not by its index, and every one
-// that has looked at more than most rows in a loop.
-func (w *watched) check(t *testing.T, doing string, most float64) {
+// check reports every scan of Headgate's tables that uses no index, and every scan that has read more
+// than most rows in a loop.
+func (w *planWatcher) check(t *testing.T, doing string, most float64) {
 	t.Helper()
 	w.mu.Lock()
 	plans := w.plans
@@ -95,19 +95,19 @@ func (w *watched) check(t *testing.T, doing string, most float64) {
 		if err := json.Unmarshal([]byte(text), &p); err != nil {
 			t.Fatalf("%s: %v: %s", doing, err, text)
 		}
-		for _, fault := range faults(&p.Plan, most) {
+		for _, fault := range scanFaults(&p.Plan, most) {
 			t.Errorf("%s: %s in\n%s\n%s", doing, fault, p.Query, text)
 		}
 	}
 }
 
-func faults(n *node, most float64) (list []string) {
+func scanFaults(n *node, most float64) (list []string) {
 	scans := strings.HasSuffix(n.Type, "Scan") && n.Type != "Bitmap Heap Scan" && n.Type != "Subquery Scan"
 	table := n.Table
 	if n.Type == "Bitmap Index Scan" {
 		table, _, _ = strings.Cut(strings.TrimSuffix(n.Index, "_pkey"), "_by_")
 	}
-	if ways := reached[table]; scans && ways != nil && n.TidCond == "" {
+	if ways := indexColumns[table]; scans && ways != nil && n.TidCond == "" {
 		ok := false
 		for _, way := range ways {
 			all := true
@@ -125,14 +125,14 @@ func faults(n *node, most float64) (list []string) {
 			n.Loops, n.Join))
 	}
 	for i := range n.Plans {
-		list = append(list, faults(&n.Plans[i], most)...)
+		list = append(list, scanFaults(&n.Plans[i], most)...)
 	}
 	return list
 }
 
-// TestEveryHotStatementReachesItsRowsByTheirKey looks at the plans of all that a
-// decision and a sweep do, on tables of which the statistics say that they are
-// empty: right after that, and when they have filled up again with the plans kept.
+// TestEveryHotStatementReachesItsRowsByTheirKey checks the plans of all statements of decisions and
+// sweeps, on tables that are empty by the statistics: at once, and with the same cached plans after the
+// tables have filled up again.
 func TestEveryHotStatementReachesItsRowsByTheirKey(t *testing.T) {
 	t.Parallel()
 	states := map[string]string{
@@ -145,11 +145,11 @@ func TestEveryHotStatementReachesItsRowsByTheirKey(t *testing.T) {
 		delete(states, "analysed empty")
 	}
 	for name, before := range states {
-		t.Run(name, func(t *testing.T) { emptied(t, migrated.Postgres(t), before) })
+		t.Run(name, func(t *testing.T) { emptyTables(t, migrated.Postgres(t), before) })
 	}
 }
 
-// fill returns statements that insert rows, among them those that a sweep removes.
+// fill returns statements that insert rows. A sweep removes some of the rows.
 func fill(from, to int) string {
 	return fmt.Sprintf(`insert into headgate.cells (limit_name, key, law, unit, empty_at, blocked_until)
 		select 'many', n::text, 3, 1000, case when n %% 100 = 0 then 0 else 9007199254740991 end, 0 from generate_series(%[1]d, %[2]d) n;
@@ -159,7 +159,7 @@ func fill(from, to int) string {
 		select n::text, n, case when n %% 100 = 0 then 0 else 9007199254740991 end, array[n], '{1}', '{9007199254740991}', '{1}', '{-1}', '{{1}}', '{{1}}' from generate_series(%[1]d, %[2]d) n;`, from, to)
 }
 
-func emptied(t *testing.T, dsn, before string) {
+func emptyTables(t *testing.T, dsn, before string) {
 	openAt(t, dsn)
 	conn := connect(t, dsn)
 	run := func(sql string) {
@@ -172,7 +172,7 @@ func emptied(t *testing.T, dsn, before string) {
 	}
 	run(before)
 	if strings.Contains(before, "delete") {
-		// another's snapshot may hold rows back
+		// The snapshot of another session may keep dead rows.
 		await.NoError(t, "empty tables", func() error {
 			var pages int
 			run(`vacuum (analyze, truncate) headgate.cells; vacuum (analyze, truncate) headgate.entries; vacuum (analyze, truncate) headgate.admissions`)
@@ -184,16 +184,16 @@ func emptied(t *testing.T, dsn, before string) {
 			return err
 		})
 	}
-	w := watch(t, dsn)
+	w := watchPlans(t, dsn)
 	s := postgres.New(w.Pool, nil)
-	hot(t, w, s, 1)
+	runHotStatements(t, w, s, 1)
 	run(fill(1, 3000))
-	hot(t, w, s, 1000)
-	crowded(t, w, s, conn)
+	runHotStatements(t, w, s, 1000)
+	giveBackAndRenew(t, w, s, conn)
 }
 
-// crowded gives back and renews of a key that has many entries.
-func crowded(t *testing.T, w *watched, s *postgres.Store, conn *pgx.Conn) {
+// giveBackAndRenew gives back and renews charges of a key with many entries.
+func giveBackAndRenew(t *testing.T, w *planWatcher, s *postgres.Store, conn *pgx.Conn) {
 	t.Helper()
 	var last int64
 	if err := conn.QueryRow(t.Context(), `with made as (insert into headgate.entries (limit_name, key, at, expires_at, keep_until, cost, granted)
@@ -207,13 +207,13 @@ func crowded(t *testing.T, w *watched, s *postgres.Store, conn *pgx.Conn) {
 	}
 	for _, verb := range []law.Verb{law.Renew, law.Return} {
 		op.Verb = verb
-		one(t, s, op)
+		applyOp(t, s, op)
 		w.check(t, fmt.Sprintf("verb %d of an entry among many", verb), 60)
 	}
 }
 
-// hot does once what is done all the time, on 20 keys from a number on.
-func hot(t *testing.T, w *watched, s *postgres.Store, from int) {
+// runHotStatements executes the frequent statements once, on 20 keys from number from on.
+func runHotStatements(t *testing.T, w *planWatcher, s *postgres.Store, from int) {
 	t.Helper()
 	const n, most = 20, 60
 	apply := func(doing string, group uint32, op law.Op) {

@@ -30,7 +30,7 @@ func TestConformanceBehindAPooler(t *testing.T) {
 	conformance(t, storetest.Options{}, behind, "?pooler=transaction")
 }
 
-// TestConformanceOfYugabyteDB runs the suite on a server of somebody's who has one.
+// TestConformanceOfYugabyteDB runs the suite on a server that the environment names.
 func TestConformanceOfYugabyteDB(t *testing.T) {
 	dsn := os.Getenv("HEADGATE_TEST_YUGABYTE_DSN")
 	if dsn == "" {
@@ -48,8 +48,8 @@ func TestPoolerOptionIsChecked(t *testing.T) {
 	}
 }
 
-// TestStricterIsolationReachesNoCaller lets 32 writers hammer one key where PostgreSQL may answer with 40001, as
-// YugabyteDB does. It does once at least: another session changes the row that the first call waits for.
+// TestStricterIsolationReachesNoCaller charges one key by 32 writers at isolation levels where PostgreSQL may answer
+// with 40001, as YugabyteDB does. At least one call conflicts: another session changes the row that it waits for.
 func TestStricterIsolationReachesNoCaller(t *testing.T) {
 	t.Parallel()
 	const writers, asks, capacity = 32, 10, 100
@@ -57,7 +57,7 @@ func TestStricterIsolationReachesNoCaller(t *testing.T) {
 		dsn := migrated.Postgres(t)
 		s := openAt(t, dsn+"?pool_max_conns=32&default_transaction_isolation="+level)
 		limit := headgate.MustParse("token-bucket 1/1h burst 100")
-		l := limiter(s) // it may repeat for longer than 5 s
+		l := limiter(s) // it may retry for longer than 5 s
 		var admitted atomic.Int64
 		allow := func() {
 			d, err := l.Allow(context.Background(), limit, "hot")
@@ -79,7 +79,7 @@ func TestStricterIsolationReachesNoCaller(t *testing.T) {
 			t.Fatal(err)
 		}
 		wg.Go(allow)
-		waitsFor(t, watcher, holder)
+		waitForBlock(t, watcher, holder)
 		if err := tx.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -99,8 +99,8 @@ func TestStricterIsolationReachesNoCaller(t *testing.T) {
 	}
 }
 
-// TestHotStatementsUseAnIndex watches the server's own count of table scans
-// while batches are decided among many cells and entries.
+// TestHotStatementsUseAnIndex reads the server's count of table scans while batches are decided among
+// many cells and entries.
 func TestHotStatementsUseAnIndex(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
@@ -116,7 +116,7 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 	}
 	scans := func() (n int64) {
 		if _, err := conn.Exec(t.Context(), "select pg_stat_force_next_flush()"); err != nil {
-			t.Log(err) // before version 15 the figures come a moment later, and are watched a moment longer
+			t.Log(err) // before version 15 the counts come a moment later
 		}
 		if err := conn.QueryRow(t.Context(),
 			`select sum(seq_scan)::bigint from pg_stat_user_tables where schemaname = 'headgate' and relname in ('cells', 'entries', 'admissions')`).Scan(&n); err != nil {
@@ -173,9 +173,8 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 	}
 }
 
-// TestPlainChargesCallNoFunction looks at the plan of the update in
-// headgate_internal.take_sums: a function that is not made part of it would be started
-// for each row.
+// TestPlainChargesCallNoFunction checks the plan of the update in headgate_internal.take_sums: a function
+// that is not inlined would be called for each row.
 func TestPlainChargesCallNoFunction(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)

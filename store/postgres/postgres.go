@@ -2,8 +2,8 @@
 // headgate. Any number of processes share them.
 //
 // The laws run in the server, in the function headgate_internal.apply: one round trip
-// and one transaction for a batch, and no lock held while a client is waited
-// for. People call the same function through headgate.take and its kin; see
+// and one transaction for a batch, and no lock is held while the server waits for a
+// client. SQL users call the same function through headgate.take and others; see
 // docs/sql.md.
 package postgres
 
@@ -35,33 +35,33 @@ var (
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
 type Config struct {
-	// RetryFor bounds the retries of a batch that conflicts with others when
-	// the context has no deadline. Zero: 5 s.
+	// RetryFor bounds the time in which a batch that conflicts with others is
+	// retried, if the context has no deadline. Zero: 5 s.
 	RetryFor time.Duration
-	// Articles names a schema in which Migrate makes the functions of the articles, such as
-	// rate_limiting_request. It has to be there. Empty: Migrate makes none.
+	// Articles names an existing schema in which Migrate makes the functions that well-known
+	// articles describe, such as rate_limiting_request. Empty: Migrate makes none.
 	Articles string
-	// Observer hears of transactions that were repeated. Nil: none.
+	// Observer receives transactions that were retried. Nil: none.
 	Observer store.Observer
-	// Logger gets a warning where functions are older than the binary. Nil: slog.Default().
+	// Logger gets a warning if functions are older than the binary. Nil: slog.Default().
 	Logger *slog.Logger
 }
 
 // Store keeps cells in PostgreSQL. It is safe for concurrent use.
 type Store struct {
-	def     *definition
-	db      querier
-	pool    *pgxpool.Pool // nil inside a caller's transaction
-	own     bool          // pool was opened here
-	cfg     Config
-	closed  atomic.Bool
-	checked atomic.Bool // the schema has the version of this binary
-	repeats atomic.Int64
-	crowded atomic.Int32 // how many of the next batches headgate_internal.take_sums is not asked about: see crowdedFor
-	heldAt  atomic.Int64 // when a batch has met a row that somebody else held: see applyPassing
-	sweeper *sweeper
-	keys    *keycount.Last
-	log     *slog.Logger
+	def       *definition
+	db        querier
+	pool      *pgxpool.Pool // nil inside a caller's transaction
+	ownsPool  bool          // Close closes pool
+	cfg       Config
+	closed    atomic.Bool
+	checked   atomic.Bool // the schema has the version of this binary
+	retries   atomic.Int64
+	skipSums  atomic.Int32 // how many of the next batches skip headgate_internal.take_sums: see skippedBatches
+	lastHeld  atomic.Int64 // when a batch last met a row that another transaction held: see applyPassing
+	sweeper   *sweeper
+	keyCounts *keycount.Last
+	log       *slog.Logger
 }
 
 // querier is a pool or a transaction.
@@ -82,7 +82,7 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 	if err != nil {
 		return nil, badURL(err)
 	}
-	if pooler { // nothing is prepared, since the next statement may go to another session
+	if pooler { // prepare no statements, since the next statement may go to another session
 		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
 	pc.ConnConfig.OnNotice = OnNotice
@@ -98,19 +98,19 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 		return nil, classifyRead("connect", err)
 	}
 	s := New(pool, cfg)
-	s.own = true
+	s.ownsPool = true
 	return s, nil
 }
 
 // Info implements store.Informer.
 func (s *Store) Info() store.Info {
-	return store.Info{Retries: s.repeats.Load(), Partial: true, Passes: s.passes()}
+	return store.Info{Retries: s.retries.Load(), Partial: true, Passes: s.passes()}
 }
 
 // New returns a store over the caller's pool, which Close leaves open. The pool
 // should have OnNotice.
 func New(pool *pgxpool.Pool, cfg *Config) *Store {
-	s := &Store{def: current(), db: pool, pool: pool, sweeper: &sweeper{}, keys: &keycount.Last{}}
+	s := &Store{def: current(), db: pool, pool: pool, sweeper: &sweeper{}, keyCounts: &keycount.Last{}}
 	if cfg != nil {
 		s.cfg = *cfg
 	}
@@ -123,27 +123,27 @@ func New(pool *pgxpool.Pool, cfg *Config) *Store {
 	return s
 }
 
-// InTx returns a store that charges inside the caller's transaction: the
-// charge commits or rolls back with it. Its cells stay locked until then, and
-// conflicts are the caller's to retry, with the transaction; so is what the server
-// says of the commit (see OnNotice). The store is as safe for concurrent use as tx
-// is: not at all.
+// InTx returns a store that charges inside the caller's transaction: the charge
+// commits or rolls back with it, and its cells stay locked until then. After a
+// conflict the caller retries the whole transaction. The caller also checks whether
+// the commit was confirmed (see OnNotice). Like tx, the store is not safe for
+// concurrent use.
 func (s *Store) InTx(tx pgx.Tx) *Store {
-	in := &Store{def: s.def, db: tx, cfg: s.cfg, sweeper: &sweeper{}, keys: s.keys, log: s.log}
-	in.checked.Store(s.checked.Load())
-	return in
+	txStore := &Store{def: s.def, db: tx, cfg: s.cfg, sweeper: &sweeper{}, keyCounts: s.keyCounts, log: s.log}
+	txStore.checked.Store(s.checked.Load())
+	return txStore
 }
 
 // Close implements store.Store.
 func (s *Store) Close() error {
-	if !s.closed.Swap(true) && s.own {
+	if !s.closed.Swap(true) && s.ownsPool {
 		s.pool.Close()
 	}
 	return nil
 }
 
-// ready says why the store cannot be used, or nil. It looks at what is installed
-// once, and again after an error that says that something is missing.
+// ready returns why the store cannot be used, or nil. It checks the installed schema once, and
+// again after an error about a missing function.
 func (s *Store) ready(ctx context.Context) error {
 	if s.closed.Load() {
 		return store.ErrClosed
@@ -175,7 +175,7 @@ func (s *Store) ready(ctx context.Context) error {
 	return nil
 }
 
-// checkServer returns the server's version, and says why it cannot be used.
+// checkServer returns the server's version, and an error if the server cannot be used.
 func checkServer(ctx context.Context, db querier) (version string, err error) {
 	var number string
 	if err := db.QueryRow(ctx, "select pg_catalog.current_setting('server_version_num'), pg_catalog.version()").Scan(
@@ -185,9 +185,8 @@ func checkServer(ctx context.Context, db querier) (version string, err error) {
 	return version, checkVersion(number, version)
 }
 
-// checkVersion says whether a server of this version will do. What speaks
-// PostgreSQL's protocol names a PostgreSQL that it is compatible with, which
-// says little about it.
+// checkVersion refuses a server that is too old. YugabyteDB passes: it reports the version of
+// PostgreSQL that it is compatible with, which says little about YugabyteDB itself.
 func checkVersion(number, version string) error {
 	if n, err := strconv.Atoi(number); err == nil && !isYugabyte(version) && n < 130000 {
 		return fmt.Errorf("postgres: %w: the server has version %d; 13 or later is needed", store.ErrSetup, n/10000)
@@ -203,13 +202,13 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 	if err := q.Valid(); err != nil {
 		return nil, 0, err
 	}
-	most := q.Most()
+	maxCells := q.Most()
 	if err := s.db.QueryRow(ctx, `select (extract(epoch from pg_catalog.clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint`).Scan(&clock); err != nil {
 		return nil, 0, classifyRead("read the clock", err)
 	}
 	var where strings.Builder
-	args := []any{clock, most}
-	also := func(condition string, values ...any) {
+	args := []any{clock, maxCells}
+	addCondition := func(condition string, values ...any) {
 		for _, v := range values {
 			args = append(args, v)
 			condition = strings.Replace(condition, "?", fmt.Sprintf("$%d", len(args)), 1)
@@ -217,18 +216,18 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 		where.WriteString(" and " + condition)
 	}
 	if q.Limit != "" {
-		also("limit_name OPERATOR(pg_catalog.=) ?", q.Limit)
+		addCondition("limit_name OPERATOR(pg_catalog.=) ?", q.Limit)
 	}
 	if q.HasKey {
-		also("key OPERATOR(pg_catalog.=) ?", q.Key)
+		addCondition("key OPERATOR(pg_catalog.=) ?", q.Key)
 	}
 	if q.Blocked {
 		where.WriteString(" and blocked_until OPERATOR(pg_catalog.>) $1")
 	}
 	if q.After != (law.Cell{}) {
-		also("(limit_name, key) OPERATOR(pg_catalog.>) (?, ?)", q.After.Limit, q.After.Key)
+		addCondition("(limit_name, key) OPERATOR(pg_catalog.>) (?, ?)", q.After.Limit, q.After.Key)
 	}
-	cells, err = list(ctx, s, "list cells", func(row pgx.CollectableRow) (c store.Cell, err error) {
+	cells, err = query(ctx, s, "list cells", func(row pgx.CollectableRow) (c store.Cell, err error) {
 		err = row.Scan(&c.Limit, &c.Key, &c.State.Kind, &c.State.Level, &c.State.Prev, &c.State.At,
 			&c.State.Unit, &c.State.Step, &c.State.EmptyAt, &c.State.BlockedUntil, &c.Reason)
 		return c, err
@@ -245,7 +244,7 @@ func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry,
 	if err := store.ValidEntries(cell, n); err != nil {
 		return nil, err
 	}
-	return list(ctx, s, "list entries", func(row pgx.CollectableRow) (e law.Entry, err error) {
+	return query(ctx, s, "list entries", func(row pgx.CollectableRow) (e law.Entry, err error) {
 		err = row.Scan(&e.Number, &e.ID, &e.At, &e.ExpiresAt, &e.KeepUntil, &e.Cost, &e.Granted)
 		return e, err
 	}, `select number, id, at, expires_at, keep_until, cost, granted from headgate.entries
@@ -253,20 +252,20 @@ func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry,
 		order by number OPERATOR(pg_catalog.+) 0 desc limit $3`, cell.Limit, cell.Key, n)
 }
 
-// list reads rows. At a stricter level reading can conflict with other transactions too,
-// and is repeated.
-func list[T any](ctx context.Context, s *Store, doing string, scan pgx.RowToFunc[T], query string, args ...any) (
-	all []T, err error,
+// query reads rows. It retries conflicts: at a stricter isolation level a read can conflict
+// with other transactions too.
+func query[T any](ctx context.Context, s *Store, doing string, scan pgx.RowToFunc[T], statement string, args ...any) (
+	result []T, err error,
 ) {
 	err = s.retry(ctx, func() error {
-		rows, err := s.db.Query(ctx, query, args...)
+		rows, err := s.db.Query(ctx, statement, args...)
 		if err == nil {
-			all, err = pgx.CollectRows(rows, scan)
+			result, err = pgx.CollectRows(rows, scan)
 		}
 		return err
 	})
 	if err != nil {
 		return nil, classifyRead(doing, err)
 	}
-	return all, nil
+	return result, nil
 }

@@ -20,7 +20,7 @@ func open(tb testing.TB) *postgres.Store {
 	return openAt(tb, migrated.Postgres(tb))
 }
 
-// openAt returns a store over a database, which it migrates if that is to be done.
+// openAt returns a store over a database, which it migrates if need be.
 func openAt(tb testing.TB, dsn string) *postgres.Store {
 	tb.Helper()
 	s, err := postgres.Open(context.Background(), dsn, nil)
@@ -39,12 +39,12 @@ func openAt(tb testing.TB, dsn string) *postgres.Store {
 	return s
 }
 
-// limiter returns a Limiter that waits longer than usual, since a machine with other work answers late.
+// limiter returns a Limiter that waits longer than usual, since a busy machine answers late.
 func limiter(s store.Store) *headgate.Limiter {
 	return headgate.New(s, &headgate.Config{Timeout: time.Minute})
 }
 
-// conformance runs the suite on databases that database makes, each with a part of a URL that follows.
+// conformance runs the suite on databases that database makes; options is appended to their URLs.
 func conformance(t *testing.T, o storetest.Options, database func(tb testing.TB) string, options string) {
 	t.Helper()
 	storetest.Run(t, func(tb testing.TB) store.Store { return openAt(tb, database(tb)+options) }, &o)

@@ -15,8 +15,8 @@ var (
 	comments = regexp.MustCompile(`(?m)^comment on (function|table|view|column) headgate\.([\w.]+)(?:\(.*?\))? is '(.*)';$`)
 )
 
-// TestTheSQLReference compares docs/sql-reference.md with the functions of schema headgate and their comments, of
-// which UPDATE_REFERENCE=1 writes it.
+// TestTheSQLReference compares docs/sql-reference.md with the functions of schema headgate and their comments.
+// UPDATE_REFERENCE=1 writes the page.
 func TestTheSQLReference(t *testing.T) {
 	t.Parallel()
 	const path = "../../docs/sql-reference.md"
@@ -31,7 +31,7 @@ func TestTheSQLReference(t *testing.T) {
 	}
 }
 
-// function is one that people call.
+// function is a function for people.
 type function struct{ arguments, answer, role string }
 
 func sqlReference(t *testing.T) string {
@@ -52,7 +52,7 @@ func sqlReference(t *testing.T) string {
 	}
 	functions := map[string]function{}
 	for _, m := range declared.FindAllStringSubmatch(sources.String(), -1) {
-		functions[m[1]] = described(m)
+		functions[m[1]] = parseDeclaration(m)
 	}
 	decision := answer.FindStringSubmatch(sources.String())
 	if len(functions) < 25 || decision == nil {
@@ -91,20 +91,20 @@ func sqlReference(t *testing.T) string {
 		"The functions of schema `headgate`, then its views and tables. [From SQL](sql.md) shows their use, and what is " +
 		"different [on MariaDB and MySQL](sql.md#mariadb-and-mysql). An argument with a default may be left out. `rule` is a " +
 		"name in `headgate.limits`, or a limit in one line. Of a null `retry_after` the cost can never pass. " +
-		"`decision` is `" + squeezed(decision[1]) + "`. [Roles](sql.md#rights): `service` may do all that `app` may.\n\n" +
+		"`decision` is `" + joinFields(decision[1]) + "`. [Roles](sql.md#rights): `service` may do all that `app` may.\n\n" +
 		"## Functions\n\n" + told.String() +
 		"## Views and tables\n\nViews are for people; of the tables, `limits`, `catalog`, `zones` and `buckets` may be changed " +
 		"by hand. Columns whose names say all are left out.\n\n" + seen.String()
 }
 
-// described reads a declaration. Arguments that are marked out are a part of the answer.
-func described(m []string) function {
+// parseDeclaration parses a declaration. Arguments that are marked out are a part of the answer.
+func parseDeclaration(m []string) function {
 	f := function{role: "service"}
 	if strings.Contains(m[4], "security definer") {
 		f.role = "app"
 	}
 	var in, out []string
-	for argument := range strings.SplitSeq(squeezed(m[2]), ", ") {
+	for argument := range strings.SplitSeq(joinFields(m[2]), ", ") {
 		if name, ok := strings.CutPrefix(argument, "out "); ok {
 			out = append(out, name)
 			continue
@@ -112,10 +112,10 @@ func described(m []string) function {
 		in = append(in, argument)
 	}
 	f.arguments, f.answer = strings.Join(in, ", "), strings.Join(out, ", ")
-	if returns := strings.TrimPrefix(squeezed(m[3]), "returns "); returns != "" {
+	if returns := strings.TrimPrefix(joinFields(m[3]), "returns "); returns != "" {
 		f.answer = strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(returns, "headgate."), "table ("), ")")
 	}
 	return f
 }
 
-func squeezed(text string) string { return strings.Join(strings.Fields(text), " ") }
+func joinFields(text string) string { return strings.Join(strings.Fields(text), " ") }

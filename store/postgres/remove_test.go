@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestRemoveLeavesNothing removes all that a migration has made, and nothing else.
+// TestRemoveLeavesNothing removes everything that a migration has made, and nothing else.
 func TestRemoveLeavesNothing(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)

@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// one applies an op of its own.
-func one(t *testing.T, s *postgres.Store, op law.Op) law.Outcome {
+// applyOp applies a batch of one op.
+func applyOp(t *testing.T, s *postgres.Store, op law.Op) law.Outcome {
 	t.Helper()
 	outs := make([]law.Outcome, 1)
 	if err := s.Apply(context.Background(), []law.Op{op}, outs); err != nil || outs[0].Err != nil {
@@ -31,22 +31,22 @@ func TestReturnMakesNoCellAndKeepsTheHistory(t *testing.T) {
 		Params: law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 60_000_000, History: 60_000_000},
 	}
 	back := law.Back(&take, &law.Outcome{EntryNumber: 1}, 1000)
-	if out := one(t, s, back); out.Granted != 0 || out.State != (law.State{}) {
+	if out := applyOp(t, s, back); out.Granted != 0 || out.State != (law.State{}) {
 		t.Errorf("of nothing: %+v", out)
 	}
 	var cells, left int
 	if err := conn.QueryRow(t.Context(), `select count(*) from headgate.cells`).Scan(&cells); err != nil || cells != 0 {
 		t.Errorf("%d cells were made, %v", cells, err)
 	}
-	out := one(t, s, take)
+	out := applyOp(t, s, take)
 	other := take
 	other.Cell.Key = "other"
-	one(t, s, other)
-	if got := one(t, s, law.Back(&other, &out, 1000)); got.Granted != 0 || got.Used != 2000 {
+	applyOp(t, s, other)
+	if got := applyOp(t, s, law.Back(&other, &out, 1000)); got.Granted != 0 || got.Used != 2000 {
 		t.Errorf("of another key's charge: %+v", got)
 	}
 	for i, want := range []struct{ granted, left int }{{500, 1500}, {1500, 0}, {0, 0}} {
-		if got := one(t, s, law.Back(&take, &out, 500+int64(i)*1000)); got.Granted != int64(want.granted) ||
+		if got := applyOp(t, s, law.Back(&take, &out, 500+int64(i)*1000)); got.Granted != int64(want.granted) ||
 			got.Used != int64(want.left) {
 			t.Errorf("return %d: %+v", i, got)
 		}
@@ -63,8 +63,7 @@ func TestReturnMakesNoCellAndKeepsTheHistory(t *testing.T) {
 	}
 }
 
-// TestManyReturnAtOnce shows that a return holds its cell: no charge and no
-// return is lost.
+// TestManyReturnAtOnce: a return locks its cell, so no charge and no return is lost.
 func TestManyReturnAtOnce(t *testing.T) {
 	t.Parallel()
 	const writers, asks = 8, 20
@@ -83,16 +82,16 @@ func TestManyReturnAtOnce(t *testing.T) {
 		for range writers {
 			wg.Go(func() {
 				for range asks {
-					out := one(t, s, take)
+					out := applyOp(t, s, take)
 					used.Add(out.Granted * 1000)
-					used.Add(-one(t, s, law.Back(&take, &out, 700)).Granted)
+					used.Add(-applyOp(t, s, law.Back(&take, &out, 700)).Granted)
 				}
 			})
 		}
 		wg.Wait()
 		check := take
 		check.Verb = law.Check
-		if out := one(t, s, check); out.State.Level != used.Load() || used.Load() >= writers*asks*1000 {
+		if out := applyOp(t, s, check); out.State.Level != used.Load() || used.Load() >= writers*asks*1000 {
 			t.Errorf("law %d: %d credits were kept, the cell says %d", kind, used.Load(), out.State.Level)
 		}
 	}

@@ -16,74 +16,75 @@ import (
 // Tables are made by migrations, each of which is applied once. Functions belong to
 // the binary: it installs all of them whenever their texts have changed.
 //
-// The functions that the driver calls, and those that they call, have the number of
-// their layout in their names, _N in the texts. A layout is what the numbers of their
-// arguments and results mean. So binaries of two layouts work beside each other, on
-// functions of their own. These functions, and those of triggers, are in schema
+// A layout is the meaning of the numbers in the arguments and results of functions. The
+// functions that the driver calls, and all that these call, have the number of their layout
+// in their names, _N in the texts. So binaries of two layouts can use one database, each with
+// its own functions. These functions, and the functions of triggers, are in schema
 // headgate_internal. Functions for people have plain names, and are in schema headgate.
 //
-// Ops, outcomes and some others are arrays of numbers. The texts name the numbers in
+// Ops, outcomes and other records are arrays of numbers. The texts refer to the numbers by
 // placeholders, which are replaced when a text is read. The lists are in layout.go.
 //
 //	p_ops[o + {op.ceiling}]               the ceiling of the op after the first o numbers
-//	o := (k - 1) * {op.width}             of which an op has op.width
+//	o := (k - 1) * {op.width}             an op has op.width numbers
 //	array[{out: granted => n, law => 1}]  an outcome; numbers that are not given are 0
 //
 // An unknown name panics.
 
-// These numbers are raised by hand. TestRevisionIsRaised sees to the revision.
+// These numbers are raised by hand. TestRevisionIsRaised checks the revision.
 const (
-	state      = 4 // what the rows of the tables mean
-	firstState = 4 // the first state that migrations start from: what was before was never released
+	state      = 4 // the meaning of the tables' rows
+	firstState = 4 // the first state that was released, from which migrations start
 	layout     = 1
-	revision   = 18 // of the texts of the functions
+	revision   = 18 // the revision of the functions' texts
 )
 
 // functionFiles are the files of sql/functions, in the order in which they can be
-// executed: a function in SQL needs those that it calls.
+// executed: the functions that a function in SQL calls have to exist before it.
 var functionFiles = []string{
 	"arithmetic", "giveback", "apply", "sweep_from", "sweep", "roles", "compile", "catalog", "find", "plain", "take",
 	"log", "late", "once", "apply_plain", "verbs", "several", "ways", "manage", "levels",
 	"comments",
 }
 
-// text is one file.
+// text is one file of SQL.
 type text struct{ name, sql string }
 
-// definition is what a binary makes in a database.
+// definition is the schema that a binary makes in a database.
 type definition struct {
 	state, layout, revision int
-	tables                  []text // number 1 is the first
+	tables                  []text // the migrations; number 1 is the first
 	functions               []text
 	articles                text // functions in a schema that the user names
-	adapter                 text // the functions of the layout before, which call those of this; no text: there is none
-	rights                  text // who may execute the functions; applied when all are there
+	adapter                 text // functions of the previous layout, which call functions of this one; empty: none
+	rights                  text // who may execute the functions; applied when all functions exist
 }
 
-// numbered replaces the _N of names by the number of the layout.
-func (d *definition) numbered(sql string) string {
+// withLayout replaces the _N of names by the number of the layout.
+func (d *definition) withLayout(sql string) string {
 	return layoutNumber.ReplaceAllLiteralString(sql, "_"+strconv.Itoa(d.layout))
 }
 
-// statement is numbered for a statement that calls one function.
+// statement replaces the _N in a statement that calls one function. It needs no regular expression.
 func (d *definition) statement(sql string) string {
 	return strings.Replace(sql, "_N(", "_"+strconv.Itoa(d.layout)+"(", 1)
 }
 
 var layoutNumber = regexp.MustCompile(`_N\b`)
 
-func (d *definition) read(path string) text {
-	sql, err := files.ReadFile("sql/" + path)
+// readText reads an embedded file, and assembles its text.
+func (d *definition) readText(path string) text {
+	sql, err := sqlFiles.ReadFile("sql/" + path)
 	if err != nil {
-		panic(err) // they are embedded
+		panic(err) // cannot happen: the files are embedded
 	}
-	return text{path, d.numbered(assemble(path, string(sql)))}
+	return text{path, d.withLayout(assemble(path, string(sql)))}
 }
 
 // current is the definition of this binary, for PostgreSQL.
 var current = sync.OnceValue(func() *definition {
 	d := &definition{state: state, layout: layout, revision: revision}
-	entries, err := files.ReadDir("sql/tables")
+	entries, err := sqlFiles.ReadDir("sql/tables")
 	if err != nil {
 		panic(err)
 	}
@@ -91,13 +92,13 @@ var current = sync.OnceValue(func() *definition {
 		if !strings.HasPrefix(e.Name(), fmt.Sprintf("%03d_", i+1)) {
 			panic("sql/tables: " + e.Name() + " is not number " + strconv.Itoa(i+1))
 		}
-		d.tables = append(d.tables, d.read("tables/"+e.Name()))
+		d.tables = append(d.tables, d.readText("tables/"+e.Name()))
 	}
 	for _, name := range functionFiles {
-		d.functions = append(d.functions, d.read("functions/"+name+".sql"))
+		d.functions = append(d.functions, d.readText("functions/"+name+".sql"))
 	}
-	d.articles = d.read("functions/articles.sql")
-	d.rights = d.read("functions/rights.sql")
+	d.articles = d.readText("functions/articles.sql")
+	d.rights = d.readText("functions/rights.sql")
 	return d
 })
 
@@ -105,27 +106,27 @@ var current = sync.OnceValue(func() *definition {
 var yugabyte = sync.OnceValue(func() *definition {
 	d := *current()
 	d.tables, d.functions = slices.Clone(d.tables), slices.Clone(d.functions)
-	// A sweep goes through the rows by the codes of their hashes, since they have no order.
-	d.functions[slices.Index(functionFiles, "sweep_from")] = d.read("yugabyte/sweep_from.sql")
-	for _, s := range sharding {
+	// A sweep visits the rows by their hash codes, since they have no other order.
+	d.functions[slices.Index(functionFiles, "sweep_from")] = d.readText("yugabyte/sweep_from.sql")
+	for _, change := range yugabyteChanges {
 		found := 0
 		for _, list := range [][]text{d.tables, d.functions} {
 			for i := range list {
-				found += strings.Count(list[i].sql, s.postgres)
-				list[i].sql = strings.ReplaceAll(list[i].sql, s.postgres, s.yugabyte)
+				found += strings.Count(list[i].sql, change.postgres)
+				list[i].sql = strings.ReplaceAll(list[i].sql, change.postgres, change.yugabyte)
 			}
 		}
 		if found == 0 {
-			panic("sharding: the schema does not say: " + s.postgres) // both are ours
+			panic("sharding: the schema does not say: " + change.postgres) // a mistake in this package
 		}
 	}
 	return &d
 })
 
-// sharding is what YugabyteDB wants otherwise: rows spread by a hash of what
-// they are looked up by, so that no range of them is hot, none of the settings of
-// PostgreSQL's heap, and no ctid.
-var sharding = []struct{ postgres, yugabyte string }{
+// yugabyteChanges are the differences of the schema for YugabyteDB. A hash of the lookup key
+// spreads the rows, so that no range of them is hot. There are no settings of PostgreSQL's heap,
+// and there is no ctid.
+var yugabyteChanges = []struct{ postgres, yugabyte string }{
 	{"    primary key (limit_name, key)\n) with (fillfactor = 66, autovacuum_vacuum_scale_factor = 0.05, " +
 		"autovacuum_vacuum_cost_delay = 0);", "    primary key ((limit_name, key) hash)\n);"},
 	{
@@ -145,8 +146,8 @@ var sharding = []struct{ postgres, yugabyte string }{
 	{"select c.ctid into place", "select true into place"},
 }
 
-// on returns the definition for a server of this version.
-func (d *definition) on(version string) *definition {
+// forServer returns the definition for a server of this version.
+func (d *definition) forServer(version string) *definition {
 	if d == current() && isYugabyte(version) {
 		return yugabyte()
 	}
@@ -156,7 +157,7 @@ func (d *definition) on(version string) *definition {
 // isYugabyte reports whether a server of this version is YugabyteDB.
 func isYugabyte(version string) bool { return strings.Contains(version, "-YB-") }
 
-// fingerprint is one of the texts of all functions.
+// fingerprint returns a hash of the texts of all functions.
 func (d *definition) fingerprint() string {
 	h := sha256.New()
 	for _, t := range append(slices.Clone(d.functions), d.articles, d.adapter, d.rights) {
@@ -165,11 +166,11 @@ func (d *definition) fingerprint() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// functionName finds the functions in our schemas that a text makes.
+// functionName matches the functions in Headgate's schemas that a text makes.
 var functionName = regexp.MustCompile(`(?m)^create or replace function (headgate(?:_internal)?\.\w+)\(`)
 
-// names returns the names of the functions in our schemas, as an array of SQL.
-func (d *definition) names() string {
+// functionNames returns the names of the functions in Headgate's schemas, as an array of SQL.
+func (d *definition) functionNames() string {
 	var list []string
 	for _, t := range append(slices.Clone(d.functions), d.adapter) {
 		for _, m := range functionName.FindAllStringSubmatch(t.sql, -1) {
@@ -179,31 +180,32 @@ func (d *definition) names() string {
 	return "{" + strings.Join(list, ",") + "}"
 }
 
-// Schema returns the whole schema as SQL, for people with a migration tool of
-// their own.
+// Schema returns the whole schema as SQL, for users with another migration tool.
 func Schema() string { return current().script() }
 
-// SchemaYugabyte returns the whole schema as YugabyteDB wants it, for a release
+// SchemaYugabyte returns the whole schema as SQL for YugabyteDB, for a release
 // that is compatible with PostgreSQL 15.
 func SchemaYugabyte() string { return yugabyte().script() }
 
-// Articles returns the functions of the articles as SQL, for a database that has the whole schema: they are made in
-// the schema of this name, unless something of somebody else's has one of their names there.
+// Articles returns the functions of the articles as SQL, for a database that has the whole schema. The SQL makes them
+// in the schema of this name, and fails if a function of another owner has one of their names there.
 func Articles(schema string) string {
 	d := current()
-	return safely + d.articlesIn(schema) + "\n" + d.rights.sql + schemaTail
+	return setSafePath + d.articlesIn(schema) + "\n" + d.rights.sql + schemaTail
 }
 
-// articles are the names of these functions.
-var articles = []string{
+// articleNames are the names of the functions of the articles.
+var articleNames = []string{
 	"rate_limiting_request", "rate_limiting_token_bucket_request", "check_velocity", "request_token",
 }
 
+// articlesIn returns the SQL that makes the functions of the articles in a schema.
 func (d *definition) articlesIn(schema string) string {
 	return strings.NewReplacer("articles.", pgx.Identifier{schema}.Sanitize()+".",
 		"'articles'", "'"+strings.ReplaceAll(schema, "'", "''")+"'").Replace(d.articles.sql)
 }
 
+// script returns the whole schema as one text of SQL.
 func (d *definition) script() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, schemaHead, d.revision, d.revision, firstState)
@@ -216,17 +218,17 @@ func (d *definition) script() string {
 		"nothing;\n", len(d.tables))
 	fmt.Fprintf(&b, strings.NewReplacer("$1", "%d", "$2", "%d", "$3", "%d", "$4", "'%s'", "$5", "'%s'").Replace(
 		recordInstalled)+";\n",
-		d.state, d.layout, d.revision, d.fingerprint(), d.names())
+		d.state, d.layout, d.revision, d.fingerprint(), d.functionNames())
 	b.WriteString(schemaTail)
 	return b.String()
 }
 
-// safePath is the search_path under which the schema is made, and the one of its
-// functions: nothing that others have made is found.
+// safePath is the search_path under which the schema is made, and that its functions
+// have: objects that others have made are not found.
 const safePath = "pg_catalog, pg_temp"
 
-// The printed schema sets the search_path and gives the reader's own back. It replaces
-// no functions that are newer.
+// The printed schema sets the search_path, and restores the session's own at the end. It does
+// not replace newer functions.
 const (
 	schemaHead = `-- Execute this in one transaction: psql --single-transaction -v ON_ERROR_STOP=1.
 do $$ begin
@@ -239,8 +241,8 @@ do $$ begin
     end if;
 end $$;
 
-` + safely
-	safely = `-- Nothing that others have made, in schema public above all, may be taken for an
+` + setSafePath
+	setSafePath = `-- Nothing that others have made, in schema public above all, may be taken for an
 -- operator, a function or a type of this text.
 do $$ begin
     perform pg_catalog.set_config('headgate.search_path', pg_catalog.current_setting('search_path'), false);

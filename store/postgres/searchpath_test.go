@@ -9,8 +9,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// entries are the functions that people, the driver and the server call, and those that set
-// something else: each sets the search_path, for itself and for the inner ones that it calls.
+// entries are the functions that people, the driver and the server call, and functions with other
+// settings. Each sets the search_path, for itself and for the inner functions that it calls.
 const entries = `apply apply_once apply_plain take_one take_sums take_sums_or_nothing sweep_from compile_limit compile_notation
 	compile_item forget_items note_truncate zone_limit bucket_limit note_limit note_item lock_catalog
 	read_catalog items items_after write_catalog versions record_action actions
@@ -20,14 +20,14 @@ const entries = `apply apply_once apply_plain take_one take_sums take_sums_or_no
 	used_at capacity_at override set_plan unblock
 	public.check_velocity public.rate_limiting_request public.rate_limiting_token_bucket_request public.request_token`
 
-// definers are those that the role app may call, which have the rights of their owner, and those that a view
-// calls.
+// definers are the functions that have the rights of their owner: those that the role app may call, and those
+// that a view calls.
 const definers = `take check take_once extend settle cancel debit reserve acquire renew release limit_of used_at capacity_at
 	take_all take_all_once extend_all reserve_all settle_all take_up_to take_float enforce
 	public.check_velocity public.request_token`
 
-// inner are those that only others of ours call. They set nothing: it would cost
-// each call of an entry, and what is to be made part of a statement could not be.
+// inner are the functions that only other functions of Headgate call. They have no settings, which
+// would slow down each call of an entry, and keep the server from inlining a function.
 const inner = `add_steps after grain give_back fail parse_amount parse_period format_period compile_amount compile
 	instant starts_at bounds find print ask credits retry_after decided_at figures takeable decide
 	micros checked_id checked_lease checked_count held drained drained_at drained_by present before carried
@@ -38,8 +38,8 @@ const inner = `add_steps after grain give_back fail parse_amount parse_period fo
 	ends_at change_item item_of limit_item catalog_item author note_change
 	make_cell`
 
-// TestEveryFunctionIsAnEntryOrInner lists the functions of the schema and those of the
-// articles: a new one has to be put on one of the two lists.
+// TestEveryFunctionIsAnEntryOrInner checks the functions of the schema and of the articles: a new
+// function has to be put on one of the two lists.
 func TestEveryFunctionIsAnEntryOrInner(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
@@ -83,8 +83,8 @@ func TestEveryFunctionIsAnEntryOrInner(t *testing.T) {
 	}
 }
 
-// TestViewsCallNoInnerFunction looks at the views: an inner function in one would find
-// its operators by the search_path of the reader.
+// TestViewsCallNoInnerFunction: an inner function in a view would find its operators by the
+// search_path of the reader.
 func TestViewsCallNoInnerFunction(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)

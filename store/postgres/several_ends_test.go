@@ -12,33 +12,33 @@ import (
 	"github.com/headgate/headgate/internal/testing/await"
 )
 
-// TestSeveralChargesByLimitsThatEnd has a request wait for a cell until an override has ended: it is decided by the
-// limit itself, for all its charges.
+// TestSeveralChargesByLimitsThatEnd makes a request wait for a cell until an override has ended. The limit itself
+// decides all its charges then.
 func TestSeveralChargesByLimitsThatEnd(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
 	waiting, watcher := connect(t, dsn), connect(t, dsn)
 	for name, tt := range map[string]struct{ call, before, want string }{
 		"take_all": {
-			every("capacity || ' ' || remaining", `take_all('{user,org,user}', '{k,k,k}', '{1,1,1}')`),
+			forAllRows("capacity || ' ' || remaining", `take_all('{user,org,user}', '{k,k,k}', '{1,1,1}')`),
 			"30 29, 20 19, 30 28", "10 7, 20 18, 10 6",
 		},
 		"reserve_all": {
-			every("capacity || ' ' || remaining", `reserve_all('{user,org}', '{k,k}', '{1,1}', '1 hour')`),
+			forAllRows("capacity || ' ' || remaining", `reserve_all('{user,org}', '{k,k}', '{1,1}', '1 hour')`),
 			"30 29, 20 19", "10 8, 20 18",
 		},
 		"take_up_to": {"select capacity, accepted from headgate.take_up_to('user', 'k', 1)", "30 1", "10 1"},
 		"enforce":    {"select remaining from headgate.enforce('user', 'k', 1)", "29", "8"},
 	} {
-		life := 250 * time.Millisecond // longer, if the machine pauses
+		life := 250 * time.Millisecond // doubled if the machine pauses
 		for !endsWhileItWaits(t, conn, waiting, watcher, life, name, tt.call, tt.before, tt.want) {
 			life *= 2
 		}
 	}
 }
 
-// endsWhileItWaits asks once while an override holds, and then while another session holds the cells until the override
-// has ended. It reports false if the override ended before that call waited.
+// endsWhileItWaits makes a call while an override holds, and another one that waits for its cells until the override
+// has ended. It reports false if the override ended before the second call waited.
 func endsWhileItWaits(t *testing.T, conn, waiting, watcher *pgx.Conn, life time.Duration,
 	name, call, before, want string,
 ) bool {
@@ -51,7 +51,7 @@ func endsWhileItWaits(t *testing.T, conn, waiting, watcher *pgx.Conn, life time.
 		values ('override', 'user', 'k', 'fixed-window 30/30d', (extract(epoch from clock_timestamp()) * 1000000)::bigint + 3600000000)`); err != nil {
 		t.Fatal(err)
 	}
-	if got := said(t, waiting, call); got != before {
+	if got := textOf(t, waiting, call); got != before {
 		t.Errorf("%s: while the override holds: %s, want %s", name, got, before)
 	}
 	var until time.Time
@@ -63,8 +63,8 @@ func endsWhileItWaits(t *testing.T, conn, waiting, watcher *pgx.Conn, life time.
 		t.Fatal(err)
 	}
 	answer := make(chan string, 1)
-	go func() { answer <- said(t, waiting, call) }()
-	waitsFor(t, watcher, conn)
+	go func() { answer <- textOf(t, waiting, call) }()
+	waitForBlock(t, watcher, conn)
 	var early bool
 	if err := conn.QueryRow(t.Context(), `select clock_timestamp() < $1`, until).Scan(&early); err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func endsWhileItWaits(t *testing.T, conn, waiting, watcher *pgx.Conn, life time.
 	return early
 }
 
-// TestOneOfManyRequestsOfAnIDCharges lets eight callers send the same request of several charges.
+// TestOneOfManyRequestsOfAnIDCharges sends the same request of several charges by eight callers.
 func TestOneOfManyRequestsOfAnIDCharges(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
@@ -100,7 +100,7 @@ func TestOneOfManyRequestsOfAnIDCharges(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	left := said(t, conn, every("remaining::text", `take_all('{fixed-window 10/30d,sliding-log 10/30d}', '{a,b}', '{1,1}')`))
+	left := textOf(t, conn, forAllRows("remaining::text", `take_all('{fixed-window 10/30d,sliding-log 10/30d}', '{a,b}', '{1,1}')`))
 	if charged.Load() != 1 || left != "7, 6" {
 		t.Errorf("%d were charged, then %s are left", charged.Load(), left)
 	}

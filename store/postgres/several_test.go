@@ -18,8 +18,8 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// said returns what a query selects, as words; of an error its SQLSTATE and message.
-func said(t *testing.T, conn *pgx.Conn, sql string) (got string) {
+// textOf returns the row that a query selects as words, or the SQLSTATE and message of its error.
+func textOf(t *testing.T, conn *pgx.Conn, sql string) (got string) {
 	t.Helper()
 	err := conn.QueryRow(t.Context(), `select concat_ws(' ', `+columns(sql)).Scan(&got)
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
@@ -35,12 +35,12 @@ const (
 	severals = "allowed || ' ' || limit_name || ' ' || key || ' ' || capacity || ' ' || remaining || ' ' || refused"
 )
 
-// every is a query for all rows about several charges.
-func every(what, call string) string {
+// forAllRows returns a query that joins a value of all rows of a call.
+func forAllRows(what, call string) string {
 	return "select string_agg(" + what + ", ', ' order by ordinality) from headgate." + call
 }
 
-// callsOfSeveral are calls of all these functions, for a limit.
+// callsOfSeveral are calls of all functions for several charges, for a limit.
 var callsOfSeveral = []string{
 	"take_all('{%[1]s,login,%[1]s}', '{a,b,c}', '{1,1,2.5}')", "take_all('{%s}', '{a}', '{99}')",
 	"take_all('{%s}', '{a,b}', '{1}')", "take_all_once('ia', '{%s,export}', '{d,d}', '{1,1}')",
@@ -65,76 +65,76 @@ func TestSeveralChargesFromSQL(t *testing.T) {
 	}
 	for _, tt := range []struct{ sql, want string }{
 		{
-			every(severals, `take_all('{user,org,user}', '{a,o,a}', '{3,2.5,4}')`),
+			forAllRows(severals, `take_all('{user,org,user}', '{a,o,a}', '{3,2.5,4}')`),
 			"true user a 10 7 false, true org o 20 17 false, true user a 10 3 false",
 		},
-		{ // alone, each of the two would pass
-			every(severals, `take_all('{user,org,user}', '{a,o,a}', '{2,1,2}')`),
+		{ // each of the two charges would pass alone
+			forAllRows(severals, `take_all('{user,org,user}', '{a,o,a}', '{2,1,2}')`),
 			"false user a 10 3 false, false org o 20 17 false, false user a 10 3 true",
 		},
 		{
-			every("(retry_after is null) || ' ' || (retry_after > '0')", `take_all('{user,org,user}', '{a,o,b}', '{4,1,11}')`),
+			forAllRows("(retry_after is null) || ' ' || (retry_after > '0')", `take_all('{user,org,user}', '{a,o,b}', '{4,1,11}')`),
 			"false true, false false",
 		},
-		{every("remaining::text", `take_all('{user,org}', '{a,o}', '{3,17.5}')`), "0, 0"},
-		{every("remaining || ' ' || capacity", `take_all('{user,user}', '{vip,past}', '{1,1}')`), "29 30, 9 10"},
-		{every("remaining::text", `take_all('{huge}', '{a}', '{1000000000000001}')`), "999999999999999"},
-		{every("allowed::text", `take_all('{user,blocking}', '{c,a}', '{1,1}')`), "true, true"},
-		{every("refused::text", `take_all('{user,blocking}', '{c,a}', '{1,1}')`), "false, true"}, // blocks a
+		{forAllRows("remaining::text", `take_all('{user,org}', '{a,o}', '{3,17.5}')`), "0, 0"},
+		{forAllRows("remaining || ' ' || capacity", `take_all('{user,user}', '{vip,past}', '{1,1}')`), "29 30, 9 10"},
+		{forAllRows("remaining::text", `take_all('{huge}', '{a}', '{1000000000000001}')`), "999999999999999"},
+		{forAllRows("allowed::text", `take_all('{user,blocking}', '{c,a}', '{1,1}')`), "true, true"},
+		{forAllRows("refused::text", `take_all('{user,blocking}', '{c,a}', '{1,1}')`), "false, true"}, // blocks a
 		{`select blocked_until > now() from headgate.levels where limit_name = 'blocking'`, "t"},
-		{every("refused::text", `take_all('{listed,blocking}', '{c,a}', '{1,1}')`), "false, true"}, // listed
+		{forAllRows("refused::text", `take_all('{listed,blocking}', '{c,a}', '{1,1}')`), "false, true"}, // listed
 		{`select allowed, cost from headgate.attempts('listed', 'c')`, "f 1.000000"},
-		{every("refused::text", `take_all('[5:6]={user,org}', '[0:1]={d,d}', '{1,1}')`), "false, false"},
+		{forAllRows("refused::text", `take_all('[5:6]={user,org}', '[0:1]={d,d}', '{1,1}')`), "false, false"},
 
 		{
-			every(severals+" || ' ' || replayed", `take_all_once('i', '{user,org}', '{x,x}', '{3,2}')`),
+			forAllRows(severals+" || ' ' || replayed", `take_all_once('i', '{user,org}', '{x,x}', '{3,2}')`),
 			"true user x 10 7 false false, true org x 20 18 false false",
 		},
 		{
-			every(severals+" || ' ' || replayed", `take_all_once('i', '{org,user}', '{x,x}', '{2,3}')`),
+			forAllRows(severals+" || ' ' || replayed", `take_all_once('i', '{org,user}', '{x,x}', '{2,3}')`),
 			"true org x 20 18 false true, true user x 10 7 false true",
 		},
 		{
-			every("key", `take_all_once('i', '{user,org}', '{x,x}', '{3,1}')`),
+			forAllRows("key", `take_all_once('i', '{user,org}', '{x,x}', '{3,1}')`),
 			`22023 id: "i": the id was used for other charges`,
 		},
 		{
-			every("key", `take_all_once('j', '{user,org,user}', '{x,x,x}', '{1,1,1}')`),
+			forAllRows("key", `take_all_once('j', '{user,org,user}', '{x,x,x}', '{1,1,1}')`),
 			`22023 keys[3]: "x" of "user" is charged twice; a request with an id charges each key of a limit once`,
 		},
-		{every("limit_name || ' ' || corrected", `settle_all('i', '{user,org}', '{x,x}', '{1.5,2.5}')`), "user 1.5, org -0.5"},
-		{every("corrected::text", `settle_all('i', '{user,org}', '{x,x}', '{1.5,2.5}')`), "0, 0"},
-		{every("corrected::text", `settle_all('i', '{user,org}', '{x,x}', '{1.5,2}')`), `22023 id: "i": it is settled already`},
-		{every("corrected::text", `settle_all('i', '{user,org}', '{x,y}', '{1.5,2}')`), `22023 id: "i": no request of this id is known`},
-		{every("remaining::text", `take_all('{user,org}', '{x,x}', '{0.5,0.5}')`), "8, 17"},
-		{every("allowed || ' ' || replayed", `take_all_once('half', '{user,org}', '{y,y}', '{2,2}')`), "true false, true false"},
+		{forAllRows("limit_name || ' ' || corrected", `settle_all('i', '{user,org}', '{x,x}', '{1.5,2.5}')`), "user 1.5, org -0.5"},
+		{forAllRows("corrected::text", `settle_all('i', '{user,org}', '{x,x}', '{1.5,2.5}')`), "0, 0"},
+		{forAllRows("corrected::text", `settle_all('i', '{user,org}', '{x,x}', '{1.5,2}')`), `22023 id: "i": it is settled already`},
+		{forAllRows("corrected::text", `settle_all('i', '{user,org}', '{x,y}', '{1.5,2}')`), `22023 id: "i": no request of this id is known`},
+		{forAllRows("remaining::text", `take_all('{user,org}', '{x,x}', '{0.5,0.5}')`), "8, 17"},
+		{forAllRows("allowed || ' ' || replayed", `take_all_once('half', '{user,org}', '{y,y}', '{2,2}')`), "true false, true false"},
 		{`select headgate.settle('half', 'user', 'y', 0)`, "2"}, // each part can be settled by itself
-		{every("corrected::text", `settle_all('half', '{org}', '{y}', '{0}')`), "2"},
+		{forAllRows("corrected::text", `settle_all('half', '{org}', '{y}', '{0}')`), "2"},
 
 		{
-			every("allowed || ' ' || delay || ' ' || replayed", `reserve_all('{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{1,1}', '3 hours')`),
+			forAllRows("allowed || ' ' || delay || ' ' || replayed", `reserve_all('{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{1,1}', '3 hours')`),
 			"true 00:00:00 false, true 00:00:00 false",
 		},
-		{ // in common, and that of gcra
-			every("allowed || ' ' || date_trunc('minute', delay + '30 s') || ' ' || refused || ' ' || replayed",
+		{ // both charges start together, at the start of gcra
+			forAllRows("allowed || ' ' || date_trunc('minute', delay + '30 s') || ' ' || refused || ' ' || replayed",
 				`reserve_all('{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{1,1}', '3 hours', 'r1')`),
 			"true 01:00:00 false false, true 01:00:00 false false",
 		},
 		{
-			every("(start_at > now() + interval '50 minutes') || ' ' || replayed",
+			forAllRows("(start_at > now() + interval '50 minutes') || ' ' || replayed",
 				`reserve_all('{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{1,1}', '3 hours', 'r1')`),
 			"true true, true true",
 		},
-		{every("key", `take_all_once('r1', '{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{1,1}')`), `22023 id: "r1" was reserved, and starts`},
+		{forAllRows("key", `take_all_once('r1', '{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{1,1}')`), `22023 id: "r1" was reserved, and starts`},
 		{
-			every("allowed || ' ' || (delay is null) || ' ' || refused", `reserve_all('{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,new}', '{1,1}', '1 hour')`),
+			forAllRows("allowed || ' ' || (delay is null) || ' ' || refused", `reserve_all('{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,new}', '{1,1}', '1 hour')`),
 			"false true true, false true false",
 		},
-		{ // a fixed window does not queue: at once, or not
-			every("allowed || ' ' || refused", `reserve_all('{gcra 1/1h,user}', '{r,r}', '{1,1}', '3 hours')`),
+		{ // a fixed window does not queue: it admits at once or never
+			forAllRows("allowed || ' ' || refused", `reserve_all('{gcra 1/1h,user}', '{r,r}', '{1,1}', '3 hours')`),
 			"false true, false false",
 		},
-		{every("corrected::text", `settle_all('r1', '{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{0,0}')`), "1, 1"},
+		{forAllRows("corrected::text", `settle_all('r1', '{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{0,0}')`), "1, 1"},
 
 		{`select accepted, level, brim, capacity, remaining, retry_after from headgate.take_up_to('user', 'f', 7.5)`, "7.5 7.5 f 10 2 00:00:00"},
 		{`select accepted, level, brim, capacity, remaining, retry_after from headgate.take_up_to('user', 'f', 7.5)`, "2.5 10 t 10 0 00:00:00"},
@@ -150,21 +150,21 @@ func TestSeveralChargesFromSQL(t *testing.T) {
 		{`select headgate.take_float('user', 'h', '-Infinity')`, `22023 cost: "-Infinity" is not a decimal number such as 3 or 0.5`},
 		{`select headgate.take_float('user', 'h', null)`, "22023 cost: is null"},
 	} {
-		got := said(t, conn, tt.sql)
+		got := textOf(t, conn, tt.sql)
 		if got != tt.want && (!strings.HasPrefix(tt.want, "22023") || !strings.HasPrefix(got, tt.want)) {
 			t.Errorf("%s:\n got %s\nwant %s", tt.sql, got, tt.want)
 		}
 	}
-	// The shortest text, whatever the session asks for.
+	// The shortest text of a float, with any setting of the session.
 	if _, err := conn.Exec(t.Context(), `set extra_float_digits = -10`); err != nil {
 		t.Fatal(err)
 	}
-	if got := said(t, conn, `select remaining from headgate.take_float('huge', 'i', 1000000000000001)`); got != "999999999999999" {
+	if got := textOf(t, conn, `select remaining from headgate.take_float('huge', 'i', 1000000000000001)`); got != "999999999999999" {
 		t.Errorf("with few digits: %s", got)
 	}
 }
 
-// TestBadChargesOfSeveral asks for what is no request: the error names what is wrong, and nothing is charged.
+// TestBadChargesOfSeveral makes invalid requests: the error names what is wrong, and nothing is charged.
 func TestBadChargesOfSeveral(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
@@ -196,7 +196,7 @@ func TestBadChargesOfSeveral(t *testing.T) {
 			"take_all": {}, "take_all_once": {`'i', `}, "reserve_all": {"", `, '1 hour'`}, "settle_all": {`'i', `}, "extend_all": {`'i', `},
 		} {
 			sql := "select allowed from headgate." + call + "(" + ends[0] + args + ends[1] + ")"
-			if got := said(t, conn, strings.Replace(sql, "allowed", "limit_name", 1)); !strings.HasPrefix(got, want) {
+			if got := textOf(t, conn, strings.Replace(sql, "allowed", "limit_name", 1)); !strings.HasPrefix(got, want) {
 				t.Errorf("%s:\n got %s\nwant %s", sql, got, want)
 			}
 		}
@@ -218,21 +218,21 @@ func TestBadChargesOfSeveral(t *testing.T) {
 		`enforce('fixed-window 10/30d block 1h', 'a')`:                                `0A000 limit: "fixed-window 10/30d block 1h" has a block`,
 		`reserve_all('{fixed-window 10/30d}', '{a}', '{1}', '1 s', 'i', '3661 days')`: "22023 life: ",
 	} {
-		if got := said(t, conn, "select limit_name from headgate."+call); !strings.HasPrefix(got, want) {
+		if got := textOf(t, conn, "select limit_name from headgate."+call); !strings.HasPrefix(got, want) {
 			t.Errorf("%s:\n got %s\nwant %s", call, got, want)
 		}
 	}
-	if got := said(t, conn, `select count(*) from headgate.cells`); got != "0" {
+	if got := textOf(t, conn, `select count(*) from headgate.cells`); got != "0" {
 		t.Errorf("%s cells were made", got)
 	}
-	if got := said(t, conn, `select count(*) from headgate.take_all(`+many(1000)+`) where allowed and remaining > 8`); got != "1000" {
+	if got := textOf(t, conn, `select count(*) from headgate.take_all(`+many(1000)+`) where allowed and remaining > 8`); got != "1000" {
 		t.Errorf("of 1000 charges %s have passed", got)
 	}
 }
 
-// TestSeveralChargesFromSQLAreThoseOfGo asks for the same groups from SQL and from Go, each of keys of its own: a
-// group is refused as in Go, by the same charges, and leaves the same.
-func TestSeveralChargesFromSQLAreThoseOfGo(t *testing.T) {
+// TestSeveralChargesFromSQLMatchGo makes the same requests from SQL and from Go, each on keys of its own. SQL refuses
+// a request as Go does, by the same charges, and leaves the same cells.
+func TestSeveralChargesFromSQLMatchGo(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)
 	l := limiter(openAt(t, dsn))
@@ -291,8 +291,8 @@ func TestSeveralChargesFromSQLAreThoseOfGo(t *testing.T) {
 	}
 }
 
-// TestSeveralChargesInOppositeOrders lets eight callers charge the same keys in opposite orders: nobody waits for
-// ever, and what is admitted is exact.
+// TestSeveralChargesInOppositeOrders charges the same keys by eight callers in opposite orders. No caller waits
+// forever, and the number of admissions is exact.
 func TestSeveralChargesInOppositeOrders(t *testing.T) {
 	t.Parallel()
 	_, dsn := session(t)
@@ -310,7 +310,7 @@ func TestSeveralChargesInOppositeOrders(t *testing.T) {
 				slices.Reverse(order)
 			}
 			for round := range 20 {
-				asked := order[round%2 : 2+round%3] // some of them
+				asked := order[round%2 : 2+round%3] // some of the keys
 				rules, costs := slices.Repeat([]string{rule}, len(asked)), slices.Repeat([]int64{1}, len(asked))
 				var allowed bool
 				if err := conn.QueryRow(context.Background(), `select bool_and(allowed) from headgate.take_all($1, $2, $3)`,

@@ -11,17 +11,17 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// cellOf is the cell of a key and its entries, without their numbers.
+// cellOf selects the cell of a key and its entries, without their numbers.
 const cellOf = `select coalesce((select (c.law, c.level, c.prev, c.at, c.unit, c.step, c.empty_at, c.blocked_until, c.reason)::text
 		from headgate.cells c where c.limit_name = 'l' and c.key = $1), 'none') || coalesce((select string_agg(
 		(e.id, e.at, e.expires_at, e.keep_until, e.cost, e.granted)::text, ' ' order by e.number)
 		from headgate.entries e where e.limit_name = 'l' and e.key = $1), '')`
 
-// TestSingleChargesAreThoseOfApply charges two cells in step, one by the functions for
-// single charges from SQL, the other by headgate_internal.apply at the time which those answer.
-// The outcomes, the cells and their entries are the same. Between the charges the limit
-// changes, time passes, keys are blocked, or the clock steps back.
-func TestSingleChargesAreThoseOfApply(t *testing.T) {
+// TestSingleChargesMatchApply charges two cells in step, one by the functions for single charges in
+// SQL, the other by headgate_internal.apply at the same time. The outcomes, the cells and their
+// entries are the same. Between the charges the limit changes, time passes, keys are blocked, or the
+// clock steps back.
+func TestSingleChargesMatchApply(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []int64{1, 3} {
 		t.Run(fmt.Sprint("law ", kind), func(t *testing.T) {
@@ -33,10 +33,10 @@ func TestSingleChargesAreThoseOfApply(t *testing.T) {
 			steps := tier.Pick(300, 1000, 1000)
 			for step := range steps {
 				if rng.IntN(3) == 0 {
-					disturb(t, conn, rng)
+					disturbCells(t, conn, rng)
 				}
 				c := single{kind: kind, cost: []int64{1000, 1000, 2500, 7000}[rng.IntN(4)]}
-				c.vary(rng)
+				c.randomize(rng)
 				fast, admitted := c.compare(t, conn, fmt.Sprintf("seed %d, step %d", seed, step))
 				direct += fast
 				granted += admitted
@@ -57,7 +57,7 @@ type single struct {
 	kind, anchor, unit, capacity, step, drain, block, history, cost int64
 }
 
-func (c *single) vary(rng *rand.Rand) {
+func (c *single) randomize(rng *rand.Rand) {
 	c.unit, c.capacity, c.step, c.drain = 1000, 6000, 1_000_000, 1000
 	switch rng.IntN(12) {
 	case 0:
@@ -110,7 +110,7 @@ func (c *single) compare(t *testing.T, conn *pgx.Conn, doing string) (fast, gran
 	} else {
 		scan(&got, `select headgate_internal.log_one_1('l', 'a', $1, $2)`, params, c.cost)
 	}
-	if got == nil { // left to headgate_internal.apply
+	if got == nil { // the function leaves the charge to headgate_internal.apply
 		if scan(&a, cellOf, "a"); a != before {
 			t.Fatalf("%s: %+v: it has left the charge to headgate_internal.apply, and written\n%s, before\n%s", doing, c, a,
 				before)
@@ -130,8 +130,8 @@ func (c *single) compare(t *testing.T, conn *pgx.Conn, doing string) (fast, gran
 	return fast, int(got[0])
 }
 
-// disturb lets time pass for both cells, or blocks or resets both, or returns something.
-func disturb(t *testing.T, conn *pgx.Conn, rng *rand.Rand) {
+// disturbCells lets time pass for both cells, or blocks, resets or gives back to both.
+func disturbCells(t *testing.T, conn *pgx.Conn, rng *rand.Rand) {
 	t.Helper()
 	sql, by := "", rng.Int64N(4_000_000)
 	switch rng.IntN(8) {
@@ -159,8 +159,8 @@ func disturb(t *testing.T, conn *pgx.Conn, rng *rand.Rand) {
 	}
 }
 
-// TestNotationsAreKept takes from limits that are not named. Each is kept once, what is
-// kept means the same. A role that may not insert compiles it at each call.
+// TestNotationsAreKept takes from limits without a name. Each compiled notation is kept once, and
+// means the same. A role that may not insert compiles the notation at each call.
 func TestNotationsAreKept(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)

@@ -8,13 +8,13 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// summed sums up a batch.
-func summed(ops []law.Op) (sums, bool) {
+// sumBatch sums up a batch.
+func sumBatch(ops []law.Op) (sums, bool) {
 	a := arrange(ops, make([]law.Outcome, len(ops)))
-	return sum(ops, &a)
+	return sumUp(ops, &a)
 }
 
-func TestSumsAreOfPlainChargesAlone(t *testing.T) {
+func TestOnlyPlainChargesAreSummed(t *testing.T) {
 	for name, tt := range map[string]struct {
 		change func(op *law.Op) // the second of two charges
 		ok     bool
@@ -41,12 +41,12 @@ func TestSumsAreOfPlainChargesAlone(t *testing.T) {
 			ops[i].Params.Capacity = 3
 		}
 		tt.change(&ops[1])
-		b, ok := summed(ops)
+		b, ok := sumBatch(ops)
 		if ok != tt.ok {
 			t.Errorf("%s: %t", name, ok)
 		}
-		if b.several != (name == "one request") {
-			t.Errorf("%s: several charges of a request: %t", name, b.several)
+		if b.allOrNone != (name == "one request") {
+			t.Errorf("%s: several charges of a request: %t", name, b.allOrNone)
 		}
 	}
 }
@@ -57,7 +57,7 @@ func TestASumIsOfAllChargesOfACell(t *testing.T) {
 		ops = append(ops, takeOf(uint32(i), key, ""))
 		ops[i].Params.Capacity = 100
 	}
-	b, ok := summed(ops)
+	b, ok := sumBatch(ops)
 	if got := fmt.Sprint(ok, b.keys, b.cost, b.rule, b.index, b.cell); got != "true [a b c] [1 2 1] [1] [0 1 2 3] [2 3 1 2]" {
 		t.Error(got)
 	}
@@ -87,7 +87,7 @@ func TestAnswersAboutSumsThatAreNotAboutEachCell(t *testing.T) {
 		"a number less":       {[]int64{9, 1, 0, 0, 0, 3, 1, 0, 9}, nil, false},
 		"half a state":        {[]int64{9, 0, 0, 0, 0, 2, 1, 1, 0, 9, 1, 1, 10}, nil, false},
 	} {
-		b, _ := summed(ops)
+		b, _ := sumBatch(ops)
 		left, ok := b.decode(tt.res, ops, make([]law.Outcome, 3))
 		if ok != tt.ok || ok && !slices.Equal(left, tt.left) {
 			t.Errorf("%s: %v, %t", name, left, ok)

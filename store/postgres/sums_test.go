@@ -15,22 +15,22 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// alone returns a charge of one credit at a time of the test's.
-func alone(group uint32, key string, now int64) law.Op {
+// chargeOf returns a charge of one unit at a time of the test; 0 is the server's time.
+func chargeOf(group uint32, key string, now int64) law.Op {
 	return law.Op{
 		Verb: law.Take, Group: group, Cell: law.Cell{Limit: "l", Key: key}, Cost: 1000, Count: 1, Now: now,
 		Params: law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 3000, Step: 1_000_000, Drain: 1000},
 	}
 }
 
-// TestABatchOfSingleChargesIsDecidedByTheLaw compares batches whose cells are in all the states in which
-// an update of sums cannot grant them with the store in memory.
-func TestABatchOfSingleChargesIsDecidedByTheLaw(t *testing.T) {
+// TestBatchesOfSingleChargesMatchPackageLaw compares batches with the store in memory. Their cells are in all
+// the states in which an update of sums cannot grant them.
+func TestBatchesOfSingleChargesMatchPackageLaw(t *testing.T) {
 	t.Parallel()
 	const now = 1_800_000_000_000_000
 	s, m := openAt(t, migrated.Postgres(t)), memory.New(nil)
 	charge := func(key string, change func(*law.Op)) law.Op {
-		op := alone(0, key, now)
+		op := chargeOf(0, key, now)
 		if change != nil {
 			change(&op)
 		}
@@ -47,7 +47,7 @@ func TestABatchOfSingleChargesIsDecidedByTheLaw(t *testing.T) {
 		})},
 		{charge("held up", func(op *law.Op) { op.Verb, op.TTL, op.Reason = law.Block, 60_000_000, "test" })},
 		{charge("ahead", func(op *law.Op) { op.Now += 3_600_000_000 })},
-		// All of them, and others: some are granted, some are refused, the rest is decided in a second call.
+		// These cells and others: some are granted, some are refused, and a second call decides the rest.
 		{
 			charge("room", nil), charge("full", nil), charge("new 2", nil),
 			charge("window", nil), charge("given back", nil),
@@ -64,12 +64,14 @@ func TestABatchOfSingleChargesIsDecidedByTheLaw(t *testing.T) {
 		for i := range ops {
 			ops[i].Group = uint32(i)
 		}
-		// The batches of the last steps may not be asked the long way, as they are after one with a rest.
+		// The batches of the last steps must not skip take_sums, as batches do after one with a rest.
 		for range 9 {
 			if step < 5 {
 				break
 			}
-			warm := []law.Op{alone(0, fmt.Sprint("warm ", step), now), alone(1, fmt.Sprint("also warm ", step), now)}
+			warm := []law.Op{
+				chargeOf(0, fmt.Sprint("warm ", step), now), chargeOf(1, fmt.Sprint("also warm ", step), now),
+			}
 			if err := s.Apply(t.Context(), warm, make([]law.Outcome, 2)); err != nil {
 				t.Fatal(err)
 			}
@@ -87,8 +89,8 @@ func TestABatchOfSingleChargesIsDecidedByTheLaw(t *testing.T) {
 	}
 }
 
-// TestRequestsOfSeveralChargesAreSummedUp has batches of requests on cells in common, while apply_plain answers
-// nothing: it decides about a batch in which something has no room, and about none in which all fits.
+// TestRequestsOfSeveralChargesAreSummedUp applies batches of requests on common cells, while apply_plain returns
+// nothing. apply_plain decides a batch in which a charge has no room, and no batch in which all charges fit.
 func TestRequestsOfSeveralChargesAreSummedUp(t *testing.T) {
 	t.Parallel()
 	const now = 1_800_000_000_000_000
@@ -110,8 +112,8 @@ func TestRequestsOfSeveralChargesAreSummedUp(t *testing.T) {
 		return nil
 	}
 	requests := []law.Op{
-		alone(1, "new", now), window(alone(1, "window", now)), alone(2, "new 2", now), alone(2, "new", now),
-		alone(3, "alone", now),
+		chargeOf(1, "new", now), inWindow(chargeOf(1, "window", now)), chargeOf(2, "new 2", now),
+		chargeOf(2, "new", now), chargeOf(3, "alone", now),
 	}
 	requests[1].Cell.Limit = "w"
 	if err := apply(requests); err != nil {
@@ -124,7 +126,7 @@ func TestRequestsOfSeveralChargesAreSummedUp(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), put); err != nil {
 		t.Fatal(err)
 	}
-	requests[4].Cell.Key = "also new" // "new" had two of three
+	requests[4].Cell.Key = "also new" // "new" already has two of three
 	if err := apply(requests[3:]); err != nil {
 		t.Fatal(err)
 	}
@@ -137,12 +139,12 @@ func TestRequestsOfSeveralChargesAreSummedUp(t *testing.T) {
 	}
 }
 
-// TestSinglesOfAHeldRowArePassedBy holds the row of one of three keys that are charged by one each.
+// TestSinglesOfAHeldRowArePassedBy holds the row of one of three keys with one charge each.
 func TestSinglesOfAHeldRowArePassedBy(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
 	s := openAt(t, dsn)
-	ops := []law.Op{alone(1, "a", 0), alone(2, "k", 0), alone(3, "z", 0)}
+	ops := []law.Op{chargeOf(1, "a", 0), chargeOf(2, "k", 0), chargeOf(3, "z", 0)}
 	outs := make([]law.Outcome, 3)
 	if err := s.Apply(store.PassHeld(t.Context(), true), ops, outs); err != nil {
 		t.Fatal(err)
@@ -168,13 +170,13 @@ func TestSinglesOfAHeldRowArePassedBy(t *testing.T) {
 	}
 }
 
-// TestANewCellIsDatedAfterTheWait lets a batch of a key that is held and of a new one wait: the new cell is not
-// dated before the wait, when another cell of its key may have been there.
+// TestANewCellIsDatedAfterTheWait lets a batch of a held key and a new key wait. The new cell is not dated before
+// the wait, when another cell of its key may have existed.
 func TestANewCellIsDatedAfterTheWait(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
 	s, other, watcher := openAt(t, dsn), connect(t, dsn), connect(t, dsn)
-	ops, outs := []law.Op{alone(1, "a", 0), alone(2, "new", 0)}, make([]law.Outcome, 2)
+	ops, outs := []law.Op{chargeOf(1, "a", 0), chargeOf(2, "new", 0)}, make([]law.Outcome, 2)
 	if err := s.Apply(t.Context(), ops[:1], outs[:1]); err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +189,7 @@ func TestANewCellIsDatedAfterTheWait(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- s.Apply(t.Context(), ops, outs) }()
-	waitsForLock(t, watcher)
+	waitForLock(t, watcher)
 	var now int64
 	if err := errors.Join(
 		watcher.QueryRow(t.Context(), `select (extract(epoch from clock_timestamp()) * 1000000)::bigint`).Scan(&now),
@@ -200,8 +202,8 @@ func TestANewCellIsDatedAfterTheWait(t *testing.T) {
 	}
 }
 
-// waitsForLock waits until a session of the database waits for a lock.
-func waitsForLock(t *testing.T, conn *pgx.Conn) {
+// waitForLock waits until a session of the database waits for a lock.
+func waitForLock(t *testing.T, conn *pgx.Conn) {
 	t.Helper()
 	await.Until(t, "a session that waits for a lock", func() (waits bool) {
 		if err := conn.QueryRow(t.Context(), `select exists (select from pg_stat_activity
@@ -212,8 +214,8 @@ func waitsForLock(t *testing.T, conn *pgx.Conn) {
 	})
 }
 
-// waitsFor waits until a session waits for what another one has locked.
-func waitsFor(t *testing.T, watcher, holder *pgx.Conn) {
+// waitForBlock waits until a session waits for a lock of holder.
+func waitForBlock(t *testing.T, watcher, holder *pgx.Conn) {
 	t.Helper()
 	await.Until(t, "a session that waits for another", func() (waits bool) {
 		if err := watcher.QueryRow(t.Context(), `select exists (select from pg_stat_activity

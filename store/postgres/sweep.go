@@ -10,13 +10,12 @@ import (
 	"github.com/headgate/headgate/store/internal/keycount"
 )
 
-// sweepRows is how many rows of each table a sweep looks at for each that it may
-// remove: so that a table of which nothing is dead costs the next decisions
-// to nothing, however large it is.
+// sweepRows is how many rows of each table a sweep reads for each row that it may remove.
+// So a sweep of a large table without dead rows does not slow decisions down.
 const sweepRows = 2
 
-// sweeper remembers where a sweep stopped. Others who sweep the same tables have
-// places of their own.
+// sweeper remembers where a sweep stopped. Other processes that sweep the same tables
+// remember their own places.
 type sweeper struct {
 	mu         sync.Mutex
 	number     int64
@@ -24,18 +23,18 @@ type sweeper struct {
 	pass       pass
 }
 
-// pass is a way through both tables, from where the sweeps stood to there again.
+// pass counts the passes of sweeps through both tables. A pass visits all rows once, from any place.
 type pass struct {
-	entries, cells int // how often the end of the table has to come; both 0: it has not begun
+	entries, cells int // how often sweeps still have to reach the end of each table; both 0: no pass has begun
 	ended          int64
 }
 
-// note notes a sweep that has begun where w stands and ended at another place: 0 and
-// an empty text, at the end of a table.
+// note notes a sweep from the place of w to a new place. A number of 0, or an empty limit, means that the
+// sweep has reached the end of entries, or of cells.
 func (p *pass) note(w *sweeper, number int64, limit string) {
 	if p.entries <= 0 && p.cells <= 0 {
 		p.entries, p.cells = 1, 1
-		if w.number != 0 { // it begins in the middle
+		if w.number != 0 { // the pass begins in the middle
 			p.entries = 2
 		}
 		if w.limit != "" {
@@ -53,16 +52,15 @@ func (p *pass) note(w *sweeper, number int64, limit string) {
 	}
 }
 
-// passes returns how often all rows were gone through.
+// passes returns how often sweeps have visited all rows.
 func (s *Store) passes() int64 {
 	s.sweeper.mu.Lock()
 	defer s.sweeper.mu.Unlock()
 	return s.sweeper.pass.ended
 }
 
-// Sweep implements store.Store. It never waits for a lock, looks at a bounded
-// part of the tables, and goes on from there the next time. Now and then it counts the
-// keys of all limits.
+// Sweep implements store.Store. It never waits for a lock, reads a bounded part of the
+// tables, and goes on from there the next time. Now and then it counts the keys of all limits.
 func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
@@ -71,12 +69,12 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 		return 0, nil
 	}
 	if removed, err = s.sweepPart(ctx, max); err == nil && s.pool != nil {
-		s.keys.Count(ctx, s.countKeys)
+		s.keyCounts.Count(ctx, s.countKeys)
 	}
 	return removed, err
 }
 
-// sweepPart removes the dead of the part that is next.
+// sweepPart removes up to max dead rows of the next part of the tables.
 func (s *Store) sweepPart(ctx context.Context, max int) (removed int, err error) {
 	w := s.sweeper
 	w.mu.Lock()
@@ -87,7 +85,7 @@ func (s *Store) sweepPart(ctx context.Context, max int) (removed int, err error)
 		err := s.db.QueryRow(ctx, s.def.statement(`select * from headgate_internal.sweep_from_N($1, $2, $3, $4, $5)`), max,
 			sweepRows*max, w.number, w.limit, w.key).
 			Scan(&removed, &number, &limit, &key)
-		if err == nil && removed < max { // else what was looked at may hold more
+		if err == nil && removed < max { // else there may be more dead rows in the same part
 			w.pass.note(w, number, limit)
 			w.number, w.limit, w.key = number, limit, key
 		}
@@ -99,14 +97,15 @@ func (s *Store) sweepPart(ctx context.Context, max int) (removed int, err error)
 	return removed, nil
 }
 
-// KeyCounts implements store.Inspector: what this process has counted after a sweep.
+// KeyCounts implements store.Inspector. It returns the last count that a Sweep of this process has made.
 func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	return s.keys.Counts()
+	return s.keyCounts.Counts()
 }
 
+// countKeys counts the keys of the limits with the most keys.
 func (s *Store) countKeys(ctx context.Context) ([]store.KeyCount, error) {
 	rows, err := s.db.Query(ctx, `select c.limit_name, count(*), 0::bigint, (extract(epoch from clock_timestamp()) * 1000000)::bigint
 		from headgate.cells c group by c.limit_name order by 2 desc, 1 limit $1`, keycount.Most)

@@ -12,9 +12,8 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// asYugabyte makes a database with the schema of YugabyteDB. What PostgreSQL does not
-// have is put in its place: a function for hash codes, and indexes on it, as a table has
-// there whose primary key is hashed.
+// asYugabyte makes a database with the schema of YugabyteDB. A function for hash codes, and indexes
+// on it, replace the hashed primary keys that PostgreSQL does not have.
 func asYugabyte(t *testing.T) (dsn string) {
 	t.Helper()
 	dsn = dbtest.Postgres(t)
@@ -30,13 +29,13 @@ func asYugabyte(t *testing.T) (dsn string) {
 	return dsn
 }
 
-// TestSweepsOfYugabyteReadSlices fills the tables with 5,000 rows each, of which a hundredth
-// is dead: no sweep reads or sorts a whole table, and two passes remove what is dead.
+// TestSweepsOfYugabyteReadSlices fills the tables with 5,000 rows each, of which a hundredth is
+// dead. No sweep reads or sorts a whole table, and two passes remove the dead rows.
 func TestSweepsOfYugabyteReadSlices(t *testing.T) {
 	t.Parallel()
 	const rows, most = 5_000, 100
 	dsn := asYugabyte(t)
-	w := watch(t, dsn)
+	w := watchPlans(t, dsn)
 	s := postgres.New(w.Pool, nil)
 	conn := connect(t, dsn)
 	if _, err := conn.Exec(t.Context(), fill(1, rows)+
@@ -55,7 +54,7 @@ func TestSweepsOfYugabyteReadSlices(t *testing.T) {
 		for _, plan := range w.plans {
 			sorted = sorted || strings.Contains(plan, `"Sort"`)
 		}
-		// twice as many are looked at, and a slice may be wider by half
+		// A sweep reads twice as many rows as it may remove, and a slice may be wider by half.
 		w.check(t, fmt.Sprint("sweep ", sweeps), 4*most)
 		if sweeps > 10*rows/most {
 			t.Fatal("it comes to no end")
@@ -74,7 +73,7 @@ func TestSweepsOfYugabyteReadSlices(t *testing.T) {
 		Scan(&left); err != nil || left != fmt.Sprintf("%[1]d %[1]d %[1]d", rows-rows/100) {
 		t.Errorf("left are %s, %v", left, err)
 	}
-	// A sweep by hand looks at all of them.
+	// A sweep by hand reads all rows.
 	if _, err := conn.Exec(t.Context(), fill(rows+1, rows+1000)); err != nil {
 		t.Fatal(err)
 	}
@@ -84,8 +83,8 @@ func TestSweepsOfYugabyteReadSlices(t *testing.T) {
 	}
 }
 
-// TestPassesCountTheWayThroughAllRows: a store that sweeps a part at a time tells when it
-// has come round.
+// TestPassesCountTheWayThroughAllRows: a store that sweeps a part at a time counts a pass when it
+// has visited all rows.
 func TestPassesCountTheWayThroughAllRows(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
@@ -95,7 +94,7 @@ func TestPassesCountTheWayThroughAllRows(t *testing.T) {
 	}
 	removed, sweeps := 0, 0
 	for ; s.Info().Passes < 2 && sweeps < 1000; sweeps++ {
-		n, err := s.Sweep(t.Context(), 20) // looks at 40 rows of each table
+		n, err := s.Sweep(t.Context(), 20) // reads 40 rows of each table
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,8 +105,8 @@ func TestPassesCountTheWayThroughAllRows(t *testing.T) {
 	}
 }
 
-// TestEntriesStayUntilNobodyReadsThem sweeps within 100 ms after a log is empty, and later. A decision that read the
-// clock before, and has the cell locked, may be about to read the entries: without them it would be refused.
+// TestEntriesStayUntilNobodyReadsThem sweeps within 100 ms after a log became empty, and later. A decision that has
+// locked the cell and read the clock before may still read the entries: without them it would be wrong.
 func TestEntriesStayUntilNobodyReadsThem(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
@@ -121,8 +120,8 @@ func TestEntriesStayUntilNobodyReadsThem(t *testing.T) {
 		if _, err := conn.Exec(t.Context(), "update headgate.entries set keep_until = 0 where key = $1", key); err != nil {
 			t.Fatal(err)
 		}
-		// left sweeps when the log has been empty for a while: how many entries are left then, and whether that was
-		// soon.
+		// left sweeps when the log has been empty for a while. It returns how many entries are left, and whether
+		// the sweep came within 90 ms.
 		left := func(ago string) (n int, soon bool) {
 			t.Helper()
 			results, err := conn.PgConn().Exec(t.Context(), fmt.Sprintf(`begin;
@@ -152,7 +151,7 @@ func TestEntriesStayUntilNobodyReadsThem(t *testing.T) {
 	}
 }
 
-// TestASweepWaitsForNoTransaction leaves a transaction open that has locked a dead cell: the others are removed.
+// TestASweepWaitsForNoTransaction leaves a transaction open that has locked a dead cell. The sweep removes the others.
 func TestASweepWaitsForNoTransaction(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)

@@ -10,12 +10,12 @@ import (
 )
 
 //go:embed sql/tables/*.sql sql/functions/*.sql sql/blocks/*.sql sql/yugabyte/*.sql
-var files embed.FS
+var sqlFiles embed.FS
 
-// The laws stand once, as blocks in sql/blocks, and the functions are templates that say
-// where a block goes. A block is written for the names of headgate_internal.apply: b_level is the
-// level that Base has, now the time of the decision, and so on. Where other functions
-// have other names, the block has parameters:
+// The laws are written once, as blocks in sql/blocks, and the functions are templates that
+// include blocks. A block uses the names of headgate_internal.apply: b_level is the level of
+// Base, now the time of the decision, and so on. For functions with other names, the block has
+// parameters:
 //
 //	x := {{template "drained" (as "level" "b_level" "at" "b_at" "now" "now")}};
 
@@ -36,40 +36,40 @@ var blocks = sync.OnceValue(func() *template.Template {
 			return margin + strings.ReplaceAll(b.String(), "\n", "\n"+margin), err
 		},
 	})
-	entries, err := files.ReadDir("sql/blocks")
+	entries, err := sqlFiles.ReadDir("sql/blocks")
 	if err != nil {
-		panic(err) // they are embedded
+		panic(err) // cannot happen: the files are embedded
 	}
 	for _, e := range entries {
-		text, err := files.ReadFile("sql/blocks/" + e.Name())
+		text, err := sqlFiles.ReadFile("sql/blocks/" + e.Name())
 		if err != nil {
 			panic(err)
 		}
-		template.Must(t.New(e.Name()).Parse(indented(string(text))))
+		template.Must(t.New(e.Name()).Parse(indentBlocks(string(text))))
 	}
 	return t
 })
 
-// wholeLine is a block on a line of its own.
-var wholeLine = regexp.MustCompile(`^( +)\{\{template ("[^"]+") ?(.*)\}\}$`)
+// blockLine matches a line with nothing but a block.
+var blockLine = regexp.MustCompile(`^( +)\{\{template ("[^"]+") ?(.*)\}\}$`)
 
-// indented lets the lines of such a block begin where the first one does. It looks at lines with a block alone: the
-// expression takes long for the others.
-func indented(text string) string {
+// indentBlocks indents all lines of a block as much as the line that includes it. It matches only lines with a
+// template action, because the regular expression is slow for others.
+func indentBlocks(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		if strings.Contains(line, "{{template") {
-			lines[i] = wholeLine.ReplaceAllString(line, `{{lines "$1" $2 $3}}`)
+			lines[i] = blockLine.ReplaceAllString(line, `{{lines "$1" $2 $3}}`)
 		}
 	}
 	return strings.Join(lines, "\n")
 }
 
-// assemble puts the blocks in, and numbers for names. It panics at what it does not know.
+// assemble inserts the blocks into a text, and replaces placeholders by numbers. It panics at unknown names.
 func assemble(name, text string) string {
 	if strings.Contains(text, "{{") {
 		var b strings.Builder
-		t := template.Must(template.Must(blocks().Clone()).New(name).Parse(indented(text)))
+		t := template.Must(template.Must(blocks().Clone()).New(name).Parse(indentBlocks(text)))
 		if err := t.Execute(&b, nil); err != nil {
 			panic(err)
 		}

@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// encrypted tells whether the connections of a URL are.
-func encrypted(t *testing.T, url string) (yes bool) {
+// usesTLS reports whether the connections of a URL use TLS.
+func usesTLS(t *testing.T, url string) (yes bool) {
 	t.Helper()
 	conn, err := pgx.Connect(context.Background(), url)
 	if err != nil {
@@ -37,7 +37,7 @@ func TestTLS(t *testing.T) {
 	overTLS(t, false)
 }
 
-// TestTLSOfOtherServers connects to servers without TLS, with an expired certificate, and to one that asks for clients'
+// TestTLSOfOtherServers connects to servers without TLS, with an expired certificate, and with a request for client
 // certificates.
 func TestTLSOfOtherServers(t *testing.T) {
 	tier.Engines(t)
@@ -64,9 +64,9 @@ func overTLS(t *testing.T, others bool) {
 	byName := strings.Replace(open, "127.0.0.1", "localhost", 1)
 	for _, tt := range []struct {
 		name, url string
-		class     error // nil: it works
+		class     error // nil: the connection works
 		says      string
-		clear     bool // it works without TLS
+		clear     bool // the connection works without TLS
 	}{
 		{name: "the authority is named", url: open + full},
 		{name: "verify-ca, another host name", url: byName + ca},
@@ -133,7 +133,7 @@ func overTLS(t *testing.T, others bool) {
 			if err == nil {
 				takeSecurely(t, s)
 				s.Close()
-				if yes := encrypted(t, tt.url); yes == tt.clear {
+				if yes := usesTLS(t, tt.url); yes == tt.clear {
 					t.Errorf("encrypted: %v", yes)
 				}
 			}

@@ -22,13 +22,13 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// TestRevisionIsRaised: see package revisiontest for what to do when it fails.
+// TestRevisionIsRaised: package revisiontest documents what to do when it fails.
 func TestRevisionIsRaised(t *testing.T) {
 	revisiontest.Check(t, postgres.Revision, postgres.Fingerprint)
 }
 
-// functions returns the md5 of each function in the schemas headgate, headgate_internal and public.
-func functions(t *testing.T, dsn string) map[string]string {
+// functionHashes returns the md5 of each function in the schemas headgate, headgate_internal and public.
+func functionHashes(t *testing.T, dsn string) map[string]string {
 	t.Helper()
 	rows, err := connect(t, dsn).Query(t.Context(), `select p.oid::regprocedure::text, md5(pg_get_functiondef(p.oid)) from pg_proc p
 		where p.pronamespace in ('headgate'::regnamespace, 'headgate_internal'::regnamespace, 'public'::regnamespace)`)
@@ -43,8 +43,8 @@ func functions(t *testing.T, dsn string) map[string]string {
 	return list
 }
 
-// sameFunctions compares the functions of two databases. Functions of the layout before
-// may be left over for processes that still call them.
+// sameFunctions compares the functions of two databases. got may also have functions of the
+// previous layout, for processes that still call them.
 func sameFunctions(t *testing.T, got, want map[string]string) {
 	t.Helper()
 	maps.DeleteFunc(got, func(name, _ string) bool {
@@ -63,8 +63,8 @@ func sameFunctions(t *testing.T, got, want map[string]string) {
 	}
 }
 
-// bare opens a store and does not migrate.
-func bare(t *testing.T, dsn string) *postgres.Store {
+// openUnmigrated opens a store and does not migrate.
+func openUnmigrated(t *testing.T, dsn string) *postgres.Store {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), dsn, nil)
 	if err != nil {
@@ -74,8 +74,8 @@ func bare(t *testing.T, dsn string) *postgres.Store {
 	return s
 }
 
-// adapter makes functions of the first layout that call those of the second, for what
-// the driver calls.
+// adapter returns functions of the first layout that the driver calls, and that call functions of
+// the second layout.
 func adapter(t *testing.T, dsn string) string {
 	t.Helper()
 	var text string
@@ -96,10 +96,9 @@ func adapter(t *testing.T, dsn string) string {
 	return text
 }
 
-// TestBinariesOfTwoLayoutsWorkSideBySide has callers of an older binary, and of SQL, ask
-// while a newer one migrates, begins to work, and while either is started again. Nobody
-// sees an error, what is admitted is exact, and a request that is repeated at the other
-// binary is charged once.
+// TestBinariesOfTwoLayoutsWorkSideBySide charges by an older binary, and by SQL, while a newer binary
+// migrates and begins to work, and while either binary is restarted. No caller sees an error, the number
+// of admissions is exact, and a request that is repeated at the other binary is charged once.
 func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
@@ -110,7 +109,7 @@ func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 	limit := headgate.MustParse(fmt.Sprintf("fixed-window %d/30d", most))
 	charge := headgate.Charge{Limit: limit, Key: "k"}
 
-	if _, err := limiter(postgres.Newer(bare(t, dsn), text)).Take(t.Context(), charge); !errors.Is(
+	if _, err := limiter(postgres.Newer(openUnmigrated(t, dsn), text)).Take(t.Context(), charge); !errors.Is(
 		err, store.ErrSetup) || !strings.Contains(err.Error(), "run headgate migrate") {
 		t.Fatalf("a newer binary, before it has migrated: %v", err)
 	}
@@ -158,7 +157,7 @@ func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 	})
 
 	await.Until(t, "callers of the older binary", func() bool { return admitted.Load() > 50 })
-	newer := postgres.Newer(bare(t, dsn), text)
+	newer := postgres.Newer(openUnmigrated(t, dsn), text)
 	report, err := newer.Migrate(t.Context())
 	if err != nil || !strings.Contains(strings.Join(report, "\n"), fmt.Sprint("installed the functions of revision ", postgres.Revision+1)) {
 		t.Fatalf("%q, %v", report, err)
@@ -168,8 +167,8 @@ func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 	if err != nil || len(report) != 1 || !strings.Contains(report[0], "nothing to do") {
 		t.Errorf("the older binary migrates after the newer: %q, %v", report, err)
 	}
-	callers(bare(t, dsn)) // started again
-	callers(postgres.Newer(bare(t, dsn), text))
+	callers(openUnmigrated(t, dsn)) // the older binary is restarted
+	callers(postgres.Newer(openUnmigrated(t, dsn), text))
 
 	for i := range 20 {
 		id := fmt.Sprint("id ", i)
@@ -196,14 +195,14 @@ func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 	}
 
 	fresh := dbtest.Postgres(t)
-	if _, err := postgres.Newer(bare(t, fresh), text).Migrate(t.Context()); err != nil {
+	if _, err := postgres.Newer(openUnmigrated(t, fresh), text).Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	sameFunctions(t, functions(t, dsn), functions(t, fresh))
+	sameFunctions(t, functionHashes(t, dsn), functionHashes(t, fresh))
 }
 
-// TestABinaryOfAnotherStateIsRefused has a binary migrate to which the rows mean
-// something else: the older one charges nothing from then on, running or started again.
+// TestABinaryOfAnotherStateIsRefused migrates by a binary for which the rows have another meaning. The
+// older binary charges nothing from then on, running or restarted.
 func TestABinaryOfAnotherStateIsRefused(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Postgres(t)
@@ -212,7 +211,7 @@ func TestABinaryOfAnotherStateIsRefused(t *testing.T) {
 	if _, err := limiter(old).Allow(t.Context(), limit, "k"); err != nil {
 		t.Fatal(err)
 	}
-	later := postgres.Later(bare(t, dsn))
+	later := postgres.Later(openUnmigrated(t, dsn))
 	if _, err := limiter(later).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) {
 		t.Errorf("before it has migrated: %v", err)
 	}
@@ -222,7 +221,7 @@ func TestABinaryOfAnotherStateIsRefused(t *testing.T) {
 	if _, err := limiter(old).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) {
 		t.Errorf("a running older binary: %v", err)
 	}
-	for _, s := range []*postgres.Store{old, bare(t, dsn)} {
+	for _, s := range []*postgres.Store{old, openUnmigrated(t, dsn)} {
 		if _, err := limiter(s).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSchemaNewer) {
 			t.Errorf("an older binary: %v", err)
 		}
@@ -242,7 +241,7 @@ func TestASchemaThatNoReleaseHasMadeIsRefused(t *testing.T) {
 	dsn := dbtest.Postgres(t)
 	openAt(t, dsn)
 	execute(t, dsn, `update headgate.installed set state = 3, revision = 1`)
-	s := bare(t, dsn)
+	s := openUnmigrated(t, dsn)
 	_, err := limiter(s).Allow(t.Context(), headgate.MustParse("fixed-window 9/30d"), "k")
 	_, migrating := s.Migrate(t.Context())
 	for _, err := range []error{err, migrating} {
@@ -262,21 +261,21 @@ func TestASchemaThatNoReleaseHasMadeIsRefused(t *testing.T) {
 	}
 }
 
-// TestFunctionsAreRepaired has functions changed by hand, and by a developer who did not
-// raise the revision.
+// TestFunctionsAreRepaired changes functions by hand, and by a developer who did not raise the
+// revision.
 func TestFunctionsAreRepaired(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	fresh := dbtest.Postgres(t)
 	openAt(t, fresh)
-	want := functions(t, fresh)
+	want := functionHashes(t, fresh)
 	for name, spoil := range map[string]func(t *testing.T, dsn string){
 		"replaced": func(t *testing.T, dsn string) {
 			execute(t, dsn, `create or replace function headgate_internal.retry_after_1(res bigint[]) returns interval language sql as 'select interval ''1 s'''`)
 		},
 		"dropped": func(t *testing.T, dsn string) { execute(t, dsn, `drop function headgate.release`) },
 		"edited": func(t *testing.T, dsn string) {
-			report, err := postgres.Edited(bare(t, dsn)).Migrate(t.Context())
+			report, err := postgres.Edited(openUnmigrated(t, dsn)).Migrate(t.Context())
 			if err != nil || !strings.Contains(strings.Join(report, "\n"), "repaired") {
 				t.Errorf("%q, %v", report, err)
 			}
@@ -287,12 +286,12 @@ func TestFunctionsAreRepaired(t *testing.T) {
 			dsn := dbtest.Postgres(t)
 			openAt(t, dsn)
 			spoil(t, dsn)
-			report, err := bare(t, dsn).Migrate(t.Context())
+			report, err := openUnmigrated(t, dsn).Migrate(t.Context())
 			if err != nil || len(report) != 1 || !strings.Contains(report[0], "repaired the functions of revision") {
 				t.Errorf("%q, %v", report, err)
 			}
-			sameFunctions(t, functions(t, dsn), want)
-			report, err = bare(t, dsn).Migrate(t.Context())
+			sameFunctions(t, functionHashes(t, dsn), want)
+			report, err = openUnmigrated(t, dsn).Migrate(t.Context())
 			if err != nil || len(report) != 1 || !strings.Contains(report[0], "nothing to do") {
 				t.Errorf("again: %q, %v", report, err)
 			}

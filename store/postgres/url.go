@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// parseURL checks a URL, and returns it as pgx reads it: without the option pooler,
-// which is ours, and with an @ in a password escaped.
+// parseURL checks a URL, and returns it in the form that pgx accepts: without Headgate's
+// option pooler, and with an @ in a password escaped.
 func parseURL(raw string) (dsn string, pooler bool, err error) {
 	u, err := store.ParseURL(raw)
 	if err != nil {
@@ -39,7 +39,7 @@ func parseURL(raw string) (dsn string, pooler bool, err error) {
 	return dsn, pooler, nil
 }
 
-// cutLast is strings.Cut at the last sep.
+// cutLast cuts s around the last sep.
 func cutLast(s, sep string) (before, after string, found bool) {
 	i := strings.LastIndex(s, sep)
 	if i < 0 {
@@ -48,8 +48,8 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// badURL says why pgx cannot use a URL. A certificate or key that it names and that
-// cannot be used can be put right beside the URL.
+// badURL returns why pgx cannot use a URL. An unusable certificate or key is ErrSetup: the
+// URL itself may be right.
 func badURL(err error) error {
 	problem := parseProblem(err)
 	if strings.HasPrefix(problem, "failed to configure TLS") {
@@ -58,8 +58,8 @@ func badURL(err error) error {
 	return fmt.Errorf("postgres: %w", law.Invalid("URL", "%s", problem))
 }
 
-// parseProblem is what pgx says of a URL that it cannot parse, without the URL, and
-// without what it quotes of one.
+// parseProblem returns the text of pgx's error about a URL, without the URL and without quoted
+// parts of it.
 func parseProblem(err error) string {
 	_, problem, _ := cutLast(err.Error(), "`: ")
 	if static, _, ok := strings.Cut(problem, " ("); ok && strings.HasPrefix(problem, "failed to parse") {

@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// TestVerbsFromSQL goes through what people call to be charged once, to settle, to
-// start later and to hold; each row is what a query returns, as text.
+// TestVerbsFromSQL calls the functions that charge once, settle, start later, and hold leases. Each case
+// has the row of a query as text.
 func TestVerbsFromSQL(t *testing.T) {
 	t.Parallel()
 	conn, _ := session(t)
@@ -123,7 +123,7 @@ func columns(sql string) string {
 	return list + ")" + from
 }
 
-// TestIDsAreKnownToBoth lets Go and SQL ask under the same id.
+// TestIDsAreKnownToBoth uses the same id from Go and SQL.
 func TestIDsAreKnownToBoth(t *testing.T) {
 	t.Parallel()
 	conn, dsn := session(t)

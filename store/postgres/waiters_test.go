@@ -24,12 +24,12 @@ import (
 
 const (
 	waitLimit = "token-bucket 100/s burst 1"
-	apart     = 10_000 // microseconds between two starts
+	apart     = 10_000 // the microseconds between two starts
 )
 
 func TestMain(m *testing.M) {
 	if dsn := dbtest.Task(); dsn != "" {
-		if err := waiters(dsn); err != nil {
+		if err := runWaiters(dsn); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -38,9 +38,9 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// waiters lets so many wait at once as each line of the input says. It prints the
-// start that each was promised, and then when it started.
-func waiters(dsn string) error {
+// runWaiters starts as many waiters as each line of the input says. It prints the start that each
+// waiter was promised, and then the time at which it started.
+func runWaiters(dsn string) error {
 	ctx := context.Background()
 	pg, err := postgres.Open(ctx, dsn+"?pool_max_conns=1", nil)
 	if err != nil {
@@ -48,7 +48,7 @@ func waiters(dsn string) error {
 	}
 	l := headgate.New(coalesce.New(pg, nil), nil)
 	charge := headgate.Charge{Limit: headgate.MustParse(waitLimit), Key: "k"}
-	if _, err := l.Check(ctx, charge); err != nil { // the connection is there
+	if _, err := l.Check(ctx, charge); err != nil { // makes the connection
 		return err
 	}
 	fmt.Println("ready 0")
@@ -81,19 +81,19 @@ func waiters(dsn string) error {
 	return failed
 }
 
-// crowd is such a process, and what it has said.
-type crowd struct {
+// waiterProcess is a process that calls runWaiters, and its output.
+type waiterProcess struct {
 	*dbtest.Child
 	ready    chan struct{}
 	read     chan struct{}
 	mu       sync.Mutex
 	promised []int64
-	started  map[int64]int64 // when, by when it might
+	started  map[int64]int64 // the actual start, by the promised one
 }
 
-func newCrowd(t *testing.T, dsn string) *crowd {
+func newWaiterProcess(t *testing.T, dsn string) *waiterProcess {
 	t.Helper()
-	c := &crowd{
+	c := &waiterProcess{
 		Child: dbtest.StartChild(t, dsn), ready: make(chan struct{}), read: make(chan struct{}),
 		started: map[int64]int64{},
 	}
@@ -118,16 +118,15 @@ func newCrowd(t *testing.T, dsn string) *crowd {
 	return c
 }
 
-// promises returns how many starts the process was promised so far.
-func (c *crowd) promises() int {
+// promises returns how many starts the process has been promised so far.
+func (c *waiterProcess) promises() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.promised)
 }
 
-// TestWaitersOfManyProcesses lets many wait for one key. A part of the processes
-// is killed while they sleep: what they were promised is lost, and changes
-// nothing for the others.
+// TestWaitersOfManyProcesses lets many processes wait for one key. Some of the processes are killed
+// while they sleep. The starts that they were promised are lost, and nothing changes for the others.
 func TestWaitersOfManyProcesses(t *testing.T) {
 	tier.Engines(t)
 	processes := 10
@@ -144,9 +143,9 @@ func TestWaitersOfManyProcesses(t *testing.T) {
 	if _, err := pg.Migrate(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	crowds := make([]*crowd, processes)
+	crowds := make([]*waiterProcess, processes)
 	for i := range crowds {
-		crowds[i] = newCrowd(t, dsn)
+		crowds[i] = newWaiterProcess(t, dsn)
 	}
 	for _, c := range crowds {
 		<-c.ready
@@ -159,7 +158,7 @@ func TestWaitersOfManyProcesses(t *testing.T) {
 		await.Until(t, "the promises of a process", func() bool { return c.promises() == each })
 		c.Kill()
 	}
-	for _, c := range crowds[len(dead):] { // they queue behind processes that are gone
+	for _, c := range crowds[len(dead):] { // they queue behind killed processes
 		fmt.Fprintln(c.In, 1)
 		c.In.Close()
 	}
@@ -193,7 +192,7 @@ func TestWaitersOfManyProcesses(t *testing.T) {
 		case d < apart:
 			t.Errorf("starts %d and %d are %d us apart", i, i+1, d)
 		case d > apart:
-			gaps++ // nobody had come yet
+			gaps++ // no waiter had come yet
 		}
 	}
 	slices.SortFunc(order, func(a, b pair) int { return int(a.now - b.now) })
@@ -205,8 +204,8 @@ func TestWaitersOfManyProcesses(t *testing.T) {
 	}
 	t.Logf("%d processes, %d killed: %d promised, %d started; %d gaps; %d started before their turn, %d out of "+
 		"order; late by %v (median), %v (99 %%), %v",
-		processes, len(dead), len(promised), started, gaps, early, disorder, micros(lateness, 50), micros(lateness, 99),
-		micros(lateness, 100))
+		processes, len(dead), len(promised), started, gaps, early, disorder,
+		percentile(lateness, 50), percentile(lateness, 99), percentile(lateness, 100))
 	if most := (processes - len(dead)) * (each + 1); started < most {
 		t.Errorf("%d started, want at least %d of the live processes", started, most)
 	}
@@ -215,7 +214,7 @@ func TestWaitersOfManyProcesses(t *testing.T) {
 	}
 }
 
-func micros(sorted []int64, percent int) time.Duration {
+func percentile(sorted []int64, percent int) time.Duration {
 	if len(sorted) == 0 {
 		return 0
 	}

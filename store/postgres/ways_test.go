@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// writers are the functions that write cells, by the way of deciding that they belong to.
+// writers are the functions that write cells, by the kind of batch that they decide.
 var writers = map[string][]string{
 	"single plain charge":   {"take_one_1"},
 	"plain batch":           {"take_sums_1"},
@@ -22,9 +22,9 @@ var (
 	writesCells  = regexp.MustCompile(`\b(insert into|update|delete from) headgate\.cells\b`)
 )
 
-// TestWaysThatWriteCells counts the texts that write cells. Each of them can be wrong, so a new one has to be
-// 1.25 times as fast as the one that decides already, end to end.
-func TestWaysThatWriteCells(t *testing.T) {
+// TestFunctionsThatWriteCells counts the functions that write cells. Each of them can be wrong, so a new one has to
+// be 1.25 times as fast, end to end, as the function that it replaces.
+func TestFunctionsThatWriteCells(t *testing.T) {
 	if n := len(writers); n > 6 {
 		t.Errorf("%d ways write cells", n)
 	}
@@ -43,11 +43,11 @@ func TestWaysThatWriteCells(t *testing.T) {
 			}
 		}
 	}
-	files, err := files.ReadDir("sql/functions")
+	files, err := sqlFiles.ReadDir("sql/functions")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) != len(functionFiles)+2 { // of the articles, and of rights
+	if len(files) != len(functionFiles)+2 { // also the files articles and rights
 		t.Errorf("%d files, %d are executed", len(files), len(functionFiles))
 	}
 	if strings.Contains(current().articles.sql, "headgate.cells") {

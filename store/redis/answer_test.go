@@ -26,7 +26,7 @@ func TestAnAnswerThatCannotBeReadLeavesTheOutcomeUnknown(t *testing.T) {
 		ops, outs := []law.Op{takeOne("l", "k", hourly, 0)}, make([]law.Outcome, 1)
 		c := &call{index: []int{0}}
 		err := c.decode(answer, ops, outs)
-		if got := classify("apply", err); err == nil || !errors.Is(got, store.ErrUnknownOutcome) || again(err) {
+		if got := classify("apply", err); err == nil || !errors.Is(got, store.ErrUnknownOutcome) || mayRetry(err) {
 			t.Errorf("%s: %v, want ErrUnknownOutcome, not to be asked again", name, got)
 		}
 		p := &part{call: c}
@@ -36,9 +36,9 @@ func TestAnAnswerThatCannotBeReadLeavesTheOutcomeUnknown(t *testing.T) {
 	}
 }
 
-// TestOfSeveralErrorsTheDoubtIsTold: nobody may ask again because another part of the
+// TestTheMostDoubtfulErrorIsReturned: a caller must not retry because another part of the
 // batch was not done.
-func TestOfSeveralErrorsTheDoubtIsTold(t *testing.T) {
+func TestTheMostDoubtfulErrorIsReturned(t *testing.T) {
 	done := classify("apply", store.ErrConflict)
 	doubt := classify("apply", errAnswer)
 	for _, errs := range [][]error{{done, doubt}, {doubt, done}, {done, doubt, done, nil}} {
@@ -51,7 +51,7 @@ func TestOfSeveralErrorsTheDoubtIsTold(t *testing.T) {
 	}
 }
 
-// TestACellOfANewerVersionIsRefused: what it means is not known, so nothing is charged.
+// TestACellOfANewerVersionIsRefused: its format is unknown, so nothing is charged.
 func TestACellOfANewerVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	s := openTest(t, dbtest.Redis(t), nil)

@@ -13,26 +13,26 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// maxOps is about how many ops a call has at most on a server without a
-// cluster, so that other clients do not wait for it longer than 2 ms: 128 plain
-// charges take 0.6 ms, others 1.1 ms. Of 16 ops a call, each takes the server
-// 4.0 to 4.9 us, of 64 and 128 4.0 to 4.6 us, alone 16 us.
+// maxOps is about how many ops a call has at most on a single server, so that other
+// clients do not wait for it longer than 2 ms: 128 plain charges take 0.6 ms, others
+// 1.1 ms. An op takes the server 16 us alone, 4.0 to 4.9 us in a call of 16 ops, and
+// 4.0 to 4.6 us in a call of 64 or 128.
 const maxOps = 128
 
-// Apply implements store.Store. Ops are handed to the server in calls of a
-// script: all of a batch that is in one slot in one call, all calls at once.
-// Groups whose call failed have the error in their outcomes; only when every
-// call failed is an error returned, the one that leaves the most in doubt.
+// Apply implements store.Store. It sends the ops in calls of a script: one call
+// for all ops of a batch in one slot, all calls at once. Groups whose call failed
+// have the error in their outcomes. Apply returns an error only if every call failed:
+// the error that leaves the most in doubt.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
-	if decided, err := s.alone(ctx, ops, outs); decided {
+	if decided, err := s.applyLone(ctx, ops, outs); decided {
 		return err
 	}
-	calls, trials := s.plan(ops, outs)
+	calls, trials := s.planCalls(ops, outs)
 	var failures []error
-	for i, err := range s.do(ctx, calls, ops, outs) {
+	for i, err := range s.decideCalls(ctx, calls, ops, outs) {
 		if err == nil {
 			continue
 		}
@@ -40,11 +40,11 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		failures = append(failures, err)
 		failAll(outs, calls[i].index, err)
 	}
-	units := len(calls)
+	attempts := len(calls)
 	for _, groups := range trials {
 		for _, group := range groups {
-			units++
-			err := s.try(ctx, ops, outs, group)
+			attempts++
+			err := s.applyAcrossSlots(ctx, ops, outs, group)
 			if err == nil {
 				continue
 			}
@@ -53,19 +53,19 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 			failAll(outs, group, err)
 		}
 	}
-	if len(failures) < units {
+	if len(failures) < attempts {
 		return nil
 	}
 	return worst(failures)
 }
 
-// errApart is of a reservation that may start later, of keys in several slots: a start in
-// common cannot be settled by scripts of which each sees one slot.
+// errApart refuses a reservation that may start later and has keys in several slots. Its charges
+// need a common start, which scripts that each see one slot cannot find.
 var errApart = fmt.Errorf("redis: %w: a reservation that may start later, of keys in several slots of a "+
 	"Redis Cluster; give these keys one hash tag by redis.Config.Slot", store.ErrUnsupported)
 
-// refusal returns why nothing may be sent of a request, or nil.
-func (s *Store) refusal(ops []law.Op) error {
+// checkRequest returns why a request must not be sent, or nil.
+func (s *Store) checkRequest(ops []law.Op) error {
 	if err := law.ValidGroup(ops); err != nil || !s.cluster || !ops[0].Deferred {
 		return err
 	}
@@ -77,14 +77,14 @@ func (s *Store) refusal(ops []law.Op) error {
 	return nil
 }
 
-// plan cuts a batch into calls. Groups that are refused are left out, and outs says so.
-// trials are the parts of a batch that no single slot can decide: their groups
-// in order, of which some are in several slots.
-func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*call, trials [][][]int) {
+// planCalls divides a batch into calls. It leaves out groups that checkRequest refuses, and
+// sets their outcomes. Each element of trials has the groups of a component, in order, of
+// which some are in several slots: no single call can decide it.
+func (s *Store) planCalls(ops []law.Op, outs []law.Outcome) (calls []*call, trials [][][]int) {
 	valid := make([]int, 0, len(ops))
 	for i := 0; i < len(ops); {
 		j := law.GroupEnd(ops, i)
-		err := s.refusal(ops[i:j])
+		err := s.checkRequest(ops[i:j])
 		for ; i < j; i++ {
 			if err != nil {
 				outs[i] = law.Outcome{Err: err}
@@ -99,7 +99,7 @@ func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*call, trials []
 	if !s.cluster && len(valid) <= maxOps {
 		return []*call{s.encode(ops, valid, forGood)}, nil
 	}
-	// What hangs together by cells and requests goes together, in its order.
+	// Ops that share cells or requests stay together, in their order.
 	component := law.Components(ops)
 	bundle := s.bundles(ops, valid, component)
 	indexes := map[int][]int{}
@@ -111,7 +111,7 @@ func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*call, trials []
 		n = m
 		c := component[group[0]]
 		b := bundle[c]
-		if b == several {
+		if b == severalSlots {
 			byComponent[c] = append(byComponent[c], group)
 			continue
 		}
@@ -126,20 +126,20 @@ func (s *Store) plan(ops []law.Op, outs []law.Outcome) (calls []*call, trials []
 	return calls, slices.Collect(maps.Values(byComponent))
 }
 
-// several is the bundle of a component that no single call can decide.
-const several = -1
+// severalSlots is the bundle of a component that no single call can decide.
+const severalSlots = -1
 
-// bundles says for each component which others it shares a call with: those in
-// its slot of a cluster, or on a single server those before and after it.
+// bundles returns for each component the number of its bundle; a bundle makes one call. In a
+// cluster the bundle has the components of a slot, on a single server adjacent components.
 func (s *Store) bundles(ops []law.Op, valid, component []int) map[int]int {
 	bundle := make(map[int]int)
 	if s.cluster {
 		for _, i := range valid {
-			here := int(s.slotOf(ops[i].Cell))
-			if was, ok := bundle[component[i]]; ok && was != here {
-				here = several
+			slot := int(s.slotOf(ops[i].Cell))
+			if other, ok := bundle[component[i]]; ok && other != slot {
+				slot = severalSlots
 			}
-			bundle[component[i]] = here
+			bundle[component[i]] = slot
 		}
 		return bundle
 	}
@@ -162,9 +162,9 @@ func (s *Store) bundles(ops []law.Op, valid, component []int) map[int]int {
 	return bundle
 }
 
-// do makes calls, all at once, and repeats those that found nothing done.
-func (s *Store) do(ctx context.Context, calls []*call, ops []law.Op, outs []law.Outcome) []error {
-	return s.repeat(ctx, calls, func(i int, res rueidis.RedisResult) error {
+// decideCalls makes calls, all at once, and sets the outcomes. It retries calls that did nothing.
+func (s *Store) decideCalls(ctx context.Context, calls []*call, ops []law.Op, outs []law.Outcome) []error {
+	return s.runCalls(ctx, calls, func(i int, res rueidis.RedisResult) error {
 		v, err := res.ToString()
 		if err == nil {
 			err = calls[i].decode(v, ops, outs)
@@ -173,42 +173,42 @@ func (s *Store) do(ctx context.Context, calls []*call, ops []law.Op, outs []law.
 	})
 }
 
-// repeat makes calls, all at once, and repeats those that found nothing done. read reads the answer of call i. The
-// errors are the last ones of each call.
-func (s *Store) repeat(ctx context.Context, calls []*call, read func(i int, res rueidis.RedisResult) error) []error {
-	errs, open := make([]error, len(calls)), make([]int, len(calls))
+// runCalls makes calls, all at once, and retries those that did nothing. read reads the answer of call i. It returns
+// the last error of each call.
+func (s *Store) runCalls(ctx context.Context, calls []*call, read func(i int, res rueidis.RedisResult) error) []error {
+	errs, pending := make([]error, len(calls)), make([]int, len(calls))
 	for i := range calls {
-		open[i] = i
+		pending[i] = i
 	}
-	repeated, err := store.Retry(ctx, s.cfg.RetryFor, func() error {
-		some := make([]*call, len(open))
-		for k, i := range open {
-			some[k] = calls[i]
+	retries, err := store.Retry(ctx, s.cfg.RetryFor, func() error {
+		batch := make([]*call, len(pending))
+		for k, i := range pending {
+			batch[k] = calls[i]
 		}
-		var left []int
-		for k, res := range s.send(ctx, some) {
-			i := open[k]
-			if errs[i] = read(i, res); again(errs[i]) {
-				left = append(left, i)
+		var retry []int
+		for k, res := range s.send(ctx, batch) {
+			i := pending[k]
+			if errs[i] = read(i, res); mayRetry(errs[i]) {
+				retry = append(retry, i)
 			}
 		}
-		if open = left; len(open) > 0 {
-			return errs[open[0]]
+		if pending = retry; len(pending) > 0 {
+			return errs[pending[0]]
 		}
 		return nil
-	}, again)
-	s.repeated(repeated, err)
+	}, mayRetry)
+	s.noteRetries(retries, err)
 	return errs
 }
 
-// repeated counts repetitions, and passes them to the observer.
-func (s *Store) repeated(n int, err error) {
-	s.repeats.Add(int64(n))
+// noteRetries counts retries, and passes them to the observer.
+func (s *Store) noteRetries(n int, err error) {
+	s.retries.Add(int64(n))
 	store.Observe(s.cfg.Observer, n, err)
 }
 
-// send makes calls by the scripts' names, and again with their texts where a
-// server does not know them: after a flush, a restart or a failover.
+// send makes calls by the scripts' names. It repeats a call with the script's text if the server
+// does not know the name: after a flush, a restart or a failover.
 func (s *Store) send(ctx context.Context, calls []*call) []rueidis.RedisResult {
 	if len(calls) == 0 {
 		return nil
@@ -234,6 +234,6 @@ func (s *Store) send(ctx context.Context, calls []*call) []rueidis.RedisResult {
 	return results
 }
 
-// slack is how much longer a cell is kept than it can matter: as much as the
-// server's clock may step back without a cell following it.
+// slack is how much longer a cell is kept than it can matter: the server's clock may step back
+// by as much, and still no cell is missing that counts again.
 const slack = 2 * time.Second

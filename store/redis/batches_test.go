@@ -10,10 +10,10 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestBatchesOverSlotsAreThoseOfPackageLaw hands over several requests at a time, some
-// over several slots: takes, with an ID or asked again, checks, settling, resets and
-// blocks of the same few cells; and late ones in one slot.
-func TestBatchesOverSlotsAreThoseOfPackageLaw(t *testing.T) {
+// TestBatchesOverSlotsMatchPackageLaw applies several requests at a time, some over several
+// slots, on the same few cells: takes, with an ID or repeated, checks, settlements, resets and
+// blocks, and deferred takes in one slot.
+func TestBatchesOverSlotsMatchPackageLaw(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
 	seed := newSeed(t)
 	g := rand.New(rand.NewPCG(seed, 0))
@@ -77,13 +77,13 @@ func TestBatchesOverSlotsAreThoseOfPackageLaw(t *testing.T) {
 					}
 				}
 				if g.IntN(2) == 0 {
-					once60(fmt.Sprint(n, ".", gr), group...)
+					withID(fmt.Sprint(n, ".", gr), group...)
 				}
 			case kind == 6:
 				for i := range group {
 					group[i].Verb, group[i].Cost = law.Check, 1+g.Int64N(3_000_000)
 				}
-			case kind == 7 && len(admittedOps) > 0: // ask again
+			case kind == 7 && len(admittedOps) > 0: // repeat
 				was := admittedOps[g.IntN(len(admittedOps))]
 				group = append([]law.Op(nil), was...)
 				late := g.IntN(2) == 0 && together()
@@ -99,10 +99,10 @@ func TestBatchesOverSlotsAreThoseOfPackageLaw(t *testing.T) {
 				group = append([]law.Op(nil), was...)
 				cost := g.Int64N(2) * g.Int64N(2_000_000)
 				for i := range group {
-					group[i] = settling(group[i], cost)
+					group[i] = settleOp(group[i], cost)
 					group[i].Now, group[i].Deferred, group[i].Ceiling = now, false, 0
 				}
-				k := g.IntN(len(group)) // over several slots those that know it settle: docs
+				k := g.IntN(len(group)) // over several slots, the slots that know the ID settle: docs
 				group = group[k : k+1]
 			case kind == 10:
 				for i := range group {

@@ -12,12 +12,12 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// call is a call of a script: keys in one slot, and the ops it answers.
+// call is a call of a script: keys in one slot, and the ops that the script decides.
 type call struct {
 	script      script
-	keys        []string // of each op its cell, then what some have of their own
+	keys        []string // the cell of each op, then the keys that single ops add: see addOwn
 	args        []string
-	index       []int // of each op, in the caller's slice
+	index       []int // for each op: its index in the caller's slice
 	*plainCells       // nil: the script has no groups.lua
 }
 
@@ -30,8 +30,8 @@ func (c *call) command(b rueidis.Builder, withText bool) rueidis.Completed {
 	return b.Evalsha().Sha1(c.script.sha).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
 }
 
-// mode is how a call is decided. One on trial is the part of a request that lies in
-// one slot, and may have to be given back.
+// mode says how a call is decided. A call on trial is the part of a request that lies in
+// one slot; its charges may have to be given back.
 type mode int64
 
 const (
@@ -45,94 +45,94 @@ func (s *Store) encode(ops []law.Op, index []int, how mode) *call {
 	for _, i := range index {
 		n |= needsOf(&ops[i])
 	}
-	if how == forGood && slices.ContainsFunc(index, func(i int) bool { return plain(&ops[i]) }) {
-		return s.groupsCall(scripts[n|needsGroups](), ops, index)
+	if how == forGood && slices.ContainsFunc(index, func(i int) bool { return isPlainOp(&ops[i]) }) {
+		return s.groupsCall(batchScripts[n|needsGroups](), ops, index)
 	}
-	return s.call(scripts[n](), nil, ops, index, how)
+	return s.call(batchScripts[n](), nil, ops, index, how)
 }
 
-// call writes the arguments of a script: the ops, then its own.
-func (s *Store) call(script script, own []string, ops []law.Op, index []int, how mode) *call {
+// call returns a call of a script. Its first argument has the ops, and extraArgs follow.
+func (s *Store) call(script script, extraArgs []string, ops []law.Op, index []int, how mode) *call {
 	c := &call{
 		script: script, index: index, keys: make([]string, len(index), len(index)+4),
-		args: make([]string, 1, 1+len(own)),
+		args: make([]string, 1, 1+len(extraArgs)),
 	}
-	c.args = append(c.args, own...)
-	what := asked{doubles: make(doubles, headSize, headSize+askSize+48)}
+	c.args = append(c.args, extraArgs...)
+	params := paramTable{doubles: make(doubles, headSize, headSize+paramsSize+48)}
 	var runs doubles
 	group, print := int64(0), int64(0)
 	for n, i := range index {
 		op := &ops[i]
 		c.keys[n] = s.cellKey(op.Cell)
-		if n == 0 || !together(ops, index[n-1], i) {
+		if n == 0 || !sameRequest(ops, index[n-1], i) {
 			group++
-			if once(op) {
-				print = law.Fingerprint(whole(ops, i))
+			if isOnce(op) {
+				print = law.Fingerprint(requestOf(ops, i))
 			}
 		}
-		next := run{asked: what.find(ops, i), ops: 1, group: group}
-		next.log, next.note = c.own(s, op, print, how)
+		next := run{params: params.find(ops, i), ops: 1, group: group}
+		next.log, next.note = c.addOwn(s, op, print, how)
 		runs.run(next)
 	}
-	head := what.doubles[:0]
-	head.add(s.slack.Milliseconds(), s.history, int64(how), int64(len(what.doubles)+1))
-	c.args[0] = rueidis.BinaryString(append(what.doubles, runs...))
+	head := params.doubles[:0]
+	head.add(s.slack.Milliseconds(), s.history, int64(how), int64(len(params.doubles)+1))
+	c.args[0] = rueidis.BinaryString(append(params.doubles, runs...))
 	return c
 }
 
-// groupsCall writes the arguments of a script with groups.lua.
+// groupsCall returns a call of a script that contains groups.lua.
 func (s *Store) groupsCall(script script, ops []law.Op, index []int) *call {
-	g, cells := findPlain(ops, index)
+	plain, cells := findPlain(ops, index)
 	c := &call{
-		script: script, index: index, plainCells: g, keys: make([]string, len(cells), len(index)+4),
+		script: script, index: index, plainCells: plain, keys: make([]string, len(cells), len(index)+4),
 		args: make([]string, 2, 4),
 	}
 	for n, cell := range cells {
 		c.keys[n] = s.cellKey(cell)
 	}
 	for n, i := range index {
-		if g.cell[n] == 0 {
+		if plain.cell[n] == 0 {
 			c.keys = append(c.keys, s.cellKey(ops[i].Cell))
 		}
 	}
-	what := asked{doubles: make(doubles, headSize, headSize+askSize+96)}
+	params := paramTable{doubles: make(doubles, headSize, headSize+paramsSize+96)}
 	var runs shapes
 	var numbers []byte
 	for n, group := 0, int64(1); n < len(index); group++ {
 		m := requestEnd(ops, index, n)
-		if g.cell[n] == 0 {
+		if plain.cell[n] == 0 {
 			runs.flush()
 			print := int64(0)
-			if once(&ops[index[n]]) {
-				print = law.Fingerprint(whole(ops, index[n]))
+			if isOnce(&ops[index[n]]) {
+				print = law.Fingerprint(requestOf(ops, index[n]))
 			}
 			for ; n < m; n++ {
-				op := run{asked: what.find(ops, index[n]), ops: 1, group: group}
-				op.log, op.note = c.own(s, &ops[index[n]], print, forGood)
+				op := run{params: params.find(ops, index[n]), ops: 1, group: group}
+				op.log, op.note = c.addOwn(s, &ops[index[n]], print, forGood)
 				runs.run(op)
 			}
 			continue
 		}
-		runs.next = runs.next[:0]
+		runs.nextShape = runs.nextShape[:0]
 		for ; n < m; n++ {
-			runs.next = append(runs.next, what.find(ops, index[n]))
-			numbers = binary.LittleEndian.AppendUint32(numbers, uint32(g.cell[n])) //nolint:gosec // more than 0
+			runs.nextShape = append(runs.nextShape, params.find(ops, index[n]))
+			numbers = binary.LittleEndian.AppendUint32(numbers, uint32(plain.cell[n])) //nolint:gosec // more than 0
 		}
 		runs.request()
 	}
 	runs.flush()
-	head := what.doubles[:0]
-	head.add(s.slack.Milliseconds(), s.history, int64(forGood), int64(len(what.doubles)+1))
-	c.args[0] = rueidis.BinaryString(append(what.doubles, runs.doubles...))
+	head := params.doubles[:0]
+	head.add(s.slack.Milliseconds(), s.history, int64(forGood), int64(len(params.doubles)+1))
+	c.args[0] = rueidis.BinaryString(append(params.doubles, runs.doubles...))
 	c.args[1] = rueidis.BinaryString(numbers)
 	return c
 }
 
-// once reports whether an op is one of a request that is charged once.
-func once(op *law.Op) bool { return op.Verb == law.Take && op.ID != "" }
+// isOnce reports whether an op belongs to a request with an ID, which is charged once.
+func isOnce(op *law.Op) bool { return op.Verb == law.Take && op.ID != "" }
 
-// whole returns the request of op i: of one over several slots, a call has a part.
-func whole(ops []law.Op, i int) []law.Op {
+// requestOf returns the whole request of op i. A call may have only the part in one slot.
+func requestOf(ops []law.Op, i int) []law.Op {
 	from := i
 	for from > 0 && ops[from-1].Group == ops[i].Group {
 		from--
@@ -140,11 +140,11 @@ func whole(ops []law.Op, i int) []law.Op {
 	return ops[from:law.GroupEnd(ops, i)]
 }
 
-// own adds what an op alone has, and says where: the log of its cell, if it may
-// be touched, then what is remembered of IDs; and the note that goes into the log
-// or beside a block, then the print and the rule; to extend, the rule; to settle, the rule alone. 0 is for none. On
-// trial, and when that is given back, each op has a register.
-func (c *call) own(s *Store, op *law.Op, print int64, how mode) (log, note int64) {
+// addOwn adds the keys and arguments that only this op needs, and returns where they begin; 0: there are none.
+// The keys, from log on, are the log of the cell, its register, and its admission of the ID. The arguments, from
+// note on, are for a Take the ID, the fingerprint and the terms, for an Extend the ID and the terms, for a
+// Settle the terms, and for a Block the reason. On trial, and when a trial is given back, each op has a register.
+func (c *call) addOwn(s *Store, op *law.Op, print int64, how mode) (log, note int64) {
 	named := op.ID != "" && (op.Verb == law.Take || op.Verb == law.Extend || op.Verb == law.Settle ||
 		op.Verb == law.Return)
 	if op.Params.Kind != law.Log && op.Verb != law.Block && op.Verb != law.Reset && !named && how == forGood {
@@ -159,7 +159,7 @@ func (c *call) own(s *Store, op *law.Op, print int64, how mode) (log, note int64
 		c.keys = append(c.keys, s.registerKey(op.Cell))
 	}
 	switch {
-	case once(op):
+	case isOnce(op):
 		c.args = append(c.args, op.ID, strconv.FormatInt(print, 10), op.Params.Terms().String())
 		note = int64(len(c.args)) - 2
 	case op.Verb == law.Extend:
@@ -175,7 +175,7 @@ func (c *call) own(s *Store, op *law.Op, print int64, how mode) (log, note int64
 	return log, note
 }
 
-// decode reads the answers of batch.lua.
+// decode sets the outcomes of the call's ops from the answer v of batch.lua.
 func (c *call) decode(v string, ops []law.Op, outs []law.Outcome) error {
 	if c.plainCells != nil {
 		return c.plainCells.decode(c.index, v, ops, outs)
@@ -186,22 +186,22 @@ func (c *call) decode(v string, ops []law.Op, outs []law.Outcome) error {
 	return decodeOps(v[8:], c.index, outs)
 }
 
-// alone decides a batch of one plain charge by lone.lua. If it reports false, nothing was
-// done: the charge is one for a call of batch.lua.
-func (s *Store) alone(ctx context.Context, ops []law.Op, outs []law.Outcome) (decided bool, err error) {
-	if !s.mayBeAlone(ops) {
+// applyLone decides a batch of one plain charge by lone.lua. If it reports false, nothing was
+// done, and batch.lua has to decide.
+func (s *Store) applyLone(ctx context.Context, ops []law.Op, outs []law.Outcome) (decided bool, err error) {
+	if !s.isLone(ops) {
 		return false, nil
 	}
 	op := &ops[0]
 	c := s.loneCall(op)
-	repeated, err := store.Retry(ctx, s.cfg.RetryFor, func() error {
+	retries, err := store.Retry(ctx, s.cfg.RetryFor, func() error {
 		v, err := s.sendOne(ctx, c).ToString()
 		if err == nil {
-			decided, err = lone(v, op, &outs[0])
+			decided, err = decodeLone(v, op, &outs[0])
 		}
 		return err
-	}, again)
-	s.repeated(repeated, err)
+	}, mayRetry)
+	s.noteRetries(retries, err)
 	if err != nil {
 		err = classify("apply 1 ops", err)
 		outs[0] = law.Outcome{Err: err}
@@ -210,17 +210,17 @@ func (s *Store) alone(ctx context.Context, ops []law.Op, outs []law.Outcome) (de
 	return decided, nil
 }
 
-// mayBeAlone reports whether a batch may be one for lone.lua.
-func (s *Store) mayBeAlone(ops []law.Op) bool {
-	return len(ops) == 1 && plain(&ops[0]) && s.refusal(ops) == nil
+// isLone reports whether lone.lua may decide a batch.
+func (s *Store) isLone(ops []law.Op) bool {
+	return len(ops) == 1 && isPlainOp(&ops[0]) && s.checkRequest(ops) == nil
 }
 
 // loneCall returns the call of lone.lua for an op.
 func (s *Store) loneCall(op *law.Op) *call {
 	var numbers [16]int64
-	packed := make(doubles, 0, 8*(1+len(loneAsks)))
+	packed := make(doubles, 0, 8*(1+len(loneParams)))
 	packed.add(s.slack.Milliseconds())
-	packed.add(loneAsks.Append(numbers[:0], op)...)
+	packed.add(loneParams.Append(numbers[:0], op)...)
 	terms := make([]byte, 0, 32)
 	terms = strconv.AppendInt(terms, op.Params.Unit, 10)
 	terms = append(terms, ' ')
@@ -231,11 +231,11 @@ func (s *Store) loneCall(op *law.Op) *call {
 	}
 }
 
-// sendOne makes one call by the script's name, and again with its text if the server does
-// not know that.
+// sendOne makes one call by the script's name. It repeats the call with the script's text if the
+// server does not know the name.
 func (s *Store) sendOne(ctx context.Context, c *call) rueidis.RedisResult {
 	var client rueidis.CoreClient = s.client
-	conn := s.lane.take(ctx)
+	conn := s.lane.acquire(ctx)
 	if conn != nil {
 		client = conn
 	}
@@ -244,14 +244,14 @@ func (s *Store) sendOne(ctx context.Context, c *call) rueidis.RedisResult {
 		res = client.Do(ctx, c.command(s.client.B(), true))
 	}
 	if conn != nil {
-		s.lane.leave(res.NonRedisError() == nil && !again(res.Error()))
+		s.lane.release(res.NonRedisError() == nil && !mayRetry(res.Error()))
 	}
 	return res
 }
 
-// lone reads the answer of lone.lua. It reports false if nothing was done: about a
-// refusal too, if that has to be written down or a part of what was asked may fit.
-func lone(v string, op *law.Op, out *law.Outcome) (decided bool, err error) {
+// decodeLone reads the answer of lone.lua. It reports false if batch.lua has to decide, because
+// nothing was done. That includes a refusal, if it has to be written or if a part of the cost may fit.
+func decodeLone(v string, op *law.Op, out *law.Outcome) (decided bool, err error) {
 	if v == "" {
 		return false, nil
 	}

@@ -16,20 +16,20 @@ import (
 
 // The catalog is five keys in one slot of a cluster. None of them ever expires.
 //
-//	{catalog}:versions  a hash: the number of a version -> its time, and what else is
-//	                      known of it as JSON; and "newest" -> the greatest number
+//	{catalog}:versions  a hash: the number of a version -> its time, and its other fields
+//	                      as JSON; and "newest" -> the greatest number
 //	{catalog}:items     a hash: the ID of an item -> the item in JSON
 //	{catalog}:keys      the same for the kinds that have an item for each key
 //	{catalog}:changed   a sorted set: the ID of an item, by the version that wrote it last
 //	{catalog}:actions   a list of what was done to keys by hand, the newest first, in JSON
 //
-// An item that was removed stays as one that is Removed, for processes that have read it.
+// An item that was removed stays with Removed set, for processes that have read it.
 const (
-	perCatalogCall = 1000      // items that a script reads: it takes less than 1 ms
-	maxVersion     = 256 << 20 // bytes of the text of a version; a server takes 512 MiB
+	perCatalogCall = 1000      // the most items that a script reads, in less than 1 ms
+	maxVersion     = 256 << 20 // the most bytes of the text of a version; a server accepts 512 MiB
 )
 
-// itemID returns what items are found by. Names and keys may have any character, so the length says where a name ends.
+// itemID returns the ID of an item. Names and keys may have any character, so the length says where the name ends.
 func itemID(i *store.Item) string {
 	return string(i.Kind) + ":" + strconv.Itoa(len(i.Name)) + ":" + i.Name + ":" + i.Key
 }
@@ -63,9 +63,9 @@ func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.CatalogCh
 
 func isRemoved(i store.Item) bool { return i.Removed }
 
-// ItemsAfter implements store.Catalog. It reads all items that belong to single keys, or all
-// others, since they have no order here: 1000 a round trip. What is written meanwhile may be
-// among them or not.
+// ItemsAfter implements store.Catalog. Redis keeps no order of items, so it reads all items of
+// single keys, or all other items, 1000 a round trip. Items that are written meanwhile may be
+// among the result or not.
 func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Item, n int) (
 	list []store.Item, err error,
 ) {
@@ -73,11 +73,11 @@ func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Ite
 		return nil, nil
 	}
 	for cursor := "0"; ; {
-		var some []store.Item
-		if some, cursor, err = s.scanItems(ctx, kind.PerKey(), cursor); err != nil {
+		var page []store.Item
+		if page, cursor, err = s.scanItems(ctx, kind.PerKey(), cursor); err != nil {
 			return nil, err
 		}
-		for _, item := range some {
+		for _, item := range page {
 			if item.Kind == kind && !item.Removed && after.Less(item) {
 				list = append(list, item)
 			}
@@ -91,20 +91,20 @@ func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Ite
 	}
 }
 
-// maxScans is how many round trips MayHave makes.
+// maxScans is how many round trips MayHave makes at most.
 const maxScans = 10
 
-// MayHave implements store.KindFinder: it reads until it has found an item of each kind, and at
-// most about 10,000 items.
+// MayHave implements store.KindFinder. It reads until it has found an item of each kind, and at
+// most about 10,000 items. After these it reports that there may be items of all kinds.
 func (s *Store) MayHave(ctx context.Context, kinds ...store.Kind) ([]bool, error) {
 	have := make([]bool, len(kinds))
 	cursor := "0"
 	for range maxScans {
-		some, next, err := s.scanItems(ctx, true, cursor)
+		page, next, err := s.scanItems(ctx, true, cursor)
 		if err != nil {
 			return nil, err
 		}
-		for _, item := range some {
+		for _, item := range page {
 			for i, kind := range kinds {
 				have[i] = have[i] || item.Kind == kind && !item.Removed
 			}
@@ -113,42 +113,42 @@ func (s *Store) MayHave(ctx context.Context, kinds ...store.Kind) ([]bool, error
 			return have, nil
 		}
 	}
-	for i := range have { // it is not known
+	for i := range have { // more items remain unread
 		have[i] = true
 	}
 	return have, nil
 }
 
-// scanItems reads the next items of one of the hashes from where a scan stands, and returns where
-// it stands then: "0" before and after all. It may return an item twice.
+// scanItems reads the next page of one of the two hashes of items, and returns the next cursor. A
+// scan begins and ends with the cursor "0". It may return an item twice.
 func (s *Store) scanItems(ctx context.Context, perKey bool, cursor string) (
-	some []store.Item, next string, err error,
+	page []store.Item, next string, err error,
 ) {
 	answers, err := s.readCatalog(ctx, "read the catalog", &call{
-		script: scanItemsScript, keys: s.catalogKeys(hashOf(perKey)),
+		script: scanItemsScript, keys: s.catalogKeys(itemsHash(perKey)),
 		args: []string{cursor, strconv.Itoa(perCatalogCall)},
 	})
 	if err != nil {
 		return nil, "", err
 	}
-	some, err = parseItems(answers[0][1:])
-	return some, answers[0][0], err
+	page, err = parseItems(answers[0][1:])
+	return page, answers[0][0], err
 }
 
 // Items implements store.Catalog. It is one round trip.
 func (s *Store) Items(ctx context.Context, list []store.Item) (version int64, found []store.Item, err error) {
 	ids := map[string][]string{}
 	for i := range list {
-		hash := hashOf(list[i].Kind.PerKey())
+		hash := itemsHash(list[i].Kind.PerKey())
 		ids[hash] = append(ids[hash], itemID(&list[i]))
 	}
 	var calls []*call
-	for hash, of := range ids {
-		for part := range slices.Chunk(of, perCatalogCall) {
+	for hash, hashIDs := range ids {
+		for part := range slices.Chunk(hashIDs, perCatalogCall) {
 			calls = append(calls, &call{script: itemsScript, keys: s.catalogKeys("versions", hash), args: part})
 		}
 	}
-	if len(calls) == 0 { // it is about the version alone
+	if len(calls) == 0 { // the caller wants only the version
 		calls = []*call{{script: itemsScript, keys: s.catalogKeys("versions", "items")}}
 	}
 	answers, err := s.readCatalog(ctx, "read the catalog", calls...)
@@ -163,26 +163,25 @@ func (s *Store) Items(ctx context.Context, list []store.Item) (version int64, fo
 		if n == 0 || v < version {
 			version = v
 		}
-		some, err := parseItems(answer[1:])
+		items, err := parseItems(answer[1:])
 		if err != nil {
 			return 0, nil, err
 		}
-		found = append(found, some...)
+		found = append(found, items...)
 	}
 	return version, slices.DeleteFunc(found, isRemoved), nil
 }
 
-// WriteCatalog implements store.Catalog. It is two round trips, and the second one makes the
-// edit in one script: the server decides nothing else meanwhile, for 0.4 s where an edit has
-// 100,000 items. The author is what the caller says: Redis adds no name.
+// WriteCatalog implements store.Catalog. It is two round trips. The second one makes the
+// edit in one script, during which the server decides nothing else: 0.4 s for an edit of
+// 100,000 items. The author is the one that the caller names: Redis adds no user.
 //
-// An edit that was made may be forgotten, as charges may. A primary answers before its
-// replica has the edit, so a replica that takes over may not have it. A server that keeps
-// nothing on disk has an empty catalog when it is started again, and one with a
-// maxmemory-policy of allkeys may evict the catalog. The number of a forgotten version is
-// given to the next edit. A process that has read the forgotten version, and asks again only
-// when its number was given to another edit, does not notice: it has the forgotten items
-// until they are changed or the process is started again.
+// Redis may lose an edit, as it may lose charges. A primary answers before its replica has
+// the edit, so a replica that takes over may lack it. A server that keeps nothing on disk has
+// an empty catalog after a restart, and a server with a maxmemory-policy of allkeys may evict
+// the catalog. The next edit gets the number of the lost version. A process that has read the
+// lost version, and reads again only after another edit got its number, does not notice: it
+// has the lost items until they are changed or the process restarts.
 func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
@@ -206,12 +205,12 @@ func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, 
 
 var errVersion = fmt.Errorf("redis: write the catalog: %w", store.ErrVersion)
 
-// writeChanges makes the changes of an edit, if its base is the newest version still.
+// writeChanges makes the changes of an edit, if its base is still the newest version.
 func (s *Store) writeChanges(ctx context.Context, e *store.Edit, changes []store.Change) (version int64, err error) {
 	text := store.Version{Author: e.Author, Reason: e.Reason, Changes: changes} // the server adds the rest
-	pairs := map[string][]string{}                                              // of an ID and an item
+	pairs := map[string][]string{}                                              // by hash: IDs, each before its item
 	for _, c := range changes {
-		hash := hashOf(c.After.Kind.PerKey())
+		hash := itemsHash(c.After.Kind.PerKey())
 		after, err := json.Marshal(c.After)
 		if err != nil {
 			return 0, fmt.Errorf("redis: write the catalog: %w: %w", store.ErrInvalid, err)
@@ -227,7 +226,7 @@ func (s *Store) writeChanges(ctx context.Context, e *store.Edit, changes []store
 			"are %d bytes with what they replace; one edit may have %d", len(whole), maxVersion))
 	}
 	head := []string{strconv.FormatInt(e.Base, 10), string(whole), strconv.Itoa(len(pairs["items"]))}
-	answers, err := s.askCatalog(ctx, &call{
+	answers, err := s.callCatalog(ctx, &call{
 		script: writeCatalogScript, keys: s.catalogKeys("versions", "items", "keys", "changed"),
 		args: slices.Concat(head, pairs["items"], pairs["keys"]),
 	})
@@ -263,7 +262,7 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (list 
 	}
 	for i, text := range answers[0][1:] {
 		if text == "" {
-			continue // somebody has removed it
+			continue // somebody has removed the version from Redis
 		}
 		v, err := parseVersion(first-int64(i), text)
 		if err != nil {
@@ -274,23 +273,23 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (list 
 	return list, nil
 }
 
-// readCatalog makes calls that change nothing; see askCatalog.
+// readCatalog makes calls that change nothing, and returns the texts that each answers.
 func (s *Store) readCatalog(ctx context.Context, doing string, calls ...*call) ([][]string, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	answers, err := s.askCatalog(ctx, calls...)
+	answers, err := s.callCatalog(ctx, calls...)
 	if err != nil {
 		return nil, classifyRead(doing, err)
 	}
 	return answers, nil
 }
 
-// askCatalog makes calls of the catalog's scripts, whose answers are texts: one at least,
-// and an empty one for what is not there.
-func (s *Store) askCatalog(ctx context.Context, calls ...*call) ([][]string, error) {
+// callCatalog makes calls of the catalog's scripts. Each answers at least one text. An empty
+// text stands for an item or version that does not exist.
+func (s *Store) callCatalog(ctx context.Context, calls ...*call) ([][]string, error) {
 	answers := make([][]string, len(calls))
-	return answers, worst(s.repeat(ctx, calls, func(i int, res rueidis.RedisResult) (err error) {
+	return answers, worst(s.runCalls(ctx, calls, func(i int, res rueidis.RedisResult) (err error) {
 		if answers[i], err = res.AsStrSlice(); err == nil && len(answers[i]) == 0 {
 			err = errAnswer
 		}
@@ -298,6 +297,7 @@ func (s *Store) askCatalog(ctx context.Context, calls ...*call) ([][]string, err
 	}))
 }
 
+// parseItems parses items, and skips empty texts.
 func parseItems(texts []string) (list []store.Item, err error) {
 	for _, text := range texts {
 		if text == "" {
@@ -305,13 +305,14 @@ func parseItems(texts []string) (list []store.Item, err error) {
 		}
 		var item store.Item
 		if err := json.Unmarshal([]byte(text), &item); err != nil {
-			return nil, errNoItem(text, err)
+			return nil, errBadItem(text, err)
 		}
 		list = append(list, item)
 	}
 	return list, nil
 }
 
+// parseVersion parses a version: its time, a space and JSON.
 func parseVersion(number int64, text string) (v store.Version, err error) {
 	at, rest, _ := strings.Cut(text, " ")
 	if err = json.Unmarshal([]byte(rest), &v); err == nil {
@@ -319,13 +320,13 @@ func parseVersion(number int64, text string) (v store.Version, err error) {
 		v.At, err = strconv.ParseInt(at, 10, 64)
 	}
 	if err != nil {
-		return v, errNoItem(text, err)
+		return v, errBadItem(text, err)
 	}
 	return v, nil
 }
 
-// errNoItem refuses a text that this driver has not written.
-func errNoItem(text string, err error) error {
+// errBadItem refuses a text that this driver has not written.
+func errBadItem(text string, err error) error {
 	return fmt.Errorf("redis: %w: the catalog has %.100q: %w", store.ErrSetup, text, err)
 }
 
@@ -341,7 +342,7 @@ func (s *Store) RecordAction(ctx context.Context, a store.Action) error {
 	if err != nil {
 		return fmt.Errorf("redis: record an action: %w: %w", store.ErrInvalid, err)
 	}
-	_, err = s.askCatalog(ctx, &call{
+	_, err = s.callCatalog(ctx, &call{
 		script: recordActionScript, keys: s.catalogKeys("actions"),
 		args: []string{string(text), strconv.Itoa(store.KeptActions)},
 	})

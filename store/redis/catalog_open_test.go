@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// scans returns how many parts of hashes the server has read.
+// scans returns how many HSCAN commands the server has executed.
 func scans(t *testing.T, s *Store) int {
 	t.Helper()
 	text, err := admin(t, s, "INFO", "commandstats").ToString()
@@ -29,13 +29,13 @@ func scans(t *testing.T, s *Store) int {
 	return n
 }
 
-// TestACatalogOfManyKeysIsOpenedWithoutReadingAll of them.
+// TestACatalogOfManyKeysIsOpenedWithoutReadingAll opens a catalog with items of 12,000 keys.
 func TestACatalogOfManyKeysIsOpenedWithoutReadingAll(t *testing.T) {
-	url := own(t).DSN
+	url := startServer(t).DSN
 	s := openTest(t, url, nil)
 	limit := limitItem(0)
 	var overrides []store.Item
-	for i := range 12_000 { // more than are read
+	for i := range 12_000 { // more than Open reads
 		overrides = append(overrides, overrideItem(i))
 	}
 	assignment := store.Item{Kind: store.KindAssignment, Key: "bob", Text: "pro"}

@@ -46,7 +46,7 @@ func inOrder(items []store.Item) []store.Item {
 }
 
 func TestTheCatalogOutlivesAFlushOfScripts(t *testing.T) {
-	url := own(t).DSN
+	url := startServer(t).DSN
 	s, other := openTest(t, url, nil), openTest(t, url, nil)
 	ctx := context.Background()
 	for n := range 3 {
@@ -88,10 +88,10 @@ func TestAnEditOfManyItemsInAClusterIsOneVersion(t *testing.T) {
 	oneVersion(t, openTest(t, dbtest.RedisCluster(t), nil))
 }
 
-// oneVersion makes edits of many items.
+// oneVersion makes edits of many items, and checks that each is one version.
 func oneVersion(t *testing.T, s *Store) {
 	t.Helper()
-	for base, n := range []int{499, 500, 501, 2345} { // 500 items are one part of those that are written
+	for base, n := range []int{499, 500, 501, 2345} { // the script writes 500 items at a time
 		var limits, overrides []store.Item
 		for i := range n {
 			limit, override := limitItem(i), overrideItem(i)
@@ -117,7 +117,7 @@ func oneVersion(t *testing.T, s *Store) {
 }
 
 func TestAnEditWhoseAnswerGotLostIsAnUnknownOutcome(t *testing.T) {
-	direct, through, lose := swallowed(t)
+	direct, through, lose := openWithProxy(t)
 	write(t, direct, 0, limitItem(0))
 	e := store.Edit{Base: 1, Items: []store.Item{limitItem(1)}}
 	lose(true)
@@ -139,8 +139,8 @@ func TestAnEditWhoseAnswerGotLostIsAnUnknownOutcome(t *testing.T) {
 	}
 }
 
-// TestAnEditOfAVersionThatHasGoneChangesNothing: another one was made after the items were
-// read.
+// TestAnEditOfAVersionThatHasGoneChangesNothing makes another edit between the two round trips of
+// an edit.
 func TestAnEditOfAVersionThatHasGoneChangesNothing(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	e := store.Edit{Base: 0, Items: []store.Item{limitItem(0), overrideItem(0)}}
@@ -158,10 +158,10 @@ func TestAnEditOfAVersionThatHasGoneChangesNothing(t *testing.T) {
 	}
 }
 
-// TestTheRightsThatAreListedDoForTheCatalog, and without one of them an edit changes
-// nothing.
-func TestTheRightsThatAreListedDoForTheCatalog(t *testing.T) {
-	server := own(t)
+// TestTheListedRightsSufficeForTheCatalog reads and edits with the rights that docs/stores.md lists.
+// Without one of them an edit changes nothing.
+func TestTheListedRightsSufficeForTheCatalog(t *testing.T) {
+	server := startServer(t)
 	root := openTest(t, server.DSN, nil)
 	list, _ := rights(t)
 	s := openTest(t, limitedUser(t, root, server.DSN, list...), nil)

@@ -16,37 +16,37 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// crowd lets callers of one store ask at once, but so that one command after
-// another is carried out, in an order that is drawn, those of one call too.
-type crowd struct {
+// interleaver is the client of concurrent callers. It executes one command after another, in a
+// random order, which may interleave also the commands of one DoMulti.
+type interleaver struct {
 	rueidis.Client
-	come chan *caller
+	ready chan *caller
 }
 
-// caller is one of a crowd. What it sends is lost from a command on, as if the
+// caller is one caller of an interleaver. Its commands are lost once commandsLeft is 0, as if the
 // connection broke.
 type caller struct {
-	number int
-	next   chan struct{} // it may go on
-	left   int           // until the connection breaks; less than 0: it does not
-	ended  bool
+	number       int
+	proceed      chan struct{} // receives when the caller may execute its next command
+	commandsLeft int           // how many commands the connection lasts; below 0: it does not break
+	ended        bool
 }
 
 type callerKey struct{}
 
-func (c *crowd) DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidis.RedisResult {
+func (c *interleaver) DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidis.RedisResult {
 	who := ctx.Value(callerKey{}).(*caller)
 	results := make([]rueidis.RedisResult, len(multi))
 	for n, command := range multi {
-		c.come <- who
-		<-who.next
+		c.ready <- who
+		<-who.proceed
 		ctx := ctx
-		if who.left == 0 {
+		if who.commandsLeft == 0 {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithCancel(ctx)
 			cancel()
 		} else {
-			who.left--
+			who.commandsLeft--
 		}
 		results[n] = c.Do(ctx, command)
 	}
@@ -54,22 +54,22 @@ func (c *crowd) DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueid
 }
 
 // run runs callers until all have ended.
-func (c *crowd) run(g *rand.Rand, callers int, do func(who *caller, g *rand.Rand)) {
+func (c *interleaver) run(g *rand.Rand, callers int, do func(who *caller, g *rand.Rand)) {
 	for n := range callers {
-		who := &caller{number: n, next: make(chan struct{}), left: -1}
-		own := rand.New(rand.NewPCG(g.Uint64(), 0))
+		who := &caller{number: n, proceed: make(chan struct{}), commandsLeft: -1}
+		callerRand := rand.New(rand.NewPCG(g.Uint64(), 0))
 		go func() {
-			c.come <- who
-			<-who.next
-			do(who, own)
+			c.ready <- who
+			<-who.proceed
+			do(who, callerRand)
 			who.ended = true
-			c.come <- who
+			c.ready <- who
 		}()
 	}
 	var waiting []*caller
 	for callers > 0 {
 		for len(waiting) < callers {
-			if who := <-c.come; who.ended {
+			if who := <-c.ready; who.ended {
 				callers--
 			} else {
 				waiting = append(waiting, who)
@@ -80,91 +80,92 @@ func (c *crowd) run(g *rand.Rand, callers int, do func(who *caller, g *rand.Rand
 			n := g.IntN(callers)
 			who := waiting[n]
 			waiting = slices.Delete(waiting, n, n+1)
-			who.next <- struct{}{}
+			who.proceed <- struct{}{}
 		}
 	}
 }
 
-// TestACrowdKeepsTheBound lets many take at once on cells of three slots and of several
-// limits, with an ID or without, reserve in one slot, cancel, be cut off and ask again; in
-// every other crowd cells are reset, and requests are decided by the clock of the server.
-func TestACrowdKeepsTheBound(t *testing.T) {
+// TestConcurrentCallersKeepTheBound lets callers take at once on cells of three slots and several
+// limits, with an ID or without, reserve in one slot, cancel, lose the connection and retry. In
+// every other round cells are reset, and the server's clock decides.
+func TestConcurrentCallersKeepTheBound(t *testing.T) {
 	url := slotsURL(t)
 	rounds := tier.Pick(2, 6, 6)
 	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_CROWDS")); err == nil {
 		rounds = n
 	}
-	var all counts
+	var total counts
 	seeds := rand.New(rand.NewPCG(newSeed(t), 0))
 	for n := range rounds {
-		c := newTown(t, url, seeds.Uint64(), n%2 == 1)
-		c.run(c.g, 6, c.live)
-		c.judge()
+		c := newWorkload(t, url, seeds.Uint64(), n%2 == 1)
+		c.run(c.g, 6, c.runCaller)
+		c.checkBound()
 		t.Logf("%+v", c.counts)
-		all.add(&c.counts)
+		total.add(&c.counts)
 	}
-	if !all.enough(rounds) {
-		t.Errorf("the requests drawn say little: %+v", all)
+	if !total.enough(rounds) {
+		t.Errorf("the requests drawn say little: %+v", total)
 	}
 }
 
-type counts struct{ requests, several, later, cut, again, refused, cancelled, resets int }
+type counts struct{ requests, multiSlot, later, cut, retried, refused, cancelled, resets int }
 
 func (c *counts) add(o *counts) {
-	c.requests, c.several, c.later, c.cut = c.requests+o.requests, c.several+o.several, c.later+o.later, c.cut+o.cut
-	c.again, c.refused, c.cancelled, c.resets = c.again+o.again, c.refused+o.refused, c.cancelled+o.cancelled,
-		c.resets+o.resets
+	c.requests, c.multiSlot, c.later = c.requests+o.requests, c.multiSlot+o.multiSlot, c.later+o.later
+	c.cut, c.retried, c.refused = c.cut+o.cut, c.retried+o.retried, c.refused+o.refused
+	c.cancelled, c.resets = c.cancelled+o.cancelled, c.resets+o.resets
 }
 
 // enough reports whether every kind of request was drawn often enough to say something.
 func (c *counts) enough(rounds int) bool {
-	return c.several >= 100*rounds && c.later >= 10*rounds && c.again >= 5*rounds && c.refused >= 20*rounds &&
+	return c.multiSlot >= 100*rounds && c.later >= 10*rounds && c.retried >= 5*rounds && c.refused >= 20*rounds &&
 		c.resets >= rounds
 }
 
-// start is one that a request was told of, of a cell since it was reset so often.
-type start struct{ at, credits int64 }
+// grantedStart is the start of a granted charge. A cellEra is a cell between two resets.
+type grantedStart struct{ at, credits int64 }
 
-type since struct {
+type cellEra struct {
 	cell   law.Cell
 	resets int
 }
 
-// town is a crowd with the cells that it lives on, one caller at a time.
-type town struct {
-	crowd
+// workload is the cells that concurrent callers use, and the starts that they were granted. One caller
+// runs at a time.
+type workload struct {
+	interleaver
 	counts
-	t      *testing.T
-	s      *Store
-	g      *rand.Rand
-	seed   uint64
-	reset  bool  // cells are, at times
-	now    int64 // of the test; 0: requests are decided by the clock of the server
-	slow   int64 // the buckets drain so many times slower
-	cells  []law.Cell
-	limits map[law.Cell]law.Params
-	resets map[law.Cell]int
-	starts map[since][]start
+	t        *testing.T
+	s        *Store
+	g        *rand.Rand
+	seed     uint64
+	reset    bool  // cells are reset now and then
+	now      int64 // the time of the test; 0: the server's clock decides
+	slowdown int64 // by this factor the buckets drain more slowly
+	cells    []law.Cell
+	limits   map[law.Cell]law.Params
+	resets   map[law.Cell]int
+	starts   map[cellEra][]grantedStart
 }
 
-func newTown(t *testing.T, url string, seed uint64, reset bool) *town {
+func newWorkload(t *testing.T, url string, seed uint64, reset bool) *workload {
 	t.Helper()
 	s := openSlots(t, url)
-	now, slow := testTime, int64(1)
+	now, slowdown := testTime, int64(1)
 	if reset {
-		now, slow = 0, 1000 // so slowly that the speed of the machine does not matter
+		now, slowdown = 0, 1000 // so slowly that the speed of the machine does not matter
 	}
-	c := &town{
-		crowd: crowd{s.client, make(chan *caller)}, t: t, s: s, g: rand.New(rand.NewPCG(seed, 1)), seed: seed,
-		reset: reset, now: now, slow: slow,
-		limits: map[law.Cell]law.Params{}, resets: map[law.Cell]int{}, starts: map[since][]start{},
+	c := &workload{
+		interleaver: interleaver{s.client, make(chan *caller)}, t: t, s: s, g: rand.New(rand.NewPCG(seed, 1)),
+		seed: seed, reset: reset, now: now, slowdown: slowdown,
+		limits: map[law.Cell]law.Params{}, resets: map[law.Cell]int{}, starts: map[cellEra][]grantedStart{},
 	}
-	s.client = &c.crowd
+	s.client = &c.interleaver
 	for i, key := range keysApart(3) {
 		for k, p := range []law.Params{
-			{Kind: law.Bucket, Unit: 1_000_000, Capacity: 5_000_000, Step: slow, Drain: 500},
-			{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1000 * slow, Drain: 500},
-			{Kind: law.Bucket, Unit: 10, Capacity: 50, Step: 1000 * slow, Drain: 7},
+			{Kind: law.Bucket, Unit: 1_000_000, Capacity: 5_000_000, Step: slowdown, Drain: 500},
+			{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1000 * slowdown, Drain: 500},
+			{Kind: law.Bucket, Unit: 10, Capacity: 50, Step: 1000 * slowdown, Drain: 7},
 		} {
 			if (i+k)%3 > 0 {
 				cell := law.Cell{Limit: fmt.Sprint(seed, k), Key: key}
@@ -176,17 +177,17 @@ func newTown(t *testing.T, url string, seed uint64, reset bool) *town {
 	return c
 }
 
-// time returns that of a request: a millisecond or two after the last one.
-func (c *town) time(g *rand.Rand) int64 {
+// nextTime returns the time of a request: up to 3 ms after the last one.
+func (c *workload) nextTime(g *rand.Rand) int64 {
 	if c.now != 0 {
 		c.now += g.Int64N(3000)
 	}
 	return c.now
 }
 
-// draw draws a request. One that may start later is of one key.
-func (c *town) draw(g *rand.Rand) (ops []law.Op) {
-	late, patience := g.IntN(3) == 0, g.Int64N(2)*g.Int64N(400_000*c.slow)
+// randomRequest returns a random request. A request that may start later has one key.
+func (c *workload) randomRequest(g *rand.Rand) (ops []law.Op) {
+	late, patience := g.IntN(3) == 0, g.Int64N(2)*g.Int64N(400_000*c.slowdown)
 	id := ""
 	if g.IntN(2) == 0 {
 		id = fmt.Sprint(g.Uint64())
@@ -207,8 +208,8 @@ func (c *town) draw(g *rand.Rand) (ops []law.Op) {
 					op.Deferred, op.Ceiling = true, p.Ceiling(patience)
 				}
 				if ops = append(ops, op); id != "" {
-					once60(id, ops...)
-					break // it charges each cell once
+					withID(id, ops...)
+					break // a request with an ID charges each cell once
 				}
 			}
 		}
@@ -216,14 +217,15 @@ func (c *town) draw(g *rand.Rand) (ops []law.Op) {
 	return ops
 }
 
-// ask asks, and again with an ID when it was cut off; nil if it was in the end.
-func (c *town) ask(ctx context.Context, who *caller, g *rand.Rand, ops []law.Op) []law.Outcome {
-	defer func() { who.left = -1 }()
+// send applies a request, and retries it if it has an ID and the connection broke. It returns nil if
+// no attempt was answered.
+func (c *workload) send(ctx context.Context, who *caller, g *rand.Rand, ops []law.Op) []law.Outcome {
+	defer func() { who.commandsLeft = -1 }()
 	for range 4 {
-		if who.left = -1; g.IntN(4) == 0 {
-			who.left = g.IntN(7)
+		if who.commandsLeft = -1; g.IntN(4) == 0 {
+			who.commandsLeft = g.IntN(7)
 		}
-		outs, now := make([]law.Outcome, len(ops)), c.time(g)
+		outs, now := make([]law.Outcome, len(ops)), c.nextTime(g)
 		for i := range ops {
 			ops[i].Now = now
 		}
@@ -232,17 +234,17 @@ func (c *town) ask(ctx context.Context, who *caller, g *rand.Rand, ops []law.Op)
 		}
 		c.cut++
 		if ops[0].ID == "" {
-			return nil // nobody will ever know
+			return nil // the outcome stays unknown
 		}
-		c.again++
+		c.retried++
 	}
 	return nil
 }
 
-// live runs one caller.
-func (c *town) live(who *caller, g *rand.Rand) {
+// runCaller makes the requests of one caller.
+func (c *workload) runCaller(who *caller, g *rand.Rand) {
 	ctx := context.WithValue(context.Background(), callerKey{}, who)
-	surely := func(ops ...law.Op) {
+	mustApply := func(ops ...law.Op) {
 		outs := make([]law.Outcome, len(ops))
 		if err := c.s.Apply(ctx, ops, outs); err != nil || outs[0].Err != nil && !c.reset {
 			c.t.Errorf("seed %d: %+v: %v, %v", c.seed, ops, err, outs[0].Err)
@@ -251,22 +253,23 @@ func (c *town) live(who *caller, g *rand.Rand) {
 	for range 80 {
 		if c.reset && g.IntN(20) == 0 {
 			cell := c.cells[g.IntN(len(c.cells))]
-			surely(law.Op{Verb: law.Reset, Cell: cell, Params: c.limits[cell], Cost: 1, Count: 1, Now: c.time(g)})
+			op := law.Op{Verb: law.Reset, Cell: cell, Params: c.limits[cell], Cost: 1, Count: 1, Now: c.nextTime(g)}
+			mustApply(op)
 			c.resets[cell]++
 			c.counts.resets++
 			continue
 		}
-		ops := c.draw(g)
-		slots, asked := map[uint16]bool{}, make([]since, len(ops))
+		ops := c.randomRequest(g)
+		slots, eras := map[uint16]bool{}, make([]cellEra, len(ops))
 		for i := range ops {
 			slots[c.s.slotOf(ops[i].Cell)] = true
-			asked[i] = since{ops[i].Cell, c.resets[ops[i].Cell]}
+			eras[i] = cellEra{ops[i].Cell, c.resets[ops[i].Cell]}
 		}
 		c.requests++
 		if len(slots) > 1 {
-			c.several++
+			c.multiSlot++
 		}
-		outs := c.ask(ctx, who, g, ops)
+		outs := c.send(ctx, who, g, ops)
 		if outs == nil {
 			continue
 		}
@@ -286,33 +289,33 @@ func (c *town) live(who *caller, g *rand.Rand) {
 		}
 		if ops[0].ID != "" && last > clock && g.IntN(4) == 0 {
 			c.cancelled++
-			now := c.time(g)
+			now := c.nextTime(g)
 			for i := range ops {
-				ops[i] = settling(ops[i], law.Cancelled)
+				ops[i] = settleOp(ops[i], law.Cancelled)
 				ops[i].Deferred, ops[i].Ceiling, ops[i].Now = false, 0, now
 			}
-			surely(ops...)
+			mustApply(ops...)
 			continue
 		}
 		for i, out := range outs {
 			at := out.StartAt
 			if !ops[i].Deferred {
 				if at = max(out.Clock, out.State.At); out.Replayed {
-					continue // when it was charged cannot be told
+					continue // the time of the charge is unknown
 				}
 			}
-			if c.resets[ops[i].Cell] == asked[i].resets {
-				c.starts[asked[i]] = append(c.starts[asked[i]], start{at, ops[i].Cost})
+			if c.resets[ops[i].Cell] == eras[i].resets {
+				c.starts[eras[i]] = append(c.starts[eras[i]], grantedStart{at, ops[i].Cost})
 			}
 		}
 	}
 }
 
-// judge looks whether more starts within any time than may.
-func (c *town) judge() {
+// checkBound checks that in no interval more starts than the bound allows.
+func (c *workload) checkBound() {
 	for where, list := range c.starts {
 		p := c.limits[where.cell]
-		slices.SortFunc(list, func(x, y start) int { return cmp.Compare(x.at, y.at) })
+		slices.SortFunc(list, func(x, y grantedStart) int { return cmp.Compare(x.at, y.at) })
 		for i := range list {
 			var sum int64
 			for _, x := range list[i:] {

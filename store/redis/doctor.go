@@ -12,32 +12,32 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Examine implements store.Doctor. All nodes of a Cluster are examined; a node that cannot be asked is a finding
-// then, unless it is so with all of them.
+// Examine implements store.Doctor. It examines all nodes of a Cluster. A node that does not answer is a finding,
+// unless no node answers.
 func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
-	if s.wrong != nil {
-		return nil, s.wrong
+	if s.configErr != nil {
+		return nil, s.configErr
 	}
 	var f store.Findings
 	nodes := s.client.Nodes()
 	addresses := slices.Sorted(maps.Keys(nodes))
-	away := 0
+	unreachable := 0
 	for _, address := range addresses {
 		err := examineNode(ctx, nodes[address], address, &f)
 		if err != nil {
-			away++
+			unreachable++
 		}
 		if err = f.Away(ctx, address, len(addresses), err); err != nil {
 			return f, err
 		}
 	}
-	if away > 0 && away == len(addresses) {
+	if unreachable > 0 && unreachable == len(addresses) {
 		return f, fmt.Errorf("redis: %w: no node can be asked", store.ErrUnavailable)
 	}
 	return f, nil
 }
 
-// examineNode looks at one server.
+// examineNode adds the findings about one server.
 func examineNode(ctx context.Context, node rueidis.Client, address string, f *store.Findings) error {
 	fields, err := infoOf(ctx, node, "server", "replication", "memory", "stats", "persistence", "clients", "cluster")
 	switch {
@@ -69,20 +69,21 @@ func examineNode(ctx context.Context, node rueidis.Client, address string, f *st
 			fmt.Sprintf("%s has %d replicas: one that takes over has not what was admitted just before",
 				address, replicas), "see the bound in docs/stores.md; min-replicas-to-write 1 makes it smaller")
 	}
-	most, _ := strconv.Atoi(fields["maxclients"])
-	if used, _ := strconv.Atoi(fields["connected_clients"]); most > 0 && used*10 > most*9 {
-		f.Add(store.Wrong, "connections", fmt.Sprintf("%d of %d of %s are in use", used, most, address),
+	maxClients, _ := strconv.Atoi(fields["maxclients"])
+	if used, _ := strconv.Atoi(fields["connected_clients"]); maxClients > 0 && used*10 > maxClients*9 {
+		f.Add(store.Wrong, "connections", fmt.Sprintf("%d of %d of %s are in use", used, maxClients, address),
 			"CONFIG SET maxclients to more")
 	}
 	return nil
 }
 
+// examineMemory adds the findings about evictions and the use of memory.
 func examineMemory(fields map[string]string, address string, f *store.Findings) {
-	most, _ := strconv.ParseInt(fields["maxmemory"], 10, 64)
+	maxMemory, _ := strconv.ParseInt(fields["maxmemory"], 10, 64)
 	used, _ := strconv.ParseInt(fields["used_memory"], 10, 64)
 	policy := fields["maxmemory_policy"]
 	switch {
-	case policy != "" && policy != "noeviction" && most > 0:
+	case policy != "" && policy != "noeviction" && maxMemory > 0:
 		f.Add(store.Wrong, "eviction",
 			fmt.Sprintf("%s evicts keys by %s when its memory is full, and admits as if they had never been "+
 				"used", address, policy), "CONFIG SET maxmemory-policy noeviction")
@@ -99,13 +100,14 @@ func examineMemory(fields map[string]string, address string, f *store.Findings) 
 				"expired")
 	}
 	uses := fmt.Sprintf("%s uses %d bytes and has no maxmemory", address, used)
-	if most > 0 {
-		uses = fmt.Sprintf("%s uses %d of %d bytes", address, used, most)
+	if maxMemory > 0 {
+		uses = fmt.Sprintf("%s uses %d of %d bytes", address, used, maxMemory)
 	}
-	f.Expect(most == 0 || used*10 <= most*9, "memory", uses, store.Wrong, uses,
+	f.Expect(maxMemory == 0 || used*10 <= maxMemory*9, "memory", uses, store.Wrong, uses,
 		"CONFIG SET maxmemory to more, or charge a limit by address before a limit by keys that callers invent")
 }
 
+// examinePersistence adds the findings about the append-only file and snapshots.
 func examinePersistence(fields map[string]string, address string, f *store.Findings) {
 	switch {
 	case fields["aof_enabled"] != "1":

@@ -18,14 +18,14 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// commander sends any command to a server, as an administrator does.
-type commander struct {
+// adminClient sends any command to a server, as an administrator does.
+type adminClient struct {
 	t       *testing.T
 	client  rueidis.Client
 	address string
 }
 
-func newCommander(t *testing.T, dsn string) *commander {
+func newAdminClient(t *testing.T, dsn string) *adminClient {
 	t.Helper()
 	option, err := rueidis.ParseURL(dsn)
 	if err != nil {
@@ -36,10 +36,10 @@ func newCommander(t *testing.T, dsn string) *commander {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Close)
-	return &commander{t, c, option.InitAddress[0]}
+	return &adminClient{t, c, option.InitAddress[0]}
 }
 
-func (c *commander) do(words ...string) rueidis.RedisResult {
+func (c *adminClient) do(words ...string) rueidis.RedisResult {
 	c.t.Helper()
 	answer := c.client.Do(c.t.Context(), c.client.B().Arbitrary(words...).Build())
 	if err := answer.Error(); err != nil {
@@ -48,7 +48,7 @@ func (c *commander) do(words ...string) rueidis.RedisResult {
 	return answer
 }
 
-// TestDoctor plants what may be wrong with a server of its own, one thing after the other.
+// TestDoctor makes one thing after another wrong with a server of its own.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	server, err := (&dbtest.Config{Args: []string{"--appendonly", "yes", "--dbfilename", snapshot}}).Redis(t.Context())
@@ -56,7 +56,7 @@ func TestDoctor(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Stop)
-	s, c := open(t, server.DSN), newCommander(t, server.DSN)
+	s, c := open(t, server.DSN), newAdminClient(t, server.DSN)
 	storetest.FindsNothing(t, s)
 	for _, tt := range []struct {
 		severity       store.Severity
@@ -87,7 +87,7 @@ func TestDoctor(t *testing.T) {
 }
 
 // hasAReplica gives the server a replica for a while.
-func hasAReplica(t *testing.T, s store.Doctor, c *commander) {
+func hasAReplica(t *testing.T, s store.Doctor, c *adminClient) {
 	t.Helper()
 	other, err := (&dbtest.Config{Args: []string{"--appendonly", "yes"}}).Redis(t.Context())
 	if err != nil {
@@ -98,14 +98,14 @@ func hasAReplica(t *testing.T, s store.Doctor, c *commander) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newCommander(t, other.DSN).do("REPLICAOF", host, port)
-	until(t, c, "connected_slaves:1")
+	newAdminClient(t, other.DSN).do("REPLICAOF", host, port)
+	waitForInfo(t, c, "connected_slaves:1")
 	storetest.Finds(t, s, store.Note, "replication", "min-replicas-to-write")
 	storetest.Finds(t, open(t, other.DSN), store.Wrong, "primary", "name the primary")
 }
 
 // cannotSave puts a folder where the server puts its snapshots.
-func cannotSave(t *testing.T, s store.Doctor, c *commander) {
+func cannotSave(t *testing.T, s store.Doctor, c *adminClient) {
 	t.Helper()
 	where, err := c.do("CONFIG", "GET", "dir").AsStrMap()
 	if err != nil {
@@ -116,20 +116,20 @@ func cannotSave(t *testing.T, s store.Doctor, c *commander) {
 		t.Fatal(err)
 	}
 	c.do("BGSAVE", "SCHEDULE")
-	until(t, c, "rdb_last_bgsave_status:err")
+	waitForInfo(t, c, "rdb_last_bgsave_status:err")
 	storetest.Finds(t, s, store.Wrong, "snapshots", "make room on its disk")
 	if err := os.RemoveAll(path); err != nil {
 		t.Fatal(err)
 	}
 	c.do("BGSAVE", "SCHEDULE")
-	until(t, c, "rdb_last_bgsave_status:ok")
+	waitForInfo(t, c, "rdb_last_bgsave_status:ok")
 }
 
 // snapshot is the file that the server saves to.
 const snapshot = "snapshot.rdb"
 
-// until waits until INFO says something.
-func until(t *testing.T, c *commander, line string) {
+// waitForInfo waits until INFO contains a line.
+func waitForInfo(t *testing.T, c *adminClient, line string) {
 	t.Helper()
 	await.Until(t, line+" in INFO", func() bool {
 		info, err := c.do("INFO").ToString()
@@ -137,7 +137,7 @@ func until(t *testing.T, c *commander, line string) {
 	})
 }
 
-// TestDoctorOfACluster has a primary of the cluster die, and its replica be silent.
+// TestDoctorOfACluster kills a primary of the cluster, and pauses its replica.
 func TestDoctorOfACluster(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()

@@ -13,32 +13,32 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// codes has the errors of servers by their first word. Each means that nothing
-// was done: a script that wrote something is not refused any more. Of an error
-// that is neither here nor among the phrases nobody knows that: a script that
-// fails has done what it did before.
-var codes = map[string]error{
+// codeClasses has the classes of server errors by their first word. Each means that
+// nothing was done: a server refuses a script only before it has written. Any other
+// error that is not among phraseClasses leaves the outcome unknown: a script that fails
+// keeps what it has written before.
+var codeClasses = map[string]error{
 	"TRYAGAIN":    store.ErrConflict, // the slot is being moved
 	"CLUSTERDOWN": store.ErrUnavailable,
 	"LOADING":     store.ErrUnavailable,
 	"NOREPLICAS":  store.ErrUnavailable,
-	"BUSY":        store.ErrUnavailable, // with somebody's script that does not end
+	"BUSY":        store.ErrUnavailable, // a script of some client does not end
 	"READONLY":    store.ErrReadOnly,
 	"MASTERDOWN":  store.ErrReadOnly,
-	"MISCONF":     store.ErrReadOnly, // it cannot write its disk
+	"MISCONF":     store.ErrReadOnly, // the server cannot write its disk
 	"OOM":         store.ErrFull,
 	"NOPERM":      store.ErrSetup,
 	"WRONGPASS":   store.ErrSetup,
 	"NOAUTH":      store.ErrSetup,
 	"DENIED":      store.ErrSetup, // protected mode
-	"MOVED":       store.ErrSetup, // a cluster that we were not allowed to see
+	"MOVED":       store.ErrSetup, // a cluster whose topology the user may not read
 	"ASK":         store.ErrSetup,
 	"CROSSSLOT":   store.ErrSetup,
 }
 
-// phrases has the errors that a server before version 7 wraps in one of its
-// own, and those that have no code.
-var phrases = []struct {
+// phraseClasses has the classes of errors that a server before version 7 wraps in
+// another error, and of errors without a code.
+var phraseClasses = []struct {
 	text  string
 	class error
 }{
@@ -54,8 +54,8 @@ var phrases = []struct {
 	{"unknown command", store.ErrSetup},
 	{"max number of clients", store.ErrUnavailable},
 	{"DB index", store.ErrSetup},
-	// A cell that does not read as the cells of this version do: what these mean is
-	// another matter to a newer version. Other cells of the batch may have been charged.
+	// A cell in a format that this version cannot read. Other cells of the batch may have been
+	// charged.
 	{"a newer version of headgate wrote", errNewerCell},
 }
 
@@ -64,7 +64,7 @@ const noSpace = "No space left on device"
 
 var errNewerCell = fmt.Errorf("%w: %w", store.ErrUnknownOutcome, store.ErrSchemaNewer)
 
-// class returns which of the store's errors err is.
+// class returns the error of package store that classifies err.
 func class(err error) error {
 	if c := store.Class(err); c != nil {
 		return c
@@ -75,10 +75,10 @@ func class(err error) error {
 		if strings.Contains(text, "MISCONF ") && strings.Contains(text, noSpace) {
 			return store.ErrNoSpace
 		}
-		if c := codes[code]; c != nil {
+		if c := codeClasses[code]; c != nil {
 			return c
 		}
-		for _, p := range phrases {
+		for _, p := range phraseClasses {
 			if strings.Contains(text, p.text) {
 				return p.class
 			}
@@ -92,7 +92,7 @@ func class(err error) error {
 	case unconnected(err) || unknownHost || errors.Is(err, rueidis.ErrNoSlot):
 		return store.ErrUnavailable
 	}
-	// The script was sent, and no answer came back, or none that can be read.
+	// The script was sent, and no readable answer came back.
 	return store.ErrUnknownOutcome
 }
 
@@ -102,7 +102,7 @@ func unconnected(err error) bool {
 	return ok && operation.Op == "dial"
 }
 
-// classify wraps an error with what was being done and its class.
+// classify wraps an error with its class and the operation that failed.
 func classify(doing string, err error) error {
 	c := class(err)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
@@ -115,7 +115,8 @@ func classify(doing string, err error) error {
 	return fmt.Errorf("redis: %s: %w: %s", doing, c, text)
 }
 
-// classifyRead classifies an error of a read: a lost answer then leaves no doubt.
+// classifyRead classifies an error of a read. The outcome of a read is never unknown: if its answer
+// is lost, the store is unavailable.
 func classifyRead(doing string, err error) error {
 	if c := class(err); errors.Is(c, store.ErrUnknownOutcome) {
 		return fmt.Errorf("redis: %s: %w: %w", doing, store.ErrUnavailable, err)
@@ -130,10 +131,10 @@ func noPermission(err error) bool {
 		strings.Contains(text, "can't run this command")
 }
 
-// again reports whether a retry may help: the server answered that it did
-// nothing, for a reason that passes or that another server does not have. An
-// error of the connection is never met by a retry.
-func again(err error) bool {
+// mayRetry reports whether a retry is safe and may help: the server answered that it did nothing,
+// for a reason that passes or that another server does not have. An error of the connection is
+// never retried.
+func mayRetry(err error) bool {
 	if _, ok := rueidis.IsRedisErr(err); !ok {
 		return false
 	}

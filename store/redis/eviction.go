@@ -13,48 +13,46 @@ import (
 	"github.com/headgate/headgate/store/internal/keycount"
 )
 
-// watch remembers what the primaries said when they were last asked whether they
-// evict keys.
-type watch struct {
+// evictionWatch remembers the last eviction report of each primary.
+type evictionWatch struct {
 	sync.Mutex
-	seen map[string]eviction // by address
-	told bool                // that a server does not say it
+	seen             map[string]eviction // by address
+	loggedUnreported bool                // a log line said that a server reports nothing
 }
 
-// eviction has a server's policy when memory is full, and its evictions.
+// eviction is a server's report of its eviction policy and its evictions.
 type eviction struct {
-	policy string // by which it may evict a cell; empty: it evicts none
+	policy string // the policy by which it may evict a cell; empty: it evicts none
 	memory string // maxmemory, in bytes
-	keys   int64  // that it has evicted since it was started
+	keys   int64  // how many keys it has evicted since it was started
 }
 
-// Sweep implements store.Store. Cells, logs and admissions expire by themselves,
-// so it removes nothing. It asks each primary whether it may evict keys and whether
-// it has, and logs what has changed since it was last asked. Now and then it counts the
-// keys of all limits.
+// Sweep implements store.Store. Cells, logs and admissions expire by themselves, so it removes
+// nothing. It reads from each primary whether the primary may evict keys and has evicted any, and
+// logs changes since the last sweep. Now and then it counts the keys of all limits.
 func (s *Store) Sweep(ctx context.Context, _ int) (removed int, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
 	}
-	if err := s.look(ctx); err != nil {
+	if err := s.checkEviction(ctx); err != nil {
 		return 0, err
 	}
-	s.keys.Count(ctx, s.countKeys)
+	s.keyCounts.Count(ctx, s.countKeys)
 	return 0, nil
 }
 
-// KeyCounts implements store.Inspector: what this process has counted at a sweep.
+// KeyCounts implements store.Inspector. It returns the last count that a Sweep of this process has made.
 func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	return s.keys.Counts()
+	return s.keyCounts.Counts()
 }
 
 // countKeys reads the names of all cells, 1,000 at a time.
 func (s *Store) countKeys(ctx context.Context) ([]store.KeyCount, error) {
 	keys := map[string]int64{}
-	err := s.pages(ctx, func(page []string) error {
+	err := s.eachPage(ctx, func(page []string) error {
 		for _, key := range page {
 			if c, ok := s.cellOf(key); ok {
 				keys[c.Limit]++
@@ -72,9 +70,9 @@ func (s *Store) countKeys(ctx context.Context) ([]store.KeyCount, error) {
 	return keycount.Largest(counts), nil
 }
 
-// look reads the evictions of the primaries. One that cannot be reached is passed over as
-// long as another answers: the requests that need it fail with errors of their own.
-func (s *Store) look(ctx context.Context) error {
+// checkEviction reads the eviction reports of the primaries. It ignores a server that cannot be reached
+// as long as another one answers: requests that need that server fail with their own errors.
+func (s *Store) checkEviction(ctx context.Context) error {
 	var failed error
 	answered := false
 	for address, node := range s.client.Nodes() {
@@ -83,11 +81,11 @@ func (s *Store) look(ctx context.Context) error {
 		case err == nil:
 			answered = true
 			if primary {
-				s.compare(address, now)
+				s.logEvictionChange(address, now)
 			}
 		case noPermission(err), errors.Is(err, errNotReported):
 			answered = true
-			s.untold(address, err)
+			s.logUnreported(address, err)
 		default:
 			failed = err
 		}
@@ -100,7 +98,7 @@ func (s *Store) look(ctx context.Context) error {
 
 var errNotReported = errors.New("its answer does not say it")
 
-// evictionOf reads from a server its evictions, and whether it is a primary.
+// evictionOf reads a server's eviction report, and whether the server is a primary.
 func evictionOf(ctx context.Context, node rueidis.Client) (e eviction, primary bool, err error) {
 	fields, err := infoOf(ctx, node, "replication", "memory", "stats")
 	if err != nil {
@@ -119,12 +117,12 @@ func evictionOf(ctx context.Context, node rueidis.Client) (e eviction, primary b
 	return e, true, nil
 }
 
-// compare logs what has changed at a server.
-func (s *Store) compare(address string, now eviction) {
+// logEvictionChange logs what has changed at a server since its last report.
+func (s *Store) logEvictionChange(address string, now eviction) {
 	s.watch.Lock()
 	defer s.watch.Unlock()
-	was, known := s.watch.seen[address]
-	if !known {
+	was, seen := s.watch.seen[address]
+	if !seen {
 		was.keys = now.keys
 	}
 	if s.watch.seen == nil {
@@ -149,12 +147,12 @@ func (s *Store) compare(address string, now eviction) {
 	}
 }
 
-// untold logs once that a server does not say whether it evicts keys.
-func (s *Store) untold(address string, err error) {
+// logUnreported logs once that a server does not report whether it evicts keys.
+func (s *Store) logUnreported(address string, err error) {
 	s.watch.Lock()
 	defer s.watch.Unlock()
-	if !s.watch.told {
+	if !s.watch.loggedUnreported {
 		s.log.Debug("cannot see whether the server evicts keys", "server", address, "error", err)
 	}
-	s.watch.told = true
+	s.watch.loggedUnreported = true
 }

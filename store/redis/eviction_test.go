@@ -14,42 +14,42 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// listened is a store with what it logs.
-type listened struct {
+// loggingStore is a store with its log.
+type loggingStore struct {
 	*Store
 	t    *testing.T
 	text bytes.Buffer
 }
 
-func (l *listened) config() *Config {
+func (l *loggingStore) config() *Config {
 	return &Config{Logger: slog.New(slog.NewTextHandler(&l.text, &slog.HandlerOptions{Level: slog.LevelDebug}))}
 }
 
-func listen(t *testing.T, url string) *listened {
+func listen(t *testing.T, url string) *loggingStore {
 	t.Helper()
-	l := &listened{t: t}
+	l := &loggingStore{t: t}
 	l.Store = openTest(t, url, l.config())
 	return l
 }
 
-// said returns what was logged since it was last asked.
-func (l *listened) said() string {
+// newLines returns the lines that were logged since its last call.
+func (l *loggingStore) newLines() string {
 	defer l.text.Reset()
 	return l.text.String()
 }
 
 // sweep returns what a sweep logs.
-func (l *listened) sweep() string {
+func (l *loggingStore) sweep() string {
 	l.t.Helper()
 	l.text.Reset()
 	if _, err := l.Sweep(context.Background(), 10); err != nil {
 		l.t.Fatal(err)
 	}
-	return l.said()
+	return l.newLines()
 }
 
-// expect sweeps, and wants a line for each of the levels, and no others.
-func (l *listened) expect(when string, levels ...string) {
+// expect sweeps, and checks that the log gets one line for each level, and no others.
+func (l *loggingStore) expect(when string, levels ...string) {
 	l.t.Helper()
 	text := l.sweep()
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
@@ -65,16 +65,16 @@ func (l *listened) expect(when string, levels ...string) {
 	}
 }
 
-func (l *listened) fill() {
+func (l *loggingStore) fill() {
 	l.t.Helper()
 	for i := range 60 {
 		admin(l.t, l.Store, "SET", fmt.Sprint("filler", i), strings.Repeat("x", 100_000), "PX", "600000")
 	}
 }
 
-func TestAServerThatMayForgetIsNamed(t *testing.T) {
-	l := listen(t, own(t, "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru").DSN)
-	if text := l.said(); strings.Count(text, "level=WARN") != 1 ||
+func TestAServerThatMayEvictIsReported(t *testing.T) {
+	l := listen(t, startServer(t, "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru").DSN)
+	if text := l.newLines(); strings.Count(text, "level=WARN") != 1 ||
 		!strings.Contains(text, "maxmemory-policy=allkeys-lru") {
 		t.Errorf("logged at the start: %q; want one warning that names allkeys-lru", text)
 	}
@@ -86,13 +86,13 @@ func TestAServerThatMayForgetIsNamed(t *testing.T) {
 
 // TestAChangedEvictionPolicyIsNoticed: CONFIG SET at a server that is in use.
 func TestAChangedEvictionPolicyIsNoticed(t *testing.T) {
-	l := listen(t, own(t).DSN)
-	if text := l.said(); text != "" {
+	l := listen(t, startServer(t).DSN)
+	if text := l.newLines(); text != "" {
 		t.Errorf("logged at the start: %q; want nothing", text)
 	}
 	l.expect("as at the start")
 	admin(t, l.Store, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-	l.expect("no memory is set") // then nothing is evicted
+	l.expect("no memory is set") // without maxmemory nothing is evicted
 	admin(t, l.Store, "CONFIG", "SET", "maxmemory", "4mb")
 	l.expect("may evict", "WARN")
 	l.expect("still")
@@ -104,13 +104,13 @@ func TestAChangedEvictionPolicyIsNoticed(t *testing.T) {
 	l.expect("safe again", "INFO")
 	l.expect("still safe")
 
-	// Between two sweeps, the policy is another one and back.
+	// The policy changes and changes back between two sweeps.
 	admin(t, l.Store, "CONFIG", "SET", "maxmemory-policy", "allkeys-random")
 	l.fill()
 	admin(t, l.Store, "CONFIG", "SET", "maxmemory-policy", "noeviction")
 	l.expect("keys were evicted meanwhile", "ERROR")
 
-	// A server that counts from 0 again.
+	// The server counts from 0 again.
 	admin(t, l.Store, "CONFIG", "RESETSTAT")
 	l.expect("nothing was evicted since")
 	admin(t, l.Store, "CONFIG", "SET", "maxmemory-policy", "allkeys-random")
@@ -118,9 +118,9 @@ func TestAChangedEvictionPolicyIsNoticed(t *testing.T) {
 	l.expect("evicts again", "WARN", "ERROR")
 }
 
-// TestEachPrimaryOfAClusterIsAskedWhatItMayForget: the nodes of a cluster may have
-// different policies. Replicas evict nothing by themselves.
-func TestEachPrimaryOfAClusterIsAskedWhatItMayForget(t *testing.T) {
+// TestEachPrimaryOfAClusterIsCheckedForEviction: the nodes of a cluster may have different
+// policies. Replicas evict nothing by themselves.
+func TestEachPrimaryOfAClusterIsCheckedForEviction(t *testing.T) {
 	tier.Engines(t)
 	cluster, err := dbtest.StartRedisCluster(context.Background(), nil)
 	if err != nil {
@@ -162,11 +162,11 @@ func TestEachPrimaryOfAClusterIsAskedWhatItMayForget(t *testing.T) {
 }
 
 func TestAMissingRightToInfoIsLoggedOnce(t *testing.T) {
-	server := own(t, "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru")
+	server := startServer(t, "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru")
 	root := openTest(t, server.DSN, &Config{Logger: slog.New(slog.DiscardHandler)})
 	list, _ := rights(t)
 	l := listen(t, limitedUser(t, root, server.DSN, list...))
-	if text := l.said(); strings.Count(text, "cannot see whether the server evicts keys") != 1 ||
+	if text := l.newLines(); strings.Count(text, "cannot see whether the server evicts keys") != 1 ||
 		strings.Contains(text, "level=WARN") {
 		t.Errorf("logged at the start: %q; want one line about it, at debug", text)
 	}
@@ -175,35 +175,35 @@ func TestAMissingRightToInfoIsLoggedOnce(t *testing.T) {
 	l.expect("with the right", "WARN")
 }
 
-// as62 is a client of a server that answers as Redis 6.2 does.
-type as62 struct{ rueidis.Client }
+// redis62Client makes a server answer as Redis 6.2 does.
+type redis62Client struct{ rueidis.Client }
 
-func (c as62) as62(cmd rueidis.Completed) rueidis.Completed {
+func (c redis62Client) asRedis62(cmd rueidis.Completed) rueidis.Completed {
 	if words := cmd.Commands(); words[0] == "INFO" && len(words) != 2 {
 		return c.B().Arbitrary("CONFIG", "GET").Build() // "ERR wrong number of arguments"
 	}
 	return cmd
 }
 
-func (c as62) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
-	return c.Client.Do(ctx, c.as62(cmd))
+func (c redis62Client) Do(ctx context.Context, cmd rueidis.Completed) rueidis.RedisResult {
+	return c.Client.Do(ctx, c.asRedis62(cmd))
 }
 
-func (c as62) DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidis.RedisResult {
+func (c redis62Client) DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidis.RedisResult {
 	for i := range multi {
-		multi[i] = c.as62(multi[i])
+		multi[i] = c.asRedis62(multi[i])
 	}
 	return c.Client.DoMulti(ctx, multi...)
 }
 
-func (c as62) Nodes() map[string]rueidis.Client { return map[string]rueidis.Client{"as62": c} }
+func (c redis62Client) Nodes() map[string]rueidis.Client { return map[string]rueidis.Client{"as62": c} }
 
-func TestRedis62IsAskedWhatItMayForget(t *testing.T) {
-	server := own(t, "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru")
-	l := &listened{t: t}
-	s := New(as62{openTest(t, server.DSN, nil).client}, l.config())
+func TestRedis62IsCheckedForEviction(t *testing.T) {
+	server := startServer(t, "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru")
+	l := &loggingStore{t: t}
+	s := New(redis62Client{openTest(t, server.DSN, nil).client}, l.config())
 	apply(t, s, takeOne("l", "k", hourly, 0))
-	if text := l.said(); !strings.Contains(text, "level=WARN") {
+	if text := l.newLines(); !strings.Contains(text, "level=WARN") {
 		t.Errorf("no warning about allkeys-lru: %q", text)
 	}
 }

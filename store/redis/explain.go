@@ -14,35 +14,33 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// explainWithin bounds how long it takes to find out why a connection failed.
-const explainWithin = time.Second
+// explainTimeout bounds the time to find out why a connection failed.
+const explainTimeout = time.Second
 
 var (
 	errSpeaksTLS = errors.New("the server speaks TLS: use rediss://")
 	errNoTLS     = errors.New("the server does not speak TLS: use redis://, or turn TLS on there")
 )
 
-// connecting wraps an error of the first connection. Where client and server disagree
-// about TLS, that error is often no more than a reset or a timeout, since it comes
-// before the server's alert is read: so the servers are asked once more.
-func connecting(ctx context.Context, o *rueidis.ClientOption, err error) error {
+// explainConnectError wraps an error of the first connection. If client and server disagree about TLS, it is often
+// only a reset or a timeout, which comes before the server's alert: so each server is connected to once more.
+func explainConnectError(ctx context.Context, o *rueidis.ClientOption, err error) error {
 	failed := classifyRead("connect", err)
 	if !errors.Is(failed, store.ErrUnavailable) || unconnected(err) {
 		return failed
 	}
-	ctx, cancel := context.WithTimeout(ctx, explainWithin)
+	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
 	defer cancel()
 	for _, address := range o.InitAddress {
-		if why := disagreement(ctx, o, address); why != nil {
+		if why := tlsMismatch(ctx, o, address); why != nil {
 			return fmt.Errorf("redis: connect: %w: %s: %w", store.ErrSetup, address, why)
 		}
 	}
 	return failed
 }
 
-// disagreement returns what a server and the options have different views of; nil if
-// that does not show.
-func disagreement(ctx context.Context, o *rueidis.ClientOption, address string) error {
+// tlsMismatch returns the error if a server and the options disagree about TLS; nil if it finds none.
+func tlsMismatch(ctx context.Context, o *rueidis.ClientOption, address string) error {
 	if o.TLSConfig == nil {
 		conn, err := handshake(ctx, o, address, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // nothing is said
 		if err != nil {
@@ -51,7 +49,7 @@ func disagreement(ctx context.Context, o *rueidis.ClientOption, address string) 
 		_ = conn.Close()
 		return errSpeaksTLS
 	}
-	if speaksPlainly(ctx, o, address) {
+	if speaksPlaintext(ctx, o, address) {
 		return errNoTLS
 	}
 	c := o.TLSConfig.Clone()
@@ -59,8 +57,7 @@ func disagreement(ctx context.Context, o *rueidis.ClientOption, address string) 
 	conn, err := handshake(ctx, o, address, c)
 	if err == nil {
 		defer func() { _ = conn.Close() }()
-		// By TLS 1.3 a server says after the handshake what it has against the client's
-		// certificate.
+		// In TLS 1.3 a server refuses the client's certificate only after the handshake.
 		_, err = conn.Read(make([]byte, 1))
 	}
 	if tlsconf.Failed(err) {
@@ -69,8 +66,8 @@ func disagreement(ctx context.Context, o *rueidis.ClientOption, address string) 
 	return nil
 }
 
-// speaksPlainly reports whether a server answers as Redis does without TLS.
-func speaksPlainly(ctx context.Context, o *rueidis.ClientOption, address string) bool {
+// speaksPlaintext reports whether a server answers Redis' protocol without TLS.
+func speaksPlaintext(ctx context.Context, o *rueidis.ClientOption, address string) bool {
 	conn, err := o.Dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return false
@@ -95,7 +92,7 @@ func handshake(ctx context.Context, o *rueidis.ClientOption, address string, c *
 	return conn, err
 }
 
-// setDeadline lets nothing wait beyond the context's deadline.
+// setDeadline gives a connection the context's deadline.
 func setDeadline(ctx context.Context, conn net.Conn) {
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(deadline)

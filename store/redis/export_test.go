@@ -8,12 +8,12 @@ import (
 	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
-// ExpireSoon lets cells expire so long after they are empty: the clock of the server
-// must not step back then.
+// ExpireSoon lets cells expire this long after they are empty. The clock of the server must not
+// step back then.
 func (s *Store) ExpireSoon(after time.Duration) { s.slack = after }
 
 // OwnDatabase returns a database that no other package uses. To count keys and to list cells, a store reads the names
-// of all keys of its database: those of others would delay it.
+// of all keys of its database: the keys of other packages would delay it.
 func OwnDatabase(tb testing.TB) string {
 	tb.Helper()
 	return strings.Replace(dbtest.Redis(tb), "/0?", "/9?", 1)

@@ -13,14 +13,14 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// extending returns an op that extends the charge of op to so many units.
-func extending(op law.Op, units int64) law.Op {
+// extendOp returns an op that extends the charge of op to a number of units.
+func extendOp(op law.Op, units int64) law.Op {
 	op.Verb, op.Cost, op.Count = law.Extend, units*op.Params.Unit, 1
 	return op
 }
 
-// slotText returns what a slot knows of an op: its cell, but for the number that its log goes on
-// from, its log, and what it remembers of the ID.
+// slotText returns what a slot keeps for an op: the cell without the number of its last log entry,
+// the log, and the receipt of the ID.
 func slotText(t *testing.T, s *Store, op law.Op) string {
 	t.Helper()
 	value, _ := admin(t, s, "GET", s.cellKey(op.Cell)).ToString()
@@ -34,39 +34,39 @@ func slotText(t *testing.T, s *Store, op law.Op) string {
 	return fmt.Sprintf("%+v %s %+v %s", state, reason, list, remembered)
 }
 
-// TestAnExtensionOverSlotsIsChargedAsAWhole, then settled as one charge.
+// TestAnExtensionOverSlotsIsChargedAsAWhole extends a request over slots, and settles it.
 func TestAnExtensionOverSlotsIsChargedAsAWhole(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
-	a, b := apart(t)
+	a, b := twoKeysApart(t)
 	for _, p := range allLaws {
 		limit := fmt.Sprint(p)
-		ops := once60("id", takeOne(limit, a, p, testTime), takeOne(limit, b, p, testTime))
+		ops := withID("id", takeOne(limit, a, p, testTime), takeOne(limit, b, p, testTime))
 		apply(t, s, ops...)
 		for _, tt := range []struct {
 			to       [2]int64
 			replayed bool
 		}{{[2]int64{3, 1}, false}, {[2]int64{2, 4}, false}, {[2]int64{3, 4}, true}} {
-			outs := apply(t, s, extending(ops[0], tt.to[0]), extending(ops[1], tt.to[1]))
+			outs := apply(t, s, extendOp(ops[0], tt.to[0]), extendOp(ops[1], tt.to[1]))
 			for i, out := range outs {
 				if out.RetryAt != 0 || out.Granted < tt.to[i]*p.Unit || tt.replayed && !out.Replayed {
 					t.Errorf("%+v to %v: %+v", p, tt.to, out)
 				}
 			}
 		}
-		outs := apply(t, s, settling(ops[0], p.Unit/2), settling(ops[1], p.Unit/2))
+		outs := apply(t, s, settleOp(ops[0], p.Unit/2), settleOp(ops[1], p.Unit/2))
 		if outs[0].Granted != 3*p.Unit-p.Unit/2 || outs[1].Granted != 4*p.Unit-p.Unit/2 || outs[0].Used != p.Unit/2 {
 			t.Errorf("%+v settled: %+v", p, outs)
 		}
 	}
 }
 
-// refusals are why the slot of the second op does not extend it: what came before, what is special
-// about the op, and what the answer says.
+// refusals are causes for which the slot of the second op refuses to extend it: ops that came before,
+// what is special about the op, and a part of the answer.
 var refusals = []struct {
 	why    string
 	before func(t *testing.T, s *Store, op law.Op)
-	now    int64 // us after the charge
-	from   int64 // us after the charge from which it holds
+	now    int64 // the time of the extension, in us after the charge
+	from   int64 // the op's From, in us after the charge
 	err    error
 	stale  bool
 }{
@@ -79,31 +79,31 @@ var refusals = []struct {
 		apply(t, s, op)
 	}},
 	{why: "it is settled", err: law.ErrSettled, now: 3_000_000, before: func(t *testing.T, s *Store, op law.Op) {
-		apply(t, s, settling(op, 1))
+		apply(t, s, settleOp(op, 1))
 	}},
 	{why: "it holds later", stale: true, now: 3_000_000, from: 60_000_000},
 }
 
-// TestARefusedExtensionOverSlotsLeavesNothing in a slot that would have charged it: its cell, the log and
-// what it remembers are as they were. A limit with a history has the refused attempt.
+// TestARefusedExtensionOverSlotsLeavesNothing: the slot that would have charged the extension has its cell, log
+// and receipt as before. A limit with a history has the refused attempt.
 func TestARefusedExtensionOverSlotsLeavesNothing(t *testing.T) {
-	a, b := apart(t)
+	a, b := twoKeysApart(t)
 	s := openSlots(t, slotsURL(t))
 	for _, tt := range refusals {
 		for _, p := range allLaws {
-			for _, held := range []int64{1, 2} { // units, before: charged once, or extended before
+			for _, held := range []int64{1, 2} { // the units before the extension: charged once, or extended before
 				name := fmt.Sprint(tt.why, p, held)
-				ops := once60("id", takeOne(name, a, p, testTime), takeOne(name, b, perSecond, testTime))
+				ops := withID("id", takeOne(name, a, p, testTime), takeOne(name, b, perSecond, testTime))
 				apply(t, s, ops...)
 				if held > 1 {
 					ops[0].Now += 2_000_000
-					apply(t, s, extending(ops[0], held))
+					apply(t, s, extendOp(ops[0], held))
 				}
 				if tt.before != nil {
 					tt.before(t, s, ops[1])
 				}
 				was := slotText(t, s, ops[0])
-				more := []law.Op{extending(ops[0], 5), extending(ops[1], 5)}
+				more := []law.Op{extendOp(ops[0], 5), extendOp(ops[1], 5)}
 				more[0].Now, more[1].Now = testTime+3_000_000, testTime+tt.now
 				if tt.from > 0 {
 					more[1].From = testTime + tt.from
@@ -133,7 +133,7 @@ func TestARefusedExtensionOverSlotsLeavesNothing(t *testing.T) {
 	}
 }
 
-// extendOnTrial extends one charge as if another slot were to decide on it too.
+// extendOnTrial extends one charge on trial, as if another slot had to decide too.
 func extendOnTrial(t *testing.T, s *Store, op law.Op) (*part, []law.Op, []law.Outcome) {
 	t.Helper()
 	ops, outs := []law.Op{op}, make([]law.Outcome, 1)
@@ -155,9 +155,9 @@ func TestConcurrentChargesDuringAnExtensionStay(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		p       law.Params
-		later   int64 // when the others take, after it was extended
-		level   int64 // in units, afterwards
-		settled int64 // what is given back when the request is cancelled
+		later   int64 // how long after the extension the others take
+		level   int64 // the level afterwards, in units
+		settled int64 // the units that a cancellation gives back
 	}{
 		{"at once, all is given back", perSecond, 0, 3, 0},
 		{"what has drained is not given back", perSecond, 2 * second, 2, 0},
@@ -172,11 +172,11 @@ func TestConcurrentChargesDuringAnExtensionStay(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := openTest(t, dbtest.Redis(t), nil)
 			now := testTime - testTime%(10*second)
-			op := once60("id", takeOne("l", "k", tt.p, now))[0]
+			op := withID("id", takeOne("l", "k", tt.p, now))[0]
 			op.Count = 2
 			apply(t, s, op)
 			op.Now += second
-			p, ops, outs := extendOnTrial(t, s, extending(op, 5))
+			p, ops, outs := extendOnTrial(t, s, extendOp(op, 5))
 			other := takeOne("l", "k", tt.p, op.Now+tt.later)
 			other.Count = 2
 			apply(t, s, other)
@@ -188,12 +188,12 @@ func TestConcurrentChargesDuringAnExtensionStay(t *testing.T) {
 			if outs[0].State.Level != tt.level*tt.p.Unit || outs[0].Granted != 2*tt.p.Unit {
 				t.Errorf("got %+v, want level %d", outs[0], tt.level)
 			}
-			cancel := settling(op, law.Cancelled)
+			cancel := settleOp(op, law.Cancelled)
 			cancel.Now = other.Now
 			if out := apply(t, s, cancel)[0]; out.Granted != tt.settled*tt.p.Unit {
 				t.Errorf("cancelled: %+v, want %d given back", out, tt.settled)
 			}
-			// The level and the log still fit each other: when all has expired, all can be taken.
+			// The level and the log still agree: when all charges have expired, the capacity can be taken.
 			all := takeOne("l", "k", tt.p, other.Now+30*second)
 			all.Count = 10
 			if out := apply(t, s, all)[0]; out.Granted != 10 {
@@ -203,29 +203,30 @@ func TestConcurrentChargesDuringAnExtensionStay(t *testing.T) {
 	}
 }
 
-// TestAnExtensionAnotherWasToldOfIsNotGivenBack: another has asked for it, or more, or has settled it.
-func TestAnExtensionAnotherWasToldOfIsNotGivenBack(t *testing.T) {
+// TestAnExtensionThatAnotherCallerReliesOnIsNotGivenBack: the other caller has made the same or a larger extension, or
+// has settled the request.
+func TestAnExtensionThatAnotherCallerReliesOnIsNotGivenBack(t *testing.T) {
 	for _, p := range allLaws {
 		for meanwhile, left := range map[string]int64{
 			"": 1, "asked": 3, "asked of this slot alone": 3, "more": 4, "settled": 2, "reset": 0,
 		} {
 			s := openTest(t, dbtest.Redis(t), nil)
-			op := once60("id", takeOne("l", "k", p, testTime))[0]
+			op := withID("id", takeOne("l", "k", p, testTime))[0]
 			apply(t, s, op)
-			part, ops, outs := extendOnTrial(t, s, extending(op, 3))
+			part, ops, outs := extendOnTrial(t, s, extendOp(op, 3))
 			back := s.giveBack(ops, outs, part, false)
 			switch meanwhile {
 			case "asked":
-				again, ops, outs := extendOnTrial(t, s, extending(op, 3))
+				again, ops, outs := extendOnTrial(t, s, extendOp(op, 3))
 				if s.giveBack(ops, outs, again, false) != nil {
 					t.Error("what is known is to be given back")
 				}
 			case "asked of this slot alone":
-				apply(t, s, extending(op, 3))
+				apply(t, s, extendOp(op, 3))
 			case "more":
-				extendOnTrial(t, s, extending(op, 4))
+				extendOnTrial(t, s, extendOp(op, 4))
 			case "settled":
-				apply(t, s, settling(op, 2*p.Unit))
+				apply(t, s, settleOp(op, 2*p.Unit))
 			case "reset":
 				reset := op
 				reset.Verb, reset.ID, reset.TTL = law.Reset, "", 0
@@ -241,26 +242,26 @@ func TestAnExtensionAnotherWasToldOfIsNotGivenBack(t *testing.T) {
 	}
 }
 
-// TestAnExtensionCutOffBetweenTwoSlotsCanBeRepeated, or is settled with the request: after a crash one
-// slot has charged it, the other has not.
+// TestAnExtensionCutOffBetweenTwoSlotsCanBeRepeated: after a crash only one slot has charged an extension. A retry,
+// or the settlement of the request, completes it.
 func TestAnExtensionCutOffBetweenTwoSlotsCanBeRepeated(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
-	a, b := apart(t)
+	a, b := twoKeysApart(t)
 	for _, p := range allLaws {
 		for _, repeated := range []bool{true, false} {
 			limit := fmt.Sprint(p, repeated)
-			ops := once60("id", takeOne(limit, a, p, testTime), takeOne(limit, b, p, testTime))
+			ops := withID("id", takeOne(limit, a, p, testTime), takeOne(limit, b, p, testTime))
 			apply(t, s, ops...)
-			extendOnTrial(t, s, extending(ops[0], 4))
+			extendOnTrial(t, s, extendOp(ops[0], 4))
 			held := int64(1)
 			if repeated {
 				held = 4
-				outs := apply(t, s, extending(ops[0], 4), extending(ops[1], 4))
+				outs := apply(t, s, extendOp(ops[0], 4), extendOp(ops[1], 4))
 				if !outs[0].Replayed || outs[1].Replayed || outs[0].Granted != 4*p.Unit || outs[1].Granted != 4*p.Unit {
 					t.Errorf("%+v repeated: %+v", p, outs)
 				}
 			}
-			outs := apply(t, s, settling(ops[0], 0), settling(ops[1], 0))
+			outs := apply(t, s, settleOp(ops[0], 0), settleOp(ops[1], 0))
 			if outs[0].Granted != 4*p.Unit || outs[1].Granted != held*p.Unit || outs[0].Used != 0 || outs[1].Used != 0 {
 				t.Errorf("%+v settled: %+v", p, outs)
 			}
@@ -268,17 +269,17 @@ func TestAnExtensionCutOffBetweenTwoSlotsCanBeRepeated(t *testing.T) {
 	}
 }
 
-// TestAnExtensionThatASlotCannotDecideLeavesNothing, not even a refused attempt, in the other slot.
+// TestAnExtensionThatASlotCannotDecideLeavesNothing in the other slot, not even a refused attempt.
 func TestAnExtensionThatASlotCannotDecideLeavesNothing(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
-	a, b := apart(t)
+	a, b := twoKeysApart(t)
 	for _, p := range allLaws {
 		limit := fmt.Sprint(p)
-		ops := once60("id", takeOne(limit, a, p, testTime), takeOne(limit, b, p, testTime))
+		ops := withID("id", takeOne(limit, a, p, testTime), takeOne(limit, b, p, testTime))
 		apply(t, s, ops...)
 		was := slotText(t, s, ops[0])
 		admin(t, s, "SET", s.cellKey(ops[1].Cell), "of a newer version")
-		more := []law.Op{extending(ops[0], 3), extending(ops[1], 3)}
+		more := []law.Op{extendOp(ops[0], 3), extendOp(ops[1], 3)}
 		if err := s.Apply(context.Background(), more, make([]law.Outcome, 2)); err == nil {
 			t.Errorf("%+v: no error", p)
 		}
@@ -292,9 +293,9 @@ func TestAnExtensionThatASlotCannotDecideLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestHistoriesOverSlotsAreThoseOfOneServer applies random requests to a cluster, with a key in each of
-// three slots, and to one server.
-func TestHistoriesOverSlotsAreThoseOfOneServer(t *testing.T) {
+// TestHistoriesOverSlotsMatchOneServer applies random requests to a cluster, with a key in each of three
+// slots, and to one server.
+func TestHistoriesOverSlotsMatchOneServer(t *testing.T) {
 	apartStore, together := openSlots(t, slotsURL(t)), openTest(t, dbtest.Redis(t), nil)
 	keys := keysApart(3)
 	refused := 0
@@ -305,7 +306,7 @@ func TestHistoriesOverSlotsAreThoseOfOneServer(t *testing.T) {
 		var named [][]law.Op
 		for n := range 25 {
 			now += g.Int64N(3_000_000)
-			ops := drawn(g, keys, fmt.Sprint(seed), fmt.Sprint(n), &named, now)
+			ops := randomGroup(g, keys, fmt.Sprint(seed), fmt.Sprint(n), &named, now)
 			want, got := outcomes(t, together, ops...), outcomes(t, apartStore, ops...)
 			for i := range ops {
 				w, g := want[i], got[i]
@@ -327,8 +328,8 @@ func TestHistoriesOverSlotsAreThoseOfOneServer(t *testing.T) {
 	}
 }
 
-// drawn returns a random request: a new one, or one to extend, to settle or to repeat.
-func drawn(g *rand.Rand, keys []string, limit, id string, named *[][]law.Op, now int64) []law.Op {
+// randomGroup returns a random request: a new one, or one that extends, settles or repeats an earlier one.
+func randomGroup(g *rand.Rand, keys []string, limit, id string, named *[][]law.Op, now int64) []law.Op {
 	fixed := perSecond
 	fixed.Step, fixed.Drain = 10_000_000, law.Max
 	laws := append([]law.Params{fixed}, allLaws...)
@@ -340,14 +341,14 @@ func drawn(g *rand.Rand, keys []string, limit, id string, named *[][]law.Op, now
 			op.Cost = 1 + g.Int64N(3*p.Unit)
 			ops = append(ops, op)
 		}
-		*named = append(*named, once60(id, ops...))
+		*named = append(*named, withID(id, ops...))
 		return ops
 	}
 	ops := slices.Clone((*named)[g.IntN(len(*named))])
 	kind := g.IntN(5)
 	g.Shuffle(len(ops), func(i, j int) { ops[i], ops[j] = ops[j], ops[i] })
 	switch {
-	case kind == 0: // one that a slot refuses to settle is settled in the others
+	case kind == 0: // a request that one slot refuses to settle is settled in the others
 		ops = ops[:1]
 	case kind < 4:
 		ops = ops[:1+g.IntN(len(ops))]
@@ -357,7 +358,7 @@ func drawn(g *rand.Rand, keys []string, limit, id string, named *[][]law.Op, now
 		op.Now = now
 		switch {
 		case kind == 0:
-			*op = settling(*op, g.Int64N(4*op.Params.Unit))
+			*op = settleOp(*op, g.Int64N(4*op.Params.Unit))
 		case kind < 4:
 			op.Verb, op.Cost = law.Extend, g.Int64N(6*op.Params.Unit)+1
 			if g.IntN(8) == 0 {

@@ -29,7 +29,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// callers ask for a key.
+// callers make requests for a key, and record the answers.
 type callers struct {
 	mu  sync.Mutex
 	l   *headgate.Limiter
@@ -38,7 +38,7 @@ type callers struct {
 	other []error
 }
 
-// asker asks for a key of a token bucket.
+// asker returns an Asker for a key of a token bucket.
 func asker(t *testing.T, key string, rate, burst int) *record.Asker {
 	t.Helper()
 	limit, err := headgate.ParseNamed("l", fmt.Sprintf("token-bucket %d/s burst %d", rate, burst))
@@ -55,7 +55,7 @@ func newCallers(s *Store, ask *record.Asker) *callers {
 	return &callers{l: headgate.New(s, nil), ask: ask}
 }
 
-// round lets eight callers ask once each, and reports whether all of them were answered, or none was.
+// round makes eight concurrent requests, and reports whether all of them were answered, or none was.
 func (c *callers) round() (all, none bool) {
 	before := c.Allowed + c.Refused
 	var wg sync.WaitGroup
@@ -76,9 +76,9 @@ func (c *callers) round() (all, none bool) {
 	return n == 8, n == 0
 }
 
-// outlast loses a primary while callers ask, with what its replica has not heard of, and returns once nobody was
-// answered and then everybody again and again. Meanwhile is called when nobody was.
-func (c *callers) outlast(t *testing.T, lose, meanwhile func()) {
+// loseAndRecover loses a primary under load, with the charges that its replica lacks. It returns after a round without
+// an answer and several rounds with all answers. It calls meanwhile after the round without an answer.
+func (c *callers) loseAndRecover(t *testing.T, lose, meanwhile func()) {
 	t.Helper()
 	for range 20 {
 		c.round()
@@ -105,7 +105,7 @@ func (c *callers) outlast(t *testing.T, lose, meanwhile func()) {
 	c.check(t)
 }
 
-// check checks what the callers were answered.
+// check checks the answers of all requests.
 func (c *callers) check(t *testing.T) {
 	t.Helper()
 	t.Logf("%+v", &c.Answers)
@@ -130,8 +130,8 @@ func TestAClusterGoesOnAfterAPrimaryIsPaused(t *testing.T) {
 	losesAPrimary(t, (*dbtest.Cluster).Pause)
 }
 
-// tries runs what a pause of the machine may delay until it is in time, three times at most.
-func tries(t *testing.T, run func() (late string)) {
+// retryIfLate runs a test up to three times, until it is in time: a pause of the machine may delay it.
+func retryIfLate(t *testing.T, run func() (late string)) {
 	t.Helper()
 	for try := 1; ; try++ {
 		late := run()
@@ -145,7 +145,7 @@ func tries(t *testing.T, run func() (late string)) {
 	}
 }
 
-// losesAPrimary asks a cluster for keys of two primaries, and loses one of them: the other answers meanwhile.
+// losesAPrimary charges keys on two primaries of a cluster, and loses one of them. The other one answers meanwhile.
 func losesAPrimary(t *testing.T, lose func(c *dbtest.Cluster, i int)) {
 	t.Helper()
 	c, err := dbtest.StartRedisCluster(context.Background(), nil)
@@ -170,7 +170,7 @@ func losesAPrimary(t *testing.T, lose func(c *dbtest.Cluster, i int)) {
 		}
 	}
 	others, answered := newCallers(s, asker(t, other.Cell.Key, rate, burst)), false
-	newCallers(s, asker(t, "k", rate, burst)).outlast(t, func() { lose(c, node) }, func() {
+	newCallers(s, asker(t, "k", rate, burst)).loseAndRecover(t, func() { lose(c, node) }, func() {
 		all, _ := others.round()
 		answered = answered || all
 	})
@@ -180,17 +180,16 @@ func losesAPrimary(t *testing.T, lose func(c *dbtest.Cluster, i int)) {
 	}
 }
 
-// swallowed opens a server, and again through a proxy that loses answers while it is
-// told to.
-func swallowed(t *testing.T) (direct, through *Store, lose func(bool)) {
+// openWithProxy opens a server directly, and through a proxy that loses answers after lose(true).
+func openWithProxy(t *testing.T) (direct, through *Store, lose func(bool)) {
 	t.Helper()
 	url := dbtest.Redis(t)
 	host, rest, _ := strings.Cut(strings.TrimPrefix(url, "redis://"), "/")
 	p := dbtest.Swallow(t, host)
 	direct, through = openTest(t, url, nil), openTest(t, "redis://"+p.Addr+"/"+rest, nil)
 	return direct, through, func(lose bool) {
-		// The client has several connections, and takes any: all of them are made, so
-		// that what gets lost is an answer, and not a greeting.
+		// The client has several connections, and uses any of them. All are made now, so that an
+		// answer gets lost, and not a handshake.
 		for n := 0; lose && n < 64; n++ {
 			check := takeOne("warm", "k", perSecond, 0)
 			check.Verb = law.Check
@@ -201,16 +200,16 @@ func swallowed(t *testing.T) (direct, through *Store, lose func(bool)) {
 }
 
 func TestAnswersThatGetLostAreAskedForAgainByTheirID(t *testing.T) {
-	direct, through, lose := swallowed(t)
-	// The scripts are there: what gets lost is not that one is not known.
-	ops := once60("warm", takeOne("b", "k", perSecond, testTime), takeOne("l", "k", logged, testTime))
+	direct, through, lose := openWithProxy(t)
+	// The scripts are loaded: the lost answer is not NOSCRIPT.
+	ops := withID("warm", takeOne("b", "k", perSecond, testTime), takeOne("l", "k", logged, testTime))
 	apply(t, direct, ops...)
-	apply(t, direct, settling(ops[0], 0), settling(ops[1], 0))
+	apply(t, direct, settleOp(ops[0], 0), settleOp(ops[1], 0))
 	storetest.CutOff(t, direct, through, lose)
 }
 
 func TestAChargeWhoseAnswerGotLostIsNotSentAgain(t *testing.T) {
-	s, through, lose := swallowed(t)
+	s, through, lose := openWithProxy(t)
 	op := takeOne("l", "k", hourly, 0)
 	for range 3 {
 		apply(t, through, op)
@@ -230,11 +229,11 @@ func TestAChargeWhoseAnswerGotLostIsNotSentAgain(t *testing.T) {
 	}
 }
 
-// TestAClientMayHaveItsRetries: rueidis repeats what is marked as repeatable, and nothing
-// that charges is. An answer gets lost, after it was charged; the next one would not.
-func TestAClientMayHaveItsRetries(t *testing.T) { repeatsNoCharge(t, dbtest.Redis(t)) }
+// TestAClientMayRetryCommands: rueidis retries commands that are marked as retryable, and commands
+// that charge are not. One answer gets lost, after its charge.
+func TestAClientMayRetryCommands(t *testing.T) { repeatsNoCharge(t, dbtest.Redis(t)) }
 
-func TestAClientOfAClusterMayHaveItsRetries(t *testing.T) {
+func TestAClientOfAClusterMayRetryCommands(t *testing.T) {
 	tier.Engines(t)
 	repeatsNoCharge(t, dbtest.RedisCluster(t))
 }
@@ -252,7 +251,7 @@ func repeatsNoCharge(t *testing.T, url string) {
 		net.Conn, error,
 	) {
 		conn, err := dialer.DialContext(ctx, "tcp", address)
-		return &losing{conn, &lose}, err
+		return &answerLosingConn{conn, &lose}, err
 	}
 	client, err := rueidis.NewClient(*options)
 	if err != nil {
@@ -262,14 +261,14 @@ func repeatsNoCharge(t *testing.T, url string) {
 	s := New(client, &Config{Prefix: prefix})
 	for n, p := range []law.Params{hourly, logged} {
 		op := takeOne("l", fmt.Sprint(n), p, 0)
-		ops := []law.Op{op, op} // each a call of its own kind
+		ops := []law.Op{op, op} // one op alone, and a batch of two, use different scripts
 		ops[1].Group, ops[1].ID, ops[1].TTL = 2, "id", 60_000_000
 		apply(t, s, op)
 		apply(t, s, ops...)
 		check := op
 		check.Verb = law.Check
 		for _, ops := range [][]law.Op{{op}, {op, ops[1]}} {
-			for range 64 { // so that all connections are made
+			for range 64 { // this makes all connections
 				apply(t, s, check)
 			}
 			lose.Store(true)
@@ -285,13 +284,13 @@ func repeatsNoCharge(t *testing.T, url string) {
 	}
 }
 
-// losing is a connection that breaks instead of handing over an answer, once.
-type losing struct {
+// answerLosingConn is a connection that breaks once instead of returning an answer.
+type answerLosingConn struct {
 	net.Conn
 	lose *atomic.Bool
 }
 
-func (c *losing) Read(b []byte) (int, error) {
+func (c *answerLosingConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if bytes.HasPrefix(b[:n], []byte("+PONG")) { // the client asks once a second whether the server is there
 		return n, err
@@ -304,13 +303,13 @@ func (c *losing) Read(b []byte) (int, error) {
 }
 
 func TestADeadlineInFlightIsAnUnknownOutcome(t *testing.T) {
-	server := own(t)
+	server := startServer(t)
 	s, other := openTest(t, server.DSN, nil), openTest(t, server.DSN, nil)
 	apply(t, s, takeOne("l", "k", hourly, 0))
 	admin(t, other, "CLIENT", "PAUSE", "60000", "WRITE")
 	defer admin(t, other, "CLIENT", "UNPAUSE")
 	within := 100 * time.Millisecond
-	tries(t, func() (late string) { // a machine that pauses sends nothing in time
+	retryIfLate(t, func() (late string) { // a machine that pauses sends nothing in time
 		ctx, cancel := context.WithTimeout(context.Background(), within)
 		defer cancel()
 		within *= 10
@@ -323,12 +322,12 @@ func TestADeadlineInFlightIsAnUnknownOutcome(t *testing.T) {
 }
 
 func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
-	server := own(t)
+	server := startServer(t)
 	s := openTest(t, server.DSN, nil)
 	apply(t, s, takeOne("l", "k", hourly, 0))
 	server.Stop()
 	var err error
-	for range 20 { // the first on each connection may find it open still
+	for range 20 { // the first request on each connection may find the connection still open
 		err = s.Apply(context.Background(), []law.Op{takeOne("l", "k", hourly, 0)}, make([]law.Outcome, 1))
 		if errors.Is(err, store.ErrUnavailable) {
 			break
@@ -342,15 +341,15 @@ func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
 func TestARequestIsGivenBackWhenAnotherSlotDoesNotAnswer(t *testing.T) {
 	tier.Engines(t)
 	within := 200 * time.Millisecond
-	tries(t, func() (late string) {
+	retryIfLate(t, func() (late string) {
 		late = givesBack(t, within)
-		within *= 3 // so long a replica does not take over yet
+		within *= 3 // no replica takes over before
 		return late
 	})
 }
 
-// givesBack returns what is wrong about a request of two slots of which one does not answer in time. A machine
-// that pauses may not send it in time, and a replica may answer in place of its primary.
+// givesBack makes a request of two slots of which one does not answer in time, and returns what went wrong. A machine
+// that pauses may not send the request in time, and a replica may answer in place of its primary.
 func givesBack(t *testing.T, within time.Duration) (wrong string) {
 	t.Helper()
 	c, err := dbtest.StartRedisCluster(context.Background(), nil)
@@ -372,7 +371,7 @@ func givesBack(t *testing.T, within time.Duration) (wrong string) {
 			t.Fatal(err)
 		}
 	}
-	apply(t, s, here, there) // the scripts are there
+	apply(t, s, here, there) // loads the scripts
 	if node, err = c.Primary(s.cellKey(there.Cell)); err != nil {
 		t.Fatal(err)
 	}

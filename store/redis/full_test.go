@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestAServerWithoutRoomForItsLogSaysSoAtOnce is about a server that goes on without what it could not write, and
-// refuses further writes.
+// TestAServerWithoutRoomForItsLogSaysSoAtOnce fills the disk of a server, which then goes on without the unwritten
+// data, and refuses further writes.
 func TestAServerWithoutRoomForItsLogSaysSoAtOnce(t *testing.T) {
 	tier.Nightly(t)
 	if !dbtest.Namespace(t) {
@@ -35,7 +35,7 @@ func TestAServerWithoutRoomForItsLogSaysSoAtOnce(t *testing.T) {
 		return s.Apply(ctx, []law.Op{takeOne("l", "k", hourly, 0)}, make([]law.Outcome, 1))
 	}
 	await.Until(t, "a file without room", func() bool { return ask() != nil })
-	if err := ask(); !errors.Is(err, store.ErrNoSpace) || ctx.Err() != nil { // else it was asked until the deadline
+	if err := ask(); !errors.Is(err, store.ErrNoSpace) || ctx.Err() != nil { // else it was retried until the deadline
 		t.Errorf("%v, want ErrNoSpace at once", err)
 	}
 	disk.Free(t)

@@ -16,20 +16,20 @@ import (
 // so that it took nothing. undone says that no limit refused: the request ends as if it had
 // not been sent.
 func (s *Store) giveBack(ops []law.Op, outs []law.Outcome, p *part, undone bool) *call {
-	before := p.before
+	before := p.stateRefused
 	if undone {
-		before = p.was
+		before = p.stateBefore
 	}
-	var own []string
+	var extraArgs []string
 	var backs []law.Op
-	var all, index []int
+	var opIndex, index []int
 	for n, i := range p.call.index {
-		if p.known[n] {
+		if p.kept[n] {
 			continue
 		}
 		credits := ops[i].Cost * outs[i].Granted
 		if ops[i].Verb == law.Extend {
-			credits = extendedBy(p.forgotten[n], &outs[i])
+			credits = extendedBy(p.oldAdmission[n], &outs[i])
 			outs[i].Granted -= credits
 		}
 		op := law.Back(&ops[i], &outs[i], credits)
@@ -37,13 +37,13 @@ func (s *Store) giveBack(ops []law.Op, outs []law.Outcome, p *part, undone bool)
 			op.Params.History = 0 // nothing was refused
 		}
 		op.ID = ops[i].ID
-		own = append(own, before[n], p.after[n], p.admission[n], p.forgotten[n], p.moved[n])
-		all, index, backs = append(all, len(all)), append(index, i), append(backs, op)
+		extraArgs = append(extraArgs, before[n], p.after[n], p.admission[n], p.oldAdmission[n], p.moved[n])
+		opIndex, index, backs = append(opIndex, len(opIndex)), append(index, i), append(backs, op)
 	}
 	if len(index) == 0 {
 		return nil
 	}
-	c := s.call(giveBackScript, own, backs, all, onTrial)
+	c := s.call(giveBackScript, extraArgs, backs, opIndex, onTrial)
 	c.index = index
 	return c
 }
@@ -60,11 +60,11 @@ func extendedBy(was string, out *law.Outcome) int64 {
 }
 
 // giveAllBack makes calls of giveback.lua, and returns an error if a charge may
-// be left. The caller of the request may be gone: that does not stop it.
+// remain. It goes on if the caller cancels ctx.
 func (s *Store) giveAllBack(ctx context.Context, ops []law.Op, outs []law.Outcome, calls []*call) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.cfg.RetryFor)
 	defer cancel()
-	return worst(s.repeat(ctx, calls, func(i int, res rueidis.RedisResult) error {
+	return worst(s.runCalls(ctx, calls, func(i int, res rueidis.RedisResult) error {
 		numbers, err := res.AsIntSlice()
 		if err == nil && len(numbers) != 8*len(calls[i].index) {
 			err = fmt.Errorf("the script answered with %d numbers", len(numbers))
@@ -82,5 +82,5 @@ func (s *Store) giveAllBack(ctx context.Context, ops []law.Op, outs []law.Outcom
 	}))
 }
 
-// errLeft has no class of its own, and so is an unknown outcome.
+// errLeft has no class of its own, so classify makes it an unknown outcome.
 var errLeft = errors.New("a part of the request stays charged")

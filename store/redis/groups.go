@@ -10,31 +10,31 @@ import (
 
 // plainCells numbers the cells of the plain requests of a call of groups.lua.
 type plainCells struct {
-	cell  []int32 // of each op of the call, the number of its cell, from 1; 0 if its request is not plain
-	count int     // of plain requests
+	cell  []int32 // for each op of the call: the number of its cell, from 1; 0 if its request is not plain
+	count int     // the number of cells
 }
 
-// requestEnd returns the end of the request of op n of a call.
+// requestEnd returns the end of the request that begins at op n of a call.
 func requestEnd(ops []law.Op, index []int, n int) int {
 	m := n + 1
-	for m < len(index) && together(ops, index[m-1], index[m]) {
+	for m < len(index) && sameRequest(ops, index[m-1], index[m]) {
 		m++
 	}
 	return m
 }
 
-// findPlain finds the plain requests of a call, and their cells. A request that is not plain closes its cells to later
-// ones.
-func findPlain(ops []law.Op, index []int) (g *plainCells, cells []law.Cell) {
-	g = &plainCells{cell: make([]int32, len(index))}
-	const closed = -1 // to plain requests
+// findPlain finds the plain requests of a call, and their cells. After a request that is not plain, no request on its
+// cells counts as plain.
+func findPlain(ops []law.Op, index []int) (plain *plainCells, cells []law.Cell) {
+	plain = &plainCells{cell: make([]int32, len(index))}
+	const closed = -1 // the cell of a request that is not plain
 	numbers := make(map[law.Cell]int32, len(index))
 	for n := 0; n < len(index); {
 		m := requestEnd(ops, index, n)
 		isPlain := true
 		for k := n; k < m && isPlain; k++ {
 			op := &ops[index[k]]
-			isPlain = plain(op) && numbers[op.Cell] != closed
+			isPlain = isPlainOp(op) && numbers[op.Cell] != closed
 		}
 		for k := n; k < m; k++ {
 			c := ops[index[k]].Cell
@@ -42,61 +42,62 @@ func findPlain(ops []law.Op, index []int) (g *plainCells, cells []law.Cell) {
 				numbers[c] = closed
 				continue
 			}
-			if g.cell[k] = numbers[c]; g.cell[k] == 0 {
+			if plain.cell[k] = numbers[c]; plain.cell[k] == 0 {
 				cells = append(cells, c)
-				g.cell[k] = int32(len(cells)) //nolint:gosec // as many as fit in a batch
-				numbers[c] = g.cell[k]
+				plain.cell[k] = int32(len(cells)) //nolint:gosec // as many as fit in a batch
+				numbers[c] = plain.cell[k]
 			}
 		}
 		n = m
 	}
-	g.count = len(cells)
-	return g, cells
+	plain.count = len(cells)
+	return plain, cells
 }
 
-// shapes writes requests of the same shape as one run. A shape lists the parameters of the charges of a request.
+// shapes writes consecutive requests of the same shape as one run. A shape lists where the parameters of a request's
+// charges are, see paramTable.
 type shapes struct {
 	doubles
-	open, next []int64 // shapes: places of parameters
-	count      int64   // requests of the shape open
+	openShape, nextShape []int64 // each the places of a request's parameters
+	count                int64   // requests of openShape
 }
 
-// request adds a request of the shape next.
+// request adds a request of the shape nextShape.
 func (s *shapes) request() {
-	if s.count > 0 && !slices.Equal(s.open, s.next) {
+	if s.count > 0 && !slices.Equal(s.openShape, s.nextShape) {
 		s.flush()
 	}
-	s.open = append(s.open[:0], s.next...)
+	s.openShape = append(s.openShape[:0], s.nextShape...)
 	s.count++
 }
 
-// flush writes the run of the requests of the shape open.
+// flush writes the run of the requests of openShape.
 func (s *shapes) flush() {
 	if s.count == 0 {
 		return
 	}
-	s.run(run{asked: s.open[0], ops: s.count, group: -int64(len(s.open))})
-	s.add(s.open[1:]...)
+	s.run(run{params: s.openShape[0], ops: s.count, group: -int64(len(s.openShape))})
+	s.add(s.openShape[1:]...)
 	s.count = 0
 }
 
-// decode sets the outcomes of the ops of index from the answer v of groups.lua.
-func (p *plainCells) decode(index []int, v string, ops []law.Op, outs []law.Outcome) error {
-	if len(v) < 8 {
+// decode sets the outcomes of the ops of index from the answer of groups.lua.
+func (p *plainCells) decode(index []int, answer string, ops []law.Op, outs []law.Outcome) error {
+	if len(answer) < 8 {
 		return errAnswer
 	}
-	d := decider{clock: double(v), ops: ops, outs: outs}
+	d := decider{clock: double(answer), ops: ops, outs: outs}
 	requests := 0
 	for n := 0; n < len(index); n = requestEnd(ops, index, n) {
 		if p.cell[n] > 0 {
 			requests++
 		}
 	}
-	if v = v[8:]; len(v) < requests {
+	if answer = answer[8:]; len(answer) < requests {
 		return errAnswer
 	}
-	signs := v[:requests]
-	v, ok := d.read(v[requests:], p.count)
+	signs := answer[:requests]
+	answer, ok := d.read(answer[requests:], p.count)
 	if !ok {
 		return errAnswer
 	}
@@ -122,59 +123,59 @@ func (p *plainCells) decode(index []int, v string, ops []law.Op, outs []law.Outc
 		}
 		n = m
 	}
-	return decodeOps(v, rest, outs)
+	return decodeOps(answer, rest, outs)
 }
 
 // decider derives the outcomes of plain requests from the states of their cells before the batch.
 type decider struct {
-	clock  int64
-	ops    []law.Op
-	outs   []law.Outcome
-	states []law.State // of each cell, as the requests up to now leave it
-	known  []known
+	clock   int64
+	ops     []law.Op
+	outs    []law.Outcome
+	states  []law.State // for each cell: its state after the requests up to now
+	origins []stateOrigin
 }
 
-// known says which state of a cell a decider has.
-type known byte
+// stateOrigin says where a decider's state of a cell comes from.
+type stateOrigin byte
 
 const (
-	unknown known = iota // none: the cell is not plain
-	initial              // the state before the batch
-	charged              // the state after a charge of the batch
+	unknown stateOrigin = iota // there is no state: the cell is not plain
+	initial                    // the state before the batch
+	charged                    // the state after a charge of the batch
 )
 
-// read reads the texts of cells, and returns what comes after them.
-func (d *decider) read(v string, cells int) (rest string, ok bool) {
-	d.states, d.known = make([]law.State, cells), make([]known, cells)
+// read reads the texts of cells, and returns the rest of answer.
+func (d *decider) read(answer string, cells int) (rest string, ok bool) {
+	d.states, d.origins = make([]law.State, cells), make([]stateOrigin, cells)
 	for c := range d.states {
 		if c > 0 {
-			if v, ok = strings.CutPrefix(v, ";"); !ok {
+			if answer, ok = strings.CutPrefix(answer, ";"); !ok {
 				return "", false
 			}
 		}
-		if after, other := strings.CutPrefix(v, "!"); other {
-			v = after
+		if after, other := strings.CutPrefix(answer, "!"); other {
+			answer = after
 			continue
 		}
-		d.known[c] = initial
-		if v == "" || v[0] < '0' || v[0] > '9' {
+		d.origins[c] = initial
+		if answer == "" || answer[0] < '0' || answer[0] > '9' {
 			continue
 		}
-		n, after, ok := numbers(v)
+		n, after, ok := numbers(answer)
 		if !ok {
 			return "", false
 		}
-		d.states[c], v = decodeState(n[:]), after
+		d.states[c], answer = decodeState(n[:]), after
 	}
-	return v, true
+	return answer, true
 }
 
-// grant writes the outcomes of a request that was granted.
+// grant sets the outcomes of a granted request.
 func (d *decider) grant(request []int, cell []int32) bool {
 	for k, i := range request {
 		op, out, c := &d.ops[i], &d.outs[i], cell[k]-1
 		clock := cmp.Or(op.Now, d.clock)
-		switch st := &d.states[c]; d.known[c] {
+		switch st := &d.states[c]; d.origins[c] {
 		case charged:
 			*st = op.Params.PlainState(st.Level+op.Cost*op.Count, st.At)
 			*out = law.Outcome{Granted: op.Count, State: *st, Used: st.Level, Clock: clock}
@@ -183,7 +184,7 @@ func (d *decider) grant(request []int, cell []int32) bool {
 			if v.Moved || v.Outcome.Granted != op.Count {
 				return false
 			}
-			*out, *st, d.known[c] = v.Outcome, v.Outcome.State, charged
+			*out, *st, d.origins[c] = v.Outcome, v.Outcome.State, charged
 		default:
 			return false
 		}
@@ -191,12 +192,12 @@ func (d *decider) grant(request []int, cell []int32) bool {
 	return true
 }
 
-// refuse writes the outcomes of a request that was refused.
+// refuse sets the outcomes of a refused request.
 func (d *decider) refuse(request []int, cell []int32) bool {
 	n := len(request)
 	records, ops, outs := make([]*law.Record, n), make([]law.Op, n), make([]law.Outcome, n)
 	for k, i := range request {
-		if d.known[cell[k]-1] == unknown {
+		if d.origins[cell[k]-1] == unknown {
 			return false
 		}
 		ops[k] = d.ops[i]

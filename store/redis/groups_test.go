@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// anyLimit returns a limit that few units fill and a few microseconds empty, and now and then one that
-// blocks, or counts in another unit.
+// anyLimit returns a limit that few units fill and a few microseconds empty. Now and then the limit blocks, or
+// counts in another unit.
 func anyLimit(g *rand.Rand) law.Params {
 	p := law.Params{
 		Kind: law.Bucket, Anchor: law.Anchor(g.IntN(2)), Unit: 3, Capacity: 12 + 12*g.Int64N(3),
@@ -35,8 +35,8 @@ func anyLimit(g *rand.Rand) law.Params {
 	return p
 }
 
-// anyGroup returns a request with one to four charges of the cells of a test. A cell has one
-// meaning in it.
+// anyGroup returns a request with one to four charges of the cells of a test. All charges of a cell
+// have the same parameters.
 func anyGroup(g *rand.Rand, group, era, cells int, limits [2]law.Params, now int64) (ops []law.Op, cell []int) {
 	meant := map[int]law.Params{}
 	for range 1 + g.IntN(4) {
@@ -72,9 +72,9 @@ func anyGroup(g *rand.Rand, group, era, cells int, limits [2]law.Params, now int
 	return ops, cell
 }
 
-// TestGroupsOfPlainChargesAreThoseOfPackageLaw sends batches of requests with one to four charges of
-// few cells, some of which a request charges twice; among them stands what is not plain.
-func TestGroupsOfPlainChargesAreThoseOfPackageLaw(t *testing.T) {
+// TestGroupsOfPlainChargesMatchPackageLaw sends batches of requests with one to four charges of few
+// cells. Some requests charge a cell twice, and some are not plain.
+func TestGroupsOfPlainChargesMatchPackageLaw(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	seed := newSeed(t)
 	g := rand.New(rand.NewPCG(seed, 0))
@@ -130,7 +130,7 @@ func TestGroupsOfPlainChargesAreThoseOfPackageLaw(t *testing.T) {
 
 // TestGroupsReadAndWriteACellOnce: 40 requests on three limits share ten teams and one organisation.
 func TestGroupsReadAndWriteACellOnce(t *testing.T) {
-	s := openTest(t, own(t).DSN, nil)
+	s := openTest(t, startServer(t).DSN, nil)
 	var ops []law.Op
 	for n := range 40 {
 		for _, key := range []string{fmt.Sprint("user:", n), fmt.Sprint("team:", n%10), "organisation"} {
@@ -155,7 +155,7 @@ func TestGroupsReadAndWriteACellOnce(t *testing.T) {
 
 var commandCalls = regexp.MustCompile(`cmdstat_([a-z|]+):calls=(\d+)`)
 
-// calls returns how often the server has carried out each command.
+// calls returns how often the server has executed each command.
 func calls(tb testing.TB, s *Store) map[string]int {
 	tb.Helper()
 	info, err := admin(tb, s, "INFO", "commandstats").ToString()

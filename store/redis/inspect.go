@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Cells implements store.Inspector. Redis has no order of keys: unless the
-// query names limit and key, all keys with the prefix are looked at.
+// Cells implements store.Inspector. Redis has no order of keys: unless the query names limit
+// and key, it visits all keys with the prefix.
 func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, clock int64, err error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, 0, err
@@ -22,21 +22,21 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, cl
 	if err := q.Valid(); err != nil {
 		return nil, 0, err
 	}
-	key := s.catalogKeys("versions")[0] // the clock is that of the server with the catalog
+	key := s.catalogKeys("versions")[0] // a list takes the clock of the server with the catalog
 	if q.Limit != "" && q.HasKey {
 		key = s.cellKey(law.Cell{Limit: q.Limit, Key: q.Key})
 	}
 	if clock, err = s.clock(ctx, key); err != nil {
 		return nil, 0, classifyRead("read the clock", err)
 	}
-	want := func(c law.Cell) bool {
+	isWanted := func(c law.Cell) bool {
 		return (q.Limit == "" || c.Limit == q.Limit) && (!q.HasKey || c.Key == q.Key) &&
 			(q.After == law.Cell{} || c.Compare(q.After) > 0)
 	}
 	if q.Limit != "" && q.HasKey {
-		list, err = s.read(ctx, nil, []string{key}, want)
+		list, err = s.readCells(ctx, nil, []string{key}, isWanted)
 	} else {
-		list, err = s.scan(ctx, want)
+		list, err = s.scanCells(ctx, isWanted)
 	}
 	if err != nil {
 		return nil, 0, classifyRead("list cells", err)
@@ -48,9 +48,9 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, cl
 	return list[:min(most, len(list))], clock, nil
 }
 
-// clock returns the time of the server that has a key, in microseconds. The command TIME
-// names no key, so that the client of a Cluster would send it to any node: also to one
-// that is away while those of the key are not.
+// clock returns the time of the server that has a key, in microseconds. It runs a script,
+// since the command TIME names no key: the client of a Cluster would send TIME to any node,
+// which may be away while the server with the key is not.
 func (s *Store) clock(ctx context.Context, key string) (int64, error) {
 	return readClock(s.send(ctx, []*call{{script: clockScript, keys: []string{key}}})[0])
 }
@@ -73,19 +73,19 @@ func readClock(answer rueidis.RedisResult) (int64, error) {
 
 var glob = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
 
-// scan reads the cells of all primaries.
-func (s *Store) scan(ctx context.Context, want func(law.Cell) bool) (list []store.Cell, err error) {
-	err = s.pages(ctx, func(keys []string) error {
-		list, err = s.read(ctx, list, keys, want)
+// scanCells reads the wanted cells of all primaries.
+func (s *Store) scanCells(ctx context.Context, isWanted func(law.Cell) bool) (list []store.Cell, err error) {
+	err = s.eachPage(ctx, func(keys []string) error {
+		list, err = s.readCells(ctx, list, keys, isWanted)
 		return err
 	})
 	return list, err
 }
 
-// pages hands over the keys of the cells of all primaries, some at a time. One that
-// cannot be asked is an error: a list with a third of the cells missing would look like
-// a whole one.
-func (s *Store) pages(ctx context.Context, page func(keys []string) error) error {
+// eachPage calls page with the keys of the cells of all primaries, about 1000 at a time. It
+// fails if it cannot reach a primary: a list without a third of the cells would look complete.
+func (s *Store) eachPage(ctx context.Context, page func(keys []string) error) error {
+	pattern := glob.Replace(s.cfg.Prefix+cellsKind) + "*"
 	for _, node := range s.client.Nodes() {
 		if s.cluster {
 			role, err := node.Do(ctx, node.B().Role().Build()).ToArray()
@@ -97,8 +97,7 @@ func (s *Store) pages(ctx context.Context, page func(keys []string) error) error
 			}
 		}
 		for cursor := uint64(0); ; {
-			entry, err := node.Do(ctx, node.B().Scan().Cursor(cursor).Match(glob.Replace(s.cfg.Prefix+cells)+"*").Count(
-				1000).Build()).AsScanEntry()
+			entry, err := node.Do(ctx, node.B().Scan().Cursor(cursor).Match(pattern).Count(1000).Build()).AsScanEntry()
 			if err != nil {
 				return err
 			}
@@ -113,14 +112,14 @@ func (s *Store) pages(ctx context.Context, page func(keys []string) error) error
 	return nil
 }
 
-// read reads the wanted cells of some keys.
-func (s *Store) read(ctx context.Context, list []store.Cell, keys []string, want func(law.Cell) bool) (
+// readCells reads the cells of keys, and appends the wanted ones to list.
+func (s *Store) readCells(ctx context.Context, list []store.Cell, keys []string, isWanted func(law.Cell) bool) (
 	[]store.Cell, error,
 ) {
 	var wanted []store.Cell
 	var commands []rueidis.Completed
 	for _, key := range keys {
-		if c, ok := s.cellOf(key); ok && want(c) {
+		if c, ok := s.cellOf(key); ok && isWanted(c) {
 			wanted = append(wanted, store.Cell{Cell: c})
 			commands = append(commands, s.client.B().Get().Key(key).Build())
 		}
@@ -131,7 +130,7 @@ func (s *Store) read(ctx context.Context, list []store.Cell, keys []string, want
 	for i, res := range s.client.DoMulti(ctx, commands...) {
 		v, err := res.ToString()
 		if rueidis.IsRedisNil(err) {
-			continue // it has expired meanwhile
+			continue // the cell has expired meanwhile
 		} else if err != nil {
 			return nil, err
 		}

@@ -7,10 +7,10 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Keys look like headgate:c:{k:alice}:login. What stands between the first braces, the
-// hash tag, decides the slot of a cluster: the key and nothing else, so that all limits
-// of one key are in one slot; and the user's own braces are written in percent form, so
-// that nobody can choose a slot.
+// Keys look like headgate:c:{k:alice}:login. The hash tag, between the first braces,
+// decides the slot of a cluster. It has only the key, so that all limits of one key are in
+// one slot. Braces in the caller's key are written in percent form, so that nobody can
+// choose a slot.
 //
 // Where Config.Slot names another tag for a key, the tag stands before the key:
 // headgate:c:{k:acme}{k:alice}:login. So cellOf can read the key from the name,
@@ -21,19 +21,19 @@ var (
 )
 
 const (
-	cells         = "c:"
-	logs          = "l:"
-	registers     = "r:"
-	admissions    = "a:"
-	catalogPrefix = "{catalog}:" // begins what catalog.go lists: a tag that no key has
-	open          = "{k:"
-	both          = "}{k:" // between a tag and a key
-	shut          = "}:"
+	cellsKind      = "c:"
+	logsKind       = "l:"
+	registersKind  = "r:"
+	admissionsKind = "a:"
+	catalogPrefix  = "{catalog}:" // begins the keys that catalog.go lists; no cell has this tag
+	keyStart       = "{k:"
+	tagEnd         = "}{k:" // between a tag and a key
+	keyEnd         = "}:"
 )
 
-func (s *Store) cellKey(c law.Cell) string     { return s.key(cells, c) }
-func (s *Store) logKey(c law.Cell) string      { return s.key(logs, c) }
-func (s *Store) registerKey(c law.Cell) string { return s.key(registers, c) }
+func (s *Store) cellKey(c law.Cell) string     { return s.key(cellsKind, c) }
+func (s *Store) logKey(c law.Cell) string      { return s.key(logsKind, c) }
+func (s *Store) registerKey(c law.Cell) string { return s.key(registersKind, c) }
 
 // catalogKeys returns keys of the catalog by their names.
 func (s *Store) catalogKeys(names ...string) []string {
@@ -44,8 +44,8 @@ func (s *Store) catalogKeys(names ...string) []string {
 	return keys
 }
 
-// hashOf returns the name of the hash of catalog items: with perKey, of those of single keys.
-func hashOf(perKey bool) string {
+// itemsHash returns the name of the hash with the catalog's items: of single keys, or all others.
+func itemsHash(perKey bool) string {
 	if perKey {
 		return "keys"
 	}
@@ -53,10 +53,10 @@ func hashOf(perKey bool) string {
 }
 
 func (s *Store) key(kind string, c law.Cell) string {
-	return s.cfg.Prefix + kind + open + s.place(c) + shut + c.Limit
+	return s.cfg.Prefix + kind + keyStart + s.keyInName(c) + keyEnd + c.Limit
 }
 
-// tag returns the hash tag of a cell, as it is written in names.
+// tag returns the escaped hash tag of a cell.
 func (s *Store) tag(c law.Cell) string {
 	if s.cfg.Slot == nil {
 		return escape.Replace(c.Key)
@@ -64,41 +64,41 @@ func (s *Store) tag(c law.Cell) string {
 	return escape.Replace(s.cfg.Slot(c.Key))
 }
 
-// place returns the key of a cell as it is written in names, after its tag if that is
-// another.
-func (s *Store) place(c law.Cell) string {
+// keyInName returns the escaped key of a cell, after its tag if the tag is another.
+func (s *Store) keyInName(c law.Cell) string {
 	key := escape.Replace(c.Key)
 	if s.cfg.Slot == nil {
 		return key
 	}
 	if tag := s.tag(c); tag != key {
-		return tag + both + key
+		return tag + tagEnd + key
 	}
 	return key
 }
 
-// admissionKey returns the key of an ID in a cell. Limits and IDs may have any character,
-// so the length says where one ends.
+// admissionKey returns the Redis key of an ID in a cell. Limits and IDs may have any character,
+// so the length says where the limit ends.
 func (s *Store) admissionKey(c law.Cell, id string) string {
-	return s.cfg.Prefix + admissions + open + s.place(c) + shut + strconv.Itoa(len(c.Limit)) + ":" + c.Limit + ":" + id
+	return s.cfg.Prefix + admissionsKind + keyStart + s.keyInName(c) + keyEnd +
+		strconv.Itoa(len(c.Limit)) + ":" + c.Limit + ":" + id
 }
 
-// cellOf returns the inverse of cellKey. A name with another tag than the key has now is that of no cell.
+// cellOf is the inverse of cellKey. It refuses a name whose tag is not the one that the key has now.
 func (s *Store) cellOf(key string) (c law.Cell, ok bool) {
-	rest, ok := strings.CutPrefix(key, s.cfg.Prefix+cells+open)
+	rest, ok := strings.CutPrefix(key, s.cfg.Prefix+cellsKind+keyStart)
 	if !ok {
 		return c, false
 	}
-	name, limit, ok := strings.Cut(rest, shut)
-	tag, key, tagged := strings.Cut(name, both)
+	name, limit, ok := strings.Cut(rest, keyEnd)
+	tag, key, tagged := strings.Cut(name, tagEnd)
 	if !tagged {
 		key = tag
 	}
 	c = law.Cell{Limit: limit, Key: unescape.Replace(key)}
-	return c, ok && (s.cfg.Slot == nil && !tagged || s.place(c) == name)
+	return c, ok && (s.cfg.Slot == nil && !tagged || s.keyInName(c) == name)
 }
 
-// parseCell reads what cells.lua calls text.
+// parseCell reads the text of a cell, as cells.lua writes it.
 func parseCell(v string) (st law.State, reason string, ok bool) {
 	n, reason, ok := numbers(v)
 	if !ok {

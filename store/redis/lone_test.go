@@ -16,9 +16,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestLoneChargesAreThoseOfPackageLaw charges few cells one by one, in ways that lone.lua
-// decides and in ways that it leaves to batch.lua.
-func TestLoneChargesAreThoseOfPackageLaw(t *testing.T) {
+// TestLoneChargesMatchPackageLaw charges few cells one by one, with ops that lone.lua decides
+// and with ops that it leaves to batch.lua.
+func TestLoneChargesMatchPackageLaw(t *testing.T) {
 	t.Parallel()
 	charges := tier.Pick(1000, 4000, 4000)
 	for name, s := range map[string]*Store{
@@ -61,7 +61,7 @@ func TestLoneChargesAreThoseOfPackageLaw(t *testing.T) {
 				r = &law.Record{}
 				records[op.Cell.Key] = r
 			}
-			if s.mayBeAlone([]law.Op{op}) {
+			if s.isLone([]law.Op{op}) {
 				v, err := s.sendOne(t.Context(), s.loneCall(&law.Op{
 					Verb: law.Take, Cell: op.Cell, Params: op.Params, Cost: op.Cost, Count: 1_000_000_000, Now: op.Now,
 				})).ToString()
@@ -85,8 +85,8 @@ func TestLoneChargesAreThoseOfPackageLaw(t *testing.T) {
 	}
 }
 
-// TestALoneChargeOfAnotherCellIsLeft: the script does nothing about what is not plain.
-func TestALoneChargeOfAnotherCellIsLeft(t *testing.T) {
+// TestALoneChargeOfACellThatIsNotPlainIsLeft: lone.lua leaves such a cell to batch.lua.
+func TestALoneChargeOfACellThatIsNotPlainIsLeft(t *testing.T) {
 	t.Parallel()
 	s := openTest(t, dbtest.Redis(t), nil)
 	other := hourly
@@ -121,26 +121,27 @@ func TestALoneAnswerThatCannotBeReadLeavesTheOutcomeUnknown(t *testing.T) {
 	cell := fmt.Sprintf("1 1000 0 5 %d %d 9 0 0 ", op.Params.Unit, op.Params.Step)
 	for _, answer := range []string{
 		"+", "+" + clock, "?" + clock + cell, "+" + clock + cell + "more", "+" + clock + "1 2 3",
-		"-" + clock + cell, // there is room
+		"-" + clock + cell, // a refusal although the cell has room
 	} {
 		var out law.Outcome
-		if decided, err := lone(answer, &op, &out); decided || !errors.Is(classify("apply", err), store.ErrUnknownOutcome) {
+		decided, err := decodeLone(answer, &op, &out)
+		if decided || !errors.Is(classify("apply", err), store.ErrUnknownOutcome) {
 			t.Errorf("%q: %v, %v; want ErrUnknownOutcome", answer, decided, err)
 		}
 	}
 }
 
-// TestALoneChargeHasAConnectionOfItsOwn: what was sent on it is not sent again, and it is
-// made again when it broke.
+// TestALoneChargeHasAConnectionOfItsOwn: a charge that was sent on the connection is not sent again,
+// and a broken connection is replaced.
 func TestALoneChargeHasAConnectionOfItsOwn(t *testing.T) {
-	s := openTest(t, own(t).DSN, nil)
+	s := openTest(t, startServer(t).DSN, nil)
 	op, used := takeOne("l", "k", hourly, 0), int64(0)
-	// connected waits for a connection, which is not taken for idle before its next use.
+	// connected waits for a connection, and keeps it from being idle before its next use.
 	connected := func() {
 		t.Helper()
-		await.Until(t, "a connection", func() bool { return s.lane.take(context.Background()) != nil })
-		s.lane.used = sched.Now().Add(time.Hour)
-		s.lane.free()
+		await.Until(t, "a connection", func() bool { return s.lane.acquire(context.Background()) != nil })
+		s.lane.lastUsed = sched.Now().Add(time.Hour)
+		s.lane.unsetBusy()
 	}
 	for round := range 2 {
 		connected()
@@ -164,7 +165,7 @@ func TestALoneChargeHasAConnectionOfItsOwn(t *testing.T) {
 		}
 	}
 	s.Close()
-	if conn := s.lane.take(context.Background()); conn != nil || s.lane.conn != nil {
+	if conn := s.lane.acquire(context.Background()); conn != nil || s.lane.conn != nil {
 		t.Error("the connection is open after Close")
 	}
 }

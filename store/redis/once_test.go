@@ -13,14 +13,14 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-func once60(id string, ops ...law.Op) []law.Op {
+func withID(id string, ops ...law.Op) []law.Op {
 	for i := range ops {
 		ops[i].ID, ops[i].TTL = id, 60_000_000
 	}
 	return ops
 }
 
-func settling(op law.Op, cost int64) law.Op {
+func settleOp(op law.Op, cost int64) law.Op {
 	op.Verb, op.Cost, op.Count, op.TTL = law.Settle, cost, 1, 0
 	return op
 }
@@ -35,12 +35,12 @@ func outcomes(tb testing.TB, s *Store, ops ...law.Op) []law.Outcome {
 	return outs
 }
 
-// TestAdmissionsLiveAsLongAsPromised is for their keys; a register lives as long
-// as the last of its admissions.
+// TestAdmissionsLiveAsLongAsPromised checks when their keys expire. A register lives as long as its
+// last admission.
 func TestAdmissionsLiveAsLongAsPromised(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	cell := law.Cell{Limit: "l", Key: "k"}
-	// lives fails the test unless a key lives for a time from begin on, and little longer.
+	// lives fails the test unless a key lives for a time from begin on, and not much longer.
 	lives := func(key string, begin int64, life time.Duration) {
 		t.Helper()
 		least := begin + life.Microseconds() - 1_000_000
@@ -67,16 +67,16 @@ func TestAdmissionsLiveAsLongAsPromised(t *testing.T) {
 		for range 2 {
 			apply(t, s, op)
 			lives(s.admissionKey(cell, tt.id), begin, tt.life)
-			op = settling(op, op.Cost) // does not prolong it
+			op = settleOp(op, op.Cost) // does not prolong the admission
 		}
 		lives(s.registerKey(cell), first, tt.register)
 	}
 }
 
-// TestAResetInABatchForgetsWhatCameBefore: all of it has one time of the server.
+// TestAResetInABatchForgetsWhatCameBefore: all ops of the batch have the same server time.
 func TestAResetInABatchForgetsWhatCameBefore(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
-	take, reset := once60("id", takeOne("l", "k", hourly, 0))[0], takeOne("l", "k", hourly, 0)
+	take, reset := withID("id", takeOne("l", "k", hourly, 0))[0], takeOne("l", "k", hourly, 0)
 	reset.Verb = law.Reset
 	ops := []law.Op{take, take, reset, take, take, reset, reset, take}
 	for i := range ops {
@@ -92,7 +92,7 @@ func TestAResetInABatchForgetsWhatCameBefore(t *testing.T) {
 
 func TestIDsAndLimitsAreKeptApart(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
-	a, b := once60("b:c", takeOne("a", "k", hourly, 0))[0], once60("c", takeOne("a:b", "k", hourly, 0))[0]
+	a, b := withID("b:c", takeOne("a", "k", hourly, 0))[0], withID("c", takeOne("a:b", "k", hourly, 0))[0]
 	for _, op := range []law.Op{a, b} {
 		if out := apply(t, s, op)[0]; out.Replayed {
 			t.Errorf("%+v: %+v", op.Cell, out)
@@ -100,13 +100,12 @@ func TestIDsAndLimitsAreKeptApart(t *testing.T) {
 	}
 }
 
-// TestARequestWithAnIDOverSlotsIsChargedOnce, remembered by each slot, and settled
-// in each.
+// TestARequestWithAnIDOverSlotsIsChargedOnce: each slot remembers the ID, and each slot settles.
 func TestARequestWithAnIDOverSlotsIsChargedOnce(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
-	a, b := apart(t)
+	a, b := twoKeysApart(t)
 	for _, p := range allLaws {
-		ops := once60("id", takeOne(fmt.Sprint(p), a, p, testTime), takeOne(fmt.Sprint(p), b, p, testTime))
+		ops := withID("id", takeOne(fmt.Sprint(p), a, p, testTime), takeOne(fmt.Sprint(p), b, p, testTime))
 		first := apply(t, s, ops...)
 		for i, out := range apply(t, s, ops...) {
 			first[i].Replayed = true
@@ -121,7 +120,7 @@ func TestARequestWithAnIDOverSlotsIsChargedOnce(t *testing.T) {
 				t.Errorf("with another cost: %+v", out)
 			}
 		}
-		settle := []law.Op{settling(ops[0], p.Unit/2), settling(ops[1], 2*p.Unit)}
+		settle := []law.Op{settleOp(ops[0], p.Unit/2), settleOp(ops[1], 2*p.Unit)}
 		if outs := apply(t, s, settle...); outs[0].Granted != p.Unit/2 || outs[1].Granted != -p.Unit {
 			t.Errorf("settled: %+v", outs)
 		}
@@ -139,10 +138,10 @@ func TestARequestWithAnIDOverSlotsIsChargedOnce(t *testing.T) {
 	}
 }
 
-// TestManyAskAtOnceWithAnIDOverSlots: all are admitted, one is charged in each slot.
-func TestManyAskAtOnceWithAnIDOverSlots(t *testing.T) {
+// TestManyCallersWithOneIDOverSlots send the same request at once: all are admitted, and each slot charges once.
+func TestManyCallersWithOneIDOverSlots(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
-	a, b := apart(t)
+	a, b := twoKeysApart(t)
 	p := perSecond
 	p.Capacity = p.Unit
 	var admitted, charged [2]atomic.Int64
@@ -151,7 +150,7 @@ func TestManyAskAtOnceWithAnIDOverSlots(t *testing.T) {
 		wg.Go(func() {
 			outs := make([]law.Outcome, 2)
 			if err := s.Apply(context.Background(),
-				once60("id", takeOne("l", a, p, testTime), takeOne("l", b, p, testTime)), outs); err != nil {
+				withID("id", takeOne("l", a, p, testTime), takeOne("l", b, p, testTime)), outs); err != nil {
 				t.Error(err)
 			}
 			for i, out := range outs {
@@ -171,13 +170,12 @@ func TestManyAskAtOnceWithAnIDOverSlots(t *testing.T) {
 	}
 }
 
-// TestAnIDWithOtherChargesInOneSlotIsGivenBackInTheOthers: only one of the slots
-// knows it.
+// TestAnIDWithOtherChargesInOneSlotIsGivenBackInTheOthers: only one of the slots knows the ID.
 func TestAnIDWithOtherChargesInOneSlotIsGivenBackInTheOthers(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
-	a, b := apart(t)
-	apply(t, s, once60("id", takeOne("l", b, perSecond, testTime))...)
-	for _, out := range outcomes(t, s, once60("id", takeOne("l", a, perSecond, testTime),
+	a, b := twoKeysApart(t)
+	apply(t, s, withID("id", takeOne("l", b, perSecond, testTime))...)
+	for _, out := range outcomes(t, s, withID("id", takeOne("l", a, perSecond, testTime),
 		takeOne("l", b, perSecond, testTime))...) {
 		if !errors.Is(out.Err, law.ErrReused) {
 			t.Errorf("%+v", out)
@@ -189,7 +187,7 @@ func TestAnIDWithOtherChargesInOneSlotIsGivenBackInTheOthers(t *testing.T) {
 	}
 }
 
-// TestARefusedRequestWithAnIDOverSlotsIsForgotten, unless it was known before.
+// TestARefusedRequestWithAnIDOverSlotsIsForgotten, unless the slot knew the ID before.
 func TestARefusedRequestWithAnIDOverSlotsIsForgotten(t *testing.T) {
 	for _, p := range allLaws {
 		s := openSlots(t, slotsURL(t))
@@ -207,24 +205,24 @@ func TestARefusedRequestWithAnIDOverSlotsIsForgotten(t *testing.T) {
 		if outs := apply(t, s, later...); outs[0].Replayed || outs[0].Granted != 3 || outs[1].Granted != 10 {
 			t.Errorf("asked when there is room: %+v", outs)
 		}
-		// As after a crash: one slot knows it, the other does not, and refuses.
+		// As after a crash: one slot knows the ID, the other does not, and refuses.
 		admin(t, s, "DEL", s.admissionKey(ops[1].Cell, "request"))
 		if outs := apply(t, s, later...); !outs[0].Replayed || outs[0].Granted != 3 || outs[1].Granted != 0 {
 			t.Errorf("known to one slot: %+v", outs)
 		}
-		if outs := apply(t, s, settling(later[0], 0)); outs[0].Granted != 3*p.Unit {
+		if outs := apply(t, s, settleOp(later[0], 0)); outs[0].Granted != 3*p.Unit {
 			t.Errorf("what was known was forgotten: %+v", outs)
 		}
 	}
 }
 
-// TestAdmissionsOfOthersAreNotGivenBack asks with the ID of a request on trial,
-// and settles it, before it is given back.
+// TestAdmissionsOfOthersAreNotGivenBack repeats a request on trial with the same ID, and settles it,
+// before the trial is given back.
 func TestAdmissionsOfOthersAreNotGivenBack(t *testing.T) {
 	for _, p := range allLaws {
 		for _, meanwhile := range []string{"", "asked", "settled"} {
 			s := openTest(t, dbtest.Redis(t), nil)
-			ops, outs := once60("id", takeOne("l", "k", p, testTime)), make([]law.Outcome, 1)
+			ops, outs := withID("id", takeOne("l", "k", p, testTime)), make([]law.Outcome, 1)
 			take := func() *part {
 				p := &part{call: s.encode(ops, []int{0}, onTrial)}
 				list, err := s.send(context.Background(), []*call{p.call})[0].ToArray()
@@ -244,7 +242,7 @@ func TestAdmissionsOfOthersAreNotGivenBack(t *testing.T) {
 					t.Error("what was known is to be given back")
 				}
 			case "settled":
-				apply(t, s, settling(ops[0], p.Unit))
+				apply(t, s, settleOp(ops[0], p.Unit))
 			}
 			if err := s.giveAllBack(context.Background(), ops, outs, []*call{back}); err != nil {
 				t.Fatal(err)

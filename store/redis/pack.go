@@ -8,8 +8,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// doubles are the arguments of a script but for its texts: their meaning is in
-// head.lua.
+// doubles are the numeric arguments of a script; head.lua has their meaning.
 type doubles []byte
 
 func (d *doubles) add(values ...int64) {
@@ -18,59 +17,58 @@ func (d *doubles) add(values ...int64) {
 	}
 }
 
-var askSize = 8 * len(asks)
+var paramsSize = 8 * len(opParams)
 
 const (
-	headSize = 4 * 8 // of the first doubles of a call
-	maxAsked = 8     // places among which the same is looked for
+	headSize     = 4 * 8 // the size of the first doubles of a call
+	recentParams = 8     // how many of the last parameter sets find compares with
 )
 
-// asked has the parameters of a call's ops, each once as a rule.
-type asked struct {
+// paramTable has the sets of parameters of a call's ops, each set once as a rule.
+type paramTable struct {
 	doubles
-	from  [maxAsked]int // ops that were the first to ask the last few things
-	many  int           // things
-	place int           // of what was asked last, among them
+	firstOps [recentParams]int // the first op of each of the last few sets
+	count    int               // the number of sets
+	current  int               // the set that find returned last
 }
 
-// find returns where an op's parameters are, from 1, as Lua counts.
-func (a *asked) find(ops []law.Op, i int) int64 {
-	if a.many == 0 || !same(&ops[a.from[a.place%maxAsked]], &ops[i]) {
-		a.place = max(0, a.many-maxAsked)
-		for a.place < a.many && !same(&ops[a.from[a.place%maxAsked]], &ops[i]) {
-			a.place++
+// find returns where an op's parameters are, and adds them if they are new. It counts from 1, as Lua does.
+func (a *paramTable) find(ops []law.Op, i int) int64 {
+	if a.count == 0 || !sameParams(&ops[a.firstOps[a.current%recentParams]], &ops[i]) {
+		a.current = max(0, a.count-recentParams)
+		for a.current < a.count && !sameParams(&ops[a.firstOps[a.current%recentParams]], &ops[i]) {
+			a.current++
 		}
-		if a.place == a.many {
-			a.from[a.place%maxAsked] = i
-			a.many++
-			a.ask(&ops[i])
+		if a.current == a.count {
+			a.firstOps[a.current%recentParams] = i
+			a.count++
+			a.addParams(&ops[i])
 		}
 	}
-	return int64(headSize + a.place*askSize + 1)
+	return int64(headSize + a.current*paramsSize + 1)
 }
 
-// run is a range of adjacent requests of plain charges of one shape, or one op of any other kind.
-type run struct{ asked, ops, group, log, note int64 }
+// run describes adjacent requests of plain charges of one shape, or one op of any other kind.
+type run struct{ params, ops, group, log, note int64 }
 
-func (d *doubles) run(r run) { d.add(r.asked, r.ops, r.group, r.log, r.note) }
+func (d *doubles) run(r run) { d.add(r.params, r.ops, r.group, r.log, r.note) }
 
-// ask writes an op's parameters.
-func (d *doubles) ask(op *law.Op) {
+// addParams writes an op's parameters.
+func (d *doubles) addParams(op *law.Op) {
 	var numbers [32]int64
-	d.add(asks.Append(numbers[:0], op)...)
+	d.add(opParams.Append(numbers[:0], op)...)
 }
 
-// same reports whether two ops have equal parameters, but for ID and Reason.
-func same(a, b *law.Op) bool {
+// sameParams reports whether two ops have equal parameters. It ignores ID and Reason.
+func sameParams(a, b *law.Op) bool {
 	return a.Cost == b.Cost && a.Count == b.Count && a.Partial == b.Partial && a.Deferred == b.Deferred &&
 		a.Now == b.Now && a.Verb == b.Verb && a.Params == b.Params &&
 		a.Ceiling == b.Ceiling && a.TTL == b.TTL && a.At == b.At && a.Level == b.Level && a.Returned == b.Returned &&
 		a.EntryNumber == b.EntryNumber && a.Window == b.Window && a.From == b.From && a.Until == b.Until
 }
 
-// together reports whether op i and a later one, j, are of one request, of which
-// others may stand between them.
-func together(ops []law.Op, i, j int) bool {
+// sameRequest reports whether op i and the later op j belong to one request.
+func sameRequest(ops []law.Op, i, j int) bool {
 	for ; i < j; i++ {
 		if ops[i].Group != ops[i+1].Group {
 			return false
@@ -100,7 +98,7 @@ func decodeOps(v string, index []int, outs []law.Outcome) error {
 	return nil
 }
 
-// double reads the first of some doubles.
+// double reads the first double of v.
 func double(v string) int64 {
 	_ = v[7]
 	bits := uint64(v[0]) | uint64(v[1])<<8 | uint64(v[2])<<16 | uint64(v[3])<<24 |
@@ -115,8 +113,8 @@ func decodeState(n []int64) law.State {
 	}
 }
 
-// plain reports whether groups.lua may decide about an op, and lone.lua about a request of it alone.
-func plain(op *law.Op) bool {
+// isPlainOp reports whether groups.lua may decide an op, and lone.lua a request of this op alone.
+func isPlainOp(op *law.Op) bool {
 	return op.Verb == law.Take && op.Alone() && !op.Timed() && op.Params.Plain()
 }
 

@@ -10,10 +10,9 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestPlainChargesAreThoseOfPackageLaw charges few cells often, by limits that
-// change but keep their unit, with numbers so small that levels run empty and
-// full at the very step; among them stands what is not plain.
-func TestPlainChargesAreThoseOfPackageLaw(t *testing.T) {
+// TestPlainChargesMatchPackageLaw charges few cells often, by limits that change but keep their unit.
+// The numbers are so small that levels become empty or full exactly at a step. Some ops are not plain.
+func TestPlainChargesMatchPackageLaw(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	seed := newSeed(t)
 	g := rand.New(rand.NewPCG(seed, 0))

@@ -2,9 +2,9 @@
 // Sentinel, or a Cluster. Any number of processes share them.
 //
 // The laws run in the server, in a Lua script: one round trip for a batch. A
-// server that keeps nothing on disk forgets everything when it restarts, and a
-// replica that takes over forgets what had not reached it; docs/stores.md
-// states how much that is.
+// server that keeps nothing on disk loses all state when it restarts. A replica
+// that takes over lacks the charges that had not reached it; docs/stores.md
+// states how many that may be.
 package redis
 
 import (
@@ -39,13 +39,13 @@ type Config struct {
 	// Prefix begins all keys. Empty: "headgate:". A brace in it is refused,
 	// since it would put all keys into one slot of a cluster.
 	Prefix string
-	// RetryFor bounds the retries of a batch that a server cannot decide for
-	// the moment, when the context has no deadline. Zero: 5 s.
+	// RetryFor bounds the time in which a batch is retried that a server cannot
+	// decide for the moment, if the context has no deadline. Zero: 5 s.
 	RetryFor time.Duration
 	// Slot returns the hash tag of a key: keys with the same tag lie in one slot of a
-	// Cluster, together with the key that is spelled as the tag. A request of several
-	// charges is decided in one slot by one script; over several slots it takes two
-	// round trips, and a reservation that may start later is [store.ErrUnsupported].
+	// Cluster, and so does the key that equals the tag. One script decides a request of
+	// several charges in one slot. A request over several slots takes two round trips,
+	// and a reservation over several slots that may start later is [store.ErrUnsupported].
 	// So a user's key may have the organisation's key as its tag:
 	//
 	//	Slot: func(key string) string { org, _, _ := strings.Cut(key, "/"); return org }
@@ -53,38 +53,38 @@ type Config struct {
 	// All keys of a tag are on one primary. The result must depend on the key alone, and
 	// be the same in all processes that share the store: a key with another tag is
 	// another cell, which begins empty. Slot is called several times for each charge, by
-	// many goroutines, with keys of any text. On a single server the tag changes nothing
-	// but names. Nil: the key itself.
+	// many goroutines, with keys of any text. On a single server the tag changes only the
+	// names of keys in Redis. Nil: each key is its own tag.
 	Slot func(key string) string
-	// Observer sees the batches that were repeated. May be nil.
+	// Observer receives the batches that were retried. May be nil.
 	Observer store.Observer
 	// Logger gets warnings about the server. Nil: slog.Default().
 	Logger *slog.Logger
 }
 
-// maxHistory is how many attempts the log of a key holds at most: above it, the oldest that count no more go before
-// their time, those that were refused first.
+// maxHistory is how many attempts the log of a key holds at most. Beyond it the oldest attempts that no longer count
+// are removed early, refused ones first.
 const maxHistory = 10_000
 
 // Store keeps cells in Redis. It is safe for concurrent use.
 type Store struct {
-	client  rueidis.Client
-	own     bool // the client was made here
-	cluster bool
-	cfg     Config
-	log     *slog.Logger
-	closed  atomic.Bool
-	checked atomic.Bool
-	wrong   error // with what New was given
-	history int64 // entries of a log at most
-	check   sync.Mutex
-	repeats atomic.Int64
-	watch   watch
-	keys    keycount.Last
-	lane    lane
-	slack   time.Duration   // see slack
-	life    context.Context // ends with Close
-	end     context.CancelFunc
+	client     rueidis.Client
+	ownsClient bool // Close closes the client
+	cluster    bool
+	cfg        Config
+	log        *slog.Logger
+	closed     atomic.Bool
+	checked    atomic.Bool // the server was checked: see ready
+	configErr  error       // why New's arguments are invalid, or nil
+	history    int64       // the most entries of a log
+	checkMu    sync.Mutex
+	retries    atomic.Int64
+	watch      evictionWatch
+	keyCounts  keycount.Last
+	lane       lane
+	slack      time.Duration   // see the constant slack
+	lifetime   context.Context // ends with Close
+	cancel     context.CancelFunc
 }
 
 // Open connects to a redis:// or rediss:// URL and checks that the server
@@ -101,12 +101,12 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 	}
 	client, err := rueidis.NewClient(*options)
 	if err != nil {
-		return nil, connecting(ctx, options, err)
+		return nil, explainConnectError(ctx, options, err)
 	}
 	s := New(client, &c)
-	s.own = true
+	s.ownsClient = true
 	if client.Mode() == rueidis.ClientModeStandalone {
-		s.lane.client, s.lane.life = client, s.life
+		s.lane.client, s.lane.lifetime = client, s.lifetime
 	}
 	if err := s.ready(ctx); err != nil {
 		s.Close()
@@ -115,20 +115,20 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 	return s, nil
 }
 
-// New returns a store over the caller's client, which Close leaves open. Any options of
-// the client will do, also without DisableRetry: rueidis repeats only commands that are
-// marked as repeatable, and those that charge are not. Without a client, and with a Config
-// that cannot be, each call is ErrInvalid.
+// New returns a store over the caller's client, which Close leaves open. The client may have
+// any options, also without DisableRetry: rueidis retries only commands that are marked as
+// retryable, and commands that charge are not. Without a client, or with an invalid Config,
+// each call returns ErrInvalid.
 func New(client rueidis.Client, cfg *Config) *Store {
 	s := &Store{client: client, slack: slack, history: maxHistory, cfg: *cmp.Or(cfg, &Config{})}
 	s.cfg.Prefix, s.log = cmp.Or(s.cfg.Prefix, "headgate:"), cmp.Or(s.cfg.Logger, slog.Default())
-	if s.wrong = validPrefix(s.cfg.Prefix); client == nil {
-		s.wrong = fmt.Errorf("redis: %w", law.Invalid("client", "is missing"))
+	if s.configErr = validPrefix(s.cfg.Prefix); client == nil {
+		s.configErr = fmt.Errorf("redis: %w", law.Invalid("client", "is missing"))
 	}
 	if s.cfg.RetryFor <= 0 {
 		s.cfg.RetryFor = 5 * time.Second
 	}
-	s.life, s.end = context.WithCancel(context.Background())
+	s.lifetime, s.cancel = context.WithCancel(context.Background())
 	return s
 }
 
@@ -140,12 +140,12 @@ func validPrefix(prefix string) error {
 	return nil
 }
 
-// Info implements store.Informer. A server decides one batch at a time, and
-// two large ones, of which one is on its way, cost less than four. 128 callers of
-// 100,000 keys passed on 2 cores at 178,000 decisions/s in four, at 201,000 in
-// two, and at 156,000 in one. The nodes of a Cluster decide four.
+// Info implements store.Informer. A server decides one batch at a time. Two large
+// batches, of which one is on its way, cost less than four: 128 callers of 100,000
+// keys on 2 cores made 178,000 decisions/s with four batches, 201,000 with two, and
+// 156,000 with one. The nodes of a Cluster get four.
 func (s *Store) Info() store.Info {
-	i := store.Info{Batches: 2, Retries: s.repeats.Load()}
+	i := store.Info{Batches: 2, Retries: s.retries.Load()}
 	if s.client.Mode() == rueidis.ClientModeCluster {
 		i.Batches = 4
 	}
@@ -157,16 +157,15 @@ func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return nil
 	}
-	s.end()
+	s.cancel()
 	s.lane.close()
-	if s.own {
+	if s.ownsClient {
 		s.client.Close()
 	}
 	return nil
 }
 
-// ready returns why the store cannot be used, or nil. It looks at the server
-// once.
+// ready returns why the store cannot be used, or nil. It checks the server once.
 func (s *Store) ready(ctx context.Context) error {
 	if s.closed.Load() {
 		return store.ErrClosed
@@ -177,11 +176,11 @@ func (s *Store) ready(ctx context.Context) error {
 	if s.checked.Load() {
 		return nil
 	}
-	if s.wrong != nil {
-		return s.wrong
+	if s.configErr != nil {
+		return s.configErr
 	}
-	s.check.Lock()
-	defer s.check.Unlock()
+	s.checkMu.Lock()
+	defer s.checkMu.Unlock()
 	if s.checked.Load() {
 		return nil
 	}
@@ -196,17 +195,17 @@ func (s *Store) ready(ctx context.Context) error {
 		return err
 	}
 	s.cluster = s.client.Mode() == rueidis.ClientModeCluster || info["redis_mode"] == "cluster"
-	if err := s.look(ctx); err != nil {
+	if err := s.checkEviction(ctx); err != nil {
 		return err
 	}
 	s.checked.Store(true)
 	return nil
 }
 
-// infoOf reads sections of what a server says about itself.
+// infoOf reads sections of a server's INFO.
 func infoOf(ctx context.Context, node rueidis.Client, sections ...string) (map[string]string, error) {
 	var commands []rueidis.Completed
-	for _, section := range sections { // Redis 6.2 takes one at a time
+	for _, section := range sections { // Redis 6.2 takes one section at a time
 		commands = append(commands, node.B().Info().Section(section).Build())
 	}
 	fields := map[string]string{}
@@ -224,11 +223,11 @@ func infoOf(ctx context.Context, node rueidis.Client, sections ...string) (map[s
 	return fields, nil
 }
 
-// checkVersion says whether a server of this version will do.
+// checkVersion refuses a server that is older than 6.2.
 func checkVersion(version string) error {
 	parts := strings.SplitN(version, ".", 3)
 	if len(parts) < 2 {
-		return nil // a server that does not say; the scripts will
+		return nil // the server hides its version; an old server fails at the first script
 	}
 	major, _ := strconv.Atoi(parts[0])
 	minor, _ := strconv.Atoi(parts[1])

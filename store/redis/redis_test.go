@@ -26,7 +26,7 @@ func openWith(tb testing.TB, url string, cfg *redis.Config) *redis.Store {
 	return s
 }
 
-// tagged has all keys in one slot: what holds for one server holds without an exception.
+// tagged puts all keys into one slot: everything that holds for a single server holds then.
 var tagged = &redis.Config{Slot: func(string) string { return "}{k:" }}
 
 func TestConformance(t *testing.T) {

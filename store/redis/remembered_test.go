@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestChargesOfAChangedLimitAreNotCorrected, but settled: by each of the numbers of
-// a rule, and by one that is none.
+// TestChargesOfAChangedLimitAreNotCorrected settles charges by a limit of which no number or one number has
+// changed since. The outcomes match package law.
 func TestChargesOfAChangedLimitAreNotCorrected(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	for n, change := range []func(p *law.Params){
@@ -24,17 +24,17 @@ func TestChargesOfAChangedLimitAreNotCorrected(t *testing.T) {
 	} {
 		for _, p := range []law.Params{perSecond, logged} {
 			record := &law.Record{Log: &entries{}, Receipts: register{}}
-			was := once60("id", takeOne(fmt.Sprint(p), fmt.Sprint(n), p, testTime))[0]
+			was := withID("id", takeOne(fmt.Sprint(p), fmt.Sprint(n), p, testTime))[0]
 			now := was
 			change(&now.Params)
 			for k, op := range []law.Op{
-				was, settling(now, p.Unit/2), settling(now, p.Unit/2), settling(was, p.Unit/2),
-				settling(was, 0), settling(was, law.Cancelled), was,
+				was, settleOp(now, p.Unit/2), settleOp(now, p.Unit/2), settleOp(was, p.Unit/2),
+				settleOp(was, 0), settleOp(was, law.Cancelled), was,
 			} {
 				want := make([]law.Outcome, 1)
 				law.Apply([]law.Op{op}, want, testTime, []*law.Record{record})
 				got := outcomes(t, s, op)[0]
-				record.Log.(*entries).follow(record, got.EntryNumber)
+				record.Log.(*entries).applyRecord(record, got.EntryNumber)
 				if want[0].EntryNumber = got.EntryNumber; got != want[0] {
 					t.Errorf("change %d, op %d %+v:\n got %+v\nwant %+v", n, k, op, got, want[0])
 				}
@@ -43,14 +43,14 @@ func TestChargesOfAChangedLimitAreNotCorrected(t *testing.T) {
 	}
 }
 
-// TestAnUndoneTrialIsRestored: that a request was cancelled in one slot, when
-// another slot has refused to decide it again.
+// TestAnUndoneTrialIsRestored: if one slot refuses a repeated request, the other slot remembers again
+// that the request was cancelled.
 func TestAnUndoneTrialIsRestored(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
 	k := keysApart(2)
-	ops := once60("id", takeOne("l", k[0], perSecond, testTime), takeOne("l", k[1], perSecond, testTime))
+	ops := withID("id", takeOne("l", k[0], perSecond, testTime), takeOne("l", k[1], perSecond, testTime))
 	apply(t, s, ops...)
-	cancel, reset, full := settling(ops[0], law.Cancelled), takeOne("l", k[1], perSecond, testTime),
+	cancel, reset, full := settleOp(ops[0], law.Cancelled), takeOne("l", k[1], perSecond, testTime),
 		takeOne("l", k[1], perSecond, testTime)
 	reset.Verb, full.Count = law.Reset, 10
 	apply(t, s, cancel)

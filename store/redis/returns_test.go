@@ -10,10 +10,9 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestCorrectionsOfAnySizeAreThoseOfPackageLaw draws limits from the whole range
-// that is valid, gives back parts of what they admitted, also above the capacity,
-// charges more, settles and renews.
-func TestCorrectionsOfAnySizeAreThoseOfPackageLaw(t *testing.T) {
+// TestCorrectionsOfAnySizeMatchPackageLaw draws limits from the whole valid range, gives back parts of
+// admitted charges, also above the capacity, charges more, settles and renews.
+func TestCorrectionsOfAnySizeMatchPackageLaw(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	seed := newSeed(t)
 	g := rand.New(rand.NewPCG(seed, 0))
@@ -28,7 +27,7 @@ func TestCorrectionsOfAnySizeAreThoseOfPackageLaw(t *testing.T) {
 			now += g.Int64N(1+p.Step*g.Int64N(3)/2) - g.Int64N(2)
 			op := law.Op{
 				Verb: law.Take, Cell: law.Cell{Limit: "l", Key: fmt.Sprint(n)}, Params: p,
-				Cost: value(g, p.Capacity), Count: 1, Now: now,
+				Cost: randomValue(g, p.Capacity), Count: 1, Now: now,
 			}
 			if g.IntN(3) == 0 {
 				op.Ceiling = min(2*p.Capacity, law.Max)
@@ -37,7 +36,7 @@ func TestCorrectionsOfAnySizeAreThoseOfPackageLaw(t *testing.T) {
 				}
 			}
 			if g.IntN(2) == 0 {
-				op.ID, op.TTL = fmt.Sprint(k), value(g, 1<<52)
+				op.ID, op.TTL = fmt.Sprint(k), randomValue(g, 1<<52)
 			}
 			if len(admitted) > 0 && g.IntN(2) == 0 {
 				op = correction(g, admitted, outs)
@@ -50,7 +49,7 @@ func TestCorrectionsOfAnySizeAreThoseOfPackageLaw(t *testing.T) {
 			before := record.State
 			law.Apply([]law.Op{op}, want, testTime, []*law.Record{record})
 			got := outcomes(t, s, op)[0]
-			record.Log.(*entries).follow(record, got.EntryNumber)
+			record.Log.(*entries).applyRecord(record, got.EntryNumber)
 			if want[0].EntryNumber = got.EntryNumber; got != want[0] {
 				t.Fatalf("cell %d of seed %d: %+v on %+v:\n got %+v\nwant %+v", n, seed, op, before, got, want[0])
 			}
@@ -77,44 +76,43 @@ func TestCorrectionsOfAnySizeAreThoseOfPackageLaw(t *testing.T) {
 	}
 }
 
-// correction draws one of some charges.
+// correction returns a random correction of one of some charges.
 func correction(g *rand.Rand, admitted []law.Op, outs []law.Outcome) law.Op {
 	k := g.IntN(len(admitted))
-	op := law.Back(&admitted[k], &outs[k], value(g, admitted[k].Cost))
+	op := law.Back(&admitted[k], &outs[k], randomValue(g, admitted[k].Cost))
 	switch g.IntN(6) {
 	case 0, 1:
-		op.Cost = -value(g, law.Max)
+		op.Cost = -randomValue(g, law.Max)
 	case 2, 3:
 		if admitted[k].ID != "" {
-			op = settling(admitted[k], value(g, law.Max)-1)
+			op = settleOp(admitted[k], randomValue(g, law.Max)-1)
 			op.Ceiling = 0
 		}
 	case 4:
 		if outs[k].EntryNumber > 0 {
 			op.Verb, op.Cost = law.Renew, 1
 			if g.IntN(2) == 0 {
-				op.Params.Step = value(g, 1<<46)
+				op.Params.Step = randomValue(g, 1<<46)
 			}
 		}
 	}
 	return op
 }
 
-// drawLimit returns a valid limit of any size, of which several steps fit into
-// the time of a test.
+// drawLimit returns a random valid limit of any size, with several steps in the time of a test.
 func drawLimit(g *rand.Rand) law.Params {
 	for {
 		p := law.Params{
-			Kind: law.Kind(1 + g.IntN(3)), Anchor: law.Anchor(g.IntN(2)), Unit: value(g, law.Max),
-			Capacity: value(g, law.Max),
-			Step:     value(g, 1<<46),
+			Kind: law.Kind(1 + g.IntN(3)), Anchor: law.Anchor(g.IntN(2)), Unit: randomValue(g, law.Max),
+			Capacity: randomValue(g, law.Max),
+			Step:     randomValue(g, 1<<46),
 		}
 		if p.Kind == law.Window {
-			p.Capacity = value(g, 1<<32-1)
+			p.Capacity = randomValue(g, 1<<32-1)
 		}
-		p.Drain = max(p.Capacity/value(g, 100), 1)
+		p.Drain = max(p.Capacity/randomValue(g, 100), 1)
 		if g.IntN(4) == 0 {
-			p.History = value(g, 1<<40)
+			p.History = randomValue(g, 1<<40)
 		}
 		if p.Valid() == nil {
 			return p

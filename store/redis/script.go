@@ -12,59 +12,61 @@ import (
 )
 
 //go:embed *.lua
-var texts embed.FS
+var luaFiles embed.FS
 
-// lua returns the text of a file.
-func lua(name string) string {
-	text, err := texts.ReadFile(name + ".lua")
+// readLua returns the text of an embedded Lua file.
+func readLua(name string) string {
+	text, err := luaFiles.ReadFile(name + ".lua")
 	if err != nil {
-		panic("redis: " + err.Error()) // which a test of the package would have found
+		panic("redis: " + err.Error()) // the file is not embedded: any test of the package fails
 	}
 	return string(text)
 }
 
-// asks is the order of the doubles of what an op asks.
-var asks = wire.Order("unit capacity step drain heal cost count ceiling now anchor block partial " +
+// opParams is the order of the doubles that describe an op to batch.lua.
+var opParams = wire.Order("unit capacity step drain heal cost count ceiling now anchor block partial " +
 	"verb kind history ttl window0 window1 window2 window3 since lapse at level returned entry deferred")
 
-// loneAsks is the order of the doubles of what lone.lua is asked.
-var loneAsks = wire.Order("capacity step drain heal cost count ceiling now anchor")
+// loneParams is the order of the doubles that describe an op to lone.lua.
+var loneParams = wire.Order("capacity step drain heal cost count ceiling now anchor")
 
-// takes has the parameters of take.lua but the cost, in the order of TakeArguments.
-var takes = wire.Order("kind unit capacity step drain heal anchor block history")
+// takeParams lists the parameters of take.lua except the cost, in the order of TakeArguments.
+var takeParams = wire.Order("kind unit capacity step drain heal anchor block history")
 
-// names are the lists of numbers that the texts name in placeholders.
-var names = wire.Names{"ask": asks.Names(), "lone": loneAsks.Names(), "take": takes.Names(), "out": law.NumberNames[:]}
+// placeholders are the lists of numbers whose names the Lua files contain in braces.
+var placeholders = wire.Names{
+	"ask": opParams.Names(), "lone": loneParams.Names(), "take": takeParams.Names(), "out": law.NumberNames[:],
+}
 
-// inside puts files where other files name them.
-var inside = strings.NewReplacer("{bucket}", lua("bucket"))
+// includes replaces the name of a Lua file inside another file by its text.
+var includes = strings.NewReplacer("{bucket}", readLua("bucket"))
 
 // script is a Lua script and the name that Redis knows it by.
 type script struct{ text, sha string }
 
 func newScript(text string) script {
-	text = names.Expand(inside.Replace(text))
+	text = placeholders.Expand(includes.Replace(text))
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // see the import
 	return script{text, hex.EncodeToString(sum[:])}
 }
 
 var (
-	headText       = lua("clock") + lua("head")
-	decideText     = lua("cells") + lua("ops") + lua("laws")
-	giveBackScript = newScript(headText + decideText + lua("returns") + lua("giveback"))
-	loneScript     = newScript(lua("clock") + lua("lone"))
+	headText       = readLua("clock") + readLua("head")
+	decideText     = readLua("cells") + readLua("ops") + readLua("laws")
+	giveBackScript = newScript(headText + decideText + readLua("returns") + readLua("giveback"))
+	loneScript     = newScript(readLua("clock") + readLua("lone"))
 	clockScript    = newScript("return redis.call('TIME')")
 
-	readCatalogScript  = newScript(lua("readcatalog"))
-	itemsScript        = newScript(lua("items"))
-	scanItemsScript    = newScript(lua("scanitems"))
-	writeCatalogScript = newScript(lua("writecatalog"))
-	versionsScript     = newScript(lua("versions"))
-	recordActionScript = newScript(lua("recordaction"))
-	actionsScript      = newScript(lua("actions"))
+	readCatalogScript  = newScript(readLua("readcatalog"))
+	itemsScript        = newScript(readLua("items"))
+	scanItemsScript    = newScript(readLua("scanitems"))
+	writeCatalogScript = newScript(readLua("writecatalog"))
+	versionsScript     = newScript(readLua("versions"))
+	recordActionScript = newScript(readLua("recordaction"))
+	actionsScript      = newScript(readLua("actions"))
 )
 
-// needs are parts of a script beyond plain charges and their like.
+// needs are the optional parts of a script.
 type needs int
 
 const (
@@ -72,9 +74,10 @@ const (
 	needsLate
 	needsOnce
 	needsExtend
-	needsGroups // of plain charges
+	needsGroups // groups of plain charges
 )
 
+// needsOf returns the parts of a script that an op needs.
 func needsOf(op *law.Op) (n needs) {
 	switch op.Verb {
 	case law.Return, law.Renew:
@@ -94,29 +97,29 @@ func needsOf(op *law.Op) (n needs) {
 	return n
 }
 
-// scripts decide batches, by what those need.
-var scripts = func() (list [32]func() script) {
+// batchScripts are the scripts that decide batches, indexed by needs.
+var batchScripts = func() (list [32]func() script) {
 	for i := range list {
 		list[i] = sync.OnceValue(func() script {
 			n, text := needs(i), headText
 			if n&needsGroups != 0 {
-				text += lua("groups")
+				text += readLua("groups")
 			}
 			text += decideText
 			if n&needsReturns != 0 {
-				text += lua("returns")
+				text += readLua("returns")
 			}
 			if n&needsLate != 0 {
-				text += lua("late")
+				text += readLua("late")
 			}
-			text += lua("apply")
+			text += readLua("apply")
 			if n&needsOnce != 0 {
-				text += lua("register") + lua("once")
+				text += readLua("register") + readLua("once")
 			}
 			if n&needsExtend != 0 {
-				text += lua("extend")
+				text += readLua("extend")
 			}
-			return newScript(text + lua("batch"))
+			return newScript(text + readLua("batch"))
 		})
 	}
 	return list

@@ -49,8 +49,8 @@ func apply(tb testing.TB, s *Store, ops ...law.Op) []law.Outcome {
 	return outs
 }
 
-// value returns a value of any size up to most, small and large ones alike.
-func value(g *rand.Rand, most int64) int64 {
+// randomValue returns a value up to most; small and large values are equally likely.
+func randomValue(g *rand.Rand, most int64) int64 {
 	v := g.Int64N(int64(1)<<(1+g.IntN(53))) - int64(g.IntN(3)) + 1
 	if g.IntN(8) == 0 {
 		v = most - g.Int64N(3)
@@ -58,8 +58,7 @@ func value(g *rand.Rand, most int64) int64 {
 	return min(max(v, 1), most)
 }
 
-// TestArithmeticIsExactUpTo2To53 compares what the scripts calculate with the
-// same in integers of any size.
+// TestArithmeticIsExactUpTo2To53 compares the arithmetic of the scripts with big integers.
 func TestArithmeticIsExactUpTo2To53(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	g := rand.New(rand.NewPCG(1, 2))
@@ -68,7 +67,7 @@ func TestArithmeticIsExactUpTo2To53(t *testing.T) {
 	type row struct{ a, b, c, most int64 }
 	var rows []row
 	for range n {
-		r := row{value(g, law.Max), value(g, law.Max), value(g, law.Max), law.Max}
+		r := row{randomValue(g, law.Max), randomValue(g, law.Max), randomValue(g, law.Max), law.Max}
 		if g.IntN(4) == 0 {
 			r.most = 1<<32 - 1
 		}
@@ -87,8 +86,9 @@ for i = 2, #ARGV, 4 do
   res[#res + 1] = fmt('%.0f %.0f %.0f %.0f', floor(a / b), ceil_div(a, b), add_steps(a, b, c), rescale(a, b, c, most))
 end
 return res`
-	got, err := s.client.Do(context.Background(), s.client.B().Eval().Script(headText+lua("cells")+body).Numkeys(0).Arg(
-		args...).Build()).AsStrSlice()
+	script := headText + readLua("cells") + body
+	got, err := s.client.Do(context.Background(),
+		s.client.B().Eval().Script(script).Numkeys(0).Arg(args...).Build()).AsStrSlice()
 	if err != nil || len(got) != n {
 		t.Fatalf("%d results, %v", len(got), err)
 	}
@@ -117,7 +117,7 @@ return res`
 	}
 }
 
-// entries is the plainest of ledgers.
+// entries is the simplest law.Ledger.
 type entries struct{ list []law.Entry }
 
 func (l *entries) Sum(after, upto int64) (sum int64) {
@@ -149,8 +149,8 @@ func (l *entries) Entry(number int64) (credits, expiresAt int64) {
 	return 0, 0
 }
 
-// follow does what a record says, with the store's number for the new entry.
-func (l *entries) follow(r *law.Record, number int64) {
+// applyRecord applies the changes of a record, with the store's number for the new entry.
+func (l *entries) applyRecord(r *law.Record, number int64) {
 	if r.Clear {
 		l.list = nil
 	}
@@ -174,7 +174,7 @@ func (l *entries) follow(r *law.Record, number int64) {
 	r.Clear, r.Renew, r.Lower, r.Add, r.Admit = false, nil, nil, nil, nil
 }
 
-// register is the plainest of registers.
+// register is the simplest law.Receipts.
 type register map[string]law.Receipt
 
 func (r register) Receipt(id string) (law.Receipt, bool) {
@@ -182,8 +182,8 @@ func (r register) Receipt(id string) (law.Receipt, bool) {
 	return a, ok
 }
 
-// TestLimitsOfAnySizeAreDecidedAsByPackageLaw draws parameters and costs from
-// the whole range that is valid, and changes them on cells in use.
+// TestLimitsOfAnySizeAreDecidedAsByPackageLaw draws parameters and costs from the whole valid range,
+// and changes them on cells in use.
 func TestLimitsOfAnySizeAreDecidedAsByPackageLaw(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	seed := newSeed(t)
@@ -199,21 +199,21 @@ func TestLimitsOfAnySizeAreDecidedAsByPackageLaw(t *testing.T) {
 		p := &op.Params
 		for {
 			*p = law.Params{
-				Kind: law.Kind(1 + g.IntN(3)), Anchor: law.Anchor(g.IntN(2)), Unit: value(g, law.Max),
-				Capacity: value(g, law.Max),
-				Step:     value(g, 1<<50), Drain: value(g, law.Max),
+				Kind: law.Kind(1 + g.IntN(3)), Anchor: law.Anchor(g.IntN(2)), Unit: randomValue(g, law.Max),
+				Capacity: randomValue(g, law.Max),
+				Step:     randomValue(g, 1<<50), Drain: randomValue(g, law.Max),
 			}
 			if g.IntN(4) == 0 {
-				p.Block = value(g, 1<<50)
+				p.Block = randomValue(g, 1<<50)
 			}
 			if p.Kind == law.Window {
-				p.Capacity = value(g, 1<<32-1)
+				p.Capacity = randomValue(g, 1<<32-1)
 			}
-			op.Cost, op.Count, op.Partial = value(g, p.Capacity), value(g, 5), g.IntN(2) == 0
+			op.Cost, op.Count, op.Partial = randomValue(g, p.Capacity), randomValue(g, 5), g.IntN(2) == 0
 			now = min(max(now+g.Int64N(int64(1)<<(1+g.IntN(50)))-g.Int64N(int64(1)<<(1+g.IntN(40))), 1), 1<<51)
 			op.Now = now
 			if op.Deferred = p.Kind == law.Bucket && p.Anchor == law.Own && !op.Partial && g.IntN(2) == 0; op.Deferred {
-				op.Ceiling = p.Ceiling(value(g, 1<<50))
+				op.Ceiling = p.Ceiling(randomValue(g, 1<<50))
 			}
 			if op.Valid() == nil {
 				break
@@ -223,7 +223,7 @@ func TestLimitsOfAnySizeAreDecidedAsByPackageLaw(t *testing.T) {
 		before := record.State
 		law.Apply([]law.Op{op}, want, testTime, []*law.Record{record})
 		got := apply(t, s, op)[0]
-		record.Log.(*entries).follow(record, got.EntryNumber)
+		record.Log.(*entries).applyRecord(record, got.EntryNumber)
 		got.EntryNumber, want[0].EntryNumber = 0, 0
 		if got.Granted > 0 {
 			granted++

@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// knowsAReplica reports whether a Sentinel knows a replica of its primary, and finds it well.
+// knowsAReplica reports whether a Sentinel knows a healthy replica of its primary.
 func knowsAReplica(addr string) bool {
 	conn, err := net.DialTimeout("tcp", addr, 10*time.Second)
 	if err != nil {
@@ -34,8 +34,8 @@ func TestSentinelNamesTheNextPrimary(t *testing.T) {
 		_, port, _ := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(s.DSN, "redis://"), "/0"))
 		return port
 	}
-	primary := own(t, "--repl-diskless-sync-delay", "0")
-	own(t, "--replicaof", "127.0.0.1", portOf(primary))
+	primary := startServer(t, "--repl-diskless-sync-delay", "0")
+	startServer(t, "--replicaof", "127.0.0.1", portOf(primary))
 	addr := dbtest.Sentinel(t, portOf(primary))
 	var s *Store
 	await.NoError(t, "a primary that Sentinel names", func() (err error) {
@@ -52,22 +52,22 @@ func TestSentinelNamesTheNextPrimary(t *testing.T) {
 	}
 	await.Until(t, "a replica", func() bool { return strings.Contains(replication()["slave0"], "state=online") })
 	write(t, s, 0, limitItem(0), overrideItem(0))
-	written := number(t, replication()["master_repl_offset"])
+	written := parseInt(t, replication()["master_repl_offset"])
 	await.Until(t, "a replica that has what was written", func() bool {
 		_, offset, _ := strings.Cut(replication()["slave0"], "offset=")
 		offset, _, _ = strings.Cut(offset, ",")
-		return number(t, offset) >= written
+		return parseInt(t, offset) >= written
 	})
 	// Sentinel asks a primary for its replicas every ten seconds.
 	await.Until(t, "a replica that Sentinel knows", func() bool { return knowsAReplica(addr) })
-	newCallers(s, asker(t, "k", 1, 10)).outlast(t, primary.Stop, func() {})
+	newCallers(s, asker(t, "k", 1, 10)).loseAndRecover(t, primary.Stop, func() {})
 	if got := read(t, s, 0, 1); len(got) != 1 || got[0] != limitItem(0) {
 		t.Errorf("the next primary has %+v, want the limit that was written before", got)
 	}
 	write(t, s, 1, limitItem(1))
 }
 
-func number(t *testing.T, text string) int {
+func parseInt(t *testing.T, text string) int {
 	t.Helper()
 	n, err := strconv.Atoi(text)
 	if err != nil {

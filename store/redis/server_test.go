@@ -31,7 +31,7 @@ func takeOne(limit, key string, p law.Params, now int64) law.Op {
 	}
 }
 
-// admin sends a command as it is.
+// admin sends any command.
 func admin(tb testing.TB, s *Store, words ...string) rueidis.RedisResult {
 	tb.Helper()
 	res := s.client.Do(context.Background(), s.client.B().Arbitrary(words[0]).Args(words[1:]...).Build())
@@ -41,8 +41,8 @@ func admin(tb testing.TB, s *Store, words ...string) rueidis.RedisResult {
 	return res
 }
 
-// own starts a server that the test may do with as it likes.
-func own(tb testing.TB, args ...string) *dbtest.Server {
+// startServer starts a server for this test alone.
+func startServer(tb testing.TB, args ...string) *dbtest.Server {
 	tb.Helper()
 	server, err := (&dbtest.Config{Args: args}).Redis(context.Background())
 	if err != nil {
@@ -73,7 +73,7 @@ func endOf(tb testing.TB, s *Store, key string) int64 {
 }
 
 func TestScriptsAreLoadedAgainAfterAFlush(t *testing.T) {
-	s := openTest(t, own(t).DSN, nil)
+	s := openTest(t, startServer(t).DSN, nil)
 	apply(t, s, takeOne("l", "k", hourly, 0))
 	admin(t, s, "SCRIPT", "FLUSH")
 	if out := apply(t, s, takeOne("l", "k", hourly, 0))[0]; out.Used != 2000 {
@@ -115,7 +115,7 @@ func TestKeysLiveAsLongAsTheyMatter(t *testing.T) {
 	block.Verb, block.TTL = law.Block, 7_200_000_000
 	whole := takeOne("forever", "k", forever, 0)
 	whole.Cost = 1 << 52
-	begin := map[string]int64{} // when a limit was charged first
+	begin := map[string]int64{} // the time of the first charge, by limit
 	for _, tt := range []struct {
 		op          law.Op
 		least, most time.Duration
@@ -144,7 +144,7 @@ func TestKeysLiveAsLongAsTheyMatter(t *testing.T) {
 			}
 		}
 	}
-	// A cell outlives its log, whatever is written to it later.
+	// A cell outlives its log, also if a later op writes the cell.
 	block = takeOne("history", "k", history, 0)
 	block.Verb, block.TTL = law.Block, 1000
 	apply(t, s, block)
@@ -178,7 +178,7 @@ func TestAHistoryIsBounded(t *testing.T) {
 		t.Errorf("%d entries, %d count, the newest is %+v; want at most 50, 20 that count, 399", len(list),
 			counting, list[0])
 	}
-	// What no longer matters goes as new attempts come.
+	// New attempts remove entries that no longer matter.
 	p.History = 0
 	for i := range 100 {
 		apply(t, s, takeOne("short", "k", p, testTime+int64(i)*100_000))
@@ -189,8 +189,8 @@ func TestAHistoryIsBounded(t *testing.T) {
 	}
 }
 
-// rights returns what docs/stores.md says that a user needs, beside ~prefix*: first
-// what every user does.
+// rights returns the rights that docs/stores.md lists, except ~prefix*: first the rights that every
+// user needs, then the text about others.
 func rights(tb testing.TB) (list []string, others string) {
 	tb.Helper()
 	text, err := os.ReadFile("../../docs/stores.md")
@@ -207,7 +207,7 @@ func rights(tb testing.TB) (list []string, others string) {
 	return list, others
 }
 
-// limitedUser makes a user of a server with some rights, and returns its URL.
+// limitedUser makes a user with these rights, and returns the user's URL.
 func limitedUser(tb testing.TB, root *Store, url string, rights ...string) string {
 	tb.Helper()
 	admin(tb, root, append([]string{"ACL", "SETUSER", "few", "reset", "on", ">p@ss:/word", "~headgate:*", "-@all"},
@@ -216,7 +216,7 @@ func limitedUser(tb testing.TB, root *Store, url string, rights ...string) strin
 }
 
 func TestAUserNeedsOnlyTheRightsThatAreListed(t *testing.T) {
-	server := own(t)
+	server := startServer(t)
 	root := openTest(t, server.DSN, nil)
 	list, _ := rights(t)
 	dsn := limitedUser(t, root, server.DSN, list...)
@@ -225,10 +225,10 @@ func TestAUserNeedsOnlyTheRightsThatAreListed(t *testing.T) {
 	for i := range 6 {
 		apply(t, s, takeOne("l", "k", hourly, 0), takeOne("log", "k", logged, testTime+int64(i)*400_000))
 	}
-	logged.Step, logged.History = 3_600_000_000, 3_600_000_000 // what follows is given back and renewed before it ends
+	logged.Step, logged.History = 3_600_000_000, 3_600_000_000 // longer than the test
 	taken := takeOne("log", "back", logged, 0)
 	out := apply(t, s, taken)[0]
-	for range 2 { // a part, then the rest
+	for range 2 { // a part first, then the rest
 		if got := apply(t, s, law.Back(&taken, &out, taken.Cost/2))[0]; got.Granted != taken.Cost/2 {
 			t.Errorf("a return: %+v", got)
 		}
@@ -277,8 +277,8 @@ func TestAUserNeedsOnlyTheRightsThatAreListed(t *testing.T) {
 	}
 }
 
-func TestTheRightsThatAreListedDoForTheRest(t *testing.T) {
-	server := own(t)
+func TestTheListedRightsSufficeForInspectionAndSweeps(t *testing.T) {
+	server := startServer(t)
 	root := openTest(t, server.DSN, nil)
 	list, others := rights(t)
 	for _, word := range []string{"+select", "+role", "+scan", "+info"} {
@@ -304,7 +304,7 @@ func TestTheRightsThatAreListedDoForTheRest(t *testing.T) {
 	apply(t, openTest(t, limitedUser(t, root, url, append(list, "+select")...), nil), takeOne("l", "k", hourly, 0))
 }
 
-func TestTheRightsThatAreListedDoForACluster(t *testing.T) {
+func TestTheListedRightsSufficeForACluster(t *testing.T) {
 	tier.Engines(t)
 	cluster, err := dbtest.StartRedisCluster(context.Background(), nil)
 	if err != nil {
@@ -338,8 +338,8 @@ func TestTheRightsThatAreListedDoForACluster(t *testing.T) {
 }
 
 func TestAFullServerAdmitsNothing(t *testing.T) {
-	s := openTest(t, own(t, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction").DSN, nil)
-	// Smaller and smaller: a server may count the value on its way as well.
+	s := openTest(t, startServer(t, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction").DSN, nil)
+	// The values get smaller: a server may count also the value of the command that it executes.
 	for _, size := range []int{100_000, 1000, 10} {
 		var err error
 		for i := 0; err == nil; i++ {
@@ -361,9 +361,9 @@ func TestAFullServerAdmitsNothing(t *testing.T) {
 }
 
 func TestAReplicaIsReadOnly(t *testing.T) {
-	primary := own(t)
-	_, port, _ := strings.Cut(strings.TrimPrefix(primary.DSN, "redis://"), ":")
-	replica := own(t, "--replicaof", "127.0.0.1", strings.TrimSuffix(port, "/0"), "--repl-diskless-sync-delay", "0")
+	primary := startServer(t)
+	_, port, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(primary.DSN, "redis://"), "/0"), ":")
+	replica := startServer(t, "--replicaof", "127.0.0.1", port, "--repl-diskless-sync-delay", "0")
 	s := openTest(t, replica.DSN, &Config{RetryFor: 50 * time.Millisecond})
 	await.Until(t, "ErrReadOnly", func() bool {
 		err := s.Apply(context.Background(), []law.Op{takeOne("l", "k", hourly, 0)}, make([]law.Outcome, 1))
@@ -371,10 +371,10 @@ func TestAReplicaIsReadOnly(t *testing.T) {
 	})
 }
 
-// TestALargeBatchKeepsTheOrderOfEachKey: it is several calls, and those that
-// find no script are made again.
+// TestALargeBatchKeepsTheOrderOfEachKey: the batch is several calls, and calls that
+// find no script are repeated.
 func TestALargeBatchKeepsTheOrderOfEachKey(t *testing.T) {
-	s := openTest(t, own(t).DSN, nil)
+	s := openTest(t, startServer(t).DSN, nil)
 	p := hourly
 	p.Capacity = 1_000_000
 	for _, size := range []int{1, 3} {

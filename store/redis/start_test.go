@@ -10,9 +10,9 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestReservationsOfAnySizeAreThoseOfPackageLaw draws limits from the whole range
-// that is valid, and charges one of them twice at times.
-func TestReservationsOfAnySizeAreThoseOfPackageLaw(t *testing.T) {
+// TestReservationsOfAnySizeMatchPackageLaw draws limits from the whole valid range, and sometimes
+// charges one of them twice.
+func TestReservationsOfAnySizeMatchPackageLaw(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	seed := newSeed(t)
 	g := rand.New(rand.NewPCG(seed, 0))
@@ -36,7 +36,7 @@ func TestReservationsOfAnySizeAreThoseOfPackageLaw(t *testing.T) {
 			p := limits[k]
 			ops[i] = law.Op{
 				Verb: law.Take, Cell: law.Cell{Limit: fmt.Sprint(k), Key: fmt.Sprint(n / 8)}, Params: p, Now: now,
-				Cost: value(g, p.Capacity), Count: 1, Deferred: true, Ceiling: p.Ceiling(value(g, 1<<51)),
+				Cost: randomValue(g, p.Capacity), Count: 1, Deferred: true, Ceiling: p.Ceiling(randomValue(g, 1<<51)),
 			}
 			own = append(own, records[k])
 		}

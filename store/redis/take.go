@@ -9,21 +9,20 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TakeScript returns a script that charges one key of one limit, for callers in other
-// languages: by EVAL, or by the SHA1 of its text. Its first lines say what its keys and
-// arguments are and what it answers. It contains the script that a Store runs for such a
-// charge, so both see the same cells.
+// TakeScript returns a script that charges one key of one limit. Callers in other languages
+// run it by EVAL, or by the SHA1 of its text. Its first lines document its keys, arguments and
+// answer. It contains the script that a Store runs for such a charge, so both see the same cells.
 func TakeScript() string {
-	text := names.Expand(strings.NewReplacer(
+	text := placeholders.Expand(strings.NewReplacer(
 		"{slack}", strconv.FormatInt(slack.Milliseconds(), 10),
 		"{history}", strconv.Itoa(maxHistory),
-	).Replace(lua("take")))
-	return strings.Replace(text, "{script}", strings.TrimRight(scripts[0]().text, "\n"), 1)
+	).Replace(readLua("take")))
+	return strings.Replace(text, "{script}", strings.TrimRight(batchScripts[0]().text, "\n"), 1)
 }
 
-// TakeArguments returns the arguments of TakeScript that say what a limit is, NAME=NUMBER
-// each. The caller adds cost=, in credits: p.Unit for a cost of 1. ErrUnsupported: the
-// limit has windows of the calendar, or is acquired. ErrInvalid: it is no limit.
+// TakeArguments returns the arguments of TakeScript that describe a limit, NAME=NUMBER
+// each. The caller adds cost=, in credits: p.Unit for a cost of 1. The error is ErrUnsupported
+// if the limit has windows of the calendar or is acquired, and ErrInvalid if p is invalid.
 func TakeArguments(p *law.Params) ([]string, error) {
 	switch {
 	case p.Leased:
@@ -36,8 +35,8 @@ func TakeArguments(p *law.Params) ([]string, error) {
 		return nil, err
 	}
 	var list []string
-	names := takes.Names()
-	for i, n := range takes.Append(nil, &law.Op{Params: *p}) {
+	names := takeParams.Names()
+	for i, n := range takeParams.Append(nil, &law.Op{Params: *p}) {
 		if n != 0 {
 			list = append(list, names[i]+"="+strconv.FormatInt(n, 10))
 		}

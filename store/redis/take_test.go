@@ -22,7 +22,7 @@ import (
 	"github.com/headgate/headgate/store/redis"
 )
 
-// cli calls the script for other languages by redis-cli alone.
+// cli runs TakeScript by redis-cli.
 type cli struct {
 	options []string
 	prefix  string
@@ -36,7 +36,7 @@ func newCLI(tb testing.TB, rawURL string, cluster bool) *cli {
 		tb.Fatal(err)
 	}
 	c := &cli{prefix: u.Query().Get("prefix"), script: redis.TakeScript()}
-	u.Host, _, _ = strings.Cut(u.Host, ",") // of a Cluster any node
+	u.Host, _, _ = strings.Cut(u.Host, ",") // any node of a Cluster will do
 	u.RawQuery = ""
 	c.options = []string{"-u", u.String()}
 	if c.prefix == "" {
@@ -48,7 +48,7 @@ func newCLI(tb testing.TB, rawURL string, cluster bool) *cli {
 	return c
 }
 
-// ask runs redis-cli and returns what it prints, without a terminal.
+// ask runs redis-cli without a terminal, and returns its output.
 func (c *cli) ask(words ...string) (string, error) {
 	program, err := dbtest.RedisProgram("redis-cli")
 	if err != nil {
@@ -86,7 +86,7 @@ func (c *cli) takeBy(limit, key string, args []string) (map[string]int64, error)
 	return answer, nil
 }
 
-// remaining returns what the head of the script says.
+// remaining calculates the remaining units as the head of the script documents it.
 func remaining(p law.Params, answer map[string]int64) int64 {
 	if answer["blocked_until"] > answer["clock"] {
 		return 0
@@ -103,7 +103,7 @@ func named(tb testing.TB, name, notation string) headgate.Limit {
 	return l
 }
 
-// TestRedisCLIAndTheDriverShareABucket charges one key in turns, until both are refused.
+// TestRedisCLIAndTheDriverShareABucket charges one key by redis-cli and the driver in turns, until both are refused.
 func TestRedisCLIAndTheDriverShareABucket(t *testing.T) {
 	t.Parallel()
 	shareABucket(t, dbtest.Redis(t), false)
@@ -115,7 +115,7 @@ func TestRedisCLIAndTheDriverShareABucketOfACluster(t *testing.T) {
 	shareABucket(t, dbtest.RedisCluster(t), true)
 }
 
-// newLimiter has no deadline that a busy machine misses.
+// newLimiter returns a Limiter without a deadline that a busy machine could miss.
 func newLimiter(s store.Store) *headgate.Limiter {
 	return headgate.New(s, &headgate.Config{Timeout: time.Minute})
 }
@@ -132,7 +132,7 @@ func shareABucket(t *testing.T, dsn string, cluster bool) {
 			s, c := open(t, dsn), newCLI(t, dsn, cluster)
 			limiter, limit, key := newLimiter(s), named(t, fmt.Sprint("l", i), notation), "al{ice}% "
 			p, passed := limit.Params(), int64(0)
-			for n := range p.Capacity/p.Unit + 4 { // twice each is refused
+			for n := range p.Capacity/p.Unit + 4 { // each is refused twice
 				charge := headgate.Charge{Limit: limit, Key: key, Cost: headgate.Units(1)}
 				before, err := limiter.Inspect(t.Context(), limit, key)
 				if err != nil {
@@ -182,7 +182,7 @@ func shareABucket(t *testing.T, dsn string, cluster bool) {
 	}
 }
 
-// TestRedisCLIsAtOncePassNoMoreThanTheCapacity: eight of them, and the driver.
+// TestRedisCLIsAtOncePassNoMoreThanTheCapacity runs eight of them and the driver at once.
 func TestRedisCLIsAtOncePassNoMoreThanTheCapacity(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Redis(t)
@@ -233,8 +233,8 @@ func TestRedisCLIsAtOncePassNoMoreThanTheCapacity(t *testing.T) {
 	}
 }
 
-// TestTheScriptForOthersKnowsWhatTheDriverHasDone: what is not plain.
-func TestTheScriptForOthersKnowsWhatTheDriverHasDone(t *testing.T) {
+// TestTheTakeScriptSeesChangesOfTheDriver: blocks, settlements and other ops that are not plain.
+func TestTheTakeScriptSeesChangesOfTheDriver(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Redis(t)
 	s, c, ctx := open(t, dsn), newCLI(t, dsn, false), t.Context()
@@ -261,7 +261,7 @@ func TestTheScriptForOthersKnowsWhatTheDriverHasDone(t *testing.T) {
 		t.Errorf("above the capacity: %v, %v", a, err)
 	}
 
-	// Another definition: what was used is converted, as by the driver.
+	// Another definition: the script converts the used units as the driver does.
 	if _, err := limiter.Allow(ctx, limit, "changed"); err != nil {
 		t.Fatal(err)
 	}

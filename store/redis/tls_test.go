@@ -30,8 +30,8 @@ func TestTLS(t *testing.T) {
 	byName := strings.Replace(open, "127.0.0.1", "localhost", 1)
 	for _, tt := range []struct {
 		name, url string
-		class     error  // nil: it works
-		says      string // what the error says
+		class     error  // nil: the connection works
+		says      string // a part of the error
 	}{
 		{"the authority is named", open + ca, nil, ""},
 		{"redis:// with tls=true", strings.Replace(open, "rediss:", "redis:", 1) + ca + "&tls=true", nil, ""},
@@ -78,8 +78,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestACertificateThatIsReplaced by one of another authority: new connections fail, and
-// that says that nothing was charged.
+// TestACertificateThatIsReplaced gives the server a certificate of another authority. New connections
+// fail, with an error that says that nothing was charged.
 func TestACertificateThatIsReplaced(t *testing.T) {
 	ours, other := dbtest.NewAuthority(t), dbtest.NewAuthority(t)
 	host := dbtest.Certificate{Name: "redis", Hosts: []string{"127.0.0.1"}}

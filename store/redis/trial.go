@@ -11,26 +11,25 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// try decides one of a chain of requests of which some have charges in several
-// slots of a cluster. No script can decide those: each slot takes its part on
-// trial, and if one refuses, the others give theirs back. This is the one place
-// where another request can see a charge for an instant that is then given
-// back, and where a crash between the two round trips leaves one. A Late request
-// never has charges in several slots: see plan.
+// applyAcrossSlots decides one request of a component in which some requests have charges in
+// several slots of a cluster. No script can decide such a request. Each slot charges its part
+// on trial, and if one slot refuses, the others give their parts back. Only here can another
+// request see for an instant a charge that is then given back, and only here can a crash
+// between two round trips leave such a charge. A Deferred request never has charges in several
+// slots: see checkRequest.
 //
-// Each slot remembers the ID of its part, and forgets it with what is given back.
-// If the same request was sent again meanwhile and has been answered with a part, that
-// part stays, charged and remembered, even if both are refused in the end.
+// Each slot remembers the ID of its part, and forgets the ID when the part is given back. If
+// the same request was retried meanwhile and a slot has answered it from the remembered part,
+// that part stays charged and remembered, even if both requests are refused in the end.
 //
-// Of a request to extend, each slot charges its part on trial too. What is given back is the
-// difference alone: the slot remembers what it did before, and an entry of a log that was
-// moved goes back to its time. A slot that needs no more takes nothing, and remembers the
-// ID for as long as was asked, whether the others refuse or not.
+// For an Extend too, each slot charges its part on trial. Only the difference is given back:
+// the slot remembers its receipt from before, and an entry of a log that was moved goes back to
+// its time. A slot that needs no more takes nothing, and remembers the ID for the new time,
+// whether the other slots refuse or not.
 //
-// Of a request to settle, each slot settles its part. If one does not know the ID,
-// or has settled it otherwise, the request fails, but the others have settled
-// theirs; asked again, they stay as they are.
-func (s *Store) try(ctx context.Context, ops []law.Op, outs []law.Outcome, group []int) error {
+// For a Settle, each slot settles its part. If one slot does not know the ID, or has settled it
+// differently, the request fails, but the other slots have settled. A retry changes nothing there.
+func (s *Store) applyAcrossSlots(ctx context.Context, ops []law.Op, outs []law.Outcome, group []int) error {
 	var slots []uint16
 	bySlot := map[uint16][]int{}
 	for _, i := range group {
@@ -49,21 +48,21 @@ func (s *Store) try(ctx context.Context, ops []law.Op, outs []law.Outcome, group
 		calls[n] = s.encode(ops, bySlot[slot], how)
 	}
 	if how == onTrial {
-		return s.decide(ctx, ops, outs, group, calls)
+		return s.applyOnTrial(ctx, ops, outs, group, calls)
 	}
-	if err := worst(s.do(ctx, calls, ops, outs)); err != nil {
+	if err := worst(s.decideCalls(ctx, calls, ops, outs)); err != nil {
 		return err
 	}
-	if err := wrong(outs, group); err != nil {
+	if err := firstErr(outs, group); err != nil {
 		failAll(outs, group, err)
-	} else if ops[group[0]].Verb != law.Return { // each of these stands alone
-		alike(ops, outs, group)
+	} else if ops[group[0]].Verb != law.Return { // each op of a Return is decided alone
+		spreadStale(ops, outs, group)
 	}
 	return nil
 }
 
-// wrong returns what is wrong with the ID of a group, or nil.
-func wrong(outs []law.Outcome, group []int) error {
+// firstErr returns the first error among the outcomes of a group, or nil.
+func firstErr(outs []law.Outcome, group []int) error {
 	for _, i := range group {
 		if outs[i].Err != nil {
 			return outs[i].Err
@@ -88,26 +87,27 @@ func worst(errs []error) (err error) {
 	return err
 }
 
-// part is a call on trial, with what it did.
+// part is a call on trial, with its results. Each slice has an element for each op.
 type part struct {
 	call     *call
 	admitted bool
-	known    []bool // of each op: it was charged before, or needs no more, and is not given back
+	kept     []bool // the op was charged before, or needs no more: it is not given back
 
-	// Of each op's cell, at its first op: as it was, had it been refused, as it is.
-	was, before, after []string
-	admission          []string // of each op: what its cell remembers of the ID
-	forgotten          []string // of each op: in the place of what
-	moved              []string // of each op: the entry of a log that it has moved, see batch.lua
+	// The texts of the op's cell, set at the first op on the cell: before the call, as a
+	// refusal would have left the cell, and after the call.
+	stateBefore, stateRefused, after []string
+	admission                        []string // the cell's receipt of the ID
+	oldAdmission                     []string // the receipt before the call
+	moved                            []string // the log entry that the op has moved, see batch.lua
 }
 
-// decide takes a request on trial, and gives it back unless all slots admit it.
-func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, group []int, calls []*call) error {
+// applyOnTrial charges a request on trial, and gives it back unless all slots admit it.
+func (s *Store) applyOnTrial(ctx context.Context, ops []law.Op, outs []law.Outcome, group []int, calls []*call) error {
 	parts := make([]*part, len(calls))
 	for i, c := range calls {
 		parts[i] = &part{call: c}
 	}
-	failed := worst(s.repeat(ctx, calls, func(i int, res rueidis.RedisResult) error {
+	failed := worst(s.runCalls(ctx, calls, func(i int, res rueidis.RedisResult) error {
 		list, err := res.ToArray()
 		if err == nil {
 			err = parts[i].read(ops, outs, list)
@@ -123,7 +123,7 @@ func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, gr
 	}
 	var fault error
 	if failed == nil {
-		fault = wrong(outs, group)
+		fault = firstErr(outs, group)
 	}
 	for _, i := range group {
 		stale = stale || outs[i].Stale
@@ -136,8 +136,8 @@ func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, gr
 			}
 		}
 	}
-	if left := s.giveAllBack(ctx, ops, outs, back); left != nil {
-		s.log.Error("a charge of a refused request could not be given back", "error", left)
+	if err := s.giveAllBack(ctx, ops, outs, back); err != nil {
+		s.log.Error("a charge of a refused request could not be given back", "error", err)
 		if failed != nil {
 			failed = errLeft
 		}
@@ -149,16 +149,16 @@ func (s *Store) decide(ctx context.Context, ops []law.Op, outs []law.Outcome, gr
 		failAll(outs, group, fault)
 	default:
 		for _, i := range group {
-			if passed(&ops[i], &outs[i]) {
+			if isAdmitted(&ops[i], &outs[i]) {
 				outs[i].RetryAt = 0
 			}
 		}
-		alike(ops, outs, group)
+		spreadStale(ops, outs, group)
 	}
 	return nil
 }
 
-// read reads the answer of a trial: after the outcomes, what it did.
+// read reads the answer of a trial: the outcomes, then the fields of part.
 func (p *part) read(ops []law.Op, outs []law.Outcome, list []message) error {
 	if len(list) != 1+len(p.call.index)*6 {
 		return fmt.Errorf("the script answered with %d values", len(list))
@@ -171,38 +171,39 @@ func (p *part) read(ops []law.Op, outs []law.Outcome, list []message) error {
 		return err
 	}
 	for i := 1; i < len(list); i += 6 {
-		for k, to := range []*[]string{&p.was, &p.before, &p.after, &p.admission, &p.forgotten, &p.moved} {
+		for k, field := range []*[]string{
+			&p.stateBefore, &p.stateRefused, &p.after, &p.admission, &p.oldAdmission, &p.moved,
+		} {
 			text, err := list[i+k].ToString()
 			if err != nil {
 				return err
 			}
-			*to = append(*to, text)
+			*field = append(*field, text)
 		}
 	}
 	p.admitted = true
 	for _, i := range p.call.index {
 		out := &outs[i]
-		p.known = append(p.known, out.Replayed)
-		p.admitted = p.admitted && passed(&ops[i], out)
+		p.kept = append(p.kept, out.Replayed)
+		p.admitted = p.admitted && isAdmitted(&ops[i], out)
 	}
 	return nil
 }
 
-// passed reports whether its slot has admitted an op.
-func passed(op *law.Op, out *law.Outcome) bool {
+// isAdmitted reports whether the slot of an op has admitted it.
+func isAdmitted(op *law.Op, out *law.Outcome) bool {
 	switch {
 	case out.Err != nil, out.Stale:
 		return false
 	case op.Verb == law.Extend:
 		return out.RetryAt == 0
-	default: // what is known may have been asked as units of another cost
+	default: // a replayed charge may have had another Count, with units of another cost
 		return out.Replayed || out.Granted == op.Count || op.Partial && out.Granted > 0
 	}
 }
 
-// alike makes a group stale of which one charge is, but for the charges that an extension
-// leaves as they are.
-func alike(ops []law.Op, outs []law.Outcome, group []int) {
+// spreadStale makes all outcomes of a group stale if one is. It spares replayed outcomes of an Extend.
+func spreadStale(ops []law.Op, outs []law.Outcome, group []int) {
 	stale := false
 	for _, i := range group {
 		stale = stale || outs[i].Stale

@@ -14,16 +14,15 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestConcurrentChargesStay lets others ask between a request on trial
-// and its return.
+// TestConcurrentChargesStay charges cells between a request on trial and its return.
 func TestConcurrentChargesStay(t *testing.T) {
 	const second = 1_000_000
 	for _, tt := range []struct {
 		name    string
 		p       law.Params
-		later   int64 // when the others take 2
-		back    int64 // when it is given back
-		level   int64 // in units, afterwards
+		later   int64 // when other callers take 2 units
+		back    int64 // when the trial is given back
+		level   int64 // the level afterwards, in units
 		prev    int64
 		entries int
 	}{
@@ -75,8 +74,7 @@ func TestConcurrentChargesStay(t *testing.T) {
 			if tt.p.History > 0 && (left[0].Granted == left[1].Granted || left[1].Cost != 3*tt.p.Unit) {
 				t.Errorf("want a refused attempt for 3 and one that passed: %+v", left)
 			}
-			// The level and the log still fit each other: when all has expired,
-			// all can be taken.
+			// The level and the log still agree: when all charges have expired, the capacity can be taken.
 			all := takeOne("l", "k", tt.p, now+tt.later+30*second)
 			all.Count = 10
 			if out := apply(t, s, all)[0]; out.Granted != 10 {
@@ -86,12 +84,12 @@ func TestConcurrentChargesStay(t *testing.T) {
 	}
 }
 
-// TestAReservationOverSlotsIsRefusedBeforeAnythingIsSent, with what is wrong and what to do.
+// TestAReservationOverSlotsIsRefusedBeforeAnythingIsSent: the error says what is wrong and what to do.
 func TestAReservationOverSlotsIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
 	sent := 0
-	s.client = &interposed{s.client, func([]rueidis.Completed) { sent++ }}
-	a, b := apart(t)
+	s.client = &hookClient{s.client, func([]rueidis.Completed) { sent++ }}
+	a, b := twoKeysApart(t)
 	ops := []law.Op{takeOne("l", a, perSecond, testTime), takeOne("l", b, perSecond, testTime)}
 	for i := range ops {
 		ops[i].Deferred, ops[i].Ceiling = true, perSecond.Ceiling(1_000_000)
@@ -115,7 +113,7 @@ func TestAReservationOverSlotsIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	}
 }
 
-// TestConcurrentChangesBetweenRoundTripsStay: a block, and charges after a reset.
+// TestConcurrentChangesBetweenRoundTripsStay makes a block, and charges after a reset, between two round trips.
 func TestConcurrentChangesBetweenRoundTripsStay(t *testing.T) {
 	url := slotsURL(t)
 	s := openSlots(t, url)
@@ -135,7 +133,7 @@ func TestConcurrentChangesBetweenRoundTripsStay(t *testing.T) {
 			if act.Verb = verb; verb == law.Block {
 				act.TTL, act.Reason = 3600_000_000, "abuse"
 			}
-			outs := apply(t, interrupted(openSlots(t, url), func() {
+			outs := apply(t, withHook(openSlots(t, url), func() {
 				if apply(t, s, act); verb == law.Reset {
 					apply(t, s, other)
 				}

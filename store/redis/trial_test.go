@@ -27,19 +27,19 @@ func keysApart(n int) (keys []string) {
 	return keys
 }
 
-// apart returns two keys in different slots.
-func apart(*testing.T) (a, b string) {
+// twoKeysApart returns two keys in different slots.
+func twoKeysApart(*testing.T) (a, b string) {
 	keys := keysApart(2)
 	return keys[0], keys[1]
 }
 
-// slotsURL returns the URL of a Cluster; with make test, which starts none, that of one server.
+// slotsURL returns the URL of a Cluster, or of a single server under make test, which starts no Cluster.
 func slotsURL(tb testing.TB) string {
 	tb.Helper()
 	return tier.Pick(dbtest.Redis, dbtest.RedisCluster, dbtest.RedisCluster)(tb)
 }
 
-// openSlots opens a store that decides as on a Cluster, each slot for itself: on one server too.
+// openSlots opens a store that decides each slot by itself as on a Cluster, also if url is a single server.
 func openSlots(tb testing.TB, url string) *Store {
 	tb.Helper()
 	s := openTest(tb, url, nil)
@@ -47,21 +47,21 @@ func openSlots(tb testing.TB, url string) *Store {
 	return s
 }
 
-// interposed is a client that does something before it hands over commands.
-type interposed struct {
+// hookClient is a client that calls a function before it sends commands.
+type hookClient struct {
 	rueidis.Client
 	before func(multi []rueidis.Completed)
 }
 
-func (c *interposed) DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidis.RedisResult {
+func (c *hookClient) DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidis.RedisResult {
 	c.before(multi)
 	return c.Client.DoMulti(ctx, multi...)
 }
 
-// interrupted returns the store; others do something before it first gives a part back.
-func interrupted(s *Store, others func()) *Store {
+// withHook returns s, which calls others before it first gives a part back.
+func withHook(s *Store, others func()) *Store {
 	others = sync.OnceFunc(others)
-	s.client = &interposed{s.client, func(multi []rueidis.Completed) {
+	s.client = &hookClient{s.client, func(multi []rueidis.Completed) {
 		if multi[0].Commands()[1] == giveBackScript.sha {
 			others()
 		}
@@ -91,11 +91,11 @@ var (
 	allLaws   = []law.Params{perSecond, windowed, logged, recorded}
 )
 
-// refusedBy returns a request for three of a limit and for what a full cell in
-// another slot refuses.
+// refusedBy returns a request for three units of a limit, and for a unit that a full cell in another
+// slot refuses.
 func refusedBy(t *testing.T, s *Store, p law.Params, now int64) []law.Op {
 	t.Helper()
-	a, b := apart(t)
+	a, b := twoKeysApart(t)
 	full := takeOne("full", b, perSecond, now)
 	full.Count = 10
 	apply(t, s, full)
@@ -110,7 +110,7 @@ func refusedBy(t *testing.T, s *Store, p law.Params, now int64) []law.Op {
 
 func TestARequestOverSlotsIsAdmittedAsAWhole(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
-	a, b := apart(t)
+	a, b := twoKeysApart(t)
 	for _, p := range allLaws {
 		limit := fmt.Sprint(p)
 		outs := apply(t, s, takeOne(limit, a, p, testTime), takeOne(limit, b, p, testTime))
@@ -160,18 +160,18 @@ func TestARefusedRequestOverSlotsLeavesTheOthersAsTheyWere(t *testing.T) {
 	}
 }
 
-// sameButSeq compares two cells but for the number that their logs go on from.
+// sameButSeq compares two cells, except the numbers of their last log entries.
 func sameButSeq(a, b string) bool {
 	sa, _, oka := parseCell(a)
 	sb, _, okb := parseCell(b)
 	return oka == okb && sa == sb
 }
 
-// TestReturnsOverSlotsStandAlone returns to a cell in use, to one whose window
-// is another, and to one that does not exist, in three slots or fewer.
-func TestReturnsOverSlotsStandAlone(t *testing.T) {
+// TestReturnsOverSlotsAreDecidedOneByOne returns to a cell in use, to a cell with another window, and
+// to a missing cell, in up to three slots.
+func TestReturnsOverSlotsAreDecidedOneByOne(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
-	a, b := apart(t)
+	a, b := twoKeysApart(t)
 	op := takeOne("l", a, perSecond, testTime)
 	op.Count = 3
 	out := apply(t, s, op)[0]
@@ -200,8 +200,8 @@ func TestReturnsOverSlotsStandAlone(t *testing.T) {
 	}
 }
 
-// TestALoweredEntryKeepsItsNumber gives back to entries of a log, charged at the
-// server's time, where they are found at once, and at a test's.
+// TestALoweredEntryKeepsItsNumber gives back to entries of a log. They were charged at the server's time,
+// by which the script finds them at once, or at a time of the test.
 func TestALoweredEntryKeepsItsNumber(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	for _, p := range []law.Params{logged, recorded} {
@@ -217,7 +217,7 @@ func TestALoweredEntryKeepsItsNumber(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, n := range []int{0, 100, 199} { // of the newest first
+			for _, n := range []int{0, 100, 199} { // counted from the newest entry
 				i := 199 - n
 				for _, want := range []int64{700, 300, 0} {
 					if got := apply(t, s, law.Back(&many[i], &outs[i], 700))[0]; got.Granted != want {
@@ -241,8 +241,7 @@ func TestALoweredEntryKeepsItsNumber(t *testing.T) {
 	}
 }
 
-// TestALogOfOneEntryKeepsItsTime is for a log that is empty while its only
-// entry is replaced.
+// TestALogOfOneEntryKeepsItsTime: the log is empty while its only entry is replaced.
 func TestALogOfOneEntryKeepsItsTime(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	op := takeOne("l", "k", recorded, 0)
@@ -274,7 +273,7 @@ func TestACheckOverSlotsWritesNothing(t *testing.T) {
 
 func TestAStaleRequestOverSlotsIsStaleAsAWhole(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
-	a, b := apart(t)
+	a, b := twoKeysApart(t)
 	monthly := law.Params{
 		Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000,
 		Drain: law.Max,
@@ -292,7 +291,7 @@ func TestAStaleRequestOverSlotsIsStaleAsAWhole(t *testing.T) {
 
 func TestABatchWithRequestsOverSlotsKeepsItsOrder(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
-	a, b := apart(t)
+	a, b := twoKeysApart(t)
 	var ops []law.Op
 	for group := range uint32(8) {
 		keys := []string{a, b}
@@ -316,10 +315,10 @@ func TestABatchWithRequestsOverSlotsKeepsItsOrder(t *testing.T) {
 	}
 }
 
-// TestAnUndoneRequestIsNotInTheHistory: one that is stale was not refused.
+// TestAnUndoneRequestIsNotInTheHistory: a stale request was not refused.
 func TestAnUndoneRequestIsNotInTheHistory(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
-	a, b := apart(t)
+	a, b := twoKeysApart(t)
 	monthly := law.Params{
 		Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000,
 		Drain: law.Max,

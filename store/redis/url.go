@@ -20,8 +20,7 @@ import (
 // badURL reports a wrong URL.
 func badURL(format string, args ...any) error { return law.Invalid("URL", format, args...) }
 
-// parseURL reads redis://user:password@host:port,host:port/db?option=value
-// or rediss://, which is TLS.
+// parseURL parses redis://user:password@host:port,host:port/db?option=value, or rediss:// for TLS.
 func parseURL(raw string) (o *rueidis.ClientOption, prefix string, err error) {
 	u, err := store.ParseURL(raw)
 	if err != nil {
@@ -66,15 +65,16 @@ func parseURL(raw string) (o *rueidis.ClientOption, prefix string, err error) {
 	return o, x.prefix, nil
 }
 
-// options has the options of a URL.
+// options are the options of a URL.
 type options struct {
 	prefix, master   string
-	secure, insecure bool // TLS, and without verifying the certificate
+	secure, insecure bool // use TLS; do not verify the certificate
 	files            tlsconf.Files
 }
 
+// parse sets the options from the lists of values in a URL.
 func (x *options) parse(list map[string][]string) (err error) {
-	for name := range list { // first, or an error might show part of a password
+	for name := range list { // before all else, or an error might show part of a password
 		switch strings.ToLower(name) {
 		case "user", "username", "password", "pass", "pwd", "auth":
 			return badURL("user and password are no options; they stand before the host")

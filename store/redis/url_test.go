@@ -81,8 +81,7 @@ func TestNoServer(t *testing.T) {
 	}
 }
 
-// TestKeys: the user's braces never decide the slot, and a key can be read
-// back.
+// TestKeys: braces in a caller's key never decide the slot, and cellOf reads the key back.
 func TestKeys(t *testing.T) {
 	list := []string{"", "a", "{a}", "}{", "%7B", "%257B", "}:", "{k:a}:b", "}{k:", "é%", ":", "acme/alice"}
 	for name, slot := range map[string]func(string) string{
@@ -100,7 +99,7 @@ func TestKeys(t *testing.T) {
 			if slot != nil {
 				tag = slot(key)
 			}
-			// By the rule of Redis: from the first brace to the next that closes.
+			// The hash tag by Redis' rule: from the first opening brace to the next closing one.
 			for _, name := range []string{s.cellKey(c), s.logKey(c), s.registerKey(c), s.admissionKey(c, "}{id}")} {
 				_, rest, _ := strings.Cut(name, "{")
 				if hashed, _, _ := strings.Cut(rest, "}"); hashed != "k:"+escape.Replace(tag) {
@@ -123,7 +122,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestNamesStayAsTheyAre: what is in a server now is found by the next release.
+// TestNamesStayAsTheyAre: the next release finds the keys that are in a server now.
 func TestNamesStayAsTheyAre(t *testing.T) {
 	c := law.Cell{Limit: "login", Key: "{alice}"}
 	slot := func(string) string { return "acme" }
@@ -146,13 +145,13 @@ func TestNewRefuses(t *testing.T) {
 	if err := New(nil, nil).ready(t.Context()); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("no client: %v, want ErrInvalid", err)
 	}
-	if err := New(&interposed{}, &Config{Prefix: "{x}"}).ready(t.Context()); !errors.Is(err, store.ErrInvalid) {
+	if err := New(&hookClient{}, &Config{Prefix: "{x}"}).ready(t.Context()); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("a prefix with braces: %v, want ErrInvalid", err)
 	}
 }
 
 func TestErrorClasses(t *testing.T) {
-	s := openTest(t, own(t).DSN, nil)
+	s := openTest(t, startServer(t).DSN, nil)
 	for text, want := range map[string]error{
 		"TRYAGAIN Multiple keys request during rehashing of slot":                                                                                            store.ErrConflict,
 		"CLUSTERDOWN The cluster is down":                                                                                                                    store.ErrUnavailable,

@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/store/internal/rows"
 )
 
-// Apply implements store.Store: one immediate transaction. Cells are read, package law
-// decides, and what changed is written.
+// Apply implements store.Store. In one immediate transaction it reads the cells, has
+// package law decide, and writes what has changed.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	err := s.transact(ctx, "apply", func(ctx context.Context) error {
 		t := &transaction{ctx: ctx, st: &s.stmts, requests: requests{ctx: ctx, st: &s.stmts}}
@@ -51,8 +51,8 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	return err
 }
 
-// transact runs do in an immediate transaction. Once begun it is not cut
-// short by the caller, so that its outcome is always known.
+// transact runs do in an immediate transaction. The end of ctx does not cut a
+// transaction short that has begun, so that its outcome is always known.
 func (s *Store) transact(ctx context.Context, doing string, do func(context.Context) error) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -62,7 +62,7 @@ func (s *Store) transact(ctx context.Context, doing string, do func(context.Cont
 	if s.closed {
 		return store.ErrClosed
 	}
-	if err := ctx.Err(); err != nil { // it ended while others wrote
+	if err := ctx.Err(); err != nil { // ctx has ended while others wrote
 		return fmt.Errorf("sqlite: %s: %w: %w", doing, store.ErrUnavailable, err)
 	}
 	if err := s.file.check(); err != nil {
@@ -74,13 +74,13 @@ func (s *Store) transact(ctx context.Context, doing string, do func(context.Cont
 	}
 	if err = do(ctx); err == nil {
 		if _, err = s.stmts.commit.ExecContext(ctx); code(err) == codes.SQLITE_IOERR {
-			// What reached the disk is not known, only what this process sees of it.
+			// Nobody knows what has reached the disk: this process sees only its cache.
 			err = fmt.Errorf("%w: %w", store.ErrUnknownOutcome, err)
 		}
 	}
 	if err != nil {
-		_, undo := s.stmts.rollback.ExecContext(ctx)
-		return classify(doing, errors.Join(err, undo))
+		_, rollbackErr := s.stmts.rollback.ExecContext(ctx)
+		return classify(doing, errors.Join(err, rollbackErr))
 	}
 	return nil
 }
@@ -90,9 +90,10 @@ type transaction struct {
 	ctx      context.Context
 	st       *statements
 	requests requests
-	err      error // of the first statement of exec that failed
+	err      error // the error of the first statement that failed in exec
 }
 
+// load reads the row of a cell.
 func (t *transaction) load(c *rows.Cell) error {
 	st := &c.State
 	err := t.st.load.QueryRowContext(t.ctx, c.Name.Limit, c.Name.Key).Scan(&st.Kind, &st.Level, &st.Prev, &st.At,
@@ -112,9 +113,9 @@ func (t *transaction) exec(stmt *sql.Stmt, args ...any) (res sql.Result) {
 	return res
 }
 
-// save writes what has changed of a cell, in its log, and what is in use in it.
+// save writes the changes of a cell, of its log and of its receipts.
 func (t *transaction) save(c *rows.Cell) error {
-	limit, key, st, until := c.Name.Limit, c.Name.Key, &c.State, int64(0)
+	limit, key, st, idsUntil := c.Name.Limit, c.Name.Key, &c.State, int64(0)
 	if c.Clear {
 		t.exec(t.st.clear, limit, key)
 	}
@@ -134,7 +135,7 @@ func (t *transaction) save(c *rows.Cell) error {
 	for i := range c.Admit {
 		a := &c.Admit[i]
 		c.Number(&a.Outcome)
-		until = max(until, a.KeepUntil) // for so long ids are known in the cell
+		idsUntil = max(idsUntil, a.KeepUntil) // until then the cell remembers ids
 		if t.err == nil {
 			t.err = t.requests.admit(c.Name, a)
 		}
@@ -144,9 +145,9 @@ func (t *transaction) save(c *rows.Cell) error {
 		t.exec(t.st.remove, limit, key)
 	case st.Kind != 0 && c.Dirty:
 		t.exec(t.st.save, limit, key, st.Kind, st.Level, st.Prev, st.At, st.Unit, st.Step, st.EmptyAt,
-			st.BlockedUntil, c.Reason, until)
-	case until > 0:
-		t.exec(t.st.keep, limit, key, until)
+			st.BlockedUntil, c.Reason, idsUntil)
+	case idsUntil > 0:
+		t.exec(t.st.keepIDs, limit, key, idsUntil)
 	}
 	return t.err
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// itemColumns has the columns of an item i, as itemFields has them. Of one that is not there they are empty.
+// itemColumns are the columns of an item i for itemFields. They are empty if the item does not exist.
 const itemColumns = "coalesce(i.kind, ''), coalesce(i.name, ''), coalesce(i.key, ''), coalesce(i.text, ''), " +
 	"coalesce(i.note, ''), coalesce(i.origin, ''), coalesce(i.until, 0), coalesce(i.retired, 0)"
 
@@ -54,12 +54,13 @@ func (s *Store) Items(ctx context.Context, list []store.Item) (version int64, fo
 		return 0, nil, err
 	}
 	defer done()
-	version, found, err = items(ctx, db, list)
+	version, found, err = lookupItems(ctx, db, list)
 	return version, found, classify("read the catalog", err)
 }
 
-// items returns the newest version, and those of a list that are there: of one moment, since it is one statement.
-func items(ctx context.Context, db queryer, list []store.Item) (version int64, found []store.Item, err error) {
+// lookupItems returns the newest version, and the items of a list that exist. It is one statement, so all is of one
+// moment.
+func lookupItems(ctx context.Context, db queryer, list []store.Item) (version int64, found []store.Item, err error) {
 	wanted, err := json.Marshal(list)
 	if err != nil {
 		return 0, nil, err
@@ -87,7 +88,7 @@ func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, 
 		return 0, err
 	}
 	err = s.transact(ctx, "write the catalog", func(ctx context.Context) error {
-		newest, now, err := items(ctx, s.conn, e.Items)
+		newest, now, err := lookupItems(ctx, s.conn, e.Items)
 		if err != nil {
 			return err
 		}
@@ -104,7 +105,7 @@ func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, 
 			return err
 		}
 		for i := range changes {
-			if err := s.change(ctx, version, &changes[i]); err != nil {
+			if err := s.applyChange(ctx, version, &changes[i]); err != nil {
 				return err
 			}
 		}
@@ -113,8 +114,8 @@ func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, 
 	return version, err
 }
 
-// change makes one change of a version, and notes it.
-func (s *Store) change(ctx context.Context, version int64, c *store.Change) error {
+// applyChange makes one change of a version, and records it.
+func (s *Store) applyChange(ctx context.Context, version int64, c *store.Change) error {
 	before, err := json.Marshal(c.Before)
 	if err != nil {
 		return err
@@ -144,15 +145,15 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (list 
 	const doing = "read the catalog's versions"
 	type row struct {
 		store.Version
-		was, is []byte
+		before, after []byte
 	}
 	rows, err := readShared(ctx, s, doing, func(r *row) []any {
-		return []any{&r.Number, &r.At, &r.Author, &r.Reason, &r.was, &r.is}
+		return []any{&r.Number, &r.At, &r.Author, &r.Reason, &r.before, &r.after}
 	}, `select v.version, v.at, v.author, v.reason, c.before, c.after
 		from (select * from catalog_versions where ?1 = 0 or version < ?1 order by version desc limit ?2) v
 		join catalog_changes c on c.version = v.version order by v.version desc, c.kind, c.name, c.key`, before, n)
 	for _, r := range rows {
-		if list, err = store.AppendChange(list, r.Version, r.was, r.is); err != nil {
+		if list, err = store.AppendChange(list, r.Version, r.before, r.after); err != nil {
 			return nil, classify(doing, err)
 		}
 	}

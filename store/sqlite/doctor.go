@@ -21,7 +21,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 		return f, nil
 	}
 	defer done()
-	ask := func(query string, to any) error { return db.QueryRowContext(ctx, query).Scan(to) }
+	scan := func(query string, to any) error { return db.QueryRowContext(ctx, query).Scan(to) }
 	var version, journal, quick string
 	var pages, free, size int64
 	var unswept int
@@ -36,7 +36,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 		{"pragma freelist_count", &free},
 		{"pragma page_size", &size},
 	} {
-		if err := ask(q.query, q.to); err != nil {
+		if err := scan(q.query, q.to); err != nil {
 			return f, classify("examine", err)
 		}
 	}
@@ -51,7 +51,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 		store.Note, "synchronous is normal: a loss of power forgets what was admitted since the last checkpoint",
 		"leave ?synchronous=normal out of the URL")
 	past := strconv.FormatInt(s.clock()-600_000_000, 10)
-	if err := ask(fmt.Sprintf("select count(*) from (select 1 from cells c where %s limit %d)", dead(past),
+	if err := scan(fmt.Sprintf("select count(*) from (select 1 from cells c where %s limit %d)", deadCondition(past),
 		store.MostUnswept+1), &unswept); err != nil {
 		return f, classify("examine", err)
 	}
@@ -59,7 +59,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	if quick != "ok" { // rows of a damaged file cannot be counted
 		return f, nil
 	}
-	counts, err := s.countIn(ctx, db) // not by a reader of its own: in memory there is one
+	counts, err := s.countKeysIn(ctx, db) // countKeys would wait for a second reader, and in memory there is one
 	if err == nil {
 		f.Keys(counts)
 	}

@@ -9,10 +9,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// file tells the files that a store has open from others of the same names. A file
-// that was deleted or replaced still works for the processes that have it open. A
-// process that opens the path later gets another file, and the limits are counted
-// twice.
+// file identifies the files that a store has open, to notice when their paths name others. A file that was deleted or
+// replaced still works for the processes that have it open. A process that opens the path later gets another file, and
+// the limits are counted twice.
 type file struct {
 	parts []part
 }
@@ -20,11 +19,11 @@ type file struct {
 // part is the database or its write-ahead log.
 type part struct {
 	path string
-	was  os.FileInfo
+	info os.FileInfo // of the file at the time of opening
 }
 
-// opened notes which files are open now.
-func (f *file) opened(path string) error {
+// remember adds the files of a database that was just opened.
+func (f *file) remember(path string) error {
 	path, err := filepath.Abs(path) // the working directory may change
 	if err != nil {
 		return err
@@ -52,8 +51,8 @@ func (f *file) add(path string) error {
 	return nil
 }
 
-// private is the mode of a new file. SQLite gives it to its log and its index too.
-const private = 0o600
+// privateMode is the mode of a new file. SQLite gives its log and its index the same mode.
+const privateMode = 0o600
 
 // makePrivate makes an empty file, which is an empty database, if there is none: SQLite
 // would make one that others can read.
@@ -61,16 +60,15 @@ func makePrivate(path string) error {
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		return nil // SQLite says what is wrong with it, if something is
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, private)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, privateMode)
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Chmod(private), f.Close()) // the umask may have taken away more
+	return errors.Join(f.Chmod(privateMode), f.Close()) // the umask may have taken away more
 }
 
-// check returns an error if one of the files is not there any more, or another is
-// in its place. It takes about a microsecond for each, the commit it comes before
-// much more.
+// check returns an error if one of the files is missing or was replaced by another.
+// It takes about a microsecond for each file, much less than the commit that follows.
 func (f *file) check() error {
 	for _, p := range f.parts {
 		now, err := os.Stat(p.path)
@@ -78,7 +76,7 @@ func (f *file) check() error {
 			return fmt.Errorf("%w: it is open here, but cannot be found any more; put it back, or restart: %w",
 				store.ErrUnavailable, err)
 		}
-		if !os.SameFile(p.was, now) {
+		if !os.SameFile(p.info, now) {
 			return fmt.Errorf("%w: %s was replaced while it was open here; restart", store.ErrUnavailable, p.path)
 		}
 	}

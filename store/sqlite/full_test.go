@@ -20,8 +20,7 @@ import (
 	"github.com/headgate/headgate/store/sqlite"
 )
 
-// connections are those of this process by the name of their file: to fill a disk
-// that only one of them sees.
+// connections has the writing connections of this process by the names of their files, for limitPages.
 var connections sync.Map // name to sqlite3.ExecQuerierContext
 
 func init() {
@@ -34,15 +33,15 @@ func init() {
 	})
 }
 
-// pages lets the one connection that writes to a file have so many pages at most.
-func pages(t *testing.T, name string, most int) {
+// limitPages bounds the pages of a file, for its one writing connection.
+func limitPages(t *testing.T, name string, maxPages int) {
 	t.Helper()
 	c, ok := connections.Load(name)
 	if !ok {
 		t.Fatalf("no connection to %s", name)
 	}
 	if _, err := c.(sqlite3.ExecQuerierContext).ExecContext(context.Background(),
-		fmt.Sprintf("pragma max_page_count = %d", most), nil); err != nil {
+		fmt.Sprintf("pragma max_page_count = %d", maxPages), nil); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -67,9 +66,9 @@ func fill(t *testing.T, s store.Store) error {
 	return nil
 }
 
-// TestAFullDiskAdmitsNobody asks the driver, and what is put in front of it.
+// TestAFullDiskAdmitsNobody fills the disk of a driver alone, and of a driver behind all wrappers.
 func TestAFullDiskAdmitsNobody(t *testing.T) {
-	for name, front := range map[string]func(*sqlite.Store) store.Store{
+	for name, wrap := range map[string]func(*sqlite.Store) store.Store{
 		"driver": func(s *sqlite.Store) store.Store { return s },
 		"stack": func(s *sqlite.Store) store.Store {
 			return front.New(s, &front.Config{SweepEvery: -1, Guard: &front.GuardConfig{Deadline: time.Minute}})
@@ -78,8 +77,8 @@ func TestAFullDiskAdmitsNobody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := name + "-full.db"
 			s := open(t, "sqlite:"+filepath.Join(t.TempDir(), file)+"?synchronous=normal")
-			through := front(s)
-			pages(t, file, 40)
+			through := wrap(s)
+			limitPages(t, file, 40)
 			if err := fill(t, through); !errors.Is(err, store.ErrNoSpace) ||
 				errors.Is(err, store.ErrUnknownOutcome) {
 				t.Errorf("on a full disk: %v, want ErrNoSpace", err)
@@ -110,7 +109,7 @@ func TestAFullDiskAdmitsNobody(t *testing.T) {
 			if failed == 0 {
 				t.Error("the disk was not full: nothing is tested")
 			}
-			pages(t, file, 10_000)
+			limitPages(t, file, 10_000)
 			again := []law.Op{ops[0]} // the circuit breaker of the stack asks within half a second
 			again[0].Verb, again[0].Cell.Limit = law.Check, "other"
 			await.NoError(t, "an answer now that there is room", func() error {
@@ -131,7 +130,7 @@ func TestAFullDiskAdmitsNobody(t *testing.T) {
 	}
 }
 
-// TestAFileThatIsGoneIsNoticed deletes and replaces what a store has open.
+// TestAFileThatIsGoneIsNoticed deletes and replaces files that a store has open.
 func TestAFileThatIsGoneIsNoticed(t *testing.T) {
 	move := func(t *testing.T, from, to string) {
 		t.Helper()
@@ -150,7 +149,7 @@ func TestAFileThatIsGoneIsNoticed(t *testing.T) {
 				move(t, path+part, path+".away"+part)
 			}
 			other := open(t, "sqlite:"+path)
-			if _, err := one(other, law.Take); err != nil {
+			if _, err := applyOne(other, law.Take); err != nil {
 				t.Fatal(err)
 			}
 			other.Close()
@@ -173,11 +172,11 @@ func TestAFileThatIsGoneIsNoticed(t *testing.T) {
 				link = path
 			}
 			s := open(t, "sqlite:"+link)
-			if _, err := one(s, law.Take); err != nil {
+			if _, err := applyOne(s, law.Take); err != nil {
 				t.Fatal(err)
 			}
 			undo := change(t, path)
-			if out, err := one(s, law.Take); !errors.Is(err, store.ErrUnavailable) || out.Granted != 0 {
+			if out, err := applyOne(s, law.Take); !errors.Is(err, store.ErrUnavailable) || out.Granted != 0 {
 				t.Errorf("take: %+v, %v; want ErrUnavailable", out, err)
 			}
 			if _, err := s.Sweep(context.Background(), 10); !errors.Is(err, store.ErrUnavailable) {
@@ -187,7 +186,7 @@ func TestAFileThatIsGoneIsNoticed(t *testing.T) {
 				t.Errorf("cells: %v, want ErrUnavailable", err)
 			}
 			undo()
-			if out, err := one(s, law.Take); err != nil || out.State.Level != 2000 {
+			if out, err := applyOne(s, law.Take); err != nil || out.State.Level != 2000 {
 				t.Errorf("the file is back: %+v, %v; want the second of two charges", out, err)
 			}
 		})

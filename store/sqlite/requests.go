@@ -14,27 +14,27 @@ type requests struct {
 	ctx context.Context
 	st  *statements
 
-	byID  map[string]*sameID
-	order []*request // that are to be written
+	byID    map[string]*sameID
+	changed []*request // to be written, in order
 
-	read   bool  // the following two were
-	era    int64 // how often a cell was reset in which ids were known
-	resets bool  // there may be rows about that
+	hasEra    bool  // era and hasResets were read
+	era       int64 // how often cells that remembered ids were reset
+	hasResets bool  // the table resets may have rows
 }
 
 // sameID are the requests of an id.
 type sameID struct {
-	list []*request
-	more bool // there may be others, each on one cell
+	list    []*request
+	partial bool // list may lack requests on one cell each
 }
 
 // request is a row of requests.
 type request struct {
 	number  int64 // 0: it is not in the file yet
 	id      string
-	several bool
+	several bool // it is on several cells
 	charges []charge
-	dirty   bool // it is in order
+	dirty   bool // it is in requests.changed
 }
 
 // charge is the receipt of a request in a cell.
@@ -50,27 +50,27 @@ type charge struct {
 	Era       int64  `json:"era"`
 }
 
-// maxAlike bounds the requests of one id, each on one cell, that are read to find one. If there are more, as where
-// every user numbers his own requests, cells are looked up one by one.
-const maxAlike = 32
+// maxSingles bounds how many requests of one id, each on one cell, are read at once. If there are more, for example
+// because every user numbers his own requests, cells are looked up one by one.
+const maxSingles = 32
 
-// ofID returns the requests of an id.
-func (q *requests) ofID(id string) (*sameID, error) {
+// withID returns the requests of an id.
+func (q *requests) withID(id string) (*sameID, error) {
 	if same := q.byID[id]; same != nil {
 		return same, nil
 	}
-	list, err := q.readRequests(id, q.st.known, id)
+	list, err := q.readRequests(id, q.st.findRequests, id)
 	if err != nil {
 		return nil, err
 	}
 	same := &sameID{list: list}
-	single := 0
+	singles := 0
 	for _, r := range list {
 		if !r.several {
-			single++
+			singles++
 		}
 	}
-	same.more = single > maxAlike
+	same.partial = singles > maxSingles
 	if q.byID == nil {
 		q.byID = map[string]*sameID{}
 	}
@@ -78,6 +78,7 @@ func (q *requests) ofID(id string) (*sameID, error) {
 	return same, nil
 }
 
+// readRequests returns the requests of an id that a statement selects.
 func (q *requests) readRequests(id string, stmt *sql.Stmt, args ...any) (list []*request, err error) {
 	rows, err := stmt.QueryContext(q.ctx, args...)
 	if err != nil {
@@ -98,9 +99,9 @@ func (q *requests) readRequests(id string, stmt *sql.Stmt, args ...any) (list []
 	return list, rows.Err()
 }
 
-// find returns the request of an id that has a charge of a cell, and that; nil if there is none.
+// find returns the request of an id that has a charge on a cell, and the charge; nil if there is none.
 func (q *requests) find(c law.Cell, id string) (*request, *charge, error) {
-	same, err := q.ofID(id)
+	same, err := q.withID(id)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -111,10 +112,10 @@ func (q *requests) find(c law.Cell, id string) (*request, *charge, error) {
 			}
 		}
 	}
-	if !same.more {
+	if !same.partial {
 		return nil, nil, nil
 	}
-	list, err := q.readRequests(id, q.st.knownHere, id, c.Limit, c.Key)
+	list, err := q.readRequests(id, q.st.findRequestOfCell, id, c.Limit, c.Key)
 	if err != nil || len(list) == 0 || len(list[0].charges) == 0 {
 		return nil, nil, err
 	}
@@ -122,35 +123,35 @@ func (q *requests) find(c law.Cell, id string) (*request, *charge, error) {
 	return list[0], &list[0].charges[0], nil
 }
 
-// readEra reads how often cells were reset in which ids were known.
+// readEra reads era and hasResets once.
 func (q *requests) readEra() error {
-	if q.read {
+	if q.hasEra {
 		return nil
 	}
-	q.read = true
-	return q.st.era.QueryRowContext(q.ctx).Scan(&q.era, &q.resets)
+	q.hasEra = true
+	return q.st.era.QueryRowContext(q.ctx).Scan(&q.era, &q.hasResets)
 }
 
-// forgotten reports whether a cell was reset after an era.
-func (q *requests) forgotten(c law.Cell, era int64) (bool, error) {
-	if err := q.readEra(); err != nil || !q.resets {
+// wasReset reports whether a cell was reset after an era.
+func (q *requests) wasReset(c law.Cell, era int64) (bool, error) {
+	if err := q.readEra(); err != nil || !q.hasResets {
 		return false, err
 	}
 	var reset int64
-	err := q.st.reset.QueryRowContext(q.ctx, c.Limit, c.Key).Scan(&reset)
+	err := q.st.eraOfReset.QueryRowContext(q.ctx, c.Limit, c.Key).Scan(&reset)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
 	return reset > era, err
 }
 
-// receipt returns what a cell remembers of an id, if it knows that.
+// receipt returns the receipt of an id in a cell; false if the cell does not remember the id.
 func (q *requests) receipt(c law.Cell, id string) (a law.Receipt, ok bool, err error) {
 	_, found, err := q.find(c, id)
 	if err != nil || found == nil {
 		return a, false, err
 	}
-	if gone, err := q.forgotten(c, found.Era); err != nil || gone {
+	if reset, err := q.wasReset(c, found.Era); err != nil || reset {
 		return a, false, err
 	}
 	if err := a.SetCharged(found.Outcome); err != nil {
@@ -163,16 +164,16 @@ func (q *requests) receipt(c law.Cell, id string) (a law.Receipt, ok bool, err e
 	return a, true, nil
 }
 
-// forget writes down that a cell was reset, before it is removed.
+// forget records that a cell was reset, before its row is removed.
 func (q *requests) forget(c law.Cell) error {
 	if err := q.readEra(); err != nil {
 		return err
 	}
-	res, err := q.st.forget.ExecContext(q.ctx, c.Limit, c.Key, q.era+1)
+	res, err := q.st.recordReset.ExecContext(q.ctx, c.Limit, c.Key, q.era+1)
 	if err != nil {
 		return err
 	}
-	if n, err := res.RowsAffected(); err != nil || n == 0 { // no id was known
+	if n, err := res.RowsAffected(); err != nil || n == 0 { // the cell remembered no id
 		return err
 	}
 	q.era++
@@ -180,64 +181,65 @@ func (q *requests) forget(c law.Cell) error {
 	return err
 }
 
-// admit notes what a cell remembers from now on: after all that is forgotten. Charges of one
-// request that are new go into one row.
+// admit adds a receipt to a cell, for save to write. All calls of forget come before it. New
+// charges of one request go into one row.
 func (q *requests) admit(c law.Cell, a *law.Receipt) error {
 	if err := q.readEra(); err != nil {
 		return err
 	}
-	r, was, err := q.find(c, a.ID)
+	r, stored, err := q.find(c, a.ID)
 	if err != nil {
 		return err
 	}
-	is := charge{
+	ch := charge{
 		Limit: c.Limit, Key: c.Key, Print: a.Fingerprint, Terms: a.Terms.String(), Cost: a.Cost, Outcome: a.Charged(),
 		Settled: a.Settled, KeepUntil: a.KeepUntil, Era: q.era,
 	}
-	if was != nil {
-		*was = is
+	if stored != nil {
+		*stored = ch
 	} else {
-		r = q.newRow(a.ID, is)
+		r = q.addNew(a.ID, ch)
 	}
 	if !r.dirty {
 		r.dirty = true
-		q.order = append(q.order, r)
+		q.changed = append(q.changed, r)
 	}
 	return nil
 }
 
-// newRow puts a charge into a row that is not in the file: that of the charges of its request, if
-// there is one.
-func (q *requests) newRow(id string, is charge) *request {
+// addNew adds a charge to the row of its request that is not in the file yet, and makes that row if
+// it is the first charge.
+func (q *requests) addNew(id string, ch charge) *request {
 	same := q.byID[id]
 	for _, r := range same.list {
-		if r.number == 0 && r.charges[0].Print == is.Print {
+		if r.number == 0 && r.charges[0].Print == ch.Print {
 			r.several = true
-			r.charges = append(r.charges, is)
+			r.charges = append(r.charges, ch)
 			return r
 		}
 	}
-	r := &request{id: id, charges: []charge{is}}
+	r := &request{id: id, charges: []charge{ch}}
 	same.list = append(same.list, r)
 	return r
 }
 
 // save writes the rows that have changed.
 func (q *requests) save() error {
-	for _, r := range q.order {
-		until := int64(0)
+	for _, r := range q.changed {
+		keepUntil := int64(0)
 		for k := range r.charges {
-			until = max(until, r.charges[k].KeepUntil)
+			keepUntil = max(keepUntil, r.charges[k].KeepUntil)
 		}
 		charges, err := json.Marshal(r.charges)
 		if err != nil {
 			return err
 		}
 		if r.number > 0 {
-			_, err = q.st.readmit.ExecContext(q.ctx, r.number, string(charges), until)
+			_, err = q.st.updateRequest.ExecContext(q.ctx, r.number, string(charges), keepUntil)
 		} else {
 			home := &r.charges[0]
-			_, err = q.st.admit.ExecContext(q.ctx, r.id, r.several, home.Limit, home.Key, string(charges), until)
+			_, err = q.st.insertRequest.ExecContext(q.ctx, r.id, r.several, home.Limit, home.Key, string(charges),
+				keepUntil)
 		}
 		if err != nil {
 			return err

@@ -14,8 +14,8 @@ import (
 
 var perHour = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 10_000, Step: 3_600_000_000, Drain: 1}
 
-// identified returns a request with an id, of a charge of two for each key, for a minute.
-func identified(id string, group uint32, now int64, keys ...string) (ops []law.Op) {
+// requestWithID returns a request that charges two units of each key, under an id that lives for a minute.
+func requestWithID(id string, group uint32, now int64, keys ...string) (ops []law.Op) {
 	for _, key := range keys {
 		ops = append(ops, law.Op{
 			Verb: law.Take, Group: group, Cell: law.Cell{Limit: "l", Key: key}, Params: perHour, Cost: 2000, Count: 1,
@@ -39,8 +39,8 @@ func apply(tb testing.TB, s store.Store, ops ...law.Op) []law.Outcome {
 	return outs
 }
 
-// rows returns how many rows the tables of a file have.
-func rows(tb testing.TB, path string, tables ...string) (n []int) {
+// countRows returns the numbers of rows of some tables of a file.
+func countRows(tb testing.TB, path string, tables ...string) (n []int) {
 	tb.Helper()
 	db, err := sql.Open("sqlite", path)
 	if err != nil {
@@ -57,8 +57,8 @@ func rows(tb testing.TB, path string, tables ...string) (n []int) {
 	return n
 }
 
-// TestARequestIsOneRow: also when a part is settled, when another request shares a cell, and when
-// a part is charged again after a reset.
+// TestARequestIsOneRow counts rows: also after a part of a request is settled, another request shares a cell,
+// and a part is charged again after a reset.
 func TestARequestIsOneRow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	now := int64(1_700_000_000_000_000)
@@ -67,44 +67,44 @@ func TestARequestIsOneRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	want := func(what string, requests, resets, cells int) {
+	expectRows := func(what string, requests, resets, cells int) {
 		t.Helper()
-		got, is := rows(t, path, "requests", "resets", "cells"), []int{requests, resets, cells}
-		if !slices.Equal(got, is) {
-			t.Errorf("%s: %d requests, resets and cells, want %d", what, got, is)
+		got, want := countRows(t, path, "requests", "resets", "cells"), []int{requests, resets, cells}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %d requests, resets and cells, want %d", what, got, want)
 		}
 	}
 	six := []string{"a", "b", "c", "d", "e", "f"}
-	request := identified("id", 1, now, six...)
+	request := requestWithID("id", 1, now, six...)
 	apply(t, s, request...)
-	want("charged", 1, 0, 6)
+	expectRows("charged", 1, 0, 6)
 	settle := slices.Clone(request[:2])
 	for i := range settle {
 		settle[i].Verb, settle[i].Cost, settle[i].TTL = law.Settle, 1000, 0
 	}
 	apply(t, s, settle...)
-	want("settled in part", 1, 0, 6)
-	apply(t, s, identified("id", 1, now, "g")...)
-	apply(t, s, identified("another", 1, now, "a", "g")...)
-	want("two more requests", 3, 0, 7)
+	expectRows("settled in part", 1, 0, 6)
+	apply(t, s, requestWithID("id", 1, now, "g")...)
+	apply(t, s, requestWithID("another", 1, now, "a", "g")...)
+	expectRows("two more requests", 3, 0, 7)
 
 	reset := law.Op{Verb: law.Reset, Cell: law.Cell{Limit: "l", Key: "f"}, Params: perHour, Cost: 1, Count: 1, Now: now}
 	apply(t, s, reset)
-	want("reset", 3, 1, 6)
+	expectRows("reset", 3, 1, 6)
 	for i, out := range apply(t, s, request...) {
 		if out.Replayed == (i == 5) || out.Granted != 1 {
 			t.Errorf("%s again: %+v, want the last one charged, the others as before", six[i], out)
 		}
 	}
-	want("charged again", 3, 1, 7)
+	expectRows("charged again", 3, 1, 7)
 	if _, err := s.Sweep(context.Background(), 1000); err != nil {
 		t.Fatal(err)
 	}
-	want("swept too early", 3, 1, 7)
+	expectRows("swept too early", 3, 1, 7)
 
 	now += 10 * 3_600_000_000 * perHour.Capacity
 	if _, err := s.Sweep(context.Background(), 1000); err != nil {
 		t.Fatal(err)
 	}
-	want("swept", 0, 0, 0)
+	expectRows("swept", 0, 0, 0)
 }

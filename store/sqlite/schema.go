@@ -18,15 +18,14 @@ import (
 //go:embed sql/*.sql
 var files embed.FS
 
-// state is what the rows mean. Binaries of one state use a file side by side, though some
-// know of fewer migrations.
+// state is a number for the meaning of the rows. Binaries of one state can use a file side
+// by side, though some know fewer migrations.
 const state = 4
 
-// firstState is the first state that migrations start from: what was before was never released.
+// firstState is the oldest state that migrations start from: older ones were never released.
 const firstState = 4
 
-// The file's user_version is perState times its state, and the number of migrations that
-// were applied.
+// The file's user_version is perState times its state, plus the number of migrations that were applied.
 const perState = 1000
 
 // migrations returns the embedded files in order.
@@ -48,8 +47,8 @@ func migrations() []string {
 
 // Schema returns the whole schema as SQL.
 func Schema() string {
-	all := migrations()
-	return strings.Join(all, "\n") + fmt.Sprintf("\npragma user_version = %d;\n", state*perState+len(all))
+	texts := migrations()
+	return strings.Join(texts, "\n") + fmt.Sprintf("\npragma user_version = %d;\n", state*perState+len(texts))
 }
 
 // Migrate implements store.Migrator. Open has done it already.
@@ -81,31 +80,32 @@ func (s *Store) migrate(ctx context.Context) (version int, err error) {
 	if err := tx.QueryRowContext(ctx, "pragma user_version").Scan(&version); err != nil {
 		return 0, err
 	}
-	all := migrations()
-	switch of := version / perState; {
-	case of > state:
-		return version, fmt.Errorf("%w: the file has state %d, this binary knows %d", store.ErrSchemaNewer, of, state)
-	case version > 0 && of < firstState:
+	texts := migrations()
+	switch fileState := version / perState; {
+	case fileState > state:
+		return version, fmt.Errorf("%w: the file has state %d, this binary knows %d", store.ErrSchemaNewer,
+			fileState, state)
+	case version > 0 && fileState < firstState:
 		return version, fmt.Errorf("%w: the file has state %d, from before the first release: delete it, with those "+
-			"named -wal and -shm beside it", store.ErrSetup, of)
+			"named -wal and -shm beside it", store.ErrSetup, fileState)
 	}
-	have := version % perState
-	if have >= len(all) {
+	applied := version % perState
+	if applied >= len(texts) {
 		return version, nil
 	}
-	for _, text := range all[have:] {
+	for _, text := range texts[applied:] {
 		if _, err := tx.ExecContext(ctx, text); err != nil {
 			return version, err
 		}
 	}
-	version = state*perState + len(all)
+	version = state*perState + len(texts)
 	if _, err := tx.ExecContext(ctx, fmt.Sprintf("pragma user_version = %d", version)); err != nil {
 		return version, err
 	}
 	return version, tx.Commit()
 }
 
-// code returns SQLite's primary code for an error; SQLITE_OK: it is none of SQLite's.
+// code returns SQLite's primary code for an error; SQLITE_OK if it is not an error of SQLite.
 func code(err error) int {
 	if e, ok := errors.AsType[*sqlite3.Error](err); ok {
 		return e.Code() & 0xff
@@ -113,8 +113,7 @@ func code(err error) int {
 	return codes.SQLITE_OK
 }
 
-// classify wraps an error with what was being done and its class, if it does not
-// say that itself.
+// classify adds to an error the action doing, and its class if it has none yet. A nil error stays nil.
 func classify(doing string, err error) error {
 	if err == nil {
 		return nil
@@ -125,8 +124,7 @@ func classify(doing string, err error) error {
 	return fmt.Errorf("sqlite: %s: %w: %w", doing, class(err), err)
 }
 
-// class returns which of the store's errors err is. Nothing was done: what had
-// begun was rolled back.
+// class returns the class of an error of SQLite. Nothing was done: a transaction that had begun was rolled back.
 func class(err error) error {
 	switch code(err) {
 	case codes.SQLITE_OK:

@@ -1,19 +1,15 @@
 // Package sqlite keeps cells in a SQLite file. It is the embedded default: no
 // server, and state that survives a crash.
 //
-// Decisions are made in this process, in one immediate transaction for each
-// batch; several processes may share a file on one machine. With
-// synchronous=full, the default, what was admitted is on disk before it is
-// answered. With ?synchronous=normal a crash of the process loses nothing
-// either, but a loss of power may forget what was admitted since the log was
-// last flushed, so that as much may be admitted again.
+// This process decides, in one immediate transaction for each batch; several processes may share a file on one
+// machine. With synchronous=full, the default, an admission is on disk before it is answered. With ?synchronous=normal
+// a crash of the process loses nothing either, but a loss of power may undo the admissions since the log was last
+// flushed, so that as much may be admitted again.
 //
-// A new file can be read by its owner alone, whatever the umask, and so can the files
-// that SQLite puts beside it: keys are often names or addresses of people. A file that
-// is there keeps its mode.
+// Only its owner can read a new file and the files that SQLite puts beside it, whatever the umask: keys are often names
+// or addresses of people. A file that exists keeps its mode.
 //
-// A file that is deleted or replaced while it is open is noticed: from then on
-// every call fails with store.ErrUnavailable, until the file is back.
+// If a file is deleted or replaced while it is open, every call fails with store.ErrUnavailable until the file is back.
 package sqlite
 
 import (
@@ -47,7 +43,7 @@ var (
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
 type Config struct {
-	Clock store.Clock // nil: this machine's
+	Clock store.Clock // nil: the clock of this machine
 }
 
 // Store keeps cells in a file. It is safe for concurrent use and starts no
@@ -55,21 +51,20 @@ type Config struct {
 type Store struct {
 	clock store.Clock
 	read  *sql.DB
-	file  file // none in memory
+	file  file // empty for a store in memory
 	keys  keycount.Last
 
 	synchronous string // full or normal
 
-	mu     sync.Mutex // one writer; guards what follows
+	mu     sync.Mutex // held by the one writer; guards the fields below
 	write  *sql.DB
 	conn   *sql.Conn
 	stmts  statements
 	closed bool
 }
 
-// Open opens or creates the file that a URL names, and brings its schema up
-// to date: sqlite:headgate.db, sqlite:///var/lib/headgate/state.db or
-// sqlite::memory:, each with ?synchronous=normal if wanted.
+// Open opens or creates the file that a URL names, and migrates it. URLs are sqlite:headgate.db,
+// sqlite:///var/lib/headgate/state.db or sqlite::memory:, each with ?synchronous=normal if wanted.
 func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 	path, synchronous, err := parseURL(rawURL)
 	if err != nil {
@@ -86,7 +81,7 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 	return s, nil
 }
 
-// parseURL takes a URL apart.
+// parseURL returns the path of the file and the option synchronous of a URL.
 func parseURL(raw string) (path, synchronous string, err error) {
 	rest, ok := strings.CutPrefix(raw, "sqlite:")
 	if !ok {
@@ -120,6 +115,7 @@ func parseURL(raw string) (path, synchronous string, err error) {
 // busyTimeout is how long to wait for other writers of the file.
 const busyTimeout = 10 * time.Second
 
+// open opens the connections, migrates the file and prepares the statements.
 func (s *Store) open(ctx context.Context, path, synchronous string) error {
 	dsn := "file::memory:"
 	if path != ":memory:" {
@@ -134,10 +130,9 @@ func (s *Store) open(ctx context.Context, path, synchronous string) error {
 		}
 		dsn = "file:" + (&url.URL{Path: path}).EscapedPath()
 	}
-	// A deferred transaction that turns into a writer fails at once when
-	// another has written meanwhile; an immediate one waits for its turn.
-	waits := fmt.Sprintf("_pragma=busy_timeout(%d)", busyTimeout.Milliseconds())
-	pragmas := "?_txlock=immediate&" + waits + "&_pragma=journal_mode(wal)&_pragma=synchronous(" + synchronous + ")"
+	// A deferred transaction that begins to write fails if another has written meanwhile; an immediate one waits.
+	busy := fmt.Sprintf("_pragma=busy_timeout(%d)", busyTimeout.Milliseconds())
+	pragmas := "?_txlock=immediate&" + busy + "&_pragma=journal_mode(wal)&_pragma=synchronous(" + synchronous + ")"
 	var err error
 	if s.write, err = sql.Open("sqlite", dsn+pragmas); err != nil {
 		return err
@@ -155,7 +150,7 @@ func (s *Store) open(ctx context.Context, path, synchronous string) error {
 		return err
 	}
 	if path != ":memory:" {
-		if s.read, err = sql.Open("sqlite", dsn+"?"+waits+"&_pragma=query_only(1)"); err != nil {
+		if s.read, err = sql.Open("sqlite", dsn+"?"+busy+"&_pragma=query_only(1)"); err != nil {
 			return err
 		}
 		s.read.SetMaxOpenConns(4)
@@ -163,10 +158,10 @@ func (s *Store) open(ctx context.Context, path, synchronous string) error {
 	if err := s.stmts.prepare(ctx, s.conn); err != nil || path == ":memory:" {
 		return err
 	}
-	return s.file.opened(path)
+	return s.file.remember(path)
 }
 
-// Info implements store.Informer. There is one writer.
+// Info implements store.Informer. One batch at a time is best, since a file has one writer.
 func (s *Store) Info() store.Info { return store.Info{Batches: 1} }
 
 // Close implements store.Store.
@@ -190,7 +185,7 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// reader returns where to read from without holding up the writer.
+// reader returns a database to read without holding up the writer, and a function to call after the reads.
 func (s *Store) reader(ctx context.Context) (queryer, func(), error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -215,7 +210,7 @@ type queryer interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// readAll returns the rows of a query. fields says where the columns of one go.
+// readAll returns the rows of a query. fields returns the targets of a row's columns.
 func readAll[T any](ctx context.Context, db queryer, fields func(*T) []any, query string, args ...any) (
 	list []T, err error,
 ) {
@@ -234,7 +229,7 @@ func readAll[T any](ctx context.Context, db queryer, fields func(*T) []any, quer
 	return list, rows.Err()
 }
 
-// readShared reads as readAll does, without holding up the writer. doing says in errors what is read.
+// readShared returns the rows of a query without holding up the writer. Errors name the action doing.
 func readShared[T any](ctx context.Context, s *Store, doing string, fields func(*T) []any, query string,
 	args ...any,
 ) ([]T, error) {
@@ -254,21 +249,21 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 	}
 	clock = s.clock()
 	where, args := "", []any{}
-	also := func(condition string, values ...any) {
+	addCondition := func(condition string, values ...any) {
 		where += " and " + condition
 		args = append(args, values...)
 	}
 	if q.Limit != "" {
-		also("limit_name = ?", q.Limit)
+		addCondition("limit_name = ?", q.Limit)
 	}
 	if q.HasKey {
-		also("key = ?", q.Key)
+		addCondition("key = ?", q.Key)
 	}
 	if q.Blocked {
-		also("blocked_until > ?", clock)
+		addCondition("blocked_until > ?", clock)
 	}
 	if q.After != (law.Cell{}) {
-		also("(limit_name, key) > (?, ?)", q.After.Limit, q.After.Key)
+		addCondition("(limit_name, key) > (?, ?)", q.After.Limit, q.After.Key)
 	}
 	cells, err = readShared(ctx, s, "list cells", func(c *store.Cell) []any {
 		return []any{

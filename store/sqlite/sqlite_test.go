@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if url := dbtest.Task(); url != "" {
-		charge(url)
+		chargeForever(url)
 		return
 	}
 	leaktest.Main(m)
@@ -55,7 +55,7 @@ func TestConformanceInMemory(t *testing.T) {
 	storetest.Run(t, func(tb testing.TB) store.Store { return open(tb, "sqlite::memory:") }, nil)
 }
 
-// TestConformanceWithoutWaitingForTheDisk is of files that a power failure may take the last decisions from.
+// TestConformanceWithoutWaitingForTheDisk opens files so that a power failure may undo the last decisions.
 func TestConformanceWithoutWaitingForTheDisk(t *testing.T) {
 	tier.Engines(t)
 	conformance(t, "?synchronous=normal")
@@ -72,22 +72,22 @@ func conformance(t *testing.T, options string) {
 
 var budget = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1_000_000_000, Step: 3_600_000_000, Drain: 1000}
 
-func one(s *sqlite.Store, verb law.Verb) (law.Outcome, error) {
+func applyOne(s *sqlite.Store, verb law.Verb) (law.Outcome, error) {
 	outs := make([]law.Outcome, 1)
 	err := s.Apply(context.Background(),
 		[]law.Op{{Verb: verb, Cell: law.Cell{Limit: "l", Key: "k"}, Params: budget, Cost: 1000, Count: 1}}, outs)
 	return outs[0], errors.Join(err, outs[0].Err)
 }
 
-// charge takes for ever and prints a line after each admission.
-func charge(url string) {
+// chargeForever takes again and again, and prints a line after each admission.
+func chargeForever(url string) {
 	s, err := sqlite.Open(context.Background(), url, nil)
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
 	}
 	for {
-		if _, err := one(s, law.Take); err != nil {
+		if _, err := applyOne(s, law.Take); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
@@ -110,7 +110,7 @@ func TestStateSurvivesKill9(t *testing.T) {
 		child.Kill()
 		_ = child.Wait()
 	}
-	out, err := one(open(t, url), law.Check)
+	out, err := applyOne(open(t, url), law.Check)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,9 +122,9 @@ func TestStateSurvivesKill9(t *testing.T) {
 func TestManyOpenANewFileAtOnce(t *testing.T) {
 	for range tier.Pick(4, 20, 100) {
 		url := "sqlite:" + filepath.Join(t.TempDir(), "state.db")
-		var all sync.WaitGroup
+		var openers sync.WaitGroup
 		for range 16 {
-			all.Go(func() {
+			openers.Go(func() {
 				s, err := sqlite.Open(context.Background(), url, nil)
 				if err != nil {
 					t.Error(err)
@@ -133,7 +133,7 @@ func TestManyOpenANewFileAtOnce(t *testing.T) {
 				s.Close()
 			})
 		}
-		all.Wait()
+		openers.Wait()
 	}
 }
 
@@ -142,18 +142,17 @@ func TestTwoProcessesShareAFile(t *testing.T) {
 	a, b := open(t, url), open(t, url)
 	for range 50 {
 		for _, s := range []*sqlite.Store{a, b} {
-			if out, err := one(s, law.Take); err != nil || out.Granted != 1 {
+			if out, err := applyOne(s, law.Take); err != nil || out.Granted != 1 {
 				t.Fatalf("%+v, %v", out, err)
 			}
 		}
 	}
-	if out, _ := one(a, law.Check); out.State.Level != 100*1000 {
+	if out, _ := applyOne(a, law.Check); out.State.Level != 100*1000 {
 		t.Errorf("level %d after 100 takes", out.State.Level)
 	}
 }
 
-// TestAFileWithMoreTablesIsUsed: a newer binary has added a table, and the rows mean the
-// same.
+// TestAFileWithMoreTablesIsUsed uses a file to which a newer binary of the same state has added a table.
 func TestAFileWithMoreTablesIsUsed(t *testing.T) {
 	url := "sqlite:" + filepath.Join(t.TempDir(), "newer.db")
 	for range 2 {
@@ -195,8 +194,8 @@ func TestBadFilesAndURLsAreClearErrors(t *testing.T) {
 		db.Close()
 	}
 	for _, tt := range []struct {
-		url, names string
-		is         error
+		url, text string
+		want      error
 	}{
 		{"sqlite:" + dir, "directory", store.ErrSetup},
 		{"sqlite:" + filepath.Join(dir, "no", "such", "folder.db"), "no such", store.ErrSetup},
@@ -209,8 +208,8 @@ func TestBadFilesAndURLsAreClearErrors(t *testing.T) {
 		{"mysql:x", "begin with sqlite:", store.ErrInvalid},
 	} {
 		_, err := sqlite.Open(context.Background(), tt.url, nil)
-		if !errors.Is(err, tt.is) || !strings.Contains(err.Error(), tt.names) {
-			t.Errorf("%s: got %v, want %v naming %s", tt.url, err, tt.is, tt.names)
+		if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.text) {
+			t.Errorf("%s: got %v, want %v naming %s", tt.url, err, tt.want, tt.text)
 		}
 	}
 }

@@ -11,11 +11,11 @@ import (
 )
 
 // sweepChunk is how many cells one transaction of a sweep looks at, so that
-// callers wait for one of them and not for the whole.
+// callers wait for one transaction and not for the whole sweep.
 const sweepChunk = 2000
 
-// last is greater than the name of any limit.
-const last = "\xff"
+// afterLimits is greater than the name of any limit.
+const afterLimits = "\xff"
 
 // Sweep implements store.Store.
 func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
@@ -38,11 +38,11 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 		_, err := s.stmts.sweepResets.ExecContext(ctx, s.clock())
 		return err
 	})
-	for from, to := (law.Cell{}), (law.Cell{}); err == nil && removed < max && from.Limit != last; from = to {
+	for from, to := (law.Cell{}), (law.Cell{}); err == nil && removed < max && from.Limit != afterLimits; from = to {
 		err = s.transact(ctx, "sweep", func(ctx context.Context) error {
 			err := s.stmts.chunkEnd.QueryRowContext(ctx, from.Limit, from.Key, sweepChunk-1).Scan(&to.Limit, &to.Key)
 			if errors.Is(err, sql.ErrNoRows) {
-				to = law.Cell{Limit: last}
+				to = law.Cell{Limit: afterLimits}
 			} else if err != nil {
 				return err
 			}
@@ -55,7 +55,7 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 	return removed, err
 }
 
-// KeyCounts implements store.Inspector: what this process has counted after a sweep.
+// KeyCounts implements store.Inspector. It returns the counts that this process made after a sweep.
 func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
 	_, done, err := s.reader(ctx)
 	if err != nil {
@@ -65,17 +65,17 @@ func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
 	return s.keys.Counts()
 }
 
-// countKeys counts the keys of the limits that have the most.
+// countKeys counts the keys of the limits with the most keys.
 func (s *Store) countKeys(ctx context.Context) ([]store.KeyCount, error) {
 	db, done, err := s.reader(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	return s.countIn(ctx, db)
+	return s.countKeysIn(ctx, db)
 }
 
-func (s *Store) countIn(ctx context.Context, db queryer) ([]store.KeyCount, error) {
+func (s *Store) countKeysIn(ctx context.Context, db queryer) ([]store.KeyCount, error) {
 	now := s.clock()
 	counts, err := readAll(ctx, db, func(c *store.KeyCount) []any {
 		c.At = now

@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// actionsAreKept records actions, and reads them page by page.
-func actionsAreKept(t *testing.T, s store.Store) {
+// testActions records actions, and reads them page by page.
+func testActions(t *testing.T, s store.Store) {
 	c := catalogOf(t, s)
 	version, _ := readSince(t, c, 0)
 	if list, err := c.Actions(t.Context(), 0, 10); err != nil || len(list) != 0 {

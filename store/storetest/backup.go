@@ -11,9 +11,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Backup takes a backup of a store while eight callers charge one key, restores it elsewhere, and checks that the
-// restored store has what had been admitted at some moment of the backup, and is exact from then on: it admits
-// what was left, and knows the ids of before.
+// Backup takes a backup of a store while eight callers charge one key, and restores it elsewhere. It checks that the
+// restored store has the charges of some moment during the backup, and is exact from then on: it admits what was left,
+// and knows the ids that were used before.
 func Backup(t *testing.T, s store.Store, backup func(), restore func() store.Store) {
 	t.Helper()
 	const capacity = 1_000_000
@@ -23,7 +23,7 @@ func Backup(t *testing.T, s store.Store, backup func(), restore func() store.Sto
 		if id != "" {
 			op.ID, op.TTL = id, hour
 		}
-		return one(t, s, op)
+		return applyOne(t, s, op)
 	}
 	if out := charge(s, "before"); out.Granted != 1 {
 		t.Fatalf("the first charge: %+v", out)
@@ -43,13 +43,13 @@ func Backup(t *testing.T, s store.Store, backup func(), restore func() store.Sto
 	await.Until(t, "200 charges", func() bool { return t.Failed() || admitted.Load() >= 200 })
 	first := admitted.Load()
 	backup()
-	last := admitted.Load() + 8 // those that are on their way
+	last := admitted.Load() + 8 // charges that are under way
 	stop()
 	callers.Wait()
 
 	restored := restore()
 	rest := take("backup", "k", limit, 1, 0)
-	has := one(t, restored, check(rest)).Used - 1 // the one that is asked about
+	has := applyOne(t, restored, check(rest)).Used - 1 // the unit that is checked
 	if has < first || has > last {
 		t.Fatalf("the restored store has %d charges, want from %d to %d", has, first, last)
 	}
@@ -58,7 +58,7 @@ func Backup(t *testing.T, s store.Store, backup func(), restore func() store.Sto
 	}
 	left := capacity - has
 	rest.Count, rest.Partial = capacity, true
-	if got := one(t, restored, rest).Granted; got != left {
+	if got := applyOne(t, restored, rest).Granted; got != left {
 		t.Errorf("the restored store admits %d more, want %d", got, left)
 	}
 	if out := charge(restored, ""); out.Granted != 0 {

@@ -16,21 +16,21 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// budget is six limits that every request is charged to, and what callers know to be in use of each.
+// budget is six limits that every request charges, and what callers know about the use of each.
 type budget struct {
 	s       store.Store
 	limits  [6]law.Params
-	actual  [6]atomic.Int64 // credits that the requests were settled at
-	charged [6]atomic.Int64 // credits that were charged, without what is known to have been given back
-	// credits of attempts that were given up, and may be charged when they arrive: the request was
-	// refused before, or is cancelled
+	actual  [6]atomic.Int64 // credits at which the requests were settled
+	charged [6]atomic.Int64 // credits charged, less those known to be returned
+	// uncertain are the credits of attempts that were given up and may still be charged when they arrive,
+	// after the request was refused or cancelled.
 	uncertain [6]atomic.Int64
 }
 
 // budgetSize returns the capacity of the smallest limit, in units.
 func budgetSize() int64 { return tier.Pick[int64](50, 150, 150) }
 
-// newBudget returns one of which next to nothing drains while a test runs.
+// newBudget returns a budget whose limits drain next to nothing while a test runs.
 func newBudget(s store.Store) *budget {
 	const long = 300 * 86_400 * sec
 	b := &budget{s: s, limits: [6]law.Params{
@@ -48,7 +48,7 @@ func newBudget(s store.Store) *budget {
 	return b
 }
 
-// request draws a request that charges all six, at odd costs.
+// request returns a request that charges all six limits at random costs.
 func (b *budget) request(rng *rand.Rand, id string) []law.Op {
 	ops := make([]law.Op, len(b.limits))
 	for i, p := range b.limits {
@@ -58,17 +58,16 @@ func (b *budget) request(rng *rand.Rand, id string) []law.Op {
 	return ops
 }
 
-// untilAnswered asks until there is an answer, also after conflicts, and while the attempts of others that were given
-// up have opened a circuit breaker. One in five attempts is given up on the way; late says that it was, after an
-// attempt.
-func (b *budget) untilAnswered(t *testing.T, rng *rand.Rand, ops []law.Op) (outs []law.Outcome, late bool) {
+// untilAnswered sends a request until it is answered, also after conflicts, and while attempts that others have given
+// up keep a circuit breaker open. It gives up one in five attempts. anyFailed reports whether an attempt failed.
+func (b *budget) untilAnswered(t *testing.T, rng *rand.Rand, ops []law.Op) (outs []law.Outcome, anyFailed bool) {
 	await.Until(t, "a request with an id to be answered", func() bool {
 		ctx, cancel := context.Background(), context.CancelFunc(func() {})
 		if rng.IntN(5) == 0 {
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(rng.Int64N(3_000_000)))
 		}
 		var err error
-		outs, err = applied(ctx, b.s, ops...)
+		outs, err = applyErr(ctx, b.s, ops...)
 		cancel()
 		for _, final := range []error{law.ErrUnknownID, law.ErrReused, law.ErrSettled, law.ErrInvalid} {
 			if errors.Is(err, final) {
@@ -77,56 +76,56 @@ func (b *budget) untilAnswered(t *testing.T, rng *rand.Rand, ops []law.Op) (outs
 				return true
 			}
 		}
-		late = late || err != nil
+		anyFailed = anyFailed || err != nil
 		return err == nil
 	})
-	return outs, late
+	return outs, anyFailed
 }
 
-// extend extends a request that was admitted, up to twice, and changes the costs of its ops to what it
-// has charged then.
+// extend extends an admitted request up to twice, and sets the costs of its ops to what is charged then.
 func (b *budget) extend(t *testing.T, rng *rand.Rand, ops []law.Op) {
 	for range rng.IntN(3) {
-		more := slices.Clone(ops)
-		for i := range more {
-			more[i].Verb = law.Extend
-			more[i].Cost += rng.Int64N(more[i].Params.Unit) // nothing more, once in a while
+		extensions := slices.Clone(ops)
+		for i := range extensions {
+			extensions[i].Verb = law.Extend
+			extensions[i].Cost += rng.Int64N(extensions[i].Params.Unit) // by nothing, once in a while
 		}
-		outs, late := b.untilAnswered(t, rng, more)
+		outs, anyFailed := b.untilAnswered(t, rng, extensions)
 		if outs == nil {
 			return
 		}
 		refused := slices.ContainsFunc(outs, func(out law.Outcome) bool { return out.RetryAt != 0 })
 		for i, out := range outs {
-			held := more[i].Cost
+			held := extensions[i].Cost
 			if refused {
 				held = ops[i].Cost
-				if late {
-					b.uncertain[i].Add(more[i].Cost - ops[i].Cost)
+				if anyFailed {
+					b.uncertain[i].Add(extensions[i].Cost - ops[i].Cost)
 				}
 			}
-			if out.Granted != held && (!refused || !late) {
-				t.Errorf("charge %d: extended from %d to %d, %d are charged: %+v", i, ops[i].Cost, more[i].Cost, held, out)
+			if out.Granted != held && (!refused || !anyFailed) {
+				t.Errorf("charge %d: extended from %d to %d, %d are charged: %+v", i, ops[i].Cost, extensions[i].Cost,
+					held, out)
 			}
 		}
 		if refused {
 			return
 		}
 		for i := range ops {
-			b.charged[i].Add(more[i].Cost - ops[i].Cost)
-			ops[i].Cost = more[i].Cost
+			b.charged[i].Add(extensions[i].Cost - ops[i].Cost)
+			ops[i].Cost = extensions[i].Cost
 		}
 	}
 }
 
-// spend makes a request, extends some that are admitted, and settles or cancels some. It reports whether it was
-// admitted.
+// spend sends a request. If it is admitted, spend may extend it, and settles or cancels it or neither. It reports
+// whether the request was admitted.
 func (b *budget) spend(t *testing.T, rng *rand.Rand, id string) bool {
 	ops := b.request(rng, id)
-	outs, late := b.untilAnswered(t, rng, ops)
+	outs, anyFailed := b.untilAnswered(t, rng, ops)
 	how := rng.IntN(4)
 	refused := slices.ContainsFunc(outs, func(out law.Outcome) bool { return out.Granted != 1 })
-	if late && (refused || how == 0) {
+	if anyFailed && (refused || how == 0) {
 		for i := range ops {
 			b.uncertain[i].Add(ops[i].Cost)
 		}
@@ -148,7 +147,7 @@ func (b *budget) spend(t *testing.T, rng *rand.Rand, id string) bool {
 		default:
 			b.actual[i].Add(cost)
 		}
-		ops[i] = settled(ops[i], 0, 0)
+		ops[i] = settle(ops[i], 0, 0)
 		ops[i].Group, ops[i].Cost = uint32(i+1), cost
 	}
 	if outs == nil || how == 3 {
@@ -161,14 +160,14 @@ func (b *budget) spend(t *testing.T, rng *rand.Rand, id string) bool {
 	return true
 }
 
-// budgets lets 64 callers (24 with make test) drain six limits by requests with ids, which they extend, settle, cancel, and repeat
-// when an answer does not come. No limit is overrun, each has in use what the requests have cost in
-// the end, and a request that one of them refuses is charged to none. A bucket that drains gives back
-// only what the return rule allows. An attempt that was given up may arrive late.
-func budgets(t *testing.T, s store.Store) {
+// testBudgets lets 64 callers (24 with make test) drain six limits by requests with ids, which they extend, settle,
+// cancel, and repeat if no answer comes. No limit may be overrun, and each must have in use what the requests have cost
+// in the end. A request that one limit refuses is charged to none. A bucket that drains returns only what the return
+// rule allows. An attempt that was given up may arrive late.
+func testBudgets(t *testing.T, s store.Store) {
 	b := newBudget(s)
 	var admitted atomic.Int64
-	concurrently(tier.Pick(24, 64, 64), 1, func(caller, _ int) {
+	runAtOnce(tier.Pick(24, 64, 64), 1, func(caller, _ int) {
 		rng := rand.New(rand.NewPCG(uint64(caller), 64))
 		for n, refused := 0, 0; refused < 2 && !t.Failed(); n++ {
 			if b.spend(t, rng, fmt.Sprint("budget ", caller, " ", n)) {
@@ -181,22 +180,23 @@ func budgets(t *testing.T, s store.Store) {
 	if t.Logf("%d requests were admitted", admitted.Load()); admitted.Load() < budgetSize()*2/3 {
 		t.Error("too few to say anything")
 	}
-	full := false
+	anyFull := false
 	for i, op := range b.request(rand.New(rand.NewPCG(1, 2)), "") {
 		op.Cost = 1
-		out := one(t, s, check(op))
+		out := applyOne(t, s, check(op))
 		used := out.Used - out.Granted
-		least, most := b.actual[i].Load(), b.charged[i].Load()
-		if op.Params.Drain != 1 { // what is left gives back all
-			most = least
+		minUsed, maxUsed := b.actual[i].Load(), b.charged[i].Load()
+		if op.Params.Drain != 1 { // these limits return all credits
+			maxUsed = minUsed
 		}
-		most += b.uncertain[i].Load()
-		if used < least || used > most || used > op.Params.Capacity {
-			t.Errorf("%s: %d credits of %d are in use, want %d to %d", op.Cell.Limit, used, op.Params.Capacity, least, most)
+		maxUsed += b.uncertain[i].Load()
+		if used < minUsed || used > maxUsed || used > op.Params.Capacity {
+			t.Errorf("%s: %d credits of %d are in use, want %d to %d", op.Cell.Limit, used, op.Params.Capacity,
+				minUsed, maxUsed)
 		}
-		full = full || used > op.Params.Capacity-2*op.Params.Unit
+		anyFull = anyFull || used > op.Params.Capacity-2*op.Params.Unit
 	}
-	if !full {
+	if !anyFull {
 		t.Error("no limit is full, and all callers were refused")
 	}
 }

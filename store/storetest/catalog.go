@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// catalogOf returns the catalog of a store, which has to have one.
+// catalogOf returns the catalog of a store, and fails the test if it has none.
 func catalogOf(tb testing.TB, s store.Store) store.Catalog {
 	tb.Helper()
 	c, ok := store.As[store.Catalog](s)
@@ -31,7 +31,7 @@ func Define(tb testing.TB, s store.Store, limits ...store.Item) {
 	}
 }
 
-// TryDefine returns the error of a store that refuses limits.
+// TryDefine writes limits into the catalog of a store, and returns the error if it refuses them.
 func TryDefine(ctx context.Context, s store.Store, limits ...store.Item) error {
 	c, ok := store.As[store.Catalog](s)
 	if !ok {
@@ -60,7 +60,7 @@ func edit(tb testing.TB, c store.Catalog, base int64, items ...store.Item) int64
 	return version
 }
 
-// readSince returns the version of a catalog, and what was written after another one, ordered.
+// readSince returns the version of a catalog, and the items that were written after another version, sorted.
 func readSince(tb testing.TB, c store.Catalog, version int64) (int64, []store.Item) {
 	tb.Helper()
 	got, err := c.ReadCatalog(context.Background(), version)
@@ -82,10 +82,10 @@ func readSince(tb testing.TB, c store.Catalog, version int64) (int64, []store.It
 		tb.Errorf("version %d was written at %d and %d at %d, want %d and %d", got.Version, got.At, version, got.SinceAt,
 			at[got.Version], at[version])
 	}
-	return got.Version, ordered(got.Items)
+	return got.Version, sortItems(got.Items)
 }
 
-// expectCatalog checks the version of a catalog, and what was written after another one.
+// expectCatalog checks the version of a catalog, and the items that were written after another version.
 func expectCatalog(tb testing.TB, c store.Catalog, version, after int64, want ...store.Item) {
 	tb.Helper()
 	got, items := readSince(tb, c, after)
@@ -95,7 +95,8 @@ func expectCatalog(tb testing.TB, c store.Catalog, version, after int64, want ..
 	expectItems(tb, fmt.Sprint("written after version ", after), items, want...)
 }
 
-func ordered(items []store.Item) []store.Item {
+// sortItems sorts items in place.
+func sortItems(items []store.Item) []store.Item {
 	slices.SortFunc(items, compareIDs)
 	return items
 }
@@ -106,7 +107,7 @@ func compareIDs(a, b store.Item) int {
 
 func expectItems(tb testing.TB, what string, got []store.Item, want ...store.Item) {
 	tb.Helper()
-	if got, want := ordered(slices.Clone(got)), ordered(want); !slices.Equal(got, want) {
+	if got, want := sortItems(slices.Clone(got)), sortItems(want); !slices.Equal(got, want) {
 		tb.Errorf("%s: got\n%+v, want\n%+v", what, got, want)
 	}
 }
@@ -126,8 +127,8 @@ var (
 	fileItem   = store.Item{Kind: store.KindFile, Name: strings.Repeat("0a", 32), Note: "limits.yaml"}
 )
 
-// removed returns an item as a version has it that removes it.
-func removed(i store.Item) store.Item {
+// removal returns the item that removes i.
+func removal(i store.Item) store.Item {
 	i = i.ID()
 	i.Removed = true
 	return i
@@ -135,9 +136,10 @@ func removed(i store.Item) store.Item {
 
 func change(before, after store.Item) store.Change { return store.Change{Before: before, After: after} }
 
-func created(i store.Item) store.Change { return change(removed(i), i) }
+func creation(i store.Item) store.Change { return change(removal(i), i) }
 
-func catalog(t *testing.T, s store.Store) {
+// testCatalog writes items into an empty catalog, and reads them.
+func testCatalog(t *testing.T, s store.Store) {
 	c := catalogOf(t, s)
 	ctx := t.Context()
 	expectCatalog(t, c, 0, 0)
@@ -148,35 +150,35 @@ func catalog(t *testing.T, s store.Store) {
 	if v := edit(t, c, 0, loginItem, planItem, overrideItem, assignItem, fileItem); v != 1 {
 		t.Fatalf("the first edit made version %d", v)
 	}
-	expectCatalog(t, c, 1, 0, loginItem, planItem, fileItem) // those of single keys are too many
+	expectCatalog(t, c, 1, 0, loginItem, planItem, fileItem) // without items of single keys
 	if v := edit(t, c, 1, loginItem, planItem); v != 1 {
 		t.Errorf("an edit that changes nothing made version %d", v)
 	}
 }
 
-// catalogChanges reads what versions have changed.
-func catalogChanges(t *testing.T, s store.Store) {
+// testCatalogChanges reads the items that versions have changed.
+func testCatalogChanges(t *testing.T, s store.Store) {
 	c := catalogOf(t, s)
 	edit(t, c, 0, loginItem, planItem, overrideItem, assignItem)
 	changed := loginItem
 	changed.Text = "token-bucket 6/1m"
-	edit(t, c, 1, changed, apiItem, removed(overrideItem))
-	edit(t, c, 2, removed(planItem), removed(store.Item{Kind: store.KindLimit, Name: "never.there"}))
+	edit(t, c, 1, changed, apiItem, removal(overrideItem))
+	edit(t, c, 2, removal(planItem), removal(store.Item{Kind: store.KindLimit, Name: "never.there"}))
 
 	expectCatalog(t, c, 3, 0, changed, apiItem)
-	expectCatalog(t, c, 3, 1, changed, apiItem, removed(overrideItem), removed(planItem))
-	expectCatalog(t, c, 3, 2, removed(planItem))
+	expectCatalog(t, c, 3, 1, changed, apiItem, removal(overrideItem), removal(planItem))
+	expectCatalog(t, c, 3, 2, removal(planItem))
 	expectCatalog(t, c, 3, 3)
-	of, found, err := c.Items(t.Context(), []store.Item{
+	version, found, err := c.Items(t.Context(), []store.Item{
 		assignItem.ID(), overrideItem.ID(), changed.ID(), {Kind: "limit", Name: "x"},
 	})
-	if err != nil || of != 3 {
-		t.Fatalf("items by name are of version %d, %v", of, err)
+	if err != nil || version != 3 {
+		t.Fatalf("items by name are of version %d, %v", version, err)
 	}
 	expectItems(t, "by name", found, assignItem, changed)
-	for _, none := range [][]store.Item{nil, {overrideItem.ID()}, {{Kind: store.KindLimit, Name: "x"}}} {
-		if of, found, err := c.Items(t.Context(), none); err != nil || len(found) != 0 || of != 3 {
-			t.Errorf("no items by name: %v of version %d, %v", found, of, err)
+	for _, missing := range [][]store.Item{nil, {overrideItem.ID()}, {{Kind: store.KindLimit, Name: "x"}}} {
+		if version, found, err := c.Items(t.Context(), missing); err != nil || len(found) != 0 || version != 3 {
+			t.Errorf("no items by name: %v of version %d, %v", found, version, err)
 		}
 	}
 
@@ -185,9 +187,9 @@ func catalogChanges(t *testing.T, s store.Store) {
 		t.Fatal(err)
 	}
 	want := [][]store.Change{
-		{change(planItem, removed(planItem))},
-		{created(apiItem), change(loginItem, changed), change(overrideItem, removed(overrideItem))},
-		{created(loginItem), created(overrideItem), created(planItem), created(assignItem)},
+		{change(planItem, removal(planItem))},
+		{creation(apiItem), change(loginItem, changed), change(overrideItem, removal(overrideItem))},
+		{creation(loginItem), creation(overrideItem), creation(planItem), creation(assignItem)},
 	}
 	if len(list) != len(want) {
 		t.Fatalf("%d versions: %+v", len(list), list)
@@ -196,7 +198,7 @@ func catalogChanges(t *testing.T, s store.Store) {
 		if v.Number != int64(3-i) || v.At <= 0 || !strings.HasPrefix(v.Author, "alice") || v.Reason != "because" {
 			t.Errorf("version %+v; want number %d, by alice, because", v, 3-i)
 		}
-		if !slices.Equal(byID(v.Changes), byID(want[i])) {
+		if !slices.Equal(sortByID(v.Changes), sortByID(want[i])) {
 			t.Errorf("version %d: got\n%+v, want\n%+v", v.Number, v.Changes, want[i])
 		}
 	}
@@ -205,8 +207,8 @@ func catalogChanges(t *testing.T, s store.Store) {
 	}
 }
 
-// catalogInOrder reads items of a kind page by page.
-func catalogInOrder(t *testing.T, s store.Store) {
+// testItemsInOrder reads items of a kind page by page.
+func testItemsInOrder(t *testing.T, s store.Store) {
 	c := catalogOf(t, s)
 	var list []store.Item
 	for _, name := range []string{"a", "a.b", "b"} {
@@ -221,9 +223,9 @@ func catalogInOrder(t *testing.T, s store.Store) {
 	expectOverrides(t, c, false)
 	edit(t, c, 0, append([]store.Item{prefix, plan, loginItem, apiItem}, list...)...)
 	expectOverrides(t, c, true)
-	edit(t, c, 1, removed(list[3]))
+	edit(t, c, 1, removal(list[3]))
 	list = slices.Delete(list, 3, 4)
-	expectCatalog(t, c, 2, 0, prefix, plan, loginItem, apiItem) // all that is not of single keys
+	expectCatalog(t, c, 2, 0, prefix, plan, loginItem, apiItem) // without items of single keys
 	for _, size := range []int{-1, 0, 1, 5, 1000} {
 		var got []store.Item
 		var after store.Item
@@ -251,7 +253,7 @@ func catalogInOrder(t *testing.T, s store.Store) {
 	}
 }
 
-// expectOverrides checks MayHave of a store that has it, in a catalog without assignments.
+// expectOverrides checks MayHave, if the store has the method, in a catalog without assignments.
 func expectOverrides(t *testing.T, c store.Catalog, want bool) {
 	t.Helper()
 	f, ok := c.(store.KindFinder)
@@ -264,19 +266,20 @@ func expectOverrides(t *testing.T, c store.Catalog, want bool) {
 	}
 }
 
-func byID(list []store.Change) []store.Change {
+// sortByID returns changes sorted by their items.
+func sortByID(list []store.Change) []store.Change {
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(a, b store.Change) int { return compareIDs(a.After, b.After) })
 	return list
 }
 
-// catalogRefuses makes edits that must change nothing.
-func catalogRefuses(t *testing.T, s store.Store) {
+// testBadEdits makes edits that must fail and change nothing.
+func testBadEdits(t *testing.T, s store.Store) {
 	c := catalogOf(t, s)
 	edit(t, c, 0, loginItem)
 	other := loginItem
 	other.Text = "token-bucket 7/1m"
-	with := func(change func(*store.Item)) []store.Item {
+	edited := func(change func(*store.Item)) []store.Item {
 		i := other
 		change(&i)
 		return []store.Item{apiItem, i}
@@ -289,12 +292,12 @@ func catalogRefuses(t *testing.T, s store.Store) {
 		{"an old version", store.Edit{Base: 0, Items: []store.Item{apiItem, other}}, store.ErrVersion},
 		{"a version to come", store.Edit{Base: 2, Items: []store.Item{apiItem, other}}, store.ErrVersion},
 		{"twice the same", store.Edit{Base: 1, Items: []store.Item{loginItem, other}}, store.ErrInvalid},
-		{"no such kind", store.Edit{Base: 1, Items: with(func(i *store.Item) { i.Kind = "rule" })}, store.ErrInvalid},
-		{"a NUL", store.Edit{Base: 1, Items: with(func(i *store.Item) { i.Note = "a\x00b" })}, store.ErrInvalid},
-		{"not UTF-8", store.Edit{Base: 1, Items: with(func(i *store.Item) { i.Key = "\xff" })}, store.ErrInvalid},
-		{"a long key", store.Edit{Base: 1, Items: with(func(i *store.Item) { i.Key = strings.Repeat("k", 513) })}, store.ErrInvalid},
+		{"no such kind", store.Edit{Base: 1, Items: edited(func(i *store.Item) { i.Kind = "rule" })}, store.ErrInvalid},
+		{"a NUL", store.Edit{Base: 1, Items: edited(func(i *store.Item) { i.Note = "a\x00b" })}, store.ErrInvalid},
+		{"not UTF-8", store.Edit{Base: 1, Items: edited(func(i *store.Item) { i.Key = "\xff" })}, store.ErrInvalid},
+		{"a long key", store.Edit{Base: 1, Items: edited(func(i *store.Item) { i.Key = strings.Repeat("k", 513) })}, store.ErrInvalid},
 		{"a long reason", store.Edit{Base: 1, Reason: strings.Repeat("r", 1001), Items: []store.Item{other}}, store.ErrInvalid},
-		{"below 0", store.Edit{Base: 1, Items: with(func(i *store.Item) { i.Until = -1 })}, store.ErrInvalid},
+		{"below 0", store.Edit{Base: 1, Items: edited(func(i *store.Item) { i.Until = -1 })}, store.ErrInvalid},
 	} {
 		if v, err := c.WriteCatalog(t.Context(), tt.edit); !errors.Is(err, tt.want) {
 			t.Errorf("%s: version %d, %v; want %v", tt.name, v, err, tt.want)
@@ -311,17 +314,17 @@ func catalogRefuses(t *testing.T, s store.Store) {
 	}
 }
 
-// catalogWriters write at the same time, while others read.
-func catalogWriters(t *testing.T, s store.Store) {
-	const writers, each = 4, 10
+// testConcurrentEdits has writers edit the catalog at the same time, while others read it.
+func testConcurrentEdits(t *testing.T, s store.Store) {
+	const writers, editsEach = 4, 10
 	c := catalogOf(t, s)
 	ctx, stop := context.WithCancel(t.Context())
 	var writing, reading sync.WaitGroup
 	for w := range writers {
 		writing.Go(func() {
-			for i := range each {
+			for i := range editsEach {
 				// Two limits get the same text in one version, however many try it.
-				text, err := fmt.Sprintf("token-bucket %d/1m", 1+w*each+i), store.ErrVersion
+				text, err := fmt.Sprintf("token-bucket %d/1m", 1+w*editsEach+i), store.ErrVersion
 				for errors.Is(err, store.ErrVersion) {
 					err = TryDefine(ctx, s, store.Item{Name: "a", Text: text}, store.Item{Name: "b", Text: text})
 				}
@@ -352,17 +355,17 @@ func catalogWriters(t *testing.T, s store.Store) {
 	writing.Wait()
 	stop()
 	reading.Wait()
-	if v, _ := readSince(t, c, 0); v != writers*each {
-		t.Errorf("%d edits made version %d", writers*each, v)
+	if v, _ := readSince(t, c, 0); v != writers*editsEach {
+		t.Errorf("%d edits made version %d", writers*editsEach, v)
 	}
 	list, err := c.CatalogVersions(t.Context(), 0, 1000)
-	if err != nil || len(list) != writers*each {
+	if err != nil || len(list) != writers*editsEach {
 		t.Fatalf("%d versions, %v", len(list), err)
 	}
 	for i, v := range list[:len(list)-1] {
-		for k, change := range byID(v.Changes) {
-			if was := byID(list[i+1].Changes)[k].After; change.Before != was {
-				t.Fatalf("version %d was made of %+v; before it stood %+v", v.Number, change.Before, was)
+		for k, change := range sortByID(v.Changes) {
+			if previous := sortByID(list[i+1].Changes)[k].After; change.Before != previous {
+				t.Fatalf("version %d was made of %+v; before it stood %+v", v.Number, change.Before, previous)
 			}
 		}
 	}

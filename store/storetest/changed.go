@@ -7,35 +7,35 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// afterReset charges a cell that was reset in a batch behind another op: one charge is made of it.
-func afterReset(t *testing.T, s store.Store) {
+// testResetInBatch charges a cell that the second op of a batch has reset. The charge must count once.
+func testResetInBatch(t *testing.T, s store.Store) {
 	p := bucket(1, 10)
-	one(t, s, take("reset", "a", p, 3, T0))
-	one(t, s, take("reset", "b", p, 4, T0))
-	b := take("reset", "b", p, 1, 0) // as callers charge
-	emptied := reset(b, T0)
-	emptied.Group = 2
-	apply(t, s, check(take("reset", "a", p, 1, T0)), emptied)
+	applyOne(t, s, take("reset", "a", p, 3, T0))
+	applyOne(t, s, take("reset", "b", p, 4, T0))
+	b := take("reset", "b", p, 1, 0) // at the store's clock, as callers charge
+	resetB := reset(b, T0)
+	resetB.Group = 2
+	apply(t, s, check(take("reset", "a", p, 1, T0)), resetB)
 	for i, want := range []int64{1, 2} {
-		if out := one(t, s, b); out.Granted != 1 || i == 0 && out.Used > want*p.Unit {
+		if out := applyOne(t, s, b); out.Granted != 1 || i == 0 && out.Used > want*p.Unit {
 			t.Errorf("charge %d after the reset: %+v; want at most %d units in use", i+1, out, want)
 		}
 	}
 }
 
-// settleOtherRule gives back what was charged under one limit to a cell that another one has made since, with
-// as high a level as there may be: the arithmetic of the first must not be done on it.
-func settleOtherRule(t *testing.T, s store.Store) {
-	made := map[string]law.Params{
+// testSettleOtherRule returns the charge of one limit to a cell that another limit has made since, with the highest
+// level possible. The store must not do the arithmetic of the first limit on that cell.
+func testSettleOtherRule(t *testing.T, s store.Store) {
+	limits := map[string]law.Params{
 		"bucket": {Kind: law.Bucket, Unit: 1, Capacity: law.Max / 2, Step: hour, Drain: law.Max / 4},
 		"fixed":  {Kind: law.Bucket, Anchor: law.Epoch, Unit: 1, Capacity: law.Max / 2, Step: hour, Drain: law.Max},
 		"window": {Kind: law.Window, Unit: 1, Capacity: 1<<32 - 2, Step: hour},
 		"log":    slidingLog(law.Max/2000, hour),
 	}
-	// A bit over one step of all, so that the window counts what it takes for the window before.
+	// The time is 1 us before a step ends: two us later, the sliding window counts these charges as the last window's.
 	o, at := newOracle(), int64(1_700_000_000_000_000)/hour*hour+hour-1
-	for name, p := range made {
-		for other, q := range made {
+	for name, p := range limits {
+		for other, q := range limits {
 			key := name + " by " + other
 			charge := take("elsewhere", key, p, p.Capacity/p.Unit, at)
 			for _, after := range []int64{at, at + 2} {

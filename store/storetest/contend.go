@@ -14,15 +14,15 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// concurrently runs callers at once, each of which asks several times.
-func concurrently(callers, times int, ask func(caller, time int)) {
+// runAtOnce starts callers goroutines at once, each of which calls do several times.
+func runAtOnce(callers, times int, do func(caller, time int)) {
 	var wg sync.WaitGroup
 	start := make(chan struct{})
 	for caller := range callers {
 		wg.Go(func() {
 			<-start
 			for time := range times {
-				ask(caller, time)
+				do(caller, time)
 			}
 		})
 	}
@@ -30,8 +30,8 @@ func concurrently(callers, times int, ask func(caller, time int)) {
 	wg.Wait()
 }
 
-// testFirstCharge lets many callers be the first on a key, again and again: never more
-// than the capacity, and no error, for each law.
+// testFirstCharge lets many callers charge a new key at once, under each law: exactly the
+// capacity is admitted, without an error.
 func testFirstCharge(t *testing.T, s store.Store) {
 	const callers, capacity = 200, 10
 	for _, p := range []law.Params{
@@ -39,7 +39,7 @@ func testFirstCharge(t *testing.T, s store.Store) {
 	} {
 		for key := range 2 {
 			var admitted atomic.Int64
-			concurrently(callers, 1, func(_, _ int) {
+			runAtOnce(callers, 1, func(_, _ int) {
 				op := take(fmt.Sprint("new ", p.Kind, p.Anchor), fmt.Sprint(key), p, 1, T0)
 				admitted.Add(try(t, s, op)[0].Granted)
 			})
@@ -50,17 +50,16 @@ func testFirstCharge(t *testing.T, s store.Store) {
 	}
 }
 
-// testContendedKey hammers a key by the store's own clock. The times that were decided for show what
-// should have been admitted: package law, asked again at each of them in
-// order, admits as many, no more and no less. A refusal's clock may be behind them: another
-// caller may have charged the cell between the look at the clock and that at the cell.
+// testContendedKey lets many callers charge a key by the store's own clock. Package law, applied again at the times of
+// the decisions in their order, has to admit as many. The clock of a refusal may be behind these times: another caller
+// may charge the cell after the store has read the clock and before it reads the cell.
 func testContendedKey(t *testing.T, s store.Store) {
-	const rate, burst, callers, asks = 500, 20, 16, 60
+	const rate, burst, callers, calls = 500, 20, 16, 60
 	op := take("old", "k", bucket(rate, burst), 1, 0)
 	var mu sync.Mutex
 	var clocks []int64
 	var admitted int64
-	concurrently(callers, asks, func(_, _ int) {
+	runAtOnce(callers, calls, func(_, _ int) {
 		out := try(t, s, op)[0]
 		mu.Lock()
 		defer mu.Unlock()
@@ -83,47 +82,45 @@ func testContendedKey(t *testing.T, s store.Store) {
 	}
 }
 
-// testOverlappingGroups takes from random sets of few keys in random order, at once: the
-// sum of what was admitted is what the cells hold. A store that charges groups on trial
-// may also keep what refused groups took.
+// testOverlappingGroups takes from random sets of few keys in random order, at once. The level of each key must be the
+// sum of its admitted charges. A store that charges groups on trial may also keep the charges of refused groups.
 func testOverlappingGroups(t *testing.T, s store.Store, onTrial bool) {
-	const callers, asks, keys = 8, 40, 5
+	const callers, calls, keys = 8, 40, 5
 	p := bucket(1, 1_000_000)
 	var charged, refused [keys]atomic.Int64
-	concurrently(callers, asks, func(_, _ int) {
-		some, count := rand.Perm(keys)[:2+rand.IntN(3)], &charged
+	runAtOnce(callers, calls, func(_, _ int) {
+		chosen, count := rand.Perm(keys)[:2+rand.IntN(3)], &charged
 		var ops []law.Op
-		for _, k := range some {
+		for _, k := range chosen {
 			ops = append(ops, take("group", fmt.Sprint(k), p, 1, T0))
 		}
-		if rand.IntN(3) == 0 { // one that can never pass refuses them all
+		if rand.IntN(3) == 0 { // a charge that can never pass refuses them all
 			ops, count = append(ops, take("small", "refuses", bucket(1, 1), 2, T0)), &refused
 		}
 		try(t, s, ops...)
-		for _, k := range some {
+		for _, k := range chosen {
 			count[k].Add(1)
 		}
 	})
 	for k := range keys {
 		op := check(take("group", fmt.Sprint(k), p, 1, T0))
-		least := charged[k].Load() * p.Unit
-		most := least
+		minLevel := charged[k].Load() * p.Unit
+		maxLevel := minLevel
 		if onTrial {
-			most += refused[k].Load() * p.Unit
+			maxLevel += refused[k].Load() * p.Unit
 		}
-		if got := one(t, s, op).State.Level; got < least || got > most {
-			t.Errorf("key %d: level %d, want %d to %d", k, got, least, most)
+		if got := applyOne(t, s, op).State.Level; got < minLevel || got > maxLevel {
+			t.Errorf("key %d: level %d, want %d to %d", k, got, minLevel, maxLevel)
 		}
 	}
 }
 
-// answer is what an operation of a history has shown.
+// answer is the output of an operation of a history.
 type answer struct{ granted, clock, level int64 }
 
-// linearizable records short concurrent histories, by the store's own clock,
-// and looks for an order that explains them: each answer follows from package
-// law applied to the state before it at the time that the store says.
-func linearizable(t *testing.T, s store.Store) {
+// testLinearizable records short concurrent histories, by the store's own clock, and looks for an order that explains
+// them: each answer must follow from package law, applied to the state before it at the time in the outcome.
+func testLinearizable(t *testing.T, s store.Store) {
 	params := [...]law.Params{bucket(2000, 3), slidingWindow(4, 5000), fixedWindow(4, 4000)}
 	model := porcupine.Model{
 		Init: func() any { return law.State{} },
@@ -140,10 +137,10 @@ func linearizable(t *testing.T, s store.Store) {
 		},
 	}
 	var mu sync.Mutex
-	var histories [len(params)][]porcupine.Operation // each of one cell
-	var order atomic.Int64                           // of calls and returns
-	const callers, asks = 6, 15
-	concurrently(callers, asks, func(caller, n int) {
+	var histories [len(params)][]porcupine.Operation // one history for each cell
+	var order atomic.Int64                           // numbers calls and returns
+	const callers, calls = 6, 15
+	runAtOnce(callers, calls, func(caller, n int) {
 		n %= len(params)
 		op := take(fmt.Sprint("linear ", n), "k", params[n], 1, 0)
 		call := order.Add(1)

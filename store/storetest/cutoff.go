@@ -9,16 +9,16 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// CutOff tests that a request whose answer was lost is not charged again when it is repeated with its id. direct and
-// through share their cells; lose sets whether answers of through get lost.
+// CutOff tests that a request whose answer was lost is not charged again when it is repeated with its id. The stores
+// direct and through share their cells; lose sets whether answers of through get lost.
 func CutOff(t *testing.T, direct, through store.Store, lose func(bool)) {
 	t.Helper()
 	b, l := bucket(1, 5), slidingLog(5, 100*sec)
-	ops := named("cut", take("cut b", "k", b, 3, T0), take("cut l", "k", l, 3, T0))
+	ops := withID("cut", take("cut b", "k", b, 3, T0), take("cut l", "k", l, 3, T0))
 	expectUsed := func(units int64) {
 		t.Helper()
 		for _, op := range ops {
-			inUse(t, direct, op, units)
+			expectInUse(t, direct, op, units)
 		}
 	}
 	applyCutOff := func(ops []law.Op) {
@@ -31,14 +31,14 @@ func CutOff(t *testing.T, direct, through store.Store, lose func(bool)) {
 		}
 	}
 	// This connects and prepares the statement, so that the answer itself is cut off below.
-	apply(t, through, named("warm", take("cut b", "other", b, 1, T0), take("cut l", "other", l, 1, T0))...)
+	apply(t, through, withID("warm", take("cut b", "other", b, 1, T0), take("cut l", "other", l, 1, T0))...)
 	applyCutOff(ops)
 	expectUsed(3)
-	expect(t, through, "asked again", wanted{granted: 1, replayed: true}, ops...)
+	expect(t, through, "asked again", outcome{granted: 1, replayed: true}, ops...)
 	expectUsed(3)
-	settle := each(ops, settled, 1, T0)
-	applyCutOff(settle)
+	settlements := mapOps(ops, settle, 1, T0)
+	applyCutOff(settlements)
 	expectUsed(1)
-	expect(t, through, "settled again", wanted{replayed: true}, settle...)
+	expect(t, through, "settled again", outcome{replayed: true}, settlements...)
 	expectUsed(1)
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Finds fails a test unless a store finds something of a severity about a thing, with a remedy that contains a
-// text.
+// Finds fails a test unless Examine has a finding of a check and a severity whose remedy contains a text.
 func Finds(t *testing.T, s store.Doctor, severity store.Severity, check, remedy string) {
 	t.Helper()
 	found, err := s.Examine(t.Context())
@@ -24,15 +23,15 @@ func Finds(t *testing.T, s store.Doctor, severity store.Severity, check, remedy 
 	t.Errorf("%s is not found to be %s, to do %q: %+v", check, severity, remedy, found)
 }
 
-// FindsNothing fails a test if a store finds that something is wrong, but for the checks that are named.
-func FindsNothing(t *testing.T, s store.Doctor, but ...string) {
+// FindsNothing fails a test if Examine has a finding of severity Wrong, except for some checks.
+func FindsNothing(t *testing.T, s store.Doctor, except ...string) {
 	t.Helper()
 	found, err := s.Examine(t.Context())
 	if err != nil {
 		t.Error(err)
 	}
 	for _, f := range found {
-		if f.Severity == store.Wrong && !slices.Contains(but, f.Check) {
+		if f.Severity == store.Wrong && !slices.Contains(except, f.Check) {
 			t.Errorf("%+v", f)
 		}
 	}

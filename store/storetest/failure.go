@@ -11,28 +11,30 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-func cancelled(t *testing.T, s store.Store) {
+// testCancelledContext calls a store with a context that has ended.
+func testCancelledContext(t *testing.T, s store.Store) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := applied(ctx, s, take("cancelled", "k", bucket(1, 5), 5, T0)); !errors.Is(err, context.Canceled) {
+	if _, err := applyErr(ctx, s, take("cancelled", "k", bucket(1, 5), 5, T0)); !errors.Is(err, context.Canceled) {
 		t.Errorf("apply: %v, want context.Canceled", err)
 	}
 	if _, err := s.Sweep(ctx, 10); !errors.Is(err, context.Canceled) {
 		t.Errorf("sweep: %v, want context.Canceled", err)
 	}
-	if one(t, s, take("cancelled", "k", bucket(1, 5), 5, T0)).Granted != 1 {
+	if applyOne(t, s, take("cancelled", "k", bucket(1, 5), 5, T0)).Granted != 1 {
 		t.Error("a cancelled call was charged")
 	}
 }
 
-func closed(t *testing.T, s store.Store) {
-	one(t, s, take("closed", "k", bucket(1, 5), 1, T0))
+// testClosedStore closes a store twice, and calls it then.
+func testClosedStore(t *testing.T, s store.Store) {
+	applyOne(t, s, take("closed", "k", bucket(1, 5), 1, T0))
 	for range 2 {
 		if err := s.Close(); err != nil {
 			t.Errorf("close: %v", err)
 		}
 	}
-	if _, err := applied(t.Context(), s, take("closed", "k", bucket(1, 5), 1, T0)); !errors.Is(err, store.ErrClosed) {
+	if _, err := applyErr(t.Context(), s, take("closed", "k", bucket(1, 5), 1, T0)); !errors.Is(err, store.ErrClosed) {
 		t.Errorf("apply: %v, want ErrClosed", err)
 	}
 	if _, err := s.Sweep(context.Background(), 10); !errors.Is(err, store.ErrClosed) {
@@ -40,25 +42,26 @@ func closed(t *testing.T, s store.Store) {
 	}
 }
 
-func inspect(t *testing.T, s store.Store) {
+// testInspect reads cells and entries by a store.Inspector.
+func testInspect(t *testing.T, s store.Store) {
 	i, ok := store.As[store.Inspector](s)
 	if !ok {
 		t.Log("this store cannot be looked into, and says so by not being a store.Inspector")
 		return
 	}
 	ctx := context.Background()
-	p := slidingLog(2, hour) // a store may forget what refuses nobody, so all of it counts for an hour
+	p := slidingLog(2, hour) // a store may remove cells that refuse nobody, so these count for an hour
 	p.History = 10 * hour
-	nine := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 9000, Step: hour, Drain: 1000}
-	now := one(t, s, take("inspect", "clock", nine, 1, 0)).Clock
+	hourly := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 9000, Step: hour, Drain: 1000}
+	now := applyOne(t, s, take("inspect", "clock", hourly, 1, 0)).Clock
 	for n := range 5 {
-		one(t, s, take("inspect log", fmt.Sprint(n%2), p, 1, now+int64(n)))
-		one(t, s, take("inspect", fmt.Sprint(n), nine, 1, now))
+		applyOne(t, s, take("inspect log", fmt.Sprint(n%2), p, 1, now+int64(n)))
+		applyOne(t, s, take("inspect", fmt.Sprint(n), hourly, 1, now))
 	}
-	block := take("inspect", "3", nine, 1, now)
+	block := take("inspect", "3", hourly, 1, now)
 	block.Verb, block.TTL, block.Reason = law.Block, 3_600_000_000, "abuse"
-	one(t, s, block)
-	one(t, s, check(take("inspect", "never used", nine, 1, now)))
+	applyOne(t, s, block)
+	applyOne(t, s, check(take("inspect", "never used", hourly, 1, now)))
 
 	list := func(q store.Query) (names []string) {
 		cells, clock, err := i.Cells(ctx, q)
@@ -106,13 +109,13 @@ func inspect(t *testing.T, s store.Store) {
 	}
 }
 
-// badQueries asks for cells and entries that cannot exist: no driver passes them on.
-func badQueries(t *testing.T, s store.Store) {
+// testBadQueries queries cells and entries that cannot exist: every driver refuses them.
+func testBadQueries(t *testing.T, s store.Store) {
 	i, ok := store.As[store.Inspector](s)
 	if !ok {
 		return
 	}
-	one(t, s, take("query", "k", slidingLog(1, 1_000_000), 1, T0))
+	applyOne(t, s, take("query", "k", slidingLog(1, 1_000_000), 1, T0))
 	for _, text := range []string{
 		"\x00", "a\x00", "\xff", "\xbf\x27", "\xed\xa0\x80",
 		strings.Repeat("k", law.MaxKey+1),
@@ -144,7 +147,7 @@ func badQueries(t *testing.T, s store.Store) {
 		len(entries) != 0 {
 		t.Errorf("no entries: got %v, %v", entries, err)
 	}
-	// good, if unusual
+	// These are valid, if unusual.
 	for _, text := range []string{"'", "' or 1=1 -- ", `\`, `\'`, "%", "縗' or 1=1 -- ", "¿\\'", "x\x01", "\u2028"} {
 		for _, q := range []store.Query{{Limit: text}, {Limit: "query", Key: text, HasKey: true}} {
 			if cells, _, err := i.Cells(context.Background(), q); err != nil || len(cells) != 0 {

@@ -15,9 +15,9 @@ type generator struct {
 	now  int64
 	keys []string
 
-	charged []receipt  // some of what was admitted lately, for returns
-	named   [][]law.Op // requests with an ID that were asked lately
-	ids     int        // how many IDs, or new keys, there were
+	receipts []receipt  // of some charges that were admitted lately, to return or renew
+	requests [][]law.Op // the last requests with an ID
+	ids      int        // how many IDs, or new keys, were made so far
 }
 
 // receipt is an admitted charge, with the numbers that the oracle and the
@@ -36,8 +36,8 @@ func newGenerator(seed uint64, o *Options) *generator {
 	return g
 }
 
-// steady limits keep their parameters, "changing" has any of them.
-var steady = []law.Params{
+// steadyParams are the parameters of limits that keep them. The limit "changing" has any of them.
+var steadyParams = []law.Params{
 	{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1, Drain: 1},
 	{Kind: law.Bucket, Unit: 7000, Capacity: 35000, Step: 1000, Drain: 3, Block: 5000},
 	{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 20000, Drain: law.Max},
@@ -49,15 +49,16 @@ var steady = []law.Params{
 	{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 10000, History: 50000, Block: 3000},
 }
 
-// own has the indices in steady under which a charge can start later.
-var own = []int{0, 1, 4}
+// deferrableParams are the indices in steadyParams of limits under which a charge can start later.
+var deferrableParams = []int{0, 1, 4}
 
+// batch returns a random batch of up to four groups.
 func (g *generator) batch() (ops []law.Op) {
 	verbs := []law.Verb{law.Take, law.Take, law.Take, law.Take, law.Take, law.Check, law.Block, law.Reset}
-	if len(g.charged) > 0 {
+	if len(g.receipts) > 0 {
 		verbs = append(verbs, law.Return, law.Return, law.Renew)
 	}
-	if len(g.named) > 0 {
+	if len(g.requests) > 0 {
 		verbs = append(verbs, law.Settle, law.Extend)
 	}
 	for group := range uint32(1 + g.IntN(4)) {
@@ -65,56 +66,57 @@ func (g *generator) batch() (ops []law.Op) {
 		if g.IntN(3) == 0 {
 			size = 1 + g.IntN(3)
 		}
-		var more []law.Op
+		var request []law.Op
 		switch {
 		case verb == law.Return:
 			for range size {
-				more = append(more, g.back())
+				request = append(request, g.returnOp())
 			}
 		case verb == law.Renew:
-			more = append(more, g.renew())
+			request = append(request, g.renew())
 		case verb == law.Settle:
-			more = g.settle()
+			request = g.settle()
 		case verb == law.Extend:
-			more = g.extend()
-		case verb == law.Take && len(g.named) > 0 && g.IntN(6) == 0:
-			more = g.again()
+			request = g.extend()
+		case verb == law.Take && len(g.requests) > 0 && g.IntN(6) == 0:
+			request = g.repeat()
 		default:
-			more = g.asks(verb, size)
+			request = g.newRequest(verb, size)
 		}
-		for i := range more {
-			more[i].Group = group + 1
-			g.setTime(&more[i])
+		for i := range request {
+			request[i].Group = group + 1
+			g.setTime(&request[i])
 		}
-		ops = append(ops, more...)
+		ops = append(ops, request...)
 	}
 	return ops
 }
 
-func (g *generator) asks(verb law.Verb, size int) (ops []law.Op) {
-	changed := steady[g.IntN(len(steady))]
-	late := verb == law.Take && g.IntN(5) == 0
+// newRequest returns a request of size ops with one verb, sometimes one that may start later or has an ID.
+func (g *generator) newRequest(verb law.Verb, size int) (ops []law.Op) {
+	changed := steadyParams[g.IntN(len(steadyParams))]
+	deferred := verb == law.Take && g.IntN(5) == 0
 	wait := g.Int64N(20_000)
 	overrides := map[law.Cell]law.Params{}
 	for range size {
 		limit, p := "changing", changed
-		if late || g.IntN(2) == 0 {
-			n := g.IntN(len(steady))
-			if late {
-				n = own[g.IntN(len(own))]
+		if deferred || g.IntN(2) == 0 {
+			n := g.IntN(len(steadyParams))
+			if deferred {
+				n = deferrableParams[g.IntN(len(deferrableParams))]
 			}
-			limit, p = string(rune('a'+n)), steady[n]
+			limit, p = string(rune('a'+n)), steadyParams[n]
 		}
-		op := g.op(verb, limit, p, size == 1 && !late)
+		op := g.op(verb, limit, p, size == 1 && !deferred)
 		if limit == "changing" { // one key has one limit in a request, but each may have another
 			if has, ok := overrides[op.Cell]; ok {
 				op.Params = has
 			} else if g.IntN(3) == 0 {
-				op.Params = steady[g.IntN(len(steady))]
+				op.Params = steadyParams[g.IntN(len(steadyParams))]
 			}
 			overrides[op.Cell] = op.Params
 		}
-		if op.Deferred = late; late {
+		if op.Deferred = deferred; deferred {
 			op.Ceiling = p.Ceiling(wait)
 		}
 		ops = append(ops, op)
@@ -125,21 +127,21 @@ func (g *generator) asks(verb law.Verb, size int) (ops []law.Op) {
 		for i := range ops {
 			ops[i].ID, ops[i].TTL = id, ttl
 		}
-		g.named = append(g.named, ops)
-		g.named = g.named[max(0, len(g.named)-8):]
+		g.requests = append(g.requests, ops)
+		g.requests = g.requests[max(0, len(g.requests)-8):]
 	}
 	return ops
 }
 
-// plainCharged are those of steady that can be plain and never block.
-var plainCharged = [...]int{0, 2, 4}
+// plainParams are the indices in steadyParams of limits whose charges can be plain and that never block.
+var plainParams = [...]int{0, 2, 4}
 
-// charges makes a batch of plain charges, mostly at one time, as merged callers send them. A request
-// has up to three, often of one cell. Now and then the batch is a block of one of their cells instead.
-func (g *generator) charges() (ops []law.Op) {
+// plainBatch returns a batch of plain charges, mostly at one time, as coalesced callers send them. A request has up to
+// three charges, often of one cell. Now and then the batch is a block of a cell instead.
+func (g *generator) plainBatch() (ops []law.Op) {
 	if g.IntN(12) == 0 {
-		n := plainCharged[g.IntN(len(plainCharged))]
-		block := g.op(law.Block, string(rune('a'+n)), steady[n], false)
+		n := plainParams[g.IntN(len(plainParams))]
+		block := g.op(law.Block, string(rune('a'+n)), steadyParams[n], false)
 		block.TTL = g.Int64N(100_000) // beyond the time at which the cell is empty
 		g.setTime(&block)
 		return []law.Op{block}
@@ -147,8 +149,8 @@ func (g *generator) charges() (ops []law.Op) {
 	for group := range uint32(1 + g.IntN(8)) {
 		size := max(1, g.IntN(6)-2)
 		for range size {
-			n := plainCharged[g.IntN(len(plainCharged))]
-			op := g.op(law.Take, string(rune('a'+n)), steady[n], size == 1)
+			n := plainParams[g.IntN(len(plainParams))]
+			op := g.op(law.Take, string(rune('a'+n)), steadyParams[n], size == 1)
 			if g.IntN(2) == 0 {
 				op.Count = 1
 			}
@@ -172,10 +174,9 @@ func (g *generator) charges() (ops []law.Op) {
 	return ops
 }
 
-// again repeats a request with an ID; once in a while with another cost, or by one
-// who does not wait any more.
-func (g *generator) again() []law.Op {
-	ops := slices.Clone(g.named[g.IntN(len(g.named))])
+// repeat returns an earlier request with an ID; once in a while with another cost, or so that it may not start later.
+func (g *generator) repeat() []law.Op {
+	ops := slices.Clone(g.requests[g.IntN(len(g.requests))])
 	if g.IntN(3) == 0 {
 		for i := range ops {
 			ops[i].Deferred, ops[i].Ceiling = false, 0
@@ -187,15 +188,16 @@ func (g *generator) again() []law.Op {
 	return ops
 }
 
-// some returns some charges of a request with an ID.
-func (g *generator) some() []law.Op {
-	ops := slices.Clone(g.named[g.IntN(len(g.named))])
+// someCharges returns some charges of an earlier request with an ID.
+func (g *generator) someCharges() []law.Op {
+	ops := slices.Clone(g.requests[g.IntN(len(g.requests))])
 	g.Shuffle(len(ops), func(i, j int) { ops[i], ops[j] = ops[j], ops[i] })
 	return ops[:1+g.IntN(len(ops))]
 }
 
+// settle returns ops that settle or cancel charges.
 func (g *generator) settle() []law.Op {
-	ops := g.some()
+	ops := g.someCharges()
 	for i := range ops {
 		op := &ops[i]
 		cost := []int64{0, law.Cancelled, op.Cost * op.Count, g.Int64N(2*op.Cost*op.Count + 1)}[g.IntN(4)]
@@ -204,8 +206,9 @@ func (g *generator) settle() []law.Op {
 	return ops
 }
 
+// extend returns ops that extend charges.
 func (g *generator) extend() []law.Op {
-	ops := g.some()
+	ops := g.someCharges()
 	for i := range ops {
 		op := &ops[i]
 		op.Verb, op.Deferred, op.Ceiling = law.Extend, false, 0
@@ -217,14 +220,15 @@ func (g *generator) extend() []law.Op {
 	return ops
 }
 
-// renew prolongs an entry. Its Entry is the oracle's, as that of back.
+// renew returns an op that prolongs an entry, which it names by the oracle's number.
 func (g *generator) renew() law.Op {
-	r := &g.charged[g.IntN(len(g.charged))]
+	r := &g.receipts[g.IntN(len(g.receipts))]
 	p := r.op.Params
 	p.Step = max(1, p.Step/int64(1+g.IntN(3))) // the limit may have another time to live by now
 	return law.Op{Verb: law.Renew, Cell: r.op.Cell, Params: p, EntryNumber: r.out.EntryNumber}
 }
 
+// op returns a random op. A partial take is made only if the op is alone in its request.
 func (g *generator) op(verb law.Verb, limit string, p law.Params, alone bool) law.Op {
 	op := law.Op{
 		Verb: verb, Params: p,
@@ -246,10 +250,10 @@ func (g *generator) op(verb law.Verb, limit string, p law.Params, alone bool) la
 	return op
 }
 
-// back returns an op that gives back some or all of a charge, or charges more.
-// Its Entry is the oracle's, and translated before the store is called.
-func (g *generator) back() law.Op {
-	r := &g.charged[g.IntN(len(g.charged))]
+// returnOp returns an op that returns some or all of a charge, or charges more. It names
+// the entry by the oracle's number, which testModel replaces by the store's number.
+func (g *generator) returnOp() law.Op {
+	r := &g.receipts[g.IntN(len(g.receipts))]
 	credits := 1 + g.Int64N(r.op.Cost*r.out.Granted)
 	if g.IntN(4) == 0 {
 		credits = -credits
@@ -257,7 +261,7 @@ func (g *generator) back() law.Op {
 	return law.Back(&r.op, &r.out, credits)
 }
 
-// remember keeps receipts of what a batch has admitted.
+// remember keeps receipts of the charges that a batch has admitted.
 func (g *generator) remember(ops []law.Op, got, want []law.Outcome) {
 	for i := 0; i < len(ops); {
 		j, admitted := law.GroupEnd(ops, i), ops[i].Verb == law.Take
@@ -266,16 +270,16 @@ func (g *generator) remember(ops []law.Op, got, want []law.Outcome) {
 				(want[k].Granted == ops[k].Count || ops[k].Partial)
 		}
 		for k := i; k < j && admitted; k++ {
-			g.charged = append(g.charged, receipt{ops[k], want[k], got[k].EntryNumber})
+			g.receipts = append(g.receipts, receipt{ops[k], want[k], got[k].EntryNumber})
 		}
 		i = j
 	}
-	g.charged = g.charged[max(0, len(g.charged)-12):]
+	g.receipts = g.receipts[max(0, len(g.receipts)-12):]
 }
 
-// number returns the store's number of an entry.
-func (g *generator) number(entry int64) int64 {
-	for _, r := range g.charged {
+// storeNumber returns the store's number of an entry, by the oracle's number.
+func (g *generator) storeNumber(entry int64) int64 {
+	for _, r := range g.receipts {
 		if r.out.EntryNumber == entry {
 			return r.number
 		}
@@ -283,6 +287,7 @@ func (g *generator) number(entry int64) int64 {
 	return 0
 }
 
+// setTime moves the clock, and sets an op's time, calendar window and the range of times in which it holds.
 func (g *generator) setTime(op *law.Op) {
 	switch g.IntN(120) {
 	case 0:
@@ -295,18 +300,18 @@ func (g *generator) setTime(op *law.Op) {
 		g.now += g.Int64N(4000)
 	}
 	op.Now = g.now
-	b := op.Now - op.Now%20000
-	op.Window = [4]int64{b - 20000, b, b + 20000, b + 40000}
+	begin := op.Now - op.Now%20000
+	op.Window = [4]int64{begin - 20000, begin, begin + 20000, begin + 40000}
 	switch g.IntN(20) {
 	case 0: // a node that believes in another month
-		op.Window = [4]int64{b - 60000, b - 50000, b - 40000, b - 30000}
+		op.Window = [4]int64{begin - 60000, begin - 50000, begin - 40000, begin - 30000}
 	case 1: // or in another time zone
-		op.Window = [4]int64{b - 25000, b - 5000, b + 21000, b + 40000}
+		op.Window = [4]int64{begin - 25000, begin - 5000, begin + 21000, begin + 40000}
 	}
 	if op.Verb != law.Take && op.Verb != law.Check {
 		return
 	}
-	switch g.IntN(30) { // what is asked holds for a time only, by which it may be over
+	switch g.IntN(30) { // the op holds from or until a time, which may be past
 	case 0:
 		op.From = max(0, op.Now+g.Int64N(40_000)-20_000)
 	case 1:

@@ -12,9 +12,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// distinct are keys that some database or other takes for one another, or that mean
-// something in a language on the way to it.
-var distinct = []string{
+// distinctKeys are keys that some databases take for the same, or that have a meaning in a language
+// on the way to a database.
+var distinctKeys = []string{
 	"", " ", "a", "A", "a ", " a", "a\t", "á", "a\u0301", "ß", "ss", "🚦", "🚥", "'", "''", `"`, `\`, `\\`, "%", "_",
 	"{a}", "{}", "a:b", "a,b", "$1", "?", "--", ";", "null", "NULL", "0", "00", "\u200b", "\x01", "\n",
 	strings.Repeat("k", law.MaxKey), strings.Repeat("k", law.MaxKey-1) + "K", strings.Repeat("é", law.MaxKey/2),
@@ -25,21 +25,22 @@ var distinct = []string{
 	"\x7f", "x'41'", "0x41", "{tag}", "a\r\n",
 }
 
-// RunKeys runs what the suite has about keys, on an empty store: for stores whose
-// servers or connections have settings that matter to text.
+// RunKeys runs the suite's tests of keys on an empty store. It is for stores whose servers or connections have settings
+// that matter to text.
 func RunKeys(t *testing.T, s store.Store) {
-	keys(t, s)
-	badKeys(t, s)
-	texts(t, s)
+	testKeys(t, s)
+	testBadKeys(t, s)
+	testTexts(t, s)
 }
 
-func keys(t *testing.T, s store.Store) {
+// testKeys charges keys that are easily confused: each must have a cell of its own.
+func testKeys(t *testing.T, s store.Store) {
 	p := slidingLog(1, 3_600_000_000)
-	for _, law1 := range []law.Params{bucket(1, 1), p} {
-		limit := fmt.Sprint("keys ", law1.Kind)
-		for _, want := range []int64{1, 0} { // or it was taken for another, or forgotten
-			for _, k := range distinct {
-				if out := one(t, s, take(limit, k, law1, 1, T0)); out.Granted != want {
+	for _, p := range []law.Params{bucket(1, 1), p} {
+		limit := fmt.Sprint("keys ", p.Kind)
+		for _, want := range []int64{1, 0} { // else the key was confused with another, or forgotten
+			for _, k := range distinctKeys {
+				if out := applyOne(t, s, take(limit, k, p, 1, T0)); out.Granted != want {
 					t.Errorf("key %q: granted %d, want %d", k, out.Granted, want)
 				}
 			}
@@ -47,11 +48,11 @@ func keys(t *testing.T, s store.Store) {
 	}
 	// All of them in one batch.
 	var ops []law.Op
-	for i, k := range distinct {
+	for i, k := range distinctKeys {
 		op := take("keys together", k, bucket(1, 1), 1, T0)
 		op.Group = uint32(i)
 		ops = append(ops, op, op)
-		ops[len(ops)-1].Group = uint32(i + len(distinct)*2)
+		ops[len(ops)-1].Group = uint32(i + len(distinctKeys)*2)
 	}
 	for i, out := range apply(t, s, ops...) {
 		if want := int64(1 - i%2); out.Granted != want {
@@ -59,18 +60,18 @@ func keys(t *testing.T, s store.Store) {
 		}
 	}
 	// The limit and the key are not one string.
-	if one(t, s, take("a:b", "c", bucket(1, 1), 1, T0)).Granted != 1 ||
-		one(t, s, take("a", "b:c", bucket(1, 1), 1, T0)).Granted != 1 {
+	if applyOne(t, s, take("a:b", "c", bucket(1, 1), 1, T0)).Granted != 1 ||
+		applyOne(t, s, take("a", "b:c", bucket(1, 1), 1, T0)).Granted != 1 {
 		t.Error(`("a:b", "c") was taken for ("a", "b:c")`)
 	}
 }
 
-// texts asks everything of keys that are also the ID and the reason.
-func texts(t *testing.T, s store.Store) {
+// testTexts applies all verbs to distinctKeys, each of which is also the ID and the reason.
+func testTexts(t *testing.T, s store.Store) {
 	inspector, inspects := store.As[store.Inspector](s)
 	for _, p := range []law.Params{bucket(1, 2), slidingWindow(2, hour), slidingLog(2, hour)} {
 		limit := fmt.Sprint("texts ", p.Kind)
-		for _, k := range distinct {
+		for _, k := range distinctKeys {
 			id := k + "."
 			for len(id) > law.MaxName {
 				_, size := utf8.DecodeRuneInString(id)
@@ -82,10 +83,10 @@ func texts(t *testing.T, s store.Store) {
 				if change != nil {
 					change(&o)
 				}
-				return one(t, s, o)
+				return applyOne(t, s, o)
 			}
-			named := func(o *law.Op) { o.ID, o.TTL = id, 3_600_000_000 }
-			if first, again := op(law.Take, named), op(law.Take, named); first.Granted != 1 || !again.Replayed ||
+			withID := func(o *law.Op) { o.ID, o.TTL = id, 3_600_000_000 }
+			if first, again := op(law.Take, withID), op(law.Take, withID); first.Granted != 1 || !again.Replayed ||
 				again.Granted != 1 {
 				t.Errorf("%s: %q with its id: %+v, then %+v", limit, k, first, again)
 			}
@@ -97,7 +98,7 @@ func texts(t *testing.T, s store.Store) {
 				t.Errorf("%s: %q passes its block", limit, k)
 			}
 			if inspects {
-				shown(t, inspector, law.Cell{Limit: limit, Key: k}, k, id)
+				expectInspected(t, inspector, law.Cell{Limit: limit, Key: k}, k, id)
 			}
 			if got := op(law.Settle, func(o *law.Op) { o.ID, o.Cost = id, 0 }); got.Granted != p.Unit {
 				t.Errorf("%s: %q: settled %+v", limit, k, got)
@@ -109,8 +110,8 @@ func texts(t *testing.T, s store.Store) {
 	}
 }
 
-// shown looks for a cell, the reason of its block, and the ID in its log.
-func shown(t *testing.T, i store.Inspector, cell law.Cell, reason, id string) {
+// expectInspected checks that an Inspector shows a cell, the reason of its block, and the ID in its log.
+func expectInspected(t *testing.T, i store.Inspector, cell law.Cell, reason, id string) {
 	t.Helper()
 	ctx := context.Background()
 	cells, _, err := i.Cells(ctx, store.Query{Limit: cell.Limit, Key: cell.Key, HasKey: true})
@@ -126,7 +127,8 @@ func shown(t *testing.T, i store.Inspector, cell law.Cell, reason, id string) {
 	}
 }
 
-func badKeys(t *testing.T, s store.Store) {
+// testBadKeys charges keys that every store must refuse.
+func testBadKeys(t *testing.T, s store.Store) {
 	for _, k := range []string{"a\x00b", "\x00", "\xff", "a\xc3", strings.Repeat("k", law.MaxKey+1), "\xed\xa0\x80"} {
 		for _, verb := range []law.Verb{law.Take, law.Check, law.Block, law.Reset} {
 			op := take("bad", k, bucket(1, 1), 1, T0)
@@ -138,7 +140,8 @@ func badKeys(t *testing.T, s store.Store) {
 	}
 }
 
-func invalidGroup(t *testing.T, s store.Store) {
+// testInvalidGroup applies a batch with valid and invalid groups.
+func testInvalidGroup(t *testing.T, s store.Store) {
 	p := bucket(1, 5)
 	op := func(group uint32, key string, change func(*law.Op)) law.Op {
 		op := take("invalid", key, p, 1, T0)

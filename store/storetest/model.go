@@ -10,35 +10,36 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// oracle is package law over the plainest of stores.
+// oracle applies package law to cells in memory.
 type oracle struct {
-	cells map[law.Cell]*cells.Cell
-	last  int64 // number of an entry
+	cells     map[law.Cell]*cells.Cell
+	lastEntry int64 // the number of the newest entry
 }
 
 func newOracle() *oracle { return &oracle{cells: map[law.Cell]*cells.Cell{}} }
 
+// apply applies a batch to the cells in memory.
 func (o *oracle) apply(ops []law.Op, outs []law.Outcome) {
-	records, of := make([]*law.Record, len(ops)), map[law.Cell]*law.Record{}
+	records, byCell := make([]*law.Record, len(ops)), map[law.Cell]*law.Record{}
 	for i := range ops {
 		c := ops[i].Cell
-		if of[c] == nil {
+		if byCell[c] == nil {
 			o.cells[c] = o.cells[c].Clone()
-			of[c] = o.cells[c].Record()
+			byCell[c] = o.cells[c].Record()
 		}
-		records[i] = of[c]
+		records[i] = byCell[c]
 	}
 	law.Apply(ops, outs, T0, records)
-	for c, r := range of {
-		o.cells[c].Write(r, &o.last)
+	for c, r := range byCell {
+		o.cells[c].Write(r, &o.lastEntry)
 	}
 	for i, r := range records {
 		r.Number(&outs[i])
 	}
 }
 
-// model compares n random batches with package law, bit by bit.
-func model(t *testing.T, s store.Store, n int, opt *Options, batch func(*generator) []law.Op) {
+// testModel compares n random batches with package law, bit by bit.
+func testModel(t *testing.T, s store.Store, n int, opt *Options, batch func(*generator) []law.Op) {
 	seed, o := tier.Seed(), newOracle()
 	g := newGenerator(seed, opt)
 	for round := range n {
@@ -47,7 +48,7 @@ func model(t *testing.T, s store.Store, n int, opt *Options, batch func(*generat
 		o.apply(ops, want)
 		for i := range ops {
 			if ops[i].EntryNumber > 0 {
-				ops[i].EntryNumber = g.number(ops[i].EntryNumber)
+				ops[i].EntryNumber = g.storeNumber(ops[i].EntryNumber)
 			}
 		}
 		got := apply(t, s, ops...)
@@ -58,7 +59,7 @@ func model(t *testing.T, s store.Store, n int, opt *Options, batch func(*generat
 	}
 }
 
-// compare compares outcomes; numbers of entries are a store's own.
+// compare compares outcomes, except for the numbers of entries, which each store chooses.
 func compare(t *testing.T, ops []law.Op, got, want []law.Outcome) {
 	t.Helper()
 	for i := range ops {

@@ -10,13 +10,12 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// sameIDAtOnce lets many call with one ID at once: one of them is charged, all are
-// admitted.
-func sameIDAtOnce(t *testing.T, s store.Store) {
+// testSameIDAtOnce sends one request with an ID from many callers at once: it is charged once, and all are admitted.
+func testSameIDAtOnce(t *testing.T, s store.Store) {
 	var admitted, charged atomic.Int64
-	op := named("id", take("at once", "k", bucket(1, 5), 2, T0))
-	concurrently(24, 1, func(_, _ int) {
-		out := try(t, s, op...)[0]
+	request := withID("id", take("at once", "k", bucket(1, 5), 2, T0))
+	runAtOnce(24, 1, func(_, _ int) {
+		out := try(t, s, request...)[0]
 		admitted.Add(out.Granted)
 		if !out.Replayed {
 			charged.Add(1)
@@ -27,24 +26,24 @@ func sameIDAtOnce(t *testing.T, s store.Store) {
 	}
 }
 
-// startTogether reserves on several keys, which start together. A store that takes such a
-// request on trial refuses it before anything is charged.
-func startTogether(t *testing.T, s store.Store, onTrial bool) {
+// testStartTogether reserves on several keys, which start together. A store that charges groups on trial
+// has to refuse such a request before it charges anything.
+func testStartTogether(t *testing.T, s store.Store, onTrial bool) {
 	const keys = 6
 	p := bucket(1, 1)
-	ask := func(id string) []law.Op {
+	request := func(id string) []law.Op {
 		var ops []law.Op
 		for k := range keys {
 			ops = append(ops, take("apart", fmt.Sprint("key ", k), p, 1, T0))
 		}
 		if id != "" {
-			named(id, ops...)
+			withID(id, ops...)
 		}
 		return ops
 	}
 	if !onTrial {
-		one(t, s, take("apart", "key 0", p, 1, T0))
-		for i, out := range apply(t, s, late(ask("id")...)...) {
+		applyOne(t, s, take("apart", "key 0", p, 1, T0))
+		for i, out := range apply(t, s, mayStartLater(request("id")...)...) {
 			if out.Granted != 1 || out.StartAt != T0+sec {
 				t.Errorf("charge %d: %+v, want one start after 1 s", i+1, out)
 			}
@@ -52,7 +51,7 @@ func startTogether(t *testing.T, s store.Store, onTrial bool) {
 		return
 	}
 	for _, id := range []string{"", "id"} {
-		ops := late(ask(id)...)
+		ops := mayStartLater(request(id)...)
 		alone := take("apart", "alone "+id, p, 1, T0)
 		alone.Group++
 		outs := apply(t, s, append(ops, alone)...)
@@ -66,50 +65,49 @@ func startTogether(t *testing.T, s store.Store, onTrial bool) {
 			t.Errorf("another request of the batch: %+v", outs[keys])
 		}
 		for i, op := range ops {
-			if out := one(t, s, check(op)); out.Granted != 1 || out.State != (law.State{}) {
+			if out := applyOne(t, s, check(op)); out.Granted != 1 || out.State != (law.State{}) {
 				t.Errorf("charge %d left %+v", i+1, out.State)
 			}
 			if id != "" {
-				expect(t, s, "it is not remembered", wanted{err: law.ErrUnknownID}, settled(op, 1, T0))
+				expect(t, s, "it is not remembered", outcome{err: law.ErrUnknownID}, settle(op, 1, T0))
 			}
 		}
 	}
-	// A request that may start later has one key, or does not wait.
-	expect(t, s, "without waiting", wanted{granted: 1}, ask("id")...)
-	if out := one(t, s, late(ask("")...)[0]); out.Granted != 1 || out.StartAt != T0+sec {
+	// A request with one key may start later, and one that does not wait may have several keys.
+	expect(t, s, "without waiting", outcome{granted: 1}, request("id")...)
+	if out := applyOne(t, s, mayStartLater(request("")...)[0]); out.Granted != 1 || out.StartAt != T0+sec {
 		t.Errorf("one key: %+v, want a start after 1 s", out)
 	}
 }
 
-// reserveWithoutWait repeats a reservation that was to start together later, without waiting, when
-// one of its keys knows nothing of it any more: all of it is decided again.
-func reserveWithoutWait(t *testing.T, s store.Store) {
+// testReserveWithoutWait reserves several keys for a later start, resets one of them, and repeats the request without
+// waiting: the store has to decide the whole request again.
+func testReserveWithoutWait(t *testing.T, s store.Store) {
 	full, room := bucket(1, 10), bucket(1, 11)
-	one(t, s, take("full", "n", full, 10, T0))
+	applyOne(t, s, take("full", "n", full, 10, T0))
 	ops := func(now int64) []law.Op {
-		return named("no patience", take("full", "n", full, 6, now), take("room", "n", room, 11, now))
+		return withID("no patience", take("full", "n", full, 6, now), take("room", "n", room, 11, now))
 	}
-	for i, out := range apply(t, s, late(ops(T0)...)...) {
+	for i, out := range apply(t, s, mayStartLater(ops(T0)...)...) {
 		if out.StartAt != T0+6*sec {
 			t.Fatalf("charge %d: %+v", i+1, out)
 		}
 	}
-	one(t, s, reset(ops(T0)[1], T0))
+	applyOne(t, s, reset(ops(T0)[1], T0))
 	if outs := apply(t, s, ops(T0+sec)...); outs[0].Granted != 0 || outs[0].StartAt+outs[1].StartAt != 0 {
 		t.Errorf("one key starts in 5 s, one now: %+v", outs)
 	}
-	expect(t, s, "a refused request was not charged", wanted{granted: 1}, take("room", "n", room, 11, T0+sec))
-	for i, out := range expect(t, s, "when there is room", wanted{granted: 1}, ops(T0+60*sec)...) {
+	expect(t, s, "a refused request was not charged", outcome{granted: 1}, take("room", "n", room, 11, T0+sec))
+	for i, out := range expect(t, s, "when there is room", outcome{granted: 1}, ops(T0+60*sec)...) {
 		if out.StartAt != 0 || out.State.Level != []int64{6, 11}[i]*1_000_000 {
 			t.Errorf("when there is room, charge %d: %+v", i+1, out)
 		}
 	}
 }
 
-// idsOfSeveralCells sends requests of several charges with an id, in one batch and in several:
-// also twice in one batch, with an id that other cells know, and after a part of the request
-// was settled, or one of its cells reset.
-func idsOfSeveralCells(t *testing.T, s store.Store) {
+// testIDsOfSeveralCells sends requests of several charges with an id, in one batch and in several: also twice in one
+// batch, with an id that other cells remember, and after a part of the request was settled or one of its cells reset.
+func testIDsOfSeveralCells(t *testing.T, s store.Store) {
 	p := bucket(1, 100)
 	request := func(id string, group uint32, cost int64, keys ...int) []law.Op {
 		var ops []law.Op
@@ -118,15 +116,15 @@ func idsOfSeveralCells(t *testing.T, s store.Store) {
 			op.Group = group
 			ops = append(ops, op)
 		}
-		return named(id, ops...)
+		return withID(id, ops...)
 	}
 	six := []int{1, 2, 3, 4, 5, 6}
 	type part struct {
-		what string
+		name string
 		ops  []law.Op
-		want wanted
+		want outcome
 	}
-	batch := func(parts ...part) {
+	applyParts := func(parts ...part) {
 		t.Helper()
 		var ops []law.Op
 		for _, part := range parts {
@@ -135,66 +133,66 @@ func idsOfSeveralCells(t *testing.T, s store.Store) {
 		outs := apply(t, s, ops...)
 		for _, part := range parts {
 			n := len(part.ops)
-			part.want.compare(t, part.what, part.ops, outs[:n])
+			part.want.compare(t, part.name, part.ops, outs[:n])
 			outs = outs[n:]
 		}
 	}
-	batch(
-		part{"asked", request("a", 1, 5, six...), wanted{granted: 1, used: 5}},
-		part{"asked again in the batch", request("a", 2, 5, six...), wanted{granted: 1, replayed: true, used: 5}},
-		part{"the id on other cells", request("a", 3, 5, 7, 8), wanted{granted: 1, used: 5}},
-		part{"the id with other charges, of which one is on the same cell", request("a", 4, 5, 6, 9), wanted{err: law.ErrReused}},
-		part{"another id", request("b", 5, 1, six...), wanted{granted: 1, used: 6}},
+	applyParts(
+		part{"asked", request("a", 1, 5, six...), outcome{granted: 1, used: 5}},
+		part{"asked again in the batch", request("a", 2, 5, six...), outcome{granted: 1, replayed: true, used: 5}},
+		part{"the id on other cells", request("a", 3, 5, 7, 8), outcome{granted: 1, used: 5}},
+		part{"the id with other charges, of which one is on the same cell", request("a", 4, 5, 6, 9), outcome{err: law.ErrReused}},
+		part{"another id", request("b", 5, 1, six...), outcome{granted: 1, used: 6}},
 	)
-	batch( // what is known is told, and what is new is charged
-		part{"asked again", request("a", 1, 5, six...), wanted{granted: 1, replayed: true, used: 5}},
-		part{"a new id in that batch", request("c", 2, 1, six...), wanted{granted: 1, used: 7}},
+	applyParts( // the known id is replayed, and the new one charged
+		part{"asked again", request("a", 1, 5, six...), outcome{granted: 1, replayed: true, used: 5}},
+		part{"a new id in that batch", request("c", 2, 1, six...), outcome{granted: 1, used: 7}},
 	)
 	ops := request("a", 1, 5, six...)
-	settling := each(ops, settled, 2, T0)
-	batch( // two charges are settled, beside a charge of the same cells
-		part{"settled", settling[:2], wanted{granted: 3, used: 4}},
-		part{"charged after that", request("d", 2, 1, 1, 2), wanted{granted: 1, used: 5}},
-		part{"charged beside that", request("d", 2, 1, 3, 4, 5, 6), wanted{granted: 1, used: 8}},
+	settlements := mapOps(ops, settle, 2, T0)
+	applyParts( // two charges are settled, and their cells charged again
+		part{"settled", settlements[:2], outcome{granted: 3, used: 4}},
+		part{"charged after that", request("d", 2, 1, 1, 2), outcome{granted: 1, used: 5}},
+		part{"charged beside that", request("d", 2, 1, 3, 4, 5, 6), outcome{granted: 1, used: 8}},
 	)
-	batch(
-		part{"settled before", settling[:2], wanted{replayed: true}},
-		part{"the rest is settled", settling[2:], wanted{granted: 3}},
+	applyParts(
+		part{"settled before", settlements[:2], outcome{replayed: true}},
+		part{"the rest is settled", settlements[2:], outcome{granted: 3}},
 	)
-	expect(t, s, "asked again after all was settled", wanted{granted: 1, replayed: true, used: 5}, ops...)
-	one(t, s, reset(ops[3], T0)) // the cell forgets its ids
-	expect(t, s, "settled after a reset", wanted{err: law.ErrUnknownID}, settling[3])
-	batch(
-		part{"asked again, cells that were not reset", ops[:3], wanted{granted: 1, replayed: true, used: 5}},
-		part{"asked again, the cell that was reset", ops[3:4], wanted{granted: 1, used: 5}},
-		part{"asked again, more cells that were not reset", ops[4:], wanted{granted: 1, replayed: true, used: 5}},
+	expect(t, s, "asked again after all was settled", outcome{granted: 1, replayed: true, used: 5}, ops...)
+	applyOne(t, s, reset(ops[3], T0)) // the cell forgets its ids
+	expect(t, s, "settled after a reset", outcome{err: law.ErrUnknownID}, settlements[3])
+	applyParts(
+		part{"asked again, cells that were not reset", ops[:3], outcome{granted: 1, replayed: true, used: 5}},
+		part{"asked again, the cell that was reset", ops[3:4], outcome{granted: 1, used: 5}},
+		part{"asked again, more cells that were not reset", ops[4:], outcome{granted: 1, replayed: true, used: 5}},
 	)
 }
 
-// idsOfManyKeys lets many keys use one id, each for a request of its own, as where each user counts his
-// requests. One of them was cancelled and one reset; the others are known.
-func idsOfManyKeys(t *testing.T, s store.Store) {
+// testIDsOfManyKeys sends one id for many keys, each for another request, as happens if every user numbers his own
+// requests. It cancels one charge and resets one cell; all other keys have to remember the id.
+func testIDsOfManyKeys(t *testing.T, s store.Store) {
 	const keys, cancelled, forgotten = 100, 40, 60
 	var ops []law.Op
 	for k := range keys {
 		ops = append(ops, take("many", fmt.Sprint("key ", k), bucket(1, 100), 5, T0))
 		ops[k].Group = uint32(k)
 	}
-	named("1", ops...)
+	withID("1", ops...)
 	for from := 0; from < keys; from += 25 {
-		expect(t, s, fmt.Sprint("keys from ", from), wanted{granted: 1}, ops[from:from+25]...)
+		expect(t, s, fmt.Sprint("keys from ", from), outcome{granted: 1}, ops[from:from+25]...)
 	}
-	expect(t, s, "cancelled", wanted{granted: 5}, cancelling(ops[cancelled], T0))
-	expect(t, s, "reset", wanted{granted: 1}, reset(ops[forgotten], T0))
-	expect(t, s, "settled after a reset", wanted{err: law.ErrUnknownID}, settled(ops[forgotten], 1, T0))
+	expect(t, s, "cancelled", outcome{granted: 5}, cancel(ops[cancelled], T0))
+	expect(t, s, "reset", outcome{granted: 1}, reset(ops[forgotten], T0))
+	expect(t, s, "settled after a reset", outcome{err: law.ErrUnknownID}, settle(ops[forgotten], 1, T0))
 	for from := 0; from < keys; from += 25 {
 		for i, out := range apply(t, s, ops[from:from+25]...) {
 			k := from + i
-			want := wanted{granted: 1, replayed: k != cancelled && k != forgotten, used: 5}
+			want := outcome{granted: 1, replayed: k != cancelled && k != forgotten, used: 5}
 			want.compare(t, fmt.Sprint("again, key ", k), ops[k:k+1], []law.Outcome{out})
 		}
 	}
 	for k := range keys {
-		expect(t, s, fmt.Sprint("settled, key ", k), wanted{granted: 3}, settled(ops[k], 2, T0))
+		expect(t, s, fmt.Sprint("settled, key ", k), outcome{granted: 3}, settle(ops[k], 2, T0))
 	}
 }

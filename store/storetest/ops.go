@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// T0 is a time for tests: 2100-01-01T00:00:00Z in microseconds, so far ahead that
-// no store takes what was charged then for long over.
+// T0 is a time for tests, 2100-01-01T00:00:00Z in microseconds. It lies so far ahead that
+// no store removes what was charged then.
 const T0 = int64(4_102_444_800_000_000)
 
 const (
@@ -35,13 +35,14 @@ func slidingWindow(n, window int64) law.Params {
 	return law.Params{Kind: law.Window, Unit: 1000, Capacity: n * 1000, Step: window}
 }
 
-// fixedWindow returns a window of n units that begins by the epoch.
+// fixedWindow returns a fixed window of n units, aligned to the epoch.
 func fixedWindow(n, window int64) law.Params {
 	return law.Params{
 		Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: n * 1000, Step: window, Drain: law.Max,
 	}
 }
 
+// take returns an op that takes n units.
 func take(limit, key string, p law.Params, n, now int64) law.Op {
 	return law.Op{
 		Verb: law.Take, Group: 1, Cell: law.Cell{Limit: limit, Key: key}, Params: p,
@@ -49,62 +50,65 @@ func take(limit, key string, p law.Params, n, now int64) law.Op {
 	}
 }
 
-// named returns a request with an ID that is remembered for a minute.
-func named(id string, ops ...law.Op) []law.Op {
+// withID gives ops an ID that is remembered for a minute, and returns them.
+func withID(id string, ops ...law.Op) []law.Op {
 	for i := range ops {
 		ops[i].ID, ops[i].TTL = id, minute
 	}
 	return ops
 }
 
-// late returns a request that may start up to 20 s later.
-func late(ops ...law.Op) []law.Op {
+// mayStartLater lets ops start up to 20 s later, and returns them.
+func mayStartLater(ops ...law.Op) []law.Op {
 	for i := range ops {
 		ops[i].Deferred, ops[i].Ceiling = true, ops[i].Params.Ceiling(20*sec)
 	}
 	return ops
 }
 
-// check returns an op that asks whether a charge would be admitted.
+// check returns an op that checks whether a charge would be admitted.
 func check(op law.Op) law.Op {
 	op.Verb, op.Count, op.ID, op.TTL, op.Deferred, op.Ceiling = law.Check, 1, "", 0, false, 0
 	return op
 }
 
+// reset returns an op that resets the cell of another op.
 func reset(op law.Op, now int64) law.Op {
 	return law.Op{Verb: law.Reset, Cell: op.Cell, Params: op.Params, Cost: 1, Count: 1, Now: now}
 }
 
-func settled(op law.Op, n, now int64) law.Op {
+// settle returns an op that settles a charge at n units.
+func settle(op law.Op, n, now int64) law.Op {
 	return law.Op{
 		Verb: law.Settle, Group: op.Group, Cell: op.Cell, Params: op.Params, Window: op.Window,
 		ID: op.ID, Cost: n * op.Params.Unit, Count: 1, Now: now,
 	}
 }
 
-func cancelling(op law.Op, now int64) law.Op {
-	op = settled(op, 0, now)
+// cancel returns an op that cancels a charge.
+func cancel(op law.Op, now int64) law.Op {
+	op = settle(op, 0, now)
 	op.Cost = law.Cancelled
 	return op
 }
 
-// extended returns an op that extends a charge to n units.
-func extended(op law.Op, n, now int64) law.Op {
+// extend returns an op that extends a charge to n units.
+func extend(op law.Op, n, now int64) law.Op {
 	op.Verb, op.Cost, op.Count, op.Now = law.Extend, n*op.Params.Unit, 1, now
 	return op
 }
 
-// each returns an op for each of a request's charges.
-func each(ops []law.Op, do func(op law.Op, n, now int64) law.Op, n, now int64) []law.Op {
+// mapOps returns what build, such as settle, returns for each of a request's charges.
+func mapOps(ops []law.Op, build func(op law.Op, n, now int64) law.Op, n, now int64) []law.Op {
 	list := make([]law.Op, len(ops))
 	for i, op := range ops {
-		list[i] = do(op, n, now)
+		list[i] = build(op, n, now)
 	}
 	return list
 }
 
-// applied applies a batch. An op that fails is an error, too.
-func applied(ctx context.Context, s store.Store, ops ...law.Op) ([]law.Outcome, error) {
+// applyErr applies a batch. The error includes the errors of its ops.
+func applyErr(ctx context.Context, s store.Store, ops ...law.Op) ([]law.Outcome, error) {
 	outs := make([]law.Outcome, len(ops))
 	err := s.Apply(ctx, ops, outs)
 	for i := range outs {
@@ -113,7 +117,7 @@ func applied(ctx context.Context, s store.Store, ops ...law.Op) ([]law.Outcome, 
 	return outs, err
 }
 
-// apply applies a batch and fails the test if that fails.
+// apply applies a batch, and ends the test if the whole batch fails.
 func apply(tb testing.TB, s store.Store, ops ...law.Op) []law.Outcome {
 	tb.Helper()
 	outs := make([]law.Outcome, len(ops))
@@ -123,8 +127,8 @@ func apply(tb testing.TB, s store.Store, ops ...law.Op) []law.Outcome {
 	return outs
 }
 
-// one applies one op, which must be valid.
-func one(tb testing.TB, s store.Store, op law.Op) law.Outcome {
+// applyOne applies one op, and ends the test if that fails.
+func applyOne(tb testing.TB, s store.Store, op law.Op) law.Outcome {
 	tb.Helper()
 	out := apply(tb, s, op)[0]
 	if out.Err != nil {
@@ -133,32 +137,34 @@ func one(tb testing.TB, s store.Store, op law.Op) law.Outcome {
 	return out
 }
 
-// try applies a batch in a goroutine that is not the test's: after an error the test fails and goes on.
+// try applies a batch, and fails the test after an error without ending it. It may be called by any goroutine.
 func try(tb testing.TB, s store.Store, ops ...law.Op) []law.Outcome {
 	tb.Helper()
-	outs, err := applied(context.Background(), s, ops...)
+	outs, err := applyErr(context.Background(), s, ops...)
 	if err != nil {
 		tb.Errorf("apply: %v", err)
 	}
 	return outs
 }
 
-type wanted struct {
-	granted  int64 // of a charge 1 or 0; units that a settlement gives back, and that an extension has charged then
+// outcome is the expected outcome of an op.
+type outcome struct {
+	granted  int64 // 1 or 0 for a charge; the units that a settlement returns; the units charged after an extension
 	replayed bool
 	used     int64 // units in use; 0: any
-	err      error // then the rest is not looked at
+	err      error // if it is not nil, the other fields are not compared
 }
 
-// expect applies a batch of which all ops should have one outcome, and returns the outcomes.
-func expect(t *testing.T, s store.Store, what string, w wanted, ops ...law.Op) []law.Outcome {
+// expect applies a batch, checks that all ops have one expected outcome, and returns the outcomes.
+func expect(t *testing.T, s store.Store, what string, want outcome, ops ...law.Op) []law.Outcome {
 	t.Helper()
 	outs := apply(t, s, ops...)
-	w.compare(t, what, ops, outs)
+	want.compare(t, what, ops, outs)
 	return outs
 }
 
-func (w wanted) compare(t *testing.T, what string, ops []law.Op, outs []law.Outcome) {
+// compare compares the outcomes of a batch with the expected one.
+func (w outcome) compare(t *testing.T, what string, ops []law.Op, outs []law.Outcome) {
 	t.Helper()
 	for i, out := range outs {
 		p := &ops[i].Params
@@ -173,12 +179,12 @@ func (w wanted) compare(t *testing.T, what string, ops []law.Op, outs []law.Outc
 	}
 }
 
-// inUse checks how many units of an op's cell are in use at the time of the op.
-func inUse(t *testing.T, s store.Store, op law.Op, units int64) {
+// expectInUse checks how many units of an op's cell are in use at the time of the op.
+func expectInUse(t *testing.T, s store.Store, op law.Op, units int64) {
 	t.Helper()
 	op = check(op)
 	op.Cost = 1
-	if out := one(t, s, op); out.Used-out.Granted != units*op.Params.Unit {
+	if out := applyOne(t, s, op); out.Used-out.Granted != units*op.Params.Unit {
 		t.Errorf("%v: %d credits are in use, want %d units", op.Cell, out.Used-out.Granted, units)
 	}
 }

@@ -12,32 +12,32 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// sweep uses the store's own clock, which is unrelated to T0.
-func sweep(t *testing.T, s store.Store, selfExpiring bool) {
-	now := one(t, s, take("sweep", "clock", bucket(1, 1), 1, 0)).Clock
-	long, gone := now, now-hour // times of the charges: still counting, long over
+// testSweep sweeps cells that still count, and cells that do not. It uses the store's clock, which is unrelated to T0.
+func testSweep(t *testing.T, s store.Store, selfExpiring bool) {
+	now := applyOne(t, s, take("sweep", "clock", bucket(1, 1), 1, 0)).Clock
+	liveAt, deadAt := now, now-hour // times of charges that still count, and that no longer do
 	live := []law.Op{
 		take("sweep", "live bucket", law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: hour, Drain: 1000},
-			1, long),
-		take("sweep", "live window", slidingWindow(1, hour), 1, long),
-		take("sweep", "live log", slidingLog(1, hour), 1, long),
+			1, liveAt),
+		take("sweep", "live window", slidingWindow(1, hour), 1, liveAt),
+		take("sweep", "live log", slidingLog(1, hour), 1, liveAt),
 	}
 	dead := []law.Op{
-		take("sweep", "dead bucket", bucket(1, 1), 1, gone),
-		take("sweep", "dead window", slidingWindow(1, 1000), 1, gone),
-		take("sweep", "dead log", slidingLog(1, 1000), 1, gone),
+		take("sweep", "dead bucket", bucket(1, 1), 1, deadAt),
+		take("sweep", "dead window", slidingWindow(1, 1000), 1, deadAt),
+		take("sweep", "dead log", slidingLog(1, 1000), 1, deadAt),
 	}
-	kept := take("sweep", "history", slidingLog(1, 1000), 1, gone)
-	kept.Params.History = 10 * hour
-	blocked := take("sweep", "blocked", bucket(1, 1), 1, long)
+	history := take("sweep", "history", slidingLog(1, 1000), 1, deadAt)
+	history.Params.History = 10 * hour
+	blocked := take("sweep", "blocked", bucket(1, 1), 1, liveAt)
 	blocked.Verb, blocked.TTL = law.Block, hour
 	if selfExpiring {
 		for i := range dead {
 			dead[i].Now = 0 // they expire within a second by themselves
 		}
 	}
-	for _, op := range append(append([]law.Op{kept, blocked}, live...), dead...) {
-		one(t, s, op)
+	for _, op := range append(append([]law.Op{history, blocked}, live...), dead...) {
+		applyOne(t, s, op)
 	}
 	removed := 0
 	for range 100 {
@@ -57,25 +57,25 @@ func sweep(t *testing.T, s store.Store, selfExpiring bool) {
 	}
 	for _, op := range live {
 		op.Now = now
-		if one(t, s, op).Granted != 0 {
+		if applyOne(t, s, op).Granted != 0 {
 			t.Errorf("%s was swept while it counted", op.Cell.Key)
 		}
 	}
 	blocked.Verb = law.Take
-	if one(t, s, blocked).Granted != 0 {
+	if applyOne(t, s, blocked).Granted != 0 {
 		t.Error("a blocked cell was swept")
 	}
 	if i, ok := store.As[store.Inspector](s); ok {
-		entries, err := i.Entries(context.Background(), kept.Cell, 10)
+		entries, err := i.Entries(context.Background(), history.Cell, 10)
 		if err != nil || len(entries) != 1 {
 			t.Errorf("a history was swept before its time: %v, %v", entries, err)
 		}
-		awaitDeath(t, i, dead) // already so, unless they expire by themselves
+		awaitRemoval(t, i, dead) // Sweep has removed them, unless they expire by themselves
 	}
 }
 
-// awaitDeath waits until none of the ops' cells is left.
-func awaitDeath(t *testing.T, i store.Inspector, ops []law.Op) {
+// awaitRemoval waits until none of the ops' cells is left.
+func awaitRemoval(t *testing.T, i store.Inspector, ops []law.Op) {
 	await.Until(t, "the death of cells that can refuse nobody", func() bool {
 		left := 0
 		for _, op := range ops {
@@ -90,10 +90,10 @@ func awaitDeath(t *testing.T, i store.Inspector, ops []law.Op) {
 	})
 }
 
-// sweepUnderLoad sweeps as fast as it can while callers hammer keys that die
-// all the time: no more than burst and rate may pass on any of them.
-func sweepUnderLoad(t *testing.T, s store.Store) {
-	const rate, burst, callers, asks, keys = 400, 1, 6, 40, 3
+// testSweepUnderLoad sweeps as fast as it can while callers charge keys whose cells become sweepable all the time:
+// no more than burst and rate may pass on any of them.
+func testSweepUnderLoad(t *testing.T, s store.Store) {
+	const rate, burst, callers, calls, keys = 400, 1, 6, 40, 3
 	p := bucket(rate, burst)
 	var stop atomic.Bool
 	done := make(chan error, 1)
@@ -106,7 +106,7 @@ func sweepUnderLoad(t *testing.T, s store.Store) {
 	}()
 	var mu sync.Mutex
 	var admitted, first, last [keys]int64 // guarded by mu
-	concurrently(callers, asks, func(_, n int) {
+	runAtOnce(callers, calls, func(_, n int) {
 		k := n % keys
 		out := try(t, s, take("swept", fmt.Sprint(k), p, 1, 0))[0]
 		mu.Lock()
@@ -122,8 +122,8 @@ func sweepUnderLoad(t *testing.T, s store.Store) {
 	}
 	for k := range keys {
 		elapsed := last[k] - first[k]
-		if most := burst + elapsed*rate/1_000_000; admitted[k] > most {
-			t.Errorf("key %d: admitted %d, at most %d may pass in %d us", k, admitted[k], most, elapsed)
+		if bound := burst + elapsed*rate/1_000_000; admitted[k] > bound {
+			t.Errorf("key %d: admitted %d, at most %d may pass in %d us", k, admitted[k], bound, elapsed)
 		}
 	}
 }

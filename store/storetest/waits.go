@@ -13,14 +13,14 @@ import (
 
 // Hold begins a transaction that locks the row of a cell. It returns a store that charges within the transaction, and a
 // function that commits it.
-type Hold func(t *testing.T, c law.Cell) (in store.Store, commit func() error)
+type Hold func(t *testing.T, c law.Cell) (holder store.Store, commit func() error)
 
 // TakeBySQL takes one unit of a limit by calling the SQL function or procedure.
 type TakeBySQL func(ctx context.Context, notation, key string) error
 
 // RunWaits checks that a charge that waits for the row of its key reads the clock after the wait. Each charge waits for
-// 2.5 s, while another charge is committed. Read before the wait, the clock would seem to be set back by more than
-// law allows a cell to be ahead, and the cell would follow it and forget the other charge.
+// 2.5 s, while another charge is committed. If the store read the clock before the wait, the clock would seem to be set
+// back by more than law allows a cell to be ahead, and the cell would follow it and forget the other charge.
 func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 	t.Helper()
 	limits := map[string]law.Params{
@@ -28,12 +28,12 @@ func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 		"fixed-window 10/1s": fixedWindow(10, sec), "sliding-window 10/1s": slidingWindow(10, sec),
 		"sliding-log 10/1s": slidingLog(10, sec),
 	}
-	var all []waiting
+	var charges []waitingCharge
 	batch := func(ctx context.Context, ops ...law.Op) error {
-		_, err := applied(ctx, s, ops...)
+		_, err := applyErr(ctx, s, ops...)
 		return err
 	}
-	for name, waits := range map[string]func(context.Context, law.Op) error{
+	for name, charge := range map[string]func(context.Context, law.Op) error{
 		"alone": func(ctx context.Context, op law.Op) error { return batch(ctx, op) },
 		"several": func(ctx context.Context, op law.Op) error {
 			next := op
@@ -47,52 +47,52 @@ func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 		"by SQL": func(ctx context.Context, op law.Op) error { return bySQL(ctx, op.Cell.Limit, op.Cell.Key) },
 	} {
 		for notation, p := range limits {
-			w := waiting{name: name + ", " + notation, op: take(notation, name, p, 1, 0), waits: waits}
-			one(t, s, w.op)
-			all = append(all, w)
+			w := waitingCharge{name: name + ", " + notation, op: take(notation, name, p, 1, 0), charge: charge}
+			applyOne(t, s, w.op)
+			charges = append(charges, w)
 		}
 	}
-	// All cells exist before the first row is locked. Where a sweep has deleted a row before it, InnoDB makes the lock
-	// of a REPEATABLE READ transaction one of the gap as well, as soon as its purge removes that row: a new cell would
-	// wait there, and nobody would commit.
-	answered := make([]chan error, len(all)) // receive the results of the charges
-	for i := range all {
-		w := &all[i]
-		w.in, w.commit = hold(t, w.op.Cell)
+	// All cells exist before the first row is locked. If a sweep has deleted the row before a locked one, the lock of a
+	// REPEATABLE READ transaction covers the gap as well, as soon as InnoDB purges the deleted row. A new cell in that
+	// gap would wait, and nobody would commit.
+	answered := make([]chan error, len(charges)) // receive the results of the charges
+	for i := range charges {
+		w := &charges[i]
+		w.holder, w.commit = hold(t, w.op.Cell)
 		answered[i] = make(chan error, 1)
-		go func() { answered[i] <- w.waits(t.Context(), w.op) }()
+		go func() { answered[i] <- w.charge(t.Context(), w.op) }()
 	}
-	clockPasses(t, s, 2_500_000)
-	for i, w := range all {
-		first := one(t, w.in, w.op).State.At
-		finish(t, w.name, w.commit, answered[i])
-		if at := one(t, s, check(w.op)).State.At; at < first {
+	awaitClock(t, s, 2_500_000)
+	for i, w := range charges {
+		first := applyOne(t, w.holder, w.op).State.At
+		commitAndAwait(t, w.name, w.commit, answered[i])
+		if at := applyOne(t, s, check(w.op)).State.At; at < first {
 			t.Errorf("%s: the charge that waited took the cell back by %d us", w.name, first-at)
 		}
 	}
 }
 
-// RunSweepDuringACommit checks that a sweep leaves alone the entries of a log that a charge has counted which is not
-// committed yet. A COMMIT can take seconds, for example while a standby does not confirm it, and meanwhile the cell
-// looks as if it had been empty for long. If the entries were gone, nothing would take them off the level of the cell
-// any more, and the key would have less than its limit for as long as it is used.
+// RunSweepDuringACommit checks that a sweep keeps the entries of a log that an uncommitted charge has counted. A COMMIT
+// can take seconds, for example while a standby does not confirm it, and meanwhile the cell looks as if it had been
+// empty for long. If the entries were gone, nothing would subtract them from the level of the cell, and the key would
+// have less than its limit for as long as it is used.
 func RunSweepDuringACommit(t *testing.T, s store.Store, hold Hold) {
 	t.Helper()
 	op := take("sliding-log 10/1d", t.Name(), slidingLog(10, day), 1, 0)
 	check := check(op)
-	now := one(t, s, check).Clock
+	now := applyOne(t, s, check).Clock
 	op.Now = now - day - hour
-	one(t, s, op) // has counted for a day, until an hour ago
-	in, commit := hold(t, op.Cell)
+	applyOne(t, s, op) // it counted for a day, until an hour ago
+	holder, commit := hold(t, op.Cell)
 	op.Now = now - 2*hour
-	one(t, in, op) // was decided while the first one counted, and counts on
+	applyOne(t, holder, op) // decided while the first charge counted, it still counts now
 	if _, err := s.Sweep(t.Context(), 1_000_000); err != nil {
 		t.Fatalf("sweep: %v", err)
 	}
 	if err := commit(); err != nil {
 		t.Fatalf("commit: %v", err)
 	}
-	if used := one(t, s, check).Used; used != 2*op.Params.Unit {
+	if used := applyOne(t, s, check).Used; used != 2*op.Params.Unit {
 		t.Errorf("%d credits are in use, want %d: the second charge and the check", used, 2*op.Params.Unit)
 	}
 }
@@ -106,29 +106,30 @@ func RunSetBack(t *testing.T, s store.Store, hold Hold, shift func(ahead time.Du
 	for name, others := range map[string]int{"alone": 0, "with another key": 1, "with many keys": 40} {
 		name = t.Name() + ", " + name
 		shift(10 * time.Second)
-		one(t, s, take("token-bucket 10/1s burst 5", name, p, 4, 0))
+		applyOne(t, s, take("token-bucket 10/1s burst 5", name, p, 4, 0))
 		ops := []law.Op{take("token-bucket 10/1s burst 5", name, p, 1, 0)}
 		for i := range others {
 			op := take("token-bucket 10/1s burst 5", fmt.Sprint(name, i), p, 1, 0)
 			op.Group = uint32(2 + i)
 			ops = append(ops, op)
 		}
-		in, commit := hold(t, ops[0].Cell)
+		holder, commit := hold(t, ops[0].Cell)
 		outs := make([]law.Outcome, len(ops))
 		answered := make(chan error, 1)
 		go func() { answered <- s.Apply(context.Background(), ops, outs) }()
-		// By then the charge waits; if it did not, it would show nothing. Through a stack a check could join its batch.
-		clockPasses(t, in, 300_000)
+		// The charge needs time to begin to wait. A check by s could join its batch behind a stack, so holder checks.
+		awaitClock(t, holder, 300_000)
 		shift(0)
-		last := one(t, in, ops[0])
-		finish(t, name, commit, answered)
+		last := applyOne(t, holder, ops[0])
+		commitAndAwait(t, name, commit, answered)
 		if ahead := outs[0].State.At - last.State.At; outs[0].State.At != 0 && ahead > 5_000_000 {
 			t.Errorf("%s: the charge that waited took the cell %d us ahead: %+v", name, ahead, outs[0])
 		}
 	}
 }
 
-func finish(t *testing.T, name string, commit func() error, answered <-chan error) {
+// commitAndAwait commits, and waits for the result of the charge that waited.
+func commitAndAwait(t *testing.T, name string, commit func() error, answered <-chan error) {
 	t.Helper()
 	if err := commit(); err != nil {
 		t.Fatalf("%s: commit: %v", name, err)
@@ -138,19 +139,19 @@ func finish(t *testing.T, name string, commit func() error, answered <-chan erro
 	}
 }
 
-// clockPasses waits until the clock of a store has moved on by some microseconds.
-func clockPasses(t *testing.T, s store.Store, us int64) {
+// awaitClock waits until the clock of a store has moved on by some microseconds.
+func awaitClock(t *testing.T, s store.Store, us int64) {
 	t.Helper()
 	check := check(take("clock", "k", bucket(1, 1), 1, 0))
-	begin := one(t, s, check).Clock
-	await.Until(t, "the clock of the store to move on", func() bool { return one(t, s, check).Clock-begin >= us })
+	begin := applyOne(t, s, check).Clock
+	await.Until(t, "the clock of the store to move on", func() bool { return applyOne(t, s, check).Clock-begin >= us })
 }
 
-// waiting is a charge that waits for the row of its cell.
-type waiting struct {
+// waitingCharge is a charge that waits for the row of its cell.
+type waitingCharge struct {
 	name   string
 	op     law.Op
-	waits  func(context.Context, law.Op) error // charges
-	in     store.Store                         // charges within the transaction that holds the row
+	charge func(context.Context, law.Op) error
+	holder store.Store // charges within the transaction that holds the row
 	commit func() error
 }

@@ -6,13 +6,13 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// batch is the ops of the passengers of a flight, in the order in which they came.
+// batch has the ops of the passengers of a flight, in the order of their arrival.
 type batch struct {
 	ops  []law.Op
 	outs []law.Outcome
 }
 
-// gather appends the ops of passengers, and numbers their groups.
+// gather copies the ops of passengers into the batch, and numbers their groups.
 func (b *batch) gather(passengers []*flight.Passenger[law.Cell, *payload]) {
 	b.ops = b.ops[:0]
 	group := uint32(0)
@@ -29,13 +29,13 @@ func (b *batch) gather(passengers []*flight.Passenger[law.Cell, *payload]) {
 	b.outs = append(b.outs[:0], make([]law.Outcome, len(b.ops))...)
 }
 
-// scatter gives the passengers their outcomes.
+// scatter copies the outcomes to the passengers.
 func (b *batch) scatter(passengers []*flight.Passenger[law.Cell, *payload]) {
-	at := 0
+	start := 0
 	for _, p := range passengers {
 		n := len(p.Load.ops)
-		p.Load.outs = append(p.Load.outs[:0], b.outs[at:at+n]...)
-		at += n
+		p.Load.outs = append(p.Load.outs[:0], b.outs[start:start+n]...)
+		start += n
 	}
 	clear(b.ops) // they hold strings
 	store.Void(b.outs)

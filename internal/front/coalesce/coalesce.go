@@ -4,7 +4,7 @@
 // next one. A lone caller never waits. When enough callers wait to be worth a round trip of
 // their own, another batch is sent beside the first. A cell is in one batch at a time: its
 // callers are decided in the order in which they arrived, and no two batches of one process
-// wait for each other's rows. Callers with the same question about one cell become one op
+// wait for each other's rows. Callers with the same op on one cell become one op
 // with a count, so that one update of a row decides for all of them. Grants are handed out
 // in the order of arrival.
 package coalesce
@@ -30,30 +30,30 @@ var (
 	_ store.Unwrapper = (*Store)(nil)
 )
 
-// Config adjusts a Store. A nil Config, and every zero field, is fine.
+// Config adjusts a Store. It may be nil, and every field may be zero.
 type Config struct {
 	// Flights is how many batches may be under way at once, each with cells of
-	// its own. Zero: what the store below asks for (store.Info), else 4.
+	// its own. Zero: Info.Batches of the store below, else 4.
 	Flights int
-	// Timeout bounds a batch, which no caller's context does: it goes on when
-	// the caller who came first leaves. Zero: 10 s.
+	// Timeout bounds a batch. The contexts of callers do not: a batch goes on when
+	// its first caller leaves. Zero: 10 s.
 	Timeout time.Duration
 	// Observer receives every batch. Nil: none.
 	Observer store.Observer
-	// Context returns the context of a batch by those of its callers, of which it has the values that it wants, such
-	// as a trace; it must not end with them. Nil: context.Background.
+	// Context returns the context of a batch, made of the contexts of its callers, for values such as a trace. It must
+	// not end with them. Nil: context.Background.
 	Context func(callers []context.Context) context.Context
 
 	maxWaiting int
 }
 
 const (
-	// least is how many ops must wait for a batch to be sent while another one is under way.
-	least = 32
-	// maxOps is how many ops a batch has at most, but for those of the last caller to join. A caller who brings half as
+	// minBesideOps is how many ops must wait for a batch to be sent beside another one.
+	minBesideOps = 32
+	// maxOps is how many ops a batch has at most; the ops of its last caller may exceed it. A caller with half as
 	// many or more goes alone.
 	maxOps = 512
-	// maxWaiting is how many callers may wait for a flight. One more gets store.ErrBusy at once.
+	// maxWaiting is how many callers may wait for a batch. Further callers get store.ErrBusy at once.
 	maxWaiting = 100_000
 )
 
@@ -73,20 +73,20 @@ func (c *Config) orDefault(inner store.Store) Config {
 // goroutines run only while callers wait, or while it gives back what was
 // granted to callers that had left.
 //
-// A caller whose context ends before its batch has left was not there, and gets
-// store.ErrUnavailable. One that leaves later gets store.ErrUnknownOutcome: it is
-// charged, and what it was granted is given back by the return rule; but not if it has
-// an ID, under which the answer can be had again.
+// A caller whose context ends before its batch has left is not charged, and gets
+// store.ErrUnavailable. A caller that leaves later gets store.ErrUnknownOutcome: it is
+// charged, and its grant is given back by the return rule, unless it has
+// an ID, under which it can repeat the request.
 //
-// A caller who finds no batch under way, and has a second or more until its deadline, calls the store itself. It leaves
-// when the answer comes, a second after its deadline at the latest.
+// A caller who finds no batch under way, and has a second or more until its deadline, calls the store itself. It
+// returns when the answer comes, a second after its deadline at the latest.
 type Store struct {
-	store.Store // below
+	store.Store // the store below
 	cfg         Config
 	queue       *queue
 	buffers     sync.Pool // *batch
 
-	batches, ops, callers atomic.Int64 // that were sent
+	batches, ops, callers atomic.Int64 // counts of what was sent
 }
 
 // Stats are counts since New.
@@ -97,13 +97,12 @@ type Stats struct {
 	Waiting int   // callers who wait for a batch that has not left
 }
 
-// Stats returns the counts of now. It is safe for concurrent use. The counts are
-// read one after another, so a batch that leaves meanwhile may be in some only.
+// Stats returns the counts. It reads one after another, so a batch that leaves meanwhile may be in some only.
 func (s *Store) Stats() Stats {
 	return Stats{Batches: s.batches.Load(), Ops: s.ops.Load(), Callers: s.callers.Load(), Waiting: s.queue.Waiting()}
 }
 
-func (s *Store) sent(ops, callers int) {
+func (s *Store) countBatch(ops, callers int) {
 	s.batches.Add(1)
 	s.ops.Add(int64(ops))
 	s.callers.Add(int64(callers))
@@ -113,9 +112,9 @@ func (s *Store) sent(ops, callers int) {
 func New(inner store.Store, cfg *Config) *Store {
 	s := &Store{Store: inner, cfg: cfg.orDefault(inner)}
 	s.queue = flight.New(flight.Config[law.Cell, *payload]{
-		Flights: s.cfg.Flights, Least: least, Most: maxOps, Waiting: s.cfg.maxWaiting,
-		New: func() *payload { return &payload{} }, Fly: s.fly, Land: s.land, Flies: flies,
-		Held: func(p *flight.Passenger[law.Cell, *payload]) bool { return p.Load.held() },
+		MaxFlights: s.cfg.Flights, MinSize: minBesideOps, MaxSize: maxOps, MaxWaiting: s.cfg.maxWaiting,
+		New: func() *payload { return &payload{} }, Fly: s.fly, Land: s.land, CallerFlies: callerFlies,
+		Held: func(p *flight.Passenger[law.Cell, *payload]) bool { return p.Load.allHeld() },
 	})
 	return s
 }
@@ -132,7 +131,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		return nil
 	}
 	if 2*len(ops) >= maxOps {
-		s.sent(len(ops), 1)
+		s.countBatch(len(ops), 1)
 		if err := s.Store.Apply(ctx, ops, outs); err != nil {
 			store.Void(outs)
 			return err
@@ -146,26 +145,26 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	sent := false
 	landed := p.Wait(ctx, start, func(departed bool) {
 		if sent = departed; departed {
-			p.Load.late = append(p.Load.late, rank)
+			p.Load.leftAfter = append(p.Load.leftAfter, rank)
 		} else {
-			p.Load.left = append(p.Load.left, rank)
+			p.Load.leftBefore = append(p.Load.leftBefore, rank)
 		}
 	})
 	if !landed {
-		return leftEarly(ctx, ops, sent)
+		return leftEarlyError(ctx, ops, sent)
 	}
-	if err = p.Err(); err != nil && p.Load.failed() {
-		err = nil // its own errors say more
+	if err = p.Err(); err != nil && p.Load.allFailed() {
+		err = nil // the errors of the ops say more
 	}
 	if err == nil {
-		p.Load.answer(rank, outs)
+		p.Load.copyAnswer(rank, outs)
 	}
 	p.Leave()
 	return err
 }
 
-// leftEarly returns the error of a caller whose context ended before the answer came.
-func leftEarly(ctx context.Context, ops []law.Op, sent bool) error {
+// leftEarlyError returns the error of a caller whose context ended before the answer came.
+func leftEarlyError(ctx context.Context, ops []law.Op, sent bool) error {
 	charges := slices.ContainsFunc(ops, func(op law.Op) bool { return op.Verb != law.Check })
 	if sent && charges {
 		return fmt.Errorf("coalesce: %w: %w", store.ErrUnknownOutcome, ctx.Err())
@@ -173,7 +172,7 @@ func leftEarly(ctx context.Context, ops []law.Op, sent bool) error {
 	return fmt.Errorf("coalesce: %w: %w", store.ErrUnavailable, ctx.Err())
 }
 
-// join adds a caller to a waiting passenger with the same question, or adds a new passenger.
+// join adds a caller to a waiting passenger with the same op, or adds a new passenger.
 func (s *Store) join(ctx context.Context, ops []law.Op) (
 	p *flight.Passenger[law.Cell, *payload], rank int, start flight.Start, err error,
 ) {
@@ -185,21 +184,21 @@ func (s *Store) join(ctx context.Context, ops []law.Op) (
 	}
 	if shareable(ops) {
 		if p := s.queue.Last(ops[0].Cell); p != nil {
-			if rank, ok := p.Load.share(&ops[0]); ok {
-				s.note(ctx, p.Load)
+			if rank, ok := p.Load.addCaller(&ops[0]); ok {
+				s.keepContext(ctx, p.Load)
 				s.queue.Join(p)
 				return p, rank, 0, nil
 			}
 		}
 	}
 	p = s.queue.Passenger()
-	p.Load.load(ops)
-	s.note(ctx, p.Load)
+	p.Load.setOps(ops)
+	s.keepContext(ctx, p.Load)
 	return p, 0, s.queue.Add(p), nil
 }
 
-// note keeps the context of a caller, if somebody wants to know. The queue is locked.
-func (s *Store) note(ctx context.Context, p *payload) {
+// keepContext keeps the context of a caller for Config.Context, if that is set. The queue is locked.
+func (s *Store) keepContext(ctx context.Context, p *payload) {
 	if s.cfg.Context != nil {
 		p.contexts = append(p.contexts, ctx)
 	}
@@ -210,11 +209,11 @@ func (s *Store) context(passengers []*flight.Passenger[law.Cell, *payload]) cont
 	if s.cfg.Context == nil {
 		return context.Background()
 	}
-	var all []context.Context
+	var callers []context.Context
 	for _, p := range passengers {
-		all = append(all, p.Load.contexts...)
+		callers = append(callers, p.Load.contexts...)
 	}
-	return s.cfg.Context(all)
+	return s.cfg.Context(callers)
 }
 
 // A caller that calls the store itself cannot leave before the answer comes, so a short deadline would be missed.
@@ -225,42 +224,43 @@ const (
 	grace        = time.Second
 )
 
-func flies(ctx context.Context) bool {
+// callerFlies reports whether a caller has enough time to call the store itself.
+func callerFlies(ctx context.Context) bool {
 	end, ok := ctx.Deadline()
 	return ok && sched.Until(end) >= minRemaining
 }
 
-// fly calls the store.
-func (s *Store) fly(by context.Context, passengers []*flight.Passenger[law.Cell, *payload]) error {
+// fly sends the ops of passengers as one batch. caller is the context of the caller that runs it, or no deadline.
+func (s *Store) fly(caller context.Context, passengers []*flight.Passenger[law.Cell, *payload]) error {
 	timeout := s.cfg.Timeout
-	if end, ok := by.Deadline(); ok {
+	if end, ok := caller.Deadline(); ok {
 		timeout = min(timeout, sched.Until(end)+grace)
 	}
 	ctx, cancel := sched.WithTimeout(s.context(passengers), timeout)
 	defer cancel()
 	callers := 0
 	for _, p := range passengers {
-		p.Load.depart()
-		callers += p.Load.ranks - len(p.Load.left)
+		p.Load.mergeCallers()
+		callers += p.Load.ranks - len(p.Load.leftBefore)
 	}
-	if len(passengers) == 1 { // nothing is to be put together
+	if len(passengers) == 1 { // no copies are needed
 		p := passengers[0].Load
 		p.outs = append(p.outs[:0], make([]law.Outcome, len(p.ops))...)
-		return s.ask(ctx, p.ops, p.outs, callers)
+		return s.applyBatch(ctx, p.ops, p.outs, callers)
 	}
 	b, _ := s.buffers.Get().(*batch)
 	if b == nil {
 		b = &batch{}
 	}
 	b.gather(passengers)
-	err := s.ask(ctx, b.ops, b.outs, callers)
+	err := s.applyBatch(ctx, b.ops, b.outs, callers)
 	b.scatter(passengers)
 	s.buffers.Put(b)
 	return err
 }
 
-func (s *Store) ask(ctx context.Context, ops []law.Op, outs []law.Outcome, callers int) error {
-	s.sent(len(ops), callers)
+func (s *Store) applyBatch(ctx context.Context, ops []law.Op, outs []law.Outcome, callers int) error {
+	s.countBatch(len(ops), callers)
 	ctx = store.PassHeld(ctx, true)
 	if s.cfg.Observer == nil {
 		return s.Store.Apply(ctx, ops, outs)
@@ -271,16 +271,16 @@ func (s *Store) ask(ctx context.Context, ops []law.Op, outs []law.Outcome, calle
 	return err
 }
 
-// land gives back what those were granted who left after departure. Where the
-// store failed nobody knows of a grant.
+// land gives back the grants of callers who left after departure. If the store
+// failed, their grants are unknown, and nothing is given back.
 func (s *Store) land(passengers []*flight.Passenger[law.Cell, *payload], err error) {
 	if err != nil {
 		return
 	}
 	var back []law.Op
 	for _, p := range passengers {
-		for _, rank := range p.Load.late {
-			back = p.Load.giveBack(rank, back)
+		for _, rank := range p.Load.leftAfter {
+			back = p.Load.appendReturns(rank, back)
 		}
 	}
 	if len(back) == 0 {
@@ -288,11 +288,11 @@ func (s *Store) land(passengers []*flight.Passenger[law.Cell, *payload], err err
 	}
 	ctx, cancel := sched.WithTimeout(context.Background(), s.cfg.Timeout)
 	defer cancel()
-	// If this fails they stay charged, as a caller who breaks off must expect.
+	// If this fails the charges remain, which ErrUnknownOutcome allows.
 	_ = s.Store.Apply(ctx, back, make([]law.Outcome, len(back)))
 }
 
-// Close implements store.Store: callers that wait are still answered.
+// Close implements store.Store. Waiting callers still get their answers.
 func (s *Store) Close() error {
 	s.queue.Close()
 	return s.Store.Close()

@@ -209,7 +209,7 @@ func TestNoMoreWaitThanMay(t *testing.T) {
 	})
 }
 
-func TestAnErrorReachesAllAboard(t *testing.T) {
+func TestAnErrorReachesAllPassengers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
 		g.err = store.ErrUnknownOutcome

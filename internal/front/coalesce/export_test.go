@@ -1,4 +1,4 @@
 package coalesce
 
-// Waiting returns a Config by which so many callers may wait.
+// Waiting returns a Config with a limit of waiting callers.
 func Waiting(flights, callers int) *Config { return &Config{Flights: flights, maxWaiting: callers} }

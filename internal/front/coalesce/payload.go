@@ -12,17 +12,17 @@ import (
 
 // payload has the ops of a caller, which are adjacent groups, or one op of one cell that several callers share.
 type payload struct {
-	ops    []law.Op
-	outs   []law.Outcome // of ops, when the batch has come back
-	shared bool          // others may share the op
-	ranks  int           // callers who shared it, also those that left
-	left   []int         // ranks of the callers that left before departure
-	late   []int         // ranks of those that left later: what they are granted is to be given back
+	ops        []law.Op
+	outs       []law.Outcome // outcomes of ops, when the batch has come back
+	shared     bool          // other callers may share the op
+	ranks      int           // number of callers so far, also those that left; a caller's rank is its index
+	leftBefore []int         // ranks of the callers that left before departure
+	leftAfter  []int         // ranks of the callers that left later, whose grants are to be given back
 
-	contexts []context.Context // of callers, if somebody wants to know
+	contexts []context.Context // contexts of the callers, for Config.Context
 }
 
-// queue is callers who wait for batches.
+// queue holds callers who wait for batches.
 type queue = flight.Queue[law.Cell, *payload]
 
 // Size implements flight.Load.
@@ -40,91 +40,92 @@ func (p *payload) Clear() {
 	clear(p.outs)
 	clear(p.contexts)
 	*p = payload{
-		ops: p.ops[:0], outs: p.outs[:0], left: p.left[:0], late: p.late[:0], contexts: p.contexts[:0],
+		ops: p.ops[:0], outs: p.outs[:0], contexts: p.contexts[:0],
+		leftBefore: p.leftBefore[:0], leftAfter: p.leftAfter[:0],
 	}
 }
 
-// load makes it the payload of one caller.
-func (p *payload) load(ops []law.Op) {
+// setOps sets the ops of the first caller.
+func (p *payload) setOps(ops []law.Op) {
 	p.ops = append(p.ops, ops...)
 	p.shared, p.ranks = shareable(ops), 1
 }
 
-// shareable reports whether callers of an op may share it: it is one plain
-// question, whose answers differ in nothing but their order. An attempt that
-// goes into a history, is held, starts later or has an ID is one of its own.
+// shareable reports whether several callers may share an op: it must be one plain
+// op, so that the callers' answers depend only on their order. An attempt that
+// goes into a history, is a lease, starts later or has an ID cannot be shared.
 func shareable(ops []law.Op) bool {
 	op := &ops[0]
 	return len(ops) == 1 && (op.Verb == law.Take || op.Verb == law.Check) && op.Alone() && op.Count == 1 &&
 		!op.Partial && op.Params.History == 0 && !op.Params.Leased
 }
 
-// share lets another caller share the op, if it asks the same, and returns its rank.
-func (p *payload) share(op *law.Op) (rank int, ok bool) {
+// addCaller adds a caller with the same op, and returns its rank. ok is false if the op differs.
+func (p *payload) addCaller(op *law.Op) (rank int, ok bool) {
 	a := &p.ops[0]
 	if !p.shared || a.Verb != op.Verb || a.Cost != op.Cost || a.Now != op.Now || a.Ceiling != op.Ceiling ||
 		a.Params != op.Params || a.Window != op.Window || a.From != op.From || a.Until != op.Until ||
-		int64(p.ranks) >= law.Max/op.Cost { // together they are a charge that the laws can count
+		int64(p.ranks) >= law.Max/op.Cost { // the sum of the costs must not overflow
 		return 0, false
 	}
 	p.ranks++
 	return p.ranks - 1, true
 }
 
-// depart turns an op that is shared into a count.
-func (p *payload) depart() {
-	if n := p.ranks - len(p.left); n > 1 && p.ops[0].Verb == law.Take {
+// mergeCallers turns a shared op into one op with a count, of the callers that have not left.
+func (p *payload) mergeCallers() {
+	if n := p.ranks - len(p.leftBefore); n > 1 && p.ops[0].Verb == law.Take {
 		p.ops[0].Count, p.ops[0].Partial = int64(n), true
 	}
 }
 
-// failed reports whether each of the ops has an error of its own. Of a store that
-// failed, only that stands: an outcome without an Err is no decision, whatever is in it.
-func (p *payload) failed() bool {
+// allFailed reports whether each of the ops has an error of its own. If the store has failed,
+// only these errors count: an outcome without an Err is no decision, whatever is in it.
+func (p *payload) allFailed() bool {
 	return !slices.ContainsFunc(p.outs, func(o law.Outcome) bool { return o.Err == nil })
 }
 
-// held reports whether nothing was done for it, since somebody else holds a cell of each of
-// its groups. So it can be asked again as a whole.
-func (p *payload) held() bool {
+// allHeld reports whether nothing was done, since another client holds a cell of each
+// group. So the payload can be sent again as a whole.
+func (p *payload) allHeld() bool {
 	free := func(o law.Outcome) bool { return !errors.Is(o.Err, store.ErrHeld) }
 	return len(p.outs) > 0 && !slices.ContainsFunc(p.outs, free)
 }
 
-// answer copies the outcomes of the caller of a rank. Of a shared op, grants go to those
-// who came first.
-func (p *payload) answer(rank int, outs []law.Outcome) {
+// copyAnswer copies the outcomes for the caller with a rank. The grants of a shared op go to the
+// callers who came first.
+func (p *payload) copyAnswer(rank int, outs []law.Outcome) {
 	copy(outs, p.outs)
 	if !p.shared || !p.ops[0].Partial {
 		return
 	}
-	turn := int64(rank)
-	for _, left := range p.left {
+	index := int64(rank) // among the callers that were sent
+	for _, left := range p.leftBefore {
 		if left < rank {
-			turn--
+			index--
 		}
 	}
-	outs[0] = law.Split(&p.ops[0], &p.outs[0], turn)
+	outs[0] = law.Split(&p.ops[0], &p.outs[0], index)
 }
 
-// giveBack appends the returns of what the caller of a rank was granted, who has left.
-func (p *payload) giveBack(rank int, back []law.Op) []law.Op {
+// appendReturns appends the ops that give back the grants of the caller with a rank, who has left.
+func (p *payload) appendReturns(rank int, back []law.Op) []law.Op {
 	outs := make([]law.Outcome, len(p.ops))
-	p.answer(rank, outs)
+	p.copyAnswer(rank, outs)
 	if p.shared {
-		// They were decided at the same instant: any of them may have been last.
+		// The callers were decided at the same instant: any of them may have been the last.
 		outs[0].State = p.outs[0].State
 	}
 	for i, j := 0, law.GroupEnd(p.ops, 0); i < len(p.ops); i, j = j, law.GroupEnd(p.ops, j) {
-		// One with an ID is asked again under it, and must have been charged then.
+		// A caller repeats a request with an ID under the same ID, and the charge must remain for that.
 		granted := p.ops[i].Verb == law.Take && p.ops[i].ID == ""
 		for k := i; k < j; k++ {
-			full := p.ops[k].Count
+			requested := p.ops[k].Count
 			if p.shared {
-				full = 1
+				requested = 1
 			}
 			granted = granted && outs[k].Err == nil && !outs[k].Stale && outs[k].Granted > 0 &&
-				(outs[k].Granted == full || p.ops[k].Partial)
+				(outs[k].Granted == requested || p.ops[k].Partial)
 		}
 		for k := i; granted && k < j; k++ {
 			op := law.Back(&p.ops[k], &outs[k], outs[k].Granted*p.ops[k].Cost)

@@ -39,7 +39,7 @@ func TestOneCallerRefreshesARefusal(t *testing.T) {
 				if c.change != nil {
 					c.change(&op)
 				}
-				if got := s.over(&op); (got == r) != c.over || (got == nil) == c.over {
+				if got := s.justEnded(&op); (got == r) != c.over || (got == nil) == c.over {
 					t.Errorf("%p, want %p: %v", got, r, c.over)
 				}
 			})
@@ -141,8 +141,8 @@ func TestTheRestOfABatchIsLearnt(t *testing.T) {
 	})
 }
 
-// TestAskedAndRepeatedRefusals: a check always goes to the store; a refusal of a limit that blocks is repeated.
-func TestAskedAndRepeatedRefusals(t *testing.T) {
+// TestWhichChargesCallTheStoreAgain: a check always goes to the store; a refusal of a limit that blocks is repeated.
+func TestWhichChargesCallTheStoreAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &asked{Store: memory.New(nil)}
 		s := New(store.Store(inner))

@@ -1,14 +1,14 @@
 // Package deny repeats refusals without calling the store.
 //
-// A refusal names the earliest time at which the same cost can pass: whatever
-// others do, not before. Until then, and for at most a second at a time, it is
-// repeated from memory. That never admits more; after a reset or a return on
-// another node it may refuse for up to that second too long.
+// A refusal names the earliest time at which the same cost can pass, whatever other
+// clients do. Until then, and for at most a second at a time, it is
+// repeated from memory. This never admits more; after a reset or a return on
+// another node it may refuse for up to a second too long.
 //
-// Limits that keep a history want every attempt in the store, and what is held
-// may be released before its time, so theirs are never repeated; nor are ops with
-// an ID or a test time. A refusal of a charge that leaves headroom is repeated to charges that
-// leave as much, and not to those that leave less.
+// Limits that keep a history need every attempt in the store, and a lease
+// may be released before its time, so their refusals are never repeated; nor are those of ops
+// with an ID or a test time. A refusal of a charge that leaves headroom is repeated to charges that
+// leave as much or more, and not to those that leave less.
 package deny
 
 import (
@@ -35,27 +35,26 @@ var (
 const (
 	// maxKeys is how many refusals are remembered, some 300 bytes each.
 	maxKeys = 100_000
-	// atMost is for how many microseconds one is repeated, since another process may reset the key.
-	atMost = 1_000_000
+	// maxRepeat is for how many microseconds a refusal is repeated at most, since another process may reset the key.
+	maxRepeat = 1_000_000
 )
 
-// Store is a store in front of another. It is safe for concurrent use and
-// starts no goroutine but that of a coarse.Clock.
+// Store is a store in front of another. It is safe for concurrent use. The only
+// goroutine that it starts is that of its coarse.Clock.
 type Store struct {
 	wrap.Inner
-	cache  *otter.Cache[law.Cell, *refusal]
-	clock  coarse.Clock
-	born   time.Time
-	closed atomic.Bool
+	cache     *otter.Cache[law.Cell, *refusal]
+	clock     coarse.Clock
+	startTime time.Time
+	closed    atomic.Bool
 
-	seed  maphash.Seed
-	drops [256]atomic.Uint32 // how often a cell of this hash was dropped
-	// By the store's clock, when a charge of a cell of this hash was granted last.
-	grants [256]atomic.Int64
-	local  [16]counter
+	seed       maphash.Seed
+	dropCounts [256]atomic.Uint32 // by hash of the cell: how often refusals were dropped
+	lastGrants [256]atomic.Int64  // by hash of the cell: store's time of the last grant
+	counters   [16]counter        // of repeated refusals
 }
 
-// counter has a cache line of its own.
+// counter is a counter with a cache line of its own.
 type counter struct {
 	n atomic.Int64
 	_ [56]byte
@@ -63,64 +62,65 @@ type counter struct {
 
 // refusal is a store's refusal of a cell.
 type refusal struct {
-	params law.Params
-	room   int64       // of the op that was refused
-	out    law.Outcome // of it
-	heard  int64       // when the answer came, by Store.now
-	until  int64       // by Store.now
+	params     law.Params
+	maxLevel   int64       // highest level at which the refused op would pass
+	out        law.Outcome // outcome of the refused op
+	receivedAt int64       // when the answer came, by Store.now
+	until      int64       // end of the refusal, by Store.now
 
-	asked    atomic.Bool   // by the first who came after it had ended
-	answered chan struct{} // closed when that one knows
+	claimed   atomic.Bool   // after the end, one caller has claimed to call the store
+	refreshed chan struct{} // closed when that caller has the answer
 }
 
 // New returns a store in front of inner, which Close closes too.
 func New(inner store.Store) *Store {
-	s := &Store{Inner: wrap.Around(inner), seed: maphash.MakeSeed(), born: sched.Now()}
+	s := &Store{Inner: wrap.Around(inner), seed: maphash.MakeSeed(), startTime: sched.Now()}
 	s.clock.Source = s.now
 	s.cache = otter.Must(&otter.Options[law.Cell, *refusal]{MaximumSize: maxKeys})
 	return s
 }
 
-// now returns microseconds on a clock that is never set, above 0.
-func (s *Store) now() int64 { return 1 + sched.Since(s.born).Microseconds() }
+// now returns microseconds on a monotonic clock, above 0.
+func (s *Store) now() int64 { return 1 + sched.Since(s.startTime).Microseconds() }
 
-// Repeated returns how many charges were refused without calling the store:
-// for metrics.
+// Repeated returns how many charges were refused without calling the store.
 func (s *Store) Repeated() (n int64) {
-	for i := range s.local {
-		n += s.local[i].n.Load()
+	for i := range s.counters {
+		n += s.counters[i].n.Load()
 	}
 	return n
 }
 
 // TakeOne implements store.OneTaker.
 func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b store.Brief, decided bool) {
-	if r, ok := s.cache.GetIfPresent(cell); ok && p.Capacity-cost == r.room && !s.closed.Load() &&
+	if r, ok := s.cache.GetIfPresent(cell); ok && p.Capacity-cost == r.maxLevel && !s.closed.Load() &&
 		ctx.Err() == nil && r.params == *p {
-		if gone, ok := s.holds(r); ok {
-			s.count(r)
+		if age, ok := s.holds(r); ok {
+			s.countRepeat(r)
 			st := &r.out.State
 			return store.Brief{
-				Via: law.ViaLocal, Used: r.out.Used, Clock: r.out.Clock + gone, At: max(r.out.Clock+gone, st.At),
+				Via: law.ViaLocal, Used: r.out.Used, Clock: r.out.Clock + age, At: max(r.out.Clock+age, st.At),
 				RetryAt: r.out.RetryAt,
-				EmptyAt: max(st.EmptyAt, st.BlockedUntil), Blocked: st.BlockedUntil > r.out.Clock+gone,
+				EmptyAt: max(st.EmptyAt, st.BlockedUntil), Blocked: st.BlockedUntil > r.out.Clock+age,
 			}, true
 		}
 	}
 	return s.Inner.TakeOne(ctx, cell, p, cost)
 }
 
-// holds reports whether a refusal still stands, and how many microseconds ago
-// it came.
-func (s *Store) holds(r *refusal) (gone int64, ok bool) {
+// holds reports whether a refusal still holds, and returns its age in microseconds.
+func (s *Store) holds(r *refusal) (age int64, ok bool) {
 	now, exact := s.clock.Read()
-	if !exact && (now < r.heard || now > r.until-coarse.Lag) {
-		now = s.now() // it may be over
+	if !exact && (now < r.receivedAt || now > r.until-coarse.Lag) {
+		now = s.now() // near the end, the clock that lags is not enough
 	}
-	return now - r.heard, now < r.until
+	return now - r.receivedAt, now < r.until
 }
 
-func (s *Store) count(r *refusal) { s.local[uint64(r.heard)%uint64(len(s.local))].n.Add(1) }
+// countRepeat counts a repeated refusal.
+func (s *Store) countRepeat(r *refusal) {
+	s.counters[uint64(r.receivedAt)%uint64(len(s.counters))].n.Add(1)
+}
 
 // Apply implements store.Store.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
@@ -131,40 +131,40 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		return store.ErrClosed
 	}
 	if len(ops) == 1 {
-		if r := s.over(&ops[0]); r != nil {
-			// One asks for all: mostly it gets the last, or another refusal.
-			if r.asked.CompareAndSwap(false, true) {
-				defer close(r.answered)
-			} else if !sched.Either(r.answered, ctx.Done()) {
+		if r := s.justEnded(&ops[0]); r != nil {
+			// One caller calls the store for all: mostly it takes what is free, or gets another refusal.
+			if r.claimed.CompareAndSwap(false, true) {
+				defer close(r.refreshed)
+			} else if !sched.Either(r.refreshed, ctx.Done()) {
 				return ctx.Err()
 			}
 		}
 	}
 	var buf [8]uint32
-	seen := s.generations(ops, buf[:0]) // before anything is asked
-	if skip := s.repeat(ops, outs); skip == nil {
+	dropsBefore := s.dropCountsOf(ops, buf[:0]) // before the store is called
+	if skip := s.repeatRefusals(ops, outs); skip == nil {
 		err := s.Inner.Apply(ctx, ops, outs)
-		s.learn(ops, outs, seen, err)
+		s.learn(ops, outs, dropsBefore, err)
 		if err != nil {
 			store.Void(outs)
 		}
 		return err
 	} else if len(skip) < len(ops) {
-		s.applyRest(ctx, ops, outs, skip, seen)
+		s.applyRest(ctx, ops, outs, skip, dropsBefore)
 	}
 	return nil
 }
 
-// applyRest asks about the ops that are not in skip. The others have their
-// outcomes, so an error is that of the rest only.
-func (s *Store) applyRest(ctx context.Context, ops []law.Op, outs []law.Outcome, skip []int, seen []uint32) {
+// applyRest applies the ops that are not in skip. The others have their
+// outcomes, so an error is the error of the rest only.
+func (s *Store) applyRest(ctx context.Context, ops []law.Op, outs []law.Outcome, skip []int, dropsBefore []uint32) {
 	rest, index := wrap.Rest(ops, skip)
-	answers, restSeen := make([]law.Outcome, len(rest)), make([]uint32, len(rest))
+	answers, restDrops := make([]law.Outcome, len(rest)), make([]uint32, len(rest))
 	for k, i := range index {
-		restSeen[k] = seen[i]
+		restDrops[k] = dropsBefore[i]
 	}
 	err := s.Inner.Apply(ctx, rest, answers)
-	s.learn(rest, answers, restSeen, err)
+	s.learn(rest, answers, restDrops, err)
 	wrap.Join(outs, answers, index, err)
 }
 

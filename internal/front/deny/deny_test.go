@@ -98,7 +98,7 @@ func TestARefusalIsRepeatedUntilItsTime(t *testing.T) {
 	})
 }
 
-func TestManyWhoHammerCostOneQuestionATime(t *testing.T) {
+func TestManyRefusedCallersShareOneCallAtATime(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *deny.Store, inner *counted) {
 		inner.pause = func() { time.Sleep(time.Millisecond) }
 		tenth := perSecond

@@ -50,10 +50,10 @@ func TestLearn(t *testing.T) {
 				op.Verb = c.verb
 				s.learn([]law.Op{op}, []law.Outcome{c.out}, []uint32{0}, c.err)
 				h := s.hash(op.Cell)
-				granted := s.grants[h].Load()
-				if r := s.has(op); (r != nil) != c.known || s.drops[h].Load() != c.drops ||
+				granted := s.lastGrants[h].Load()
+				if r := s.has(op); (r != nil) != c.known || s.dropCounts[h].Load() != c.drops ||
 					c.granted && granted != then || !c.granted && granted != 0 {
-					t.Errorf("known: %+v; granted at %d; dropped %d times", r, granted, s.drops[h].Load())
+					t.Errorf("known: %+v; granted at %d; dropped %d times", r, granted, s.dropCounts[h].Load())
 				}
 			})
 		})
@@ -81,7 +81,7 @@ func TestAllRefusalsOfALargeBatchAreLearnt(t *testing.T) {
 
 // grantedAfter notes that something was granted so many microseconds after the full cell has refused.
 func grantedAfter(d int64) func(*Store, *law.Op) {
-	return func(s *Store, op *law.Op) { s.grants[s.hash(op.Cell)].Store(then + d) }
+	return func(s *Store, op *law.Op) { s.lastGrants[s.hash(op.Cell)].Store(then + d) }
 }
 
 // TestWhichRefusalIsRemembered of two: of a known one and the one that comes.
@@ -92,13 +92,15 @@ func TestWhichRefusalIsRemembered(t *testing.T) {
 		change    func(s *Store, op *law.Op)
 		replaced  bool
 	}{
-		"the same":                          {1, 1, 0, nil, true},
-		"one of a smaller cost":             {2, 1, 0, nil, true},
-		"one of a larger cost":              {1, 2, 0, nil, false},
-		"that, after the other":             {1, 2, time.Second, nil, true},
-		"that, just before":                 {1, 2, time.Second - time.Microsecond, nil, false},
-		"that, of a changed limit":          {1, 2, 0, func(_ *Store, op *law.Op) { op.Params.Prefetch++ }, true},
-		"one on its way during a reset":     {1, 1, 0, func(s *Store, op *law.Op) { s.drops[s.hash(op.Cell)].Add(1) }, false},
+		"the same":                 {1, 1, 0, nil, true},
+		"one of a smaller cost":    {2, 1, 0, nil, true},
+		"one of a larger cost":     {1, 2, 0, nil, false},
+		"that, after the other":    {1, 2, time.Second, nil, true},
+		"that, just before":        {1, 2, time.Second - time.Microsecond, nil, false},
+		"that, of a changed limit": {1, 2, 0, func(_ *Store, op *law.Op) { op.Params.Prefetch++ }, true},
+		"one on its way during a reset": {1, 1, 0, func(s *Store, op *law.Op) {
+			s.dropCounts[s.hash(op.Cell)].Add(1)
+		}, false},
 		"one from before a grant":           {1, 1, 0, grantedAfter(1), false},
 		"one of the same time as a grant":   {1, 1, 0, grantedAfter(0), true},
 		"one from ten seconds before":       {1, 1, 0, grantedAfter(10_000_000), false},
@@ -118,8 +120,8 @@ func TestWhichRefusalIsRemembered(t *testing.T) {
 				if (r != old) != c.replaced {
 					t.Fatalf("%+v, want it replaced: %v", r, c.replaced)
 				}
-				if c.replaced && (r.params != op.Params || r.room != 3000-op.Cost || r.out != out ||
-					r.heard != s.now() || r.until != s.now()+1_000_000) {
+				if c.replaced && (r.params != op.Params || r.maxLevel != 3000-op.Cost || r.out != out ||
+					r.receivedAt != s.now() || r.until != s.now()+1_000_000) {
 					t.Errorf("%+v", r)
 				}
 			})
@@ -127,8 +129,8 @@ func TestWhichRefusalIsRemembered(t *testing.T) {
 	}
 }
 
-// TestForHowLongOneIsRemembered at most a second, and as much shorter as its decision was late.
-func TestForHowLongOneIsRemembered(t *testing.T) {
+// TestHowLongARefusalIsRemembered at most a second, and as much shorter as its decision was late.
+func TestHowLongARefusalIsRemembered(t *testing.T) {
 	for _, c := range []struct{ retry, at, want int64 }{
 		{300_000, 0, 300_000}, {1_000_001, 0, 1_000_000}, {300_000, 100_000, 200_000}, {300_000, -50, 300_000},
 	} {
@@ -197,8 +199,8 @@ func TestAGrantAfterARefusal(t *testing.T) {
 					Granted: op.Count, Used: level, Clock: at,
 					State: law.State{Kind: law.Bucket, Level: level, At: at, Unit: 1000, Step: 1000, EmptyAt: law.Max},
 				}
-				s.granted(&op, &out, 0, s.now())
-				if at := s.grants[s.hash(op.Cell)].Load(); at != out.Clock {
+				s.noteGrant(&op, &out, 0, s.now())
+				if at := s.lastGrants[s.hash(op.Cell)].Load(); at != out.Clock {
 					t.Errorf("granted at %d, not %d", at, out.Clock)
 				}
 				got := s.has(op)
@@ -214,7 +216,7 @@ func TestAGrantAfterARefusal(t *testing.T) {
 				default:
 					retryAt := out.Clock + 1000*(level-c.room)
 					want := law.Outcome{State: out.State, Used: level, Clock: out.Clock, RetryAt: retryAt}
-					if got == nil || got == r || got.room != c.room || got.params != r.params || got.out != want ||
+					if got == nil || got == r || got.maxLevel != c.room || got.params != r.params || got.out != want ||
 						got.until != s.now()+min(1_000_000, retryAt-out.Clock) {
 						t.Errorf("%+v\nwant %+v", got, want)
 					}
@@ -236,9 +238,9 @@ func TestWhenTheLastWasGranted(t *testing.T) {
 	} {
 		inBubble(t, func(t *testing.T, s *Store) {
 			op := charge(1000)
-			last := &s.grants[s.hash(op.Cell)]
+			last := &s.lastGrants[s.hash(op.Cell)]
 			last.Store(c.last)
-			s.granted(&op, &law.Outcome{Granted: 1, Clock: c.clock}, 0, s.now())
+			s.noteGrant(&op, &law.Outcome{Granted: 1, Clock: c.clock}, 0, s.now())
 			if got := last.Load(); got != c.want {
 				t.Errorf("one at %d after one at %d: the last at %d, want %d", c.clock, c.last, got, c.want)
 			}

@@ -8,24 +8,22 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// maxCharges is how many charges a request may have for its refusals to be
-// remembered.
+// maxCharges is how many charges a request may have if its refusals are to be remembered.
 const maxCharges = 16
 
-// repeatable reports whether a refusal of the op may be repeated, and be
-// remembered.
+// repeatable reports whether a refusal of the op may be remembered and repeated.
 func repeatable(op *law.Op) bool {
 	return op.Verb == law.Take && op.Alone() && !op.Partial && op.Now == 0 && !op.Timed() &&
 		op.Params.History == 0 && !op.Params.Leased
 }
 
-// room returns the most credits that may be in use for an op to pass: its ceiling without its cost.
-// All that a refusal says of a charge depends on that.
-func room(op *law.Op) int64 { return cmp.Or(op.Ceiling, op.Params.Capacity) - op.Cost*op.Count }
+// maxLevel returns the highest level at which an op passes: its ceiling without its cost. A refusal depends on
+// nothing else of a charge.
+func maxLevel(op *law.Op) int64 { return cmp.Or(op.Ceiling, op.Params.Capacity) - op.Cost*op.Count }
 
-// repeat refuses those groups of which a charge is known not to pass, and
+// repeatRefusals refuses the groups of which a charge cannot pass by a remembered refusal, and
 // returns the indices of their ops; nil if there are none.
-func (s *Store) repeat(ops []law.Op, outs []law.Outcome) (skip []int) {
+func (s *Store) repeatRefusals(ops []law.Op, outs []law.Outcome) (skip []int) {
 	if !wrap.Asks(ops) {
 		return nil
 	}
@@ -39,7 +37,7 @@ func (s *Store) repeat(ops []law.Op, outs []law.Outcome) (skip []int) {
 	return skip
 }
 
-// repeatGroup refuses a request if one of its charges is known not to pass.
+// repeatGroup refuses a group if one of its charges cannot pass by a remembered refusal.
 func (s *Store) repeatGroup(ops []law.Op, outs []law.Outcome) bool {
 	refused := false
 	for i := range ops {
@@ -47,7 +45,7 @@ func (s *Store) repeatGroup(ops []law.Op, outs []law.Outcome) bool {
 			clear(outs[:i])
 			return false // the attempt leaves a trace in the store
 		}
-		refused = s.known(&ops[i], &outs[i]) || refused
+		refused = s.repeatRefusal(&ops[i], &outs[i]) || refused
 	}
 	if !refused || law.ValidGroup(ops) != nil {
 		clear(outs)
@@ -58,71 +56,72 @@ func (s *Store) repeatGroup(ops []law.Op, outs []law.Outcome) bool {
 		clock = max(clock, outs[i].Clock)
 	}
 	for i := range ops {
-		if outs[i].Via != law.ViaLocal { // nothing is known against it
+		if outs[i].Via != law.ViaLocal { // no refusal is remembered for this charge
 			outs[i] = law.Outcome{Granted: ops[i].Count, Clock: clock, Via: law.ViaLocal}
 		}
 	}
 	return true
 }
 
-// known fills in a refusal if the op is known not to pass. If it is not, out has another Via than that of a refusal.
-func (s *Store) known(op *law.Op, out *law.Outcome) bool {
+// repeatRefusal sets out to a refusal if the op cannot pass by a remembered refusal. Otherwise it returns false, and
+// the Via of out is not law.ViaLocal.
+func (s *Store) repeatRefusal(op *law.Op, out *law.Outcome) bool {
 	*out = law.Outcome{}
 	r, ok := s.cache.GetIfPresent(op.Cell)
-	if !ok || room(op) > r.room || r.params != op.Params {
+	if !ok || maxLevel(op) > r.maxLevel || r.params != op.Params {
 		return false
 	}
-	gone, ok := s.holds(r)
+	age, ok := s.holds(r)
 	if !ok {
 		return false
 	}
 	*out = r.out
-	if room(op) < r.room {
-		// It cannot pass before, and maybe much later. When, the law says of
-		// the cell as it was; a log would have to be asked.
+	if maxLevel(op) < r.maxLevel {
+		// The op costs more, so it may have to wait much longer. The law computes
+		// that from the remembered state; for a log the store needs its entries.
 		if op.Params.Kind == law.Log {
 			return false
 		}
-		d := law.Decide(r.out.State, op, r.out.Clock+gone, 0, nil)
+		d := law.Decide(r.out.State, op, r.out.Clock+age, 0, nil)
 		if d.Outcome.Granted > 0 || d.Outcome.Stale {
 			return false
 		}
 		*out = d.Outcome
 		out.State = r.out.State
 	}
-	out.Clock, out.Via = r.out.Clock+gone, law.ViaLocal
-	s.count(r)
+	out.Clock, out.Via = r.out.Clock+age, law.ViaLocal
+	s.countRepeat(r)
 	return true
 }
 
-// over returns the refusal of an op if it has just ended, and nothing was heard
-// of the cell since.
-func (s *Store) over(op *law.Op) *refusal {
+// justEnded returns the refusal of an op if it has ended a short time ago, and no
+// answer about the cell came since.
+func (s *Store) justEnded(op *law.Op) *refusal {
 	r, ok := s.cache.GetIfPresent(op.Cell)
-	if !ok || !repeatable(op) || room(op) > r.room || r.params != op.Params {
+	if !ok || !repeatable(op) || maxLevel(op) > r.maxLevel || r.params != op.Params {
 		return nil
 	}
-	if gone, holds := s.holds(r); holds || gone > 2*atMost {
+	if age, holds := s.holds(r); holds || age > 2*maxRepeat {
 		return nil
 	}
 	return r
 }
 
-// learn remembers what was refused, and forgets what was changed.
-func (s *Store) learn(ops []law.Op, outs []law.Outcome, seen []uint32, err error) {
-	heard := s.now()
+// learn remembers refusals, and drops those of changed cells. dropsBefore are dropCountsOf from before the call.
+func (s *Store) learn(ops []law.Op, outs []law.Outcome, dropsBefore []uint32, err error) {
+	receivedAt := s.now()
 	for i, j := 0, law.GroupEnd(ops, 0); i < len(ops); i, j = j, law.GroupEnd(ops, j) {
 		for k := i; k < j; k++ {
 			switch op := &ops[k]; op.Verb {
 			case law.Take:
-				if err != nil || j-i > maxCharges || repeated(ops[i:j], k-i) {
+				if err != nil || j-i > maxCharges || sharesCell(ops[i:j], k-i) {
 					continue
 				}
 				if outs[k].Granted > 0 && outs[k].Via == law.ViaStore && !outs[k].Replayed {
-					s.granted(op, &outs[k], seen[k], heard)
+					s.noteGrant(op, &outs[k], dropsBefore[k], receivedAt)
 				}
-				if out := outs[k]; refused(op, &out) || last(op, &out) {
-					s.remember(op, &out, seen[k], heard)
+				if out := outs[k]; refused(op, &out) || takesLast(op, &out) {
+					s.remember(op, &out, dropsBefore[k], receivedAt)
 				}
 			case law.Check:
 			default:
@@ -137,28 +136,28 @@ func refused(op *law.Op, out *law.Outcome) bool {
 	return repeatable(op) && out.Err == nil && !out.Stale && out.Granted < op.Count && out.RetryAt > out.Clock
 }
 
-// last reports whether an op was granted the last that there was, so that the
-// next of its kind will be refused: then out becomes that refusal. One that
-// blocks the cell is the store's to give.
-func last(op *law.Op, out *law.Outcome) bool {
+// takesLast reports whether a granted op leaves too little for another op of its
+// kind. If so, it sets out to the refusal of that next op. If the limit has a block,
+// only the store can refuse, since a refusal blocks the cell.
+func takesLast(op *law.Op, out *law.Outcome) bool {
 	p := &op.Params
 	if !repeatable(op) || p.Kind == law.Log || p.Block > 0 || op.Count != 1 || out.Err != nil || out.Stale ||
-		out.Granted != 1 || out.Used <= room(op) {
+		out.Granted != 1 || out.Used <= maxLevel(op) {
 		return false
 	}
-	*out = following(op, out)
+	*out = nextOutcome(op, out)
 	return refused(op, out)
 }
 
-// following returns the outcome that an op has after another one with the outcome out, on the same cell.
-func following(op *law.Op, out *law.Outcome) law.Outcome {
+// nextOutcome returns the outcome of an op that follows another op with the outcome out on the same cell.
+func nextOutcome(op *law.Op, out *law.Outcome) law.Outcome {
 	next := law.Decide(out.State, op, out.Clock, 0, nil).Outcome
 	next.State = out.State
 	return next
 }
 
-// repeated reports whether several charges of a request are to one cell: then what was refused is their sum.
-func repeated(ops []law.Op, k int) bool {
+// sharesCell reports whether another charge of a request has the cell of charge k: then their sum was refused.
+func sharesCell(ops []law.Op, k int) bool {
 	for i := range ops {
 		if i != k && ops[i].Cell == ops[k].Cell {
 			return true
@@ -167,32 +166,34 @@ func repeated(ops []law.Op, k int) bool {
 	return false
 }
 
-func (s *Store) remember(op *law.Op, out *law.Outcome, seen uint32, heard int64) {
-	r := &refusal{params: op.Params, room: room(op), out: *out, heard: heard, answered: make(chan struct{})}
+// remember stores a refusal, unless the stored one says more or the cell was changed or granted since.
+func (s *Store) remember(op *law.Op, out *law.Outcome, dropsBefore uint32, receivedAt int64) {
+	r := &refusal{params: op.Params, out: *out, receivedAt: receivedAt, refreshed: make(chan struct{})}
+	r.maxLevel = maxLevel(op)
 	// A store reads its clock before it locks the cell, and may have waited for the lock: the time of the cell
 	// says how late it was at least. So a refusal is not repeated for as long as the wait beyond its time.
-	r.until = heard + min(out.RetryAt-max(out.Clock, out.State.At), atMost)
-	if old, ok := s.cache.GetIfPresent(op.Cell); ok && old.room > r.room && old.params == r.params {
+	r.until = receivedAt + min(out.RetryAt-max(out.Clock, out.State.At), maxRepeat)
+	if old, ok := s.cache.GetIfPresent(op.Cell); ok && old.maxLevel > r.maxLevel && old.params == r.params {
 		if _, holds := s.holds(old); holds {
-			return // it says more
+			return // the old refusal holds for smaller costs too
 		}
 	}
 	h := s.hash(op.Cell)
-	if drops := &s.drops[h]; drops.Load() == seen && !s.older(r, h) {
+	if drops := &s.dropCounts[h]; drops.Load() == dropsBefore && !s.precedesGrant(r, h) {
 		s.cache.Set(op.Cell, r)
-		if drops.Load() != seen || s.older(r, h) { // dropped in between
+		if drops.Load() != dropsBefore || s.precedesGrant(r, h) { // dropped in between
 			s.cache.Invalidate(op.Cell)
 		}
 	}
 }
 
-// granted notes that the store has granted an op. A refusal from before that the op would have
-// met is over, whatever it said: it was heard late, and would be repeated for as much too long. One of
-// a charge that leaves more headroom stands, and for longer than it said.
-func (s *Store) granted(op *law.Op, out *law.Outcome, seen uint32, heard int64) {
-	last, clock := &s.grants[s.hash(op.Cell)], out.Clock
-	for old := last.Load(); clock > old || old-clock > longestAway; old = last.Load() { // or the clock was set back
-		if last.CompareAndSwap(old, clock) {
+// noteGrant records that the store has granted an op. An older refusal that would have refused the op has
+// ended, whatever its until: it was received late, and would be repeated for as much too long. The refusal of
+// a charge that leaves more headroom still holds, and for longer than before.
+func (s *Store) noteGrant(op *law.Op, out *law.Outcome, dropsBefore uint32, receivedAt int64) {
+	lastGrant, clock := &s.lastGrants[s.hash(op.Cell)], out.Clock
+	for old := lastGrant.Load(); clock > old || old-clock > maxDelay; old = lastGrant.Load() { // or set back
+		if lastGrant.CompareAndSwap(old, clock) {
 			break
 		}
 	}
@@ -201,48 +202,47 @@ func (s *Store) granted(op *law.Op, out *law.Outcome, seen uint32, heard int64) 
 		return
 	}
 	limit := op.Params
-	limit.Block = r.params.Block // which a charge that leaves headroom has not
-	if limit != r.params || out.Used-op.Cost*out.Granted <= r.room {
+	limit.Block = r.params.Block // the op of a charge that leaves headroom has none
+	if limit != r.params || out.Used-op.Cost*out.Granted <= r.maxLevel {
 		if r.out.Clock < clock {
 			s.cache.Invalidate(op.Cell)
 		}
 		return
 	}
-	if r.room < 0 || limit.Kind == law.Log || limit.Block > 0 {
+	if r.maxLevel < 0 || limit.Kind == law.Log || limit.Block > 0 {
 		return // only the store knows until when
 	}
 	again := law.Op{
-		Verb: law.Take, Cell: op.Cell, Params: limit, Count: 1, Cost: 1, Ceiling: r.room + 1, Window: op.Window,
+		Verb: law.Take, Cell: op.Cell, Params: limit, Count: 1, Cost: 1, Ceiling: r.maxLevel + 1, Window: op.Window,
 	}
-	next := following(&again, out) // a refusal, since more than r.room was in use before
-	s.remember(&again, &next, seen, heard)
+	next := nextOutcome(&again, out) // a refusal, since more than r.maxLevel was in use before
+	s.remember(&again, &next, dropsBefore, receivedAt)
 }
 
-// longestAway is how late an answer arrives at most, in microseconds. A time that is further
-// back was read after the store's clock had been set.
-const longestAway = 10_000_000
+// maxDelay is how late an answer arrives at most, in microseconds. A time that is further
+// back was read after the store's clock had been set back.
+const maxDelay = 10_000_000
 
-// older reports whether the store has granted something of a cell with this hash since it
-// refused.
-func (s *Store) older(r *refusal, h int) bool {
-	since := s.grants[h].Load() - r.out.Clock
-	return since > 0 && since <= longestAway
+// precedesGrant reports whether the store has granted a charge of a cell with hash h after the refusal.
+func (s *Store) precedesGrant(r *refusal, h int) bool {
+	since := s.lastGrants[h].Load() - r.out.Clock
+	return since > 0 && since <= maxDelay
 }
 
-// drop forgets the refusal of a cell, also one that is on its way here.
+// drop forgets the refusal of a cell, also one that a call under way will bring.
 func (s *Store) drop(c law.Cell) {
-	s.drops[s.hash(c)].Add(1)
+	s.dropCounts[s.hash(c)].Add(1)
 	s.cache.Invalidate(c)
 }
 
 func (s *Store) hash(c law.Cell) int {
-	return int(sched.Hash(s.seed, c) % uint64(len(s.drops)))
+	return int(sched.Hash(s.seed, c) % uint64(len(s.dropCounts)))
 }
 
-// generations appends how often the cells of ops have been dropped.
-func (s *Store) generations(ops []law.Op, to []uint32) []uint32 {
+// dropCountsOf appends to counts how often refusals of the cells of ops have been dropped.
+func (s *Store) dropCountsOf(ops []law.Op, counts []uint32) []uint32 {
 	for i := range ops {
-		to = append(to, s.drops[s.hash(ops[i].Cell)].Load())
+		counts = append(counts, s.dropCounts[s.hash(ops[i].Cell)].Load())
 	}
-	return to
+	return counts
 }

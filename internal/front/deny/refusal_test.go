@@ -44,8 +44,8 @@ func inBubble(t *testing.T, test func(t *testing.T, s *Store)) {
 func (s *Store) put(op law.Op, until time.Duration) *refusal {
 	out := law.Decide(full, &op, then, 0, nil).Outcome
 	r := &refusal{
-		params: op.Params, room: room(&op), out: out, heard: s.now(), until: s.now() + until.Microseconds(),
-		answered: make(chan struct{}),
+		params: op.Params, maxLevel: maxLevel(&op), out: out, receivedAt: s.now(),
+		until: s.now() + until.Microseconds(), refreshed: make(chan struct{}),
 	}
 	s.cache.Set(op.Cell, r)
 	return r
@@ -90,8 +90,8 @@ func TestWhichRefusalsAreRepeatable(t *testing.T) {
 	}
 }
 
-// TestALastOneForetellsARefusal of the next of its kind, and of nothing else.
-func TestALastOneForetellsARefusal(t *testing.T) {
+// TestTheLastGrantPredictsARefusal of the next of its kind, and of nothing else.
+func TestTheLastGrantPredictsARefusal(t *testing.T) {
 	granted := law.Outcome{Granted: 1, State: full, Used: 3000, Clock: then}
 	for name, c := range map[string]struct {
 		change func(*law.Op, *law.Outcome)
@@ -115,12 +115,12 @@ func TestALastOneForetellsARefusal(t *testing.T) {
 		if c.want {
 			want.Granted, want.RetryAt = 0, then+(out.Used-2000)*1000
 		}
-		if got := last(&op, &out); got != c.want || out != want {
+		if got := takesLast(&op, &out); got != c.want || out != want {
 			t.Errorf("%s: %v, and %+v becomes %+v, want %+v", name, got, before, out, want)
 		}
 	}
 	op := charge(3001)
-	if next := following(&op, &granted); next.RetryAt != law.Never {
+	if next := nextOutcome(&op, &granted); next.RetryAt != law.Never {
 		t.Errorf("a credit more than the capacity: %+v", next)
 	}
 }
@@ -136,7 +136,7 @@ func TestWhichChargesAreToOneCell(t *testing.T) {
 		"other limits": {op("l", "a"), op("m", "a"), false},
 	} {
 		for k := range 2 {
-			if got := repeated([]law.Op{c.a, c.b}, k); got != c.want {
+			if got := sharesCell([]law.Op{c.a, c.b}, k); got != c.want {
 				t.Errorf("%s: charge %d %v", name, k, got)
 			}
 		}
@@ -172,7 +172,7 @@ func TestTheClockIsReadWhereItMatters(t *testing.T) {
 				if exact || s.now()-now != 500 {
 					t.Fatalf("the clock says %d, and %v that this is exact, at %d", now, exact, s.now())
 				}
-				gone, holds := s.holds(&refusal{heard: now + c.heard, until: now + c.until})
+				gone, holds := s.holds(&refusal{receivedAt: now + c.heard, until: now + c.until})
 				if gone != c.gone || holds != c.holds {
 					t.Errorf("%d µs ago, holds %v; want %d, %v", gone, holds, c.gone, c.holds)
 				}
@@ -186,8 +186,9 @@ func TestTheClockIsNotReadTwice(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *Store) {
 		reads := 0
 		s.clock.Source = func() int64 { reads++; return s.now() }
-		if gone, holds := s.holds(&refusal{heard: s.now() - 5, until: s.now() + 1}); gone != 5 || !holds || reads != 1 {
-			t.Errorf("%d µs ago, holds %v, the clock was read %d times", gone, holds, reads)
+		age, holds := s.holds(&refusal{receivedAt: s.now() - 5, until: s.now() + 1})
+		if age != 5 || !holds || reads != 1 {
+			t.Errorf("%d µs ago, holds %v, the clock was read %d times", age, holds, reads)
 		}
 	})
 }
@@ -204,8 +205,8 @@ func TestTakeOneReportsABlock(t *testing.T) {
 		}{{0, true}, {299_999 * time.Microsecond, true}, {time.Microsecond, false}, {time.Millisecond, false}} {
 			time.Sleep(c.after)
 			b, ok := s.TakeOne(t.Context(), op.Cell, &op.Params, op.Cost)
-			if !ok || b.Granted || b.Blocked != c.blocked || b.Clock != then+s.now()-r.heard {
-				t.Errorf("%d µs later: %+v", s.now()-r.heard, b)
+			if !ok || b.Granted || b.Blocked != c.blocked || b.Clock != then+s.now()-r.receivedAt {
+				t.Errorf("%d µs later: %+v", s.now()-r.receivedAt, b)
 			}
 		}
 	})
@@ -230,7 +231,7 @@ func TestRefusalsOfOtherCosts(t *testing.T) {
 		"one that would pass":   {func(r *refusal) { r.out.State = drained }, 2000, 0, 0},
 		"one that would be old": {func(r *refusal) { r.params.Anchor = law.Calendar }, 2000, 0, 0},
 		"of another limit":      {func(r *refusal) { r.params.Capacity++ }, 1000, 0, 0},
-		"over":                  {func(r *refusal) { r.until = r.heard }, 1000, 0, 0},
+		"over":                  {func(r *refusal) { r.until = r.receivedAt }, 1000, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *Store) {
@@ -244,7 +245,7 @@ func TestRefusalsOfOtherCosts(t *testing.T) {
 				}
 				time.Sleep(500 * time.Millisecond)
 				out := law.Outcome{Granted: 7, Via: law.ViaLocal, Used: 8} // of another question
-				known := s.known(&op, &out)
+				known := s.repeatRefusal(&op, &out)
 				var want law.Outcome
 				if c.used > 0 {
 					want = law.Outcome{

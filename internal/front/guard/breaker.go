@@ -10,39 +10,39 @@ import (
 	"github.com/headgate/headgate/internal/sched"
 )
 
-// The breaker opens after this many failures without a success between them, and lets one decision ask the
-// store after each pause.
+// The breaker opens after maxFailures failures without a success between them, and then lets one decision call the
+// store per probeInterval.
 const (
-	failures = 5
-	pause    = 500 * time.Millisecond
+	maxFailures   = 5
+	probeInterval = 500 * time.Millisecond
 )
 
-// breaker is a circuit breaker. It reads the time from package sched, and not from package time as the
-// libraries do that were considered, so that simulations with it can be repeated.
+// breaker is a circuit breaker. It reads the time from package sched, so that simulations can be
+// repeated; the libraries that were considered read package time.
 type breaker struct {
 	open      atomic.Bool
 	successes atomic.Int64
-	turned    func(err error) // called when it opens, and with nil when it closes; one call after the other
+	onTurn    func(err error) // called when the breaker opens, with an error, and closes, with nil; never in parallel
 
-	telling  sync.Mutex // is taken before mu
-	reported bool       // turned was last called with open; guarded by telling
+	notifyMu sync.Mutex // is taken before mu
+	reported bool       // the state of open that onTurn was last called with; guarded by notifyMu
 
-	mu       sync.Mutex
-	failed   int       // failures in a row
-	last     error     // of them
-	answered int64     // successes when the last of them was counted
-	next     time.Time // when the store may be tried again; if it is open
-	probing  bool      // a trial is under way
+	mu            sync.Mutex
+	failuresInRow int
+	lastErr       error     // error of the last failure
+	failureRound  int64     // value of successes to which failuresInRow belongs
+	nextProbe     time.Time // when the store may be called again, while open
+	probing       bool      // a probe is under way
 }
 
-// turn is a call of the store.
-type turn struct {
-	successes int64 // of all, when the trial began
-	probe     bool
+// attempt is a call of the store.
+type attempt struct {
+	successes int64 // value of breaker.successes when the call began
+	probe     bool  // the breaker was open
 }
 
-// enter reports whether the store may be called.
-func (b *breaker) enter() (t turn, ok bool) {
+// begin reports whether the store may be called.
+func (b *breaker) begin() (t attempt, ok bool) {
 	t.successes = b.successes.Load()
 	if !b.open.Load() {
 		return t, true
@@ -52,23 +52,23 @@ func (b *breaker) enter() (t turn, ok bool) {
 	switch {
 	case !b.open.Load():
 		return t, true
-	case b.probing || sched.Until(b.next) > 0:
+	case b.probing || sched.Until(b.nextProbe) > 0:
 		return t, false
 	}
 	b.probing, t.probe = true, true
 	return t, true
 }
 
-// leave notes what came of a question: err if the store seems to be away, else nil.
+// finish records the result of a call: err if the store seems to be away, else nil.
 //
-// A failure counts only if the store has answered nobody since the question was asked. So a
-// row that somebody locks does not open the breaker while others are answered. Failures before an answer
-// count no more.
-func (b *breaker) leave(t turn, err error) {
+// A failure counts only if no call has succeeded since the failed call began. So a
+// locked row does not open the breaker while other calls are answered. Failures before a success do not
+// count any more.
+func (b *breaker) finish(t attempt, err error) {
 	if err == nil {
 		b.successes.Add(1)
 		if t.probe || b.open.Load() {
-			b.close(t)
+			b.recordSuccess(t)
 		}
 		return
 	}
@@ -76,31 +76,31 @@ func (b *breaker) leave(t turn, err error) {
 	opened := false
 	switch {
 	case t.probe:
-		b.probing, b.next, b.last = false, sched.Now().Add(pause), err
+		b.probing, b.nextProbe, b.lastErr = false, sched.Now().Add(probeInterval), err
 	case b.successes.Load() != t.successes, errors.Is(err, context.Canceled):
 	default:
-		if b.answered != t.successes {
-			b.failed, b.answered = 0, t.successes
+		if b.failureRound != t.successes {
+			b.failuresInRow, b.failureRound = 0, t.successes
 		}
-		b.failed++
-		b.last = err
-		if b.failed >= failures && !b.open.Load() {
+		b.failuresInRow++
+		b.lastErr = err
+		if b.failuresInRow >= maxFailures && !b.open.Load() {
 			b.open.Store(true)
-			b.next, opened = sched.Now().Add(pause), true
+			b.nextProbe, opened = sched.Now().Add(probeInterval), true
 		}
 	}
 	b.mu.Unlock()
 	if opened {
-		b.tell()
+		b.notify()
 	}
 }
 
-// tell calls turned if the state of the breaker is not that of the last call.
-func (b *breaker) tell() {
-	b.telling.Lock()
-	defer b.telling.Unlock()
+// notify calls onTurn if the breaker has opened or closed since the last call.
+func (b *breaker) notify() {
+	b.notifyMu.Lock()
+	defer b.notifyMu.Unlock()
 	b.mu.Lock()
-	open, err := b.open.Load(), b.last
+	open, err := b.open.Load(), b.lastErr
 	b.mu.Unlock()
 	if open == b.reported {
 		return
@@ -108,23 +108,23 @@ func (b *breaker) tell() {
 	if b.reported = open; !open {
 		err = nil
 	}
-	b.turned(err)
+	b.onTurn(err)
 }
 
-// close notes that the store has answered.
-func (b *breaker) close(t turn) {
+// recordSuccess closes the breaker.
+func (b *breaker) recordSuccess(t attempt) {
 	b.mu.Lock()
-	was := b.open.Swap(false)
-	b.failed, b.probing = 0, b.probing && !t.probe
+	wasOpen := b.open.Swap(false)
+	b.failuresInRow, b.probing = 0, b.probing && !t.probe
 	b.mu.Unlock()
-	if was {
-		b.tell()
+	if wasOpen {
+		b.notify()
 	}
 }
 
-// away returns the error of a decision for which the store was not called.
-func (b *breaker) away() error {
+// awayErr returns the error of a decision for which the store was not called.
+func (b *breaker) awayErr() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return errAway(b.last)
+	return errAway(b.lastErr)
 }

@@ -96,7 +96,7 @@ func TestTheBreakerOpensAfterFiveFailuresInARow(t *testing.T) {
 	})
 }
 
-func TestTheBreakerAsksOnceHalfASecondWhileTheStoreIsAway(t *testing.T) {
+func TestTheBreakerProbesAnAwayStoreEveryHalfSecond(t *testing.T) {
 	withBreaker(t, func(t *testing.T, w *watched) {
 		w.fail(5)
 		for range 3 {
@@ -117,8 +117,8 @@ func TestTheBreakerAsksOnceHalfASecondWhileTheStoreIsAway(t *testing.T) {
 	})
 }
 
-// TestOneDecisionAtATimeAsksAStoreThatIsAway has many decide while the call of the store is under way.
-func TestOneDecisionAtATimeAsksAStoreThatIsAway(t *testing.T) {
+// TestOneDecisionAtATimeProbesAnAwayStore has many decide while the call of the store is under way.
+func TestOneDecisionAtATimeProbesAnAwayStore(t *testing.T) {
 	withBreaker(t, func(t *testing.T, w *watched) {
 		w.fail(5)
 		w.link.silent.Store(true)

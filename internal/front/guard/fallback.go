@@ -9,12 +9,12 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// fallback answers groups without the store, which has failed with an error. Groups that it cannot answer fail
-// with that error; if all do, it is the result.
+// fallback answers groups without the store, which has failed with err. Groups that cannot be answered fail
+// with err; if all fail, fallback returns the error of the first.
 func (s *Store) fallback(ops []law.Op, outs []law.Outcome, err error) error {
 	answered := false
 	for i, j := 0, law.GroupEnd(ops, 0); i < len(ops); i, j = j, law.GroupEnd(ops, j) {
-		if e := s.answer(ops[i:j], outs[i:j], cmp.Or(firstErr(outs[i:j]), err)); e != nil {
+		if e := s.answerGroup(ops[i:j], outs[i:j], cmp.Or(firstErr(outs[i:j]), err)); e != nil {
 			law.FailAll(outs[i:j], e)
 		} else {
 			answered = true
@@ -38,13 +38,13 @@ func firstErr(outs []law.Outcome) error {
 	return nil
 }
 
-// answer answers one group as the strictest of its limits says, or returns an error.
-func (s *Store) answer(ops []law.Op, outs []law.Outcome, err error) error {
+// answerGroup answers one group by the strictest policy of its limits, or returns an error.
+func (s *Store) answerGroup(ops []law.Op, outs []law.Outcome, err error) error {
 	policy := law.AwayAllow
 	for i := range ops {
 		op := &ops[i]
 		if policy = min(policy, op.Params.Away); op.ID != "" || op.Deferred || op.Params.Leased {
-			policy = law.AwayDeny // the store would have to know it later
+			policy = law.AwayDeny // the store would have to remember the charge
 		}
 		if bad := op.Valid(); bad != nil {
 			return bad
@@ -64,7 +64,7 @@ func (s *Store) answer(ops []law.Op, outs []law.Outcome, err error) error {
 		}
 		return nil
 	case law.AwayShare:
-		if e := s.shares.apply(ops, outs); e != nil {
+		if e := s.shares.decide(ops, outs); e != nil {
 			return fmt.Errorf("%w (%w)", err, e)
 		}
 		return nil
@@ -73,20 +73,20 @@ func (s *Store) answer(ops []law.Op, outs []law.Outcome, err error) error {
 	}
 }
 
-// errNoShare says why a share decides about nothing.
+// errNoShare is the error if the share of this process cannot decide.
 var errNoShare = errors.New("this process has no share of the limit")
 
-// scaled returns the parameters of a part of a limit, of units of whole, which are more than 0; ok is false if nothing
-// can pass by that.
-func scaled(p *law.Params, units int64) (part law.Params, ok bool) {
+// scale returns the parameters of the part units/totalUnits of a limit; units is above 0. ok is false if nothing can
+// pass by the part.
+func scale(p *law.Params, units int64) (part law.Params, ok bool) {
 	part = *p
-	part.Capacity = mulDiv(p.Capacity, units, whole)
+	part.Capacity = mulDiv(p.Capacity, units, totalUnits)
 	switch {
 	case p.Kind != law.Bucket:
 	case p.Anchor == law.Own && p.Drain < p.Capacity:
-		part.Step = -mulDiv(-p.Step, whole, units) // a longer step is as slow, and exact
+		part.Step = -mulDiv(-p.Step, totalUnits, units) // a longer step is as slow, and exact
 	default:
-		part.Drain = mulDiv(p.Drain, units, whole)
+		part.Drain = mulDiv(p.Drain, units, totalUnits)
 	}
 	return part, part.Valid() == nil
 }

@@ -11,7 +11,7 @@
 // Guard is the outermost wrapper. The deadline therefore bounds the whole call, including the time spent in other
 // wrappers, whether one row is locked, one node is slow, or the whole store is silent.
 //
-// Guard does not write its answers to the store later. It answers only requests that take or check; requests with
+// Guard does not write its answers to the store later. It answers only requests that take or check. Requests with
 // an id, reservations and leases get the store's error.
 package guard
 
@@ -38,30 +38,30 @@ var (
 	_ store.Unwrapper = (*Store)(nil)
 )
 
-// DefaultDeadline is the deadline of a decision unless the Config or the limit says otherwise. MariaDB and MySQL wait a
-// second for a row that somebody has locked, the shortest lock timeout that they have; and a disk that a checkpoint
+// DefaultDeadline is the deadline of a decision unless the Config or the limit has another. MariaDB and MySQL wait a
+// second for a locked row, the shortest lock timeout that they have; and a disk that a checkpoint
 // writes to can stall for some hundred milliseconds. See docs/project/decisions/wrappers.md for what was measured.
 const DefaultDeadline = 1500 * time.Millisecond
 
-// Config adjusts a Store. A nil Config, and every zero field, is fine.
+// Config adjusts a Store. It may be nil, and every field may be zero.
 type Config struct {
-	// Deadline is how long a decision may take whose limits do not say. Zero, or below: DefaultDeadline.
+	// Deadline is how long a decision may take if its limits have no deadline. Zero, or below: DefaultDeadline.
 	Deadline time.Duration
-	// ShareLife is how long a process may use its share of limits after the store has last answered it. It
-	// is also how long the share of a process is lost that ends without Close. Zero:
+	// ShareLife is how long a process may use its share of limits after the last answer of the store. For
+	// the same time, the share of a process that ends without Close cannot be used by others. Zero:
 	// DefaultShareLife.
 	ShareLife time.Duration
-	// Observer hears when the store goes away and comes back, if it is an Observer of this package. Nil: none.
+	// Observer is notified when the store goes away and comes back, if it is an Observer of this package. Nil: none.
 	Observer store.Observer
-	// Turned is called when the store goes away, with its error, and when it is back, with nil: one call after the
-	// other. It is for a program that logs by itself how its store is. Nil: Logger receives a line each time.
+	// Turned is called with an error when the store goes away, and with nil when it is back, never in parallel.
+	// It is for a program that writes its own log of the store's state. Nil: Logger receives a line each time.
 	Turned func(err error)
 	// Logger receives a line when the store goes away and when it is back, and one when a process that shares limits
 	// cannot get its share. Nil: slog.Default().
 	Logger *slog.Logger
 }
 
-// Observer is a store.Observer of the circuit breaker too.
+// Observer is a store.Observer that is also notified of the circuit breaker.
 type Observer interface {
 	store.Observer
 	// Away is called when the breaker opens, with the error of the store, and when it closes, with nil.
@@ -87,9 +87,9 @@ func New(inner store.Store, cfg *Config) *Store {
 		s.deadline = DefaultDeadline
 	}
 	if c.Turned == nil {
-		c.Turned = s.log(c.Logger)
+		c.Turned = s.logTurns(c.Logger)
 	}
-	s.breaker.turned = func(err error) {
+	s.breaker.onTurn = func(err error) {
 		c.Turned(err)
 		if o, ok := c.Observer.(Observer); ok {
 			o.Away(err)
@@ -99,8 +99,8 @@ func New(inner store.Store, cfg *Config) *Store {
 	return s
 }
 
-// log returns what logs when the store goes away and when it is back.
-func (s *Store) log(log *slog.Logger) func(err error) {
+// logTurns returns a function for Config.Turned that logs when the store goes away and when it is back.
+func (s *Store) logTurns(log *slog.Logger) func(err error) {
 	var since time.Time
 	var answered int64
 	return func(err error) {
@@ -132,12 +132,12 @@ type Stats struct {
 	Share float64
 }
 
-// Stats returns the counts of now.
+// Stats returns the counts.
 func (s *Store) Stats() Stats {
-	return Stats{Away: s.breaker.open.Load(), Degraded: s.degraded.Load(), Share: s.shares.now()}
+	return Stats{Away: s.breaker.open.Load(), Degraded: s.degraded.Load(), Share: s.shares.current()}
 }
 
-// Apply implements store.Store. Requests that neither take nor check, and those of a context of
+// Apply implements store.Store. Batches with ops that neither take nor check, and calls with a context of
 // store.WithPatience, are passed on as they are.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if !wrap.Asks(ops) || store.Patient(ctx) {
@@ -149,12 +149,12 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 			break
 		}
 	}
-	turn, ok := s.breaker.enter()
+	attempt, ok := s.breaker.begin()
 	if !ok {
-		return s.fallback(ops, outs, s.breaker.away())
+		return s.fallback(ops, outs, s.breaker.awayErr())
 	}
 	err := s.Inner.Apply(ctx, ops, outs)
-	s.breaker.leave(turn, trouble(ctx, outs, err))
+	s.breaker.finish(attempt, outage(ctx, outs, err))
 	switch {
 	case err != nil && away(ctx, err):
 		return s.fallback(ops, outs, err)
@@ -175,8 +175,8 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	return nil
 }
 
-// away reports whether an error says that the store cannot decide now. What a caller can bring about by
-// bad input, or by keys without number, is not among that.
+// away reports whether an error means that the store cannot decide now. Errors that a caller can cause by
+// bad input, or by very many keys, do not count.
 func away(ctx context.Context, err error) bool {
 	if errors.Is(ctx.Err(), context.Canceled) { // the caller has left
 		return false
@@ -192,10 +192,10 @@ func away(ctx context.Context, err error) bool {
 	}
 }
 
-// trouble returns the error by which the store seems to be away as a whole, or nil. A conflict is an answer, and so is
-// every outcome. A store that is not open yet fails at once, and can be called the moment it is open: behind a breaker
-// that had opened it would be away for another half second.
-func trouble(ctx context.Context, outs []law.Outcome, err error) error {
+// outage returns an error if the store as a whole seems to be away, else nil. A conflict is an answer, and so is
+// every outcome. The error of a store that is not open yet does not count: it fails at once, and an open breaker would
+// keep it away for another half second after it has opened.
+func outage(ctx context.Context, outs []law.Outcome, err error) error {
 	if err == nil {
 		for i := range outs {
 			if outs[i].Err == nil {
@@ -213,14 +213,14 @@ func trouble(ctx context.Context, outs []law.Outcome, err error) error {
 	return err
 }
 
-// Close implements store.Store. It gives the share of this process back.
+// Close implements store.Store. It also gives back the share of this process.
 func (s *Store) Close() error {
 	s.shares.close()
 	return s.Inner.Close()
 }
 
-// errAway returns the error of decisions for which the store was not called. It has not the class of the last error,
-// since nothing was done, but it says that a disk is full.
+// errAway returns the error of decisions for which the store was not called. Its class is store.ErrUnavailable, since
+// nothing was done, or store.ErrNoSpace if the last error was that.
 func errAway(last error) error {
 	class := store.ErrUnavailable
 	if errors.Is(store.Class(last), store.ErrNoSpace) {

@@ -308,8 +308,8 @@ func TestWaitersWaitForTheStore(t *testing.T) {
 	})
 }
 
-// TestADiskThatIsFullIsToldWhileTheStoreIsNotAsked too.
-func TestADiskThatIsFullIsToldWhileTheStoreIsNotAsked(t *testing.T) {
+// TestAFullDiskIsReportedWhileTheStoreIsNotCalled too.
+func TestAFullDiskIsReportedWhileTheStoreIsNotCalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProcess(newDistant(), nil)
 		defer p.guard.Close()

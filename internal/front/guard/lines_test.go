@@ -42,8 +42,8 @@ func TestOneLineWhenTheStoreGoesAwayAndOneWhenItIsBack(t *testing.T) {
 	})
 }
 
-// TestTurnedTakesThePlaceOfTheLines.
-func TestTurnedTakesThePlaceOfTheLines(t *testing.T) {
+// TestTurnedReplacesTheLogLines.
+func TestTurnedReplacesTheLogLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer
 		var turns []string

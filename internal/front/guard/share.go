@@ -18,59 +18,59 @@ import (
 // DefaultShareLife is how long a process may use its share after the store has last answered it.
 const DefaultShareLife = 10 * time.Minute
 
-// whole is the number of units into which limits are divided. It is a multiple of all numbers up to 16.
-const whole = 720720
+// totalUnits is the number of units into which limits are divided. It is a multiple of all numbers up to 16.
+const totalUnits = 720720
 
-// beatEvery is how often a process says that it is alive, and looks for its share.
-const beatEvery = time.Second
+// beatInterval is how often a process renews its leases, and adjusts its share.
+const beatInterval = time.Second
 
 // maxProcesses is the number of processes that can have a share.
 const maxProcesses = 1000
 
-// instances is the name of the limit whose two cells say which processes are alive, and which part of limits each
-// of them has.
-const instances = "headgate:instances"
+// instancesLimit is the name of the limit with two cells: the leases of one are the live processes, the leases of the
+// other are their shares.
+const instancesLimit = "headgate:instances"
 
-// cell is one of the two cells: its key, and how many credits its leases have at most.
+// cell is a cell of instancesLimit.
 type cell struct {
 	key      string
-	capacity int64
+	capacity int64 // the most credits that its leases can have together
 }
 
 var (
 	aliveCell = cell{"alive", maxProcesses}
-	shareCell = cell{"share", whole}
+	shareCell = cell{"share", totalUnits}
 )
 
 // shares holds the part of limits by which this process decides while the store is away.
 //
-// The parts are leases of one cell in the store, whose capacity is the whole. So the parts of
-// all processes are never more than the whole, whichever of them reach the store: a process whose lease
-// is over uses it no more, and before that nobody else can have it. Each process asks for the whole divided by
-// the processes that are alive, which are the leases of a second cell.
+// The parts are leases of shareCell, whose capacity is totalUnits. So the parts of
+// all processes are never more than totalUnits, whichever of them reach the store: a process does not use a part whose
+// lease has ended, and before the end no other process can get it. Each process requests totalUnits divided by
+// the number of live processes, which are the leases of aliveCell.
 //
-// What a process has got counts for a limit only when it has held it for as long as a full cell of the limit takes to
-// become empty. By then nothing counts that another process has admitted by the same part.
+// A part counts for a limit only after this process has held it for as long as a full cell of the limit takes to
+// become empty. By then the charges that another process has admitted by the same part do not count any more.
 type shares struct {
 	inner store.Store
 	life  time.Duration
 	log   *slog.Logger
 
-	once  sync.Once
-	end   context.CancelFunc
-	done  chan struct{}
-	local *memory.Store
+	once       sync.Once
+	cancel     context.CancelFunc
+	done       chan struct{}
+	localStore *memory.Store
 
-	alive law.Op // of this process: the lease that says so. Only the goroutine uses it
+	aliveOp law.Op // renews the lease of this process in aliveCell. Only the goroutine uses it
 
-	mu    sync.Mutex
-	parts []part
-	until time.Time // the leases last at least until then
+	mu          sync.Mutex
+	parts       []part
+	leasesUntil time.Time // the leases last at least until then
 }
 
-// part is a lease.
+// part is a lease in shareCell.
 type part struct {
-	number int64 // of the entry
+	number int64 // number of the lease's entry
 	units  int64
 	since  time.Time
 }
@@ -82,14 +82,14 @@ func (s *shares) init(inner store.Store, c *Config) {
 	}
 }
 
-// start begins to look for a share, once.
+// start starts the goroutine that keeps a share, once.
 func (s *shares) start() {
 	s.once.Do(func() {
-		local := memory.New(nil)
-		ctx, end := context.WithCancel(context.Background())
+		localStore := memory.New(nil)
+		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		s.mu.Lock()
-		s.local, s.end, s.done = local, end, done
+		s.localStore, s.cancel, s.done = localStore, cancel, done
 		s.mu.Unlock()
 		sched.Go(func() {
 			defer close(done)
@@ -98,49 +98,49 @@ func (s *shares) start() {
 	})
 }
 
-// close gives back what this process has.
+// close stops the goroutine and gives the leases of this process back.
 func (s *shares) close() {
-	s.once.Do(func() {}) // from now on nothing starts
-	if s.end == nil {
+	s.once.Do(func() {}) // start does nothing from now on
+	if s.cancel == nil {
 		return
 	}
-	s.end()
+	s.cancel()
 	sched.Receive(s.done)
-	ctx, cancel := sched.WithTimeout(context.Background(), beatEvery)
+	ctx, cancel := sched.WithTimeout(context.Background(), beatInterval)
 	defer cancel()
-	_ = s.drop(ctx) // else the leases end by themselves
-	if s.alive.EntryNumber > 0 {
-		_, _ = s.ask(ctx, s.op(aliveCell, law.Return, law.Max, s.alive.EntryNumber))
+	_ = s.giveBackAll(ctx) // after an error the leases end by themselves
+	if s.aliveOp.EntryNumber > 0 {
+		_, _ = s.applyOp(ctx, s.op(aliveCell, law.Return, law.Max, s.aliveOp.EntryNumber))
 	}
-	s.local.Close()
+	s.localStore.Close()
 }
 
-// keep looks for a share until the context ends.
+// keep renews and adjusts the share until the context ends.
 func (s *shares) keep(ctx context.Context) {
-	told := false
+	reported := false
 	for ctx.Err() == nil {
 		within, cancel := sched.WithTimeout(ctx, s.life/10)
 		err := s.beat(within)
 		cancel()
-		quiet := ctx.Err() != nil || away(ctx, err) && !errors.Is(err, store.ErrConflict) // the breaker reports that
-		if err != nil && !told && !quiet {
+		ignore := ctx.Err() != nil || away(ctx, err) && !errors.Is(err, store.ErrConflict) // the breaker reports it
+		if err != nil && !reported && !ignore {
 			s.log.Warn("this process could not say that it is alive, or get its share of limits", "error", err)
 		}
-		told = err != nil && (told || !quiet)
-		sched.Wait(beatEvery, ctx.Done(), nil, nil)
+		reported = err != nil && (reported || !ignore)
+		sched.Wait(beatInterval, ctx.Done(), nil, nil)
 	}
 }
 
 // op returns an op on one of the two cells.
 func (s *shares) op(c cell, verb law.Verb, cost, entry int64) law.Op {
 	return law.Op{
-		Verb: verb, Cell: law.Cell{Limit: instances, Key: c.key}, Cost: cost, Count: 1, EntryNumber: entry,
+		Verb: verb, Cell: law.Cell{Limit: instancesLimit, Key: c.key}, Cost: cost, Count: 1, EntryNumber: entry,
 		Params: law.Params{Kind: law.Log, Unit: 1, Capacity: c.capacity, Step: s.life.Microseconds(), Leased: true},
 	}
 }
 
-// ask applies one op.
-func (s *shares) ask(ctx context.Context, op law.Op) (law.Outcome, error) {
+// applyOp applies one op.
+func (s *shares) applyOp(ctx context.Context, op law.Op) (law.Outcome, error) {
 	ops, outs := []law.Op{op}, make([]law.Outcome, 1)
 	if err := s.inner.Apply(ctx, ops, outs); err != nil {
 		return law.Outcome{}, err
@@ -148,9 +148,9 @@ func (s *shares) ask(ctx context.Context, op law.Op) (law.Outcome, error) {
 	return outs[0], outs[0].Err
 }
 
-// beat says that this process is alive, renews its leases, and moves towards the part that it should have.
+// beat renews the leases of this process, counts the live processes, and adjusts the share to their number.
 func (s *shares) beat(ctx context.Context) error {
-	inspector, ok := store.As[store.Inspector](s.inner) // package pending may have another one each time
+	inspector, ok := store.As[store.Inspector](s.inner) // package pending may have another inspector each time
 	if !ok {
 		return fmt.Errorf("%w: the store lists no leases", store.ErrUnsupported)
 	}
@@ -159,7 +159,7 @@ func (s *shares) beat(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	entries, err := inspector.Entries(ctx, s.alive.Cell, maxProcesses)
+	entries, err := inspector.Entries(ctx, s.aliveOp.Cell, maxProcesses)
 	if err != nil {
 		return err
 	}
@@ -169,77 +169,77 @@ func (s *shares) beat(ctx context.Context) error {
 			processes++
 		}
 	}
-	have, err := s.renew(ctx, asked)
+	held, err := s.renew(ctx, asked)
 	if err != nil {
 		return err
 	}
-	return s.move(ctx, have, whole/max(1, processes))
+	return s.adjust(ctx, held, totalUnits/max(1, processes))
 }
 
-// stayAlive renews the lease that says that this process is alive, or gets one, and returns the store's time.
+// stayAlive renews the lease of this process in aliveCell, or takes a new one, and returns the store's time.
 func (s *shares) stayAlive(ctx context.Context) (clock int64, err error) {
-	if s.alive.EntryNumber > 0 {
-		out, err := s.ask(ctx, s.alive)
+	if s.aliveOp.EntryNumber > 0 {
+		out, err := s.applyOp(ctx, s.aliveOp)
 		if err != nil || out.Granted > 0 {
 			return out.Clock, err
 		}
 	}
-	out, err := s.ask(ctx, s.op(aliveCell, law.Take, 1, 0))
+	out, err := s.applyOp(ctx, s.op(aliveCell, law.Take, 1, 0))
 	if err != nil {
 		return 0, err
 	}
 	if out.Granted == 0 {
 		return 0, fmt.Errorf("%w: %d processes have a share", store.ErrFull, maxProcesses)
 	}
-	s.alive = s.op(aliveCell, law.Renew, 1, out.EntryNumber)
+	s.aliveOp = s.op(aliveCell, law.Renew, 1, out.EntryNumber)
 	return out.Clock, nil
 }
 
-// renew renews the leases of the share, forgets those that are over, and returns how many units are left.
-func (s *shares) renew(ctx context.Context, asked time.Time) (have int64, err error) {
+// renew renews the leases of the share, forgets those that have ended, and returns the units of the others.
+func (s *shares) renew(ctx context.Context, asked time.Time) (held int64, err error) {
 	s.mu.Lock()
 	parts := append([]part(nil), s.parts...)
 	s.mu.Unlock()
 	left := parts[:0]
 	for _, p := range parts {
-		out, err := s.ask(ctx, s.op(shareCell, law.Renew, 1, p.number))
+		out, err := s.applyOp(ctx, s.op(shareCell, law.Renew, 1, p.number))
 		if err != nil {
 			return 0, err
 		}
 		if out.Granted > 0 {
-			left, have = append(left, p), have+p.units
+			left, held = append(left, p), held+p.units
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.parts, s.until = left, asked.Add(s.life)
-	return have, nil
+	s.parts, s.leasesUntil = left, asked.Add(s.life)
+	return held, nil
 }
 
-// maxParts is how many leases a share may consist of, before they are put together.
+// maxParts is how many leases a share may consist of, before they are replaced by one.
 const maxParts = 6
 
-// move gets more units, or gives some back, so that this process has as many as it should.
-func (s *shares) move(ctx context.Context, have, target int64) error {
+// adjust takes more units, or gives some back, so that this process holds target units.
+func (s *shares) adjust(ctx context.Context, held, target int64) error {
 	since := sched.Now()
 	switch {
-	case have == target:
+	case held == target:
 		return nil
-	case have > target || len(s.parts) >= maxParts:
+	case held > target || len(s.parts) >= maxParts:
 		s.mu.Lock()
-		for _, p := range s.parts { // what is got again was held all the time, at least as long as the newest
+		for _, p := range s.parts { // units that are taken again were held since the newest part, or longer
 			since = p.since
 		}
 		s.mu.Unlock()
-		if err := s.drop(ctx); err != nil {
+		if err := s.giveBackAll(ctx); err != nil {
 			return err
 		}
-		target = min(target, have)
-		have = 0
+		target = min(target, held)
+		held = 0
 	}
 	op := s.op(shareCell, law.Take, 1, 0)
-	op.Count, op.Partial = target-have, true
-	out, err := s.ask(ctx, op)
+	op.Count, op.Partial = target-held, true
+	out, err := s.applyOp(ctx, op)
 	if err != nil || out.Granted == 0 {
 		return err
 	}
@@ -249,80 +249,80 @@ func (s *shares) move(ctx context.Context, have, target int64) error {
 	return nil
 }
 
-// drop gives back all units. They are not used any more from its beginning on, whatever comes of it.
-func (s *shares) drop(ctx context.Context) error {
+// giveBackAll gives back all units. They are not used any more from the start of the call on, even if it fails.
+func (s *shares) giveBackAll(ctx context.Context) error {
 	s.mu.Lock()
 	parts := s.parts
 	s.parts = nil
 	s.mu.Unlock()
-	var failed error
+	var lastErr error
 	for _, p := range parts {
-		if _, err := s.ask(ctx, s.op(shareCell, law.Return, law.Max, p.number)); err != nil {
-			failed = err
+		if _, err := s.applyOp(ctx, s.op(shareCell, law.Return, law.Max, p.number)); err != nil {
+			lastErr = err
 		}
 	}
-	return failed
+	return lastErr
 }
 
 // units returns how many units count for the limit of an op.
 func (s *shares) units(op *law.Op) (n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sched.Until(s.until) <= 0 {
+	if sched.Until(s.leasesUntil) <= 0 {
 		return 0
 	}
-	memory := emptied(op)
+	minHold := drainTime(op)
 	for _, part := range s.parts {
-		if sched.Since(part.since) >= memory {
+		if sched.Since(part.since) >= minHold {
 			n += part.units
 		}
 	}
 	return n
 }
 
-// now returns the share, whatever the limit.
-func (s *shares) now() float64 {
-	return float64(s.units(&law.Op{Params: law.Params{Kind: law.Log}})) / whole
+// current returns the fraction of limits that this process holds, for metrics.
+func (s *shares) current() float64 {
+	return float64(s.units(&law.Op{Params: law.Params{Kind: law.Log}})) / totalUnits
 }
 
-// emptied returns how long a full cell of the limit of a valid op counts.
-func emptied(op *law.Op) time.Duration {
-	counts := op.Params.DrainTime()
+// drainTime returns how long a full cell of the limit of a valid op takes to become empty.
+func drainTime(op *law.Op) time.Duration {
+	micros := op.Params.DrainTime()
 	if op.Params.Kind == law.Bucket && op.Params.Anchor == law.Calendar {
 		b := op.Window
-		counts = max(b[1]-b[0], b[2]-b[1], b[3]-b[2])
+		micros = max(b[1]-b[0], b[2]-b[1], b[3]-b[2])
 	}
-	return time.Duration(counts) * time.Microsecond
+	return time.Duration(micros) * time.Microsecond
 }
 
-// apply decides about a group by the share.
-func (s *shares) apply(ops []law.Op, outs []law.Outcome) error {
+// decide decides about a group by the share.
+func (s *shares) decide(ops []law.Op, outs []law.Outcome) error {
 	s.mu.Lock()
-	local := s.local
+	localStore := s.localStore
 	s.mu.Unlock()
-	part, lost := make([]law.Op, len(ops)), make([]int64, len(ops))
+	part, outsidePart := make([]law.Op, len(ops)), make([]int64, len(ops))
 	for i := range ops {
 		units := s.units(&ops[i])
 		if units == 0 {
 			return errNoShare
 		}
-		p, ok := scaled(&ops[i].Params, units)
-		part[i], lost[i] = ops[i], ops[i].Params.Capacity-p.Capacity
+		p, ok := scale(&ops[i].Params, units)
+		part[i], outsidePart[i] = ops[i], ops[i].Params.Capacity-p.Capacity
 		part[i].Params = p
-		if c := ops[i].Ceiling; c > 0 { // as much in proportion is left free
-			part[i].Ceiling = mulDiv(c, units, whole)
+		if c := ops[i].Ceiling; c > 0 { // the headroom is scaled too
+			part[i].Ceiling = mulDiv(c, units, totalUnits)
 		}
 		if !ok || ops[i].Cost > p.Capacity || ops[i].Ceiling > 0 && ops[i].Cost > part[i].Ceiling {
 			return fmt.Errorf("%w that the cost fits into", errNoShare)
 		}
 	}
 	clear(outs)
-	if err := local.Apply(context.Background(), part, outs); err != nil {
+	if err := localStore.Apply(context.Background(), part, outs); err != nil {
 		return err
 	}
 	for i := range outs {
 		outs[i].Via = law.ViaFallback
-		outs[i].Used += lost[i] // so that what remains is that of the part
+		outs[i].Used += outsidePart[i] // so that what remains is what remains of the part
 	}
 	return firstErr(outs)
 }

@@ -1,10 +1,10 @@
-// Package pending is a store that may not be there yet: it is opened in the
-// background, again and again until that succeeds. So a server can start before its
-// database, and say so to its callers.
+// Package pending opens a store in the background, and retries until that
+// succeeds. So a server can start before its database, and report to its callers that
+// the database is not there yet.
 //
 // Until the store is open, every call fails with store.ErrUnavailable: nothing was
-// done. From then on the calls are those of the store, which sees by itself to its
-// server's going away and coming back.
+// done. From then on calls go to the store, which handles later failures of its
+// server itself.
 package pending
 
 import (
@@ -27,30 +27,30 @@ var (
 	_ store.Unwrapper = (*Store)(nil)
 )
 
-// NoLimit as a Config's Within is to try for ever.
+// NoLimit is the Within of a Config that retries for ever.
 const NoLimit = time.Duration(-1)
 
 // Config says how to open a store.
 type Config struct {
 	// Open opens the store. It is called again after it failed. Its context ends
-	// after AttemptWithin; an Open that goes on is not waited for.
+	// after AttemptWithin; Store does not wait for an Open that takes longer.
 	Open func(ctx context.Context) (store.Store, error)
-	// Within is for how long to try, from New on. Zero: one attempt. NoLimit: until
+	// Within is how long to retry, counted from New. Zero: one attempt. NoLimit: until
 	// it succeeds.
 	Within time.Duration
 }
 
-// An attempt takes AttemptWithin at most. Between two of them is a pause of up to
-// firstPause, then twice as much each time up to longestPause.
+// An attempt takes AttemptWithin at most. The pause between two attempts is up to
+// firstPause, and doubles each time up to longestPause.
 const (
 	AttemptWithin = 10 * time.Second
 	firstPause    = 100 * time.Millisecond
 	longestPause  = time.Second
 )
 
-// Final reports whether waiting cannot cure why a store does not open: the URL or its
-// options are wrong, or a newer binary has migrated it. Everything else can be put
-// right at the store, a missing schema, user or right too.
+// Final reports whether an error of Open is permanent: the URL or its
+// options are wrong, or a newer binary has migrated the store. Other problems can be
+// fixed at the store, such as a missing schema, user or privilege.
 func Final(err error) bool {
 	return errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrSchemaNewer)
 }
@@ -58,34 +58,34 @@ func Final(err error) bool {
 // Store is a store that is opened in the background. It is safe for concurrent use.
 type Store struct {
 	cfg     Config
-	current atomic.Pointer[wrap.Inner] // where calls go
+	current atomic.Pointer[wrap.Inner] // the store that calls go to
 	done    chan struct{}
-	err     error // why it was given up; written before done is closed
+	err     error // why opening was given up; written before done is closed
 	cancel  context.CancelFunc
 
 	mu     sync.Mutex
 	closed bool // guarded by mu
 }
 
-// New begins to open a store. Close ends that, and closes the store once it is open.
+// New starts to open a store. Close stops that, and closes the store if it is open.
 func New(cfg Config) *Store {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Store{cfg: cfg, done: make(chan struct{}), cancel: cancel}
-	s.use(notOpen(errors.New("it is being opened")))
+	s.setCurrent(notOpen(errors.New("it is being opened")))
 	sched.Go(func() { s.run(ctx) })
 	return s
 }
 
-// use lets calls go to a store.
-func (s *Store) use(current store.Store) {
+// setCurrent directs calls to a store.
+func (s *Store) setCurrent(current store.Store) {
 	inner := wrap.Around(current)
 	s.current.Store(&inner)
 }
 
-// Done returns a channel that is closed when the store is open or given up; Err says which.
+// Done returns a channel that is closed when the store is open or opening was given up; Err says which.
 func (s *Store) Done() <-chan struct{} { return s.done }
 
-// Err returns why the store was given up, or nil.
+// Err returns why opening was given up, or nil.
 func (s *Store) Err() error {
 	if sched.Wait(0, s.done, nil, nil) == sched.TimeOut {
 		return nil
@@ -93,7 +93,7 @@ func (s *Store) Err() error {
 	return s.err
 }
 
-// run tries until the store is open, or there is no point in it any more.
+// run retries until the store is open, the error is final, Within has passed, or the context ends.
 func (s *Store) run(ctx context.Context) {
 	defer close(s.done)
 	end := sched.Now().Add(s.cfg.Within)
@@ -107,7 +107,7 @@ func (s *Store) run(ctx context.Context) {
 			s.err = store.ErrClosed
 			return
 		}
-		s.use(notOpen(err))
+		s.setCurrent(notOpen(err))
 		pause := longest/2 + sched.N(longest/2)
 		if s.cfg.Within >= 0 {
 			pause = min(pause, sched.Until(end))
@@ -123,7 +123,7 @@ func (s *Store) run(ctx context.Context) {
 	}
 }
 
-// attempt opens the store, or gives the attempt up: not all drivers obey the context.
+// attempt opens the store. It gives up when its time is over, since not all drivers obey the context.
 func (s *Store) attempt(ctx context.Context, end time.Time) (store.Store, error) {
 	within := AttemptWithin
 	if s.cfg.Within > 0 {
@@ -141,7 +141,7 @@ func (s *Store) attempt(ctx context.Context, end time.Time) (store.Store, error)
 	if sched.Either(answered, ctx.Done()) {
 		return opened, err
 	}
-	sched.Go(func() { // it is not waited for, but nothing of it is left behind
+	sched.Go(func() { // a store that is opened too late is closed
 		sched.Receive(answered)
 		if err == nil {
 			opened.Close()
@@ -150,7 +150,7 @@ func (s *Store) attempt(ctx context.Context, end time.Time) (store.Store, error)
 	return nil, fmt.Errorf("%w: it did not answer within %s", store.ErrUnavailable, within.Round(time.Millisecond))
 }
 
-// publish lets calls go to the store.
+// publish directs calls to the opened store, or closes it if Close was called.
 func (s *Store) publish(opened store.Store) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,12 +158,12 @@ func (s *Store) publish(opened store.Store) error {
 		opened.Close()
 		return store.ErrClosed
 	}
-	s.use(opened)
+	s.setCurrent(opened)
 	return nil
 }
 
-// Unwrap implements store.Unwrapper. Until the store is open there is one that can
-// do everything, and fails.
+// Unwrap implements store.Unwrapper. Until the store is open, it returns one that has
+// all optional interfaces, and fails.
 func (s *Store) Unwrap() store.Store { return s.current.Load().Store }
 
 // Apply implements store.Store.
@@ -190,17 +190,17 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.closed = true
-	t := s.current.Load()
-	if _, ok := t.Store.(wrap.Failing); ok {
-		s.use(wrap.Failing{Err: store.ErrClosed})
+	current := s.current.Load()
+	if _, ok := current.Store.(wrap.Failing); ok {
+		s.setCurrent(wrap.Failing{Err: store.ErrClosed})
 	}
-	return t.Close()
+	return current.Close()
 }
 
-// ErrNotOpen is in the errors of a store that is not open yet.
+// ErrNotOpen is wrapped by the errors of a store that is not open yet.
 var ErrNotOpen = errors.New("it is not open yet")
 
-// notOpen fails as a store that is not open, which err says why.
+// notOpen returns a store that fails since the real store is not open; err says why.
 func notOpen(err error) wrap.Failing {
 	//nolint:errorlint // the class is that of the calls
 	return wrap.Failing{Err: fmt.Errorf("%w: %w: %v", store.ErrUnavailable, ErrNotOpen, err)}

@@ -40,25 +40,25 @@ func newNode(t *testing.T, p law.Params) *node {
 func (n *node) fetch(cost, count int64) (all, mine law.Outcome) {
 	n.t.Helper()
 	op := charge(n.h.params, cost)
-	if _, _, c, _ := n.h.ask(&op, n.now); c < 1 {
+	if _, _, c, _ := n.h.request(&op, n.now); c < 1 {
 		n.t.Fatalf("a cost of %d does not lead to the store", cost)
 	}
 	op.Count, op.Partial = count, count > 1
 	all = law.Decide(n.cell, &op, n.now+ahead, 0, nil).Outcome
 	n.cell = all.State
-	return all, n.h.fetched(&op, &all, n.now)
+	return all, n.h.finishFetch(&op, &all, n.now)
 }
 
 // holds fails the test unless so many credits are held, and not one more.
 func (n *node) holds(credits int64) {
 	n.t.Helper()
-	if _, ok := n.h.hand(&n.h.params, credits+1, n.now); ok {
+	if _, ok := n.h.handOut(&n.h.params, credits+1, n.now); ok {
 		n.t.Errorf("%d credits are held, not %d", credits+1, credits)
 	}
 	if credits == 0 {
 		return
 	}
-	if _, ok := n.h.hand(&n.h.params, credits, n.now); !ok {
+	if _, ok := n.h.handOut(&n.h.params, credits, n.now); !ok {
 		n.t.Errorf("%d credits are not held", credits)
 	}
 }
@@ -74,7 +74,7 @@ func TestAChargeIsPaidOutOfWhatIsHeld(t *testing.T) {
 		t.Fatalf("%+v of %+v", mine, all)
 	}
 	n.now += 100
-	out, ok := n.h.hand(&n.h.params, 10, n.now)
+	out, ok := n.h.handOut(&n.h.params, 10, n.now)
 	want := law.Outcome{
 		Granted: 1, Used: 9970, Clock: all.Clock + 100, State: all.State, Via: law.ViaPrefetch,
 	}
@@ -101,7 +101,7 @@ func TestHandedOut(t *testing.T) {
 		"at the end of its life": {nil, perSecond, 10, end, false},
 		"a microsecond before":   {nil, perSecond, 10, end - 1, true},
 		"of another limit":       {nil, other, 10, 0, false},
-		"after a reset":          {(*localTokens).end, perSecond, 10, 0, false},
+		"after a reset":          {(*localTokens).discard, perSecond, 10, 0, false},
 		"given back before":      {func(h *localTokens) { h.giveBack(5000, nil) }, perSecond, 10, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestHandedOut(t *testing.T) {
 			if c.do != nil {
 				c.do(n.h)
 			}
-			out, ok := n.h.hand(&c.p, c.cost, n.now+c.after)
+			out, ok := n.h.handOut(&c.p, c.cost, n.now+c.after)
 			if ok != c.ok || ok && (out.Granted != 1 || out.Used != 10+c.cost) || !ok && out != (law.Outcome{}) {
 				t.Errorf("%v, %+v", ok, out)
 			}
@@ -140,7 +140,7 @@ func TestLeftoversAreGivenBack(t *testing.T) {
 			n.now += 100_000
 			two, _ := n.fetch(30, 3) // more than is left
 			for _, cost := range c.pays {
-				if _, ok := n.h.hand(&n.h.params, cost, n.now); !ok {
+				if _, ok := n.h.handOut(&n.h.params, cost, n.now); !ok {
 					t.Fatalf("%d were not paid", cost)
 				}
 			}
@@ -181,35 +181,35 @@ func TestNothingIsGivenBackOfASingleCharge(t *testing.T) {
 	}
 	n = newNode(t, perSecond)
 	n.fetch(10, 5)
-	n.h.end()
+	n.h.discard()
 	if back := n.h.giveBack(n.now, nil); len(back) > 0 {
 		t.Errorf("after a reset: %+v", back)
 	}
 }
 
-// TestAsk tells who is paid, who waits and who goes to the store.
-func TestAsk(t *testing.T) {
+// TestRequest tells who is paid, who waits and who goes to the store.
+func TestRequest(t *testing.T) {
 	n := newNode(t, perSecond)
 	op := charge(perSecond, 10)
-	if out, wait, count, ended := n.h.ask(&op, n.now); out != (law.Outcome{}) || wait != nil || count != 1 || ended {
-		t.Errorf("the first: %+v, %v, %d, %v", out, wait, count, ended)
+	if out, wait, count, gone := n.h.request(&op, n.now); out != (law.Outcome{}) || wait != nil || count != 1 || gone {
+		t.Errorf("the first: %+v, %v, %d, %v", out, wait, count, gone)
 	}
-	if out, wait, count, ended := n.h.ask(&op, n.now); out != (law.Outcome{}) || wait == nil || count != 0 || ended {
-		t.Errorf("the second: %+v, %v, %d, %v", out, wait, count, ended)
+	if out, wait, count, gone := n.h.request(&op, n.now); out != (law.Outcome{}) || wait == nil || count != 0 || gone {
+		t.Errorf("the second: %+v, %v, %d, %v", out, wait, count, gone)
 	}
-	n.h.failed(nil)
+	n.h.failFetch(nil)
 	n.fetch(10, 2)
-	if out, wait, count, ended := n.h.ask(&op, n.now); out.Granted != 1 || wait != nil || count != 0 || ended {
-		t.Errorf("who can be paid: %+v, %v, %d, %v", out, wait, count, ended)
+	if out, wait, count, gone := n.h.request(&op, n.now); out.Granted != 1 || wait != nil || count != 0 || gone {
+		t.Errorf("who can be paid: %+v, %v, %d, %v", out, wait, count, gone)
 	}
-	n.h.end()
-	if out, wait, count, ended := n.h.ask(&op, n.now); out != (law.Outcome{}) || wait != nil || count != 0 || !ended {
-		t.Errorf("after the end: %+v, %v, %d, %v", out, wait, count, ended)
+	n.h.discard()
+	if out, wait, count, gone := n.h.request(&op, n.now); out != (law.Outcome{}) || wait != nil || count != 0 || !gone {
+		t.Errorf("after the end: %+v, %v, %d, %v", out, wait, count, gone)
 	}
 }
 
-// TestFetched tells what each answer is to the caller, to those who wait, and to what is held.
-func TestFetched(t *testing.T) {
+// TestFinishFetch tells what each answer is to the caller, to those who wait, and to what is held.
+func TestFinishFetch(t *testing.T) {
 	state := law.State{Kind: law.Bucket, Level: 700, At: ahead, Unit: 10, Step: 1_000_000, EmptyAt: 2 * ahead}
 	answer := func(granted, retryAt int64) law.Outcome {
 		return law.Outcome{Granted: granted, State: state, Used: 700, Clock: ahead, RetryAt: retryAt}
@@ -235,16 +235,16 @@ func TestFetched(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t, perSecond)
 			before, _ := n.fetch(10, 3)
-			used := n.h.used
+			used := n.h.spent
 			op := charge(perSecond, 30)
-			n.h.ask(&op, n.now)
-			_, wait, _, _ := n.h.ask(&op, n.now)
+			n.h.request(&op, n.now)
+			_, wait, _, _ := n.h.request(&op, n.now)
 			if c.held == 0 {
-				n.h.end()
+				n.h.discard()
 			}
 			op.Count, op.Partial = 5, true
 			n.now += 100
-			mine := n.h.fetched(&op, &c.out, n.now)
+			mine := n.h.finishFetch(&op, &c.out, n.now)
 			want := c.out
 			if c.granted > 0 {
 				want = law.Split(&op, &c.out, 0)
@@ -263,15 +263,15 @@ func TestFetched(t *testing.T) {
 				refusal.Granted = 0
 			}
 			smaller := charge(perSecond, 29)
-			if wait.refused(&op) != c.short || wait.refused(&smaller) || wait.out != refusal {
-				t.Errorf("those who wait are refused: %v, by %+v, want %v", wait.refused(&op), wait.out, c.short)
+			if wait.alsoRefuses(&op) != c.short || wait.alsoRefuses(&smaller) || wait.out != refusal {
+				t.Errorf("those who wait are refused: %v, by %+v, want %v", wait.alsoRefuses(&op), wait.out, c.short)
 			}
 			told, heard, charged := before, int64(5000), used
 			if c.granted > 0 && c.held > 0 {
 				told, heard, charged = c.out, n.now, op.Cost
 			}
-			if n.h.out != told || n.h.sent != heard || n.h.used != charged || n.h.fetch != nil {
-				t.Errorf("%d credits have gone since %d, when the store said %+v", n.h.used, n.h.sent, n.h.out)
+			if n.h.out != told || n.h.sent != heard || n.h.spent != charged || n.h.fetch != nil {
+				t.Errorf("%d credits have gone since %d, when the store said %+v", n.h.spent, n.h.sent, n.h.out)
 			}
 			n.holds(c.held)
 		})
@@ -308,8 +308,8 @@ func TestHowLongItIsHeld(t *testing.T) {
 	}
 }
 
-// TestLotsThatEndTogether: all grants whose life is over are dropped at once, and the next one stays.
-func TestLotsThatEndTogether(t *testing.T) {
+// TestGrantsThatExpireTogether: all grants whose life is over are dropped at once, and the next one stays.
+func TestGrantsThatExpireTogether(t *testing.T) {
 	n := newNode(t, perSecond)
 	for _, cost := range []int64{10, 20, 40} { // none is paid out of those before
 		n.fetch(cost, 2)

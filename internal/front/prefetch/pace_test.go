@@ -11,25 +11,25 @@ func TestTheFetcherTakesForWaiters(t *testing.T) {
 	n := newNode(t, perSecond)
 	ask := func(cost int64) int64 {
 		op := charge(perSecond, cost)
-		_, _, count, _ := n.h.ask(&op, n.now)
+		_, _, count, _ := n.h.request(&op, n.now)
 		return count
 	}
 	ask(10) // goes
 	for _, cost := range []int64{20, 30, 40} {
 		ask(cost)
 	}
-	n.h.failed(nil)
+	n.h.failFetch(nil)
 	if count := ask(10); count != 10 {
 		t.Errorf("%d charges of 10 with 90 credits that others wait for, want 10", count)
 	}
-	n.h.leave(30)
-	n.h.failed(nil)
+	n.h.stopWaiting(30)
+	n.h.failFetch(nil)
 	if count := ask(10); count != 7 {
 		t.Errorf("%d charges of 10 with 60 credits that others wait for, want 7", count)
 	}
-	n.h.leave(20)
-	n.h.leave(40)
-	n.h.failed(nil)
+	n.h.stopWaiting(20)
+	n.h.stopWaiting(40)
+	n.h.failFetch(nil)
 	if count := ask(10); count != 1 {
 		t.Errorf("%d charges of 10 for one who is alone", count)
 	}
@@ -53,7 +53,7 @@ func TestHowMuchGoesTogether(t *testing.T) {
 			n := newNode(t, c.p)
 			n.fetch(c.cost, 1)
 			op := charge(c.p, c.cost)
-			if _, _, count, _ := n.h.ask(&op, n.now); count != c.count {
+			if _, _, count, _ := n.h.request(&op, n.now); count != c.count {
 				t.Errorf("%d charges of %d, want %d", count, c.cost, c.count)
 			}
 		})

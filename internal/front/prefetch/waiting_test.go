@@ -139,8 +139,8 @@ func TestNothingIsTakenForCancelledWaiters(t *testing.T) {
 		q.let(nil)
 		q.told("the first", first, nil)
 		h, _ := q.locals.GetIfPresent(op.Cell)
-		if h.wanted != 0 {
-			t.Errorf("%d credits are waited for", h.wanted)
+		if h.waitingCost != 0 {
+			t.Errorf("%d credits are waited for", h.waitingCost)
 		}
 	})
 }

@@ -102,7 +102,7 @@ func TestWhichChargesArePrefetched(t *testing.T) {
 		"with an ID":                       {func(op *law.Op) { op.ID = "id" }, false},
 	} {
 		op := charge(perSecond, 10)
-		if c.change(&op); prefetching(&op) != c.want {
+		if c.change(&op); mayPrefetch(&op) != c.want {
 			t.Errorf("%s: %v", name, !c.want)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 // nanoDigits is how many digits billionths have.
 const nanoDigits = 9
 
-// Number writes an amount that is not negative, of units and of billionths of a unit from 0 to 999,999,999, as
-// google.type.Money has them: 0 and 31,200,000 are 0.0312.
+// Number writes a non-negative amount of units and billionths of a unit, from 0 to 999,999,999, as in
+// google.type.Money: 0 and 31,200,000 are 0.0312.
 func Number(units int64, nanos int32) json.Number {
 	whole := strconv.FormatInt(units, 10)
 	if nanos == 0 {
@@ -20,7 +20,7 @@ func Number(units int64, nanos int32) json.Number {
 	return json.Number(strings.TrimRight(fmt.Sprintf("%s.%0*d", whole, nanoDigits, nanos), "0"))
 }
 
-// Amount reads what [Number] writes; nothing is 0.
+// Amount parses an amount that [Number] wrote; an empty text is 0.
 func Amount(n json.Number) (units int64, nanos int32, err error) {
 	if n == "" {
 		return 0, 0, nil

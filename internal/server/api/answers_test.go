@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// lenient reads as clients do where Read does not.
-func lenient(data []byte, v any) error {
+// readLeniently reads JSON like clients, which accept more than Read does.
+func readLeniently(data []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
@@ -51,15 +51,14 @@ var answers = []struct {
 	{`{"answers":[{"limit":"a","each":[{"charge":0,"charge":1}]}]}`, false},
 }
 
-// scans fails if Read reads what encoding/json does not, or reads it
-// otherwise.
-func scans(t *testing.T, data []byte) (scanned bool) {
+// compareRead fails the test if Read accepts text that encoding/json does not, or reads another value.
+func compareRead(t *testing.T, data []byte) (scanned bool) {
 	t.Helper()
 	var got, want api.Answers
 	if api.Read(data, &got) != nil {
 		return false
 	}
-	if err := lenient(data, &want); err != nil {
+	if err := readLeniently(data, &want); err != nil {
 		t.Errorf("%q was read, but encoding/json says %v", data, err)
 	} else if !reflect.DeepEqual(got, want) {
 		t.Errorf("%q: read %+v, want %+v", data, got, want)
@@ -70,7 +69,7 @@ func scans(t *testing.T, data []byte) (scanned bool) {
 func TestAnswersAreReadAsEncodingJSONReadsThem(t *testing.T) {
 	t.Parallel()
 	for _, a := range answers {
-		if got := scans(t, []byte(a.text)); got != a.scanned {
+		if got := compareRead(t, []byte(a.text)); got != a.scanned {
 			t.Errorf("%q: read %v, want %v", a.text, got, a.scanned)
 		}
 	}
@@ -80,7 +79,7 @@ func FuzzAnswers(f *testing.F) {
 	for _, a := range answers {
 		f.Add([]byte(a.text))
 	}
-	f.Fuzz(func(t *testing.T, data []byte) { scans(t, data) })
+	f.Fuzz(func(t *testing.T, data []byte) { compareRead(t, data) })
 }
 
 func BenchmarkBatch(b *testing.B) {
@@ -92,11 +91,11 @@ func BenchmarkAnswers(b *testing.B) {
 		`"reset_after_ms":123,"at":1763712000123456}`)
 }
 
-// bench reads and writes 200 elements, and compares with encoding/json.
+// bench measures reading and writing 200 elements, here and with encoding/json.
 func bench[T any](b *testing.B, name, one string) {
 	var v T
 	text := []byte(`{"` + name + `":[` + strings.TrimSuffix(strings.Repeat(one+",", 200), ",") + `]}`)
-	if err := lenient(text, &v); err != nil {
+	if err := readLeniently(text, &v); err != nil {
 		b.Fatal(err)
 	}
 	for _, bb := range []struct {
@@ -104,7 +103,7 @@ func bench[T any](b *testing.B, name, one string) {
 		do   func() error
 	}{
 		{"read", func() error { return api.Read(text, new(T)) }},
-		{"read/encoding-json", func() error { return lenient(text, new(T)) }},
+		{"read/encoding-json", func() error { return readLeniently(text, new(T)) }},
 		{"write", func() error { _, err := json.Marshal(&v); return err }},
 	} {
 		b.Run(bb.name, func(b *testing.B) {

@@ -1,5 +1,5 @@
-// Package api holds the wire types of the HTTP interface. Of the project it
-// imports law alone, so that clients can share it.
+// Package api has the types of the HTTP interface. It imports no package of the project but law, so that clients can
+// share it.
 package api
 
 import (
@@ -11,20 +11,19 @@ import (
 type Charge struct {
 	Limit string      `json:"limit"`          // a name, or a one-line notation where the server accepts it
 	Key   string      `json:"key"`            // at most 512 bytes
-	NoKey bool        `json:"-"`              // Read found no key, which is not the same as an empty one
+	NoKey bool        `json:"-"`              // Read found no key; an empty key is valid
 	Cost  json.Number `json:"cost,omitempty"` // an exact decimal; absent: 1
 	Keep  string      `json:"keep,omitempty"` // headroom: a share such as 10%, or an amount; absent: none
 }
 
-// Request asks about one charge, or about several that are admitted all or
-// none.
+// Request has one charge, or several that are admitted all or none.
 type Request struct {
 	Charge
 	Charges []Charge `json:"charges,omitempty"`
-	Check   bool     `json:"check,omitempty"` // in a batch only: ask without consuming
+	Check   bool     `json:"check,omitempty"` // only in a batch: decide without charging
 
-	// ID makes it a request that is charged once, however often it is sent, and
-	// can be settled; Life, such as 10m, is for how long (absent: an hour).
+	// ID is an idempotency key: the request is charged once, however often it is sent, and can be settled. Life, such
+	// as 10m, is how long the ID is remembered (absent: an hour).
 	ID   string `json:"id,omitempty"`
 	Life string `json:"life,omitempty"`
 }
@@ -32,37 +31,36 @@ type Request struct {
 // Reserve requests charges that may start later.
 type Reserve struct {
 	Request
-	Wait string `json:"wait,omitempty"` // how much later at most, such as 30s; absent: now or not at all
+	Wait string `json:"wait,omitempty"` // the longest delay of the start, such as 30s; absent: none
 }
 
 // Reserved answers a Reserve.
 type Reserved struct {
 	Decision
-	StartAt *int64 `json:"start_at"` // microseconds since the epoch, by the store's clock; null if it was not made
-	DelayMS *int64 `json:"delay_ms"` // rounded up, from this answer on; null if it was not made
-	// to cancel gives back all of each charge for as long as it counts: sliding-window and sliding-log
+	StartAt *int64 `json:"start_at"` // microseconds since the epoch, by the store's clock; null if it was refused
+	DelayMS *int64 `json:"delay_ms"` // from this answer to the start, rounded up; null if it was refused
+	// Refundable says that a cancel gives back each charge in full while it counts: sliding-window and sliding-log.
 	Refundable bool `json:"refundable"`
 }
 
-// Filled answers a Request that fills up: how much of its charge fitted in. The Decision is
-// allowed if anything did.
+// Filled answers a Request to fill up. The Decision is allowed if any part of the cost was accepted.
 type Filled struct {
 	Decision
-	Accepted json.Number `json:"accepted"` // of the cost, rounded down to a millionth
-	Level    json.Number `json:"level"`    // in use then, rounded up to a millionth
-	Brim     bool        `json:"brim"`     // the level stands at the capacity
+	Accepted json.Number `json:"accepted"` // accepted part of the cost, rounded down to a millionth
+	Level    json.Number `json:"level"`    // level after the charge, rounded up to a millionth
+	Brim     bool        `json:"brim"`     // the level is at the capacity
 }
 
-// Debited answers a Request with an ID that was charged whatever the level. The Decision has the figures after it, and
-// is allowed if anything was charged.
+// Debited answers a Request to debit. The Decision has the figures after the debit, and is allowed if anything was
+// charged.
 type Debited struct {
 	Decision
 	Charged json.Number `json:"charged"` // rounded down to a millionth
-	Level   json.Number `json:"level"`   // in use then, rounded up to a millionth
+	Level   json.Number `json:"level"`   // level after the charge, rounded up to a millionth
 	Over    bool        `json:"over"`    // the level is above the capacity
 }
 
-// Refund gives back what is in use of a key, up to a cost. The reason is for the audit.
+// Refund gives back, up to a cost, what a key has in use. The reason is for the audit.
 type Refund struct {
 	Subject
 	Cost   json.Number `json:"cost,omitempty"` // absent: 1
@@ -74,57 +72,54 @@ type Refunded struct {
 	Returned json.Number `json:"returned"`
 }
 
-// Extended answers a Request with an ID that was admitted before, whose costs are now those in
-// all. The Decision is about what was charged in addition.
+// Extended answers a Request to extend the charges under an ID. The Decision is about the additional charges.
 type Extended struct {
 	Decision
-	Charged []json.Number `json:"charged"` // in all, of each charge; also if it was refused
+	Charged []json.Number `json:"charged"` // total cost of each charge, also if the extension was refused
 }
 
-// Settle corrects the costs of charges that were admitted under an id: those of
-// its own charges are what it has cost in the end, 0 for nothing. Or it cancels them:
-// then they have no costs.
+// Settle corrects the costs of charges that were admitted under an id to its own costs, which may be 0. In a request to
+// cancel, its charges have no costs.
 type Settle struct {
 	Charge
 	Charges []Charge `json:"charges,omitempty"`
 	ID      string   `json:"id"`
 }
 
-// Settled answers a Settle: by how much the cost of each charge was corrected, up
-// or down.
+// Settled answers a Settle: by how much the cost of each charge was corrected, up or down.
 type Settled struct {
 	Corrected []json.Number `json:"corrected"`
 }
 
-// Batch asks many requests in one go, as if one after another.
+// Batch has many requests, which are decided as if one after another.
 type Batch struct {
 	Requests []Request `json:"requests"`
 }
 
-// Decision answers a request. Of several charges it is about the one that
-// refused and has to wait longest, else the one with the smallest share left.
+// Decision answers a request. If the request has several charges, the figures are about the refused charge with the
+// longest wait, or else the charge with the smallest share remaining.
 type Decision struct {
 	Allowed      bool        `json:"allowed"`
 	Limit        string      `json:"limit"`
-	Key          string      `json:"key,omitempty"`  // said of several charges only
-	Capacity     json.Number `json:"capacity"`       // what can pass at once
-	Remaining    json.Number `json:"remaining"`      // what could pass now, rounded down
+	Key          string      `json:"key,omitempty"`  // only if there are several charges
+	Capacity     json.Number `json:"capacity"`       // the most that can pass at once
+	Remaining    json.Number `json:"remaining"`      // the most that could pass now, rounded down
 	RetryAfterMS *int64      `json:"retry_after_ms"` // rounded up; 0 if allowed, null if this cost can never pass
 	ResetAfterMS int64       `json:"reset_after_ms"` // rounded up
 	At           int64       `json:"at"`             // the store's decision time, microseconds since the epoch
 	Entry        int64       `json:"entry,omitempty"`
 	Via          string      `json:"via,omitempty"`      // prefetch, local or fallback; absent: the store decided
-	Replayed     bool        `json:"replayed,omitempty"` // it was admitted before, under the same id
-	// what was in force in the place of the limit itself: an override, or a plan
+	Replayed     bool        `json:"replayed,omitempty"` // the request was admitted before, under the same id
+	// Applied is the override or plan that was in force in the place of the limit itself.
 	Applied string `json:"applied,omitempty"`
-	// the figures of every charge that was looked at, of several; the others are about one of them
+	// Each has the figures of all charges that were evaluated, if there are several.
 	Each []Figures `json:"each,omitempty"`
 }
 
 // Figures has the decision about one of several charges.
 type Figures struct {
-	Charge       int         `json:"charge"`  // its place in the request, from 0
-	Allowed      bool        `json:"allowed"` // it would have passed alone
+	Charge       int         `json:"charge"`  // index of the charge in the request
+	Allowed      bool        `json:"allowed"` // the charge would have passed alone
 	Limit        string      `json:"limit"`
 	Key          string      `json:"key"`
 	Capacity     json.Number `json:"capacity"`
@@ -140,12 +135,12 @@ type Answer struct {
 	Problem *Problem `json:"problem,omitempty"`
 }
 
-// Answers answer a Batch, in order.
+// Answers answers a Batch, in the order of its requests.
 type Answers struct {
 	Answers []Answer `json:"answers"`
 }
 
-// LeaseToken is a held charge of a concurrency limit.
+// LeaseToken identifies a lease of a concurrency limit.
 type LeaseToken struct {
 	Limit  string `json:"limit"`
 	Key    string `json:"key"`
@@ -153,20 +148,19 @@ type LeaseToken struct {
 	Number int64  `json:"number"`
 }
 
-// Acquired answers a Request that acquires: what is held until it is released, or
-// not renewed for so long.
+// Acquired answers a Request to acquire: leases that are held until they are released, or not renewed for the ttl.
 type Acquired struct {
 	Decision
 	Held  []LeaseToken `json:"held,omitempty"`
 	TTLMS int64        `json:"ttl_ms,omitempty"`
 }
 
-// Leases are to be renewed or released.
+// Leases names leases to renew or release.
 type Leases struct {
 	Held []LeaseToken `json:"held"`
 }
 
-// Lost answers Leases: whether some of them had ended before.
+// Lost answers Leases: whether some of the leases had already ended.
 type Lost struct {
 	Lost bool `json:"lost"`
 }
@@ -178,43 +172,43 @@ type Subject struct {
 	NoKey bool   `json:"-"` // Read found no key
 }
 
-// InspectRequest asks about a key.
+// InspectRequest requests the state of a key.
 type InspectRequest struct {
 	Subject
-	Attempts int `json:"attempts,omitempty"` // how many of the newest at most, up to MaxAttempts; 0: 20
+	Attempts int `json:"attempts,omitempty"` // how many of the newest attempts, up to MaxAttempts; 0: 20
 }
 
-// MaxAttempts is how many attempts of a key are returned at most.
+// MaxAttempts is the most attempts of a key that are returned.
 const MaxAttempts = 10_000
 
-// ResetRequest asks to forget a key. The reason is for the audit.
+// ResetRequest removes the state of a key. The reason is for the audit.
 type ResetRequest struct {
 	Subject
 	Reason string `json:"reason,omitempty"`
 }
 
-// Block asks to refuse a key for a while.
+// Block refuses a key for a while.
 type Block struct {
 	Subject
 	For    string `json:"for"` // such as 15m; "0" lifts the block
 	Reason string `json:"reason,omitempty"`
 }
 
-// Override asks to give a key another limit in the place of a named one, or to take that away again.
+// Override gives a key another limit in the place of a named one, or removes the override.
 type Override struct {
 	Subject
-	Override string `json:"override,omitempty"` // the limit, in one line; absent if it is removed
+	Override string `json:"override,omitempty"` // the notation of the limit; absent if Remove
 	Remove   bool   `json:"remove,omitempty"`
-	For      string `json:"for,omitempty"` // such as 1h; absent: until it is removed
+	For      string `json:"for,omitempty"` // such as 1h; absent: until the override is removed
 	Reason   string `json:"reason,omitempty"`
 
-	Prefix bool       `json:"-"` // of all keys that begin with Key; only a program that has the store can say it
-	Until  *time.Time `json:"-"` // in the place of For; only a program that has the store can say it
+	Prefix bool       `json:"-"` // for all keys that begin with Key; only set by a program that has opened the store
+	Until  *time.Time `json:"-"` // instead of For; only set by a program that has opened the store
 }
 
 // Changed is the effect of a change of the catalog.
 type Changed struct {
-	Version int64        `json:"version"` // that it made; the newest if nothing was changed
+	Version int64        `json:"version"` // the version that the change made; the newest if nothing was changed
 	Changes []ItemChange `json:"changes"`
 }
 
@@ -222,14 +216,15 @@ type Changed struct {
 type Observe struct {
 	Subject
 	Status int `json:"status"` // of the response
-	// of the response; those that do not ask to hold back are ignored. Several values of one are separated by commas
+	// Headers has the response's headers; several values of one are separated by commas. Only those that ask for a
+	// pause, such as Retry-After, count.
 	Headers map[string]string `json:"headers"`
 }
 
 // Observed answers an Observe.
 type Observed struct {
-	BlockedForMS int64  `json:"blocked_for_ms"`  // 0 if the response does not ask to hold back
-	Field        string `json:"field,omitempty"` // the header that asks for it
+	BlockedForMS int64  `json:"blocked_for_ms"`  // 0 if the response does not ask for a pause
+	Field        string `json:"field,omitempty"` // the header that asks for the pause
 }
 
 // Reset answers a reset.
@@ -237,14 +232,13 @@ type Reset struct {
 	Existed bool `json:"existed"`
 }
 
-// Status is what is known about a key. Times are microseconds since the
-// epoch, null where there is none.
+// Status is the state of a key. Times are microseconds since the epoch, null if there is none.
 type Status struct {
 	Limit        string      `json:"limit"`
 	Key          string      `json:"key"`
 	Exists       bool        `json:"exists"`
-	Rule         string      `json:"rule,omitempty"`    // the limit that is in force, in one line
-	Applied      string      `json:"applied,omitempty"` // what is in force in the place of the limit itself
+	Rule         string      `json:"rule,omitempty"`    // the notation of the limit in force
+	Applied      string      `json:"applied,omitempty"` // the override or plan that replaces the limit
 	Used         json.Number `json:"used"`
 	Capacity     json.Number `json:"capacity,omitempty"`
 	Remaining    json.Number `json:"remaining,omitempty"`
@@ -281,40 +275,39 @@ type Limits struct {
 	Limits []Limit `json:"limits"`
 }
 
-// Health answers a health check of a server that is well.
+// Health answers a health check of a healthy server.
 type Health struct {
 	Status string `json:"status"`           // ok
-	Config string `json:"config,omitempty"` // why the config file is not applied; absent: it is, or there is none
-	Limits []Keys `json:"limits,omitempty"` // whose keys the store bounds, that are full, or nearly: the fullest first
+	Config string `json:"config,omitempty"` // why the config file is not applied; absent: applied, or there is none
+	Limits []Keys `json:"limits,omitempty"` // limits that have (nearly) as many keys as the store keeps, fullest first
 }
 
 // Keys counts the keys of a limit.
 type Keys struct {
 	Limit string `json:"limit,omitempty"` // absent: all limits of the store together
 	Keys  int64  `json:"keys"`
-	Max   int64  `json:"max"` // that the store keeps at most
+	Max   int64  `json:"max"` // the most keys that the store keeps
 }
 
-// The types of problems that a program may want to distinguish from others of the
-// same status.
+// The types of problems that a program may want to distinguish from others of the same status.
 const (
-	Unavailable    = "urn:headgate:unavailable"     // the store cannot be asked; nothing was charged
-	Busy           = "urn:headgate:busy"            // too many wait; nothing was charged
-	Full           = "urn:headgate:full"            // there is no room for the key; nothing was charged
-	OutcomeUnknown = "urn:headgate:outcome-unknown" // it may have been charged
+	Unavailable    = "urn:headgate:unavailable"     // the store cannot be reached; nothing was charged
+	Busy           = "urn:headgate:busy"            // too many requests wait for the store; nothing was charged
+	Full           = "urn:headgate:full"            // the store has no room for the key; nothing was charged
+	OutcomeUnknown = "urn:headgate:outcome-unknown" // the request may have been charged
 	IDReused       = "urn:headgate:id-reused"       // the id was admitted with other charges
-	IDSettled      = "urn:headgate:id-settled"      // the id was settled, or cancelled, otherwise
+	IDSettled      = "urn:headgate:id-settled"      // the id was already settled differently, or cancelled
 	IDUnknown      = "urn:headgate:id-unknown"      // nothing was admitted under the id, or its life is over
 )
 
-// Problem is an error, as RFC 9457 has it.
+// Problem is an error in the format of RFC 9457.
 type Problem struct {
 	Type   string `json:"type,omitempty"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
-	Field  string `json:"field,omitempty"` // what is wrong in the request, where it is known
+	Field  string `json:"field,omitempty"` // the field of the request that is wrong, if known
 }
 
-// Error makes a Problem an error for clients.
+// Error implements error, for clients.
 func (p *Problem) Error() string { return p.Detail }

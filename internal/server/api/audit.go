@@ -24,10 +24,10 @@ type Away struct {
 	Text   string `json:"text"` // all of that in a sentence, with what happens to requests meanwhile
 }
 
-// NewAway returns what is said of a store that has been away for some time, in one line.
+// NewAway describes a store that has been away since a time, with the reason in one line.
 func NewAway(store string, since time.Time, reason error) *Away {
 	why := strings.Join(strings.Fields(reason.Error()), " ")
-	for _, class := range []string{"store unavailable: ", "store is full: "} { // the operation before them says nothing
+	for _, class := range []string{"store unavailable: ", "store is full: "} { // drop the operation in front of them
 		if _, cause, ok := strings.Cut(why, class); ok {
 			why = cause
 		}
@@ -41,29 +41,29 @@ func NewAway(store string, since time.Time, reason error) *Away {
 	}
 }
 
-// Audit lists what was done to keys by hand, and the changes of the catalog: the newest first.
+// Audit lists admin actions and changes of the catalog, newest first.
 type Audit struct {
 	Entries []AuditEntry `json:"entries"`
 }
 
-// AuditEntry is something that was done: a block, an unblock, a reset or a refund of a key, or a change of the catalog.
+// AuditEntry is an admin action on a key, or a change of the catalog.
 type AuditEntry struct {
 	At      int64    `json:"at"`           // microseconds since the epoch
 	Verb    string   `json:"verb"`         // block, unblock, reset, refund or change
 	By      string   `json:"by,omitempty"` // absent: a caller without a name
 	Reason  string   `json:"reason,omitempty"`
-	Limit   string   `json:"limit,omitempty"` // absent of a change
-	Key     *string  `json:"key,omitempty"`   // null of a change
+	Limit   string   `json:"limit,omitempty"` // absent for a change
+	Key     *string  `json:"key,omitempty"`   // null for a change
 	ForMS   int64    `json:"for_ms,omitempty"`
-	Version int64    `json:"version,omitempty"` // of the catalog, that a change has made
-	Changes []string `json:"changes,omitempty"` // of a change, one line each
-	More    int      `json:"more,omitempty"`    // how many changes are left out of that
+	Version int64    `json:"version,omitempty"` // version of the catalog that the change made
+	Changes []string `json:"changes,omitempty"` // one line each
+	More    int      `json:"more,omitempty"`    // number of further changes that Changes leaves out
 }
 
-// AuditQuery says which entries GET /v1/audit lists.
+// AuditQuery selects the entries that GET /v1/audit lists.
 type AuditQuery struct {
-	Limit  string `query:"limit"` // empty: of all limits
+	Limit  string `query:"limit"` // empty: all limits
 	Key    string `query:"key"`
-	HasKey bool   // of this key only
+	HasKey bool   // only entries of Key
 	Max    int    `query:"max" range:"1-1000"` // entries; 0: 100
 }

@@ -2,14 +2,14 @@ package api
 
 import "strconv"
 
-// Domain is in the ErrorInfo of problems over gRPC.
+// Domain is the domain in the ErrorInfo of problems over gRPC.
 const Domain = "headgate"
 
-// kinds say what a problem is over gRPC, which has other codes than HTTP: the code, and the reason in
-// its ErrorInfo. The first row that fits counts; an empty type is any.
+// kinds has the gRPC code of a problem, and the reason in its ErrorInfo. The first row that matches counts; an empty
+// type matches any.
 //
-// Clients and proxies of gRPC ask again after UNAVAILABLE, so it says that nothing was charged.
-// RESOURCE_EXHAUSTED is no problem's: a refusal is a decision.
+// Clients and proxies of gRPC retry after UNAVAILABLE, so only problems that charged nothing have it. No problem has
+// RESOURCE_EXHAUSTED, since a refusal is a decision.
 var kinds = []struct {
 	Type   string
 	Status int // of HTTP; 0: any
@@ -39,6 +39,7 @@ func (p *Problem) Code() uint32 { return kinds[p.kind()].code }
 // Reason returns the reason in the ErrorInfo of a problem.
 func (p *Problem) Reason() string { return kinds[p.kind()].reason }
 
+// kind returns the index of a problem in kinds.
 func (p *Problem) kind() int {
 	for i, k := range kinds {
 		if (k.Type == "" || k.Type == p.Type) && (k.Status == 0 || k.Status == p.Status) {
@@ -56,7 +57,7 @@ func (p *Problem) Text() string {
 	return p.Title + ": " + p.Detail
 }
 
-// Metadata returns a problem in the metadata of an ErrorInfo, of which [ParseMetadata] makes it again.
+// Metadata returns the metadata of an ErrorInfo for a problem. [ParseMetadata] reads them.
 func (p *Problem) Metadata() map[string]string {
 	m := map[string]string{"title": p.Title, "status": strconv.Itoa(p.Status)}
 	for name, text := range map[string]string{"type": p.Type, "detail": p.Detail, "field": p.Field} {
@@ -67,9 +68,9 @@ func (p *Problem) Metadata() map[string]string {
 	return m
 }
 
-// ParseMetadata returns the problem of a metadata, or nil if there is none in it.
+// ParseMetadata returns the problem that metadata describe, or nil.
 func ParseMetadata(m map[string]string) *Problem {
-	status, _ := strconv.Atoi(m["status"]) // 0, which no problem has, if it is not a number
+	status, _ := strconv.Atoi(m["status"]) // 0 if it is not a number
 	if status == 0 || m["title"] == "" {
 		return nil
 	}

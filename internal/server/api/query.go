@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Values returns the parameters of a query, such as an [AuditQuery], by the tags of its fields. What is zero is left
-// out, but for a key of which a flag beside it says that it is meant.
+// Values returns the parameters of a query, such as an [AuditQuery], by the tags of its fields. It leaves out fields
+// that are zero, unless a flag beside the field, HasX or NoX for X, says that the zero is meant.
 func Values(query any) url.Values {
 	q := reflect.Indirect(reflect.ValueOf(query))
 	out := url.Values{}

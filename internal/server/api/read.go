@@ -11,24 +11,24 @@ import (
 )
 
 const (
-	// MaxCharges is how many charges one request or batch may carry, and how many requests a batch may have.
+	// MaxCharges is the most charges of a request or a batch, and the most requests of a batch.
 	MaxCharges = 10_000
-	// MaxTexts is how many headers a request may have, and how many limits a rollback may name.
+	// MaxTexts is the most headers of a request, and the most limits that a rollback may name.
 	MaxTexts = 1000
 )
 
 // Read reads one JSON value, an object, and nothing else into a struct of this package. It is stricter than
-// encoding/json: a member that is not known, is written in other case or stands twice in its object is an error, and
-// so is text that is not valid Unicode. A member that is null counts as absent. What would pass [MaxCharges] or
-// [MaxTexts] is refused before it takes memory. Errors are *[law.InvalidError]: their field is the member that is
-// wrong, or "body" for the text as a whole, and they say at which byte it is, counted from 1.
+// encoding/json: a member that is unknown, in another case or twice in its object is an error, and so is text that is
+// not valid Unicode. A member that is null counts as absent. Lists longer than [MaxCharges] or [MaxTexts] are rejected
+// before they take memory. Errors are *[law.InvalidError]: their field is the member that is wrong, or "body" for the
+// text as a whole, and their text has the byte, counted from 1.
 func Read(data []byte, to any) error {
 	s := scanner{data: data}
 	if s.peek(); s.at == len(data) {
 		return law.Invalid("body", `is empty; send JSON such as {"limit":"token-bucket 5/1m","key":"alice"}`)
 	}
 	if !s.object(reflect.ValueOf(to).Elem()) || !s.end() {
-		s.named("body")
+		s.setField("body")
 		return s.err
 	}
 	return nil
@@ -36,8 +36,8 @@ func Read(data []byte, to any) error {
 
 var typeNumber = reflect.TypeFor[json.Number]()
 
-// value reads a value. It reports whether there is one: a null leaves things as they are.
-func (s *scanner) value(to reflect.Value) (there, ok bool) {
+// value reads a value. present is false if it is null, which leaves the target unchanged.
+func (s *scanner) value(to reflect.Value) (present, ok bool) {
 	switch kind := to.Kind(); {
 	case kind == reflect.Struct:
 		return true, s.object(to)
@@ -73,22 +73,22 @@ func (s *scanner) value(to reflect.Value) (there, ok bool) {
 // object reads an object into a struct.
 func (s *scanner) object(to reflect.Value) bool {
 	f := fieldsOf(to.Type())
-	for _, flag := range f.missing {
+	for _, flag := range f.flags {
 		to.FieldByIndex(flag).SetBool(true)
 	}
 	seen := uint64(0)
 	return s.members(func(at int, name []byte) bool {
-		one := f.named[string(name)]
+		member := f.byName[string(name)]
 		switch {
-		case one == nil:
+		case member == nil:
 			return s.unknown(at, name)
-		case seen&one.bit != 0:
+		case seen&member.bit != 0:
 			return s.wrong(at, "stands twice in one object")
 		}
-		seen |= one.bit
-		there, ok := s.value(one.of(to))
-		if there && one.missing != nil {
-			to.FieldByIndex(one.missing).SetBool(false)
+		seen |= member.bit
+		present, ok := s.value(member.in(to))
+		if present && member.flag != nil {
+			to.FieldByIndex(member.flag).SetBool(false)
 		}
 		return ok
 	})
@@ -112,7 +112,7 @@ func (s *scanner) texts(to reflect.Value) bool {
 	})
 }
 
-// list reads an array into a slice. Of objects within objects, those that have no others in them are counted.
+// list reads an array into a slice. It counts the innermost objects of nested arrays, which are the charges.
 func (s *scanner) list(to reflect.Value) bool {
 	if !s.skip('[') {
 		return s.mismatch("an array")
@@ -121,15 +121,15 @@ func (s *scanner) list(to reflect.Value) bool {
 	if s.skip(']') {
 		return true
 	}
-	most, objects := MaxTexts, to.Type().Elem().Kind() == reflect.Struct
-	if objects {
-		most = MaxCharges
+	maxLen, ofObjects := MaxTexts, to.Type().Elem().Kind() == reflect.Struct
+	if ofObjects {
+		maxLen = MaxCharges
 	}
 	outer := !s.nested
 	s.nested = true
 	for n := 0; ; n++ {
-		if n == most {
-			return s.wrong(s.at, "are more than %d", most)
+		if n == maxLen {
+			return s.wrong(s.at, "are more than %d", maxLen)
 		}
 		to.Grow(1)
 		to.SetLen(n + 1)
@@ -137,7 +137,7 @@ func (s *scanner) list(to reflect.Value) bool {
 		if _, ok := s.value(to.Index(n)); !ok {
 			return false
 		}
-		if objects && s.objects == before {
+		if ofObjects && s.objects == before {
 			s.objects++
 		}
 		if outer && s.objects > MaxCharges {
@@ -157,24 +157,24 @@ func (s *scanner) unknown(at int, name []byte) bool {
 		hint = "; names are in lower case"
 	}
 	s.wrong(at, "has an unknown field %+.40q%s", name, hint)
-	return s.named("body")
+	return s.setField("body")
 }
 
-// fields has the fields of a struct that JSON names.
+// fields has the fields of a struct that are members of a JSON object.
 type fields struct {
-	named   map[string]*field
-	missing [][]int // where the flags are of those that are not missing as long as they are zero
+	byName map[string]*field
+	flags  [][]int // indexes of all flags for missing fields
 }
 
-// field is one of them.
+// field is a field of a struct.
 type field struct {
-	bit     uint64 // that no other one has
-	index   []int
-	missing []int // where the flag is that says that there is none, such as NoKey beside Key; nil: there is no flag
+	bit   uint64 // different for each field
+	index []int
+	flag  []int // index of the flag that the field is missing, such as NoKey for Key; nil: there is no flag
 }
 
-// of returns the field of a struct, for which it makes those that it is in.
-func (f *field) of(v reflect.Value) reflect.Value {
+// in returns the field of a struct. It allocates embedded structs on the way that are nil.
+func (f *field) in(v reflect.Value) reflect.Value {
 	for _, i := range f.index {
 		if v.Kind() == reflect.Pointer {
 			if v.IsNil() {
@@ -187,26 +187,27 @@ func (f *field) of(v reflect.Value) reflect.Value {
 	return v
 }
 
-var known sync.Map // of *fields, by the reflect.Type
+var fieldsCache sync.Map // reflect.Type to *fields
 
+// fieldsOf returns the fields of a struct type, and caches them.
 func fieldsOf(t reflect.Type) *fields {
-	if f, ok := known.Load(t); ok {
+	if f, ok := fieldsCache.Load(t); ok {
 		return f.(*fields)
 	}
-	out := &fields{named: map[string]*field{}}
+	out := &fields{byName: map[string]*field{}}
 	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name == "" || name == "-" {
 			continue
 		}
-		one := &field{bit: 1 << len(out.named), index: f.Index}
+		member := &field{bit: 1 << len(out.byName), index: f.Index}
 		if flag, ok := t.FieldByName("No" + f.Name); ok {
-			one.missing = flag.Index
-			out.missing = append(out.missing, flag.Index)
+			member.flag = flag.Index
+			out.flags = append(out.flags, flag.Index)
 		}
-		out.named[name] = one
+		out.byName[name] = member
 	}
-	known.Store(t, out)
+	fieldsCache.Store(t, out)
 	return out
 }
 
@@ -227,8 +228,8 @@ func (s *scanner) decimal() ([]byte, bool) {
 	return text, true
 }
 
-// named names the member that is wrong, unless something within it was named.
-func (s *scanner) named(name string) bool {
+// setField sets the field of the error, unless a member within it has already set one. It returns false.
+func (s *scanner) setField(name string) bool {
 	if s.err.Field == "" {
 		s.err.Field = name
 	}

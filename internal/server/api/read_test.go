@@ -175,7 +175,7 @@ func TestRequestsAreReadStrictly(t *testing.T) {
 	t.Parallel()
 	for _, tt := range texts {
 		err := api.Read([]byte(tt.text), requests[tt.request]())
-		switch read := agrees(t, []byte(tt.text), requests[tt.request]); {
+		switch read := compareStrict(t, []byte(tt.text), requests[tt.request]); {
 		case read != (tt.says == ""):
 			t.Errorf("%q: read %v, %v", tt.text, read, err)
 		case !read && !strings.HasPrefix(err.Error(), tt.says) && !strings.Contains(err.Error(), ": "+tt.says) &&
@@ -185,7 +185,7 @@ func TestRequestsAreReadStrictly(t *testing.T) {
 	}
 }
 
-// TestObservedHeadersAreReadStrictly: their names may be any.
+// TestObservedHeadersAreReadStrictly: any names of headers are valid.
 func TestObservedHeadersAreReadStrictly(t *testing.T) {
 	t.Parallel()
 	var many strings.Builder
@@ -210,7 +210,7 @@ func TestObservedHeadersAreReadStrictly(t *testing.T) {
 	}
 }
 
-// TestTextsThatAreCutOffSaySo cuts what is right after each byte.
+// TestTextsThatAreCutOffSaySo cuts valid texts after each byte.
 func TestTextsThatAreCutOffSaySo(t *testing.T) {
 	t.Parallel()
 	for _, tt := range texts {
@@ -228,7 +228,8 @@ func TestTextsThatAreCutOffSaySo(t *testing.T) {
 	}
 }
 
-// TestOversizedBodiesAreRefusedEarly, before they take memory: it reads 4 MiB of the shortest elements.
+// TestOversizedBodiesAreRefusedEarly reads 4 MiB of the shortest elements, which must be refused before they take
+// memory.
 func TestOversizedBodiesAreRefusedEarly(t *testing.T) {
 	const most = 16 << 20
 	for _, tt := range []struct {
@@ -273,8 +274,8 @@ func TestOversizedBodiesAreRefusedEarly(t *testing.T) {
 	}
 }
 
-// TestALongTextIsRefusedBeforeItTakesMemory reads 4 MiB of one text or number: copies of
-// it, quoted in messages, took a hundred times as much.
+// TestALongTextIsRefusedBeforeItTakesMemory reads 4 MiB of one text or number, whose quoted copies in messages once
+// took a hundred times as much.
 func TestALongTextIsRefusedBeforeItTakesMemory(t *testing.T) {
 	const size, most = 4 << 20, 64 << 10
 	long := func(s string) string { return strings.Repeat(s, size/len(s)) }
@@ -325,7 +326,7 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		for _, make := range requests {
-			agrees(t, data, make)
+			compareStrict(t, data, make)
 		}
 		// And what is written is read again.
 		var b, again api.Batch

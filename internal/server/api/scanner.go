@@ -9,19 +9,18 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// scanner reads JSON (RFC 8259), and what I-JSON (RFC 7493) asks for in addition:
-// text is valid Unicode, and an object has each member once. Its methods report
-// false for what is wrong, and keep the first reason.
+// scanner reads JSON (RFC 8259) with the additional rules of I-JSON (RFC 7493): text is valid Unicode, and an object
+// has each member once. Its methods return false on an error, and keep the first one.
 type scanner struct {
 	data []byte
 	at   int
 	err  *law.InvalidError
 
-	nested  bool // within a list
-	objects int  // in lists, but for those that have lists of their own
+	nested  bool // within an array
+	objects int  // objects in arrays that have no arrays of objects themselves
 }
 
-// fail keeps the first reason for which something cannot be read.
+// fail sets the error, unless there is one already.
 //
 //go:noinline
 func (s *scanner) fail(field, format string, args ...any) bool {
@@ -31,21 +30,21 @@ func (s *scanner) fail(field, format string, args ...any) bool {
 	return false
 }
 
-// wrong reports what is wrong at a byte. The object around it names the member.
+// wrong sets an error with a byte. The object around it sets the field.
 //
 //go:noinline
 func (s *scanner) wrong(at int, format string, args ...any) bool {
 	return s.fail("", format+" (at byte %d)", append(args, at+1)...)
 }
 
-// noJSON reports a text that is no JSON.
+// noJSON sets the error that the next text is not the JSON that was wanted.
 //
 //go:noinline
 func (s *scanner) noJSON(want string) bool {
 	rest := bytes.TrimRight(s.data[s.at:], " \t\r\n")
-	rest = rest[:min(len(rest), 2*len("false"))] // of a few megabytes
+	rest = rest[:min(len(rest), 2*len("false"))] // it may have megabytes
 	text := string(rest)
-	if begins(text, "true") || begins(text, "false") || begins(text, "null") { // or nothing is left
+	if isPrefix(text, "true") || isPrefix(text, "false") || isPrefix(text, "null") { // also if text is empty
 		return s.fail("body", "ends in the middle (after byte %d)", len(s.data))
 	}
 	_, size := utf8.DecodeRune(rest)
@@ -53,10 +52,10 @@ func (s *scanner) noJSON(want string) bool {
 	return s.fail("body", "is not JSON (at byte %d): found %s, want %s", s.at+1, found, want)
 }
 
-// begins reports whether text is a word, or the beginning of it.
-func begins(text, word string) bool { return len(text) <= len(word) && word[:len(text)] == text }
+// isPrefix reports whether word begins with text.
+func isPrefix(text, word string) bool { return len(text) <= len(word) && word[:len(text)] == text }
 
-// mismatch reports a value of another kind.
+// mismatch sets the error that the next value is of another kind than wanted.
 //
 //go:noinline
 func (s *scanner) mismatch(want string) bool {
@@ -93,7 +92,7 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// skip skips a byte, if it comes next.
+// skip skips a byte if it is the next one, and reports whether it was.
 func (s *scanner) skip(c byte) bool {
 	if s.peek() != c {
 		return false
@@ -102,13 +101,13 @@ func (s *scanner) skip(c byte) bool {
 	return true
 }
 
-// end reports whether nothing follows.
+// end reports whether nothing follows, and fails otherwise.
 func (s *scanner) end() bool {
 	return s.peek() == 0 && s.at == len(s.data) ||
 		s.fail("body", "something follows the JSON value (at byte %d)", s.at+1)
 }
 
-// members reads an object. read reads the value of a member, whose name stands at a byte.
+// members reads an object. It calls read for the value of each member, with the byte at which the name begins.
 func (s *scanner) members(read func(at int, name []byte) bool) bool {
 	if !s.skip('{') {
 		return s.mismatch("an object")
@@ -123,13 +122,13 @@ func (s *scanner) members(read func(at int, name []byte) bool) bool {
 		}
 		name, ok := s.quoted()
 		if !ok {
-			return s.named("body")
+			return s.setField("body")
 		}
 		if !s.skip(':') {
 			return s.noJSON(`":"`)
 		}
 		if !read(at, name) {
-			return s.named(string(name))
+			return s.setField(string(name))
 		}
 		if !s.skip(',') {
 			return s.skip('}') || s.noJSON(`"," or "}"`)
@@ -200,6 +199,7 @@ func (s *scanner) integer() (int64, bool) {
 	return n, true
 }
 
+// word skips a word if it comes next, and reports whether it did.
 func (s *scanner) word(w string) bool {
 	s.peek()
 	if end := s.at + len(w); end <= len(s.data) && string(s.data[s.at:end]) == w {

@@ -18,22 +18,20 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// strictly reads by encoding/json, and checks by other means what it lets pass. It
-// is what Read is compared with.
-func strictly(data []byte, v any) error {
-	if err := errors.Join(lenient(data, v), unicodeOf(data), namesOf(data)); err != nil {
+// readStrictly is the reference for Read. It reads with encoding/json, and checks separately what that accepts.
+func readStrictly(data []byte, v any) error {
+	if err := errors.Join(readLeniently(data, v), checkUnicode(data), checkNames(data)); err != nil {
 		return err
 	}
 	var generic any
 	if err := json.Unmarshal(data, &generic); err != nil {
 		return err
 	}
-	return keys(reflect.ValueOf(v).Elem(), generic)
+	return setFlags(reflect.ValueOf(v).Elem(), generic)
 }
 
-// unicodeOf says whether all text is valid Unicode. data is JSON, so backslashes
-// stand in text only.
-func unicodeOf(data []byte) error {
+// checkUnicode checks that all text is valid Unicode. data is JSON, so backslashes are only in text.
+func checkUnicode(data []byte) error {
 	if !utf8.Valid(data) {
 		return errors.New("invalid UTF-8")
 	}
@@ -61,9 +59,8 @@ func unicodeOf(data []byte) error {
 	return nil
 }
 
-// namesOf says whether the names of members are known as they are written, and stand
-// once in each object.
-func namesOf(data []byte) error {
+// checkNames checks that the names of members are known in their case, and are once in each object.
+func checkNames(data []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	var walk func() error
 	walk = func() error {
@@ -95,14 +92,14 @@ func namesOf(data []byte) error {
 	return nil
 }
 
-// keys sets NoKey where a value has no key, and NoVersion, and looks for objects that are null and
-// for numbers that Read refuses.
-func keys(v reflect.Value, generic any) error {
+// setFlags sets NoKey and NoVersion where the key or the version is missing, and rejects objects that are null and
+// numbers that Read rejects.
+func setFlags(v reflect.Value, generic any) error {
 	switch v.Kind() {
 	case reflect.Slice:
 		list, _ := generic.([]any)
 		for i := range v.Len() {
-			if err := keys(v.Index(i), list[i]); err != nil {
+			if err := setFlags(v.Index(i), list[i]); err != nil {
 				return err
 			}
 		}
@@ -122,13 +119,13 @@ func keys(v reflect.Value, generic any) error {
 			case field.Anonymous:
 				of = object
 			}
-			if err := keys(v.Field(i), of); err != nil {
+			if err := setFlags(v.Field(i), of); err != nil {
 				return err
 			}
 		}
 	case reflect.Pointer:
 		if !v.IsNil() {
-			return keys(v.Elem(), generic)
+			return setFlags(v.Elem(), generic)
 		}
 	case reflect.Int64:
 		if n := v.Int(); n < 0 || n > 999_999_999_999_999_999 {
@@ -138,12 +135,11 @@ func keys(v reflect.Value, generic any) error {
 	return nil
 }
 
-// agrees fails unless Read reads what strictly reads, and nothing else, to the
-// same effect.
-func agrees(t *testing.T, data []byte, make func() any) (read bool) {
+// compareStrict fails the test unless Read and readStrictly accept the same text and read the same value.
+func compareStrict(t *testing.T, data []byte, make func() any) (read bool) {
 	t.Helper()
 	got, want := make(), make()
-	err, wrong := api.Read(data, got), strictly(data, want)
+	err, wrong := api.Read(data, got), readStrictly(data, want)
 	var re *law.InvalidError
 	switch {
 	case err == nil && wrong != nil:
@@ -158,7 +154,7 @@ func agrees(t *testing.T, data []byte, make func() any) (read bool) {
 	return err == nil
 }
 
-// equal compares, and takes an empty list for an absent one.
+// equal compares values, and takes an empty list for an absent one.
 func equal(a, b any) bool {
 	print := func(v any) string {
 		return strings.ReplaceAll(fmt.Sprintf("%#v", reflect.ValueOf(v).Elem()), "(nil)", "{}")

@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// maxText is how long a text or a number may be, in bytes: more than any that is right,
-// and so little that to say what is wrong with it takes little memory.
+// maxText is the most bytes of a text or a number: enough for any valid one, and so few that messages with it take
+// little memory.
 const maxText = 4 << 10
 
-// tooLong reports a long text or number that began at a byte.
+// tooLong sets the error of a text or number that is too long and begins at a byte.
 //
 //go:noinline
 func (s *scanner) tooLong(at int) bool {
@@ -26,10 +26,10 @@ func (s *scanner) text() ([]byte, bool) {
 	return s.quoted()
 }
 
-// quoted reads the rest of a string.
+// quoted reads a string after its opening quote.
 func (s *scanner) quoted() ([]byte, bool) {
 	first := s.at
-	var text []byte // nil: it stands there as it is
+	var text []byte // nil while there was no escape
 	for s.at < len(s.data) {
 		switch c := s.data[s.at]; {
 		case c == '"':
@@ -66,7 +66,7 @@ func (s *scanner) quoted() ([]byte, bool) {
 	return nil, s.noJSON(`'"'`)
 }
 
-// escape reads an escape, or two that are one character.
+// escape reads an escape, or a pair of escapes that is one character.
 func (s *scanner) escape() (rune, bool) {
 	start := s.at
 	s.at++ // the backslash
@@ -81,7 +81,7 @@ func (s *scanner) escape() (rune, bool) {
 	if !ok || !utf16.IsSurrogate(r) {
 		return r, ok
 	}
-	if next := s.data[s.at:]; len(next) < 2 && begins(string(next), `\u`) {
+	if next := s.data[s.at:]; len(next) < 2 && isPrefix(string(next), `\u`) {
 		s.at = len(s.data)
 		return 0, s.noJSON("an escape")
 	} else if bytes.HasPrefix(next, []byte(`\u`)) {

@@ -2,9 +2,9 @@ package api
 
 import "encoding/json"
 
-// Traffic is what the server that answers has decided in the last five minutes. Checks are not counted.
+// Traffic has the decisions of one server in the last five minutes. Checks are not counted.
 type Traffic struct {
-	At     int64          `json:"at"` // of this machine's clock: the end of the last second counted, microseconds
+	At     int64          `json:"at"` // end of the last second counted, by this machine's clock, in microseconds
 	Limits []LimitTraffic `json:"limits"`
 	By     string         `json:"by"` // ByRefused or ByUsed, the order of the keys
 	Keys   []KeyTraffic   `json:"keys"`
@@ -12,24 +12,24 @@ type Traffic struct {
 	Problem *Problem `json:"problem,omitempty"`
 }
 
-// LimitTraffic are the decisions of each second by one limit, the oldest first. They are as many as were requested.
+// LimitTraffic has the number of decisions of a limit in each requested second, oldest first.
 type LimitTraffic struct {
-	Limit    string   `json:"limit"` // its name; or (inline), (unknown), (others)
+	Limit    string   `json:"limit"` // name, or (inline), (unknown), (others)
 	Admitted []uint32 `json:"admitted"`
 	Refused  []uint32 `json:"refused"`
-	Failed   []uint32 `json:"failed"` // nothing was decided
+	Failed   []uint32 `json:"failed"` // requests without a decision
 }
 
-// KeyTraffic is a key of one limit that has used much, or was often refused. The figures of the five minutes may be
-// too low for a key that has come lately among those that are kept, and are never too high.
+// KeyTraffic is a key of a limit that has used much, or was often refused. The figures are never too high. They may be
+// too low for a key that only recently became one of the counted keys.
 type KeyTraffic struct {
 	Limit   string      `json:"limit"`
 	Key     string      `json:"key"`
-	Used    json.Number `json:"used"`    // the cost that was admitted in the last five minutes
-	Refused json.Number `json:"refused"` // how often it was refused in that time
-	// Recent is Used or Refused, whichever the keys are ordered by, in parts of ten seconds, the oldest first.
+	Used    json.Number `json:"used"`    // cost that was admitted in the last five minutes
+	Refused json.Number `json:"refused"` // number of refusals in the last five minutes
+	// Recent splits the figure that orders the keys, Used or Refused, into parts of ten seconds, oldest first.
 	Recent []json.Number `json:"recent"`
-	// Now is what the key uses now, and when it can go on; absent if that is not known.
+	// Now is the usage of the key now; absent if unknown.
 	Now *LimitUsage `json:"now,omitempty"`
 }
 
@@ -41,8 +41,8 @@ const (
 
 // TrafficQuery selects what GET /v1/traffic returns.
 type TrafficQuery struct {
-	Limit   string `query:"limit"`                 // empty: of all limits
+	Limit   string `query:"limit"`                 // empty: all limits
 	By      string `query:"by"`                    // the order of the keys; empty: ByRefused
-	Top     int    `query:"top" range:"0-100"`     // how many keys; of a client, 0 is 20
+	Top     int    `query:"top" range:"0-100"`     // how many keys; a client's 0 is 20
 	Seconds int    `query:"seconds" range:"1-300"` // how many seconds; 0: 300
 }

@@ -1,6 +1,6 @@
-// Package auth says what the callers of a server may do. A caller shows a token or a certificate;
+// Package auth authenticates and authorizes the callers of a server. A caller shows a token or a certificate;
 // a file lists the hashes of the tokens and the names of the certificates, each with a role and the
-// limits that it may touch.
+// limits that the caller may touch.
 package auth
 
 import (
@@ -14,7 +14,7 @@ import (
 // Role is a caller's permission.
 type Role uint8
 
-// The roles. RoleAdmin includes the others; RoleTake and RoleRead are apart.
+// The roles. RoleAdmin includes the others; RoleTake and RoleRead do not include each other.
 const (
 	Anyone    Role = iota // no role is needed
 	RoleTake              // charge and check limits, give charges back, hold leases
@@ -22,11 +22,11 @@ const (
 	RoleAdmin             // all of that, and reset and block keys
 )
 
-var roles = map[string]Role{"take": RoleTake, "read": RoleRead, "admin": RoleAdmin}
+var rolesByName = map[string]Role{"take": RoleTake, "read": RoleRead, "admin": RoleAdmin}
 
 // String returns the name of a role in the file.
 func (r Role) String() string {
-	for name, role := range roles {
+	for name, role := range rolesByName {
 		if role == r {
 			return name
 		}
@@ -34,21 +34,20 @@ func (r Role) String() string {
 	return "anyone"
 }
 
-// ErrForbidden is the error of a caller that may not do what it asks for. Nothing was done.
+// ErrForbidden is the error of a caller without the needed permission. Nothing was done.
 var ErrForbidden = errors.New("not permitted")
 
-// Caller is somebody whom the server knows. It is immutable and safe for concurrent use. A nil
-// Caller may do everything: it is the program itself, or a server without access control.
+// Caller is an authenticated caller. It is immutable and safe for concurrent use. A nil
+// Caller may do everything: it is the program itself, or the server has no access control.
 type Caller struct {
-	Name   string // of the entry in the file; empty: everybody on this listener is the same caller
+	Name   string // name of the entry in the file; empty: all callers of this listener are the same
 	Role   Role
 	Limits []string // patterns in which * stands for any text; none: all limits
 
-	leaseKeys [][]byte // of its tokens, the first of which makes numbers of leases: see SealLease
+	leaseKeys [][]byte // one for each token; the first makes numbers of leases, see SealLease
 }
 
-// Can returns an error if a role is needed that the caller does not have, which is
-// [ErrForbidden].
+// Can returns [ErrForbidden] if the caller does not have the needed role.
 func (c *Caller) Can(needed Role) error {
 	if c == nil || needed == Anyone || c.Role == needed || c.Role == RoleAdmin {
 		return nil
@@ -56,8 +55,8 @@ func (c *Caller) Can(needed Role) error {
 	return fmt.Errorf("%w: %s has the role %s, and this needs the role %s", ErrForbidden, c, c.Role, needed)
 }
 
-// Touches returns an error if the caller may not touch a limit, which is [ErrForbidden]. A limit is
-// given by its name, or by its notation if it has none.
+// Touches returns [ErrForbidden] if the caller may not touch a limit, which is given by its name, or by its
+// notation if it has no name.
 func (c *Caller) Touches(limit string) error {
 	if c.All() || slices.ContainsFunc(c.Limits, func(pattern string) bool { return Match(pattern, limit) }) {
 		return nil
@@ -76,8 +75,8 @@ func (c *Caller) String() string {
 	return c.Name
 }
 
-// ID returns the id by which the store knows what this caller calls id: no caller can replay, settle
-// or extend what another one has charged. Names have no slash.
+// ID returns the id that the store uses for an id of this caller. It begins with the caller's name, so no caller
+// can replay, settle or extend the charges of another. Names have no slash.
 func (c *Caller) ID(id string) string {
 	if c == nil || c.Name == "" || id == "" {
 		return id
@@ -85,7 +84,7 @@ func (c *Caller) ID(id string) string {
 	return c.Name + "/" + id
 }
 
-// Match reports whether a text is a pattern in which * stands for any text, also for none.
+// Match reports whether a text matches a pattern in which * stands for any text, also for none.
 func Match(pattern, text string) bool {
 	first, rest, star := strings.Cut(pattern, "*")
 	text, ok := strings.CutPrefix(text, first)
@@ -105,14 +104,15 @@ func Match(pattern, text string) bool {
 	}
 }
 
-// key finds the caller in a context.
-type key struct{}
+type callerKey struct{}
 
-// With returns a context for what a caller asks for.
-func With(ctx context.Context, c *Caller) context.Context { return context.WithValue(ctx, key{}, c) }
+// With returns a context with a caller.
+func With(ctx context.Context, c *Caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, c)
+}
 
-// From returns the caller of a context; nil is none.
+// From returns the caller of a context, or nil.
 func From(ctx context.Context) *Caller {
-	c, _ := ctx.Value(key{}).(*Caller)
+	c, _ := ctx.Value(callerKey{}).(*Caller)
 	return c
 }

@@ -6,32 +6,32 @@ import (
 	"encoding/binary"
 )
 
-// A store counts leases up, so the number of another caller's lease can be guessed, and a lease is known by its number
-// alone. A caller that has a token therefore gets another number: that of the store in 52 bits, the first 12 of them
-// zero, permuted with a key that only this caller's token leads to. Each server that has the same file of tokens makes
-// the same numbers. Nothing is kept for it.
+// A store numbers leases in sequence, and a lease is identified by its number alone, so the number of another caller's
+// lease could be guessed. A caller with a token therefore gets a sealed number: the store's number in 52 bits, the
+// first 12 of them zero, permuted with a key that is derived from the caller's token. All servers with the same file
+// of tokens make the same sealed numbers, and need not store them.
 const (
-	leaseBits = 52      // of a number that a caller gets, below a bit that says that it is one
-	leaseMax  = 1 << 40 // numbers of the store from here on are handed out as they are
-	half      = 26      // bits of one half, as in a Feistel network
-	halfMask  = 1<<half - 1
+	leaseBits = 52      // bits of a sealed number, below a bit that marks it as sealed
+	leaseMax  = 1 << 40 // numbers of the store from here on are not sealed
+	halfBits  = 26      // bits of one half, as in a Feistel network
+	halfMask  = 1<<halfBits - 1
 	rounds    = 4 // a permutation that cannot be distinguished from a random one (Luby and Rackoff, 1988)
 )
 
-// SealLease returns the number by which a caller knows a lease of the store.
+// SealLease returns the sealed number for a number of the store.
 func (c *Caller) SealLease(number int64) int64 {
 	if c == nil || len(c.leaseKeys) == 0 || number < 0 || number >= leaseMax {
 		return number
 	}
-	l, r := uint64(number)>>half, uint64(number)&halfMask
+	l, r := uint64(number)>>halfBits, uint64(number)&halfMask
 	for i := range rounds {
-		l, r = r, l^mixed(c.leaseKeys[0], i, r)
+		l, r = r, l^roundValue(c.leaseKeys[0], i, r)
 	}
-	return int64(1<<leaseBits | l<<half | r)
+	return int64(1<<leaseBits | l<<halfBits | r)
 }
 
-// OpenLease returns the number by which the store knows a lease that was handed out, and whether it can be one of
-// this caller's. A number that was made with any of its tokens is.
+// OpenLease returns the store's number for a sealed number, and whether the lease can be one of this caller's: its
+// number was sealed with one of the caller's tokens.
 func (c *Caller) OpenLease(number int64) (int64, bool) {
 	if c == nil || len(c.leaseKeys) == 0 {
 		return number, true
@@ -40,19 +40,19 @@ func (c *Caller) OpenLease(number int64) (int64, bool) {
 		return number, number >= leaseMax
 	}
 	for _, key := range c.leaseKeys {
-		l, r := uint64(number)>>half&halfMask, uint64(number)&halfMask
+		l, r := uint64(number)>>halfBits&halfMask, uint64(number)&halfMask
 		for i := rounds - 1; i >= 0; i-- {
-			l, r = r^mixed(key, i, l), l
+			l, r = r^roundValue(key, i, l), l
 		}
-		if n := int64(l<<half | r); n < leaseMax {
+		if n := int64(l<<halfBits | r); n < leaseMax {
 			return n, true
 		}
 	}
 	return 0, false
 }
 
-// mixed returns the function of one round.
-func mixed(key []byte, round int, x uint64) uint64 {
+// roundValue returns the round function of the Feistel network.
+func roundValue(key []byte, round int, x uint64) uint64 {
 	var in [9]byte
 	in[0] = byte(round)
 	binary.BigEndian.PutUint64(in[1:], x)
@@ -61,7 +61,7 @@ func mixed(key []byte, round int, x uint64) uint64 {
 	return binary.BigEndian.Uint64(h.Sum(nil)) & halfMask
 }
 
-// addLeaseKey lets a caller know leases by one more of its tokens, of which the digest is given.
+// addLeaseKey adds the key for the leases of one token, which it derives from the token's digest.
 func (c *Caller) addLeaseKey(digest []byte) {
 	h := hmac.New(sha256.New, digest)
 	h.Write([]byte("headgate lease"))

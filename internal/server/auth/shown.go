@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-// TokenHeader is the header, or the metadata, for a token beside Authorization: of requests on which a
-// proxy passes on the Authorization of its end user.
+// TokenHeader is the header, or the metadata, for a token instead of Authorization: proxies may pass on
+// the Authorization of an end user.
 const TokenHeader = "Headgate-Token"
 
-// ErrUnknown is the error of a request that shows nothing by which its caller is known. Nothing was done.
+// ErrUnknown is the error of a request without valid credentials. Nothing was done.
 var ErrUnknown = errors.New("the caller is not known")
 
 // Shown has a caller's credentials, of any protocol.
 type Shown struct {
-	Token         string   // in TokenHeader; empty: none, as a proxy sends it that has none
-	Authorization []string // the values of that header, where it is looked at; nil: none
+	Token         string   // value of TokenHeader; empty: none
+	Authorization []string // values of that header; nil if there are none, or the header is to be ignored
 	Certificate   func() *x509.Certificate
-	UnixSocket    bool // it came by one, which only users of this machine reach to whom its permissions allow it
+	UnixSocket    bool // the request came by a Unix socket, which only permitted users of this machine reach
 }
 
-// Verified returns the certificate that the peer of a connection has shown and that was verified, or nil.
+// Verified returns the verified certificate of the peer of a connection, or nil.
 func Verified(c tls.ConnectionState) *x509.Certificate {
 	if len(c.VerifiedChains) == 0 {
 		return nil
@@ -31,8 +31,8 @@ func Verified(c tls.ConnectionState) *x509.Certificate {
 	return c.VerifiedChains[0][0]
 }
 
-// Caller returns the caller of a request; nil is one that may do everything, by a Unix socket. A token
-// that is not known is an error also where none is needed. The error is [ErrUnknown].
+// Caller returns the caller with these credentials, or [ErrUnknown]. By a Unix socket without credentials, it returns
+// nil, which may do everything. An unknown token is an error there too.
 func (t *Tokens) Caller(s Shown) (*Caller, error) {
 	token := s.Token
 	shown := token != ""

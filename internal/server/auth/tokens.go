@@ -23,18 +23,18 @@ import (
 type Entry struct {
 	Name         string   `yaml:"name"`
 	Role         string   `yaml:"role"`
-	Limits       []string `yaml:"limits,omitempty,flow"` // patterns; none: all
-	Hashes       []string `yaml:"hashes,omitempty"`      // of tokens, as Hash returns them
+	Limits       []string `yaml:"limits,omitempty,flow"` // patterns; none: all limits
+	Hashes       []string `yaml:"hashes,omitempty"`      // hashes of tokens, as Hash returns them
 	Certificates []string `yaml:"certificates,omitempty"`
 }
 
-// document is the file.
+// document is the content of the file.
 type document struct {
 	Callers []Entry `yaml:"callers"`
 }
 
 const (
-	tokenPrefix = "hgt_" // so that people and scanners for secrets recognise one
+	tokenPrefix = "hgt_" // so that people and secret scanners recognise a token
 	hashPrefix  = "sha256:"
 	maxEntries  = 10_000
 )
@@ -46,8 +46,8 @@ func NewToken() string {
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(secret[:])
 }
 
-// Hash returns what the file keeps of a token. SHA-256 without a salt is enough for what has 256
-// random bits: it cannot be guessed, so nothing is gained by a slow hash. Tokens that people make up
+// Hash returns the hash of a token for the file. SHA-256 without a salt is enough for 256
+// random bits: they cannot be guessed, so a slow hash would gain nothing. Tokens that people make up
 // must not be used.
 func Hash(token string) string {
 	sum := sha256.Sum256([]byte(token))
@@ -61,10 +61,10 @@ type Tokens struct {
 	certificates map[string]*Caller
 }
 
-// names is what a caller may be called: what ids are prefixed with, so it has no slash.
-var names = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`)
+// namePattern matches the names of callers. Names have no slash, since Caller.ID puts one after the name.
+var namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`)
 
-// Parse reads the text of a file. Errors name the file and the entry.
+// Parse parses the text of a file. Errors name the file and the entry.
 func Parse(path string, text []byte) (*Tokens, error) {
 	var doc document
 	dec := yaml.NewDecoder(bytes.NewReader(text))
@@ -92,19 +92,19 @@ func Parse(path string, text []byte) (*Tokens, error) {
 			return nil, fmt.Errorf("%s: name: is said twice; a caller may have several hashes", where)
 		}
 		seen[e.Name] = true
-		if err := t.add(e); err != nil {
+		if err := t.addEntry(e); err != nil {
 			return nil, fmt.Errorf("%s: %w", where, err)
 		}
 	}
 	return t, nil
 }
 
-// add takes an entry in.
-func (t *Tokens) add(e *Entry) error {
-	if !names.MatchString(e.Name) {
+// addEntry checks an entry and adds its caller.
+func (t *Tokens) addEntry(e *Entry) error {
+	if !namePattern.MatchString(e.Name) {
 		return errors.New("name: must be 1 to 64 of a-z, 0-9, _, . and -, and begin with a letter or digit")
 	}
-	role, ok := roles[e.Role]
+	role, ok := rolesByName[e.Role]
 	if !ok {
 		return fmt.Errorf("role %.50q is not known; there are take, read and admin", e.Role)
 	}
@@ -139,7 +139,7 @@ func (t *Tokens) add(e *Entry) error {
 	return nil
 }
 
-// problemOf returns what is wrong with YAML, without the names of Go's types.
+// problemOf returns the text of a YAML error, without the names of Go types.
 func problemOf(err error) string {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
 	text = strings.TrimPrefix(text, "unmarshal errors:\n  ")
@@ -156,14 +156,14 @@ func problemOf(err error) string {
 // Entries returns the callers in the order of the file. The caller must not change them.
 func (t *Tokens) Entries() []Entry { return t.entries }
 
-// Token returns the caller that has a token, or nil. It takes the same time whether nearly all of
-// a token is right or nothing: hashes are compared.
+// Token returns the caller that has a token, or nil. Since hashes are compared, the time does not depend on how much
+// of a token is right.
 func (t *Tokens) Token(token string) *Caller {
 	return t.tokens[sha256.Sum256([]byte(token))]
 }
 
-// Certificate returns the caller with a certificate, which was verified before, or nil. It is
-// known by one of its URIs, by one of its DNS names, or by its common name, in this order.
+// Certificate returns the caller with a verified certificate, or nil. The file lists one of the certificate's
+// URIs, one of its DNS names, or its common name; they are tried in this order.
 func (t *Tokens) Certificate(cert *x509.Certificate) *Caller {
 	for _, uri := range cert.URIs {
 		if c := t.certificates[uri.String()]; c != nil {
@@ -201,10 +201,10 @@ func Open(path string) (*File, error) {
 	return f, f.Reload()
 }
 
-// Tokens returns what was read last.
+// Tokens returns the callers that were read last.
 func (f *File) Tokens() *Tokens { return f.tokens.Load() }
 
-// Reload reads the file again. If that fails, what was read before stays.
+// Reload reads the file again. If that fails, the former callers remain.
 func (f *File) Reload() error {
 	text, err := os.ReadFile(f.path)
 	if err != nil {

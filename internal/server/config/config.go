@@ -1,5 +1,4 @@
-// Package config reads the configuration: a YAML file, environment variables
-// and flags, in one struct.
+// Package config reads the configuration from YAML files, environment variables and flags.
 package config
 
 import (
@@ -19,27 +18,27 @@ import (
 
 // The defaults.
 const (
-	DefaultStore = "sqlite:" + stateFile // where the current folder can be written: see state.go
+	DefaultStore = "sqlite:" + stateFile // if the current folder is writable: see state.go
 	DefaultHTTP  = "127.0.0.1:8080"
 )
 
-// Config is a parsed file. The zero Config is an empty file.
+// Config has the contents of parsed files. The zero Config is an empty file.
 type Config struct {
-	File           string               // it was read from, for people; empty: none. Several have commas between them
-	Files          []string             // their paths
+	File           string               // paths of the files, for people, separated by commas; empty: no file
+	Files          []string             // paths of the files
 	AllowNotations *bool                // accept notations in requests; nil: only without a file
-	Revision       int64                // says which file is newer; 0: it does not say
-	Limits         []catalog.Definition // nil: the file says nothing of limits
+	Revision       int64                // a newer file has a greater one; 0: not set
+	Limits         []catalog.Definition // nil: the files have no limits member
 	Plans          []catalog.Plan
-	Notations      Notations // bounds of notations, see Reader.Notations
+	Notations      Notations // bounds on notations, see Reader.Notations
 
-	Rules *rules.Rules // which charges HTTP requests carry; nil: the files say nothing of them
+	Rules *rules.Rules // charges of HTTP requests; nil: the files have no rules
 
-	said  map[string]string // of settings, by name
-	rules rules.Definitions // that Rules are made of
+	settings map[string]string // values of settings, by name
+	rules    rules.Definitions // source of Rules
 }
 
-// Find implements headgate.Names, by the limits of the file alone.
+// Find implements headgate.Names with the limits of the file.
 func (c *Config) Find(_ context.Context, name, _ string) (headgate.Limit, error) {
 	if l, ok := c.find(name); ok {
 		return l, nil
@@ -47,7 +46,7 @@ func (c *Config) Find(_ context.Context, name, _ string) (headgate.Limit, error)
 	return headgate.Limit{}, c.unknown(name)
 }
 
-// FindAll implements headgate.Names, by the limits of the file alone.
+// FindAll implements headgate.Names with the limits of the file.
 func (c *Config) FindAll(_ context.Context, charges []headgate.Charge) error {
 	for i := range charges {
 		if l := charges[i].Limit; l.OnlyName() {
@@ -61,17 +60,18 @@ func (c *Config) FindAll(_ context.Context, charges []headgate.Charge) error {
 	return nil
 }
 
-// List implements catalog.Names, by the limits of the file alone.
+// List implements catalog.Names with the limits of the file.
 func (c *Config) List() []catalog.Definition { return slices.Clone(c.Limits) }
 
-// Err implements catalog.Names: a file was read, or there is no Config.
+// Err implements catalog.Names. The limits of a Config are always available.
 func (c *Config) Err() error { return nil }
 
-// Defines returns what the file defines.
+// Defines returns the limits and plans that the file defines.
 func (c *Config) Defines() catalog.File {
 	return catalog.File{Path: c.File, Limits: c.Limits, Plans: c.Plans, Revision: c.Revision}
 }
 
+// find returns the file's limit of a name.
 func (c *Config) find(name string) (headgate.Limit, bool) {
 	i := slices.IndexFunc(c.Limits, func(l catalog.Definition) bool { return l.Name() == name })
 	if i < 0 {
@@ -80,13 +80,13 @@ func (c *Config) find(name string) (headgate.Limit, bool) {
 	return c.Limits[i].Limit, true
 }
 
-// Resolve returns the limit that a person means: by its name alone, or by a
-// notation where these are accepted. Errors are headgate.ErrInvalid.
+// Resolve returns the limit of a name, without looking it up, or of a notation if notations are accepted. Errors are
+// headgate.ErrInvalid.
 func (c *Config) Resolve(nameOrNotation string) (headgate.Limit, error) {
 	if headgate.ValidName(nameOrNotation) == nil {
 		return headgate.Named(nameOrNotation)
 	}
-	if !c.notations() {
+	if !c.acceptsNotations() {
 		return headgate.Limit{}, headgate.Invalid("limit",
 			"%.100q is not the name of a limit, and notations are not accepted (allow_notations in %s)",
 			nameOrNotation, c.File)
@@ -98,7 +98,7 @@ func (c *Config) Resolve(nameOrNotation string) (headgate.Limit, error) {
 	return l, c.Notations.valid(l)
 }
 
-// Limit resolves names by the file alone.
+// Limit returns the limit of a name, from the file, or of a notation.
 func (c *Config) Limit(nameOrNotation string) (headgate.Limit, error) {
 	l, err := c.Resolve(nameOrNotation)
 	if err != nil || !l.OnlyName() {
@@ -107,23 +107,24 @@ func (c *Config) Limit(nameOrNotation string) (headgate.Limit, error) {
 	return c.Find(context.Background(), nameOrNotation, "")
 }
 
-func (c *Config) notations() bool {
+// acceptsNotations reports whether requests may have notations.
+func (c *Config) acceptsNotations() bool {
 	if c.AllowNotations != nil {
 		return *c.AllowNotations
 	}
 	return c.File == ""
 }
 
-// namesShown is how many names an error lists: a client that asks for a name that is not
-// there, many times a second, should not have thousands of them put together.
-const namesShown = 20
+// maxListed is how many names an error lists. Thousands would be costly if a client sends unknown names all the time.
+const maxListed = 20
 
+// unknown returns the error about a name that is not in the file.
 func (c *Config) unknown(name string) error {
 	if c.File == "" {
 		return fmt.Errorf("%w: %.100q; names come from a config file, without one write a notation such as "+
 			"token-bucket 100/s", headgate.ErrUnknownLimit, name)
 	}
-	names := make([]string, min(len(c.Limits), namesShown))
+	names := make([]string, min(len(c.Limits), maxListed))
 	for i := range names {
 		names[i] = c.Limits[i].Name()
 	}
@@ -138,9 +139,9 @@ func Parse(path string, text []byte) (*Config, error) {
 	return ReadWith(func(string) ([]byte, error) { return text, nil }, path)
 }
 
-// parse leaves out the rules, which may name limits of another file.
+// parse reads a file without compiling its rules, which may name limits of another file.
 func parse(path string, text []byte) (*Config, error) {
-	c := &Config{File: path, Files: []string{path}, said: map[string]string{}}
+	c := &Config{File: path, Files: []string{path}, settings: map[string]string{}}
 	root, err := strict.Read(path, text)
 	if err != nil {
 		return nil, err
@@ -153,16 +154,16 @@ func parse(path string, text []byte) (*Config, error) {
 			c.AllowNotations = new(bool)
 			return trueOrFalse(c.AllowNotations)(v)
 		},
-		"revision": c.revision,
-		"limits":   c.limits,
-		"plans":    c.plans,
-		"rules":    c.ruleList,
+		"revision": c.readRevision,
+		"limits":   c.readLimits,
+		"plans":    c.readPlans,
+		"rules":    c.readRules,
 		"allow":    readTexts(&c.rules.Allow),
 		"block":    readTexts(&c.rules.Block),
 	}
 	for _, s := range Settings {
 		if !s.NotFile {
-			known[s.Name] = c.setting(s)
+			known[s.Name] = c.readSetting(s)
 		}
 	}
 	if err := fields(root, known); err != nil {
@@ -171,13 +172,13 @@ func parse(path string, text []byte) (*Config, error) {
 	return c, nil
 }
 
-// removed are settings and fields of limits that there are no longer, and wasRemoved says what to do instead.
+// removed are settings and fields of limits that no longer exist, and wasRemoved says what to do instead.
 var removed = []string{"max_keys", "notation_max_keys"}
 
 const wasRemoved = "was removed: each key has a cell of its own. Leave it out; a store in memory keeps as many keys " +
 	"as its URL says (memory:?max_keys=N), and a limit by address in front bounds what callers can invent"
 
-// fields reads a mapping of fields.
+// fields reads a mapping of known fields, and rejects removed ones.
 func fields(v strict.Value, known strict.Keys) error {
 	for _, name := range removed {
 		if v.Member(name) != nil {
@@ -187,7 +188,8 @@ func fields(v strict.Value, known strict.Keys) error {
 	return v.Fields(known)
 }
 
-func text(to *string) func(strict.Value) error {
+// plainText returns a function that reads a text into to, and expands variables in it.
+func plainText(to *string) func(strict.Value) error {
 	return func(v strict.Value) error {
 		if v.Kind != yaml.ScalarNode || v.Null() {
 			return v.At.Wrong("must be text")
@@ -201,8 +203,8 @@ func text(to *string) func(strict.Value) error {
 	}
 }
 
-// setting reads what the file says of a setting.
-func (c *Config) setting(s Setting) func(strict.Value) error {
+// readSetting returns a function that reads the value of a setting.
+func (c *Config) readSetting(s Setting) func(strict.Value) error {
 	return func(v strict.Value) error {
 		texts := make([]rules.Text, 1)
 		read := readText(&texts[0])
@@ -217,48 +219,49 @@ func (c *Config) setting(s Setting) func(strict.Value) error {
 		for i := range texts {
 			values[i] = texts[i].Value
 		}
-		c.said[s.Name] = strings.Join(values, ",")
+		c.settings[s.Name] = strings.Join(values, ",")
 		return nil
 	}
 }
 
-func (c *Config) revision(v strict.Value) error {
+// readRevision reads the revision of the file.
+func (c *Config) readRevision(v strict.Value) error {
 	if err := v.Decode(&c.Revision); err != nil || v.Tag != "!!int" || c.Revision < 1 {
 		return v.At.Wrong("must be a whole number from 1 on")
 	}
 	return nil
 }
 
-// limits reads the mapping of names to limits.
-func (c *Config) limits(v strict.Value) error {
-	c.Limits = []catalog.Definition{} // there are none, but that is said
+// readLimits reads the mapping of names to limits.
+func (c *Config) readLimits(v strict.Value) error {
+	c.Limits = []catalog.Definition{} // not nil, even if the mapping is empty
 	return pairs(v, func(name string, v strict.Value) (err error) {
 		at, notation := v, ""
 		var l catalog.Definition
 		switch v.Kind {
 		case yaml.ScalarNode:
-			err = text(&notation)(v)
+			err = plainText(&notation)(v)
 		case yaml.MappingNode:
 			err = fields(v, strict.Keys{
 				"limit": func(v strict.Value) error {
 					at = v
-					return text(&notation)(v)
+					return plainText(&notation)(v)
 				},
-				"description": text(&l.Description),
+				"description": plainText(&l.Description),
 			})
 		default:
 			err = v.At.Wrong("must be one line, or a mapping with limit and description")
 		}
 		if err == nil {
-			l.Limit, err = limit(at, name, notation)
+			l.Limit, err = parseLimit(at, name, notation)
 		}
 		c.Limits = append(c.Limits, l)
 		return err
 	})
 }
 
-// limit reads the notation of a limit that stands at a place of the file.
-func limit(v strict.Value, name, notation string) (headgate.Limit, error) {
+// parseLimit parses the notation of a limit, which v has in the file.
+func parseLimit(v strict.Value, name, notation string) (headgate.Limit, error) {
 	l, err := headgate.ParseNamed(name, notation)
 	if err != nil {
 		place := v.At
@@ -271,16 +274,16 @@ func limit(v strict.Value, name, notation string) (headgate.Limit, error) {
 	return l, nil
 }
 
-// plans reads the mapping of names to plans: each is a mapping of names of limits to notations.
-func (c *Config) plans(v strict.Value) error {
+// readPlans reads the mapping of names to plans. A plan is a mapping of names of limits to notations.
+func (c *Config) readPlans(v strict.Value) error {
 	return pairs(v, func(name string, v strict.Value) error {
 		plan := catalog.Plan{Name: name}
 		err := pairs(v, func(name string, v strict.Value) error {
 			var notation string
-			if err := text(&notation)(v); err != nil {
+			if err := plainText(&notation)(v); err != nil {
 				return err
 			}
-			l, err := limit(v, name, notation)
+			l, err := parseLimit(v, name, notation)
 			plan.Limits = append(plan.Limits, l)
 			return err
 		})
@@ -296,7 +299,7 @@ func (c *Config) plans(v strict.Value) error {
 	})
 }
 
-// pairs reads a mapping of names to something, or nothing.
+// pairs calls read for each pair of a mapping whose keys are names. The mapping may be null.
 func pairs(v strict.Value, read func(name string, v strict.Value) error) error {
 	if v.Null() {
 		return nil

@@ -86,14 +86,15 @@ func TestMistakesAreShownAtTheirPlace(t *testing.T) {
 	}
 }
 
-// none returns a command line without flags, and given one with a single flag.
+// none is a command line without flags.
 func none(string) (string, bool) { return "", false }
 
+// given returns a command line with one flag.
 func given(name, value string) config.Flags {
 	return func(n string) (string, bool) { return value, n == name }
 }
 
-func TestTheNearestWordWins(t *testing.T) {
+func TestFlagsTakePrecedenceOverVariablesAndFiles(t *testing.T) {
 	c, err := config.Parse("c.yaml", []byte("wait_store: 3s"))
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +125,7 @@ func TestTheNearestWordWins(t *testing.T) {
 	}
 }
 
-// TestEmptyIsNotTheDefault: mostly it is a variable that should have been set.
+// TestEmptyIsNotTheDefault: an empty variable is mostly one that should have been set.
 func TestEmptyIsNotTheDefault(t *testing.T) {
 	c := &config.Config{}
 	for _, s := range config.Settings {
@@ -233,7 +234,7 @@ func TestNotationsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRemovedSettings: each message says what to do instead.
+// TestRemovedSettings: the error about each removed setting says what to do instead.
 func TestRemovedSettings(t *testing.T) {
 	const instead = "memory:?max_keys=N"
 	for _, text := range []string{
@@ -251,7 +252,7 @@ func TestRemovedSettings(t *testing.T) {
 	}
 }
 
-// TestProxies are networks, or none.
+// TestProxies: the setting has networks, or none.
 func TestProxies(t *testing.T) {
 	t.Parallel()
 	c := &config.Config{}

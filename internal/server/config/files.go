@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/catalog"
 )
 
-// Load reads the file that flags or the variable name, if they name one.
+// Load reads the files that flags or the variable name, if any.
 func Load(flags Flags) (*Config, error) {
 	for _, name := range removed {
 		variable := Setting{Name: name}.Variable()
@@ -28,13 +28,13 @@ func Load(flags Flags) (*Config, error) {
 	if file.By == "" {
 		return &Config{}, nil
 	}
-	return Read(list(file.Value)...)
+	return Read(splitList(file.Value)...)
 }
 
-// Read reads files as one. A setting or a limit may be in one of them only.
+// Read reads several files as one. A setting or a limit may be in only one of them.
 func Read(paths ...string) (*Config, error) {
 	return ReadWith(func(path string) ([]byte, error) {
-		if path == "/dev/stdin" || strings.HasPrefix(path, "/dev/fd/") { // somebody writes into it, as of <(...)
+		if path == "/dev/stdin" || strings.HasPrefix(path, "/dev/fd/") { // a pipe such as <(...)
 			text, err := os.ReadFile(path)
 			return notEmpty(path, text, err)
 		}
@@ -42,9 +42,8 @@ func Read(paths ...string) (*Config, error) {
 	}, paths...)
 }
 
-// ReadFile reads a file that can be read again. Another kind, such as a named pipe, has its text once, and would be
-// waited for. An empty file is an error: it is being written, or was cut off, and does not say that there are no limits
-// any more.
+// ReadFile reads a regular file. Others, such as named pipes, cannot be read again, and reading them may block. An
+// empty file is an error: mostly it is being written or was truncated, and it would remove all limits.
 func ReadFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
@@ -54,6 +53,7 @@ func ReadFile(path string) ([]byte, error) {
 	return notEmpty(path, text, err)
 }
 
+// notEmpty adds an error if the text of a file is empty.
 func notEmpty(path string, text []byte, err error) ([]byte, error) {
 	if err == nil && len(bytes.TrimSpace(text)) == 0 {
 		err = fmt.Errorf("%s is empty; write {} into it for a file that says nothing", path)
@@ -61,9 +61,9 @@ func notEmpty(path string, text []byte, err error) ([]byte, error) {
 	return text, err
 }
 
-// ReadWith reads each path by a function: see [Read].
+// ReadWith reads several files as one, like [Read], with a function that reads each path.
 func ReadWith(read func(path string) ([]byte, error), paths ...string) (*Config, error) {
-	all := Config{said: map[string]string{}}
+	merged := Config{settings: map[string]string{}}
 	for _, path := range paths {
 		text, err := read(path)
 		if err != nil {
@@ -71,20 +71,20 @@ func ReadWith(read func(path string) ([]byte, error), paths ...string) (*Config,
 		}
 		c, err := parse(path, text)
 		if err == nil {
-			err = all.add(c)
+			err = merged.add(c)
 		}
 		if err != nil {
 			return nil, err
 		}
 	}
-	all.File = strings.Join(paths, ", ")
-	if err := all.compileRules(); err != nil {
+	merged.File = strings.Join(paths, ", ")
+	if err := merged.compileRules(); err != nil {
 		return nil, err
 	}
-	return &all, nil
+	return &merged, nil
 }
 
-// add adds what another file says.
+// add adds the contents of another file, which may not repeat any.
 func (c *Config) add(next *Config) error {
 	twice := func(what string) error {
 		return headgate.Invalid(next.File, "%s: is in %s too", what, strings.Join(c.Files, " or "))
@@ -97,23 +97,23 @@ func (c *Config) add(next *Config) error {
 	}
 	c.Revision = cmp.Or(c.Revision, next.Revision)
 	c.AllowNotations = cmp.Or(c.AllowNotations, next.AllowNotations)
-	for name, value := range next.said {
-		if _, said := c.said[name]; said {
+	for name, value := range next.settings {
+		if _, set := c.settings[name]; set {
 			return twice(name)
 		}
-		c.said[name] = value
+		c.settings[name] = value
 	}
 	if c.Limits == nil {
 		c.Limits = next.Limits[:0:0]
 	}
 	for _, l := range next.Limits {
-		if _, there := c.find(l.Name()); there {
+		if _, exists := c.find(l.Name()); exists {
 			return twice("limits." + l.Name())
 		}
 		c.Limits = append(c.Limits, l)
 	}
 	for _, p := range next.Plans {
-		if slices.ContainsFunc(c.Plans, func(have catalog.Plan) bool { return have.Name == p.Name }) {
+		if slices.ContainsFunc(c.Plans, func(other catalog.Plan) bool { return other.Name == p.Name }) {
 			return twice("plans." + p.Name)
 		}
 		c.Plans = append(c.Plans, p)
@@ -125,10 +125,10 @@ func (c *Config) add(next *Config) error {
 	return nil
 }
 
-// variable is ${NAME}, or ${NAME:-what stands for it where it is not set or empty}. $$ is a $.
+// variable matches ${NAME}, ${NAME:-DEFAULT}, whose default is for an unset or empty variable, and $$ for a $.
 var variable = regexp.MustCompile(`\$(\$|\{([A-Za-z_][A-Za-z0-9_]*)(:-([^}]*))?\}|\{)`)
 
-// expand puts the values of environment variables into a text, or says what is wrong with it.
+// expand replaces environment variables in a text by their values; problem says what is wrong with the text.
 func expand(text string) (expanded, problem string) {
 	expanded = variable.ReplaceAllStringFunc(text, func(found string) string {
 		if found == "$$" {

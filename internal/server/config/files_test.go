@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestTheSchemaSaysWhatTheFileMayHave compares it with the settings, the fields that are read, and their bounds.
+// TestTheSchemaSaysWhatTheFileMayHave compares the schema with the settings, the fields, and their bounds.
 func TestTheSchemaSaysWhatTheFileMayHave(t *testing.T) {
 	t.Parallel()
 	type object = map[string]any

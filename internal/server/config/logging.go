@@ -13,14 +13,14 @@ import (
 // JSON is the value of LogFormat for lines of JSON.
 const JSON = "json"
 
-// Logging is how a server logs, and what of its decisions.
+// Logging has the settings of a server's log.
 type Logging struct {
 	Format            string // text or JSON
 	Level             slog.Level
-	Refused, Admitted float64 // shares of the decisions, from 0 to 1
+	Refused, Admitted float64 // shares of the decisions to log, from 0 to 1
 }
 
-// Logging returns what is said of the log.
+// Logging returns the settings of the log.
 func (r *Reader) Logging() (l Logging) {
 	l.Format = read(r, LogFormat, "text", "text or json", func(text string) (string, error) {
 		return oneOf(text, "text", JSON)
@@ -35,13 +35,13 @@ func (r *Reader) Logging() (l Logging) {
 	})
 	l.Refused, l.Admitted = r.share(LogRefused), r.share(LogAdmitted)
 	if level := r.Said(LogLevel); l.Level > slog.LevelInfo && l.Refused+l.Admitted > 0 {
-		r.fail(headgate.Invalid(level.of(LogLevel), "%q leaves out decisions, which have the level info, and a "+
+		r.fail(headgate.Invalid(level.source(LogLevel), "%q leaves out decisions, which have the level info, and a "+
 			"share of them is to be logged", level.Value))
 	}
 	return l
 }
 
-// oneOf returns a word in small letters, which has to be one of a few.
+// oneOf returns a text in lower case if it is one of some words, else an error.
 func oneOf(text string, words ...string) (string, error) {
 	if text = strings.ToLower(text); !slices.Contains(words, text) {
 		return "", strconv.ErrSyntax
@@ -49,7 +49,7 @@ func oneOf(text string, words ...string) (string, error) {
 	return text, nil
 }
 
-// Handler returns one that writes lines.
+// Handler returns a handler that writes lines in the format, from the level on.
 func (l *Logging) Handler(to io.Writer) slog.Handler {
 	o := &slog.HandlerOptions{Level: l.Level}
 	if l.Format == JSON {

@@ -9,14 +9,13 @@ import (
 	"github.com/headgate/headgate/internal/server/rules"
 )
 
-// Impossible returns what in the file can never work, a line each with its place: a rule that takes a limit that is
-// acquired, constant costs or a keep with which no request of a rule would ever pass, by a limit or by a plan in its
-// place, one key that a rule with an id or a settlement charges twice, and a plan of another kind than the limit. What
-// a limit or plan of 0 refuses is on purpose. The modes shadow and advise make no difference: they
-// are there to find this out.
+// Impossible returns an error with its place for each part of the file that can never work: a rule that takes a
+// concurrency limit; a constant cost or keep with which no request of a rule can pass, by a limit or by a plan that
+// replaces it; a key that a rule with an id or a settlement charges twice; and a plan of another kind than the limit.
+// A limit or plan of 0 is no mistake. The modes shadow and advise make no difference, since they are there to find
+// mistakes.
 //
-// A server starts with such a file, since the rest of it decides, and says what is wrong. The limiter is one over an
-// empty store, where each request is the first.
+// A server starts with such a file and reports the errors. The limiter must be over an empty store.
 func (c *Config) Impossible(empty *headgate.Limiter) (list []error) {
 	for i := range c.rules.Rules {
 		r := &c.rules.Rules[i]
@@ -28,25 +27,25 @@ func (c *Config) Impossible(empty *headgate.Limiter) (list []error) {
 		}
 	}
 	for _, p := range c.Plans {
-		for _, instead := range p.Limits {
-			if l, ok := c.find(instead.Name()); ok && l.Params().Leased != instead.Params().Leased {
+		for _, replacement := range p.Limits {
+			if l, ok := c.find(replacement.Name()); ok && l.Params().Leased != replacement.Params().Leased {
 				list = append(list, headgate.Invalid("plans."+p.Name+"."+l.Name(), "%s cannot be in the place of %s: "+
-					"one is acquired and released, the other is taken", instead, l))
+					"one is acquired and released, the other is taken", replacement, l))
 			}
 		}
 	}
 	return list
 }
 
-// Warnings returns what may be a mistake in the file, a line each with its place: those of [rules.Rules], constant
+// Warnings returns a line with its place for each possible mistake in the file: the warnings of [rules.Rules], constant
 // costs that are finer than their limit counts, and plans of limits that the file does not define.
 func (c *Config) Warnings() []string {
 	list := c.Rules.Warnings()
 	for _, p := range c.Plans {
-		for _, instead := range p.Limits {
-			if _, ok := c.find(instead.Name()); !ok {
+		for _, replacement := range p.Limits {
+			if _, ok := c.find(replacement.Name()); !ok {
 				list = append(list, fmt.Sprintf("plans.%s.%s: no limit of that name is in the file; the catalog has "+
-					"to have one", p.Name, instead.Name()))
+					"to have one", p.Name, replacement.Name()))
 			}
 		}
 	}
@@ -70,16 +69,16 @@ func (c *Config) Warnings() []string {
 
 const never = "no request can ever pass: "
 
-// neverPasses returns why no request passes a charge of a rule.
+// neverPasses returns the reasons for which no request can pass a charge of a rule.
 func (c *Config) neverPasses(empty *headgate.Limiter, rule string, d *rules.Charge) (list []error) {
 	base, ok := c.find(d.Limit.Value)
 	cost, constant := constantCost(d)
-	if !ok || !constant || d.CostMissing.Value != "" { // a request may say another cost
+	if !ok || !constant || d.CostMissing.Value != "" { // a request may have another cost
 		return nil
 	}
 	charge := headgate.Charge{Key: "k", Cost: cost}
 	if d.Keep.Value != "" {
-		charge.Keep, _ = headgate.ParseHeadroom(d.Keep.Value) // it was read before
+		charge.Keep, _ = headgate.ParseHeadroom(d.Keep.Value) // always valid: rules.New has parsed it
 	}
 	at := d.Limit.At
 	if d.Cost.Value != "" {
@@ -91,7 +90,7 @@ func (c *Config) neverPasses(empty *headgate.Limiter, rule string, d *rules.Char
 	}
 	try := func(l headgate.Limit, with string) {
 		p := l.Params()
-		if charge.Limit = l; closed(l) {
+		if charge.Limit = l; isClosed(l) {
 			return
 		}
 		if p.Leased {
@@ -119,13 +118,13 @@ func (c *Config) neverPasses(empty *headgate.Limiter, rule string, d *rules.Char
 	return list
 }
 
-// closed reports whether a limit is 0: what it refuses is on purpose.
-func closed(l headgate.Limit) bool {
-	_, is := l.Algorithm().(headgate.Closed)
-	return is
+// isClosed reports whether a limit is 0, and so refuses everything on purpose.
+func isClosed(l headgate.Limit) bool {
+	_, ok := l.Algorithm().(headgate.Closed)
+	return ok
 }
 
-// neverTogether returns why no request passes all charges of a rule, if it charges one key of a limit several times.
+// neverTogether returns why no request can pass all charges of a rule that charges one key of a limit several times.
 func (c *Config) neverTogether(empty *headgate.Limiter, r *rules.Definition) []error {
 	var charges []headgate.Charge
 	times := map[string]int{}
@@ -135,7 +134,7 @@ func (c *Config) neverTogether(empty *headgate.Limiter, r *rules.Definition) []e
 		once = once || d.Settle.Value != ""
 		base, ok := c.find(d.Limit.Value)
 		cost, constant := constantCost(d)
-		if !ok || closed(base) {
+		if !ok || isClosed(base) {
 			continue
 		}
 		key := ""
@@ -147,7 +146,7 @@ func (c *Config) neverTogether(empty *headgate.Limiter, r *rules.Definition) []e
 			twice = d.Limit.At
 		}
 		if !constant || d.CostMissing.Value != "" {
-			cost = headgate.MustCost("0.000000001") // it may be as little
+			cost = headgate.MustCost("0.000000001") // the smallest possible cost
 		}
 		charges = append(charges, headgate.Charge{Limit: base, Key: key, Cost: cost})
 	}
@@ -166,7 +165,7 @@ func (c *Config) neverTogether(empty *headgate.Limiter, r *rules.Definition) []e
 	return nil
 }
 
-// constantCost returns the cost of a charge, or of a request that does not say it.
+// constantCost returns the constant cost of a charge, or the constant cost if a request lacks it.
 func constantCost(d *rules.Charge) (cost headgate.Cost, constant bool) {
 	text := d.Cost.Value
 	if text == "size" || strings.Contains(text, ":") {

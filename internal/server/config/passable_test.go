@@ -25,8 +25,8 @@ plans:
   free: {api: fixed-window 3/1h}
 `
 
-// first returns a limiter that was asked nothing.
-func first() *headgate.Limiter {
+// newLimiter returns a limiter over an empty store.
+func newLimiter() *headgate.Limiter {
 	return headgate.New(memory.New(nil), &headgate.Config{Timeout: time.Minute})
 }
 
@@ -59,7 +59,7 @@ func TestRulesThatNeverPassAreNamed(t *testing.T) {
 			if err != nil {
 				t.Fatal(c.limit, err)
 			}
-			list := f.Impossible(first())
+			list := f.Impossible(newLimiter())
 			for i, err := range list {
 				if i >= len(c.want) || !strings.Contains(err.Error(), c.want[i]) {
 					t.Errorf("%s, %s: %v", c.limit, mode, err)
@@ -74,12 +74,13 @@ func TestRulesThatNeverPassAreNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if list := f.Impossible(first()); len(list) != 1 || !strings.Contains(list[0].Error(), "plans.p.api: concurrency 3 ttl 1m") {
+	if list := f.Impossible(newLimiter()); len(list) != 1 || !strings.Contains(list[0].Error(), "plans.p.api: concurrency 3 ttl 1m") {
 		t.Errorf("a plan of another kind: %v", list)
 	}
 }
 
-// TestRulesThatChargeTwiceAreNamed where they can never pass. A limit or plan of 0 refuses on purpose.
+// TestRulesThatChargeTwiceAreNamed: rules that charge a key twice are errors if they can never pass, unless a limit or
+// plan is 0.
 func TestRulesThatChargeTwiceAreNamed(t *testing.T) {
 	t.Parallel()
 	const twice = "it charges one key of a limit twice"
@@ -98,7 +99,7 @@ func TestRulesThatChargeTwiceAreNamed(t *testing.T) {
 		if err != nil {
 			t.Fatal(c.text, err)
 		}
-		list := f.Impossible(first())
+		list := f.Impossible(newLimiter())
 		if c.want == "" && len(list) > 0 || c.want != "" && (len(list) != 1 || !strings.Contains(list[0].Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", c.text, list, c.want)
 		}
@@ -109,8 +110,8 @@ func TestRulesThatChargeTwiceAreNamed(t *testing.T) {
 	}
 }
 
-// TestAValidRulePassesAFirstRequest reads random files. If one has nothing that can never work, a first request
-// passes each of its rules, by each limit and plan.
+// TestAValidRulePassesAFirstRequest reads random files. If a file has nothing impossible, a first request passes each
+// of its rules, by each limit and plan.
 func TestAValidRulePassesAFirstRequest(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(tier.Seed(), 0))
@@ -147,10 +148,10 @@ func TestAValidRulePassesAFirstRequest(t *testing.T) {
 		}
 		for _, l := range []headgate.Limit{f.Limits[0].Limit, f.Plans[0].Limits[0]} {
 			m.Charges[0].Limit = l
-			d, err := first().Take(t.Context(), m.Charges...)
+			d, err := newLimiter().Take(t.Context(), m.Charges...)
 			passes = passes && err == nil && d.Allowed
 		}
-		if list := f.Impossible(first()); (len(list) == 0) != passes {
+		if list := f.Impossible(newLimiter()); (len(list) == 0) != passes {
 			t.Fatalf("%s%v, and first requests pass: %v", text, list, passes)
 		}
 		if passes {
@@ -164,7 +165,7 @@ func TestAValidRulePassesAFirstRequest(t *testing.T) {
 	}
 }
 
-// TestACostThatIsTooFineIsAWarning: it is charged rounded up, so the rule works.
+// TestACostThatIsTooFineIsAWarning: a cost that is too fine is charged rounded up, so the rule works.
 func TestACostThatIsTooFineIsAWarning(t *testing.T) {
 	t.Parallel()
 	c, err := config.Parse("f.yaml", []byte("limits: {api: fixed-window 5/1h}\nrules:\n"+

@@ -11,10 +11,10 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Place is where state is kept.
+// Place is a store, where a server keeps its state.
 type Place struct {
 	URL  string
-	Said bool // by somebody: it is not the default
+	Said bool // the URL was configured, and is not the default
 }
 
 // Kind returns the scheme of the URL.
@@ -23,7 +23,7 @@ func (p Place) Kind() string {
 	return kind
 }
 
-// Prepare makes the folder of the default store, which need not be there yet.
+// Prepare makes the folder of the default store if it does not exist.
 func (p Place) Prepare() error {
 	if p.Said || p.Here() {
 		return nil
@@ -34,10 +34,10 @@ func (p Place) Prepare() error {
 	return nil
 }
 
-// Here reports whether it is the default store of the current folder.
+// Here reports whether the store is the default one in the current folder.
 func (p Place) Here() bool { return p.URL == DefaultStore }
 
-// File returns the file of a store of SQLite, empty for other stores.
+// File returns the file of an SQLite store; empty: another store.
 func (p Place) File() string {
 	path, isFile := strings.CutPrefix(p.URL, "sqlite:")
 	path, _, _ = strings.Cut(strings.TrimPrefix(path, "//"), "?")
@@ -51,7 +51,7 @@ func (p Place) File() string {
 	return path
 }
 
-// Missing reports whether it is a file that is not there.
+// Missing reports whether the store is a file that does not exist.
 func (p Place) Missing() bool {
 	file := p.File()
 	if file == "" {
@@ -61,5 +61,5 @@ func (p Place) Missing() bool {
 	return err != nil
 }
 
-// String leaves out the password.
+// String returns the file or the URL, without a password.
 func (p Place) String() string { return cmp.Or(p.File(), store.RedactURL(p.URL)) }

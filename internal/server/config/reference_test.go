@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/server/config"
 )
 
-// schema is the part of a JSON Schema that the page tells.
+// schema is the part of a JSON Schema that the page has.
 type schema struct {
 	Description          string
 	Type                 any
@@ -28,7 +28,7 @@ type schema struct {
 	Required             []string
 }
 
-// UnmarshalJSON reads a schema that is given as true or false as one that tells nothing.
+// UnmarshalJSON reads the schemas true and false as empty ones.
 func (s *schema) UnmarshalJSON(text []byte) error {
 	type plain schema
 	if text[0] != '{' {
@@ -37,7 +37,7 @@ func (s *schema) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*plain)(s))
 }
 
-// members returns the schema of the values of a mapping with names of its own, or nil.
+// members returns the schema of the values of a mapping with arbitrary names, or nil.
 func (s *schema) members(t *testing.T) *schema {
 	t.Helper()
 	if _, ok := s.AdditionalProperties.(map[string]any); !ok {
@@ -56,8 +56,8 @@ func (s *schema) members(t *testing.T) *schema {
 	return of
 }
 
-// TestThePageOfTheConfiguration compares docs/configuration.md with the settings, the schema and
-// testdata/every-field.yaml, of which UPDATE_REFERENCE=1 writes it.
+// TestThePageOfTheConfiguration compares docs/configuration.md with the page that is made of the settings, the schema
+// and testdata/every-field.yaml. UPDATE_REFERENCE=1 writes the page.
 func TestThePageOfTheConfiguration(t *testing.T) {
 	t.Parallel()
 	const path = "../../../docs/configuration.md"
@@ -126,8 +126,8 @@ func configurationPage(t *testing.T, example []byte) string {
 	return out.String()
 }
 
-// annotate puts comments before the fields of a mapping, where they stand first, and looks for fields that the
-// mapping lacks.
+// annotate puts comments before the fields of a mapping where they first occur, and reports fields that the mapping
+// lacks.
 func annotate(t *testing.T, n *yaml.Node, s *schema, done map[*schema]bool) {
 	t.Helper()
 	switch {

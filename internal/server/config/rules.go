@@ -7,15 +7,14 @@ import (
 	"github.com/headgate/headgate/internal/server/strict"
 )
 
-// compileRules makes c.Rules of what the files say. Where they say nothing of limits, those of the
-// catalog count, which nobody knows here.
+// compileRules makes c.Rules. If the files have no limits, the limits of the catalog count, which are not known here.
 func (c *Config) compileRules() (err error) {
 	if len(c.rules.Rules)+len(c.rules.Allow)+len(c.rules.Block) == 0 {
 		return nil
 	}
 	d := c.rules
 	if c.Limits != nil {
-		d.Known = func(name string) bool {
+		d.LimitExists = func(name string) bool {
 			_, ok := c.find(name)
 			return ok
 		}
@@ -24,8 +23,8 @@ func (c *Config) compileRules() (err error) {
 	return err
 }
 
-// ruleList reads the list of rules.
-func (c *Config) ruleList(v strict.Value) error {
+// readRules reads the list of rules.
+func (c *Config) readRules(v strict.Value) error {
 	return v.Each(func(v strict.Value) error {
 		d := rules.Definition{At: at(v)}
 		v.At.Path = "rules"
@@ -37,7 +36,7 @@ func (c *Config) ruleList(v strict.Value) error {
 			"method":     readTexts(&d.Methods),
 			"host":       readTexts(&d.Hosts),
 			"path":       readText(&d.Path),
-			"header":     conditions(&d.Headers),
+			"header":     readConditions(&d.Headers),
 			"allow":      readTexts(&d.Allow),
 			"block":      readTexts(&d.Block),
 			"mode":       readText(&d.Mode),
@@ -49,7 +48,7 @@ func (c *Config) ruleList(v strict.Value) error {
 			"encoded_slash": trueOrFalse(&d.EncodedSlash),
 			"limits": func(v strict.Value) error {
 				return v.Each(func(v strict.Value) error {
-					charge, err := charge(v)
+					charge, err := readCharge(v)
 					d.Limits = append(d.Limits, charge)
 					return err
 				})
@@ -63,8 +62,8 @@ func (c *Config) ruleList(v strict.Value) error {
 	})
 }
 
-// charge reads a limit of a rule.
-func charge(v strict.Value) (rules.Charge, error) {
+// readCharge reads a limit of a rule.
+func readCharge(v strict.Value) (rules.Charge, error) {
 	d := rules.Charge{At: at(v)}
 	err := fields(v, strict.Keys{
 		"limit":        readText(&d.Limit),
@@ -77,10 +76,10 @@ func charge(v strict.Value) (rules.Charge, error) {
 	return d, err
 }
 
-// readText reads a text with its place. It refuses an empty one, which is no default.
+// readText returns a function that reads a text with its place, and rejects an empty one, which is not the default.
 func readText(to *rules.Text) func(strict.Value) error {
 	return func(v strict.Value) error {
-		err := text(&to.Value)(v)
+		err := plainText(&to.Value)(v)
 		if err == nil && to.Value == "" {
 			err = v.At.Wrong("is empty; leave it out for the default")
 		}
@@ -89,10 +88,10 @@ func readText(to *rules.Text) func(strict.Value) error {
 	}
 }
 
-// readTexts reads a text, or a list.
+// readTexts returns a function that reads a text, or a list of texts.
 func readTexts(to *[]rules.Text) func(strict.Value) error {
 	return func(v strict.Value) error {
-		one := func(v strict.Value) error {
+		appendText := func(v strict.Value) error {
 			var text rules.Text
 			err := readText(&text)(v)
 			*to = append(*to, text)
@@ -100,27 +99,28 @@ func readTexts(to *[]rules.Text) func(strict.Value) error {
 		}
 		switch {
 		case v.Kind != yaml.SequenceNode:
-			return one(v)
+			return appendText(v)
 		case len(v.Content) == 0:
 			return v.At.Wrong("is empty; leave it out for the default")
 		}
-		return v.Each(one)
+		return v.Each(appendText)
 	}
 }
 
-// conditions reads a mapping of names to what their values have to be.
-func conditions(to *[]rules.Condition) func(strict.Value) error {
+// readConditions returns a function that reads a mapping of names of headers to values.
+func readConditions(to *[]rules.Condition) func(strict.Value) error {
 	return func(v strict.Value) error {
 		return v.Members(func(key, value strict.Value) error {
-			one := rules.Condition{Name: rules.Text{Value: key.Value, At: at(key)}}
-			one.Value.At = at(value)
-			err := text(&one.Value.Value)(value)
-			*to = append(*to, one)
+			condition := rules.Condition{Name: rules.Text{Value: key.Value, At: at(key)}}
+			condition.Value.At = at(value)
+			err := plainText(&condition.Value.Value)(value)
+			*to = append(*to, condition)
 			return err
 		})
 	}
 }
 
+// trueOrFalse returns a function that reads a boolean.
 func trueOrFalse(to *bool) func(strict.Value) error {
 	return func(v strict.Value) error {
 		if err := v.Decode(to); err != nil || v.Tag != "!!bool" {

@@ -119,7 +119,7 @@ func TestRulesOfSeveralFiles(t *testing.T) {
 	}
 }
 
-// FuzzRules reads files with rules, which decide about a request or are refused, and panic in no case.
+// FuzzRules reads files with rules: they are refused, or decide a request without a panic.
 func FuzzRules(f *testing.F) {
 	f.Add(withRules, "/login/alice")
 	f.Add("rules: [{name: a, path: '/{x}/{y...}', limits: [{limit: l, key: 'path:y'}]}]", "/a//../b/")

@@ -7,17 +7,16 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Setting is a value that a flag, a variable or the file can say: --wait-store,
-// HEADGATE_WAIT_STORE and wait_store are the same one. The first that says something
-// counts, in this order, then the default.
+// Setting is a value that a flag, a variable or the file can set, such as --wait-store, HEADGATE_WAIT_STORE and
+// wait_store. The first of them that is set counts, in this order, then the default.
 type Setting struct {
-	Name    string // in the file
-	Help    string // one line; what the value is stands in backquotes
-	Default string // for help texts; empty: there is none
-	NotFile bool   // it is not in the file
-	Switch  bool   // true or false; a flag may stand without a value
+	Name    string // name in the file
+	Help    string // one line; a word in backquotes names the kind of the value
+	Default string // for help texts; empty: none
+	NotFile bool   // the file cannot set it
+	Switch  bool   // true or false; a flag may have no value
 	Number  bool   // a number, which may have a fraction
-	List    bool   // several values, with commas between them; a flag may be repeated, the file may have a list
+	List    bool   // several values, separated by commas; a flag may be repeated, the file may have a list
 }
 
 // The settings.
@@ -148,13 +147,13 @@ var Settings = []Setting{
 	File, Server, Token,
 }
 
-// Flag returns its name on the command line, without the dashes.
+// Flag returns the setting's name on the command line, without the dashes.
 func (s Setting) Flag() string { return strings.ReplaceAll(s.Name, "_", "-") }
 
-// Variable returns its name in the environment.
+// Variable returns the setting's name in the environment.
 func (s Setting) Variable() string { return "HEADGATE_" + strings.ToUpper(s.Name) }
 
-// Usage returns the help text of its flag.
+// Usage returns the help text of the setting's flag.
 func (s Setting) Usage() string {
 	if s.Default == "" {
 		return s.Help + " (" + s.Variable() + ")"
@@ -162,7 +161,7 @@ func (s Setting) Usage() string {
 	return s.Help + " (" + s.Variable() + "; default " + s.Default + ")"
 }
 
-// preset returns the value where nothing was said.
+// preset returns the value if the setting is not set.
 func (s Setting) preset() string {
 	if s.Name == Store.Name {
 		return defaultStore()
@@ -175,27 +174,27 @@ type Flags func(name string) (value string, given bool)
 
 // Said is the value of a setting, with its source.
 type Said struct {
-	Value string // the default where nothing was said
-	By    string // the flag, the variable or the file; empty: nobody said anything
+	Value string // the default if the setting is not set
+	By    string // the flag, the variable or the file; empty: the setting is not set
 }
 
-// of names the place where it was said.
-func (s Said) of(setting Setting) string {
+// source names the flag, the variable or the place in the file that set the setting.
+func (s Said) source(setting Setting) string {
 	if strings.HasPrefix(s.By, "--") || s.By == setting.Variable() {
 		return s.By
 	}
 	return s.By + ": " + setting.Name
 }
 
-// Get returns what is said of a setting. A flag or variable that is given and empty is
-// an error and not the default: mostly it is a variable that should have been set.
+// Get returns the value of a setting. A flag or variable that is given and empty is an error and not the default, since
+// it is mostly a variable that should have been set.
 func (c *Config) Get(s Setting, flags Flags) (Said, error) {
 	said := Said{Value: s.preset()}
 	if value, ok := flags(s.Flag()); ok {
 		said = Said{value, "--" + s.Flag()}
 	} else if value, ok := os.LookupEnv(s.Variable()); ok {
 		said = Said{value, s.Variable()}
-	} else if value, ok := c.said[s.Name]; ok {
+	} else if value, ok := c.settings[s.Name]; ok {
 		said = Said{value, c.File}
 	}
 	if said.By != "" && said.Value == "" {

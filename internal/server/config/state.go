@@ -13,12 +13,12 @@ import (
 // stateFile is the file of the default store.
 const stateFile = "headgate.db"
 
-// sharedState is the folder of the default store for a user who has no home.
+// sharedState is the folder of the default store for a user without a home.
 const sharedState = "/var/lib/headgate"
 
-// defaultStore returns the URL of the store where nothing names one. Its file is headgate.db: in the folder that the
-// service manager gives ($STATE_DIRECTORY), else in the current folder if it is there or can be made, else in the first
-// folder for state that this user may have. That folder need not be there yet.
+// defaultStore returns the URL of the default store. Its file is headgate.db in the folder of the service manager
+// ($STATE_DIRECTORY), else in the current folder if the file is there or can be made, else in the first folder for
+// state that this user can use, which may not exist yet.
 func defaultStore() string {
 	if folder, _, _ := strings.Cut(os.Getenv("STATE_DIRECTORY"), ":"); filepath.IsAbs(folder) {
 		return stateIn(folder)
@@ -31,10 +31,10 @@ func defaultStore() string {
 			return stateIn(folder)
 		}
 	}
-	return DefaultStore // opening it says what is wrong
+	return DefaultStore // opening it fails with the reason
 }
 
-// stateIn returns the URL of the file in a folder.
+// stateIn returns the URL of the store's file in a folder.
 func stateIn(folder string) string {
 	path := filepath.ToSlash(filepath.Join(folder, stateFile))
 	escaped := (&url.URL{Path: path}).EscapedPath()
@@ -44,8 +44,8 @@ func stateIn(folder string) string {
 	return "sqlite:" + escaped
 }
 
-// stateFolders returns folders for state, the best first: the user's by the XDG Base Directory Specification or by
-// Windows, and the system's.
+// stateFolders returns the folders for state, the preferred one first: the user's by the XDG Base Directory
+// Specification or by Windows, then the system's.
 func stateFolders() (folders []string) {
 	// The specification wants a path that is not absolute to be ignored.
 	if home := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(home) {
@@ -63,7 +63,7 @@ func stateFolders() (folders []string) {
 	return append(folders, sharedState)
 }
 
-// canMake reports whether a folder is there and can be written, or can be made.
+// canMake reports whether a folder is writable, or does not exist and can be made.
 func canMake(folder string) bool {
 	for {
 		info, err := os.Stat(folder)

@@ -1,4 +1,4 @@
-// Package decisionlog writes a line for some of the decisions of a server, which says why it was made.
+// Package decisionlog logs a line for some of the decisions of a server, with the reason of the decision.
 package decisionlog
 
 import (
@@ -15,28 +15,28 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// MaxLines is how many lines are written in a second at most. The first one after that says how many were left out.
+// MaxLines is how many lines are written in a second at most. The next line after omitted ones has their number.
 const MaxLines = 1000
 
-// Message is in every line.
+// Message is the message of every line.
 const Message = "decision"
 
 // Config selects what is logged.
 type Config struct {
 	Log *slog.Logger
-	// Refused and Admitted are which share of the decisions has a line, from 0 to 1. What failed counts as refused.
+	// Refused and Admitted are the fractions of decisions that are logged, from 0 to 1. Failures count as refused.
 	Refused, Admitted float64
 	Clock             func() time.Time // nil: time.Now
 }
 
 // Log writes decisions to a log. It is a headgate.Observer, and safe for concurrent use.
 type Log struct {
-	c Config
+	cfg Config
 
 	mu      sync.Mutex
-	second  int64 // of lines; guarded by mu
-	lines   int   // in that second; guarded by mu
-	omitted int   // since the last line; guarded by mu
+	second  int64 // the second that lines counts; guarded by mu
+	lines   int   // lines in that second; guarded by mu
+	omitted int   // lines left out since the last line; guarded by mu
 }
 
 // New returns a Log; nil if nothing is logged.
@@ -47,19 +47,19 @@ func New(c Config) *Log {
 	if c.Clock == nil {
 		c.Clock = time.Now
 	}
-	return &Log{c: c}
+	return &Log{cfg: c}
 }
 
 // Decided implements headgate.Observer.
 func (l *Log) Decided(ctx context.Context, e headgate.Event) {
-	share := l.c.Refused
+	share := l.cfg.Refused
 	if e.Err == nil && e.Decision.Allowed {
-		share = l.c.Admitted
+		share = l.cfg.Admitted
 	}
-	if share <= 0 || share < 1 && rand.Float64() >= share || !l.c.Log.Enabled(ctx, slog.LevelInfo) {
+	if share <= 0 || share < 1 && rand.Float64() >= share || !l.cfg.Log.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
-	omitted, ok := l.room()
+	omitted, ok := l.admitLine()
 	if !ok {
 		return
 	}
@@ -70,12 +70,12 @@ func (l *Log) Decided(ctx context.Context, e headgate.Event) {
 	if omitted > 0 {
 		attrs = append(attrs, slog.Int("omitted", omitted))
 	}
-	l.c.Log.LogAttrs(ctx, slog.LevelInfo, Message, attrs...)
+	l.cfg.Log.LogAttrs(ctx, slog.LevelInfo, Message, attrs...)
 }
 
-// room reports whether there may be another line in this second, and how many were left out before it.
-func (l *Log) room() (omitted int, ok bool) {
-	now := l.c.Clock().Unix()
+// admitLine reports whether another line may be written in this second, and returns how many were left out before it.
+func (l *Log) admitLine() (omitted int, ok bool) {
+	now := l.cfg.Clock().Unix()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now != l.second {
@@ -90,12 +90,12 @@ func (l *Log) room() (omitted int, ok bool) {
 	return omitted, true
 }
 
-// attrsOf describes a decision.
+// attrsOf returns the attributes of the line for a decision.
 func attrsOf(ctx context.Context, e *headgate.Event) []slog.Attr {
 	d := &e.Decision
-	list := make([]slog.Attr, 0, 20)
-	add := func(name, text string) { list = append(list, slog.String(name, text)) }
-	c := about(e)
+	attrs := make([]slog.Attr, 0, 20)
+	add := func(name, text string) { attrs = append(attrs, slog.String(name, text)) }
+	c := chargeOf(e)
 	outcome, limit, key := "refused", d.LimitName, d.Key
 	switch {
 	case e.Err != nil:
@@ -111,18 +111,18 @@ func attrsOf(ctx context.Context, e *headgate.Event) []slog.Attr {
 		add("keep", c.Keep.String())
 	}
 	if n := len(e.Charges); n > 1 {
-		list = append(list, slog.Int("charges", n))
+		attrs = append(attrs, slog.Int("charges", n))
 	}
-	add("why", why(e, &c))
+	add("why", reason(e, &c))
 	if e.Err == nil {
-		list = append(list, amount("capacity", d.Capacity, d.CapacityCost()),
+		attrs = append(attrs, amount("capacity", d.Capacity, d.CapacityCost()),
 			amount("remaining", d.Remaining, d.RemainingCost()))
 		switch {
 		case d.Allowed:
 		case d.RetryAfter == headgate.Never:
 			add("retry_after", "never")
 		default:
-			list = append(list, slog.Duration("retry_after", d.RetryAfter))
+			attrs = append(attrs, slog.Duration("retry_after", d.RetryAfter))
 		}
 		if d.Applied != "" {
 			add("applied", Text(d.Applied))
@@ -131,10 +131,10 @@ func attrsOf(ctx context.Context, e *headgate.Event) []slog.Attr {
 	}
 	add("verb", string(e.Verb))
 	add("protocol", service.ProtocolOf(ctx).String())
-	return append(list, slog.Duration("took", e.Took))
+	return append(attrs, slog.Duration("took", e.Took))
 }
 
-// amount returns a number: a whole one, but of limits that have digits after the point.
+// amount returns an attribute with a number of units: an integer, unless the exact number has digits after the point.
 func amount(name string, units int64, exact headgate.Cost) slog.Attr {
 	if exact == headgate.Units(units) {
 		return slog.Int64(name, units)
@@ -142,8 +142,8 @@ func amount(name string, units int64, exact headgate.Cost) slog.Attr {
 	return slog.Float64(name, exact.Float64())
 }
 
-// about returns the charge that a decision is about, the first one if that is not known.
-func about(e *headgate.Event) (c headgate.Charge) {
+// chargeOf returns the charge whose limit and key are those of the decision; if there is none, the first one.
+func chargeOf(e *headgate.Event) (c headgate.Charge) {
 	if len(e.Charges) > 0 {
 		c = e.Charges[0]
 	}
@@ -163,8 +163,8 @@ func costOf(c *headgate.Charge) headgate.Cost {
 	return c.Cost
 }
 
-// why says in words why a decision was made.
-func why(e *headgate.Event, c *headgate.Charge) string {
+// reason describes in words why a decision was made.
+func reason(e *headgate.Event, c *headgate.Charge) string {
 	d := &e.Decision
 	left, capacity := d.RemainingCost(), d.CapacityCost()
 	switch cost := costOf(c); {
@@ -190,8 +190,8 @@ func why(e *headgate.Event, c *headgate.Charge) string {
 	return "it is held back until then"
 }
 
-// Text returns a text as a log can have it: as it is, or as a quoted Go string if it has a quote, a backslash, or
-// what is not printed, such as control characters and those that change the direction of the text.
+// Text returns a text for a log: as it is, or as a quoted Go string if it has a quote, a backslash, or an unprintable
+// character, such as a control character or one that changes the direction of the text.
 func Text(s string) string {
 	if q := strconv.Quote(s); q[1:len(q)-1] != s {
 		return q

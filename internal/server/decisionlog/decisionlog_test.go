@@ -46,7 +46,7 @@ func TestALineSaysWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, last := lines(t, decisionlog.Config{Refused: 1, Admitted: 1}, func(l *headgate.Limiter) {
-		ctx := service.By(t.Context(), service.ProtocolGRPC)
+		ctx := service.WithProtocol(t.Context(), service.ProtocolGRPC)
 		_, _ = l.Take(ctx, headgate.Charge{Limit: two, Key: "a", Cost: headgate.MustCost("1.5"), Keep: keep})
 		_, _ = l.Take(ctx, headgate.Charge{Limit: five, Key: "a", Cost: headgate.MustCost("3")})
 		_, _ = l.Take(ctx, headgate.Charge{Limit: five, Key: "a", Cost: headgate.MustCost("1.5"), Keep: keep})

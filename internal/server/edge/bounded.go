@@ -10,28 +10,28 @@ import (
 	"time"
 )
 
-// quietFor is how long nothing must have come on a connection for it to make room for another one:
+// minQuiet is how long a connection must have received nothing before it is closed to make room for another one:
 // longer than a request may take.
-const quietFor = 15 * time.Second
+const minQuiet = 15 * time.Second
 
-// Bounded is a listener whose connections are counted, for servers that do not say which of them have
-// a request under way. Create one with [Bound].
+// Bounded is a listener with a bounded number of connections, for servers that do not report which connections
+// have a request under way. It is created with [Bound].
 type Bounded struct {
 	net.Listener
-	most  int
-	log   *slog.Logger
-	since time.Time
+	max       int
+	log       *slog.Logger
+	startTime time.Time
 
 	mu   sync.Mutex
-	open map[*counted]struct{} // guarded by mu
+	open map[*boundedConn]struct{} // guarded by mu
 }
 
-// Bound returns a listener that has a bounded number of connections. For one more, the one is closed on
-// which nothing has come for longest, if that is longer than a request may take; if there is none, the
-// new one is closed. Zero stands for what Config.MaxConnections says.
-func Bound(l net.Listener, most int, log *slog.Logger) *Bounded {
+// Bound returns a listener with at most max open connections. To accept a further one, it closes the connection
+// that has received nothing for the longest time, if that is longer than a request may take; else it closes the
+// new one. If max is zero, the default of Config.MaxConnections applies.
+func Bound(l net.Listener, max int, log *slog.Logger) *Bounded {
 	return &Bounded{
-		Listener: l, most: mostConnections(most), log: log, since: time.Now(), open: map[*counted]struct{}{},
+		Listener: l, max: maxConnections(max), log: log, startTime: time.Now(), open: map[*boundedConn]struct{}{},
 	}
 }
 
@@ -50,8 +50,8 @@ func (b *Bounded) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		wait = shortest
-		c := &counted{Conn: conn, listener: b}
-		c.heard.Store(int64(time.Since(b.since)))
+		c := &boundedConn{Conn: conn, listener: b}
+		c.lastRead.Store(int64(time.Since(b.startTime)))
 		if b.admit(c) {
 			return c, nil
 		}
@@ -59,18 +59,18 @@ func (b *Bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// admit counts a connection, if there is room for it or can be made.
-func (b *Bounded) admit(c *counted) bool {
+// admit adds a connection, if there is room for it or a quiet connection can be closed.
+func (b *Bounded) admit(c *boundedConn) bool {
 	b.mu.Lock()
-	var quiet *counted
-	full := len(b.open) >= b.most
+	var quiet *boundedConn
+	full := len(b.open) >= b.max
 	if full {
-		for one := range b.open {
-			if quiet == nil || one.heard.Load() < quiet.heard.Load() {
-				quiet = one
+		for conn := range b.open {
+			if quiet == nil || conn.lastRead.Load() < quiet.lastRead.Load() {
+				quiet = conn
 			}
 		}
-		if time.Since(b.since)-time.Duration(quiet.heard.Load()) < quietFor {
+		if time.Since(b.startTime)-time.Duration(quiet.lastRead.Load()) < minQuiet {
 			quiet = nil
 		} else {
 			delete(b.open, quiet)
@@ -82,7 +82,7 @@ func (b *Bounded) admit(c *counted) bool {
 	}
 	b.mu.Unlock()
 	if full {
-		b.log.Warn("as many connections as may be", "class", "connections", "max", b.most)
+		b.log.Warn("as many connections as may be", "class", "connections", "max", b.max)
 	}
 	if quiet != nil {
 		_ = quiet.Conn.Close()
@@ -90,24 +90,24 @@ func (b *Bounded) admit(c *counted) bool {
 	return admitted
 }
 
-// counted is a connection that is counted.
-type counted struct {
+// boundedConn is a connection of a Bounded.
+type boundedConn struct {
 	net.Conn
 	listener *Bounded
-	heard    atomic.Int64 // when something came last, since the listener's beginning
+	lastRead atomic.Int64 // time of the last read, since the listener's startTime
 }
 
 // Read implements net.Conn.
-func (c *counted) Read(p []byte) (int, error) {
+func (c *boundedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
-		c.heard.Store(int64(time.Since(c.listener.since)))
+		c.lastRead.Store(int64(time.Since(c.listener.startTime)))
 	}
 	return n, err
 }
 
 // Close implements net.Conn.
-func (c *counted) Close() error {
+func (c *boundedConn) Close() error {
 	c.listener.mu.Lock()
 	delete(c.listener.open, c)
 	c.listener.mu.Unlock()

@@ -30,8 +30,8 @@ func (l *exhausted) Accept() (net.Conn, error) {
 	return server, nil
 }
 
-// TestALackOfFilesEndsNoListener lets the process run out of files, and then fail for good.
-func TestALackOfFilesEndsNoListener(t *testing.T) {
+// TestAListenerSurvivesALackOfFileDescriptors lets the process run out of files, and then fail for good.
+func TestAListenerSurvivesALackOfFileDescriptors(t *testing.T) {
 	t.Parallel()
 	lack := &net.OpError{Op: "accept", Err: syscall.EMFILE}
 	l := edge.Bound(&exhausted{errs: []error{lack, lack, lack}}, 0, slog.New(slog.DiscardHandler))

@@ -16,27 +16,27 @@ type connections struct {
 
 	mu    sync.Mutex
 	freed *sync.Cond // on mu: a connection has ended, or waits for a request; or a listener was closed
-	open  int        // guarded by mu: how many are counted
-	quiet list.List  // guarded by mu: of *heading without a request, the longest first
+	open  int        // guarded by mu: how many connections are open
+	quiet list.List  // guarded by mu: the *headerConn without a request, longest quiet first
 }
 
 // connState has the state of a connection, guarded by the mutex of its connections.
 type connState struct {
 	open  bool
-	quiet *list.Element // in the list of those; nil: it has a request
+	quiet *list.Element // in connections.quiet; nil: the connection has a request
 }
 
-func newConnections(most int, log *slog.Logger) *connections {
-	c := &connections{max: most, log: log}
+func newConnections(max int, log *slog.Logger) *connections {
+	c := &connections{max: max, log: log}
 	c.freed = sync.NewCond(&c.mu)
 	return c
 }
 
-// listener accepts connections as long as there may be more.
+// listener accepts at most connections.max connections.
 type listener struct {
 	net.Listener
 	*connections
-	tls    *tls.Config // nil: plain
+	tls    *tls.Config // nil: not encrypted
 	closed bool        // guarded by mu
 }
 
@@ -51,14 +51,14 @@ func (l *listener) Accept() (net.Conn, error) {
 			l.log.Warn("as many connections as may be", "class", "connections", "max", l.max)
 		}
 		if l.tls != nil { // the handshake is part of the first read, which has a deadline
-			conn = &secured{Conn: tls.Server(conn, l.tls), log: l.log}
+			conn = &tlsConn{Conn: tls.Server(conn, l.tls), log: l.log}
 		}
-		h := &heading{Conn: conn}
-		h.begin()
+		h := &headerConn{Conn: conn}
+		h.expectHeader()
 		if l.admit(h) {
 			return h, nil
 		}
-		_ = conn.Close() // the listener is closed, as Accept will say
+		_ = conn.Close() // the listener is closed, so the next Accept fails
 	}
 }
 
@@ -71,28 +71,28 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// full reports whether there may be no more connections.
+// full reports whether the maximum of connections is reached.
 func (c *connections) full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.open >= c.max
 }
 
-// admit counts a connection once there is room for it, and reports false if there will be
-// none any more. To make room it closes the connection that has not asked for longest:
-// idle ones cost the client that opens them nothing, and would keep all others out.
-func (l *listener) admit(conn *heading) bool {
+// admit adds a connection once there is room for it. It returns false if the listener is
+// closed. To make room it closes the connection that has been without a request for the longest time:
+// idle connections cost a client nothing, and could otherwise keep all others out.
+func (l *listener) admit(conn *headerConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for !l.closed && l.open >= l.max {
-		first := l.quiet.Front()
-		if first == nil {
+		element := l.quiet.Front()
+		if element == nil {
 			l.freed.Wait()
 			continue
 		}
-		longest := first.Value.(*heading)
-		l.forget(longest)
-		_ = longest.Close()
+		quietest := element.Value.(*headerConn)
+		l.forget(quietest)
+		_ = quietest.Close()
 	}
 	if !l.closed {
 		l.open++
@@ -102,26 +102,26 @@ func (l *listener) admit(conn *heading) bool {
 	return !l.closed
 }
 
-// changed follows the states of connections, as http.Server reports them.
-func (c *connections) changed(conn net.Conn, state http.ConnState) {
-	h, ok := conn.(*heading)
+// onStateChange is the ConnState of http.Server.
+func (c *connections) onStateChange(conn net.Conn, state http.ConnState) {
+	h, ok := conn.(*headerConn)
 	if !ok {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !h.open {
-		return // it was closed to make room
+		return // the connection was closed to make room
 	}
 	if state == http.StateIdle {
-		h.begin()
+		h.expectHeader()
 	} else {
-		h.within.Store(state == http.StateNew)
+		h.inHeader.Store(state == http.StateNew)
 	}
 	switch state {
-	case http.StateNew: // quiet, since it was admitted
+	case http.StateNew: // admit has added it to quiet
 	case http.StateActive:
-		c.hears(h)
+		c.markBusy(h)
 	case http.StateIdle:
 		h.quiet = c.quiet.PushBack(h)
 		c.freed.Broadcast()
@@ -131,17 +131,17 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// hears notes that a connection is not quiet. The caller holds mu.
-func (c *connections) hears(h *heading) {
+// markBusy removes a connection from quiet. The caller holds mu.
+func (c *connections) markBusy(h *headerConn) {
 	if h.quiet != nil {
 		c.quiet.Remove(h.quiet)
 		h.quiet = nil
 	}
 }
 
-// forget stops counting a connection. The caller holds mu.
-func (c *connections) forget(h *heading) {
-	c.hears(h)
+// forget removes a connection. The caller holds mu.
+func (c *connections) forget(h *headerConn) {
+	c.markBusy(h)
 	h.open = false
 	c.open--
 }

@@ -2,17 +2,17 @@ package edge
 
 import "time"
 
-// WaitForHeaders has the server, which does not serve yet, wait so long for a header.
-func (s *Server) WaitForHeaders(patience time.Duration) { s.ReadHeaderTimeout = patience }
+// WaitForHeaders sets how long a server waits for a header, before it serves.
+func (s *Server) WaitForHeaders(timeout time.Duration) { s.ReadHeaderTimeout = timeout }
 
-// Open returns how many connections there are.
+// Open returns how many connections are open.
 func (s *Server) Open() int {
 	s.connections.mu.Lock()
 	defer s.connections.mu.Unlock()
 	return s.connections.open
 }
 
-// AllQuiet reports whether the server knows of no request under way.
+// AllQuiet reports whether no connection has a request under way.
 func (s *Server) AllQuiet() bool {
 	c := s.connections
 	c.mu.Lock()

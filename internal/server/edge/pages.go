@@ -12,17 +12,17 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// pages keeps the pages of other origins away from a handler.
-type pages struct {
+// pageGuard refuses requests that web pages of other origins make a browser send.
+type pageGuard struct {
 	inner  http.Handler
 	log    *slog.Logger
 	hosts  map[string]bool
-	exempt []string // paths
+	exempt []string // paths without the check of the origin
 	origin *http.CrossOriginProtection
 }
 
-func newPages(h http.Handler, log *slog.Logger, c *Config) *pages {
-	p := &pages{
+func newPageGuard(h http.Handler, log *slog.Logger, c *Config) *pageGuard {
+	p := &pageGuard{
 		inner: h, log: log, hosts: map[string]bool{}, exempt: c.Proxied, origin: http.NewCrossOriginProtection(),
 	}
 	for _, name := range c.Hosts {
@@ -40,11 +40,11 @@ var (
 )
 
 // ServeHTTP implements http.Handler.
-func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p *pageGuard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h["X-Content-Type-Options"], h["Cross-Origin-Resource-Policy"] = nosniff, sameOrigin
 	h["Content-Security-Policy"], h["Referrer-Policy"] = noContent, noReferrer
-	if !p.known(r) {
+	if !p.namesServer(r) {
 		p.log.Warn("request refused", "class", "host", "host", short(r.Host))
 		WriteProblem(w, &api.Problem{
 			Title: "Host not known here", Status: http.StatusMisdirectedRequest,
@@ -53,7 +53,7 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	if err := p.foreign(r); err != nil {
+	if err := p.checkOrigin(r); err != nil {
 		p.log.Warn("request refused", "class", "cross-origin", "error", err, "origin", short(r.Header.Get("Origin")),
 			"path", short(r.URL.Path))
 		WriteProblem(w, &api.Problem{
@@ -67,7 +67,7 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.inner.ServeHTTP(w, r)
 }
 
-// short cuts what a client has sent to 200 bytes, for the log: it may be as long as a header, each second.
+// short cuts a text of a client to 200 bytes, for the log: it may be as long as a header.
 func short(text string) string {
 	if len(text) <= 200 {
 		return text
@@ -75,12 +75,12 @@ func short(text string) string {
 	return text[:200] + "..."
 }
 
-// known reports whether the request names this server in a way that no page of
-// another server can bring about. Such a page can let its own name resolve to a loopback
-// address, and the browser takes the answers for its own then; it cannot do so with an
-// address or with localhost. A browser always sends a name.
-func (p *pages) known(r *http.Request) bool {
-	if !placeOf(r.Context()).loopback && len(p.hosts) == 0 {
+// namesServer reports whether the Host of a request is one that no page of another server can
+// cause (DNS rebinding). Such a page can let its own name resolve to a loopback
+// address, so that the browser takes the answers for its own; it cannot do so with an
+// address or with localhost. A browser always sends a Host.
+func (p *pageGuard) namesServer(r *http.Request) bool {
+	if !listeningOf(r.Context()).loopback && len(p.hosts) == 0 {
 		return true
 	}
 	name := httpkey.HostName(r.Host)
@@ -92,11 +92,11 @@ func (p *pages) known(r *http.Request) bool {
 
 var errForeign = errors.New("a page of another origin reads")
 
-// foreign returns an error if a page of another origin asks. That a page must not
-// change anything is what http.CrossOriginProtection sees to; here it must not let its user's
-// browser read either, unless the user goes to see the answer.
-func (p *pages) foreign(r *http.Request) error {
-	if slices.Contains(p.exempt, r.URL.Path) && r.URL.RawPath == "" { // written as usual, as handlers look for it
+// checkOrigin returns an error if a page of another origin sends the request. http.CrossOriginProtection refuses
+// only requests that change something; here such a page may not read either, unless the user navigates to
+// the answer.
+func (p *pageGuard) checkOrigin(r *http.Request) error {
+	if slices.Contains(p.exempt, r.URL.Path) && r.URL.RawPath == "" { // in the spelling that the mux matches
 		return nil
 	}
 	if err := p.origin.Check(r); err != nil {
@@ -104,15 +104,15 @@ func (p *pages) foreign(r *http.Request) error {
 	}
 	site := r.Header.Get("Sec-Fetch-Site")
 	if site == "" && r.Header.Get("Origin") == "" {
-		return nil // no browser, or one that asks for its user
+		return nil // no browser, or a request that the user has typed
 	}
 	if r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" &&
 		r.Header.Get("Sec-Fetch-Dest") == "document" {
 		return nil
 	}
-	changing := r.WithContext(r.Context())
-	changing.Method = http.MethodPost
-	if p.origin.Check(changing) != nil {
+	asPost := r.WithContext(r.Context()) // Check permits every GET
+	asPost.Method = http.MethodPost
+	if p.origin.Check(asPost) != nil {
 		return errForeign
 	}
 	return nil

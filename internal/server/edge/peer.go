@@ -12,10 +12,10 @@ import (
 	"github.com/headgate/headgate/internal/server/auth"
 )
 
-// place is the key of a context for a listening.
-type place struct{}
+// listeningKey is the key of a context for a listening.
+type listeningKey struct{}
 
-// listening holds for all requests of a listener.
+// listening describes the address of a listener.
 type listening struct{ loopback, unix bool }
 
 func listeningOn(a net.Addr) listening {
@@ -23,42 +23,42 @@ func listeningOn(a net.Addr) listening {
 	return listening{loopback: ok && tcp.IP.IsLoopback(), unix: a.Network() == "unix"}
 }
 
-func placeOf(ctx context.Context) listening {
-	l, _ := ctx.Value(place{}).(listening)
+func listeningOf(ctx context.Context) listening {
+	l, _ := ctx.Value(listeningKey{}).(listening)
 	return l
 }
 
-// OnUnixSocket reports whether a request came by a Unix socket, which only users of this machine
-// reach to whom its permissions allow it.
-func OnUnixSocket(r *http.Request) bool { return placeOf(r.Context()).unix }
+// OnUnixSocket reports whether a request came by a Unix socket. Only users of this machine with
+// permission for the file can connect to it.
+func OnUnixSocket(r *http.Request) bool { return listeningOf(r.Context()).unix }
 
-// secure is the key of a context for the *secured of a request.
-type secure struct{}
+// tlsConnKey is the key of a context for the *tlsConn of a request.
+type tlsConnKey struct{}
 
-// Certificate returns the certificate that the client has shown and that was verified, or nil.
+// Certificate returns the verified certificate of the client, or nil.
 // [http.Request.TLS] is nil here, since connections are wrapped.
 func Certificate(r *http.Request) *x509.Certificate {
-	if conn, ok := r.Context().Value(secure{}).(*secured); ok {
+	if conn, ok := r.Context().Value(tlsConnKey{}).(*tlsConn); ok {
 		return auth.Verified(conn.ConnectionState())
 	}
 	return nil
 }
 
-// secured is a connection with TLS. It logs why a handshake fails, which a client hears too, but
-// seldom says.
-type secured struct {
+// tlsConn is a connection with TLS. It logs why a handshake fails, which clients
+// seldom report.
+type tlsConn struct {
 	*tls.Conn
-	log   *slog.Logger
-	shook atomic.Bool
+	log           *slog.Logger
+	handshakeDone atomic.Bool // done or failed
 }
 
 // Read implements net.Conn.
-func (s *secured) Read(p []byte) (int, error) {
+func (s *tlsConn) Read(p []byte) (int, error) {
 	n, err := s.Conn.Read(p)
-	if s.shook.Load() {
+	if s.handshakeDone.Load() {
 		return n, err
 	}
-	s.shook.Store(true)
+	s.handshakeDone.Store(true)
 	if err != nil && !s.ConnectionState().HandshakeComplete {
 		s.log.Warn("no TLS with a client", "class", "tls", "remote", s.RemoteAddr().String(), "error", err)
 	}

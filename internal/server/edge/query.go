@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Query reads the query of a URL. It refuses parameters that are not known, and those that stand in the query more than
-// once. The name of one that may do so ends with "..." in the list.
+// Query parses the query of a URL. It rejects unknown and repeated parameters. A name in known that ends with "..." is
+// of a parameter that may be repeated.
 func Query(raw string, known ...string) (url.Values, error) {
 	v, err := url.ParseQuery(raw)
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package edge is what stands between the network and the handlers of an HTTP server.
-// It bounds connections and how long they may take, and keeps web pages out: a page in
-// a browser may ask any address that its user's machine reaches, a loopback address
-// too.
+// Package edge protects the handlers of an HTTP server from the network.
+// It bounds the number of connections and their time, and refuses requests of web pages: a page in
+// a browser can send requests to any address that its user's machine reaches, also to
+// loopback addresses.
 package edge
 
 import (
@@ -17,39 +17,39 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// Config adjusts a Server. A nil Config, and every zero field, is fine.
+// Config adjusts a Server. It may be nil, and every field may be zero.
 type Config struct {
-	// MaxConnections is how many connections may be open. For one more, the one is
-	// closed that has not asked for longest; if all have a request under way, it waits until one
-	// has ended. Zero: 10,000, or three quarters of the files that the
-	// process may open, if these are fewer.
+	// MaxConnections is how many connections may be open. To accept a further one, the server
+	// closes the connection that has been without a request for the longest time; if all have a
+	// request under way, the new one waits until one has ended. Zero: 10,000, or three quarters
+	// of the files that the process may open, if that is less.
 	MaxConnections int
-	// Hosts are names by which a server on a loopback address may be asked, beside
+	// Hosts are the Host names of a server on a loopback address, beside
 	// localhost and IP addresses. If there are some, all other names are refused on
 	// other addresses too.
 	Hosts []string
-	// Proxied are paths, such as /v1/auth, that proxies ask with the headers of an end user, an Origin
-	// among them: they are served whatever page the headers name. Their handlers must
-	// refuse what a page could send by other means. The Host is checked there as elsewhere.
+	// Proxied are paths, such as /v1/auth, that proxies request with the headers of an end user, an Origin
+	// among them. So the origin is not checked there, and their handlers must
+	// refuse requests of pages in another way. The Host is checked.
 	Proxied []string
-	// TLS encrypts the connections, and may verify certificates of clients. Nil: they are plain.
+	// TLS encrypts the connections, and may verify certificates of clients. Nil: connections are not encrypted.
 	TLS *tls.Config
 }
 
-// Server serves a handler over HTTP/1.1. Create one with [NewServer].
+// Server serves a handler over HTTP/1.1. It is created with [NewServer].
 type Server struct {
 	http.Server
 	connections *connections
 	tls         *tls.Config
 }
 
-// NewServer returns a server of h. What it refuses and what goes wrong with a
-// connection is logged, which can be many lines a second.
+// NewServer returns a server of h. It logs refused requests and errors of
+// connections, which can be many lines a second.
 func NewServer(h http.Handler, log *slog.Logger, c *Config) *Server {
 	c = cmp.Or(c, &Config{})
-	open := newConnections(mostConnections(c.MaxConnections), log)
-	return &Server{connections: open, tls: c.TLS, Server: http.Server{
-		Handler:           newPages(h, log, c),
+	connections := newConnections(maxConnections(c.MaxConnections), log)
+	return &Server{connections: connections, tls: c.TLS, Server: http.Server{
+		Handler:           newPageGuard(h, log, c),
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       15 * time.Second,
 		WriteTimeout:      30 * time.Second,
@@ -57,27 +57,27 @@ func NewServer(h http.Handler, log *slog.Logger, c *Config) *Server {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		BaseContext: func(l net.Listener) context.Context {
-			return context.WithValue(context.Background(), place{}, listeningOn(l.Addr()))
+			return context.WithValue(context.Background(), listeningKey{}, listeningOn(l.Addr()))
 		},
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
-			if h, ok := conn.(*heading); ok {
-				if s, ok := h.Conn.(*secured); ok {
-					return context.WithValue(ctx, secure{}, s)
+			if h, ok := conn.(*headerConn); ok {
+				if s, ok := h.Conn.(*tlsConn); ok {
+					return context.WithValue(ctx, tlsConnKey{}, s)
 				}
 			}
 			return ctx
 		},
-		ConnState: open.changed,
+		ConnState: connections.onStateChange,
 	}}
 }
 
-// mostConnections returns how many there may be, where a configuration says most.
-func mostConnections(most int) int {
-	return cmp.Or(max(most, 0), min(10_000, openFiles()/4*3))
+// maxConnections returns the maximum of connections for a configured value, which may be zero.
+func maxConnections(configured int) int {
+	return cmp.Or(max(configured, 0), min(10_000, openFiles()/4*3))
 }
 
-// Serve answers what comes to a listener, until Shutdown. It returns
-// http.ErrServerClosed then.
+// Serve serves the connections of a listener until Shutdown, and then returns
+// http.ErrServerClosed.
 func (s *Server) Serve(l net.Listener) error {
 	return s.Server.Serve(&listener{Listener: l, connections: s.connections, tls: s.tls})
 }

@@ -20,7 +20,7 @@ type Headers struct {
 	Draft  bool // RateLimit and RateLimit-Policy, and Retry-After where the request is over a limit
 }
 
-// ParseHeaders reads names of kinds of headers: x-ratelimit and draft.
+// ParseHeaders reads the names of kinds of headers: x-ratelimit and draft.
 func ParseHeaders(names []string) (h Headers, err error) {
 	for _, name := range names {
 		switch name {
@@ -35,10 +35,10 @@ func ParseHeaders(names []string) (h Headers, err error) {
 	return h, nil
 }
 
-// unlimitedRemaining is what remains of something unlimited.
+// unlimitedRemaining is the remaining number of an unlimited descriptor.
 const unlimitedRemaining = 1<<32 - 1
 
-// response writes what was decided.
+// response writes the decisions about all descriptors.
 func (p *plan) response(headers Headers) *rls.RateLimitResponse {
 	r := &rls.RateLimitResponse{
 		OverallCode: rls.RateLimitResponse_OK,
@@ -59,7 +59,7 @@ func (p *plan) response(headers Headers) *rls.RateLimitResponse {
 			r.OverallCode = rls.RateLimitResponse_OVER_LIMIT
 		}
 	}
-	if quotas > 0 && quotas == quotasOver { // there is no quota left to use
+	if quotas > 0 && quotas == quotasOver { // no quota is left
 		r.OverallCode = rls.RateLimitResponse_OVER_LIMIT
 	}
 	if headers != (Headers{}) {
@@ -68,7 +68,7 @@ func (p *plan) response(headers Headers) *rls.RateLimitResponse {
 	return r
 }
 
-// status writes what was decided about a descriptor.
+// status writes the decision about a descriptor.
 func (t *task) status() *rls.RateLimitResponse_DescriptorStatus {
 	s := &rls.RateLimitResponse_DescriptorStatus{Code: rls.RateLimitResponse_OK}
 	switch {
@@ -79,17 +79,17 @@ func (t *task) status() *rls.RateLimitResponse_DescriptorStatus {
 		return s
 	}
 	s.CurrentLimit = t.rule.current
-	if !t.told {
+	if !t.decided {
 		return s
 	}
-	s.LimitRemaining = clamp(t.d.Remaining)
-	reset := t.d.ResetAfter
+	s.LimitRemaining = clamp(t.decision.Remaining)
+	reset := t.decision.ResetAfter
 	if t.over {
 		if !t.rule.shadow {
 			s.Code = rls.RateLimitResponse_OVER_LIMIT
 		}
-		if t.d.RetryAfter > 0 {
-			reset = t.d.RetryAfter
+		if t.decision.RetryAfter > 0 {
+			reset = t.decision.RetryAfter
 		}
 	}
 	if reset != headgate.Never {
@@ -98,31 +98,31 @@ func (t *task) status() *rls.RateLimitResponse_DescriptorStatus {
 	return s
 }
 
-// fields writes the headers of a response: about the limit that has to be waited for longest, or else the one
-// with the least left. Limits in shadow mode say nothing to clients.
+// fields writes the headers of a response. They are about the limit with the longest wait, or if none is over, about
+// the limit with the least remaining. Limits in shadow mode are left out.
 func (p *plan) fields(headers Headers, over bool) []*corepb.HeaderValue {
-	var about *task
+	var shown *task
 	for i := range p.tasks {
 		t := &p.tasks[i]
-		if !t.told || t.rule.shadow {
+		if !t.decided || t.rule.shadow {
 			continue
 		}
 		switch {
-		case about == nil,
-			t.over && !about.over,
-			t.over && t.d.RetryAfter > about.d.RetryAfter,
-			!about.over && t.d.Remaining < about.d.Remaining:
-			about = t
+		case shown == nil,
+			t.over && !shown.over,
+			t.over && t.decision.RetryAfter > shown.decision.RetryAfter,
+			!shown.over && t.decision.Remaining < shown.decision.Remaining:
+			shown = t
 		}
 	}
-	if about == nil {
+	if shown == nil {
 		return nil
 	}
-	d := about.d
-	d.LimitName, d.Each = about.rule.title, nil
+	d := shown.decision
+	d.LimitName, d.Each = shown.rule.title, nil
 	h := http.Header{}
 	if headers.Draft {
-		httplimit.SetHeader(h, &d, about.rule.limit)
+		httplimit.SetHeader(h, &d, shown.rule.limit)
 		if over {
 			httplimit.SetRetryAfter(h, &d, 0)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// BenchmarkShouldRateLimit asks for one descriptor over gRPC, of 10,000 keys that are never refused.
+// BenchmarkShouldRateLimit sends requests with one descriptor over gRPC, for 10,000 keys that are never refused.
 func BenchmarkShouldRateLimit(b *testing.B) {
 	stores := map[string]func(b *testing.B) store.Store{
 		"memory": func(*testing.B) store.Store { return memory.New(nil) },
@@ -36,7 +36,7 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", name, callers), func(b *testing.B) {
 				s := stores[name](b)
 				b.Cleanup(func() { s.Close() })
-				r := startOver(b, s, noHeaders,
+				r := startWith(b, s, noHeaders,
 					"domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: hour, requests_per_unit: 100000000}}\n")
 				var next atomic.Int64
 				var all sync.WaitGroup

@@ -100,8 +100,8 @@ descriptors:
 `
 )
 
-// TestDocumentedAnswers asks what the documentation of envoyproxy/ratelimit describes. Each case is a store
-// of its own.
+// TestDocumentedAnswers sends the requests that the documentation of envoyproxy/ratelimit describes. Each case has its
+// own store.
 func TestDocumentedAnswers(t *testing.T) {
 	t.Parallel()
 	one := func(pairs ...string) []*descriptorpb.RateLimitDescriptor {
@@ -179,14 +179,14 @@ func TestValuesCountApart(t *testing.T) {
 	if got := r.passed(3, "wild", of("path", "/shared/a")) + r.passed(3, "wild", of("path", "/shared/b")); got != 4 {
 		t.Errorf("%d passed under share_threshold, want 4 together", got)
 	}
-	// What belongs together in one key of a store is not confused with what reads alike.
+	// Different values that are joined to a key do not become the same key.
 	r.passed(9, "mail", of("kind", "newsletter", "address", "a|b"))
 	if got := r.passed(9, "mail", of("kind", "newsletter", "address", `a\|b`)); got != 2 {
 		t.Errorf("%d passed, want 2 for a key of its own", got)
 	}
 }
 
-func TestStatusesHaveTheFiguresOfEach(t *testing.T) {
+func TestEachStatusHasTheFiguresOfItsLimit(t *testing.T) {
 	t.Parallel()
 	r := start(t, noHeaders, mail, inside)
 	answer := r.ask("mail", 0, of("address", "a"), of("nobody", "x"), of("kind", "newsletter", "address", "a"))
@@ -224,7 +224,7 @@ func TestStatusesHaveTheFiguresOfEach(t *testing.T) {
 	}
 }
 
-func TestNamesAreTold(t *testing.T) {
+func TestStatusesNameTheirLimits(t *testing.T) {
 	t.Parallel()
 	r := start(t, noHeaders, replacing)
 	if got := r.ask("replacing", 0, of("k1", "v1", "user", "bo")).GetStatuses()[0].GetCurrentLimit().GetName(); got != "narrow" {
@@ -246,15 +246,15 @@ func TestBurstsAtTheBoundary(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := start(t, noHeaders, c.file)
-			r.pass(59 * time.Second)
+			r.advance(59 * time.Second)
 			if got := r.passed(20, "d", of("k", "x")); got != 10 {
 				t.Fatalf("%d passed before the boundary, want 10", got)
 			}
-			r.pass(time.Second)
+			r.advance(time.Second)
 			if got := r.passed(20, "d", of("k", "x")); got != c.want {
 				t.Errorf("%d passed just after the boundary, want %d", got, c.want)
 			}
-			r.pass(2 * time.Minute)
+			r.advance(2 * time.Minute)
 			if got := r.passed(20, "d", of("k", "x")); got != 10 {
 				t.Errorf("%d passed in a later window, want 10", got)
 			}
@@ -285,7 +285,7 @@ func TestUnits(t *testing.T) {
 		t.Run(c.limit, func(t *testing.T) {
 			t.Parallel()
 			r := start(t, noHeaders, "domain: d\nalgorithm: fixed-window\ndescriptors:\n  - {key: k, rate_limit: "+c.limit+"}\n")
-			r.pass(-time.Duration(r.clock.Load()%c.period.Microseconds()) * time.Microsecond) // to a window's start
+			r.advance(-time.Duration(r.clock.Load()%c.period.Microseconds()) * time.Microsecond) // to a window's start
 			s := r.ask("d", 0, of("k", "x")).GetStatuses()[0]
 			l := s.GetCurrentLimit()
 			if l.GetRequestsPerUnit() != 2 || l.GetUnit() != c.unit || l.GetUnitMultiplier().GetValue() != c.times {

@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/server/envoy"
 )
 
-// hits gives a descriptor hits of its own; those below 0 are negative hits.
+// hits sets the hits of a descriptor; n below 0 are negative hits.
 func hits(d *descriptorpb.RateLimitDescriptor, n int64) *descriptorpb.RateLimitDescriptor {
 	d.IsNegativeHits = n < 0
 	d.HitsAddend = wrapperspb.UInt64(uint64(max(n, -n)))
@@ -219,8 +219,8 @@ func TestExactForManyCallers(t *testing.T) {
 	}
 }
 
-// TestPayLater sends what Envoy sends for streams whose cost is known at their end: a check with 0, then the
-// true cost, whose answer nobody looks at.
+// TestPayLater sends the requests of Envoy for streams whose cost is known at their end: a check with 0 hits, then the
+// true cost, whose answer Envoy ignores.
 func TestPayLater(t *testing.T) {
 	t.Parallel()
 	const budget, cost, inFlight = 1000, 37, 16
@@ -261,7 +261,7 @@ func TestPayLater(t *testing.T) {
 			if got := r.ask("d", 0, hits(of("k", "x"), 0)); got.GetOverallCode() != rls.RateLimitResponse_OVER_LIMIT {
 				t.Errorf("after that: %v", got)
 			}
-			r.pass(3 * time.Hour)
+			r.advance(3 * time.Hour)
 			if got := r.ask("d", 0, hits(of("k", "x"), 0)); got.GetOverallCode() != rls.RateLimitResponse_OK {
 				t.Errorf("three hours later: %v", got)
 			}
@@ -269,8 +269,8 @@ func TestPayLater(t *testing.T) {
 	}
 }
 
-// TestTheWaitOfARefusalThatWasCharged: requests of more than one hit are charged although they do not fit. What they
-// are told is when the next one can pass, as those that come after them are.
+// TestTheWaitOfARefusalThatWasCharged: requests of more than one hit are charged although they do not fit. Their answer
+// has the wait of the next request, like the answers to later requests.
 func TestTheWaitOfARefusalThatWasCharged(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range []string{
@@ -284,7 +284,7 @@ func TestTheWaitOfARefusalThatWasCharged(t *testing.T) {
 			"\ndescriptors:\n  - {key: k"+always+", rate_limit: {unit: hour, requests_per_unit: 1000}}\n")
 		r.ask("d", 900, of("k", "x"))
 		charged, refused := r.ask("d", 200, of("k", "x")), r.ask("d", 1, of("k", "x"))
-		if algorithm == "sliding-log" && always == "" { // which charges nothing that does not fit
+		if algorithm == "sliding-log" && always == "" { // a log does not charge what does not fit
 			refused = r.ask("d", 200, of("k", "x"))
 		}
 		for _, name := range []string{"retry-after", "ratelimit", "x-ratelimit-reset"} {
@@ -299,7 +299,7 @@ func TestTheWaitOfARefusalThatWasCharged(t *testing.T) {
 	}
 }
 
-// TestALimitOfNothingHasNoReset: a client that waits for it would come back at once, for ever.
+// TestALimitOfNothingHasNoReset: a client that waits for a reset would retry without a pause, for ever.
 func TestALimitOfNothingHasNoReset(t *testing.T) {
 	t.Parallel()
 	r := start(t, envoy.Headers{Draft: true, Legacy: true},
@@ -315,7 +315,7 @@ func TestALimitOfNothingHasNoReset(t *testing.T) {
 	}
 }
 
-// header returns the value of a header that Envoy is asked to add.
+// header returns the value of a header that an answer adds to the response.
 func header(answer *rls.RateLimitResponse, name string) string {
 	for _, h := range answer.GetResponseHeadersToAdd() {
 		if h.GetKey() == name {

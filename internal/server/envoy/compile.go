@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Config are the rules of all domains. It is immutable and safe for concurrent use.
+// Config has the rules of all domains. It is immutable and safe for concurrent use.
 type Config struct {
 	domains map[string]*domain
 	limits  int
@@ -25,49 +25,50 @@ func (c *Config) Domains() int { return len(c.domains) }
 // Limits returns how many descriptors have a limit, the unlimited ones included.
 func (c *Config) Limits() int { return c.limits }
 
-// domain are the rules of a domain.
+// domain has the rules of a domain.
 type domain struct {
-	name      string
-	algorithm string // of limits that a request says
-	together  bool
-	root      node
+	name         string
+	algorithm    string // of limits in requests
+	allOrNothing bool
+	root         node
 }
 
-// node are the descriptors of one level.
+// node has the descriptors of one level.
 type node struct {
 	exact    map[entry]*level
-	patterns []*level // with wildcards, in the order of the file
-	any      map[string]*level
+	patterns []*level          // values with wildcards, in the order of the file
+	byKey    map[string]*level // descriptors without a value
 }
 
+// entry is a key and a value of a descriptor.
 type entry struct{ key, value string }
 
-// level has what a request's descriptor can match at one level.
+// level is a configured descriptor, which an entry of a request's descriptor can match.
 type level struct {
 	key, value string // value may be a pattern, of [auth.Match]
-	share      bool
-	rule       *rule // nil: there is no limit here
-	next       *node // nil: there is nothing below
+	share      bool   // all values that match the pattern share a key
+	rule       *rule  // nil: no limit
+	next       *node  // nil: no nested descriptors
 }
 
 // rule is a limit of a descriptor.
 type rule struct {
 	limit     headgate.Limit
 	title     string                           // for people
-	current   *rls.RateLimitResponse_RateLimit // of answers, which share it
+	current   *rls.RateLimitResponse_RateLimit // CurrentLimit of all answers; read-only
 	name      string
 	replaces  []string
-	charge    charging
+	charge    chargeMode
 	unlimited bool
 	shadow    bool
 	quota     bool
-	refunds   bool // negative hits may be given back
+	refunds   bool // negative hits are allowed
 }
 
-// compile makes rules of documents: all of them, or none. Those of one domain are an error, unless they are merged.
+// compile makes the rules of documents. Two documents of the same domain are an error, unless merge is true.
 func compile(list []document, merge bool) (c *Config, err error) {
 	if merge {
-		if list, err = merged(list); err != nil {
+		if list, err = mergeDomains(list); err != nil {
 			return nil, err
 		}
 	}
@@ -77,14 +78,15 @@ func compile(list []document, merge bool) (c *Config, err error) {
 		if doc.domain == "" {
 			return nil, doc.at.Wrong("domain: is missing or empty")
 		}
-		if _, there := c.domains[doc.domain]; there {
+		if _, exists := c.domains[doc.domain]; exists {
 			return nil, doc.at.Wrong("domain: %.100q is defined twice; a domain is in one file only, unless "+
 				"envoy_merge_domains is set", doc.domain)
 		}
 		if doc.algorithm != "" && !algorithms[doc.algorithm] {
 			return nil, doc.at.Wrong("algorithm: %.100q is not one of %s", doc.algorithm, algorithmNames)
 		}
-		d := &domain{name: doc.domain, algorithm: cmp.Or(doc.algorithm, DefaultAlgorithm), together: doc.together}
+		d := &domain{name: doc.domain, algorithm: cmp.Or(doc.algorithm, DefaultAlgorithm)}
+		d.allOrNothing = doc.allOrNothing
 		b := builder{domain: d, config: c}
 		if err := b.add(&d.root, doc.descriptors, nil); err != nil {
 			return nil, err
@@ -102,7 +104,7 @@ type builder struct {
 
 // add adds descriptors to a level. path are the keys and values above it.
 func (b *builder) add(n *node, list []descriptor, path []string) error {
-	n.exact, n.any = map[entry]*level{}, map[string]*level{}
+	n.exact, n.byKey = map[entry]*level{}, map[string]*level{}
 	seen := map[entry]bool{}
 	for i := range list {
 		d := &list[i]
@@ -123,13 +125,13 @@ func (b *builder) add(n *node, list []descriptor, path []string) error {
 		case wildcard:
 			n.patterns = append(n.patterns, l)
 		case d.value == "":
-			n.any[d.key] = l
+			n.byKey[d.key] = l
 		default:
 			n.exact[same] = l
 		}
 		below := slices.Concat(path, []string{d.key, d.value})
 		var err error
-		if l.rule, err = b.rule(d, below); err != nil {
+		if l.rule, err = b.makeRule(d, below); err != nil {
 			return err
 		}
 		if len(d.children) == 0 {
@@ -143,6 +145,7 @@ func (b *builder) add(n *node, list []descriptor, path []string) error {
 	return nil
 }
 
+// title describes an entry in messages.
 func title(e entry) string {
 	if e.value == "" {
 		return fmt.Sprintf("%.100q without a value", e.key)
@@ -150,8 +153,8 @@ func title(e entry) string {
 	return fmt.Sprintf("%.100q with the value %.100q", e.key, e.value)
 }
 
-// rule makes the rule of a descriptor; nil if it has no limit.
-func (b *builder) rule(d *descriptor, path []string) (*rule, error) {
+// makeRule makes the rule of a descriptor; nil if it has no limit.
+func (b *builder) makeRule(d *descriptor, path []string) (*rule, error) {
 	p := d.limit
 	if p == nil {
 		switch {
@@ -162,10 +165,10 @@ func (b *builder) rule(d *descriptor, path []string) (*rule, error) {
 		}
 		return nil, nil
 	}
-	if err := p.check(); err != nil {
+	if err := p.validate(); err != nil {
 		return nil, err
 	}
-	if b.domain.together && d.charge == always {
+	if b.domain.allOrNothing && d.charge == always {
 		return nil, d.at.Wrong("charge: always has no meaning where all_or_nothing is set, since it cannot be refused")
 	}
 	b.config.limits++
@@ -173,7 +176,7 @@ func (b *builder) rule(d *descriptor, path []string) (*rule, error) {
 		name: p.name, replaces: p.replaces, charge: d.charge, unlimited: p.unlimited, shadow: d.shadow, quota: d.quota,
 		title: cmp.Or(p.name, slug(path)),
 	}
-	if b.domain.together && r.charge == byHits {
+	if b.domain.allOrNothing && r.charge == byHits {
 		r.charge = whenAllowed
 	}
 	if p.unlimited {
@@ -189,32 +192,32 @@ func (b *builder) rule(d *descriptor, path []string) (*rule, error) {
 	}
 	limit, err := headgate.ParseNamed(limitName(b.domain.name, path), notation)
 	if err != nil {
-		return nil, at.Wrong("%s", problem(err))
+		return nil, at.Wrong("%s", problemOf(err))
 	}
 	if limit.Concurrency() {
 		return nil, at.Wrong("%s is held until it is released, which Envoy does not do", limit)
 	}
-	r.use(limit, p)
-	if returns := refundable(limit); d.refunds && returns == never {
+	r.setLimit(limit, p)
+	if mode := refundModeOf(limit); d.refunds && mode == refundsNever {
 		return nil, d.at.Wrong("refunds: %s gives back single charges only", limit)
 	} else {
-		r.refunds = returns == byDefault || d.refunds
+		r.refunds = mode == refundsByDefault || d.refunds
 	}
 	return r, nil
 }
 
-// use sets the limit, and what follows from it.
-func (r *rule) use(limit headgate.Limit, p *policy) {
+// setLimit sets the limit of a policy, and the description of it in answers.
+func (r *rule) setLimit(limit headgate.Limit, p *policy) {
 	r.limit, r.current = limit, currentOf(limit)
-	if p.notation == "" { // as the file says it
+	if p.notation == "" { // describe it by the unit and the number of the policy
 		r.current.Unit, r.current.RequestsPerUnit = units[strings.ToLower(p.unit)].unit, p.requests
 		r.current.UnitMultiplier = multiplierOf(p.multiplier)
 	}
 	r.current.Name = r.name
 }
 
-// limitName returns the name by which the store knows a limit: the same for as long as the descriptor stands in its
-// place, so that a change of its numbers keeps what was used.
+// limitName returns the name of a limit in the store. It depends only on the descriptor's path, so that a change of the
+// limit's numbers keeps what was used.
 func limitName(domain string, path []string) string {
 	h := sha256.New()
 	for _, part := range append([]string{domain}, path...) {
@@ -224,10 +227,10 @@ func limitName(domain string, path []string) string {
 	return limitPrefix + words + "." + hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// limitPrefix begins the names of all limits of this package, so that a token can be given to Envoy alone.
+// limitPrefix begins the names of all limits of this package, so that a token can be restricted to Envoy's limits.
 const limitPrefix = "envoy."
 
-// maxSlug keeps names within what a limit may have.
+// maxSlug bounds a slug, so that a limit's name is not too long.
 const maxSlug = 40
 
 // slug writes words as a part of a name.
@@ -257,22 +260,22 @@ func slug(parts []string) string {
 	return b.String()
 }
 
-// How a limit can give back hits that are not known by themselves.
-type returning uint8
+// refundMode says whether a limit accepts negative hits, which do not name the hits that they give back.
+type refundMode uint8
 
 const (
-	byDefault returning = iota // a window: what was charged within it
-	ifAsked                    // what drains: what is in use may be another caller's
-	never
+	refundsByDefault refundMode = iota // windows: gives back what was charged within the window
+	refundsOnRequest                   // limits that drain: a refund may give back another caller's hits
+	refundsNever
 )
 
-func refundable(l headgate.Limit) returning {
+func refundModeOf(l headgate.Limit) refundMode {
 	switch l.Algorithm().(type) {
 	case headgate.FixedWindow, headgate.SlidingWindow:
-		return byDefault
+		return refundsByDefault
 	case headgate.SlidingLog:
-		return never
+		return refundsNever
 	default:
-		return ifAsked
+		return refundsOnRequest
 	}
 }

@@ -1,8 +1,8 @@
-// Package envoy serves Envoy's rate limit service, version 3, by configurations in the format of
-// envoyproxy/ratelimit: files, or what an xDS server sends.
+// Package envoy serves Envoy's rate limit service, version 3. Its configurations have the format of
+// envoyproxy/ratelimit, and come from files or an xDS server.
 //
-// The package only translates. It finds the limit of a descriptor, asks the service for a decision, and
-// writes the figures of that decision into a status.
+// The package only translates: it finds the limit of a descriptor, lets the service decide, and writes the figures of
+// the decision into a status.
 package envoy
 
 import (
@@ -27,19 +27,19 @@ type Server struct {
 	config  atomic.Pointer[Config]
 }
 
-// New returns a server without a configuration: each request is an error until [Server.Use]. It logs failures
-// that the request is not to blame for.
+// New returns a server without a configuration: each request is an error until [Server.Use]. It logs failures that the
+// request did not cause.
 func New(s *service.Service, log *slog.Logger, headers Headers) *Server {
 	return &Server{service: s, log: log, headers: headers}
 }
 
-// Use puts a configuration into force. Each request is decided by one configuration.
+// Use puts a configuration into force. A request is decided by a single configuration.
 func (s *Server) Use(c *Config) { s.config.Store(c) }
 
 // Config returns the configuration in force; nil: there is none yet.
 func (s *Server) Config() *Config { return s.config.Load() }
 
-// Service returns what a server of gRPC registers.
+// Service returns the service for a gRPC server.
 func (s *Server) Service() rpc.Service {
 	return rpc.Service{Desc: &rls.RateLimitService_ServiceDesc, Impl: s, Objects: func(message any) int {
 		q, _ := message.(*rls.RateLimitRequest)
@@ -47,9 +47,9 @@ func (s *Server) Service() rpc.Service {
 	}}
 }
 
-// ShouldRateLimit implements envoy.service.ratelimit.v3.RateLimitService. Its errors have a code of gRPC, as
-// [rpc.Status] has it: InvalidArgument if the request is wrong, and nothing was charged; Unavailable if the store
-// does not answer. Envoy decides by its failure_mode_deny then.
+// ShouldRateLimit implements envoy.service.ratelimit.v3.RateLimitService. Its errors have the codes of [rpc.Status]:
+// InvalidArgument if the request is wrong, and nothing was charged; Unavailable if the store does not answer, so that
+// Envoy decides by its failure_mode_deny.
 func (s *Server) ShouldRateLimit(ctx context.Context, q *rls.RateLimitRequest) (*rls.RateLimitResponse, error) {
 	answer, p := s.decide(ctx, q)
 	if p != nil {
@@ -58,7 +58,7 @@ func (s *Server) ShouldRateLimit(ctx context.Context, q *rls.RateLimitRequest) (
 	return answer, nil
 }
 
-// decide answers a request, or says what is wrong.
+// decide charges a request, and returns the answer or a problem.
 func (s *Server) decide(ctx context.Context, q *rls.RateLimitRequest) (*rls.RateLimitResponse, *api.Problem) {
 	c := s.config.Load()
 	if c == nil {
@@ -74,7 +74,7 @@ func (s *Server) decide(ctx context.Context, q *rls.RateLimitRequest) (*rls.Rate
 	}
 	p, err := c.plan(q)
 	if err == nil {
-		err = p.ask(service.By(ctx, service.ProtocolEnvoy), s.service)
+		err = p.execute(service.WithProtocol(ctx, service.ProtocolEnvoy), s.service)
 	}
 	if err == nil {
 		return p.response(s.headers), nil
@@ -91,14 +91,14 @@ func (s *Server) decide(ctx context.Context, q *rls.RateLimitRequest) (*rls.Rate
 	return nil, problem
 }
 
-// plan has the charges for a request's descriptors.
+// plan has a task for each of a request's descriptors.
 type plan struct {
-	tasks    []task
-	together bool // all that is taken is taken as one request
-	mixed    bool // some descriptors were charged, or may have been, although there was an error
+	tasks        []task
+	allOrNothing bool // tasks that take are one request
+	mixed        bool // some descriptors were charged, or may have been, although there was an error
 }
 
-// plan finds the limits of a request. Errors are headgate.ErrInvalid.
+// plan finds the limits of a request's descriptors. Errors are headgate.ErrInvalid.
 func (c *Config) plan(q *rls.RateLimitRequest) (*plan, error) {
 	descriptors := q.GetDescriptors()
 	switch {
@@ -111,14 +111,14 @@ func (c *Config) plan(q *rls.RateLimitRequest) (*plan, error) {
 	}
 	p := &plan{tasks: make([]task, len(descriptors))}
 	d := c.domains[q.GetDomain()]
-	if d == nil { // nothing is limited there
+	if d == nil { // a domain without limits
 		return p, nil
 	}
-	p.together = d.together
+	p.allOrNothing = d.allOrNothing
 	replaced := map[string]bool{}
-	for i, one := range descriptors {
+	for i, descriptor := range descriptors {
 		t := &p.tasks[i]
-		if err := t.find(d, i, one); err != nil {
+		if err := t.findRule(d, i, descriptor); err != nil {
 			return nil, err
 		}
 		if t.rule == nil {
@@ -127,7 +127,7 @@ func (c *Config) plan(q *rls.RateLimitRequest) (*plan, error) {
 		for _, name := range t.rule.replaces {
 			replaced[name] = true
 		}
-		if err := t.hit(i, q.GetHitsAddend(), one); err != nil {
+		if err := t.setVerb(i, q.GetHitsAddend(), descriptor); err != nil {
 			return nil, err
 		}
 	}

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var noHeaders = envoy.Headers{}
 
-// rig is a server with a client of the generated type, over a store whose clock the test moves.
+// rig is a server and a client, over a store whose clock the test moves.
 type rig struct {
 	t      testing.TB
 	clock  *atomic.Int64 // microseconds
@@ -35,19 +35,20 @@ type rig struct {
 	client rls.RateLimitServiceClient
 }
 
-// start begins at the start of a day.
+// start returns a rig whose clock begins at the start of a day.
 func start(t testing.TB, headers envoy.Headers, files ...string) *rig {
 	t.Helper()
 	clock := &atomic.Int64{}
 	clock.Store(time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC).UnixMicro())
 	s := memory.New(&memory.Config{Clock: clock.Load})
 	t.Cleanup(func() { s.Close() })
-	r := startOver(t, s, headers, files...)
+	r := startWith(t, s, headers, files...)
 	r.clock = clock
 	return r
 }
 
-func startOver(t testing.TB, s store.Store, headers envoy.Headers, files ...string) *rig {
+// startWith returns a rig over a store, without a clock.
+func startWith(t testing.TB, s store.Store, headers envoy.Headers, files ...string) *rig {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	server := envoy.New(service.New(headgate.New(s, nil), &config.Config{}, nil), log, headers)
@@ -81,10 +82,10 @@ func parse(t testing.TB, texts ...string) *envoy.Config {
 	return c
 }
 
-// pass moves the clock.
-func (r *rig) pass(d time.Duration) { r.clock.Add(d.Microseconds()) }
+// advance advances the clock.
+func (r *rig) advance(d time.Duration) { r.clock.Add(d.Microseconds()) }
 
-// of makes a descriptor of keys and values in turns.
+// of makes a descriptor of alternating keys and values.
 func of(pairs ...string) *descriptorpb.RateLimitDescriptor {
 	d := &descriptorpb.RateLimitDescriptor{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -93,7 +94,7 @@ func of(pairs ...string) *descriptorpb.RateLimitDescriptor {
 	return d
 }
 
-// ask asks, and fails the test on an error.
+// ask sends a request, and fails the test on an error.
 func (r *rig) ask(domain string, hits uint32, list ...*descriptorpb.RateLimitDescriptor) *rls.RateLimitResponse {
 	r.t.Helper()
 	answer, err := r.try(domain, hits, list...)
@@ -103,6 +104,7 @@ func (r *rig) ask(domain string, hits uint32, list ...*descriptorpb.RateLimitDes
 	return answer
 }
 
+// try sends a request.
 func (r *rig) try(domain string, hits uint32, list ...*descriptorpb.RateLimitDescriptor) (
 	*rls.RateLimitResponse, error,
 ) {
@@ -111,7 +113,7 @@ func (r *rig) try(domain string, hits uint32, list ...*descriptorpb.RateLimitDes
 	return r.client.ShouldRateLimit(ctx, &rls.RateLimitRequest{Domain: domain, HitsAddend: hits, Descriptors: list})
 }
 
-// passed counts how many of n requests pass.
+// passed sends n requests and returns how many pass.
 func (r *rig) passed(n int, domain string, list ...*descriptorpb.RateLimitDescriptor) (passed int) {
 	r.t.Helper()
 	for range n {

@@ -13,33 +13,33 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// failing is a store whose calls fail as a test says.
-type failing struct {
+// failingStore is a store whose calls fail if fails says so.
+type failingStore struct {
 	store.Store
 	fails func(ops []law.Op) error
 }
 
-func (f *failing) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (f *failingStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if err := f.fails(ops); err != nil {
 		return err
 	}
 	return f.Store.Apply(ctx, ops, outs)
 }
 
-// TestARefundThatIsMadeIsNoError has a store that gives back, and then cannot tell what is left: the caller must not be
-// told to try again.
+// TestARefundThatIsMadeIsNoError has a store that makes a refund, and fails when its level is read: the caller must not
+// get an error, since it would refund again.
 func TestARefundThatIsMadeIsNoError(t *testing.T) {
 	t.Parallel()
 	var given, away atomic.Bool
 	still := func() int64 { return 1795600000_000000 } // so no hour ends
-	s := &failing{Store: memory.New(&memory.Config{Clock: still}), fails: func(ops []law.Op) error {
+	s := &failingStore{Store: memory.New(&memory.Config{Clock: still}), fails: func(ops []law.Op) error {
 		if away.Load() && given.Load() {
 			return store.ErrUnavailable
 		}
 		given.Store(given.Load() || ops[0].Verb == law.Return)
 		return nil
 	}}
-	r := startOver(t, s, noHeaders, ten+"}\n")
+	r := startWith(t, s, noHeaders, ten+"}\n")
 	r.ask("d", 0, hits(of("k", "x"), 5))
 	away.Store(true)
 	if _, err := r.try("d", 0, hits(of("k", "x"), -2)); err != nil || !given.Load() {
@@ -51,13 +51,13 @@ func TestARefundThatIsMadeIsNoError(t *testing.T) {
 	}
 }
 
-// TestErrorsOfSeveralDescriptors are Unavailable only if no descriptor can have been charged.
+// TestErrorsOfSeveralDescriptors: an error is Unavailable only if no descriptor can have been charged.
 func TestErrorsOfSeveralDescriptors(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name string
 		err  error
-		only law.Verb // that fails; 0: all do
+		only law.Verb // the only verb that fails; 0: all fail
 		hits [2]int64
 		want codes.Code
 	}{
@@ -66,13 +66,13 @@ func TestErrorsOfSeveralDescriptors(t *testing.T) {
 		{"it is not known", store.ErrUnknownOutcome, 0, [2]int64{1, 1}, codes.Unknown},
 		{"one is charged, the other one fails", store.ErrUnavailable, law.Check, [2]int64{1, 0}, codes.Unknown},
 	} {
-		s := &failing{Store: memory.New(nil), fails: func(ops []law.Op) error {
+		s := &failingStore{Store: memory.New(nil), fails: func(ops []law.Op) error {
 			if tt.only == 0 || ops[0].Verb == tt.only {
 				return tt.err
 			}
 			return nil
 		}}
-		r := startOver(t, s, noHeaders, ten+"}\n")
+		r := startWith(t, s, noHeaders, ten+"}\n")
 		_, err := r.try("d", 0, hits(of("k", "x"), tt.hits[0]), hits(of("k", "y"), tt.hits[1]))
 		if got := status.Code(err); got != tt.want {
 			t.Errorf("%s: %v, want %s", tt.name, err, tt.want)

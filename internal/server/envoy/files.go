@@ -8,12 +8,10 @@ import (
 	"strings"
 )
 
-// Folders of a folder are looked into so deep; links may form a circle.
+// maxFolders bounds the depth of nested folders, since links may form a circle.
 const maxFolders = 16
 
-// Read reads a file, or all files of a folder and the folders in it whose names end in .yaml or .yml. Names that
-// begin with a dot are left out, so a ConfigMap that is mounted is read once. A folder without such a
-// file is an error: mostly it is the wrong one. They are parsed as by [Parse].
+// Read loads the files of a path and parses them with [Parse].
 func Read(path string, merge bool) (*Config, error) {
 	files, err := Load(path)
 	if err != nil {
@@ -22,7 +20,9 @@ func Read(path string, merge bool) (*Config, error) {
 	return Parse(merge, files...)
 }
 
-// Load reads the files of a path, in the order of their names, as [Read] does.
+// Load reads a file, or all files of a folder and its subfolders whose names end in .yaml or .yml, in the order of the
+// names. It leaves out names that begin with a dot, so that it reads a mounted ConfigMap once. A folder without such a
+// file is an error.
 func Load(path string) (files []File, err error) {
 	if files, err = load(path, maxFolders); err != nil {
 		return nil, fmt.Errorf("envoy: %w", err)
@@ -33,31 +33,31 @@ func Load(path string) (files []File, err error) {
 	return files, nil
 }
 
-// load reads a file, or those of a folder that lies so deep at most.
-func load(path string, deep int) (files []File, err error) {
-	info, err := os.Stat(path) // of what a link leads to
+// load reads a file, or the files of a folder whose subfolders may be nested to a depth.
+func load(path string, depth int) (files []File, err error) {
+	info, err := os.Stat(path) // follows links
 	if err != nil {
 		return nil, err
 	}
 	if !info.IsDir() {
-		if ext := filepath.Ext(path); deep < maxFolders && ext != ".yaml" && ext != ".yml" { // beside them in a folder
+		if ext := filepath.Ext(path); depth < maxFolders && ext != ".yaml" && ext != ".yml" { // within a folder
 			return nil, nil
 		}
 		text, err := os.ReadFile(path)
 		return []File{{path, text}}, err
 	}
-	if deep == 0 {
+	if depth == 0 {
 		return nil, fmt.Errorf("%s: folders are nested too deep, or links form a circle", path)
 	}
 	list, err := os.ReadDir(path)
 	if err != nil {
 		return nil, err
 	}
-	for _, one := range list {
-		if strings.HasPrefix(one.Name(), ".") {
+	for _, entry := range list {
+		if strings.HasPrefix(entry.Name(), ".") {
 			continue
 		}
-		below, err := load(filepath.Join(path, one.Name()), deep-1)
+		below, err := load(filepath.Join(path, entry.Name()), depth-1)
 		if err != nil {
 			return nil, err
 		}

@@ -22,8 +22,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// FuzzRequest checks that each request is answered with a status for each descriptor, or with INVALID_ARGUMENT before
-// the store was called.
+// FuzzRequest checks that each answer has a status for each descriptor, or is INVALID_ARGUMENT before the store was
+// called.
 func FuzzRequest(f *testing.F) {
 	const files = `
 domain: d
@@ -34,7 +34,7 @@ descriptors:
   - {key: q, quota_mode: true, rate_limit: {headgate: sliding-log 5/1h}}
 `
 	var asked atomic.Int64
-	s := &failing{Store: memory.New(nil), fails: func([]law.Op) error { asked.Add(1); return nil }}
+	s := &failingStore{Store: memory.New(nil), fails: func([]law.Op) error { asked.Add(1); return nil }}
 	over := service.New(headgate.New(s, nil), &config.Config{}, nil)
 	server := envoy.New(over, slog.New(slog.DiscardHandler), noHeaders)
 	c, err := envoy.Parse(false, envoy.File{Name: "f", Text: []byte(files)})

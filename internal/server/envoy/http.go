@@ -12,10 +12,10 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// MaxBody is how many bytes a body of [Server.ServeJSON] may have.
+// MaxBody is the most bytes of a body of [Server.ServeJSON].
 const MaxBody = 1 << 20
 
-// maxObjects is how many objects a body of [Server.ServeJSON] may have, as over gRPC. They are counted before it is
+// maxObjects is the most objects of a body of [Server.ServeJSON], as over gRPC. They are counted before the body is
 // decoded: 1 MiB of empty descriptors allocates 53 MiB.
 const maxObjects = 5 * api.MaxCharges
 
@@ -38,7 +38,7 @@ func (s *Server) ServeJSON(w http.ResponseWriter, r *http.Request) {
 	}
 	answer, problem := s.decide(r.Context(), &q)
 	if problem != nil {
-		// 500 at most, as envoyproxy/ratelimit has it
+		// At most 500, like envoyproxy/ratelimit.
 		http.Error(w, problem.Text(), min(problem.Status, http.StatusInternalServerError))
 		return
 	}

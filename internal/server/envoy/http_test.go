@@ -65,17 +65,17 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// away is a store that does not answer.
-type away struct{ store.Store }
+// awayStore is a store that does not answer.
+type awayStore struct{ store.Store }
 
-func (away) Apply(context.Context, []law.Op, []law.Outcome) error {
+func (awayStore) Apply(context.Context, []law.Op, []law.Outcome) error {
 	return fmt.Errorf("%w: connection refused", store.ErrUnavailable)
 }
-func (away) Close() error { return nil }
+func (awayStore) Close() error { return nil }
 
 func TestTheStoreIsAway(t *testing.T) {
 	t.Parallel()
-	r := startOver(t, away{}, noHeaders, ten+"}\n")
+	r := startWith(t, awayStore{}, noHeaders, ten+"}\n")
 	for _, n := range []int64{0, 1, 5, -1} {
 		answer, err := r.try("d", 0, hits(of("k", "x"), n))
 		if status.Code(err) != codes.Unavailable || answer != nil {
@@ -111,7 +111,7 @@ descriptors:
   - {key: c, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
 `
 	r := start(t, both, file)
-	r.pass(30 * time.Second)
+	r.advance(30 * time.Second)
 	said := func() string {
 		var lines []string
 		for _, h := range r.ask("d", 0, of("a", "x"), of("b", "x"), of("c", "x")).GetResponseHeadersToAdd() {

@@ -12,12 +12,12 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// DefaultAlgorithm applies to limits that name none. Windows begin at multiples of the unit, as those of
-// envoyproxy/ratelimit do. A sliding window would refuse a steady caller at exactly a small limit (half of 1/s, a tenth
-// of 10/s), and its worst case is the same: nearly twice the limit.
+// DefaultAlgorithm is the algorithm of limits that name none. Like in envoyproxy/ratelimit, windows begin at multiples
+// of the unit. A sliding window would refuse a steady caller at exactly a small limit (half of 1/s, a tenth of 10/s),
+// and its worst case is the same: nearly twice the limit.
 const DefaultAlgorithm = "fixed-window"
 
-// algorithms are those that a number of requests and a period say all of.
+// algorithms are the algorithms whose only parameters are a number of requests and a period.
 var algorithms = map[string]bool{
 	"sliding-window": true, "fixed-window": true, "sliding-log": true, "token-bucket": true, "gcra": true,
 	"leaky-bucket": true,
@@ -31,8 +31,8 @@ type unit struct {
 	seconds int64
 }
 
-// units by their names. A month has 30 days and a year 365, as in envoyproxy/ratelimit; the calendar's month is
-// a notation.
+// units are the units by name. A month has 30 days and a year 365, as in envoyproxy/ratelimit; a limit by calendar
+// months needs a notation.
 var units = map[string]unit{
 	"second": {rls.RateLimitResponse_RateLimit_SECOND, 1},
 	"minute": {rls.RateLimitResponse_RateLimit_MINUTE, 60},
@@ -43,7 +43,7 @@ var units = map[string]unit{
 	"year":   {rls.RateLimitResponse_RateLimit_YEAR, 365 * 86400},
 }
 
-// unitNames by their numbers on the wire, which are the same in all messages.
+// unitNames are the names by the unit's number in protobuf, which is the same in all messages.
 var unitNames = func() map[int32]string {
 	names := map[int32]string{}
 	for name, u := range units {
@@ -69,7 +69,7 @@ func (p *policy) notationOf(algorithm string) (string, error) {
 	return notation(algorithm, p.requests, u, p.multiplier), nil
 }
 
-// notation writes a number of requests in a unit, or several units. A number of 0 refuses everything.
+// notation writes a number of requests in a number of units as a notation. 0 requests refuse everything.
 func notation(algorithm string, requests uint32, u unit, multiplier uint32) string {
 	if requests == 0 {
 		return "0"
@@ -77,7 +77,7 @@ func notation(algorithm string, requests uint32, u unit, multiplier uint32) stri
 	return fmt.Sprintf("%s %d/%ds", algorithm, requests, u.seconds*int64(max(multiplier, 1)))
 }
 
-// multiplierOf returns the text of a multiplier, empty if it is 1.
+// multiplierOf returns a multiplier for an answer, or nil if it is 1.
 func multiplierOf(n uint32) *wrapperspb.UInt32Value {
 	if n <= 1 {
 		return nil
@@ -85,8 +85,8 @@ func multiplierOf(n uint32) *wrapperspb.UInt32Value {
 	return wrapperspb.UInt32(n)
 }
 
-// currentOf describes a limit in the longest unit that fits its period. What has no period, or
-// one that is not of whole seconds, has no unit, and the capacity as its number.
+// currentOf describes a limit in the longest unit that fits its period. A limit without a period, or with one that is
+// not whole seconds, is described by its capacity without a unit.
 func currentOf(l headgate.Limit) *rls.RateLimitResponse_RateLimit {
 	p := l.Params()
 	current := &rls.RateLimitResponse_RateLimit{}
@@ -114,10 +114,10 @@ func currentOf(l headgate.Limit) *rls.RateLimitResponse_RateLimit {
 		return current
 	}
 	whole, _, _ := strings.Cut(amount, ".")
-	n, _ := strconv.ParseInt(whole, 10, 64) // the largest of what is too large
+	n, _ := strconv.ParseInt(whole, 10, 64) // the largest number if it is out of range
 	current.RequestsPerUnit = clamp(n)
 	return current
 }
 
-// clamp puts a number into 32 bits.
+// clamp limits a number to the range of 32 bits.
 func clamp(n int64) uint32 { return uint32(min(max(n, 0), 1<<32-1)) }

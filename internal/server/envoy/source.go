@@ -8,20 +8,20 @@ import (
 
 // document defines a domain, in a file or a resource of an xDS server.
 type document struct {
-	at          strict.Place
-	domain      string
-	algorithm   string // of the limits that name none; empty: DefaultAlgorithm
-	together    bool   // all_or_nothing
-	descriptors []descriptor
+	at           strict.Place
+	domain       string
+	algorithm    string // of limits that name none; empty: DefaultAlgorithm
+	allOrNothing bool
+	descriptors  []descriptor
 }
 
-// merged makes one document of those of each domain.
-func merged(list []document) (merged []document, err error) {
-	of := map[string]int{} // by the domain
+// mergeDomains joins the documents of each domain to one.
+func mergeDomains(list []document) (merged []document, err error) {
+	index := map[string]int{} // of each domain in merged
 	for _, d := range list {
-		i, there := of[d.domain]
-		if !there {
-			of[d.domain] = len(merged)
+		i, exists := index[d.domain]
+		if !exists {
+			index[d.domain] = len(merged)
 			merged = append(merged, d)
 			continue
 		}
@@ -30,7 +30,7 @@ func merged(list []document) (merged []document, err error) {
 		case d.algorithm != first.algorithm:
 			return nil, d.at.Wrong("algorithm: %.100q differs from %.100q in %s, which has the same domain",
 				d.algorithm, first.algorithm, first.at.File)
-		case d.together != first.together:
+		case d.allOrNothing != first.allOrNothing:
 			return nil, d.at.Wrong("all_or_nothing: differs from %s, which has the same domain", first.at.File)
 		}
 		first.descriptors = slices.Concat(first.descriptors, d.descriptors)
@@ -38,15 +38,15 @@ func merged(list []document) (merged []document, err error) {
 	return merged, nil
 }
 
-// descriptor is a level of a rule.
+// descriptor is a descriptor of a document, with the descriptors nested in it.
 type descriptor struct {
 	at         strict.Place
-	key, value string // an empty value stands for any
+	key, value string // an empty value matches any
 	limit      *policy
 	shadow     bool
 	quota      bool
 	share      bool // values that match a wildcard share one limit
-	charge     charging
+	charge     chargeMode
 	refunds    bool
 	children   []descriptor
 }
@@ -54,23 +54,23 @@ type descriptor struct {
 // policy is a rate_limit.
 type policy struct {
 	at         strict.Place
-	unit       string // empty: none is said
+	unit       string // empty: not set
 	requests   uint32
-	multiplier uint32 // 0: none is said
+	multiplier uint32 // 0: not set
 	unlimited  bool
 	name       string
 	replaces   []string
-	notation   string // empty: the unit and the requests say the limit
-	algorithm  string // empty: that of the document
+	notation   string // the whole limit; empty: unit, requests and multiplier define it
+	algorithm  string // empty: the document's
 }
 
-// charging says when the hits of a descriptor are charged.
-type charging uint8
+// chargeMode says when the hits of a descriptor are charged.
+type chargeMode uint8
 
 const (
-	byHits      charging = iota // up to one hit when allowed, more always
-	whenAllowed                 // a request over the limit charges nothing
-	always                      // whatever the level: the work is done already
+	byHits      chargeMode = iota // one hit when allowed, several always
+	whenAllowed                   // a request over the limit charges nothing
+	always                        // whatever the level, since the work is already done
 )
 
-var chargings = map[string]charging{"when_allowed": whenAllowed, "always": always}
+var chargeModes = map[string]chargeMode{"when_allowed": whenAllowed, "always": always}

@@ -10,23 +10,23 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestASteadyCallerIsNotRefused asks at exactly the rate of a limit, by the algorithm of Envoy's files and by that of a
-// limit that names none, for limits of 1 to 1,000 a minute, from a time within a window on.
+// TestASteadyCallerIsNotRefused takes at exactly the rate of a limit, with the default algorithms of Envoy's files and
+// of notations, for limits of 1 to 1,000 a minute. It begins within a window.
 func TestASteadyCallerIsNotRefused(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range []string{envoy.DefaultAlgorithm, "token-bucket"} {
-		for most := int64(1); most <= 1000; most += tier.Pick(1+most/16, 1, 1) {
+		for limitPerMinute := int64(1); limitPerMinute <= 1000; limitPerMinute += tier.Pick(1+limitPerMinute/16, 1, 1) {
 			now := time.Date(2026, 11, 28, 12, 0, 7, 123_000, time.UTC).UnixMicro()
 			s := memory.New(&memory.Config{Clock: func() int64 { return now }})
-			limit, err := headgate.ParseNamed("l", algorithm+" "+headgate.Units(most).String()+"/1m")
+			limit, err := headgate.ParseNamed("l", algorithm+" "+headgate.Units(limitPerMinute).String()+"/1m")
 			if err != nil {
 				t.Fatal(err)
 			}
 			l := headgate.New(s, nil)
-			refused, asked := 0, 3*most+10
+			refused, asked := 0, 3*limitPerMinute+10
 			begin := now
 			for i := range asked {
-				now = begin + (i*60_000_000+most-1)/most // rounded up
+				now = begin + (i*60_000_000+limitPerMinute-1)/limitPerMinute // rounded up
 				d, err := l.Allow(t.Context(), limit, "k")
 				if err != nil {
 					t.Fatal(err)

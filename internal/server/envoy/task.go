@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// verb is the action for a descriptor.
+// verb is the operation on a descriptor's cell.
 type verb uint8
 
 const (
@@ -25,23 +25,23 @@ const (
 	refund
 )
 
-// task charges one descriptor of a request; without a rule, nothing.
+// task is the operation for one descriptor of a request, and its decision. Without a rule nothing is charged.
 type task struct {
-	rule *rule
-	key  string
-	verb verb
-	cost headgate.Cost
-	told bool // the decision looked at this limit
-	d    headgate.Decision
-	over bool
+	rule     *rule
+	key      string
+	verb     verb
+	cost     headgate.Cost
+	decided  bool // decision is set: the limit was evaluated
+	decision headgate.Decision
+	over     bool // over the limit
 }
 
-// find finds the rule of a descriptor, and the key of its cell.
-func (t *task) find(d *domain, i int, asked *descriptorpb.RateLimitDescriptor) error {
-	if asked.GetLimit() != nil {
-		return t.override(d, i, asked)
+// findRule finds the rule of a descriptor, and the key of its cell.
+func (t *task) findRule(d *domain, i int, descriptor *descriptorpb.RateLimitDescriptor) error {
+	if descriptor.GetLimit() != nil {
+		return t.override(d, i, descriptor)
 	}
-	entries := asked.GetEntries()
+	entries := descriptor.GetEntries()
 	var room [8]string
 	parts := room[:0]
 	n := &d.root
@@ -66,7 +66,7 @@ func (t *task) find(d *domain, i int, asked *descriptorpb.RateLimitDescriptor) e
 	return nil
 }
 
-// match returns what an entry matches: its value, else the first wildcard, else its key alone.
+// match returns the level that an entry matches: by its value, else by the first wildcard, else by its key alone.
 func (n *node) match(key, value string) *level {
 	if l := n.exact[entry{key, value}]; l != nil && value != "" {
 		return l
@@ -78,16 +78,16 @@ func (n *node) match(key, value string) *level {
 			}
 		}
 	}
-	return n.any[key]
+	return n.byKey[key]
 }
 
-// overrideName is the limit of all descriptors that say their own numbers. They have a cell each, which keeps
-// what was used when the numbers change.
+// overrideName is the name of the limits of all descriptors with a limit of their own. Each descriptor has a cell,
+// which keeps what was used when the numbers change.
 const overrideName = limitPrefix + "override"
 
-// override makes the rule of a descriptor that says its limit.
-func (t *task) override(d *domain, i int, asked *descriptorpb.RateLimitDescriptor) error {
-	o := asked.GetLimit()
+// override makes the rule of a descriptor that has a limit of its own.
+func (t *task) override(d *domain, i int, descriptor *descriptorpb.RateLimitDescriptor) error {
+	o := descriptor.GetLimit()
 	field := fmt.Sprintf("descriptors[%d].limit", i)
 	u, ok := units[unitNames[int32(o.GetUnit())]]
 	if !ok {
@@ -101,45 +101,45 @@ func (t *task) override(d *domain, i int, asked *descriptorpb.RateLimitDescripto
 	}
 	limit, err := headgate.ParseNamed(overrideName, notation(d.algorithm, o.GetRequestsPerUnit(), u, times))
 	if err != nil {
-		return headgate.Invalid(field, "%s", problem(err))
+		return headgate.Invalid(field, "%s", problemOf(err))
 	}
-	parts := make([]string, 0, 1+2*len(asked.GetEntries()))
+	parts := make([]string, 0, 1+2*len(descriptor.GetEntries()))
 	parts = append(parts, d.name)
-	for _, e := range asked.GetEntries() {
+	for _, e := range descriptor.GetEntries() {
 		parts = append(parts, e.GetKey(), e.GetValue())
 	}
 	t.key = httpkey.Join(parts...)
-	t.rule = &rule{title: "override", refunds: refundable(limit) == byDefault}
-	t.rule.use(limit, &policy{
+	t.rule = &rule{title: "override", refunds: refundModeOf(limit) == refundsByDefault}
+	t.rule.setLimit(limit, &policy{
 		unit: unitNames[int32(o.GetUnit())], requests: o.GetRequestsPerUnit(), multiplier: times,
 	})
-	if d.together {
+	if d.allOrNothing {
 		t.rule.charge = whenAllowed
 	}
 	return nil
 }
 
-// hit sets what is done, by how many hits a request has.
-func (t *task) hit(i int, addend uint32, asked *descriptorpb.RateLimitDescriptor) error {
+// setVerb sets the verb and the cost by the hits of the descriptor, or else of the request.
+func (t *task) setVerb(i int, addend uint32, descriptor *descriptorpb.RateLimitDescriptor) error {
 	if t.rule.unlimited {
 		return nil
 	}
 	hits := uint64(max(addend, 1))
 	field := "hits_addend"
-	if own := asked.GetHitsAddend(); own != nil {
+	if own := descriptor.GetHitsAddend(); own != nil {
 		hits, field = own.GetValue(), fmt.Sprintf("descriptors[%d].hits_addend", i)
 	}
 	t.cost = headgate.Units(int64(hits))
-	if int64(hits) < 0 || hits > 0 && !valid(t.cost) {
+	if int64(hits) < 0 || hits > 0 && !isValid(t.cost) {
 		return headgate.Invalid(field, "%d is too large", hits)
 	}
 	switch {
 	case hits == 0:
 		t.verb = check
-	case asked.GetIsNegativeHits() && !t.rule.refunds:
+	case descriptor.GetIsNegativeHits() && !t.rule.refunds:
 		return headgate.Invalid(fmt.Sprintf("descriptors[%d].is_negative_hits", i),
 			"%s gives nothing back unless refunds: true stands at its descriptor", t.rule.limit)
-	case asked.GetIsNegativeHits():
+	case descriptor.GetIsNegativeHits():
 		t.verb = refund
 	case t.rule.charge == always || t.rule.charge == byHits && hits > 1:
 		t.verb = debit
@@ -149,70 +149,70 @@ func (t *task) hit(i int, addend uint32, asked *descriptorpb.RateLimitDescriptor
 	return nil
 }
 
-// valid reports whether a cost can be said.
-func valid(c headgate.Cost) bool { return c.String() != "invalid" }
+// isValid reports whether a cost is in range.
+func isValid(c headgate.Cost) bool { return c.String() != "invalid" }
 
-// charge returns what is asked about a task.
+// charge returns the charge of a task.
 func (t *task) charge() headgate.Charge {
 	return headgate.Charge{Limit: t.rule.limit, Key: t.key, Cost: t.cost}
 }
 
-// ask asks the service about all tasks at the same time. What takes is one round trip.
-func (p *plan) ask(ctx context.Context, s *service.Service) error {
-	if err := p.permitted(auth.From(ctx)); err != nil {
+// execute executes all tasks concurrently. All tasks that take are one round trip.
+func (p *plan) execute(ctx context.Context, s *service.Service) error {
+	if err := p.checkPermitted(auth.From(ctx)); err != nil {
 		return err
 	}
 	var requests []headgate.Request
-	var of [][]*task // of each request
-	var alone []*task
-	together := -1
+	var groups [][]*task // tasks of each request
+	var singles []*task  // tasks that do not take
+	joined := -1         // index of the request of tasks that take all or nothing
 	for i := range p.tasks {
 		t := &p.tasks[i]
 		if t.rule == nil || t.rule.unlimited {
 			continue
 		}
 		if t.verb != take {
-			alone = append(alone, t)
+			singles = append(singles, t)
 			continue
 		}
-		if joined := p.together && !t.rule.shadow; joined && together >= 0 {
-			requests[together].Charges = append(requests[together].Charges, t.charge())
-			of[together] = append(of[together], t)
+		if join := p.allOrNothing && !t.rule.shadow; join && joined >= 0 {
+			requests[joined].Charges = append(requests[joined].Charges, t.charge())
+			groups[joined] = append(groups[joined], t)
 			continue
-		} else if joined {
-			together = len(requests)
+		} else if join {
+			joined = len(requests)
 		}
 		requests = append(requests, headgate.Request{Charges: []headgate.Charge{t.charge()}})
-		of = append(of, []*task{t})
+		groups = append(groups, []*task{t})
 	}
 	switch {
-	case len(alone) == 0:
-		return p.settle(decide(ctx, s, requests, of))
-	case len(alone) == 1 && len(requests) == 0:
-		return alone[0].ask(ctx, s)
+	case len(singles) == 0:
+		return p.firstError(decideAll(ctx, s, requests, groups))
+	case len(singles) == 1 && len(requests) == 0:
+		return singles[0].execute(ctx, s)
 	}
-	errs := make([]error, len(alone))
-	var done sync.WaitGroup
-	for worker := range min(len(alone), atOnce) {
-		done.Go(func() {
-			for i := worker; i < len(alone); i += atOnce {
-				errs[i] = alone[i].ask(ctx, s)
+	errs := make([]error, len(singles))
+	var workers sync.WaitGroup
+	for worker := range min(len(singles), maxWorkers) {
+		workers.Go(func() {
+			for i := worker; i < len(singles); i += maxWorkers {
+				errs[i] = singles[i].execute(ctx, s)
 			}
 		})
 	}
-	all := decide(ctx, s, requests, of)
-	done.Wait()
-	return p.settle(append(all, errs...))
+	takeErrs := decideAll(ctx, s, requests, groups)
+	workers.Wait()
+	return p.firstError(append(takeErrs, errs...))
 }
 
-// settle returns the first error of several requests. It sets mixed if some of them were charged or may have been.
-func (p *plan) settle(errs []error) error {
+// firstError returns the first error of several requests. It sets mixed if some of them were charged, or may have been.
+func (p *plan) firstError(errs []error) error {
 	first := cmp.Or(errs...)
 	if first == nil {
 		return nil
 	}
 	for i := range p.tasks {
-		p.mixed = p.mixed || p.tasks[i].told
+		p.mixed = p.mixed || p.tasks[i].decided
 	}
 	for _, err := range errs {
 		p.mixed = p.mixed || err != nil && len(errs) > 1 && !store.NothingDone(err)
@@ -220,11 +220,11 @@ func (p *plan) settle(errs []error) error {
 	return first
 }
 
-// atOnce is how many descriptors of a request that are asked about alone are under way at a time.
-const atOnce = 16
+// maxWorkers is how many tasks of a request that do not take are executed concurrently.
+const maxWorkers = 16
 
-// permitted returns an error if the caller may not touch all of the limits.
-func (p *plan) permitted(caller *auth.Caller) error {
+// checkPermitted returns an error if the caller may not use all of the limits.
+func (p *plan) checkPermitted(caller *auth.Caller) error {
 	if caller.All() {
 		return nil
 	}
@@ -238,19 +238,19 @@ func (p *plan) permitted(caller *auth.Caller) error {
 	return nil
 }
 
-// ask does what is done for one descriptor alone.
-func (t *task) ask(ctx context.Context, s *service.Service) error {
+// execute executes a task that does not take.
+func (t *task) execute(ctx context.Context, s *service.Service) error {
 	switch t.verb {
 	case debit:
 		got, err := s.Limiter().Debit(ctx, t.charge())
 		if err != nil {
 			return err
 		}
-		t.told, t.d, t.over = true, got.Decision, got.Over || !got.Decision.Allowed
-		if t.d.Allowed && t.over { // charged, but it did not fit: the wait is that of the next one
-			t.d.Allowed, t.d.RetryAfter = false, t.d.NextAfter
-			if u, err := t.used(ctx, s); err == nil { // else it is the longest that it can be
-				t.d.RetryAfter = u.RetryAfter
+		t.decided, t.decision, t.over = true, got.Decision, got.Over || !got.Decision.Allowed
+		if t.decision.Allowed && t.over { // charged, but it did not fit: return the wait of the next request
+			t.decision.Allowed, t.decision.RetryAfter = false, t.decision.NextAfter
+			if u, err := t.usage(ctx, s); err == nil { // else the longest possible wait stays
+				t.decision.RetryAfter = u.RetryAfter
 			}
 		}
 		return nil
@@ -258,17 +258,17 @@ func (t *task) ask(ctx context.Context, s *service.Service) error {
 		if _, err := s.Limiter().Refund(ctx, t.charge()); err != nil {
 			return err
 		}
-		// The refund is made. If an error were returned here, the caller would retry it.
-		_ = t.look(ctx, s)
-		t.over = false // what gives back is not limited
+		// The refund was made. If an error were returned here, the caller would retry it.
+		_ = t.inspect(ctx, s)
+		t.over = false // a refund is not limited
 		return nil
 	default:
-		return t.look(ctx, s)
+		return t.inspect(ctx, s)
 	}
 }
 
-// used returns what the key has used of the limit.
-func (t *task) used(ctx context.Context, s *service.Service) (headgate.Usage, error) {
+// usage returns what the key has used of the limit.
+func (t *task) usage(ctx context.Context, s *service.Service) (headgate.Usage, error) {
 	list, err := s.Limiter().Usage(ctx, t.key, t.rule.limit)
 	if err != nil {
 		return headgate.Usage{}, err
@@ -276,67 +276,67 @@ func (t *task) used(ctx context.Context, s *service.Service) (headgate.Usage, er
 	return list[0], nil
 }
 
-// look takes nothing: a descriptor is over its limit unless the level is below the capacity.
-func (t *task) look(ctx context.Context, s *service.Service) error {
-	u, err := t.used(ctx, s)
+// inspect decides without charging: a descriptor is over its limit unless the level is below the capacity.
+func (t *task) inspect(ctx context.Context, s *service.Service) error {
+	u, err := t.usage(ctx, s)
 	if err != nil {
 		return err
 	}
 	t.over = u.Used.Float64() >= u.Capacity.Float64() || u.BlockedUntil.After(u.At)
-	t.told, t.d = true, headgate.Decision{
+	t.decided, t.decision = true, headgate.Decision{
 		Allowed: !t.over, LimitName: u.Limit, Key: u.Key, Capacity: int64(u.Capacity.Float64()),
 		Remaining: u.Remaining, NextAfter: u.RetryAfter, ResetAfter: u.ResetAfter, At: u.At, Applied: u.Applied,
 	}
 	if t.over {
-		t.d.RetryAfter = u.RetryAfter
+		t.decision.RetryAfter = u.RetryAfter
 	}
 	return nil
 }
 
-// decide asks about requests, and gives each task its decision.
-func decide(ctx context.Context, s *service.Service, requests []headgate.Request, of [][]*task) (errs []error) {
+// decideAll decides requests, and sets the decisions of the group of tasks of each.
+func decideAll(ctx context.Context, s *service.Service, requests []headgate.Request, groups [][]*task) (errs []error) {
 	switch len(requests) {
 	case 0:
 		return nil
 	case 1:
 		d, err := s.Decide(ctx, &requests[0])
 		if err == nil {
-			setDecisions(&d, of[0])
+			setDecisions(&d, groups[0])
 		}
 		return []error{err}
 	}
-	answers, err := s.Each(ctx, requests)
+	answers, err := s.DecideBatch(ctx, requests)
 	if err != nil {
 		return []error{err}
 	}
 	for i := range answers {
 		errs = append(errs, answers[i].Err)
 		if answers[i].Err == nil {
-			setDecisions(&answers[i].Decision, of[i])
+			setDecisions(&answers[i].Decision, groups[i])
 		}
 	}
 	return errs
 }
 
-// setDecisions sets the decisions of the tasks of a request. Of several, those that nobody looked at have none.
-func setDecisions(d *headgate.Decision, of []*task) {
-	if len(of) == 1 {
-		of[0].told, of[0].d, of[0].over = true, *d, !d.Allowed
+// setDecisions sets the decisions of the tasks of a request. Tasks whose limits were not evaluated get none.
+func setDecisions(d *headgate.Decision, group []*task) {
+	if len(group) == 1 {
+		group[0].decided, group[0].decision, group[0].over = true, *d, !d.Allowed
 		return
 	}
 	for _, f := range d.Each {
-		t := of[f.Charge]
-		t.told, t.over = true, !f.Allowed
-		t.d = headgate.Decision{
+		t := group[f.Charge]
+		t.decided, t.over = true, !f.Allowed
+		t.decision = headgate.Decision{
 			Allowed: f.Allowed, LimitName: f.LimitName, Key: f.Key, Capacity: f.Capacity, Remaining: f.Remaining,
 			RetryAfter: f.RetryAfter, NextAfter: f.NextAfter, ResetAfter: f.ResetAfter,
 			At: d.At, Via: d.Via, Applied: f.Applied,
 		}
 	}
-	if len(d.Each) == 0 { // a refusal that was repeated has one charge
-		for _, t := range of {
+	if len(d.Each) == 0 { // a refusal from a cache has only the charge that was refused
+		for _, t := range group {
 			if t.rule.limit.Name() == d.LimitName && t.key == d.Key {
-				t.told, t.d, t.over = true, *d, !d.Allowed
+				t.decided, t.decision, t.over = true, *d, !d.Allowed
 			}
 		}
 	}

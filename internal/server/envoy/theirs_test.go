@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/internal/server/envoy"
 )
 
-// theirs downloads the module of envoyproxy/ratelimit, and returns its folder.
-func theirs(t *testing.T) string {
+// downloadRatelimit downloads the module of envoyproxy/ratelimit, and returns its folder.
+func downloadRatelimit(t *testing.T) string {
 	t.Helper()
 	const module = "github.com/envoyproxy/ratelimit@v1.4.1-0.20260122083618-3fb702589d36"
 	c := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
@@ -33,11 +33,11 @@ func theirs(t *testing.T) string {
 	return got.Dir
 }
 
-// TestTheirFilesLoad loads the configurations that envoyproxy/ratelimit has as examples and for its tests. What it
-// refuses is refused here too.
+// TestTheirFilesLoad loads the configurations of envoyproxy/ratelimit's examples and tests. The files that it refuses
+// are refused here too.
 func TestTheirFilesLoad(t *testing.T) {
 	t.Parallel()
-	dir := theirs(t)
+	dir := downloadRatelimit(t)
 	limits := func(path string) (n int) {
 		t.Helper()
 		text, err := os.ReadFile(path)
@@ -51,7 +51,7 @@ func TestTheirFilesLoad(t *testing.T) {
 		}
 		return n
 	}
-	wrong := map[string]string{ // as its own tests have it
+	wrong := map[string]string{ // the files that its own tests expect to fail
 		"bad_limit_unit.yaml":      "unit",
 		"bad_yaml.yaml":            "2:1: found unexpected end",
 		"duplicate_key.yaml":       "is there twice",
@@ -143,7 +143,7 @@ func TestFilesOfOneDomain(t *testing.T) {
 			t.Errorf("%s of %s: %d passed, want %d", tt.key, tt.domain, got, tt.want)
 		}
 	}
-	// The key of a limit is that of a domain in one file, so files can be divided later.
+	// A limit has the same name as in a single file for its domain, so files can be divided later.
 	whole, err := envoy.Parse(false, file("d.yaml", string(a.Text)+strings.TrimPrefix(string(b.Text), "domain: d\ndescriptors:\n")))
 	if err != nil {
 		t.Fatal(err)

@@ -26,41 +26,41 @@ import (
 	"github.com/headgate/headgate/internal/server/strict"
 )
 
-// ConfigType is the type of the resources that are requested.
+// ConfigType is the type URL of the resources.
 const ConfigType = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
 // Pauses between attempts to reach an xDS server: the first, and the longest. Each is twice the last one,
-// less up to a half of it, so that servers do not come back at the same time.
+// less up to a half, so that servers do not reconnect at the same time.
 const (
 	firstPause   = 500 * time.Millisecond
 	longestPause = 30 * time.Second
 )
 
-// maxSnapshot is how many bytes a configuration may have.
+// maxSnapshot is the most bytes of a configuration.
 const maxSnapshot = 64 << 20
 
-// XDS says where configurations come from.
+// XDS is the configuration of a [Subscription].
 type XDS struct {
 	Addr string // host:port of a server of aggregated discovery
-	Node string // id of this one
+	Node string // id of this process
 	// TLS returns the configuration of the next connection, so that certificates may change. A nil TLS means plain
 	// connections.
 	TLS func() (*tls.Config, error)
 	Log *slog.Logger
-	// MergeDomains lets several resources have the same domain, as [Parse] does with files.
+	// MergeDomains lets several resources have the same domain; see [Parse].
 	MergeDomains bool
 }
 
-// Subscription keeps a server at what an xDS server says, in the state-of-the-world variant. Create one with
-// [Subscribe]. It is safe for concurrent use.
+// Subscription updates a server with the configurations of an xDS server, in the state-of-the-world variant. Create one
+// with [Subscribe]. It is safe for concurrent use.
 type Subscription struct {
 	xds     XDS
 	server  *Server
-	version string // that is in force
+	version string // in force
 	problem atomic.Pointer[string]
 }
 
-// Subscribe returns a subscription. Nothing is asked before Run. Errors are headgate.ErrInvalid.
+// Subscribe returns a subscription, which connects only in Run. Errors are headgate.ErrInvalid.
 func Subscribe(x XDS, s *Server) (*Subscription, error) {
 	if x.Addr == "" || strings.Contains(x.Addr, "://") {
 		return nil, headgate.Invalid("xds", "%q is not an address such as envoy-gateway:18001", x.Addr)
@@ -68,7 +68,7 @@ func Subscribe(x XDS, s *Server) (*Subscription, error) {
 	return &Subscription{xds: x, server: s}, nil
 }
 
-// Problem returns what is wrong with what the server said last; empty: nothing is known to be.
+// Problem returns what is wrong with the connection or the latest configuration; empty: nothing.
 func (s *Subscription) Problem() string {
 	if p := s.problem.Load(); p != nil {
 		return *p
@@ -76,8 +76,8 @@ func (s *Subscription) Problem() string {
 	return ""
 }
 
-// wrong notes what is wrong, and logs it once.
-func (s *Subscription) wrong(err error, message string) {
+// setProblem sets the problem, and logs it if it is a new one.
+func (s *Subscription) setProblem(err error, message string) {
 	text := err.Error()
 	if s.Problem() != text {
 		s.xds.Log.Error(message, "xds", s.xds.Addr, "error", err)
@@ -85,18 +85,18 @@ func (s *Subscription) wrong(err error, message string) {
 	s.problem.Store(&text)
 }
 
-// Run asks for configurations until ctx is done, and puts each into force as a whole. One that is wrong is
-// rejected with the reason, and what was in force stays; it stays also while the server is away.
+// Run receives configurations until ctx is done, and puts each into force as a whole. It rejects a wrong configuration
+// with the reason. While the latest one is wrong or the server is away, the previous one stays in force.
 func (s *Subscription) Run(ctx context.Context) {
 	for pause := firstPause; ctx.Err() == nil; {
-		answered, err := s.stream(ctx)
+		answered, err := s.runStream(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if answered {
 			pause = firstPause
 		}
-		s.wrong(fmt.Errorf("xds: %w", err), "the xDS server is away; the limits stay what they were")
+		s.setProblem(fmt.Errorf("xds: %w", err), "the xDS server is away; the limits stay what they were")
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause - rand.N(pause/2)):
@@ -105,8 +105,8 @@ func (s *Subscription) Run(ctx context.Context) {
 	}
 }
 
-// stream asks over one connection until that ends; answered says whether the server said anything.
-func (s *Subscription) stream(ctx context.Context) (answered bool, err error) {
+// runStream receives configurations over one connection until it ends. answered reports whether the server sent any.
+func (s *Subscription) runStream(ctx context.Context) (answered bool, err error) {
 	secure := insecure.NewCredentials()
 	if s.xds.TLS != nil {
 		c, err := s.xds.TLS()
@@ -129,12 +129,12 @@ func (s *Subscription) stream(ctx context.Context) (answered bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	ask := &discovery.DiscoveryRequest{
+	request := &discovery.DiscoveryRequest{
 		Node: &corepb.Node{Id: s.xds.Node, UserAgentName: "headgate"}, TypeUrl: ConfigType,
 	}
 	for {
-		if err := stream.Send(ask); err != nil {
-			_, cause := stream.Recv() // which has the reason
+		if err := stream.Send(request); err != nil {
+			_, cause := stream.Recv() // has the reason
 			return answered, cause
 		}
 		got, err := stream.Recv()
@@ -142,19 +142,19 @@ func (s *Subscription) stream(ctx context.Context) (answered bool, err error) {
 			return answered, err
 		}
 		answered = true
-		ask = s.answer(got)
+		request = s.apply(got)
 	}
 }
 
-// answer puts a configuration into force, and returns what confirms or rejects it.
-func (s *Subscription) answer(got *discovery.DiscoveryResponse) *discovery.DiscoveryRequest {
-	c, err := snapshot(got, s.xds.MergeDomains)
+// apply puts a configuration into force, and returns the request that confirms or rejects it.
+func (s *Subscription) apply(got *discovery.DiscoveryResponse) *discovery.DiscoveryRequest {
+	c, err := parseResponse(got, s.xds.MergeDomains)
 	next := &discovery.DiscoveryRequest{
 		TypeUrl: ConfigType, ResponseNonce: got.GetNonce(), VersionInfo: s.version,
 	}
 	if err != nil {
 		next.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
-		s.wrong(fmt.Errorf("xds: version %.100q: %w", got.GetVersionInfo(), err),
+		s.setProblem(fmt.Errorf("xds: version %.100q: %w", got.GetVersionInfo(), err),
 			"a configuration was rejected; the limits stay what they were")
 		return next
 	}
@@ -166,51 +166,53 @@ func (s *Subscription) answer(got *discovery.DiscoveryResponse) *discovery.Disco
 	return next
 }
 
-// snapshot reads all resources of an answer.
-func snapshot(got *discovery.DiscoveryResponse, merge bool) (*Config, error) {
+// parseResponse makes a configuration of all resources of a response.
+func parseResponse(got *discovery.DiscoveryResponse, merge bool) (*Config, error) {
 	if t := got.GetTypeUrl(); t != "" && t != ConfigType {
 		return nil, headgate.Invalid("type_url", "%.200q is not %s", t, ConfigType)
 	}
 	list := make([]*rlsconf.RateLimitConfig, len(got.GetResources()))
-	for i, one := range got.GetResources() {
+	for i, resource := range got.GetResources() {
 		list[i] = &rlsconf.RateLimitConfig{}
-		if one.GetTypeUrl() != ConfigType {
+		if resource.GetTypeUrl() != ConfigType {
 			return nil, headgate.Invalid(fmt.Sprintf("resources[%d]", i), "is of the type %.200q and not %s",
-				one.GetTypeUrl(), ConfigType)
+				resource.GetTypeUrl(), ConfigType)
 		}
-		if err := one.UnmarshalTo(list[i]); err != nil {
+		if err := resource.UnmarshalTo(list[i]); err != nil {
 			return nil, headgate.Invalid(fmt.Sprintf("resources[%d]", i), "cannot be read: %v", err)
 		}
 	}
 	return FromXDS(list, merge)
 }
 
-// FromXDS makes a configuration of resources. A domain may be in one of them only, unless they are merged as [Parse]
-// does with files. Errors are headgate.ErrInvalid and name the resource and the path.
+// FromXDS makes a configuration of resources. A domain may be in only one resource, unless merge is true; see [Parse].
+// Errors are headgate.ErrInvalid and name the resource and the path.
 func FromXDS(list []*rlsconf.RateLimitConfig, merge bool) (*Config, error) {
 	docs := make([]document, len(list))
-	for i, one := range list {
-		at := strict.Place{File: cmp.Or(one.GetName(), fmt.Sprintf("resources[%d]", i))}
-		docs[i] = document{at: at, domain: one.GetDomain()}
+	for i, resource := range list {
+		at := strict.Place{File: cmp.Or(resource.GetName(), fmt.Sprintf("resources[%d]", i))}
+		docs[i] = document{at: at, domain: resource.GetDomain()}
 		var err error
-		if docs[i].descriptors, err = fromXDS(one.GetDescriptors(), at, 1); err != nil {
+		if docs[i].descriptors, err = descriptorsFromXDS(resource.GetDescriptors(), at, 1); err != nil {
 			return nil, err
 		}
 	}
 	return compile(docs, merge)
 }
 
-func fromXDS(list []*rlsconf.RateLimitDescriptor, at strict.Place, depth int) ([]descriptor, error) {
+// descriptorsFromXDS converts descriptors of a resource, with those nested in them.
+func descriptorsFromXDS(list []*rlsconf.RateLimitDescriptor, at strict.Place, depth int) ([]descriptor, error) {
 	if depth > maxDepth {
 		return nil, at.Wrong("descriptors are nested more than %d deep", maxDepth)
 	}
 	out := make([]descriptor, len(list))
-	for i, one := range list {
+	for i, source := range list {
 		at := at.In(fmt.Sprintf("descriptors[%d]", i))
 		d := descriptor{
-			at: at, key: one.GetKey(), value: one.GetValue(), shadow: one.GetShadowMode(), quota: quotaMode(one),
+			at: at, key: source.GetKey(), value: source.GetValue(),
+			shadow: source.GetShadowMode(), quota: quotaMode(source),
 		}
-		if l := one.GetRateLimit(); l != nil {
+		if l := source.GetRateLimit(); l != nil {
 			at := at.In("rate_limit")
 			d.limit = &policy{
 				at: at, unit: unitNames[int32(l.GetUnit())], requests: l.GetRequestsPerUnit(),
@@ -224,7 +226,7 @@ func fromXDS(list []*rlsconf.RateLimitDescriptor, at strict.Place, depth int) ([
 			}
 		}
 		var err error
-		if d.children, err = fromXDS(one.GetDescriptors(), at, depth+1); err != nil {
+		if d.children, err = descriptorsFromXDS(source.GetDescriptors(), at, depth+1); err != nil {
 			return nil, err
 		}
 		out[i] = d
@@ -235,6 +237,7 @@ func fromXDS(list []*rlsconf.RateLimitDescriptor, at strict.Place, depth int) ([
 // quotaField is the number of quota_mode in RateLimitDescriptor, which the generated type does not know yet.
 const quotaField = 7
 
+// quotaMode reads the field quota_mode from the unknown fields of a message.
 func quotaMode(d *rlsconf.RateLimitDescriptor) (on bool) {
 	unknown := d.ProtoReflect().GetUnknown()
 	for len(unknown) > 0 {

@@ -25,11 +25,11 @@ import (
 	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
-// node is the id of the client.
+// node is the node id of the client.
 const node = "envoy-ratelimit"
 
-// control is an xDS server, which tells the test what it hears.
-type control struct {
+// xdsServer is an xDS server that passes the requests it receives to the test.
+type xdsServer struct {
 	t     *testing.T
 	cache cache.SnapshotCache
 	heard chan *discovery.DiscoveryRequest
@@ -37,9 +37,9 @@ type control struct {
 	stop  func()
 }
 
-func newControl(t *testing.T, addr string) *control {
+func newXDSServer(t *testing.T, addr string) *xdsServer {
 	t.Helper()
-	c := &control{
+	c := &xdsServer{
 		t: t, cache: cache.NewSnapshotCache(true, cache.IDHash{}, nil),
 		heard: make(chan *discovery.DiscoveryRequest, 100),
 	}
@@ -47,7 +47,7 @@ func newControl(t *testing.T, addr string) *control {
 	return c
 }
 
-func (c *control) serve(addr string) {
+func (c *xdsServer) serve(addr string) {
 	c.t.Helper()
 	l := dbtest.Listen(c.t, addr)
 	c.addr = l.Addr().String()
@@ -66,7 +66,7 @@ func (c *control) serve(addr string) {
 }
 
 // set serves a snapshot.
-func (c *control) set(version string, list ...*rlsconf.RateLimitConfig) {
+func (c *xdsServer) set(version string, list ...*rlsconf.RateLimitConfig) {
 	c.t.Helper()
 	resources := make([]cachetypes.Resource, len(list))
 	for i, one := range list {
@@ -83,8 +83,8 @@ func (c *control) set(version string, list ...*rlsconf.RateLimitConfig) {
 	}
 }
 
-// hear waits for a request that the test looks for.
-func (c *control) hear(what string, is func(*discovery.DiscoveryRequest) bool) *discovery.DiscoveryRequest {
+// waitFor waits for a request for which is returns true.
+func (c *xdsServer) waitFor(what string, is func(*discovery.DiscoveryRequest) bool) *discovery.DiscoveryRequest {
 	c.t.Helper()
 	for {
 		if q := await.Receive(c.t, what+" to be heard", c.heard); is(q) {
@@ -93,9 +93,10 @@ func (c *control) hear(what string, is func(*discovery.DiscoveryRequest) bool) *
 	}
 }
 
-func (c *control) confirmed(version string) {
+// waitConfirmed waits until the client has confirmed a version.
+func (c *xdsServer) waitConfirmed(version string) {
 	c.t.Helper()
-	c.hear("that "+version+" is in force", func(q *discovery.DiscoveryRequest) bool {
+	c.waitFor("that "+version+" is in force", func(q *discovery.DiscoveryRequest) bool {
 		return q.GetVersionInfo() == version && q.GetErrorDetail() == nil && q.GetResponseNonce() != ""
 	})
 }
@@ -108,7 +109,7 @@ func limitOf(domain string, n uint32) *rlsconf.RateLimitConfig {
 
 func TestXDS(t *testing.T) {
 	t.Parallel()
-	c := newControl(t, "127.0.0.1:0")
+	c := newXDSServer(t, "127.0.0.1:0")
 	r := start(t, noHeaders)
 	sub, err := envoy.Subscribe(envoy.XDS{Addr: c.addr, Node: node, Log: slog.New(slog.DiscardHandler)}, r.server)
 	if err != nil {
@@ -119,7 +120,7 @@ func TestXDS(t *testing.T) {
 	ran.Go(func() { sub.Run(ctx) })
 	defer func() { cancel(); ran.Wait() }()
 
-	first := c.hear("the first request", func(*discovery.DiscoveryRequest) bool { return true })
+	first := c.waitFor("the first request", func(*discovery.DiscoveryRequest) bool { return true })
 	if first.GetNode().GetId() != node || first.GetTypeUrl() != envoy.ConfigType ||
 		first.GetVersionInfo() != "" {
 		t.Errorf("the first request is %v", first)
@@ -128,12 +129,12 @@ func TestXDS(t *testing.T) {
 		t.Errorf("before a configuration: %v, want Unavailable", err)
 	}
 	c.set("one", limitOf("d", 3), limitOf("e", 1))
-	c.confirmed("one")
+	c.waitConfirmed("one")
 	if got := r.passed(9, "d", of("k", "x")); got != 3 {
 		t.Errorf("%d passed, want 3", got)
 	}
 	c.set("two", limitOf("d", 5))
-	c.confirmed("two")
+	c.waitConfirmed("two")
 	if got := r.passed(9, "d", of("k", "x")); got != 2 {
 		t.Errorf("%d more passed after 3 became 5, want 2", got)
 	}
@@ -144,7 +145,7 @@ func TestXDS(t *testing.T) {
 	bad := limitOf("e", 1)
 	bad.Descriptors[0].Key = ""
 	c.set("three", limitOf("d", 7), bad)
-	rejected := c.hear("a rejection", func(q *discovery.DiscoveryRequest) bool { return q.GetErrorDetail() != nil })
+	rejected := c.waitFor("a rejection", func(q *discovery.DiscoveryRequest) bool { return q.GetErrorDetail() != nil })
 	if rejected.GetVersionInfo() != "two" || !strings.Contains(rejected.GetErrorDetail().GetMessage(), "config-e: descriptors[0]: key") {
 		t.Errorf("the rejection is %v", rejected)
 	}
@@ -160,14 +161,14 @@ func TestXDS(t *testing.T) {
 		t.Errorf("%d passed while the xDS server is away, want 5", got)
 	}
 	c.serve(c.addr)
-	again := c.hear("the first request after it came back", func(q *discovery.DiscoveryRequest) bool {
+	again := c.waitFor("the first request after it came back", func(q *discovery.DiscoveryRequest) bool {
 		return q.GetResponseNonce() == ""
 	})
 	if again.GetVersionInfo() != "" { // a cache does not answer a client that has its version
 		t.Errorf("a new connection names the version %q, want none", again.GetVersionInfo())
 	}
 	c.set("four", limitOf("d", 6))
-	c.confirmed("four")
+	c.waitConfirmed("four")
 	if got := r.passed(9, "d", of("k", "z")); got != 1 || sub.Problem() != "" {
 		t.Errorf("%d more passed after 5 became 6, want 1; problem %q", got, sub.Problem())
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/server/strict"
 )
 
-// Bounds of a configuration, so that an error in a program that writes it is found when it is read.
+// Bounds on a configuration, which catch an error in a program that generates it.
 const (
 	MaxFile  = 16 << 20 // bytes of a file
 	maxDepth = 64       // of descriptors
@@ -23,8 +23,8 @@ type File struct {
 	Text []byte
 }
 
-// Parse reads files. A domain may be in one of them only, unless they are merged: then their descriptors are joined,
-// and they must agree on its algorithm and all_or_nothing; wildcards count in the order of the files. Errors are
+// Parse reads files. A domain may be in only one file, unless merge is true: then the descriptors of its files are
+// joined in the order of the files, which must have the same algorithm and all_or_nothing. Errors are
 // headgate.ErrInvalid and name the file, the line and the path.
 func Parse(merge bool, files ...File) (*Config, error) {
 	list := make([]document, len(files))
@@ -52,18 +52,19 @@ func parse(f File) (d document, err error) {
 	}
 	d.at = root.At
 	err = root.Fields(strict.Keys{
-		"domain":         text(&d.domain),
-		"algorithm":      text(&d.algorithm),
-		"all_or_nothing": boolean(&d.together),
+		"domain":         readText(&d.domain),
+		"algorithm":      readText(&d.algorithm),
+		"all_or_nothing": readBool(&d.allOrNothing),
 		"descriptors": func(v strict.Value) (err error) {
-			d.descriptors, err = descriptors(v, 1)
+			d.descriptors, err = readDescriptors(v, 1)
 			return err
 		},
 	})
 	return d, err
 }
 
-func text(to *string) func(strict.Value) error {
+// readText returns a function that reads a text into to.
+func readText(to *string) func(strict.Value) error {
 	return func(v strict.Value) error {
 		if v.Kind != yaml.ScalarNode {
 			return v.At.Wrong("must be a text")
@@ -75,7 +76,8 @@ func text(to *string) func(strict.Value) error {
 	}
 }
 
-func boolean(to *bool) func(strict.Value) error {
+// readBool returns a function that reads a boolean into to.
+func readBool(to *bool) func(strict.Value) error {
 	return func(v strict.Value) error {
 		if v.Null() {
 			return nil
@@ -87,44 +89,44 @@ func boolean(to *bool) func(strict.Value) error {
 	}
 }
 
-// number reads a whole number of 32 bits that is at least least.
-func number(to *uint32, least uint64) func(strict.Value) error {
+// readNumber returns a function that reads a whole number of 32 bits, not below a minimum, into to.
+func readNumber(to *uint32, minimum uint64) func(strict.Value) error {
 	return func(v strict.Value) error {
 		n, err := strconv.ParseUint(v.Value, 10, 32)
 		if err != nil && v.Kind == yaml.ScalarNode { // 1_000 or 0x10
 			err = v.Decode(&n)
 		}
-		if v.Kind != yaml.ScalarNode || err != nil || n < least || n > 1<<32-1 {
-			return v.At.Wrong("must be a whole number from %d to %d", least, uint32(1<<32-1))
+		if v.Kind != yaml.ScalarNode || err != nil || n < minimum || n > 1<<32-1 {
+			return v.At.Wrong("must be a whole number from %d to %d", minimum, uint32(1<<32-1))
 		}
 		*to = uint32(n)
 		return nil
 	}
 }
 
-func descriptors(v strict.Value, depth int) (list []descriptor, err error) {
+func readDescriptors(v strict.Value, depth int) (list []descriptor, err error) {
 	if depth > maxDepth {
 		return nil, v.At.Wrong("descriptors are nested more than %d deep", maxDepth)
 	}
 	err = v.Each(func(v strict.Value) error {
-		d, err := descriptorOf(v, depth)
+		d, err := readDescriptor(v, depth)
 		list = append(list, d)
 		return err
 	})
 	return list, err
 }
 
-func descriptorOf(v strict.Value, depth int) (d descriptor, err error) {
+func readDescriptor(v strict.Value, depth int) (d descriptor, err error) {
 	d.at = v.At
 	err = v.Fields(strict.Keys{
-		"key": text(&d.key), "value": text(&d.value),
-		"shadow_mode": boolean(&d.shadow), "quota_mode": boolean(&d.quota), "share_threshold": boolean(&d.share),
-		"refunds": boolean(&d.refunds),
-		// of metrics, which are not kept by value
-		"detailed_metric": boolean(new(bool)), "value_to_metric": boolean(new(bool)),
+		"key": readText(&d.key), "value": readText(&d.value),
+		"shadow_mode": readBool(&d.shadow), "quota_mode": readBool(&d.quota), "share_threshold": readBool(&d.share),
+		"refunds": readBool(&d.refunds),
+		// Settings of metrics, which are not counted by value.
+		"detailed_metric": readBool(new(bool)), "value_to_metric": readBool(new(bool)),
 		"metadata": func(strict.Value) error { return nil },
 		"charge": func(v strict.Value) error {
-			c, ok := chargings[v.Value]
+			c, ok := chargeModes[v.Value]
 			if !ok || v.Kind != yaml.ScalarNode {
 				return v.At.Wrong("%.100q is neither when_allowed nor always", v.Value)
 			}
@@ -133,28 +135,28 @@ func descriptorOf(v strict.Value, depth int) (d descriptor, err error) {
 		},
 		"rate_limit": func(v strict.Value) (err error) {
 			if !v.Null() {
-				d.limit, err = policyOf(v)
+				d.limit, err = readPolicy(v)
 			}
 			return err
 		},
 		"descriptors": func(v strict.Value) (err error) {
-			d.children, err = descriptors(v, depth+1)
+			d.children, err = readDescriptors(v, depth+1)
 			return err
 		},
 	})
 	return d, err
 }
 
-func policyOf(v strict.Value) (*policy, error) {
+func readPolicy(v strict.Value) (*policy, error) {
 	p := &policy{at: v.At}
 	return p, v.Fields(strict.Keys{
-		"unit": text(&p.unit), "requests_per_unit": number(&p.requests, 0), "unit_multiplier": number(&p.multiplier, 1),
-		"unlimited": boolean(&p.unlimited), "name": text(&p.name),
-		"headgate": text(&p.notation), "algorithm": text(&p.algorithm),
+		"unit": readText(&p.unit), "requests_per_unit": readNumber(&p.requests, 0),
+		"unit_multiplier": readNumber(&p.multiplier, 1), "unlimited": readBool(&p.unlimited), "name": readText(&p.name),
+		"headgate": readText(&p.notation), "algorithm": readText(&p.algorithm),
 		"replaces": func(v strict.Value) error {
 			return v.Each(func(v strict.Value) error {
 				name := ""
-				err := v.Fields(strict.Keys{"name": text(&name)})
+				err := v.Fields(strict.Keys{"name": readText(&name)})
 				p.replaces = append(p.replaces, name)
 				return err
 			})
@@ -162,8 +164,8 @@ func policyOf(v strict.Value) (*policy, error) {
 	})
 }
 
-// check returns an error for what no limit can be made of.
-func (p *policy) check() error {
+// validate returns an error if a policy does not define one limit.
+func (p *policy) validate() error {
 	switch {
 	case p.unlimited && (p.unit != "" || p.notation != "" || p.multiplier > 0 || p.algorithm != ""):
 		return p.at.Wrong("unlimited has neither a unit nor an algorithm")
@@ -182,8 +184,8 @@ func (p *policy) check() error {
 	return nil
 }
 
-// problem returns what an error says is wrong, without the field.
-func problem(err error) string {
+// problemOf returns the problem of an error, without the field.
+func problemOf(err error) string {
 	if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
 		return wrong.Problem
 	}

@@ -8,10 +8,10 @@ import (
 )
 
 // Original exports original.
-func (h *Handler) Original(r *http.Request) (*rules.Request, error) { return h.original(r) }
+func (h *Handler) Original(r *http.Request) (*rules.Request, error) { return h.originalRequest(r) }
 
 // ParseQuery exports parseQuery.
-func ParseQuery(raw string) (charges []api.Charge, byIP []int, refused int, err error) {
+func ParseQuery(raw string) (charges []api.Charge, byIP []int, refusalStatus int, err error) {
 	q, err := parseQuery(raw)
-	return q.charges, q.byIP, q.refused, err
+	return q.charges, q.ipBits, q.refusalStatus, err
 }

@@ -8,16 +8,16 @@ import (
 	"github.com/headgate/headgate/httplimit"
 )
 
-// Fields says which fields answers have beside Retry-After, which a refusal always has if it can pass later. The zero
-// value: RateLimit and RateLimit-Policy.
+// Fields selects the header fields of answers beside Retry-After, which a refusal always has if it can pass later. The
+// zero value selects RateLimit and RateLimit-Policy.
 type Fields struct {
-	NoDraft       bool            // no RateLimit and RateLimit-Policy
-	Legacy        httplimit.Style // of X-RateLimit-Limit, -Remaining and -Reset
+	NoDraft       bool            // leaves RateLimit and RateLimit-Policy out
+	Legacy        httplimit.Style // style of X-RateLimit-Limit, -Remaining and -Reset
 	NoRetryBeyond time.Duration   // see [httplimit.SetRetryAfter]
 }
 
-// ParseFields reads names of kinds of fields, all of which answers have then: draft, x-ratelimit, x-ratelimit-epoch and
-// x-should-retry. No name: the zero value.
+// ParseFields returns Fields with all named kinds: draft, x-ratelimit, x-ratelimit-epoch and x-should-retry. Without
+// names it returns the zero value.
 func ParseFields(names []string) (f Fields, err error) {
 	f.NoDraft = len(names) > 0
 	for _, name := range names {
@@ -38,8 +38,8 @@ func ParseFields(names []string) (f Fields, err error) {
 	return f, nil
 }
 
-// set writes what a decision says.
-func (f *Fields) set(h http.Header, d *headgate.Decision, limits []headgate.Limit) {
+// write writes the fields of a decision.
+func (f *Fields) write(h http.Header, d *headgate.Decision, limits []headgate.Limit) {
 	httplimit.SetHeader(h, d, limits...)
 	if f.NoDraft {
 		delete(h, "Ratelimit")

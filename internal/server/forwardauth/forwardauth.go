@@ -1,12 +1,12 @@
-// Package forwardauth answers proxies that ask about each request of an end user before they pass it
-// on: auth_request of nginx, forward_auth of Caddy, ForwardAuth of Traefik, a Lua action of HAProxy.
+// Package forwardauth answers the subrequests that proxies send before they forward a request of an end
+// user: auth_request of nginx, forward_auth of Caddy, ForwardAuth of Traefik, a Lua action of HAProxy.
 //
 // The status is the answer: 204, or 429 for a refusal, or another status that the proxy understands.
-// What is charged stands in the query of the URL (?limit=NAME&key=KEY), which the operator of the
-// proxy writes, or follows from rules about the original request.
+// The charges are in the query of the URL (?limit=NAME&key=KEY), which the operator of the
+// proxy writes, or follow from rules about the original request.
 //
-// Proxies may pass the headers of an end user on. Idempotency-Key, Authorization, Origin and Cookie
-// of these change nothing here: an id that a stranger can choose would make requests free of charge.
+// Proxies may pass on the headers of an end user. Idempotency-Key, Authorization, Origin and Cookie
+// among them are ignored here: with an id of their choice, users could send requests free of charge.
 package forwardauth
 
 import (
@@ -28,14 +28,14 @@ import (
 // Path is where a Handler is served.
 const Path = "/v1/auth"
 
-// Config adjusts a Handler. A nil Config, and every zero field, is fine.
+// Config adjusts a Handler. It may be nil, and every field may be zero.
 type Config struct {
-	// Proxies are the peers whose X-Forwarded-* and X-Original-* count. Those of a Unix socket
-	// always do. Nil: those on loopback addresses; to list none, an empty list that is not nil.
+	// Proxies are the peers whose X-Forwarded-* and X-Original-* are trusted, beside peers by a Unix
+	// socket. Nil: peers on loopback addresses. An empty list that is not nil: none.
 	Proxies httpkey.Proxies
-	// Fields says which fields answers have.
+	// Fields selects the header fields of answers.
 	Fields Fields
-	// Log gets the requests that rules in shadow mode would have refused. Nil: they are not logged.
+	// Log gets a line for each request that rules in shadow mode would have refused. Nil: there are no lines.
 	Log *slog.Logger
 }
 
@@ -45,8 +45,8 @@ type Handler struct {
 	config  Config
 }
 
-// New returns a Handler that charges through a service. Its rules decide about requests whose query names
-// no limit.
+// New returns a Handler that charges through a service. If a query names no limit, the rules of the service
+// decide.
 func New(s *service.Service, c *Config) *Handler {
 	h := &Handler{service: s, config: *cmp.Or(c, &Config{})}
 	h.config.Log = cmp.Or(h.config.Log, slog.New(slog.DiscardHandler))
@@ -56,28 +56,28 @@ func New(s *service.Service, c *Config) *Handler {
 	return h
 }
 
-// Serve answers a request. With an error it has written nothing, and the answer is the Problem of that
-// error. A body is not read.
+// Serve answers a request. If it returns an error, it has written nothing, and the caller must answer with the Problem
+// of the error. A body is not read.
 func (h *Handler) Serve(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
-	if fromPage(r.Header) {
+	if mayBeFromPage(r.Header) {
 		return errPage
 	}
 	q, err := parseQuery(r.URL.RawQuery)
 	if err != nil {
 		return err
 	}
-	if usersQuery(r) {
+	if hasUsersQuery(r) {
 		return errUsersQuery
 	}
 	if len(q.charges) > 0 {
-		return h.byQuery(ctx, w, r, &q)
+		return h.chargeByQuery(ctx, w, r, &q)
 	}
-	return h.byRules(ctx, w, r, q.refused)
+	return h.chargeByRules(ctx, w, r, q.refusalStatus)
 }
 
 // usersQuery reports whether the proxy has passed on the query of the original request, instead of replacing it.
-func usersQuery(r *http.Request) bool {
-	for _, name := range proxied.uri {
+func hasUsersQuery(r *http.Request) bool {
+	for _, name := range originalHeaders.uri {
 		for _, uri := range r.Header[name] {
 			_, query, _ := strings.Cut(uri, "?")
 			if query != "" && (r.URL.RawQuery == query || strings.HasSuffix(r.URL.RawQuery, "&"+query)) {
@@ -88,28 +88,28 @@ func usersQuery(r *http.Request) bool {
 	return false
 }
 
-// errUsersQuery is returned for a query that the end user may have chosen.
+// errUsersQuery is the error of a query that the end user may have chosen.
 var errUsersQuery = headgate.Invalid("query", "is the end user's; the proxy has to replace it, or users could choose "+
 	"what they are charged. With Caddy, rewrite to %s? with a question mark", Path)
 
-// errPage: the request may be that of a web page.
+// errPage is the error of a request that a web page may have sent.
 var errPage = &api.Problem{
 	Title: "Not a proxy's request", Status: http.StatusForbidden,
 	Detail: "Nothing was charged. " + Path + " answers requests with a header X-Forwarded-Uri, X-Original-Uri or " +
 		auth.TokenHeader + ", since no web page can send these.",
 }
 
-// byQuery charges what the query says.
-func (h *Handler) byQuery(ctx context.Context, w http.ResponseWriter, r *http.Request, q *query) error {
+// chargeByQuery decides the charges of the query.
+func (h *Handler) chargeByQuery(ctx context.Context, w http.ResponseWriter, r *http.Request, q *query) error {
 	for i := range q.charges {
-		if q.byIP[i] == 0 {
+		if q.ipBits[i] == 0 {
 			continue
 		}
 		client, err := h.client(r)
 		if err != nil {
 			return err
 		}
-		q.charges[i].Key, q.charges[i].NoKey = httpkey.NetworkOf(client, q.byIP[i]), false
+		q.charges[i].Key, q.charges[i].NoKey = httpkey.NetworkOf(client, q.ipBits[i]), false
 	}
 	charges, err := h.service.Charges(ctx, &api.Request{Charges: q.charges})
 	if err != nil {
@@ -119,19 +119,19 @@ func (h *Handler) byQuery(ctx context.Context, w http.ResponseWriter, r *http.Re
 	if err != nil {
 		return err
 	}
-	h.answer(w, &d, charges, q.refused)
+	h.answer(w, &d, charges, q.refusalStatus)
 	return nil
 }
 
 // answer writes a decision.
-func (h *Handler) answer(w http.ResponseWriter, d *headgate.Decision, charges []headgate.Charge, refused int) {
-	h.config.Fields.set(w.Header(), d, h.service.Limited(charges))
+func (h *Handler) answer(w http.ResponseWriter, d *headgate.Decision, charges []headgate.Charge, refusalStatus int) {
+	h.config.Fields.write(w.Header(), d, h.service.Limited(charges))
 	if d.Allowed {
 		allow(w)
 		return
 	}
 	httplimit.SetRetryAfter(w.Header(), d, h.config.Fields.NoRetryBeyond)
-	httplimit.WriteRefusal(w, d, refused)
+	httplimit.WriteRefusal(w, d, refusalStatus)
 }
 
 // noStore is in the headers of many answers, so nothing may change it.
@@ -143,8 +143,8 @@ func allow(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// Problem describes an error of Serve. Many proxies pass it to the end user, who is
-// answered with what is wrong with the request and nothing about the store: whatever is wrong there is 503.
+// Problem returns the problem of an error of Serve. Many proxies pass it on to the end user, so it
+// describes errors of the request only: any other error is a 503 without details.
 func Problem(err error) *api.Problem {
 	p := service.Problem(err)
 	if p.Status < http.StatusInternalServerError {

@@ -12,23 +12,23 @@ import (
 	"github.com/headgate/headgate/internal/server/rules"
 )
 
-// proxied are the names of the headers of an original request, in canonical form. Traefik and
-// Caddy send the first of each; the second is what nginx is mostly configured to send.
-var proxied = struct{ method, uri, host [2]string }{
+// originalHeaders are the headers that describe the original request, in canonical form. Traefik and
+// Caddy send the first of each pair; nginx is mostly configured to send the second.
+var originalHeaders = struct{ method, uri, host [2]string }{
 	[2]string{"X-Forwarded-Method", "X-Original-Method"},
 	[2]string{"X-Forwarded-Uri", "X-Original-Uri"},
 	[2]string{"X-Forwarded-Host", "X-Original-Host"},
 }
 
-// fromPage reports whether a web page could have made a browser send this request without a
-// preflight, which this server does not answer: then it is not a proxy's.
-func fromPage(h http.Header) bool {
-	return len(h[proxied.uri[0]]) == 0 && len(h[proxied.uri[1]]) == 0 && len(h[auth.TokenHeader]) == 0
+// mayBeFromPage reports whether a web page can make a browser send such a request. A browser sends none of
+// these headers without a preflight, which this server does not answer.
+func mayBeFromPage(h http.Header) bool {
+	return len(h[originalHeaders.uri[0]]) == 0 && len(h[originalHeaders.uri[1]]) == 0 && len(h[auth.TokenHeader]) == 0
 }
 
-// said returns the value of one of two headers. A proxy sets one of them, and an end user may
-// send the other through it: where they differ, nobody knows which is the proxy's.
-func said(h http.Header, names [2]string) (string, error) {
+// headerValue returns the value of one of two headers. A proxy sets one of them, and may pass on the
+// other from an end user: if they differ, it is unknown which of them the proxy has set.
+func headerValue(h http.Header, names [2]string) (string, error) {
 	var value string
 	found := false
 	for _, name := range names {
@@ -46,17 +46,17 @@ func said(h http.Header, names [2]string) (string, error) {
 	return value, nil
 }
 
-// original returns the request that a proxy asks about. Errors are headgate.ErrInvalid and name the
-// header. With the error of a target that servers interpret differently, the rest of the request is returned.
-func (h *Handler) original(r *http.Request) (*rules.Request, error) {
+// originalRequest returns the request of the end user. Errors are headgate.ErrInvalid and name the
+// header. If servers interpret its target differently, it returns an error and the rest of the request.
+func (h *Handler) originalRequest(r *http.Request) (*rules.Request, error) {
 	client, noClient := h.client(r)
-	method, noMethod := said(r.Header, proxied.method)
-	host, noHost := said(r.Header, proxied.host)
-	uri, noURI := said(r.Header, proxied.uri)
+	method, noMethod := headerValue(r.Header, originalHeaders.method)
+	host, noHost := headerValue(r.Header, originalHeaders.host)
+	uri, noURI := headerValue(r.Header, originalHeaders.uri)
 	if err := cmp.Or(noClient, noMethod, noHost, noURI); err != nil {
 		return nil, err
 	}
-	target, err := rules.ParseTarget(proxied.uri[0], uri)
+	target, err := rules.ParseTarget(originalHeaders.uri[0], uri)
 	return &rules.Request{
 		Header: r.Header, Client: client, Method: method, Host: host, Path: target.Path, Query: target.Query,
 	}, err
@@ -64,11 +64,11 @@ func (h *Handler) original(r *http.Request) (*rules.Request, error) {
 
 // client returns the address of the end user.
 func (h *Handler) client(r *http.Request) (a netip.Addr, err error) {
-	if !h.listed(r) {
+	if !h.isTrustedProxy(r) {
 		return a, headgate.Invalid("address", "%.100s is not listed as a proxy, so that what it says of its clients "+
 			"does not count; list it with --proxy", r.RemoteAddr)
 	}
-	// The peer is a proxy, so the client is who stands in the header and in no case the peer.
+	// The peer is a proxy, so the client is in the header, and never the peer itself.
 	a, err = h.config.Proxies.Before(netip.Addr{}, r.Header)
 	switch {
 	case err != nil:
@@ -79,9 +79,9 @@ func (h *Handler) client(r *http.Request) (a netip.Addr, err error) {
 	return a, nil
 }
 
-// listed reports whether what a peer says about its client counts. On a Unix socket the
-// permissions of the file say who may connect.
-func (h *Handler) listed(r *http.Request) bool {
+// isTrustedProxy reports whether the peer is a listed proxy. On a Unix socket every peer is, since
+// the permissions of the file decide who may connect.
+func (h *Handler) isTrustedProxy(r *http.Request) bool {
 	if edge.OnUnixSocket(r) {
 		return true
 	}

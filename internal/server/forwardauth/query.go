@@ -12,23 +12,23 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// maxCharges is how many charges a query may ask for. A proxy's configuration has a few; what one
-// request holds must stay small, since proxies ask for each request of their users.
+// maxCharges is how many charges a query may have. A proxy's configuration has a few; the memory of one
+// request must stay small, since proxies send one for each request of their users.
 const maxCharges = 64
 
-// Charges returns how many charges a query asks for, or a little more: of one that asks for more than may
-// be, as many as may be.
+// Charges returns how many charges a query has, or a little more, and at most maxCharges. It estimates
+// without parsing.
 func Charges(raw string) int { return min(strings.Count(raw, "limit="), maxCharges) }
 
 // query is a parsed query of a URL.
 type query struct {
-	charges []api.Charge
-	byIP    []int // of each charge: the key is the client's network of that length; 0: it is not
-	refused int   // the status of a refusal
+	charges       []api.Charge
+	ipBits        []int // for each charge: the key is the client's network of that length; 0: the key is in charges
+	refusalStatus int   // the status of a refusal
 }
 
-// parseQuery reads the query of a URL, such as limit=api&key=alice&cost=2. The order counts: each
-// limit starts a charge, and what follows is said of that. A parameter that is not known is an
+// parseQuery parses the query of a URL, such as limit=api&key=alice&cost=2. The order counts: each
+// limit starts a charge, and the parameters after it belong to that charge. An unknown parameter is an
 // error, since a misspelt cost would charge something else than the user wanted.
 func parseQuery(raw string) (query, error) {
 	q := query{}
@@ -43,33 +43,33 @@ func parseQuery(raw string) (query, error) {
 		if err != nil {
 			return q, headgate.Invalid("query", "%.100q is not escaped as a URL is", pair)
 		}
-		if err := q.set(name, text); err != nil {
+		if err := q.setParameter(name, text); err != nil {
 			return q, err
 		}
 	}
 	for i := range q.charges {
-		if c := &q.charges[i]; c.NoKey && q.byIP[i] == 0 {
+		if c := &q.charges[i]; c.NoKey && q.ipBits[i] == 0 {
 			return q, headgate.Invalid("key", "of limit %.100q is missing: say key=, which may be empty, or by=ip",
 				c.Limit)
 		}
 	}
-	q.refused = cmp.Or(q.refused, http.StatusTooManyRequests)
+	q.refusalStatus = cmp.Or(q.refusalStatus, http.StatusTooManyRequests)
 	return q, nil
 }
 
-// denials are the statuses that a refusal may have.
-var denials = map[string]int{
+// refusalStatuses are the statuses that a refusal may have.
+var refusalStatuses = map[string]int{
 	"401": http.StatusUnauthorized, "403": http.StatusForbidden, "429": http.StatusTooManyRequests,
 }
 
-// set sets one parameter.
-func (q *query) set(name, value string) error {
+// setParameter sets one parameter.
+func (q *query) setParameter(name, value string) error {
 	switch name {
 	case "deny":
-		if q.refused != 0 {
+		if q.refusalStatus != 0 {
 			return headgate.Invalid("deny", "is said twice")
 		}
-		if q.refused = denials[value]; q.refused == 0 {
+		if q.refusalStatus = refusalStatuses[value]; q.refusalStatus == 0 {
 			return headgate.Invalid("deny", "%.20q is not 401, 403 or 429", value)
 		}
 		return nil
@@ -80,14 +80,14 @@ func (q *query) set(name, value string) error {
 		if value == "" {
 			return headgate.Invalid("limit", "is empty")
 		}
-		q.charges, q.byIP = append(q.charges, api.Charge{Limit: value, NoKey: true}), append(q.byIP, 0)
+		q.charges, q.ipBits = append(q.charges, api.Charge{Limit: value, NoKey: true}), append(q.ipBits, 0)
 		return nil
 	}
-	return q.describe(name, value)
+	return q.setOfLastCharge(name, value)
 }
 
-// describe sets a parameter of the last charge.
-func (q *query) describe(name, value string) error {
+// setOfLastCharge sets a parameter of the last charge.
+func (q *query) setOfLastCharge(name, value string) error {
 	switch name {
 	case "key", "by", "cost", "keep":
 	default:
@@ -97,11 +97,11 @@ func (q *query) describe(name, value string) error {
 	if last < 0 {
 		return headgate.Invalid(name, "stands before the limit that it belongs to")
 	}
-	c, byIP := &q.charges[last], &q.byIP[last]
+	c, ipBits := &q.charges[last], &q.ipBits[last]
 	var twice, empty bool
 	switch name {
 	case "key":
-		twice = !c.NoKey || *byIP != 0
+		twice = !c.NoKey || *ipBits != 0
 		c.Key, c.NoKey = value, false
 	case "by":
 		bits, ok, err := httpkey.ParseIP(value)
@@ -111,8 +111,8 @@ func (q *query) describe(name, value string) error {
 		if !ok {
 			return headgate.Invalid("by", "%.20q is neither ip nor ip/BITS, such as ip/56", value)
 		}
-		twice = !c.NoKey || *byIP != 0
-		*byIP = bits
+		twice = !c.NoKey || *ipBits != 0
+		*ipBits = bits
 	case "cost":
 		twice, empty = c.Cost != "", value == ""
 		c.Cost = json.Number(value)

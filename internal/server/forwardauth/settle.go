@@ -14,29 +14,29 @@ import (
 	"github.com/headgate/headgate/internal/server/rules"
 )
 
-// SettlePath is where the response to a request settles what the request was charged.
+// SettlePath is where a proxy sends the response to a request, to settle the charges of the request.
 const SettlePath = Path + "/settle"
 
-// SettleHeader is the header in which an answer of a Handler says what is to be settled, if a rule
-// charges an estimate. It comes back with the response.
+// SettleHeader is the header of an answer that says what is to be settled, if a rule
+// charges an estimate. The proxy sends it back with the response.
 const SettleHeader = "Headgate-Settle"
 
-// receipt is what SettleHeader holds. It needs no signature: it names charges and the id that they were
-// made under, and a caller may settle its own ids without it too.
+// receipt is the value of SettleHeader. It needs no signature: it names charges and the id that they were
+// made under, and a caller may settle its own ids without a receipt too.
 type receipt struct {
 	ID      string     `json:"id"`
 	Charges []estimate `json:"charges"`
 }
 
-// estimate is a charge whose true cost the response states.
+// estimate is a charge whose actual cost is in the response.
 type estimate struct {
 	Limit  string `json:"limit"`
 	Key    string `json:"key"`
-	Header string `json:"header,omitempty"` // the name of a header with the cost
-	JSON   string `json:"json,omitempty"`   // the path of the cost in a JSON body; empty: Header has it
+	Header string `json:"header,omitempty"` // name of a header with the cost
+	JSON   string `json:"json,omitempty"`   // path of the cost in a JSON body; empty: the cost is in Header
 }
 
-// setReceipt writes what is to be settled into the header of an answer.
+// setReceipt writes the receipt of the charges that are to be settled into the header of an answer.
 func setReceipt(w http.ResponseWriter, id string, m *rules.Match) {
 	if len(m.Settle) == 0 {
 		return
@@ -47,14 +47,14 @@ func setReceipt(w http.ResponseWriter, id string, m *rules.Match) {
 		r.Charges[i] = estimate{Limit: c.Limit.Name(), Key: c.Key, Header: s.Header, JSON: s.JSON}
 	}
 	text, err := json.Marshal(r)
-	if err != nil { // it has strings alone
+	if err != nil { // impossible: it has only strings
 		return
 	}
 	w.Header().Set(SettleHeader, base64.RawURLEncoding.EncodeToString(text))
 }
 
-// Settle corrects what a request was charged, by the header and the body of the response to it. Costs
-// that the response does not state stay as they were estimated; if it states none, that is an
+// Settle corrects the charges of a request by the header and the body of its response. An estimate
+// remains if its cost is not in the response; if no cost is in the response, that is an
 // error.
 func (h *Handler) Settle(ctx context.Context, header http.Header, body []byte) (*api.Settled, error) {
 	text, err := base64.RawURLEncoding.DecodeString(header.Get(SettleHeader))

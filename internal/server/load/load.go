@@ -1,4 +1,4 @@
-// Package load bounds what all requests in flight take together, by whatever protocol they came.
+// Package load bounds the number and the memory of all requests in flight, over all protocols.
 package load
 
 import (
@@ -10,46 +10,46 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// What a request holds that is not counted, so that a small one passes while large
-// ones hold all there is.
+// The memory of a request that is not counted, so that small requests pass while large
+// ones hold all memory.
 const (
-	FreeBytes   = 4 << 10 // of a body
-	FreeObjects = 8       // of a message, each perhaps a charge
+	FreeBytes   = 4 << 10 // bytes of a body
+	FreeObjects = 8       // objects of a message, such as charges
 )
 
-// PerObject is about what an object of a message holds while its request is decided: as a charge,
+// PerObject is about how many bytes an object of a message takes while its request is decided: as a charge,
 // on its way to the store and back, and in the answer. Measured for batches in JSON: 1.5 to 5 kB are
-// allocated for each, of which about half lives at a time.
+// allocated for each object, of which about half is in use at a time.
 const PerObject = 2 << 10
 
-// Load counts what requests in flight hold. Create one with [New]. It is safe for concurrent use.
+// Load counts the requests in flight and their memory. It is created with [New] and safe for concurrent use.
 type Load struct {
 	maxRequests, maxBytes int64
 	requests, bytes       atomic.Int64
 }
 
-// New returns a load of at most maxRequests requests that are decided at a time and hold at most maxBytes
-// bytes. Zero stands for 4,096 requests, and for 128 MiB.
+// New returns a Load that admits at most maxRequests requests to be decided at a time, and at most maxBytes bytes
+// for all requests in flight. Zero stands for 4,096 requests, and for 128 MiB.
 func New(maxRequests int, maxBytes int64) *Load {
 	return &Load{
 		maxRequests: int64(cmp.Or(max(maxRequests, 0), 4096)), maxBytes: cmp.Or(max(maxBytes, 0), 128<<20),
 	}
 }
 
-// InFlight returns how many requests are being decided, and how many bytes those in flight hold.
+// InFlight returns how many requests are being decided, and how many bytes all requests in flight hold.
 func (l *Load) InFlight() (requests, bytes int64) { return l.requests.Load(), l.bytes.Load() }
 
-// Share returns the share of a request that has just come. It holds nothing yet.
+// Share returns an empty share for a new request.
 func (l *Load) Share() Share { return Share{load: l} }
 
-// Share is a request's part of a load, for one goroutine, which must call Release.
+// Share is the part of a Load that one request holds. It is for one goroutine, which must call Release.
 type Share struct {
 	load    *Load
 	bytes   int64
 	entered bool
 }
 
-// Enter counts the request as one that is being decided, once. The error is store.ErrBusy.
+// Enter counts the request as being decided. Further calls do nothing. The error is store.ErrBusy.
 func (s *Share) Enter() error {
 	if s.entered {
 		return nil
@@ -62,7 +62,7 @@ func (s *Share) Enter() error {
 	return nil
 }
 
-// Leave counts it no more: it is decided, and its client may take its time to read.
+// Leave ends Enter: the request is decided, and its client may read the answer slowly.
 func (s *Share) Leave() {
 	if s.entered {
 		s.load.requests.Add(-1)
@@ -70,7 +70,7 @@ func (s *Share) Leave() {
 	}
 }
 
-// Bytes returns how many bytes it holds.
+// Bytes returns how many bytes the share holds.
 func (s *Share) Bytes() int64 { return s.bytes }
 
 // Hold counts n more bytes, or fewer if n is negative. The error is store.ErrBusy.
@@ -83,14 +83,14 @@ func (s *Share) Hold(n int64) error {
 	return nil
 }
 
-// HoldObjects counts what it takes to decide a request of n objects, charges mostly. The error is
+// HoldObjects counts the memory to decide a request of n objects, mostly charges. The error is
 // store.ErrBusy.
 func (s *Share) HoldObjects(n int) error {
-	n = min(n, api.MaxCharges) // the rest is refused
+	n = min(n, api.MaxCharges) // a request with more is rejected
 	return s.Hold(PerObject * int64(max(0, n-FreeObjects)))
 }
 
-// Release ends it.
+// Release gives back everything that the share holds.
 func (s *Share) Release() {
 	s.load.bytes.Add(-s.bytes)
 	s.bytes = 0

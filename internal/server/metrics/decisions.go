@@ -16,8 +16,8 @@ import (
 // MaxLimits is how many limits have series of their own.
 const MaxLimits = 1000
 
-// failures has the outcomes of errors. The first that fits counts.
-var failures = []struct {
+// errorOutcomes has the label outcome for each class of errors. The first match counts.
+var errorOutcomes = []struct {
 	name string
 	err  error
 }{
@@ -40,11 +40,11 @@ var failures = []struct {
 	{"canceled", context.Canceled},
 }
 
-// failureOf names an error.
-func failureOf(err error) string {
-	for i := range failures {
-		if errors.Is(err, failures[i].err) {
-			return failures[i].name
+// outcomeOf returns the label outcome of an error.
+func outcomeOf(err error) string {
+	for i := range errorOutcomes {
+		if errors.Is(err, errorOutcomes[i].err) {
+			return errorOutcomes[i].name
 		}
 	}
 	return "other"
@@ -52,26 +52,26 @@ func failureOf(err error) string {
 
 // decisions counts decisions. It is safe for concurrent use.
 type decisions struct {
-	limits *perlimit.Values[prometheus.CounterVec]
-	total  *prometheus.CounterVec
-	took   *prometheus.HistogramVec
+	limits  *perlimit.Values[prometheus.CounterVec]
+	total   *prometheus.CounterVec
+	seconds *prometheus.HistogramVec
 }
 
-// register makes the metrics. defined reports whether the catalog has a limit.
+// register creates and registers the metrics. defined reports whether the catalog has a limit.
 func (d *decisions) register(to prometheus.Registerer, defined func(name string) bool) {
 	d.total = promauto.With(to).NewCounterVec(prometheus.CounterOpts{
 		Name: "headgate_decisions_total", Help: "Decisions, and attempts that failed.",
 	}, []string{"limit", "verb", "outcome", "protocol", "way"})
 	o := histogramOpts("headgate_decision_seconds", "How long decisions took, the store's time included.", powersOfTwo)
-	o.NativeHistogramMaxBucketNumber = 0 // there are 240 at most, within a deadline and above this:
+	o.NativeHistogramMaxBucketNumber = 0 // no maximum: deadlines and this threshold bound them to 240
 	o.NativeHistogramZeroThreshold = 0x1p-24
-	d.took = promauto.With(to).NewHistogramVec(o, []string{"protocol", "way"})
+	d.seconds = promauto.With(to).NewHistogramVec(o, []string{"protocol", "way"})
 	d.limits = perlimit.New(MaxLimits, defined, func(limit string) *prometheus.CounterVec {
 		return d.total.MustCurryWith(prometheus.Labels{"limit": limit})
 	})
 }
 
-// powersOfTwo has the bounds of classic buckets, in seconds: native buckets end there too.
+// powersOfTwo has the bounds of the classic buckets in seconds, which are bounds of native buckets too.
 var powersOfTwo = []float64{
 	0x1p-20, 0x1p-18, 0x1p-16, 0x1p-14, 0x1p-13, 0x1p-12, 0x1p-11, 0x1p-10, 0x1p-9, 0x1p-8, 0x1p-7, 0x1p-6, 0x1p-5,
 	0x1p-4, 0x1p-3, 0x1p-2, 0x1p-1, 1, 4,
@@ -86,10 +86,10 @@ func (d *decisions) Decided(ctx context.Context, e headgate.Event) {
 	way, name, outcome := e.Decision.Via.String(), e.Decision.LimitName, "refused"
 	switch {
 	case e.Err != nil:
-		way, name, outcome = "none", e.Limit, failureOf(e.Err)
+		way, name, outcome = "none", e.Limit, outcomeOf(e.Err)
 	case e.Decision.Allowed:
 		outcome = "admitted"
 	}
 	d.limits.Of(name).WithLabelValues(string(e.Verb), outcome, p.String(), way).Inc()
-	d.took.WithLabelValues(p.String(), way).Observe(e.Took.Seconds())
+	d.seconds.WithLabelValues(p.String(), way).Observe(e.Took.Seconds())
 }

@@ -68,7 +68,7 @@ func resultOf(err error) string {
 	if err == nil {
 		return "ok"
 	}
-	return failureOf(err)
+	return outcomeOf(err)
 }
 
 // Batched implements store.Observer.

@@ -1,7 +1,7 @@
-// Package metrics exports to Prometheus what a server does: docs/metrics.md lists the metrics.
+// Package metrics exports the metrics of a server to Prometheus; docs/metrics.md lists them.
 //
-// No label has a key. The label limit has the names of limits of the catalog, [MaxLimits] of them at most; limits
-// that requests say share one value. So the number of series does not depend on what clients send.
+// No label has a key. The label limit has at most [MaxLimits] names of limits of the catalog; limits
+// that requests give by notation share one value. So the number of series does not depend on what clients send.
 package metrics
 
 import (
@@ -23,19 +23,19 @@ import (
 	"github.com/headgate/headgate/store/front"
 )
 
-// Path is where the metrics are.
+// Path is the path of the metrics.
 const Path = "/metrics"
 
-// Config says what a server knows of itself. A nil Config, and every zero field, is fine.
+// Config describes a server. It may be nil, and every field may be zero.
 type Config struct {
 	Version string
 	Store   string // the kind of the store
-	// Load is what the requests under way take. Nil: it is not exported.
+	// Load counts the requests in flight. Nil: these metrics are left out.
 	Load *load.Load
-	Log  *slog.Logger // of scrapes that fail; nil: slog.Default()
+	Log  *slog.Logger // gets the errors of scrapes; nil: slog.Default()
 }
 
-// Metrics are those of one server. It observes the limiter, the store, the drivers and the catalog: it is a
+// Metrics has the metrics of one server. It observes the limiter, the store, the drivers and the catalog: it is a
 // headgate.Observer, a store.Observer, and a catalog.Observer. It is safe for concurrent use.
 type Metrics struct {
 	decisions
@@ -43,12 +43,12 @@ type Metrics struct {
 	registry *prometheus.Registry
 	log      *slog.Logger
 	load     *load.Load
-	front    *front.Store // nil: it is not known yet
+	front    *front.Store // nil before Watch
 	catalog  atomic.Pointer[catalog.Catalog]
-	version  atomic.Int64 // of the catalog, for which limits were looked for that are there no more
+	version  atomic.Int64 // version of the catalog at which removed limits were last forgotten
 }
 
-// New returns metrics of which all counts are 0.
+// New returns metrics with all counts 0.
 func New(c *Config) *Metrics {
 	c = cmp.Or(c, &Config{})
 	m := &Metrics{registry: prometheus.NewRegistry(), log: cmp.Or(c.Log, slog.Default()), load: c.Load}
@@ -63,7 +63,7 @@ func New(c *Config) *Metrics {
 	return m
 }
 
-// Watch sets the store and the catalog of the server; nil: there is none. It is called before Handler answers anything.
+// Watch sets the store and the catalog of the server, which may be nil. It must be called before Handler serves.
 func (m *Metrics) Watch(f *front.Store, c *catalog.Catalog) {
 	m.front = f
 	m.catalog.Store(c)
@@ -71,11 +71,11 @@ func (m *Metrics) Watch(f *front.Store, c *catalog.Catalog) {
 
 // defined reports whether the catalog has a limit.
 func (m *Metrics) defined(name string) bool {
-	all := m.catalog.Load()
-	if all == nil || headgate.ValidName(name) != nil {
+	c := m.catalog.Load()
+	if c == nil || headgate.ValidName(name) != nil {
 		return false
 	}
-	_, ok := all.Lookup(name)
+	_, ok := c.Lookup(name)
 	return ok
 }
 
@@ -92,7 +92,7 @@ func (m *Metrics) Looked(l catalog.Look) {
 	}
 }
 
-// Handler answers scrapes, in the text format or in protocol buffers, which have the native histograms.
+// Handler returns a handler for scrapes, in the text format or in protocol buffers, which have native histograms.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(m.log.Handler(), slog.LevelWarn), MaxRequestsInFlight: 4, Timeout: 10 * time.Second,

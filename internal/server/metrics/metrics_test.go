@@ -142,7 +142,7 @@ func countedExactly(t *testing.T) {
 	r.take(`{"limit":"fixed-window 1/30d","key":"k"}`)
 	r.take(`{"limit":"nobody","key":"k"}`)
 	for p := range service.Protocol(service.Protocols) {
-		_, err := r.limiter.Check(service.By(t.Context(), p), headgate.Charge{
+		_, err := r.limiter.Check(service.WithProtocol(t.Context(), p), headgate.Charge{
 			Limit: headgate.MustNamed("login"), Key: "c",
 		})
 		if err != nil {

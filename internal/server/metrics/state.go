@@ -11,17 +11,17 @@ import (
 	"github.com/headgate/headgate/store/front"
 )
 
-// state collects what each scrape reads.
-type state struct{ of *Metrics }
+// state collects the metrics whose values are read at each scrape.
+type state struct{ metrics *Metrics }
 
-// limitKeys has one label for all limits that the catalog does not have: callers may invent notations.
+// limitKeys has one label for all limits that the catalog does not have, since callers may invent notations.
 var limitKeys = prometheus.NewDesc("headgate_limit_keys",
 	"Keys of a limit when this server counted them last, every five minutes or so after a sweep; (inline): of all "+
 		"limits that the catalog does not have.",
 	[]string{"limit"}, nil)
 
-// keys sends how many keys limits have, if that was counted.
-func (s *state) keys(f *front.Store, to chan<- prometheus.Metric) {
+// collectKeys sends how many keys limits have, if the store has counted them.
+func (s *state) collectKeys(f *front.Store, to chan<- prometheus.Metric) {
 	i, ok := store.As[store.Inspector](f)
 	if !ok {
 		return
@@ -32,32 +32,32 @@ func (s *state) keys(f *front.Store, to chan<- prometheus.Metric) {
 	if err != nil {
 		return
 	}
-	of := map[string]float64{perlimit.Inline: 0}
+	keys := map[string]float64{perlimit.Inline: 0}
 	for _, c := range counts {
 		switch {
-		case c.Limit == "": // all of them
-		case s.of.defined(c.Limit):
-			of[c.Limit] = float64(c.Keys)
+		case c.Limit == "": // the sum of all limits
+		case s.metrics.defined(c.Limit):
+			keys[c.Limit] = float64(c.Keys)
 		default:
-			of[perlimit.Inline] += float64(c.Keys)
+			keys[perlimit.Inline] += float64(c.Keys)
 		}
 	}
-	for limit, n := range of {
+	for limit, n := range keys {
 		to <- prometheus.MustNewConstMetric(limitKeys, prometheus.GaugeValue, n, limit)
 	}
 }
 
-// Describe implements prometheus.Collector. It says nothing: what is known differs from scrape to scrape.
+// Describe implements prometheus.Collector. It describes nothing, since the metrics differ from scrape to scrape.
 func (s *state) Describe(chan<- *prometheus.Desc) {}
 
-// Collect implements prometheus.Collector. It leaves out what is unknown.
+// Collect implements prometheus.Collector. It leaves out metrics that are unknown.
 func (s *state) Collect(to chan<- prometheus.Metric) {
 	send := func(kind prometheus.ValueType, name string, v float64, help string) {
 		to <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), kind, v)
 	}
 	gauge := func(name string, v float64, help string) { send(prometheus.GaugeValue, name, v, help) }
 	counter := func(name string, v float64, help string) { send(prometheus.CounterValue, name, v, help) }
-	if f := s.of.front; f != nil {
+	if f := s.metrics.front; f != nil {
 		st := f.Stats()
 		away := 0.0
 		if st.Guard.Away {
@@ -71,9 +71,9 @@ func (s *state) Collect(to chan<- prometheus.Metric) {
 			"The part of limits with away share by which this server decides; 0: none.")
 		counter("headgate_swept_rows_total", float64(st.Swept), "Rows that sweeps have removed.")
 		gauge("headgate_last_sweep_timestamp_seconds", seconds(st.LastSweep), "When the last sweep ended; 0: none has.")
-		s.keys(f, to)
+		s.collectKeys(f, to)
 	}
-	if c := s.of.catalog.Load(); c != nil {
+	if c := s.metrics.catalog.Load(); c != nil {
 		number, at := c.Version()
 		gauge("headgate_catalog_version", float64(number), "The version of the catalog in force; 0: none was read.")
 		gauge("headgate_catalog_limits", float64(len(c.List())), "Limits of the catalog.")
@@ -82,8 +82,8 @@ func (s *state) Collect(to chan<- prometheus.Metric) {
 				"How far the store's clock is ahead of this machine's, as of the last look at the catalog.")
 		}
 	}
-	if s.of.load != nil {
-		requests, bytes := s.of.load.InFlight()
+	if s.metrics.load != nil {
+		requests, bytes := s.metrics.load.InFlight()
 		gauge("headgate_requests_in_flight", float64(requests), "Requests that are being decided.")
 		gauge("headgate_requests_held_bytes", float64(bytes),
 			"Bytes that requests under way hold beyond their free share.")

@@ -1,5 +1,5 @@
-// Package page is the web page of a server: who is limited now, what a key has used, the limits, and what was
-// done. It is embedded, needs no other host, and asks the same paths as every other client, with the token
+// Package page is the web page of a server: the limited keys, the use of a key, the limits, and the audit
+// log. It is embedded, needs no other host, and calls the same API as every other client, with the token
 // of its user.
 //
 // The page is plain ES modules in the folder static. Each view is a module that app.js imports:
@@ -16,9 +16,9 @@
 // The parameters are {path: [what follows the name, decoded], query: URLSearchParams}. Go to another view with
 // the function go of dom.js. An error that render throws is shown in its place. Elements are made by h of dom.js,
 // which takes text as text: nothing on the page is parsed as HTML, which the policy forbids too (trusted
-// types). Keys are shown by keyText of dom.js. api.get and api.post of api.js throw a Problem; api.me says who
-// asks, and api.me.role what the caller may do. Charts are drawn by chart.js. What comes out of a timer must look at
-// root.isConnected before it writes.
+// types). Keys are shown by keyText of dom.js. api.get and api.post of api.js throw a Problem; api.me is the
+// caller, and api.me.role its role. Charts are drawn by chart.js. Callbacks of timers must check
+// root.isConnected before they write.
 package page
 
 import (
@@ -49,34 +49,34 @@ const Prefix = "/page/"
 
 // file is the response to a path.
 type file struct {
-	text []byte
-	kind string
-	tag  string // for a client that has it already
+	text        []byte
+	contentType string
+	tag         string // ETag
 }
 
-// kinds are the types of files, which the system may define otherwise.
-var kinds = map[string]string{
+// contentTypes has the types of files by extension: those of the system may differ.
+var contentTypes = map[string]string{
 	".css": "text/css; charset=utf-8", ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
 	".svg": "image/svg+xml", ".uplot": "text/plain; charset=utf-8",
 }
 
-// files has all files by path.
-var files = read()
+// files has all files by URL path.
+var files = readFiles()
 
-func read() map[string]file {
+func readFiles() map[string]file {
 	all := map[string]file{}
-	add := func(at, name string, text []byte) {
+	add := func(urlPath, name string, text []byte) {
 		sum := sha256.Sum256(text)
-		all[at] = file{text, kinds[path.Ext(name)], `"` + hex.EncodeToString(sum[:12]) + `"`}
+		all[urlPath] = file{text, contentTypes[path.Ext(name)], `"` + hex.EncodeToString(sum[:12]) + `"`}
 	}
 	list, err := fs.Glob(static, "static/*")
 	for _, name := range list {
-		text, wrong := static.ReadFile(name)
-		err = cmp.Or(err, wrong)
+		text, readErr := static.ReadFile(name)
+		err = cmp.Or(err, readErr)
 		add(Prefix+path.Base(name), name, text)
 	}
 	if err != nil {
-		panic(err) // it is embedded
+		panic(err) // impossible: the files are embedded
 	}
 	add(Prefix+"palette.css", "palette.css", []byte(palette.CSS))
 	all["/"] = all[Prefix+"index.html"]
@@ -84,7 +84,7 @@ func read() map[string]file {
 	return all
 }
 
-// Beside serves the page before a handler, which answers all other paths.
+// Beside returns a handler that serves the page, and all other paths by next.
 func Beside(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f, ok := files[r.URL.Path]
@@ -93,7 +93,7 @@ func Beside(next http.Handler) http.Handler {
 			return
 		}
 		h := w.Header()
-		h.Set("Content-Type", f.kind)
+		h.Set("Content-Type", f.contentType)
 		h.Set("Content-Security-Policy", Policy)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")

@@ -1,4 +1,4 @@
-// Package perlimit keeps a value for each limit of the catalog, such as its counts. Their number does not
+// Package perlimit keeps a value for each limit of the catalog, such as its counts. The number of values does not
 // depend on what clients send.
 package perlimit
 
@@ -9,39 +9,38 @@ import (
 	"sync/atomic"
 )
 
-// Names that share a value.
+// Names of the values that several limits share.
 const (
-	Inline  = "(inline)"  // the request says the limit
-	Unknown = "(unknown)" // there is no such limit
-	Others  = "(others)"  // there are more limits than have a value of their own
+	Inline  = "(inline)"  // limits that a request gives by notation
+	Unknown = "(unknown)" // limits that the catalog does not have
+	Others  = "(others)"  // limits above the maximum
 )
 
-// Values has one T for each limit, made at its first use. It is safe for concurrent use.
+// Values has one T for each limit, created at its first use. It is safe for concurrent use.
 type Values[T any] struct {
-	max     int
-	defined func(name string) bool
-	value   func(name string) *T
+	max      int
+	defined  func(name string) bool
+	newValue func(name string) *T
 
-	known                   atomic.Pointer[map[string]*T] // by name; replaced, never changed
+	values                  atomic.Pointer[map[string]*T] // by name; the map is replaced, never changed
 	inline, unknown, others *T
 
-	mu sync.Mutex // held while known is replaced
+	mu sync.Mutex // held while values is replaced
 }
 
-// New returns values of which at most max are of limits alone. defined reports whether the catalog has a limit, and
-// value makes one for a limit, or for another of the names.
-func New[T any](max int, defined func(name string) bool, value func(name string) *T) *Values[T] {
-	v := &Values[T]{
-		max: max, defined: defined, value: value, inline: value(Inline), unknown: value(Unknown), others: value(Others),
-	}
-	v.known.Store(&map[string]*T{})
+// New returns values for at most max limits; further limits share one. defined reports whether the catalog has a
+// limit, and newValue creates the value of a limit, or of one of the shared names.
+func New[T any](max int, defined func(name string) bool, newValue func(name string) *T) *Values[T] {
+	v := &Values[T]{max: max, defined: defined, newValue: newValue}
+	v.inline, v.unknown, v.others = newValue(Inline), newValue(Unknown), newValue(Others)
+	v.values.Store(&map[string]*T{})
 	return v
 }
 
 // Of returns the value of a limit, which is given by its name or notation.
 func (v *Values[T]) Of(name string) *T {
-	known := *v.known.Load()
-	if t := known[name]; t != nil {
+	values := *v.values.Load()
+	if t := values[name]; t != nil {
 		return t
 	}
 	if strings.Contains(name, " ") {
@@ -52,37 +51,37 @@ func (v *Values[T]) Of(name string) *T {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	known = *v.known.Load()
+	values = *v.values.Load()
 	switch {
-	case known[name] != nil:
-		return known[name]
-	case len(known) >= v.max:
+	case values[name] != nil:
+		return values[name]
+	case len(values) >= v.max:
 		return v.others
 	}
-	more := maps.Clone(known)
-	more[name] = v.value(name)
-	v.known.Store(&more)
-	return more[name]
+	updated := maps.Clone(values)
+	updated[name] = v.newValue(name)
+	v.values.Store(&updated)
+	return updated[name]
 }
 
-// Forget forgets limits that are defined no more, and calls gone for each of them.
-func (v *Values[T]) Forget(gone func(name string, t *T)) {
+// Forget removes the values of limits that are not defined any more, and calls forgotten for each of them.
+func (v *Values[T]) Forget(forgotten func(name string, t *T)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	known := maps.Clone(*v.known.Load())
-	maps.DeleteFunc(known, func(name string, t *T) bool {
+	values := maps.Clone(*v.values.Load())
+	maps.DeleteFunc(values, func(name string, t *T) bool {
 		defined := v.defined(name)
 		if !defined {
-			gone(name, t)
+			forgotten(name, t)
 		}
 		return !defined
 	})
-	v.known.Store(&known)
+	v.values.Store(&values)
 }
 
 // Each calls do for each value, the shared ones last.
 func (v *Values[T]) Each(do func(name string, t *T)) {
-	for name, t := range *v.known.Load() {
+	for name, t := range *v.values.Load() {
 		do(name, t)
 	}
 	do(Inline, v.inline)

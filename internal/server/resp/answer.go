@@ -2,7 +2,7 @@ package resp
 
 import "strconv"
 
-// error answers with an error: one line.
+// error writes an error, as one line.
 func (c *conn) error(text string) {
 	c.out = append(c.out, '-')
 	for _, b := range []byte(text) {
@@ -14,32 +14,32 @@ func (c *conn) error(text string) {
 	c.out = append(c.out, "\r\n"...)
 }
 
-// simpleString writes a constant text.
+// simpleString writes a constant text without line breaks.
 func (c *conn) simpleString(text string) {
 	c.out = append(append(append(c.out, '+'), text...), "\r\n"...)
 }
 
-// number answers with a number.
-func (c *conn) number(n int64) { c.head(':', n) }
+// number writes an integer.
+func (c *conn) number(n int64) { c.writeHeader(':', n) }
 
-// array begins an array of n answers.
-func (c *conn) array(n int) { c.head('*', int64(n)) }
+// array begins an array of n values.
+func (c *conn) array(n int) { c.writeHeader('*', int64(n)) }
 
-// pairs begins n pairs of a name and an answer: a map, or before version 3 an array.
+// pairs begins n pairs of a name and a value: a map, or before version 3 an array.
 func (c *conn) pairs(n int) {
 	if c.resp3 {
-		c.head('%', int64(n))
+		c.writeHeader('%', int64(n))
 	} else {
 		c.array(2 * n)
 	}
 }
 
-// bulk answers with any text.
+// bulk writes any text.
 func (c *conn) bulk(text []byte) {
-	c.head('$', int64(len(text)))
+	c.writeHeader('$', int64(len(text)))
 	c.out = append(append(c.out, text...), "\r\n"...)
 }
 
-func (c *conn) head(kind byte, n int64) {
+func (c *conn) writeHeader(kind byte, n int64) {
 	c.out = append(strconv.AppendInt(append(c.out, kind), n, 10), "\r\n"...)
 }

@@ -10,28 +10,28 @@ func isCommand(words [][]byte, name string) bool {
 	return len(words[0]) == len(name) && strings.EqualFold(string(words[0]), name)
 }
 
-// command handles all commands but CL.THROTTLE.
+// command runs any command but CL.THROTTLE.
 func (c *conn) command(words [][]byte) {
 	name := "another command" // the name is logged, and the first word of a client may be a token
 	switch args := words[1:]; {
 	case isCommand(words, "QUIT"):
 		c.simpleString("OK")
-		c.done = true
+		c.closing = true
 	case isCommand(words, "AUTH"):
 		c.auth(args)
 	case isCommand(words, "HELLO"):
 		c.hello(args)
 	default:
 		if _, err := c.caller(); err != nil {
-			c.forbidden(name, err)
+			c.replyForbidden(name, err)
 			return
 		}
-		c.permitted(words)
+		c.runPermitted(words)
 	}
 }
 
-// permitted handles the commands that need permission.
-func (c *conn) permitted(words [][]byte) {
+// runPermitted runs the commands that need a known caller.
+func (c *conn) runPermitted(words [][]byte) {
 	switch args := words[1:]; {
 	case isCommand(words, "PING") && len(args) == 0:
 		c.simpleString("PONG")
@@ -59,7 +59,7 @@ func (c *conn) permitted(words [][]byte) {
 	}
 }
 
-// auth handles AUTH TOKEN and AUTH NAME TOKEN. The name is ignored.
+// auth runs AUTH TOKEN and AUTH NAME TOKEN. The name is ignored.
 func (c *conn) auth(args [][]byte) {
 	if len(args) != 1 && len(args) != 2 {
 		c.wrongArguments("AUTH")
@@ -74,7 +74,7 @@ func (c *conn) auth(args [][]byte) {
 	}
 }
 
-// authenticate keeps the token before if this one is wrong.
+// authenticate sets the token of the connection. If the token is wrong, it replies with an error and keeps the old one.
 func (c *conn) authenticate(token []byte) bool {
 	before := c.token
 	c.token = string(token)
@@ -82,12 +82,12 @@ func (c *conn) authenticate(token []byte) bool {
 	if err == nil {
 		return true
 	}
-	c.forbidden("AUTH", err)
+	c.replyForbidden("AUTH", err)
 	c.token = before
 	return false
 }
 
-// hello handles HELLO [VERSION [AUTH NAME TOKEN] [SETNAME NAME]].
+// hello runs HELLO [VERSION [AUTH NAME TOKEN] [SETNAME NAME]].
 func (c *conn) hello(args [][]byte) {
 	resp3 := c.resp3
 	if len(args) > 0 {
@@ -117,7 +117,7 @@ func (c *conn) hello(args [][]byte) {
 		}
 	}
 	if _, err := c.caller(); err != nil {
-		c.forbidden("HELLO", err)
+		c.replyForbidden("HELLO", err)
 		return
 	}
 	c.resp3 = resp3
@@ -136,7 +136,7 @@ func (c *conn) hello(args [][]byte) {
 	c.number(proto)
 }
 
-// wrongArguments answers a wrong number of arguments.
+// wrongArguments replies that the number of arguments is wrong.
 func (c *conn) wrongArguments(name string) {
 	c.error("ERR wrong number of arguments for '" + strings.ToLower(name) + "' command")
 }

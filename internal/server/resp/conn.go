@@ -16,99 +16,99 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// maxFlight bounds the commands that are parsed before they are answered, and maxOut the bytes of replies that are
-// buffered before they are written, approximately.
+// maxParsed bounds the commands that are parsed before they are answered, and maxBuffered approximately the bytes of
+// replies that are buffered before they are written.
 const (
-	maxFlight = 512
-	maxOut    = 32 << 10
+	maxParsed   = 512
+	maxBuffered = 32 << 10
 )
 
 // conn is a connection.
 type conn struct {
 	net.Conn
-	server *Server
-	unix   bool // it came by a Unix socket
-	token  string
-	known  bool // a command was permitted before
-	resp3  bool // answers are in version 3 of the protocol
+	server     *Server
+	unix       bool // the connection came by a Unix socket
+	token      string
+	authorized bool // a command was permitted before
+	resp3      bool // replies are in version 3 of the protocol
 
-	in   []byte // input that was not answered
-	out  []byte // replies that were not written
-	done bool   // the connection is closed after these replies
-	lost bool   // input that follows is not read as commands
+	in           []byte // input that was not answered
+	out          []byte // replies that were not written
+	closing      bool   // the connection is closed after the buffered replies
+	discardInput bool   // further input is discarded before the connection is closed
 }
 
-// serve answers commands until the client goes or the server stops.
+// serve answers commands until the client leaves or the server stops.
 func (c *conn) serve() {
 	if secure, ok := c.Conn.(*tls.Conn); ok && secure.HandshakeContext(context.Background()) != nil {
 		return
 	}
 	c.in = make([]byte, 0, maxCommand)
-	for !c.done {
+	for !c.closing {
 		n, err := c.Read(c.in[len(c.in):cap(c.in)])
 		c.in = c.in[:len(c.in)+n]
-		c.answer()
+		c.answerCommands()
 		if !c.flush() || err != nil {
 			return
 		}
 	}
-	if c.lost { // closing a connection with unread input resets it, and the client could lose the last reply
-		_ = c.SetReadDeadline(time.Now().Add(drainWithin))
+	if c.discardInput { // closing a connection with unread input resets it, and the client could lose the last reply
+		_ = c.SetReadDeadline(time.Now().Add(drainTimeout))
 		_, _ = io.CopyN(io.Discard, c.Conn, 8*maxCommand)
 	}
 }
 
-// answer answers all commands that are whole.
-func (c *conn) answer() {
+// answerCommands answers all complete commands of the input.
+func (c *conn) answerCommands() {
 	read := 0
-	for !c.done {
-		var flight [][][]byte
-		var wrong error
-		for len(flight) < maxFlight {
+	for !c.closing {
+		var commands [][][]byte
+		var parseErr error
+		for len(commands) < maxParsed {
 			words, size, err := parse(c.in[read:])
-			if wrong = err; err != nil || size == 0 {
+			if parseErr = err; err != nil || size == 0 {
 				break
 			}
 			if read += size; len(words) > 0 {
-				flight = append(flight, words)
+				commands = append(commands, words)
 			}
 		}
-		c.commands(flight)
-		if len(c.out) > maxOut && !c.flush() {
-			c.done = true
+		c.runAll(commands)
+		if len(c.out) > maxBuffered && !c.flush() {
+			c.closing = true
 		}
-		if wrong != nil && !c.done {
-			c.error("ERR Protocol error: " + wrong.Error())
-			c.done, c.lost = true, true
+		if parseErr != nil && !c.closing {
+			c.error("ERR Protocol error: " + parseErr.Error())
+			c.closing, c.discardInput = true, true
 		}
-		if len(flight) < maxFlight {
+		if len(commands) < maxParsed {
 			break
 		}
 	}
 	c.in = append(c.in[:0], c.in[read:]...)
 }
 
-// flush writes the answers, and reports whether the client has taken them.
+// flush writes the replies, and reports whether that succeeded.
 func (c *conn) flush() bool {
 	if len(c.out) == 0 {
 		return true
 	}
-	_ = c.SetWriteDeadline(time.Now().Add(writeWithin))
+	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
 	_, err := c.Write(c.out)
-	if c.out = c.out[:0]; cap(c.out) > 2*maxOut {
+	if c.out = c.out[:0]; cap(c.out) > 2*maxBuffered {
 		c.out = nil
 	}
 	return err == nil
 }
 
-// commands answers commands in their order: charges that follow one another together.
-func (c *conn) commands(list [][][]byte) {
+// runAll runs commands in their order. Consecutive CL.THROTTLE commands are decided together.
+func (c *conn) runAll(list [][][]byte) {
 	defer func() {
 		if panicked := recover(); panicked != nil {
-			c.recovered(panicked)
+			c.replyPanic(panicked)
 		}
 	}()
-	for len(list) > 0 && !c.done {
+	for len(list) > 0 && !c.closing {
 		n := 0
 		for n < len(list) && isCommand(list[n], throttleName) {
 			n++
@@ -123,7 +123,7 @@ func (c *conn) commands(list [][][]byte) {
 	}
 }
 
-// caller returns the context of commands, with their caller if callers are known.
+// caller returns the context of a command, with the caller if the server has tokens.
 func (c *conn) caller() (context.Context, error) {
 	ctx := context.Background()
 	if tokens := c.server.config.Tokens; tokens != nil {
@@ -138,13 +138,13 @@ func (c *conn) caller() (context.Context, error) {
 		}
 		ctx = auth.With(ctx, caller)
 	}
-	if !c.known { // from now on the client may be idle
-		c.known = c.server.unhurried(c)
+	if !c.authorized { // from now on the client may stay idle
+		c.authorized = c.server.clearReadDeadline(c)
 	}
 	return ctx, nil
 }
 
-// certificate returns the certificate that the peer has shown and that was verified, or nil.
+// certificate returns the verified certificate of the peer, or nil.
 func (c *conn) certificate() *x509.Certificate {
 	if secure, ok := c.Conn.(*tls.Conn); ok {
 		return auth.Verified(secure.ConnectionState())
@@ -152,10 +152,10 @@ func (c *conn) certificate() *x509.Certificate {
 	return nil
 }
 
-// forbidden replies to a command that the caller may not use. If the caller is unknown, the connection is closed.
-func (c *conn) forbidden(name string, err error) {
-	c.done = errors.Is(err, auth.ErrUnknown)
-	c.lost = c.done
+// replyForbidden replies that the caller may not use a command. If the caller is unknown, the connection is closed.
+func (c *conn) replyForbidden(name string, err error) {
+	c.closing = errors.Is(err, auth.ErrUnknown)
+	c.discardInput = c.closing
 	c.server.log.Warn("request refused", "class", "access", "path", name, "remote", c.RemoteAddr().String(),
 		"error", err)
 	switch {
@@ -168,9 +168,9 @@ func (c *conn) forbidden(name string, err error) {
 	}
 }
 
-// failed replies to a command that has failed. It does not use errors on which client libraries retry, such as TRYAGAIN
-// or LOADING, because the command may have been charged.
-func (c *conn) failed(name string, err error) {
+// replyFailure replies that a command has failed. It does not use errors on which client libraries retry, such as
+// TRYAGAIN or LOADING, because the command may have been charged.
+func (c *conn) replyFailure(name string, err error) {
 	p := service.Problem(err)
 	if p.Status >= 500 {
 		service.LogFailure(c.server.log, name, err, 1)
@@ -178,10 +178,10 @@ func (c *conn) failed(name string, err error) {
 	c.error("ERR " + cmp.Or(p.Detail, p.Title))
 }
 
-// recovered replies after a panic and closes the connection.
-func (c *conn) recovered(panicked any) {
+// replyPanic replies after a panic and closes the connection.
+func (c *conn) replyPanic(panicked any) {
 	c.server.log.Error("request failed", "class", "panic", "path", "RESP", "error", fmt.Errorf("panic: %v", panicked),
 		"stack", string(debug.Stack()))
 	c.error("ERR internal error; it is not known whether anything was charged")
-	c.done = true
+	c.closing = true
 }

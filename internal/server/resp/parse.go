@@ -21,17 +21,17 @@ var (
 	errTooLong = errors.New("too big a command")
 )
 
-// parse reads the command at the beginning of b: an array of bulk strings, or an inline command. It returns the words
-// of the command and its size in bytes. The size is 0 if the command is incomplete. A command without words is to be
-// ignored. The words are slices of b.
+// parse parses the command at the beginning of b: an array of bulk strings, or an inline command. It returns the words
+// of the command, as slices of b, and its size in bytes. The size is 0 if the command is incomplete. A command without
+// words is to be ignored.
 func parse(b []byte) (words [][]byte, size int, err error) {
 	if len(b) == 0 {
 		return nil, 0, nil
 	}
 	if b[0] != '*' {
-		return line(b)
+		return parseInline(b)
 	}
-	count, size, err := number(b[1:], errCount)
+	count, size, err := parseInteger(b[1:], errCount)
 	if err != nil || size == 0 {
 		return nil, 0, err
 	}
@@ -47,7 +47,7 @@ func parse(b []byte) (words [][]byte, size int, err error) {
 		if rest[0] != '$' {
 			return nil, 0, errDollar
 		}
-		n, head, err := number(rest[1:], errBulk)
+		n, head, err := parseInteger(rest[1:], errBulk)
 		switch {
 		case err != nil:
 			return nil, 0, err
@@ -76,8 +76,8 @@ func tooLong(b []byte) error {
 	return nil
 }
 
-// line reads words that are separated by spaces, up to the end of the line.
-func line(b []byte) (words [][]byte, size int, err error) {
+// parseInline parses an inline command: words that are separated by spaces, up to the end of the line.
+func parseInline(b []byte) (words [][]byte, size int, err error) {
 	end := bytes.IndexByte(b, '\n')
 	if end < 0 {
 		return nil, 0, tooLong(b)
@@ -89,8 +89,8 @@ func line(b []byte) (words [][]byte, size int, err error) {
 	return words, end + 1, nil
 }
 
-// number reads a line with an integer, and returns its size in bytes. The size is 0 if the line is incomplete.
-func number(b []byte, wrong error) (n, size int, err error) {
+// parseInteger parses a line with an integer, and returns the size of the line in bytes; 0 if it is incomplete.
+func parseInteger(b []byte, wrong error) (n, size int, err error) {
 	end := bytes.IndexByte(b[:min(len(b), maxNumber+2)], '\n')
 	if end < 0 {
 		if len(b) > maxNumber+1 {

@@ -22,34 +22,34 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// decideWithin bounds the time of a decision. It is shorter than the usual read timeouts of Redis clients, 2 to 5 s:
-// after a timeout many of them send the command again, and it would be charged twice.
-const decideWithin = 1500 * time.Millisecond
+// decideTimeout bounds the time of a decision. It is shorter than the usual read timeouts of Redis clients, 2 to 5 s:
+// after a timeout many clients send the command again, and it would be charged twice.
+const decideTimeout = 1500 * time.Millisecond
 
 // Time limits of a connection: until the first permitted command, for writing a reply, and for draining the connection
 // after an error.
 const (
-	knownWithin = 10 * time.Second
-	writeWithin = 10 * time.Second
-	drainWithin = time.Second
+	authTimeout  = 10 * time.Second
+	writeTimeout = 10 * time.Second
+	drainTimeout = time.Second
 )
 
-// Config adjusts a Server. A nil Config, and every zero field, is fine.
+// Config adjusts a Server. It may be nil, and every field may be zero.
 type Config struct {
-	// Tokens are what callers show with AUTH or HELLO to be let in, unless they come by a Unix socket or show a
-	// certificate that is listed there. Nil: everybody may do everything.
+	// Tokens lists the callers with their tokens, for AUTH or HELLO, and certificates. A caller by a Unix socket needs
+	// neither. Nil: every caller may do everything.
 	Tokens *auth.File
-	// TLS encrypts the connections, and may verify certificates of clients. Nil: they are plain.
+	// TLS encrypts the connections, and may verify certificates of clients. Nil: connections are not encrypted.
 	TLS *tls.Config
-	// Load bounds what requests take. Nil: one of its own, as load.New(0, 0) returns it.
+	// Load bounds the resources of requests. Nil: load.New(0, 0).
 	Load *load.Load
 	// Version names the server version in the reply to HELLO.
 	Version string
-	// MaxConnections is how many connections may be open: see [edge.Bound]. Zero: what it says.
+	// MaxConnections is how many connections may be open. Zero: the default of [edge.Bound].
 	MaxConnections int
 }
 
-// Server serves the protocol of Redis. Create one with [New]. It may serve several listeners, and is safe for
+// Server serves the protocol of Redis, on one listener or several. It is created with [New], and safe for
 // concurrent use.
 type Server struct {
 	service *service.Service
@@ -60,11 +60,11 @@ type Server struct {
 	stopping  bool                  // guarded by mu
 	listeners map[net.Listener]bool // guarded by mu
 	conns     map[*conn]bool        // guarded by mu
-	ended     sync.WaitGroup        // connections; it grows under mu while not stopping
+	connWait  sync.WaitGroup        // for open connections; Add is called under mu, and not after stopping is set
 }
 
-// New returns a server. What goes wrong is logged, a line for each command that fails: see package lograte for a
-// log that stands that.
+// New returns a server. It logs a line for each command that fails by an error of the server, so log should be limited
+// by package lograte.
 func New(s *service.Service, log *slog.Logger, c *Config) *Server {
 	out := &Server{
 		service: s, log: log, config: *cmp.Or(c, &Config{}), listeners: map[net.Listener]bool{},
@@ -74,11 +74,11 @@ func New(s *service.Service, log *slog.Logger, c *Config) *Server {
 	return out
 }
 
-// Serve answers what comes to a listener, until Shutdown or Close. It returns nil then. Of several listeners each
+// Serve serves the connections of a listener until Shutdown or Close, and then returns nil. Each listener
 // has its own bound of connections.
 func (s *Server) Serve(l net.Listener) error {
 	l = edge.Bound(l, s.config.MaxConnections, s.log)
-	if !s.opened(l) {
+	if !s.addListener(l) {
 		return l.Close()
 	}
 	defer l.Close()
@@ -93,18 +93,18 @@ func (s *Server) Serve(l net.Listener) error {
 			}
 			return err
 		}
-		if c := s.connected(c); c != nil {
+		if c := s.addConn(c); c != nil {
 			go func() {
-				defer s.ended.Done()
-				defer s.gone(c)
+				defer s.connWait.Done()
+				defer s.removeConn(c)
 				c.serve()
 			}()
 		}
 	}
 }
 
-// opened notes a listener, and reports whether the server is not stopping.
-func (s *Server) opened(l net.Listener) bool {
+// addListener adds a listener, and reports whether the server is not stopping.
+func (s *Server) addListener(l net.Listener) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.stopping {
@@ -113,8 +113,8 @@ func (s *Server) opened(l net.Listener) bool {
 	return !s.stopping
 }
 
-// connected notes a connection; it returns nil if the server is stopping.
-func (s *Server) connected(nc net.Conn) *conn {
+// addConn adds a connection; it returns nil if the server is stopping.
+func (s *Server) addConn(nc net.Conn) *conn {
 	unix := nc.LocalAddr().Network() == "unix"
 	if s.config.TLS != nil {
 		nc = tls.Server(nc, s.config.TLS)
@@ -126,33 +126,33 @@ func (s *Server) connected(nc net.Conn) *conn {
 		_ = nc.Close()
 		return nil
 	}
-	_ = nc.SetDeadline(time.Now().Add(knownWithin))
-	s.ended.Add(1)
+	_ = nc.SetDeadline(time.Now().Add(authTimeout))
+	s.connWait.Add(1)
 	s.conns[c] = true
 	return c
 }
 
-// unhurried removes the read deadline of a connection, unless the server is stopping.
-func (s *Server) unhurried(c *conn) bool {
+// clearReadDeadline removes the read deadline of a connection, unless the server is stopping.
+func (s *Server) clearReadDeadline(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stopping || c.SetReadDeadline(time.Time{}) == nil
 }
 
-// gone closes a connection.
-func (s *Server) gone(c *conn) {
+// removeConn closes and removes a connection.
+func (s *Server) removeConn(c *conn) {
 	_ = c.Close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.conns, c)
 }
 
-// Shutdown stops accepting connections, closes those on which nothing is under way, and waits for the commands
-// of the others until ctx ends, when it closes all.
+// Shutdown stops accepting connections, closes idle connections, and waits for the commands
+// of the others. When ctx ends, it closes all.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.stop(func(c *conn) { _ = c.SetReadDeadline(time.Unix(1, 0)) }) // what was read is answered
+	s.stop(func(c *conn) { _ = c.SetReadDeadline(time.Unix(1, 0)) }) // commands that were read are answered
 	done := make(chan struct{})
-	go func() { defer close(done); s.ended.Wait() }()
+	go func() { defer close(done); s.connWait.Wait() }()
 	select {
 	case <-done:
 		return nil
@@ -167,8 +167,8 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// stop closes the listeners, and does the rest to each connection.
-func (s *Server) stop(rest func(*conn)) {
+// stop closes the listeners, and calls action for each connection.
+func (s *Server) stop(action func(*conn)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopping = true
@@ -176,6 +176,6 @@ func (s *Server) stop(rest func(*conn)) {
 		_ = l.Close()
 	}
 	for c := range s.conns {
-		rest(c)
+		action(c)
 	}
 }

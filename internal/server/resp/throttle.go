@@ -20,7 +20,7 @@ func (c *conn) throttle(list [][][]byte) {
 	ctx, err := c.caller()
 	if err != nil {
 		for range list {
-			if c.forbidden(throttleName, err); c.done {
+			if c.replyForbidden(throttleName, err); c.closing {
 				return
 			}
 		}
@@ -30,7 +30,7 @@ func (c *conn) throttle(list [][][]byte) {
 	wrong := make([]error, len(list))
 	for i, words := range list {
 		var r headgate.Request
-		if r, wrong[i] = c.asked(ctx, words[1:]); wrong[i] == nil {
+		if r, wrong[i] = c.parseThrottle(ctx, words[1:]); wrong[i] == nil {
 			requests = append(requests, r)
 		}
 	}
@@ -40,23 +40,23 @@ func (c *conn) throttle(list [][][]byte) {
 	}
 	for i := range list {
 		if wrong[i] != nil {
-			c.failed(throttleName, wrong[i])
+			c.replyFailure(throttleName, wrong[i])
 			continue
 		}
 		a, check := &answers[0], requests[0].Check
 		answers, requests = answers[1:], requests[1:]
 		switch {
 		case err != nil:
-			c.failed(throttleName, err)
+			c.replyFailure(throttleName, err)
 		case a.Err != nil:
-			c.failed(throttleName, a.Err)
+			c.replyFailure(throttleName, a.Err)
 		default:
-			c.five(&a.Decision, check)
+			c.replyThrottle(&a.Decision, check)
 		}
 	}
 }
 
-// decide takes from the store, within the bounds of time and memory.
+// decide decides requests within the bounds of time and memory.
 func (c *conn) decide(ctx context.Context, requests []headgate.Request, answers []headgate.BatchResult) error {
 	share := c.server.config.Load.Share()
 	defer share.Release()
@@ -66,16 +66,16 @@ func (c *conn) decide(ctx context.Context, requests []headgate.Request, answers 
 	if err := share.HoldObjects(len(requests)); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(service.By(ctx, service.ProtocolRESP), decideWithin)
+	ctx, cancel := context.WithTimeout(service.WithProtocol(ctx, service.ProtocolRESP), decideTimeout)
 	defer cancel()
-	got, err := c.server.service.Each(ctx, requests)
+	got, err := c.server.service.DecideBatch(ctx, requests)
 	copy(answers, got)
 	return err
 }
 
-// asked returns the request for the arguments key, max_burst, count, period and quantity of CL.THROTTLE. A quantity of
-// 0 charges nothing.
-func (c *conn) asked(ctx context.Context, args [][]byte) (r headgate.Request, err error) {
+// parseThrottle returns the request for the arguments of CL.THROTTLE: key, max_burst, count, period and quantity. A
+// quantity of 0 charges nothing.
+func (c *conn) parseThrottle(ctx context.Context, args [][]byte) (r headgate.Request, err error) {
 	if len(args) != 4 && len(args) != 5 {
 		return r, headgate.Invalid("CL.THROTTLE", "takes key, max_burst, count, period and perhaps quantity; "+
 			"there are %d arguments", len(args))
@@ -83,13 +83,13 @@ func (c *conn) asked(ctx context.Context, args [][]byte) (r headgate.Request, er
 	var n [4]int64
 	n[3] = 1
 	for i, text := range args[1:] {
-		from := int64(1)
-		if name := numbers[i]; name == "max_burst" || name == "quantity" {
-			from = 0
+		minValue := int64(1)
+		if name := throttleArgs[i]; name == "max_burst" || name == "quantity" {
+			minValue = 0
 		}
 		n[i], err = strconv.ParseInt(string(text), 10, 64)
-		if err != nil || n[i] < from || n[i] == math.MaxInt64 {
-			return r, headgate.Invalid(numbers[i], "%.30q is not a whole number from %d on", text, from)
+		if err != nil || n[i] < minValue || n[i] == math.MaxInt64 {
+			return r, headgate.Invalid(throttleArgs[i], "%.30q is not a whole number from %d on", text, minValue)
 		}
 	}
 	r.Check = n[3] == 0
@@ -100,13 +100,13 @@ func (c *conn) asked(ctx context.Context, args [][]byte) (r headgate.Request, er
 	return r, err
 }
 
-// numbers names the numeric arguments, in order.
-var numbers = [...]string{"max_burst", "count", "period", "quantity"}
+// throttleArgs names the numeric arguments, in order.
+var throttleArgs = [...]string{"max_burst", "count", "period", "quantity"}
 
-// five answers with the integers of redis-cell: whether the command is limited (0 or 1), the limit, what remains, the
-// seconds until a retry can succeed (-1 if the command is allowed or can never succeed), and the seconds until the key
-// is unused again. Seconds are rounded up, so that a client that waits that long is not limited again.
-func (c *conn) five(d *headgate.Decision, check bool) {
+// replyThrottle writes the five integers of redis-cell: whether the command is limited (0 or 1), the limit, what
+// remains, the seconds until a retry can succeed (-1 if the command is allowed or can never succeed), and the seconds
+// until the key is unused again. Seconds are rounded up, so that a client that waits that long is not limited again.
+func (c *conn) replyThrottle(d *headgate.Decision, check bool) {
 	limited, retry := int64(0), int64(-1)
 	if !d.Allowed && !check {
 		limited = 1

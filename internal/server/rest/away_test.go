@@ -30,8 +30,8 @@ func (gone) Apply(context.Context, []law.Op, []law.Outcome) error {
 	return fmt.Errorf("db: apply 1 ops: %w: dial tcp 192.0.2.1:5432:\n\tconnection refused", store.ErrUnavailable)
 }
 
-// TestAStoreThatIsAwayIsNamed to who may look, with since when and why, and to nobody else.
-func TestAStoreThatIsAwayIsNamed(t *testing.T) {
+// TestReadyNamesAStoreThatIsAway to who may look, with since when and why, and to nobody else.
+func TestReadyNamesAStoreThatIsAway(t *testing.T) {
 	t.Parallel()
 	file, tokens := authtest.Open(t, auth.Entry{Name: "app", Role: auth.RoleTake.String()},
 		auth.Entry{Name: "viewer", Role: auth.RoleRead.String()})

@@ -14,24 +14,24 @@ import (
 	"github.com/headgate/headgate/internal/server/load"
 )
 
-// The most that a request may send, in bytes.
+// The maximum size of a body.
 const (
-	maxList = 4 << 20  // where there may be many charges: 400 bytes for each of as many as may be
-	maxBody = 64 << 10 // where there is one key
+	maxListBytes = 4 << 20  // of requests with many charges: 400 bytes for each of api.MaxCharges
+	maxBodyBytes = 64 << 10 // of requests with one key
 )
 
-// bodies are buffers for small bodies. Others take memory as they arrive: what was announced and has not come takes
+// bodyBuffers are buffers for small bodies. A larger body takes memory as it arrives: the Content-Length alone takes
 // none.
-var bodies = sync.Pool{New: func() any { return bytes.NewBuffer(make([]byte, 0, load.FreeBytes)) }}
+var bodyBuffers = sync.Pool{New: func() any { return bytes.NewBuffer(make([]byte, 0, load.FreeBytes)) }}
 
 // body is the body of a request.
 type body struct{ *bytes.Buffer }
 
-// free gives the buffer back. The text is invalid then.
+// free returns the buffer to the pool. The text is invalid then.
 func (b *body) free() {
 	if b.Buffer != nil && b.Cap() == load.FreeBytes {
 		b.Reset()
-		bodies.Put(b.Buffer)
+		bodyBuffers.Put(b.Buffer)
 	}
 	b.Buffer = nil
 }
@@ -42,7 +42,7 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, limit int64, s *load
 		return tooLarge(limit)
 	}
 	in := http.MaxBytesReader(w, r.Body, limit)
-	b.Buffer = bodies.Get().(*bytes.Buffer)
+	b.Buffer = bodyBuffers.Get().(*bytes.Buffer)
 	for {
 		if b.Available() == 0 {
 			more := b.Cap()
@@ -58,13 +58,13 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, limit int64, s *load
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return unread(r, b.Len(), err)
+			return readError(r, b.Len(), err)
 		}
 	}
 }
 
-// unread returns why a body was not read to its end.
-func unread(r *http.Request, after int, err error) error {
+// readError returns the error for the client whose body could not be read to its end.
+func readError(r *http.Request, after int, err error) error {
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
@@ -83,7 +83,7 @@ func unread(r *http.Request, after int, err error) error {
 	return headgate.Invalid("body", "%v", err)
 }
 
-// tooLarge returns the problem of a body that has more bytes than are read.
+// tooLarge returns the problem of a body that is larger than limit.
 func tooLarge(limit int64) error {
 	return &api.Problem{
 		Title: "Request too large", Status: http.StatusRequestEntityTooLarge,

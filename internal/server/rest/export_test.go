@@ -6,11 +6,11 @@ import (
 	"github.com/headgate/headgate/internal/server/auth"
 )
 
-// Patterns returns the patterns of all paths that New serves. A path that is served whatever the method is
-// that of GET.
+// Patterns returns the patterns of all paths that New serves. A pattern without a method is returned with
+// GET.
 func Patterns() []string {
 	var patterns []string
-	for _, r := range new(door).routes() {
+	for _, r := range new(server).routes() {
 		if !strings.Contains(r.pattern, " ") {
 			r.pattern = "GET " + r.pattern
 		}
@@ -22,7 +22,7 @@ func Patterns() []string {
 // Roles returns the roles that the paths of Patterns need.
 func Roles() map[string]auth.Role {
 	roles := map[string]auth.Role{}
-	for i, r := range new(door).routes() {
+	for i, r := range new(server).routes() {
 		roles[Patterns()[i]] = r.role
 	}
 	return roles

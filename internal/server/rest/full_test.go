@@ -19,9 +19,9 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestAFullLimitIsTold fills a limit, and looks at what is said of it everywhere: whatever would make a key is 503, and
-// keys that are there are decided.
-func TestAFullLimitIsTold(t *testing.T) {
+// TestAFullLimitIsReported fills a limit, and checks all answers: a request for a new key is 503, and keys that
+// exist are decided.
+func TestAFullLimitIsReported(t *testing.T) {
 	t.Parallel()
 	still := func() int64 { return 1795600000_000000 } // so no window ends
 	s := memory.New(&memory.Config{MaxKeys: 2, Names: true, Clock: still})

@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// guard lets callers in that have a role. Authorization is looked at only if that is said.
-func (d *door) guard(role auth.Role, authorization bool, h http.HandlerFunc) http.HandlerFunc {
+// requireRole serves callers with a role only. It ignores the header Authorization unless authorization is true.
+func (d *server) requireRole(role auth.Role, authorization bool, h http.HandlerFunc) http.HandlerFunc {
 	if d.Tokens == nil || role == auth.Anyone {
 		return h
 	}
@@ -30,8 +30,8 @@ func (d *door) guard(role auth.Role, authorization bool, h http.HandlerFunc) htt
 	}
 }
 
-// ofAll lets callers in that may touch all limits.
-func (d *door) ofAll(h http.HandlerFunc) http.HandlerFunc {
+// requireAllLimits serves callers that may touch all limits only.
+func (d *server) requireAllLimits(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if caller := auth.From(r.Context()); !caller.All() {
 			d.forbid(w, r, true, fmt.Errorf("%w: %s may not touch all limits, which %s names",
@@ -42,9 +42,9 @@ func (d *door) ofAll(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// caller returns the caller of a request, as [auth.Tokens.Caller] does. Authorization is looked at only if
-// that is said.
-func (d *door) caller(r *http.Request, authorization bool) (*auth.Caller, error) {
+// caller finds the caller of a request by its credentials, see [auth.Tokens.Caller]. It ignores the header
+// Authorization unless authorization is true.
+func (d *server) caller(r *http.Request, authorization bool) (*auth.Caller, error) {
 	shown := auth.Shown{
 		Token: r.Header.Get(auth.TokenHeader), Certificate: func() *x509.Certificate { return edge.Certificate(r) },
 		UnixSocket: edge.OnUnixSocket(r),
@@ -55,8 +55,8 @@ func (d *door) caller(r *http.Request, authorization bool) (*auth.Caller, error)
 	return d.Tokens.Tokens().Caller(shown)
 }
 
-// mayLook reports whether the caller of a request may know of the store.
-func (d *door) mayLook(r *http.Request) bool {
+// mayRead reports whether the caller of a request has the role read.
+func (d *server) mayRead(r *http.Request) bool {
 	if d.Tokens == nil {
 		return true
 	}
@@ -64,9 +64,9 @@ func (d *door) mayLook(r *http.Request) bool {
 	return err == nil && caller.Can(auth.RoleRead) == nil
 }
 
-// forbid answers a request that may not be served. Where Authorization is not looked at there is no
-// challenge either: proxies would pass it on to their end users.
-func (d *door) forbid(w http.ResponseWriter, r *http.Request, authorization bool, err error) {
+// forbid answers a request that is not permitted. If authorization is false it sends no challenge
+// either: proxies would pass it on to their end users.
+func (d *server) forbid(w http.ResponseWriter, r *http.Request, authorization bool, err error) {
 	d.log.Warn("request refused", "class", "access", "path", r.URL.Path, "remote", r.RemoteAddr, "error", err)
 	where := "Authorization: Bearer, or in " + auth.TokenHeader
 	if !authorization {

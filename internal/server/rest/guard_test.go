@@ -54,7 +54,7 @@ func ask(h http.Handler, method, path, body string, headers ...string) *httptest
 func TestEveryRouteNeedsItsRole(t *testing.T) {
 	t.Parallel()
 	s, c, tokens := guarded(t)
-	d := newDoor(s, slog.New(slog.DiscardHandler), c)
+	d := newServer(s, slog.New(slog.DiscardHandler), c)
 	h := handler(d.routes())
 	needs := map[string]auth.Role{}
 	for _, r := range d.routes() {

@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// TestAnInspectionTellsAsManyAttemptsAsItIsAskedFor of a key with 30, the newest first.
-func TestAnInspectionTellsAsManyAttemptsAsItIsAskedFor(t *testing.T) {
+// TestInspectReturnsAsManyAttemptsAsRequested of a key with 30, the newest first.
+func TestInspectReturnsAsManyAttemptsAsRequested(t *testing.T) {
 	t.Parallel()
 	h, _ := handler(t, "limits: {audit: sliding-log 25/1h history 1d, plain: token-bucket 5/1h}")
 	for range 30 {

@@ -12,33 +12,33 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// parameters reads the query of a URL into a query of package api, by the tags of its fields: the name of the
-// parameter, and the range of a number. What is not said stays as it is. Texts are names of limits, or keys.
-func parameters(raw string, query any) error {
+// parseQuery parses the query of a URL into a query of package api. The tags of its fields have the name of the
+// parameter, and the range of a number. Fields of missing parameters do not change. Texts are names of limits, or keys.
+func parseQuery(raw string, query any) error {
 	q := reflect.ValueOf(query).Elem()
-	var known []string
-	named := map[string]reflect.StructField{}
+	var names []string
+	fields := map[string]reflect.StructField{}
 	for _, f := range reflect.VisibleFields(q.Type()) {
 		name := f.Tag.Get("query")
 		if name == "" {
 			continue
 		}
-		named[name] = f
+		fields[name] = f
 		if f.Type.Kind() == reflect.Slice {
 			name += "..."
 		}
-		known = append(known, name)
+		names = append(names, name)
 		if no := q.FieldByName("No" + f.Name); no.IsValid() {
 			no.SetBool(true)
 		}
 	}
-	values, err := edge.Query(raw, known...)
+	values, err := edge.Query(raw, names...)
 	if err != nil {
 		return err
 	}
 	for name, texts := range values {
-		f := named[name]
-		if err := parameter(name, texts, f.Tag.Get("range"), q.FieldByIndex(f.Index)); err != nil {
+		f := fields[name]
+		if err := parseParameter(name, texts, f.Tag.Get("range"), q.FieldByIndex(f.Index)); err != nil {
 			return err
 		}
 		if no := q.FieldByName("No" + f.Name); no.IsValid() {
@@ -51,21 +51,21 @@ func parameters(raw string, query any) error {
 	return nil
 }
 
-// parameter reads a parameter. A number without a range is that of a version.
-func parameter(name string, texts []string, within string, to reflect.Value) (err error) {
+// parseParameter parses a parameter into a field. An int has a range such as "1-100"; an int64 is a version.
+func parseParameter(name string, texts []string, valueRange string, to reflect.Value) (err error) {
 	switch to.Kind() {
 	case reflect.Bool:
-		is, err := strconv.ParseBool(texts[0])
+		value, err := strconv.ParseBool(texts[0])
 		if err != nil {
 			return headgate.Invalid(name, "%+.40q is not true or false", texts[0])
 		}
-		to.SetBool(is)
+		to.SetBool(value)
 	case reflect.Int:
-		var least, most int64
-		_, _ = fmt.Sscanf(within, "%d-%d", &least, &most) // which stands in the source
+		var minValue, maxValue int64
+		_, _ = fmt.Sscanf(valueRange, "%d-%d", &minValue, &maxValue) // a constant of the source
 		n, err := strconv.ParseInt(texts[0], 10, 64)
-		if err != nil || n < least || n > most {
-			return headgate.Invalid(name, "%+.40q is not a number from %d to %d", texts[0], least, most)
+		if err != nil || n < minValue || n > maxValue {
+			return headgate.Invalid(name, "%+.40q is not a number from %d to %d", texts[0], minValue, maxValue)
 		}
 		to.SetInt(n)
 	case reflect.Int64:
@@ -76,20 +76,20 @@ func parameter(name string, texts []string, within string, to reflect.Value) (er
 		to.SetInt(n)
 	case reflect.Slice:
 		for _, text := range texts {
-			if err := valid(name, text); err != nil {
+			if err := validateText(name, text); err != nil {
 				return err
 			}
 		}
 		to.Set(reflect.ValueOf(texts))
 	default:
 		to.SetString(texts[0])
-		return valid(name, texts[0])
+		return validateText(name, texts[0])
 	}
 	return nil
 }
 
-// valid returns what is wrong with a parameter that names a limit or a key.
-func valid(name, text string) error {
+// validateText checks a parameter that is the name of a limit or a key.
+func validateText(name, text string) error {
 	c := law.Cell{Limit: text}
 	if strings.HasSuffix(name, "key") {
 		c = law.Cell{Key: text}

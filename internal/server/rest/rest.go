@@ -1,6 +1,6 @@
-// Package rest is the interface by HTTP: JSON in, JSON out, problems as RFC 9457 has
-// them. What a request may send and what all requests in flight may hold is bounded,
-// see [Config]. Who may ask at all is not decided here, see package edge.
+// Package rest is the HTTP API: it reads and writes JSON, and problems of RFC 9457. It bounds
+// the body of a request and the memory of all requests in flight,
+// see [Config]. Package edge checks hosts and origins before.
 package rest
 
 import (
@@ -25,67 +25,67 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Config bounds what requests in flight take together. A nil Config, and every zero
-// field, is fine.
+// Config adjusts the handler of New. It may be nil, and every field may be zero.
 type Config struct {
-	// Load bounds how many requests may be decided at a time, counted from when their bodies have
-	// arrived, and how many bytes the requests in flight may hold together, in their bodies and while
-	// they are decided, the first 4 KiB and 8 charges of each not counted. Those that find no room are
-	// answered 503 at once. Nil: one of its own, as load.New(0, 0) returns it.
+	// Load bounds how many requests are decided at a time, counted from when their bodies have
+	// arrived, and how many bytes the requests in flight hold together, in their bodies and while
+	// they are decided; the first 4 KiB and 8 charges of each are not counted. Requests beyond the bounds
+	// are answered 503 at once. Nil: load.New(0, 0).
 	Load *load.Load
-	// Problem says what is wrong with the configuration, for /readyz: a server that goes on
-	// with what it had before is ready all the same. Nil, or empty: nothing.
+	// Problem returns what is wrong with a new configuration, for /readyz. The server is ready nevertheless, with
+	// the former configuration. Nil, or empty: nothing is wrong.
 	Problem func() string
-	// Away says since when and why the store cannot be used, for callers that may look. It gets the error of a
-	// request that has just failed by that, nil of none. Nil, or nil returned: the store can be used.
+	// Away returns since when and why the store cannot be used, or nil. Its argument is the error of a request that
+	// has just failed, or nil. Nil: the store can always be used.
 	Away func(error) *api.Away
 	// Auth is for forward authentication: see package forwardauth.
 	Auth forwardauth.Config
-	// Tokens are what callers show to be let in, unless they come by a Unix socket or show a
-	// certificate that is listed there. Nil: everybody may do everything.
+	// Tokens lists the callers with their tokens and certificates. A caller by a Unix socket needs neither.
+	// Nil: every caller may do everything.
 	Tokens *auth.File
-	// More are served beside the paths of this package.
+	// More are further routes, of other packages.
 	More []Route
 }
 
-// Route is something that another package serves.
+// Route is a route of another package.
 type Route struct {
-	Pattern string    // of http.ServeMux, with a method
-	Role    auth.Role // that a caller needs; [auth.Anyone] is answered however much there is to do
-	All     bool      // the caller must be one that may touch all limits
-	// Turn waits until a request may be served, before anything is held for it, and returns what is called afterwards.
-	// Nil: at once.
+	Pattern string    // pattern of http.ServeMux, with a method
+	Role    auth.Role // role that a caller needs; requests for [auth.Anyone] are answered also under full load
+	All     bool      // true if the caller must be one that may touch all limits
+	// Turn waits until a request may be served, before any memory is held for it. end is called when the request is
+	// done. Nil: requests do not wait.
 	Turn func(*http.Request) (end func(), err error)
-	// Handler reads a body of at most this many bytes.
+	// Handler reads a body of at most MaxBody bytes.
 	Handler http.HandlerFunc
 	MaxBody int64
-	// Answer is called in the place of Handler if it is not nil, and returns JSON, or the error of the request. It
-	// needs a role.
+	// Answer is called instead of Handler if it is not nil, and returns JSON, or the error of the request. It
+	// requires a Role.
 	Answer func(http.ResponseWriter, *http.Request) ([]byte, error)
 }
 
-// Proxied returns the paths that proxies ask with the headers of an end user: see [edge.Config].
+// Proxied returns the paths that proxies request with the headers of an end user: see [edge.Config].
 func Proxied() []string { return []string{forwardauth.Path} }
 
-// door serves requests.
-type door struct {
+// server serves the routes.
+type server struct {
 	Config
-	service  *service.Service
-	log      *slog.Logger
-	patience time.Duration // with a client that reads its answer: so long,
-	rate     int           // and a second more for each rate bytes
-	auth     *forwardauth.Handler
+	service      *service.Service
+	log          *slog.Logger
+	writeTimeout time.Duration // how long writing an answer may take,
+	writeRate    int           // plus a second for each writeRate bytes
+	auth         *forwardauth.Handler
 }
 
-// New returns the handler of all paths. What goes wrong here is logged, a line for
-// each failed request: see package lograte for a log that stands that.
+// New returns the handler of all paths. It logs a line for each request that fails by an error
+// of the server, so log should be limited by package lograte.
 func New(s *service.Service, log *slog.Logger, c *Config) http.Handler {
-	d := newDoor(s, log, c)
+	d := newServer(s, log, c)
 	return handler(d.routes())
 }
 
-func newDoor(s *service.Service, log *slog.Logger, c *Config) *door {
-	d := &door{Config: *cmp.Or(c, &Config{}), service: s, log: log, patience: 5 * time.Second, rate: 256 << 10}
+func newServer(s *service.Service, log *slog.Logger, c *Config) *server {
+	d := &server{Config: *cmp.Or(c, &Config{}), service: s, log: log}
+	d.writeTimeout, d.writeRate = 5*time.Second, 256<<10
 	if d.Problem == nil {
 		d.Problem = func() string { return "" }
 	}
@@ -98,8 +98,8 @@ func newDoor(s *service.Service, log *slog.Logger, c *Config) *door {
 	return d
 }
 
-// with serves what takes a share of the load, and fails with an error.
-func (d *door) with(do func(w http.ResponseWriter, r *http.Request, s *load.Share) error) http.HandlerFunc {
+// withShare returns a handler that calls do with a share of the load, and answers its error with a problem.
+func (d *server) withShare(do func(w http.ResponseWriter, r *http.Request, s *load.Share) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		s := d.Load.Share()
 		defer s.Release()
@@ -109,24 +109,25 @@ func (d *door) with(do func(w http.ResponseWriter, r *http.Request, s *load.Shar
 	}
 }
 
-// post serves what takes a T in at most limit bytes.
-func post[T, Out any](d *door, limit int64, do func(context.Context, *T) (*Out, error)) http.HandlerFunc {
-	return posted(d, limit, func(ctx context.Context, in *T, _ *load.Share) (any, error) { return do(ctx, in) })
+// serveBody returns a handler that reads a T from a body of at most limit bytes.
+func serveBody[T, Out any](d *server, limit int64, do func(context.Context, *T) (*Out, error)) http.HandlerFunc {
+	return serveBodyShare(d, limit, func(ctx context.Context, in *T, _ *load.Share) (any, error) { return do(ctx, in) })
 }
 
-// posted serves what takes a T in at most limit bytes, and gives do the share of the request to count the answer in.
-func posted[T any](d *door, limit int64, do func(context.Context, *T, *load.Share) (any, error)) http.HandlerFunc {
-	return d.with(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
+// serveBodyShare returns a handler that reads a T from a body, and passes do the share to count the answer in.
+func serveBodyShare[T any](d *server, limit int64, do func(context.Context, *T, *load.Share) (any, error),
+) http.HandlerFunc {
+	return d.withShare(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 		in := new(T)
-		if err := take(w, r, limit, s, in); err != nil {
+		if err := readRequest(w, r, limit, s, in); err != nil {
 			return err
 		}
-		return d.decided(w, r, s, func(ctx context.Context) (any, error) { return do(ctx, in, s) })
+		return d.decide(w, r, s, func(ctx context.Context) (any, error) { return do(ctx, in, s) })
 	})
 }
 
-// decided counts a request among those that are being decided, calls do with its deadline, and writes the result.
-func (d *door) decided(w http.ResponseWriter, r *http.Request, s *load.Share,
+// decide counts a request as being decided, calls do with the deadline of a request, and writes the result.
+func (d *server) decide(w http.ResponseWriter, r *http.Request, s *load.Share,
 	do func(context.Context) (any, error),
 ) error {
 	if err := s.Enter(); err != nil {
@@ -142,67 +143,66 @@ func (d *door) decided(w http.ResponseWriter, r *http.Request, s *load.Share,
 	return d.answer(w, out)
 }
 
-// take reads a body, and counts the request among those that are being decided. What
-// it holds until the end is what it takes to decide it.
-func take(w http.ResponseWriter, r *http.Request, limit int64, s *load.Share, to any) error {
+// readRequest parses a body, counts the request as being decided, and holds the memory to decide it.
+func readRequest(w http.ResponseWriter, r *http.Request, limit int64, s *load.Share, to any) error {
 	var b body
 	defer b.free()
 	if err := b.read(w, r, limit, s); err != nil {
 		return err
 	}
-	text := max(0, s.Bytes()-int64(b.Len())) // what was read out of it lives on
+	text := max(0, s.Bytes()-int64(b.Len())) // the parsed texts are as long as the body
 	if err := s.Enter(); err != nil {
 		return err
 	}
 	if err := s.HoldObjects(bytes.Count(b.Bytes(), []byte("{"))); err != nil {
 		return err
 	}
-	defer func() { _ = s.Hold(-text) }() // which cannot fail
+	defer func() { _ = s.Hold(-text) }() // cannot fail
 	return api.Read(b.Bytes(), to)
 }
 
-// batch serves batches. Of what fails for a reason that is not the client's a line is logged for each class.
-func (d *door) batch(w http.ResponseWriter, r *http.Request, s *load.Share) error {
+// batch serves batches. It logs one line for each class of errors that are not the client's.
+func (d *server) batch(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 	b := new(api.Batch)
-	if err := take(w, r, maxList, s, b); err != nil {
+	if err := readRequest(w, r, maxListBytes, s, b); err != nil {
 		return err
 	}
-	return d.decided(w, r, s, func(ctx context.Context) (any, error) {
-		failed := map[error][]error{} // by class
+	return d.decide(w, r, s, func(ctx context.Context) (any, error) {
+		failures := map[error][]error{} // by class
 		got, err := d.service.Batch(ctx, b, func(err error) {
-			if class := store.Class(err); !gone(r, err) {
-				failed[class] = append(failed[class], err)
+			if class := store.Class(err); !clientGone(r, err) {
+				failures[class] = append(failures[class], err)
 			}
 		})
-		for _, errs := range failed {
+		for _, errs := range failures {
 			service.LogFailure(d.log, r.URL.Path, errs[0], len(errs))
 		}
 		return got, err
 	})
 }
 
-// ok is the status of a server that is well.
+// ok is the status of a healthy server.
 const ok = "ok"
 
-// live says that the process answers.
-func (d *door) live(w http.ResponseWriter, r *http.Request) {
+// live answers that the process runs.
+func (d *server) live(w http.ResponseWriter, r *http.Request) {
 	if err := d.answer(w, &api.Health{Status: ok}); err != nil {
 		d.fail(w, r, err)
 	}
 }
 
-// hidden is the text of a problem for a caller that may not know the names of limits, files and keys.
-const hidden = "something is wrong with it; the log says what, and so does /readyz to a token of the role read"
+// hiddenDetail is the text of a problem for a caller that may not know the names of limits, files and keys.
+const hiddenDetail = "something is wrong with it; the log says what, and so does /readyz to a token of the role read"
 
-// ready answers whether the store can decide and write, and which limits are full or
-// nearly: that is no reason to ask elsewhere.
-func (d *door) ready(w http.ResponseWriter, r *http.Request) {
+// ready answers whether the store can decide and write. It also lists the limits that are full or
+// nearly full, which does not make the server unready.
+func (d *server) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), service.ReadyWithin)
 	defer cancel()
 	health := &api.Health{Status: ok, Config: d.Problem()}
-	looks := d.mayLook(r)
+	looks := d.mayRead(r)
 	if health.Config != "" && !looks {
-		health.Config = hidden
+		health.Config = hiddenDetail
 	}
 	err := d.service.Healthy(ctx)
 	if err == nil && looks {
@@ -227,40 +227,40 @@ func (d *door) ready(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer writes an answer. It fails before anything is written, or not at all.
-func (d *door) answer(w http.ResponseWriter, v any) error {
-	text := texts.Get().(*bytes.Buffer)
+// answer writes an answer as JSON. If it returns an error, nothing was written.
+func (d *server) answer(w http.ResponseWriter, v any) error {
+	text := answerBuffers.Get().(*bytes.Buffer)
 	text.Reset()
 	enc := json.NewEncoder(text)
-	enc.SetEscapeHTML(false) // by these escapes a text could grow to six times its length
+	enc.SetEscapeHTML(false) // these escapes can make a text six times as long
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("answer: %w", err)
 	}
 	d.write(w, text.Bytes())
-	if text.Cap() <= maxKept {
-		texts.Put(text)
+	if text.Cap() <= maxPooledBytes {
+		answerBuffers.Put(text)
 	}
 	return nil
 }
 
-// texts are buffers for answers.
-var texts = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+// answerBuffers are buffers for answers.
+var answerBuffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// maxKept is how large a buffer may be that is used again.
-const maxKept = 256 << 10
+// maxPooledBytes is the size of the largest buffer that is used again.
+const maxPooledBytes = 256 << 10
 
-// Values of headers. Each is in the headers of all answers, so nothing may change it.
+// Values of headers. All answers share them, so they must not be changed.
 var (
 	typeJSON = []string{"application/json"}
 	noStore  = []string{"no-store"}
 )
 
-// write writes an answer.
-func (d *door) write(w http.ResponseWriter, text []byte) {
+// write writes JSON as an answer.
+func (d *server) write(w http.ResponseWriter, text []byte) {
 	if len(text) > load.FreeBytes {
-		// A client that does not read holds what the request took. Only a connection has a deadline.
+		// A client that does not read occupies the memory of its request. An error means that w has no connection.
 		_ = http.NewResponseController(w).SetWriteDeadline(
-			time.Now().Add(d.patience + time.Duration(len(text)/d.rate)*time.Second))
+			time.Now().Add(d.writeTimeout + time.Duration(len(text)/d.writeRate)*time.Second))
 	}
 	h := w.Header()
 	h["Content-Type"], h["Cache-Control"] = typeJSON, noStore
@@ -270,36 +270,35 @@ func (d *door) write(w http.ResponseWriter, text []byte) {
 	}
 }
 
-// fail answers with a problem, also a client that seems to be gone: one that has only
+// fail answers with a problem, even if the client seems to be gone: a client that has only
 // closed its side would take an empty answer for an admission.
-func (d *door) fail(w http.ResponseWriter, r *http.Request, err error) {
+func (d *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p := service.Problem(err)
-	if _, told := errors.AsType[*api.Problem](err); p.Status >= 500 && !told && !gone(r, err) {
+	if _, isProblem := errors.AsType[*api.Problem](err); p.Status >= 500 && !isProblem && !clientGone(r, err) {
 		service.LogFailure(d.log, r.URL.Path, err, 1)
 	}
 	if p.Type == api.Unavailable || p.Type == api.OutcomeUnknown {
-		if away := d.Away(err); away != nil && d.mayLook(r) {
+		if away := d.Away(err); away != nil && d.mayRead(r) {
 			p.Detail = away.Text + " " + p.Detail
 		}
 	}
 	edge.WriteProblem(w, p)
 }
 
-// gone reports whether a request failed because its client has closed the connection,
-// or its side of it.
-func gone(r *http.Request, err error) bool {
+// clientGone reports whether a request failed because its client has closed the connection, or its side of it.
+func clientGone(r *http.Request, err error) bool {
 	return errors.Is(err, context.Canceled) && r.Context().Err() != nil
 }
 
-// problems turns the mux's own plain 404 and 405 into problem details.
-func problems(mux *http.ServeMux) http.Handler {
+// withProblems returns a handler that answers the 404 and 405 of the mux with problem details.
+func withProblems(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h, pattern := mux.Handler(r); pattern != "" {
 			r.Pattern = pattern // as mux.ServeHTTP does, which would look it up again
 			h.ServeHTTP(w, r)
 			return
 		}
-		rec := &statusOnly{header: http.Header{}, code: http.StatusNotFound}
+		rec := &statusRecorder{header: http.Header{}, code: http.StatusNotFound}
 		mux.ServeHTTP(rec, r)
 		for _, name := range []string{"Allow", "Location"} {
 			if value := rec.header.Get(name); value != "" {
@@ -313,11 +312,12 @@ func problems(mux *http.ServeMux) http.Handler {
 	})
 }
 
-type statusOnly struct {
+// statusRecorder records the header and the status of an answer, and discards its body.
+type statusRecorder struct {
 	header http.Header
 	code   int
 }
 
-func (s *statusOnly) Header() http.Header         { return s.header }
-func (s *statusOnly) WriteHeader(code int)        { s.code = code }
-func (s *statusOnly) Write(b []byte) (int, error) { return len(b), nil }
+func (s *statusRecorder) Header() http.Header         { return s.header }
+func (s *statusRecorder) WriteHeader(code int)        { s.code = code }
+func (s *statusRecorder) Write(b []byte) (int, error) { return len(b), nil }

@@ -21,27 +21,27 @@ type route struct {
 	handler http.HandlerFunc
 }
 
-// Split returns three handlers in the place of that of [New], which share its bounds: one of the paths
-// that no admin action has, one of all paths, and one that says only how the server is, without
+// Split returns three handlers that share the bounds of a Config: public serves no admin actions, all
+// serves every path, and health serves only the paths that anyone may read, such as /readyz, without
 // access control.
 func Split(s *service.Service, log *slog.Logger, c *Config) (public, all, health http.Handler) {
-	d := newDoor(s, log, c)
-	var open, about []route
+	d := newServer(s, log, c)
+	var publicRoutes, healthRoutes []route
 	for _, r := range d.routes() {
 		switch {
 		case r.role == auth.Anyone:
-			about = append(about, r)
+			healthRoutes = append(healthRoutes, r)
 		case r.role == auth.RoleAdmin:
-			r.handler = elsewhere
+			r.handler = notServedHere
 		case r.pattern == mePath:
-			r.handler = d.guard(r.role, true, d.me(false))
+			r.handler = d.requireRole(r.role, true, d.me(false))
 		}
-		open = append(open, r)
+		publicRoutes = append(publicRoutes, r)
 	}
-	return handler(open), handler(d.routes()), handler(about)
+	return handler(publicRoutes), handler(d.routes()), handler(healthRoutes)
 }
 
-// Beside serves GET and HEAD of one more path before a handler.
+// Beside returns a handler that serves GET and HEAD of a path by more, and all other requests by h.
 func Beside(h http.Handler, path string, more http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == path && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
@@ -52,9 +52,9 @@ func Beside(h http.Handler, path string, more http.Handler) http.Handler {
 	})
 }
 
-// elsewhere refuses an admin action at a public address.
-func elsewhere(w http.ResponseWriter, r *http.Request) {
-	edge.WriteProblem(w, service.Elsewhere(r.URL.Path))
+// notServedHere refuses an admin action at a public address.
+func notServedHere(w http.ResponseWriter, r *http.Request) {
+	edge.WriteProblem(w, service.NotServedHere(r.URL.Path))
 }
 
 // handler serves routes.
@@ -63,32 +63,32 @@ func handler(routes []route) http.Handler {
 	for _, r := range routes {
 		mux.HandleFunc(r.pattern, r.handler)
 	}
-	return problems(mux)
+	return withProblems(mux)
 }
 
-// routes checks on each route the role that it needs.
-func (d *door) routes() []route {
-	all := d.unguarded()
+// routes returns all routes, each with the check of its role.
+func (d *server) routes() []route {
+	all := d.ownRoutes()
 	for _, r := range d.More {
-		h := d.bounded(r)
+		h := d.serveRoute(r)
 		if r.All {
-			h = d.ofAll(h)
+			h = d.requireAllLimits(h)
 		}
 		all = append(all, route{r.Pattern, r.Role, h})
 	}
 	for i, r := range all {
 		// Behind a proxy, Authorization is the end user's.
-		all[i].handler = d.guard(r.role, r.pattern != forwardauth.Path, r.handler)
+		all[i].handler = d.requireRole(r.role, r.pattern != forwardauth.Path, r.handler)
 	}
 	return all
 }
 
-// bounded serves a route of another package within the bounds of what requests take together.
-func (d *door) bounded(r Route) http.HandlerFunc {
+// serveRoute returns a handler that serves a route of another package within the bounds of the load.
+func (d *server) serveRoute(r Route) http.HandlerFunc {
 	if r.Role == auth.Anyone {
 		return r.Handler
 	}
-	return d.with(func(w http.ResponseWriter, q *http.Request, s *load.Share) error {
+	return d.withShare(func(w http.ResponseWriter, q *http.Request, s *load.Share) error {
 		if r.Turn != nil {
 			end, err := r.Turn(q)
 			if err != nil {
@@ -120,48 +120,48 @@ func (d *door) bounded(r Route) http.HandlerFunc {
 	})
 }
 
-// unguarded returns the routes as they are served to callers who have the role.
-func (d *door) unguarded() []route {
+// ownRoutes returns the routes of this package without the check of their roles.
+func (d *server) ownRoutes() []route {
 	s := d.service
 	return []route{
-		{"POST /v1/take", auth.RoleTake, post(d, maxList, s.Take)},
-		{"POST /v1/check", auth.RoleTake, post(d, maxList, s.Check)},
-		{"POST /v1/fill-up", auth.RoleTake, post(d, maxBody, s.FillUp)},
-		{"POST /v1/batch", auth.RoleTake, d.with(d.batch)},
-		{"POST /v1/reserve", auth.RoleTake, post(d, maxList, s.Reserve)},
-		{"POST /v1/debit", auth.RoleTake, post(d, maxBody, s.Debit)},
-		{"POST /v1/extend", auth.RoleTake, post(d, maxList, s.Extend)},
-		{"POST /v1/settle", auth.RoleTake, post(d, maxList, s.Settle)},
-		{"POST /v1/cancel", auth.RoleTake, post(d, maxList, s.Cancel)},
-		{"POST /v1/acquire", auth.RoleTake, post(d, maxList, s.Acquire)},
-		{"POST /v1/renew", auth.RoleTake, post(d, maxList, s.Renew)},
-		{"POST /v1/release", auth.RoleTake, post(d, maxList, s.Release)},
-		{"POST /v1/observe", auth.RoleTake, post(d, maxBody, s.Observe)},
-		{"POST /v1/inspect", auth.RoleRead, posted(d, maxBody, d.inspect)},
-		{"POST /v1/explain", auth.RoleRead, posted(d, maxBody, d.explain)},
-		{"POST /v1/reset", auth.RoleAdmin, post(d, maxBody, s.Reset)},
-		{"POST /v1/refund", auth.RoleAdmin, post(d, maxBody, s.Refund)},
-		{"POST /v1/block", auth.RoleAdmin, post(d, maxBody, s.Block)},
-		{"POST /v1/override", auth.RoleAdmin, post(d, maxBody, s.Override)},
-		{"POST /v1/limit", auth.RoleAdmin, post(d, maxBody, s.SetLimit)},
-		{"POST /v1/plan", auth.RoleAdmin, post(d, maxBody, s.SetPlan)},
+		{"POST /v1/take", auth.RoleTake, serveBody(d, maxListBytes, s.Take)},
+		{"POST /v1/check", auth.RoleTake, serveBody(d, maxListBytes, s.Check)},
+		{"POST /v1/fill-up", auth.RoleTake, serveBody(d, maxBodyBytes, s.FillUp)},
+		{"POST /v1/batch", auth.RoleTake, d.withShare(d.batch)},
+		{"POST /v1/reserve", auth.RoleTake, serveBody(d, maxListBytes, s.Reserve)},
+		{"POST /v1/debit", auth.RoleTake, serveBody(d, maxBodyBytes, s.Debit)},
+		{"POST /v1/extend", auth.RoleTake, serveBody(d, maxListBytes, s.Extend)},
+		{"POST /v1/settle", auth.RoleTake, serveBody(d, maxListBytes, s.Settle)},
+		{"POST /v1/cancel", auth.RoleTake, serveBody(d, maxListBytes, s.Cancel)},
+		{"POST /v1/acquire", auth.RoleTake, serveBody(d, maxListBytes, s.Acquire)},
+		{"POST /v1/renew", auth.RoleTake, serveBody(d, maxListBytes, s.Renew)},
+		{"POST /v1/release", auth.RoleTake, serveBody(d, maxListBytes, s.Release)},
+		{"POST /v1/observe", auth.RoleTake, serveBody(d, maxBodyBytes, s.Observe)},
+		{"POST /v1/inspect", auth.RoleRead, serveBodyShare(d, maxBodyBytes, d.inspect)},
+		{"POST /v1/explain", auth.RoleRead, serveBodyShare(d, maxBodyBytes, d.explain)},
+		{"POST /v1/reset", auth.RoleAdmin, serveBody(d, maxBodyBytes, s.Reset)},
+		{"POST /v1/refund", auth.RoleAdmin, serveBody(d, maxBodyBytes, s.Refund)},
+		{"POST /v1/block", auth.RoleAdmin, serveBody(d, maxBodyBytes, s.Block)},
+		{"POST /v1/override", auth.RoleAdmin, serveBody(d, maxBodyBytes, s.Override)},
+		{"POST /v1/limit", auth.RoleAdmin, serveBody(d, maxBodyBytes, s.SetLimit)},
+		{"POST /v1/plan", auth.RoleAdmin, serveBody(d, maxBodyBytes, s.SetPlan)},
 		{mePath, auth.RoleRead, d.me(true)},
 		{"GET /v1/audit", auth.RoleRead, list(d, api.AuditQuery{Max: 100}, s.Audit)},
-		{"POST /v1/rollback", auth.RoleAdmin, post(d, maxBody, s.Rollback)},
-		{"GET /v1/catalog", auth.RoleRead, whole(d, s.Catalog,
+		{"POST /v1/rollback", auth.RoleAdmin, serveBody(d, maxBodyBytes, s.Rollback)},
+		{"GET /v1/catalog", auth.RoleRead, serveWhole(d, s.Catalog,
 			func(c *api.Catalog) int { return len(c.Limits) + len(c.Plans) })},
 		{"GET /v1/overrides", auth.RoleRead, list(d, api.OverridesQuery{Max: 200}, s.Overrides)},
 		{"GET /v1/versions", auth.RoleRead, list(d, api.VersionsQuery{Max: 50}, s.Versions)},
-		{"GET /v1/difference", auth.RoleRead, asked(d, api.DifferenceQuery{}, d.difference)},
-		{"GET /v1/limits", auth.RoleRead, whole(d, s.Limits, func(l *api.Limits) int { return len(l.Limits) })},
+		{"GET /v1/difference", auth.RoleRead, serveQuery(d, api.DifferenceQuery{}, d.difference)},
+		{"GET /v1/limits", auth.RoleRead, serveWhole(d, s.Limits, func(l *api.Limits) int { return len(l.Limits) })},
 		{"GET /v1/cells", auth.RoleRead, list(d, api.CellsQuery{Max: store.DefaultMax}, s.Cells)},
-		{"GET /v1/usage", auth.RoleRead, asked(d, api.UsageQuery{}, d.usage)},
-		{"GET /v1/traffic", auth.RoleRead, asked(d, api.TrafficQuery{
+		{"GET /v1/usage", auth.RoleRead, serveQuery(d, api.UsageQuery{}, d.usage)},
+		{"GET /v1/traffic", auth.RoleRead, serveQuery(d, api.TrafficQuery{
 			By: api.ByRefused, Top: 20, Seconds: traffic.Seconds,
 		}, d.traffic)},
-		{forwardauth.Path, auth.RoleTake, d.forward}, // whatever the method
-		{"POST " + forwardauth.SettlePath, auth.RoleTake, d.with(d.settleForwarded)},
-		// These are answered however much there is to do.
+		{forwardauth.Path, auth.RoleTake, d.serveForward}, // whatever the method
+		{"POST " + forwardauth.SettlePath, auth.RoleTake, d.withShare(d.settleForward)},
+		// These are answered also under full load.
 		{"GET /livez", auth.Anyone, d.live},
 		{"GET /readyz", auth.Anyone, d.ready},
 		{"GET /healthz", auth.Anyone, d.ready},

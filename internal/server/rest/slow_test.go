@@ -26,21 +26,21 @@ import (
 // patience, which holds them, and of one that has little.
 func TestAClientThatDoesNotReadHoldsNothingForLong(t *testing.T) {
 	t.Parallel()
-	d, _ := doorToNoReaders(t, time.Hour)
+	d, _ := serverToNoReaders(t, time.Hour)
 	await.Until(t, "long answers to be held", func() bool { return inFlight(d) >= load.PerObject*9000 })
-	d, closed := doorToNoReaders(t, 300*time.Millisecond)
+	d, closed := serverToNoReaders(t, 300*time.Millisecond)
 	await.Until(t, "all to be given up", func() bool { return closed.Load() == noReaders })
 	await.Until(t, "nothing to be held", func() bool { return inFlight(d) == 0 })
 }
 
 const noReaders = 2
 
-// doorToNoReaders has clients ask that do not read, and counts the connections that the server closes.
-func doorToNoReaders(t *testing.T, patience time.Duration) (d *door, closed *atomic.Int64) {
+// serverToNoReaders has clients ask that do not read, and counts the connections that the server closes.
+func serverToNoReaders(t *testing.T, patience time.Duration) (d *server, closed *atomic.Int64) {
 	t.Helper()
-	d = newDoor(service.New(headgate.New(memory.New(nil), nil), &config.Config{}, nil),
+	d = newServer(service.New(headgate.New(memory.New(nil), nil), &config.Config{}, nil),
 		slog.New(slog.DiscardHandler), nil)
-	d.patience, d.rate = patience, 1<<30
+	d.writeTimeout, d.writeRate = patience, 1<<30
 	closed = new(atomic.Int64)
 	server := httptest.NewUnstartedServer(handler(d.routes()))
 	server.Config.ConnState = func(conn net.Conn, to http.ConnState) {
@@ -70,9 +70,9 @@ func doorToNoReaders(t *testing.T, patience time.Duration) (d *door, closed *ato
 // what net/http buffers.
 func TestAClientThatDoesNotReadKeepsNobodyFromBeingDecided(t *testing.T) {
 	t.Parallel()
-	d := newDoor(service.New(headgate.New(memory.New(nil), nil), &config.Config{}, nil), slog.New(slog.DiscardHandler),
-		&Config{Load: load.New(1, 0)})
-	d.patience = time.Hour
+	d := newServer(service.New(headgate.New(memory.New(nil), nil), &config.Config{}, nil),
+		slog.New(slog.DiscardHandler), &Config{Load: load.New(1, 0)})
+	d.writeTimeout = time.Hour
 	server := httptest.NewServer(handler(d.routes()))
 	defer server.Close()
 	defer server.CloseClientConnections()
@@ -113,7 +113,7 @@ func TestAClientThatDoesNotReadKeepsNobodyFromBeingDecided(t *testing.T) {
 // TestSharesAreGivenBack asks for all kinds of things, good and bad.
 func TestSharesAreGivenBack(t *testing.T) {
 	t.Parallel()
-	d := newDoor(service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}, nil),
+	d := newServer(service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}, nil),
 		slog.New(slog.DiscardHandler), &Config{Load: load.New(1, 1<<20)})
 	h := handler(d.routes())
 	good := `{"limit":"token-bucket 5/1m","key":"k"`
@@ -142,7 +142,7 @@ func TestSharesAreGivenBack(t *testing.T) {
 }
 
 // inFlight returns what requests hold, and how many there are.
-func inFlight(d *door) int64 {
+func inFlight(d *server) int64 {
 	requests, bytes := d.Load.InFlight()
 	return requests + bytes
 }

@@ -112,8 +112,8 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-// TestTrafficTellsOnlyOfLimitsThatTheCallerMayTouch also under the names that limits share.
-func TestTrafficTellsOnlyOfLimitsThatTheCallerMayTouch(t *testing.T) {
+// TestTrafficHasOnlyLimitsThatTheCallerMayTouch also under the names that limits share.
+func TestTrafficHasOnlyLimitsThatTheCallerMayTouch(t *testing.T) {
 	t.Parallel()
 	c, err := config.Parse("c.yaml", []byte("limits: {api: fixed-window 2/30d, login: fixed-window 1/30d}"))
 	if err != nil {

@@ -18,18 +18,18 @@ import (
 // tokenMetadata is the metadata for a token beside authorization.
 var tokenMetadata = strings.ToLower(auth.TokenHeader)
 
-// enter lets calls in whose caller has the role of the method, and puts the caller into the context,
+// admitCall admits a call if its caller has the role of the method, and puts the caller into the context,
 // where [auth.From] finds it. It runs when the headers of a call have come, before any message is
-// read, by the goroutine that reads the connection. The deadline of a unary call begins here, so it includes the time
+// read, in the goroutine that reads the connection. The deadline of a unary call begins here, so it includes the time
 // until the message has arrived.
-func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
+func (s *Server) admitCall(ctx context.Context, info *tap.Info) (context.Context, error) {
 	name := info.FullMethodName
 	m, known := s.methods[name]
 	switch {
-	case !known: // no message of it is read, and grpc says that it is not known
+	case !known: // grpc answers Unimplemented, and reads no message
 		return ctx, nil
 	case m.role == auth.RoleAdmin && s.config.NoAdmin:
-		return nil, statusOf(service.Elsewhere(name))
+		return nil, statusOf(service.NotServedHere(name))
 	case m.role != auth.Anyone:
 		var p *api.Problem
 		if ctx, p = s.authorize(ctx, name, info.Header); p != nil {
@@ -37,24 +37,24 @@ func (s *Server) enter(ctx context.Context, info *tap.Info) (context.Context, er
 		}
 	}
 	var err error
-	var end context.CancelFunc
+	var cancel context.CancelFunc
 	if m.unary {
-		ctx, end = context.WithTimeout(service.By(ctx, service.ProtocolGRPC), service.Deadline)
+		ctx, cancel = context.WithTimeout(service.WithProtocol(ctx, service.ProtocolGRPC), service.Deadline)
 	} else {
-		ctx, end = context.WithCancel(ctx)
+		ctx, cancel = context.WithCancel(ctx)
 	}
-	if ctx, err = s.arriving.enter(ctx, end, m.role == auth.Anyone); err != nil {
-		end()
+	if ctx, err = s.arriving.add(ctx, cancel, m.role == auth.Anyone); err != nil {
+		cancel()
 		return nil, statusOf(service.Problem(err))
 	}
-	return ctx, nil // grpc ends the context of a call with the call, and that ends these and their timers
+	return ctx, nil // grpc cancels the parent context when the call ends, which stops the timer too
 }
 
-// caller returns the caller of a call, as [auth.Tokens.Caller] does.
+// caller finds the caller of a call by its credentials, see [auth.Tokens.Caller].
 func (s *Server) caller(ctx context.Context, md metadata.MD) (*auth.Caller, error) {
 	from, _ := peer.FromContext(ctx)
 	shown := auth.Shown{
-		Authorization: md["authorization"], Certificate: func() *x509.Certificate { return certificate(from) },
+		Authorization: md["authorization"], Certificate: func() *x509.Certificate { return peerCertificate(from) },
 		UnixSocket: from != nil && from.Addr != nil && from.Addr.Network() == "unix",
 	}
 	if tokens := md[tokenMetadata]; len(tokens) > 0 {
@@ -63,8 +63,8 @@ func (s *Server) caller(ctx context.Context, md metadata.MD) (*auth.Caller, erro
 	return s.config.Tokens.Tokens().Caller(shown)
 }
 
-// authorize returns the context with the caller, who has to have the role of a method. It runs again for each message
-// of a stream, which goes on for long: its caller may have lost its token, its certificate's entry or its role.
+// authorize puts the caller into the context, or returns a problem if it has not the role of a method. It runs again
+// for each message of a stream, since the caller may meanwhile have lost its token, certificate or role.
 func (s *Server) authorize(ctx context.Context, name string, md metadata.MD) (context.Context, *api.Problem) {
 	if s.config.Tokens == nil {
 		return ctx, nil
@@ -79,7 +79,7 @@ func (s *Server) authorize(ctx context.Context, name string, md metadata.MD) (co
 	return auth.With(ctx, caller), nil
 }
 
-// forbid returns the problem of a call that may not be served.
+// forbid logs that a call is not permitted, and returns its problem.
 func (s *Server) forbid(ctx context.Context, name string, err error) *api.Problem {
 	remote := ""
 	if from, ok := peer.FromContext(ctx); ok && from.Addr != nil {
@@ -89,8 +89,8 @@ func (s *Server) forbid(ctx context.Context, name string, err error) *api.Proble
 	return service.Forbidden(err, "the metadata authorization: Bearer, or in "+tokenMetadata)
 }
 
-// certificate returns the certificate that a peer has shown and that was verified, or nil.
-func certificate(from *peer.Peer) *x509.Certificate {
+// peerCertificate returns the verified certificate of a peer, or nil.
+func peerCertificate(from *peer.Peer) *x509.Certificate {
 	if from == nil {
 		return nil
 	}

@@ -10,105 +10,105 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// arriving bounds the memory of messages that are not complete. For grpc itself that is 4 MiB for each stream of each
-// connection, also of callers that are not known. Who sends a message at once has it complete within moments, so few
-// calls may wait for theirs for longer: those that began first are ended. What can come within the moments is what the
-// network carries.
+// arriving bounds the memory of incomplete messages. grpc itself allows 4 MiB for each stream of each
+// connection, also from unknown callers. A client that sends a message at once completes it within maxWait, so at most
+// maxWaiting calls may wait for longer: the oldest calls above that are canceled. Within maxWait, the network bounds
+// how much can arrive.
 //
-// A pool that counts grpc's buffers was tried: with version 1.85, those of two of 40 calls that were ended stayed out
-// for two minutes, so a bound of these bytes would in time let nobody in.
+// A pool that counts grpc's buffers was tried: with version 1.85, the buffers of two of 40 canceled calls were not
+// returned for two minutes, so a bound of these bytes would in time refuse all calls.
 type arriving struct {
-	mu    sync.Mutex
-	calls list.List   // of *call, the oldest first; guarded by mu
-	open  int         // of them, those of methods for anyone; guarded by mu
-	look  *time.Timer // nil: nobody has to look whether some wait for too long. Guarded by mu
+	mu          sync.Mutex
+	calls       list.List   // of *call, the oldest first; guarded by mu
+	anyoneCalls int         // how many of them are of methods for anyone; guarded by mu
+	timer       *time.Timer // of cancelLate; nil: it is not needed. Guarded by mu
 }
 
 const (
-	moments = 250 * time.Millisecond
-	maxLate = 16 // calls that wait for longer, and those of methods for anyone that wait at all
+	maxWait    = 250 * time.Millisecond
+	maxWaiting = 16 // calls that wait for longer than maxWait, and calls of methods for anyone that wait at all
 )
 
-// call waits for its message, or the first one of a stream.
+// call is a call that waits for its message, or for the first message of a stream.
 type call struct {
-	anyone bool
-	began  time.Time
-	end    context.CancelFunc
-	stop   func() bool   // keeps the end of the context from being noticed
-	place  *list.Element // in calls; nil: it was ended. Guarded by mu of arriving
+	anyone    bool // the method is for anyone
+	began     time.Time
+	cancel    context.CancelFunc
+	stopWatch func() bool   // stops watching the context of the call
+	element   *list.Element // in calls; nil: it was removed. Guarded by mu of arriving
 }
 
 // callKey is the key of a *call in a context.
 type callKey struct{}
 
-// enter returns the context of a call whose message is yet to come, or store.ErrBusy. end ends the context.
-func (a *arriving) enter(ctx context.Context, end context.CancelFunc, anyone bool) (context.Context, error) {
+// add adds a call that waits for its message, and returns its context, or store.ErrBusy. cancel cancels the context.
+func (a *arriving) add(ctx context.Context, cancel context.CancelFunc, anyone bool) (context.Context, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if anyone && a.open >= maxLate {
-		return nil, fmt.Errorf("%w: %d messages to methods for anyone are not complete", store.ErrBusy, maxLate)
+	if anyone && a.anyoneCalls >= maxWaiting {
+		return nil, fmt.Errorf("%w: %d messages to methods for anyone are not complete", store.ErrBusy, maxWaiting)
 	}
-	c := &call{anyone: anyone, began: time.Now(), end: end}
-	c.place = a.calls.PushBack(c)
+	c := &call{anyone: anyone, began: time.Now(), cancel: cancel}
+	c.element = a.calls.PushBack(c)
 	if anyone {
-		a.open++
+		a.anyoneCalls++
 	}
-	if a.calls.Len() > maxLate && a.look == nil {
-		a.look = time.AfterFunc(moments, a.endLate)
+	if a.calls.Len() > maxWaiting && a.timer == nil {
+		a.timer = time.AfterFunc(maxWait, a.cancelLate)
 	}
-	c.stop = context.AfterFunc(ctx, func() { a.over(c) })
+	c.stopWatch = context.AfterFunc(ctx, func() { a.finish(c) })
 	return context.WithValue(ctx, callKey{}, c), nil
 }
 
-// endLate ends calls that have waited for longer than moments, but for as many as may.
-func (a *arriving) endLate() {
+// cancelLate cancels the oldest calls that have waited for longer than maxWait, down to maxWaiting.
+func (a *arriving) cancelLate() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.look = nil
+	a.timer = nil
 	late := 0
 	now := time.Now()
-	for e := a.calls.Front(); e != nil && now.Sub(e.Value.(*call).began) > moments; e = e.Next() {
+	for e := a.calls.Front(); e != nil && now.Sub(e.Value.(*call).began) > maxWait; e = e.Next() {
 		late++
 	}
-	for ; late > maxLate; late-- {
+	for ; late > maxWaiting; late-- {
 		c := a.calls.Front().Value.(*call)
 		a.remove(c)
-		c.end()
+		c.cancel()
 	}
-	if a.calls.Len() > maxLate {
-		a.look = time.AfterFunc(moments/4, a.endLate)
+	if a.calls.Len() > maxWaiting {
+		a.timer = time.AfterFunc(maxWait/4, a.cancelLate)
 	}
 }
 
-// remove takes a call off the list. The caller holds mu.
+// remove removes a call from the list. The caller holds mu.
 func (a *arriving) remove(c *call) {
-	a.calls.Remove(c.place)
-	if c.place = nil; c.anyone {
-		a.open--
+	a.calls.Remove(c.element)
+	if c.element = nil; c.anyone {
+		a.anyoneCalls--
 	}
 }
 
-// over notes that a call has ended before its message was complete.
-func (a *arriving) over(c *call) {
+// finish removes a call that does not wait any more.
+func (a *arriving) finish(c *call) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if c.place != nil {
+	if c.element != nil {
 		a.remove(c)
 	}
 }
 
-// arrived notes that the message of a call is complete.
-func (a *arriving) arrived(ctx context.Context) {
-	if c, _ := ctx.Value(callKey{}).(*call); c != nil && c.stop() {
-		a.over(c)
+// messageArrived removes the call of a context, since its message is complete.
+func (a *arriving) messageArrived(ctx context.Context) {
+	if c, _ := ctx.Value(callKey{}).(*call); c != nil && c.stopWatch() {
+		a.finish(c)
 	}
 }
 
-// close ends the look that is under way.
-func (a *arriving) close() {
+// stopTimer stops the timer of cancelLate.
+func (a *arriving) stopTimer() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.look != nil {
-		a.look.Stop()
+	if a.timer != nil {
+		a.timer.Stop()
 	}
 }

@@ -53,7 +53,7 @@ func FuzzCount(f *testing.F) {
 			&pb.BatchRequest{}, &pb.StreamRequest{}, &pb.ObserveRequest{}, &pb.UsageRequest{}, &rls.RateLimitRequest{},
 		} {
 			room := maxObjects
-			err := count(text, m.ProtoReflect().Descriptor(), &room, 0)
+			err := countObjects(text, m.ProtoReflect().Descriptor(), &room, 0)
 			if err != nil && len(text) <= 2*maxObjects && room < 0 {
 				t.Fatalf("%d bytes have too many objects: %v", len(text), err)
 			}

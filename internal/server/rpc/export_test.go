@@ -1,6 +1,6 @@
 package rpc
 
-// Arriving returns how many calls wait for their messages.
+// Arriving returns how many calls wait for a message.
 func (s *Server) Arriving() int {
 	s.arriving.mu.Lock()
 	defer s.arriving.mu.Unlock()

@@ -12,22 +12,22 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// health reports whether the store can decide and write, as /readyz does. All services are well, or none.
+// health reports whether the store can decide and write, as /readyz does. The status is the same for all services.
 type health struct {
 	healthpb.UnimplementedHealthServer
-	of *Server
+	server *Server
 }
 
-// state tries the store.
+// state returns the status, after a trial of the store.
 func (h *health) state(ctx context.Context) healthpb.HealthCheckResponse_ServingStatus {
 	select {
-	case <-h.of.stopping:
+	case <-h.server.stopping:
 		return healthpb.HealthCheckResponse_NOT_SERVING
 	default:
 	}
 	ctx, cancel := context.WithTimeout(ctx, service.ReadyWithin)
 	defer cancel()
-	if h.of.service.Healthy(ctx) != nil {
+	if h.server.service.Healthy(ctx) != nil {
 		return healthpb.HealthCheckResponse_NOT_SERVING
 	}
 	return healthpb.HealthCheckResponse_SERVING
@@ -35,7 +35,7 @@ func (h *health) state(ctx context.Context) healthpb.HealthCheckResponse_Serving
 
 // Check implements grpc.health.v1.Health.
 func (h *health) Check(ctx context.Context, r *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
-	if !h.of.services[r.GetService()] {
+	if !h.server.services[r.GetService()] {
 		return nil, status.Errorf(codes.NotFound, "there is no service %.100q", r.GetService())
 	}
 	return &healthpb.HealthCheckResponse{Status: h.state(ctx)}, nil
@@ -45,7 +45,7 @@ func (h *health) Check(ctx context.Context, r *healthpb.HealthCheckRequest) (*he
 func (h *health) List(ctx context.Context, _ *healthpb.HealthListRequest) (*healthpb.HealthListResponse, error) {
 	state := h.state(ctx)
 	out := &healthpb.HealthListResponse{Statuses: map[string]*healthpb.HealthCheckResponse{}}
-	for name := range h.of.services {
+	for name := range h.server.services {
 		out.Statuses[name] = &healthpb.HealthCheckResponse{Status: state}
 	}
 	return out, nil
@@ -57,21 +57,21 @@ func (h *health) Watch(
 ) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
-	said := healthpb.HealthCheckResponse_UNKNOWN
+	lastSent := healthpb.HealthCheckResponse_UNKNOWN
 	for {
 		now := healthpb.HealthCheckResponse_SERVICE_UNKNOWN
-		if h.of.services[r.GetService()] {
+		if h.server.services[r.GetService()] {
 			now = h.state(out.Context())
 		}
-		if now != said {
+		if now != lastSent {
 			if err := out.Send(&healthpb.HealthCheckResponse{Status: now}); err != nil {
 				return err
 			}
-			said = now
+			lastSent = now
 		}
 		select {
-		case <-h.of.stopping:
-			if said != healthpb.HealthCheckResponse_NOT_SERVING {
+		case <-h.server.stopping:
+			if lastSent != healthpb.HealthCheckResponse_NOT_SERVING {
 				_ = out.Send(&healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING})
 			}
 			return status.Error(codes.Unavailable, "the server stops")

@@ -20,14 +20,14 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// unary serves a call within the bounds of time and memory, and makes a status of its error.
-func (s *Server) unary(ctx context.Context, in any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (
+// interceptUnary serves a call within the bounds of time and memory, and turns its error into a status.
+func (s *Server) interceptUnary(ctx context.Context, in any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (
 	out any, err error,
 ) {
-	s.arriving.arrived(ctx)
+	s.arriving.messageArrived(ctx)
 	m := s.methods[info.FullMethod]
-	defer func() { err = s.status(ctx, info.FullMethod, err, recover()) }()
-	if m.role == auth.Anyone { // answered however much there is to do
+	defer func() { err = s.statusFor(ctx, info.FullMethod, err, recover()) }()
+	if m.role == auth.Anyone { // these are answered also under full load
 		return h(ctx, in)
 	}
 	share := s.config.Load.Share()
@@ -35,10 +35,10 @@ func (s *Server) unary(ctx context.Context, in any, info *grpc.UnaryServerInfo, 
 	if err := m.hold(&share, in); err != nil {
 		return nil, err
 	}
-	return h(ctx, in) // enter has set the deadline
+	return h(ctx, in) // admitCall has set the deadline
 }
 
-// hold counts a message, and what it takes to decide it.
+// hold counts a request, its message, and the memory to decide it in a share of the load.
 func (m *method) hold(s *load.Share, message any) error {
 	if err := s.Enter(); err != nil {
 		return err
@@ -56,68 +56,68 @@ func (m *method) hold(s *load.Share, message any) error {
 	return s.HoldObjects(m.objects(message))
 }
 
-// stream makes a status of the error of a stream, and ends it when the server stops: a client of
-// reflection may keep one open for as long as it lives. Headgate's own stream ends by itself, when it has
-// answered what it has read.
-func (s *Server) stream(impl any, stream grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) (
-	err error,
-) {
-	defer func() { err = s.status(stream.Context(), info.FullMethod, err, recover()) }()
+// interceptStream turns the error of a stream into a status, and ends the stream when the server stops, since a client
+// of reflection may keep one open for as long as it lives. Headgate's own stream ends by itself, when it has
+// answered all requests that it has read.
+func (s *Server) interceptStream(
+	impl any, stream grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler,
+) (err error) {
+	defer func() { err = s.statusFor(stream.Context(), info.FullMethod, err, recover()) }()
 	stream = &firstMessage{ServerStream: stream, arriving: &s.arriving}
 	if info.FullMethod != pb.HeadgateService_Stream_FullMethodName {
-		stream = &ending{stream, s.stopping}
+		stream = &stoppableStream{stream, s.stopping}
 	}
 	return h(impl, stream)
 }
 
-// firstMessage notes when the first message of a stream is complete.
+// firstMessage is a stream that reports to arriving when its first message is complete.
 type firstMessage struct {
 	grpc.ServerStream
 	arriving *arriving
-	arrived  bool
+	complete bool
 }
 
 // RecvMsg implements grpc.ServerStream.
 func (f *firstMessage) RecvMsg(m any) error {
 	err := f.ServerStream.RecvMsg(m)
-	if !f.arrived {
-		f.arriving.arrived(f.Context())
-		f.arrived = true
+	if !f.complete {
+		f.arriving.messageArrived(f.Context())
+		f.complete = true
 	}
 	return err
 }
 
-// ending is a stream that reads no message once its server stops.
-type ending struct {
+// stoppableStream is a stream that reads no message once its server stops.
+type stoppableStream struct {
 	grpc.ServerStream
 	stopping <-chan struct{}
 }
 
-// RecvMsg implements grpc.ServerStream. What reads in the background ends with the stream.
-func (e *ending) RecvMsg(m any) error {
+// RecvMsg implements grpc.ServerStream. Its goroutine ends with the stream.
+func (e *stoppableStream) RecvMsg(m any) error {
 	read := make(chan error, 1)
 	go func() { read <- e.ServerStream.RecvMsg(m) }()
 	select {
 	case err := <-read:
 		return err
 	case <-e.stopping:
-		return statusOf(stopped)
+		return statusOf(stoppingProblem)
 	}
 }
 
-// status returns the status of an error, a status as it is, and writes the trailer of one that says when to ask again.
-func (s *Server) status(ctx context.Context, name string, err error, panicked any) error {
-	if _, ok := status.FromError(err); !ok || panicked != nil { // it is ok of nil
+// statusFor returns the status of an error. If the status says when to retry, it sets the pushback trailer.
+func (s *Server) statusFor(ctx context.Context, name string, err error, panicked any) error {
+	if _, ok := status.FromError(err); !ok || panicked != nil { // ok is true if err is nil
 		err = statusOf(s.problem(ctx, name, err, panicked))
 	}
-	if again := grpcstatus.PushbackOf(status.Convert(err)); again != nil {
-		_ = grpc.SetTrailer(ctx, again) // fails only if the call has no connection
+	if pushback := grpcstatus.PushbackOf(status.Convert(err)); pushback != nil {
+		_ = grpc.SetTrailer(ctx, pushback) // fails only if the call has no connection
 	}
 	return err
 }
 
-// problem returns the problem of an error, which is logged if the client is not to blame. A panic is an
-// error of one call, as it is over HTTP.
+// problem returns the problem of an error, and logs an error that is not the client's. A panic fails
+// one call only, as over HTTP.
 func (s *Server) problem(ctx context.Context, name string, err error, panicked any) *api.Problem {
 	if panicked != nil {
 		err = fmt.Errorf("panic: %v", panicked)
@@ -131,8 +131,8 @@ func (s *Server) problem(ctx context.Context, name string, err error, panicked a
 	return p
 }
 
-// Status returns the status of a problem: the code of [api.Problem.Code], the problem itself in ErrorInfo, the field
-// that is wrong in BadRequest, and RetryInfo where nothing was charged and it may pass later.
+// Status returns the status of a problem: the code of [api.Problem.Code], the problem itself in ErrorInfo, the wrong
+// field in BadRequest, and a RetryInfo if nothing was charged and the call may pass later.
 func Status(p *api.Problem) *status.Status {
 	details := []protoadapt.MessageV1{
 		&errdetails.ErrorInfo{Reason: p.Reason(), Domain: api.Domain, Metadata: p.Metadata()},

@@ -1,9 +1,9 @@
-// Package rpc serves gRPC: it listens, knows callers by what they show, bounds what requests take, reports
-// health, and stops in order. The services that it serves are registered: that of headgate itself, and
-// others, such as Envoy's.
+// Package rpc serves gRPC: it authenticates callers, bounds the resources of requests, reports
+// health, and shuts down gracefully. It serves headgate's own service, and registered
+// services, such as Envoy's.
 //
-// A caller is known before its message is read: its call is refused by its headers alone. Web pages have
-// no part in that: a browser sends no request with the content type of gRPC to another origin
+// A caller is authenticated before its message is read: a call can be refused by its headers alone. Web pages
+// need no check: a browser sends no request with the content type of gRPC to another origin
 // without a preflight, which is refused here.
 package rpc
 
@@ -36,23 +36,23 @@ import (
 // maxMessage is how many bytes a message may have, in both directions: as many as a body of JSON.
 const maxMessage = 4 << 20
 
-// maxStreams is how many calls of one connection may be under way. Clients wait for one to end.
+// maxStreams is how many calls of one connection may be under way. Clients wait if there are more.
 const maxStreams = 250
 
-// Config adjusts a Server. A nil Config, and every zero field, is fine.
+// Config adjusts a Server. It may be nil, and every field may be zero.
 type Config struct {
-	// Tokens are what callers show to be let in, unless they come by a Unix socket or show a certificate
-	// that is listed there. Nil: everybody may do everything.
+	// Tokens lists the callers with their tokens and certificates. A caller by a Unix socket needs neither. Nil:
+	// every caller may do everything.
 	Tokens *auth.File
-	// TLS encrypts the connections, and may verify certificates of clients. Nil: they are plain.
+	// TLS encrypts the connections, and may verify certificates of clients. Nil: connections are not encrypted.
 	TLS *tls.Config
-	// Load bounds what requests take. Nil: one of its own, as load.New(0, 0) returns it.
+	// Load bounds the resources of requests. Nil: load.New(0, 0).
 	Load *load.Load
-	// MaxConnections is how many connections may be open: see [edge.Bound]. Zero: what it says.
+	// MaxConnections is how many connections may be open. Zero: the default of [edge.Bound].
 	MaxConnections int
 	// NoAdmin refuses admin actions, which another address serves.
 	NoAdmin bool
-	// Unary and Stream come before what serves calls and streams.
+	// Unary and Stream run before the interceptors of the server.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []grpc.StreamServerInterceptor
 }
@@ -61,36 +61,36 @@ type Config struct {
 type Service struct {
 	Desc *grpc.ServiceDesc
 	Impl any
-	// Role is what a caller needs to call a method, which is named without its service. Nil:
+	// Role returns the role that a caller of a method needs; the name is without the service. Nil:
 	// [auth.RoleTake] for all.
 	Role func(method string) auth.Role
-	// Objects is how many charges a message carries, or objects that take as much memory. Nil: one.
+	// Objects returns how many charges a message has, or objects that take as much memory. Nil: one.
 	Objects func(message any) int
 }
 
-// method is the access and the size of a method, by its full name.
+// method describes a method of a registered service.
 type method struct {
 	unary   bool
 	role    auth.Role
 	objects func(any) int
 }
 
-// Server serves gRPC. Create one with [New], register services, and then serve one listener or
-// several. It is safe for concurrent use once services are registered.
+// Server serves gRPC, on one listener or several. It is created with [New], and safe for concurrent use
+// once services are registered.
 type Server struct {
 	service  *service.Service
 	log      *slog.Logger
 	config   Config
 	methods  map[string]method // by the full name
-	services map[string]bool   // whose health is reported
+	services map[string]bool   // services whose health is reported
 	grpc     *grpc.Server
 	arriving arriving
 	stopping chan struct{} // closed when the server begins to stop
 	stop     sync.Once
 }
 
-// New returns a server of headgate's own service, health and reflection. What goes wrong is logged, a line for each
-// request that fails: see package lograte for a log that stands that.
+// New returns a server of headgate's own service, health and reflection. It logs a line for each request that fails
+// by an error of the server, so log should be limited by package lograte.
 func New(s *service.Service, log *slog.Logger, c *Config) *Server {
 	out := &Server{
 		service: s, log: log, methods: map[string]method{}, services: map[string]bool{"": true},
@@ -104,9 +104,9 @@ func New(s *service.Service, log *slog.Logger, c *Config) *Server {
 	out.grpc = grpc.NewServer(
 		grpc.Creds(secure),
 		grpc.ForceServerCodecV2(newCodec()),
-		grpc.InTapHandle(out.enter),
-		grpc.ChainUnaryInterceptor(append(slices.Clone(out.config.Unary), out.unary)...),
-		grpc.ChainStreamInterceptor(append(slices.Clone(out.config.Stream), out.stream)...),
+		grpc.InTapHandle(out.admitCall),
+		grpc.ChainUnaryInterceptor(append(slices.Clone(out.config.Unary), out.interceptUnary)...),
+		grpc.ChainStreamInterceptor(append(slices.Clone(out.config.Stream), out.interceptStream)...),
 		grpc.MaxRecvMsgSize(maxMessage), grpc.MaxSendMsgSize(maxMessage),
 		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(16<<10),
 		grpc.ConnectionTimeout(10*time.Second),
@@ -117,7 +117,7 @@ func New(s *service.Service, log *slog.Logger, c *Config) *Server {
 			MinTime: 10 * time.Second, PermitWithoutStream: true,
 		}),
 	)
-	healthpb.RegisterHealthServer(registrar{out}, &health{of: out})
+	healthpb.RegisterHealthServer(registrar{out}, &health{server: out})
 	described := reflection.ServerOptions{Services: registrar{out}}
 	reflectionpb.RegisterServerReflectionServer(registrar{out}, reflection.NewServerV1(described))
 	reflectionalpha.RegisterServerReflectionServer(registrar{out}, reflection.NewServer(described))
@@ -144,7 +144,7 @@ func (s *Server) Register(v Service) {
 	s.grpc.RegisterService(v.Desc, v.Impl)
 }
 
-// registrar registers what anyone may call.
+// registrar registers services that anyone may call.
 type registrar struct{ *Server }
 
 // RegisterService implements grpc.ServiceRegistrar.
@@ -155,14 +155,14 @@ func (r registrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 // GetServiceInfo implements reflection.ServiceInfoProvider.
 func (r registrar) GetServiceInfo() map[string]grpc.ServiceInfo { return r.grpc.GetServiceInfo() }
 
-// Serve answers what comes to a listener, until Shutdown. It returns nil then. Of several listeners each
+// Serve serves the connections of a listener until Shutdown, and then returns nil. Each listener
 // has its own bound of connections.
 func (s *Server) Serve(l net.Listener) error {
 	return s.grpc.Serve(edge.Bound(l, s.config.MaxConnections, s.log))
 }
 
-// Shutdown stops accepting connections and calls, and waits for those under way, until ctx ends. Health
-// is not serving from now on.
+// Shutdown stops accepting connections and calls, and waits for the calls under way, until ctx ends. From now
+// on, health is NOT_SERVING.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop.Do(func() { close(s.stopping) })
 	done := make(chan struct{})
@@ -181,6 +181,6 @@ func (s *Server) Shutdown(ctx context.Context) error {
 func (s *Server) Close() error {
 	s.stop.Do(func() { close(s.stopping) })
 	s.grpc.Stop()
-	s.arriving.close()
+	s.arriving.stopTimer()
 	return nil
 }

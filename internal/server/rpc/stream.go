@@ -17,8 +17,8 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// maxInFlight bounds the requests under way in a stream. The next one is read when one is answered, so flow control
-// holds back the client.
+// maxInFlight bounds the requests under way in a stream. Further requests are not read until one is answered, so flow
+// control holds back the client.
 const maxInFlight = 1000
 
 // received is a request of a stream, or the error that ended it.
@@ -30,12 +30,12 @@ type received struct {
 // Stream implements pb.HeadgateServiceServer. It authorizes each request again and counts it in the load; a request
 // fails alone. When the server stops, the stream ends after the answers to all requests that were read.
 func (v *verbs) Stream(stream grpc.BidiStreamingServer[pb.StreamRequest, pb.StreamResponse]) error {
-	ctx, cancel := context.WithCancel(service.By(stream.Context(), service.ProtocolGRPC))
+	ctx, cancel := context.WithCancel(service.WithProtocol(stream.Context(), service.ProtocolGRPC))
 	defer cancel()
 	var sendMu sync.Mutex // only one goroutine may send at a time
 	var inFlight sync.WaitGroup
 	defer inFlight.Wait()
-	room := make(chan struct{}, maxInFlight)
+	slots := make(chan struct{}, maxInFlight)
 	requests := make(chan received)
 	go func() {
 		for {
@@ -52,18 +52,18 @@ func (v *verbs) Stream(stream grpc.BidiStreamingServer[pb.StreamRequest, pb.Stre
 	}()
 	for {
 		select {
-		case room <- struct{}{}:
+		case slots <- struct{}{}:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 		var next received
 		select {
 		case next = <-requests:
-		case <-ctx.Done(): // the reader may have returned because of it
+		case <-ctx.Done(): // the reader may have returned for the same reason
 			return ctx.Err()
 		case <-v.server.stopping:
 			inFlight.Wait()
-			return statusOf(stopped)
+			return statusOf(stoppingProblem)
 		}
 		switch {
 		case errors.Is(next.err, io.EOF):
@@ -72,23 +72,23 @@ func (v *verbs) Stream(stream grpc.BidiStreamingServer[pb.StreamRequest, pb.Stre
 			return next.err
 		}
 		inFlight.Go(func() {
-			answer := v.serveOne(ctx, next.request)
+			answer := v.serveRequest(ctx, next.request)
 			sendMu.Lock()
 			defer sendMu.Unlock()
-			_ = stream.Send(answer) // if it fails, the stream broke, and the client knows
-			<-room
+			_ = stream.Send(answer) // it fails only if the stream is broken, which the client sees
+			<-slots
 		})
 	}
 }
 
-// stopped ends a stream when the server stops.
-var stopped = &api.Problem{
+// stoppingProblem ends a stream when the server stops.
+var stoppingProblem = &api.Problem{
 	Type: api.Unavailable, Title: "The server stops", Status: 503,
 	Detail: "What was read is answered. Of other requests nothing was charged.",
 }
 
-// serveOne answers a request of a stream.
-func (v *verbs) serveOne(ctx context.Context, r *pb.StreamRequest) (out *pb.StreamResponse) {
+// serveRequest answers a request of a stream. An error or a panic fails this request only.
+func (v *verbs) serveRequest(ctx context.Context, r *pb.StreamRequest) (out *pb.StreamResponse) {
 	out = &pb.StreamResponse{Id: r.GetId()}
 	fail := func(err error, panicked any) {
 		problem := v.server.problem(ctx, pb.HeadgateService_Stream_FullMethodName, err, panicked)
@@ -105,11 +105,11 @@ func (v *verbs) serveOne(ctx context.Context, r *pb.StreamRequest) (out *pb.Stre
 		out.Result = &pb.StreamResponse_Problem{Problem: wire.To[pb.Problem](err)}
 		return out
 	}
-	within := service.Deadline
+	timeout := service.Deadline
 	if ms := r.GetTimeoutMs(); ms > 0 {
-		within = min(within, time.Duration(min(ms, service.Deadline.Milliseconds()))*time.Millisecond)
+		timeout = min(timeout, time.Duration(min(ms, service.Deadline.Milliseconds()))*time.Millisecond)
 	}
-	ctx, cancel := context.WithTimeout(ctx, within)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if err := v.decide(ctx, r, out); err != nil {
 		fail(err, nil)
@@ -117,11 +117,11 @@ func (v *verbs) serveOne(ctx context.Context, r *pb.StreamRequest) (out *pb.Stre
 	return out
 }
 
-// decide sets the result in out.
+// decide decides a request within the bounds of the load, and sets the result in out.
 func (v *verbs) decide(ctx context.Context, r *pb.StreamRequest, out *pb.StreamResponse) error {
 	share := v.server.config.Load.Share()
 	defer share.Release()
-	if err := (&method{objects: objects}).hold(&share, r); err != nil {
+	if err := (&method{objects: objectsOf}).hold(&share, r); err != nil {
 		return err
 	}
 	var d *pb.Decision

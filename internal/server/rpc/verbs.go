@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// maxCells is how many keys a page may have.
+// maxCells is how many cells a page of ListCells may have.
 const maxCells = 10_000
 
 // verbs serves headgate.v1.HeadgateService.
@@ -32,12 +32,12 @@ type verb struct {
 	handle func(method string) grpc.MethodHandler
 }
 
-// table returns the unary methods by name.
-func (v *verbs) table() map[string]verb {
+// unaryMethods returns the unary methods by name.
+func (v *verbs) unaryMethods() map[string]verb {
 	s := v.server.service
-	observe := few("headers", func(r *api.Observe) int { return len(r.Headers) }, s.Observe)
-	explain := few("headers", func(r *api.Explain) int { return len(r.Headers) }, s.Explain)
-	rollback := few("limits", func(r *api.Rollback) int { return len(r.Limits) }, s.Rollback)
+	observe := limitTexts("headers", func(r *api.Observe) int { return len(r.Headers) }, s.Observe)
+	explain := limitTexts("headers", func(r *api.Explain) int { return len(r.Headers) }, s.Explain)
+	rollback := limitTexts("limits", func(r *api.Rollback) int { return len(r.Limits) }, s.Rollback)
 	return map[string]verb{
 		"Take":        {auth.RoleTake, unary[pb.Request, pb.Decision](s.Take)},
 		"Check":       {auth.RoleTake, unary[pb.Request, pb.Decision](s.Check)},
@@ -67,9 +67,9 @@ func (v *verbs) table() map[string]verb {
 	}
 }
 
-// service returns the Service. A method without a verb is Unimplemented, and needs the role of the stream.
+// service returns the Service. A method that unaryMethods lacks is Unimplemented, and needs the role of the stream.
 func (v *verbs) service() Service {
-	table, desc := v.table(), pb.HeadgateService_ServiceDesc
+	table, desc := v.unaryMethods(), pb.HeadgateService_ServiceDesc
 	desc.Methods = slices.Clone(desc.Methods)
 	for i := range desc.Methods {
 		m := &desc.Methods[i]
@@ -77,19 +77,19 @@ func (v *verbs) service() Service {
 			m.Handler = verb.handle("/" + desc.ServiceName + "/" + m.MethodName)
 		}
 	}
-	return Service{Desc: &desc, Impl: v, Objects: objects, Role: func(method string) auth.Role {
+	return Service{Desc: &desc, Impl: v, Objects: objectsOf, Role: func(method string) auth.Role {
 		return cmp.Or(table[method].role, auth.RoleTake)
 	}}
 }
 
-// unary answers calls by a verb of the service, and converts messages to and from its types.
+// unary returns a handler that calls a verb of the service, and converts messages to and from its types.
 func unary[Question, Answer, In, Out any](
 	verb func(context.Context, *In) (*Out, error),
 ) func(method string) grpc.MethodHandler {
 	return handler(func(ctx context.Context, q *Question) (*Answer, error) { return invoke[Answer](ctx, q, verb) })
 }
 
-// invoke calls a verb of the service with a message, and returns its answer as a message.
+// invoke converts a message, calls a verb of the service with it, and converts the answer to a message.
 func invoke[Answer, Question, In, Out any](
 	ctx context.Context, q *Question, verb func(context.Context, *In) (*Out, error),
 ) (*Answer, error) {
@@ -116,8 +116,8 @@ func handler[Question, Answer any](
 	}
 }
 
-// objects returns the memory of a message and its answer, in charges.
-func objects(message any) int {
+// objectsOf returns the memory of a message and its answer, measured in charges.
+func objectsOf(message any) int {
 	switch m := message.(type) {
 	case interface{ GetCharges() []*pb.Charge }:
 		return len(m.GetCharges())
@@ -131,8 +131,8 @@ func objects(message any) int {
 			n += len(r.GetCharges())
 		}
 		return n
-	case *pb.StreamRequest: // one of them is not nil
-		return objects(m.GetTake()) + objects(m.GetCheck()) + objects(m.GetBatch())
+	case *pb.StreamRequest: // only one of the three is set
+		return objectsOf(m.GetTake()) + objectsOf(m.GetCheck()) + objectsOf(m.GetBatch())
 	case *pb.ListCellsRequest:
 		return 2 * int(min(m.GetMax(), maxCells)) // a cell takes more than a charge
 	case *pb.InspectRequest:
@@ -143,8 +143,8 @@ func objects(message any) int {
 	return 1
 }
 
-// unheld does nothing: objects has counted the answer.
-func unheld(int) error { return nil }
+// noHold holds no memory for an answer, since objectsOf has counted it.
+func noHold(int) error { return nil }
 
 func (v *verbs) batch(ctx context.Context, b *api.Batch) (*api.Answers, error) {
 	return v.server.service.Batch(ctx, b, func(err error) {
@@ -155,14 +155,14 @@ func (v *verbs) batch(ctx context.Context, b *api.Batch) (*api.Answers, error) {
 }
 
 func (v *verbs) inspect(ctx context.Context, r *api.InspectRequest) (*api.Status, error) {
-	return v.server.service.Inspect(ctx, r, unheld)
+	return v.server.service.Inspect(ctx, r, noHold)
 }
 
 func (v *verbs) usage(ctx context.Context, q *api.UsageQuery) (*api.Usage, error) {
 	if err := (law.Cell{Key: q.Key}).ValidText(); err != nil {
 		return nil, err
 	}
-	return v.server.service.Usage(ctx, q, unheld)
+	return v.server.service.Usage(ctx, q, noHold)
 }
 
 func (v *verbs) cells(ctx context.Context, r *pb.ListCellsRequest) (*pb.ListCellsResponse, error) {
@@ -185,8 +185,8 @@ func (v *verbs) cells(ctx context.Context, r *pb.ListCellsRequest) (*pb.ListCell
 	return wire.To[pb.ListCellsResponse](cells), nil
 }
 
-// few returns a verb that refuses a message with too many texts in a field.
-func few[In, Out any](field string, count func(*In) int, verb func(context.Context, *In) (*Out, error)) func(
+// limitTexts wraps a verb to reject messages with too many texts in a field.
+func limitTexts[In, Out any](field string, count func(*In) int, verb func(context.Context, *In) (*Out, error)) func(
 	context.Context, *In,
 ) (*Out, error) {
 	return func(ctx context.Context, in *In) (*Out, error) {

@@ -16,20 +16,20 @@ type Text struct {
 	At    string // such as headgate.yaml:12:5; it begins messages
 }
 
-// Definitions has the rules of a file. The forms of all texts are those of docs/rules.md.
+// Definitions has the rules of a file. docs/rules.md has the syntax of all texts.
 type Definitions struct {
 	Rules        []Definition
 	Allow, Block []Text // addresses and CIDRs, for all requests
-	// Known reports whether there is a limit of a name. Nil: nobody knows.
-	Known func(limit string) bool
+	// LimitExists reports whether there is a limit of a name. Nil: names are not checked.
+	LimitExists func(limit string) bool
 }
 
 // Definition is a rule in a file. An empty text stands for the default.
 type Definition struct {
 	At        string // place of the rule
 	Name      Text
-	Methods   []Text // none: all
-	Hosts     []Text // none: all
+	Methods   []Text // none: all methods
+	Hosts     []Text // none: all hosts
 	Path      Text
 	Headers   []Condition
 	Allow     []Text
@@ -41,7 +41,7 @@ type Definition struct {
 	IDLife    Text
 	IDReplays bool
 
-	EncodedSlash bool // %2f in a path is a part of its segment, and not an error
+	EncodedSlash bool // %2f in a path belongs to its segment, and is not an error
 }
 
 // Condition is a condition on a header.
@@ -63,11 +63,11 @@ func wrong(at, field, format string, args ...any) error {
 	return headgate.Invalid(at, "%s: %s", field, fmt.Sprintf(format, args...))
 }
 
-// maxWarnings is how many are printed.
+// maxWarnings is how many overlaps are listed one by one.
 const maxWarnings = 20
 
-// New makes rules of what a file says. Errors are headgate.ErrInvalid and begin with the place of what
-// is wrong; also a rule that can never match is one.
+// New makes the rules of a file. A rule that can never match is an error. Errors are headgate.ErrInvalid and begin with
+// the place of the mistake.
 func New(d *Definitions) (*Rules, error) {
 	if len(d.Rules) > MaxRules {
 		return nil, wrong(d.Rules[MaxRules].At, "rules", "are %d, more than %d", len(d.Rules), MaxRules)
@@ -79,21 +79,21 @@ func New(d *Definitions) (*Rules, error) {
 	names := map[string]string{}
 	for i := range d.Rules {
 		def := &d.Rules[i]
-		one, err := newRule(def, d.Known)
+		next, err := newRule(def, d.LimitExists)
 		if err != nil {
 			return nil, err
 		}
-		if at, twice := names[one.name]; twice {
-			return nil, wrong(def.Name.At, "rules."+one.name, "there is a rule of that name at %s", at)
+		if at, twice := names[next.name]; twice {
+			return nil, wrong(def.Name.At, "rules."+next.name, "there is a rule of that name at %s", at)
 		}
-		names[one.name] = def.At
-		if err := r.reachable(one); err != nil {
+		names[next.name] = def.At
+		if err := r.checkReachable(next); err != nil {
 			return nil, err
 		}
-		r.crossing(one)
-		r.list = append(r.list, one)
-		r.enforces = r.enforces || one.mode == Enforce
-		if len(one.headers) > 0 {
+		r.warnOverlaps(next)
+		r.list = append(r.list, next)
+		r.enforces = r.enforces || next.mode == Enforce
+		if len(next.headers) > 0 {
 			r.compares = append(r.compares, i)
 		}
 	}
@@ -103,7 +103,7 @@ func New(d *Definitions) (*Rules, error) {
 	return r, nil
 }
 
-// read reads lists of addresses.
+// read adds lists of addresses.
 func (l *lists) read(field string, allow, block []Text) error {
 	for as, list := range [...][]Text{Allowed: allow, Blocked: block} {
 		for _, text := range list {
@@ -139,7 +139,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 }
 
 // newRule returns the rule of a definition.
-func newRule(d *Definition, known func(string) bool) (*rule, error) {
+func newRule(d *Definition, limitExists func(string) bool) (*rule, error) {
 	r := &rule{at: d.At, name: d.Name.Value, replays: d.IDReplays, encodedSlash: d.EncodedSlash}
 	if r.name == "" {
 		return nil, wrong(d.At, "rules", "a rule has no name")
@@ -158,7 +158,7 @@ func newRule(d *Definition, known func(string) bool) (*rule, error) {
 	if r.mode, err = choice[Mode](d.Mode, field+"mode", modes[:]...); err != nil {
 		return nil, err
 	}
-	if r.missing, err = choice[missing](d.Missing, field+"missing", missings[:]...); err != nil {
+	if r.missing, err = choice[missingAction](d.Missing, field+"missing", missingActions[:]...); err != nil {
 		return nil, err
 	}
 	if len(d.Limits) > MaxCharges {
@@ -168,7 +168,7 @@ func newRule(d *Definition, known func(string) bool) (*rule, error) {
 		return nil, wrong(d.ID.At, field+"id", "does not go without limits")
 	}
 	for i := range d.Limits {
-		c, err := r.readCharge(&d.Limits[i], field+"limits", known)
+		c, err := r.readCharge(&d.Limits[i], field+"limits", limitExists)
 		if err != nil {
 			return nil, err
 		}
@@ -177,7 +177,7 @@ func newRule(d *Definition, known func(string) bool) (*rule, error) {
 	return r, r.readID(d, field+"id")
 }
 
-// choice reads one of a few words; empty is the first.
+// choice returns the index of a word among words; an empty text is the first word.
 func choice[T ~int](text Text, field string, words ...string) (T, error) {
 	for i, word := range words {
 		if text.Value == word || text.Value == "" {
@@ -187,6 +187,7 @@ func choice[T ~int](text Text, field string, words ...string) (T, error) {
 	return 0, wrong(text.At, field, "%.100q is not known; there are %s", text.Value, strings.Join(words, ", "))
 }
 
+// readConditions reads the methods, hosts, path and headers of a rule.
 func (r *rule) readConditions(d *Definition, field string) error {
 	for _, m := range d.Methods {
 		if !isToken(m.Value) || m.Value != strings.ToUpper(m.Value) {
@@ -215,13 +216,13 @@ func (r *rule) readConditions(d *Definition, field string) error {
 			return wrong(c.Value.At, field+"header."+name, "%.100q can never match: no header begins or ends with a "+
 				"space, or has a line break", c.Value.Value)
 		}
-		value, prefix := strings.CutSuffix(c.Value.Value, "*") // a star at the end stands for any text
+		value, prefix := strings.CutSuffix(c.Value.Value, "*") // a star at the end matches any text
 		r.headers = append(r.headers, comparison{name, value, prefix})
 	}
 	return nil
 }
 
-// validHost returns what is wrong with the host of a rule.
+// validHost returns an error if no request can have the host of a rule.
 func validHost(host string) error {
 	name, _ := strings.CutPrefix(host, "*.")
 	switch {
@@ -236,12 +237,13 @@ func validHost(host string) error {
 	return nil
 }
 
-func (r *rule) readCharge(d *Charge, field string, known func(string) bool) (c charge, err error) {
+// readCharge reads a limit of a rule.
+func (r *rule) readCharge(d *Charge, field string, limitExists func(string) bool) (c charge, err error) {
 	limit := d.Limit.Value
 	switch {
 	case limit == "":
 		return c, wrong(d.At, field, "a limit has no name")
-	case known != nil && !known(limit):
+	case limitExists != nil && !limitExists(limit):
 		return c, wrong(d.Limit.At, field, "there is no limit %.100q in the file", limit)
 	}
 	if c.limit, err = headgate.Named(limit); err != nil {
@@ -272,6 +274,7 @@ func (r *rule) readCharge(d *Charge, field string, known func(string) bool) (c c
 	return c, c.readSettle(d.Settle, field+"settle")
 }
 
+// readSource reads a source, which may use the wildcards of the rule's path.
 func (r *rule) readSource(text Text, field string) (source, error) {
 	s, err := parseSource(text.Value)
 	if err != nil {
@@ -280,7 +283,7 @@ func (r *rule) readSource(text Text, field string) (source, error) {
 	if (s.lower || s.trim) && !strings.HasSuffix(field, "key") {
 		return s, wrong(text.At, field, "%.100q: lower and trim are for the parts of a key", text.Value)
 	}
-	if s.from == fromPath && !r.path.has(s.name) {
+	if s.from == fromPath && !r.path.hasWildcard(s.name) {
 		return s, wrong(text.At, field, "the path of the rule has no wildcard {%s}", s.name)
 	}
 	return s, nil
@@ -290,7 +293,7 @@ func (r *rule) readSource(text Text, field string) (source, error) {
 // Content-Length cannot be used.
 const sizeHeader = "X-Forwarded-Content-Length"
 
-// readCost reads a number, size, or a source.
+// readCost reads a cost, which is a number, size, or a source, and the cost if the source is missing.
 func (r *rule) readCost(d *Charge, c *charge, field string) (err error) {
 	text := d.Cost
 	switch {
@@ -325,7 +328,7 @@ func (r *rule) readCost(d *Charge, c *charge, field string) (err error) {
 	return nil
 }
 
-// readSettle reads where the response has the true cost.
+// readSettle reads the place of the actual cost in a response.
 func (c *charge) readSettle(text Text, field string) (err error) {
 	if text.Value == "" {
 		return nil
@@ -349,6 +352,7 @@ func (c *charge) readSettle(text Text, field string) (err error) {
 	return wrong(text.At, field, "%.100q is not known; there are header:NAME and json:PATH", text.Value)
 }
 
+// readID reads the source and the life of a rule's id.
 func (r *rule) readID(d *Definition, field string) (err error) {
 	if d.ID.Value == "" {
 		return nil

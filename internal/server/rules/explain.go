@@ -7,16 +7,16 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// Explanation has the outcome of all rules for a request.
+// Explanation says which rule decides a request, and what each rule does.
 type Explanation struct {
 	Match    Match
-	Err      error         // of Match
-	At       string        // place of the rule that decides; empty: none does
-	Why      string        // a sentence without a full stop
-	Verdicts []api.Verdict // of each rule, in the order of the file; not nil
+	Err      error         // error of Rules.Match
+	At       string        // place of the rule that decides; empty: none
+	Why      string        // reason, as a sentence without a full stop
+	Verdicts []api.Verdict // one for each rule, in the order of the file; never nil
 }
 
-// Explain is too slow for requests that are served.
+// Explain explains how rules decide a request. It is too slow for requests that are served.
 func (r *Rules) Explain(q *Request) *Explanation {
 	e := &Explanation{Verdicts: make([]api.Verdict, r.Len())}
 	e.Match, e.Err = r.Match(q)
@@ -27,20 +27,20 @@ func (r *Rules) Explain(q *Request) *Explanation {
 		}
 	}
 	a := normalize(q)
-	decides := r.first(&a)
-	if global := r.lists.find(a.client); global != NotListed {
+	decides := r.firstMatch(&a)
+	if global := r.lists.lookup(a.client); global != NotListed {
 		e.Why = fmt.Sprintf("the list %s for all requests has %s", global, a.client)
 		decides = -1
 	} else if decides < 0 {
 		e.Why = "no rule matches, so that nothing is charged"
 	}
-	for i, one := range r.list {
-		v := api.Verdict{Rule: one.name, At: one.at, Why: one.why(&a)}
+	for i, rule := range r.list {
+		v := api.Verdict{Rule: rule.name, At: rule.at, Why: rule.mismatch(&a)}
 		v.Matches = v.Why == ""
 		switch {
 		case i == decides:
 			v.Why = "it is the first that matches"
-			e.At, e.Why = one.at, fmt.Sprintf("rule %s is the first that matches", one.name)
+			e.At, e.Why = rule.at, fmt.Sprintf("rule %s is the first that matches", rule.name)
 			if e.Match.Listed != NotListed {
 				e.Why += fmt.Sprintf(", and its list %s has %s", e.Match.Listed, a.client)
 			}
@@ -54,15 +54,15 @@ func (r *Rules) Explain(q *Request) *Explanation {
 	return e
 }
 
-// why returns the condition of a rule that does not hold; empty: all do.
-func (r *rule) why(a *normalized) string {
-	c := r.missed(a)
+// mismatch describes a condition of a rule that does not hold; empty: all hold.
+func (r *rule) mismatch(a *normalized) string {
+	c := r.failedHeader(a)
 	switch {
-	case !r.onPath(a):
+	case !r.matchesPath(a):
 		return fmt.Sprintf("the path %.100q is not %s", strings.ReplaceAll(a.Path, EncodedSlash, "%2F"), r.path)
-	case !r.method(a.Method):
+	case !r.matchesMethod(a.Method):
 		return fmt.Sprintf("the method %.40q is not %s", a.Method, strings.Join(r.methods, " or "))
-	case !r.host(a.host):
+	case !r.matchesHost(a.host):
 		return fmt.Sprintf("the host %.100q is not %s", a.host, strings.Join(r.hosts, " or "))
 	case c == nil:
 		return ""
@@ -79,7 +79,7 @@ func (p pattern) String() string {
 		switch {
 		case s.kind == literal:
 			b.WriteString("/" + s.text)
-		case s.kind == one:
+		case s.kind == oneSegment:
 			b.WriteString("/{" + s.text + "}")
 		case s.text == "":
 			b.WriteString("/")

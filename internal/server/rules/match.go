@@ -9,16 +9,15 @@ import (
 	"github.com/headgate/headgate/internal/httpkey"
 )
 
-// normalized is a request in the forms that conditions compare.
+// normalized is a request in the form that conditions are compared with.
 type normalized struct {
 	*Request
 	host   string // lower case, without a port or a trailing dot
-	path   string // see cleanPath; without trailing blanks and dots, which Caddy drops
+	path   string // clean (see cleanPath), and without trailing blanks and dots, which Caddy drops
 	isPath bool
 	client netip.Addr
 
-	// segments are those of path in lower case, for comparison with patterns: Express, ASP.NET and Caddy
-	// ignore case.
+	// segments are the segments of path in lower case, since Express, ASP.NET and Caddy ignore case.
 	segments []string
 }
 
@@ -34,9 +33,9 @@ func normalize(q *Request) normalized {
 
 // comparison is a condition on a header.
 type comparison struct {
-	name   string // of the header, in canonical form
+	name   string // canonical name of the header
 	value  string
-	prefix bool // the text has to begin with the value
+	prefix bool // the header has to begin with the value, else to equal it
 }
 
 func (c *comparison) holds(text string) bool {
@@ -47,16 +46,20 @@ func (c *comparison) holds(text string) bool {
 }
 
 // matches reports whether a rule matches a request.
-func (r *rule) matches(a *normalized) bool { return r.aims(a) && r.missed(a) == nil }
+func (r *rule) matches(a *normalized) bool { return r.matchesTarget(a) && r.failedHeader(a) == nil }
 
-// aims reports whether a rule is for the path, the method and the host of a request.
-func (r *rule) aims(a *normalized) bool { return r.onPath(a) && r.method(a.Method) && r.host(a.host) }
+// matchesTarget reports whether the path, the method and the host of a request match.
+func (r *rule) matchesTarget(a *normalized) bool {
+	return r.matchesPath(a) && r.matchesMethod(a.Method) && r.matchesHost(a.host)
+}
 
-// onPath reports whether a rule is for the path of a request.
-func (r *rule) onPath(a *normalized) bool { return r.anyPath || a.isPath && r.path.matches(a.segments) }
+// matchesPath reports whether the path of a request matches.
+func (r *rule) matchesPath(a *normalized) bool {
+	return r.anyPath || a.isPath && r.path.matches(a.segments)
+}
 
-// missed returns the first condition on a header that fails; nil: none does.
-func (r *rule) missed(a *normalized) *comparison {
+// failedHeader returns the first condition on a header that does not hold; nil: all hold.
+func (r *rule) failedHeader(a *normalized) *comparison {
 	for i := range r.headers {
 		if c := &r.headers[i]; !slices.ContainsFunc(a.Header[c.name], c.holds) {
 			return c
@@ -65,39 +68,38 @@ func (r *rule) missed(a *normalized) *comparison {
 	return nil
 }
 
-// method reports whether a rule is for a method. GET includes HEAD.
-func (r *rule) method(method string) bool {
+// matchesMethod reports whether a method matches. GET includes HEAD.
+func (r *rule) matchesMethod(method string) bool {
 	return len(r.methods) == 0 || slices.ContainsFunc(r.methods, func(m string) bool {
 		return strings.EqualFold(m, method) || m == http.MethodGet && strings.EqualFold(method, http.MethodHead)
 	})
 }
 
-// host reports whether a rule is for a host, by its name or by a pattern.
-func (r *rule) host(host string) bool {
+// matchesHost reports whether a host matches, by its name or by a pattern.
+func (r *rule) matchesHost(host string) bool {
 	return len(r.hosts) == 0 || slices.ContainsFunc(r.hosts, func(h string) bool {
-		suffix, any := strings.CutPrefix(h, "*")
-		return h == host || any && host != "" && strings.HasSuffix(host, suffix) && len(host) > len(suffix)
+		suffix, wildcard := strings.CutPrefix(h, "*")
+		return h == host || wildcard && host != "" && strings.HasSuffix(host, suffix) && len(host) > len(suffix)
 	})
 }
 
-// lists has addresses that pass or are refused. The longest prefix of an address counts.
+// lists has the prefixes that are allowed or blocked. The longest prefix of an address counts.
 type lists map[netip.Prefix]Listed
 
-// find returns how an address is listed. It is blocked also by the IPv4 address embedded in it, but
-// allowed only by itself.
-func (l lists) find(a netip.Addr) Listed {
+// lookup returns how an address is listed. An IPv4 address embedded in it can block it too, but not allow it.
+func (l lists) lookup(a netip.Addr) Listed {
 	if len(l) == 0 || !a.IsValid() {
 		return NotListed
 	}
-	if v4 := httpkey.Embedded(a); v4 != a && l.longest(v4) == Blocked {
+	if v4 := httpkey.Embedded(a); v4 != a && l.longestPrefix(v4) == Blocked {
 		return Blocked
 	}
-	return l.longest(a)
+	return l.longestPrefix(a)
 }
 
-// longest returns how the longest prefix that contains an address is listed. It tries each: the 129 of IPv6
-// take 2.5 µs, where there are lists at all.
-func (l lists) longest(a netip.Addr) Listed {
+// longestPrefix returns how the longest prefix that contains an address is listed. It tries each length: the 129 of
+// IPv6 take 2.5 µs.
+func (l lists) longestPrefix(a netip.Addr) Listed {
 	for bits := a.BitLen(); bits >= 0; bits-- {
 		p, err := a.Prefix(bits)
 		if found := l[p]; err == nil && found != NotListed {

@@ -9,24 +9,24 @@ import (
 	"strings"
 )
 
-// pattern is the path of a rule, a segment each.
+// pattern is the path of a rule.
 type pattern []segment
 
 // segment is a part of a pattern between slashes.
 type segment struct {
 	kind kind
-	text string // of a literal, in small letters; else the name of the wildcard, perhaps none
+	text string // a literal in lower case, or the name of a wildcard, which may be empty
 }
 
 type kind uint8
 
 const (
-	literal kind = iota
-	one          // {NAME}: any segment
-	rest         // {NAME...}, or a slash at the end: any number of segments, also none
+	literal     kind = iota
+	oneSegment       // {NAME}: any segment
+	allSegments      // {NAME...}, or a slash at the end: any number of segments, also none
 )
 
-// parsePattern reads a pattern such as /users/{id}/. The error says what is wrong with it.
+// parsePattern reads a pattern such as /users/{id}/.
 func parsePattern(text string) (pattern, error) {
 	if !strings.HasPrefix(text, "/") {
 		return nil, fmt.Errorf("%.100q does not begin with a slash", text)
@@ -40,7 +40,7 @@ func parsePattern(text string) (pattern, error) {
 	var p pattern
 	body, open := strings.CutSuffix(text[1:], "/")
 	if text == "/" {
-		return pattern{{kind: rest}}, nil
+		return pattern{{kind: allSegments}}, nil
 	}
 	parts := strings.Split(body, "/")
 	for i, part := range parts {
@@ -52,19 +52,20 @@ func parsePattern(text string) (pattern, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%.100q %w", text, err)
 		}
-		if s.text != "" && s.kind != literal && slices.ContainsFunc(p, func(have segment) bool {
-			return have.kind != literal && have.text == s.text
+		if s.text != "" && s.kind != literal && slices.ContainsFunc(p, func(earlier segment) bool {
+			return earlier.kind != literal && earlier.text == s.text
 		}) {
 			return nil, fmt.Errorf("%.100q has two wildcards %s", text, s.text)
 		}
 		p = append(p, s)
 	}
 	if open {
-		p = append(p, segment{kind: rest})
+		p = append(p, segment{kind: allSegments})
 	}
 	return p, nil
 }
 
+// parseSegment reads a segment of a pattern. Errors follow the pattern in a message.
 func parseSegment(part string, last bool) (segment, error) {
 	switch part {
 	case "":
@@ -82,12 +83,12 @@ func parseSegment(part string, last bool) (segment, error) {
 	if len(inner) != len(part)-len("{}") || strings.ContainsAny(inner, "{}") {
 		return segment{}, fmt.Errorf("has a brace in %.40q; a wildcard is a whole segment such as {id}", part)
 	}
-	s := segment{kind: one, text: inner}
+	s := segment{kind: oneSegment, text: inner}
 	if name, all := strings.CutSuffix(inner, "..."); all {
 		if !last {
 			return segment{}, fmt.Errorf("has %.40q before its end", part)
 		}
-		s = segment{kind: rest, text: name}
+		s = segment{kind: allSegments, text: name}
 	}
 	if !isName(s.text) {
 		return segment{}, fmt.Errorf("has a wildcard %.40q; its name has letters, digits and _", part)
@@ -98,22 +99,22 @@ func parseSegment(part string, last bool) (segment, error) {
 // isName reports whether a text can be the name of a wildcard.
 var isName = regexp.MustCompile(`^\w{1,64}$`).MatchString
 
-// has reports whether a pattern has a wildcard of a name.
-func (p pattern) has(name string) bool {
+// hasWildcard reports whether a pattern has a wildcard of a name.
+func (p pattern) hasWildcard(name string) bool {
 	return slices.ContainsFunc(p, func(s segment) bool { return s.kind != literal && s.text == name })
 }
 
-// value returns what a wildcard stands for in a clean path that matches.
-func (p pattern) value(name, clean string) string {
+// wildcardValue returns the part of a clean path that a wildcard matches.
+func (p pattern) wildcardValue(name, clean string) string {
 	for _, s := range p {
-		if s.kind == rest {
+		if s.kind == allSegments {
 			if s.text == name {
 				return clean
 			}
 			return ""
 		}
 		before, after, _ := strings.Cut(clean, "/")
-		if s.kind == one && s.text == name {
+		if s.kind == oneSegment && s.text == name {
 			return before
 		}
 		clean = after
@@ -121,10 +122,10 @@ func (p pattern) value(name, clean string) string {
 	return ""
 }
 
-// matches reports whether a path matches, by its segments in small letters.
+// matches reports whether a path matches, given its segments in lower case.
 func (p pattern) matches(path []string) bool {
 	for i, s := range p {
-		if s.kind == rest {
+		if s.kind == allSegments {
 			return true
 		}
 		if i == len(path) || s.kind == literal && s.text != path[i] {
@@ -134,13 +135,13 @@ func (p pattern) matches(path []string) bool {
 	return len(p) == len(path)
 }
 
-// covers reports whether each path that matches q matches p.
+// covers reports whether p matches each path that q matches.
 func (p pattern) covers(q pattern) bool {
 	for i, s := range p {
 		switch {
-		case s.kind == rest:
+		case s.kind == allSegments:
 			return true
-		case i >= len(q) || q[i].kind == rest:
+		case i >= len(q) || q[i].kind == allSegments:
 			return false
 		case s.kind == literal && s != q[i]:
 			return false
@@ -149,11 +150,11 @@ func (p pattern) covers(q pattern) bool {
 	return len(p) == len(q)
 }
 
-// meets reports whether some path matches both.
-func (p pattern) meets(q pattern) bool {
+// overlaps reports whether some path matches both patterns.
+func (p pattern) overlaps(q pattern) bool {
 	for i := 0; ; i++ {
 		switch {
-		case i < len(p) && p[i].kind == rest, i < len(q) && q[i].kind == rest:
+		case i < len(p) && p[i].kind == allSegments, i < len(q) && q[i].kind == allSegments:
 			return true
 		case i == len(p) || i == len(q):
 			return len(p) == len(q)
@@ -163,8 +164,8 @@ func (p pattern) meets(q pattern) bool {
 	}
 }
 
-// cleanPath returns a path without the slashes at both ends, and without what a file system
-// overlooks. ok is false for a target that is not a path, such as the * of OPTIONS.
+// cleanPath returns a path without dot segments, double slashes, and slashes at both ends. ok is false for a target
+// that is not a path, such as the * of OPTIONS.
 func cleanPath(p string) (clean string, ok bool) {
 	if !strings.HasPrefix(p, "/") {
 		return "", p == ""

@@ -7,34 +7,34 @@ import (
 	"strings"
 )
 
-// covers reports whether a rule matches each request of a method and a host that another one matches.
-// An empty method or host is any. It may be false where that would be hard to see.
+// covers reports whether a rule matches each request of a method and a host that the next rule matches. An empty method
+// or host is any. The result may be false if the coverage is hard to prove.
 func (r *rule) covers(next *rule, method, host string) bool {
 	switch {
 	case !r.anyPath && (next.anyPath || !r.path.covers(next.path)),
-		len(r.methods) > 0 && (method == "" || !r.method(method)),
+		len(r.methods) > 0 && (method == "" || !r.matchesMethod(method)),
 		len(r.hosts) > 0 && (host == "" || !r.hostCovers(host)):
 		return false
 	}
-	return implied(r.headers, next.headers)
+	return implies(next.headers, r.headers)
 }
 
-// hostCovers reports whether a rule is for all hosts that a pattern stands for.
+// hostCovers reports whether a rule matches all hosts that a pattern matches.
 func (r *rule) hostCovers(pattern string) bool {
-	suffix, many := strings.CutPrefix(pattern, "*")
-	if !many {
-		return r.host(pattern)
+	suffix, wildcard := strings.CutPrefix(pattern, "*")
+	if !wildcard {
+		return r.matchesHost(pattern)
 	}
 	return slices.ContainsFunc(r.hosts, func(h string) bool {
-		mine, any := strings.CutPrefix(h, "*")
-		return any && strings.HasSuffix(suffix, mine)
+		ruleSuffix, ruleWildcard := strings.CutPrefix(h, "*")
+		return ruleWildcard && strings.HasSuffix(suffix, ruleSuffix)
 	})
 }
 
-// implied reports whether some conditions hold wherever others do.
-func implied(conditions, by []comparison) bool {
-	for _, c := range conditions {
-		if !slices.ContainsFunc(by, func(other comparison) bool {
+// implies reports whether all of the conclusions hold if all of the premises hold.
+func implies(premises, conclusions []comparison) bool {
+	for _, c := range conclusions {
+		if !slices.ContainsFunc(premises, func(other comparison) bool {
 			return other.name == c.name && (other == c || c.prefix && strings.HasPrefix(other.value, c.value))
 		}) {
 			return false
@@ -43,8 +43,8 @@ func implied(conditions, by []comparison) bool {
 	return true
 }
 
-// exclude reports whether no value of a header can fulfil one of some conditions and one of others. A request whose
-// lines of a header fulfil one each is torn, and refused.
+// exclude reports whether a condition and one of the others are on the same header, and no value fulfils both. A
+// request with several lines of the header that fulfil one each is refused.
 func exclude(conditions, others []comparison) bool {
 	for _, c := range conditions {
 		for _, o := range others {
@@ -56,7 +56,7 @@ func exclude(conditions, others []comparison) bool {
 	return false
 }
 
-// orAny returns what a rule lists, or one that stands for all.
+// orAny returns a list, or if it is empty, a list of the empty text, which covers takes for any.
 func orAny(list []string) []string {
 	if len(list) == 0 {
 		return []string{""}
@@ -64,30 +64,30 @@ func orAny(list []string) []string {
 	return list
 }
 
-// reachable returns an error if the rules before the next one leave nothing to it.
-func (r *Rules) reachable(next *rule) error {
-	var by *rule
+// checkReachable returns an error if earlier rules match all requests that the next rule matches.
+func (r *Rules) checkReachable(next *rule) error {
+	var cover *rule
 	for _, method := range orAny(next.methods) {
 		for _, host := range orAny(next.hosts) {
 			i := slices.IndexFunc(r.list, func(earlier *rule) bool { return earlier.covers(next, method, host) })
 			if i < 0 {
 				return nil
 			}
-			by = r.list[i]
+			cover = r.list[i]
 		}
 	}
 	return wrong(next.at, "rules."+next.name, "can never match: rule %s at %s, which stands before it, matches the "+
-		"same requests; put the more special rule first", by.name, by.at)
+		"same requests; put the more special rule first", cover.name, cover.at)
 }
 
-// crossing warns of earlier rules whose paths overlap with those of the next one while neither contains
-// the other: then only the order of the file says which decides.
-func (r *Rules) crossing(next *rule) {
+// warnOverlaps warns of earlier rules whose paths overlap with the next rule's paths, while neither covers the other:
+// then only the order in the file says which rule decides.
+func (r *Rules) warnOverlaps(next *rule) {
 	if next.anyPath {
 		return
 	}
 	for _, earlier := range r.list {
-		if earlier.anyPath || !earlier.path.meets(next.path) || earlier.path.covers(next.path) ||
+		if earlier.anyPath || !earlier.path.overlaps(next.path) || earlier.path.covers(next.path) ||
 			next.path.covers(earlier.path) || !shareMethod(earlier, next) || !shareHost(earlier, next) ||
 			exclude(earlier.headers, next.headers) {
 			continue
@@ -98,8 +98,9 @@ func (r *Rules) crossing(next *rule) {
 }
 
 func shareMethod(a, b *rule) bool {
-	return len(a.methods) == 0 || len(b.methods) == 0 || slices.ContainsFunc(a.methods, b.method) ||
-		slices.ContainsFunc(b.methods, a.method) || a.method(http.MethodHead) && b.method(http.MethodHead)
+	return len(a.methods) == 0 || len(b.methods) == 0 || slices.ContainsFunc(a.methods, b.matchesMethod) ||
+		slices.ContainsFunc(b.methods, a.matchesMethod) ||
+		a.matchesMethod(http.MethodHead) && b.matchesMethod(http.MethodHead)
 }
 
 func shareHost(a, b *rule) bool {

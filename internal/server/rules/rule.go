@@ -24,129 +24,129 @@ type rule struct {
 	headers []comparison
 	lists   lists
 	mode    Mode
-	missing missing
+	missing missingAction
 	charges []charge
 	id      *source
 	life    time.Duration
 	replays bool
 
-	encodedSlash bool // a slash that is encoded is a part of its segment
+	encodedSlash bool // an encoded slash belongs to its segment
 }
 
-// missing is what to do with a request that lacks a part of a key or a cost.
-type missing int
+// missingAction is what to do with a request that lacks a part of a key or a cost.
+type missingAction int
 
 const (
-	refuse missing = iota // the request is refused as wrong
-	skip                  // the limit is not charged
-	empty                 // the part is empty, and a cost is 1
+	refuse missingAction = iota // the request is refused as wrong
+	skip                        // the limit is not charged
+	empty                       // the part is empty, and a cost is 1
 )
 
-var missings = [...]string{refuse: "refuse", skip: "skip", empty: "empty"}
+var missingActions = [...]string{refuse: "refuse", skip: "skip", empty: "empty"}
 
 // charge is a limit of a rule.
 type charge struct {
 	limit    headgate.Limit
 	key      []source
-	cost     headgate.Cost // zero: 1, or with costFrom nothing that stands for a missing one
+	cost     headgate.Cost // the cost, or its default with costFrom; zero: 1, or no default
 	costFrom *source       // nil: the cost is constant
-	size     bool          // costFrom is the length of the body, which is 0 where it is not said
+	size     bool          // costFrom is the length of the body
 	keep     headgate.Headroom
-	settle   Settle // the zero Settle is none
+	settle   Settle // zero: none
 }
 
-// apply returns what a rule says of a request that it matches.
+// apply returns the charges of a rule for a request that it matches.
 func (r *rule) apply(a *normalized) (Match, error) {
 	m := Match{Rule: r.name, Mode: r.mode}
-	if m.Listed = r.lists.find(a.client); m.Listed != NotListed || len(r.charges) == 0 {
+	if m.Listed = r.lists.lookup(a.client); m.Listed != NotListed || len(r.charges) == 0 {
 		return m, nil
 	}
 	m.Charges = make([]headgate.Charge, 0, len(r.charges))
 	for i := range r.charges {
 		c := &r.charges[i]
-		keys, made, err := c.of(r, a)
+		keys, charge, err := c.evaluate(r, a)
 		if err != nil {
-			return r.wrong(err)
+			return r.reject(err)
 		}
 		for _, key := range keys {
-			made.Key = key
+			charge.Key = key
 			if s := c.settle; s != (Settle{}) {
 				s.Charge = len(m.Charges)
 				m.Settle = append(m.Settle, s)
 			}
-			m.Charges = append(m.Charges, made)
+			m.Charges = append(m.Charges, charge)
 		}
 	}
 	if len(m.Charges) > MaxCharges {
-		return r.wrong(headgate.Invalid("Cookie", "makes %d charges in rule %s; %d are the most", len(m.Charges),
+		return r.reject(headgate.Invalid("Cookie", "makes %d charges in rule %s; %d are the most", len(m.Charges),
 			r.name, MaxCharges))
 	}
 	if r.id != nil && len(m.Charges) > 0 {
-		said, err := r.id.single(a, r.path)
+		id, err := r.id.single(a, r.path)
 		if err != nil {
-			return r.wrong(err)
+			return r.reject(err)
 		}
-		if said != "" {
-			m.ID, m.Life, m.Replays = r.identity(said, m.Charges), r.life, r.replays
+		if id != "" {
+			m.ID, m.Life, m.Replays = r.identity(id, m.Charges), r.life, r.replays
 		}
 	}
 	return m, nil
 }
 
-// wrong returns what a rule says of a request that has not what it needs.
-func (r *rule) wrong(err error) (Match, error) {
+// reject returns the match of a request that lacks what the rule needs: an error if the rule is enforced.
+func (r *rule) reject(err error) (Match, error) {
 	if r.mode != Enforce {
 		return Match{Rule: r.name, Mode: r.mode, Problem: err}, nil
 	}
 	return Match{Rule: r.name}, err
 }
 
-// of returns a charge without its key, and the keys to charge: none if nothing is charged, several for a cookie that
-// has several values.
-func (c *charge) of(r *rule, a *normalized) (keys []string, made headgate.Charge, err error) {
+// evaluate returns a charge without its key, and its keys: none if nothing is charged, several for a cookie with
+// several values.
+func (c *charge) evaluate(r *rule, a *normalized) (keys []string, out headgate.Charge, err error) {
 	var room [4]string
 	lists := [][]string{room[:0]} // the parts of each key
 	for _, s := range c.key {
-		values, err := s.all(a, r.path)
+		values, err := s.values(a, r.path)
 		if err != nil {
-			return nil, made, err
+			return nil, out, err
 		}
 		if len(values) == 0 && s.from != fromPath {
 			switch {
-			case s.from == fromIP: // no choice: without a client all would share a key
-				return nil, made, headgate.Invalid("client",
+			case s.from == fromIP: // always refused, since all requests without a client would share a key
+				return nil, out, headgate.Invalid("client",
 					"rule %s needs the address of the client, which is not known", r.name)
 			case r.missing == refuse:
-				return nil, made, headgate.Invalid(s.String(), "is missing; rule %s makes a key of it", r.name)
+				return nil, out, headgate.Invalid(s.String(), "is missing; rule %s makes a key of it", r.name)
 			case r.missing == skip:
-				return nil, made, nil
+				return nil, out, nil
 			}
 		}
 		if len(values) == 0 {
 			values = []string{""}
 		}
 		if len(lists)*len(values) > maxCookies {
-			return nil, made, headgate.Invalid(s.String(), "makes %d keys with the other cookies; rule %s charges at "+
+			return nil, out, headgate.Invalid(s.String(), "makes %d keys with the other cookies; rule %s charges at "+
 				"most %d", len(lists)*len(values), r.name, maxCookies)
 		}
-		lists = extended(lists, values)
+		lists = appendEach(lists, values)
 	}
-	made = headgate.Charge{Limit: c.limit, Cost: c.cost, Keep: c.keep}
+	out = headgate.Charge{Limit: c.limit, Cost: c.cost, Keep: c.keep}
 	if c.costFrom != nil {
 		var ok bool
-		if made.Cost, ok, err = c.costOf(r, a); err != nil || !ok {
-			return nil, made, err
+		if out.Cost, ok, err = c.costOf(r, a); err != nil || !ok {
+			return nil, out, err
 		}
 	}
 	for _, parts := range lists {
 		keys = append(keys, httpkey.Join(parts...))
 	}
-	return keys, made, nil
+	return keys, out, nil
 }
 
-// extended returns each list with each value behind it.
-func extended(lists [][]string, values []string) [][]string {
-	if len(lists) == 1 && len(values) == 1 { // nearly always
+// appendEach returns each list with each value appended to it.
+func appendEach(lists [][]string, values []string) [][]string {
+	if len(lists) == 1 && len(values) == 1 { // the usual case
 		lists[0] = append(lists[0], values[0])
 		return lists
 	}
@@ -159,7 +159,7 @@ func extended(lists [][]string, values []string) [][]string {
 	return all
 }
 
-// costOf returns a cost that a request says; ok is false if nothing is charged.
+// costOf returns the cost that a request has; ok is false if nothing is charged.
 func (c *charge) costOf(r *rule, a *normalized) (cost headgate.Cost, ok bool, err error) {
 	text, err := c.costFrom.single(a, r.path)
 	switch {
@@ -189,13 +189,13 @@ func (c *charge) costOf(r *rule, a *normalized) (cost headgate.Cost, ok bool, er
 // bodiless lists the methods whose requests usually have no body. If the length is missing, they count as empty.
 var bodiless = []string{http.MethodGet, http.MethodHead, http.MethodOptions}
 
-// identity returns the id of a request. An end user chooses what was said, so the id contains
-// the name of the rule and all keys: nobody can replay the request of another client.
-func (r *rule) identity(said string, charges []headgate.Charge) string {
+// identity returns the id of a request for the store. It hashes the client's id with the name of the rule and all keys,
+// so that no client can replay the request of another.
+func (r *rule) identity(clientID string, charges []headgate.Charge) string {
 	h := sha256.New()
 	write := func(text string) { fmt.Fprintf(h, "%d:%s", len(text), text) }
 	write(r.name)
-	write(said)
+	write(clientID)
 	for i := range charges {
 		write(charges[i].Limit.Name())
 		write(charges[i].Key)

@@ -24,8 +24,8 @@ func texts(values ...string) (list []Text) {
 
 func text(value string) Text { return Text{value, "f:1:1"} }
 
-// named returns a rule with one limit.
-func named(name, path string, change func(*Definition)) Definition {
+// def returns the definition of a rule with one limit.
+func def(name, path string, change func(*Definition)) Definition {
 	d := Definition{
 		At: "f:" + name, Name: text(name), Path: text(path),
 		Limits: []Charge{{At: "f:2:2", Limit: text("api"), Key: texts("ip")}},
@@ -54,13 +54,13 @@ func get(path string) *Request {
 func TestTheFirstRuleThatMatchesDecides(t *testing.T) {
 	t.Parallel()
 	r := mustNew(
-		t, named("exact", "/users/me", nil), named("post", "/users/{id}", func(d *Definition) { d.Methods = texts("POST") }),
-		named("user", "/users/{id}", nil),
-		named("posts", "/users/{id}/posts/{rest...}", nil), named("users", "/users/", nil),
-		named("root", "/{$}", nil), named("special", "/files/", func(d *Definition) {
+		t, def("exact", "/users/me", nil), def("post", "/users/{id}", func(d *Definition) { d.Methods = texts("POST") }),
+		def("user", "/users/{id}", nil),
+		def("posts", "/users/{id}/posts/{rest...}", nil), def("users", "/users/", nil),
+		def("root", "/{$}", nil), def("special", "/files/", func(d *Definition) {
 			d.Hosts = texts("*.files.example.org", "static.example.org")
 		}),
-		named("key", "", func(d *Definition) {
+		def("key", "", func(d *Definition) {
 			d.Headers = []Condition{{text("x-api-key"), text("live_*")}, {text("Accept"), text("*")}}
 		}),
 	)
@@ -111,14 +111,14 @@ func TestTheFirstRuleThatMatchesDecides(t *testing.T) {
 	}
 }
 
-// TestTheTreeAgreesWithALookAtEachRule compares the search with one that asks every rule in turn.
-func TestTheTreeAgreesWithALookAtEachRule(t *testing.T) {
+// TestMatchReturnsTheFirstRuleThatMatches compares Match with a loop over the conditions of each rule.
+func TestMatchReturnsTheFirstRuleThatMatches(t *testing.T) {
 	t.Parallel()
 	parts := []string{"a", "b", "{x}", "{y...}"}
 	var defs []Definition
 	for i := range 64 {
 		path := "/" + parts[i%3] + "/" + parts[i/3%3] + "/" + parts[i/9%4]
-		d := named(fmt.Sprintf("r%d", i), path, func(d *Definition) { d.Methods = texts([]string{"GET", "PUT", "POST"}[i%3]) })
+		d := def(fmt.Sprintf("r%d", i), path, func(d *Definition) { d.Methods = texts([]string{"GET", "PUT", "POST"}[i%3]) })
 		if _, err := New(&Definitions{Rules: append(defs[:len(defs):len(defs)], d)}); err == nil {
 			defs = append(defs, d)
 		}
@@ -137,9 +137,9 @@ func TestTheTreeAgreesWithALookAtEachRule(t *testing.T) {
 			q.Method = method
 			want := ""
 			a := normalize(q)
-			for _, one := range r.list {
-				if one.why(&a) == "" {
-					want = one.name
+			for _, rule := range r.list {
+				if rule.mismatch(&a) == "" {
+					want = rule.name
 					break
 				}
 			}
@@ -192,7 +192,7 @@ func TestKeysAndCosts(t *testing.T) {
 			want: "!header:X-Forwarded-Content-Length",
 		},
 	} {
-		r := mustNew(t, named("r", "/users/{id}", func(d *Definition) {
+		r := mustNew(t, def("r", "/users/{id}", func(d *Definition) {
 			d.Missing = text(c.missing)
 			l := &d.Limits[0]
 			l.Key, l.Cost, l.CostMissing = texts(strings.Fields(c.key)...), text(c.cost), text(c.costMissing)
@@ -227,7 +227,7 @@ func TestKeysAndCosts(t *testing.T) {
 
 func TestOversizedHeadersMakeKeys(t *testing.T) {
 	t.Parallel()
-	r := mustNew(t, named("r", "/", func(d *Definition) {
+	r := mustNew(t, def("r", "/", func(d *Definition) {
 		d.Limits[0].Key, d.ID = texts("header:X-Key", "ip"), text("header:Idempotency-Key")
 	}))
 	seen := map[string]bool{}
@@ -248,7 +248,7 @@ func TestOversizedHeadersMakeKeys(t *testing.T) {
 
 func TestTheKeysArePartsOfAnID(t *testing.T) {
 	t.Parallel()
-	r := mustNew(t, named("r", "/", func(d *Definition) {
+	r := mustNew(t, def("r", "/", func(d *Definition) {
 		d.ID, d.IDLife, d.IDReplays = text("header:Idempotency-Key"), text("10m"), true
 	}))
 	of := func(client, id string) string {
@@ -275,10 +275,10 @@ func TestTheLongestPrefixOfAListCounts(t *testing.T) {
 		Allow: texts("10.0.0.0/8", "192.0.2.7", "2001:db8::/32", "203.0.113.1"),
 		Block: texts("10.1.0.0/16", "192.0.2.0/24", "2001:db8:1::/48", "203.0.113.1"),
 		Rules: []Definition{
-			named("listed", "/a/", func(d *Definition) {
+			def("listed", "/a/", func(d *Definition) {
 				d.Allow, d.Block, d.Mode = texts("198.51.100.1"), texts("198.51.100.0/24"), text("shadow")
 			}),
-			named("r", "/", nil),
+			def("r", "/", nil),
 		},
 	})
 	if err != nil {
@@ -316,7 +316,7 @@ func TestTheLongestPrefixOfAListCounts(t *testing.T) {
 
 func TestSettlementsNameTheChargesThatAreMade(t *testing.T) {
 	t.Parallel()
-	r := mustNew(t, named("r", "/", func(d *Definition) {
+	r := mustNew(t, def("r", "/", func(d *Definition) {
 		d.Missing = text("skip")
 		d.Limits = []Charge{
 			{Limit: text("a"), Key: texts("header:X-Missing"), Settle: text("header:X-Cost")},
@@ -346,11 +346,11 @@ func TestNoRulesMatchNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkMatch is of 500 rules, of which the last one matches.
+// BenchmarkMatch matches the last one of 500 rules.
 func BenchmarkMatch(b *testing.B) {
 	var defs []Definition
 	for i := range 500 {
-		defs = append(defs, named(fmt.Sprintf("r%d", i), fmt.Sprintf("/api/v1/things%d/{id}", i), nil))
+		defs = append(defs, def(fmt.Sprintf("r%d", i), fmt.Sprintf("/api/v1/things%d/{id}", i), nil))
 	}
 	r := mustNew(b, defs...)
 	q := get("/api/v1/things499/7")

@@ -14,19 +14,19 @@ import (
 	"github.com/headgate/headgate/internal/server/auth"
 )
 
-// source is a part of a request: of a key, or a cost.
+// source is a part of a request from which a part of a key, a cost or an id is read.
 type source struct {
-	from from
-	name string // of a header, a wildcard and their like; a constant itself
-	bits int    // of the network of an IPv6 address
+	from sourceKind
+	name string // name of a header, wildcard, cookie or parameter; or the constant itself
+	bits int    // prefix length of IPv6 addresses
 
-	lower, trim bool // the value is written in small letters, or without blanks at both ends
+	lower, trim bool // convert the value to lower case; remove blanks at both ends
 }
 
-type from uint8
+type sourceKind uint8
 
 const (
-	fromIP from = iota
+	fromIP sourceKind = iota
 	fromMethod
 	fromHost
 	fromPath
@@ -36,7 +36,7 @@ const (
 	fromText
 )
 
-var froms = map[string]from{
+var sourceKinds = map[string]sourceKind{
 	"ip": fromIP, "method": fromMethod, "host": fromHost, "path": fromPath, "header": fromHeader, "cookie": fromCookie,
 	"query": fromQuery, "text": fromText,
 }
@@ -52,16 +52,16 @@ func parseSource(text string) (source, error) {
 		s.lower, s.trim = s.lower || word == "lower", s.trim || word == "trim"
 		return s, err
 	}
-	return parsePlain(text)
+	return parseUnmodified(text)
 }
 
-// parsePlain reads a source without lower and trim.
-func parsePlain(text string) (source, error) {
+// parseUnmodified reads a source without lower and trim.
+func parseUnmodified(text string) (source, error) {
 	if bits, ok, err := httpkey.ParseIP(text); ok {
 		return source{from: fromIP, bits: bits}, err
 	}
 	word, name, named := strings.Cut(text, ":")
-	f, ok := froms[word]
+	f, ok := sourceKinds[word]
 	if !ok {
 		return source{}, fmt.Errorf("%.100q is not known; there are ip, ip/BITS, method, host, path:NAME, "+
 			"header:NAME, cookie:NAME, query:NAME and text:CONSTANT, with lower and trim before them", text)
@@ -121,7 +121,7 @@ func (s source) String() string {
 	if s.from == fromIP && s.bits != httpkey.SharedBits {
 		return "ip/" + strconv.Itoa(s.bits)
 	}
-	for word, f := range froms {
+	for word, f := range sourceKinds {
 		if f == s.from && s.name != "" {
 			return word + ":" + s.name
 		} else if f == s.from {
@@ -131,20 +131,20 @@ func (s source) String() string {
 	return ""
 }
 
-// maxCookies is how many different values a cookie may have in one request.
+// maxCookies is the most different values of a cookie in one request.
 const maxCookies = 4
 
-// all returns the values that a request has; none: it has none, or an empty one. An application may use the first or
-// the last of several, so that a key of either would be walked around. A header or parameter that is there twice is an
-// error, also with the same value: no client needs to send that. A browser sends a cookie of one name for each path
-// and domain that it was set for, and HTTP/2 sends them in lines of their own: the different values are all returned,
-// up to four.
-func (s source) all(a *normalized, p pattern) (values []string, err error) {
-	found, err := s.plain(a, p)
+// values returns the values that a request has; an empty value counts as none. An application may use the first or the
+// last of several values, so a client could evade a key made of only one. A header or parameter that is there twice is
+// an error, also with the same value, since no client needs that. A browser sends a cookie once for each path and
+// domain that it was set for, and HTTP/2 sends cookies in separate lines: all different values are returned, up to
+// maxCookies.
+func (s source) values(a *normalized, p pattern) (values []string, err error) {
+	raw, err := s.rawValues(a, p)
 	if err != nil || !s.lower && !s.trim {
-		return found, err
+		return raw, err
 	}
-	for _, v := range found {
+	for _, v := range raw {
 		if s.lower {
 			v = strings.ToLower(v)
 		}
@@ -158,8 +158,8 @@ func (s source) all(a *normalized, p pattern) (values []string, err error) {
 	return values, nil
 }
 
-// plain returns the values of a source as they are, without lower and trim.
-func (s source) plain(a *normalized, p pattern) ([]string, error) {
+// rawValues returns the values of a source without lower and trim.
+func (s source) rawValues(a *normalized, p pattern) ([]string, error) {
 	value := ""
 	switch s.from {
 	case fromIP:
@@ -169,7 +169,7 @@ func (s source) plain(a *normalized, p pattern) ([]string, error) {
 	case fromHost:
 		value = a.host
 	case fromPath:
-		value = strings.ReplaceAll(cutParameters(p.value(s.name, a.path)), EncodedSlash, "/")
+		value = strings.ReplaceAll(cutParameters(p.wildcardValue(s.name, a.path)), EncodedSlash, "/")
 	case fromText:
 		value = s.name
 	case fromHeader:
@@ -181,14 +181,14 @@ func (s source) plain(a *normalized, p pattern) ([]string, error) {
 		n := 0
 		for pair := range strings.SplitSeq(a.Query, "&") {
 			name, text, _ := strings.Cut(pair, "=")
-			if decoded, err := url.QueryUnescape(name); err == nil { // else it is what it is
+			if decoded, err := url.QueryUnescape(name); err == nil { // else the name stays as it is
 				name = decoded
 			}
-			if pair != "" && alike(name) == alike(s.name) {
+			if pair != "" && foldParameter(name) == foldParameter(s.name) {
 				n++
 			}
 			if name == s.name {
-				value, _ = url.QueryUnescape(text) // what cannot be decoded is missing
+				value, _ = url.QueryUnescape(text) // a value that cannot be decoded counts as missing
 			}
 		}
 		if n > 1 {
@@ -208,9 +208,9 @@ func (s source) plain(a *normalized, p pattern) ([]string, error) {
 	return []string{value}, nil
 }
 
-// single refuses several values, of a cost or an id. It returns "" for none.
+// single returns the only value, or "" if there is none. Several values are an error.
 func (s source) single(a *normalized, p pattern) (string, error) {
-	values, err := s.all(a, p)
+	values, err := s.values(a, p)
 	switch {
 	case err != nil || len(values) == 0:
 		return "", err
@@ -220,7 +220,7 @@ func (s source) single(a *normalized, p pattern) (string, error) {
 	return values[0], nil
 }
 
-// cutParameters takes the parameters of segments off, as servlet containers do: /a;x=1/b is /a/b.
+// cutParameters removes the parameters of segments, as servlet containers do: /a;x=1/b becomes /a/b.
 func cutParameters(path string) string {
 	for {
 		at := strings.IndexByte(path, ';')
@@ -235,9 +235,9 @@ func cutParameters(path string) string {
 	}
 }
 
-// alike returns what the names of parameters have in common that some servers take for one: ASP.NET compares them
-// without case, PHP takes k[] for a list k, and writes an underscore for a point or a blank.
-func alike(name string) string {
+// foldParameter returns the same name for parameters that some servers take for the same: ASP.NET ignores case, PHP
+// reads k[] as a list k, and replaces points and blanks by underscores.
+func foldParameter(name string) string {
 	name, _, _ = strings.Cut(strings.ToLower(name), "[")
 	return strings.NewReplacer(".", "_", " ", "_").Replace(name)
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// readings returns the paths for which a server might take a target: each step is one that some server takes, in any
-// order, and decoding once.
+// readings returns the paths that servers may read in a target. Each server may do some of the steps here, in any
+// order, and decodes once.
 func readings(target string) map[string]bool {
 	type reading struct {
 		path    string
@@ -88,7 +88,8 @@ func withoutParameters(p string) string {
 	return strings.Join(segments, "/")
 }
 
-// TestSpellingsThatServersServe: what a recorded server serves as /login is charged by the rule for /login, or refused.
+// TestSpellingsThatServersServe: a target that a recorded server serves as /login is charged by the rule for /login, or
+// refused.
 func TestSpellingsThatServersServe(t *testing.T) {
 	t.Parallel()
 	table, err := os.ReadFile("testdata/spellings.tsv")
@@ -122,8 +123,8 @@ func TestSpellingsThatServersServe(t *testing.T) {
 	}
 }
 
-// TestRandomSpellings: no spelling of a path that a server might serve as that passes its rule, and none is refused
-// that has nothing ambiguous in it.
+// TestRandomSpellings: no spelling of a path evades the rule for the path if a server might read the path in it, and no
+// unambiguous spelling is refused.
 func TestRandomSpellings(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(tier.Seed(), 1))
@@ -137,7 +138,7 @@ func TestRandomSpellings(t *testing.T) {
 		base := bases[rng.IntN(len(bases))]
 		target := base
 		for range 1 + rng.IntN(4) {
-			target = misspelt(rng, target)
+			target = respell(rng, target)
 		}
 		decided := decidedBy(t, rulesFor(t, base), target)
 		might := readings(target)[base]
@@ -145,7 +146,7 @@ func TestRandomSpellings(t *testing.T) {
 		if might && decided == "rest" {
 			t.Errorf("%q might be served as %s, and no rule for that decides", target, base)
 		}
-		if decided == "refused" && !odd(target) {
+		if decided == "refused" && !isAmbiguous(target) {
 			t.Errorf("%q is refused, and nothing in it is ambiguous", target)
 		}
 	}
@@ -156,8 +157,8 @@ func TestRandomSpellings(t *testing.T) {
 	}
 }
 
-// odd reports whether a target has what servers interpret differently.
-func odd(target string) bool {
+// isAmbiguous reports whether a target has parts that servers interpret differently.
+func isAmbiguous(target string) bool {
 	raw, _, _ := strings.Cut(target, "?")
 	p, err := url.PathUnescape(raw)
 	if err != nil || strings.HasPrefix(raw, "//") || strings.Contains(target, "#") || strings.Contains(p, `\`) ||
@@ -170,8 +171,8 @@ func odd(target string) bool {
 	})
 }
 
-// misspelt changes a target in one way that some server takes back.
-func misspelt(rng *rand.Rand, target string) string {
+// respell changes a target in a way that some server reverts.
+func respell(rng *rand.Rand, target string) string {
 	at := rng.IntN(len(target))
 	slash := strings.IndexByte(target[at:], '/')
 	if slash < 0 {
@@ -219,10 +220,10 @@ func misspelt(rng *rand.Rand, target string) string {
 	}
 }
 
-// rulesFor has a rule for one path, and one for the rest.
+// rulesFor returns a rule for a path, and a rule for all other paths.
 func rulesFor(t *testing.T, base string) *Rules {
 	t.Helper()
-	one, rest := ruled(t, base, false, "text:one"), ruled(t, "/", false, "text:rest")
+	one, rest := pathRule(t, base, false, "text:one"), pathRule(t, "/", false, "text:rest")
 	one.Name.Value, rest.Name.Value = "rule", "rest"
 	r, err := New(&Definitions{Rules: []Definition{one, rest}})
 	if err != nil {
@@ -231,10 +232,10 @@ func rulesFor(t *testing.T, base string) *Rules {
 	return r
 }
 
-// decidedBy returns the rule that decides about a target, or "refused".
+// decidedBy returns the name of the rule that decides a target, or "refused".
 func decidedBy(t *testing.T, r *Rules, target string) string {
 	t.Helper()
-	keys, err := said(t, r, target, nil)
+	keys, err := keysOf(t, r, target, nil)
 	if err != nil {
 		return "refused"
 	}
@@ -242,8 +243,8 @@ func decidedBy(t *testing.T, r *Rules, target string) string {
 	return rule
 }
 
-// said returns the keys that rules charge a request for a target to, as limit=key.
-func said(t *testing.T, r *Rules, uri string, h http.Header) (string, error) {
+// keysOf returns the keys that rules charge for a request, as rule:key.
+func keysOf(t *testing.T, r *Rules, uri string, h http.Header) (string, error) {
 	t.Helper()
 	target, err := ParseTarget("uri", uri)
 	if err != nil {
@@ -259,7 +260,7 @@ func said(t *testing.T, r *Rules, uri string, h http.Header) (string, error) {
 	return strings.Join(list, " "), err
 }
 
-func ruled(t *testing.T, path string, encodedSlash bool, keys ...string) Definition {
+func pathRule(t *testing.T, path string, encodedSlash bool, keys ...string) Definition {
 	t.Helper()
 	d := Definition{Path: Text{Value: path}, EncodedSlash: encodedSlash}
 	d.Name.Value = strings.NewReplacer("/", "", "{", "", "}", "", "...", "").Replace("r" + path)
@@ -271,13 +272,13 @@ func ruled(t *testing.T, path string, encodedSlash bool, keys ...string) Definit
 	return d
 }
 
-// TestEncodedSlashes pass where a rule allows them, as a part of their segment, and where no earlier rule is for the
-// path that a server serves which decodes them.
+// TestEncodedSlashes: an encoded slash passes as a part of its segment if a rule allows it, and if no earlier rule
+// matches the decoded path.
 func TestEncodedSlashes(t *testing.T) {
 	t.Parallel()
 	r, err := New(&Definitions{Rules: []Definition{
-		ruled(t, "/projects/secret/admin", false, "text:admin"), ruled(t, "/projects/{id}", true, "path:id"),
-		ruled(t, "/files/{rest...}", true, "path:rest"), ruled(t, "/", false, "ip"),
+		pathRule(t, "/projects/secret/admin", false, "text:admin"), pathRule(t, "/projects/{id}", true, "path:id"),
+		pathRule(t, "/files/{rest...}", true, "path:rest"), pathRule(t, "/", false, "ip"),
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -296,7 +297,7 @@ func TestEncodedSlashes(t *testing.T) {
 		"/projects/a%2F..%2Fb":     "is ambiguous",
 		"/projects/%2e%2e%2fadmin": "is ambiguous",
 	} {
-		got, err := said(t, r, uri, nil)
+		got, err := keysOf(t, r, uri, nil)
 		if errors.Is(err, headgate.ErrInvalid) && strings.Contains(err.Error(), want) {
 			continue
 		}
@@ -309,11 +310,11 @@ func TestEncodedSlashes(t *testing.T) {
 	}
 }
 
-// TestSpellingsOfAKey: with lower and trim they are one key.
+// TestSpellingsOfAKey: lower and trim make one key of several spellings.
 func TestSpellingsOfAKey(t *testing.T) {
 	t.Parallel()
 	r, err := New(&Definitions{Rules: []Definition{
-		ruled(t, "/login", false, "trim lower query:email"), ruled(t, "/", false, "lower cookie:user"),
+		pathRule(t, "/login", false, "trim lower query:email"), pathRule(t, "/", false, "lower cookie:user"),
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -324,7 +325,7 @@ func TestSpellingsOfAKey(t *testing.T) {
 		"/login?email=%20":                                      "is missing",
 		"/":                                                     "r:bob",
 	} {
-		got, err := said(t, r, uri, http.Header{"Cookie": {"user=BOB; user=bob"}})
+		got, err := keysOf(t, r, uri, http.Header{"Cookie": {"user=BOB; user=bob"}})
 		if err != nil && strings.Contains(err.Error(), want) {
 			continue
 		}
@@ -342,7 +343,7 @@ func TestSpellingsOfAKey(t *testing.T) {
 	if s, err := parseSource("trim lower header:x-user"); err != nil || s.String() != "lower trim header:X-User" {
 		t.Errorf("%v, %v", s, err)
 	}
-	d := ruled(t, "/", false, "ip")
+	d := pathRule(t, "/", false, "ip")
 	d.Limits[0].Cost.Value = "lower header:X-Cost"
 	_, err = New(&Definitions{Rules: []Definition{d}})
 	if err == nil || !strings.Contains(err.Error(), "parts of a key") {

@@ -11,7 +11,7 @@ import (
 
 // Target is a parsed request target: a path, a whole URL, or the * of OPTIONS.
 type Target struct {
-	Path  string // decoded once, but for encoded slashes: see EncodedSlash; "*" for OPTIONS
+	Path  string // decoded once, except for encoded slashes (see EncodedSlash); "*" for OPTIONS
 	Query string // as it was sent, without the question mark
 	Host  string // empty unless the target is a whole URL
 }
@@ -20,9 +20,9 @@ type Target struct {
 // slash, so only a rule that allows it matches such a path. No other path has this character.
 const EncodedSlash = "\x00"
 
-// ParseTarget refuses a path that servers interpret differently, since an application might serve it although the rule
-// for it does not match: some resolve /api/..%2flogin to /login, others serve it below /api/. The rules decide about
-// an encoded slash that makes no such segment. Errors are headgate.ErrInvalid and name the field.
+// ParseTarget parses a request target. It rejects a path that servers interpret differently, since an application might
+// serve it as a path of another rule: some resolve /api/..%2flogin to /login, others serve it below /api/. Other paths
+// with encoded slashes are left to the rules. Errors are headgate.ErrInvalid and name the field.
 func ParseTarget(field, uri string) (Target, error) {
 	if uri == "*" {
 		return Target{Path: uri}, nil
@@ -58,7 +58,7 @@ func ambiguous(u *url.URL) bool {
 		return true
 	}
 	for segment := range strings.SplitSeq(u.Path, "/") {
-		// Servlet containers take the parameters off before they resolve what is left.
+		// Servlet containers remove parameters before they resolve dot segments.
 		if name, _, _ := strings.Cut(segment, ";"); name == "." || name == ".." {
 			return true
 		}
@@ -66,5 +66,5 @@ func ambiguous(u *url.URL) bool {
 	return false
 }
 
-// isControl reports whether r is a control character. Some servers end the path there, others remove it.
+// isControl reports whether r is a control character, at which some servers end the path, and which others remove.
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }

@@ -35,7 +35,7 @@ func FuzzParseTarget(f *testing.F) {
 	})
 }
 
-// TestTargets has what applications serve under another path than they are sent, or one of them does.
+// TestTargets has targets that at least one application serves as another path.
 func TestTargets(t *testing.T) {
 	t.Parallel()
 	for uri, want := range map[string]string{

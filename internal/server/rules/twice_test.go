@@ -14,16 +14,16 @@ import (
 func TestDuplicateFieldsEvadeNoKey(t *testing.T) {
 	t.Parallel()
 	r := mustNew(t,
-		named("key", "/key", func(d *Definition) {
+		def("key", "/key", func(d *Definition) {
 			d.Limits[0].Key = texts("header:X-Key")
 			d.ID = text("header:Idempotency-Key")
 		}),
-		named("query", "/query", func(d *Definition) { d.Limits[0].Key = texts("query:k") }),
-		named("cookie", "/cookie", func(d *Definition) { d.Limits[0].Key = texts("text:c", "cookie:sid") }),
-		named("cookies", "/cookies", func(d *Definition) { d.Limits[0].Key = texts("cookie:sid", "cookie:b") }),
-		named("cost", "/cost", func(d *Definition) { d.Limits[0].Cost = text("cookie:n") }),
-		named("gold", "/plan", func(d *Definition) { d.Headers = []Condition{{Name: text("X-Plan"), Value: text("gold")}} }),
-		named("free", "/plan", nil),
+		def("query", "/query", func(d *Definition) { d.Limits[0].Key = texts("query:k") }),
+		def("cookie", "/cookie", func(d *Definition) { d.Limits[0].Key = texts("text:c", "cookie:sid") }),
+		def("cookies", "/cookies", func(d *Definition) { d.Limits[0].Key = texts("cookie:sid", "cookie:b") }),
+		def("cost", "/cost", func(d *Definition) { d.Limits[0].Cost = text("cookie:n") }),
+		def("gold", "/plan", func(d *Definition) { d.Headers = []Condition{{Name: text("X-Plan"), Value: text("gold")}} }),
+		def("free", "/plan", nil),
 	)
 	lines := func(name string, values ...string) http.Header { return http.Header{name: values} }
 	for _, c := range []struct {
@@ -76,7 +76,7 @@ func TestDuplicateFieldsEvadeNoKey(t *testing.T) {
 func TestAnEmbeddedAddressIsBlockedAndNeverAllowed(t *testing.T) {
 	t.Parallel()
 	r, err := New(&Definitions{
-		Rules: []Definition{named("r", "/", nil)},
+		Rules: []Definition{def("r", "/", nil)},
 		Block: texts("203.0.113.0/24", "198.51.100.0/24"),
 		Allow: texts("192.0.2.0/24", "198.51.100.9", "64:ff9b::c000:208"),
 	})
@@ -96,19 +96,19 @@ func TestAnEmbeddedAddressIsBlockedAndNeverAllowed(t *testing.T) {
 	}
 }
 
-// TestNoSpellingEvadesARule: a path is sent that some servers read as that of another rule, before or behind the one
-// that decides.
+// TestNoSpellingEvadesARule sends paths that some servers read as a path of another rule, before or after the rule that
+// decides.
 func TestNoSpellingEvadesARule(t *testing.T) {
 	t.Parallel()
 	mode := func(mode string) func(*Definition) {
 		return func(d *Definition) { d.Mode = text(mode) }
 	}
 	enforced := mustNew(t,
-		named("static", "/static/", nil), named("login", "/login", nil), named("shadow", "/shadow", mode("shadow")),
-		named("project", "/projects/{id}", func(d *Definition) { d.EncodedSlash = true }),
-		named("delete", "/projects/{id}/delete", nil), named("rest", "/", nil),
+		def("static", "/static/", nil), def("login", "/login", nil), def("shadow", "/shadow", mode("shadow")),
+		def("project", "/projects/{id}", func(d *Definition) { d.EncodedSlash = true }),
+		def("delete", "/projects/{id}/delete", nil), def("rest", "/", nil),
 	)
-	shadowed := mustNew(t, named("login", "/login", mode("shadow")), named("a", "/a/", mode("advise")))
+	shadowed := mustNew(t, def("login", "/login", mode("shadow")), def("a", "/a/", mode("advise")))
 	for _, c := range []struct {
 		rules *Rules
 		uri   string
@@ -143,14 +143,14 @@ func TestNoSpellingEvadesARule(t *testing.T) {
 	}
 }
 
-// TestSpellingsOfOneValueAreOneKey, or an error: of a cookie, a parameter, and a part of the path.
+// TestSpellingsOfOneValueAreOneKey: spellings of a cookie, a parameter or a part of the path make one key, or an error.
 func TestSpellingsOfOneValueAreOneKey(t *testing.T) {
 	t.Parallel()
 	r := mustNew(t,
-		named("cookie", "/cookie", func(d *Definition) { d.Limits[0].Key = texts("cookie:s") }),
-		named("query", "/query", func(d *Definition) { d.Limits[0].Key = texts("query:user") }),
-		named("path", "/p/{u}", func(d *Definition) { d.Limits[0].Key = texts("path:u") }),
-		named("rest", "/r/{rest...}", func(d *Definition) { d.Limits[0].Key = texts("path:rest") }),
+		def("cookie", "/cookie", func(d *Definition) { d.Limits[0].Key = texts("cookie:s") }),
+		def("query", "/query", func(d *Definition) { d.Limits[0].Key = texts("query:user") }),
+		def("path", "/p/{u}", func(d *Definition) { d.Limits[0].Key = texts("path:u") }),
+		def("rest", "/r/{rest...}", func(d *Definition) { d.Limits[0].Key = texts("path:rest") }),
 	)
 	for _, c := range []struct{ path, query, cookie, want string }{
 		{path: "/cookie", cookie: "s=abcX", want: "abcX"},

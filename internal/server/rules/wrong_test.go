@@ -63,9 +63,9 @@ func TestErrorsNameTheirPlace(t *testing.T) {
 		"id: \"ip\" is not header:NAME":                   func(d *Definition) { d.ID = text("ip") },
 		"id_life: ":                                       func(d *Definition) { d.ID, d.IDLife = text("header:X"), text("soon") },
 	} {
-		d := named("r", "/users/{id}", change)
+		d := def("r", "/users/{id}", change)
 		known := func(name string) bool { return name == "api" }
-		_, err := New(&Definitions{Rules: []Definition{d}, Known: known})
+		_, err := New(&Definitions{Rules: []Definition{d}, LimitExists: known})
 		if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), want) || len(err.Error()) > 500 {
 			t.Errorf("%v; want %q", err, want)
 		}
@@ -85,25 +85,25 @@ func TestARuleThatCanNeverMatchIsAnError(t *testing.T) {
 		rules []Definition
 		never bool
 	}{
-		{[]Definition{named("a", "/", nil), named("b", "/users", nil)}, true},
-		{[]Definition{named("a", "/users", nil), named("b", "/", nil)}, false},
-		{[]Definition{named("a", "", nil), named("b", "", nil)}, true},
-		{[]Definition{named("a", "/", nil), named("b", "", nil)}, false}, // OPTIONS *
-		{[]Definition{named("a", "/{x}", nil), named("b", "/users", nil)}, true},
-		{[]Definition{named("a", "/{x}", nil), named("b", "/users/", nil)}, false},
-		{[]Definition{named("a", "/users/", nil), named("b", "/users", nil)}, true},
-		{[]Definition{named("a", "/", methods("GET")), named("b", "/", methods("HEAD"))}, true},
-		{[]Definition{named("a", "/", methods("HEAD")), named("b", "/", methods("GET"))}, false},
-		{[]Definition{named("a", "/", methods("GET")), named("b", "/", nil)}, false},
+		{[]Definition{def("a", "/", nil), def("b", "/users", nil)}, true},
+		{[]Definition{def("a", "/users", nil), def("b", "/", nil)}, false},
+		{[]Definition{def("a", "", nil), def("b", "", nil)}, true},
+		{[]Definition{def("a", "/", nil), def("b", "", nil)}, false}, // OPTIONS *
+		{[]Definition{def("a", "/{x}", nil), def("b", "/users", nil)}, true},
+		{[]Definition{def("a", "/{x}", nil), def("b", "/users/", nil)}, false},
+		{[]Definition{def("a", "/users/", nil), def("b", "/users", nil)}, true},
+		{[]Definition{def("a", "/", methods("GET")), def("b", "/", methods("HEAD"))}, true},
+		{[]Definition{def("a", "/", methods("HEAD")), def("b", "/", methods("GET"))}, false},
+		{[]Definition{def("a", "/", methods("GET")), def("b", "/", nil)}, false},
 		{[]Definition{
-			named("a", "/", methods("GET")), named("b", "/", methods("PUT")), named("c", "/x", methods("PUT", "GET")),
+			def("a", "/", methods("GET")), def("b", "/", methods("PUT")), def("c", "/x", methods("PUT", "GET")),
 		}, true},
-		{[]Definition{named("a", "/", hosts("*.example.org")), named("b", "/", hosts("*.a.example.org"))}, true},
-		{[]Definition{named("a", "/", hosts("*.example.org")), named("b", "/", hosts("example.org"))}, false},
-		{[]Definition{named("a", "/", hosts("*.example.org")), named("b", "/", hosts("A.example.org"))}, true},
-		{[]Definition{named("a", "/", header("f*")), named("b", "/", header("free"))}, true},
-		{[]Definition{named("a", "/", header("free")), named("b", "/", header("f*"))}, false},
-		{[]Definition{named("a", "/", header("free")), named("b", "/", nil)}, false},
+		{[]Definition{def("a", "/", hosts("*.example.org")), def("b", "/", hosts("*.a.example.org"))}, true},
+		{[]Definition{def("a", "/", hosts("*.example.org")), def("b", "/", hosts("example.org"))}, false},
+		{[]Definition{def("a", "/", hosts("*.example.org")), def("b", "/", hosts("A.example.org"))}, true},
+		{[]Definition{def("a", "/", header("f*")), def("b", "/", header("free"))}, true},
+		{[]Definition{def("a", "/", header("free")), def("b", "/", header("f*"))}, false},
+		{[]Definition{def("a", "/", header("free")), def("b", "/", nil)}, false},
 	} {
 		_, err := New(&Definitions{Rules: c.rules})
 		if never := err != nil && strings.Contains(err.Error(), "can never match"); never != c.never || err != nil && !never {
@@ -114,7 +114,7 @@ func TestARuleThatCanNeverMatchIsAnError(t *testing.T) {
 
 func TestOverlappingRules(t *testing.T) {
 	t.Parallel()
-	r := mustNew(t, named("a", "/users/{id}", nil), named("b", "/{what}/me", nil), named("c", "/other", nil))
+	r := mustNew(t, def("a", "/users/{id}", nil), def("b", "/{what}/me", nil), def("c", "/other", nil))
 	if w := r.Warnings(); len(w) != 1 || !strings.Contains(w[0], "f:b: rules.b: some paths match rule a at f:a too") {
 		t.Errorf("%q", w)
 	}
@@ -122,7 +122,7 @@ func TestOverlappingRules(t *testing.T) {
 		{"free", "paid"}: false, {"free", "free"}: true, {"f*", "free"}: true, {"free", "f*"}: true,
 		{"f*", "fr*"}: true, {"f*", "p*"}: false, {"f*", "paid"}: false,
 	} {
-		r := mustNew(t, named("a", "/users/{id}", header(values[0])), named("b", "/{what}/me", header(values[1])))
+		r := mustNew(t, def("a", "/users/{id}", header(values[0])), def("b", "/{what}/me", header(values[1])))
 		if w := r.Warnings(); (len(w) > 0) != warns {
 			t.Errorf("headers %q: %q; want a warning: %v", values, w, warns)
 		}
@@ -130,13 +130,13 @@ func TestOverlappingRules(t *testing.T) {
 	if w := (*Rules)(nil).Warnings(); w != nil {
 		t.Errorf("%q", w)
 	}
-	twice := []Definition{named("a", "/a", nil), named("a", "/b", nil)}
+	twice := []Definition{def("a", "/a", nil), def("a", "/b", nil)}
 	if _, err := New(&Definitions{Rules: twice}); err == nil || !strings.Contains(err.Error(), "of that name at f:a") {
 		t.Error(err)
 	}
 	var many []Definition
 	for i := range MaxRules + 1 {
-		many = append(many, named(fmt.Sprintf("r%d", i), fmt.Sprintf("/%d", i), nil))
+		many = append(many, def(fmt.Sprintf("r%d", i), fmt.Sprintf("/%d", i), nil))
 	}
 	if _, err := New(&Definitions{Rules: many}); err == nil || !strings.Contains(err.Error(), "more than 1000") {
 		t.Error(err)

@@ -17,17 +17,17 @@ import (
 
 // envoyService serves Envoy's rate limit protocol, with limits from files or an xDS server; nil: off.
 type envoyService struct {
-	path    string // where the files are; xds.MergeDomains applies to them too; empty: xds has the limits
+	path    string // of the files, for which xds.MergeDomains counts too; empty: xds has the limits
 	xds     envoy.XDS
 	headers envoy.Headers
 
-	server *envoy.Server
-	stream *envoy.Subscription // nil: there is none
+	server       *envoy.Server
+	subscription *envoy.Subscription // nil: no xDS server
 }
 
-// newEnvoyService also reads the files, so that a fault in them appears before a store is opened.
-func newEnvoyService(c *config.Config, given config.Flags) (e *envoyService, err error) {
-	r := c.Reader(given)
+// newEnvoyService reads the settings, and the files, so that a mistake in them is reported before a store is opened.
+func newEnvoyService(c *config.Config, flags config.Flags) (e *envoyService, err error) {
+	r := c.Reader(flags)
 	e = &envoyService{path: r.Text(config.Envoy)}
 	e.xds = envoy.XDS{
 		Addr: r.Text(config.XDS), Node: r.Text(config.XDSNode), MergeDomains: r.Bool(config.EnvoyMergeDomains),
@@ -74,7 +74,7 @@ func (e *envoyService) open(s *service.Service, log *slog.Logger) (files sources
 		return sources{newSource(e.path, e.contents, e.reload)}, e.reload()
 	}
 	e.xds.Log = log
-	e.stream, err = envoy.Subscribe(e.xds, e.server)
+	e.subscription, err = envoy.Subscribe(e.xds, e.server)
 	return nil, err
 }
 
@@ -106,15 +106,15 @@ func (e *envoyService) routes() []rest.Route {
 
 // follow applies limits from the xDS server until ctx is done.
 func (e *envoyService) follow(ctx context.Context) {
-	if e != nil && e.stream != nil {
-		e.stream.Run(ctx)
+	if e != nil && e.subscription != nil {
+		e.subscription.Run(ctx)
 	}
 }
 
-// Problem returns why the limits are not those of the xDS server; empty: they are.
+// Problem returns why the limits differ from the xDS server's; empty: no problem.
 func (e *envoyService) Problem() string {
-	if e == nil || e.stream == nil {
+	if e == nil || e.subscription == nil {
 		return ""
 	}
-	return e.stream.Problem()
+	return e.subscription.Problem()
 }

@@ -23,40 +23,41 @@ import (
 
 const (
 	applyTimeout = 10 * time.Second // how long the store may take to apply a file
-	maxLogged    = 20               // changes that the log names
+	maxLogged    = 20               // changes that the log lists
 
-	maxVersions = 100 // to learn who has made what a file undoes
+	maxVersions = 100 // versions that warnUndone searches
 )
 
-// configFiles applies the config files of a server to the catalog: at the start, when they
-// change, and on SIGHUP. It is safe for concurrent use.
+// configFiles applies the config files of a server to the catalog: at the start, when they change, and on SIGHUP. It is
+// safe for concurrent use.
 type configFiles struct {
 	log      *slog.Logger
-	config   *Config          // whose File and Flags are not read again
-	files    []string         // none: there is no file
-	limits   *catalog.Catalog // that the server watches; nil until it does
-	observer catalog.Observer // of each try
+	config   *Config          // its File and Flags are of the start
+	files    []string         // empty: no config file
+	limits   *catalog.Catalog // the server's catalog; nil at first
+	observer catalog.Observer // of each attempt to apply the files
 
-	rules atomic.Pointer[rules.Rules] // those of the files that are in force; nil: there are none
+	rules atomic.Pointer[rules.Rules] // in force; nil: none
 
 	mu      sync.Mutex
-	text    string        // of the files, as they were tried last; empty: they were not
-	changed bool          // the files have changed under this server, and that was not applied yet
-	file    *catalog.File // that was read last; nil: none
-	problem error         // why that is not in force; nil: nothing is known to be wrong
+	text    string        // of the files at the last attempt; empty: no attempt yet
+	changed bool          // the files have changed since the start, and the change is not applied yet
+	file    *catalog.File // the last one that was read; nil: none
+	problem error         // why file is not in force; nil: no known problem
 
-	impossible []string // what the files that are in force say and can never work
-	warnings   []string // what may be a mistake in them
+	impossible []string // the parts of the files in force that can never work
+	warnings   []string // possible mistakes in the files in force
 }
 
-func newApplied(c *Config, observer catalog.Observer, log *slog.Logger) *configFiles {
+// newConfigFiles puts the rules of the files into force. The limits are applied later.
+func newConfigFiles(c *Config, observer catalog.Observer, log *slog.Logger) *configFiles {
 	a := &configFiles{log: log, config: c, files: c.File.Files, observer: observer}
-	a.useRules(c.File) // at once: the store may be away, and a proxy must not go without them
+	a.useRules(c.File) // at once: a proxy needs the rules even if the store is away
 	return a
 }
 
-// watch sets the catalog of the server.
-func (f *configFiles) watch(limits *catalog.Catalog) {
+// setCatalog sets the catalog of the server.
+func (f *configFiles) setCatalog(limits *catalog.Catalog) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.limits = limits
@@ -65,7 +66,7 @@ func (f *configFiles) watch(limits *catalog.Catalog) {
 // name returns the names of the files.
 func (f *configFiles) name() string { return strings.Join(f.files, ", ") }
 
-// Problem returns why limits are not as in the files, or cannot be read; empty: they are.
+// Problem returns why the limits differ from the files, or cannot be read; empty: no problem.
 func (f *configFiles) Problem() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -88,20 +89,20 @@ func (f *configFiles) Problem() string {
 	return ""
 }
 
-// Older returns why a file with a newer one beside it is not in force.
+// Older returns the message that a file is not in force because another one is newer.
 func Older(name string) string {
 	return name + ": a newer file is in force, which was applied later or has a greater revision; " +
 		"headgate limits apply -f applies this one again"
 }
 
-// retryable reports whether the last try failed in the store.
+// retryable reports whether the last attempt failed because of the store.
 func (f *configFiles) retryable() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.problem != nil && store.Class(f.problem) != nil && !errors.Is(f.problem, store.ErrInvalid)
 }
 
-// lost reports whether the store has lost the files, and has nothing newer.
+// lost reports whether the store has lost the limits of the files, and has no newer ones.
 func (f *configFiles) lost() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -121,7 +122,7 @@ func (f *configFiles) apply(ctx context.Context, s store.Store) error {
 	f.mu.Lock()
 	f.changed = f.changed || f.text != "" && text != f.text
 	how, order := catalog.Once, int64(0)
-	if f.changed { // whatever was applied in between, somebody wants this now
+	if f.changed { // apply it even if another file was applied in between
 		how = catalog.Again
 	} else if f.file != nil {
 		order = f.file.Order
@@ -140,10 +141,10 @@ func (f *configFiles) apply(ctx context.Context, s store.Store) error {
 		return err
 	}
 	if err == nil {
-		f.refresh(ctx) // so that the limits which the rules name are known
-		if had := f.rules.Load().Len(); how == catalog.Again && (had > 0 || c.Rules.Len() > 0) {
+		f.refresh(ctx) // so that the limits in the rules are known
+		if before := f.rules.Load().Len(); how == catalog.Again && (before > 0 || c.Rules.Len() > 0) {
 			f.log.Info("the rules of the config file are in force", "file", f.name(), "rules", c.Rules.Len(),
-				"before", had)
+				"before", before)
 		}
 		f.useRules(c)
 	}
@@ -156,7 +157,7 @@ func (f *configFiles) apply(ctx context.Context, s store.Store) error {
 	return err
 }
 
-// useRules replaces all rules. It logs once what may be a mistake in them, or can never work.
+// useRules replaces all rules. It logs possible mistakes, and parts that can never work, unless it already has.
 func (f *configFiles) useRules(c *config.Config) {
 	f.rules.Store(c.Rules)
 	warnings := c.Warnings()
@@ -165,22 +166,22 @@ func (f *configFiles) useRules(c *config.Config) {
 		never = append(never, err.Error())
 	}
 	f.mu.Lock()
-	warned, told := slices.Equal(f.warnings, warnings), slices.Equal(f.impossible, never)
+	sameWarnings, sameNever := slices.Equal(f.warnings, warnings), slices.Equal(f.impossible, never)
 	f.warnings, f.impossible = warnings, never
 	f.mu.Unlock()
 	for _, warning := range warnings {
-		if !warned {
+		if !sameWarnings {
 			f.log.Warn("rules: " + warning)
 		}
 	}
 	for _, what := range never {
-		if !told {
+		if !sameNever {
 			f.log.Error("the config file has what can never work; the rest of it decides", "what", what)
 		}
 	}
 }
 
-// impossible returns what a file says and can never work.
+// impossible returns the parts of a file that can never work.
 func impossible(c *config.Config) []error {
 	empty, err := stores.Open(context.Background(), "memory:", stores.Options{})
 	if err != nil {
@@ -190,7 +191,7 @@ func impossible(c *config.Config) []error {
 	return c.Impossible(headgate.New(empty, &headgate.Config{Timeout: time.Minute}))
 }
 
-// write applies a file, sets its order, and logs the result.
+// write applies a file to the catalog, sets its order, and logs the result.
 func (f *configFiles) write(ctx context.Context, s store.Store, file *catalog.File, how catalog.Applying) error {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
@@ -198,9 +199,10 @@ func (f *configFiles) write(ctx context.Context, s store.Store, file *catalog.Fi
 	if err != nil {
 		return err
 	}
-	d, version, err := limits.Apply(ctx, catalog.By{Author: f.config.Author, Reason: byServers + file.Path}, *file, how)
+	by := catalog.By{Author: f.config.Author, Reason: serverReason + file.Path}
+	d, version, err := limits.Apply(ctx, by, *file, how)
 	if err != nil {
-		return err // file keeps its order
+		return err
 	}
 	file.Order = d.Order
 	switch {
@@ -221,10 +223,10 @@ func (f *configFiles) write(ctx context.Context, s store.Store, file *catalog.Fi
 	return nil
 }
 
-// byServers begins the reason of a version that a server applies.
-const byServers = "headgate serve, "
+// serverReason begins the reason of a version that a server makes.
+const serverReason = "headgate serve, "
 
-// warnUndone logs which changes of limits by others a file has undone, as far as the newest versions show.
+// warnUndone logs which changes of limits by others a file has undone, as far as the newest versions have them.
 func (f *configFiles) warnUndone(ctx context.Context, limits *catalog.Catalog, d *catalog.Difference, version int64) {
 	versions, err := limits.Versions(ctx, version, maxVersions)
 	if err != nil { // the file is applied; only the warning is missing
@@ -237,7 +239,7 @@ func (f *configFiles) warnUndone(ctx context.Context, limits *catalog.Catalog, d
 			})
 		})
 		if c.After.Kind != store.KindLimit || c.Before.Removed || i < 0 ||
-			strings.HasPrefix(versions[i].Reason, byServers) {
+			strings.HasPrefix(versions[i].Reason, serverReason) {
 			continue
 		}
 		f.log.Warn("the config file undoes a change that was made otherwise", "limit", c.Before.Name,
@@ -245,9 +247,9 @@ func (f *configFiles) warnUndone(ctx context.Context, limits *catalog.Catalog, d
 	}
 }
 
-// follow applies the files when they change or SIGHUP comes, until ctx is done. SIGHUP reloads more too. A change
-// counts when two looks have found the same text: the first may have come while a file was being written.
-func (f *configFiles) follow(ctx context.Context, s store.Store, opened <-chan struct{}, more sources) {
+// follow applies the files when they change, or on SIGHUP, which also reloads the other files, until ctx is done. It
+// applies a change only when two checks have found the same text, since a file may be in the middle of being written.
+func (f *configFiles) follow(ctx context.Context, s store.Store, opened <-chan struct{}, others sources) {
 	select {
 	case <-opened:
 	case <-ctx.Done():
@@ -255,23 +257,23 @@ func (f *configFiles) follow(ctx context.Context, s store.Store, opened <-chan s
 	}
 	ticker := time.NewTicker(f.config.Pauses.Reload)
 	defer ticker.Stop()
-	asked := false
+	hangup := false // SIGHUP came, and the files are not applied yet
 	for seen := ""; ; {
-		look := false
+		ticked := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-f.config.Hangup:
-			asked = true
+			hangup = true
 			notify(f.log, daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec()) // until it is ready again
-			more.check(f.log, true)
+			others.check(f.log, true)
 			if len(f.files) == 0 {
 				f.log.Info("SIGHUP: there is no config file to read again")
 				notify(f.log, daemon.SdNotifyReady)
-				asked = false
+				hangup = false
 			}
 		case <-ticker.C:
-			look = true
+			ticked = true
 		}
 		if len(f.files) == 0 {
 			continue
@@ -280,15 +282,15 @@ func (f *configFiles) follow(ctx context.Context, s store.Store, opened <-chan s
 		f.mu.Lock()
 		changed := text != f.text
 		f.mu.Unlock()
-		still := text == seen
-		if asked && still || changed && still || !changed && (f.retryable() || f.lost()) {
+		stable := text == seen
+		if hangup && stable || changed && stable || !changed && (f.retryable() || f.lost()) {
 			_ = f.apply(ctx, s) // it logs the error
 		}
-		if asked && still {
+		if hangup && stable {
 			notify(f.log, daemon.SdNotifyReady)
-			asked = false
+			hangup = false
 		}
-		if look {
+		if ticked {
 			seen = text
 		}
 	}
@@ -304,23 +306,23 @@ func (f *configFiles) refresh(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	_ = limits.Refresh(ctx) // it is read within a second anyway
+	_ = limits.Refresh(ctx) // the next read is within a second anyway
 }
 
-// textOf returns a text that changes with the files, and a function that returns the text or the error of each.
+// textOf reads files once. joined changes if any file does; read returns the text or the error of each.
 func textOf(readFile func(path string) ([]byte, error), files []string) (
-	all string, read func(path string) ([]byte, error),
+	joined string, read func(path string) ([]byte, error),
 ) {
-	type found struct {
+	type result struct {
 		text []byte
 		err  error
 	}
-	texts := map[string]found{}
+	results := map[string]result{}
 	var b strings.Builder
 	for _, file := range files {
 		text, err := readFile(file)
-		texts[file] = found{text, err}
+		results[file] = result{text, err}
 		fmt.Fprintf(&b, "%d %s %v\n", len(text), text, err)
 	}
-	return b.String(), func(path string) ([]byte, error) { return texts[path].text, texts[path].err }
+	return b.String(), func(path string) ([]byte, error) { return results[path].text, results[path].err }
 }

@@ -9,14 +9,14 @@ import (
 	"github.com/headgate/headgate/internal/server/config"
 )
 
-// sources are the files of tokens, of certificates and of limits for Envoy, which a server reads again when they
+// sources are groups of files, such as tokens, certificates and limits for Envoy, which a server reloads when they
 // change, and on SIGHUP. They are safe for concurrent use.
 type sources []*source
 
 // source is a group of files that are reloaded together.
 type source struct {
 	name   string
-	read   func() (text string, err error) // to see a change, or why they cannot be read
+	read   func() (text string, err error) // the text differs if the files have changed
 	reload func() error
 
 	mu   sync.Mutex
@@ -25,14 +25,14 @@ type source struct {
 	err  error  // why they cannot be used; guarded by mu
 }
 
-// newSource reads the files without reload: the caller has just used them, or does so next.
+// newSource returns a source of files that the caller itself loads at first.
 func newSource(name string, read func() (string, error), reload func() error) *source {
 	text, _ := read()
 	return &source{name: name, read: read, reload: reload, text: text, seen: text}
 }
 
-// newCredential returns a source of named files, which the caller has just used.
-func newCredential(name string, reload func() error, files ...string) *source {
+// newFileSource returns a source of named files that the caller has just loaded.
+func newFileSource(name string, reload func() error, files ...string) *source {
 	return newSource(name, func() (string, error) {
 		text, read := textOf(config.ReadFile, files)
 		for _, file := range files {
@@ -44,8 +44,8 @@ func newCredential(name string, reload func() error, files ...string) *source {
 	}, reload)
 }
 
-// watch reloads changed files until ctx is done. It waits until two checks find the same text: the file may be in
-// the middle of being written at the first.
+// watch reloads changed files until ctx is done. It waits until two checks find the same text, since a file may be in
+// the middle of being written.
 func (s sources) watch(ctx context.Context, every time.Duration, log *slog.Logger) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -59,20 +59,21 @@ func (s sources) watch(ctx context.Context, every time.Duration, log *slog.Logge
 	}
 }
 
-// check reloads the files that have changed, or all.
-func (s sources) check(log *slog.Logger, all bool) {
-	for _, one := range s {
-		one.check(log, all)
+// check reloads the files that have changed, or all files if always is set.
+func (s sources) check(log *slog.Logger, always bool) {
+	for _, source := range s {
+		source.check(log, always)
 	}
 }
 
+// check reloads the files if they have changed and the previous check found the same text, or always.
 func (s *source) check(log *slog.Logger, always bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text, err := s.read()
-	settled := text == s.seen
+	stable := text == s.seen
 	s.seen = text
-	if !always && (text == s.text || !settled) {
+	if !always && (text == s.text || !stable) {
 		return
 	}
 	s.text = text
@@ -88,10 +89,10 @@ func (s *source) check(log *slog.Logger, always bool) {
 
 // Problem returns why files cannot be used; empty: they can.
 func (s sources) Problem() string {
-	for _, one := range s {
-		one.mu.Lock()
-		err := one.err
-		one.mu.Unlock()
+	for _, source := range s {
+		source.mu.Lock()
+		err := source.err
+		source.mu.Unlock()
 		if err != nil {
 			return err.Error()
 		}

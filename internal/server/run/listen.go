@@ -72,7 +72,7 @@ func removeStale(ctx context.Context, path string) error {
 // checkExposure returns an error if other machines can reach an address that needs no credentials.
 func (srv *server) checkExposure(s config.Setting, l net.Listener) error {
 	tcp, ok := l.Addr().(*net.TCPAddr)
-	if !ok || tcp.IP.IsLoopback() || srv.everyone || srv.tokens != nil || srv.tls != nil && srv.clientCA {
+	if !ok || tcp.IP.IsLoopback() || srv.openAccess || srv.tokens != nil || srv.tls != nil && srv.clientCA {
 		return nil
 	}
 	return headgate.Invalid(s.Name, "%s can be reached from other machines, and everybody could take, reset and "+
@@ -80,7 +80,7 @@ func (srv *server) checkExposure(s config.Setting, l net.Listener) error {
 		config.Open.Name)
 }
 
-// endpoint is a listener with its server.
+// endpoint is a listener and its server.
 type endpoint struct {
 	setting  config.Setting
 	listener net.Listener
@@ -94,14 +94,14 @@ type protocol interface {
 	Close() error
 }
 
-// endpoints has all addresses of a server.
+// endpoints has all endpoints of a server.
 type endpoints []endpoint
 
 // listen opens the addresses without serving them.
-func (srv *server) listen(ctx context.Context) (all endpoints, err error) {
+func (srv *server) listen(ctx context.Context) (endpoints endpoints, err error) {
 	defer func() {
 		if err != nil {
-			all.Close()
+			endpoints.Close()
 		}
 	}()
 	for _, setting := range addresses {
@@ -112,25 +112,25 @@ func (srv *server) listen(ctx context.Context) (all endpoints, err error) {
 		case addr != "":
 			l, err := listen(ctx, addr)
 			if err != nil {
-				return all, fmt.Errorf("%s: %w", setting.Name, err)
+				return endpoints, fmt.Errorf("%s: %w", setting.Name, err)
 			}
 			listeners = append(listeners, l)
 		}
 		for _, l := range listeners {
-			all = append(all, endpoint{setting: setting, listener: l})
-			if setting.Name == config.Metrics.Name { // which charges nothing and names no key
+			endpoints = append(endpoints, endpoint{setting: setting, listener: l})
+			if setting.Name == config.Metrics.Name { // it charges nothing and names no key
 				continue
 			}
 			if err := srv.checkExposure(setting, l); err != nil {
-				return all, err
+				return endpoints, err
 			}
 		}
 	}
-	return all, nil
+	return endpoints, nil
 }
 
 // attach gives each endpoint its server.
-func (srv *server) attach(all endpoints, s *service.Service, log *slog.Logger) {
+func (srv *server) attach(endpoints endpoints, s *service.Service, log *slog.Logger) {
 	s.OnAdmin(func(a service.AdminAction) { logAction(log, a) })
 	public, everything, health := rest.Split(s, log, &srv.rest)
 	if srv.addr[config.Admin.Name] == "" {
@@ -138,17 +138,17 @@ func (srv *server) attach(all endpoints, s *service.Service, log *slog.Logger) {
 	}
 	handlers := map[string]http.Handler{
 		config.HTTP.Name: page.Beside(public), config.Admin.Name: page.Beside(everything),
-		config.Metrics.Name: rest.Beside(health, metrics.Path, srv.measure.Handler()),
+		config.Metrics.Name: rest.Beside(health, metrics.Path, srv.metrics.Handler()),
 	}
-	for i := range all {
-		name := all[i].setting.Name
-		secure := srv.tls != nil && name != config.Metrics.Name && all[i].listener.Addr().Network() != "unix"
+	for i := range endpoints {
+		name := endpoints[i].setting.Name
+		secure := srv.tls != nil && name != config.Metrics.Name && endpoints[i].listener.Addr().Network() != "unix"
 		switch name {
 		case config.GRPC.Name:
-			all[i].server = srv.rpc(s, log, secure)
+			endpoints[i].server = srv.rpc(s, log, secure)
 			continue
 		case config.RESP.Name:
-			all[i].server = srv.redis(s, log, secure)
+			endpoints[i].server = srv.redis(s, log, secure)
 			continue
 		}
 		c := srv.edge
@@ -159,7 +159,7 @@ func (srv *server) attach(all endpoints, s *service.Service, log *slog.Logger) {
 		if srv.traces != nil {
 			handler = srv.traces.Handler(handler)
 		}
-		all[i].server = edge.NewServer(handler, log, &c)
+		endpoints[i].server = edge.NewServer(handler, log, &c)
 	}
 }
 
@@ -197,8 +197,8 @@ func (srv *server) redis(s *service.Service, log *slog.Logger, secure bool) *res
 // serve starts all servers. Each one sends its error when it ends.
 func (e endpoints) serve() <-chan error {
 	served := make(chan error, len(e))
-	for _, one := range e {
-		go func() { served <- one.server.Serve(one.listener) }()
+	for _, endpoint := range e {
+		go func() { served <- endpoint.server.Serve(endpoint.listener) }()
 	}
 	return served
 }
@@ -207,8 +207,8 @@ func (e endpoints) serve() <-chan error {
 func (e endpoints) Shutdown(ctx context.Context) error {
 	errs := make([]error, len(e))
 	var ended sync.WaitGroup
-	for i, one := range e {
-		ended.Go(func() { errs[i] = one.server.Shutdown(ctx) })
+	for i, endpoint := range e {
+		ended.Go(func() { errs[i] = endpoint.server.Shutdown(ctx) })
 	}
 	ended.Wait()
 	return errors.Join(errs...)
@@ -216,19 +216,19 @@ func (e endpoints) Shutdown(ctx context.Context) error {
 
 // Close closes all listeners and connections at once.
 func (e endpoints) Close() {
-	for _, one := range e {
-		one.listener.Close()
-		if one.server != nil {
-			_ = one.server.Close()
+	for _, endpoint := range e {
+		endpoint.listener.Close()
+		if endpoint.server != nil {
+			_ = endpoint.server.Close()
 		}
 	}
 }
 
-// wait waits until all have ended, and returns the first error but http.ErrServerClosed.
+// wait waits until all but ended servers have ended, and returns the first error except http.ErrServerClosed.
 func (e endpoints) wait(served <-chan error, ended int) (err error) {
 	for range len(e) - ended {
-		if one := <-served; err == nil && !errors.Is(one, http.ErrServerClosed) {
-			err = one
+		if serveErr := <-served; err == nil && !errors.Is(serveErr, http.ErrServerClosed) {
+			err = serveErr
 		}
 	}
 	return err

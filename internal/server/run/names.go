@@ -12,13 +12,13 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// earlyNames finds limits in the catalog of a server. Until the store was reached for the first
-// time it finds those of the config file, so that each answers as it says while the store is away.
+// earlyNames finds limits in the catalog of a server, or in the config file until the store was reached for the first
+// time, so that each limit's policy for an outage counts.
 type earlyNames struct {
 	*catalog.Catalog
 	file   *config.Config
 	opened <-chan struct{} // closed when the store was reached
-	lost   func() bool     // whether the store had what the file says, and has it no more
+	lost   func() bool     // reports whether the store has lost the limits of the file
 }
 
 // Find implements headgate.Names.
@@ -28,19 +28,20 @@ func (n *earlyNames) Find(ctx context.Context, name, key string) (headgate.Limit
 	if err == nil || wrong != nil {
 		return l, err
 	}
-	one := []headgate.Charge{{Limit: named, Key: key}}
-	err = n.instead(ctx, err, one)
-	return one[0].Limit, err
+	charges := []headgate.Charge{{Limit: named, Key: key}}
+	err = n.fallBack(ctx, err, charges)
+	return charges[0].Limit, err
 }
 
 // FindAll implements headgate.Names.
 func (n *earlyNames) FindAll(ctx context.Context, charges []headgate.Charge) error {
-	return n.instead(ctx, n.Catalog.FindAll(ctx, charges), charges)
+	return n.fallBack(ctx, n.Catalog.FindAll(ctx, charges), charges)
 }
 
-// instead goes by the file where the store was never reached. An error which says that a limit is not known becomes
-// store.ErrUnavailable if the file has the limit and the store has lost it: within a second the file is applied again.
-func (n *earlyNames) instead(ctx context.Context, err error, charges []headgate.Charge) error {
+// fallBack finds limits in the file if the catalog failed and the store was never reached. It replaces
+// headgate.ErrUnknownLimit by store.ErrUnavailable if the file has the limits and the store has lost them, since the
+// file is applied again within a second.
+func (n *earlyNames) fallBack(ctx context.Context, err error, charges []headgate.Charge) error {
 	switch {
 	case errors.Is(err, store.ErrUnavailable):
 		select {

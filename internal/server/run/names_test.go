@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestALimitThatTheStoreHasLostIsNotUnknown: until the file is applied again, a request for it is not the client's
-// fault.
+// TestALimitThatTheStoreHasLostIsNotUnknown: until the file is applied again, a request for such a limit fails as
+// unavailable.
 func TestALimitThatTheStoreHasLostIsNotUnknown(t *testing.T) {
 	t.Parallel()
 	file, err := config.Parse("c.yaml", []byte("limits: {api: gcra 1/s}\n"))

@@ -34,55 +34,55 @@ import (
 	"github.com/headgate/headgate/store/front"
 )
 
-// Config configures a server. File and Flags have its settings.
+// Config configures a server. Flags and File have its settings.
 type Config struct {
-	// File is what the config files say, which are read again when they are changed. Without one it is empty.
+	// File has the contents of the config files, which are read again when they change. Without files it is empty.
 	File *config.Config
-	// Flags looks up what goes before the file.
+	// Flags looks up flags, which take precedence over the file.
 	Flags config.Flags
 	// ReadFile reads a config file again.
 	ReadFile func(path string) ([]byte, error)
-	// Log gets the log, and what people read who have started the server.
+	// Log gets the log, and the messages for the person who starts the server.
 	Log io.Writer
 	// Version is shown to clients and in metrics.
 	Version string
-	// Author is who changes the catalog by a file, for its history.
+	// Author is the author of the versions of the catalog that a file makes.
 	Author string
-	// Hangup lets the server read all its files again. Nil: nobody asks for that.
+	// Hangup makes the server read all its files again. It may be nil.
 	Hangup <-chan os.Signal
-	// Sockets are listened on in place of addresses, by the names of their settings. The server closes them.
+	// Sockets has listeners that replace addresses, by the names of the settings. The server closes them.
 	Sockets map[string][]net.Listener
-	// Pauses are how long the server waits. The zero Pauses are the usual ones.
+	// Pauses has the server's pauses and timeouts. Zero: the defaults.
 	Pauses Pauses
 }
 
-// Pauses are how long a server waits. Where one is 0 the usual length counts.
+// Pauses has the pauses and timeouts of a server. 0 is the default.
 type Pauses struct {
-	// Reload is between two looks at the files. Usually 1 s.
+	// Reload is the pause between two checks of the files; default 1 s.
 	Reload time.Duration
-	// Catalog is between two looks at the catalog. Usually catalog.DefaultEvery.
+	// Catalog is the pause between two reads of the catalog; default catalog.DefaultEvery.
 	Catalog time.Duration
-	// Probe is the mean between two questions whether the store is well. Usually 10 s.
+	// Probe is the mean pause between two probes of the store; default 10 s.
 	Probe time.Duration
-	// Welcome is how long the server waits for the store before it prints where it is, so that who has read that is
-	// not answered 503 by a server whose store is there. Requests are answered meanwhile. Usually 3 s.
+	// Welcome is how long the server waits for the store before it prints its address, so that first requests are not
+	// answered 503 while the store is only slow to open. The server already answers requests; default 3 s.
 	Welcome time.Duration
-	// Close is how long the store may take to be closed: to give leases back, and to end connections, which those to
-	// a server that is silent do not do soon. Usually 3 s.
+	// Close is how long the store may take to close: to release leases, and to end connections, which takes long if
+	// the other side is silent; default 3 s.
 	Close time.Duration
 }
 
-// stopWithin is how long requests under way may take when the server stops.
+// stopWithin is how long running requests may take when the server stops.
 const stopWithin = 15 * time.Second
 
-// Serve serves until ctx is done, then finishes what is under way. An error says why it did not, or why it has ended
-// before: those of settings are headgate.ErrInvalid.
+// Serve serves until ctx is done, then finishes running requests. It returns an error if it cannot serve, or if it ends
+// earlier. Errors of settings are headgate.ErrInvalid.
 func Serve(ctx context.Context, c Config) error {
 	p := &c.Pauses
 	p.Reload, p.Catalog = cmp.Or(p.Reload, time.Second), cmp.Or(p.Catalog, catalog.DefaultEvery)
 	p.Probe = cmp.Or(p.Probe, 10*time.Second)
 	p.Welcome, p.Close = cmp.Or(p.Welcome, 3*time.Second), cmp.Or(p.Close, 3*time.Second)
-	defer func() { // those of which an error has kept it
+	defer func() { // also the listeners that no server has taken over
 		for _, listeners := range c.Sockets {
 			for _, l := range listeners {
 				l.Close()
@@ -96,14 +96,15 @@ func Serve(ctx context.Context, c Config) error {
 	return srv.serve(ctx)
 }
 
+// serve opens the store, builds all parts of the server, and serves until ctx is done.
 func (srv *server) serve(ctx context.Context) error {
 	lines := lograte.New(srv.logging.Handler(srv.Log))
 	defer lines.Close()
 	log := slog.New(lines)
-	srv.measure = metrics.New(&metrics.Config{
+	srv.metrics = metrics.New(&metrics.Config{
 		Version: srv.Version, Store: srv.place.Kind(), Load: srv.rest.Load, Log: log,
 	})
-	srv.options = stores.Options{Logger: log, Observer: srv.measure}
+	srv.options = stores.Options{Logger: log, Observer: srv.metrics}
 	var err error
 	if srv.traces, err = openTracing(ctx, srv.Version, log); err != nil {
 		return err
@@ -111,74 +112,74 @@ func (srv *server) serve(ctx context.Context) error {
 	if srv.traces != nil {
 		defer srv.traces.Close()
 	}
-	srv.applied = newApplied(&srv.Config, srv.measure, log)
+	srv.configFiles = newConfigFiles(&srv.Config, srv.metrics, log)
 	srv.rest.Problem = func() string {
-		return cmp.Or(srv.applied.Problem(), srv.followed.Problem(), srv.envoy.Problem())
+		return cmp.Or(srv.configFiles.Problem(), srv.sources.Problem(), srv.envoy.Problem())
 	}
 	state := newCondition(log, store.RedactURL(srv.place.URL))
-	state.heard = func(ill string) { // one line for people
-		notify(log, "STATUS="+strings.ReplaceAll(cmp.Or(ill, "the state is in "+srv.place.String()), "\n", " "))
+	state.onChange = func(message string) { // one line for people
+		notify(log, "STATUS="+strings.ReplaceAll(cmp.Or(message, "the state is in "+srv.place.String()), "\n", " "))
 	}
 	srv.rest.Away = state.away
-	state.heard("")
+	state.onChange("")
 	s, opened, err := srv.start(ctx, state)
 	if err != nil {
 		return err
 	}
-	state.countBy(func() int64 { return s.Stats().Guard.Degraded })
+	state.setCounter(func() int64 { return s.Stats().Guard.Degraded })
 	limits := catalog.Watch(s, &catalog.Config{
-		Logger: log, Quiet: true, Observer: srv.measure, Every: srv.Pauses.Catalog,
+		Logger: log, Quiet: true, Observer: srv.metrics, Every: srv.Pauses.Catalog,
 	})
-	srv.measure.Watch(s, limits)
-	srv.applied.watch(limits)
+	srv.metrics.Watch(s, limits)
+	srv.configFiles.setCatalog(limits)
 	end := func() { limits.Close(); s.Close() }
-	defer func() { soon(end, srv.Pauses.Close, log) }()
-	all, err := srv.listen(ctx)
+	defer func() { runWithin(end, srv.Pauses.Close, log) }()
+	endpoints, err := srv.listen(ctx)
 	if err != nil {
 		return err
 	}
-	names := &earlyNames{limits, srv.File, opened, srv.applied.lost}
+	names := &earlyNames{limits, srv.File, opened, srv.configFiles.lost}
 	service, limiter := srv.service(s, names, log)
 	logs := whatif.New(&whatif.Config{Names: names, Limiter: limiter})
 	defer logs.Close()
-	service.UseRules(&srv.applied.rules)
+	service.UseRules(&srv.configFiles.rules)
 	files, err := srv.envoy.open(service, log)
 	if err != nil {
-		all.Close()
+		endpoints.Close()
 		return err
 	}
-	srv.followed = append(srv.followed, files...)
+	srv.sources = append(srv.sources, files...)
 	srv.rest.More = append(srv.envoy.routes(), logs.Routes()...)
 	if srv.addr[config.Metrics.Name] == "" {
 		srv.rest.More = append(srv.rest.More, rest.Route{
-			Pattern: "GET " + metrics.Path, Role: auth.RoleRead, All: true, Handler: srv.measure.Handler().ServeHTTP,
+			Pattern: "GET " + metrics.Path, Role: auth.RoleRead, All: true, Handler: srv.metrics.Handler().ServeHTTP,
 		})
 	}
-	srv.attach(all, service, log)
+	srv.attach(endpoints, service, log)
 	select {
 	case <-opened:
-		if err := srv.givenUp(s); err != nil {
-			all.Close()
+		if err := srv.openError(s); err != nil {
+			endpoints.Close()
 			return err
 		}
-		srv.applied.refresh(ctx)
+		srv.configFiles.refresh(ctx)
 	case <-ctx.Done():
 	case <-time.After(srv.Pauses.Welcome):
 	}
-	srv.welcome(log, all)
+	srv.welcome(log, endpoints)
 
-	watching, stopWatching := context.WithCancel(ctx)
-	var watched sync.WaitGroup
-	watched.Go(func() { watch(watching, s, opened, service.Healthy, state, srv.Pauses.Probe) })
-	watched.Go(func() { srv.applied.follow(watching, s, opened, srv.followed) })
-	watched.Go(func() { srv.followed.watch(watching, srv.Pauses.Reload, log) })
-	watched.Go(func() { srv.envoy.follow(watching) })
-	watched.Go(func() { watchdog(watching, log) })
-	end = func() { stopWatching(); watched.Wait(); limits.Close(); s.Close() }
-	return srv.until(ctx, all, s, opened, log)
+	watchCtx, stopWatching := context.WithCancel(ctx)
+	var watchers sync.WaitGroup
+	watchers.Go(func() { watch(watchCtx, s, opened, service.Healthy, state, srv.Pauses.Probe) })
+	watchers.Go(func() { srv.configFiles.follow(watchCtx, s, opened, srv.sources) })
+	watchers.Go(func() { srv.sources.watch(watchCtx, srv.Pauses.Reload, log) })
+	watchers.Go(func() { srv.envoy.follow(watchCtx) })
+	watchers.Go(func() { watchdog(watchCtx, log) })
+	end = func() { stopWatching(); watchers.Wait(); limits.Close(); s.Close() }
+	return srv.serveUntil(ctx, endpoints, s, opened, log)
 }
 
-// open opens the store and tries whether it answers.
+// open opens the store, checks that it answers, and applies the config file.
 func (srv *server) open(ctx context.Context) (store.Store, error) {
 	s, err := stores.Open(ctx, srv.place.URL, srv.options)
 	if err != nil {
@@ -191,18 +192,17 @@ func (srv *server) open(ctx context.Context) (store.Store, error) {
 		s.Close()
 		return nil, err
 	}
-	// A limit that the store cannot use is a mistake of the file, which a start does not pass
-	// over. What else is in the way need not be for long, and the catalog has limits.
-	if err := srv.applied.apply(ctx, s); errors.Is(err, store.ErrInvalid) {
+	// A limit that the store cannot use is a mistake in the file, so the start fails. Other errors may be temporary,
+	// and the catalog has limits.
+	if err := srv.configFiles.apply(ctx, s); errors.Is(err, store.ErrInvalid) {
 		s.Close()
 		return nil, fmt.Errorf("%s: %w", srv.File.File, err)
 	}
 	return s, nil
 }
 
-// start returns the store with what stands in front of it, and what is closed when it is
-// open or was given up. A server is waited for in the background; what lives in this process
-// or in a file is there or is not.
+// start returns the store with its wrappers, and a channel that is closed when the store is open, or when opening it
+// was given up. A database server is opened in the background; a store in memory or in a file is opened at once.
 func (srv *server) start(ctx context.Context, state *condition) (
 	s *front.Store, opened <-chan struct{}, err error,
 ) {
@@ -211,8 +211,8 @@ func (srv *server) start(ctx context.Context, state *condition) (
 		return nil, nil, err
 	}
 	stack := &front.Config{
-		Observer: srv.measure,
-		Logger:   slog.New(slog.DiscardHandler), // watch reports the sweeper
+		Observer: srv.metrics,
+		Logger:   slog.New(slog.DiscardHandler), // watch reports errors of the sweeper
 		Guard:    &front.GuardConfig{Deadline: srv.deadline, Logger: srv.options.Logger, Turned: state.turn},
 	}
 	if srv.traces != nil {
@@ -240,8 +240,8 @@ func (srv *server) start(ctx context.Context, state *condition) (
 	return s, p.Done(), nil
 }
 
-// givenUp returns why the store was given up, or nil.
-func (srv *server) givenUp(s store.Store) error {
+// openError returns why opening the store was given up, or nil.
+func (srv *server) openError(s store.Store) error {
 	p, ok := store.As[*pending.Store](s)
 	if !ok {
 		return nil
@@ -253,11 +253,11 @@ func (srv *server) givenUp(s store.Store) error {
 	return fmt.Errorf("the store was not available within %s: %w", srv.wait, err)
 }
 
-// service returns the service behind all protocols and its Limiter, whose observers count, log and trace decisions.
+// service returns the service of all protocols and its Limiter, whose observers count, log and trace decisions.
 func (srv *server) service(s *front.Store, names *earlyNames, log *slog.Logger) (*service.Service, *headgate.Limiter) {
 	defined := func(name string) bool { _, ok := names.Lookup(name); return ok }
-	lately := traffic.New(&traffic.Config{Defined: defined})
-	observers := service.Observers{srv.measure, lately}
+	recent := traffic.New(&traffic.Config{Defined: defined})
+	observers := service.Observers{srv.metrics, recent}
 	lines := decisionlog.New(decisionlog.Config{
 		Log: log, Refused: srv.logging.Refused, Admitted: srv.logging.Admitted,
 	})
@@ -268,13 +268,13 @@ func (srv *server) service(s *front.Store, names *earlyNames, log *slog.Logger) 
 		observers = append(observers, srv.traces)
 	}
 	limiter := headgate.New(s, &headgate.Config{Names: names, Observer: observers})
-	answers := service.New(limiter, srv.File, names)
-	answers.UseTraffic(lately)
-	return answers, limiter
+	svc := service.New(limiter, srv.File, names)
+	svc.UseTraffic(recent)
+	return svc, limiter
 }
 
-// soon ends a server within a bound.
-func soon(end func(), within time.Duration, log *slog.Logger) {
+// runWithin runs end, and returns after a time if end does not.
+func runWithin(end func(), within time.Duration, log *slog.Logger) {
 	ended := make(chan struct{})
 	go func() { defer close(ended); end() }()
 	select {
@@ -284,22 +284,22 @@ func soon(end func(), within time.Duration, log *slog.Logger) {
 	}
 }
 
-// until waits for the end of a server, and ends it.
-func (srv *server) until(
-	ctx context.Context, all endpoints, s store.Store, opened <-chan struct{}, log *slog.Logger,
+// serveUntil starts the endpoints and serves until ctx is done, an endpoint fails, or the store cannot be opened.
+func (srv *server) serveUntil(
+	ctx context.Context, endpoints endpoints, s store.Store, opened <-chan struct{}, log *slog.Logger,
 ) error {
-	served := all.serve()
+	served := endpoints.serve()
 	notify(log, daemon.SdNotifyReady)
 	for {
 		select {
 		case err := <-served:
-			all.Close()
-			_ = all.wait(served, 1)
+			endpoints.Close()
+			_ = endpoints.wait(served, 1)
 			return err
 		case <-opened:
-			if err := srv.givenUp(s); err != nil {
-				all.Close()
-				_ = all.wait(served, 0)
+			if err := srv.openError(s); err != nil {
+				endpoints.Close()
+				_ = endpoints.wait(served, 0)
 				return err
 			}
 			opened = nil
@@ -308,7 +308,7 @@ func (srv *server) until(
 			notify(log, daemon.SdNotifyStopping)
 			within, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
 			defer cancel()
-			return cmp.Or(all.Shutdown(within), all.wait(served, 0))
+			return cmp.Or(endpoints.Shutdown(within), endpoints.wait(served, 0))
 		}
 	}
 }

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// output is a server's output so far.
+// output collects a server's output.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -41,7 +41,7 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// take returns what it has said since it was last taken.
+// take returns the output since the last take.
 func (o *output) take() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -49,8 +49,8 @@ func (o *output) take() string {
 	return o.text.String()
 }
 
-// served is a server of this process, whose store is memory and whose config file is a text.
-type served struct {
+// testServer is a server in this process, whose store is in memory and whose config file is a text.
+type testServer struct {
 	url    string
 	client http.Client
 	log    output
@@ -62,28 +62,28 @@ type served struct {
 	file string
 }
 
-// write writes the config file.
-func (s *served) write(text string) {
+// write replaces the text of the config file.
+func (s *testServer) write(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.file = text
 }
 
-// read reads the config file.
-func (s *served) read(string) ([]byte, error) {
+// read returns the text of the config file.
+func (s *testServer) read(string) ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return []byte(s.file), nil
 }
 
-// begin serves with a config file, and settings of the command line such as "grpc=127.0.0.1:0".
-func begin(t *testing.T, file string, settings ...string) *served {
+// startServer starts a server with a config file and flags such as "grpc=127.0.0.1:0".
+func startServer(t *testing.T, file string, settings ...string) *testServer {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &served{
+	s := &testServer{
 		url: "http://" + l.Addr().String(), hangup: make(chan os.Signal, 1), ended: make(chan error, 1), file: file,
 		client: http.Client{Transport: &http.Transport{}},
 	}
@@ -109,8 +109,8 @@ func begin(t *testing.T, file string, settings ...string) *served {
 	return s
 }
 
-// take asks for a decision, which waits until the server serves.
-func (s *served) take(t *testing.T, limit, key string) (d api.Decision, status int) {
+// take sends a request to take. The listener queues it until the server serves.
+func (s *testServer) take(t *testing.T, limit, key string) (d api.Decision, status int) {
 	t.Helper()
 	body, err := json.Marshal(api.Request{Charge: api.Charge{Limit: limit, Key: key}})
 	if err != nil {
@@ -131,10 +131,10 @@ func (s *served) take(t *testing.T, limit, key string) (d api.Decision, status i
 	return d, res.StatusCode
 }
 
-// TestAServerWithoutAProcess asks, changes the limit under it, and stops it.
+// TestAServerWithoutAProcess takes, changes the limit in the config file, and stops the server.
 func TestAServerWithoutAProcess(t *testing.T) {
 	t.Parallel()
-	s := begin(t, "limits: {login: fixed-window 1/30d}\n")
+	s := startServer(t, "limits: {login: fixed-window 1/30d}\n")
 	for i, want := range []bool{true, false} {
 		if d, status := s.take(t, "login", "alice"); status != http.StatusOK || d.Allowed != want {
 			t.Errorf("request %d: status %d, %+v, want %t", i, status, d, want)
@@ -158,7 +158,7 @@ func TestAServerWithoutAProcess(t *testing.T) {
 	}
 }
 
-// TestWrongSettingsAreSaidBeforeAnythingIsServed ends at once.
+// TestWrongSettingsAreSaidBeforeAnythingIsServed: Serve returns at once.
 func TestWrongSettingsAreSaidBeforeAnythingIsServed(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ setting, says string }{
@@ -167,7 +167,7 @@ func TestWrongSettingsAreSaidBeforeAnythingIsServed(t *testing.T) {
 		{"deadline=soon", "deadline"},
 		{"envoy-headers=draft", "envoy: is missing"},
 	} {
-		s := begin(t, "{}\n", tt.setting)
+		s := startServer(t, "{}\n", tt.setting)
 		err := await.Receive(t, tt.setting, s.ended)
 		if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.says) {
 			t.Errorf("%s: %v, want %q", tt.setting, err, tt.says)

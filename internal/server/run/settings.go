@@ -22,27 +22,27 @@ import (
 type server struct {
 	Config
 	place   config.Place
-	addr    map[string]string // what is listened on, by the setting that says it; empty: nothing
-	wait    time.Duration     // for the store, at the start; pending.NoLimit
+	addr    map[string]string // addresses to listen on, by the name of the setting; empty: none
+	wait    time.Duration     // how long to wait for the store at the start; may be pending.NoLimit
 	options stores.Options
 
-	deadline time.Duration // of decisions; 0: the store's
-	logging  config.Logging
-	edge     edge.Config
-	rest     rest.Config
-	applied  *configFiles // the config file
-	envoy    *envoyService
-	measure  *metrics.Metrics
-	traces   tracer // nil: there are none
+	deadline    time.Duration // of decisions; 0: the default of the store
+	logging     config.Logging
+	edge        edge.Config
+	rest        rest.Config
+	configFiles *configFiles
+	envoy       *envoyService
+	metrics     *metrics.Metrics
+	traces      tracer // nil: no tracing
 
-	everyone bool            // everybody may do everything on all addresses
-	tokens   *auth.File      // nil: there are none
-	tls      *tlsconf.Server // nil: connections are plain
-	clientCA bool            // certificates of clients are verified
-	followed sources         // the files of tokens, tls and envoy
+	openAccess bool            // everybody may do everything on all addresses
+	tokens     *auth.File      // nil: no tokens
+	tls        *tlsconf.Server // nil: plain connections
+	clientCA   bool            // clients' certificates are verified
+	sources    sources         // the files of tokens, tls and envoy
 }
 
-// Check returns what is wrong with the settings of a file, as far as they name no other files, and what it says and
+// Check returns the errors of a file's settings, except those that name other files, and of everything in the file that
 // can never work.
 func Check(c *config.Config) error {
 	srv := server{Config: Config{File: c, Flags: func(string) (string, bool) { return "", false }}}
@@ -54,7 +54,7 @@ func Check(c *config.Config) error {
 
 // read reads the settings, and the files that they name.
 func (srv *server) read() (err error) {
-	for _, file := range srv.File.Files { // which are read again when they are changed
+	for _, file := range srv.File.Files { // fail now if they cannot be read again later
 		if _, err := srv.ReadFile(file); err != nil {
 			return err
 		}
@@ -86,14 +86,14 @@ func (srv *server) readSettings() error {
 	srv.File.Notations = r.Notations()
 	srv.edge.Proxied = rest.Proxied()
 	srv.rest.Auth.Proxies = r.Proxies()
-	srv.everyone = r.Bool(config.Open)
+	srv.openAccess = r.Bool(config.Open)
 	fields, err := forwardauth.ParseFields(r.Names(config.AuthHeaders))
 	srv.rest.Auth.Fields = fields
 	_, wrong := stores.Find(srv.place.URL)
 	return cmp.Or(r.Err, err, wrong)
 }
 
-// readAccess reads the settings that say who is let in.
+// readAccess reads the settings of authentication.
 func (srv *server) readAccess() (err error) {
 	r := srv.File.Reader(srv.Flags)
 	tokens := r.Text(config.Tokens)
@@ -104,7 +104,7 @@ func (srv *server) readAccess() (err error) {
 	switch {
 	case r.Err != nil:
 		return r.Err
-	case srv.everyone && tokens != "":
+	case srv.openAccess && tokens != "":
 		return headgate.Invalid(config.Open.Name, "stands beside %s; say one or the other", config.Tokens.Name)
 	case (files.Cert == "") != (files.Key == ""):
 		return headgate.Invalid(config.TLSCert.Name, "and %s stand together", config.TLSKey.Name)
@@ -117,13 +117,13 @@ func (srv *server) readAccess() (err error) {
 			return err
 		}
 		srv.rest.Tokens = srv.tokens
-		srv.followed = append(srv.followed, newCredential(tokens, srv.tokens.Reload, tokens))
+		srv.sources = append(srv.sources, newFileSource(tokens, srv.tokens.Reload, tokens))
 	}
 	if files.Cert != "" {
 		if srv.tls, err = tlsconf.NewServer(files); err != nil {
 			return err
 		}
-		srv.followed = append(srv.followed, newCredential("the TLS files", srv.tls.Reload, srv.tls.Files()...))
+		srv.sources = append(srv.sources, newFileSource("the TLS files", srv.tls.Reload, srv.tls.Files()...))
 	}
 	return nil
 }

@@ -16,16 +16,16 @@ import (
 	"github.com/headgate/headgate/internal/server/config"
 )
 
-// notify reports the state of this server to the service manager, if that wants to know (NOTIFY_SOCKET).
+// notify reports the state of this server to the service manager, if there is a NOTIFY_SOCKET.
 func notify(log *slog.Logger, lines ...string) {
 	if _, err := daemon.SdNotify(false, strings.Join(lines, "\n")); err != nil {
 		log.Warn("the service manager cannot be told", "message", strings.Join(lines, " "), "error", err)
 	}
 }
 
-// watchdog tells the service manager that this process lives, twice in the time within which it wants to hear that,
-// until ctx is done. It calls neither the store nor the addresses: a server whose store is away, or that has more
-// connections than it can serve, is not cured by a restart.
+// watchdog sends the service manager's watchdog a message twice in its timeout, until ctx is done. It calls neither the
+// store nor the addresses: a restart does not help a server whose store is away, or that has more connections than it
+// can serve.
 func watchdog(ctx context.Context, log *slog.Logger) {
 	within, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
@@ -47,11 +47,11 @@ func watchdog(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// addresses are the settings that say what is listened on.
+// addresses are the settings with the addresses to listen on.
 var addresses = []config.Setting{config.HTTP, config.GRPC, config.RESP, config.Admin, config.Metrics}
 
-// Sockets returns the listeners that the service manager has opened, for Config.Sockets. They listen while no server
-// runs, so that a restart refuses no connection. A socket whose name is no address setting is headgate.ErrInvalid.
+// Sockets returns the listeners that the service manager has opened, for Config.Sockets. They accept connections while
+// no server runs, so that a restart refuses none. A socket that is not named like a setting is headgate.ErrInvalid.
 func Sockets() (map[string][]net.Listener, error) {
 	passed := map[string][]net.Listener{}
 	unnamed := ""
@@ -63,7 +63,7 @@ func Sockets() (map[string][]net.Listener, error) {
 		name := f.Name()
 		switch {
 		case slices.Contains(known, name):
-		case !withoutName(name):
+		case !isUnnamed(name):
 			return nil, headgate.Invalid("FileDescriptorName", "%q is not the name of an address; known are %s", name,
 				strings.Join(known, ", "))
 		case unnamed != "" && unnamed != name:
@@ -82,8 +82,7 @@ func Sockets() (map[string][]net.Listener, error) {
 	return passed, nil
 }
 
-// withoutName reports whether a socket has the name that it gets if nobody names it: that of its unit with systemd,
-// or none.
-func withoutName(name string) bool {
+// isUnnamed reports whether a name is a socket's default name: the name of its unit with systemd, or none.
+func isUnnamed(name string) bool {
 	return strings.HasSuffix(name, ".socket") || name == "unknown" || strings.HasPrefix(name, "LISTEN_FD_")
 }

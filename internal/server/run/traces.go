@@ -25,16 +25,16 @@ type tracer interface {
 	Close()
 }
 
-// openTracing opens what makes spans, as the variables of the environment say; nil if they ask for none. Without the
-// build tag headgate_otel nothing here can.
+// openTracing returns a tracer that is configured by environment variables; nil if they request no traces. The build
+// tag headgate_otel replaces it.
 var openTracing = noTracing
 
-// noTracing says that there are no spans where somebody asks for them. The server serves without them.
+// noTracing logs a warning if environment variables request traces, and returns no tracer.
 func noTracing(_ context.Context, _ string, log *slog.Logger) (tracer, error) {
 	off, _ := strconv.ParseBool(os.Getenv("OTEL_SDK_DISABLED"))
-	asked := cmp.Or(os.Getenv("OTEL_TRACES_EXPORTER"), os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
+	exporter := cmp.Or(os.Getenv("OTEL_TRACES_EXPORTER"), os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
 		os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"), "none")
-	if asked != "none" && !off {
+	if exporter != "none" && !off {
 		log.Warn("there are no spans: this headgate was built without OpenTelemetry (build tag headgate_otel)",
 			"class", "traces")
 	}

@@ -12,7 +12,7 @@ import (
 func init() {
 	openTracing = func(ctx context.Context, version string, log *slog.Logger) (tracer, error) {
 		t, err := tracing.Open(ctx, version, log)
-		if t == nil { // a nil *Tracing would be a tracer that is none
+		if t == nil { // a nil *Tracing would be a tracer that is not nil
 			return nil, err
 		}
 		return t, err

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/await"
 )
 
-// The tests have what the build tag headgate_otel adds.
+// The tests have tracing as with the build tag headgate_otel.
 func init() {
 	openTracing = func(ctx context.Context, version string, log *slog.Logger) (tracer, error) {
 		t, err := tracing.Open(ctx, version, log)
@@ -25,7 +25,7 @@ func init() {
 	}
 }
 
-// TestSpansWithoutTheBuildTagAreReported as missing.
+// TestSpansWithoutTheBuildTagAreReported: the log says that traces are missing.
 func TestSpansWithoutTheBuildTagAreReported(t *testing.T) {
 	for _, tt := range []struct {
 		variables map[string]string
@@ -51,7 +51,7 @@ func TestSpansWithoutTheBuildTagAreReported(t *testing.T) {
 	}
 }
 
-// TestSpansAreSentWhereTheVariablesSay gives a server a collector, which finds the names of the spans in what it gets.
+// TestSpansAreSentWhereTheVariablesSay gives a server a collector, which receives the names of the spans.
 func TestSpansAreSentWhereTheVariablesSay(t *testing.T) {
 	var mu sync.Mutex
 	var got strings.Builder
@@ -66,7 +66,7 @@ func TestSpansAreSentWhereTheVariablesSay(t *testing.T) {
 	defer collector.Close()
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.URL)
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
-	s := begin(t, "limits: {login: fixed-window 1/30d}\n")
+	s := startServer(t, "limits: {login: fixed-window 1/30d}\n")
 	if _, status := s.take(t, "login", "mallory"); status != http.StatusOK {
 		t.Fatal(status)
 	}

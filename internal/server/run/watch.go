@@ -17,13 +17,13 @@ import (
 	"github.com/headgate/headgate/store/front"
 )
 
-// writeWithin is how long the store may take to write one key.
+// writeWithin is how long the store may take for a probe.
 const writeWithin = 10 * time.Second
 
-// watch lets the store write in the background once it is open, at moments that differ between servers and are so far
-// apart on average, so that a failure is noticed while no request comes in. While something is wrong, and when requests
-// have found the store away or back, it does so soon. It also says when the sweeper of the store fails though the store
-// is well.
+// watch probes the store in the background once it is open, so that a failure is noticed while no request comes in.
+// Its pauses are random, with every as their mean, so that servers do not probe at the same time. It probes sooner
+// while the store is away, and when requests have found the store away or back. It also reports failures of the store's
+// sweeper while the store itself is available.
 func watch(ctx context.Context, s store.Store, opened <-chan struct{}, healthy func(context.Context) error,
 	state *condition, every time.Duration,
 ) {
@@ -33,29 +33,29 @@ func watch(ctx context.Context, s store.Store, opened <-chan struct{}, healthy f
 		return
 	}
 	sweeping := newCondition(state.log, state.store)
-	sweeping.ill = "dead keys cannot be removed, the store decides and writes"
-	sweeping.well = "dead keys are removed again"
-	var since time.Time // the store is well; zero: it is not
+	sweeping.failure = "dead keys cannot be removed, the store decides and writes"
+	sweeping.recovery = "dead keys are removed again"
+	var since time.Time // when the store became available; zero: it is not
 	for {
-		soon, cancel := context.WithTimeout(ctx, writeWithin)
-		err := healthy(soon)
+		probeCtx, cancel := context.WithTimeout(ctx, writeWithin)
+		err := healthy(probeCtx)
 		cancel()
 		if ctx.Err() != nil {
 			return
 		}
 		state.note(err)
 		pause := every/2 + rand.N(every)
-		if state.wrong() {
+		if state.failing() {
 			since = time.Time{}
-			pause /= 10 // its return is to be noticed soon
+			pause /= 10 // to notice soon when the store is back
 		} else {
 			if since.IsZero() {
 				since = time.Now()
 			}
 			if f, ok := store.As[*front.Store](s); ok {
-				// A sweep that failed while the store was away says nothing more.
+				// Ignore a sweep that failed while the store was away.
 				if st := f.Stats(); st.LastSweepError == nil || st.LastSweep.After(since) {
-					sweeping.note(st.LastSweepError) // perhaps a right is missing
+					sweeping.note(st.LastSweepError) // such as a missing permission
 				}
 			}
 		}
@@ -68,113 +68,113 @@ func watch(ctx context.Context, s store.Store, opened <-chan struct{}, healthy f
 	}
 }
 
-// condition is how the store is, for the log: a line with the reason when something is wrong,
-// and one when nothing is any more. While something is wrong, a line comes only for a reason
-// about which something else has to be done. It is safe for concurrent use.
+// condition is the state of the store, for the log: it logs a line with the reason at the start of a failure, and a
+// line at the recovery. During a failure it logs another line only for a reason that needs another remedy. It is safe
+// for concurrent use.
 type condition struct {
-	log       *slog.Logger
-	store     string        // as people may see it
-	ill, well string        // the messages
-	heard     func(string)  // gets the message, and an empty one once all is well
-	turned    chan struct{} // is sent to when requests find the store away, or back
+	log               *slog.Logger
+	store             string        // the store's name for people
+	failure, recovery string        // messages
+	onChange          func(string)  // called with the failure and its reason, and with an empty text at the recovery
+	turned            chan struct{} // sent to when requests find the store away, or back
 
-	mu       sync.Mutex
-	probed   error        // what is wrong by what this server has tried last; nil: nothing
-	asked    error        // what is wrong by the requests; nil: nothing
-	reason   string       // that was logged; empty: nothing is wrong
-	why      error        // what was logged with it
-	since    time.Time    // something is
-	without  func() int64 // how many decisions were made without the store, in all
-	answered int64        // of them, before something was wrong
+	mu            sync.Mutex
+	probeErr      error        // of the server's last probe
+	requestErr    error        // of requests, through the guard
+	reason        string       // of the current failure, as reasonOf returns it; empty: no failure
+	loggedErr     error        // the error that was logged with reason
+	since         time.Time    // start of the current failure
+	degraded      func() int64 // counts all decisions that were made without the store
+	degradedStart int64        // degraded at the start of the current failure
 }
 
-func newCondition(log *slog.Logger, at string) *condition {
+// newCondition returns the condition of a store that is available.
+func newCondition(log *slog.Logger, storeName string) *condition {
 	return &condition{
-		log: log, store: at, ill: "the store is not available", well: "the store is available",
-		heard: func(string) {}, turned: make(chan struct{}, 1), without: func() int64 { return 0 },
+		log: log, store: storeName, failure: "the store is not available", recovery: "the store is available",
+		onChange: func(string) {}, turned: make(chan struct{}, 1), degraded: func() int64 { return 0 },
 	}
 }
 
-// countBy sets how to count decisions without the store.
-func (c *condition) countBy(without func() int64) {
+// setCounter sets the function that counts decisions without the store.
+func (c *condition) setCounter(degraded func() int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.without = without
+	c.degraded = degraded
 }
 
-// note records the result of an attempt of this server to use the store.
+// note records the result of a probe.
 func (c *condition) note(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.probed = err
+	c.probeErr = err
 	c.report()
 }
 
-// turn notes that requests found the store away, or back: nil.
+// turn records that requests found the store away, or back if err is nil.
 func (c *condition) turn(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.asked = err
+	c.requestErr = err
 	c.report()
-	c.look()
+	c.requestProbe()
 }
 
-// wrong reports whether anything is wrong.
-func (c *condition) wrong() bool {
+// failing reports whether there is a failure.
+func (c *condition) failing() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.reason != ""
 }
 
-// away says what is wrong, for people; nil: nothing. err is that of a request which has just failed, nil for none: it
-// may be the first to find the store away.
+// away describes the current failure for people; nil: none. err is the error of a request that has just failed, or nil:
+// that request may be the first to find the store away.
 func (c *condition) away(err error) *api.Away {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.reason != "":
-		return api.NewAway(c.store, c.since, c.why)
+		return api.NewAway(c.store, c.since, c.loggedErr)
 	case err == nil:
 		return nil
 	}
-	c.look()
+	c.requestProbe()
 	return api.NewAway(c.store, time.Now(), err)
 }
 
-// look lets watch look at the store soon.
-func (c *condition) look() {
+// requestProbe makes watch probe the store soon.
+func (c *condition) requestProbe() {
 	select {
 	case c.turned <- struct{}{}:
 	default:
 	}
 }
 
-// report logs what has changed. The caller holds mu.
+// report logs a change of the condition. The caller holds mu.
 func (c *condition) report() {
-	err := cmp.Or(c.probed, c.asked)
+	err := cmp.Or(c.probeErr, c.requestErr)
 	switch reason := reasonOf(err); {
 	case reason == c.reason:
 	case err == nil:
 		args := []any{"store", c.store, "after", time.Since(c.since).Round(time.Millisecond)}
-		if n := c.without() - c.answered; n > 0 {
+		if n := c.degraded() - c.degradedStart; n > 0 {
 			args = append(args, "answered_without_it", n)
 		}
-		c.log.Info(c.well, args...)
+		c.log.Info(c.recovery, args...)
 		c.reason = ""
-		c.heard("")
+		c.onChange("")
 	default:
 		if c.reason == "" {
-			c.since, c.answered = time.Now(), c.without()
+			c.since, c.degradedStart = time.Now(), c.degraded()
 		}
-		c.log.Warn(c.ill, "store", c.store, "error", err)
-		c.reason, c.why = reason, err
-		c.heard(fmt.Sprintf("%s: %v", c.ill, err))
+		c.log.Warn(c.failure, "store", c.store, "error", err)
+		c.reason, c.loggedErr = reason, err
+		c.onChange(fmt.Sprintf("%s: %v", c.failure, err))
 	}
 }
 
-// reasonOf returns the same text for errors about which the same has to be done. The many ways in
-// which a server does not answer are one reason. Others are distinguished by their text, without
-// numbers, such as a port or a delay, which differ each time.
+// reasonOf returns the same text for errors that need the same remedy. All errors of a server that does not answer have
+// the same reason. The reason of another error is its text without digits, since a port or a delay differs each time.
 func reasonOf(err error) string {
 	if err == nil {
 		return ""

@@ -16,15 +16,15 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// unswept is a store that cannot be swept, for want of a right.
-type unswept struct {
+// unsweptStore is a store that cannot be swept, as without a permission.
+type unsweptStore struct {
 	store.Store
 	fault fault
 }
 
-func (s *unswept) Sweep(context.Context, int) (int, error) { return 0, s.fault.get() }
+func (s *unsweptStore) Sweep(context.Context, int) (int, error) { return 0, s.fault.get() }
 
-// fault is an error that a test changes.
+// fault is an error that a test can change.
 type fault struct{ atomic.Pointer[error] }
 
 func (f *fault) get() error {
@@ -39,14 +39,14 @@ func (f *fault) set(text string) {
 	f.Store(&err)
 }
 
-// TestAStoreThatCannotBeSweptIsNotSaidToBeAway: it decides and writes.
+// TestAStoreThatCannotBeSweptIsNotSaidToBeAway: such a store still decides and writes.
 func TestAStoreThatCannotBeSweptIsNotSaidToBeAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var out output
 		opened := make(chan struct{})
 		close(opened)
-		inner := &unswept{Store: memory.New(nil)}
+		inner := &unsweptStore{Store: memory.New(nil)}
 		s := front.New(inner, &front.Config{Logger: slog.New(slog.DiscardHandler)})
 		defer s.Close()
 		inner.fault.set("no right to sweep")
@@ -79,14 +79,14 @@ func TestAStoreThatCannotBeSweptIsNotSaidToBeAway(t *testing.T) {
 	})
 }
 
-// TestOneTruthAboutTheStore checks that the log has one line when the store goes away and one when it is back, whether
-// the probe or a request notices first.
+// TestOneTruthAboutTheStore: the log has one line when the store goes away and one when it is back, whether a probe or
+// a request notices first.
 func TestOneTruthAboutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out output
 		c := newCondition(slog.New(slog.NewTextHandler(&out, nil)), "postgres://db/app")
 		answered := int64(7)
-		c.countBy(func() int64 { return answered })
+		c.setCounter(func() int64 { return answered })
 		refused := fmt.Errorf("%w: connection refused by port 5432", store.ErrUnavailable)
 		silent := fmt.Errorf("%w: no answer", store.ErrUnknownOutcome)
 		schema := fmt.Errorf("%w: schema is missing; run headgate migrate", store.ErrSetup)
@@ -112,7 +112,7 @@ func TestOneTruthAboutTheStore(t *testing.T) {
 			step.do()
 			said := out.take()
 			wrong := i > 0 && i < 9 || i > 9 && i < 13
-			if lines := strings.Count(said, "\n"); lines != min(1, len(step.says)) || c.wrong() != wrong {
+			if lines := strings.Count(said, "\n"); lines != min(1, len(step.says)) || c.failing() != wrong {
 				t.Errorf("step %d: %d lines: %s", i, lines, said)
 			}
 			for _, want := range step.says {

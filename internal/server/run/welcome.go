@@ -9,15 +9,15 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// welcome prints where the server is and what to try. A log of JSON gets a line of it.
-func (srv *server) welcome(log *slog.Logger, all endpoints) {
+// welcome prints the server's addresses and a request to try. In a JSON log it writes a line with the addresses.
+func (srv *server) welcome(log *slog.Logger, endpoints endpoints) {
 	w := srv.Log
 	if srv.logging.Format == config.JSON {
 		attrs := []any{"store", store.RedactURL(srv.place.URL)}
 		if file := srv.place.File(); file != "" {
 			attrs = append(attrs, "file", file)
 		}
-		for _, d := range all {
+		for _, d := range endpoints {
 			attrs = append(attrs, d.setting.Name, d.listener.Addr().String())
 		}
 		log.Info("listening", attrs...)
@@ -31,7 +31,7 @@ func (srv *server) welcome(log *slog.Logger, all endpoints) {
 	if srv.tls != nil {
 		scheme = "https"
 	}
-	addr := all[0].listener.Addr()
+	addr := endpoints[0].listener.Addr()
 	base, curl := scheme+"://"+addr.String(), "curl"
 	if addr.Network() == "unix" {
 		base, curl = "http://localhost", "curl --unix-socket "+addr.String()
@@ -46,10 +46,10 @@ func (srv *server) welcome(log *slog.Logger, all endpoints) {
 	if addr.Network() != "unix" {
 		fmt.Fprintf(w, "the page: %s/\n", base)
 	}
-	for _, d := range all[1:] {
+	for _, d := range endpoints[1:] {
 		fmt.Fprintf(w, "%s is on %s\n", d.setting.Name, d.listener.Addr())
 	}
-	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && srv.everyone {
+	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() && srv.openAccess {
 		fmt.Fprintln(w, "anyone who reaches this address can take, reset and block: let only your own clients reach it")
 	}
 }

@@ -14,25 +14,25 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// AdminAction is a reset or a block, for the audit.
+// AdminAction is an admin action for the audit.
 type AdminAction struct {
 	Verb       string // reset, block, unblock or refund
 	Limit, Key string
-	For        time.Duration // of a block
-	Reason     string        // as the caller says it; empty: it says none
-	Caller     string        // its name; empty: the server knows no callers, or it came by a Unix socket
-	Err        error         // nil: it was done
-	Unrecorded error         // why the store has no record of it, though it was done; nil: it has
+	For        time.Duration // duration of a block
+	Reason     string        // as the caller gave it; empty: none
+	Caller     string        // name; empty: the server knows no callers, or the action came by a Unix socket
+	Err        error         // nil: the action was done
+	Unrecorded error         // why the store has no record of an action that was done; nil: it has one
 }
 
-// OnAdmin has a function called after each admin action, by the goroutine of its request. It must be
-// set before the service is used.
+// OnAdmin sets a function that is called after each admin action, on the goroutine of the request. Set it before the
+// service is used.
 func (s *Service) OnAdmin(f func(AdminAction)) { s.onAdmin = f }
 
-// ActAs names the author of what callers do who have no name. It must be called before the service is used.
+// ActAs sets the author of the actions of callers without a name. Call it before the service is used.
 func (s *Service) ActAs(author string) { s.nameless = author }
 
-// audit records an admin action, and logs it. What was done is recorded even if its caller has gone meanwhile.
+// audit records an admin action in the store if it was done, also if its caller has gone, and passes it to OnAdmin.
 func (s *Service) audit(ctx context.Context, a AdminAction, err error) {
 	if c := auth.From(ctx); c != nil {
 		a.Caller = c.Name
@@ -45,10 +45,11 @@ func (s *Service) audit(ctx context.Context, a AdminAction, err error) {
 	}
 }
 
+// record records an admin action in the store.
 func (s *Service) record(ctx context.Context, a *AdminAction) error {
 	c, err := s.catalog()
 	if errors.Is(err, headgate.ErrUnsupported) {
-		return nil // as the audit says
+		return nil // Audit lists no entries either
 	} else if err != nil {
 		return err
 	}
@@ -61,18 +62,18 @@ func (s *Service) record(ctx context.Context, a *AdminAction) error {
 }
 
 const (
-	maxScanned   = 1000 // versions of the catalog that one question looks at
-	versionsPage = 100  // of them are read at a time
-	actionsPage  = 500  // actions that are read at a time; a question looks at all
-	shownChanges = 50   // of one version
+	maxScanned   = 1000 // versions of the catalog that one query reads
+	versionsPage = 100  // versions that are read at a time
+	actionsPage  = 500  // actions that are read at a time; a query may read all
+	shownChanges = 50   // changes that are shown of one version
 )
 
-// scan reads pages of what is below before, the newest first, until one is not full, most were found, or bound were
-// looked at. See returns the number of an entry, and how many were found so far. There may be more below next; 0: there
-// is none.
+// scan reads pages of entries with numbers below before, newest first, until a page is not full, maxFound entries were
+// found, or bound were read. visit returns the number of an entry, and how many entries it has found so far. More
+// entries may be below next; 0: there are none.
 func scan[T any](
 	ctx context.Context, read func(ctx context.Context, before int64, n int) ([]T, error), before int64,
-	page, bound, most int, see func(*T) (number int64, found int),
+	page, bound, maxFound int, visit func(*T) (number int64, found int),
 ) (next int64, err error) {
 	for scanned := 0; scanned < bound; scanned += page {
 		list, err := read(ctx, before, page)
@@ -80,8 +81,8 @@ func scan[T any](
 			return 0, err
 		}
 		for i := range list {
-			number, found := see(&list[i])
-			if found == most {
+			number, found := visit(&list[i])
+			if found == maxFound {
 				return number, nil
 			}
 			before = number
@@ -93,8 +94,8 @@ func scan[T any](
 	return before, nil
 }
 
-// Audit lists what was done by hand: the actions, and the changes of the catalog, the newest first. What is about
-// limits that the caller may not touch is left out.
+// Audit lists admin actions and changes of the catalog, newest first, without entries about limits that the caller may
+// not use.
 func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, error) {
 	caller := auth.From(ctx)
 	if q.Limit != "" {
@@ -104,22 +105,22 @@ func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, err
 	}
 	out := &api.Audit{Entries: []api.AuditEntry{}}
 	c, err := s.catalog()
-	if errors.Is(err, headgate.ErrUnsupported) { // nothing is kept there
+	if errors.Is(err, headgate.ErrUnsupported) { // the store keeps no audit
 		return out, nil
 	} else if err != nil {
 		return nil, err
 	}
-	var done, changed []api.AuditEntry
+	var actions, changes []api.AuditEntry
 	_, err = scan(ctx, c.Actions, 0, actionsPage, store.KeptActions, q.Max,
 		func(a *store.Action) (int64, int) {
 			wanted := (q.Limit == "" || a.Limit == q.Limit) && (!q.HasKey || a.Key == q.Key)
 			if wanted && caller.Touches(a.Limit) == nil {
-				done = append(done, api.AuditEntry{
+				actions = append(actions, api.AuditEntry{
 					At: a.At, Verb: a.Verb, By: a.Author, Reason: a.Reason, Limit: a.Limit, Key: &a.Key,
 					ForMS: Millis(time.Duration(a.For) * time.Microsecond),
 				})
 			}
-			return a.Number, len(done)
+			return a.Number, len(actions)
 		})
 	if err != nil {
 		return nil, err
@@ -127,20 +128,20 @@ func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, err
 	_, err = scan(ctx, c.Versions, 0, versionsPage, maxScanned, q.Max,
 		func(v *store.Version) (int64, int) {
 			if e := changeEntry(v, q, caller); e != nil {
-				changed = append(changed, *e)
+				changes = append(changes, *e)
 			}
-			return v.Number, len(changed)
+			return v.Number, len(changes)
 		})
 	if err != nil {
 		return nil, err
 	}
-	out.Entries = append(append(out.Entries, done...), changed...)
+	out.Entries = append(append(out.Entries, actions...), changes...)
 	slices.SortStableFunc(out.Entries, func(a, b api.AuditEntry) int { return cmp.Compare(b.At, a.At) })
 	out.Entries = out.Entries[:min(q.Max, len(out.Entries))]
 	return out, nil
 }
 
-// changeEntry returns the entry of a version, or nil if nothing in it is requested.
+// changeEntry returns the entry of a version, with the changes that a query is about, or nil if there are none.
 func changeEntry(v *store.Version, q *api.AuditQuery, caller *auth.Caller) *api.AuditEntry {
 	e := &api.AuditEntry{At: v.At, Verb: "change", By: v.Author, Reason: v.Reason, Version: v.Number}
 	for _, c := range v.Changes {
@@ -160,8 +161,8 @@ func changeEntry(v *store.Version, q *api.AuditQuery, caller *auth.Caller) *api.
 	return e
 }
 
-// mayRead reports whether a caller may know of an item. What is about no single limit is for those who may touch
-// all.
+// mayRead reports whether a caller may read an item. Items that are not about a single limit are only for callers who
+// may use all limits.
 func mayRead(caller *auth.Caller, i *store.Item) bool {
 	switch i.Kind {
 	case store.KindLimit, store.KindOverride, store.KindPrefixOverride:

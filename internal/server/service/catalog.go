@@ -11,9 +11,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Keeper is implemented by names of a [Service] that are in the catalog of a store.
+// Keeper is implemented by Names of a [Service] that hold the catalog of a store.
 type Keeper interface {
-	// Kept returns it. The error says why it could not be read.
+	// Kept returns the catalog, or why it could not be read.
 	Kept() (*catalog.Catalog, error)
 }
 
@@ -28,7 +28,7 @@ func (s *Service) catalog() (*catalog.Catalog, error) {
 	return nil, headgate.ErrUnsupported
 }
 
-// Catalog returns the limits and plans of the store that the caller may touch.
+// Catalog returns the limits and plans of the store that the caller may use.
 func (s *Service) Catalog(ctx context.Context, _ *struct{}) (*api.Catalog, error) {
 	c, err := s.catalog()
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *Service) Catalog(ctx context.Context, _ *struct{}) (*api.Catalog, error
 	return out, nil
 }
 
-// Overrides lists the overrides that are in force, of limits that the caller may touch.
+// Overrides lists the overrides that are in force, of limits that the caller may use.
 func (s *Service) Overrides(ctx context.Context, q *api.OverridesQuery) (*api.Overrides, error) {
 	c, err := s.catalog()
 	if err != nil {
@@ -83,27 +83,27 @@ func (s *Service) Overrides(ctx context.Context, q *api.OverridesQuery) (*api.Ov
 	}
 	list = slices.DeleteFunc(list, hidden)
 	out := &api.Overrides{Overrides: []api.OverrideInForce{}}
-	// A page ends with one that the caller may see: where it goes on reveals nothing of others.
+	// A page ends with an override that the caller may see, so that the start of the next page reveals no others.
 	for limit, key, seen := q.AfterLimit, q.AfterKey, 0; q.Max > 0; {
 		page := q.Max
 		if !caller.All() {
 			page = max(page, versionsPage)
 		}
-		some, err := c.Overrides(ctx, limit, key, page)
+		batch, err := c.Overrides(ctx, limit, key, page)
 		if err != nil {
 			return nil, err
 		}
-		end := len(some) < page
+		end := len(batch) < page
 		if !end {
-			limit, key = some[page-1].Limit.Name(), some[page-1].Key
+			limit, key = batch[page-1].Limit.Name(), batch[page-1].Key
 		}
-		some = slices.DeleteFunc(some, hidden)
-		if more := seen + len(some) - q.Max; more > 0 || more == 0 && !end {
-			some = some[:q.Max-seen]
+		batch = slices.DeleteFunc(batch, hidden)
+		if excess := seen + len(batch) - q.Max; excess > 0 || excess == 0 && !end {
+			batch = batch[:q.Max-seen]
 			end = true
-			out.NextLimit, out.NextKey = some[len(some)-1].Limit.Name(), some[len(some)-1].Key
+			out.NextLimit, out.NextKey = batch[len(batch)-1].Limit.Name(), batch[len(batch)-1].Key
 		}
-		if list, seen = append(list, some...), seen+len(some); end {
+		if list, seen = append(list, batch...), seen+len(batch); end {
 			break
 		}
 	}
@@ -116,7 +116,7 @@ func (s *Service) Overrides(ctx context.Context, q *api.OverridesQuery) (*api.Ov
 	return out, nil
 }
 
-// Versions lists versions of the catalog, with what the caller may know of each.
+// Versions lists versions of the catalog, with the changes that the caller may read.
 func (s *Service) Versions(ctx context.Context, q *api.VersionsQuery) (*api.Versions, error) {
 	c, err := s.catalog()
 	if err != nil {
@@ -142,7 +142,7 @@ func (s *Service) Versions(ctx context.Context, q *api.VersionsQuery) (*api.Vers
 	return out, nil
 }
 
-// Difference returns what was changed from one version of the catalog to another, of what the caller may know.
+// Difference returns the changes from one version of the catalog to another that the caller may read.
 func (s *Service) Difference(ctx context.Context, q *api.DifferenceQuery) (*api.Difference, error) {
 	const missing = "is missing; it is the number of a version, and 0 is before the first"
 	switch {
@@ -162,7 +162,7 @@ func (s *Service) Difference(ctx context.Context, q *api.DifferenceQuery) (*api.
 	return &api.Difference{From: q.From, To: q.To, Changes: itemChanges(list, auth.From(ctx))}, nil
 }
 
-// itemChanges returns the changes of which a caller may know.
+// itemChanges returns the changes that a caller may read.
 func itemChanges(list []store.Change, caller *auth.Caller) []api.ItemChange {
 	out := []api.ItemChange{}
 	for _, change := range list {

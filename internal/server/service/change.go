@@ -14,10 +14,10 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Override gives a key another limit in the place of a named one, or takes that away. It is a version of the
-// catalog, with the caller as its author.
+// Override gives a key another limit in the place of a named one, or removes the override. It makes a version of the
+// catalog with the caller as its author.
 func (s *Service) Override(ctx context.Context, r *api.Override) (*api.Changed, error) {
-	limit, err := s.cell(ctx, r.Limit, r.NoKey)
+	limit, err := s.limitOfCell(ctx, r.Limit, r.NoKey)
 	if err != nil {
 		return nil, err
 	}
@@ -37,14 +37,14 @@ func (s *Service) Override(ctx context.Context, r *api.Override) (*api.Changed, 
 		if o.Limit, err = headgate.ParseNamed(limit.Name(), r.Override); err != nil {
 			return 0, InField("override", err)
 		}
-		if o.Until, err = end(c, r.For, r.Until); err != nil {
+		if o.Until, err = endTime(c, r.For, r.Until); err != nil {
 			return 0, err
 		}
 		return c.Override(ctx, by, o)
 	})
 }
 
-// SetLimit defines a limit of the catalog, or changes it, as a version with the caller as its author.
+// SetLimit defines a limit of the catalog, or changes it. It makes a version with the caller as its author.
 func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, error) {
 	if err := headgate.ValidName(r.Name); err != nil {
 		return nil, err
@@ -63,18 +63,18 @@ func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, 
 	if err := c.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	for try := 1; ; try++ { // on top of what others change meanwhile
+	for try := 1; ; try++ { // again if others changed the catalog meanwhile
 		d, before := catalog.Definition{Limit: limit}, ""
-		if was, ok := c.Lookup(r.Name); ok {
-			d.Origin, d.Description, before = was.Origin, was.Description, was.String()
+		if old, ok := c.Lookup(r.Name); ok {
+			d.Origin, d.Description, before = old.Origin, old.Description, old.String()
 		}
 		if r.Description != nil {
 			d.Description = *r.Description
 		}
 		out := &api.Changed{Changes: []api.ItemChange{}}
 		out.Version, _ = c.Version()
-		change, some := c.Difference(&d)
-		if !some {
+		change, differs := c.Difference(&d)
+		if !differs {
 			return out, nil
 		}
 		out.Changes = append(out.Changes, api.ItemChange{
@@ -96,7 +96,7 @@ func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, 
 	}
 }
 
-// SetPlan gives a key a plan, or takes it away, as a version with the caller as its author.
+// SetPlan gives a key a plan, or removes it. It makes a version with the caller as its author.
 func (s *Service) SetPlan(ctx context.Context, r *api.SetPlan) (*api.Changed, error) {
 	switch caller := auth.From(ctx); {
 	case !caller.All():
@@ -112,15 +112,15 @@ func (s *Service) SetPlan(ctx context.Context, r *api.SetPlan) (*api.Changed, er
 			return c.Unassign(ctx, by, r.Key, r.Prefix)
 		}
 		a := catalog.Assignment{Plan: r.Plan, Key: r.Key, Prefix: r.Prefix, Reason: r.Reason}
-		if a.Until, err = end(c, r.For, r.Until); err != nil {
+		if a.Until, err = endTime(c, r.For, r.Until); err != nil {
 			return 0, err
 		}
 		return c.Assign(ctx, by, a)
 	})
 }
 
-// end returns when something is over by the store's clock: after a length of time, or at until; zero: never.
-func end(c *catalog.Catalog, after string, until *time.Time) (time.Time, error) {
+// endTime returns the end by the store's clock: until, or after a period from now; zero: never.
+func endTime(c *catalog.Catalog, after string, until *time.Time) (time.Time, error) {
 	switch {
 	case until != nil:
 		return *until, nil
@@ -131,8 +131,8 @@ func end(c *catalog.Catalog, after string, until *time.Time) (time.Time, error) 
 	return c.Now().Add(d), InField("for", err)
 }
 
-// change makes a version of the catalog, and returns what it has changed; nothing if it was there before. The change is
-// made also where it cannot be read again.
+// change calls do to make a version of the catalog, and returns the version with its changes. The changes are empty if
+// the version was there before, or if they could not be read.
 func (s *Service) change(ctx context.Context, do func(*catalog.Catalog) (version int64, err error)) (
 	*api.Changed, error,
 ) {
@@ -140,7 +140,7 @@ func (s *Service) change(ctx context.Context, do func(*catalog.Catalog) (version
 	if err != nil {
 		return nil, err
 	}
-	if err := c.Refresh(ctx); err != nil { // so that a later version is one of this change
+	if err := c.Refresh(ctx); err != nil { // so that a later version is the one that do makes
 		return nil, err
 	}
 	before, _ := c.Version()
@@ -158,15 +158,15 @@ func (s *Service) change(ctx context.Context, do func(*catalog.Catalog) (version
 	return out, nil
 }
 
-// Rollback makes limits, plans and overrides what they were after a version: a new version, with the caller as its
-// author.
+// Rollback restores limits, plans and overrides as they were after a version. It makes a new version with the caller as
+// its author.
 func (s *Service) Rollback(ctx context.Context, r *api.Rollback) (*api.Changed, error) {
 	c, err := s.catalog()
 	if err != nil {
 		return nil, err
 	}
 	caller := auth.From(ctx)
-	if r.Limits != nil && len(r.Limits) == 0 { // to name none is not to mean all
+	if r.Limits != nil && len(r.Limits) == 0 { // an empty list does not stand for all
 		return nil, headgate.Invalid("limits", "is empty; leave it out to roll back all limits")
 	}
 	if r.Limits == nil && !caller.All() {
@@ -208,7 +208,7 @@ func (s *Service) author(ctx context.Context, reason string) catalog.By {
 	return catalog.By{Author: name, Reason: reason}
 }
 
-// InField says that a field has what is wrong.
+// InField returns an error that names another field, if err is an InvalidError, else err.
 func InField(field string, err error) error {
 	if wrong, ok := errors.AsType[*headgate.InvalidError](err); ok {
 		return headgate.Invalid(field, "%s", wrong.Problem)

@@ -14,10 +14,9 @@ import (
 	"github.com/headgate/headgate/internal/server/rules"
 )
 
-// Explain returns which rule decides about a request, and what would become of the request now. Nothing is
-// charged.
+// Explain returns which rule decides a request, and the decision that it would get now. It charges nothing.
 func (s *Service) Explain(ctx context.Context, r *api.Explain) (*api.Explanation, error) {
-	q, err := described(r)
+	q, err := parseExplain(r)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +54,7 @@ func (s *Service) Explain(ctx context.Context, r *api.Explain) (*api.Explanation
 	return out, nil
 }
 
-// chargeOf describes a charge of a match.
+// chargeOf converts a charge of a match for the API.
 func chargeOf(m *rules.Match, i int) api.ExplainCharge {
 	c := &m.Charges[i]
 	out := api.ExplainCharge{Charge: api.Charge{Limit: c.Limit.Name(), Key: c.Key, Cost: "1"}}
@@ -77,8 +76,8 @@ func chargeOf(m *rules.Match, i int) api.ExplainCharge {
 	return out
 }
 
-// described returns the request that is described.
-func described(r *api.Explain) (*rules.Request, error) {
+// parseExplain returns the HTTP request that is to be explained.
+func parseExplain(r *api.Explain) (*rules.Request, error) {
 	q := &rules.Request{Method: r.Method, Host: r.Host, Header: http.Header{}}
 	switch {
 	case r.Method == "":

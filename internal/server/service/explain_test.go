@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-func explaining(t *testing.T, text string) *service.Service {
+func newExplainService(t *testing.T, text string) *service.Service {
 	t.Helper()
 	c, err := config.Parse("f.yaml", []byte(text))
 	if err != nil {
@@ -35,7 +35,7 @@ rules:
 
 func TestExplain(t *testing.T) {
 	t.Parallel()
-	s := explaining(t, explained)
+	s := newExplainService(t, explained)
 	for _, c := range []struct {
 		uri, client     string
 		allowed         bool
@@ -76,7 +76,7 @@ func TestExplain(t *testing.T) {
 
 func TestExplainNeedsTheLimits(t *testing.T) {
 	t.Parallel()
-	s := explaining(t, explained)
+	s := newExplainService(t, explained)
 	ctx := auth.With(t.Context(), &auth.Caller{Name: "x", Role: auth.RoleRead, Limits: []string{"other"}})
 	r := &api.Explain{Method: "GET", URI: "/a", Client: "192.0.2.1"}
 	if e, err := s.Explain(ctx, r); !errors.Is(err, auth.ErrForbidden) {

@@ -19,45 +19,43 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// probeLimit admits every probe. Its keys are empty again after a
-// microsecond, so the sweeper soon removes them.
+// probeLimit admits every probe. Its keys are empty again after a microsecond, so the sweeper soon removes them.
 var probeLimit = headgate.MustParse("token-bucket 1000000000/s burst 1000")
 
 // probeName begins the keys of probes.
 const probeName = "healthz"
 
-// IsProbe reports whether servers probe their store with this limit and key.
+// IsProbe reports whether a limit and a key are those of a server's probe of its store.
 func IsProbe(limit, key string) bool {
 	return limit == probeLimit.Name() && strings.HasPrefix(key, probeName)
 }
 
 const (
-	// probeFresh is for how long a probe that succeeded answers later questions, so that
-	// these cannot fill the store.
+	// probeFresh is how long a successful probe answers later calls, so that calls cannot fill the store.
 	probeFresh = 100 * time.Millisecond
-	// probeWithin bounds a probe that nobody waits for any more.
+	// probeWithin bounds a probe whose callers have all stopped waiting.
 	probeWithin = 10 * time.Second
 )
 
 // probe lets concurrent callers share one write to the store, and remembers the last success.
 type probe struct {
-	underWay  singleflight.Group
-	succeeded atomic.Pointer[time.Time] // when the last one succeeded; nil: none has
+	group     singleflight.Group
+	succeeded atomic.Pointer[time.Time] // time of the last success; nil: none yet
 }
 
-// Reachable reads something harmless from the store, and writes nothing.
+// Reachable checks that the store answers a read, and writes nothing.
 func (s *Service) Reachable(ctx context.Context) error {
-	_, err := s.limiter.Check(By(ctx, ProtocolNone), headgate.Charge{Limit: probeLimit, Key: probeName})
+	_, err := s.limiter.Check(WithProtocol(ctx, ProtocolNone), headgate.Charge{Limit: probeLimit, Key: probeName})
 	return err
 }
 
-// Healthy lets the store write a new key: a store that still reads, or changes what
-// it has, may have no room for more. Callers at the same time share one probe, and a
-// success answers for a tenth of a second. If ctx ends first, the error has its cause.
+// Healthy checks that the store can write a new key: a store that still reads, or updates keys, may have no room for
+// more. Concurrent callers share one probe, and a success answers for a tenth of a second. If ctx ends first, the error
+// has its cause.
 //
-// It also reads the limits of the store if that was never done: until then a limit by name cannot be decided.
+// It also reads the limits of the store if they were never read: until then a limit by name cannot be decided.
 func (s *Service) Healthy(ctx context.Context) error {
-	if err := s.writable(ctx); err != nil {
+	if err := s.probeOnce(ctx); err != nil {
 		return err
 	}
 	c, err := s.catalog()
@@ -73,12 +71,12 @@ func (s *Service) Healthy(ctx context.Context) error {
 	return err
 }
 
-// writable probes the store, unless that has just succeeded.
-func (s *Service) writable(ctx context.Context) error {
+// probeOnce probes the store, unless a probe has just succeeded, and shares a probe that is running.
+func (s *Service) probeOnce(ctx context.Context) error {
 	if at := s.probe.succeeded.Load(); at != nil && time.Since(*at) < probeFresh {
 		return nil
 	}
-	result := s.probe.underWay.DoChan("", func() (any, error) { return nil, s.writeProbe(context.WithoutCancel(ctx)) })
+	result := s.probe.group.DoChan("", func() (any, error) { return nil, s.writeProbe(context.WithoutCancel(ctx)) })
 	select {
 	case got := <-result:
 		return got.Err
@@ -87,12 +85,11 @@ func (s *Service) writable(ctx context.Context) error {
 	}
 }
 
-// writeProbe lets the store write. A refusal would be no proof, since it may be repeated
-// without the store.
+// writeProbe charges a new key. A refusal would prove nothing, since it may come from a cache and not from the store.
 func (s *Service) writeProbe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(By(ctx, ProtocolNone), probeWithin)
+	ctx, cancel := context.WithTimeout(WithProtocol(ctx, ProtocolNone), probeWithin)
 	defer cancel()
-	// As long a key as there may be: where it finds room, others do.
+	// The longest possible key: if the store has room for it, it has room for any other.
 	key := probeName + " " + rand.Text()
 	key += strings.Repeat("-", law.MaxKey-len(key))
 	d, err := s.limiter.Take(ctx, headgate.Charge{Limit: probeLimit, Key: key})
@@ -102,20 +99,19 @@ func (s *Service) writeProbe(ctx context.Context) error {
 	case err == nil:
 		s.probe.succeeded.Store(new(time.Now()))
 	case !store.NothingDone(err) && !errors.Is(err, context.Canceled):
-		// Whether the probe was charged is no matter.
+		// It does not matter whether the probe was charged.
 		return fmt.Errorf("%w: %v", store.ErrUnavailable, err) //nolint:errorlint // its class is left out
 	}
 	return err
 }
 
-// A limit is shown from nearlyFull on, the fullest shownFull of them.
 const (
-	nearlyFull = 0.8
-	shownFull  = 20
+	nearlyFull    = 0.8 // share of a limit's keys from which NearlyFull returns it
+	maxNearlyFull = 20  // limits that NearlyFull returns
 )
 
-// NearlyFull returns the limits that have nearly as many keys as the store keeps of a limit, the fullest first. There
-// are none where the store bounds no keys.
+// NearlyFull returns the limits that have nearly as many keys as the store keeps of a limit, the fullest first; none if
+// the store does not bound keys.
 func (s *Service) NearlyFull(ctx context.Context) ([]api.Keys, error) {
 	counts, err := s.limiter.KeyCounts(ctx)
 	if errors.Is(err, headgate.ErrUnsupported) {
@@ -126,14 +122,14 @@ func (s *Service) NearlyFull(ctx context.Context) ([]api.Keys, error) {
 	}
 	var list []api.Keys
 	for _, c := range counts {
-		if c.Max > 0 && fill(c.Keys, c.Max) >= nearlyFull && c.Limit != probeLimit.Name() {
+		if c.Max > 0 && fillRatio(c.Keys, c.Max) >= nearlyFull && c.Limit != probeLimit.Name() {
 			list = append(list, api.Keys{Limit: c.Limit, Keys: c.Keys, Max: c.Max})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b api.Keys) int {
-		return cmp.Compare(fill(b.Keys, b.Max), fill(a.Keys, a.Max))
+		return cmp.Compare(fillRatio(b.Keys, b.Max), fillRatio(a.Keys, a.Max))
 	})
-	return list[:min(len(list), shownFull)], nil
+	return list[:min(len(list), maxNearlyFull)], nil
 }
 
-func fill(keys, most int64) float64 { return float64(keys) / float64(most) }
+func fillRatio(keys, maxKeys int64) float64 { return float64(keys) / float64(maxKeys) }

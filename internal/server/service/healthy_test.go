@@ -18,23 +18,23 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// unread is a store whose catalog cannot be read for a while.
-type unread struct {
+// unreadableStore is a store whose catalog cannot be read for a while.
+type unreadableStore struct {
 	*memory.Store
 	readable atomic.Bool
 }
 
-func (u *unread) ReadCatalog(ctx context.Context, since int64) (store.CatalogChanges, error) {
+func (u *unreadableStore) ReadCatalog(ctx context.Context, since int64) (store.CatalogChanges, error) {
 	if !u.readable.Load() {
 		return store.CatalogChanges{}, fmt.Errorf("%w: not yet", store.ErrUnavailable)
 	}
 	return u.Store.ReadCatalog(ctx, since)
 }
 
-// TestAServiceIsHealthyOnceItKnowsItsLimits: a server that is said to be ready decides limits by name.
+// TestAServiceIsHealthyOnceItKnowsItsLimits: a server that reports that it is ready decides limits by name.
 func TestAServiceIsHealthyOnceItKnowsItsLimits(t *testing.T) {
 	t.Parallel()
-	s := &unread{Store: memory.New(&memory.Config{Names: true})}
+	s := &unreadableStore{Store: memory.New(&memory.Config{Names: true})}
 	limits := catalog.Watch(s, &catalog.Config{Every: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 	defer limits.Close()
 	v := service.New(headgate.New(s, &headgate.Config{Names: limits}), &config.Config{}, limits)

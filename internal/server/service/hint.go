@@ -11,10 +11,10 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// explain says of a limit who blocks a key, and what to do.
-func explain(out *api.LimitUsage, u *headgate.Usage) {
+// addHint sets who blocks a key of a limit, and a hint what can be done.
+func addHint(out *api.LimitUsage, u *headgate.Usage) {
 	wait := Span(time.Duration(Millis(u.RetryAfter)) * time.Millisecond)
-	limit, _ := headgate.Parse(u.Rule) // it was written by a Limit
+	limit, _ := headgate.Parse(u.Rule) // always valid: a Limit wrote it
 	named := headgate.ValidName(u.Limit) == nil
 	raise := ""
 	if named {
@@ -51,45 +51,45 @@ func explain(out *api.LimitUsage, u *headgate.Usage) {
 	}
 }
 
-// command returns a line for a shell, about a key of a limit. No argument of it is taken for a flag.
+// command returns a command line about a key of a limit. A key that begins with - is not taken for a flag.
 func command(verb string, u *headgate.Usage, rest string) string {
 	if strings.HasPrefix(u.Key, "-") {
 		verb += " --"
 	}
-	return "headgate " + verb + " " + shell(u.Key) + " " + shell(u.Limit) + rest
+	return "headgate " + verb + " " + shellQuote(u.Key) + " " + shellQuote(u.Limit) + rest
 }
 
-// Span writes a length of time for people: the two largest of its units, and never less than it is.
+// Span writes a duration for people with its two largest units, rounded up.
 func Span(d time.Duration) string {
 	unit, small, big, next := time.Second, "s", "min", 60
 	switch {
 	case d <= 0:
 		return "0 s"
 	case d <= 999*time.Millisecond:
-		return fmt.Sprintf("%d ms", up(d, time.Millisecond))
+		return fmt.Sprintf("%d ms", ceil(d, time.Millisecond))
 	case d <= 59*time.Second:
-		return fmt.Sprintf("%d s", up(d, time.Second))
+		return fmt.Sprintf("%d s", ceil(d, time.Second))
 	case d > 47*time.Hour+59*time.Minute:
 		unit, small, big, next = time.Hour, "h", "d", 24
 	case d > 59*time.Minute+59*time.Second:
 		unit, small, big, next = time.Minute, "min", "h", 60
 	}
-	n := up(d, unit)
+	n := ceil(d, unit)
 	if n%next == 0 {
 		return fmt.Sprintf("%d %s", n/next, big)
 	}
 	return fmt.Sprintf("%d %s %d %s", n/next, big, n%next, small)
 }
 
-// up returns how many units a length of time has, rounded up.
-func up(d, unit time.Duration) int { return int((d-1)/unit) + 1 }
+// ceil returns the units in a duration, rounded up.
+func ceil(d, unit time.Duration) int { return int((d-1)/unit) + 1 }
 
-// plainWord is text that a shell reads as it stands.
+// plainWord matches text that a shell does not interpret.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,=-]+$`)
 
-// shell quotes text for a shell, so that a terminal shows it and does nothing else. What cannot be
-// shown stands in $'...', which bash, ksh and zsh read.
-func shell(text string) string {
+// shellQuote quotes text for a shell, without characters that control a terminal. Text with such characters becomes
+// $'...', which bash, ksh and zsh read.
+func shellQuote(text string) string {
 	quoted := strconv.Quote(text)
 	inner := quoted[1 : len(quoted)-1]
 	switch {

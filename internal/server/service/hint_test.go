@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestHintsAreForAShell lets one read the line of a hint, for keys that nobody has chosen well. A
-// terminal shows the line and does nothing else.
+// TestHintsAreForAShell lets a shell read the line of a hint for unusual keys. The line has no characters that control
+// a terminal.
 func TestHintsAreForAShell(t *testing.T) {
 	t.Parallel()
 	s := service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}, nil)
@@ -41,7 +41,7 @@ func TestHintsAreForAShell(t *testing.T) {
 	}
 }
 
-func TestALengthOfTimeForPeople(t *testing.T) {
+func TestSpan(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
 		-time.Second: "0 s", 0: "0 s", 1: "1 ms", 999*time.Millisecond + 1: "1 s", time.Second: "1 s",

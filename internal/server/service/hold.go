@@ -9,13 +9,12 @@ import (
 	"github.com/headgate/headgate/internal/server/auth"
 )
 
-// Acquire holds charges of concurrency limits. Nothing renews them here: that is the
-// client's.
+// Acquire acquires leases of concurrency limits. The service does not renew them; the client has to.
 func (s *Service) Acquire(ctx context.Context, r *api.Request) (*api.Acquired, error) {
 	if r.ID != "" || r.Life != "" {
 		return nil, headgate.Invalid("id", "is not for what is held: it ends by itself")
 	}
-	charges, _, _, err := s.asked(ctx, r)
+	charges, _, _, err := s.parseRequest(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -37,16 +36,17 @@ func (s *Service) Acquire(ctx context.Context, r *api.Request) (*api.Acquired, e
 	return out, nil
 }
 
-// Renew prolongs what is held.
+// Renew renews leases.
 func (s *Service) Renew(ctx context.Context, r *api.Leases) (*api.Lost, error) {
 	return s.leases(ctx, r, s.limiter.Renew)
 }
 
-// Release ends what is held.
+// Release releases leases.
 func (s *Service) Release(ctx context.Context, r *api.Leases) (*api.Lost, error) {
 	return s.leases(ctx, r, s.limiter.Release)
 }
 
+// leases calls do with the leases of a request that are the caller's, and reports whether any lease is lost.
 func (s *Service) leases(ctx context.Context, r *api.Leases, do func(context.Context, ...headgate.LeaseToken) error) (
 	*api.Lost, error,
 ) {
@@ -56,12 +56,12 @@ func (s *Service) leases(ctx context.Context, r *api.Leases, do func(context.Con
 	held := make([]headgate.LeaseToken, 0, len(r.Held))
 	caller, lost := auth.From(ctx), false
 	for _, h := range r.Held {
-		limit, err := s.cell(ctx, h.Limit, h.NoKey)
+		limit, err := s.limitOfCell(ctx, h.Limit, h.NoKey)
 		if err != nil {
 			return nil, err
 		}
-		number, ours := caller.OpenLease(h.Number)
-		if !ours {
+		number, ok := caller.OpenLease(h.Number)
+		if !ok {
 			lost = true
 			continue
 		}

@@ -11,23 +11,23 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// longestPause returns how long one response can block a key: an hour, or the longest period of a notation if that is
-// shorter.
+// longestPause returns the longest block that one response can cause: an hour, or the longest period of a notation if
+// that period is shorter.
 func (s *Service) longestPause() time.Duration {
-	const most = httplimit.DefaultMaxRetryAfter
-	return min(cmp.Or(s.config.Notations.MaxPeriod, most), most)
+	const bound = httplimit.DefaultMaxRetryAfter
+	return min(cmp.Or(s.config.Notations.MaxPeriod, bound), bound)
 }
 
-// Observe blocks a key if the response of a provider asks for that: see [httplimit.Observer].
+// Observe blocks a key if a provider's response says so, such as with Retry-After: see [httplimit.Observer].
 func (s *Service) Observe(ctx context.Context, r *api.Observe) (*api.Observed, error) {
 	if r.Status < 100 || r.Status > 599 {
 		return nil, headgate.Invalid("status", "is no status of HTTP: %d", r.Status)
 	}
-	limit, err := s.cell(ctx, r.Limit, r.NoKey)
+	limit, err := s.limitOfCell(ctx, r.Limit, r.NoKey)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.beside("status", s.longestPause(), limit); err != nil {
+	if err := s.extendUse("status", s.longestPause(), limit); err != nil {
 		return nil, err
 	}
 	fields := make(http.Header, len(r.Headers))

@@ -14,19 +14,19 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Problem describes an error to a client. Only what the client did wrong is
-// reported in full; what is wrong here is for the log. An error that is a problem already stays as it is.
+// Problem describes an error to a client. It reports a mistake of the client in full, and leaves details of other
+// errors to the log. It returns a copy of an error that is a Problem.
 func Problem(err error) *api.Problem {
 	if p, ok := errors.AsType[*api.Problem](err); ok {
-		return new(*p) // callers add to it
+		return new(*p) // callers change it
 	}
-	ofID := func(kind, title string, status int) *api.Problem {
+	idProblem := func(kind, title string, status int) *api.Problem {
 		return &api.Problem{Type: kind, Title: title, Status: status, Detail: err.Error(), Field: "id"}
 	}
 	switch {
 	case errors.Is(err, headgate.ErrInvalid):
 		detail := err.Error()
-		if errors.Is(err, headgate.ErrUnknownLimit) { // a caller may not learn which limits there are
+		if errors.Is(err, headgate.ErrUnknownLimit) { // a caller may not learn the names of other limits
 			detail, _, _ = strings.Cut(detail, "; the catalog has ")
 		}
 		p := &api.Problem{Title: "Bad request", Status: http.StatusBadRequest, Detail: cut(detail, maxDetail)}
@@ -42,7 +42,7 @@ func Problem(err error) *api.Problem {
 	case errors.Is(err, headgate.ErrUnsupported):
 		return &api.Problem{Title: "Not supported by this store", Status: http.StatusNotImplemented}
 	case errors.Is(err, headgate.ErrUnknownID):
-		return ofID(api.IDUnknown, "Not found", http.StatusNotFound)
+		return idProblem(api.IDUnknown, "Not found", http.StatusNotFound)
 	case errors.Is(err, store.ErrVersion):
 		return &api.Problem{
 			Title: "Conflict", Status: http.StatusConflict, Field: "seen",
@@ -50,9 +50,9 @@ func Problem(err error) *api.Problem {
 				strings.TrimPrefix(err.Error(), store.ErrVersion.Error()) + "; look at it again. Nothing was changed.",
 		}
 	case errors.Is(err, headgate.ErrReused):
-		return ofID(api.IDReused, "Conflict", http.StatusConflict)
+		return idProblem(api.IDReused, "Conflict", http.StatusConflict)
 	case errors.Is(err, headgate.ErrSettled):
-		return ofID(api.IDSettled, "Conflict", http.StatusConflict)
+		return idProblem(api.IDSettled, "Conflict", http.StatusConflict)
 	}
 	if store.NothingDone(err) {
 		p := &api.Problem{
@@ -96,8 +96,8 @@ func Class(err error) string {
 	return "other"
 }
 
-// Forbidden describes to a client why it may not ask what it asks: an [auth.ErrUnknown], with the places
-// for a token that are looked at, or an [auth.ErrForbidden].
+// Forbidden describes to a client why its request is not permitted. err is an [auth.ErrForbidden], or an
+// [auth.ErrUnknown], for which where says where a token has to be.
 func Forbidden(err error, where string) *api.Problem {
 	if !errors.Is(err, auth.ErrUnknown) {
 		return Problem(err)
@@ -108,29 +108,28 @@ func Forbidden(err error, where string) *api.Problem {
 	}
 }
 
-// Elsewhere describes to a client that an admin action, of a path or a method, is not served at this address.
-func Elsewhere(name string) *api.Problem {
+// NotServedHere describes to a client that this address does not serve an admin action, a path or a method.
+func NotServedHere(name string) *api.Problem {
 	return &api.Problem{
 		Title: "Not served here", Status: http.StatusForbidden,
 		Detail: "Nothing was done. This server has an address of its own for admin actions, and " + name + " is one.",
 	}
 }
 
-// LogFailure logs that count requests to a path have failed for a reason that is not the client's.
+// LogFailure logs that count requests to a path have failed, and not by a client's mistake.
 func LogFailure(log *slog.Logger, path string, err error, count int) {
 	log.Error("request failed", "class", Class(err), "count", count, "path", path, "error", err)
 }
 
-// The texts of problems are cut to this many bytes: they may repeat what was sent, or
-// name all limits that there are. Those of a batch are shorter, since there may be
-// thousands of them.
+// The texts of problems are cut to this many bytes, since they may repeat a request, or name all limits. Texts in a
+// batch are shorter, since a batch may have thousands.
 const (
 	maxDetail = 1000
 	maxBrief  = 200
 )
 
-// brief returns the Problem of an error in a batch.
-func brief(err error) *api.Problem {
+// batchProblem returns the Problem of an error in a batch.
+func batchProblem(err error) *api.Problem {
 	p := Problem(err)
 	p.Detail = cut(p.Detail, maxBrief)
 	return p

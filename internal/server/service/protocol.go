@@ -2,7 +2,7 @@ package service
 
 import "context"
 
-// Protocol is the one by which a request came, for metrics.
+// Protocol is the protocol of a request, for metrics.
 type Protocol uint8
 
 // The protocols.
@@ -12,8 +12,8 @@ const (
 	ProtocolEnvoy                 // Envoy's rate limit service, over gRPC and over HTTP
 	ProtocolRESP                  // the protocol of Redis
 	ProtocolAuth                  // forward authentication, for proxies
-	ProtocolNone                  // the server itself, to find out whether the store is well
-	Protocols     = iota          // how many there are
+	ProtocolNone                  // the server's own requests, such as probes of the store
+	Protocols     = iota          // number of protocols
 )
 
 // String returns the name of a protocol.
@@ -26,12 +26,12 @@ func (p Protocol) String() string {
 
 type protocolKey struct{}
 
-// By returns a context for what came by a protocol.
-func By(ctx context.Context, p Protocol) context.Context {
+// WithProtocol returns a context for a request of a protocol.
+func WithProtocol(ctx context.Context, p Protocol) context.Context {
 	return context.WithValue(ctx, protocolKey{}, p)
 }
 
-// ProtocolOf returns the protocol of a context; ProtocolHTTP if it says none.
+// ProtocolOf returns the protocol of a context, or ProtocolHTTP if it has none.
 func ProtocolOf(ctx context.Context) Protocol {
 	p, _ := ctx.Value(protocolKey{}).(Protocol)
 	return p

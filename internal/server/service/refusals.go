@@ -10,20 +10,19 @@ import (
 	"github.com/headgate/headgate/internal/server/auth"
 )
 
-// Limits on the refusals that are kept to explain why a key is refused.
+// Bounds on the refusals that are kept to explain why a key is refused.
 const (
-	keptRefusals  = 1000 // of all keys together
-	shownRefusals = 20   // of one key
-	perRequest    = 10   // charges of one request, so that one cannot push out all others
+	keptRefusals  = 1000 // kept refusals of all keys
+	shownRefusals = 20   // refusals that are shown of one key
+	perRequest    = 10   // refusals that are kept of one request, so that it cannot push out all others
 )
 
-// refusals are the last charges that were refused here, of all keys. The zero value has none. It is
-// safe for concurrent use, and takes memory from the first refusal on: keptRefusals entries, each
-// with a key and the name of a limit.
+// refusals keeps the last charges of all keys that were refused here. The zero value is empty. It is safe for
+// concurrent use, and allocates all its memory, keptRefusals entries, at the first refusal.
 type refusals struct {
 	mu   sync.Mutex
-	last []refusal // a ring; guarded by mu
-	next int       // in last, which is the oldest; guarded by mu
+	ring []refusal // guarded by mu
+	next int       // index in ring of the next and so of the oldest refusal; guarded by mu
 }
 
 // refusal is a charge that was refused.
@@ -35,7 +34,7 @@ type refusal struct {
 	retryAfter time.Duration
 }
 
-// add remembers the charges for which a request was refused. A decision that allows is left out.
+// add records the refused charges of a decision, if it is a refusal.
 func (r *refusals) add(d *headgate.Decision, charges []headgate.Charge) {
 	if d.Allowed {
 		return
@@ -56,33 +55,34 @@ func (r *refusals) add(d *headgate.Decision, charges []headgate.Charge) {
 	}
 }
 
-// put remembers one in the place of the oldest. The caller holds mu.
-func (r *refusals) put(one refusal) {
-	if r.last == nil {
-		r.last = make([]refusal, keptRefusals)
+// put replaces the oldest refusal. The caller holds mu.
+func (r *refusals) put(newest refusal) {
+	if r.ring == nil {
+		r.ring = make([]refusal, keptRefusals)
 	}
-	r.last[r.next] = one
-	r.next = (r.next + 1) % len(r.last)
+	r.ring[r.next] = newest
+	r.next = (r.next + 1) % len(r.ring)
 }
 
-// of returns the last refusals of a key by limits that the caller may touch, newest first; not nil.
-func (r *refusals) of(key string, caller *auth.Caller) []api.Refusal {
+// ofKey returns the last refusals of a key by limits that the caller may use, newest first; never nil.
+func (r *refusals) ofKey(key string, caller *auth.Caller) []api.Refusal {
 	list := []api.Refusal{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i := range r.last {
-		one := &r.last[(r.next-1-i+2*len(r.last))%len(r.last)]
-		if one.limit == "" || len(list) == shownRefusals { // there are no older ones, or enough
+	for i := range r.ring {
+		f := &r.ring[(r.next-1-i+2*len(r.ring))%len(r.ring)]
+		if f.limit == "" || len(list) == shownRefusals { // no older refusals, or enough
 			break
 		}
-		if one.key == key && caller.Touches(one.limit) == nil {
-			list = append(list, one.wire())
+		if f.key == key && caller.Touches(f.limit) == nil {
+			list = append(list, f.apiRefusal())
 		}
 	}
 	return list
 }
 
-func (r *refusal) wire() api.Refusal {
+// apiRefusal converts a refusal for the API.
+func (r *refusal) apiRefusal() api.Refusal {
 	cost := r.cost
 	if cost.IsZero() {
 		cost = headgate.Units(1)

@@ -13,29 +13,31 @@ import (
 
 // Reserve takes charges for a start that may lie ahead.
 func (s *Service) Reserve(ctx context.Context, r *api.Reserve) (*api.Reserved, error) {
-	charges, id, life, err := s.asked(ctx, &r.Request)
+	charges, id, life, err := s.parseRequest(ctx, &r.Request)
 	if err != nil {
 		return nil, err
 	}
 	wait, err := duration("wait", r.Wait)
 	if err == nil {
-		err = s.besideAll("wait", wait, charges)
+		err = s.extendUses("wait", wait, charges)
 	}
 	if err != nil {
 		return nil, err
 	}
-	ask := s.limiter.Reserve
+	reserve := s.limiter.Reserve
 	if id != "" {
-		ask = s.limiter.Once(id, life).Reserve
+		reserve = s.limiter.Once(id, life).Reserve
 	}
-	made, err := ask(ctx, wait, charges...)
+	reservation, err := reserve(ctx, wait, charges...)
 	if err != nil {
 		return nil, err
 	}
-	s.refusals.add(&made.Decision, charges)
-	out := &api.Reserved{Decision: *decisionOf(&made.Decision, len(charges) > 1), Refundable: made.Refundable}
-	if made.Decision.Allowed {
-		start, delay := made.StartAt.UnixMicro(), Millis(made.Delay())
+	s.refusals.add(&reservation.Decision, charges)
+	out := &api.Reserved{
+		Decision: *decisionOf(&reservation.Decision, len(charges) > 1), Refundable: reservation.Refundable,
+	}
+	if reservation.Decision.Allowed {
+		start, delay := reservation.StartAt.UnixMicro(), Millis(reservation.Delay())
 		out.StartAt, out.DelayMS = &start, &delay
 	}
 	return out, nil
@@ -46,7 +48,7 @@ func (s *Service) Extend(ctx context.Context, r *api.Request) (*api.Extended, er
 	if r.ID == "" {
 		return nil, headgate.Invalid("id", "is missing")
 	}
-	charges, id, life, err := s.asked(ctx, r)
+	charges, id, life, err := s.parseRequest(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +60,7 @@ func (s *Service) Extend(ctx context.Context, r *api.Request) (*api.Extended, er
 	return &api.Extended{Decision: *decisionOf(&e.Decision, len(charges) > 1), Charged: numbers(e.Charged)}, nil
 }
 
-// numbers writes costs for the wire.
+// numbers converts costs for the API.
 func numbers(costs []headgate.Cost) []json.Number {
 	list := make([]json.Number, len(costs))
 	for i, c := range costs {
@@ -67,43 +69,44 @@ func numbers(costs []headgate.Cost) []json.Number {
 	return list
 }
 
-// Settle corrects the costs of charges that were admitted under an id.
+// Settle corrects the costs of charges that were admitted under an id to their actual costs.
 func (s *Service) Settle(ctx context.Context, r *api.Settle) (*api.Settled, error) {
-	return s.correct(ctx, r, actual, headgate.Once.Settle)
+	return s.correct(ctx, r, actualCost, headgate.Once.Settle)
 }
 
 // Cancel takes back charges that were admitted under an id.
 func (s *Service) Cancel(ctx context.Context, r *api.Settle) (*api.Settled, error) {
-	return s.correct(ctx, r, uncosted, headgate.Once.Cancel)
+	return s.correct(ctx, r, noCost, headgate.Once.Cancel)
 }
 
-func (s *Service) correct(ctx context.Context, r *api.Settle, cost meaning,
+// correct settles or cancels the charges of a request with verb. parse reads their costs.
+func (s *Service) correct(ctx context.Context, r *api.Settle, parse costParser,
 	verb func(headgate.Once, context.Context, ...headgate.Charge) ([]headgate.Cost, error),
 ) (*api.Settled, error) {
 	if r.ID == "" {
 		return nil, headgate.Invalid("id", "is missing")
 	}
-	charges, err := s.chargesOf(ctx, nil, &api.Request{Charge: r.Charge, Charges: r.Charges}, cost)
+	charges, err := s.appendCharges(ctx, nil, &api.Request{Charge: r.Charge, Charges: r.Charges}, parse)
 	if err != nil {
 		return nil, err
 	}
-	by, err := verb(s.limiter.Once(auth.From(ctx).ID(r.ID), 0), ctx, charges...)
+	corrected, err := verb(s.limiter.Once(auth.From(ctx).ID(r.ID), 0), ctx, charges...)
 	if err != nil {
 		return nil, err
 	}
-	return &api.Settled{Corrected: numbers(by)}, nil
+	return &api.Settled{Corrected: numbers(corrected)}, nil
 }
 
-// actual returns what something has cost in the end: 0 is nothing.
-func actual(n json.Number) (headgate.Cost, error) {
+// actualCost reads the cost of a charge that is settled, which is required and may be 0.
+func actualCost(n json.Number) (headgate.Cost, error) {
 	if n == "" {
 		return headgate.Cost{}, headgate.Invalid("cost", "is missing: what has it cost in the end? 0 for nothing")
 	}
 	return headgate.ParseCostUp(n.String())
 }
 
-// uncosted refuses a cost: what is cancelled costs nothing.
-func uncosted(n json.Number) (headgate.Cost, error) {
+// noCost rejects a cost, since a charge that is cancelled has none.
+func noCost(n json.Number) (headgate.Cost, error) {
 	if n != "" {
 		return headgate.Cost{}, headgate.Invalid("cost",
 			"is not for a charge that is cancelled; to correct it, settle it")
@@ -111,7 +114,7 @@ func uncosted(n json.Number) (headgate.Cost, error) {
 	return headgate.Units(0), nil
 }
 
-// identity returns the id of a request for charges, as the store knows it, and its life, if it has one.
+// identity returns the id of a request as the store has it, and its life, if the request has an id.
 func (s *Service) identity(ctx context.Context, r *api.Request, charges []headgate.Charge) (
 	id string, life time.Duration, err error,
 ) {
@@ -119,12 +122,12 @@ func (s *Service) identity(ctx context.Context, r *api.Request, charges []headga
 		return "", 0, headgate.Invalid("life", "stands without an id")
 	}
 	if life, err = duration("life", r.Life); err == nil && r.ID != "" {
-		err = s.besideAll("life", cmp.Or(life, headgate.DefaultLife), charges)
+		err = s.extendUses("life", cmp.Or(life, headgate.DefaultLife), charges)
 	}
 	return auth.From(ctx).ID(r.ID), life, err
 }
 
-// duration parses a period; none is zero, and so is 0.
+// duration parses a period; an empty text and 0 are zero.
 func duration(field, text string) (time.Duration, error) {
 	if text == "" || text == "0" {
 		return 0, nil

@@ -15,39 +15,38 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// known are notations that were resolved before: to parse one takes longer
-// than to decide.
-type known struct {
+// resolver caches notations that were resolved before, since parsing one takes longer than a decision. It also counts
+// the notations in use.
+type resolver struct {
 	mu        sync.RWMutex
-	limits    map[string]resolved  // by what requests say; guarded by mu
-	notations map[string]*notation // by their canonical form; guarded by mu
-	searched  int64                // when those were looked for that are in use no more; guarded by mu
+	limits    map[string]resolved  // by the text in requests; guarded by mu
+	notations map[string]*notation // by canonical form; guarded by mu
+	evictedAt int64                // time of the last eviction; guarded by mu
 }
 
+// resolved is a limit that a text stands for.
 type resolved struct {
-	limit headgate.Limit
-	used  *notation // nil where any number may be in use
+	limit    headgate.Limit
+	notation *notation // nil if the number of notations is not bounded
 }
 
-// notation is one that requests use. It is in use until nothing that was charged by it
-// can count any more.
+// notation is a notation that requests use. It is in use as long as anything that was charged under it can count.
 type notation struct {
-	longest int64        // microseconds
-	used    atomic.Int64 // when it was last used, by this machine's clock
-	until   atomic.Int64 // something that was said beside it, such as a block, counts until then
+	longest int64        // how long a charge counts at most, in microseconds
+	used    atomic.Int64 // time of the last use, by this machine's clock
+	until   atomic.Int64 // the latest end of the blocks, ids and waits of requests with the notation
 }
 
-// maxKnown is how many are remembered before it starts over, and maxLine how
-// long they may be.
+// Bounds of the cache of limits: it is emptied when it is full, and does not keep long texts.
 const (
-	maxKnown = 1000
-	maxLine  = 256
+	maxCached     = 1000
+	maxCachedText = 256
 )
 
-// leastUse is how long a notation is in use at least, in microseconds.
-const leastUse = 60_000_000
+// minUse is the shortest time, in microseconds, that a notation stays in use.
+const minUse = 60_000_000
 
-// touch notes that it was used, once in a second at most.
+// touch records a use of the notation, at most once a second.
 func (n *notation) touch() {
 	if n == nil {
 		return
@@ -57,23 +56,24 @@ func (n *notation) touch() {
 	}
 }
 
-func (n *notation) over(now int64) bool {
-	return now-n.used.Load() > n.longest+leastUse && now > n.until.Load()+n.longest
+// expired reports whether the notation is no longer in use.
+func (n *notation) expired(now int64) bool {
+	return now-n.used.Load() > n.longest+minUse && now > n.until.Load()+n.longest
 }
 
-// beside checks a length of time that a request says beside a notation, for which it is to
-// count: as long as a notation itself may say. The notation is in use until then.
-func (s *Service) beside(field string, d time.Duration, l headgate.Limit) error {
+// extendUse keeps a notation in use for a duration that a request gives in a field. It rejects a duration that is
+// longer than the period of a notation may be. A named limit may have any duration.
+func (s *Service) extendUse(field string, d time.Duration, l headgate.Limit) error {
 	if l.Named() || d <= 0 {
 		return nil
 	}
-	if most := s.config.Notations.MaxPeriod; most > 0 && d > most {
-		return headgate.Invalid(field, "is longer than a notation in a request may count, %s (%s)", most,
+	if bound := s.config.Notations.MaxPeriod; bound > 0 && d > bound {
+		return headgate.Invalid(field, "is longer than a notation in a request may count, %s (%s)", bound,
 			config.NotationMaxPeriod.Name)
 	}
-	s.known.mu.RLock()
-	n := s.known.notations[l.Name()]
-	s.known.mu.RUnlock()
+	s.resolver.mu.RLock()
+	n := s.resolver.notations[l.Name()]
+	s.resolver.mu.RUnlock()
 	if n == nil {
 		return nil
 	}
@@ -83,46 +83,44 @@ func (s *Service) beside(field string, d time.Duration, l headgate.Limit) error 
 	return nil
 }
 
-// besideAll checks a length of time, such as the life of an id, against each charge.
-func (s *Service) besideAll(field string, d time.Duration, charges []headgate.Charge) error {
+// extendUses calls extendUse for the limit of each charge.
+func (s *Service) extendUses(field string, d time.Duration, charges []headgate.Charge) error {
 	for i := range charges {
-		if err := s.beside(field, d, charges[i].Limit); err != nil {
+		if err := s.extendUse(field, d, charges[i].Limit); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// cell returns the limit of a cell that a request names. Without a key, all who forget
-// theirs would share one; an empty key is one that somebody chose. The caller must be one that
-// may touch the limit.
-func (s *Service) cell(ctx context.Context, nameOrNotation string, noKey bool) (headgate.Limit, error) {
+// limitOfCell returns the limit of a cell that a request names, if the caller may use the limit. It rejects a request
+// without a key, since all callers who forget theirs would share a cell; an empty key is valid.
+func (s *Service) limitOfCell(ctx context.Context, nameOrNotation string, noKey bool) (headgate.Limit, error) {
 	switch {
 	case nameOrNotation == "":
 		return headgate.Limit{}, headgate.Invalid("limit", "is missing")
 	case noKey:
 		return headgate.Limit{}, headgate.Invalid("key", "is missing; it may be empty, but it must be there")
 	}
-	return s.touch(ctx, nameOrNotation)
+	return s.permittedLimit(ctx, nameOrNotation)
 }
 
-// touch returns a limit that the caller may touch. A pattern of limits is compared with the name, or
-// with the notation as it is written in answers. Limits that do not exist are forbidden too,
-// so that nobody learns which there are.
-func (s *Service) touch(ctx context.Context, nameOrNotation string) (headgate.Limit, error) {
+// permittedLimit returns a limit that the caller may use. The caller's patterns are compared with the name, or with the
+// canonical notation. Limits that do not exist are forbidden too, so that nobody learns which limits exist.
+func (s *Service) permittedLimit(ctx context.Context, nameOrNotation string) (headgate.Limit, error) {
 	if caller := auth.From(ctx); !caller.All() {
 		if forbidden := caller.Touches(s.nameOf(nameOrNotation)); forbidden != nil {
-			return headgate.Limit{}, forbidden // and no notation is in use by it
+			return headgate.Limit{}, forbidden // without putting a notation in use
 		}
 	}
 	return s.resolve(nameOrNotation)
 }
 
-// nameOf returns what a pattern of limits is compared with. Of what is no limit it is the text itself.
+// nameOf returns the name or canonical notation of a limit, or the text itself if it is no limit.
 func (s *Service) nameOf(nameOrNotation string) string {
-	s.known.mu.RLock()
-	r, ok := s.known.limits[nameOrNotation]
-	s.known.mu.RUnlock()
+	s.resolver.mu.RLock()
+	r, ok := s.resolver.limits[nameOrNotation]
+	s.resolver.mu.RUnlock()
 	if ok {
 		return r.limit.Name()
 	}
@@ -133,62 +131,61 @@ func (s *Service) nameOf(nameOrNotation string) string {
 	return cmp.Or(l.Name(), nameOrNotation)
 }
 
-// existing refuses a limit that does not exist.
-func (s *Service) existing(ctx context.Context, nameOrNotation string) (headgate.Limit, error) {
-	l, err := s.touch(ctx, nameOrNotation)
+// existingLimit returns a limit that the caller may use, and fails if it is a name that does not exist.
+func (s *Service) existingLimit(ctx context.Context, nameOrNotation string) (headgate.Limit, error) {
+	l, err := s.permittedLimit(ctx, nameOrNotation)
 	if err == nil && l.OnlyName() {
 		_, err = s.names.Find(ctx, l.Name(), "")
 	}
 	return l, err
 }
 
-// resolve remembers what config.Resolve returned. The meaning of a name may change at any time, and differ
-// by key: the limiter finds it.
+// resolve returns the limit of a text. It caches notations but not names, whose limit may change at any time and differ
+// by key: the limiter looks names up.
 func (s *Service) resolve(nameOrNotation string) (headgate.Limit, error) {
-	s.known.mu.RLock()
-	r, ok := s.known.limits[nameOrNotation]
-	s.known.mu.RUnlock()
+	s.resolver.mu.RLock()
+	r, ok := s.resolver.limits[nameOrNotation]
+	s.resolver.mu.RUnlock()
 	if ok {
-		r.used.touch()
+		r.notation.touch()
 		return r.limit, nil
 	}
 	l, err := s.config.Resolve(nameOrNotation)
 	if err != nil || l.OnlyName() {
 		return l, err
 	}
-	s.known.mu.Lock()
-	defer s.known.mu.Unlock()
+	s.resolver.mu.Lock()
+	defer s.resolver.mu.Unlock()
 	r = resolved{limit: l}
-	if r.used, err = s.known.use(l, s.config.Notations.Max, store.SystemClock()); err != nil {
+	if r.notation, err = s.resolver.use(l, s.config.Notations.Max, store.SystemClock()); err != nil {
 		return headgate.Limit{}, err
 	}
-	if len(nameOrNotation) > maxLine {
+	if len(nameOrNotation) > maxCachedText {
 		return l, nil
 	}
-	if len(s.known.limits) >= maxKnown {
-		clear(s.known.limits)
+	if len(s.resolver.limits) >= maxCached {
+		clear(s.resolver.limits)
 	}
-	s.known.limits[nameOrNotation] = r
+	s.resolver.limits[nameOrNotation] = r
 	return l, nil
 }
 
-// use notes that a notation is in use, unless as many are as may be; 0 is any number.
-// The caller holds mu.
-func (k *known) use(l headgate.Limit, most int, now int64) (*notation, error) {
-	if most == 0 {
+// use puts a notation in use, and fails if maxNotations others are; 0: no bound. The caller holds mu.
+func (k *resolver) use(l headgate.Limit, maxNotations int, now int64) (*notation, error) {
+	if maxNotations == 0 {
 		return nil, nil
 	}
 	n := k.notations[l.Name()]
 	if n == nil {
-		if len(k.notations) >= most && now-k.searched > 1_000_000 {
-			k.forget(now)
+		if len(k.notations) >= maxNotations && now-k.evictedAt > 1_000_000 {
+			k.evict(now)
 		}
-		if len(k.notations) >= most {
+		if len(k.notations) >= maxNotations {
 			return nil, headgate.Invalid("limit", "%d different notations are in use, as many as may be at a time (%s)",
-				most, config.MaxNotations.Name)
+				maxNotations, config.MaxNotations.Name)
 		}
 		p := l.Params()
-		// which is two windows of a sliding one
+		// HealAfter of a sliding window is two windows.
 		n = &notation{longest: max(config.Longest(l).Microseconds(), p.HealAfter())}
 		k.notations[l.Name()] = n
 	}
@@ -196,8 +193,8 @@ func (k *known) use(l headgate.Limit, most int, now int64) (*notation, error) {
 	return n, nil
 }
 
-// used returns the notations that were resolved before, ordered.
-func (k *known) used() (limits []headgate.Limit) {
+// cachedLimits returns the limits in the cache, each once, sorted by name.
+func (k *resolver) cachedLimits() (limits []headgate.Limit) {
 	k.mu.RLock()
 	for _, r := range k.limits {
 		limits = append(limits, r.limit)
@@ -208,15 +205,14 @@ func (k *known) used() (limits []headgate.Limit) {
 	return slices.CompactFunc(limits, func(a, b headgate.Limit) bool { return byName(a, b) == 0 })
 }
 
-// forget forgets the notations that are in use no more.
-func (k *known) forget(now int64) {
-	k.searched = now
-	maps.DeleteFunc(k.notations, func(_ string, n *notation) bool { return n.over(now) })
-	maps.DeleteFunc(k.limits, func(_ string, r resolved) bool { return r.used != nil && r.used.over(now) })
+// evict removes the notations that are no longer in use. The caller holds mu.
+func (k *resolver) evict(now int64) {
+	k.evictedAt = now
+	maps.DeleteFunc(k.notations, func(_ string, n *notation) bool { return n.expired(now) })
+	maps.DeleteFunc(k.limits, func(_ string, r resolved) bool { return r.notation != nil && r.notation.expired(now) })
 }
 
-// Limited returns the limits of charges, in their order. Those of which only the name is known here,
-// without the store, are zero.
+// Limited returns the limits of charges, in their order. A limit is zero if this process knows only its name.
 func (s *Service) Limited(charges []headgate.Charge) []headgate.Limit {
 	limits := make([]headgate.Limit, len(charges))
 	known, _ := s.names.(interface {

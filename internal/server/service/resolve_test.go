@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestNotationsAreNotKeptForEver asks with more limits than are remembered.
+// TestNotationsAreNotKeptForEver takes with more limits than the cache holds.
 func TestNotationsAreNotKeptForEver(t *testing.T) {
 	t.Parallel()
 	s := service.New(headgate.New(memory.New(nil), nil), &config.Config{}, nil)
@@ -32,16 +32,15 @@ func TestNotationsAreNotKeptForEver(t *testing.T) {
 	}
 }
 
-// TestSoManyNotationsAreInUseAtATime asks with one more than may be, until those before
-// it count no more.
-func TestSoManyNotationsAreInUseAtATime(t *testing.T) {
+// TestNotationsInUseAreBounded takes with one notation more than may be in use, until the earlier ones no longer count.
+func TestNotationsInUseAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := service.New(headgate.New(memory.New(nil), nil), &config.Config{Notations: config.Notations{Max: 3}}, nil)
 		take := func(limit string) error {
 			_, err := s.Take(t.Context(), &api.Request{Charge: api.Charge{Limit: limit, Key: "k"}})
 			return err
 		}
-		full := func(limit string) {
+		expectRefusal := func(limit string) {
 			t.Helper()
 			err := take(limit)
 			if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "max_notations") ||
@@ -57,37 +56,37 @@ func TestSoManyNotationsAreInUseAtATime(t *testing.T) {
 				t.Errorf("%s: %v", limit, err)
 			}
 		}
-		full("token-bucket 6/1h")
+		expectRefusal("token-bucket 6/1h")
 		time.Sleep(100 * time.Second) // and the minute is over, but not the least time of use
 		if err := take("token-bucket 5/1h"); err != nil {
 			t.Error(err)
 		}
-		full("token-bucket 6/1h")
+		expectRefusal("token-bucket 6/1h")
 		time.Sleep(30 * time.Second)
 		if err := take("token-bucket 6/1h"); err != nil {
 			t.Error(err)
 		}
-		full("token-bucket 7/1h")
+		expectRefusal("token-bucket 7/1h")
 		time.Sleep(time.Hour) // a sliding window counts for two
 		if err := take("token-bucket 6/1h"); err != nil {
 			t.Error(err)
 		}
-		full("token-bucket 7/1h")
+		expectRefusal("token-bucket 7/1h")
 		time.Sleep(2 * time.Minute)
 		if err := take("token-bucket 7/1h"); err != nil {
 			t.Error(err)
 		}
-		full("token-bucket 8/1h")
+		expectRefusal("token-bucket 8/1h")
 	})
 }
 
-// TestWhatIsSaidBesideANotationIsBoundedAsIt is: blocks, ids and waits for ten years would
-// outlast the longest period of a notation, and the notation's being in use.
+// TestDurationsBesideANotationAreBounded: a block, an id or a wait may not be longer than the longest period of a
+// notation, and keeps the notation in use.
 func TestDurationsBesideANotationAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &config.Config{Notations: config.Notations{Max: 1, MaxPeriod: 32 * 24 * time.Hour}}
 		const first, second = "token-bucket 1000/s burst 5", "token-bucket 1001/s burst 5"
-		for name, say := range map[string]func(s *service.Service, limit, period string) error{
+		for name, request := range map[string]func(s *service.Service, limit, period string) error{
 			"for": func(s *service.Service, limit, period string) error {
 				_, err := s.Block(t.Context(), &api.Block{Subject: api.Subject{Limit: limit, Key: "k"}, For: period})
 				return err
@@ -117,28 +116,28 @@ func TestDurationsBesideANotationAreBounded(t *testing.T) {
 			},
 		} {
 			s := service.New(headgate.New(memory.New(nil), &headgate.Config{Names: c}), c, nil)
-			if err := say(s, first, "3650d"); !errors.Is(err, headgate.ErrInvalid) ||
+			if err := request(s, first, "3650d"); !errors.Is(err, headgate.ErrInvalid) ||
 				!strings.Contains(err.Error(), "notation_max_period") {
 				t.Errorf("%s of ten years: %v", name, err)
 			}
-			if err := say(s, first, "30d"); err != nil {
+			if err := request(s, first, "30d"); err != nil {
 				t.Errorf("%s of thirty days: %v", name, err)
 			}
 			time.Sleep(29 * 24 * time.Hour)
-			if err := say(s, second, "1s"); !errors.Is(err, headgate.ErrInvalid) ||
+			if err := request(s, second, "1s"); !errors.Is(err, headgate.ErrInvalid) ||
 				!strings.Contains(err.Error(), "max_notations") {
 				t.Errorf("%s: a second notation while the first counts: %v", name, err)
 			}
 			time.Sleep(2 * 24 * time.Hour)
-			if err := say(s, second, "1s"); err != nil {
+			if err := request(s, second, "1s"); err != nil {
 				t.Errorf("%s: a second notation after that: %v", name, err)
 			}
 		}
 	})
 }
 
-// TestTheFullestLimitsAreTold fills limits of which each may have ten keys.
-func TestTheFullestLimitsAreTold(t *testing.T) {
+// TestNearlyFull fills limits with up to ten keys each, the most that the store keeps.
+func TestNearlyFull(t *testing.T) {
 	t.Parallel()
 	still := func() int64 { return 1795600000_000000 } // so no window ends
 	s := service.New(headgate.New(memory.New(&memory.Config{MaxKeys: 10, MaxTotal: 10_000, Clock: still}), nil),
@@ -172,7 +171,7 @@ func TestTheFullestLimitsAreTold(t *testing.T) {
 	}
 }
 
-// TestForbiddenCallersUseNoNotation: else they could use up the number that may be in use.
+// TestForbiddenCallersUseNoNotation: otherwise they could use up the notations that may be in use.
 func TestForbiddenCallersUseNoNotation(t *testing.T) {
 	t.Parallel()
 	s := service.New(headgate.New(memory.New(nil), nil), &config.Config{Notations: config.Notations{Max: 3}}, nil)

@@ -1,4 +1,4 @@
-// Package service answers requests of all protocols.
+// Package service decides and executes the requests of all protocols.
 package service
 
 import (
@@ -24,32 +24,30 @@ import (
 const (
 	// Deadline is how long the store may take for a request.
 	Deadline = 10 * time.Second
-	// ReadyWithin is how long the store may take to prove that it can write.
+	// ReadyWithin is how long the store may take for a probe of whether it can write.
 	ReadyWithin = 2 * time.Second
 )
 
-// Service answers requests by a limiter and a configuration. It is safe for
-// concurrent use.
+// Service answers requests with a limiter and a configuration. It is safe for concurrent use.
 type Service struct {
 	limiter  *headgate.Limiter
 	config   *config.Config
 	names    catalog.Names
-	known    known
+	resolver resolver
 	probe    probe
 	refusals refusals
 	observer *httplimit.Observer
-	onAdmin  func(AdminAction)            // nil: no one listens
-	nameless string                       // the author of what callers do who have no name
-	rules    *atomic.Pointer[rules.Rules] // replaced as a whole: each request is decided by the rules of one file
+	onAdmin  func(AdminAction)            // may be nil
+	nameless string                       // author of the actions of callers without a name
+	rules    *atomic.Pointer[rules.Rules] // replaced as a whole: one file's rules decide a request
 	traffic  *traffic.Traffic
 }
 
-// New returns a service. The limiter finds limits by the same names; nil: those of the file
-// are all there are.
+// New returns a service. names must be the limiter's Names; nil: c has all named limits.
 func New(l *headgate.Limiter, c *config.Config, names catalog.Names) *Service {
 	s := &Service{
 		limiter: l, config: c, names: cmp.Or[catalog.Names](names, c), rules: &atomic.Pointer[rules.Rules]{},
-		known: known{limits: map[string]resolved{}, notations: map[string]*notation{}}, traffic: traffic.New(nil),
+		resolver: resolver{limits: map[string]resolved{}, notations: map[string]*notation{}}, traffic: traffic.New(nil),
 	}
 	s.observer = httplimit.NewObserver(l, s.longestPause())
 	s.rules.Store(c.Rules)
@@ -59,18 +57,17 @@ func New(l *headgate.Limiter, c *config.Config, names catalog.Names) *Service {
 // Rules returns the rules in force, at first those of the configuration; nil: none.
 func (s *Service) Rules() *rules.Rules { return s.rules.Load() }
 
-// UseRules sets where the rules are. It is called before the service
-// answers anything.
+// UseRules makes the service read its rules from a pointer. Call it before the service is used.
 func (s *Service) UseRules(r *atomic.Pointer[rules.Rules]) { s.rules = r }
 
-// Inspect returns all that is known of one key. Before attempts are read from the store, hold gets their number.
+// Inspect returns the state of one key. It calls hold with the number of attempts before it reads them from the store.
 func (s *Service) Inspect(ctx context.Context, r *api.InspectRequest, hold func(attempts int) error) (
 	*api.Status, error,
 ) {
 	if r.Attempts < 0 || r.Attempts > api.MaxAttempts {
 		return nil, headgate.Invalid("attempts", "%d is not a number from 0 to %d", r.Attempts, api.MaxAttempts)
 	}
-	limit, err := s.cell(ctx, r.Limit, r.NoKey)
+	limit, err := s.limitOfCell(ctx, r.Limit, r.NoKey)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +77,7 @@ func (s *Service) Inspect(ctx context.Context, r *api.InspectRequest, hold func(
 		return nil, err
 	case r.Attempts != 0 && r.Attempts <= known:
 		st.History = st.History[:r.Attempts]
-	case r.Attempts != 0 && known > 0: // there may be more than an inspection returns
+	case r.Attempts != 0 && known > 0: // an inspection does not return all attempts
 		if err := hold(r.Attempts); err != nil {
 			return nil, err
 		}
@@ -91,9 +88,9 @@ func (s *Service) Inspect(ctx context.Context, r *api.InspectRequest, hold func(
 	return status(st), nil
 }
 
-// Reset forgets one key.
+// Reset removes the state of one key.
 func (s *Service) Reset(ctx context.Context, r *api.ResetRequest) (*api.Reset, error) {
-	limit, err := s.cell(ctx, r.Limit, r.NoKey)
+	limit, err := s.limitOfCell(ctx, r.Limit, r.NoKey)
 	if err != nil {
 		return nil, err
 	}
@@ -108,9 +105,9 @@ func (s *Service) Reset(ctx context.Context, r *api.ResetRequest) (*api.Reset, e
 	return &api.Reset{Existed: existed}, nil
 }
 
-// Block refuses one key for a while, or lifts that.
+// Block refuses one key for a while, or lifts its block.
 func (s *Service) Block(ctx context.Context, r *api.Block) (*api.Status, error) {
-	limit, err := s.cell(ctx, r.Limit, r.NoKey)
+	limit, err := s.limitOfCell(ctx, r.Limit, r.NoKey)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +117,7 @@ func (s *Service) Block(ctx context.Context, r *api.Block) (*api.Status, error) 
 			return nil, InField("for", err)
 		}
 	}
-	if err := s.beside("for", d, limit); err != nil {
+	if err := s.extendUse("for", d, limit); err != nil {
 		return nil, err
 	}
 	st, err := s.limiter.Block(ctx, limit, r.Key, d, r.Reason)
@@ -143,7 +140,7 @@ func (s *Service) Cells(ctx context.Context, r *api.CellsQuery) (*api.Cells, err
 		named = append(named, l.Limit)
 	}
 	if r.Limit != "" {
-		l, err := s.existing(ctx, r.Limit)
+		l, err := s.existingLimit(ctx, r.Limit)
 		if err != nil {
 			return nil, err
 		}
@@ -162,7 +159,7 @@ func (s *Service) Cells(ctx context.Context, r *api.CellsQuery) (*api.Cells, err
 	return cells, nil
 }
 
-// Limits lists the named limits that the caller may touch. The error is the store's, while they were never read.
+// Limits lists the named limits that the caller may use. It fails if the limits could not be read from the store yet.
 func (s *Service) Limits(ctx context.Context, _ *struct{}) (*api.Limits, error) {
 	named := s.names.List()
 	if err := s.names.Err(); err != nil && len(named) == 0 {
@@ -181,6 +178,7 @@ func (s *Service) Limits(ctx context.Context, _ *struct{}) (*api.Limits, error) 
 	return list, nil
 }
 
+// status converts a status for the API.
 func status(s headgate.Status) *api.Status {
 	out := &api.Status{
 		Limit: s.Limit, Key: s.Key, Exists: s.Exists, Rule: s.Rule, Applied: s.Applied,
@@ -201,6 +199,7 @@ func status(s headgate.Status) *api.Status {
 	return out
 }
 
+// instant returns microseconds since 1970; nil: t is zero.
 func instant(t time.Time) *int64 {
 	if t.IsZero() {
 		return nil

@@ -22,8 +22,9 @@ func (s *Service) Check(ctx context.Context, r *api.Request) (*api.Decision, err
 	return s.take(ctx, r, true)
 }
 
+// take takes or checks the charges of a request.
 func (s *Service) take(ctx context.Context, r *api.Request, check bool) (*api.Decision, error) {
-	charges, id, life, err := s.asked(ctx, r)
+	charges, id, life, err := s.parseRequest(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -34,8 +35,9 @@ func (s *Service) take(ctx context.Context, r *api.Request, check bool) (*api.De
 	return decisionOf(&d, len(charges) > 1), nil
 }
 
-// asked returns the charges of a request that is alone, and the id and its life as the store knows them, if it has one.
-func (s *Service) asked(ctx context.Context, r *api.Request) (
+// parseRequest returns the charges of a request that is not in a batch, and its id and life for the store, if it has
+// any.
+func (s *Service) parseRequest(ctx context.Context, r *api.Request) (
 	charges []headgate.Charge, id string, life time.Duration, err error,
 ) {
 	if r.Check {
@@ -47,74 +49,74 @@ func (s *Service) asked(ctx context.Context, r *api.Request) (
 	return charges, id, life, err
 }
 
-// Decide takes or checks the charges of a request, and remembers a refusal of what would
-// have been taken. Its charges are those of [Service.Charges].
+// Decide takes or checks the charges of a request, which [Service.Charges] has returned. It records the refusal of a
+// request that takes.
 func (s *Service) Decide(ctx context.Context, r *headgate.Request) (headgate.Decision, error) {
-	ask := s.limiter.Take
+	decide := s.limiter.Take
 	switch {
 	case r.Check && r.ID != "":
 		return headgate.Decision{}, headgate.Invalid("id", "stands only in a request that takes")
 	case r.Check:
-		ask = s.limiter.Check
+		decide = s.limiter.Check
 	case r.ID != "":
-		ask = s.limiter.Once(r.ID, r.Life).Take
+		decide = s.limiter.Once(r.ID, r.Life).Take
 	}
-	d, err := ask(ctx, r.Charges...)
+	d, err := decide(ctx, r.Charges...)
 	if err == nil && !r.Check {
 		s.refusals.add(&d, r.Charges)
 	}
 	return d, err
 }
 
-// Charges returns the charges of a request, with the limits that it names. Errors are
-// headgate.ErrInvalid and name the field, or auth.ErrForbidden if the caller may not touch a limit.
+// Charges returns the charges of a request, with their limits. An error is a headgate.ErrInvalid that names the field,
+// or auth.ErrForbidden if the caller may not use a limit.
 func (s *Service) Charges(ctx context.Context, r *api.Request) ([]headgate.Charge, error) {
-	return s.chargesOf(ctx, nil, r, costOf)
+	return s.appendCharges(ctx, nil, r, costOf)
 }
 
-// Batch answers many requests; those that are wrong fail alone. failed gets
-// each that failed for a reason that is not the client's.
+// Batch answers many requests; an invalid one fails alone. It calls failed with each error that the client did not
+// cause.
 func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (*api.Answers, error) {
 	switch n := len(b.Requests); {
 	case n == 0:
 		return nil, headgate.Invalid("requests", "there is none")
-	case n > api.MaxCharges: // wrong ones count too
+	case n > api.MaxCharges: // invalid requests count too
 		return nil, headgate.Invalid("requests", "are more than %d", api.MaxCharges)
 	}
 	answers := &api.Answers{Answers: make([]api.Answer, len(b.Requests))}
 	requests := make([]headgate.Request, 0, len(b.Requests))
 	index := make([]int, 0, len(b.Requests))
-	all := make([]headgate.Charge, 0, len(b.Requests)) // of all requests
+	charges := make([]headgate.Charge, 0, len(b.Requests)) // of all requests
 	for i := range b.Requests {
 		r := &b.Requests[i]
-		start := len(all)
-		with, err := s.chargesOf(ctx, all, r, costOf)
+		start := len(charges)
+		extended, err := s.appendCharges(ctx, charges, r, costOf)
 		var id string
 		var life time.Duration
 		if err == nil {
-			id, life, err = s.identity(ctx, r, with[start:])
+			id, life, err = s.identity(ctx, r, extended[start:])
 		}
 		if err != nil {
-			answers.Answers[i].Problem = brief(err)
+			answers.Answers[i].Problem = batchProblem(err)
 			continue
 		}
-		if all = with; len(all) > api.MaxCharges {
+		if charges = extended; len(charges) > api.MaxCharges {
 			return nil, headgate.Invalid("requests", "carry more than %d charges", api.MaxCharges)
 		}
 		requests = append(requests, headgate.Request{
-			Charges: all[start:len(all):len(all)], Check: r.Check, ID: id,
+			Charges: charges[start:len(charges):len(charges)], Check: r.Check, ID: id,
 			Life: life,
 		})
 		index = append(index, i)
 	}
-	got, err := s.Each(ctx, requests)
+	got, err := s.DecideBatch(ctx, requests)
 	if err != nil {
 		return nil, err
 	}
 	for k := range got {
 		a := &answers.Answers[index[k]]
 		if err := got[k].Err; err != nil {
-			if a.Problem = brief(err); a.Problem.Status >= http.StatusInternalServerError {
+			if a.Problem = batchProblem(err); a.Problem.Status >= http.StatusInternalServerError {
 				failed(err)
 			}
 			continue
@@ -124,15 +126,15 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 	return answers, nil
 }
 
-// chargesOf appends what a request asks for to a list, and reads costs by their meaning.
-func (s *Service) chargesOf(ctx context.Context, list []headgate.Charge, r *api.Request, cost meaning) (
+// appendCharges appends the charges of a request to a list, with costs that parse reads.
+func (s *Service) appendCharges(ctx context.Context, list []headgate.Charge, r *api.Request, parse costParser) (
 	[]headgate.Charge, error,
 ) {
 	switch {
 	case len(r.Charges) == 0 && r.Limit == "":
 		return nil, headgate.Invalid("limit", "is missing")
 	case len(r.Charges) == 0:
-		return s.charge(ctx, list, &r.Charge, cost)
+		return s.appendCharge(ctx, list, &r.Charge, parse)
 	case r.Charge != api.Charge{NoKey: r.NoKey}:
 		return nil, headgate.Invalid("charges", "stand beside limit, key, cost or keep; say one or the other")
 	case len(r.Charges) > api.MaxCharges:
@@ -140,17 +142,17 @@ func (s *Service) chargesOf(ctx context.Context, list []headgate.Charge, r *api.
 	}
 	var err error
 	for i := range r.Charges {
-		if list, err = s.charge(ctx, list, &r.Charges[i], cost); err != nil {
+		if list, err = s.appendCharge(ctx, list, &r.Charges[i], parse); err != nil {
 			return nil, err
 		}
 	}
 	return list, nil
 }
 
-// meaning reads the cost of a charge.
-type meaning func(json.Number) (headgate.Cost, error)
+// costParser reads the cost of a charge.
+type costParser func(json.Number) (headgate.Cost, error)
 
-// costOf returns what a charge costs: 1 if nothing is said.
+// costOf reads a cost that defaults to 1.
 func costOf(n json.Number) (headgate.Cost, error) {
 	if n == "" {
 		return headgate.Cost{}, nil
@@ -162,25 +164,26 @@ func costOf(n json.Number) (headgate.Cost, error) {
 	return c, err
 }
 
-func (s *Service) charge(ctx context.Context, list []headgate.Charge, c *api.Charge, cost meaning) (
+// appendCharge appends a charge to a list, with a cost that parse reads.
+func (s *Service) appendCharge(ctx context.Context, list []headgate.Charge, c *api.Charge, parse costParser) (
 	[]headgate.Charge, error,
 ) {
-	limit, err := s.cell(ctx, c.Limit, c.NoKey)
+	limit, err := s.limitOfCell(ctx, c.Limit, c.NoKey)
 	if err != nil {
 		return nil, err
 	}
-	units, err := cost(c.Cost)
+	cost, err := parse(c.Cost)
 	if err != nil {
 		return nil, err
 	}
-	charge := headgate.Charge{Limit: limit, Key: c.Key, Cost: units}
+	charge := headgate.Charge{Limit: limit, Key: c.Key, Cost: cost}
 	if err := charge.Keep.UnmarshalText([]byte(c.Keep)); err != nil {
 		return nil, err
 	}
 	return append(list, charge), nil
 }
 
-// decisionOf returns a decision on the wire, about one charge, or about several.
+// decisionOf converts a decision about one charge, or about several, for the API.
 func decisionOf(d *headgate.Decision, several bool) *api.Decision {
 	out := &api.Decision{
 		Allowed: d.Allowed, Limit: d.LimitName,
@@ -208,7 +211,7 @@ func decisionOf(d *headgate.Decision, several bool) *api.Decision {
 	return out
 }
 
-// retryAfter returns a time in milliseconds; nil is never.
+// retryAfter converts a duration to milliseconds; nil: never.
 func retryAfter(d time.Duration) *int64 {
 	if d == headgate.Never {
 		return nil
@@ -216,7 +219,7 @@ func retryAfter(d time.Duration) *int64 {
 	return new(Millis(d))
 }
 
-// Millis returns milliseconds, rounded up.
+// Millis converts a duration to milliseconds, rounded up.
 func Millis(d time.Duration) int64 {
 	ms := d.Milliseconds()
 	if d%time.Millisecond > 0 {
@@ -225,9 +228,9 @@ func Millis(d time.Duration) int64 {
 	return ms
 }
 
-// Each decides requests as [headgate.Limiter.Batch] does, and remembers the refusals of what would have
-// been taken. Its charges are of limits that the caller may touch.
-func (s *Service) Each(ctx context.Context, requests []headgate.Request) ([]headgate.BatchResult, error) {
+// DecideBatch decides requests with [headgate.Limiter.Batch], and records the refusals of requests that take. The
+// charges must be of limits that the caller may use.
+func (s *Service) DecideBatch(ctx context.Context, requests []headgate.Request) ([]headgate.BatchResult, error) {
 	answers, err := s.limiter.Batch(ctx, requests)
 	if err != nil {
 		return nil, err
@@ -240,11 +243,11 @@ func (s *Service) Each(ctx context.Context, requests []headgate.Request) ([]head
 	return answers, nil
 }
 
-// Limiter returns the limiter that decides. A refusal by it does not appear among the recent ones.
+// Limiter returns the limiter that decides. Refusals of direct calls of it are not recorded.
 func (s *Service) Limiter() *headgate.Limiter { return s.limiter }
 
-// Debit charges work that is done already, whatever the level. It needs an id: without one, what is sent again would be
-// charged twice.
+// Debit charges work that is already done, whatever the level. It needs an id: without one, a request that is sent
+// again would be charged twice.
 func (s *Service) Debit(ctx context.Context, r *api.Request) (*api.Debited, error) {
 	switch {
 	case r.ID == "":
@@ -252,7 +255,7 @@ func (s *Service) Debit(ctx context.Context, r *api.Request) (*api.Debited, erro
 	case len(r.Charges) > 1:
 		return nil, headgate.Invalid("charges", "are %d; one can be debited at a time", len(r.Charges))
 	}
-	charges, id, life, err := s.asked(ctx, r)
+	charges, id, life, err := s.parseRequest(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -266,9 +269,10 @@ func (s *Service) Debit(ctx context.Context, r *api.Request) (*api.Debited, erro
 	}, nil
 }
 
-// Refund gives back what is in use of a key, up to a cost.
+// Refund gives back, up to a cost, what a key has in use.
 func (s *Service) Refund(ctx context.Context, r *api.Refund) (*api.Refunded, error) {
-	charges, err := s.charge(ctx, nil, &api.Charge{Limit: r.Limit, Key: r.Key, NoKey: r.NoKey, Cost: r.Cost}, costOf)
+	named := &api.Charge{Limit: r.Limit, Key: r.Key, NoKey: r.NoKey, Cost: r.Cost}
+	charges, err := s.appendCharge(ctx, nil, named, costOf)
 	if err != nil {
 		return nil, err
 	}
@@ -299,7 +303,7 @@ func (s *Service) FillUp(ctx context.Context, r *api.Request) (*api.Filled, erro
 	case len(r.Charges) > 1:
 		return nil, headgate.Invalid("charges", "are %d; one can be filled up at a time", len(r.Charges))
 	}
-	charges, _, _, err := s.asked(ctx, r)
+	charges, _, _, err := s.parseRequest(ctx, r)
 	if err != nil {
 		return nil, err
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/internal/server/traffic"
 )
 
-// Observers see the decisions that the server makes for others. Of what it asks to find out whether its store
-// is well, and of what it asks to describe keys, none is reported.
+// Observers observe the decisions that the server makes for clients. The server's own requests, which probe the store
+// or describe keys, are left out.
 type Observers []headgate.Observer
 
 // Decided implements headgate.Observer.
@@ -26,17 +26,17 @@ func (list Observers) Decided(ctx context.Context, e headgate.Event) {
 	}
 }
 
-// UseTraffic makes the service answer from a traffic, which observes its limiter. Until then it knows of none. It is
-// called before the service answers anything.
+// UseTraffic sets the traffic that [Service.Traffic] returns, which observes the service's limiter. Call it before the
+// service is used.
 func (s *Service) UseTraffic(t *traffic.Traffic) { s.traffic = t }
 
-// Traffic returns what was decided here in the last five minutes, and which keys have used most or were refused most.
-// Before the store is read, hold gets the number of keys. Nothing is charged.
+// Traffic returns the decisions of the last five minutes here, and the keys that have used most or were refused most.
+// It calls hold with the number of keys before it reads the store. It charges nothing.
 func (s *Service) Traffic(ctx context.Context, q *api.TrafficQuery, hold func(keys int) error) (*api.Traffic, error) {
 	caller := auth.From(ctx)
 	want := func(limit string) bool { return caller.Touches(limit) == nil }
 	if q.Limit != "" {
-		l, err := s.existing(ctx, q.Limit)
+		l, err := s.existingLimit(ctx, q.Limit)
 		if err != nil {
 			return nil, err
 		}
@@ -63,13 +63,13 @@ func (s *Service) Traffic(ctx context.Context, q *api.TrafficQuery, hold func(ke
 	for i := range keys {
 		out.Keys[i] = keyTraffic(&keys[i])
 	}
-	if err := s.present(ctx, out.Keys); err != nil {
+	if err := s.addUsage(ctx, out.Keys); err != nil {
 		out.Problem = Problem(err)
 	}
 	return out, nil
 }
 
-// keyTraffic returns a key on the wire.
+// keyTraffic converts a key for the API.
 func keyTraffic(k *traffic.Key) api.KeyTraffic {
 	out := api.KeyTraffic{
 		Limit: k.Limit, Key: k.Key, Used: decimal(k.Used), Refused: decimal(k.Refused),
@@ -86,13 +86,13 @@ func decimal(n float64) json.Number {
 	return json.Number(strconv.FormatFloat(math.Round(n*1000)/1000, 'f', -1, 64))
 }
 
-// present adds to each key what it uses now. Keys of limits that are there no more are left out.
-func (s *Service) present(ctx context.Context, keys []api.KeyTraffic) error {
-	ctx = By(ctx, ProtocolNone)
+// addUsage adds to each key what it uses now, unless its limit no longer exists.
+func (s *Service) addUsage(ctx context.Context, keys []api.KeyTraffic) error {
+	ctx = WithProtocol(ctx, ProtocolNone)
 	var charges []headgate.Charge
 	var index []int
 	for i := range keys {
-		if l, err := s.existing(ctx, keys[i].Limit); err == nil {
+		if l, err := s.existingLimit(ctx, keys[i].Limit); err == nil {
 			charges, index = append(charges, headgate.Charge{Limit: l, Key: keys[i].Key}), append(index, i)
 		}
 	}

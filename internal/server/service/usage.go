@@ -12,11 +12,10 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Usage tells what a key has used of its limits, and of its last refusals here. All limits of a key
-// are those of the catalog, used or not, and the notations that were asked by here and that it
-// has used. Without limits in the catalog they are those of which the store lists a cell of the
-// key, for which it may read all it has. Before the store is read, hold gets the number of limits
-// there may be. Nothing is charged.
+// Usage returns how much a key has used of its limits, and its last refusals here. A query without limits is about all
+// limits of the catalog, and the notations that were requested here and that the key has used. If the catalog is empty,
+// it is about the limits of all cells of the key, for which the store may have to read all its cells. Usage calls hold
+// with the greatest number of limits before it reads the store. It charges nothing.
 func (s *Service) Usage(ctx context.Context, q *api.UsageQuery, hold func(limits int) error) (*api.Usage, error) {
 	if q.NoKey {
 		return nil, headgate.Invalid("key", "is missing; it may be empty, but it must be there")
@@ -31,7 +30,7 @@ func (s *Service) Usage(ctx context.Context, q *api.UsageQuery, hold func(limits
 	}
 	if len(q.Limits) == 0 {
 		used = slices.DeleteFunc(used, func(u headgate.Usage) bool {
-			return !u.Exists && headgate.ValidName(u.Limit) != nil // a notation that others use
+			return !u.Exists && headgate.ValidName(u.Limit) != nil // other keys use the notation
 		})
 	}
 	applied, err := s.replacements(ctx, q, used)
@@ -39,7 +38,7 @@ func (s *Service) Usage(ctx context.Context, q *api.UsageQuery, hold func(limits
 		return nil, err
 	}
 	out := &api.Usage{
-		Key: q.Key, Limits: make([]api.LimitUsage, len(used)), Refusals: s.refusals.of(q.Key, auth.From(ctx)),
+		Key: q.Key, Limits: make([]api.LimitUsage, len(used)), Refusals: s.refusals.ofKey(q.Key, auth.From(ctx)),
 	}
 	for i := range used {
 		u := &used[i]
@@ -56,22 +55,22 @@ func (s *Service) Usage(ctx context.Context, q *api.UsageQuery, hold func(limits
 	return out, nil
 }
 
-// limitUsage returns a usage on the wire.
+// limitUsage converts a usage for the API.
 func limitUsage(u *headgate.Usage) api.LimitUsage {
 	out := api.LimitUsage{
 		Status: *status(u.Status), RetryAfterMS: retryAfter(u.RetryAfter),
 		ResetAfterMS: Millis(u.ResetAfter),
 	}
-	explain(&out, u)
+	addHint(&out, u)
 	return out
 }
 
-// limitsOf returns the limits that a query is about, for which hold made room.
+// limitsOf returns the limits that a query is about, after it has called hold with their number.
 func (s *Service) limitsOf(ctx context.Context, q *api.UsageQuery, hold func(limits int) error) (
 	limits []headgate.Limit, err error,
 ) {
 	for _, name := range q.Limits {
-		l, err := s.cell(ctx, name, false)
+		l, err := s.limitOfCell(ctx, name, false)
 		if err != nil {
 			return nil, err
 		}
@@ -89,31 +88,30 @@ func (s *Service) limitsOf(ctx context.Context, q *api.UsageQuery, hold func(lim
 		if err := hold(store.DefaultMax); err != nil {
 			return nil, err
 		}
-		limits, err := s.listed(ctx, q.Key)
-		return touched(caller, limits), err
+		limits, err := s.cellLimits(ctx, q.Key)
+		return permitted(caller, limits), err
 	}
 	for _, d := range named {
-		l, err := headgate.Named(d.Name()) // which means another limit for some keys
+		l, err := headgate.Named(d.Name()) // the key may have another limit by that name
 		if err != nil {
 			return nil, err
 		}
 		limits = append(limits, l)
 	}
-	if limits = touched(caller, append(limits, s.known.used()...)); len(limits) > api.MaxCharges {
+	if limits = permitted(caller, append(limits, s.resolver.cachedLimits()...)); len(limits) > api.MaxCharges {
 		return nil, headgate.Invalid("limit", "%d are too many to tell of at once; name those that matter, at most %d",
 			len(limits), api.MaxCharges)
 	}
 	return limits, hold(len(limits))
 }
 
-// touched returns the limits that a caller may touch.
-func touched(caller *auth.Caller, limits []headgate.Limit) []headgate.Limit {
+// permitted returns the limits that a caller may use.
+func permitted(caller *auth.Caller, limits []headgate.Limit) []headgate.Limit {
 	return slices.DeleteFunc(limits, func(l headgate.Limit) bool { return caller.Touches(l.Name()) != nil })
 }
 
-// listed returns the limits of which the store has cells of a key. Without a catalog these are
-// notations.
-func (s *Service) listed(ctx context.Context, key string) (limits []headgate.Limit, err error) {
+// cellLimits returns the limits of a key's cells in the store. Without a catalog all of them are notations.
+func (s *Service) cellLimits(ctx context.Context, key string) (limits []headgate.Limit, err error) {
 	cells, err := s.limiter.List(ctx, store.Query{Key: key, HasKey: true})
 	for _, c := range cells {
 		if l, err := headgate.Parse(c.Limit); err == nil {
@@ -123,7 +121,7 @@ func (s *Service) listed(ctx context.Context, key string) (limits []headgate.Lim
 	return limits, err
 }
 
-// replacements returns what may be in force in the place of limits, if anything is.
+// replacements returns the overrides and plans that may replace the limits that were used, if any is replaced.
 func (s *Service) replacements(ctx context.Context, q *api.UsageQuery, used []headgate.Usage) (
 	[]catalog.Replacement, error,
 ) {
@@ -137,7 +135,7 @@ func (s *Service) replacements(ctx context.Context, q *api.UsageQuery, used []he
 		return nil, nil
 	}
 	c, err := s.catalog()
-	if err != nil { // what replaces a limit is in a catalog
+	if err != nil { // only a catalog can replace a limit
 		return nil, err
 	}
 	return c.Replacements(ctx, q.Key, q.Authors, replaced...)

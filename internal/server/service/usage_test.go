@@ -50,7 +50,7 @@ func newCatalogService(t *testing.T, s store.Store, limits map[string]string) (*
 	return service.New(l, &config.Config{}, c), c
 }
 
-// usage asks for what a key has used, and returns that by limit too.
+// usage returns what a key has used, in all and by limit.
 func usage(t *testing.T, s *service.Service, q api.UsageQuery) (*api.Usage, map[string]api.LimitUsage) {
 	t.Helper()
 	held := -1
@@ -76,8 +76,7 @@ func take(t *testing.T, s *service.Service, limit, key string) {
 	}
 }
 
-// TestUsageSaysWhyAKeyIsRefused of several keys, over stores with what stands in front of them in a
-// server.
+// TestUsageSaysWhyAKeyIsRefused explains the refusals of several keys, over each store with a server's wrappers.
 func TestUsageSaysWhyAKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	type kind struct {
@@ -97,11 +96,11 @@ func TestUsageSaysWhyAKeyIsRefused(t *testing.T) {
 		}
 		s := front.New(inner, &front.Config{SweepEvery: -1, Guard: &front.GuardConfig{Deadline: time.Minute}})
 		t.Cleanup(func() { s.Close() })
-		t.Run(kind.name, func(t *testing.T) { t.Parallel(); whyRefused(t, s) })
+		t.Run(kind.name, func(t *testing.T) { t.Parallel(); testWhyRefused(t, s) })
 	}
 }
 
-func whyRefused(t *testing.T, st store.Store) {
+func testWhyRefused(t *testing.T, st store.Store) {
 	s, c := newCatalogService(t, st, map[string]string{
 		"api": "fixed-window 2/1d from-first", "login": "sliding-log 1/1h block 15m", "jobs": "concurrency 1 ttl 1h",
 	})
@@ -194,7 +193,7 @@ func whyRefused(t *testing.T, st store.Store) {
 	}
 }
 
-// TestUsageWithoutACatalogListsTheCells of the key, also after a restart.
+// TestUsageWithoutACatalogListsTheCells lists the cells of the key, also after a restart.
 func TestUsageWithoutACatalogListsTheCells(t *testing.T) {
 	t.Parallel()
 	st := memory.New(&memory.Config{Names: true})
@@ -217,7 +216,7 @@ func TestUsageWithoutACatalogListsTheCells(t *testing.T) {
 	}
 }
 
-func TestUsageIsHeldForBeforeItIsAsked(t *testing.T) {
+func TestUsageCallsHoldBeforeItReads(t *testing.T) {
 	t.Parallel()
 	s, _ := newCatalogService(t, memory.New(nil), map[string]string{"a": "5/1m", "b": "5/1m", "c": "5/1m"})
 	full := errors.New("full")
@@ -236,7 +235,7 @@ func TestUsageIsHeldForBeforeItIsAsked(t *testing.T) {
 	}
 }
 
-// TestRefusalsOfEveryVerbAreRemembered but those of checks, which refuse nobody.
+// TestRefusalsOfEveryVerbAreRemembered, except of checks, which refuse nobody.
 func TestRefusalsOfEveryVerbAreRemembered(t *testing.T) {
 	t.Parallel()
 	s := service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}, nil)
@@ -316,7 +315,7 @@ func TestRefusalsOfEveryVerbAreRemembered(t *testing.T) {
 	}
 }
 
-// TestOldRefusalsAreForgotten, however many callers are refused at once.
+// TestOldRefusalsAreForgotten: the oldest refusals make room, however many callers are refused at once.
 func TestOldRefusalsAreForgotten(t *testing.T) {
 	t.Parallel()
 	s := service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}, nil)

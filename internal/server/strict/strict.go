@@ -1,5 +1,5 @@
-// Package strict reads files of YAML in which nothing is passed over: a key that is not known is an error, and so is
-// one that is said twice. Errors say where in the file something is wrong, and of what.
+// Package strict reads YAML files without ignoring anything: an unknown key is an error, and so is
+// a repeated key. Errors have the position in the file and the path of the value.
 package strict
 
 import (
@@ -17,21 +17,20 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Bounds of a file, so that an error in a program that writes it, or aliases that name each other, are found when it
-// is read.
+// Bounds of a file, which catch aliases that name each other, and errors in a program that writes the file.
 const (
-	maxValues = 500_000 // those of an alias counted each time
-	maxMerges = 64      // of mappings into each other
+	maxValues = 500_000 // the values of an alias are counted each time
+	maxMerges = 64      // depth of mappings that are merged into each other
 )
 
 // Place is a place in a file.
 type Place struct {
-	File      string // or the name of what is no file
-	Line, Col int    // 0: there are no lines
-	Path      string // as descriptors[0].rate_limit
+	File      string // name of the file or of another source
+	Line, Col int    // 0 if the source has no lines
+	Path      string // such as descriptors[0].rate_limit
 }
 
-// In returns a place within another one: a name, or an index as [0].
+// In returns the place of a member of p: path is a name, or an index such as [0].
 func (p Place) In(path string) Place {
 	if p.Path != "" && path != "" && path[0] != '[' {
 		path = "." + path
@@ -40,7 +39,7 @@ func (p Place) In(path string) Place {
 	return p
 }
 
-// String writes a place as file:line:col: path.
+// String returns the place as file:line:col: path.
 func (p Place) String() string {
 	text := p.File
 	if p.Line > 0 {
@@ -57,14 +56,14 @@ func (p Place) Wrong(format string, args ...any) error {
 	return headgate.Invalid(p.String(), format, args...)
 }
 
-// Value is a value of a file with its place: what an alias stands for, where the alias stands.
+// Value is a value of a file with its place. For an alias, Node is its target, and At the place of the alias.
 type Value struct {
 	*yaml.Node
-	At   Place
-	seen *int // values of the file
+	At         Place
+	valueCount *int // number of values that were read from the file
 }
 
-// Read reads the text of a file. The Node of an empty one is nil.
+// Read parses the text of a file. The Node of an empty file is nil.
 func Read(file string, text []byte) (Value, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	var root, more yaml.Node
@@ -81,11 +80,11 @@ func Read(file string, text []byte) (Value, error) {
 	if !errors.Is(err, io.EOF) {
 		return Value{}, syntaxError(file, text, err)
 	}
-	return Value{seen: new(int)}.value(root.Content[0], Place{File: file})
+	return Value{valueCount: new(int)}.value(root.Content[0], Place{File: file})
 }
 
-// syntaxError adds the column, which the YAML library does not return: that of
-// the first character of the line it names.
+// syntaxError adds a column to an error of the YAML library, which has only a line: the column of
+// the first character in that line.
 func syntaxError(file string, text []byte, err error) error {
 	message := strings.TrimPrefix(err.Error(), "yaml: ")
 	line := 1
@@ -100,25 +99,25 @@ func syntaxError(file string, text []byte, err error) error {
 	return Place{File: file, Line: line, Col: column}.Wrong("%s", message)
 }
 
-// value returns a node of the file of v.
+// value returns the Value of a node, and resolves aliases.
 func (v Value) value(n *yaml.Node, at Place) (Value, error) {
 	at.Line, at.Col = n.Line, n.Column
-	if *v.seen++; *v.seen > maxValues {
+	if *v.valueCount++; *v.valueCount > maxValues {
 		return Value{}, at.Wrong("the file says more than %d values", maxValues)
 	}
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
-	return Value{n, at, v.seen}, nil
+	return Value{n, at, v.valueCount}, nil
 }
 
-// Null reports whether nothing is said.
+// Null reports whether the value is null or empty.
 func (v Value) Null() bool { return v.Tag == "!!null" }
 
-// Keys has a reader for each key of a mapping.
+// Keys has a function for each known key of a mapping, which reads its value.
 type Keys map[string]func(Value) error
 
-// Fields reads a mapping that says nothing else than the known keys, as [Value.Members] does.
+// Fields reads a mapping with known keys. Any other key is an error.
 func (v Value) Fields(known Keys) error {
 	return v.Members(func(key, value Value) error {
 		if read := known[key.Value]; read != nil {
@@ -129,38 +128,39 @@ func (v Value) Fields(known Keys) error {
 	})
 }
 
-// Members reads a mapping of any keys. Each may stand there once. What is merged (<<) counts unless the mapping says
-// it itself.
+// Members reads a mapping with any keys. A repeated key is an error. A merged key (<<) counts unless the mapping has
+// the key itself.
 func (v Value) Members(read func(key, value Value) error) error {
 	return v.members(read, map[string]bool{}, 0)
 }
 
-func (v Value) members(read func(key, value Value) error, said map[string]bool, merged int) error {
+// members is the recursive part of Members. seenKeys are the keys of the mappings that v is merged into.
+func (v Value) members(read func(key, value Value) error, seenKeys map[string]bool, depth int) error {
 	if v.Kind != yaml.MappingNode {
 		return v.At.Wrong("must be a mapping, of keys with values")
 	}
-	if merged > maxMerges {
+	if depth > maxMerges {
 		return v.At.Wrong("merges more than %d mappings into each other", maxMerges)
 	}
 	var merges []*yaml.Node
-	own := map[string]bool{}
+	ownKeys := map[string]bool{}
 	for i := 0; i < len(v.Content); i += 2 {
 		k, content := v.Content[i], v.Content[i+1]
 		if k.Tag == "!!merge" {
 			merges = append(merges, content)
 			continue
 		}
-		key := Value{k, v.At.In(shown(k.Value)), v.seen}
+		key := Value{k, v.At.In(redactKey(k.Value)), v.valueCount}
 		key.At.Line, key.At.Col = k.Line, k.Column
 		switch {
 		case k.Kind != yaml.ScalarNode:
 			return key.At.Wrong("the key is not known here")
-		case own[k.Value]:
+		case ownKeys[k.Value]:
 			return key.At.Wrong("is said twice")
-		case said[k.Value]: // the mapping that is merged into says it
+		case seenKeys[k.Value]: // overridden by the mapping that v is merged into
 			continue
 		}
-		own[k.Value] = true
+		ownKeys[k.Value] = true
 		value, err := v.value(content, key.At)
 		if err == nil {
 			err = read(key, value)
@@ -169,41 +169,41 @@ func (v Value) members(read func(key, value Value) error, said map[string]bool, 
 			return err
 		}
 	}
-	maps.Copy(said, own)
+	maps.Copy(seenKeys, ownKeys)
 	for _, m := range merges {
-		if err := v.merge(m, read, said, merged); err != nil {
+		if err := v.merge(m, read, seenKeys, depth); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// merge reads what a mapping merges: one mapping, or a list of them.
-func (v Value) merge(n *yaml.Node, read func(key, value Value) error, said map[string]bool, merged int) error {
+// merge reads the value of a merge key: one mapping, or a list of them.
+func (v Value) merge(n *yaml.Node, read func(key, value Value) error, seenKeys map[string]bool, depth int) error {
 	m, err := v.value(n, v.At)
 	if err != nil {
 		return err
 	}
 	if m.Kind != yaml.SequenceNode {
-		return m.members(read, said, merged+1)
+		return m.members(read, seenKeys, depth+1)
 	}
-	for _, one := range m.Content {
-		if err := v.merge(one, read, said, merged+1); err != nil {
+	for _, value := range m.Content {
+		if err := v.merge(value, read, seenKeys, depth+1); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// shown shows a key. One that is not known may be a URL with a password.
-func shown(key string) string {
+// redactKey returns a key for an error. An unknown key may be a URL with a password.
+func redactKey(key string) string {
 	if strings.ContainsAny(key, ":@/=") {
 		return store.RedactURL(key)
 	}
 	return key
 }
 
-// Member returns the value of a key of a mapping; nil: there is none.
+// Member returns the value of a key of a mapping; nil if there is none.
 func (v Value) Member(key string) *yaml.Node {
 	for i := 0; i+1 < len(v.Content) && v.Kind == yaml.MappingNode; i += 2 {
 		if v.Content[i].Value == key {
@@ -213,7 +213,7 @@ func (v Value) Member(key string) *yaml.Node {
 	return nil
 }
 
-// Each reads the values of a list; null is an empty one.
+// Each reads the values of a list; null is an empty list.
 func (v Value) Each(read func(Value) error) error {
 	if v.Null() {
 		return nil
@@ -222,9 +222,9 @@ func (v Value) Each(read func(Value) error) error {
 		return v.At.Wrong("must be a list")
 	}
 	for i, n := range v.Content {
-		one, err := v.value(n, v.At.In(fmt.Sprintf("[%d]", i)))
+		value, err := v.value(n, v.At.In(fmt.Sprintf("[%d]", i)))
 		if err == nil {
-			err = read(one)
+			err = read(value)
 		}
 		if err != nil {
 			return err

@@ -35,7 +35,7 @@ func read(text string) (values []string, err error) {
 	return values, err
 }
 
-func TestNothingIsPassedOver(t *testing.T) {
+func TestUnknownAndRepeatedKeysAreErrors(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"a: 1\nb: 2\n":               "f.yaml:2:1: b: the key is not known here; known are a, list",

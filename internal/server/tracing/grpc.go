@@ -14,45 +14,45 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 )
 
-// Unary makes a span of each call.
+// Unary is an interceptor that makes a span for each call.
 func (t *Tracing) Unary(ctx context.Context, in any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (
 	out any, err error,
 ) {
-	if t.unheard(info.FullMethod) {
+	if t.isUntraced(info.FullMethod) {
 		return h(ctx, in)
 	}
-	ctx, span := t.call(ctx, info.FullMethod)
-	defer func() { end(span, err) }()
+	ctx, span := t.startSpan(ctx, info.FullMethod)
+	defer func() { endSpan(span, err) }()
 	return h(ctx, in)
 }
 
-// Stream makes a span of each stream.
+// Stream is an interceptor that makes a span for each stream.
 func (t *Tracing) Stream(impl any, stream grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) (
 	err error,
 ) {
-	if t.unheard(info.FullMethod) {
+	if t.isUntraced(info.FullMethod) {
 		return h(impl, stream)
 	}
-	ctx, span := t.call(stream.Context(), info.FullMethod)
-	defer func() { end(span, err) }()
-	return h(impl, &traced{stream, ctx})
+	ctx, span := t.startSpan(stream.Context(), info.FullMethod)
+	defer func() { endSpan(span, err) }()
+	return h(impl, &tracedStream{stream, ctx})
 }
 
-// traced is a stream within a span.
-type traced struct {
+// tracedStream is a stream within a span.
+type tracedStream struct {
 	grpc.ServerStream
 	ctx context.Context
 }
 
 // Context implements grpc.ServerStream.
-func (s *traced) Context() context.Context { return s.ctx }
+func (s *tracedStream) Context() context.Context { return s.ctx }
 
-// unheard reports whether a method has no spans, as health checks.
-func (t *Tracing) unheard(method string) bool {
+// isUntraced reports whether a method has no spans, such as health checks.
+func (t *Tracing) isUntraced(method string) bool {
 	return strings.HasPrefix(method, "/grpc.health.") || strings.HasPrefix(method, "/grpc.reflection.")
 }
 
-func (t *Tracing) call(ctx context.Context, method string) (context.Context, trace.Span) {
+func (t *Tracing) startSpan(ctx context.Context, method string) (context.Context, trace.Span) {
 	if md, ok := metadata.FromIncomingContext(ctx); ok {
 		carrier := propagation.MapCarrier{}
 		for _, name := range t.headers.Fields() {
@@ -69,7 +69,7 @@ func (t *Tracing) call(ctx context.Context, method string) (context.Context, tra
 		attribute.String("rpc.method", verb)))
 }
 
-func end(span trace.Span, err error) {
+func endSpan(span trace.Span, err error) {
 	code := grpcstatus.Code(err)
 	span.SetAttributes(attribute.Int("rpc.grpc.status_code", int(code)))
 	switch code {

@@ -10,13 +10,13 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// quiet are paths that are requested again and again by machines that look after the server.
-var quiet = map[string]bool{"/livez": true, "/readyz": true, "/healthz": true, "/metrics": true}
+// untracedPaths have no spans: monitoring requests them again and again.
+var untracedPaths = map[string]bool{"/livez": true, "/readyz": true, "/healthz": true, "/metrics": true}
 
-// Handler makes a span of each request, which continues the trace of the header traceparent.
+// Handler returns a handler that makes a span for each request, which continues the trace of the header traceparent.
 func (t *Tracing) Handler(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if quiet[r.URL.Path] {
+		if untracedPaths[r.URL.Path] {
 			h.ServeHTTP(w, r)
 			return
 		}
@@ -33,7 +33,7 @@ func (t *Tracing) Handler(h http.Handler) http.Handler {
 		r.Pattern = ""
 		sent := httpsnoop.Metrics{Code: http.StatusOK}
 		defer func() {
-			if r.Pattern != "" { // the handler has found it
+			if r.Pattern != "" { // the mux has set it
 				span.SetName(r.Pattern)
 				span.SetAttributes(attribute.String("http.route", r.Pattern))
 			}
@@ -46,7 +46,7 @@ func (t *Tracing) Handler(h http.Handler) http.Handler {
 	})
 }
 
-// method returns one name for all methods that clients make up.
+// method returns the name of a standard method, and one name for all others.
 func method(name string) string {
 	switch name {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,

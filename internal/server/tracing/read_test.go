@@ -30,7 +30,7 @@ func TestVariables(t *testing.T) {
 		{vars{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_PROPAGATORS": "b3"}, false, false, "OTEL_PROPAGATORS"},
 		{vars{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_PROPAGATORS": "tracecontext, none"}, true, false, ""},
 	} {
-		s, err := read(func(name string) string { return c.vars[name] })
+		s, err := readSettings(func(name string) string { return c.vars[name] })
 		wrong, _ := errors.AsType[*headgate.InvalidError](err)
 		switch {
 		case c.field != "" && (wrong == nil || wrong.Field != c.field), c.field == "" && err != nil:

@@ -10,18 +10,18 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// maxLinks is how many other callers the span of a batch is linked to.
+// maxLinks is how many callers the span of a batch is linked to, beside its parent.
 const maxLinks = 100
 
-// callers is what a batch has of those whose questions it carries.
-type callers struct{}
+// linksKey is the key of a context for the links of a batch to its callers.
+type linksKey struct{}
 
-// Batch returns the context of a batch, for coalesce.Config. Its span is below that of the first caller with one that
-// is recorded, and linked to those of others.
-func (t *Tracing) Batch(of []context.Context) context.Context {
+// Batch returns the context of a batch, for coalesce.Config. The parent of its span is the first recorded span of a
+// caller; the spans of other callers are linked.
+func (t *Tracing) Batch(callers []context.Context) context.Context {
 	ctx := context.Background()
 	var links []trace.Link
-	for _, c := range of {
+	for _, c := range callers {
 		span := trace.SpanFromContext(c)
 		switch {
 		case !span.IsRecording():
@@ -34,35 +34,35 @@ func (t *Tracing) Batch(of []context.Context) context.Context {
 	if links == nil {
 		return ctx
 	}
-	return context.WithValue(ctx, callers{}, links)
+	return context.WithValue(ctx, linksKey{}, links)
 }
 
-// Store makes a span of each batch of a store within a span. kind is that of the store, such as postgres.
+// Store wraps a store of a kind, such as postgres, to make a span for each batch within a recorded span.
 func (t *Tracing) Store(s store.Store, kind string) store.Store {
-	return &spanned{Store: s, tracing: t, kind: kind}
+	return &tracedStore{Store: s, tracing: t, kind: kind}
 }
 
-// spanned is a store with spans.
-type spanned struct {
+// tracedStore is a store that makes spans.
+type tracedStore struct {
 	store.Store
 	tracing *Tracing
 	kind    string
 }
 
 // Unwrap implements store.Unwrapper.
-func (s *spanned) Unwrap() store.Store { return s.Store }
+func (s *tracedStore) Unwrap() store.Store { return s.Store }
 
 // Apply implements store.Store.
-func (s *spanned) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (s *tracedStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if !trace.SpanFromContext(ctx).IsRecording() {
 		return s.Store.Apply(ctx, ops, outs)
 	}
-	links, _ := ctx.Value(callers{}).([]trace.Link)
+	links, _ := ctx.Value(linksKey{}).([]trace.Link)
 	ctx, span := s.tracing.tracer.Start(ctx, "apply "+s.kind, trace.WithSpanKind(trace.SpanKindClient),
 		trace.WithLinks(links...), trace.WithAttributes(attribute.String("db.system.name", s.kind),
 			attribute.Int("headgate.batch.ops", len(ops))))
 	defer span.End()
 	err := s.Store.Apply(ctx, ops, outs)
-	failed(span, err)
+	recordError(span, err)
 	return err
 }

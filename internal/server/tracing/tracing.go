@@ -1,7 +1,7 @@
 // Package tracing makes spans of OpenTelemetry: one for each request by HTTP and gRPC, one below it for each decision,
 // and one for each batch of the store. No span has a key.
 //
-// A server without tracing has no [Tracing], and none of its handlers and stores is wrapped.
+// A server without tracing has no [Tracing], and wraps no handlers or stores.
 package tracing
 
 import (
@@ -34,8 +34,7 @@ type Tracing struct {
 	shutdown func(context.Context) error
 }
 
-// New returns a Tracing whose spans are those of a provider, and which reads the trace context of requests by a
-// propagator.
+// New returns a Tracing that makes spans by a provider, and reads the trace context of requests by a propagator.
 func New(p trace.TracerProvider, headers propagation.TextMapPropagator) *Tracing {
 	return &Tracing{
 		tracer: p.Tracer("github.com/headgate/headgate"), headers: headers,
@@ -43,15 +42,15 @@ func New(p trace.TracerProvider, headers propagation.TextMapPropagator) *Tracing
 	}
 }
 
-// settings has the variables of the environment.
+// settings has the settings of the environment.
 type settings struct {
 	on      bool
-	grpc    bool // the protocol of the collector; else HTTP
+	grpc    bool // the collector is called by gRPC, else by HTTP
 	headers propagation.TextMapPropagator
 }
 
-// read reads the standard variables that the library leaves to programs. Errors are ErrInvalid and name one.
-func read(get func(string) string) (s settings, err error) {
+// readSettings reads the standard variables that the library does not read. Errors are ErrInvalid and name a variable.
+func readSettings(get func(string) string) (s settings, err error) {
 	first := func(names ...string) (name, value string) {
 		for _, name = range names {
 			if value = strings.TrimSpace(get(name)); value != "" {
@@ -90,7 +89,7 @@ func read(get func(string) string) (s settings, err error) {
 		switch strings.TrimSpace(name) {
 		case "tracecontext":
 			all = append(all, propagation.TraceContext{})
-		case "baggage": // which no span of ours has, and which is passed on to nobody
+		case "baggage": // accepted, but spans have no baggage, and it is not passed on
 		case "none":
 		default:
 			return s, headgate.Invalid("OTEL_PROPAGATORS", "%.40q is not tracecontext, baggage or none", name)
@@ -100,10 +99,10 @@ func read(get func(string) string) (s settings, err error) {
 	return s, nil
 }
 
-// Open returns a Tracing as the standard variables of the environment say, OTEL_EXPORTER_OTLP_ENDPOINT and others; nil
-// if they ask for none. What goes wrong later is logged.
+// Open returns a Tracing by the standard variables of the environment, OTEL_EXPORTER_OTLP_ENDPOINT and others; nil
+// if they enable none. Later errors are logged.
 func Open(ctx context.Context, version string, log *slog.Logger) (*Tracing, error) {
-	s, err := read(os.Getenv)
+	s, err := readSettings(os.Getenv)
 	if err != nil || !s.on {
 		return nil, err
 	}
@@ -119,18 +118,18 @@ func Open(ctx context.Context, version string, log *slog.Logger) (*Tracing, erro
 	if err != nil {
 		return nil, headgate.Invalid("OTEL_EXPORTER_OTLP_ENDPOINT", "%v", err)
 	}
-	of, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "headgate"),
+	serverResource, err := resource.New(ctx, resource.WithAttributes(attribute.String("service.name", "headgate"),
 		attribute.String("service.version", version)), resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
 		return nil, headgate.Invalid("OTEL_RESOURCE_ATTRIBUTES", "%v", err)
 	}
-	p := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(of))
+	p := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithResource(serverResource))
 	t := New(p, s.headers)
 	t.shutdown = p.Shutdown
 	return t, nil
 }
 
-// Close sends the last spans, for 3 s at most.
+// Close sends the last spans, and gives up after 3 s.
 func (t *Tracing) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
@@ -139,7 +138,7 @@ func (t *Tracing) Close() {
 	}
 }
 
-// Decided implements headgate.Observer. Only a decision within a span that is recorded has one.
+// Decided implements headgate.Observer. It makes a span for a decision within a recorded span.
 func (t *Tracing) Decided(ctx context.Context, e headgate.Event) {
 	if !trace.SpanFromContext(ctx).IsRecording() {
 		return
@@ -166,12 +165,12 @@ func (t *Tracing) Decided(ctx context.Context, e headgate.Event) {
 		}
 	}
 	_, span := t.tracer.Start(ctx, "decide", trace.WithTimestamp(end.Add(-e.Took)), trace.WithAttributes(attrs...))
-	failed(span, e.Err)
+	recordError(span, e.Err)
 	span.End(trace.WithTimestamp(end))
 }
 
-// failed adds the class of an error to a span; its text may have a key.
-func failed(span trace.Span, err error) {
+// recordError adds the class of an error to a span, but not its text, which may have a key.
+func recordError(span trace.Span, err error) {
 	if err != nil {
 		span.SetAttributes(attribute.String("error.type", service.Class(err)))
 		span.SetStatus(codes.Error, service.Class(err))

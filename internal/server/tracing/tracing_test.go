@@ -162,7 +162,7 @@ func spansDownToTheStore(t *testing.T) {
 	}
 }
 
-func TestAFailureOfTheStoreIsTold(t *testing.T) {
+func TestAFailureOfTheStoreIsReported(t *testing.T) {
 	r := newRig(t)
 	r.below.err = fmt.Errorf("mallory: %w", store.ErrUnavailable)
 	if code := r.ask("/v1/take", "", `{"limit":"fixed-window 1/30d","key":"mallory"}`); code != http.StatusServiceUnavailable {

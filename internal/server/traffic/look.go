@@ -9,14 +9,14 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Series are the decisions of one limit.
+// Series has the number of decisions of one limit per second.
 type Series struct {
-	Limit  string             // its name, or one of those in perlimit
-	Counts [Outcomes][]uint32 // of each second
+	Limit  string             // name of the limit, or a shared name of perlimit
+	Counts [Outcomes][]uint32 // counts of each second, by outcome
 }
 
-// Series returns the decisions of each of the last whole seconds, at most [Seconds], by limits for which want returns
-// true, in the order of their names. They end at the time that it returns. Limits without a decision are left out.
+// Series returns the counts of each of the last whole seconds, at most [Seconds], and when the last second ends. The
+// list has the limits for which want returns true, sorted by name. Limits without a decision are left out.
 func (t *Traffic) Series(seconds int, want func(limit string) bool) (list []Series, end time.Time) {
 	t.forget()
 	end = t.clock().Truncate(time.Second)
@@ -24,7 +24,7 @@ func (t *Traffic) Series(seconds int, want func(limit string) bool) (list []Seri
 		if !want(name) {
 			return
 		}
-		if counts, some := l.series.last(end.UnixNano(), min(seconds, Seconds)); some {
+		if counts, some := l.series.lastSeconds(end.UnixNano(), min(seconds, Seconds)); some {
 			list = append(list, Series{name, counts})
 		}
 	})
@@ -32,67 +32,67 @@ func (t *Traffic) Series(seconds int, want func(limit string) bool) (list []Seri
 	return list, end
 }
 
-// Key has the figures of a key by a limit, of the last [Seconds].
+// Key has the figures of a key of a limit for the last [Seconds].
 type Key struct {
 	law.Cell
 	Used    float64 // the cost that was admitted
 	Refused float64 // how often it was refused
-	// Recent is that by which the list is ordered, in parts of [Part] seconds, the oldest first. The last is not over.
+	// Recent is the figure that orders the list, in parts of [Part] seconds, oldest first. The last part is incomplete.
 	Recent [Parts]float64
 }
 
-// ranked is a key and what it is ranked by.
-type ranked struct {
-	of     *limit
+// rankedKey is a key with its rank: total, then weight.
+type rankedKey struct {
+	limit  *limit
 	cell   law.Cell
 	total  float64
 	weight float64
 }
 
-func (r ranked) compare(s ranked) int {
+func (r rankedKey) compare(s rankedKey) int {
 	return cmp.Or(cmp.Compare(s.total, r.total), cmp.Compare(s.weight, r.weight),
 		strings.Compare(r.cell.Limit, s.cell.Limit), strings.Compare(r.cell.Key, s.cell.Key))
 }
 
-// Top returns the n keys that were admitted most cost, or were refused most often, of limits for which want returns
-// true. The limits are given by their names or notations.
+// Top returns the n keys with the most admitted cost, or the most refusals, of limits for which want returns
+// true. want gets the names or notations of limits.
 func (t *Traffic) Top(by Outcome, n int, want func(limit string) bool) []Key {
 	part := int32(t.clock().Unix() / Part)
-	var list []ranked
+	var list []rankedKey
 	t.limits.Each(func(_ string, l *limit) {
 		list = append(list, l.top(by, part, n, want)...)
 	})
-	slices.SortFunc(list, ranked.compare)
+	slices.SortFunc(list, rankedKey.compare)
 	keys := make([]Key, min(n, len(list)))
 	for i := range keys {
-		keys[i] = list[i].of.key(list[i].cell, by, part)
+		keys[i] = list[i].limit.key(list[i].cell, by, part)
 	}
 	return keys
 }
 
-// top returns the n first keys of one limit.
-func (l *limit) top(by Outcome, part int32, n int, want func(limit string) bool) (list []ranked) {
+// top returns the n top keys of one limit.
+func (l *limit) top(by Outcome, part int32, n int, want func(limit string) bool) (list []rankedKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.most[by]
+	s := l.sketches[by]
 	if s == nil {
 		return nil
 	}
 	for _, e := range s.entries {
 		if total := e.total(part); total > 0 && want(e.cell.Limit) {
-			list = append(list, ranked{l, e.cell, total, e.weight})
+			list = append(list, rankedKey{l, e.cell, total, e.weight})
 		}
 	}
-	slices.SortFunc(list, ranked.compare)
+	slices.SortFunc(list, rankedKey.compare)
 	return list[:min(n, len(list))]
 }
 
-// key returns what is known of a key.
+// key returns the figures of a key.
 func (l *limit) key(c law.Cell, by Outcome, part int32) Key {
 	k := Key{Cell: c}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for which, s := range l.most {
+	for which, s := range l.sketches {
 		if s == nil || s.index[c] == nil {
 			continue
 		}

@@ -5,9 +5,9 @@ import (
 	"sync/atomic"
 )
 
-// ring is how many seconds a series has room for: those that are reported, the present one, and one more, so that a
-// second is not taken away while it is read.
-const ring = Seconds + 2
+// ringSize is how many seconds a series keeps: those that are reported, the current one, and one more, so that a
+// second is not overwritten while it is read.
+const ringSize = Seconds + 2
 
 // second counts decisions of one second.
 type second struct {
@@ -15,49 +15,49 @@ type second struct {
 	counts [Outcomes]atomic.Uint32
 }
 
-// series are the decisions of each second.
+// series counts the decisions of each second, in a ring.
 type series struct {
-	seconds [ring]second
-	mu      sync.Mutex // of those who begin a second
+	seconds [ringSize]second
+	mu      sync.Mutex // held by startSecond
 }
 
 // add counts a decision.
 func (s *series) add(now int64, o Outcome) {
 	at := uint32(now / 1e9)
-	one := &s.seconds[at%ring]
-	if one.at.Load() != at {
-		s.begin(one, at)
+	slot := &s.seconds[at%ringSize]
+	if slot.at.Load() != at {
+		s.startSecond(slot, at)
 	}
-	one.counts[o].Add(1)
+	slot.counts[o].Add(1)
 }
 
-// begin makes room for another second.
-func (s *series) begin(one *second, at uint32) {
+// startSecond resets a slot for another second.
+func (s *series) startSecond(slot *second, at uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if one.at.Load() == at {
+	if slot.at.Load() == at {
 		return
 	}
-	for i := range one.counts {
-		one.counts[i].Store(0)
+	for i := range slot.counts {
+		slot.counts[i].Store(0)
 	}
-	one.at.Store(at)
+	slot.at.Store(at)
 }
 
-// last returns the counts of each of the n seconds before now, the oldest first, and whether there are any.
-func (s *series) last(now int64, n int) (counts [Outcomes][]uint32, some bool) {
+// lastSeconds returns the counts of each of the n seconds before now, the oldest first, and whether any is above 0.
+func (s *series) lastSeconds(now int64, n int) (counts [Outcomes][]uint32, some bool) {
 	for o := range counts {
 		counts[o] = make([]uint32, n)
 	}
 	first := uint32(now/1e9) - uint32(n)
 	for i := range n {
 		at := first + uint32(i)
-		one := &s.seconds[at%ring]
-		if one.at.Load() != at {
+		slot := &s.seconds[at%ringSize]
+		if slot.at.Load() != at {
 			continue
 		}
 		for o := range counts {
-			c := one.counts[o].Load()
+			c := slot.counts[o].Load()
 			counts[o][i] = c
 			some = some || c > 0
 		}

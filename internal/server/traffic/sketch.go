@@ -9,37 +9,37 @@ import (
 )
 
 const (
-	// Parts is how many parts the last Seconds have for one key, and Part how long one is, in seconds.
+	// Parts is the number of parts that a key has for the last Seconds, and Part the length of a part in seconds.
 	Parts, Part = 30, Seconds / Parts
 
 	halfLife = 60 // seconds in which a weight halves
-	// maxScale is the power of two by which weights are divided when that of a new charge has grown to it.
+	// maxScale is an exponent: when scale has grown to 2^maxScale, all weights are divided by it.
 	maxScale = 64
 )
 
-// entry is a key that is kept.
+// entry is a key that the sketch keeps.
 type entry struct {
 	cell   law.Cell
 	weight float64 // at the scale of the sketch
-	place  int     // in the heap
-	part   int32   // the newest of recent
+	place  int     // index in the heap
+	part   int32   // number of the newest part in recent
 	recent [Parts]float32
 }
 
-// sketch keeps the keys of the greatest weights. It has a lock outside.
+// sketch keeps the keys with the greatest weights. The caller must hold a lock.
 type sketch struct {
-	room    func(n int) bool // takes room for one more entry than n
-	entries []*entry         // a heap: the smallest weight first
-	index   map[law.Cell]*entry
+	takeRoom func(n int) bool // reports whether a sketch with n entries may add one
+	entries  []*entry         // a heap: the smallest weight first
+	index    map[law.Cell]*entry
 
-	since int64   // seconds: the weight of a charge is 2^((now-since)/halfLife)
-	now   int64   // seconds, for which scale holds
-	scale float64 // the weight of a cost of 1
+	scaleStart int64   // seconds: the weight of a cost of 1 is 2^((now-scaleStart)/halfLife)
+	now        int64   // seconds
+	scale      float64 // the weight of a cost of 1 at now
 }
 
-func newSketch(now int64, room func(n int) bool) *sketch {
+func newSketch(now int64, takeRoom func(n int) bool) *sketch {
 	at := now / 1e9
-	return &sketch{room: room, index: map[law.Cell]*entry{}, since: at, now: at, scale: 1}
+	return &sketch{takeRoom: takeRoom, index: map[law.Cell]*entry{}, scaleStart: at, now: at, scale: 1}
 }
 
 // add adds to the weight of a key.
@@ -51,7 +51,7 @@ func (s *sketch) add(now int64, c law.Cell, n float64) {
 	part := int32(at / Part)
 	e := s.index[c]
 	if e == nil {
-		e = s.enter(c)
+		e = s.insert(c)
 		e.part = part
 	}
 	e.weight += n * s.scale
@@ -60,22 +60,22 @@ func (s *sketch) add(now int64, c law.Cell, n float64) {
 	heap.Fix(s, e.place)
 }
 
-// advance goes on to another second.
+// advance sets now and scale for another second.
 func (s *sketch) advance(at int64) {
 	s.now = at
-	if steps := (s.now - s.since) / (maxScale * halfLife); steps > 0 {
-		s.since += steps * maxScale * halfLife
+	if steps := (s.now - s.scaleStart) / (maxScale * halfLife); steps > 0 {
+		s.scaleStart += steps * maxScale * halfLife
 		for _, e := range s.entries {
 			e.weight = math.Ldexp(e.weight, int(-maxScale*min(steps, 100)))
 		}
 	}
-	s.scale = math.Exp2(float64(s.now-s.since) / halfLife)
+	s.scale = math.Exp2(float64(s.now-s.scaleStart) / halfLife)
 }
 
-// enter makes an entry for a key, or takes that of the least weight.
-func (s *sketch) enter(c law.Cell) *entry {
-	c.Key = strings.Clone(c.Key) // which may be a part of a long text
-	if n := len(s.entries); s.room(n) {
+// insert adds an entry for a key, or replaces the key of the entry with the least weight.
+func (s *sketch) insert(c law.Cell) *entry {
+	c.Key = strings.Clone(c.Key) // it may be a part of a long text
+	if n := len(s.entries); s.takeRoom(n) {
 		e := &entry{cell: c, place: n}
 		s.index[c] = e
 		heap.Push(s, e)
@@ -88,7 +88,7 @@ func (s *sketch) enter(c law.Cell) *entry {
 	return e
 }
 
-// shift empties the parts between the newest and another one, which is newer.
+// shift clears the parts after the newest one up to part, which becomes the newest.
 func (e *entry) shift(part int32) {
 	for n := 0; e.part < part && n < Parts; n++ {
 		e.part++
@@ -97,7 +97,7 @@ func (e *entry) shift(part int32) {
 	e.part = max(e.part, part)
 }
 
-// total returns the sum of the parts that are not over.
+// total returns the sum of the last Parts parts up to part.
 func (e *entry) total(part int32) (sum float64) {
 	for p := max(part-Parts, e.part-Parts) + 1; p <= e.part; p++ {
 		sum += float64(e.recent[p%Parts])
@@ -120,5 +120,5 @@ func (s *sketch) Swap(a, b int) {
 // Push implements heap.Interface.
 func (s *sketch) Push(e any) { s.entries = append(s.entries, e.(*entry)) }
 
-// Pop implements heap.Interface. Nothing is taken out.
+// Pop implements heap.Interface. It is never called.
 func (s *sketch) Pop() any { panic("traffic: a key was taken out") }

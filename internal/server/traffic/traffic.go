@@ -1,11 +1,11 @@
-// Package traffic knows what a server has decided in the last five minutes: for each limit the decisions of each
-// second, and for which keys most was charged or refused. What it holds does not grow with the number of keys.
+// Package traffic counts the decisions of a server in the last five minutes: for each limit the decisions of each
+// second, and the keys with the most charges and refusals. Its memory does not grow with the number of keys.
 //
-// The keys are found by the Space-Saving algorithm of Metwally, Agrawal and El Abbadi. A key that is not among the
-// kept ones takes the place of the one with the least weight, and starts with that weight. Weights halve each
+// The keys are found by the Space-Saving algorithm of Metwally, Agrawal and El Abbadi. A new
+// key replaces the one with the least weight, and starts with that weight. Weights halve each
 // minute, as Cormode and others describe it in "Forward decay": new charges weigh more, and all weights are scaled
-// down together from time to time. The weight decides which keys are kept. The figures that are reported of a key are
-// counted from when it was kept, so they may be too low and are never too high.
+// down together from time to time. The weight decides which keys are kept. The reported figures of a key are
+// counted from when it was last added, so they may be too low and are never too high.
 package traffic
 
 import (
@@ -23,11 +23,11 @@ import (
 const (
 	// Seconds is how far back the counts reach.
 	Seconds = 300
-	// MaxLimits is how many limits have counts of their own; the rest share those of perlimit.Others.
+	// MaxLimits is how many limits have counts of their own; the others share those of perlimit.Others.
 	MaxLimits = 200
-	// Most and Fewest are how many keys of a limit are kept, for charges and for refusals each: as many as
-	// Most while all limits together have not more than All, and Fewest in any case.
-	Most, Fewest, All = 1024, 32, 32 << 10
+	// For each limit, MinKeys keys are kept for charges, and as many for refusals. While all limits together have less
+	// than MaxTotalKeys, a limit may have up to MaxKeys of each.
+	MaxKeys, MinKeys, MaxTotalKeys = 1024, 32, 32 << 10
 )
 
 // Outcome is the outcome of an attempt.
@@ -38,33 +38,33 @@ const (
 	Admitted Outcome = iota
 	Refused
 	Failed
-	Outcomes = iota // how many there are
+	Outcomes = iota // number of outcomes
 )
 
-// Config configures Traffic. A nil Config, and every zero field, is fine.
+// Config configures Traffic. It may be nil, and every field may be zero.
 type Config struct {
-	// Defined reports whether the catalog has a limit of a name. Nil: all names are those of limits.
+	// Defined reports whether the catalog has a limit with a name. Nil: every name is defined.
 	Defined func(name string) bool
-	// Clock is the present. Nil: time.Now.
+	// Clock returns the current time. Nil: time.Now.
 	Clock func() time.Time
 }
 
 // Traffic counts recent decisions of a server. It is a headgate.Observer, and safe for concurrent use.
 type Traffic struct {
-	limits *perlimit.Values[limit]
-	clock  func() time.Time
-	kept   atomic.Int64 // keys of all limits
+	limits    *perlimit.Values[limit]
+	clock     func() time.Time
+	totalKeys atomic.Int64 // keys of all limits
 }
 
-// limit is the traffic of one limit, or of those that share a name.
+// limit is the traffic of one limit, or of the limits that share a name.
 type limit struct {
-	series series
-	mu     sync.Mutex
-	most   [2]*sketch // by Admitted and Refused; nil: there are no keys; guarded by mu
-	gone   bool       // the catalog has it no more; guarded by mu
+	series    series
+	mu        sync.Mutex
+	sketches  [2]*sketch // for Admitted and Refused; nil: there are no keys; guarded by mu
+	forgotten bool       // the catalog does not have the limit any more; guarded by mu
 }
 
-// New returns a Traffic that has seen nothing.
+// New returns a Traffic without counts.
 func New(c *Config) *Traffic {
 	c = cmp.Or(c, &Config{})
 	t := &Traffic{clock: c.Clock}
@@ -96,7 +96,7 @@ func (t *Traffic) Decided(_ context.Context, e headgate.Event) {
 	l := t.limits.Of(name)
 	l.series.add(now, outcome)
 	switch {
-	case e.Err != nil, d.Replayed: // which was counted when it was decided
+	case e.Err != nil, d.Replayed: // a replay was counted before
 	case len(e.Charges) > 1 && len(d.Each) > 0:
 		for i := range d.Each {
 			if f := &d.Each[i]; f.Allowed == d.Allowed {
@@ -108,7 +108,7 @@ func (t *Traffic) Decided(_ context.Context, e headgate.Event) {
 	}
 }
 
-// count counts one charge of a request for its key.
+// count adds one charge of a request to its key.
 func (t *Traffic) count(l *limit, now int64, c law.Cell, e *headgate.Event, charge int) {
 	which, weight := Refused, 1.0
 	if e.Decision.Allowed {
@@ -116,18 +116,18 @@ func (t *Traffic) count(l *limit, now int64, c law.Cell, e *headgate.Event, char
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.most[which]
+	s := l.sketches[which]
 	switch {
-	case l.gone:
+	case l.forgotten:
 		return
 	case s == nil:
-		s = newSketch(now, t.room)
-		l.most[which] = s
+		s = newSketch(now, t.takeRoom)
+		l.sketches[which] = s
 	}
 	s.add(now, c, weight)
 }
 
-// costOf returns what a charge has cost that was admitted.
+// costOf returns the cost of an admitted charge.
 func costOf(e *headgate.Event, charge int) float64 {
 	switch {
 	case e.Verb == headgate.VerbFillUp:
@@ -138,30 +138,30 @@ func costOf(e *headgate.Event, charge int) float64 {
 	return e.Charges[charge].Cost.Float64()
 }
 
-// room takes room for one more key of a sketch that has n, if there is any.
-func (t *Traffic) room(n int) bool {
+// takeRoom counts one more key for a sketch that has n keys, and reports whether it may be added.
+func (t *Traffic) takeRoom(n int) bool {
 	switch {
-	case n < Fewest:
-		t.kept.Add(1)
-	case n >= Most:
+	case n < MinKeys:
+		t.totalKeys.Add(1)
+	case n >= MaxKeys:
 		return false
-	case t.kept.Add(1) > All:
-		t.kept.Add(-1)
+	case t.totalKeys.Add(1) > MaxTotalKeys:
+		t.totalKeys.Add(-1)
 		return false
 	}
 	return true
 }
 
-// forget forgets the limits that the catalog has no more.
+// forget forgets the limits that the catalog does not have any more.
 func (t *Traffic) forget() {
 	t.limits.Forget(func(_ string, l *limit) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		for _, s := range l.most {
+		for _, s := range l.sketches {
 			if s != nil {
-				t.kept.Add(-int64(len(s.entries)))
+				t.totalKeys.Add(-int64(len(s.entries)))
 			}
 		}
-		l.most, l.gone = [2]*sketch{}, true
+		l.sketches, l.forgotten = [2]*sketch{}, true
 	})
 }

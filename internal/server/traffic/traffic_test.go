@@ -158,7 +158,7 @@ func TestKeysAreRankedByWhatWasAdmittedAndRefused(t *testing.T) {
 func TestNewKeysReplaceOldOnes(t *testing.T) {
 	for _, pause := range []time.Duration{10 * time.Minute, 100 * time.Hour, 10 * 365 * 24 * time.Hour} {
 		r := newRig(nil)
-		for i := range traffic.Most {
+		for i := range traffic.MaxKeys {
 			r.take("api", fmt.Sprint("old", i), "100", true)
 		}
 		r.pass(pause)
@@ -182,9 +182,9 @@ func TestLimitsBeyondTheMostShareANameAndRemovedOnesMakeRoom(t *testing.T) {
 	r := newRig(func(name string) bool { return !gone && name != "nobody" })
 	full := tier.Pick(40, traffic.MaxLimits+5, traffic.MaxLimits+5) // limits with as many keys as are kept, or more
 	for i := range traffic.MaxLimits + 5 {
-		keys := traffic.Most
+		keys := traffic.MaxKeys
 		if i >= full {
-			keys = 2 * traffic.Fewest
+			keys = 2 * traffic.MinKeys
 		}
 		for k := range keys {
 			r.take(fmt.Sprint("limit", i), fmt.Sprint("key", k), "1", true)
@@ -205,14 +205,15 @@ func TestLimitsBeyondTheMostShareANameAndRemovedOnesMakeRoom(t *testing.T) {
 		t.Errorf("%d: %v", len(got), got)
 	}
 	kept := r.Top(traffic.Admitted, 1<<20, all)
-	if most := traffic.All + traffic.MaxLimits*traffic.Fewest; len(kept) > most || len(kept) < traffic.All {
-		t.Errorf("%d keys are kept of %d, at most %d", len(kept), (traffic.MaxLimits+5)*traffic.Most, most)
+	const total = traffic.MaxTotalKeys
+	if most := total + traffic.MaxLimits*traffic.MinKeys; len(kept) > most || len(kept) < total {
+		t.Errorf("%d keys are kept of %d, at most %d", len(kept), (traffic.MaxLimits+5)*traffic.MaxKeys, most)
 	}
 	of := map[string]int{}
 	for _, k := range kept {
 		of[k.Limit]++
 	}
-	if of["limit0"] != traffic.Most || of["limit199"] != traffic.Fewest || of["fixed-window 1/1h"] != 1 {
+	if of["limit0"] != traffic.MaxKeys || of["limit199"] != traffic.MinKeys || of["fixed-window 1/1h"] != 1 {
 		t.Errorf("%d, %d, %d keys are kept", of["limit0"], of["limit199"], of["fixed-window 1/1h"])
 	}
 	gone = true
@@ -220,11 +221,11 @@ func TestLimitsBeyondTheMostShareANameAndRemovedOnesMakeRoom(t *testing.T) {
 		t.Errorf("after all limits were removed: %v", got)
 	}
 	gone = false
-	for k := range traffic.Most {
+	for k := range traffic.MaxKeys {
 		r.take("another", fmt.Sprint("key", k), "1", true)
 	}
 	kept = r.Top(traffic.Admitted, 1<<20, func(name string) bool { return name == "another" })
-	if len(kept) != traffic.Most {
+	if len(kept) != traffic.MaxKeys {
 		t.Errorf("%d keys of another limit are kept", len(kept))
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/internal/testing/await"
 )
 
-// TestConditionsAreBounded: an expression and a number of them that would take long are refused, and what is matched is
-// the beginning of a field.
+// TestConditionsAreBounded: large expressions and many conditions are refused, and only the beginning of a field is
+// matched.
 func TestConditionsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, whatif.Config{})
@@ -38,7 +38,7 @@ func TestConditionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestFewWaitToBeRead: those that send nothing keep no others out.
+// TestFewWaitToBeRead: clients that send nothing do not keep others out.
 func TestFewWaitToBeRead(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, whatif.Config{})
@@ -63,7 +63,7 @@ func TestFewWaitToBeRead(t *testing.T) {
 	all.Wait()
 }
 
-// silent is a body that sends nothing.
+// silent is a body from which nothing comes.
 type silent struct{ ctx context.Context }
 
 func (s silent) Read([]byte) (int, error) {

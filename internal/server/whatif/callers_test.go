@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/server/whatif"
 )
 
-// TestLogsBelongToTheirCaller: nobody sees the log of another caller, nor the history of a limit that it may not touch.
+// TestLogsBelongToTheirCaller: a caller cannot see another caller's log, nor the history of a limit it may not use.
 func TestLogsBelongToTheirCaller(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, whatif.Config{})
@@ -39,7 +39,7 @@ func TestLogsBelongToTheirCaller(t *testing.T) {
 	}
 }
 
-// BenchmarkSlider is what a moved slider costs here.
+// BenchmarkSlider measures the request that moving a slider sends.
 func BenchmarkSlider(b *testing.B) {
 	names, err := config.Parse("headgate.yaml", []byte(file))
 	if err != nil {

@@ -16,21 +16,20 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// attempt is a line about what a limit has recorded. Its names are those of `headgate export --history`.
+// attempt is a line of a log made of a limit's history, with the names of `headgate export --history`.
 type attempt struct {
 	Key string `json:"key"`
 	api.Attempt
 }
 
-// maxAttempts is how many attempts of a key are read, and keysAtOnce how many keys are read from the store at a time.
+// Bounds on reading a limit's history.
 const (
-	maxAttempts = 100_000
-	keysAtOnce  = 1000
+	maxAttempts = 100_000 // of a key
+	keysPerPage = 1000    // keys that are read from the store at a time
 )
 
-// recorded returns the attempts that a limit has recorded as an access log. finish stops reading, and returns its
-// error.
-func (l *Logs) recorded(ctx context.Context, name string, q *question) (
+// openHistory returns the attempts in a limit's history as a log. finish stops reading, and returns its error.
+func (l *Logs) openHistory(ctx context.Context, name string, q *logQuery) (
 	from io.Reader, finish func() error, err error,
 ) {
 	if err := auth.From(ctx).Touches(name); err != nil {
@@ -49,7 +48,7 @@ func (l *Logs) recorded(ctx context.Context, name string, q *question) (
 	}
 	q.key, q.cfg.Cost = cmp.Or(q.key, "key"), cmp.Or(q.cfg.Cost, "cost")
 	q.name, q.cfg.Format = "the history of "+name, accesslog.JSON
-	from, finish = piped(func(w io.Writer) error {
+	from, finish = pipe(func(w io.Writer) error {
 		e := json.NewEncoder(w)
 		return l.eachKey(ctx, limit, func(key string) error {
 			return l.eachAttempt(ctx, name, key, func(a *attempt) error { return e.Encode(a) })
@@ -60,7 +59,7 @@ func (l *Logs) recorded(ctx context.Context, name string, q *question) (
 
 // eachKey calls f for each key of a limit.
 func (l *Logs) eachKey(ctx context.Context, limit headgate.Limit, f func(key string) error) error {
-	q := store.Query{Limit: limit.Name(), Max: keysAtOnce}
+	q := store.Query{Limit: limit.Name(), Max: keysPerPage}
 	for {
 		list, err := l.cfg.Limiter.List(ctx, q, limit)
 		if err != nil {
@@ -93,18 +92,18 @@ func (l *Logs) eachAttempt(ctx context.Context, limit, key string, f func(*attem
 		return headgate.Invalid("recorded", "%+.60q has more than %d attempts", key, maxAttempts)
 	}
 	for _, a := range slices.Backward(list) {
-		one := api.Attempt{
+		entry := api.Attempt{
 			At: a.At.UnixMicro(), Number: a.Number, Cost: json.Number(a.Cost.String()), Allowed: a.Allowed,
 		}
-		if err := f(&attempt{key, one}); err != nil {
+		if err := f(&attempt{key, entry}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// piped returns what write writes, for a reader; end ends it and says what went wrong with it.
-func piped(write func(io.Writer) error) (r io.Reader, end func() error) {
+// pipe returns a reader of what write writes. end stops write, and returns its error.
+func pipe(write func(io.Writer) error) (r io.Reader, end func() error) {
 	in, out := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
@@ -113,7 +112,7 @@ func piped(write func(io.Writer) error) (r io.Reader, end func() error) {
 		done <- err
 	}()
 	return in, func() error {
-		_ = in.Close() // which cannot fail
+		_ = in.Close() // cannot fail
 		if err := <-done; err != nil && !errors.Is(err, io.ErrClosedPipe) {
 			return err
 		}

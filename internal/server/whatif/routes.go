@@ -24,39 +24,37 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// How long it may take to send and read a log, to answer a question, and to wait for a turn.
 const (
-	readWithin   = 2 * time.Minute
-	answerWithin = 25 * time.Second
-	turnWithin   = 5 * time.Second
+	readWithin   = 2 * time.Minute  // to send and read a log
+	answerWithin = 25 * time.Second // to replay a log against limits
+	turnWithin   = 5 * time.Second  // to wait for a turn
 )
 
-// How many requests may wait for a turn to read a log, all together and of one caller.
+// Bounds on the requests that wait for a turn to read a log.
 const (
-	allWaiting = 16
-	maxWaiting = 4
+	maxWaiting          = 16 // of all callers
+	maxWaitingPerCaller = 4
 )
 
-// held is about what a log takes while it is read, beside what is kept of it.
-const held = 4 << 20
+// readMemory is about the memory for reading a log, beside what is kept of it.
+const readMemory = 4 << 20
 
-// maxLimits is how many limits a question may have, and maxTop how many keys are named.
 const (
-	maxLimits = 8
-	maxTop    = 100
+	maxLimits = 8   // limits of a query
+	maxTop    = 100 // keys with most refusals that a query may request
 )
 
-// Routes returns the paths that it serves.
+// Routes returns the routes of the what-if API.
 func (l *Logs) Routes() []rest.Route {
 	return []rest.Route{
-		{Pattern: "POST /v1/whatif", Role: auth.RoleRead, Turn: l.readingTurn, Answer: l.post, MaxBody: held},
+		{Pattern: "POST /v1/whatif", Role: auth.RoleRead, Turn: l.readingTurn, Answer: l.post, MaxBody: readMemory},
 		{Pattern: "GET /v1/whatif", Role: auth.RoleRead, Answer: l.get},
 		{Pattern: "GET /v1/whatif/suggest", Role: auth.RoleRead, Answer: l.suggest},
 	}
 }
 
-// turn waits for one of the turns of a kind, and returns what gives it back.
-func turn(ctx context.Context, turns chan struct{}) (end func(), err error) {
+// takeTurn waits for a turn, and returns a function that gives the turn back.
+func takeTurn(ctx context.Context, turns chan struct{}) (end func(), err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, turnWithin,
 		fmt.Errorf("%w: other logs are being replayed", store.ErrBusy))
 	defer cancel()
@@ -68,47 +66,46 @@ func turn(ctx context.Context, turns chan struct{}) (end func(), err error) {
 	}
 }
 
-// readingTurn waits for a turn to read a log. The number of requests that wait is bounded, in all and for each caller:
-// a client that sends nothing must not keep others out.
+// readingTurn waits for a turn to read a log. The number of waiting requests is bounded, in all and for each caller, so
+// that a client that sends nothing cannot keep others out.
 func (l *Logs) readingTurn(r *http.Request) (end func(), err error) {
 	caller := owner(r.Context())
 	l.mu.Lock()
-	wait := l.waiting[caller] < maxWaiting && l.waits < allWaiting
+	wait := l.waiting[caller] < maxWaitingPerCaller && l.allWaiting < maxWaiting
 	if wait {
 		l.waiting[caller]++
-		l.waits++
+		l.allWaiting++
 	}
 	l.mu.Unlock()
 	if !wait {
 		return nil, fmt.Errorf("%w: other logs wait to be replayed", store.ErrBusy)
 	}
-	end, err = turn(r.Context(), l.reading)
+	end, err = takeTurn(r.Context(), l.reading)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.waiting[caller]--; l.waiting[caller] == 0 {
 		delete(l.waiting, caller)
 	}
-	l.waits--
+	l.allWaiting--
 	return end, err
 }
 
-// paced is the body of a request that has to come at some pace: a turn is held for it.
-type paced struct {
+// pacedReader reads a body, which has to come at a minimum pace since it occupies a turn.
+type pacedReader struct {
 	from    io.Reader
 	begin   time.Time
 	read    int64
 	control *http.ResponseController
 }
 
-// The pace in bytes a second, after a while for which it does not matter.
 const (
-	leastPace   = 16 << 10
-	beforePaced = 10 * time.Second
+	minPace   = 16 << 10         // bytes a second
+	paceGrace = 10 * time.Second // in addition
 )
 
 // Read implements io.Reader.
-func (p *paced) Read(b []byte) (int, error) {
-	until := p.begin.Add(min(readWithin, beforePaced+time.Duration(p.read)*time.Second/leastPace))
+func (p *pacedReader) Read(b []byte) (int, error) {
+	until := p.begin.Add(min(readWithin, paceGrace+time.Duration(p.read)*time.Second/minPace))
 	_ = p.control.SetReadDeadline(until)
 	n, err := p.from.Read(b)
 	if p.read += int64(n); errors.Is(err, os.ErrDeadlineExceeded) {
@@ -117,7 +114,7 @@ func (p *paced) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// owner returns the name of the caller of a request, to whom a log belongs.
+// owner returns the name of the caller, who owns a log.
 func owner(ctx context.Context) string {
 	if c := auth.From(ctx); c != nil {
 		return c.Name
@@ -125,22 +122,22 @@ func owner(ctx context.Context) string {
 	return ""
 }
 
-// post reads a log that is sent, or what a limit has recorded.
+// post reads the log in the body, or the history of a limit.
 func (l *Logs) post(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	control := http.NewResponseController(w) // which a test need not have
+	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Now().Add(readWithin + answerWithin))
 	ctx, cancel := context.WithTimeout(r.Context(), readWithin)
 	defer cancel()
-	q, recorded, err := readQuestion(r.URL.RawQuery)
+	q, recorded, err := parseLogQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, err
 	}
-	var from io.Reader = &paced{
+	var from io.Reader = &pacedReader{
 		from: http.MaxBytesReader(w, r.Body, l.cfg.MaxUpload), begin: time.Now(), control: control,
 	}
 	finish := func() error { return nil }
 	if recorded != "" {
-		if from, finish, err = l.recorded(ctx, recorded, q); err != nil {
+		if from, finish, err = l.openHistory(ctx, recorded, q); err != nil {
 			return nil, err
 		}
 	}
@@ -158,7 +155,7 @@ func (l *Logs) post(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// get returns what limits would have done to a log.
+// get replays a log against limits.
 func (l *Logs) get(_ http.ResponseWriter, r *http.Request) ([]byte, error) {
 	v, err := edge.Query(r.URL.RawQuery, "id", "limit...", "top")
 	if err != nil {
@@ -184,7 +181,7 @@ func (l *Logs) get(_ http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if len(limits) == 0 {
 		return nil, headgate.Invalid("limit", "is missing: a name, or a notation such as token-bucket 10/1m burst 5")
 	}
-	return l.ask(r.Context(), v.Get("id"), func(ctx context.Context, q *replay.Requests, w io.Writer) error {
+	return l.withRequests(r.Context(), v.Get("id"), func(ctx context.Context, q *replay.Requests, w io.Writer) error {
 		reports, err := q.Compare(ctx, top, limits...)
 		if err != nil {
 			return err
@@ -208,7 +205,7 @@ func (l *Logs) limit(ctx context.Context, text string) (headgate.Limit, error) {
 	return limit, err
 }
 
-// suggest names limits that would have refused little of a log.
+// suggest finds limits that would have refused at most a share of a log.
 func (l *Logs) suggest(_ http.ResponseWriter, r *http.Request) ([]byte, error) {
 	v, err := edge.Query(r.URL.RawQuery, "id", "refuse", "of", "period...")
 	if err != nil {
@@ -228,7 +225,7 @@ func (l *Logs) suggest(_ http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l.ask(r.Context(), v.Get("id"), func(ctx context.Context, q *replay.Requests, w io.Writer) error {
+	return l.withRequests(r.Context(), v.Get("id"), func(ctx context.Context, q *replay.Requests, w io.Writer) error {
 		found, err := q.Suggest(ctx, ask)
 		if err != nil {
 			return err
@@ -237,8 +234,8 @@ func (l *Logs) suggest(_ http.ResponseWriter, r *http.Request) ([]byte, error) {
 	})
 }
 
-// ask answers a question about a log when it is its turn, and returns what do writes.
-func (l *Logs) ask(ctx context.Context, id string,
+// withRequests waits for a turn, calls do with the requests of a log, and returns the text that do writes.
+func (l *Logs) withRequests(ctx context.Context, id string,
 	do func(ctx context.Context, q *replay.Requests, w io.Writer) error,
 ) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWithin)
@@ -247,7 +244,7 @@ func (l *Logs) ask(ctx context.Context, id string,
 	if err != nil {
 		return nil, err
 	}
-	end, err := turn(ctx, l.asking)
+	end, err := takeTurn(ctx, l.replaying)
 	if err != nil {
 		return nil, err
 	}
@@ -257,14 +254,14 @@ func (l *Logs) ask(ctx context.Context, id string,
 	return out.Bytes(), problem(err)
 }
 
-// readQuestion reads how a log is to be read; recorded is the limit whose history is requested, if any.
-func readQuestion(raw string) (q *question, recorded string, err error) {
+// parseLogQuery parses how a log is to be read. recorded is the limit whose history is the log; empty: the body is.
+func parseLogQuery(raw string) (q *logQuery, recorded string, err error) {
 	v, err := edge.Query(raw, "key", "name", "recorded", "format", "where...", "since", "until", "cost", "settle",
 		"year", "attempts", "time", "time_format")
 	if err != nil {
 		return nil, "", err
 	}
-	q = &question{key: v.Get("key"), name: v.Get("name"), cfg: replay.Config{
+	q = &logQuery{key: v.Get("key"), name: v.Get("name"), cfg: replay.Config{
 		Format: accesslog.Format(strings.ToLower(v.Get("format"))), Where: v["where"],
 		Config: accesslog.Config{
 			Cost: v.Get("cost"), Settle: v.Get("settle"), Time: v.Get("time"), TimeFormat: v.Get("time_format"),
@@ -290,20 +287,20 @@ func readQuestion(raw string) (q *question, recorded string, err error) {
 	return q, v.Get("recorded"), err
 }
 
-// maxName is how long the name of a log may be.
+// maxName is the most bytes of a log's name.
 const maxName = 255
 
-// errGone is the error about an id of which no log is kept.
+// errGone is the error about the id of a log that is not kept.
 var errGone = &api.Problem{
 	Title: "Not found", Status: http.StatusNotFound, Field: "id",
 	Detail: "no log of this id is kept for you: it was not used for long, or others needed the room; send it again",
 }
 
-// badLog makes a problem of what is wrong with a log that was read, unless it is something else.
+// badLog makes a problem of an error of a log's contents. Other errors become those of problem.
 func badLog(ctx context.Context, err error) error {
 	err = problem(err)
-	_, told := errors.AsType[*api.Problem](err)
-	if told || ctx.Err() != nil || errors.Is(err, headgate.ErrInvalid) {
+	_, isProblem := errors.AsType[*api.Problem](err)
+	if isProblem || ctx.Err() != nil || errors.Is(err, headgate.ErrInvalid) {
 		return err
 	}
 	return &api.Problem{
@@ -312,7 +309,7 @@ func badLog(ctx context.Context, err error) error {
 	}
 }
 
-// problem makes a problem of an error of a bound that the command has not. Other errors stay as they are.
+// problem makes a problem of an error about a bound of the server. It returns other errors unchanged.
 func problem(err error) error {
 	p := &api.Problem{Title: "Request too large", Status: http.StatusRequestEntityTooLarge}
 	large, ok := errors.AsType[*http.MaxBytesError](err)

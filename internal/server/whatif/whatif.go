@@ -1,6 +1,6 @@
-// Package whatif answers what a limit would have done to a log that was sent here, or to what another limit has
-// recorded. A log is read once and kept for a while, so that one limit after the other can be tried. The figures are
-// those of package replay. Nothing is charged.
+// Package whatif replays limits against a log that a client sent, or against the history of another limit. A log is
+// read once and kept for a while, so that one limit after the other can be tried. Package replay computes the figures.
+// Nothing is charged.
 package whatif
 
 import (
@@ -22,43 +22,43 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// The bounds that a zero Config has.
+// The defaults of Config.
 const (
 	DefaultMaxLogs   = 16
 	DefaultMaxMemory = 64 << 20
 	DefaultMaxUpload = 64 << 20
 	DefaultLife      = 30 * time.Minute
-	// unpackedTimes is how many times as large as MaxUpload a log may be when it is unpacked.
+	// unpackedTimes is how many times as large as MaxUpload an unpacked log may be.
 	unpackedTimes = 4
 )
 
 // Config adjusts Logs. A nil Config, and every zero field, is fine.
 type Config struct {
-	Names catalog.Names // finds limits by their names; nil: limits are notations
-	// Limiter returns what limits have recorded. Nil: nothing.
+	Names catalog.Names // finds limits by name; nil: only notations are accepted
+	// Limiter reads the histories of limits. Nil: histories cannot be replayed.
 	Limiter *headgate.Limiter
 
-	MaxLogs   int           // that are kept
-	MaxMemory int64         // about what all of them take, in bytes; a single one may take half of it
+	MaxLogs   int           // logs that are kept
+	MaxMemory int64         // bytes of all logs, about; a single log may take half of it
 	MaxUpload int64         // bytes of a log as it is sent; unpacked it may be four times as large
-	Life      time.Duration // of a log after it was used last
+	Life      time.Duration // how long a log is kept after its last use
 	Now       func() time.Time
 }
 
 // Logs keeps logs. Create it with [New]. It is safe for concurrent use.
 type Logs struct {
-	cfg     Config
-	reading chan struct{} // as many as may read a log at a time
-	asking  chan struct{} // has room for as many questions as may run at a time
-	mu      sync.Mutex
-	kept    map[string]*kept // by id; guarded by mu
-	waiting map[string]int   // requests that wait to be read, by the caller; guarded by mu
-	waits   int              // of all of them; guarded by mu
-	timer   *time.Timer      // drops what is over; guarded by mu
+	cfg        Config
+	reading    chan struct{} // turns to read a log
+	replaying  chan struct{} // turns to replay a log
+	mu         sync.Mutex
+	logs       map[string]*keptLog // by id; guarded by mu
+	waiting    map[string]int      // requests that wait for a turn to read, by caller; guarded by mu
+	allWaiting int                 // sum of waiting; guarded by mu
+	timer      *time.Timer         // sweeps; guarded by mu
 }
 
-// kept is a log that was read.
-type kept struct {
+// keptLog is a log that was read.
+type keptLog struct {
 	about    api.WhatIfLog
 	owner    string // the caller who sent it
 	requests *replay.Requests
@@ -66,14 +66,14 @@ type kept struct {
 	used     time.Time
 }
 
-// atOnce is how many logs may be read at a time, and how many questions are answered.
-const atOnce = 2
+// turns is how many logs may be read at a time, and how many may be replayed.
+const turns = 2
 
-// New returns logs, of which none is kept yet.
+// New returns an empty Logs.
 func New(c *Config) *Logs {
 	l := &Logs{
-		kept: map[string]*kept{}, waiting: map[string]int{},
-		reading: make(chan struct{}, atOnce), asking: make(chan struct{}, atOnce), cfg: *cmp.Or(c, &Config{}),
+		logs: map[string]*keptLog{}, waiting: map[string]int{},
+		reading: make(chan struct{}, turns), replaying: make(chan struct{}, turns), cfg: *cmp.Or(c, &Config{}),
 	}
 	l.cfg.MaxLogs = cmp.Or(l.cfg.MaxLogs, DefaultMaxLogs)
 	l.cfg.MaxMemory = cmp.Or(l.cfg.MaxMemory, DefaultMaxMemory)
@@ -85,25 +85,25 @@ func New(c *Config) *Logs {
 	return l
 }
 
-// Close forgets all logs.
+// Close drops all logs.
 func (l *Logs) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.timer != nil {
 		l.timer.Stop()
 	}
-	clear(l.kept)
+	clear(l.logs)
 }
 
-// question says how a log is to be read.
-type question struct {
+// logQuery says how to read a log.
+type logQuery struct {
 	key  string
 	name string
 	cfg  replay.Config
 }
 
-// read reads a log of a caller and keeps it. The same log that is read in the same way is the same.
-func (l *Logs) read(ctx context.Context, owner string, q *question, from io.Reader) (*api.WhatIfLog, error) {
+// read reads a log of a caller and keeps it. The same log, read in the same way, has the same id.
+func (l *Logs) read(ctx context.Context, owner string, q *logQuery, from io.Reader) (*api.WhatIfLog, error) {
 	hash := sha256.New()
 	fmt.Fprintf(hash, "%q %q %q %q %q %v %v %q %q %d %t %q %q ", owner, q.key, q.name, q.cfg.Format, q.cfg.Where,
 		q.cfg.Since, q.cfg.Until, q.cfg.Cost, q.cfg.Settle, q.cfg.Year, q.cfg.Attempts, q.cfg.Time, q.cfg.TimeFormat)
@@ -113,10 +113,10 @@ func (l *Logs) read(ctx context.Context, owner string, q *question, from io.Read
 	if err != nil {
 		return nil, err
 	}
-	if _, err := io.Copy(hash, from); err != nil { // behind the end of what is packed
+	if _, err := io.Copy(hash, from); err != nil { // bytes after the packed data
 		return nil, err
 	}
-	k := &kept{owner: owner, requests: requests, memory: requests.Memory(), about: about(requests.Log())}
+	k := &keptLog{owner: owner, requests: requests, memory: requests.Memory(), about: about(requests.Log())}
 	k.about.ID = hex.EncodeToString(hash.Sum(nil)[:12])
 	return l.keep(k), nil
 }
@@ -127,8 +127,8 @@ func about(r replay.Report) api.WhatIfLog {
 		Field: r.Field, Lines: r.Lines, Requests: r.Requests, Keys: int(r.Keys), Unparsed: r.Unparsed,
 		Skipped: r.Skipped, Filtered: r.Filtered, First: r.First.UnixMicro(), Last: r.Last.UnixMicro(), Notes: r.Notes,
 	}
-	for _, one := range r.Logs {
-		a.Name, a.Format = one.Name, string(one.Format)
+	for _, log := range r.Logs {
+		a.Name, a.Format = log.Name, string(log.Format)
 	}
 	for _, why := range r.Reasons {
 		if why.Unparsed {
@@ -138,20 +138,20 @@ func about(r replay.Report) api.WhatIfLog {
 	return a
 }
 
-// keep keeps a log, in the place of those that were used longest ago if there is no room.
-func (l *Logs) keep(k *kept) *api.WhatIfLog {
+// keep keeps a log. If there is no room, it drops the logs that were used longest ago.
+func (l *Logs) keep(k *keptLog) *api.WhatIfLog {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.cfg.Now()
 	l.sweep(now)
-	delete(l.kept, k.about.ID)
-	for memory := l.memory(); len(l.kept) >= l.cfg.MaxLogs || memory+k.memory > l.cfg.MaxMemory; memory = l.memory() {
-		oldest := slices.MinFunc(slices.Collect(maps.Values(l.kept)),
-			func(a, b *kept) int { return a.used.Compare(b.used) })
-		delete(l.kept, oldest.about.ID)
+	delete(l.logs, k.about.ID)
+	for memory := l.memory(); len(l.logs) >= l.cfg.MaxLogs || memory+k.memory > l.cfg.MaxMemory; memory = l.memory() {
+		oldest := slices.MinFunc(slices.Collect(maps.Values(l.logs)),
+			func(a, b *keptLog) int { return a.used.Compare(b.used) })
+		delete(l.logs, oldest.about.ID)
 	}
 	k.used = now
-	l.kept[k.about.ID] = k
+	l.logs[k.about.ID] = k
 	if l.timer == nil {
 		l.timer = time.AfterFunc(l.cfg.Life, l.expire)
 	}
@@ -160,25 +160,25 @@ func (l *Logs) keep(k *kept) *api.WhatIfLog {
 	return &a
 }
 
-// memory returns what all logs take. The caller holds mu.
+// memory returns the bytes of all logs. The caller holds mu.
 func (l *Logs) memory() (n int64) {
-	for _, k := range l.kept {
+	for _, k := range l.logs {
 		n += k.memory
 	}
 	return n
 }
 
-// sweep drops what is over. The caller holds mu.
+// sweep drops the logs whose life is over. The caller holds mu.
 func (l *Logs) sweep(now time.Time) {
-	maps.DeleteFunc(l.kept, func(_ string, k *kept) bool { return now.Sub(k.used) >= l.cfg.Life })
+	maps.DeleteFunc(l.logs, func(_ string, k *keptLog) bool { return now.Sub(k.used) >= l.cfg.Life })
 }
 
-// expire sweeps now and then.
+// expire sweeps, and schedules the next sweep while logs are kept.
 func (l *Logs) expire() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sweep(l.cfg.Now())
-	if l.timer = nil; len(l.kept) > 0 {
+	if l.timer = nil; len(l.logs) > 0 {
 		l.timer = time.AfterFunc(l.cfg.Life, l.expire)
 	}
 }
@@ -189,7 +189,7 @@ func (l *Logs) find(owner, id string) (*replay.Requests, error) {
 	defer l.mu.Unlock()
 	now := l.cfg.Now()
 	l.sweep(now)
-	k, ok := l.kept[id]
+	k, ok := l.logs[id]
 	if !ok || k.owner != owner {
 		return nil, errGone
 	}

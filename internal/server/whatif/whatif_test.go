@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// server is under test.
+// server is the server under test.
 type server struct {
 	logs    *whatif.Logs
 	limiter *headgate.Limiter
@@ -82,7 +82,7 @@ func (s *server) send(t *testing.T, v url.Values, log []byte) *api.WhatIfLog {
 	return decode[api.WhatIfLog](t, text)
 }
 
-// decode reads an answer, of which every member must be known.
+// decode reads an answer, whose members must all be known.
 func decode[T any](t *testing.T, text string) *T {
 	t.Helper()
 	v := new(T)
@@ -108,8 +108,8 @@ func figuresOf(t *testing.T, text string) (f figures) {
 	return f
 }
 
-// accessLog returns a log of 10,000 requests of about 1,700 addresses within four days, as busy sites have it: few
-// addresses ask for much.
+// accessLog returns a log of 10,000 requests of about 1,700 addresses within four days. As on a busy site, few
+// addresses make most requests.
 func accessLog() []byte {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	zipf := rand.NewZipf(rnd, 1.1, 4, 5000)
@@ -118,7 +118,7 @@ func accessLog() []byte {
 	for lines := 0; lines < 10_000; {
 		at = at.Add(time.Duration(rnd.ExpFloat64() * float64(90*time.Second)))
 		n := zipf.Uint64()
-		for range min(1+int(rnd.ExpFloat64()*4), 10_000-lines) { // a page, and what is on it
+		for range min(1+int(rnd.ExpFloat64()*4), 10_000-lines) { // a page and its resources
 			fmt.Fprintf(&b, "10.%d.%d.7 - - [%s] \"GET /page/%d HTTP/1.1\" 200 %d \"-\" \"Mozilla/5.0\"\n",
 				n/250, n%250, at.Format("02/Jan/2006:15:04:05 -0700"), rnd.IntN(300), rnd.IntN(9000))
 			at = at.Add(time.Second)

@@ -1,6 +1,6 @@
-// Package await has tests wait for what happens, instead of sleeping for as long as it should take.
+// Package await lets tests wait for a condition, instead of sleeping for as long as it should take.
 //
-// Each function fails its test after [Patience], which is no measure of speed: it only ends a test that would hang.
+// Each function fails its test after [Patience], which does not measure speed: it only ends a test that would hang.
 package await
 
 import (
@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits before it takes something for lost: some hundred times what the slowest of them was
-// seen to take beside eight busy loops.
+// Patience is how long a test waits before it fails: some hundred times what the slowest wait took beside eight busy
+// loops.
 const Patience = 2 * time.Minute
 
 // Until returns once done reports true. It calls done often, in the goroutine of the test.
@@ -24,7 +24,7 @@ func Until(tb testing.TB, what string, done func() bool) {
 	})
 }
 
-// NoError returns once do returns no error. After [Patience] the test fails with the last one.
+// NoError returns once do returns no error. After [Patience] the test fails with the last error.
 func NoError(tb testing.TB, what string, do func() error) {
 	tb.Helper()
 	pause := 50 * time.Microsecond
@@ -40,7 +40,7 @@ func NoError(tb testing.TB, what string, do func() error) {
 	}
 }
 
-// Receive returns what comes from a channel, or the zero value once it is closed.
+// Receive returns the next value from a channel, or the zero value once it is closed.
 func Receive[T any](tb testing.TB, what string, from <-chan T) T {
 	tb.Helper()
 	select {

@@ -1,5 +1,5 @@
-// Package cells keeps the cells of limits in the plainest way: what package law decides about them is written into
-// slices and maps. Tests compare stores with it, and the simulator's database consists of it.
+// Package cells keeps cells in slices and maps, as simply as possible. Tests compare stores with it, and the
+// simulator's database uses it.
 package cells
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Cell is a state with its log and its register. It is the law.Ledger and the law.Receipts of its records.
+// Cell is a state with its log and its receipts. It implements law.Ledger and law.Receipts for its records.
 type Cell struct {
 	State    law.State
 	Reason   string
@@ -18,7 +18,7 @@ type Cell struct {
 	Receipts map[string]law.Receipt
 }
 
-// Clone returns a copy, which may be changed: an empty one of nil.
+// Clone returns a copy that may be changed. The clone of nil is an empty cell.
 func (c *Cell) Clone() *Cell {
 	if c == nil {
 		return &Cell{Receipts: map[string]law.Receipt{}}
@@ -28,13 +28,13 @@ func (c *Cell) Clone() *Cell {
 	return &copied
 }
 
-// Record returns what package law decides about the cell by.
+// Record returns the record by which package law decides about the cell.
 func (c *Cell) Record() *law.Record {
 	return &law.Record{State: c.State, Reason: c.Reason, Log: c, Receipts: c}
 }
 
-// Write does what a decision by a record of the cell has left to the store. Entries get the numbers after last.
-func (c *Cell) Write(r *law.Record, last *int64) {
+// Write writes the changes of a record into the cell. New entries get the numbers after lastNumber.
+func (c *Cell) Write(r *law.Record, lastNumber *int64) {
 	entry := func(number int64) *law.Entry {
 		return &c.Entries[slices.IndexFunc(c.Entries, func(e law.Entry) bool { return e.Number == number })]
 	}
@@ -54,8 +54,8 @@ func (c *Cell) Write(r *law.Record, last *int64) {
 		}
 	}
 	for i := range r.Add {
-		*last++
-		r.Add[i].Number = *last
+		*lastNumber++
+		r.Add[i].Number = *lastNumber
 		c.Entries = append(c.Entries, r.Add[i])
 	}
 	if r.Forget {

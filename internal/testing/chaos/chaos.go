@@ -1,13 +1,11 @@
-// Package chaos breaks real database servers while processes decide on them, and judges what they decided.
+// Package chaos breaks real database servers while limiters use them, and checks the decisions.
 //
 //	make chaos ENGINE="postgres galera" FOR=10m
 //
-// Four stacks, each behind proxies of its own, ask about the same keys. Meanwhile one fault comes after the
-// other. Every question and answer is kept in the history format of the simulator, for each key, and package
-// check judges it by the rules that it has for simulations: no key is admitted more than the bound of its
-// limit over any interval; a refusal has a reason in what can have been charged; the figures are those of the
-// level; and what is in use at the end is what was admitted. So what a real server shows is what the
-// simulator's model of a store allows.
+// Four stacks, each behind proxies of its own, take from the same keys, while one fault follows another. A history of
+// each key is recorded in the format of the simulator, and package check judges it by the simulator's rules: over any
+// interval, no key is admitted more than the bound of its limit; refusals fit what can have been charged; figures fit
+// the level; and what is in use at the end fits what was admitted.
 package chaos
 
 import (
@@ -32,42 +30,41 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Engine is a kind of server, or of a cluster.
+// Engine is a kind of server or cluster.
 type Engine struct {
 	Name  string
 	Start func(t *testing.T) *System
 }
 
-// System is an engine that runs.
+// System is a running engine.
 type System struct {
-	// URL is of an empty database.
+	// URL is the URL of an empty database.
 	URL string
-	// Hosts are those of the URL that each stack reaches through a proxy of its own. A client that learns of other
-	// addresses by the server itself has none.
+	// Hosts are the hosts in URL that each stack reaches through a proxy of its own: none, if clients learn addresses
+	// from the servers.
 	Hosts []string
 	// Open opens a stack at a URL.
 	Open func(ctx context.Context, url string) (*Stack, error)
-	// Faults are those of the engine. Those of the network are added where there are proxies.
+	// Faults are the faults of the engine. If there are proxies, faults of the network are added.
 	Faults []Fault
 }
 
 // Stack is a limiter under test.
 type Stack struct {
 	record.Limiter
-	Node  string // the process that repeats refusals, which stacks may share; empty: its own
+	Node  string // the process that repeats refusals, which stacks may share; empty: one for this stack
 	Close func()
 }
 
 // Fault is something that is done to a system.
 type Fault struct {
 	Name   string
-	Weight int // how often it comes beside others
-	// Do brings the fault about, and mends it.
+	Weight int // how often the fault comes, compared with others
+	// Do causes the fault, and ends it.
 	Do func(ctx context.Context, rng *rand.Rand) error
-	// Forgets says that the fault may lose what was decided so long before it, as documented of the engine. 0: it
-	// loses nothing.
+	// Forgets is how long before the fault decisions may be lost, as the engine documents. 0: none are lost.
 	Forgets time.Duration
-	// Shift, in the place of Do, sets the calendar's clock of the server to so much after that of the machine.
+	// Shift, instead of Do, sets the server's wall clock ahead of the machine's.
 	Shift func(ahead time.Duration)
 }
 
@@ -75,10 +72,10 @@ type Fault struct {
 type Report struct {
 	Engine         string
 	record.Answers // of the store alone, not repeated refusals
-	Over           int
-	Faults         map[string]int
-	First          string           // of what is not as it should be
-	History        *history.History // of the key that First is about
+	Violations     int
+	Faults         map[string]int // counts by the names of faults
+	FirstViolation string
+	History        *history.History // of the key of FirstViolation
 	Recovery       time.Duration    // the longest time from the end of a fault to the first decision
 }
 
@@ -89,17 +86,17 @@ func (r *Report) Row() string {
 		kinds = append(kinds, fmt.Sprintf("%s %d", kind, r.Faults[kind]))
 	}
 	return fmt.Sprintf("| %s | %d | %d | %d: %s | %d | %.1f s | %.2f s |", r.Engine, r.Allowed+r.Refused, r.Allowed,
-		r.Count(), strings.Join(kinds, ", "), r.Over, r.Gap.Seconds(), r.Recovery.Seconds())
+		r.FaultCount(), strings.Join(kinds, ", "), r.Violations, r.Gap.Seconds(), r.Recovery.Seconds())
 }
 
-func (r *Report) Count() (n int) {
-	for _, of := range r.Faults {
-		n += of
+func (r *Report) FaultCount() (n int) {
+	for _, count := range r.Faults {
+		n += count
 	}
 	return n
 }
 
-// limits are those that are requested, as histories know them.
+// limits are the limits that are charged, by their notation, as histories have them.
 var limits = map[string]history.Limit{
 	"token-bucket 5/s burst 5": {Algorithm: history.TokenBucket, Amount: "5", Burst: "5", Period: 1e6},
 	"fixed-window 20/5s":       {Algorithm: history.FixedWindow, Amount: "20", Period: 5e6},
@@ -108,31 +105,29 @@ var limits = map[string]history.Limit{
 }
 
 const (
-	stacks   = 4
-	callers  = 4                // of each stack
-	keys     = 3                // of each limit at a time
-	keyLife  = 20 * time.Second // then others are requested: a history of one key stays short
-	patience = 10 * time.Second // of a caller
-	// unknownFor is how long a question whose answer got lost may still be under way: longer than
-	// any fault.
-	unknownFor = 30 * time.Second
+	stacks      = 4
+	callers     = 4                // of each stack
+	keys        = 3                // of each limit at a time
+	keyLife     = 20 * time.Second // then other keys are charged, so that the history of a key stays short
+	callTimeout = 10 * time.Second
+	unknownFor  = 30 * time.Second // how long a call with an unknown outcome may be under way: longer than any fault
 )
 
 type run struct {
 	system  *System
 	stacks  []*Stack
-	proxies [][]*dbtest.Swallower // of each stack, for each host
+	proxies [][]*dbtest.Swallower // by stack and host
 	rng     *rand.Rand
 	begin   time.Time
 
-	mu     sync.Mutex
-	askers map[string]*record.Asker
-	report Report
-	mended time.Time // when the last fault ended, until the next decision
+	mu       sync.Mutex
+	askers   map[string]*record.Asker
+	report   Report
+	faultEnd time.Time // when the last fault ended; zero after the next decision
 }
 
-// Run breaks an engine for a time. The seed says in which order.
-func Run(t *testing.T, e *Engine, lasts time.Duration, seed uint64) Report {
+// Run breaks an engine for a time, with faults in an order by the seed.
+func Run(t *testing.T, e *Engine, duration time.Duration, seed uint64) Report {
 	t.Helper()
 	r := &run{
 		system: e.Start(t), rng: rand.New(rand.NewPCG(seed, 0)), askers: map[string]*record.Asker{},
@@ -142,26 +137,26 @@ func Run(t *testing.T, e *Engine, lasts time.Duration, seed uint64) Report {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	r.open(ctx, t)
-	var asking sync.WaitGroup
+	var running sync.WaitGroup
 	for i, s := range r.stacks {
 		for range callers {
-			asking.Go(func() { r.ask(ctx, cmp.Or(s.Node, fmt.Sprint("stack", i)), s) })
+			running.Go(func() { r.takeUntilDone(ctx, cmp.Or(s.Node, fmt.Sprint("stack", i)), s) })
 		}
 	}
-	var faults []Fault // each as often as it comes
-	for _, f := range slices.Concat(r.system.Faults, r.network()) {
+	var faults []Fault // each as often as its weight
+	for _, f := range slices.Concat(r.system.Faults, r.networkFaults()) {
 		faults = append(faults, slices.Repeat([]Fault{f}, f.Weight)...)
 	}
-	for begin := sched.Now(); sched.Since(begin) < lasts; {
-		if err := r.breakOne(ctx, faults); err != nil { // what was decided until now is still judged
+	for begin := sched.Now(); sched.Since(begin) < duration; {
+		if err := r.breakOnce(ctx, faults); err != nil { // decisions until now are still checked
 			t.Error(err)
 			break
 		}
 	}
-	time.Sleep(2 * time.Second) // it recovers
+	time.Sleep(2 * time.Second) // the system recovers
 	stop()
-	asking.Wait()
-	r.finish(t)
+	running.Wait()
+	r.recordFinalStates(t)
 	for _, s := range r.stacks {
 		s.Close()
 	}
@@ -188,7 +183,7 @@ func (r *run) open(ctx context.Context, t *testing.T) {
 	}
 }
 
-// asker returns the asker of some key that is in use now.
+// asker returns the asker of a random key of the present keys.
 func (r *run) asker() *record.Asker {
 	names := slices.Sorted(maps.Keys(limits))
 	limit, key := names[rand.IntN(len(names))], fmt.Sprintf("%d-%d", sched.Since(r.begin)/keyLife, rand.IntN(keys))
@@ -205,18 +200,18 @@ func (r *run) asker() *record.Asker {
 	return a
 }
 
-// ask takes until the context ends.
-func (r *run) ask(ctx context.Context, node string, s *Stack) {
+// takeUntilDone takes by a stack until the context ends.
+func (r *run) takeUntilDone(ctx context.Context, node string, s *Stack) {
 	for ctx.Err() == nil {
-		of, cancel := context.WithTimeout(ctx, patience)
-		d, err := r.asker().Allow(of, node, s)
+		callCtx, cancel := context.WithTimeout(ctx, callTimeout)
+		d, err := r.asker().Allow(callCtx, node, s)
 		cancel()
 		r.mu.Lock()
 		if err == nil && d.Via == headgate.ViaStore {
 			_ = r.report.Add(d, nil)
-			if !r.mended.IsZero() {
-				r.report.Recovery = max(r.report.Recovery, r.report.Last.Sub(r.mended))
-				r.mended = time.Time{}
+			if !r.faultEnd.IsZero() {
+				r.report.Recovery = max(r.report.Recovery, r.report.Last.Sub(r.faultEnd))
+				r.faultEnd = time.Time{}
 			}
 		}
 		r.mu.Unlock()
@@ -226,32 +221,32 @@ func (r *run) ask(ctx context.Context, node string, s *Stack) {
 	}
 }
 
-// breakOne brings about one of the faults, and mends it. The error is that the engine could not be mended.
-func (r *run) breakOne(ctx context.Context, faults []Fault) error {
+// breakOnce causes a random fault, and ends it. It returns an error if the fault could not be ended.
+func (r *run) breakOnce(ctx context.Context, faults []Fault) error {
 	f := &faults[r.rng.IntN(len(faults))]
 	do, begin := f.Do, sched.Now()
 	if f.Shift != nil {
-		do = r.jump(f.Shift)
+		do = r.clockFault(f.Shift)
 	}
-	r.fault(history.Fault{Kind: f.Name})
+	r.recordFault(history.Fault{Kind: f.Name})
 	err := do(ctx, r.rng)
 	switch {
 	case err == nil:
-		r.done(f, begin)
+		r.recordEnd(f, begin)
 	case !errors.Is(err, ErrNothing) && ctx.Err() == nil:
 		return fmt.Errorf("%s: %w", f.Name, err)
 	}
 	return nil
 }
 
-// done notes a fault that began at a time and is over, and gives the engine some time without one.
-func (r *run) done(f *Fault, begin time.Time) {
+// recordEnd records that a fault is over, and lets the engine run without faults for a moment.
+func (r *run) recordEnd(f *Fault, begin time.Time) {
 	if f.Forgets > 0 {
-		r.forgot(begin, f.Forgets)
+		r.recordLoss(begin, f.Forgets)
 	}
 	r.mu.Lock()
 	r.report.Faults[f.Name]++
-	r.mended = sched.Now()
+	r.faultEnd = sched.Now()
 	r.mu.Unlock()
 	Pause(r.rng, 600*time.Millisecond)
 }
@@ -259,21 +254,21 @@ func (r *run) done(f *Fault, begin time.Time) {
 // ErrNothing means that a fault could not be caused this time.
 var ErrNothing = errors.New("nothing was broken")
 
-// jump returns a fault that moves the clock forward or back, and to its time again.
-func (r *run) jump(shift func(time.Duration)) func(context.Context, *rand.Rand) error {
+// clockFault returns a fault that moves the clock forward or back, and then resets it.
+func (r *run) clockFault(shift func(time.Duration)) func(context.Context, *rand.Rand) error {
 	return func(_ context.Context, rng *rand.Rand) error {
 		ahead := time.Duration(rng.Int64N(int64(10*time.Second))) - 5*time.Second
-		r.fault(history.Fault{Kind: history.Clock, By: ahead.Microseconds()})
+		r.recordFault(history.Fault{Kind: history.Clock, By: ahead.Microseconds()})
 		shift(ahead)
 		Pause(rng, 2*time.Second)
-		r.fault(history.Fault{Kind: history.Clock, By: -ahead.Microseconds()})
+		r.recordFault(history.Fault{Kind: history.Clock, By: -ahead.Microseconds()})
 		shift(0)
 		return nil
 	}
 }
 
-// fault notes a fault in the histories of all keys, before it takes effect.
-func (r *run) fault(f history.Fault) {
+// recordFault records a fault in the histories of all keys, before it takes effect.
+func (r *run) recordFault(f history.Fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, a := range r.askers {
@@ -281,9 +276,9 @@ func (r *run) fault(f history.Fault) {
 	}
 }
 
-// forgot notes in the histories of all keys that a fault, which is over now, may have lost what was decided since
-// it began, and some time before.
-func (r *run) forgot(begin time.Time, before time.Duration) {
+// recordLoss records in the histories of all keys that a fault, which is over now, may have lost decisions since it
+// began, and some time before.
+func (r *run) recordLoss(begin time.Time, before time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	lasted := sched.Since(begin)
@@ -295,8 +290,8 @@ func (r *run) forgot(begin time.Time, before time.Duration) {
 	}
 }
 
-// finish notes what is in use of the keys that were requested last.
-func (r *run) finish(t *testing.T) {
+// recordFinalStates records the states of the present keys.
+func (r *run) recordFinalStates(t *testing.T) {
 	t.Helper()
 	epoch := sched.Since(r.begin) / keyLife
 	for _, a := range r.askers {
@@ -318,41 +313,43 @@ func (r *run) finish(t *testing.T) {
 func (r *run) check() {
 	for _, a := range r.askers {
 		found := check.Check(a.Recorder.History())
-		if r.report.Over += len(found); len(found) > 0 && r.report.First == "" {
-			r.report.First, r.report.History = found[0].String(), a.Recorder.History()
+		if r.report.Violations += len(found); len(found) > 0 && r.report.FirstViolation == "" {
+			r.report.FirstViolation, r.report.History = found[0].String(), a.Recorder.History()
 		}
 	}
 }
 
-func Pause(rng *rand.Rand, most time.Duration) { time.Sleep(time.Duration(rng.Int64N(int64(most)))) }
+func Pause(rng *rand.Rand, maxPause time.Duration) {
+	time.Sleep(time.Duration(rng.Int64N(int64(maxPause))))
+}
 
-// network returns the faults of the network between stacks and servers.
-func (r *run) network() []Fault {
+// networkFaults returns the faults of the network between stacks and servers.
+func (r *run) networkFaults() []Fault {
 	if len(r.system.Hosts) == 0 {
 		return nil
 	}
-	of := func(set func(*dbtest.Swallower, bool), most time.Duration) func(context.Context, *rand.Rand) error {
+	faultBy := func(set func(*dbtest.Swallower, bool), maxPause time.Duration) func(context.Context, *rand.Rand) error {
 		return func(_ context.Context, rng *rand.Rand) error {
-			some := r.some(rng)
-			for _, p := range some {
+			proxies := r.randomProxies(rng)
+			for _, p := range proxies {
 				set(p, true)
 			}
-			Pause(rng, most)
-			for _, p := range some {
+			Pause(rng, maxPause)
+			for _, p := range proxies {
 				set(p, false)
 			}
 			return nil
 		}
 	}
 	return []Fault{
-		{Name: "cut", Weight: 2, Do: of((*dbtest.Swallower).Cut, 800*time.Millisecond)},
-		{Name: "silent", Weight: 2, Do: of((*dbtest.Swallower).Silence, 1500*time.Millisecond)},
-		{Name: "answers lost", Weight: 3, Do: of((*dbtest.Swallower).Lose, 300*time.Millisecond)},
+		{Name: "cut", Weight: 2, Do: faultBy((*dbtest.Swallower).Cut, 800*time.Millisecond)},
+		{Name: "silent", Weight: 2, Do: faultBy((*dbtest.Swallower).Silence, 1500*time.Millisecond)},
+		{Name: "answers lost", Weight: 3, Do: faultBy((*dbtest.Swallower).Lose, 300*time.Millisecond)},
 	}
 }
 
-// some returns the proxies of one stack, of all stacks, or all of those before one host.
-func (r *run) some(rng *rand.Rand) (list []*dbtest.Swallower) {
+// randomProxies returns the proxies of one stack, of all stacks, or of one host.
+func (r *run) randomProxies(rng *rand.Rand) (list []*dbtest.Swallower) {
 	stack, host := rng.IntN(stacks), rng.IntN(len(r.system.Hosts))
 	kind := rng.IntN(6)
 	for i, proxies := range r.proxies {

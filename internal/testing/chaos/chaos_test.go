@@ -17,10 +17,10 @@ import (
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var (
-	lasts  = flag.Duration("for", 20*time.Second, "how long to break each engine")
-	chosen = flag.String("engines", "postgres mariadb redis", "which, with spaces between them; all for all")
-	seed   = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the order of the faults")
-	table  = flag.String("table", "", "file to write the table to")
+	duration    = flag.Duration("for", 20*time.Second, "how long to break each engine")
+	enginesFlag = flag.String("engines", "postgres mariadb redis", "which, with spaces between them; all for all")
+	seed        = flag.Uint64("seed", uint64(time.Now().UnixNano()), "of the order of the faults")
+	table       = flag.String("table", "", "file to write the table to")
 )
 
 var engines = []chaos.Engine{
@@ -45,26 +45,27 @@ func TestLostChargesAfterAKillAreFound(t *testing.T) {
 	e := &chaos.Engine{Name: "redis without a disk", Start: onRedis("", "--save", "")}
 	for s := uint64(1); s < 20; s++ { // on a slow machine a run has few faults
 		r := chaos.Run(t, e, 5*time.Second, s)
-		if t.Log(r.Row()); r.Over > 0 {
-			t.Log(r.First)
+		if t.Log(r.Row()); r.Violations > 0 {
+			t.Log(r.FirstViolation)
 			return
 		}
 	}
 	t.Error("nothing was found, although each kill forgets all charges")
 }
 
-// TestAFewFaults is what each run of the tests has of this: Redis, for as long as a few faults take.
+// TestAFewFaults breaks Redis for as long as a few faults take. It is the only such test of make test.
 func TestAFewFaults(t *testing.T) {
 	t.Parallel()
 	e := &chaos.Engine{Name: "redis", Start: onRedis("", "--appendonly", "yes", "--appendfsync", "always")}
 	r := chaos.Run(t, e, 3*time.Second, 1)
-	if t.Log(r.Row()); r.Over > 0 {
-		t.Errorf("%d things are not as they should be; %s\n%s", r.Over, r.First, kept(t, r.History))
+	if t.Log(r.Row()); r.Violations > 0 {
+		t.Errorf("%d things are not as they should be; %s\n%s", r.Violations, r.FirstViolation,
+			writeHistory(t, r.History))
 	}
 }
 
-// kept writes a history to a file, and returns its name.
-func kept(t *testing.T, h *history.History) string {
+// writeHistory writes a history to a file, and returns its name.
+func writeHistory(t *testing.T, h *history.History) string {
 	t.Helper()
 	f, err := os.CreateTemp("", "headgate-chaos-*.jsonl")
 	if err != nil {
@@ -77,22 +78,23 @@ func kept(t *testing.T, h *history.History) string {
 	return f.Name()
 }
 
-// breakFor breaks an engine, up to eight times as long where a slow machine does little in the time.
-func breakFor(t *testing.T, e *chaos.Engine, lasts time.Duration) chaos.Report {
+// breakFor breaks an engine for a time, or up to eight times as long if a slow machine decides too little.
+func breakFor(t *testing.T, e *chaos.Engine, duration time.Duration) chaos.Report {
 	t.Helper()
-	for long := 1; ; long *= 2 {
-		r := chaos.Run(t, e, lasts*time.Duration(long), *seed)
+	for factor := 1; ; factor *= 2 {
+		r := chaos.Run(t, e, duration*time.Duration(factor), *seed)
 		t.Log(r.Row())
-		if r.Over > 0 {
-			t.Errorf("%d things are not as they should be; %s\n%s", r.Over, r.First, kept(t, r.History))
+		if r.Violations > 0 {
+			t.Errorf("%d things are not as they should be; %s\n%s", r.Violations, r.FirstViolation,
+				writeHistory(t, r.History))
 			return r
 		}
-		if r.Allowed+r.Refused >= 100 && r.Count() >= 3 && r.Refused >= 10 {
+		if r.Allowed+r.Refused >= 100 && r.FaultCount() >= 3 && r.Refused >= 10 {
 			return r
 		}
-		if long == 8 {
+		if factor == 8 {
 			t.Errorf("nothing was tested: %d decisions, %d refused, %d faults", r.Allowed+r.Refused, r.Refused,
-				r.Count())
+				r.FaultCount())
 			return r
 		}
 	}
@@ -102,23 +104,23 @@ func breakFor(t *testing.T, e *chaos.Engine, lasts time.Duration) chaos.Report {
 func TestChaos(t *testing.T) {
 	tier.Nightly(t)
 	var rows strings.Builder
-	names := strings.Fields(*chosen)
+	names := strings.Fields(*enginesFlag)
 	t.Logf("-seed %d", *seed)
 	for i := range engines {
 		e := &engines[i]
 		at := slices.Index(names, e.Name)
-		if at < 0 && *chosen != "all" {
+		if at < 0 && *enginesFlag != "all" {
 			continue
 		}
 		if at >= 0 {
 			names = slices.Delete(names, at, at+1)
 		}
 		t.Run(e.Name, func(t *testing.T) {
-			r := breakFor(t, e, *lasts)
+			r := breakFor(t, e, *duration)
 			rows.WriteString(r.Row() + "\n")
 		})
 	}
-	if len(names) > 0 && *chosen != "all" {
+	if len(names) > 0 && *enginesFlag != "all" {
 		t.Errorf("no engine is named %q", names)
 	}
 	if *table == "" || t.Failed() {

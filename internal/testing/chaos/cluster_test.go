@@ -21,11 +21,11 @@ func onPostgresPair(t *testing.T) *chaos.System {
 	p := dbtest.StartPostgresPair(t)
 	url := dbtest.PostgresAt(t, p.Primary().DSN)
 	first, second := host(t, p.Primary().DSN), host(t, p.Standby().DSN)
-	each := func(do func(*dbtest.Server)) func(context.Context, *rand.Rand) error {
+	onEither := func(do func(*dbtest.Server)) func(context.Context, *rand.Rand) error {
 		return func(_ context.Context, rng *rand.Rand) error {
 			s := p.Primary()
 			if rng.IntN(2) == 0 {
-				s = p.Standby() // for which commits wait
+				s = p.Standby() // commits wait for the standby
 			}
 			do(s)
 			return nil
@@ -53,36 +53,36 @@ func onPostgresPair(t *testing.T) *chaos.System {
 				chaos.Pause(rng, 500*time.Millisecond)
 				return s.Restart(ctx)
 			}},
-			{Name: "stopped", Weight: 2, Do: each(func(s *dbtest.Server) {
+			{Name: "stopped", Weight: 2, Do: onEither(func(s *dbtest.Server) {
 				s.Pause()
 				time.Sleep(time.Second)
 				s.Resume()
 			})},
 			{Name: "sessions ended", Weight: 1, Do: func(ctx context.Context, _ *rand.Rand) error {
 				at := strings.Replace(url, first, host(t, p.Primary().DSN), 1)
-				return maybe(postgresDo(at, "pg_terminate_backend")(ctx))
+				return asNothing(postgresEach(at, "pg_terminate_backend")(ctx))
 			}},
 		},
 	}
 }
 
-// nodes are those of a cluster, of which one at a time is broken.
+// nodes are the nodes of a cluster. One at a time is broken.
 type nodes interface {
 	Kill(i int)
 	Restart(ctx context.Context, i int) error
 	Pause(i int)
 	Resume(i int)
-	Await(ctx context.Context) error // until all are well
+	Await(ctx context.Context) error // until all nodes are ready
 }
 
-// lose returns the faults of a cluster of n nodes on a network, which take one for lost that stands still for longer
-// than patience. They take much longer than those of the network, and are rarer.
-func lose(c nodes, network *dbtest.Network, n int, patience time.Duration) []chaos.Fault {
+// nodeFaults returns the faults of a cluster of n nodes on a network. The nodes take another for lost that stands still
+// for longer than timeout. These faults take much longer than those of the network, and are rarer.
+func nodeFaults(c nodes, network *dbtest.Network, n int, timeout time.Duration) []chaos.Fault {
 	return []chaos.Fault{
 		{Name: "node killed", Weight: 1, Do: func(ctx context.Context, rng *rand.Rand) error {
 			i := rng.IntN(n)
 			c.Kill(i)
-			chaos.Pause(rng, patience)
+			chaos.Pause(rng, timeout)
 			begin := time.Now()
 			err := c.Restart(ctx, i)
 			for err != nil && time.Since(begin) < 5*time.Minute { // the others may not have noticed that it was away
@@ -100,7 +100,7 @@ func lose(c nodes, network *dbtest.Network, n int, patience time.Duration) []cha
 			if err := network.Part(i); err != nil {
 				return err
 			}
-			chaos.Pause(rng, 2*patience)
+			chaos.Pause(rng, 2*timeout)
 			if err := network.Join(i); err != nil {
 				return err
 			}
@@ -109,14 +109,14 @@ func lose(c nodes, network *dbtest.Network, n int, patience time.Duration) []cha
 		{Name: "node stopped", Weight: 1, Do: func(ctx context.Context, rng *rand.Rand) error {
 			i := rng.IntN(n)
 			c.Pause(i)
-			chaos.Pause(rng, 2*patience)
+			chaos.Pause(rng, 2*timeout)
 			c.Resume(i)
 			return c.Await(ctx)
 		}},
 	}
 }
 
-// onNodes returns a system of three nodes that all have a database.
+// onNodes returns a system of nodes that share a database.
 func onNodes(t *testing.T, servers []string, faults []chaos.Fault) *chaos.System {
 	t.Helper()
 	urls := dbtest.MariaDBAt(t, servers...)
@@ -126,7 +126,7 @@ func onNodes(t *testing.T, servers []string, faults []chaos.Fault) *chaos.System
 	}
 	name := urls[0][strings.LastIndexByte(urls[0], '/')+1:]
 	ended := chaos.Fault{Name: "sessions ended", Weight: 3, Do: func(ctx context.Context, rng *rand.Rand) error {
-		return maybe(mysqlDo(hosts[rng.IntN(len(hosts))], name, "KILL")(ctx))
+		return asNothing(mysqlEach(hosts[rng.IntN(len(hosts))], name, "KILL")(ctx))
 	}}
 	return &chaos.System{
 		URL:   "mysql://root@" + strings.Join(hosts, ",") + "/" + name,
@@ -134,14 +134,14 @@ func onNodes(t *testing.T, servers []string, faults []chaos.Fault) *chaos.System
 	}
 }
 
-// onGroup returns how a Group Replication is started; single says that one node takes writes.
-func onGroup(single bool) func(*testing.T) *chaos.System {
+// onGroup returns a function that starts a Group Replication. With singlePrimary, one node takes writes.
+func onGroup(singlePrimary bool) func(*testing.T) *chaos.System {
 	return func(t *testing.T) *chaos.System {
 		t.Helper()
-		choose(t, dbtest.GroupReplication)
+		useEngine(t, dbtest.GroupReplication)
 		network := dbtest.NewNetwork(t, 3)
-		g := dbtest.StartMySQLGroup(t, network, single)
-		return onNodes(t, g.Servers(), lose(g, network, 3, 4*time.Second))
+		g := dbtest.StartMySQLGroup(t, network, singlePrimary)
+		return onNodes(t, g.Servers(), nodeFaults(g, network, 3, 4*time.Second))
 	}
 }
 
@@ -153,15 +153,15 @@ func onGalera(t *testing.T) *chaos.System {
 		t.Fatal(err)
 	}
 	t.Cleanup(g.Stop)
-	return onNodes(t, g.Servers(), lose(g, network, 3, 3*time.Second))
+	return onNodes(t, g.Servers(), nodeFaults(g, network, 3, 3*time.Second))
 }
 
-// clusterForgets is what a fail-over of a Redis Cluster forgets at most, and that of a Sentinel too: 1.5 node
-// timeouts of 2 s, and 0.2 s (docs/stores.md).
+// clusterForgets is the most that a fail-over of a Redis Cluster or a Sentinel forgets: 1.5 node timeouts of 2 s, and
+// 0.2 s (docs/stores.md).
 const clusterForgets = 3200 * time.Millisecond
 
-// onCluster starts a Redis Cluster whose nodes keep all on disk. Its clients are told addresses by the nodes, so
-// there is no proxy.
+// onCluster starts a Redis Cluster whose nodes keep all on disk. Clients learn addresses from the nodes, so there is no
+// proxy.
 func onCluster(t *testing.T) *chaos.System {
 	t.Helper()
 	network := dbtest.NewNetwork(t, 6)
@@ -170,30 +170,30 @@ func onCluster(t *testing.T) *chaos.System {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.Stop)
-	faults := lose(c, network, len(c.Addrs()), 4*time.Second)
+	faults := nodeFaults(c, network, len(c.Addrs()), 4*time.Second)
 	for i := range faults {
 		faults[i].Forgets = clusterForgets
 	}
 	ended := chaos.Fault{Name: "sessions ended", Weight: 3, Do: func(ctx context.Context, rng *rand.Rand) error {
-		return maybe(endRedis(ctx, c.Addrs()[rng.IntN(len(c.Addrs()))]))
+		return asNothing(endRedis(ctx, c.Addrs()[rng.IntN(len(c.Addrs()))]))
 	}}
 	return &chaos.System{URL: c.URL(), Open: openRedis, Faults: append(faults, ended)}
 }
 
-// onSentinel starts a Redis with a replica, and the Sentinel that names the one that takes writes.
+// onSentinel starts a Redis with a replica, and a Sentinel that names the primary.
 func onSentinel(t *testing.T) *chaos.System {
 	t.Helper()
-	keeps := []string{"--appendonly", "yes", "--appendfsync", "always", "--repl-diskless-sync-delay", "0"}
-	first := own(t, (&dbtest.Config{Args: keeps}).Redis)
+	options := []string{"--appendonly", "yes", "--appendfsync", "always", "--repl-diskless-sync-delay", "0"}
+	first := startServer(t, (&dbtest.Config{Args: options}).Redis)
 	_, port, err := net.SplitHostPort(host(t, first.DSN))
 	if err != nil {
 		t.Fatal(err)
 	}
-	second := own(t, (&dbtest.Config{Args: append(keeps, "--replicaof", "127.0.0.1", port)}).Redis)
+	second := startServer(t, (&dbtest.Config{Args: append(options, "--replicaof", "127.0.0.1", port)}).Redis)
 	sentinel := dbtest.Sentinel(t, port)
 	servers := []*dbtest.Server{first, second}
-	well := func(ctx context.Context) error { return inStep(ctx, sentinel) }
-	if err := well(t.Context()); err != nil {
+	awaitReplica := func(ctx context.Context) error { return awaitCaughtUp(ctx, sentinel) }
+	if err := awaitReplica(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return &chaos.System{
@@ -206,25 +206,25 @@ func onSentinel(t *testing.T) *chaos.System {
 				if err := s.Restart(ctx); err != nil {
 					return err
 				}
-				return well(ctx)
+				return awaitReplica(ctx)
 			}},
 			{Name: "node stopped", Weight: 3, Forgets: clusterForgets, Do: func(ctx context.Context, rng *rand.Rand) error {
 				s := servers[rng.IntN(2)]
 				s.Pause()
 				chaos.Pause(rng, 4*time.Second)
 				s.Resume()
-				return well(ctx)
+				return awaitReplica(ctx)
 			}},
 			{Name: "sessions ended", Weight: 2, Do: func(ctx context.Context, rng *rand.Rand) error {
-				return maybe(endRedis(ctx, host(t, servers[rng.IntN(2)].DSN)))
+				return asNothing(endRedis(ctx, host(t, servers[rng.IntN(2)].DSN)))
 			}},
 		},
 	}
 }
 
-// inStep waits until the primary that a Sentinel at an address names has a replica that is in step.
-func inStep(ctx context.Context, sentinel string) error {
-	once := func() error {
+// awaitCaughtUp waits until the primary that a Sentinel names has a replica that has caught up.
+func awaitCaughtUp(ctx context.Context, sentinel string) error {
+	checkReplica := func() error {
 		c, err := rueidis.NewClient(rueidis.ClientOption{
 			InitAddress: []string{sentinel}, Sentinel: rueidis.SentinelOption{MasterSet: "main"}, DisableCache: true,
 		})
@@ -241,7 +241,7 @@ func inStep(ctx context.Context, sentinel string) error {
 		return err
 	}
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		if err := once(); err == nil || ctx.Err() != nil || time.Now().After(deadline) {
+		if err := checkReplica(); err == nil || ctx.Err() != nil || time.Now().After(deadline) {
 			return err
 		}
 	}

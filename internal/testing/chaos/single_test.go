@@ -26,8 +26,8 @@ import (
 	"github.com/headgate/headgate/store/redis"
 )
 
-// stack returns a limiter over what front puts before a store.
-func stack(s store.Store) *chaos.Stack {
+// newStack returns a limiter over a store with its wrappers.
+func newStack(s store.Store) *chaos.Stack {
 	f := front.New(s, &front.Config{Logger: slog.New(slog.DiscardHandler), SweepEvery: time.Second})
 	return &chaos.Stack{Limiter: headgate.New(f, nil), Close: func() { _ = f.Close() }}
 }
@@ -40,7 +40,7 @@ func openPostgres(ctx context.Context, url string) (*chaos.Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	return stack(s), nil
+	return newStack(s), nil
 }
 
 func openMySQL(ctx context.Context, url string) (*chaos.Stack, error) {
@@ -51,7 +51,7 @@ func openMySQL(ctx context.Context, url string) (*chaos.Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	return stack(s), nil
+	return newStack(s), nil
 }
 
 func openRedis(ctx context.Context, url string) (*chaos.Stack, error) {
@@ -59,21 +59,21 @@ func openRedis(ctx context.Context, url string) (*chaos.Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	return stack(s), nil
+	return newStack(s), nil
 }
 
 // host returns the host and port of a URL.
-func host(t *testing.T, of string) string {
+func host(t *testing.T, dsn string) string {
 	t.Helper()
-	u, err := url.Parse(of)
+	u, err := url.Parse(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return u.Host
 }
 
-// own starts a server of a test.
-func own(t *testing.T, start func(context.Context) (*dbtest.Server, error)) *dbtest.Server {
+// startServer starts a server that ends with the test.
+func startServer(t *testing.T, start func(context.Context) (*dbtest.Server, error)) *dbtest.Server {
 	t.Helper()
 	s, err := start(t.Context())
 	if err != nil {
@@ -83,8 +83,9 @@ func own(t *testing.T, start func(context.Context) (*dbtest.Server, error)) *dbt
 	return s
 }
 
-// faults returns the faults of every server. end ends all other sessions, and cancel what they do.
-func faults(s *dbtest.Server, end, cancel func(context.Context) error) []chaos.Fault {
+// faults returns the faults of a server. endSessions ends all other sessions, and cancel their statements; cancel may
+// be nil.
+func faults(s *dbtest.Server, endSessions, cancel func(context.Context) error) []chaos.Fault {
 	list := []chaos.Fault{
 		{Name: "killed", Weight: 2, Do: func(ctx context.Context, rng *rand.Rand) error {
 			s.Crash()
@@ -104,33 +105,35 @@ func faults(s *dbtest.Server, end, cancel func(context.Context) error) []chaos.F
 			return nil
 		}},
 		{Name: "clock moved", Weight: 1, Shift: s.ShiftClock},
-		{Name: "sessions ended", Weight: 2, Do: func(ctx context.Context, _ *rand.Rand) error { return maybe(end(ctx)) }},
+		{Name: "sessions ended", Weight: 2, Do: func(ctx context.Context, _ *rand.Rand) error {
+			return asNothing(endSessions(ctx))
+		}},
 	}
 	if cancel != nil {
-		often := func(ctx context.Context, rng *rand.Rand) error {
+		cancelOften := func(ctx context.Context, rng *rand.Rand) error {
 			for range 20 {
 				if err := cancel(ctx); err != nil {
-					return maybe(err)
+					return asNothing(err)
 				}
 				chaos.Pause(rng, 20*time.Millisecond)
 			}
 			return nil
 		}
-		list = append(list, chaos.Fault{Name: "statements cancelled", Weight: 2, Do: often})
+		list = append(list, chaos.Fault{Name: "statements cancelled", Weight: 2, Do: cancelOften})
 	}
 	return list
 }
 
-// maybe says that a statement of an administrator, which the fault before may disturb, did nothing.
-func maybe(err error) error {
+// asNothing marks the error of an administrator's statement, which the fault before may disturb, as chaos.ErrNothing.
+func asNothing(err error) error {
 	if err != nil {
 		return errors.Join(chaos.ErrNothing, err)
 	}
 	return nil
 }
 
-// postgresDo returns a function that has a server run a statement for each other session.
-func postgresDo(url, function string) func(context.Context) error {
+// postgresEach returns a function that runs a function on a server for each other session.
+func postgresEach(url, function string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		conn, err := pgx.Connect(ctx, url)
 		if err != nil {
@@ -143,8 +146,8 @@ func postgresDo(url, function string) func(context.Context) error {
 	}
 }
 
-// mysqlDo returns a function that has a server run a statement for each other session.
-func mysqlDo(host, database, statement string) func(context.Context) error {
+// mysqlEach returns a function that runs a statement on a server for each other session.
+func mysqlEach(host, database, statement string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		db, err := sql.Open("mysql", "root@tcp("+host+")/"+database)
 		if err != nil {
@@ -166,7 +169,7 @@ func mysqlDo(host, database, statement string) func(context.Context) error {
 			list = append(list, id)
 		}
 		for _, id := range list {
-			_, _ = db.ExecContext(ctx, fmt.Sprint(statement, " ", id)) // it may have ended
+			_, _ = db.ExecContext(ctx, fmt.Sprint(statement, " ", id)) // the session may have ended
 		}
 		return rows.Err()
 	}
@@ -184,40 +187,41 @@ func endRedis(ctx context.Context, host string) error {
 	return c.Do(ctx, c.B().ClientKill().TypeNormal().SkipmeYes().Build()).Error()
 }
 
-// onPostgres returns how a PostgreSQL is started, with parameters of the URL.
+// onPostgres returns a function that starts a PostgreSQL, with parameters for the URL.
 func onPostgres(parameters string) func(*testing.T) *chaos.System {
 	return func(t *testing.T) *chaos.System {
 		t.Helper()
-		s := own(t, (&dbtest.Config{Faults: true}).Postgres)
+		s := startServer(t, (&dbtest.Config{Faults: true}).Postgres)
 		url := dbtest.PostgresAt(t, s.DSN) + parameters
 		return &chaos.System{
 			URL: url, Hosts: []string{host(t, url)}, Open: openPostgres,
-			Faults: faults(s, postgresDo(url, "pg_terminate_backend"), postgresDo(url, "pg_cancel_backend")),
+			Faults: faults(s, postgresEach(url, "pg_terminate_backend"), postgresEach(url, "pg_cancel_backend")),
 		}
 	}
 }
 
-// onMySQL returns how a server of MySQL's protocol is started; engine names one that is not the distribution's own.
+// onMySQL returns a function that starts a server with MySQL's protocol: an engine, or the distribution's own for "".
 func onMySQL(engine string) func(*testing.T) *chaos.System {
 	return func(t *testing.T) *chaos.System {
 		t.Helper()
-		choose(t, engine)
-		s := own(t, (&dbtest.Config{Faults: true, Args: []string{"--innodb-flush-log-at-trx-commit=1"}}).MariaDB)
+		useEngine(t, engine)
+		config := &dbtest.Config{Faults: true, Args: []string{"--innodb-flush-log-at-trx-commit=1"}}
+		s := startServer(t, config.MariaDB)
 		url := dbtest.MariaDBAt(t, s.DSN)[0]
 		at, database := host(t, url), url[strings.LastIndexByte(url, '/')+1:]
 		return &chaos.System{
 			URL: url, Hosts: []string{at}, Open: openMySQL,
-			Faults: faults(s, mysqlDo(at, database, "KILL"), mysqlDo(at, database, "KILL QUERY")),
+			Faults: faults(s, mysqlEach(at, database, "KILL"), mysqlEach(at, database, "KILL QUERY")),
 		}
 	}
 }
 
-// onRedis returns how a server of Redis's protocol is started, with options that say what it keeps.
+// onRedis returns a function that starts a server with Redis's protocol and options for its persistence.
 func onRedis(engine string, options ...string) func(*testing.T) *chaos.System {
 	return func(t *testing.T) *chaos.System {
 		t.Helper()
-		choose(t, engine)
-		s := own(t, (&dbtest.Config{Faults: true, Args: options}).Redis)
+		useEngine(t, engine)
+		s := startServer(t, (&dbtest.Config{Faults: true, Args: options}).Redis)
 		at := host(t, s.DSN)
 		return &chaos.System{
 			URL: s.DSN, Hosts: []string{at}, Open: openRedis,
@@ -226,8 +230,8 @@ func onRedis(engine string, options ...string) func(*testing.T) *chaos.System {
 	}
 }
 
-// choose says which server of its kind the test has.
-func choose(t *testing.T, engine string) {
+// useEngine makes a test use an engine instead of the distribution's server, unless it is "".
+func useEngine(t *testing.T, engine string) {
 	t.Helper()
 	if engine != "" {
 		t.Setenv(dbtest.Engine, engine)

@@ -16,8 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
-// onSQLite starts three processes of `headgate serve` over one file. SQLite has no server, so they are what is
-// broken.
+// onSQLite starts three processes of `headgate serve` over one file. SQLite has no server, so faults hit these.
 func onSQLite(t *testing.T) *chaos.System {
 	t.Helper()
 	dir := t.TempDir()
@@ -29,23 +28,23 @@ func onSQLite(t *testing.T) *chaos.System {
 		serve := func() *exec.Cmd {
 			return exec.Command(program, "serve", "--store", "sqlite:"+filepath.Join(dir, "limits.db"), "--http", at)
 		}
-		servers = append(servers, dbtest.Start(t, serve, func() error { return ready(at) }))
+		servers = append(servers, dbtest.Start(t, serve, func() error { return checkReady(at) }))
 		hosts = append(hosts, at)
 	}
 	next := 0
 	return &chaos.System{
 		URL: "http://" + hosts[0], Hosts: hosts[:1],
-		// Each stack asks the next server, through its proxy where it is the first.
+		// Each stack calls the next server; the first server through a proxy.
 		Open: func(_ context.Context, url string) (*chaos.Stack, error) {
-			of := next % len(hosts)
-			if next++; of > 0 {
-				url = "http://" + hosts[of]
+			i := next % len(hosts)
+			if next++; i > 0 {
+				url = "http://" + hosts[i]
 			}
 			c, err := client.New(url, nil)
 			if err != nil {
 				return nil, err
 			}
-			return &chaos.Stack{Limiter: c, Node: hosts[of], Close: c.Close}, nil
+			return &chaos.Stack{Limiter: c, Node: hosts[i], Close: c.Close}, nil
 		},
 		Faults: []chaos.Fault{
 			{Name: "killed", Weight: 3, Do: func(ctx context.Context, rng *rand.Rand) error {
@@ -55,7 +54,7 @@ func onSQLite(t *testing.T) *chaos.System {
 				return s.Restart(ctx)
 			}},
 			{Name: "stopped", Weight: 3, Do: func(_ context.Context, rng *rand.Rand) error {
-				s := servers[rng.IntN(len(servers))] // it may hold the lock of the file
+				s := servers[rng.IntN(len(servers))] // the server may hold the lock of the file
 				s.Pause()
 				chaos.Pause(rng, 2*time.Second)
 				s.Resume()
@@ -65,8 +64,8 @@ func onSQLite(t *testing.T) *chaos.System {
 	}
 }
 
-// ready reports whether a server of Headgate is.
-func ready(at string) error {
+// checkReady returns an error unless a Headgate server is ready.
+func checkReady(at string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at+"/readyz", http.NoBody)

@@ -1,6 +1,6 @@
-// Package command gives tests the command headgate as a program.
+// Package command builds the command headgate for tests.
 //
-// It is built once, and with the race detector where the tests have it: then what it consists of is compiled already.
+// It builds the program once, and with the race detector if the tests have it: then the packages are compiled already.
 package command
 
 import (
@@ -16,17 +16,17 @@ import (
 	"testing"
 )
 
-// Path returns the path of the program, which [Build] makes of the sources as they are.
+// Path returns the path of the program, which [Build] builds from the present sources.
 func Path(tb testing.TB) string {
 	tb.Helper()
-	path, err := once()
+	path, err := buildOnce()
 	if err != nil {
 		tb.Fatalf("build the command: %v", err)
 	}
 	return path
 }
 
-var once = sync.OnceValues(func() (string, error) {
+var buildOnce = sync.OnceValues(func() (string, error) {
 	root, err := Root()
 	if err != nil {
 		return "", err
@@ -34,8 +34,8 @@ var once = sync.OnceValues(func() (string, error) {
 	return Build(filepath.Join(root, "bin"), Flags()...)
 })
 
-// Build builds the program in a folder with options of the go command, unless it is there and up to date, and returns
-// its path. Several processes may do so at a time.
+// Build builds the program in a folder with options of the go command, unless it is up to date, and returns its path.
+// Several processes may call it at the same time.
 func Build(folder string, flags ...string) (path string, err error) {
 	path = filepath.Join(folder, "headgate.test")
 	if slices.Contains(flags, "-race") {
@@ -48,7 +48,7 @@ func Build(folder string, flags ...string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer lock.Close() // which unlocks it
+	defer lock.Close() // closing unlocks the file
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
@@ -64,14 +64,14 @@ func Build(folder string, flags ...string) (path string, err error) {
 	return path, nil
 }
 
-// Root returns the folder of the module, in which the working directory is.
+// Root returns the root folder of the module of the working directory.
 func Root() (string, error) {
 	file, err := exec.CommandContext(context.Background(), "go", "env", "GOMOD").Output()
 	return filepath.Dir(string(file)), err
 }
 
-// Flags returns the options with which the go command builds what these tests consist of. What a test builds with them
-// is compiled already.
+// Flags returns the options with which the go command has built these tests. Packages that a test builds with them are
+// compiled already.
 func Flags() []string {
 	info, ok := debug.ReadBuildInfo()
 	if ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {

@@ -10,45 +10,45 @@ import (
 	"syscall"
 )
 
-// lockCache returns the folder for what is fetched once, in which no other process works until it is unlocked. It is
-// the user's own: in a folder that others write to, they could plant a server. Servers do not run as root, so they
-// could not read what is kept in root's home.
+// lockCache returns the cache folder, for downloads, and locks it against other processes until unlock is called. The
+// folder belongs to the user: in a folder that others can write to, they could plant a server. For root it is not the
+// home folder, since servers do not run as root and could not read it.
 func lockCache() (dir string, unlock func()) {
 	dir = "/var/cache"
 	if os.Getuid() != 0 {
-		dir = get(os.UserCacheDir())
+		dir = must(os.UserCacheDir())
 	}
 	dir = filepath.Join(dir, "headgate-dbtest")
-	do(os.MkdirAll(dir, 0o755))
-	lock := locked(filepath.Join(dir, "lock"))
+	check(os.MkdirAll(dir, 0o755))
+	lock := openLocked(filepath.Join(dir, "lock"))
 	return dir, func() { lock.Close() }
 }
 
-// locked opens a file that no other process has open in this way, until it is closed.
-func locked(path string) *os.File {
-	file := get(os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600))
-	do(syscall.Flock(int(file.Fd()), syscall.LOCK_EX))
+// openLocked opens a file and locks it against other processes until it is closed.
+func openLocked(path string) *os.File {
+	file := must(os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600))
+	check(syscall.Flock(int(file.Fd()), syscall.LOCK_EX))
 	return file
 }
 
-// cached returns the path of what the cache folder has by a name. It is complete if has is there, which is a path
-// within it. Otherwise make makes it in a folder that is removed afterwards, and returns its path there.
-func cached(name, has string, make func(work string) string) string {
+// fetchOnce returns the path of a file or folder in the cache folder. It is complete if it contains the path marker.
+// Otherwise fetch makes it in a folder that is removed afterwards, and returns its path there.
+func fetchOnce(name, marker string, fetch func(work string) string) string {
 	cache, unlock := lockCache()
 	defer unlock()
 	kept := filepath.Join(cache, name)
-	if _, err := os.Stat(filepath.Join(kept, has)); err == nil {
+	if _, err := os.Stat(filepath.Join(kept, marker)); err == nil {
 		return kept
 	}
-	work := get(os.MkdirTemp(cache, "fetch-"))
+	work := must(os.MkdirTemp(cache, "fetch-"))
 	defer os.RemoveAll(work)
-	made := make(work)
-	do(os.RemoveAll(kept))
-	do(os.Rename(made, kept))
+	fetched := fetch(work)
+	check(os.RemoveAll(kept))
+	check(os.Rename(fetched, kept))
 	return kept
 }
 
-// run runs a command in a folder, with no flags of the go command that are for tests, and returns what it prints.
+// run runs a command in a folder, without the go flags of the test, and returns its output.
 func run(ctx context.Context, dir, name string, args ...string) []byte {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
@@ -57,5 +57,5 @@ func run(ctx context.Context, dir, name string, args ...string) []byte {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		err = fmt.Errorf("%s %s: %w\n%s", filepath.Base(name), args[0], err, tail(string(exit.Stderr), 20))
 	}
-	return get(out, err)
+	return must(out, err)
 }

@@ -14,30 +14,32 @@ import (
 	"time"
 )
 
-// Authority signs certificates for a test. Its files can be read by every user of
-// this machine, since servers run as other users, and are removed with the test.
+// Authority signs certificates for a test. Every user of this machine can read its files, since servers run as other
+// users. They are removed when the test ends.
 type Authority struct {
-	File string // its own certificate
+	File string // the certificate of the authority
 	dir  string
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// Certificate is to be signed by an Authority.
+// Certificate describes a certificate that an Authority issues.
 type Certificate struct {
-	Name    string   // the common name: of a client, the user
+	Name    string   // the common name; for a client, the user
 	Hosts   []string // names and IP addresses of a server
-	Expired bool     // since an hour ago
+	Expired bool     // an hour ago
 }
 
+// Pair has the paths of a certificate and its key.
 type Pair struct{ Cert, Key string }
 
+// NewAuthority makes an authority with a certificate that it has signed itself.
 func NewAuthority(tb testing.TB) *Authority {
 	tb.Helper()
-	defer fatal(tb)
-	dir := get(os.MkdirTemp("", "headgate-tls-")) // TempDir would be for this user alone
+	defer failTest(tb)
+	dir := must(os.MkdirTemp("", "headgate-tls-")) // other users cannot read TempDir
 	tb.Cleanup(func() { os.RemoveAll(dir) })
-	do(os.Chmod(dir, 0o755))
+	check(os.Chmod(dir, 0o755))
 	a := &Authority{dir: dir}
 	var pair Pair
 	pair, a.cert, a.key = a.sign(&x509.Certificate{
@@ -51,7 +53,7 @@ func NewAuthority(tb testing.TB) *Authority {
 // Issue makes a certificate, for servers and clients alike, and writes its files.
 func (a *Authority) Issue(tb testing.TB, c Certificate) Pair {
 	tb.Helper()
-	defer fatal(tb)
+	defer failTest(tb)
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: c.Name}, NotAfter: time.Now().Add(24 * time.Hour),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
@@ -71,19 +73,19 @@ func (a *Authority) Issue(tb testing.TB, c Certificate) Pair {
 	return pair
 }
 
-// sign makes a key and a certificate of it, which holds since yesterday. The first certificate signs itself.
+// sign makes a key and its certificate, which is valid since yesterday. The first certificate signs itself.
 func (a *Authority) sign(template *x509.Certificate) (Pair, *x509.Certificate, *ecdsa.PrivateKey) {
 	template.NotBefore = time.Now().Add(-24 * time.Hour)
-	key := get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 	parent, signer := a.cert, a.key
 	if parent == nil {
 		parent, signer = template, key
 	}
-	der := get(x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer))
-	secret := get(x509.MarshalPKCS8PrivateKey(key))
+	der := must(x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer))
+	secret := must(x509.MarshalPKCS8PrivateKey(key))
 	file := filepath.Join(a.dir, rand.Text())
 	pair := Pair{Cert: file + ".pem", Key: file + ".key"}
-	do(os.WriteFile(pair.Cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644))
-	do(os.WriteFile(pair.Key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o644))
-	return pair, get(x509.ParseCertificate(der)), key
+	check(os.WriteFile(pair.Cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644))
+	check(os.WriteFile(pair.Key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o644))
+	return pair, must(x509.ParseCertificate(der)), key
 }

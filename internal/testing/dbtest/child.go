@@ -11,11 +11,11 @@ import (
 
 const taskEnv = "HEADGATE_TEST_TASK"
 
-// Task returns the task of a process that [StartChild] started, for its TestMain; "" in any other.
+// Task returns, for TestMain, the task with which [StartChild] started this process; "" in any other process.
 func Task() string { return os.Getenv(taskEnv) }
 
-// Child is a process of the test's own binary, for tests of several processes, or of one that is killed. It shares
-// the test's stderr.
+// Child is a process that runs the binary of the test again, for tests with several processes, or with one that is
+// killed. It shares the test's stderr.
 type Child struct {
 	In  io.WriteCloser
 	Out io.ReadCloser // ends when the process does
@@ -24,22 +24,21 @@ type Child struct {
 	wait func() error
 }
 
-// StartChild starts a child with a task, which is not "". It is killed when the test
-// ends, unless it has ended.
+// StartChild starts a child with a task, which is not "". The child is killed when the test ends.
 func StartChild(tb testing.TB, task string) *Child {
 	tb.Helper()
-	defer fatal(tb)
-	c := &Child{cmd: exec.CommandContext(context.Background(), get(os.Executable()))}
+	defer failTest(tb)
+	c := &Child{cmd: exec.CommandContext(context.Background(), must(os.Executable()))}
 	c.cmd.Env = append(os.Environ(), taskEnv+"="+task)
 	c.cmd.Stderr = os.Stderr
-	c.In = get(c.cmd.StdinPipe())
-	// Not StdoutPipe, which loses what is unread when the process is waited for.
+	c.In = must(c.cmd.StdinPipe())
+	// StdoutPipe would lose unread output once Wait is called.
 	out, in, err := os.Pipe()
-	do(err)
+	check(err)
 	defer in.Close()
 	tb.Cleanup(func() { out.Close() })
 	c.Out, c.cmd.Stdout = out, in
-	do(c.cmd.Start())
+	check(c.cmd.Start())
 	c.wait = sync.OnceValue(c.cmd.Wait)
 	tb.Cleanup(func() {
 		c.Kill()

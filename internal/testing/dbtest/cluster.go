@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// Cluster is a Redis Cluster of three primaries, each with a replica, at
-// 127.0.0.1. Its node timeout is 2 s.
+// Cluster is a Redis Cluster of three primaries, each with a replica, at 127.0.0.1. Its node timeout is 2 s.
 type Cluster struct {
 	nodes
 	options []string
@@ -27,8 +26,8 @@ var sharedCluster = sync.OnceValues(func() (*Cluster, error) { return StartRedis
 // RedisCluster returns the URL of the shared cluster with a key prefix that no other test has.
 func RedisCluster(tb testing.TB) string {
 	tb.Helper()
-	defer fatal(tb)
-	c := get(sharedCluster())
+	defer failTest(tb)
+	c := must(sharedCluster())
 	logVersion(tb, redisKind, "redis://"+c.Addrs()[0], " Cluster", redisVersion)
 	return withPrefix(c.URL())
 }
@@ -36,8 +35,8 @@ func RedisCluster(tb testing.TB) string {
 // StartRedisCluster starts a cluster on a network of six nodes or on the loopback device. The cluster dies with this
 // process. Nodes keep nothing on disk, unless options of redis-server ask for it; their files have different names.
 func StartRedisCluster(ctx context.Context, network *Network, options ...string) (c *Cluster, err error) {
-	defer rescue(&err)
-	defer about("start a Redis Cluster")
+	defer returnFailure(&err)
+	defer wrapFailure("start a Redis Cluster")
 	f := new(Config).folder("redis", "redis")
 	f.network = network
 	c = &Cluster{nodes: nodes{list: make([]node, 6)}, options: options}
@@ -51,10 +50,10 @@ func (c *Cluster) create(ctx context.Context) {
 	}
 	args := []string{"--cluster", "create", "--cluster-replicas", "1", "--cluster-yes"}
 	for i, addr := range c.Addrs() {
-		args = append(args, fmt.Sprint(addr, "@", c.list[i].ports[1])) // the port of the cluster's bus
+		args = append(args, fmt.Sprint(addr, "@", c.list[i].ports[1])) // the port of the cluster bus
 	}
 	c.folder.run(ctx, "", redisProgram("redis-cli"), args...)
-	do(c.Await(ctx))
+	check(c.Await(ctx))
 }
 
 func (c *Cluster) start(ctx context.Context, i int) {
@@ -68,9 +67,9 @@ func (c *Cluster) start(ctx context.Context, i int) {
 	c.run(i, func(host string, port int) *process { return launchRedis(ctx, c.folder, host, port, args...) })
 }
 
-// ready returns why the cluster cannot be used yet: a replica that has not
-// finished its first copy would be promoted with nothing in it.
-func (c *Cluster) ready() error {
+// checkReady returns an error while the cluster cannot be used: a replica that has not finished its first copy would be
+// promoted while it is empty.
+func (c *Cluster) checkReady() error {
 	replicas := 0
 	for _, addr := range c.Addrs() {
 		info, err := callRedis(addr, "CLUSTER", "INFO")
@@ -97,25 +96,24 @@ func (c *Cluster) ready() error {
 	return nil
 }
 
-// URL returns the URL of the cluster: all its nodes.
+// URL returns the URL of the cluster, which names all nodes.
 func (c *Cluster) URL() string { return "redis://" + strings.Join(c.Addrs(), ",") + "/0" }
 
 func (c *Cluster) Addrs() []string { return c.addrs("", 0, "") }
 
-// Restart starts a node that was killed, and waits until all nodes are well again.
+// Restart starts a node that was killed, and waits until all nodes are ready again.
 func (c *Cluster) Restart(ctx context.Context, i int) (err error) {
-	defer rescue(&err)
+	defer returnFailure(&err)
 	c.start(ctx, i)
 	return c.Await(ctx)
 }
 
-// Await waits until all nodes are well, and every replica is in step.
+// Await waits until all nodes are ready and every replica has caught up.
 func (c *Cluster) Await(ctx context.Context) error {
-	return until(ctx, 2*time.Minute, c.ready)
+	return waitFor(ctx, 2*time.Minute, c.checkReady)
 }
 
-// Primary returns the number of the node that is primary for a Redis key. A
-// node that is paused takes two seconds to be passed over.
+// Primary returns the number of the node that is primary for a Redis key. It takes two seconds to skip a paused node.
 func (c *Cluster) Primary(key string) (int, error) {
 	for i, addr := range c.Addrs() {
 		answer, err := callRedis(addr, "EXISTS", key)
@@ -133,13 +131,13 @@ func (c *Cluster) Primary(key string) (int, error) {
 // Sentinel starts a Redis Sentinel for the test. It calls the Redis at a port of 127.0.0.1 main.
 func Sentinel(tb testing.TB, primaryPort string) (addr string) {
 	tb.Helper()
-	defer fatal(tb)
+	defer failTest(tb)
 	port := freePort(loopback)
 	addr = fmt.Sprintf("127.0.0.1:%d", port)
 	file := filepath.Join(tb.TempDir(), "sentinel.conf")
 	text := fmt.Sprintf("port %d\nbind 127.0.0.1\nprotected-mode no\nsentinel monitor main 127.0.0.1 %s 1\n"+
 		"sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 5000\n", port, primaryPort)
-	do(os.WriteFile(file, []byte(text), 0o600))
+	check(os.WriteFile(file, []byte(text), 0o600))
 	server := redisProgram("redis-server")
 	Start(tb, func() *exec.Cmd {
 		return exec.CommandContext(context.Background(), server, file, "--sentinel")

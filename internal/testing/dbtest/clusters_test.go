@@ -94,15 +94,15 @@ func TestGaleraNodeIsKilledAndRejoins(t *testing.T) {
 }
 
 func TestGroupReplicationNodeIsKilledAndRejoins(t *testing.T) {
-	for _, single := range []bool{false, true} {
-		g := StartMySQLGroup(t, nil, single)
+	for _, singlePrimary := range []bool{false, true} {
+		g := StartMySQLGroup(t, nil, singlePrimary)
 		urls := MariaDBAt(t, g.Servers()...)
 		name := databaseOf(urls[0])
 		if err := execMariaDB(urls[0], "create table "+name+".t (n int primary key)"); err != nil {
 			t.Fatal(err)
 		}
-		if err := execMariaDB(urls[1], "insert into "+name+".t values (2)"); (err == nil) == single {
-			t.Errorf("single-primary %v: a write at the second node: %v", single, err)
+		if err := execMariaDB(urls[1], "insert into "+name+".t values (2)"); (err == nil) == singlePrimary {
+			t.Errorf("single-primary %v: a write at the second node: %v", singlePrimary, err)
 		}
 		g.Kill(2)
 		await.NoError(t, "a write without node 2", func() error {

@@ -56,7 +56,7 @@ func TestServersAnswerAndAreGoneAfterStop(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		start func(*Config, context.Context) (*Server, error)
-		ask   func(dsn string) error
+		query func(dsn string) error
 	}{
 		{"postgres", (*Config).Postgres, func(dsn string) error {
 			return execPostgres(context.Background(), dsn, "select 1")
@@ -76,7 +76,7 @@ func TestServersAnswerAndAreGoneAfterStop(t *testing.T) {
 			}
 			t.Logf("%s after %v", s.DSN, time.Since(begin).Round(time.Millisecond))
 			cancel() // of the start, not of the server
-			if err := tt.ask(s.DSN); err != nil {
+			if err := tt.query(s.DSN); err != nil {
 				t.Error(err)
 			}
 			if len(folders(t, tt.name)) != 1 {
@@ -84,7 +84,7 @@ func TestServersAnswerAndAreGoneAfterStop(t *testing.T) {
 			}
 			s.Stop()
 			s.Stop()
-			if err := tt.ask(s.DSN); err == nil {
+			if err := tt.query(s.DSN); err == nil {
 				t.Error("it still answers")
 			}
 			if left := folders(t, tt.name); len(left) != 0 {
@@ -94,7 +94,7 @@ func TestServersAnswerAndAreGoneAfterStop(t *testing.T) {
 	}
 }
 
-// shortTempDir has room for sockets, whose paths may have some 100 bytes, and lets servers in that run as another user.
+// shortTempDir returns a folder that all users can enter, with a path short enough for sockets (some 100 bytes).
 func shortTempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hg")
@@ -213,7 +213,7 @@ func TestPoolerHasFourConnections(t *testing.T) {
 	}
 }
 
-// childEnv has the test below start a server in a process of its own.
+// childEnv is set in the process that the test below starts, which starts servers.
 const childEnv = "HEADGATE_DBTEST_CHILD"
 
 func TestServersDieWithTheirProcess(t *testing.T) {

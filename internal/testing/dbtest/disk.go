@@ -16,12 +16,12 @@ import (
 // Disk is a small file system that a test fills.
 type Disk struct{ Path string }
 
-// NewDisk mounts a file system of size bytes for as long as a test runs, in a process of which [Namespace] says
-// that it may.
+// NewDisk mounts a file system of size bytes until the test ends. The process must be one in which [Namespace] returns
+// true.
 func NewDisk(tb testing.TB, size int) *Disk {
 	tb.Helper()
-	defer fatal(tb)
-	dir := get(os.MkdirTemp("", "headgate-disk-")) // TempDir is for this user alone
+	defer failTest(tb)
+	dir := must(os.MkdirTemp("", "headgate-disk-")) // other users cannot read TempDir
 	tb.Cleanup(func() { _ = os.Remove(dir) })
 	d := &Disk{Path: dir}
 	if err := syscall.Mount("headgate", d.Path, "tmpfs", 0, fmt.Sprintf("size=%d,mode=755", size)); err != nil {
@@ -35,11 +35,11 @@ func NewDisk(tb testing.TB, size int) *Disk {
 	return d
 }
 
-// Fill leaves no byte free. What is deleted later makes room again: Fill may be called again then.
+// Fill leaves no byte free. If files are deleted later, Fill may be called again.
 func (d *Disk) Fill(tb testing.TB) {
 	tb.Helper()
-	defer fatal(tb)
-	f := get(os.OpenFile(d.filler(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600))
+	defer failTest(tb)
+	f := must(os.OpenFile(d.filler(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600))
 	defer f.Close()
 	for size := 1 << 20; size > 0; size >>= 4 {
 		block := make([]byte, size)
@@ -53,71 +53,71 @@ func (d *Disk) Fill(tb testing.TB) {
 	}
 }
 
-// Free gives back what Fill took.
+// Free gives back the space that Fill took.
 func (d *Disk) Free(tb testing.TB) {
 	tb.Helper()
-	defer fatal(tb)
-	do(os.Remove(d.filler()))
+	defer failTest(tb)
+	check(os.Remove(d.filler()))
 }
 
 func (d *Disk) filler() string { return filepath.Join(d.Path, "filler") }
 
 const namespaceEnv = "HEADGATE_TEST_NAMESPACE"
 
-// Namespace reports whether this process may mount a [Disk], which nobody else sees and which is gone with the
-// process, however that ends. If not, it runs the test that calls it in a process that may, and the caller returns:
+// Namespace reports whether this process may mount a [Disk]. No other process sees the disk, and it is gone when the
+// process ends. If Namespace returns false, it has run the calling test in a process that may, and the caller returns:
 //
 //	if !dbtest.Namespace(t) {
 //		return
 //	}
 //
-// That needs root, or a kernel that lets everybody make namespaces. The test is skipped where neither is so.
+// This needs root, or a kernel that lets everybody make namespaces. Otherwise the test is skipped.
 func Namespace(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(namespaceEnv) != "" {
 		return true
 	}
-	defer fatal(t)
+	defer failTest(t)
 	run := "^" + t.Name() + "$"
-	if asked := flag.Lookup("test.run"); asked != nil {
-		if _, parts, some := strings.Cut(asked.Value.String(), "/"); some {
-			run += "/" + parts
+	if pattern := flag.Lookup("test.run"); pattern != nil {
+		if _, subtests, found := strings.Cut(pattern.Value.String(), "/"); found {
+			run += "/" + subtests
 		}
 	}
-	cmd := exec.CommandContext(t.Context(), get(os.Executable()), "-test.run="+run, "-test.v", "-test.timeout=10m")
+	cmd := exec.CommandContext(t.Context(), must(os.Executable()), "-test.run="+run, "-test.v", "-test.timeout=10m")
 	cmd.Env = append(os.Environ(), namespaceEnv+"=1")
-	cmd.SysProcAttr = namespaced(os.Getuid(), os.Getgid())
-	runtime.LockOSThread() // whose end is the end of the child
+	cmd.SysProcAttr = namespaceAttr(os.Getuid(), os.Getgid())
+	runtime.LockOSThread() // the child dies when this thread ends
 	defer runtime.UnlockOSThread()
-	var said strings.Builder
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var output strings.Builder
+	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Start(); err != nil {
 		t.Skipf("no process that may mount a file system can be started, which needs root or namespaces for "+
 			"everybody: %v", err)
 	}
 	err := cmd.Wait()
-	t.Log(said.String())
+	t.Log(output.String())
 	switch {
 	case err != nil:
 		t.Errorf("in a namespace: %v", err)
-	case strings.Contains(said.String(), "--- SKIP: "+t.Name()+" "):
+	case strings.Contains(output.String(), "--- SKIP: "+t.Name()+" "):
 		t.Skip("skipped in a namespace")
-	case !strings.Contains(said.String(), "--- PASS: "+t.Name()+" "):
+	case !strings.Contains(output.String(), "--- PASS: "+t.Name()+" "):
 		t.Error("the test did not run in a namespace")
 	}
 	return false
 }
 
-// namespaced returns how to start a process with file systems of its own, for a user who stays who he is.
-func namespaced(uid, gid int) *syscall.SysProcAttr {
+// namespaceAttr returns attributes of a process with file systems of its own. The process keeps its user and group.
+func namespaceAttr(uid, gid int) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Unshareflags: syscall.CLONE_NEWNS}
 	if uid == 0 {
 		return attr
 	}
-	const mount = 21 // CAP_SYS_ADMIN
+	const capSysAdmin = 21 // lets the process mount
 	attr.Cloneflags = syscall.CLONE_NEWUSER
 	attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: uid, HostID: uid, Size: 1}}
 	attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: gid, HostID: gid, Size: 1}}
-	attr.AmbientCaps = []uintptr{mount}
+	attr.AmbientCaps = []uintptr{capSysAdmin}
 	return attr
 }

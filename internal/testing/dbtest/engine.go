@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// Engine is the environment variable that replaces the distribution's server of one kind. `make engines` sets it to
-// one after the other. It does not affect tests of other kinds of servers.
+// Engine is the environment variable that replaces the distribution's server of one kind by another. `make engines`
+// tests with one after the other. The variable does not affect tests of other kinds of servers.
 const Engine = "HEADGATE_TEST_ENGINE"
 
 // kind is a protocol, with its default server.
@@ -28,14 +28,14 @@ const (
 // engine is a server that can be tested with.
 type engine struct {
 	kind     kind
-	version  string // how its version begins
-	major    int    // of PostgreSQL; 0 for one that comes from
-	suite    string // of Debian, in its newest version, with
-	packages []string
-	programs map[string]string // paths below the tree, by the names that the harness knows
+	version  string            // prefix of the version that the server reports
+	major    int               // version of PostgreSQL; 0: the programs are from packages
+	suite    string            // the Debian suite of packages
+	packages []string          // with the server
+	programs map[string]string // paths in the tree of the packages, by their usual names
 }
 
-// The engines that take longer than the tests of one server may: clusters, and the suite behind a pooler.
+// Engines that take too long for the tests of a single server: clusters, and the suite behind a pooler.
 const (
 	GroupReplication = "group-replication"
 	GaleraEngine     = "galera"
@@ -69,28 +69,28 @@ var mysqlEngine = engine{
 	programs: map[string]string{"mysqld": "usr/sbin/mysqld", "mysql_tzinfo_to_sql": "usr/bin/mysql_tzinfo_to_sql"},
 }
 
-func redisEngine(is, server, tools, prefix string) engine {
+func redisEngine(version, server, tools, prefix string) engine {
 	return engine{
-		kind: redisKind, version: is, suite: "sid", packages: []string{server, tools},
+		kind: redisKind, version: version, suite: "sid", packages: []string{server, tools},
 		programs: map[string]string{"redis-server": prefix + "server", "redis-cli": prefix + "cli"},
 	}
 }
 
-// chosen returns the engine that the environment names, if it is of a kind.
-func chosen(k kind) (e engine, mine bool) {
+// engineFor returns the engine that the environment names; ok is false if it names none of this kind.
+func engineFor(k kind) (e engine, ok bool) {
 	name := os.Getenv(Engine)
 	if name == "" {
 		return engine{}, false
 	}
-	e, known := engines[name]
-	if !known {
-		do(fmt.Errorf("%s: no engine %q is known, only %s", Engine, name,
+	e, ok = engines[name]
+	if !ok {
+		check(fmt.Errorf("%s: no engine %q is known, only %s", Engine, name,
 			strings.Join(slices.Sorted(maps.Keys(engines)), ", ")))
 	}
 	return e, e.kind == k
 }
 
-var trees sync.Map // of a function for each first package
+var trees sync.Map // suite and first package -> func() *tree
 
 func (e *engine) tree() *tree {
 	once, _ := trees.LoadOrStore(e.suite+e.packages[0],
@@ -100,7 +100,7 @@ func (e *engine) tree() *tree {
 
 func (e *engine) program(name string) string { return e.tree().program(name, e.programs[name]) }
 
-// NeedEngine skips a test of an engine that is not the one to test with.
+// NeedEngine skips a test unless Engine names the engine that it needs.
 func NeedEngine(tb testing.TB, name string) {
 	tb.Helper()
 	if os.Getenv(Engine) != name {
@@ -120,24 +120,25 @@ func serverFrom(ctx context.Context, env string, start func(context.Context) (*S
 // sharedDSN returns the DSN of a server that tests share, and logs its version once.
 func sharedDSN(tb testing.TB, shared func() (*Server, error), k kind, version func(string) (string, error)) string {
 	tb.Helper()
-	defer fatal(tb)
-	s := get(shared())
+	defer failTest(tb)
+	s := must(shared())
 	logVersion(tb, k, s.DSN, "", version)
 	return s.DSN
 }
 
-var logged sync.Map
+var loggedVersions sync.Map
 
-// logVersion logs the server's version once, with more. If Engine is of the same kind, the server has to be that one.
-func logVersion(tb testing.TB, k kind, server, more string, version func(string) (string, error)) {
+// logVersion logs the server's version, with a suffix, once in a process. If Engine names one of the same kind, the
+// server has to be that engine.
+func logVersion(tb testing.TB, k kind, server, suffix string, version func(string) (string, error)) {
 	tb.Helper()
-	if _, again := logged.LoadOrStore(server+more, true); again {
+	if _, again := loggedVersions.LoadOrStore(server+suffix, true); again {
 		return
 	}
-	defer fatal(tb)
-	v := get(version(server))
-	if e, mine := chosen(k); mine && !strings.HasPrefix(v, e.version) {
+	defer failTest(tb)
+	v := must(version(server))
+	if e, ok := engineFor(k); ok && !strings.HasPrefix(v, e.version) {
 		tb.Fatalf("dbtest: %s=%s, but the server is %s", Engine, os.Getenv(Engine), v)
 	}
-	tb.Logf("engine: %s%s", v, more)
+	tb.Logf("engine: %s%s", v, suffix)
 }

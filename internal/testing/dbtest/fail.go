@@ -5,54 +5,55 @@ import (
 	"testing"
 )
 
-// failure is what a function panics with that cannot go on. A server is had by dozens of steps, each of which may fail:
-// none of the functions between them says that again.
+// failure is the panic value of a function that cannot go on. It takes dozens of steps to start a server, and each may
+// fail. With panics, the functions between need not return errors.
 type failure struct{ err error }
 
-// do fails if there is an error.
-func do(err error) {
+// check fails if there is an error.
+func check(err error) {
 	if err != nil {
 		panic(failure{err})
 	}
 }
 
-// get returns a value, or fails.
-func get[T any](v T, err error) T {
-	do(err)
+// must returns a value, or fails if there is an error.
+func must[T any](v T, err error) T {
+	check(err)
 	return v
 }
 
-// rescue, deferred, has a function return the error of what has failed in it.
-func rescue(err *error) {
+// returnFailure, deferred, lets the deferring function return the error with which it failed.
+func returnFailure(err *error) {
 	if r := recover(); r != nil {
-		*err = caught(r)
+		*err = errorOf(r)
 	}
 }
 
-// fatal, deferred, ends a test in which something has failed.
-func fatal(tb testing.TB) {
+// failTest, deferred, ends the test if the deferring function fails.
+func failTest(tb testing.TB) {
 	tb.Helper()
 	if r := recover(); r != nil {
-		tb.Fatalf("dbtest: %v", caught(r))
+		tb.Fatalf("dbtest: %v", errorOf(r))
 	}
 }
 
-// about, deferred, says more of what has failed.
-func about(format string, args ...any) {
+// wrapFailure, deferred, puts a text before the error with which the deferring function fails.
+func wrapFailure(format string, args ...any) {
 	if r := recover(); r != nil {
-		panic(failure{fmt.Errorf(format+": %w", append(args, caught(r))...)})
+		panic(failure{fmt.Errorf(format+": %w", append(args, errorOf(r))...)})
 	}
 }
 
-// undo, deferred, does something if something has failed.
-func undo(do func()) {
+// onFailure, deferred, calls a function if the deferring function fails.
+func onFailure(cleanUp func()) {
 	if r := recover(); r != nil {
-		do()
+		cleanUp()
 		panic(r)
 	}
 }
 
-func caught(r any) error {
+// errorOf returns the error of a failure. Any other panic goes on.
+func errorOf(r any) error {
 	f, ok := r.(failure)
 	if !ok {
 		panic(r)

@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// faulty are the servers, and how each tells its time and makes something durable.
-var faulty = map[string]struct {
+// faultEngines has the servers with Config.Faults, and how to read the clock of each and to commit.
+var faultEngines = map[string]struct {
 	start func(*Config) (*Server, error)
 	open  func(t *testing.T, dsn string) (clock func() (micros int64), commit func())
 }{
@@ -62,7 +62,7 @@ var faulty = map[string]struct {
 			return c.Redis(context.Background())
 		},
 		func(t *testing.T, dsn string) (func() int64, func()) {
-			ask := func(words ...string) string {
+			call := func(words ...string) string {
 				answer, err := callRedis(hostOf(t, dsn), words...)
 				if err != nil {
 					t.Fatal(err)
@@ -71,11 +71,11 @@ var faulty = map[string]struct {
 			}
 			return func() (micros int64) {
 				const clock = "local t = redis.call('TIME') return t[1] * 1000000 + t[2]"
-				if _, err := fmt.Sscan(ask("EVAL", clock, "0"), &micros); err != nil {
+				if _, err := fmt.Sscan(call("EVAL", clock, "0"), &micros); err != nil {
 					t.Fatal(err)
 				}
 				return micros
-			}, func() { ask("INCR", "n") }
+			}, func() { call("INCR", "n") }
 		},
 	},
 }
@@ -90,8 +90,8 @@ func clockOf(t *testing.T, db *sql.DB) (micros int64) {
 }
 
 func TestAServersClockJumpsAndItsDiskGetsSlow(t *testing.T) {
-	tier.Nightly(t) // as chaos, which needs it
-	for name, engine := range faulty {
+	tier.Nightly(t) // as package chaos, which needs it
+	for name, engine := range faultEngines {
 		t.Run(name, func(t *testing.T) {
 			s, err := engine.start(&Config{Faults: true})
 			if err != nil {
@@ -112,11 +112,11 @@ func TestAServersClockJumpsAndItsDiskGetsSlow(t *testing.T) {
 				commit()
 				return time.Since(begin)
 			}
-			const longer = 400 * time.Millisecond
+			const delay = 400 * time.Millisecond
 			quick := func() {
 				t.Helper()
 				for try := 0; ; try++ { // the machine may have other work
-					if d := took(); d < longer {
+					if d := took(); d < delay {
 						t.Logf("quick: %s", d)
 						return
 					} else if try == 20 {
@@ -125,9 +125,9 @@ func TestAServersClockJumpsAndItsDiskGetsSlow(t *testing.T) {
 				}
 			}
 			quick()
-			s.SlowDisk(longer)
-			if d := took(); d < longer {
-				t.Errorf("on a slow disk a commit takes %s, want %s and more", d, longer)
+			s.SlowDisk(delay)
+			if d := took(); d < delay {
+				t.Errorf("on a slow disk a commit takes %s, want %s and more", d, delay)
 			} else {
 				t.Logf("slow: %s", d)
 			}

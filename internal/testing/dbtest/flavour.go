@@ -11,18 +11,19 @@ import (
 
 // flavour is a server that speaks MySQL's protocol.
 type flavour struct {
-	server  string   // the program
-	options []string // beside those that all flavours know
-	plain   string   // the option of a server without TLS
-	zones   func() string
-	// prepare makes the files of an empty server, whose root needs no password.
+	server  string        // path of the program
+	options []string      // only of this flavour
+	noTLS   string        // the option that turns TLS off
+	zones   func() string // path of the program that prints time zones as SQL
+	// prepare makes the files of an empty server. Its root needs no password.
 	prepare func(ctx context.Context, f *folder, data string)
 }
 
+// newFlavour returns the engine to test with, or the installed MariaDB.
 func newFlavour() *flavour {
-	e, mine := chosen(mysqlKind)
+	e, ok := engineFor(mysqlKind)
 	switch {
-	case !mine:
+	case !ok:
 		return installedMariaDB()
 	case e.programs["mysqld"] != "":
 		return mysqlOf(&e)
@@ -30,10 +31,10 @@ func newFlavour() *flavour {
 	return mariadbOf(&e)
 }
 
-// mariadb returns a MariaDB, with options that say where its files are.
+// mariadb returns a MariaDB whose files are where the options in places say.
 func mariadb(server string, prepare func(ctx context.Context, f *folder, data string), places ...string) *flavour {
 	return &flavour{
-		server: server, prepare: prepare, plain: "--skip-ssl",
+		server: server, prepare: prepare, noTLS: "--skip-ssl",
 		options: append(places, "--innodb-log-file-size=64M", "--log-warnings=1"),
 		zones:   func() string { return program("mariadb-tzinfo-to-sql", MySQLDSN, "mariadb-server") },
 	}
@@ -48,19 +49,19 @@ func installedMariaDB() *flavour {
 	return mariadb(program("mariadbd", MySQLDSN, "mariadb-server"), prepare)
 }
 
-// mariadbOf returns the MariaDB of a tree. Its mariadb-install-db would start the
-// server by this machine's loader, so the server gets that script's statements.
+// mariadbOf returns the MariaDB of an engine. Its mariadb-install-db would start the server by this machine's loader,
+// so the server gets the statements of that script instead.
 func mariadbOf(e *engine) *flavour {
 	server, t := e.program("mariadbd"), e.tree()
 	share := filepath.Join(t.root, "usr/share/mariadb")
-	places := t.places(share)
+	places := t.pathOptions(share)
 	prepare := func(ctx context.Context, f *folder, data string) {
 		text := strings.Builder{}
 		text.WriteString("create database mysql;\nuse mysql;\nset @auth_root_socket=NULL;\n")
 		for _, name := range []string{"system_tables", "performance_tables", "system_tables_data"} {
-			sql := get(os.ReadFile(filepath.Join(share, "mariadb_"+name+".sql")))
+			sql := must(os.ReadFile(filepath.Join(share, "mariadb_"+name+".sql")))
 			for line := range strings.Lines(string(sql)) {
-				if !strings.Contains(line, "@current_hostname") { // accounts of this machine's name
+				if !strings.Contains(line, "@current_hostname") { // accounts for this machine's name
 					text.WriteString(line)
 				}
 			}
@@ -74,8 +75,8 @@ func mariadbOf(e *engine) *flavour {
 	return mariadb(server, prepare, places...)
 }
 
-// places returns options with the folders of a tree.
-func (t *tree) places(share string) []string {
+// pathOptions returns options with the folders of a tree.
+func (t *tree) pathOptions(share string) []string {
 	return []string{
 		"--basedir=" + filepath.Join(t.root, "usr"), "--lc-messages-dir=" + share,
 		"--character-sets-dir=" + filepath.Join(share, "charsets"),
@@ -83,43 +84,44 @@ func (t *tree) places(share string) []string {
 	}
 }
 
-// mysqlOf returns the MySQL of a tree.
+// mysqlOf returns the MySQL of an engine.
 func mysqlOf(e *engine) *flavour {
 	server, t := e.program("mysqld"), e.tree()
 	share := filepath.Join(t.root, "usr/share/mysql")
-	options := append(t.places(share), "--secure-file-priv=", "--mysqlx=OFF", "--innodb-redo-log-capacity=128M")
+	options := append(t.pathOptions(share), "--secure-file-priv=", "--mysqlx=OFF", "--innodb-redo-log-capacity=128M")
 	prepare := func(ctx context.Context, f *folder, data string) {
-		// It makes root@localhost alone, who cannot come by TCP where names are not resolved.
+		// The server makes root@localhost alone, who cannot connect by TCP if names are not resolved.
 		accounts := filepath.Join(f.path, "accounts.sql")
 		const text = "create user root@'%';\ngrant all on *.* to root@'%' with grant option;\n"
-		do(os.WriteFile(accounts, []byte(text), 0o644))
+		check(os.WriteFile(accounts, []byte(text), 0o644))
 		f.run(ctx, "", server, append([]string{
 			"--no-defaults", "--initialize-insecure", "--skip-log-bin",
 			"--init-file=" + accounts, "--datadir=" + data,
 		}, options...)...)
 	}
 	zones := func() string { return e.program("mysql_tzinfo_to_sql") }
-	return &flavour{server: server, options: options, plain: "--tls-version=", zones: zones, prepare: prepare}
+	return &flavour{server: server, options: options, noTLS: "--tls-version=", zones: zones, prepare: prepare}
 }
 
-// fill puts the files of an empty server into data in a folder.
-func (v *flavour) fill(ctx context.Context, f *folder) {
-	f.fill(ctx, v.server, filepath.Join(f.data, "data"), func(f *folder, data string) { v.prepare(ctx, f, data) })
+// copyTemplate puts the files of an empty server into data in a folder.
+func (v *flavour) copyTemplate(ctx context.Context, f *folder) {
+	create := func(f *folder, data string) { v.prepare(ctx, f, data) }
+	f.copyTemplate(ctx, v.server, filepath.Join(f.data, "data"), create)
 }
 
-// launch starts a server over files in a folder.
+// launch starts a server over the files in data, a subfolder of the folder.
 func (v *flavour) launch(ctx context.Context, f *folder, data, host string, port int, ping func() error,
 	args ...string,
 ) *process {
 	files, data := filepath.Join(f.data, data), filepath.Join(f.path, data)
-	all := []string{
+	options := []string{
 		"--no-defaults", "--datadir=" + files, "--bind-address=" + host, "--port=" + strconv.Itoa(port),
 		"--socket=" + data + ".sock", "--pid-file=" + data + ".pid", "--tmpdir=" + f.path,
 		"--skip-name-resolve", "--max-connections=800", "--innodb-buffer-pool-size=256M",
 		"--innodb-flush-log-at-trx-commit=1", "--character-set-server=utf8mb4",
 	}
-	all = append(append(all, v.options...), args...)
-	cmd := f.command(context.WithoutCancel(ctx), v.server, all...)
-	f.network.within(host, cmd)
+	options = append(append(options, v.options...), args...)
+	cmd := f.command(context.WithoutCancel(ctx), v.server, options...)
+	f.network.runAt(host, cmd)
 	return f.launch(ctx, cmd, time.Minute, ping)
 }

@@ -15,80 +15,76 @@ import (
 	"time"
 )
 
-// Config says how to start a server that belongs to a test alone: it is never one of the environment. The zero
-// Config is fine. A PostgreSQL and a MariaDB flush at each commit, but not in a test; a Redis keeps nothing on disk.
+// Config says how to start a server for one test alone, which is never one from the environment. The zero Config is
+// fine. PostgreSQL and MariaDB flush at each commit, but not in tests; Redis keeps nothing on disk.
 type Config struct {
 	// Data is the folder for the server's data, for example the Path of a [Disk]. Logs, sockets and
 	// temporary files are elsewhere. Empty: a folder that is removed with the server.
 	Data string
-	// Log is the folder for the write-ahead log of a PostgreSQL, in files of 1 MB. Empty: it is with the data.
+	// Log is the folder for the write-ahead log of a PostgreSQL, in files of 1 MB. Empty: the log is with the data.
 	Log string
-	// Faults lets SlowDisk and ShiftClock of the server work. They need a glibc, and gcc, which is installed
-	// if need be. The server flushes its files then, also in tests.
+	// Faults makes SlowDisk and ShiftClock available. They need glibc, and gcc, which is installed if it is missing.
+	// The server flushes its files then, also in tests.
 	Faults bool
 	// Args are further options of the server's program.
 	Args []string
 }
 
-// Postgres starts a PostgreSQL.
 func (c *Config) Postgres(ctx context.Context) (s *Server, err error) {
-	defer rescue(&err)
+	defer returnFailure(&err)
 	return c.startPostgres(ctx, postgresPrograms(), nil), nil
 }
 
 // MariaDB starts a MariaDB, or a MySQL where that is the engine to test with.
 func (c *Config) MariaDB(ctx context.Context) (s *Server, err error) {
-	defer rescue(&err)
+	defer returnFailure(&err)
 	return newFlavour().start(ctx, c), nil
 }
 
-// Redis starts a Redis.
 func (c *Config) Redis(ctx context.Context) (s *Server, err error) {
-	defer rescue(&err)
+	defer returnFailure(&err)
 	return c.startRedis(ctx, false), nil
 }
 
-// own makes the folder's owner that of a file.
-func (f *folder) own(path string) {
+// chown gives a file to the owner of the folder.
+func (f *folder) chown(path string) {
 	if f.owner != nil {
-		do(os.Chown(path, int(f.owner.Uid), int(f.owner.Gid)))
+		check(os.Chown(path, int(f.owner.Uid), int(f.owner.Gid)))
 	}
 }
 
-// folder holds the files of a server, or of a cluster, which belong to whom it
-// runs as.
+// folder holds the files of a server or a cluster. They belong to the user who runs it.
 type folder struct {
 	path   string
-	data   string              // where the server's data are: path, unless Config.Data says otherwise
-	log    string              // where PostgreSQL's write-ahead log is; empty: with the data
-	faults *os.File            // says to servers how slow they are: see faults.go
-	more   []string            // variables of its commands' environment
+	data   string              // folder of the server's data: path, unless Config.Data says otherwise
+	log    string              // folder of PostgreSQL's write-ahead log; empty: the log is with the data
+	faults *os.File            // control file of the fault library: see faults.go
+	env    []string            // further environment variables of commands
 	owner  *syscall.Credential // nil: the present user
-	user   string              // by which name it was looked for
+	user   string              // the name by which owner was looked up
 	lock   *os.File            // held for as long as this process uses the folder
 
 	network *Network // of the servers; nil: the loopback device
 }
 
-// lockFile is locked (flock) by the process that uses a folder. The lock ends
-// with the process, however it ends: unlike a process id in a file, it cannot
-// be mistaken for that of another.
+// lockFile is locked (flock) by the process that uses a folder. The lock ends with the process, however that ends.
+// Unlike a process id in a file, it cannot be mistaken for the lock of another process.
 const lockFile = "headgate.lock"
 
-// folder makes a folder for a server, owned by a user, by nobody if there is no such user, or by the present one
-// unless that is root.
+// folder makes a folder for a server. Its owner is the present user, or if that is root, the given user, or nobody if
+// there is no such user.
 func (c *Config) folder(kind, user string) *folder {
-	owner := unprivileged(user)
+	owner := credentialOf(user)
 	sweepLeftovers()
-	dir := get(os.MkdirTemp("", "headgate-"+kind+"-"))
+	dir := must(os.MkdirTemp("", "headgate-"+kind+"-"))
 	f := &folder{path: dir, data: dir, owner: owner, user: user}
-	defer undo(f.remove)
-	f.lock = locked(filepath.Join(dir, lockFile))
-	f.own(dir)
+	defer onFailure(f.remove)
+	f.lock = openLocked(filepath.Join(dir, lockFile))
+	f.chown(dir)
 	for in, path := range map[string]*string{c.Data: &f.data, c.Log: &f.log} {
 		if in != "" {
-			*path = get(os.MkdirTemp(in, kind+"-"))
-			f.own(*path)
+			*path = must(os.MkdirTemp(in, kind+"-"))
+			f.chown(*path)
 		}
 	}
 	if c.Faults {
@@ -97,23 +93,24 @@ func (c *Config) folder(kind, user string) *folder {
 	return f
 }
 
-// empties are folders with the files of a server that has never run, by how they were made. They end with the process.
-var empties = struct {
+// templates are folders with the files of a server that has never run, by the program that made them. They are removed
+// when the process ends.
+var templates = struct {
 	sync.Mutex
-	made map[string]*folder
-}{made: map[string]*folder{}}
+	byProgram map[string]*folder
+}{byProgram: map[string]*folder{}}
 
-// fill puts the files of an empty server into the folder data. make makes them once in this process: a copy takes a
-// tenth of the three seconds of mariadb-install-db.
-func (f *folder) fill(ctx context.Context, how, data string, make func(f *folder, data string)) {
-	empties.Lock()
-	defer empties.Unlock()
-	from := empties.made[how]
-	if from == nil || existing(from.path)() == "" { // it may have been in a folder that a test has removed
+// copyTemplate puts the files of an empty server into the folder data. create makes them once in this process: a copy
+// takes a tenth of the three seconds of mariadb-install-db.
+func (f *folder) copyTemplate(ctx context.Context, program, data string, create func(f *folder, data string)) {
+	templates.Lock()
+	defer templates.Unlock()
+	from := templates.byProgram[program]
+	if from == nil || pathFinder(from.path)() == "" { // it may have been in a folder that a test has removed
 		from = new(Config).folder("empty", f.user)
-		defer undo(from.remove)
-		make(from, filepath.Join(from.path, "data"))
-		empties.made[how] = from
+		defer onFailure(from.remove)
+		create(from, filepath.Join(from.path, "data"))
+		templates.byProgram[program] = from
 	}
 	f.run(ctx, "", "cp", "-a", filepath.Join(from.path, "data"), data)
 }
@@ -129,31 +126,31 @@ func (f *folder) remove() {
 	}
 }
 
-// command returns a command in the folder, as its owner, which dies with us.
+// command returns a command that runs in the folder, as the owner of the folder, and dies with this process.
 func (f *folder) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = f.path
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: f.owner, Pdeathsig: syscall.SIGKILL}
 	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8", "TZ=UTC", "HOME="+f.path, "TMPDIR="+f.path)
-	cmd.Env = append(cmd.Env, f.more...)
+	cmd.Env = append(cmd.Env, f.env...)
 	return cmd
 }
 
-// run runs a command to its end, which reads a text.
-func (f *folder) run(ctx context.Context, text, name string, args ...string) {
+// run runs a command with a standard input, and waits for its end.
+func (f *folder) run(ctx context.Context, stdin, name string, args ...string) {
 	cmd := f.command(ctx, name, args...)
-	cmd.Stdin = strings.NewReader(text)
+	cmd.Stdin = strings.NewReader(stdin)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		do(fmt.Errorf("%s: %w\n%s", filepath.Base(name), err, tail(string(out), 60)))
+		check(fmt.Errorf("%s: %w\n%s", filepath.Base(name), err, tail(string(out), 60)))
 	}
 }
 
-// sweepLeftovers removes the folders of processes that are gone. A test process
-// has no hook for its end: its servers die with it, their files stay.
+// sweepLeftovers removes the folders of processes that have ended. A test process has no hook for its end: its servers
+// die with it, but their files stay.
 func sweepLeftovers() {
 	locks, _ := filepath.Glob(filepath.Join(os.TempDir(), "headgate-*", lockFile))
 	for _, path := range locks {
-		// One that is being made is not locked yet.
+		// A folder that is being made is not locked yet.
 		info, err := os.Stat(path)
 		if err != nil || time.Since(info.ModTime()) < time.Minute {
 			continue
@@ -169,9 +166,9 @@ func sweepLeftovers() {
 	}
 }
 
-// unprivileged returns whom to run a server as: nil for the present user, who
-// must not be root.
-func unprivileged(name string) *syscall.Credential {
+// credentialOf returns the credential with which to run a server: nil for the present user, or if that is root, the
+// named user or nobody.
+func credentialOf(name string) *syscall.Credential {
 	if os.Getuid() != 0 {
 		return nil
 	}

@@ -12,21 +12,22 @@ import (
 	"time"
 )
 
-// GaleraCluster is a MariaDB Galera cluster of three nodes, at addresses
-// 127.0.0.21 to 23. A node that is away is noticed after 2 s: the others go on without it after 2 to 4 s.
+// GaleraCluster is a MariaDB Galera cluster of three nodes, at addresses 127.0.0.21 to 23. The others notice after 2 s
+// that a node is away, and go on without it after 2 to 4 s.
 type GaleraCluster struct {
 	mariadbNodes
 	library string
 }
 
-// Ports of a node, beside that of clients.
+// Indexes of a node's ports; 0 is the port for clients.
 const (
-	galeraGroup  = 1 + iota // of the group of servers
-	galeraLacks             // where it takes what it lacks (IST),
-	galeraAll               // or everything (SST)
-	galeraPorts             // how many
-	galeraSynced = 4        // the wsrep_local_state of a node that has caught up
+	galeraGroup     = 1 + iota // group communication
+	galeraIST                  // incremental state transfer
+	galeraSST                  // full state transfer
+	galeraPortCount            // how many ports a node has
 )
+
+const galeraSynced = 4 // the wsrep_local_state of a node that has caught up
 
 var sharedGalera = sync.OnceValues(func() (*GaleraCluster, error) { return StartGalera(context.Background(), nil) })
 
@@ -35,21 +36,21 @@ var sharedGalera = sync.OnceValues(func() (*GaleraCluster, error) { return Start
 func Galera(tb testing.TB) []string {
 	tb.Helper()
 	NeedEngine(tb, GaleraEngine)
-	defer fatal(tb)
-	g := get(sharedGalera())
+	defer failTest(tb)
+	g := must(sharedGalera())
 	logVersion(tb, anyKind, g.Servers()[0], " Galera", mariadbVersion)
 	return MariaDBAt(tb, g.Servers()...)
 }
 
-// StartGalera starts a cluster on a network of three nodes or on the loopback device, which dies with this process.
+// StartGalera starts a cluster on a network of three nodes or on the loopback device. It dies with this process.
 func StartGalera(ctx context.Context, network *Network) (g *GaleraCluster, err error) {
-	defer rescue(&err)
-	defer about("start a Galera cluster")
-	program("rsync", "", "rsync") // else its absence is found by a node that waits for its first copy
-	g = &GaleraCluster{library: orInstall(galeraLibrary, "Galera", "", "mariadb-server", "galera-4")}
-	g.flavour = installedMariaDB() // whose version the library is of
+	defer returnFailure(&err)
+	defer wrapFailure("start a Galera cluster")
+	program("rsync", "", "rsync") // without it, the first state transfer of a node would hang
+	g = &GaleraCluster{library: findOrInstall(galeraLibrary, "Galera", "", "mariadb-server", "galera-4")}
+	g.flavour = installedMariaDB() // the library is for its version
 	hosts := func(i int) string { return fmt.Sprintf("127.0.0.%d", 21+i) }
-	g.begin(ctx, network, hosts, galeraPorts, func(f *folder) { g.create(ctx, f) })
+	g.begin(ctx, network, hosts, galeraPortCount, func(f *folder) { g.create(ctx, f) })
 	return g, nil
 }
 
@@ -65,28 +66,27 @@ func galeraLibrary() string {
 
 func (g *GaleraCluster) create(ctx context.Context, f *folder) {
 	data := filepath.Join(f.path, "data")
-	if f.network != nil { // root comes from this machine's address there
+	if f.network != nil { // root connects from this machine's address there
 		const account = "flush privileges;\ncreate user root@'%';\ngrant all on *.* to root@'%' with grant option;\n"
 		f.run(ctx, account, g.flavour.server, "--no-defaults", "--bootstrap", "--datadir="+data,
 			"--innodb-log-file-size=64M")
 	}
 	for i := range g.list {
-		// Each has files to start with; the second and third get the first
-		// one's when they join.
+		// Each node has files to start with. The second and third get those of the first when they join.
 		f.run(ctx, "", "cp", "-a", data, fmt.Sprint(data, i))
 	}
 	for i := range g.list {
 		g.start(ctx, i, i == 0)
 	}
-	do(g.Await(ctx))
+	check(g.Await(ctx))
 }
 
-// Await waits until each node sees all, and has caught up.
+// Await waits until each node sees all nodes, and has caught up.
 func (g *GaleraCluster) Await(ctx context.Context) error {
-	return until(ctx, 2*time.Minute, func() error {
+	return waitFor(ctx, 2*time.Minute, func() error {
 		for i := range g.list {
 			n, err := g.size(i)
-			if err = errors.Join(err, g.synced(i)); err != nil || n != len(g.list) {
+			if err = errors.Join(err, g.checkSynced(i)); err != nil || n != len(g.list) {
 				return fmt.Errorf("node %d sees %d nodes: %w", i, n, err)
 			}
 		}
@@ -94,29 +94,28 @@ func (g *GaleraCluster) Await(ctx context.Context) error {
 	})
 }
 
-// start starts a node, the first as a new cluster, and waits until it takes
-// statements as a member that has caught up.
+// start starts a node, the first as a new cluster, and waits until it has caught up.
 func (g *GaleraCluster) start(ctx context.Context, i int, first bool) {
 	n, members := &g.list[i], g.addrs("", galeraGroup, "")
 	args := []string{
 		"--wsrep-on=ON", "--wsrep-provider=" + g.library, "--wsrep-cluster-name=headgate",
 		"--wsrep-cluster-address=gcomm://" + strings.Join(members, ","), "--wsrep-node-address=" + n.host,
 		"--wsrep-node-name=" + n.host,
-		"--wsrep-sst-method=rsync", "--wsrep-sst-receive-address=" + g.addrs("", galeraAll, "")[i],
+		"--wsrep-sst-method=rsync", "--wsrep-sst-receive-address=" + g.addrs("", galeraSST, "")[i],
 		fmt.Sprintf("--wsrep-provider-options=gmcast.listen_addr=tcp://%s;ist.recv_addr=%s;"+
 			"evs.keepalive_period=PT0.5S;evs.suspect_timeout=PT2S;evs.inactive_timeout=PT4S;"+
 			"evs.inactive_check_period=PT0.5S;gcache.size=32M;socket.ssl=NO",
-			members[i], g.addrs("", galeraLacks, "")[i]),
+			members[i], g.addrs("", galeraIST, "")[i]),
 		"--binlog-format=ROW", "--innodb-autoinc-lock-mode=2", "--innodb-buffer-pool-size=96M",
 	}
 	if first {
 		args = append(args, "--wsrep-new-cluster")
 	}
-	g.launch(ctx, i, func() error { return g.synced(i) }, args...)
+	g.launch(ctx, i, func() error { return g.checkSynced(i) }, args...)
 }
 
-// synced returns why a node cannot be used yet.
-func (g *GaleraCluster) synced(i int) error {
+// checkSynced returns an error while a node cannot be used.
+func (g *GaleraCluster) checkSynced(i int) error {
 	state, err := MariaDBCount(g.Servers()[i], "show global status like 'wsrep_local_state'")
 	if err == nil && state != galeraSynced {
 		err = fmt.Errorf("it has not caught up: wsrep_local_state is %d", state)
@@ -124,13 +123,14 @@ func (g *GaleraCluster) synced(i int) error {
 	return err
 }
 
+// size returns how many nodes a node sees.
 func (g *GaleraCluster) size(i int) (int, error) {
 	return MariaDBCount(g.Servers()[i], "show global status like 'wsrep_cluster_size'")
 }
 
-// Restart starts a node that was killed, and waits until it has joined the others, of which one must be left.
+// Restart starts a node that was killed, and waits until it has joined the others. At least one of these must run.
 func (g *GaleraCluster) Restart(ctx context.Context, i int) (err error) {
-	defer rescue(&err)
+	defer returnFailure(&err)
 	g.start(ctx, i, false)
 	return nil
 }

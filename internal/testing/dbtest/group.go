@@ -10,31 +10,30 @@ import (
 	"time"
 )
 
-// MySQLGroup is a MySQL Group Replication of three nodes. All of them take
-// writes, or the first, until it is killed: then one that the others elect. They take a node that is killed out of the
-// group after some 5 s.
+// MySQLGroup is a MySQL Group Replication of three nodes. All nodes take writes, or only the primary: at first node 0,
+// later a node that the others elect. They expel a killed node from the group after some 5 s.
 type MySQLGroup struct {
 	mariadbNodes
-	single bool
+	singlePrimary bool
 }
 
-// patience ends what would otherwise hang. What a node lacks may take minutes to catch up with, beside a load.
-const patience = 10 * time.Minute
+// maxClusterWait ends waits that would otherwise hang. Under load, a node may take minutes to catch up.
+const maxClusterWait = 10 * time.Minute
 
-// StartMySQLGroup starts a group on a network of three nodes or on the loopback device, which dies with this process.
-// single says that one node takes writes. The test is skipped unless [GroupReplication] is the engine to test with.
-func StartMySQLGroup(tb testing.TB, network *Network, single bool) *MySQLGroup {
+// StartMySQLGroup starts a group on a network of three nodes or on the loopback device. It dies with this process. With
+// singlePrimary, one node takes writes. The test is skipped unless [GroupReplication] is the engine to test with.
+func StartMySQLGroup(tb testing.TB, network *Network, singlePrimary bool) *MySQLGroup {
 	tb.Helper()
 	NeedEngine(tb, GroupReplication)
-	defer fatal(tb)
-	defer about("start a Group Replication")
-	g := &MySQLGroup{mariadbNodes: mariadbNodes{flavour: newFlavour()}, single: single}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer failTest(tb)
+	defer wrapFailure("start a Group Replication")
+	g := &MySQLGroup{mariadbNodes: mariadbNodes{flavour: newFlavour()}, singlePrimary: singlePrimary}
+	ctx, cancel := context.WithTimeout(context.Background(), maxClusterWait)
 	defer cancel()
 	g.begin(ctx, network, onLoopback, 2, func(f *folder) { g.create(ctx, f) })
 	tb.Cleanup(g.Stop)
 	mode := " Group Replication, multi-primary"
-	if single {
+	if singlePrimary {
 		mode = " Group Replication, single-primary"
 	}
 	logVersion(tb, mysqlKind, g.Servers()[0], mode, mariadbVersion)
@@ -44,7 +43,7 @@ func StartMySQLGroup(tb testing.TB, network *Network, single bool) *MySQLGroup {
 func (g *MySQLGroup) create(ctx context.Context, f *folder) {
 	empty := filepath.Join(f.path, "data")
 	for i := range g.list {
-		// auto.cnf has the identity of a server, which the server makes where there is none.
+		// auto.cnf has the identity of a server. A server makes one if the file is missing.
 		const script = `cp -a "$0" "$1" && rm -f "$1/auto.cnf"`
 		f.run(ctx, "", "sh", "-c", script, empty, fmt.Sprint(empty, i))
 	}
@@ -56,47 +55,47 @@ func (g *MySQLGroup) create(ctx context.Context, f *folder) {
 			statements = "set global group_replication_bootstrap_group=ON; " + statements +
 				"; set global group_replication_bootstrap_group=OFF"
 		}
-		do(g.join(ctx, i, statements))
+		check(g.join(ctx, i, statements))
 	}
 }
 
 // start starts the server of a node, which is not in the group yet.
 func (g *MySQLGroup) start(ctx context.Context, i int) {
 	n, seeds := &g.list[i], g.addrs("", 1, "")
-	everywhere, primary := "ON", "OFF"
-	if g.single {
-		everywhere, primary = primary, everywhere
+	multiMode, singleMode := "ON", "OFF"
+	if g.singlePrimary {
+		multiMode, singleMode = singleMode, multiMode
 	}
 	g.launch(ctx, i, func() error { return execMariaDB(g.Servers()[i], "do 1") },
 		fmt.Sprintf("--server-id=%d", i+1), "--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--sync-binlog=1",
 		"--report-host="+n.host, fmt.Sprintf("--report-port=%d", n.ports[0]), "--innodb-buffer-pool-size=128M",
-		"--super-read-only=ON", // until it is a member, and when it is none any more: else it would charge by itself
+		"--super-read-only=ON", // unless it is a member: otherwise it would charge by itself
 		"--plugin-load-add=group_replication.so",
 		"--loose-group-replication-group-name=aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee",
 		"--loose-group-replication-start-on-boot=OFF",
 		"--loose-group-replication-local-address="+seeds[i], "--loose-group-replication-group-seeds="+
 			strings.Join(seeds, ","),
 		"--loose-group-replication-ip-allowlist="+n.host+"/24",
-		"--loose-group-replication-member-expel-timeout=0", // beside the 5 s until a node is suspected
-		// What was expelled waits for Await, which knows when it may ask to join.
+		"--loose-group-replication-member-expel-timeout=0", // after the 5 s until a node is suspected
+		// An expelled node waits for Await, which knows when it may join.
 		"--loose-group-replication-autorejoin-tries=0", "--loose-group-replication-exit-state-action=READ_ONLY",
 		"--log-error-verbosity=3", // without notes the log does not say why a node could not join
-		"--loose-group-replication-enforce-update-everywhere-checks="+everywhere,
-		"--loose-group-replication-single-primary-mode="+primary,
+		"--loose-group-replication-enforce-update-everywhere-checks="+multiMode,
+		"--loose-group-replication-single-primary-mode="+singleMode,
 	)
 }
 
-// join has a node join the group, and waits until it has caught up.
+// join makes a node join the group, and waits until it has caught up.
 func (g *MySQLGroup) join(ctx context.Context, i int, statements string) error {
 	if err := execMariaDB(g.Servers()[i], statements); err != nil {
 		return err
 	}
 	for ; ; time.Sleep(50 * time.Millisecond) {
-		out, err := g.count(i, i, "in ('OFFLINE', 'ERROR')")
-		if err == nil && out > 0 {
+		expelled, err := g.countMember(i, i, "in ('OFFLINE', 'ERROR')")
+		if err == nil && expelled > 0 {
 			return errors.New("it was taken out of the group before it had caught up")
 		}
-		online, err := g.count(i, i, "= 'ONLINE'")
+		online, err := g.countMember(i, i, "= 'ONLINE'")
 		if err == nil && online > 0 {
 			return nil
 		}
@@ -106,28 +105,28 @@ func (g *MySQLGroup) join(ctx context.Context, i int, statements string) error {
 	}
 }
 
-// count returns 1 if a node takes another, or itself, for a member in some state, and 0 if not.
-func (g *MySQLGroup) count(at, of int, state string) (int, error) {
-	return MariaDBCount(g.Servers()[at], fmt.Sprintf("select '', count(*) from "+
+// countMember returns 1 if node i sees node j as a member in some state, and 0 if not.
+func (g *MySQLGroup) countMember(i, j int, state string) (int, error) {
+	return MariaDBCount(g.Servers()[i], fmt.Sprintf("select '', count(*) from "+
 		"performance_schema.replication_group_members where member_port = %d and member_state %s",
-		g.list[of].ports[0], state))
+		g.list[j].ports[0], state))
 }
 
 // Restart starts a node that was killed, and waits until it has joined the others.
 func (g *MySQLGroup) Restart(ctx context.Context, i int) (err error) {
-	defer rescue(&err)
+	defer returnFailure(&err)
 	g.start(ctx, i)
 	return g.rejoin(ctx, i)
 }
 
-// rejoin has a node join again that was taken out of the group, or will be since it was killed. It asks once no other
-// node takes it for a member any more. Were it added just before that, the others would take the new member for the old
-// one, which does not answer, and remove it at once. It would not notice, and its START GROUP_REPLICATION would fail
-// after 91 s with error 3092. A node that was killed while it joined is in the way of itself too, for a minute, and no
-// table shows it. So after an error it asks again, and is not to be killed.
+// rejoin makes a node join again that was expelled from the group, or will be because it was killed. The node joins
+// once no other node sees it as a member any more. If it joined before, the others would take it for the old member,
+// which does not answer, and remove it at once. It would not notice, and its START GROUP_REPLICATION would fail after
+// 91 s with error 3092. A node that was killed while it joined cannot join for a minute either; no table shows that.
+// So rejoin retries after an error, and the node must not be killed meanwhile.
 func (g *MySQLGroup) rejoin(ctx context.Context, i int) error {
-	return g.patiently(ctx, func(ctx context.Context) error {
-		err := g.forgotten(ctx, i)
+	return g.retry(ctx, func(ctx context.Context) error {
+		err := g.awaitExpelled(ctx, i)
 		if err == nil {
 			err = g.join(ctx, i, "stop group_replication; start group_replication")
 		}
@@ -138,21 +137,22 @@ func (g *MySQLGroup) rejoin(ctx context.Context, i int) error {
 	})
 }
 
-// patiently repeats until there is no error. The one at the end of patience has what the nodes have said.
-func (g *MySQLGroup) patiently(ctx context.Context, ask func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// retry calls attempt until it returns no error. After maxClusterWait it returns the last error, with lines from the
+// logs of the nodes.
+func (g *MySQLGroup) retry(ctx context.Context, attempt func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, maxClusterWait)
 	defer cancel()
-	if err := until(ctx, patience, func() error { return ask(ctx) }); err != nil {
-		return fmt.Errorf("%w\n%s", err, g.said())
+	if err := waitFor(ctx, maxClusterWait, func() error { return attempt(ctx) }); err != nil {
+		return fmt.Errorf("%w\n%s", err, g.lastLines())
 	}
 	return nil
 }
 
-// forgotten waits until no other node takes a node for a member.
-func (g *MySQLGroup) forgotten(ctx context.Context, i int) error {
-	return until(ctx, patience, func() error {
+// awaitExpelled waits until no other node sees node i as a member.
+func (g *MySQLGroup) awaitExpelled(ctx context.Context, i int) error {
+	return waitFor(ctx, maxClusterWait, func() error {
 		for j := range g.list {
-			if n, err := g.count(j, i, "is not null"); j != i && err == nil && n > 0 {
+			if n, err := g.countMember(j, i, "is not null"); j != i && err == nil && n > 0 {
 				return errors.New("others take it for a member still")
 			}
 		}
@@ -160,22 +160,22 @@ func (g *MySQLGroup) forgotten(ctx context.Context, i int) error {
 	})
 }
 
-// said returns what the nodes have said about the group last.
-func (g *MySQLGroup) said() string {
+// lastLines returns the last lines about the group in the logs of the nodes.
+func (g *MySQLGroup) lastLines() string {
 	var text strings.Builder
 	for i, n := range g.list {
 		if n.process != nil {
-			fmt.Fprintf(&text, "node %d said\n%s\n", i, n.process.said("[Repl]"))
+			fmt.Fprintf(&text, "node %d said\n%s\n", i, n.process.lastLines("[Repl]"))
 		}
 	}
 	return text.String()
 }
 
-// Await waits until all nodes are in the group. One that the others have taken out of it joins again.
+// Await waits until all nodes are in the group. Expelled nodes join again.
 func (g *MySQLGroup) Await(ctx context.Context) error {
-	return g.patiently(ctx, func(ctx context.Context) (missing error) {
+	return g.retry(ctx, func(ctx context.Context) (missing error) {
 		for i := range g.list {
-			if out, err := g.count(i, i, "in ('OFFLINE', 'ERROR')"); err == nil && out > 0 {
+			if expelled, err := g.countMember(i, i, "in ('OFFLINE', 'ERROR')"); err == nil && expelled > 0 {
 				if err := g.rejoin(ctx, i); err != nil {
 					return err
 				}

@@ -26,18 +26,18 @@ var sharedMariaDB = sync.OnceValues(func() (*Server, error) { return StartShared
 // StartSharedMariaDB returns a running server for many tests. It knows the time zones, and does not sync its files.
 func StartSharedMariaDB(ctx context.Context) (*Server, error) {
 	return serverFrom(ctx, MySQLDSN, func(ctx context.Context) (s *Server, err error) {
-		defer rescue(&err)
+		defer returnFailure(&err)
 		v := newFlavour()
-		s = v.start(ctx, &Config{Args: unsynced})
-		defer undo(s.Stop)
+		s = v.start(ctx, &Config{Args: noSync})
+		defer onFailure(s.Stop)
 		v.loadZones(s.DSN)
 		return s, nil
 	})
 }
 
-// unsynced are options of a server that waits for no disk: what it has committed outlives its death, but not
-// that of the machine. They save a third of the time of a migration.
-var unsynced = []string{"--innodb-flush-method=nosync", "--loose-sync-frm=OFF", "--sync-binlog=0"}
+// noSync has the options of a server that waits for no disk: its commits outlive the server, but not the machine. They
+// save a third of the time of a migration.
+var noSync = []string{"--innodb-flush-method=nosync", "--loose-sync-frm=OFF", "--sync-binlog=0"}
 
 // MariaDB returns the URL of a new, empty database of the shared server: see StartSharedMariaDB.
 func MariaDB(tb testing.TB) string {
@@ -61,30 +61,29 @@ func mariadbVersion(server string) (version string, err error) {
 // KeptMariaDB returns the URL of a database that outlives the test and ends with the server.
 func KeptMariaDB(tb testing.TB) string {
 	tb.Helper()
-	defer fatal(tb)
+	defer failTest(tb)
 	dsn, _ := newDatabase(context.Background(), sharedDSN(tb, sharedMariaDB, mysqlKind, mariadbVersion))
 	return dsn
 }
 
-// MariaDBAt returns the URLs of a new, empty database on a server, or on the
-// nodes of one cluster.
+// MariaDBAt returns the URLs of a new, empty database on a server or on the nodes of one cluster.
 func MariaDBAt(tb testing.TB, servers ...string) []string {
 	tb.Helper()
-	defer fatal(tb)
+	defer failTest(tb)
 	ctx := context.Background()
 	first, drop := newDatabase(ctx, servers[0])
 	tb.Cleanup(func() { _ = drop() })
 	urls := []string{first}
 	for _, s := range servers[1:] {
 		url := strings.TrimSuffix(s, "/") + first[strings.LastIndexByte(first, '/'):]
-		do(until(ctx, time.Minute, func() error { return execMariaDB(url, "do 1") })) // until it has come there
+		check(waitFor(ctx, time.Minute, func() error { return execMariaDB(url, "do 1") })) // it is replicated
 		urls = append(urls, url)
 	}
 	return urls
 }
 
-// OpenMariaDB opens the server of a URL, and the database that it names. Each call of it may have several statements,
-// and is one round trip.
+// OpenMariaDB opens the database of a URL, or its server if the URL names no database. Each query may have several
+// statements, and is one round trip.
 func OpenMariaDB(server string) (*sql.DB, error) {
 	u, err := url.Parse(server)
 	if err != nil {
@@ -113,14 +112,14 @@ func execMariaDB(server, statements string) error {
 	return err
 }
 
-// MariaDBCount returns the number in the second of the two columns of the one
-// row that a statement returns: one such as SHOW GLOBAL STATUS LIKE 'Threads_connected'.
+// MariaDBCount returns the number in the second column of the only row of a query with two columns, such as SHOW GLOBAL
+// STATUS LIKE 'Threads_connected'.
 func MariaDBCount(server, query string) (n int, err error) {
 	err = queryMariaDB(server, query, new(string), &n)
 	return n, err
 }
 
-// queryMariaDB returns the columns of the one row that a statement returns.
+// queryMariaDB scans the columns of the only row of a query.
 func queryMariaDB(server, query string, columns ...any) error {
 	db, err := OpenMariaDB(server)
 	if err != nil {
@@ -132,14 +131,14 @@ func queryMariaDB(server, query string, columns ...any) error {
 
 func (v *flavour) start(ctx context.Context, c *Config) *Server {
 	args := c.Args
-	if testing.Testing() && !c.Faults { // a test ends servers, never the machine
-		args = append(slices.Clone(unsynced), args...)
+	if testing.Testing() && !c.Faults { // a test kills servers, never the machine
+		args = append(slices.Clone(noSync), args...)
 	}
 	return c.start(ctx, "mariadb", "mysql", func(f *folder, port int) *Server {
-		v.fill(ctx, f)
+		v.copyTemplate(ctx, f)
 		dsn := fmt.Sprintf("mysql://root@127.0.0.1:%d/", port)
 		ping := func() error { return execMariaDB(dsn, "do 1") }
-		return &Server{DSN: dsn, polite: syscall.SIGTERM, launch: func(ctx context.Context) *process {
+		return &Server{DSN: dsn, stopSignal: syscall.SIGTERM, launch: func(ctx context.Context) *process {
 			return v.launch(ctx, f, "data", loopback, port, ping, args...)
 		}}
 	})
@@ -147,9 +146,9 @@ func (v *flavour) start(ctx context.Context, c *Config) *Server {
 
 // loadZones loads the time zones of this machine into a server.
 func (v *flavour) loadZones(dsn string) {
-	defer about("load time zones")
+	defer wrapFailure("load time zones")
 	const zones = "/usr/share/zoneinfo"
-	orInstall(existing(filepath.Join(zones, "Europe")), "the time zones", MySQLDSN, "tzdata")
-	out := get(exec.CommandContext(context.Background(), v.zones(), zones).Output())
-	do(execMariaDB(dsn, "use mysql; "+string(out)))
+	findOrInstall(pathFinder(filepath.Join(zones, "Europe")), "the time zones", MySQLDSN, "tzdata")
+	out := must(exec.CommandContext(context.Background(), v.zones(), zones).Output())
+	check(execMariaDB(dsn, "use mysql; "+string(out)))
 }

@@ -11,18 +11,17 @@ import (
 	"testing"
 )
 
-// Network is a switch to which this machine and the nodes of a cluster are connected, each node in a Linux
-// network namespace, so that it can be cut off from the others and still be reached from here. It needs root.
-// A nil Network is the loopback device.
+// Network is a switch that connects this machine and the nodes of a cluster. Each node is in a Linux network namespace,
+// so that it can be cut off from the others and still be reached from here. A Network needs root. A nil Network is the
+// loopback device.
 type Network struct {
-	name  string // of the switch; the namespaces' names begin with it
+	name  string // of the switch; a prefix of the names of namespaces
 	net   string // the first three bytes of addresses
 	nodes int
-	ports int // that were given out
+	ports int // how many ports were given out
 }
 
-// NewNetwork makes a network of some nodes until the test ends. It skips the test where networks may not be
-// made.
+// NewNetwork makes a network of some nodes until the test ends. It skips the test if networks cannot be made.
 func NewNetwork(tb testing.TB, nodes int) *Network {
 	tb.Helper()
 	if os.Getuid() != 0 {
@@ -50,6 +49,7 @@ func NewNetwork(tb testing.TB, nodes int) *Network {
 	return n
 }
 
+// ip runs the program ip with the arguments in a line.
 func ip(line string) error {
 	out, err := exec.CommandContext(context.Background(), "ip", strings.Fields(line)...).CombinedOutput()
 	if err != nil {
@@ -75,7 +75,7 @@ func removeNetwork(name string) {
 	_ = ip("link del " + name)
 }
 
-// sweepNetworks removes the networks of processes that are gone.
+// sweepNetworks removes the networks of processes that have ended.
 func sweepNetworks() {
 	for _, word := range namespaces() {
 		name, _, found := strings.Cut(strings.TrimPrefix(word, "hg"), "n")
@@ -93,19 +93,20 @@ func (n *Network) Part(i int) error { return n.route("add", i) }
 
 func (n *Network) Join(i int) error { return n.route("del", i) }
 
-func (n *Network) route(do string, i int) error {
+// route adds or deletes the routes that drop packets from a node to the others.
+func (n *Network) route(action string, i int) error {
 	for j := range n.nodes {
 		if j == i {
 			continue
 		}
-		if err := ip(fmt.Sprintf("-n %sn%d route %s blackhole %s/32", n.name, i, do, n.Host(j))); err != nil {
+		if err := ip(fmt.Sprintf("-n %sn%d route %s blackhole %s/32", n.name, i, action, n.Host(j))); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// port returns a free port of a host. A node has its own, all of them free.
+// port returns a free port of a host. In a namespace, all ports are free.
 func (n *Network) port(host string) int {
 	if n == nil {
 		return freePort(host)
@@ -114,8 +115,8 @@ func (n *Network) port(host string) int {
 	return firstPort + n.ports
 }
 
-// within has a command run in the namespace of the node that has an address.
-func (n *Network) within(host string, cmd *exec.Cmd) {
+// runAt changes a command to run in the namespace of the node with a host address.
+func (n *Network) runAt(host string, cmd *exec.Cmd) {
 	if n == nil {
 		return
 	}

@@ -18,12 +18,12 @@ type nodes struct {
 
 type node struct {
 	host    string
-	ports   []int    // the first is that of clients
-	process *process // nil: it could not be started
+	ports   []int    // the first is for clients
+	process *process // nil: the node could not be started
 }
 
-// begin gives each node an address and ports, and starts all with create. hosts are their addresses where the
-// folder has no network.
+// begin gives each node an address and ports, and starts all nodes with create. hosts returns the address of a node if
+// the folder has no network.
 func (n *nodes) begin(f *folder, hosts func(i int) string, ports int, create func()) {
 	n.folder = f
 	n.Stop = sync.OnceFunc(func() {
@@ -32,7 +32,7 @@ func (n *nodes) begin(f *folder, hosts func(i int) string, ports int, create fun
 		}
 		f.remove()
 	})
-	defer undo(n.Stop)
+	defer onFailure(n.Stop)
 	if f.network != nil {
 		hosts = f.network.Host
 	}
@@ -46,16 +46,16 @@ func (n *nodes) begin(f *folder, hosts func(i int) string, ports int, create fun
 	create()
 }
 
-// onLoopback returns the address of nodes that may share one.
+// onLoopback returns the address of a node that may share it with others.
 func onLoopback(int) string { return loopback }
 
 func (n *nodes) run(i int, start func(host string, port int) *process) {
-	defer about("node %d", i)
+	defer wrapFailure("node %d", i)
 	m := &n.list[i]
 	m.process = start(m.host, m.ports[0])
 }
 
-// addrs returns host:port of each node, for one of its ports, between two texts.
+// addrs returns host:port of each node, for the port with an index, between two texts.
 func (n *nodes) addrs(before string, port int, after string) []string {
 	list := make([]string, len(n.list))
 	for i, m := range n.list {
@@ -75,25 +75,25 @@ func (n *nodes) Pause(i int) { n.list[i].process.signal(syscall.SIGSTOP) }
 
 func (n *nodes) Resume(i int) { n.list[i].process.signal(syscall.SIGCONT) }
 
-// mariadbNodes are those of a cluster that speaks MySQL's protocol.
+// mariadbNodes are the nodes of a cluster that speaks MySQL's protocol.
 type mariadbNodes struct {
 	nodes
 	flavour *flavour
 }
 
-// begin starts three nodes with create, each over a copy of the same files in the folder.
+// begin starts three nodes with create. The folder has the files of an empty server in data.
 func (n *mariadbNodes) begin(ctx context.Context, network *Network, hosts func(i int) string, ports int,
 	create func(f *folder),
 ) {
 	f := new(Config).folder("mariadb", "mysql")
 	f.network, n.list = network, make([]node, 3)
 	n.nodes.begin(f, hosts, ports, func() {
-		n.flavour.fill(ctx, f)
+		n.flavour.copyTemplate(ctx, f)
 		create(f)
 	})
 }
 
-// launch starts the server of a node, and waits until ping is content with it.
+// launch starts the server of a node, and waits until ping succeeds.
 func (n *mariadbNodes) launch(ctx context.Context, i int, ping func() error, args ...string) {
 	n.run(i, func(host string, port int) *process {
 		return n.flavour.launch(ctx, n.folder, fmt.Sprint("data", i), host, port, ping, args...)

@@ -9,24 +9,22 @@ import (
 	"sync"
 )
 
-// Ports are taken from below those that the kernel gives to outgoing
-// connections (32768 and up), one of which could come between the look whether
-// a port is free and the start of the server.
+// Servers get ports below those that the kernel gives to outgoing connections (32768 and up). Such a connection could
+// take a port between the check that it is free and the start of the server.
 const firstPort, lastPort = 20000, 32767
 
-// loopback is where servers listen that need no address of their own.
+// loopback is the address of servers that need no address of their own.
 const loopback = "127.0.0.1"
 
-// claimed keeps the claims of this process to its end: a test may ask a server
-// that it has stopped, and nobody else's is to answer there.
-var claimed struct {
+// claims keeps the claims of this process until it ends: a test may connect to a server that it has stopped, and no
+// other server may answer there.
+var claims struct {
 	sync.Mutex
 	listeners []net.Listener
 }
 
-// freePort returns a port of an address that is free, and that no other process
-// of tests will take: were two servers to race for one, the slower would seem to
-// answer when the faster does.
+// freePort returns a free port of an address, and claims it against other test processes: if two servers raced for one
+// port, the faster one would answer the pings for the slower one.
 func freePort(host string) int {
 	const n = lastPort - firstPort + 1
 	start := rand.IntN(n)
@@ -39,8 +37,8 @@ func freePort(host string) int {
 	panic(failure{fmt.Errorf("no port of %s is free", host)})
 }
 
-// claim takes a port. A claim is a listener in the abstract namespace of Unix
-// sockets: one process has it, and it ends with that process.
+// claim claims a port, if it is free. A claim is a listener in the abstract namespace of Unix sockets: only one process
+// can have it, and it ends with that process.
 func claim(host string, port int) bool {
 	var config net.ListenConfig
 	c, err := config.Listen(context.Background(), "unix", fmt.Sprintf("@headgate-port-%d", port))
@@ -53,8 +51,8 @@ func claim(host string, port int) bool {
 		return false
 	}
 	l.Close()
-	claimed.Lock()
-	defer claimed.Unlock()
-	claimed.listeners = append(claimed.listeners, c)
+	claims.Lock()
+	defer claims.Unlock()
+	claims.listeners = append(claims.listeners, c)
 	return true
 }

@@ -1,13 +1,11 @@
 // Package dbtest starts real database servers for tests and benchmarks.
 //
-// A server is taken from the environment when a DSN is given there; else a
-// throwaway one is started from installed binaries, on loopback, as an
-// unprivileged user; else the distribution's package is installed, where that
-// is allowed; else the test fails with what is missing. Nothing is
-// ever skipped in silence. [Engine] chooses another server of the same kind, which
-// is fetched and not installed. Each dies with this process.
+// If the environment gives a DSN, that server is used. Otherwise a throwaway server is started from installed binaries,
+// on loopback, as an unprivileged user. If there are none, the distribution's package is installed; if that is not
+// allowed, the test fails and says what is missing. No test is skipped silently. [Engine] chooses another server of the
+// same kind, which is fetched and not installed. Each server dies with this process.
 //
-// A server that is not asked for by Config or Start is shared by all tests of the process.
+// All tests of a process share a server, unless they start one by Config or Start.
 package dbtest
 
 import (
@@ -29,16 +27,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// PostgresDSN is the environment variable that names a PostgreSQL to use: a
-// role that may create databases.
+// PostgresDSN is the environment variable with the DSN of a PostgreSQL to use, for a role that may create databases.
 const PostgresDSN = "HEADGATE_TEST_POSTGRES_DSN"
 
 var sharedPostgres = sync.OnceValues(func() (*Server, error) { return StartSharedPostgres(context.Background()) })
 
 var databases atomic.Int64
 
-// thisRun is in all names of this process. Process ids alone repeat, in
-// containers above all, and a server from the environment outlives them.
+// thisRun is part of all names that this process gives. A process id alone would not do: ids repeat, above all in
+// containers, and a server from the environment outlives the process.
 var thisRun = fmt.Sprintf("%d_%x", os.Getpid(), rand.Uint32())
 
 // Postgres returns the DSN of a new, empty database of the shared server.
@@ -60,7 +57,7 @@ func postgresVersion(dsn string) (string, error) {
 // PostgresAt returns the DSN of a new, empty database on the server of a DSN.
 func PostgresAt(tb testing.TB, server string) string {
 	tb.Helper()
-	defer fatal(tb)
+	defer failTest(tb)
 	dsn, drop := newDatabase(context.Background(), server)
 	tb.Cleanup(func() { _ = drop() })
 	return dsn
@@ -69,30 +66,30 @@ func PostgresAt(tb testing.TB, server string) string {
 // KeptPostgres returns the URL of a database that outlives the test and ends with the server, or by drop.
 func KeptPostgres(tb testing.TB) (dsn string, drop func() error) {
 	tb.Helper()
-	defer fatal(tb)
+	defer failTest(tb)
 	return newDatabase(context.Background(), sharedDSN(tb, sharedPostgres, postgresKind, postgresVersion))
 }
 
 // Database creates an empty database on a PostgreSQL, a MariaDB or a MySQL. drop removes it, on a PostgreSQL with
 // clients that are still connected.
 func (s *Server) Database(ctx context.Context) (dsn string, drop func(), err error) {
-	defer rescue(&err)
+	defer returnFailure(&err)
 	dsn, remove := newDatabase(ctx, s.DSN)
 	return dsn, func() { _ = remove() }, nil
 }
 
 func newDatabase(ctx context.Context, server string) (dsn string, drop func() error) {
 	name := fmt.Sprintf("headgate_test_%s_%d", thisRun, databases.Add(1))
-	defer about("create database %s", name)
+	defer wrapFailure("create database %s", name)
 	if strings.HasPrefix(server, "mysql:") {
-		do(execMariaDB(server, "create database "+name))
-		// A session left in a transaction would hold it up for a day.
+		check(execMariaDB(server, "create database "+name))
+		// A session in an open transaction would block the drop for a day.
 		return strings.TrimSuffix(server, "/") + "/" + name, func() error {
 			return execMariaDB(server, "set lock_wait_timeout = 5; drop database "+name)
 		}
 	}
-	do(execPostgres(ctx, server, "create database "+name))
-	cfg := get(pgx.ParseConfig(server))
+	check(execPostgres(ctx, server, "create database "+name))
+	cfg := must(pgx.ParseConfig(server))
 	dsn = fmt.Sprintf("postgres://%s:%s@%s/%s", cfg.User, cfg.Password,
 		net.JoinHostPort(cfg.Host, strconv.Itoa(int(cfg.Port))), name)
 	return dsn, func() error {
@@ -117,18 +114,17 @@ func StartSharedPostgres(ctx context.Context) (*Server, error) {
 	return serverFrom(ctx, PostgresDSN, (&Config{Args: []string{"-c", "fsync=off"}}).Postgres)
 }
 
-// postgresPrograms returns the folder of the programs to test with.
+// postgresPrograms returns the folder with the programs to test with.
 func postgresPrograms() string {
-	if e, mine := chosen(postgresKind); mine {
+	if e, ok := engineFor(postgresKind); ok {
 		return postgresOf(e.major)
 	}
-	return orInstall(newestPostgres, "PostgreSQL", PostgresDSN, "postgresql")
+	return findOrInstall(newestPostgres, "PostgreSQL", PostgresDSN, "postgresql")
 }
 
-// startPostgres starts a server from a folder of binaries. t is nil for one that
-// lets everyone in.
+// startPostgres starts a server from a folder of binaries. If t is nil, it lets everyone in without a password.
 func (c *Config) startPostgres(ctx context.Context, bin string, t *TLS) *Server {
-	make := func(f *folder, data string) {
+	initDB := func(f *folder, data string) {
 		init := []string{"-D", data, "-U", "headgate", "-A", "trust", "-E", "UTF8", "--no-sync"}
 		if f.log != "" {
 			init = append(init, "--waldir="+f.log, "--wal-segsize=1")
@@ -139,15 +135,15 @@ func (c *Config) startPostgres(ctx context.Context, bin string, t *TLS) *Server 
 	s := c.start(ctx, "postgres", "postgres", func(f *folder, port int) *Server {
 		data := filepath.Join(f.data, "data")
 		if f.log != "" {
-			make(f, data)
+			initDB(f, data)
 		} else {
-			f.fill(ctx, bin, data, make)
+			f.copyTemplate(ctx, bin, data, initDB)
 		}
 		options := []string{
 			"-c", "max_connections=600", "-c", "shared_buffers=256MB", "-c", "max_wal_size=4GB",
 			"-c", "jit=off", // which costs the tests of store/postgres a twentieth of the CPU
 		}
-		if testing.Testing() && !c.Faults { // a test ends servers, never the machine: what the kernel has is not lost
+		if testing.Testing() && !c.Faults { // a test kills servers, never the machine: the kernel still writes
 			options = append(options, "-c", "fsync=off")
 		}
 		options = append(options, c.Args...)
@@ -160,35 +156,34 @@ func (c *Config) startPostgres(ctx context.Context, bin string, t *TLS) *Server 
 		}
 		return f.postgres(bin, data, dsn, admin, port, options...)
 	})
-	defer undo(s.Stop)
+	defer onFailure(s.Stop)
 	if t != nil {
-		do(execPostgres(ctx, admin, "alter role "+TLSUser+" password '"+TLSPassword+"'"))
+		check(execPostgres(ctx, admin, "alter role "+TLSUser+" password '"+TLSPassword+"'"))
 	}
 	return s
 }
 
-// postgres returns a server over the files in data, which answers at admin once it has started.
+// postgres returns a server over the files in data. Once it answers at the DSN admin, it has started.
 func (f *folder) postgres(bin, data, dsn, admin string, port int, options ...string) *Server {
 	args := append([]string{"-D", data, "-h", loopback, "-p", strconv.Itoa(port), "-k", f.path}, options...)
-	return &Server{DSN: dsn, polite: syscall.SIGINT, launch: func(ctx context.Context) *process {
+	return &Server{DSN: dsn, stopSignal: syscall.SIGINT, launch: func(ctx context.Context) *process {
 		cmd := f.command(context.WithoutCancel(ctx), filepath.Join(bin, "postgres"), args...)
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGQUIT // to the postmaster, which ends its children
 		return f.launch(ctx, cmd, 2*time.Minute, func() error { return execPostgres(ctx, admin, "select 1") })
 	}}
 }
 
-// newestPostgres returns the folder of the programs of the newest version that is installed; "" if none is.
+// newestPostgres returns the folder with the programs of the newest installed version; "" if none is installed.
 func newestPostgres() string {
-	found, _ := filepath.Glob("/usr/lib/postgresql/??/bin/initdb") // by their versions
+	found, _ := filepath.Glob("/usr/lib/postgresql/??/bin/initdb") // sorted by their versions
 	if len(found) == 0 {
 		return ""
 	}
 	return filepath.Dir(found[len(found)-1])
 }
 
-// Psql lets the program psql run a script, one statement after the other and on
-// after errors, on the server of a URL. It returns what psql has printed, errors
-// among it.
+// Psql runs a script by the program psql on the server of a URL, one statement after the other, and goes on after
+// errors. It returns the output of psql with the errors.
 func Psql(tb testing.TB, dsn, script string) string {
 	tb.Helper()
 	bin := Program(tb, "psql", "postgresql-client")

@@ -16,42 +16,42 @@ import (
 )
 
 type Server struct {
-	DSN  string // of a database or keyspace that is there from the start
-	stop func()
+	DSN  string // names a database or keyspace that exists from the start
+	stop func() // nil: the server is from the environment
 
-	faults *os.File // nil: it has none
-	launch func(context.Context) *process
-	polite syscall.Signal // ends it
+	faults     *os.File // control file of the fault library; nil: the server was started without Config.Faults
+	launch     func(context.Context) *process
+	stopSignal syscall.Signal
 
-	mu sync.Mutex
-	p  *process // guarded by mu
+	mu      sync.Mutex
+	process *process // guarded by mu
 }
 
-// start starts a server. how has its DSN and how to launch it, given the server's own folder and a port.
-func (c *Config) start(ctx context.Context, kind, user string, how func(f *folder, port int) *Server) *Server {
+// start starts a server. describe returns its DSN and how to launch it, for the server's own folder and a port.
+func (c *Config) start(ctx context.Context, kind, user string, describe func(f *folder, port int) *Server) *Server {
 	f := c.folder(kind, user)
-	defer undo(f.remove)
-	s := how(f, freePort(loopback))
-	s.p, s.faults = s.launch(ctx), f.faults
+	defer onFailure(f.remove)
+	s := describe(f, freePort(loopback))
+	s.process, s.faults = s.launch(ctx), f.faults
 	s.stop = sync.OnceFunc(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.p.end(s.polite)
+		s.process.end(s.stopSignal)
 		f.remove()
 	})
 	return s
 }
 
-// Crash kills all processes of a server that was started here. Its files stay.
+// Crash kills all processes of a server that this process started. Its files stay.
 func (s *Server) Crash() { s.current().kill() }
 
 func (s *Server) current() *process {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.p
+	return s.process
 }
 
-// Ended reports whether a server that was started here has ended, by itself or by Crash.
+// Ended reports whether a server that this process started has ended, by itself or by Crash.
 func (s *Server) Ended() bool {
 	select {
 	case <-s.current().ended:
@@ -63,15 +63,15 @@ func (s *Server) Ended() bool {
 
 // Restart starts a server that has crashed, at the same address.
 func (s *Server) Restart(ctx context.Context) (err error) {
-	defer rescue(&err)
+	defer returnFailure(&err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.p = s.launch(ctx)
+	s.process = s.launch(ctx)
 	return nil
 }
 
-// Stop ends a server that was started here and removes its files. A server
-// from the environment goes on. Stopping twice is harmless.
+// Stop ends a server that this process started, and removes its files. A server from the environment goes on. Stopping
+// twice is harmless.
 func (s *Server) Stop() {
 	if s.stop != nil {
 		s.stop()
@@ -83,11 +83,11 @@ func (s *Server) Stop() {
 type process struct {
 	cmd   *exec.Cmd
 	ended chan struct{} // closed when the process has ended
-	log   string        // the file of what it has said
+	log   string        // the file of its output
 }
 
-// said returns the last of the lines with a text that the process has said.
-func (p *process) said(text string) string {
+// lastLines returns the last lines of the output that contain a text.
+func (p *process) lastLines(text string) string {
 	all, _ := os.ReadFile(p.log)
 	var lines []string
 	for line := range strings.Lines(string(all)) {
@@ -98,20 +98,18 @@ func (p *process) said(text string) string {
 	return tail(strings.Join(lines, ""), 30)
 }
 
-// launch starts a server and waits until ping is content with it. The context
-// bounds the wait, not the life of the server.
-func (f *folder) launch(ctx context.Context, cmd *exec.Cmd, patience time.Duration, ping func() error) *process {
-	do(ctx.Err()) // a server that starts quickly would answer before anybody looks at that
-	log := get(os.CreateTemp(f.path, "log-"))
+// launch starts a server and waits until ping succeeds. The context bounds the wait, not the life of the server.
+func (f *folder) launch(ctx context.Context, cmd *exec.Cmd, maxWait time.Duration, ping func() error) *process {
+	check(ctx.Err()) // otherwise a server that starts quickly would answer before the context is looked at
+	log := must(os.CreateTemp(f.path, "log-"))
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
 	p := &process{cmd: cmd, ended: make(chan struct{}), log: log.Name()}
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	started := make(chan error)
-	// The death signal of a child comes when the thread ends that started it,
-	// not the process: keep that thread for as long as the server runs. It is
-	// unlocked then, since other children may be its own too.
+	// A child gets its death signal when the thread that started it ends, not the process: keep that thread for as long
+	// as the server runs. The thread is unlocked then, since it may have started other children too.
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -123,16 +121,15 @@ func (f *folder) launch(ctx context.Context, cmd *exec.Cmd, patience time.Durati
 		close(p.ended)
 		giveUp(fmt.Errorf("it has ended: %s", cmd.ProcessState))
 	}()
-	do(<-started)
-	if err := until(ctx, patience, ping); err != nil {
+	check(<-started)
+	if err := waitFor(ctx, maxWait, ping); err != nil {
 		p.end(syscall.SIGKILL)
-		do(fmt.Errorf("%s does not answer: %w\n%s", filepath.Base(cmd.Path), err, p.said("")))
+		check(fmt.Errorf("%s does not answer: %w\n%s", filepath.Base(cmd.Path), err, p.lastLines("")))
 	}
 	return p
 }
 
-// end sends a signal and waits for the process to end, which a signal that
-// asks politely may take too long to bring about.
+// end sends a signal and waits for the process to end. After ten seconds it kills the process.
 func (p *process) end(sig syscall.Signal) {
 	_ = p.cmd.Process.Signal(sig)
 	select {
@@ -143,12 +140,12 @@ func (p *process) end(sig syscall.Signal) {
 	}
 }
 
-// until repeats until there is no error, for a time at most, or until the context ends.
-func until(ctx context.Context, most time.Duration, ask func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, most)
+// waitFor calls attempt until it returns no error, for maxWait at most, or until the context ends.
+func waitFor(ctx context.Context, maxWait time.Duration, attempt func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
 	for ; ; time.Sleep(20 * time.Millisecond) {
-		err := ask()
+		err := attempt()
 		if err == nil {
 			return nil
 		}
@@ -163,8 +160,8 @@ func tail(s string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// Pause stops all processes of a server that was started here, without ending them, as a machine that stands
-// still does; Resume lets them go on.
+// Pause stops all processes of a server that this process started, as when its machine stands still. Resume lets them
+// go on.
 func (s *Server) Pause() { s.current().signal(syscall.SIGSTOP) }
 
 func (s *Server) Resume() { s.current().signal(syscall.SIGCONT) }
@@ -176,8 +173,8 @@ func (p *process) signal(sig syscall.Signal) {
 	}
 }
 
-// kill kills a process and all that it has started, and waits until they are gone: what they share, such as the memory
-// of a PostgreSQL, is free then.
+// kill kills a process and all that it has started, and waits until they are gone: then what they shared is free, such
+// as the memory of a PostgreSQL.
 func (p *process) kill() {
 	_ = p.cmd.Process.Signal(syscall.SIGSTOP) // it starts no more
 	family := Family(p.cmd.Process.Pid)
@@ -193,16 +190,16 @@ func (p *process) kill() {
 // Relative is a process of a family.
 type Relative struct {
 	ID   int
-	Stat []string // what /proc says of it, from its state on; nil: nothing
+	Stat []string // the fields in /proc, from the state on; nil: there are none
 }
 
-// alive reports whether it has not ended.
+// alive reports whether the process has not ended.
 func (r Relative) alive() bool {
 	stat := statOf(fmt.Sprintf("/proc/%d/stat", r.ID))
 	return stat != nil && stat[0] != "Z"
 }
 
-// statOf returns the fields of a file of /proc, without the name, which stands in parentheses and may contain spaces.
+// statOf returns the fields of a stat file in /proc after the name, which stands in parentheses and may contain spaces.
 func statOf(file string) []string {
 	text, _ := os.ReadFile(file) // the file is gone once the process has ended
 	_, rest, _ := strings.Cut(string(text), ") ")
@@ -212,7 +209,7 @@ func statOf(file string) []string {
 	return nil
 }
 
-// Family returns a process and those that it has started, and they, the first one first.
+// Family returns a process and its descendants. The process itself comes first.
 func Family(pid int) []Relative {
 	children := map[string][]Relative{} // by the ids of their parents
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")

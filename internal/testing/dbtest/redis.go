@@ -18,8 +18,7 @@ import (
 	"time"
 )
 
-// RedisDSN is the environment variable that names a Redis or Valkey to use: a
-// URL redis://user:password@host:port/0.
+// RedisDSN is the environment variable that names a Redis or Valkey to use: a URL redis://user:password@host:port/0.
 const RedisDSN = "HEADGATE_TEST_REDIS_DSN"
 
 var sharedRedis = sync.OnceValues(func() (*Server, error) { return StartSharedRedis(context.Background()) })
@@ -37,7 +36,7 @@ func redisVersion(dsn string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// Valkey names the Redis that it took over from as well.
+	// Valkey also reports the version of Redis with which it is compatible.
 	text, err := callRedis(u.Host, "INFO", "server")
 	for _, name := range []string{"Valkey", "Redis"} {
 		if _, rest, found := strings.Cut(text, "\n"+strings.ToLower(name)+"_version:"); found {
@@ -57,44 +56,43 @@ func StartSharedRedis(ctx context.Context) (*Server, error) {
 	return serverFrom(ctx, RedisDSN, new(Config).Redis)
 }
 
-// startRedis starts a server that speaks TLS alone, or does not.
-func (c *Config) startRedis(ctx context.Context, secure bool) *Server {
+// startRedis starts a server that speaks only TLS, or no TLS.
+func (c *Config) startRedis(ctx context.Context, withTLS bool) *Server {
 	return c.start(ctx, "redis", "redis", func(f *folder, port int) *Server {
 		args := c.Args
-		if secure {
+		if withTLS {
 			args = append([]string{"--port", "0", "--tls-port", strconv.Itoa(port)}, args...)
 		}
 		launch := func(ctx context.Context) *process { return launchRedis(ctx, f, loopback, port, args...) }
-		return &Server{DSN: fmt.Sprintf("redis://127.0.0.1:%d/0", port), polite: syscall.SIGTERM, launch: launch}
+		return &Server{DSN: fmt.Sprintf("redis://127.0.0.1:%d/0", port), stopSignal: syscall.SIGTERM, launch: launch}
 	})
 }
 
-// RedisProgram returns the path of redis-server or redis-cli, those of the engine
-// to test with.
+// RedisProgram returns the path of redis-server or redis-cli of the engine to test with.
 func RedisProgram(name string) (path string, err error) {
-	defer rescue(&err)
+	defer returnFailure(&err)
 	return redisProgram(name), nil
 }
 
 func redisProgram(name string) string {
-	if e, mine := chosen(redisKind); mine {
+	if e, ok := engineFor(redisKind); ok {
 		return e.program(name)
 	}
 	return program(name, RedisDSN, "redis-server")
 }
 
-// launchRedis starts a server that writes to a folder what little it writes.
+// launchRedis starts a server whose files are in a folder.
 func launchRedis(ctx context.Context, f *folder, host string, port int, args ...string) *process {
 	socket := filepath.Join(f.path, strconv.Itoa(port)+".sock") // without TLS
 	cmd := f.command(context.WithoutCancel(ctx), redisProgram("redis-server"), append([]string{
 		"--port", strconv.Itoa(port), "--bind", host, "--unixsocket", socket, "--dir", f.data, "--save", "",
 		"--appendonly", "no", "--protected-mode", "no", "--daemonize", "no",
 	}, args...)...)
-	f.network.within(host, cmd)
+	f.network.runAt(host, cmd)
 	return f.launch(ctx, cmd, time.Minute, func() error { return pingRedis(socket) })
 }
 
-// pingRedis returns why a server at an address, or at the path of a socket, cannot be used yet.
+// pingRedis returns an error if a server, at an address or the path of a socket, cannot be used.
 func pingRedis(addr string) error {
 	answer, err := callRedis(addr, "PING")
 	if err == nil && !strings.HasPrefix(answer, "PONG") && !strings.HasPrefix(answer, "NOAUTH") {
@@ -103,8 +101,8 @@ func pingRedis(addr string) error {
 	return err
 }
 
-// callRedis sends a command to a server, at an address or at the path of a socket, one thing and
-// returns the first line, or the bulk string, of its answer.
+// callRedis sends a command to a server, at an address or the path of a socket. It returns the first line of the
+// answer, or the bulk string if the answer is one.
 func callRedis(addr string, words ...string) (string, error) {
 	network := "tcp"
 	if filepath.IsAbs(addr) {
@@ -116,11 +114,11 @@ func callRedis(addr string, words ...string) (string, error) {
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(2 * time.Second))
-	question := fmt.Sprintf("*%d\r\n", len(words))
+	request := fmt.Sprintf("*%d\r\n", len(words))
 	for _, word := range words {
-		question += fmt.Sprintf("$%d\r\n%s\r\n", len(word), word)
+		request += fmt.Sprintf("$%d\r\n%s\r\n", len(word), word)
 	}
-	if _, err := conn.Write([]byte(question)); err != nil {
+	if _, err := conn.Write([]byte(request)); err != nil {
 		return "", err
 	}
 	r := bufio.NewReader(conn)

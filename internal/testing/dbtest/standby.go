@@ -12,8 +12,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// PostgresPair is a PostgreSQL whose commits wait for a synchronous standby. Both are of the distribution's
-// version, which has pg_basebackup. It is not for concurrent use.
+// PostgresPair is a PostgreSQL whose commits wait for a synchronous standby. Both have the distribution's version,
+// which has pg_basebackup. A PostgresPair is not for concurrent use.
 type PostgresPair struct {
 	bin     string
 	nodes   [2]*Server
@@ -23,10 +23,10 @@ type PostgresPair struct {
 // StartPostgresPair starts a primary and its standby, which end with the test.
 func StartPostgresPair(tb testing.TB) *PostgresPair {
 	tb.Helper()
-	defer fatal(tb)
+	defer failTest(tb)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	p := &PostgresPair{bin: orInstall(newestPostgres, "PostgreSQL", PostgresDSN, "postgresql")}
+	p := &PostgresPair{bin: findOrInstall(newestPostgres, "PostgreSQL", PostgresDSN, "postgresql")}
 	tb.Cleanup(func() {
 		for _, s := range p.nodes {
 			if s != nil {
@@ -39,12 +39,13 @@ func StartPostgresPair(tb testing.TB) *PostgresPair {
 	return p
 }
 
-// Primary returns the server that takes writes, and Standby the other one.
+// Primary returns the server that takes writes.
 func (p *PostgresPair) Primary() *Server { return p.nodes[p.primary] }
 
+// Standby returns the server that takes no writes.
 func (p *PostgresPair) Standby() *Server { return p.nodes[1-p.primary] }
 
-// Promote lets the standby take writes, in the place of a primary that has ended.
+// Promote makes the standby the primary, after the primary has ended.
 func (p *PostgresPair) Promote(ctx context.Context) error {
 	if err := execPostgres(ctx, p.Standby().DSN, "select pg_promote()"); err != nil {
 		return err
@@ -55,31 +56,31 @@ func (p *PostgresPair) Promote(ctx context.Context) error {
 
 // Rejoin starts a new standby at the address of the server that was primary before.
 func (p *PostgresPair) Rejoin(ctx context.Context) (err error) {
-	defer rescue(&err)
+	defer returnFailure(&err)
 	p.Standby().Stop()
-	port := get(pgx.ParseConfig(p.Standby().DSN)).Port
+	port := must(pgx.ParseConfig(p.Standby().DSN)).Port
 	p.nodes[1-p.primary] = startStandby(ctx, p.bin, p.Primary().DSN, int(port))
 	return nil
 }
 
-// startStandby starts a copy of a primary at a port, or at a free one if that is 0, makes it the synchronous one, and
-// waits until it is.
+// startStandby starts a copy of a primary at a port, or at a free port for 0. It waits until the copy is a synchronous
+// standby.
 func startStandby(ctx context.Context, bin, primary string, port int) *Server {
-	defer about("standby")
-	cfg := get(pgx.ParseConfig(primary))
-	s := new(Config).start(ctx, "standby", "postgres", func(f *folder, free int) *Server {
-		data, port := filepath.Join(f.path, "data"), cmp.Or(port, free)
+	defer wrapFailure("standby")
+	cfg := must(pgx.ParseConfig(primary))
+	s := new(Config).start(ctx, "standby", "postgres", func(f *folder, freePort int) *Server {
+		data, port := filepath.Join(f.path, "data"), cmp.Or(port, freePort)
 		dsn := fmt.Sprintf("postgres://%s:@127.0.0.1:%d/postgres", cfg.User, port)
 		f.run(ctx, "", filepath.Join(bin, "pg_basebackup"), "-h", cfg.Host, "-p", strconv.Itoa(int(cfg.Port)),
 			"-U", cfg.User, "-D", data, "-R", "-c", "fast", "--no-sync")
 		return f.postgres(bin, data, dsn, dsn, port, "-c", "max_connections=300", "-c", "fsync=off")
 	})
-	defer undo(s.Stop)
+	defer onFailure(s.Stop)
 	for _, sql := range []string{
 		"alter system set synchronous_standby_names = '*'", "select pg_reload_conf()",
 		"do $$ begin assert (select bool_or(sync_state = 'sync') from pg_stat_replication); end $$",
 	} {
-		do(until(ctx, patience, func() error { return execPostgres(ctx, primary, sql) })) // until it is synchronous
+		check(waitFor(ctx, maxClusterWait, func() error { return execPostgres(ctx, primary, sql) }))
 	}
 	return s
 }

@@ -21,7 +21,7 @@ func TestTheStoresPageNamesTheVersions(t *testing.T) {
 	if !found {
 		t.Fatal("docs/stores.md has no table of versions")
 	}
-	for _, version := range packaged {
+	for _, version := range npmVersions {
 		number, _, _ := strings.Cut(version, ".0-") // 15.18.0-beta.17 is PostgreSQL 15.18
 		if !strings.Contains(table, number) {
 			t.Errorf("docs/stores.md does not name PostgreSQL %s", number)
@@ -31,8 +31,9 @@ func TestTheStoresPageNamesTheVersions(t *testing.T) {
 		t.Errorf("docs/stores.md does not name SQLite %s", sqlite3.SQLITE_VERSION)
 	}
 	for name, e := range engines {
-		if is := strings.TrimSuffix(strings.Fields(e.version + " -")[0], "."); is != "-" && !strings.Contains(table, is) {
-			t.Errorf("docs/stores.md does not name %s, of %s", is, name)
+		number := strings.TrimSuffix(strings.Fields(e.version + " -")[0], ".")
+		if number != "-" && !strings.Contains(table, number) {
+			t.Errorf("docs/stores.md does not name %s, of %s", number, name)
 		}
 	}
 }

@@ -38,7 +38,7 @@ func TestTheMirrorIsThatOfTheMachine(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := func() (mirror string, err error) {
-			defer rescue(&err)
+			defer returnFailure(&err)
 			return debianMirror(dir), nil
 		}()
 		if got != tt.want || (err == nil) != (tt.want != "") {
@@ -47,13 +47,12 @@ func TestTheMirrorIsThatOfTheMachine(t *testing.T) {
 	}
 }
 
-// TestASuiteThatCannotBeReachedIsAnError: apt-get itself takes an update that
-// reached nobody for a success.
+// TestASuiteThatCannotBeReachedIsAnError: by default, an apt-get update that reaches no mirror succeeds.
 func TestASuiteThatCannotBeReachedIsAnError(t *testing.T) {
 	t.Parallel()
 	apt := newApt(t.TempDir(), t.TempDir(), "http://127.0.0.1:1/debian", "sid")
 	err := func() (err error) {
-		defer rescue(&err)
+		defer returnFailure(&err)
 		apt(t.Context(), "update")
 		return nil
 	}()

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// Swallower is a proxy in front of a server. While it loses answers, it cuts the
-// connection with the answer in its hand: what a client sees when the network breaks after
-// its statement was done. It can also be silent, or cut everything.
+// Swallower is a proxy in front of a server. It can lose answers, be silent, or cut all connections. It loses an answer
+// by cutting the connection when the answer has come from the server: to the client it looks as if the network broke
+// after its statement was done.
 type Swallower struct {
 	Addr   string // host:port to connect to
-	after  []byte // only what holds this is silenced, and answers to it lost; empty: all are
+	marker []byte // only requests with it are silenced, and only answers to them lost; empty: all
 	lose   atomic.Bool
 	silent atomic.Bool
 	cut    atomic.Bool
@@ -25,15 +25,15 @@ type Swallower struct {
 	open map[net.Conn]struct{}
 }
 
-// Swallow starts a proxy in front of a server, for as long as the test runs. Where a text is named, only what a
-// client sends with that in it is silenced, and answers are lost only after it.
-func Swallow(tb testing.TB, target string, after ...string) *Swallower {
+// Swallow starts a proxy in front of a server until the test ends. With a marker, only requests that contain it are
+// silenced, and only answers after such a request are lost.
+func Swallow(tb testing.TB, target string, marker ...string) *Swallower {
 	tb.Helper()
-	defer fatal(tb)
-	l := get((&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0"))
+	defer failTest(tb)
+	l := must((&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0"))
 	s := &Swallower{
 		Addr: l.Addr().String(), open: map[net.Conn]struct{}{},
-		after: []byte(strings.Join(after, "")),
+		marker: []byte(strings.Join(marker, "")),
 	}
 	tb.Cleanup(func() {
 		_ = l.Close()
@@ -50,24 +50,24 @@ func Swallow(tb testing.TB, target string, after ...string) *Swallower {
 				_ = client.Close()
 				continue
 			}
-			if s.keep(client, server) {
+			if s.register(client, server) {
 				sent := &atomic.Bool{}
-				go s.pass(client, server, sent, false)
-				go s.pass(server, client, sent, true)
+				go s.relay(client, server, sent, false)
+				go s.relay(server, client, sent, true)
 			}
 		}
 	}()
 	return s
 }
 
-// Lose says whether answers get lost from now on.
+// Lose sets whether answers get lost from now on.
 func (s *Swallower) Lose(lose bool) { s.lose.Store(lose) }
 
-// Silence says whether nothing comes through from now on, in either direction. What was sent arrives when it
-// ends, as from a server that was stopped.
+// Silence sets whether the proxy holds back all data from now on, in both directions. The data arrive when it ends, as
+// from a server that was stopped for a while.
 func (s *Swallower) Silence(silent bool) { s.silent.Store(silent) }
 
-// Cut says whether all connections are closed from now on, those that are open and those that come.
+// Cut sets whether all connections are closed from now on, open and new ones.
 func (s *Swallower) Cut(cut bool) {
 	s.cut.Store(cut)
 	s.mu.Lock()
@@ -79,8 +79,8 @@ func (s *Swallower) Cut(cut bool) {
 	}
 }
 
-// keep notes the two ends of a connection, or closes them.
-func (s *Swallower) keep(ends ...net.Conn) bool {
+// register notes the two ends of a connection, and reports whether the connection may stay open.
+func (s *Swallower) register(ends ...net.Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range ends {
@@ -92,9 +92,9 @@ func (s *Swallower) keep(ends ...net.Conn) bool {
 	return !s.cut.Load()
 }
 
-// pass passes on what comes from one end, until that ends. sent reports whether what is named was sent while
-// answers were to get lost.
-func (s *Swallower) pass(from, to net.Conn, sent *atomic.Bool, answers bool) {
+// relay copies data from one end to the other until the first one is closed. sent is set when a request with the marker
+// was sent while answers get lost.
+func (s *Swallower) relay(from, to net.Conn, sent *atomic.Bool, answers bool) {
 	defer func() {
 		_ = to.Close()
 		s.mu.Lock()
@@ -107,12 +107,12 @@ func (s *Swallower) pass(from, to net.Conn, sent *atomic.Bool, answers bool) {
 		switch {
 		case !s.lose.Load():
 		case answers && sent.Load():
-			return // with the answer in hand
-		case !answers && bytes.Contains(buf[:n], s.after):
+			return // the answer is lost
+		case !answers && bytes.Contains(buf[:n], s.marker):
 			sent.Store(true)
 		}
-		held := len(s.after) == 0 || !answers && bytes.Contains(buf[:n], s.after)
-		for held && s.silent.Load() && !s.cut.Load() {
+		silenced := len(s.marker) == 0 || !answers && bytes.Contains(buf[:n], s.marker)
+		for silenced && s.silent.Load() && !s.cut.Load() {
 			time.Sleep(time.Millisecond)
 		}
 		if err != nil {

@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// TiDBDSN is the environment variable that names a TiDB to use in place of the one that is built: a URL
+// TiDBDSN is the environment variable that names a TiDB to use, so that none is built: a URL
 // mysql://user:password@host:port/ of a user who may create databases.
 const TiDBDSN = "HEADGATE_TEST_TIDB_DSN"
 
-// TiDBEngine takes as long to build as all of make test.
+// TiDBEngine is the engine TiDB, which takes as long to build as all of make test.
 const TiDBEngine = "tidb"
 
-// TiDB publishes no server that runs without other processes. Its module has one, which keeps its rows in the
-// storage that the tests of TiDB use. The module lacks its parser, which is a module of its own.
+// TiDB publishes no server that runs without other processes, but its module can build one: it keeps its rows in the
+// storage that the tests of TiDB use. The parser is a module of its own.
 const (
 	tidbModule   = "github.com/pingcap/tidb"
 	tidbRevision = "20251126154744-e4e814fdc0af" // the newest that the module proxy is known to have
@@ -31,19 +31,19 @@ var sharedTiDB = sync.OnceValues(func() (*Server, error) {
 	return serverFrom(context.Background(), TiDBDSN, startTiDB)
 })
 
-// TiDB returns the URL of a new, empty database of the shared TiDB. It is built once, which takes a quarter of an hour
-// of CPU, and kept in the cache folder.
+// TiDB returns the URL of a new, empty database of the shared TiDB. The server is built once, which takes a quarter of
+// an hour of CPU, and kept in the cache folder.
 func TiDB(tb testing.TB) string {
 	tb.Helper()
 	return MariaDBAt(tb, sharedDSN(tb, sharedTiDB, anyKind, mariadbVersion))[0]
 }
 
 func startTiDB(ctx context.Context) (s *Server, err error) {
-	defer rescue(&err)
-	defer about("a TiDB is built where %s names none", TiDBDSN)
-	program := cached("tidb-"+tidbRevision, "", func(work string) string { return buildTiDB(ctx, work) })
+	defer returnFailure(&err)
+	defer wrapFailure("a TiDB is built where %s names none", TiDBDSN)
+	program := fetchOnce("tidb-"+tidbRevision, "", func(work string) string { return buildTiDB(ctx, work) })
 	return new(Config).start(ctx, "tidb", "nobody", func(f *folder, port int) *Server {
-		s := &Server{DSN: fmt.Sprintf("mysql://root@127.0.0.1:%d/", port), polite: syscall.SIGTERM}
+		s := &Server{DSN: fmt.Sprintf("mysql://root@127.0.0.1:%d/", port), stopSignal: syscall.SIGTERM}
 		s.launch = func(ctx context.Context) *process {
 			cmd := f.command(context.WithoutCancel(ctx), program, "--store=unistore",
 				"--path="+filepath.Join(f.data, "data"), "--host=127.0.0.1", "-P="+strconv.Itoa(port),
@@ -62,13 +62,13 @@ func buildTiDB(ctx context.Context, work string) string {
 		{tidbModule, "v1.1.0-beta.0." + tidbRevision, source},
 		{tidbModule + "/pkg/parser", "v0.0.0-" + tidbRevision, filepath.Join(source, "pkg/parser")},
 	} {
-		var at struct{ Dir string }
-		do(json.Unmarshal(run(ctx, work, "go", "mod", "download", "-json", m.module+"@"+m.version), &at))
-		run(ctx, work, "cp", "-r", "--no-preserve=mode", at.Dir, m.to)
+		var downloaded struct{ Dir string }
+		check(json.Unmarshal(run(ctx, work, "go", "mod", "download", "-json", m.module+"@"+m.version), &downloaded))
+		run(ctx, work, "cp", "-r", "--no-preserve=mode", downloaded.Dir, m.to)
 	}
 	program := filepath.Join(work, "tidb-server")
 	version := " -X " + tidbModule + "/pkg/parser/mysql.TiDBReleaseVersion=" + tidbRevision
 	run(ctx, source, "go", "build", "-trimpath", "-ldflags=-s -w"+version, "-o", program, "./cmd/tidb-server")
-	do(os.Chmod(program, 0o755))
+	check(os.Chmod(program, 0o755))
 	return program
 }

@@ -10,15 +10,14 @@ import (
 	"testing"
 )
 
-// TLS says how a server speaks TLS. The zero TLS is a server that does not.
+// TLS says how a server speaks TLS. With the zero TLS it does not.
 type TLS struct {
 	Pair           // of the server
-	Clients string // the certificate of the authority that clients need a certificate of; empty: they need none
+	Clients string // certificate of the authority that signs clients' certificates; empty: clients need none
 	Only    bool   // connections without TLS are refused
 }
 
-// TLSUser is the user of the servers started here, TLSPassword the password, which
-// no text that is printed may contain.
+// TLSUser and TLSPassword are the user and the password of servers with TLS. No printed text may contain the password.
 const (
 	TLSUser     = "headgate"
 	TLSPassword = "s3cret-word"
@@ -27,33 +26,32 @@ const (
 // PostgresTLS returns the URL of a database on a server that ends with the test, for TLSUser at 127.0.0.1.
 func PostgresTLS(tb testing.TB, t TLS) string {
 	tb.Helper()
-	defer fatal(tb)
+	defer failTest(tb)
 	s := new(Config).startPostgres(context.Background(), postgresPrograms(), &t)
 	tb.Cleanup(s.Stop)
 	return s.DSN
 }
 
-// options returns those of a PostgreSQL whose files are in a folder, and writes who
-// may connect into its data.
+// options returns the options of a PostgreSQL whose files are in a folder, and writes its pg_hba.conf into data.
 func (t *TLS) options(f *folder, data string) []string {
-	kind, more := "host", ""
+	kind, suffix := "host", ""
 	if t.Only {
 		kind = "hostssl"
 	}
 	if t.Clients != "" {
-		kind, more = "hostssl", " clientcert=verify-full"
+		kind, suffix = "hostssl", " clientcert=verify-full"
 	}
-	hba := "local all all trust\n" + kind + " all all 127.0.0.1/32 scram-sha-256" + more + "\n"
-	do(os.WriteFile(filepath.Join(data, "pg_hba.conf"), []byte(hba), 0o600))
-	list := []string{"-c", "password_encryption=scram-sha-256"} // PostgreSQL 13 has md5
+	hba := "local all all trust\n" + kind + " all all 127.0.0.1/32 scram-sha-256" + suffix + "\n"
+	check(os.WriteFile(filepath.Join(data, "pg_hba.conf"), []byte(hba), 0o600))
+	list := []string{"-c", "password_encryption=scram-sha-256"} // PostgreSQL 13 has md5 by default
 	for name, file := range map[string]string{
 		"ssl_cert_file": t.Cert, "ssl_key_file": t.Key, "ssl_ca_file": t.Clients,
 	} {
 		if file != "" { // PostgreSQL takes no key that others can read
-			mine := filepath.Join(f.path, name)
-			do(os.WriteFile(mine, get(os.ReadFile(file)), 0o600))
-			f.own(mine)
-			list = append(list, "-c", name+"="+mine)
+			copied := filepath.Join(f.path, name)
+			check(os.WriteFile(copied, must(os.ReadFile(file)), 0o600))
+			f.chown(copied)
+			list = append(list, "-c", name+"="+copied)
 		}
 	}
 	if t.Cert != "" {
@@ -65,35 +63,35 @@ func (t *TLS) options(f *folder, data string) []string {
 // MariaDBTLS returns the URL of a database on a server that ends with the test, for TLSUser at 127.0.0.1.
 func MariaDBTLS(tb testing.TB, t TLS) string {
 	tb.Helper()
-	defer fatal(tb)
+	defer failTest(tb)
 	v := newFlavour()
 	options := []string{"--ssl-cert=" + t.Cert, "--ssl-key=" + t.Key}
 	if t.Cert == "" {
-		options = []string{v.plain}
+		options = []string{v.noTLS}
 	}
 	if t.Clients != "" {
 		options = append(options, "--ssl-ca="+t.Clients)
 	}
 	s := v.start(context.Background(), &Config{Args: options})
 	tb.Cleanup(s.Stop)
-	who, needs := fmt.Sprintf("'%s'@'%%'", TLSUser), ""
+	account, requirement := fmt.Sprintf("'%s'@'%%'", TLSUser), ""
 	if t.Clients != "" {
-		needs = " require x509"
+		requirement = " require x509"
 	}
 	statements := fmt.Sprintf("create database headgate; create user %s identified by '%s'%s; grant all on "+
-		"headgate.* to %s", who, TLSPassword, needs, who)
+		"headgate.* to %s", account, TLSPassword, requirement, account)
 	if t.Only {
 		statements += "; set global require_secure_transport = on"
 	}
-	do(execMariaDB(s.DSN, statements))
+	check(execMariaDB(s.DSN, statements))
 	return strings.Replace(s.DSN, "root@", TLSUser+":"+TLSPassword+"@", 1) + "headgate"
 }
 
-// RedisTLS returns the rediss:// URL of a server that ends with the test. Its host is
-// 127.0.0.1. A server speaks TLS alone, or does not speak it.
+// RedisTLS returns the rediss:// URL of a server at 127.0.0.1 that ends with the test. The server speaks only TLS, or
+// no TLS if t has no certificate.
 func RedisTLS(tb testing.TB, t TLS) string {
 	tb.Helper()
-	defer fatal(tb)
+	defer failTest(tb)
 	options := []string{"--requirepass", TLSPassword}
 	if t.Cert != "" {
 		clients := map[bool]string{true: "yes", false: "no"}[t.Clients != ""]

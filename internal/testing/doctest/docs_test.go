@@ -1,6 +1,5 @@
-// Package doctest runs the documentation: every block of README.md and of the
-// pages in docs, in the order of the page, in a folder of its own, against real
-// servers. It has nothing but tests.
+// Package doctest runs the documentation: every block of README.md and of the pages in docs, in the order of the page,
+// in a folder of its own, against real servers. It has nothing but tests.
 //
 // How a block is treated depends on its language:
 //
@@ -10,8 +9,7 @@
 //	go              is compiled and run, unless its first line names a file
 //	others          are written to the file that their first line names, in a comment
 //
-// The few that cannot run are named in the test, each with its reason. A block of
-// no language fails.
+// The few blocks that cannot run are named in the test, each with its reason. A block without a language fails.
 package doctest
 
 import (
@@ -38,7 +36,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// TestDocumentation runs the pages that need nothing but the command, each from its first block to its last, and
+// TestDocumentation runs the pages that need only the command, each from its first block to its last, and
 // compiles the Go blocks of all pages.
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
@@ -47,15 +45,17 @@ func TestDocumentation(t *testing.T) {
 	link(t, programs, "curl", dbtest.Program(t, "curl", "curl"))
 	link(t, programs, "jq", dbtest.Program(t, "jq", "jq"))
 	all := onFreePorts(t)
-	alone := slices.DeleteFunc(slices.Clone(all), func(p page) bool { return len(p.blocks) == 0 || p.needs() != "" })
-	compiled := buildSnippets(t, all, alone, programs, command.Flags()...)
-	for _, p := range alone {
+	commandOnly := slices.DeleteFunc(slices.Clone(all), func(p page) bool {
+		return len(p.blocks) == 0 || p.needs() != ""
+	})
+	compiled := buildSnippets(t, all, commandOnly, programs, command.Flags()...)
+	for _, p := range commandOnly {
 		runPage(t, &p, programs, compiled)
 	}
-	if len(alone) < 10 {
-		t.Errorf("%d pages need no more than the command", len(alone))
+	if len(commandOnly) < 10 {
+		t.Errorf("%d pages need no more than the command", len(commandOnly))
 	}
-	for _, listed := range []map[string]map[string]string{unrunnable, given} {
+	for _, listed := range []map[string]map[string]string{notRun, readerFiles} {
 		for name := range listed {
 			if !slices.ContainsFunc(all, func(p page) bool { return p.name == name }) {
 				t.Errorf("a list names the page %s, which is not there", name)
@@ -64,23 +64,23 @@ func TestDocumentation(t *testing.T) {
 	}
 }
 
-// TestDocumentationWithServers runs the other pages, by the program of a release.
+// TestDocumentationWithServers runs the other pages, with headgate built as for a release.
 func TestDocumentationWithServers(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	programs := t.TempDir()
 	buildHeadgate(t, programs)
-	links(t, programs)
+	linkPrograms(t, programs)
 	all := onFreePorts(t)
-	others := slices.DeleteFunc(slices.Clone(all), func(p page) bool { return p.needs() == "" })
-	compiled := buildSnippets(t, all, others, programs, "-trimpath")
-	for _, p := range others {
+	withServers := slices.DeleteFunc(slices.Clone(all), func(p page) bool { return p.needs() == "" })
+	compiled := buildSnippets(t, all, withServers, programs, "-trimpath")
+	for _, p := range withServers {
 		t.Logf("%s needs %s", p.name, p.needs())
 		runPage(t, &p, programs, compiled)
 	}
 }
 
-// onFreePorts returns all pages. In Go blocks a server of theirs has a port that is free, in place of 8080.
+// onFreePorts returns all pages. In their Go blocks, a free port replaces 8080.
 func onFreePorts(t *testing.T) []page {
 	t.Helper()
 	all := pages(t)
@@ -102,7 +102,7 @@ func runPage(t *testing.T, p *page, programs string, compiled *snippets) {
 		r := newRun(t, p, programs, compiled)
 		begin := time.Now()
 		for i := range p.blocks {
-			if b := &p.blocks[i]; !r.block(t, b) {
+			if b := &p.blocks[i]; !r.runBlock(t, b) {
 				t.Fatalf("%s:%d: the page does not run any further", p.name, b.line)
 			}
 		}
@@ -116,12 +116,12 @@ type run struct {
 	page     *page
 	session  *session
 	compiled *snippets
-	replace  [][2]string // what a page says, and what it is here
+	replace  [][2]string // addresses and names of the page, and those of this run
 	postgres string
 	mysql    *url.URL
-	output   *string // of the last block, until it was compared
+	output   *string // of the last block; nil once it was compared
 	passed   map[string]bool
-	files    map[string]int // written by the page, by the line of their block
+	files    map[string]int // files of the page that no command has used: the line of their block
 }
 
 // newRun prepares a folder, and the servers that a page names.
@@ -138,9 +138,9 @@ func newRun(t *testing.T, p *page, programs string, compiled *snippets) *run {
 		r.postgres = dbtest.Postgres(t)
 		r.replace = append(r.replace, [2]string{"postgres://localhost/app", r.postgres},
 			[2]string{"jdbc:postgresql://localhost/app", jdbc(t, "postgresql", r.postgres)},
-			[2]string{"postgres://app@localhost/app", as(t, "app", r.postgres)})
+			[2]string{"postgres://app@localhost/app", withUser(t, "app", r.postgres)})
 		if says("create role app login") {
-			t.Cleanup(func() { drop(t, r.postgres, "app") })
+			t.Cleanup(func() { dropRole(t, r.postgres, "app") })
 		}
 	}
 	if says("mysql://root@localhost/app") || sql("mysql") {
@@ -167,16 +167,16 @@ func newRun(t *testing.T, p *page, programs string, compiled *snippets) *run {
 		}
 	}
 	r.replace = append(r.replace, [2]string{"8080", p.port})
-	if web := "127.0.0.1:8000"; says(web) { // where a proxy of the page listens
+	if web := "127.0.0.1:8000"; says(web) { // the address of a proxy of the page
 		r.replace = append(r.replace, [2]string{web, "127.0.0.1:" + strconv.Itoa(dbtest.FreePort(t))})
 	}
 	env := []string{"HEADGATE_HTTP=127.0.0.1:" + p.port, postgresURL + "=" + r.postgres}
 	r.session = newSession(t, programs, env...)
-	for name, text := range given[p.name] {
+	for name, text := range readerFiles[p.name] {
 		if strings.HasPrefix(text, "../") {
-			text = read(t, text)
+			text = readFile(t, text)
 		}
-		write(t, filepath.Join(r.session.dir, name), text)
+		writeFile(t, filepath.Join(r.session.dir, name), text)
 	}
 	if slices.ContainsFunc(p.blocks, func(b block) bool { return b.language == "js" }) {
 		link(t, r.session.dir, "node_modules", dbtest.NodeModules(t, "testdata/node"))
@@ -184,8 +184,8 @@ func newRun(t *testing.T, p *page, programs string, compiled *snippets) *run {
 	return r
 }
 
-// as returns a DSN with another user.
-func as(t *testing.T, user, dsn string) string {
+// withUser returns a DSN with another user.
+func withUser(t *testing.T, user, dsn string) string {
 	t.Helper()
 	u, err := url.Parse(dsn)
 	if err != nil {
@@ -195,8 +195,8 @@ func as(t *testing.T, user, dsn string) string {
 	return u.String()
 }
 
-// drop removes a role, which all databases of the server share.
-func drop(t *testing.T, dsn, role string) {
+// dropRole removes a role, which all databases of the server share.
+func dropRole(t *testing.T, dsn, role string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	conn, err := pgx.Connect(ctx, dsn)
@@ -209,7 +209,7 @@ func drop(t *testing.T, dsn, role string) {
 	}
 }
 
-func read(t *testing.T, path string) string {
+func readFile(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -218,7 +218,7 @@ func read(t *testing.T, path string) string {
 	return string(text)
 }
 
-// jdbc returns what Java calls a database.
+// jdbc returns the JDBC URL of a database.
 func jdbc(t *testing.T, kind, dsn string) string {
 	t.Helper()
 	u, err := url.Parse(dsn)
@@ -228,25 +228,27 @@ func jdbc(t *testing.T, kind, dsn string) string {
 	return fmt.Sprintf("jdbc:%s://%s%s?user=%s", kind, u.Host, u.Path, u.User.Username())
 }
 
-func (r *run) here(text string) string {
+// toLocal replaces addresses of the page by those of this run.
+func (r *run) toLocal(text string) string {
 	for _, p := range r.replace {
 		text = strings.ReplaceAll(text, p[0], p[1])
 	}
 	return text
 }
 
-func (r *run) there(text string) string {
+// toPage replaces addresses of this run by those of the page.
+func (r *run) toPage(text string) string {
 	for _, p := range r.replace {
 		text = strings.ReplaceAll(text, p[1], p[0])
 	}
 	return text
 }
 
-// block runs one block, and reports whether those after it can run.
-func (r *run) block(t *testing.T, b *block) bool {
+// runBlock runs one block, and reports whether the following blocks can run.
+func (r *run) runBlock(t *testing.T, b *block) bool {
 	t.Helper()
 	at := fmt.Sprintf("%s:%d", r.page.name, b.line)
-	if _, listed := unrunnable[r.page.name][b.first()]; listed {
+	if _, listed := notRun[r.page.name][b.first()]; listed {
 		r.passed[b.first()] = true
 		return true
 	}
@@ -257,7 +259,8 @@ func (r *run) block(t *testing.T, b *block) bool {
 			t.Errorf("%s: is the output of nothing", at)
 			return true
 		}
-		if err := agree(b.text, r.there(*r.output), slices.Contains(shapes[r.page.name], b.first())); err != nil {
+		anyNumbers := slices.Contains(shapeOnly[r.page.name], b.first())
+		if err := compareOutput(b.text, r.toPage(*r.output), anyNumbers); err != nil {
 			t.Errorf("%s: %v", at, err)
 		}
 		r.output = nil
@@ -275,7 +278,7 @@ func (r *run) block(t *testing.T, b *block) bool {
 		}
 		return true
 	case b.file() != "":
-		write(t, filepath.Join(r.session.dir, b.file()), r.here(b.text))
+		writeFile(t, filepath.Join(r.session.dir, b.file()), r.toLocal(b.text))
 		r.files[b.file()] = b.line
 		if b.language == "yaml" {
 			if _, err := config.Parse(b.file(), []byte(b.text)); err != nil {
@@ -284,12 +287,12 @@ func (r *run) block(t *testing.T, b *block) bool {
 		}
 		return true
 	case b.language == "sh":
-		script = inBackground.ReplaceAllString(r.here(b.text), "$1")
+		script = inBackground.ReplaceAllString(r.toLocal(b.text), "$1")
 		maps.DeleteFunc(r.files, func(name string, _ int) bool {
 			return strings.Contains(script, name) || strings.HasSuffix(name, ".go") && goOfFolder.MatchString(script)
 		})
 	case b.language == "sql":
-		script = r.client(t, b)
+		script = r.sqlCommand(t, b)
 	case b.language == "go":
 		name := at
 		if script = r.compiled.runs[name]; script == "" {
@@ -308,11 +311,11 @@ func (r *run) block(t *testing.T, b *block) bool {
 	return true
 }
 
-// client returns the command that runs a block of SQL.
-func (r *run) client(t *testing.T, b *block) string {
+// sqlCommand returns the command that runs a block of SQL.
+func (r *run) sqlCommand(t *testing.T, b *block) string {
 	t.Helper()
 	file := fmt.Sprintf(".block-%d.sql", b.line)
-	write(t, filepath.Join(r.session.dir, file), r.here(b.text))
+	writeFile(t, filepath.Join(r.session.dir, file), r.toLocal(b.text))
 	if b.option != "mysql" {
 		return fmt.Sprintf("psql -X -q -v ON_ERROR_STOP=1 -f %s '%s'", file, r.postgres)
 	}
@@ -321,18 +324,18 @@ func (r *run) client(t *testing.T, b *block) string {
 		strings.TrimPrefix(r.mysql.Path, "/"), file)
 }
 
-// finish finds what a page promised and did not do, and what lists name in vain.
+// finish finds files that a page has not used or made, and list entries without a block.
 func (r *run) finish(t *testing.T) {
 	t.Helper()
 	for name, line := range r.files {
 		t.Errorf("%s:%d: no command uses %s", r.page.name, line, name)
 	}
-	for first := range unrunnable[r.page.name] {
+	for first := range notRun[r.page.name] {
 		if !r.passed[first] {
 			t.Errorf("%s: no block begins with %q any more", r.page.name, first)
 		}
 	}
-	for _, name := range left[r.page.name] {
+	for _, name := range createdFiles[r.page.name] {
 		if _, err := os.Stat(filepath.Join(r.session.dir, name)); err != nil {
 			t.Errorf("%s: %v", r.page.name, err)
 		}

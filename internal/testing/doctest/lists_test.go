@@ -2,18 +2,18 @@ package doctest
 
 import "regexp"
 
-// cluster is why blocks of docs/kubernetes.md do not run.
-const cluster = "a cluster is not there: make chart renders the chart with these values"
+// noCluster is why blocks of docs/kubernetes.md do not run.
+const noCluster = "a cluster is not there: make chart renders the chart with these values"
 
-// unrunnable are the blocks that nothing runs, by page and first line, and why.
-var unrunnable = map[string]map[string]string{
+// notRun has the blocks that nothing runs, by page and first line, with the reason.
+var notRun = map[string]map[string]string{
 	"README.md":   {"make test": "runs this test"},
 	"docs/sql.md": {"select cron.schedule('headgate-sweep', '* * * * *', 'select headgate.sweep(10000)');": "the extension pg_cron is not installed here"},
 	"docs/kubernetes.md": {
 		"docker build --build-arg VERSION=v0.1.0 -t registry.example.com/headgate:v0.1.0 .": "Docker is not there: " +
 			"TestTheImage of deploy carries out the steps",
-		"kubectl create namespace limits": cluster,
-		`helm upgrade headgate deploy/helm/headgate -n limits -f deploy/helm/values/postgresql.yaml \`: cluster,
+		"kubectl create namespace limits": noCluster,
+		`helm upgrade headgate deploy/helm/headgate -n limits -f deploy/helm/values/postgresql.yaml \`: noCluster,
 	},
 	"docs/project/adding-a-store.md": {"make engines                       # all of them": "takes an hour, and CI runs it"},
 	"docs/project/yugabytedb.md": {
@@ -23,7 +23,7 @@ var unrunnable = map[string]map[string]string{
 	"docs/installing.md": {
 		"systemd-analyze verify /etc/systemd/system/headgate.service /etc/systemd/system/headgate.socket": "is for " +
 			"installed units; TestUnits of deploy verifies these",
-		"sudo systemctl enable --now headgate.socket": system,
+		"sudo systemctl enable --now headgate.socket": changesSystem,
 	},
 	"docs/access.md": {
 		"callers:": "hashes of tokens that do not exist; internal/server/auth tests the form",
@@ -37,15 +37,15 @@ var unrunnable = map[string]map[string]string{
 		"Decision, Limiter": "a list of folders: TestTheHouse compares it"},
 }
 
-const system = "changes the system that it runs on"
+const changesSystem = "changes the system that it runs on"
 
-// shapes are outputs in which every number differs from run to run.
-var shapes = map[string][]string{
+// shapeOnly has the outputs in which every number differs from run to run, by page and first line.
+var shapeOnly = map[string][]string{
 	"docs/stores.md": {"granted"}, // what time it is
 }
 
-// given are the files that a reader has already, by page.
-var given = map[string]map[string]string{
+// readerFiles has the files that a reader has already, by page.
+var readerFiles = map[string]map[string]string{
 	"docs/getting-started.md": {
 		"backup.sh": script("backed-up"), "access.log": "../../replay/testdata/apache.log.gz",
 		"auth.log": "../../accesslog/testdata/sshd.log",
@@ -60,11 +60,11 @@ var given = map[string]map[string]string{
 
 func script(does string) string { return "#!/bin/sh\necho >>" + does + "\n" }
 
-// goOfFolder is a command that compiles the files of the page.
+// goOfFolder matches a command that compiles the files of the page.
 var goOfFolder = regexp.MustCompile(`(?m)^go (run|test|build)\b`)
 
-// left are the files that a page leaves behind: what it says that it starts has run.
-var left = map[string][]string{
+// createdFiles has the files that a page leaves behind, which prove that its programs have run.
+var createdFiles = map[string][]string{
 	"README.md":               {"headgate.db"},
 	"docs/getting-started.md": {"backed-up", "guessing.html"},
 	"docs/algorithms.md":      {"fills.html"},

@@ -8,14 +8,13 @@ import (
 	"testing"
 )
 
-// greeting is how many answers of a connection come through for certain: a client that loses those of its
-// log-in again and again gives up before it has asked for anything.
-const greeting = 2
+// greetingAnswers is how many answers of a connection are never lost: a client that loses those of its log-in again and
+// again gives up before its first request.
+const greetingAnswers = 2
 
-// lossy starts a proxy in front of a server that cuts a connection with one of every
-// so many answers in its hand, chosen at random: then the statement was done, and its
-// caller does not know. It returns the proxy's address.
-func lossy(t *testing.T, target string, every int) (addr string) {
+// startLossyProxy starts a proxy in front of a server, and returns its address. It loses one of every so many answers,
+// at random, by cutting the connection: the statement was done, but its caller does not know.
+func startLossyProxy(t *testing.T, target string, every int) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -50,7 +49,7 @@ func lossy(t *testing.T, target string, every int) (addr string) {
 				buf := make([]byte, 1<<16)
 				for i := 0; ; i++ {
 					n, err := server.Read(buf)
-					if err != nil || i >= greeting && lose() {
+					if err != nil || i >= greetingAnswers && lose() {
 						return
 					}
 					if _, err := client.Write(buf[:n]); err != nil {

@@ -18,22 +18,20 @@ var (
 	figure     = regexp.MustCompile(`\d[\d,]*(\.\d+)?`)
 )
 
-// plain takes out of a line what differs each time: times, and by how much it is
-// spread out.
-func plain(line string) string {
+// normalize replaces in a line what differs each time: times, dates and blanks.
+func normalize(line string) string {
 	line = stampShape.ReplaceAllString(line, "<time>")
 	line = dateShape.ReplaceAllString(line, "<date>")
 	line = rules.ReplaceAllString(line, "--")
 	return strings.TrimSpace(blanks.ReplaceAllString(line, " "))
 }
 
-// agree returns where what a page shows and what was printed differ. In what is shown, a
-// line of "..." stands for any lines, and "..." in a line for anything. Times differ,
-// other numbers by 5 %, unless they are so large that they count microseconds. If
-// only the shape is to agree, numbers differ as they like.
-func agree(shown, printed string, shape bool) error {
+// compareOutput returns an error if the output that a page shows does not match what was printed. In the page, a line
+// of "..." matches any lines, and "..." in a line any text. Times may differ, and other numbers by 5 %, unless they are
+// so large that they count microseconds. With shapeOnly, any numbers match.
+func compareOutput(shown, printed string, shapeOnly bool) error {
 	want, got := lines(shown), lines(printed)
-	if at := matchLines(want, got, shape); at >= 0 {
+	if at := matchLines(want, got, shapeOnly); at >= 0 {
 		return fmt.Errorf("the page shows %q; printed was:\n%s", strings.Join(want[at:min(at+1, len(want))], ""),
 			printed)
 	}
@@ -42,26 +40,26 @@ func agree(shown, printed string, shape bool) error {
 
 func lines(text string) (list []string) {
 	for line := range strings.SplitSeq(text, "\n") {
-		if line = plain(line); line != "" {
+		if line = normalize(line); line != "" {
 			list = append(list, line)
 		}
 	}
 	return list
 }
 
-// matchLines returns -1, or how many lines agree.
-func matchLines(want, got []string, shape bool) (at int) {
+// matchLines returns -1 if all lines match, or else how many do.
+func matchLines(want, got []string, shapeOnly bool) (at int) {
 	for i, w := range want {
 		if w == "..." {
 			rest := want[i+1:]
 			for from := range len(got) + 1 {
-				if matchLines(rest, got[from:], shape) < 0 {
+				if matchLines(rest, got[from:], shapeOnly) < 0 {
 					return -1
 				}
 			}
 			return i + 1
 		}
-		if len(got) == 0 || !matchLine(w, got[0], shape) {
+		if len(got) == 0 || !matchLine(w, got[0], shapeOnly) {
 			return i
 		}
 		got = got[1:]
@@ -72,24 +70,24 @@ func matchLines(want, got []string, shape bool) (at int) {
 	return -1
 }
 
-func matchLine(want, got string, shape bool) bool {
+func matchLine(want, got string, shapeOnly bool) bool {
 	before, after, any := strings.Cut(want, "...")
 	if any {
 		for end := len(got); end >= 0; end-- {
 			for start := 0; start <= end; start++ {
-				if same(before, got[:start], shape) && matchLine(after, got[end:], shape) {
+				if same(before, got[:start], shapeOnly) && matchLine(after, got[end:], shapeOnly) {
 					return true
 				}
 			}
 		}
 		return false
 	}
-	return same(want, got, shape)
+	return same(want, got, shapeOnly)
 }
 
-// same compares two texts but for their numbers, and then these.
-func same(want, got string, shape bool) bool {
-	if shape {
+// same compares two texts without their numbers, and then the numbers.
+func same(want, got string, shapeOnly bool) bool {
+	if shapeOnly {
 		want, got = units.ReplaceAllString(want, "0s"), units.ReplaceAllString(got, "0s")
 	}
 	if figure.ReplaceAllString(want, "0") != figure.ReplaceAllString(got, "0") {
@@ -102,7 +100,7 @@ func same(want, got string, shape bool) bool {
 		switch {
 		case err1 != nil || err2 != nil:
 			return false
-		case shape, a == b, a > 1e12 && b > 1e12, math.Abs(a-b) <= 0.05*max(a, b):
+		case shapeOnly, a == b, a > 1e12 && b > 1e12, math.Abs(a-b) <= 0.05*max(a, b):
 		default:
 			return false
 		}
@@ -134,7 +132,7 @@ func TestOutputsAreCompared(t *testing.T) {
 		{"a ... b", "a 1 c", false, false},
 		{"12,345 lines", "12,346 lines", false, true},
 	} {
-		if err := agree(c.shown, c.printed, c.shape); (err == nil) != c.want {
+		if err := compareOutput(c.shown, c.printed, c.shape); (err == nil) != c.want {
 			t.Errorf("%q, %q: got %v", c.shown, c.printed, err)
 		}
 	}

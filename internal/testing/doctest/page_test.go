@@ -14,10 +14,10 @@ const root = "../../.."
 
 // block is a fenced block of a page.
 type block struct {
-	line     int    // of its fence, in the page
+	line     int    // number of the line of its fence
 	language string // the first word after the fence
-	option   string // what follows it
-	text     string // with the end of each line
+	option   string // the rest of that line
+	text     string
 }
 
 // first returns the block's first line, by which lists name it.
@@ -28,13 +28,12 @@ func (b *block) first() string {
 
 // page is a file of the documentation.
 type page struct {
-	name   string // from the project's folder
+	name   string // path from the project's folder
 	blocks []block
-	port   string // of the page's server, in place of 8080
+	port   string // replaces 8080, the port of the page's server
 }
 
-// servers are the URLs of servers that a page uses, and programs are those that a page calls beside headgate, curl
-// and jq.
+// servers matches URLs of servers in a page, programs the programs that it calls in addition to headgate, curl and jq.
 var (
 	servers  = regexp.MustCompile(`(postgres|mysql|redis)://localhost`)
 	programs = regexp.MustCompile(`(?m)^ *(make|go (run [^.]|run \.$|run \.[^/]|get|mod|build|test|install)|nginx|caddy|haproxy|envoy|` +
@@ -43,7 +42,7 @@ var (
 
 var testOfGo = regexp.MustCompile(`(?m)^func Test`)
 
-// needs returns what a page needs beside the command, curl and jq, or nothing.
+// needs returns what a page needs in addition to the command, curl and jq, or "".
 func (p *page) needs() string {
 	for i := range p.blocks {
 		b := &p.blocks[i]
@@ -102,8 +101,7 @@ func pages(t *testing.T) []page {
 
 var fence = regexp.MustCompile("^( *)```+ *([^ `]*) *(.*)$")
 
-// parse returns the fenced blocks of a page. Those of other kinds are errors: they
-// would be documentation that nothing runs.
+// parse returns the fenced blocks of a page. Other blocks are errors: nothing would run them.
 func parse(text string) (blocks []block, err error) {
 	var (
 		open   *block
@@ -141,7 +139,7 @@ var listItem = regexp.MustCompile(`^[0-9]+\. `)
 
 var fileName = regexp.MustCompile(`^(?:#|//|--) ([A-Za-z0-9_-]+\.(?:go|ya?ml|sh|py|java|m?js|sql|conf|cfg|lua|log|service)|Caddyfile)$`)
 
-// file returns the name that the block's first line gives to it.
+// file returns the file name in the first line of the block, or "".
 func (b *block) file() string {
 	if m := fileName.FindStringSubmatch(b.first()); m != nil {
 		return m[1]

@@ -6,8 +6,8 @@ import (
 	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
-// links makes the programs of the distribution available by the names in pages.
-func links(t *testing.T, programs string) {
+// linkPrograms links the distribution's programs by the names that pages use.
+func linkPrograms(t *testing.T, programs string) {
 	t.Helper()
 	link(t, programs, "curl", dbtest.Program(t, "curl", "curl"))
 	link(t, programs, "jq", dbtest.Program(t, "jq", "jq"))
@@ -22,14 +22,14 @@ func links(t *testing.T, programs string) {
 		t.Fatal(err)
 	}
 	link(t, programs, "redis-cli", redis)
-	runtimes(t)
+	installRuntimes(t)
 	link(t, programs, "python3", "/usr/bin/python3")
 }
 
-// runtimes installs the languages if need be.
-func runtimes(t *testing.T) {
+// installRuntimes installs the languages of the programs in examples/sql.
+func installRuntimes(t *testing.T) {
 	t.Helper()
-	// Python from the distribution, which has the packages.
+	// The distribution's Python has the packages.
 	dbtest.Program(t, "/usr/bin/python3", "python3")
 	dbtest.Installed(t, "/usr/lib/python3/dist-packages/psycopg", "python3-psycopg")
 	dbtest.Installed(t, "/usr/lib/python3/dist-packages/pymysql", "python3-pymysql")

@@ -28,16 +28,16 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// callers ask at the same time, in tests of the programs of examples/sql.
+// callers is how many callers call at the same time, in tests of the programs of examples/sql.
 const callers = 8
 
 const sqlPrograms = root + "/examples/sql"
 
-// language is one in which examples/sql has a program that repeats what conflicts.
+// language is a language in which examples/sql has a program that repeats transactions after conflicts.
 type language struct {
 	name  string
 	mysql bool
-	drive []string // the command that runs it, in the folder of all programs
+	drive []string // the command that runs the driver, in the folder of all programs
 }
 
 var languages = []language{
@@ -49,9 +49,8 @@ var languages = []language{
 	{"Node on MariaDB", true, []string{"node", "drive_mysql.mjs"}},
 }
 
-// programsOf writes the programs of examples/sql to a folder, as they stand there, with
-// what drives them.
-func programsOf(t *testing.T) (dir string) {
+// copyPrograms copies the programs of examples/sql and their drivers to a folder, and compiles them.
+func copyPrograms(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	programs, err := filepath.Glob(sqlPrograms + "/*")
@@ -59,16 +58,16 @@ func programsOf(t *testing.T) (dir string) {
 		t.Fatalf("found %q, %v", programs, err)
 	}
 	for _, path := range programs {
-		write(t, filepath.Join(dir, filepath.Base(path)), read(t, path))
+		writeFile(t, filepath.Join(dir, filepath.Base(path)), readFile(t, path))
 	}
 	drivers, err := filepath.Glob("testdata/retry/*")
 	if err != nil || len(drivers) == 0 {
 		t.Fatalf("found %q, %v", drivers, err)
 	}
 	for _, path := range drivers {
-		write(t, filepath.Join(dir, filepath.Base(path)), read(t, path))
+		writeFile(t, filepath.Join(dir, filepath.Base(path)), readFile(t, path))
 	}
-	runtimes(t)
+	installRuntimes(t)
 	link(t, dir, "node_modules", dbtest.NodeModules(t, "testdata/node"))
 	compile := exec.CommandContext(t.Context(), "javac", "Retry.java", "Drive.java")
 	compile.Dir = dir
@@ -78,15 +77,14 @@ func programsOf(t *testing.T) (dir string) {
 	return dir
 }
 
-// driven is what a program says of its calls.
-type driven struct {
+// driverResult is what a program reports about its calls.
+type driverResult struct {
 	Admitted map[string]int
-	Repeated int // transactions beyond one for each call
+	Repeated int // transactions in addition to one for each call
 	Errors   []string
 }
 
-// run runs a program against a database.
-func (l *language) run(t *testing.T, dir, dsn, rule string, callers, calls int, what string) driven {
+func (l *language) run(t *testing.T, dir, dsn, rule string, callers, calls int, what string) driverResult {
 	t.Helper()
 	switch {
 	case l.drive[0] != "java":
@@ -103,7 +101,7 @@ func (l *language) run(t *testing.T, dir, dsn, rule string, callers, calls int, 
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
-	var d driven
+	var d driverResult
 	if err == nil {
 		err = json.Unmarshal(out, &d)
 	}
@@ -114,7 +112,6 @@ func (l *language) run(t *testing.T, dir, dsn, rule string, callers, calls int, 
 	return d
 }
 
-// database returns a database with the schema.
 func (l *language) database(t *testing.T) string {
 	t.Helper()
 	if l.mysql {
@@ -126,7 +123,7 @@ func (l *language) database(t *testing.T) string {
 		t.Fatal(err)
 	}
 	migrate(t, s)
-	// Deadlocks are looked for after a second otherwise.
+	// By default, PostgreSQL looks for deadlocks after a second.
 	_, err = connect(t, dsn).Exec(t.Context(),
 		"do $$ begin execute format('alter database %I set deadlock_timeout = 20', current_database()); end $$")
 	if err != nil {
@@ -153,23 +150,22 @@ func migrate(t *testing.T, s store.Store) {
 	}
 }
 
-// TestRetryPrograms runs the programs of examples/sql where transactions conflict:
-// eight callers at SERIALIZABLE who charge two keys, in either order; where answers
-// get lost; and on MariaDB, where another holds the key for longer than one waits.
-// Every call gets its decision in the end, and each is charged once.
+// TestRetryPrograms runs the programs of examples/sql while transactions conflict (eight callers at SERIALIZABLE charge
+// two keys in either order), while answers get lost, and on MariaDB while another session holds the key for too long.
+// Every call gets its decision in the end, and is charged once.
 func TestRetryPrograms(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	dir := programsOf(t)
+	dir := copyPrograms(t)
 	for _, l := range languages {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
 			dsn := l.database(t)
 			t.Run("conflicts", func(t *testing.T) {
-				const calls, most = 5, 25
-				d := l.run(t, dir, dsn, fmt.Sprintf("fixed-window %d/30d", most), callers, calls, "pairs")
-				if d.Admitted["a"] != most || d.Admitted["b"] != most || d.Repeated == 0 || len(d.Errors) > 0 {
-					t.Errorf("got %+v, want %d of %d, and conflicts", d, most, callers*calls)
+				const calls, capacity = 5, 25
+				d := l.run(t, dir, dsn, fmt.Sprintf("fixed-window %d/30d", capacity), callers, calls, "pairs")
+				if d.Admitted["a"] != capacity || d.Admitted["b"] != capacity || d.Repeated == 0 || len(d.Errors) > 0 {
+					t.Errorf("got %+v, want %d of %d, and conflicts", d, capacity, callers*calls)
 				}
 			})
 			t.Run("lost answers", func(t *testing.T) { l.lostAnswers(t, dir, dsn) })
@@ -186,7 +182,7 @@ func (l *language) lostAnswers(t *testing.T, dir, dsn string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.Host = lossy(t, u.Host, 15)
+	u.Host = startLossyProxy(t, u.Host, 15)
 	const callers, calls = 4, 10
 	d := l.run(t, dir, u.String(), "fixed-window 1000/30d", callers, calls, "takes")
 	left := l.remaining(t, dsn, "fixed-window 1000/30d", "a")
@@ -195,8 +191,7 @@ func (l *language) lostAnswers(t *testing.T, dir, dsn string) {
 	}
 }
 
-// heldKey charges a key in a transaction that stays open for longer than the program
-// waits for it: error 1205.
+// heldKey charges a key in a transaction that stays open for longer than the program waits for it: error 1205.
 func (l *language) heldKey(t *testing.T, dir, dsn string) {
 	db := openMySQL(t, dsn)
 	const rule = "fixed-window 5/30d"
@@ -250,7 +245,7 @@ func openMySQL(t *testing.T, dsn string) *sql.DB {
 	return db
 }
 
-// remaining asks what is left of a limit. What check answers is less by its own cost.
+// remaining returns what remains of a limit: one more than a check says, which subtracts its own cost.
 func (l *language) remaining(t *testing.T, dsn, rule, key string) (left int) {
 	t.Helper()
 	var err error
@@ -278,37 +273,36 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 	return conn
 }
 
-// TestRetriesOnGroupReplication has callers of two nodes charge the same keys, which brings about error 3101.
+// TestRetriesOnGroupReplication lets callers on two nodes charge the same keys, which causes error 3101.
 func TestRetriesOnGroupReplication(t *testing.T) {
 	dbtest.NeedEngine(t, dbtest.GroupReplication)
 	group := dbtest.StartMySQLGroup(t, nil, false)
-	dir := programsOf(t)
+	dir := copyPrograms(t)
 	for _, l := range languages {
-		if !l.mysql || l.drive[0] == "java" { // MariaDB's driver for Java
+		if !l.mysql || l.drive[0] == "java" { // it uses MariaDB's driver for Java
 			continue
 		}
 		t.Run(l.name, func(t *testing.T) {
 			nodes := dbtest.MariaDBAt(t, group.Servers()...)
 			migratedMySQL(t, nodes[0])
-			const calls, most = 5, 25
-			d := l.run(t, dir, strings.Join(nodes, ","), fmt.Sprintf("token-bucket %d/30d", most), callers,
+			const calls, capacity = 5, 25
+			d := l.run(t, dir, strings.Join(nodes, ","), fmt.Sprintf("token-bucket %d/30d", capacity), callers,
 				calls, "pairs")
-			if d.Admitted["a"] != most || d.Admitted["b"] != most || d.Repeated == 0 || len(d.Errors) > 0 {
-				t.Errorf("got %+v, want %d of %d, and conflicts", d, most, callers*calls)
+			if d.Admitted["a"] != capacity || d.Admitted["b"] != capacity || d.Repeated == 0 || len(d.Errors) > 0 {
+				t.Errorf("got %+v, want %d of %d, and conflicts", d, capacity, callers*calls)
 			}
 		})
 	}
 }
 
-// TestRetriesInPsql is the same for the procedure and the shell function of examples/sql,
-// in sessions at SERIALIZABLE.
+// TestRetriesInPsql tests the procedure and the shell function of examples/sql, in sessions at SERIALIZABLE.
 func TestRetriesInPsql(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	dsn := languages[0].database(t)
 	dir := t.TempDir()
 	for _, name := range []string{"take.sh", "take_patiently.sql"} {
-		write(t, filepath.Join(dir, name), read(t, filepath.Join(sqlPrograms, name)))
+		writeFile(t, filepath.Join(dir, name), readFile(t, filepath.Join(sqlPrograms, name)))
 	}
 	psql := dbtest.Program(t, "psql", "postgresql-client")
 	run := func(script string) string {
@@ -335,8 +329,7 @@ func TestRetriesInPsql(t *testing.T) {
 	}
 }
 
-// TestAHandlerAloneDoesNotHelp: what docs/sql.md says of EXCEPTION in PL/pgSQL. The
-// snapshot of the transaction stays the one that was too old.
+// TestAHandlerAloneDoesNotHelp: as docs/sql.md says of EXCEPTION in PL/pgSQL, the transaction keeps its old snapshot.
 func TestAHandlerAloneDoesNotHelp(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()

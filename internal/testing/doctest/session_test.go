@@ -32,12 +32,11 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// patience is how long one block may take.
-const patience = 5 * time.Minute
+// maxBlockTime is how long one block may take.
+const maxBlockTime = 5 * time.Minute
 
-// prelude is what a session does differently from the shell of a reader: a server
-// goes on in the background, in place of one that was started before; go run is
-// the command that was built already; and git clone copies the project's folder.
+// prelude redefines commands in a session: headgate serve runs in the background and replaces an earlier server, go run
+// runs the program that is built already, and git clone copies the project's folder.
 const prelude = `set -eo pipefail
 server=
 headgate() {
@@ -65,18 +64,17 @@ git() {
 }
 `
 
-// inBackground is a server that a page starts in the background. The prelude does that for every server, and leaves the
-// process in $! too.
+// inBackground matches a server that a page starts in the background. The prelude does that for every server, and sets
+// $! too.
 var inBackground = regexp.MustCompile(`(?m)^(headgate serve\b.*) &$`)
 
-// session is a shell in a folder of its own, which keeps its variables from one
-// block to the next.
+// session is a shell in a folder of its own, which keeps its variables from one block to the next.
 type session struct {
 	dir   string
-	to    io.Writer
-	lines chan string // what it prints
-	n     int
-	dead  bool
+	stdin io.Writer
+	lines chan string // its output
+	n     int         // how many scripts have run
+	over  bool        // a command has failed
 }
 
 // newSession starts a shell whose PATH begins with a folder of programs.
@@ -93,13 +91,13 @@ func newSession(t *testing.T, programs string, env ...string) *session {
 	cmd.Env = append(cmd.Env, "PATH="+programs+":"+os.Getenv("PATH"), "HOME="+s.dir, "LC_ALL=C.UTF-8", "TZ=UTC",
 		"PAGER=cat", "HEADGATE_DEADLINE=10s", "PSQLRC=/dev/null",
 		"CURL_HOME="+s.dir, "PYTHONDONTWRITEBYTECODE=1", "HEADGATE_DOC_ROOT="+absolute(root))
-	for _, folder := range []string{"GOCACHE", "GOMODCACHE"} { // which depend on HOME
+	for _, folder := range []string{"GOCACHE", "GOMODCACHE"} { // their defaults depend on HOME
 		cmd.Env = append(cmd.Env, folder+"="+goEnv(t, folder))
 	}
 	cmd.Env = append(cmd.Env, env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // with its servers
-	to, err := cmd.StdinPipe()
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // and its servers
+	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,9 +105,9 @@ func newSession(t *testing.T, programs string, env ...string) *session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd.Stdout, cmd.Stderr, s.to = into, into, to
-	// An answer that is an error fails the block.
-	write(t, filepath.Join(s.dir, ".curlrc"), "silent\nshow-error\nfail-with-body\n")
+	cmd.Stdout, cmd.Stderr, s.stdin = into, into, stdin
+	// curl fails the block if the answer is an error.
+	writeFile(t, filepath.Join(s.dir, ".curlrc"), "silent\nshow-error\nfail-with-body\n")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -147,17 +145,16 @@ func goEnv(t *testing.T, name string) string {
 	return strings.TrimSpace(string(out))
 }
 
-func write(t *testing.T, path, text string) {
+func writeFile(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// run runs a script in the session and returns what it prints. After a command that
-// fails the session is over.
+// run runs a script in the session and returns what it prints. After a command that fails the session is over.
 func (s *session) run(script string) (out string, err error) {
-	if s.dead {
+	if s.over {
 		return "", fmt.Errorf("the session is over: a block before has failed")
 	}
 	s.n++
@@ -166,26 +163,26 @@ func (s *session) run(script string) (out string, err error) {
 	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(script), 0o600); err != nil {
 		return "", err
 	}
-	if _, err := fmt.Fprintf(s.to, "source ./%s </dev/null; echo; echo '%s'\n", name, end); err != nil {
-		s.dead = true
+	if _, err := fmt.Fprintf(s.stdin, "source ./%s </dev/null; echo; echo '%s'\n", name, end); err != nil {
+		s.over = true
 		return "", err
 	}
-	late, cancel := context.WithTimeout(context.Background(), patience)
+	timeout, cancel := context.WithTimeout(context.Background(), maxBlockTime)
 	defer cancel()
 	for {
 		select {
 		case line, ok := <-s.lines:
 			switch {
 			case !ok:
-				s.dead = true
+				s.over = true
 				return out, fmt.Errorf("a command has failed")
 			case line == end+"\n":
 				return strings.TrimSuffix(out, "\n"), nil
 			}
 			out += line
-		case <-late.Done():
-			s.dead = true
-			return out, fmt.Errorf("it takes longer than %s", patience)
+		case <-timeout.Done():
+			s.over = true
+			return out, fmt.Errorf("it takes longer than %s", maxBlockTime)
 		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"testing"
 )
 
-// imported are the packages that a fragment may use without importing them.
-var imported = map[string]string{
+// packages has the packages that a fragment may use without importing them.
+var packages = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "http": "net/http", "log": "log", "os": "os",
 	"sql": "database/sql", "strings": "strings", "time": "time",
 	"rand": "math/rand/v2",
@@ -32,8 +32,8 @@ var imported = map[string]string{
 
 const module = "github.com/headgate/headgate"
 
-// surroundings are what fragments may use without declaring it.
-const surroundings = `package main
+// mainFile declares what fragments may use without declaring it.
+const mainFile = `package main
 
 import (
 	"context"
@@ -64,24 +64,24 @@ func main() {
 // postgresURL is the variable that has the URL of a page's database, for fragments.
 const postgresURL = "HEADGATE_DOC_POSTGRES"
 
-// snippets are the Go blocks of all pages, as files of packages that are not there.
+// snippets are the Go blocks of all pages, as files of packages that exist only in an overlay.
 type snippets struct {
-	dir     string            // of the files
-	overlay map[string]string // by their paths in the project
-	runs    map[string]string // the commands that run them
-	tests   map[string]string // packages of those that are test files
+	dir     string            // folder of the files
+	overlay map[string]string // files by their paths in the project
+	runs    map[string]string // commands that run the blocks, by the names of blocks
+	tests   map[string]string // packages of test files, by the names of blocks
 	options []string          // of go build
 }
 
-// buildSnippets compiles all Go blocks, with options of go build, and makes the program "snippets" in a folder, which runs
-// the fragment that it is given the name of, and a program of each test of the pages that will run.
+// buildSnippets compiles all Go blocks, with options of go build. In the folder programs it makes the program
+// "snippets", which runs a fragment by its name, and a program for each test of the pages in running.
 func buildSnippets(t *testing.T, pages, running []page, programs string, options ...string) *snippets {
 	t.Helper()
 	s := &snippets{
 		dir: t.TempDir(), overlay: map[string]string{}, runs: map[string]string{},
 		tests: map[string]string{}, options: options,
 	}
-	s.add(t, "main.go", surroundings)
+	s.add(t, "main.go", mainFile)
 	for _, p := range pages {
 		for i := range p.blocks {
 			b := &p.blocks[i]
@@ -89,7 +89,7 @@ func buildSnippets(t *testing.T, pages, running []page, programs string, options
 				continue
 			}
 			name := fmt.Sprintf("%s:%d", p.name, b.line)
-			if err := s.place(t, name, b); err != nil {
+			if err := s.addBlock(t, name, b); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -101,10 +101,10 @@ func buildSnippets(t *testing.T, pages, running []page, programs string, options
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(s.dir, "overlay.json"), string(list))
+	writeFile(t, filepath.Join(s.dir, "overlay.json"), string(list))
 	s.goTool(t, "build", "-o", filepath.Join(programs, "snippets"), "./internal/testing/doctest/snippets")
-	// All are compiled, tests too, and none is linked: that takes most of the time.
-	s.goTool(t, "list", append([]string{"-export", "-test"}, s.packages()...)...)
+	// All packages and tests are compiled, but not linked, which takes most of the time.
+	s.goTool(t, "list", append([]string{"-export", "-test"}, s.packagePaths()...)...)
 	for name, pkg := range s.tests {
 		if !slices.ContainsFunc(running, func(p page) bool { return strings.HasPrefix(name, p.name+":") }) {
 			continue
@@ -121,15 +121,14 @@ func (s *snippets) goTool(t *testing.T, verb string, args ...string) {
 		slices.Concat([]string{verb}, s.options, []string{"-overlay", filepath.Join(s.dir, "overlay.json")}, args)...)
 	cmd.Dir = root
 	if slices.Contains(s.options, "-trimpath") {
-		cmd.Env = released()
+		cmd.Env = releaseEnv()
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go %s: %v\n%s", verb, err, out)
 	}
 }
 
-// packages returns those beside the program.
-func (s *snippets) packages() (list []string) {
+func (s *snippets) packagePaths() (list []string) {
 	for path := range s.overlay {
 		rel, _ := strings.CutPrefix(filepath.Dir(path), absolute(root)+"/")
 		if pkg := "./" + rel; !slices.Contains(list, pkg) {
@@ -151,13 +150,13 @@ func absolute(path string) string {
 func (s *snippets) add(t *testing.T, name, text string) {
 	t.Helper()
 	file := filepath.Join(s.dir, strings.ReplaceAll(name, "/", "-"))
-	write(t, file, text)
+	writeFile(t, file, text)
 	s.overlay[filepath.Join(absolute(root), "internal/testing/doctest/snippets", name)] = file
 }
 
-// place makes a file of a block: of a whole one as it is, of declarations with a
-// package clause and imports, of statements a function.
-func (s *snippets) place(t *testing.T, name string, b *block) error {
+// addBlock adds a file with a block: a whole file as it is, declarations with a package clause and imports, statements
+// as a function.
+func (s *snippets) addBlock(t *testing.T, name string, b *block) error {
 	id := strings.NewReplacer("/", "_", ".", "_", ":", "_").Replace(name)
 	at := fmt.Sprintf("//line %s:%d\n", strings.Replace(name, fmt.Sprintf(":%d", b.line), "", 1), b.line+1)
 	if file, err := parser.ParseFile(token.NewFileSet(), "", b.text, parser.SkipObjectResolution); err == nil {
@@ -180,7 +179,7 @@ func (s *snippets) place(t *testing.T, name string, b *block) error {
 	if err != nil {
 		return err
 	}
-	names := declared(file)
+	names := variables(file)
 	end := "return nil"
 	if slices.Contains(names, "err") {
 		end = "return err"
@@ -199,7 +198,7 @@ func imports(file *ast.File) string {
 	var b strings.Builder
 	seen := map[string]bool{}
 	for _, id := range file.Unresolved {
-		if path := imported[id.Name]; path != "" && !seen[id.Name] {
+		if path := packages[id.Name]; path != "" && !seen[id.Name] {
 			seen[id.Name] = true
 			fmt.Fprintf(&b, "import %q\n", path)
 		}
@@ -207,8 +206,8 @@ func imports(file *ast.File) string {
 	return b.String()
 }
 
-// declared returns the variables that a fragment declares, which it need not use.
-func declared(file *ast.File) (names []string) {
+// variables returns the variables that a fragment declares. It need not use them.
+func variables(file *ast.File) (names []string) {
 	add := func(id *ast.Ident) {
 		if id.Name != "_" && !slices.Contains(names, id.Name) {
 			names = append(names, id.Name)
@@ -238,16 +237,16 @@ func declared(file *ast.File) (names []string) {
 	return names
 }
 
-// released returns the environment of builds. They are made as make build does, which a page runs too: then all
-// packages are compiled once.
-func released() []string { return append(os.Environ(), "CGO_ENABLED=0") }
+// releaseEnv returns the environment of builds. It is that of make build, which a page runs too, so that all packages
+// are compiled once.
+func releaseEnv() []string { return append(os.Environ(), "CGO_ENABLED=0") }
 
 // buildHeadgate makes the program in a folder.
 func buildHeadgate(t *testing.T, programs string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join(programs, "headgate"),
 		"./cmd/headgate")
-	cmd.Dir, cmd.Env = root, released()
+	cmd.Dir, cmd.Env = root, releaseEnv()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}

@@ -23,8 +23,8 @@ const sample = `{"t":0,"limit":{"name":"api","algorithm":"token-bucket","version
 {"t":20000,"state":{"limit":"api","version":1,"key":"k","used":"0.9999","at":18}}
 `
 
-// read reads a line as strictly as the format says.
-func read(line string) (e history.Event, err error) {
+// decode reads a line as strictly as the format says.
+func decode(line string) (e history.Event, err error) {
 	d := json.NewDecoder(strings.NewReader(line))
 	d.DisallowUnknownFields()
 	if err = d.Decode(&e); err == nil && d.More() {
@@ -36,7 +36,7 @@ func read(line string) (e history.Event, err error) {
 func TestRoundTrip(t *testing.T) {
 	h := &history.History{}
 	for line := range strings.Lines(sample) {
-		e, err := read(line)
+		e, err := decode(line)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +65,7 @@ func TestInvalidHistories(t *testing.T) {
 		`{"t":1,"state":{"limit":"l","key":"k","used":"-1"}}`,
 		`{"t":1,"state":{"limit":"l","key":"k","used":"1","at":-1}}`,
 	} {
-		if e, err := read(line); err == nil {
+		if e, err := decode(line); err == nil {
 			t.Errorf("%s: read as %+v", line, e)
 		}
 	}

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// maxMicros bounds times of the store's clock: what is beyond it no store can count.
+// maxMicros bounds times of the store's clock: no store can count beyond it.
 const maxMicros = 1 << 53
 
-// Valid says what is wrong with an answer, or with what the store says in the end; nil if nothing is. All other events,
-// and the form of all numbers, are as the recorder makes them.
+// Valid returns an error for a return or a final state with impossible numbers. It does not check other events, nor
+// the form of numbers: the recorder makes them.
 func (e *Event) Valid() error {
 	var times []int64
 	var amounts []string

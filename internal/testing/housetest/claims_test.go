@@ -14,20 +14,20 @@ var claimRow = regexp.MustCompile("(?m)^- (.+?): (`.+)$")
 // its proof can be run.
 func TestClaims(t *testing.T) {
 	t.Parallel()
-	all := texts(t)
+	all := pageTexts(t)
 	rows := claimRow.FindAllStringSubmatch(all[filepath.Join(root, "docs", "project", "claims.md")], -1)
 	if len(rows) < 60 {
 		t.Errorf("docs/project/claims.md has %d claims only: is the pattern right?", len(rows))
 	}
-	said := []string{plain(all[filepath.Join(root, "README.md")])}
+	pageWords := []string{plainText(all[filepath.Join(root, "README.md")])}
 	for path, text := range all {
 		if dir := filepath.Dir(path); dir == filepath.Join(root, "docs") || dir == filepath.Join(root, "docs", "tasks") {
-			said = append(said, plain(text))
+			pageWords = append(pageWords, plainText(text))
 		}
 	}
 	for _, row := range rows {
-		words := plain(row[1])
-		if !slices.ContainsFunc(said, func(page string) bool { return strings.Contains(page, words) }) {
+		words := plainText(row[1])
+		if !slices.ContainsFunc(pageWords, func(page string) bool { return strings.Contains(page, words) }) {
 			t.Errorf("no page says so any more: %q. Does its test still prove what the pages say?", words)
 		}
 		if !proofs.MatchString(row[2]) && !strings.HasPrefix(row[2], "`make ") && !strings.Contains(row[2], " -bench ") {
@@ -36,8 +36,8 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// plain returns a text without links and marks, and with single spaces.
-func plain(text string) string {
+// plainText returns a text without links and marks, and with single spaces.
+func plainText(text string) string {
 	text = linked.ReplaceAllString(text, "$1")
 	return strings.Join(strings.Fields(strings.NewReplacer("`", "", "*", "").Replace(text)), " ")
 }

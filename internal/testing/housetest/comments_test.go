@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// TestEveryExportedNameHasAComment: types, functions, constants, variables and methods,
-// also those of interfaces, of all packages that others can import, and the packages
-// themselves.
+// TestEveryExportedNameHasAComment: types, functions, constants, variables and methods, also those of interfaces, of
+// all packages that others can import, and the packages themselves.
 func TestEveryExportedNameHasAComment(t *testing.T) {
 	t.Parallel()
 	names := 0
@@ -59,7 +58,7 @@ func TestEveryExportedNameHasAComment(t *testing.T) {
 				}
 			case *ast.GenDecl:
 				for _, spec := range decl.Specs {
-					specify(fset, decl, spec, check)
+					checkSpec(fset, decl, spec, check)
 				}
 			}
 		}
@@ -76,7 +75,7 @@ func TestEveryExportedNameHasAComment(t *testing.T) {
 	t.Logf("%d names in %d packages", names, len(packages))
 }
 
-// exported reports whether a receiver is of an exported type, or there is none.
+// exported reports whether a receiver has an exported type, or is nil.
 func exported(recv *ast.FieldList) bool {
 	if recv == nil {
 		return true
@@ -96,9 +95,9 @@ func exported(recv *ast.FieldList) bool {
 	}
 }
 
-// specify checks the names of one type, or of one line of constants or variables. A
-// comment of a group counts for its lines.
-func specify(fset *token.FileSet, decl *ast.GenDecl, spec ast.Spec,
+// checkSpec checks the names of one type, or of one line of constants or variables. A comment of a group counts for all
+// its lines.
+func checkSpec(fset *token.FileSet, decl *ast.GenDecl, spec ast.Spec,
 	check func(token.Position, string, ...*ast.CommentGroup),
 ) {
 	switch spec := spec.(type) {

@@ -38,7 +38,7 @@ func TestDependencies(t *testing.T) {
 	for _, m := range regexp.MustCompile(`(?m)^(\S+) +(\S+) v\S+$`).FindAllSubmatch(linked, -1) {
 		licences[string(m[2])] = string(m[1])
 	}
-	page := texts(t)[filepath.Join(root, "docs", "project", "dependencies.md")]
+	page := pageTexts(t)[filepath.Join(root, "docs", "project", "dependencies.md")]
 	row := regexp.MustCompile("(?m)^- `([^`]+)` (v\\S+), (\\S+): .")
 	rows := map[string][]string{}
 	for _, m := range row.FindAllStringSubmatch(page, -1) {
@@ -48,15 +48,15 @@ func TestDependencies(t *testing.T) {
 		if r.Indirect {
 			continue
 		}
-		said := rows[r.Path]
+		item := rows[r.Path]
 		delete(rows, r.Path)
 		switch {
-		case said == nil:
+		case item == nil:
 			t.Errorf("docs/project/dependencies.md has no line about %s: say its version, licence and reason", r.Path)
-		case said[0] != r.Version:
-			t.Errorf("docs/project/dependencies.md says %s %s, go.mod %s", r.Path, said[0], r.Version)
-		case licences[r.Path] != "" && licences[r.Path] != said[1]:
-			t.Errorf("docs/project/dependencies.md says that %s is under %s, it is %s", r.Path, said[1], licences[r.Path])
+		case item[0] != r.Version:
+			t.Errorf("docs/project/dependencies.md says %s %s, go.mod %s", r.Path, item[0], r.Version)
+		case licences[r.Path] != "" && licences[r.Path] != item[1]:
+			t.Errorf("docs/project/dependencies.md says that %s is under %s, it is %s", r.Path, item[1], licences[r.Path])
 		}
 	}
 	if left := slices.Sorted(maps.Keys(rows)); len(left) > 0 {

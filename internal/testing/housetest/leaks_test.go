@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// leaky are the packages whose tests may leave goroutines behind, with the reason.
-var leaky = map[string]string{}
+// mayLeak lists the packages whose tests may leave goroutines behind, with the reason.
+var mayLeak = map[string]string{}
 
 // TestEveryPackageLooksForLeaks finds packages whose tests have no TestMain that calls package leaktest.
 func TestEveryPackageLooksForLeaks(t *testing.T) {
@@ -48,11 +48,11 @@ func TestEveryPackageLooksForLeaks(t *testing.T) {
 		t.Errorf("only %d packages with tests were found", len(looks))
 	}
 	for _, dir := range slices.Sorted(maps.Keys(looks)) {
-		if _, excepted := leaky[dir]; looks[dir] == excepted {
+		if _, excepted := mayLeak[dir]; looks[dir] == excepted {
 			t.Errorf("package in %q: looks for leaks %v, exception %v; want one of both", dir, looks[dir], excepted)
 		}
 	}
-	for dir := range leaky {
+	for dir := range mayLeak {
 		if _, ok := looks[dir]; !ok {
 			t.Errorf("there are no tests in %q, which is an exception", dir)
 		}

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestNoLongFiles finds Go files above 400 lines, but for generated ones.
+// TestNoLongFiles finds Go files above 400 lines, except generated ones.
 func TestNoLongFiles(t *testing.T) {
 	t.Parallel()
 	seen := 0

@@ -16,8 +16,8 @@ import (
 // root is the folder of the module.
 const root = "../../.."
 
-// texts returns all pages of the project, also those that doctest does not run, by their paths.
-func texts(t *testing.T) map[string]string {
+// pageTexts returns the texts of all pages of the project, also of those that doctest does not run, by their paths.
+func pageTexts(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -49,7 +49,7 @@ var (
 // TestLinks follows the relative links of all pages, to files and to their headings.
 func TestLinks(t *testing.T) {
 	t.Parallel()
-	all := texts(t)
+	all := pageTexts(t)
 	headings := map[string][]string{}
 	for path, text := range all {
 		headings[path] = anchors(text)
@@ -57,15 +57,15 @@ func TestLinks(t *testing.T) {
 	for _, path := range slices.Sorted(maps.Keys(all)) {
 		text := code.ReplaceAllString(codeBlock.ReplaceAllString(all[path], ""), "")
 		for _, m := range linkTo.FindAllStringSubmatch(text, -1) {
-			if err := follow(headings, path, m[1]); err != nil {
+			if err := checkLink(headings, path, m[1]); err != nil {
 				t.Errorf("%s: %v", path, err)
 			}
 		}
 	}
 }
 
-// follow returns why a link of a page leads nowhere, or nil. It takes the anchors of each page.
-func follow(headings map[string][]string, from, target string) error {
+// checkLink returns an error if a link of a page leads nowhere. headings has the anchors of each page.
+func checkLink(headings map[string][]string, from, target string) error {
 	if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
 		return nil
 	}
@@ -88,8 +88,7 @@ var (
 	linked  = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 )
 
-// anchors returns the fragments by which the headings of a page can be reached: those
-// that GitHub makes.
+// anchors returns the anchors that GitHub makes for the headings of a page.
 func anchors(text string) (list []string) {
 	seen := map[string]int{}
 	for _, m := range heading.FindAllStringSubmatch(codeBlock.ReplaceAllString(text, ""), -1) {
@@ -124,7 +123,7 @@ func TestAnchors(t *testing.T) {
 		"docs/sql.md#b": "", "#a": "", "https://example.com/#x": "", "docs": "", "#b": "no heading #b",
 		"docs/sql.md#a": "no heading #a", "docs/none.md": "no such file",
 	} {
-		err := follow(headings, "../../../README.md", target)
+		err := checkLink(headings, "../../../README.md", target)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", target, err, want)
 		}
@@ -136,7 +135,7 @@ var dated = regexp.MustCompile(`(?m)^## .*\n\n(\d{4}-\d\d-\d\d\. )?`)
 // TestDecisionsAreDatedAndListed: each decision begins with its date, and docs/project/design.md lists the files.
 func TestDecisionsAreDatedAndListed(t *testing.T) {
 	t.Parallel()
-	all := texts(t)
+	all := pageTexts(t)
 	index := all[filepath.Join(root, "docs/project/design.md")]
 	found := 0
 	for path, text := range all {
@@ -162,7 +161,7 @@ var step = regexp.MustCompile("(?m)^1\\. `([^`]+\\.(?:go|sql))` `([^`]+)`: ")
 // TestTheArchitecture looks up the functions that ARCHITECTURE.md names.
 func TestTheArchitecture(t *testing.T) {
 	t.Parallel()
-	steps := step.FindAllStringSubmatch(texts(t)[filepath.Join(root, "ARCHITECTURE.md")], -1)
+	steps := step.FindAllStringSubmatch(pageTexts(t)[filepath.Join(root, "ARCHITECTURE.md")], -1)
 	if len(steps) < 20 {
 		t.Fatalf("found %d steps", len(steps))
 	}

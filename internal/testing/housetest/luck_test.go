@@ -13,21 +13,21 @@ import (
 	"testing"
 )
 
-// mayWait lists the functions of tests that sleep or read real time, and why neither a bubble of testing/synctest nor
-// package await serves them.
+// mayWait lists the functions of tests that sleep or read real time, and why they use neither a bubble of
+// testing/synctest nor package await.
 var mayWait = map[string]string{
 	"internal/testing/dbtest.TestAServersClockJumpsAndItsDiskGetsSlow": "a slow disk is one that a commit waits for: at least, and " +
 		"never at most, as long as it was told",
 }
 
-// TestNoTestDependsOnSpeed finds sleeps, timers and measured times in tests, other than in bubbles of testing/synctest:
-// what is to happen within a time happens later on a machine that is busy. A test waits for a condition with package
-// await, which gives up after minutes. What measures speed is a benchmark.
+// TestNoTestDependsOnSpeed finds sleeps, timers and measured times in tests, except in bubbles of testing/synctest: a
+// busy machine is slower. A test must wait for a condition with package await, which gives up after minutes. Benchmarks
+// may measure speed.
 func TestNoTestDependsOnSpeed(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
 	for dir, files := range testFiles(t, "../../..") {
-		for place, what := range lucky(files) {
+		for place, what := range realTimeUses(files) {
 			name := dir + "." + place.function
 			if _, ok := mayWait[name]; ok {
 				seen[name] = true
@@ -44,13 +44,13 @@ func TestNoTestDependsOnSpeed(t *testing.T) {
 	}
 }
 
-// sources are the files of the tests of one package.
+// sources are the test files of one package.
 type sources struct {
 	set   *token.FileSet
 	files []*ast.File
 }
 
-// testFiles returns the files of tests below a folder, by the path of their package. Package storetest counts as tests.
+// testFiles returns the test files below a folder, by the path of their package. All of package storetest counts.
 func testFiles(t *testing.T, root string) map[string]sources {
 	t.Helper()
 	found := map[string]sources{}
@@ -86,17 +86,17 @@ func testFiles(t *testing.T, root string) map[string]sources {
 	return found
 }
 
-// place is where a function of a test waits.
+// place is a place where a test function uses real time.
 type place struct {
 	pos      token.Pos
 	function string
 }
 
-// lucky returns where tests of a package depend on real time. Time in a bubble is not real. A bubble is a function that
-// is passed to synctest.Test or headgatetest.Run, or to a function that passes it on; and a function that is only used
-// in bubbles.
-func lucky(s sources) map[place]string {
-	w := &waits{
+// realTimeUses returns where tests of a package depend on real time, which the time in bubbles is not. A bubble is a
+// function that is passed to synctest.Test or headgatetest.Run, or to a function that passes it on, and a function that
+// is only used in bubbles.
+func realTimeUses(s sources) map[place]string {
+	w := &timeScan{
 		runners: map[string]bool{"synctest.Test": true, "headgatetest.Run": true}, real: map[string]bool{},
 		exported: len(s.files) > 0 && s.files[0].Name.Name == "storetest",
 	}
@@ -123,18 +123,18 @@ func lucky(s sources) map[place]string {
 	return w.places
 }
 
-// waits finds out which functions of a package run in real time.
-type waits struct {
-	runners map[string]bool // functions that run one in a bubble
+// timeScan finds out which functions of a package run in real time.
+type timeScan struct {
+	runners map[string]bool // functions that run another one in a bubble
 	real    map[string]bool // functions that are used outside of bubbles
 	places  map[place]string
 
 	exported bool // whether exported functions are used elsewhere
 }
 
-// isReal reports whether a function runs outside of bubbles: a test does, what is called there, and what package
-// storetest exports. A benchmark may measure time.
-func (w *waits) isReal(function string) bool {
+// isReal reports whether a function runs outside of bubbles: tests do, functions that are used there, and functions
+// that package storetest exports. Benchmarks do not count.
+func (w *timeScan) isReal(function string) bool {
 	if w.exported && ast.IsExported(function) {
 		return true
 	}
@@ -146,7 +146,7 @@ func (w *waits) isReal(function string) bool {
 	return w.real[function]
 }
 
-func (w *waits) function(fn *ast.FuncDecl) {
+func (w *timeScan) function(fn *ast.FuncDecl) {
 	name := fn.Name.Name
 	params := map[string]bool{}
 	for _, field := range fn.Type.Params.List {
@@ -160,10 +160,10 @@ func (w *waits) function(fn *ast.FuncDecl) {
 		ast.Inspect(n, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.CallExpr:
-				callee := called(n.Fun)
+				callee := calleeName(n.Fun)
 				if w.runners[callee] {
 					for _, arg := range n.Args {
-						// The bubble itself is not looked into, but for a parameter that it runs.
+						// The bubble itself is not scanned, except for a parameter that it runs.
 						ast.Inspect(arg, func(n ast.Node) bool {
 							if id, ok := n.(*ast.Ident); ok && params[id.Name] && id.Name != "t" {
 								w.runners[name] = true
@@ -179,7 +179,7 @@ func (w *waits) function(fn *ast.FuncDecl) {
 						return false
 					}
 				}
-				if what := waiting(n, callee, logged); what != "" {
+				if what := realTimeUse(n, callee, logged); what != "" {
 					w.places[place{n.Pos(), name}] = what
 				}
 			case *ast.Ident:
@@ -193,8 +193,8 @@ func (w *waits) function(fn *ast.FuncDecl) {
 	walk(fn.Body, false)
 }
 
-// called returns name, or package.name, of what is called.
-func called(fun ast.Expr) string {
+// calleeName returns the name, or package.name, of a called function.
+func calleeName(fun ast.Expr) string {
 	switch fun := fun.(type) {
 	case *ast.Ident:
 		return fun.Name
@@ -206,8 +206,8 @@ func called(fun ast.Expr) string {
 	return ""
 }
 
-// waiting returns what a call has to do with real time, or nothing. The time that something took may be logged.
-func waiting(call *ast.CallExpr, callee string, logged bool) string {
+// realTimeUse returns how a call uses real time, or "". Measured times may be logged.
+func realTimeUse(call *ast.CallExpr, callee string, logged bool) string {
 	switch callee {
 	case "time.Sleep", "time.After", "time.AfterFunc", "time.Tick", "time.NewTimer", "time.NewTicker":
 		return callee
@@ -219,7 +219,7 @@ func waiting(call *ast.CallExpr, callee string, logged bool) string {
 	if sel, ok := call.Fun.(*ast.SelectorExpr); ok {
 		switch sel.Sel.Name {
 		case "After", "Before", "Sub":
-			if of, ok := sel.X.(*ast.CallExpr); ok && called(of.Fun) == "time.Now" && !logged {
+			if of, ok := sel.X.(*ast.CallExpr); ok && calleeName(of.Fun) == "time.Now" && !logged {
 				return "time.Now()." + sel.Sel.Name
 			}
 		}
@@ -245,7 +245,7 @@ func both() { time.Sleep(1) }
 		t.Fatal(err)
 	}
 	got := map[string]int{}
-	for p, what := range lucky(sources{set, []*ast.File{f}}) {
+	for p, what := range realTimeUses(sources{set, []*ast.File{f}}) {
 		got[fmt.Sprintf("%s: %s", p.function, what)]++
 	}
 	want := []string{"TestA: time.Sleep", "TestD: time.Now().After", "TestD: time.Since", "both: time.Sleep"}

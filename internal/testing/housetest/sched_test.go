@@ -10,18 +10,17 @@ import (
 	"testing"
 )
 
-// simulated are the packages that leave goroutines, waiting, clocks and random numbers to
-// package sched, so that a simulator can decide about them.
-var simulated = []string{
+// simulatedPackages are the packages that use package sched for goroutines, waiting, clocks and random numbers, so that
+// a simulator can control them.
+var simulatedPackages = []string{
 	".", "catalog", "client", "internal/flight", "internal/pause", "store", "internal/front/coalesce",
 	"internal/front/deny",
 	"store/front", "internal/front/guard", "internal/coarse", "internal/wrap",
 	"store/memory", "internal/front/pending", "internal/front/prefetch",
 }
 
-// forbidden are the functions that have a counterpart in package sched; of a package with
-// a star, all are forbidden.
-var forbidden = map[string][]string{
+// forbiddenFuncs has the functions with a counterpart in package sched, by package; a star stands for all.
+var forbiddenFuncs = map[string][]string{
 	"time": {
 		"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker",
 	},
@@ -38,7 +37,7 @@ var forbidden = map[string][]string{
 // channels, timers, clocks and random numbers in the packages that are simulated.
 func TestOnlyPackageSchedStartsAndWaits(t *testing.T) {
 	t.Parallel()
-	for _, dir := range simulated {
+	for _, dir := range simulatedPackages {
 		files, err := filepath.Glob(filepath.Join("../../..", dir, "*.go"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: %d files (%v)", dir, len(files), err)
@@ -52,15 +51,15 @@ func TestOnlyPackageSchedStartsAndWaits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for pos, what := range unscheduled(f) {
+			for pos, what := range findUnscheduled(f) {
 				t.Errorf("%s: %s: use package sched", fset.Position(pos), what)
 			}
 		}
 	}
 }
 
-// unscheduled returns what a file does that package sched should do for it.
-func unscheduled(f *ast.File) map[token.Pos]string {
+// findUnscheduled returns what a file does without package sched.
+func findUnscheduled(f *ast.File) map[token.Pos]string {
 	imports := map[string]string{} // path by name
 	for _, i := range f.Imports {
 		path := strings.Trim(i.Path.Value, `"`)
@@ -86,7 +85,7 @@ func unscheduled(f *ast.File) map[token.Pos]string {
 			if !ok || of.Obj != nil {
 				return true
 			}
-			names := forbidden[imports[of.Name]]
+			names := forbiddenFuncs[imports[of.Name]]
 			if slices.Contains(names, n.Sel.Name) || slices.Contains(names, "*") {
 				found[n.Pos()] = of.Name + "." + n.Sel.Name
 			}
@@ -96,7 +95,7 @@ func unscheduled(f *ast.File) map[token.Pos]string {
 	return found
 }
 
-// TestTheRuleSeesWhatItForbids keeps the rule from finding nothing anywhere.
+// TestTheRuleSeesWhatItForbids checks that findUnscheduled finds each kind.
 func TestTheRuleSeesWhatItForbids(t *testing.T) {
 	t.Parallel()
 	const text = `package p
@@ -113,7 +112,7 @@ func f(ctx context.Context, a chan int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found := unscheduled(f); len(found) != 6 {
+	if found := findUnscheduled(f); len(found) != 6 {
 		t.Errorf("found %v, want 6", found)
 	}
 }

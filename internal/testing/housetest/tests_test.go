@@ -28,7 +28,7 @@ func TestTheTestsThatPagesNameAreThere(t *testing.T) {
 	}
 	named := 0
 	names := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`")
-	for page, text := range texts(t) {
+	for page, text := range pageTexts(t) {
 		for _, m := range names.FindAllStringSubmatch(text, -1) {
 			if named++; !declared[m[1]] {
 				t.Errorf("%s names %s, which is not there", page, m[1])
@@ -47,12 +47,12 @@ func TestTheTestsAreInThePackagesThatPagesName(t *testing.T) {
 	t.Parallel()
 	sources := map[string]string{}
 	found := 0
-	for path, text := range texts(t) {
+	for path, text := range pageTexts(t) {
 		for _, group := range proofs.FindAllStringSubmatch(text, -1) {
 			for _, dir := range code.FindAllString(group[2], -1) {
 				dir = strings.Trim(dir, "`")
 				if _, ok := sources[dir]; !ok {
-					sources[dir] = testsOf(t, dir)
+					sources[dir] = testText(t, dir)
 				}
 				for _, name := range code.FindAllString(group[1], -1) {
 					found++
@@ -68,8 +68,8 @@ func TestTheTestsAreInThePackagesThatPagesName(t *testing.T) {
 	}
 }
 
-// testsOf returns the text of a package's tests.
-func testsOf(t *testing.T, dir string) string {
+// testText returns the text of a package's tests.
+func testText(t *testing.T, dir string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
 	if err != nil {

@@ -9,14 +9,14 @@ import (
 	"go.uber.org/goleak"
 )
 
-// ignored are functions whose goroutines may outlive the tests.
+// ignored lists functions whose goroutines may outlive the tests.
 var ignored = []string{
-	// Servers of package dbtest are for all tests of the process, and are waited for until it ends.
+	// All tests of a process share the servers of package dbtest, which run until it ends.
 	"github.com/headgate/headgate/internal/testing/dbtest.(*folder).launch.func1",
 	// A client of rueidis for a cluster closes the connections to a node that has left it after 5 seconds, and
 	// its Close does not wait for that.
 	"github.com/redis/rueidis.(*clusterClient)._refresh.func2",
-	// It reads the nodes of the cluster up to a second after one did not answer, and Close does not wait for that.
+	// The same client reads the nodes up to a second after one did not answer, and Close does not wait for that.
 	"github.com/redis/rueidis.(*call).DelayDo.func1",
 	// A server of net/http waits for half a second after an error before it closes the connection, and its Close
 	// does not wait for that.
@@ -30,7 +30,7 @@ func Main(m *testing.M) { os.Exit(Run(m)) }
 
 // Run runs the tests of a package and returns the exit status, for a TestMain that has something to do
 // afterwards. If the tests pass but goroutines are left after them, it prints their stacks and returns 1.
-// Goroutines that are about to end have about a second.
+// Goroutines have about a second to end.
 func Run(m *testing.M) int { return run(m) }
 
 func run(m goleak.TestingM, options ...goleak.Option) (code int) {
@@ -42,8 +42,8 @@ func run(m goleak.TestingM, options ...goleak.Option) (code int) {
 	return code
 }
 
-// tests are the tests of a package, after which the connections of [http.DefaultTransport] are closed. It keeps
-// those that are idle for later requests of the process; a test need not close them.
+// tests are the tests of a package. After them, the idle connections of [http.DefaultTransport] are closed: it keeps
+// them for later requests of the process, and a test need not close them.
 type tests struct{ goleak.TestingM }
 
 func (t tests) Run() int {

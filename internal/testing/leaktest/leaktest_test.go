@@ -17,7 +17,7 @@ type suite func() int
 func (s suite) Run() int { return s() }
 
 func TestRun(t *testing.T) {
-	end := make(chan struct{})
+	stopGoroutine := make(chan struct{})
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	for _, c := range []struct {
@@ -39,11 +39,11 @@ func TestRun(t *testing.T) {
 			_, _ = io.Copy(io.Discard, resp.Body)
 			return 0
 		}, 0},
-		{"a goroutine is left", func() int { go func() { <-end }(); return 0 }, 1},
+		{"a goroutine is left", func() int { go func() { <-stopGoroutine }(); return 0 }, 1},
 	} {
 		if got := run(c.tests, goleak.IgnoreCurrent()); got != c.want {
 			t.Errorf("%s: status %d, want %d", c.name, got, c.want)
 		}
 	}
-	close(end)
+	close(stopGoroutine)
 }

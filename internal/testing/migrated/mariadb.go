@@ -11,10 +11,10 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-var mariadbPool = &pool{create: newMariaDB, empty: empty}
+var mariadbPool = &pool{create: newMariaDB, empty: emptyMariaDB}
 
-// MariaDB returns the URL of a database with the schema and the articles' procedures, and without rows. It is used again
-// after the test, which must leave the schema as it is: a test that changes it takes a database of [dbtest.MariaDB].
+// MariaDB returns the URL of a database with the schema and the articles' procedures, and without rows. Another test
+// uses it afterwards: a test that changes the schema must take a database of [dbtest.MariaDB] instead.
 func MariaDB(tb testing.TB) string {
 	tb.Helper()
 	return mariadbPool.take(tb)
@@ -30,14 +30,14 @@ func newMariaDB(tb testing.TB) (*database, error) {
 	_, err = s.Migrate(context.Background())
 	s.Close()
 	if err == nil {
-		_, err = empty(d) // notes the structure
+		_, err = emptyMariaDB(d) // sets d.structure
 	}
 	return d, err
 }
 
-// structure is a print of the tables, procedures and triggers of the present database. A column's number of distinct
-// values, and what a statement has cached, are not in it.
-const structure = `select coalesce(sum(crc32(x)), 0) from (
+// mariadbStructure returns a fingerprint of the tables, procedures and triggers of the present database, without
+// statistics and caches.
+const mariadbStructure = `select coalesce(sum(crc32(x)), 0) from (
 select concat_ws('|', table_name, column_name, column_type, is_nullable, column_key) x
 from information_schema.columns where table_schema = database()
 union all select concat_ws('|', routine_name, crc32(routine_definition), definer) from information_schema.routines
@@ -46,8 +46,8 @@ union all select concat_ws('|', trigger_name, crc32(action_statement)) from info
 where trigger_schema = database()
 union all select concat_ws('|', event_name, status) from information_schema.events where event_schema = database()) s`
 
-// emptying removes all rows that tests make. Triggers of the first tables write to the later ones.
-var emptying = []string{
+// mariadbDeletes removes all rows that tests make. Triggers of the first tables write to the later ones.
+var mariadbDeletes = []string{
 	"delete from headgate_zones", "delete from headgate_buckets", "delete from headgate_limits",
 	"delete from headgate_catalog", "delete from headgate_versions", "delete from headgate_changes",
 	"update headgate_catalog_version set version = 0, kinds = 0", "delete from headgate_cells",
@@ -56,8 +56,8 @@ var emptying = []string{
 	"delete from headgate_actions", "alter table headgate_actions auto_increment = 1",
 }
 
-// empty removes all rows of a database that a test has used. It is not reusable while others are connected to it.
-func empty(d *database) (reusable bool, err error) {
+// emptyMariaDB removes all rows of a database that a test has used. It is not reusable while others are connected.
+func emptyMariaDB(d *database) (reusable bool, err error) {
 	ctx := context.Background()
 	db, err := dbtest.OpenMariaDB(d.dsn)
 	if err != nil {
@@ -69,8 +69,8 @@ func empty(d *database) (reusable bool, err error) {
 		return false, err
 	}
 	defer conn.Close()
-	// On MySQL 9.7 the structure of a database that no test has changed was another one afterwards, for a reason that
-	// is not known: make engines makes a database for each test there.
+	// On MySQL 9.7 the structure of a database differed after a test that had not changed it, for an unknown reason. So
+	// make engines makes a database for each test there.
 	var mariadb bool
 	err = conn.QueryRowContext(ctx, "select version() like '%MariaDB%'").Scan(&mariadb)
 	if err != nil || !mariadb {
@@ -84,13 +84,13 @@ func empty(d *database) (reusable bool, err error) {
 			return false, err
 		}
 	}
-	var print string
-	if err := conn.QueryRowContext(ctx, structure).Scan(&print); err != nil {
+	var present string
+	if err := conn.QueryRowContext(ctx, mariadbStructure).Scan(&present); err != nil {
 		return false, err
 	}
-	if d.fresh = cmp.Or(d.fresh, print); d.fresh != print {
+	if d.structure = cmp.Or(d.structure, present); d.structure != present {
 		return false, errors.New("the test has changed the schema: it needs a database of dbtest.MariaDB")
 	}
-	_, err = conn.ExecContext(ctx, strings.Join(emptying, "; "))
+	_, err = conn.ExecContext(ctx, strings.Join(mariadbDeletes, "; "))
 	return err == nil, err
 }

@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// use charges a key of a store and says what the store has then.
-func use(t *testing.T, s store.Store) (level int64, entries int) {
+// charge charges a key of a store, and returns its level and how many units were granted.
+func charge(t *testing.T, s store.Store) (level int64, granted int) {
 	t.Helper()
 	defer s.Close()
 	op := law.Op{
@@ -51,7 +51,7 @@ func TestEachTestHasAnEmptySchema(t *testing.T) {
 	} {
 		for range 3 {
 			t.Run(name, func(t *testing.T) {
-				if level, granted := use(t, open(t)); level != 1000 || granted != 1 {
+				if level, granted := charge(t, open(t)); level != 1000 || granted != 1 {
 					t.Errorf("level %d, granted %d of a first charge", level, granted)
 				}
 			})
@@ -59,7 +59,7 @@ func TestEachTestHasAnEmptySchema(t *testing.T) {
 	}
 }
 
-// TestADatabaseIsUsedAgainOnlyAsItWas looks at what empty finds.
+// TestADatabaseIsUsedAgainOnlyAsItWas checks what emptyMariaDB detects.
 func TestADatabaseIsUsedAgainOnlyAsItWas(t *testing.T) {
 	d, err := newMariaDB(t)
 	if err != nil {
@@ -71,7 +71,7 @@ func TestADatabaseIsUsedAgainOnlyAsItWas(t *testing.T) {
 	}
 	defer db.Close()
 	await.Until(t, "a database that nobody is connected to", func() bool {
-		reusable, err := empty(d)
+		reusable, err := emptyMariaDB(d)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,7 +84,7 @@ func TestADatabaseIsUsedAgainOnlyAsItWas(t *testing.T) {
 	if err := conn.PingContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if reusable, err := empty(d); reusable || err != nil {
+	if reusable, err := emptyMariaDB(d); reusable || err != nil {
 		t.Errorf("beside another connection: reusable %v, %v", reusable, err)
 	}
 	if _, err := conn.ExecContext(t.Context(), "alter table headgate_cells drop column reason"); err != nil {
@@ -93,7 +93,7 @@ func TestADatabaseIsUsedAgainOnlyAsItWas(t *testing.T) {
 	conn.Close()
 	db.Close()
 	await.Until(t, "the connection to end", func() bool {
-		reusable, err := empty(d)
+		reusable, err := emptyMariaDB(d)
 		return !reusable && err != nil
 	})
 }

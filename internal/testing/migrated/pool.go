@@ -6,23 +6,23 @@ import (
 	"testing"
 )
 
-// database is one with the schema and without rows.
 type database struct {
-	dsn   string
-	fresh string       // a print of its structure as it was made
-	drop  func() error // nil: it ends with the server, or stays on one of the environment
+	dsn       string
+	structure string       // a fingerprint of the structure of the new database
+	drop      func() error // nil: the database ends with its server, or stays on one from the environment
 }
 
+// pool keeps databases without rows for later tests.
 type pool struct {
 	create func(tb testing.TB) (*database, error)
-	// empty removes all rows of a database that a test has used. It is not reusable while others are connected to it.
+	// empty removes all rows after a test. The database is not reusable while others are connected to it.
 	empty func(d *database) (reusable bool, err error)
 
 	mu    sync.Mutex
-	spare []*database // which no test uses
+	spare []*database // databases that no test uses
 }
 
-// take returns the DSN of a database that a test has to itself.
+// take returns the DSN of a database that no other test uses.
 func (p *pool) take(tb testing.TB) string {
 	tb.Helper()
 	p.mu.Lock()
@@ -39,7 +39,7 @@ func (p *pool) take(tb testing.TB) string {
 	}
 	tb.Cleanup(func() {
 		reusable := false
-		if !tb.Failed() { // whatever it left there is not looked at
+		if !tb.Failed() { // a failed test may leave anything
 			var err error
 			if reusable, err = p.empty(d); err != nil {
 				tb.Error(fmt.Errorf("migrated: empty the database after the test: %w", err))

@@ -1,5 +1,5 @@
-// Package migrated gives tests databases in which Headgate's schema is installed already. Installing it takes
-// PostgreSQL half a second and MariaDB one; some 500 tests want it.
+// Package migrated gives tests databases in which Headgate's schema is installed already. Installing it takes half a
+// second on PostgreSQL and a second on MariaDB, and some 500 tests need it.
 package migrated
 
 import (
@@ -27,13 +27,12 @@ func newPostgres(tb testing.TB) (*database, error) {
 		return nil, err
 	}
 	return d, withConn(d.dsn, func(conn *pgx.Conn) error {
-		return conn.QueryRow(context.Background(), postgresStructure).Scan(&d.fresh)
+		return conn.QueryRow(context.Background(), postgresStructure).Scan(&d.structure)
 	})
 }
 
-// Postgres returns the DSN of a database with the schema and the articles' functions, and without rows. The test may do
-// with it as it likes: it is emptied for another test afterwards, or dropped where its schema has changed. Emptying
-// takes 30 ms.
+// Postgres returns the DSN of a database with the schema and the articles' functions, and without rows. The test may
+// change it: afterwards it is emptied for another test, or dropped if its schema has changed. Emptying takes 30 ms.
 func Postgres(tb testing.TB) string {
 	tb.Helper()
 	return postgresPool.take(tb)
@@ -48,9 +47,9 @@ func withConn(dsn string, do func(*pgx.Conn) error) error {
 	return do(conn)
 }
 
-// postgresStructure is a print of what a database has beside the rows that tests make. A row of the system's catalogs
-// that a statement has changed has another xmin. pg_class is compared by columns, since emptying and vacuum change its
-// rows.
+// postgresStructure returns a fingerprint of all that a database has except the rows that tests make. If a statement
+// changes a row of the system catalogs, its xmin changes. pg_class is compared by columns, since emptying and vacuum
+// change its rows.
 const postgresStructure = `select md5(string_agg(x, ';' order by x)) from (
 select 'proc'||oid||' '||xmin from pg_proc where oid >= 16384
 union all select 'namespace'||oid||' '||xmin from pg_namespace where nspname not like 'pg\_%'
@@ -71,8 +70,8 @@ union all select concat_ws(' ', 'setting', setrole, setconfig) from pg_db_role_s
 union all select 'version '||v::text from headgate.schema_version v
 union all select 'installed '||i::text from headgate.installed i) s(x)`
 
-// emptyingPostgres removes all rows that tests make, and what was counted about them.
-const emptyingPostgres = `do $$ declare used text; begin
+// postgresDeletes removes all rows that tests make, and their statistics.
+const postgresDeletes = `do $$ declare used text; begin
   set local session_replication_role = replica;
   select string_agg(oid::regclass::text, ', ') into used from pg_class
     where relnamespace = 'headgate'::regnamespace and relkind = 'r' and pg_relation_size(oid) > 0
@@ -87,7 +86,7 @@ const emptyingPostgres = `do $$ declare used text; begin
 end $$`
 
 // emptyPostgres removes all rows of a database that a test has used. It is not reusable while others are connected to
-// it, or when the test has changed more than rows.
+// it, or if the test has changed more than rows.
 func emptyPostgres(d *database) (reusable bool, err error) {
 	ctx := context.Background()
 	err = withConn(d.dsn, func(conn *pgx.Conn) error {
@@ -106,10 +105,10 @@ func emptyPostgres(d *database) (reusable bool, err error) {
 		}
 		var structure string
 		err := conn.QueryRow(ctx, postgresStructure).Scan(&structure)
-		if err != nil || structure != d.fresh {
+		if err != nil || structure != d.structure {
 			return err
 		}
-		_, err = conn.Exec(ctx, emptyingPostgres)
+		_, err = conn.Exec(ctx, postgresDeletes)
 		reusable = err == nil
 		return err
 	})

@@ -1,10 +1,10 @@
-// Servers runs a command beside one PostgreSQL, one MariaDB and one Redis, which the tests of all packages use at the
-// same time, and ends as the command does:
+// Servers runs a command beside one PostgreSQL, one MariaDB and one Redis, which the tests of all packages share, and
+// exits with the status of the command:
 //
 //	go run ./internal/testing/servers go test ./...
 //
-// Package dbtest finds them by its environment variables, and starts none where they are set. A server that the
-// environment names already is not started here either.
+// Package dbtest finds these servers by its environment variables, and starts none if they are set. A server that the
+// environment names already is not started here.
 //
 // All of them put their files in memory, if /dev/shm has room and TMPDIR names no other place: on a disk the run took a
 // fifth more time.
@@ -35,9 +35,9 @@ func main() {
 	os.Exit(code)
 }
 
-// run returns what to exit with.
+// run runs the command beside the servers, and returns the exit status.
 func run(command []string) (code int, err error) {
-	// An interrupt goes to the command as well, which says what it was at.
+	// An interrupt goes to the command as well, which then prints its state.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if os.Getenv("TMPDIR") == "" {
@@ -85,14 +85,13 @@ func run(command []string) (code int, err error) {
 	return 0, nil
 }
 
-// enough is the room that the tests must have in memory: three times what they were seen to use at most.
-const enough = 4 << 30
+// minRoom is how much room in memory the tests need: three times the most that they were seen to use.
+const minRoom = 4 << 30
 
-// inMemory returns a new folder in a file system, which everybody can enter. It returns none if that has not [enough]
-// room.
+// inMemory returns a new folder in a file system, which every user can enter, or "" if less than minRoom is free.
 func inMemory(system string) (folder string) {
-	var has syscall.Statfs_t
-	if err := syscall.Statfs(system, &has); err != nil || has.Bavail*uint64(has.Bsize) < enough {
+	var stat syscall.Statfs_t
+	if err := syscall.Statfs(system, &stat); err != nil || stat.Bavail*uint64(stat.Bsize) < minRoom {
 		return ""
 	}
 	folder, err := os.MkdirTemp(system, "headgate-test-")

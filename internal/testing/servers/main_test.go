@@ -12,19 +12,19 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestTheCommandIsTold uses servers that the environment names: they are passed on, and none is started.
+// TestTheCommandIsTold: servers that the environment names are passed on, and none is started.
 func TestTheCommandIsTold(t *testing.T) {
-	said := filepath.Join(t.TempDir(), "said")
+	envFile := filepath.Join(t.TempDir(), "said")
 	for env, dsn := range map[string]string{
 		dbtest.PostgresDSN: "postgres://a", dbtest.MySQLDSN: "mysql://b", dbtest.RedisDSN: "redis://c",
 	} {
 		t.Setenv(env, dsn)
 	}
-	code, err := run([]string{"sh", "-c", "env >" + said + "; exit 7"})
+	code, err := run([]string{"sh", "-c", "env >" + envFile + "; exit 7"})
 	if code != 7 || err != nil {
 		t.Errorf("status %d, %v; want that of the command", code, err)
 	}
-	text, err := os.ReadFile(said)
+	text, err := os.ReadFile(envFile)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,13 +14,13 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// read asks the server about its catalog, with the faults of the network. It returns nothing with an
-// error: then the server may still write its answer.
-func read[T any](ctx context.Context, d *database, what func(context.Context) (T, error)) (none T, err error) {
+// query runs a query of the catalog on the server, with the faults of the network. It returns no answer with an
+// error: the server may still write the answer then.
+func query[T any](ctx context.Context, d *database, run func(context.Context) (T, error)) (none T, err error) {
 	var got T
 	if err = ctx.Err(); err == nil {
 		_, err = d.trip(ctx, func() (err error) {
-			got, err = what(context.Background())
+			got, err = run(context.Background())
 			return err
 		})
 	}
@@ -31,13 +31,13 @@ func read[T any](ctx context.Context, d *database, what func(context.Context) (T
 }
 
 func (d *database) ReadCatalog(ctx context.Context, since int64) (store.CatalogChanges, error) {
-	return read(ctx, d, func(ctx context.Context) (store.CatalogChanges, error) {
+	return query(ctx, d, func(ctx context.Context) (store.CatalogChanges, error) {
 		return d.Catalog.ReadCatalog(ctx, since)
 	})
 }
 
 func (d *database) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
-	got, err := read(ctx, d, func(ctx context.Context) (got store.CatalogChanges, err error) {
+	got, err := query(ctx, d, func(ctx context.Context) (got store.CatalogChanges, err error) {
 		got.Version, got.Items, err = d.Catalog.Items(ctx, list)
 		return got, err
 	})
@@ -45,60 +45,60 @@ func (d *database) Items(ctx context.Context, list []store.Item) (int64, []store
 }
 
 func (d *database) ItemsAfter(ctx context.Context, kind store.Kind, after store.Item, n int) ([]store.Item, error) {
-	return read(ctx, d, func(ctx context.Context) ([]store.Item, error) {
+	return query(ctx, d, func(ctx context.Context) ([]store.Item, error) {
 		return d.Catalog.ItemsAfter(ctx, kind, after, n)
 	})
 }
 
-// publish gives the store a catalog with the limits, where callers name them. The world changes it over a
+// publish gives the store a catalog with the limits, if callers name them. The world changes the catalog over a
 // connection without faults.
 func (w *world) publish() {
-	if !w.keyed {
+	if !w.overrides {
 		return
 	}
-	keeper := w.memory
+	source := w.memory
 	if w.db != nil {
-		keeper = memory.New(&memory.Config{Clock: w.db.clock})
-		w.db.Catalog, _ = store.As[store.Catalog](keeper)
+		source = memory.New(&memory.Config{Clock: w.db.clock})
+		w.db.Catalog, _ = store.As[store.Catalog](source)
 	}
 	var err error
-	if w.limits, err = catalog.Read(context.Background(), keeper, &catalog.Config{Logger: quiet}); err != nil {
+	if w.catalog, err = catalog.Read(context.Background(), source, &catalog.Config{Logger: discardLog}); err != nil {
 		panic(err)
 	}
 	var list []catalog.Definition
-	for _, l := range w.all() {
+	for _, l := range w.allLimits() {
 		l.named = headgate.MustNamed(l.name)
 		list = append(list, catalog.Definition{Limit: l.versions[0].limit})
 	}
-	if _, err := w.limits.Set(context.Background(), catalog.By{}, list...); err != nil {
+	if _, err := w.catalog.Set(context.Background(), catalog.By{}, list...); err != nil {
 		panic(err)
 	}
 }
 
-// names finds limits as programs do: it is the catalog of a process, which reads that of its store. Decisions by
-// an override say of which version it is.
-type names struct {
+// catalogNames looks limits up in the catalog that a process reads from its store. Decisions by an override say which
+// version the override is.
+type catalogNames struct {
 	*catalog.Catalog
 	w *world
 }
 
-// names returns those of the process that runs now, which asks a store.
-func (w *world) names(s store.Store) names {
-	return names{catalog.Watch(s, &catalog.Config{Logger: quiet}), w}
+// watchCatalog returns the names in the catalog of a store, for the running process.
+func (w *world) watchCatalog(s store.Store) catalogNames {
+	return catalogNames{catalog.Watch(s, &catalog.Config{Logger: discardLog}), w}
 }
 
-func (n names) Find(ctx context.Context, name, key string) (headgate.Limit, error) {
+func (n catalogNames) Find(ctx context.Context, name, key string) (headgate.Limit, error) {
 	l, err := n.Catalog.Find(ctx, name, key)
 	return n.version(l), err
 }
 
 // Known implements headgate.Names.
-func (n names) Known(name, key string) (headgate.Limit, bool) {
+func (n catalogNames) Known(name, key string) (headgate.Limit, bool) {
 	l, ok := n.Catalog.Known(name, key)
 	return n.version(l), ok
 }
 
-func (n names) FindAll(ctx context.Context, charges []headgate.Charge) error {
+func (n catalogNames) FindAll(ctx context.Context, charges []headgate.Charge) error {
 	if err := n.Catalog.FindAll(ctx, charges); err != nil {
 		return err
 	}
@@ -108,10 +108,10 @@ func (n names) FindAll(ctx context.Context, charges []headgate.Charge) error {
 	return nil
 }
 
-// version lets a limit say of which version it is, if it is an override: no two versions have one notation. What
-// follows it at its end is the limit itself.
-func (n names) version(found headgate.Limit) headgate.Limit {
-	for _, l := range n.w.taken {
+// version marks an override with its version, which its notation tells: no two versions have the same. The limit that
+// follows the override at its end is not marked.
+func (n catalogNames) version(found headgate.Limit) headgate.Limit {
+	for _, l := range n.w.rateLimits {
 		if l.name != found.Name() {
 			continue
 		}
@@ -124,7 +124,7 @@ func (n names) version(found headgate.Limit) headgate.Limit {
 	return found
 }
 
-// override adds a version that stands in the place of the limit for one key.
+// override adds a version that replaces the limit for one key.
 func (l *limit) override(rng *rand.Rand, key string) *version {
 	for {
 		recorded := l.versions[0].recorded
@@ -139,58 +139,57 @@ func (l *limit) override(rng *rand.Rand, key string) *version {
 		recorded.Key = key
 		l.add(recorded)
 		v := &l.versions[len(l.versions)-1]
-		before := l.versions[:len(l.versions)-1]
-		if !slices.ContainsFunc(before, func(o version) bool { return o.limit.String() == v.limit.String() }) {
+		older := l.versions[:len(l.versions)-1]
+		if !slices.ContainsFunc(older, func(o version) bool { return o.limit.String() == v.limit.String() }) {
 			return v
 		}
-		l.versions = before
+		l.versions = older
 	}
 }
 
-// overrideKey gives a key another definition of a limit, with an end or without one, and
-// removes it sometimes.
+// overrideKey sets an override of a limit for a key, with an end or without one, and sometimes removes it.
 func (w *world) overrideKey() {
-	l, key := w.taken[w.s.rng.IntN(len(w.taken))], w.keys[w.s.rng.IntN(len(w.keys))]
+	l, key := w.rateLimits[w.s.rng.IntN(len(w.rateLimits))], w.keys[w.s.rng.IntN(len(w.keys))]
 	v := l.override(w.s.rng, key)
 	o := catalog.Override{Limit: v.limit, Key: key}
-	left := w.s.between(100*time.Millisecond, 20*time.Second)
+	life := w.s.between(100*time.Millisecond, 20*time.Second)
 	if w.s.chance(650) {
-		o.Until = w.storeTime().Add(left).Truncate(time.Microsecond)
+		o.Until = w.storeTime().Add(life).Truncate(time.Microsecond)
 		v.recorded.Until = o.Until.UnixMicro()
 	}
-	if w.prompt() {
-		v.recorded.Felt = feltWithin.Microseconds()
+	if w.readsInTime() {
+		v.recorded.Felt = applyWithin.Microseconds()
 	}
 	recorded := v.recorded // others may follow while this one is in force
 	w.rec.Limit(recorded)
-	if _, err := w.limits.Override(context.Background(), catalog.By{}, o); err != nil {
+	if _, err := w.catalog.Override(context.Background(), catalog.By{}, o); err != nil {
 		panic(err)
 	}
-	switch removes := w.s.chance(400); {
-	case removes:
-		w.s.sleep(w.s.between(1, left))
+	switch remove := w.s.chance(400); {
+	case remove:
+		w.s.sleep(w.s.between(1, life))
 		w.rec.Removal(history.Removal{Limit: l.name, Version: recorded.Version})
-		if _, err := w.limits.RemoveOverride(context.Background(), catalog.By{}, l.name, key, false); err != nil {
+		if _, err := w.catalog.RemoveOverride(context.Background(), catalog.By{}, l.name, key, false); err != nil {
 			panic(err)
 		}
 	case recorded.Until > 0 && w.s.chance(600):
-		w.rushAtEnd(l, key, left)
+		w.rushAtEnd(l, key, life)
 	}
 }
 
 // rushAtEnd lets callers of all nodes come just before and just after an override ends.
-func (w *world) rushAtEnd(l *limit, key string, left time.Duration) {
-	w.s.sleep(left - min(left, w.s.between(0, 20*time.Millisecond)))
+func (w *world) rushAtEnd(l *limit, key string, life time.Duration) {
+	w.s.sleep(life - min(life, w.s.between(0, 20*time.Millisecond)))
 	for _, n := range w.nodes {
-		w.rush(n, []charge{l.charge(n.home, key)}, 1+w.s.rng.IntN(8))
+		w.rush(n, []charge{l.charge(n.p, key)}, 1+w.s.rng.IntN(8))
 	}
 }
 
-// feltWithin is the time within which each process feels a change of the catalog: docs/limits.md.
-const feltWithin = 2 * time.Second
+// applyWithin is the time within which each process applies a change of the catalog: docs/limits.md.
+const applyWithin = 2 * time.Second
 
-// prompt reports whether nothing keeps processes from reading the catalog in time.
-func (w *world) prompt() bool {
-	return !w.faults.crashes && !w.faults.forgets &&
-		(w.db == nil || w.db.refused+w.db.lostBefore+w.db.lostAfter+w.db.conflicts == 0)
+// readsInTime reports whether no fault keeps processes from reading the catalog within applyWithin.
+func (w *world) readsInTime() bool {
+	return !w.faults.crashes && !w.faults.lossyFailovers &&
+		(w.db == nil || w.db.refusals+w.db.lostRequests+w.db.lostAnswers+w.db.conflicts == 0)
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/headgate/headgate/internal/testing/history"
 )
 
-// chaos starts faults. It runs in a goroutine of the world.
+// chaos starts the faults, rushes and overrides of the world. It runs in a goroutine of the world.
 func (w *world) chaos() {
-	start := func(is bool, often int64, do func()) {
-		if !is {
+	start := func(enabled bool, perRun int64, do func()) {
+		if !enabled {
 			return
 		}
-		w.s.spawn(w.boss, func() {
+		w.s.spawn(w.controller, func() {
 			for {
-				w.s.sleep(w.s.between(time.Millisecond, max(w.end/time.Duration(often), 2*time.Millisecond)))
+				w.s.sleep(w.s.between(time.Millisecond, max(w.end/time.Duration(perRun), 2*time.Millisecond)))
 				if w.s.now() >= w.end {
 					return
 				}
@@ -26,49 +26,48 @@ func (w *world) chaos() {
 	}
 	start(w.faults.kills, 4, w.killNode)
 	start(w.faults.crashes && (w.db != nil || w.net != nil && w.memory == nil), 4, w.crash)
-	start(w.faults.clocks, 4, w.moveClock)
-	start(w.faults.clocks && w.keyed, 24, func() { w.setClock(w.clockMove()) })
-	start(w.faults.full && w.db != nil, 4, w.fill)
-	start(w.faults.forgets && w.db != nil, 3, w.failOver)
-	start(w.faults.changes && w.net == nil && !w.keyed, 16, w.changeLimit)
-	start(w.rushed, 200, func() {
-		n := w.someNode()
+	start(w.faults.clockMoves, 4, w.moveClock)
+	start(w.faults.clockMoves && w.overrides, 24, func() { w.moveNodeClock(w.randomClockMove()) })
+	start(w.faults.fullDisks && w.db != nil, 4, w.fillDisk)
+	start(w.faults.lossyFailovers && w.db != nil, 3, w.failOver)
+	start(w.faults.limitChanges && w.net == nil && !w.overrides, 16, w.changeLimit)
+	start(w.rushes, 200, func() {
+		n := w.randomNode()
 		w.rush(n, (&caller{w, n}).charges(1), 2+w.s.rng.IntN(7))
 	})
-	start(w.keyed, 24, w.overrideKey)
+	start(w.overrides, 24, w.overrideKey)
 }
 
 // killNode ends a node with all that it holds, and starts it again some time later.
 func (w *world) killNode() {
-	n := w.someNode()
-	if w.s.chance(500) && n.stop != nil { // it is stopped, and has time to give back what it holds
+	n := w.randomNode()
+	if w.s.chance(500) && n.stop != nil { // the node is stopped first, and has time to give back its prefetched tokens
 		w.rushAndStop(n)
 	}
 	w.rec.Fault(n.name, history.Fault{Kind: history.Kill})
 	n.p.kill()
 	w.s.sleep(w.s.between(1, time.Minute))
 	p := newProcess(n.name)
-	n.home.dead = true
-	for _, l := range w.taken {
-		l.current[p] = l.current[n.home]
+	for _, l := range w.rateLimits {
+		l.indexes[p] = l.indexes[n.p]
 	}
-	n.home = p
-	w.start(n, p)
+	w.startNode(n, p)
 }
 
+// crash kills the Headgate server or the database, and starts it again.
 func (w *world) crash() {
 	if w.net != nil && w.s.chance(500) {
 		w.rec.Fault("server", history.Fault{Kind: history.Kill})
 		w.server.p.kill()
 		w.s.sleep(w.s.between(1, 20*time.Second))
-		w.restart()
+		w.startServer()
 		return
 	}
 	w.rec.Fault("db", history.Fault{Kind: history.Kill})
 	w.db.crash()
 }
 
-func (w *world) clockMove() time.Duration {
+func (w *world) randomClockMove() time.Duration {
 	moves := []time.Duration{
 		time.Second, -time.Second, 1500 * time.Millisecond, -1900 * time.Millisecond, -10 * time.Second,
 		time.Minute, -time.Hour, time.Hour, 26 * time.Hour,
@@ -76,28 +75,28 @@ func (w *world) clockMove() time.Duration {
 	return moves[w.s.rng.IntN(len(moves))]
 }
 
-// setClock moves the clock of a node. No decision depends on it.
-func (w *world) setClock(by time.Duration) { w.someNode().p.wall += by }
+// moveNodeClock moves the clock of a node. No decision depends on it.
+func (w *world) moveNodeClock(by time.Duration) { w.randomNode().p.wall += by }
 
 func (w *world) moveClock() {
-	by := w.clockMove()
+	by := w.randomClockMove()
 	if w.s.chance(400) {
-		w.setClock(by)
+		w.moveNodeClock(by)
 		return
 	}
 	w.rec.Fault("store", history.Fault{Kind: history.Clock, By: by.Microseconds()})
 	w.storeProcess().wall += by
 }
 
-// fill lets commits fail for a while, as on a full disk.
-func (w *world) fill() {
+// fillDisk lets commits fail for a while, as on a full disk.
+func (w *world) fillDisk() {
 	w.rec.Fault("db", history.Fault{Kind: history.Full})
-	w.db.full = true
+	w.db.diskFull = true
 	w.s.sleep(w.s.between(1, time.Minute))
-	w.db.full = false
+	w.db.diskFull = false
 }
 
-// failOver lets a replica go on, which lacks the last moments.
+// failOver crashes the database and loses its last commits, as when a replica that lacks them takes over.
 func (w *world) failOver() {
 	now := w.s.now()
 	since := now - w.s.between(1, 2*time.Second)
@@ -106,27 +105,26 @@ func (w *world) failOver() {
 	w.db.forget(max(0, since))
 }
 
-// changeLimit gives one limit another version: at all nodes together, or at one after the
-// other.
+// changeLimit gives one limit another version, at all nodes together or at one after the other.
 func (w *world) changeLimit() {
-	l := w.taken[w.s.rng.IntN(len(w.taken))]
+	l := w.rateLimits[w.s.rng.IntN(len(w.rateLimits))]
 	v := l.change(w.s.rng, w.s.chance(250) || w.rollout && w.s.chance(600))
-	ends := w.s.chance(400) && !w.rollout // all know when
-	if ends {
-		l.follow(w.storeTime().Add(w.s.between(time.Second, 20*time.Second)))
+	scheduled := w.s.chance(400) && !w.rollout // the version has a time from which it is in force
+	if scheduled {
+		l.schedule(w.storeTime().Add(w.s.between(time.Second, 20*time.Second)))
 	}
 	w.rec.Limit(l.versions[v].recorded)
-	together := ends || w.s.chance(500) && !w.rollout
+	together := scheduled || w.s.chance(500) && !w.rollout
 	busy := w.s.chance(500) // callers come just before and just after
 	key := w.keys[w.s.rng.IntN(len(w.keys))]
 	for i, n := range w.nodes {
 		if busy = busy && i == 0; busy {
-			w.rush(n, []charge{l.charge(n.home, key)}, 1+w.s.rng.IntN(5))
+			w.rush(n, []charge{l.charge(n.p, key)}, 1+w.s.rng.IntN(5))
 			w.s.sleep(w.s.between(20*time.Millisecond, time.Second))
 		}
-		l.current[n.home] = v
+		l.indexes[n.p] = v
 		if busy {
-			w.rush(n, []charge{l.charge(n.home, key)}, 16)
+			w.rush(n, []charge{l.charge(n.p, key)}, 16)
 		}
 		if !together {
 			w.s.sleep(w.s.between(1, 2*time.Minute))
@@ -137,11 +135,11 @@ func (w *world) changeLimit() {
 	}
 }
 
-// rush lets callers of a node ask for the same within two milliseconds: so most
-// of them share a batch, and often an op. In a rushed world one or two of them leave.
+// rush lets callers of a node take the same charges within two milliseconds: so most of them share a batch, and often
+// an op. In a world with rushes one or two of them leave early.
 func (w *world) rush(n *node, g []charge, callers int) {
 	leavers := 0
-	if w.rushed && w.s.chance(700) {
+	if w.rushes && w.s.chance(700) {
 		leavers = min(callers-1, 1+w.s.rng.IntN(2))
 	}
 	for range callers {
@@ -152,7 +150,7 @@ func (w *world) rush(n *node, g []charge, callers int) {
 		}
 		w.s.spawn(n.p, func() {
 			w.s.sleep(w.s.between(1, 2*time.Millisecond))
-			if n.ask == nil {
+			if n.limiter == nil {
 				return // the node has not started yet
 			}
 			ctx, cancel := sched.WithTimeout(context.Background(), within)
@@ -162,12 +160,12 @@ func (w *world) rush(n *node, g []charge, callers int) {
 	}
 }
 
-// rushAndStop lets callers call until tokens are fetched ahead, and then stops the node.
+// rushAndStop lets callers take until the node has prefetched tokens, and then stops the node.
 func (w *world) rushAndStop(n *node) {
 	c := &caller{w, n}
 	g := c.charges(1)
-	for range 3 { // a limit that has a prefetch, if there is one
-		if g[0].of.versions[g[0].version-1].recorded.Prefetch != "" {
+	for range 3 { // tries to find a limit with a prefetch
+		if g[0].limit.versions[g[0].version-1].recorded.Prefetch != "" {
 			break
 		}
 		g = c.charges(1)

@@ -13,14 +13,12 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// epoch is the time at which database clocks stand when a simulation starts, plus the
-// seed's own offset.
+// epoch is the time at which database clocks stand when a simulation starts, plus the seed's own offset.
 var epoch = time.Date(2027, 3, 27, 20, 0, 0, 0, time.UTC)
 
-// database is the model of a database server: rows with locks, a clock of its own,
-// transactions that commit or not, and a connection to it that can lose requests and
-// answers. What it decides is what package law says; what it models is everything that
-// a driver and its server do around that:
+// database is the model of a database server: rows with locks, a clock of its own, transactions that commit or not, and
+// a connection to it that can lose requests and answers. What it decides is what package law says; what it models is
+// everything that a driver and its server do around that:
 //
 //   - A transaction locks the rows of its cells in the order of their keys, first come,
 //     first served, reads the clock after the last lock, decides, writes, and commits
@@ -33,23 +31,23 @@ var epoch = time.Date(2027, 3, 27, 20, 0, 0, 0, time.UTC)
 //   - A fail-over may forget what was committed within the last moments, as replication
 //     without waiting for the replica does; or nothing, as with waiting.
 //
-// Faults are in thousandths of the requests.
+// The rates of faults are in thousandths.
 type database struct {
 	link
 	p     *process
 	rows  map[law.Cell]*cells.Cell // as committed
 	locks locks
 
-	number  int64 // of the last entry
-	journal []undo
+	lastEntry int64  // number of the newest entry of a log
+	journal   []undo // of recent commits, the oldest first
 
 	store.Inspector // nil: nobody asks for KeyCounts
-	store.Catalog   // of limits; nil: it keeps none. A fail-over forgets nothing of it, and nodes write nothing
+	store.Catalog   // nil: the database keeps no limits. A fail-over forgets nothing of them, and nodes write none
 
-	commitTime time.Duration // a commit takes up to this
+	commitTime time.Duration // the longest that a commit takes unless it hangs
 
-	conflicts, hanging int
-	full               bool // commits fail
+	conflicts, hangs int  // thousandths of the transactions
+	diskFull         bool // commits fail
 }
 
 // undo is a row as it was before a commit.
@@ -61,14 +59,14 @@ type undo struct {
 
 type locks map[law.Cell]*rowLock
 
-type rowLock struct{ waiting []chan struct{} }
+type rowLock struct{ waiting []chan struct{} } // the first is closed when the row is unlocked
 
 func newDatabase(s *scheduler) *database {
 	d := &database{
 		link: link{s: s, latency: s.between(50*time.Microsecond, 5*time.Millisecond)},
 		p:    newProcess("db"), rows: map[law.Cell]*cells.Cell{}, locks: locks{},
 	}
-	d.p.ppm = drift(s)
+	d.p.ppm = randomDrift(s)
 	d.commitTime = s.between(50*time.Microsecond, 5*time.Millisecond)
 	d.p.wall = epoch.Sub(s.start) + s.between(0, 8*time.Hour)
 	return d
@@ -84,7 +82,7 @@ func (d *database) crash() {
 	d.p, d.locks = p, locks{}
 }
 
-// forget undoes what was committed since a time.
+// forget undoes the commits since a time.
 func (d *database) forget(since time.Duration) {
 	for len(d.journal) > 0 && d.journal[len(d.journal)-1].at >= since {
 		u := d.journal[len(d.journal)-1]
@@ -127,34 +125,34 @@ func (d *database) transact(ops []law.Op, outs []law.Outcome) error {
 	}
 	slices.SortFunc(names, law.Cell.Compare)
 	names = slices.Compact(names)
-	locks := d.locks // of this server: another has its own
+	locks := d.locks // of this server process: the next one has its own
 	for _, c := range names {
 		locks.lock(c)
 		defer locks.unlock(c)
 	}
 	clock := d.clock()
-	records, by := make([]*law.Record, len(ops)), make(map[law.Cell]*law.Record, len(names))
+	records, byCell := make([]*law.Record, len(ops)), make(map[law.Cell]*law.Record, len(names))
 	for i := range ops {
-		r := by[ops[i].Cell]
+		r := byCell[ops[i].Cell]
 		if r == nil {
 			r = cmp.Or(d.rows[ops[i].Cell], &cells.Cell{}).Record()
-			by[ops[i].Cell] = r
+			byCell[ops[i].Cell] = r
 		}
 		records[i] = r
 	}
 	law.Apply(ops, outs, clock, records)
 	d.s.sleep(d.s.between(1, d.commitTime))
-	if d.s.chance(d.hanging) {
+	if d.s.chance(d.hangs) {
 		d.s.sleep(d.s.between(time.Second, 5*time.Second))
 	}
 	switch {
-	case d.full: // what was decided stays in outs, which no caller may believe
+	case d.diskFull: // outs keep the decisions, which no caller may use
 		return fmt.Errorf("simulated: %w: the disk is full", store.ErrUnavailable)
 	case d.s.chance(d.conflicts):
 		return fmt.Errorf("simulated: %w", store.ErrConflict)
 	}
 	for _, c := range names {
-		d.write(c, by[c])
+		d.write(c, byCell[c])
 	}
 	for i := range ops {
 		records[i].Number(&outs[i])
@@ -162,11 +160,11 @@ func (d *database) transact(ops []law.Op, outs []law.Outcome) error {
 	return nil
 }
 
-// write commits what package law has left to do.
+// write commits what a record of package law changes in a row.
 func (d *database) write(name law.Cell, rec *law.Record) {
 	old := d.rows[name]
 	row := old.Clone()
-	row.Write(rec, &d.number)
+	row.Write(rec, &d.lastEntry)
 	d.journal = append(d.journal, undo{d.s.now(), name, old})
 	if rec.State.Kind == 0 && len(row.Entries) == 0 && len(row.Receipts) == 0 {
 		delete(d.rows, name)
@@ -176,7 +174,7 @@ func (d *database) write(name law.Cell, rec *law.Record) {
 }
 
 // sweep removes what can no longer matter, as the drivers' statements do.
-func (d *database) sweep(most int) (removed int) {
+func (d *database) sweep(maxRows int) (removed int) {
 	now := d.clock()
 	names := make([]law.Cell, 0, len(d.rows))
 	for c := range d.rows {
@@ -186,24 +184,24 @@ func (d *database) sweep(most int) (removed int) {
 	}
 	slices.SortFunc(names, law.Cell.Compare)
 	for _, c := range names {
-		if removed >= most {
+		if removed >= maxRows {
 			return removed
 		}
 		r := d.rows[c]
-		live := slices.DeleteFunc(slices.Clone(r.Entries), func(e law.Entry) bool {
+		entries := slices.DeleteFunc(slices.Clone(r.Entries), func(e law.Entry) bool {
 			return e.KeepUntil <= now && (e.ExpiresAt <= r.State.At || r.State.EmptyAt <= now)
 		})
-		known := maps.Clone(r.Receipts)
-		maps.DeleteFunc(known, func(_ string, a law.Receipt) bool { return a.KeepUntil <= now })
-		gone := len(r.Entries) - len(live) + len(r.Receipts) - len(known)
-		dead := r.State.EmptyAt <= now && r.State.BlockedUntil <= now && len(live) == 0 && len(known) == 0
-		if gone == 0 && !dead {
+		receipts := maps.Clone(r.Receipts)
+		maps.DeleteFunc(receipts, func(_ string, a law.Receipt) bool { return a.KeepUntil <= now })
+		expired := len(r.Entries) - len(entries) + len(r.Receipts) - len(receipts)
+		empty := r.State.EmptyAt <= now && r.State.BlockedUntil <= now && len(entries) == 0 && len(receipts) == 0
+		if expired == 0 && !empty {
 			continue
 		}
 		d.journal = append(d.journal, undo{d.s.now(), c, r.Clone()})
-		removed += gone
-		r.Entries, r.Receipts = live, known
-		if dead {
+		removed += expired
+		r.Entries, r.Receipts = entries, receipts
+		if empty {
 			removed++
 			delete(d.rows, c)
 		}

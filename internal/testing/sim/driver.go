@@ -11,49 +11,50 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Apply is of the database's own driver, of which nothing is a matter of one process.
+// Apply implements store.Store as a driver of the database does. The driver keeps no state in its process.
 func (d *database) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	_, err := store.Retry(ctx, 10*time.Second, func() error { return d.once(ctx, ops, outs) },
+	_, err := store.Retry(ctx, 10*time.Second, func() error { return d.attempt(ctx, ops, outs) },
 		func(err error) bool { return errors.Is(err, store.ErrConflict) })
 	return err
 }
 
-func (d *database) once(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	// The transaction goes on without the caller, so it has copies of its own.
-	mine, answers := slices.Clone(ops), make([]law.Outcome, len(ops))
-	came, err := d.trip(ctx, func() error { return d.transact(mine, answers) })
+// attempt sends ops to the server once.
+func (d *database) attempt(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	// The transaction may go on after the caller has left, so it needs copies of its own.
+	copied, answers := slices.Clone(ops), make([]law.Outcome, len(ops))
+	came, err := d.trip(ctx, func() error { return d.transact(copied, answers) })
 	if came {
 		copy(outs, answers)
 	}
 	return err
 }
 
-// trip lets the server do something, and reports whether its answer has come.
+// trip sends a request that the server answers by do, and reports whether the answer has come.
 func (d *database) trip(ctx context.Context, do func() error) (came bool, err error) {
-	if d.s.chance(d.refused) {
+	if d.s.chance(d.refusals) {
 		return false, fmt.Errorf("simulated: %w: connection refused", store.ErrUnavailable)
 	}
-	var said error
-	switch d.send(d.p, func() { said = do() }).wait(ctx.Done()) {
+	var result error
+	switch d.send(d.p, func() { result = do() }).wait(ctx.Done()) {
 	case answered:
-		return true, said
+		return true, result
 	case broken:
 		return false, fmt.Errorf("simulated: %w: connection lost", store.ErrUnknownOutcome)
 	}
 	return false, fmt.Errorf("simulated: %w: %w", store.ErrUnknownOutcome, ctx.Err())
 }
 
-func (d *database) Sweep(ctx context.Context, most int) (removed int, err error) {
+func (d *database) Sweep(ctx context.Context, maxRows int) (removed int, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	if d.full {
+	if d.diskFull {
 		return 0, fmt.Errorf("simulated: %w: the disk is full", store.ErrUnavailable)
 	}
-	return d.sweep(most), nil
+	return d.sweep(maxRows), nil
 }
 
 func (d *database) Close() error { return nil }
@@ -69,5 +70,5 @@ func (d *database) Cells(_ context.Context, q store.Query) (cells []store.Cell, 
 	return cells, d.clock(), nil
 }
 
-// Entries returns none: what Inspect says of them is not recorded.
+// Entries returns no entries: histories do not record them.
 func (d *database) Entries(context.Context, law.Cell, int) ([]law.Entry, error) { return nil, nil }

@@ -11,12 +11,12 @@ import (
 	"github.com/headgate/headgate/internal/testing/history/record"
 )
 
-// limit is a limit that callers ask for, in the versions that it has had.
+// limit is a limit that callers charge, with all versions that it has had.
 type limit struct {
 	name     string
-	named    headgate.Limit // what callers ask for that know its name only; zero: they know the version
+	named    headgate.Limit // the name alone, for callers that know no version; zero: callers know the version
 	versions []version
-	current  map[*process]int // the version that a process has; absent: the first
+	indexes  map[*process]int // of the version that a process has, in versions; absent: 0
 }
 
 type version struct {
@@ -24,11 +24,12 @@ type version struct {
 	recorded history.Limit
 }
 
-func (l *limit) of(p *process) *version { return &l.versions[l.current[p]] }
+// versionFor returns the version that a process has.
+func (l *limit) versionFor(p *process) *version { return &l.versions[l.indexes[p]] }
 
-// charge returns one of a key, as callers of a process ask for it.
+// charge returns a charge of a key by the version that a process has.
 func (l *limit) charge(p *process, key string) charge {
-	v := l.of(p)
+	v := l.versionFor(p)
 	g := charge{headgate.Charge{Limit: v.limit, Key: key}, l, v.recorded.Version}
 	if !l.named.IsZero() {
 		g.Limit = l.named
@@ -36,8 +37,8 @@ func (l *limit) charge(p *process, key string) charge {
 	return g
 }
 
-// last returns the newest version that is not of one key alone.
-func (l *limit) last() *version {
+// newest returns the newest version that is no override.
+func (l *limit) newest() *version {
 	if !l.named.IsZero() {
 		return &l.versions[0]
 	}
@@ -45,7 +46,7 @@ func (l *limit) last() *version {
 }
 
 func newLimit(name string, recorded history.Limit) *limit {
-	l := &limit{name: name, current: map[*process]int{}}
+	l := &limit{name: name, indexes: map[*process]int{}}
 	l.add(recorded)
 	return l
 }
@@ -59,14 +60,14 @@ func (l *limit) add(recorded history.Limit) {
 	l.versions = append(l.versions, version{parsed.Because(record.Because(recorded.Version)), recorded})
 }
 
-// become gives the limit one version alone.
-func (l *limit) become(recorded history.Limit) {
+// replaceVersions makes recorded the only version of the limit.
+func (l *limit) replaceVersions(recorded history.Limit) {
 	l.versions = nil
 	l.add(recorded)
 }
 
-// follow makes the last version one that takes the place of the version before at a time of the store's clock.
-func (l *limit) follow(at time.Time) {
+// schedule lets the newest version replace the one before it at a time of the store's clock.
+func (l *limit) schedule(at time.Time) {
 	v := &l.versions[len(l.versions)-1]
 	v.recorded.From = at.UnixMicro()
 	var err error
@@ -79,30 +80,30 @@ func (l *limit) follow(at time.Time) {
 func (l *limit) enlarge(rng *rand.Rand) {
 	recorded := l.versions[0].recorded
 	resize(rng, &recorded, 20, 500)
-	l.become(recorded)
+	l.replaceVersions(recorded)
 }
 
-// resize gives a limit another amount and another burst.
-func resize(rng *rand.Rand, recorded *history.Limit, least, span int) {
-	recorded.Amount = strconv.Itoa(least + rng.IntN(span))
+// resize gives a limit a random amount and a random burst, if it has one.
+func resize(rng *rand.Rand, recorded *history.Limit, minAmount, span int) {
+	recorded.Amount = strconv.Itoa(minAmount + rng.IntN(span))
 	if recorded.Burst != "" {
-		recorded.Burst = strconv.Itoa(least + rng.IntN(span))
+		recorded.Burst = strconv.Itoa(minAmount + rng.IntN(span))
 	}
 }
 
-// shorten gives the limit a period that is short enough to be seen while it is changed.
-func (l *limit) shorten(rng *rand.Rand) {
+// shortenPeriod gives the limit a period so short that many periods pass while the limit changes.
+func (l *limit) shortenPeriod(rng *rand.Rand) {
 	recorded := l.versions[0].recorded
 	recorded.Calendar, recorded.Zone, recorded.Block = "", "", 0
 	recorded.Period = shortPeriods[rng.IntN(2)].Microseconds()
-	if recorded.Prefetch = ""; rng.IntN(10) < 7 { // one that is empty a period after its last charge
+	if recorded.Prefetch = ""; rng.IntN(10) < 7 { // an algorithm that has forgotten all charges a period after the last
 		recorded.Period, recorded.FromFirst = shortPeriods[0].Microseconds(), false
-		recorded.Algorithm, recorded.Burst = quick[rng.IntN(len(quick))], ""
+		recorded.Algorithm, recorded.Burst = forgetful[rng.IntN(len(forgetful))], ""
 	}
-	l.become(recorded)
+	l.replaceVersions(recorded)
 }
 
-// shortLimit returns a random limit of which the period is short.
+// shortLimit returns a random limit with a short period.
 func shortLimit(rng *rand.Rand) history.Limit {
 	recorded := randomLimit(rng)
 	if recorded.Period > time.Minute.Microseconds() {
@@ -111,37 +112,38 @@ func shortLimit(rng *rand.Rand) history.Limit {
 	return recorded
 }
 
-// prefetchMuch makes the limit one of which nodes hold many tokens, and which forgets slowly.
+// prefetchMuch makes the limit a bucket that drains slowly and of which nodes prefetch many tokens.
 func (l *limit) prefetchMuch(rng *rand.Rand) {
 	recorded := history.Limit{
 		Algorithm: history.TokenBucket, Amount: strconv.Itoa(1 + rng.IntN(12)), Burst: strconv.Itoa(30 + rng.IntN(100)),
 		Period: periods[3+rng.IntN(2)].Microseconds(), Prefetch: strconv.Itoa(5 + rng.IntN(20)),
 		PrefetchLife: time.Second.Microseconds(),
 	}
-	l.become(recorded)
+	l.replaceVersions(recorded)
 }
 
-// quick are algorithms that forget an amount within two periods.
-var quick = []string{"token-bucket", "gcra", "sliding-window", "sliding-log"}
+// forgetful lists the algorithms that forget a charge within two periods.
+var forgetful = []string{"token-bucket", "gcra", "sliding-window", "sliding-log"}
 
 var shortPeriods = []time.Duration{10 * time.Second, time.Minute}
 
-// change adds a version that differs, and returns its index. Sudden: in its algorithm.
-func (l *limit) change(rng *rand.Rand, sudden bool) int {
+// change adds a version that differs from the newest, and returns its index. switchAlgorithm lets it differ in its
+// algorithm, if it can.
+func (l *limit) change(rng *rand.Rand, switchAlgorithm bool) int {
 	before := l.versions[len(l.versions)-1].recorded
 	recorded := before
 	for notation(&recorded) == notation(&before) {
-		recorded = l.changed(rng, sudden)
+		recorded = l.variant(rng, switchAlgorithm)
 	}
 	l.add(recorded)
 	return len(l.versions) - 1
 }
 
-// changed returns the newest version with some other numbers, or by another algorithm.
-func (l *limit) changed(rng *rand.Rand, sudden bool) history.Limit {
+// variant returns the newest version with other numbers or another algorithm.
+func (l *limit) variant(rng *rand.Rand, switchAlgorithm bool) history.Limit {
 	recorded := l.versions[len(l.versions)-1].recorded
-	if sudden && recorded.Period > 0 && recorded.Burst == "" && recorded.Prefetch == "" {
-		recorded.Algorithm, recorded.FromFirst = quick[rng.IntN(len(quick))], false
+	if switchAlgorithm && recorded.Period > 0 && recorded.Burst == "" && recorded.Prefetch == "" {
+		recorded.Algorithm, recorded.FromFirst = forgetful[rng.IntN(len(forgetful))], false
 		return recorded
 	}
 	switch rng.IntN(3) {
@@ -174,61 +176,61 @@ var periods = []time.Duration{time.Second, 10 * time.Second, time.Minute, 7 * ti
 // randomLimit returns a limit with a period that is short enough for the simulation to see many of them, and an amount
 // small enough to be reached.
 func randomLimit(rng *rand.Rand) history.Limit {
-	t := history.Limit{
+	l := history.Limit{
 		Algorithm: algorithms[rng.IntN(len(algorithms))], Amount: strconv.Itoa(1 + rng.IntN(12)),
 		Period: periods[rng.IntN(len(periods))].Microseconds(),
 	}
-	switch t.Algorithm {
+	switch l.Algorithm {
 	case "token-bucket", "leaky-bucket", "gcra", "interval":
-		t.Burst = strconv.Itoa(1 + rng.IntN(12))
+		l.Burst = strconv.Itoa(1 + rng.IntN(12))
 	case "fixed-window":
 		switch rng.IntN(4) {
 		case 0:
-			t.FromFirst = true
+			l.FromFirst = true
 		case 1:
-			t.Period = 0
-			t.Calendar = []string{"hour", "day"}[rng.IntN(2)]
-			t.Zone = []string{"UTC", "Europe/Berlin", "Antarctica/Troll"}[rng.IntN(3)]
+			l.Period = 0
+			l.Calendar = []string{"hour", "day"}[rng.IntN(2)]
+			l.Zone = []string{"UTC", "Europe/Berlin", "Antarctica/Troll"}[rng.IntN(3)]
 		}
 	}
 	if rng.IntN(8) == 0 {
-		t.Block = (time.Duration(1+rng.IntN(60)) * time.Second).Microseconds()
+		l.Block = (time.Duration(1+rng.IntN(60)) * time.Second).Microseconds()
 	}
-	prefetches := t.Burst != "" || t.Algorithm == "fixed-window"
-	if prefetches && t.Block == 0 && rng.IntN(3) == 0 {
-		most, _ := strconv.Atoi(t.Amount)
-		if t.Burst != "" {
-			most, _ = strconv.Atoi(t.Burst)
+	prefetches := l.Burst != "" || l.Algorithm == "fixed-window"
+	if prefetches && l.Block == 0 && rng.IntN(3) == 0 {
+		maxPrefetch, _ := strconv.Atoi(l.Amount)
+		if l.Burst != "" {
+			maxPrefetch, _ = strconv.Atoi(l.Burst)
 		}
-		t.Prefetch = strconv.Itoa(1 + rng.IntN(most))
-		t.PrefetchLife = []time.Duration{time.Second, 250 * time.Millisecond}[rng.IntN(2)].Microseconds()
+		l.Prefetch = strconv.Itoa(1 + rng.IntN(maxPrefetch))
+		l.PrefetchLife = []time.Duration{time.Second, 250 * time.Millisecond}[rng.IntN(2)].Microseconds()
 	}
-	return t
+	return l
 }
 
 // notation writes a limit as a configuration does.
-func notation(t *history.Limit) string {
+func notation(l *history.Limit) string {
 	us := func(n int64) string { return strconv.FormatInt(n, 10) + "us" }
-	if t.Algorithm == history.Concurrency {
-		return "concurrency " + t.Amount + " ttl " + us(t.TTL)
+	if l.Algorithm == history.Concurrency {
+		return "concurrency " + l.Amount + " ttl " + us(l.TTL)
 	}
-	text := t.Algorithm + " " + t.Amount + "/"
-	if t.Calendar != "" {
-		text += t.Calendar + " " + t.Zone
+	text := l.Algorithm + " " + l.Amount + "/"
+	if l.Calendar != "" {
+		text += l.Calendar + " " + l.Zone
 	} else {
-		text += us(t.Period)
+		text += us(l.Period)
 	}
-	if t.FromFirst {
+	if l.FromFirst {
 		text += " from-first"
 	}
-	if t.Burst != "" {
-		text += map[bool]string{false: " burst ", true: " capacity "}[t.Algorithm == history.LeakyBucket] + t.Burst
+	if l.Burst != "" {
+		text += map[bool]string{false: " burst ", true: " capacity "}[l.Algorithm == history.LeakyBucket] + l.Burst
 	}
-	if t.Block > 0 {
-		text += " block " + us(t.Block)
+	if l.Block > 0 {
+		text += " block " + us(l.Block)
 	}
-	if t.Prefetch != "" {
-		text += " prefetch " + t.Prefetch + "/" + us(t.PrefetchLife)
+	if l.Prefetch != "" {
+		text += " prefetch " + l.Prefetch + "/" + us(l.PrefetchLife)
 	}
 	return text
 }

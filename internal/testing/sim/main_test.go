@@ -36,14 +36,13 @@ var (
 	strideFlag  = flag.Uint64("stride", 0, "of a worker: the distance between its seeds")
 )
 
-// totals has the counts of a search.
 type totals struct {
 	Decisions  int64   `json:"decisions"`
 	NodeHours  float64 `json:"node_hours"`
 	Seeds      int64   `json:"seeds"`
 	Violations int64   `json:"violations"`
 
-	Repeats int64 `json:"repeats"` // refusals among the decisions that no store was asked about
+	Repeats int64 `json:"repeats"` // decisions that were refusals repeated without the store
 }
 
 func (t *totals) add(o totals) {
@@ -54,14 +53,14 @@ func (t *totals) add(o totals) {
 	t.Repeats += o.Repeats
 }
 
-// last is printed after all tests, so that it is the last line.
-var last *totals
+// lastTotals is printed after all tests, so that it is the last line.
+var lastTotals *totals
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	code := leaktest.Run(m)
-	if last != nil && *jsonFlag {
-		text, err := json.Marshal(last)
+	if lastTotals != nil && *jsonFlag {
+		text, err := json.Marshal(lastTotals)
 		if err != nil {
 			panic(err)
 		}
@@ -70,9 +69,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// spread searches with several processes, of which each runs one simulation at a time,
-// and prints what they find.
-func spread(t *testing.T, from uint64) (sum totals) {
+// searchInParallel searches with several processes, each of which runs one simulation at a time, and prints what they
+// find.
+func searchInParallel(t *testing.T, from uint64) (sum totals) {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
 	var mu sync.Mutex
@@ -81,7 +80,7 @@ func spread(t *testing.T, from uint64) (sum totals) {
 	begin := time.Now()
 	for i := range *workersFlag {
 		done.Go(func() {
-			got, err := worker(ctx, from+uint64(i), uint64(*workersFlag), func(line string) {
+			got, err := runWorker(ctx, from+uint64(i), uint64(*workersFlag), func(line string) {
 				mu.Lock()
 				defer mu.Unlock()
 				fmt.Println(line)
@@ -106,9 +105,9 @@ func spread(t *testing.T, from uint64) (sum totals) {
 	return sum
 }
 
-// worker runs a process that searches, and returns what it has done. A process that
-// panics, or that hangs, is a violation of the seed that it was at.
-func worker(ctx context.Context, from, stride uint64, say func(string)) (sum totals, err error) {
+// runWorker runs a process that searches, and returns its totals. A process that panics or hangs counts as a violation
+// of the seed that it was running.
+func runWorker(ctx context.Context, from, stride uint64, printLine func(string)) (sum totals, err error) {
 	args := []string{
 		"-test.run=^TestSim$", "-test.timeout=0", "-workers=1", "-json",
 		"-for=" + forFlag.String(), "-seeds=" + strconv.FormatUint(max(1, *countFlag/stride), 10),
@@ -117,7 +116,7 @@ func worker(ctx context.Context, from, stride uint64, say func(string)) (sum tot
 		"-stop=" + strconv.FormatBool(*stopFlag),
 	}
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400") // a third more seeds than with 100
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400") // a third more seeds than with GOGC=100
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return sum, err
@@ -127,34 +126,34 @@ func worker(ctx context.Context, from, stride uint64, say func(string)) (sum tot
 	if err := cmd.Start(); err != nil {
 		return sum, err
 	}
-	at, tail, found := "", "", int64(0)
+	seedRunning, tail, found := "", "", int64(0)
 	lines := bufio.NewScanner(out)
 	for lines.Scan() {
 		line := lines.Text()
 		seed, running := strings.CutPrefix(line, "running ")
 		switch {
 		case running:
-			at = seed
+			seedRunning = seed
 		case strings.HasPrefix(line, "{"):
 			_ = json.Unmarshal([]byte(line), &sum)
 		case strings.HasPrefix(line, "seed "):
 			found++
-			say(line)
+			printLine(line)
 		case strings.HasPrefix(line, "  "):
-			say(line)
+			printLine(line)
 		default:
 			tail += line + "\n"
 		}
 	}
 	err = cmd.Wait()
-	sum.Violations = max(sum.Violations, found) // of a search that was ended at the first, the rest is not told
+	sum.Violations = max(sum.Violations, found) // a search that ends at the first violation prints no totals
 	if err != nil && sum.Seeds == 0 && ctx.Err() == nil {
 		sum.Violations++
 		text := tail + errs.String()
-		say(fmt.Sprintf("seed %s: panic: %s", at, first(text, 3000)))
-		return sum, fmt.Errorf("seed %s: %w", at, err)
+		printLine(fmt.Sprintf("seed %s: panic: %s", seedRunning, prefix(text, 3000)))
+		return sum, fmt.Errorf("seed %s: %w", seedRunning, err)
 	}
 	return sum, nil
 }
 
-func first(s string, n int) string { return s[:min(n, len(s))] }
+func prefix(s string, n int) string { return s[:min(n, len(s))] }

@@ -43,17 +43,17 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		req.Body.Close()
 	}
-	if to.p.dead || s.chance(n.refused) {
+	if to.p.dead || s.chance(n.refusals) {
 		return nil, errRefused
 	}
 	if trace != nil && trace.GotConn != nil {
 		trace.GotConn(httptrace.GotConnInfo{})
 	}
 	var res *http.Response
-	ctx, gone := context.WithCancel(context.Background())
+	ctx, disconnect := context.WithCancel(context.Background())
 	trip := n.send(to.p, func() {
-		defer gone()
-		res = serve(ctx, to, req, body) //nolint:bodyclose // it is the client's
+		defer disconnect()
+		res = serve(ctx, to, req, body) //nolint:bodyclose // the client closes it
 	})
 	switch trip.wait(req.Context().Done()) {
 	case answered:
@@ -64,46 +64,48 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 	// The server notices that its client is gone, in its own time.
 	s.spawn(to.p, func() {
 		s.sleep(s.between(1, n.latency))
-		gone()
+		disconnect()
 	})
 	return nil, req.Context().Err()
 }
 
+// serve lets the server answer a copy of a request.
 func serve(ctx context.Context, to *server, req *http.Request, body []byte) *http.Response {
-	got := req.Clone(ctx)
-	got.Body, got.ContentLength, got.RequestURI = io.NopCloser(bytes.NewReader(body)), int64(len(body)),
+	served := req.Clone(ctx)
+	served.Body, served.ContentLength, served.RequestURI = io.NopCloser(bytes.NewReader(body)), int64(len(body)),
 		req.URL.RequestURI()
 	w := httptest.NewRecorder()
-	to.handler.ServeHTTP(w, got)
+	to.handler.ServeHTTP(w, served)
 	return w.Result()
 }
 
 // link is a slow connection to another process that loses requests and answers.
 type link struct {
 	s       *scheduler
-	latency time.Duration // the most, in one direction
+	latency time.Duration // the longest, in one direction
 
-	refused, lostBefore, lostAfter int // in thousandths
+	refusals, lostRequests, lostAnswers int // in thousandths
 }
 
 // trip is one request and its answer.
 type trip struct {
 	*link
-	to                    *process
-	answered              chan struct{}
-	lostBefore, lostAfter bool
+	to                      *process
+	answered                chan struct{}
+	requestLost, answerLost bool
 }
 
+// send sends a request to a process, which answers it by do.
 func (l *link) send(to *process, do func()) *trip {
-	t := &trip{l, to, make(chan struct{}), l.s.chance(l.lostBefore), l.s.chance(l.lostAfter)}
+	t := &trip{l, to, make(chan struct{}), l.s.chance(l.lostRequests), l.s.chance(l.lostAnswers)}
 	l.s.spawn(to, func() {
 		l.s.sleep(l.s.between(1, l.latency))
-		if t.lostBefore {
+		if t.requestLost {
 			return
 		}
 		do()
 		l.s.sleep(l.s.between(1, l.latency))
-		if !t.lostAfter {
+		if !t.answerLost {
 			close(t.answered)
 		}
 	})
@@ -120,10 +122,10 @@ const (
 // wait waits until the answer has come, the connection is broken, or the caller leaves.
 func (t *trip) wait(leave <-chan struct{}) int {
 	breaks := t.to.killed
-	if t.lostBefore || t.lostAfter { // the caller notices later
+	if t.requestLost || t.answerLost { // the caller notices later
 		breaks = make(chan struct{})
 		after := t.s.between(1, 3*time.Second)
-		t.s.spawn(t.s.cur.of, func() {
+		t.s.spawn(t.s.current.process, func() {
 			t.s.sleep(after)
 			close(breaks)
 		})

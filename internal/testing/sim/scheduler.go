@@ -16,45 +16,43 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// scheduler lets one goroutine run at a time, in an order that a seed decides. It works
-// in a bubble of testing/synctest: when every goroutine waits for another, virtual time
-// goes on to the next timer.
+// scheduler lets one goroutine run at a time, in an order that a seed decides. It works in a bubble of
+// testing/synctest: when every goroutine waits for another, virtual time goes on to the next timer.
 //
-// A goroutine that wakes another one goes on running; the other one parks at once, and
-// is resumed later. So the order in which the runtime wakes several goroutines does not
-// matter, since the parked ones are ordered by the numbers of their goroutines. No two
-// timers end at the same nanosecond.
+// A goroutine that wakes another one goes on running; the other one parks at once, and is resumed later. So the order
+// in which the runtime wakes several goroutines does not matter, since the parked ones are ordered by the numbers of
+// their goroutines. No two timers end at the same nanosecond.
 type scheduler struct {
 	rng   *rand.Rand
 	start time.Time // of the simulation, in virtual time
 
-	moved     time.Duration // when virtual time has last gone on
-	idleSteps int           // goroutines resumed, and clocks read, since
+	advanced  time.Duration // the virtual time when checkProgress last saw it grow
+	idleSteps int           // goroutines resumed and clocks read since then
 
 	mu       sync.Mutex
-	ready    []*task // parked, and free to go on; guarded by mu
-	live     int     // tasks that have not ended; guarded by mu
-	idle     chan struct{}
-	cur      *task // runs now
-	tasks    int   // started
-	instants map[int64]bool
-	oldest   int64 // instants before it are forgotten
+	ready    []*task        // parked, and free to go on; guarded by mu
+	live     int            // tasks that have not ended; guarded by mu
+	parked   chan struct{}  // receives when a task has parked
+	current  *task          // runs now
+	lastTask int            // number of the newest task
+	timers   map[int64]bool // the times at which timers end
+	pruned   int64          // until when timers has no entries
 }
 
 type task struct {
-	number int
-	of     *process
-	gate   chan struct{} // receives when the task may go on
+	number  int
+	process *process
+	gate    chan struct{} // receives when the task may go on
 }
 
-// process is one of the computers that the simulation consists of. When it dies, its
-// goroutines end at the next place where they would wait.
+// process is a simulated process on a computer with clocks of its own. When it dies, its goroutines end at the next
+// place where they would wait.
 type process struct {
 	name   string
 	dead   bool
-	killed chan struct{} // closed when it is dead
-	ppm    int64         // by how many millionths its clocks are too fast
-	wall   time.Duration // by which its clock is ahead of the time that passes for it
+	killed chan struct{} // closed when the process is dead
+	ppm    int64         // by how many millionths the clocks of the process are too fast
+	wall   time.Duration // by how much the wall clock is ahead of localTime
 }
 
 func newProcess(name string) *process { return &process{name: name, killed: make(chan struct{})} }
@@ -66,31 +64,32 @@ func (p *process) kill() {
 	}
 }
 
-// checkProgress panics if a process goes on without an end while no virtual time passes.
+// checkProgress panics if a process runs on and on while no virtual time passes.
 func (s *scheduler) checkProgress() {
-	if now := s.now(); now > s.moved {
-		s.moved, s.idleSteps = now, 0
+	if now := s.now(); now > s.advanced {
+		s.advanced, s.idleSteps = now, 0
 	} else if s.idleSteps++; s.idleSteps > maxIdleSteps {
-		panic(fmt.Sprintf("process %s goes on and on, and no time passes", s.cur.of.name))
+		panic(fmt.Sprintf("process %s goes on and on, and no time passes", s.current.process.name))
 	}
 }
 
-// maxIdleSteps is how often goroutines are resumed or read their clocks at most while no
-// virtual time passes: more are in a loop without an end.
+// maxIdleSteps is how often goroutines may be resumed or read their clocks while no virtual time passes. A process
+// that does so more often is in an endless loop.
 const maxIdleSteps = 1_000_000
 
 func newScheduler(seed uint64) *scheduler {
 	return &scheduler{
 		rng: rand.New(rand.NewPCG(seed, 0x6865616467617465)), start: time.Now(),
-		idle: make(chan struct{}, 1), instants: map[int64]bool{},
+		parked: make(chan struct{}, 1), timers: map[int64]bool{},
 	}
 }
 
 var _ sched.Simulator = (*scheduler)(nil)
 
+// spawn starts a task of a process, which runs f when its turn comes.
 func (s *scheduler) spawn(p *process, f func()) {
-	s.tasks++
-	t := &task{number: s.tasks, of: p, gate: make(chan struct{})}
+	s.lastTask++
+	t := &task{number: s.lastTask, process: p, gate: make(chan struct{})}
 	s.mu.Lock()
 	s.live++
 	s.mu.Unlock()
@@ -106,12 +105,13 @@ func (s *scheduler) spawn(p *process, f func()) {
 	s.park(t)
 }
 
+// park adds a task to those that run may resume.
 func (s *scheduler) park(t *task) {
 	s.mu.Lock()
 	s.ready = append(s.ready, t)
 	s.mu.Unlock()
 	select {
-	case s.idle <- struct{}{}:
+	case s.parked <- struct{}{}:
 	default:
 	}
 }
@@ -119,12 +119,12 @@ func (s *scheduler) park(t *task) {
 // awaitTurn waits until the scheduler lets a task go on, and ends it if its process is dead.
 func (s *scheduler) awaitTurn(t *task) {
 	<-t.gate
-	if t.of.dead {
+	if t.process.dead {
 		runtime.Goexit()
 	}
 }
 
-// run resumes one task after another until none is left.
+// run resumes one task after another until all have ended.
 func (s *scheduler) run() {
 	for {
 		synctest.Wait()
@@ -135,7 +135,7 @@ func (s *scheduler) run() {
 		}
 		if len(s.ready) == 0 {
 			s.mu.Unlock()
-			<-s.idle // virtual time passes
+			<-s.parked // virtual time passes
 			continue
 		}
 		slices.SortFunc(s.ready, func(a, b *task) int { return a.number - b.number })
@@ -143,7 +143,7 @@ func (s *scheduler) run() {
 		t := s.ready[i]
 		s.ready = slices.Delete(s.ready, i, i+1)
 		s.mu.Unlock()
-		s.cur = t
+		s.current = t
 		s.checkProgress()
 		t.gate <- struct{}{}
 	}
@@ -152,38 +152,38 @@ func (s *scheduler) run() {
 // now returns the time since the start of the simulation.
 func (s *scheduler) now() time.Duration { return time.Since(s.start) }
 
-// timer returns how long a timer must be set for d of true time, so that no other timer
-// ends at the same instant.
-func (s *scheduler) timer(d time.Duration) time.Duration {
+// uniqueDelay returns d, made longer by as many nanoseconds as it takes for no other timer to end at the same
+// nanosecond.
+func (s *scheduler) uniqueDelay(d time.Duration) time.Duration {
 	now := int64(s.now())
-	if now > s.oldest+int64(time.Minute) {
-		maps.DeleteFunc(s.instants, func(at int64, _ bool) bool { return at < now })
-		s.oldest = now
+	if now > s.pruned+int64(time.Minute) {
+		maps.DeleteFunc(s.timers, func(at int64, _ bool) bool { return at < now })
+		s.pruned = now
 	}
 	at := now + int64(max(d, 1))
-	for s.instants[at] {
+	for s.timers[at] {
 		at++
 	}
-	s.instants[at] = true
+	s.timers[at] = true
 	return time.Duration(at - now)
 }
 
-func (s *scheduler) Go(f func()) { s.spawn(s.cur.of, f) }
+func (s *scheduler) Go(f func()) { s.spawn(s.current.process, f) }
 
 func (s *scheduler) Yield() {
-	t := s.cur
+	t := s.current
 	s.park(t)
 	s.awaitTurn(t)
 }
 
-// Wait implements sched.Simulator. Of several channels that are ready it takes any.
+// Wait implements sched.Simulator. If several channels are ready, it picks one at random.
 func (s *scheduler) Wait(d time.Duration, a, b, c <-chan struct{}) int {
-	if s.cur.of.dead {
+	if s.current.process.dead {
 		runtime.Goexit()
 	}
 	chans := [...]<-chan struct{}{a, b, c}
-	for i, first := 0, s.rng.IntN(len(chans)); i < len(chans); i++ {
-		k := (first + i) % len(chans)
+	for i, offset := 0, s.rng.IntN(len(chans)); i < len(chans); i++ {
+		k := (offset + i) % len(chans)
 		select {
 		case <-chans[k]:
 			return k
@@ -199,10 +199,10 @@ func (s *scheduler) Wait(d time.Duration, a, b, c <-chan struct{}) int {
 	return s.block(d, a, b, c)
 }
 
-// block lets others go on until a channel is ready or so much virtual time has passed, or the process of the
-// task is dead. A time below 0 never passes.
+// block lets other tasks run until a channel is ready, d of virtual time has passed (never, if d is below 0), or the
+// process of the task is dead.
 func (s *scheduler) block(d time.Duration, a, b, c <-chan struct{}) int {
-	t, which := s.cur, sched.TimeOut
+	t, which := s.current, sched.TimeOut
 	var end <-chan time.Time
 	if d > 0 {
 		timer := time.NewTimer(d)
@@ -217,36 +217,38 @@ func (s *scheduler) block(d time.Duration, a, b, c <-chan struct{}) int {
 	case <-c:
 		which = 2
 	case <-end:
-	case <-t.of.killed:
+	case <-t.process.killed:
 	}
 	s.park(t)
 	s.awaitTurn(t)
 	return which
 }
 
-func (s *scheduler) sleep(d time.Duration) { s.block(s.timer(d), nil, nil, nil) }
+func (s *scheduler) sleep(d time.Duration) { s.block(s.uniqueDelay(d), nil, nil, nil) }
 
-// own returns the time of a process that has passed after a true time.
-func (p *process) own(d time.Duration) time.Duration { return d + d/1_000_000*time.Duration(p.ppm) }
+// localTime returns how much time has passed by the clocks of a process when d of true time has passed.
+func (p *process) localTime(d time.Duration) time.Duration {
+	return d + d/1_000_000*time.Duration(p.ppm)
+}
 
 func (s *scheduler) Now() time.Time {
 	s.checkProgress()
-	return s.start.Add(s.cur.of.own(s.now()))
+	return s.start.Add(s.current.process.localTime(s.now()))
 }
 
-func (s *scheduler) Wall() time.Time { return s.wallOf(s.cur.of) }
+func (s *scheduler) Wall() time.Time { return s.wallOf(s.current.process) }
 
-func (s *scheduler) wallOf(p *process) time.Time { return s.start.Add(p.own(s.now()) + p.wall) }
+func (s *scheduler) wallOf(p *process) time.Time { return s.start.Add(p.localTime(s.now()) + p.wall) }
 
 func (s *scheduler) Until(d time.Duration) time.Duration {
-	return s.timer(d - d/1_000_000*time.Duration(s.cur.of.ppm))
+	return s.uniqueDelay(d - d/1_000_000*time.Duration(s.current.process.ppm))
 }
 
 func (s *scheduler) Uint64() uint64 { return s.rng.Uint64() }
 
-// Hash implements sched.Simulator: FNV-1a, and mixed in the end as splitmix64 does. Without
-// that, two texts that end in different digits have hashes so alike that the exclusive or of
-// the hashes of a limit and of a key, which memory takes, was the same for two cells.
+// Hash implements sched.Simulator by FNV-1a and the final mixing of splitmix64. Without the mixing, texts that differ
+// in their last digit have similar hashes: store/memory takes the exclusive or of the hashes of a limit and of a key,
+// which was the same for two cells.
 func (s *scheduler) Hash(v any) uint64 {
 	sum := fnv.New64a()
 	if cell, is := v.(law.Cell); is {
@@ -260,9 +262,9 @@ func (s *scheduler) Hash(v any) uint64 {
 	return h ^ h>>31
 }
 
-// chance returns true in this share of cases.
+// chance returns true with a probability of so many thousandths.
 func (s *scheduler) chance(thousandths int) bool { return s.rng.IntN(1000) < thousandths }
 
-func (s *scheduler) between(least, most time.Duration) time.Duration {
-	return least + time.Duration(s.rng.Int64N(int64(most-least)+1))
+func (s *scheduler) between(shortest, longest time.Duration) time.Duration {
+	return shortest + time.Duration(s.rng.Int64N(int64(longest-shortest)+1))
 }

@@ -6,12 +6,10 @@
 // store/memory, catalog, client, internal/server/rest and internal/server/service. What is a model: the database
 // (see database) and the network (see network). Package sched connects the two worlds.
 //
-// In most worlds callers have limits as values, and change them together or one after the other. In some
-// they know names alone: each process has a catalog, and single keys get overrides (see
-// world.overrideKey).
+// In most worlds callers have limits as values, and change them together or one after the other. In some, callers know
+// only the names of limits: each process has a catalog, and single keys get overrides (see world.overrideKey).
 //
-// A run records a history (package history), which package check judges. It knows nothing
-// of the code that has run.
+// A run records a history (package history). Package check judges it, and knows nothing of the code that has run.
 //
 // `make sim` searches for a minute with new seeds; `make sim SIM='-seed N'` repeats a run.
 package sim
@@ -30,27 +28,27 @@ import (
 
 type Result struct {
 	History   *history.History
-	Decisions int64 // answers; of them
-	Repeats   int64 // refusals that were repeated without the store
+	Decisions int64 // calls that were admitted or refused
+	Repeats   int64 // decisions that were refusals repeated without the store
 	NodeHours float64
 	Broken    []string // calls that were not answered, or not in their order or time
 }
 
-// Run runs the simulation of a seed, or its first part where most is above 0 and less. It must be called in a
-// bubble of testing/synctest, and by one goroutine at a time.
-func Run(seed uint64, most time.Duration) *Result {
+// Run runs the simulation of a seed; if maxTime is above 0, no longer than that in virtual time. Run must be called in
+// a bubble of testing/synctest, and by one goroutine at a time.
+func Run(seed uint64, maxTime time.Duration) *Result {
 	s := newScheduler(seed)
 	sched.Simulate(s)
 	defer sched.Simulate(nil)
-	boss := newProcess("world")
+	controller := newProcess("world")
 	var w *world
-	s.spawn(boss, func() {
-		w = newWorld(s, most)
-		w.boss = boss
+	s.spawn(controller, func() {
+		w = newWorld(s, maxTime)
+		w.controller = controller
 		w.populate()
-		s.spawn(boss, w.chaos)
+		s.spawn(controller, w.chaos)
 		s.sleep(w.end - s.now())
-		w.settleDown()
+		w.finish()
 	})
 	s.run()
 	r := &Result{History: w.rec.History(), Broken: w.broken, NodeHours: w.end.Hours() * float64(len(w.nodes)+1)}
@@ -65,17 +63,17 @@ func Run(seed uint64, most time.Duration) *Result {
 	return r
 }
 
-// settleDown lets all calls end, records what the store says, and ends all processes.
-func (w *world) settleDown() {
+// finish lets all calls end, records the state of every cell, and kills all processes.
+func (w *world) finish() {
 	if w.db != nil {
-		w.db.full = false
-		w.db.refused, w.db.lostBefore, w.db.lostAfter, w.db.conflicts, w.db.hanging = 0, 0, 0, 0, 0
+		w.db.diskFull = false
+		w.db.refusals, w.db.lostRequests, w.db.lostAnswers, w.db.conflicts, w.db.hangs = 0, 0, 0, 0, 0
 	}
 	w.s.sleep(5 * time.Minute)
 	for _, id := range w.rec.Unanswered() {
 		w.broken = append(w.broken, fmt.Sprintf("call %d was never answered", id))
 	}
-	w.record()
+	w.recordCells()
 	for _, n := range w.nodes {
 		n.p.kill()
 	}
@@ -85,18 +83,18 @@ func (w *world) settleDown() {
 	if w.db != nil {
 		w.db.p.kill()
 	}
-	w.boss.kill()
+	w.controller.kill()
 }
 
-// record records what the store says of every cell.
-func (w *world) record() {
-	l := headgate.New(w.store(), nil)
-	for _, of := range w.all() {
-		v := of.last()
+// recordCells records the state of every cell in the store.
+func (w *world) recordCells() {
+	limiter := headgate.New(w.store(), nil)
+	for _, l := range w.allLimits() {
+		v := l.newest()
 		for _, key := range w.keys {
-			st, err := l.Inspect(context.Background(), v.limit, key)
+			st, err := limiter.Inspect(context.Background(), v.limit, key)
 			if errors.Is(err, store.ErrSetup) {
-				continue // the clock was set back, and the version does not hold yet
+				continue // the clock was set back, and the version is not in force yet
 			}
 			if err != nil {
 				panic(err)

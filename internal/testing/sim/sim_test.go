@@ -15,14 +15,14 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// one runs one seed in a bubble of its own.
-func one(t *testing.T, seed uint64, most time.Duration) (r *sim.Result) {
-	synctest.Test(t, func(*testing.T) { r = sim.Run(seed, most) })
+// runSeed runs one seed in a bubble of its own.
+func runSeed(t *testing.T, seed uint64, maxTime time.Duration) (r *sim.Result) {
+	synctest.Test(t, func(*testing.T) { r = sim.Run(seed, maxTime) })
 	return r
 }
 
 // TestSim searches for a seed whose history breaks a rule. With make test it runs a few seeds, always the same;
-// make sim runs new ones. With -seed it runs that one alone.
+// make sim runs new ones. With -seed it runs that seed alone.
 func TestSim(t *testing.T) {
 	if *seedFlag != 0 {
 		replay(t, *seedFlag)
@@ -37,11 +37,11 @@ func TestSim(t *testing.T) {
 	}
 	var sum totals
 	if *strideFlag == 0 && *workersFlag > 1 {
-		sum = spread(t, from)
+		sum = searchInParallel(t, from)
 	} else {
 		sum = search(t, from, max(1, *strideFlag))
 	}
-	last = &sum
+	lastTotals = &sum
 	if sum.Violations > 0 {
 		t.Fail()
 	}
@@ -57,7 +57,7 @@ func search(t *testing.T, from, stride uint64) (sum totals) {
 	}
 	for seed, n := from, uint64(0); ctx.Err() == nil && (*forFlag > 0 || n < *countFlag); seed, n = seed+stride, n+1 {
 		fmt.Println("running", seed)
-		r := one(t, seed, *endFlag)
+		r := runSeed(t, seed, *endFlag)
 		sum.add(totals{r.Decisions, r.NodeHours, 1, 0, r.Repeats})
 		if bad := violations(r); len(bad) > 0 {
 			sum.Violations++
@@ -81,22 +81,23 @@ func violations(r *sim.Result) []check.Violation {
 
 // replay runs one seed, prints what breaks a rule, and writes the history.
 func replay(t *testing.T, seed uint64) {
-	r := one(t, seed, *endFlag)
+	r := runSeed(t, seed, *endFlag)
 	fmt.Printf("seed %d: %d decisions (%d of them repeated refusals), %.0f node-hours, %d events\n",
 		seed, r.Decisions, r.Repeats, r.NodeHours, len(r.History.Events))
-	last = &totals{r.Decisions, r.NodeHours, 1, 0, r.Repeats}
+	lastTotals = &totals{r.Decisions, r.NodeHours, 1, 0, r.Repeats}
 	if *outFlag != "" {
-		if err := os.WriteFile(*outFlag, text(t, r), 0o644); err != nil {
+		if err := os.WriteFile(*outFlag, encode(t, r), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, v := range violations(r) {
-		last.Violations++
+		lastTotals.Violations++
 		t.Errorf("seed %d: %s", seed, v)
 	}
 }
 
-func text(t *testing.T, r *sim.Result) []byte {
+// encode returns the history of a run as a file has it.
+func encode(t *testing.T, r *sim.Result) []byte {
 	var b bytes.Buffer
 	if err := r.History.Write(&b); err != nil {
 		t.Fatal(err)
@@ -104,20 +105,19 @@ func text(t *testing.T, r *sim.Result) []byte {
 	return b.Bytes()
 }
 
-// TestOneSeedHasOneHistory runs seeds again, in this process and in others with one
-// processor and with two: hash seeds, timers of the runtime and its order of goroutines
-// must not matter.
+// TestOneSeedHasOneHistory runs seeds again, in this process and in others with one processor and with two: hash seeds,
+// timers of the runtime and its order of goroutines must not matter.
 func TestOneSeedHasOneHistory(t *testing.T) {
 	for seed := uint64(1); seed <= uint64(*sameFlag); seed++ {
-		most := tier.Pick(5*time.Minute, 20*time.Minute, 20*time.Minute)
-		want := text(t, one(t, seed, most))
-		if got := text(t, one(t, seed, most)); !bytes.Equal(got, want) {
+		maxTime := tier.Pick(5*time.Minute, 20*time.Minute, 20*time.Minute)
+		want := encode(t, runSeed(t, seed, maxTime))
+		if got := encode(t, runSeed(t, seed, maxTime)); !bytes.Equal(got, want) {
 			t.Fatalf("seed %d has two histories", seed)
 		}
 		for procs := 1; procs <= 2; procs++ {
 			file := t.TempDir() + "/history"
 			cmd := exec.Command(os.Args[0], "-test.run=^TestSim$", fmt.Sprintf("-seed=%d", seed),
-				"-end="+most.String(), "-out="+file)
+				"-end="+maxTime.String(), "-out="+file)
 			cmd.Env = append(os.Environ(), fmt.Sprintf("GOMAXPROCS=%d", procs))
 			out, _ := cmd.CombinedOutput() // it may find violations
 			got, err := os.ReadFile(file)
@@ -131,16 +131,15 @@ func TestOneSeedHasOneHistory(t *testing.T) {
 	}
 }
 
-// TestSeedsOfFaults runs seeds that have found faults, which are mended. What a seed does
-// changes with the workload: then the test of the fault itself is what is left, and the seed
-// is exchanged for one that finds the fault where it is planted again.
+// TestSeedsOfFaults runs seeds that have found faults, which are mended. If a change of the workload changes what a
+// seed does, exchange the seed for another that finds the fault when it is planted again.
 func TestSeedsOfFaults(t *testing.T) {
 	for seed, fault := range map[uint64]string{
-		// 1, which is the first of TestSim: a repeated refusal had figures of charges that nobody had looked at
+		// 1, the first seed of TestSim: a repeated refusal had figures of charges that were not decided
 		63:  "a cancellation that had left its batch was done, and done again",
 		267: "an override was over for a process whose machine's clock was set",
 	} {
-		for _, v := range violations(one(t, seed, 0)) {
+		for _, v := range violations(runSeed(t, seed, 0)) {
 			t.Errorf("seed %d, found before: %s: %s", seed, fault, v)
 		}
 	}

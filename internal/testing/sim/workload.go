@@ -26,18 +26,20 @@ type limiter interface {
 	Allow(ctx context.Context, limit headgate.Limit, key string) (headgate.Decision, error)
 }
 
+// charge is a charge of a caller, with the version of the limit that the caller knows.
 type charge struct {
 	headgate.Charge
-	of      *limit
+	limit   *limit
 	version int
 }
 
-// recorded returns the charge as a history has it.
+// recorded returns the charge as it stands in a history.
 func (g *charge) recorded() history.Charge {
-	return record.Charge(&g.of.versions[g.version-1].recorded, g.Charge)
+	return record.Charge(&g.limit.versions[g.version-1].recorded, g.Charge)
 }
 
-func plain(charges []charge) []headgate.Charge {
+// headgateCharges returns charges as a limiter takes them.
+func headgateCharges(charges []charge) []headgate.Charge {
 	list := make([]headgate.Charge, len(charges))
 	for i, c := range charges {
 		list[i] = c.Charge
@@ -60,10 +62,10 @@ func (c *caller) run() {
 	}
 }
 
-// deeds has what callers do, with its share in percent.
-var deeds = []struct {
-	often int
-	do    func(*caller, context.Context)
+// actions has what callers do, and how often.
+var actions = []struct {
+	percent int
+	do      func(*caller, context.Context)
 }{
 	{40, func(c *caller, ctx context.Context) { c.take(ctx, c.charges(1)) }},
 	{10, (*caller).allow},
@@ -81,16 +83,16 @@ func (c *caller) step() {
 	ctx, cancel := c.context()
 	defer cancel()
 	n := c.w.s.rng.IntN(100)
-	for _, d := range deeds {
-		if n < d.often {
-			d.do(c, ctx)
+	for _, a := range actions {
+		if n < a.percent {
+			a.do(c, ctx)
 			return
 		}
-		n -= d.often
+		n -= a.percent
 	}
 }
 
-// context mostly outlasts a call, and sometimes ends within it.
+// context returns a context for a call, which sometimes ends before the call does.
 func (c *caller) context() (context.Context, context.CancelFunc) {
 	d := 20 * time.Second
 	if c.w.s.chance(c.w.cancels) {
@@ -99,18 +101,18 @@ func (c *caller) context() (context.Context, context.CancelFunc) {
 	return sched.WithTimeout(context.Background(), d)
 }
 
-// charges returns random charges of limits that are taken, not held.
+// charges returns random charges of the rate limits.
 func (c *caller) charges(n int) []charge {
 	var list []charge
 	for range n {
-		l := c.w.taken[c.w.s.rng.IntN(len(c.w.taken))]
+		l := c.w.rateLimits[c.w.s.rng.IntN(len(c.w.rateLimits))]
 		list = append(list, c.charge(l))
 	}
 	return list
 }
 
 func (c *caller) charge(l *limit) charge {
-	g := l.charge(c.n.home, c.w.keys[c.w.s.rng.IntN(len(c.w.keys))])
+	g := l.charge(c.n.p, c.w.keys[c.w.s.rng.IntN(len(c.w.keys))])
 	switch c.w.s.rng.IntN(6) {
 	case 0:
 		g.Cost = headgate.Units(int64(1 + c.w.s.rng.IntN(5)))
@@ -123,7 +125,7 @@ func (c *caller) charge(l *limit) charge {
 	return g
 }
 
-// call records that the caller asks, and returns the number of the call.
+// call records that the caller makes a call, and returns the number of the call.
 func (c *caller) call(call history.Call, charges []charge) int {
 	for i := range charges {
 		call.Charges = append(call.Charges, charges[i].recorded())
@@ -134,15 +136,15 @@ func (c *caller) call(call history.Call, charges []charge) int {
 	return c.w.rec.Call(c.n.name, call)
 }
 
-// done records the answer of a call that has no decision.
+// done records the return of a call that has no decision.
 func (c *caller) done(id int, err error) { c.w.rec.Return(c.n.name, id, record.Answer{Err: err}) }
 
 func (c *caller) take(ctx context.Context, charges []charge) {
 	for {
 		id := c.call(history.Call{Verb: history.Take}, charges)
-		d, err := c.n.ask.Take(ctx, plain(charges)...)
+		d, err := c.n.limiter.Take(ctx, headgateCharges(charges)...)
 		c.w.rec.Decided(c.n.name, id, d, err)
-		// Those that come again at once are what package deny is for.
+		// Package deny is for callers that come again at once after a refusal.
 		if err != nil || d.Allowed || !c.w.s.chance(500) {
 			return
 		}
@@ -155,7 +157,7 @@ func (c *caller) allow(ctx context.Context) {
 	g[0].Cost, g[0].Keep = headgate.Cost{}, headgate.Headroom{}
 	for range 1 + c.w.s.rng.IntN(4) {
 		id := c.call(history.Call{Verb: history.Take}, g)
-		d, err := c.n.ask.Allow(ctx, g[0].Limit, g[0].Key)
+		d, err := c.n.limiter.Allow(ctx, g[0].Limit, g[0].Key)
 		c.w.rec.Decided(c.n.name, id, d, err)
 	}
 }
@@ -163,25 +165,25 @@ func (c *caller) allow(ctx context.Context) {
 func (c *caller) check(ctx context.Context) {
 	g := c.charges(1 + c.w.s.rng.IntN(2))
 	id := c.call(history.Call{Verb: history.Check}, g)
-	d, err := c.n.ask.Check(ctx, plain(g)...)
+	d, err := c.n.limiter.Check(ctx, headgateCharges(g)...)
 	c.w.rec.Decided(c.n.name, id, d, err)
 }
 
 // once takes under an id, sometimes twice, and settles or cancels it sometimes.
 func (c *caller) once(ctx context.Context) {
 	g := c.charges(1 + c.w.s.rng.IntN(2))
-	if g[0].of == g[len(g)-1].of { // an id names one request of each cell
+	if g[0].limit == g[len(g)-1].limit { // an id names one request of each cell
 		g = g[:1]
 	}
-	c.w.ids++
-	name := "id-" + strconv.Itoa(c.w.ids)
-	first := 0
+	c.w.lastID++
+	name := "id-" + strconv.Itoa(c.w.lastID)
+	firstCall := 0
 	var err error
 	for range 1 + c.w.s.rng.IntN(3) {
 		var d headgate.Decision
 		id := c.call(history.Call{Verb: history.Take, Idem: name, Life: idLife.Microseconds()}, g)
-		first = cmp.Or(first, id)
-		d, err = c.n.ask.Once(name, idLife).Take(ctx, plain(g)...)
+		firstCall = cmp.Or(firstCall, id)
+		d, err = c.n.limiter.Once(name, idLife).Take(ctx, headgateCharges(g)...)
 		c.w.rec.Decided(c.n.name, id, d, err)
 		if err == nil && !d.Allowed {
 			return
@@ -191,27 +193,27 @@ func (c *caller) once(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	more := c.extend(ctx, name, g)
+	extended := c.extend(ctx, name, g)
 	switch c.w.s.rng.IntN(3) {
 	case 0:
-		c.settle(ctx, name, first, g)
+		c.settle(ctx, name, firstCall, g)
 	case 1:
-		id := c.call(history.Call{Verb: history.Cancel, Idem: name, Of: first}, g)
-		back, err := c.n.ask.Once(name, 0).Cancel(ctx, plain(g)...)
+		id := c.call(history.Call{Verb: history.Cancel, Idem: name, Of: firstCall}, g)
+		back, err := c.n.limiter.Once(name, 0).Cancel(ctx, headgateCharges(g)...)
 		c.w.rec.Return(c.n.name, id, record.Answer{Corrected: back, Err: err})
 	}
 	if c.w.s.chance(300) { // an extension that comes late
-		_ = c.extendTo(ctx, name, more)
+		_ = c.extendTo(ctx, name, extended)
 	}
 	if c.w.s.chance(300) { // a duplicate that comes late, or another attempt
 		id := c.call(history.Call{Verb: history.Take, Idem: name, Life: idLife.Microseconds()}, g)
-		d, err := c.n.ask.Once(name, idLife).Take(ctx, plain(g)...)
+		d, err := c.n.limiter.Once(name, idLife).Take(ctx, headgateCharges(g)...)
 		c.w.rec.Decided(c.n.name, id, d, err)
 	}
 }
 
-// extend extends what was taken under an id, up to twice. It asks again sometimes, and mostly if
-// it does not know whether it was done. It returns what it asked for last.
+// extend extends the charges under an id, up to twice. It sometimes repeats an extension, and mostly does so after an
+// unknown outcome. It returns the charges of the last extension.
 func (c *caller) extend(ctx context.Context, name string, g []charge) []charge {
 	all := slices.Clone(g)
 	if len(all) > 1 && c.w.s.chance(300) {
@@ -220,7 +222,7 @@ func (c *caller) extend(ctx context.Context, name string, g []charge) []charge {
 	}
 	for range c.w.s.rng.IntN(3) {
 		for i := range all {
-			if len(all) == 1 || c.w.s.chance(800) { // of several one may stay as it is
+			if len(all) == 1 || c.w.s.chance(800) { // if there are several, one may stay as it is
 				all[i].Cost = plus(all[i].Cost, int64(1+c.w.s.rng.IntN(30)))
 			}
 		}
@@ -234,15 +236,15 @@ func (c *caller) extend(ctx context.Context, name string, g []charge) []charge {
 	return all
 }
 
-// extendTo makes one attempt to extend what was taken under an id.
+// extendTo makes one attempt to extend the charges under an id.
 func (c *caller) extendTo(ctx context.Context, name string, g []charge) error {
 	id := c.call(history.Call{Verb: history.Extend, Idem: name, Life: idLife.Microseconds()}, g)
-	e, err := c.n.ask.Once(name, idLife).Extend(ctx, plain(g)...)
+	e, err := c.n.limiter.Once(name, idLife).Extend(ctx, headgateCharges(g)...)
 	c.w.rec.Return(c.n.name, id, record.Answer{Decision: &e.Decision, Charged: e.Charged, Err: err})
 	return err
 }
 
-// plus returns a cost and some tenths.
+// plus returns the sum of a cost and some tenths of a unit.
 func plus(cost headgate.Cost, tenths int64) headgate.Cost {
 	units := cost.Float64()
 	if cost.IsZero() {
@@ -251,10 +253,10 @@ func plus(cost headgate.Cost, tenths int64) headgate.Cost {
 	return headgate.MustCost(strconv.FormatFloat(units+float64(tenths)/10, 'f', 1, 64))
 }
 
-// settle settles what was taken under an id at other costs.
-func (c *caller) settle(ctx context.Context, name string, first int, g []charge) {
+// settle settles the charges under an id at other costs.
+func (c *caller) settle(ctx context.Context, name string, firstCall int, g []charge) {
 	actual := make([]headgate.Charge, len(g))
-	call := history.Call{Verb: history.Settle, Idem: name, Of: first}
+	call := history.Call{Verb: history.Settle, Idem: name, Of: firstCall}
 	for i := range g {
 		cost := headgate.Units(int64(c.w.s.rng.IntN(6)))
 		call.Actual = append(call.Actual, cost.String())
@@ -262,7 +264,7 @@ func (c *caller) settle(ctx context.Context, name string, first int, g []charge)
 	}
 	for range 1 + c.w.s.rng.IntN(2) {
 		id := c.call(call, g)
-		changed, err := c.n.ask.Once(name, 0).Settle(ctx, actual...)
+		changed, err := c.n.limiter.Once(name, 0).Settle(ctx, actual...)
 		c.w.rec.Return(c.n.name, id, record.Answer{Corrected: changed, Err: err})
 		if err == nil || !errors.Is(err, store.ErrUnknownOutcome) {
 			return
@@ -273,12 +275,12 @@ func (c *caller) settle(ctx context.Context, name string, first int, g []charge)
 // reserve reserves a start, and then keeps, settles or cancels it.
 func (c *caller) reserve(ctx context.Context) {
 	g := c.charges(1)
-	if !g[0].of.versions[g[0].version-1].limit.Queues() {
+	if !g[0].limit.versions[g[0].version-1].limit.Queues() {
 		return
 	}
 	wait := c.w.s.between(0, time.Minute)
 	id := c.call(history.Call{Verb: history.Reserve, Wait: wait.Microseconds()}, g)
-	r, err := c.n.ask.Reserve(ctx, wait, plain(g)...)
+	r, err := c.n.limiter.Reserve(ctx, wait, headgateCharges(g)...)
 	if err != nil {
 		c.done(id, err)
 		return
@@ -298,7 +300,7 @@ func (c *caller) reserve(ctx context.Context) {
 	}
 }
 
-// cancel cancels a reservation, again after an error: the first attempt has little time.
+// cancel cancels a reservation, and repeats that after an error: the first attempt has little time.
 func (c *caller) cancel(r *headgate.Reservation, id int, g []charge) {
 	c.w.s.sleep(c.w.s.between(1, 2*time.Second))
 	for _, within := range []time.Duration{c.w.s.between(1, 20*time.Millisecond), 20 * time.Second} {
@@ -315,13 +317,13 @@ func (c *caller) cancel(r *headgate.Reservation, id int, g []charge) {
 
 func (c *caller) wait() {
 	g := c.charges(1)
-	most := c.w.s.between(1, time.Minute)
+	maxWait := c.w.s.between(1, time.Minute)
 	ctx, cancel := sched.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	id := c.call(history.Call{Verb: history.Take, Wait: most.Microseconds()}, g)
+	id := c.call(history.Call{Verb: history.Take, Wait: maxWait.Microseconds()}, g)
 	begin := c.w.s.now()
-	c.done(id, c.n.ask.WaitAtMost(ctx, most, plain(g)...))
-	c.patience("WaitAtMost", begin, most)
+	c.done(id, c.n.limiter.WaitAtMost(ctx, maxWait, headgateCharges(g)...))
+	c.checkWait("WaitAtMost", begin, maxWait)
 }
 
 func (c *caller) operate(ctx context.Context) {
@@ -329,12 +331,12 @@ func (c *caller) operate(ctx context.Context) {
 		return
 	}
 	g := c.charges(1)
-	if c.w.held != nil && c.w.s.chance(200) {
-		g = []charge{c.charge(c.w.held)}
+	if c.w.leaseLimit != nil && c.w.s.chance(200) {
+		g = []charge{c.charge(c.w.leaseLimit)}
 	}
 	if c.w.s.chance(500) {
 		id := c.call(history.Call{Verb: history.Reset}, g)
-		_, err := c.n.ask.Reset(ctx, g[0].Limit, g[0].Key)
+		_, err := c.n.limiter.Reset(ctx, g[0].Limit, g[0].Key)
 		c.done(id, err)
 		return
 	}
@@ -344,6 +346,6 @@ func (c *caller) operate(ctx context.Context) {
 		d, verb = 0, history.Unblock
 	}
 	id := c.call(history.Call{Verb: verb, For: d.Microseconds()}, g)
-	st, err := c.n.ask.Block(ctx, g[0].Limit, g[0].Key, d, "")
+	st, err := c.n.limiter.Block(ctx, g[0].Limit, g[0].Key, d, "")
 	c.w.rec.Return(c.n.name, id, record.Answer{At: st.At, Err: err})
 }

@@ -24,75 +24,76 @@ import (
 
 // world is a simulation: processes, a store, limits, and what goes wrong.
 type world struct {
-	s    *scheduler
-	rec  *record.Recorder
-	boss *process // whose goroutines are the world's own
-	end  time.Duration
+	s          *scheduler
+	rec        *record.Recorder
+	controller *process // runs the goroutines of the world itself
+	end        time.Duration
 
 	db      *database     // nil: the store is in memory
-	memory  *memory.Store // of memoryP; nil: it is a database
+	memory  *memory.Store // kept by memoryP; nil: the store is a database
 	memoryP *process
 	net     *network // nil: nodes have a Limiter of their own
 	server  *server
 	nodes   []*node
 
-	taken []*limit
-	held  *limit // nil: none
-	keys  []string
-	ids   int
+	rateLimits []*limit
+	leaseLimit *limit // nil: callers acquire no leases
+	keys       []string
+	lastID     int
 
-	limits *catalog.Catalog // through which the world changes limits; nil: the store has no catalog
+	catalog *catalog.Catalog // through which the world changes limits; nil: the store has no catalog
 
-	keyed       bool // keys get other definitions of limits, which callers know by name only
-	operates    bool // callers reset and block keys
-	manyCallers bool // many callers of one key
-	rollout     bool // two processes disagree about one limit for long
-	rushed      bool // now and then several callers ask for the same together
-	cancels     int  // thousandths of the calls whose context ends early
-	gap         time.Duration
+	overrides   bool          // keys get overrides of limits, which callers know by name only
+	operates    bool          // callers reset and block keys
+	manyCallers bool          // many callers of one key
+	rollout     bool          // two processes disagree about one limit for long
+	rushes      bool          // now and then several callers charge the same together
+	cancels     int           // thousandths of the calls whose context ends early
+	gap         time.Duration // most pauses of a caller last up to twice this
 	faults      faults
-	broken      []string // promises that the checker cannot see
-	waiting     map[*waiter]struct{}
+	broken      []string // broken promises that the checker cannot see
+	waiters     map[*waiter]struct{}
 }
 
 type faults struct {
-	kills, crashes, clocks, full, forgets, changes bool
+	kills, crashes, clockMoves, fullDisks, lossyFailovers, limitChanges bool
 }
 
+// node is a process with callers. After it was killed, another process takes its place.
 type node struct {
 	name    string
-	stop    func()   // as a program does that ends
-	home    *process // of the first incarnation, by which limits know its version
+	stop    func() // shuts the node down as a program does that ends
 	p       *process
-	ask     limiter
+	limiter limiter
 	callers int
 }
 
-var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+var discardLog = slog.New(slog.NewTextHandler(io.Discard, nil))
 
-// newWorld makes the world of a seed. most is as of Run.
-func newWorld(s *scheduler, most time.Duration) *world {
-	w := &world{waiting: map[*waiter]struct{}{}, s: s, rec: record.New(s.now)}
+// newWorld makes the world of a seed, which ends after maxTime at the latest if that is above 0.
+func newWorld(s *scheduler, maxTime time.Duration) *world {
+	w := &world{waiters: map[*waiter]struct{}{}, s: s, rec: record.New(s.now)}
 	w.end = s.between(30*time.Minute, 4*time.Hour)
-	if most > 0 {
-		w.end = min(w.end, most)
+	if maxTime > 0 {
+		w.end = min(w.end, maxTime)
 	}
 	w.chooseLimits()
 	w.operates = s.chance(300)
-	if s.chance(300) && !w.calm() {
+	if s.chance(300) && !w.avoidUnknown() {
 		w.cancels = 30
 	}
 	if w.manyCallers && w.cancels > 0 {
 		w.cancels = 20 + s.rng.IntN(300)
 	}
 	w.rec.UnknownFor = 30 * time.Second // no transaction takes longer
-	if w.manyCallers || w.rushed {
-		w.rec.UnknownFor = 5 * time.Second // nothing but an attempt that is repeated does
+	if w.manyCallers || w.rushes {
+		w.rec.UnknownFor = 5 * time.Second // only an attempt that is repeated takes longer
 	}
 	w.chooseFaults()
 	return w
 }
 
+// chooseLimits chooses what the world tests, its limits and its keys.
 func (w *world) chooseLimits() {
 	s := w.s
 	w.gap = s.between(time.Second, 20*time.Second)
@@ -109,13 +110,13 @@ func (w *world) chooseLimits() {
 		limits, keys = 1, 1
 		w.gap, w.end = s.between(50*time.Millisecond, 2*time.Second), min(w.end, 8*time.Minute)
 	case style < 57:
-		// Moments in which several ask for the same, between quiet minutes.
-		w.rushed = true
+		// Moments in which several callers charge the same, between quiet minutes.
+		w.rushes = true
 		limits, keys = 1+s.rng.IntN(2), 1
 		w.end = min(w.end, 5*time.Minute)
 	case style < 67:
-		// Single keys get other definitions of a limit for a time.
-		w.keyed = true
+		// Single keys get overrides for a time.
+		w.overrides = true
 		limits, keys = 1+s.rng.IntN(2), 1+s.rng.IntN(3)
 		w.gap, w.end = s.between(20*time.Millisecond, 500*time.Millisecond), min(w.end, 2*time.Minute)
 	}
@@ -126,56 +127,57 @@ func (w *world) chooseLimits() {
 		case w.manyCallers:
 			l.enlarge(s.rng)
 		case w.rollout:
-			l.shorten(s.rng)
-		case w.rushed && s.chance(400):
+			l.shortenPeriod(s.rng)
+		case w.rushes && s.chance(400):
 			l.enlarge(s.rng)
-		case w.rushed && s.chance(500):
+		case w.rushes && s.chance(500):
 			l.prefetchMuch(s.rng)
-		case w.keyed:
-			l.become(shortLimit(s.rng))
+		case w.overrides:
+			l.replaceVersions(shortLimit(s.rng))
 		}
-		w.taken = append(w.taken, l)
+		w.rateLimits = append(w.rateLimits, l)
 		w.rec.Limit(l.versions[0].recorded)
 	}
 	if s.chance(400) {
-		w.held = newLimit("jobs", history.Limit{
+		w.leaseLimit = newLimit("jobs", history.Limit{
 			Algorithm: history.Concurrency, Amount: strconv.Itoa(1 + s.rng.IntN(4)),
 			TTL: (10 * time.Second).Microseconds(),
 		})
-		w.rec.Limit(w.held.versions[0].recorded)
+		w.rec.Limit(w.leaseLimit.versions[0].recorded)
 	}
 	for i := range keys {
 		w.keys = append(w.keys, "key-"+strconv.Itoa(i+1))
 	}
 }
 
-// calm reports whether what this world is for is hidden by calls of which nobody knows
-// whether they were charged: then there are mostly none.
-func (w *world) calm() bool { return (w.rollout || w.rushed || w.keyed) && w.s.chance(800) }
+// avoidUnknown decides whether to leave out faults that give unknown outcomes. Most worlds which test something that
+// such outcomes would hide leave them out.
+func (w *world) avoidUnknown() bool { return (w.rollout || w.rushes || w.overrides) && w.s.chance(800) }
 
 // chooseFaults decides what can go wrong. In a fifth of all simulations nothing does.
 func (w *world) chooseFaults() {
 	s := w.s
 	if w.rollout {
-		w.faults.changes = true
+		w.faults.limitChanges = true
 		return
 	}
-	if w.rushed && s.chance(600) {
+	if w.rushes && s.chance(600) {
 		w.faults.kills = s.chance(700)
 		return
 	}
-	if s.chance(200) || w.keyed && s.chance(300) {
+	if s.chance(200) || w.overrides && s.chance(300) {
 		return
 	}
 	w.faults = faults{
-		kills: s.chance(350), crashes: s.chance(350), clocks: s.chance(350), full: s.chance(350),
-		forgets: s.chance(150), changes: s.chance(350),
+		kills: s.chance(350), crashes: s.chance(350), clockMoves: s.chance(350), fullDisks: s.chance(350),
+		lossyFailovers: s.chance(150), limitChanges: s.chance(350),
 	}
-	if w.keyed && s.chance(400) { // ends are times of one clock, and nodes have others
-		w.faults.clocks = true
+	if w.overrides && s.chance(400) { // overrides end by the store's clock, and nodes have others
+		w.faults.clockMoves = true
 	}
 }
 
+// pause returns a random time between two calls of a caller.
 func (w *world) pause() time.Duration {
 	switch n := w.s.rng.IntN(100); {
 	case n < 30:
@@ -193,15 +195,15 @@ func (w *world) populate() {
 	n := s.rng.IntN(10)
 	if n < 8 || w.rollout {
 		w.db = newDatabase(s)
-		if w.imperfect(&w.db.link) {
-			w.db.conflicts, w.db.hanging = s.rng.IntN(50), max(0, s.rng.IntN(6)-3)
+		if w.addLinkFaults(&w.db.link) {
+			w.db.conflicts, w.db.hangs = s.rng.IntN(50), max(0, s.rng.IntN(6)-3)
 		}
 	} else {
 		w.startMemory()
 	}
 	w.publish()
 	if n >= 6 && !w.rollout {
-		w.serve()
+		w.addServer()
 	}
 	ppm := w.storeProcess().ppm
 	// Callers that wait for a start sleep by their own clocks, which drift too.
@@ -215,21 +217,19 @@ func (w *world) populate() {
 		if w.manyCallers {
 			n.callers += 4
 		}
-		n.home = newProcess(n.name)
 		w.nodes = append(w.nodes, n)
-		w.start(n, n.home)
+		w.startNode(n, newProcess(n.name))
 	}
 }
 
-// all returns the limits, what is held first.
-func (w *world) all() []*limit {
-	if w.held == nil {
-		return w.taken
+// allLimits returns all limits, that of leases first.
+func (w *world) allLimits() []*limit {
+	if w.leaseLimit == nil {
+		return w.rateLimits
 	}
-	return slices.Concat([]*limit{w.held}, w.taken)
+	return slices.Concat([]*limit{w.leaseLimit}, w.rateLimits)
 }
 
-// store returns the store of the processes.
 func (w *world) store() store.Store {
 	if w.memory != nil {
 		return w.memory
@@ -237,8 +237,9 @@ func (w *world) store() store.Store {
 	return w.db
 }
 
-func (w *world) someNode() *node { return w.nodes[w.s.rng.IntN(len(w.nodes))] }
+func (w *world) randomNode() *node { return w.nodes[w.s.rng.IntN(len(w.nodes))] }
 
+// storeProcess returns the process whose clock is the store's.
 func (w *world) storeProcess() *process {
 	if w.db != nil {
 		return w.db.p
@@ -253,18 +254,18 @@ func (w *world) storeTime() time.Time {
 	return w.s.wallOf(w.memoryP)
 }
 
-// maxDrift is by how many millionths a clock may be too fast or too slow.
+// maxDrift is by how many millionths at most a clock is too fast or too slow.
 const maxDrift = 200
 
-func drift(s *scheduler) int64 { return int64(s.rng.IntN(2*maxDrift+1)) - maxDrift }
+func randomDrift(s *scheduler) int64 { return int64(s.rng.IntN(2*maxDrift+1)) - maxDrift }
 
-// imperfect gives a connection its faults, and reports whether it has some.
-func (w *world) imperfect(to *link) bool {
+// addLinkFaults lets a connection lose requests and answers, or not, and reports which.
+func (w *world) addLinkFaults(to *link) bool {
 	s := w.s
-	if !s.chance(500) || w.calm() {
+	if !s.chance(500) || w.avoidUnknown() {
 		return false
 	}
-	to.refused, to.lostBefore, to.lostAfter = s.rng.IntN(10), s.rng.IntN(10), s.rng.IntN(10)
+	to.refusals, to.lostRequests, to.lostAnswers = s.rng.IntN(10), s.rng.IntN(10), s.rng.IntN(10)
 	return true
 }
 
@@ -272,23 +273,24 @@ func (w *world) imperfect(to *link) bool {
 func (w *world) startMemory() {
 	s, p := w.s, newProcess("server")
 	p.wall = epoch.Sub(s.start) + s.between(0, 8*time.Hour)
-	p.ppm = drift(s)
+	p.ppm = randomDrift(s)
 	c := &memory.Config{Clock: func() int64 { return s.wallOf(p).UnixMicro() }, Names: true}
 	if s.chance(500) {
 		c.MaxKeys = 1 + s.rng.IntN(3)
-		for len(w.keys) < 6 && !w.manyCallers { // so that a limit can be full
+		for len(w.keys) < 6 && !w.manyCallers { // so that the store can be full
 			w.keys = append(w.keys, "key-"+strconv.Itoa(len(w.keys)+1))
 		}
 	}
 	w.memory, w.memoryP = memory.New(c), p
 }
 
-func (w *world) start(n *node, p *process) {
+// startNode starts the callers of a node in a process.
+func (w *world) startNode(n *node, p *process) {
 	n.p = p
 	p.wall = epoch.Sub(w.s.start) + w.s.between(-time.Second, time.Second)
-	p.ppm = drift(w.s)
+	p.ppm = randomDrift(w.s)
 	w.s.spawn(p, func() {
-		n.ask, n.stop = w.asker()
+		n.limiter, n.stop = w.newLimiter()
 		for range n.callers {
 			c := &caller{w, n}
 			sched.Go(c.run)
@@ -296,9 +298,8 @@ func (w *world) start(n *node, p *process) {
 	})
 }
 
-// asker makes what the callers of the process that runs now ask,
-// and how to stop it.
-func (w *world) asker() (ask limiter, stop func()) {
+// newLimiter makes the limiter of the running process, and a function that stops it.
+func (w *world) newLimiter() (l limiter, stop func()) {
 	if w.net != nil {
 		c, err := client.New("http://server", &client.Config{HTTPClient: &http.Client{Transport: w.net}})
 		if err != nil {
@@ -306,50 +307,52 @@ func (w *world) asker() (ask limiter, stop func()) {
 		}
 		return c, c.Close
 	}
-	s := w.stack(w.store())
-	if !w.keyed {
+	s := w.wrap(w.store())
+	if !w.overrides {
 		return headgate.New(s, nil), func() { _ = s.Close() }
 	}
-	known := w.names(s)
-	return headgate.New(s, &headgate.Config{Names: known}), func() {
-		known.Close()
+	names := w.watchCatalog(s)
+	return headgate.New(s, &headgate.Config{Names: names}), func() {
+		names.Close()
 		_ = s.Close()
 	}
 }
 
-func (w *world) stack(s store.Store) store.Store {
-	return front.New(s, &front.Config{Logger: quiet, SweepEvery: time.Minute})
+func (w *world) wrap(s store.Store) store.Store {
+	return front.New(s, &front.Config{Logger: discardLog, SweepEvery: time.Minute})
 }
 
-func (w *world) serve() {
+// addServer puts a server between the nodes and the store.
+func (w *world) addServer() {
 	w.net = &network{link: link{s: w.s, latency: w.s.between(50*time.Microsecond, 20*time.Millisecond)}, w: w}
-	w.imperfect(&w.net.link)
-	w.restart()
+	w.addLinkFaults(&w.net.link)
+	w.startServer()
 }
 
-// restart starts the server process, with its store where that is its memory.
-func (w *world) restart() {
+// startServer starts the server process, and starts it again after it was killed. A store in memory outlives it.
+func (w *world) startServer() {
 	p := newProcess("server")
 	if w.memory != nil {
 		p = w.memoryP
 	} else {
 		p.wall = epoch.Sub(w.s.start)
 	}
-	up := &server{p: p}
-	w.server = up
+	srv := &server{p: p}
+	w.server = srv
 	ready := make(chan struct{})
 	w.s.spawn(p, func() {
 		defer close(ready)
 		c := &config.Config{}
-		for _, l := range w.all() {
-			c.Limits = append(c.Limits, catalog.Definition{Limit: l.of(nil).limit})
+		for _, l := range w.allLimits() {
+			c.Limits = append(c.Limits, catalog.Definition{Limit: l.versionFor(nil).limit})
 		}
-		s := w.stack(w.store())
-		known := catalog.Names(c)
-		if w.keyed {
-			known = w.names(s)
+		s := w.wrap(w.store())
+		names := catalog.Names(c)
+		if w.overrides {
+			names = w.watchCatalog(s)
 		}
-		up.handler = rest.New(service.New(headgate.New(s, &headgate.Config{Names: known}), c, known), quiet, nil)
+		limiter := headgate.New(s, &headgate.Config{Names: names})
+		srv.handler = rest.New(service.New(limiter, c, names), discardLog, nil)
 	})
 	sched.Receive(ready)
 }

@@ -1,4 +1,4 @@
-// Package tier says how often a test runs.
+// Package tier says which tests run how often.
 //
 // Every test runs with `make test`, before each commit, unless its first statement says that it takes too long for
 // that:
@@ -6,8 +6,8 @@
 //	func TestConformanceOnAnotherServer(t *testing.T) {
 //		tier.Engines(t) // run by make engines, and by make nightly
 //
-// [Env] chooses the tier: a test of a later tier is skipped. The commands find the packages of such tests by their
-// import of this one.
+// [Env] chooses the tier: tests of later tiers are skipped. The commands find the packages with such tests by their
+// import of this package.
 package tier
 
 import (
@@ -21,7 +21,7 @@ import (
 // Env is the environment variable that names the tier: test (also when it is empty), engines or nightly.
 const Env = "HEADGATE_TEST_TIER"
 
-// A Tier includes all lower ones.
+// Tier is a set of tests. Each tier includes all lower ones.
 type Tier int
 
 // The tiers, by the target of make that runs them.
@@ -50,23 +50,24 @@ func Current() Tier {
 // Engines skips a test below the tier of make engines.
 func Engines(tb testing.TB) {
 	tb.Helper()
-	need(tb, OfEngines)
+	skipBelow(tb, OfEngines)
 }
 
 // Nightly skips a test below the tier of make nightly.
 func Nightly(tb testing.TB) {
 	tb.Helper()
-	need(tb, OfNightly)
+	skipBelow(tb, OfNightly)
 }
 
-func need(tb testing.TB, t Tier) {
+// skipBelow skips a test unless the current tier includes t.
+func skipBelow(tb testing.TB, t Tier) {
 	tb.Helper()
 	if Current() < t {
 		tb.Skipf("not with make test: make %s runs it, or %s=%s", t, Env, t)
 	}
 }
 
-// Pick returns the value for the current tier: how many rounds a test makes, for example.
+// Pick returns the value for the current tier, such as the number of rounds of a test.
 func Pick[T any](test, engines, nightly T) T {
 	return [...]T{test, engines, nightly}[Current()]
 }
@@ -74,8 +75,8 @@ func Pick[T any](test, engines, nightly T) T {
 // SeedEnv is the environment variable that sets the seed of random tests.
 const SeedEnv = "HEADGATE_TEST_SEED"
 
-// Seed returns the seed of a random test: what [SeedEnv] says; else 1 with make test, so that no change is refused for
-// a fault that another seed would have found before it, and a new one in later tiers.
+// Seed returns the seed of a random test: the one in [SeedEnv], or else 1 with make test and a new one in later tiers.
+// With a new seed, make test could fail after a change for an older fault.
 func Seed() uint64 {
 	if seed, err := strconv.ParseUint(os.Getenv(SeedEnv), 10, 64); err == nil {
 		return seed

@@ -12,10 +12,10 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Most is how many limits a store reports: those with the most keys.
+// Most is the number of limits, those with the most keys, that a store reports at most.
 const Most = 1000
 
-// Largest sorts counts in place, and returns those of the limits that have the most keys.
+// Largest sorts counts in place, and returns the counts of the limits with the most keys.
 func Largest(counts []store.KeyCount) []store.KeyCount {
 	slices.SortFunc(counts, func(a, b store.KeyCount) int {
 		return cmp.Or(cmp.Compare(b.Keys, a.Keys), cmp.Compare(a.Limit, b.Limit))

@@ -10,14 +10,14 @@ import (
 
 // Reader reads the log and the receipts of a locked cell.
 type Reader interface {
-	// Sum returns the credits of entries that expire after one time, and not after another.
+	// Sum returns the credits of the entries that expire later than after, and not later than upto.
 	Sum(cell law.Cell, after, upto int64) (int64, error)
-	// Freed returns when enough entries that expire after a time have expired to free need; law.Never if all of them
-	// are too little.
+	// Freed returns the time by which the entries that expire later than after have freed need credits; law.Never if
+	// all of them have fewer credits.
 	Freed(cell law.Cell, after, need int64) (int64, error)
-	// Entry returns an entry that counts; zeros if there is none.
+	// Entry returns the entry with a number if it still counts, else zeros.
 	Entry(cell law.Cell, number int64) (credits, expiresAt int64, err error)
-	// Receipt also returns one that has expired; false if there is none.
+	// Receipt returns the receipt of an id, even if it has expired; false if the cell has none.
 	Receipt(cell law.Cell, id string) (law.Receipt, bool, error)
 }
 
@@ -25,7 +25,7 @@ type Reader interface {
 type Cell struct {
 	law.Record
 	Name  law.Cell
-	Found bool // its row is there
+	Found bool // the store has a row for the cell
 
 	batch *Batch
 }
@@ -33,15 +33,15 @@ type Cell struct {
 // Batch decides ops over cells. Make one by [New], fill State, Reason and Found of its cells, call [Batch.Decide], and
 // write the records of the cells.
 type Batch struct {
-	Cells []*Cell // each once, in the order in which they are locked: that of law.Cell.Compare
+	Cells []*Cell // each once, in the order of law.Cell.Compare, in which they are locked
 
 	reader  Reader
 	ops     []law.Op
-	records []*law.Record // of each op
-	err     error         // the first of the reader
+	records []*law.Record // for each op, the record of its cell
+	err     error         // the reader's first error
 }
 
-// New leaves out the cells of invalid groups, which are not applied.
+// New returns a batch of ops. Its Cells leave out the cells of invalid groups, which are not applied.
 func New(ops []law.Op, reader Reader) *Batch {
 	b := &Batch{reader: reader, ops: ops, records: make([]*law.Record, len(ops)), Cells: make([]*Cell, 0, len(ops))}
 	order := make([]int, 0, len(ops))
@@ -79,21 +79,21 @@ func (b *Batch) Cell(name law.Cell) *Cell {
 	return b.Cells[i]
 }
 
-// Decide needs a clock that was read after all rows were locked. After an error, which is the reader's, outs must not
-// be used.
+// Decide writes the outcomes of all ops. clock must be read after all rows are locked. An error is the reader's first
+// one, and makes outs unusable.
 func (b *Batch) Decide(outs []law.Outcome, clock int64) error {
 	law.Apply(b.ops, outs, clock, b.records)
 	return b.err
 }
 
-// Number sets the numbers of new entries in the outcomes, once those of Add are known.
+// Number copies the numbers of new entries to the outcomes. The entries of each record's Add must have theirs.
 func (b *Batch) Number(outs []law.Outcome) {
 	for i := range outs {
 		b.records[i].Number(&outs[i])
 	}
 }
 
-func (b *Batch) note(err error) {
+func (b *Batch) keepError(err error) {
 	if b.err == nil {
 		b.err = err
 	}
@@ -105,7 +105,7 @@ func (c *Cell) Sum(after, upto int64) int64 {
 		return 0
 	}
 	sum, err := c.batch.reader.Sum(c.Name, after, upto)
-	c.batch.note(err)
+	c.batch.keepError(err)
 	return sum
 }
 
@@ -116,8 +116,8 @@ func (c *Cell) Freed(after, need int64) int64 {
 	}
 	at, err := c.batch.reader.Freed(c.Name, after, need)
 	if err != nil {
-		c.batch.note(err)
-		return law.Never // a law repeats Freed until it is enough
+		c.batch.keepError(err)
+		return law.Never // a law calls Freed until enough credits are free
 	}
 	return at
 }
@@ -128,7 +128,7 @@ func (c *Cell) Entry(number int64) (credits, expiresAt int64) {
 		return 0, 0
 	}
 	credits, expiresAt, err := c.batch.reader.Entry(c.Name, number)
-	c.batch.note(err)
+	c.batch.keepError(err)
 	return credits, expiresAt
 }
 
@@ -138,6 +138,6 @@ func (c *Cell) Receipt(id string) (a law.Receipt, ok bool) {
 		return a, false
 	}
 	a, ok, err := c.batch.reader.Receipt(c.Name, id)
-	c.batch.note(err)
+	c.batch.keepError(err)
 	return a, ok
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-func TestEveryFieldHasANameOfItsOwn(t *testing.T) {
+func TestFieldNamesAreUniqueAndComplete(t *testing.T) {
 	for i, name := range fieldNames {
 		if slices.Index(fieldNames, name) != i {
 			t.Errorf("field %d is named %q", i, name)

@@ -8,13 +8,12 @@ import (
 	"strings"
 )
 
-// Names are the names of the numbers of some lists, in order, by the name of the list.
-// Texts in SQL and Lua have these placeholders for a list op of the names verb, unit and
-// cost:
+// Names maps the name of each list of numbers to the names of its numbers, in order. Texts in SQL and Lua have
+// placeholders for them. With a list op of the names verb, unit and cost, Expand replaces:
 //
 //	{op.unit}            2, the place of unit, from 1
-//	{op.width}           3, how many there are
-//	{op.unit * d}        dd, a letter for each up to unit
+//	{op.width}           3, the length of the list
+//	{op.unit * d}        dd, a letter for each name up to unit
 //	{each op: p.*}       p.verb, p.unit, p.cost
 //	{each op to unit: *} verb, unit
 //	{op: verb => 1, cost => least(a, b)}
@@ -22,25 +21,25 @@ import (
 type Names map[string][]string
 
 var (
-	placeOf = regexp.MustCompile(`\{([a-z]+)\.([a-z0-9_]+)(?: \* ([a-z]))?\}`)
-	eachOf  = regexp.MustCompile(`\{each ([a-z]+)(?: to ([a-z0-9_]+))?: ([^{}]*)\}`)
-	valueOf = regexp.MustCompile(`\{([a-z]+):\s([^{}]*)\}`)
+	placePattern = regexp.MustCompile(`\{([a-z]+)\.([a-z0-9_]+)(?: \* ([a-z]))?\}`)
+	eachPattern  = regexp.MustCompile(`\{each ([a-z]+)(?: to ([a-z0-9_]+))?: ([^{}]*)\}`)
+	valuePattern = regexp.MustCompile(`\{([a-z]+):\s([^{}]*)\}`)
 )
 
 // Expand replaces the placeholders of a text. It panics if a name is unknown, since
 // texts are part of the program.
 func (n Names) Expand(text string) string {
-	text = placeOf.ReplaceAllStringFunc(text, func(s string) string {
-		m := placeOf.FindStringSubmatch(s)
+	text = placePattern.ReplaceAllStringFunc(text, func(s string) string {
+		m := placePattern.FindStringSubmatch(s)
 		place := n.place(m[1], m[2])
 		if m[3] != "" {
 			return strings.Repeat(m[3], place)
 		}
 		return strconv.Itoa(place)
 	})
-	text = eachOf.ReplaceAllStringFunc(text, func(s string) string {
-		m := eachOf.FindStringSubmatch(s)
-		list := n.list(m[1])
+	text = eachPattern.ReplaceAllStringFunc(text, func(s string) string {
+		m := eachPattern.FindStringSubmatch(s)
+		list := n.namesOf(m[1])
 		if m[2] != "" {
 			list = list[:n.place(m[1], m[2])]
 		}
@@ -50,13 +49,14 @@ func (n Names) Expand(text string) string {
 		}
 		return strings.Join(each, ", ")
 	})
-	return valueOf.ReplaceAllStringFunc(text, func(s string) string {
-		m := valueOf.FindStringSubmatch(s)
+	return valuePattern.ReplaceAllStringFunc(text, func(s string) string {
+		m := valuePattern.FindStringSubmatch(s)
 		return n.values(m[1], m[2])
 	})
 }
 
-func (n Names) list(list string) []string {
+// namesOf returns the names of a list. It panics if the list is unknown.
+func (n Names) namesOf(list string) []string {
 	names, ok := n[list]
 	if !ok {
 		panic(fmt.Sprintf("wire: a placeholder names the list %s, which is unknown", list))
@@ -66,7 +66,7 @@ func (n Names) list(list string) []string {
 
 // place returns the place of a name in a list, from 1.
 func (n Names) place(list, name string) int {
-	names := n.list(list)
+	names := n.namesOf(list)
 	if name == "width" {
 		return len(names)
 	}
@@ -77,9 +77,9 @@ func (n Names) place(list, name string) int {
 	return i + 1
 }
 
-// values returns the values of a list in order.
+// values returns all values of a list in order. given has name => value of some.
 func (n Names) values(list, given string) string {
-	values := make([]string, len(n.list(list)))
+	values := make([]string, len(n.namesOf(list)))
 	for _, entry := range arguments(given) {
 		name, value, ok := strings.Cut(entry, " => ")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)

@@ -29,12 +29,12 @@ var fieldNames = strings.Fields(`
 
 // values returns all numbers of an op.
 func values(op *law.Op) [30]int64 {
-	p, partial, deferred := &op.Params, one(op.Partial), one(op.Deferred)
+	p, partial, deferred := &op.Params, oneIf(op.Partial), oneIf(op.Deferred)
 	return [...]int64{
 		int64(op.Verb), 0, 0, // group and cell depend on the batch: the store sets them
 		// drain is a divisor under every law; heal is how far the cell's time may be ahead of the clock
 		int64(p.Kind), int64(p.Anchor), p.Unit, p.Capacity, p.Step, max(p.Drain, 1), p.HealAfter(), p.Block, p.History,
-		op.Cost, op.Count, partial, deferred, partial + 2*deferred, // none is both
+		op.Cost, op.Count, partial, deferred, partial + 2*deferred, // no op is both
 		op.Ceiling, op.TTL, op.Now,
 		op.Window[0], op.Window[1], op.Window[2], op.Window[3],
 		op.From, op.Until,
@@ -42,8 +42,8 @@ func values(op *law.Op) [30]int64 {
 	}
 }
 
-// one returns 1 for true.
-func one(yes bool) int64 {
+// oneIf returns 1 for true, and 0 for false.
+func oneIf(yes bool) int64 {
 	if yes {
 		return 1
 	}
@@ -85,8 +85,7 @@ func (l Layout) Names() []string {
 	return names
 }
 
-// Place returns the place of a field, from 0. It panics if the layout has none of that
-// name.
+// Place returns the place of a field, from 0. It panics if the layout does not have the field.
 func (l Layout) Place(name string) int {
 	i := slices.Index(l.Names(), name)
 	if i < 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/internal/server/auth"
 )
 
-// Open writes a file of callers, opens it, and returns it with the token that it has made for each of them, by name.
+// Open writes a file of callers with a new token for each, and opens it. It also returns the tokens by caller's name.
 func Open(tb testing.TB, callers ...auth.Entry) (file *auth.File, tokens map[string]string) {
 	tb.Helper()
 	tokens = make(map[string]string, len(callers))

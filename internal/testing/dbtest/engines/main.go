@@ -1,12 +1,12 @@
-// Engines runs the tests of the stores on one server after the other, and prints
-// which versions these were and how long it took.
+// Engines runs the tests of the stores on one server after the other, and prints the versions of the servers and the
+// times that the tests took.
 //
 //	go run ./internal/testing/dbtest/engines [engine ...]
 //	go run ./internal/testing/dbtest/engines -histories 20000 -few 2000 [engine ...]
 //
-// Without -histories it runs all tests on the servers that `make test` does not
-// use, and as the engine "usual" the packages that have tests which take too long for `make test`. With -histories it
-// runs the random histories alone, on all servers.
+// Without -histories it runs all tests on the servers that `make test` does not use. The engine "usual" runs the
+// packages with tests that take too long for `make test`. With -histories it runs only the random histories, on all
+// servers.
 package main
 
 import (
@@ -27,18 +27,18 @@ import (
 )
 
 type suite struct {
-	name   string
-	usual  bool // part of `make test`
-	few    bool // a cluster, which takes ten times as long for a history
-	memory bool // it has no server
+	name     string
+	usual    bool // `make test` uses the engine, too
+	few      bool // a cluster, which takes ten times as long for a history
+	noServer bool
 
 	packages    []string
-	run, skip   string // all of them on a server that is not usual
-	conformance string // the random histories; empty: ^TestConformance$
+	run, skip   string // patterns of tests, unless the engine is usual
+	conformance string // pattern of the random histories; empty: ^TestConformance$
 }
 
-// usual is the suite of the packages that package tier has a say in, on the servers of `make test`.
-const usual = "usual"
+// usualSuite runs the packages that depend on the tier, on the servers of `make test`.
+const usualSuite = "usual"
 
 const (
 	redisPackage    = "./store/redis"
@@ -46,24 +46,24 @@ const (
 	postgresPackage = "./store/postgres"
 	conformance     = "^TestConformance$"
 	clusters        = "Galera|GroupReplication"
-	ofCluster       = "^TestConformanceOfACluster"
+	onCluster       = "^TestConformanceOfACluster"
 	hostile         = "^TestNothingOfOthersIsCalled$"
-	between         = conformance + "|" + hostile // the oldest and the newest version run all tests
+	middleVersions  = conformance + "|" + hostile // the oldest and the newest version run all tests
 )
 
 var suites = []suite{
-	{name: usual, usual: true, memory: true},
-	{name: "memory", usual: true, memory: true, packages: []string{"./store/memory"}},
-	{name: "sqlite", usual: true, memory: true, packages: []string{"./store/sqlite"}},
+	{name: usualSuite, usual: true, noServer: true},
+	{name: "memory", usual: true, noServer: true, packages: []string{"./store/memory"}},
+	{name: "sqlite", usual: true, noServer: true, packages: []string{"./store/sqlite"}},
 	{name: "postgres", usual: true, packages: []string{postgresPackage}},
 	{
 		name: "pgbouncer", packages: []string{postgresPackage}, run: "BehindAPooler$|" + hostile,
 		conformance: "^TestConformanceBehindAPooler$",
 	},
 	{name: "postgres-13", packages: []string{postgresPackage}},
-	{name: "postgres-14", run: between, packages: []string{postgresPackage}},
-	{name: "postgres-16", run: between, packages: []string{postgresPackage}},
-	{name: "postgres-17", run: between, packages: []string{postgresPackage}},
+	{name: "postgres-14", run: middleVersions, packages: []string{postgresPackage}},
+	{name: "postgres-16", run: middleVersions, packages: []string{postgresPackage}},
+	{name: "postgres-17", run: middleVersions, packages: []string{postgresPackage}},
 	{name: "postgres-18", packages: []string{postgresPackage}},
 	{name: "mariadb", usual: true, packages: []string{mysqlPackage}},
 	{
@@ -80,7 +80,7 @@ var suites = []suite{
 	{name: "tidb", packages: []string{mysqlPackage}, run: "TiDB", conformance: "^TestTiDBConformance$"},
 	{name: "redis", usual: true, packages: []string{redisPackage}},
 	{
-		name: "redis-cluster", few: true, packages: []string{redisPackage}, run: ofCluster, conformance: ofCluster,
+		name: "redis-cluster", few: true, packages: []string{redisPackage}, run: onCluster, conformance: onCluster,
 	},
 	{name: "redis-8", packages: []string{redisPackage}},
 	{name: "valkey", packages: []string{redisPackage}},
@@ -88,7 +88,7 @@ var suites = []suite{
 
 func main() { os.Exit(runAll()) }
 
-// runAll returns what to exit with.
+// runAll tests the engines in the arguments, and returns the exit status.
 func runAll() int {
 	histories := flag.Int("histories", 0, "how many random histories to run, and nothing else")
 	few := flag.Int("few", 200, "how many of them on a cluster")
@@ -102,7 +102,7 @@ func runAll() int {
 		return 2
 	}
 	begin := time.Now()
-	results := make([]result, len(chosen)) // without a suite: it was not begun
+	results := make([]result, len(chosen)) // suite is nil if the engine was not begun
 	var printing sync.Mutex
 	var all errgroup.Group
 	all.SetLimit(max(1, *parallel))
@@ -116,15 +116,15 @@ func runAll() int {
 				n = *few
 			}
 			r := run(ctx, &chosen[i], n, *histories > 0)
-			printing.Lock() // what one has said is printed when it ends, so that they do not mix
+			printing.Lock() // the output of an engine is printed when it ends, so that outputs do not mix
 			defer printing.Unlock()
-			fmt.Printf("== %s\n%s   %s, %v\n", r.suite.name, r.said, r.verdict(), r.took.Round(time.Second))
+			fmt.Printf("== %s\n%s   %s, %v\n", r.suite.name, r.output, r.verdict(), r.duration.Round(time.Second))
 			results[i] = r
 			return r.err
 		})
 	}
 	err = all.Wait()
-	table(results)
+	printTable(results)
 	fmt.Printf("%v in all\n", time.Since(begin).Round(time.Second))
 	if err != nil {
 		return 1
@@ -132,11 +132,12 @@ func runAll() int {
 	return 0
 }
 
-// choose returns the suites of some names, or all that there are for the purpose.
+// choose returns the suites with some names. Without names it returns all suites with histories, or all that
+// `make test` does not cover.
 func choose(names []string, histories bool) ([]suite, error) {
 	if len(names) == 0 {
 		return slices.DeleteFunc(slices.Clone(suites), func(s suite) bool {
-			return (s.name == usual) == histories && s.usual
+			return (s.name == usualSuite) == histories && s.usual
 		}), nil
 	}
 	var list []suite
@@ -154,7 +155,7 @@ func choose(names []string, histories bool) ([]suite, error) {
 	return list, nil
 }
 
-// usualPackages returns the packages whose tests depend on the tier: they import package tier, or the suite.
+// usualPackages returns the packages whose tests depend on the tier: they import package tier or storetest.
 func usualPackages(ctx context.Context, pattern string) (packages []string, err error) {
 	const imports = `{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}} `
 	out, err := exec.CommandContext(ctx, "go", "list", "-f", imports, pattern).Output()
@@ -166,13 +167,13 @@ func usualPackages(ctx context.Context, pattern string) (packages []string, err 
 	return packages, err
 }
 
-func table(results []result) {
+func printTable(results []result) {
 	t := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "\nengine\tversion\thistories\ttests\ttime\tresult")
 	for _, r := range results {
 		if r.suite != nil {
 			fmt.Fprintf(t, "%s\t%s\t%d\t%d\t%v\t%s\n", r.suite.name, cmp.Or(strings.Join(r.versions, ", "), "-"),
-				r.histories, r.passed, r.took.Round(time.Second), r.verdict())
+				r.histories, r.passed, r.duration.Round(time.Second), r.verdict())
 		}
 	}
 	_ = t.Flush()

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// engines are those that tests name by a constant of package dbtest, or need for what they start.
+// engines has the engines that tests need, by the constant or function of package dbtest that they use.
 var engines = map[string]string{
 	"dbtest.GroupReplication": dbtest.GroupReplication, "dbtest.StartMySQLGroup": dbtest.GroupReplication,
 	"dbtest.GaleraEngine": dbtest.GaleraEngine, "GaleraEngine": dbtest.GaleraEngine,
@@ -29,7 +29,7 @@ var (
 	needsEngine  = regexp.MustCompile(`NeedEngine\(t, ([\w.]+|"[^"]+")\)|(dbtest\.Galera|dbtest\.StartMySQLGroup)\(`)
 )
 
-// TestEveryTestIsRun: a test that is skipped unless one engine is the one to test with is in the suite of that engine.
+// TestEveryTestIsRun: each test that needs an engine is in the suite of that engine.
 func TestEveryTestIsRun(t *testing.T) {
 	t.Parallel()
 	root, count := os.DirFS("../../../.."), map[string]int{}

@@ -21,11 +21,11 @@ import (
 type result struct {
 	suite     *suite
 	histories int
-	versions  []string // of the servers that were tested
-	passed    int      // tests, without those within others
+	versions  []string // of the tested servers
+	passed    int      // tests, without subtests
 	failed    []string
-	took      time.Duration
-	said      string // by what failed or was skipped
+	duration  time.Duration
+	output    string // of tests that failed or were skipped
 	err       error
 }
 
@@ -41,18 +41,18 @@ type event struct {
 	Action, Package, Test, Output string
 }
 
-// run runs the tests of a suite. What failed or was skipped says why.
-func run(ctx context.Context, s *suite, histories int, only bool) (r result) {
+// run runs the tests of a suite, or only its random histories.
+func run(ctx context.Context, s *suite, histories int, onlyHistories bool) (r result) {
 	r = result{suite: s, histories: histories}
 	begin := time.Now()
-	defer func() { r.took = time.Since(begin) }()
+	defer func() { r.duration = time.Since(begin) }()
 	args := []string{"test", "-json", "-count=1", "-timeout=60m"}
 	packages := s.packages
 	switch {
-	case only:
+	case onlyHistories:
 		packages = packages[:1]
 		args = append(args, "-run="+cmp.Or(s.conformance, conformance))
-	case s.name == usual:
+	case s.name == usualSuite:
 		if packages, r.err = usualPackages(ctx, "./..."); r.err != nil {
 			return r
 		}
@@ -64,36 +64,36 @@ func run(ctx context.Context, s *suite, histories int, only bool) (r result) {
 	var stderr strings.Builder
 	cmd.Stderr = &stderr
 	cmd.Env = append(os.Environ(), "HEADGATE_TEST_HISTORIES="+strconv.Itoa(histories))
-	if !only && tier.Current() < tier.OfEngines {
+	if !onlyHistories && tier.Current() < tier.OfEngines {
 		cmd.Env = append(cmd.Env, tier.Env+"="+tier.OfEngines.String())
 	}
 	if !s.usual {
 		cmd.Env = append(cmd.Env, dbtest.Engine+"="+s.name)
 	}
 	out, err := cmd.Output()
-	said := map[string]string{}
+	outputs := map[string]string{}
 	for line := range strings.Lines(string(out)) {
 		var e event
 		if json.Unmarshal([]byte(line), &e) != nil {
-			r.said += line
+			r.output += line
 			continue
 		}
-		r.note(&e, said)
+		r.addEvent(&e, outputs)
 	}
 	r.err = err
-	r.said += stderr.String()
-	if r.err == nil && (r.passed == 0 || len(r.versions) == 0 && !s.memory) {
+	r.output += stderr.String()
+	if r.err == nil && (r.passed == 0 || len(r.versions) == 0 && !s.noServer) {
 		r.err = errors.New("nothing was tested on it")
 	}
 	return r
 }
 
-// note takes an event to the result. said has what each test has said so far.
-func (r *result) note(e *event, said map[string]string) {
+// addEvent adds an event to the result. outputs has the output of each running test.
+func (r *result) addEvent(e *event, outputs map[string]string) {
 	name := e.Package + " " + e.Test
 	switch e.Action {
 	case "output", "build-output":
-		said[name] += e.Output
+		outputs[name] += e.Output
 		if _, version, found := strings.Cut(e.Output, " engine: "); found {
 			if version = strings.TrimSpace(version); !slices.Contains(r.versions, version) {
 				r.versions = append(r.versions, version)
@@ -104,12 +104,12 @@ func (r *result) note(e *event, said map[string]string) {
 			r.passed++
 		}
 	case "fail", "skip":
-		r.said += said[name]
+		r.output += outputs[name]
 		if e.Action == "fail" && e.Test != "" && !strings.Contains(e.Test, "/") {
 			r.failed = append(r.failed, e.Test)
 		}
 	}
 	if e.Action == "pass" || e.Action == "fail" || e.Action == "skip" {
-		delete(said, name)
+		delete(outputs, name)
 	}
 }

@@ -1,5 +1,5 @@
-// A library that is loaded before those of a database server: it slows down what makes files durable, and shifts
-// the clock of the calendar. A file that Go writes while the server runs says by how much; see ../faults.go.
+// This library is loaded before the other libraries of a database server. It slows down flushes of files, and shifts
+// the wall clock. A control file that Go writes while the server runs says by how much; see ../faults.go.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 struct control {
-	volatile int64_t flush; // microseconds that each flush takes longer
+	volatile int64_t flush; // microseconds by which each flush is delayed
 	volatile int64_t shift; // microseconds that the clock is ahead
 };
 
@@ -74,12 +74,12 @@ int timespec_get(struct timespec *t, int base) {
 	return base == TIME_UTC && clock_gettime(CLOCK_REALTIME, t) == 0 ? base : 0;
 }
 
-// Times until which something is waited for are those of the kernel's clock.
+// UNTIL converts a deadline by the shifted wall clock to the kernel's clock.
 #define UNTIL(t) \
 	struct timespec until = *(t); \
-	if (until.tv_sec > 1000000000) until = plus(until, -control->shift) // else it is of the clock since the start
+	if (until.tv_sec > 1000000000) until = plus(until, -control->shift) // small times are by the monotonic clock
 
-// dlsym returns the oldest of the versions that glibc has of a function, which for conditions is another one.
+// CONDITION is NEXT for conditions: dlsym would return the oldest version in glibc, whose conditions differ.
 #define CONDITION(name) \
 	static __typeof__(name) *next; \
 	if (!next) next = (__typeof__(name) *)dlvsym(RTLD_NEXT, #name, "GLIBC_2.3.2"); \
@@ -110,7 +110,7 @@ int sem_timedwait(sem_t *restrict s, const struct timespec *restrict t) {
 	return next(s, &until);
 }
 
-// slow waits as a disk does: no signal ends it.
+// slow waits like a disk: no signal ends the wait.
 static void slow(void) {
 	int before = errno;
 	struct timespec left = plus((struct timespec){0}, control->flush);

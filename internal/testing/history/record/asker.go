@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Asker charges one limit and key, and records it. It is for tests that break real
-// servers; simulations have callers of their own. It is safe for concurrent use.
+// Asker takes from one limit and key, and records its calls. Tests that break real servers use it; the simulator has
+// callers of its own. It is safe for concurrent use.
 type Asker struct {
 	Recorder *Recorder
 	Limit    headgate.Limit // a token bucket or a sliding log
@@ -20,8 +20,8 @@ type Asker struct {
 	recorded history.Limit
 }
 
-// NewAsker returns an Asker with a new Recorder, which knows the limit as recorded. The name
-// and version of recorded are set.
+// NewAsker returns an Asker with a new Recorder. recorded is the limit as histories have it; NewAsker sets its name and
+// version.
 func NewAsker(limit headgate.Limit, key string, recorded history.Limit) *Asker {
 	recorded.Name, recorded.Version = limit.Name(), 1
 	a := &Asker{Recorder: New(nil), Limit: limit, Key: key, recorded: recorded}
@@ -35,6 +35,7 @@ type Limiter interface {
 	Inspect(ctx context.Context, limit headgate.Limit, key string) (headgate.Status, error)
 }
 
+// Allow takes one unit by a limiter, in the name of a process, and records the call.
 func (a *Asker) Allow(ctx context.Context, node string, l Limiter) (headgate.Decision, error) {
 	id := a.Recorder.Call(node, history.Call{
 		Verb: history.Take, Charges: []history.Charge{Charge(&a.recorded, headgate.Charge{Key: a.Key})},
@@ -44,7 +45,7 @@ func (a *Asker) Allow(ctx context.Context, node string, l Limiter) (headgate.Dec
 	return d, err
 }
 
-// RecordFinalState reads what is in use of the key, records it, and returns it. Call it when nobody asks any more.
+// RecordFinalState reads, records and returns the state of the key. Call it after all calls have returned.
 func (a *Asker) RecordFinalState(ctx context.Context, l Limiter) (headgate.Status, error) {
 	status, err := l.Inspect(ctx, a.Limit, a.Key)
 	if err == nil {
@@ -53,17 +54,16 @@ func (a *Asker) RecordFinalState(ctx context.Context, l Limiter) (headgate.Statu
 	return status, err
 }
 
-// Answers counts what callers were answered. The zero value is ready for use by one
-// goroutine at a time.
+// Answers counts the answers that callers got. The zero value is ready for use by one goroutine at a time.
 type Answers struct {
 	Allowed, Refused int
 	Unknown          int           // it is not known whether they were charged
 	Nothing          int           // nothing was charged
-	Gap              time.Duration // the longest time without a decision
-	Last             time.Time     // of a decision
+	Gap              time.Duration // the longest time between two decisions
+	Last             time.Time     // time of the last decision
 }
 
-// Add counts an answer. It returns the errors that belong to no class of package store.
+// Add counts an answer. It returns an error that belongs to no class of package store.
 func (a *Answers) Add(d headgate.Decision, err error) error {
 	switch {
 	case err == nil:

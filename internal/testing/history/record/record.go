@@ -20,19 +20,18 @@ import (
 
 // Recorder records one history. It is safe for concurrent use.
 type Recorder struct {
-	// UnknownFor is the time after an answer that leaves open what was done, from which on it
-	// is surely not done any more. 0: not known.
+	// UnknownFor is how long after an unknown outcome the call may still be done. 0: not known.
 	UnknownFor time.Duration
 
 	mu       sync.Mutex
 	now      func() time.Duration
 	h        history.History
-	calls    int
+	lastCall int                   // number of the newest call
 	underWay map[int]history.Event // calls, by their numbers
 }
 
-// New returns a recorder by a clock of the time since the start of the run, and
-// never goes back. Nil: this machine's, from now on.
+// New returns a recorder. now returns the time since the start of the run and never goes back; nil: the clock of this
+// machine, from now on.
 func New(now func() time.Duration) *Recorder {
 	if now == nil {
 		begin := sched.Now()
@@ -43,7 +42,7 @@ func New(now func() time.Duration) *Recorder {
 
 func (r *Recorder) Now() time.Duration { return r.now() }
 
-// History returns what was recorded, once nothing is recorded any more.
+// History returns the history. Call it when nothing is recorded any more.
 func (r *Recorder) History() *history.History { return &r.h }
 
 // add adds an event; r.mu is held.
@@ -52,17 +51,18 @@ func (r *Recorder) add(e history.Event) {
 	r.h.Events = append(r.h.Events, e)
 }
 
+// event adds an event; r.mu is not held.
 func (r *Recorder) event(e history.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.add(e)
 }
 
-// Limit records a version of a limit, before it is requested.
+// Limit records a version of a limit. Call it before a call names the version.
 func (r *Recorder) Limit(l history.Limit) { r.event(history.Event{Limit: &l}) }
 
-// Removal records that an override is removed, before it is.
-func (r *Recorder) Removal(of history.Removal) { r.event(history.Event{Removal: &of}) }
+// Removal records that an override is removed. Call it before the removal.
+func (r *Recorder) Removal(removal history.Removal) { r.event(history.Event{Removal: &removal}) }
 
 // Fault records a fault of a process or of a part of the system, before it takes effect.
 func (r *Recorder) Fault(node string, f history.Fault) {
@@ -74,16 +74,17 @@ func (r *Recorder) Fault(node string, f history.Fault) {
 	r.add(history.Event{Node: node, Fault: &f})
 }
 
-// Unanswered returns the numbers of the calls of processes that live which were never answered.
+// Unanswered returns the numbers of the calls that were never answered although their process lives.
 func (r *Recorder) Unanswered() []int { return slices.Sorted(maps.Keys(r.underWay)) }
 
-// State records what the store says of a cell in the end.
+// State records the final state of a cell.
 func (r *Recorder) State(limit history.Limit, st headgate.Status) {
 	r.event(history.Event{State: &history.State{
 		Limit: limit.Name, Version: limit.Version, Key: st.Key, Used: st.Used.String(), At: st.At.UnixMicro(),
 	}})
 }
 
+// Charge returns a charge as histories have it.
 func Charge(l *history.Limit, c headgate.Charge) history.Charge {
 	cost := c.Cost.String()
 	if c.Cost == (headgate.Cost{}) {
@@ -92,24 +93,25 @@ func Charge(l *history.Limit, c headgate.Charge) history.Charge {
 	return history.Charge{Limit: l.Name, Version: l.Version, Key: c.Key, Cost: cost, Keep: c.Keep.String()}
 }
 
-// Call records that a process asks. It sets the number of the call, and returns it.
+// Call records a call of a process. It sets the number of the call, and returns it.
 func (r *Recorder) Call(node string, c history.Call) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.calls++
-	c.ID = r.calls
+	r.lastCall++
+	c.ID = r.lastCall
 	r.underWay[c.ID] = history.Event{Node: node, Call: &c}
 	r.add(r.underWay[c.ID])
 	return c.ID
 }
 
+// Answer is what a call returned. Each field but Err is for some verbs only.
 type Answer struct {
 	Decision  *headgate.Decision // nil: the verb has none
 	Err       error
-	At        time.Time       // of a block
-	StartAt   time.Time       // of a reservation
-	Corrected []headgate.Cost // of what was settled or cancelled
-	Charged   []headgate.Cost // of what was extended
+	At        time.Time       // block and unblock: the time of the decision
+	StartAt   time.Time       // reserve
+	Corrected []headgate.Cost // settle and cancel
+	Charged   []headgate.Cost // extend
 }
 
 // Decided records the answer of Take, Check, Reserve or Acquire.
@@ -117,6 +119,7 @@ func (r *Recorder) Decided(node string, id int, d headgate.Decision, err error) 
 	r.Return(node, id, Answer{Decision: &d, Err: err})
 }
 
+// Return records the answer of any call.
 func (r *Recorder) Return(node string, id int, a Answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,14 +145,14 @@ func (r *Recorder) Return(node string, id int, a Answer) {
 		} else if r.UnknownFor > 0 {
 			ret.Until = int64(r.now() + r.UnknownFor)
 		}
-	case d == nil && c.Verb == history.Take: // of a call that waited
+	case d == nil && c.Verb == history.Take: // a call that waited
 		ret.Outcome = history.Admitted
 	case d == nil:
 		ret.Outcome = history.Done
-	case waited && !d.Allowed: // it may have been refused by those that stood before it
+	case waited && !d.Allowed: // waiters before it in the queue may be why it was refused
 		ret.Outcome = history.Refused
 	default:
-		decision(ret, d, len(c.Charges))
+		setDecision(ret, d, len(c.Charges))
 	}
 	if !a.At.IsZero() {
 		ret.At = a.At.UnixMicro()
@@ -166,8 +169,8 @@ func (r *Recorder) Return(node string, id int, a Answer) {
 	r.add(history.Event{Node: node, Return: ret})
 }
 
-// decision writes a decision about some charges into a return.
-func decision(ret *history.Return, d *headgate.Decision, charges int) {
+// setDecision sets the fields of a return from a decision about some charges.
+func setDecision(ret *history.Return, d *headgate.Decision, charges int) {
 	ret.Outcome = history.Refused
 	if d.Allowed {
 		ret.Outcome = history.Admitted
@@ -178,7 +181,7 @@ func decision(ret *history.Return, d *headgate.Decision, charges int) {
 	ret.Replayed, ret.Via = d.Replayed, vias[d.Via]
 	each := d.Each
 	switch {
-	case each == nil && charges > 1: // it does not say which charge it is about
+	case each == nil && charges > 1: // the decision does not say which charge it is about
 		return
 	case each == nil:
 		each = []headgate.ChargeDecision{{
@@ -205,12 +208,12 @@ var vias = map[headgate.Via]string{
 	headgate.ViaPrefetch: history.ViaPrefetch, headgate.ViaFallback: history.ViaFallback,
 }
 
-// Because returns why a version of a limit applies, as decisions say it.
+// Because returns a reason, for headgate.Limit.Because, by which the recorder finds the version in a decision.
 func Because(version int) string { return becauseVersion + strconv.Itoa(version) }
 
 const becauseVersion = "version "
 
-// versionOf returns the version that a decision has applied; 0: it does not say.
+// versionOf returns the version in the reason of a decision; 0: the reason names none.
 func versionOf(applied string) int {
 	n, _ := strconv.Atoi(strings.TrimPrefix(applied, becauseVersion))
 	return n

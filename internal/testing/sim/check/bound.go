@@ -7,62 +7,63 @@ import (
 	"github.com/headgate/headgate/internal/testing/history"
 )
 
+// boundByStore checks the bound by the store's clock, between breaks.
 func (m *model) boundByStore(c *cell, breaks *spans) {
 	rules := c.rules
 	stretches := map[int][]*entry{}
-	blurred := len(breaks.from) > 0 || len(c.fixes) > 0
+	uncertain := len(breaks.begins) > 0 || len(c.corrections) > 0
 	for _, e := range c.entries {
-		blurred = blurred || e.maybe() || e.rule.prefetching()
-		if e.heldBefore() {
+		uncertain = uncertain || e.maybeCharged() || e.rule.prefetching()
+		if e.mayPredateReset() {
 			continue
 		}
-		asked := e.Verb == history.Check && e.outcome() == history.Admitted && e.ret.At > 0
-		if n, ok := breaks.between(e.from, e.to); ok && (e.sure() || asked) && m.timed(e.ask) {
+		checked := e.Verb == history.Check && e.outcome() == history.Admitted && e.ret.At > 0
+		if n, ok := breaks.between(e.from, e.to); ok && (e.surelyCharged() || checked) && m.timed(e.call) {
 			stretches[n] = append(stretches[n], e)
 		}
 	}
 	for stretch, entries := range stretches {
 		slices.SortStableFunc(entries, byStart)
 		var stray num
-		for _, f := range m.strays(c) {
-			first, _ := breaks.over(f.from)
-			last, _ := breaks.over(f.until())
+		for _, f := range m.strayRefunds(c) {
+			first, _ := breaks.endedBefore(f.from)
+			last, _ := breaks.endedBefore(f.doneBy())
 			if first <= stretch && stretch <= last {
-				stray = stray.plus(f.of.cost)
+				stray = stray.plus(f.entry.cost)
 			}
 		}
 		if len(rules) > 1 {
 			m.boundOfVersions(c, rules, entries, stray)
 			continue
 		}
-		most := rules[0].most.plus(c.slack(rules[0], blurred)).plus(stray)
-		m.boundOfStretch(c, newLevel(rules[0], false, blurred), most, entries)
+		maxUsed := rules[0].capacity.plus(c.slack(rules[0], uncertain)).plus(stray)
+		m.boundOfStretch(c, newLevel(rules[0], false, uncertain), maxUsed, entries)
 	}
 }
 
-// heldBefore reports whether an entry may be a token that a node had taken before the key was
-// reset. docs/operating.md, "prefetch": such a node may hand it out within a life.
-func (e *entry) heldBefore() bool {
+// mayPredateReset reports whether an entry may have got a token that its node had prefetched before the key was reset.
+// docs/operating.md, "prefetch": the node may hand it out within the life of the tokens.
+func (e *entry) mayPredateReset() bool {
 	life := (e.rule.life + e.rule.life/1000 + 1) * 1000
-	return e.via() == history.ViaPrefetch && e.cell.reset(e.from-life, e.to)
+	return e.via() == history.ViaPrefetch && e.cell.mayBeReset(e.from-life, e.to)
 }
 
-// boundOfStretch checks entries in the order of the store's times, which follow each other.
-func (m *model) boundOfStretch(c *cell, l level, most num, entries []*entry) {
+// boundOfStretch checks that the level stays within maxUsed. The entries are in the order of the store's times.
+func (m *model) boundOfStretch(c *cell, l level, maxUsed num, entries []*entry) {
 	for _, e := range entries {
 		l.advance(e.start())
 		switch used := l.used().plus(e.passed); {
-		case !used.more(most):
+		case !used.more(maxUsed):
 		case e.Verb == history.Check:
-			m.violation("refusal", c, e.events, "a check of %s was admitted, while %s of %s is used",
-				e.cost, l.used(), most)
+			m.report("refusal", c, e.events, "a check of %s was admitted, while %s of %s is used",
+				e.cost, l.used(), maxUsed)
 			continue
 		default:
 			rule := "bound"
 			if e.start() > e.ret.At {
 				rule = "tickets"
 			}
-			m.violation(rule, c, e.events, "by the store's clock %s is used of %s at %d", used, most, e.start())
+			m.report(rule, c, e.events, "by the store's clock %s is used of %s at %d", used, maxUsed, e.start())
 			l.clear() // one report for each excess
 		}
 		if e.Verb != history.Check {
@@ -71,7 +72,7 @@ func (m *model) boundOfStretch(c *cell, l level, most num, entries []*entry) {
 	}
 }
 
-// byStart orders entries by the store's times, and at the same time checks first, which need not know of it.
+// byStart orders entries by the store's times. Checks at the same time come first: they need not see its charges.
 func byStart(a, b *entry) int {
 	charges := func(e *entry) int {
 		if e.Verb == history.Check {
@@ -82,52 +83,52 @@ func byStart(a, b *entry) int {
 	return cmp.Or(cmp.Compare(a.start(), b.start()), cmp.Compare(charges(a), charges(b)))
 }
 
-// slack returns what a level may exceed what passes at once by.
-func (c *cell) slack(r *rule, blurred bool) num {
+// slack returns by how much a level may exceed the capacity.
+func (c *cell) slack(r *rule, uncertain bool) num {
 	switch {
 	case r.shape == rated:
 		// docs/operating.md, "prefetch": the bound grows by what is refilled in its life.
 		// docs/algorithms.md, "Exactness": a level that drains in steps does at most one late.
 		return r.rate.times(r.life + r.step - 1)
-	case r.shape == refill && blurred:
-		// Bounds: a period can end just after the first microsecond. newLevel subtracts that.
+	case r.shape == refill && uncertain:
+		// A period can end just after the first microsecond. newLevel subtracts that from low levels.
 		return r.amount.times(r.life).over(r.period)
 	}
 	return num{}
 }
 
-// boundOfVersions checks a cell whose limit was changed. What is in use stays until one of
-// the definitions forgets it, and none admits beyond its own capacity: so no more is ever
-// in use than the largest, and between charges it falls by what all of them forget.
+// boundOfVersions checks a cell whose limit was changed. A charge stays in use until one of the versions forgets it,
+// and no version admits beyond its own capacity. So no more is ever in use than the largest capacity, and between
+// charges the level falls by no more than all versions forget together.
 // docs/algorithms.md, "Changing a limit"; docs/project/decisions/laws.md, "A changed
 // limit is converted when the cell is next charged or refused", "A conversion never puts empty_at off".
 func (m *model) boundOfVersions(c *cell, rules []*rule, entries []*entry, stray num) {
 	l := &bucket{}
-	var most num
+	var maxUsed num
 	old := &log{}
 	for _, r := range rules {
-		if r.shape == first || r.shape == refill || r.prefetching() {
-			return // when they forget is not known: by true time alone
+		if r.shape == fromFirst || r.shape == refill || r.prefetching() {
+			return // when these forget is not known: boundByTrue checks them
 		}
-		most = atLeast(most, r.most.plus(c.slack(r, true)))
+		maxUsed = maxNum(maxUsed, r.capacity.plus(c.slack(r, true)))
 		if r.shape == rated {
 			l.rate = l.rate.plus(r.rate)
 			continue
 		}
-		// What it could have admitted itself is the most that it forgets.
-		l.rate = l.rate.plus(r.amount.over(max(1, r.perTime()))).plus(whole(1))
+		// A version forgets at most what it could have admitted itself.
+		l.rate = l.rate.plus(r.amount.over(max(1, r.perTime()))).plus(intNum(1))
 		if r.shape == logged && (old.period == 0 || r.period < old.period) {
 			old.period = r.period
 		}
 	}
-	most = most.plus(stray)
-	ends := make([]int64, len(rules)) // of their windows
+	maxUsed = maxUsed.plus(stray)
+	ends := make([]int64, len(rules)) // of the present window of each rule
 	for _, e := range entries {
 		l.advance(e.start())
 		if old.period > 0 {
 			before := old.sum
 			old.advance(e.start())
-			l.take(before.minus(old.sum), 0)
+			l.refund(before.minus(old.sum), 0)
 		}
 		for i, r := range rules {
 			if (r.shape == window || r.shape == sliding) && e.start() >= ends[i] {
@@ -135,13 +136,13 @@ func (m *model) boundOfVersions(c *cell, rules []*rule, entries []*entry, stray 
 				l.clear()
 			}
 		}
-		// A start that was promised under one definition stays, and another may drain faster
-		// and let others start before it.
+		// A start that was promised under one version stays. Another version may drain faster, and let others start
+		// before it.
 		if e.Verb == history.Check || e.start() > e.ret.At {
 			continue
 		}
-		if used := l.used().plus(e.passed); used.more(most) {
-			m.violation("bound", c, e.events, "after a change %s is used of %s at %d", used, most, e.start())
+		if used := l.used().plus(e.passed); used.more(maxUsed) {
+			m.report("bound", c, e.events, "after a change %s is used of %s at %d", used, maxUsed, e.start())
 			l.clear()
 		}
 		l.add(e.passed)

@@ -8,12 +8,12 @@ import (
 	"github.com/headgate/headgate/internal/testing/history"
 )
 
-// boundByTrue checks the bound by true time, through all faults: what was asked and
-// answered within an interval has passed within it.
+// boundByTrue checks the bound by true time, through all faults. A charge has passed within an interval if it was
+// called and answered within it.
 func (m *model) boundByTrue(c *cell) {
 	var entries []*entry
 	for _, e := range c.entries {
-		if e.Verb != history.Check && e.outcome() == history.Admitted && !e.ret.Replayed && !e.again &&
+		if e.Verb != history.Check && e.outcome() == history.Admitted && !e.ret.Replayed && !e.readmitted &&
 			e.ret.StartAt <= e.ret.At {
 			entries = append(entries, e)
 		}
@@ -27,9 +27,9 @@ func (m *model) boundOfRules(c *cell, rules []*rule, entries []*entry) {
 		return
 	}
 	slices.SortStableFunc(entries, func(a, b *entry) int { return cmp.Compare(a.to, b.to) })
-	x := m.extras(c, rules, entries)
+	extras := m.extras(c, rules, entries)
 	if !slices.ContainsFunc(rules, func(r *rule) bool { return r.shape != rated && r.shape != refill }) {
-		m.boundOfRates(c, rules, entries, x)
+		m.boundOfRates(c, rules, entries, extras)
 		return
 	}
 	from, to := entries[0].ret.At, entries[0].ret.At
@@ -41,41 +41,40 @@ func (m *model) boundOfRules(c *cell, rules []*rule, entries []*entry) {
 	for _, r := range rules {
 		switch {
 		case r.shape == logged:
-			m.boundOfWindow(c, rules, entries, x, r.period-1, from, to)
+			m.boundOfWindow(c, rules, entries, extras, r.period-1, from, to)
 		case r.shape != rated && r.shape != refill:
-			m.boundOfWindow(c, rules, entries, x, r.shortest(from, to), from, to)
+			m.boundOfWindow(c, rules, entries, extras, r.shortest(from, to), from, to)
 		}
 	}
 }
 
-// extras returns what may pass in addition if an interval touches a stretch of true time: what the
-// documentation allows for faults and resets.
+// extras returns what the documentation lets pass in addition for faults and resets: intervals that touch one of the
+// spans get its amount.
 func (m *model) extras(c *cell, rules []*rule, entries []*entry) *spans {
-	x := &spans{}
-	var burst, back num
+	extras := &spans{}
+	var burst, windowBurst num
 	for _, r := range rules {
-		burst = burst.plus(r.most)
-		if r.shape == window || r.shape == first || r.shape == sliding || r.shape == refill {
-			back = back.plus(r.most)
+		burst = burst.plus(r.capacity)
+		if r.shape == window || r.shape == fromFirst || r.shape == sliding || r.shape == refill {
+			windowBurst = windowBurst.plus(r.capacity)
 		}
 	}
 	for _, f := range m.faults {
 		switch {
 		case f.Kind == history.Clock && f.By > 0:
-			// docs/stores.md: a jump of the clock forward adds at most one burst for each key. Of
-			// windows, the present one is cut short and the next begins later than it would have:
-			// so that jump adds one for each of both.
-			most := burst.plus(back)
+			// docs/stores.md: a jump of the clock forward adds at most one burst for each key. For windows it adds
+			// two: it cuts the present window short, and the next begins later than it would have.
+			extra := burst.plus(windowBurst)
 			if r := rules[0]; len(rules) == 1 && r.shape == rated && f.By < 1<<40 {
-				most = atMost(burst, r.rate.times(f.By))
+				extra = minNum(burst, r.rate.times(f.By))
 			}
-			x.add(f.t, f.t, most)
-			startLater(x, entries, f.t, f.t)
+			extras.add(f.t, f.t, extra)
+			addWaitingStarts(extras, entries, f.t, f.t)
 		case f.Kind == history.Clock && f.By < 0:
 			// A step backwards creates no tokens (docs/algorithms.md, "Exactness"), but windows
 			// that follow the clock (docs/project/decisions/laws.md, "A cell follows its own
 			// time") end at another time: so three of them touch an interval of one.
-			x.add(f.t, f.t, back)
+			extras.add(f.t, f.t, windowBurst)
 		case f.Kind == history.Forget:
 			// docs/stores.md, "What a failover forgets": all that was admitted in the meantime.
 			var lost num
@@ -84,123 +83,125 @@ func (m *model) extras(c *cell, rules []*rule, entries []*entry) *spans {
 					lost = lost.plus(e.cost)
 				}
 			}
-			x.add(f.begun(), f.t, lost)
-			startLater(x, entries, f.begun(), f.t)
+			extras.add(f.firstEffect(), f.t, lost)
+			addWaitingStarts(extras, entries, f.firstEffect(), f.t)
 		}
 	}
-	m.extrasOfResets(x, c, entries, burst.plus(back))
-	x.sort()
-	return x
+	m.addResets(extras, c, entries, burst.plus(windowBurst))
+	extras.sort()
+	return extras
 }
 
-func (m *model) extrasOfResets(x *spans, c *cell, entries []*entry, most num) {
+// addResets adds what resets let pass in addition.
+func (m *model) addResets(extras *spans, c *cell, entries []*entry, extra num) {
 	for _, a := range c.resets {
-		x.add(a.from, a.until(), most)
-		startLater(x, entries, a.from, a.until())
+		extras.add(a.from, a.doneBy(), extra)
+		addWaitingStarts(extras, entries, a.from, a.doneBy())
 	}
 	for _, e := range entries {
-		if e.heldBefore() {
-			x.add(e.from, e.to, e.cost)
+		if e.mayPredateReset() {
+			extras.add(e.from, e.to, e.cost)
 		}
 	}
-	for _, f := range m.strays(c) {
-		x.add(f.from, f.until(), f.of.cost)
+	for _, f := range m.strayRefunds(c) {
+		extras.add(f.from, f.doneBy(), f.entry.cost)
 	}
 }
 
-// startLater allows for charges that wait for their start while the store forgets them, or
-// while its clock jumps beyond it: they start all the same.
-func startLater(x *spans, entries []*entry, from, to int64) {
+// addWaitingStarts adds charges that wait for their start while the store forgets them, or while its clock jumps beyond
+// their start: they start all the same.
+func addWaitingStarts(extras *spans, entries []*entry, from, to int64) {
 	for _, e := range entries {
 		if e.Wait > 0 && e.from <= to && e.to >= from {
-			x.add(from, e.to, e.cost)
+			extras.add(from, e.to, e.cost)
 		}
 	}
 }
 
-// strays returns the corrections that may give back after a reset or a fail-over what was charged before it, and what
-// that has given back already. headgate.Reservation: "If its limit is changed, or its key reset, before it is settled
+// strayRefunds returns the corrections that may give back what a reset or a fail-over has given back already.
+// headgate.Reservation: "If its limit is changed, or its key reset, before it is settled
 // without an id, it should not be."
-func (m *model) strays(c *cell) (list []*fix) {
-	for _, f := range c.fixes {
-		if f.Idem == "" && f.down && f.outcome() != history.Nothing &&
-			(m.lossy(f.of.from, f.until()) || c.reset(f.of.from, f.until())) {
+func (m *model) strayRefunds(c *cell) (list []*correction) {
+	for _, f := range c.corrections {
+		if f.Idem == "" && f.isRefund && f.outcome() != history.Nothing &&
+			(m.lossy(f.entry.from, f.doneBy()) || c.mayBeReset(f.entry.from, f.doneBy())) {
 			list = append(list, f)
 		}
 	}
 	return list
 }
 
-// stretched returns a true time in microseconds of a clock that gains by the drift.
-func (m *model) stretched(t int64, up bool) int64 {
+// storeMicros returns a true time in microseconds of a store's clock that gains by the drift.
+func (m *model) storeMicros(t int64, roundUp bool) int64 {
 	if m.drift > 0 {
 		t += t / 1_000_000 * m.drift
-		if up {
+		if roundUp {
 			t += m.drift + 1
 		}
 	}
-	if up {
+	if roundUp {
 		t += 999
 	}
 	return t / 1000
 }
 
-// boundOfRates checks all intervals: burst + rate x time, of all versions together.
-func (m *model) boundOfRates(c *cell, rules []*rule, entries []*entry, x *spans) {
-	var rate, most num
+// boundOfRates checks that no interval passes more than burst + rate x time, of all versions together.
+func (m *model) boundOfRates(c *cell, rules []*rule, entries []*entry, extras *spans) {
+	var rate, maxPassed num
 	for _, r := range rules {
 		perMicro := r.rate
-		most = most.plus(r.most).plus(c.slack(r, true))
+		maxPassed = maxPassed.plus(r.capacity).plus(c.slack(r, true))
 		if r.shape == refill {
 			perMicro = r.amount.over(r.period)
-			most = most.plus(r.amount) // a period can end just after the first microsecond
+			maxPassed = maxPassed.plus(r.amount) // a period can end just after the first microsecond
 		}
 		rate = rate.plus(perMicro)
 	}
 	byCall := slices.Clone(entries)
 	slices.SortStableFunc(byCall, func(a, b *entry) int { return cmp.Compare(a.from, b.from) })
-	place := make(map[*entry]int, len(byCall))
+	indexes := make(map[*entry]int, len(byCall))
 	for i, e := range byCall {
-		place[e] = i
+		indexes[e] = i
 	}
 	t := make(tree, 2<<bits.Len(uint(len(byCall))))
 	for _, e := range entries {
-		_, over := x.over(e.from)
-		_, begun := x.begun(e.to)
-		t.put(place[e], e.passed, rate.times(m.stretched(e.from, false)).plus(over))
-		allowed := most.plus(rate.times(m.stretched(e.to, true))).plus(begun)
+		_, over := extras.endedBefore(e.from)
+		_, begun := extras.begunBy(e.to)
+		t.put(indexes[e], e.passed, rate.times(m.storeMicros(e.from, false)).plus(over))
+		allowed := maxPassed.plus(rate.times(m.storeMicros(e.to, true))).plus(begun)
 		if best := t[1].best; best.more(allowed) {
-			m.violation("bound", c, e.events, "by true time %s more than the bound of %s passes until %d ns",
-				best.minus(allowed), most, e.to)
-			return // the others would follow from it
+			m.report("bound", c, e.events, "by true time %s more than the bound of %s passes until %d ns",
+				best.minus(allowed), maxPassed, e.to)
+			return // further violations would follow from this one
 		}
 	}
 }
 
-// tree finds the start of the interval in which most has passed, beyond what may. The first half are the nodes
-// above the leaves.
+// tree finds the start of the interval in which the most has passed beyond the bound. It is a segment tree: its second
+// half are the leaves, one for each entry in the order of the calls.
 type tree []node
 
 type node struct {
-	sum  num // of what passed here
-	best num // largest start, with what passed from there on
+	sum  num // of the costs below this node
+	best num // the largest sum of a start value and the costs from there on
 }
 
-func (t tree) put(i int, n, start num) {
+// put sets the leaf i to a cost and its start value: the bound that is used up before it.
+func (t tree) put(i int, cost, start num) {
 	i += len(t) / 2
-	t[i] = node{n, n.plus(start)}
+	t[i] = node{cost, cost.plus(start)}
 	for i /= 2; i > 0; i /= 2 {
 		l, r := t[2*i], t[2*i+1]
-		t[i] = node{l.sum.plus(r.sum), atLeast(r.best, l.best.plus(r.sum))}
+		t[i] = node{l.sum.plus(r.sum), maxNum(r.best, l.best.plus(r.sum))}
 	}
 }
 
 // boundOfWindow checks all closed intervals of a length in microseconds.
-func (m *model) boundOfWindow(c *cell, rules []*rule, entries []*entry, x *spans, micros, from, to int64) {
-	var most num
+func (m *model) boundOfWindow(c *cell, rules []*rule, entries []*entry, extras *spans, micros, from, to int64) {
+	var maxPassed num
 	strict := true
 	for _, r := range rules {
-		most = most.plus(r.in(micros, from, to)).plus(c.slack(r, true))
+		maxPassed = maxPassed.plus(r.maxIn(micros, from, to)).plus(c.slack(r, true))
 		strict = strict && r.shape == sliding
 	}
 	length := micros * 1000
@@ -222,27 +223,26 @@ func (m *model) boundOfWindow(c *cell, rules []*rule, entries []*entry, x *spans
 			}
 			state[byCall[next]] = 2
 		}
-		allowed := most.plus(x.during(e.to-length, e.to))
-		// docs/project/decisions/laws.md: the bound of a sliding window is one step of a cost
-		// below two windows.
+		allowed := maxPassed.plus(extras.during(e.to-length, e.to))
+		// docs/project/decisions/laws.md: the bound of a sliding window is one step of a cost below two windows.
 		if sum.more(allowed) || strict && micros > 0 && !sum.less(allowed) {
-			m.violation("bound", c, e.events, "by true time %s passes within %d us until %d ns, where %s may",
+			m.report("bound", c, e.events, "by true time %s passes within %d us until %d ns, where %s may",
 				sum, micros, e.to, allowed)
-			return // the others would follow from it
+			return // further violations would follow from this one
 		}
 	}
 }
 
-// in returns the most that passes in a closed interval of a length in microseconds.
-func (r *rule) in(micros, from, to int64) num {
-	up := func(d, by int64) int64 { return (d + by - 1) / by }
+// maxIn returns the most that passes in a closed interval of a length in microseconds.
+func (r *rule) maxIn(micros, from, to int64) num {
+	divUp := func(d, by int64) int64 { return (d + by - 1) / by }
 	switch r.shape {
 	case rated:
-		return r.most.plus(r.rate.times(micros))
+		return r.capacity.plus(r.rate.times(micros))
 	case refill:
-		return r.most.plus(r.amount.times(up(micros, r.period)))
+		return r.capacity.plus(r.amount.times(divUp(micros, r.period)))
 	case logged:
-		return r.most.times(1 + micros/r.period)
+		return r.capacity.times(1 + micros/r.period)
 	}
-	return r.most.times(1 + up(micros, r.shortest(from, to)))
+	return r.capacity.times(1 + divUp(micros, r.shortest(from, to)))
 }

@@ -15,13 +15,12 @@ const (
 	day    = 24 * hour
 )
 
-// book builds a history. Times are microseconds since its start, and since base by the
-// store's clock.
+// book builds a history. Times are microseconds since its start, and since base by the store's clock.
 type book struct {
 	h     history.History
-	calls map[int]*history.Call
-	rets  map[int]*history.Return
-	last  int
+	calls map[int]*history.Call   // by id
+	rets  map[int]*history.Return // by id of the call
+	last  int                     // the newest id
 }
 
 func newBook(limits ...history.Limit) *book {
@@ -39,11 +38,12 @@ func newBook(limits ...history.Limit) *book {
 	return b
 }
 
+// option changes a call or its return.
 type option func(c *history.Call, r *history.Return)
 
-// ask adds a call of one charge and its return, which was admitted unless an option says
-// otherwise. It returns the call's id.
-func (b *book) ask(at int64, verb, cost string, options ...option) int {
+// addCall adds a call with one charge and its return, which is admitted unless an option says otherwise. It returns the
+// id of the call.
+func (b *book) addCall(at int64, verb, cost string, options ...option) int {
 	b.last++
 	charge := history.Charge{Limit: "l", Version: 1, Key: "k", Cost: cost}
 	c := &history.Call{ID: b.last, Verb: verb, Charges: []history.Charge{charge}}
@@ -60,7 +60,7 @@ func (b *book) ask(at int64, verb, cost string, options ...option) int {
 func (b *book) event(e history.Event) { b.h.Events = append(b.h.Events, e) }
 
 func (b *book) take(at int64, cost string, options ...option) int {
-	return b.ask(at, history.Take, cost, options...)
+	return b.addCall(at, history.Take, cost, options...)
 }
 
 func (b *book) fault(at int64, f history.Fault) *history.Fault {
@@ -77,15 +77,15 @@ func (b *book) state(at int64, used string, options ...func(*history.State)) *hi
 	return s
 }
 
-// done adds a call about another, without charges.
-func (b *book) done(at int64, verb string, of int, options ...option) int {
-	return b.ask(at, verb, "", append([]option{func(c *history.Call, r *history.Return) {
+// addFollowUp adds a call without charges about an earlier call, such as a settlement.
+func (b *book) addFollowUp(at int64, verb string, of int, options ...option) int {
+	return b.addCall(at, verb, "", append([]option{func(c *history.Call, r *history.Return) {
 		c.Charges, c.Of, r.Outcome = nil, of, history.Done
 	}}, options...)...)
 }
 
-// move makes a call happen so many microseconds later, with all that it says.
-func (b *book) move(id int, by int64) {
+// postpone makes a call and its return happen so many microseconds later, with all their times.
+func (b *book) postpone(id int, by int64) {
 	b.rets[id].At += by
 	for i := range b.h.Events {
 		e := &b.h.Events[i]
@@ -96,8 +96,8 @@ func (b *book) move(id int, by int64) {
 	slices.SortStableFunc(b.h.Events, func(x, y history.Event) int { return int(x.T - y.T) })
 }
 
-// arrive makes a call return at a time, with all that it says.
-func (b *book) arrive(id int, at int64) {
+// returnAt makes a call return at another true time.
+func (b *book) returnAt(id int, at int64) {
 	for i := range b.h.Events {
 		if e := &b.h.Events[i]; e.Return == b.rets[id] && e.Return != nil {
 			e.T = at * 1000
@@ -118,11 +118,11 @@ func repeated(_ *history.Call, r *history.Return) {
 	r.Outcome, r.Via = history.Refused, history.ViaRepeat
 }
 
-func left(n int64) option {
+func remaining(n int64) option {
 	return func(_ *history.Call, r *history.Return) { r.Each = []history.Figures{{Remaining: n}} }
 }
 
-func start(at int64) option {
+func startAt(at int64) option {
 	return func(c *history.Call, r *history.Return) { c.Wait, r.StartAt = hour, base+at }
 }
 
@@ -142,13 +142,13 @@ func version(n int) option {
 	return func(c *history.Call, _ *history.Return) { c.Charges[0].Version = n }
 }
 
-func and(limit, key, cost string) option {
+func alsoCharge(limit, key, cost string) option {
 	return func(c *history.Call, _ *history.Return) {
 		c.Charges = append(c.Charges, history.Charge{Limit: limit, Version: 1, Key: key, Cost: cost})
 	}
 }
 
-func key(k string) func(*history.State) { return func(s *history.State) { s.Key = k } }
+func ofKey(k string) func(*history.State) { return func(s *history.State) { s.Key = k } }
 
 func bucket(amount string, burst string) history.Limit {
 	return history.Limit{Algorithm: history.TokenBucket, Amount: amount, Period: second, Burst: burst}

@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// window returns the start and the end of the window in which a time lies, all in microseconds:
-// by the epoch, or by the calendar of a zone.
+// window returns the start and the end of the window in which a time lies, in microseconds: windows follow the epoch,
+// or the calendar of a zone.
 func (r *rule) window(at int64) (start, end int64) {
 	if r.period > 0 {
 		start = at - at%r.period
 		return start, start + r.period
 	}
-	hours := map[string]int{"hour": 3, "day": 27, "week": 7*24 + 3, "month": 31*24 + 3}[r.limit.Calendar] // at most
-	reach, here := hours*3600e6, r.latest(at)
-	start = at - int64(sort.Search(reach, func(i int) bool { return r.latest(at-int64(i)-1) != here }))
-	end = at + int64(sort.Search(reach, func(i int) bool { return r.latest(at+int64(i)) != here }))
+	hours := map[string]int{"hour": 3, "day": 27, "week": 7*24 + 3, "month": 31*24 + 3}[r.limit.Calendar] // or less
+	maxMicros, number := hours*3600e6, r.windowNumber(at)
+	start = at - int64(sort.Search(maxMicros, func(i int) bool { return r.windowNumber(at-int64(i)-1) != number }))
+	end = at + int64(sort.Search(maxMicros, func(i int) bool { return r.windowNumber(at+int64(i)) != number }))
 	return start, end
 }
 
-// latest numbers the windows of a calendar: it is that of the latest date that the local clock has shown until a
-// time. An earlier one may be shown again. docs/algorithms.md, "Windows".
-func (r *rule) latest(at int64) int64 {
+// windowNumber numbers the windows of a calendar, by the latest date that the local clock has shown until a time: the
+// clock may show an earlier date again. docs/algorithms.md, "Windows".
+func (r *rule) windowNumber(at int64) int64 {
 	now := time.UnixMicro(at).In(r.zone)
 	if r.limit.Calendar == "hour" {
 		return hourStart(now).Unix()
@@ -46,8 +46,7 @@ func (r *rule) date(now time.Time) int64 {
 	return day
 }
 
-// hourStart returns the last instant not after now at which the local clock showed a
-// full hour.
+// hourStart returns the last instant, now at the latest, at which the local clock showed a full hour.
 func hourStart(now time.Time) time.Time {
 	for {
 		_, offset := now.Zone()
@@ -61,8 +60,7 @@ func hourStart(now time.Time) time.Time {
 	}
 }
 
-// shortest returns the length of the shortest window that touches the stretch of time,
-// in microseconds.
+// shortest returns the length in microseconds of the shortest window that touches an interval.
 func (r *rule) shortest(from, to int64) int64 {
 	if r.period > 0 {
 		return r.period
@@ -78,5 +76,5 @@ func (r *rule) shortest(from, to int64) int64 {
 		}
 		from = end
 	}
-	return shortest / 4 // too long a run to look at: no window is as short as that
+	return shortest / 4 // the interval has too many windows: no window is as short as that
 }

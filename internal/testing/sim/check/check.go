@@ -1,11 +1,10 @@
-// Package check judges a history of Headgate: whether what was admitted, refused and said
-// is what the documentation promises. It knows nothing of the program that it judges: it
-// imports the standard library and the format of histories only, and computes with
-// integers in a unit in which everything is exact.
+// Package check judges a history of Headgate: whether what was admitted, refused and said is what the documentation
+// promises. It knows nothing of the program that it judges: it imports the standard library and the format of histories
+// only, and computes with integers in a unit in which everything is exact.
 //
 // # Rules
 //
-//   - format: answers consist of times and amounts that there can be.
+//   - format: times and amounts in answers are possible ones.
 //   - bound: no more passes than the limit's bound, by the store's clock and by true time.
 //   - refusal: the store refuses only what does not fit on top of all that can have been
 //     charged, or what a block keeps away; and a check admits only what fits.
@@ -16,22 +15,22 @@
 //   - extended: an admission is extended once to a total, not after it was settled, and the answer says
 //     what is charged in all.
 //   - settled: no more is in use at the end than was admitted and not given back.
-//   - recorded: no less is.
+//   - recorded: no less is in use at the end than was admitted, not given back, and has not drained.
 //   - tickets: reservations of a cell start in the order of their decisions, not before it.
 //   - leases: no more is held at any time than the limit says.
 //   - ends: a version of a limit that has a time from which it is in force decides from then on, and
 //     no other one does, for calls that know it.
 //   - overrides: an override of a key decides for that key alone, before its end, and while it is there;
 //     and no other version does, from when each process knows of it.
-//   - figures: remaining, retry-after and capacity are those of the level.
+//   - figures: remaining, retry-after and capacity fit the level.
 //
-// A rule never blames what a correct run can show. Where the history leaves open what
-// happened, it takes the view that excuses the run: an outcome that is not known was
-// charged for refusals and was not for bounds.
+// A rule never reports what a correct run can show. Where the history leaves open what happened, a rule assumes what
+// excuses the run: a call with an unknown outcome counts as charged when refusals are judged, and as not charged when
+// bounds are.
 //
 // # Allowances
 //
-// They are those of the documentation, which the code names where it makes them: a
+// The rules allow what the documentation does, which the code names at each place: a
 // prefetch's life (docs/operating.md), a jump of the clock forward (docs/stores.md), what
 // a fail-over forgets (docs/stores.md), several versions of a limit (docs/algorithms.md).
 package check
@@ -54,31 +53,30 @@ func (v Violation) String() string {
 	return fmt.Sprintf("%s: %s (events %v)", v.Rule, v.Text, v.Events)
 }
 
-// Check returns what is wrong with a history, in the order of its events; nothing if it
-// is as it should be. The history is not changed.
+// Check returns the violations in a history, in the order of its events. It does not change the history.
 func Check(h *history.History) []Violation {
 	m := newModel(h)
 	m.extensions()
 	m.corrections()
 	m.once()
 	for _, c := range m.cells {
-		m.judge(c)
+		m.checkCell(c)
 	}
-	for _, a := range m.order {
-		m.fits(a)
+	for _, a := range m.calls {
+		m.checkRemaining(a)
 	}
 	m.refusals()
 	m.repeats()
 	m.ends()
 	m.overrides()
-	slices.SortStableFunc(m.found, func(a, b Violation) int { return cmp.Compare(a.Events[0], b.Events[0]) })
-	return m.found
+	slices.SortStableFunc(m.violations, func(a, b Violation) int { return cmp.Compare(a.Events[0], b.Events[0]) })
+	return m.violations
 }
 
-// judge judges one cell, by all rules that look at nothing else.
-func (m *model) judge(c *cell) {
-	c.rules = c.decidedBy()
-	if c.has(held) {
+// checkCell checks all rules that concern a single cell.
+func (m *model) checkCell(c *cell) {
+	c.rules = c.rulesUsed()
+	if c.hasShape(leased) {
 		m.leases(c)
 		return
 	}
@@ -90,7 +88,7 @@ func (m *model) judge(c *cell) {
 	m.levels(c)
 }
 
-func (c *cell) has(s shape) bool {
+func (c *cell) hasShape(s shape) bool {
 	for _, r := range c.family.versions {
 		if r.shape == s {
 			return true
@@ -99,9 +97,9 @@ func (c *cell) has(s shape) bool {
 	return false
 }
 
-// decidedBy returns the versions by which the cell was asked, in order of their first calls, and the
-// overrides of its key: not all answers say which version has decided.
-func (c *cell) decidedBy() (list []*rule) {
+// rulesUsed returns the versions that calls on the cell named, in order of their first calls, and the overrides of its
+// key: not all answers say which version has decided.
+func (c *cell) rulesUsed() (list []*rule) {
 	add := func(r *rule) {
 		if !slices.Contains(list, r) {
 			list = append(list, r)
@@ -118,8 +116,8 @@ func (c *cell) decidedBy() (list []*rule) {
 	return list
 }
 
-// breaks returns where levels may have been lost and the store's times may go back: bounds by
-// the store's clock hold between them.
+// breaks returns when levels may have been lost or the store's clock may have gone back: between these times, the
+// bounds by the store's clock hold.
 func (m *model) breaks(c *cell) *spans {
 	s := &spans{}
 	for _, f := range m.faults {
@@ -127,19 +125,18 @@ func (m *model) breaks(c *cell) *spans {
 		case f.Kind == history.Clock && f.By < 0:
 			s.add(f.t, f.t, num{})
 		case f.Kind == history.Forget:
-			s.add(f.begun(), f.t, num{})
+			s.add(f.firstEffect(), f.t, num{})
 		}
 	}
 	for _, a := range c.resets {
-		s.add(a.from, a.until(), num{})
+		s.add(a.from, a.doneBy(), num{})
 	}
 	s.sort()
 	return s
 }
 
-// timed reports whether the time that a call returned is that of the decision about each
-// of its charges: after the clock was set back, each cell has a time of its own, and only
-// one of them is returned.
-func (m *model) timed(a *ask) bool {
-	return len(a.parts) == 1 || a.to < m.setBack
+// timed reports whether each charge of a call was decided at the time that the call returned. After the clock was set
+// back, each cell has a time of its own, and only one of them is returned.
+func (m *model) timed(a *call) bool {
+	return len(a.entries) == 1 || a.to < m.setBack
 }

@@ -73,13 +73,13 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// tampered is a history and what to do to it.
-type tampered struct {
+// tamperCase builds a good history, and a function that makes it break a rule.
+type tamperCase struct {
 	name, rule string
 	build      func() (*book, func())
 }
 
-var boundCases = []tampered{
+var boundCases = []tamperCase{
 	{"one too many", "bound", func() (*book, func()) {
 		b := newBook(bucket("1", "3"))
 		b.take(0, "1")
@@ -91,13 +91,13 @@ var boundCases = []tampered{
 		b := newBook(bucket("1", "1"))
 		b.take(0, "1")
 		id := b.take(second, "1")
-		return b, func() { b.move(id, -1) }
+		return b, func() { b.postpone(id, -1) }
 	}},
 	{"fixed window, before the boundary", "bound", func() (*book, func()) {
 		b := newBook(fixed("5", 60*second))
 		b.take(60*second-2, "5")
 		id := b.take(60*second, "5")
-		return b, func() { b.move(id, -1) }
+		return b, func() { b.postpone(id, -1) }
 	}},
 	{"a day of 23 hours", "bound", func() (*book, func()) {
 		b := newBook(history.Limit{
@@ -106,7 +106,7 @@ var boundCases = []tampered{
 		begin := int64(1_711_839_600_000_000 - base) // 2024-03-30 23:00 UTC, midnight in Berlin
 		b.take(begin, "5")
 		id := b.take(begin+23*hour, "5")
-		return b, func() { b.move(id, -1) }
+		return b, func() { b.postpone(id, -1) }
 	}},
 	{"an hour of 30 minutes", "bound", func() (*book, func()) {
 		b := newBook(history.Limit{
@@ -124,7 +124,7 @@ var boundCases = []tampered{
 		b.take(7, "2")
 		b.take(8, "3")
 		id := b.take(7+60*second, "2")
-		return b, func() { b.move(id, -1) }
+		return b, func() { b.postpone(id, -1) }
 	}},
 	{"sliding window, above its share", "bound", func() (*book, func()) {
 		b := newBook(history.Limit{Algorithm: history.SlidingWindow, Amount: "100", Period: 60 * second})
@@ -136,14 +136,14 @@ var boundCases = []tampered{
 		b := newBook(history.Limit{Algorithm: history.Interval, Amount: "2", Period: 10 * second, Burst: "3"})
 		b.take(3, "3")
 		id := b.take(3+10*second, "2")
-		return b, func() { b.move(id, -1) }
+		return b, func() { b.postpone(id, -1) }
 	}},
 	{"from the first, a microsecond too early", "bound", func() (*book, func()) {
 		b := newBook(history.Limit{Algorithm: history.FixedWindow, Amount: "3", Period: 10 * second, FromFirst: true})
 		b.take(3, "1")
 		b.take(5*second, "2")
 		id := b.take(3+10*second, "3")
-		return b, func() { b.move(id, -1) }
+		return b, func() { b.postpone(id, -1) }
 	}},
 	{"prefetch above its allowance", "bound", func() (*book, func()) {
 		l := bucket("10", "10")
@@ -177,7 +177,7 @@ var boundCases = []tampered{
 		id := b.take(2, "2", func(c *history.Call, r *history.Return) { c.Wait, r.At = 3*second, 0 })
 		b.fault(3, history.Fault{Kind: history.Clock, By: 10 * second})
 		b.take(4, "5", ahead)
-		b.arrive(id, 2*second)
+		b.returnAt(id, 2*second)
 		b.take(2*second+10, "2", ahead)
 		return b, func() { b.calls[id].Wait = 0 }
 	}},
@@ -221,7 +221,7 @@ var boundCases = []tampered{
 		b := newBook(bucket("1", "5"))
 		b.take(1, "5")
 		id := b.take(5*second+1, "5")
-		return b, func() { b.move(id, -second); b.rets[id].At += second }
+		return b, func() { b.postpone(id, -second); b.rets[id].At += second }
 	}},
 	{"a change that forgets", "bound", func() (*book, func()) {
 		second2 := fixed("100", 60*second)
@@ -241,14 +241,14 @@ var boundCases = []tampered{
 	{"a reset that was none", "bound", func() (*book, func()) {
 		b := newBook(bucket("1", "5"))
 		b.take(1, "5")
-		id := b.ask(2, history.Reset, "", outcome(history.Done))
+		id := b.addCall(2, history.Reset, "", outcome(history.Done))
 		b.take(3, "5")
 		return b, func() { b.rets[id].Outcome = history.Nothing }
 	}},
 	{"a cancellation that was none", "bound", func() (*book, func()) {
 		b := newBook(fixed("5", day))
 		id := b.take(1, "5")
-		of := b.done(2, history.Cancel, id, corrected("5"))
+		of := b.addFollowUp(2, history.Cancel, id, corrected("5"))
 		b.take(3, "5")
 		return b, func() { b.rets[of].Outcome = history.Nothing }
 	}},
@@ -287,7 +287,7 @@ func BenchmarkCheck(b *testing.B) {
 				if c.clock && i%1000 == 0 {
 					book.fault(i*1000, history.Fault{Kind: history.Clock, By: 1})
 				}
-				cost, option := "1", left(-1)
+				cost, option := "1", remaining(-1)
 				if i%10 == 9 {
 					cost, option = "100001", refused(-1)
 				}

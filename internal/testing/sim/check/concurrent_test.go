@@ -19,15 +19,14 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// remote is a store that nodes ask as they ask one that is far away. It decides under a lock, as
-// databases do: of decisions that memory makes without one, the order can differ from that of their
-// times by microseconds.
-type remote struct {
+// lockedStore decides under a lock, as databases do. Without it, the order of decisions in memory can differ by
+// microseconds from the order of their times.
+type lockedStore struct {
 	store.Store
 	mu sync.Mutex
 }
 
-func (r *remote) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (r *lockedStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.Store.Apply(ctx, ops, outs)
@@ -54,16 +53,16 @@ func concurrent(t *testing.T) {
 		"fixed-window 20/50ms", "concurrency 2 ttl 1m",
 	}
 	rec := record.New(nil)
-	var named []headgate.Limit
+	var parsed []headgate.Limit
 	for i := range limits {
 		limit, err := headgate.ParseNamed(limits[i].Name, texts[i])
 		if err != nil {
 			t.Fatal(err)
 		}
-		named = append(named, limit)
+		parsed = append(parsed, limit)
 		rec.Limit(limits[i])
 	}
-	s := &remote{Store: memory.New(nil)}
+	s := &lockedStore{Store: memory.New(nil)}
 	nodes := []*front.Store{front.New(s, nil), front.New(s, nil)}
 	begin := time.Now()
 	var callers sync.WaitGroup
@@ -73,7 +72,7 @@ func concurrent(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(1, uint64(n)))
 		callers.Go(func() {
 			for time.Since(begin) < 300*time.Millisecond {
-				one(t, rec, l, node, named, rnd)
+				takeOrHold(t, rec, l, node, parsed, rnd)
 				if rnd.IntN(4) == 0 {
 					time.Sleep(time.Duration(rnd.IntN(3)) * time.Millisecond)
 				}
@@ -84,7 +83,7 @@ func concurrent(t *testing.T) {
 	for _, n := range nodes {
 		n.Close()
 	}
-	time.Sleep(time.Second) // in which the goroutines of clocks end that nobody reads
+	time.Sleep(time.Second) // until the goroutines of unused clocks have ended
 	h := rec.History()
 	found := check.Check(h)
 	for _, v := range found[:min(len(found), 5)] {
@@ -99,16 +98,18 @@ func concurrent(t *testing.T) {
 	t.Log(len(h.Events), "events", vias)
 }
 
-// one asks for one thing.
-func one(t *testing.T, rec *record.Recorder, l *headgate.Limiter, node string, named []headgate.Limit, rnd *rand.Rand) {
-	i := rnd.IntN(len(named))
+// takeOrHold takes from a random limit, or acquires a lease and releases it.
+func takeOrHold(t *testing.T, rec *record.Recorder, l *headgate.Limiter, node string, parsed []headgate.Limit,
+	rnd *rand.Rand,
+) {
+	i := rnd.IntN(len(parsed))
 	ctx := context.Background()
 	cost := []string{"1", "2"}[rnd.IntN(2)]
 	c := history.Call{Verb: history.Take, Charges: []history.Charge{{
-		Limit: named[i].Name(), Version: 1, Key: "k", Cost: cost,
+		Limit: parsed[i].Name(), Version: 1, Key: "k", Cost: cost,
 	}}}
-	charge := headgate.Charge{Limit: named[i], Key: "k", Cost: headgate.MustCost(cost)}
-	if i < len(named)-1 {
+	charge := headgate.Charge{Limit: parsed[i], Key: "k", Cost: headgate.MustCost(cost)}
+	if i < len(parsed)-1 {
 		id := rec.Call(node, c)
 		d, err := l.Take(ctx, charge)
 		rec.Decided(node, id, d, err)

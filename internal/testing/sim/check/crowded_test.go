@@ -7,17 +7,17 @@ import (
 	"github.com/headgate/headgate/internal/testing/sim/check"
 )
 
-// TestCallsUnderWayTogether has two calls whose figures say that the one with the later time was charged first.
+// TestCallsUnderWayTogether: the figures of two calls say that the call with the later time was charged first.
 func TestCallsUnderWayTogether(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		b := newBook(fixed("5", hour))
 		if early {
 			b.fault(0, history.Fault{Kind: history.Early})
 		}
-		first, second := b.take(1, "1", left(3)), b.take(2, "1", left(4))
-		b.arrive(first, 10)
-		b.arrive(second, 10)
-		third := b.take(20, "1", left(2))
+		first, second := b.take(1, "1", remaining(3)), b.take(2, "1", remaining(4))
+		b.returnAt(first, 10)
+		b.returnAt(second, 10)
+		third := b.take(20, "1", remaining(2))
 		if got := check.Check(&b.h); early == (len(got) > 0) {
 			t.Errorf("early %v: %v", early, got)
 		}

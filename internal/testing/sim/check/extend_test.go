@@ -10,19 +10,19 @@ import (
 	"github.com/headgate/headgate/internal/testing/history"
 )
 
-// extend adds a call that extends the id "x", and what its answer says is charged in all.
+// extend adds a call that extends the id "x" to a total. Its answer says how much is charged in all.
 func (b *book) extend(at int64, total, charged string, options ...option) int {
-	return b.ask(at, history.Extend, total, append([]option{idem("x"), func(_ *history.Call, r *history.Return) {
+	return b.addCall(at, history.Extend, total, append([]option{idem("x"), func(_ *history.Call, r *history.Return) {
 		r.Charged = []string{charged}
 	}}, options...)...)
 }
 
-// lost turns an answer into an unknown outcome.
-func lost(_ *history.Call, r *history.Return) {
+// unknownAnswer turns an answer into an unknown outcome.
+func unknownAnswer(_ *history.Call, r *history.Return) {
 	r.Outcome, r.At, r.Charged, r.Until = history.Unknown, 0, nil, 4000
 }
 
-var extendCases = []tampered{
+var extendCases = []tamperCase{
 	{"an extension beyond the bound", "bound", func() (*book, func()) {
 		b := newBook(fixed("5", day))
 		b.take(1, "3", idem("x"))
@@ -40,7 +40,7 @@ var extendCases = []tampered{
 	{"an extension that was never charged", "extended", func() (*book, func()) {
 		b := newBook(fixed("5", day))
 		b.take(1, "1", idem("x"))
-		first := b.extend(2, "2", "2", lost)
+		first := b.extend(2, "2", "2", unknownAnswer)
 		b.extend(5, "2", "2", replay)
 		return b, func() { b.rets[first].Outcome = history.Nothing }
 	}},
@@ -53,7 +53,7 @@ var extendCases = []tampered{
 	{"an extension after the settlement", "extended", func() (*book, func()) {
 		b := newBook(fixed("5", day))
 		id := b.take(1, "1", idem("x"))
-		b.done(2, history.Settle, id, actual("1"))
+		b.addFollowUp(2, history.Settle, id, actual("1"))
 		late := b.extend(3, "2", "2", outcome(history.Nothing))
 		return b, func() { b.rets[late].Outcome = history.Admitted }
 	}},
@@ -86,7 +86,7 @@ var extendCases = []tampered{
 	{"a refusal for a lost extension", "refusal", func() (*book, func()) {
 		b := newBook(fixed("5", day))
 		b.take(1, "1", idem("x"))
-		id := b.extend(2, "4", "", lost)
+		id := b.extend(2, "4", "", unknownAnswer)
 		b.take(5, "2", refused(day-5))
 		return b, func() { b.rets[id].Outcome = history.Nothing }
 	}},
@@ -108,7 +108,7 @@ var extendCases = []tampered{
 		b := newBook(fixed("5", day))
 		id := b.take(1, "1", idem("x"))
 		b.extend(2, "4", "4")
-		settle := b.done(3, history.Settle, id, actual("0.5"), corrected("3.5"))
+		settle := b.addFollowUp(3, history.Settle, id, actual("0.5"), corrected("3.5"))
 		b.state(4, "0.5")
 		return b, func() { b.rets[settle].Corrected[0] = "4" }
 	}},

@@ -3,18 +3,17 @@ package check
 // level tracks how much of a cell is in use over time, under one algorithm. Times
 // are the store's, in microseconds, and do not go back.
 type level interface {
-	advance(at int64)          // to a time
-	used() num                 // what is in use
-	add(n num)                 // charges n
-	take(n num, charged int64) // gives n back of what was charged at a time
+	advance(at int64)            // goes on to a time
+	used() num                   // returns how much is in use
+	add(n num)                   // charges n
+	refund(n num, charged int64) // gives back n of what was charged at a time
 	clear()
 }
 
-// newLevel returns the empty level of a rule. A high one is never lower than that of the
-// store, wherever the algorithm rounds or has a freedom that histories do not show; a low
-// one is never higher. Blurred: some charges or their times are unknown, and hence
-// the times at which steps begin.
-func newLevel(r *rule, high, blurred bool) level {
+// newLevel returns the empty level of a rule. A high level is never below the store's, and a low one never above it,
+// although the algorithm may round, or do what histories do not show. With uncertain, some charges or their times are
+// unknown, and hence the times at which steps begin.
+func newLevel(r *rule, high, uncertain bool) level {
 	switch r.shape {
 	case rated:
 		b := &bucket{rate: r.rate}
@@ -24,26 +23,26 @@ func newLevel(r *rule, high, blurred bool) level {
 		return b
 	case refill:
 		switch b := (&bucket{rate: r.amount.over(r.period)}); {
-		case !blurred:
+		case !uncertain:
 			return &steps{amount: r.amount, period: r.period}
 		case high:
 			b.slack = r.amount
 			return b
 		default:
-			b.rate, b.debt = b.rate.plus(whole(1)), r.amount
+			b.rate, b.debt = b.rate.plus(intNum(1)), r.amount
 			return b
 		}
-	case first:
-		if blurred && high {
+	case fromFirst:
+		if uncertain && high {
 			return &log{period: r.period} // no window is open for longer
 		}
-		return &windows{rule: r, lost: blurred}
+		return &windows{rule: r, startUnknown: uncertain}
 	case window:
 		return &windows{rule: r}
 	case sliding:
 		w := &counters{period: r.period, grain: 1}
 		if high {
-			w.grain, w.credit = grainOf(r.period), r.of.one().over(1000) // of amounts below four millions
+			w.grain, w.credit = grainOf(r.period), r.family.unitCost().over(1000) // for amounts below four million
 		}
 		return w
 	default:
@@ -51,37 +50,38 @@ func newLevel(r *rule, high, blurred bool) level {
 	}
 }
 
+// tally is a level that changes only by charges and refunds.
 type tally struct{ n num }
 
-func (t *tally) used() num           { return t.n }
-func (t *tally) add(n num)           { t.n = t.n.plus(n) }
-func (t *tally) take(n num, _ int64) { t.n = atLeast(t.n.minus(n), num{}) }
-func (t *tally) clear()              { t.n = num{} }
+func (t *tally) used() num             { return t.n }
+func (t *tally) add(n num)             { t.n = t.n.plus(n) }
+func (t *tally) refund(n num, _ int64) { t.n = maxNum(t.n.minus(n), num{}) }
+func (t *tally) clear()                { t.n = num{} }
 
+// bucket drains evenly.
 type bucket struct {
 	tally
 	rate  num
 	at    int64
 	slack num // added to what is used
-	debt  num // subtracted
+	debt  num // subtracted from what is used
 }
 
 func (b *bucket) advance(at int64) {
 	if at > b.at && b.n.positive() {
-		b.take(b.rate.times(at-b.at), 0)
+		b.refund(b.rate.times(at-b.at), 0)
 	}
 	b.at = max(b.at, at)
 }
 
 func (b *bucket) used() num {
 	if b.debt.positive() {
-		return atLeast(b.n.minus(b.debt), num{})
+		return maxNum(b.n.minus(b.debt), num{})
 	}
 	return b.n.plus(b.slack)
 }
 
-// steps drains by an amount at the end of each period. Periods start at the first charge
-// to an empty level.
+// steps drains by an amount at the end of each period. Periods start at the first charge to an empty level.
 type steps struct {
 	tally
 	amount num
@@ -91,7 +91,7 @@ type steps struct {
 
 func (s *steps) advance(at int64) {
 	if n := (at - s.at) / s.period; n > 0 && s.n.positive() {
-		s.take(s.amount.times(min(n, 1<<40)), 0)
+		s.refund(s.amount.times(min(n, 1<<40)), 0)
 		s.at += n * s.period
 	}
 	if !s.n.positive() {
@@ -99,12 +99,12 @@ func (s *steps) advance(at int64) {
 	}
 }
 
-// windows are those of the epoch or of a calendar, or begin with the first charge after the previous one.
+// windows counts in fixed windows: of the epoch, of a calendar, or from the first charge after the previous window.
 type windows struct {
 	tally
 	rule           *rule
 	at, start, end int64
-	lost           bool // it is not known when they began: nothing counts for sure
+	startUnknown   bool // it is not known when the windows began: nothing counts for sure
 }
 
 func (w *windows) advance(at int64) {
@@ -119,34 +119,34 @@ func (w *windows) advance(at int64) {
 }
 
 func (w *windows) used() num {
-	if w.lost {
+	if w.startUnknown {
 		return num{}
 	}
 	return w.n
 }
 
 func (w *windows) add(n num) {
-	if w.rule.shape == first && !w.n.positive() {
+	if w.rule.shape == fromFirst && !w.n.positive() {
 		w.start, w.end = w.at, w.at+w.rule.period
 	}
 	w.tally.add(n)
 }
 
-func (w *windows) take(n num, charged int64) {
+func (w *windows) refund(n num, charged int64) {
 	if charged >= w.start {
-		w.tally.take(n, charged)
+		w.tally.refund(n, charged)
 	}
 }
 
-// counters are the two of a sliding window.
+// counters are the two counters of a sliding window.
 type counters struct {
 	period, grain int64
-	credit        num // what the share of the older one may be rounded up by
+	credit        num // by how much the share of the older counter may be rounded up
 	start, at     int64
 	older, newer  num
 }
 
-// grainOf returns the microseconds per step in which the older share fades: see
+// grainOf returns how many microseconds a step takes in which the share of the older counter falls: see
 // docs/project/decisions/laws.md, "The sliding window stores the time of its last charge".
 func grainOf(period int64) int64 {
 	grain := (period + 1<<20 - 1) >> 20
@@ -183,12 +183,12 @@ func (c *counters) used() num {
 
 func (c *counters) add(n num) { c.newer = c.newer.plus(n) }
 
-func (c *counters) take(n num, charged int64) {
+func (c *counters) refund(n num, charged int64) {
 	switch {
 	case charged >= c.start:
-		c.newer = atLeast(c.newer.minus(n), num{})
+		c.newer = maxNum(c.newer.minus(n), num{})
 	case charged >= c.start-c.period:
-		c.older = atLeast(c.older.minus(n), num{})
+		c.older = maxNum(c.older.minus(n), num{})
 	}
 }
 
@@ -199,8 +199,8 @@ type log struct {
 	period int64
 	at     int64
 	sum    num
-	lines  []line // from first on
-	first  int
+	lines  []line
+	first  int // index of the oldest line that counts
 }
 
 type line struct {
@@ -223,10 +223,10 @@ func (l *log) add(n num) {
 	l.sum = l.sum.plus(n)
 }
 
-func (l *log) take(n num, charged int64) {
+func (l *log) refund(n num, charged int64) {
 	for i := len(l.lines) - 1; i >= l.first && l.lines[i].at >= charged; i-- {
 		if l.lines[i].at == charged {
-			n = atMost(n, l.lines[i].n)
+			n = minNum(n, l.lines[i].n)
 			l.lines[i].n, l.sum = l.lines[i].n.minus(n), l.sum.minus(n)
 			return
 		}

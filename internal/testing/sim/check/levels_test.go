@@ -2,7 +2,7 @@ package check_test
 
 import "github.com/headgate/headgate/internal/testing/history"
 
-var levelCases = []tampered{
+var levelCases = []tamperCase{
 	{"a refusal that charged", "settled", func() (*book, func()) {
 		b := newBook(fixed("5", day))
 		b.take(1, "2")
@@ -21,7 +21,7 @@ var levelCases = []tampered{
 		b.take(1, "3", outcome(history.Unknown), func(_ *history.Call, r *history.Return) { r.At, r.Until = 0, 2000 })
 		b.take(10, "1")
 		id := b.take(11, "2", refused(second))
-		return b, func() { b.move(id, 4*second) }
+		return b, func() { b.postpone(id, 4*second) }
 	}},
 	{"a refusal that blocks nobody", "refusal", func() (*book, func()) {
 		l := bucket("1", "1")
@@ -34,14 +34,14 @@ var levelCases = []tampered{
 	}},
 	{"a block that is over", "refusal", func() (*book, func()) {
 		b := newBook(bucket("1", "1"))
-		id := b.ask(1, history.Block, "", outcome(history.Done),
+		id := b.addCall(1, history.Block, "", outcome(history.Done),
 			func(c *history.Call, _ *history.Return) { c.For = hour })
 		b.take(hour, "1", refused(1))
 		return b, func() { b.calls[id].For = hour - 1 }
 	}},
 	{"admitted while blocked", "blocks", func() (*book, func()) {
 		b := newBook(bucket("1", "5"))
-		id := b.ask(1, history.Block, "", outcome(history.Done),
+		id := b.addCall(1, history.Block, "", outcome(history.Done),
 			func(c *history.Call, _ *history.Return) { c.For = hour })
 		b.take(1+hour, "1")
 		return b, func() { b.calls[id].For++ }
@@ -53,41 +53,41 @@ var levelCases = []tampered{
 		b.take(1, "1")
 		b.take(2, "1", refused(hour))
 		id := b.take(2+hour, "1")
-		return b, func() { b.move(id, -1) }
+		return b, func() { b.postpone(id, -1) }
 	}},
 	{"a charge whose answer arrives after the clock was set back", "figures", func() (*book, func()) {
 		b := newBook(fixed("5", day))
 		first := b.take(1, "2")
-		id := b.take(2, "1", left(2))
+		id := b.take(2, "1", remaining(2))
 		b.fault(3, history.Fault{Kind: history.Clock, By: -second})
-		b.arrive(first, 4)
+		b.returnAt(first, 4)
 		return b, func() { b.rets[id].Each[0].Remaining = 1 }
 	}},
 	{"a check that fits no more", "refusal", func() (*book, func()) {
 		b := newBook(fixed("5", day))
 		b.take(1, "3")
-		id := b.ask(2, history.Check, "2")
+		id := b.addCall(2, history.Check, "2")
 		return b, func() { b.calls[id].Charges[0].Cost = "3" }
 	}},
 	{"two charges of which both fit", "refusal", func() (*book, func()) {
 		b := newBook(fixed("5", day))
 		b.take(1, "3")
-		id := b.take(2, "3", and("l", "other", "5"), outcome(history.Refused))
+		id := b.take(2, "3", alsoCharge("l", "other", "5"), outcome(history.Refused))
 		return b, func() { b.calls[id].Charges[0].Cost = "2" }
 	}},
 	{"two charges, refused and one charged", "settled", func() (*book, func()) {
 		b := newBook(fixed("5", day))
 		b.take(1, "3")
-		b.take(2, "3", and("l", "other", "5"), outcome(history.Refused))
+		b.take(2, "3", alsoCharge("l", "other", "5"), outcome(history.Refused))
 		b.state(3, "3")
-		s := b.state(3, "0", key("other"))
+		s := b.state(3, "0", ofKey("other"))
 		return b, func() { s.Used = "5" }
 	}},
 	{"a cancellation not given back", "settled", func() (*book, func()) {
 		b := newBook(fixed("5", day))
 		id := b.take(1, "3")
 		b.take(2, "1")
-		b.done(3, history.Cancel, id, corrected("3"))
+		b.addFollowUp(3, history.Cancel, id, corrected("3"))
 		s := b.state(4, "1")
 		return b, func() { s.Used = "4" }
 	}},
@@ -107,14 +107,14 @@ var levelCases = []tampered{
 	}},
 	{"remaining, one too many", "figures", func() (*book, func()) {
 		b := newBook(bucket("1", "5"))
-		b.take(1, "1.5", left(3))
-		id := b.take(2, "1", left(2))
+		b.take(1, "1.5", remaining(3))
+		id := b.take(2, "1", remaining(2))
 		return b, func() { b.rets[id].Each[0].Remaining = 3 }
 	}},
 	{"remaining, one too few", "figures", func() (*book, func()) {
 		b := newBook(history.Limit{Algorithm: history.SlidingWindow, Amount: "100", Period: second})
-		b.take(1, "100", left(0))
-		id := b.take(second*3/2, "10", left(40))
+		b.take(1, "100", remaining(0))
+		id := b.take(second*3/2, "10", remaining(40))
 		return b, func() { b.rets[id].Each[0].Remaining = 38 }
 	}},
 	{"another capacity", "figures", func() (*book, func()) {
@@ -128,13 +128,13 @@ var levelCases = []tampered{
 	}},
 	{"a retry-after that is too short", "figures", func() (*book, func()) {
 		b := newBook(bucket("1", "5"))
-		b.take(1, "5", left(0))
+		b.take(1, "5", remaining(0))
 		id := b.take(2, "2", refused(2*second-1))
 		return b, func() { b.rets[id].Each[0].RetryAfter-- }
 	}},
 	{"never, although it will", "figures", func() (*book, func()) {
 		b := newBook(bucket("1", "5"))
-		b.take(1, "5", left(0))
+		b.take(1, "5", remaining(0))
 		id := b.take(2, "6", refused(-1))
 		return b, func() { b.calls[id].Charges[0].Cost = "5" }
 	}},

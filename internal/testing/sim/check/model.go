@@ -12,81 +12,82 @@ import (
 
 const forever = math.MaxInt64
 
-type ask struct {
+// call is a call with its return.
+type call struct {
 	*history.Call
-	ret      *history.Return // without one, an outcome that is not known
-	node     string
-	from, to int64    // true times of call and return; forever without a return
-	events   []int    // in the history
-	admitted *ask     // settle, cancel, renew, release: what it is about, if that is one call
-	parts    []*entry // what it asks of each cell
-	void     bool     // another call of the same idempotency key was charged in its place
-	by       int64    // true time by which it was charged, if another call shows it; 0: none does
+	ret       *history.Return // never nil: the outcome is unknown if the history has no return
+	node      string
+	from, to  int64    // true times of call and return; forever without a return
+	events    []int    // indexes in the history
+	target    *call    // settle, cancel, renew, release: the call to which Of refers
+	entries   []*entry // one for each cell that the call charges
+	void      bool     // another call of the same idempotency key was charged in its place
+	chargedBy int64    // true time by which the call was charged, if another call shows that; else 0
 }
 
-// front returns the process that repeats refusals for the caller's.
-func (a *ask) front() string { return cmp.Or(a.Front, a.node) }
+// front returns the process that repeats refusals for the process of the caller.
+func (a *call) front() string { return cmp.Or(a.Front, a.node) }
 
-func (a *ask) outcome() string { return a.ret.Outcome }
+func (a *call) outcome() string { return a.ret.Outcome }
 
-func (a *ask) via() string { return cmp.Or(a.ret.Via, history.ViaStore) }
+func (a *call) via() string { return cmp.Or(a.ret.Via, history.ViaStore) }
 
-// until returns when it was done at the latest, if it was.
-func (a *ask) until() int64 {
-	if a.by == 0 && a.outcome() != history.Unknown {
+// doneBy returns the true time by which the call was done, if it was.
+func (a *call) doneBy() int64 {
+	if a.chargedBy == 0 && a.outcome() != history.Unknown {
 		return a.to
 	}
-	return cmp.Or(a.by, a.ret.Until, forever)
+	return cmp.Or(a.chargedBy, a.ret.Until, forever)
 }
 
-// asks reports whether the verb can be admitted or refused.
-func asks(verb string) bool {
+// hasDecision reports whether calls of the verb are admitted or refused.
+func hasDecision(verb string) bool {
 	return verb == history.Extend || verb == history.Check || admits(verb) || verb == history.Acquire
 }
 
 // admits reports whether the verb admits a request under its id.
 func admits(verb string) bool { return verb == history.Take || verb == history.Reserve }
 
-// entry is the request of one call to one cell.
+// entry is what one call charges to one cell.
 type entry struct {
-	*ask
+	*call
 	cell         *cell
 	rule         *rule
-	place        int // of the first of its charges to the cell
-	cost         num // of all of these
-	keep         num // the most headroom that one of them leaves, by rule
-	passed       num // of it, at least: what it was settled for, if that is less
-	back         num // given back at most
-	lossy        bool
+	chargeIndex  int  // of the first charge to the cell, in the charges of the call
+	cost         num  // the sum of all charges to the cell
+	headroom     num  // the largest of all charges to the cell, by rule
+	passed       num  // the cost, or the actual cost if a settlement lowered it
+	givenBack    num  // at most
+	lossy        bool // a fail-over can have lost the charge
 	versionKnown bool // the answer says which version has decided
-	again        bool // its key may have known the id, while another key of the request had forgotten it
-	fixes        []*fix
+	readmitted   bool // the key may have known the id already, while another key of the request had forgotten it
+	corrections  []*correction
 
-	extension          // of verb extend
-	more      []*entry // that extend it, or may
+	extension           // only with verb extend
+	extensions []*entry // those that extend, or may extend, what this entry has charged
 }
 
-// fix is a correction of an entry.
-type fix struct {
-	*ask
-	of          *entry
-	amount      num  // by which it was corrected, as it is said
-	down        bool // given back
-	amountKnown bool // the answer says it
-	spread      bool // given back of several charges, each at a time of its own
+// correction is a settlement or cancellation of an entry.
+type correction struct {
+	*call
+	entry       *entry
+	amount      num  // as the answer says it
+	isRefund    bool // the amount was given back, not charged
+	amountKnown bool // the answer says the amount
+	spread      bool // the refund is of several charges, each at a time of its own
 }
 
-// cell is the state of a limit for a key, with the calls about it.
+// cell is a cell of the store, with the calls about it.
 type cell struct {
-	family  *family
-	key     string
-	rules   []*rule  // see decidedBy
-	entries []*entry // take, reserve, acquire, check
-	resets  []*ask   // that may have been done, in order of their calls
-	blocks  []*ask   // block and unblock, in order of their calls
-	fixes   []*fix
-	leases  []*ask // renew and release
-	states  []state
+	family      *family
+	key         string
+	rules       []*rule  // as rulesUsed returns them
+	entries     []*entry // take, reserve, acquire, check
+	resets      []*call  // those that may have been done, in order of their calls
+	blocks      []*call  // block and unblock, in order of their calls
+	corrections []*correction
+	leases      []*call // renew and release
+	states      []state
 }
 
 type state struct {
@@ -94,22 +95,22 @@ type state struct {
 	event int
 }
 
-// model is a valid history.
+// model is a history, sorted by calls and cells.
 type model struct {
-	h        *history.History
-	asks     map[int]*ask
-	order    []*ask            // by their calls
-	admit    map[string][]*ask // of an id: what admits it
-	settles  map[string][]*ask // of an id: what settles or cancels it
-	families map[string]*family
-	cells    []*cell
-	faults   []fault
-	drift    int64 // millionths
-	early    bool  // history.Early
-	setBack  int64 // true time at which the store's clock first was; forever
-	end      int64 // true time of the last event
-	found    []Violation
-	excused  map[*ask]bool // refusals that are justified, or cannot be judged
+	h           *history.History
+	calls       []*call // in the order of their events
+	callByID    map[int]*call
+	admissions  map[string][]*call // by id: the calls that may admit a request under it
+	settlements map[string][]*call // by id: the calls that settle or cancel it
+	families    map[string]*family
+	cells       []*cell
+	faults      []fault
+	drift       int64 // millionths
+	early       bool  // the store reads its clock early: history.Early
+	setBack     int64 // true time at which the store's clock was first set back; forever: it never was
+	end         int64 // true time of the last event
+	violations  []Violation
+	excused     map[*call]bool // refusals that are justified, or cannot be judged
 }
 
 type fault struct {
@@ -117,17 +118,17 @@ type fault struct {
 	t int64
 }
 
-// begun returns the true time from which on the fault can have had its effect.
-func (f *fault) begun() int64 {
+// firstEffect returns the true time from which on the fault can have had an effect.
+func (f *fault) firstEffect() int64 {
 	if f.Kind == history.Forget {
 		return max(0, f.t-f.By*1000)
 	}
 	return f.t
 }
 
-// violation notes that these events break a rule, in one cell if it is not nil: then amounts among the
-// args are in units.
-func (m *model) violation(rule string, c *cell, events []int, format string, args ...any) {
+// report adds a violation of a rule by some events. If it is about one cell, c is not nil and every num in args is
+// printed in units.
+func (m *model) report(rule string, c *cell, events []int, format string, args ...any) {
 	if c != nil {
 		for i, arg := range args {
 			if n, is := arg.(num); is {
@@ -137,35 +138,34 @@ func (m *model) violation(rule string, c *cell, events []int, format string, arg
 		format, args = "%s %q: "+format, append([]any{c.family.limits[0].Name, c.key}, args...)
 	}
 	events = slices.Compact(slices.Sorted(slices.Values(events)))
-	m.found = append(m.found, Violation{rule, events, fmt.Sprintf(format, args...)})
+	m.violations = append(m.violations, Violation{rule, events, fmt.Sprintf(format, args...)})
 }
 
-// newModel reads the events.
 func newModel(h *history.History) *model {
 	m := &model{
-		h: h, asks: map[int]*ask{}, admit: map[string][]*ask{}, settles: map[string][]*ask{},
-		families: map[string]*family{}, excused: map[*ask]bool{}, setBack: forever,
+		h: h, callByID: map[int]*call{}, admissions: map[string][]*call{}, settlements: map[string][]*call{},
+		families: map[string]*family{}, excused: map[*call]bool{}, setBack: forever,
 	}
 	for i := range h.Events {
 		e := &h.Events[i]
 		m.end = e.T
 		if err := e.Valid(); err != nil {
-			m.violation("format", nil, []int{i}, "%v", err)
+			m.report("format", nil, []int{i}, "%v", err)
 			continue
 		}
 		switch {
 		case e.Limit != nil:
 			m.limit(e.Limit)
 		case e.Removal != nil:
-			m.families[e.Removal.Limit].removed(e.Removal.Version, m.end)
+			m.families[e.Removal.Limit].remove(e.Removal.Version, m.end)
 		case e.Call != nil:
-			call := *e.Call
-			none := &history.Return{Outcome: history.Unknown}
-			a := &ask{Call: &call, ret: none, node: e.Node, from: e.T, to: forever, events: []int{i}}
-			m.asks[a.ID] = a
-			m.order = append(m.order, a)
+			copied := *e.Call
+			noReturn := &history.Return{Outcome: history.Unknown}
+			a := &call{Call: &copied, ret: noReturn, node: e.Node, from: e.T, to: forever, events: []int{i}}
+			m.callByID[a.ID] = a
+			m.calls = append(m.calls, a)
 		case e.Return != nil:
-			a := m.asks[e.Return.ID]
+			a := m.callByID[e.Return.ID]
 			a.ret, a.to, a.events = e.Return, e.T, append(a.events, i)
 		case e.Fault != nil:
 			m.faults = append(m.faults, fault{e.Fault, e.T})
@@ -178,14 +178,15 @@ func newModel(h *history.History) *model {
 			m.early = m.early || e.Fault.Kind == history.Early
 		}
 	}
-	m.fill()
+	m.addCells()
 	return m
 }
 
+// limit adds a version of a limit.
 func (m *model) limit(l *history.Limit) {
 	f := m.families[l.Name]
 	if f == nil {
-		f = &family{named: map[string]*big.Rat{}, cells: map[string]*cell{}, terms: map[int]term{}}
+		f = &family{amounts: map[string]*big.Rat{}, cells: map[string]*cell{}, terms: map[int]term{}}
 		m.families[l.Name] = f
 	}
 	f.limits = append(f.limits, l)
@@ -194,31 +195,32 @@ func (m *model) limit(l *history.Limit) {
 	}
 }
 
-func (m *model) fill() {
-	for _, a := range m.order {
-		if target := m.asks[a.Of]; target != nil && len(a.Charges) == 0 {
+// addCells scales all amounts, and sorts the calls and the final states by cells and ids.
+func (m *model) addCells() {
+	for _, a := range m.calls {
+		if target := m.callByID[a.Of]; target != nil && len(a.Charges) == 0 {
 			a.Charges = target.Charges
 		}
 		for i, c := range a.Charges {
 			f := m.families[c.Limit]
-			f.name(c.Cost)
-			f.name(c.Keep)
+			f.addAmount(c.Cost)
+			f.addAmount(c.Keep)
 			if i < len(a.Actual) {
-				f.name(a.Actual[i])
+				f.addAmount(a.Actual[i])
 			}
 		}
 	}
 	for _, f := range m.families {
 		f.scale()
 	}
-	for _, a := range m.order {
-		m.place(a)
+	for _, a := range m.calls {
+		m.addToCells(a)
 		switch id := a.id(); {
 		case id == "":
 		case a.Verb == history.Settle || a.Verb == history.Cancel:
-			m.settles[id] = append(m.settles[id], a)
+			m.settlements[id] = append(m.settlements[id], a)
 		case a.Verb == history.Acquire || admits(a.Verb):
-			m.admit[id] = append(m.admit[id], a)
+			m.admissions[id] = append(m.admissions[id], a)
 		}
 	}
 	for i := range m.h.Events {
@@ -239,16 +241,20 @@ func (m *model) cell(f *family, key string) *cell {
 	return c
 }
 
-func (c *cell) is(g history.Charge) bool { return g.Limit == c.family.limits[0].Name && g.Key == c.key }
+// matches reports whether a charge is to the cell.
+func (c *cell) matches(g history.Charge) bool {
+	return g.Limit == c.family.limits[0].Name && g.Key == c.key
+}
 
-func (m *model) place(a *ask) {
-	a.admitted = m.asks[a.Of]
+// addToCells adds a call to the cells that it is about.
+func (m *model) addToCells(a *call) {
+	a.target = m.callByID[a.Of]
 	for i, c := range a.Charges {
 		f := m.families[c.Limit]
 		cell := m.cell(f, c.Key)
 		switch {
-		case asks(a.Verb):
-			r, known := f.decided(a, i)
+		case hasDecision(a.Verb):
+			r, known := f.versionOf(a, i)
 			a.charge(i, cell, r, known)
 		case a.Verb == history.Reset && a.outcome() != history.Nothing:
 			cell.resets = append(cell.resets, a)
@@ -262,61 +268,63 @@ func (m *model) place(a *ask) {
 	}
 }
 
-func (a *ask) charge(i int, c *cell, r *rule, known bool) {
-	cost, keep := c.family.costs[a.Charges[i].Cost], r.keep(a.Charges[i].Keep)
-	for _, e := range a.parts {
+// charge adds one charge of the call to the entry for its cell.
+func (a *call) charge(i int, c *cell, r *rule, known bool) {
+	cost, headroom := c.family.costs[a.Charges[i].Cost], r.headroom(a.Charges[i].Keep)
+	for _, e := range a.entries {
 		if e.cell == c {
 			e.cost, e.passed = e.cost.plus(cost), e.passed.plus(cost)
-			e.keep = atLeast(e.keep, keep)
-			if known && !e.versionKnown { // all are decided by one version
+			e.headroom = maxNum(e.headroom, headroom)
+			if known && !e.versionKnown { // one version decides about all charges to a cell
 				e.rule, e.versionKnown = r, true
 			}
 			return
 		}
 	}
-	e := &entry{ask: a, cell: c, rule: r, place: i, cost: cost, keep: keep, passed: cost, versionKnown: known}
-	a.parts = append(a.parts, e)
+	e := &entry{call: a, cell: c, rule: r, chargeIndex: i, cost: cost, headroom: headroom, passed: cost}
+	e.versionKnown = known
+	a.entries = append(a.entries, e)
 	c.entries = append(c.entries, e)
 }
 
-// reset reports whether a reset of the cell may have been done within an interval of true time.
-func (c *cell) reset(from, to int64) bool {
-	return slices.ContainsFunc(c.resets, func(a *ask) bool { return a.until() >= from && a.from <= to })
+// mayBeReset reports whether a reset of the cell may have been done within an interval of true time.
+func (c *cell) mayBeReset(from, to int64) bool {
+	return slices.ContainsFunc(c.resets, func(a *call) bool { return a.doneBy() >= from && a.from <= to })
 }
 
-// sure reports whether the entry was charged, certainly and at a known time.
-func (e *entry) sure() bool {
-	return e.Verb != history.Check && e.outcome() == history.Admitted && !e.ret.Replayed && !e.again && !e.hazy &&
-		e.ret.At > 0
+// surelyCharged reports whether the entry was certainly charged, all of its cost at a known time.
+func (e *entry) surelyCharged() bool {
+	return e.Verb != history.Check && e.outcome() == history.Admitted && !e.ret.Replayed && !e.readmitted &&
+		!e.costUnknown && e.ret.At > 0
 }
 
-// maybe reports whether it can have been charged, at a time that is not known.
-func (e *entry) maybe() bool {
+// maybeCharged reports whether the entry may have been charged, but not surely so, or at a time that is not known.
+func (e *entry) maybeCharged() bool {
 	switch {
-	case e.Verb == history.Check || e.void || e.sure():
+	case e.Verb == history.Check || e.void || e.surelyCharged():
 		return false
 	case e.outcome() == history.Admitted:
-		return !e.ret.Replayed // its time is not known, or how much it was
+		return !e.ret.Replayed // the time or the cost is not known
 	}
 	return e.outcome() == history.Unknown
 }
 
-// need returns how much has to be free before a charge for it to pass, at most: headroom is rounded up to what the
-// limit counts.
+// need returns how much has to be free at most for the entry to be admitted: the cost, and the headroom rounded up to
+// what the limit counts.
 func (e *entry) need() num {
-	if !e.keep.positive() {
+	if !e.headroom.positive() {
 		return e.cost
 	}
-	return e.cost.plus(e.keep).plus(e.cell.family.least())
+	return e.cost.plus(e.headroom).plus(e.cell.family.roundingStep())
 }
 
-// start returns when what was charged passes, by the store's clock.
+// start returns the start of the request by the store's clock: the decision, or the start that was reserved.
 func (e *entry) start() int64 { return max(e.ret.At, e.ret.StartAt) }
 
-// figures returns what was said of the entry's charge, if its call has but that one.
+// figures returns the figures in the answer for the entry's first charge, if it has them.
 func (e *entry) figures() (f history.Figures, ok bool) {
-	if e.place >= len(e.ret.Each) {
+	if e.chargeIndex >= len(e.ret.Each) {
 		return f, false
 	}
-	return e.ret.Each[e.place], true
+	return e.ret.Each[e.chargeIndex], true
 }

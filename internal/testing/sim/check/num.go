@@ -5,14 +5,14 @@ import (
 	"math/bits"
 )
 
-// num is an integer of 128 bits. Amounts are multiples of a fraction of a unit that is
-// chosen for each limit so that all of its costs and its rate are whole; see scale.
+// num is an integer of 128 bits. Amounts are counted in a fraction of a unit, which family.scale chooses for each limit
+// so that all of its costs and its rate are whole numbers.
 type num struct {
 	hi int64
 	lo uint64
 }
 
-func whole(n int64) num { return num{n >> 63, uint64(n)} }
+func intNum(n int64) num { return num{n >> 63, uint64(n)} }
 
 func (a num) plus(b num) num {
 	lo, carry := bits.Add64(a.lo, b.lo, 0)
@@ -43,14 +43,14 @@ func (a num) more(b num) bool { return b.less(a) }
 
 func (a num) positive() bool { return num{}.less(a) }
 
-func atLeast(a, b num) num {
+func maxNum(a, b num) num {
 	if a.less(b) {
 		return b
 	}
 	return a
 }
 
-func atMost(a, b num) num {
+func minNum(a, b num) num {
 	if b.less(a) {
 		return b
 	}

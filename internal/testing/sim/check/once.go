@@ -8,94 +8,95 @@ import (
 	"github.com/headgate/headgate/internal/testing/history"
 )
 
-// lossy reports whether a fail-over can have lost what was decided within an interval of
-// true time, or some of it.
+// lossy reports whether a fail-over can have lost decisions from an interval of true time.
 func (m *model) lossy(from, to int64) bool {
 	return slices.ContainsFunc(m.faults, func(f fault) bool {
 		return f.Kind == history.Forget && to >= f.Since && from <= f.t
 	})
 }
 
-func (m *model) moved(from, to int64) bool {
+// clockMoved reports whether the store's clock was moved within an interval of true time.
+func (m *model) clockMoved(from, to int64) bool {
 	return slices.ContainsFunc(m.faults, func(f fault) bool {
 		return f.Kind == history.Clock && f.t >= from && f.t <= to
 	})
 }
 
+// corrections finds out what settlements and cancellations have corrected.
 func (m *model) corrections() {
-	for _, a := range m.order {
-		for _, e := range a.parts {
-			e.lossy = m.lossy(e.from, e.until())
+	for _, a := range m.calls {
+		for _, e := range a.entries {
+			e.lossy = m.lossy(e.from, e.doneBy())
 		}
 	}
-	for _, group := range m.admit {
-		askedAgain(group)
+	for _, group := range m.admissions {
+		markReadmitted(group)
 	}
-	for _, a := range m.order {
+	for _, a := range m.calls {
 		if a.Verb != history.Settle && a.Verb != history.Cancel || a.outcome() == history.Nothing {
 			continue
 		}
-		targets := m.admit[a.Idem] // of which any may be the one that was charged
+		targets := m.admissions[a.Idem] // any of them may be the call that was charged
 		switch {
-		case a.admitted != nil && a.admitted.Idem != "":
-			targets = m.admit[a.admitted.Idem]
-		case a.admitted != nil:
-			targets = []*ask{a.admitted}
+		case a.target != nil && a.target.Idem != "":
+			targets = m.admissions[a.target.Idem]
+		case a.target != nil:
+			targets = []*call{a.target}
 		}
 		m.correctAll(a, targets)
 	}
 }
 
-// correctAll notes what a settlement has done to charges of which any may be the one that it is about.
-func (m *model) correctAll(a *ask, targets []*ask) {
+// correctAll notes what a settlement has corrected. Any of the targets may be the call that it settles.
+func (m *model) correctAll(a *call, targets []*call) {
 	corrected := map[*cell]bool{}
-	more := map[*cell]*fix{} // charged in addition, to a charge that is not certain
+	surcharges := map[*cell]*correction{} // of charges that are not certain
 	amounts := map[*cell]num{}
 	for _, target := range targets {
-		for _, e := range target.parts {
-			f, found := m.correction(a, e)
+		for _, e := range target.entries {
+			f, found := m.newCorrection(a, e)
 			if !found {
 				continue
 			}
 			c := e.cell
-			if f.amountKnown && (corrected[c] || !e.sure()) && target != a.admitted {
-				if !f.down && more[c] == nil {
-					more[c], amounts[c] = f, f.amount
+			if f.amountKnown && (corrected[c] || !e.surelyCharged()) && target != a.target {
+				if !f.isRefund && surcharges[c] == nil {
+					surcharges[c], amounts[c] = f, f.amount
 				}
-				f.amountKnown, f.amount = false, num{} // it is another's
+				f.amountKnown, f.amount = false, num{} // the amount is of another charge
 			}
 			corrected[c] = corrected[c] || f.amountKnown
-			e.fixes, c.fixes = append(e.fixes, f), append(c.fixes, f)
+			e.corrections, c.corrections = append(e.corrections, f), append(c.corrections, f)
 		}
 	}
-	for c, f := range more {
-		if !corrected[c] { // then it is this one's, or that of another one that is not certain
+	for c, f := range surcharges {
+		if !corrected[c] { // then the amount is of this charge, or of another uncertain one
 			f.amount = amounts[c]
 		}
 	}
 }
 
-// askedAgain finds requests that were admitted again under their id because the key of another
-// charge was reset: keys that were not reset know the id, and charge nothing.
-// docs/algorithms.md, "Requests with an id": other keys know nothing of a reset.
-func askedAgain(group []*ask) {
+// markReadmitted marks requests that were admitted again under their id because one of their keys was reset: the other
+// keys know the id, and charge nothing. docs/algorithms.md, "Requests with an id": other keys know nothing of a reset.
+func markReadmitted(group []*call) {
 	for i, a := range group {
 		if i == 0 || a.outcome() != history.Admitted || a.ret.Replayed {
 			continue
 		}
-		if slices.ContainsFunc(a.parts, func(e *entry) bool { return e.cell.reset(group[0].from, a.to) }) {
-			for _, e := range a.parts {
-				e.again = true
+		if slices.ContainsFunc(a.entries, func(e *entry) bool { return e.cell.mayBeReset(group[0].from, a.to) }) {
+			for _, e := range a.entries {
+				e.readmitted = true
 			}
 		}
 	}
 }
 
-func (m *model) correction(a *ask, e *entry) (f *fix, found bool) {
+// newCorrection returns what a call has corrected of an entry, if it was about the cell of the entry.
+func (m *model) newCorrection(a *call, e *entry) (f *correction, found bool) {
 	var actual num
-	f = &fix{ask: a, of: e, amountKnown: a.outcome() == history.Done}
+	f = &correction{call: a, entry: e, amountKnown: a.outcome() == history.Done}
 	for i, c := range a.Charges {
-		if !e.cell.is(c) {
+		if !e.cell.matches(c) {
 			continue
 		}
 		found = true
@@ -112,28 +113,28 @@ func (m *model) correction(a *ask, e *entry) (f *fix, found bool) {
 		return nil, false
 	}
 	low, high := m.total(e, a)
-	f.down = actual.less(high) && !actual.more(low)
+	f.isRefund = actual.less(high) && !actual.more(low)
 	if actual.less(high) && actual.more(low) {
-		f.amountKnown = false // in which direction it was corrected is not known
+		f.amountKnown = false // it is not known in which direction it was corrected
 	}
-	if !f.amountKnown && !f.down {
+	if !f.amountKnown && !f.isRefund {
 		f.amount = actual.minus(low) // at most
 	}
-	e.passed = atMost(e.passed, actual)
-	e.partsKeep(f, actual)
+	e.passed = minNum(e.passed, actual)
+	e.settleExtensions(f, actual)
 	if actual.less(high) {
-		back := atLeast(e.cost.minus(actual), num{})
+		back := maxNum(e.cost.minus(actual), num{})
 		if f.amountKnown {
-			if f.amount.more(high.minus(actual).plus(e.cell.family.least())) {
-				m.violation("once", e.cell, slices.Concat(e.events, a.events),
+			if f.amount.more(high.minus(actual).plus(e.cell.family.roundingStep())) {
+				m.report("once", e.cell, slices.Concat(e.events, a.events),
 					"%s given back of a cost of %s that became %s", f.amount, high, actual)
 			}
-			back = atMost(back, f.amount.plus(e.cell.family.least()))
+			back = minNum(back, f.amount.plus(e.cell.family.roundingStep()))
 			if !f.amount.positive() {
 				back = num{}
 			}
 		}
-		e.back = atMost(e.cost, e.back.plus(back))
+		e.givenBack = minNum(e.cost, e.givenBack.plus(back))
 	}
 	return f, true
 }
@@ -141,47 +142,47 @@ func (m *model) correction(a *ask, e *entry) (f *fix, found bool) {
 // once checks that each idempotency key is charged once, that its answers agree, and that
 // each admission is corrected once. docs/algorithms.md, "Requests with an id".
 func (m *model) once() {
-	for _, a := range m.order {
-		for _, e := range a.parts {
-			m.settledOnce(e)
+	for _, a := range m.calls {
+		for _, e := range a.entries {
+			m.checkCorrectedOnce(e)
 		}
-		if group := m.admit[a.Idem]; len(group) > 0 && group[0] == a {
-			m.group(a.Idem, group)
+		if group := m.admissions[a.Idem]; len(group) > 0 && group[0] == a {
+			m.checkID(a.Idem, group)
 		}
 	}
 }
 
-// settledOnce checks the corrections of one charge: the second is an error, or changes nothing.
-func (m *model) settledOnce(e *entry) {
+// checkCorrectedOnce checks that one charge is corrected once: a second correction fails, or changes nothing.
+func (m *model) checkCorrectedOnce(e *entry) {
 	done, events := 0, slices.Clone(e.events)
-	for _, f := range e.fixes {
+	for _, f := range e.corrections {
 		if f.amountKnown && f.amount.positive() && !f.ret.Replayed {
 			done, events = done+1, append(events, f.events...)
 		}
 	}
-	if done > 1 && !e.lossy && (e.Idem == "" || !m.forgotten(e.ask)) {
-		m.violation("once", e.cell, events, "one admission was corrected %d times", done)
+	if done > 1 && !e.lossy && (e.Idem == "" || !m.mayForget(e.call)) {
+		m.report("once", e.cell, events, "one admission was corrected %d times", done)
 	}
 }
 
-// forgotten reports whether the store may have forgotten that a call was admitted, so that
-// it may decide again: after a reset, a cancellation or a fail-over, or when its life is over.
-func (m *model) forgotten(a *ask) bool {
-	if a.Life > 0 && (m.end-a.from >= a.Life*1000 || m.moved(0, forever)) || m.lossy(0, forever) {
+// mayForget reports whether the store may have forgotten that a call was admitted, and may decide it again: after a
+// reset, a cancellation or a fail-over, or when the life of the id is over.
+func (m *model) mayForget(a *call) bool {
+	if a.Life > 0 && (m.end-a.from >= a.Life*1000 || m.clockMoved(0, forever)) || m.lossy(0, forever) {
 		return true
 	}
-	for _, e := range a.parts {
-		cancels := func(f *fix) bool { return f.Verb == history.Cancel }
-		if len(e.cell.resets) > 0 || slices.ContainsFunc(e.fixes, cancels) {
+	for _, e := range a.entries {
+		cancels := func(f *correction) bool { return f.Verb == history.Cancel }
+		if len(e.cell.resets) > 0 || slices.ContainsFunc(e.corrections, cancels) {
 			return true
 		}
 	}
 	return false
 }
 
-func (a *ask) charges() string {
+func (a *call) chargesText() string {
 	var list []string
-	for _, e := range a.parts {
+	for _, e := range a.entries {
 		f := e.cell.family
 		list = append(list, fmt.Sprintf("%s of %s %q", f.text(e.cost), f.limits[0].Name, e.cell.key))
 	}
@@ -189,20 +190,21 @@ func (a *ask) charges() string {
 	return strings.Join(list, ", ")
 }
 
-// cancels returns the calls that have certainly cancelled an id.
-func (m *model) cancels(idem string) []*ask {
-	return slices.DeleteFunc(slices.Clone(m.settles[idem]), func(a *ask) bool {
+// cancellations returns the calls that have certainly cancelled an id.
+func (m *model) cancellations(idem string) []*call {
+	return slices.DeleteFunc(slices.Clone(m.settlements[idem]), func(a *call) bool {
 		return a.Verb != history.Cancel || a.outcome() != history.Done || m.lossy(a.from, a.to)
 	})
 }
 
-func (m *model) group(idem string, list []*ask) {
-	cancels := m.cancels(idem)
-	var charged, replayed []*ask
+// checkID checks the answers of the calls that may admit a request under an id.
+func (m *model) checkID(idem string, list []*call) {
+	cancels := m.cancellations(idem)
+	var charged, replayed []*call
 	var events []int // of charged
-	free := false
+	mayForget := false
 	for _, a := range list {
-		free = free || m.forgotten(a)
+		mayForget = mayForget || m.mayForget(a)
 		switch {
 		case a.outcome() != history.Admitted:
 		case a.ret.Replayed:
@@ -212,60 +214,60 @@ func (m *model) group(idem string, list []*ask) {
 		}
 	}
 	for _, a := range replayed {
-		possible := func(b *ask) bool {
-			cancelled := func(x *ask) bool { return b.to <= x.from && x.to <= a.from }
+		possible := func(b *call) bool {
+			cancelled := func(x *call) bool { return b.to <= x.from && x.to <= a.from }
 			return b != a && b.from <= a.to && (b.outcome() == history.Unknown ||
 				b.outcome() == history.Admitted && !slices.ContainsFunc(cancels, cancelled))
 		}
 		if !slices.ContainsFunc(list, possible) {
-			m.violation("once", nil, a.events, "the id %q was answered as before, but not admitted before", idem)
+			m.report("once", nil, a.events, "the id %q was answered as before, but not admitted before", idem)
 		}
 	}
 	all := slices.Concat(charged, replayed)
-	if free || len(all) == 0 {
+	if mayForget || len(all) == 0 {
 		return
 	}
-	settleUnknown(list, charged, replayed)
+	chooseCharged(list, charged, replayed)
 	if len(charged) > 1 {
-		m.violation("once", nil, events, "the id %q was charged %d times", idem, len(charged))
+		m.report("once", nil, events, "the id %q was charged %d times", idem, len(charged))
 	}
 	first := all[0]
 	for _, a := range all[1:] {
 		both := slices.Concat(first.events, a.events)
 		switch {
-		case a.charges() != first.charges():
-			m.violation("once", nil, both, "the id %q was admitted for %s and for %s",
-				idem, first.charges(), a.charges())
+		case a.chargesText() != first.chargesText():
+			m.report("once", nil, both, "the id %q was admitted for %s and for %s",
+				idem, first.chargesText(), a.chargesText())
 		case !a.ret.Replayed:
-		case a.ret.StartAt != first.ret.StartAt, sameVersions(a, first) && !alike(a.ret.Each, first.ret.Each):
-			m.violation("once", nil, both, "the id %q was answered in two ways", idem)
+		case a.ret.StartAt != first.ret.StartAt, sameVersions(a, first) && !sameRemaining(a.ret.Each, first.ret.Each):
+			m.report("once", nil, both, "the id %q was answered in two ways", idem)
 		}
 	}
 }
 
-// settleUnknown takes one charge for all calls of an id of which some were answered: where the
-// answer does not say when, the first that may have been charged, by the first answer.
-func settleUnknown(list, charged, replayed []*ask) {
-	kept := len(charged) > 0
+// chooseCharged decides which call under an id was charged, if some were answered: the one whose answer says so, or
+// else the first with an unknown outcome, by the time of the first answer.
+func chooseCharged(list, charged, replayed []*call) {
+	chosen := len(charged) > 0
 	for _, a := range list {
 		switch {
 		case a.outcome() != history.Unknown:
-		case kept:
+		case chosen:
 			a.void = true
 		default:
-			a.by, kept = replayed[0].to, true
+			a.chargedBy, chosen = replayed[0].to, true
 		}
 	}
 }
 
-// sameVersions reports whether two calls name the same versions of their limits: else what
-// is left is given by another capacity.
-func sameVersions(a, b *ask) bool {
-	return slices.EqualFunc(a.parts, b.parts, func(x, y *entry) bool { return x.rule == y.rule })
+// sameVersions reports whether two calls name the same versions of their limits: otherwise what remains may be of
+// different capacities.
+func sameVersions(a, b *call) bool {
+	return slices.EqualFunc(a.entries, b.entries, func(x, y *entry) bool { return x.rule == y.rule })
 }
 
-// alike reports whether two answers say the same of what is left; either may say nothing.
-func alike(a, b []history.Figures) bool {
+// sameRemaining reports whether two answers agree on what remains; either may say nothing.
+func sameRemaining(a, b []history.Figures) bool {
 	return len(a) != len(b) || slices.EqualFunc(a, b, func(x, y history.Figures) bool {
 		return x.Remaining < 0 || y.Remaining < 0 || x.Remaining == y.Remaining
 	})

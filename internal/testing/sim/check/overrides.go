@@ -6,23 +6,24 @@ import (
 	"github.com/headgate/headgate/internal/testing/history"
 )
 
-// term is for how long an override is there, in true time: from when it is made until it is removed or
-// replaced. It may end before, by the store's clock.
-type term struct{ made, gone int64 }
+// term says when, in true time, an override was set and when it was removed or replaced. The override may end before
+// that by the store's clock.
+type term struct{ set, removed int64 }
 
-// override notes that an override is made at a true time, in the place of the one that the key had.
+// override notes that an override is set at a true time. It replaces the one that the key had.
 func (f *family) override(l *history.Limit, at int64) {
 	for _, other := range f.limits {
-		if t := f.terms[other.Version]; other != l && other.Key == l.Key && t.gone == forever {
-			f.removed(other.Version, at)
+		if t := f.terms[other.Version]; other != l && other.Key == l.Key && t.removed == forever {
+			f.remove(other.Version, at)
 		}
 	}
 	f.terms[l.Version] = term{at, forever}
 }
 
-func (f *family) removed(version int, at int64) { f.terms[version] = term{f.terms[version].made, at} }
+// remove notes that an override is removed or replaced at a true time.
+func (f *family) remove(version int, at int64) { f.terms[version] = term{f.terms[version].set, at} }
 
-// overrides returns those of the cell's key, in the order in which they were made.
+// overrides returns the overrides of the cell's key, in the order in which they were set.
 func (c *cell) overrides() (list []*rule) {
 	if len(c.family.terms) == 0 {
 		return nil
@@ -35,98 +36,100 @@ func (c *cell) overrides() (list []*rule) {
 	return list
 }
 
-// only returns the one version that is no override; nil if there are several.
-func (f *family) only() (only *rule) {
+// soleVersion returns the version that is no override; nil if there are several.
+func (f *family) soleVersion() (sole *rule) {
 	for _, r := range f.versions {
 		if r.limit.Key != "" {
 			continue
 		}
-		if only != nil {
+		if sole != nil {
 			return nil
 		}
-		only = r
+		sole = r
 	}
-	return only
+	return sole
 }
 
-// open reports whether it is not known which version has decided, or would have. A call that waits asks
-// again and again, and returns the last decision.
-func (e *entry) open() bool {
-	if e.versionKnown && !e.asksAgain() {
+// versionUnknown reports whether it is not known which version has decided about the entry, or would have. A call that
+// waits is decided several times, and returns the last decision.
+func (e *entry) versionUnknown() bool {
+	if e.versionKnown && !e.retries() {
 		return false
 	}
 	timed := func(l *history.Limit) bool { return l.From > 0 }
-	return len(e.others()) > 0 || slices.ContainsFunc(e.cell.family.limits, timed)
+	return len(e.otherVersions()) > 0 || slices.ContainsFunc(e.cell.family.limits, timed)
 }
 
-func (e *entry) asksAgain() bool { return e.Wait > 0 && e.Verb != history.Reserve }
+// retries reports whether the call waits, and is decided several times.
+func (e *entry) retries() bool { return e.Wait > 0 && e.Verb != history.Reserve }
 
-// others returns the other versions that may have decided about the entry too, where there are overrides.
-func (e *entry) others() []*rule {
+// otherVersions returns the other versions that may have decided about the entry, if the limit has overrides.
+func (e *entry) otherVersions() []*rule {
 	f := e.cell.family
-	if e.versionKnown && !e.asksAgain() || len(f.terms) == 0 {
+	if e.versionKnown && !e.retries() || len(f.terms) == 0 {
 		return nil
 	}
-	list := append(e.cell.overrides(), f.versions[e.Charges[e.place].Version])
-	return slices.DeleteFunc(list, func(r *rule) bool { return r == e.rule || r.term.made > e.until() })
+	list := append(e.cell.overrides(), f.versions[e.Charges[e.chargeIndex].Version])
+	return slices.DeleteFunc(list, func(r *rule) bool { return r == e.rule || r.term.set > e.doneBy() })
 }
 
-// by reports whether is is true of the entry, by some version that may have decided about it.
-func (e *entry) by(is func(*entry) bool) bool {
-	if is(e) {
+// underSomeVersion reports whether a condition holds for the entry under some version that may have decided about it.
+func (e *entry) underSomeVersion(holds func(*entry) bool) bool {
+	if holds(e) {
 		return true
 	}
-	for _, r := range e.others() {
+	for _, r := range e.otherVersions() {
 		other := *e
-		if other.rule, other.keep = r, e.keepBy(r); is(&other) {
+		if other.rule, other.headroom = r, e.headroomBy(r); holds(&other) {
 			return true
 		}
 	}
 	return false
 }
 
-// keepBy returns the headroom that the entry leaves if another version decides about it: a share of another
-// capacity.
-func (e *entry) keepBy(r *rule) (keep num) {
+// headroomBy returns the headroom of the entry if another version decides about it: a percentage is of the capacity of
+// that version.
+func (e *entry) headroomBy(r *rule) (headroom num) {
 	for _, c := range e.Charges {
-		if e.cell.is(c) {
-			keep = atLeast(keep, r.keep(c.Keep))
+		if e.cell.matches(c) {
+			headroom = maxNum(headroom, r.headroom(c.Keep))
 		}
 	}
-	return keep
+	return headroom
 }
 
-// overrides checks which version has decided about a key that has another definition of its limit.
+// overrides checks which versions have decided about limits that have overrides.
 func (m *model) overrides() {
-	for _, a := range m.order {
-		if !a.answered() || a.Verb == history.Extend && len(a.parts) > 1 {
+	for _, a := range m.calls {
+		if !a.decidedAnew() || a.Verb == history.Extend && len(a.entries) > 1 {
 			continue
 		}
-		for _, e := range a.parts {
+		for _, e := range a.entries {
 			if e.versionKnown && len(e.cell.family.terms) > 0 {
-				m.decidedBy(e)
+				m.checkVersion(e)
 			}
 		}
 	}
 }
 
-func (m *model) decidedBy(e *entry) {
+// checkVersion checks that the version which has decided about an entry was in force.
+func (m *model) checkVersion(e *entry) {
 	by, at := e.rule, int64(0)
-	if m.timed(e.ask) {
+	if m.timed(e.call) {
 		at = e.ret.At
 	}
 	f, _ := e.figures()
-	if want := e.cell.family.units(by.most); f.Capacity > 0 && f.Capacity != want {
-		m.violation("figures", e.cell, e.events, "the capacity of version %d is %d, not %d", by.limit.Version, want,
+	if want := e.cell.family.units(by.capacity); f.Capacity > 0 && f.Capacity != want {
+		m.report("figures", e.cell, e.events, "the capacity of version %d is %d, not %d", by.limit.Version, want,
 			f.Capacity)
 	}
 	if by.limit.Key != "" {
 		m.byOverride(e, f, at)
 	}
 	for _, r := range e.cell.overrides() {
-		if r != by && m.holds(r, e, at) {
-			m.violation("overrides", e.cell, e.events, "version %d has decided, although %d was in force since %d ns",
-				by.limit.Version, r.limit.Version, r.term.made)
+		if r != by && m.inForce(r, e, at) {
+			m.report("overrides", e.cell, e.events, "version %d has decided, although %d was in force since %d ns",
+				by.limit.Version, r.limit.Version, r.term.set)
 		}
 	}
 }
@@ -134,24 +137,24 @@ func (m *model) decidedBy(e *entry) {
 // byOverride checks a decision by an override, at a time of the store's clock; 0: not known.
 func (m *model) byOverride(e *entry, f history.Figures, at int64) {
 	bad := func(rule, format string, args ...any) {
-		m.violation(rule, e.cell, e.events, "version %d "+format, append([]any{e.rule.limit.Version}, args...)...)
+		m.report(rule, e.cell, e.events, "version %d "+format, append([]any{e.rule.limit.Version}, args...)...)
 	}
 	switch l, t := e.rule.limit, e.rule.term; {
 	case l.Key != e.cell.key:
 		bad("overrides", "has decided, which is of %q", l.Key)
-	case t.made > e.to:
+	case t.set > e.to:
 		bad("overrides", "has decided before it was made")
-	case l.Felt > 0 && t.gone < forever && t.gone+l.Felt*1000 < e.from:
-		bad("overrides", "has decided %d us after it was removed or replaced", (e.from-t.gone)/1000)
+	case l.Felt > 0 && t.removed < forever && t.removed+l.Felt*1000 < e.from:
+		bad("overrides", "has decided %d us after it was removed or replaced", (e.from-t.removed)/1000)
 	case l.Until > 0 && at >= l.Until:
 		bad("ends", "has decided at %d, which ends at %d", at, l.Until)
-	case l.Until > 0 && at > 0 && m.outlasts(e, f, at):
+	case l.Until > 0 && at > 0 && m.retriesPastEnd(e, f, at):
 		bad("ends", "has refused at %d for %d us, although another one decides from %d", at, f.RetryAfter, l.Until)
 	}
 }
 
-// outlasts reports whether a refusal by an override says to come again after the override's end.
-func (m *model) outlasts(e *entry, f history.Figures, at int64) bool {
+// retriesPastEnd reports whether the retry-after of a refusal by an override goes beyond the end of the override.
+func (m *model) retriesPastEnd(e *entry, f history.Figures, at int64) bool {
 	end := e.rule.limit.Until
 	if e.Front != "" {
 		end += 999 // a server returns milliseconds, rounded up
@@ -160,29 +163,28 @@ func (m *model) outlasts(e *entry, f history.Figures, at int64) bool {
 		(f.RetryAfter < 0 || at+f.RetryAfter > end)
 }
 
-// holds reports whether an override was certainly in force for an entry that was decided at a time of the
-// store's clock; 0: not known. A process knows of a step of that clock when it has read the
-// catalog again.
-func (m *model) holds(r *rule, e *entry, at int64) bool {
+// inForce reports whether an override was certainly in force for an entry that was decided at a time of the store's
+// clock; 0: not known. A process notices a step of that clock when it reads the catalog again.
+func (m *model) inForce(r *rule, e *entry, at int64) bool {
 	l, felt := r.limit, r.limit.Felt*1000
-	if felt == 0 || r.term.made+felt >= e.from || r.term.gone <= e.to || l.Until > 0 && (at == 0 || at >= l.Until) {
+	if felt == 0 || r.term.set+felt >= e.from || r.term.removed <= e.to || l.Until > 0 && (at == 0 || at >= l.Until) {
 		return false
 	}
-	return l.Until == 0 || !m.moved(e.from-felt, e.to)
+	return l.Until == 0 || !m.clockMoved(e.from-felt, e.to)
 }
 
-// boundOfEach checks a cell that several versions decide about: the bound of each while it alone has
-// decided, and of two that follow each other the sum, while these two have, as processes that differ do.
-// Whatever was in use before only lowers what passes. docs/limits.md, docs/algorithms.md: "Changing a limit".
+// boundOfEach checks a cell that several versions decide about. While one version decides alone, its bound holds. While
+// two versions that follow each other decide, as in processes that differ, the sum of their bounds holds. What was in
+// use before only lowers what passes. docs/limits.md, docs/algorithms.md: "Changing a limit".
 func (m *model) boundOfEach(c *cell, breaks *spans) {
 	if len(c.rules) < 2 || slices.ContainsFunc(c.rules, (*rule).prefetching) {
 		return // nodes take tokens at times that are not known
 	}
 	for i, r := range c.rules {
-		most := r.most.plus(c.slack(r, true))
-		for _, entries := range m.runs(c, breaks, r) {
+		maxUsed := r.capacity.plus(c.slack(r, true))
+		for _, entries := range m.entriesBy(c, breaks, r) {
 			slices.SortStableFunc(entries, byStart)
-			m.boundOfStretch(c, newLevel(r, false, true), most, entries)
+			m.boundOfStretch(c, newLevel(r, false, true), maxUsed, entries)
 		}
 		for k, other := range c.rules[i+1:] {
 			if k > 0 && (r.limit.Key != "" || len(c.family.terms) == 0) {
@@ -193,46 +195,47 @@ func (m *model) boundOfEach(c *cell, breaks *spans) {
 	}
 }
 
-func (m *model) boundOfTwo(c *cell, breaks *spans, one, other *rule) {
-	for _, entries := range m.runs(c, breaks, one, other) {
+// boundOfTwo checks the sum of the bounds of two versions, while these two decide.
+func (m *model) boundOfTwo(c *cell, breaks *spans, rule1, rule2 *rule) {
+	for _, entries := range m.entriesBy(c, breaks, rule1, rule2) {
 		entries = slices.DeleteFunc(entries, func(e *entry) bool { return e.ret.StartAt > e.ret.At })
 		by := func(r *rule) bool {
 			return slices.ContainsFunc(entries, func(e *entry) bool { return e.rule == r })
 		}
-		if by(one) && by(other) { // else the bound of one is enough
-			m.boundOfRules(c, []*rule{one, other}, entries)
+		if by(rule1) && by(rule2) { // otherwise the bound of one version is enough
+			m.boundOfRules(c, []*rule{rule1, rule2}, entries)
 		}
 	}
 }
 
-// runs returns the charges by some versions, in stretches in which no other version has decided.
-func (m *model) runs(c *cell, breaks *spans, rules ...*rule) map[int][]*entry {
-	alone, runs := m.alone(c, rules, breaks), map[int][]*entry{}
+// entriesBy returns the entries that some versions decided, by the stretches in which no other version decided.
+func (m *model) entriesBy(c *cell, breaks *spans, rules ...*rule) map[int][]*entry {
+	others, stretches := m.interruptions(c, rules, breaks), map[int][]*entry{}
 	for _, e := range c.entries {
-		if !slices.Contains(rules, e.rule) || e.open() || !e.sure() || !m.timed(e.ask) {
+		if !slices.Contains(rules, e.rule) || e.versionUnknown() || !e.surelyCharged() || !m.timed(e.call) {
 			continue
 		}
-		if n, ok := alone.between(e.from, e.to); ok {
-			runs[n] = append(runs[n], e)
+		if n, ok := others.between(e.from, e.to); ok {
+			stretches[n] = append(stretches[n], e)
 		}
 	}
-	return runs
+	return stretches
 }
 
-// alone returns the stretches between which none but some versions touch the cell.
-func (m *model) alone(c *cell, rules []*rule, breaks *spans) *spans {
+// interruptions returns the spans between which only some versions touch the cell.
+func (m *model) interruptions(c *cell, rules []*rule, breaks *spans) *spans {
 	s := breaks.clone()
 	for _, e := range c.entries {
-		touched := e.Verb != history.Check && e.outcome() != history.Nothing && e.via() != history.ViaRepeat
-		if touched && (!slices.Contains(rules, e.rule) || e.open()) {
-			s.add(e.from, e.until(), num{})
+		touches := e.Verb != history.Check && e.outcome() != history.Nothing && e.via() != history.ViaRepeat
+		if touches && (!slices.Contains(rules, e.rule) || e.versionUnknown()) {
+			s.add(e.from, e.doneBy(), num{})
 		}
 	}
-	for _, f := range c.fixes {
-		s.add(f.from, f.until(), num{})
+	for _, f := range c.corrections {
+		s.add(f.from, f.doneBy(), num{})
 	}
 	for _, a := range c.blocks {
-		s.add(a.from, a.until(), num{})
+		s.add(a.from, a.doneBy(), num{})
 	}
 	s.sort()
 	return s

@@ -19,7 +19,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// notations are the limits of recorded histories, and what the format says of them.
+// notations are the limits of recorded histories, as notations and as in the format.
 var notations = []struct {
 	text string
 	l    history.Limit
@@ -74,21 +74,22 @@ var notations = []struct {
 	{"sliding-log 6/1s", history.Limit{Algorithm: history.SlidingLog, Amount: "6", Period: second}},
 }
 
-// player runs a limiter over a memory store and writes down what happens.
+// player runs a limiter over a memory store and records what happens.
 type player struct {
 	h     history.History
 	l     *headgate.Limiter
 	rnd   *rand.Rand
 	now   int64 // microseconds since base
-	clock int64 // what the store's clock is ahead by
-	last  int
+	clock int64 // by how much the store's clock is ahead
+	last  int   // the newest id
 	limit headgate.Limit
-	vers  int
-	kept  []kept
-	seen  map[int]bool
+	vers  int // version of limit
+	open  []openReservation
+	seen  map[int]bool // versions in the history
 }
 
-type kept struct {
+// openReservation is a reservation that may still be settled or cancelled.
+type openReservation struct {
 	id  int
 	r   *headgate.Reservation
 	key string
@@ -138,7 +139,7 @@ func (p *player) charge(key string, cost headgate.Cost) headgate.Charge {
 	return headgate.Charge{Limit: p.limit, Key: key, Cost: cost}
 }
 
-// step does one thing at random.
+// step makes one random call.
 func (p *player) step(ctx context.Context, reserves bool) {
 	costs := []string{"1", "1", "1", "2", "0.5", "1.001", "3", "6"}
 	text, key := costs[p.rnd.IntN(len(costs))], fmt.Sprint("k", p.rnd.IntN(2))
@@ -176,9 +177,9 @@ func (p *player) step(ctx context.Context, reserves bool) {
 		ret := p.ret(c, &r.Decision, err)
 		if r.Decision.Allowed {
 			ret.StartAt = r.StartAt.UnixMicro()
-			p.kept = append(p.kept, kept{c.ID, r, key})
+			p.open = append(p.open, openReservation{c.ID, r, key})
 		}
-	case n < 19 && len(p.kept) > 0:
+	case n < 19 && len(p.open) > 0:
 		p.correct(ctx)
 	case n == 19 && p.rnd.IntN(6) == 0:
 		c := p.call(history.Reset, key, "1")
@@ -186,15 +187,15 @@ func (p *player) step(ctx context.Context, reserves bool) {
 		_, err := p.l.Reset(ctx, p.limit, key)
 		p.ret(c, nil, err)
 		// what was charged before a reset should not be returned after it: law/giveback.go
-		p.kept = slices.DeleteFunc(p.kept, func(k kept) bool { return k.key == key })
+		p.open = slices.DeleteFunc(p.open, func(k openReservation) bool { return k.key == key })
 	}
 }
 
 // correct settles or cancels a reservation.
 func (p *player) correct(ctx context.Context) {
-	i := p.rnd.IntN(len(p.kept))
-	k := p.kept[i]
-	p.kept = slices.Delete(p.kept, i, i+1)
+	i := p.rnd.IntN(len(p.open))
+	k := p.open[i]
+	p.open = slices.Delete(p.open, i, i+1)
 	var by []headgate.Cost
 	var err error
 	c := p.call(history.Cancel, "", "")
@@ -220,38 +221,38 @@ func actualCost(text string) headgate.Cost {
 
 // change gives the limit another definition: a new one, or one that it had before.
 func (p *player) change(t *testing.T) {
-	which := p.rnd.IntN(len(notations))
-	limit, err := headgate.ParseNamed("l", notations[which].text)
+	index := p.rnd.IntN(len(notations))
+	limit, err := headgate.ParseNamed("l", notations[index].text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.limit, p.vers, p.kept = limit, which+2, nil
+	p.limit, p.vers, p.open = limit, index+2, nil
 	if !p.seen[p.vers] {
 		p.seen[p.vers] = true
-		l := notations[which].l
+		l := notations[index].l
 		l.Name, l.Version = "l", p.vers
 		p.event(history.Event{Limit: &l})
 	}
 }
 
-// play records so many steps of a limit, and what is in use in the end. The limit is changed
-// once in so many changes, or the store loses all once in so many, if that is below 0.
-func play(t *testing.T, seed uint64, which, steps, changes int, jumps bool) *history.History {
+// play records a number of steps with a limit, and the final state. With changes above 0, the limit changes once in so
+// many steps; below 0, the store loses everything once in so many.
+func play(t *testing.T, seed uint64, index, steps, changes int, jumps bool) *history.History {
 	t.Helper()
 	ctx := context.Background()
 	p := &player{
-		rnd: rand.New(rand.NewPCG(seed, uint64(which))), vers: 1, seen: map[int]bool{}, now: int64(seed % 77_777_777),
+		rnd: rand.New(rand.NewPCG(seed, uint64(index))), vers: 1, seen: map[int]bool{}, now: int64(seed % 77_777_777),
 	}
 	clock := func() int64 { return base + p.now + p.clock }
 	s := memory.New(&memory.Config{Clock: clock, Names: true})
 	defer s.Close()
 	p.l = headgate.New(s, &headgate.Config{Clock: clock})
-	crash := func() { // all is lost
+	crash := func() { // the store loses everything
 		p.event(history.Event{Fault: &history.Fault{Kind: history.Forget}})
 		p.l = headgate.New(memory.New(&memory.Config{Clock: clock, Names: true}), &headgate.Config{Clock: clock})
-		p.kept = nil
+		p.open = nil
 	}
-	n := notations[which]
+	n := notations[index]
 	limit, err := headgate.ParseNamed("l", n.text)
 	if err != nil {
 		t.Fatal(err)
@@ -276,7 +277,7 @@ func play(t *testing.T, seed uint64, which, steps, changes int, jumps bool) *his
 			by := []int64{second, 10 * second, -second, -5 * second, day, -day, hour / 3, 5 * day}[p.rnd.IntN(8)]
 			p.clock += by
 			if by < 0 {
-				p.kept = nil // what has drained of a charge is returned then, and so passes twice
+				p.open = nil // a correction would return what has drained, which passes twice then
 			}
 			p.event(history.Event{Fault: &history.Fault{Kind: history.Clock, By: by}})
 		}
@@ -302,12 +303,12 @@ func play(t *testing.T, seed uint64, which, steps, changes int, jumps bool) *his
 
 // TestRecorded checks that what a memory store really does is accepted, for each algorithm.
 func TestRecorded(t *testing.T) {
-	for which, n := range notations {
+	for index, n := range notations {
 		t.Run(n.text, func(t *testing.T) {
 			bad := 0
 			for seed := range uint64(seeds(60)) {
 				for _, jumps := range []bool{false, true} {
-					h := play(t, seed, which, 120, 0, jumps)
+					h := play(t, seed, index, 120, 0, jumps)
 					for _, v := range check.Check(h) {
 						t.Errorf("seed %d, jumps %v: %s", seed, jumps, v)
 						bad++
@@ -321,7 +322,7 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// TestChanged checks that changed limits are accepted, changed once in a while or asked in turn.
+// TestChanged checks that changed limits are accepted, changed once in a while or used in turn.
 func TestChanged(t *testing.T) {
 	for seed := range uint64(seeds(400)) {
 		h := play(t, seed, int(seed)%len(notations), 120, []int{60, 30, 2}[seed%3], false)
@@ -341,8 +342,7 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// TestLost checks that histories are accepted in which some answers were lost, so that it is
-// not known what was done.
+// TestLost checks that histories are accepted in which some answers were lost, so that it is not known what was done.
 func TestLost(t *testing.T) {
 	for seed := range uint64(seeds(400)) {
 		rnd := rand.New(rand.NewPCG(seed, 7))

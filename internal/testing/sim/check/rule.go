@@ -14,70 +14,70 @@ import (
 type shape int
 
 const (
-	rated   shape = iota // a level that drains evenly
-	refill               // interval: a level that drains in steps from its first use
-	window               // fixed windows from the epoch, or of a calendar
-	first                // fixed windows from the first request
-	sliding              // two counters
-	logged               // the exact sliding window
-	held                 // leases
+	rated     shape = iota // a level that drains evenly
+	refill                 // interval: a level that drains in steps from its first use
+	window                 // fixed windows from the epoch, or of a calendar
+	fromFirst              // fixed windows from the first request
+	sliding                // two counters
+	logged                 // the exact sliding window
+	leased                 // concurrency
 )
 
 var shapes = map[string]shape{
 	history.TokenBucket: rated, history.LeakyBucket: rated, history.GCRA: rated, history.Interval: refill,
-	history.FixedWindow: window, history.SlidingWindow: sliding, history.SlidingLog: logged, history.Concurrency: held,
+	history.FixedWindow: window, history.SlidingWindow: sliding, history.SlidingLog: logged,
+	history.Concurrency: leased,
 }
 
 // rule is a version of a limit, in numbers.
 type rule struct {
-	of     *family
-	limit  *history.Limit
-	shape  shape
-	amount num // in a period
-	most   num // at once
-	rate   num // rated: in a microsecond
-	period int64
-	step   int64 // rated: microseconds
-	life   int64 // of a prefetch, microseconds
-	zone   *time.Location
-	term   term
+	family   *family
+	limit    *history.Limit
+	shape    shape
+	amount   num   // per period
+	capacity num   // what can pass at once
+	rate     num   // rated: what drains in a microsecond
+	period   int64 // microseconds
+	step     int64 // rated: microseconds
+	life     int64 // of prefetched tokens, in microseconds
+	zone     *time.Location
+	term     term
 }
 
-// prefetching reports whether nodes take tokens of the limit up front.
+// prefetching reports whether nodes prefetch tokens of the limit.
 func (r *rule) prefetching() bool { return r.limit.Prefetch != "" }
 
 // family is a limit in all of its versions, and how its costs are counted.
 type family struct {
-	unit     *big.Int            // in which a cost of 1 is counted
-	named    map[string]*big.Rat // costs and headroom, as calls name them
-	costs    map[string]num      // the same in units
+	unit     *big.Int            // how much a cost of 1 counts
+	amounts  map[string]*big.Rat // costs and headroom, by their texts in calls
+	costs    map[string]num      // amounts, as counted
 	limits   []*history.Limit
 	versions map[int]*rule
 	cells    map[string]*cell
-	terms    map[int]term // of overrides, by version
+	terms    map[int]term // of overrides, by their version
 }
 
-// fine is the unit to which corrections and levels are rounded: a millionth.
-const fine = 1_000_000
+// millionths is how many parts a unit has when corrections and levels are rounded.
+const millionths = 1_000_000
 
-// name notes a cost or a headroom that a call names; a share is neither.
-func (f *family) name(text string) {
-	if f.named[text] == nil && text != "" && !strings.HasSuffix(text, "%") {
-		f.named[text] = number(text)
+// addAmount adds the cost or headroom of a call to amounts, but no percentage.
+func (f *family) addAmount(text string) {
+	if f.amounts[text] == nil && text != "" && !strings.HasSuffix(text, "%") {
+		f.amounts[text] = number(text)
 	}
 }
 
-// number returns the value of a text, which is the recorder's: a decimal or a fraction.
+// number returns the value of a decimal or fraction, as recorders write it.
 func number(text string) *big.Rat {
 	n, _ := new(big.Rat).SetString(text)
 	return n
 }
 
-// scale chooses the unit: so that all amounts, all costs and what flows in a microsecond
-// are whole.
+// scale chooses the unit so that all amounts, all costs and all rates per microsecond are whole numbers.
 func (f *family) scale() {
-	f.unit = big.NewInt(fine)
-	for _, r := range f.named {
+	f.unit = big.NewInt(millionths)
+	for _, r := range f.amounts {
 		lcm(f.unit, r.Denom())
 	}
 	for _, l := range f.limits {
@@ -91,8 +91,8 @@ func (f *family) scale() {
 		}
 	}
 	sum := new(big.Rat)
-	f.costs = make(map[string]num, len(f.named))
-	for text, r := range f.named {
+	f.costs = make(map[string]num, len(f.amounts))
+	for text, r := range f.amounts {
 		sum.Add(sum, r)
 		f.costs[text] = f.count(r)
 	}
@@ -105,6 +105,7 @@ func (f *family) scale() {
 	}
 }
 
+// lcm sets a to the least common multiple of a and b.
 func lcm(a, b *big.Int) {
 	g := new(big.Int).GCD(nil, nil, a, b)
 	a.Mul(a, new(big.Int).Quo(b, g))
@@ -116,14 +117,14 @@ func (f *family) count(r *big.Rat) num {
 	return fromBig(n.Quo(n, r.Denom()))
 }
 
-func (f *family) one() num { return fromBig(f.unit) }
+func (f *family) unitCost() num { return fromBig(f.unit) }
 
-// least returns the rounding of what is written with six digits.
-func (f *family) least() num { return fromBig(new(big.Int).Quo(f.unit, big.NewInt(fine))) }
+// roundingStep returns the step to which answers round amounts: a millionth of a unit.
+func (f *family) roundingStep() num { return fromBig(new(big.Int).Quo(f.unit, big.NewInt(millionths))) }
 
-// units returns how many whole units of cost n is, rounded down.
+// units returns n in whole units, rounded down.
 func (f *family) units(n num) int64 {
-	q := atLeast(n, num{}).big()
+	q := maxNum(n, num{}).big()
 	return q.Quo(q, f.unit).Int64()
 }
 
@@ -133,21 +134,22 @@ func (f *family) text(n num) string {
 
 func (f *family) rule(l *history.Limit) *rule {
 	amount := number(l.Amount)
-	most := new(big.Rat).Set(amount)
-	r := &rule{of: f, limit: l, shape: shapes[l.Algorithm], period: l.Period, zone: time.UTC, term: f.terms[l.Version]}
+	capacity := new(big.Rat).Set(amount)
+	r := &rule{family: f, limit: l, shape: shapes[l.Algorithm], period: l.Period, zone: time.UTC}
+	r.term = f.terms[l.Version]
 	switch r.shape {
 	case rated, refill:
 		if l.Burst != "" {
-			most = number(l.Burst)
-		} else if most.Cmp(big.NewRat(1, 1)) < 0 {
-			most.SetInt64(1) // docs/algorithms.md; TokenBucket.Burst: "zero: Amount, at least 1"
+			capacity = number(l.Burst)
+		} else if capacity.Cmp(big.NewRat(1, 1)) < 0 {
+			capacity.SetInt64(1) // docs/algorithms.md; TokenBucket.Burst: "zero: Amount, at least 1"
 		}
 		if r.prefetching() {
 			r.life = cmp.Or(l.PrefetchLife, int64(time.Second/time.Microsecond))
 		}
 	case window:
 		if l.FromFirst {
-			r.shape = first
+			r.shape = fromFirst
 		}
 		if l.Calendar == "minute" {
 			r.period = 60_000_000 // no zone cuts a minute
@@ -157,46 +159,45 @@ func (f *family) rule(l *history.Limit) *rule {
 			panic(err)
 		}
 	}
-	r.amount, r.most = f.count(amount), f.count(most)
+	r.amount, r.capacity = f.count(amount), f.count(capacity)
 	if r.shape == rated {
 		perMicro := new(big.Rat).Quo(amount, big.NewRat(l.Period, 1))
-		r.rate, r.step = f.count(perMicro), stepOf(perMicro, most, l.Period)
+		r.rate, r.step = f.count(perMicro), stepOf(perMicro, capacity, l.Period)
 	}
 	return r
 }
 
-// keep returns how much has to be free after a charge that names this headroom, rounded down.
-func (r *rule) keep(text string) num {
+// headroom returns how much a headroom, as a charge names it, is of this limit. It rounds down.
+func (r *rule) headroom(text string) num {
 	share, percent := strings.CutSuffix(text, "%")
 	switch {
 	case text == "":
 		return num{}
 	case !percent:
-		return r.of.costs[text]
+		return r.family.costs[text]
 	}
 	n := number(share)
-	n.Mul(n, big.NewRat(1, 100)).Mul(n, new(big.Rat).SetInt(r.most.big()))
+	n.Mul(n, big.NewRat(1, 100)).Mul(n, new(big.Rat).SetInt(r.capacity.big()))
 	return fromBig(new(big.Int).Quo(n.Num(), n.Denom()))
 }
 
-// stepOf returns the steps in which tokens come: of a microsecond, or of the smallest
-// power of ten of them for which credits that make the rate exact stay within 53 bits.
-// docs/algorithms.md, "Exactness".
-func stepOf(perMicro, most *big.Rat, period int64) int64 {
+// stepOf returns the microseconds between two tokens' coming in: the smallest power of ten for which credits that make
+// the rate exact stay within 53 bits. docs/algorithms.md, "Exactness".
+func stepOf(perMicro, capacity *big.Rat, period int64) int64 {
 	limit := new(big.Int).Lsh(big.NewInt(1), 53)
-	g := int64(1)
-	for ; g <= period/10; g *= 10 {
-		perStep := new(big.Rat).Mul(perMicro, big.NewRat(g, 1))
+	step := int64(1)
+	for ; step <= period/10; step *= 10 {
+		perStep := new(big.Rat).Mul(perMicro, big.NewRat(step, 1))
 		unit := new(big.Int).Set(perStep.Denom())
-		lcm(unit, most.Denom())
+		lcm(unit, capacity.Denom())
 		// costs may be finer than these by decimals of the burst's text; what fits tightly is
 		// given the next step too, which only widens what is allowed
 		unit.Mul(unit, big.NewInt(10))
 		drain := new(big.Rat).Mul(perStep, new(big.Rat).SetInt(unit))
-		capacity := new(big.Rat).Mul(most, new(big.Rat).SetInt(unit))
-		if unit.Cmp(limit) < 0 && drain.Num().Cmp(limit) < 0 && capacity.Num().Cmp(limit) < 0 {
+		credits := new(big.Rat).Mul(capacity, new(big.Rat).SetInt(unit))
+		if unit.Cmp(limit) < 0 && drain.Num().Cmp(limit) < 0 && credits.Num().Cmp(limit) < 0 {
 			break
 		}
 	}
-	return g
+	return step
 }

@@ -5,22 +5,21 @@ import (
 	"slices"
 )
 
-// spans are stretches of true time within which something happened, each with an amount. They are asked
-// once they are sorted.
-type spans struct{ from, to []mark }
+// spans are intervals of true time, each with an amount. Sort them before any look-up.
+type spans struct{ begins, ends []mark }
 
 type mark struct {
 	t   int64
 	n   num
-	sum num // of all marks up to this
+	sum num // of n, of all marks up to this one
 }
 
 func (s *spans) add(from, to int64, n num) {
-	s.from, s.to = append(s.from, mark{t: from, n: n}), append(s.to, mark{t: to, n: n})
+	s.begins, s.ends = append(s.begins, mark{t: from, n: n}), append(s.ends, mark{t: to, n: n})
 }
 
 func (s *spans) sort() {
-	for _, marks := range [][]mark{s.from, s.to} {
+	for _, marks := range [][]mark{s.begins, s.ends} {
 		slices.SortStableFunc(marks, func(a, b mark) int { return cmp.Compare(a.t, b.t) })
 		var sum num
 		for i := range marks {
@@ -30,7 +29,7 @@ func (s *spans) sort() {
 	}
 }
 
-func (s *spans) clone() *spans { return &spans{slices.Clone(s.from), slices.Clone(s.to)} }
+func (s *spans) clone() *spans { return &spans{slices.Clone(s.begins), slices.Clone(s.ends)} }
 
 // before returns the number of marks before a time, and the sum of their amounts.
 func before(marks []mark, t int64) (n int, sum num) {
@@ -41,23 +40,24 @@ func before(marks []mark, t int64) (n int, sum num) {
 	return n, sum
 }
 
-// begun returns the number and the sum of the spans that begin by t.
-func (s *spans) begun(t int64) (n int, sum num) { return before(s.from, t+1) }
+// begunBy returns the number and the sum of the spans that begin by t.
+func (s *spans) begunBy(t int64) (n int, sum num) { return before(s.begins, t+1) }
 
-// over returns the number and the sum of the spans that end before t. The number is also that of the stretch between
-// spans that began last.
-func (s *spans) over(t int64) (n int, sum num) { return before(s.to, t) }
+// endedBefore returns the number and the sum of the spans that end before t. The number is also that of the stretch
+// between spans that began last.
+func (s *spans) endedBefore(t int64) (n int, sum num) { return before(s.ends, t) }
 
+// during returns the sum of the spans that touch an interval.
 func (s *spans) during(from, to int64) num {
-	_, begun := s.begun(to)
-	_, over := s.over(from)
+	_, begun := s.begunBy(to)
+	_, over := s.endedBefore(from)
 	return begun.minus(over)
 }
 
-// between returns the number of the stretch between spans in which an interval of true
-// time lies; false if it touches one.
+// between returns the number of the stretch between spans in which an interval lies; ok is false if the interval
+// touches a span.
 func (s *spans) between(from, to int64) (stretch int, ok bool) {
-	stretch, _ = s.over(from)
-	begun, _ := s.begun(to)
+	stretch, _ = s.endedBefore(from)
+	begun, _ := s.begunBy(to)
 	return stretch, stretch == begun
 }

@@ -7,21 +7,21 @@ import (
 	"github.com/headgate/headgate/internal/testing/history"
 )
 
-// tickets checks that reservations start in the order in which they were decided, and not
-// before: see docs/algorithms.md, "What each verb does". The bound rule checks that they
-// start no faster than the limit allows. A refund, a loss or a conversion in between
-// may let a later one start earlier, so those before it are not compared with those after.
+// tickets checks that reservations start in the order of their decisions, and not before their decisions: see
+// docs/algorithms.md, "What each verb does". The bound rule checks that they start no faster than the limit allows. A
+// refund, a loss or a conversion may let a later reservation start earlier, so reservations before it are not compared
+// with those after it.
 func (m *model) tickets(c *cell, breaks *spans) {
 	list := m.reservations(c)
 	if len(list) < 2 || len(c.rules) > 1 {
 		return
 	}
 	cuts := breaks.clone()
-	for _, f := range c.fixes {
-		cuts.add(f.from, f.until(), num{})
+	for _, f := range c.corrections {
+		cuts.add(f.from, f.doneBy(), num{})
 	}
 	cuts.sort()
-	// Of those decided at the same time, the one that starts first counts as decided first.
+	// Of reservations that were decided at the same time, the first to start counts as decided first.
 	slices.SortStableFunc(list, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(a.ret.At, b.ret.At), cmp.Compare(a.start(), b.start()))
 	})
@@ -36,7 +36,7 @@ func (m *model) tickets(c *cell, breaks *spans) {
 		case !ok || n != stretch:
 			last = e
 		case e.start() < last.start():
-			m.violation("tickets", c, slices.Concat(last.events, e.events),
+			m.report("tickets", c, slices.Concat(last.events, e.events),
 				"decided at %d it starts at %d, that of %d at %d", e.ret.At, e.start(), last.ret.At, last.start())
 		default:
 			last = e
@@ -45,15 +45,15 @@ func (m *model) tickets(c *cell, breaks *spans) {
 	}
 }
 
-// reservations returns a cell's reservations. None may start before it was decided.
+// reservations returns the reservations of a cell, and checks that none starts before its decision.
 func (m *model) reservations(c *cell) (list []*entry) {
 	for _, e := range c.entries {
-		if e.Verb != history.Reserve || !e.sure() || !m.timed(e.ask) {
+		if e.Verb != history.Reserve || !e.surelyCharged() || !m.timed(e.call) {
 			continue
 		}
 		list = append(list, e)
 		if e.ret.StartAt > 0 && e.ret.StartAt < e.ret.At && e.to < m.setBack {
-			m.violation("tickets", c, e.events, "a start at %d, before its decision at %d", e.ret.StartAt, e.ret.At)
+			m.report("tickets", c, e.events, "a start at %d, before its decision at %d", e.ret.StartAt, e.ret.At)
 		}
 	}
 	return list

@@ -14,39 +14,39 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// notFound lists the faults that the simulator does not find within searched. The first is found by package law's
-// TestTwoDefinitionsInTurnStarveNoKey.
+// notFound lists the faults that the simulator does not find within seedsPerFault. A test of package law finds the
+// first: TestTwoDefinitionsInTurnStarveNoKey.
 var notFound = []string{"exactness-d5", "handed-out-and-given-back"}
 
-// searched is how many simulations look for one fault, by seeds from 1 on: a busy machine looks at as many as another.
-// On two quiet cores they take two minutes.
-const searched = 1000
+// seedsPerFault is how many simulations look for one fault, by seeds from 1 on. It is a number and not a time, so that
+// a busy machine finds as much as another. On two quiet cores these simulations take two minutes.
+const seedsPerFault = 1000
 
 // TestPlantedFaultsAreFound plants each fault and lets the simulator look for it. It fails for a fault that is missed
 // and that notFound does not list.
 func TestPlantedFaultsAreFound(t *testing.T) {
 	tier.Nightly(t)
-	// What is found without a fault would be taken for the fault of each.
+	// A violation that is found without a fault would count for every fault.
 	if found := simulate(t, "", 100); found != "" {
 		t.Fatalf("without a fault: %s", found)
 	}
-	var looked int
+	var tried int
 	var missed []string
 	for _, f := range faults(t) {
 		t.Run(f.name, func(t *testing.T) {
-			looked++
-			found := simulate(t, f.overlay(t), searched)
+			tried++
+			found := simulate(t, f.overlay(t), seedsPerFault)
 			if found != "" {
 				t.Logf("found by %s", found)
 				return
 			}
-			t.Logf("not found by %d seeds", searched)
+			t.Logf("not found by %d seeds", seedsPerFault)
 			if missed = append(missed, f.name); !slices.Contains(notFound, f.name) {
 				t.Errorf("the simulator used to find that: %s", f.breaks)
 			}
 		})
 	}
-	t.Logf("%d of %d faults are found; missed: %q", looked-len(missed), looked, missed)
+	t.Logf("%d of %d faults are found; missed: %q", tried-len(missed), tried, missed)
 }
 
 // violation is a line of the simulator: a seed, the rule that it breaks, and how.

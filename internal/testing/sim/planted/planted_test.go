@@ -10,8 +10,8 @@
 //	--- new
 //	text in its place, with which the module still compiles
 //
-// A fault is one that callers could notice by the decisions that they get. Nothing in the module is changed to plant
-// it: a build with an overlay reads another file in the place of the one. TestPlantedFaultsAreFound looks for each.
+// Callers could notice each fault by the decisions that they get. To plant it, the module itself is not changed: a
+// build with an overlay reads another file in place of the faulty one. TestPlantedFaultsAreFound looks for each fault.
 package planted_test
 
 import (
@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// root is the module's.
+// root is the root of the module.
 const root = "../../../.."
 
 // fault is a change of a file.
@@ -37,7 +37,7 @@ type fault struct {
 	old, new string // old occurs exactly once in the file
 }
 
-// faults returns all by their names.
+// faults returns all faults, in the order of their names.
 func faults(t *testing.T) (list []fault) {
 	t.Helper()
 	files, err := filepath.Glob("faults/*.txt")
@@ -46,10 +46,10 @@ func faults(t *testing.T) (list []fault) {
 	}
 	for _, name := range files {
 		text := read(t, name)
-		head, change, ok := strings.Cut(text, "\n--- old\n")
-		before, after, both := strings.Cut(change, "\n--- new\n")
-		file, breaks, told := strings.Cut(head, "\n")
-		if !ok || !both || !told || before == "" {
+		head, change, hasOld := strings.Cut(text, "\n--- old\n")
+		before, after, hasNew := strings.Cut(change, "\n--- new\n")
+		file, breaks, hasSentence := strings.Cut(head, "\n")
+		if !hasOld || !hasNew || !hasSentence || before == "" {
 			t.Fatalf("%s: want a file, a sentence, and two texts after their lines", name)
 		}
 		list = append(list, fault{
@@ -69,7 +69,7 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// plant returns the text of the file with the fault in it.
+// plant returns the text of the source file with the fault in it.
 func (f *fault) plant(t *testing.T) string {
 	t.Helper()
 	source := read(t, filepath.Join(root, f.file))
@@ -79,7 +79,7 @@ func (f *fault) plant(t *testing.T) string {
 	return strings.Replace(source, f.old, f.new, 1)
 }
 
-// overlay writes the changed file, and beside it the argument of go build -overlay, whose path it returns.
+// overlay writes the changed file and the argument of go build -overlay, and returns the path of the argument.
 func (f *fault) overlay(t *testing.T) (path string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -100,7 +100,7 @@ func (f *fault) overlay(t *testing.T) (path string) {
 	return path
 }
 
-// TestFaultsFitTheSource looks for faults that lack something, or that no longer fit the source.
+// TestFaultsFitTheSource looks for faults that lack a part, or that no longer fit the source.
 func TestFaultsFitTheSource(t *testing.T) {
 	t.Parallel()
 	all := faults(t)
