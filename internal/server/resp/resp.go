@@ -22,10 +22,6 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// decideTimeout bounds the time of a decision. It is shorter than the usual read timeouts of Redis clients, 2 to 5 s:
-// after a timeout many clients send the command again, and it would be charged twice.
-const decideTimeout = 1500 * time.Millisecond
-
 // Time limits of a connection: until the first permitted command, for writing a reply, and for draining the connection
 // after an error.
 const (

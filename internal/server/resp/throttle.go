@@ -66,9 +66,7 @@ func (c *conn) decide(ctx context.Context, requests []headgate.Request, answers 
 	if err := share.HoldObjects(len(requests)); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(service.WithProtocol(ctx, service.ProtocolRESP), decideTimeout)
-	defer cancel()
-	got, err := c.server.service.DecideBatch(ctx, requests)
+	got, err := c.server.service.DecideBatch(service.WithProtocol(ctx, service.ProtocolRESP), requests)
 	copy(answers, got)
 	return err
 }
