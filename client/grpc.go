@@ -55,7 +55,7 @@ func newRPC(host, socket string, secure bool, cfg *Config) (*rpcTransport, error
 		grpc.WithTransportCredentials(creds),
 		grpc.WithStatsHandler(sendRecorder{}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
-		// No retry policy applies, not even from a name server. grpc sends a call again only if the server has said that
+		// No retry policy applies, not even of a name server. grpc sends a call again only if the server has said that
 		// it did not process the call.
 		grpc.WithDisableServiceConfig(), grpc.WithDisableRetry(),
 		// A call fails at once while a server is away, so the pauses between attempts to connect are short.

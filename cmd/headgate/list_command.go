@@ -45,7 +45,8 @@ func newListCommand() *cobra.Command {
 	list.keyQuery.addFlags(cmd)
 	cmd.Flags().StringVar(&list.sort, "sort", "", "the `order`: used, percent, key or retry")
 	cmd.Flags().IntVarP(&list.max, "max", "n", 0, "list at most this `number` of keys; 0: all")
-	cmd.Flags().StringVar(&list.after, "after", "", "go on after the page that ended with this `place`; not with --sort")
+	cmd.Flags().StringVar(&list.after, "after", "",
+		"go on after the page that ended with this `place`; not with --sort")
 	cmd.MarkFlagsMutuallyExclusive("sort", "after")
 	_ = cmd.RegisterFlagCompletionFunc("sort", cobra.FixedCompletions([]string{"used", "percent", "key", "retry"},
 		cobra.ShellCompDirectiveNoFileComp))

@@ -70,7 +70,7 @@ func (t *topOptions) run(cmd *cobra.Command, s backend) error {
 	return repeat(cmd, t.every, t.count, func(width, height int) ([]string, error) {
 		maxRows := t.max
 		if height > 0 {
-			maxRows = min(maxRows, height-3) // the head, the names of the columns, and a line about a store that is away
+			maxRows = min(maxRows, height-3) // the head, names of columns, and a line about a store that is away
 		}
 		lines, err := t.table(cmd.Context(), s, maxRows, width)
 		if s.local == nil && err == nil {

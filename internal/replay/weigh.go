@@ -220,8 +220,8 @@ func (s *evaluator) findPeaks(ctx context.Context, others []time.Duration) ([]Pe
 			return t
 		}
 		list[i] = Peaks{
-			Seconds{peakPeriods[i]}, quantile(0.5), quantile(0.9),
-			quantile(0.95), quantile(0.99), quantile(0.999), quantile(1),
+			Seconds{peakPeriods[i]},
+			quantile(0.5), quantile(0.9), quantile(0.95), quantile(0.99), quantile(0.999), quantile(1),
 		}
 	}
 	return list, nil

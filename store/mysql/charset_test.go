@@ -272,7 +272,9 @@ func (c *recordingConn) QueryContext(ctx context.Context, query string, args []d
 	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
 }
 
-func (c *recordingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+func (c *recordingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (
+	driver.Result, error,
+) {
 	c.note(query, args)
 	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
 }

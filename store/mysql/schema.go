@@ -57,7 +57,8 @@ const terminator = "\n//\n"
 var (
 	revisionNumber = regexp.MustCompile(`_N\b`)
 	// makePattern matches the first words of a statement that makes an object, after comments.
-	makePattern = regexp.MustCompile(`(?m)^create (?:or replace )?(table|view|procedure|trigger)(?: if not exists)? (\w+)`)
+	makePattern = regexp.MustCompile(
+		`(?m)^create (?:or replace )?(table|view|procedure|trigger)(?: if not exists)? (\w+)`)
 	// securityPattern matches the last characteristic of a procedure before its comment.
 	securityPattern = regexp.MustCompile(`(?m)^.*sql security (?:definer|invoker)$`)
 )
