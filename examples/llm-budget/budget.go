@@ -2,24 +2,16 @@ package main
 
 import (
 	"cmp"
-	"context"
-	"errors"
-	"log"
 	"net/http"
 	"time"
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/httplimit"
+	"github.com/headgate/headgate/llm"
 )
 
 // client is the owner of an API key.
 type client struct{ user, team, org string }
-
-// usage is the usage block at the end of a model's answer.
-type usage struct {
-	Prompt     int64 `json:"prompt_tokens"`
-	Completion int64 `json:"completion_tokens"`
-}
 
 // budgets are the six limits. They have names, so that a key keeps what it has used when a limit
 // is changed.
@@ -39,12 +31,14 @@ var defaults = budgets{
 	orgMoney:     headgate.MustParseNamed("org-money", "sliding-window 400/1d scale 6"),
 }
 
-// charges returns the charges of a request with the usage u: an estimate to take, or the actual usage to settle.
-func (b *budgets) charges(c client, u usage) []headgate.Charge {
+// price is the price of the model, in dollars for a million tokens.
+var price = llm.Price{Input: headgate.Units(3), CachedInput: headgate.MustCost("0.3"), Output: headgate.Units(15)}
+
+// charges returns the charges of a request with the usage u: an estimate to begin, or the actual usage to settle.
+func (b *budgets) charges(c client, u llm.Usage) []headgate.Charge {
 	team := c.org + "/" + c.team
 	user := team + "/" + c.user
-	tokens := headgate.Units(u.Prompt + u.Completion)
-	money := headgate.Nanos(3000*u.Prompt + 15_000*u.Completion) // the model's prices: $3 and $15 a million
+	tokens, money := headgate.Units(u.Tokens()), price.Cost(u)
 	return []headgate.Charge{
 		{Limit: b.userRequests, Key: user, Cost: headgate.Units(1)},
 		{Limit: b.userTokens, Key: user, Cost: tokens},
@@ -53,36 +47,6 @@ func (b *budgets) charges(c client, u usage) []headgate.Charge {
 		{Limit: b.teamMoney, Key: team, Cost: money},
 		{Limit: b.orgMoney, Key: c.org, Cost: money},
 	}
-}
-
-// allowance is the charge of a stream so far, and how to extend it.
-type allowance struct {
-	budgets   *budgets
-	client    client
-	once      headgate.Once
-	step      int64 // tokens of one extension
-	maxTokens int64 // tokens that the answer may have
-	charged   usage
-}
-
-// extend extends the charge until it covers a number of tokens of the answer. It returns an error if a
-// limit refuses the extension, or if the outcome is unknown: then the stream has to stop.
-func (a *allowance) extend(ctx context.Context, completion int64) error {
-	if completion <= a.charged.Completion {
-		return nil
-	}
-	extended := a.charged
-	extended.Completion = max(completion, min(extended.Completion+a.step, a.maxTokens))
-	e, err := a.once.Extend(ctx, a.budgets.charges(a.client, extended)...)
-	switch {
-	case err != nil:
-		log.Print(err)
-		return errors.New("the budgets cannot be read")
-	case !e.Decision.Allowed:
-		return &headgate.DeniedError{Decision: e.Decision}
-	}
-	a.charged = extended
-	return nil
 }
 
 // chargeUnits has the unit of each charge, in the order of charges.

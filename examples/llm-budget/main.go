@@ -48,6 +48,7 @@ func fakeModel(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
+	w.Header().Set("Content-Type", "text/event-stream")
 	send := func(e event) {
 		text, _ := json.Marshal(e)
 		fmt.Fprintf(w, "data: %s\n\n", text)

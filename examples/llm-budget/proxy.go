@@ -1,12 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/llm"
 )
 
 const (
@@ -57,6 +58,12 @@ type message struct {
 type event struct {
 	Choices []choice `json:"choices"`
 	Usage   *usage   `json:"usage,omitempty"`
+}
+
+// usage is the usage block at the end of a model's stream.
+type usage struct {
+	Prompt     int64 `json:"prompt_tokens"`
+	Completion int64 `json:"completion_tokens"`
 }
 
 type choice struct {
@@ -122,12 +129,12 @@ func (p *proxy) answer(ctx context.Context, w http.ResponseWriter, kept io.Write
 	q question,
 ) bool {
 	uncancelled := context.WithoutCancel(ctx) // the budgets are settled even if the client is gone
-	a := allowance{
-		budgets: &p.budgets, client: c, once: p.limiter.Once(id, keyLife), step: p.step, maxTokens: q.MaxTokens,
-		charged: usage{countTokens(q.text()), min(p.step, q.MaxTokens)},
-	}
-	estimate := p.budgets.charges(c, a.charged)
-	d, err := a.once.Take(uncancelled, estimate...)
+	charges := func(u llm.Usage) []headgate.Charge { return p.budgets.charges(c, u) }
+	estimate := llm.Usage{Input: countTokens(q.text()), Output: min(p.step, q.MaxTokens)}
+	call, d, err := llm.Begin(uncancelled, p.limiter, id, charges, estimate, &llm.Options{
+		Life: keyLife, Count: countEvent, Step: p.step, MaxOutput: q.MaxTokens,
+		Failed: func(err error) { log.Print(err) },
+	})
 	setHeaders(w.Header(), d)
 	switch {
 	case err != nil:
@@ -144,26 +151,24 @@ func (p *proxy) answer(ctx context.Context, w http.ResponseWriter, kept io.Write
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxStream)
 	defer cancel()
-	stream, err := p.ask(ctx, q)
+	resp, err := p.ask(ctx, q)
 	if err != nil {
 		log.Print(err)
-		if _, err := a.once.Cancel(uncancelled, estimate...); err != nil {
+		if err := call.Cancel(uncancelled); err != nil {
 			log.Print(err) // the estimate stays charged: less passes than allowed, and never more
 		}
 		fail(w, http.StatusBadGateway, "the model does not answer")
 		return false
 	}
+	stream := call.Body(resp)
 	defer stream.Close()
 	w.Header().Set("Content-Type", "text/event-stream")
-	used := relay(uncancelled, io.MultiWriter(kept, w), http.NewResponseController(w).Flush, stream, &a)
-	if _, err := a.once.Settle(uncancelled, p.budgets.charges(c, used)...); err != nil {
-		log.Print(err)
-	}
+	relay(io.MultiWriter(kept, w), http.NewResponseController(w).Flush, stream)
 	return true
 }
 
 // ask sends a question to the model.
-func (p *proxy) ask(ctx context.Context, q question) (io.ReadCloser, error) {
+func (p *proxy) ask(ctx context.Context, q question) (*http.Response, error) {
 	body, _ := json.Marshal(q) // numbers and texts never fail
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.model, bytes.NewReader(body))
 	if err != nil {
@@ -177,41 +182,37 @@ func (p *proxy) ask(ctx context.Context, q question) (io.ReadCloser, error) {
 		resp.Body.Close()
 		return nil, fmt.Errorf("the model answers %s", resp.Status)
 	}
-	return resp.Body, nil
+	return resp, nil
 }
 
-// relay passes a stream on, and returns the tokens that were served: the usage block, or, if the
-// stream breaks off before that block, the tokens until then. If the allowance cannot be extended,
-// it ends the stream.
-func relay(ctx context.Context, out io.Writer, flush func() error, stream io.Reader, a *allowance) usage {
-	used := usage{Prompt: a.charged.Prompt}
-	for lines, ended := bufio.NewReader(stream), false; ; {
-		line, err := lines.ReadString('\n')
-		if err != nil {
-			if !ended {
-				breakOff(out, "the model broke off")
-			}
-			return used
-		}
-		var e event
-		data, _ := strings.CutPrefix(line, "data: ")
-		_ = json.Unmarshal([]byte(data), &e) // other lines have no tokens
-		next := used
-		for _, choice := range e.Choices {
-			next.Completion += countTokens(choice.Delta.Content)
-		}
-		if err := a.extend(ctx, next.Completion); err != nil {
-			breakOff(out, err.Error())
-			return used
-		}
-		used = next
+// countEvent returns the tokens of an event.
+func countEvent(data []byte) (tokens int64) {
+	var e event
+	_ = json.Unmarshal(data, &e) // other events have no tokens
+	for _, choice := range e.Choices {
+		tokens += countTokens(choice.Delta.Content)
+	}
+	return tokens
+}
+
+// relay passes a stream on. If the stream breaks off, or a budget is used up, it ends with an error event.
+func relay(out io.Writer, flush func() error, stream io.Reader) {
+	part := make([]byte, 32<<10)
+	for {
+		n, err := stream.Read(part)
 		// If the client is gone, either the context has ended the stream, or it goes on for the retry.
-		fmt.Fprint(out, line)
-		if line == "\n" {
-			_ = flush()
-		}
-		if e.Usage != nil {
-			used, ended = *e.Usage, true
+		_, _ = out.Write(part[:n])
+		_ = flush()
+		switch {
+		case errors.Is(err, io.EOF):
+			return
+		case errors.Is(err, headgate.ErrDenied):
+			breakOff(out, err.Error())
+			return
+		case err != nil:
+			log.Print(err)
+			breakOff(out, "the model broke off, or the budgets cannot be read")
+			return
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/llm"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/front"
 	"github.com/headgate/headgate/store/memory"
@@ -71,6 +72,7 @@ func newSite(t *testing.T, s store.Store, b budgets, replicas int, model http.Ha
 	x := &site{budgets: b, limiter: headgate.New(s, &headgate.Config{Timeout: time.Minute})}
 	m := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		x.calls.Add(1)
+		w.Header().Set("Content-Type", "text/event-stream")
 		model(w, r)
 	}))
 	t.Cleanup(m.Close)
@@ -126,7 +128,7 @@ func (x *site) used(t *testing.T) map[string]string {
 	t.Helper()
 	list := map[string]string{}
 	for _, c := range people {
-		for _, charge := range x.budgets.charges(c, usage{1, 1}) {
+		for _, charge := range x.budgets.charges(c, llm.Usage{Input: 1, Output: 1}) {
 			s, err := x.limiter.Inspect(t.Context(), charge.Limit, charge.Key)
 			if err != nil {
 				t.Fatal(err)

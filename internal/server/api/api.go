@@ -14,6 +14,9 @@ type Charge struct {
 	NoKey bool        `json:"-"`              // Read found no key; an empty key is valid
 	Cost  json.Number `json:"cost,omitempty"` // an exact decimal; absent: 1
 	Keep  string      `json:"keep,omitempty"` // headroom: a share such as 10%, or an amount; absent: none
+
+	// Count has the cost made of the usage of the request: tokens, input, output or money. Then Cost is absent.
+	Count string `json:"count,omitempty"`
 }
 
 // Request has one charge, or several that are admitted all or none.
@@ -26,6 +29,14 @@ type Request struct {
 	// as 10m, is how long the ID is remembered (absent: an hour).
 	ID   string `json:"id,omitempty"`
 	Life string `json:"life,omitempty"`
+
+	Used
+}
+
+// Used is what a call of a language model used, for charges that count it.
+type Used struct {
+	Model string          `json:"model,omitempty"` // has a price in the config file
+	Usage json.RawMessage `json:"usage,omitempty"` // as the model reports it, or the answer or event that it stands in
 }
 
 // Reserve requests charges that may start later.
@@ -84,6 +95,8 @@ type Settle struct {
 	Charge
 	Charges []Charge `json:"charges,omitempty"`
 	ID      string   `json:"id"`
+
+	Used
 }
 
 // Settled answers a Settle: by how much the cost of each charge was corrected, up or down.

@@ -34,7 +34,10 @@ func Read(data []byte, to any) error {
 	return nil
 }
 
-var typeNumber = reflect.TypeFor[json.Number]()
+var (
+	typeNumber = reflect.TypeFor[json.Number]()
+	typeRaw    = reflect.TypeFor[json.RawMessage]()
+)
 
 // value reads a value. present is false if it is null, which leaves the target unchanged.
 func (s *scanner) value(to reflect.Value) (present, ok bool) {
@@ -48,6 +51,8 @@ func (s *scanner) value(to reflect.Value) (present, ok bool) {
 	case kind == reflect.Pointer:
 		to.Set(reflect.New(to.Type().Elem()))
 		return s.value(to.Elem())
+	case to.Type() == typeRaw:
+		return true, s.raw(to)
 	case kind == reflect.Slice:
 		return true, s.list(to)
 	case kind == reflect.Bool:
@@ -92,6 +97,21 @@ func (s *scanner) object(to reflect.Value) bool {
 		}
 		return ok
 	})
+}
+
+// raw keeps an object of others as it is.
+func (s *scanner) raw(to reflect.Value) bool {
+	if s.peek() != '{' {
+		return s.mismatch("an object")
+	}
+	from := json.NewDecoder(bytes.NewReader(s.data[s.at:]))
+	var text json.RawMessage
+	if err := from.Decode(&text); err != nil {
+		return s.fail("body", "is not JSON (at byte %d): %v", s.at+1, err)
+	}
+	s.at += int(from.InputOffset())
+	to.SetBytes(text)
+	return true
 }
 
 // texts reads an object of texts into a map.

@@ -14,6 +14,7 @@ import (
 	"github.com/headgate/headgate/catalog"
 	"github.com/headgate/headgate/internal/server/rules"
 	"github.com/headgate/headgate/internal/server/strict"
+	"github.com/headgate/headgate/llm"
 )
 
 // The defaults.
@@ -30,7 +31,8 @@ type Config struct {
 	Revision       int64                // a newer file has a greater one; 0: not set
 	Limits         []catalog.Definition // nil: the files have no limits member
 	Plans          []catalog.Plan
-	Notations      Notations // bounds on notations, see Reader.Notations
+	Prices         llm.Prices // of a million tokens, by model
+	Notations      Notations  // bounds on notations, see Reader.Notations
 
 	Rules *rules.Rules // charges of HTTP requests; nil: the files have no rules
 
@@ -157,6 +159,7 @@ func parse(path string, text []byte) (*Config, error) {
 		"revision": c.readRevision,
 		"limits":   c.readLimits,
 		"plans":    c.readPlans,
+		"prices":   c.readPrices,
 		"rules":    c.readRules,
 		"allow":    readTexts(&c.rules.Allow),
 		"block":    readTexts(&c.rules.Block),
@@ -296,6 +299,32 @@ func (c *Config) readPlans(v strict.Value) error {
 		slices.SortFunc(plan.Limits, func(a, b headgate.Limit) int { return strings.Compare(a.Name(), b.Name()) })
 		c.Plans = append(c.Plans, plan)
 		return nil
+	})
+}
+
+// readPrices reads the mapping of models to prices.
+func (c *Config) readPrices(v strict.Value) error {
+	c.Prices = llm.Prices{}
+	return v.Members(func(model, v strict.Value) error {
+		var p llm.Price
+		known := strict.Keys{}
+		for name, to := range map[string]*headgate.Cost{
+			"input": &p.Input, "cached_input": &p.CachedInput, "cache_write": &p.CacheWrite,
+			"long_cache_write": &p.LongCacheWrite, "output": &p.Output,
+		} {
+			known[name] = func(v strict.Value) (err error) {
+				if *to, err = headgate.ParseCostUp(v.Value); err != nil {
+					err = v.At.Wrong("%v", err)
+				}
+				return err
+			}
+		}
+		err := v.Fields(known)
+		if err == nil && (p.Input.IsZero() || p.Output.IsZero()) {
+			err = v.At.Wrong("needs input and output, what a million tokens of these cost; 0 for nothing")
+		}
+		c.Prices[model.Value] = p
+		return err
 	})
 }
 

@@ -75,6 +75,10 @@ func TestMistakesAreShownAtTheirPlace(t *testing.T) {
 		{"allow_notations: maybe", "1:18", "true or false"},
 		{"store: x\n\tlimits: y", "2:2", ""},
 		{"limits:\n  a: 'x\n", "2:3", ""},
+		{"prices:\n  gpt-5: {input: 1}", "2:10", "needs input and output"},
+		{"prices:\n  gpt-5: {input: 1, output: -2}", "2:29", "negative"},
+		{"prices:\n  gpt-5: {input: 1, output: 2, input_cached: 3}", "2:32", "known are cache_write, cached_input"},
+		{"prices:\n  gpt-5: 3", "2:10", "mapping"},
 		{"- a", "1:1", "mapping"},
 		{"store: x\n---\nstore: y", "", "second document"},
 	} {

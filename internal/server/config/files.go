@@ -11,6 +11,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/catalog"
+	"github.com/headgate/headgate/llm"
 )
 
 // Load reads the files that flags or the variable name, if any.
@@ -117,6 +118,15 @@ func (c *Config) add(next *Config) error {
 			return twice("plans." + p.Name)
 		}
 		c.Plans = append(c.Plans, p)
+	}
+	for model, price := range next.Prices {
+		if _, there := c.Prices[model]; there {
+			return twice("prices." + model)
+		}
+		if c.Prices == nil {
+			c.Prices = llm.Prices{}
+		}
+		c.Prices[model] = price
 	}
 	c.rules.Rules = append(c.rules.Rules, next.rules.Rules...)
 	c.rules.Allow = append(c.rules.Allow, next.rules.Allow...)

@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/server/config"
 	"github.com/headgate/headgate/internal/server/rules"
 	"github.com/headgate/headgate/internal/stores"
+	"github.com/headgate/headgate/llm"
 	"github.com/headgate/headgate/store"
 )
 
@@ -37,7 +38,8 @@ type configFiles struct {
 	limits   *catalog.Catalog // the server's catalog; nil at first
 	observer catalog.Observer // of each attempt to apply the files
 
-	rules atomic.Pointer[rules.Rules] // in force; nil: none
+	rules  atomic.Pointer[rules.Rules] // in force; nil: none
+	prices atomic.Pointer[llm.Prices]  // in force; never nil
 
 	mu      sync.Mutex
 	text    string        // of the files at the last attempt; empty: no attempt yet
@@ -157,9 +159,11 @@ func (f *configFiles) apply(ctx context.Context, s store.Store) error {
 	return err
 }
 
-// useRules replaces all rules. It logs possible mistakes, and parts that can never work, unless it already has.
+// useRules replaces all rules and prices. It logs possible mistakes, and parts that can never work, unless it already
+// has.
 func (f *configFiles) useRules(c *config.Config) {
 	f.rules.Store(c.Rules)
+	f.prices.Store(&c.Prices)
 	warnings := c.Warnings()
 	var never []string
 	for _, err := range impossible(c) {

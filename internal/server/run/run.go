@@ -142,7 +142,7 @@ func (srv *server) serve(ctx context.Context) error {
 	service, limiter := srv.service(s, names, log)
 	logs := whatif.New(&whatif.Config{Names: names, Limiter: limiter})
 	defer logs.Close()
-	service.UseRules(&srv.configFiles.rules)
+	service.UseFiles(&srv.configFiles.rules, &srv.configFiles.prices)
 	files, err := srv.envoy.open(service, log)
 	if err != nil {
 		endpoints.Close()

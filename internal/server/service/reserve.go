@@ -86,7 +86,7 @@ func (s *Service) correct(ctx context.Context, r *api.Settle, parse costParser,
 	if r.ID == "" {
 		return nil, headgate.Invalid("id", "is missing")
 	}
-	charges, err := s.appendCharges(ctx, nil, &api.Request{Charge: r.Charge, Charges: r.Charges}, parse)
+	charges, err := s.appendCharges(ctx, nil, &api.Request{Charge: r.Charge, Charges: r.Charges, Used: r.Used}, parse)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/server/rules"
 	"github.com/headgate/headgate/internal/server/traffic"
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/llm"
 	"github.com/headgate/headgate/store"
 )
 
@@ -40,6 +41,7 @@ type Service struct {
 	onAdmin  func(AdminAction)            // may be nil
 	nameless string                       // author of the actions of callers without a name
 	rules    *atomic.Pointer[rules.Rules] // replaced as a whole: one file's rules decide a request
+	prices   *atomic.Pointer[llm.Prices]  // replaced with the rules
 	traffic  *traffic.Traffic
 }
 
@@ -47,18 +49,22 @@ type Service struct {
 func New(l *headgate.Limiter, c *config.Config, names catalog.Names) *Service {
 	s := &Service{
 		limiter: l, config: c, names: cmp.Or[catalog.Names](names, c), rules: &atomic.Pointer[rules.Rules]{},
+		prices:   &atomic.Pointer[llm.Prices]{},
 		resolver: resolver{limits: map[string]resolved{}, notations: map[string]*notation{}}, traffic: traffic.New(nil),
 	}
 	s.observer = httplimit.NewObserver(l, s.longestPause())
 	s.rules.Store(c.Rules)
+	s.prices.Store(&c.Prices)
 	return s
 }
 
 // Rules returns the rules in force, at first those of the configuration; nil: none.
 func (s *Service) Rules() *rules.Rules { return s.rules.Load() }
 
-// UseRules makes the service read its rules from a pointer. Call it before the service is used.
-func (s *Service) UseRules(r *atomic.Pointer[rules.Rules]) { s.rules = r }
+// UseFiles makes the service read its rules and prices from pointers. Call it before the service is used.
+func (s *Service) UseFiles(r *atomic.Pointer[rules.Rules], p *atomic.Pointer[llm.Prices]) {
+	s.rules, s.prices = r, p
+}
 
 // Inspect returns the state of one key. It calls hold with the number of attempts before it reads them from the store.
 func (s *Service) Inspect(ctx context.Context, r *api.InspectRequest, hold func(attempts int) error) (

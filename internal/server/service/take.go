@@ -134,15 +134,15 @@ func (s *Service) appendCharges(ctx context.Context, list []headgate.Charge, r *
 	case len(r.Charges) == 0 && r.Limit == "":
 		return nil, headgate.Invalid("limit", "is missing")
 	case len(r.Charges) == 0:
-		return s.appendCharge(ctx, list, &r.Charge, parse)
+		return s.appendCounted(ctx, list, &r.Charge, &r.Used, parse)
 	case r.Charge != api.Charge{NoKey: r.NoKey}:
-		return nil, headgate.Invalid("charges", "stand beside limit, key, cost or keep; say one or the other")
+		return nil, headgate.Invalid("charges", "stand beside limit, key, cost, count or keep; say one or the other")
 	case len(r.Charges) > api.MaxCharges:
 		return nil, headgate.Invalid("charges", "are more than %d", api.MaxCharges)
 	}
 	var err error
 	for i := range r.Charges {
-		if list, err = s.appendCharge(ctx, list, &r.Charges[i], parse); err != nil {
+		if list, err = s.appendCounted(ctx, list, &r.Charges[i], &r.Used, parse); err != nil {
 			return nil, err
 		}
 	}
