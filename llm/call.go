@@ -27,7 +27,7 @@ type Options struct {
 	Step int64
 	// MaxOutput is how many tokens of output the answer can have, so that the last step charges no more. 0: not known.
 	MaxOutput int64
-	// Failed is told why a charge could not be settled. It stays as it was, until its limit forgets it. Nil: nobody is.
+	// Failed receives the error of a settlement when a body is closed. The charge stays as it was. Nil: the error is lost.
 	Failed func(error)
 }
 
@@ -147,7 +147,8 @@ func (c *Call) end(used Usage, correct func([]headgate.Charge) error) error {
 // what was charged. An answer with a status of 400 or more has used nothing.
 //
 // A stream is read event by event. Where the charge has to grow and a limit refuses that, Read returns a
-// *headgate.DeniedError in place of the next event. The charge is settled also if the request's context has ended.
+// *headgate.DeniedError in place of the next event. The charge is settled also if the request's context has ended. A
+// compressed body reports nothing: net/http decompresses answers, unless the request asks for an encoding itself.
 func (c *Call) Body(resp *http.Response) io.ReadCloser {
 	ctx := context.Background()
 	if resp.Request != nil {

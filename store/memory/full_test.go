@@ -284,3 +284,33 @@ func TestABoundOfBytes(t *testing.T) {
 		t.Errorf("%d requests when the others were over, %d before", again, requests)
 	}
 }
+
+// TestCellsStayForAMomentAfterTheirDeath checks that the keys of a limit that is empty at once are still there when they
+// come again soon, and that new keys take the places of those that are long dead.
+func TestCellsStayForAMomentAfterTheirDeath(t *testing.T) {
+	const keys = 20_000
+	now := t0
+	s := memory.New(&memory.Config{Clock: func() int64 { return now }})
+	takeAll := func(prefix string) {
+		t.Helper()
+		for i := range keys {
+			cell := law.Cell{Limit: "fast", Key: fmt.Sprint(prefix, i)}
+			if b, ok := s.TakeOne(t.Context(), cell, &generous, 1000); !ok || !b.Granted {
+				t.Fatalf("key %d: got %+v, %v", i, b, ok)
+			}
+		}
+	}
+	takeAll("a")
+	now += 50_000
+	takeAll("a")
+	if got := countOf(t, s, "fast").Keys; got != keys {
+		t.Errorf("%d cells after 50 ms, want %d", got, keys)
+	}
+	for round := range 10 {
+		now += 200_000
+		takeAll(fmt.Sprint(round))
+	}
+	if got := countOf(t, s, "fast").Keys; got > 2*keys {
+		t.Errorf("%d cells after ten times %d new keys, want at most %d", got, keys, 2*keys)
+	}
+}

@@ -120,16 +120,20 @@ func (s *Store) makeRoomIn(t *table, reserve func() bool, now int64) bool {
 	return true
 }
 
-// tidy removes the dead cells of the locked table at i if the table has no room for one more cell. So tables grow
-// only with their live cells, however fast new keys come. It grows the table if less than a tenth of it was dead, so
-// that the cost of the scan is spread over many insertions.
+// deadFor is for how many microseconds a cell stays dead before tidy removes it. A fast limit is empty again between two
+// charges of a key: if each charge had to insert the key anew, it took four times as long.
+const deadFor = 100_000
+
+// tidy removes cells of the locked table at i that have been dead for a while, if the table has no room for one more
+// cell. So tables grow only with the cells in use, however fast new keys come. It grows the table if less than a tenth
+// of it was removed, so that the cost of the scan is spread over many insertions.
 func (s *Store) tidy(i int, now int64) {
 	t := s.tables[i].Load()
-	used := t.used
-	if t.fits(1) || t.soonestDeath.Load() > now {
+	used, longDead := t.used, now-deadFor
+	if t.fits(1) || t.soonestDeath.Load() > longDead {
 		return
 	}
-	if s.sweep(t, now, math.MaxInt); t.used > used-used/10 {
+	if s.sweep(t, longDead, math.MaxInt); t.used > used-used/10 {
 		s.rebuild(i, used+used/10, t.rich != nil)
 	}
 }
