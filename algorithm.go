@@ -73,7 +73,7 @@ func compileCount(p law.Params, amount Cost, field string, step time.Duration, o
 		p.Unit = lcm(big.NewInt(grain), big.NewInt(pow10[amount.exp])).Int64()
 		p.Capacity, err = amount.credits(p.Unit)
 		if err == nil && p.Capacity <= p.Highest() {
-			return p, options.setOptions(&p)
+			return p, options.applyOptions(&p)
 		}
 	}
 	return p, tooFineError("amount", options.Scale, "%s is too large", amount)

@@ -26,9 +26,8 @@ func (a TokenBucket) compile() (law.Params, *calendar, error) {
 }
 func (a TokenBucket) bound() Bound { return rateAlgorithm(a).bound() }
 
-// LeakyBucket admits what still fits: a request pours its cost into the
-// bucket, which holds Capacity and leaks Amount per Period. It decides like a
-// token bucket whose tokens are the room left.
+// LeakyBucket admits what still fits: a request pours its cost into the bucket, which holds Capacity and leaks Amount
+// per Period. It decides like a token bucket whose tokens are the room left.
 //
 //	leaky-bucket 1.5/s capacity 3
 type LeakyBucket struct {
@@ -50,9 +49,8 @@ func (a LeakyBucket) compile() (law.Params, *calendar, error) {
 }
 func (a LeakyBucket) bound() Bound { return a.rateAlgorithm().bound() }
 
-// GCRA is the generic cell rate algorithm (ITU-T I.371): requests come
-// Period/Amount apart on average, and up to Burst of them early. It decides
-// like a token bucket; the level is the theoretical arrival time.
+// GCRA is the generic cell rate algorithm (ITU-T I.371): requests come Period/Amount apart on average, and up to Burst
+// of them early. It decides like a token bucket; the level is the theoretical arrival time.
 //
 //	gcra 10/s burst 5
 type GCRA struct {
@@ -68,9 +66,8 @@ func (a GCRA) String() string { return rateAlgorithm(a).canonical("gcra", "burst
 func (a GCRA) compile() (law.Params, *calendar, error) { return rateAlgorithm(a).compile("burst") }
 func (a GCRA) bound() Bound                            { return rateAlgorithm(a).bound() }
 
-// Interval is a token bucket that is refilled in one go: Amount tokens at the
-// end of each Period, up to Burst. The periods are counted from the first use
-// of a key, and again whenever its bucket was full.
+// Interval is a token bucket that is refilled in one go: Amount tokens at the end of each Period, up to Burst. The
+// periods are counted from the first use of a key, and again whenever its bucket was full.
 //
 //	interval 100/10s burst 300
 type Interval struct {
@@ -102,7 +99,7 @@ func (a Interval) compile() (law.Params, *calendar, error) {
 		}
 		p := law.Params{Kind: law.Bucket, Unit: unit, Capacity: capacity, Step: a.Period.Microseconds(), Drain: drain}
 		if p.Valid() == nil {
-			err := a.setOptions(&p)
+			err := a.applyOptions(&p)
 			return p, nil, err
 		}
 	}
@@ -148,7 +145,7 @@ func (r rateAlgorithm) compile(burst string) (law.Params, *calendar, error) {
 	if err != nil {
 		return law.Params{}, nil, err
 	}
-	err = r.setOptions(&p)
+	err = r.applyOptions(&p)
 	return p, nil, err
 }
 

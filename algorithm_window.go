@@ -23,19 +23,19 @@ type FixedWindow struct {
 }
 
 // parseFixedWindow makes a FixedWindow of the parsed notation, or fails if its options contradict each other.
-func parseFixedWindow(n *parser) (Algorithm, error) {
-	a := FixedWindow{Amount: n.amount, Period: n.period, Calendar: n.calendar, Tail: n.Tail}
-	_, a.FromFirst = n.takeOption("from-first")
-	zone, zoned := n.takeOption("zone")
+func parseFixedWindow(p *parser) (Algorithm, error) {
+	a := FixedWindow{Amount: p.amount, Period: p.period, Calendar: p.calendar, Tail: p.Tail}
+	_, a.FromFirst = p.takeOption("from-first")
+	zone, zoned := p.takeOption("zone")
 	a.Zone = zone.text
 	switch {
-	case !n.hasPeriod:
-		return nil, n.fail("period", n.amountAt, "is missing: write fixed-window AMOUNT/PERIOD")
+	case !p.hasPeriod:
+		return nil, p.fail("period", p.amountAt, "is missing: write fixed-window AMOUNT/PERIOD")
 	case zoned && a.Calendar == "":
-		return nil, n.fail("zone", zone.at,
+		return nil, p.fail("zone", zone.at,
 			"only a calendar's windows (minute, hour, day, week, month) have a time zone")
 	case a.FromFirst && a.Calendar != "":
-		return nil, n.fail("from-first", n.valuesAt["from-first"], "a calendar's windows start by the calendar")
+		return nil, p.fail("from-first", p.valuesAt["from-first"], "a calendar's windows start by the calendar")
 	}
 	return a, nil
 }
@@ -115,8 +115,8 @@ type SlidingWindow struct {
 	Tail
 }
 
-func parseSlidingWindow(n *parser) (Algorithm, error) {
-	return SlidingWindow{Amount: n.amount, Period: n.period, Tail: n.Tail}, n.needPeriod()
+func parseSlidingWindow(p *parser) (Algorithm, error) {
+	return SlidingWindow{Amount: p.amount, Period: p.period, Tail: p.Tail}, p.needPeriod()
 }
 
 // String returns the canonical notation.
@@ -148,12 +148,12 @@ type SlidingLog struct {
 	Tail
 }
 
-func parseSlidingLog(n *parser) (Algorithm, error) {
-	if err := n.needPeriod(); err != nil {
+func parseSlidingLog(p *parser) (Algorithm, error) {
+	if err := p.needPeriod(); err != nil {
 		return nil, err
 	}
-	history, err := n.periodOption("history")
-	return SlidingLog{Amount: n.amount, Period: n.period, History: history, Tail: n.Tail}, err
+	history, err := p.periodOption("history")
+	return SlidingLog{Amount: p.amount, Period: p.period, History: history, Tail: p.Tail}, err
 }
 
 // String returns the canonical notation.
@@ -190,15 +190,15 @@ type Concurrency struct {
 	Tail
 }
 
-func parseConcurrency(n *parser) (Algorithm, error) {
-	if n.hasPeriod {
-		return nil, n.fail("period", n.periodAt, "concurrency has none: write concurrency AMOUNT ttl PERIOD")
+func parseConcurrency(p *parser) (Algorithm, error) {
+	if p.hasPeriod {
+		return nil, p.fail("period", p.periodAt, "concurrency has none: write concurrency AMOUNT ttl PERIOD")
 	}
-	ttl, err := n.periodOption("ttl")
+	ttl, err := p.periodOption("ttl")
 	if err == nil && ttl == 0 {
-		err = n.fail("ttl", len(n.text), "is missing: write concurrency AMOUNT ttl PERIOD")
+		err = p.fail("ttl", len(p.text), "is missing: write concurrency AMOUNT ttl PERIOD")
 	}
-	return Concurrency{Amount: n.amount, TTL: ttl, Tail: n.Tail}, err
+	return Concurrency{Amount: p.amount, TTL: ttl, Tail: p.Tail}, err
 }
 
 // String returns the canonical notation.

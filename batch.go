@@ -61,23 +61,23 @@ type batchRequest struct {
 
 // batch decides requests, and retries those whose limits were not in force at the store's time.
 func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []BatchResult, err error) {
-	if slices.ContainsFunc(requests, Request.unresolved) {
-		var d callDeadline
-		ctx, d = withDeadline(ctx, l.shortTimeout)
+	if slices.ContainsFunc(requests, Request.needsLookup) {
+		var deadline callDeadline
+		ctx, deadline = withDeadline(ctx, l.shortTimeout)
 		defer func() {
 			for i := range answers {
-				if a := &answers[i]; errors.Is(a.Err, context.DeadlineExceeded) {
-					a.Err = d.explain(a.Err, store.ErrUnknownOutcome)
+				if answer := &answers[i]; errors.Is(answer.Err, context.DeadlineExceeded) {
+					answer.Err = deadline.explain(answer.Err, store.ErrUnknownOutcome)
 				}
 			}
-			d.end(&err, store.ErrUnknownOutcome)
+			deadline.end(&err, store.ErrUnknownOutcome)
 		}()
 	}
 	answers = make([]BatchResult, len(requests))
-	list, pending := make([]batchRequest, len(requests)), make([]*batchRequest, len(requests))
+	states, pending := make([]batchRequest, len(requests)), make([]*batchRequest, len(requests))
 	for i := range requests {
-		list[i].Request, list[i].answer = &requests[i], &answers[i]
-		pending[i] = &list[i]
+		states[i].Request, states[i].answer = &requests[i], &answers[i]
+		pending[i] = &states[i]
 	}
 	if err := l.decideBatch(ctx, pending); err != nil {
 		return nil, err
@@ -104,9 +104,9 @@ func (l *Limiter) decideBatch(ctx context.Context, requests []*batchRequest) err
 	for _, b := range requests {
 		n += len(b.charges)
 	}
-	all, end := newRequest(n), 0
+	combined, end := newRequest(n), 0
 	for i, b := range requests {
-		b.request = *all.part(end, end+len(b.charges))
+		b.request = *combined.part(end, end+len(b.charges))
 		if b.answer.Err == nil {
 			b.answer.Err = b.compile(l.clock, uint32(i+1))
 		}
@@ -117,7 +117,7 @@ func (l *Limiter) decideBatch(ctx context.Context, requests []*batchRequest) err
 	if end == 0 {
 		return nil
 	}
-	if err := l.apply(ctx, all.part(0, end)); err != nil {
+	if err := l.apply(ctx, combined.part(0, end)); err != nil {
 		return err
 	}
 	for _, b := range requests {
@@ -147,25 +147,25 @@ func (b *batchRequest) compile(clock store.Clock, group uint32) error {
 	return b.request.valid()
 }
 
-// unresolved reports whether the limit of a charge has to be looked up.
-func (r Request) unresolved() bool { return slices.ContainsFunc(r.Charges, Charge.unresolved) }
+// needsLookup reports whether the limit of a charge has to be looked up.
+func (r Request) needsLookup() bool { return slices.ContainsFunc(r.Charges, Charge.needsLookup) }
 
 // resolveBatch looks up the limits of all requests together, and sets the limits in force. An invalid request fails
 // alone.
 func (l *Limiter) resolveBatch(ctx context.Context, requests []*batchRequest) {
 	var unresolved []*batchRequest
-	var all []Charge
+	var charges []Charge
 	for _, b := range requests {
 		*b.answer = BatchResult{}
-		if b.charges = b.Charges; b.unresolved() {
-			unresolved, all = append(unresolved, b), append(all, b.Charges...)
+		if b.charges = b.Charges; b.needsLookup() {
+			unresolved, charges = append(unresolved, b), append(charges, b.Charges...)
 		}
 	}
-	remaining := all
+	remaining := charges
 	for _, b := range unresolved {
 		b.charges, remaining = remaining[:len(b.Charges)], remaining[len(b.Charges):]
 	}
-	l.findBatch(ctx, all, unresolved)
+	l.findBatch(ctx, charges, unresolved)
 	for _, b := range unresolved {
 		if b.answer.Err == nil {
 			l.setCurrent(b.charges, b.attempts)
@@ -173,23 +173,23 @@ func (l *Limiter) resolveBatch(ctx context.Context, requests []*batchRequest) {
 	}
 }
 
-// findBatch finds the limits of requests, whose charges are parts of all. It bisects the list to find invalid requests.
-func (l *Limiter) findBatch(ctx context.Context, all []Charge, list []*batchRequest) {
-	err := l.find(ctx, all)
+// findBatch finds the limits of requests, to which the charges belong. It bisects the list to find invalid requests.
+func (l *Limiter) findBatch(ctx context.Context, charges []Charge, requests []*batchRequest) {
+	err := l.find(ctx, charges)
 	switch {
 	case err == nil:
-	case len(list) == 1 || !errors.Is(err, ErrInvalid):
-		for _, b := range list {
+	case len(requests) == 1 || !errors.Is(err, ErrInvalid):
+		for _, b := range requests {
 			b.answer.Err = err
 		}
 	default:
-		half, n := len(list)/2, 0
-		for k, b := range list {
+		half, split := len(requests)/2, 0
+		for k, b := range requests {
 			if copy(b.charges, b.Charges); k < half {
-				n += len(b.charges)
+				split += len(b.charges)
 			}
 		}
-		l.findBatch(ctx, all[:n], list[:half])
-		l.findBatch(ctx, all[n:], list[half:])
+		l.findBatch(ctx, charges[:split], requests[:half])
+		l.findBatch(ctx, charges[split:], requests[half:])
 	}
 }

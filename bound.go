@@ -15,7 +15,7 @@ type Bound struct {
 	amount     Cost          // amount that should pass in each period; zero if no sliding log does the same
 	periodText string        // period in words, such as "in one minute"; empty if there is no worst case
 
-	prefetchLife time.Duration // how long a node may keep tokens that it has taken up front
+	prefetchLife time.Duration // how long a process may keep prefetched tokens
 
 	away Away // what the limit answers while its store cannot decide
 

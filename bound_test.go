@@ -43,8 +43,8 @@ func TestBoundsSayWhatTheDocsPromise(t *testing.T) {
 	}
 }
 
-// TestNothingPassesBeyondTheBound takes as much as possible, at the worst times that it can find, and compares every
-// closed interval with the bound.
+// TestNothingPassesBeyondTheBound charges as often as the limit admits, mostly just when RetryAfter is over, and checks
+// that in no closed interval more passes than Bound.In says, and that 70 % of the bound is reached.
 func TestNothingPassesBeyondTheBound(t *testing.T) {
 	t.Parallel()
 	for _, notation := range []string{
@@ -57,7 +57,7 @@ func TestNothingPassesBeyondTheBound(t *testing.T) {
 			seed := tier.Pick(1, 1, rand.Uint64())
 			rng := rand.New(rand.NewPCG(seed, 0))
 			limit := headgate.MustParse(notation)
-			closest := 0.0
+			maxRatio := 0.0
 			for range tier.Pick(6, 30, 100) {
 				c := newClock("2026-03-01T12:00:59Z")
 				c.advance(time.Duration(rng.IntN(1000)) * time.Millisecond)
@@ -76,28 +76,29 @@ func TestNothingPassesBeyondTheBound(t *testing.T) {
 				}
 				for i := range times {
 					for j := i; j < len(times); j++ {
-						n := int64(j - i + 1)
-						most := limit.Bound().In(time.Duration(times[j]-times[i]) * time.Microsecond)
-						if big.NewRat(n, 1).Cmp(ratOf(most)) > 0 {
-							t.Fatalf("seed %d: %d passed in %d us, the bound is %s", seed, n, times[j]-times[i], most)
+						passed := int64(j - i + 1)
+						bound := limit.Bound().In(time.Duration(times[j]-times[i]) * time.Microsecond)
+						if big.NewRat(passed, 1).Cmp(ratOf(bound)) > 0 {
+							t.Fatalf("seed %d: %d passed in %d us, the bound is %s", seed, passed, times[j]-times[i], bound)
 						}
-						closest = max(closest, float64(n)/most.Float64())
+						maxRatio = max(maxRatio, float64(passed)/bound.Float64())
 					}
 				}
 			}
-			if closest < 0.7 {
-				t.Errorf("the bound is loose: at most %.2f of it passed", closest)
+			if maxRatio < 0.7 {
+				t.Errorf("the bound is loose: at most %.2f of it passed", maxRatio)
 			}
 		})
 	}
 }
 
-func ratOf(c fmt.Stringer) *big.Rat {
-	r, _ := new(big.Rat).SetString(c.String())
+// ratOf returns the exact value of a decimal, such as a Cost or an Amount.
+func ratOf(decimal fmt.Stringer) *big.Rat {
+	r, _ := new(big.Rat).SetString(decimal.String())
 	return r
 }
 
-// TestRatesAreCompiledExactly checks that no rate is rounded.
+// TestRatesAreCompiledExactly checks that a bucket drains exactly its amount per period: no rate is rounded.
 func TestRatesAreCompiledExactly(t *testing.T) {
 	t.Parallel()
 	seed := tier.Pick(1, 1, rand.Uint64())
@@ -111,12 +112,12 @@ func TestRatesAreCompiledExactly(t *testing.T) {
 		limit, err := headgate.NewLimit(
 			"", headgate.TokenBucket{Amount: amount, Period: period, Burst: headgate.Units(1 + rng.Int64N(1000))})
 		if err != nil {
-			continue // it says that it does not fit
+			continue // the rate does not fit into 53 bits
 		}
 		p := limit.Params()
 		drained := new(big.Rat).Mul(big.NewRat(p.Drain, p.Unit), big.NewRat(period.Microseconds(), p.Step))
 		if drained.Cmp(ratOf(amount)) != 0 {
-			t.Fatalf("seed %d: %s drains %s a period", seed, limit, drained)
+			t.Fatalf("seed %d: %s drains %s a period, want %s", seed, limit, drained, amount)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 func TestWithin(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct {
+	for _, tt := range []struct {
 		notation, cost, first, last string
 		want                        int64
 	}{
@@ -21,7 +21,7 @@ func TestWithin(t *testing.T) {
 		{"token-bucket 10/s burst 5", "1", "12:00:00", "12:00:01.999999", 24},
 		{"token-bucket 10/s burst 5", "1", "12:00:00", "12:00:02", 25},
 		{"token-bucket 10/s burst 5", "2.5", "12:00:00", "12:00:02", 10},
-		{"token-bucket 10/s burst 5", "6", "12:00:00", "12:00:02", 4}, // it never passes, but it is no error
+		{"token-bucket 10/s burst 5", "6", "12:00:00", "12:00:02", 4}, // 25/6: a cost above the burst is no error
 		{"leaky-bucket 1.5/s capacity 3", "0.001", "12:00:00", "12:00:01", 4500},
 		{"fixed-window 5/1m", "1", "12:00:01", "12:00:59.999999", 5},
 		{"fixed-window 5/1m", "1", "12:00:59", "12:01:00", 10},
@@ -49,26 +49,26 @@ func TestWithin(t *testing.T) {
 			}
 			return u
 		}
-		got, err := headgate.MustParse(c.notation).Within(at(c.first), at(c.last), headgate.MustCost(c.cost))
-		if err != nil || got != c.want {
-			t.Errorf("%s, %s from %s to %s: %d, %v, want %d", c.notation, c.cost, c.first, c.last, got, err, c.want)
+		got, err := headgate.MustParse(tt.notation).Within(at(tt.first), at(tt.last), headgate.MustCost(tt.cost))
+		if err != nil || got != tt.want {
+			t.Errorf("%s, %s from %s to %s: %d, %v, want %d", tt.notation, tt.cost, tt.first, tt.last, got, err, tt.want)
 		}
 	}
-	if n, err := headgate.MustParse("fixed-window 5/1m").Within(time.Now(), time.Now(), headgate.MustCost("0.0001")); err != nil ||
-		n != 5000 { // each is charged as 0.001
-		t.Errorf("a fine cost: %d, %v", n, err)
+	minute := headgate.MustParse("fixed-window 5/1m")
+	if n, err := minute.Within(time.Now(), time.Now(), headgate.MustCost("0.0001")); err != nil || n != 5000 {
+		t.Errorf("a cost of 0.0001, charged as 0.001: got %d, %v, want 5000", n, err)
 	}
 	if _, err := (headgate.Limit{}).Within(time.Now(), time.Now(), headgate.Cost{}); !errors.Is(
 		err, headgate.ErrInvalid) {
-		t.Errorf("no limit: %v", err)
+		t.Errorf("no limit: %v, want ErrInvalid", err)
 	}
 }
 
-// TestWithinIsReachedAndNotExceeded takes as much as passes, at the worst times that it can find. A caller that charges
-// all the time gets exactly as many charges as Within says.
+// TestWithinIsReachedAndNotExceeded checks that never more charges pass than Within says, and that a caller that
+// retries whenever RetryAfter is over gets exactly that many under the limits marked true.
 func TestWithinIsReachedAndNotExceeded(t *testing.T) {
 	t.Parallel()
-	for notation, reached := range map[string]bool{
+	for notation, isReached := range map[string]bool{
 		"token-bucket 10/s burst 4":          true,
 		"token-bucket 999999999/30d burst 3": true,
 		"gcra 7/1s burst 3":                  true,
@@ -93,7 +93,7 @@ func TestWithinIsReachedAndNotExceeded(t *testing.T) {
 				c.advance(time.Duration(rng.IntN(1000)) * time.Millisecond)
 				l := newLimiter(c)
 				cost := headgate.MustCost([]string{"1", "1", "2", "0.5", "1.25"}[rng.IntN(5)])
-				hungry := rng.IntN(2) == 0
+				retries := rng.IntN(2) == 0
 				first, passed := time.UnixMicro(c.now), int64(0)
 				for range 100 {
 					d, err := l.Take(t.Context(), headgate.Charge{Limit: limit, Key: "k", Cost: cost})
@@ -103,14 +103,14 @@ func TestWithinIsReachedAndNotExceeded(t *testing.T) {
 					if d.Allowed {
 						passed++
 					}
-					most, err := limit.Within(first, d.At, cost)
-					if err != nil || passed > most || passed < most && !d.Allowed && hungry && reached {
+					maxCharges, err := limit.Within(first, d.At, cost)
+					if err != nil || passed > maxCharges || passed < maxCharges && !d.Allowed && retries && isReached {
 						t.Fatalf("seed %d: %d of cost %s passed from %s to %s, Within says %d, %v", seed, passed, cost,
-							first, d.At, most, err)
+							first, d.At, maxCharges, err)
 					}
 					switch {
 					case d.Allowed:
-					case hungry || rng.IntN(4) > 0:
+					case retries || rng.IntN(4) > 0:
 						c.advance(d.RetryAfter)
 					default:
 						c.advance(time.Duration(rng.IntN(3e9)).Truncate(time.Microsecond))

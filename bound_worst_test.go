@@ -15,18 +15,18 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestBoundsThatWereTooLow has charges that passed above earlier, faulty bounds: bounds that were rounded down, that
-// ended at 2^53, or that took every day for one of 23 hours or more.
+// TestBoundsThatWereTooLow checks that a bound covers charges that exceeded the faulty bounds of earlier versions.
+// Those were rounded down, capped at 2^53, or assumed that no day is shorter than 23 hours.
 func TestBoundsThatWereTooLow(t *testing.T) {
 	t.Parallel()
 	type step struct {
-		after string // since zero
+		after string // the time since the begin
 		cost  string
 	}
 	for _, tt := range []struct {
-		notation, zero string
-		steps          []step
-		passed         string // all of it
+		notation, begin string
+		steps           []step // all are admitted
+		want            string // the sum of their costs
 	}{
 		{"token-bucket 1/s burst 1", "2027-01-15T08:00:00Z", []step{{"0s", "1"}, {"1500us", "0.0015"}}, "1.0015"},
 		{"sliding-log 0.0005/1s", "2027-01-15T08:00:00Z", []step{{"0s", "0.0005"}}, "0.0005"},
@@ -73,28 +73,28 @@ func TestBoundsThatWereTooLow(t *testing.T) {
 	} {
 		t.Run(tt.notation, func(t *testing.T) {
 			t.Parallel()
-			c := newClock(tt.zero)
-			l, limit, zero := newLimiter(c), headgate.MustParse(tt.notation), c.now
-			passed, last := new(big.Rat), time.Duration(0)
+			c := newClock(tt.begin)
+			l, limit, begin := newLimiter(c), headgate.MustParse(tt.notation), c.now
+			passed, elapsed := new(big.Rat), time.Duration(0)
 			for _, s := range tt.steps {
-				last, _ = time.ParseDuration(s.after)
-				c.now = zero + last.Microseconds()
+				elapsed, _ = time.ParseDuration(s.after)
+				c.now = begin + elapsed.Microseconds()
 				d, err := l.Take(t.Context(), headgate.Charge{Limit: limit, Key: "k", Cost: headgate.MustCost(s.cost)})
 				if err != nil || !d.Allowed {
 					t.Fatalf("%s after %s: %+v, %v", s.cost, s.after, d, err)
 				}
 				passed.Add(passed, ratOf(headgate.MustCost(s.cost)))
 			}
-			most := limit.Bound().In(last)
-			if want, _ := new(big.Rat).SetString(tt.passed); passed.Cmp(want) != 0 || passed.Cmp(most.Rat()) > 0 ||
-				passed.Cmp(ratOf(most)) > 0 {
-				t.Errorf("%s passed in %s, the bound is %s", passed.RatString(), last, most)
+			bound := limit.Bound().In(elapsed)
+			if want, _ := new(big.Rat).SetString(tt.want); passed.Cmp(want) != 0 || passed.Cmp(bound.Rat()) > 0 ||
+				passed.Cmp(ratOf(bound)) > 0 {
+				t.Errorf("%s passed in %s, want %s; the bound is %s", passed.RatString(), elapsed, tt.want, bound)
 			}
 		})
 	}
 }
 
-// TestBoundsOfTinyAndHugeAmounts checks that the text of a bound never states less than passes.
+// TestBoundsOfTinyAndHugeAmounts checks that the text of a bound is exact or rounded up, for tiny and huge amounts.
 func TestBoundsOfTinyAndHugeAmounts(t *testing.T) {
 	t.Parallel()
 	for notation, want := range map[string]string{
@@ -117,42 +117,38 @@ func TestBoundsOfTinyAndHugeAmounts(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
-	third := headgate.MustParse("token-bucket 1/3s burst 1").Bound().In(time.Second)
-	if third.Rat().Cmp(big.NewRat(4, 3)) > 0 || third.String() < "1.333333333" {
-		t.Errorf("4/3 is said to be %s, %s", third.Rat(), third)
+	fourThirds := headgate.MustParse("token-bucket 1/3s burst 1").Bound().In(time.Second)
+	if fourThirds.Rat().Cmp(big.NewRat(4, 3)) > 0 || fourThirds.String() < "1.333333333" {
+		t.Errorf("got %s, as text %s; want 4/3, rounded up", fourThirds.Rat(), fourThirds)
 	}
 	if got := headgate.MustParse("token-bucket 9007199254740991/us burst 1").Bound().In(1 << 62).Float64(); got < 4e15 {
-		t.Errorf("in 146 years %g pass", got)
+		t.Errorf("in 146 years %g pass, want 4e15 or more", got)
 	}
 	if got := (headgate.Limit{}).Bound().In(time.Hour).String(); got != "0" {
-		t.Errorf("no limit lets %s pass", got)
+		t.Errorf("the zero Limit lets %s pass, want 0", got)
 	}
 }
 
 // zones have large, odd and frequent changes of their offsets, or none.
 var zones = []string{
 	"UTC", "Europe/Berlin", "Europe/Dublin", "Europe/Lisbon", "Europe/Moscow", "Europe/Volgograd", "Europe/Istanbul",
-	"Africa/Cairo", "Africa/Casablanca",
-	"Africa/El_Aaiun", "Africa/Juba", "Africa/Sao_Tome", "America/New_York", "America/Caracas", "America/Nuuk",
-	"America/Scoresbysund", "America/Sao_Paulo",
-	"America/St_Johns", "America/Havana", "America/Asuncion", "America/Metlakatla", "America/Danmarkshavn",
-	"America/Argentina/San_Luis", "Antarctica/Troll",
-	"Antarctica/Casey", "Antarctica/Vostok", "Antarctica/Macquarie", "Asia/Pyongyang", "Asia/Kathmandu", "Asia/Colombo",
-	"Asia/Dhaka", "Asia/Gaza",
-	"Asia/Tehran", "Asia/Kabul", "Asia/Beirut", "Asia/Amman", "Asia/Anadyr", "Asia/Kamchatka", "Asia/Chita",
-	"Asia/Singapore", "Australia/Lord_Howe",
+	"Africa/Cairo", "Africa/Casablanca", "Africa/El_Aaiun", "Africa/Juba", "Africa/Sao_Tome", "America/New_York",
+	"America/Caracas", "America/Nuuk", "America/Scoresbysund", "America/Sao_Paulo", "America/St_Johns",
+	"America/Havana", "America/Asuncion", "America/Metlakatla", "America/Danmarkshavn", "America/Argentina/San_Luis",
+	"Antarctica/Troll", "Antarctica/Casey", "Antarctica/Vostok", "Antarctica/Macquarie", "Asia/Pyongyang",
+	"Asia/Kathmandu", "Asia/Colombo", "Asia/Dhaka", "Asia/Gaza", "Asia/Tehran", "Asia/Kabul", "Asia/Beirut",
+	"Asia/Amman", "Asia/Anadyr", "Asia/Kamchatka", "Asia/Chita", "Asia/Singapore", "Australia/Lord_Howe",
 	"Australia/Eucla", "Australia/Darwin", "Pacific/Apia", "Pacific/Fakaofo", "Pacific/Kwajalein", "Pacific/Kiritimati",
-	"Pacific/Enderbury", "Pacific/Chatham",
-	"Pacific/Norfolk", "Pacific/Easter", "Pacific/Bougainville", "Pacific/Fiji", "Pacific/Tongatapu",
+	"Pacific/Enderbury", "Pacific/Chatham", "Pacific/Norfolk", "Pacific/Easter", "Pacific/Bougainville", "Pacific/Fiji",
+	"Pacific/Tongatapu",
 }
 
 // fewZones are the zones for make test. For other zones with odd changes, TestBoundsThatWereTooLow has the worst
 // windows.
 var fewZones = []string{"UTC", "Europe/Berlin", "Australia/Lord_Howe", "Pacific/Apia"}
 
-// TestNoWindowsOfTheCalendarPassMoreThanTheirBound takes the whole amount in each window around every change of a
-// zone's offset, from the last microsecond of one window to the first of another: no shorter interval contains so many
-// windows.
+// TestNoWindowsOfTheCalendarPassMoreThanTheirBound checks bounds around changes of a zone's offset: from the last
+// microsecond of one window to the first of another, the bound is at least the whole amount of each window between.
 func TestNoWindowsOfTheCalendarPassMoreThanTheirBound(t *testing.T) {
 	t.Parallel()
 	for _, zone := range tier.Pick(fewZones, zones, zones) {
@@ -167,11 +163,11 @@ func TestNoWindowsOfTheCalendarPassMoreThanTheirBound(t *testing.T) {
 			for i, length := range []time.Duration{time.Hour, 24 * time.Hour, 7 * 24 * time.Hour, 31 * 24 * time.Hour} {
 				unit := []string{"hour", "day", "week", "month"}[i]
 				if unit == "month" && tier.Pick(zone != "Europe/Berlin", rng.IntN(4) > 0, false) {
-					continue // they take most of the time
+					continue // months take most of the time
 				}
 				limit := headgate.MustParse("fixed-window 7/" + unit + " " + zone)
 				bound, amount := limit.Bound(), headgate.Units(7)
-				closest := 0.0
+				maxRatio := 0.0
 				for _, at := range offsetChanges(loc, rng) {
 					ends := windowsAround(t, limit, length, at)
 					for i := range ends {
@@ -182,54 +178,55 @@ func TestNoWindowsOfTheCalendarPassMoreThanTheirBound(t *testing.T) {
 								t.Fatalf("seed %d: %s, from %s to %s: %d windows, %v; want %d", seed, limit, first, ends[j], n,
 									err, j-i+2)
 							}
-							most := bound.In(ends[j].Sub(first))
-							if most.Rat().Cmp(big.NewRat(7*n, 1)) < 0 {
-								t.Fatalf("seed %d: %s: %d pass from %s to %s, the bound is %s", seed, limit, 7*n, first, ends[j], most)
+							maxAmount := bound.In(ends[j].Sub(first))
+							if maxAmount.Rat().Cmp(big.NewRat(7*n, 1)) < 0 {
+								t.Fatalf("seed %d: %s: %d pass from %s to %s, the bound is %s", seed, limit, 7*n, first, ends[j], maxAmount)
 							}
-							closest = max(closest, float64(7*n)/most.Float64())
+							maxRatio = max(maxRatio, float64(7*n)/maxAmount.Float64())
 						}
 					}
 				}
-				// Where a whole day was skipped, it counts as a window of no length.
-				skipped := zone == "Pacific/Enderbury" || zone == "Pacific/Kwajalein" || zone == "Pacific/Fakaofo" ||
+				// In these zones a whole day was skipped. It counts as a window of no length, so the bound is loose.
+				skipsDay := zone == "Pacific/Enderbury" || zone == "Pacific/Kwajalein" || zone == "Pacific/Fakaofo" ||
 					zone == "Pacific/Apia"
-				if closest < 0.99 && !skipped {
-					t.Errorf("seed %d: %s: the bound is loose: at most %.2f of it passed", seed, limit, closest)
+				if maxRatio < 0.99 && !skipsDay {
+					t.Errorf("seed %d: %s: the bound is loose: at most %.2f of it passed", seed, limit, maxRatio)
 				}
 			}
 		})
 	}
 }
 
-// offsetChanges returns two usual instants, and random changes of a zone's offset: few of those by an hour, and most of
-// the others.
+// offsetChanges returns two ordinary instants, and random changes of a zone's offset: some of the changes by an hour,
+// and more of the other changes.
 func offsetChanges(loc *time.Location, rng *rand.Rand) []time.Time {
 	list := []time.Time{time.Date(2026, 2, 27, 12, 0, 0, 0, loc), time.Date(2027, 6, 1, 0, 0, 0, 0, loc)}
-	var usual, odd []time.Time
+	var hourChanges, oddChanges []time.Time
 	for at := time.Date(1971, 1, 1, 0, 0, 0, 0, loc); ; {
 		_, next := at.ZoneBounds()
-		if !next.IsZero() && !next.After(at) { // so it is at the end of leap years
+		if !next.IsZero() && !next.After(at) { // ZoneBounds returns such an end at the end of leap years
 			next = at.Add(24 * time.Hour)
 		}
 		if next.IsZero() || next.Year() > 2045 {
 			break
 		}
-		_, before := next.Add(-time.Second).Zone()
-		switch _, after := next.Zone(); after - before {
+		_, oldOffset := next.Add(-time.Second).Zone()
+		switch _, newOffset := next.Zone(); newOffset - oldOffset {
 		case 0:
 		case 3600, -3600:
-			usual = append(usual, next)
+			hourChanges = append(hourChanges, next)
 		default:
-			odd = append(odd, next)
+			oddChanges = append(oddChanges, next)
 		}
 		at = next
 	}
-	for _, some := range []struct {
-		most int
-		from []time.Time
-	}{{tier.Pick(1, 3, 10), usual}, {tier.Pick(2, 8, 20), odd}} {
-		rng.Shuffle(len(some.from), func(i, j int) { some.from[i], some.from[j] = some.from[j], some.from[i] })
-		list = append(list, some.from[:min(some.most, len(some.from))]...)
+	for _, sample := range []struct {
+		size    int
+		changes []time.Time
+	}{{tier.Pick(1, 3, 10), hourChanges}, {tier.Pick(2, 8, 20), oddChanges}} {
+		changes := sample.changes
+		rng.Shuffle(len(changes), func(i, j int) { changes[i], changes[j] = changes[j], changes[i] })
+		list = append(list, changes[:min(sample.size, len(changes))]...)
 	}
 	return list
 }
@@ -237,7 +234,7 @@ func offsetChanges(loc *time.Location, rng *rand.Rand) []time.Time {
 // windowsAround returns the ends of the windows around an instant.
 func windowsAround(t *testing.T, limit headgate.Limit, length time.Duration, at time.Time) (ends []time.Time) {
 	t.Helper()
-	at = at.Truncate(time.Minute) // some time zone files have a change in 2038 that is none
+	at = at.Truncate(time.Minute) // some zone files list an instant in 2038 at which no offset changes
 	for from := at.Add(-3 * length); from.Before(at.Add(3 * length)); {
 		// The window ends at the full minute at which more than its amount passes.
 		low, high := from, from.Add(5*length/2)
@@ -259,8 +256,7 @@ func windowsAround(t *testing.T, limit headgate.Limit, length time.Duration, at 
 	return ends
 }
 
-// TestNoRatePassesMoreThanItsBound takes random costs, and fills up, at random rates: tiny ones, huge ones, and rates
-// whose tokens come in coarse steps.
+// TestNoRatePassesMoreThanItsBound fills up limits with random rates, at random times.
 func TestNoRatePassesMoreThanItsBound(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, checkNoRatePassesMoreThanItsBound)
@@ -271,23 +267,23 @@ func checkNoRatePassesMoreThanItsBound(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	amounts := []string{"1", "3", "0.0005", "0.000001", "7.5", "150001", "999999999", "0.000000003", "12345.678"}
 	periods := []string{"s", "1m", "1d", "30d", "7ms", "3us"}
-	kinds := []string{
+	formats := []string{
 		"token-bucket %s/%s burst %s", "interval %s/%s burst %s", "fixed-window %s/%s",
 		"fixed-window %s/%s from-first", "sliding-window %s/%s", "sliding-log %s/%s",
 	}
-	played := 0
+	compiled := 0
 	rounds := tier.Pick(150, 1500, 15_000)
 	for range rounds {
 		args := []any{amounts[rng.IntN(len(amounts))], periods[rng.IntN(len(periods))], amounts[rng.IntN(len(amounts))]}
-		kind := kinds[rng.IntN(len(kinds))]
-		if kind != kinds[0] && kind != kinds[1] {
+		format := formats[rng.IntN(len(formats))]
+		if format != formats[0] && format != formats[1] {
 			args = args[:2]
 		}
-		limit, err := headgate.Parse(fmt.Sprintf(kind, args...))
+		limit, err := headgate.Parse(fmt.Sprintf(format, args...))
 		if err != nil {
-			continue // it says that it does not fit
+			continue // the amount does not fit into 53 bits
 		}
-		played++
+		compiled++
 		p, now := limit.Params(), int64(1_772_366_459_000_000)+rng.Int64N(1e9)
 		m := memory.New(&memory.Config{Clock: func() int64 { return now }})
 		op := law.Op{
@@ -295,7 +291,7 @@ func checkNoRatePassesMoreThanItsBound(t *testing.T) {
 			Count: p.Capacity, Partial: true,
 		}
 		var times []int64
-		sums := []*big.Int{new(big.Int)} // credits that passed before each, and in all
+		sums := []*big.Int{new(big.Int)} // sums[i]: credits that passed before times[i]
 		for range 25 {
 			outs := make([]law.Outcome, 1)
 			if err := m.Apply(t.Context(), []law.Op{op}, outs); err != nil || outs[0].Err != nil {
@@ -309,13 +305,13 @@ func checkNoRatePassesMoreThanItsBound(t *testing.T) {
 			for j := i; j < len(times); j++ {
 				passed := new(big.Rat).SetFrac(new(big.Int).Sub(sums[j+1], sums[i]), big.NewInt(p.Unit))
 				d := time.Duration(times[j]-times[i]) * time.Microsecond
-				if most := limit.Bound().In(d); passed.Cmp(most.Rat()) > 0 {
-					t.Fatalf("seed %d: %s: %s passed in %s, the bound is %s", seed, limit, passed.RatString(), d, most)
+				if bound := limit.Bound().In(d); passed.Cmp(bound.Rat()) > 0 {
+					t.Fatalf("seed %d: %s: %s passed in %s, the bound is %s", seed, limit, passed.RatString(), d, bound)
 				}
 			}
 		}
 	}
-	if played < rounds/3 {
-		t.Errorf("only %d limits fit", played)
+	if compiled < rounds/3 {
+		t.Errorf("only %d of %d limits fit, want a third", compiled, rounds)
 	}
 }

@@ -42,9 +42,9 @@ func (u CalendarUnit) length() time.Duration {
 
 // calendar computes window boundaries in a time zone. Safe for concurrent use.
 type calendar struct {
-	unit   CalendarUnit
-	zone   *time.Location
-	cached atomic.Pointer[[4]int64] // the result of the last call of bounds
+	unit       CalendarUnit
+	zone       *time.Location
+	lastBounds atomic.Pointer[[4]int64] // the last result of bounds, for calls within the same window
 
 	loadOnce sync.Once // calls loadChanges, which sets the next fields
 	shifts   []shift   // changes of the offset, if the unit is not Month
@@ -67,7 +67,7 @@ func newCalendar(unit CalendarUnit, zone string) (*calendar, error) {
 
 // bounds returns four ascending window boundaries in microseconds; now lies between the second and the third.
 func (c *calendar) bounds(now int64) [4]int64 {
-	if b := c.cached.Load(); b != nil && b[1] <= now && now < b[2] {
+	if b := c.lastBounds.Load(); b != nil && b[1] <= now && now < b[2] {
 		return *b
 	}
 	var b [4]int64
@@ -84,7 +84,7 @@ func (c *calendar) bounds(now int64) [4]int64 {
 		}
 		b = [4]int64{c.startOf(i - 1), c.startOf(i), c.startOf(i + 1), c.startOf(i + 2)}
 	}
-	c.cached.Store(&b)
+	c.lastBounds.Store(&b)
 	return b
 }
 
@@ -242,17 +242,17 @@ func nextChange(t time.Time) time.Time {
 
 // shortening returns by how many seconds a change of the offset at a Unix time shortens the window around it.
 func (c *calendar) shortening(at int64) int64 {
-	before, after := c.offset(at-1), c.offset(at)
+	oldOffset, newOffset := c.offset(at-1), c.offset(at)
 	if c.unit != Hour {
-		return after - before
+		return newOffset - oldOffset
 	}
 	// An hour's window ends when the clock next shows a full hour, so a change shortens or prolongs it only if the
 	// change is not by whole hours.
 	const hour = 3600
-	elapsed := (at + before) % hour
+	elapsed := (at + oldOffset) % hour
 	if elapsed == 0 {
 		elapsed = hour
 	}
-	remaining := (hour - (at+after)%hour) % hour
+	remaining := (hour - (at+newOffset)%hour) % hour
 	return hour - (elapsed + remaining)
 }

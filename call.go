@@ -21,7 +21,7 @@ func (l *Limiter) call(ctx context.Context, spec *verbSpec, charges []Charge) (d
 	if observed {
 		begin = sched.Now()
 	}
-	if slices.ContainsFunc(charges, Charge.unresolved) {
+	if slices.ContainsFunc(charges, Charge.needsLookup) {
 		d, err = l.resolveAndDecide(ctx, spec, charges)
 	} else {
 		d, err = l.decideCharges(ctx, spec, charges)
@@ -39,7 +39,7 @@ func (l *Limiter) resolveAndDecide(ctx context.Context, spec *verbSpec, charges 
 	if spec == &takeSpec && len(charges) == 1 && l.takeCached(ctx, &d, charges[0]) {
 		return d, nil // a deadline would cost more than this answer
 	}
-	if _, waits := ctx.(waiting); !waits {
+	if _, waits := ctx.(waitingContext); !waits {
 		timeout := l.timeout
 		if !spec.durable {
 			timeout = l.shortTimeout
@@ -105,8 +105,8 @@ func (l *Limiter) apply(ctx context.Context, r *request) (err error) {
 	if l.store == nil {
 		return errNoStore
 	}
-	ctx, d := withDeadline(ctx, l.timeoutFor(r.ops))
-	defer d.end(&err, store.ErrUnknownOutcome)
+	ctx, deadline := withDeadline(ctx, l.timeoutFor(r.ops))
+	defer deadline.end(&err, store.ErrUnknownOutcome)
 	if err := l.store.Apply(ctx, r.ops, r.outs); err != nil {
 		store.Void(r.outs)
 		return err
@@ -189,7 +189,7 @@ var chargeLists = sync.Pool{New: func() any { return new([]Charge) }}
 // If it reports false, it has charged nothing, and the caller takes the long way, which also reports invalid charges.
 func (l *Limiter) takeOne(ctx context.Context, d *Decision, c *Charge) bool {
 	r := c.Limit.r
-	if l.direct == nil || r == nil || !r.plain || !c.Keep.IsZero() {
+	if l.oneTaker == nil || r == nil || !r.plain || !c.Keep.IsZero() {
 		return false
 	}
 	credits := r.params.Unit
@@ -199,7 +199,7 @@ func (l *Limiter) takeOne(ctx context.Context, d *Decision, c *Charge) bool {
 			return false
 		}
 	}
-	b, decided := l.direct.TakeOne(ctx, law.Cell{Limit: r.name, Key: c.Key}, &r.params, credits)
+	b, decided := l.oneTaker.TakeOne(ctx, law.Cell{Limit: r.name, Key: c.Key}, &r.params, credits)
 	if decided {
 		d.LimitName, d.Key, d.Applied = r.name, c.Key, r.applied
 		d.Capacity, d.CapacityNanos = r.capacity, r.capacityNanos
@@ -211,10 +211,10 @@ func (l *Limiter) takeOne(ctx context.Context, d *Decision, c *Charge) bool {
 // takeCached decides a single charge of a limit given by name within this process, if the limit is in memory, and
 // reports whether it did.
 func (l *Limiter) takeCached(ctx context.Context, d *Decision, c Charge) bool {
-	if l.caching == nil || !c.Limit.OnlyName() {
+	if l.cachingNames == nil || !c.Limit.OnlyName() {
 		return false
 	}
-	limit, ok := l.caching.Known(c.Limit.r.name, c.Key)
+	limit, ok := l.cachingNames.Known(c.Limit.r.name, c.Key)
 	if !ok {
 		return false
 	}
@@ -222,9 +222,9 @@ func (l *Limiter) takeCached(ctx context.Context, d *Decision, c Charge) bool {
 	return l.takeOne(ctx, d, &c)
 }
 
-// unresolved reports whether the limit of a charge has to be looked up: only its name is known, or it is in force for a
-// limited time.
-func (c Charge) unresolved() bool { return c.Limit.OnlyName() || c.Limit.r.timed() }
+// needsLookup reports whether the limit of a charge has to be looked up: only its name is known, or it is in force for
+// a limited time.
+func (c Charge) needsLookup() bool { return c.Limit.OnlyName() || c.Limit.r.isTimed() }
 
 // resolve returns a copy of the charges with the limits that are in force now, all of one version of the catalog.
 func (l *Limiter) resolve(ctx context.Context, charges []Charge, a attempts) ([]Charge, error) {
@@ -267,7 +267,7 @@ func (l *Limiter) setCurrent(charges []Charge, a attempts) {
 
 // current returns the limit in force for charge i at the store's time, as far as this process knows that time.
 func (l *Limiter) current(limit Limit, a attempts, i int) Limit {
-	if !limit.r.timed() {
+	if !limit.r.isTimed() {
 		return limit
 	}
 	ahead := l.clockAhead.Load()
@@ -315,16 +315,16 @@ func (l *Limiter) checkStale(ops []law.Op, outs []law.Outcome) *staleError {
 		now := outs[i].Clock
 		return outs[i].Stale && (now < ops[i].From || ops[i].Until != 0 && now >= ops[i].Until)
 	}
-	here := l.clock()
+	localTime := l.clock()
 	for i := range ops {
 		if !isStale(i) {
 			continue
 		}
-		l.clockAhead.Store(outs[i].Clock - here)
+		l.clockAhead.Store(outs[i].Clock - localTime)
 		e := &staleError{make([]int64, len(ops))}
 		for k := range ops {
 			if e.ahead[k] = l.clockAhead.Load(); outs[k].Clock > 0 {
-				e.ahead[k] = ops[k].DecidedAt(&outs[k]) - here
+				e.ahead[k] = ops[k].DecidedAt(&outs[k]) - localTime
 			}
 		}
 		return e

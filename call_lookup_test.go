@@ -18,25 +18,25 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// lookupCounter is a store that counts the lookups of single keys. While silent is set, it does not answer before the
-// context ends.
-type lookupCounter struct {
+// lookupCountingStore is a store that counts the calls that look up single keys. While silent is set, such a call does
+// not return before its context ends.
+type lookupCountingStore struct {
 	store.Store
 	store.Catalog
 	store.Inspector
-	silent *atomic.Bool
-	asked  *atomic.Int64
+	silent  *atomic.Bool
+	lookups *atomic.Int64
 }
 
-func newLookupCounter() lookupCounter {
+func newLookupCountingStore() lookupCountingStore {
 	m := memory.New(nil)
 	c, _ := store.As[store.Catalog](m)
 	i, _ := store.As[store.Inspector](m)
-	return lookupCounter{m, c, i, new(atomic.Bool), new(atomic.Int64)}
+	return lookupCountingStore{m, c, i, new(atomic.Bool), new(atomic.Int64)}
 }
 
-func (k lookupCounter) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
-	k.asked.Add(1)
+func (k lookupCountingStore) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
+	k.lookups.Add(1)
 	if k.silent.Load() {
 		<-ctx.Done()
 		return 0, nil, fmt.Errorf("%w: %w", store.ErrUnavailable, ctx.Err())
@@ -44,11 +44,11 @@ func (k lookupCounter) Items(ctx context.Context, list []store.Item) (int64, []s
 	return k.Catalog.Items(ctx, list)
 }
 
-// openCatalog opens the catalog of a store, with limits of these names and an override of each.
-func openCatalog(t *testing.T, s store.Store, limits map[string]string) *catalog.Catalog {
+// openCatalog opens the catalog of a store, and sets a limit and an override of it for each name and its notation.
+func openCatalog(t *testing.T, s store.Store, notations map[string]string) *catalog.Catalog {
 	t.Helper()
 	c, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
-	for name, notation := range limits {
+	for name, notation := range notations {
 		var l headgate.Limit
 		if err == nil {
 			l, err = headgate.ParseNamed(name, notation)
@@ -66,7 +66,7 @@ func openCatalog(t *testing.T, s store.Store, limits map[string]string) *catalog
 	return c
 }
 
-// silentNames is a Names that answers only when the context ends, with an error without a class.
+// silentNames is a Names that returns only when the context ends, with the context's error alone.
 type silentNames struct{}
 
 func (silentNames) Find(ctx context.Context, _, _ string) (headgate.Limit, error) {
@@ -79,25 +79,25 @@ func (silentNames) FindAll(ctx context.Context, _ []headgate.Charge) error {
 	return ctx.Err()
 }
 
-// TestTheTimeoutIncludesTheLookup looks up limits by their names in a catalog or a Names that does not answer. The
-// error says that nothing was charged.
-func TestTheTimeoutIncludesTheLookup(t *testing.T) {
-	named := func(name string) headgate.Charge {
+// TestTimeoutIncludesTheLookup checks that Config.Timeout bounds the lookup of a limit in a catalog or a Names that
+// does not answer, and that the error says that nothing was charged.
+func TestTimeoutIncludesTheLookup(t *testing.T) {
+	charge := func(name string) headgate.Charge {
 		return headgate.Charge{Limit: headgate.MustNamed(name), Key: "k"}
 	}
 	for _, tt := range []struct {
-		timeout, context time.Duration // context 0: no deadline
-		want             time.Duration
-		named            bool
+		timeout, ctxTimeout time.Duration // ctxTimeout 0: the context has no deadline
+		want                time.Duration // the duration of the call
+		namesSetting        bool          // the error names Config.Timeout
 	}{
-		{timeout: 0, want: headgate.DefaultTimeout, named: true},
-		{timeout: time.Second, context: time.Minute, want: time.Second, named: true},
-		{timeout: 0, context: time.Second, want: time.Second},
-		{timeout: -1, context: time.Second, want: time.Second},
+		{timeout: 0, want: headgate.DefaultTimeout, namesSetting: true},
+		{timeout: time.Second, ctxTimeout: time.Minute, want: time.Second, namesSetting: true},
+		{timeout: 0, ctxTimeout: time.Second, want: time.Second},
+		{timeout: -1, ctxTimeout: time.Second, want: time.Second},
 	} {
 		for _, silent := range []string{"catalog", "names"} {
 			synctest.Test(t, func(t *testing.T) {
-				s := newLookupCounter()
+				s := newLookupCountingStore()
 				var names headgate.Names = silentNames{}
 				if silent == "catalog" {
 					c := openCatalog(t, s, map[string]string{
@@ -108,13 +108,13 @@ func TestTheTimeoutIncludesTheLookup(t *testing.T) {
 				}
 				s.silent.Store(true)
 				l := headgate.New(s, &headgate.Config{Timeout: tt.timeout, Names: names})
-				for name, call := range callsOf(l, named("api"), named("org"), named("jobs")) {
+				for name, call := range nonWaitingCallsFor(l, charge("api"), charge("org"), charge("jobs")) {
 					if name == "List" {
-						continue // which finds no limits
+						continue // List looks up no limits
 					}
 					ctx, cancel := context.WithCancel(t.Context())
-					if tt.context > 0 {
-						ctx, cancel = context.WithTimeout(ctx, tt.context)
+					if tt.ctxTimeout > 0 {
+						ctx, cancel = context.WithTimeout(ctx, tt.ctxTimeout)
 					}
 					begin := time.Now()
 					err := call(ctx)
@@ -122,10 +122,12 @@ func TestTheTimeoutIncludesTheLookup(t *testing.T) {
 					if took := time.Since(begin); took != tt.want || !errors.Is(err, context.DeadlineExceeded) ||
 						!errors.Is(err, store.ErrUnavailable) || !store.NothingDone(err) {
 						t.Errorf("%s, %s silent, timeout %s, context %s: %v after %s, want that nothing was done after %s",
-							name, silent, tt.timeout, tt.context, err, took, tt.want)
+							name, silent, tt.timeout, tt.ctxTimeout, err, took, tt.want)
 					}
-					if named := strings.Contains(fmt.Sprint(err), "Timeout of headgate.Config"); named != tt.named {
-						t.Errorf("%s, %s silent: %v; the setting is named: %v, want %v", name, silent, err, named, tt.named)
+					names := strings.Contains(fmt.Sprint(err), "Timeout of headgate.Config")
+					if names != tt.namesSetting {
+						t.Errorf("%s, %s silent: %v; the error names the setting: %v, want %v", name, silent, err, names,
+							tt.namesSetting)
 					}
 				}
 			})
@@ -133,15 +135,14 @@ func TestTheTimeoutIncludesTheLookup(t *testing.T) {
 	}
 }
 
-// TestWaitingIncludesTheLookup checks that a lookup for a waiting call lasts until the context ends, not until the
-// Timeout.
-func TestWaitingIncludesTheLookup(t *testing.T) {
-	for _, limit := range []string{"api", "jobs", "api of a catalog", "jobs of a catalog"} {
+// TestLookupOfAWaitEndsWithTheContext checks that a lookup for Wait or Await ends with the context, not at the Timeout.
+func TestLookupOfAWaitEndsWithTheContext(t *testing.T) {
+	for _, name := range []string{"api", "jobs", "api of a catalog", "jobs of a catalog"} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newLookupCounter()
+			s := newLookupCountingStore()
 			var names headgate.Names = silentNames{}
-			limit, _, kept := strings.Cut(limit, " ")
-			if kept {
+			limit, _, hasCatalog := strings.Cut(name, " ")
+			if hasCatalog {
 				c := openCatalog(t, s, map[string]string{"api": "token-bucket 1/s", "jobs": "concurrency 10 ttl 30s"})
 				defer c.Close()
 				names = c
@@ -150,7 +151,7 @@ func TestWaitingIncludesTheLookup(t *testing.T) {
 			l := headgate.New(s, &headgate.Config{Names: names})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			begin, charge := time.Now(), headgate.Charge{Limit: headgate.MustNamed(limit), Key: "k"}
+			begin := time.Now()
 			wait := l.Wait
 			if limit == "jobs" {
 				wait = func(ctx context.Context, c ...headgate.Charge) error {
@@ -158,23 +159,23 @@ func TestWaitingIncludesTheLookup(t *testing.T) {
 					return err
 				}
 			}
-			err := wait(ctx, charge)
+			err := wait(ctx, headgate.Charge{Limit: headgate.MustNamed(limit), Key: "k"})
 			if took := time.Since(begin); took != time.Minute || !errors.Is(err, context.DeadlineExceeded) ||
 				!errors.Is(err, store.ErrUnavailable) {
-				t.Errorf("%s: %v after %s, want the context's deadline after a minute", limit, err, took)
+				t.Errorf("%s: %v after %s, want the context's deadline after a minute", name, err, took)
 			}
 		})
 	}
 }
 
-// swayingClockStore is a store whose answers take two seconds, and whose time never lies in the period for which an op
-// holds.
-type swayingClockStore struct {
+// staleAnswersStore is a store that answers every op after two seconds as stale: its time then lies outside the period
+// in which the op's limit is in force.
+type staleAnswersStore struct {
 	store.Store
 	store.Inspector
 }
 
-func (swayingClockStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (staleAnswersStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	select {
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, ctx.Err())
@@ -189,8 +190,8 @@ func (swayingClockStore) Apply(ctx context.Context, ops []law.Op, outs []law.Out
 	return nil
 }
 
-// TestTheTimeoutCoversAllAttempts checks calls that are retried with the limit of another time.
-func TestTheTimeoutCoversAllAttempts(t *testing.T) {
+// TestTimeoutCoversAllAttempts checks that retries with another limit share one Timeout.
+func TestTimeoutCoversAllAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := parseNamed(t, "api", "token-bucket 1/s")
 		limit, err := limit.Until(time.Now().Add(time.Minute), parseNamed(t, "api", "gcra 5/s"))
@@ -202,13 +203,13 @@ func TestTheTimeoutCoversAllAttempts(t *testing.T) {
 		if jobs, err = jobs.Until(time.Now().Add(time.Minute), next); err != nil {
 			t.Fatal(err)
 		}
-		k := newLookupCounter()
-		l := headgate.New(swayingClockStore{k, k}, nil)
+		s := newLookupCountingStore()
+		l := headgate.New(staleAnswersStore{s, s}, nil)
 		charge, job := headgate.Charge{Limit: limit, Key: "k"}, headgate.Charge{Limit: jobs, Key: "k"}
-		for name, call := range callsOf(l, charge, charge, job) {
+		for name, call := range nonWaitingCallsFor(l, charge, charge, job) {
 			switch name {
 			case "List", "Renew", "Release", "Once.Settle", "Once.Cancel":
-				continue // which ask once
+				continue // these calls are not retried
 			}
 			begin := time.Now()
 			if err := call(t.Context()); err == nil || time.Since(begin) != headgate.DefaultTimeout {
@@ -227,21 +228,20 @@ func parseNamed(t *testing.T, name, notation string) headgate.Limit {
 	return l
 }
 
-// TestABatchLooksUpNamesTogether counts the lookups of single keys. A request with an unknown name fails alone.
-func TestABatchLooksUpNamesTogether(t *testing.T) {
-	s := newLookupCounter()
+// TestBatchLooksUpNamesTogether checks that 100 requests need few lookups, and that unknown names fail alone.
+func TestBatchLooksUpNamesTogether(t *testing.T) {
+	s := newLookupCountingStore()
 	c := openCatalog(t, s, map[string]string{"api": "token-bucket 100/h", "org": "token-bucket 200/h"})
 	l := headgate.New(s, &headgate.Config{Names: c})
 	for _, tt := range []struct {
-		name    string
-		unknown map[int]bool // requests that name a limit that is not there
-		most    int64
+		name       string
+		unknown    map[int]bool // indexes of requests with an unknown name
+		maxLookups int64
 	}{
 		{"all are known", nil, 1},
-		{"one is not known", map[int]bool{37: true}, 8}, // halves of 100, down to 1
-		{"none is known", nil, 1},
+		{"one is unknown", map[int]bool{37: true}, 8}, // bisection: at most 100, 50, 25, 13, 7, 4, 2 and 1 requests
 	} {
-		s.asked.Store(0)
+		s.lookups.Store(0)
 		requests := make([]headgate.Request, 100)
 		for i := range requests {
 			key := fmt.Sprintf("%s %d", tt.name, i)
@@ -259,14 +259,14 @@ func TestABatchLooksUpNamesTogether(t *testing.T) {
 		}
 		for i, a := range answers {
 			if tt.unknown[i] != errors.Is(a.Err, headgate.ErrUnknownLimit) || tt.unknown[i] != (a.Err != nil) {
-				t.Errorf("%s: request %d: %+v", tt.name, i, a)
+				t.Errorf("%s: request %d: got %+v, want an error %v", tt.name, i, a, tt.unknown[i])
 			}
 			if a.Err == nil && i != 5 && (len(a.Decision.Each) != 2 || a.Decision.Each[1].Capacity != 200) {
-				t.Errorf("%s: request %d: %+v", tt.name, i, a.Decision)
+				t.Errorf("%s: request %d: got %+v, want a capacity of 200 for org", tt.name, i, a.Decision)
 			}
 		}
-		if n := s.asked.Load(); n < 1 || n > tt.most {
-			t.Errorf("%s: %d questions were asked, want 1 to %d", tt.name, n, tt.most)
+		if n := s.lookups.Load(); n < 1 || n > tt.maxLookups {
+			t.Errorf("%s: %d lookups, want 1 to %d", tt.name, n, tt.maxLookups)
 		}
 		if !requests[0].Charges[0].Limit.OnlyName() {
 			t.Errorf("%s: the caller's charge was changed", tt.name)
@@ -274,44 +274,43 @@ func TestABatchLooksUpNamesTogether(t *testing.T) {
 	}
 }
 
-// severalClocksStore is a store whose keys lie on servers with different clocks.
-type severalClocksStore struct {
+// clockPerKeyStore is a store with a clock for each key, as if each key lay on another server.
+type clockPerKeyStore struct {
 	store.Store
-	at map[string]int64
+	clocks map[string]int64 // the time of each key, in microseconds
 }
 
-func (s severalClocksStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (s clockPerKeyStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	for i := range ops {
-		ops[i].Now = s.at[ops[i].Cell.Key]
+		ops[i].Now = s.clocks[ops[i].Cell.Key]
 	}
 	return s.Store.Apply(ctx, ops, outs)
 }
 
-// TestEachChargeHasTheLimitOfItsOwnTime charges two keys around the end of an override: the clocks of their servers
-// differ, or one cell is ahead of its server's clock.
-func TestEachChargeHasTheLimitOfItsOwnTime(t *testing.T) {
-	const end = int64(4_000_000_000_000_000)
+// TestEachChargeIsDecidedByTheLimitOfItsCellsTime charges two cells, whose times lie before and after the change of a
+// limit. The clocks of their servers differ, or the second cell is ahead of a clock that was set back.
+func TestEachChargeIsDecidedByTheLimitOfItsCellsTime(t *testing.T) {
+	const change = int64(4_000_000_000_000_000) // the time at which the capacity of api changes, in microseconds
 	api := parseNamed(t, "api", "token-bucket 100/h")
-	api, err := api.Until(time.UnixMicro(end), parseNamed(t, "api", "token-bucket 200/h"))
+	api, err := api.Until(time.UnixMicro(change), parseNamed(t, "api", "token-bucket 200/h"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var clock atomic.Int64
-	behind, before := memory.New(&memory.Config{Clock: clock.Load}), headgate.Charge{Limit: api, Key: "before"}
-	after := headgate.Charge{Limit: api, Key: "after"}
+	setBackStore := memory.New(&memory.Config{Clock: clock.Load})
+	oldCharge, newCharge := headgate.Charge{Limit: api, Key: "old"}, headgate.Charge{Limit: api, Key: "new"}
 	for name, s := range map[string]store.Store{
-		"two clocks":        severalClocksStore{memory.New(nil), map[string]int64{"before": end - 1, "after": end}},
-		"a clock, set back": behind,
+		"two clocks":        clockPerKeyStore{memory.New(nil), map[string]int64{"old": change - 1, "new": change}},
+		"a clock, set back": setBackStore,
 	} {
-		clock.Store(end + 100_000)
-		for guess, here := range map[string]int64{"before": end - 10, "after": end + 10} {
-			l := headgate.New(s, &headgate.Config{Clock: func() int64 { return here }})
-			if s == behind {
-				clock.Store(end + 100_000)
-				if _, err := l.Allow(t.Context(), api, "after"); err != nil {
+		for guess, localTime := range map[string]int64{"before": change - 10, "after": change + 10} {
+			l := headgate.New(s, &headgate.Config{Clock: func() int64 { return localTime }})
+			if s == setBackStore {
+				clock.Store(change + 100_000)
+				if _, err := l.Allow(t.Context(), api, "new"); err != nil {
 					t.Fatal(err)
 				}
-				clock.Store(end - 100_000)
+				clock.Store(change - 100_000)
 			}
 			check := func(verb string, list []headgate.ChargeDecision, err error) {
 				t.Helper()
@@ -319,12 +318,11 @@ func TestEachChargeHasTheLimitOfItsOwnTime(t *testing.T) {
 					t.Errorf("%s, guess %s, %s: %+v, %v; want capacities of 100 and 200", name, guess, verb, list, err)
 				}
 			}
-			d, err := l.Take(t.Context(), before, after)
+			d, err := l.Take(t.Context(), oldCharge, newCharge)
 			check("take", d.Each, err)
-			if d, err = l.Once(guess, time.Hour).Take(t.Context(), before, after); true {
-				check("once", d.Each, err)
-			}
-			answers, err := l.Batch(t.Context(), []headgate.Request{{Charges: []headgate.Charge{before, after}}})
+			d, err = l.Once(guess, time.Hour).Take(t.Context(), oldCharge, newCharge)
+			check("once", d.Each, err)
+			answers, err := l.Batch(t.Context(), []headgate.Request{{Charges: []headgate.Charge{oldCharge, newCharge}}})
 			if err != nil {
 				t.Fatal(err)
 			}

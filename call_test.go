@@ -17,8 +17,7 @@ import (
 // plainStore hides the methods of a store other than those of store.Store.
 type plainStore struct{ store.Store }
 
-// TestTakeOneDecidesAsABatchDoes compares two limiters: one with a store that decides single charges by TakeOne, one
-// that only has batches.
+// TestTakeOneDecidesAsABatchDoes compares a store that has TakeOne with the same store without it.
 func TestTakeOneDecidesAsABatchDoes(t *testing.T) {
 	t.Parallel()
 	seed := tier.Pick(1, 1, rand.Uint64())
@@ -29,18 +28,19 @@ func TestTakeOneDecidesAsABatchDoes(t *testing.T) {
 		"fixed-window 5/minute Europe/Berlin",
 	} {
 		c := newClock("2026-03-01T12:00:00Z")
-		config := &memory.Config{Clock: c.read}
-		clock := &headgate.Config{Clock: c.read}
+		storeConfig := &memory.Config{Clock: c.read}
+		config := &headgate.Config{Clock: c.read}
 		limit := headgate.MustParse(notation)
-		quick, batch := headgate.New(memory.New(config), clock), headgate.New(plainStore{memory.New(config)}, clock)
+		takeOneLimiter := headgate.New(memory.New(storeConfig), config)
+		batchLimiter := headgate.New(plainStore{memory.New(storeConfig)}, config)
 		for range 300 {
 			c.advance(time.Duration(rng.IntN(400)) * time.Millisecond)
 			charge := headgate.Charge{
 				Limit: limit, Key: "k",
 				Cost: headgate.MustCost([]string{"1", "2", "0.5", "3.25", "6"}[rng.IntN(5)]),
 			}
-			want, err1 := batch.Take(context.Background(), charge)
-			got, err2 := quick.Take(context.Background(), charge)
+			want, err1 := batchLimiter.Take(context.Background(), charge)
+			got, err2 := takeOneLimiter.Take(context.Background(), charge)
 			if got.EntryNumber = want.EntryNumber; !reflect.DeepEqual(got, want) || err1 != nil || err2 != nil {
 				t.Fatalf("seed %d: %s: Take %+v (%v), in a batch %+v (%v)", seed, notation, got, err2, want, err1)
 			}
@@ -52,27 +52,27 @@ func TestTakeOneReturnsTheErrorsOfABatch(t *testing.T) {
 	t.Parallel()
 	l := headgate.New(memory.New(nil), nil)
 	limit := headgate.MustParse("token-bucket 10/s burst 5")
-	for name, ask := range map[string]func() error{
+	for name, call := range map[string]func() error{
 		"a NUL in the key": func() error { _, err := l.Allow(context.Background(), limit, "a\x00b"); return err },
 		"a cost of nothing": func() error {
 			_, err := l.Take(context.Background(), headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(0)})
 			return err
 		},
 		"no limit": func() error { _, err := l.Allow(context.Background(), headgate.Limit{}, "k"); return err },
-		"what is acquired only": func() error {
+		"a concurrency limit": func() error {
 			_, err := l.Allow(context.Background(), headgate.MustParse("concurrency 5 ttl 1m"), "k")
 			return err
 		},
 	} {
-		if err := ask(); !errors.Is(err, headgate.ErrInvalid) {
+		if err := call(); !errors.Is(err, headgate.ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", name, err)
 		}
 	}
-	ended, end := context.WithCancel(context.Background())
-	end()
+	endedCtx, cancel := context.WithCancel(context.Background())
+	cancel()
 	for range 3 {
-		if d, err := l.Allow(ended, limit, "k"); !errors.Is(err, context.Canceled) || d.Allowed {
-			t.Errorf("the context has ended: %+v, %v", d, err)
+		if d, err := l.Allow(endedCtx, limit, "k"); !errors.Is(err, context.Canceled) || d.Allowed {
+			t.Errorf("the context has ended: %+v, %v; want context.Canceled", d, err)
 		}
 	}
 }
@@ -85,6 +85,6 @@ func TestTakeOneAllocatesNothing(t *testing.T) {
 		_, _ = l.Allow(context.Background(), limit, "k")
 		_, _ = l.Take(context.Background(), headgate.Charge{Limit: limit, Key: "k", Cost: cost})
 	}); n != 0 {
-		t.Errorf("%v allocations", n)
+		t.Errorf("%v allocations, want 0", n)
 	}
 }

@@ -25,112 +25,114 @@ import (
 type silentStore struct {
 	store.Store
 	store.Inspector
-	err error // then, with the context's; nil: that alone
+	class error // the class of the error that wraps the context's error; nil: the context's error alone
 }
 
 func (s silentStore) Apply(ctx context.Context, _ []law.Op, _ []law.Outcome) error {
 	<-ctx.Done()
-	if s.err == nil {
+	if s.class == nil {
 		return ctx.Err()
 	}
-	return fmt.Errorf("silent: %w: %w", s.err, ctx.Err())
+	return fmt.Errorf("silent: %w: %w", s.class, ctx.Err())
 }
 
 func (s silentStore) Cells(ctx context.Context, _ store.Query) ([]store.Cell, int64, error) {
 	return nil, 0, s.Apply(ctx, nil, nil)
 }
 
-// calls returns all calls that do not wait, by their names.
-func calls(l *headgate.Limiter) map[string]func(context.Context) error {
-	return callsOf(l, charges("k", "1 of token-bucket 1/s")[0], charges("k", "1 of gcra 1/s")[0],
+// nonWaitingCalls returns, by its name, each call of a Limiter that does not wait for room.
+func nonWaitingCalls(l *headgate.Limiter) map[string]func(context.Context) error {
+	return nonWaitingCallsFor(l, charges("k", "1 of token-bucket 1/s")[0], charges("k", "1 of gcra 1/s")[0],
 		charges("k", "1 of concurrency 10 ttl 30s")[0])
 }
 
-// callsOf returns all calls that do not wait, by their names, for a charge to take, another one, and a concurrency
-// charge.
-func callsOf(l *headgate.Limiter, bucket, other, ten headgate.Charge) map[string]func(context.Context) error {
-	two := []headgate.Charge{bucket, other}
-	held := headgate.LeaseToken{Limit: ten.Limit, Key: "k", Number: 1}
+// nonWaitingCallsFor returns, by its name, each call that does not wait for room. Acquire and its kin get job, a charge
+// of a concurrency limit; the other calls get charge, and Take gets other besides.
+func nonWaitingCallsFor(l *headgate.Limiter, charge, other, job headgate.Charge) map[string]func(
+	context.Context) error {
+	token := headgate.LeaseToken{Limit: job.Limit, Key: "k", Number: 1}
 	once := l.Once("id", 0)
 	return map[string]func(context.Context) error{
-		"Allow":  func(ctx context.Context) error { _, err := l.Allow(ctx, bucket.Limit, "k"); return err },
-		"Take":   func(ctx context.Context) error { _, err := l.Take(ctx, two...); return err },
-		"Check":  func(ctx context.Context) error { _, err := l.Check(ctx, bucket); return err },
-		"FillUp": func(ctx context.Context) error { _, err := l.FillUp(ctx, bucket); return err },
+		"Allow":  func(ctx context.Context) error { _, err := l.Allow(ctx, charge.Limit, "k"); return err },
+		"Take":   func(ctx context.Context) error { _, err := l.Take(ctx, charge, other); return err },
+		"Check":  func(ctx context.Context) error { _, err := l.Check(ctx, charge); return err },
+		"FillUp": func(ctx context.Context) error { _, err := l.FillUp(ctx, charge); return err },
 		"Batch": func(ctx context.Context) error {
-			answers, err := l.Batch(ctx, []headgate.Request{{Charges: []headgate.Charge{bucket}}})
+			answers, err := l.Batch(ctx, []headgate.Request{{Charges: []headgate.Charge{charge}}})
 			if err == nil {
 				err = answers[0].Err
 			}
 			return err
 		},
-		"Block":     func(ctx context.Context) error { _, err := l.Block(ctx, bucket.Limit, "k", time.Hour, ""); return err },
-		"Reset":     func(ctx context.Context) error { _, err := l.Reset(ctx, bucket.Limit, "k"); return err },
-		"Inspect":   func(ctx context.Context) error { _, err := l.Inspect(ctx, bucket.Limit, "k"); return err },
-		"Usage":     func(ctx context.Context) error { _, err := l.Usage(ctx, "k", bucket.Limit); return err },
+		"Block":     func(ctx context.Context) error { _, err := l.Block(ctx, charge.Limit, "k", time.Hour, ""); return err },
+		"Reset":     func(ctx context.Context) error { _, err := l.Reset(ctx, charge.Limit, "k"); return err },
+		"Inspect":   func(ctx context.Context) error { _, err := l.Inspect(ctx, charge.Limit, "k"); return err },
+		"Usage":     func(ctx context.Context) error { _, err := l.Usage(ctx, "k", charge.Limit); return err },
 		"List":      func(ctx context.Context) error { _, err := l.List(ctx, store.Query{}); return err },
-		"Reserve":   func(ctx context.Context) error { _, err := l.Reserve(ctx, time.Minute, bucket); return err },
-		"Acquire":   func(ctx context.Context) error { _, err := l.Acquire(ctx, ten); return err },
-		"Renew":     func(ctx context.Context) error { return l.Renew(ctx, held) },
-		"Release":   func(ctx context.Context) error { return l.Release(ctx, held) },
-		"Once.Take": func(ctx context.Context) error { _, err := once.Take(ctx, bucket); return err },
+		"Reserve":   func(ctx context.Context) error { _, err := l.Reserve(ctx, time.Minute, charge); return err },
+		"Acquire":   func(ctx context.Context) error { _, err := l.Acquire(ctx, job); return err },
+		"Renew":     func(ctx context.Context) error { return l.Renew(ctx, token) },
+		"Release":   func(ctx context.Context) error { return l.Release(ctx, token) },
+		"Once.Take": func(ctx context.Context) error { _, err := once.Take(ctx, charge); return err },
 		"Once.Reserve": func(ctx context.Context) error {
-			_,
-				err := once.Reserve(ctx, time.Minute, bucket)
+			_, err := once.Reserve(ctx, time.Minute, charge)
 			return err
 		},
-		"Once.Settle":  func(ctx context.Context) error { _, err := once.Settle(ctx, bucket); return err },
-		"Once.Cancel":  func(ctx context.Context) error { _, err := once.Cancel(ctx, bucket); return err },
-		"WaitAtMost 0": func(ctx context.Context) error { return l.WaitAtMost(ctx, 0, bucket) },
+		"Once.Settle":  func(ctx context.Context) error { _, err := once.Settle(ctx, charge); return err },
+		"Once.Cancel":  func(ctx context.Context) error { _, err := once.Cancel(ctx, charge); return err },
+		"WaitAtMost 0": func(ctx context.Context) error { return l.WaitAtMost(ctx, 0, charge) },
 		"AwaitAtMost 0": func(ctx context.Context) error {
-			_, err := l.AwaitAtMost(ctx, 0, ten)
+			_, err := l.AwaitAtMost(ctx, 0, job)
 			return err
 		},
-		"RequestToken": headgate.NewRequester(l, bucket).RequestToken,
+		"RequestToken": headgate.NewRequester(l, charge).RequestToken,
 	}
 }
 
-func TestACallThatDecidesAtOnceHasADeadline(t *testing.T) {
+// TestConfigTimeoutBoundsCallsThatDoNotWait checks that such a call ends after Config.Timeout or with its context,
+// whichever is earlier, and that the error names the setting if it was the timeout.
+func TestConfigTimeoutBoundsCallsThatDoNotWait(t *testing.T) {
 	for _, tt := range []struct {
-		timeout, context time.Duration // context 0: no deadline
-		want             time.Duration // 0: an hour, that of the test
-		named            bool
+		timeout, ctxTimeout time.Duration // ctxTimeout 0: the context has no deadline
+		want                time.Duration // the duration of the call
+		namesSetting        bool          // the error names Config.Timeout
 	}{
-		{timeout: 0, want: headgate.DefaultTimeout, named: true},
-		{timeout: time.Second, want: time.Second, named: true},
-		{timeout: time.Second, context: time.Minute, want: time.Second, named: true},
-		{timeout: 0, context: time.Second, want: time.Second},
-		{timeout: -1, context: time.Minute, want: time.Minute},
+		{timeout: 0, want: headgate.DefaultTimeout, namesSetting: true},
+		{timeout: time.Second, want: time.Second, namesSetting: true},
+		{timeout: time.Second, ctxTimeout: time.Minute, want: time.Second, namesSetting: true},
+		{timeout: 0, ctxTimeout: time.Second, want: time.Second},
+		{timeout: -1, ctxTimeout: time.Minute, want: time.Minute},
 	} {
 		for _, class := range []error{nil, store.ErrUnknownOutcome, store.ErrUnavailable} {
 			synctest.Test(t, func(t *testing.T) {
-				s := silentStore{Store: memory.New(nil), err: class}
+				s := silentStore{Store: memory.New(nil), class: class}
 				l := headgate.New(s, &headgate.Config{Timeout: tt.timeout})
-				for name, call := range calls(l) {
+				for name, call := range nonWaitingCalls(l) {
 					ctx, cancel := context.WithCancel(t.Context())
-					if tt.context > 0 {
-						ctx, cancel = context.WithTimeout(ctx, tt.context)
+					if tt.ctxTimeout > 0 {
+						ctx, cancel = context.WithTimeout(ctx, tt.ctxTimeout)
 					}
 					begin := time.Now()
 					err := call(ctx)
 					cancel()
 					if took := time.Since(begin); took != tt.want || !errors.Is(err, context.DeadlineExceeded) {
 						t.Errorf("%s, timeout %s, context %s: %v after %s, want the deadline after %s", name,
-							tt.timeout, tt.context, err, took, tt.want)
+							tt.timeout, tt.ctxTimeout, err, took, tt.want)
 					}
-					if named := strings.Contains(fmt.Sprint(err), "Timeout of headgate.Config"); named != tt.named {
-						t.Errorf("%s, timeout %s, context %s: %v; the setting is named: %v, want %v", name, tt.timeout,
-							tt.context, err, named, tt.named)
+					names := strings.Contains(fmt.Sprint(err), "Timeout of headgate.Config")
+					if names != tt.namesSetting {
+						t.Errorf("%s, timeout %s, context %s: %v; the error names the setting: %v, want %v", name,
+							tt.timeout, tt.ctxTimeout, err, names, tt.namesSetting)
 					}
-					want := class
-					if class == nil && tt.named { // whether the store was called is not known
-						want = store.ErrUnknownOutcome
-						if name == "List" || name == "Inspect" || name == "Usage" { // which charge nothing
-							want = store.ErrUnavailable
+					wantClass := class
+					if class == nil && tt.namesSetting { // the Limiter gives the error a class
+						wantClass = store.ErrUnknownOutcome
+						if name == "List" || name == "Inspect" || name == "Usage" { // these calls charge nothing
+							wantClass = store.ErrUnavailable
 						}
 					}
-					if want != nil && !errors.Is(err, want) {
-						t.Errorf("%s: %v, want %v", name, err, want)
+					if wantClass != nil && !errors.Is(err, wantClass) {
+						t.Errorf("%s: %v, want %v", name, err, wantClass)
 					}
 				}
 			})
@@ -138,9 +140,9 @@ func TestACallThatDecidesAtOnceHasADeadline(t *testing.T) {
 	}
 }
 
-// TestWaitingHasTheDeadlineOfItsContext checks that waiting calls end with their context, also during a call of the
-// store.
-func TestWaitingHasTheDeadlineOfItsContext(t *testing.T) {
+// TestWaitEndsWithItsContextDuringAStoreCall checks that Wait, Await and their AtMost variants do not end at the
+// Limiter's Timeout, but with their context, while the store does not answer.
+func TestWaitEndsWithItsContextDuringAStoreCall(t *testing.T) {
 	for _, limit := range []string{"token-bucket 1/s", "fixed-window 1/1s", "concurrency 10 ttl 30s"} {
 		synctest.Test(t, func(t *testing.T) {
 			l := headgate.New(silentStore{Store: memory.New(nil)}, nil)
@@ -175,9 +177,9 @@ func TestWaitingHasTheDeadlineOfItsContext(t *testing.T) {
 	}
 }
 
-// TestALockedCellIsNotWaitedForLonger lets another transaction hold the cell, such as one of headgate.take in psql that
-// is left open.
-func TestALockedCellIsNotWaitedForLonger(t *testing.T) {
+// TestTimeoutBoundsTheWaitForALockedRow checks that Allow fails after Timeout with ErrUnknownOutcome while another
+// transaction, such as one left open in psql, holds the row's lock.
+func TestTimeoutBoundsTheWaitForALockedRow(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	dsn := migrated.Postgres(t)
@@ -202,14 +204,14 @@ func TestALockedCellIsNotWaitedForLonger(t *testing.T) {
 	for name, s := range map[string]store.Store{"the driver": s, "the stack": stack} {
 		l := headgate.New(s, &headgate.Config{Timeout: 300 * time.Millisecond})
 		err := store.ErrUnavailable
-		await.Until(t, name+" to be asked in time", func() bool {
-			asked := make(chan error, 1)
+		await.Until(t, name+" to be called in time", func() bool {
+			errs := make(chan error, 1)
 			go func() {
 				_, err := l.Allow(ctx, limit, "k")
-				asked <- err
+				errs <- err
 			}()
-			err = await.Receive(t, name+" to give up", asked)
-			return !errors.Is(err, store.ErrUnavailable) // the machine has paused before the question was sent
+			err = await.Receive(t, name+" to give up", errs)
+			return !errors.Is(err, store.ErrUnavailable) // the call timed out before it was sent: the machine was slow
 		})
 		if !errors.Is(err, store.ErrUnknownOutcome) || !strings.Contains(err.Error(), "Timeout of headgate.Config") {
 			t.Errorf("%s: %v, want an unknown outcome after 300 ms", name, err)
@@ -217,16 +219,16 @@ func TestALockedCellIsNotWaitedForLonger(t *testing.T) {
 	}
 }
 
-// TestALimiterWithoutAStoreSaysSo checks that all calls of such a limiter return ErrInvalid.
+// TestALimiterWithoutAStoreSaysSo checks that all calls of a Limiter that has no store return ErrInvalid.
 func TestALimiterWithoutAStoreSaysSo(t *testing.T) {
-	for made, l := range map[string]*headgate.Limiter{
+	for constructor, l := range map[string]*headgate.Limiter{
 		"New(nil, nil)":    headgate.New(nil, nil),
 		"the zero Limiter": new(headgate.Limiter),
 	} {
-		for name, call := range calls(l) {
+		for name, call := range nonWaitingCalls(l) {
 			if err := call(t.Context()); !errors.Is(err, headgate.ErrInvalid) ||
 				!strings.Contains(err.Error(), "limiter: has no store") {
-				t.Errorf("%s of %s: %v", name, made, err)
+				t.Errorf("%s of %s: %v, want ErrInvalid that says so", name, constructor, err)
 			}
 		}
 	}

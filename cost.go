@@ -17,7 +17,7 @@ import (
 // burst what its documentation says. A Cost is a value; compare with ==.
 type Cost struct {
 	coef int64 // the digits as a number; less than 0: an invalid cost
-	exp  uint8 // how many of the digits stand after the point; no trailing zeros
+	exp  uint8 // how many of the digits stand after the point; none of these is a trailing zero
 }
 
 const (
@@ -115,16 +115,16 @@ const (
 
 // parseDecimal parses digits, optionally with a point and an exponent.
 func parseDecimal(s string) (*big.Rat, error) {
-	bad := Invalid("cost", "%.100q is not a decimal number such as 3 or 0.5", s)
+	syntaxErr := Invalid("cost", "%.100q is not a decimal number such as 3 or 0.5", s)
 	mantissa, exponent := s, "0"
 	if i := strings.IndexAny(s, "eE"); i >= 0 {
 		mantissa, exponent = s[:i], s[i+1:]
 	}
 	n, err := strconv.Atoi(exponent)
-	whole, frac, point := strings.Cut(mantissa, ".")
+	whole, frac, hasPoint := strings.Cut(mantissa, ".")
 	switch {
-	case whole == "", point && frac == "", !isDigits(whole), !isDigits(frac), errors.Is(err, strconv.ErrSyntax):
-		return nil, bad
+	case whole == "", hasPoint && frac == "", !isDigits(whole), !isDigits(frac), errors.Is(err, strconv.ErrSyntax):
+		return nil, syntaxErr
 	case err != nil, n < -maxExponent, n > maxExponent:
 		return nil, Invalid("cost", "%.100q has an exponent beyond %d", s, maxExponent)
 	case len(s) > maxDigits:
@@ -132,7 +132,7 @@ func parseDecimal(s string) (*big.Rat, error) {
 	}
 	r, ok := new(big.Rat).SetString(s)
 	if !ok {
-		return nil, bad
+		return nil, syntaxErr
 	}
 	return r, nil
 }
@@ -159,8 +159,8 @@ func ceilRat(r *big.Rat) *big.Int {
 
 // parseAmount parses a positive decimal without an exponent; errors name the field.
 func parseAmount(field, s string) (Cost, error) {
-	whole, frac, point := strings.Cut(s, ".")
-	if whole == "" || point && frac == "" || !isDigits(whole) || !isDigits(frac) {
+	whole, frac, hasPoint := strings.Cut(s, ".")
+	if whole == "" || hasPoint && frac == "" || !isDigits(whole) || !isDigits(frac) {
 		if strings.HasPrefix(s, "-") {
 			return Cost{}, Invalid(field, "%.100q is negative; it must be above 0", s)
 		}
@@ -330,11 +330,11 @@ func smallestCost(unit int64) Cost {
 
 // costOf returns credits of a limit as a cost, rounded up or down to a millionth, or to the limit's digits if it has
 // more than six.
-func costOf(credits int64, p *law.Params, up bool) Cost {
+func costOf(credits int64, p *law.Params, ceil bool) Cost {
 	exp := max(6, p.Digits)
 	n := new(big.Int).Mul(big.NewInt(credits), big.NewInt(pow10[exp]))
 	q, r := new(big.Int).QuoRem(n, big.NewInt(p.Unit), new(big.Int))
-	if up && r.Sign() > 0 {
+	if ceil && r.Sign() > 0 {
 		q.Add(q, big.NewInt(1))
 	}
 	if q.IsInt64() && q.Int64() <= math.MaxInt64-1 {

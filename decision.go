@@ -114,14 +114,14 @@ type chargeFigures struct {
 	fits bool
 }
 
-// blocked reports whether the key is blocked at the time of the decision.
-func (f chargeFigures) blocked() bool {
+// isBlocked reports whether the key is blocked at the time of the decision.
+func (f chargeFigures) isBlocked() bool {
 	return f.out.State.BlockedUntil > max(f.out.Clock, f.out.State.At)
 }
 
 // room returns the free credits.
 func (f chargeFigures) room() int64 {
-	if f.blocked() {
+	if f.isBlocked() {
 		return 0
 	}
 	return max(0, f.op.Params.Capacity-f.out.Used)
@@ -138,13 +138,12 @@ func (f chargeFigures) isTighter(g chargeFigures) bool {
 	return hi1 < hi2 || hi1 == hi2 && lo1 < lo2
 }
 
-// decision derives the decision about the charge. untaken are credits that the outcome's level counts but that were not
-// taken.
-func (f chargeFigures) decision(granted bool, untaken int64) (d Decision) {
+// decision derives the decision about the charge. The outcome's level counts untakenCredits, which were not taken.
+func (f chargeFigures) decision(granted bool, untakenCredits int64) (d Decision) {
 	p, out := &f.op.Params, f.out
 	b := store.Brief{
-		Granted: granted, Via: out.Via, Used: out.Used - untaken, Clock: out.Clock, At: f.op.DecidedAt(out),
-		RetryAt: out.RetryAt, EmptyAt: max(out.State.EmptyAt, out.State.BlockedUntil), Blocked: f.blocked(),
+		Granted: granted, Via: out.Via, Used: out.Used - untakenCredits, Clock: out.Clock, At: f.op.DecidedAt(out),
+		RetryAt: out.RetryAt, EmptyAt: max(out.State.EmptyAt, out.State.BlockedUntil), Blocked: f.isBlocked(),
 	}
 	if until := f.op.Until; until != 0 {
 		b.RetryAt = min(b.RetryAt, until) // from then on another limit decides

@@ -14,8 +14,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestEachHasTheFiguresOfEveryCharge compares the Each of random requests with the status of each key by itself, after
-// an admission and after a refusal.
+// TestEachHasTheFiguresOfEveryCharge compares Each with a Check and an Inspect of each charge by itself.
 func TestEachHasTheFiguresOfEveryCharge(t *testing.T) {
 	c := newClock("2026-11-22T10:00:00Z")
 	l := newLimiter(c)
@@ -24,7 +23,7 @@ func TestEachHasTheFiguresOfEveryCharge(t *testing.T) {
 		headgate.MustParse("token-bucket 10/1m"), headgate.MustParse("fixed-window 7/1m"),
 		headgate.MustParse("sliding-log 5/1m"), headgate.MustParse("sliding-window 9/1m"),
 	}
-	refused := 0
+	refusals := 0
 	rounds := tier.Pick(400, 3000, 30_000)
 	for range rounds {
 		c.advance(time.Duration(rng.IntN(5000)) * time.Millisecond)
@@ -36,20 +35,20 @@ func TestEachHasTheFiguresOfEveryCharge(t *testing.T) {
 				Cost: headgate.Units(int64(1 + rng.IntN(3))),
 			}
 		}
-		var alone []bool
+		var allowedAlone []bool
 		for _, charge := range charges {
 			d, err := l.Check(t.Context(), charge)
 			if err != nil {
 				t.Fatal(err)
 			}
-			alone = append(alone, d.Allowed)
+			allowedAlone = append(allowedAlone, d.Allowed)
 		}
 		d, err := l.Take(t.Context(), charges...)
-		if err != nil || len(d.Each) != len(charges) || d.Allowed == slices.Contains(alone, false) {
-			t.Fatalf("%+v, %v; alone %v", d, err, alone)
+		if err != nil || len(d.Each) != len(charges) || d.Allowed == slices.Contains(allowedAlone, false) {
+			t.Fatalf("got %+v, %v; the charges alone are allowed: %v", d, err, allowedAlone)
 		}
 		if !d.Allowed {
-			refused++
+			refusals++
 		}
 		for i, f := range d.Each {
 			s, err := l.Inspect(t.Context(), charges[i].Limit, charges[i].Key)
@@ -57,7 +56,7 @@ func TestEachHasTheFiguresOfEveryCharge(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := headgate.ChargeDecision{
-				Charge: i, Allowed: alone[i], LimitName: charges[i].Limit.Name(), Key: charges[i].Key,
+				Charge: i, Allowed: allowedAlone[i], LimitName: charges[i].Limit.Name(), Key: charges[i].Key,
 				Capacity: int64(s.Capacity.Float64()), Remaining: s.Remaining, RetryAfter: f.RetryAfter,
 				NextAfter: f.NextAfter, ResetAfter: max(0, s.EmptyAt.Sub(s.At)),
 			}
@@ -66,46 +65,45 @@ func TestEachHasTheFiguresOfEveryCharge(t *testing.T) {
 			}
 		}
 		about := slices.IndexFunc(d.Each, func(f headgate.ChargeDecision) bool {
-			return f.LimitName == d.LimitName &&
-				f.Key == d.Key
+			return f.LimitName == d.LimitName && f.Key == d.Key
 		})
 		if f := d.Each[about]; f.Remaining != d.Remaining || f.Capacity != d.Capacity || f.RetryAfter != d.RetryAfter ||
 			f.ResetAfter != d.ResetAfter {
 			t.Fatalf("the decision is about %+v and says %+v", f, d)
 		}
 	}
-	if refused < rounds/10 {
-		t.Errorf("%d of %d were refused", refused, rounds)
+	if refusals < rounds/10 {
+		t.Errorf("%d of %d requests were refused, want a tenth", refusals, rounds)
 	}
 }
 
-// TestOneChargeHasTheFiguresOfTheDecision checks that the decision about a single charge has no Each.
-func TestOneChargeHasTheFiguresOfTheDecision(t *testing.T) {
+// TestADecisionAboutOneChargeHasNoEach checks an admission and a refusal of a single charge.
+func TestADecisionAboutOneChargeHasNoEach(t *testing.T) {
 	l := newLimiter(newClock("2026-11-22T10:00:00Z"))
 	for i := range 2 {
 		d, err := l.Take(t.Context(), headgate.Charge{Limit: headgate.MustParse("token-bucket 1.5/1h"), Key: "k"})
 		if err != nil || d.Allowed != (i == 0) || d.Each != nil || d.Capacity != 1 {
-			t.Errorf("%+v, %v", d, err)
+			t.Errorf("request %d: got %+v, %v; want a capacity of 1 and no Each", i, d, err)
 		}
 	}
 }
 
-// TestARepeatedRefusalHasTheFiguresOfOneCharge repeats the refusal of one of two charges without the store, so nothing
-// is known about the other.
-func TestARepeatedRefusalHasTheFiguresOfOneCharge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { checkRepeatedRefusals(t) }) // which are repeated for a second
+// TestEachOfARepeatedRefusal checks that Each has only the refused charge if package deny repeats its refusal: the
+// store is not called, so the figures of the other charge are unknown.
+func TestEachOfARepeatedRefusal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { checkRepeatedRefusals(t) }) // deny repeats a refusal for a second
 }
 
 func checkRepeatedRefusals(t *testing.T) {
 	s := deny.New(memory.New(nil))
 	defer s.Close()
 	l := headgate.New(s, nil)
-	free := headgate.Charge{Limit: headgate.MustParse("token-bucket 5/1h"), Key: "k"}
-	full := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1h"), Key: "k"}
-	for _, want := range []int{2, 1, 1} { // the first takes the last token: what comes next is known
-		d, err := l.Take(t.Context(), free, full)
+	large := headgate.Charge{Limit: headgate.MustParse("token-bucket 5/1h"), Key: "k"}
+	small := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1h"), Key: "k"}
+	for _, want := range []int{2, 1, 1} { // the first Take empties small, so deny refuses the others
+		d, err := l.Take(t.Context(), large, small)
 		if err != nil || len(d.Each) != want {
-			t.Errorf("%+v (%v), want the figures of %d charges", d, err, want)
+			t.Errorf("got %+v (%v), want the figures of %d charges", d, err, want)
 		}
 		for _, f := range d.Each {
 			if f.Remaining > f.Capacity {

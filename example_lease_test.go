@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// One job at a time, and the next one starts as soon as the first has ended.
+// One job runs at a time, and the next one starts as soon as the first has ended.
 func ExampleLimiter_Await() {
 	limiter, _ := newExampleLimiter()
 	ctx := context.Background()
@@ -46,7 +46,7 @@ func ExampleLimiter_AwaitAtMost() {
 	}
 	defer lease.Release(ctx)
 	fmt.Println(lease.Decision.Allowed)
-	_, err = limiter.AwaitAtMost(ctx, 0, jobs) // it is held by another
+	_, err = limiter.AwaitAtMost(ctx, 0, jobs) // another caller holds the only place
 	fmt.Println(err)
 	// Output:
 	// true
@@ -65,10 +65,10 @@ func ExampleLimiter_Renew() {
 	}
 	number := lease.Detach()[0].Number // sent to the worker with the job
 
-	held := headgate.LeaseToken{Limit: limit, Key: "video", Number: number}
-	fmt.Println(limiter.Renew(ctx, held)) // at least every 30 s
-	fmt.Println(limiter.Release(ctx, held))
-	fmt.Println(limiter.Renew(ctx, held))
+	token := headgate.LeaseToken{Limit: limit, Key: "video", Number: number}
+	fmt.Println(limiter.Renew(ctx, token)) // at least every 30 s
+	fmt.Println(limiter.Release(ctx, token))
+	fmt.Println(limiter.Renew(ctx, token))
 	// Output:
 	// <nil>
 	// <nil>
@@ -142,9 +142,9 @@ func ExampleLimiter_KeyCounts() {
 		fmt.Println(err)
 		return
 	}
-	for _, c := range counts {
-		if c.Limit == limit.Name() {
-			fmt.Printf("%s: %d of %d keys\n", c.Limit, c.Keys, c.Max)
+	for _, count := range counts {
+		if count.Limit == limit.Name() {
+			fmt.Printf("%s: %d of %d keys\n", count.Limit, count.Keys, count.Max)
 		}
 	}
 	// Output:

@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// A run of an agent has a budget of its own, which is taken from its team's when it starts. What the run and its
-// sub-agents did not use goes back when it ends.
+// A run of an agent has its own budget, which is taken from the team's budget when the run starts. When it ends, the
+// team gets back what the run and its sub-agents did not use.
 func Example_budgetOfARun() {
 	limiter, _ := newExampleLimiter()
 	ctx := context.Background()
@@ -17,7 +17,7 @@ func Example_budgetOfARun() {
 	run := headgate.MustParseNamed("run-tokens", "fixed-window 400/1d from-first")
 	const id, life = "run 4711", 24 * time.Hour
 
-	// The run starts, if its team has as much left.
+	// The run starts if the team has 400 tokens left.
 	budget := headgate.Charge{Limit: team, Key: "shop", Cost: headgate.Units(400)}
 	d, err := limiter.Once(id, life).Take(ctx, budget)
 	fmt.Println("started:", d.Allowed, err)
@@ -28,7 +28,7 @@ func Example_budgetOfARun() {
 		fmt.Println(tokens, "tokens:", d.Allowed, err)
 	}
 
-	// It ends: no step passes from here on, so what it has used is final.
+	// The run ends: the block refuses all further steps, so its usage is final.
 	s, err := limiter.Block(ctx, run, id, life, "the run has ended")
 	if err != nil {
 		return

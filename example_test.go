@@ -12,14 +12,13 @@ import (
 	"github.com/headgate/headgate/store/sqlite"
 )
 
-// newExampleLimiter returns a limiter over a store whose clock stands still until advanced.
+// newExampleLimiter returns a limiter over a store in memory, and the store's clock, which stands still until advanced.
 func newExampleLimiter() (*headgate.Limiter, *clock) {
 	c := newClock("2026-03-01T12:00:00Z")
 	return headgate.New(memory.New(&memory.Config{Clock: c.read, Names: true}), nil), c
 }
 
-// A program puts package front in front of its store. Close stops the sweeper and
-// closes the store.
+// A program puts package front in front of its store. Close stops the sweeper and closes the store.
 func ExampleNew() {
 	db, err := sqlite.Open(context.Background(), "sqlite::memory:", nil) // or postgres.Open, mysql.Open, redis.Open
 	if err != nil {
@@ -225,11 +224,11 @@ func ExampleLimiter_Once() {
 	ctx := context.Background()
 	limit := headgate.MustParse("token-bucket 1000/h burst 1000")
 	order := limiter.Once("order 4711", time.Hour)
-	for range 2 { // the second time since no answer came, say
+	for range 2 { // a client retries if it gets no answer
 		d, err := order.Take(ctx, headgate.Charge{Limit: limit, Key: "acme", Cost: headgate.Units(300)})
 		fmt.Println(d.Allowed, d.Remaining, d.Replayed, err)
 	}
-	// Any process that knows the id can say what it has cost in the end.
+	// Any process that knows the id can settle the charge at the actual cost.
 	returned, err := order.Settle(ctx, headgate.Charge{Limit: limit, Key: "acme", Cost: headgate.MustCost("120.5")})
 	fmt.Println(returned, err)
 	// Output:
@@ -238,8 +237,8 @@ func ExampleLimiter_Once() {
 	// [179.5] <nil>
 }
 
-// A language model's answer is charged an estimate, to both budgets or to none, and charged more while
-// it streams. It is settled when the usage is known. Sent again with the same id, it is not charged again.
+// A language model's answer is charged an estimate, to both budgets or to none, and more while it streams. It is
+// settled when the usage is known. A request that is sent again with the same id is not charged again.
 func ExampleOnce() {
 	limiter, _ := newExampleLimiter()
 	ctx := context.Background()
@@ -250,15 +249,15 @@ func ExampleOnce() {
 			{Limit: org, Key: "acme", Cost: headgate.Units(tokens)},
 		}
 	}
-	answer := limiter.Once("alice 7f3a", time.Hour)       // the client and its Idempotency-Key
-	d, err := answer.Take(ctx, charges(1200+256)...)      // the prompt and an estimate
-	fmt.Println(d.Allowed, d.Remaining, err)              // if not: 429 with d.RetryAfter
-	more, err := answer.Extend(ctx, charges(1200+512)...) // before more than 256 tokens are passed on
-	fmt.Println(more.Decision.Allowed, more.Charged, err) // if not: the stream stops here
-	more, err = answer.Extend(ctx, charges(50_000)...)
-	fmt.Println(more.Decision.Allowed, more.Charged, err) // what was charged before stays
-	back, err := answer.Settle(ctx, charges(1200+310)...) // the usage block of the stream
-	fmt.Println(back, err)
+	answer := limiter.Once("alice 7f3a", time.Hour)                 // the client and its Idempotency-Key
+	d, err := answer.Take(ctx, charges(1200+256)...)                // the prompt and an estimate
+	fmt.Println(d.Allowed, d.Remaining, err)                        // if refused: 429 with d.RetryAfter
+	extension, err := answer.Extend(ctx, charges(1200+512)...)      // before more than 256 tokens are passed on
+	fmt.Println(extension.Decision.Allowed, extension.Charged, err) // if refused: the stream stops here
+	extension, err = answer.Extend(ctx, charges(50_000)...)
+	fmt.Println(extension.Decision.Allowed, extension.Charged, err) // refused, but earlier charges stay
+	returned, err := answer.Settle(ctx, charges(1200+310)...)       // the actual usage, from the end of the stream
+	fmt.Println(returned, err)
 	// Output:
 	// true 38544 <nil>
 	// true [1712 1712] <nil>
@@ -278,8 +277,8 @@ func ExampleReservation_Settle() {
 	if err != nil || r.Sleep(ctx) != nil {
 		return
 	}
-	corrected, err := r.Settle(ctx, headgate.Units(1), headgate.Units(1800))
-	fmt.Println(corrected, err)
+	returned, err := r.Settle(ctx, headgate.Units(1), headgate.Units(1800))
+	fmt.Println(returned, err)
 	// Output: [0 700] <nil>
 }
 
@@ -301,7 +300,7 @@ func ExampleLimiter_Acquire() {
 func ExampleWithLease() {
 	limiter, _ := newExampleLimiter()
 	err := headgate.WithLease(context.Background(), limiter, func(ctx context.Context) error {
-		fmt.Println("alone") // until ctx ends: then others may be here too
+		fmt.Println("alone") // no other caller runs this until ctx ends
 		return nil
 	}, headgate.Charge{Limit: headgate.MustParse("concurrency 1 ttl 30s"), Key: "backup"})
 	fmt.Println(err)

@@ -18,7 +18,7 @@ import (
 )
 
 func TestHeadroomNotation(t *testing.T) {
-	for _, tt := range []struct{ in, want string }{
+	for _, tt := range []struct{ text, want string }{
 		{"10%", "10%"},
 		{"2.50%", "2.5%"},
 		{"0.000001%", "0.000001%"},
@@ -26,26 +26,26 @@ func TestHeadroomNotation(t *testing.T) {
 		{"100", "100"},
 		{"0.5", "0.5"},
 	} {
-		h, err := headgate.ParseHeadroom(tt.in)
+		h, err := headgate.ParseHeadroom(tt.text)
 		if err != nil || h.String() != tt.want {
-			t.Errorf("%s: got %s, %v; want %s", tt.in, h, err, tt.want)
+			t.Errorf("%s: got %s, %v; want %s", tt.text, h, err, tt.want)
 		}
-		var back headgate.Headroom
-		if text, err := h.MarshalText(); err != nil || back.UnmarshalText(text) != nil || back != h {
-			t.Errorf("%s: as text %s and back %s, %v", tt.in, text, back, err)
+		var unmarshalled headgate.Headroom
+		if text, err := h.MarshalText(); err != nil || unmarshalled.UnmarshalText(text) != nil || unmarshalled != h {
+			t.Errorf("%s: marshals to %s, which unmarshals to %s, %v; want %s", tt.text, text, unmarshalled, err, h)
 		}
 	}
 	if headgate.Percent(10) != headgate.MustHeadroom("10%") || headgate.Keep(headgate.Units(5)) != headgate.MustHeadroom("5") {
-		t.Error("what is built differs from what is parsed")
+		t.Error("Percent(10) is not ParseHeadroom(10%), or Keep(5) is not ParseHeadroom(5)")
 	}
-	for _, in := range []string{"", "%", "-1", "-10%", "0%", "0", "100%", "250%", "1e2", "ten", "10 %", "NaN%"} {
-		if h, err := headgate.ParseHeadroom(in); !errors.Is(err, headgate.ErrInvalid) {
-			t.Errorf("%q: got %s, %v", in, h, err)
+	for _, text := range []string{"", "%", "-1", "-10%", "0%", "0", "100%", "250%", "1e2", "ten", "10 %", "NaN%"} {
+		if h, err := headgate.ParseHeadroom(text); !errors.Is(err, headgate.ErrInvalid) {
+			t.Errorf("%q: got %s, %v; want ErrInvalid", text, h, err)
 		}
 	}
 }
 
-// TestHeadroomIsLeftToOthers charges each kind of limit up to the headroom, and then the rest.
+// TestHeadroomIsLeftToOthers checks that 8 units pass a limit of 10 with a headroom of 1.5, and then 2 without.
 func TestHeadroomIsLeftToOthers(t *testing.T) {
 	for _, notation := range []string{
 		"token-bucket 10/h", "leaky-bucket 10/h capacity 10", "gcra 10/h burst 10", "fixed-window 10/1h",
@@ -53,7 +53,7 @@ func TestHeadroomIsLeftToOthers(t *testing.T) {
 	} {
 		for _, keep := range []headgate.Headroom{headgate.Percent(15), headgate.Keep(headgate.MustCost("1.5"))} {
 			t.Run(fmt.Sprint(notation, " ", keep), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { // no window ends meanwhile
+				synctest.Test(t, func(t *testing.T) { // the clock stands still, so no window ends
 					checkHeadroomIsLeft(t, headgate.MustParse(notation), keep)
 				})
 			})
@@ -65,20 +65,20 @@ func checkHeadroomIsLeft(t *testing.T, limit headgate.Limit, keep headgate.Headr
 	s := deny.New(memory.New(nil))
 	defer s.Close()
 	l := headgate.New(s, nil)
-	batch := headgate.Charge{Limit: limit, Key: "k", Keep: keep}
+	charge := headgate.Charge{Limit: limit, Key: "k", Keep: keep}
 	for i := range 12 {
-		ahead, err := l.Check(t.Context(), batch)
-		d, err2 := l.Take(t.Context(), batch)
-		if err != nil || err2 != nil || d.Allowed != (i < 8) || ahead.Allowed != d.Allowed {
-			t.Fatalf("batch %d: %+v, before it %+v, %v, %v", i, d, ahead, err, err2)
+		check, err := l.Check(t.Context(), charge)
+		d, err2 := l.Take(t.Context(), charge)
+		if err != nil || err2 != nil || d.Allowed != (i < 8) || check.Allowed != d.Allowed {
+			t.Fatalf("take %d: %+v, the check before %+v, %v, %v; want %v", i, d, check, err, err2, i < 8)
 		}
 		if !d.Allowed && (d.Remaining != 2 || d.RetryAfter <= 0 || d.RetryAfter > 2*time.Hour) {
-			t.Errorf("the refusal says %+v", d)
+			t.Errorf("got %+v, want 2 remaining and a RetryAfter of up to 2 h", d)
 		}
 	}
 	for i := range 3 {
 		if d, err := l.Allow(t.Context(), limit, "k"); err != nil || d.Allowed != (i < 2) {
-			t.Errorf("interactive %d: %+v, %v", i, d, err)
+			t.Errorf("take %d without headroom: %+v, %v; want %v", i, d, err, i < 2)
 		}
 	}
 }
@@ -86,53 +86,53 @@ func checkHeadroomIsLeft(t *testing.T, limit headgate.Limit, keep headgate.Headr
 func TestHeadroomOfEveryVerb(t *testing.T) {
 	ctx, l := t.Context(), headgate.New(memory.New(nil), nil)
 	limit := headgate.MustParse("token-bucket 10/h")
-	five := func(key string) headgate.Charge {
+	chargeOf5 := func(key string) headgate.Charge {
 		return headgate.Charge{Limit: limit, Key: key, Cost: headgate.Units(5), Keep: headgate.Percent(10)}
 	}
 	f, err := l.FillUp(ctx, headgate.Charge{Limit: limit, Key: "fill", Cost: headgate.Units(20), Keep: headgate.Percent(10)})
 	if err != nil || f.Accepted != headgate.Units(9) || f.Brim {
-		t.Errorf("FillUp: %+v, %v", f, err)
+		t.Errorf("FillUp: %+v, %v; want 9 accepted", f, err)
 	}
 	for range 2 {
-		a, err := l.Batch(ctx, []headgate.Request{{Charges: []headgate.Charge{five("batch")}}})
+		a, err := l.Batch(ctx, []headgate.Request{{Charges: []headgate.Charge{chargeOf5("batch")}}})
 		if err != nil || a[0].Err != nil {
 			t.Fatal(err, a[0].Err)
 		}
 		f.Decision = a[0].Decision
 	}
 	if f.Decision.Allowed || f.Decision.Remaining != 5 {
-		t.Errorf("Batch: %+v", f.Decision)
+		t.Errorf("Batch: %+v, want a refusal with 5 remaining", f.Decision)
 	}
 	for _, want := range []bool{true, false} {
-		if d, err := l.Once(fmt.Sprint("id", want), 0).Take(ctx, five("once")); err != nil || d.Allowed != want {
-			t.Errorf("Once: %+v, %v", d, err)
+		if d, err := l.Once(fmt.Sprint("id", want), 0).Take(ctx, chargeOf5("once")); err != nil || d.Allowed != want {
+			t.Errorf("Once: %+v, %v; want %v", d, err, want)
 		}
 	}
-	for _, want := range []bool{true, false} { // it cannot start later
-		r, err := l.Reserve(ctx, 10*time.Hour, five("reserve"))
+	for _, want := range []bool{true, false} { // a charge with headroom cannot start later
+		r, err := l.Reserve(ctx, 10*time.Hour, chargeOf5("reserve"))
 		if err != nil || r.Decision.Allowed != want {
-			t.Errorf("Reserve: %+v, %v", r, err)
+			t.Errorf("Reserve: %+v, %v; want %v", r, err, want)
 		}
 	}
-	// All or none: the other limit is not charged.
+	// If one charge is refused for its headroom, the other charge is not made.
 	other := headgate.Charge{Limit: headgate.MustParse("fixed-window 100/1h"), Key: "other"}
-	if d, err := l.Take(ctx, other, five("once")); err != nil || d.Allowed || d.LimitName != limit.Name() {
-		t.Errorf("several: %+v, %v", d, err)
+	if d, err := l.Take(ctx, other, chargeOf5("once")); err != nil || d.Allowed || d.LimitName != limit.Name() {
+		t.Errorf("two charges: %+v, %v; want a refusal by %s", d, err, limit)
 	}
 	if d, err := l.Check(ctx, other); err != nil || d.Remaining != 100 {
-		t.Errorf("the other: %+v, %v", d, err)
+		t.Errorf("the other charge: %+v, %v; want 100 remaining", d, err)
 	}
-	places := headgate.MustParse("concurrency 3 ttl 1m")
+	jobs := headgate.MustParse("concurrency 3 ttl 1m")
 	for i := range 3 {
-		lease, err := l.Acquire(ctx, headgate.Charge{Limit: places, Key: "k", Keep: headgate.Keep(headgate.Units(1))})
+		lease, err := l.Acquire(ctx, headgate.Charge{Limit: jobs, Key: "k", Keep: headgate.Keep(headgate.Units(1))})
 		if err != nil || lease.Decision.Allowed != (i < 2) {
-			t.Errorf("Acquire %d: %+v, %v", i, lease.Decision, err)
+			t.Errorf("Acquire %d: %+v, %v; want %v", i, lease.Decision, err, i < 2)
 		}
 		defer lease.Release(context.WithoutCancel(ctx))
 	}
 }
 
-func TestHeadroomThatLeavesNothing(t *testing.T) {
+func TestInvalidHeadroomIsRefused(t *testing.T) {
 	l := headgate.New(memory.New(nil), nil)
 	limit := headgate.MustParse("gcra 10/h burst 10")
 	for _, keep := range []headgate.Headroom{
@@ -141,12 +141,12 @@ func TestHeadroomThatLeavesNothing(t *testing.T) {
 	} {
 		_, err := l.Take(t.Context(), headgate.Charge{Limit: limit, Key: "k", Keep: keep})
 		if invalid, ok := errors.AsType[*headgate.InvalidError](err); !ok || invalid.Field != "keep" {
-			t.Errorf("%s: %v", keep, err)
+			t.Errorf("%s: %v, want an InvalidError about keep", keep, err)
 		}
 	}
 }
 
-func TestARefusalForHeadroomBlocksNobody(t *testing.T) {
+func TestARefusalForHeadroomBlocksNoKey(t *testing.T) {
 	l := headgate.New(deny.New(memory.New(nil)), nil)
 	limit := headgate.MustParse("fixed-window 10/1h from-first block 1h")
 	for i := range 11 {
@@ -156,48 +156,48 @@ func TestARefusalForHeadroomBlocksNobody(t *testing.T) {
 		}
 	}
 	if d, err := l.Allow(t.Context(), limit, "k"); err != nil || !d.Allowed {
-		t.Errorf("the tenth: %+v, %v", d, err)
+		t.Errorf("the tenth unit, without headroom: %+v, %v; want an admission", d, err)
 	}
 }
 
-// TestAQueueWithHeadroomDoesNotHoldUpOthers lets a caller without headroom pass while another one waits with headroom.
-func TestAQueueWithHeadroomDoesNotHoldUpOthers(t *testing.T) {
+// TestWaitWithHeadroomDoesNotDelayOthers checks that Wait without headroom passes a waiter with headroom.
+func TestWaitWithHeadroomDoesNotDelayOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := headgate.New(memory.New(nil), nil)
-		c := headgate.Charge{Limit: headgate.MustParse("sliding-log 10/1h"), Key: "k", Keep: headgate.Percent(50)}
+		charge := headgate.Charge{Limit: headgate.MustParse("sliding-log 10/1h"), Key: "k", Keep: headgate.Percent(50)}
 		for range 5 {
-			if err := l.Wait(t.Context(), c); err != nil {
+			if err := l.Wait(t.Context(), charge); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(time.Minute)
 		}
-		waits := make(chan error, 1)
-		go func() { waits <- l.Wait(t.Context(), c) }()
+		errs := make(chan error, 1)
+		go func() { errs <- l.Wait(t.Context(), charge) }()
 		synctest.Wait()
-		c.Keep = headgate.Headroom{}
-		began := time.Now()
+		charge.Keep = headgate.Headroom{}
+		begin := time.Now()
 		for range 5 {
-			if err := l.Wait(t.Context(), c); err != nil || time.Since(began) > 0 {
-				t.Errorf("waited %s, %v", time.Since(began), err)
+			if err := l.Wait(t.Context(), charge); err != nil || time.Since(begin) > 0 {
+				t.Errorf("without headroom: waited %s, %v; want 0 s", time.Since(begin), err)
 			}
 		}
-		if err := <-waits; err != nil || time.Since(began) < time.Hour {
-			t.Errorf("the other: after %s, %v", time.Since(began), err)
+		if err := <-errs; err != nil || time.Since(begin) < time.Hour {
+			t.Errorf("with headroom: waited %s, %v; want an hour", time.Since(begin), err)
 		}
 	})
 }
 
-// refusalCounter is a store that counts the batches in which a charge was refused.
-type refusalCounter struct {
+// refusalCountingStore is a store that counts the batches in which a charge was refused.
+type refusalCountingStore struct {
 	store.Store
-	refused atomic.Int64 // questions of which one was refused
+	refusals atomic.Int64
 }
 
-func (c *refusalCounter) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	err := c.Store.Apply(ctx, ops, outs)
+func (s *refusalCountingStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	err := s.Store.Apply(ctx, ops, outs)
 	for i := range outs {
 		if outs[i].Granted < ops[i].Count {
-			c.refused.Add(1)
+			s.refusals.Add(1)
 			break
 		}
 	}
@@ -205,9 +205,9 @@ func (c *refusalCounter) Apply(ctx context.Context, ops []law.Op, outs []law.Out
 }
 
 // TestBatchLoadBesideAnInteractiveCaller sends ten times the limit with a tenth of it as headroom, beside a caller that
-// stays within that tenth.
+// uses at most that tenth. That caller must never be refused, and most of the limit must be used.
 func TestBatchLoadBesideAnInteractiveCaller(t *testing.T) {
-	for notation, least := range map[string]float64{ // the share of the limit that is used, at least
+	for notation, minUsage := range map[string]float64{ // minUsage: a part of the limit
 		"token-bucket 100/10s burst 100":    0.99,
 		"leaky-bucket 100/10s capacity 100": 0.99,
 		"gcra 100/10s burst 100":            0.99,
@@ -217,40 +217,41 @@ func TestBatchLoadBesideAnInteractiveCaller(t *testing.T) {
 	} {
 		t.Run(notation, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				inner := &refusalCounter{Store: memory.New(nil)}
-				s := deny.New(inner)
+				counter := &refusalCountingStore{Store: memory.New(nil)}
+				s := deny.New(counter)
 				defer s.Close()
 				l, limit := headgate.New(s, nil), headgate.MustParse(notation)
 				seconds := tier.Pick(30, 600, 6000)
-				var batch, interactive, turnedAway int
-				for n := range seconds * 100 {
+				var batchTakes, interactiveTakes, interactiveRefusals int
+				for i := range seconds * 100 {
 					d, err := l.Take(t.Context(), headgate.Charge{Limit: limit, Key: "k", Keep: headgate.Percent(10)})
 					if err != nil {
 						t.Fatal(err)
 					}
 					if d.Allowed {
-						batch++
+						batchTakes++
 					}
-					if n%100 == 50 {
+					if i%100 == 50 {
 						d, err := l.Allow(t.Context(), limit, "k")
 						if err != nil {
 							t.Fatal(err)
 						}
-						if interactive++; !d.Allowed {
-							turnedAway++
+						if interactiveTakes++; !d.Allowed {
+							interactiveRefusals++
 						}
 					}
 					time.Sleep(10 * time.Millisecond)
 				}
-				used := float64(batch+interactive-turnedAway) / float64(10*seconds)
-				t.Logf("%d batch, %d interactive, %d of them refused, %.3f used, %.1f refused questions a second",
-					batch, interactive, turnedAway, used, float64(inner.refused.Load())/float64(seconds))
-				if turnedAway > 0 || used < least || float64(inner.refused.Load())/float64(seconds) > 2 {
-					t.Errorf("want none refused, %.2f used, and 2 refused questions a second at most", least)
+				refusalRate := float64(counter.refusals.Load()) / float64(seconds)
+				usage := float64(batchTakes+interactiveTakes-interactiveRefusals) / float64(10*seconds)
+				t.Logf("%d batch, %d interactive, %d of them refused, %.3f used, %.1f refused calls a second",
+					batchTakes, interactiveTakes, interactiveRefusals, usage, refusalRate)
+				if interactiveRefusals > 0 || usage < minUsage || refusalRate > 2 {
+					t.Errorf("want no interactive caller refused, %.2f used, and at most 2 refused calls a second", minUsage)
 				}
-				most := limit.Bound().In(time.Duration(seconds) * time.Second)
-				if most.Float64() < float64(batch+interactive) {
-					t.Errorf("more than %v passed", most)
+				bound := limit.Bound().In(time.Duration(seconds) * time.Second)
+				if bound.Float64() < float64(batchTakes+interactiveTakes) {
+					t.Errorf("more than %v passed", bound)
 				}
 			})
 		})

@@ -43,8 +43,8 @@ type Attempt struct {
 	Allowed bool
 }
 
-// historyShown is how many entries of a log Inspect returns.
-const historyShown = 20
+// maxHistory is how many entries of a log Inspect returns at most.
+const maxHistory = 20
 
 // Inspect returns the status of one key of a limit. It changes nothing and takes no lock. It returns ErrUnsupported if
 // the store is no [store.Inspector].
@@ -66,7 +66,7 @@ func (l *Limiter) Inspect(ctx context.Context, limit Limit, key string) (s Statu
 	}
 	s = statusOfCheck(cell, limit, &op, &out)
 	if op.Params.Kind == law.Log {
-		s.History, err = attemptsOf(ctx, inspector, op.Cell, &op.Params, historyShown)
+		s.History, err = attemptsOf(ctx, inspector, op.Cell, &op.Params, maxHistory)
 	}
 	return s, err
 }
@@ -130,21 +130,21 @@ func (l *Limiter) List(ctx context.Context, q store.Query, limits ...Limit) (lis
 	for _, limit := range limits {
 		byName[limit.Name()] = limit
 	}
-	ops, used := make([]law.Op, len(cells)), make([]int64, len(cells))
-	var logs []int // indexes of cells whose usage only the entries of their log tell
+	ops, usedCredits := make([]law.Op, len(cells)), make([]int64, len(cells))
+	var logIndexes []int // indexes of cells whose usage must be computed from the entries of their log
 	for i, c := range cells {
 		ops[i] = checkOf(c, findLimit(byName, c.Limit), uint32(i+1), clock)
-		if used[i] = c.State.InUse(&ops[i], clock); used[i] > 0 && c.State.Kind == law.Log &&
+		if usedCredits[i] = c.State.InUse(&ops[i], clock); usedCredits[i] > 0 && c.State.Kind == law.Log &&
 			ops[i].Params.Kind == law.Log {
-			logs = append(logs, i)
+			logIndexes = append(logIndexes, i)
 		}
 	}
-	if err := l.checkLogs(ctx, ops, used, logs); err != nil {
+	if err := l.checkLogs(ctx, ops, usedCredits, logIndexes); err != nil {
 		return nil, err
 	}
 	list = make([]Status, len(cells))
 	for i, c := range cells {
-		list[i] = newStatus(c, findLimit(byName, c.Limit), &ops[i], used[i], clock)
+		list[i] = newStatus(c, findLimit(byName, c.Limit), &ops[i], usedCredits[i], clock)
 		list[i].Rule, list[i].Applied = "", "" // another limit may be in force for this key
 	}
 	return list, nil
@@ -162,15 +162,15 @@ func checkOf(c store.Cell, limit Limit, group uint32, clock int64) law.Op {
 	return op
 }
 
-// checksAtOnce is how many checks are sent to the store in one batch.
-const checksAtOnce = 1000
+// maxBatchChecks is how many checks are sent to the store in one batch at most.
+const maxBatchChecks = 1000
 
-// checkLogs asks the store for the credits in use in cells with a log, and puts them into used.
-func (l *Limiter) checkLogs(ctx context.Context, all []law.Op, used []int64, logs []int) error {
-	for part := range slices.Chunk(logs, checksAtOnce) {
+// checkLogs checks the ops at indexes, whose cells have a log, and writes their credits in use into used.
+func (l *Limiter) checkLogs(ctx context.Context, ops []law.Op, used []int64, indexes []int) error {
+	for part := range slices.Chunk(indexes, maxBatchChecks) {
 		r := newRequest(len(part))
 		for k, i := range part {
-			r.ops[k] = all[i]
+			r.ops[k] = ops[i]
 		}
 		if err := l.decide(ctx, r); err != nil {
 			return err
@@ -241,13 +241,13 @@ func newStatus(c store.Cell, limit Limit, op *law.Op, used, clock int64) Status 
 // a bounded number of keys, and reports the bound; other stores count from time to time. It returns ErrUnsupported if
 // the store counts no keys.
 func (l *Limiter) KeyCounts(ctx context.Context) (counts []store.KeyCount, err error) {
-	i, err := l.inspector("count keys")
+	inspector, err := l.inspector("count keys")
 	if err != nil {
 		return nil, err
 	}
 	ctx, d := withDeadline(ctx, l.timeout)
 	defer d.end(&err, store.ErrUnavailable)
-	return i.KeyCounts(ctx)
+	return inspector.KeyCounts(ctx)
 }
 
 // Usage is the usage of a limit by a key, and when the next charge can pass. Its Status has no History.
@@ -279,7 +279,7 @@ func (l *Limiter) UsageOf(ctx context.Context, charges []Charge) (list []Usage, 
 	}
 	ctx, d := withDeadline(ctx, l.timeout)
 	defer d.end(&err, store.ErrUnavailable)
-	for part := range slices.Chunk(charges, checksAtOnce) {
+	for part := range slices.Chunk(charges, maxBatchChecks) {
 		usages, err := l.readUsage(ctx, part)
 		if err != nil {
 			return nil, err

@@ -12,18 +12,17 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// listedNotations are limits of every law and every anchor.
+// listedNotations has limits of every law and every anchor.
 var listedNotations = []string{
 	"token-bucket 5/1s", "token-bucket 100/s burst 7", "leaky-bucket 1.5/s capacity 3", "gcra 10/s burst 5",
-	"interval 100/10s burst 300",
-	"fixed-window 5/1s", "fixed-window 5/1s from-first", "fixed-window 5/day Europe/Berlin", "fixed-window 9/month",
-	"fixed-window 3/hour",
-	"sliding-window 100/1m", "sliding-log 5/1s", "sliding-log 5/2s history 1d", "concurrency 4 ttl 3s",
+	"interval 100/10s burst 300", "fixed-window 5/1s", "fixed-window 5/1s from-first",
+	"fixed-window 5/day Europe/Berlin", "fixed-window 9/month", "fixed-window 3/hour", "sliding-window 100/1m",
+	"sliding-log 5/1s", "sliding-log 5/2s history 1d", "concurrency 4 ttl 3s",
 }
 
-// TestListShowsWhatIsInUseNow compares a list with what Inspect returns for each key, at random times after random
-// charges.
-func TestListShowsWhatIsInUseNow(t *testing.T) {
+// TestListEqualsInspect compares List with Inspect of each key, at random times after random charges. If List does not
+// get the limits, it must state at least the usage.
+func TestListEqualsInspect(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range tier.Pick(30, 200, 2000) {
@@ -45,8 +44,8 @@ func TestListShowsWhatIsInUseNow(t *testing.T) {
 			chargeAtRandom(t, l, rng, limits[rng.IntN(len(limits))])
 		}
 		now += rng.Int64N(1 << rng.IntN(34))
-		known := listByLimit(t, l, limits...)
-		unknown := listByLimit(t, l)
+		statuses := listByLimit(t, l, limits...)
+		statusesWithoutLimits := listByLimit(t, l)
 		for i, limit := range limits {
 			want, err := l.Inspect(t.Context(), limit, "k")
 			if err != nil {
@@ -55,64 +54,63 @@ func TestListShowsWhatIsInUseNow(t *testing.T) {
 			if !want.Exists {
 				continue
 			}
-			got := known[limit.Name()]
+			got := statuses[limit.Name()]
 			if got.Used != want.Used || got.Capacity != want.Capacity || got.Remaining != want.Remaining ||
 				!got.EmptyAt.Equal(want.EmptyAt) {
 				t.Errorf("%s: listed %+v, inspected %+v", listedNotations[i], got, want)
 			}
-			// Of a limit that is not known, as much is in use at most.
-			got = unknown[limit.Name()]
+			got = statusesWithoutLimits[limit.Name()]
 			if got.Used.Float64() < want.Used.Float64() {
-				t.Errorf("%s, unknown: listed %s, in use are %s", listedNotations[i], got.Used, want.Used)
+				t.Errorf("%s, unknown: listed %s, want at least %s", listedNotations[i], got.Used, want.Used)
 			}
 			if limit.Named() != (got.Remaining == -1) {
-				t.Errorf("%s: remaining %d of a limit that is named: %v", listedNotations[i], got.Remaining,
-					limit.Named())
+				t.Errorf("%s: %d remaining, want -1: %v, which is for limits with a name", listedNotations[i],
+					got.Remaining, limit.Named())
 			}
 		}
 	}
 }
 
-// chargeAtRandom makes one random charge of a key of a limit.
+// chargeAtRandom makes one random charge of a limit: a lease, a reservation that may be settled, or a take.
 func chargeAtRandom(t *testing.T, l *headgate.Limiter, rng *rand.Rand, limit headgate.Limit) {
 	t.Helper()
-	ctx, c := context.Background(), headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(1 + rng.Int64N(3))}
+	ctx, charge := context.Background(), headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(1 + rng.Int64N(3))}
 	var err error
 	switch n := rng.IntN(4); {
 	case limit.Concurrency():
 		var lease *headgate.Lease
-		if lease, err = l.Acquire(ctx, c); err == nil {
+		if lease, err = l.Acquire(ctx, charge); err == nil {
 			lease.Detach()
 		}
 	case n == 0:
 		var r *headgate.Reservation
-		if r, err = l.Reserve(ctx, time.Minute, c); err == nil && r.Decision.Allowed {
+		if r, err = l.Reserve(ctx, time.Minute, charge); err == nil && r.Decision.Allowed {
 			_, err = r.Settle(ctx, headgate.Units(rng.Int64N(6)))
 		}
 	default:
-		_, err = l.Take(ctx, c)
+		_, err = l.Take(ctx, charge)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// listByLimit returns the cells of a store by the names of their limits.
-func listByLimit(t *testing.T, l *headgate.Limiter, known ...headgate.Limit) map[string]headgate.Status {
+// listByLimit returns what List returns for these limits, by the names of the limits.
+func listByLimit(t *testing.T, l *headgate.Limiter, limits ...headgate.Limit) map[string]headgate.Status {
 	t.Helper()
-	cells, err := l.List(t.Context(), store.Query{}, known...)
+	cells, err := l.List(t.Context(), store.Query{}, limits...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := map[string]headgate.Status{}
+	statuses := map[string]headgate.Status{}
 	for _, s := range cells {
-		m[s.Limit] = s
+		statuses[s.Limit] = s
 	}
-	return m
+	return statuses
 }
 
-// TestListOfAnUnknownLimit checks that a cell alone shows when a limit of any kind is idle, and how far a bucket has
-// drained.
+// TestListOfAnUnknownLimit checks that List, which does not get the limit, knows from the cell alone when it is empty,
+// and half way to then states the usage to within 0.02.
 func TestListOfAnUnknownLimit(t *testing.T) {
 	t.Parallel()
 	for _, notation := range listedNotations {
@@ -133,17 +131,17 @@ func TestListOfAnUnknownLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s := listByLimit(t, l)["api"]; s.Used != headgate.Units(2) {
-			t.Errorf("%s: in use at once are %s", notation, s.Used)
+			t.Errorf("%s: listed %s after the charge, want 2", notation, s.Used)
 		}
-		empty := listByLimit(t, l)["api"].EmptyAt
-		now += (empty.UnixMicro() - now) / 2
-		at, half := listByLimit(t, l, limit)["api"], listByLimit(t, l)["api"]
-		if off := half.Used.Float64() - at.Used.Float64(); off < 0 || off > 0.02 {
-			t.Errorf("%s: half way %s are in use, listed are %s", notation, at.Used, half.Used)
+		emptyAt := listByLimit(t, l)["api"].EmptyAt
+		now += (emptyAt.UnixMicro() - now) / 2
+		want, got := listByLimit(t, l, limit)["api"], listByLimit(t, l)["api"]
+		if diff := got.Used.Float64() - want.Used.Float64(); diff < 0 || diff > 0.02 {
+			t.Errorf("%s: listed %s half way to EmptyAt, want %s", notation, got.Used, want.Used)
 		}
-		now = empty.UnixMicro()
+		now = emptyAt.UnixMicro()
 		if s := listByLimit(t, l)["api"]; s.Used != headgate.Units(0) && !s.Used.IsZero() {
-			t.Errorf("%s: in use when it is empty are %s", notation, s.Used)
+			t.Errorf("%s: listed %s at EmptyAt, want 0", notation, s.Used)
 		}
 	}
 }

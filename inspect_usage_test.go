@@ -13,8 +13,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestUsageEqualsInspectAndCheck compares Usage with Inspect and Check for each limit, at random times after random
-// charges, and checks that it charges nothing.
+// TestUsageEqualsInspectAndCheck compares Usage with Inspect and Check at random times.
 func TestUsageEqualsInspectAndCheck(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -35,12 +34,12 @@ func TestUsageEqualsInspectAndCheck(t *testing.T) {
 			}
 		}
 		now += rng.Int64N(1 << rng.IntN(34))
-		used, err := l.Usage(t.Context(), "k", limits...)
-		if err != nil || len(used) != len(limits) {
-			t.Fatalf("%d, %v", len(used), err)
+		usage, err := l.Usage(t.Context(), "k", limits...)
+		if err != nil || len(usage) != len(limits) {
+			t.Fatalf("got %d statuses, %v; want %d", len(usage), err, len(limits))
 		}
 		for i, limit := range limits {
-			got := used[i]
+			got := usage[i]
 			want, err := l.Inspect(t.Context(), limit, "k")
 			if err != nil {
 				t.Fatal(err)
@@ -49,11 +48,11 @@ func TestUsageEqualsInspectAndCheck(t *testing.T) {
 				got.Capacity != want.Capacity || got.Remaining != want.Remaining || got.Rule != want.Rule ||
 				!got.EmptyAt.Equal(want.EmptyAt) || !got.BlockedUntil.Equal(want.BlockedUntil) ||
 				got.Reason != want.Reason {
-				t.Errorf("%s: used %+v\ninspected %+v", limit, got, want)
+				t.Errorf("%s: usage   %+v\ninspect %+v", limit, got, want)
 			}
 			if limit.Concurrency() {
-				if free := got.Remaining > 0; free != (got.RetryAfter == 0) {
-					t.Errorf("%s: %+v", limit, got)
+				if hasRoom := got.Remaining > 0; hasRoom != (got.RetryAfter == 0) {
+					t.Errorf("%s: got %+v, want RetryAfter 0: %v", limit, got, hasRoom)
 				}
 				continue
 			}
@@ -62,38 +61,38 @@ func TestUsageEqualsInspectAndCheck(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got.RetryAfter != d.RetryAfter {
-				t.Errorf("%s: retry after %s, of a check %s", limit, got.RetryAfter, d.RetryAfter)
+				t.Errorf("%s: RetryAfter is %s, want %s as Check says", limit, got.RetryAfter, d.RetryAfter)
 			}
 		}
 	}
 }
 
-// switchingNames is a Names whose limit is replaced by another one at a time.
-type switchingNames struct{ limit headgate.Limit }
+// fixedNames is a Names that finds the same limit for every name and key.
+type fixedNames struct{ limit headgate.Limit }
 
-func (b switchingNames) Find(context.Context, string, string) (headgate.Limit, error) {
-	return b.limit, nil
+func (n fixedNames) Find(context.Context, string, string) (headgate.Limit, error) {
+	return n.limit, nil
 }
 
-func (b switchingNames) FindAll(_ context.Context, charges []headgate.Charge) error {
+func (n fixedNames) FindAll(_ context.Context, charges []headgate.Charge) error {
 	for i := range charges {
-		charges[i].Limit = b.limit
+		charges[i].Limit = n.limit
 	}
 	return nil
 }
 
-// TestUsageIsByTheLimitInForce checks Usage while this machine's clock guesses the wrong limit.
+// TestUsageIsByTheLimitInForce checks that the store's time selects the limit, not the Limiter's clock.
 func TestUsageIsByTheLimitInForce(t *testing.T) {
 	t.Parallel()
-	now := newClock("2026-03-01T12:00:00Z")
+	storeClock := newClock("2026-03-01T12:00:00Z")
 	next := parseNamed(t, "api", "fixed-window 20/1h from-first").Because("plan pro")
 	limit, err := parseNamed(t, "api", "fixed-window 5/1h from-first").Because("override").
-		Until(time.UnixMicro(now.now).Add(time.Minute), next)
+		Until(time.UnixMicro(storeClock.now).Add(time.Minute), next)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := headgate.New(memory.New(&memory.Config{Clock: now.read}), &headgate.Config{
-		Names: switchingNames{limit}, Clock: func() int64 { return newClock("2026-03-01T12:00:00Z").now },
+	l := headgate.New(memory.New(&memory.Config{Clock: storeClock.read}), &headgate.Config{
+		Names: fixedNames{limit}, Clock: func() int64 { return newClock("2026-03-01T12:00:00Z").now },
 	})
 	api := headgate.MustNamed("api")
 	allow(t, l, api, "k")
@@ -109,7 +108,7 @@ func TestUsageIsByTheLimitInForce(t *testing.T) {
 				t.Fatalf("got %+v, %v; want %+v", list, err, want)
 			}
 		}
-		now.advance(2 * time.Minute)
+		storeClock.advance(2 * time.Minute)
 	}
 }
 
@@ -126,26 +125,26 @@ func TestUsageOfInvalidAndManyLimits(t *testing.T) {
 		{"k", headgate.MustNamed("nobody"), headgate.ErrUnknownLimit},
 	} {
 		if list, err := l.Usage(t.Context(), tt.key, limit, tt.limit); !errors.Is(err, tt.want) || list != nil {
-			t.Errorf("%q of %s: %+v, %v", tt.key, tt.limit, list, err)
+			t.Errorf("%q of %s: got %+v, %v; want %v", tt.key, tt.limit, list, err, tt.want)
 		}
 	}
 	if list, err := l.Usage(t.Context(), "k"); err != nil || len(list) != 0 {
-		t.Errorf("of no limit: %+v, %v", list, err)
+		t.Errorf("no limits: got %+v, %v; want an empty list", list, err)
 	}
-	many := make([]headgate.Limit, 2500)
-	for i := range many {
-		many[i] = limit
+	limits := make([]headgate.Limit, 2500)
+	for i := range limits {
+		limits[i] = limit
 	}
 	allow(t, l, limit, "k")
-	list, err := l.Usage(t.Context(), "k", many...)
-	if err != nil || len(list) != len(many) || list[2499].Used != headgate.Units(1) {
-		t.Errorf("of many: %d, %v", len(list), err)
+	list, err := l.Usage(t.Context(), "k", limits...)
+	if err != nil || len(list) != len(limits) || list[2499].Used != headgate.Units(1) {
+		t.Errorf("%d limits: got %d statuses, %v; want 1 used of each", len(limits), len(list), err)
 	}
 	cells, err := l.List(t.Context(), store.Query{})
 	if err != nil || len(cells) != 1 {
-		t.Errorf("something was written: %+v, %v", cells, err)
+		t.Errorf("got the cells %+v, %v; want one, as Usage writes nothing", cells, err)
 	}
 	if _, err := headgate.New(nil, nil).Usage(t.Context(), "k", limit); !errors.Is(err, headgate.ErrInvalid) {
-		t.Errorf("without a store: %v", err)
+		t.Errorf("without a store: %v, want ErrInvalid", err)
 	}
 }

@@ -38,8 +38,7 @@ type Reserver interface {
 	Reserve(ctx context.Context, wait time.Duration, charges ...Charge) (*Reservation, error)
 }
 
-// Settler names requests by an idempotency key, so that each is charged once and can be
-// settled by any process.
+// Settler names requests by an idempotency key, so that each is charged once and can be settled by any process.
 type Settler interface {
 	// Once names a request; a zero life is DefaultLife: see [Limiter.Once].
 	Once(id string, life time.Duration) Once
@@ -47,15 +46,14 @@ type Settler interface {
 
 // Leaser holds charges of concurrency limits.
 type Leaser interface {
-	// Acquire holds charges, or returns a Lease whose Decision is a refusal: see
-	// [Limiter.Acquire].
+	// Acquire holds charges, or returns a Lease whose Decision is a refusal: see [Limiter.Acquire].
 	Acquire(ctx context.Context, charges ...Charge) (*Lease, error)
 	// Await waits until it has acquired the charges: see [Limiter.Await].
 	Await(ctx context.Context, charges ...Charge) (*Lease, error)
 	// Renew lets detached leases last longer: see [Limiter.Renew].
-	Renew(ctx context.Context, held ...LeaseToken) error
+	Renew(ctx context.Context, tokens ...LeaseToken) error
 	// Release ends detached leases: see [Limiter.Release].
-	Release(ctx context.Context, held ...LeaseToken) error
+	Release(ctx context.Context, tokens ...LeaseToken) error
 }
 
 // Operator inspects keys and corrects their state.
@@ -89,8 +87,7 @@ type TokenRequester interface {
 	RequestToken(ctx context.Context) error
 }
 
-// Requester is a TokenRequester that takes the same charges each time. It is safe for
-// concurrent use.
+// Requester is a TokenRequester that takes the same charges each time. It is safe for concurrent use.
 type Requester struct {
 	taker   Taker
 	charges []Charge

@@ -30,7 +30,7 @@ type Lease struct {
 	Decision Decision
 
 	leaser Leaser
-	held   []LeaseToken
+	tokens []LeaseToken
 	ttl    time.Duration
 	stop   chan struct{} // closed when the lease is released
 	lost   chan struct{} // closed when the lease is lost
@@ -65,16 +65,16 @@ func (l *Limiter) tryAcquire(ctx context.Context, charges []Charge, waits bool) 
 		return nil
 	}
 	spec.read = func(_ context.Context, r *request) (d Decision, err error) {
-		var held []LeaseToken
+		var tokens []LeaseToken
 		ttl := Never
 		for i := range r.ops {
 			if op := &r.ops[i]; op.Params.Leased {
-				held = append(held, LeaseToken{r.limits[i], op.Cell.Key, r.outs[i].EntryNumber})
+				tokens = append(tokens, LeaseToken{r.limits[i], op.Cell.Key, r.outs[i].EntryNumber})
 				ttl = min(ttl, time.Duration(op.Params.Step)*time.Microsecond)
 			}
 		}
 		d = r.decision()
-		lease, err = NewLease(l, d, held, ttl, sentAt)
+		lease, err = NewLease(l, d, tokens, ttl, sentAt)
 		return d, err
 	}
 	_, err = l.call(ctx, &spec, charges)
@@ -84,12 +84,12 @@ func (l *Limiter) tryAcquire(ctx context.Context, charges []Charge, waits bool) 
 // NewLease returns a lease of the charges that leaser has acquired by the decision d, and renews it with leaser in the
 // background. If d is a refusal, the lease holds nothing. The lease lasts for ttl from sentAt, when the request was
 // sent; if that is over, NewLease returns ErrLeaseLost. It is for implementations of Leaser.
-func NewLease(leaser Leaser, d Decision, held []LeaseToken, ttl time.Duration, sentAt time.Time) (*Lease, error) {
+func NewLease(leaser Leaser, d Decision, tokens []LeaseToken, ttl time.Duration, sentAt time.Time) (*Lease, error) {
 	lease := &Lease{Decision: d, leaser: leaser, stop: make(chan struct{}), lost: make(chan struct{})}
 	if !d.Allowed {
 		return lease, nil
 	}
-	lease.held, lease.ttl = held, ttl
+	lease.tokens, lease.ttl = tokens, ttl
 	if took := sched.Since(sentAt); took >= ttl {
 		return nil, fmt.Errorf("%w: the store took %s to answer", ErrLeaseLost, took)
 	}
@@ -100,34 +100,34 @@ func NewLease(leaser Leaser, d Decision, held []LeaseToken, ttl time.Duration, s
 // renewUntilEnd renews the lease until it is released or lost. The lease lasts for its time to live from when the last
 // answered request was sent, whatever becomes of the renewal under way.
 func (l *Lease) renewUntilEnd(sentAt time.Time) {
-	end, next := sentAt.Add(l.ttl), sentAt.Add(l.ttl/3)
+	expiresAt, renewAt := sentAt.Add(l.ttl), sentAt.Add(l.ttl/3)
 	var current *renewal // the renewal under way, or nil
 	for {
-		until, answered := end, (<-chan struct{})(nil)
+		wakeAt, answered := expiresAt, (<-chan struct{})(nil)
 		if current != nil {
 			answered = current.answered
-		} else if next.Before(end) {
-			until = next
+		} else if renewAt.Before(expiresAt) {
+			wakeAt = renewAt
 		}
-		switch sched.Wait(max(0, sched.Until(until)), l.stop, answered, nil) {
+		switch sched.Wait(max(0, sched.Until(wakeAt)), l.stop, answered, nil) {
 		case 0:
 			return
 		case 1:
 			switch {
 			case current.err == nil:
-				end, next = current.sentAt.Add(l.ttl), current.sentAt.Add(l.ttl/3)
+				expiresAt, renewAt = current.sentAt.Add(l.ttl), current.sentAt.Add(l.ttl/3)
 			case errors.Is(current.err, ErrLeaseLost):
 				l.end(current.err)
 				return
 			default: // the store is away, or silent
-				next = current.sentAt.Add(l.ttl / 3)
-				if soon := sched.Now().Add(l.ttl / 10); !errors.Is(current.err, context.DeadlineExceeded) {
-					next = soon
+				renewAt = current.sentAt.Add(l.ttl / 3)
+				if retryAt := sched.Now().Add(l.ttl / 10); !errors.Is(current.err, context.DeadlineExceeded) {
+					renewAt = retryAt
 				}
 			}
 			current = nil
 		default:
-			if sched.Until(end) <= 0 {
+			if sched.Until(expiresAt) <= 0 {
 				l.end(ErrLeaseLost)
 				return
 			}
@@ -151,19 +151,19 @@ func (l *Lease) renew() *renewal {
 	sched.Go(func() {
 		defer close(n.answered)
 		defer cancel()
-		n.err = l.leaser.Renew(ctx, l.held...)
+		n.err = l.leaser.Renew(ctx, l.tokens...)
 	})
 	return n
 }
 
-// end ends the lease for the reason why. It reports whether the lease was still held.
-func (l *Lease) end(why error) bool {
+// end ends the lease because of cause. It reports whether the lease was still held.
+func (l *Lease) end(cause error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err != nil {
 		return false
 	}
-	if l.err = why; errors.Is(why, ErrLeaseLost) {
+	if l.err = cause; errors.Is(cause, ErrLeaseLost) {
 		close(l.lost)
 	} else {
 		close(l.stop)
@@ -197,7 +197,7 @@ func (l *Lease) Release(ctx context.Context) error {
 		return l.Err()
 	}
 	l.end(ErrReleased)
-	err := l.leaser.Release(ctx, l.held...)
+	err := l.leaser.Release(ctx, l.tokens...)
 	goneInStore := errors.Is(err, ErrLeaseLost)
 	sentBefore := l.releaseSent
 	l.releaseSent, l.released = l.releaseSent || err != nil && !store.NothingDone(err), err == nil || goneInStore
@@ -219,7 +219,7 @@ func (l *Lease) Detach() []LeaseToken {
 		return nil
 	}
 	l.released = true
-	return l.held
+	return l.tokens
 }
 
 // LeaseToken identifies one charge of a lease in any process.
@@ -233,16 +233,16 @@ type LeaseToken struct {
 // of the token's limit, even after an override has ended. If the token's limit is only a name, the limit that is in
 // force now applies. Renew returns ErrLeaseLost if one of the leases is no longer held. A lease that is not detached
 // renews itself.
-func (l *Limiter) Renew(ctx context.Context, held ...LeaseToken) error {
-	return l.applyEach(ctx, law.Renew, 1, held)
+func (l *Limiter) Renew(ctx context.Context, tokens ...LeaseToken) error {
+	return l.applyEach(ctx, law.Renew, 1, tokens)
 }
 
 // Release ends detached leases; for others see [Lease.Release]. It returns ErrLeaseLost if one of the leases was no
 // longer held.
-func (l *Limiter) Release(ctx context.Context, held ...LeaseToken) error {
-	err := l.applyEach(ctx, law.Return, law.Max, held) // law.Max returns all credits of the entry
-	for _, h := range held {
-		l.queues.wake(law.Cell{Limit: h.Limit.Name(), Key: h.Key})
+func (l *Limiter) Release(ctx context.Context, tokens ...LeaseToken) error {
+	err := l.applyEach(ctx, law.Return, law.Max, tokens) // law.Max returns all credits of the entry
+	for _, t := range tokens {
+		l.queues.wake(law.Cell{Limit: t.Limit.Name(), Key: t.Key})
 	}
 	return err
 }
@@ -287,7 +287,7 @@ func WithLease(ctx context.Context, l Leaser, action func(context.Context) error
 	if err != nil {
 		return err
 	}
-	within, cancel := context.WithCancelCause(ctx)
+	actionCtx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
 	sched.Go(func() {
 		if sched.Either(lease.Lost(), done) {
@@ -303,5 +303,5 @@ func WithLease(ctx context.Context, l Leaser, action func(context.Context) error
 			err = errors.Join(err, releaseErr)
 		}
 	}()
-	return action(within)
+	return action(actionCtx)
 }

@@ -15,55 +15,55 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// cutOffStore is a store that can be cut off.
+// cutOffStore is a store that fails every batch, without applying it, while cut is set.
 type cutOffStore struct {
 	store.Store
-	cut atomic.Bool
-	why error // nil: ErrUnavailable
+	cut     atomic.Bool
+	failure error // the error of a batch while cut is set; nil: ErrUnavailable
 }
 
 func (s *cutOffStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if s.cut.Load() {
-		return cmp.Or(s.why, store.ErrUnavailable)
+		return cmp.Or(s.failure, store.ErrUnavailable)
 	}
 	return s.Store.Apply(ctx, ops, outs)
 }
 
-func TestLeases(t *testing.T) {
+func TestLeaseRenewsItselfUntilReleaseOrReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		l := headgate.New(memory.New(nil), nil)
-		ask := charges("k", "1 of concurrency 2 ttl 30s")
-		acquire := func(want bool) *headgate.Lease {
+		request := charges("k", "1 of concurrency 2 ttl 30s")
+		acquire := func(allowed bool) *headgate.Lease {
 			t.Helper()
-			lease, err := l.Acquire(ctx, ask...)
-			if err != nil || lease.Decision.Allowed != want {
-				t.Fatalf("%+v, %v", lease, err)
+			lease, err := l.Acquire(ctx, request...)
+			if err != nil || lease.Decision.Allowed != allowed {
+				t.Fatalf("got %+v, %v; want allowed %v", lease, err, allowed)
 			}
 			return lease
 		}
 		a, b := acquire(true), acquire(true)
 		refused := acquire(false)
-		time.Sleep(10 * time.Minute) // they are renewed
+		time.Sleep(10 * time.Minute) // a and b renew themselves meanwhile
 		acquire(false)
 		if err := a.Release(ctx); err != nil || !errors.Is(a.Err(), headgate.ErrReleased) {
-			t.Errorf("release: %v, %v", err, a.Err())
+			t.Errorf("release: %v, then Err: %v, want nil and ErrReleased", err, a.Err())
 		}
 		if err := a.Release(ctx); !errors.Is(err, headgate.ErrReleased) {
-			t.Errorf("released twice: %v", err)
+			t.Errorf("second release: %v, want ErrReleased", err)
 		}
 		if err := refused.Release(ctx); !errors.Is(err, headgate.ErrInvalid) {
-			t.Errorf("released what was refused: %v", err)
+			t.Errorf("release of a refused lease: %v, want ErrInvalid", err)
 		}
 		c := acquire(true)
-		if _, err := l.Reset(ctx, ask[0].Limit, "k"); err != nil {
+		if _, err := l.Reset(ctx, request[0].Limit, "k"); err != nil {
 			t.Fatal(err)
 		}
 		for _, lease := range []*headgate.Lease{b, c} {
 			<-lease.Lost()
 			if err := lease.Release(ctx); !errors.Is(err, headgate.ErrLeaseLost) ||
 				!errors.Is(lease.Err(), headgate.ErrLeaseLost) {
-				t.Errorf("a lease whose key was reset: %v, %v", err, lease.Err())
+				t.Errorf("a lease whose key was reset: %v, %v; want ErrLeaseLost", err, lease.Err())
 			}
 		}
 	})
@@ -74,8 +74,8 @@ func TestLeaseOfAStoreThatIsAway(t *testing.T) {
 		ctx := context.Background()
 		s := &cutOffStore{Store: memory.New(nil)}
 		l := headgate.New(s, nil)
-		ask := charges("k", "1 of concurrency 1 ttl 30s")
-		lease, err := l.Acquire(ctx, ask...)
+		request := charges("k", "1 of concurrency 1 ttl 30s")
+		lease, err := l.Acquire(ctx, request...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,192 +90,193 @@ func TestLeaseOfAStoreThatIsAway(t *testing.T) {
 		begin := time.Now()
 		<-lease.Lost()
 		if d := time.Since(begin); d < 20*time.Second || d > 30*time.Second {
-			t.Errorf("it knows after %v, the lease ended 20 to 30 s after it was cut off", d)
+			t.Errorf("Lost is closed %v after the store was cut off, want 20 to 30 s", d)
 		}
 		s.cut.Store(false)
-		if next, err := l.Await(ctx, ask...); err != nil || time.Since(begin) > 31*time.Second {
-			t.Errorf("the next one has it after %v: %+v, %v", time.Since(begin), next, err)
+		if next, err := l.Await(ctx, request...); err != nil || time.Since(begin) > 31*time.Second {
+			t.Errorf("the next caller holds a lease after %v: %+v, %v; want within 31 s", time.Since(begin), next, err)
 		} else if err := next.Release(ctx); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// TestLeaseWithRateLimits acquires a concurrency limit and rate limits in one request, all or none.
+// TestLeaseWithRateLimits checks that Acquire charges both limits or none, and that Release frees only the lease.
 func TestLeaseWithRateLimits(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	l, _ := newExampleLimiter()
-	ask := charges("k", "1 of fixed-window 2/1h", "1 of concurrency 1 ttl 30s")
-	first, err := l.Acquire(ctx, ask...)
+	request := charges("k", "1 of fixed-window 2/1h", "1 of concurrency 1 ttl 30s")
+	first, err := l.Acquire(ctx, request...)
 	if err != nil || !first.Decision.Allowed {
-		t.Fatalf("%+v, %v", first, err)
+		t.Fatalf("got %+v, %v; want a lease", first, err)
 	}
-	if second, err := l.Acquire(ctx, ask...); err != nil || second.Decision.Allowed ||
+	if second, err := l.Acquire(ctx, request...); err != nil || second.Decision.Allowed ||
 		second.Decision.LimitName != "concurrency 1 ttl 30s" {
-		t.Errorf("%+v, %v", second, err)
+		t.Errorf("got %+v, %v; want a refusal by the concurrency limit", second, err)
 	}
 	if err := first.Release(ctx); err != nil {
 		t.Error(err)
 	}
 	if got := inUse(t, l, "fixed-window 2/1h", "k"); got != "1" {
-		t.Errorf("%s of the rate limit are used: a refusal or a release changed it", got)
+		t.Errorf("%s of the rate limit are used, want 1: a refusal or a release changed it", got)
 	}
 	if lease, err := l.Acquire(ctx, charges("k", "2 of concurrency 1 ttl 30s")...); err != nil ||
 		lease.Decision.RetryAfter != headgate.Never {
-		t.Errorf("a cost above the amount: %+v, %v", lease, err)
+		t.Errorf("a cost above the amount: %+v, %v; want RetryAfter Never", lease, err)
 	}
-	for name, bad := range map[string][]headgate.Charge{
-		"only a rate limit": ask[:1], "no charge": nil,
-		"no limit": {{Key: "k"}},
+	for name, invalid := range map[string][]headgate.Charge{
+		"only a rate limit": request[:1], "no charge": nil, "no limit": {{Key: "k"}},
 	} {
-		if _, err := l.Acquire(ctx, bad...); !errors.Is(err, headgate.ErrInvalid) {
-			t.Errorf("%s: %v", name, err)
+		if _, err := l.Acquire(ctx, invalid...); !errors.Is(err, headgate.ErrInvalid) {
+			t.Errorf("%s: %v, want ErrInvalid", name, err)
 		}
 	}
 }
 
-// TestDetachedLeases renews and releases detached leases in another process.
-func TestDetachedLeases(t *testing.T) {
+// TestDetachedLeaseOfAnotherLimiter checks that a second Limiter can renew and release a lease that the first detached.
+func TestDetachedLeaseOfAnotherLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		m := memory.New(nil)
-		here, there := headgate.New(m, nil), headgate.New(m, nil)
-		ask := charges("k", "2 of concurrency 2 ttl 30s", "1 of fixed-window 9/1d")
-		lease, err := here.Acquire(ctx, ask...)
+		holder, other := headgate.New(m, nil), headgate.New(m, nil)
+		request := charges("k", "2 of concurrency 2 ttl 30s", "1 of fixed-window 9/1d")
+		lease, err := holder.Acquire(ctx, request...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		held := lease.Detach()
-		if len(held) != 1 || lease.Detach() != nil {
-			t.Fatalf("detached %+v", held)
+		tokens := lease.Detach()
+		if len(tokens) != 1 || lease.Detach() != nil {
+			t.Fatalf("detached %+v, want one token, and none when detached again", tokens)
 		}
 		if err := lease.Release(ctx); !errors.Is(err, headgate.ErrReleased) {
-			t.Errorf("released after it was detached: %v", err)
+			t.Errorf("release after Detach: %v, want ErrReleased", err)
 		}
 		for range 5 {
 			time.Sleep(20 * time.Second)
-			if err := there.Renew(ctx, held...); err != nil {
+			if err := other.Renew(ctx, tokens...); err != nil {
 				t.Errorf("renew: %v", err)
 			}
 		}
-		if next, err := here.Acquire(ctx, ask...); err != nil || next.Decision.Allowed {
-			t.Errorf("another holds it: %+v, %v", next, err)
+		if next, err := holder.Acquire(ctx, request...); err != nil || next.Decision.Allowed {
+			t.Errorf("a second lease beside the detached one: %+v, %v; want a refusal", next, err)
 		}
-		if err := there.Release(ctx, held...); err != nil {
+		if err := other.Release(ctx, tokens...); err != nil {
 			t.Error(err)
 		}
-		for _, do := range []func(context.Context, ...headgate.LeaseToken) error{there.Renew, there.Release} {
-			if err := do(ctx, held...); !errors.Is(err, headgate.ErrLeaseLost) {
-				t.Errorf("after its release: %v", err)
+		for _, call := range []func(context.Context, ...headgate.LeaseToken) error{other.Renew, other.Release} {
+			if err := call(ctx, tokens...); !errors.Is(err, headgate.ErrLeaseLost) {
+				t.Errorf("renew or release after the release: %v, want ErrLeaseLost", err)
 			}
-			for _, bad := range [][]headgate.LeaseToken{
+			for _, invalid := range [][]headgate.LeaseToken{
 				nil,
 				{{}},
-				{{Limit: ask[1].Limit, Key: "k", Number: 1}},
-				{{Limit: ask[0].Limit, Key: "k"}},
-				{{Limit: ask[0].Limit, Key: "\x00", Number: 1}},
+				{{Limit: request[1].Limit, Key: "k", Number: 1}},
+				{{Limit: request[0].Limit, Key: "k"}},
+				{{Limit: request[0].Limit, Key: "\x00", Number: 1}},
 			} {
-				if err := do(ctx, bad...); !errors.Is(err, headgate.ErrInvalid) {
-					t.Errorf("%+v: %v", bad, err)
+				if err := call(ctx, invalid...); !errors.Is(err, headgate.ErrInvalid) {
+					t.Errorf("%+v: %v, want ErrInvalid", invalid, err)
 				}
 			}
 		}
-		if next, err := here.Acquire(ctx, ask...); err != nil || !next.Decision.Allowed || next.Release(ctx) != nil {
-			t.Errorf("all of it is free: %+v, %v", next, err)
+		next, err := holder.Acquire(ctx, request...)
+		if err != nil || !next.Decision.Allowed || next.Release(ctx) != nil {
+			t.Errorf("after the release: %+v, %v; want a lease that can be released", next, err)
 		}
 	})
 }
 
-// TestReleaseCanBeTriedAgain releases a lease again after the store was away.
-func TestReleaseCanBeTriedAgain(t *testing.T) {
+// TestReleaseCanBeRetried checks that a Release that failed while the store was away succeeds when it is back.
+func TestReleaseCanBeRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		s := &cutOffStore{Store: memory.New(nil)}
 		l := headgate.New(s, nil)
-		ask := charges("k", "1 of concurrency 1 ttl 1h")
-		lease, err := l.Acquire(ctx, ask...)
+		request := charges("k", "1 of concurrency 1 ttl 1h")
+		lease, err := l.Acquire(ctx, request...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.cut.Store(true)
 		if err := lease.Release(ctx); err == nil || errors.Is(err, headgate.ErrLeaseLost) {
-			t.Errorf("the store is away: %v", err)
+			t.Errorf("release while the store is away: %v, want its error and not ErrLeaseLost", err)
 		}
-		if held := lease.Detach(); held != nil {
-			t.Errorf("detached while it is released: %v", held)
+		if tokens := lease.Detach(); tokens != nil {
+			t.Errorf("detached after a failed release: %v, want nil", tokens)
 		}
 		s.cut.Store(false)
 		if err := lease.Release(ctx); err != nil {
-			t.Errorf("tried again: %v", err)
+			t.Errorf("second release: %v", err)
 		}
 		if err := lease.Release(ctx); !errors.Is(err, headgate.ErrReleased) {
-			t.Errorf("released twice: %v", err)
+			t.Errorf("third release: %v, want ErrReleased", err)
 		}
-		next, err := l.Acquire(ctx, ask...)
+		next, err := l.Acquire(ctx, request...)
 		if err != nil || !next.Decision.Allowed {
-			t.Errorf("%+v, %v", next, err)
+			t.Errorf("after the release: %+v, %v; want a lease", next, err)
 		}
 		_ = next.Release(ctx)
 	})
 }
 
-// TestReleaseReportsALeaseLostUnnoticed releases a lease that was lost while the store was away.
-func TestReleaseReportsALeaseLostUnnoticed(t *testing.T) {
+// TestReleaseAfterResetReturnsErrLeaseLost resets the key before the lease is renewed. Release must return ErrLeaseLost
+// even after two releases that did not reach the store: one under an ended context, one while the store was away.
+func TestReleaseAfterResetReturnsErrLeaseLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(context.Background())
+		endedCtx, cancel := context.WithCancel(context.Background())
 		cancel()
 		s := &cutOffStore{Store: memory.New(nil)}
 		l := headgate.New(s, nil)
-		ask := charges("k", "1 of concurrency 1 ttl 1h")
-		lease, err := l.Acquire(context.Background(), ask...)
+		request := charges("k", "1 of concurrency 1 ttl 1h")
+		lease, err := l.Acquire(context.Background(), request...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.Reset(context.Background(), ask[0].Limit, "k"); err != nil {
+		if _, err := l.Reset(context.Background(), request[0].Limit, "k"); err != nil {
 			t.Fatal(err)
 		}
-		if err := lease.Release(ctx); !errors.Is(err, context.Canceled) || lease.Err() != nil {
-			t.Errorf("under an ended context: %v, %v", err, lease.Err())
+		if err := lease.Release(endedCtx); !errors.Is(err, context.Canceled) || lease.Err() != nil {
+			t.Errorf("under an ended context: %v, then Err: %v; want context.Canceled and nil", err, lease.Err())
 		}
 		s.cut.Store(true)
 		if err := lease.Release(context.Background()); !errors.Is(err, store.ErrUnavailable) {
-			t.Errorf("the store is away: %v", err)
+			t.Errorf("while the store is away: %v, want ErrUnavailable", err)
 		}
 		s.cut.Store(false)
 		if err := lease.Release(context.Background()); !errors.Is(err, headgate.ErrLeaseLost) {
-			t.Errorf("%v, want the lease lost", err)
+			t.Errorf("got %v, want ErrLeaseLost", err)
 		}
 	})
 }
 
-// TestALeaseSurvivesARenewalWithoutAnswer loses the answer of the first renewal.
-func TestALeaseSurvivesARenewalWithoutAnswer(t *testing.T) {
+// TestLeaseSurvivesALostRenewal checks that a lease is still held after its first renewal was lost and timed out.
+func TestLeaseSurvivesALostRenewal(t *testing.T) {
 	for _, ttl := range []string{"3s", "7s", "30s"} {
 		synctest.Test(t, func(t *testing.T) {
-			l := headgate.New(&lostRenewalStore{Store: memory.New(nil)}, nil)
+			l := headgate.New(&renewalLosingStore{Store: memory.New(nil)}, nil)
 			lease, err := l.Acquire(t.Context(), charges("k", "1 of concurrency 1 ttl "+ttl)...)
 			if err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(2 * time.Minute)
 			if err := lease.Release(t.Context()); err != nil {
-				t.Errorf("ttl %s: %v", ttl, err)
+				t.Errorf("ttl %s: release: %v, want nil", ttl, err)
 			}
-			time.Sleep(time.Second) // a renewal began at the same time
+			time.Sleep(time.Second) // for a renewal that began at the same time
 		})
 	}
 }
 
-// lostRenewalStore is a store that does not answer the first renewal.
-type lostRenewalStore struct {
+// renewalLosingStore is a store that the first renewal does not reach: its call waits until the context ends.
+type renewalLosingStore struct {
 	store.Store
-	once bool
+	lostOne bool // the first renewal was lost
 }
 
-func (s *lostRenewalStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	if ops[0].Verb == law.Renew && !s.once {
-		s.once = true
+func (s *renewalLosingStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if ops[0].Verb == law.Renew && !s.lostOne {
+		s.lostOne = true
 		<-ctx.Done()
 		return ctx.Err()
 	}

@@ -24,7 +24,7 @@ type rule struct {
 	algorithm Algorithm // nil if only the name is known
 	params    law.Params
 	calendar  *calendar // nil unless Params.Anchor is law.Calendar
-	plain     bool      // it can be taken within this process, by ops without boundaries
+	plain     bool      // a store in this process may decide it by TakeOne: it has no calendar, lease or limited time
 
 	capacity      int64 // whole units of the capacity, see law.Params.Figure
 	capacityNanos int32 // its fraction in billionths
@@ -154,9 +154,9 @@ func (l Limit) Charged(c Cost) Cost {
 	return c
 }
 
-// Until returns a limit that is l before the instant at, and next from then on, by the store's clock: on every node, a
-// decision at that instant or later is by next. Both must have the same name, else the error is ErrInvalid. Each may be
-// a result of Until itself; a later part of l that would begin at the instant or after it is dropped. The other methods
+// Until returns a limit that is l before the instant at, and next from then on. The store's clock decides, so all
+// processes change at the same instant. Both must have the same name, else the error is ErrInvalid. Each may be a
+// result of Until itself; a later part of l that would begin at the instant or after it is dropped. The other methods
 // of the result are about l. A Limiter guesses by its own clock which limit is in force; a wrong guess costs one more
 // call of the store, nothing else.
 func (l Limit) Until(at time.Time, next Limit) (Limit, error) {
@@ -174,16 +174,16 @@ func (l Limit) Until(at time.Time, next Limit) (Limit, error) {
 
 // withNext returns a copy of the rule that is replaced by next at a time.
 func (r *rule) withNext(at int64, next *rule) *rule {
-	first := *r
-	first.plain = false
-	if first.next != nil && first.until < at {
-		first.next = first.next.withNext(at, next)
-		return &first
+	head := *r
+	head.plain = false
+	if head.next != nil && head.until < at {
+		head.next = head.next.withNext(at, next)
+		return &head
 	}
-	second := *next
-	second.from, second.plain = max(second.from, at), false
-	first.until, first.next = at, &second
-	return &first
+	successor := *next
+	successor.from, successor.plain = max(successor.from, at), false
+	head.until, head.next = at, &successor
+	return &head
 }
 
 // Because returns a copy of the limit whose decisions have this Applied: the reason why it is in force and not the
@@ -197,8 +197,8 @@ func (l Limit) Because(applied string) Limit {
 	return Limit{&r}
 }
 
-// timed reports whether the rule is in force for a limited time.
-func (r *rule) timed() bool { return r != nil && (r.from != 0 || r.until != 0) }
+// isTimed reports whether the rule is in force for a limited time.
+func (r *rule) isTimed() bool { return r != nil && (r.from != 0 || r.until != 0) }
 
 // inForceAt returns the rule that is in force at a time: r or one of its successors.
 func (r *rule) inForceAt(now int64) *rule {
@@ -210,7 +210,7 @@ func (r *rule) inForceAt(now int64) *rule {
 
 // withoutEnd returns the limit without its successors, in force at any time.
 func (l Limit) withoutEnd() Limit {
-	if !l.r.timed() {
+	if !l.r.isTimed() {
 		return l
 	}
 	r := *l.r

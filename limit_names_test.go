@@ -12,11 +12,11 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestEveryVerbFindsLimitsByName calls each verb with limits of which only the name is known, on a Limiter with a
-// catalog, on one whose catalog lacks them, and on one without a catalog.
+// TestEveryVerbFindsLimitsByName calls each verb with limits that are only names. It must succeed if the Limiter's
+// catalog has them, and return ErrUnknownLimit if the catalog lacks them or the Limiter has no catalog.
 func TestEveryVerbFindsLimitsByName(t *testing.T) {
 	s := memory.New(&memory.Config{Names: true})
-	names, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
+	cat, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,28 +25,28 @@ func TestEveryVerbFindsLimitsByName(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := names.Set(t.Context(), catalog.By{}, catalog.Definition{Limit: l}); err != nil {
+		if _, err := cat.Set(t.Context(), catalog.By{}, catalog.Definition{Limit: l}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	known := headgate.New(s, &headgate.Config{Names: names})
+	limiter := headgate.New(s, &headgate.Config{Names: cat})
 	api := headgate.Charge{Limit: headgate.MustNamed("api"), Key: "k"}
 	jobs := headgate.Charge{Limit: headgate.MustNamed("jobs"), Key: "k"}
-	lease, err := known.Acquire(t.Context(), jobs)
+	lease, err := limiter.Acquire(t.Context(), jobs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	held := lease.Detach()
-	if len(held) != 1 {
-		t.Fatalf("%v is held", held)
+	tokens := lease.Detach()
+	if len(tokens) != 1 {
+		t.Fatalf("detached %v, want one token", tokens)
 	}
-	held[0].Limit = jobs.Limit
+	tokens[0].Limit = jobs.Limit
 	type verb func(ctx context.Context, l *headgate.Limiter, api, jobs headgate.Charge) error
-	for name, ask := range map[string]verb{
+	for name, call := range map[string]verb{
 		"Allow": func(ctx context.Context, l *headgate.Limiter, api, _ headgate.Charge) error {
 			d, err := l.Allow(ctx, api.Limit, api.Key)
 			if err == nil && d.LimitName != "api" {
-				t.Errorf("the decision is about %q", d.LimitName)
+				t.Errorf("the decision is about %q, want api", d.LimitName)
 			}
 			return err
 		},
@@ -105,19 +105,19 @@ func TestEveryVerbFindsLimitsByName(t *testing.T) {
 			return lease.Release(ctx)
 		},
 		"Renew": func(ctx context.Context, l *headgate.Limiter, _, _ headgate.Charge) error {
-			return l.Renew(ctx, held...)
+			return l.Renew(ctx, tokens...)
 		},
 		"Inspect": func(ctx context.Context, l *headgate.Limiter, api, _ headgate.Charge) error {
 			st, err := l.Inspect(ctx, api.Limit, api.Key)
 			if err == nil && st.Capacity.String() != "1000" {
-				t.Errorf("the capacity is %s", st.Capacity)
+				t.Errorf("the capacity is %s, want 1000", st.Capacity)
 			}
 			return err
 		},
 		"Usage": func(ctx context.Context, l *headgate.Limiter, api, _ headgate.Charge) error {
 			list, err := l.Usage(ctx, api.Key, api.Limit)
 			if err == nil && list[0].Capacity.String() != "1000" {
-				t.Errorf("the capacity is %s", list[0].Capacity)
+				t.Errorf("the capacity is %s, want 1000", list[0].Capacity)
 			}
 			return err
 		},
@@ -133,40 +133,40 @@ func TestEveryVerbFindsLimitsByName(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			if _, err := known.Reset(ctx, api.Limit, api.Key); err != nil {
+			if _, err := limiter.Reset(ctx, api.Limit, api.Key); err != nil {
 				t.Fatal(err)
 			}
-			if err := ask(ctx, known, api, jobs); err != nil {
+			if err := call(ctx, limiter, api, jobs); err != nil {
 				t.Errorf("with a catalog: %v", err)
 			}
-			if err := ask(ctx, headgate.New(s, nil), api, jobs); !errors.Is(err, headgate.ErrUnknownLimit) {
-				t.Errorf("without a catalog: %v", err)
+			if err := call(ctx, headgate.New(s, nil), api, jobs); !errors.Is(err, headgate.ErrUnknownLimit) {
+				t.Errorf("without a catalog: %v, want ErrUnknownLimit", err)
 			}
-			gone := headgate.Charge{Limit: headgate.MustNamed("gone"), Key: "k"}
-			if err := ask(ctx, known, gone, gone); name != "Renew" && !errors.Is(err, headgate.ErrUnknownLimit) {
-				t.Errorf("a name that the catalog does not have: %v", err)
+			unknown := headgate.Charge{Limit: headgate.MustNamed("gone"), Key: "k"}
+			if err := call(ctx, limiter, unknown, unknown); name != "Renew" && !errors.Is(err, headgate.ErrUnknownLimit) {
+				t.Errorf("a name that the catalog does not have: %v, want ErrUnknownLimit", err)
 			}
 		})
 	}
 }
 
-// TestANameMeansTheCurrentLimit changes a limit between two calls.
+// TestANameMeansTheCurrentLimit checks that each Allow of a limit given by name is decided by the newest definition.
 func TestANameMeansTheCurrentLimit(t *testing.T) {
 	s := memory.New(nil)
-	names, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
+	cat, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := headgate.New(s, &headgate.Config{Names: names})
+	l := headgate.New(s, &headgate.Config{Names: cat})
 	for _, tt := range []struct {
 		notation string
-		want     int64
+		want     int64 // remaining, after as many charges as rows
 	}{{"token-bucket 10/h", 9}, {"token-bucket 20/h", 18}, {"token-bucket 5/h", 2}} {
 		limit, err := headgate.ParseNamed("api", tt.notation)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := names.Set(t.Context(), catalog.By{}, catalog.Definition{Limit: limit}); err != nil {
+		if _, err := cat.Set(t.Context(), catalog.By{}, catalog.Definition{Limit: limit}); err != nil {
 			t.Fatal(err)
 		}
 		if d, err := l.Allow(t.Context(), headgate.MustNamed("api"), "k"); err != nil || d.Remaining != tt.want {

@@ -17,11 +17,11 @@ const (
 	refillOptions = "[block PERIOD] [prefetch N|N%[/PERIOD]] [away share|allow] [deadline PERIOD] [scale N]"
 )
 
-// Tail are the options that every algorithm shares.
+// Tail has the options that every algorithm shares. They stand at the tail of a notation.
 type Tail struct {
 	// Block is how long a refusal blocks the key. Zero: not at all.
 	Block time.Duration
-	// Prefetch lets nodes take tokens up front. Zero: they do not.
+	// Prefetch lets processes take tokens up front. Zero: they do not.
 	Prefetch Prefetch
 	// Away is the answer while the store cannot decide. Zero: an error.
 	Away Away
@@ -34,8 +34,8 @@ type Tail struct {
 	Scale uint8
 }
 
-// setOptions writes the options into p, or returns what is wrong with them.
-func (t Tail) setOptions(p *law.Params) error {
+// applyOptions writes the options into p, or returns what is wrong with them.
+func (t Tail) applyOptions(p *law.Params) error {
 	if t.Scale != 0 && (t.Scale < minScale || t.Scale > maxExp) {
 		return errScale(strconv.Itoa(int(t.Scale)))
 	}
@@ -58,7 +58,7 @@ func (t Tail) setOptions(p *law.Params) error {
 			return err
 		}
 	}
-	return t.Prefetch.compile(p)
+	return t.Prefetch.applyTo(p)
 }
 
 // suffix returns the options as they stand at the end of a notation.
@@ -82,15 +82,15 @@ func (t Tail) suffix() string {
 
 // digitsOf returns how many decimal places a number of credits has as an amount, at most maxExp.
 func digitsOf(credits, unit int64) (n uint8) {
-	for rest := credits % unit; rest != 0 && n < maxExp; n++ {
-		hi, lo := bits.Mul64(uint64(rest), 10)
+	for remainder := credits % unit; remainder != 0 && n < maxExp; n++ {
+		hi, lo := bits.Mul64(uint64(remainder), 10)
 		_, r := bits.Div64(hi, lo, uint64(unit))
-		rest = int64(r)
+		remainder = int64(r)
 	}
 	return n
 }
 
-// minScale is the smallest scale that a limit can have: without a scale costs are counted in thousandths.
+// minScale is the smallest Scale above 0. Without a scale, costs already have three decimal places.
 const minScale = 4
 
 // errScale returns the error for an invalid scale.
@@ -99,13 +99,13 @@ func errScale(s string) error {
 		"thousandths", s, minScale, maxExp)
 }
 
-// Prefetch lets each node take a block of tokens up front and hand them out without the store. Tokens that are not
+// Prefetch lets each process take a block of tokens up front and hand them out without the store. Tokens that are not
 // handed out within Life are lost. So the bound of the limit grows by the tokens that flow in during one Life, for any
-// number of nodes. The tokens of a fixed window end with the window, and add nothing to its bound. The zero Prefetch is
-// none.
+// number of processes. The tokens of a fixed window end with the window, and add nothing to its bound. With the zero
+// Prefetch, processes take no tokens up front.
 //
-// Package internal/front/prefetch carries it out. In notation it is "prefetch 100", "prefetch 10%" and, with a life
-// other than a second, "prefetch 100/250ms".
+// Package internal/front/prefetch implements it. Its notation is "prefetch 100" or "prefetch 10%", and with a Life
+// other than a second "prefetch 100/250ms".
 type Prefetch struct {
 	Amount  Cost          // the most tokens to take up front
 	Percent bool          // Amount is a percentage of the amount that can pass at once
@@ -115,39 +115,37 @@ type Prefetch struct {
 // DefaultPrefetchLife is the default Life of a Prefetch.
 const DefaultPrefetchLife = time.Second
 
-func (u Prefetch) life() time.Duration {
-	return cmp.Or(u.Life, DefaultPrefetchLife)
-}
+func (p Prefetch) life() time.Duration { return cmp.Or(p.Life, DefaultPrefetchLife) }
 
-// compile writes the prefetch into p.
-func (u Prefetch) compile(p *law.Params) error {
-	if u == (Prefetch{}) {
+// applyTo writes the prefetch into params, or returns what is wrong with it.
+func (p Prefetch) applyTo(params *law.Params) error {
+	if p == (Prefetch{}) {
 		return nil
 	}
-	if p.Kind != law.Bucket {
+	if params.Kind != law.Bucket {
 		return Invalid("prefetch", "only limits that refill have one: token-bucket, leaky-bucket, gcra, interval "+
 			"and fixed-window")
 	}
-	if err := checkAmount("prefetch", u.Amount); err != nil {
+	if err := checkAmount("prefetch", p.Amount); err != nil {
 		return err
 	}
-	amount := u.Amount.rat()
-	if u.Percent {
-		credits := amount.Mul(amount, big.NewRat(p.Capacity, 100))
-		p.Prefetch = max(1, ratCredits(credits, 1))
+	amount := p.Amount.rat()
+	if p.Percent {
+		credits := amount.Mul(amount, big.NewRat(params.Capacity, 100))
+		params.Prefetch = max(1, floorCredits(credits, 1))
 	} else {
-		p.Prefetch = ratCredits(amount, p.Unit)
+		params.Prefetch = floorCredits(amount, params.Unit)
 	}
-	if p.Prefetch > p.Capacity {
-		return Invalid("prefetch", "%s is more than what passes at once", u.amountText())
+	if params.Prefetch > params.Capacity {
+		return Invalid("prefetch", "%s is more than what passes at once", p.amountText())
 	}
 	var err error
-	p.PrefetchLife, err = microsOf("prefetch", u.life())
+	params.PrefetchLife, err = microsOf("prefetch", p.life())
 	return err
 }
 
-// ratCredits returns a cost in credits, rounded down.
-func ratCredits(cost *big.Rat, unit int64) int64 {
+// floorCredits returns a cost in credits, rounded down, and at most math.MaxInt64.
+func floorCredits(cost *big.Rat, unit int64) int64 {
 	n := new(big.Int).Mul(cost.Num(), big.NewInt(unit))
 	if n.Quo(n, cost.Denom()); !n.IsInt64() {
 		return math.MaxInt64
@@ -155,22 +153,22 @@ func ratCredits(cost *big.Rat, unit int64) int64 {
 	return n.Int64()
 }
 
-func (u Prefetch) amountText() string {
-	if u.Percent {
-		return u.Amount.String() + "%"
+func (p Prefetch) amountText() string {
+	if p.Percent {
+		return p.Amount.String() + "%"
 	}
-	return u.Amount.String()
+	return p.Amount.String()
 }
 
 // suffix returns the prefetch as it stands at the end of a notation.
-func (u Prefetch) suffix() string {
+func (p Prefetch) suffix() string {
 	switch {
-	case u == (Prefetch{}):
+	case p == (Prefetch{}):
 		return ""
-	case u.life() == DefaultPrefetchLife:
-		return " prefetch " + u.amountText()
+	case p.life() == DefaultPrefetchLife:
+		return " prefetch " + p.amountText()
 	}
-	return " prefetch " + u.amountText() + "/" + formatPeriod(u.Life)
+	return " prefetch " + p.amountText() + "/" + formatPeriod(p.Life)
 }
 
 // Away is the policy of a limit while its store cannot decide: while the store cannot be reached, accepts no writes, or

@@ -10,7 +10,7 @@ import (
 )
 
 func TestNotationOfAway(t *testing.T) {
-	for _, tt := range []struct{ notation, want, wrong string }{
+	for _, tt := range []struct{ notation, want, wantField string }{
 		{"token-bucket 5/s away share", "token-bucket 5/s burst 5 away share", ""},
 		{"token-bucket 5/s away deny", "token-bucket 5/s burst 5", ""},
 		{"deadline 1s", "", "deadline"},
@@ -26,9 +26,9 @@ func TestNotationOfAway(t *testing.T) {
 		{"token-bucket 5/s deadline soon", "", "deadline"},
 	} {
 		l, err := headgate.Parse(tt.notation)
-		if tt.wrong != "" {
-			if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.wrong) {
-				t.Errorf("%s: %v, want an error that names %s", tt.notation, err, tt.wrong)
+		if tt.wantField != "" {
+			if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.wantField) {
+				t.Errorf("%s: %v, want an error that names %s", tt.notation, err, tt.wantField)
 			}
 			continue
 		}
@@ -38,26 +38,26 @@ func TestNotationOfAway(t *testing.T) {
 		}
 		again, err := headgate.Parse(l.String())
 		if err != nil || again.Params() != l.Params() {
-			t.Errorf("%s is read as something else: %v, %v", l, again, err)
+			t.Errorf("%s is parsed again as %v, %v, want the same limit", l, again, err)
 		}
 	}
 }
 
-func TestAwayAsAGoValue(t *testing.T) {
+func TestNewLimitWithAwayAndDeadline(t *testing.T) {
 	l, err := headgate.NewLimit("api", headgate.TokenBucket{
 		Amount: headgate.Units(5), Period: time.Second,
 		Tail: headgate.Tail{Away: headgate.AwayShare, Deadline: 30 * time.Millisecond},
 	})
 	if err != nil || l.Params().Away != headgate.AwayShare || l.Params().Deadline != 30_000 {
-		t.Errorf("%+v, %v", l.Params(), err)
+		t.Errorf("got %+v, %v; want AwayShare and a deadline of 30000 us", l.Params(), err)
 	}
-	for name, tail := range map[string]headgate.Tail{
+	for name, tail := range map[string]headgate.Tail{ // name: the field of the error
 		"away": {Away: 9}, "deadline": {Deadline: -time.Second},
 	} {
 		if _, err := headgate.NewLimit("api", headgate.TokenBucket{
 			Amount: headgate.Units(5), Period: time.Second, Tail: tail,
 		}); !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), name) {
-			t.Errorf("%+v: %v", tail, err)
+			t.Errorf("%+v: %v, want ErrInvalid about %s", tail, err, name)
 		}
 	}
 }

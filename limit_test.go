@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// randomNotation returns a random notation, most of which are valid.
+// randomNotation returns a random notation. Most of its results are valid.
 func randomNotation(r *rand.Rand) string {
 	amount := fmt.Sprint(1 + r.IntN(1_000_000))
 	if r.IntN(3) == 0 {
@@ -53,8 +53,8 @@ func randomNotation(r *rand.Rand) string {
 func TestLimitsAndCostsRoundTripAsText(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	type pair struct {
-		L headgate.Limit
-		C headgate.Cost
+		Limit headgate.Limit
+		Cost  headgate.Cost
 	}
 	for n := 0; n < tier.Pick(1000, 10_000, 100_000); {
 		name := ""
@@ -75,28 +75,28 @@ func TestLimitsAndCostsRoundTripAsText(t *testing.T) {
 		if err := json.Unmarshal(text, &got); err != nil {
 			t.Fatalf("%s: %v", text, err)
 		}
-		if got.C != c || got.L.Name() != l.Name() || got.L.Named() != l.Named() || got.L.String() != l.String() ||
-			got.L.Params() != l.Params() {
-			t.Fatalf("%s: got %v %v %v, want %v %v %v", text, got.C, got.L.Name(), got.L, c, l.Name(), l)
+		if got.Cost != c || got.Limit.Name() != l.Name() || got.Limit.Named() != l.Named() ||
+			got.Limit.String() != l.String() || got.Limit.Params() != l.Params() {
+			t.Fatalf("%s: got %v %v %v, want %v %v %v", text, got.Cost, got.Limit.Name(), got.Limit, c, l.Name(), l)
 		}
 	}
 }
 
-func TestTextsOfLimitsAndCosts(t *testing.T) {
-	for _, tt := range []struct{ text, want, wrong string }{
+func TestUnmarshalTextOfLimitsAndCosts(t *testing.T) {
+	for _, tt := range []struct{ text, want, wrongField string }{
 		{text: "", want: ""},
 		{text: "login = token-bucket 5/1m", want: "login = token-bucket 5/1m burst 5"},
 		{text: "login = sliding-log 5/1m", want: "login = sliding-log 5/1m"},
-		{text: "Login = token-bucket 5/1m", wrong: "name"},
-		{text: "token-bucket 5", wrong: "limit"},
-		{text: "token-bucket 5/1m; max_keys 7", wrong: "limit"},
+		{text: "Login = token-bucket 5/1m", wrongField: "name"},
+		{text: "token-bucket 5", wrongField: "limit"},
+		{text: "token-bucket 5/1m; max_keys 7", wrongField: "limit"},
 	} {
 		l := headgate.MustParse("gcra 1/s")
 		err := l.UnmarshalText([]byte(tt.text))
-		if tt.wrong != "" {
-			if wrong, ok := errors.AsType[*headgate.InvalidError](err); !ok || wrong.Field != tt.wrong ||
+		if tt.wrongField != "" {
+			if invalid, ok := errors.AsType[*headgate.InvalidError](err); !ok || invalid.Field != tt.wrongField ||
 				l.String() != "gcra 1/s burst 1" {
-				t.Errorf("%q: %v, %v; want an error about %s, and the limit as it was", tt.text, l, err, tt.wrong)
+				t.Errorf("%q: %v, %v; want an error about %s, and the limit as it was", tt.text, l, err, tt.wrongField)
 			}
 			continue
 		}
@@ -107,7 +107,7 @@ func TestTextsOfLimitsAndCosts(t *testing.T) {
 	for _, tt := range []struct {
 		text string
 		want headgate.Cost
-		ok   bool
+		ok   bool // if false, the cost stays as it was
 	}{
 		{"", headgate.Cost{}, true},
 		{"0", headgate.Units(0), true},
@@ -119,11 +119,11 @@ func TestTextsOfLimitsAndCosts(t *testing.T) {
 		c := headgate.Units(7)
 		if err := c.UnmarshalText([]byte(tt.text)); c != tt.want || (err == nil) != tt.ok || !tt.ok &&
 			!errors.Is(err, headgate.ErrInvalid) {
-			t.Errorf("%q: %v, %v", tt.text, c, err)
+			t.Errorf("%q: got %v, %v; want %v, an error %v", tt.text, c, err, tt.want, !tt.ok)
 		}
 	}
 	if text, err := headgate.Units(-1).MarshalText(); !errors.Is(err, headgate.ErrInvalid) {
-		t.Errorf("a cost that nothing can have: %q, %v", text, err)
+		t.Errorf("a negative cost: %q, %v; want ErrInvalid", text, err)
 	}
 }
 
@@ -143,13 +143,13 @@ func TestMustParseNamed(t *testing.T) {
 	t.Parallel()
 	l := headgate.MustParseNamed("login", "sliding-log 5/15m")
 	if l.Name() != "login" || l.String() != "sliding-log 5/15m" {
-		t.Errorf("%s: %s", l.Name(), l)
+		t.Errorf("got %s = %s, want login = sliding-log 5/15m", l.Name(), l)
 	}
 	for name, notation := range map[string]string{"login": "sliding-log 5", "Log in": "sliding-log 5/15m"} {
 		func() {
 			defer func() {
 				if err, ok := recover().(error); !ok || !errors.Is(err, headgate.ErrInvalid) {
-					t.Errorf("%s = %s: it panics with %v", name, notation, err)
+					t.Errorf("%s = %s: it panics with %v, want ErrInvalid", name, notation, err)
 				}
 			}()
 			headgate.MustParseNamed(name, notation)

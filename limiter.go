@@ -16,13 +16,13 @@ import (
 // holds, and keeps no state but the queues of waiting callers: any number of limiters, in any number of processes,
 // share the limits of one store.
 type Limiter struct {
-	store  store.Store
-	direct store.OneTaker // store, if it implements OneTaker
-	clock  store.Clock
-	queues waitQueues
+	store    store.Store
+	oneTaker store.OneTaker // the store, if it implements OneTaker
+	clock    store.Clock
+	queues   waitQueues
 
 	names        Names         // nil: none
-	caching      cachingNames  // names, if it implements cachingNames
+	cachingNames cachingNames  // names, if it implements cachingNames
 	clockAhead   atomic.Int64  // microseconds by which the store's clock was last ahead of this machine's
 	timeout      time.Duration // timeout of a call to the store; 0: none
 	shortTimeout time.Duration // timeout of a take or check whose limits have no deadline; 0: none
@@ -77,8 +77,8 @@ type cachingNames interface {
 func New(s store.Store, cfg *Config) *Limiter {
 	cfg = cmp.Or(cfg, &Config{})
 	l := &Limiter{store: s, clock: cfg.Clock, observer: cfg.Observer, names: cfg.Names}
-	l.direct, _ = s.(store.OneTaker)
-	l.caching, _ = cfg.Names.(cachingNames)
+	l.oneTaker, _ = s.(store.OneTaker)
+	l.cachingNames, _ = cfg.Names.(cachingNames)
 	if l.clock == nil {
 		l.clock = store.SystemClock
 	}
@@ -110,8 +110,7 @@ func (l *Limiter) Allow(ctx context.Context, limit Limit, key string) (Decision,
 	return l.Take(ctx, Charge{Limit: limit, Key: key})
 }
 
-// AllowN takes n units of a limit for a key, all or none. n is 1 or more; a cost with a fraction is for
-// [Limiter.Take].
+// AllowN takes n units of a limit for a key, all or none. n is 1 or more; a cost with a fraction is for [Limiter.Take].
 func (l *Limiter) AllowN(ctx context.Context, limit Limit, key string, n int64) (Decision, error) {
 	return l.Take(ctx, Charge{Limit: limit, Key: key, Cost: Units(n)})
 }
@@ -163,20 +162,20 @@ func (l *Limiter) FillUp(ctx context.Context, charge Charge) (f FillUpResult, er
 	return f, err
 }
 
-// waiting marks the context of a call that waits for room: the Limiter sets no timeout for its requests to the store.
-type waiting struct{ context.Context }
+// waitingContext is the context of a call that waits for room: the Limiter sets no timeout for its store calls.
+type waitingContext struct{ context.Context }
 
 // callDeadline is the Limiter's own deadline for a call. The zero callDeadline is none.
 type callDeadline struct {
-	caller  context.Context // the caller's context
-	own     context.Context // the context that ends at the deadline
-	cancel  context.CancelFunc
-	timeout time.Duration
+	callerCtx context.Context // the caller's context
+	ctx       context.Context // the context that ends at the deadline
+	cancel    context.CancelFunc
+	timeout   time.Duration
 }
 
 // withDeadline returns a context that ends after timeout at the latest; with a timeout of 0 it sets no deadline.
 func withDeadline(ctx context.Context, timeout time.Duration) (context.Context, callDeadline) {
-	if w, ok := ctx.(waiting); ok {
+	if w, ok := ctx.(waitingContext); ok {
 		return store.WithPatience(w.Context), callDeadline{}
 	}
 	if timeout == 0 {
@@ -185,9 +184,9 @@ func withDeadline(ctx context.Context, timeout time.Duration) (context.Context, 
 	if end, ok := ctx.Deadline(); ok && sched.Until(end) <= timeout {
 		return ctx, callDeadline{}
 	}
-	d := callDeadline{caller: ctx, timeout: timeout}
-	d.own, d.cancel = sched.WithTimeout(ctx, timeout)
-	return d.own, d
+	d := callDeadline{callerCtx: ctx, timeout: timeout}
+	d.ctx, d.cancel = sched.WithTimeout(ctx, timeout)
+	return d.ctx, d
 }
 
 // end stops the deadline, and explains *err if the deadline caused it.
@@ -202,7 +201,7 @@ func (d *callDeadline) end(err *error, class error) {
 // explain adds the timeout to an error that the deadline caused. If the error has no class, as the error of a context,
 // it gets this class.
 func (d *callDeadline) explain(err, class error) error {
-	if d.cancel == nil || err == nil || d.own.Err() == nil || d.caller.Err() != nil {
+	if d.cancel == nil || err == nil || d.ctx.Err() == nil || d.callerCtx.Err() != nil {
 		return err
 	}
 	if store.Class(err) == nil {
@@ -215,13 +214,13 @@ func (d *callDeadline) explain(err, class error) error {
 // timeoutFor returns how long the store may take to answer ops: for takes and checks, the shortest deadline of their
 // limits if they have one. 0 is no timeout.
 func (l *Limiter) timeoutFor(ops []law.Op) time.Duration {
-	deadline, forgettable := int64(0), true // deadline is in microseconds
+	deadline, isForgettable := int64(0), true // deadline is in microseconds
 	for i := range ops {
 		op := &ops[i]
 		if op.Verb != law.Take && op.Verb != law.Check {
 			return l.timeout
 		}
-		forgettable = forgettable && op.Alone() && !op.Params.Leased
+		isForgettable = isForgettable && op.Alone() && !op.Params.Leased
 		if d := op.Params.Deadline; d > 0 && (deadline == 0 || d < deadline) {
 			deadline = d
 		}
@@ -229,7 +228,7 @@ func (l *Limiter) timeoutFor(ops []law.Op) time.Duration {
 	switch {
 	case deadline > 0:
 		return time.Duration(deadline) * time.Microsecond
-	case forgettable:
+	case isForgettable:
 		return l.shortTimeout
 	}
 	return l.timeout // there is no fallback for a charge that the store must know later

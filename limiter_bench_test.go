@@ -12,23 +12,23 @@ import (
 
 // BenchmarkAllow measures a decision in memory through the public API.
 func BenchmarkAllow(b *testing.B) {
-	for _, keys := range []int{1, 1000} {
-		names := make([]string, keys)
-		for i := range names {
-			names[i] = "user:" + strconv.Itoa(i)
+	for _, keyCount := range []int{1, 1000} {
+		keys := make([]string, keyCount)
+		for i := range keys {
+			keys[i] = "user:" + strconv.Itoa(i)
 		}
 		for name, notation := range map[string]string{
 			"allow":  "token-bucket 1000000000/h",
 			"refuse": "token-bucket 1/1d",
 		} {
 			limit := headgate.MustParse(notation)
-			b.Run(strconv.Itoa(keys)+"/"+name, func(b *testing.B) {
+			b.Run(strconv.Itoa(keyCount)+"/"+name, func(b *testing.B) {
 				l := headgate.New(memory.New(nil), nil)
 				b.ReportAllocs()
 				b.RunParallel(func(pb *testing.PB) {
 					ctx := context.Background()
 					for i := 0; pb.Next(); i++ {
-						_, _ = l.Allow(ctx, limit, names[i%keys])
+						_, _ = l.Allow(ctx, limit, keys[i%keyCount])
 					}
 				})
 			})
@@ -36,8 +36,8 @@ func BenchmarkAllow(b *testing.B) {
 	}
 }
 
-// BenchmarkTake measures a request of two charges. A store that is not local gets a deadline, whose cost is the
-// difference of "elsewhere".
+// BenchmarkTake measures a request of two charges. The Limiter sets a deadline for each call of a store that is not
+// local: that deadline is the difference between "elsewhere" and "local".
 func BenchmarkTake(b *testing.B) {
 	user, org := headgate.MustParse("token-bucket 1000000000/h"), headgate.MustParse("gcra 1000000000/h")
 	for name, s := range map[string]store.Store{

@@ -16,9 +16,10 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// clock is a clock that tests advance.
-type clock struct{ now int64 }
+// clock is a clock that only tests advance.
+type clock struct{ now int64 } // microseconds
 
+// newClock returns a clock that shows a time in RFC 3339.
 func newClock(at string) *clock {
 	t, err := time.Parse(time.RFC3339, at)
 	if err != nil {
@@ -55,7 +56,7 @@ func TestTokenBucketAdmitsItsBurstThenItsRate(t *testing.T) {
 	}
 	c.advance(time.Microsecond)
 	if !allow(t, l, limit, "k").Allowed {
-		t.Fatal("refused at the time that retry-after named")
+		t.Fatal("refused when RetryAfter was over")
 	}
 }
 
@@ -63,17 +64,17 @@ func TestSeveralChargesAreAdmittedAllOrNone(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(newClock("2026-03-01T12:00:00Z"))
 	user, org := headgate.MustParse("token-bucket 10/s"), headgate.MustParse("token-bucket 5/1m")
-	both := func(n int64) []headgate.Charge {
+	chargesOf := func(n int64) []headgate.Charge {
 		return []headgate.Charge{
 			{Limit: user, Key: "alice", Cost: headgate.Units(n)},
 			{Limit: org, Key: "acme", Cost: headgate.Units(n)},
 		}
 	}
-	d, err := l.Take(t.Context(), both(4)...)
+	d, err := l.Take(t.Context(), chargesOf(4)...)
 	if err != nil || !d.Allowed || d.LimitName != org.Name() || d.Remaining != 1 {
-		t.Fatalf("got %+v, %v; want an admission about the smaller share", d, err)
+		t.Fatalf("got %+v, %v; want an admission about acme, which has the smaller part left", d, err)
 	}
-	d, err = l.Take(t.Context(), both(2)...)
+	d, err = l.Take(t.Context(), chargesOf(2)...)
 	if err != nil || d.Allowed || d.LimitName != org.Name() || d.RetryAfter != 12*time.Second {
 		t.Fatalf("got %+v, %v; want a refusal by acme", d, err)
 	}
@@ -91,13 +92,13 @@ func TestACostAboveTheCapacityNeverPasses(t *testing.T) {
 		Key:   "k", Cost: headgate.Units(6),
 	})
 	if err != nil || d.Allowed || d.RetryAfter != headgate.Never || d.Remaining != 5 {
-		t.Fatalf("got %+v, %v", d, err)
+		t.Fatalf("got %+v, %v; want a refusal with RetryAfter Never and 5 remaining", d, err)
 	}
 }
 
 func TestCalendarWindowsStartWhereTheZoneSays(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct{ name, limit, now, next string }{
+	for _, tt := range []struct{ name, limit, now, nextWindow string }{
 		{"a month in Berlin", "fixed-window 1/month Europe/Berlin", "2026-03-15T00:00:00Z", "2026-03-31T22:00:00Z"},
 		{
 			"a day that loses an hour", "fixed-window 1/day Europe/Berlin", "2026-03-28T23:30:00Z",
@@ -131,8 +132,8 @@ func TestCalendarWindowsStartWhereTheZoneSays(t *testing.T) {
 				t.Fatal("the first request was refused")
 			}
 			d := allow(t, l, limit, "k")
-			if got := d.At.Add(d.RetryAfter).Format(time.RFC3339); d.Allowed || got != tt.next {
-				t.Fatalf("the next window starts at %s, want %s", got, tt.next)
+			if got := d.At.Add(d.RetryAfter).Format(time.RFC3339); d.Allowed || got != tt.nextWindow {
+				t.Fatalf("the next window starts at %s, want %s", got, tt.nextWindow)
 			}
 			c.advance(d.RetryAfter - time.Microsecond)
 			if allow(t, l, limit, "k").Allowed {
@@ -165,19 +166,19 @@ func TestFillUpStopsAtTheBrim(t *testing.T) {
 	}
 }
 
-func TestFillUpOfAClosedLimitTakesNothing(t *testing.T) {
+func TestFillUpOfClosedAndUnlimited(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(newClock("2026-03-01T12:00:00Z"))
 	f, err := l.FillUp(t.Context(), headgate.Charge{Limit: headgate.MustParse("0"), Key: "k"})
 	if err != nil || f.Decision.Allowed || f.Accepted.Float64() != 0 || f.Level.Float64() != 0 ||
 		f.Decision.RetryAfter != headgate.Never {
-		t.Errorf("got %+v, %v", f, err)
+		t.Errorf("closed: got %+v, %v; want nothing accepted, and RetryAfter Never", f, err)
 	}
 	f, err = l.FillUp(t.Context(), headgate.Charge{
 		Limit: headgate.MustParse("unlimited"), Key: "k", Cost: headgate.Units(1_000_000),
 	})
 	if err != nil || !f.Decision.Allowed || f.Accepted != headgate.Units(1_000_000) || f.Brim {
-		t.Errorf("unlimited: got %+v, %v", f, err)
+		t.Errorf("unlimited: got %+v, %v; want all accepted", f, err)
 	}
 }
 
@@ -187,14 +188,14 @@ func TestBlockRefusesUntilItEndsOrIsLifted(t *testing.T) {
 	l, limit := newLimiter(c), headgate.MustParse("token-bucket 10/s")
 	s, err := l.Block(t.Context(), limit, "k", 15*time.Minute, "abuse")
 	if err != nil || s.Reason != "abuse" || s.BlockedUntil.Sub(s.At) != 15*time.Minute {
-		t.Fatalf("got %+v, %v", s, err)
+		t.Fatalf("block: got %+v, %v; want 15 minutes with the reason abuse", s, err)
 	}
 	if d := allow(t, l, limit, "k"); d.Allowed || d.RetryAfter != 15*time.Minute || d.Remaining != 0 {
-		t.Fatalf("got %+v", d)
+		t.Fatalf("got %+v, want a refusal for 15 minutes", d)
 	}
 	list, err := l.List(t.Context(), store.Query{Blocked: true})
 	if err != nil || len(list) != 1 || list[0].Reason != "abuse" {
-		t.Fatalf("got %+v, %v", list, err)
+		t.Fatalf("list: got %+v, %v; want the blocked key", list, err)
 	}
 	if _, err := l.Block(t.Context(), limit, "k", 0, ""); err != nil {
 		t.Fatal(err)
@@ -204,7 +205,7 @@ func TestBlockRefusesUntilItEndsOrIsLifted(t *testing.T) {
 	}
 }
 
-func TestInspectShowsTheLevelOfNowAndTheHistory(t *testing.T) {
+func TestInspectAttemptsAndReset(t *testing.T) {
 	t.Parallel()
 	c := newClock("2026-03-01T12:00:00Z")
 	l := newLimiter(c)
@@ -214,26 +215,26 @@ func TestInspectShowsTheLevelOfNowAndTheHistory(t *testing.T) {
 	c.advance(500 * time.Millisecond)
 	s, err := l.Inspect(t.Context(), bucket, "k")
 	if err != nil || s.Used != headgate.MustCost("1.5") || s.Remaining != 2 || !s.Exists {
-		t.Fatalf("got %+v, %v", s, err)
+		t.Fatalf("bucket: got %+v, %v; want 1.5 used and 2 remaining", s, err)
 	}
 	log := headgate.MustParse("sliding-log 1/1m history 1d block 5m")
 	allow(t, l, log, "k")
 	allow(t, l, log, "k")
 	s, err = l.Inspect(t.Context(), log, "k")
 	if err != nil || len(s.History) != 2 || s.History[0].Allowed || !s.History[1].Allowed || s.BlockedUntil.IsZero() {
-		t.Fatalf("got %+v, %v", s, err)
+		t.Fatalf("log: got %+v, %v; want a refused and an allowed attempt, and a block", s, err)
 	}
 	if list, err := l.Attempts(t.Context(), log, "k", 1); err != nil || !slices.Equal(list, s.History[:1]) {
-		t.Fatalf("the newest attempt: %+v, %v", list, err)
+		t.Fatalf("the newest attempt: got %+v, %v; want %+v", list, err, s.History[:1])
 	}
 	if list, err := l.Attempts(t.Context(), bucket, "k", 1); err != nil || list != nil {
-		t.Fatalf("attempts of a bucket: %+v, %v", list, err)
+		t.Fatalf("attempts of a bucket: got %+v, %v; want none", list, err)
 	}
 	if _, err := l.Attempts(t.Context(), log, "k", 0); !errors.Is(err, headgate.ErrInvalid) {
-		t.Fatalf("no attempts: %v", err)
+		t.Fatalf("0 attempts: %v, want ErrInvalid", err)
 	}
 	if existed, err := l.Reset(t.Context(), log, "k"); err != nil || !existed {
-		t.Fatalf("reset: %v, %v", existed, err)
+		t.Fatalf("reset: %v, %v; want that the key existed", existed, err)
 	}
 	if !allow(t, l, log, "k").Allowed {
 		t.Fatal("refused after a reset")
@@ -266,22 +267,22 @@ func TestBadRequestsNameTheFieldAndChargeNothing(t *testing.T) {
 		t.Errorf("something was charged: %+v, %v", list, err)
 	}
 	if _, err := l.Take(t.Context()); !errors.Is(err, headgate.ErrInvalid) {
-		t.Errorf("no charges: %v", err)
+		t.Errorf("no charges: %v, want ErrInvalid", err)
 	}
 }
 
-func TestBatchFailsOneByOne(t *testing.T) {
+func TestBatchDecidesEachRequestByItself(t *testing.T) {
 	t.Parallel()
 	l := newLimiter(newClock("2026-03-01T12:00:00Z"))
 	limit := headgate.MustParse("token-bucket 1/s")
 	month := headgate.MustParse("fixed-window 1/month")
-	one := func(key string, limit headgate.Limit) headgate.Request {
+	request := func(key string, limit headgate.Limit) headgate.Request {
 		return headgate.Request{Charges: []headgate.Charge{{Limit: limit, Key: key}}}
 	}
 	answers, err := l.Batch(t.Context(), []headgate.Request{
-		one("a", limit), one("a", limit), one("\xff", limit), one("b", month), one("b", month),
+		request("a", limit), request("a", limit), request("\xff", limit), request("b", month), request("b", month),
 		{Charges: []headgate.Charge{{Limit: limit, Key: "c"}}, Check: true},
-		one("c", limit),
+		request("c", limit),
 	})
 	if err != nil {
 		t.Fatal(err)

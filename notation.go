@@ -58,12 +58,12 @@ var algorithms = []algorithmSyntax{
 // rateSyntax returns the syntax of an algorithm with a rate and a burst. burst is the word for the burst in its
 // notation; convert makes the algorithm from the parsed values.
 func rateSyntax(name, burst, about string, convert func(rateAlgorithm) Algorithm) algorithmSyntax {
-	parse := func(n *parser) (Algorithm, error) {
-		if err := n.needPeriod(); err != nil {
+	parse := func(p *parser) (Algorithm, error) {
+		if err := p.needPeriod(); err != nil {
 			return nil, err
 		}
-		amount, err := option(n, burst, func(s string) (Cost, error) { return parseAmount(burst, s) })
-		return convert(rateAlgorithm{n.amount, n.period, amount, n.Tail}), err
+		amount, err := option(p, burst, func(s string) (Cost, error) { return parseAmount(burst, s) })
+		return convert(rateAlgorithm{p.amount, p.period, amount, p.Tail}), err
 	}
 	return algorithmSyntax{name, "AMOUNT/PERIOD [" + burst + " N] " + refillOptions, about, parse}
 }
@@ -159,60 +159,60 @@ func MustParseNamed(name, notation string) Limit { return must(ParseNamed(name, 
 
 // parseNotation parses the notation of an algorithm.
 func parseNotation(text string) (Algorithm, error) {
-	n := &parser{text: text, options: map[string]token{}, valuesAt: map[string]int{}}
+	p := &parser{text: text, options: map[string]token{}, valuesAt: map[string]int{}}
 	if len(text) > law.MaxName {
-		n.text = text[:0]
-		return nil, n.fail("limit", 0, fmt.Sprintf("is %d bytes long, at most %d are allowed", len(text), law.MaxName))
+		p.text = text[:0]
+		return nil, p.fail("limit", 0, fmt.Sprintf("is %d bytes long, at most %d are allowed", len(text), law.MaxName))
 	}
-	n.split()
-	if len(n.fields) == 0 {
-		return nil, n.fail("limit", 0, "is empty; write for example token-bucket 100/s burst 200")
+	p.split()
+	if len(p.fields) == 0 {
+		return nil, p.fail("limit", 0, "is empty; write for example token-bucket 100/s burst 200")
 	}
-	if len(n.fields) == 1 {
-		switch n.fields[0].text {
+	if len(p.fields) == 1 {
+		switch p.fields[0].text {
 		case closedNotation:
 			return Closed{}, nil
 		case unlimitedNotation:
 			return Unlimited{}, nil
 		}
 	}
-	if err := n.expandShortForm(); err != nil {
+	if err := p.expandShortForm(); err != nil {
 		return nil, err
 	}
-	n.name = n.fields[0].text
+	p.name = p.fields[0].text
 	var names []string
 	for _, a := range algorithms {
 		names = append(names, a.name)
 	}
-	i := slices.Index(names, n.name)
+	i := slices.Index(names, p.name)
 	if i < 0 {
-		return nil, n.fail("algorithm", n.fields[0].at,
-			fmt.Sprintf("%q is not known; known are %s", n.name, strings.Join(names, ", ")))
+		return nil, p.fail("algorithm", p.fields[0].at,
+			fmt.Sprintf("%q is not known; known are %s", p.name, strings.Join(names, ", ")))
 	}
-	if len(n.fields) == 1 {
-		return nil, n.fail("amount", len(text), "is missing: write "+n.name+" "+algorithms[i].syntax)
+	if len(p.fields) == 1 {
+		return nil, p.fail("amount", len(text), "is missing: write "+p.name+" "+algorithms[i].syntax)
 	}
-	if err := n.parseRate(n.fields[1]); err != nil {
+	if err := p.parseRate(p.fields[1]); err != nil {
 		return nil, err
 	}
-	if err := n.parseOptions(n.fields[2:]); err != nil {
+	if err := p.parseOptions(p.fields[2:]); err != nil {
 		return nil, err
 	}
-	if err := n.readTail(strings.HasSuffix(algorithms[i].syntax, refillOptions)); err != nil {
+	if err := p.readTail(strings.HasSuffix(algorithms[i].syntax, refillOptions)); err != nil {
 		return nil, err
 	}
-	a, err := algorithms[i].parse(n)
+	a, err := algorithms[i].parse(p)
 	if err != nil {
 		return nil, err
 	}
 	unusedOption, at := "", len(text)+1 // the first option that the algorithm did not use
-	for word, f := range n.options {
+	for word, f := range p.options {
 		if f.at < at {
 			unusedOption, at = word, f.at
 		}
 	}
 	if unusedOption != "" {
-		return nil, n.fail(unusedOption, at, "does not apply to "+n.name)
+		return nil, p.fail(unusedOption, at, "does not apply to "+p.name)
 	}
 	return a, nil
 }

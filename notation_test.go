@@ -13,11 +13,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/notations.golden")
 
-// TestNotationsMatchTheGoldenFile compares the parser and compiler with the
-// file that the native copies in SQL are tested against too. Each line is the
-// input, then the canonical notation and the parameters of the law (law,
-// anchor, unit, capacity, step, drain, block, history), or "error", the byte
-// offset and the field.
+// TestNotationsMatchTheGoldenFile compares the parser and compiler with the golden file against which the copies in SQL
+// are tested too. Each line is the input, then the canonical notation and the parameters of the law (law, anchor, unit,
+// capacity, step, drain, block, history), or "error", the byte offset and the field.
 func TestNotationsMatchTheGoldenFile(t *testing.T) {
 	const golden = "testdata/notations.golden"
 	input, err := os.ReadFile("testdata/notations.txt")
@@ -26,7 +24,7 @@ func TestNotationsMatchTheGoldenFile(t *testing.T) {
 	}
 	var b strings.Builder
 	for line := range strings.Lines(string(input)) {
-		b.WriteString(describe(strings.TrimSuffix(line, "\n")) + "\n")
+		b.WriteString(describeNotation(strings.TrimSuffix(line, "\n")) + "\n")
 	}
 	if *update {
 		if err := os.WriteFile(golden, []byte(b.String()), 0o644); err != nil {
@@ -38,14 +36,15 @@ func TestNotationsMatchTheGoldenFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := strings.Split(b.String(), "\n")
-	for i, w := range strings.Split(string(want), "\n") {
-		if i >= len(got) || got[i] != w {
-			t.Errorf("line %d:\n got %q\nwant %q", i+1, got[min(i, len(got)-1)], w)
+	for i, line := range strings.Split(string(want), "\n") {
+		if i >= len(got) || got[i] != line {
+			t.Errorf("line %d:\n got %q\nwant %q", i+1, got[min(i, len(got)-1)], line)
 		}
 	}
 }
 
-func describe(notation string) string {
+// describeNotation returns the line of the golden file for a notation.
+func describeNotation(notation string) string {
 	l, err := headgate.Parse(notation)
 	if err != nil {
 		offset, field := 0, "limit"
@@ -75,13 +74,13 @@ func TestCanonicalNotationRoundTrips(t *testing.T) {
 			continue
 		}
 		if again.String() != l.String() || again.Params() != l.Params() {
-			t.Errorf("%q prints as %q, which means %q", line, l, again)
+			t.Errorf("%q prints as %q, which parses as %q", line, l, again)
 		}
 	}
 }
 
 func TestParseErrorsPointAtThePlace(t *testing.T) {
-	for _, c := range []struct{ notation, want string }{
+	for _, tt := range []struct{ notation, want string }{
 		{"token-bucket 0/s", `limit "token-bucket 0/s": amount (at character 14): is 0; it must be above 0`},
 		{"token-bucket -1/s", `limit "token-bucket -1/s": amount (at character 14): "-1" is negative; it must be above 0`},
 		{"token-bucket NaN/s", `limit "token-bucket NaN/s": amount (at character 14): "NaN" is not a decimal number such as 3 or 0.5`},
@@ -94,12 +93,12 @@ func TestParseErrorsPointAtThePlace(t *testing.T) {
 		{"0 per minute", `limit "0 per minute": amount (at character 1): is 0; it must be above 0`},
 		{"sliding-log 5/1m history", `limit "sliding-log 5/1m history": history (at character 25): needs a value`},
 	} {
-		_, err := headgate.Parse(c.notation)
-		if err == nil || err.Error() != c.want {
-			t.Errorf("%q:\n got %v\nwant %s", c.notation, err, c.want)
+		_, err := headgate.Parse(tt.notation)
+		if err == nil || err.Error() != tt.want {
+			t.Errorf("%q:\n got %v\nwant %s", tt.notation, err, tt.want)
 		}
 		if !errors.Is(err, headgate.ErrInvalid) {
-			t.Errorf("%q: not an ErrInvalid", c.notation)
+			t.Errorf("%q: got %v, want ErrInvalid", tt.notation, err)
 		}
 	}
 }
@@ -127,7 +126,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%q compiles to parameters that are not valid: %v", notation, err)
 		}
 		if again, err := headgate.Parse(l.String()); err != nil || again.Params() != p {
-			t.Fatalf("%q prints as %q, which does not read back: %v", notation, l, err)
+			t.Fatalf("%q prints as %q, which does not parse to the same limit: %v", notation, l, err)
 		}
 	})
 }

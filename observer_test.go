@@ -17,56 +17,55 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// recordingObserver is an observer that records events.
+// recordingObserver is an observer that records decisions, batches and sweeps.
 type recordingObserver struct {
 	mu      sync.Mutex
-	events  []string
+	events  []string // decisions: the verb, whether it was allowed, whether the error was ErrInvalid
 	batches []store.Batch
 	sweeps  []store.Sweep
 }
 
-func (l *recordingObserver) Decided(_ context.Context, e headgate.Event) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.events = append(l.events, fmt.Sprint(e.Verb, " ", e.Decision.Allowed, " ", errors.Is(e.Err, headgate.ErrInvalid)))
+func (o *recordingObserver) Decided(_ context.Context, e headgate.Event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.events = append(o.events, fmt.Sprint(e.Verb, " ", e.Decision.Allowed, " ", errors.Is(e.Err, headgate.ErrInvalid)))
 	if e.Took <= 0 {
-		l.events = append(l.events, "took no time")
+		o.events = append(o.events, "took no time")
 	}
 }
 
-func (l *recordingObserver) Batched(b store.Batch) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.batches = append(l.batches, b)
+func (o *recordingObserver) Batched(b store.Batch) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.batches = append(o.batches, b)
 }
 
-func (l *recordingObserver) Retried(store.Retries) {}
+func (o *recordingObserver) Retried(store.Retries) {}
 
-func (l *recordingObserver) Swept(s store.Sweep) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.sweeps = append(l.sweeps, s)
+func (o *recordingObserver) Swept(s store.Sweep) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sweeps = append(o.sweeps, s)
 }
 
-// TestAnObserverReceivesEveryDecision includes decisions that a store in this process makes at once, and attempts that
-// fail.
+// TestAnObserverReceivesEveryDecision checks that each verb reports each decision and error once.
 func TestAnObserverReceivesEveryDecision(t *testing.T) {
-	heard := new(recordingObserver)
-	l := headgate.New(memory.New(nil), &headgate.Config{Observer: heard})
+	observer := new(recordingObserver)
+	l := headgate.New(memory.New(nil), &headgate.Config{Observer: observer})
 	ctx := t.Context()
-	two := headgate.Charge{Limit: headgate.MustParse("fixed-window 2/1h from-first"), Key: "k"}
+	charge := headgate.Charge{Limit: headgate.MustParse("fixed-window 2/1h from-first"), Key: "k"}
 	job := headgate.Charge{Limit: headgate.MustParse("concurrency 1 ttl 1m"), Key: "k"}
-	_, _ = l.Allow(ctx, two.Limit, "k")
-	_, _ = l.Allow(ctx, two.Limit, "k")
-	_, _ = l.Take(ctx, two)
+	_, _ = l.Allow(ctx, charge.Limit, "k")
+	_, _ = l.Allow(ctx, charge.Limit, "k")
+	_, _ = l.Take(ctx, charge)
 	_, _ = l.Take(ctx, headgate.Charge{})
-	_, _ = l.Check(ctx, two)
-	_, _ = l.FillUp(ctx, headgate.Charge{Limit: two.Limit, Key: "new", Cost: headgate.Units(5)})
-	_, _ = l.Reserve(ctx, time.Second, two)
-	_, _ = l.Once("id", 0).Take(ctx, headgate.Charge{Limit: two.Limit, Key: "other"})
+	_, _ = l.Check(ctx, charge)
+	_, _ = l.FillUp(ctx, headgate.Charge{Limit: charge.Limit, Key: "new", Cost: headgate.Units(5)})
+	_, _ = l.Reserve(ctx, time.Second, charge)
+	_, _ = l.Once("id", 0).Take(ctx, headgate.Charge{Limit: charge.Limit, Key: "other"})
 	_, _ = l.Batch(ctx, []headgate.Request{
-		{Charges: []headgate.Charge{two}},
-		{Charges: []headgate.Charge{two}, Check: true},
+		{Charges: []headgate.Charge{charge}},
+		{Charges: []headgate.Charge{charge}, Check: true},
 		{},
 	})
 	lease, err := l.Acquire(ctx, job)
@@ -74,15 +73,15 @@ func TestAnObserverReceivesEveryDecision(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = lease.Release(ctx)
-	_ = l.Wait(ctx, headgate.Charge{Limit: two.Limit, Key: "waits"})
+	_ = l.Wait(ctx, headgate.Charge{Limit: charge.Limit, Key: "waits"})
 	_ = l.Wait(ctx, headgate.Charge{Limit: headgate.MustParse("token-bucket 2/1h"), Key: "queues"})
 	lease, err = l.Await(ctx, job)
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = lease.Release(ctx)
-	_, _ = l.Debit(ctx, headgate.Charge{Limit: two.Limit, Key: "debit"})
-	_, _ = l.Once("id", 0).Extend(ctx, headgate.Charge{Limit: two.Limit, Key: "other", Cost: headgate.Units(2)})
+	_, _ = l.Debit(ctx, headgate.Charge{Limit: charge.Limit, Key: "debit"})
+	_, _ = l.Once("id", 0).Extend(ctx, headgate.Charge{Limit: charge.Limit, Key: "other", Cost: headgate.Units(2)})
 	want := []string{
 		"take true false", "take true false", "take false false", "take false true", "check false false",
 		"fill-up true false",
@@ -90,25 +89,25 @@ func TestAnObserverReceivesEveryDecision(t *testing.T) {
 		"acquire true false",
 		"take true false", "reserve true false", "acquire true false", "debit true false", "extend true false",
 	}
-	if !slices.Equal(heard.events, want) {
-		t.Errorf("heard %q\nwant  %q", heard.events, want)
+	if !slices.Equal(observer.events, want) {
+		t.Errorf("got  %q\nwant %q", observer.events, want)
 	}
 }
 
-// chargeRecorder is an observer that records charges.
-type chargeRecorder struct{ heard []string }
+// chargeRecordingObserver is an observer that records the verb, the accepted cost and the charges of each event.
+type chargeRecordingObserver struct{ events []string }
 
-func (c *chargeRecorder) Decided(_ context.Context, e headgate.Event) {
+func (o *chargeRecordingObserver) Decided(_ context.Context, e headgate.Event) {
 	text := fmt.Sprint(e.Verb, " ", e.Accepted)
-	for _, one := range e.Charges {
-		text += fmt.Sprint(" ", one.Limit.Name(), "/", one.Key, "/", one.Cost)
+	for _, c := range e.Charges {
+		text += fmt.Sprint(" ", c.Limit.Name(), "/", c.Key, "/", c.Cost)
 	}
-	c.heard = append(c.heard, text)
+	o.events = append(o.events, text)
 }
 
 func TestAnObserverReceivesTheCharges(t *testing.T) {
-	c := new(chargeRecorder)
-	l := headgate.New(memory.New(nil), &headgate.Config{Observer: c})
+	observer := new(chargeRecordingObserver)
+	l := headgate.New(memory.New(nil), &headgate.Config{Observer: observer})
 	limit := headgate.MustParse("fixed-window 2/1h")
 	charge := func(key, cost string) headgate.Charge {
 		return headgate.Charge{Limit: limit, Key: key, Cost: headgate.MustCost(cost)}
@@ -122,17 +121,16 @@ func TestAnObserverReceivesTheCharges(t *testing.T) {
 		"take 0 fixed-window 2/1h/a/0.5 fixed-window 2/1h/b/1", "take 0 fixed-window 2/1h/c/0", "take 0",
 		"fill-up 1.5 fixed-window 2/1h/a/9", "take 0 fixed-window 2/1h/d/1", "take 0",
 	}
-	if !slices.Equal(c.heard, want) {
-		t.Errorf("heard %q\nwant  %q", c.heard, want)
+	if !slices.Equal(observer.events, want) {
+		t.Errorf("got  %q\nwant %q", observer.events, want)
 	}
 }
 
-// TestAnObserverReceivesBatchesAndSweeps observes the recommended stack of wrappers.
+// TestAnObserverReceivesBatchesAndSweeps checks that package front reports batches of 50 callers, and sweeps.
 func TestAnObserverReceivesBatchesAndSweeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		heard := new(recordingObserver)
-		inner := memory.New(nil)
-		f := front.New(&slowStore{inner}, &front.Config{Observer: heard, SweepEvery: time.Second})
+		observer := new(recordingObserver)
+		f := front.New(&slowStore{memory.New(nil)}, &front.Config{Observer: observer, SweepEvery: time.Second})
 		l := headgate.New(f, nil)
 		limit := headgate.MustParse("token-bucket 1000/s")
 		for range 50 {
@@ -142,22 +140,23 @@ func TestAnObserverReceivesBatchesAndSweeps(t *testing.T) {
 				}
 			}()
 		}
-		time.Sleep(3 * time.Second) // the sweeper chooses its time
+		time.Sleep(3 * time.Second) // a pause of the sweeper is 0.5 to 1.5 times SweepEvery
 		f.Close()
 		callers := 0
-		for _, b := range heard.batches {
+		for _, b := range observer.batches {
 			callers += b.Callers
 			if b.Err != nil || b.Took != 2*time.Millisecond || b.Ops < 1 {
-				t.Errorf("%+v", b)
+				t.Errorf("got %+v, want a batch of at least one op that took 2 ms", b)
 			}
 		}
-		if callers != 50 || len(heard.batches) >= 50 || len(heard.sweeps) == 0 {
-			t.Errorf("%d callers in %d batches, %d sweeps", callers, len(heard.batches), len(heard.sweeps))
+		if callers != 50 || len(observer.batches) >= 50 || len(observer.sweeps) == 0 {
+			t.Errorf("got %d callers in %d batches, and %d sweeps; want 50 in fewer batches, and sweeps", callers,
+				len(observer.batches), len(observer.sweeps))
 		}
 	})
 }
 
-// slowStore is a store that is not in this process.
+// slowStore is a store that takes two milliseconds for a batch. It is not a local store.
 type slowStore struct{ inner store.Store }
 
 func (s *slowStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {

@@ -16,16 +16,13 @@ import (
 	"github.com/headgate/headgate/store/sqlite"
 )
 
-func namedLimit(t *testing.T, notation string) headgate.Limit {
+// apiLimit returns a limit with the name api.
+func apiLimit(t *testing.T, notation string) headgate.Limit {
 	t.Helper()
-	l, err := headgate.ParseNamed("api", notation)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
+	return parseNamed(t, "api", notation)
 }
 
-// takeUntilRefused takes units one by one until one is refused.
+// takeUntilRefused takes units one by one until one is refused, and returns how many passed.
 func takeUntilRefused(t *testing.T, l *headgate.Limiter, limit headgate.Limit) (n int) {
 	t.Helper()
 	for ; n < 1000; n++ {
@@ -40,8 +37,8 @@ func takeUntilRefused(t *testing.T, l *headgate.Limiter, limit headgate.Limit) (
 	return n
 }
 
-// TestSettleAfterTheRateWasChanged changes the rate of a limit, and so its unit, between a charge and its settlement:
-// credits of the two units must not be subtracted from each other.
+// TestSettleAfterTheRateWasChanged changes the rate of a limit, and so its unit, between a charge and its settlement.
+// The settlement must convert credits of the old unit: a charge settled at its own cost is corrected by 0.
 func TestSettleAfterTheRateWasChanged(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) store.Store{
 		"memory": func(*testing.T) store.Store { return memory.New(nil) },
@@ -54,240 +51,240 @@ func TestSettleAfterTheRateWasChanged(t *testing.T) {
 			return s
 		},
 	} {
-		t.Run(name+" to its own cost", func(t *testing.T) {
+		t.Run(name+" with a higher rate", func(t *testing.T) {
 			ctx := context.Background()
 			l := headgate.New(open(t), nil)
-			// 1 of 10 taken at 1/h; then the config says 10/h, 9 others pass.
-			old, now := namedLimit(t, "token-bucket 1/1h burst 10"), namedLimit(t, "token-bucket 10/1h burst 10")
-			if old.Params().Unit == now.Params().Unit {
+			// One unit is taken at 1/h. Then the rate is 10/h, and 9 units of other callers pass.
+			oldLimit, newLimit := apiLimit(t, "token-bucket 1/1h burst 10"), apiLimit(t, "token-bucket 10/1h burst 10")
+			if oldLimit.Params().Unit == newLimit.Params().Unit {
 				t.Fatal("choose other limits")
 			}
 			job := l.Once("job", 0)
-			if d, err := job.Take(ctx, headgate.Charge{Limit: old, Key: "k"}); err != nil || !d.Allowed {
+			if d, err := job.Take(ctx, headgate.Charge{Limit: oldLimit, Key: "k"}); err != nil || !d.Allowed {
 				t.Fatal(d, err)
 			}
-			n := takeUntilRefused(t, l, now)
-			by, err := job.Settle(ctx, headgate.Charge{Limit: now, Key: "k", Cost: headgate.Units(1)})
+			n := takeUntilRefused(t, l, newLimit)
+			returned, err := job.Settle(ctx, headgate.Charge{Limit: newLimit, Key: "k", Cost: headgate.Units(1)})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n += takeUntilRefused(t, l, now); n > 9 || by[0] != headgate.Units(0) {
-				t.Errorf("1 was charged and settled at 1: corrected by %v, and %d others passed beside it, the "+
-					"burst is 10", by, n)
+			if n += takeUntilRefused(t, l, newLimit); n > 9 || returned[0] != headgate.Units(0) {
+				t.Errorf("1 was charged and settled at 1: returned %v, and %d other units passed; want 0 and 9, as the "+
+					"burst is 10", returned, n)
 			}
 		})
-		t.Run(name+" the other way", func(t *testing.T) {
+		t.Run(name+" with a lower rate", func(t *testing.T) {
 			ctx := context.Background()
 			l := headgate.New(open(t), nil)
-			old, now := namedLimit(t, "token-bucket 10/1h burst 10"), namedLimit(t, "token-bucket 1/1h burst 10")
+			oldLimit, newLimit := apiLimit(t, "token-bucket 10/1h burst 10"), apiLimit(t, "token-bucket 1/1h burst 10")
 			job := l.Once("job", 0)
-			if d, err := job.Take(ctx, headgate.Charge{Limit: old, Key: "k", Cost: headgate.Units(5)}); err != nil ||
+			if d, err := job.Take(ctx, headgate.Charge{Limit: oldLimit, Key: "k", Cost: headgate.Units(5)}); err != nil ||
 				!d.Allowed {
 				t.Fatal(d, err)
 			}
-			takeUntilRefused(t, l, now)
-			if by, err := job.Settle(ctx, headgate.Charge{Limit: now, Key: "k", Cost: headgate.Units(5)}); err != nil ||
-				by[0] != headgate.Units(0) {
-				t.Errorf("5 were charged and settled at 5: corrected by %v, %v", by, err)
+			takeUntilRefused(t, l, newLimit)
+			if returned, err := job.Settle(ctx, headgate.Charge{Limit: newLimit, Key: "k", Cost: headgate.Units(5)}); err != nil ||
+				returned[0] != headgate.Units(0) {
+				t.Errorf("5 were charged and settled at 5: returned %v, %v; want 0", returned, err)
 			}
 		})
-		t.Run(name+" asked again", func(t *testing.T) {
+		t.Run(name+" with a retry", func(t *testing.T) {
 			ctx := context.Background()
 			l := headgate.New(open(t), nil)
 			for _, limit := range []headgate.Limit{
-				namedLimit(t, "token-bucket 1/1h burst 10"),
-				namedLimit(t, "token-bucket 10/1h burst 10"),
+				apiLimit(t, "token-bucket 1/1h burst 10"),
+				apiLimit(t, "token-bucket 10/1h burst 10"),
 			} {
 				if d, err := l.Once("job", 0).Take(ctx, headgate.Charge{Limit: limit, Key: "k"}); err != nil ||
 					!d.Allowed {
-					t.Errorf("the same charge of the same limit, whose rate was changed: %+v, %v", d, err)
+					t.Errorf("a retry after the rate was changed: %+v, %v; want an admission", d, err)
 				}
 			}
 		})
 	}
 }
 
-// TestSettleOfADrainedCharge changes the rate of a limit but not its unit: a charge that has drained at the old rate
-// must not count as undrained at the new one, which would give back charges of others.
-func TestSettleOfADrainedCharge(t *testing.T) {
+// TestCancelOfADrainedCharge changes the rate of a limit but not its unit. A charge that has drained at the old rate
+// must not count as in use at the new rate: its cancellation would give back charges of other callers.
+func TestCancelOfADrainedCharge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		l := headgate.New(memory.New(nil), nil)
-		old, now := namedLimit(t, "fixed-window 10/1m"), namedLimit(t, "fixed-window 10/1h")
+		oldLimit, newLimit := apiLimit(t, "fixed-window 10/1m"), apiLimit(t, "fixed-window 10/1h")
 		job := l.Once("job", time.Hour)
-		if d, err := job.Take(ctx, headgate.Charge{Limit: old, Key: "k", Cost: headgate.Units(10)}); err != nil ||
+		if d, err := job.Take(ctx, headgate.Charge{Limit: oldLimit, Key: "k", Cost: headgate.Units(10)}); err != nil ||
 			!d.Allowed {
 			t.Fatal(d, err)
 		}
-		time.Sleep(2 * time.Minute)          // its window is over
-		first := takeUntilRefused(t, l, old) // of the next
-		n := takeUntilRefused(t, l, now)     // the limit is changed: nothing is left
-		by, err := job.Cancel(ctx, headgate.Charge{Limit: now, Key: "k"})
+		time.Sleep(2 * time.Minute) // the window of the charge is over
+		oldCount := takeUntilRefused(t, l, oldLimit)
+		newCount := takeUntilRefused(t, l, newLimit) // none passes
+		returned, err := job.Cancel(ctx, headgate.Charge{Limit: newLimit, Key: "k"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n += takeUntilRefused(t, l, now); n > 0 {
-			t.Errorf("%d passed before the change, and %d after it within the same window of 10: %v given back of a "+
-				"window that was over", first, n, by)
+		if newCount += takeUntilRefused(t, l, newLimit); newCount > 0 {
+			t.Errorf("%d passed before the change, and %d after it within the same window of 10, want 0: %v was "+
+				"returned of a window that was over", oldCount, newCount, returned)
 		}
 	})
 }
 
-// TestTakeAgainAfterCancel takes again under cancelled ids: they must be charged again, and not pass as replays.
-func TestTakeAgainAfterCancel(t *testing.T) {
+// TestTakeUnderACancelledIDIsCharged takes again under cancelled ids, which must be charged and not pass as replays.
+func TestTakeUnderACancelledIDIsCharged(t *testing.T) {
 	ctx := context.Background()
 	l := headgate.New(memory.New(nil), nil)
 	limit := headgate.MustParse("fixed-window 10/1h")
-	ten := headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(10)}
+	charge := headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(10)}
 	passed := 0
 	for _, id := range []string{"a", "b", "c", "d"} {
-		if d, err := l.Once(id, 0).Take(ctx, ten); err != nil || !d.Allowed {
+		if d, err := l.Once(id, 0).Take(ctx, charge); err != nil || !d.Allowed {
 			t.Fatal(id, d, err)
 		}
-		if _, err := l.Once(id, 0).Cancel(ctx, ten); err != nil {
+		if _, err := l.Once(id, 0).Cancel(ctx, charge); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, id := range []string{"a", "b", "c", "d"} {
-		if d, err := l.Once(id, 0).Take(ctx, ten); err == nil && d.Allowed {
+		if d, err := l.Once(id, 0).Take(ctx, charge); err == nil && d.Allowed {
 			passed += 10
 		}
 	}
-	if passed > 20 { // 20: across a boundary
-		t.Errorf("%d pass now, at once, of %s; used is %s", passed, limit, inUse(t, l, limit.String(), "k"))
+	if passed > 20 { // a window may end between two takes, so 20 can pass
+		t.Errorf("%d pass %s, want at most 20; %s in use", passed, limit, inUse(t, l, limit.String(), "k"))
 	}
 }
 
-// TestReserveAgainAfterAnInterruptedSleep reserves again under an id whose reservation was cancelled because the
-// context ended during Sleep.
+// TestReserveAgainAfterAnInterruptedSleep reserves again under ids whose reservations Sleep cancelled when its context
+// ended. Two of them must not get the same start.
 func TestReserveAgainAfterAnInterruptedSleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		l := headgate.New(memory.New(nil), nil)
-		ask := charges("k", "1 of token-bucket 1/s burst 1")
-		if err := l.Wait(ctx, ask...); err != nil {
+		request := charges("k", "1 of token-bucket 1/s burst 1")
+		if err := l.Wait(ctx, request...); err != nil {
 			t.Fatal(err)
 		}
-		starts := map[time.Time]int{}
+		countByStart := map[time.Time]int{}
 		for i := range 10 {
 			id := string(rune('a' + i))
-			r, err := l.Once(id, 0).Reserve(ctx, time.Minute, ask...)
+			r, err := l.Once(id, 0).Reserve(ctx, time.Minute, request...)
 			if err != nil || !r.Decision.Allowed {
 				t.Fatal(r, err)
 			}
-			short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
-			if err := r.Sleep(short); err == nil {
-				t.Fatal("slept")
+			sleepCtx, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+			if err := r.Sleep(sleepCtx); err == nil {
+				t.Fatal("Sleep returned nil, want the context's error")
 			}
 			cancel()
-			again, err := l.Once(id, 0).Reserve(ctx, time.Minute, ask...)
+			again, err := l.Once(id, 0).Reserve(ctx, time.Minute, request...)
 			if err != nil || !again.Decision.Allowed {
 				continue
 			}
-			starts[again.StartAt]++
+			countByStart[again.StartAt]++
 		}
-		for at, n := range starts {
+		for at, n := range countByStart {
 			if n > 1 {
-				t.Errorf("%d start at %v, the burst is 1", n, at)
+				t.Errorf("%d start at %v, want 1, the burst", n, at)
 			}
 		}
 	})
 }
 
-// TestTakeUnderAReservedID checks that Take does not admit at once what was reserved for a later start.
+// TestTakeUnderAReservedID checks that Take does not admit a request at once that was reserved for a later start.
 func TestTakeUnderAReservedID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		l := headgate.New(memory.New(nil), nil)
-		ask := charges("k", "1 of token-bucket 1/s burst 1")
+		request := charges("k", "1 of token-bucket 1/s burst 1")
 		n := 0
 		for i := range 10 {
 			once := l.Once(string(rune('a'+i)), 0)
-			if r, err := once.Reserve(ctx, time.Minute, ask...); err != nil || !r.Decision.Allowed {
+			if r, err := once.Reserve(ctx, time.Minute, request...); err != nil || !r.Decision.Allowed {
 				t.Fatal(r, err)
 			}
-			if d, err := once.Take(ctx, ask...); err == nil && d.Allowed {
+			if d, err := once.Take(ctx, request...); err == nil && d.Allowed {
 				n++
 			}
 		}
 		if n > 1 {
-			t.Errorf("%d may start at once, the burst is 1", n)
+			t.Errorf("%d may start at once, want 1, the burst", n)
 		}
 	})
 }
 
-// TestPartlyReplayedStart reserves again under an id after one of two cells was reset. If only that one were decided,
-// it would count from its own start, and the request would start at the later of both.
-func TestPartlyReplayedStart(t *testing.T) {
+// TestReserveAgainAfterOneCellWasReset reserves again under an id after one of its two cells was reset. That cell must
+// be charged for the start of the whole request, not for the earlier start that it has by itself.
+func TestReserveAgainAfterOneCellWasReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		l := headgate.New(memory.New(nil), nil)
-		both := charges("k", "1 of token-bucket 1/s burst 1", "1 of token-bucket 1/1m burst 1")
-		if err := l.Wait(ctx, both[1]); err != nil {
+		request := charges("k", "1 of token-bucket 1/s burst 1", "1 of token-bucket 1/1m burst 1")
+		if err := l.Wait(ctx, request[1]); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.Once("x", 0).Reserve(ctx, time.Hour, both...); err != nil {
+		if _, err := l.Once("x", 0).Reserve(ctx, time.Hour, request...); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.Reset(ctx, both[0].Limit, "k"); err != nil {
+		if _, err := l.Reset(ctx, request[0].Limit, "k"); err != nil {
 			t.Fatal(err)
 		}
-		x, err := l.Once("x", 0).Reserve(ctx, time.Hour, both...)
-		if err != nil || !x.Decision.Allowed {
-			t.Fatal(x, err)
-		}
-		time.Sleep(x.Delay())
-		if d, err := l.Take(ctx, both[0]); err != nil || d.Allowed {
-			t.Errorf("another passes %s at the start of a request that was charged to it: %+v, %v",
-				both[0].Limit, d, err)
-		}
-	})
-}
-
-// TestEmptyID checks that an empty id with the default life is ErrInvalid.
-func TestEmptyID(t *testing.T) {
-	ctx := context.Background()
-	l := headgate.New(memory.New(nil), nil)
-	ask := charges("k", "1 of fixed-window 10/1h")
-	if _, err := l.Once("", 0).Take(ctx, ask...); !errors.Is(err, headgate.ErrInvalid) {
-		t.Errorf("Once(\"\", 0).Take: %v; with a life of a minute it is ErrInvalid", err)
-	}
-	if _, err := l.Once("", 0).Reserve(ctx, 0, ask...); !errors.Is(err, headgate.ErrInvalid) {
-		t.Errorf("Once(\"\", 0).Reserve: %v", err)
-	}
-}
-
-// TestLifeEndsBeforeTheStart cancels a reservation whose start lies beyond the life of its id.
-func TestLifeEndsBeforeTheStart(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx := context.Background()
-		l := headgate.New(memory.New(nil), nil)
-		ask := charges("k", "1 of token-bucket 1/1d burst 1")
-		if err := l.Wait(ctx, ask...); err != nil {
-			t.Fatal(err)
-		}
-		r, err := l.Once("x", 0).Reserve(ctx, 48*time.Hour, ask...)
+		r, err := l.Once("x", 0).Reserve(ctx, time.Hour, request...)
 		if err != nil || !r.Decision.Allowed {
 			t.Fatal(r, err)
 		}
-		time.Sleep(2 * time.Hour) // its start is in 22 h
-		if again, err := l.Once("x", 0).Reserve(ctx, 72*time.Hour, ask...); err != nil || !again.Decision.Replayed {
-			t.Errorf("asked again before its start, it is charged once more: %+v, %v", again.Decision, err)
-		}
-		if by, err := r.Cancel(ctx); err != nil {
-			t.Errorf("cancelled 22 h before its start: %v, %v", by, err)
+		time.Sleep(r.Delay())
+		if d, err := l.Take(ctx, request[0]); err != nil || d.Allowed {
+			t.Errorf("a take at the start of the request: %+v, %v; want a refusal by %s", d, err, request[0].Limit)
 		}
 	})
 }
 
-// failingSettleStore fails the last group of a settlement, as a store that is spread over servers does when one of them
-// is away.
-type failingSettleStore struct {
+// TestEmptyID checks that an empty id with the default life returns ErrInvalid.
+func TestEmptyID(t *testing.T) {
+	ctx := context.Background()
+	l := headgate.New(memory.New(nil), nil)
+	request := charges("k", "1 of fixed-window 10/1h")
+	if _, err := l.Once("", 0).Take(ctx, request...); !errors.Is(err, headgate.ErrInvalid) {
+		t.Errorf("Once(\"\", 0).Take: %v, want ErrInvalid", err)
+	}
+	if _, err := l.Once("", 0).Reserve(ctx, 0, request...); !errors.Is(err, headgate.ErrInvalid) {
+		t.Errorf("Once(\"\", 0).Reserve: %v, want ErrInvalid", err)
+	}
+}
+
+// TestReservedIDLivesUntilItsStart reserves again and cancels two hours later, when the id's life of an hour is over
+// but the start still lies ahead: the store must still know the id.
+func TestReservedIDLivesUntilItsStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		l := headgate.New(memory.New(nil), nil)
+		request := charges("k", "1 of token-bucket 1/1d burst 1")
+		if err := l.Wait(ctx, request...); err != nil {
+			t.Fatal(err)
+		}
+		r, err := l.Once("x", 0).Reserve(ctx, 48*time.Hour, request...)
+		if err != nil || !r.Decision.Allowed {
+			t.Fatal(r, err)
+		}
+		time.Sleep(2 * time.Hour) // the start is in 22 h: 1/1d, less 2 h
+		if again, err := l.Once("x", 0).Reserve(ctx, 72*time.Hour, request...); err != nil || !again.Decision.Replayed {
+			t.Errorf("reserved again before the start: %+v, %v; want a replay", again.Decision, err)
+		}
+		if returned, err := r.Cancel(ctx); err != nil {
+			t.Errorf("cancelled 22 h before the start: returned %v, %v", returned, err)
+		}
+	})
+}
+
+// failingLastOpStore is a store that fails the last op of a batch of several while cut is set, as a store over several
+// servers does while one of them is away.
+type failingLastOpStore struct {
 	store.Store
 	cut atomic.Bool
 }
 
-func (s *failingSettleStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (s *failingLastOpStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	n := len(ops)
 	if s.cut.Load() && n > 1 {
 		outs[n-1] = law.Outcome{Err: store.ErrUnavailable}
@@ -296,50 +293,52 @@ func (s *failingSettleStore) Apply(ctx context.Context, ops []law.Op, outs []law
 	return s.Store.Apply(ctx, ops, outs)
 }
 
-func TestCancelledInPartIsCancelledTwice(t *testing.T) {
+// TestCancelAgainAfterAPartialFailure cancels again after one of two charges could not be cancelled. The second Cancel
+// must not give back the first charge again.
+func TestCancelAgainAfterAPartialFailure(t *testing.T) {
 	ctx := context.Background()
 	m := memory.New(&memory.Config{Clock: newClock("2026-03-01T12:00:00Z").read})
-	s := &failingSettleStore{Store: m}
+	s := &failingLastOpStore{Store: m}
 	l := headgate.New(s, nil)
-	ask := charges("k", "4 of fixed-window 10/1d", "1 of fixed-window 100/1d")
+	request := charges("k", "4 of fixed-window 10/1d", "1 of fixed-window 100/1d")
 	if d, err := l.Take(ctx, charges("k", "6 of fixed-window 10/1d")...); err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
-	r, err := l.Reserve(ctx, 0, ask...)
+	r, err := l.Reserve(ctx, 0, request...)
 	if err != nil || !r.Decision.Allowed {
 		t.Fatal(r, err)
 	}
 	s.cut.Store(true)
 	if _, err := r.Cancel(ctx); err == nil {
-		t.Fatal("no error")
+		t.Fatal("Cancel returned nil while a part of the store was away, want an error")
 	}
 	s.cut.Store(false)
 	_, err = r.Cancel(ctx)
 	if got := inUse(t, headgate.New(m, nil), "fixed-window 10/1d", "k"); got != "6" {
-		t.Errorf("6 were taken by others, 4 cancelled: used is %s (second Cancel: %v)", got, err)
+		t.Errorf("%s in use, want the 6 of others (second Cancel: %v)", got, err)
 	}
 }
 
-// TestAReplayKeepsAPastStart reserves again under an id after the start has passed.
-func TestAReplayKeepsAPastStart(t *testing.T) {
+// TestAReplayedReservationKeepsItsStart checks that Reserve under a known id returns the first start, even in the past.
+func TestAReplayedReservationKeepsItsStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		l := headgate.New(memory.New(nil), nil)
-		ask := charges("k", "1 of token-bucket 1/s burst 1")
-		first, err := l.Once("x", 0).Reserve(ctx, time.Minute, ask...)
+		request := charges("k", "1 of token-bucket 1/s burst 1")
+		first, err := l.Once("x", 0).Reserve(ctx, time.Minute, request...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
-		again, err := l.Once("x", 0).Reserve(ctx, time.Minute, ask...)
+		again, err := l.Once("x", 0).Reserve(ctx, time.Minute, request...)
 		if err != nil || !again.StartAt.Equal(first.StartAt) {
-			t.Errorf("started at %v, asked again at %v: %v", first.StartAt, again.StartAt, err)
+			t.Errorf("reserved again: start at %v, %v; want %v", again.StartAt, err, first.StartAt)
 		}
 	})
 }
 
-// TestCancelWhenTheStoreIsFull cancels a reservation that has drained and that a full store has forgotten. Cancelling
-// it writes nothing, and so needs no room.
+// TestCancelWhenTheStoreIsFull cancels a reservation of which a full store has forgotten a drained cell. Cancel writes
+// nothing for it, and so needs no room and must not fail.
 func TestCancelWhenTheStoreIsFull(t *testing.T) {
 	ctx := context.Background()
 	now := int64(1_700_000_000_000_000)
@@ -353,16 +352,15 @@ func TestCancelWhenTheStoreIsFull(t *testing.T) {
 	if d, err := l.Take(ctx, charges("other", "1 of fixed-window 9/1d")...); err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
-	if by, err := r.Cancel(ctx); err != nil {
-		t.Errorf("%v, %v", by, err)
+	if returned, err := r.Cancel(ctx); err != nil {
+		t.Errorf("Cancel returned %v, %v; want no error", returned, err)
 		_, err := r.Cancel(ctx)
-		t.Errorf("again: %v; used %s", err, inUse(t, l, "fixed-window 9/1d", "k"))
+		t.Errorf("second Cancel: %v; %s in use", err, inUse(t, l, "fixed-window 9/1d", "k"))
 	}
 }
 
-// TestSettledWithTheSameCharges settles with the charges that were taken: the zero Cost, which is 1 in a charge, must
-// not mean 0 in a settlement.
-func TestSettledWithTheSameCharges(t *testing.T) {
+// TestSettleWithAZeroCostMeansOne checks that the zero Cost, 1 in a charge, is not 0 in a settlement.
+func TestSettleWithAZeroCostMeansOne(t *testing.T) {
 	ctx := context.Background()
 	l, _ := newExampleLimiter()
 	c := headgate.Charge{Limit: headgate.MustParse("fixed-window 5/1h"), Key: "k"}
@@ -370,27 +368,27 @@ func TestSettledWithTheSameCharges(t *testing.T) {
 	if d, err := job.Take(ctx, c); err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
-	if by, err := job.Settle(ctx, c); err != nil || by[0] != headgate.Units(0) {
-		t.Errorf("taken and settled with the same Charge: corrected by %v, %v; used %s", by, err,
+	if returned, err := job.Settle(ctx, c); err != nil || returned[0] != headgate.Units(0) {
+		t.Errorf("taken and settled with the same Charge: returned %v, %v, want 0; %s in use", returned, err,
 			inUse(t, l, "fixed-window 5/1h", "k"))
 	}
 }
 
-// TestCancelAfterOneKeyWasReset cancels a reservation with an id whose first key was reset: the other charge is still
-// cancelled.
+// TestCancelAfterOneKeyWasReset cancels a reservation of two charges after the cell of the first was reset. Cancel must
+// return ErrUnknownID, and still cancel the second charge.
 func TestCancelAfterOneKeyWasReset(t *testing.T) {
 	ctx := context.Background()
 	l, _ := newExampleLimiter()
-	both := charges("k", "1 of fixed-window 5/1h", "1 of fixed-window 9/1h")
-	r, err := l.Once("x", 0).Reserve(ctx, 0, both...)
+	request := charges("k", "1 of fixed-window 5/1h", "1 of fixed-window 9/1h")
+	r, err := l.Once("x", 0).Reserve(ctx, 0, request...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Reset(ctx, both[0].Limit, "k"); err != nil {
+	if _, err := l.Reset(ctx, request[0].Limit, "k"); err != nil {
 		t.Fatal(err)
 	}
-	if by, err := r.Cancel(ctx); !errors.Is(err, headgate.ErrUnknownID) ||
+	if returned, err := r.Cancel(ctx); !errors.Is(err, headgate.ErrUnknownID) ||
 		inUse(t, l, "fixed-window 9/1h", "k") != "0" {
-		t.Errorf("%v, %v; still charged: %s", by, err, inUse(t, l, "fixed-window 9/1h", "k"))
+		t.Errorf("got %v, %v, want ErrUnknownID; %s in use, want 0", returned, err, inUse(t, l, "fixed-window 9/1h", "k"))
 	}
 }

@@ -14,15 +14,16 @@ import (
 )
 
 // charges returns charges of a key, each written as "COST of LIMIT".
-func charges(key string, of ...string) []headgate.Charge {
+func charges(key string, texts ...string) []headgate.Charge {
 	var list []headgate.Charge
-	for _, text := range of {
+	for _, text := range texts {
 		cost, limit, _ := strings.Cut(text, " of ")
 		list = append(list, headgate.Charge{Limit: headgate.MustParse(limit), Key: key, Cost: headgate.MustCost(cost)})
 	}
 	return list
 }
 
+// inUse returns the usage that Inspect states for a key of a limit.
 func inUse(t *testing.T, l *headgate.Limiter, limit, key string) string {
 	t.Helper()
 	s, err := l.Inspect(context.Background(), headgate.MustParse(limit), key)
@@ -37,30 +38,30 @@ func TestOnce(t *testing.T) {
 		ctx := context.Background()
 		l := headgate.New(memory.New(nil), nil)
 		order := l.Once("order 4711", time.Minute)
-		ask := charges("k", "2 of token-bucket 1/s burst 3", "1 of sliding-log 5/1h")
+		request := charges("k", "2 of token-bucket 1/s burst 3", "1 of sliding-log 5/1h")
 		for i := range 3 {
-			d, err := order.Take(ctx, ask...)
+			d, err := order.Take(ctx, request...)
 			if err != nil || !d.Allowed || d.Replayed != (i > 0) {
-				t.Errorf("asked %d times: %+v, %v", i+1, d, err)
+				t.Errorf("take %d: %+v, %v; want an admission, replayed %v", i+1, d, err, i > 0)
 			}
 		}
 		if got := inUse(t, l, "sliding-log 5/1h", "k"); got != "1" {
-			t.Errorf("%s are charged", got)
+			t.Errorf("%s in use, want 1", got)
 		}
-		if _, err := order.Take(ctx, ask[:1]...); !errors.Is(err, headgate.ErrReused) {
-			t.Errorf("an id for other charges: %v", err)
+		if _, err := order.Take(ctx, request[:1]...); !errors.Is(err, headgate.ErrReused) {
+			t.Errorf("an id with other charges: %v, want ErrReused", err)
 		}
 		other := l.Once("another", 0)
-		if d, err := other.Take(ctx, ask...); err != nil || d.Allowed || d.Replayed {
-			t.Errorf("without room: %+v, %v", d, err)
+		if d, err := other.Take(ctx, request...); err != nil || d.Allowed || d.Replayed {
+			t.Errorf("another id without room: %+v, %v; want a refusal", d, err)
 		}
 		time.Sleep(time.Second)
-		if d, err := other.Take(ctx, ask...); err != nil || !d.Allowed || d.Replayed {
-			t.Errorf("what was refused is decided again: %+v, %v", d, err)
+		if d, err := other.Take(ctx, request...); err != nil || !d.Allowed || d.Replayed {
+			t.Errorf("the refused id a second later: %+v, %v; want an admission, not replayed", d, err)
 		}
 		time.Sleep(time.Minute)
-		if d, err := order.Take(ctx, ask...); err != nil || !d.Allowed || d.Replayed {
-			t.Errorf("beyond its life: %+v, %v", d, err)
+		if d, err := order.Take(ctx, request...); err != nil || !d.Allowed || d.Replayed {
+			t.Errorf("an id whose life is over: %+v, %v; want an admission, not replayed", d, err)
 		}
 	})
 }
@@ -68,14 +69,14 @@ func TestOnce(t *testing.T) {
 func TestOnceInABatch(t *testing.T) {
 	t.Parallel()
 	l, _ := newExampleLimiter()
-	ask := charges("k", "1 of fixed-window 2/1h")
+	request := charges("k", "1 of fixed-window 2/1h")
 	answers, err := l.Batch(context.Background(), []headgate.Request{
-		{Charges: ask, ID: "a"},
-		{Charges: ask, ID: "a"},
-		{Charges: ask, ID: "b"},
-		{Charges: ask, ID: "c"},
+		{Charges: request, ID: "a"},
+		{Charges: request, ID: "a"},
+		{Charges: request, ID: "b"},
+		{Charges: request, ID: "c"},
 		{Charges: charges("k", "2 of fixed-window 2/1h"), ID: "a"},
-		{Charges: ask, ID: "d", Check: true},
+		{Charges: request, ID: "d", Check: true},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -87,13 +88,13 @@ func TestOnceInABatch(t *testing.T) {
 		{true, false, nil},
 		{true, true, nil},
 		{true, false, nil},
-		{},
+		{}, // refused
 		{err: headgate.ErrReused},
 		{err: headgate.ErrInvalid},
 	} {
 		if d := answers[i].Decision; d.Allowed != want.allowed || d.Replayed != want.replayed ||
 			!errors.Is(answers[i].Err, want.err) {
-			t.Errorf("answer %d: %+v", i, answers[i])
+			t.Errorf("answer %d: got %+v, want %+v", i, answers[i], want)
 		}
 	}
 }
@@ -102,9 +103,9 @@ func TestReserveOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		l := headgate.New(memory.New(nil), nil)
-		ask := charges("k", "2 of token-bucket 1/s burst 2", "2 of gcra 10/s burst 5")
+		request := charges("k", "2 of token-bucket 1/s burst 2", "2 of gcra 10/s burst 5")
 		reserve := func(id string) *headgate.Reservation {
-			r, err := l.Once(id, 0).Reserve(ctx, time.Minute, ask...)
+			r, err := l.Once(id, 0).Reserve(ctx, time.Minute, request...)
 			if err != nil || !r.Decision.Allowed {
 				t.Fatalf("%s: %+v, %v", id, r, err)
 			}
@@ -115,25 +116,25 @@ func TestReserveOnce(t *testing.T) {
 		time.Sleep(500 * time.Millisecond)
 		again := reserve("second")
 		if !again.Decision.Replayed || !again.StartAt.Equal(second.StartAt) || again.Delay() != 1500*time.Millisecond {
-			t.Errorf("asked again: starts at %v after %v, want %v", again.StartAt, again.Delay(), second.StartAt)
+			t.Errorf("reserved again: starts at %v after %v, want %v", again.StartAt, again.Delay(), second.StartAt)
 		}
-		// In another process, who knows the id and the charges.
-		elsewhere := l.Once("second", 0)
+		// Another process settles. It knows nothing but the id and the charges.
+		once := l.Once("second", 0)
 		actual := charges("k", "1 of token-bucket 1/s burst 2")
-		for range 2 { // and does not know whether it was heard
-			if by, err := elsewhere.Settle(ctx, actual...); err != nil || len(by) != 1 {
-				t.Errorf("settled by %v, %v", by, err)
+		for range 2 { // a retry of the same settlement is no error
+			if returned, err := once.Settle(ctx, actual...); err != nil || len(returned) != 1 {
+				t.Errorf("settle: returned %v, %v; want one cost", returned, err)
 			}
 		}
-		if _, err := elsewhere.Cancel(ctx, ask...); !errors.Is(err, headgate.ErrSettled) {
-			t.Errorf("cancelled after one of two was settled: %v", err)
+		if _, err := once.Cancel(ctx, request...); !errors.Is(err, headgate.ErrSettled) {
+			t.Errorf("cancel after one of two charges was settled: %v, want ErrSettled", err)
 		}
-		if by, err := elsewhere.Cancel(ctx, ask[1]); err != nil || by[0].String() != "2" {
-			t.Errorf("the other charge: %v, %v", by, err)
+		if returned, err := once.Cancel(ctx, request[1]); err != nil || returned[0].String() != "2" {
+			t.Errorf("cancel of the other charge: returned %v, %v; want 2", returned, err)
 		}
 		if _, err := again.Settle(ctx, headgate.MustCost("2"), headgate.Units(0)); !errors.Is(
 			err, headgate.ErrSettled) {
-			t.Errorf("settled by its reservation: %v", err)
+			t.Errorf("settle by the reservation: %v, want ErrSettled", err)
 		}
 	})
 }
@@ -142,96 +143,95 @@ func TestSettleErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		l := headgate.New(memory.New(nil), nil)
-		ask := charges("k", "2 of fixed-window 5/1h")
+		request := charges("k", "2 of fixed-window 5/1h")
 		settle := func(id string, c ...headgate.Charge) error {
 			_, err := l.Once(id, time.Minute).Settle(ctx, c...)
 			return err
 		}
-		if _, err := l.Once("known", time.Minute).Take(ctx, ask...); err != nil {
+		if _, err := l.Once("known", time.Minute).Take(ctx, request...); err != nil {
 			t.Fatal(err)
 		}
 		for name, tt := range map[string]struct {
 			err  error
 			want error
 		}{
-			"an id that is not known": {settle("unknown", ask...), headgate.ErrUnknownID},
+			"an id that is not known": {settle("unknown", request...), headgate.ErrUnknownID},
 			"a charge that was not made": {
 				settle("known", charges("k", "1 of fixed-window 6/1h")...),
 				headgate.ErrUnknownID,
 			},
 			"a negative cost": {settle("known",
-				headgate.Charge{Limit: ask[0].Limit, Key: "k", Cost: headgate.Units(-1)}), headgate.ErrInvalid},
+				headgate.Charge{Limit: request[0].Limit, Key: "k", Cost: headgate.Units(-1)}), headgate.ErrInvalid},
 			"no charge":   {settle("known"), headgate.ErrInvalid},
-			"no id":       {settle("", ask...), headgate.ErrInvalid},
-			"a long id":   {settle(strings.Repeat("x", 256), ask...), headgate.ErrInvalid},
-			"a key twice": {settle("known", ask[0], ask[0]), headgate.ErrInvalid},
+			"no id":       {settle("", request...), headgate.ErrInvalid},
+			"a long id":   {settle(strings.Repeat("x", 256), request...), headgate.ErrInvalid},
+			"a key twice": {settle("known", request[0], request[0]), headgate.ErrInvalid},
 		} {
 			if !errors.Is(tt.err, tt.want) {
-				t.Errorf("%s: %v", name, tt.err)
+				t.Errorf("%s: %v, want %v", name, tt.err, tt.want)
 			}
 		}
 		if got := inUse(t, l, "fixed-window 5/1h", "k"); got != "2" {
 			t.Errorf("%s are charged after errors, want 2", got)
 		}
 		time.Sleep(time.Minute)
-		if err := settle("known", ask...); !errors.Is(err, headgate.ErrUnknownID) {
-			t.Errorf("an id whose life is over: %v", err)
+		if err := settle("known", request...); !errors.Is(err, headgate.ErrUnknownID) {
+			t.Errorf("an id whose life is over: %v, want ErrUnknownID", err)
 		}
 	})
 }
 
-// TestReservationsOfSeveralLimits checks that several charges start together, when the last of them may.
+// TestReservationsOfSeveralLimits checks that all charges of a reservation start together, when the last of them can.
 func TestReservationsOfSeveralLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		l := headgate.New(memory.New(nil), nil)
-		ask := charges("k", "1 of token-bucket 1/s burst 1", "1 of gcra 10/s burst 2")
+		request := charges("k", "1 of token-bucket 1/s burst 1", "1 of gcra 10/s burst 2")
 		begin := time.Now()
 		for i := range 4 {
-			r, err := l.Reserve(ctx, time.Minute, ask...)
+			r, err := l.Reserve(ctx, time.Minute, request...)
 			if err != nil || r.StartAt.Sub(begin) != time.Duration(i)*time.Second {
-				t.Fatalf("turn %d starts after %v, %v", i, r.StartAt.Sub(begin), err)
+				t.Fatalf("reservation %d starts after %v, %v; want %d s", i, r.StartAt.Sub(begin), err, i)
 			}
 		}
-		// A caller of the quick limit alone would be too many at that start.
-		quick := charges("k", "2 of gcra 10/s burst 2")
-		if r, err := l.Reserve(ctx, time.Minute, quick...); err != nil || r.Delay() != 3100*time.Millisecond {
-			t.Errorf("starts after %v, %v", r.Delay(), err)
+		// The last reservation charges gcra at 3 s, so 2 units of gcra alone start 100 ms later.
+		gcra := charges("k", "2 of gcra 10/s burst 2")
+		if r, err := l.Reserve(ctx, time.Minute, gcra...); err != nil || r.Delay() != 3100*time.Millisecond {
+			t.Errorf("2 of gcra start after %v, %v; want 3.1 s", r.Delay(), err)
 		}
-		mixed := append(charges("k", "1 of fixed-window 1/1h"), ask...)
-		r, err := l.Reserve(ctx, time.Minute, mixed...)
+		withWindow := append(charges("k", "1 of fixed-window 1/1h"), request...)
+		r, err := l.Reserve(ctx, time.Minute, withWindow...)
 		if err != nil || r.Decision.Allowed {
-			t.Errorf("with a limit that gives no turns: %+v, %v", r.Decision, err)
+			t.Errorf("with a fixed window, which never starts later: %+v, %v; want a refusal", r.Decision, err)
 		}
-		if err := l.Wait(ctx, mixed...); err != nil || time.Since(begin) < 4*time.Second {
-			t.Errorf("waited %v, %v", time.Since(begin), err)
+		if err := l.Wait(ctx, withWindow...); err != nil || time.Since(begin) < 4*time.Second {
+			t.Errorf("waited %v, %v; want at least 4 s", time.Since(begin), err)
 		}
 	})
 }
 
-// TestAnExtensionIsAboutTheExtendedCharge extends one of two charges. The other needs nothing more, and had a smaller
-// share left when it was admitted.
-func TestAnExtensionIsAboutTheExtendedCharge(t *testing.T) {
+// TestExtendDecidesAboutTheExtendedCharge checks that the Decision is about the one charge that grows.
+func TestExtendDecidesAboutTheExtendedCharge(t *testing.T) {
 	t.Parallel()
 	limiter, _ := newExampleLimiter()
-	a, b := headgate.MustParse("fixed-window 100/1h"), headgate.MustParse("fixed-window 50/1h")
-	charges := func(n int64) []headgate.Charge {
+	growing, constant := headgate.MustParse("fixed-window 100/1h"), headgate.MustParse("fixed-window 50/1h")
+	request := func(n int64) []headgate.Charge {
 		return []headgate.Charge{
-			{Limit: b, Key: "k", Cost: headgate.Units(40)}, {Limit: a, Key: "k", Cost: headgate.Units(n)},
+			{Limit: constant, Key: "k", Cost: headgate.Units(40)}, {Limit: growing, Key: "k", Cost: headgate.Units(n)},
 		}
 	}
 	once := limiter.Once("id", 0)
-	if _, err := once.Take(t.Context(), charges(10)...); err != nil {
+	if _, err := once.Take(t.Context(), request(10)...); err != nil {
 		t.Fatal(err)
 	}
-	e, err := once.Extend(t.Context(), charges(30)...)
-	if d := e.Decision; err != nil || !d.Allowed || d.Replayed || d.LimitName != a.Name() || d.Remaining != 70 ||
+	e, err := once.Extend(t.Context(), request(30)...)
+	if d := e.Decision; err != nil || !d.Allowed || d.Replayed || d.LimitName != growing.Name() || d.Remaining != 70 ||
 		fmt.Sprint(e.Charged) != "[40 30]" {
-		t.Errorf("%+v, %v", e, err)
+		t.Errorf("extend to 30: %+v, %v; want 30 charged and 70 remaining", e, err)
 	}
-	e, err = once.Extend(t.Context(), charges(120)...)
-	if d := e.Decision; err != nil || d.Allowed || d.LimitName != a.Name() || fmt.Sprint(e.Charged) != "[40 30]" ||
-		len(d.Each) != 2 || !d.Each[0].Allowed || d.Each[1].Allowed {
-		t.Errorf("%+v, %v", e, err)
+	e, err = once.Extend(t.Context(), request(120)...)
+	if d := e.Decision; err != nil || d.Allowed || d.LimitName != growing.Name() ||
+		fmt.Sprint(e.Charged) != "[40 30]" || len(d.Each) != 2 || !d.Each[0].Allowed || d.Each[1].Allowed {
+		t.Errorf("extend to 120: %+v, %v; want a refusal that leaves 30 charged", e, err)
 	}
 }

@@ -88,9 +88,9 @@ func (l *Limiter) Refund(ctx context.Context, c Charge) (returned Cost, err erro
 		if credits == 0 || out.State.Kind == 0 || out.Used <= 0 {
 			return none, nil
 		}
-		back := &request{[]law.Op{law.Back(&r.ops[0], out, credits)}, make([]law.Outcome, 1), r.limits}
-		if err = l.decide(ctx, back); err == nil {
-			returned = l.corrections(back)[0]
+		returns := &request{[]law.Op{law.Back(&r.ops[0], out, credits)}, make([]law.Outcome, 1), r.limits}
+		if err = l.decide(ctx, returns); err == nil {
+			returned = l.corrections(returns)[0]
 		}
 		return none, err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// debitLimits has one limit of each law, of 10 in a minute.
+// debitLimits has limits of 10 per minute of each law, by their names in tests.
 var debitLimits = map[string]string{
 	"bucket":         "gcra 10/1m burst 10",
 	"fixed window":   "fixed-window 10/1m",
@@ -35,26 +35,26 @@ func TestDebitChargesWhateverTheLevel(t *testing.T) {
 			ctx := t.Context()
 			l, now := newMemoryLimiter(t)
 			limit := headgate.MustParse(notation)
-			c := func(n int64) headgate.Charge {
+			chargeOf := func(n int64) headgate.Charge {
 				return headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(n)}
 			}
 			for _, step := range []struct {
 				cost, level, remaining int64
 				over                   bool
 			}{{4, 4, 6, false}, {6, 10, 0, false}, {1, 11, 0, true}, {30, 41, 0, true}} {
-				d, err := l.Debit(ctx, c(step.cost))
+				d, err := l.Debit(ctx, chargeOf(step.cost))
 				if err != nil || d.Charged != headgate.Units(step.cost) || d.Level != headgate.Units(step.level) ||
 					d.Over != step.over || !d.Decision.Allowed || d.Decision.Remaining != step.remaining ||
 					d.Decision.Capacity != 10 {
 					t.Fatalf("debit of %d: %+v, %v; want level %d", step.cost, d, err, step.level)
 				}
 			}
-			if d, err := l.Take(ctx, c(1)); err != nil || d.Allowed || d.RetryAfter <= 0 {
-				t.Errorf("a take above the capacity: %+v, %v", d, err)
+			if d, err := l.Take(ctx, chargeOf(1)); err != nil || d.Allowed || d.RetryAfter <= 0 {
+				t.Errorf("a take above the capacity: %+v, %v; want a refusal", d, err)
 			}
 			now.Add(int64(20 * time.Minute))
-			if d, err := l.Take(ctx, c(10)); err != nil || !d.Allowed {
-				t.Errorf("a take when all has drained: %+v, %v", d, err)
+			if d, err := l.Take(ctx, chargeOf(10)); err != nil || !d.Allowed {
+				t.Errorf("a take when all has drained: %+v, %v; want an admission", d, err)
 			}
 		})
 	}
@@ -65,41 +65,41 @@ func TestOnceDebit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
 			l, _ := newMemoryLimiter(t)
-			c := headgate.Charge{Limit: headgate.MustParse(notation), Key: "k", Cost: headgate.Units(14)}
+			charge := headgate.Charge{Limit: headgate.MustParse(notation), Key: "k", Cost: headgate.Units(14)}
 			once := l.Once("work", 0)
 			for _, replayed := range []bool{false, true, true} {
-				d, err := once.Debit(ctx, c)
-				if err != nil || d.Charged != c.Cost || d.Level != c.Cost || !d.Over || !d.Decision.Allowed ||
+				d, err := once.Debit(ctx, charge)
+				if err != nil || d.Charged != charge.Cost || d.Level != charge.Cost || !d.Over || !d.Decision.Allowed ||
 					d.Decision.Replayed != replayed {
-					t.Fatalf("replayed %t: %+v, %v", replayed, d, err)
+					t.Fatalf("got %+v, %v; want a level of 14, replayed %t", d, err, replayed)
 				}
 			}
-			other := c
+			other := charge
 			other.Cost = headgate.Units(15)
 			if _, err := once.Debit(ctx, other); !errors.Is(err, headgate.ErrReused) {
-				t.Errorf("the id with another cost: %v", err)
+				t.Errorf("the id with another cost: %v, want ErrReused", err)
 			}
 			other.Cost = headgate.Units(3)
-			left := int64(3)
+			level := int64(3)
 			if name == "bucket" {
-				left = 4 // above its capacity it gives back the capacity at most
+				level = 4 // 14 less the capacity of 10, which is the most that a bucket gives back
 			}
-			if by, err := once.Settle(ctx, other); err != nil || by[0] != headgate.Units(14-left) {
-				t.Errorf("settled at 3: %v, %v", by, err)
+			if returned, err := once.Settle(ctx, other); err != nil || returned[0] != headgate.Units(14-level) {
+				t.Errorf("settled at 3: returned %v, %v; want %d", returned, err, 14-level)
 			}
-			if d, err := l.Once("more", 0).Debit(ctx, c); err != nil || d.Level != headgate.Units(14+left) {
-				t.Errorf("under another id: %+v, %v", d, err)
+			if d, err := l.Once("more", 0).Debit(ctx, charge); err != nil || d.Level != headgate.Units(14+level) {
+				t.Errorf("under another id: %+v, %v; want a level of %d", d, err, 14+level)
 			}
-			huge := c
+			huge := charge
 			huge.Cost = headgate.Units(9_000_000_000_000_000)
 			if d, err := l.Once("huge", 0).Debit(ctx, huge); err != nil || d.Decision.Allowed || d.Charged.String() != "0" {
-				t.Errorf("more than a cell counts: %+v, %v", d, err)
+				t.Errorf("more than a cell counts: %+v, %v; want that nothing was charged", d, err)
 			}
 		})
 	}
 }
 
-func TestDebitOfMoreThanACellHolds(t *testing.T) {
+func TestDebitFarAboveTheCapacity(t *testing.T) {
 	for name, notation := range debitLimits {
 		t.Run(name, func(t *testing.T) {
 			l, _ := newMemoryLimiter(t)
@@ -116,7 +116,7 @@ func TestDebitOfMoreThanACellHolds(t *testing.T) {
 	}
 }
 
-func TestDebitOfAKeyThatIsBlocked(t *testing.T) {
+func TestDebitOfABlockedKeyChargesNothing(t *testing.T) {
 	l, _ := newMemoryLimiter(t)
 	limit := headgate.MustParse("gcra 10/1m burst 10")
 	if _, err := l.Block(t.Context(), limit, "k", time.Hour, "because"); err != nil {
@@ -128,16 +128,16 @@ func TestDebitOfAKeyThatIsBlocked(t *testing.T) {
 	}
 }
 
-func TestDebitBlocksNoKey(t *testing.T) {
+func TestDebitAboveTheCapacityBlocksNoKey(t *testing.T) {
 	l, now := newMemoryLimiter(t)
 	limit := headgate.MustParse("gcra 10/1m burst 10 block 1h")
 	c := headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(12)}
 	if d, err := l.Debit(t.Context(), c); err != nil || !d.Over {
-		t.Fatalf("%+v, %v", d, err)
+		t.Fatalf("got %+v, %v; want a level above the capacity", d, err)
 	}
 	now.Add(int64(2 * time.Minute))
 	if d, err := l.Allow(t.Context(), limit, "k"); err != nil || !d.Allowed {
-		t.Errorf("%+v, %v; want no block", d, err)
+		t.Errorf("got %+v, %v; want an admission, as no block was set", d, err)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestDebitErrors(t *testing.T) {
 		"nothing":     {Limit: gcra, Key: "k", Cost: headgate.Units(0)},
 	} {
 		if _, err := l.Debit(t.Context(), c); !errors.Is(err, headgate.ErrInvalid) {
-			t.Errorf("debit, %s: %v", name, err)
+			t.Errorf("debit, %s: %v, want ErrInvalid", name, err)
 		}
 	}
 }
@@ -163,68 +163,68 @@ func TestRefundGivesBackWhatIsInUse(t *testing.T) {
 			ctx := t.Context()
 			l, now := newMemoryLimiter(t)
 			limit := headgate.MustParse(notation)
-			c := func(n int64) headgate.Charge {
+			chargeOf := func(n int64) headgate.Charge {
 				return headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(n)}
 			}
 			if name == "sliding log" {
-				if _, err := l.Refund(ctx, c(1)); !errors.Is(err, headgate.ErrUnsupported) {
-					t.Errorf("%v, want ErrUnsupported", err)
+				if _, err := l.Refund(ctx, chargeOf(1)); !errors.Is(err, headgate.ErrUnsupported) {
+					t.Errorf("got %v, want ErrUnsupported", err)
 				}
 				return
 			}
-			if back, err := l.Refund(ctx, c(3)); err != nil || back != headgate.Units(0) {
-				t.Errorf("of a fresh key: %s, %v", back, err)
+			if returned, err := l.Refund(ctx, chargeOf(3)); err != nil || returned != headgate.Units(0) {
+				t.Errorf("refund of an unused key: returned %s, %v; want 0", returned, err)
 			}
-			if d, err := l.Take(ctx, c(8)); err != nil || !d.Allowed {
-				t.Fatalf("%+v, %v", d, err)
+			if d, err := l.Take(ctx, chargeOf(8)); err != nil || !d.Allowed {
+				t.Fatalf("got %+v, %v; want an admission", d, err)
 			}
-			if back, err := l.Refund(ctx, c(3)); err != nil || back != headgate.Units(3) {
-				t.Errorf("of 8, 3: %s, %v", back, err)
+			if returned, err := l.Refund(ctx, chargeOf(3)); err != nil || returned != headgate.Units(3) {
+				t.Errorf("refund of 3 of 8: returned %s, %v; want 3", returned, err)
 			}
-			if back, err := l.Refund(ctx, c(30)); err != nil || back != headgate.Units(5) {
-				t.Errorf("of the 5 that are left, 30: %s, %v", back, err)
+			if returned, err := l.Refund(ctx, chargeOf(30)); err != nil || returned != headgate.Units(5) {
+				t.Errorf("refund of 30 with 5 in use: returned %s, %v; want 5", returned, err)
 			}
-			if d, err := l.Check(ctx, c(10)); err != nil || !d.Allowed {
-				t.Errorf("all was given back: %+v, %v", d, err)
+			if d, err := l.Check(ctx, chargeOf(10)); err != nil || !d.Allowed {
+				t.Errorf("check after all was returned: %+v, %v; want an admission", d, err)
 			}
-			if _, err := l.Take(ctx, c(8)); err != nil {
+			if _, err := l.Take(ctx, chargeOf(8)); err != nil {
 				t.Fatal(err)
 			}
 			now.Add(int64(3 * time.Minute))
-			if back, err := l.Refund(ctx, c(8)); err != nil || back != headgate.Units(0) {
-				t.Errorf("of what has drained: %s, %v", back, err)
+			if returned, err := l.Refund(ctx, chargeOf(8)); err != nil || returned != headgate.Units(0) {
+				t.Errorf("refund of a drained charge: returned %s, %v; want 0", returned, err)
 			}
 		})
 	}
 }
 
-func TestRefundsAtATimeGiveBackNoMoreThanWasCharged(t *testing.T) {
+func TestConcurrentRefundsReturnNoMoreThanWasCharged(t *testing.T) {
 	l, _ := newMemoryLimiter(t)
 	limit := headgate.MustParse("gcra 1000/1h burst 1000")
 	ctx := context.Background()
 	if d, err := l.Take(ctx, headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(100)}); err != nil || !d.Allowed {
 		t.Fatal(d, err)
 	}
-	var all sync.WaitGroup
-	back := make([]headgate.Cost, 64)
-	for i := range back {
-		all.Go(func() {
+	var wg sync.WaitGroup
+	returned := make([]headgate.Cost, 64)
+	for i := range returned {
+		wg.Go(func() {
 			var err error
-			back[i], err = l.Refund(ctx, headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(7)})
+			returned[i], err = l.Refund(ctx, headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(7)})
 			if err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 	sum := 0.0
-	for _, b := range back {
-		sum += b.Float64()
+	for _, cost := range returned {
+		sum += cost.Float64()
 	}
 	if sum > 100 {
-		t.Errorf("%v was given back of 100", sum)
+		t.Errorf("%v was returned, want at most the 100 that were charged", sum)
 	}
 	if d, err := l.Check(ctx, headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(1000)}); err != nil || !d.Allowed {
-		t.Errorf("%+v, %v", d, err)
+		t.Errorf("check of the whole capacity after all refunds: %+v, %v; want an admission", d, err)
 	}
 }

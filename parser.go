@@ -45,7 +45,7 @@ type parser struct {
 	amountAt  int // offset of the amount in the text
 	hasPeriod bool
 	period    time.Duration
-	calendar  CalendarUnit // the period if it is a calendar's
+	calendar  CalendarUnit // the unit if the period is one of a calendar
 	periodAt  int          // offset of the period; 0: it follows the amount
 	Tail
 
@@ -66,11 +66,11 @@ var optionsWithValue = []string{"burst", "capacity", "history", "block", "ttl", 
 const reservedOption = "wait"
 
 // split splits the text into fields.
-func (n *parser) split() {
+func (p *parser) split() {
 	at := 0
-	for word := range strings.FieldsFuncSeq(n.text, func(c rune) bool { return c == ' ' || c == '\t' }) {
-		at += strings.Index(n.text[at:], word)
-		n.fields = append(n.fields, token{word, at})
+	for word := range strings.FieldsFuncSeq(p.text, func(c rune) bool { return c == ' ' || c == '\t' }) {
+		at += strings.Index(p.text[at:], word)
+		p.fields = append(p.fields, token{word, at})
 		at += len(word)
 	}
 }
@@ -80,18 +80,18 @@ var periodWords = map[string]string{"second": "1s", "minute": "1m", "hour": "1h"
 
 // expandShortForm puts the name of the token bucket before a notation that begins with an amount, and rewrites AMOUNT
 // per PERIOD to AMOUNT/PERIOD.
-func (n *parser) expandShortForm() error {
-	rate := n.fields[0]
+func (p *parser) expandShortForm() error {
+	rate := p.fields[0]
 	if rate.text[0] < '0' || rate.text[0] > '9' {
 		return nil
 	}
-	rest := n.fields[1:]
+	rest := p.fields[1:]
 	if len(rest) > 0 && rest[0].text == "per" {
 		if len(rest) == 1 {
-			return n.fail("period", len(n.text), "is missing: write for example 100 per minute")
+			return p.fail("period", len(p.text), "is missing: write for example 100 per minute")
 		}
 		if !strings.Contains(rate.text, "/") { // else the error is in the amount's word
-			n.periodAt = rest[1].at
+			p.periodAt = rest[1].at
 		}
 		rate.text += "/" + rest[1].text
 		rest = rest[2:]
@@ -99,154 +99,154 @@ func (n *parser) expandShortForm() error {
 	if amount, period, ok := strings.Cut(rate.text, "/"); ok && periodWords[period] != "" {
 		rate.text = amount + "/" + periodWords[period]
 	}
-	n.fields = append([]token{{"token-bucket", rate.at}, rate}, rest...)
+	p.fields = append([]token{{"token-bucket", rate.at}, rate}, rest...)
 	return nil
 }
 
 // parseRate parses AMOUNT[/PERIOD].
-func (n *parser) parseRate(f token) error {
-	amount, period, has := strings.Cut(f.text, "/")
+func (p *parser) parseRate(f token) error {
+	amount, period, hasPeriod := strings.Cut(f.text, "/")
 	var err error
-	n.amountAt = f.at
-	if n.amount, err = parseAmount("amount", amount); err != nil {
-		return n.wrap("amount", f.at, err)
+	p.amountAt = f.at
+	if p.amount, err = parseAmount("amount", amount); err != nil {
+		return p.wrap("amount", f.at, err)
 	}
-	if !has {
+	if !hasPeriod {
 		return nil
 	}
-	if n.hasPeriod = true; n.periodAt == 0 {
-		n.periodAt = f.at + len(amount) + 1
+	if p.hasPeriod = true; p.periodAt == 0 {
+		p.periodAt = f.at + len(amount) + 1
 	}
 	switch u := CalendarUnit(period); u {
 	case Minute, Hour, Day, Week, Month:
-		n.calendar = u
-		if n.name != "fixed-window" {
-			return n.fail("period", n.periodAt, fmt.Sprintf("%q is a calendar's, which only fixed-window follows; "+
+		p.calendar = u
+		if p.name != "fixed-window" {
+			return p.fail("period", p.periodAt, fmt.Sprintf("%q is a calendar's, which only fixed-window follows; "+
 				"write a length of time such as 1m, 1h, 1d or 30d", period))
 		}
 		return nil
 	}
-	if n.period, err = ParsePeriod(period); err != nil {
-		return n.wrap("period", n.periodAt, err)
+	if p.period, err = ParsePeriod(period); err != nil {
+		return p.wrap("period", p.periodAt, err)
 	}
 	return nil
 }
 
 // parseOptions sorts the words after the rate into options.
-func (n *parser) parseOptions(words []token) error {
+func (p *parser) parseOptions(words []token) error {
 	for i := 0; i < len(words); i++ {
 		w := words[i]
 		name, value := w.text, w
 		switch {
 		case slices.Contains(optionsWithValue, w.text):
 			if i+1 == len(words) {
-				return n.fail(w.text, len(n.text), "needs a value")
+				return p.fail(w.text, len(p.text), "needs a value")
 			}
 			i++
 			value = words[i]
 		case w.text == "from-first":
 		case w.text == reservedOption:
-			return n.fail(w.text, w.at, "is reserved and does nothing yet")
-		case strings.Contains(w.text, "/") || w.text == "UTC" || n.calendar != "" && w.text[0] >= 'A' &&
+			return p.fail(w.text, w.at, "is reserved and does nothing yet")
+		case strings.Contains(w.text, "/") || w.text == "UTC" || p.calendar != "" && w.text[0] >= 'A' &&
 			w.text[0] <= 'Z':
 			name = "zone"
 		default:
-			return n.fail("option", w.at, fmt.Sprintf("%q is not known; options are burst, capacity, from-first, "+
+			return p.fail("option", w.at, fmt.Sprintf("%q is not known; options are burst, capacity, from-first, "+
 				"history, block, prefetch, ttl, away, deadline, scale and a calendar's time zone", w.text))
 		}
-		if _, twice := n.valuesAt[name]; twice {
-			return n.fail(name, w.at, "is said twice")
+		if _, isRepeated := p.valuesAt[name]; isRepeated {
+			return p.fail(name, w.at, "is said twice")
 		}
-		n.options[name], n.valuesAt[name] = value, value.at
+		p.options[name], p.valuesAt[name] = value, value.at
 	}
 	return nil
 }
 
 // readTail takes the options that all algorithms share, and the prefetch if the limit refills. Else a prefetch stays
 // unused, which is an error later.
-func (n *parser) readTail(refills bool) (err error) {
-	if n.Block, err = n.periodOption("block"); err != nil {
+func (p *parser) readTail(refills bool) (err error) {
+	if p.Block, err = p.periodOption("block"); err != nil {
 		return err
 	}
 	if refills {
-		if n.Prefetch, err = n.prefetchOption(); err != nil {
+		if p.Prefetch, err = p.prefetchOption(); err != nil {
 			return err
 		}
 	}
-	if n.Away, err = option(n, "away", parseAway); err != nil {
+	if p.Away, err = option(p, "away", parseAway); err != nil {
 		return err
 	}
-	if n.Deadline, err = n.periodOption("deadline"); err != nil {
+	if p.Deadline, err = p.periodOption("deadline"); err != nil {
 		return err
 	}
-	n.Scale, err = option(n, "scale", parseScale)
+	p.Scale, err = option(p, "scale", parseScale)
 	return err
 }
 
 // takeOption returns an option's value and marks it as used.
-func (n *parser) takeOption(word string) (token, bool) {
-	f, ok := n.options[word]
-	delete(n.options, word)
+func (p *parser) takeOption(word string) (token, bool) {
+	f, ok := p.options[word]
+	delete(p.options, word)
 	return f, ok
 }
 
 // option takes an option and reads its value. If there is no such option, the value is zero.
-func option[T any](n *parser, word string, read func(string) (T, error)) (value T, err error) {
-	f, ok := n.takeOption(word)
+func option[T any](p *parser, word string, read func(string) (T, error)) (value T, err error) {
+	f, ok := p.takeOption(word)
 	if !ok {
 		return value, nil
 	}
 	if value, err = read(f.text); err != nil {
-		return value, n.wrap(word, f.at, err)
+		return value, p.wrap(word, f.at, err)
 	}
 	return value, nil
 }
 
 // periodOption takes an option whose value is a period. If there is no such option, the period is zero.
-func (n *parser) periodOption(word string) (time.Duration, error) {
-	return option(n, word, func(s string) (time.Duration, error) { return parsePeriod(word, s) })
+func (p *parser) periodOption(word string) (time.Duration, error) {
+	return option(p, word, func(s string) (time.Duration, error) { return parsePeriod(word, s) })
 }
 
 // needPeriod returns an error if the rate has no period.
-func (n *parser) needPeriod() error {
-	if !n.hasPeriod {
-		return n.fail("period", n.amountAt+len(n.fields[1].text), "is missing: write "+n.name+" AMOUNT/PERIOD")
+func (p *parser) needPeriod() error {
+	if !p.hasPeriod {
+		return p.fail("period", p.amountAt+len(p.fields[1].text), "is missing: write "+p.name+" AMOUNT/PERIOD")
 	}
 	return nil
 }
 
-func (n *parser) fail(field string, at int, problem string) error {
-	return &ParseError{Notation: n.text, Offset: min(at, len(n.text)), Field: field, Problem: problem}
+func (p *parser) fail(field string, at int, problem string) error {
+	return &ParseError{Notation: p.text, Offset: min(at, len(p.text)), Field: field, Problem: problem}
 }
 
 // wrap turns an error about a value into a ParseError at the value's offset.
-func (n *parser) wrap(field string, at int, err error) error {
-	if wrong, ok := errors.AsType[*InvalidError](err); ok {
-		return n.fail(field, at, wrong.Problem)
+func (p *parser) wrap(field string, at int, err error) error {
+	if invalid, ok := errors.AsType[*InvalidError](err); ok {
+		return p.fail(field, at, invalid.Problem)
 	}
-	return n.fail(field, at, err.Error())
+	return p.fail(field, at, err.Error())
 }
 
 // prefetchOption takes the option prefetch. If there is none, the Prefetch is zero.
-func (n *parser) prefetchOption() (u Prefetch, err error) {
-	f, ok := n.takeOption("prefetch")
+func (p *parser) prefetchOption() (prefetch Prefetch, err error) {
+	f, ok := p.takeOption("prefetch")
 	if !ok {
-		return u, nil
+		return prefetch, nil
 	}
-	amount, life, timed := strings.Cut(f.text, "/")
-	amount, u.Percent = strings.CutSuffix(amount, "%")
-	if u.Amount, err = parseAmount("prefetch", amount); err != nil {
-		return u, n.wrap("prefetch", f.at, err)
+	amount, life, hasLife := strings.Cut(f.text, "/")
+	amount, prefetch.Percent = strings.CutSuffix(amount, "%")
+	if prefetch.Amount, err = parseAmount("prefetch", amount); err != nil {
+		return prefetch, p.wrap("prefetch", f.at, err)
 	}
-	if timed {
-		if u.Life, err = parsePeriod("prefetch", life); err != nil {
-			return u, n.wrap("prefetch", f.at+len(f.text)-len(life), err)
+	if hasLife {
+		if prefetch.Life, err = parsePeriod("prefetch", life); err != nil {
+			return prefetch, p.wrap("prefetch", f.at+len(f.text)-len(life), err)
 		}
-		if u.Life == DefaultPrefetchLife {
-			u.Life = 0
+		if prefetch.Life == DefaultPrefetchLife {
+			prefetch.Life = 0
 		}
 	}
-	return u, nil
+	return prefetch, nil
 }
 
 func parseAway(s string) (Away, error) {

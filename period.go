@@ -24,9 +24,8 @@ var periodUnits = []struct {
 // maxPeriod is the longest period: ten years, far inside what the laws hold.
 const maxPeriod = 3660 * 24 * time.Hour
 
-// ParsePeriod parses a length of time as limits write it: a whole number and
-// one of us, ms, s, m, h, d, or several of them ("1h30m"); the number 1 may be
-// left out ("s"). Errors are ErrInvalid.
+// ParsePeriod parses a length of time as limits write it: a whole number and one of us, ms, s, m, h, d, or several of
+// them ("1h30m"); the number 1 may be left out ("s"). Errors are ErrInvalid.
 func ParsePeriod(s string) (time.Duration, error) { return parsePeriod("period", s) }
 
 // parsePeriod parses a period; errors name the field.

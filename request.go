@@ -115,7 +115,7 @@ func (r *request) compile(clock store.Clock, group uint32, spec *verbSpec, charg
 		if err := c.Keep.applyTo(op); err != nil {
 			return err
 		}
-		if rule.timed() { // credits taken up front would outlast the rule
+		if rule.isTimed() { // credits taken up front would outlast the rule
 			op.Params.Prefetch, op.Params.PrefetchLife = 0, 0
 		}
 		if rule.calendar != nil {
@@ -162,7 +162,7 @@ func (r *request) chargeDecisions(allowed bool) []ChargeDecision {
 			continue
 		}
 		f := chargeFigures{op, out, out.Granted == op.Count}
-		d := f.decision(f.fits, r.untaken(i, allowed))
+		d := f.decision(f.fits, r.untakenCredits(i, allowed))
 		list = append(list, ChargeDecision{
 			Charge: i, Allowed: f.fits, LimitName: d.LimitName, Key: d.Key, Capacity: d.Capacity,
 			Remaining: d.Remaining, RetryAfter: d.RetryAfter, NextAfter: d.NextAfter, ResetAfter: d.ResetAfter,
@@ -172,9 +172,9 @@ func (r *request) chargeDecisions(allowed bool) []ChargeDecision {
 	return list
 }
 
-// untaken returns the credits that outcome i counts as used though the request, a check or a refused one, does not take
-// them: the grants of the ops up to i on the same cell.
-func (r *request) untaken(i int, allowed bool) (credits int64) {
+// untakenCredits returns the credits that outcome i counts as used but that are not taken, since the request is a check
+// or refused: the grants of the ops up to i on the same cell.
+func (r *request) untakenCredits(i int, allowed bool) (credits int64) {
 	if allowed && r.ops[i].Verb != law.Check {
 		return 0
 	}
@@ -186,7 +186,7 @@ func (r *request) untaken(i int, allowed bool) (credits int64) {
 	return credits
 }
 
-// decision derives the decision chosen a request from its ops and their outcomes.
+// decision derives the decision about a request from its ops and their outcomes.
 func (r *request) decision() Decision {
 	ops, outs := r.ops, r.outs
 	allowed, replayed := true, true
@@ -204,7 +204,7 @@ func (r *request) decision() Decision {
 		}
 		allowed = allowed && f.fits
 	}
-	d := chosen.decision(allowed, r.untaken(index, allowed))
+	d := chosen.decision(allowed, r.untakenCredits(index, allowed))
 	d.Replayed, d.EntryNumber, d.Applied = replayed, chosen.out.EntryNumber, r.limits[index].r.applied
 	if len(ops) > 1 {
 		d.Each = r.chargeDecisions(allowed)

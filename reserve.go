@@ -25,7 +25,7 @@ type Reservation struct {
 	Refundable bool
 
 	start   time.Time // when the holder may start, by this machine's clock
-	blocked bool      // it was refused since a key is blocked
+	blocked bool      // the reservation was refused since a key is blocked
 	charges int       // the number of charges
 	settler settler
 }
@@ -81,8 +81,8 @@ func (l *Limiter) reserveWithID(ctx context.Context, wait time.Duration, charges
 		}
 		return nil
 	}
-	spec.read = func(_ context.Context, answered *request) (Decision, error) {
-		r = l.reservation(answered)
+	spec.read = func(_ context.Context, req *request) (Decision, error) {
+		r = l.reservation(req)
 		return r.Decision, nil
 	}
 	_, err = l.call(ctx, &spec, charges)
@@ -90,20 +90,21 @@ func (l *Limiter) reserveWithID(ctx context.Context, wait time.Duration, charges
 }
 
 // reservation makes a Reservation of a request to reserve that the store has answered.
-func (l *Limiter) reservation(answered *request) *Reservation {
-	made := &limiterReservation{l: l, request: answered.clone()}
+func (l *Limiter) reservation(req *request) *Reservation {
+	state := &limiterReservation{l: l, request: req.clone()}
 	r := &Reservation{
-		Decision: made.decision(), Refundable: true, start: sched.Now(), charges: len(made.ops), settler: made.settle,
+		Decision: state.decision(), Refundable: true,
+		start: sched.Now(), charges: len(state.ops), settler: state.settle,
 	}
 	var start, delay int64
-	for i := range made.outs {
+	for i := range state.outs {
 		// If the clock was set back, a cell can be ahead of it. Its decision and its start are by the cell's time.
-		out := &made.outs[i]
-		decided := made.ops[i].DecidedAt(out)
-		starts := cmp.Or(out.StartAt, decided)
-		start, delay = max(start, starts), max(delay, starts-decided)
+		out := &state.outs[i]
+		decidedAt := state.ops[i].DecidedAt(out)
+		startAt := cmp.Or(out.StartAt, decidedAt)
+		start, delay = max(start, startAt), max(delay, startAt-decidedAt)
 		r.blocked = r.blocked || out.State.BlockedUntil > max(out.Clock, out.State.At)
-		r.Refundable = r.Refundable && made.limits[i].Refundable()
+		r.Refundable = r.Refundable && state.limits[i].Refundable()
 	}
 	if r.Decision.Allowed {
 		r.StartAt = time.UnixMicro(start).UTC()
@@ -206,7 +207,7 @@ func (r *limiterReservation) settle(ctx context.Context, actual []Cost) (correct
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ops[0].ID != "" {
-		return r.settleInStore(ctx, credits)
+		return r.settleByID(ctx, credits)
 	}
 	if r.ended == nil {
 		r.ended = make([]bool, len(r.ops))
@@ -214,11 +215,11 @@ func (r *limiterReservation) settle(ctx context.Context, actual []Cost) (correct
 	if !slices.Contains(r.ended, false) {
 		return nil, ErrSettled
 	}
-	return r.settleHere(ctx, credits)
+	return r.settleByOutcomes(ctx, credits)
 }
 
-// settleInStore settles charges with an id. The store knows which of them were settled before.
-func (r *limiterReservation) settleInStore(ctx context.Context, actual []int64) (corrected []Cost, err error) {
+// settleByID settles charges with an id. The store knows which of them were settled before.
+func (r *limiterReservation) settleByID(ctx context.Context, actual []int64) (corrected []Cost, err error) {
 	settlement := newRequest(len(r.ops))
 	copy(settlement.limits, r.limits)
 	for i := range r.ops {
@@ -231,8 +232,8 @@ func (r *limiterReservation) settleInStore(ctx context.Context, actual []int64) 
 	return r.l.corrections(settlement), nil
 }
 
-// settleHere settles the charges, without an id, that were not settled before. It corrects them by their outcomes.
-func (r *limiterReservation) settleHere(ctx context.Context, actual []int64) (corrected []Cost, err error) {
+// settleByOutcomes settles charges without an id, by their outcomes, unless they were settled before.
+func (r *limiterReservation) settleByOutcomes(ctx context.Context, actual []int64) (corrected []Cost, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err // the reservation can still be settled
 	}
@@ -245,9 +246,9 @@ func (r *limiterReservation) settleHere(ctx context.Context, actual []int64) (co
 		case unused == 0:
 			r.ended[i] = true
 		default:
-			back := law.Back(&r.ops[i], &r.outs[i], unused)
-			back.Group = uint32(i + 1)
-			returns.ops, returns.outs = append(returns.ops, back), append(returns.outs, law.Outcome{})
+			returnOp := law.Back(&r.ops[i], &r.outs[i], unused)
+			returnOp.Group = uint32(i + 1)
+			returns.ops, returns.outs = append(returns.ops, returnOp), append(returns.outs, law.Outcome{})
 			returns.limits, indexes = append(returns.limits, r.limits[i]), append(indexes, i)
 		}
 	}

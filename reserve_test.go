@@ -12,29 +12,27 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// turn is a step of a table of reservations: at a time, in tenths of a second, a cost is reserved with a longest wait,
-// and starts at another time; or an earlier turn is cancelled.
-type turn struct {
-	at, cost, wait int
-	start          int // -1: not at all
-	cancel         int // number of an earlier turn, from 1
-	back           string
+// reserveStep is a step of TestReserveAndCancel: it reserves a cost, or cancels an earlier step. Times are in tenths of
+// a second since the begin.
+type reserveStep struct {
+	at, cost, maxWait int
+	start             int    // the time at which the reservation starts; -1: it is refused
+	cancel            int    // the number of the step to cancel, from 1; 0: the step reserves
+	returned          string // what the cancellation returns
 }
 
-const patient = 1_000_000
-
-// TestReservations has the cases of golang.org/x/time/rate (TestSimpleReserve, TestMix, TestCancel..., TestReserveMax),
-// at 10/s. Two differ. A holder that cancels after the start gets back what has not drained since. And if several
-// cancel, an earlier one gets back less: the cell only knows how much was returned since, not for which charge.
-func TestReservations(t *testing.T) {
-	const w = patient
+// TestReserveAndCancel has the cases of golang.org/x/time/rate (TestSimpleReserve, TestMix, TestCancel...,
+// TestReserveMax), at 10/s. Two differ. A cancellation after the start returns what has not drained since. If several
+// reservations are cancelled, an earlier one returns less: the cell knows how much was returned, not for which charge.
+func TestReserveAndCancel(t *testing.T) {
+	const w = 1_000_000 // a maxWait that no reservation reaches
 	for _, tt := range []struct {
 		name  string
 		burst int
-		turns []turn
+		steps []reserveStep
 	}{
-		{"simple", 2, []turn{{0, 2, w, 0, 0, ""}, {0, 2, w, 2, 0, ""}, {3, 2, w, 4, 0, ""}}},
-		{"mixed with takes", 2, []turn{
+		{"simple", 2, []reserveStep{{0, 2, w, 0, 0, ""}, {0, 2, w, 2, 0, ""}, {3, 2, w, 4, 0, ""}}},
+		{"mixed with takes", 2, []reserveStep{
 			{0, 3, w, -1, 0, ""},
 			{0, 2, w, 0, 0, ""},
 			{1, 2, 0, -1, 0, ""},
@@ -43,89 +41,90 @@ func TestReservations(t *testing.T) {
 			{3, 1, 0, 3, 0, ""},
 		}},
 		{
-			"one that was not made cancels nothing", 2,
-			[]turn{{0, 2, w, 0, 0, ""}, {0, 3, w, -1, 0, ""}, {0, 2, w, 2, 0, ""}},
+			"a refused reservation delays none", 2,
+			[]reserveStep{{0, 2, w, 0, 0, ""}, {0, 3, w, -1, 0, ""}, {0, 2, w, 2, 0, ""}},
 		},
-		{"the last is cancelled", 2, []turn{
+		{"the last is cancelled", 2, []reserveStep{
 			{0, 2, w, 0, 0, ""},
 			{0, 2, w, 2, 0, ""},
-			{at: 1, cancel: 2, back: "2"},
+			{at: 1, cancel: 2, returned: "2"},
 			{1, 2, w, 2, 0, ""},
 		}},
-		{"cancelled after its start", 2, []turn{
+		{"cancelled after its start", 2, []reserveStep{
 			{0, 2, w, 0, 0, ""},
 			{0, 2, w, 2, 0, ""},
-			{at: 3, cancel: 2, back: "1"},
+			{at: 3, cancel: 2, returned: "1"},
 			{3, 2, w, 3, 0, ""},
 		}},
-		{"nothing back, another has come", 2, []turn{
+		{"nothing is returned after a later reservation", 2, []reserveStep{
 			{0, 2, w, 0, 0, ""},
 			{0, 1, w, 1, 0, ""},
 			{0, 1, w, 2, 0, ""},
-			{at: 0, cancel: 2, back: "0"},
+			{at: 0, cancel: 2, returned: "0"},
 			{0, 1, w, 3, 0, ""},
 		}},
-		{"one back of two", 2, []turn{
+		{"one of two is returned", 2, []reserveStep{
 			{0, 2, w, 0, 0, ""},
 			{0, 2, w, 2, 0, ""},
 			{0, 1, w, 3, 0, ""},
-			{at: 2, cancel: 2, back: "1"},
+			{at: 2, cancel: 2, returned: "1"},
 			{2, 2, w, 4, 0, ""},
 		}},
-		{"several are cancelled", 4, []turn{
+		{"several are cancelled", 4, []reserveStep{
 			{0, 4, w, 0, 0, ""},
 			{0, 3, w, 3, 0, ""},
 			{0, 1, w, 4, 0, ""},
 			{0, 1, w, 5, 0, ""},
-			{at: 1, cancel: 4, back: "1"},
-			{at: 1, cancel: 2, back: "1"},
+			{at: 1, cancel: 4, returned: "1"},
+			{at: 1, cancel: 2, returned: "1"},
 			{1, 3, w, 6, 0, ""},
 		}},
-		{"the patience is bounded", 2, []turn{{0, 2, 1, 0, 0, ""}, {0, 1, 1, 1, 0, ""}, {0, 1, 1, -1, 0, ""}}},
+		{"the wait is bounded", 2, []reserveStep{{0, 2, 1, 0, 0, ""}, {0, 1, 1, 1, 0, ""}, {0, 1, 1, -1, 0, ""}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { checkReservations(t, tt.burst, tt.turns) })
+			synctest.Test(t, func(t *testing.T) { checkReservations(t, tt.burst, tt.steps) })
 		})
 	}
 }
 
-func checkReservations(t *testing.T, burst int, turns []turn) {
+func checkReservations(t *testing.T, burst int, steps []reserveStep) {
 	ctx := context.Background()
 	l := headgate.New(memory.New(nil), nil)
 	limit := headgate.MustParse(fmt.Sprintf("token-bucket 10/s burst %d", burst))
 	begin := time.Now()
 	tenth := func(n int) time.Duration { return time.Duration(n) * 100 * time.Millisecond }
-	var made []*headgate.Reservation
-	for i, step := range turns {
+	var reservations []*headgate.Reservation // by the index of the step; nil: the step cancelled
+	for i, step := range steps {
 		time.Sleep(time.Until(begin.Add(tenth(step.at))))
 		if step.cancel > 0 {
-			back, err := made[step.cancel-1].Cancel(ctx)
-			if err != nil || back[0].String() != step.back {
-				t.Errorf("turn %d: got %s back (%v), want %s", i+1, back, err, step.back)
+			returned, err := reservations[step.cancel-1].Cancel(ctx)
+			if err != nil || returned[0].String() != step.returned {
+				t.Errorf("step %d: %s was returned (%v), want %s", i+1, returned, err, step.returned)
 			}
-			made = append(made, nil)
+			reservations = append(reservations, nil)
 			continue
 		}
-		r, err := l.Reserve(ctx, tenth(step.wait),
+		r, err := l.Reserve(ctx, tenth(step.maxWait),
 			headgate.Charge{Limit: limit, Key: "k", Cost: headgate.MustCost(fmt.Sprint(step.cost))})
 		if err != nil {
 			t.Fatal(err)
 		}
-		made = append(made, r)
+		reservations = append(reservations, r)
 		switch got := r.Delay(); {
 		case step.start < 0 && (r.Decision.Allowed || got != headgate.Never):
-			t.Errorf("turn %d: reserved for %v, want nothing", i+1, got)
+			t.Errorf("step %d: reserved for %v, want a refusal", i+1, got)
 		case step.start >= 0 && (got != tenth(step.start-step.at) || !r.StartAt.Equal(begin.Add(tenth(step.start)))):
-			t.Errorf("turn %d: starts after %v at %v, want after %v", i+1, got, r.StartAt, tenth(step.start-step.at))
+			t.Errorf("step %d: starts after %v at %v, want after %v", i+1, got, r.StartAt, tenth(step.start-step.at))
 		}
 	}
 }
 
-func TestSettle(t *testing.T) {
+// TestReservationSettle settles reservations of 3, 1 and 1 at 1, 9 and 0 under limits of 5.
+func TestReservationSettle(t *testing.T) {
 	t.Parallel()
-	for notation, over := range map[string]string{
-		"token-bucket 10/h burst 5": "5", "fixed-window 5/1h": "5", "sliding-log 5/1h": "5", "sliding-window 5/1h": "5",
-		"fixed-window 5/month Europe/Berlin": "5",
+	for _, notation := range []string{
+		"token-bucket 10/h burst 5", "fixed-window 5/1h", "sliding-log 5/1h", "sliding-window 5/1h",
+		"fixed-window 5/month Europe/Berlin",
 	} {
 		c := newClock("2026-03-01T12:00:00Z")
 		l := headgate.New(memory.New(&memory.Config{Clock: c.read}), &headgate.Config{Clock: c.read})
@@ -138,7 +137,7 @@ func TestSettle(t *testing.T) {
 			}
 			return r
 		}
-		remaining := func() int64 {
+		remaining := func() int64 { // -1: no unit passes
 			d, err := l.Check(context.Background(), headgate.Charge{Limit: limit, Key: "k"})
 			if err != nil {
 				t.Fatal(err)
@@ -148,63 +147,64 @@ func TestSettle(t *testing.T) {
 			}
 			return d.Remaining
 		}
-		less, more, none := reserve("3"), reserve("1"), reserve("1")
+		overestimate, underestimate, unused := reserve("3"), reserve("1"), reserve("1")
 		for _, step := range []struct {
 			r            *headgate.Reservation
-			actual, want string
+			actual, want string // actual "": a cost of 0
 			remaining    int64
-		}{{less, "1", "2", 2}, {none, "", "1", 3}, {more, "9", "8", -1}} {
+		}{{overestimate, "1", "2", 2}, {unused, "", "1", 3}, {underestimate, "9", "8", -1}} {
 			actual := headgate.Units(0)
 			if step.actual != "" {
 				actual = headgate.MustCost(step.actual)
 			}
 			got, err := step.r.Settle(context.Background(), actual)
 			if err != nil || got[0].String() != step.want || remaining() != step.remaining {
-				t.Errorf("%s: settled for %q: by %s (%v), %d remain; want by %s, %d", notation, step.actual, got, err,
-					remaining(), step.want, step.remaining)
+				t.Errorf("%s: settled at %q: corrected by %s (%v), %d remain; want %s, %d", notation, step.actual, got,
+					err, remaining(), step.want, step.remaining)
 			}
 			if _, err := step.r.Settle(context.Background(), actual); !errors.Is(err, headgate.ErrSettled) {
-				t.Errorf("%s: settled twice: %v", notation, err)
+				t.Errorf("%s: settled twice: %v, want ErrSettled", notation, err)
 			}
 			if _, err := step.r.Cancel(context.Background()); !errors.Is(err, headgate.ErrSettled) {
-				t.Errorf("%s: cancelled after it was settled: %v", notation, err)
+				t.Errorf("%s: cancelled after it was settled: %v, want ErrSettled", notation, err)
 			}
 		}
 		refused, err := l.Reserve(context.Background(), 0,
-			headgate.Charge{Limit: limit, Key: "k", Cost: headgate.MustCost(over)})
+			headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(5)})
 		if err != nil || refused.Decision.Allowed {
-			t.Fatalf("%s: %+v, %v", notation, refused, err)
+			t.Fatalf("%s: got %+v, %v; want a refusal", notation, refused, err)
 		}
 		if _, err := refused.Settle(context.Background(), headgate.MustCost("1")); !errors.Is(
 			err, headgate.ErrInvalid) {
-			t.Errorf("%s: settled what was not made: %v", notation, err)
+			t.Errorf("%s: settled a refused reservation: %v, want ErrInvalid", notation, err)
 		}
 	}
 }
 
-// TestAnEndedContextSettlesNothing checks that the reservation can still be settled afterwards.
-func TestAnEndedContextSettlesNothing(t *testing.T) {
+// TestCancelUnderAnEndedContext checks that it, and a Settle at the zero Cost, change nothing.
+func TestCancelUnderAnEndedContext(t *testing.T) {
 	l := headgate.New(memory.New(nil), nil)
 	charge := charges("k", "1 of sliding-log 5/1h")[0]
 	r, err := l.Reserve(context.Background(), 0, charge)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended, cancel := context.WithCancel(context.Background())
+	endedCtx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := r.Cancel(ended); !errors.Is(err, context.Canceled) {
-		t.Errorf("%v", err)
+	if _, err := r.Cancel(endedCtx); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled under an ended context: %v, want context.Canceled", err)
 	}
 	if _, err := r.Settle(context.Background(), headgate.Cost{}); !errors.Is(err, headgate.ErrInvalid) {
-		t.Errorf("settled at a cost that was not said: %v", err)
+		t.Errorf("settled at the zero Cost: %v, want ErrInvalid", err)
 	}
-	if by, err := r.Cancel(context.Background()); err != nil || by[0] != headgate.Units(1) {
-		t.Errorf("%v, %v", by, err)
+	if returned, err := r.Cancel(context.Background()); err != nil || returned[0] != headgate.Units(1) {
+		t.Errorf("cancelled: returned %v, %v; want 1", returned, err)
 	}
 }
 
-// TestAReservationAfterTheClockWasSetBack starts at once by the cell's own time, which is ahead of the clock.
-func TestAReservationAfterTheClockWasSetBack(t *testing.T) {
+// TestReserveAfterTheClockWasSetBack checks that a reservation starts within its 15 s if the clock was set back by an
+// hour: the cell's own time, which is ahead of the clock, does not delay it.
+func TestReserveAfterTheClockWasSetBack(t *testing.T) {
 	t.Parallel()
 	c := newClock("2026-03-01T12:00:00Z")
 	l := headgate.New(memory.New(&memory.Config{Clock: c.read}), nil)

@@ -61,15 +61,17 @@ func (l *Limiter) wait(ctx context.Context, p pause.Patience, charges []Charge) 
 			return err
 		}
 	}
-	last, err := l.waitInLine(ctx, &p, charges[0], waiter{
+	lastDecision, err := l.waitInQueue(ctx, &p, charges[0], waiter{
 		probe:   func(ctx context.Context) (Decision, error) { return l.Check(ctx, charges...) },
 		attempt: func(ctx context.Context) (Decision, error) { return l.call(ctx, &waitingTakeSpec, charges) },
-		refused: func(d *Decision, _ int) (time.Duration, error) { return d.RetryAfter, tooLate(ctx, &p, d) },
+		afterRefusal: func(d *Decision, _ int) (time.Duration, error) {
+			return d.RetryAfter, checkPatience(ctx, &p, d)
+		},
 	})
 	if errors.Is(err, ErrDeadline) && !errors.Is(err, ErrDenied) {
 		// The deadline came while the caller stood in the queue. The last probe may have seen room, but for others.
-		last.Allowed = false
-		return errors.Join(err, &DeniedError{last})
+		lastDecision.Allowed = false
+		return errors.Join(err, &DeniedError{lastDecision})
 	}
 	return err
 }
@@ -86,7 +88,7 @@ var waitingTakeSpec = verbSpec{
 // waitForStart reserves the charges and sleeps until their start. While a key is blocked, it tries again.
 func (l *Limiter) waitForStart(ctx context.Context, p pause.Patience, charges []Charge) error {
 	for {
-		r, err := l.Reserve(waiting{ctx}, p.Left(ctx), charges...)
+		r, err := l.Reserve(waitingContext{ctx}, p.Left(ctx), charges...)
 		if err != nil {
 			return err
 		}
@@ -98,7 +100,7 @@ func (l *Limiter) waitForStart(ctx context.Context, p pause.Patience, charges []
 			return fmt.Errorf("%w: %w", ErrDeadline, &DeniedError{r.Decision})
 		}
 		// The key is blocked, or the charges can never pass.
-		if err := tooLate(ctx, &p, &r.Decision); err != nil {
+		if err := checkPatience(ctx, &p, &r.Decision); err != nil {
 			return err
 		}
 		if err := pause.Sleep(ctx, r.Decision.RetryAfter); err != nil {
@@ -107,8 +109,8 @@ func (l *Limiter) waitForStart(ctx context.Context, p pause.Patience, charges []
 	}
 }
 
-// tooLate returns an error if the patience ends before RetryAfter.
-func tooLate(ctx context.Context, p *pause.Patience, d *Decision) error {
+// checkPatience returns an error if the patience ends before RetryAfter.
+func checkPatience(ctx context.Context, p *pause.Patience, d *Decision) error {
 	switch {
 	case d.RetryAfter == Never:
 		return &DeniedError{*d}
@@ -151,12 +153,12 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 	if err != nil {
 		return nil, err
 	}
-	leased := slices.IndexFunc(resolved, func(c Charge) bool { return c.Limit.Concurrency() })
-	if leased < 0 {
+	index := slices.IndexFunc(resolved, func(c Charge) bool { return c.Limit.Concurrency() })
+	if index < 0 {
 		return l.Acquire(ctx, resolved...) // returns the error
 	}
-	denied := false
-	last, err := l.waitInLine(ctx, &p, charges[leased], waiter{
+	wasDenied := false
+	lastDecision, err := l.waitInQueue(ctx, &p, charges[index], waiter{
 		probe: func(ctx context.Context) (Decision, error) {
 			return l.call(ctx, &verbSpec{verb: law.Check, toCredits: Cost.chargeCredits, durable: true}, charges)
 		},
@@ -166,8 +168,8 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 			}
 			return d, err
 		},
-		refused: func(d *Decision, n int) (time.Duration, error) {
-			switch denied = true; {
+		afterRefusal: func(d *Decision, n int) (time.Duration, error) {
+			switch wasDenied = true; {
 			case d.RetryAfter == Never:
 				return 0, &DeniedError{*d}
 			case p.Over():
@@ -180,29 +182,31 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 	switch {
 	case err == nil:
 		return lease, nil
-	case denied && !errors.Is(err, ErrDenied) && (ctx.Err() != nil || errors.Is(err, ErrDeadline)):
-		err = fmt.Errorf("%w: %w", err, &DeniedError{last})
+	case wasDenied && !errors.Is(err, ErrDenied) && (ctx.Err() != nil || errors.Is(err, ErrDeadline)):
+		err = fmt.Errorf("%w: %w", err, &DeniedError{lastDecision})
 	}
 	return nil, err
 }
 
-// waiter has the steps of a caller in a queue.
+// waiter has the functions that a caller in a queue calls.
 type waiter struct {
 	probe   func(context.Context) (Decision, error) // checks whether an attempt could succeed
 	attempt func(context.Context) (Decision, error) // tries to take or acquire
-	// refused returns the pause after the n-th attempt, from 0, or an error if there is no further attempt.
-	refused func(d *Decision, n int) (time.Duration, error)
+	// afterRefusal returns the pause after the n-th attempt, from 0, or an error if there is no further attempt.
+	afterRefusal func(d *Decision, n int) (time.Duration, error)
 }
 
-// waitInLine makes attempts until one is admitted, and returns the last decision; if the caller's turn does not come,
-// that of the probe. Callers that wait for the cell of the charge c, and keep the same headroom, queue for their turns.
-func (l *Limiter) waitInLine(ctx context.Context, p *pause.Patience, c Charge, w waiter) (last Decision, err error) {
-	waitingCtx := waiting{ctx}
+// waitInQueue makes attempts until one is admitted, and returns the last decision, or the probe's decision if the
+// caller's turn does not come. Callers that wait for the cell of c, and keep the same headroom, share a queue.
+func (l *Limiter) waitInQueue(ctx context.Context, p *pause.Patience, c Charge, w waiter) (
+	lastDecision Decision, err error,
+) {
+	waitingCtx := waitingContext{ctx}
 	turn, err := l.queues.takeTurn(ctx, &c, func() (time.Duration, error) {
 		d, err := w.probe(waitingCtx)
 		p.Answered()
-		if last = d; err == nil && !d.Allowed {
-			_, err = w.refused(&d, 0)
+		if lastDecision = d; err == nil && !d.Allowed {
+			_, err = w.afterRefusal(&d, 0)
 		}
 		return p.Left(ctx), err
 	})
@@ -213,13 +217,13 @@ func (l *Limiter) waitInLine(ctx context.Context, p *pause.Patience, c Charge, w
 			break
 		}
 		p.Answered()
-		if last = d; d.Allowed {
+		if lastDecision = d; d.Allowed {
 			break
 		}
 		var delay time.Duration
-		if delay, err = w.refused(&d, n); err == nil {
-			err = pause.SleepOr(ctx, delay, turn.queue.woken)
+		if delay, err = w.afterRefusal(&d, n); err == nil {
+			err = pause.SleepOr(ctx, delay, turn.queue.wakeUp)
 		}
 	}
-	return last, err
+	return lastDecision, err
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// slowAnswerStore is a store whose answers arrive after a delay.
+// slowAnswerStore is a store that applies a batch at once and answers after a delay.
 type slowAnswerStore struct {
 	store.Store
-	delay atomic.Int64
+	delay atomic.Int64 // a time.Duration
 }
 
 func (s *slowAnswerStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
@@ -30,40 +30,39 @@ func (s *slowAnswerStore) Apply(ctx context.Context, ops []law.Op, outs []law.Ou
 	}
 }
 
-// TestALeaseCountsFromBeforeASlowAnswer delays the answer to an Acquire: the lease must be renewed in time, counted
-// from before the request.
-func TestALeaseCountsFromBeforeASlowAnswer(t *testing.T) {
+// TestLeaseCountsFromTheRequest delays the answer by 29 s of 30: the 30 s must count from the request.
+func TestLeaseCountsFromTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		m := memory.New(nil)
 		s := &slowAnswerStore{Store: m}
-		ask := charges("k", "1 of concurrency 1 ttl 30s")
+		request := charges("k", "1 of concurrency 1 ttl 30s")
 		s.delay.Store(int64(29 * time.Second))
-		a, err := headgate.New(s, &headgate.Config{Timeout: -1}).Acquire(ctx, ask...)
+		a, err := headgate.New(s, &headgate.Config{Timeout: -1}).Acquire(ctx, request...)
 		if err != nil || !a.Decision.Allowed {
 			t.Fatal(a, err)
 		}
 		s.delay.Store(0)
 		time.Sleep(2 * time.Second)
-		b, err := headgate.New(m, nil).Acquire(ctx, ask...)
+		b, err := headgate.New(m, nil).Acquire(ctx, request...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if b.Decision.Allowed && a.Err() == nil {
-			t.Error("two hold a lease of concurrency 1, and the first does not know that it is lost")
+			t.Error("a second lease of concurrency 1 was acquired, and Err of the first is nil")
 		}
 		time.Sleep(time.Minute)
 		_, _ = a.Release(ctx), b.Release(ctx)
 	})
 }
 
-// lostAnswersStore is a store that applies batches, but whose answers are lost.
-type lostAnswersStore struct {
+// answerLosingStore is a store that applies batches, but loses the answers while cut is set.
+type answerLosingStore struct {
 	store.Store
 	cut atomic.Bool
 }
 
-func (s *lostAnswersStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (s *answerLosingStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	err := s.Store.Apply(ctx, ops, outs)
 	if s.cut.Load() {
 		return store.ErrUnknownOutcome
@@ -71,104 +70,106 @@ func (s *lostAnswersStore) Apply(ctx context.Context, ops []law.Op, outs []law.O
 	return err
 }
 
-// TestWithLeaseReturnsErrLeaseLost checks that the error of WithLease includes ErrLeaseLost if the lease was lost.
+// TestWithLeaseReturnsErrLeaseLost checks that WithLease ends the action's context with ErrLeaseLost and returns that
+// error if the answers to all renewals are lost.
 func TestWithLeaseReturnsErrLeaseLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &lostAnswersStore{Store: memory.New(nil)}
+		s := &answerLosingStore{Store: memory.New(nil)}
 		l := headgate.New(s, nil)
 		err := headgate.WithLease(context.Background(), l, func(ctx context.Context) error {
 			s.cut.Store(true)
 			<-ctx.Done()
 			if !errors.Is(context.Cause(ctx), headgate.ErrLeaseLost) {
-				t.Error(context.Cause(ctx))
+				t.Errorf("the context's cause is %v, want ErrLeaseLost", context.Cause(ctx))
 			}
 			s.cut.Store(false)
 			return nil
 		}, charges("k", "1 of concurrency 1 ttl 30s")...)
 		if !errors.Is(err, headgate.ErrLeaseLost) {
-			t.Errorf("the action was told that its lease is lost, Hold says %v", err)
+			t.Errorf("WithLease returned %v, want ErrLeaseLost", err)
 		}
 	})
 }
 
-// stuckStore is a store that ignores the context, as SQLite does once it has begun.
-type stuckStore struct {
+// hangingStore is a store whose calls hang while hang is set, whatever the context, as a statement of SQLite does.
+type hangingStore struct {
 	store.Store
-	until chan struct{}
-	on    atomic.Bool
+	resume chan struct{} // closed to let hanging calls go on
+	hang   atomic.Bool
 }
 
-func (s *stuckStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	if s.on.Load() {
-		<-s.until
+func (s *hangingStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if s.hang.Load() {
+		<-s.resume
 	}
 	return s.Store.Apply(ctx, ops, outs)
 }
 
+// TestALostLeaseIsReportedWhileARenewalHangs checks that Err reports a lost lease before another caller can acquire it.
 func TestALostLeaseIsReportedWhileARenewalHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		m := memory.New(nil)
-		s := &stuckStore{Store: m, until: make(chan struct{})}
-		ask := charges("k", "1 of concurrency 1 ttl 30s")
-		a, err := headgate.New(s, &headgate.Config{Timeout: -1}).Acquire(ctx, ask...)
+		s := &hangingStore{Store: m, resume: make(chan struct{})}
+		request := charges("k", "1 of concurrency 1 ttl 30s")
+		a, err := headgate.New(s, &headgate.Config{Timeout: -1}).Acquire(ctx, request...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.on.Store(true)
+		s.hang.Store(true)
 		time.Sleep(45 * time.Second)
-		b, err := headgate.New(m, nil).Acquire(ctx, ask...)
+		b, err := headgate.New(m, nil).Acquire(ctx, request...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if b.Decision.Allowed && a.Err() == nil {
-			t.Error("two hold a lease of concurrency 1 while a renewal hangs")
+			t.Error("a second lease of concurrency 1 was acquired, and Err of the first is nil")
 		}
-		close(s.until)
+		close(s.resume)
 		time.Sleep(time.Minute)
 		_, _ = a.Release(ctx), b.Release(ctx)
 	})
 }
 
-// TestQueuedCallersFailAtOnceWhenTheyMust checks that a caller behind another one in a queue gets at once the errors
-// that Wait and Await promise to return at once.
-func TestQueuedCallersFailAtOnceWhenTheyMust(t *testing.T) {
+// TestQueuedWaitFailsAtOnce checks that Wait and Await behind another waiter return at once if the start comes after
+// the deadline, or if the cost can never be held.
+func TestQueuedWaitFailsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(context.Background())
 		l := headgate.New(memory.New(nil), nil)
 		window := charges("k", "1 of fixed-window 1/1d")
-		held := charges("k", "1 of concurrency 1 ttl 30s")
+		jobs := charges("k", "1 of concurrency 1 ttl 30s")
 		if err := l.Wait(ctx, window...); err != nil {
 			t.Fatal(err)
 		}
-		lease, err := l.Acquire(ctx, held...)
+		lease, err := l.Acquire(ctx, jobs...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		go func() { _ = l.Wait(ctx, window...) }()
-		go func() { _, _ = l.Await(ctx, held...) }()
+		go func() { _, _ = l.Await(ctx, jobs...) }()
 		synctest.Wait()
-		minute, cancel := context.WithTimeout(ctx, time.Minute)
+		minuteCtx, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		begin := time.Now()
-		err = l.Wait(minute, window...)
+		err = l.Wait(minuteCtx, window...)
 		if !errors.Is(err, headgate.ErrDeadline) || time.Since(begin) > 0 {
 			t.Errorf("a start after the deadline: %v after %v; want ErrDeadline at once", err, time.Since(begin))
 		}
 		begin = time.Now()
-		minute, cancel2 := context.WithTimeout(ctx, time.Minute)
+		minuteCtx, cancel2 := context.WithTimeout(ctx, time.Minute)
 		defer cancel2()
-		_, err = l.Await(minute, charges("k", "2 of concurrency 1 ttl 30s")[0])
+		_, err = l.Await(minuteCtx, charges("k", "2 of concurrency 1 ttl 30s")[0])
 		if !errors.Is(err, headgate.ErrDenied) || time.Since(begin) > 0 {
 			t.Errorf("a cost that can never be held: %v after %v; want a DeniedError at once", err, time.Since(begin))
 		}
-		minute, cancel3 := context.WithTimeout(ctx, time.Minute)
+		minuteCtx, cancel3 := context.WithTimeout(ctx, time.Minute)
 		defer cancel3()
-		if _, err = l.Await(minute, held...); !errors.Is(err, headgate.ErrDenied) {
-			t.Errorf("the context ended: %v; want that of the context and a DeniedError", err)
+		if _, err = l.Await(minuteCtx, jobs...); !errors.Is(err, headgate.ErrDenied) {
+			t.Errorf("the context ended: %v; want a DeniedError", err)
 		}
 		stop()
 		_ = lease.Release(context.Background())
-		time.Sleep(time.Second) // for a renewal that waits for a turn in the store
+		time.Sleep(time.Second) // for a renewal that began at the same time
 	})
 }

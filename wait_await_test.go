@@ -12,21 +12,22 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
+// TestWithLease checks that two of six actions run at once, and which errors WithLease returns.
 func TestWithLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		l := headgate.New(memory.New(nil), nil)
-		ask := charges("k", "1 of concurrency 2 ttl 10s")
-		var inside, most, done atomic.Int64
+		request := charges("k", "1 of concurrency 2 ttl 10s")
+		var running, maxRunning, done atomic.Int64
 		begin := time.Now()
 		for range 6 {
 			go func() {
 				err := headgate.WithLease(ctx, l, func(context.Context) error {
-					most.Store(max(most.Load(), inside.Add(1)))
+					maxRunning.Store(max(maxRunning.Load(), running.Add(1)))
 					time.Sleep(time.Minute)
-					inside.Add(-1)
+					running.Add(-1)
 					return nil
-				}, ask...)
+				}, request...)
 				if err != nil {
 					t.Error(err)
 				}
@@ -35,34 +36,34 @@ func TestWithLease(t *testing.T) {
 		}
 		time.Sleep(3*time.Minute + time.Second)
 		synctest.Wait()
-		if most.Load() != 2 || done.Load() != 6 {
-			t.Errorf("%d at once, %d done after %v", most.Load(), done.Load(), time.Since(begin))
+		if maxRunning.Load() != 2 || done.Load() != 6 {
+			t.Errorf("%d at once, %d done after %v; want 2 and 6", maxRunning.Load(), done.Load(), time.Since(begin))
 		}
-		failed := errors.New("failed")
-		if err := headgate.WithLease(ctx, l, func(context.Context) error { return failed }, ask...); !errors.Is(
-			err, failed) {
-			t.Errorf("the action's error: %v", err)
+		actionErr := errors.New("failed")
+		if err := headgate.WithLease(ctx, l, func(context.Context) error { return actionErr }, request...); !errors.Is(
+			err, actionErr) {
+			t.Errorf("got %v, want the action's error", err)
 		}
 		err := headgate.WithLease(ctx, l, func(ctx context.Context) error {
-			if _, err := l.Reset(ctx, ask[0].Limit, "k"); err != nil {
+			if _, err := l.Reset(ctx, request[0].Limit, "k"); err != nil {
 				t.Error(err)
 			}
 			<-ctx.Done()
 			return context.Cause(ctx)
-		}, ask...)
+		}, request...)
 		if !errors.Is(err, headgate.ErrLeaseLost) {
-			t.Errorf("lost while it was held: %v", err)
+			t.Errorf("the key was reset: %v, want ErrLeaseLost", err)
 		}
 		_ = headgate.WithLease(ctx, l, func(context.Context) error {
-			short, cancel := context.WithTimeout(ctx, time.Second)
+			shortCtx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
-			err := headgate.WithLease(short, l, func(context.Context) error { return nil },
+			err := headgate.WithLease(shortCtx, l, func(context.Context) error { return nil },
 				charges("k", "2 of concurrency 2 ttl 10s")...)
 			if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, headgate.ErrDenied) {
-				t.Errorf("the deadline came first: %v", err)
+				t.Errorf("the context ended first: %v, want its error and ErrDenied", err)
 			}
 			return nil
-		}, ask...)
+		}, request...)
 	})
 }
 
@@ -78,7 +79,7 @@ func TestWithLeaseWhileTheStoreStaysAway(t *testing.T) {
 			return nil
 		}, charges("k", "1 of concurrency 1 ttl 30s")...)
 		if !errors.Is(err, headgate.ErrLeaseLost) {
-			t.Errorf("%v", err)
+			t.Errorf("got %v, want ErrLeaseLost", err)
 		}
 	})
 }

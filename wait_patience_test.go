@@ -14,27 +14,28 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestWaitingBlocksNoKey waits for limits that block a key after a refusal.
-func TestWaitingBlocksNoKey(t *testing.T) {
-	for _, tt := range []struct{ limit, wait string }{
+// TestWaitBlocksNoKey checks that Wait, Reserve and Await set no block, even if they fail, under limits that block a
+// key after a refusal.
+func TestWaitBlocksNoKey(t *testing.T) {
+	for _, tt := range []struct{ limit, method string }{
 		{"token-bucket 1/s burst 1 block 15m", "Wait"},
 		{"fixed-window 1/1s block 15m", "Wait"},
 		{"token-bucket 1/s burst 1 block 15m", "Reserve"},
 		{"gcra 1/s burst 1 block 15m", "Reserve"},
 		{"concurrency 1 ttl 10s block 15m", "Await"},
 	} {
-		t.Run(tt.wait+" "+tt.limit, func(t *testing.T) {
+		t.Run(tt.method+" "+tt.limit, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := headgate.New(memory.New(nil), nil)
 				charge := charges("k", "1 of "+tt.limit)[0]
-				ask := func(within time.Duration) error {
-					ctx, cancel := context.WithTimeout(context.Background(), within)
+				wait := func(timeout time.Duration) error {
+					ctx, cancel := context.WithTimeout(context.Background(), timeout)
 					defer cancel()
-					switch tt.wait {
+					switch tt.method {
 					case "Wait":
 						return l.Wait(ctx, charge)
 					case "Reserve":
-						r, err := l.Reserve(ctx, within, charge)
+						r, err := l.Reserve(ctx, timeout, charge)
 						if err == nil && !r.Decision.Allowed {
 							err = &headgate.DeniedError{Decision: r.Decision}
 						}
@@ -46,18 +47,18 @@ func TestWaitingBlocksNoKey(t *testing.T) {
 					}
 					return err
 				}
-				if err := ask(3 * time.Second); err != nil {
+				if err := wait(3 * time.Second); err != nil {
 					t.Fatal(err)
 				}
-				if err := ask(300 * time.Millisecond); !errors.Is(err, headgate.ErrDenied) {
-					t.Errorf("less patient than needed: %v", err)
+				if err := wait(300 * time.Millisecond); !errors.Is(err, headgate.ErrDenied) {
+					t.Errorf("less time than needed: %v, want ErrDenied", err)
 				}
-				if err := ask(3 * time.Second); err != nil {
-					t.Errorf("then: %v", err)
+				if err := wait(3 * time.Second); err != nil {
+					t.Errorf("enough time afterwards: %v", err)
 				}
 				if s, err := l.Inspect(context.Background(), charge.Limit, "k"); err != nil ||
 					!s.BlockedUntil.IsZero() {
-					t.Errorf("%+v, %v", s, err)
+					t.Errorf("got %+v, %v; want no block", s, err)
 				}
 				time.Sleep(2 * time.Second)
 			})
@@ -65,9 +66,9 @@ func TestWaitingBlocksNoKey(t *testing.T) {
 	}
 }
 
-// TestTheDeadlineOfQueuedCallers checks that callers in a queue get the same error as the first caller, even if only at
-// the deadline.
-func TestTheDeadlineOfQueuedCallers(t *testing.T) {
+// TestWaitInAQueueReturnsErrDeadline checks that callers behind the first waiter of a queue get ErrDeadline too, even
+// if only at the deadline.
+func TestWaitInAQueueReturnsErrDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := headgate.New(memory.New(nil), nil)
 		charge := charges("k", "1 of interval 1/1s")[0]
@@ -85,46 +86,46 @@ func TestTheDeadlineOfQueuedCallers(t *testing.T) {
 			if err := <-errs; err == nil {
 				passed++
 			} else if !errors.Is(err, headgate.ErrDeadline) {
-				t.Errorf("%v", err)
+				t.Errorf("got %v, want nil or ErrDeadline", err)
 			}
 		}
 		if passed != 1 {
 			t.Errorf("%d passed, want one", passed)
 		}
-		five := charges("big", "1 of sliding-log 5/1s")[0]
-		five.Cost = headgate.Units(3)
+		largeCharge := charges("big", "3 of sliding-log 5/1s")[0]
 		ctx, cancel = context.WithTimeout(context.Background(), 700*time.Millisecond)
 		defer cancel()
-		if err := l.Wait(ctx, five); err != nil {
+		if err := l.Wait(ctx, largeCharge); err != nil {
 			t.Fatal(err)
 		}
-		go func() { errs <- l.Wait(context.Background(), five) }()
+		go func() { errs <- l.Wait(context.Background(), largeCharge) }()
 		synctest.Wait()
-		one := five
-		one.Cost = headgate.Cost{}
-		if err := l.Wait(ctx, one); !errors.Is(err, headgate.ErrDeadline) ||
+		smallCharge := largeCharge
+		smallCharge.Cost = headgate.Cost{}
+		if err := l.Wait(ctx, smallCharge); !errors.Is(err, headgate.ErrDeadline) ||
 			!errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, headgate.ErrDenied) {
-			t.Errorf("behind another: %v", err)
+			t.Errorf("behind a larger charge: %v, want ErrDeadline, ErrDenied and the context's error", err)
 		}
 		<-errs
 	})
 }
 
-// delayedStore is a store that answers after a delay.
+// delayedStore is a store that applies a batch after a delay, unless the context has ended then.
 type delayedStore struct {
 	store.Store
-	takes time.Duration
+	delay time.Duration
 }
 
 func (s *delayedStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	time.Sleep(s.takes)
+	time.Sleep(s.delay)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	return s.Store.Apply(ctx, ops, outs)
 }
 
-// TestWaitAtMost checks that the wait counts from the first answer, and ends at once if it cannot succeed.
+// TestWaitAtMost checks that WaitAtMost and AwaitAtMost count the time from the store's first answer, and fail at once
+// if the start comes later.
 func TestWaitAtMost(t *testing.T) {
 	for _, limit := range []string{
 		"token-bucket 2/s burst 1", "fixed-window 1/500ms", "sliding-log 1/500ms block 15m",
@@ -135,47 +136,47 @@ func TestWaitAtMost(t *testing.T) {
 				ctx := context.Background()
 				l := headgate.New(&delayedStore{memory.New(nil), 100 * time.Millisecond}, nil)
 				charge := charges("k", "1 of "+limit)[0]
-				wait := func(most time.Duration) error {
+				wait := func(maxWait time.Duration) error {
 					if !charge.Limit.Concurrency() {
-						return l.WaitAtMost(ctx, most, charge)
+						return l.WaitAtMost(ctx, maxWait, charge)
 					}
-					lease, err := l.AwaitAtMost(ctx, most, charge)
+					lease, err := l.AwaitAtMost(ctx, maxWait, charge)
 					if err == nil {
-						lease.Detach() // nobody renews it
+						lease.Detach() // it ends after its time to live
 					}
 					return err
 				}
 				if err := wait(10 * time.Millisecond); err != nil {
-					t.Errorf("it had to wait for nothing but the store: %v", err)
+					t.Errorf("with room: %v, want nil though the store takes 100 ms", err)
 				}
 				begin := time.Now()
 				if err := wait(10 * time.Millisecond); !errors.Is(err, headgate.ErrDeadline) ||
 					!errors.Is(err, headgate.ErrDenied) {
-					t.Errorf("for less than it takes: %v", err)
+					t.Errorf("less time than needed: %v, want ErrDeadline and ErrDenied", err)
 				}
 				if d := time.Since(begin); d > 400*time.Millisecond {
-					t.Errorf("it said so after %v", d)
+					t.Errorf("less time than needed: returned after %v, want at once", d)
 				}
 				if err := wait(450 * time.Millisecond); err != nil {
-					t.Errorf("for as long as it takes: %v", err)
+					t.Errorf("enough time: %v", err)
 				}
 				if charge.Limit.Algorithm().String() == limit { // without a block
 					if err := wait(0); !errors.Is(err, headgate.ErrDenied) || errors.Is(err, headgate.ErrDeadline) {
-						t.Errorf("for nothing: %v", err)
+						t.Errorf("no time: %v, want ErrDenied and not ErrDeadline", err)
 					}
 				}
 				if err := l.WaitAtMost(ctx, -1, charge); !errors.Is(err, headgate.ErrInvalid) {
-					t.Errorf("%v", err)
+					t.Errorf("a negative time: %v, want ErrInvalid", err)
 				}
 			})
 		})
 	}
 }
 
-// TestATimeoutOfTheStoreIsNotErrDeadline checks that such an error of the store is returned as it is.
+// TestATimeoutOfTheStoreIsNotErrDeadline checks that Wait behind another waiter returns the store's timeout as it is.
 func TestATimeoutOfTheStoreIsNotErrDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &cutOffStore{Store: memory.New(nil), why: context.DeadlineExceeded}
+		s := &cutOffStore{Store: memory.New(nil), failure: context.DeadlineExceeded}
 		l := headgate.New(s, nil)
 		charge := charges("k", "1 of fixed-window 1/1h")[0]
 		ctx, cancel := context.WithCancel(context.Background())
@@ -183,27 +184,28 @@ func TestATimeoutOfTheStoreIsNotErrDeadline(t *testing.T) {
 		if err := l.Wait(ctx, charge); err != nil {
 			t.Fatal(err)
 		}
-		first := make(chan error)
-		go func() { first <- l.Wait(ctx, charge) }()
+		firstErr := make(chan error)
+		go func() { firstErr <- l.Wait(ctx, charge) }()
 		synctest.Wait()
 		s.cut.Store(true)
 		if err := l.Wait(ctx, charge); errors.Is(err, headgate.ErrDeadline) ||
 			!errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%v", err)
+			t.Errorf("got %v, want the store's DeadlineExceeded without ErrDeadline", err)
 		}
 		cancel()
-		<-first
+		<-firstErr
 	})
 }
 
-// TestWaitersTakeNothingUpFront waits for a limit with a prefetch and a block.
-func TestWaitersTakeNothingUpFront(t *testing.T) {
-	shared := memory.New(nil)
-	a, b := headgate.New(prefetch.New(shared), nil), headgate.New(prefetch.New(shared), nil)
+// TestWaitPrefetchesNothingUnderABlock waits ten times for a limit of 10 with a prefetch and a block, by turns over two
+// prefetching stores. All ten must pass: neither store may hold tokens back.
+func TestWaitPrefetchesNothingUnderABlock(t *testing.T) {
+	m := memory.New(nil)
+	limiter1, limiter2 := headgate.New(prefetch.New(m), nil), headgate.New(prefetch.New(m), nil)
 	charge := charges("k", "1 of fixed-window 10/1h prefetch 5 block 15m")[0]
 	for i := range 10 {
-		if err := []*headgate.Limiter{a, b}[i%2].Wait(context.Background(), charge); err != nil {
-			t.Errorf("the %d. of ten: %v", i+1, err)
+		if err := []*headgate.Limiter{limiter1, limiter2}[i%2].Wait(context.Background(), charge); err != nil {
+			t.Errorf("wait %d of 10: %v", i+1, err)
 		}
 	}
 }

@@ -27,7 +27,7 @@ type waitQueue struct {
 	keep      Headroom
 	waiting   int           // number of callers in the queue; guarded by waitQueues.mu
 	turnToken chan struct{} // holds one token; its receiver is first, the other callers wait for it in order
-	woken     chan struct{} // signals the first caller that there may be room
+	wakeUp    chan struct{} // signals the first caller that there may be room
 }
 
 // turn is the state of being first in a queue, until leave. The zero turn is none.
@@ -46,15 +46,15 @@ func (w *waitQueues) takeTurn(ctx context.Context, c *Charge, probe func() (time
 	q := w.queue(cell, c.Keep)
 	q.waiting++
 	w.mu.Unlock()
-	mine := turn{w, cell, q}
+	t := turn{w, cell, q}
 	if sched.Wait(0, q.turnToken, nil, nil) == 0 {
-		return mine, nil
+		return t, nil
 	}
 	patience, err := probe()
 	if err == nil {
 		switch sched.Wait(patience, q.turnToken, ctx.Done(), nil) {
 		case 0:
-			return mine, nil
+			return t, nil
 		case sched.TimeOut:
 			err = ErrDeadline
 		default:
@@ -63,7 +63,7 @@ func (w *waitQueues) takeTurn(ctx context.Context, c *Charge, probe func() (time
 			}
 		}
 	}
-	mine.forget()
+	t.forget()
 	return turn{}, err
 }
 
@@ -75,7 +75,7 @@ func (w *waitQueues) queue(cell law.Cell, keep Headroom) *waitQueue {
 			return q
 		}
 	}
-	q := &waitQueue{keep: keep, turnToken: make(chan struct{}, 1), woken: make(chan struct{}, 1)}
+	q := &waitQueue{keep: keep, turnToken: make(chan struct{}, 1), wakeUp: make(chan struct{}, 1)}
 	q.turnToken <- struct{}{}
 	if w.queues == nil {
 		w.queues = map[law.Cell][]*waitQueue{}
@@ -113,8 +113,8 @@ func (w *waitQueues) wake(c law.Cell) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, q := range w.queues[c] {
-		if len(q.woken) == 0 { // else the first caller is woken already
-			q.woken <- struct{}{}
+		if len(q.wakeUp) == 0 { // else a signal is pending already
+			q.wakeUp <- struct{}{}
 		}
 	}
 }

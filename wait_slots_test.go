@@ -20,25 +20,26 @@ import (
 	"github.com/headgate/headgate/store/redis"
 )
 
-// slotStore is a store whose keys lie in different slots, as in a Redis Cluster. It records grants.
-type slotStore struct {
+// grantRecordingStore is a store that records what is granted. With refusesSlots it refuses reservations of several
+// keys, as a Redis Cluster does whose keys lie in several slots.
+type grantRecordingStore struct {
 	store.Store
-	split bool // it refuses as a Cluster does; else the store below does
+	refusesSlots bool
 
-	mu      sync.Mutex
-	granted []grant
-	refused int // reservations of several keys
+	mu       sync.Mutex
+	grants   []grant
+	refusals int // reservations of several keys that failed with ErrUnsupported
 }
 
 type grant struct {
-	cell law.Cell
-	at   int64
-	late bool
+	cell     law.Cell
+	at       int64 // the time of the decision
+	deferred bool  // the op could start later
 }
 
-func (s *slotStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	apart := func(op law.Op) bool { return op.Deferred && op.Cell.Key != ops[0].Cell.Key }
-	if s.split && slices.ContainsFunc(ops, apart) {
+func (s *grantRecordingStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	ofOtherKey := func(op law.Op) bool { return op.Deferred && op.Cell.Key != ops[0].Cell.Key }
+	if s.refusesSlots && slices.ContainsFunc(ops, ofOtherKey) {
 		for i := range outs {
 			outs[i] = law.Outcome{Err: fmt.Errorf("slots: %w", store.ErrUnsupported)}
 		}
@@ -48,26 +49,26 @@ func (s *slotStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if errors.Is(outs[0].Err, store.ErrUnsupported) {
-		s.refused++
+		s.refusals++
 	}
 	if slices.ContainsFunc(outs, func(o law.Outcome) bool { return o.Err != nil || o.Granted == 0 }) {
 		return nil
 	}
 	for i := range ops {
 		if ops[i].Verb == law.Take {
-			s.granted = append(s.granted, grant{ops[i].Cell, outs[i].Clock, ops[i].Deferred})
+			s.grants = append(s.grants, grant{ops[i].Cell, outs[i].Clock, ops[i].Deferred})
 		}
 	}
 	return nil
 }
 
-// checkBounds reports keys of which more was granted than their limit lets pass.
-func (s *slotStore) checkBounds(t *testing.T, limits map[string]headgate.Limit) {
+// checkBounds fails the test if more was granted to a key within some interval than the bound of its limit.
+func (s *grantRecordingStore) checkBounds(t *testing.T, limits map[string]headgate.Limit) {
 	t.Helper()
 	for _, limit := range limits {
 		p := limit.Params()
 		byKey := map[string][]int64{}
-		for _, g := range s.granted {
+		for _, g := range s.grants {
 			if g.cell.Limit == limit.Name() {
 				byKey[g.cell.Key] = append(byKey[g.cell.Key], g.at)
 			}
@@ -85,6 +86,7 @@ func (s *slotStore) checkBounds(t *testing.T, limits map[string]headgate.Limit) 
 	}
 }
 
+// chargesOverSlots returns charges of one user, of the user's team, and of the organization. Their keys differ.
 func chargesOverSlots(limits map[string]headgate.Limit, user int) []headgate.Charge {
 	return []headgate.Charge{
 		{Limit: limits["org"], Key: "acme"},
@@ -93,14 +95,15 @@ func chargesOverSlots(limits map[string]headgate.Limit, user int) []headgate.Cha
 	}
 }
 
-// TestWaitOverSlotsRetries checks that callers of one Limiter are served in order, all or nothing, and until their
-// deadline at most.
+// TestWaitOverSlotsRetries checks that Wait retries if the store cannot reserve several keys: callers of one Limiter
+// are admitted in order, each all or none, and fail at their deadline without a charge.
 func TestWaitOverSlotsRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &slotStore{Store: memory.New(nil), split: true}
+		s := &grantRecordingStore{Store: memory.New(nil), refusesSlots: true}
 		l := headgate.New(s, nil)
 		limits := map[string]headgate.Limit{
-			"org": headgate.MustParse("token-bucket 10/s burst 1"), "team": headgate.MustParse("gcra 100/s burst 100"),
+			"org":  headgate.MustParse("token-bucket 10/s burst 1"),
+			"team": headgate.MustParse("gcra 100/s burst 100"),
 			"user": headgate.MustParse("token-bucket 1/s burst 5"),
 		}
 		if _, err := l.Reserve(t.Context(), time.Second, chargesOverSlots(limits, 1)...); !errors.Is(
@@ -111,8 +114,8 @@ func TestWaitOverSlotsRetries(t *testing.T) {
 			err, headgate.ErrUnsupported) {
 			t.Errorf("the same with an id: %v, want ErrUnsupported", err)
 		}
-		if len(s.granted) > 0 {
-			t.Fatalf("%+v were charged", s.granted)
+		if len(s.grants) > 0 {
+			t.Fatalf("%+v were charged", s.grants)
 		}
 		begin := time.Now()
 		var order []int
@@ -122,9 +125,7 @@ func TestWaitOverSlotsRetries(t *testing.T) {
 			wg.Go(func() {
 				wait := l.Wait
 				if n%2 == 0 {
-					wait = func(ctx context.Context,
-						c ...headgate.Charge,
-					) error {
+					wait = func(ctx context.Context, c ...headgate.Charge) error {
 						return l.WaitAtMost(ctx, time.Minute, c...)
 					}
 				}
@@ -142,10 +143,11 @@ func TestWaitOverSlotsRetries(t *testing.T) {
 			t.Errorf("20 at 10/s took %s, in the order %v", took, order)
 		}
 		s.checkBounds(t, limits)
-		if s.refused != 22 || len(s.granted) != 60 ||
-			slices.ContainsFunc(s.granted, func(g grant) bool { return g.late }) {
-			t.Errorf("%d reservations were refused, %d charges made; want 22 and 60, none of them late", s.refused,
-				len(s.granted))
+		// 22 refusals: 20 callers and the two reservations. 60 grants: 20 callers of 3 charges.
+		if s.refusals != 22 || len(s.grants) != 60 ||
+			slices.ContainsFunc(s.grants, func(g grant) bool { return g.deferred }) {
+			t.Errorf("%d reservations were refused, %d charges made; want 22 and 60, none of them deferred", s.refusals,
+				len(s.grants))
 		}
 
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
@@ -158,19 +160,19 @@ func TestWaitOverSlotsRetries(t *testing.T) {
 				t.Errorf("%s: %v, want ErrDeadline and ErrDenied", name, err)
 			}
 		}
-		if len(s.granted) != 60 {
-			t.Errorf("one who waited in vain was charged: %+v", s.granted[60:])
+		if len(s.grants) != 60 {
+			t.Errorf("a caller that missed its deadline was charged: %+v", s.grants[60:])
 		}
-		// Of one key there is a start, as before.
+		// A charge of one key is still reserved.
 		if err := l.Wait(t.Context(), headgate.Charge{Limit: limits["org"], Key: "acme"}); err != nil ||
-			!s.granted[60].late {
-			t.Errorf("of one key: %v, %+v", err, s.granted[60:])
+			!s.grants[60].deferred {
+			t.Errorf("one key: %v, %+v; want a deferred charge", err, s.grants[60:])
 		}
 	})
 }
 
-// TestWaitersOverSlotsOfACluster checks that all callers of two Limiters pass, at the rate and no faster, and that no
-// charge is made in only some slots.
+// TestWaitersOverSlotsOfACluster checks that all callers of two Limiters pass, no faster than the bounds, and that each
+// is charged in all three slots.
 func TestWaitersOverSlotsOfACluster(t *testing.T) {
 	tier.Engines(t)
 	const callers, rounds = 12, 3
@@ -178,16 +180,16 @@ func TestWaitersOverSlotsOfACluster(t *testing.T) {
 		"org": headgate.MustParse("token-bucket 40/s burst 2"), "team": headgate.MustParse("gcra 30/s burst 3"),
 		"user": headgate.MustParse("leaky-bucket 20/s capacity 2"),
 	}
-	url := dbtest.RedisCluster(t)
-	var all slotStore
-	var stores [2]*slotStore
+	clusterURL := dbtest.RedisCluster(t)
+	var total grantRecordingStore
+	var stores [2]*grantRecordingStore
 	for i := range stores {
-		s, err := redis.Open(t.Context(), url, nil)
+		s, err := redis.Open(t.Context(), clusterURL, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { s.Close() })
-		stores[i] = &slotStore{Store: s}
+		stores[i] = &grantRecordingStore{Store: s}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
@@ -206,28 +208,28 @@ func TestWaitersOverSlotsOfACluster(t *testing.T) {
 	wg.Wait()
 	t.Logf("%d passed in %s", callers*rounds, time.Since(begin).Round(time.Millisecond))
 	for _, s := range stores {
-		all.granted = append(all.granted, s.granted...)
-		all.refused += s.refused
+		total.grants = append(total.grants, s.grants...)
+		total.refusals += s.refusals
 	}
-	all.checkBounds(t, limits)
-	count := map[law.Cell]int{}
-	for _, g := range all.granted {
-		count[g.cell]++
+	total.checkBounds(t, limits)
+	countByCell := map[law.Cell]int{}
+	for _, g := range total.grants {
+		countByCell[g.cell]++
 	}
 	for n := range callers {
-		if got := count[law.Cell{Limit: limits["user"].Name(), Key: fmt.Sprint("user ", n)}]; got != rounds {
+		if got := countByCell[law.Cell{Limit: limits["user"].Name(), Key: fmt.Sprint("user ", n)}]; got != rounds {
 			t.Errorf("user %d was charged %d times, want %d", n, got, rounds)
 		}
 	}
 	for name, limit := range limits {
 		sum := 0
-		for cell, n := range count {
+		for cell, n := range countByCell {
 			if cell.Limit == limit.Name() {
 				sum += n
 			}
 		}
-		if sum != callers*rounds || all.refused != callers*rounds {
-			t.Errorf("%s was charged %d times, and %d reservations refused; want %d", name, sum, all.refused,
+		if sum != callers*rounds || total.refusals != callers*rounds {
+			t.Errorf("%s was charged %d times, and %d reservations refused; want %d", name, sum, total.refusals,
 				callers*rounds)
 		}
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestWaitersStartInOrder lets many callers wait for one key.
+// TestWaitersStartInOrder checks that 50 callers that wait for one key start in the order of their calls, at the rate.
 func TestWaitersStartInOrder(t *testing.T) {
-	for notation, apart := range map[string]time.Duration{
+	for notation, interval := range map[string]time.Duration{
 		"token-bucket 100/s burst 1": 10 * time.Millisecond, "gcra 20/s burst 1": 50 * time.Millisecond,
 		"fixed-window 1/2s": 2 * time.Second, "sliding-log 1/3s": 3 * time.Second,
 		"interval 1/2s burst 1": 2 * time.Second,
@@ -43,8 +43,8 @@ func TestWaitersStartInOrder(t *testing.T) {
 					t.Errorf("started in the order %v", order)
 				}
 				for i := 1; i < len(starts); i++ {
-					if got := starts[i].Sub(starts[i-1]); got < apart || got > apart+2*time.Millisecond && i > 1 {
-						t.Errorf("start %d came after %v, want %v", i, got, apart)
+					if got := starts[i].Sub(starts[i-1]); got < interval || got > interval+2*time.Millisecond && i > 1 {
+						t.Errorf("start %d came after %v, want %v", i, got, interval)
 					}
 				}
 			})
@@ -52,15 +52,15 @@ func TestWaitersStartInOrder(t *testing.T) {
 	}
 }
 
-func TestWaitsThatCannotSucceed(t *testing.T) {
+func TestErrorsOfWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, notation := range []string{"token-bucket 1/s burst 2", "sliding-log 2/1h", "fixed-window 2/1h"} {
 			l, limit := headgate.New(memory.New(nil), nil), headgate.MustParse(notation)
 			charge := func(cost string) headgate.Charge {
 				return headgate.Charge{Limit: limit, Key: "k", Cost: headgate.MustCost(cost)}
 			}
-			wait := func(d time.Duration, c headgate.Charge) (took time.Duration, err error) {
-				ctx, cancel := context.WithTimeout(context.Background(), d)
+			wait := func(timeout time.Duration, c headgate.Charge) (took time.Duration, err error) {
+				ctx, cancel := context.WithTimeout(context.Background(), timeout)
 				defer cancel()
 				begin := time.Now()
 				err = l.Wait(ctx, c)
@@ -68,14 +68,14 @@ func TestWaitsThatCannotSucceed(t *testing.T) {
 			}
 			if took, err := wait(time.Hour, charge("3")); !errors.Is(err, headgate.ErrDenied) ||
 				errors.Is(err, headgate.ErrDeadline) || took > 0 {
-				t.Errorf("%s: a cost above the capacity: %v after %v", notation, err, took)
+				t.Errorf("%s: a cost above the capacity: %v after %v, want only ErrDenied at once", notation, err, took)
 			}
 			if _, err := wait(time.Second, charge("2")); err != nil {
-				t.Errorf("%s: %v", notation, err)
+				t.Errorf("%s: a cost of the capacity: %v, want nil", notation, err)
 			}
 			if took, err := wait(time.Second/2, charge("1")); !errors.Is(err, headgate.ErrDeadline) ||
 				!errors.Is(err, headgate.ErrDenied) || took > 0 {
-				t.Errorf("%s: a deadline that comes first: %v after %v", notation, err, took)
+				t.Errorf("%s: a start after the deadline: %v after %v, want ErrDeadline at once", notation, err, took)
 			}
 			ctx, cancel := context.WithCancel(context.Background())
 			go func() {
@@ -83,17 +83,17 @@ func TestWaitsThatCannotSucceed(t *testing.T) {
 				cancel()
 			}()
 			if err := l.Wait(ctx, charge("2")); !errors.Is(err, context.Canceled) {
-				t.Errorf("%s: cancelled while it slept: %v", notation, err)
+				t.Errorf("%s: cancelled during the wait: %v, want context.Canceled", notation, err)
 			}
-			if notation[0] == 't' { // it was given back: the next starts as if it had not been
+			if notation[0] == 't' { // the bucket got the cost back: 2 units take 2 s, of which 250 ms have passed
 				r, err := l.Reserve(context.Background(), time.Hour, charge("2"))
 				if err != nil || r.Delay() > 1750*time.Millisecond+time.Millisecond {
-					t.Errorf("%s: the next starts after %v (%v)", notation, r.Delay(), err)
+					t.Errorf("%s: the next reservation starts after %v (%v), want 1.75 s", notation, r.Delay(), err)
 				}
 			}
 		}
 		if err := headgate.New(memory.New(nil), nil).Wait(context.Background()); !errors.Is(err, headgate.ErrInvalid) {
-			t.Errorf("no charge: %v", err)
+			t.Errorf("no charge: %v, want ErrInvalid", err)
 		}
 	})
 }
@@ -101,21 +101,21 @@ func TestWaitsThatCannotSucceed(t *testing.T) {
 func TestLimitedActions(t *testing.T) {
 	t.Parallel()
 	l, limit := headgate.New(memory.New(nil), nil), headgate.MustParse("fixed-window 2/1h from-first")
-	type key struct{}
+	type key struct{} // the key of a value in the caller's context, which the action must get
 	ctx := context.WithValue(context.Background(), key{}, "the caller's")
 	action := headgate.Limited(l, func(ctx context.Context) (string, error) { return ctx.Value(key{}).(string), nil },
 		headgate.Charge{Limit: limit, Key: "k"})
 	for i := range 3 {
 		got, err := action(ctx)
-		denied, is := errors.AsType[*headgate.DeniedError](err)
+		denied, ok := errors.AsType[*headgate.DeniedError](err)
 		if i < 2 && (got != "the caller's" || err != nil) || i == 2 &&
-			(!is || !errors.Is(err, headgate.ErrDenied) || denied.Decision.RetryAfter <= 0 || got != "") {
-			t.Errorf("call %d: %q, %v", i, got, err)
+			(!ok || !errors.Is(err, headgate.ErrDenied) || denied.Decision.RetryAfter <= 0 || got != "") {
+			t.Errorf("call %d: got %q, %v; want the action's result twice, then a DeniedError", i, got, err)
 		}
 	}
-	bad := headgate.NewRequester(l, headgate.Charge{Limit: limit, Key: "\x00"})
-	if err := bad.RequestToken(ctx); !errors.Is(err, headgate.ErrInvalid) || errors.Is(err, headgate.ErrDenied) {
-		t.Errorf("a bad key: %v", err)
+	requester := headgate.NewRequester(l, headgate.Charge{Limit: limit, Key: "\x00"})
+	if err := requester.RequestToken(ctx); !errors.Is(err, headgate.ErrInvalid) || errors.Is(err, headgate.ErrDenied) {
+		t.Errorf("an invalid key: %v, want ErrInvalid", err)
 	}
 }
 
@@ -126,7 +126,7 @@ func TestPace(t *testing.T) {
 		begin := time.Now()
 		for i, err := range headgate.Pace(context.Background(), l, charge) {
 			if want := time.Duration(i) * 500 * time.Millisecond; err != nil || time.Since(begin) != want {
-				t.Errorf("turn %d after %v (%v), want after %v", i, time.Since(begin), err, want)
+				t.Errorf("iteration %d after %v (%v), want after %v", i, time.Since(begin), err, want)
 			}
 			if i == 4 {
 				break
@@ -134,15 +134,15 @@ func TestPace(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 1200*time.Millisecond)
 		defer cancel()
-		var last error
-		turns := 0
+		var lastErr error
+		iterations := 0
 		for _, err := range headgate.Pace(ctx, l, charge) {
-			if last = err; err == nil {
-				turns++
+			if lastErr = err; err == nil {
+				iterations++
 			}
 		}
-		if turns != 2 || !errors.Is(last, headgate.ErrDeadline) {
-			t.Errorf("%d turns, then %v", turns, last)
+		if iterations != 2 || !errors.Is(lastErr, headgate.ErrDeadline) {
+			t.Errorf("%d iterations, then %v; want 2, then ErrDeadline", iterations, lastErr)
 		}
 	})
 }
@@ -157,7 +157,7 @@ func TestWaitOutlastsABlock(t *testing.T) {
 			charge := headgate.Charge{Limit: limit, Key: "k"}
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 			if err := l.Wait(ctx, charge); !errors.Is(err, headgate.ErrDeadline) || ctx.Err() != nil {
-				t.Errorf("%s: a block beyond the deadline: %v", notation, err)
+				t.Errorf("%s: a block beyond the deadline: %v, want ErrDeadline at once", notation, err)
 			}
 			cancel()
 			begin := time.Now()
@@ -168,9 +168,9 @@ func TestWaitOutlastsABlock(t *testing.T) {
 	})
 }
 
-// TestAWaitThatEndsInTheQueueIsDenied lets a caller whose cost would pass wait behind one whose cost does not, until
-// its time is over.
-func TestAWaitThatEndsInTheQueueIsDenied(t *testing.T) {
+// TestWaitAtMostInAQueueReturnsDeniedError lets a caller wait for at most a second behind another waiter. Its own cost
+// would pass, and still it must get ErrDeadline with a refusal.
+func TestWaitAtMostInAQueueReturnsDeniedError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := headgate.New(memory.New(nil), nil)
 		limit := headgate.MustParse("fixed-window 3/1h")
@@ -186,7 +186,7 @@ func TestAWaitThatEndsInTheQueueIsDenied(t *testing.T) {
 		err := l.WaitAtMost(t.Context(), time.Second, charge(1))
 		denied, ok := errors.AsType[*headgate.DeniedError](err)
 		if !errors.Is(err, headgate.ErrDeadline) || !ok || denied.Decision.Allowed {
-			t.Errorf("%v, with the decision %+v", err, denied)
+			t.Errorf("got %v, with %+v; want ErrDeadline and a DeniedError", err, denied)
 		}
 		cancel()
 	})

@@ -11,18 +11,18 @@ import (
 	"github.com/headgate/headgate/bench/rivals"
 )
 
-// side says what a cell measures.
+// side is the kind of limiter that a cell measures.
 type side int
 
 const (
-	ours    side = iota // Headgate: one cell of a comparison
-	rival               // another limiter; the best of several counts
-	ceiling             // a bare statement or arithmetic, without Headgate's code; the best of several counts
-	earlier             // another build of Headgate
+	headgateSide side = iota // Headgate: one cell of a comparison
+	rivalSide                // another limiter; of several, the best counts
+	ceilingSide              // a bare statement or arithmetic, without Headgate's code; the best of several counts
+	baselineSide             // another build of Headgate
 )
 
-// comparison is a row of the table. Each round measures all its cells, so that other load on the machine affects all of
-// them alike.
+// comparison is a row of the table. Each round measures all cells of a comparison, so that other load on the machine
+// affects all cells alike.
 type comparison struct {
 	name, title string
 	cells       func(ctx context.Context) ([]cell, error)
@@ -32,7 +32,7 @@ type comparison struct {
 type group struct {
 	rows    []comparison
 	open    func() error // makes the resources, once; nil: there are none
-	closers []func()     // free the resources, the last one first
+	closers []func()     // free the resources, in reverse order
 }
 
 // database makes an empty database, which the group drops when it is closed.
@@ -45,8 +45,8 @@ func (g *group) database(ctx context.Context, create func(context.Context) (stri
 }
 
 func (g *group) close() {
-	for _, end := range slices.Backward(g.closers) {
-		end()
+	for _, closer := range slices.Backward(g.closers) {
+		closer()
 	}
 	g.closers = nil
 }
@@ -55,7 +55,7 @@ func (g *group) close() {
 type cell struct {
 	side          side
 	name, setting string // "redis_rate v10.0.1", "32 clients"
-	program       string // of the workers; empty: this program
+	program       string // the program of the workers; empty: this program
 	measure       func(ctx context.Context, d time.Duration) (sample, error)
 	audit         func(ctx context.Context, d time.Duration) (exactness, error) // nil: admissions are not counted
 	close         func()                                                        // nil: there is nothing to free
@@ -69,7 +69,7 @@ func (c cell) startWorkers(ctx context.Context, processes int, t task) cell {
 		return c
 	}
 	c.measure, c.close = workers.measure, workers.close
-	if c.side == ours {
+	if c.side == headgateSide {
 		c.audit = workers.audit
 	}
 	return c
@@ -82,7 +82,7 @@ func (c *cell) label() string {
 	return c.name + ", " + c.setting
 }
 
-// sample is what a cell showed in a round.
+// sample is the result of a cell in a round.
 type sample struct {
 	value            float64       // decisions a second
 	p50, p99         time.Duration // 0: not measured
@@ -94,10 +94,10 @@ type sample struct {
 	workerCPU, clientCPU, serverCPU float64
 }
 
-// exactness compares what was admitted with what a limit allows.
+// exactness compares the admitted cost with the cost that a limit allows.
 type exactness struct {
 	admitted, allowed float64
-	over              float64 // the sum of what single keys got above their bound
+	over              float64 // the sum of the admissions of single keys above their bound
 }
 
 // figure is the result of a cell over all rounds: medians, but for requests and errors the sums.
@@ -107,13 +107,13 @@ type figure struct {
 	label              string
 	minValue, maxValue float64
 	exact              *exactness
-	err                error // why there is no figure
+	err                error // the reason why there is no figure
 }
 
 type result struct {
 	comparison
 	figures []figure
-	err     error // why there are no figures
+	err     error // the reason why there are no figures
 }
 
 // run measures a comparison of the group.
@@ -228,8 +228,8 @@ func median(samples []sample, value func(sample) float64) float64 {
 	return (values[(n-1)/2] + values[n/2]) / 2
 }
 
-// best returns the best figure of a side, or nil.
-func (r *result) best(s side) *figure {
+// bestFigure returns the best figure of a side, or nil.
+func (r *result) bestFigure(s side) *figure {
 	var best *figure
 	for i := range r.figures {
 		if f := &r.figures[i]; f.side == s && f.err == nil && (best == nil || f.value > best.value) {
@@ -239,10 +239,10 @@ func (r *result) best(s side) *figure {
 	return best
 }
 
-// reference returns the figure to compare with: that of the best rival, or else that of the best ceiling, or nil.
+// reference returns the figure to compare with: the best rival, or else the best ceiling, or nil.
 func (r *result) reference() *figure {
-	for _, s := range []side{rival, ceiling} {
-		if f := r.best(s); f != nil {
+	for _, s := range []side{rivalSide, ceilingSide} {
+		if f := r.bestFigure(s); f != nil {
 			return f
 		}
 	}

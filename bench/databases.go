@@ -35,7 +35,7 @@ func (b *bench) postgresBench() *storeBench {
 	return &storeBench{
 		name: "postgres", title: "PostgreSQL", url: b.postgres, processes: true, clients: []int{8, 32},
 		workloads: append(slices.Clone(workloads), workload{
-			"leaky", "leaky buckets, 100,000 keys", []string{leaky}, 100_000, false, []shape{{1, 512}},
+			"leaky", "leaky buckets, 100,000 keys", []string{leakyLimit}, 100_000, false, []shape{{1, 512}},
 		}),
 		prepareOpponents: func(ctx context.Context, url string) error {
 			numbers := fmt.Sprintf(" from generate_series(0, %d) i", opponentKeys-1)
@@ -46,13 +46,13 @@ func (b *bench) postgresBench() *storeBench {
 				bareTable+" WITH (fillfactor = 66)",
 				"INSERT INTO bare SELECT '"+bareLimit+"', 'user:' || i, 0, 0, 0"+numbers, "VACUUM ANALYZE bare"))
 		},
-		connectOpponents: func(ctx context.Context, at string) (opponents []opponent, stop func(), err error) {
-			pool, err := pgxpool.New(ctx, at+poolSize)
+		connectOpponents: func(ctx context.Context, url string) (opponents []opponent, stop func(), err error) {
+			pool, err := pgxpool.New(ctx, url+poolSize)
 			if err != nil {
 				return nil, nil, err
 			}
 			// The bare statements use the primary key whatever the statistics say.
-			barePool, err := pgxpool.New(ctx, at+poolSize+
+			barePool, err := pgxpool.New(ctx, url+poolSize+
 				"&enable_seqscan=off&enable_bitmapscan=off&plan_cache_mode=force_generic_plan")
 			if err != nil {
 				pool.Close()
@@ -60,10 +60,10 @@ func (b *bench) postgresBench() *storeBench {
 			}
 			bucket, leakyBucket := articles.RateLimitingRequest{Pool: pool}, articles.LeakyBucket{Pool: pool}
 			return []opponent{
-				{side: rival, name: "article 000", calls: map[string]decide[[]string]{
+				{side: rivalSide, name: "article 000", calls: map[string]decide[[]string]{
 					"hot": firstKey(bucket.Allow), "plain": firstKey(bucket.Allow), "new": firstKey(bucket.Allow),
 				}},
-				{side: rival, name: "article 004", calls: map[string]decide[[]string]{
+				{side: rivalSide, name: "article 004", calls: map[string]decide[[]string]{
 					"leaky": firstKey(leakyBucket.Allow),
 				}},
 				barePostgres(barePool),
@@ -75,7 +75,7 @@ func (b *bench) postgresBench() *storeBench {
 // bareOpponent returns an opponent of bare statements: update is for a key that exists, insert for a new key, updateAll
 // for several keys together. Each call has the deadline of a Limiter's call.
 func bareOpponent(name string, update, insert, updateAll decide[[]string]) opponent {
-	return opponent{side: ceiling, name: name, calls: map[string]decide[[]string]{
+	return opponent{side: ceilingSide, name: name, calls: map[string]decide[[]string]{
 		"hot": update, "plain": update, "window": update, "log": update, "leaky": update, "new": insert,
 		"limits-3": updateAll, "settled-3": updateAll, "limits-6": updateAll, "settled-6": updateAll,
 	}}
@@ -126,8 +126,8 @@ func (b *bench) mariadbBench() *storeBench {
 				// The procedure locks these rows, and makes missing ones: here they exist before it is measured.
 				"INSERT INTO zone_bucket_lock SELECT k FROM bare"))
 		},
-		connectOpponents: func(ctx context.Context, at string) (opponents []opponent, stop func(), err error) {
-			db, err := dbtest.OpenMariaDB(at)
+		connectOpponents: func(ctx context.Context, url string) (opponents []opponent, stop func(), err error) {
+			db, err := dbtest.OpenMariaDB(url)
 			if err != nil {
 				return nil, nil, err
 			}
@@ -136,10 +136,10 @@ func (b *bench) mariadbBench() *storeBench {
 			tokens, log := articles.RequestToken{DB: db}, articles.CheckVelocity{DB: db}
 			bare, err := bareMariaDB(ctx, db)
 			return []opponent{
-				{side: rival, name: "article 003", calls: map[string]decide[[]string]{
+				{side: rivalSide, name: "article 003", calls: map[string]decide[[]string]{
 					"hot": firstKey(tokens.Allow), "plain": firstKey(tokens.Allow),
 				}},
-				{side: rival, name: "article 001", reset: log.Forget, calls: map[string]decide[[]string]{
+				{side: rivalSide, name: "article 001", reset: log.Forget, calls: map[string]decide[[]string]{
 					"log": firstKey(log.Allow),
 				}},
 				bare,
@@ -192,20 +192,20 @@ func (b *bench) sqliteBench() *storeBench {
 			return errors.Join(fillSQLite(ctx, url+".one"), fillSQLite(ctx, url+".many"))
 		},
 		connectOpponents: func(ctx context.Context, url string) (opponents []opponent, stop func(), err error) {
-			one, endOne, errOne := bareSQLite(ctx, url+".one", 1)
-			many, endMany, errMany := bareSQLite(ctx, url+".many", 512)
+			singleUpsert, stopSingle, errSingle := bareSQLite(ctx, url+".one", 1)
+			batchedUpserts, stopBatched, errBatched := bareSQLite(ctx, url+".many", 512)
 			return []opponent{
-				{side: rival, name: "one upsert a decision", clients: 1, calls: singleKeyCalls(one)},
-				{side: ceiling, name: "512 upserts a transaction", clients: 1, calls: singleKeyCalls(many)},
-			}, func() { endMany(); endOne() }, errors.Join(errOne, errMany)
+				{side: rivalSide, name: "one upsert a decision", clients: 1, calls: singleKeyCalls(singleUpsert)},
+				{side: ceilingSide, name: "512 upserts a transaction", clients: 1, calls: singleKeyCalls(batchedUpserts)},
+			}, func() { stopBatched(); stopSingle() }, errors.Join(errSingle, errBatched)
 		},
 	}
 }
 
 // singleKeyCalls returns the calls of the workloads with one key a request.
 func singleKeyCalls(allow decide[string]) map[string]decide[[]string] {
-	do := firstKey(allow)
-	return map[string]decide[[]string]{"hot": do, "plain": do, "new": do}
+	call := firstKey(allow)
+	return map[string]decide[[]string]{"hot": call, "plain": call, "new": call}
 }
 
 // bareUpsert is GCRA in nanoseconds.
@@ -237,16 +237,16 @@ func fillSQLite(ctx context.Context, url string) error {
 // bareSQLite runs GCRA in one upsert, the least that an exact limiter can do for a decision. A transaction has
 // batchSize upserts. With more than one, answers come before they are on disk, and only one caller may use allow.
 func bareSQLite(ctx context.Context, url string, batchSize int) (
-	allow func(context.Context, string) (bool, error), end func(), err error,
+	allow func(context.Context, string) (bool, error), stop func(), err error,
 ) {
 	db, err := openSQLite(url)
 	if err != nil {
 		return nil, func() {}, err
 	}
-	end = func() { db.Close() }
+	stop = func() { db.Close() }
 	statement, err := db.PrepareContext(ctx, bareUpsert) //nolint:sqlclosecheck // it is closed with db
 	if err != nil {
-		return nil, end, err
+		return nil, stop, err
 	}
 	pending := 0 // upserts in the open transaction
 	return func(ctx context.Context, key string) (bool, error) {
@@ -267,5 +267,5 @@ func bareSQLite(ctx context.Context, url string, batchSize int) (
 		}
 		n, err := r.RowsAffected()
 		return n > 0, err
-	}, end, nil
+	}, stop, nil
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// bench has what comparisons share.
+// bench has the servers and settings that comparisons share.
 type bench struct {
 	servers
 	baseline string // the program of another build to measure too, see task; empty: none
@@ -27,7 +27,7 @@ func (b *bench) groups(ctx context.Context) (list []*group) {
 	for _, f := range b.stores() {
 		list = append(list, b.storeGroup(ctx, f))
 	}
-	return append(list, memoryGroup(ctx), b.fromPostgres(ctx), b.fromMariaDB(ctx), b.served())
+	return append(list, memoryGroup(ctx), b.postgresSQLGroup(ctx), b.mariadbSQLGroup(ctx), b.serverGroup())
 }
 
 // userKeys returns keys that share one string, so that the garbage collector has one object to follow.
@@ -46,7 +46,7 @@ func freshKey() string {
 	return fmt.Sprintf("fresh:%d:%d:%d", os.Getpid(), time.Now().UnixNano(), freshKeys.Add(1))
 }
 
-// count writes a number with its noun.
+// count returns a number with its noun.
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -75,29 +75,29 @@ type workload struct {
 
 const (
 	// Limits that never refuse.
-	plain    = "token-bucket 1000000000/h"
-	window   = "sliding-window 1000000/1m"
-	velocity = "sliding-log 5/1m"                       // the limit of article 001
-	leaky    = "leaky-bucket 1000/365d capacity 100000" // the limit of article 004: a unit takes nine hours to drain
+	plainLimit  = "token-bucket 1000000000/h"
+	windowLimit = "sliding-window 1000000/1m"
+	logLimit    = "sliding-log 5/1m"                       // the limit of article 001
+	leakyLimit  = "leaky-bucket 1000/365d capacity 100000" // the limit of article 004: a unit takes nine hours to drain
 )
 
 var (
 	fewCallers  = []shape{{1, 1}, {1, 8}, {8, 4}}
 	manyCallers = []shape{{1, 1}, {1, 8}, {1, 32}, {1, 512}, {8, 4}, {16, 2}}
-	oneProcess  = []shape{{1, 256}}
+	oneShape    = []shape{{1, 256}}
 )
 
 // workloads are the workloads that run on each database.
 var workloads = []workload{
-	{"hot", "one key", []string{plain}, 1, false, []shape{{1, 1}, {1, 8}, {1, 512}, {8, 4}}},
-	{"plain", "100,000 keys", []string{plain}, 100_000, false, manyCallers},
-	{"new", "new keys", []string{plain}, 0, false, []shape{{1, 8}, {1, 512}}},
-	{"window", "sliding window, 20,000 keys", []string{window}, 20_000, false, fewCallers},
-	{"log", "sliding log, 20,000 keys", []string{velocity}, 20_000, false, fewCallers},
-	{"limits-3", "3 limits", slices.Repeat([]string{plain}, 3), 20_000, false, oneProcess},
-	{"settled-3", "3 limits with an id, and then settled", slices.Repeat([]string{plain}, 3), 20_000, true, oneProcess},
-	{"limits-6", "6 limits", slices.Repeat([]string{plain}, 6), 20_000, false, oneProcess},
-	{"settled-6", "6 limits with an id, and then settled", slices.Repeat([]string{plain}, 6), 20_000, true, oneProcess},
+	{"hot", "one key", []string{plainLimit}, 1, false, []shape{{1, 1}, {1, 8}, {1, 512}, {8, 4}}},
+	{"plain", "100,000 keys", []string{plainLimit}, 100_000, false, manyCallers},
+	{"new", "new keys", []string{plainLimit}, 0, false, []shape{{1, 8}, {1, 512}}},
+	{"window", "sliding window, 20,000 keys", []string{windowLimit}, 20_000, false, fewCallers},
+	{"log", "sliding log, 20,000 keys", []string{logLimit}, 20_000, false, fewCallers},
+	{"limits-3", "3 limits", slices.Repeat([]string{plainLimit}, 3), 20_000, false, oneShape},
+	{"settled-3", "3 limits with an id, and then settled", slices.Repeat([]string{plainLimit}, 3), 20_000, true, oneShape},
+	{"limits-6", "6 limits", slices.Repeat([]string{plainLimit}, 6), 20_000, false, oneShape},
+	{"settled-6", "6 limits with an id, and then settled", slices.Repeat([]string{plainLimit}, 6), 20_000, true, oneShape},
 }
 
 // opponentKeys is how many keys a workload has at most.
@@ -114,14 +114,14 @@ type storeBench struct {
 	prepareOpponents func(ctx context.Context, url string) error
 	// connectOpponents connects a process to the opponents. The caller calls stop, if not nil, even after an error.
 	connectOpponents func(ctx context.Context, url string) (opponents []opponent, stop func(), err error)
-	// clients are the numbers of clients of an opponent when Headgate has many callers: databases do more for few.
+	// clients are the numbers of clients of an opponent when Headgate has many callers: databases are faster for few.
 	clients []int
 }
 
 // decide reports whether a key, or keys, are admitted.
 type decide[K any] = func(ctx context.Context, key K) (bool, error)
 
-// opponent is a limiter or a bare statement to compare with. It can do only the workloads in calls.
+// opponent is a limiter or a bare statement to compare with. It runs only the workloads in calls.
 type opponent struct {
 	side    side
 	name    string
@@ -131,8 +131,8 @@ type opponent struct {
 }
 
 // firstKey adapts a function of one key to calls with several, of which it uses the first.
-func firstKey(do decide[string]) decide[[]string] {
-	return func(ctx context.Context, keys []string) (bool, error) { return do(ctx, keys[0]) }
+func firstKey(allow decide[string]) decide[[]string] {
+	return func(ctx context.Context, keys []string) (bool, error) { return allow(ctx, keys[0]) }
 }
 
 // storeRun is a storeBench with its databases.
@@ -140,28 +140,28 @@ type storeRun struct {
 	*storeBench
 	group
 	bench     *bench
-	urls      map[string]string // of Headgate's databases, by program
-	filled    map[string]bool   // database and workload: whether the keys were filled
-	url       string            // of the opponents' database
+	urls      map[string]string // the URLs of Headgate's databases, by program
+	isFilled  map[string]bool   // whether the keys were filled, by database and workload
+	url       string            // the URL of the opponents' database
 	opponents []opponent
 }
 
 // storeGroup returns the comparisons of a store.
 func (b *bench) storeGroup(ctx context.Context, f *storeBench) *group {
-	a := &storeRun{storeBench: f, bench: b, urls: map[string]string{}, filled: map[string]bool{}}
-	a.group.open = sync.OnceValue(func() error { return a.open(ctx) })
+	r := &storeRun{storeBench: f, bench: b, urls: map[string]string{}, isFilled: map[string]bool{}}
+	r.group.open = sync.OnceValue(func() error { return r.open(ctx) })
 	for _, w := range f.workloads {
 		for _, s := range w.shapes {
 			if s.processes > 1 && !f.processes {
 				continue
 			}
-			a.rows = append(a.rows, comparison{
+			r.rows = append(r.rows, comparison{
 				name: rowName(f.name, w.name, s), title: fmt.Sprintf("%s, %s, %s", f.title, w.title, s),
-				cells: func(ctx context.Context) ([]cell, error) { return a.cells(ctx, w, s) },
+				cells: func(ctx context.Context) ([]cell, error) { return r.cells(ctx, w, s) },
 			})
 		}
 	}
-	return &a.group
+	return &r.group
 }
 
 func rowName(store, work string, s shape) string {
@@ -172,13 +172,13 @@ func rowName(store, work string, s shape) string {
 }
 
 // cells returns the cells of a row.
-func (a *storeRun) cells(ctx context.Context, w workload, s shape) (list []cell, err error) {
-	list = append(list, a.headgateCell(ctx, cell{side: ours, name: "Headgate"}, w, s))
-	if program := a.bench.baseline; program != "" {
-		list = append(list, a.headgateCell(ctx, cell{side: earlier, name: "the build before", program: program}, w, s))
+func (r *storeRun) cells(ctx context.Context, w workload, s shape) (list []cell, err error) {
+	list = append(list, r.headgateCell(ctx, cell{side: headgateSide, name: "Headgate"}, w, s))
+	if program := r.bench.baseline; program != "" {
+		list = append(list, r.headgateCell(ctx, cell{side: baselineSide, name: "the build before", program: program}, w, s))
 	}
-	for i := range a.opponents {
-		o := &a.opponents[i]
+	for i := range r.opponents {
+		o := &r.opponents[i]
 		if o.calls[w.name] == nil {
 			continue
 		}
@@ -186,58 +186,58 @@ func (a *storeRun) cells(ctx context.Context, w workload, s shape) (list []cell,
 		if o.clients > 0 {
 			clients = []int{o.clients}
 		} else if s.callers >= 64 {
-			clients = a.clients
+			clients = r.clients
 		}
 		for _, n := range clients {
-			list = append(list, a.opponentCell(ctx, o, w, shape{s.processes, n}))
+			list = append(list, r.opponentCell(ctx, o, w, shape{s.processes, n}))
 		}
 	}
 	return list, nil
 }
 
-func (a *storeRun) open(ctx context.Context) (err error) {
-	if a.url, err = a.database(ctx, a.storeBench.url); err != nil {
+func (r *storeRun) open(ctx context.Context) (err error) {
+	if r.url, err = r.database(ctx, r.storeBench.url); err != nil {
 		return err
 	}
-	if a.prepareOpponents != nil {
-		if err := a.prepareOpponents(ctx, a.url); err != nil {
+	if r.prepareOpponents != nil {
+		if err := r.prepareOpponents(ctx, r.url); err != nil {
 			return err
 		}
 	}
 	var stop func()
-	if a.opponents, stop, err = a.connectOpponents(ctx, a.url); stop != nil {
-		a.closers = append(a.closers, stop)
+	if r.opponents, stop, err = r.connectOpponents(ctx, r.url); stop != nil {
+		r.closers = append(r.closers, stop)
 	}
 	return err
 }
 
 // headgateCell starts the workers of a cell that calls Headgate.
-func (a *storeRun) headgateCell(ctx context.Context, c cell, w workload, s shape) cell {
+func (r *storeRun) headgateCell(ctx context.Context, c cell, w workload, s shape) cell {
 	c.setting = s.String()
-	url := a.urls[c.program]
+	url := r.urls[c.program]
 	if url == "" {
-		if url, c.err = a.database(ctx, a.storeBench.url); c.err != nil {
+		if url, c.err = r.database(ctx, r.storeBench.url); c.err != nil {
 			return c
 		}
-		a.urls[c.program] = url
+		r.urls[c.program] = url
 	}
 	fillKey := url + w.name
 	c = c.startWorkers(ctx, s.processes, task{
 		URL: url, Name: w.name, Limits: w.limits, Keys: w.keys, ID: w.id, Callers: s.callers,
-		Fill: w.keys > 0 && !a.filled[fillKey],
+		Fill: w.keys > 0 && !r.isFilled[fillKey],
 	})
-	a.filled[fillKey] = a.filled[fillKey] || c.err == nil
+	r.isFilled[fillKey] = r.isFilled[fillKey] || c.err == nil
 	return c
 }
 
 // opponentCell starts the workers of a cell that calls an opponent.
-func (a *storeRun) opponentCell(ctx context.Context, o *opponent, w workload, s shape) cell {
+func (r *storeRun) opponentCell(ctx context.Context, o *opponent, w workload, s shape) cell {
 	c := cell{side: o.side, name: o.name, setting: count(s.callers, "client")}
 	if s.processes > 1 {
 		c.setting = s.String()
 	}
 	c = c.startWorkers(ctx, s.processes, task{
-		Field: a.name, Other: o.name, URL: a.url, Name: w.name, Limits: w.limits, Keys: w.keys, Callers: s.callers,
+		Field: r.name, Other: o.name, URL: r.url, Name: w.name, Limits: w.limits, Keys: w.keys, Callers: s.callers,
 	})
 	if measure := c.measure; o.reset != nil && c.err == nil {
 		c.measure = func(ctx context.Context, d time.Duration) (sample, error) {

@@ -14,14 +14,14 @@ import (
 // closedLoop measures a closed loop of n callers. Each request makes several decisions.
 func closedLoop(n, decisions int, request load.Ask) func(context.Context, time.Duration) (sample, error) {
 	return func(ctx context.Context, d time.Duration) (sample, error) {
-		var all atomic.Int64
+		var requests atomic.Int64
 		r := load.Run(ctx, load.Config{Clients: n, Duration: d, Warmup: d / 5},
 			func(ctx context.Context, client int, rng *rand.Rand) (bool, error) {
-				all.Add(1)
+				requests.Add(1)
 				return request(ctx, client, rng)
 			})
 		return sample{
-			value: r.PerSecond() * float64(decisions), decisions: float64(all.Load() * int64(decisions)),
+			value: r.PerSecond() * float64(decisions), decisions: float64(requests.Load() * int64(decisions)),
 			p50: r.Quantile(0.5), p99: r.Quantile(0.99),
 			requests: r.Allowed + r.Refused + r.Errors, errors: r.Errors, firstError: r.FirstError,
 		}, ctx.Err()
@@ -46,7 +46,7 @@ func inProcessLoop(n int, request load.Ask) func(context.Context, time.Duration)
 // runCallers runs n callers for a time, or until a request fails.
 func runCallers(ctx context.Context, n int, d time.Duration, request load.Ask) (requests int64, err error) {
 	const chunk = 128
-	var all atomic.Int64
+	var total atomic.Int64
 	group, groupCtx := errgroup.WithContext(ctx)
 	begin := time.Now()
 	for c := range n {
@@ -58,11 +58,11 @@ func runCallers(ctx context.Context, n int, d time.Duration, request load.Ask) (
 						return err
 					}
 				}
-				all.Add(chunk)
+				total.Add(chunk)
 			}
 			return nil
 		})
 	}
 	err = group.Wait()
-	return all.Load(), err
+	return total.Load(), err
 }

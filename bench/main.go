@@ -44,7 +44,7 @@ func runBench() error {
 	baseline := flag.String("before", "", "measure another build too: `program` is its bench")
 	list := flag.Bool("list", false, "list the comparisons")
 	flag.Parse()
-	wanted, err := regexp.Compile(*only)
+	pattern, err := regexp.Compile(*only)
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
 	}
@@ -57,7 +57,7 @@ func runBench() error {
 	groups, count := b.groups(ctx), 0
 	for _, g := range groups {
 		defer g.close()
-		g.rows = slices.DeleteFunc(g.rows, func(c comparison) bool { return !wanted.MatchString(c.name) })
+		g.rows = slices.DeleteFunc(g.rows, func(c comparison) bool { return !pattern.MatchString(c.name) })
 		count += len(g.rows)
 		for _, c := range g.rows {
 			if *list {
@@ -83,17 +83,17 @@ is. [How to read them](../../docs/project/benchmarks.md).`,
 			log.Printf("%d of %d: %s", len(results)+1, count, c.name)
 			results = append(results, g.run(ctx, c, *rounds, *duration))
 			if ctx.Err() != nil {
-				return errors.Join(ctx.Err(), table(os.Stdout, results))
+				return errors.Join(ctx.Err(), writeTable(os.Stdout, results))
 			}
 			if *out == "" {
 				continue
 			}
 			// The page is written after each comparison: an interrupt loses only the comparison under way.
-			if err := write(*out, name, intro, append(machine(ctx), b.facts...), results); err != nil {
+			if err := writePage(*out, name, intro, append(machine(ctx), b.facts...), results); err != nil {
 				return err
 			}
 		}
 		g.close()
 	}
-	return table(os.Stdout, results)
+	return writeTable(os.Stdout, results)
 }

@@ -72,8 +72,8 @@ func memoryGroup(ctx context.Context) *group {
 						})
 					}
 					list[0].audit = func(ctx context.Context, d time.Duration) (exactness, error) {
-						c := cell{side: ours}.startWorkers(ctx, 1, task{
-							URL: "memory:", Name: pick.name, Limits: []string{plain}, Keys: 1, Callers: n,
+						c := cell{side: headgateSide}.startWorkers(ctx, 1, task{
+							URL: "memory:", Name: pick.name, Limits: []string{plainLimit}, Keys: 1, Callers: n,
 						})
 						if c.err != nil {
 							return exactness{}, c.err
@@ -130,7 +130,7 @@ func newMemoryLimiters(ctx context.Context) (*memoryLimiters, error) {
 	}
 	m.close = func() { memoryStore.Close(); _ = goLimiter.Close(context.WithoutCancel(ctx)) }
 	limiter := headgate.New(memoryStore, nil)
-	limit := headgate.MustParse(plain)
+	limit := headgate.MustParse(plainLimit)
 	table := limiterTable{limiters: make(map[string]*rate.Limiter, len(m.names))}
 	slots := make([]slot, 1<<bits.Len(uint(2*len(m.names)-1)))
 	gcra := flatTable{begin: time.Now(), seed: maphash.MakeSeed(), slots: slots}
@@ -139,15 +139,15 @@ func newMemoryLimiters(ctx context.Context) (*memoryLimiters, error) {
 		return ok, err
 	}
 	m.limiters = []memoryLimiter{
-		{ours, "Headgate", func(ctx context.Context, key string) (bool, error) {
+		{headgateSide, "Headgate", func(ctx context.Context, key string) (bool, error) {
 			d, err := limiter.Allow(ctx, limit, key)
 			return d.Allowed, err
 		}, false},
-		{rival, withVersion("golang.org/x/time", "x/time/rate + map"), func(_ context.Context, k string) (bool, error) {
+		{rivalSide, versionedName("golang.org/x/time", "x/time/rate + map"), func(_ context.Context, k string) (bool, error) {
 			return table.get(k).Allow(), nil
 		}, false},
-		{rival, withVersion("github.com/sethvargo/go-limiter", "go-limiter"), takes, false},
-		{ceiling, "bare GCRA, flat table", gcra.allow, true},
+		{rivalSide, versionedName("github.com/sethvargo/go-limiter", "go-limiter"), takes, false},
+		{ceilingSide, "bare GCRA, flat table", gcra.allow, true},
 	}
 	for _, key := range m.names {
 		for _, l := range m.limiters {

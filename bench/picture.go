@@ -25,9 +25,9 @@ text { font: 13px system-ui, sans-serif; fill: #1d2a33 }
 </style>
 `
 
-// picture draws the rate of Headgate as a multiple of the reference's, with token buckets on 100,000 keys. The scale is
-// logarithmic: 0.5 is as far from 1 as 2.
-func picture(results []result) []byte {
+// drawPicture draws the rate of Headgate as a multiple of the reference's rate, with token buckets on 100,000 keys. The
+// scale is logarithmic: 0.5 is as far from 1 as 2.
+func drawPicture(results []result) []byte {
 	const left, width, panel, height = 170, 860, 168, 28
 	at := func(column int, ratio float64) float64 {
 		ratio = min(max(ratio, minRatio), maxRatio)
@@ -51,7 +51,7 @@ func picture(results []result) []byte {
 		}
 		for i := range results {
 			for row, s := range pictureShapes {
-				headgate, reference := results[i].best(ours), results[i].reference()
+				headgate, reference := results[i].bestFigure(headgateSide), results[i].reference()
 				if results[i].name == rowName(store.name, "plain", s) && headgate != nil && reference != nil {
 					ratio := headgate.value / reference.value
 					drawBar(&b, at(c, 1), at(c, ratio), 36+height*row, ratio)

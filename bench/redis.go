@@ -54,25 +54,25 @@ func connectRedisOpponents(_ context.Context, url string) (opponents []opponent,
 		return nil, nil, err
 	}
 	client := goredis.NewClient(clientOptions)
-	end := func() { _ = client.Close() }
+	closeClient := func() { _ = client.Close() }
 	options, err := rueidis.ParseURL(url)
 	if err != nil {
-		return nil, end, err
+		return nil, closeClient, err
 	}
 	options.DisableRetry, options.DisableCache = true, true
-	plain, err := rueidis.NewClient(options)
+	rueidisClient, err := rueidis.NewClient(options)
 	if err != nil {
-		return nil, end, err
+		return nil, closeClient, err
 	}
 	script := rueidis.NewLuaScript(bareScript)
 	runScript := func(ctx context.Context, keys []string) (bool, error) {
-		bare := make([]string, len(keys))
+		bareKeys := make([]string, len(keys))
 		for i, key := range keys {
-			bare[i] = "bare:" + key
+			bareKeys[i] = "bare:" + key
 		}
 		ctx, cancel := context.WithTimeout(ctx, headgate.DefaultTimeout)
 		defer cancel()
-		n, err := script.Exec(ctx, plain, bare, []string{"3.6", "3600000000"}).AsInt64()
+		n, err := script.Exec(ctx, rueidisClient, bareKeys, []string{"3.6", "3600000000"}).AsInt64()
 		return n == 1, err
 	}
 	limiter := redisrate.NewLimiter(client)
@@ -83,9 +83,9 @@ func connectRedisOpponents(_ context.Context, url string) (opponents []opponent,
 	}
 	return []opponent{
 		{
-			side: rival, name: withVersion("github.com/go-redis/redis_rate/v10", "redis_rate"),
+			side: rivalSide, name: versionedName("github.com/go-redis/redis_rate/v10", "redis_rate"),
 			calls: singleKeyCalls(allow),
 		},
 		bareOpponent("a bare EVALSHA", runScript, runScript, runScript),
-	}, func() { plain.Close(); end() }, nil
+	}, func() { rueidisClient.Close(); closeClient() }, nil
 }

@@ -16,33 +16,33 @@ import (
 	"time"
 )
 
-// columns are the headings of the table, on the terminal and on the page.
+// columns are the headings of the table.
 var columns = []string{
 	"comparison", "Headgate (min-max)", "against", "its figure", "ratio", "the build before",
 	"CPU us: client, servers (its)", "p99 (its)", "over-admitted", "errors (its)",
 }
 
-// line returns the cells of a comparison's line in the table.
+// line returns the cells of a line of the table.
 func (r *result) line() []string {
 	line := append([]string{r.title}, "-", "-", "-", "-", "-", "-", "-", "-", "-")
-	headgate, reference, previous := r.best(ours), r.reference(), r.best(earlier)
+	headgate, reference, previous := r.bestFigure(headgateSide), r.reference(), r.bestFigure(baselineSide)
 	switch {
 	case headgate != nil:
-		line[1] = fmt.Sprintf("%s/s (%s-%s/s)", amount(headgate.value), amount(headgate.minValue),
-			amount(headgate.maxValue))
+		line[1] = fmt.Sprintf("%s/s (%s-%s/s)", formatAmount(headgate.value), formatAmount(headgate.minValue),
+			formatAmount(headgate.maxValue))
 	case r.err != nil:
-		line[1] = brief(r.err)
+		line[1] = briefError(r.err)
 	case len(r.figures) > 0 && r.figures[0].err != nil:
-		line[1] = brief(r.figures[0].err)
+		line[1] = briefError(r.figures[0].err)
 	}
 	if reference != nil {
-		line[2], line[3] = reference.label, amount(reference.value)+"/s"
+		line[2], line[3] = reference.label, formatAmount(reference.value)+"/s"
 	}
 	if headgate != nil && reference != nil && reference.value > 0 {
-		line[4] = ratioText(headgate.value / reference.value)
+		line[4] = formatRatio(headgate.value / reference.value)
 	}
 	if headgate != nil && previous != nil && previous.value > 0 {
-		line[5] = ratioText(headgate.value / previous.value)
+		line[5] = formatRatio(headgate.value / previous.value)
 		if previous.serverCPU > 0 {
 			line[5] += fmt.Sprintf(" at %.2f of the servers' CPU", headgate.serverCPU/previous.serverCPU)
 		}
@@ -50,11 +50,11 @@ func (r *result) line() []string {
 	line[6] = bothSides(headgate, reference, func(f *figure) string {
 		return fmt.Sprintf("%.3g, %.3g", f.clientCPU, f.serverCPU)
 	})
-	line[7] = bothSides(headgate, reference, func(f *figure) string { return latency(f.p99) })
+	line[7] = bothSides(headgate, reference, func(f *figure) string { return formatLatency(f.p99) })
 	if headgate != nil && headgate.exact != nil {
-		line[8] = amount(headgate.exact.over)
+		line[8] = formatAmount(headgate.exact.over)
 	}
-	line[9] = bothSides(headgate, reference, failures)
+	line[9] = bothSides(headgate, reference, formatErrors)
 	return line
 }
 
@@ -69,14 +69,14 @@ func bothSides(headgate, reference *figure, format func(*figure) string) string 
 	return texts[0] + " (" + texts[1] + ")"
 }
 
-func failures(f *figure) string {
+func formatErrors(f *figure) string {
 	if f.errors == 0 {
 		return "0"
 	}
 	return fmt.Sprintf("%.2g%%", 100*float64(f.errors)/float64(f.requests))
 }
 
-func table(w io.Writer, results []result) error {
+func writeTable(w io.Writer, results []result) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, strings.Join(columns, "\t"))
 	for i := range results {
@@ -85,8 +85,8 @@ func table(w io.Writer, results []result) error {
 	return t.Flush()
 }
 
-// write writes the page of a run, and its picture, into a folder.
-func write(dir, name, intro string, facts [][2]string, results []result) error {
+// writePage writes the page of a run, and its picture, into a folder.
+func writePage(dir, name, intro string, facts [][2]string, results []result) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func write(dir, name, intro string, facts [][2]string, results []result) error {
 	for i := range results {
 		results[i].detail(&b)
 	}
-	if err := os.WriteFile(filepath.Join(dir, name+".svg"), picture(results), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name+".svg"), drawPicture(results), 0o644); err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, name+".md"), b.Bytes(), 0o644)
@@ -112,7 +112,7 @@ func write(dir, name, intro string, facts [][2]string, results []result) error {
 func (r *result) detail(b *bytes.Buffer) {
 	fmt.Fprintf(b, "\n## %s\n\n", r.title)
 	if r.err != nil {
-		fmt.Fprintf(b, "Not measured: %s.\n", brief(r.err))
+		fmt.Fprintf(b, "Not measured: %s.\n", briefError(r.err))
 		return
 	}
 	fmt.Fprint(b, "| | median (min-max) | p50 | p99 | admitted/allowed | errors | CPU us: client, servers |\n"+
@@ -120,26 +120,26 @@ func (r *result) detail(b *bytes.Buffer) {
 	for i := range r.figures {
 		f := &r.figures[i]
 		if f.err != nil {
-			fmt.Fprintf(b, "| %s | %s | | | | | |\n", f.label, brief(f.err))
+			fmt.Fprintf(b, "| %s | %s | | | | | |\n", f.label, briefError(f.err))
 			continue
 		}
-		exact, failed, cpu := "-", failures(f), "-"
+		exact, failed, cpu := "-", formatErrors(f), "-"
 		if f.exact != nil {
 			exact = fmt.Sprintf("%.0f/%.0f", f.exact.admitted, f.exact.allowed)
 		}
 		if f.firstError != nil {
-			failed += ": " + brief(f.firstError)
+			failed += ": " + briefError(f.firstError)
 		}
 		if f.clientCPU > 0 {
 			cpu = fmt.Sprintf("%.3g, %.3g", f.clientCPU, f.serverCPU)
 		}
-		fmt.Fprintf(b, "| %s | %s/s (%s-%s) | %s | %s | %s | %s | %s |\n", f.label, amount(f.value),
-			amount(f.minValue), amount(f.maxValue), latency(f.p50), latency(f.p99), exact, failed, cpu)
+		fmt.Fprintf(b, "| %s | %s/s (%s-%s) | %s | %s | %s | %s | %s |\n", f.label, formatAmount(f.value),
+			formatAmount(f.minValue), formatAmount(f.maxValue), formatLatency(f.p50), formatLatency(f.p99), exact, failed, cpu)
 	}
 }
 
-// brief returns the first 100 bytes of the first line of an error.
-func brief(err error) string {
+// briefError returns the first 100 bytes of the first line of an error.
+func briefError(err error) string {
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	if len(text) > 100 {
 		text = text[:100] + "..."
@@ -147,8 +147,8 @@ func brief(err error) string {
 	return strings.ReplaceAll(text, "|", "/")
 }
 
-// amount returns a number with three significant digits, in groups of three.
-func amount(v float64) string {
+// formatAmount returns a number with three significant digits, in groups of three.
+func formatAmount(v float64) string {
 	switch {
 	case v == 0:
 		return "0"
@@ -165,14 +165,14 @@ func amount(v float64) string {
 	return digits
 }
 
-func ratioText(ratio float64) string {
+func formatRatio(ratio float64) string {
 	if ratio >= 10 {
-		return amount(ratio) + "x"
+		return formatAmount(ratio) + "x"
 	}
 	return fmt.Sprintf("%.2fx", ratio)
 }
 
-func latency(d time.Duration) string {
+func formatLatency(d time.Duration) string {
 	switch {
 	case d == 0:
 		return "-"
@@ -195,7 +195,7 @@ var modules = []string{
 func machine(ctx context.Context) [][2]string {
 	versions := make([]string, len(modules))
 	for i, m := range modules {
-		versions[i] = withVersion(m, m)
+		versions[i] = versionedName(m, m)
 	}
 	hash := commandOutput(ctx, "git", "rev-parse", "--short=12", "HEAD")
 	if commandOutput(ctx, "git", "status", "--porcelain") != "" {
@@ -212,8 +212,8 @@ func machine(ctx context.Context) [][2]string {
 	}
 }
 
-// withVersion returns a name with the version of its module in this program.
-func withVersion(module, name string) string {
+// versionedName returns a name with the version of its module in this program.
+func versionedName(module, name string) string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range info.Deps {
 			if m.Path == module {

@@ -9,9 +9,9 @@ import (
 	"github.com/headgate/headgate/client"
 )
 
-// served compares servers, each with its state in memory but for envoyproxy/ratelimit: the Go client over HTTP, and
-// Envoy's rate limit service, by 512 callers.
-func (b *bench) served() *group {
+// serverGroup compares servers: the Go client over HTTP, and Envoy's rate limit service, by 512 callers. All servers
+// but envoyproxy/ratelimit have their state in memory.
+func (b *bench) serverGroup() *group {
 	return &group{rows: []comparison{
 		{"server-hot-512", "Server, one key, 512 callers", func(ctx context.Context) ([]cell, error) {
 			return b.serverCells(ctx, userKeys(1))
@@ -30,7 +30,7 @@ func (b *bench) envoyCells(ctx context.Context) ([]cell, error) {
 		return nil, err
 	}
 	keys := userKeys(100_000)
-	return []cell{serverCell(ours, "Headgate", server.Allow, keys, server.Close), b.ratelimitCell(ctx, keys)}, nil
+	return []cell{serverCell(headgateSide, "Headgate", server.Allow, keys, server.Close), b.ratelimitCell(ctx, keys)}, nil
 }
 
 // serverCell returns a cell of a server, with random keys.
@@ -56,8 +56,8 @@ func (b *bench) serverCells(ctx context.Context, keys []string) ([]cell, error) 
 		stop()
 		return nil, err
 	}
-	limit := headgate.MustParse(plain)
-	cells := []cell{serverCell(ours, "Headgate", func(ctx context.Context, keys ...string) (bool, error) {
+	limit := headgate.MustParse(plainLimit)
+	cells := []cell{serverCell(headgateSide, "Headgate", func(ctx context.Context, keys ...string) (bool, error) {
 		d, err := c.Allow(ctx, limit, keys[0])
 		return d.Allowed, err
 	}, keys, func() { c.Close(); stop() })}
@@ -69,12 +69,12 @@ func (b *bench) serverCells(ctx context.Context, keys []string) ([]cell, error) 
 func gubernatorCells(ctx context.Context, keys []string) []cell {
 	g, err := rivals.StartGubernator(ctx)
 	if err != nil {
-		return []cell{{side: rival, name: rivals.GubernatorName, err: err}}
+		return []cell{{side: rivalSide, name: rivals.GubernatorName, err: err}}
 	}
 	return []cell{
-		serverCell(rival, rivals.GubernatorName+" one a call", g.Allow, keys, g.Close),
+		serverCell(rivalSide, rivals.GubernatorName+" one a call", g.Allow, keys, g.Close),
 		{
-			side: rival, name: rivals.GubernatorName + " hundred a call", setting: "64 callers",
+			side: rivalSide, name: rivals.GubernatorName + " hundred a call", setting: "64 callers",
 			measure: closedLoop(64, 100, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
 				list := make([]string, 100)
 				for i := range list {
@@ -91,11 +91,11 @@ func (b *bench) ratelimitCell(ctx context.Context, keys []string) cell {
 	name := rivals.EnvoyName + ", on Redis"
 	redis, err := b.redis(ctx)
 	if err != nil {
-		return cell{side: rival, name: name, err: err}
+		return cell{side: rivalSide, name: name, err: err}
 	}
 	e, err := rivals.StartEnvoy(ctx, redis.Options().Addr)
 	if err != nil {
-		return cell{side: rival, name: name, err: err}
+		return cell{side: rivalSide, name: name, err: err}
 	}
-	return serverCell(rival, name, e.Allow, keys, e.Close)
+	return serverCell(rivalSide, name, e.Allow, keys, e.Close)
 }

@@ -66,15 +66,15 @@ func (s *servers) postgres(ctx context.Context) (dsn string, drop func(), err er
 		if s.postgresServer, err = c.Postgres(ctx); err != nil {
 			return "", nil, err
 		}
-		if err := s.notePostgres(ctx); err != nil {
+		if err := s.addPostgresFacts(ctx); err != nil {
 			return "", nil, err
 		}
 	}
 	return s.postgresServer.Database(ctx)
 }
 
-// notePostgres adds the settings of the server to facts.
-func (s *servers) notePostgres(ctx context.Context) error {
+// addPostgresFacts adds the settings of the server to facts.
+func (s *servers) addPostgresFacts(ctx context.Context) error {
 	conn, err := pgx.Connect(ctx, s.postgresServer.DSN)
 	if err != nil {
 		return err
@@ -127,15 +127,15 @@ func (s *servers) mariadb(ctx context.Context) (dsn string, drop func(), err err
 		if s.mariadbServer, err = c.MariaDB(ctx); err != nil {
 			return "", nil, err
 		}
-		if err := s.noteMariaDB(ctx); err != nil {
+		if err := s.addMariaDBFacts(ctx); err != nil {
 			return "", nil, err
 		}
 	}
 	return s.mariadbServer.Database(ctx)
 }
 
-// noteMariaDB adds the settings of the server to facts.
-func (s *servers) noteMariaDB(ctx context.Context) error {
+// addMariaDBFacts adds the settings of the server to facts.
+func (s *servers) addMariaDBFacts(ctx context.Context) error {
 	db, err := dbtest.OpenMariaDB(s.mariadbServer.DSN)
 	if err != nil {
 		return err

@@ -87,87 +87,87 @@ var (
 // sqlBench is a database for Headgate and one for the articles. A program calls the functions in them.
 type sqlBench struct {
 	group
-	name, title, program   string
-	calls                  []sqlCall
-	newDatabase            func(ctx context.Context) (dsn string, drop func(), err error)
-	ourSetup, articleSetup []string // statements that make the functions and rows
-	exec                   func(ctx context.Context, dsn string, texts []string) error
-	articles               func(dsn string) string // schema or database for functions of the articles' names
-	run                    func(ctx context.Context, program, dsn, text string, n int, d time.Duration) (sample, error)
+	name, title, program string
+	calls                []sqlCall
+	newDatabase          func(ctx context.Context) (dsn string, drop func(), err error)
+	exec                 func(ctx context.Context, dsn string, texts []string) error
+	articles             func(dsn string) string // schema or database for functions of the articles' names
+	run                  func(ctx context.Context, program, dsn, text string, n int, d time.Duration) (sample, error)
 
-	headgateDSN, articleDSN string
+	headgateDSN, articleDSN     string
+	headgateSetup, articleSetup []string // statements that make the functions and rows
 }
 
 // sqlGroup returns the comparisons of callers from SQL: one session, and eight.
-func (st *sqlBench) sqlGroup(ctx context.Context) *group {
-	st.group.open = sync.OnceValue(func() error { return st.open(ctx) })
-	for _, call := range st.calls {
+func (sb *sqlBench) sqlGroup(ctx context.Context) *group {
+	sb.group.open = sync.OnceValue(func() error { return sb.open(ctx) })
+	for _, call := range sb.calls {
 		for _, sessions := range []int{1, 8} {
-			st.rows = append(st.rows, comparison{
-				name:  fmt.Sprintf("sql-%s-%s-%d", st.name, strings.ReplaceAll(call.name, "_", "-"), sessions),
-				title: fmt.Sprintf("From SQL on %s, %s, %s", st.title, call.name, count(sessions, "session")),
-				cells: func(context.Context) ([]cell, error) { return st.cells(call, sessions), nil },
+			sb.rows = append(sb.rows, comparison{
+				name:  fmt.Sprintf("sql-%s-%s-%d", sb.name, strings.ReplaceAll(call.name, "_", "-"), sessions),
+				title: fmt.Sprintf("From SQL on %s, %s, %s", sb.title, call.name, count(sessions, "session")),
+				cells: func(context.Context) ([]cell, error) { return sb.cells(call, sessions), nil },
 			})
 		}
 	}
-	return &st.group
+	return &sb.group
 }
 
-func (st *sqlBench) cells(call sqlCall, sessions int) []cell {
+func (sb *sqlBench) cells(call sqlCall, sessions int) []cell {
 	newCell := func(side side, name, dsn, text string) cell {
 		return cell{
 			side: side, name: name, setting: count(sessions, "session"),
 			measure: func(ctx context.Context, d time.Duration) (sample, error) {
-				return st.run(ctx, st.program, dsn, text, sessions, d)
+				return sb.run(ctx, sb.program, dsn, text, sessions, d)
 			},
 		}
 	}
 	return []cell{
-		newCell(ours, "Headgate "+call.name, st.headgateDSN, call.headgateText),
-		newCell(rival, call.article, st.articleDSN, call.articleText),
+		newCell(headgateSide, "Headgate "+call.name, sb.headgateDSN, call.headgateText),
+		newCell(rivalSide, call.article, sb.articleDSN, call.articleText),
 	}
 }
 
 // open makes both databases.
-func (st *sqlBench) open(ctx context.Context) error {
-	if path, err := exec.LookPath(st.program); err == nil {
-		st.program = path
-	} else if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + st.program); len(found) > 0 {
-		st.program = found[len(found)-1]
+func (sb *sqlBench) open(ctx context.Context) error {
+	if path, err := exec.LookPath(sb.program); err == nil {
+		sb.program = path
+	} else if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + sb.program); len(found) > 0 {
+		sb.program = found[len(found)-1]
 	} else {
-		return fmt.Errorf("not run: %s is missing", st.program)
+		return fmt.Errorf("not run: %s is missing", sb.program)
 	}
 	var err, errArticle error
-	st.headgateDSN, err = st.database(ctx, st.newDatabase)
-	st.articleDSN, errArticle = st.database(ctx, st.newDatabase)
+	sb.headgateDSN, err = sb.database(ctx, sb.newDatabase)
+	sb.articleDSN, errArticle = sb.database(ctx, sb.newDatabase)
 	if err = errors.Join(err, errArticle); err != nil {
 		return err
 	}
-	s, err := openDriver(ctx, st.headgateDSN, st.articles(st.headgateDSN))
+	s, err := openDriver(ctx, sb.headgateDSN, sb.articles(sb.headgateDSN))
 	if err != nil {
 		return err
 	}
 	s.Close()
-	return errors.Join(st.exec(ctx, st.headgateDSN, st.ourSetup), st.exec(ctx, st.articleDSN, st.articleSetup))
+	return errors.Join(sb.exec(ctx, sb.headgateDSN, sb.headgateSetup), sb.exec(ctx, sb.articleDSN, sb.articleSetup))
 }
 
-// fromPostgres compares calls from SQL on PostgreSQL, by pgbench.
-func (b *bench) fromPostgres(ctx context.Context) *group {
+// postgresSQLGroup compares calls from SQL on PostgreSQL, by pgbench.
+func (b *bench) postgresSQLGroup(ctx context.Context) *group {
 	return (&sqlBench{
 		name: "postgres", title: "PostgreSQL", program: "pgbench", calls: postgresCalls, newDatabase: b.postgres,
 		articles: func(string) string { return "public" },
-		run:      runPgbench, ourSetup: postgresSetup,
+		run:      runPgbench, headgateSetup: postgresSetup,
 		articleSetup: append(articles.Postgres(), postgresArticleSetup...),
 		exec:         execPostgres,
 	}).sqlGroup(ctx)
 }
 
-// fromMariaDB compares calls from SQL on MariaDB, by mariadb-slap.
-func (b *bench) fromMariaDB(ctx context.Context) *group {
+// mariadbSQLGroup compares calls from SQL on MariaDB, by mariadb-slap.
+func (b *bench) mariadbSQLGroup(ctx context.Context) *group {
 	return (&sqlBench{
 		name: "mariadb", title: "MariaDB", program: "mariadb-slap", calls: mariadbCalls, newDatabase: b.mariadb,
 		articles: func(dsn string) string { return dsn[strings.LastIndexByte(dsn, '/')+1:] },
-		run:      runSlap, ourSetup: mariadbSetup, articleSetup: append(articles.MariaDB(), mariadbArticleSetup...),
+		run:      runSlap, headgateSetup: mariadbSetup, articleSetup: append(articles.MariaDB(), mariadbArticleSetup...),
 		exec: execMariaDB,
 	}).sqlGroup(ctx)
 }

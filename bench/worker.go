@@ -20,7 +20,7 @@ import (
 	"github.com/headgate/headgate/internal/load"
 )
 
-// task says what a worker calls. A worker is a process of its own, since most fleets are many processes with few
+// task has the calls of a worker. A worker is a process of its own, since most fleets are many processes with few
 // callers each. Its parent writes JSON to its standard input, first a task and then orders, and reads a report for
 // each. Another build that does the same can be measured in the same rounds: see the flag -before.
 type task struct {
@@ -65,15 +65,15 @@ func auditLimit(notation string) headgate.Limit {
 	return headgate.MustParse("token-bucket 200/s burst 20")
 }
 
-// sharers has, for each limit of a request, how many of the keys share one key of the limit: as limits of a user, a
-// team, an organisation, a model, a region, and all.
-var sharers = [...]int{1, 10, 1000, 1, 100, 1 << 30}
+// usersPerKey is how many users share one key of each limit of a request: the limits of a user, a team, an
+// organisation, a model, a region, and all.
+var usersPerKey = [...]int{1, 10, 1000, 1, 100, 1 << 30}
 
 // requestKeys returns the keys of a request by the n-th user, one for each limit.
 func requestKeys(names []string, n, limits int) []string {
 	keys := make([]string, limits)
 	for i := range keys {
-		keys[i] = names[n%max(1, len(names)/sharers[i])]
+		keys[i] = names[n%max(1, len(names)/usersPerKey[i])]
 	}
 	return keys
 }
@@ -87,22 +87,22 @@ func runWorker() error {
 		return err
 	}
 	w := &worker{task: t, names: userKeys(t.Keys)}
-	open := w.openHeadgate
+	connect := w.openHeadgate
 	if t.Other != "" {
-		open = w.openOpponent
+		connect = w.openOpponent
 	}
-	end, err := open(ctx)
+	stop, err := connect(ctx)
 	if err != nil {
 		return err
 	}
-	defer end()
+	defer stop()
 	if t.Fill {
 		if err := w.fill(ctx); err != nil {
 			return err
 		}
 	}
 	for {
-		if err := out.Encode(w.last); err != nil {
+		if err := out.Encode(w.lastReport); err != nil {
 			return err
 		}
 		var o order
@@ -118,15 +118,15 @@ func runWorker() error {
 
 type worker struct {
 	task
-	limiter  *headgate.Limiter
-	opponent decide[[]string] // called instead of limiter, if it is not nil
-	limits   []headgate.Limit
-	names    []string
-	ids      atomic.Int64
-	last     report
+	limiter    *headgate.Limiter
+	opponent   decide[[]string] // called instead of limiter, if it is not nil
+	limits     []headgate.Limit
+	names      []string
+	ids        atomic.Int64
+	lastReport report
 }
 
-func (w *worker) openHeadgate(ctx context.Context) (end func(), err error) {
+func (w *worker) openHeadgate(ctx context.Context) (stop func(), err error) {
 	s, err := openStore(ctx, w.URL)
 	if err != nil {
 		return nil, err
@@ -139,12 +139,12 @@ func (w *worker) openHeadgate(ctx context.Context) (end func(), err error) {
 }
 
 // openOpponent connects to the opponent that the task names.
-func (w *worker) openOpponent(ctx context.Context) (end func(), err error) {
+func (w *worker) openOpponent(ctx context.Context) (stop func(), err error) {
 	for _, f := range (&bench{}).stores() {
 		if f.name != w.Field {
 			continue
 		}
-		opponents, end, err := f.connectOpponents(ctx, w.URL)
+		opponents, stop, err := f.connectOpponents(ctx, w.URL)
 		for i := range opponents {
 			if opponents[i].name == w.Other {
 				w.opponent = opponents[i].calls[w.Name]
@@ -153,7 +153,7 @@ func (w *worker) openOpponent(ctx context.Context) (end func(), err error) {
 		if w.opponent == nil {
 			err = errors.Join(err, fmt.Errorf("%s has no %s for %s", w.Field, w.Other, w.Name))
 		}
-		return end, err
+		return stop, err
 	}
 	return nil, fmt.Errorf("no field is named %s", w.Field)
 }
@@ -206,7 +206,7 @@ func (w *worker) request(ctx context.Context, limits []headgate.Limit, keys []st
 	return true, err
 }
 
-// run carries out an order, and keeps its report in last.
+// run carries out an order, and sets lastReport.
 func (w *worker) run(ctx context.Context, o order) {
 	limits, warmup := w.limits, o.For/5
 	var counts [auditKeys]atomic.Int64
@@ -215,10 +215,10 @@ func (w *worker) run(ctx context.Context, o order) {
 		limits[0] = auditLimit(w.Limits[0])
 	}
 	cpu, begin := ownCPU(), time.Now()
-	var all atomic.Int64
+	var calls atomic.Int64
 	r := load.Run(ctx, load.Config{Clients: w.Callers, Duration: o.For, Warmup: warmup},
 		func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
-			all.Add(1)
+			calls.Add(1)
 			var keys []string
 			if len(w.names) == 0 {
 				keys = slices.Repeat([]string{freshKey()}, len(w.Limits))
@@ -235,15 +235,15 @@ func (w *worker) run(ctx context.Context, o order) {
 			}
 			return allowed, err
 		})
-	w.last = report{
-		PerSecond: r.PerSecond(), Decisions: float64(all.Load()), P50: r.Quantile(0.5), P99: r.Quantile(0.99),
+	w.lastReport = report{
+		PerSecond: r.PerSecond(), Decisions: float64(calls.Load()), P50: r.Quantile(0.5), P99: r.Quantile(0.99),
 		CPU: ownCPU() - cpu, Asked: r.Allowed + r.Refused + r.Errors, Failed: r.Errors, Begin: begin, End: time.Now(),
 	}
 	for i := range counts {
-		w.last.Admitted[i] = counts[i].Load()
+		w.lastReport.Admitted[i] = counts[i].Load()
 	}
 	if r.FirstError != nil {
-		w.last.Error = r.FirstError.Error()
+		w.lastReport.Error = r.FirstError.Error()
 	}
 }
 
@@ -310,14 +310,14 @@ func (g *workerGroup) close() {
 // run gives all workers the same order at the same time.
 func (g *workerGroup) run(o order) ([]report, error) {
 	reports := make([]report, len(g.processes))
-	var all errgroup.Group
+	var group errgroup.Group
 	for i, p := range g.processes {
-		all.Go(func() (err error) {
+		group.Go(func() (err error) {
 			reports[i], err = p.order(o)
 			return err
 		})
 	}
-	return reports, all.Wait()
+	return reports, group.Wait()
 }
 
 // measure runs the workers for a time, and adds up their reports.
@@ -339,17 +339,17 @@ func (g *workerGroup) measure(ctx context.Context, d time.Duration) (s sample, e
 	return s, errors.Join(err, ctx.Err())
 }
 
-// audit compares what all workers together were admitted for single keys with the bound of auditLimit.
+// audit compares the admissions of single keys by all workers together with the bound of auditLimit.
 func (g *workerGroup) audit(_ context.Context, d time.Duration) (e exactness, err error) {
 	reports, err := g.run(order{For: max(d, 1100*time.Millisecond), Audit: freshKey()})
 	if err != nil {
 		return e, err
 	}
-	return exactnessOf(reports, auditLimit(g.Limits[0]).Bound()), nil
+	return computeExactness(reports, auditLimit(g.Limits[0]).Bound()), nil
 }
 
-// exactnessOf compares what all workers together were admitted for single keys with the bound of the limit.
-func exactnessOf(reports []report, bound headgate.Bound) (e exactness) {
+// computeExactness compares the admissions of single keys by all workers together with the bound of the limit.
+func computeExactness(reports []report, bound headgate.Bound) (e exactness) {
 	begin, end := reports[0].Begin, reports[0].End
 	var admitted [auditKeys]float64
 	for i := range reports {

@@ -111,9 +111,9 @@ const (
 
 // revisionItems returns what to write if the file is the newest one already: its item, if the revision is greater now.
 func (d *Difference) revisionItems(current *snapshot) []store.Item {
-	before := current.items[d.file.ID()]
-	if after := d.file; revisionOf(&after) > revisionOf(&before) {
-		return []store.Item{after}
+	oldItem := current.items[d.file.ID()]
+	if item := d.file; revisionOf(&item) > revisionOf(&oldItem) {
+		return []store.Item{item}
 	}
 	return nil
 }
@@ -163,7 +163,7 @@ func (s *snapshot) itemsForFile(f *File) ([]store.Item, error) {
 		if err := checkDefinable(d); err != nil {
 			return nil, err
 		}
-		if _, twice := limits[d.Name()]; twice {
+		if _, exists := limits[d.Name()]; exists {
 			return nil, headgate.Invalid("limits."+d.Name(), "is there twice")
 		}
 		limits[d.Name()] = d.Limit
@@ -183,8 +183,8 @@ func (s *snapshot) itemsForFile(f *File) ([]store.Item, error) {
 	for _, i := range s.items {
 		_, defined := limits[i.Name]
 		_, readable := s.limits[i.Name]
-		old := i.Kind == store.KindLimit && !defined && readable || i.Kind == store.KindPlan && !plans[i.Name]
-		if old && i.Origin == fromFile && !i.Retired {
+		isDropped := i.Kind == store.KindLimit && !defined && readable || i.Kind == store.KindPlan && !plans[i.Name]
+		if isDropped && i.Origin == fromFile && !i.Retired {
 			i.Retired = true
 			items = append(items, i)
 		}
@@ -199,13 +199,13 @@ func (s *snapshot) setKnown(d *Difference, f *File, hash string) {
 	if f.Revision > 0 {
 		d.file.Text = strconv.FormatInt(f.Revision, 10)
 	}
-	applied, there := s.items[d.file.ID()]
+	applied, exists := s.items[d.file.ID()]
 	switch d.Order = max(applied.Until, f.Order); {
 	case d.Order > newest.Until:
 		d.Known = Lost
 	case d.Order == 0:
 		d.Known = New
-	case there && d.Order == newest.Until:
+	case exists && d.Order == newest.Until:
 		d.Known = Newest
 	default:
 		d.Known = Older
@@ -260,35 +260,34 @@ func (c *Catalog) Status(f File) (Difference, error) {
 	return s.compare(&f)
 }
 
-// Apply makes a file's limits and plans the catalog's: it defines what the file says, and
-// retires what only earlier files defined. What was defined by hand stays. The error is
-// headgate.ErrInvalid, and nothing is changed, if the store cannot use a limit, or if a limit would be
-// acquired while a plan or an override in its place is taken, or vice versa.
+// Apply makes a file's limits and plans the catalog's: it defines what the file says, and retires what only earlier
+// files defined. What was defined by hand stays. The error is headgate.ErrInvalid, and nothing is changed, if the store
+// cannot use a limit, or if a limit would be acquired while a plan or an override in its place is taken, or vice versa.
 //
 // how says what to do with a file that was applied before: Difference.Known reports whether it was.
-func (c *Catalog) Apply(ctx context.Context, by By, f File, how Applying) (done Difference, version int64, err error) {
+func (c *Catalog) Apply(ctx context.Context, by By, f File, how Applying) (diff Difference, version int64, err error) {
 	version, err = c.write(ctx, by, func(current *snapshot) ([]store.Item, error) {
-		if done, err = current.compare(&f); err != nil {
+		if diff, err = current.compare(&f); err != nil {
 			return nil, err
 		}
-		switch done.Known {
+		switch diff.Known {
 		case New, Lost:
 		case Older:
 			if how == Once {
 				return nil, nil
 			}
 		case Newest:
-			if how != Anyway || done.Empty() {
-				return done.revisionItems(current), nil
+			if how != Anyway || diff.Empty() {
+				return diff.revisionItems(current), nil
 			}
 		}
-		done.Order = done.file.Until
-		return done.items(), nil
+		diff.Order = diff.file.Until
+		return diff.items(), nil
 	})
-	known := done.Known
+	known := diff.Known
 	if known == Lost || known == Older && how != Once {
 		known = New // it is in force again
 	}
 	c.observer.Applied(Application{Path: f.Path, Known: known, Version: version, Err: err})
-	return done, version, err
+	return diff, version, err
 }

@@ -9,55 +9,55 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// applyFile applies limits as a file.
+// applyFile applies a file that defines these limits.
 func applyFile(c *catalog.Catalog, list ...catalog.Definition) (int64, error) {
 	_, v, err := c.Apply(context.Background(), catalog.By{Author: "ci"},
 		catalog.File{Path: "limits.yaml", Limits: list}, catalog.Once)
 	return v, err
 }
 
-func TestFilesAreAppliedOnce(t *testing.T) {
+func TestApplyOnceKeepsTheNewerFile(t *testing.T) {
 	c := open(t, memory.New(nil))
-	set(t, c, limit(t, "byhand", "gcra 1/s"))
-	old := catalog.File{Path: "old.yaml", Limits: []catalog.Definition{
-		limit(t, "login", "token-bucket 5/1m"), limit(t, "api", "fixed-window 10/1s"),
+	mustSet(t, c, define(t, "byhand", "gcra 1/s"))
+	older := catalog.File{Path: "old.yaml", Limits: []catalog.Definition{
+		define(t, "login", "token-bucket 5/1m"), define(t, "api", "fixed-window 10/1s"),
 	}}
-	newer := catalog.File{Path: "new.yaml", Limits: []catalog.Definition{limit(t, "login", "token-bucket 6/1m")}}
+	newer := catalog.File{Path: "new.yaml", Limits: []catalog.Definition{define(t, "login", "token-bucket 6/1m")}}
 	const (
-		afterOld = "api = fixed-window 10/1s; byhand = gcra 1/s burst 1; login = token-bucket 5/1m burst 5"
-		afterNew = "api = fixed-window 10/1s (retired); byhand = gcra 1/s burst 1; login = token-bucket 6/1m burst 6"
+		afterOlder = "api = fixed-window 10/1s; byhand = gcra 1/s burst 1; login = token-bucket 5/1m burst 5"
+		afterNewer = "api = fixed-window 10/1s (retired); byhand = gcra 1/s burst 1; login = token-bucket 6/1m burst 6"
 	)
-	shuffled := old
-	shuffled.Limits = slices.Clone(old.Limits)
+	shuffled := older
+	shuffled.Limits = slices.Clone(older.Limits)
 	slices.Reverse(shuffled.Limits)
 	for i, step := range []struct {
-		file  catalog.File
-		how   catalog.Applying
-		known catalog.Known
-		v     int64
-		want  string
+		file    catalog.File
+		how     catalog.Applying
+		known   catalog.Known
+		version int64
+		want    string
 	}{
-		{old, catalog.Once, catalog.New, 2, afterOld},
-		{old, catalog.Once, catalog.Newest, 2, afterOld},
-		{shuffled, catalog.Once, catalog.Newest, 2, afterOld},
-		{newer, catalog.Once, catalog.New, 3, afterNew},
-		{old, catalog.Once, catalog.Older, 3, afterNew}, // with Once an old file undoes nothing
-		{newer, catalog.Once, catalog.Newest, 3, afterNew},
-		{old, catalog.Again, catalog.Older, 4, afterOld},
-		{old, catalog.Again, catalog.Newest, 4, afterOld},
-		{newer, catalog.Once, catalog.Older, 4, afterOld},
+		{older, catalog.Once, catalog.New, 2, afterOlder},
+		{older, catalog.Once, catalog.Newest, 2, afterOlder},
+		{shuffled, catalog.Once, catalog.Newest, 2, afterOlder},
+		{newer, catalog.Once, catalog.New, 3, afterNewer},
+		{older, catalog.Once, catalog.Older, 3, afterNewer}, // with Once an old file undoes nothing
+		{newer, catalog.Once, catalog.Newest, 3, afterNewer},
+		{older, catalog.Again, catalog.Older, 4, afterOlder},
+		{older, catalog.Again, catalog.Newest, 4, afterOlder},
+		{newer, catalog.Once, catalog.Older, 4, afterOlder},
 	} {
 		d, v, err := c.Apply(t.Context(), catalog.By{Author: "ci"}, step.file, step.how)
-		if err != nil || d.Known != step.known || v != step.v || catalogText(c) != step.want {
+		if err != nil || d.Known != step.known || v != step.version || catalogText(c) != step.want {
 			t.Errorf("step %d: known %v, version %d, %s, %v; want %v, %d, %s", i, d.Known, v, catalogText(c), err, step.known,
-				step.v, step.want)
+				step.version, step.want)
 		}
 	}
 }
 
-func TestChangesByHandStay(t *testing.T) {
+func TestApplyAgainKeepsChangesByHand(t *testing.T) {
 	c := open(t, memory.New(nil))
-	file := catalog.File{Path: "limits.yaml", Limits: []catalog.Definition{limit(t, "login", "token-bucket 5/1m")}}
+	file := catalog.File{Path: "limits.yaml", Limits: []catalog.Definition{define(t, "login", "token-bucket 5/1m")}}
 	apply := func(how catalog.Applying) catalog.Difference {
 		t.Helper()
 		d, _, err := c.Apply(t.Context(), catalog.By{}, file, how)
@@ -67,18 +67,18 @@ func TestChangesByHandStay(t *testing.T) {
 		return d
 	}
 	apply(catalog.Once)
-	changed := limit(t, "login", "token-bucket 50/1m")
+	changed := define(t, "login", "token-bucket 50/1m")
 	changed.Origin = "file"
-	set(t, c, changed)
+	mustSet(t, c, changed)
 	d := apply(catalog.Again) // another server that has seen the same change
 	if d.Known != catalog.Newest || len(d.Changes) != 1 || catalogText(c) != "login = token-bucket 50/1m burst 50" {
-		t.Errorf("the same file: known %v, %v, then %s", d.Known, d.Changes, catalogText(c))
+		t.Errorf("with Again: got known %v, %v, then %s; want the change by hand", d.Known, d.Changes, catalogText(c))
 	}
 	if got := catalog.Describe(d.Changes[0]); got != "~ login = token-bucket 5/1m burst 5   (was token-bucket 50/1m burst 50)" {
 		t.Errorf("the difference reads %q", got)
 	}
 	apply(catalog.Anyway)
 	if catalogText(c) != "login = token-bucket 5/1m burst 5" {
-		t.Errorf("anyway: %s", catalogText(c))
+		t.Errorf("with Anyway: got %s, want the limit of the file", catalogText(c))
 	}
 }

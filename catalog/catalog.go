@@ -12,8 +12,7 @@
 // process within two seconds. A read returns one version: no decision sees half a change.
 // While the store is away, the limits that were read last stay in force.
 //
-// Each change is a version with a number, a time, an author and a reason. A change by hand,
-// in SQL, is a version too.
+// Each change is a version with a number, a time, an author and a reason. A change by hand, in SQL, is a version too.
 package catalog
 
 import (
@@ -36,18 +35,18 @@ import (
 // DefaultEvery is the pause between two reads of the catalog.
 const DefaultEvery = time.Second
 
-// DefaultKeys is how many keys a Catalog caches.
+// DefaultKeys is how many entries of single keys a Catalog caches.
 const DefaultKeys = 100_000
 
 // lookTimeout bounds one read, so that a store that does not answer does not hold up the next read.
-const lookTimeout = 10 * time.Second
+const readTimeout = 10 * time.Second
 
 // Config adjusts a Catalog. A nil Config, and every zero field, is fine.
 type Config struct {
 	// Every is the pause between two reads of the catalog. Zero: DefaultEvery.
 	Every time.Duration
-	// Keys is for how many single keys the Catalog caches overrides and plans, or that a key
-	// has none. A key takes about 400 bytes. Zero: DefaultKeys.
+	// Keys bounds the cache of what single keys have: an entry of about 400 bytes for the plan of a key, and one for
+	// each override. That a key has none is an entry too. Zero: DefaultKeys.
 	Keys int
 	// Logger gets a line about each version that is read, about a limit that this program
 	// cannot read, and about a catalog that cannot be read. Nil: slog.Default().
@@ -61,17 +60,17 @@ type Config struct {
 
 // Catalog holds the catalog of a store as it was read last. It is safe for concurrent use.
 type Catalog struct {
-	store    store.Store
-	every    time.Duration
-	log      *slog.Logger
-	quiet    bool
-	observer Observer
-	current  atomic.Pointer[snapshot] // nil: nothing was read yet
-	lastErr  atomic.Pointer[error]    // why the last read failed; nil: it succeeded
-	reading  chan struct{}            // empty during a read, so that no older version replaces a newer one
-	keys     keyCache
-	cancel   context.CancelFunc
-	done     chan struct{}
+	store     store.Store
+	every     time.Duration
+	log       *slog.Logger
+	quiet     bool
+	observer  Observer
+	current   atomic.Pointer[snapshot] // nil: nothing was read yet
+	lastErr   atomic.Pointer[error]    // why the last read failed; nil: it succeeded
+	readToken chan struct{}            // taken out during a read, so that no older version replaces a newer one
+	keys      keyCache
+	cancel    context.CancelFunc
+	done      chan struct{}
 }
 
 // Definition is a limit of the catalog.
@@ -101,8 +100,7 @@ func Watch(s store.Store, cfg *Config) *Catalog {
 	return c
 }
 
-// Read reads the catalog once. Close need not be called, unless the store is to be closed while
-// others use the catalog.
+// Read reads the catalog once. Close need not be called, unless the store is to be closed while others use the catalog.
 func Read(ctx context.Context, s store.Store, cfg *Config) (*Catalog, error) {
 	c := newCatalog(s, cfg)
 	return c, c.Refresh(ctx)
@@ -113,12 +111,12 @@ func newCatalog(s store.Store, cfg *Config) *Catalog {
 	cfg = cmp.Or(cfg, &Config{})
 	c := &Catalog{
 		store: s, every: cfg.Every, log: cmp.Or(cfg.Logger, slog.Default()), quiet: cfg.Quiet,
-		observer: cfg.Observer, cancel: func() {}, reading: make(chan struct{}, 1),
+		observer: cfg.Observer, cancel: func() {}, readToken: make(chan struct{}, 1),
 	}
 	if c.observer == nil {
 		c.observer = noObserver{}
 	}
-	c.reading <- struct{}{}
+	c.readToken <- struct{}{}
 	c.keys.init(cfg.Keys, c.serveLookups)
 	if c.every <= 0 {
 		c.every = DefaultEvery
@@ -145,7 +143,7 @@ func (c *Catalog) watch() {
 		defer close(c.done)
 		failing := ""
 		for {
-			readCtx, cancelRead := sched.WithTimeout(ctx, lookTimeout)
+			readCtx, cancelRead := sched.WithTimeout(ctx, readTimeout)
 			err := c.Refresh(readCtx)
 			cancelRead()
 			if ctx.Err() != nil || errors.Is(err, store.ErrClosed) {
@@ -180,10 +178,10 @@ var errNoCatalog = fmt.Errorf("%w: the store keeps no catalog of limits", headga
 
 // Refresh reads the catalog now.
 func (c *Catalog) Refresh(ctx context.Context) (err error) {
-	if !sched.Either(c.reading, ctx.Done()) {
+	if !sched.Either(c.readToken, ctx.Done()) {
 		return fmt.Errorf("%w: another look at the catalog is under way: %w", store.ErrUnavailable, ctx.Err())
 	}
-	defer func() { c.reading <- struct{}{} }()
+	defer func() { c.readToken <- struct{}{} }()
 	begin := sched.Now()
 	if err = c.refresh(ctx); err != nil {
 		c.lastErr.Store(&err)
@@ -236,7 +234,7 @@ func (c *Catalog) refresh(ctx context.Context) error {
 	case old != nil && !lost && old.version == read.Version: // 0, again and again
 		s.hasKeyOverrides, s.hasKeyPlans = old.hasKeyOverrides, old.hasKeyPlans
 	default:
-		if err := s.lookForKeys(ctx, backend); err != nil {
+		if err := s.detectKeyItems(ctx, backend); err != nil {
 			return err
 		}
 	}
@@ -246,7 +244,7 @@ func (c *Catalog) refresh(ctx context.Context) error {
 			"missing", slices.Concat(old.missingIn(s), c.keys.missingIn(ctx, backend)))
 	}
 	if old == nil || lost || s.version != old.version {
-		for name, err := range s.broken {
+		for name, err := range s.parseErrors {
 			c.log.Error("a limit of the catalog cannot be read by this program", "limit", name, "error", err)
 		}
 		if old != nil && !lost {
@@ -265,11 +263,10 @@ func (d *Definition) item() store.Item {
 	}
 }
 
-// Limit returns the catalog's limit of a name. It returns the fallback under that name while the
-// catalog has no such limit, was never read, or has a limit that this program cannot read. Call it
-// for each decision: the returned limit does not follow later changes. It leaves out plans and
-// overrides of keys; [headgate.Named] includes them. A zero fallback gives a zero Limit, which a
-// Limiter refuses.
+// Limit returns the catalog's limit of a name. It returns the fallback under that name while the catalog has no such
+// limit, was never read, or has a limit that this program cannot read. Call it for each decision: the returned limit
+// does not follow later changes. It leaves out plans and overrides of keys; [headgate.Named] includes them. A zero
+// fallback gives a zero Limit, which a Limiter refuses.
 func (c *Catalog) Limit(name string, fallback headgate.Limit) headgate.Limit {
 	if d, ok := c.Lookup(name); ok {
 		return d.Limit
@@ -281,14 +278,12 @@ func (c *Catalog) Limit(name string, fallback headgate.Limit) headgate.Limit {
 	return l
 }
 
-// Names finds limits by their names, and lists them: a Catalog, or a fixed list. It is safe for
-// concurrent use.
+// Names finds limits by their names, and lists them: a Catalog, or a fixed list. It is safe for concurrent use.
 type Names interface {
 	headgate.Names
 	// List returns the limits, ordered by name. The slice belongs to the caller.
 	List() []Definition
-	// Err returns why the last read failed, or nil. The limits that were read before stay
-	// in force.
+	// Err returns why the last read failed, or nil. The limits that were read before stay in force.
 	Err() error
 }
 
@@ -298,7 +293,7 @@ var _ Names = (*Catalog)(nil)
 // has written them, say.
 func (c *Catalog) Unreadable() map[string]error {
 	if s := c.current.Load(); s != nil {
-		return maps.Clone(s.broken)
+		return maps.Clone(s.parseErrors)
 	}
 	return nil
 }
@@ -326,15 +321,15 @@ func (c *Catalog) Lookup(name string) (d Definition, ok bool) {
 
 // Difference returns the change that Set would make of a definition, and whether there is any.
 func (c *Catalog) Difference(d *Definition) (change store.Change, changed bool) {
-	var have []store.Item
-	if was, ok := c.Lookup(d.Name()); ok {
-		have = append(have, was.item())
+	var oldItems []store.Item
+	if old, ok := c.Lookup(d.Name()); ok {
+		oldItems = append(oldItems, old.item())
 	}
-	list := (&store.Edit{Items: []store.Item{d.item()}}).Changes(have)
-	if len(list) == 0 {
+	changes := (&store.Edit{Items: []store.Item{d.item()}}).Changes(oldItems)
+	if len(changes) == 0 {
 		return store.Change{}, false
 	}
-	return list[0], true
+	return changes[0], true
 }
 
 // Now estimates the store's time from the last read of the catalog.
@@ -349,7 +344,7 @@ func (c *Catalog) Now() time.Time {
 // newest. Both are zero if none was read.
 func (c *Catalog) Version() (number int64, at time.Time) {
 	if s := c.current.Load(); s != nil {
-		return s.version, s.at
+		return s.version, s.newestAt
 	}
 	return 0, time.Time{}
 }

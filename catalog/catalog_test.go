@@ -34,8 +34,8 @@ func open(tb testing.TB, s store.Store) *catalog.Catalog {
 	return c
 }
 
-// limit returns a definition with a name and a notation.
-func limit(tb testing.TB, name, notation string) catalog.Definition {
+// define returns the definition of a limit with a name.
+func define(tb testing.TB, name, notation string) catalog.Definition {
 	tb.Helper()
 	l, err := headgate.ParseNamed(name, notation)
 	if err != nil {
@@ -44,7 +44,8 @@ func limit(tb testing.TB, name, notation string) catalog.Definition {
 	return catalog.Definition{Limit: l}
 }
 
-func set(tb testing.TB, c *catalog.Catalog, list ...catalog.Definition) int64 {
+// mustSet defines limits, and returns the version.
+func mustSet(tb testing.TB, c *catalog.Catalog, list ...catalog.Definition) int64 {
 	tb.Helper()
 	v, err := c.Set(tb.Context(), catalog.By{Author: "alice", Reason: "because"}, list...)
 	if err != nil {
@@ -66,103 +67,104 @@ func catalogText(c *catalog.Catalog) string {
 	return strings.Join(list, "; ")
 }
 
-func TestAChangeReachesAllUsersOfTheStore(t *testing.T) {
+func TestAChangeReachesOtherCatalogs(t *testing.T) {
 	begin := time.Now()
 	s := memory.New(nil)
-	one, other := open(t, s), open(t, s)
-	if v := set(t, one, limit(t, "login", "token-bucket 5/1m"), limit(t, "api", "fixed-window 10/1s")); v != 1 {
-		t.Errorf("the first change is version %d", v)
+	writer, reader := open(t, s), open(t, s)
+	v := mustSet(t, writer, define(t, "login", "token-bucket 5/1m"), define(t, "api", "fixed-window 10/1s"))
+	if v != 1 {
+		t.Errorf("the first change is version %d, want 1", v)
 	}
-	if got := catalogText(one); got != "api = fixed-window 10/1s; login = token-bucket 5/1m burst 5" {
-		t.Errorf("the writer has %s at once", got)
+	if got := catalogText(writer); got != "api = fixed-window 10/1s; login = token-bucket 5/1m burst 5" {
+		t.Errorf("right after Set the writer has %s", got)
 	}
-	await.Until(t, "the other one has two limits", func() bool { return len(other.List()) == 2 })
-	set(t, other, limit(t, "login", "token-bucket 6/1m"))
+	await.Until(t, "the other catalog has two limits", func() bool { return len(reader.List()) == 2 })
+	mustSet(t, reader, define(t, "login", "token-bucket 6/1m"))
 	await.Until(t, "login was changed", func() bool {
-		l, err := one.Get("login")
+		l, err := writer.Get("login")
 		return err == nil && l.String() == "token-bucket 6/1m burst 6"
 	})
-	if _, err := other.Remove(t.Context(), catalog.By{}, "login"); err != nil {
+	if _, err := reader.Remove(t.Context(), catalog.By{}, "login"); err != nil {
 		t.Fatal(err)
 	}
-	await.Until(t, "login was removed", func() bool { _, err := one.Get("login"); return err != nil })
-	_, err := one.Get("login")
+	await.Until(t, "login was removed", func() bool { _, err := writer.Get("login"); return err != nil })
+	_, err := writer.Get("login")
 	if !errors.Is(err, headgate.ErrUnknownLimit) || !strings.Contains(err.Error(), `"login"; the catalog has api`) {
-		t.Errorf("a limit that was removed: %v", err)
+		t.Errorf("a limit that was removed: got %v, want %v", err, headgate.ErrUnknownLimit)
 	}
-	if v, at := one.Version(); v != 3 || at.Before(begin) || at.After(time.Now()) {
-		t.Errorf("version %d, read at %v, where the test began at %v", v, at, begin)
+	if v, readAt := writer.Version(); v != 3 || readAt.Before(begin) || readAt.After(time.Now()) {
+		t.Errorf("got version %d, read at %v; want version 3, read after %v", v, readAt, begin)
 	}
 }
 
-func TestALimitWithAFallback(t *testing.T) {
+func TestLimitReturnsTheFallback(t *testing.T) {
 	s := memory.New(nil)
 	c := open(t, s)
 	fallback := headgate.MustParse("token-bucket 1/1h")
 	if l := c.Limit("login", fallback); l.Name() != "login" || l.String() != fallback.String() {
 		t.Errorf("not in the catalog: %s = %v, want the fallback under the name", l.Name(), l)
 	}
-	set(t, c, limit(t, "login", "token-bucket 2/1h"))
+	mustSet(t, c, define(t, "login", "token-bucket 2/1h"))
 	l := c.Limit("login", fallback)
 	if l.String() != "token-bucket 2/1h burst 2" {
-		t.Errorf("in the catalog: %v", l)
+		t.Errorf("got %v, want the limit in the catalog", l)
 	}
 	limiter := headgate.New(s, nil)
 	for i, want := range []bool{true, true, false} {
 		if d, err := limiter.Allow(t.Context(), l, "bob"); err != nil || d.Allowed != want {
-			t.Errorf("request %d: %v, %v", i, d.Allowed, err)
+			t.Errorf("request %d: got allowed %v, %v; want %v", i, d.Allowed, err, want)
 		}
 	}
 	if l := c.Limit("other", headgate.Limit{}); !l.IsZero() {
-		t.Errorf("without a fallback: %v", l)
+		t.Errorf("without a fallback: got %v, want the zero limit", l)
 	}
 }
 
 func TestInvalidEditsChangeNothing(t *testing.T) {
 	c := open(t, memory.New(nil))
-	set(t, c, limit(t, "login", "token-bucket 5/1m"))
+	mustSet(t, c, define(t, "login", "token-bucket 5/1m"))
 	ctx, by := t.Context(), catalog.By{}
 	for name, change := range map[string]func() (int64, error){
 		"a limit without a name": func() (int64, error) {
-			return c.Set(ctx, by, limit(t, "api", "token-bucket 1/s"),
+			return c.Set(ctx, by, define(t, "api", "token-bucket 1/s"),
 				catalog.Definition{Limit: headgate.MustParse("token-bucket 1/s")})
 		},
 		"nothing but a name": func() (int64, error) {
 			return c.Set(ctx, by, catalog.Definition{Limit: headgate.MustNamed("api")})
 		},
 		"a long reason": func() (int64, error) {
-			return c.Set(ctx, catalog.By{Reason: strings.Repeat("r", 2000)}, limit(t, "api", "token-bucket 1/s"))
+			return c.Set(ctx, catalog.By{Reason: strings.Repeat("r", 2000)}, define(t, "api", "token-bucket 1/s"))
 		},
-		"removing what is not there":      func() (int64, error) { return c.Remove(ctx, by, "login", "api") },
-		"a rollback to what is to come":   func() (int64, error) { return c.Rollback(ctx, by, 2) },
-		"a rollback to what can never be": func() (int64, error) { return c.Rollback(ctx, by, -1) },
+		"removing an unknown limit":        func() (int64, error) { return c.Remove(ctx, by, "login", "api") },
+		"a rollback to a future version":   func() (int64, error) { return c.Rollback(ctx, by, 2) },
+		"a rollback to a negative version": func() (int64, error) { return c.Rollback(ctx, by, -1) },
 		"a file that defines a limit twice": func() (int64, error) {
-			return applyFile(c, limit(t, "a", "gcra 1/s"), limit(t, "a", "gcra 2/s"))
+			return applyFile(c, define(t, "a", "gcra 1/s"), define(t, "a", "gcra 2/s"))
 		},
 	} {
 		if v, err := change(); !errors.Is(err, headgate.ErrInvalid) {
-			t.Errorf("%s: version %d, %v", name, v, err)
+			t.Errorf("%s: got version %d, %v; want %v", name, v, err, headgate.ErrInvalid)
 		}
 	}
 	if v, _ := c.Version(); v != 1 || catalogText(c) != "login = token-bucket 5/1m burst 5" {
-		t.Errorf("version %d has %s", v, catalogText(c))
+		t.Errorf("got version %d with %s, want version 1 unchanged", v, catalogText(c))
 	}
 }
 
 func TestHistoryAndRollback(t *testing.T) {
 	c := open(t, memory.New(nil))
-	set(t, c, limit(t, "login", "token-bucket 5/1m"))
-	set(t, c, limit(t, "api", "gcra 1/s"))
-	set(t, c, limit(t, "login", "token-bucket 6/1m"))
+	mustSet(t, c, define(t, "login", "token-bucket 5/1m"))
+	mustSet(t, c, define(t, "api", "gcra 1/s"))
+	mustSet(t, c, define(t, "login", "token-bucket 6/1m"))
 	if _, err := c.Remove(t.Context(), catalog.By{}, "api"); err != nil {
 		t.Fatal(err)
 	}
 	list, err := c.History(t.Context(), "login", 10)
 	if err != nil || len(list) != 2 || list[0].Number != 3 || list[1].Number != 1 || list[1].Author != "alice" {
-		t.Errorf("of login: %+v, %v", list, err)
+		t.Errorf("history of login: got %+v, %v; want versions 3 and 1", list, err)
 	}
 	if list, err := c.History(t.Context(), "", 3); err != nil || len(list) != 3 || list[0].Number != 4 {
-		t.Errorf("of all: %+v, %v", list, err)
+		t.Errorf("history of all limits: got %+v, %v; want three versions from 4", list, err)
 	}
 	for _, tt := range []struct {
 		to    int64
@@ -185,17 +187,17 @@ func TestHistoryAndRollback(t *testing.T) {
 	}
 }
 
-func TestWritersTakeTurns(t *testing.T) {
-	const writers, each = 8, 10
+func TestConcurrentSetsMakeOneVersionEach(t *testing.T) {
+	const writers, edits = 8, 10
 	s := memory.New(nil)
 	var wg sync.WaitGroup
 	for w := range writers {
 		c := open(t, s)
 		wg.Go(func() {
-			for i := range each {
+			for i := range edits {
 				for {
 					_, err := c.Set(t.Context(), catalog.By{},
-						limit(t, fmt.Sprint("l", w), fmt.Sprintf("gcra %d/s", i+1)))
+						define(t, fmt.Sprint("l", w), fmt.Sprintf("gcra %d/s", i+1)))
 					if errors.Is(err, store.ErrVersion) { // other writers came first ten times
 						continue
 					}
@@ -209,8 +211,8 @@ func TestWritersTakeTurns(t *testing.T) {
 	}
 	wg.Wait()
 	c := open(t, s)
-	if v, _ := c.Version(); v != writers*each || len(c.List()) != writers {
-		t.Errorf("version %d, %s", v, catalogText(c))
+	if v, _ := c.Version(); v != writers*edits || len(c.List()) != writers {
+		t.Errorf("got version %d, %s; want version %d, %d limits", v, catalogText(c), writers*edits, writers)
 	}
 }
 
@@ -222,21 +224,21 @@ func TestAnUnreadableLimitIsReported(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	await.Until(t, "the other limit is there", func() bool { _, err := c.Get("old"); return err == nil })
+	await.Until(t, "limit old was read", func() bool { _, err := c.Get("old"); return err == nil })
 	_, err := c.Get("new")
 	if err == nil || errors.Is(err, headgate.ErrUnknownLimit) || !strings.Contains(err.Error(), `"law-of-2030" is not known`) {
-		t.Errorf("a limit of a newer program: %v", err)
+		t.Errorf("a limit of a newer program: got %v, want an error of its notation", err)
 	}
 	if l := c.Limit("new", headgate.MustParse("gcra 1/s")); l.String() != "gcra 1/s burst 1" {
-		t.Errorf("its fallback: %v", l)
+		t.Errorf("got %v, want the fallback", l)
 	}
 }
 
-func TestAStoreThatIsUnreachableAtFirst(t *testing.T) {
-	there := make(chan struct{})
+func TestWatchReadsAStoreOnceItIsReachable(t *testing.T) {
+	reachable := make(chan struct{})
 	s := pending.New(pending.Config{Within: pending.NoLimit, Open: func(context.Context) (store.Store, error) {
 		select {
-		case <-there:
+		case <-reachable:
 			m := memory.New(nil)
 			_, err := m.WriteCatalog(context.Background(), store.Edit{Items: []store.Item{
 				{Kind: store.KindLimit, Name: "login", Text: "gcra 5/s"},
@@ -250,19 +252,19 @@ func TestAStoreThatIsUnreachableAtFirst(t *testing.T) {
 	c := catalog.Watch(s, &catalog.Config{Every: 5 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	defer c.Close()
 	if _, err := c.Get("login"); !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("before it is there: %v", err)
+		t.Errorf("before the store is reachable: got %v, want %v", err, store.ErrUnavailable)
 	}
-	close(there)
-	await.Until(t, "login is known", func() bool { _, err := c.Get("login"); return err == nil })
+	close(reachable)
+	await.Until(t, "login was read", func() bool { _, err := c.Get("login"); return err == nil })
 }
 
 // storeWithoutCatalog is a store without a catalog.
 type storeWithoutCatalog struct{ store.Store }
 
-func TestAStoreWithoutACatalog(t *testing.T) {
+func TestOpenOfAStoreWithoutACatalogIsUnsupported(t *testing.T) {
 	_, err := catalog.Open(t.Context(), storeWithoutCatalog{memory.New(nil)}, nil)
 	if !errors.Is(err, headgate.ErrUnsupported) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want %v", err, headgate.ErrUnsupported)
 	}
 }
 
@@ -279,9 +281,9 @@ func (r *restoredStore) ReadCatalog(ctx context.Context, since int64) (store.Cat
 	return r.current.ReadCatalog(ctx, since)
 }
 
-func TestARestoredStoreIsReadAgain(t *testing.T) {
-	first, copied := memory.New(nil), memory.New(nil)
-	for i, s := range []*memory.Store{first, copied, first} {
+func TestAnOlderCatalogOfARestoredStoreIsRead(t *testing.T) {
+	original, oldCopy := memory.New(nil), memory.New(nil)
+	for i, s := range []*memory.Store{original, oldCopy, original} {
 		now, err := s.ReadCatalog(t.Context(), 0)
 		if err != nil {
 			t.Fatal(err)
@@ -292,19 +294,18 @@ func TestARestoredStoreIsReadAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r := &restoredStore{Store: first, current: first}
+	r := &restoredStore{Store: original, current: original}
 	c := open(t, r)
 	if got := catalogText(c); got != "login = gcra 3/s burst 3" {
 		t.Fatalf("at first %s", got)
 	}
 	r.mu.Lock()
-	r.current = copied
+	r.current = oldCopy
 	r.mu.Unlock()
 	await.Until(t, "the older catalog is in force", func() bool { return catalogText(c) == "login = gcra 2/s burst 2" })
 }
 
-// unversionedStore is a store whose limits were made before versions were counted, as in an
-// upgraded database.
+// unversionedStore is a store with limits that were made at version 0, as in an upgraded database.
 type unversionedStore struct {
 	*memory.Store
 	mu    sync.Mutex
@@ -338,24 +339,24 @@ func TestALimitFromBeforeVersionsCanBeRemoved(t *testing.T) {
 
 func TestSeenRefusesOtherVersions(t *testing.T) {
 	c := open(t, memory.New(nil))
-	seen := set(t, c, limit(t, "login", "token-bucket 5/1m"))
-	set(t, c, limit(t, "api", "gcra 1/s"))
+	seen := mustSet(t, c, define(t, "login", "token-bucket 5/1m"))
+	mustSet(t, c, define(t, "api", "gcra 1/s"))
 	by := catalog.By{Seen: &seen}
 	for name, change := range map[string]func() (int64, error){
-		"set":      func() (int64, error) { return c.Set(t.Context(), by, limit(t, "login", "token-bucket 6/1m")) },
+		"set":      func() (int64, error) { return c.Set(t.Context(), by, define(t, "login", "token-bucket 6/1m")) },
 		"remove":   func() (int64, error) { return c.Remove(t.Context(), by, "login") },
 		"rollback": func() (int64, error) { return c.Rollback(t.Context(), by, 0) },
 	} {
 		if _, err := change(); !errors.Is(err, store.ErrVersion) ||
 			!strings.Contains(err.Error(), "version 1, and has 2") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want %v", name, err, store.ErrVersion)
 		}
 	}
 	*by.Seen++
 	if v, err := c.Remove(t.Context(), by, "login"); err != nil || v != 3 {
-		t.Errorf("of the newest version: %d, %v", v, err)
+		t.Errorf("Seen is the newest version: got version %d, %v; want 3", v, err)
 	}
 	if _, err := c.Rollback(t.Context(), catalog.By{}, 1, "never"); !errors.Is(err, headgate.ErrUnknownLimit) {
-		t.Errorf("a rollback of a name that nothing ever had: %v", err)
+		t.Errorf("a rollback of an unknown name: got %v, want %v", err, headgate.ErrUnknownLimit)
 	}
 }

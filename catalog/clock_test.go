@@ -11,12 +11,12 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// settableMachine is a scheduler whose wall clock a test can set.
-type settableMachine struct{ ahead time.Duration }
+// settableScheduler is a scheduler whose wall clock a test can set.
+type settableScheduler struct{ wallOffset time.Duration }
 
-func (m *settableMachine) Go(f func()) { go f() }
+func (m *settableScheduler) Go(f func()) { go f() }
 
-func (m *settableMachine) Wait(_ time.Duration, a, b, c <-chan struct{}) int {
+func (m *settableScheduler) Wait(_ time.Duration, a, b, c <-chan struct{}) int {
 	select {
 	case <-a:
 		return 0
@@ -27,26 +27,26 @@ func (m *settableMachine) Wait(_ time.Duration, a, b, c <-chan struct{}) int {
 	}
 }
 
-func (m *settableMachine) Yield()                              {}
-func (m *settableMachine) Now() time.Time                      { return time.Now() }
-func (m *settableMachine) Wall() time.Time                     { return time.Now().Add(m.ahead) }
-func (m *settableMachine) Until(d time.Duration) time.Duration { return d }
-func (m *settableMachine) Uint64() uint64                      { return 0 }
+func (m *settableScheduler) Yield()                              {}
+func (m *settableScheduler) Now() time.Time                      { return time.Now() }
+func (m *settableScheduler) Wall() time.Time                     { return time.Now().Add(m.wallOffset) }
+func (m *settableScheduler) Until(d time.Duration) time.Duration { return d }
+func (m *settableScheduler) Uint64() uint64                      { return 0 }
 
-func (m *settableMachine) Hash(v any) uint64 {
+func (m *settableScheduler) Hash(v any) uint64 {
 	h := fnv.New64a()
 	fmt.Fprint(h, v)
 	return h.Sum64()
 }
 
-// TestAnOverrideLastsThoughTheMachinesClockIsSet sets the machine's clock far beyond the end of an override after the
-// catalog was read. By the store's clock the end still lies ahead.
-func TestAnOverrideLastsThoughTheMachinesClockIsSet(t *testing.T) {
-	m := &settableMachine{}
-	sched.Simulate(m)
+// TestAnOverrideLastsWhenTheWallClockIsSet sets the machine's wall clock far beyond the end of an override after the
+// catalog was read. The override must stay in force: by the store's clock its end still lies ahead.
+func TestAnOverrideLastsWhenTheWallClockIsSet(t *testing.T) {
+	scheduler := &settableScheduler{}
+	sched.Simulate(scheduler)
 	defer sched.Simulate(nil)
-	at := time.Now()
-	s := memory.New(&memory.Config{Clock: at.UnixMicro})
+	storeTime := time.Now()
+	s := memory.New(&memory.Config{Clock: storeTime.UnixMicro})
 	c, err := Read(t.Context(), s, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -56,25 +56,25 @@ func TestAnOverrideLastsThoughTheMachinesClockIsSet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := headgate.ParseNamed("login", "fixed-window 7/1h")
+	overrideLimit, err := headgate.ParseNamed("login", "fixed-window 7/1h")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Set(t.Context(), By{}, Definition{Limit: base}); err != nil {
 		t.Fatal(err)
 	}
-	o := Override{Limit: other, Key: "bob", Until: at.Add(time.Minute)}
-	if _, err := c.Override(t.Context(), By{}, o); err != nil {
+	override := Override{Limit: overrideLimit, Key: "bob", Until: storeTime.Add(time.Minute)}
+	if _, err := c.Override(t.Context(), By{}, override); err != nil {
 		t.Fatal(err)
 	}
-	for _, ahead := range []time.Duration{0, 26 * time.Hour, -26 * time.Hour} {
-		m.ahead = ahead
+	for _, wallOffset := range []time.Duration{0, 26 * time.Hour, -26 * time.Hour} {
+		scheduler.wallOffset = wallOffset
 		l, err := c.Find(t.Context(), "login", "bob")
-		if err != nil || l.String() != other.String() {
-			t.Errorf("the machine's clock is set by %s: %s, %v; want %s", ahead, l, err, other)
+		if err != nil || l.String() != overrideLimit.String() {
+			t.Errorf("the wall clock is set by %s: got %s, %v; want %s", wallOffset, l, err, overrideLimit)
 		}
-		if got := c.Now(); got.Sub(at).Abs() > 30*time.Second {
-			t.Errorf("the machine's clock is set by %s: the store's time is taken for %s, not %s", ahead, got, at)
+		if got := c.Now(); got.Sub(storeTime).Abs() > 30*time.Second {
+			t.Errorf("the wall clock is set by %s: got store time %s, want %s", wallOffset, got, storeTime)
 		}
 	}
 }

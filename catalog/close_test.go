@@ -12,17 +12,17 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestCloseWaitsForALookUp closes a catalog during a look-up. Look-ups that wait behind it fail because
-// the catalog is closed, and so do later ones.
+// TestCloseWaitsForALookUp closes a catalog in the middle of a look-up of three seconds. That look-up succeeds. The
+// next one waits in the queue and fails with ErrClosed, as do later ones. Cached keys are still found.
 func TestCloseWaitsForALookUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCountingStore(func() { time.Sleep(3 * time.Second) })
-		c, err := catalog.Read(t.Context(), s, quiet)
+		c, err := catalog.Read(t.Context(), s, silentConfig)
 		if err != nil {
 			t.Fatal(err)
 		}
-		set(t, c, limit(t, "login", "token-bucket 10/s"))
-		override := catalog.Override{Limit: named(t, "login", "unlimited"), Key: "bob"}
+		mustSet(t, c, define(t, "login", "token-bucket 10/s"))
+		override := catalog.Override{Limit: limit(t, "login", "unlimited"), Key: "bob"}
 		mustSucceed(t)(c.Override(t.Context(), admin, override))
 		errs := make(chan error, 2)
 		for _, key := range []string{"ann", "carl"} {
@@ -35,41 +35,41 @@ func TestCloseWaitsForALookUp(t *testing.T) {
 		begin := time.Now()
 		c.Close()
 		if took := time.Since(begin); took != time.Second {
-			t.Errorf("it took %s to close, want the second until the answer", took)
+			t.Errorf("Close took %s, want the second until the answer", took)
 		}
 		if first, second := <-errs, <-errs; first != nil && second != nil ||
 			!errors.Is(errors.Join(first, second), store.ErrClosed) {
-			t.Errorf("%v and %v, want an answer and that it is closed", first, second)
+			t.Errorf("got %v and %v, want nil and %v", first, second, store.ErrClosed)
 		}
-		n := s.asked.Load()
-		if _, err := c.Find(t.Context(), "login", "dora"); !errors.Is(err, store.ErrClosed) || s.asked.Load() != n {
-			t.Errorf("after it was closed: %v, and the store was asked %d times", err, s.asked.Load()-n)
+		s.lookups.Store(0)
+		if _, err := c.Find(t.Context(), "login", "dora"); !errors.Is(err, store.ErrClosed) || s.lookups.Load() != 0 {
+			t.Errorf("after Close: got %v and %d look-ups, want %v and none", err, s.lookups.Load(), store.ErrClosed)
 		}
 		if l, err := c.Find(t.Context(), "login", "ann"); err != nil || l.Name() != "login" {
-			t.Errorf("what is remembered: %v, %v", l, err)
+			t.Errorf("a cached key after Close: got %v, %v", l, err)
 		}
 		c.Close()
 	})
 }
 
-// TestManyKeysAreLookedUpInChunks looks up more keys at once than one call of the store reads.
+// TestManyKeysAreLookedUpInChunks looks up 1000 keys, which takes three calls of the store: 400, 400 and 200 keys.
 func TestManyKeysAreLookedUpInChunks(t *testing.T) {
 	s := newCountingStore(func() {})
 	c := open(t, s)
-	set(t, c, limit(t, "login", "fixed-window 1/1h"))
+	mustSet(t, c, define(t, "login", "fixed-window 1/1h"))
 	mustSucceed(t)(c.Override(t.Context(), admin, catalog.Override{
-		Limit: named(t, "login", "fixed-window 10/1h"), Key: "k999",
+		Limit: limit(t, "login", "fixed-window 10/1h"), Key: "k999",
 	}))
 	charges := make([]headgate.Charge, 1000)
 	for i := range charges {
 		charges[i] = headgate.Charge{Limit: headgate.MustNamed("login"), Key: fmt.Sprint("k", i)}
 	}
-	s.asked.Store(0)
+	s.lookups.Store(0)
 	if err := c.FindAll(t.Context(), charges); err != nil {
 		t.Fatal(err)
 	}
-	if n := s.asked.Load(); n != 3 || charges[999].Limit.String() != "fixed-window 10/1h" ||
+	if n := s.lookups.Load(); n != 3 || charges[999].Limit.String() != "fixed-window 10/1h" ||
 		charges[998].Limit.String() != "fixed-window 1/1h" {
-		t.Errorf("%d questions, %s, %s", n, charges[999].Limit, charges[998].Limit)
+		t.Errorf("got %d calls, %s, %s; want 3 calls, 10 and 1 an hour", n, charges[999].Limit, charges[998].Limit)
 	}
 }

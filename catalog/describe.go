@@ -67,8 +67,7 @@ func Meaning(i *store.Item) string {
 	return text
 }
 
-// Concerns reports whether a change is about a limit: the limit itself, an override of it, or a plan
-// that has it.
+// Concerns reports whether a change is about a limit: the limit itself, an override of it, or a plan that has it.
 func Concerns(c store.Change, limit string) bool {
 	switch i := &c.After; i.Kind {
 	case store.KindLimit, store.KindOverride, store.KindPrefixOverride:

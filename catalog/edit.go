@@ -103,8 +103,7 @@ func (c *Catalog) Remove(ctx context.Context, by By, names ...string) (version i
 // versionsPerPage is how many versions are read at a time.
 const versionsPerPage = 100
 
-// History returns the newest n versions that changed a limit, newest first. An empty name
-// stands for all limits.
+// History returns the newest n versions that changed a limit, newest first. An empty name stands for all limits.
 func (c *Catalog) History(ctx context.Context, name string, n int) (list []store.Version, err error) {
 	for before := int64(0); len(list) < n; {
 		versions, err := c.Versions(ctx, before, versionsPerPage)
@@ -173,22 +172,22 @@ func (c *Catalog) rollbackChanges(ctx context.Context, current *snapshot, versio
 	if version < 0 || version > current.version {
 		return nil, headgate.Invalid("version", "there is no version %d; the newest is %d", version, current.version)
 	}
-	was := map[store.Item]store.Item{} // before the first change after version
-	setBefore := func(change store.Change) { was[change.After.ID()] = change.Before }
+	oldItems := map[store.Item]store.Item{} // before the first change after version
+	setBefore := func(change store.Change) { oldItems[change.After.ID()] = change.Before }
 	if err = c.eachChange(ctx, current.version+1, version, setBefore); err != nil {
 		return nil, err
 	}
 	for _, name := range names {
 		id := store.Item{Kind: store.KindLimit, Name: name}
-		if _, changed := was[id]; !changed && current.items[id] == (store.Item{}) {
+		if _, changed := oldItems[id]; !changed && current.items[id] == (store.Item{}) {
 			return nil, current.unknownLimit(name)
 		}
 	}
-	have, err := c.currentItems(ctx, current, was)
+	items, err := c.currentItems(ctx, current, oldItems)
 	if err != nil {
 		return nil, err
 	}
-	list = (&store.Edit{Items: slices.Collect(maps.Values(was))}).Changes(have)
+	list = (&store.Edit{Items: slices.Collect(maps.Values(oldItems))}).Changes(items)
 	list = slices.DeleteFunc(list, func(change store.Change) bool {
 		is, old := &change.Before, &change.After
 		ended := old.Until != 0 && old.Until <= current.clock() && is.Removed
@@ -201,19 +200,19 @@ func (c *Catalog) rollbackChanges(ctx context.Context, current *snapshot, versio
 
 // currentItems returns the current state of the items with these ids.
 func (c *Catalog) currentItems(ctx context.Context, s *snapshot, ids map[store.Item]store.Item) ([]store.Item, error) {
-	var have, perKey []store.Item
+	var items, perKey []store.Item
 	for id := range ids {
 		if id.Kind.PerKey() {
 			perKey = append(perKey, id)
 		} else if item, ok := s.items[id]; ok {
-			have = append(have, item)
+			items = append(items, item)
 		}
 	}
 	if perKey == nil {
-		return have, nil
+		return items, nil
 	}
 	_, found, err := c.backend().Items(ctx, perKey)
-	return append(have, found...), err
+	return append(items, found...), err
 }
 
 // Between returns the net changes from one version to another, which may be the older one. The error is

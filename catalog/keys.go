@@ -154,7 +154,7 @@ func (c *Catalog) serveLookups(_ context.Context, passengers []*flight.Passenger
 	if c.keys.closed.Load() {
 		return errClosed
 	}
-	ctx, cancel := sched.WithTimeout(context.Background(), lookTimeout)
+	ctx, cancel := sched.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
 	found := map[id]*entry{}
 	for _, p := range passengers {
@@ -221,47 +221,46 @@ func (c *Catalog) cacheEntries(version int64, ids []id, found map[id]*entry) {
 
 // missingIn returns the names of cached items of single keys that a store no longer has.
 func (k *keyCache) missingIn(ctx context.Context, backend store.Catalog) []string {
-	var had []store.Item
+	var cachedItems []store.Item
 	for i, e := range k.cache.All() {
-		if e.exists && len(had) < perLookup {
-			had = append(had, i.item())
+		if e.exists && len(cachedItems) < perLookup {
+			cachedItems = append(cachedItems, i.item())
 		}
 	}
-	if len(had) == 0 {
+	if len(cachedItems) == 0 {
 		return nil
 	}
-	_, found, err := backend.Items(ctx, had)
+	_, found, err := backend.Items(ctx, cachedItems)
 	if err != nil { // then nobody knows which are missing
 		return nil
 	}
-	var list []string
-	for _, h := range had {
-		if !slices.ContainsFunc(found, func(i store.Item) bool { return i.ID() == h.ID() }) {
-			list = append(list, nameOf(&h))
+	var names []string
+	for _, item := range cachedItems {
+		if !slices.ContainsFunc(found, func(i store.Item) bool { return i.ID() == item.ID() }) {
+			names = append(names, nameOf(&item))
 		}
 	}
-	return firstNames(list, len(list))
+	return firstNames(names, len(names))
 }
 
-// lookForKeys finds out whether any single key has a plan or an override. Most stores have neither,
-// and then no key is looked up.
-func (s *snapshot) lookForKeys(ctx context.Context, k store.Catalog) error {
-	if f, ok := k.(store.KindFinder); ok {
-		have, err := f.MayHave(ctx, store.KindOverride, store.KindAssignment)
+// detectKeyItems finds out whether any single key has a plan or an override; otherwise no key is looked up.
+func (s *snapshot) detectKeyItems(ctx context.Context, backend store.Catalog) error {
+	if f, ok := backend.(store.KindFinder); ok {
+		mayHave, err := f.MayHave(ctx, store.KindOverride, store.KindAssignment)
 		if err != nil {
 			return err
 		}
-		s.hasKeyOverrides, s.hasKeyPlans = s.hasKeyOverrides || have[0], s.hasKeyPlans || have[1]
+		s.hasKeyOverrides, s.hasKeyPlans = s.hasKeyOverrides || mayHave[0], s.hasKeyPlans || mayHave[1]
 		return nil
 	}
-	for kind, there := range map[store.Kind]*bool{
+	for kind, exists := range map[store.Kind]*bool{
 		store.KindOverride: &s.hasKeyOverrides, store.KindAssignment: &s.hasKeyPlans,
 	} {
-		some, err := itemsAfter(ctx, k, kind, store.Item{}, 1)
+		items, err := itemsAfter(ctx, backend, kind, store.Item{}, 1)
 		if err != nil {
 			return err
 		}
-		*there = *there || len(some) > 0
+		*exists = *exists || len(items) > 0
 	}
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 
 // isAcquired reports whether the limit of a notation is acquired and not taken: a limit of concurrency. ok
 // is false if this program cannot parse the notation.
-func isAcquired(notation string) (yes, ok bool) {
+func isAcquired(notation string) (acquired, ok bool) {
 	l, err := headgate.Parse(notation)
 	return err == nil && l.Concurrency(), err == nil
 }
@@ -18,27 +18,27 @@ func isAcquired(notation string) (yes, ok bool) {
 // checkAcquisition refuses an edit after which a limit is acquired while a plan or an override in its place
 // is taken, or vice versa. No writer can come between the check and the edit: the store would refuse the edit,
 // which is based on an older version.
-func (c *Catalog) checkAcquisition(ctx context.Context, current *snapshot, list []store.Item) error {
-	edited := make(map[store.Item]store.Item, len(list))
-	for _, i := range list {
+func (c *Catalog) checkAcquisition(ctx context.Context, current *snapshot, items []store.Item) error {
+	edited := make(map[store.Item]store.Item, len(items))
+	for _, i := range items {
 		edited[i.ID()] = i
 	}
-	for _, i := range list {
+	for _, i := range items {
 		if i.Kind != store.KindLimit || i.Removed {
 			continue
 		}
-		is, ok := isAcquired(i.Text)
-		before, had := current.limits[i.Name]
-		if !ok || had && before.Concurrency() == is {
+		acquired, ok := isAcquired(i.Text)
+		old, exists := current.limits[i.Name]
+		if !ok || exists && old.Concurrency() == acquired {
 			continue
 		}
-		other, err := c.findMismatch(ctx, current, edited, i.Name, is)
+		mismatch, err := c.findMismatch(ctx, current, edited, i.Name, acquired)
 		if err != nil {
 			return err
 		}
-		if other != nil {
+		if mismatch != nil {
 			return headgate.Invalid("limits."+i.Name, "%s, and %s: remove or change it first",
-				map[bool]string{true: "is acquired", false: "is taken"}[is]+" as "+i.Text, replacement(other))
+				map[bool]string{true: "is acquired", false: "is taken"}[acquired]+" as "+i.Text, replacement(mismatch))
 		}
 	}
 	return nil
@@ -47,7 +47,7 @@ func (c *Catalog) checkAcquisition(ctx context.Context, current *snapshot, list 
 // replacement describes an item that replaces a limit, for an error.
 func replacement(i *store.Item) string {
 	verb := "taken"
-	if yes, _ := isAcquired(i.Text); yes {
+	if acquired, _ := isAcquired(i.Text); acquired {
 		verb = "acquired"
 	}
 	what := "the override of " + target(i)
@@ -63,34 +63,34 @@ func (c *Catalog) findMismatch(ctx context.Context, current *snapshot, edited ma
 	limitAcquired bool,
 ) (*store.Item, error) {
 	endedBefore := current.clock() - skew
-	mismatch := func(i store.Item) bool {
+	isMismatch := func(i store.Item) bool {
 		if e, ok := edited[i.ID()]; ok {
 			i = e
 		}
-		yes, ok := isAcquired(i.Text)
-		return ok && yes != limitAcquired && !i.Removed && (i.Until == 0 || i.Until > endedBefore)
+		acquired, ok := isAcquired(i.Text)
+		return ok && acquired != limitAcquired && !i.Removed && (i.Until == 0 || i.Until > endedBefore)
 	}
 	for _, i := range append(current.itemsOfKind(store.KindPlan), current.itemsOfKind(store.KindPrefixOverride)...) {
-		if Concerns(store.Change{After: i}, name) && mismatch(i) {
+		if Concerns(store.Change{After: i}, name) && isMismatch(i) {
 			return &i, nil
 		}
 	}
 	if !current.hasKeyOverrides {
 		return nil, nil
 	}
-	k := c.backend()
-	_, items, err := k.Items(ctx, []store.Item{{Kind: store.KindOverride, Name: name}})
+	backend := c.backend()
+	_, items, err := backend.Items(ctx, []store.Item{{Kind: store.KindOverride, Name: name}})
 	for after := (store.Item{Name: name}); err == nil; {
 		for _, i := range items {
 			if i.Name != name {
 				return nil, nil
 			}
-			if mismatch(i) {
+			if isMismatch(i) {
 				return &i, nil
 			}
 			after = i
 		}
-		if items, err = k.ItemsAfter(ctx, store.KindOverride, after, overridesPerPage); len(items) == 0 {
+		if items, err = backend.ItemsAfter(ctx, store.KindOverride, after, overridesPerPage); len(items) == 0 {
 			break
 		}
 	}

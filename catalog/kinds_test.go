@@ -13,80 +13,81 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-var quiet = &catalog.Config{Logger: slog.New(slog.DiscardHandler)}
+// silentConfig discards the lines of the log.
+var silentConfig = &catalog.Config{Logger: slog.New(slog.DiscardHandler)}
 
-// TestReplacementsAreAcquiredAsTheirLimitIs: no edit leaves a limit that is taken with a plan or an override that
-// is acquired, or vice versa.
-func TestReplacementsAreAcquiredAsTheirLimitIs(t *testing.T) {
-	jobs, taken := "concurrency 10 ttl 30s", "token-bucket 10/s"
+// TestEditsThatMixTakenAndAcquiredAreInvalid checks edits after which a replacement in force would not fit its limit.
+func TestEditsThatMixTakenAndAcquiredAreInvalid(t *testing.T) {
+	const jobLimit, rateLimit = "concurrency 10 ttl 30s", "token-bucket 10/s"
 	arrange := func(t *testing.T, c *catalog.Catalog, o *catalog.Override, plan string) {
 		t.Helper()
-		set(t, c, limit(t, "jobs", jobs), limit(t, "other", jobs))
+		mustSet(t, c, define(t, "jobs", jobLimit), define(t, "other", jobLimit))
 		if o != nil {
-			o.Limit = named(t, "jobs", "concurrency 20 ttl 30s")
+			o.Limit = limit(t, "jobs", "concurrency 20 ttl 30s")
 			mustSucceed(t)(c.Override(t.Context(), admin, *o))
 		}
-		mustSucceed(t)(c.Override(t.Context(), admin, catalog.Override{Limit: named(t, "other", jobs), Key: "bob"}))
+		mustSucceed(t)(c.Override(t.Context(), admin, catalog.Override{Limit: limit(t, "other", jobLimit), Key: "bob"}))
 		if plan != "" {
 			mustSucceed(t)(c.SetPlans(t.Context(), admin, catalog.Plan{
-				Name: plan, Limits: []headgate.Limit{named(t, "jobs", "concurrency 30 ttl 30s")},
+				Name: plan, Limits: []headgate.Limit{limit(t, "jobs", "concurrency 30 ttl 30s")},
 			}))
 		}
 	}
 	file := func(t *testing.T, plans ...catalog.Plan) catalog.File {
-		return catalog.File{Limits: []catalog.Definition{limit(t, "jobs", taken)}, Plans: plans}
+		return catalog.File{Limits: []catalog.Definition{define(t, "jobs", rateLimit)}, Plans: plans}
 	}
 	edits := map[string]func(t *testing.T, c *catalog.Catalog) error{
 		"set": func(t *testing.T, c *catalog.Catalog) error {
-			_, err := c.Set(t.Context(), admin, limit(t, "jobs", taken))
+			_, err := c.Set(t.Context(), admin, define(t, "jobs", rateLimit))
 			return err
 		},
 		"apply": func(t *testing.T, c *catalog.Catalog) error {
 			_, _, err := c.Apply(t.Context(), admin, file(t), catalog.Anyway)
-			if _, said := c.Compare(t.Context(), file(t)); (said == nil) != (err == nil) {
-				t.Errorf("compare says %v, apply %v", said, err)
+			if _, compareErr := c.Compare(t.Context(), file(t)); (compareErr == nil) != (err == nil) {
+				t.Errorf("Compare returns %v, Apply %v; want both to fail, or neither", compareErr, err)
 			}
 			return err
 		},
 		"remove and set": func(t *testing.T, c *catalog.Catalog) error {
 			mustSucceed(t)(c.Remove(t.Context(), admin, "jobs"))
-			_, err := c.Set(t.Context(), admin, limit(t, "jobs", taken))
+			_, err := c.Set(t.Context(), admin, define(t, "jobs", rateLimit))
 			return err
 		},
 	}
 	for name, tt := range map[string]struct {
 		override *catalog.Override
+		ends     bool // the override ends before the edit
 		plan     string
-		want     string // a part of the error; empty: the edit is allowed
+		wantErr  string // a part of the error; empty: the edit succeeds
 	}{
-		"nothing":          {},
-		"override":         {override: &catalog.Override{Key: "bob"}, want: `the override of "bob", concurrency 20 ttl 30s, is acq`},
-		"the empty key":    {override: &catalog.Override{}, want: `the override of "", concurrency 20 ttl 30s, is acquired`},
-		"prefix":           {override: &catalog.Override{Key: "a/", Prefix: true}, want: `the override of "a/"*, concurrency 20`},
-		"plan":             {plan: "pro", want: `plan "pro", concurrency 30 ttl 30s, is acquired`},
-		"an override over": {override: &catalog.Override{Key: "bob", Until: time.Now()}},
+		"no replacement":    {},
+		"override":          {override: &catalog.Override{Key: "bob"}, wantErr: `the override of "bob", concurrency 20 ttl 30s, is acq`},
+		"the empty key":     {override: &catalog.Override{}, wantErr: `the override of "", concurrency 20 ttl 30s, is acquired`},
+		"prefix":            {override: &catalog.Override{Key: "a/", Prefix: true}, wantErr: `the override of "a/"*, concurrency 20`},
+		"plan":              {plan: "pro", wantErr: `plan "pro", concurrency 30 ttl 30s, is acquired`},
+		"an ended override": {override: &catalog.Override{Key: "bob"}, ends: true},
 	} {
 		for kind, edit := range edits {
 			t.Run(name+", "+kind, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					c, err := catalog.Read(t.Context(), memory.New(nil), quiet)
+					c, err := catalog.Read(t.Context(), memory.New(nil), silentConfig)
 					if err != nil {
 						t.Fatal(err)
 					}
 					o := tt.override
-					if o != nil && !o.Until.IsZero() {
+					if tt.ends {
 						o.Until = time.Now().Add(time.Second)
 					}
 					arrange(t, c, o, tt.plan)
 					time.Sleep(time.Hour)
 					err = edit(t, c)
-					if tt.want == "" && err != nil || tt.want != "" && (!errors.Is(err, headgate.ErrInvalid) ||
-						!strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "jobs")) {
-						t.Errorf("%v, want %q", err, tt.want)
+					if tt.wantErr == "" && err != nil || tt.wantErr != "" && (!errors.Is(err, headgate.ErrInvalid) ||
+						!strings.Contains(err.Error(), tt.wantErr) || !strings.Contains(err.Error(), "jobs")) {
+						t.Errorf("got %v, want %q", err, tt.wantErr)
 					}
 					if now, ok := c.Lookup("jobs"); kind != "remove and set" &&
-						(!ok || now.Concurrency() != (tt.want != "")) {
-						t.Errorf("the limit is %s after %v", now, err)
+						(!ok || now.Concurrency() != (tt.wantErr != "")) {
+						t.Errorf("got limit %s after %v", now, err)
 					}
 					c.Close()
 				})
@@ -95,21 +96,21 @@ func TestReplacementsAreAcquiredAsTheirLimitIs(t *testing.T) {
 	}
 }
 
-// TestAFileChangesALimitWithItsPlans changes a limit and the plan in its place from taken to acquired.
-func TestAFileChangesALimitWithItsPlans(t *testing.T) {
+// TestApplyChangesALimitWithItsPlan checks that one file may change both, but not the limit without its retired plan.
+func TestApplyChangesALimitWithItsPlan(t *testing.T) {
 	c := open(t, memory.New(nil))
 	for _, notation := range []string{"concurrency 10 ttl 30s", "token-bucket 10/s", "concurrency 5 ttl 1m"} {
 		f := catalog.File{
-			Path: notation, Limits: []catalog.Definition{limit(t, "jobs", notation)},
-			Plans: []catalog.Plan{{Name: "pro", Limits: []headgate.Limit{named(t, "jobs", notation)}}},
+			Path: notation, Limits: []catalog.Definition{define(t, "jobs", notation)},
+			Plans: []catalog.Plan{{Name: "pro", Limits: []headgate.Limit{limit(t, "jobs", notation)}}},
 		}
 		if _, _, err := c.Apply(t.Context(), admin, f, catalog.Once); err != nil {
 			t.Errorf("%s: %v", notation, err)
 		}
 	}
-	f := catalog.File{Path: "without plans", Limits: []catalog.Definition{limit(t, "jobs", "token-bucket 10/s")}}
+	f := catalog.File{Path: "without plans", Limits: []catalog.Definition{define(t, "jobs", "token-bucket 10/s")}}
 	if _, _, err := c.Apply(t.Context(), admin, f, catalog.Once); !errors.Is(err, headgate.ErrInvalid) ||
 		!strings.Contains(err.Error(), `plan "pro"`) {
-		t.Errorf("a plan that is retired is in force: %v", err)
+		t.Errorf("a file without the plan: got %v, want %v", err, headgate.ErrInvalid)
 	}
 }

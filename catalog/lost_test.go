@@ -17,57 +17,57 @@ import (
 // swappableStore is a store that a test can swap for another one: an empty one, or an earlier dump.
 type swappableStore struct{ current atomic.Pointer[memory.Store] }
 
-func (r *swappableStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	return r.current.Load().Apply(ctx, ops, outs)
+func (s *swappableStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	return s.current.Load().Apply(ctx, ops, outs)
 }
 
-func (r *swappableStore) Sweep(ctx context.Context, most int) (int, error) {
-	return r.current.Load().Sweep(ctx, most)
+func (s *swappableStore) Sweep(ctx context.Context, maxCells int) (int, error) {
+	return s.current.Load().Sweep(ctx, maxCells)
 }
 
-func (r *swappableStore) Close() error { return nil }
+func (s *swappableStore) Close() error { return nil }
 
-func (r *swappableStore) ReadCatalog(ctx context.Context, since int64) (store.CatalogChanges, error) {
-	return r.current.Load().ReadCatalog(ctx, since)
+func (s *swappableStore) ReadCatalog(ctx context.Context, since int64) (store.CatalogChanges, error) {
+	return s.current.Load().ReadCatalog(ctx, since)
 }
 
-func (r *swappableStore) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
-	return r.current.Load().Items(ctx, list)
+func (s *swappableStore) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
+	return s.current.Load().Items(ctx, list)
 }
 
-func (r *swappableStore) ItemsAfter(ctx context.Context, k store.Kind, after store.Item, n int) ([]store.Item, error) {
-	return r.current.Load().ItemsAfter(ctx, k, after, n)
+func (s *swappableStore) ItemsAfter(ctx context.Context, k store.Kind, after store.Item, n int) ([]store.Item, error) {
+	return s.current.Load().ItemsAfter(ctx, k, after, n)
 }
 
-func (r *swappableStore) WriteCatalog(ctx context.Context, e store.Edit) (int64, error) {
-	return r.current.Load().WriteCatalog(ctx, e)
+func (s *swappableStore) WriteCatalog(ctx context.Context, e store.Edit) (int64, error) {
+	return s.current.Load().WriteCatalog(ctx, e)
 }
 
-func (r *swappableStore) CatalogVersions(ctx context.Context, before int64, n int) ([]store.Version, error) {
-	return r.current.Load().CatalogVersions(ctx, before, n)
+func (s *swappableStore) CatalogVersions(ctx context.Context, before int64, n int) ([]store.Version, error) {
+	return s.current.Load().CatalogVersions(ctx, before, n)
 }
 
-func (r *swappableStore) RecordAction(ctx context.Context, a store.Action) error {
-	return r.current.Load().RecordAction(ctx, a)
+func (s *swappableStore) RecordAction(ctx context.Context, a store.Action) error {
+	return s.current.Load().RecordAction(ctx, a)
 }
 
-func (r *swappableStore) Actions(ctx context.Context, before int64, n int) ([]store.Action, error) {
-	return r.current.Load().Actions(ctx, before, n)
+func (s *swappableStore) Actions(ctx context.Context, before int64, n int) ([]store.Action, error) {
+	return s.current.Load().Actions(ctx, before, n)
 }
 
-// TestALostCatalog has two servers, with a file each, whose store loses its catalog. No matter which server notices
-// first, the file that was in force is in force again in the end, and then no server writes any more.
-func TestALostCatalog(t *testing.T) {
+// TestApplyRestoresALostCatalog swaps the store of two servers, with a file each, for one without the newest file. In
+// whatever order the servers apply their files then, the newest one is in force in the end, and no version follows.
+func TestApplyRestoresALostCatalog(t *testing.T) {
 	t.Parallel()
 	const inForce = "api = token-bucket 2/1m burst 2"
-	for _, earlier := range []bool{false, true} { // the store is put back to a state with the first file, or to nothing
+	for _, hasFirstFile := range []bool{false, true} { // whether the replacement store has the first file, or is empty
 		for _, order := range [][]int{{0, 1, 0, 1}, {1, 0, 1, 0}, {0, 0, 1, 1}} {
 			s := &swappableStore{}
 			s.current.Store(memory.New(nil))
 			c := open(t, s)
 			files := []catalog.File{
-				{Path: "one.yaml", Limits: []catalog.Definition{limit(t, "api", "token-bucket 1/1m")}},
-				{Path: "two.yaml", Limits: []catalog.Definition{limit(t, "api", "token-bucket 2/1m")}},
+				{Path: "one.yaml", Limits: []catalog.Definition{define(t, "api", "token-bucket 1/1m")}},
+				{Path: "two.yaml", Limits: []catalog.Definition{define(t, "api", "token-bucket 2/1m")}},
 			}
 			apply := func(i int, c *catalog.Catalog) catalog.Difference {
 				t.Helper()
@@ -80,50 +80,50 @@ func TestALostCatalog(t *testing.T) {
 			}
 			apply(0, c)
 			apply(1, c)
-			before := memory.New(nil)
-			if earlier {
-				apply(0, open(t, before))
+			replacement := memory.New(nil)
+			if hasFirstFile {
+				apply(0, open(t, replacement))
 			}
-			s.current.Store(before)
+			s.current.Store(replacement)
 			if err := c.Refresh(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if d, err := c.Status(files[1]); err != nil || d.Known != catalog.Lost {
-				t.Errorf("the file that was in force: known %v, %v", d.Known, err)
+				t.Errorf("the newest file: got known %v, %v; want %v", d.Known, err, catalog.Lost)
 			}
 			for _, i := range order {
 				apply(i, c)
 			}
 			if got := catalogText(c); got != inForce {
-				t.Errorf("%v: %s is in force", order, got)
+				t.Errorf("%v: %s is in force, want %s", order, got, inForce)
 			}
 			version, _ := c.Version()
 			for _, i := range order {
 				d := apply(i, c)
 				if want := []catalog.Known{catalog.Older, catalog.Newest}[i]; d.Known != want {
-					t.Errorf("%v: file %d: known %v, want %v", order, i, d.Known, want)
+					t.Errorf("%v: file %d: got known %v, want %v", order, i, d.Known, want)
 				}
 			}
-			if now, _ := c.Version(); now != version {
-				t.Errorf("%v: versions grow from %d to %d", order, version, now)
+			if v, _ := c.Version(); v != version {
+				t.Errorf("%v: got version %d after applying again, want %d", order, v, version)
 			}
-			// A file that is applied now comes after all files that servers remember.
-			if d := apply(1, open(t, before)); d.Known != catalog.Newest {
-				t.Error(d.Known)
+			if d := apply(1, open(t, replacement)); d.Known != catalog.Newest {
+				t.Errorf("%v: a catalog that is opened later: got known %v, want %v", order, d.Known, catalog.Newest)
 			}
-			third := catalog.File{Limits: []catalog.Definition{limit(t, "api", "token-bucket 3/1m")}}
+			// A new file comes after all files that servers remember.
+			third := catalog.File{Limits: []catalog.Definition{define(t, "api", "token-bucket 3/1m")}}
 			if d, _, err := c.Apply(t.Context(), catalog.By{}, third, catalog.Again); err != nil ||
 				d.Order <= files[1].Order {
-				t.Errorf("a third file has order %d, after %d: %v", d.Order, files[1].Order, err)
+				t.Errorf("a third file: got order %d, %v; want more than %d", d.Order, err, files[1].Order)
 			}
 		}
 	}
 }
 
-// TestAnotherCatalogIsNoticed swaps the catalog for another one with as many versions, or more.
-func TestAnotherCatalogIsNoticed(t *testing.T) {
+// TestRefreshLogsALostCatalog swaps the catalog for another one: Refresh must read all of it, and log what is missing.
+func TestRefreshLogsALostCatalog(t *testing.T) {
 	t.Parallel()
-	for _, more := range []int{0, 1, 2} {
+	for _, extraEdits := range []int{0, 1, 2} {
 		var log logBuffer
 		s := &swappableStore{}
 		s.current.Store(memory.New(nil))
@@ -131,33 +131,33 @@ func TestAnotherCatalogIsNoticed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		set(t, c, limit(t, "gone", "token-bucket 1/1m"))
+		mustSet(t, c, define(t, "gone", "token-bucket 1/1m"))
 		other := memory.New(nil)
-		in := open(t, other)
-		set(t, in, limit(t, "here", "token-bucket 1/1m"))
-		for range more {
-			set(t, in, limit(t, "here", "token-bucket 2/1m"))
-			set(t, in, limit(t, "here", "token-bucket 3/1m"))
+		otherCatalog := open(t, other)
+		mustSet(t, otherCatalog, define(t, "here", "token-bucket 1/1m"))
+		for range extraEdits {
+			mustSet(t, otherCatalog, define(t, "here", "token-bucket 2/1m"))
+			mustSet(t, otherCatalog, define(t, "here", "token-bucket 3/1m"))
 		}
 		s.current.Store(other)
 		if err := c.Refresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if _, there := c.Lookup("gone"); there {
-			t.Errorf("%d: a limit that is not there any more is in force", more)
+			t.Errorf("%d: limit gone is in force, want it to be missing", extraEdits)
 		}
 		if _, there := c.Lookup("here"); !there {
-			t.Errorf("%d: a limit is missing", more)
+			t.Errorf("%d: limit here is missing", extraEdits)
 		}
-		if said := log.String(); !strings.Contains(said, "level=ERROR") || !strings.Contains(said, "limit gone") {
-			t.Errorf("%d: the log says %s", more, said)
+		if text := log.String(); !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "limit gone") {
+			t.Errorf("%d: got log %s, want an error that names limit gone", extraEdits, text)
 		}
 	}
 }
 
-// TestOverridesThatAreLostAreNamed: the log names overrides of single keys that were in use here, and that the new
-// catalog lacks.
-func TestOverridesThatAreLostAreNamed(t *testing.T) {
+// TestRefreshLogsLostOverrides checks that the log names the overrides of single keys that are cached and that the
+// catalog has lost: that of alice. Bob's is still there, and carol never had one.
+func TestRefreshLogsLostOverrides(t *testing.T) {
 	t.Parallel()
 	var log logBuffer
 	s := &swappableStore{}
@@ -166,30 +166,30 @@ func TestOverridesThatAreLostAreNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	give := func(c *catalog.Catalog, key string) {
-		override := catalog.Override{Limit: named(t, "api", "token-bucket 5/1m"), Key: key}
+	overrideKey := func(c *catalog.Catalog, key string) {
+		override := catalog.Override{Limit: limit(t, "api", "token-bucket 5/1m"), Key: key}
 		mustSucceed(t)(c.Override(t.Context(), admin, override))
 	}
-	set(t, c, limit(t, "api", "token-bucket 1/1m"))
-	give(c, "alice")
-	give(c, "bob")
+	mustSet(t, c, define(t, "api", "token-bucket 1/1m"))
+	overrideKey(c, "alice")
+	overrideKey(c, "bob")
 	for _, key := range []string{"alice", "bob", "carol"} {
 		if _, err := c.Find(t.Context(), "api", key); err != nil {
 			t.Fatal(err)
 		}
 	}
-	before := memory.New(nil)
-	in := open(t, before)
-	set(t, in, limit(t, "api", "token-bucket 1/1m"))
-	give(in, "bob")
-	s.current.Store(before)
+	replacement := memory.New(nil)
+	other := open(t, replacement)
+	mustSet(t, other, define(t, "api", "token-bucket 1/1m"))
+	overrideKey(other, "bob")
+	s.current.Store(replacement)
 	if err := c.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	said := log.String()
-	others := strings.Contains(said, "bob") || strings.Contains(said, "carol")
-	if !strings.Contains(said, "override api alice") || others {
-		t.Errorf("the log says %s", said)
+	text := log.String()
+	if !strings.Contains(text, "override api alice") || strings.Contains(text, "bob") ||
+		strings.Contains(text, "carol") {
+		t.Errorf("got log %s, want the override of alice alone", text)
 	}
 }
 
@@ -199,24 +199,24 @@ type logBuffer struct {
 	text strings.Builder
 }
 
-func (n *logBuffer) Write(p []byte) (int, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.text.Write(p)
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
 }
 
-func (n *logBuffer) String() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.text.String()
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
-// TestRevisions: a file with a greater revision is newer also at a start, and a smaller revision undoes nothing.
-func TestRevisions(t *testing.T) {
+// TestApplyComparesRevisions checks that with Once a file with a greater revision is applied, and with a smaller not.
+func TestApplyComparesRevisions(t *testing.T) {
 	t.Parallel()
 	c := open(t, memory.New(nil))
 	file := func(revision int64, text string) catalog.File {
-		return catalog.File{Path: "f", Revision: revision, Limits: []catalog.Definition{limit(t, "api", text)}}
+		return catalog.File{Path: "f", Revision: revision, Limits: []catalog.Definition{define(t, "api", text)}}
 	}
 	for i, step := range []struct {
 		file  catalog.File
@@ -235,7 +235,7 @@ func TestRevisions(t *testing.T) {
 	} {
 		d, _, err := c.Apply(t.Context(), catalog.By{}, step.file, catalog.Once)
 		if err != nil || d.Known != step.known || catalogText(c) != "api = "+step.want {
-			t.Errorf("step %d: known %v, %s, %v; want %v, %s", i, d.Known, catalogText(c), err, step.known, step.want)
+			t.Errorf("step %d: got known %v, %s, %v; want %v, %s", i, d.Known, catalogText(c), err, step.known, step.want)
 		}
 	}
 }

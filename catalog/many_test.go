@@ -16,36 +16,36 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// TestManyAssignments gives very many keys a plan, and looks up more of them than a process caches.
-// HEADGATE_TEST_ASSIGNMENTS is how many keys; 1,000,000 take five minutes.
+// TestManyAssignments gives 20,000 keys a plan, and looks up more of them than a process caches. A cached key must take
+// less than 1000 bytes. HEADGATE_TEST_ASSIGNMENTS changes the number of keys; 1,000,000 take five minutes.
 func TestManyAssignments(t *testing.T) {
 	tier.Engines(t)
-	many := 20_000
+	keys := 20_000
 	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_ASSIGNMENTS")); err == nil {
-		many = n
+		keys = n
 	}
-	const remembered = 5000
+	const cacheSize = 5000
 	s, err := postgres.Open(t.Context(), migrated.Postgres(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
 	writer := open(t, s)
-	set(t, writer, limit(t, "login", "token-bucket 5/1m"))
+	mustSet(t, writer, define(t, "login", "token-bucket 5/1m"))
 	mustSucceed(t)(writer.SetPlans(t.Context(), admin, catalog.Plan{
-		Name: "pro", Limits: []headgate.Limit{named(t, "login", "token-bucket 10/1m")},
+		Name: "pro", Limits: []headgate.Limit{limit(t, "login", "token-bucket 10/1m")},
 	}))
 	begin := time.Now()
-	for from := 0; from < many; from += 50_000 {
+	for start := 0; start < keys; start += 50_000 {
 		var list []catalog.Assignment
-		for i := from; i < min(many, from+50_000); i++ {
+		for i := start; i < min(keys, start+50_000); i++ {
 			list = append(list, catalog.Assignment{Plan: "pro", Key: fmt.Sprint("customer-", i)})
 		}
 		mustSucceed(t)(writer.Assign(t.Context(), admin, list...))
 	}
-	t.Logf("%d keys got a plan in %v", many, time.Since(begin).Round(time.Millisecond))
+	t.Logf("%d keys got a plan in %v", keys, time.Since(begin).Round(time.Millisecond))
 
-	c, err := catalog.Open(t.Context(), s, &catalog.Config{Keys: remembered})
+	c, err := catalog.Open(t.Context(), s, &catalog.Config{Keys: cacheSize})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestManyAssignments(t *testing.T) {
 	find := func(i int) {
 		l, err := c.Find(t.Context(), "login", fmt.Sprint("customer-", i))
 		if err != nil || l.Params().Capacity/l.Params().Unit != 10 {
-			t.Fatalf("customer %d: %v, %v", i, l, err)
+			t.Fatalf("customer %d: got %v, %v; want a capacity of 10", i, l, err)
 		}
 	}
 	heap := func() int64 {
@@ -62,29 +62,29 @@ func TestManyAssignments(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
 	}
-	before := heap()
-	asked := min(many, 4*remembered)
+	heapBefore := heap()
+	lookups := min(keys, 4*cacheSize)
 	begin = time.Now()
-	for i := range asked {
+	for i := range lookups {
 		find(i)
 	}
-	t.Logf("a key that is not remembered takes %v", time.Since(begin)/time.Duration(asked))
-	grown := heap() - before
-	t.Logf("after %d keys the heap has %d bytes more, %d for each of %d that may be remembered",
-		asked, grown, grown/remembered, remembered)
-	if most := int64(remembered * 1000); grown > most {
-		t.Errorf("the heap has grown by %d bytes, want %d at most", grown, most)
+	t.Logf("a key that is not cached takes %v", time.Since(begin)/time.Duration(lookups))
+	growth := heap() - heapBefore
+	t.Logf("after %d keys the heap has %d bytes more, %d for each of %d that are cached",
+		lookups, growth, growth/cacheSize, cacheSize)
+	if maxGrowth := int64(cacheSize * 1000); growth > maxGrowth {
+		t.Errorf("got a heap of %d bytes more, want %d at most", growth, maxGrowth)
 	}
 	begin = time.Now()
 	for range 100_000 {
-		find(asked - 1)
+		find(lookups - 1)
 	}
-	t.Logf("a key that is remembered takes %v", time.Since(begin)/100_000)
+	t.Logf("a cached key takes %v", time.Since(begin)/100_000)
 
-	// One key is changed: the next read sees the change.
-	mustSucceed(t)(writer.Unassign(t.Context(), admin, fmt.Sprint("customer-", many-1), false))
-	await.Until(t, "the plan is gone", func() bool {
-		l, err := c.Find(t.Context(), "login", fmt.Sprint("customer-", many-1))
+	// After the plan of one key is removed, the next read of the catalog drops the cached entry.
+	mustSucceed(t)(writer.Unassign(t.Context(), admin, fmt.Sprint("customer-", keys-1), false))
+	await.Until(t, "the limit without the plan", func() bool {
+		l, err := c.Find(t.Context(), "login", fmt.Sprint("customer-", keys-1))
 		return err == nil && l.Params().Capacity/l.Params().Unit == 5
 	})
 }

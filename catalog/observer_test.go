@@ -13,20 +13,20 @@ import (
 
 // recordingObserver records all events.
 type recordingObserver struct {
-	looks []catalog.Look
+	reads []catalog.Look
 	files []catalog.Application
 }
 
-func (h *recordingObserver) Looked(l catalog.Look)         { h.looks = append(h.looks, l) }
-func (h *recordingObserver) Applied(a catalog.Application) { h.files = append(h.files, a) }
+func (o *recordingObserver) Looked(l catalog.Look)         { o.reads = append(o.reads, l) }
+func (o *recordingObserver) Applied(a catalog.Application) { o.files = append(o.files, a) }
 
-func TestAnObserverReceivesReadsAndFiles(t *testing.T) {
+func TestObserverReceivesReadsAndFiles(t *testing.T) {
 	t.Parallel()
-	m := memory.New(nil)
-	var h recordingObserver
-	c, err := catalog.Read(t.Context(), m, &catalog.Config{Observer: &h, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil || len(h.looks) != 1 || h.looks[0].Err != nil || h.looks[0].Version != 0 {
-		t.Fatalf("%+v, %v", h.looks, err)
+	s := memory.New(nil)
+	var observer recordingObserver
+	c, err := catalog.Read(t.Context(), s, &catalog.Config{Observer: &observer, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil || len(observer.reads) != 1 || observer.reads[0].Err != nil || observer.reads[0].Version != 0 {
+		t.Fatalf("got reads %+v, %v; want one of version 0", observer.reads, err)
 	}
 	login, err := headgate.ParseNamed("login", "token-bucket 5/1m")
 	if err != nil {
@@ -38,20 +38,21 @@ func TestAnObserverReceivesReadsAndFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var bare headgate.Limit
-	f.Limits = []catalog.Definition{{Limit: bare}}
+	var unnamed headgate.Limit
+	f.Limits = []catalog.Definition{{Limit: unnamed}}
 	if _, _, err := c.Apply(t.Context(), catalog.By{Author: "me"}, f, catalog.Once); err == nil {
-		t.Fatal("a limit without a name was applied")
+		t.Fatal("a limit without a name was applied, want an error")
 	}
-	if len(h.files) != 3 || h.files[0].Known != catalog.New || h.files[0].Version != 1 ||
-		h.files[1].Known != catalog.Newest || h.files[2].Err == nil {
-		t.Errorf("%+v", h.files)
+	if len(observer.files) != 3 || observer.files[0].Known != catalog.New || observer.files[0].Version != 1 ||
+		observer.files[1].Known != catalog.Newest || observer.files[2].Err == nil {
+		t.Errorf("got files %+v, want one that is new, one that is the newest, one with an error", observer.files)
 	}
-	_ = m.Close()
+	_ = s.Close()
 	if err := c.Refresh(t.Context()); !errors.Is(err, store.ErrClosed) {
 		t.Fatal(err)
 	}
-	if last := h.looks[len(h.looks)-1]; !errors.Is(last.Err, store.ErrClosed) || last.Version != 1 {
-		t.Errorf("%+v", last)
+	lastRead := observer.reads[len(observer.reads)-1]
+	if !errors.Is(lastRead.Err, store.ErrClosed) || lastRead.Version != 1 {
+		t.Errorf("got read %+v, want version 1 and %v", lastRead, store.ErrClosed)
 	}
 }

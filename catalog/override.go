@@ -9,8 +9,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Override is a limit for one key, or for all keys with a prefix, in the place of the limit of the
-// same name.
+// Override is a limit for one key, or for all keys with a prefix, in the place of the limit of the same name.
 type Override struct {
 	Limit  headgate.Limit // has the name of the limit that it replaces
 	Key    string         // at most 512 bytes
@@ -109,8 +108,7 @@ func (c *Catalog) Overrides(ctx context.Context, afterLimit, afterKey string, n 
 	return overridesOf(items)
 }
 
-// PrefixOverrides returns the overrides of prefixes, ordered by limit and prefix, by the version
-// that was read last.
+// PrefixOverrides returns the overrides of prefixes, ordered by limit and prefix, by the version that was read last.
 func (c *Catalog) PrefixOverrides() (list []Override, err error) {
 	return overridesOf(c.current.Load().itemsOfKind(store.KindPrefixOverride))
 }
@@ -148,7 +146,7 @@ func (s *snapshot) checkKeyAndEnd(key string, prefix bool, until time.Time) erro
 func (s *snapshot) checkPrefixCount(items []store.Item) error {
 	n := len(s.itemsOfKind(store.KindPrefixOverride)) + len(s.itemsOfKind(store.KindPrefixAssignment))
 	for _, i := range items {
-		if _, have := s.items[i.ID()]; !have && !i.Kind.PerKey() {
+		if _, exists := s.items[i.ID()]; !exists && !i.Kind.PerKey() {
 			n++
 		}
 	}
@@ -178,16 +176,16 @@ func (c *Catalog) itemsPage(ctx context.Context, kind store.Kind, name, key stri
 
 // itemsAfter reads the first n items that follow another one. With the zero Item it also returns the item of
 // the empty name and key, which ItemsAfter leaves out.
-func itemsAfter(ctx context.Context, k store.Catalog, kind store.Kind, after store.Item, n int) (
+func itemsAfter(ctx context.Context, backend store.Catalog, kind store.Kind, after store.Item, n int) (
 	list []store.Item, err error,
 ) {
 	if after == (store.Item{}) && n > 0 {
-		if _, list, err = k.Items(ctx, []store.Item{{Kind: kind}}); err != nil {
+		if _, list, err = backend.Items(ctx, []store.Item{{Kind: kind}}); err != nil {
 			return nil, err
 		}
 	}
-	more, err := k.ItemsAfter(ctx, kind, after, n-len(list))
-	return append(list, more...), err
+	following, err := backend.ItemsAfter(ctx, kind, after, n-len(list))
+	return append(list, following...), err
 }
 
 // remove removes an item. If there is none, the error is headgate.ErrInvalid with this field and problem.

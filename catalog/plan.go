@@ -81,12 +81,12 @@ func (c *Catalog) SetPlans(ctx context.Context, by By, list ...Plan) (version in
 
 // droppedLimits returns, as removed, the items of limits that p no longer has.
 func (s *snapshot) droppedLimits(p *Plan) (items []store.Item) {
-	for _, have := range s.itemsOfKind(store.KindPlan) {
-		named := func(l headgate.Limit) bool { return l.Name() == have.Key }
-		if have.Name == p.Name && !slices.ContainsFunc(p.Limits, named) {
-			have = have.ID()
-			have.Removed = true
-			items = append(items, have)
+	for _, item := range s.itemsOfKind(store.KindPlan) {
+		hasName := func(l headgate.Limit) bool { return l.Name() == item.Key }
+		if item.Name == p.Name && !slices.ContainsFunc(p.Limits, hasName) {
+			item = item.ID()
+			item.Removed = true
+			items = append(items, item)
 		}
 	}
 	return items

@@ -14,8 +14,7 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// TestReplacementsMatchDecisions: for each key with a plan or an override, Replacements has one with the text
-// of the key's decisions, the end and the author.
+// TestReplacementsMatchDecisions checks the plan or the override of a key, and that its text is Decision.Applied.
 func TestReplacementsMatchDecisions(t *testing.T) {
 	t.Parallel()
 	pg, err := postgres.Open(t.Context(), migrated.Postgres(t), nil)
@@ -25,18 +24,18 @@ func TestReplacementsMatchDecisions(t *testing.T) {
 	t.Cleanup(func() { pg.Close() })
 	for name, s := range map[string]store.Store{"memory": memory.New(nil), "postgres": pg} {
 		c := open(t, s)
-		set(t, c, limit(t, "login", "fixed-window 1/1h"), limit(t, "api", "fixed-window 2/1h"))
+		mustSet(t, c, define(t, "login", "fixed-window 1/1h"), define(t, "api", "fixed-window 2/1h"))
 		end := time.Now().Add(48 * time.Hour).UTC().Truncate(time.Microsecond)
 		by := func(author string) catalog.By { return catalog.By{Author: author, Reason: "of the version"} }
 		mustSucceed(t)(c.SetPlans(t.Context(), by("ann"), catalog.Plan{
-			Name: "pro", Limits: []headgate.Limit{named(t, "login", "fixed-window 10/1h")},
+			Name: "pro", Limits: []headgate.Limit{limit(t, "login", "fixed-window 10/1h")},
 		}))
 		mustSucceed(t)(c.Assign(t.Context(), by("ben"), catalog.Assignment{Plan: "pro", Key: "own", Reason: "paid"},
 			catalog.Assignment{Plan: "pro", Key: "acme/", Prefix: true, Until: end}))
 		mustSucceed(t)(c.Override(t.Context(), by("eve"),
-			catalog.Override{Limit: named(t, "login", "0"), Key: "mal", Until: end, Reason: "guesses"},
-			catalog.Override{Limit: named(t, "login", "0"), Key: "bad/", Prefix: true},
-			catalog.Override{Limit: named(t, "api", "0"), Key: "own"}))
+			catalog.Override{Limit: limit(t, "login", "0"), Key: "mal", Until: end, Reason: "guesses"},
+			catalog.Override{Limit: limit(t, "login", "0"), Key: "bad/", Prefix: true},
+			catalog.Override{Limit: limit(t, "api", "0"), Key: "own"}))
 		l := headgate.New(s, &headgate.Config{Names: c, Timeout: time.Minute})
 		for key, want := range map[string]catalog.Replacement{
 			"own":    {Applied: "plan pro", Reason: "paid", Author: "ben"},
@@ -47,7 +46,7 @@ func TestReplacementsMatchDecisions(t *testing.T) {
 		} {
 			d := take(t, l, "login", key)
 			if d.Applied != want.Applied {
-				t.Fatalf("%s: %s: %+v", name, key, d)
+				t.Fatalf("%s: %s: got %+v, want applied %q", name, key, d, want.Applied)
 			}
 			list, err := c.Replacements(t.Context(), key, true, "login")
 			for i := range list { // a database adds its user
@@ -55,16 +54,16 @@ func TestReplacementsMatchDecisions(t *testing.T) {
 			}
 			if key == "other" {
 				if err != nil || len(list) != 0 {
-					t.Errorf("%s: other: %+v, %v", name, list, err)
+					t.Errorf("%s: other: got %+v, %v; want none", name, list, err)
 				}
 				continue
 			}
 			if err != nil || !slices.Equal(list, []catalog.Replacement{want}) {
-				t.Errorf("%s: %s: %+v, %v; want %+v", name, key, list, err, want)
+				t.Errorf("%s: %s: got %+v, %v; want %+v", name, key, list, err, want)
 			}
 			want.Author = ""
 			if list, err := c.Replacements(t.Context(), key, false, "login"); err != nil || !slices.Contains(list, want) {
-				t.Errorf("%s: %s without authors: %+v, %v", name, key, list, err)
+				t.Errorf("%s: %s without authors: got %+v, %v; want %+v", name, key, list, err, want)
 			}
 		}
 	}

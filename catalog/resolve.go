@@ -101,8 +101,7 @@ type candidates struct {
 	err  error // the candidate that this program cannot read
 }
 
-// add adds a candidate, and reports whether it is the last: it has no end, or this
-// program cannot read it.
+// add adds a candidate, and reports whether it is the last: it has no end, or this program cannot read it.
 func (c *candidates) add(l headgate.Limit, until int64, err error) (last bool) {
 	if until > lastEnd {
 		until = 0
@@ -200,7 +199,7 @@ func (c *Catalog) Known(name, key string) (headgate.Limit, bool) {
 	if s == nil {
 		return headgate.Limit{}, false
 	}
-	cached := true
+	allCached := true
 	base, err := s.find(name)
 	if err != nil {
 		return headgate.Limit{}, false
@@ -208,12 +207,12 @@ func (c *Catalog) Known(name, key string) (headgate.Limit, bool) {
 	l, err := s.limitOf(base, key, func(i id) *entry {
 		e, ok := c.keys.cache.GetIfPresent(i)
 		if !ok {
-			cached = false
+			allCached = false
 			return absent
 		}
 		return e
 	})
-	return l, cached && err == nil && c.current.Load().version == s.version
+	return l, allCached && err == nil && c.current.Load().version == s.version
 }
 
 // FindAll implements headgate.Names.
@@ -228,9 +227,9 @@ func (c *Catalog) FindAll(ctx context.Context, charges []headgate.Charge) error 
 
 // findAll finds n limits, and calls set for each; nameAndKey returns what to find. It skips empty names.
 func (c *Catalog) findAll(ctx context.Context, n int, nameAndKey func(int) (name, key string),
-	set func(int, headgate.Limit),
+	setLimit func(int, headgate.Limit),
 ) error {
-	var read *lookup
+	var result *lookup
 	for range maxReads {
 		s := c.current.Load()
 		if s == nil {
@@ -240,8 +239,8 @@ func (c *Catalog) findAll(ctx context.Context, n int, nameAndKey func(int) (name
 		}
 		var missing []id
 		get := func(i id) *entry {
-			if read != nil && read.version == s.version {
-				if e := read.found[i]; e != nil {
+			if result != nil && result.version == s.version {
+				if e := result.found[i]; e != nil {
 					return e
 				}
 			}
@@ -270,14 +269,14 @@ func (c *Catalog) findAll(ctx context.Context, n int, nameAndKey func(int) (name
 		if missing == nil && c.current.Load().version == s.version {
 			for i, l := range limits {
 				if !l.IsZero() {
-					set(i, l)
+					setLimit(i, l)
 				}
 			}
 			return nil
 		}
 		if missing != nil {
 			var err error
-			if read, err = c.lookUp(ctx, missing); err != nil {
+			if result, err = c.lookUp(ctx, missing); err != nil {
 				return err
 			}
 		}

@@ -15,14 +15,14 @@ import (
 
 // snapshot is an immutable version of the catalog.
 type snapshot struct {
-	version    int64
-	written    int64     // when the version was written, by the store's clock, in microseconds; 0: not known
-	at         time.Time // a time at which the version was the newest
-	storeClock int64     // the store's clock at readAt, in microseconds
-	readAt     time.Time // when the version was read, by a monotonic clock
-	items      map[store.Item]store.Item
-	limits     map[string]Definition
-	broken     map[string]error // limits that this program cannot read
+	version     int64
+	writtenAt   int64     // when the version was written, by the store's clock, in microseconds; 0: not known
+	newestAt    time.Time // a time at which the version was the newest
+	storeClock  int64     // the store's clock at readAt, in microseconds
+	readAt      time.Time // when the version was read, by a monotonic clock
+	items       map[store.Item]store.Item
+	limits      map[string]Definition
+	parseErrors map[string]error // why this program cannot read a limit, by the limit's name
 
 	plans           map[string]map[string]planLimit // by the names of plans and limits
 	prefixOverrides map[string]prefixItems          // by limit
@@ -32,17 +32,17 @@ type snapshot struct {
 }
 
 // nextSnapshot adds changes to old, which may be nil.
-func nextSnapshot(old *snapshot, read *store.CatalogChanges, at, readAt time.Time) *snapshot {
+func nextSnapshot(old *snapshot, read *store.CatalogChanges, wallTime, readAt time.Time) *snapshot {
 	if old != nil && len(read.Items) == 0 {
 		same := *old
-		same.version, same.written, same.at = read.Version, read.At, at
+		same.version, same.writtenAt, same.newestAt = read.Version, read.At, wallTime
 		same.storeClock, same.readAt = read.Clock, readAt
 		return &same
 	}
 	s := &snapshot{
-		version: read.Version, written: read.At, at: at, storeClock: read.Clock, readAt: readAt,
+		version: read.Version, writtenAt: read.At, newestAt: wallTime, storeClock: read.Clock, readAt: readAt,
 		items:  map[store.Item]store.Item{},
-		limits: map[string]Definition{}, broken: map[string]error{},
+		limits: map[string]Definition{}, parseErrors: map[string]error{},
 	}
 	if old != nil {
 		s.hasKeyOverrides, s.hasKeyPlans = old.hasKeyOverrides, old.hasKeyPlans
@@ -65,7 +65,7 @@ func nextSnapshot(old *snapshot, read *store.CatalogChanges, at, readAt time.Tim
 		}
 		d, err := definition(&item)
 		if err != nil {
-			s.broken[item.Name] = err
+			s.parseErrors[item.Name] = err
 			continue
 		}
 		s.limits[item.Name] = d
@@ -77,7 +77,7 @@ func nextSnapshot(old *snapshot, read *store.CatalogChanges, at, readAt time.Tim
 // isLost reports whether the store no longer has s: what was read after s is another catalog, or an earlier state,
 // as after a dump was restored.
 func (s *snapshot) isLost(read *store.CatalogChanges) bool {
-	return read.Version < s.version || read.SinceAt != 0 && s.written != 0 && read.SinceAt != s.written
+	return read.Version < s.version || read.SinceAt != 0 && s.writtenAt != 0 && read.SinceAt != s.writtenAt
 }
 
 // missingIn returns the names of items that s has and current lacks, for people. It does not know items of single
@@ -147,7 +147,7 @@ func (s *snapshot) find(name string) (headgate.Limit, error) {
 	if d, ok := s.limits[name]; ok {
 		return d.Limit, nil
 	}
-	if err := s.broken[name]; err != nil {
+	if err := s.parseErrors[name]; err != nil {
 		return headgate.Limit{}, fmt.Errorf("limit %q of the catalog cannot be read by this program: %w", name, err)
 	}
 	return headgate.Limit{}, s.unknownLimit(name)

@@ -27,8 +27,8 @@ type part struct {
 	answer     api.Answer
 }
 
-// Size implements flight.Load. It counts charges; bytes count instead, as a part of the charges
-// that fill a batch, if they fill more of it.
+// Size implements flight.Load. It returns the charges of the request, or, if its bytes fill more of a batch, the number
+// of charges that fill as much.
 func (p *part) Size() int { return max(p.charges, p.size*p.maxCharges/maxBody) }
 
 // Keys implements flight.Load. It returns 0: the server keeps the requests of one key apart.

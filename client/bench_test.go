@@ -17,8 +17,7 @@ import (
 	"github.com/headgate/headgate/client"
 )
 
-// BenchmarkThroughServer calls a server over TCP that runs in the same
-// process: the figures are those of client and server together.
+// BenchmarkThroughServer calls a server over TCP in the same process: the figures are of client and server together.
 func BenchmarkThroughServer(b *testing.B) {
 	for _, bb := range []struct{ callers, connections, keys int }{
 		{1, 2, 1000},
@@ -36,14 +35,14 @@ func BenchmarkThroughServer(b *testing.B) {
 				for i := range keys {
 					keys[i] = "user/" + strconv.Itoa(i)
 				}
-				var asked atomic.Int64
+				var calls atomic.Int64
 				var callers sync.WaitGroup
 				b.ReportAllocs()
 				b.ResetTimer()
-				before := cpu(b)
+				cpuBefore := cpu(b)
 				for range bb.callers {
 					callers.Go(func() {
-						for asked.Add(1) <= int64(b.N) {
+						for calls.Add(1) <= int64(b.N) {
 							if _, err := c.Allow(context.Background(), headgate.MustNamed("api"),
 								keys[rand.IntN(len(keys))]); err != nil {
 								b.Error(err)
@@ -55,7 +54,7 @@ func BenchmarkThroughServer(b *testing.B) {
 				callers.Wait()
 				b.StopTimer()
 				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "decisions/s")
-				b.ReportMetric(float64((cpu(b)-before).Nanoseconds())/1e3/float64(b.N), "cpu-us/decision")
+				b.ReportMetric(float64((cpu(b)-cpuBefore).Nanoseconds())/1e3/float64(b.N), "cpu-us/decision")
 			})
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Call makes one request outside of the batches, for paths without a method of Client, such as /v1/explain.
-// in and out have types of package api, or types with the same JSON. A nil in sends no body; for GET, in is an
-// [api.UsageQuery] or an [api.CellsQuery].
+// Call makes one request outside of the batches, for paths without a method of Client, such as /v1/explain. in and out
+// have types of package api, or types with the same JSON. A nil in sends no body; for GET, in is an [api.UsageQuery] or
+// an [api.CellsQuery].
 //
 // Over gRPC the method and the path name the verb. For a path without a verb in gRPC, such as /v1/auth and /readyz, and
 // for a path with a query, the error is headgate.ErrUnsupported.
@@ -40,7 +40,7 @@ func (c *Client) decideAlone(ctx context.Context, path string, in *api.Request, 
 	return newDecision(&d, charges)
 }
 
-// sendBatch sends one batch and distributes the answers.
+// sendBatch sends a batch, and gives each passenger its answer.
 func (c *Client) sendBatch(_ context.Context, passengers []*flight.Passenger[struct{}, *part]) error {
 	ctx, cancel := sched.WithTimeout(context.Background(), c.cfg.Timeout)
 	defer cancel()
@@ -48,28 +48,28 @@ func (c *Client) sendBatch(_ context.Context, passengers []*flight.Passenger[str
 	for i, p := range passengers {
 		in.Requests[i] = p.Load.request
 	}
-	var all api.Answers
-	if err := c.transport.call(ctx, http.MethodPost, "/v1/batch", &in, &all); err != nil {
+	var answers api.Answers
+	if err := c.transport.call(ctx, http.MethodPost, "/v1/batch", &in, &answers); err != nil {
 		return err
 	}
-	if len(all.Answers) != len(passengers) {
-		return fmt.Errorf("server: %w: %d answers to %d requests", store.ErrUnknownOutcome, len(all.Answers),
+	if len(answers.Answers) != len(passengers) {
+		return fmt.Errorf("server: %w: %d answers to %d requests", store.ErrUnknownOutcome, len(answers.Answers),
 			len(passengers))
 	}
-	for _, a := range all.Answers {
+	for _, a := range answers.Answers {
 		if a.Decision == nil && (a.Problem == nil || a.Problem.Title == "") {
 			return fmt.Errorf("server: %w: an answer of /v1/batch is neither a decision nor a problem",
 				store.ErrUnknownOutcome)
 		}
 	}
 	for i, p := range passengers {
-		p.Load.answer = all.Answers[i]
+		p.Load.answer = answers.Answers[i]
 	}
 	return nil
 }
 
-// classes maps the type of a problem to the error that errors.Is finds in its error.
-var classes = map[string]error{
+// problemClasses maps the type of a problem to the error that errors.Is finds in its error.
+var problemClasses = map[string]error{
 	api.OutcomeUnknown: store.ErrUnknownOutcome, api.Unavailable: store.ErrUnavailable, api.Busy: store.ErrBusy,
 	api.Full: store.ErrFull, api.IDReused: headgate.ErrReused, api.IDSettled: headgate.ErrSettled,
 	api.IDUnknown: headgate.ErrUnknownID,
@@ -77,7 +77,7 @@ var classes = map[string]error{
 
 // problemError returns a problem of the server as an error. errors.Is finds its class, such as store.ErrBusy.
 func problemError(p *api.Problem) error {
-	class := classes[p.Type]
+	class := problemClasses[p.Type]
 	switch {
 	case class != nil:
 	case p.Status == http.StatusBadRequest, p.Status == http.StatusRequestEntityTooLarge:
@@ -102,8 +102,8 @@ type problem struct {
 
 // Error implements error.
 func (e *problem) Error() string {
-	if wrong, ok := errors.AsType[*headgate.InvalidError](e.class); ok {
-		return wrong.Error()
+	if invalid, ok := errors.AsType[*headgate.InvalidError](e.class); ok {
+		return invalid.Error()
 	}
 	return "server: " + e.problem.Text()
 }

@@ -18,35 +18,35 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestCallHasTheSameAnswers calls each path by both protocols, and compares the answers.
-func TestCallHasTheSameAnswers(t *testing.T) {
+// TestCallAnswersAreEqualOverHTTPAndGRPC calls each path over both protocols, and compares the answers.
+func TestCallAnswersAreEqualOverHTTPAndGRPC(t *testing.T) {
 	t.Parallel()
-	one := api.Charge{Limit: "few", Key: "k", Cost: "2"}
+	few := api.Charge{Limit: "few", Key: "k", Cost: "2"}
 	jobs := api.Charge{Limit: "jobs", Key: "k"}
-	id := api.Request{Charge: one, ID: "one", Life: "10m"}
+	onceRequest := api.Request{Charge: few, ID: "one", Life: "10m"}
 	requests := []struct {
 		method, path string
 		in           any
 		out          func() any
 	}{
-		{"POST", "/v1/take", &id, newAnswer[api.Decision]},
-		{"POST", "/v1/take", api.Request{Charges: []api.Charge{one, jobs}}, newAnswer[api.Decision]}, // jobs are held
-		{"POST", "/v1/take", api.Request{Charges: []api.Charge{one, {Limit: "api", Key: "k"}}}, newAnswer[api.Decision]},
+		{"POST", "/v1/take", &onceRequest, newAnswer[api.Decision]},
+		{"POST", "/v1/take", api.Request{Charges: []api.Charge{few, jobs}}, newAnswer[api.Decision]}, // jobs are held
+		{"POST", "/v1/take", api.Request{Charges: []api.Charge{few, {Limit: "api", Key: "k"}}}, newAnswer[api.Decision]},
 		{"POST", "/v1/take", map[string]any{"limit": "few"}, newAnswer[api.Decision]}, // without a key
 		{"POST", "/v1/take", map[string]any{"limit": "few", "key": ""}, newAnswer[any]},
 		{"POST", "/v1/take", map[string]any{"limit": "few", "key": 1}, newAnswer[any]},
-		{"POST", "/v1/check", &api.Request{Charge: one}, newAnswer[api.Decision]},
+		{"POST", "/v1/check", &api.Request{Charge: few}, newAnswer[api.Decision]},
 		{"POST", "/v1/fill-up", &api.Request{Charge: api.Charge{Limit: "few", Key: "fill", Cost: "11"}}, newAnswer[api.Filled]},
 		{"POST", "/v1/batch", &api.Batch{Requests: []api.Request{
-			{Charge: one, Check: true},
+			{Charge: few, Check: true},
 			{Charge: api.Charge{Limit: "nope", Key: "k"}},
 		}}, newAnswer[api.Answers]},
-		{"POST", "/v1/reserve", &api.Reserve{Request: api.Request{Charge: one}}, newAnswer[api.Reserved]},
+		{"POST", "/v1/reserve", &api.Reserve{Request: api.Request{Charge: few}}, newAnswer[api.Reserved]},
 		{"POST", "/v1/extend", &api.Request{Charge: api.Charge{Limit: "few", Key: "k", Cost: "3"}, ID: "one"}, newAnswer[api.Extended]},
 		{"POST", "/v1/debit", &api.Request{Charge: api.Charge{Limit: "few", Key: "work", Cost: "30"}, ID: "work"}, newAnswer[api.Debited]},
-		{"POST", "/v1/debit", &api.Request{Charge: one}, newAnswer[api.Debited]}, // without an id
+		{"POST", "/v1/debit", &api.Request{Charge: few}, newAnswer[api.Debited]}, // without an id
 		{"POST", "/v1/refund", &api.Refund{Subject: api.Subject{Limit: "few", Key: "work"}, Cost: "4", Reason: "r"}, newAnswer[api.Refunded]},
-		{"POST", "/v1/settle", &api.Settle{Charge: one, ID: "one"}, newAnswer[api.Settled]},
+		{"POST", "/v1/settle", &api.Settle{Charge: few, ID: "one"}, newAnswer[api.Settled]},
 		{"POST", "/v1/cancel", &api.Settle{Charge: api.Charge{Limit: "few", Key: "k"}, ID: "two"}, newAnswer[api.Settled]},
 		{"POST", "/v1/acquire", &api.Request{Charge: jobs}, newAnswer[api.Acquired]},
 		{"POST", "/v1/renew", api.Leases{Held: []api.LeaseToken{{Limit: "jobs", Key: "k", Number: 9}}}, newAnswer[api.Lost]},
@@ -80,31 +80,31 @@ func TestCallHasTheSameAnswers(t *testing.T) {
 		{"POST", "/v1/rollback", api.Rollback{Version: 1, Limits: []string{"few"}}, newAnswer[api.Changed]},
 	}
 	paths := map[string]bool{}
-	for _, a := range requests {
-		paths[a.path] = true
+	for _, r := range requests {
+		paths[r.path] = true
 	}
 	if got, want := len(paths), len(pb.HeadgateService_ServiceDesc.Methods); got != want {
-		t.Errorf("%d paths are asked, and the service has %d methods", got, want)
+		t.Errorf("got %d paths, want one for each of the %d methods of the service", got, want)
 	}
 	answers := map[protocol][]string{}
-	for _, over := range []protocol{"http", "grpc"} {
-		failed := 0
-		c := over.serve(t, serverOptions{file: limits + `  jobs: concurrency 1 ttl 1m
+	for _, proto := range []protocol{"http", "grpc"} {
+		failures := 0
+		c := proto.serve(t, serverOptions{file: limits + `  jobs: concurrency 1 ttl 1m
 plans: {gold: {few: token-bucket 1000/1m}}
 rules:
   - name: all
     limits:
       - {limit: few, key: "header:X-User"}
 `, storeNames: true, clock: func() int64 { return 1_700_000_000_000_000 }}).client(t, nil)
-		for _, a := range requests {
-			out := a.out()
-			err := c.Call(t.Context(), a.method, a.path, a.in, out)
+		for _, r := range requests {
+			out := r.out()
+			err := c.Call(t.Context(), r.method, r.path, r.in, out)
 			if err != nil {
-				failed++
-				wrong, _ := errors.AsType[*headgate.InvalidError](err)
+				failures++
+				invalid, _ := errors.AsType[*headgate.InvalidError](err)
 				field := ""
-				if wrong != nil {
-					field = wrong.Field
+				if invalid != nil {
+					field = invalid.Field
 				}
 				out = map[string]any{
 					"invalid": errors.Is(err, headgate.ErrInvalid), "field": field,
@@ -115,59 +115,59 @@ rules:
 			if err != nil {
 				t.Fatal(err)
 			}
-			answers[over] = append(answers[over], untilTime.ReplaceAllString(string(text), "until then"))
+			answers[proto] = append(answers[proto], untilTime.ReplaceAllString(string(text), "until then"))
 		}
-		if failed != 10 {
-			t.Errorf("%s: %d requests have failed, want 10: %q", over, failed, answers[over])
+		if failures != 10 { // the rows with an invalid or missing field, an unknown id or an old version
+			t.Errorf("%s: got %d failed requests, want 10: %q", proto, failures, answers[proto])
 		}
 	}
-	for i, a := range requests {
+	for i, r := range requests {
 		if h, g := answers["http"][i], answers["grpc"][i]; h != g {
-			t.Errorf("%s %s %+v:\nhttp %s\ngrpc %s", a.method, a.path, a.in, h, g)
+			t.Errorf("%s %s %+v: got over HTTP\n%s\nand over gRPC\n%s", r.method, r.path, r.in, h, g)
 		}
 	}
 }
 
-// untilTime matches the end of an override, which differs: the catalog's clock advances with this machine's.
+// untilTime matches the end of an override. It differs, since the clock of the catalog is the clock of this machine.
 var untilTime = regexp.MustCompile(`until [0-9T:.-]+Z`)
 
 func newAnswer[T any]() any { return new(T) }
 
-// TestCertificates: a client trusts the servers of its Config and shows its certificate, over both protocols.
-func TestCertificates(t *testing.T) {
+// TestClientCertificates checks over both protocols that a client shows its certificate, and trusts only Config.TLS.
+func TestClientCertificates(t *testing.T) {
 	t.Parallel()
-	ours := dbtest.NewAuthority(t)
+	authority := dbtest.NewAuthority(t)
 	roots := x509.NewCertPool()
-	if pem, err := os.ReadFile(ours.File); err != nil || !roots.AppendCertsFromPEM(pem) {
+	if pem, err := os.ReadFile(authority.File); err != nil || !roots.AppendCertsFromPEM(pem) {
 		t.Fatal(err)
 	}
-	load := func(c dbtest.Certificate) []tls.Certificate {
-		pair := ours.Issue(t, c)
+	loadCert := func(c dbtest.Certificate) []tls.Certificate {
+		pair := authority.Issue(t, c)
 		cert, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return []tls.Certificate{cert}
 	}
-	server := load(dbtest.Certificate{Name: "server", Hosts: []string{"127.0.0.1"}})
-	mine := load(dbtest.Certificate{Name: "web"})
-	overEach(t, func(t *testing.T, over protocol) {
-		s := over.serve(t, serverOptions{tls: &tls.Config{
-			Certificates: server, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots,
+	serverCert := loadCert(dbtest.Certificate{Name: "server", Hosts: []string{"127.0.0.1"}})
+	clientCert := loadCert(dbtest.Certificate{Name: "web"})
+	overEachProtocol(t, func(t *testing.T, proto protocol) {
+		s := proto.serve(t, serverOptions{tls: &tls.Config{
+			Certificates: serverCert, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots,
 		}})
 		for name, tt := range map[string]struct {
 			config *tls.Config
-			fine   bool
+			wantOK bool
 		}{
-			"ours":             {&tls.Config{RootCAs: roots, Certificates: mine}, true},
-			"no certificate":   {&tls.Config{RootCAs: roots}, false},
-			"trusts others":    {&tls.Config{Certificates: mine}, false},
-			"trusts by itself": {nil, false},
+			"both":           {&tls.Config{RootCAs: roots, Certificates: clientCert}, true},
+			"no certificate": {&tls.Config{RootCAs: roots}, false},
+			"system roots":   {&tls.Config{Certificates: clientCert}, false},
+			"no TLS config":  {nil, false},
 		} {
 			_, err := s.client(t, &client.Config{TLS: tt.config}).Allow(t.Context(), headgate.MustNamed("few"), "a")
-			if tt.fine != (err == nil) || err != nil && !errors.Is(err, store.ErrUnavailable) &&
+			if tt.wantOK != (err == nil) || err != nil && !errors.Is(err, store.ErrUnavailable) &&
 				!errors.Is(err, store.ErrUnknownOutcome) {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: got %v, want success %v", name, err, tt.wantOK)
 			}
 		}
 	})
@@ -175,11 +175,11 @@ func TestCertificates(t *testing.T) {
 
 func TestUnixSockets(t *testing.T) {
 	t.Parallel()
-	overEach(t, func(t *testing.T, over protocol) {
-		s := over.serve(t, serverOptions{socket: filepath.Join(t.TempDir(), "a b%20?.sock")})
+	overEachProtocol(t, func(t *testing.T, proto protocol) {
+		s := proto.serve(t, serverOptions{socket: filepath.Join(t.TempDir(), "a b%20?.sock")})
 		d, err := s.client(t, nil).Allow(t.Context(), headgate.MustNamed("few"), "a")
 		if err != nil || d.Remaining != 9 {
-			t.Errorf("%s: %+v, %v", s.url, d, err)
+			t.Errorf("%s: got %+v, %v, want 9 remaining", s.url, d, err)
 		}
 	})
 }

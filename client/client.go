@@ -1,21 +1,20 @@
 // Package client calls a headgate server, from many goroutines at once.
 //
-// A Client has the verbs of [headgate.Limiter], with the same charges: a program moves from
-// a store of its own to a server by changing only the constructor. It can depend on
-// [headgate.Taker], [headgate.Waiter] and the other interfaces of package headgate.
+// A Client has the verbs of [headgate.Limiter], with the same charges: a program moves from a store of its own to a
+// server by changing only the constructor. A program can depend on [headgate.Taker], [headgate.Waiter] and the other
+// interfaces of package headgate.
 //
 // The URL says whether a Client speaks JSON over HTTP or gRPC, see [New]. Verbs, charges and errors are the same.
 // Over gRPC each call, and each batch, is a unary call.
 //
-// A call costs about the same with one request as with hundreds, so callers share calls: while one
-// batch is under way, new requests join the next one. There is no timer: a lone request is sent
-// at once. A few connections are kept alive, each with a batch in flight.
+// A call costs about the same with one request as with hundreds, so callers share calls: while one batch is under way,
+// new requests join the next batch. There is no timer: a lone request is sent at once. A few connections are kept
+// alive, each with a batch under way.
 //
-// A refusal is a decision, not an error. errors.Is finds these errors:
-// headgate.ErrInvalid, the request is wrong; store.ErrUnavailable, nothing was
-// charged; store.ErrBusy, too many callers wait, here or at the server, and nothing was
-// charged; store.ErrUnknownOutcome, the request may have been charged. No request is
-// sent twice: the caller decides what to do about an unknown outcome.
+// A refusal is a decision, not an error. errors.Is finds these errors: headgate.ErrInvalid, the request is invalid;
+// store.ErrUnavailable, nothing was charged; store.ErrBusy, too many callers wait, here or at the server, and nothing
+// was charged; store.ErrUnknownOutcome, the request may have been charged. No request is sent twice: the caller decides
+// whether to retry after an unknown outcome.
 package client
 
 import (
@@ -36,20 +35,18 @@ import (
 
 // Config adjusts a Client. A nil Config, and every zero field, is fine.
 type Config struct {
-	// HTTPClient sends the requests for URLs of http and https; other URLs do not use it. Its transport must not
-	// send a POST again that may have reached the server (Go's own does not), and should keep as
-	// many idle connections as there are Connections. Nil: a new http.Client with
-	// proxies from the environment.
+	// HTTPClient sends the requests for URLs of http and https; other URLs do not use it. Its transport must not send a
+	// POST again that may have reached the server (http.Transport does not), and should keep as many idle connections
+	// as there are Connections. Nil: a new http.Client with proxies from the environment.
 	HTTPClient *http.Client
 	// TLS is for URLs of grpcs, and for https if HTTPClient is nil. It says which servers the client trusts, and which
 	// certificate it shows. Nil: the servers that the system trusts, and no certificate.
 	TLS *tls.Config
-	// Connections is how many batches may be under way at once. More of them make
-	// smaller batches, and so fewer decisions for the same work. Over gRPC they share
-	// one connection. Zero: 2.
+	// Connections is how many batches may be under way at once. More connections make smaller batches, and so fewer
+	// decisions for the same work. Over gRPC all batches share one connection. Zero: 2.
 	Connections int
-	// Timeout bounds a call to the server, since the context of one caller does not end
-	// a shared call. Over gRPC the server gets the deadline. Zero: 10 s.
+	// Timeout bounds a call to the server, since the context of one caller does not end a shared call. Over gRPC the
+	// server gets the deadline. Zero: 10 s.
 	Timeout time.Duration
 	// Token is sent to the server, in Authorization: Bearer. Ids belong to a token: a client with another token
 	// cannot settle what was charged under an id. Empty: no token.
@@ -66,6 +63,7 @@ const (
 	maxWaiting = 100_000
 )
 
+// orDefault returns a copy of a Config with the defaults of its zero fields. c may be nil.
 func (c *Config) orDefault() Config {
 	d := *cmp.Or(c, &Config{})
 	d.Connections = cmp.Or(max(d.Connections, 0), 2)
@@ -74,9 +72,8 @@ func (c *Config) orDefault() Config {
 	return d
 }
 
-// Client calls one server. It is safe for concurrent use, and made to be
-// shared: many callers at once share a call. It has goroutines only while
-// callers wait.
+// Client calls one server. It is safe for concurrent use, and made to be shared: many callers at once share a call. It
+// has goroutines only while callers wait.
 type Client struct {
 	cfg       Config
 	transport transport
@@ -115,8 +112,8 @@ const minWaiting = 32
 
 // Allow takes one unit of a limit for a key.
 //
-// The server looks the limit up by its name ([headgate.Named] is enough), or parses its notation
-// if it accepts notations.
+// The server looks the limit up by its name ([headgate.Named] is enough), or parses its notation if it accepts
+// notations.
 func (c *Client) Allow(ctx context.Context, limit headgate.Limit, key string) (headgate.Decision, error) {
 	return c.Take(ctx, headgate.Charge{Limit: limit, Key: key})
 }
@@ -128,10 +125,9 @@ func (c *Client) AllowN(ctx context.Context, limit headgate.Limit, key string, n
 
 // Take takes all of the charges, or none.
 //
-// The durations of the decision are whole milliseconds, rounded up. If ctx ends
-// before the request is sent, nothing is charged, and the error is the error of
-// ctx. If ctx ends later, the error is also store.ErrUnknownOutcome: the server
-// decides and charges the request like any other.
+// The durations of the decision are whole milliseconds, rounded up. If ctx ends before the request is sent, nothing is
+// charged, and the error is the error of ctx. If ctx ends later, the error is also store.ErrUnknownOutcome: the server
+// decides and charges the request all the same.
 func (c *Client) Take(ctx context.Context, charges ...headgate.Charge) (headgate.Decision, error) {
 	return c.decide(ctx, false, charges)
 }
@@ -141,9 +137,9 @@ func (c *Client) Check(ctx context.Context, charges ...headgate.Charge) (headgat
 	return c.decide(ctx, true, charges)
 }
 
-// Close refuses further requests, and returns when the callers that wait for a batch have
-// their answers. Other calls under way get their answers too; over gRPC Close waits for them.
-// It closes the connections, except the connections of a Config's HTTPClient.
+// Close refuses further requests, and returns when the callers that wait for a batch have their answers. Other calls
+// under way get their answers too; over gRPC Close waits for these answers. It closes the connections, except those of
+// Config.HTTPClient.
 func (c *Client) Close() {
 	c.closed.Store(true)
 	c.queue.Close()
@@ -175,12 +171,12 @@ func (c *Client) decide(ctx context.Context, check bool, charges []headgate.Char
 	case err != nil:
 		return headgate.Decision{}, fmt.Errorf("server: %w: as many as may, %d", store.ErrBusy, c.cfg.maxWaiting)
 	}
-	departed := false
-	landed := p.Wait(ctx, c.queue.Add(p), func(flying bool) { departed = flying })
+	sent := false
+	hasAnswer := p.Wait(ctx, c.queue.Add(p), func(flying bool) { sent = flying })
 	switch {
-	case !landed && departed:
+	case !hasAnswer && sent:
 		return headgate.Decision{}, fmt.Errorf("server: %w: %w", store.ErrUnknownOutcome, ctx.Err())
-	case !landed:
+	case !hasAnswer:
 		return headgate.Decision{}, ctx.Err()
 	}
 	defer p.Leave()

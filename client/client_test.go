@@ -58,61 +58,61 @@ func newClientOf(tb testing.TB, h http.Handler, cfg *client.Config) *client.Clie
 	return c
 }
 
-func TestManyCallersShareFewCallsAndNoMorePassThanMay(t *testing.T) {
+func TestAllowSharesBatchesAndAdmitsExactly(t *testing.T) {
 	t.Parallel()
-	overEach(t, testManyCallersShareFewCalls)
+	overEachProtocol(t, testAllowSharesBatches)
 }
 
-func testManyCallersShareFewCalls(t *testing.T, over protocol) {
-	var calls atomic.Int64 // a batch of the client is one batch of the store
-	c := over.serve(t, serverOptions{before: func([]law.Op) { calls.Add(1) }}).client(t, nil)
-	const callers, each, keys = 100, 20, 7
+func testAllowSharesBatches(t *testing.T, proto protocol) {
+	var batches atomic.Int64 // a batch of the client is a batch of the store
+	c := proto.serve(t, serverOptions{beforeBatch: func([]law.Op) { batches.Add(1) }}).client(t, nil)
+	const callers, callsEach, keys = 100, 20, 7
 	var allowed [keys]atomic.Int64
-	var all sync.WaitGroup
+	var group sync.WaitGroup
 	for n := range callers {
-		all.Go(func() {
-			for i := range each {
+		group.Go(func() {
+			for i := range callsEach {
 				key := (n + i) % keys
 				d, err := c.Allow(t.Context(), headgate.MustNamed("few"), fmt.Sprint(key))
 				switch {
 				case err != nil:
-					t.Error(err)
+					t.Errorf("Allow: got %v, want no error", err)
 				case d.Key != fmt.Sprint(key) || d.LimitName != "few":
-					t.Errorf("asked about few %d, answered about %s %s", key, d.LimitName, d.Key)
+					t.Errorf("a call for few %d: got a decision for %s %s", key, d.LimitName, d.Key)
 				case d.Allowed:
 					allowed[key].Add(1)
 				}
 			}
 		})
 	}
-	all.Wait()
+	group.Wait()
 	for key := range allowed {
 		if got := allowed[key].Load(); got != 10 {
-			t.Errorf("key %d: %d were allowed, want 10", key, got)
+			t.Errorf("key %d: got %d allowed, want 10", key, got)
 		}
 	}
-	if got := calls.Load(); got > callers*each/2 {
-		t.Errorf("%d calls for %d questions", got, callers*each)
+	if got := batches.Load(); got > callers*callsEach/2 {
+		t.Errorf("got %d batches for %d calls, want half as many at most", got, callers*callsEach)
 	}
 }
 
-func TestDecisionsSayWhatTheServerSays(t *testing.T) {
+func TestDecisionFields(t *testing.T) {
 	t.Parallel()
-	overEach(t, testDecisionsSayWhatTheServerSays)
+	overEachProtocol(t, testDecisionFields)
 }
 
-func testDecisionsSayWhatTheServerSays(t *testing.T, over protocol) {
-	c := over.serve(t, serverOptions{}).client(t, nil)
+func testDecisionFields(t *testing.T, proto protocol) {
+	c := proto.serve(t, serverOptions{}).client(t, nil)
 	ctx, begin := t.Context(), time.Now()
 	check := func(d headgate.Decision, err error, want headgate.Decision) {
 		t.Helper()
 		if err != nil || d.At.Before(begin.Add(-time.Minute)) || d.At.After(time.Now().Add(time.Minute)) {
-			t.Fatalf("%+v, %v", d, err)
+			t.Fatalf("got %+v, %v, want a decision of this minute", d, err)
 		}
 		d.At, d.ResetAfter = time.Time{}, 0
 		if !want.Allowed && want.RetryAfter == 0 && d.RetryAfter > 0 && d.RetryAfter < time.Hour &&
 			d.RetryAfter%time.Millisecond == 0 {
-			d.RetryAfter = 0 // some time
+			d.RetryAfter = 0 // it depends on the time
 		}
 		for i := range d.Each {
 			if d.Each[i].ResetAfter = 0; d.Each[i].RetryAfter != headgate.Never {
@@ -126,15 +126,15 @@ func testDecisionsSayWhatTheServerSays(t *testing.T, over protocol) {
 			t.Errorf("got  %+v\nwant %+v", d, want)
 		}
 	}
-	two := headgate.MustCost("2.5")
-	d, err := c.Take(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a", Cost: two})
+	cost := headgate.MustCost("2.5")
+	d, err := c.Take(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a", Cost: cost})
 	check(d, err, headgate.Decision{Allowed: true, LimitName: "few", Key: "a", Capacity: 10, Remaining: 7})
 	d, err = c.Check(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a", Cost: headgate.Units(8)})
 	check(d, err, headgate.Decision{LimitName: "few", Key: "a", Capacity: 10, Remaining: 7})
 	d, err = c.Take(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a", Cost: headgate.Units(11)})
 	check(d, err, headgate.Decision{LimitName: "few", Key: "a", Capacity: 10, Remaining: 7, RetryAfter: headgate.Never})
 	d, err = c.Take(ctx, headgate.Charge{Limit: headgate.MustNamed("api"), Key: "b"},
-		headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a", Cost: two},
+		headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a", Cost: cost},
 		headgate.Charge{Limit: headgate.MustNamed("few"), Key: "c"})
 	check(d, err, headgate.Decision{
 		Allowed: true, LimitName: "few", Key: "a", Capacity: 10, Remaining: 5,
@@ -163,21 +163,21 @@ func testDecisionsSayWhatTheServerSays(t *testing.T, over protocol) {
 	}
 }
 
-func TestAnInvalidRequestFailsAlone(t *testing.T) {
+func TestInvalidRequestFailsAlone(t *testing.T) {
 	t.Parallel()
-	overEach(t, testAnInvalidRequestFailsAlone)
+	overEachProtocol(t, testInvalidRequestFailsAlone)
 }
 
-func testAnInvalidRequestFailsAlone(t *testing.T, over protocol) {
-	c := over.serve(t, serverOptions{}).client(t, &client.Config{Connections: 1})
-	many := make([]headgate.Charge, 10_001)
-	for i := range many {
-		many[i] = headgate.Charge{Limit: headgate.MustNamed("api"), Key: fmt.Sprint(i)}
+func testInvalidRequestFailsAlone(t *testing.T, proto protocol) {
+	c := proto.serve(t, serverOptions{}).client(t, &client.Config{Connections: 1})
+	charges := make([]headgate.Charge, 10_001)
+	for i := range charges {
+		charges[i] = headgate.Charge{Limit: headgate.MustNamed("api"), Key: fmt.Sprint(i)}
 	}
-	var all sync.WaitGroup
+	var group sync.WaitGroup
 	for _, tt := range []struct {
-		charges []headgate.Charge
-		says    string // empty: the request is valid
+		charges  []headgate.Charge
+		wantText string // empty: the request is valid
 	}{
 		{[]headgate.Charge{{Limit: headgate.MustNamed("few"), Key: "a"}}, ""},
 		{[]headgate.Charge{{Limit: headgate.MustNamed("nope"), Key: "a"}}, "few"},
@@ -188,39 +188,40 @@ func testAnInvalidRequestFailsAlone(t *testing.T, over protocol) {
 		{[]headgate.Charge{{Limit: headgate.MustNamed("few"), Key: "a", Cost: headgate.Units(-1)}}, "above 0"},
 		{[]headgate.Charge{{Limit: headgate.MustNamed("few"), Key: "a", Cost: headgate.MustCost("0.000000001")}}, ""},
 		{nil, "none"},
-		{many, "10000"},
-		{many[:600], ""},
-		{many[:255], ""},
+		{charges, "10000"},
+		{charges[:600], ""},
+		{charges[:255], ""},
 	} {
 		for range max(1, 20-len(tt.charges)) {
-			all.Go(func() {
+			group.Go(func() {
 				_, err := c.Check(t.Context(), tt.charges...)
-				if ok := err == nil; ok != (tt.says == "") ||
-					!ok && (!errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.says)) {
-					t.Errorf("%d charges, %.40v: %.200v, want %q", len(tt.charges),
-						tt.charges[:min(1, len(tt.charges))], err, tt.says)
+				if ok := err == nil; ok != (tt.wantText == "") ||
+					!ok && (!errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.wantText)) {
+					t.Errorf("%d charges, %.40v: got %.200v, want %q", len(tt.charges),
+						tt.charges[:min(1, len(tt.charges))], err, tt.wantText)
 				}
 			})
 		}
 	}
-	all.Wait()
+	group.Wait()
 }
 
-// gate holds the batches of a store until the test closes pass.
+// gate holds the batches of a store until the test closes opened.
 type gate struct {
-	arrived chan string // keys of a batch that has arrived
-	pass    chan struct{}
+	arrived chan string // keys of each batch that arrives
+	opened  chan struct{}
 }
 
 func newGate() *gate { return &gate{make(chan string, 9), make(chan struct{})} }
 
+// hold reports the keys of a batch, and waits until the gate is opened.
 func (g *gate) hold(ops []law.Op) {
 	keys := make([]string, len(ops))
 	for i := range ops {
 		keys[i] = ops[i].Cell.Key
 	}
 	g.arrived <- strings.Join(keys, " ")
-	<-g.pass
+	<-g.opened
 }
 
 // waitNotifier is a context that closes waits when its caller begins to wait.
@@ -229,150 +230,150 @@ type waitNotifier struct {
 	waits chan struct{}
 }
 
-func (b *waitNotifier) Done() <-chan struct{} {
-	close(b.waits)
-	return b.Context.Done()
+func (n *waitNotifier) Done() <-chan struct{} {
+	close(n.waits)
+	return n.Context.Done()
 }
 
 func TestCancelBeforeAndAfterABatchIsSent(t *testing.T) {
 	t.Parallel()
-	overEach(t, testCancel)
+	overEachProtocol(t, testCancel)
 }
 
-func testCancel(t *testing.T, over protocol) {
+func testCancel(t *testing.T, proto protocol) {
 	g := newGate()
-	c := over.serve(t, serverOptions{before: g.hold}).client(t, client.WithMaxWaiting(1, 2))
+	c := proto.serve(t, serverOptions{beforeBatch: g.hold}).client(t, client.WithMaxWaiting(1, 2))
 	ctx, cancel := context.WithCancel(t.Context())
 	errs := make(chan error)
 	allow := func(ctx context.Context, key string) {
-		b := &waitNotifier{ctx, make(chan struct{})}
+		notifier := &waitNotifier{ctx, make(chan struct{})}
 		go func() {
-			_, err := c.Allow(b, headgate.MustNamed("few"), key)
+			_, err := c.Allow(notifier, headgate.MustNamed("few"), key)
 			errs <- err
 		}()
-		<-b.waits
+		<-notifier.waits
 	}
-	allow(ctx, "late") // its batch is sent when it has arrived
-	<-g.arrived
-	allow(ctx, "early")
-	allow(t.Context(), "stays")
-	if _, err := c.Allow(t.Context(), headgate.MustNamed("few"), "third"); !errors.Is(err, store.ErrBusy) {
-		t.Errorf("with two waiting: %v, want ErrBusy", err)
+	allow(ctx, "sent")
+	<-g.arrived // its batch has been sent
+	allow(ctx, "queued")
+	allow(t.Context(), "kept")
+	if _, err := c.Allow(t.Context(), headgate.MustNamed("few"), "refused"); !errors.Is(err, store.ErrBusy) {
+		t.Errorf("with two waiting: got %v, want ErrBusy", err)
 	}
 	cancel()
 	unknown := 0
 	for range 2 {
 		err := <-errs
 		if !errors.Is(err, context.Canceled) {
-			t.Errorf("%v, want context.Canceled", err)
+			t.Errorf("got %v, want context.Canceled", err)
 		}
 		if errors.Is(err, store.ErrUnknownOutcome) {
 			unknown++
 		}
 	}
 	if unknown != 1 {
-		t.Errorf("%d outcomes are unknown, want that of the one who had departed", unknown)
+		t.Errorf("got %d unknown outcomes, want 1: the call whose batch was sent", unknown)
 	}
-	close(g.pass)
+	close(g.opened)
 	if err := <-errs; err != nil {
-		t.Error(err)
+		t.Errorf("the call that was not cancelled: got %v, want no error", err)
 	}
-	if got := <-g.arrived; got != "stays" {
-		t.Errorf("sent %s, want that of the one who stays", got)
+	if got := <-g.arrived; got != "kept" {
+		t.Errorf("the second batch has %s, want kept", got)
 	}
-	for key, want := range map[string]int64{"late": 9, "early": 10, "stays": 9, "third": 10} {
+	for key, want := range map[string]int64{"sent": 9, "queued": 10, "kept": 9, "refused": 10} {
 		if d, err := c.Check(t.Context(), headgate.Charge{Limit: headgate.MustNamed("few"), Key: key}); err != nil ||
 			d.Remaining != want {
-			t.Errorf("%s: %d remain, %v; want %d", key, d.Remaining, err, want)
+			t.Errorf("%s: got %d remaining, %v; want %d", key, d.Remaining, err, want)
 		}
 	}
-	if _, err := c.Allow(ctx, headgate.MustNamed("few"), "late"); !errors.Is(err, context.Canceled) {
-		t.Errorf("with a context that has ended: %v", err)
+	if _, err := c.Allow(ctx, headgate.MustNamed("few"), "sent"); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended: got %v, want context.Canceled", err)
 	}
 }
 
-func TestCloseAnswersThoseWhoWait(t *testing.T) {
+func TestCloseWaitsForAllow(t *testing.T) {
 	t.Parallel()
-	overEach(t, testCloseAnswersThoseWhoWait)
+	overEachProtocol(t, testCloseWaitsForAllow)
 }
 
-func testCloseAnswersThoseWhoWait(t *testing.T, over protocol) {
+func testCloseWaitsForAllow(t *testing.T, proto protocol) {
 	g := newGate()
-	c := over.serve(t, serverOptions{before: g.hold}).client(t, nil)
-	b := &waitNotifier{t.Context(), make(chan struct{})}
+	c := proto.serve(t, serverOptions{beforeBatch: g.hold}).client(t, nil)
+	notifier := &waitNotifier{t.Context(), make(chan struct{})}
 	errs := make(chan error, 1)
 	go func() {
-		_, err := c.Allow(b, headgate.MustNamed("few"), "a")
+		_, err := c.Allow(notifier, headgate.MustNamed("few"), "a")
 		errs <- err
 	}()
-	<-b.waits
+	<-notifier.waits
 	<-g.arrived
-	closed := make(chan struct{})
+	closeDone := make(chan struct{})
 	go func() {
 		c.Close()
-		close(closed)
+		close(closeDone)
 	}()
-	close(g.pass)
-	<-closed
+	close(g.opened)
+	<-closeDone
 	if err := <-errs; err != nil {
-		t.Errorf("who waited: %v", err)
+		t.Errorf("the waiting call: got %v, want no error", err)
 	}
 	if _, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a"); !errors.Is(err, store.ErrClosed) {
-		t.Errorf("after Close: %v, want ErrClosed", err)
+		t.Errorf("after Close: got %v, want ErrClosed", err)
 	}
 	if err := c.Call(t.Context(), http.MethodGet, "/v1/limits", nil, new(any)); !errors.Is(err, store.ErrClosed) {
-		t.Errorf("Call after Close: %v, want ErrClosed", err)
+		t.Errorf("Call after Close: got %v, want ErrClosed", err)
 	}
 }
 
-// TestCloseLeavesACallThatGoesAlone: a call outside of the batches gets its answer.
-func TestCloseLeavesACallThatGoesAlone(t *testing.T) {
+// TestCloseWaitsForOnceTake checks that a call outside of the batches gets its answer while Close waits.
+func TestCloseWaitsForOnceTake(t *testing.T) {
 	t.Parallel()
-	overEach(t, func(t *testing.T, over protocol) {
+	overEachProtocol(t, func(t *testing.T, proto protocol) {
 		g := newGate()
-		c := over.serve(t, serverOptions{before: g.hold}).client(t, nil)
+		c := proto.serve(t, serverOptions{beforeBatch: g.hold}).client(t, nil)
 		errs := make(chan error, 1)
 		go func() {
 			_, err := c.Once("one", 0).Take(t.Context(), headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"})
 			errs <- err
 		}()
 		<-g.arrived
-		closed := make(chan struct{})
-		go func() { defer close(closed); c.Close() }()
+		closeDone := make(chan struct{})
+		go func() { defer close(closeDone); c.Close() }()
 		await.Until(t, "the client to be closed", func() bool {
 			return errors.Is(c.Call(t.Context(), http.MethodGet, "/v1/limits", nil, new(any)), store.ErrClosed)
 		})
-		close(g.pass)
+		close(g.opened)
 		if err := await.Receive(t, "the call to end", errs); err != nil {
-			t.Errorf("it failed: %v", err)
+			t.Errorf("got %v, want no error", err)
 		}
-		<-closed
+		<-closeDone
 	})
 }
 
-// TestACallWhileTheTransportClosesFailsAtOnce: it does not wait for the calls under way.
-func TestACallWhileTheTransportClosesFailsAtOnce(t *testing.T) {
+// TestCallFailsAtOnceWhileTheTransportCloses checks that a new call does not wait for the calls under way.
+func TestCallFailsAtOnceWhileTheTransportCloses(t *testing.T) {
 	t.Parallel()
 	g := newGate()
-	c := protocol("grpc").serve(t, serverOptions{before: g.hold}).client(t, nil)
-	held := make(chan error, 1)
+	c := protocol("grpc").serve(t, serverOptions{beforeBatch: g.hold}).client(t, nil)
+	takeErr := make(chan error, 1)
 	go func() {
 		_, err := c.Once("one", 0).Take(t.Context(), headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"})
-		held <- err
+		takeErr <- err
 	}()
 	<-g.arrived
 	go c.CloseTransport()
-	failed := make(chan error, 1)
+	callErr := make(chan error, 1)
 	go func() {
 		var err error
 		for !errors.Is(err, store.ErrClosed) {
 			err = c.Call(t.Context(), http.MethodGet, "/v1/limits", nil, new(any))
 		}
-		failed <- err
+		callErr <- err
 	}()
-	_ = await.Receive(t, "a call to be refused while another goes on", failed)
-	close(g.pass)
-	if err := await.Receive(t, "the call under way to end", held); err != nil {
-		t.Error(err)
+	_ = await.Receive(t, "a call to be refused while another goes on", callErr)
+	close(g.opened)
+	if err := await.Receive(t, "the call under way to end", takeErr); err != nil {
+		t.Errorf("the call under way: got %v, want no error", err)
 	}
 }

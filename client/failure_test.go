@@ -21,20 +21,19 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestNothingIsSentTwice: the server reads a request on a connection that was
-// used before, charges, and closes the connection. Go's transport would send an idempotent
-// request again here, and so would gRPC.
-func TestNothingIsSentTwice(t *testing.T) {
+// TestRequestsAreNotSentTwice has the server close a connection that was used before, after it has charged a request.
+// Go's transport and gRPC would send an idempotent request again here.
+func TestRequestsAreNotSentTwice(t *testing.T) {
 	t.Parallel()
-	overEach(t, testNothingIsSentTwice)
+	overEachProtocol(t, testRequestsAreNotSentTwice)
 }
 
-func testNothingIsSentTwice(t *testing.T, over protocol) {
+func testRequestsAreNotSentTwice(t *testing.T, proto protocol) {
 	var calls atomic.Int64
 	var server *testServer
-	server = over.serve(t, serverOptions{after: func() {
+	server = proto.serve(t, serverOptions{afterBatch: func() {
 		if calls.Add(1) == 2 {
-			server.listener.cut()
+			server.listener.closeConns()
 		}
 	}})
 	c := server.client(t, &client.Config{Connections: 1})
@@ -43,34 +42,35 @@ func testNothingIsSentTwice(t *testing.T, over protocol) {
 	}
 	_, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a")
 	if !errors.Is(err, store.ErrUnknownOutcome) || errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("%v, want ErrUnknownOutcome", err)
+		t.Errorf("got %v, want ErrUnknownOutcome", err)
 	}
 	if n := server.listener.accepted(); n != 1 {
-		t.Errorf("%d connections: the first was not used again, so nothing is tested", n)
+		t.Errorf("got %d connections, want 1: otherwise nothing is tested", n)
 	}
 	if got := calls.Load(); got != 2 {
-		t.Errorf("%d calls, want 2", got)
+		t.Errorf("got %d calls, want 2", got)
 	}
 	if d, err := c.Check(t.Context(), headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"}); err != nil ||
 		d.Remaining != 8 {
-		t.Errorf("%d remain, %v; want 8: two were taken", d.Remaining, err)
+		t.Errorf("got %d remaining, %v; want 8: two were taken", d.Remaining, err)
 	}
 }
 
-// TestAServerThatIsAway: a request that was not sent is not charged, in a batch or alone. A sent one may be charged.
-func TestAServerThatIsAway(t *testing.T) {
+// TestErrorsWhileTheServerIsAway checks for all verbs that a request that was not sent fails with ErrUnavailable, and
+// for take that a request that was sent fails with ErrUnknownOutcome.
+func TestErrorsWhileTheServerIsAway(t *testing.T) {
 	t.Parallel()
-	overEach(t, testAServerThatIsAway)
+	overEachProtocol(t, testErrorsWhileTheServerIsAway)
 }
 
-func testAServerThatIsAway(t *testing.T, over protocol) {
+func testErrorsWhileTheServerIsAway(t *testing.T, proto protocol) {
 	var stop func()
-	server := over.serve(t, serverOptions{after: func() {
+	server := proto.serve(t, serverOptions{afterBatch: func() {
 		if stop != nil {
 			stop()
 		}
 	}})
-	stop = func() { server.listener.cut(); go server.close() } // close waits for this call
+	stop = func() { server.listener.closeConns(); go server.close() } // close waits for this call
 	c := server.client(t, nil)
 	charge := headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"}
 	verbs := map[string]func() error{
@@ -81,30 +81,30 @@ func testAServerThatIsAway(t *testing.T, over protocol) {
 		"wait":    func() error { return c.Wait(t.Context(), charge) },
 	}
 	if err := verbs["take"](); !errors.Is(err, store.ErrUnknownOutcome) || errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("stopped during the call: %v, want ErrUnknownOutcome", err)
+		t.Errorf("stopped during the call: got %v, want ErrUnknownOutcome", err)
 	}
 	server.close()
-	for name, ask := range verbs {
+	for name, call := range verbs {
 		for range 2 { // the second call fails at once
-			if err := ask(); !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknownOutcome) {
-				t.Errorf("%s: %v, want ErrUnavailable", name, err)
+			if err := call(); !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrUnknownOutcome) {
+				t.Errorf("%s: got %v, want ErrUnavailable", name, err)
 			}
 		}
 	}
 }
 
-// TestAServerThatIsBack: the client connects again soon, though a call fails at once while the server is away.
-func TestAServerThatIsBack(t *testing.T) {
+// TestClientReconnects checks that calls fail at once while the server is away, and pass soon after it has started.
+func TestClientReconnects(t *testing.T) {
 	t.Parallel()
-	overEach(t, func(t *testing.T, over protocol) {
+	overEachProtocol(t, func(t *testing.T, proto protocol) {
 		socket := filepath.Join(t.TempDir(), "s")
-		c := (&testServer{url: map[protocol]string{"http": "unix:", "grpc": "grpc+unix:"}[over] + socket}).client(t, nil)
+		c := (&testServer{url: map[protocol]string{"http": "unix:", "grpc": "grpc+unix:"}[proto] + socket}).client(t, nil)
 		for range 3 {
 			if _, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a"); !errors.Is(err, store.ErrUnavailable) {
-				t.Fatalf("without a server: %v", err)
+				t.Fatalf("without a server: got %v, want ErrUnavailable", err)
 			}
 		}
-		over.serve(t, serverOptions{socket: socket})
+		proto.serve(t, serverOptions{socket: socket})
 		await.Until(t, "the server to answer", func() bool {
 			_, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a")
 			if err != nil && !errors.Is(err, store.ErrUnavailable) {
@@ -115,45 +115,45 @@ func TestAServerThatIsBack(t *testing.T) {
 	})
 }
 
-// TestTokens: a caller that is unknown or lacks the right gets a problem, and charges nothing.
-func TestTokens(t *testing.T) {
+// TestTokenErrors checks that a caller that is unknown or lacks the right gets a problem, and charges nothing.
+func TestTokenErrors(t *testing.T) {
 	t.Parallel()
-	overEach(t, func(t *testing.T, over protocol) {
+	overEachProtocol(t, func(t *testing.T, proto protocol) {
 		file, tokens := authtest.Open(t, auth.Entry{Name: "web", Role: "take"})
-		server := over.serve(t, serverOptions{tokens: file})
+		server := proto.serve(t, serverOptions{tokens: file})
 		charge := headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"}
 		for name, token := range map[string]string{"none": "", "a wrong one": "hgt_wrong"} {
 			_, err := server.client(t, &client.Config{Token: token}).Take(t.Context(), charge)
 			if p, ok := errors.AsType[*api.Problem](err); !ok || p.Status != 401 || !errors.Is(err, store.ErrSetup) {
-				t.Errorf("%s: %v, want a problem with status 401", name, err)
+				t.Errorf("%s: got %v, want a problem with status 401", name, err)
 			}
 		}
 		c := server.client(t, &client.Config{Token: tokens["web"]})
 		_, err := c.Reset(t.Context(), charge.Limit, charge.Key)
 		if p, ok := errors.AsType[*api.Problem](err); !ok || p.Status != 403 || !errors.Is(err, store.ErrSetup) {
-			t.Errorf("of another role: %v, want a problem with status 403", err)
+			t.Errorf("Reset by the role take: got %v, want a problem with status 403", err)
 		}
 		if d, err := c.Take(t.Context(), charge); err != nil || d.Remaining != 9 {
-			t.Errorf("%+v, %v", d, err)
+			t.Errorf("got %+v, %v, want 9 remaining", d, err)
 		}
 	})
 }
 
 func TestInvalidAnswers(t *testing.T) {
 	t.Parallel()
-	const one = `{"allowed":true,"limit":"few","remaining":1,"retry_after_ms":0,"reset_after_ms":1,"at":1}`
+	const decision = `{"allowed":true,"limit":"few","remaining":1,"retry_after_ms":0,"reset_after_ms":1,"at":1}`
 	for _, tt := range []struct {
-		status int
-		body   string
-		want   error
-		says   string
+		status   int
+		body     string
+		want     error
+		wantText string
 	}{
-		{200, `{"answers":[` + one + `]}`, nil, ""},
-		{200, `{"answers":[` + one + `,` + one + `]}`, store.ErrUnknownOutcome, "2 answers to 1"},
+		{200, `{"answers":[` + decision + `]}`, nil, ""},
+		{200, `{"answers":[` + decision + `,` + decision + `]}`, store.ErrUnknownOutcome, "2 answers to 1"},
 		{200, `{"answers":[]}`, store.ErrUnknownOutcome, "0 answers"},
 		{200, `{"answers":[{}]}`, store.ErrUnknownOutcome, "neither"},
 		{200, `{"answers":[null]}`, store.ErrUnknownOutcome, "neither"},
-		{200, `{"answers":[` + one, store.ErrUnknownOutcome, "/v1/batch"},
+		{200, `{"answers":[` + decision, store.ErrUnknownOutcome, "/v1/batch"},
 		{200, ``, store.ErrUnknownOutcome, "/v1/batch"},
 		{200, `<html>`, store.ErrUnknownOutcome, "/v1/batch"},
 		{
@@ -183,42 +183,42 @@ func TestInvalidAnswers(t *testing.T) {
 			_, _ = w.Write([]byte(tt.body))
 		}), nil)
 		_, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a")
-		if !errors.Is(err, tt.want) || tt.want != nil && !strings.Contains(err.Error(), tt.says) {
-			t.Errorf("%d %s: %v; want %v saying %q", tt.status, tt.body, err, tt.want, tt.says)
+		if !errors.Is(err, tt.want) || tt.want != nil && !strings.Contains(err.Error(), tt.wantText) {
+			t.Errorf("%d %s: got %v; want %v with %q", tt.status, tt.body, err, tt.want, tt.wantText)
 		}
-		if known := err != nil && strings.HasPrefix(tt.body, `{"t`); known {
+		if hasProblem := err != nil && strings.HasPrefix(tt.body, `{"t`); hasProblem {
 			var p *api.Problem
 			if !errors.As(err, &p) || p.Status != tt.status {
-				t.Errorf("%d %s: the problem is not in %v", tt.status, tt.body, err)
+				t.Errorf("%d %s: got %v, want the problem in it", tt.status, tt.body, err)
 			}
 		}
 	}
 }
 
-func TestATimeoutLeavesTheOutcomeUnknown(t *testing.T) {
+func TestTimeoutLeavesTheOutcomeUnknown(t *testing.T) {
 	t.Parallel()
-	overEach(t, testATimeoutLeavesTheOutcomeUnknown)
+	overEachProtocol(t, testTimeoutLeavesTheOutcomeUnknown)
 }
 
-func testATimeoutLeavesTheOutcomeUnknown(t *testing.T, over protocol) {
-	stop := make(chan struct{})
-	c := over.serve(t, serverOptions{before: func([]law.Op) { <-stop }}).
+func testTimeoutLeavesTheOutcomeUnknown(t *testing.T, proto protocol) {
+	release := make(chan struct{})
+	c := proto.serve(t, serverOptions{beforeBatch: func([]law.Op) { <-release }}).
 		client(t, &client.Config{Timeout: 50 * time.Millisecond})
-	defer close(stop)
-	big := make([]headgate.Charge, 300) // goes alone
-	for i := range big {
-		big[i] = headgate.Charge{Limit: headgate.MustNamed("few")}
+	defer close(release)
+	largeCharges := make([]headgate.Charge, 300) // too many for a batch
+	for i := range largeCharges {
+		largeCharges[i] = headgate.Charge{Limit: headgate.MustNamed("few")}
 	}
-	for _, charges := range [][]headgate.Charge{big[:1], big} {
+	for _, charges := range [][]headgate.Charge{largeCharges[:1], largeCharges} {
 		var err error
 		// On a loaded machine there may be no connection in time.
-		for try := 0; try < 50 && !errors.Is(err, store.ErrUnknownOutcome); try++ {
+		for attempt := 0; attempt < 50 && !errors.Is(err, store.ErrUnknownOutcome); attempt++ {
 			if _, err = c.Take(t.Context(), charges...); !errors.Is(err, context.DeadlineExceeded) {
-				t.Fatalf("%d charges: %v, want DeadlineExceeded", len(charges), err)
+				t.Fatalf("%d charges: got %v, want DeadlineExceeded", len(charges), err)
 			}
 		}
 		if !errors.Is(err, store.ErrUnknownOutcome) {
-			t.Errorf("%d charges: %v, want ErrUnknownOutcome", len(charges), err)
+			t.Errorf("%d charges: got %v, want ErrUnknownOutcome", len(charges), err)
 		}
 	}
 }
@@ -231,7 +231,7 @@ func TestInvalidURLs(t *testing.T) {
 	} {
 		if _, err := client.New(url, nil); !errors.Is(err, headgate.ErrInvalid) ||
 			!strings.Contains(err.Error(), "server") {
-			t.Errorf("%q: %v", url, err)
+			t.Errorf("%q: got %v, want ErrInvalid of server", url, err)
 		} else if strings.Contains(err.Error(), "pass@") {
 			t.Errorf("%q: the password is in %v", url, err)
 		}

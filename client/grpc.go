@@ -27,19 +27,18 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// rpcTransport speaks gRPC. Each call is a unary call of headgate.v1.HeadgateService, with the deadline of its
-// context. Batches are unary calls of Batch, not messages of the service's stream, so that each has its own deadline
-// and status.
+// rpcTransport speaks gRPC. Each call is a unary call of headgate.v1.HeadgateService, with the deadline of its context.
+// Batches are unary calls of Batch, not messages of the service's stream, so that each has its own deadline and status.
 type rpcTransport struct {
 	conn  *grpc.ClientConn
 	host  string
 	token string
 
-	idle chan struct{} // closed when the transport is closed and no call is under way any more
+	idle chan struct{} // closed when the transport is closed and its last call has ended
 
 	mu     sync.Mutex
 	calls  int  // number of calls under way; guarded by mu
-	closed bool // no call begins any more; guarded by mu
+	closed bool // further calls fail; guarded by mu
 }
 
 // maxMessage is how many bytes a message to the server may have.
@@ -95,12 +94,12 @@ func (t *rpcTransport) close() {
 
 // call implements transport.
 func (t *rpcTransport) call(ctx context.Context, method, path string, in, out any) error {
-	v, ok := verbs[method+" "+path]
+	callVerb, ok := verbs[method+" "+path]
 	if !ok {
 		err := fmt.Errorf("server: %s %s is not asked over gRPC; name the server's http or https address", method, path)
 		return &classedError{headgate.ErrUnsupported, err}
 	}
-	return v(ctx, t, in, out)
+	return callVerb(ctx, t, in, out)
 }
 
 // begin counts a call as under way. It returns false at once if the transport is closed.
@@ -114,7 +113,7 @@ func (t *rpcTransport) begin() bool {
 	return true
 }
 
-// end takes back the count of a call that began.
+// end counts a call as ended, and closes idle after the last call.
 func (t *rpcTransport) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -123,6 +122,7 @@ func (t *rpcTransport) end() {
 	}
 }
 
+// invoke makes a unary call.
 func (t *rpcTransport) invoke(ctx context.Context, name string, in, out any) error {
 	if !t.begin() {
 		return errClosed
@@ -149,16 +149,16 @@ var nothingDoneCodes = []codes.Code{
 	codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented,
 }
 
-// callError returns the error of a call. sent: its message was handed to a connection, so the server may have charged
-// something.
+// callError returns the error of a call. sent reports whether its message was handed to a connection, so that the
+// server may have charged something.
 func (t *rpcTransport) callError(ctx context.Context, sent bool, err error) error {
-	st, ended := grpcstatus.Convert(err), ctx.Err()
-	if ended == nil && st.Code() == codes.DeadlineExceeded {
-		ended = context.DeadlineExceeded // the server noticed the deadline first
+	st, ctxErr := grpcstatus.Convert(err), ctx.Err()
+	if ctxErr == nil && st.Code() == codes.DeadlineExceeded {
+		ctxErr = context.DeadlineExceeded // the server noticed the deadline first
 	}
 	if p := problemOf(st); p != nil {
-		if ended != nil {
-			return fmt.Errorf("%w: %w", problemError(p), ended)
+		if ctxErr != nil {
+			return fmt.Errorf("%w: %w", problemError(p), ctxErr)
 		}
 		return problemError(p)
 	}
@@ -171,8 +171,8 @@ func (t *rpcTransport) callError(ctx context.Context, sent bool, err error) erro
 	case !sent:
 		class = store.ErrUnavailable
 	}
-	if ended != nil {
-		err = ended
+	if ctxErr != nil {
+		err = ctxErr
 	}
 	return fmt.Errorf("server: %w: %w", class, err)
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// scriptedServer is a server of gRPC whose answers are functions of the test.
+// scriptedServer is a gRPC server whose answers come from functions of the test.
 type scriptedServer struct {
 	pb.UnimplementedHeadgateServiceServer
 	batch func(context.Context) (*pb.BatchResponse, error)
@@ -40,7 +40,7 @@ func (s *scriptedServer) Take(ctx context.Context, _ *pb.Request) (*pb.Decision,
 	return s.take(ctx)
 }
 
-// serveScript serves what register registers, and returns a client of that server.
+// serveScript starts a gRPC server with the services that register adds, and returns a client of the server.
 func serveScript(t *testing.T, cfg *client.Config, register func(*grpc.Server)) *client.Client {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -55,11 +55,11 @@ func serveScript(t *testing.T, cfg *client.Config, register func(*grpc.Server)) 
 	return (&testServer{url: "grpc://" + l.Addr().String()}).client(t, cfg)
 }
 
-// TestInvalidAnswersOverGRPC checks the error of the client for answers that are no decisions.
+// TestInvalidAnswersOverGRPC checks the error of the client for each kind of answer.
 func TestInvalidAnswersOverGRPC(t *testing.T) {
 	t.Parallel()
 	problem := func(p api.Problem) error { return rpc.Status(&p).Err() }
-	of := func(code codes.Code, domain string) error {
+	statusError := func(code codes.Code, domain string) error {
 		st, err := status.New(code, "told").WithDetails(&errdetails.ErrorInfo{
 			Domain: domain, Metadata: map[string]string{"title": "Busy", "status": "503", "type": api.Busy},
 		})
@@ -68,16 +68,16 @@ func TestInvalidAnswersOverGRPC(t *testing.T) {
 		}
 		return st.Err()
 	}
-	one := &pb.Answer{Result: &pb.Answer_Decision{Decision: &pb.Decision{Allowed: true}}}
+	decision := &pb.Answer{Result: &pb.Answer_Decision{Decision: &pb.Decision{Allowed: true}}}
 	for _, tt := range []struct {
-		name    string
-		answers []*pb.Answer
-		err     error
-		want    error
-		says    string
+		name     string
+		answers  []*pb.Answer
+		err      error
+		want     error
+		wantText string
 	}{
-		{"one", []*pb.Answer{one}, nil, nil, ""},
-		{"two", []*pb.Answer{one, one}, nil, store.ErrUnknownOutcome, "2 answers to 1"},
+		{"one", []*pb.Answer{decision}, nil, nil, ""},
+		{"two", []*pb.Answer{decision, decision}, nil, store.ErrUnknownOutcome, "2 answers to 1"},
 		{"none", nil, nil, store.ErrUnknownOutcome, "0 answers"},
 		{"empty", []*pb.Answer{{}}, nil, store.ErrUnknownOutcome, "neither"},
 		{"empty problem", []*pb.Answer{{Result: &pb.Answer_Problem{}}}, nil, store.ErrUnknownOutcome, "neither"},
@@ -103,8 +103,8 @@ func TestInvalidAnswersOverGRPC(t *testing.T) {
 			"late", nil, problem(api.Problem{Type: api.OutcomeUnknown, Title: "Late", Status: 504}),
 			context.DeadlineExceeded, "Late",
 		},
-		{"a problem of ours", nil, of(codes.Unavailable, api.Domain), store.ErrBusy, "Busy"},
-		{"a problem of others", nil, of(codes.Unavailable, "other"), store.ErrUnknownOutcome, "told"},
+		{"a problem of ours", nil, statusError(codes.Unavailable, api.Domain), store.ErrBusy, "Busy"},
+		{"a problem of others", nil, statusError(codes.Unavailable, "other"), store.ErrUnknownOutcome, "told"},
 		{"a proxy is away", nil, status.Error(codes.Unavailable, "no upstream"), store.ErrUnknownOutcome, "no upstream"},
 		{"too large to send", nil, status.Error(codes.ResourceExhausted, "large"), store.ErrUnknownOutcome, "large"},
 		{"a fault", nil, status.Error(codes.Internal, "fault"), store.ErrUnknownOutcome, "fault"},
@@ -117,83 +117,84 @@ func TestInvalidAnswersOverGRPC(t *testing.T) {
 		}}
 		c := serveScript(t, nil, func(g *grpc.Server) { pb.RegisterHeadgateServiceServer(g, s) })
 		_, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a")
-		if !errors.Is(err, tt.want) || tt.want != nil && !strings.Contains(err.Error(), tt.says) {
-			t.Errorf("%s: %v; want %v saying %q", tt.name, err, tt.want, tt.says)
+		if !errors.Is(err, tt.want) || tt.want != nil && !strings.Contains(err.Error(), tt.wantText) {
+			t.Errorf("%s: got %v; want %v with %q", tt.name, err, tt.want, tt.wantText)
 		}
 		if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, store.ErrUnknownOutcome) {
-			t.Errorf("%s: %v, want ErrUnknownOutcome too", tt.name, err)
+			t.Errorf("%s: got %v, want ErrUnknownOutcome too", tt.name, err)
 		}
 	}
-	// Something else that speaks gRPC, and something that does not.
+	// A gRPC server without the service, and a server that does not speak gRPC.
 	c := serveScript(t, nil, func(*grpc.Server) {})
 	if _, err := c.Allow(t.Context(), headgate.MustNamed("few"), "a"); !errors.Is(err, store.ErrSetup) {
-		t.Errorf("without the service: %v", err)
+		t.Errorf("without the service: got %v, want ErrSetup", err)
 	}
-	web := protocol("http").serve(t, serverOptions{})
-	web.url = strings.Replace(web.url, "http:", "grpc:", 1)
-	if _, err := web.client(t, nil).Allow(t.Context(), headgate.MustNamed("few"), "a"); !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("a server of HTTP/1: %v", err)
+	httpServer := protocol("http").serve(t, serverOptions{})
+	httpServer.url = strings.Replace(httpServer.url, "http:", "grpc:", 1)
+	if _, err := httpServer.client(t, nil).Allow(t.Context(), headgate.MustNamed("few"), "a"); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("a server of HTTP/1: got %v, want ErrUnavailable", err)
 	}
 }
 
-// TestCallMetadata: the server gets the token, and the deadline of the caller or of the Config.
-func TestCallMetadata(t *testing.T) {
+// TestTokenAndDeadlineReachTheServer checks that the server gets the token, and the deadline of the caller or the
+// Config.
+func TestTokenAndDeadlineReachTheServer(t *testing.T) {
 	t.Parallel()
-	var left, shown atomic.Value
+	var deadline, authorization atomic.Value
 	s := &scriptedServer{take: func(ctx context.Context) (*pb.Decision, error) {
 		end, _ := ctx.Deadline()
-		left.Store(end)
+		deadline.Store(end)
 		md, _ := metadata.FromIncomingContext(ctx)
-		shown.Store(strings.Join(md["authorization"], ","))
+		authorization.Store(strings.Join(md["authorization"], ","))
 		return &pb.Decision{Allowed: true}, nil
 	}}
 	c := serveScript(t, &client.Config{Timeout: time.Hour, Token: "secret"},
 		func(g *grpc.Server) { pb.RegisterHeadgateServiceServer(g, s) })
-	soon, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	shortCtx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	begin := time.Now()
-	for ctx, timeout := range map[context.Context]time.Duration{t.Context(): time.Hour, soon: 5 * time.Minute} {
+	for ctx, timeout := range map[context.Context]time.Duration{t.Context(): time.Hour, shortCtx: 5 * time.Minute} {
 		_, err := c.Once("one", 0).Take(ctx, headgate.Charge{Limit: headgate.MustNamed("few"), Key: "a"})
-		// The deadline is sent as the remaining time, so allow a second for what is lost on the way.
-		got, _ := left.Load().(time.Time)
+		// The deadline is sent as the remaining time, so allow a second for the way.
+		got, _ := deadline.Load().(time.Time)
 		if err != nil || got.Before(begin.Add(timeout-time.Second)) || got.After(time.Now().Add(timeout+time.Second)) {
-			t.Errorf("the deadline is %s, %v; want one %s after %s", got, err, timeout, begin)
+			t.Errorf("got the deadline %s, %v; want %s after %s", got, err, timeout, begin)
 		}
-		if got := shown.Load(); got != "Bearer secret" {
-			t.Errorf("shown %q", got)
+		if got := authorization.Load(); got != "Bearer secret" {
+			t.Errorf("got authorization %q, want Bearer secret", got)
 		}
 	}
 }
 
-// TestInvalidRequestsAreNotSent: invalid requests fail in the client.
+// TestInvalidRequestsAreNotSent checks that invalid requests fail in the client, without a call to the server.
 func TestInvalidRequestsAreNotSent(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int64
 	s := &scriptedServer{take: func(context.Context) (*pb.Decision, error) { calls.Add(1); return &pb.Decision{}, nil }}
 	c := serveScript(t, nil, func(g *grpc.Server) { pb.RegisterHeadgateServiceServer(g, s) })
-	many := make([]headgate.Charge, 9_000)
-	for i := range many {
-		many[i] = headgate.Charge{Limit: headgate.MustNamed("few"), Key: strings.Repeat("k", 500)}
+	charges := make([]headgate.Charge, 9_000)
+	for i := range charges {
+		charges[i] = headgate.Charge{Limit: headgate.MustNamed("few"), Key: strings.Repeat("k", 500)}
 	}
-	if _, err := c.Take(t.Context(), many...); !errors.Is(err, headgate.ErrInvalid) ||
+	if _, err := c.Take(t.Context(), charges...); !errors.Is(err, headgate.ErrInvalid) ||
 		!strings.Contains(err.Error(), "body: has") {
-		t.Errorf("4.5 MB: %v", err)
+		t.Errorf("9,000 charges of 500 bytes: got %v, want ErrInvalid", err)
 	}
-	id := c.Once("a\xff", 0)
-	if _, err := id.Take(t.Context(), many[0]); !errors.Is(err, headgate.ErrInvalid) {
-		t.Errorf("an id that is not UTF-8: %v", err)
+	invalidID := c.Once("a\xff", 0)
+	if _, err := invalidID.Take(t.Context(), charges[0]); !errors.Is(err, headgate.ErrInvalid) {
+		t.Errorf("an id that is not UTF-8: got %v, want ErrInvalid", err)
 	}
-	ended, cancel := context.WithCancel(t.Context())
+	endedCtx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := c.Once("one", 0).Take(ended, many[0])
+	_, err := c.Once("one", 0).Take(endedCtx, charges[0])
 	if !errors.Is(err, context.Canceled) || errors.Is(err, store.ErrUnknownOutcome) {
-		t.Errorf("with a context that has ended: %v", err)
+		t.Errorf("with a context that has ended: got %v, want Canceled", err)
 	}
 	err = c.Call(t.Context(), "POST", "/v1/auth", nil, nil)
 	if !errors.Is(err, headgate.ErrUnsupported) || !strings.Contains(err.Error(), "POST /v1/auth") {
-		t.Errorf("a path that is no verb: %v", err)
+		t.Errorf("a path that is no verb: got %v, want ErrUnsupported", err)
 	}
 	if n := calls.Load(); n != 0 {
-		t.Errorf("%d calls have arrived", n)
+		t.Errorf("got %d calls at the server, want none", n)
 	}
 }

@@ -24,7 +24,7 @@ type httpTransport struct {
 	base         string
 	token        string
 	http         *http.Client
-	ownTransport *http.Transport // nil: the caller's
+	ownTransport *http.Transport // nil if http is Config.HTTPClient
 }
 
 // bufferSize is the size of a connection's buffers: most batches take one write and a few reads.
@@ -41,7 +41,7 @@ func newHTTP(base, socket string, cfg *Config) *httpTransport {
 		TLSClientConfig:     cfg.TLS.Clone(), // works for nil too
 		ForceAttemptHTTP2:   true,
 		MaxIdleConnsPerHost: cfg.Connections + 1, // one for calls outside of batches
-		IdleConnTimeout:     time.Minute,         // before the server's, so that it does not close one in use
+		IdleConnTimeout:     time.Minute,         // below the server's, which else may close a connection in use
 		TLSHandshakeTimeout: 10 * time.Second,
 		DisableCompression:  true,
 		WriteBufferSize:     bufferSize,
@@ -81,11 +81,11 @@ func (t *httpTransport) call(ctx context.Context, method, path string, in, out a
 	if err != nil {
 		return err
 	}
-	if all, ok := out.(*api.Answers); ok { // api.Read takes a third of the time, and fails if there are new fields
-		if api.Read(text, all) == nil {
+	if answers, ok := out.(*api.Answers); ok { // api.Read takes a third of the time, and fails if there are new fields
+		if api.Read(text, answers) == nil {
 			return nil
 		}
-		*all = api.Answers{}
+		*answers = api.Answers{}
 	}
 	if err := json.Unmarshal(text, out); err != nil {
 		return fmt.Errorf("server: %w: answer of %s: %w", store.ErrUnknownOutcome, path, err)
@@ -95,8 +95,8 @@ func (t *httpTransport) call(ctx context.Context, method, path string, in, out a
 
 // roundTrip returns the text of an answer with status 200. Any other status is an error.
 func (t *httpTransport) roundTrip(ctx context.Context, method, path string, body []byte) ([]byte, error) {
-	// Without a connection nothing is sent. The transport tries again only if nothing was written, so only the last try
-	// counts.
+	// Without a connection nothing is sent. The transport tries again only if nothing was written, so only its last
+	// attempt counts.
 	var unconnected atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { unconnected.Store(true) },
@@ -114,8 +114,8 @@ func (t *httpTransport) roundTrip(ctx context.Context, method, path string, body
 	}
 	res, err := t.http.Do(req)
 	if err != nil {
-		if at, ok := errors.AsType[*url.Error](err); ok { // the text of url.Error shows the user of the URL
-			err = at.Err
+		if urlErr, ok := errors.AsType[*url.Error](err); ok { // its text shows the user of the URL
+			err = urlErr.Err
 		}
 		if unconnected.Load() {
 			err = fmt.Errorf("server: %s cannot be reached: %w", store.RedactURL(t.base), err)
@@ -139,8 +139,8 @@ func (t *httpTransport) roundTrip(ctx context.Context, method, path string, body
 	return text.Bytes(), nil
 }
 
-// classedError has a class for errors.Is that its text does not show: "store unavailable" would mean the store of the
-// server, and not the server.
+// classedError has a class for errors.Is that its text does not show. The text "store unavailable" would mean the store
+// of the server, not the server.
 type classedError struct {
 	class error
 	error

@@ -23,12 +23,12 @@ func (c *Client) Acquire(ctx context.Context, charges ...headgate.Charge) (*head
 	if err := c.Call(ctx, http.MethodPost, "/v1/acquire", &in, &out); err != nil {
 		return nil, err
 	}
-	held := make([]headgate.LeaseToken, len(out.Held))
+	tokens := make([]headgate.LeaseToken, len(out.Held))
 	for i, h := range out.Held {
-		held[i] = headgate.LeaseToken{Key: h.Key, Number: h.Number}
+		tokens[i] = headgate.LeaseToken{Key: h.Key, Number: h.Number}
 		for k := range charges {
 			if charges[k].Limit.Name() == h.Limit {
-				held[i].Limit = charges[k].Limit
+				tokens[i].Limit = charges[k].Limit
 			}
 		}
 	}
@@ -36,7 +36,7 @@ func (c *Client) Acquire(ctx context.Context, charges ...headgate.Charge) (*head
 	if err != nil {
 		return nil, err
 	}
-	return headgate.NewLease(c, d, held, fromMillis(out.TTLMS), sentAt)
+	return headgate.NewLease(c, d, tokens, fromMillis(out.TTLMS), sentAt)
 }
 
 // The shortest and longest pause between attempts to acquire a lease.
@@ -63,22 +63,22 @@ func (c *Client) Await(ctx context.Context, charges ...headgate.Charge) (*headga
 }
 
 // Renew implements [headgate.Leaser].
-func (c *Client) Renew(ctx context.Context, held ...headgate.LeaseToken) error {
-	return c.callLeases(ctx, "/v1/renew", held)
+func (c *Client) Renew(ctx context.Context, tokens ...headgate.LeaseToken) error {
+	return c.callLeases(ctx, "/v1/renew", tokens)
 }
 
 // Release implements [headgate.Leaser].
-func (c *Client) Release(ctx context.Context, held ...headgate.LeaseToken) error {
-	return c.callLeases(ctx, "/v1/release", held)
+func (c *Client) Release(ctx context.Context, tokens ...headgate.LeaseToken) error {
+	return c.callLeases(ctx, "/v1/release", tokens)
 }
 
 // callLeases posts leases to a path, and returns headgate.ErrLeaseLost if one of them is lost.
-func (c *Client) callLeases(ctx context.Context, path string, held []headgate.LeaseToken) error {
-	if len(held) == 0 {
+func (c *Client) callLeases(ctx context.Context, path string, tokens []headgate.LeaseToken) error {
+	if len(tokens) == 0 {
 		return headgate.Invalid("held", "there is none")
 	}
-	in := api.Leases{Held: make([]api.LeaseToken, len(held))}
-	for i, h := range held {
+	in := api.Leases{Held: make([]api.LeaseToken, len(tokens))}
+	for i, h := range tokens {
 		in.Held[i] = api.LeaseToken{Limit: h.Limit.Name(), Key: h.Key, Number: h.Number}
 	}
 	var out api.Lost

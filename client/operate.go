@@ -22,8 +22,8 @@ func (c *Client) Inspect(ctx context.Context, limit headgate.Limit, key string) 
 	return parseStatus(&out)
 }
 
-// Usage implements [headgate.Operator]. Without limits it returns all that the server knows for the key,
-// as GET /v1/usage does.
+// Usage implements [headgate.Operator]. Without limits it returns the usage of all limits for which the server has the
+// key, as GET /v1/usage does.
 func (c *Client) Usage(ctx context.Context, key string, limits ...headgate.Limit) ([]headgate.Usage, error) {
 	q := api.UsageQuery{Key: key}
 	for _, limit := range limits {

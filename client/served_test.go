@@ -23,30 +23,30 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// protocol is the protocol between client and server in a test.
+// protocol is the protocol between client and server in a test: http or grpc.
 type protocol string
 
 // overEach runs a test once for each protocol.
-func overEach(t *testing.T, test func(t *testing.T, over protocol)) {
+func overEachProtocol(t *testing.T, test func(t *testing.T, proto protocol)) {
 	t.Helper()
-	for _, over := range []protocol{"http", "grpc"} {
-		t.Run(string(over), func(t *testing.T) {
+	for _, proto := range []protocol{"http", "grpc"} {
+		t.Run(string(proto), func(t *testing.T) {
 			t.Parallel()
-			test(t, over)
+			test(t, proto)
 		})
 	}
 }
 
 // serverOptions describe a server over memory. Zero: the constant limits, without tokens and TLS, over TCP.
 type serverOptions struct {
-	file       string         // text of the config
-	storeNames bool           // the catalog in the store has the limits of the config
-	before     func([]law.Op) // called before each batch of the store
-	after      func()         // called after each batch
-	tokens     *auth.File
-	tls        *tls.Config
-	socket     string // path of a Unix socket
-	clock      store.Clock
+	file        string         // text of the config
+	storeNames  bool           // the catalog in the store has the limits of the config
+	beforeBatch func([]law.Op) // called before each batch of the store
+	afterBatch  func()         // called after each batch
+	tokens      *auth.File
+	tls         *tls.Config
+	socket      string // path of a Unix socket
+	clock       store.Clock
 }
 
 // testServer is a running server.
@@ -80,13 +80,13 @@ func (p protocol) serve(tb testing.TB, o serverOptions) *testServer {
 		tb.Fatal(err)
 	}
 	var st store.Store = memory.New(&memory.Config{Names: true, Clock: o.clock})
-	if o.before != nil || o.after != nil {
-		st = &hookedStore{st, o.before, o.after}
+	if o.beforeBatch != nil || o.afterBatch != nil {
+		st = &hookedStore{st, o.beforeBatch, o.afterBatch}
 	}
 	verbs := service.New(headgate.New(st, &headgate.Config{Names: names}), names, nil)
 	if o.storeNames {
-		kept := storeCatalog(tb, st, names)
-		verbs = service.New(headgate.New(st, &headgate.Config{Names: kept}), names, kept)
+		storedNames := storeCatalog(tb, st, names)
+		verbs = service.New(headgate.New(st, &headgate.Config{Names: storedNames}), names, storedNames)
 	}
 	network, address := "tcp", "127.0.0.1:0"
 	if o.socket != "" {
@@ -96,13 +96,13 @@ func (p protocol) serve(tb testing.TB, o serverOptions) *testServer {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	out := &testServer{listener: &breakableListener{Listener: l}}
+	s := &testServer{listener: &breakableListener{Listener: l}}
 	scheme := string(p)
 	if p == "grpc" {
 		server := rpc.New(verbs, slog.New(slog.DiscardHandler), &rpc.Config{Tokens: o.tokens, TLS: o.tls})
 		done := make(chan error, 1)
-		go func() { done <- server.Serve(out.listener) }()
-		out.close = sync.OnceFunc(func() {
+		go func() { done <- server.Serve(s.listener) }()
+		s.close = sync.OnceFunc(func() {
 			_ = server.Close()
 			if err := <-done; err != nil {
 				tb.Error(err)
@@ -112,24 +112,24 @@ func (p protocol) serve(tb testing.TB, o serverOptions) *testServer {
 		server := httptest.NewUnstartedServer(
 			rest.New(verbs, slog.New(slog.DiscardHandler), &rest.Config{Tokens: o.tokens}))
 		server.Listener.Close()
-		server.Listener, server.TLS = out.listener, o.tls
+		server.Listener, server.TLS = s.listener, o.tls
 		server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 		if o.tls != nil {
 			server.StartTLS()
 		} else {
 			server.Start()
 		}
-		out.close = sync.OnceFunc(func() { server.CloseClientConnections(); server.Close() })
+		s.close = sync.OnceFunc(func() { server.CloseClientConnections(); server.Close() })
 	}
-	tb.Cleanup(out.close)
+	tb.Cleanup(s.close)
 	if o.tls != nil {
 		scheme += "s"
 	}
-	out.url = scheme + "://" + l.Addr().String()
+	s.url = scheme + "://" + l.Addr().String()
 	if o.socket != "" {
-		out.url = strings.TrimPrefix(string(p)+"+unix:"+o.socket, "http+")
+		s.url = strings.TrimPrefix(string(p)+"+unix:"+o.socket, "http+")
 	}
-	return out
+	return s
 }
 
 // client returns a client of the server. The client is closed at the end of the test.
@@ -146,23 +146,23 @@ func (s *testServer) client(tb testing.TB, cfg *client.Config) *client.Client {
 // hookedStore is a store that calls functions before and after each batch.
 type hookedStore struct {
 	store.Store
-	before func([]law.Op)
-	after  func()
+	beforeBatch func([]law.Op)
+	afterBatch  func()
 }
 
 // Apply implements store.Store.
 func (h *hookedStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	if h.before != nil {
-		h.before(ops)
+	if h.beforeBatch != nil {
+		h.beforeBatch(ops)
 	}
 	err := h.Store.Apply(ctx, ops, outs)
-	if h.after != nil {
-		h.after()
+	if h.afterBatch != nil {
+		h.afterBatch()
 	}
 	return err
 }
 
-// breakableListener is a listener whose connections a test can cut.
+// breakableListener is a listener whose connections a test can close.
 type breakableListener struct {
 	net.Listener
 	mu    sync.Mutex
@@ -187,7 +187,8 @@ func (b *breakableListener) accepted() int {
 	return len(b.conns)
 }
 
-func (b *breakableListener) cut() {
+// closeConns closes all connections that it has accepted.
+func (b *breakableListener) closeConns() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, c := range b.conns {

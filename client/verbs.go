@@ -104,7 +104,7 @@ func formatPeriod(d time.Duration) string {
 	return strconv.FormatInt(max(1, d.Microseconds()), 10) + "us"
 }
 
-// requestWithID encodes charges under an id for the wire. life is how long the server remembers the id; 0: its default.
+// requestWithID encodes charges under an id for the wire. The server remembers the id for life; 0: for its default.
 func requestWithID(charges []headgate.Charge, id string, life time.Duration) (api.Request, error) {
 	if _, err := checkSize(charges); err != nil {
 		return api.Request{}, err
@@ -155,6 +155,7 @@ func parseCosts(path string, texts []json.Number) (list []headgate.Cost, err err
 // Once implements [headgate.Settler].
 func (c *Client) Once(id string, life time.Duration) headgate.Once { return once{c, id, life} }
 
+// once implements headgate.Once by calls to a server.
 type once struct {
 	c    *Client
 	id   string
@@ -256,14 +257,14 @@ func (c *Client) wait(ctx context.Context, p pause.Patience, charges []headgate.
 	reserve := func() (*headgate.Reservation, error) { return c.Reserve(ctx, p.Left(ctx), charges...) }
 	for {
 		// The retry-after of a check is when the cost would pass, after a refusal it is when to retry.
-		checked, err := c.Check(ctx, charges...)
+		checkDecision, err := c.Check(ctx, charges...)
 		switch {
 		case err != nil:
 			return err
-		case checked.RetryAfter == headgate.Never:
-			return &headgate.DeniedError{Decision: checked}
-		case checked.RetryAfter > p.Left(ctx):
-			return fmt.Errorf("%w: %w", headgate.ErrDeadline, &headgate.DeniedError{Decision: checked})
+		case checkDecision.RetryAfter == headgate.Never:
+			return &headgate.DeniedError{Decision: checkDecision}
+		case checkDecision.RetryAfter > p.Left(ctx):
+			return fmt.Errorf("%w: %w", headgate.ErrDeadline, &headgate.DeniedError{Decision: checkDecision})
 		}
 		p.Answered()
 		r, err := reserve()
@@ -277,7 +278,7 @@ func (c *Client) wait(ctx context.Context, p pause.Patience, charges []headgate.
 		if r.Decision.Allowed {
 			return r.Sleep(ctx)
 		}
-		if err := pause.Sleep(ctx, min(r.Decision.RetryAfter, max(checked.RetryAfter, firstPause))); err != nil {
+		if err := pause.Sleep(ctx, min(r.Decision.RetryAfter, max(checkDecision.RetryAfter, firstPause))); err != nil {
 			return err
 		}
 	}

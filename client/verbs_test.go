@@ -24,7 +24,7 @@ type limiter interface {
 	headgate.Operator
 }
 
-// runProgram uses every verb, and returns notes about the results.
+// runProgram calls every verb, and returns a note about each result.
 func runProgram(t *testing.T, l limiter) (notes []string) {
 	t.Helper()
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
@@ -33,8 +33,8 @@ func runProgram(t *testing.T, l limiter) (notes []string) {
 	quick := headgate.Charge{Limit: headgate.MustParse("token-bucket 100/s burst 1"), Key: "a"}
 	day := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1d burst 3"), Key: "a"}
 	jobs := headgate.Charge{Limit: headgate.MustParse("concurrency 1 ttl 1m"), Key: "job"}
-	of := func(c headgate.Charge, cost string) headgate.Charge { c.Cost = headgate.MustCost(cost); return c }
-	class := func(err error) (names []string) {
+	withCost := func(c headgate.Charge, cost string) headgate.Charge { c.Cost = headgate.MustCost(cost); return c }
+	errorNames := func(err error) (names []string) {
 		for name, e := range map[string]error{
 			"denied": headgate.ErrDenied, "deadline": headgate.ErrDeadline, "reused": headgate.ErrReused,
 			"settled":    headgate.ErrSettled,
@@ -50,95 +50,95 @@ func runProgram(t *testing.T, l limiter) (notes []string) {
 		return names
 	}
 	noteDecision := func(verb string, d headgate.Decision, err error) {
-		note("%s: %v %s %d %v %v", verb, d.Allowed, d.LimitName, d.Remaining, d.Replayed, class(err))
+		note("%s: %v %s %d %v %v", verb, d.Allowed, d.LimitName, d.Remaining, d.Replayed, errorNames(err))
 	}
 
 	for range 2 {
-		d, err := l.Take(ctx, of(few, "4"))
+		d, err := l.Take(ctx, withCost(few, "4"))
 		noteDecision("take", d, err)
 	}
-	d, err := l.Take(ctx, of(few, "4"), day)
+	d, err := l.Take(ctx, withCost(few, "4"), day)
 	noteDecision("take two", d, err)
 	d, err = l.Check(ctx, few)
 	noteDecision("check", d, err)
 	_, err = l.Take(ctx, headgate.Charge{Key: "a"})
-	note("no limit: %v", class(err))
+	note("no limit: %v", errorNames(err))
 
 	pool := headgate.Charge{Limit: headgate.MustParse("fixed-window 10/1h from-first"), Key: "pool"}
 	for _, cost := range []string{"7.25", "3", "3"} {
-		f, err := l.FillUp(ctx, of(pool, cost))
+		f, err := l.FillUp(ctx, withCost(pool, cost))
 		note("fill up: %s %s %v", f.Accepted, f.Level, f.Brim)
 		noteDecision("filled up", f.Decision, err)
 	}
 	_, err = l.FillUp(ctx, headgate.Charge{Limit: pool.Limit, Key: "a\x00b"})
-	note("fill up a bad key: %v", class(err))
+	note("fill up a bad key: %v", errorNames(err))
 	_, err = l.FillUp(ctx, jobs)
-	note("fill up what is held: %v", class(err))
+	note("fill up what is held: %v", errorNames(err))
 
 	once := l.Once("order 1", time.Hour)
 	for range 2 {
-		d, err = once.Take(ctx, of(few, "2"))
+		d, err = once.Take(ctx, withCost(few, "2"))
 		noteDecision("once", d, err)
 	}
-	d, err = once.Take(ctx, of(few, "1"))
+	d, err = once.Take(ctx, withCost(few, "1"))
 	noteDecision("reused", d, err)
 	for _, cost := range []string{"3.5", "3", "900"} {
-		e, err := once.Extend(ctx, of(few, cost))
+		e, err := once.Extend(ctx, withCost(few, cost))
 		note("extended: %v", e.Charged)
 		noteDecision("extend to "+cost, e.Decision, err)
 	}
 	for range 2 {
-		o, err := l.Once("work", time.Hour).Debit(ctx, of(pool, "12.5"))
+		o, err := l.Once("work", time.Hour).Debit(ctx, withCost(pool, "12.5"))
 		note("debit: %s %s %v", o.Charged, o.Level, o.Over)
 		noteDecision("debited", o.Decision, err)
 	}
 	_, err = l.Once("work", 0).Debit(ctx, jobs)
-	note("debit what is held: %v", class(err))
+	note("debit what is held: %v", errorNames(err))
 	_, err = l.Once("nobody", 0).Extend(ctx, few)
-	note("extend what is unknown: %v", class(err))
+	note("extend what is unknown: %v", errorNames(err))
 	for _, cost := range []string{"1.5", "1.5", "1"} {
-		by, err := once.Settle(ctx, of(few, cost))
-		note("settle at %s: %v %v", cost, by, class(err))
+		returned, err := once.Settle(ctx, withCost(few, cost))
+		note("settle at %s: %v %v", cost, returned, errorNames(err))
 	}
 	_, err = l.Once("nobody", 0).Settle(ctx, few)
-	note("unknown: %v", class(err))
-	_, err = once.Extend(ctx, of(few, "9"))
-	note("extend what is settled: %v", class(err))
-	by, err := once.Cancel(ctx, few)
-	note("cancel: %v %v", by, class(err))
+	note("unknown: %v", errorNames(err))
+	_, err = once.Extend(ctx, withCost(few, "9"))
+	note("extend what is settled: %v", errorNames(err))
+	returned, err := once.Cancel(ctx, few)
+	note("cancel: %v %v", returned, errorNames(err))
 
 	for range 3 { // the third waits for a token
 		if err := l.Wait(ctx, quick); err != nil {
 			note("wait: %v", err)
 		}
 	}
-	err = l.WaitAtMost(ctx, time.Second, of(day, "3"), day)
-	note("wait for a day: %v", class(err))
-	note("wait for ever: %v", class(l.Wait(ctx, of(day, "4"))))
-	note("at once: %v", class(l.WaitAtMost(ctx, 0, of(day, "3"))))
-	minuteCtx, cancel := context.WithTimeout(ctx, time.Minute) // the wait is a day
+	err = l.WaitAtMost(ctx, time.Second, withCost(day, "3"), day)
+	note("wait for a day: %v", errorNames(err))
+	note("wait for ever: %v", errorNames(l.Wait(ctx, withCost(day, "4"))))
+	note("at once: %v", errorNames(l.WaitAtMost(ctx, 0, withCost(day, "3"))))
+	minuteCtx, cancel := context.WithTimeout(ctx, time.Minute) // the wait would be a day
 	defer cancel()
-	note("deadline: %v", class(l.Wait(minuteCtx, of(day, "2"))))
+	note("deadline: %v", errorNames(l.Wait(minuteCtx, withCost(day, "2"))))
 
-	r, err := l.Reserve(ctx, 48*time.Hour, of(day, "2"))
+	r, err := l.Reserve(ctx, 48*time.Hour, withCost(day, "2"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	note("reserve: %v, about %v", r.Decision.Allowed, r.Delay().Round(time.Hour))
-	by, err = r.Settle(ctx, headgate.MustCost("1"))
-	note("settle: %v %v", len(by), class(err))
+	returned, err = r.Settle(ctx, headgate.MustCost("1"))
+	note("settle: %v %v", len(returned), errorNames(err))
 	_, err = r.Settle(ctx)
-	note("no costs: %v", class(err))
-	if r, err = l.Reserve(ctx, 0, of(few, "9")); err != nil {
+	note("no costs: %v", errorNames(err))
+	if r, err = l.Reserve(ctx, 0, withCost(few, "9")); err != nil {
 		t.Fatal(err)
 	}
 	_, err = r.Cancel(ctx)
-	note("not made: %v, %v", r.Decision.Allowed, class(err))
-	if r, err = l.Reserve(ctx, 0, of(few, "1")); err != nil {
+	note("not made: %v, %v", r.Decision.Allowed, errorNames(err))
+	if r, err = l.Reserve(ctx, 0, withCost(few, "1")); err != nil {
 		t.Fatal(err)
 	}
-	by, err = r.Cancel(ctx)
-	note("cancelled: %v %v", by, class(err))
+	returned, err = r.Cancel(ctx)
+	note("cancelled: %v %v", returned, errorNames(err))
 
 	lease, err := l.Acquire(ctx, jobs)
 	if err != nil {
@@ -153,7 +153,7 @@ func runProgram(t *testing.T, l limiter) (notes []string) {
 	tokens := lease.Detach()
 	note("renewed: %v", l.Renew(ctx, tokens...))
 	for range 2 {
-		note("released: %v", class(l.Release(ctx, tokens...)))
+		note("released: %v", errorNames(l.Release(ctx, tokens...)))
 	}
 	note("with a lease: %v", headgate.WithLease(ctx, l, func(context.Context) error { return nil }, jobs))
 
@@ -170,18 +170,18 @@ func runProgram(t *testing.T, l limiter) (notes []string) {
 	}
 	note("usage: %d %v", len(used), err)
 	_, err = l.Usage(ctx, "b", headgate.Limit{})
-	note("usage of no limit: %v", class(err))
+	note("usage of no limit: %v", errorNames(err))
 	_, err = l.Usage(ctx, "a\x00", few.Limit)
-	note("usage of a bad key: %v", class(err))
+	note("usage of a bad key: %v", errorNames(err))
 	for range 2 {
 		existed, err := l.Reset(ctx, few.Limit, "b")
 		note("reset: %v %v", existed, err)
 	}
 	_, err = l.Block(ctx, few.Limit, "b", -time.Hour, "")
-	note("negative: %v", class(err))
+	note("negative: %v", errorNames(err))
 
 	requester := headgate.NewRequester(l, day)
-	note("requester: %v", class(requester.RequestToken(ctx)))
+	note("requester: %v", errorNames(requester.RequestToken(ctx)))
 	n := 0
 	for _, err := range headgate.Pace(ctx, l, quick) {
 		if n++; err != nil || n == 3 {
@@ -192,47 +192,47 @@ func runProgram(t *testing.T, l limiter) (notes []string) {
 	return notes
 }
 
-// TestAClientDoesWhatALimiterDoes runs one program with a Limiter and with a Client: only the line that makes them
-// differs.
-func TestAClientDoesWhatALimiterDoes(t *testing.T) {
+// TestClientAndLimiterGiveEqualResults runs a program with a Limiter and with a Client, and compares the notes.
+func TestClientAndLimiterGiveEqualResults(t *testing.T) {
 	t.Parallel()
 	local := runProgram(t, headgate.New(memory.New(nil), nil))
-	overEach(t, func(t *testing.T, over protocol) {
-		remote := runProgram(t, over.serve(t, serverOptions{file: "allow_notations: true"}).client(t, nil))
+	overEachProtocol(t, func(t *testing.T, proto protocol) {
+		remote := runProgram(t, proto.serve(t, serverOptions{file: "allow_notations: true"}).client(t, nil))
 		for i := range max(len(local), len(remote)) {
-			if at(local, i) != at(remote, i) {
-				t.Errorf("%d: a Limiter: %q\n   a Client: %q", i, at(local, i), at(remote, i))
+			if noteAt(local, i) != noteAt(remote, i) {
+				t.Errorf("note %d: got %q from a Client, want %q as from a Limiter", i, noteAt(remote, i), noteAt(local, i))
 			}
 		}
 		t.Logf("%d notes", len(local))
 	})
 }
 
-func at(list []string, i int) string {
+// noteAt returns a note by its index, or "nothing" after the last one.
+func noteAt(list []string, i int) string {
 	if i < len(list) {
 		return list[i]
 	}
 	return "nothing"
 }
 
-// TestWaitEndsWhenTheClientIsClosed: Wait and Await return an error instead of waiting for ever.
-func TestWaitEndsWhenTheClientIsClosed(t *testing.T) {
+// TestWaitAndAwaitAfterClose checks that Wait and Await of a closed Client return ErrClosed at once.
+func TestWaitAndAwaitAfterClose(t *testing.T) {
 	t.Parallel()
-	overEach(t, func(t *testing.T, over protocol) {
-		server := over.serve(t, serverOptions{})
+	overEachProtocol(t, func(t *testing.T, proto protocol) {
+		server := proto.serve(t, serverOptions{})
 		c := server.client(t, nil)
 		c.Close()
 		charge := headgate.Charge{Limit: headgate.MustNamed("few"), Key: "k"}
 		if err := c.Wait(t.Context(), charge); !errors.Is(err, store.ErrClosed) {
-			t.Errorf("got %v", err)
+			t.Errorf("Wait: got %v, want ErrClosed", err)
 		}
 		if _, err := c.Await(t.Context(), charge); !errors.Is(err, store.ErrClosed) {
-			t.Errorf("got %v", err)
+			t.Errorf("Await: got %v, want ErrClosed", err)
 		}
 		var p *api.Problem
 		if _, err := server.client(t, nil).Acquire(t.Context(), charge); !errors.Is(err, headgate.ErrInvalid) ||
 			!errors.As(err, &p) {
-			t.Errorf("a limit that is not held: %v", err)
+			t.Errorf("Acquire of a token bucket: got %v, want ErrInvalid", err)
 		}
 	})
 }

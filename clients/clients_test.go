@@ -27,18 +27,19 @@ func TestClientsAreShort(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := bytes.Count(text, []byte("\n")); n > maxLines {
-			t.Errorf("%s has %d lines, more than %d", name, n, maxLines)
+			t.Errorf("%s: got %d lines, want at most %d", name, n, maxLines)
 		}
 	}
 }
 
+// TestPython runs the tests of headgate.py against a server.
 func TestPython(t *testing.T) {
 	t.Parallel()
 	python := dbtest.Program(t, "python3", "python3")
 	run(t, "python", python, "test_headgate.py", serve(t, readVectors(t)), "../"+vectorsFile)
 }
 
-// TestTypeScript checks the types of headgate.ts and runs its tests.
+// TestTypeScript checks the types of headgate.ts, and runs its tests against a server.
 func TestTypeScript(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
@@ -46,10 +47,8 @@ func TestTypeScript(t *testing.T) {
 	modules := dbtest.NodeModules(t, "typescript")
 	dir := t.TempDir()
 	run(t, "typescript", node, filepath.Join(modules, "typescript/bin/tsc"), "-p", ".", "--outDir", dir)
-	for from, to := range map[string]string{"headgate.js": "headgate.mjs"} {
-		if err := os.Rename(filepath.Join(dir, from), filepath.Join(dir, to)); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.Rename(filepath.Join(dir, "headgate.js"), filepath.Join(dir, "headgate.mjs")); err != nil {
+		t.Fatal(err)
 	}
 	text, err := os.ReadFile("typescript/test_headgate.mjs")
 	if err == nil {
@@ -65,7 +64,7 @@ func TestTypeScript(t *testing.T) {
 	run(t, dir, node, "test_headgate.mjs", serve(t, readVectors(t)), file)
 }
 
-// run runs a program in a folder.
+// run runs a program in a folder, and fails the test unless it exits with 0.
 func run(t *testing.T, dir, program string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

@@ -31,6 +31,7 @@ type vectors struct {
 	Answers    []answerVector   `json:"answers"`
 }
 
+// decisionVector is a sequence of requests with whole answers.
 type decisionVector struct {
 	Name  string `json:"name"`
 	Steps []step `json:"steps"`
@@ -89,7 +90,7 @@ func readVectors(t *testing.T) *vectors {
 // epoch is the first time of a store's clock, in microseconds.
 const epoch = 1795600000_000000
 
-// testServer is a server with a clock that tests set, and with paths that fail on purpose.
+// testServer is a server with a clock that tests set, and with paths whose answers are errors.
 type testServer struct {
 	api    atomic.Pointer[http.Handler]
 	offset atomic.Int64 // time since epoch, in milliseconds
@@ -99,8 +100,8 @@ type testServer struct {
 // newTestServer returns a server that demands no tokens.
 func newTestServer(v *vectors) *testServer {
 	s := &testServer{}
-	s.empty()
-	s.mux.HandleFunc("POST /test/new", func(http.ResponseWriter, *http.Request) { s.empty() })
+	s.reset()
+	s.mux.HandleFunc("POST /test/new", func(http.ResponseWriter, *http.Request) { s.reset() })
 	s.mux.HandleFunc("POST /test/clock", func(w http.ResponseWriter, r *http.Request) {
 		text, _ := io.ReadAll(r.Body)
 		ms, err := strconv.ParseInt(string(text), 10, 64)
@@ -141,8 +142,8 @@ func newTestServer(v *vectors) *testServer {
 	return s
 }
 
-// empty starts again with an empty store, at epoch.
-func (s *testServer) empty() {
+// reset replaces the store by an empty one, and sets the clock to epoch.
+func (s *testServer) reset() {
 	s.offset.Store(0)
 	m := memory.New(&memory.Config{Names: true, Clock: func() int64 { return epoch + s.offset.Load()*1000 }})
 	l := headgate.New(m, &headgate.Config{Timeout: time.Minute})
@@ -160,7 +161,7 @@ func serve(t *testing.T, v *vectors) string {
 	return server.URL
 }
 
-// saveVectors writes the vectors, with the present answers.
+// saveVectors writes the vectors with the answers of this run, if UPDATE_VECTORS is set.
 func saveVectors(v *vectors) error {
 	if os.Getenv("UPDATE_VECTORS") == "" {
 		return errors.New("UPDATE_VECTORS=1 go test ./clients -run Vectors writes what is answered now")

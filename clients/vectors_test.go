@@ -19,8 +19,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// ask sends a body to a path of the server.
-func (s *testServer) ask(method, path string, body []byte) *httptest.ResponseRecorder {
+// send sends a body to a path of the server.
+func (s *testServer) send(method, path string, body []byte) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(method, path, bytes.NewReader(body))
 	r.Header.Set("X-Forwarded-Uri", "/")
@@ -39,8 +39,8 @@ func decodeExactly(t *testing.T, text []byte) (v any) {
 	return v
 }
 
-// TestVectors sends all vectors to a server, and compares whole answers. Its time stands still, since delays count from
-// the answer.
+// TestVectors sends the arithmetic and header vectors to a server, and compares whole answers. Time stands still, since
+// delays count from the answer.
 func TestVectors(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, testVectors)
@@ -49,29 +49,29 @@ func TestVectors(t *testing.T) {
 func testVectors(t *testing.T) {
 	v := readVectors(t)
 	if len(v.Arithmetic) < 20 || len(v.Headers) < 5 || len(v.Errors) < 15 || len(v.Answers) < 15 {
-		t.Fatalf("there are only %d, %d, %d, %d vectors", len(v.Arithmetic), len(v.Headers), len(v.Errors), len(v.Answers))
+		t.Fatalf("got %d, %d, %d, %d vectors, want 20, 5, 15, 15 at least", len(v.Arithmetic), len(v.Headers), len(v.Errors), len(v.Answers))
 	}
 	s := newTestServer(v)
-	differ := false
+	hasDifferences := false
 	for _, a := range v.Arithmetic {
-		s.empty()
+		s.reset()
 		for i := range a.Steps {
 			st := &a.Steps[i]
 			s.offset.Store(st.AtMS)
-			w := s.ask(http.MethodPost, "/v1/"+st.Verb, st.In)
+			w := s.send(http.MethodPost, "/v1/"+st.Verb, st.In)
 			got, want := decodeExactly(t, w.Body.Bytes()), decodeExactly(t, st.Want)
 			if w.Code != http.StatusOK || !reflect.DeepEqual(got, want) {
 				t.Errorf("%s, step %d: status %d\n got %v\nwant %v", a.Name, i, w.Code, got, want)
-				st.Want, differ = bytes.TrimSpace(w.Body.Bytes()), true
+				st.Want, hasDifferences = bytes.TrimSpace(w.Body.Bytes()), true
 			}
 		}
 	}
 	for _, h := range v.Headers {
-		s.empty()
+		s.reset()
 		for i := range h.Steps {
 			st := &h.Steps[i]
 			s.offset.Store(st.AtMS)
-			w := s.ask(http.MethodGet, "/v1/auth?"+st.Query, nil)
+			w := s.send(http.MethodGet, "/v1/auth?"+st.Query, nil)
 			got := map[string]string{"status": fmt.Sprint(w.Code)}
 			for _, name := range []string{"RateLimit", "RateLimit-Policy", "Retry-After"} {
 				if w.Header().Get(name) != "" {
@@ -80,16 +80,16 @@ func testVectors(t *testing.T) {
 			}
 			if !maps.Equal(got, st.Want) {
 				t.Errorf("%s, step %d:\n got %v\nwant %v", h.Name, i, got, st.Want)
-				st.Want, differ = got, true
+				st.Want, hasDifferences = got, true
 			}
 		}
 	}
-	if differ {
+	if hasDifferences {
 		t.Error(saveVectors(v))
 	}
 }
 
-// TestErrorVectors sends invalid requests by the Go client.
+// TestErrorVectors sends the invalid requests by the Go client, and checks their errors, and that none is charged.
 func TestErrorVectors(t *testing.T) {
 	t.Parallel()
 	v := readVectors(t)
@@ -100,22 +100,21 @@ func TestErrorVectors(t *testing.T) {
 	}
 	defer c.Close()
 	for _, e := range v.Errors {
-		var in any = e.In
 		var out json.RawMessage
-		err := c.Call(t.Context(), http.MethodPost, "/v1/"+e.Verb, in, &out)
+		err := c.Call(t.Context(), http.MethodPost, "/v1/"+e.Verb, e.In, &out)
 		p, ok := errors.AsType[*api.Problem](err)
 		if !ok || p.Status != e.Want.Status || p.Type != e.Want.Type || p.Field != e.Want.Field ||
 			errorClass(err) != e.Want.Error {
-			t.Errorf("%s: %s, %+v, %v", e.Name, errorClass(err), p, err)
+			t.Errorf("%s: got %s, %+v, %v, want %+v", e.Name, errorClass(err), p, err, e.Want)
 		}
 	}
-	var keys struct{ Cells []any }
-	if err := c.Call(t.Context(), http.MethodGet, "/v1/cells", nil, &keys); err != nil || len(keys.Cells) > 0 {
-		t.Errorf("something was charged: %v, %v", keys.Cells, err)
+	var page struct{ Cells []any }
+	if err := c.Call(t.Context(), http.MethodGet, "/v1/cells", nil, &page); err != nil || len(page.Cells) > 0 {
+		t.Errorf("got the cells %v, %v, want none", page.Cells, err)
 	}
 }
 
-// TestAnswerVectors compares the errors of the Go client for the answers of the vectors.
+// TestAnswerVectors compares the errors that the Go client makes of the answers of the vectors.
 func TestAnswerVectors(t *testing.T) {
 	t.Parallel()
 	v := readVectors(t)
@@ -128,7 +127,7 @@ func TestAnswerVectors(t *testing.T) {
 		var out api.Settled
 		err = c.Call(t.Context(), http.MethodPost, "/v1/settle", map[string]any{}, &out)
 		if errorClass(err) != a.Error {
-			t.Errorf("%s: %s, %v", a.Name, errorClass(err), err)
+			t.Errorf("%s: got %s, %v, want %s", a.Name, errorClass(err), err, a.Error)
 		}
 		c.Close()
 	}
@@ -142,7 +141,7 @@ func errorClass(err error) string {
 	}{
 		{"busy", store.ErrBusy},
 		{"full", store.ErrFull},
-		{"unavailable", store.ErrUnavailable}, // busy and full are unavailable too
+		{"unavailable", store.ErrUnavailable}, // after busy and full, which are unavailable too
 		{"unknown-outcome", store.ErrUnknownOutcome},
 		{"id-reused", headgate.ErrReused},
 		{"id-settled", headgate.ErrSettled},

@@ -28,11 +28,12 @@ type composition struct {
 	Volumes map[string]any
 }
 
-func readYAML(t *testing.T, path string, to any) {
+// readYAML decodes a YAML file into out.
+func readYAML(t *testing.T, path string, out any) {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err == nil {
-		err = yaml.Unmarshal(text, to)
+		err = yaml.Unmarshal(text, out)
 	}
 	if err != nil {
 		t.Fatalf("%s: %v", path, err)
@@ -42,14 +43,14 @@ func readYAML(t *testing.T, path string, to any) {
 // imageVersion matches the version of an image.
 var imageVersion = regexp.MustCompile(`:v?\d+\.\d+`)
 
-// TestTheComposeFile: the mounted files exist, images from elsewhere have a version, and no port is open to other
-// machines.
+// TestTheComposeFile checks that the mounted files exist, that images from elsewhere have a version, and that no port
+// is open to other machines.
 func TestTheComposeFile(t *testing.T) {
 	t.Parallel()
 	var c composition
 	readYAML(t, compose, &c)
 	if len(c.Services) < 4 {
-		t.Fatalf("%d services", len(c.Services))
+		t.Fatalf("got %d services, want 4 at least", len(c.Services))
 	}
 	for name, s := range c.Services {
 		if s.Build == nil && !imageVersion.MatchString(s.Image) {
@@ -67,8 +68,8 @@ func TestTheComposeFile(t *testing.T) {
 		}
 		for _, v := range s.Volumes {
 			from, _, _ := strings.Cut(v, ":")
-			_, named := c.Volumes[from]
-			if _, err := os.Stat(filepath.Join("compose", from)); err != nil && !named {
+			_, isVolume := c.Volumes[from]
+			if _, err := os.Stat(filepath.Join("compose", from)); err != nil && !isVolume {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -76,11 +77,11 @@ func TestTheComposeFile(t *testing.T) {
 	if _, err := config.Load(func(name string) (string, bool) {
 		return "compose/headgate/headgate.yaml", name == config.File.Flag()
 	}); err != nil {
-		t.Error(err)
+		t.Errorf("the config file: %v", err)
 	}
 }
 
-// TestTheComposeFileIsValid reads it with the reference implementation of the Compose Specification.
+// TestTheComposeFileIsValid reads the file with the reference implementation of the Compose Specification.
 func TestTheComposeFileIsValid(t *testing.T) {
 	t.Parallel()
 	program := os.Getenv("HEADGATE_TEST_COMPOSE")
@@ -91,16 +92,16 @@ func TestTheComposeFileIsValid(t *testing.T) {
 	if err != nil || !strings.Contains(string(out), "image: postgres:") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	wrong := filepath.Join(t.TempDir(), "compose.yaml")
+	mistyped := filepath.Join(t.TempDir(), "compose.yaml")
 	text, err := os.ReadFile(compose)
 	if err == nil {
-		err = os.WriteFile(wrong, []byte(strings.Replace(string(text), "depends_on:", "depend_on:", 1)), 0o600)
+		err = os.WriteFile(mistyped, []byte(strings.Replace(string(text), "depends_on:", "depend_on:", 1)), 0o600)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), program, wrong).CombinedOutput(); err == nil {
-		t.Errorf("a mistyped name is read:\n%s", out)
+	if out, err := exec.CommandContext(t.Context(), program, mistyped).CombinedOutput(); err == nil {
+		t.Errorf("a mistyped name: got no error:\n%s", out)
 	}
 }
 

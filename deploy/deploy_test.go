@@ -20,6 +20,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
+// eachProxy runs a test with each proxy.
 func eachProxy(t *testing.T, test func(t *testing.T, p *proxy)) {
 	t.Helper()
 	t.Parallel()
@@ -35,33 +36,33 @@ func eachProxy(t *testing.T, test func(t *testing.T, p *proxy)) {
 func sendMany(t *testing.T, s *site, n int, headers func(i int) []string) map[int][]answer {
 	t.Helper()
 	var mu sync.Mutex
-	all := map[int][]answer{}
-	next := make(chan int)
+	answers := map[int][]answer{}
+	indices := make(chan int)
 	var workers sync.WaitGroup
 	for range 8 {
 		workers.Go(func() {
-			for i := range next {
-				a, err := s.ask(http.MethodGet, fmt.Sprintf("/page?n=%d", i), "", headers(i)...)
+			for i := range indices {
+				a, err := s.send(http.MethodGet, fmt.Sprintf("/page?n=%d", i), "", headers(i)...)
 				if err != nil {
-					t.Error(err)
+					t.Errorf("request %d: %v", i, err)
 				}
 				mu.Lock()
-				all[a.status] = append(all[a.status], a)
+				answers[a.status] = append(answers[a.status], a)
 				mu.Unlock()
 			}
 		})
 	}
 	for i := range n {
-		next <- i
+		indices <- i
 	}
-	close(next)
+	close(indices)
 	workers.Wait()
-	return all
+	return answers
 }
 
-func countStatuses(all map[int][]answer) map[int]int {
+func countStatuses(byStatus map[int][]answer) map[int]int {
 	counts := map[int]int{}
-	for status, answers := range all {
+	for status, answers := range byStatus {
 		counts[status] = len(answers)
 	}
 	return counts
@@ -69,8 +70,8 @@ func countStatuses(all map[int][]answer) map[int]int {
 
 func noHeaders(int) []string { return nil }
 
-// TestExactlyTheLimitPasses: 20 of 200 requests reach an application that knows nothing of limits. The
-// others get 429 with Retry-After.
+// TestExactlyTheLimitPasses checks that 20 of 200 requests reach the application, and that the others get 429 with
+// Retry-After.
 func TestExactlyTheLimitPasses(t *testing.T) {
 	tier.Engines(t)
 	eachProxy(t, testExactlyTheLimitPasses)
@@ -85,35 +86,35 @@ func TestExactlyTheLimitPassesNginx(t *testing.T) {
 func testExactlyTheLimitPasses(t *testing.T, p *proxy) {
 	t.Helper()
 	s := newSite(t, p, siteConfig{})
-	all := sendMany(t, s, 200, noHeaders)
-	got, want := countStatuses(all), map[int]int{200: limitPerClient, 429: 200 - limitPerClient}
+	answers := sendMany(t, s, 200, noHeaders)
+	got, want := countStatuses(answers), map[int]int{200: limitPerClient, 429: 200 - limitPerClient}
 	if !maps.Equal(got, want) {
 		t.Fatalf("got %v, want %v", got, want)
 	}
 	if n := len(s.application.take()); n != limitPerClient {
-		t.Errorf("%d requests reached the application", n)
+		t.Errorf("got %d requests at the application, want %d", n, limitPerClient)
 	}
-	for _, a := range all[429] {
+	for _, a := range answers[429] {
 		wait, err := strconv.Atoi(a.header.Get("Retry-After"))
 		if err != nil || wait < 3000 || wait > 3600 {
-			t.Errorf("Retry-After: %q", a.header["Retry-After"])
+			t.Errorf("got Retry-After %q, want 3000 to 3600", a.header["Retry-After"])
 		}
 		if kind := a.header.Get("Content-Type"); kind != "application/problem+json" ||
 			!strings.Contains(a.body, "#quota-exceeded") {
-			t.Errorf("%s: %s", kind, a.body)
+			t.Errorf("got %s: %s, want a problem of type quota-exceeded", kind, a.body)
 		}
 		if remaining(t, a.header) != 0 {
-			t.Errorf("RateLimit: %q", a.header["Ratelimit"])
+			t.Errorf("got RateLimit %q, want 0 remaining", a.header["Ratelimit"])
 		}
 	}
-	seen := map[int64]bool{}
-	for _, a := range all[200] {
+	remainings := map[int64]bool{}
+	for _, a := range answers[200] {
 		if p.tellsRemaining {
-			seen[remaining(t, a.header)] = true
+			remainings[remaining(t, a.header)] = true
 		}
 	}
-	if p.tellsRemaining && len(seen) != limitPerClient {
-		t.Errorf("what is left is said to be %v", seen)
+	if p.tellsRemaining && len(remainings) != limitPerClient {
+		t.Errorf("got the remaining amounts %v, want each once", remainings)
 	}
 }
 
@@ -155,11 +156,11 @@ func TestAnEndUserCannotChooseWhatIsCharged(t *testing.T) {
 		if want := map[int]int{200: limitPerClient, 429: 1000 - limitPerClient}; !maps.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
-		asked := s.checks.take()
-		if len(asked) != 1000 {
-			t.Errorf("Headgate was asked %d times", len(asked))
+		checks := s.checks.take()
+		if len(checks) != 1000 {
+			t.Errorf("Headgate got %d requests, want 1000", len(checks))
 		}
-		for _, h := range asked {
+		for _, h := range checks {
 			host := s.url[len("http://"):]
 			if p.folder == "nginx" { // nginx passes on the name by which it has chosen its server, without the port
 				host, _, _ = strings.Cut(host, ":")
@@ -187,49 +188,49 @@ func TestAnEndUserCannotChooseWhatIsCharged(t *testing.T) {
 	})
 }
 
-// TestRequestsArePassedOnAsTheyAre sends requests with all methods and with bodies. The answers of the application also
-// pass unchanged, even with a status that Headgate uses.
-func TestRequestsArePassedOnAsTheyAre(t *testing.T) {
+// TestRequestsReachTheApplicationUnchanged sends requests with all methods and with bodies. The answers of the
+// application also pass unchanged, even with a status that Headgate uses.
+func TestRequestsReachTheApplicationUnchanged(t *testing.T) {
 	tier.Engines(t)
 	eachProxy(t, func(t *testing.T, p *proxy) {
 		s := newSite(t, p, siteConfig{})
-		long := strings.Repeat("0123456789", 5_000)
+		longBody := strings.Repeat("0123456789", 5_000)
 		for _, method := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} {
 			body := ""
 			if method[0] == 'P' {
-				body = long
+				body = longBody
 			}
-			a, err := s.ask(method, "/a%20b?c=d", body)
+			a, err := s.send(method, "/a%20b?c=d", body)
 			if err != nil || a.status != http.StatusOK || a.body != body {
-				t.Errorf("%s: status %d, a body of %d bytes, %v", method, a.status, len(a.body), err)
+				t.Errorf("%s: got status %d, a body of %d bytes, %v, want 200 and the body of the request", method, a.status, len(a.body), err)
 			}
-			asked := s.checks.take()
-			if len(asked) != 1 || asked[0].Get("X-Forwarded-Method") != method ||
-				asked[0].Get("X-Forwarded-Uri") != "/a%20b?c=d" {
-				t.Errorf("%s: Headgate was asked %v", method, asked)
+			checks := s.checks.take()
+			if len(checks) != 1 || checks[0].Get("X-Forwarded-Method") != method ||
+				checks[0].Get("X-Forwarded-Uri") != "/a%20b?c=d" {
+				t.Errorf("%s: Headgate got %v, want one request", method, checks)
 			}
 		}
 		for path, want := range map[string]int{"/forbidden": 403, "/broken": 500} {
-			if a, err := s.ask("GET", path, ""); err != nil || a.status != want {
-				t.Errorf("%s: status %d, %v", path, a.status, err)
+			if a, err := s.send("GET", path, ""); err != nil || a.status != want {
+				t.Errorf("%s: got status %d, %v, want %d", path, a.status, err, want)
 			}
 		}
 		s.reset(t)
 		sendMany(t, s, limitPerClient, noHeaders)
 		for _, method := range []string{"GET", "HEAD", "POST", "OPTIONS"} {
 			body := ""
-			if method == "POST" { // short, since the answer may come before a long one is sent
+			if method == "POST" { // a short body, since the answer may come before a long one is sent
 				body = "body"
 			}
-			if a, err := s.ask(method, "/", body); err != nil || a.status != http.StatusTooManyRequests {
-				t.Errorf("%s beyond the limit: status %d, %v", method, a.status, err)
+			if a, err := s.send(method, "/", body); err != nil || a.status != http.StatusTooManyRequests {
+				t.Errorf("%s beyond the limit: got status %d, %v, want 429", method, a.status, err)
 			}
 		}
 	})
 }
 
-// TestWhileHeadgateIsAway: each proxy does what its configuration says if Headgate is stopped, and if it is silent.
-func TestWhileHeadgateIsAway(t *testing.T) {
+// TestProxiesRefuseWhileHeadgateIsAway checks the status while Headgate is stopped, and while it is silent.
+func TestProxiesRefuseWhileHeadgateIsAway(t *testing.T) {
 	tier.Engines(t)
 	eachProxy(t, func(t *testing.T, p *proxy) {
 		s := newSite(t, p, siteConfig{shortTimeouts: true})
@@ -240,31 +241,31 @@ func TestWhileHeadgateIsAway(t *testing.T) {
 				if body != "" {
 					method = http.MethodPost
 				}
-				a, err := s.ask(method, "/", body)
+				a, err := s.send(method, "/", body)
 				if err != nil || a.status != p.awayStatus || p.awayStatus == 503 && a.header.Get("Retry-After") != "1" {
-					t.Errorf("%s: %s gets status %d, %v, %v", when, method, a.status, a.header, err)
+					t.Errorf("%s: %s gets status %d, %v, %v, want %d", when, method, a.status, a.header, err, p.awayStatus)
 				}
 			}
 			if n := len(s.application.take()); n > 0 {
-				t.Errorf("%s: %d requests reached the application", when, n)
+				t.Errorf("%s: got %d requests at the application, want 0", when, n)
 			}
 		}
 		s.stop()
 		check("stopped")
 		if !p.waitsLong {
-			asked := s.silence(t)
+			checks := s.listenSilently(t)
 			check("silent")
-			await.Until(t, "the questions", func() bool { return asked.Load() >= 2 })
-			if n := asked.Load(); n != 2 { // a retry could charge twice
-				t.Errorf("a silent Headgate is asked %d times about 2 requests", n)
+			await.Until(t, "two requests to Headgate", func() bool { return checks.Load() >= 2 })
+			if n := checks.Load(); n != 2 { // a retry could charge twice
+				t.Errorf("a silent Headgate got %d checks of 2 requests, want 2", n)
 			}
 		}
 	})
 }
 
-// TestOpenWhileHeadgateIsAway makes the changes that a configuration describes: then requests pass while Headgate is
-// away, and limits hold while it answers.
-func TestOpenWhileHeadgateIsAway(t *testing.T) {
+// TestOpenProxiesWhileHeadgateIsAway makes the changes that a configuration describes. Then requests pass while
+// Headgate is away, and limits hold while it answers.
+func TestOpenProxiesWhileHeadgateIsAway(t *testing.T) {
 	tier.Engines(t)
 	eachProxy(t, func(t *testing.T, p *proxy) {
 		if !p.canOpen {
@@ -275,7 +276,7 @@ func TestOpenWhileHeadgateIsAway(t *testing.T) {
 		await.Until(t, "a request that is refused", func() bool {
 			got := countStatuses(sendMany(t, s, 100, noHeaders))
 			if got[200]+got[429] != 100 {
-				t.Fatalf("got %v", got)
+				t.Fatalf("got %v, want only 200 and 429", got)
 			}
 			return got[429] > 0
 		})
@@ -283,8 +284,8 @@ func TestOpenWhileHeadgateIsAway(t *testing.T) {
 			t.Helper()
 			s.application.take()
 			for method, body := range map[string]string{"GET": "", "POST": "body"} {
-				if a, err := s.ask(method, "/", body); err != nil || a.status != http.StatusOK || a.body != body {
-					t.Errorf("%s: %s gets status %d, %q, %v", when, method, a.status, a.body, err)
+				if a, err := s.send(method, "/", body); err != nil || a.status != http.StatusOK || a.body != body {
+					t.Errorf("%s: %s gets status %d, %q, %v, want 200", when, method, a.status, a.body, err)
 				}
 			}
 			if got := s.application.take(); len(got) != 2 {
@@ -293,19 +294,19 @@ func TestOpenWhileHeadgateIsAway(t *testing.T) {
 		}
 		s.stop()
 		check("stopped")
-		s.silence(t)
+		s.listenSilently(t)
 		check("silent")
 	})
 }
 
-// TestLargeHeadersAreNoWayAround: if Headgate refuses headers that are too large, so does the proxy.
-func TestLargeHeadersAreNoWayAround(t *testing.T) {
+// TestLargeHeadersDoNotBypassTheLimit checks that a proxy refuses headers that are too large for Headgate.
+func TestLargeHeadersDoNotBypassTheLimit(t *testing.T) {
 	tier.Engines(t)
 	eachProxy(t, func(t *testing.T, p *proxy) { testLargeHeaders(t, p, siteConfig{}) })
 }
 
-// TestLargeHeadersAreNoWayAroundWhenOpen: headers that are too large do not make Headgate count as away.
-func TestLargeHeadersAreNoWayAroundWhenOpen(t *testing.T) {
+// TestLargeHeadersDoNotBypassAnOpenProxy checks that headers that are too large do not make Headgate count as away.
+func TestLargeHeadersDoNotBypassAnOpenProxy(t *testing.T) {
 	tier.Engines(t)
 	eachProxy(t, func(t *testing.T, p *proxy) {
 		if p.canOpen {
@@ -314,38 +315,38 @@ func TestLargeHeadersAreNoWayAroundWhenOpen(t *testing.T) {
 	})
 }
 
-func testLargeHeaders(t *testing.T, p *proxy, set siteConfig) {
+func testLargeHeaders(t *testing.T, p *proxy, cfg siteConfig) {
 	t.Helper()
-	s := newSite(t, p, set)
+	s := newSite(t, p, cfg)
 	sendMany(t, s, limitPerClient, noHeaders)
 	s.application.take()
-	var long, many []string
+	var longHeaders, manyHeaders []string
 	for i := range 4 {
-		long = append(long, fmt.Sprintf("X-Long-%d: %s", i, strings.Repeat("x", 7_500)))
+		longHeaders = append(longHeaders, fmt.Sprintf("X-Long-%d: %s", i, strings.Repeat("x", 7_500)))
 	}
 	for i := range 120 {
-		many = append(many, fmt.Sprintf("X-Many-%d: x", i))
+		manyHeaders = append(manyHeaders, fmt.Sprintf("X-Many-%d: x", i))
 	}
-	for name, headers := range map[string][]string{"long": long, "many": many} {
+	for name, headers := range map[string][]string{"long": longHeaders, "many": manyHeaders} {
 		for range 5 {
-			a, err := s.ask(http.MethodGet, "/", "", headers...)
-			if err != nil && p.folder == "haproxy" { // it may close the connection before all was sent
+			a, err := s.send(http.MethodGet, "/", "", headers...)
+			if err != nil && p.folder == "haproxy" { // haproxy may close the connection before it has all headers
 				continue
 			}
 			if err != nil || a.status < 400 {
-				t.Errorf("%s: status %d, %v", name, a.status, err)
+				t.Errorf("%s headers: got status %d, %v, want 400 or more", name, a.status, err)
 			}
 			if want := map[string]int{"traefik": 429}[p.folder]; want != 0 && a.status != want {
-				t.Errorf("%s: status %d, want %d", name, a.status, want)
+				t.Errorf("%s headers: got status %d, want %d", name, a.status, want)
 			}
 		}
 	}
 	if n := len(s.application.take()); n > 0 {
-		t.Errorf("%d requests reached the application", n)
+		t.Errorf("got %d requests at the application, want 0", n)
 	}
 }
 
-// TestOverAUnixSocket: Headgate listens on a path, whose permissions take the place of a token.
+// TestOverAUnixSocket checks the limit over a Unix socket, whose permissions take the place of a token.
 func TestOverAUnixSocket(t *testing.T) {
 	tier.Engines(t)
 	eachProxy(t, func(t *testing.T, p *proxy) {
@@ -354,25 +355,25 @@ func TestOverAUnixSocket(t *testing.T) {
 		}
 		s := newSite(t, p, siteConfig{unix: true})
 		got := countStatuses(sendMany(t, s, 50, noHeaders))
-		if want := map[int]int{200: limitPerClient, 429: 30}; !maps.Equal(got, want) {
+		if want := map[int]int{200: limitPerClient, 429: 50 - limitPerClient}; !maps.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 	})
 }
 
-// TestATokenThatIsNotKnownLetsNothingThrough: end users are not asked for a token either.
-func TestATokenThatIsNotKnownLetsNothingThrough(t *testing.T) {
+// TestUnknownTokenLetsNothingThrough checks that no request passes, and that no answer asks the end user for a token.
+func TestUnknownTokenLetsNothingThrough(t *testing.T) {
 	tier.Engines(t)
 	eachProxy(t, func(t *testing.T, p *proxy) {
 		s := newSite(t, p, siteConfig{token: auth.NewToken()})
 		for _, header := range []string{"X: y", "Authorization: Bearer " + token, "Headgate-Token: " + token} {
-			a, err := s.ask(http.MethodGet, "/", "", header)
+			a, err := s.send(http.MethodGet, "/", "", header)
 			if err != nil || a.status != p.wrongToken || len(a.header["Www-Authenticate"]) > 0 {
-				t.Errorf("%.20s: status %d, %v, %v", header, a.status, a.header, err)
+				t.Errorf("%.20s: got status %d, %v, %v, want %d", header, a.status, a.header, err, p.wrongToken)
 			}
 		}
 		if n := len(s.application.take()); n > 0 {
-			t.Errorf("%d requests reached the application", n)
+			t.Errorf("got %d requests at the application, want 0", n)
 		}
 	})
 }

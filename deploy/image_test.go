@@ -37,8 +37,8 @@ func readDockerfile(t *testing.T) (stages [][]instruction) {
 		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
 			continue
 		}
-		if before, continued := strings.CutSuffix(line, "\\"); continued {
-			joined += before
+		if part, isContinued := strings.CutSuffix(line, "\\"); isContinued {
+			joined += part
 			continue
 		}
 		name, args, _ := strings.Cut(joined+line, " ")
@@ -95,36 +95,37 @@ func buildImage(t *testing.T) *image {
 	return im
 }
 
-func (im *image) step(t *testing.T, i instruction, out string) {
+// step carries out an instruction of the last stage.
+func (im *image) step(t *testing.T, in instruction, out string) {
 	t.Helper()
-	switch i.name {
+	switch in.name {
 	case "FROM":
-		if i.args != "scratch" {
-			t.Fatalf("the last stage begins with %s, and the folder of the test is empty", i.args)
+		if in.args != "scratch" {
+			t.Fatalf("the last stage begins with %s, and the folder of the test is empty", in.args)
 		}
 	case "COPY":
-		im.copy(t, i.args, out)
+		im.copy(t, in.args, out)
 	case "ENV":
-		im.env = append(im.env, strings.Fields(i.args)...)
+		im.env = append(im.env, strings.Fields(in.args)...)
 	case "USER":
-		if _, err := fmt.Sscanf(i.args, "%d:%d", &im.uid, &im.gid); err != nil || im.uid == 0 || im.gid == 0 {
-			t.Fatalf("USER %s: want numbers, and not those of root (%v)", i.args, err)
+		if _, err := fmt.Sscanf(in.args, "%d:%d", &im.uid, &im.gid); err != nil || im.uid == 0 || im.gid == 0 {
+			t.Fatalf("USER %s: want numbers, and not those of root (%v)", in.args, err)
 		}
 	case "WORKDIR":
-		im.dir = i.args
+		im.dir = in.args
 	case "VOLUME":
-		im.volume = i.args
+		im.volume = in.args
 	case "EXPOSE":
-		im.ports = strings.Fields(i.args)
+		im.ports = strings.Fields(in.args)
 	case "HEALTHCHECK":
-		_, list, _ := strings.Cut(i.args, "CMD ")
+		_, list, _ := strings.Cut(in.args, "CMD ")
 		im.health = parseJSONCommand(t, list)
 	case "ENTRYPOINT":
-		im.entrypoint = parseJSONCommand(t, i.args)
+		im.entrypoint = parseJSONCommand(t, in.args)
 	case "CMD":
-		im.command = parseJSONCommand(t, i.args)
+		im.command = parseJSONCommand(t, in.args)
 	default:
-		t.Fatalf("the test does not know %s of the last stage", i.name)
+		t.Fatalf("the test does not know %s of the last stage", in.name)
 	}
 }
 
@@ -158,8 +159,8 @@ func parseJSONCommand(t *testing.T, text string) (list []string) {
 	return list
 }
 
-// copyContext copies the files that Docker sends to the build: all that .dockerignore does not name. It knows patterns
-// that are paths, and names after **/.
+// copyContext copies the files that Docker sends to the build, which are all that .dockerignore does not name. Patterns
+// may be paths, and names after **/.
 func copyContext(t *testing.T, to string) {
 	t.Helper()
 	text, err := os.ReadFile("../.dockerignore")
@@ -175,7 +176,7 @@ func copyContext(t *testing.T, to string) {
 	ignored := func(path string) bool {
 		return slices.ContainsFunc(patterns, func(p string) bool {
 			name := path
-			if rest, anywhere := strings.CutPrefix(p, "**/"); anywhere {
+			if rest, anyFolder := strings.CutPrefix(p, "**/"); anyFolder {
 				p, name = rest, filepath.Base(path)
 			}
 			matched, err := filepath.Match(p, name)
@@ -213,12 +214,12 @@ func copyContext(t *testing.T, to string) {
 // to the variables of the image.
 func (im *image) start(t *testing.T, command []string, env ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
-	said := new(bytes.Buffer)
+	output := new(bytes.Buffer)
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Path = command[0]
 	cmd.Env = slices.Concat(im.env, env)
 	cmd.Dir = im.dir
-	cmd.Stdout, cmd.Stderr = said, said
+	cmd.Stdout, cmd.Stderr = output, output
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Chroot: im.root, Credential: &syscall.Credential{Uid: im.uid, Gid: im.gid}, Pdeathsig: syscall.SIGKILL,
 	}
@@ -231,10 +232,11 @@ func (im *image) start(t *testing.T, command []string, env ...string) (*exec.Cmd
 			_ = cmd.Wait()
 		}
 	})
-	return cmd, said
+	return cmd, output
 }
 
-func (im *image) run(t *testing.T, command []string, env ...string) (code int, said string) {
+// run runs a command as start does, until it ends.
+func (im *image) run(t *testing.T, command []string, env ...string) (code int, output string) {
 	t.Helper()
 	cmd, out := im.start(t, command, env...)
 	_ = cmd.Wait()
@@ -252,28 +254,28 @@ func TestTheImage(t *testing.T) {
 	im := buildImage(t)
 	checkRoot(t, im)
 	if !slices.Equal(im.ports, []string{"8080", "8081", "9090"}) || im.volume != "/var/lib/headgate" {
-		t.Errorf("ports %v, volume %s", im.ports, im.volume)
+		t.Errorf("got ports %v, volume %s", im.ports, im.volume)
 	}
 	serve := slices.Concat(im.entrypoint, im.command)
-	port, about := dbtest.FreePort(t), dbtest.FreePort(t)
-	ports := []string{fmt.Sprintf("HEADGATE_HTTP=:%d", port), fmt.Sprintf("HEADGATE_METRICS=:%d", about)}
-	if code, said := im.run(t, []string{"/headgate", "--version"}); code != 0 ||
-		!strings.HasPrefix(said, "headgate v0.0.0-test ") {
-		t.Errorf("--version: exit code %d: %s", code, said)
+	port, metricsPort := dbtest.FreePort(t), dbtest.FreePort(t)
+	ports := []string{fmt.Sprintf("HEADGATE_HTTP=:%d", port), fmt.Sprintf("HEADGATE_METRICS=:%d", metricsPort)}
+	if code, output := im.run(t, []string{"/headgate", "--version"}); code != 0 ||
+		!strings.HasPrefix(output, "headgate v0.0.0-test ") {
+		t.Errorf("--version: got exit code %d, %s, want 0", code, output)
 	}
-	if code, said := im.run(t, serve, ports...); code != 2 || !strings.Contains(said, "or open if that is meant") {
-		t.Errorf("without tokens: exit code %d: %s", code, said)
+	if code, output := im.run(t, serve, ports...); code != 2 || !strings.Contains(output, "or open if that is meant") {
+		t.Errorf("without tokens: got exit code %d, %s, want 2", code, output)
 	}
-	if code, said := im.run(t, im.health, ports...); code != 1 {
-		t.Errorf("the health check of no server: exit code %d: %s", code, said)
+	if code, output := im.run(t, im.health, ports...); code != 1 {
+		t.Errorf("the health check without a server: got exit code %d, %s, want 1", code, output)
 	}
-	open := slices.Concat(ports, []string{"HEADGATE_OPEN=true", "HEADGATE_DEADLINE=10s"}) // its disk may be busy
+	openEnv := slices.Concat(ports, []string{"HEADGATE_OPEN=true", "HEADGATE_DEADLINE=10s"}) // the disk may be busy
 
 	for _, want := range []string{`"remaining":1`, `"remaining":0`} { // the second server finds the state of the first
-		cmd, said := im.start(t, serve, open...)
-		waitFor200(t, fmt.Sprintf("http://127.0.0.1:%d/livez", about), said)
-		if code, said := im.run(t, im.health, ports...); code != 0 {
-			t.Errorf("the health check: exit code %d: %s", code, said)
+		cmd, output := im.start(t, serve, openEnv...)
+		waitFor200(t, fmt.Sprintf("http://127.0.0.1:%d/livez", metricsPort), output)
+		if code, output := im.run(t, im.health, ports...); code != 0 {
+			t.Errorf("the health check: got exit code %d, %s, want 0", code, output)
 		}
 		r, err := http.Post(fmt.Sprintf("http://127.0.0.1:%d/v1/take", port), "application/json",
 			strings.NewReader(`{"limit":"sliding-log 2/1h","key":"a"}`))
@@ -289,9 +291,9 @@ func TestTheImage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("after SIGTERM: %v\n%s", err, said)
+			t.Errorf("after SIGTERM: %v\n%s", err, output)
 		}
-		http.DefaultClient.CloseIdleConnections() // the next server does not have them
+		http.DefaultClient.CloseIdleConnections() // they end with the server
 	}
 }
 
@@ -338,11 +340,11 @@ func checkRoot(t *testing.T, im *image) {
 }
 
 // waitFor200 waits until the status at a URL is 200.
-func waitFor200(t *testing.T, url string, said *bytes.Buffer) {
+func waitFor200(t *testing.T, url string, output *bytes.Buffer) {
 	t.Helper()
 	defer func() {
 		if t.Failed() {
-			t.Logf("it says\n%s", said)
+			t.Logf("the output is\n%s", output)
 		}
 	}()
 	await.Until(t, url, func() bool {
@@ -355,15 +357,15 @@ func waitFor200(t *testing.T, url string, said *bytes.Buffer) {
 	})
 }
 
-// TestTheImageHasTheGoOfTheModule compares the versions of Go in the Dockerfile and in go.mod.
-func TestTheImageHasTheGoOfTheModule(t *testing.T) {
+// TestImageHasTheGoVersionOfTheModule compares the versions of Go in the Dockerfile and in go.mod.
+func TestImageHasTheGoVersionOfTheModule(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../go.mod")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, after, _ := strings.Cut(string(text), "\ngo ")
-	minor := strings.Join(strings.SplitN(strings.SplitN(after, "\n", 2)[0], ".", 3)[:2], ".")
+	_, goVersion, _ := strings.Cut(string(text), "\ngo ")
+	minor := strings.Join(strings.SplitN(strings.SplitN(goVersion, "\n", 2)[0], ".", 3)[:2], ".")
 	if from := readDockerfile(t)[0][0]; !strings.HasPrefix(from.args, "golang:"+minor+".") {
 		t.Errorf("the Dockerfile is FROM %s, go.mod is for Go %s", from.args, minor)
 	}

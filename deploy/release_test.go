@@ -21,9 +21,9 @@ type release struct {
 	} `yaml:"nfpms"`
 }
 
-// TestTheFilesOfAReleaseExist: all files that a release does not make itself exist, and its binary has the stamp and
-// the tags of make build.
-func TestTheFilesOfAReleaseExist(t *testing.T) {
+// TestReleaseFilesExist checks that all files that a release does not make itself exist, and that its binary has the
+// stamps and the tags of make build.
+func TestReleaseFilesExist(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../.goreleaser.yaml")
 	if err != nil {
@@ -33,7 +33,7 @@ func TestTheFilesOfAReleaseExist(t *testing.T) {
 	if err := yaml.Unmarshal(text, &r); err != nil {
 		t.Fatal(err)
 	}
-	files, installed := []string{}, []string{}
+	files, packaged := []string{}, []string{}
 	for _, a := range r.Archives {
 		for _, f := range a.Files {
 			files = append(files, f.Src)
@@ -42,14 +42,14 @@ func TestTheFilesOfAReleaseExist(t *testing.T) {
 	for _, p := range r.NFPMs {
 		for _, c := range p.Contents {
 			files = append(files, c.Src)
-			installed = append(installed, filepath.Base(c.Dst))
+			packaged = append(packaged, filepath.Base(c.Dst))
 		}
 		for _, script := range p.Scripts {
 			files = append(files, script)
 		}
 	}
 	if len(files) < 15 {
-		t.Fatalf("a release has only %q", files)
+		t.Fatalf("got the files %q, want 15 at least", files)
 	}
 	for _, file := range files {
 		if found, err := filepath.Glob("../" + file); !strings.HasPrefix(file, "bin/") && (err != nil || len(found) == 0) {
@@ -61,7 +61,7 @@ func TestTheFilesOfAReleaseExist(t *testing.T) {
 		t.Fatal(units, err)
 	}
 	for _, unit := range units {
-		if name := filepath.Base(unit); !slices.Contains(installed, name) {
+		if name := filepath.Base(unit); !slices.Contains(packaged, name) {
 			t.Errorf("the packages lack %s", name)
 		}
 	}
@@ -71,14 +71,14 @@ func TestTheFilesOfAReleaseExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	stamp := regexp.MustCompile(`-X main\.(\w+)=`)
-	made := stamp.FindAllString(string(makefile), -1)
-	if released := stamp.FindAllString(strings.Join(r.Builds[0].Ldflags, " "), -1); len(made) == 0 ||
-		!slices.Equal(made, released) {
-		t.Errorf("make build stamps %q, a release %q", made, released)
+	buildStamps := stamp.FindAllString(string(makefile), -1)
+	if releaseStamps := stamp.FindAllString(strings.Join(r.Builds[0].Ldflags, " "), -1); len(buildStamps) == 0 ||
+		!slices.Equal(buildStamps, releaseStamps) {
+		t.Errorf("make build stamps %q, a release %q", buildStamps, releaseStamps)
 	}
 	tags := regexp.MustCompile(`(?m)^TAGS +\?= (.*)$`).FindStringSubmatch(string(makefile))
-	if released := strings.Join(r.Builds[0].Tags, ","); tags == nil || tags[1] != released {
-		t.Errorf("make build has the tags %q, a release %q", tags, released)
+	if releaseTags := strings.Join(r.Builds[0].Tags, ","); tags == nil || tags[1] != releaseTags {
+		t.Errorf("make build has the tags %q, a release %q", tags, releaseTags)
 	}
 	image, err := os.ReadFile("../Dockerfile")
 	if err != nil || tags == nil || !strings.Contains(string(image), `ARG TAGS="`+tags[1]+`"`) {

@@ -122,13 +122,13 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 func (r *recorder) take() []http.Header {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	taken := r.headers
+	recorded := r.headers
 	r.headers = nil
-	return taken
+	return recorded
 }
 
-// echo is an application that knows nothing of limits. It answers with the body of a request, at two paths
-// with 403 and 500.
+// echo is an application that knows nothing of limits. It answers with the body of a request, at two paths with the
+// statuses 403 and 500.
 var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
@@ -141,7 +141,7 @@ var echo = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body)
 })
 
-// siteConfig has the differences between sites.
+// siteConfig has the differences between the sites of tests.
 type siteConfig struct {
 	open          bool   // requests pass while Headgate is away
 	token         string // token that Headgate knows; empty: the token of the proxies
@@ -150,16 +150,15 @@ type siteConfig struct {
 	rules         string // rules of the config file; empty: the query in the proxy's configuration decides
 }
 
-// newSite starts a proxy from its configuration, with the addresses replaced as README.md says, and a
-// Headgate that demands its token.
-func newSite(t *testing.T, p *proxy, set siteConfig) *site {
+// newSite starts a proxy from its configuration, with the addresses replaced as README.md says, and a Headgate that
+// demands the token of the proxy.
+func newSite(t *testing.T, p *proxy, cfg siteConfig) *site {
 	t.Helper()
 	program := p.program(t)
 	s := &site{application: &recorder{handler: echo}}
 	application := dbtest.Listen(t, freeAddress(t))
 	go func() { _ = http.Serve(application, s.application) }()
-
-	text := fmt.Appendf(nil, "limits:\n  api: sliding-log %d/1h\n%s", limitPerClient, set.rules)
+	text := fmt.Appendf(nil, "limits:\n  api: sliding-log %d/1h\n%s", limitPerClient, cfg.rules)
 	c, err := config.Parse("headgate.yaml", text)
 	if err != nil {
 		t.Fatal(err)
@@ -168,14 +167,14 @@ func newSite(t *testing.T, p *proxy, set siteConfig) *site {
 	t.Cleanup(func() { store.Close() })
 	s.limiter = headgate.New(store, &headgate.Config{Names: c, Timeout: time.Minute})
 	log := slog.New(slog.DiscardHandler)
-	access := &rest.Config{Tokens: tokens(t, cmp.Or(set.token, token))}
+	access := &rest.Config{Tokens: tokens(t, cmp.Or(cfg.token, token))}
 	s.checks = &recorder{handler: rest.New(service.New(s.limiter, c, nil), log, access)}
 	s.headgate = edge.NewServer(s.checks, log, &edge.Config{Proxied: rest.Proxied()})
 	s.addr = freeAddress(t) // no other test takes it when Headgate is stopped
 	listener := dbtest.Listen(t, s.addr)
 	headgateAddr := s.addr // as the proxy's configuration writes it
-	if set.unix {
-		dir, err := os.MkdirTemp("", "headgate") // a short path, as sockets need one
+	if cfg.unix {
+		dir, err := os.MkdirTemp("", "headgate") // the path of a socket has to be short
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,20 +186,19 @@ func newSite(t *testing.T, p *proxy, set siteConfig) *site {
 	}
 	go func() { _ = s.headgate.Serve(listener) }()
 	t.Cleanup(func() { s.headgate.Close() })
-
-	shown := token
-	if set.unix {
-		shown = ""
+	proxyToken := token
+	if cfg.unix {
+		proxyToken = ""
 	}
 	addr := freeAddress(t)
 	// Abstract sockets such as abns@headgate are shared by all tests on the machine.
-	dir := copyFolder(t, p.folder, set, shown, map[string]string{
+	dir := copyFolder(t, p.folder, cfg, proxyToken, map[string]string{
 		"127.0.0.1:8080": headgateAddr, "127.0.0.1:8081": application.Addr().String(), "8000": addr[len("127.0.0.1:"):],
-	}, strings.NewReplacer(append(ruleReplacements(set), "abns@headgate", "abns@headgate-"+addr)...))
+	}, strings.NewReplacer(append(ruleReplacements(cfg), "abns@headgate", "abns@headgate-"+addr)...))
 	start := func() *exec.Cmd {
 		cmd := p.command(program, dir)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "HEADGATE_TOKEN="+shown, "HOME="+dir, "XDG_DATA_HOME="+dir,
+		cmd.Env = append(os.Environ(), "HEADGATE_TOKEN="+proxyToken, "HOME="+dir, "XDG_DATA_HOME="+dir,
 			"XDG_CONFIG_HOME="+dir, "CADDY_ADMIN="+freeAddress(t))
 		return cmd
 	}
@@ -233,8 +231,8 @@ func tokens(t *testing.T, token string) *auth.File {
 	return file
 }
 
-// copyFolder copies the files of a proxy, with addresses replaced. Each of addresses must be in one of the files.
-func copyFolder(t *testing.T, name string, set siteConfig, token string, addresses map[string]string,
+// copyFolder copies the files of a proxy, and replaces addresses, each of which must be in one of the files.
+func copyFolder(t *testing.T, name string, cfg siteConfig, token string, addresses map[string]string,
 	extra *strings.Replacer,
 ) string {
 	t.Helper()
@@ -250,10 +248,10 @@ func copyFolder(t *testing.T, name string, set siteConfig, token string, address
 			t.Fatal(err)
 		}
 		text := string(data)
-		if set.open {
+		if cfg.open {
 			text = openProxy(text)
 		}
-		if !set.shortTimeouts {
+		if !cfg.shortTimeouts {
 			text = timeLimit.ReplaceAllString(text, "60s")
 		}
 		var pairs []string
@@ -279,10 +277,10 @@ func copyFolder(t *testing.T, name string, set siteConfig, token string, address
 	return dir
 }
 
-// timeLimit matches how long a proxy waits for Headgate.
+// timeLimit matches the time that a proxy waits for Headgate.
 var timeLimit = regexp.MustCompile(`\b[12]s\b`)
 
-// freeAddress returns an address that no other test takes, also when nobody listens there any more.
+// freeAddress returns an address that no other test takes, even after its listener is closed.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	return fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t))
@@ -295,7 +293,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// openProxy changes a configuration as it says, to let requests pass while Headgate is away.
+// openProxy changes a configuration as its comments say, to let requests pass while Headgate is away.
 func openProxy(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -324,10 +322,10 @@ func (s *site) reset(t *testing.T) {
 // stop stops Headgate, and closes the connections to it.
 func (s *site) stop() { s.headgate.Close() }
 
-// silence accepts requests in the place of a stopped Headgate, and never answers. It returns their count.
-func (s *site) silence(t *testing.T) (asked *atomic.Int64) {
+// listenSilently accepts requests in the place of a stopped Headgate, and never answers. It returns their count.
+func (s *site) listenSilently(t *testing.T) (requests *atomic.Int64) {
 	t.Helper()
-	asked = &atomic.Int64{}
+	requests = &atomic.Int64{}
 	l := dbtest.Listen(t, s.addr)
 	go func() {
 		for {
@@ -337,7 +335,7 @@ func (s *site) silence(t *testing.T) (asked *atomic.Int64) {
 			}
 			t.Cleanup(func() { c.Close() })
 			go func() {
-				for r := bufio.NewReader(c); ; asked.Add(1) {
+				for r := bufio.NewReader(c); ; requests.Add(1) {
 					if _, err := http.ReadRequest(r); err != nil {
 						return
 					}
@@ -345,7 +343,7 @@ func (s *site) silence(t *testing.T) (asked *atomic.Int64) {
 			}()
 		}
 	}()
-	return asked
+	return requests
 }
 
 // client keeps connections as a browser does, and follows no redirect.
@@ -362,15 +360,15 @@ type answer struct {
 	body   string
 }
 
-// ask sends a request of an end user with headers such as "Origin: null".
-func (s *site) ask(method, path, body string, headers ...string) (answer, error) {
-	var from io.Reader
+// send sends a request of an end user with headers such as "Origin: null".
+func (s *site) send(method, path, body string, headers ...string) (answer, error) {
+	var reader io.Reader
 	if body != "" {
-		from = strings.NewReader(body)
+		reader = strings.NewReader(body)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, s.url+path, from)
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, reader)
 	if err != nil {
 		return answer{}, err
 	}

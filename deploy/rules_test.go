@@ -10,16 +10,16 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// ruleReplacements returns pairs of old and new text for a proxy's configuration: without the query that says what to
-// charge, since rules do, and, for nginx, with the header by which a response settles, as docs/rules.md says.
-func ruleReplacements(set siteConfig) []string {
-	if set.rules == "" {
+// ruleReplacements returns pairs of old and new text for a proxy's configuration. They remove the query with the limit,
+// since rules decide, and, for nginx, pass the header by which a response settles, as docs/rules.md says.
+func ruleReplacements(cfg siteConfig) []string {
+	if cfg.rules == "" {
 		return nil
 	}
 	pairs := []string{
 		"?limit=api&by=ip&deny=403", "?deny=403", "?limit=api&by=ip", "?", "http-request set-query limit=api&by=ip", "",
 	}
-	if strings.Contains(set.rules, "settle:") {
+	if strings.Contains(cfg.rules, "settle:") {
 		pairs = append(pairs, `proxy_set_header Headgate-Settle "";`,
 			"auth_request_set $settle $upstream_http_headgate_settle;\nproxy_set_header Headgate-Settle $settle;\n")
 	}
@@ -37,8 +37,8 @@ rules:
   - {limit: api-all, key: "text:all"}
 `
 
-// TestRulesDecide: four requests of a user use up the 20 of api, each user has a key of its own, all users
-// share api-all, and requests without a rule pass.
+// TestRulesDecide checks that four requests of a user use up the 20 of api, that each user has a key of its own, that
+// all users share api-all, and that requests without a rule pass.
 func TestRulesDecide(t *testing.T) {
 	tier.Engines(t)
 	eachProxy(t, func(t *testing.T, p *proxy) {
@@ -53,17 +53,17 @@ func TestRulesDecide(t *testing.T) {
 			{http.MethodPost, "/users/alice/", 3, map[int]int{200: 3}},
 			{http.MethodGet, "/other", 3, map[int]int{200: 3}},
 			{http.MethodGet, "//users//carol/?limit=api&key=x", 5, map[int]int{200: 4, 429: 1}},
-			{http.MethodGet, "/users/dave/", 3, map[int]int{200: 1, 429: 2}}, // all users share 13
+			{http.MethodGet, "/users/dave/", 3, map[int]int{200: 1, 429: 2}}, // the last of 13 for all users
 		} {
 			got := map[int]int{}
 			for range step.requests {
-				a, err := s.ask(step.method, step.path, "")
+				a, err := s.send(step.method, step.path, "")
 				if err != nil {
 					t.Fatal(err)
 				}
 				got[a.status]++
 				if a.status == http.StatusTooManyRequests && a.header.Get("Retry-After") == "" {
-					t.Errorf("%s %s: no Retry-After", step.method, step.path)
+					t.Errorf("%s %s: got 429 without Retry-After", step.method, step.path)
 				}
 			}
 			if !maps.Equal(got, step.want) {
@@ -83,9 +83,9 @@ rules:
   - {limit: api-bytes, key: ip, cost: size}
 `
 
-// TestASizeIsCharged: two bodies of ten bytes use up a limit of 20 bytes. Traefik cannot pass the length on, and the
-// rule refuses requests without it.
-func TestASizeIsCharged(t *testing.T) {
+// TestRulesChargeTheBodySize checks that two bodies of ten bytes use up a limit of 20 bytes. Traefik cannot pass the
+// length on, and the rule refuses requests without it.
+func TestRulesChargeTheBodySize(t *testing.T) {
 	tier.Engines(t)
 	eachProxy(t, func(t *testing.T, p *proxy) {
 		s := newSite(t, p, siteConfig{rules: sizeRules})
@@ -95,7 +95,7 @@ func TestASizeIsCharged(t *testing.T) {
 		}
 		got := map[int]int{}
 		for range 3 {
-			a, err := s.ask(http.MethodPut, "/files/x", "0123456789", "X-Forwarded-Content-Length: 0")
+			a, err := s.send(http.MethodPut, "/files/x", "0123456789", "X-Forwarded-Content-Length: 0")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -115,20 +115,20 @@ const userRules = `rules:
   - {limit: api, key: "query:user"}
 `
 
-// TestAWrongRequestGets400: a request that states its key twice gets Headgate's 400 and does not reach the application,
-// even with a proxy that lets requests pass while Headgate is away.
-func TestAWrongRequestGets400(t *testing.T) {
+// TestInvalidRequestGets400 checks that a request that states its key twice gets Headgate's 400 and does not reach the
+// application, even with a proxy that lets requests pass while Headgate is away.
+func TestInvalidRequestGets400(t *testing.T) {
 	tier.Engines(t)
-	eachProxy(t, testAWrongRequest)
+	eachProxy(t, testInvalidRequest)
 }
 
-// TestAWrongRequestGets400Nginx runs the test with nginx alone, in every run of the tests.
-func TestAWrongRequestGets400Nginx(t *testing.T) {
+// TestInvalidRequestGets400Nginx runs the test with nginx alone, in every run of the tests.
+func TestInvalidRequestGets400Nginx(t *testing.T) {
 	t.Parallel()
-	testAWrongRequest(t, &proxies[0])
+	testInvalidRequest(t, &proxies[0])
 }
 
-func testAWrongRequest(t *testing.T, p *proxy) {
+func testInvalidRequest(t *testing.T, p *proxy) {
 	t.Helper()
 	for _, open := range []bool{false, true} {
 		if open && !p.canOpen {
@@ -136,12 +136,12 @@ func testAWrongRequest(t *testing.T, p *proxy) {
 		}
 		s := newSite(t, p, siteConfig{rules: userRules, open: open})
 		for path, want := range map[string]int{"/users/?user=a": 200, "/users/?user=a&user=b": 400} {
-			if a, err := s.ask(http.MethodGet, path, ""); err != nil || a.status != want {
+			if a, err := s.send(http.MethodGet, path, ""); err != nil || a.status != want {
 				t.Errorf("open %v: %s gets status %d, %v; want %d", open, path, a.status, err, want)
 			}
 		}
 		if n := len(s.application.take()); n != 1 {
-			t.Errorf("open %v: %d requests reached the application", open, n)
+			t.Errorf("open %v: got %d requests at the application, want 1", open, n)
 		}
 	}
 }
@@ -154,9 +154,9 @@ const settlingRules = `rules:
   - {limit: api, key: ip, cost: 5, settle: "json:usage.total_tokens"}
 `
 
-// TestAnApplicationSettles: the application behind nginx gets Headgate's receipt in the header Headgate-Settle, and not
-// the header of an end user. It posts the receipt with its response to Headgate.
-func TestAnApplicationSettles(t *testing.T) {
+// TestApplicationSettlesByReceipt checks that the application behind nginx gets Headgate's receipt in the header
+// Headgate-Settle, not the header of an end user, and can post the receipt with its response to Headgate.
+func TestApplicationSettlesByReceipt(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	s := newSite(t, &proxies[0], siteConfig{rules: settlingRules})
@@ -168,34 +168,34 @@ func TestAnApplicationSettles(t *testing.T) {
 		t.Helper()
 		d, err := s.limiter.Check(t.Context(), headgate.Charge{Limit: limit, Key: "127.0.0.1"})
 		if err != nil || d.Remaining != want {
-			t.Errorf("%v are left, %v; want %v", d.Remaining, err, want)
+			t.Errorf("got %v remaining, %v; want %v", d.Remaining, err, want)
 		}
 	}
-	a, err := s.ask(http.MethodPost, "/model", "", "Headgate-Settle: forged")
+	a, err := s.send(http.MethodPost, "/model", "", "Headgate-Settle: forged")
 	if err != nil || a.status != http.StatusOK {
-		t.Fatalf("%+v, %v", a, err)
+		t.Fatalf("got %+v, %v, want 200", a, err)
 	}
 	checkRemaining(15)
-	got := s.application.take()[0].Values("Headgate-Settle")
-	if len(got) != 1 || got[0] == "forged" || got[0] == "" {
-		t.Fatalf("the application got %q", got)
+	receipts := s.application.take()[0].Values("Headgate-Settle")
+	if len(receipts) != 1 || receipts[0] == "forged" || receipts[0] == "" {
+		t.Fatalf("the application got %q, want one receipt", receipts)
 	}
 	for _, step := range []struct {
 		name, token, receipt, body string
 		status                     int
 		remaining                  int64
 	}{
-		{"an unknown token", "no", got[0], `{"usage":{"total_tokens":1}}`, http.StatusUnauthorized, 15},
-		{"what is no receipt", token, "forged", `{"usage":{"total_tokens":1}}`, http.StatusBadRequest, 15},
-		{"a response without the cost", token, got[0], `{"usage":{}}`, http.StatusBadRequest, 15},
-		{"a response with the cost", token, got[0], `{"usage":{"total_tokens":2}}`, http.StatusOK, 18},
-		{"the same again", token, got[0], `{"usage":{"total_tokens":2}}`, http.StatusOK, 18},
+		{"an unknown token", "no", receipts[0], `{"usage":{"total_tokens":1}}`, http.StatusUnauthorized, 15},
+		{"a forged receipt", token, "forged", `{"usage":{"total_tokens":1}}`, http.StatusBadRequest, 15},
+		{"a response without the cost", token, receipts[0], `{"usage":{}}`, http.StatusBadRequest, 15},
+		{"a response with the cost", token, receipts[0], `{"usage":{"total_tokens":2}}`, http.StatusOK, 18},
+		{"the same again", token, receipts[0], `{"usage":{"total_tokens":2}}`, http.StatusOK, 18},
 	} {
 		direct := site{url: "http://" + s.addr}
-		a, err := direct.ask(http.MethodPost, "/v1/auth/settle", step.body, "Headgate-Token: "+step.token,
+		a, err := direct.send(http.MethodPost, "/v1/auth/settle", step.body, "Headgate-Token: "+step.token,
 			"Headgate-Settle: "+step.receipt, "Content-Type: application/json")
 		if err != nil || a.status != step.status {
-			t.Errorf("%s: %+v, %v; want status %d", step.name, a, err, step.status)
+			t.Errorf("%s: got %+v, %v; want status %d", step.name, a, err, step.status)
 		}
 		checkRemaining(step.remaining)
 	}

@@ -112,7 +112,7 @@ http.server.HTTPServer(("127.0.0.1", %d), H).serve_forever()
 	}},
 }
 
-// nodeServer starts a server in Node that takes the path of a request by a JavaScript expression.
+// nodeServer returns the start of a server in Node that takes the path of a request from a JavaScript expression.
 func nodeServer(path string) func(t *testing.T, dir string, port int) *exec.Cmd {
 	return func(t *testing.T, dir string, port int) *exec.Cmd {
 		writeFile(t, dir, "server.js", fmt.Sprintf(`require("http").createServer((req, res) => {
@@ -169,7 +169,7 @@ func TestServersNormalizeSpellings(t *testing.T) {
 	}
 	want, err := os.ReadFile(spellingsFile)
 	if err != nil || !bytes.Equal(want, table.Bytes()) {
-		t.Errorf("%s is not what these servers do (UPDATE_SPELLINGS=1 writes it): %v\n%s", spellingsFile, err, &table)
+		t.Errorf("%s differs from the answers of these servers (UPDATE_SPELLINGS=1 writes it): %v\n%s", spellingsFile, err, &table)
 	}
 }
 

@@ -7,9 +7,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// TestTraefikTrustsNoEndUserAndBoundsAnswers: Traefik warns at its start if the size of an answer has no bound. Without
-// trustForwardHeader it passes some X-Forwarded-* headers of an end user on. Older versions are silent about both.
-func TestTraefikTrustsNoEndUserAndBoundsAnswers(t *testing.T) {
+// TestTraefikForwardAuthSettings checks two settings. Traefik warns at its start if the size of an answer has no bound.
+// Without trustForwardHeader: false it passes some X-Forwarded-* headers of an end user on. Older versions do not warn.
+func TestTraefikForwardAuthSettings(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("traefik/headgate.yml")
 	if err != nil {
@@ -28,11 +28,11 @@ func TestTraefikTrustsNoEndUserAndBoundsAnswers(t *testing.T) {
 	if err := yaml.Unmarshal(text, &file); err != nil {
 		t.Fatal(err)
 	}
-	asks := file.HTTP.Middlewares["headgate"].ForwardAuth
-	if asks.TrustForwardHeader == nil || *asks.TrustForwardHeader {
-		t.Error("trustForwardHeader is not false")
+	forwardAuth := file.HTTP.Middlewares["headgate"].ForwardAuth
+	if forwardAuth.TrustForwardHeader == nil || *forwardAuth.TrustForwardHeader {
+		t.Error("got no trustForwardHeader, or true, want false")
 	}
-	if n := asks.MaxResponseBodySize; n < 4<<10 || n > 1<<20 {
-		t.Errorf("maxResponseBodySize is %d: an answer of Headgate is a few hundred bytes", n)
+	if n := forwardAuth.MaxResponseBodySize; n < 4<<10 || n > 1<<20 {
+		t.Errorf("got maxResponseBodySize %d, want 4 KiB to 1 MiB: an answer has a few hundred bytes", n)
 	}
 }

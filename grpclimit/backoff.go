@@ -18,14 +18,14 @@ func (c *Client) backOff(call *Call, key string, err error) {
 	if err == nil || errors.Is(err, headgate.ErrDenied) { // an interceptor below this one has refused the call
 		return
 	}
-	arrived := time.Now() //nolint:forbidigo // the delay counts from the receipt of the status
+	arrivedAt := time.Now() //nolint:forbidigo // the delay counts from the receipt of the status
 	code, delay := backoffOf(err)
 	if delay <= 0 {
 		return
 	}
 	b := Backoff{Method: call.Method, Key: key, Code: code, For: min(delay, httplimit.DefaultMaxRetryAfter)}
 	reason := fmt.Sprintf("the server answered %s: RetryInfo", code)
-	b.Err = c.holder.Hold(call.Context, c.limit, key, arrived.Add(b.For), reason)
+	b.Err = c.holder.Hold(call.Context, c.limit, key, arrivedAt.Add(b.For), reason)
 	if c.cfg.OnBackoff != nil {
 		c.cfg.OnBackoff(b)
 	}

@@ -14,48 +14,50 @@ import (
 	"github.com/headgate/headgate/grpclimit"
 )
 
+// retryInfo returns a RetryInfo with a delay.
 func retryInfo(after time.Duration) *errdetails.RetryInfo {
 	return &errdetails.RetryInfo{RetryDelay: durationpb.New(after)}
 }
 
-// TestAClientObeysTheRefusalOfAServer: of a unary call, of the start of a stream, and of a message.
-func TestAClientObeysTheRefusalOfAServer(t *testing.T) {
+// TestRetryInfoOfAServerBlocksTheClient checks that a refused call, stream or message blocks the key of the client.
+func TestRetryInfoOfAServerBlocksTheClient(t *testing.T) {
 	t.Parallel()
 	for name, perMessage := range map[string]bool{"calls": false, "messages": true} {
 		for _, stream := range []bool{false, true} {
-			here, there := memoryLimiter(), memoryLimiter()
-			ours, theirs := headgate.MustParse("token-bucket 1000/s"), headgate.MustParse("token-bucket 1/10m")
-			server := must(t, there, grpclimit.ServerConfig{
-				Charges: charges(grpclimit.Charge{Limit: theirs, Key: grpclimit.ByPeer, PerMessage: perMessage}),
+			clientLimiter, serverLimiter := memoryLimiter(), memoryLimiter()
+			clientLimit := headgate.MustParse("token-bucket 1000/s")
+			serverLimit := headgate.MustParse("token-bucket 1/10m")
+			server := mustServer(t, serverLimiter, grpclimit.ServerConfig{
+				Charges: charges(grpclimit.Charge{Limit: serverLimit, Key: grpclimit.ByPeer, PerMessage: perMessage}),
 			})
-			f := (&far{}).start(t, limited(server),
-				grpc.WithUnaryInterceptor(grpclimit.UnaryClient(here, ours, nil)),
-				grpc.WithStreamInterceptor(grpclimit.StreamClient(here, ours, grpclimit.ByTarget)))
+			srv := (&testServer{}).start(t, withInterceptors(server),
+				grpc.WithUnaryInterceptor(grpclimit.UnaryClient(clientLimiter, clientLimit, nil)),
+				grpc.WithStreamInterceptor(grpclimit.StreamClient(clientLimiter, clientLimit, grpclimit.ByTarget)))
 			call := func() error {
 				if stream {
-					_, _, err := f.talk(t.Context(), 1)
+					_, _, err := srv.stream(t.Context(), 1)
 					return err
 				}
-				_, _, err := f.call(t.Context())
+				_, _, err := srv.call(t.Context())
 				return err
 			}
-			expect(t, name, call(), codes.OK)
+			expectCode(t, name, call(), codes.OK)
 			err := call()
-			if expect(t, name, err, codes.ResourceExhausted); errors.Is(err, headgate.ErrDenied) {
-				t.Errorf("%s: the server's refusal is told as the client's: %v", name, err)
+			if expectCode(t, name, err, codes.ResourceExhausted); errors.Is(err, headgate.ErrDenied) {
+				t.Errorf("%s: got %v, want no refusal of the client's own", name, err)
 			}
-			s, inspected := here.Inspect(t.Context(), ours, "passthrough:far")
-			if got := s.BlockedUntil.Sub(s.At); inspected != nil || got < 9*time.Minute || got > 10*time.Minute {
-				t.Errorf("%s, stream %v: blocked for %v (%v), want 10m", name, stream, got, inspected)
+			s, inspectErr := clientLimiter.Inspect(t.Context(), clientLimit, "passthrough:far")
+			if got := s.BlockedUntil.Sub(s.At); inspectErr != nil || got < 9*time.Minute || got > 10*time.Minute {
+				t.Errorf("%s, stream %v: blocked for %v (%v), want 10m", name, stream, got, inspectErr)
 			}
-			served := f.served.Load()
-			nobody, err := grpclimit.NewClient(here, ours, &grpclimit.ClientConfig{MaxWait: -1})
+			served := srv.served.Load()
+			noWait, err := grpclimit.NewClient(clientLimiter, clientLimit, &grpclimit.ClientConfig{MaxWait: -1})
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = nobody.Unary(t.Context(), unary, nil, nil, f.conn, (&sender{}).invoke)
-			if !errors.Is(err, headgate.ErrDenied) || f.served.Load() != served {
-				t.Errorf("%s: during the block: %v", name, err)
+			err = noWait.Unary(t.Context(), unary, nil, nil, srv.conn, (&caller{}).invoke)
+			if !errors.Is(err, headgate.ErrDenied) || srv.served.Load() != served {
+				t.Errorf("%s: during the block: got %v, want %v", name, err, headgate.ErrDenied)
 			}
 		}
 	}

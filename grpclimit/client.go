@@ -145,9 +145,9 @@ type backoffStream struct {
 }
 
 // RecvMsg implements [grpc.ClientStream].
-func (h *backoffStream) RecvMsg(m any) error {
-	err := h.ClientStream.RecvMsg(m)
-	h.client.backOff(h.call, h.key, err)
+func (s *backoffStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	s.client.backOff(s.call, s.key, err)
 	return err
 }
 

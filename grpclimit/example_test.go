@@ -21,7 +21,7 @@ import (
 
 // connect starts a server with a service, and returns a client of it.
 func connect(server *grpc.Server, options ...grpc.DialOption) (client testpb.TestServiceClient, stop func()) {
-	testpb.RegisterTestServiceServer(server, &far{})
+	testpb.RegisterTestServiceServer(server, &testServer{})
 	listener := bufconn.Listen(1 << 16)
 	go func() { _ = server.Serve(listener) }()
 	conn, err := grpc.NewClient("passthrough:api.example.com", append(options,

@@ -23,14 +23,14 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-func TestTheStoreIsAway(t *testing.T) {
+func TestFailOpenAndModesWhenTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	const nothingCharged, unknown = "Nothing was charged.", "It is not known whether anything was charged."
 	for name, tt := range map[string]struct {
 		err  error
 		cfg  grpclimit.ServerConfig
 		want codes.Code
-		says string
+		msg  string
 	}{
 		"closed":     {store.ErrUnavailable, grpclimit.ServerConfig{}, codes.Unavailable, nothingCharged},
 		"full":       {store.ErrFull, grpclimit.ServerConfig{}, codes.Unavailable, nothingCharged},
@@ -41,79 +41,79 @@ func TestTheStoreIsAway(t *testing.T) {
 		"shadow":     {store.ErrUnavailable, grpclimit.ServerConfig{Mode: httplimit.Shadow}, codes.OK, ""},
 		"advise":     {store.ErrUnavailable, grpclimit.ServerConfig{Mode: httplimit.Advise}, codes.OK, ""},
 	} {
-		for _, message := range []bool{false, true} {
-			var told atomic.Int64
+		for _, perMessage := range []bool{false, true} {
+			var errCount atomic.Int64
 			cfg := tt.cfg
 			cfg.OnError = func(_ *grpclimit.Call, err error) {
-				if told.Add(1); !errors.Is(err, tt.err) {
+				if errCount.Add(1); !errors.Is(err, tt.err) {
 					t.Errorf("%s: %v", name, err)
 				}
 			}
 			cfg.Charges = charges(grpclimit.Charge{
-				Limit: headgate.MustParse("sliding-log 5/1m"), Key: grpclimit.ByPeer, PerMessage: message,
+				Limit: headgate.MustParse("sliding-log 5/1m"), Key: grpclimit.ByPeer, PerMessage: perMessage,
 			})
 			l := headgate.New(storetest.Failing{Store: memory.New(nil), Err: tt.err}, nil)
-			f := (&far{}).start(t, limited(must(t, l, cfg)))
-			_, _, streamed := f.talk(t.Context(), 1)
-			header, trailer, called := f.call(t.Context())
-			for _, err := range []error{streamed, called} {
+			srv := startServer(t, l, cfg)
+			_, _, streamErr := srv.stream(t.Context(), 1)
+			header, trailer, callErr := srv.call(t.Context())
+			for _, err := range []error{streamErr, callErr} {
 				_, retry, _ := details(err)
-				if status.Code(err) != tt.want || err != nil && !strings.Contains(err.Error(), tt.says) ||
+				if status.Code(err) != tt.want || err != nil && !strings.Contains(err.Error(), tt.msg) ||
 					(retry != nil) != (tt.want == codes.Unavailable) {
-					t.Errorf("%s: %v, %v", name, err, retry)
+					t.Errorf("%s: got %v, %v; want %s", name, err, retry, tt.want)
 				}
 				if err != nil && strings.Contains(err.Error(), tt.err.Error()) {
-					t.Errorf("%s: what is wrong here is told: %v", name, err)
+					t.Errorf("%s: the status has the internal error: %v", name, err)
 				}
 			}
-			if told.Load() != 2 || header["ratelimit"] != nil || trailer["ratelimit"] != nil {
-				t.Errorf("%s: told %d times, %v, %v", name, told.Load(), header, trailer)
+			if errCount.Load() != 2 || header["ratelimit"] != nil || trailer["ratelimit"] != nil {
+				t.Errorf("%s: got %d errors, %v, %v; want 2, no fields", name, errCount.Load(), header, trailer)
 			}
-			if served := f.served.Load() > 0; !message && served != (tt.want == codes.OK) {
-				t.Errorf("%s: %d served", name, f.served.Load())
+			if served := srv.served.Load() > 0; !perMessage && served != (tt.want == codes.OK) {
+				t.Errorf("%s: got %d calls served", name, srv.served.Load())
 			}
 		}
 	}
 }
 
-// TestCancelledCallersAreNotServed, also while the store is away and calls are admitted without it.
+// TestCancelledCallersAreNotServed checks that FailOpen serves no call whose context has ended.
 func TestCancelledCallersAreNotServed(t *testing.T) {
 	t.Parallel()
 	l := headgate.New(storetest.Failing{Store: memory.New(nil), Err: store.ErrUnavailable}, nil)
-	server := must(t, l, grpclimit.ServerConfig{
+	server := mustServer(t, l, grpclimit.ServerConfig{
 		FailOpen: true,
 		Charges:  charges(grpclimit.Charge{Limit: headgate.MustParse("sliding-log 5/1m"), Key: grpclimit.ByMethod}),
 	})
-	gone, leave := context.WithCancel(t.Context())
-	leave()
-	late, end := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	expired, end := context.WithDeadline(t.Context(), time.Unix(0, 0))
 	defer end()
-	for ctx, want := range map[context.Context]codes.Code{gone: codes.Canceled, late: codes.DeadlineExceeded} {
+	for ctx, want := range map[context.Context]codes.Code{cancelled: codes.Canceled, expired: codes.DeadlineExceeded} {
 		info := &grpc.UnaryServerInfo{FullMethod: unary}
 		_, err := server.Unary(ctx, nil, info, func(context.Context, any) (any, error) {
 			t.Error("the handler is called")
 			return nil, nil
 		})
-		expect(t, want.String(), err, want)
+		expectCode(t, want.String(), err, want)
 		if !strings.Contains(err.Error(), "not known whether") {
-			t.Error(err)
+			t.Errorf("got %v, want an unknown outcome", err)
 		}
 	}
 }
 
-// TestChargesThatCannotBeMade: the client sees its own mistakes, and not the program's.
-func TestChargesThatCannotBeMade(t *testing.T) {
+// TestStatusOfChargesWithErrors checks that a client gets the text of its own errors, but not of errors of the program.
+func TestStatusOfChargesWithErrors(t *testing.T) {
 	t.Parallel()
 	limit := headgate.MustParse("fixed-window 5/1h from-first")
-	fails := func(err error) grpclimit.CostFunc {
+	failWith := func(err error) grpclimit.CostFunc {
 		return func(*grpclimit.Call) (headgate.Cost, error) { return headgate.Cost{}, err }
 	}
 	for name, tt := range map[string]struct {
 		charge grpclimit.Charge
 		want   codes.Code
 		field  string // of BadRequest
-		says   string
-		told   int64
+		msg    string
+		errors int64 // calls of OnError
 	}{
 		"no key": {
 			grpclimit.Charge{Limit: limit, Key: grpclimit.ByMetadata("Api-Key")},
@@ -121,7 +121,7 @@ func TestChargesThatCannotBeMade(t *testing.T) {
 		},
 		"a wrong cost": {
 			grpclimit.Charge{
-				Limit: limit, Key: grpclimit.ByPeer, Cost: fails(headgate.Invalid("rows", "are too many")),
+				Limit: limit, Key: grpclimit.ByPeer, Cost: failWith(headgate.Invalid("rows", "are too many")),
 			},
 			codes.InvalidArgument, "rows", "rows: are too many. Nothing was charged.", 0,
 		},
@@ -132,7 +132,7 @@ func TestChargesThatCannotBeMade(t *testing.T) {
 			codes.InvalidArgument, "cost", "Nothing was charged.", 0,
 		},
 		"a fault of the program": {
-			grpclimit.Charge{Limit: limit, Key: grpclimit.ByPeer, Cost: fails(errors.New("secret"))},
+			grpclimit.Charge{Limit: limit, Key: grpclimit.ByPeer, Cost: failWith(errors.New("secret"))},
 			codes.Internal, "", "Nothing was charged.", 1,
 		},
 		"an unknown limit": {
@@ -148,39 +148,40 @@ func TestChargesThatCannotBeMade(t *testing.T) {
 	} {
 		for _, mode := range []httplimit.Mode{httplimit.Enforce, httplimit.Shadow} {
 			l := memoryLimiter()
-			var told atomic.Int64
-			f := (&far{}).start(t, limited(must(t, l, grpclimit.ServerConfig{
+			var errCount atomic.Int64
+			srv := startServer(t, l, grpclimit.ServerConfig{
 				Mode:    mode,
 				Charges: charges(grpclimit.Charge{Limit: limit, Key: grpclimit.ByConst("first")}, tt.charge),
-				OnError: func(*grpclimit.Call, error) { told.Add(1) },
-			})))
-			_, _, err := f.call(t.Context())
-			if n := used(t, l, limit, "first"); n != "0" {
-				t.Errorf("%s: %s units are charged", name, n)
+				OnError: func(*grpclimit.Call, error) { errCount.Add(1) },
+			})
+			_, _, err := srv.call(t.Context())
+			if n := usedUnits(t, l, limit, "first"); n != "0" {
+				t.Errorf("%s: got %s units charged, want 0", name, n)
 			}
 			if mode == httplimit.Shadow {
-				if err != nil || told.Load() != 1 {
-					t.Errorf("%s, shadow: %v, told %d times", name, err, told.Load())
+				if err != nil || errCount.Load() != 1 {
+					t.Errorf("%s, shadow: got %v, %d errors; want 1 error", name, err, errCount.Load())
 				}
 				continue
 			}
-			_, _, bad := details(err)
-			if status.Code(err) != tt.want || !strings.Contains(err.Error(), tt.says) || told.Load() != tt.told ||
-				strings.Contains(err.Error(), "secret") || f.served.Load() != 0 {
-				t.Errorf("%s: %v, told %d times, %d served", name, err, told.Load(), f.served.Load())
+			_, _, badRequest := details(err)
+			if status.Code(err) != tt.want || !strings.Contains(err.Error(), tt.msg) || errCount.Load() != tt.errors ||
+				strings.Contains(err.Error(), "secret") || srv.served.Load() != 0 {
+				t.Errorf("%s: got %v, %d errors, %d served", name, err, errCount.Load(), srv.served.Load())
 			}
-			if (bad != nil) != (tt.field != "") || bad != nil && bad.FieldViolations[0].Field != tt.field {
-				t.Errorf("%s: BadRequest: %v", name, bad)
+			if (badRequest != nil) != (tt.field != "") || badRequest != nil &&
+				badRequest.FieldViolations[0].Field != tt.field {
+				t.Errorf("%s: got BadRequest %v, want field %q", name, badRequest, tt.field)
 			}
 		}
 	}
 }
 
-// TestTheLogNamesNoKey: of what a limit would refuse, and of errors.
-func TestTheLogNamesNoKey(t *testing.T) {
+// TestLogLinesLeaveKeysOut checks that the log lines of refusals in shadow mode and of errors leave the key out.
+func TestLogLinesLeaveKeysOut(t *testing.T) {
 	t.Parallel()
 	limit := headgate.MustParse("fixed-window 1/1h from-first")
-	for says, l := range map[string]*headgate.Limiter{
+	for text, l := range map[string]*headgate.Limiter{
 		"would refuse": memoryLimiter(),
 		"no decision":  headgate.New(storetest.Failing{Store: memory.New(nil), Err: store.ErrUnavailable}, nil),
 	} {
@@ -194,13 +195,13 @@ func TestTheLogNamesNoKey(t *testing.T) {
 		}
 		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs("api-key", "hidden"))
 		for range 2 {
-			if _, err := server.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: unary}, nothing); err != nil {
+			if _, err := server.Unary(ctx, nil, &grpc.UnaryServerInfo{FullMethod: unary}, noHandler); err != nil {
 				t.Error(err)
 			}
 		}
-		if s := log.String(); strings.Count(s, "\n") != 1 || !strings.Contains(s, says) || strings.Contains(s, "hidden") ||
+		if s := log.String(); strings.Count(s, "\n") != 1 || !strings.Contains(s, text) || strings.Contains(s, "hidden") ||
 			!strings.Contains(s, unary) {
-			t.Errorf("log: %s", s)
+			t.Errorf("got log %s, want one line with %q, without the key", s, text)
 		}
 	}
 }

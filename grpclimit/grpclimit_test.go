@@ -26,132 +26,134 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// The methods of the tests.
+// The service of the tests, and its methods.
 const (
 	service = "/grpc.testing.TestService/"
 	unary   = service + "UnaryCall"
 	duplex  = service + "FullDuplexCall"
 )
 
-// far is a server of a test, and a connection to it.
-type far struct {
+// testServer is a server of the test service, and a connection to it.
+type testServer struct {
 	grpc_testing.UnimplementedTestServiceServer
 	conn     *grpc.ClientConn
 	client   grpc_testing.TestServiceClient
 	served   atomic.Int64
 	messages atomic.Int64
-	err      error // with which unary calls end
-	silent   bool  // streams end without an error, whatever happened
+	err      error // the result of unary calls, and of streams that end well
+	hideErr  bool  // streams return err also if they cannot receive
 }
 
-func (f *far) UnaryCall(context.Context, *grpc_testing.SimpleRequest) (*grpc_testing.SimpleResponse, error) {
-	f.served.Add(1)
-	return &grpc_testing.SimpleResponse{}, f.err
+func (srv *testServer) UnaryCall(context.Context, *grpc_testing.SimpleRequest) (*grpc_testing.SimpleResponse, error) {
+	srv.served.Add(1)
+	return &grpc_testing.SimpleResponse{}, srv.err
 }
 
-func (f *far) EmptyCall(context.Context, *grpc_testing.Empty) (*grpc_testing.Empty, error) {
-	f.served.Add(1)
+func (srv *testServer) EmptyCall(context.Context, *grpc_testing.Empty) (*grpc_testing.Empty, error) {
+	srv.served.Add(1)
 	return &grpc_testing.Empty{}, nil
 }
 
 // FullDuplexCall answers each message.
-func (f *far) FullDuplexCall(s grpc_testing.TestService_FullDuplexCallServer) error {
-	f.served.Add(1)
+func (srv *testServer) FullDuplexCall(s grpc_testing.TestService_FullDuplexCallServer) error {
+	srv.served.Add(1)
 	for {
 		_, err := s.Recv()
-		if errors.Is(err, io.EOF) || err != nil && f.silent {
-			return f.err
+		if errors.Is(err, io.EOF) || err != nil && srv.hideErr {
+			return srv.err
 		}
 		if err != nil {
 			return err
 		}
-		f.messages.Add(1)
+		srv.messages.Add(1)
 		if err := s.Send(&grpc_testing.StreamingOutputCallResponse{}); err != nil {
 			return err
 		}
 	}
 }
 
-// addressed is a listener whose connections come from an address.
-type addressed struct {
+// addressListener is a listener whose connections come from an address. It is that address itself.
+type addressListener struct {
 	*bufconn.Listener
-	from string
+	address string
 }
 
-type connection struct {
+type addressConn struct {
 	net.Conn
-	from net.Addr
+	remote net.Addr
 }
 
-func (a addressed) Accept() (net.Conn, error) {
-	c, err := a.Listener.Accept()
-	return connection{c, a}, err
+func (l addressListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return addressConn{c, l}, err
 }
 
-func (a addressed) Addr() net.Addr        { return a }
-func (a addressed) Network() string       { return "tcp" }
-func (a addressed) String() string        { return a.from }
-func (c connection) RemoteAddr() net.Addr { return c.from }
-func limited(s *grpclimit.Server) []grpc.ServerOption {
+func (l addressListener) Addr() net.Addr   { return l }
+func (l addressListener) Network() string  { return "tcp" }
+func (l addressListener) String() string   { return l.address }
+func (c addressConn) RemoteAddr() net.Addr { return c.remote }
+
+// withInterceptors returns the options of a server with the interceptors.
+func withInterceptors(s *grpclimit.Server) []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.UnaryInterceptor(s.Unary), grpc.StreamInterceptor(s.Stream)}
 }
 
 // start starts the server, with clients from 192.0.2.1.
-func (f *far) start(t testing.TB, options []grpc.ServerOption, dial ...grpc.DialOption) *far {
+func (srv *testServer) start(t testing.TB, options []grpc.ServerOption, dial ...grpc.DialOption) *testServer {
 	t.Helper()
 	l := bufconn.Listen(1 << 16)
 	server := grpc.NewServer(options...)
-	grpc_testing.RegisterTestServiceServer(server, f)
+	grpc_testing.RegisterTestServiceServer(server, srv)
 	var done sync.WaitGroup
-	done.Go(func() { _ = server.Serve(addressed{l, "192.0.2.1:1234"}) })
+	done.Go(func() { _ = server.Serve(addressListener{l, "192.0.2.1:1234"}) })
 	dial = append(dial, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(
 		func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
 	conn, err := grpc.NewClient("passthrough:far", dial...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.conn, f.client = conn, grpc_testing.NewTestServiceClient(conn)
+	srv.conn, srv.client = conn, grpc_testing.NewTestServiceClient(conn)
 	t.Cleanup(func() {
 		conn.Close()
 		server.Stop()
 		done.Wait()
 	})
-	return f
+	return srv
 }
 
-// call makes a unary call, and returns its metadata, of the header and of the trailer.
-func (f *far) call(ctx context.Context) (header, trailer metadata.MD, err error) {
-	_, err = f.client.UnaryCall(ctx, &grpc_testing.SimpleRequest{}, grpc.Header(&header), grpc.Trailer(&trailer))
+// call makes a unary call, and returns the metadata of its header and of its trailer.
+func (srv *testServer) call(ctx context.Context) (header, trailer metadata.MD, err error) {
+	_, err = srv.client.UnaryCall(ctx, &grpc_testing.SimpleRequest{}, grpc.Header(&header), grpc.Trailer(&trailer))
 	return header, trailer, err
 }
 
-// talk opens a stream, and sends so many messages, each when the one before was answered. It returns how many were.
-func (f *far) talk(ctx context.Context, messages int) (answered int, trailer metadata.MD, err error) {
+// stream opens a stream, and sends messages, each when the message before was answered. It counts the answers.
+func (srv *testServer) stream(ctx context.Context, messages int) (answers int, trailer metadata.MD, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s, err := f.client.FullDuplexCall(ctx)
+	s, err := srv.client.FullDuplexCall(ctx)
 	if err != nil {
 		return 0, nil, err
 	}
 	for range messages {
 		if err := s.Send(&grpc_testing.StreamingOutputCallRequest{}); err != nil && !errors.Is(err, io.EOF) {
-			return answered, nil, err
+			return answers, nil, err
 		}
 		if _, err := s.Recv(); err != nil {
-			return answered, s.Trailer(), err
+			return answers, s.Trailer(), err
 		}
-		answered++
+		answers++
 	}
 	_ = s.CloseSend()
 	_, err = s.Recv()
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
-	return answered, s.Trailer(), err
+	return answers, s.Trailer(), err
 }
 
-// must returns a NewServer, or fails.
-func must(t testing.TB, l headgate.Taker, cfg grpclimit.ServerConfig) *grpclimit.Server {
+// mustServer returns a NewServer. Without an OnError, an error fails the test.
+func mustServer(t testing.TB, l headgate.Taker, cfg grpclimit.ServerConfig) *grpclimit.Server {
 	t.Helper()
 	if cfg.OnError == nil {
 		cfg.OnError = func(_ *grpclimit.Call, err error) { t.Errorf("OnError: %v", err) }
@@ -163,12 +165,18 @@ func must(t testing.TB, l headgate.Taker, cfg grpclimit.ServerConfig) *grpclimit
 	return s
 }
 
+// startServer starts a server with the interceptors of a configuration.
+func startServer(t testing.TB, l headgate.Taker, cfg grpclimit.ServerConfig) *testServer {
+	t.Helper()
+	return (&testServer{}).start(t, withInterceptors(mustServer(t, l, cfg)))
+}
+
 func charges(list ...grpclimit.Charge) []grpclimit.Charge { return list }
 
 func memoryLimiter() *headgate.Limiter { return headgate.New(memory.New(nil), nil) }
 
-// used returns how many units of a limit a key has used.
-func used(t testing.TB, l headgate.Operator, limit headgate.Limit, key string) string {
+// usedUnits returns how many units of a limit a key has used.
+func usedUnits(t testing.TB, l headgate.Operator, limit headgate.Limit, key string) string {
 	t.Helper()
 	s, err := l.Inspect(context.Background(), limit, key)
 	if err != nil {
@@ -177,7 +185,7 @@ func used(t testing.TB, l headgate.Operator, limit headgate.Limit, key string) s
 	return s.Used.String()
 }
 
-func named(name, notation string) headgate.Limit {
+func namedLimit(name, notation string) headgate.Limit {
 	limit, err := headgate.ParseNamed(name, notation)
 	if err != nil {
 		panic(err)
@@ -185,8 +193,10 @@ func named(name, notation string) headgate.Limit {
 	return limit
 }
 
-// details returns those of a status that the tests know.
-func details(err error) (quota *errdetails.QuotaFailure, retry *errdetails.RetryInfo, bad *errdetails.BadRequest) {
+// details returns the details of a status, by their types.
+func details(err error) (
+	quota *errdetails.QuotaFailure, retry *errdetails.RetryInfo, badRequest *errdetails.BadRequest,
+) {
 	for _, d := range status.Convert(err).Details() {
 		switch d := d.(type) {
 		case *errdetails.QuotaFailure:
@@ -194,16 +204,16 @@ func details(err error) (quota *errdetails.QuotaFailure, retry *errdetails.Retry
 		case *errdetails.RetryInfo:
 			retry = d
 		case *errdetails.BadRequest:
-			bad = d
+			badRequest = d
 		}
 	}
-	return quota, retry, bad
+	return quota, retry, badRequest
 }
 
-// expect reports a code that is not the one that is wanted.
-func expect(t testing.TB, what string, err error, want codes.Code) {
+// expectCode fails the test unless an error has a code.
+func expectCode(t testing.TB, what string, err error, want codes.Code) {
 	t.Helper()
 	if status.Code(err) != want {
-		t.Errorf("%s: %v, want %s", what, err, want)
+		t.Errorf("%s: got %v, want %s", what, err, want)
 	}
 }

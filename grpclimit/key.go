@@ -43,11 +43,11 @@ func ByNetwork(bits int, proxies ...netip.Prefix) KeyFunc {
 }
 
 func networkKey(n *httpkey.Networks, c *Call) (string, error) {
-	from, ok := peer.FromContext(c.Context)
-	if !ok || from.Addr == nil {
+	p, ok := peer.FromContext(c.Context)
+	if !ok || p.Addr == nil {
 		return "", errors.New("grpclimit: the call has no peer: it is not an incoming call")
 	}
-	return n.Key(from.Addr.String(), http.Header{httpkey.Forwarded: c.Metadata.Get(httpkey.Forwarded)})
+	return n.Key(p.Addr.String(), http.Header{httpkey.Forwarded: c.Metadata.Get(httpkey.Forwarded)})
 }
 
 // ByMetadata charges a value of the metadata that the client sends, such as an API key. The name is not case sensitive.

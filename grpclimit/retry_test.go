@@ -15,21 +15,21 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// retries is a service configuration by which a client sends a call up to five times.
-const retries = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 5, "initialBackoff": "0.05s",
+// retryPolicy is a service configuration by which a client sends a call up to five times.
+const retryPolicy = `{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 5, "initialBackoff": "0.05s",
 	"maxBackoff": "1s", "backoffMultiplier": 2, "retryableStatusCodes": ["RESOURCE_EXHAUSTED", "UNAVAILABLE"]}}]}`
 
-// TestARetryPolicyWaitsAsLongAsItHasTo: the second attempt passes, and where it makes no sense there is none.
-func TestARetryPolicyWaitsAsLongAsItHasTo(t *testing.T) {
+// TestRetryPolicyObeysThePushback checks when a client with a retry policy sends its second attempt, or sends none.
+func TestRetryPolicyObeysThePushback(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		limit    string
-		cost     int64
-		beyond   time.Duration
-		fail     error // of the store
-		attempts int
-		wait     time.Duration
-		code     codes.Code
+		limit         string
+		cost          int64
+		noRetryBeyond time.Duration
+		storeErr      error
+		attempts      int
+		wait          time.Duration
+		code          codes.Code
 	}{
 		"in 3 s":                 {"sliding-log 1/3s", 1, 0, nil, 2, 3 * time.Second, codes.OK},
 		"in 300 ms":              {"token-bucket 10/3s burst 1", 1, 0, nil, 2, 300 * time.Millisecond, codes.OK},
@@ -42,13 +42,13 @@ func TestARetryPolicyWaitsAsLongAsItHasTo(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var s store.Store = memory.New(nil)
-			if tt.fail != nil {
-				s = storetest.Failing{Store: s, Err: tt.fail}
+			if tt.storeErr != nil {
+				s = storetest.Failing{Store: s, Err: tt.storeErr}
 			}
 			l, limit := headgate.New(s, nil), headgate.MustParse(tt.limit)
 			attempts := 0
-			server := must(t, l, grpclimit.ServerConfig{
-				NoRetryBeyond: tt.beyond,
+			server := mustServer(t, l, grpclimit.ServerConfig{
+				NoRetryBeyond: tt.noRetryBeyond,
 				Charges: charges(grpclimit.Charge{
 					Limit: limit, Key: grpclimit.ByPeer,
 					Cost: func(*grpclimit.Call) (headgate.Cost, error) {
@@ -58,15 +58,15 @@ func TestARetryPolicyWaitsAsLongAsItHasTo(t *testing.T) {
 				}),
 				OnError: func(*grpclimit.Call, error) {},
 			})
-			f := (&far{}).start(t, limited(server), grpc.WithDefaultServiceConfig(retries))
-			if tt.fail == nil {
+			srv := (&testServer{}).start(t, withInterceptors(server), grpc.WithDefaultServiceConfig(retryPolicy))
+			if tt.storeErr == nil {
 				if _, err := l.Allow(t.Context(), limit, "192.0.2.1"); err != nil {
 					t.Fatal(err)
 				}
 			}
 			begin := time.Now()
-			_, _, err := f.call(t.Context())
-			expect(t, name, err, tt.code)
+			_, _, err := srv.call(t.Context())
+			expectCode(t, name, err, tt.code)
 			if took := time.Since(begin).Round(time.Millisecond); attempts != tt.attempts || took != tt.wait {
 				t.Errorf("%s: %d attempts in %v, want %d in %v", name, attempts, took, tt.attempts, tt.wait)
 			}

@@ -90,8 +90,8 @@ func (c *chargedStream) RecvMsg(m any) error {
 
 // incomingCall describes a call that was received.
 func incomingCall(ctx context.Context, method string) *Call {
-	sent, _ := metadata.FromIncomingContext(ctx)
-	return &Call{Context: ctx, Method: method, Metadata: sent}
+	md, _ := metadata.FromIncomingContext(ctx)
+	return &Call{Context: ctx, Method: method, Metadata: md}
 }
 
 func (s *Server) skips(call *Call) bool { return s.cfg.Skip != nil && s.cfg.Skip(call) }

@@ -20,9 +20,8 @@ import (
 	"github.com/headgate/headgate/store/sqlite"
 )
 
-// TestExactlyAsManyAsTheLimitAdmits calls two servers that share a store, 64 times at once: of a database, each has
-// connections of its own.
-func TestExactlyAsManyAsTheLimitAdmits(t *testing.T) {
+// TestTwoServersAdmitExactlyTheLimit checks that two servers that share a store admit 20 of 64 calls that come at once.
+func TestTwoServersAdmitExactlyTheLimit(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t *testing.T) func() (store.Store, error){
 		"memory": func(*testing.T) func() (store.Store, error) {
@@ -30,8 +29,8 @@ func TestExactlyAsManyAsTheLimitAdmits(t *testing.T) {
 			return func() (store.Store, error) { return s, nil }
 		},
 		"sqlite": func(t *testing.T) func() (store.Store, error) {
-			url := "sqlite:" + filepath.Join(t.TempDir(), "calls.db")
-			return func() (store.Store, error) { return sqlite.Open(t.Context(), url, nil) }
+			storeURL := "sqlite:" + filepath.Join(t.TempDir(), "calls.db")
+			return func() (store.Store, error) { return sqlite.Open(t.Context(), storeURL, nil) }
 		},
 		"postgres": func(t *testing.T) func() (store.Store, error) {
 			dsn := migrated.Postgres(t)
@@ -41,9 +40,9 @@ func TestExactlyAsManyAsTheLimitAdmits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var limiters [2]*headgate.Limiter
-			next := open(t)
+			openAgain := open(t)
 			for i := range limiters {
-				s, err := next()
+				s, err := openAgain()
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -55,48 +54,48 @@ func TestExactlyAsManyAsTheLimitAdmits(t *testing.T) {
 				}
 				limiters[i] = headgate.New(s, &headgate.Config{Timeout: time.Minute})
 			}
-			exactly(t, limiters)
+			checkExactly(t, limiters)
 		})
 	}
 }
 
-// exactly makes 64 calls, and then 64 streams, at a limit of 20.
-func exactly(t *testing.T, limiters [2]*headgate.Limiter) {
+// checkExactly makes 64 calls, and then 64 streams, at a limit of 20.
+func checkExactly(t *testing.T, limiters [2]*headgate.Limiter) {
 	t.Helper()
-	for name, call := range map[string]func(*far) error{
-		"unary":  func(f *far) error { _, _, err := f.call(t.Context()); return err },
-		"stream": func(f *far) error { _, _, err := f.talk(t.Context(), 2); return err },
+	for name, call := range map[string]func(*testServer) error{
+		"unary":  func(srv *testServer) error { _, _, err := srv.call(t.Context()); return err },
+		"stream": func(srv *testServer) error { _, _, err := srv.stream(t.Context(), 2); return err },
 	} {
-		limit := named(name, "fixed-window 20/1h from-first")
-		var servers [2]*far
+		limit := namedLimit(name, "fixed-window 20/1h from-first")
+		var servers [2]*testServer
 		for i, l := range limiters {
-			servers[i] = (&far{}).start(t, []grpc.ServerOption{
+			servers[i] = (&testServer{}).start(t, []grpc.ServerOption{
 				grpc.UnaryInterceptor(grpclimit.UnaryServer(l, limit, grpclimit.ByPeer)),
 				grpc.StreamInterceptor(grpclimit.StreamServer(l, limit, grpclimit.ByPeer)),
 			})
 		}
-		var all sync.WaitGroup
-		var passed, refused atomic.Int64
+		var wg sync.WaitGroup
+		var admissions, refusals atomic.Int64
 		for i := range 64 {
-			all.Go(func() {
+			wg.Go(func() {
 				switch err := call(servers[i%2]); status.Code(err) {
 				case codes.OK:
-					passed.Add(1)
+					admissions.Add(1)
 				case codes.ResourceExhausted:
-					refused.Add(1)
+					refusals.Add(1)
 				default:
 					t.Error(name, err)
 				}
 			})
 		}
-		all.Wait()
+		wg.Wait()
 		served := servers[0].served.Load() + servers[1].served.Load()
-		if passed.Load() != 20 || refused.Load() != 44 || served != 20 {
-			t.Errorf("%s: %d passed, %d were refused, %d were served; want 20, 44 and 20", name, passed.Load(),
-				refused.Load(), served)
+		if admissions.Load() != 20 || refusals.Load() != 44 || served != 20 {
+			t.Errorf("%s: got %d admitted, %d refused, %d served; want 20, 44 and 20", name, admissions.Load(),
+				refusals.Load(), served)
 		}
-		if n := used(t, limiters[0], limit, "192.0.2.1"); n != "20" {
-			t.Errorf("%s: %s units are charged", name, n)
+		if n := usedUnits(t, limiters[0], limit, "192.0.2.1"); n != "20" {
+			t.Errorf("%s: got %s units charged, want 20", name, n)
 		}
 	}
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/headgate/headgate/headgatetest"
 )
 
-// A login form that takes three attempts a minute.
+// A login form takes three attempts a minute. Its test needs no minute.
 func ExampleRun() {
 	login := headgate.MustParse("fixed-window 3/1m")
-	_ = func(t *testing.T) { // func TestLogin(t *testing.T)
+	_ = func(t *testing.T) { // in a test file: func TestLogin(t *testing.T) {
 		headgatetest.Run(t, func(t *testing.T, l *headgate.Limiter) {
 			for i := range 4 {
 				d, err := l.Allow(t.Context(), login, "alice")

@@ -14,70 +14,70 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestAdvanceMovesDecisionsAndWaiting checks that tokens arrive and that a waiting caller
-// continues.
-func TestAdvanceMovesDecisionsAndWaiting(t *testing.T) {
+// TestAdvanceAddsTokensAndEndsWaits checks that a token arrives, and that Wait returns, after an Advance of an hour.
+func TestAdvanceAddsTokensAndEndsWaits(t *testing.T) {
 	headgatetest.Run(t, func(t *testing.T, l *headgate.Limiter) {
 		limit := headgate.MustParse("token-bucket 1/1h")
 		for i, want := range []bool{true, false, true} {
 			d, err := l.Allow(t.Context(), limit, "k")
 			if err != nil || d.Allowed != want {
-				t.Errorf("%d: %+v, %v", i, d, err)
+				t.Errorf("request %d: %+v, %v; want %v", i, d, err, want)
 			}
 			if !want {
 				if d.RetryAfter != time.Hour {
-					t.Errorf("the next token comes after %v", d.RetryAfter)
+					t.Errorf("RetryAfter is %v, want an hour", d.RetryAfter)
 				}
 				headgatetest.Advance(time.Hour)
 			}
 		}
 
-		var passed atomic.Bool
+		var waitEnded atomic.Bool
 		go func() {
 			if err := l.Wait(t.Context(), headgate.Charge{Limit: limit, Key: "k"}); err != nil {
 				t.Error(err)
 			}
-			passed.Store(true)
+			waitEnded.Store(true)
 		}()
 		headgatetest.Advance(time.Hour - time.Millisecond)
-		if passed.Load() {
-			t.Error("it passed before the hour was over")
+		if waitEnded.Load() {
+			t.Error("Wait returned before the hour was over")
 		}
 		headgatetest.Advance(time.Millisecond)
-		if !passed.Load() {
-			t.Error("it did not pass when the hour was over")
+		if !waitEnded.Load() {
+			t.Error("Wait did not return when the hour was over")
 		}
 	})
 }
 
-// TestAWaitOfAnHourTakesNoTime, nor does a lease that runs out.
+// TestAWaitOfAnHourTakesNoTime checks that by the bubble's time Wait takes an hour, a context ends after a minute, and
+// a lease of 30 s ends within 31 s. None of it takes real time.
 func TestAWaitOfAnHourTakesNoTime(t *testing.T) {
 	headgatetest.Run(t, func(t *testing.T, l *headgate.Limiter) {
 		limit := headgate.MustParse("token-bucket 1/1h")
-		inside := time.Now()
+		begin := time.Now()
 		for range 2 {
 			if err := l.Wait(t.Context(), headgate.Charge{Limit: limit, Key: "k"}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if waited := time.Since(inside); waited < time.Hour || waited > time.Hour+time.Second {
-			t.Errorf("it waited for %v", waited)
+		if waited := time.Since(begin); waited < time.Hour || waited > time.Hour+time.Second {
+			t.Errorf("waited for %v, want an hour", waited)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := l.Wait(ctx, headgate.Charge{Limit: limit, Key: "k"}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("with a minute left: %v", err)
+			t.Errorf("with a minute left: %v, want DeadlineExceeded", err)
 		}
 		jobs := headgate.MustParse("concurrency 1 ttl 30s")
 		first, err := l.Acquire(t.Context(), headgate.Charge{Limit: jobs, Key: "job"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		left := first.Detach() // nobody renews it
+		tokens := first.Detach() // a detached lease does not renew itself
 		for _, want := range []bool{false, true} {
 			lease, err := l.Acquire(t.Context(), headgate.Charge{Limit: jobs, Key: "job"})
 			if err != nil || lease.Decision.Allowed != want {
-				t.Fatalf("%+v, %v; want %v", lease.Decision, err, want)
+				t.Fatalf("second lease: %+v, %v; want %v", lease.Decision, err, want)
 			}
 			if !want {
 				headgatetest.Advance(31 * time.Second)
@@ -85,8 +85,8 @@ func TestAWaitOfAnHourTakesNoTime(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if err := l.Release(t.Context(), left...); !errors.Is(err, headgate.ErrLeaseLost) {
-			t.Errorf("the first holder releases: %v", err)
+		if err := l.Release(t.Context(), tokens...); !errors.Is(err, headgate.ErrLeaseLost) {
+			t.Errorf("release of the first lease: %v, want ErrLeaseLost", err)
 		}
 	})
 }

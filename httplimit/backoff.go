@@ -49,13 +49,13 @@ func (o *Observer) Observe(ctx context.Context, limit headgate.Limit, key string
 func (o *Observer) observe(ctx context.Context, limit headgate.Limit, key string, status int, fields http.Header) (
 	b Backoff, end time.Time,
 ) {
-	arrived := time.Now() //nolint:forbidigo // the delay counts from the receipt of the answer
+	arrivedAt := time.Now() //nolint:forbidigo // the delay counts from the receipt of the answer
 	b = Backoff{Key: key, Status: status}
-	if b.For, b.Field = holdOf(status, fields, arrived); b.For <= 0 {
+	if b.For, b.Field = holdOf(status, fields, arrivedAt); b.For <= 0 {
 		return Backoff{Key: key, Status: status}, time.Time{}
 	}
 	b.For = min(b.For, o.maxHold)
-	end = arrived.Add(b.For)
+	end = arrivedAt.Add(b.For)
 	reason := fmt.Sprintf("the server answered %d: %s", status, b.Field)
 	b.Err = wrapError(o.holder.Hold(ctx, limit, key, end, reason))
 	return b, end

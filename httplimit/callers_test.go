@@ -22,47 +22,47 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// callerWaits are the waits that clients are refused with, in the order of the columns.
+// callerWaits are the waits of the refusals, in the order of the columns in docs/middleware.md.
 var callerWaits = []string{"2s", "61s", "90m", "30d", "never"}
 
-// answerToAll has what each client looks for in an answer.
-const answerToAll = `{"id":"1","object":"chat.completion","created":1,"model":"m","type":"message","role":"assistant",
+// universalAnswer has the members that each client reads.
+const universalAnswer = `{"id":"1","object":"chat.completion","created":1,"model":"m","type":"message","role":"assistant",
 "content":[{"type":"text","text":"hi"}],"stop_reason":"end_turn",
 "choices":[{"index":0,"finish_reason":"stop","message":{"role":"assistant","content":"hi"}}],
 "candidates":[{"content":{"role":"model","parts":[{"text":"hi"}]},"finishReason":"STOP"}],
 "usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2,"input_tokens":1,"output_tokens":1}}`
 
-// callersServer answers each path CLIENT/WAIT/FIELDS by a key of its own, and counts the requests for it.
+// callersServer limits each path CLIENT/WAIT/FIELDS by its own key, and counts the requests for it.
 type callersServer struct {
 	routes map[string]callersRoute // by WAIT/FIELDS
 	mu     sync.Mutex
 	counts map[string]int // by CLIENT/WAIT/FIELDS; guarded by mu
 }
 
-// callersRoute is a wait, with fields.
+// callersRoute refuses requests with one wait and one kind of fields.
 type callersRoute struct {
 	limiter *headgate.Limiter
 	limit   headgate.Limit
 	limited http.Handler
 }
 
-func (c *callersServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *callersServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path := strings.SplitN(strings.TrimPrefix(r.URL.Path, "/"), "/", 4)
 	if len(path) < 3 {
 		http.NotFound(w, r)
 		return
 	}
-	route, ok := c.routes[path[1]+"/"+path[2]]
+	route, ok := s.routes[path[1]+"/"+path[2]]
 	if !ok {
 		http.NotFound(w, r)
 		return
 	}
 	key := strings.Join(path[:3], "/")
-	c.mu.Lock()
-	c.counts[key]++
-	first := c.counts[key] == 1
-	c.mu.Unlock()
-	if first { // finds the whole wait before it
+	s.mu.Lock()
+	s.counts[key]++
+	isFirst := s.counts[key] == 1
+	s.mu.Unlock()
+	if isFirst { // use the limit up, so that this request has to wait
 		if _, err := route.limiter.Allow(r.Context(), route.limit, key); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -72,19 +72,19 @@ func (c *callersServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	route.limited.ServeHTTP(w, r)
 }
 
-// newCallersServer returns a server with the fields "plain" and "stop", where X-Should-Retry is false above a minute. A
-// wait of 2 s passes; of a longer one every refusal says the same, as when others take what becomes free. Else it
-// would depend on the speed of the machine whether a second attempt has to wait for a second less.
+// newCallersServer returns a server for the fields "plain" and "stop", where X-Should-Retry is false above a minute.
+// The clock stands still for waits above 2 s, so that every refusal has the same wait, whatever the speed of the
+// machine.
 func newCallersServer(t *testing.T) *callersServer {
 	c := &callersServer{routes: map[string]callersRoute{}, counts: map[string]int{}}
-	moving := memoryLimiter()
-	still := headgate.New(memory.New(&memory.Config{Clock: func() int64 { return 1_800_000_000_000_000 }}), nil)
-	for fields, beyond := range map[string]time.Duration{"plain": 0, "stop": httplimit.DefaultNoRetryBeyond} {
+	liveLimiter := memoryLimiter()
+	stillLimiter := headgate.New(memory.New(&memory.Config{Clock: func() int64 { return 1_800_000_000_000_000 }}), nil)
+	for fields, noRetryBeyond := range map[string]time.Duration{"plain": 0, "stop": httplimit.DefaultNoRetryBeyond} {
 		for _, wait := range append([]string{"0s"}, callerWaits...) {
-			route := callersRoute{limiter: still}
+			route := callersRoute{limiter: stillLimiter}
 			switch wait {
 			case "2s":
-				route.limiter, route.limit = moving, headgate.MustParseNamed("in-"+wait, "sliding-log 1/2s")
+				route.limiter, route.limit = liveLimiter, headgate.MustParseNamed("in-"+wait, "sliding-log 1/2s")
 			case "0s":
 				route.limit = headgate.MustParseNamed("in-"+wait, "unlimited")
 			case "never":
@@ -92,12 +92,12 @@ func newCallersServer(t *testing.T) *callersServer {
 			default:
 				route.limit = headgate.MustParseNamed("in-"+wait, "sliding-log 1/"+wait)
 			}
-			route.limited = must(t, route.limiter, httplimit.HandlerConfig{
-				NoRetryBeyond: beyond,
+			route.limited = mustHandler(t, route.limiter, httplimit.HandlerConfig{
+				NoRetryBeyond: noRetryBeyond,
 				Charges:       []httplimit.Charge{{Limit: route.limit, Key: httplimit.ByPathValue("key")}},
 			})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("Content-Type", "application/json")
-				_, _ = io.WriteString(w, answerToAll)
+				_, _ = io.WriteString(w, universalAnswer)
 			}))
 			c.routes[wait+"/"+fields] = route
 		}
@@ -105,60 +105,61 @@ func newCallersServer(t *testing.T) *callersServer {
 	return c
 }
 
-// called is what a client has made of a refusal within ten seconds, as the programs of testdata/callers print it.
-type called struct{ Client, Wait, Fields, Path, Got string }
+// clientOutcome is what a client did within ten seconds of a refusal, as the programs of testdata/callers print it.
+type clientOutcome struct{ Client, Wait, Fields, Path, Got string }
 
-// TestClientsHandleARefusal lets clients of language models and of HTTP meet refusals of the middleware. The page
-// has how many requests each sends in ten seconds, and what its caller gets.
+// TestClientsHandleARefusal has the middleware refuse clients of language models and of HTTP. It checks that
+// docs/middleware.md has how many requests each client sends in ten seconds, and what its caller gets.
 func TestClientsHandleARefusal(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	c := newCallersServer(t)
-	server := httptest.NewServer(c)
+	handler := newCallersServer(t)
+	server := httptest.NewServer(handler)
 	defer server.Close()
 	outcomes := append(runNode(t, server.URL), runGo(t, server.URL)...)
 
 	type client struct{ name, fields string }
-	cells, clients := map[client]string{}, []client{} // a cell for each wait
-	c.mu.Lock()
+	cells, clients := map[client]string{}, []client{} // the cells of a row, one for each wait
+	handler.mu.Lock()
 	for _, o := range outcomes {
-		of := client{o.Client, o.Fields}
-		if cells[of] == "" {
-			clients = append(clients, of)
+		c := client{o.Client, o.Fields}
+		if cells[c] == "" {
+			clients = append(clients, c)
 		}
-		cells[of] += fmt.Sprintf(" | %d, %s", c.counts[o.Path], o.Got)
+		cells[c] += fmt.Sprintf(" | %d, %s", handler.counts[o.Path], o.Got)
 	}
-	c.mu.Unlock()
-	rows, order := map[client]string{}, []client{} // names of clients that do the same
-	for _, of := range clients {
-		if of.fields == "stop" && cells[of] == cells[client{of.name, "plain"}] {
-			continue // it does not obey
+	handler.mu.Unlock()
+	type row struct{ cells, fields string }
+	names, rows := map[row]string{}, []row{} // clients with the same cells share a row
+	for _, c := range clients {
+		if c.fields == "stop" && cells[c] == cells[client{c.name, "plain"}] {
+			continue // it does not obey X-Should-Retry
 		}
-		same := client{cells[of], of.fields}
-		if rows[same] == "" {
-			order = append(order, same)
-			rows[same] = of.name
+		r := row{cells[c], c.fields}
+		if names[r] == "" {
+			rows = append(rows, r)
+			names[r] = c.name
 		} else {
-			rows[same] += ", " + of.name
+			names[r] += ", " + c.name
 		}
 	}
 	page, err := os.ReadFile("../docs/middleware.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, same := range order {
-		name := rows[same]
-		if same.fields == "stop" {
+	for _, r := range rows {
+		name := names[r]
+		if r.fields == "stop" {
 			name = "with `X-Should-Retry: false`: " + name
 		}
-		if row := "| " + name + same.name + " |\n"; !bytes.Contains(page, []byte(row)) {
-			t.Errorf("docs/middleware.md has no row\n%s", row)
+		if line := "| " + name + r.cells + " |\n"; !bytes.Contains(page, []byte(line)) {
+			t.Errorf("docs/middleware.md has no row\n%s", line)
 		}
 	}
 }
 
-// runNode runs the clients of npm, and curl, by the Node.js that they ask for.
-func runNode(t *testing.T, url string) []called {
+// runNode runs the clients of npm, and curl, with the Node.js of testdata/callers.
+func runNode(t *testing.T, serverURL string) []clientOutcome {
 	modules := dbtest.NodeModules(t, "testdata/callers")
 	node, err := filepath.Glob(filepath.Join(modules, "node-linux-*/bin/node"))
 	if err != nil || len(node) != 1 {
@@ -176,23 +177,23 @@ func runNode(t *testing.T, url string) []called {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return asked(t, dir, url, node[0], "ask.mjs")
+	return runProgram(t, dir, serverURL, node[0], "ask.mjs")
 }
 
-// runGo runs the clients of Go, which are no modules of the project.
-func runGo(t *testing.T, url string) []called {
+// runGo runs the clients of Go, which have a module of their own.
+func runGo(t *testing.T, serverURL string) []clientOutcome {
 	program := filepath.Join(t.TempDir(), "callers")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
 	build.Dir, build.Env = "testdata/callers", append(os.Environ(), "GOFLAGS=", "GOWORK=off")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	return asked(t, ".", url, program)
+	return runProgram(t, ".", serverURL, program)
 }
 
-// asked runs a program that asks, and reads what it prints.
-func asked(t *testing.T, dir, url string, command ...string) (outcomes []called) {
-	args := append(append(command[1:], url), callerWaits...)
+// runProgram runs a program of testdata/callers, and parses the outcomes that it prints.
+func runProgram(t *testing.T, dir, serverURL string, command ...string) (outcomes []clientOutcome) {
+	args := append(append(command[1:], serverURL), callerWaits...)
 	cmd := exec.CommandContext(t.Context(), command[0], args...)
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
 	out, err := cmd.Output()

@@ -20,9 +20,10 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
+// exhausted is the code and the message of a refusal in JSON.
 const exhausted = `"code":"resource_exhausted","message":"Quota exceeded: the call was refused and has charged nothing. It can pass in 3600 s."`
 
-// TestCallsAreRefusedInTheirProtocol: their clients take a plain 429 for an outage.
+// TestCallsAreRefusedInTheirProtocol checks the refusals of gRPC, gRPC-Web and Connect, and of other requests.
 func TestCallsAreRefusedInTheirProtocol(t *testing.T) {
 	t.Parallel()
 	l := headgate.New(memory.New(&memory.Config{Clock: func() int64 { return 1_800_000_000_000_000 }}), nil)
@@ -30,11 +31,11 @@ func TestCallsAreRefusedInTheirProtocol(t *testing.T) {
 	if _, err := l.Allow(t.Context(), limit, "all"); err != nil {
 		t.Fatal(err)
 	}
-	h := httplimit.Handler(l, limit, httplimit.ByConst("all"))(answers(204))
-	const grpcStatus, error429, stream, problem = "grpc-status", "error", "stream", "problem"
+	h := httplimit.Handler(l, limit, httplimit.ByConst("all"))(respondWith(204))
+	const grpcStatus, error429, stream, problem = "grpc-status", "error", "stream", "problem" // forms of a refusal
 	for _, tt := range []struct {
 		method, target, fields string
-		want, kind             string
+		form, contentType      string
 	}{
 		{"POST", "/a.B/C", "Content-Type: application/grpc", grpcStatus, "application/grpc"},
 		{"POST", "/a.B/C", "Content-Type: application/grpc+proto; charset=x", grpcStatus, "application/grpc+proto"},
@@ -51,39 +52,40 @@ func TestCallsAreRefusedInTheirProtocol(t *testing.T) {
 		{"GET", "/?connect=v2", "", problem, "application/problem+json"},
 	} {
 		r := httptest.NewRequest(tt.method, tt.target, nil)
-		r.Header, r.ProtoMajor = fields(tt.fields), 2
+		r.Header, r.ProtoMajor = headerOf(tt.fields), 2
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
-		got, head := w.Body.String(), w.Header()
+		body, header := w.Body.String(), w.Header()
 		var ok bool
-		switch tt.want {
+		switch tt.form {
 		case grpcStatus:
-			ok = w.Code == 200 && got == "" && head.Get("Grpc-Status") == "8" &&
-				head.Get("Grpc-Retry-Pushback-Ms") == "-1" &&
-				strings.Contains(head.Get("Grpc-Message"), "in 3600 s")
+			ok = w.Code == 200 && body == "" && header.Get("Grpc-Status") == "8" &&
+				header.Get("Grpc-Retry-Pushback-Ms") == "-1" &&
+				strings.Contains(header.Get("Grpc-Message"), "in 3600 s")
 		case error429:
-			ok = w.Code == 429 && got == "{"+exhausted+"}"
+			ok = w.Code == 429 && body == "{"+exhausted+"}"
 		case stream:
-			const end = `{"error":{` + exhausted + `}}`
-			ok = w.Code == 200 && got == string([]byte{2, 0, 0, 0, byte(len(end))})+end && json.Valid([]byte(end))
+			const endMessage = `{"error":{` + exhausted + `}}`
+			ok = w.Code == 200 && body == string([]byte{2, 0, 0, 0, byte(len(endMessage))})+endMessage &&
+				json.Valid([]byte(endMessage))
 		default:
-			ok = w.Code == 429 && strings.Contains(got, httplimit.QuotaExceeded) && head.Get("Grpc-Status") == ""
+			ok = w.Code == 429 && strings.Contains(body, httplimit.QuotaExceeded) && header.Get("Grpc-Status") == ""
 		}
-		if !ok || head.Get("Content-Type") != tt.kind || head.Get("Retry-After") != "3600" ||
-			head.Get("RateLimit") == "" || head.Get("Cache-Control") != "no-store" {
-			t.Errorf("%s %s %q: %d %v %q", tt.method, tt.target, tt.fields, w.Code, head, got)
+		if !ok || header.Get("Content-Type") != tt.contentType || header.Get("Retry-After") != "3600" ||
+			header.Get("RateLimit") == "" || header.Get("Cache-Control") != "no-store" {
+			t.Errorf("%s %s %q: got %d %v %q, want form %s", tt.method, tt.target, tt.fields, w.Code, header, body, tt.form)
 		}
 	}
-	// gRPC needs HTTP/2, so this is none, and what asks by HTTP/1 for a status is not answered 200.
-	if w := post(h, "Content-Type: application/grpc", ""); w.Code != 429 {
-		t.Errorf("by HTTP/1: %d", w.Code)
+	// gRPC needs HTTP/2. A request by HTTP/1 with its Content-Type is no call, and must not be answered with 200.
+	if w := sendBody(h, "Content-Type: application/grpc", ""); w.Code != 429 {
+		t.Errorf("by HTTP/1: got %d, want 429", w.Code)
 	}
 }
 
-// TestAClientOfGRPCKnowsARefusal from an outage, before a unary call and a stream.
-func TestAClientOfGRPCKnowsARefusal(t *testing.T) {
+// TestGRPCClientGetsResourceExhausted checks the refusal of a unary call and of a stream with a client of gRPC.
+func TestGRPCClientGetsResourceExhausted(t *testing.T) {
 	t.Parallel()
-	h := httplimit.Handler(memoryLimiter(), headgate.MustParse("0"), httplimit.ByConst("all"))(answers(204))
+	h := httplimit.Handler(memoryLimiter(), headgate.MustParse("0"), httplimit.ByConst("all"))(respondWith(204))
 	server := httptest.NewUnstartedServer(h)
 	server.Config.Protocols = new(http.Protocols)
 	server.Config.Protocols.SetUnencryptedHTTP2(true)
@@ -100,13 +102,13 @@ func TestAClientOfGRPCKnowsARefusal(t *testing.T) {
 	_, err = client.UnaryCall(t.Context(), &grpc_testing.SimpleRequest{}, grpc.Trailer(&trailer))
 	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "never pass") ||
 		!slices.Equal(trailer["grpc-retry-pushback-ms"], []string{"-1"}) {
-		t.Errorf("a call: %v, %v", err, trailer)
+		t.Errorf("a call: got %v, %v; want %v", err, trailer, codes.ResourceExhausted)
 	}
-	s, err := client.FullDuplexCall(t.Context())
+	stream, err := client.FullDuplexCall(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = s.Recv(); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("a stream: %v", err)
+	if _, err = stream.Recv(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("a stream: got %v, want %v", err, codes.ResourceExhausted)
 	}
 }

@@ -42,9 +42,8 @@ func headerCost(name string, h http.Header) (headgate.Cost, error) {
 	return cost, nil
 }
 
-// CostByLength takes the length of the body in bytes as the cost, at least 1. A body without a Content-Length is
-// read into memory, up to maxBytes. A longer body is answered with status 413, with or without a
-// Content-Length.
+// CostByLength takes the length of the body in bytes as the cost, at least 1. A body without a Content-Length is read
+// into memory, up to maxBytes. A longer body is answered with status 413, with or without a Content-Length.
 func CostByLength(maxBytes int64) CostFunc {
 	return func(r *http.Request) (headgate.Cost, error) {
 		n := r.ContentLength

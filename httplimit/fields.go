@@ -32,24 +32,24 @@ const unlimited = law.Max / 1000
 // time until one unit can pass: [headgate.ChargeDecision.NextAfter]. If the charge refuses, t is the time until the
 // charge can pass. All are rounded up.
 func SetHeader(h http.Header, d *headgate.Decision, limits ...headgate.Limit) {
-	each := d.Each
+	decisions := d.Each
 	var single [1]headgate.ChargeDecision
-	if each == nil {
+	if decisions == nil {
 		single[0] = headgate.ChargeDecision{
 			Allowed: d.Allowed, LimitName: d.LimitName, Capacity: d.Capacity, Remaining: d.Remaining,
 			RetryAfter: d.RetryAfter, NextAfter: d.NextAfter, ResetAfter: d.ResetAfter,
 		}
-		each = single[:]
+		decisions = single[:]
 	}
 	var buffer [384]byte // most fields fit, without an allocation
 	policy, state := buffer[:0:256], buffer[256:256]
-	for i := range each {
-		f := &each[i]
+	for i := range decisions {
+		charge := &decisions[i]
 		var limit headgate.Limit
-		if f.Charge < len(limits) {
-			limit = limits[f.Charge]
+		if charge.Charge < len(limits) {
+			limit = limits[charge.Charge]
 		}
-		if f.Capacity >= unlimited {
+		if charge.Capacity >= unlimited {
 			continue
 		}
 		if len(policy) > 0 {
@@ -57,14 +57,14 @@ func SetHeader(h http.Header, d *headgate.Decision, limits ...headgate.Limit) {
 		}
 		window := windowSeconds(limit)
 		start := len(policy)
-		policy = appendQuoted(policy, f.LimitName)
+		policy = appendQuoted(policy, charge.LimitName)
 		state = append(state, policy[start:]...)
-		policy = appendParameter(policy, ";q=", f.Capacity)
-		if window > 0 && f.Capacity > 0 {
+		policy = appendParameter(policy, ";q=", charge.Capacity)
+		if window > 0 && charge.Capacity > 0 {
 			policy = appendParameter(policy, ";w=", window)
 		}
-		state = appendParameter(state, ";r=", f.Remaining)
-		if t, ok := effectiveWindow(f, limit, window); ok {
+		state = appendParameter(state, ";r=", charge.Remaining)
+		if t, ok := effectiveWindow(charge, limit, window); ok {
 			state = appendParameter(state, ";t=", t)
 		}
 	}
@@ -113,8 +113,7 @@ func effectiveWindow(f *headgate.ChargeDecision, limit headgate.Limit, window in
 	case f.Remaining <= 0: // a server sends no NextAfter
 		return waitSeconds(f.ResetAfter), true
 	case p.Kind == law.Bucket && p.Anchor == law.Own && p.Drain < p.Capacity && window > 0 && f.Capacity > 0:
-		// The rate of the bucket: a client that paces itself by r and t does
-		// not use up a burst at once.
+		// The rate of the bucket: a client that paces itself by r and t does not use up a burst at once.
 		share := float64(f.Remaining) / float64(f.Capacity)
 		return max(1, int64(math.Ceil(share*float64(window)))), true
 	}
@@ -131,28 +130,28 @@ func WholeSeconds(d time.Duration) int64 {
 }
 
 // appendParameter appends a parameter, whose value is cut to 15 digits.
-func appendParameter(to []byte, name string, value int64) []byte {
-	return strconv.AppendInt(append(to, name...), min(max(value, 0), maxInteger), 10)
+func appendParameter(dst []byte, name string, value int64) []byte {
+	return strconv.AppendInt(append(dst, name...), min(max(value, 0), maxInteger), 10)
 }
 
 // appendQuoted appends a string of a structured field. Characters that such a string cannot have become question marks.
-func appendQuoted(to []byte, text string) []byte {
-	to = append(to, '"')
+func appendQuoted(dst []byte, text string) []byte {
+	dst = append(dst, '"')
 	special := func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }
 	if strings.IndexFunc(text, special) < 0 {
-		return append(append(to, text...), '"')
+		return append(append(dst, text...), '"')
 	}
 	for _, r := range text {
 		switch {
 		case r == '"' || r == '\\':
-			to = append(to, '\\', byte(r))
+			dst = append(dst, '\\', byte(r))
 		case special(r):
-			to = append(to, '?')
+			dst = append(dst, '?')
 		default:
-			to = append(to, byte(r))
+			dst = append(dst, byte(r))
 		}
 	}
-	return append(to, '"')
+	return append(dst, '"')
 }
 
 // Style is the form of the old fields X-RateLimit-Limit, -Remaining and -Reset, for clients

@@ -15,15 +15,15 @@ import (
 	"github.com/headgate/headgate/httplimit"
 )
 
-func TestFields(t *testing.T) {
+func TestSetHeader(t *testing.T) {
 	t.Parallel()
 	parse := headgate.MustParse
 	for _, tt := range []struct {
 		name          string
 		d             headgate.Decision
 		limits        []headgate.Limit
-		policy, state string
-		after         string
+		policy, state string // RateLimit-Policy and RateLimit
+		retryAfter    string
 	}{
 		{
 			"a bucket",
@@ -44,7 +44,7 @@ func TestFields(t *testing.T) {
 			`"api";q=2;w=3600`, `"api";r=0;t=1800`, "",
 		},
 		{
-			"a bucket with nothing left, as a server tells",
+			"a bucket with nothing left and no NextAfter",
 			headgate.Decision{Allowed: true, LimitName: "api", Capacity: 2, ResetAfter: time.Hour},
 			[]headgate.Limit{parse("token-bucket 2/1h")},
 			`"api";q=2;w=3600`, `"api";r=0;t=3600`, "",
@@ -92,7 +92,7 @@ func TestFields(t *testing.T) {
 			`"a";q=2;w=1, "b";q=3;w=3600`, `"a";r=1;t=1, "b";r=0;t=5`, "5",
 		},
 		{
-			"a refusal that is repeated looks at one of two",
+			"a repeated refusal has one of two charges",
 			headgate.Decision{
 				LimitName: "b", RetryAfter: 5 * time.Second,
 				Each: []headgate.ChargeDecision{{Charge: 1, LimitName: "b", Capacity: 3, RetryAfter: 5 * time.Second}},
@@ -101,7 +101,7 @@ func TestFields(t *testing.T) {
 			`"b";q=3;w=3600`, `"b";r=0;t=5`, "5",
 		},
 		{
-			"of nothing",
+			"a capacity of 0",
 			headgate.Decision{LimitName: "off", RetryAfter: headgate.Never},
 			[]headgate.Limit{parse("0")},
 			`"off";q=0`, `"off";r=0`, "",
@@ -121,12 +121,13 @@ func TestFields(t *testing.T) {
 			nil, `"a\"b\\??";q=1`, `"a\"b\\??";r=0;t=1`, "",
 		},
 	} {
-		h := http.Header{"Retry-After": {"of before"}}
+		h := http.Header{"Retry-After": {"old"}}
 		httplimit.SetHeader(h, &tt.d, tt.limits...)
 		httplimit.SetRetryAfter(h, &tt.d, 0)
-		policy, state, after := h.Get("RateLimit-Policy"), h.Get("RateLimit"), h.Get("Retry-After")
-		if policy != tt.policy || state != tt.state || after != tt.after {
-			t.Errorf("%s:\n%s\n%s\n%s\nwant\n%s\n%s\n%s", tt.name, policy, state, after, tt.policy, tt.state, tt.after)
+		policy, state, retryAfter := h.Get("RateLimit-Policy"), h.Get("RateLimit"), h.Get("Retry-After")
+		if policy != tt.policy || state != tt.state || retryAfter != tt.retryAfter {
+			t.Errorf("%s: got\n%s\n%s\n%s\nwant\n%s\n%s\n%s", tt.name, policy, state, retryAfter, tt.policy, tt.state,
+				tt.retryAfter)
 		}
 		for _, name := range []string{"RateLimit-Policy", "RateLimit"} {
 			if _, err := httpsfv.UnmarshalList(h.Values(name)); err != nil {
@@ -136,7 +137,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// FuzzFields lets the fields of any name be read by a parser of RFC 9651.
+// FuzzFields checks that a parser of RFC 9651 reads the fields of any name and any figures.
 func FuzzFields(f *testing.F) {
 	f.Add("api", int64(10), int64(1), int64(time.Second), true)
 	f.Add("\"\\\x00\u00e9", int64(-1), int64(1<<62), int64(-5), false)
@@ -156,7 +157,7 @@ func FuzzFields(f *testing.F) {
 	})
 }
 
-func TestRefusals(t *testing.T) {
+func TestWriteRefusalAndWriteUnavailable(t *testing.T) {
 	t.Parallel()
 	d := headgate.Decision{LimitName: "b", RetryAfter: time.Second, Each: []headgate.ChargeDecision{
 		{LimitName: "b"}, {LimitName: "a", Allowed: true}, {LimitName: "c"}, {LimitName: "b"},
@@ -170,18 +171,18 @@ func TestRefusals(t *testing.T) {
 	if w.Code != 429 || p.Status != 429 || p.Type != httplimit.QuotaExceeded || !slices.Equal(p.ViolatedPolicies, []string{"b", "c"}) ||
 		!strings.Contains(p.Detail, "in 1 s") || w.Header().Get("Content-Type") != "application/problem+json" ||
 		w.Header().Get("Cache-Control") != "no-store" {
-		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+		t.Errorf("WriteRefusal: got %d %v %s", w.Code, w.Header(), w.Body)
 	}
 	w = httptest.NewRecorder()
 	httplimit.SetHeader(w.Header(), &d)
 	httplimit.WriteUnavailable(w)
 	if w.Code != 503 || w.Header().Get("Retry-After") != "1" || w.Header().Get("RateLimit") != "" ||
 		!strings.Contains(w.Body.String(), "temporary-reduced-capacity") {
-		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+		t.Errorf("WriteUnavailable: got %d %v %s", w.Code, w.Header(), w.Body)
 	}
 }
 
-func TestLegacyFields(t *testing.T) {
+func TestSetLegacyHeader(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(1_800_000_000, 1000)
 	for style, want := range map[httplimit.Style]string{
@@ -192,30 +193,30 @@ func TestLegacyFields(t *testing.T) {
 		httplimit.SetLegacyHeader(h, &d, style)
 		if got := h.Get("X-RateLimit-Reset"); got != want || want != "" && (h.Get("X-RateLimit-Limit") != "5" ||
 			h.Get("X-RateLimit-Remaining") != "2") {
-			t.Errorf("%d: %v", style, h)
+			t.Errorf("style %d: got %v, want reset %q", style, h, want)
 		}
 	}
 }
 
-// TestUnlimitedHasNoFields: its numbers mean nothing to a client.
+// TestUnlimitedHasNoFields checks that SetHeader and SetLegacyHeader remove the fields for an unlimited limit.
 func TestUnlimitedHasNoFields(t *testing.T) {
 	t.Parallel()
 	unlimited := headgate.MustParse("unlimited")
 	p := unlimited.Params()
-	h := http.Header{"Ratelimit": {"of before"}, "X-Ratelimit-Reset": {"of before"}}
+	h := http.Header{"Ratelimit": {"old"}, "X-Ratelimit-Reset": {"old"}}
 	d := headgate.Decision{Allowed: true, LimitName: "all", Capacity: p.Capacity / p.Unit, Remaining: 9_007_199_254_739}
 	httplimit.SetHeader(h, &d, unlimited)
 	httplimit.SetLegacyHeader(h, &d, httplimit.LegacySeconds)
 	if len(h) != 0 {
-		t.Error(h)
+		t.Errorf("got %v, want no fields", h)
 	}
 }
 
-func TestNeverPassingHasNoReset(t *testing.T) {
+func TestLegacyResetIsMissingIfNeverPassing(t *testing.T) {
 	t.Parallel()
 	h := http.Header{}
 	httplimit.SetLegacyHeader(h, &headgate.Decision{Capacity: 5, RetryAfter: headgate.Never}, httplimit.LegacyEpoch)
 	if h.Get("X-RateLimit-Limit") != "5" || h.Get("X-RateLimit-Reset") != "" {
-		t.Error(h)
+		t.Errorf("got %v, want a limit of 5 without a reset", h)
 	}
 }

@@ -53,11 +53,9 @@ type Charge struct {
 	Settle SettleFunc
 }
 
-// HandlerConfig says what a handler charges, and how it answers. Charges is required; every other field
-// may be zero.
+// HandlerConfig says what a handler charges, and how it answers. Charges is required; every other field may be zero.
 //
-// Functions are called by the goroutine of each request, so they have to be safe
-// for concurrent use.
+// Functions are called by the goroutine of each request, so they have to be safe for concurrent use.
 type HandlerConfig struct {
 	// Charges are admitted all or none.
 	Charges []Charge
@@ -70,20 +68,18 @@ type HandlerConfig struct {
 	// answered with status 503. A request whose client has gone is never served.
 	FailOpen bool
 
-	// OnlyFailures charges only the requests that fail. A request counts while it is served, so that
-	// many at the same time cannot pass the limit. If the limit has a block, the failure that fills the
-	// limit blocks the key; a refusal does not. OnlyFailures needs limits by sliding-log or
-	// sliding-window: with other algorithms the return rule gives back too little. A limit that is given by
-	// name is checked with each request: if the catalog defines it by another algorithm, nothing is charged, the
-	// answer has status 500, and OnError is called.
+	// OnlyFailures charges only the requests that fail. A request counts while it is served, so that many at the same
+	// time cannot pass the limit. If the limit has a block, the failure that fills the limit blocks the key; a refusal
+	// does not. OnlyFailures needs limits by sliding-log or sliding-window: with other algorithms the return rule gives
+	// back too little. A limit that is given by name is checked with each request: if the catalog defines it by another
+	// algorithm, nothing is charged, the answer has status 500, and OnError is called.
 	OnlyFailures bool
 	// RefundFailures gives back the charges of requests that fail, as much of them as the return rule of
 	// the limit lets it.
 	RefundFailures bool
 	// Failed reports whether a request has failed. Nil: with OnlyFailures, if the status is 400 or above, or the
-	// handler wrote no status, so a handler has to write the status of a success; with RefundFailures, if the
-	// status is 500 or above and the client is still there: otherwise a client could get its charges back by
-	// leaving early.
+	// handler wrote no status, so a handler has to write the status of a success; with RefundFailures, if the status is
+	// 500 or above and the client is still there: otherwise a client could get its charges back by leaving early.
 	Failed func(*Response) bool
 
 	// ID returns the idempotency key of a request, "" for none: requests of one id and equal keys are

@@ -19,8 +19,10 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// must returns a NewHandler, or fails.
-func must(t testing.TB, l httplimit.HandlerLimiter, cfg httplimit.HandlerConfig) func(http.Handler) http.Handler {
+// mustHandler returns middleware. Without an OnError, an error fails the test.
+func mustHandler(
+	t testing.TB, l httplimit.HandlerLimiter, cfg httplimit.HandlerConfig,
+) func(http.Handler) http.Handler {
 	t.Helper()
 	if cfg.OnError == nil {
 		cfg.OnError = func(_ *http.Request, err error) { t.Errorf("OnError: %v", err) }
@@ -32,19 +34,19 @@ func must(t testing.TB, l httplimit.HandlerLimiter, cfg httplimit.HandlerConfig)
 	return wrap
 }
 
-// answers returns a handler that answers with a status.
-func answers(status int) http.Handler {
+// respondWith returns a handler that answers with a status.
+func respondWith(status int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 }
 
-// get asks a handler from 192.0.2.1, with lines of fields.
-func get(h http.Handler, lines string) *httptest.ResponseRecorder {
-	return post(h, lines, "")
+// send sends a handler a POST request from 192.0.2.1, with lines "Name: value" as its header and without a body.
+func send(h http.Handler, lines string) *httptest.ResponseRecorder {
+	return sendBody(h, lines, "")
 }
 
-func post(h http.Handler, lines, body string) *httptest.ResponseRecorder {
+func sendBody(h http.Handler, lines, body string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
-	for name, values := range fields(lines) {
+	for name, values := range headerOf(lines) {
 		r.Header[name] = values
 	}
 	w := httptest.NewRecorder()
@@ -52,8 +54,8 @@ func post(h http.Handler, lines, body string) *httptest.ResponseRecorder {
 	return w
 }
 
-// used returns how many units of a limit a key has used.
-func used(t testing.TB, l headgate.Operator, limit headgate.Limit, key string) string {
+// usedUnits returns how many units of a limit a key has used.
+func usedUnits(t testing.TB, l headgate.Operator, limit headgate.Limit, key string) string {
 	t.Helper()
 	s, err := l.Inspect(context.Background(), limit, key)
 	if err != nil {
@@ -64,79 +66,79 @@ func used(t testing.TB, l headgate.Operator, limit headgate.Limit, key string) s
 
 func memoryLimiter() *headgate.Limiter { return headgate.New(memory.New(nil), nil) }
 
-func TestOneLine(t *testing.T) {
+func TestHandler(t *testing.T) {
 	t.Parallel()
-	h := httplimit.Handler(memoryLimiter(), headgate.MustParse("fixed-window 2/1h from-first"), httplimit.ByIP)(answers(204))
+	h := httplimit.Handler(memoryLimiter(), headgate.MustParse("fixed-window 2/1h from-first"), httplimit.ByIP)(respondWith(204))
 	for i, want := range []int{204, 204, 429} {
-		w := get(h, "X-Forwarded-For: 203.0.113.9\nIdempotency-Key: 1")
+		w := send(h, "X-Forwarded-For: 203.0.113.9\nIdempotency-Key: 1")
 		if w.Code != want || w.Header().Get("RateLimit-Policy") == "" || w.Header().Get("RateLimit") == "" {
-			t.Errorf("%d: %d, %v", i, w.Code, w.Header())
+			t.Errorf("request %d: got %d, %v; want %d", i, w.Code, w.Header(), want)
 		}
 		if refused := w.Code == 429; (w.Header().Get("Retry-After") != "") != refused ||
 			strings.Contains(w.Body.String(), httplimit.QuotaExceeded) != refused {
-			t.Errorf("%d: %v %s", i, w.Header(), w.Body)
+			t.Errorf("request %d: got %v %s, want a problem only if refused", i, w.Header(), w.Body)
 		}
 	}
 }
 
-func TestWrongParameters(t *testing.T) {
+func TestNewHandlerErrors(t *testing.T) {
 	t.Parallel()
 	l, limit := memoryLimiter(), headgate.MustParse("sliding-log 5/1m")
-	ok := httplimit.Charge{Limit: limit, Key: httplimit.ByIP}
-	with := func(change func(*httplimit.Charge)) []httplimit.Charge {
-		c := ok
+	valid := httplimit.Charge{Limit: limit, Key: httplimit.ByIP}
+	withCharge := func(change func(*httplimit.Charge)) []httplimit.Charge {
+		c := valid
 		change(&c)
-		return []httplimit.Charge{ok, c}
+		return []httplimit.Charge{valid, c}
 	}
-	one := []httplimit.Charge{ok}
+	charges := []httplimit.Charge{valid}
 	settle := httplimit.SettleByHeader("Cost")
 	for field, cfg := range map[string]httplimit.HandlerConfig{
 		"Charges:":        {},
-		"Limit: is":       {Charges: with(func(c *httplimit.Charge) { c.Limit = headgate.Limit{} })},
-		"Limit: concu":    {Charges: with(func(c *httplimit.Charge) { c.Limit = headgate.MustParse("concurrency 5 ttl 1m") })},
-		"Key:":            {Charges: with(func(c *httplimit.Charge) { c.Key = nil })},
-		"Keep:":           {Charges: with(func(c *httplimit.Charge) { c.Keep = headgate.Percent(100) })},
-		"Mode:":           {Charges: one, Mode: 3},
-		"RefundFailures:": {Charges: one, OnlyFailures: true, RefundFailures: true},
-		"Settle:":         {Charges: with(func(c *httplimit.Charge) { c.Settle = settle }), OnlyFailures: true},
-		"ID:":             {Charges: one, OnlyFailures: true, ID: func(*http.Request) (string, error) { return "", nil }},
-		"Life:":           {Charges: one, Life: -1},
-		"Status:":         {Charges: one, Status: 200},
-		"Legacy:":         {Charges: one, Legacy: 9},
-		"OnlyFailures:": {OnlyFailures: true, Charges: with(func(c *httplimit.Charge) {
+		"Limit: is":       {Charges: withCharge(func(c *httplimit.Charge) { c.Limit = headgate.Limit{} })},
+		"Limit: concu":    {Charges: withCharge(func(c *httplimit.Charge) { c.Limit = headgate.MustParse("concurrency 5 ttl 1m") })},
+		"Key:":            {Charges: withCharge(func(c *httplimit.Charge) { c.Key = nil })},
+		"Keep:":           {Charges: withCharge(func(c *httplimit.Charge) { c.Keep = headgate.Percent(100) })},
+		"Mode:":           {Charges: charges, Mode: 3},
+		"RefundFailures:": {Charges: charges, OnlyFailures: true, RefundFailures: true},
+		"Settle:":         {Charges: withCharge(func(c *httplimit.Charge) { c.Settle = settle }), OnlyFailures: true},
+		"ID:":             {Charges: charges, OnlyFailures: true, ID: func(*http.Request) (string, error) { return "", nil }},
+		"Life:":           {Charges: charges, Life: -1},
+		"Status:":         {Charges: charges, Status: 200},
+		"Legacy:":         {Charges: charges, Legacy: 9},
+		"OnlyFailures:": {OnlyFailures: true, Charges: withCharge(func(c *httplimit.Charge) {
 			c.Limit = headgate.MustParse("fixed-window 5/1m from-first")
 		})},
-		"LimitFor:": {Charges: with(func(c *httplimit.Charge) {
+		"LimitFor:": {Charges: withCharge(func(c *httplimit.Charge) {
 			c.LimitFor = func(*http.Request) (headgate.Limit, error) { return limit, nil }
 		})},
 	} {
 		_, err := httplimit.NewHandler(l, cfg)
 		if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), field) {
-			t.Errorf("%s %v", field, err)
+			t.Errorf("got %v, want an error of %s", err, field)
 		}
 	}
-	_, err := httplimit.NewHandler(nil, httplimit.HandlerConfig{Charges: one})
+	_, err := httplimit.NewHandler(nil, httplimit.HandlerConfig{Charges: charges})
 	if !errors.Is(err, headgate.ErrInvalid) {
-		t.Errorf("no limiter: %v", err)
+		t.Errorf("without a limiter: got %v, want %v", err, headgate.ErrInvalid)
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("Handler takes a limit that is missing")
+			t.Error("Handler with the zero Limit did not panic")
 		}
 	}()
 	httplimit.Handler(l, headgate.Limit{}, httplimit.ByIP)
 }
 
-// TestSeveralCharges: all or none, with headroom; what is left out; tiers.
+// TestSeveralCharges checks that charges are admitted all or none, and which charges are left out.
 func TestSeveralCharges(t *testing.T) {
 	t.Parallel()
 	l := memoryLimiter()
 	limits := map[string]headgate.Limit{
-		"free": named("free", "fixed-window 2/1h from-first"),
-		"gold": named("gold", "fixed-window 4/1h from-first"),
+		"free": namedLimit("free", "fixed-window 2/1h from-first"),
+		"gold": namedLimit("gold", "fixed-window 4/1h from-first"),
 	}
-	all := named("all", "fixed-window 10/1h from-first")
-	h := must(t, l, httplimit.HandlerConfig{Charges: []httplimit.Charge{
+	all := namedLimit("all", "fixed-window 10/1h from-first")
+	h := mustHandler(t, l, httplimit.HandlerConfig{Charges: []httplimit.Charge{
 		{
 			LimitFor: func(r *http.Request) (headgate.Limit, error) { return limits[r.Header.Get("Tier")], nil },
 			Key:      httplimit.ByHeader("Api-Key"),
@@ -145,7 +147,7 @@ func TestSeveralCharges(t *testing.T) {
 		{Limit: all, Key: httplimit.ByConst("none"), Cost: func(*http.Request) (headgate.Cost, error) {
 			return headgate.Units(0), nil
 		}},
-	}})(answers(204))
+	}})(respondWith(204))
 	for i, tt := range []struct {
 		lines     string
 		want      int
@@ -162,22 +164,22 @@ func TestSeveralCharges(t *testing.T) {
 		{"Tier: gold\nApi-Key: c", 204, 2, `"all";r=3`},
 		{"Tier: gold\nApi-Key: c", 429, 2, `"gold";r=1`}, // 3 of 10 are kept free
 	} {
-		w := get(h, tt.lines)
+		w := send(h, tt.lines)
 		if w.Code != tt.want || strings.Count(w.Header().Get("RateLimit-Policy"), ";q=") != tt.policies ||
 			!strings.Contains(w.Header().Get("RateLimit"), tt.remaining) {
-			t.Errorf("%d: %d, %v", i, w.Code, w.Header())
+			t.Errorf("request %d: got %d, %v; want %+v", i, w.Code, w.Header(), tt)
 		}
 	}
-	if n := used(t, l, all, "none"); n != "0" {
-		t.Errorf("a cost of 0 charges %v", n)
+	if n := usedUnits(t, l, all, "none"); n != "0" {
+		t.Errorf("a cost of 0: got %v charged, want 0", n)
 	}
 }
 
-func TestTheStoreIsAway(t *testing.T) {
+func TestFailOpenWhenTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	l := headgate.New(storetest.Failing{Store: memory.New(nil), Err: store.ErrUnavailable}, nil)
-	ctx, leave := context.WithCancel(t.Context())
-	leave()
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
 	for name, tt := range map[string]struct {
 		cfg    httplimit.HandlerConfig
 		ctx    context.Context
@@ -186,7 +188,7 @@ func TestTheStoreIsAway(t *testing.T) {
 	}{
 		"closed":            {httplimit.HandlerConfig{}, t.Context(), 503, 1},
 		"open":              {httplimit.HandlerConfig{FailOpen: true}, t.Context(), 204, 1},
-		"open, client gone": {httplimit.HandlerConfig{FailOpen: true}, ctx, 503, 0},
+		"open, client gone": {httplimit.HandlerConfig{FailOpen: true}, cancelled, 503, 0},
 		"shadow":            {httplimit.HandlerConfig{Mode: httplimit.Shadow}, t.Context(), 204, 1},
 		"advise":            {httplimit.HandlerConfig{Mode: httplimit.Advise}, t.Context(), 204, 1},
 		"failures":          {httplimit.HandlerConfig{OnlyFailures: true}, t.Context(), 503, 1},
@@ -196,49 +198,50 @@ func TestTheStoreIsAway(t *testing.T) {
 			return "1", nil
 		}}, t.Context(), 204, 1},
 	} {
-		told := 0
+		errCount := 0
 		tt.cfg.OnError = func(_ *http.Request, err error) {
-			if told++; !errors.Is(err, store.ErrUnavailable) {
+			if errCount++; !errors.Is(err, store.ErrUnavailable) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 		tt.cfg.Charges = []httplimit.Charge{{Limit: headgate.MustParse("sliding-log 5/1m"), Key: httplimit.ByIP}}
 		w := httptest.NewRecorder()
-		must(t, l, tt.cfg)(answers(204)).ServeHTTP(w, httptest.NewRequestWithContext(tt.ctx, http.MethodGet, "/", nil))
+		r := httptest.NewRequestWithContext(tt.ctx, http.MethodGet, "/", nil)
+		mustHandler(t, l, tt.cfg)(respondWith(204)).ServeHTTP(w, r)
 		h := w.Header()
-		if w.Code != tt.want || told != tt.errors || h["Ratelimit"] != nil || h["Ratelimit-Policy"] != nil {
-			t.Errorf("%s: %d, %v; told %d times", name, w.Code, h, told)
+		if w.Code != tt.want || errCount != tt.errors || h["Ratelimit"] != nil || h["Ratelimit-Policy"] != nil {
+			t.Errorf("%s: got %d, %v, %d errors; want %d, %d errors", name, w.Code, h, errCount, tt.want, tt.errors)
 		}
 		if w.Code == 503 && (h.Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "reduced-capacity")) {
-			t.Errorf("%s: %v, %s", name, h, w.Body)
+			t.Errorf("%s: got %v, %s; want a Retry-After and a problem", name, h, w.Body)
 		}
 	}
 }
 
-// TestWrongProgram: errors of the program are no refusals and no open doors.
-func TestWrongProgram(t *testing.T) {
+// TestErrorsOfTheProgramAreAnsweredWith500 checks that FailOpen does not serve a request after an error of the program.
+func TestErrorsOfTheProgramAreAnsweredWith500(t *testing.T) {
 	t.Parallel()
 	l, limit := memoryLimiter(), headgate.MustParse("fixed-window 5/1m from-first")
-	broken := errors.New("broken")
+	errBroken := errors.New("broken")
 	for name, c := range map[string]httplimit.Charge{
 		"unknown limit": {Limit: headgate.MustNamed("unknown"), Key: httplimit.ByIP},
-		"key":           {Limit: limit, Key: func(*http.Request) (string, error) { return "", broken }},
+		"key":           {Limit: limit, Key: func(*http.Request) (string, error) { return "", errBroken }},
 		"path":          {Limit: limit, Key: httplimit.ByPathValue("id")},
 		"limit": {Key: httplimit.ByIP, LimitFor: func(*http.Request) (headgate.Limit, error) {
-			return headgate.Limit{}, broken
+			return headgate.Limit{}, errBroken
 		}},
 	} {
-		told := 0
-		h := must(t, l, httplimit.HandlerConfig{
-			FailOpen: true, Charges: []httplimit.Charge{c}, OnError: func(*http.Request, error) { told++ },
+		errCount := 0
+		h := mustHandler(t, l, httplimit.HandlerConfig{
+			FailOpen: true, Charges: []httplimit.Charge{c}, OnError: func(*http.Request, error) { errCount++ },
 		})
-		if w := get(h(answers(204)), ""); w.Code != 500 || told != 1 || strings.Contains(w.Body.String(), "broken") {
-			t.Errorf("%s: %d %s; told %d times", name, w.Code, w.Body, told)
+		if w := send(h(respondWith(204)), ""); w.Code != 500 || errCount != 1 || strings.Contains(w.Body.String(), "broken") {
+			t.Errorf("%s: got %d %s, %d errors; want 500, 1 error", name, w.Code, w.Body, errCount)
 		}
 	}
 }
 
-func TestIDs(t *testing.T) {
+func TestIDAndServeReplays(t *testing.T) {
 	headgatetest.Run(t, func(t *testing.T, l *headgate.Limiter) {
 		limit := headgate.MustParse("fixed-window 10/1d from-first")
 		cfg := httplimit.HandlerConfig{
@@ -249,20 +252,20 @@ func TestIDs(t *testing.T) {
 			Life:           time.Hour,
 			RefundFailures: true,
 		}
-		served := 0
-		counting := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			served++
+		serveCount := 0
+		counter := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			serveCount++
 			if r.Header.Get("Fail") != "" {
 				w.WriteHeader(http.StatusBadGateway)
 			}
 		})
-		h := must(t, l, cfg)(counting)
-		long := strings.Repeat("x", 1000)
+		h := mustHandler(t, l, cfg)(counter)
+		longID := strings.Repeat("x", 1000)
 		for i, tt := range []struct {
-			lines  string
-			want   int
-			a      string // charged to customer a
-			served int
+			lines      string
+			want       int
+			chargedA   string // to customer a
+			serveCount int
 		}{
 			{"Customer: a\nOrder: 1", 200, "1", 1},
 			{"Customer: a\nOrder: 1", 409, "1", 1},
@@ -273,29 +276,29 @@ func TestIDs(t *testing.T) {
 			{"Customer: a", 200, "4", 5},
 			{"Customer: a\nOrder: 3\nFail: 1", 502, "4", 6},
 			{"Customer: a\nOrder: 3", 200, "5", 7}, // it was given back, and may be tried again
-			{"Customer: a\nOrder: " + long, 200, "6", 8},
-			{"Customer: a\nOrder: " + long, 409, "6", 8},
-			{"Customer: a\nOrder: " + long + "x", 200, "7", 9},
+			{"Customer: a\nOrder: " + longID, 200, "6", 8},
+			{"Customer: a\nOrder: " + longID, 409, "6", 8},
+			{"Customer: a\nOrder: " + longID + "x", 200, "7", 9},
 		} {
-			w := get(h, tt.lines)
-			if n := used(t, l, limit, "a"); w.Code != tt.want || n != tt.a || served != tt.served {
-				t.Errorf("%d: %d, %s charged, %d served; want %v", i, w.Code, n, served, tt)
+			w := send(h, tt.lines)
+			if n := usedUnits(t, l, limit, "a"); w.Code != tt.want || n != tt.chargedA || serveCount != tt.serveCount {
+				t.Errorf("request %d: got %d, %s charged, %d served; want %v", i, w.Code, n, serveCount, tt)
 			}
 		}
 		cfg.ServeReplays = true
-		h = must(t, l, cfg)(counting)
-		if w := get(h, "Customer: a\nOrder: 1\nFail: 1"); w.Code != 502 || used(t, l, limit, "a") != "7" {
-			t.Errorf("a replay: %d, %v", w.Code, used(t, l, limit, "a")) // that failed: it was not charged
+		h = mustHandler(t, l, cfg)(counter)
+		if w := send(h, "Customer: a\nOrder: 1\nFail: 1"); w.Code != 502 || usedUnits(t, l, limit, "a") != "7" {
+			t.Errorf("a failed replay: got %d, %v charged; want 502, 7", w.Code, usedUnits(t, l, limit, "a"))
 		}
 		headgatetest.Advance(time.Hour + time.Second)
-		if w := get(h, "Customer: a\nOrder: 1"); w.Code != 200 || used(t, l, limit, "a") != "8" {
-			t.Errorf("when the id is forgotten: %d, %v", w.Code, used(t, l, limit, "a"))
+		if w := send(h, "Customer: a\nOrder: 1"); w.Code != 200 || usedUnits(t, l, limit, "a") != "8" {
+			t.Errorf("after Life: got %d, %v charged; want 200, 8", w.Code, usedUnits(t, l, limit, "a"))
 		}
 	})
 }
 
-// named returns a limit with a name.
-func named(name, notation string) headgate.Limit {
+// namedLimit returns a limit with a name.
+func namedLimit(name, notation string) headgate.Limit {
 	limit, err := headgate.MustParse(notation).WithName(name)
 	if err != nil {
 		panic(err)
@@ -305,28 +308,28 @@ func named(name, notation string) headgate.Limit {
 
 func memoryStore() store.Store { return memory.New(nil) }
 
-// leaving is a store that goes away.
-type leaving struct {
+// switchableStore is a store that fails while it is away.
+type switchableStore struct {
 	store.Store
-	gone atomic.Bool
+	away atomic.Bool
 }
 
-func (l *leaving) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	if l.gone.Load() {
+func (s *switchableStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if s.away.Load() {
 		return store.ErrUnavailable
 	}
-	return l.Store.Apply(ctx, ops, outs)
+	return s.Store.Apply(ctx, ops, outs)
 }
 
-// TestTheHandlerSeesTheDecision, but none where nobody decided.
-func TestTheHandlerSeesTheDecision(t *testing.T) {
+// TestDecisionFrom checks that DecisionFrom returns the decision, and none for a skipped request.
+func TestDecisionFrom(t *testing.T) {
 	t.Parallel()
 	headgatetest.Run(t, func(t *testing.T, l *headgate.Limiter) {
-		var seen headgate.Decision
-		var decided bool
+		var d headgate.Decision
+		var ok bool
 		limit := headgate.MustParseNamed("l", "token-bucket 2/1h")
 		next := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			seen, decided = httplimit.DecisionFrom(r.Context())
+			d, ok = httplimit.DecisionFrom(r.Context())
 		})
 		for _, tt := range []struct {
 			name    string
@@ -339,15 +342,15 @@ func TestTheHandlerSeesTheDecision(t *testing.T) {
 			{"admitted", httplimit.Enforce, false, true, true, 1},
 			{"the last unit", httplimit.Enforce, false, true, true, 0},
 			{"skipped", httplimit.Enforce, true, false, false, 0},
-			{"it would be refused", httplimit.Shadow, false, true, false, 0},
+			{"refused in shadow mode", httplimit.Shadow, false, true, false, 0},
 		} {
-			seen, decided = headgate.Decision{}, false
-			get(must(t, l, httplimit.HandlerConfig{
+			d, ok = headgate.Decision{}, false
+			send(mustHandler(t, l, httplimit.HandlerConfig{
 				Charges: []httplimit.Charge{{Limit: limit, Key: httplimit.ByIP}},
 				Mode:    tt.mode, Skip: func(*http.Request) bool { return tt.skip },
 			})(next), "")
-			if decided != tt.decided || seen.Allowed != tt.allowed || seen.Remaining != tt.remain {
-				t.Errorf("%s: %v, %+v", tt.name, decided, seen)
+			if ok != tt.decided || d.Allowed != tt.allowed || d.Remaining != tt.remain {
+				t.Errorf("%s: got %v, %+v; want %+v", tt.name, ok, d, tt)
 			}
 		}
 	})

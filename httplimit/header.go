@@ -29,8 +29,8 @@ var millisFields = []string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"}
 //
 // Retry-After takes precedence. Points in time are compared with the
 // server's Date, if it sends one: its clock need not agree with ours.
-func holdOf(status int, h http.Header, arrived time.Time) (hold time.Duration, field string) {
-	now := arrived
+func holdOf(status int, h http.Header, arrivedAt time.Time) (hold time.Duration, field string) {
+	now := arrivedAt
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
 		now = date
 	}
@@ -70,9 +70,8 @@ func holdOf(status int, h http.Header, arrived time.Time) (hold time.Duration, f
 	return hold, field
 }
 
-// isRefusalStatus reports whether a Retry-After beside this status is about
-// further requests. With 202 it says when to poll for the result, with 3xx when to
-// follow the redirect.
+// isRefusalStatus reports whether a Retry-After beside this status is about further requests. With 202 it says when to
+// poll for the result, with 3xx when to follow the redirect.
 func isRefusalStatus(status int) bool {
 	return status == http.StatusForbidden || status == http.StatusRequestEntityTooLarge ||
 		status == http.StatusTooManyRequests || status >= 500
@@ -85,9 +84,8 @@ const (
 	minEpochMillis  = 1e11
 )
 
-// parseDelay returns how long to wait. The value may be in seconds, in seconds or milliseconds since
-// 1970, a Go duration, a time of RFC 3339 or an HTTP date. It returns 0 for another value, and for a time in
-// the past.
+// parseDelay returns how long to wait. The value may be in seconds, in seconds or milliseconds since 1970, a Go
+// duration, a time of RFC 3339 or an HTTP date. It returns 0 for another value, and for a time in the past.
 func parseDelay(v string, now time.Time) time.Duration {
 	v = strings.TrimSpace(v)
 	if v == "" || len(v) > 64 {

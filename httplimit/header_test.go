@@ -9,10 +9,11 @@ import (
 	"github.com/headgate/headgate/httplimit"
 )
 
+// arrival is when the answers arrive.
 var arrival = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// fields makes a header of lines "Name: value".
-func fields(lines string) http.Header {
+// headerOf makes a header of lines "Name: value".
+func headerOf(lines string) http.Header {
 	h := http.Header{}
 	for line := range strings.SplitSeq(lines, "\n") {
 		if name, value, ok := strings.Cut(line, ":"); ok {
@@ -22,7 +23,7 @@ func fields(lines string) http.Header {
 	return h
 }
 
-func TestBackoffOfAnAnswer(t *testing.T) {
+func TestHoldOf(t *testing.T) {
 	t.Parallel()
 	const ok, limited = http.StatusOK, http.StatusTooManyRequests
 	for _, tt := range []struct {
@@ -49,10 +50,10 @@ func TestBackoffOfAnAnswer(t *testing.T) {
 		{"not a number", limited, "Retry-After: NaN", 0, ""},
 		{"unavailable", 503, "Retry-After: 2", 2 * time.Second, "Retry-After"},
 		{"overloaded", 529, "Retry-After: 2", 2 * time.Second, "Retry-After"},
-		{"when to ask for the outcome", http.StatusAccepted, "Retry-After: 2", 0, ""},
-		{"when to follow", http.StatusFound, "Retry-After: 2", 0, ""},
+		{"Accepted: when to poll", http.StatusAccepted, "Retry-After: 2", 0, ""},
+		{"Found: when to follow", http.StatusFound, "Retry-After: 2", 0, ""},
 		{
-			"retry-after goes before", limited,
+			"Retry-After takes precedence", limited,
 			"Retry-After: 2\nRateLimit: \"a\";r=0;t=60\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 70",
 			2 * time.Second, "Retry-After",
 		},
@@ -81,7 +82,7 @@ func TestBackoffOfAnAnswer(t *testing.T) {
 			"Ratelimit-Reset",
 		},
 		{"absurd", ok, `RateLimit: "a";r=0;t=999999999999999`, 3660 * 24 * time.Hour, "RateLimit"},
-		{"kept by a cache", ok, "Age: 30\nRateLimit: \"a\";r=0;t=5", 0, ""},
+		{"from a cache", ok, "Age: 30\nRateLimit: \"a\";r=0;t=5", 0, ""},
 
 		{"delta seconds", ok, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 5", 5 * time.Second, "X-Ratelimit-Reset"},
 		{
@@ -107,8 +108,8 @@ func TestBackoffOfAnAnswer(t *testing.T) {
 			"0\nX-RateLimit-Reset: 5", 5 * time.Second, "X-Ratelimit-Reset"},
 		{"some left", ok, "X-RateLimit-Remaining: 1\nX-RateLimit-Reset: 5", 0, ""},
 		{"minus one for no limit", ok, "X-RateLimit-Remaining: -1\nX-RateLimit-Reset: 5", 0, ""},
-		{"only when", ok, "X-RateLimit-Reset: 5", 0, ""},
-		{"only what is left", ok, "X-RateLimit-Remaining: 0", 0, ""},
+		{"only a reset", ok, "X-RateLimit-Reset: 5", 0, ""},
+		{"only the remaining", ok, "X-RateLimit-Remaining: 0", 0, ""},
 		{
 			"GitHub", http.StatusForbidden,
 			"X-RateLimit-Limit: 60\nX-RateLimit-Remaining: 0\nX-RateLimit-Reset: 1795262405\nX-RateLimit-Used: 60",
@@ -116,7 +117,7 @@ func TestBackoffOfAnAnswer(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			got, field := httplimit.HoldOf(tt.status, fields(tt.fields), arrival)
+			got, field := httplimit.HoldOf(tt.status, headerOf(tt.fields), arrival)
 			if got != tt.want || field != tt.field {
 				t.Errorf("got %v by %q, want %v by %q", got, field, tt.want, tt.field)
 			}
@@ -124,7 +125,7 @@ func TestBackoffOfAnAnswer(t *testing.T) {
 	}
 }
 
-// FuzzHoldOf: no header makes it panic, or ask for less than nothing.
+// FuzzHoldOf checks that no header makes holdOf panic, or return a negative time.
 func FuzzHoldOf(f *testing.F) {
 	for _, v := range []string{
 		"2", "1.5", "-1", "999999999999999", "Sat, 21 Nov 2026 12:01:00 GMT", "1795262405", "6m0s",
@@ -141,7 +142,7 @@ func FuzzHoldOf(f *testing.F) {
 		}
 		for range 3 {
 			if d, field := httplimit.HoldOf(status, h, arrival); d < 0 || d > 0 != (field != "") {
-				t.Errorf("%v by %q", d, field)
+				t.Errorf("got %v by %q, want 0 or more, by a field if more", d, field)
 			}
 			delete(h, "Age")
 			if h["Date"] == nil {

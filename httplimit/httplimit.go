@@ -15,8 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/pause"
 )
 
-// DefaultMaxRetryAfter is the longest time for which one answer can block a key, unless
-// [NewObserver] is given another.
+// DefaultMaxRetryAfter is the longest time for which one answer can block a key, unless [NewObserver] is given another.
 const DefaultMaxRetryAfter = time.Hour
 
 // Config adjusts a RoundTripper. It may be nil, and every field may be zero.
@@ -27,17 +26,15 @@ type Config struct {
 	Key func(*http.Request) string
 	// Cost returns the cost of a request. Nil: 1.
 	Cost func(*http.Request) headgate.Cost
-	// MaxWait is how long a request waits at most, each time before
-	// it is sent; headgate.Never: until its context ends. A request that
-	// would have to wait longer, or beyond its context's deadline, fails at once
-	// with an error that is headgate.ErrDeadline and a headgate.DeniedError. Zero:
-	// requests do not wait, and a refused one fails with a headgate.DeniedError.
+	// MaxWait is how long a request waits at most, each time before it is sent; headgate.Never: until its context ends.
+	// A request that would have to wait longer, or beyond its context's deadline, fails at once with an error that is
+	// headgate.ErrDeadline and a headgate.DeniedError. Zero: requests do not wait, and a refused one fails with a
+	// headgate.DeniedError.
 	MaxWait time.Duration
-	// Retries is how often a request is sent again after an answer of 429,
-	// 503 or 403 that says when to retry. It needs MaxWait: an answer whose time
-	// is further off, or beyond the deadline, is returned as it is. A request is
-	// sent again only if it is idempotent, by its method or by an Idempotency-Key,
-	// and has no body or a GetBody. Zero: requests are sent once.
+	// Retries is how often a request is sent again after an answer of 429, 503 or 403 that says when to retry. It needs
+	// MaxWait: an answer whose time is further off, or beyond the deadline, is returned as it is. A request is sent
+	// again only if it is idempotent, by its method or by an Idempotency-Key, and has no body or a GetBody. Zero:
+	// requests are sent once.
 	Retries int
 	// OnBackoff is called for every answer that asks to hold back, after the block was stored,
 	// by the goroutine of the request. It may be nil.
@@ -127,13 +124,13 @@ func (t *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 	if canRepeat(req) {
 		retries = t.cfg.Retries
 	}
-	out := req
+	current := req
 	for ; ; retries-- {
 		if err := t.admit(ctx, charge); err != nil {
-			closeBody(out)
+			closeBody(current)
 			return nil, err
 		}
-		resp, err := t.cfg.Next.RoundTrip(out)
+		resp, err := t.cfg.Next.RoundTrip(current)
 		if err != nil || resp == nil {
 			return resp, err
 		}
@@ -141,16 +138,16 @@ func (t *RoundTripper) RoundTrip(req *http.Request) (*http.Response, error) {
 		if retries == 0 || !isRetryStatus(resp.StatusCode) || end.IsZero() || !t.mayWaitUntil(ctx, end) {
 			return resp, nil
 		}
-		repeated, err := repeat(req)
+		next, err := repeat(req)
 		if err != nil {
 			return resp, nil //nolint:nilerr // the answer is worth more to the caller than the error of GetBody
 		}
 		discard(resp.Body)
-		out = repeated
+		current = next
 		// Charging the request again waits for the block too, unless the store could not be
 		// reached, or the block was lifted.
 		if err := pause.Sleep(ctx, time.Until(end)); err != nil {
-			closeBody(out)
+			closeBody(current)
 			return nil, err
 		}
 	}

@@ -24,23 +24,23 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if child() {
+	if runIfChild() {
 		return
 	}
 	leaktest.Main(m)
 }
 
-var plenty = headgate.MustParse("token-bucket 1000/s")
+// fastLimit refuses no request of these tests by itself.
+var fastLimit = headgate.MustParse("token-bucket 1000/s")
 
-// far is a server that answers with a script, its last line for ever, and a
-// client of it.
-type far struct {
+// scriptedServer answers with a script, then always with its last answer. Its client uses a RoundTripper, key "far".
+type scriptedServer struct {
 	*httptest.Server
-	client  *http.Client
-	limiter *headgate.Limiter
-	mu      sync.Mutex
-	bodies  []string // of the requests
-	holds   []httplimit.Backoff
+	client   *http.Client
+	limiter  *headgate.Limiter
+	mu       sync.Mutex
+	bodies   []string // of the requests
+	backoffs []httplimit.Backoff
 }
 
 // answer is a status and lines of fields.
@@ -49,16 +49,16 @@ type answer struct {
 	fields string
 }
 
-func newFar(t *testing.T, limit headgate.Limit, cfg httplimit.Config, script ...answer) *far {
+func newScriptedServer(t *testing.T, limit headgate.Limit, cfg httplimit.Config, script ...answer) *scriptedServer {
 	t.Helper()
-	f := &far{limiter: headgate.New(memory.New(nil), &headgate.Config{Timeout: time.Minute})}
-	f.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := &scriptedServer{limiter: headgate.New(memory.New(nil), &headgate.Config{Timeout: time.Minute})}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		a := script[min(len(f.bodies), len(script)-1)]
-		f.bodies = append(f.bodies, string(body))
-		for name, values := range fields(a.fields) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		a := script[min(len(s.bodies), len(script)-1)]
+		s.bodies = append(s.bodies, string(body))
+		for name, values := range headerOf(a.fields) {
 			w.Header()[name] = values
 		}
 		w.WriteHeader(a.status)
@@ -68,74 +68,76 @@ func newFar(t *testing.T, limit headgate.Limit, cfg httplimit.Config, script ...
 	cfg.Next = transport
 	cfg.Key = func(*http.Request) string { return "far" }
 	cfg.OnBackoff = func(h httplimit.Backoff) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.holds = append(f.holds, h)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.backoffs = append(s.backoffs, h)
 	}
-	rt, err := httplimit.New(f.limiter, limit, &cfg)
+	rt, err := httplimit.New(s.limiter, limit, &cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.client = &http.Client{Transport: rt}
-	t.Cleanup(func() { f.client.CloseIdleConnections(); f.Close() })
-	return f
+	s.client = &http.Client{Transport: rt}
+	t.Cleanup(func() { s.client.CloseIdleConnections(); s.Close() })
+	return s
 }
 
-func (f *far) seen() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return append([]string(nil), f.bodies...)
+// requestBodies returns the bodies of the requests so far.
+func (s *scriptedServer) requestBodies() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.bodies...)
 }
 
-// do sends a request, and returns the status and body of its answer.
-func (f *far) do(ctx context.Context, method, body string) (int, string, error) {
-	req, err := http.NewRequestWithContext(ctx, method, f.URL, strings.NewReader(body))
+// send sends a request, and returns the status and body of its answer.
+func (s *scriptedServer) send(ctx context.Context, method, body string) (int, string, error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.URL, strings.NewReader(body))
 	if err != nil {
 		return 0, "", err
 	}
-	resp, err := f.client.Do(req)
+	resp, err := s.client.Do(req)
 	if err != nil {
 		return 0, "", err
 	}
 	defer resp.Body.Close()
-	got, err := io.ReadAll(resp.Body)
-	return resp.StatusCode, string(got), err
+	text, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(text), err
 }
 
 func TestRefusedRequestsAreNotSent(t *testing.T) {
 	t.Parallel()
 	limit := headgate.MustParse("token-bucket 1/h burst 2")
-	f := newFar(t, limit, httplimit.Config{}, answer{200, ""})
+	s := newScriptedServer(t, limit, httplimit.Config{}, answer{200, ""})
 	for range 2 {
-		if status, _, err := f.do(t.Context(), "GET", ""); status != 200 || err != nil {
+		if status, _, err := s.send(t.Context(), "GET", ""); status != 200 || err != nil {
 			t.Fatal(status, err)
 		}
 	}
-	_, _, err := f.do(t.Context(), "GET", "")
+	_, _, err := s.send(t.Context(), "GET", "")
 	denied, ok := errors.AsType[*headgate.DeniedError](err)
 	if !ok || !errors.Is(err, headgate.ErrDenied) || denied.Decision.RetryAfter < 59*time.Minute {
 		t.Errorf("got %v, want a refusal for an hour", err)
 	}
-	if n := len(f.seen()); n != 2 {
-		t.Errorf("%d were sent, want 2", n)
+	if n := len(s.requestBodies()); n != 2 {
+		t.Errorf("got %d requests sent, want 2", n)
 	}
 }
 
 func TestWaitingEndsWithTheDeadline(t *testing.T) {
 	t.Parallel()
 	for _, notation := range []string{"token-bucket 1/h", "sliding-log 1/1h"} {
-		f := newFar(t, headgate.MustParse(notation), httplimit.Config{MaxWait: headgate.Never}, answer{200, ""})
-		f.client.Timeout = time.Minute // a deadline like another
+		cfg := httplimit.Config{MaxWait: headgate.Never}
+		s := newScriptedServer(t, headgate.MustParse(notation), cfg, answer{200, ""})
+		s.client.Timeout = time.Minute // net/http makes it a deadline of the request
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		_, _, first := f.do(ctx, "GET", "")
-		_, _, err := f.do(ctx, "GET", "")
-		if first != nil || ctx.Err() != nil ||
+		_, _, firstErr := s.send(ctx, "GET", "")
+		_, _, err := s.send(ctx, "GET", "")
+		if firstErr != nil || ctx.Err() != nil ||
 			!errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, headgate.ErrDenied) {
-			t.Errorf("%s: got %v and %v, want a refusal at once; the context says %v", notation, first, err, ctx.Err())
+			t.Errorf("%s: got %v and %v, want a refusal at once; the context says %v", notation, firstErr, err, ctx.Err())
 		}
 		cancel()
-		if n := len(f.seen()); n != 1 {
-			t.Errorf("%s: %d were sent, want 1", notation, n)
+		if n := len(s.requestBodies()); n != 1 {
+			t.Errorf("%s: got %d requests sent, want 1", notation, n)
 		}
 	}
 }
@@ -145,7 +147,7 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 	for _, notation := range []string{"token-bucket 1/h", "sliding-log 1/1h"} {
 		synctest.Test(t, func(t *testing.T) {
 			sent := 0
-			next := sender(func(*http.Request) (*http.Response, error) {
+			next := roundTripFunc(func(*http.Request) (*http.Response, error) {
 				sent++
 				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 			})
@@ -172,62 +174,62 @@ func TestWaitingEndsWithTheContext(t *testing.T) {
 				}
 			}
 			if sent != 1 {
-				t.Errorf("%s: %d were sent, want 1", notation, sent)
+				t.Errorf("%s: got %d requests sent, want 1", notation, sent)
 			}
 		})
 	}
 }
 
-// body tells whether it was closed.
-type body struct {
+// trackedBody records whether it was closed.
+type trackedBody struct {
 	io.Reader
 	closed atomic.Bool
 }
 
-func (b *body) Close() error { b.closed.Store(true); return nil }
+func (b *trackedBody) Close() error { b.closed.Store(true); return nil }
 
 func TestBodiesOfUnsentRequestsAreClosed(t *testing.T) {
 	t.Parallel()
-	ended, cancel := context.WithCancel(t.Context())
+	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, tt := range []struct {
-		name  string
-		ctx   context.Context
-		store store.Store
-		cost  string
-		wait  time.Duration
-		want  error
+		name    string
+		ctx     context.Context
+		store   store.Store
+		cost    string
+		maxWait time.Duration
+		wantErr error
 	}{
 		{"refused", t.Context(), memory.New(nil), "9", 0, headgate.ErrDenied},
 		{"never", t.Context(), memory.New(nil), "9", headgate.Never, headgate.ErrDenied},
 		{"the store is away", t.Context(), storetest.Failing{Store: memory.New(nil), Err: store.ErrUnavailable}, "1", 0, store.ErrUnavailable},
 		{"the store is away, waiting", t.Context(), storetest.Failing{Store: memory.New(nil), Err: store.ErrUnavailable}, "1", time.Second, store.ErrUnavailable},
-		{"the context has ended", ended, memory.New(nil), "1", 0, context.Canceled},
+		{"the context has ended", cancelled, memory.New(nil), "1", 0, context.Canceled},
 	} {
 		rt, err := httplimit.New(headgate.New(tt.store, nil), headgate.MustParse("token-bucket 1/h burst 2"),
 			&httplimit.Config{
-				Next: sender(func(*http.Request) (*http.Response, error) {
-					t.Errorf("%s: it was sent", tt.name)
+				Next: roundTripFunc(func(*http.Request) (*http.Response, error) {
+					t.Errorf("%s: the request was sent", tt.name)
 					return nil, os.ErrInvalid
 				}),
 				Cost:    func(*http.Request) headgate.Cost { return headgate.MustCost(tt.cost) },
-				MaxWait: tt.wait,
+				MaxWait: tt.maxWait,
 			})
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := &body{Reader: strings.NewReader("x")}
+		b := &trackedBody{Reader: strings.NewReader("x")}
 		req, _ := http.NewRequestWithContext(tt.ctx, http.MethodPost, "http://example.com/", b)
-		if _, err := rt.RoundTrip(req); !errors.Is(err, tt.want) || !b.closed.Load() { //nolint:bodyclose // none
-			t.Errorf("%s: got %v (closed: %v), want %v", tt.name, err, b.closed.Load(), tt.want)
+		if _, err := rt.RoundTrip(req); !errors.Is(err, tt.wantErr) || !b.closed.Load() { //nolint:bodyclose // none
+			t.Errorf("%s: got %v (closed: %v), want %v", tt.name, err, b.closed.Load(), tt.wantErr)
 		}
 	}
 }
 
-// sender is a RoundTripper that is a function.
-type sender func(*http.Request) (*http.Response, error)
+// roundTripFunc is a RoundTripper that is a function.
+type roundTripFunc func(*http.Request) (*http.Response, error)
 
-func (s sender) RoundTrip(req *http.Request) (*http.Response, error) { return s(req) }
+func (f roundTripFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 func TestHostKey(t *testing.T) {
 	t.Parallel()
@@ -246,7 +248,7 @@ func TestHostKey(t *testing.T) {
 	}
 }
 
-func TestConfigIsChecked(t *testing.T) {
+func TestNewRoundTripperErrors(t *testing.T) {
 	t.Parallel()
 	l := headgate.New(memory.New(nil), nil)
 	for _, tt := range []struct {
@@ -255,15 +257,15 @@ func TestConfigIsChecked(t *testing.T) {
 	}{
 		{headgate.Limit{}, httplimit.Config{}},
 		{headgate.MustParse("concurrency 3 ttl 30s"), httplimit.Config{}},
-		{plenty, httplimit.Config{Retries: 1}},
-		{plenty, httplimit.Config{Retries: -1, MaxWait: 1}},
-		{plenty, httplimit.Config{MaxWait: -1}},
+		{fastLimit, httplimit.Config{Retries: 1}},
+		{fastLimit, httplimit.Config{Retries: -1, MaxWait: 1}},
+		{fastLimit, httplimit.Config{MaxWait: -1}},
 	} {
 		if _, err := httplimit.New(l, tt.limit, &tt.cfg); !errors.Is(err, headgate.ErrInvalid) {
-			t.Errorf("%v, %+v: got %v", tt.limit, tt.cfg, err)
+			t.Errorf("%v, %+v: got %v, want %v", tt.limit, tt.cfg, err, headgate.ErrInvalid)
 		}
 	}
-	if _, err := httplimit.New(nil, plenty, nil); err == nil {
+	if _, err := httplimit.New(nil, fastLimit, nil); err == nil {
 		t.Error("no limiter: got no error")
 	}
 }

@@ -59,10 +59,9 @@ func ByCookie(name string) KeyFunc {
 	}
 }
 
-// ByPathValue charges the value of a wildcard in the pattern that matched the request, see
-// [http.Request.PathValue]. So the middleware has to wrap the handler of the pattern, not the
-// router. It is an error of the client's if the value is empty, and an error of the server's if the
-// request was not routed.
+// ByPathValue charges the value of a wildcard in the pattern that matched the request, see [http.Request.PathValue]. So
+// the middleware has to wrap the handler of the pattern, not the router. It is an error of the client's if the value is
+// empty, and an error of the server's if the request was not routed.
 func ByPathValue(name string) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		value := r.PathValue(name)
@@ -83,10 +82,9 @@ func ByConst(key string) KeyFunc {
 // share the empty key.
 func Optional(key KeyFunc) KeyFunc { return FirstOf(key, ByConst("")) }
 
-// FirstOf charges the first key that a request has, such as an API key, else the address. The
-// index of the KeyFunc, from 0, is part of the key, so that no client can choose the key of another source:
-// "0|gold" and "1|192.0.2.7". An error that is not the client's ends the search, and so does a repeated
-// value.
+// FirstOf charges the first key that a request has, such as an API key, else the address. The index of the KeyFunc,
+// from 0, is part of the key, so that no client can choose the key of another source: "0|gold" and "1|192.0.2.7". An
+// error that is not the client's ends the search, and so does a repeated value.
 func FirstOf(keys ...KeyFunc) KeyFunc { return httpkey.FirstOf(slices.Clone(keys)) }
 
 // JoinKeys charges the combination of several keys, such as a customer and a path value. Different parts never make

@@ -17,15 +17,16 @@ import (
 
 func TestKeys(t *testing.T) {
 	t.Parallel()
-	behind := httplimit.ByProxiedIP(netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::ffff:172.16.0.0/108"))
+	proxied := httplimit.ByProxiedIP(
+		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("::ffff:172.16.0.0/108"))
 	header, cookie := httplimit.ByHeader("Api-Key"), httplimit.ByCookie("user")
-	first := httplimit.FirstOf(header, httplimit.ByIP)
-	both := httplimit.JoinKeys(header, cookie)
+	headerOrIP := httplimit.FirstOf(header, httplimit.ByIP)
+	headerAndCookie := httplimit.JoinKeys(header, cookie)
 	for i, tt := range []struct {
 		by     httplimit.KeyFunc
 		remote string
 		lines  string
-		want   string // "400" and "500" are answers
+		want   string // "400" and "500" are statuses
 	}{
 		{httplimit.ByIP, "192.0.2.7:1", "X-Forwarded-For: 203.0.113.9", "192.0.2.7"},
 		{httplimit.ByIP, "[2001:db8:1:2:3::4]:1", "", "2001:db8:1:2::/64"},
@@ -39,14 +40,14 @@ func TestKeys(t *testing.T) {
 		},
 		{httplimit.ByIP, "@", "", "500"},
 		{httplimit.ByIP, "", "X-Forwarded-For: 203.0.113.9", "500"},
-		{behind, "192.0.2.7:1", "X-Forwarded-For: 203.0.113.9", "192.0.2.7"}, // it is no proxy
-		{behind, "10.0.0.1:1", "X-Forwarded-For: 203.0.113.9", "203.0.113.9"},
-		{behind, "172.16.3.4:1", "X-Forwarded-For: 6.6.6.6, 203.0.113.9, 10.9.9.9", "203.0.113.9"},
-		{behind, "10.0.0.1:1", "X-Forwarded-For: 6.6.6.6\nX-Forwarded-For: 2001:db8:1:2:3::4", "2001:db8:1:2::/64"},
-		{behind, "10.0.0.1:1", "X-Forwarded-For: 203.0.113.9, nonsense", "400"},
-		{behind, "10.0.0.1:1", "X-Forwarded-For: " + strings.Repeat("10.0.0.2,", 1000), "400"},
-		{behind, "10.0.0.1:1", "", "10.0.0.1"},
-		{behind, "@", "X-Forwarded-For: 203.0.113.9", "500"},
+		{proxied, "192.0.2.7:1", "X-Forwarded-For: 203.0.113.9", "192.0.2.7"}, // from no proxy
+		{proxied, "10.0.0.1:1", "X-Forwarded-For: 203.0.113.9", "203.0.113.9"},
+		{proxied, "172.16.3.4:1", "X-Forwarded-For: 6.6.6.6, 203.0.113.9, 10.9.9.9", "203.0.113.9"},
+		{proxied, "10.0.0.1:1", "X-Forwarded-For: 6.6.6.6\nX-Forwarded-For: 2001:db8:1:2:3::4", "2001:db8:1:2::/64"},
+		{proxied, "10.0.0.1:1", "X-Forwarded-For: 203.0.113.9, nonsense", "400"},
+		{proxied, "10.0.0.1:1", "X-Forwarded-For: " + strings.Repeat("10.0.0.2,", 1000), "400"},
+		{proxied, "10.0.0.1:1", "", "10.0.0.1"},
+		{proxied, "@", "X-Forwarded-For: 203.0.113.9", "500"},
 		{httplimit.ByProxiedIP(), "10.0.0.1:1", "X-Forwarded-For: 203.0.113.9", "10.0.0.1"},
 		{header, "", "Api-Key: a", "a"},
 		{header, "", "", "400"},
@@ -60,79 +61,79 @@ func TestKeys(t *testing.T) {
 		{cookie, "", "Cookie: user=eve; user=eve\nCookie: user=eve", "eve"},
 		{httplimit.Optional(header), "", "", "1|"},
 		{httplimit.Optional(header), "", "Api-Key: a", "0|a"},
-		{first, "192.0.2.7:1", "Api-Key: 192.0.2.8", "0|192.0.2.8"},
-		{first, "192.0.2.7:1", "", "1|192.0.2.7"},
-		{first, "192.0.2.7:1", "Api-Key: a\nApi-Key: b", "400"}, // not the address: the handler may take one of them
+		{headerOrIP, "192.0.2.7:1", "Api-Key: 192.0.2.8", "0|192.0.2.8"},
+		{headerOrIP, "192.0.2.7:1", "", "1|192.0.2.7"},
+		{headerOrIP, "192.0.2.7:1", "Api-Key: a\nApi-Key: b", "400"}, // not the address, as the handler may use one of the values
 		{httplimit.Optional(header), "", "Api-Key: a\nApi-Key: b", "400"},
-		{first, "@", "", "500"},
+		{headerOrIP, "@", "", "500"},
 		{httplimit.FirstOf(), "", "", "400"},
 		{httplimit.FirstOf(header, cookie), "", "", "400"},
-		{both, "", "Api-Key: a|b\nCookie: user=c", `a\|b|c`},
-		{both, "", "Api-Key: a\nCookie: user=b|c", `a|b\|c`},
-		{both, "", "Api-Key: a", "400"},
+		{headerAndCookie, "", "Api-Key: a|b\nCookie: user=c", `a\|b|c`},
+		{headerAndCookie, "", "Api-Key: a\nCookie: user=b|c", `a|b\|c`},
+		{headerAndCookie, "", "Api-Key: a", "400"},
 		{httplimit.ByConst("all"), "", "", "all"},
 	} {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
 		r.RemoteAddr = tt.remote
-		for name, values := range fields(tt.lines) {
+		for name, values := range headerOf(tt.lines) {
 			r.Header[name] = values
 		}
-		l := &spy{HandlerLimiter: memoryLimiter()}
-		h := must(t, l, httplimit.HandlerConfig{
+		l := &recordingLimiter{HandlerLimiter: memoryLimiter()}
+		h := mustHandler(t, l, httplimit.HandlerConfig{
 			OnError: func(*http.Request, error) {},
 			Charges: []httplimit.Charge{{Limit: headgate.MustParse("fixed-window 1/1h from-first"), Key: tt.by}},
-		})(answers(204))
+		})(respondWith(204))
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		got := ""
 		switch {
 		case w.Code == 400, w.Code == 500:
 			got = map[int]string{400: "400", 500: "500"}[w.Code]
-			if len(l.asked) > 0 || !strings.HasPrefix(w.Header().Get("Content-Type"), "application/problem+json") {
-				t.Errorf("%d: asked %v; %v", i, l.asked, w.Header())
+			if len(l.charges) > 0 || !strings.HasPrefix(w.Header().Get("Content-Type"), "application/problem+json") {
+				t.Errorf("row %d: got charges %v, %v; want none and a problem", i, l.charges, w.Header())
 			}
-		case len(l.asked) == 1:
-			got = l.asked[0].Key
+		case len(l.charges) == 1:
+			got = l.charges[0].Key
 		}
 		if got != tt.want {
-			t.Errorf("%d: key %.200q, want %q", i, got, tt.want)
+			t.Errorf("row %d: got key %.200q, want %q", i, got, tt.want)
 		}
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("the zero Prefix is taken")
+			t.Error("ByProxiedIP with the zero Prefix did not panic")
 		}
 	}()
 	httplimit.ByProxiedIP(netip.Prefix{})
 }
 
-// spy notes what is taken.
-type spy struct {
+// recordingLimiter records the charges of Take.
+type recordingLimiter struct {
 	httplimit.HandlerLimiter
-	asked []headgate.Charge
+	charges []headgate.Charge
 }
 
-func (s *spy) Take(ctx context.Context, charges ...headgate.Charge) (headgate.Decision, error) {
-	s.asked = append(s.asked, charges...)
+func (s *recordingLimiter) Take(ctx context.Context, charges ...headgate.Charge) (headgate.Decision, error) {
+	s.charges = append(s.charges, charges...)
 	return s.HandlerLimiter.Take(ctx, charges...)
 }
 
 func TestPathValues(t *testing.T) {
 	t.Parallel()
-	l := &spy{HandlerLimiter: memoryLimiter()}
+	l := &recordingLimiter{HandlerLimiter: memoryLimiter()}
 	limit := headgate.MustParse("fixed-window 1/1h from-first")
 	mux := http.NewServeMux()
-	mux.Handle("POST /users/{id}", httplimit.Handler(l, limit, httplimit.ByPathValue("id"))(answers(204)))
-	mux.Handle("POST /files/{path...}", httplimit.Handler(l, limit, httplimit.ByPathValue("path"))(answers(204)))
+	mux.Handle("POST /users/{id}", httplimit.Handler(l, limit, httplimit.ByPathValue("id"))(respondWith(204)))
+	mux.Handle("POST /files/{path...}", httplimit.Handler(l, limit, httplimit.ByPathValue("path"))(respondWith(204)))
 	for path, want := range map[string]int{"/users/a%2Fb": 204, "/files/": 400} {
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, nil))
 		if w.Code != want {
-			t.Errorf("%s: %d", path, w.Code)
+			t.Errorf("%s: got %d, want %d", path, w.Code, want)
 		}
 	}
-	if len(l.asked) != 1 || l.asked[0].Key != "a/b" {
-		t.Errorf("asked %v", l.asked)
+	if len(l.charges) != 1 || l.charges[0].Key != "a/b" {
+		t.Errorf("got charges %v, want one of key a/b", l.charges)
 	}
 }
 
@@ -146,11 +147,11 @@ func TestCosts(t *testing.T) {
 		chunked bool
 	}
 	for i, tt := range []struct {
-		by   httplimit.CostFunc
-		from request
-		want string // "400" and "413" are answers
+		by      httplimit.CostFunc
+		request request
+		want    string // "400" and "413" are statuses
 	}{
-		{header, request{}, "0"}, // not said: 1
+		{header, request{}, "0"}, // no header: the zero Cost, which is 1
 		{header, request{lines: "Cost: 2.5"}, "2.5"},
 		{header, request{lines: "Cost: -1"}, "400"},
 		{header, request{lines: "Cost: 0"}, "400"},
@@ -180,58 +181,57 @@ func TestCosts(t *testing.T) {
 		{rows, request{body: `{"batch":{"rows":[` + strings.Repeat("1,", 20) + `1]}}`, chunked: true}, "413"},
 		{httplimit.CostByJSONArray("", 40), request{body: `[1,2]`}, "2"},
 	} {
-		var in io.Reader = strings.NewReader(tt.from.body)
-		if tt.from.chunked {
-			in = io.MultiReader(in) // hides its length
+		var body io.Reader = strings.NewReader(tt.request.body)
+		if tt.request.chunked {
+			body = io.MultiReader(body) // hides the length
 		}
-		r := httptest.NewRequest(http.MethodPost, "/", in)
-		if tt.from.body == "" && !tt.from.chunked {
+		r := httptest.NewRequest(http.MethodPost, "/", body)
+		if tt.request.body == "" && !tt.request.chunked {
 			r = httptest.NewRequest(http.MethodPost, "/", nil)
 		}
-		for name, values := range fields(tt.from.lines) {
+		for name, values := range headerOf(tt.request.lines) {
 			r.Header[name] = values
 		}
-		l, read := &spy{HandlerLimiter: memoryLimiter()}, ""
-		h := must(t, l, httplimit.HandlerConfig{Charges: []httplimit.Charge{{
+		l, handlerBody := &recordingLimiter{HandlerLimiter: memoryLimiter()}, ""
+		h := mustHandler(t, l, httplimit.HandlerConfig{Charges: []httplimit.Charge{{
 			Limit: headgate.MustParse("fixed-window 1000/1h from-first"), Key: httplimit.ByIP, Cost: tt.by,
 		}}})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			text, err := io.ReadAll(r.Body)
-			if read = string(text); err != nil || r.Body.Close() != nil {
-				t.Errorf("%d: %v", i, err)
+			if handlerBody = string(text); err != nil || r.Body.Close() != nil {
+				t.Errorf("row %d: the handler cannot read the body: %v", i, err)
 			}
 		}))
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		got := map[int]string{400: "400", 413: "413"}[w.Code]
 		if w.Code == 200 {
-			got = l.asked[0].Cost.String()
-			if read != tt.from.body {
-				t.Errorf("%d: the handler reads %q", i, read)
+			got = l.charges[0].Cost.String()
+			if handlerBody != tt.request.body {
+				t.Errorf("row %d: the handler reads %q, want %q", i, handlerBody, tt.request.body)
 			}
 		}
 		if got != tt.want {
-			t.Errorf("%d: %s, want %s (%d %s)", i, got, tt.want, w.Code, w.Body)
+			t.Errorf("row %d: got %s, want %s (%d %s)", i, got, tt.want, w.Code, w.Body)
 		}
 	}
 }
 
-// FuzzRequest: whatever a client sends is charged to a key that a store takes, or is answered with 400 or
-// 413 and not charged.
+// FuzzRequest checks that every request is charged to valid keys, or is answered with 400 or 413 and not charged.
 func FuzzRequest(f *testing.F) {
 	f.Add("192.0.2.1:1", "203.0.113.9", "key", "2.5", `{"rows":[1,2]}`)
 	f.Add("10.0.0.1:1", "203.0.113.9, 10.0.0.2", "a|b", "", `{"rows":[]}`)
 	f.Add("10.0.0.1:1", "x", "\x00", "-1", `{"rows":[1],"ROWS":[]}`)
-	behind := httplimit.ByProxiedIP(netip.MustParsePrefix("10.0.0.0/8"))
+	proxied := httplimit.ByProxiedIP(netip.MustParsePrefix("10.0.0.0/8"))
 	limit := headgate.MustParse("fixed-window 1000/1h from-first")
 	header := httplimit.ByHeader("Key")
 	f.Fuzz(func(t *testing.T, remote, forwarded, key, cost, body string) {
-		l := &spy{HandlerLimiter: memoryLimiter()}
-		fault := false
+		l := &recordingLimiter{HandlerLimiter: memoryLimiter()}
+		hasServerError := false
 		wrap, err := httplimit.NewHandler(l, httplimit.HandlerConfig{
-			OnError: func(*http.Request, error) { fault = true },
+			OnError: func(*http.Request, error) { hasServerError = true },
 			Charges: []httplimit.Charge{
 				{
-					Limit: limit, Key: httplimit.FirstOf(httplimit.JoinKeys(header, behind), behind),
+					Limit: limit, Key: httplimit.FirstOf(httplimit.JoinKeys(header, proxied), proxied),
 					Cost: httplimit.CostByHeader("Cost"),
 				},
 				{Limit: limit, Key: httplimit.ByCookie("c"), Cost: func(*http.Request) (headgate.Cost, error) {
@@ -250,23 +250,23 @@ func FuzzRequest(f *testing.F) {
 			r.Header["Cost"] = []string{cost}
 		}
 		w := httptest.NewRecorder()
-		wrap(answers(204)).ServeHTTP(w, r)
-		for _, c := range l.asked {
+		wrap(respondWith(204)).ServeHTTP(w, r)
+		for _, c := range l.charges {
 			if err := law.ValidKey(c.Key); err != nil {
 				t.Errorf("key %q: %v", c.Key, err)
 			}
 		}
-		switch _, noAddress := netip.ParseAddrPort(remote); w.Code {
+		switch _, addrErr := netip.ParseAddrPort(remote); w.Code {
 		case 204, 429:
-			if len(l.asked) != 2 {
-				t.Errorf("asked %v", l.asked)
+			if len(l.charges) != 2 {
+				t.Errorf("got charges %v, want two", l.charges)
 			}
 		case 400, 413:
-			if fault {
-				t.Error("an error of the client's is told as the server's")
+			if hasServerError {
+				t.Error("OnError was called with an error of the client's")
 			}
 		case 500:
-			if noAddress == nil {
+			if addrErr == nil {
 				t.Errorf("%d %s", w.Code, w.Body)
 			}
 		default:
@@ -277,21 +277,22 @@ func FuzzRequest(f *testing.F) {
 
 var errBody = errors.New("body")
 
-// TestABodyThatBreaksOff: the client's fault, and nothing is charged.
-func TestABodyThatBreaksOff(t *testing.T) {
+// TestATruncatedBodyIsAnsweredWith400 checks that a truncated body is answered with 400, and charges nothing.
+func TestATruncatedBodyIsAnsweredWith400(t *testing.T) {
 	t.Parallel()
-	l := &spy{HandlerLimiter: memoryLimiter()}
-	h := must(t, l, httplimit.HandlerConfig{Charges: []httplimit.Charge{{
+	l := &recordingLimiter{HandlerLimiter: memoryLimiter()}
+	h := mustHandler(t, l, httplimit.HandlerConfig{Charges: []httplimit.Charge{{
 		Limit: headgate.MustParse("fixed-window 1000/1h from-first"), Key: httplimit.ByIP, Cost: httplimit.CostByJSONArray("", 100),
-	}}})(answers(204))
-	r := httptest.NewRequest(http.MethodPost, "/", io.MultiReader(strings.NewReader("[1,"), brokenReader{}))
+	}}})(respondWith(204))
+	r := httptest.NewRequest(http.MethodPost, "/", io.MultiReader(strings.NewReader("[1,"), failingReader{}))
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
-	if w.Code != 400 || len(l.asked) > 0 {
-		t.Errorf("%d %s; asked %v", w.Code, w.Body, l.asked)
+	if w.Code != 400 || len(l.charges) > 0 {
+		t.Errorf("got %d %s, charges %v; want 400, none", w.Code, w.Body, l.charges)
 	}
 }
 
-type brokenReader struct{}
+// failingReader fails each read.
+type failingReader struct{}
 
-func (brokenReader) Read([]byte) (int, error) { return 0, errBody }
+func (failingReader) Read([]byte) (int, error) { return 0, errBody }

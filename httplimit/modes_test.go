@@ -17,65 +17,65 @@ func TestModes(t *testing.T) {
 	t.Parallel()
 	limit := headgate.MustParse("fixed-window 2/1h from-first")
 	for name, tt := range map[string]struct {
-		mode    httplimit.Mode
-		refused int // of 5
-		charged string
-		fields  bool
+		mode     httplimit.Mode
+		refusals int // of 5 requests
+		charged  string
+		fields   bool
 	}{
 		"shadow": {httplimit.Shadow, 3, "2", false},
 		"advise": {httplimit.Advise, 0, "0", true},
 	} {
 		l := memoryLimiter()
-		refused := 0
-		h := must(t, l, httplimit.HandlerConfig{
+		refusals := 0
+		h := mustHandler(t, l, httplimit.HandlerConfig{
 			Mode: tt.mode, Legacy: httplimit.LegacySeconds,
 			Charges: []httplimit.Charge{{Limit: limit, Key: httplimit.ByIP}},
 			OnDecision: func(_ *http.Request, d *headgate.Decision) {
 				if !d.Allowed {
-					refused++
+					refusals++
 				}
 			},
-		})(answers(204))
+		})(respondWith(204))
 		for range 5 {
-			w := get(h, "")
+			w := send(h, "")
 			if w.Code != 204 || (w.Header().Get("RateLimit") != "") != tt.fields || w.Header().Get("Retry-After") != "" {
-				t.Errorf("%s: %d %v", name, w.Code, w.Header())
+				t.Errorf("%s: got %d %v, want 204", name, w.Code, w.Header())
 			}
 		}
-		if n := used(t, l, limit, "192.0.2.1"); refused != tt.refused || n != tt.charged {
-			t.Errorf("%s: %d refused, %v charged", name, refused, n)
+		if n := usedUnits(t, l, limit, "192.0.2.1"); refusals != tt.refusals || n != tt.charged {
+			t.Errorf("%s: got %d refusals, %v charged; want %d, %s", name, refusals, n, tt.refusals, tt.charged)
 		}
 		_, err := l.Take(t.Context(), headgate.Charge{Limit: limit, Key: "192.0.2.1", Cost: headgate.Units(2)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		refused = 0
-		if w := get(h, ""); w.Code != 204 || refused != 1 || w.Header().Get("Retry-After") != "" {
-			t.Errorf("%s, full: %d %v, %d refused", name, w.Code, w.Header(), refused)
+		refusals = 0
+		if w := send(h, ""); w.Code != 204 || refusals != 1 || w.Header().Get("Retry-After") != "" {
+			t.Errorf("%s, full: got %d %v, %d refusals; want 204, 1", name, w.Code, w.Header(), refusals)
 		}
-		if w := get(h, "X: "+strings.Repeat("x", 3)); w.Code != 204 {
-			t.Errorf("%s: %d", name, w.Code)
+		if w := send(h, "X: "+strings.Repeat("x", 3)); w.Code != 204 {
+			t.Errorf("%s: got %d, want 204", name, w.Code)
 		}
 	}
 }
 
-// TestShadowServesWhatCannotBeCharged: also where enforcing would answer with 400.
+// TestShadowServesWhatCannotBeCharged checks that Shadow and Advise serve a request whose cost cannot be read.
 func TestShadowServesWhatCannotBeCharged(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []httplimit.Mode{httplimit.Shadow, httplimit.Advise} {
-		told, read := 0, ""
-		h := must(t, memoryLimiter(), httplimit.HandlerConfig{
-			Mode: mode, OnError: func(*http.Request, error) { told++ },
+		errCount, handlerBody := 0, ""
+		h := mustHandler(t, memoryLimiter(), httplimit.HandlerConfig{
+			Mode: mode, OnError: func(*http.Request, error) { errCount++ },
 			Charges: []httplimit.Charge{{
 				Limit: headgate.MustParse("fixed-window 2/1h from-first"), Key: httplimit.ByIP,
 				Cost: httplimit.CostByJSONArray("rows", 10),
 			}},
 		})(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
-			read = string(body)
+			handlerBody = string(body)
 		}))
-		if w := post(h, "", `{"rows":[1,2,3,4]}`); w.Code != 200 || told != 1 || read != `{"rows":[1,2,3,4]}` {
-			t.Errorf("%d: %d, told %d times, read %q", mode, w.Code, told, read)
+		if w := sendBody(h, "", `{"rows":[1,2,3,4]}`); w.Code != 200 || errCount != 1 || handlerBody != `{"rows":[1,2,3,4]}` {
+			t.Errorf("mode %d: got %d, %d errors, body %q", mode, w.Code, errCount, handlerBody)
 		}
 	}
 }
@@ -84,31 +84,32 @@ func TestShadowLogsWhatItWouldRefuse(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var log bytes.Buffer
-	h := must(t, memoryLimiter(), httplimit.HandlerConfig{
+	h := mustHandler(t, memoryLimiter(), httplimit.HandlerConfig{
 		Mode: httplimit.Shadow,
 		Charges: []httplimit.Charge{{
 			Limit: headgate.MustParse("fixed-window 1/1h from-first"), Key: httplimit.ByHeader("Api-Key"),
 		}},
-		Logger: slog.New(slog.NewTextHandler(writer(func(b []byte) {
+		Logger: slog.New(slog.NewTextHandler(writerFunc(func(b []byte) {
 			mu.Lock()
 			defer mu.Unlock()
 			log.Write(b)
 		}), nil)),
-	})(answers(204))
+	})(respondWith(204))
 	for range 2 {
-		get(h, "Api-Key: hidden")
+		send(h, "Api-Key: hidden")
 	}
 	mu.Lock()
 	defer mu.Unlock()
 	if s := log.String(); strings.Count(s, "\n") != 1 ||
 		!strings.Contains(s, "would refuse") || strings.Contains(s, "hidden") {
-		t.Errorf("log: %s", s)
+		t.Errorf("got log %s, want one line without the key", s)
 	}
 }
 
-type writer func([]byte)
+// writerFunc is an io.Writer that is a function.
+type writerFunc func([]byte)
 
-func (f writer) Write(b []byte) (int, error) {
+func (f writerFunc) Write(b []byte) (int, error) {
 	f(b)
 	return len(b), nil
 }
@@ -122,24 +123,24 @@ func TestSkipRefuseStatusFields(t *testing.T) {
 		NoFields: true,
 		Legacy:   httplimit.LegacySeconds,
 	}
-	h := must(t, memoryLimiter(), cfg)(answers(204))
+	h := mustHandler(t, memoryLimiter(), cfg)(respondWith(204))
 	for i, want := range []int{204, 503} {
-		w := get(h, "")
+		w := send(h, "")
 		if w.Code != want || w.Header().Get("RateLimit") != "" || w.Header().Get("RateLimit-Policy") != "" ||
 			(w.Header().Get("Retry-After") != "") != (want == 503) || w.Header().Get("X-RateLimit-Remaining") != "0" {
-			t.Errorf("%d: %d %v", i, w.Code, w.Header())
+			t.Errorf("request %d: got %d %v, want %d", i, w.Code, w.Header(), want)
 		}
 	}
-	if w := get(h, "Skip: 1"); w.Code != 204 || w.Header().Get("X-RateLimit-Remaining") != "" {
-		t.Errorf("skipped: %d %v", w.Code, w.Header())
+	if w := send(h, "Skip: 1"); w.Code != 204 || w.Header().Get("X-RateLimit-Remaining") != "" {
+		t.Errorf("skipped: got %d %v, want 204 without fields", w.Code, w.Header())
 	}
 	cfg.Refuse = func(w http.ResponseWriter, _ *http.Request, d *headgate.Decision) {
 		http.Error(w, "later, by "+d.LimitName, http.StatusTeapot)
 	}
-	h = must(t, memoryLimiter(), cfg)(answers(204))
-	get(h, "")
-	if w := get(h, ""); w.Code != http.StatusTeapot || w.Header().Get("Retry-After") == "" ||
+	h = mustHandler(t, memoryLimiter(), cfg)(respondWith(204))
+	send(h, "")
+	if w := send(h, ""); w.Code != http.StatusTeapot || w.Header().Get("Retry-After") == "" ||
 		w.Body.String() != "later, by fixed-window 1/1h from-first\n" {
-		t.Errorf("%d %v %s", w.Code, w.Header(), w.Body)
+		t.Errorf("with Refuse: got %d %v %s", w.Code, w.Header(), w.Body)
 	}
 }

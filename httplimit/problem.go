@@ -8,8 +8,7 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// The types of problems (RFC 9457) that the Internet-Draft draft-ietf-httpapi-ratelimit-headers
-// registers.
+// The types of problems (RFC 9457) that the Internet-Draft draft-ietf-httpapi-ratelimit-headers registers.
 const (
 	QuotaExceeded            = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 	TemporaryReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
@@ -24,9 +23,8 @@ type Problem struct {
 	ViolatedPolicies []string `json:"violated-policies,omitempty"` // names of limits
 }
 
-// WriteRefusal answers a refused request with a status, such as [http.StatusTooManyRequests],
-// and a problem of type [QuotaExceeded] that names the limits. Call [SetHeader] and [SetRetryAfter]
-// before, for the headers.
+// WriteRefusal answers a refused request with a status, such as [http.StatusTooManyRequests], and a problem of type
+// [QuotaExceeded] that names the limits. Call [SetHeader] and [SetRetryAfter] before, for the headers.
 func WriteRefusal(w http.ResponseWriter, d *headgate.Decision, status int) {
 	WriteProblem(w, &Problem{
 		Type: QuotaExceeded, Title: "Quota exceeded", Status: status,
@@ -42,9 +40,8 @@ func passes(d *headgate.Decision) string {
 	return fmt.Sprintf("It can pass in %d s.", waitSeconds(d.RetryAfter))
 }
 
-// WriteUnavailable answers a request with status 503 and a problem of type [TemporaryReducedCapacity],
-// since the store is away and nothing could be decided. It removes the RateLimit fields, as no figures
-// are known.
+// WriteUnavailable answers a request with status 503 and a problem of type [TemporaryReducedCapacity], since the store
+// is away and nothing could be decided. It removes the RateLimit fields, as no figures are known.
 func WriteUnavailable(w http.ResponseWriter) {
 	h := w.Header()
 	delete(h, "Ratelimit")

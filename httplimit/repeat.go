@@ -41,15 +41,15 @@ func canRepeat(req *http.Request) bool {
 
 // repeat returns a copy of a request that was sent, with a fresh body.
 func repeat(req *http.Request) (*http.Request, error) {
-	repeated := req.Clone(req.Context())
+	copied := req.Clone(req.Context())
 	if req.Body != nil && req.Body != http.NoBody {
 		body, err := req.GetBody()
 		if err != nil {
 			return nil, err
 		}
-		repeated.Body = body
+		copied.Body = body
 	}
-	return repeated, nil
+	return copied, nil
 }
 
 // mayWaitUntil reports whether end is within MaxWait and the context's deadline.
@@ -69,8 +69,8 @@ func closeBody(req *http.Request) {
 
 // discard reads the rest of a body, within bounds, and closes it.
 func discard(body io.ReadCloser) {
-	slow := time.AfterFunc(discardTimeout, func() { _ = body.Close() })
-	defer slow.Stop()
+	timer := time.AfterFunc(discardTimeout, func() { _ = body.Close() })
+	defer timer.Stop()
 	_, _ = io.CopyN(io.Discard, body, maxDiscardBytes) // a body that is not read to its end costs the connection
 	_ = body.Close()
 }

@@ -22,29 +22,32 @@ import (
 	"github.com/headgate/headgate/store/sqlite"
 )
 
-// replicaLimit lets many more pass in the time of a Retry-After than there are that send.
-const replicaLimit, sending = "token-bucket 100/s burst 1", 10
+// A replica has senders goroutines that send. In a second replicaLimit lets more requests pass than there are senders.
+const (
+	replicaLimit = "token-bucket 100/s burst 1"
+	senders      = 10
+)
 
-// child runs a replica, if its task names a number, a store and a server. It sends one
-// request for "one" on its input, and as many as it may for "many", until its
-// input ends. It reports once the store has a Retry-After.
-func child() bool {
-	job := strings.Fields(dbtest.Task())
-	if len(job) != 3 {
+// runIfChild runs a replica if the process's task names a number, a store and a server; else it returns false. The
+// replica sends one request for the line "one", and as many as it may for "many", until its input ends. It prints
+// "told" for each Retry-After that it has stored.
+func runIfChild() bool {
+	args := strings.Fields(dbtest.Task())
+	if len(args) != 3 {
 		return false
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	st, err := sqlite.Open(ctx, job[1], nil)
-	exit(err)
-	l := headgate.New(st, &headgate.Config{Timeout: time.Minute})
-	told := func(httplimit.Backoff) { fmt.Println("told") }
+	s, err := sqlite.Open(ctx, args[1], nil)
+	exitOn(err)
+	l := headgate.New(s, &headgate.Config{Timeout: time.Minute})
+	onBackoff := func(httplimit.Backoff) { fmt.Println("told") }
 	rt, err := httplimit.New(l, headgate.MustParse(replicaLimit), &httplimit.Config{
-		MaxWait: headgate.Never, Retries: 5, Key: func(*http.Request) string { return "far" }, OnBackoff: told,
+		MaxWait: headgate.Never, Retries: 5, Key: func(*http.Request) string { return "far" }, OnBackoff: onBackoff,
 	})
-	exit(err)
+	exitOn(err)
 	client := &http.Client{Transport: rt}
-	get := func(ctx context.Context, client *http.Client) error {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, job[2]+"/"+job[0], nil)
+	send := func(ctx context.Context, client *http.Client) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, args[2]+"/"+args[0], nil)
 		if err != nil {
 			return err
 		}
@@ -56,21 +59,21 @@ func child() bool {
 		_, err = io.Copy(io.Discard, resp.Body)
 		return err
 	}
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		switch lines.Text() {
 		case "one":
-			impatient, err := httplimit.New(l, headgate.MustParse(replicaLimit), &httplimit.Config{
-				Key: func(*http.Request) string { return "far" }, OnBackoff: told,
+			noWaitTripper, err := httplimit.New(l, headgate.MustParse(replicaLimit), &httplimit.Config{
+				Key: func(*http.Request) string { return "far" }, OnBackoff: onBackoff,
 			})
-			exit(err)
-			exit(get(ctx, &http.Client{Transport: impatient}))
+			exitOn(err)
+			exitOn(send(ctx, &http.Client{Transport: noWaitTripper}))
 		case "many":
-			for range sending {
-				all.Go(func() {
+			for range senders {
+				wg.Go(func() {
 					for ctx.Err() == nil {
-						if err := get(ctx, client); err != nil && ctx.Err() == nil {
-							exit(err)
+						if err := send(ctx, client); err != nil && ctx.Err() == nil {
+							exitOn(err)
 						}
 					}
 				})
@@ -78,145 +81,143 @@ func child() bool {
 		}
 	}
 	cancel()
-	all.Wait()
-	exit(st.Close())
+	wg.Wait()
+	exitOn(s.Close())
 	return true
 }
 
-func exit(err error) {
+// exitOn ends the process if there is an error.
+func exitOn(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-// arrived is a request that the server got.
-type arrived struct {
+// arrivedRequest is a request that the server got.
+type arrivedRequest struct {
 	at      time.Time
 	replica string
 }
 
-// refusing is a server that answers 429 with Retry-After when it is told to. It answers no other request before the
-// store knows of that.
-type refusing struct {
-	asks time.Duration // in Retry-After
+// refusingServer answers a request with 429 and Retry-After after refuseNext, and then no other before resume.
+type refusingServer struct {
+	retryAfter time.Duration
 
-	mu      sync.Mutex
-	got     []arrived
-	refuse  bool          // the next is answered 429
-	since   time.Time     // when the last was
-	untold  chan struct{} // closed once the store knows of it
-	unknown bool          // it does not yet
+	mu        sync.Mutex
+	requests  []arrivedRequest
+	refuse    bool          // whether the next request is answered with 429
+	refusedAt time.Time     // when the last request was answered with 429
+	paused    bool          // since then, until resume
+	resumed   chan struct{} // closed by resume
 }
 
-func (f *refusing) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	f.mu.Lock()
+func (s *refusingServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
 	now := time.Now()
-	f.got = append(f.got, arrived{now, r.URL.Path})
-	if f.refuse {
-		f.refuse, f.since, f.unknown, f.untold = false, now, true, make(chan struct{})
-		f.mu.Unlock()
-		w.Header().Set("Retry-After", strconv.Itoa(int(f.asks.Seconds())))
+	s.requests = append(s.requests, arrivedRequest{now, r.URL.Path})
+	if s.refuse {
+		s.refuse, s.refusedAt, s.paused, s.resumed = false, now, true, make(chan struct{})
+		s.mu.Unlock()
+		w.Header().Set("Retry-After", strconv.Itoa(int(s.retryAfter.Seconds())))
 		w.WriteHeader(http.StatusTooManyRequests)
 		return
 	}
-	unknown, untold := f.unknown, f.untold
-	f.mu.Unlock()
-	if unknown {
-		<-untold
+	paused, resumed := s.paused, s.resumed
+	s.mu.Unlock()
+	if paused {
+		<-resumed
 	}
 }
 
-// refuseNext has the next request answered 429.
-func (f *refusing) refuseNext() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.refuse = true
+// refuseNext makes the server answer the next request with 429.
+func (s *refusingServer) refuseNext() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refuse = true
 }
 
-// told has requests answered again.
-func (f *refusing) told() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.unknown = false
-	close(f.untold)
+// resume makes the server answer requests again, once the store has the Retry-After.
+func (s *refusingServer) resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paused = false
+	close(s.resumed)
 }
 
-// held waits until all three replicas have sent a request after what the last 429 asks for. It
-// returns how many requests came between that 429 and the end of what it asks for.
-func (f *refusing) held(t *testing.T, name string) (early int) {
+// countEarly waits until all replicas have sent a request after the Retry-After, and counts those before its end.
+func (s *refusingServer) countEarly(t *testing.T, name string) (early int) {
 	t.Helper()
 	await.Until(t, "all three "+name+" to send requests after the 429", func() bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		early = 0
-		from := map[string]int{}
-		for _, a := range f.got {
-			switch d := a.at.Sub(f.since); {
-			case d > 0 && d < f.asks:
+		replicas := map[string]bool{}
+		for _, r := range s.requests {
+			switch d := r.at.Sub(s.refusedAt); {
+			case d > 0 && d < s.retryAfter:
 				early++
-			case d >= f.asks:
-				from[a.replica]++
+			case d >= s.retryAfter:
+				replicas[r.replica] = true
 			}
 		}
-		return len(from) == 3
+		return len(replicas) == 3
 	})
-	t.Logf("%s: %d requests between the 429 and the end of what it asks for", name, early)
+	t.Logf("%s: %d requests between the 429 and the end of its Retry-After", name, early)
 	return early
 }
 
-// TestReplicasHoldBackTogether lets three processes share a store. One of them
-// is answered 429 with Retry-After 1 while the others have not begun: none sends
-// a request in that second. A second 429 comes while they all send as much
-// as they may: each sends those requests at most that were on their way.
+// TestReplicasHoldBackTogether lets three processes share a store. One of them is answered with 429 and Retry-After 1
+// before the others send: none may send a request in that second. A second 429 comes while they all send as much as
+// they may: only requests that were on their way may come early.
 func TestReplicasHoldBackTogether(t *testing.T) {
 	t.Parallel()
-	f := &refusing{asks: time.Second, refuse: true}
-	srv := httptest.NewServer(f)
+	server := &refusingServer{retryAfter: time.Second, refuse: true}
+	srv := httptest.NewServer(server)
 	t.Cleanup(srv.Close) // after the replicas have ended
-	url := "sqlite:" + filepath.Join(t.TempDir(), "state.db") + "?synchronous=normal"
-	say, told := replicas(t, url, srv.URL)
+	storeURL := "sqlite:" + filepath.Join(t.TempDir(), "state.db") + "?synchronous=normal"
+	inputs, lines := startReplicas(t, storeURL, srv.URL)
 
-	fmt.Fprintln(say[0], "one")
-	await.Receive(t, "the store to be told of the first 429", told)
-	f.told()
-	for _, w := range say {
+	fmt.Fprintln(inputs[0], "one")
+	await.Receive(t, "the store to have the first Retry-After", lines)
+	server.resume()
+	for _, w := range inputs {
 		fmt.Fprintln(w, "many")
 	}
-	if early := f.held(t, "idle replicas"); early != 0 {
-		t.Errorf("idle replicas sent %d requests early", early)
+	if early := server.countEarly(t, "idle replicas"); early != 0 {
+		t.Errorf("idle replicas: got %d early requests, want 0", early)
 	}
-	f.refuseNext()
-	await.Receive(t, "the store to be told of the second 429", told)
-	f.told()
-	if early := f.held(t, "busy replicas"); early >= len(say)*sending {
-		t.Errorf("%d senders, of which one got a 429, sent %d requests early", len(say)*sending, early)
+	server.refuseNext()
+	await.Receive(t, "the store to have the second Retry-After", lines)
+	server.resume()
+	if early := server.countEarly(t, "busy replicas"); early >= len(inputs)*senders {
+		t.Errorf("busy replicas: got %d early requests, want less than %d", early, len(inputs)*senders)
 	}
-	for _, w := range say {
+	for _, w := range inputs {
 		w.Close()
 	}
 }
 
-// replicas starts three processes, which end when what they are told does. What they say is passed on.
-func replicas(t *testing.T, store, server string) (say []io.WriteCloser, told <-chan string) {
+// startReplicas starts three processes, which end with their inputs. It returns the lines that they print.
+func startReplicas(t *testing.T, storeURL, serverURL string) (inputs []io.WriteCloser, lines <-chan string) {
 	t.Helper()
-	lines := make(chan string, 100)
+	output := make(chan string, 100)
 	for i := range 3 {
-		c := dbtest.StartChild(t, fmt.Sprint(i, " ", store, " ", server))
-		var read sync.WaitGroup
-		read.Go(func() {
-			for said := bufio.NewScanner(c.Out); said.Scan(); {
-				lines <- said.Text()
+		c := dbtest.StartChild(t, fmt.Sprint(i, " ", storeURL, " ", serverURL))
+		var reader sync.WaitGroup
+		reader.Go(func() {
+			for scanner := bufio.NewScanner(c.Out); scanner.Scan(); {
+				output <- scanner.Text()
 			}
 		})
 		t.Cleanup(func() {
 			c.In.Close()
-			read.Wait()
+			reader.Wait()
 			if err := c.Wait(); err != nil {
 				t.Errorf("replica %d: %v", i, err)
 			}
 		})
-		say = append(say, c.In)
+		inputs = append(inputs, c.In)
 	}
-	return say, lines
+	return inputs, output
 }

@@ -30,24 +30,24 @@ type recorder struct {
 	written int64 // bytes of the body
 }
 
-func (c *recorder) recordStatus(status int) {
+func (rec *recorder) recordStatus(status int) {
 	final := status >= 200 || status == http.StatusSwitchingProtocols // after another 1xx a final status follows
-	if c.status == 0 && final {
-		c.status = status
+	if rec.status == 0 && final {
+		rec.status = status
 	}
 }
 
 // wrap returns a writer that records what passes, with all optional interfaces of w.
-func (c *recorder) wrap(w http.ResponseWriter) http.ResponseWriter {
+func (rec *recorder) wrap(w http.ResponseWriter) http.ResponseWriter {
 	count := func(n int64) {
-		c.recordStatus(http.StatusOK)
-		c.written += n
+		rec.recordStatus(http.StatusOK)
+		rec.written += n
 	}
 	return httpsnoop.Wrap(w, httpsnoop.Hooks{
 		WriteHeader: func(next httpsnoop.WriteHeaderFunc) httpsnoop.WriteHeaderFunc {
 			return func(status int) {
 				next(status)
-				c.recordStatus(status)
+				rec.recordStatus(status)
 			}
 		},
 		Write: func(next httpsnoop.WriteFunc) httpsnoop.WriteFunc {
@@ -74,14 +74,14 @@ func (c *recorder) wrap(w http.ResponseWriter) http.ResponseWriter {
 		Flush: func(next httpsnoop.FlushFunc) httpsnoop.FlushFunc {
 			return func() {
 				next()
-				c.recordStatus(http.StatusOK)
+				rec.recordStatus(http.StatusOK)
 			}
 		},
 		Hijack: func(next httpsnoop.HijackFunc) httpsnoop.HijackFunc {
 			return func() (net.Conn, *bufio.ReadWriter, error) {
 				conn, rw, err := next()
 				if err == nil {
-					c.recordStatus(http.StatusSwitchingProtocols)
+					rec.recordStatus(http.StatusSwitchingProtocols)
 				}
 				return conn, rw, err
 			}
@@ -90,10 +90,10 @@ func (c *recorder) wrap(w http.ResponseWriter) http.ResponseWriter {
 }
 
 // response describes what was written.
-func (c *recorder) response(r *http.Request, h http.Header, panicked bool) *Response {
-	resp := &Response{Request: r, Status: c.status, Header: h, Written: c.written, Gone: r.Context().Err() != nil}
+func (rec *recorder) response(r *http.Request, h http.Header, panicked bool) *Response {
+	resp := &Response{Request: r, Status: rec.status, Header: h, Written: rec.written, Gone: r.Context().Err() != nil}
 	switch {
-	case c.status != 0:
+	case rec.status != 0:
 	case panicked:
 		resp.Status = http.StatusInternalServerError
 	case resp.Gone:

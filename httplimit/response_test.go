@@ -14,17 +14,17 @@ import (
 	"github.com/headgate/headgate/httplimit"
 )
 
-// TestWritersKeepTheirAbilities: a handler can do with its writer what it could without the middleware.
-func TestWritersKeepTheirAbilities(t *testing.T) {
+// TestResponseWritersKeepTheirInterfaces checks that a handler can flush, set deadlines, copy and hijack.
+func TestResponseWritersKeepTheirInterfaces(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
-	seen := map[string]*httplimit.Response{}
-	h := must(t, memoryLimiter(), httplimit.HandlerConfig{
+	responses := map[string]*httplimit.Response{} // by path; guarded by mu
+	h := mustHandler(t, memoryLimiter(), httplimit.HandlerConfig{
 		RefundFailures: true,
 		Failed: func(r *httplimit.Response) bool {
 			mu.Lock()
 			defer mu.Unlock()
-			seen[r.Request.URL.Path] = r
+			responses[r.Request.URL.Path] = r
 			return false
 		},
 		Charges: []httplimit.Charge{{Limit: headgate.MustParse("fixed-window 50/1d from-first"), Key: httplimit.ByIP}},
@@ -54,7 +54,7 @@ func TestWritersKeepTheirAbilities(t *testing.T) {
 		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nhello\n")
 		_ = rw.Flush()
 	})
-	done := make(chan string, 2)
+	done := make(chan string, 2) // paths
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h(mux).ServeHTTP(w, r)
 		done <- r.URL.Path
@@ -64,11 +64,11 @@ func TestWritersKeepTheirAbilities(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	close(flushed) // the fields came first
+	close(flushed) // the header came before the end of the handler
 	text, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
 	if string(text) != "copied" || err != nil || resp.Header.Get("RateLimit") == "" {
-		t.Errorf("%q, %v, %v", text, err, resp.Header)
+		t.Errorf("/flush: got %q, %v, %v; want copied", text, err, resp.Header)
 	}
 	req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/hijack", nil)
 	req.Header.Set("Connection", "upgrade")
@@ -80,16 +80,16 @@ func TestWritersKeepTheirAbilities(t *testing.T) {
 	line, err := bufio.NewReader(resp.Body).ReadString('\n')
 	resp.Body.Close()
 	if resp.StatusCode != http.StatusSwitchingProtocols || line != "hello\n" || err != nil {
-		t.Errorf("%d %q, %v", resp.StatusCode, line, err)
+		t.Errorf("/hijack: got %d %q, %v; want 101 hello", resp.StatusCode, line, err)
 	}
 	<-done
 	<-done
 	mu.Lock()
 	defer mu.Unlock()
-	if r := seen["/flush"]; r == nil || r.Status != 200 || r.Written != 6 {
-		t.Errorf("%+v", r)
+	if r := responses["/flush"]; r == nil || r.Status != 200 || r.Written != 6 {
+		t.Errorf("/flush: got %+v, want 200 and 6 bytes", r)
 	}
-	if r := seen["/hijack"]; r == nil || r.Status != 101 {
-		t.Errorf("%+v", r)
+	if r := responses["/hijack"]; r == nil || r.Status != 101 {
+		t.Errorf("/hijack: got %+v, want 101", r)
 	}
 }

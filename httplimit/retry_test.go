@@ -11,15 +11,17 @@ import (
 	"github.com/headgate/headgate/httplimit"
 )
 
-// TestWhenToComeBack: no client comes too early, and none whose timer has 31 bits comes back at once.
-func TestWhenToComeBack(t *testing.T) {
+// TestSetRetryAfter checks that waits are rounded up, and that Retry-After and the pushback fit timers of 31 bits.
+func TestSetRetryAfter(t *testing.T) {
 	t.Parallel()
 	const day, never = 24 * time.Hour, headgate.Never
 	for _, tt := range []struct {
-		wait                     time.Duration
-		after, millis            string
-		shouldMinute, shouldHour string
-		push                     int64
+		wait         time.Duration
+		after        string // Retry-After
+		millis       string // Retry-After-Ms
+		shouldMinute string // X-Should-Retry, with NoRetryBeyond of a minute
+		shouldHour   string // X-Should-Retry, with NoRetryBeyond of an hour
+		pushback     int64
 	}{
 		{time.Microsecond, "1", "1", "", "", 1},
 		{time.Second, "1", "", "", "", 1000},
@@ -34,34 +36,33 @@ func TestWhenToComeBack(t *testing.T) {
 		{30 * day, "2147483", "", "false", "false", -1},
 		{never, "", "", "false", "false", -1},
 	} {
-		for beyond, should := range map[time.Duration]string{
+		for noRetryBeyond, should := range map[time.Duration]string{
 			0: "", httplimit.DefaultNoRetryBeyond: tt.shouldMinute, time.Hour: tt.shouldHour,
 		} {
 			h := http.Header{"Retry-After": {"old"}, "Retry-After-Ms": {"old"}, "X-Should-Retry": {"old"}}
-			httplimit.SetRetryAfter(h, &headgate.Decision{RetryAfter: tt.wait}, beyond)
+			httplimit.SetRetryAfter(h, &headgate.Decision{RetryAfter: tt.wait}, noRetryBeyond)
 			after, millis := h.Get("Retry-After"), h.Get("Retry-After-Ms")
 			if after != tt.after || millis != tt.millis || h.Get("X-Should-Retry") != should {
-				t.Errorf("%v, no retry beyond %v: %v", tt.wait, beyond, h)
+				t.Errorf("%v, no retry beyond %v: got %v", tt.wait, noRetryBeyond, h)
 			}
 		}
-		if got := httplimit.PushbackMillis(&headgate.Decision{RetryAfter: tt.wait}, 0); got != tt.push {
-			t.Errorf("%v: a pushback of %d, want %d", tt.wait, got, tt.push)
+		if got := httplimit.PushbackMillis(&headgate.Decision{RetryAfter: tt.wait}, 0); got != tt.pushback {
+			t.Errorf("%v: got a pushback of %d, want %d", tt.wait, got, tt.pushback)
 		}
 	}
-	h := http.Header{"Retry-After": {"of before"}, "X-Should-Retry": {"of before"}}
+	h := http.Header{"Retry-After": {"old"}, "X-Should-Retry": {"old"}}
 	if httplimit.SetRetryAfter(h, &headgate.Decision{Allowed: true}, time.Minute); len(h) != 0 {
-		t.Errorf("an admission: %v", h)
+		t.Errorf("an admission: got %v, want no fields", h)
 	}
 	if got := httplimit.PushbackMillis(&headgate.Decision{RetryAfter: 30 * day}, never-1); got != 1<<31-1 {
-		t.Errorf("a pushback of %d", got)
+		t.Errorf("30 days: got a pushback of %d, want %d", got, 1<<31-1)
 	}
 }
 
-// TestTheMiddlewareSaysWhenToComeBack, also to a handler of refusals of the program's own, and a request that comes
-// then passes.
-func TestTheMiddlewareSaysWhenToComeBack(t *testing.T) {
+// TestMiddlewareWritesRetryAfter checks that a request passes after Retry-After-Ms, also with a Refuse function.
+func TestMiddlewareWritesRetryAfter(t *testing.T) {
 	t.Parallel()
-	for _, own := range []bool{false, true} {
+	for _, hasRefuse := range []bool{false, true} {
 		headgatetest.Run(t, func(t *testing.T, l *headgate.Limiter) {
 			cfg := httplimit.HandlerConfig{NoRetryBeyond: time.Minute, Charges: []httplimit.Charge{
 				{
@@ -69,36 +70,37 @@ func TestTheMiddlewareSaysWhenToComeBack(t *testing.T) {
 					Cost: httplimit.CostByHeader("Cost"),
 				},
 			}}
-			if own {
+			if hasRefuse {
 				cfg.Refuse = func(w http.ResponseWriter, _ *http.Request, _ *headgate.Decision) {
 					w.WriteHeader(http.StatusTooManyRequests)
 				}
 			}
-			h := must(t, l, cfg)(answers(204))
-			get(h, "Cost: 2")
-			w := get(h, "Cost: 1")
+			h := mustHandler(t, l, cfg)(respondWith(204))
+			send(h, "Cost: 2")
+			w := send(h, "Cost: 1")
 			if w.Code != 429 || w.Header().Get("Retry-After") != "2" || w.Header().Get("Retry-After-Ms") != "1250" ||
 				w.Header().Get("X-Should-Retry") != "" {
-				t.Errorf("%d %v", w.Code, w.Header())
+				t.Errorf("got %d %v, want 429 and 1250 ms", w.Code, w.Header())
 			}
-			w = get(h, "Cost: 3")
+			w = send(h, "Cost: 3")
 			if w.Header().Get("Retry-After") != "" || w.Header().Get("X-Should-Retry") != "false" {
-				t.Errorf("what never passes: %v", w.Header())
+				t.Errorf("a cost above the burst: got %v, want no Retry-After", w.Header())
 			}
 			headgatetest.Advance(1250 * time.Millisecond)
-			if w = get(h, "Cost: 1"); w.Code != 204 || w.Header().Get("Retry-After") != "" {
-				t.Errorf("then: %d %v", w.Code, w.Header())
+			if w = send(h, "Cost: 1"); w.Code != 204 || w.Header().Get("Retry-After") != "" {
+				t.Errorf("after 1250 ms: got %d %v, want 204", w.Code, w.Header())
 			}
 		})
 	}
 }
 
-// TestAClientAloneIsNeverRefused: it paces itself by RateLimit, by any algorithm, and waits no longer than it has to.
-func TestAClientAloneIsNeverRefused(t *testing.T) {
+// TestPacingByRateLimitAvoidsRefusals checks that a client that obeys RateLimit is never refused, and waits no longer.
+func TestPacingByRateLimitAvoidsRefusals(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		notation    string
-		think, want time.Duration // before each request, and of six requests
+		notation string
+		think    time.Duration // the pause before each request
+		want     time.Duration // the time of six requests
 	}{
 		{"token-bucket 2/10m", 0, 20 * time.Minute},
 		{"token-bucket 1/90s burst 1", 0, 450 * time.Second},
@@ -116,10 +118,10 @@ func TestAClientAloneIsNeverRefused(t *testing.T) {
 	} {
 		headgatetest.Run(t, func(t *testing.T, l *headgate.Limiter) {
 			limit := headgate.MustParse(tt.notation)
-			h := httplimit.Handler(l, limit, httplimit.ByIP)(answers(204))
-			rt, err := httplimit.New(l, plenty, &httplimit.Config{
+			h := httplimit.Handler(l, limit, httplimit.ByIP)(respondWith(204))
+			rt, err := httplimit.New(l, fastLimit, &httplimit.Config{
 				MaxWait: headgate.Never,
-				Next: sender(func(r *http.Request) (*http.Response, error) {
+				Next: roundTripFunc(func(r *http.Request) (*http.Response, error) {
 					r = r.Clone(r.Context())
 					r.RemoteAddr = "192.0.2.1:1"
 					w := httptest.NewRecorder()
@@ -140,11 +142,11 @@ func TestAClientAloneIsNeverRefused(t *testing.T) {
 				}
 				resp.Body.Close()
 				if resp.StatusCode != http.StatusNoContent {
-					t.Errorf("%s: request %d, after %v: %s", tt.notation, i, time.Since(begin), resp.Status)
+					t.Errorf("%s: request %d, after %v: got %s, want 204", tt.notation, i, time.Since(begin), resp.Status)
 				}
 			}
 			if took := time.Since(begin).Round(time.Second); took != tt.want {
-				t.Errorf("%s: %v, want %v", tt.notation, took, tt.want)
+				t.Errorf("%s: six requests took %v, want %v", tt.notation, took, tt.want)
 			}
 		})
 	}

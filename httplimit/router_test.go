@@ -41,7 +41,7 @@ var routers = map[string]func(middleware func(http.Handler) http.Handler) http.H
 		e.Logger = slog.New(slog.DiscardHandler)
 		e.POST("/users/:id", func(c *echo.Context) error {
 			if c.Request().Header.Get("Fail") != "" {
-				return echo.NewHTTPError(http.StatusUnauthorized, "wrong password") // written behind the middleware
+				return echo.NewHTTPError(http.StatusUnauthorized, "wrong password") // echo writes it after the middleware has returned
 			}
 			return c.NoContent(http.StatusNoContent)
 		}, echo.WrapMiddleware(middleware))
@@ -49,6 +49,7 @@ var routers = map[string]func(middleware func(http.Handler) http.Handler) http.H
 	},
 }
 
+// answerUser answers with 204, or with 401 if the request has a field Fail.
 func answerUser(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Fail") != "" {
 		w.WriteHeader(http.StatusUnauthorized)
@@ -57,19 +58,19 @@ func answerUser(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// TestRouters: 1,000 requests at the same time over HTTP, of which exactly 100 pass for each of two users.
+// TestRouters sends up to 1,000 requests of two users at once. Exactly 100 of each must pass.
 func TestRouters(t *testing.T) {
 	t.Parallel()
 	for name, router := range routers {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			limit := named("users", "fixed-window 100/1d from-first")
+			limit := namedLimit("users", "fixed-window 100/1d from-first")
 			server := httptest.NewServer(router(httplimit.Handler(memoryLimiter(), limit, httplimit.ByPathValue("id"))))
 			defer server.Close()
-			var passed [2]atomic.Int64
+			var admitted [2]atomic.Int64
 			var wg sync.WaitGroup
 			requests := tier.Pick(300, 1000, 1000)
-			slots := make(chan struct{}, 64) // connections
+			slots := make(chan struct{}, 64) // bounds the connections
 			for i := range requests {
 				wg.Go(func() {
 					slots <- struct{}{}
@@ -87,10 +88,10 @@ func TestRouters(t *testing.T) {
 					resp.Body.Close()
 					switch resp.StatusCode {
 					case http.StatusNoContent:
-						passed[i%2].Add(1)
+						admitted[i%2].Add(1)
 					case http.StatusTooManyRequests:
 					default:
-						t.Errorf("%d", resp.StatusCode)
+						t.Errorf("got status %d, want 204 or 429", resp.StatusCode)
 					}
 					if err := checkFields(resp.Header, resp.StatusCode == http.StatusTooManyRequests); err != nil {
 						t.Errorf("%v: %v", err, resp.Header)
@@ -98,19 +99,19 @@ func TestRouters(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			if a, b := passed[0].Load(), passed[1].Load(); a != 100 || b != 100 {
-				t.Errorf("%d and %d of %d pass, want 100", a, b, requests/2)
+			if even, odd := admitted[0].Load(), admitted[1].Load(); even != 100 || odd != 100 {
+				t.Errorf("got %d and %d of %d admitted, want 100", even, odd, requests/2)
 			}
 		})
 	}
 }
 
-// TestFailuresUnderRouters: also where the router writes the answer of a failure behind the middleware.
-func TestFailuresUnderRouters(t *testing.T) {
+// TestOnlyFailuresUnderRouters checks OnlyFailures with routers; echo writes the status after the middleware.
+func TestOnlyFailuresUnderRouters(t *testing.T) {
 	t.Parallel()
 	for name, router := range routers {
 		l, limit := memoryLimiter(), headgate.MustParse("sliding-log 3/1d block 1d")
-		h := router(must(t, l, httplimit.HandlerConfig{
+		h := router(mustHandler(t, l, httplimit.HandlerConfig{
 			OnlyFailures: true, Charges: []httplimit.Charge{{Limit: limit, Key: httplimit.ByPathValue("id")}},
 		}))
 		for i, want := range []int{204, 401, 204, 401, 204, 401, 429, 429} {
@@ -120,16 +121,16 @@ func TestFailuresUnderRouters(t *testing.T) {
 			}
 			w := httptest.NewRecorder()
 			if h.ServeHTTP(w, r); w.Code != want {
-				t.Errorf("%s, %d: %d, want %d", name, i, w.Code, want)
+				t.Errorf("%s, request %d: got %d, want %d", name, i, w.Code, want)
 			}
 		}
 	}
 }
 
-// item is an item of RateLimit or RateLimit-Policy.
-var item = regexp.MustCompile(`^"((?:[ !#-\[\]-~]|\\["\\])*)"((?:;[a-z]+=[0-9]{1,15})*)$`)
+// fieldItem matches an item of RateLimit or RateLimit-Policy.
+var fieldItem = regexp.MustCompile(`^"((?:[ !#-\[\]-~]|\\["\\])*)"((?:;[a-z]+=[0-9]{1,15})*)$`)
 
-// checkFields reads the fields of an answer by two parsers, which have to agree.
+// checkFields checks the fields of an answer by two parsers: httpsfv, and the pattern fieldItem.
 func checkFields(h http.Header, refused bool) error {
 	policy, err := httpsfv.UnmarshalList(h.Values("RateLimit-Policy"))
 	if err != nil || len(policy) != 1 {
@@ -141,7 +142,7 @@ func checkFields(h http.Header, refused bool) error {
 	}
 	figures := map[string]int64{}
 	for field, text := range map[string]string{"RateLimit-Policy": h.Get("RateLimit-Policy"), "RateLimit": h.Get("RateLimit")} {
-		parts := item.FindStringSubmatch(text)
+		parts := fieldItem.FindStringSubmatch(text)
 		if parts == nil || parts[1] != "users" {
 			return fmt.Errorf("%s: %q", field, text)
 		}
@@ -153,11 +154,11 @@ func checkFields(h http.Header, refused bool) error {
 		}
 	}
 	for name, want := range figures {
-		of := state[0]
+		member := state[0]
 		if name == "q" || name == "w" {
-			of = policy[0]
+			member = policy[0]
 		}
-		if got, _ := of.(httpsfv.Item).Params.Get(name); got != want {
+		if got, _ := member.(httpsfv.Item).Params.Get(name); got != want {
 			return fmt.Errorf("%s is %v by httpsfv, and %d", name, got, want)
 		}
 	}

@@ -92,28 +92,29 @@ func (m *middleware) readCharges(r *http.Request) (*chargedRequest, error) {
 }
 
 // appendCharge evaluates a configured charge for a request and appends the result, unless its limit or cost is zero.
-func (m *middleware) appendCharge(r *http.Request, from *Charge, to *chargedRequest) (err error) {
-	charge := headgate.Charge{Limit: from.Limit, Keep: from.Keep}
-	if from.LimitFor != nil {
-		if charge.Limit, err = from.LimitFor(r); err != nil || charge.Limit.IsZero() {
+func (m *middleware) appendCharge(r *http.Request, configured *Charge, request *chargedRequest) (err error) {
+	charge := headgate.Charge{Limit: configured.Limit, Keep: configured.Keep}
+	if configured.LimitFor != nil {
+		if charge.Limit, err = configured.LimitFor(r); err != nil || charge.Limit.IsZero() {
 			return err
 		}
 		if m.cfg.OnlyFailures && !refundable(charge.Limit) {
 			return fmt.Errorf("httplimit: OnlyFailures needs sliding-log or sliding-window, not %s", charge.Limit)
 		}
 	}
-	if from.Cost != nil {
-		charge.Cost, err = from.Cost(r)
+	if configured.Cost != nil {
+		charge.Cost, err = configured.Cost(r)
 		if err != nil || charge.Cost == headgate.Units(0) {
 			return err
 		}
 	}
-	key, err := from.Key(r)
+	key, err := configured.Key(r)
 	if err != nil {
 		return err
 	}
 	charge.Key = httpkey.Join(key)
-	to.charges, to.settleFuncs = append(to.charges, charge), append(to.settleFuncs, from.Settle)
+	request.charges = append(request.charges, charge)
+	request.settleFuncs = append(request.settleFuncs, configured.Settle)
 	return nil
 }
 
@@ -164,7 +165,7 @@ func (m *middleware) setFields(h http.Header, c *chargedRequest) {
 
 // answerUndecided serves or rejects a request for which the limiter returned an error.
 func (m *middleware) answerUndecided(next http.Handler, w http.ResponseWriter, r *http.Request, err error) {
-	invalid, wrong := errors.AsType[*headgate.InvalidError](err)
+	invalidErr, isInvalid := errors.AsType[*headgate.InvalidError](err)
 	switch {
 	case m.cfg.Mode != Enforce:
 		m.reportError(r, err)
@@ -172,7 +173,7 @@ func (m *middleware) answerUndecided(next http.Handler, w http.ResponseWriter, r
 	case errors.Is(err, headgate.ErrReused):
 		problem(w, http.StatusConflict,
 			"A request with this id and another cost was admitted before. This one has charged nothing.")
-	case wrong && invalid.Field == "cost":
+	case isInvalid && invalidErr.Field == "cost":
 		m.answerInvalid(w, r, err)
 	case errors.Is(err, headgate.ErrInvalid), errors.Is(err, headgate.ErrUnsupported):
 		m.reportError(r, err)
@@ -190,10 +191,10 @@ func (m *middleware) answerUndecided(next http.Handler, w http.ResponseWriter, r
 
 // answerInvalid rejects a request whose key, cost or id could not be read.
 func (m *middleware) answerInvalid(w http.ResponseWriter, r *http.Request, err error) {
-	long, tooLong := errors.AsType[*http.MaxBytesError](err)
+	bodyErr, tooLong := errors.AsType[*http.MaxBytesError](err)
 	switch {
 	case tooLong:
-		problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("The body is longer than %d bytes.", long.Limit))
+		problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("The body is longer than %d bytes.", bodyErr.Limit))
 	case httpkey.IsClientError(err):
 		problem(w, http.StatusBadRequest, err.Error())
 	default:

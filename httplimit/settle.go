@@ -76,11 +76,11 @@ func (m *middleware) takeOnce(ctx context.Context, c *chargedRequest, id string)
 		if m.cfg.RefundFailures && m.failed(resp) {
 			return correct(ctx, once.Cancel, c.charges)
 		}
-		actual, wrong := c.actualCharges(resp)
+		actual, settleErr := c.actualCharges(resp)
 		if len(actual) == 0 {
-			return wrong
+			return settleErr
 		}
-		return errors.Join(wrong, correct(ctx, once.Settle, actual))
+		return errors.Join(settleErr, correct(ctx, once.Settle, actual))
 	}
 	return nil
 }
@@ -108,9 +108,9 @@ func (c *chargedRequest) actualCharges(resp *Response) (list []headgate.Charge, 
 		if c.settleFuncs[i] == nil {
 			continue
 		}
-		cost, wrong := c.settleFuncs[i](resp)
-		err = errors.Join(err, wrong)
-		if wrong == nil && !cost.IsZero() {
+		cost, settleErr := c.settleFuncs[i](resp)
+		err = errors.Join(err, settleErr)
+		if settleErr == nil && !cost.IsZero() {
 			charge.Cost = cost
 			list = append(list, charge)
 		}
@@ -121,14 +121,14 @@ func (c *chargedRequest) actualCharges(resp *Response) (list []headgate.Charge, 
 // takeRefundable charges a request for OnlyFailures: a success gets its charges back. A refusal blocks no key.
 func (m *middleware) takeRefundable(ctx context.Context, c *chargedRequest) error {
 	once := m.limiter.Once(randomID(), m.cfg.Life)
-	held, err := once.Reserve(ctx, minWait, c.charges...)
+	reservation, err := once.Reserve(ctx, minWait, c.charges...)
 	if err != nil {
 		return err
 	}
-	if !held.Refundable {
-		return rejectUnfit(ctx, once, c, held.Decision.Allowed)
+	if !reservation.Refundable {
+		return rejectUnfit(ctx, once, c, reservation.Decision.Allowed)
 	}
-	if c.decision = held.Decision; c.decision.Allowed {
+	if c.decision = reservation.Decision; c.decision.Allowed {
 		c.finish = func(ctx context.Context, resp *Response) error { return m.finishRefundable(ctx, resp, c, once) }
 	}
 	return nil

@@ -15,63 +15,63 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// gate is a handler whose requests wait until they are let out, with a status.
-type gate struct {
-	in  chan struct{}
-	out chan int
+// gatedHandler is a handler whose requests wait for a status to answer with.
+type gatedHandler struct {
+	arrivals chan struct{} // a value for each request
+	statuses chan int
 }
 
-func newGate() gate { return gate{make(chan struct{}, 100), make(chan int)} }
+func newGatedHandler() gatedHandler { return gatedHandler{make(chan struct{}, 100), make(chan int)} }
 
-func (g gate) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	g.in <- struct{}{}
-	w.WriteHeader(<-g.out)
+func (h gatedHandler) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	h.arrivals <- struct{}{}
+	w.WriteHeader(<-h.statuses)
 }
 
-// succeed lets requests of one address be in flight together, of which those that may succeed, and
-// looks at what they count before and after.
-func succeed(t *testing.T, l *headgate.Limiter, limit headgate.Limit, inFlight int) {
+// checkSuccesses sends requests of one address together to a limit of 5 failures. Five of them are served, and count
+// while they are in flight; the others are refused. When the five have succeeded, none counts.
+func checkSuccesses(t *testing.T, l *headgate.Limiter, limit headgate.Limit, inFlight int) {
 	t.Helper()
-	g := newGate()
-	h := must(t, l, httplimit.HandlerConfig{
+	gate := newGatedHandler()
+	h := mustHandler(t, l, httplimit.HandlerConfig{
 		OnlyFailures: true, Charges: []httplimit.Charge{{Limit: limit, Key: httplimit.ByIP}},
-	})(g)
+	})(gate)
 	codes := make(chan int, inFlight)
 	for range inFlight {
-		go func() { codes <- get(h, "").Code }()
+		go func() { codes <- send(h, "").Code }()
 	}
 	for range min(5, inFlight) {
-		<-g.in
+		<-gate.arrivals
 	}
-	refused := 0
+	refusals := 0
 	for range inFlight - min(5, inFlight) {
 		if code := <-codes; code == 429 {
-			refused++
+			refusals++
 		}
 	}
-	if n := used(t, l, limit, "192.0.2.1"); n != strconv.Itoa(min(5, inFlight)) {
-		t.Errorf("%v: %s of %d count in flight", limit, n, inFlight)
+	if n := usedUnits(t, l, limit, "192.0.2.1"); n != strconv.Itoa(min(5, inFlight)) {
+		t.Errorf("%v: got %s of %d requests in flight counted, want 5 at most", limit, n, inFlight)
 	}
 	for range min(5, inFlight) {
-		g.out <- 200
+		gate.statuses <- 200
 	}
 	for range min(5, inFlight) {
 		if code := <-codes; code != 200 {
-			t.Errorf("%v: %d", limit, code)
+			t.Errorf("%v: got %d, want 200", limit, code)
 		}
 	}
-	if refused != max(0, inFlight-5) {
-		t.Errorf("%v: %d of %d are refused", limit, refused, inFlight)
+	if refusals != max(0, inFlight-5) {
+		t.Errorf("%v: got %d of %d refused, want %d", limit, refusals, inFlight, max(0, inFlight-5))
 	}
 	s, err := l.Inspect(t.Context(), limit, "192.0.2.1")
 	if err != nil || s.Used.String() != "0" || !s.BlockedUntil.IsZero() {
-		t.Errorf("%v, %d in flight: %v are left, blocked until %v; %v", limit, inFlight, s.Used, s.BlockedUntil, err)
+		t.Errorf("%v, %d in flight: got %v used, blocked until %v, %v; want 0, no block", limit, inFlight, s.Used, s.BlockedUntil, err)
 	}
 }
 
-func TestRefunds(t *testing.T) {
+func TestRefundFailures(t *testing.T) {
 	t.Parallel()
-	gone, leave := context.WithCancel(t.Context())
+	cancelled, cancel := context.WithCancel(t.Context())
 	for name, tt := range map[string]struct {
 		handler http.HandlerFunc
 		failed  func(*httplimit.Response) bool
@@ -87,8 +87,8 @@ func TestRefunds(t *testing.T) {
 			panic(http.ErrAbortHandler)
 		}, nil, "1"},
 		"gone": {func(w http.ResponseWriter, _ *http.Request) {
-			leave()
-			w.WriteHeader(http.StatusBadGateway) // as a proxy does whose client leaves
+			cancel()
+			w.WriteHeader(http.StatusBadGateway) // as a proxy does if its client leaves
 		}, nil, "1"},
 		"early hints": {func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusEarlyHints)
@@ -100,60 +100,63 @@ func TestRefunds(t *testing.T) {
 		},
 	} {
 		l, limit := memoryLimiter(), headgate.MustParse("fixed-window 5/1d from-first")
-		h := must(t, l, httplimit.HandlerConfig{
+		h := mustHandler(t, l, httplimit.HandlerConfig{
 			RefundFailures: true, Failed: tt.failed, Charges: []httplimit.Charge{{Limit: limit, Key: httplimit.ByIP}},
 		})(tt.handler)
 		ctx := t.Context()
 		if name == "gone" {
-			ctx = gone
+			ctx = cancelled
 		}
 		func() {
 			defer func() { _ = recover() }()
 			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil))
 			if name == "panic" || name == "abort" || name == "too late" {
-				t.Errorf("%s: the panic is lost", name)
+				t.Errorf("%s: the middleware swallowed the panic", name)
 			}
 		}()
-		if n := used(t, l, limit, "192.0.2.1"); n != tt.want {
-			t.Errorf("%s: %s charged, want %s", name, n, tt.want)
+		if n := usedUnits(t, l, limit, "192.0.2.1"); n != tt.want {
+			t.Errorf("%s: got %s charged, want %s", name, n, tt.want)
 		}
 	}
 }
 
-// TestAResetOfOneOfTwoKeys: the other charge of the request is corrected nevertheless.
-func TestAResetOfOneOfTwoKeys(t *testing.T) {
+// TestCorrectionsAfterAResetOfOneKey checks that the charge of the other key is corrected, and OnError is called.
+func TestCorrectionsAfterAResetOfOneKey(t *testing.T) {
 	t.Parallel()
 	for name, cfg := range map[string]httplimit.HandlerConfig{
 		"OnlyFailures":   {OnlyFailures: true},
 		"RefundFailures": {RefundFailures: true, Failed: func(*httplimit.Response) bool { return true }},
 		"Settle":         {},
 	} {
-		l, one, all := memoryLimiter(), named("one", "sliding-window 5/1d"), named("all", "sliding-window 9/1d")
-		var told error
-		cfg.OnError = func(_ *http.Request, err error) { told = err }
-		cfg.Charges = []httplimit.Charge{{Limit: one, Key: httplimit.ByIP}, {Limit: all, Key: httplimit.ByIP}}
-		nothing := func(*httplimit.Response) (headgate.Cost, error) { return headgate.Units(0), nil }
+		l := memoryLimiter()
+		resetLimit, otherLimit := namedLimit("one", "sliding-window 5/1d"), namedLimit("all", "sliding-window 9/1d")
+		var lastErr error
+		cfg.OnError = func(_ *http.Request, err error) { lastErr = err }
+		cfg.Charges = []httplimit.Charge{
+			{Limit: resetLimit, Key: httplimit.ByIP}, {Limit: otherLimit, Key: httplimit.ByIP},
+		}
+		zeroCost := func(*httplimit.Response) (headgate.Cost, error) { return headgate.Units(0), nil }
 		for i := range cfg.Charges {
 			if name == "Settle" {
-				cfg.Charges[i].Settle = nothing
+				cfg.Charges[i].Settle = zeroCost
 			}
 		}
-		get(must(t, l, cfg)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if _, err := l.Reset(r.Context(), one, "192.0.2.1"); err != nil {
+		send(mustHandler(t, l, cfg)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if _, err := l.Reset(r.Context(), resetLimit, "192.0.2.1"); err != nil {
 				t.Error(err)
 			}
 			w.WriteHeader(http.StatusOK)
 		})), "")
-		if n := used(t, l, all, "192.0.2.1"); n != "0" || !errors.Is(told, headgate.ErrUnknownID) {
-			t.Errorf("%s: %s charged to the other key; told of %v", name, n, told)
+		if n := usedUnits(t, l, otherLimit, "192.0.2.1"); n != "0" || !errors.Is(lastErr, headgate.ErrUnknownID) {
+			t.Errorf("%s: got %s charged to the other key, error %v; want 0, %v", name, n, lastErr, headgate.ErrUnknownID)
 		}
 	}
 }
 
-func TestSettlement(t *testing.T) {
+func TestSettleCorrectsTheCharge(t *testing.T) {
 	t.Parallel()
-	wrong := errors.New("wrong")
-	requests, tokens := named("requests", "fixed-window 10/1d from-first"), named("tokens", "fixed-window 100/1d from-first")
+	errSettle := errors.New("wrong")
+	requests, tokens := namedLimit("requests", "fixed-window 10/1d from-first"), namedLimit("tokens", "fixed-window 100/1d from-first")
 	for name, tt := range map[string]struct {
 		settle httplimit.SettleFunc
 		header string // of the answer
@@ -171,7 +174,7 @@ func TestSettlement(t *testing.T) {
 		"panic, refund":  {httplimit.SettleByHeader("Tokens"), "7", true, true, "0", 0},
 		"refund, served": {httplimit.SettleByHeader("Tokens"), "7", false, true, "7", 0},
 		"error": {func(*httplimit.Response) (headgate.Cost, error) {
-			return headgate.Cost{}, wrong
+			return headgate.Cost{}, errSettle
 		}, "", false, false, "50", 1},
 		"bytes": {func(r *httplimit.Response) (headgate.Cost, error) {
 			if r.Status != 200 || r.Request.URL.Path != "/" || r.Gone {
@@ -180,9 +183,9 @@ func TestSettlement(t *testing.T) {
 			return headgate.Units(r.Written), nil
 		}, "", false, false, "5", 0},
 	} {
-		l, told := memoryLimiter(), 0
-		h := must(t, l, httplimit.HandlerConfig{
-			RefundFailures: tt.refund, OnError: func(*http.Request, error) { told++ },
+		l, errCount := memoryLimiter(), 0
+		h := mustHandler(t, l, httplimit.HandlerConfig{
+			RefundFailures: tt.refund, OnError: func(*http.Request, error) { errCount++ },
 			Charges: []httplimit.Charge{
 				{Limit: requests, Key: httplimit.ByIP},
 				{
@@ -202,53 +205,54 @@ func TestSettlement(t *testing.T) {
 		func() {
 			defer func() {
 				if (recover() != nil) != tt.panics {
-					t.Errorf("%s: the panic is lost, or there is one", name)
+					t.Errorf("%s: want a panic: %v", name, tt.panics)
 				}
 			}()
-			get(h, "")
+			send(h, "")
 		}()
-		calls := "1"
+		wantRequests := "1"
 		if tt.panics && tt.refund {
-			calls = "0"
+			wantRequests = "0"
 		}
-		if n, m := used(t, l, tokens, "192.0.2.1"), used(t, l, requests, "192.0.2.1"); n != tt.want || m != calls ||
-			told != tt.errors {
-			t.Errorf("%s: %s tokens and %s requests charged, %d errors", name, n, m, told)
+		if n, m := usedUnits(t, l, tokens, "192.0.2.1"), usedUnits(t, l, requests, "192.0.2.1"); n != tt.want || m != wantRequests ||
+			errCount != tt.errors {
+			t.Errorf("%s: got %s tokens and %s requests charged, %d errors; want %s, %s, %d", name, n, m, errCount, tt.want,
+				wantRequests, tt.errors)
 		}
 	}
 }
 
-// TestFailedCorrectionsAreReported: the store goes away while the handler works.
+// TestFailedCorrectionsAreReported checks that OnError gets the error if the store goes away during the request.
 func TestFailedCorrectionsAreReported(t *testing.T) {
 	t.Parallel()
-	s := &leaving{Store: memoryStore()}
-	var told error
-	h := must(t, headgate.New(s, nil), httplimit.HandlerConfig{
-		RefundFailures: true, OnError: func(_ *http.Request, err error) { told = err },
+	s := &switchableStore{Store: memoryStore()}
+	var lastErr error
+	h := mustHandler(t, headgate.New(s, nil), httplimit.HandlerConfig{
+		RefundFailures: true, OnError: func(_ *http.Request, err error) { lastErr = err },
 		Charges: []httplimit.Charge{{Limit: headgate.MustParse("fixed-window 5/1d from-first"), Key: httplimit.ByIP}},
 	})(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		s.gone.Store(true)
+		s.away.Store(true)
 		w.WriteHeader(http.StatusInternalServerError)
 	}))
-	if w := get(h, ""); w.Code != 500 || !errors.Is(told, store.ErrUnavailable) {
-		t.Errorf("%d, %v", w.Code, told)
+	if w := send(h, ""); w.Code != 500 || !errors.Is(lastErr, store.ErrUnavailable) {
+		t.Errorf("got %d, error %v; want 500, %v", w.Code, lastErr, store.ErrUnavailable)
 	}
 }
 
-// names finds limits in a map.
-type names map[string]headgate.Limit
+// limitMap finds limits by their names.
+type limitMap map[string]headgate.Limit
 
-func (n names) Find(_ context.Context, name, _ string) (headgate.Limit, error) {
-	if limit, ok := n[name]; ok {
+func (m limitMap) Find(_ context.Context, name, _ string) (headgate.Limit, error) {
+	if limit, ok := m[name]; ok {
 		return limit, nil
 	}
 	return headgate.Limit{}, headgate.ErrUnknownLimit
 }
 
-func (n names) FindAll(ctx context.Context, charges []headgate.Charge) (err error) {
+func (m limitMap) FindAll(ctx context.Context, charges []headgate.Charge) (err error) {
 	for i := range charges {
 		if c := &charges[i]; c.Limit.OnlyName() {
-			if c.Limit, err = n.Find(ctx, c.Limit.Name(), c.Key); err != nil {
+			if c.Limit, err = m.Find(ctx, c.Limit.Name(), c.Key); err != nil {
 				return err
 			}
 		}

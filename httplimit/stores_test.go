@@ -22,22 +22,21 @@ import (
 	"github.com/headgate/headgate/store/sqlite"
 )
 
-// TestOnlyFailuresInADatabase: what is taken while a request is in flight, and given back after it, leaves
-// nothing behind in any store, and only a failure blocks.
+// TestOnlyFailuresInADatabase checks in each store that successes leave nothing charged, and that only failures block.
 func TestOnlyFailuresInADatabase(t *testing.T) {
 	overStores(t, func(t *testing.T, s store.Store) {
 		l := headgate.New(s, &headgate.Config{Timeout: time.Minute})
 		for _, notation := range []string{"sliding-log 5/15d block 1d", "sliding-window 5/15d block 1d"} {
 			limit := headgate.MustParse(notation)
-			succeed(t, l, limit, 4)
-			succeed(t, l, limit, 64)
-			fail(t, l, limit, 5)
+			checkSuccesses(t, l, limit, 4)
+			checkSuccesses(t, l, limit, 64)
+			checkFailures(t, l, limit, 5)
 		}
 	})
 }
 
-// servers are the stores that are not in this process, the one for make test first.
-var servers = []struct {
+// databases are the stores outside of this process. make test uses the first one only.
+var databases = []struct {
 	name string
 	open func(t *testing.T) (store.Store, error)
 }{
@@ -56,9 +55,9 @@ var servers = []struct {
 // overStores runs a test over memory and over each database.
 func overStores(t *testing.T, test func(*testing.T, store.Store)) {
 	t.Run("memory", func(t *testing.T) { test(t, memoryStore()) })
-	for _, server := range tier.Pick(servers[:1], servers, servers) {
-		t.Run(server.name, func(t *testing.T) {
-			s, err := server.open(t)
+	for _, database := range tier.Pick(databases[:1], databases, databases) {
+		t.Run(database.name, func(t *testing.T) {
+			s, err := database.open(t)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -68,9 +67,9 @@ func overStores(t *testing.T, test func(*testing.T, store.Store)) {
 	}
 }
 
-// TestAResetBeforeARefund: what a reset has forgotten is not given back once more. Else it would come out of what
-// was charged after the reset, and more would pass than the limit admits.
-func TestAResetBeforeARefund(t *testing.T) {
+// TestRefundsAfterAResetGiveBackNothing checks that a refund after a reset of the key gives back nothing: the reset has
+// forgotten the charge. Otherwise more would pass than the limit admits.
+func TestRefundsAfterAResetGiveBackNothing(t *testing.T) {
 	onlyFailures := httplimit.HandlerConfig{OnlyFailures: true}
 	refund := httplimit.HandlerConfig{RefundFailures: true}
 	withID := httplimit.HandlerConfig{RefundFailures: true, ID: func(*http.Request) (string, error) {
@@ -97,7 +96,7 @@ func TestAResetBeforeARefund(t *testing.T) {
 		} {
 			tt.cfg.OnError = func(_ *http.Request, err error) {
 				if !errors.Is(err, headgate.ErrUnknownID) {
-					t.Errorf("%s: %v", tt.notation, err)
+					t.Errorf("%s: got %v, want %v", tt.notation, err, headgate.ErrUnknownID)
 				}
 			}
 			l := headgate.New(s, &headgate.Config{Timeout: time.Minute})
@@ -106,74 +105,74 @@ func TestAResetBeforeARefund(t *testing.T) {
 	})
 }
 
-// resetBeforeRefund has requests in flight while their key is reset and used up once more, and lets them end.
+// resetBeforeRefund resets a key while five requests are in flight, uses the limit up, and lets the requests end with a
+// status that refunds them. The limit must stay used up.
 func resetBeforeRefund(t *testing.T, l *headgate.Limiter, limit headgate.Limit, cfg httplimit.HandlerConfig) {
 	t.Helper()
 	const capacity = 5
-	refunded, kept := 500, 200 // statuses
+	refundStatus, chargeStatus := 500, 200
 	if cfg.OnlyFailures {
-		refunded, kept = 200, 401
+		refundStatus, chargeStatus = 200, 401
 	}
 	if _, err := l.Reset(t.Context(), limit, "192.0.2.1"); err != nil {
 		t.Fatal(err)
 	}
 	cfg.Charges = []httplimit.Charge{{Limit: limit, Key: httplimit.ByIP}}
-	wrap, g := must(t, l, cfg), newGate()
+	wrap, gate := mustHandler(t, l, cfg), newGatedHandler()
 	codes := make(chan int, capacity)
 	for range capacity {
-		go func() { codes <- get(wrap(g), "").Code }()
-		<-g.in
+		go func() { codes <- send(wrap(gate), "").Code }()
+		<-gate.arrivals
 	}
 	if _, err := l.Reset(t.Context(), limit, "192.0.2.1"); err != nil {
 		t.Fatal(err)
 	}
 	for range capacity {
-		if code := get(wrap(answers(kept)), "").Code; code != kept {
-			t.Errorf("%v: after the reset: %d", limit, code)
+		if code := send(wrap(respondWith(chargeStatus)), "").Code; code != chargeStatus {
+			t.Errorf("%v: after the reset: got %d, want %d", limit, code, chargeStatus)
 		}
 	}
 	for range capacity {
-		g.out <- refunded
-		if code := <-codes; code != refunded {
-			t.Errorf("%v: %d", limit, code)
+		gate.statuses <- refundStatus
+		if code := <-codes; code != refundStatus {
+			t.Errorf("%v: got %d, want %d", limit, code, refundStatus)
 		}
 	}
 	// A bucket drains a little meanwhile: 1 in three days.
-	if n, err := strconv.ParseFloat(used(t, l, limit, "192.0.2.1"), 64); err != nil || n > 5 || n < 4.9 {
-		t.Errorf("%v: %v used after the refunds, want 5 (%v)", limit, n, err)
+	if n, err := strconv.ParseFloat(usedUnits(t, l, limit, "192.0.2.1"), 64); err != nil || n > 5 || n < 4.9 {
+		t.Errorf("%v: got %v used after the refunds, want 5 (%v)", limit, n, err)
 	}
-	if code := get(wrap(answers(kept)), "").Code; code != 429 {
-		t.Errorf("%v: the sixth request after the reset is answered %d", limit, code)
+	if code := send(wrap(respondWith(chargeStatus)), "").Code; code != 429 {
+		t.Errorf("%v: the sixth request after the reset: got %d, want 429", limit, code)
 	}
 }
 
-// fail lets so many requests of one address fail, one after another, and expects the last one to block.
-func fail(t *testing.T, l *headgate.Limiter, limit headgate.Limit, times int) {
+// checkFailures lets requests of one address fail, one after another. The last one must block the address.
+func checkFailures(t *testing.T, l *headgate.Limiter, limit headgate.Limit, times int) {
 	t.Helper()
-	h := must(t, l, httplimit.HandlerConfig{
+	h := mustHandler(t, l, httplimit.HandlerConfig{
 		OnlyFailures: true, Charges: []httplimit.Charge{{Limit: limit, Key: httplimit.ByIP}},
-	})(answers(401))
+	})(respondWith(401))
 	for i := range times + 1 {
 		want := 401
 		if i == times {
 			want = 429
 		}
-		if code := get(h, "").Code; code != want {
-			t.Errorf("%v: request %d is answered %d, want %d", limit, i+1, code, want)
+		if code := send(h, "").Code; code != want {
+			t.Errorf("%v: request %d: got %d, want %d", limit, i+1, code, want)
 		}
 		s, err := l.Inspect(t.Context(), limit, "192.0.2.1")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if blocked := !s.BlockedUntil.IsZero(); blocked != (i+1 >= times) {
-			t.Errorf("%v: after %d failures: blocked: %v", limit, i+1, blocked)
+			t.Errorf("%v: after %d failures: got blocked %v", limit, i+1, blocked)
 		}
 	}
 }
 
-// TestWhenOneFitsInADatabase: every store says of an admission that leaves nothing what a look says after it. Of a log
-// an admission says the longest that it can be.
-func TestWhenOneFitsInADatabase(t *testing.T) {
+// TestNextAfterMatchesUsage checks that NextAfter is the RetryAfter of Usage; with a log it may be longer.
+func TestNextAfterMatchesUsage(t *testing.T) {
 	overStores(t, func(t *testing.T, s store.Store) {
 		l := headgate.New(s, &headgate.Config{Timeout: time.Minute})
 		for _, notation := range []string{
@@ -192,9 +191,9 @@ func TestWhenOneFitsInADatabase(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			late := d.At.Add(d.NextAfter).Sub(u[0].At.Add(u[0].RetryAfter))
-			if log := limit.Params().Kind == law.Log; late < 0 || late > time.Microsecond && !log {
-				t.Errorf("%s: one fits in %v, and a look says %v", notation, d.NextAfter, u[0].RetryAfter)
+			excess := d.At.Add(d.NextAfter).Sub(u[0].At.Add(u[0].RetryAfter))
+			if isLog := limit.Params().Kind == law.Log; excess < 0 || excess > time.Microsecond && !isLog {
+				t.Errorf("%s: got NextAfter %v, RetryAfter of Usage is %v", notation, d.NextAfter, u[0].RetryAfter)
 			}
 		}
 	})

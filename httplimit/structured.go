@@ -8,9 +8,8 @@ import (
 	"github.com/headgate/headgate/internal/outgoing"
 )
 
-// untilQuotaReturns returns the longest reset of the used up quotas in a RateLimit field: 0 if no quota
-// is used up, or if the field is no structured field (RFC 9651). It reads the
-// list of the Internet-Draft (version 8 and up),
+// untilQuotaReturns returns the longest reset of the used up quotas in a RateLimit field: 0 if no quota is used up, or
+// if the field is no structured field (RFC 9651). It reads the list of the Internet-Draft (version 8 and up),
 //
 //	RateLimit: "burst";r=0;t=5, "daily";r=700
 //

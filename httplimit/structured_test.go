@@ -11,32 +11,31 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// one returns one of several texts.
-func one(rnd *rand.Rand, of ...string) string { return of[rnd.IntN(len(of))] }
+// pick returns a random text of several.
+func pick(rnd *rand.Rand, texts ...string) string { return texts[rnd.IntN(len(texts))] }
 
-// quota returns a random member of a RateLimit list, and how long it says that it is
-// used up.
-func quota(rnd *rand.Rand) (text string, hold time.Duration) {
+// randomQuota returns a random member of a RateLimit list, and the hold that it asks for.
+func randomQuota(rnd *rand.Rand) (text string, hold time.Duration) {
 	var b strings.Builder
-	b.WriteString(one(rnd, `"burst"`, `daily`, `"a,b"`, `"a\"b;r=0"`, `*any/:x`, `42`, `-1.5`, `?0`, `:YWJj:`,
+	b.WriteString(pick(rnd, `"burst"`, `daily`, `"a,b"`, `"a\"b;r=0"`, `*any/:x`, `42`, `-1.5`, `?0`, `:YWJj:`,
 		`@1659578233`, `%"f%c3%bc"`, `("a" b);q=1`))
-	inner := strings.HasPrefix(b.String(), "(") // several names at once: not in the draft
-	left, reset := "", ""
+	isInnerList := strings.HasPrefix(b.String(), "(") // several names at once, which the draft does not allow
+	remaining, reset := "", ""
 	for range rnd.IntN(6) {
-		b.WriteString(one(rnd, ";", "; ", ";  "))
+		b.WriteString(pick(rnd, ";", "; ", ";  "))
 		switch rnd.IntN(4) {
 		case 0:
-			left = one(rnd, "0", "0", "0", "1", "700", "-1", "0.0", `"0"`, "@0", "?0", "a")
-			b.WriteString("r=" + left)
+			remaining = pick(rnd, "0", "0", "0", "1", "700", "-1", "0.0", `"0"`, "@0", "?0", "a")
+			b.WriteString("r=" + remaining)
 		case 1:
-			reset = one(rnd, "0", "5", "7", "60", "999999999999999", "-5", "5.5", `"5"`, "@5", "a")
+			reset = pick(rnd, "0", "5", "7", "60", "999999999999999", "-5", "5.5", `"5"`, "@5", "a")
 			b.WriteString("t=" + reset)
 		default:
-			b.WriteString(one(rnd, `q=10`, `pk=:YWJj:`, `b=?1`, `x="a\"b;r=0"`, `z=@1659578233`, `u=%"f%c3%bc"`, `y`,
+			b.WriteString(pick(rnd, `q=10`, `pk=:YWJj:`, `b=?1`, `x="a\"b;r=0"`, `z=@1659578233`, `u=%"f%c3%bc"`, `y`,
 				`*k=tok/en`, `d=-0.5`))
 		}
 	}
-	if left == "0" && !inner {
+	if remaining == "0" && !isInnerList {
 		switch reset {
 		case "5", "7", "60":
 			hold, _ = time.ParseDuration(reset + "s")
@@ -47,9 +46,8 @@ func quota(rnd *rand.Rand) (text string, hold time.Duration) {
 	return b.String(), hold
 }
 
-// TestRandomFields makes RateLimit fields of which it knows what they say. A part that
-// is no structured field makes the whole field none.
-func TestRandomFields(t *testing.T) {
+// TestHoldOfRandomRateLimits checks random RateLimit fields. A field with a malformed part asks for no hold.
+func TestHoldOfRandomRateLimits(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range tier.Pick(3000, 100_000, 1_000_000) {
@@ -57,17 +55,17 @@ func TestRandomFields(t *testing.T) {
 			lines []string
 			want  time.Duration
 		)
-		broken := rnd.IntN(8) == 0
+		malformed := rnd.IntN(8) == 0
 		n := 1 + rnd.IntN(4)
 		for i := range n {
-			text, hold := quota(rnd)
-			if want = max(want, hold); broken && i == n-1 {
-				text += one(rnd, "(", ")", `"`, "=", ";", ";R=0", ",", " x", ";r=", ";t=@", ";t=1234567890123456",
+			text, hold := randomQuota(rnd)
+			if want = max(want, hold); malformed && i == n-1 {
+				text += pick(rnd, "(", ")", `"`, "=", ";", ";R=0", ",", " x", ";r=", ";t=@", ";t=1234567890123456",
 					";s=\"é\"", `;u=%"f%zz"`, ";b=?2")
 				want = 0
 			}
 			if len(lines) > 0 && rnd.IntN(2) == 0 {
-				lines[len(lines)-1] += one(rnd, ",", ", ", " ,\t") + text
+				lines[len(lines)-1] += pick(rnd, ",", ", ", " ,\t") + text
 			} else {
 				lines = append(lines, text)
 			}
@@ -79,9 +77,8 @@ func TestRandomFields(t *testing.T) {
 	}
 }
 
-// TestDictionaryOfVersion7: the members that count are plain integers; the last of a
-// name counts, and other members may be anything.
-func TestDictionaryOfVersion7(t *testing.T) {
+// TestHoldOfRateLimitVersion7 checks RateLimit dictionaries. The last member of a name counts if it is an integer.
+func TestHoldOfRateLimitVersion7(t *testing.T) {
 	t.Parallel()
 	for field, want := range map[string]time.Duration{
 		`limit=100, remaining=0, reset=5`:                         5 * time.Second,

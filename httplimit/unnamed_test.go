@@ -11,21 +11,20 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestHandlersThatShareALimitUnnoticed: the second handler of one notation warns, unless the limits have names, or
-// belong to limiters of their own.
-func TestHandlersThatShareALimitUnnoticed(t *testing.T) {
+// TestNewHandlerWarnsOfASharedLimit checks when a second handler of one notation logs a warning.
+func TestNewHandlerWarnsOfASharedLimit(t *testing.T) {
 	t.Parallel()
-	bare := headgate.MustParse("sliding-log 5/1m")
+	unnamed := headgate.MustParse("sliding-log 5/1m")
 	for name, tt := range map[string]struct {
 		first, second headgate.Limit
-		apart         bool // two limiters
+		twoLimiters   bool
 		warns         bool
 	}{
-		"one notation":    {first: bare, second: bare, warns: true},
-		"two notations":   {first: bare, second: headgate.MustParse("sliding-log 6/1m")},
+		"one notation":    {first: unnamed, second: unnamed, warns: true},
+		"two notations":   {first: unnamed, second: headgate.MustParse("sliding-log 6/1m")},
 		"one name":        {first: headgate.MustParseNamed("a", "5/1m"), second: headgate.MustParseNamed("a", "5/1m")},
-		"a name and none": {first: headgate.MustParseNamed("a", "sliding-log 5/1m"), second: bare},
-		"two limiters":    {first: bare, second: bare, apart: true},
+		"a name and none": {first: headgate.MustParseNamed("a", "sliding-log 5/1m"), second: unnamed},
+		"two limiters":    {first: unnamed, second: unnamed, twoLimiters: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -38,12 +37,12 @@ func TestHandlersThatShareALimitUnnoticed(t *testing.T) {
 				}); err != nil {
 					t.Fatal(err)
 				}
-				if tt.apart {
+				if tt.twoLimiters {
 					l = headgate.New(memory.New(nil), nil)
 				}
 			}
 			if warned := strings.Contains(log.String(), "two handlers"); warned != tt.warns {
-				t.Errorf("it says: %s", &log)
+				t.Errorf("got log %q, want a warning: %v", &log, tt.warns)
 			}
 		})
 	}

@@ -17,10 +17,9 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestQueuedCallersHoldBackToo has ten requests wait for a start, one each
-// tenth of a second, when the third is answered with 429: nothing is sent for as
-// long as it says, and after it no faster than the limit lets them.
-func TestQueuedCallersHoldBackToo(t *testing.T) {
+// TestRetryAfterHoldsQueuedRequests starts ten requests that a limit sends a tenth of a second apart. The third is
+// answered with 429 and Retry-After 2. The next one must be sent two seconds later, and the others at the limit's rate.
+func TestRetryAfterHoldsQueuedRequests(t *testing.T) {
 	for _, notation := range []string{
 		"token-bucket 10/s burst 1", "gcra 10/s burst 1", "leaky-bucket 10/s capacity 1",
 		"sliding-log 1/100ms", "fixed-window 1/100ms",
@@ -30,17 +29,17 @@ func TestQueuedCallersHoldBackToo(t *testing.T) {
 			begin := time.Now()
 			var mu sync.Mutex
 			var sent []time.Duration
-			var held time.Duration
+			var refusedAt time.Duration
 			rt, err := httplimit.New(headgate.New(memory.New(nil), nil), limit, &httplimit.Config{
 				MaxWait: time.Minute,
-				Next: sender(func(*http.Request) (*http.Response, error) {
+				Next: roundTripFunc(func(*http.Request) (*http.Response, error) {
 					mu.Lock()
 					defer mu.Unlock()
 					sent = append(sent, time.Since(begin))
 					resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody}
 					if len(sent) == 3 {
-						held = time.Since(begin)
-						resp.StatusCode, resp.Header = http.StatusTooManyRequests, fields("Retry-After: 2")
+						refusedAt = time.Since(begin)
+						resp.StatusCode, resp.Header = http.StatusTooManyRequests, headerOf("Retry-After: 2")
 					}
 					return resp, nil
 				}),
@@ -48,31 +47,33 @@ func TestQueuedCallersHoldBackToo(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var all sync.WaitGroup
+			var wg sync.WaitGroup
 			for range 10 {
-				all.Go(func() {
+				wg.Go(func() {
 					req, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://example.com", nil)
 					if _, err := rt.RoundTrip(req); err != nil { //nolint:bodyclose // it has no connection
 						t.Error(notation, err)
 					}
 				})
 			}
-			all.Wait()
-			if !slices.IsSorted(sent) || len(sent) != 10 || sent[3] < held+2*time.Second ||
-				sent[3] > held+2500*time.Millisecond {
-				t.Fatalf("%s: 429 at %v, sent at %v", notation, held, sent)
+			wg.Wait()
+			if !slices.IsSorted(sent) || len(sent) != 10 || sent[3] < refusedAt+2*time.Second ||
+				sent[3] > refusedAt+2500*time.Millisecond {
+				t.Fatalf("%s: 429 at %v, sent at %v; want the fourth 2 s later", notation, refusedAt, sent)
 			}
 			for i := 4; i < len(sent); i++ {
-				if d := sent[i] - sent[i-1]; d < 99*time.Millisecond && !strings.HasPrefix(notation, "fixed") ||
+				const minGap = 99 * time.Millisecond // a tenth of a second, less rounding
+				if d := sent[i] - sent[i-1]; d < minGap && !strings.HasPrefix(notation, "fixed") ||
 					d > time.Second {
-					t.Errorf("%s: sent at %v", notation, sent)
+					t.Errorf("%s: sent at %v, want gaps of 100 ms", notation, sent)
 				}
 			}
 		})
 	}
 }
 
-func TestRequestsOutlastABlock(t *testing.T) {
+// TestMaxWaitOutlastsABlock checks that a request waits for the end of a block, unless its deadline comes first.
+func TestMaxWaitOutlastsABlock(t *testing.T) {
 	for _, notation := range []string{"token-bucket 1/s burst 2", "sliding-log 2/1h"} {
 		synctest.Test(t, func(t *testing.T) {
 			l, limit := headgate.New(memory.New(nil), nil), headgate.MustParse(notation)
@@ -81,7 +82,7 @@ func TestRequestsOutlastABlock(t *testing.T) {
 			}
 			rt, err := httplimit.New(l, limit, &httplimit.Config{
 				MaxWait: headgate.Never,
-				Next: sender(func(*http.Request) (*http.Response, error) {
+				Next: roundTripFunc(func(*http.Request) (*http.Response, error) {
 					return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 				}),
 			})
@@ -89,31 +90,32 @@ func TestRequestsOutlastABlock(t *testing.T) {
 				t.Fatal(err)
 			}
 			begin := time.Now()
-			within, cancel := context.WithTimeout(t.Context(), time.Second)
+			deadlineCtx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			for _, ctx := range []context.Context{within, t.Context()} {
+			for _, ctx := range []context.Context{deadlineCtx, t.Context()} {
 				req, _ := http.NewRequestWithContext(ctx, http.MethodGet, "https://example.com", nil)
 				_, err := rt.RoundTrip(req) //nolint:bodyclose // it has no connection
 				switch took := time.Since(begin); {
-				case ctx == within && (!errors.Is(err, headgate.ErrDeadline) || !errors.Is(err, headgate.ErrDenied) ||
-					took != 0):
-					t.Errorf("%s: a block beyond the deadline: %v after %v", notation, err, took)
-				case ctx != within && (err != nil || took != time.Minute):
-					t.Errorf("%s: it took %v (%v), the block lasts a minute", notation, took, err)
+				case ctx == deadlineCtx && (!errors.Is(err, headgate.ErrDeadline) ||
+					!errors.Is(err, headgate.ErrDenied) || took != 0):
+					t.Errorf("%s: a block beyond the deadline: got %v after %v, want an error at once", notation, err, took)
+				case ctx != deadlineCtx && (err != nil || took != time.Minute):
+					t.Errorf("%s: got %v after %v, want a request sent after a minute", notation, err, took)
 				}
 			}
 		})
 	}
 }
 
-// TestADeadlineBeforeTheTimeToComeBackReturnsTheAnswer at once.
-func TestADeadlineBeforeTheTimeToComeBackReturnsTheAnswer(t *testing.T) {
+// TestRetriesStopBeforeTheDeadline answers each request with 429 and Retry-After 2. With a deadline
+// of 3 s one retry fits. Its 429 must be returned when it comes, as a second retry would be too late.
+func TestRetriesStopBeforeTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rt, err := httplimit.New(headgate.New(memory.New(nil), nil), plenty, &httplimit.Config{
+		rt, err := httplimit.New(headgate.New(memory.New(nil), nil), fastLimit, &httplimit.Config{
 			MaxWait: headgate.Never, Retries: 3,
-			Next: sender(func(*http.Request) (*http.Response, error) {
+			Next: roundTripFunc(func(*http.Request) (*http.Response, error) {
 				return &http.Response{
-					StatusCode: http.StatusTooManyRequests, Header: fields("Retry-After: 2"),
+					StatusCode: http.StatusTooManyRequests, Header: headerOf("Retry-After: 2"),
 					Body: http.NoBody,
 				}, nil
 			}),
@@ -132,10 +134,10 @@ func TestADeadlineBeforeTheTimeToComeBackReturnsTheAnswer(t *testing.T) {
 	})
 }
 
-// late is a store that takes its time to answer.
-type late struct{ *memory.Store }
+// slowStore needs a tenth of a second to answer.
+type slowStore struct{ *memory.Store }
 
-func (s late) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (s slowStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	time.Sleep(100 * time.Millisecond)
 	if err := ctx.Err(); err != nil {
 		return err
@@ -143,16 +145,16 @@ func (s late) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error
 	return s.Store.Apply(ctx, ops, outs)
 }
 
-// TestHowLongAStoreTakesIsNoWait: MaxWait counts from its first answer.
-func TestHowLongAStoreTakesIsNoWait(t *testing.T) {
+// TestMaxWaitExcludesTheTimeOfTheStore checks that MaxWait counts from the first answer of the store.
+func TestMaxWaitExcludesTheTimeOfTheStore(t *testing.T) {
 	for _, notation := range []string{"token-bucket 2/s burst 1", "fixed-window 1/500ms"} {
 		synctest.Test(t, func(t *testing.T) {
-			l, limit := headgate.New(late{memory.New(nil)}, nil), headgate.MustParse(notation)
+			l, limit := headgate.New(slowStore{memory.New(nil)}, nil), headgate.MustParse(notation)
 			send := func(maxWait time.Duration) error {
-				rt, err := httplimit.New(l, limit,
-					&httplimit.Config{MaxWait: maxWait, Next: sender(func(*http.Request) (*http.Response, error) {
-						return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
-					})})
+				next := roundTripFunc(func(*http.Request) (*http.Response, error) {
+					return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+				})
+				rt, err := httplimit.New(l, limit, &httplimit.Config{MaxWait: maxWait, Next: next})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -161,13 +163,13 @@ func TestHowLongAStoreTakesIsNoWait(t *testing.T) {
 				return err
 			}
 			if err := send(50 * time.Millisecond); err != nil {
-				t.Errorf("%s: it had to wait for nothing but the store: %v", notation, err)
+				t.Errorf("%s: MaxWait of 50 ms, without a wait: got %v", notation, err)
 			}
 			if err := send(50 * time.Millisecond); !errors.Is(err, headgate.ErrDeadline) {
-				t.Errorf("%s: %v", notation, err)
+				t.Errorf("%s: MaxWait of 50 ms, a wait of 500 ms: got %v, want %v", notation, err, headgate.ErrDeadline)
 			}
 			if err := send(time.Second); err != nil {
-				t.Errorf("%s: %v", notation, err)
+				t.Errorf("%s: MaxWait of 1 s, a wait of 500 ms: got %v", notation, err)
 			}
 		})
 	}

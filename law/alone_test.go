@@ -9,12 +9,12 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestPlainAndAlone changes one property of a plain charge at a time.
+// TestPlainAndAlone changes one property of a plain take at a time, and checks what Op.Plain and Op.Alone return.
 func TestPlainAndAlone(t *testing.T) {
-	for _, c := range []struct {
-		name         string
-		change       func(op *law.Op)
-		plain, alone bool
+	for _, tt := range []struct {
+		name                 string
+		change               func(op *law.Op)
+		wantPlain, wantAlone bool
 	}{
 		{"a take", func(*law.Op) {}, true, true},
 		{"of another cell", func(op *law.Op) { op.Cell.Key = "other" }, true, true},
@@ -33,8 +33,8 @@ func TestPlainAndAlone(t *testing.T) {
 		{"settled", func(op *law.Op) { op.Verb, op.ID = law.Settle, "id" }, false, false},
 	} {
 		op := law.Op{Verb: law.Take, Cost: 1, Count: 1, Cell: law.Cell{Limit: "limit", Key: "key"}}
-		if c.change(&op); op.Plain() != c.plain || op.Alone() != c.alone {
-			t.Errorf("%s: plain %v, alone %v", c.name, op.Plain(), op.Alone())
+		if tt.change(&op); op.Plain() != tt.wantPlain || op.Alone() != tt.wantAlone {
+			t.Errorf("%s: plain %v, alone %v; want %v, %v", tt.name, op.Plain(), op.Alone(), tt.wantPlain, tt.wantAlone)
 		}
 	}
 }

@@ -9,136 +9,135 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// five is a bucket with a capacity of five units that drains one unit a second.
-var five = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1_000_000, Drain: 1000}
+// bucketOf5 is a bucket with a capacity of five units that drains one unit a second.
+var bucketOf5 = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1_000_000, Drain: 1000}
 
-// group applies the ops of one request to cells, which it finds by their keys.
-func group(of map[string]*cell, ops ...law.Op) []law.Outcome {
-	records, byName := make([]*law.Record, len(ops)), map[string]*law.Record{}
+// applyGroup applies the ops of one request to cells, which it finds by the ops' keys and makes if they are missing.
+func applyGroup(cellsByKey map[string]*cell, ops ...law.Op) []law.Outcome {
+	records, recordsByKey := make([]*law.Record, len(ops)), map[string]*law.Record{}
 	for i := range ops {
-		name := ops[i].Cell.Key
-		if of[name] == nil {
-			of[name] = &cell{}
+		key := ops[i].Cell.Key
+		if cellsByKey[key] == nil {
+			cellsByKey[key] = &cell{}
 		}
-		if byName[name] == nil {
-			byName[name] = of[name].Record()
+		if recordsByKey[key] == nil {
+			recordsByKey[key] = cellsByKey[key].Record()
 		}
-		records[i] = byName[name]
+		records[i] = recordsByKey[key]
 		if ops[i].Cell.Limit == "" {
 			ops[i].Cell.Limit = "l"
 		}
 	}
 	outs := make([]law.Outcome, len(ops))
 	law.Apply(ops, outs, start, records)
-	for name, r := range byName {
-		of[name].Write(r, &of[name].last)
+	for key, r := range recordsByKey {
+		cellsByKey[key].Write(r, &cellsByKey[key].lastEntry)
 	}
 	return outs
 }
 
 // takeFrom returns a take of n units from the cell of a key.
 func takeFrom(key string, n int64) law.Op {
-	op := take(five, n*1000)
+	op := take(bucketOf5, n*1000)
 	op.Cell.Key = key
 	return op
 }
 
 func TestAGroupIsAdmittedAllOrNone(t *testing.T) {
 	t.Parallel()
-	cells := map[string]*cell{}
-	group(cells, takeFrom("a", 2), takeFrom("b", 5))
-	outs := group(cells, takeFrom("a", 1), takeFrom("b", 1))
+	cellsByKey := map[string]*cell{}
+	applyGroup(cellsByKey, takeFrom("a", 2), takeFrom("b", 5))
+	outs := applyGroup(cellsByKey, takeFrom("a", 1), takeFrom("b", 1))
 	if outs[0].Granted != 1 || outs[1].Granted != 0 || outs[1].RetryAt != start+1_000_000 {
-		t.Errorf("%+v", outs)
+		t.Errorf("got %+v, want a granted and b refused for a second", outs)
 	}
-	if got := cells["a"].State.Level; got != 2000 || outs[0].State.Level != 2000 {
-		t.Errorf("the refused request charged a: %d", got)
+	if got := cellsByKey["a"].State.Level; got != 2000 || outs[0].State.Level != 2000 {
+		t.Errorf("the level of a is %d after a refused request, want 2000", got)
 	}
 }
 
 func TestRepeatedKeysInAGroupAddUp(t *testing.T) {
 	t.Parallel()
-	cells := map[string]*cell{}
-	if outs := group(cells, takeFrom("a", 2), takeFrom("a", 3)); outs[0].Granted+outs[1].Granted != 2 ||
-		cells["a"].State.Level != 5000 {
-		t.Errorf("%+v", outs)
+	cellsByKey := map[string]*cell{}
+	if outs := applyGroup(cellsByKey, takeFrom("a", 2), takeFrom("a", 3)); outs[0].Granted+outs[1].Granted != 2 ||
+		cellsByKey["a"].State.Level != 5000 {
+		t.Errorf("2 and 3 of 5 in one request: %+v; want both granted", outs)
 	}
-	cells = map[string]*cell{}
-	if outs := group(cells, takeFrom("a", 3), takeFrom("a", 3)); outs[1].RetryAt != law.Never ||
-		cells["a"].State.Level != 0 {
-		t.Errorf("6 of 5 in one request: %+v; want never", outs)
+	cellsByKey = map[string]*cell{}
+	if outs := applyGroup(cellsByKey, takeFrom("a", 3), takeFrom("a", 3)); outs[1].RetryAt != law.Never ||
+		cellsByKey["a"].State.Level != 0 {
+		t.Errorf("6 of 5 in one request: %+v; want a refusal with RetryAt Never", outs)
 	}
 }
 
 func TestARefusalLeavesOnlyItsBlock(t *testing.T) {
 	t.Parallel()
-	cells := map[string]*cell{}
-	block := func(key string, n int64) law.Op {
+	cellsByKey := map[string]*cell{}
+	blockingTake := func(key string, n int64) law.Op {
 		op := takeFrom(key, n)
 		op.Params.Block = 9_000_000
 		return op
 	}
-	group(cells, takeFrom("a", 5))
-	outs := group(cells, block("b", 1), block("a", 1))
-	a, b := cells["a"].State, cells["b"].State
+	applyGroup(cellsByKey, takeFrom("a", 5))
+	outs := applyGroup(cellsByKey, blockingTake("b", 1), blockingTake("a", 1))
+	a, b := cellsByKey["a"].State, cellsByKey["b"].State
 	if a.BlockedUntil != start+9_000_000 || a.Level != 5000 || b.BlockedUntil != 0 || b.Level != 0 ||
 		outs[1].RetryAt != a.BlockedUntil {
-		t.Errorf("a %+v, b %+v", a, b)
+		t.Errorf("got a %+v, b %+v; want a block of a, and b unchanged", a, b)
 	}
-	// Check never blocks; a cost that can never pass does not either.
-	check := block("c", 6)
-	if group(cells, check); cells["c"].State.BlockedUntil != 0 {
+	// Neither a cost above the capacity nor a check blocks the key.
+	applyGroup(cellsByKey, blockingTake("c", 6))
+	if cellsByKey["c"].State.BlockedUntil != 0 {
 		t.Error("a cost above the capacity blocked")
 	}
-	check = block("a", 1)
-	cells["a"].State.BlockedUntil = 0
+	check := blockingTake("a", 1)
+	cellsByKey["a"].State.BlockedUntil = 0
 	check.Verb = law.Check
-	if group(cells, check); cells["a"].State.BlockedUntil != 0 {
+	if applyGroup(cellsByKey, check); cellsByKey["a"].State.BlockedUntil != 0 {
 		t.Error("a check blocked")
 	}
 }
 
 func TestPartialGrantsToTheBrim(t *testing.T) {
 	t.Parallel()
-	cells := map[string]*cell{}
+	cellsByKey := map[string]*cell{}
 	op := takeFrom("a", 1)
 	op.Cost, op.Count, op.Partial = 1, 7000, true
-	if out := group(cells, op)[0]; out.Granted != 5000 || out.Used != 5000 || out.RetryAt == 0 {
-		t.Errorf("%+v", out)
+	if out := applyGroup(cellsByKey, op)[0]; out.Granted != 5000 || out.Used != 5000 || out.RetryAt == 0 {
+		t.Errorf("got %+v, want 5000 granted, and RetryAt for the rest", out)
 	}
 }
 
 func TestTimesOutsideTheBoundariesAreStale(t *testing.T) {
 	t.Parallel()
-	cells := map[string]*cell{}
+	cellsByKey := map[string]*cell{}
 	op := takeFrom("a", 1)
 	op.Params.Anchor, op.Params.Drain, op.Cell.Limit = law.Calendar, law.Max, "month"
 	op.Window = [4]int64{1, 2, 3, 4}
-	if out := group(cells, takeFrom("b", 1), op); !out[0].Stale || !out[1].Stale || out[1].Clock != start ||
-		cells["b"].State.Level != 0 {
-		t.Errorf("%+v", out)
+	if outs := applyGroup(cellsByKey, takeFrom("b", 1), op); !outs[0].Stale || !outs[1].Stale || outs[1].Clock != start ||
+		cellsByKey["b"].State.Level != 0 {
+		t.Errorf("outside the boundaries: got %+v, want both stale", outs)
 	}
 	op.Window = [4]int64{start - 20, start - 10, start + 10, start + 30}
-	if out := group(cells, takeFrom("b", 1), op); out[0].Granted+out[1].Granted != 2 ||
-		cells["a"].State.EmptyAt != start+10 {
-		t.Errorf("%+v", out)
+	if outs := applyGroup(cellsByKey, takeFrom("b", 1), op); outs[0].Granted+outs[1].Granted != 2 ||
+		cellsByKey["a"].State.EmptyAt != start+10 {
+		t.Errorf("within the boundaries: got %+v, want both granted", outs)
 	}
 }
 
 func TestAnInvalidGroupFailsAlone(t *testing.T) {
 	t.Parallel()
-	cells := map[string]*cell{}
-	bad, good, late := takeFrom("a", 1), takeFrom("b", 1), takeFrom("a", 1)
-	bad.Cost, bad.Group, good.Group, late.Group = 0, 1, 1, 2
-	outs := group(cells, bad, good, late)
+	cellsByKey := map[string]*cell{}
+	invalid, sameGroup, nextGroup := takeFrom("a", 1), takeFrom("b", 1), takeFrom("a", 1)
+	invalid.Cost, invalid.Group, sameGroup.Group, nextGroup.Group = 0, 1, 1, 2
+	outs := applyGroup(cellsByKey, invalid, sameGroup, nextGroup)
 	if !errors.Is(outs[0].Err, law.ErrInvalid) || !errors.Is(outs[1].Err, law.ErrInvalid) || outs[2].Granted != 1 ||
-		cells["b"].State.Level != 0 {
-		t.Errorf("%+v", outs)
+		cellsByKey["b"].State.Level != 0 {
+		t.Errorf("got %+v, want ErrInvalid for the first group, and the second granted", outs)
 	}
 }
 
-// FuzzDecide looks for a state and an op for which the laws leave their range, charge a refusal, or grant beyond the
-// ceiling.
+// FuzzDecide checks that for no state and op the laws leave their range, charge a refusal, or grant beyond the ceiling.
 func FuzzDecide(f *testing.F) {
 	f.Add(uint8(1), uint8(0), int64(1000), int64(5000), int64(1), int64(1), int64(1000), int64(1), int64(0),
 		int64(3000), int64(0), start, start, uint8(1), int64(1000))
@@ -160,34 +159,34 @@ func FuzzDecide(f *testing.F) {
 			},
 			Window: [4]int64{clock / 2, clock, clock + 1, clock + 2},
 		}
-		in := func(v, from, to int64) bool { return v >= from && v <= to }
+		inRange := func(v, low, high int64) bool { return v >= low && v <= high }
 		if clock > 1<<52 || clock < 0 || op.Valid() != nil || law.ValidGroup([]law.Op{op}) != nil ||
-			!in(level, 0, law.Max) || !in(prev, 0, law.Max) || !in(at, 0, 1<<52) || !in(int64(stateKind), 1, 3) ||
-			!in(stateUnit, 1, law.Max) {
+			!inRange(level, 0, law.Max) || !inRange(prev, 0, law.Max) || !inRange(at, 0, 1<<52) ||
+			!inRange(int64(stateKind), 1, 3) || !inRange(stateUnit, 1, law.Max) {
 			t.Skip()
 		}
 		s := law.State{Kind: law.Kind(stateKind), Level: level, Prev: prev, At: at, Unit: stateUnit, EmptyAt: at + 1}
 		if s.Kind == law.Window && (level >= 1<<32 || prev >= 1<<32) {
-			t.Skip() // the window law keeps below
+			t.Skip() // levels of the window law stay below 2^32
 		}
 		d := law.Decide(s, &op, clock, 0, &cells.Cell{})
 		for _, st := range []law.State{d.Base, d.Outcome.State} {
 			for _, v := range []int64{st.Level, st.Prev, st.At, st.EmptyAt, st.BlockedUntil} {
-				if !in(v, 0, law.Max) {
+				if !inRange(v, 0, law.Max) {
 					t.Fatalf("%+v at %d: %+v leaves the range", op, clock, st)
 				}
 			}
 		}
 		out := d.Outcome
-		if !in(out.Granted, 0, count) || !in(out.RetryAt, 0, law.Max) || out.Granted < count && !out.Stale &&
+		if !inRange(out.Granted, 0, count) || !inRange(out.RetryAt, 0, law.Max) || out.Granted < count && !out.Stale &&
 			out.RetryAt < d.Now {
 			t.Fatalf("%+v at %d: %+v", op, clock, out)
 		}
-		most := capacity
+		maxUsed := capacity
 		if op.Ceiling > 0 {
-			most = op.Ceiling
+			maxUsed = op.Ceiling
 		}
-		if out.Granted > 0 && out.Used > most {
+		if out.Granted > 0 && out.Used > maxUsed {
 			t.Fatalf("%+v at %d: %+v passes the ceiling", op, clock, out)
 		}
 		if out.Granted == 0 && !out.Stale && out.State != d.Base {

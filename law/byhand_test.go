@@ -6,12 +6,12 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// step is one charge of a table that was computed by hand; times are microseconds after the start of an hour.
+// step is one charge of a table that was computed by hand. Times are in microseconds.
 type step struct {
-	at      int64
-	units   int64
-	granted bool
-	retry   int64 // microseconds until this cost can pass; law.Never
+	at         int64 // since the start of an hour
+	units      int64
+	granted    bool
+	retryAfter int64 // the time until this cost can pass; law.Never: it never can
 }
 
 const (
@@ -20,35 +20,36 @@ const (
 	day    = 24 * hour
 )
 
-// bucket returns a token bucket of n units a second with a burst.
+// bucket returns a token bucket of n units a second with this burst.
 func bucket(n, burst int64) law.Params {
 	return law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: burst * 1_000_000, Step: 1, Drain: n}
 }
 
-// exactLog returns a log limit of n units in a window of microseconds.
+// exactLog returns a sliding log of n units in a window of so many microseconds.
 func exactLog(n, window int64) law.Params {
 	return law.Params{Kind: law.Log, Unit: 1000, Capacity: n * 1000, Step: window}
 }
 
-// twoWindows returns a sliding window limit of n units in a window of microseconds.
+// twoWindows returns a sliding window of n units in a window of so many microseconds.
 func twoWindows(n, window int64) law.Params {
 	return law.Params{Kind: law.Window, Unit: 1000, Capacity: n * 1000, Step: window}
 }
 
-// aligned returns a fixed window limit of n units whose windows are aligned to the epoch.
-func aligned(n, window int64) law.Params {
+// fixedWindowOf returns a fixed window of n units. Its windows start at multiples of their length since the epoch.
+func fixedWindowOf(n, window int64) law.Params {
 	return law.Params{
 		Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: n * 1000, Step: window, Drain: law.Max,
 	}
 }
 
-// TestTablesByHand has a table for each algorithm, and one for each fault from the articles that a law could have.
+// TestTablesByHand has a table for each algorithm, and for each fault of limiters in articles that a law could have:
+// "(001, fault 17)" in a name means fault 17, in article 001.
 func TestTablesByHand(t *testing.T) {
 	t.Parallel()
-	const start = start - start%hour // so that windows by the epoch begin there
-	hourly := aligned(2, hour)
-	fromFirst := hourly
-	fromFirst.Anchor = law.Own
+	const hourStart = start - start%hour
+	hourly := fixedWindowOf(2, hour)
+	firstUse := hourly
+	firstUse.Anchor = law.Own
 	for _, tt := range []struct {
 		name  string
 		p     law.Params
@@ -70,7 +71,7 @@ func TestTablesByHand(t *testing.T) {
 			{3600 * second, 2, true, 0},
 			{3600 * second, 1, false, 3600 * second},
 		}},
-		{"fixed window from the first request", fromFirst, []step{
+		{"fixed window from the first request", firstUse, []step{
 			{5, 1, true, 0},
 			{3600 * second, 1, true, 0},
 			{3600 * second, 1, false, 5},
@@ -130,7 +131,7 @@ func TestTablesByHand(t *testing.T) {
 		{"a window is exact to the microsecond (001, fault 17; 003, fault 22)", exactLog(1, second), []step{
 			{999_999, 1, true, 0}, {1_000_000, 1, false, 999_999}, {1_999_998, 1, false, 1}, {1_999_999, 1, true, 0},
 		}},
-		{"a grant does not put off the refill (003, fault 23)", fromFirst, []step{
+		{"a grant does not put off the refill (003, fault 23)", firstUse, []step{
 			{0, 1, true, 0}, {3599 * second, 1, true, 0}, {3600 * second, 2, true, 0},
 		}},
 		{"idle time does not swallow a fill (004, fault 32)", bucket(1, 10), []step{
@@ -140,15 +141,15 @@ func TestTablesByHand(t *testing.T) {
 	} {
 		var c cell
 		for i, st := range tt.steps {
-			out := c.apply(take(tt.p, st.units*tt.p.Unit), start+st.at)
-			retry := int64(0)
+			out := c.apply(take(tt.p, st.units*tt.p.Unit), hourStart+st.at)
+			retryAfter := int64(0)
 			if out.RetryAt == law.Never {
-				retry = law.Never
+				retryAfter = law.Never
 			} else if out.Granted == 0 {
-				retry = out.RetryAt - out.Clock
+				retryAfter = out.RetryAt - out.Clock
 			}
-			if (out.Granted == 1) != st.granted || retry != st.retry {
-				t.Errorf("%s, step %d: granted %d, retry after %d us; want %+v", tt.name, i+1, out.Granted, retry, st)
+			if (out.Granted == 1) != st.granted || retryAfter != st.retryAfter {
+				t.Errorf("%s, step %d: granted %d, retry after %d us; want %+v", tt.name, i+1, out.Granted, retryAfter, st)
 			}
 		}
 	}

@@ -6,22 +6,22 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// rounds returns how often a long test repeats: n/10 times with make test.
+// rounds returns how often a long test repeats: n/10, n or 10n times, by the tier of the tests.
 func rounds(n uint64) uint64 { return tier.Pick(n/10, n, 10*n) }
 
 // cell is a cell as a store keeps it.
 type cell struct {
 	cells.Cell
-	last int64 // number of an entry
+	lastEntry int64 // the number of the newest entry in the log
 }
 
-// apply applies one op at a time.
+// apply applies one op at the time now.
 func (c *cell) apply(op law.Op, now int64) law.Outcome {
 	op.Now = now
 	return c.batch(op)[0]
 }
 
-// batch applies ops as one batch, and does the store's part of the work.
+// batch applies ops as one batch, and writes the cell as a store does.
 func (c *cell) batch(ops ...law.Op) []law.Outcome {
 	if c.Receipts == nil {
 		c.Receipts = map[string]law.Receipt{}
@@ -34,7 +34,7 @@ func (c *cell) batch(ops ...law.Op) []law.Outcome {
 	}
 	outs := make([]law.Outcome, len(ops))
 	law.Apply(ops, outs, 0, records)
-	c.Write(record, &c.last)
+	c.Write(record, &c.lastEntry)
 	for i := range outs {
 		record.Number(&outs[i])
 	}

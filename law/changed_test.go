@@ -7,9 +7,9 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestReturnsUnderTwoDefinitionsAdmitNothingBeyondBoth uses two definitions of a token bucket in turn, as servers do
-// while a change is rolled out. Charges are given back by the definition that made them. In no interval may more pass
-// than the larger capacity and both rates allow together.
+// TestReturnsUnderTwoDefinitionsAdmitNothingBeyondBoth charges a token bucket by two definitions in random order, as
+// servers do while a change is rolled out. Charges are given back by the definition that made them. In no interval may
+// more pass than the larger capacity and both rates allow together.
 func TestReturnsUnderTwoDefinitionsAdmitNothingBeyondBoth(t *testing.T) {
 	t.Parallel()
 	for name, pair := range map[string][2]law.Params{
@@ -28,63 +28,64 @@ func TestReturnsUnderTwoDefinitionsAdmitNothingBeyondBoth(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var given int64
+			var returned int64
 			for seed := range rounds(20000) {
-				given += checkReturnsOfTwo(t, pair, rand.New(rand.NewPCG(seed, 2)))
+				returned += checkReturnsOfTwo(t, pair, rand.New(rand.NewPCG(seed, 2)))
 			}
-			if given == 0 {
+			if returned == 0 {
 				t.Error("nothing was given back in any history")
 			}
 		})
 	}
 }
 
-func checkReturnsOfTwo(t *testing.T, pair [2]law.Params, rng *rand.Rand) (given int64) {
+// checkReturnsOfTwo checks one random history, and returns how many credits were given back in it.
+func checkReturnsOfTwo(t *testing.T, pair [2]law.Params, rng *rand.Rand) (returned int64) {
 	t.Helper()
-	cost := func(op *law.Op, credits int64) float64 { return float64(credits) / float64(op.Params.Unit) }
-	charges, given := randomHistory(rng, 700_000, pair[0], pair[1])
-	most, rate := 0.0, 0.0
+	units := func(op *law.Op, credits int64) float64 { return float64(credits) / float64(op.Params.Unit) }
+	charges, returned := randomHistory(rng, 700_000, pair[0], pair[1])
+	burst, rate := 0.0, 0.0
 	for _, p := range pair {
-		most = max(most, float64(p.Capacity)/float64(p.Unit))
+		burst = max(burst, float64(p.Capacity)/float64(p.Unit))
 		rate += float64(p.Drain) / float64(p.Step) / float64(p.Unit)
 	}
 	for _, p := range pair {
-		if p.Step > 10 { // a level that drains in steps has at most one more behind it
-			most += float64(p.Drain) / float64(p.Unit)
+		if p.Step > 10 { // an interval can contain one step more than its length says
+			burst += float64(p.Drain) / float64(p.Unit)
 		}
 	}
 	for i := range charges {
 		var sum float64
 		for j := i; j < len(charges); j++ {
-			sum += cost(&charges[j].op, charges[j].kept)
-			if took := float64(charges[j].at - charges[i].at); sum > most+rate*took+1e-3 {
-				t.Fatalf("%v of %v passed in %v s", sum, most+rate*took, took/1e6)
+			sum += units(&charges[j].op, charges[j].remaining)
+			if length := float64(charges[j].at - charges[i].at); sum > burst+rate*length+1e-3 {
+				t.Fatalf("%v passed in %v s, want at most %v", sum, length/1e6, burst+rate*length)
 			}
 		}
 	}
-	return given
+	return returned
 }
 
-// perEpoch and the limits below are of 100 units, named as in the notation.
-func perEpoch(window int64) law.Params { return aligned(100, window) }
+// epochWindow and the functions below return limits of 100 units.
+func epochWindow(window int64) law.Params { return fixedWindowOf(100, window) }
 
-func fromFirst(window int64) law.Params {
-	p := perEpoch(window)
+func firstUseWindow(window int64) law.Params {
+	p := epochWindow(window)
 	p.Anchor = law.Own
 	return p
 }
 
-func everyStep(step int64) law.Params {
+func stepBucket(step int64) law.Params {
 	return law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 100_000, Step: step, Drain: 100_000}
 }
 
-// smooth refills 100 units in a period, a credit at a time.
-func smooth(period int64) law.Params {
+// smoothBucket returns a bucket that refills 100 units in a period, a credit at a time.
+func smoothBucket(period int64) law.Params {
 	return law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 100_000, Step: period / 100_000, Drain: 1}
 }
 
-// byDay returns a limit for each day of a zone.
-func byDay() law.Params {
+// dayWindow returns a fixed window whose windows are calendar days.
+func dayWindow() law.Params {
 	return law.Params{
 		Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 100_000, Step: 26 * hour,
 		Drain: law.Max,
@@ -93,71 +94,71 @@ func byDay() law.Params {
 
 // daysAround returns the day boundaries around now in a zone whose clocks are offset ahead of UTC.
 func daysAround(now, offset int64) [4]int64 {
-	b := now - (now+offset)%day
-	return [4]int64{b - day, b, b + day, b + 2*day}
+	dayStart := now - (now+offset)%day
+	return [4]int64{dayStart - day, dayStart, dayStart + day, dayStart + 2*day}
 }
 
-// TestALimitThatIsChangedForgetsNothing changes limits some seconds after their whole amount was used. The used amount
-// must still count.
-func TestALimitThatIsChangedForgetsNothing(t *testing.T) {
+// TestAChangedLimitForgetsNoUsage changes limits two seconds after their whole amount was used. The usage must still
+// count, and RetryAt must be a time at which one unit passes.
+func TestAChangedLimitForgetsNoUsage(t *testing.T) {
 	t.Parallel()
 	window, log := twoWindows(100, hour), exactLog(100, hour)
-	const eight = start - start%day + 8*hour
+	const eightOClock = start - start%day + 8*hour
 	for name, tt := range map[string]struct {
 		from, to law.Params
-		offset   int64 // of the zone that the limit is changed to
-		begin    int64 // later than at a full hour
+		offset   int64 // the offset of the new limit's zone
+		delay    int64 // the test begins so long after eight o'clock
 	}{
-		"fixed-window 1h to 1m":                         {from: perEpoch(hour), to: perEpoch(minute)},
-		"fixed-window 1m to 1h":                         {from: perEpoch(minute), to: perEpoch(hour)},
-		"fixed-window 1h to token-bucket":               {from: perEpoch(hour), to: smooth(hour)},
-		"from-first 1h to 1m":                           {from: fromFirst(hour), to: fromFirst(minute)},
-		"from-first 1h to token-bucket":                 {from: fromFirst(hour), to: smooth(hour)},
-		"interval 1h to token-bucket":                   {from: everyStep(hour), to: smooth(hour)},
-		"interval 1h to interval 1m":                    {from: everyStep(hour), to: everyStep(minute)},
-		"fixed-window day to token-bucket 1d":           {from: byDay(), to: smooth(day)},
-		"fixed-window day to a day of another zone":     {from: byDay(), to: byDay(), offset: 15*hour + 10*minute},
-		"fixed-window day to fixed-window 1m":           {from: byDay(), to: perEpoch(minute)},
-		"token-bucket 1d to 1h":                         {from: smooth(day), to: smooth(hour)},
-		"from-first 1h to fixed-window 1h":              {from: fromFirst(hour), to: perEpoch(hour), begin: 30 * minute},
-		"interval 1h to fixed-window 1h":                {from: everyStep(hour), to: perEpoch(hour), begin: 30 * minute},
+		"fixed-window 1h to 1m":                         {from: epochWindow(hour), to: epochWindow(minute)},
+		"fixed-window 1m to 1h":                         {from: epochWindow(minute), to: epochWindow(hour)},
+		"fixed-window 1h to token-bucket":               {from: epochWindow(hour), to: smoothBucket(hour)},
+		"from-first 1h to 1m":                           {from: firstUseWindow(hour), to: firstUseWindow(minute)},
+		"from-first 1h to token-bucket":                 {from: firstUseWindow(hour), to: smoothBucket(hour)},
+		"interval 1h to token-bucket":                   {from: stepBucket(hour), to: smoothBucket(hour)},
+		"interval 1h to interval 1m":                    {from: stepBucket(hour), to: stepBucket(minute)},
+		"fixed-window day to token-bucket 1d":           {from: dayWindow(), to: smoothBucket(day)},
+		"fixed-window day to a day of another zone":     {from: dayWindow(), to: dayWindow(), offset: 15*hour + 10*minute},
+		"fixed-window day to fixed-window 1m":           {from: dayWindow(), to: epochWindow(minute)},
+		"token-bucket 1d to 1h":                         {from: smoothBucket(day), to: smoothBucket(hour)},
+		"from-first 1h to fixed-window 1h":              {from: firstUseWindow(hour), to: epochWindow(hour), delay: 30 * minute},
+		"interval 1h to fixed-window 1h":                {from: stepBucket(hour), to: epochWindow(hour), delay: 30 * minute},
 		"sliding-window 1m to 1h":                       {from: withStep(window, minute), to: window},
 		"sliding-window 1h to 1m":                       {from: window, to: withStep(window, minute)},
 		"sliding-log 1h to 1m":                          {from: log, to: withStep(log, minute)},
-		"fixed-window 1h to a tenth of it":              {from: perEpoch(hour), to: tenthOf(perEpoch(minute))},
-		"token-bucket to a tenth of it in a log":        {from: smooth(hour), to: tenthOf(withStep(log, minute))},
-		"fixed-window 1h to sliding-log":                {from: perEpoch(hour), to: log},
-		"fixed-window 1h to sliding-window":             {from: perEpoch(hour), to: window},
-		"sliding-log to fixed-window 1m":                {from: log, to: perEpoch(minute)},
-		"sliding-log to token-bucket":                   {from: log, to: smooth(hour)},
-		"sliding-window to token-bucket":                {from: window, to: smooth(hour)},
+		"fixed-window 1h to a tenth of it":              {from: epochWindow(hour), to: tenthOf(epochWindow(minute))},
+		"token-bucket to a tenth of it in a log":        {from: smoothBucket(hour), to: tenthOf(withStep(log, minute))},
+		"fixed-window 1h to sliding-log":                {from: epochWindow(hour), to: log},
+		"fixed-window 1h to sliding-window":             {from: epochWindow(hour), to: window},
+		"sliding-log to fixed-window 1m":                {from: log, to: epochWindow(minute)},
+		"sliding-log to token-bucket":                   {from: log, to: smoothBucket(hour)},
+		"sliding-window to token-bucket":                {from: window, to: smoothBucket(hour)},
 		"sliding-window to sliding-log":                 {from: window, to: log},
 		"sliding-log of 100 to the same in finer units": {from: log, to: inFinerUnits(log)},
-		"token-bucket to the same in finer units":       {from: smooth(hour), to: inFinerUnits(smooth(hour))},
+		"token-bucket to the same in finer units":       {from: smoothBucket(hour), to: inFinerUnits(smoothBucket(hour))},
 	} {
 		var c cell
-		ask := func(p law.Params, units, now, offset int64) law.Outcome {
+		takeUnits := func(p law.Params, units, now, offset int64) law.Outcome {
 			op := take(p, units*p.Unit)
 			op.Window = daysAround(now, offset)
 			return c.apply(op, now)
 		}
-		eight := eight + tt.begin
-		ask(tt.from, 1, eight, 0)
-		if out := ask(tt.from, 99, eight+59*minute+55*second, 0); out.Granted != 1 && tt.from.Step > minute {
+		begin := eightOClock + tt.delay
+		takeUnits(tt.from, 1, begin, 0)
+		if out := takeUnits(tt.from, 99, begin+59*minute+55*second, 0); out.Granted != 1 && tt.from.Step > minute {
 			t.Errorf("%s: %+v, want 99 more before the change", name, out)
 		}
-		passed, retry := int64(0), int64(0)
+		passed, retryAt := int64(0), int64(0)
 		for range 100 {
-			out := ask(tt.to, 1, eight+59*minute+57*second, tt.offset)
+			out := takeUnits(tt.to, 1, begin+59*minute+57*second, tt.offset)
 			passed += out.Granted
-			retry = out.RetryAt
+			retryAt = out.RetryAt
 		}
-		if passed > 1 { // what drains in two seconds
-			t.Errorf("%s: %d more pass two seconds after all was used", name, passed)
+		if passed > 1 { // at most one unit drains in two seconds
+			t.Errorf("%s: %d pass two seconds after all was used, want at most 1", name, passed)
 		}
-		if out := ask(tt.to, 1, retry, tt.offset); out.Granted != 1 {
-			t.Errorf("%s: not even one passes at the time that was told, %d s later: %+v", name,
-				(retry-eight)/second-3597, out)
+		if out := takeUnits(tt.to, 1, retryAt, tt.offset); out.Granted != 1 {
+			t.Errorf("%s: got %+v at RetryAt, %d s later; want 1 granted", name, out,
+				(retryAt-begin)/second-3597) // 59 min 57 s are 3597 s
 		}
 	}
 }
@@ -167,6 +168,7 @@ func withStep(p law.Params, step int64) law.Params {
 	return p
 }
 
+// tenthOf returns p with a tenth of its amount.
 func tenthOf(p law.Params) law.Params {
 	p.Capacity /= 10
 	if p.Kind == law.Bucket && p.Drain > 1 && p.Drain < law.Max {
@@ -175,6 +177,7 @@ func tenthOf(p law.Params) law.Params {
 	return p
 }
 
+// inFinerUnits returns the same limit, counted in credits of half the size.
 func inFinerUnits(p law.Params) law.Params {
 	p.Unit, p.Capacity = 2*p.Unit, 2*p.Capacity
 	if p.Kind == law.Bucket {
@@ -187,64 +190,63 @@ func inFinerUnits(p law.Params) law.Params {
 // rolling deployment: no key starves, and no more passes than both bounds together allow.
 func TestTwoDefinitionsInTurnStarveNoKey(t *testing.T) {
 	t.Parallel()
-	bucket := smooth(10 * second) // 10 a second
-	bucket.Capacity = 10_000
+	tenPerSecond := smoothBucket(10 * second)
+	tenPerSecond.Capacity = 10_000
 	log, window := exactLog(10, second), twoWindows(10, second)
-	fixed, slow := tenthOf(perEpoch(second)), smooth(hour)
+	fixed, hundredPerHour := tenthOf(epochWindow(second)), smoothBucket(hour)
 	otherLog := inFinerUnits(log)
 	otherLog.Capacity++
-	large := perEpoch(hour)
-	// ten times what the others let pass in all of a test
-	large.Capacity *= 10
-	// more than a window can count
-	huge := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1e10, Step: 360, Drain: 1000}
-	wide := law.Params{Kind: law.Window, Unit: 1000, Capacity: 4e9, Step: minute}
+	large := epochWindow(hour)
+	large.Capacity *= 10 // 1000 units; the others let about 200 pass in a test
+	// A window counts up to 2^32 credits: hugeBucket has more, and hugeWindow almost as many.
+	hugeBucket := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1e10, Step: 360, Drain: 1000}
+	hugeWindow := law.Params{Kind: law.Window, Unit: 1000, Capacity: 4e9, Step: minute}
 	for name, pair := range map[string][2]law.Params{
-		"token-bucket, sliding-log":      {bucket, log},
-		"token-bucket, sliding-window":   {bucket, window},
-		"token-bucket, fixed-window":     {bucket, fixed},
+		"token-bucket, sliding-log":      {tenPerSecond, log},
+		"token-bucket, sliding-window":   {tenPerSecond, window},
+		"token-bucket, fixed-window":     {tenPerSecond, fixed},
 		"sliding-log, sliding-window":    {log, window},
 		"sliding-log in other units":     {log, otherLog},
 		"sliding-window, fixed-window":   {window, fixed},
-		"token-bucket in other units":    {bucket, inFinerUnits(bucket)},
-		"token-bucket, fast and slow":    {bucket, slow},
-		"interval, token-bucket":         {tenthOf(everyStep(second)), bucket},
-		"fixed-window, of 1 s and 10 s":  {fixed, tenthOf(perEpoch(10 * second))},
+		"token-bucket in other units":    {tenPerSecond, inFinerUnits(tenPerSecond)},
+		"token-bucket, fast and slow":    {tenPerSecond, hundredPerHour},
+		"interval, token-bucket":         {tenthOf(stepBucket(second)), tenPerSecond},
+		"fixed-window, of 1 s and 10 s":  {fixed, tenthOf(epochWindow(10 * second))},
 		"fixed-window, small and large":  {fixed, large},
 		"sliding-log, and a large one":   {log, large},
 		"sliding-window, a large one":    {window, large},
-		"from-first, and a large one":    {tenthOf(fromFirst(second)), large},
-		"token-bucket, and a large one":  {bucket, large},
-		"sliding-window, and a huge one": {wide, huge},
+		"from-first, and a large one":    {tenthOf(firstUseWindow(second)), large},
+		"token-bucket, and a large one":  {tenPerSecond, large},
+		"sliding-window, and a huge one": {hugeWindow, hugeBucket},
 	} {
-		for _, every := range []int64{500_000, 20_000} {
+		for _, pause := range []int64{500_000, 20_000} {
 			const length = 20 * second
 			var c cell
 			passed := int64(0)
-			for at, turn := every, 0; at <= length; at, turn = at+every, turn+1 {
-				p := pair[turn%2]
-				// First all of it, in half of the cases, then one by one.
-				if every > 100_000 {
+			for at, round := pause, 0; at <= length; at, round = at+pause, round+1 {
+				p := pair[round%2]
+				// With the longer pause, one take of the whole capacity comes first. Then units are taken one by one.
+				if pause > 100_000 {
 					passed += c.apply(take(p, p.Capacity), start+at).Granted * p.Capacity / p.Unit
 				}
-				for range min(12, every/20_000) {
+				for range min(12, pause/20_000) {
 					passed += c.apply(take(p, p.Unit), start+at).Granted
 				}
 			}
-			most := int64(0)
+			maxPassed := int64(0)
 			for _, p := range pair {
-				most += maxUnits(p, length)
+				maxPassed += maxUnits(p, length)
 			}
-			// Each definition alone lets at least 2.5 a second pass, but for the slow one.
-			if passed > most || passed < length/second {
-				t.Errorf("%s, each %d ms: %d pass in %d s, want %d to %d", name, every/1000, passed, length/second,
-					length/second, most)
+			// Each definition alone lets at least 2.5 a second pass, except hundredPerHour.
+			if passed > maxPassed || passed < length/second {
+				t.Errorf("%s, each %d ms: %d pass in %d s, want %d to %d", name, pause/1000, passed, length/second,
+					length/second, maxPassed)
 			}
 		}
 	}
 }
 
-// maxUnits returns how many units a limit lets pass at most in an interval of this length.
+// maxUnits returns the most units that a limit lets pass in an interval of this length.
 func maxUnits(p law.Params, length int64) int64 {
 	switch {
 	case p.Kind == law.Log:

@@ -2,12 +2,11 @@ package law
 
 import "math/bits"
 
-// clockSlack is how far, in microseconds, the clock may go back before a cell follows it. Nodes of one store whose
+// clockSlack is how far, in microseconds, the clock may go back before a cell follows it. Servers of one store whose
 // clocks differ by less never heal each other's cells, and so mint nothing.
 const clockSlack = 2_000_000
 
-// HealAfter returns how far, in microseconds, the time of a cell may lie ahead
-// of the clock before the cell is made to follow it.
+// HealAfter returns how far, in microseconds, a cell's time may lie ahead of the clock before the cell is healed.
 func (p *Params) HealAfter() int64 { return max(p.DrainTime(), clockSlack) }
 
 // Verdict is the result of one op on one cell, before it is known whether the other charges of its request pass.
@@ -181,7 +180,7 @@ func rebase(s State, op *Op, clock int64) Verdict {
 	if b.Kind == 0 {
 		b.Kind, b.Unit, b.Step = p.Kind, p.Unit, p.Step
 	}
-	// Only At is healed, never the level: else two nodes whose clocks differ would mint without end.
+	// Only At is healed, never the level: else two servers whose clocks differ would mint without end.
 	healed := b.At-clock > p.HealAfter()
 	if healed {
 		b.At = clock

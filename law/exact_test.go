@@ -7,50 +7,51 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestASlidingWindowIsExactAtRoundTimes halfway through, and after a tenth, of windows that a millionth of a second
-// does not divide finely enough.
+// TestASlidingWindowIsExactAtRoundTimes checks that after n tenths of a window n tenths of the previous window's usage
+// are free, for windows as short as ten microseconds and as long as a week.
 func TestASlidingWindowIsExactAtRoundTimes(t *testing.T) {
 	t.Parallel()
 	for _, window := range []int64{10, 1_000_000, 60 * second, 3600 * second, 86400 * second, 7 * 86400 * second} {
 		for tenths, want := range map[int64]int64{1: 10, 5: 50, 9: 90, 10: 100} {
 			p := law.Params{Kind: law.Window, Unit: 1, Capacity: 100, Step: window}
-			from := start - start%window
+			windowStart := start - start%window
 			var c cell
-			if out := c.apply(take(p, 100), from); out.Granted != 1 {
-				t.Fatalf("%+v", out)
+			if out := c.apply(take(p, 100), windowStart); out.Granted != 1 {
+				t.Fatalf("got %+v, want all 100 granted", out)
 			}
 			op := take(p, 1)
 			op.Count, op.Partial = 1000, true
-			if out := c.apply(op, from+window+window/10*tenths); out.Granted != want {
+			if out := c.apply(op, windowStart+window+window/10*tenths); out.Granted != want {
 				t.Errorf("window of %d us: after %d tenths %d are granted, want %d", window, tenths, out.Granted, want)
 			}
 		}
 	}
 }
 
-// TestSplitEqualsSingleRequests compares the answers to several callers with those that they get one by one.
+// TestSplitEqualsSingleRequests compares the outcomes that Split gives to the callers of one op with the outcomes that
+// they get one by one.
 func TestSplitEqualsSingleRequests(t *testing.T) {
 	t.Parallel()
-	blocking := five
+	blocking := bucketOf5
 	blocking.Block = second
 	for _, p := range []law.Params{
-		five,
+		bucketOf5,
 		blocking,
 		{Kind: law.Window, Unit: 1000, Capacity: 5000, Step: second},
 		{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: second, Drain: law.Max},
 		{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: second},
 	} {
 		for callers := int64(1); callers <= 7; callers++ {
-			var together, alone cell
+			var sharedCell, singleCell cell
 			op := take(p, 1000)
 			op.Count, op.Partial = callers, true
-			out := together.apply(op, start)
+			out := sharedCell.apply(op, start)
 			for rank := range callers {
-				got, want := law.Split(&op, &out, rank), alone.apply(take(p, 1000), start)
-				if p.Kind == law.Log { // one entry stands for all
+				got, want := law.Split(&op, &out, rank), singleCell.apply(take(p, 1000), start)
+				if p.Kind == law.Log { // a split op has one entry for all callers
 					got.EntryNumber, want.EntryNumber = 0, 0
 				}
-				if p.Block > 0 { // which all see
+				if p.Block > 0 { // the block after the last caller's refusal is in all split outcomes
 					got.State.BlockedUntil, want.State.BlockedUntil = 0, 0
 					got.State.EmptyAt, want.State.EmptyAt = 0, 0
 				}
@@ -65,26 +66,26 @@ func TestSplitEqualsSingleRequests(t *testing.T) {
 func TestABlockIsSetAndLifted(t *testing.T) {
 	t.Parallel()
 	var c cell
-	block := law.Op{Verb: law.Block, Params: five, Cost: 1, Count: 1, TTL: 10 * second, Reason: "abuse"}
+	block := law.Op{Verb: law.Block, Params: bucketOf5, Cost: 1, Count: 1, TTL: 10 * second, Reason: "abuse"}
 	if out := c.apply(block, start); out.State.BlockedUntil != start+10*second || c.Reason != "abuse" {
-		t.Errorf("%+v, reason %q", out, c.Reason)
+		t.Errorf("block: %+v, reason %q; want a block of 10 s for abuse", out, c.Reason)
 	}
-	if out := c.apply(take(five, 1000), start+second); out.Granted != 0 || out.RetryAt != start+10*second {
-		t.Errorf("blocked: %+v", out)
+	if out := c.apply(take(bucketOf5, 1000), start+second); out.Granted != 0 || out.RetryAt != start+10*second {
+		t.Errorf("take of a blocked key: %+v; want a refusal", out)
 	}
 	block.TTL, block.Reason = 0, "not now"
 	if out := c.apply(block, start+2*second); out.State.BlockedUntil != 0 || out.RetryAt != 0 || c.Reason != "" {
-		t.Errorf("%+v, reason %q", out, c.Reason)
+		t.Errorf("lifted: %+v, reason %q; want no block", out, c.Reason)
 	}
-	if out := c.apply(take(five, 1000), start+2*second); out.Granted != 1 {
-		t.Errorf("no longer blocked: %+v", out)
+	if out := c.apply(take(bucketOf5, 1000), start+2*second); out.Granted != 1 {
+		t.Errorf("take after the block was lifted: %+v; want a grant", out)
 	}
 }
 
-// TestCreditsOfAnotherUnitAreRoundedUp by changing the unit of a limit whose cell has some in use.
+// TestCreditsOfAnotherUnitAreRoundedUp changes the unit of a limit, and checks the level in credits of the new unit.
 func TestCreditsOfAnotherUnitAreRoundedUp(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ from, credits, to, want int64 }{
+	for _, tt := range []struct{ oldUnit, credits, newUnit, want int64 }{
 		{3, 10, 7, 24}, // 23 1/3
 		{3, 10, 8, 27}, // 26 2/3
 		{3, 9, 7, 21},
@@ -94,39 +95,41 @@ func TestCreditsOfAnotherUnitAreRoundedUp(t *testing.T) {
 		{1000, 1001, 1, 2},
 		{1, law.Max, 2, law.Max},
 	} {
-		p := law.Params{Kind: law.Log, Unit: c.from, Capacity: law.Max, Step: second}
-		var cell cell
-		cell.apply(take(p, c.credits), start)
-		p.Unit = c.to
+		p := law.Params{Kind: law.Log, Unit: tt.oldUnit, Capacity: law.Max, Step: second}
+		var c cell
+		c.apply(take(p, tt.credits), start)
+		p.Unit = tt.newUnit
 		check := take(p, 1)
 		check.Verb = law.Check
-		if out := cell.apply(check, start); out.Used-out.Granted != c.want {
-			t.Errorf("%d credits of unit %d are %d of unit %d, want %d", c.credits, c.from, out.Used-out.Granted, c.to, c.want)
+		if out := c.apply(check, start); out.Used-out.Granted != tt.want {
+			t.Errorf("%d credits of unit %d are %d of unit %d, want %d", tt.credits, tt.oldUnit, out.Used-out.Granted,
+				tt.newUnit, tt.want)
 		}
 	}
 }
 
-func TestHowLongAnEntryIsKept(t *testing.T) {
+// TestHistoryKeepsEntries checks how long the entries of an admitted and a refused attempt are kept. -1: there is none.
+func TestHistoryKeepsEntries(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ history, granted, refused int64 }{
+	for _, tt := range []struct{ history, keepAdmitted, keepRefused int64 }{
 		{0, 10 * second, -1}, {second, 10 * second, second}, {20 * second, 20 * second, 20 * second},
 	} {
-		var cell cell
-		p := law.Params{Kind: law.Log, Unit: 1, Capacity: 1, Step: 10 * second, History: c.history}
-		cell.apply(take(p, 1), start)
-		cell.apply(take(p, 1), start)
-		list := cell.Entries
-		if list[0].KeepUntil != start+c.granted || list[0].ExpiresAt != start+10*second {
-			t.Errorf("history %d: granted %+v", c.history, list[0])
+		var c cell
+		p := law.Params{Kind: law.Log, Unit: 1, Capacity: 1, Step: 10 * second, History: tt.history}
+		c.apply(take(p, 1), start)
+		c.apply(take(p, 1), start)
+		list := c.Entries
+		if list[0].KeepUntil != start+tt.keepAdmitted || list[0].ExpiresAt != start+10*second {
+			t.Errorf("history %d: the admitted entry is %+v", tt.history, list[0])
 		}
-		if c.refused < 0 && len(list) != 1 ||
-			c.refused >= 0 && (len(list) != 2 || list[1].KeepUntil != start+c.refused || list[1].ExpiresAt != 0) {
-			t.Errorf("history %d: %+v", c.history, list)
+		if tt.keepRefused < 0 && len(list) != 1 || tt.keepRefused >= 0 &&
+			(len(list) != 2 || list[1].KeepUntil != start+tt.keepRefused || list[1].ExpiresAt != 0) {
+			t.Errorf("history %d: the entries are %+v", tt.history, list)
 		}
 	}
 }
 
-func TestInvalidTexts(t *testing.T) {
+func TestValidText(t *testing.T) {
 	t.Parallel()
 	for text, valid := range map[string]bool{
 		"": true, "a": true, "ä": true,
@@ -134,15 +137,15 @@ func TestInvalidTexts(t *testing.T) {
 		strings.Repeat("a", 10): true, strings.Repeat("a", 11): false,
 	} {
 		if err := law.ValidText("text", text, 10); (err == nil) != valid {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("%q: %v, want valid: %v", text, err, valid)
 		}
 	}
 }
 
-// TestCeilings are levels up to which a charge may go that starts later.
-func TestCeilings(t *testing.T) {
+// TestCeiling checks the level up to which an op may charge that may wait for its start.
+func TestCeiling(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ wait, want int64 }{
+	for _, tt := range []struct{ wait, want int64 }{
 		{-1, 5000},
 		{-second, 5000},
 		{0, 5000},
@@ -151,12 +154,12 @@ func TestCeilings(t *testing.T) {
 		{10 * second, 15000},
 		{law.Max, law.Max},
 	} {
-		p := five
-		if c.wait == law.Max {
+		p := bucketOf5
+		if tt.wait == law.Max {
 			p.Drain = law.Max / 2
 		}
-		if got := p.Ceiling(c.wait); got != c.want {
-			t.Errorf("for %d us: %d, want %d", c.wait, got, c.want)
+		if got := p.Ceiling(tt.wait); got != tt.want {
+			t.Errorf("wait of %d us: ceiling %d, want %d", tt.wait, got, tt.want)
 		}
 	}
 }

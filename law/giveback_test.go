@@ -12,31 +12,31 @@ func TestGiveBack(t *testing.T) {
 	t.Parallel()
 	window := law.Params{Kind: law.Window, Unit: 1000, Capacity: 5000, Step: 10 * second}
 	log := law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 10 * second}
-	hour := law.Params{
+	fixed := law.Params{
 		Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 10 * second,
 		Drain: law.Max,
 	}
 	type charge struct{ at, credits int64 }
 	for _, tt := range []struct {
-		name          string
-		p             law.Params
-		charges       []charge // the first is given back
-		at, credits   int64
-		given, remain int64
+		name        string
+		p           law.Params
+		charges     []charge
+		at, credits int64 // when, and how much of the first charge is given back
+		want, inUse int64
 	}{
-		{"at once, all of it", five, []charge{{0, 3000}}, 0, 3000, 3000, 0},
-		{"half", five, []charge{{0, 3000}}, 0, 1500, 1500, 1500},
-		{"what has not drained", five, []charge{{0, 3000}}, 2 * second, 3000, 1000, 0},
-		{"nothing once all has drained", five, []charge{{0, 3000}}, 3 * second, 3000, 0, 0},
+		{"at once, all of it", bucketOf5, []charge{{0, 3000}}, 0, 3000, 3000, 0},
+		{"half", bucketOf5, []charge{{0, 3000}}, 0, 1500, 1500, 1500},
+		{"what has not drained", bucketOf5, []charge{{0, 3000}}, 2 * second, 3000, 1000, 0},
+		{"nothing once all has drained", bucketOf5, []charge{{0, 3000}}, 3 * second, 3000, 0, 0},
 		{
-			"no more than drains until its end, where others came later", five,
+			"no more than drains until its end, where others came later", bucketOf5,
 			[]charge{{0, 3000}, {2 * second, 4000}},
 			2 * second, 3000, 1000, 4000,
 		},
 		{"a window, while it lasts", window, []charge{{0, 3000}}, 9 * second, 3000, 3000, 0},
 		{"nothing of a window that is over", window, []charge{{0, 3000}}, 10 * second, 3000, 0, 3000},
-		{"a fixed window, while it lasts", hour, []charge{{0, 3000}, {0, 1000}}, 9 * second, 3000, 3000, 1000},
-		{"nothing of a fixed window that is over", hour, []charge{{0, 3000}}, 10 * second, 3000, 0, 0},
+		{"a fixed window, while it lasts", fixed, []charge{{0, 3000}, {0, 1000}}, 9 * second, 3000, 3000, 1000},
+		{"nothing of a fixed window that is over", fixed, []charge{{0, 3000}}, 10 * second, 3000, 0, 0},
 		{
 			"an entry of the log, while it counts", log,
 			[]charge{{0, 3000}, {second, 1000}},
@@ -52,7 +52,7 @@ func TestGiveBack(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			const from = start - start%(10*second)
+			const from = start - start%(10*second) // the begin of a window by the epoch
 			var c cell
 			var ops []law.Op
 			var outs []law.Outcome
@@ -61,33 +61,33 @@ func TestGiveBack(t *testing.T) {
 				outs = append(outs, c.apply(ops[len(ops)-1], from+ch.at))
 			}
 			out := c.apply(law.Back(&ops[0], &outs[0], tt.credits), from+tt.at)
-			if out.Err != nil || out.Granted != tt.given || out.Used != tt.remain {
-				t.Errorf("gave back %d, %d remain (%v); want %d, %d", out.Granted, out.Used, out.Err,
-					tt.given, tt.remain)
+			if out.Err != nil || out.Granted != tt.want || out.Used != tt.inUse {
+				t.Errorf("gave back %d, %d in use (%v); want %d, %d", out.Granted, out.Used, out.Err,
+					tt.want, tt.inUse)
 			}
 		})
 	}
 }
 
-// TestAReturnBringsTheEndNoNearer checks that a return does not move EmptyAt: a swept cell forgets what was returned to
-// it, so it has to stay until no charge can be returned any more.
-func TestAReturnBringsTheEndNoNearer(t *testing.T) {
+// TestAReturnDoesNotMoveEmptyAt checks that a return does not bring EmptyAt nearer. A cell that is swept forgets what
+// was returned to it, so it has to stay until no charge can be returned any more.
+func TestAReturnDoesNotMoveEmptyAt(t *testing.T) {
 	t.Parallel()
 	var c cell
-	op := take(five, 2500)
-	first, second := c.apply(op, start), c.apply(op, start)
-	c.apply(law.Back(&op, &first, 2500), start)
-	if got := c.State.EmptyAt; got != second.State.EmptyAt {
-		t.Errorf("after a return: empty at +%d us, want +%d", got-start, second.State.EmptyAt-start)
+	op := take(bucketOf5, 2500)
+	firstOut, secondOut := c.apply(op, start), c.apply(op, start)
+	c.apply(law.Back(&op, &firstOut, 2500), start)
+	if got := c.State.EmptyAt; got != secondOut.State.EmptyAt {
+		t.Errorf("after a return: empty at +%d us, want +%d", got-start, secondOut.State.EmptyAt-start)
 	}
-	if out := c.apply(take(five, 500), start+
-		second.State.EmptyAt-start-1_500_000); out.State.EmptyAt < second.State.EmptyAt {
-		t.Errorf("after the next charge: %+v", out)
+	if out := c.apply(take(bucketOf5, 500), secondOut.State.EmptyAt-1_500_000); out.State.EmptyAt <
+		secondOut.State.EmptyAt {
+		t.Errorf("after the next charge: %+v, want EmptyAt no nearer", out)
 	}
 }
 
-// TestReturnsAdmitNothingBeyondTheLimit gives back random parts of random charges. The credits that were kept exceed
-// the limit's bound in no interval. (A rule that gives everything back fails here.)
+// TestReturnsAdmitNothingBeyondTheLimit gives back random parts of random charges. In no interval may the rest of the
+// charges exceed the bound. (A rule that gives everything back fails here.)
 func TestReturnsAdmitNothingBeyondTheLimit(t *testing.T) {
 	t.Parallel()
 	for _, p := range []law.Params{
@@ -98,64 +98,65 @@ func TestReturnsAdmitNothingBeyondTheLimit(t *testing.T) {
 		{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 4000},
 		{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 4000, Drain: law.Max},
 	} {
-		given := int64(0)
+		returned := int64(0)
 		for seed := range rounds(3000) {
-			given += checkReturns(t, p, rand.New(rand.NewPCG(seed, 1)))
+			returned += checkReturns(t, p, rand.New(rand.NewPCG(seed, 1)))
 		}
-		if given == 0 {
+		if returned == 0 {
 			t.Errorf("%+v: nothing was given back in any history", p)
 		}
 	}
 }
 
-func checkReturns(t *testing.T, p law.Params, rng *rand.Rand) (given int64) {
-	charges, given := randomHistory(rng, 1500, p)
+// checkReturns checks one random history, and returns how many credits were given back in it.
+func checkReturns(t *testing.T, p law.Params, rng *rand.Rand) (returned int64) {
+	charges, returned := randomHistory(rng, 1500, p)
 	for i := range charges {
 		var sum int64
 		for j := i; j < len(charges); j++ {
-			if sum += charges[j].kept; sum > maxCredits(p, charges[i].at, charges[j].at) {
-				t.Fatalf("%+v: %d credits passed in %d us", p, sum, charges[j].at-charges[i].at)
+			if sum += charges[j].remaining; sum > maxCredits(p, charges[i].at, charges[j].at) {
+				t.Fatalf("%+v: %d credits passed in %d us, above the bound", p, sum, charges[j].at-charges[i].at)
 			}
 		}
 	}
-	return given
+	return returned
 }
 
 // charge is an admitted charge of a history.
 type charge struct {
-	op   law.Op
-	out  law.Outcome
-	at   int64
-	kept int64 // of its cost, after what was given back
+	op        law.Op
+	out       law.Outcome
+	at        int64
+	remaining int64 // the cost less the part that is unused
 }
 
-// randomHistory charges a cell 40 times at random under random definitions, with up to pause between two attempts. It
-// gives back a random part of some charges, once each, and returns how much it gave back in total.
-func randomHistory(rng *rand.Rand, pause int64, by ...law.Params) (charges []charge, given int64) {
+// randomHistory makes 40 random steps on a cell, with pauses of less than maxPause. A step is a charge under one of the
+// limits, or gives back a random part of a charge, once each. It returns the charges, and how much was given back.
+func randomHistory(rng *rand.Rand, maxPause int64, limits ...law.Params) (charges []charge, returned int64) {
 	var c cell
 	now := start
 	for range 40 {
-		now += rng.Int64N(pause)
+		now += rng.Int64N(maxPause)
 		if n := len(charges); n > 0 && rng.IntN(2) == 0 {
 			ch := &charges[rng.IntN(n)]
-			if ch.kept < ch.op.Cost {
+			if ch.remaining < ch.op.Cost {
 				continue
 			}
 			unused := 1 + rng.Int64N(ch.op.Cost)
-			given += c.apply(law.Back(&ch.op, &ch.out, unused), now).Granted
-			ch.kept -= unused
+			returned += c.apply(law.Back(&ch.op, &ch.out, unused), now).Granted
+			ch.remaining -= unused
 			continue
 		}
-		p := by[rng.IntN(len(by))]
+		p := limits[rng.IntN(len(limits))]
 		op := take(p, 1+rng.Int64N(p.Capacity))
 		if out := c.apply(op, now); out.Granted == 1 {
 			charges = append(charges, charge{op, out, now, op.Cost})
 		}
 	}
-	return charges, given
+	return charges, returned
 }
 
-// maxCredits returns the most credits that may pass from one time to another, both included.
+// maxCredits returns the most credits that may pass from a time to another one, both included.
 func maxCredits(p law.Params, from, to int64) int64 {
 	switch {
 	case p.Kind == law.Log:
@@ -170,12 +171,12 @@ func maxCredits(p law.Params, from, to int64) int64 {
 	return p.Capacity + steps*p.Drain
 }
 
-// TestReservationsThatAreReturnedStartNobodyTooEarly makes requests beyond the capacity, for one or several limits,
-// each of which starts when the last of its charges may. A request is given back unused, before or after its start, or
-// in part after its start.
-func TestReservationsThatAreReturnedStartNobodyTooEarly(t *testing.T) {
+// TestReturnedReservationsStartNoOtherTooEarly reserves beyond the capacity of one or several limits, and gives some
+// reservations back: all of one before or after its start, or a part after its start. In no interval may more credits
+// start than the bound.
+func TestReturnedReservationsStartNoOtherTooEarly(t *testing.T) {
 	t.Parallel()
-	given := int64(0)
+	returned := int64(0)
 	for _, limits := range [][]law.Params{
 		{{Kind: law.Bucket, Unit: 1000, Capacity: 2000, Step: 1, Drain: 1}},
 		{{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1, Drain: 1}},
@@ -187,22 +188,23 @@ func TestReservationsThatAreReturnedStartNobodyTooEarly(t *testing.T) {
 		},
 	} {
 		for seed := range rounds(4000) {
-			given += checkReservations(t, limits, rand.New(rand.NewPCG(seed, 2)))
+			returned += checkReservations(t, limits, rand.New(rand.NewPCG(seed, 2)))
 		}
 	}
-	if given == 0 {
+	if returned == 0 {
 		t.Error("nothing was given back in any history")
 	}
 }
 
-func checkReservations(t *testing.T, limits []law.Params, rng *rand.Rand) (given int64) {
+// checkReservations checks one random history, and returns how many credits were given back in it.
+func checkReservations(t *testing.T, limits []law.Params, rng *rand.Rand) (returned int64) {
 	type request struct {
-		ops   []law.Op
-		outs  []law.Outcome
-		limit []int // of each op
-		start int64
-		kept  []int64 // of each limit
-		ended bool
+		ops        []law.Op
+		outs       []law.Outcome
+		limitIndex []int // for each op, the index of its limit
+		start      int64
+		remaining  []int64 // for each limit, the cost less the part that is unused
+		isReturned bool
 	}
 	cells := make([]cell, len(limits))
 	var requests []*request
@@ -211,35 +213,35 @@ func checkReservations(t *testing.T, limits []law.Params, rng *rand.Rand) (given
 		now += rng.Int64N(1200)
 		if n := len(requests); n > 0 && rng.IntN(2) == 0 {
 			r := requests[rng.IntN(n)]
-			if r.ended {
-				continue // once for each
+			if r.isReturned {
+				continue // each request is given back once
 			}
-			r.ended = true
-			part := r.start <= now && rng.IntN(2) == 0
-			for k, i := range r.limit {
+			r.isReturned = true
+			inPart := r.start <= now && rng.IntN(2) == 0
+			for k, i := range r.limitIndex {
 				unused := r.ops[k].Cost
-				if part {
+				if inPart {
 					unused = 1 + rng.Int64N(unused)
 				}
-				given += cells[i].apply(law.Back(&r.ops[k], &r.outs[k], unused), now).Granted
-				r.kept[i] -= unused
+				returned += cells[i].apply(law.Back(&r.ops[k], &r.outs[k], unused), now).Granted
+				r.remaining[i] -= unused
 			}
 			continue
 		}
-		r := &request{kept: make([]int64, len(limits))}
+		r := &request{remaining: make([]int64, len(limits))}
 		wait := rng.Int64N(20_000)
 		var records []*law.Record
 		for _, i := range rng.Perm(len(limits))[:1+rng.IntN(len(limits))] {
 			op := take(limits[i], 1+rng.Int64N(limits[i].Capacity))
 			op.Deferred, op.Ceiling = true, limits[i].Ceiling(wait)
 			op.Cell.Limit, op.Now = fmt.Sprint(i), now
-			r.ops, r.limit, r.kept[i] = append(r.ops, op), append(r.limit, i), op.Cost
+			r.ops, r.limitIndex, r.remaining[i] = append(r.ops, op), append(r.limitIndex, i), op.Cost
 			records = append(records, cells[i].Record())
 		}
 		r.outs = make([]law.Outcome, len(r.ops))
 		law.Apply(r.ops, r.outs, now, records)
-		for k, i := range r.limit {
-			cells[i].Write(records[k], &cells[i].last)
+		for k, i := range r.limitIndex {
+			cells[i].Write(records[k], &cells[i].lastEntry)
 		}
 		if r.start = r.outs[0].StartAt; r.outs[0].Err != nil {
 			t.Fatal(r.outs[0].Err)
@@ -248,7 +250,7 @@ func checkReservations(t *testing.T, limits []law.Params, rng *rand.Rand) (given
 			requests = append(requests, r)
 		}
 		if r.start > now+wait+700 {
-			t.Fatalf("a request starts after %d us, it would wait %d", r.start-now, wait)
+			t.Fatalf("a request starts after %d us, want at most %d", r.start-now, wait)
 		}
 	}
 	for i, p := range limits {
@@ -261,23 +263,23 @@ func checkReservations(t *testing.T, limits []law.Params, rng *rand.Rand) (given
 				var sum int64
 				for _, r := range requests {
 					if r.start >= from && r.start <= to {
-						sum += r.kept[i]
+						sum += r.remaining[i]
 					}
 				}
 				if sum > maxCredits(p, from, to) {
-					t.Fatalf("%+v: %d credits start in %d us, %d may", p, sum, to-from, maxCredits(p, from, to))
+					t.Fatalf("%+v: %d credits start in %d us, want at most %d", p, sum, to-from, maxCredits(p, from, to))
 				}
 			}
 		}
 	}
-	return given
+	return returned
 }
 
-// TestAWindowGivesBackAllThatIsReturned charges a window several times, and gives charges back in any order: each in
-// full until the window ends, even while more is in use than the capacity.
-func TestAWindowGivesBackAllThatIsReturned(t *testing.T) {
+// TestAFixedWindowGivesBackChargesInAnyOrder charges a window several times, and gives charges back in random order:
+// each in full until the window ends, even while more is in use than the capacity.
+func TestAFixedWindowGivesBackChargesInAnyOrder(t *testing.T) {
 	t.Parallel()
-	const from = start - start%(10*second)
+	const from = start - start%(10*second) // the begin of a window by the epoch
 	for name, anchor := range map[string]law.Anchor{"own": law.Own, "epoch": law.Epoch, "calendar": law.Calendar} {
 		p := law.Params{
 			Kind: law.Bucket, Anchor: anchor, Unit: 1000, Capacity: 30_000, Step: 10 * second, Drain: law.Max,
@@ -287,25 +289,25 @@ func TestAWindowGivesBackAllThatIsReturned(t *testing.T) {
 			var c cell
 			var ops []law.Op
 			var outs []law.Outcome
-			charge := func(op law.Op, at int64) law.Outcome {
+			apply := func(op law.Op, at int64) law.Outcome {
 				op.Window = [4]int64{from - 10*second, from, from + 10*second, from + 20*second}
 				return c.apply(op, at)
 			}
 			for i := range 5 {
 				op := take(p, 1+rng.Int64N(5000))
-				ops, outs = append(ops, op), append(outs, charge(op, from+int64(i)))
+				ops, outs = append(ops, op), append(outs, apply(op, from+int64(i)))
 			}
-			more := law.Back(&ops[0], &outs[0], -20_000)
-			if out := charge(more, from+second); out.Granted != -20_000 {
-				t.Fatalf("%s: charged %d more", name, -out.Granted)
+			debit := law.Back(&ops[0], &outs[0], -20_000)
+			if out := apply(debit, from+second); out.Granted != -20_000 {
+				t.Fatalf("%s: charged %d more, want 20000", name, -out.Granted)
 			}
 			for _, i := range rng.Perm(len(ops)) {
 				credits := 1 + rng.Int64N(ops[i].Cost)
-				if out := charge(law.Back(&ops[i], &outs[i], credits), from+2*second); out.Granted != credits {
+				if out := apply(law.Back(&ops[i], &outs[i], credits), from+2*second); out.Granted != credits {
 					t.Fatalf("%s: gave back %d of %d: %+v", name, out.Granted, credits, out)
 				}
 			}
-			if out := charge(law.Back(&ops[4], &outs[4], 1), from+10*second); out.Granted != 0 {
+			if out := apply(law.Back(&ops[4], &outs[4], 1), from+10*second); out.Granted != 0 {
 				t.Fatalf("%s: gave back %d of a window that is over", name, out.Granted)
 			}
 		}

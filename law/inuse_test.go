@@ -7,7 +7,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestInUse compares State.InUse with what a check of the cell finds.
+// TestInUse compares State.InUse with the level that a check of the cell finds. By the params that the state itself
+// has, it must be no lower, and at most one drain higher.
 func TestInUse(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -16,7 +17,7 @@ func TestInUse(t *testing.T) {
 		switch rng.IntN(4) {
 		case 0:
 			p = law.Params{Kind: law.Window, Unit: 1000, Capacity: 1 + rng.Int64N(1e6), Step: 1 + rng.Int64N(1e8)}
-		case 1: // a window
+		case 1: // a fixed window
 			p = law.Params{
 				Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 1 + rng.Int64N(1e6),
 				Step: 1 + rng.Int64N(1e8), Drain: law.Max,
@@ -28,18 +29,15 @@ func TestInUse(t *testing.T) {
 			}
 		}
 		c, now := &cell{}, start
-		take := func(verb law.Verb) law.Outcome {
-			return c.apply(law.Op{Verb: verb, Params: p, Cost: 1 + rng.Int64N(p.Capacity), Count: 1}, now)
-		}
 		for range 1 + rng.IntN(5) {
-			take(law.Take)
+			c.apply(take(p, 1+rng.Int64N(p.Capacity)), now)
 			now += rng.Int64N(1 << rng.IntN(28))
 		}
 		op := law.Op{Verb: law.Check, Cell: law.Cell{Limit: "l"}, Params: p, Cost: 1, Count: 1}
 		out := c.apply(op, now)
 		want := out.Used - out.Granted
 		if got := c.State.InUse(&op, now); got != want {
-			t.Fatalf("%+v, %+v at %d: in use are %d, a check finds %d", p, c.State, now, got, want)
+			t.Fatalf("%+v, %+v at %d: got %d in use, want %d", p, c.State, now, got, want)
 		}
 		if c.State.Kind == 0 {
 			continue
@@ -50,7 +48,8 @@ func TestInUse(t *testing.T) {
 			drain = p.Drain
 		}
 		if got < want || got > want+drain {
-			t.Fatalf("%+v, %+v at %d: by itself %d, a check finds %d", p, c.State, now, got, want)
+			t.Fatalf("%+v, %+v at %d: got %d in use by the state's params, want %d to %d", p, c.State, now, got, want,
+				want+drain)
 		}
 	}
 }

@@ -8,31 +8,31 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestABatchOnALogIsItsGroupsOneByOne compares two cells with a log: one gets ops in batches, where the law combines
-// the batch's changes with the stored log, and the other gets them one by one.
-func TestABatchOnALogIsItsGroupsOneByOne(t *testing.T) {
+// TestABatchOnALogEqualsSingleOps compares two cells with a log: one gets ops in batches, where the law combines the
+// batch's changes with the stored log, and the other gets them one by one.
+func TestABatchOnALogEqualsSingleOps(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(400) {
-		random := rand.New(rand.NewPCG(seed, 0))
-		var together, alone cell
+		rng := rand.New(rand.NewPCG(seed, 0))
+		var batchCell, singleCell cell
 		now := start
 		var entries []int64
 		for range 30 {
 			var ops []law.Op
-			for group := range uint32(1 + random.IntN(6)) {
-				now += random.Int64N(30)
+			for group := range uint32(1 + rng.IntN(6)) {
+				now += rng.Int64N(30)
 				op := law.Op{
-					Group: group + 1, Verb: law.Take, Cost: 1 + random.Int64N(8), Count: 1, Now: now,
-					Params: law.Params{Kind: law.Log, Unit: 1, Capacity: 12, Step: 60 + random.Int64N(80)},
+					Group: group + 1, Verb: law.Take, Cost: 1 + rng.Int64N(8), Count: 1, Now: now,
+					Params: law.Params{Kind: law.Log, Unit: 1, Capacity: 12, Step: 60 + rng.Int64N(80)},
 				}
-				if random.IntN(4) == 0 {
-					op.Now -= random.Int64N(60)
+				if rng.IntN(4) == 0 {
+					op.Now -= rng.Int64N(60)
 				}
-				verb := random.IntN(9)
+				verb := rng.IntN(9)
 				if len(entries) == 0 {
 					verb = 7
 				} else if verb < 6 {
-					op.EntryNumber = entries[max(0, len(entries)-1-random.IntN(6))]
+					op.EntryNumber = entries[max(0, len(entries)-1-rng.IntN(6))]
 				}
 				switch verb {
 				case 0:
@@ -44,16 +44,16 @@ func TestABatchOnALogIsItsGroupsOneByOne(t *testing.T) {
 				case 4, 5:
 					op.Verb = law.Renew
 				case 8:
-					if op.Verb = law.Reset; random.IntN(3) == 0 {
-						op.Verb, op.Params.Unit = law.Take, 2 // the limit is changed, for this op
+					if op.Verb = law.Reset; rng.IntN(3) == 0 {
+						op.Verb, op.Params.Unit = law.Take, 2 // this op has a changed limit
 					}
 				}
 				ops = append(ops, op)
 			}
-			got := together.batch(slices.Clone(ops)...)
+			got := batchCell.batch(slices.Clone(ops)...)
 			var want []law.Outcome
 			for _, op := range ops {
-				want = append(want, alone.batch(op)...)
+				want = append(want, singleCell.batch(op)...)
 			}
 			for i := range ops {
 				if got[i] != want[i] {
@@ -63,8 +63,8 @@ func TestABatchOnALogIsItsGroupsOneByOne(t *testing.T) {
 					entries = append(entries, n)
 				}
 			}
-			if got, want := countingEntries(&together), countingEntries(&alone); !slices.Equal(got, want) {
-				t.Fatalf("seed %d, after %+v: the logs are\n%+v\n%+v", seed, ops, got, want)
+			if got, want := countingEntries(&batchCell), countingEntries(&singleCell); !slices.Equal(got, want) {
+				t.Fatalf("seed %d, after %+v: the log is\n%+v, want\n%+v", seed, ops, got, want)
 			}
 		}
 	}
@@ -80,18 +80,18 @@ func countingEntries(c *cell) (list []law.Entry) {
 	return list
 }
 
-// TestComponents compares Components with groups found by joining neighbours until nothing changes.
+// TestComponents compares Components with a slow search that joins ops of one cell or group until nothing changes.
 func TestComponents(t *testing.T) {
 	t.Parallel()
 	if got := law.Components(nil); len(got) != 0 {
-		t.Errorf("of nothing: %v", got)
+		t.Errorf("no ops: got %v, want none", got)
 	}
 	for seed := range uint64(2000) {
-		random := rand.New(rand.NewPCG(seed, 0))
-		ops := make([]law.Op, 1+random.IntN(9))
+		rng := rand.New(rand.NewPCG(seed, 0))
+		ops := make([]law.Op, 1+rng.IntN(9))
 		for i := range ops {
-			ops[i].Cell.Key = string(rune('a' + random.IntN(12)))
-			if ops[i].Group = uint32(i); i > 0 && random.IntN(3) == 0 {
+			ops[i].Cell.Key = string(rune('a' + rng.IntN(12)))
+			if ops[i].Group = uint32(i); i > 0 && rng.IntN(3) == 0 {
 				ops[i].Group = ops[i-1].Group
 			}
 		}
@@ -111,7 +111,7 @@ func TestComponents(t *testing.T) {
 			}
 		}
 		if got := law.Components(ops); !slices.Equal(got, want) {
-			t.Fatalf("of %+v: %v, want %v", ops, got, want)
+			t.Fatalf("%+v: got %v, want %v", ops, got, want)
 		}
 	}
 }

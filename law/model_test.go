@@ -14,15 +14,15 @@ import (
 // start is a time for tests, in microseconds.
 const start = int64(1_790_000_000_000_000)
 
-// textbook is a limiter from a textbook, computed in exact rationals; n is in units of cost.
+// textbook is a limiter as textbooks define it, computed in exact rationals.
 type textbook interface {
-	take(now int64, n *big.Rat) bool
+	take(now int64, cost *big.Rat) bool // cost is in units
 }
 
 // tokenBucket is a bucket into which rate tokens drip per microsecond, up to burst.
 type tokenBucket struct {
 	tokens, burst, rate *big.Rat
-	at                  int64
+	at                  int64 // the time to which tokens belongs
 }
 
 func (b *tokenBucket) take(now int64, n *big.Rat) bool {
@@ -40,8 +40,8 @@ func (b *tokenBucket) take(now int64, n *big.Rat) bool {
 	return true
 }
 
-// gcra is ITU-T I.371 with an increment for each unit and a tolerance.
-type gcra struct{ tat, increment, burst *big.Rat }
+// gcra is ITU-T I.371 with an increment for each unit, and a tolerance of burst increments.
+type gcra struct{ tat, increment, burst *big.Rat } // tat: the theoretical arrival time
 
 func (g *gcra) take(now int64, n *big.Rat) bool {
 	t := big.NewRat(now, 1)
@@ -56,35 +56,35 @@ func (g *gcra) take(now int64, n *big.Rat) bool {
 	return true
 }
 
-// fixedWindow counts in windows that are aligned, or begin with the first take after the previous one ended.
+// fixedWindow counts in windows that are aligned to the epoch, or begin with the first take after the previous window.
 type fixedWindow struct {
-	most, used *big.Rat
-	length     int64
-	aligned    bool
-	began      int64
+	amount, used *big.Rat
+	length       int64
+	aligned      bool
+	begin        int64
 }
 
 func (w *fixedWindow) take(now int64, n *big.Rat) bool {
-	began := now - now%w.length
+	begin := now - now%w.length
 	if !w.aligned {
-		began = now
+		begin = now
 	}
-	if w.used == nil || w.aligned && began != w.began || !w.aligned && now >= w.began+w.length {
-		if n.Cmp(w.most) > 0 {
+	if w.used == nil || w.aligned && begin != w.begin || !w.aligned && now >= w.begin+w.length {
+		if n.Cmp(w.amount) > 0 {
 			return false
 		}
-		w.used, w.began = new(big.Rat), began
+		w.used, w.begin = new(big.Rat), begin
 	}
 	sum := new(big.Rat).Add(w.used, n)
-	if sum.Cmp(w.most) > 0 {
+	if sum.Cmp(w.amount) > 0 {
 		return false
 	}
 	w.used = sum
 	return true
 }
 
-// interval refills amount at the end of each interval, counted from the first
-// use and again when the bucket had been full.
+// interval refills amount at the end of each interval. Intervals are counted from the first use, and again from when
+// the bucket was full.
 type interval struct {
 	tokens, amount, burst *big.Rat
 	length, phase         int64
@@ -111,7 +111,7 @@ func (b *interval) take(now int64, n *big.Rat) bool {
 
 // slidingLog counts the takes that were admitted less than a window ago.
 type slidingLog struct {
-	most   *big.Rat
+	amount *big.Rat
 	length int64
 	times  []int64
 	costs  []*big.Rat
@@ -124,35 +124,35 @@ func (l *slidingLog) take(now int64, n *big.Rat) bool {
 			sum.Add(sum, l.costs[i])
 		}
 	}
-	if sum.Cmp(l.most) > 0 {
+	if sum.Cmp(l.amount) > 0 {
 		return false
 	}
 	l.times, l.costs = append(l.times, now), append(l.costs, n)
 	return true
 }
 
-// textbooks returns, by name, parameters of a law and the textbook limiter that has to decide the same.
+// textbooks returns, by name, functions that return parameters of a law and the textbook that has to decide the same.
 func textbooks() map[string]func() (law.Params, textbook) {
-	// amount/period with a burst, as a unit, drain and step that are exact.
-	rate := func(unit, drain, step, burst int64) (law.Params, *big.Rat, *big.Rat) {
+	// bucket returns a bucket's parameters, its rate in units per microsecond, and its burst in units.
+	bucket := func(unit, drain, step, burst int64) (law.Params, *big.Rat, *big.Rat) {
 		return law.Params{Kind: law.Bucket, Unit: unit, Capacity: burst * unit, Step: step, Drain: drain},
 			big.NewRat(drain, unit*step), big.NewRat(burst, 1)
 	}
 	return map[string]func() (law.Params, textbook){
 		"token bucket 3/s": func() (law.Params, textbook) {
-			p, r, b := rate(1_000_000, 3, 1, 7)
+			p, r, b := bucket(1_000_000, 3, 1, 7)
 			return p, &tokenBucket{burst: b, rate: r}
 		},
 		"token bucket 10^7/s": func() (law.Params, textbook) {
-			p, r, b := rate(1000, 10_000, 1, 20)
+			p, r, b := bucket(1000, 10_000, 1, 20)
 			return p, &tokenBucket{burst: b, rate: r}
 		},
 		"token bucket 10^9/30d": func() (law.Params, textbook) {
-			p, r, b := rate(324_000, 125, 1, 1000)
+			p, r, b := bucket(324_000, 125, 1, 1000)
 			return p, &tokenBucket{burst: b, rate: r}
 		},
 		"gcra 10/s": func() (law.Params, textbook) {
-			p, r, b := rate(100_000, 1, 1, 5)
+			p, r, b := bucket(100_000, 1, 1, 5)
 			return p, &gcra{increment: new(big.Rat).Inv(r), burst: b}
 		},
 		"fixed window, aligned": func() (law.Params, textbook) {
@@ -160,11 +160,11 @@ func textbooks() map[string]func() (law.Params, textbook) {
 					Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 5000, Step: 1_000_000,
 					Drain: law.Max,
 				},
-				&fixedWindow{most: big.NewRat(5, 1), length: 1_000_000, aligned: true}
+				&fixedWindow{amount: big.NewRat(5, 1), length: 1_000_000, aligned: true}
 		},
 		"fixed window, from first": func() (law.Params, textbook) {
 			return law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1_000_000, Drain: law.Max},
-				&fixedWindow{most: big.NewRat(5, 1), length: 1_000_000}
+				&fixedWindow{amount: big.NewRat(5, 1), length: 1_000_000}
 		},
 		"interval refill": func() (law.Params, textbook) {
 			return law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 6000, Step: 1_000_000, Drain: 2000},
@@ -172,28 +172,28 @@ func textbooks() map[string]func() (law.Params, textbook) {
 		},
 		"sliding log": func() (law.Params, textbook) {
 			return law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 1_000_000},
-				&slidingLog{most: big.NewRat(5, 1), length: 1_000_000}
+				&slidingLog{amount: big.NewRat(5, 1), length: 1_000_000}
 		},
 	}
 }
 
 func TestTheLawsDecideAsTheTextbooksDo(t *testing.T) {
 	t.Parallel()
-	for name, model := range textbooks() {
+	for name, newTextbook := range textbooks() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			seed := tier.Pick(1, 1, rand.Uint64())
 			rng := rand.New(rand.NewPCG(seed, 0))
 			for range 20 {
-				p, book := model()
+				p, book := newTextbook()
 				var c cell
 				now := start + rng.Int64N(1_000_000_000)
-				retry, retryCost := int64(0), int64(0)
+				retryAt, retryCost := int64(0), int64(0)
 				for step := range 300 {
 					credits := 1 + rng.Int64N(3*p.Unit)
 					switch {
-					case retry > 0 && rng.IntN(2) == 0: // just before, or at, the time that was named
-						now, credits = max(now, retry-rng.Int64N(2)), retryCost
+					case retryAt > 0 && rng.IntN(2) == 0: // just before RetryAt, or at it
+						now, credits = max(now, retryAt-rng.Int64N(2)), retryCost
 					case rng.IntN(20) == 0:
 						now += rng.Int64N(20_000_000)
 					default:
@@ -204,8 +204,8 @@ func TestTheLawsDecideAsTheTextbooksDo(t *testing.T) {
 						t.Fatalf("seed %d, step %d: %d of %d credits at %d: granted %d, the textbook says %v", seed,
 							step, credits, p.Unit, now, out.Granted, want)
 					}
-					if retry = 0; out.RetryAt != law.Never {
-						retry, retryCost = out.RetryAt, credits
+					if retryAt = 0; out.RetryAt != law.Never {
+						retryAt, retryCost = out.RetryAt, credits
 					}
 				}
 			}
@@ -213,23 +213,24 @@ func TestTheLawsDecideAsTheTextbooksDo(t *testing.T) {
 	}
 }
 
-// FuzzTextbooks lets the fuzzer choose the times and costs: two bytes a step.
+// FuzzTextbooks lets the fuzzer choose the textbook, and the times and costs of takes: two bytes for each.
 func FuzzTextbooks(f *testing.F) {
 	names := slices.Sorted(maps.Keys(textbooks()))
 	for i := range names {
 		f.Add(uint8(i), []byte{0, 90, 0, 90, 0, 90, 3, 90, 255, 200, 17, 1, 64, 255, 0, 255})
 	}
-	f.Fuzz(func(t *testing.T, which uint8, steps []byte) {
-		p, book := textbooks()[names[int(which)%len(names)]]()
+	f.Fuzz(func(t *testing.T, index uint8, steps []byte) {
+		name := names[int(index)%len(names)]
+		p, book := textbooks()[name]()
 		var c cell
 		now := start
 		for i := 0; i+1 < len(steps) && i < 400; i += 2 {
-			now += int64(steps[i]) * int64(steps[i]) * 97 // up to 6.3 s, and nothing
+			now += int64(steps[i]) * int64(steps[i]) * 97 // 0 to 6.3 s
 			credits := 1 + int64(steps[i+1])*p.Unit/85
 			out := c.apply(take(p, credits), now)
 			if want := book.take(now, big.NewRat(credits, p.Unit)); (out.Granted == 1) != want {
-				t.Fatalf("%s, step %d: %d credits: granted %d, the textbook says %v", names[int(which)%len(names)], i/2,
-					credits, out.Granted, want)
+				t.Fatalf("%s, step %d: %d credits: granted %d, the textbook says %v", name, i/2, credits, out.Granted,
+					want)
 			}
 		}
 	})
@@ -250,24 +251,23 @@ func TestRetryAtIsTheFirstTimeAtWhichTheCostPasses(t *testing.T) {
 				continue
 			}
 			cost := 1 + rng.Int64N(p.Capacity)
-			ask := take(p, cost)
-			ask.Verb = law.Check
-			out = c.apply(ask, now)
+			check := take(p, cost)
+			check.Verb = law.Check
+			out = c.apply(check, now)
 			if out.Granted != 0 {
 				continue
 			}
-			if early := c.apply(ask, out.RetryAt-1); early.Granted != 0 {
+			if outBefore := c.apply(check, out.RetryAt-1); outBefore.Granted != 0 {
 				t.Fatalf("seed %d: %+v: cost %d passes before %d", seed, p, cost, out.RetryAt)
 			}
-			if due := c.apply(ask, out.RetryAt); due.Granted != 1 {
-				t.Fatalf("seed %d: %+v: cost %d does not pass at %d: %+v", seed, p, cost, out.RetryAt, due)
+			if outAt := c.apply(check, out.RetryAt); outAt.Granted != 1 {
+				t.Fatalf("seed %d: %+v: cost %d does not pass at %d: %+v", seed, p, cost, out.RetryAt, outAt)
 			}
 		}
 	}
 }
 
-// randomParams returns parameters of any law, from 10^9 a month to 10^7 a
-// second.
+// randomParams returns valid parameters of any law.
 func randomParams(rng *rand.Rand) law.Params {
 	p := law.Params{
 		Kind: law.Kind(1 + rng.IntN(3)), Unit: 1 + rng.Int64N(100_000),
@@ -284,32 +284,33 @@ func randomParams(rng *rand.Rand) law.Params {
 	default:
 		p.Step += rng.Int64N(5_000_000)
 	}
-	if p.Valid() != nil { // it would take more than a lifetime to drain
+	if p.Valid() != nil { // a full bucket takes more than 142 years to drain
 		return randomParams(rng)
 	}
 	return p
 }
 
-// exactWindow is the exact rule, which the window law must never be looser than.
-func exactWindow(prev, level, n, elapsed, w, most int64) bool {
-	left := new(big.Rat).Mul(big.NewRat(prev, 1), big.NewRat(w-elapsed, w))
-	return left.Add(left, big.NewRat(level+n, 1)).Cmp(big.NewRat(most, 1)) <= 0
+// exactWindow reports whether a cost fits by the exact rule of a sliding window: level counts in full, and prev by the
+// part of the previous window that is less than a window ago.
+func exactWindow(prev, level, cost, elapsed, window, capacity int64) bool {
+	sum := new(big.Rat).Mul(big.NewRat(prev, 1), big.NewRat(window-elapsed, window))
+	return sum.Add(sum, big.NewRat(level+cost, 1)).Cmp(big.NewRat(capacity, 1)) <= 0
 }
 
 func TestTheWindowLawIsNeverLooserThanTheExactRule(t *testing.T) {
 	t.Parallel()
 	seed := tier.Pick(1, 1, rand.Uint64())
 	rng := rand.New(rand.NewPCG(seed, 0))
-	tight, decided := 0, 0
+	needlessRefusals, decisions := 0, 0
 	for range 400 {
-		w := []int64{1, 7, 1000, 1_000_000, 60_000_000, 2_592_000_000_000}[rng.IntN(6)] + rng.Int64N(1000)
-		p := law.Params{Kind: law.Window, Unit: 1000, Capacity: 1000 * (1 + rng.Int64N(4_000_000)), Step: w}
+		window := []int64{1, 7, 1000, 1_000_000, 60_000_000, 2_592_000_000_000}[rng.IntN(6)] + rng.Int64N(1000)
+		p := law.Params{Kind: law.Window, Unit: 1000, Capacity: 1000 * (1 + rng.Int64N(4_000_000)), Step: window}
 		var c cell
 		var prev, level, at int64
 		now := start
 		for range 200 {
-			now += rng.Int64N(w/3 + 2)
-			switch now/w - at/w {
+			now += rng.Int64N(window/3 + 2)
+			switch now/window - at/window {
 			case 0:
 			case 1:
 				prev, level = level, 0
@@ -317,21 +318,22 @@ func TestTheWindowLawIsNeverLooserThanTheExactRule(t *testing.T) {
 				prev, level = 0, 0
 			}
 			at = now
-			n := 1 + rng.Int64N(p.Capacity/2)
-			exact := exactWindow(prev, level, n, now%w, w, p.Capacity)
-			granted := c.apply(take(p, n), now).Granted == 1
-			if granted && !exact {
-				t.Fatalf("seed %d: window %d: admitted %d on %d and %d, %d us in", seed, w, n, prev, level, now%w)
+			cost := 1 + rng.Int64N(p.Capacity/2)
+			fits := exactWindow(prev, level, cost, now%window, window, p.Capacity)
+			granted := c.apply(take(p, cost), now).Granted == 1
+			if granted && !fits {
+				t.Fatalf("seed %d: window %d: admitted %d on %d and %d, %d us after its begin", seed, window, cost,
+					prev, level, now%window)
 			}
-			if decided++; exact && !granted {
-				tight++
+			if decisions++; fits && !granted {
+				needlessRefusals++
 			}
 			if granted {
-				level += n
+				level += cost
 			}
 		}
 	}
-	if tight*100 > decided {
-		t.Errorf("needlessly tight in %d of %d decisions", tight, decided)
+	if needlessRefusals*100 > decisions {
+		t.Errorf("%d of %d decisions are needless refusals, want at most 1 %%", needlessRefusals, decisions)
 	}
 }

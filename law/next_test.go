@@ -9,7 +9,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestNextAtIsWhenOneFits checks that a cost of 1 is refused just before NextAt, and passes at it.
+// TestNextAtIsWhenOneFits checks that a cost of 1, or of the capacity if that is less, is refused just before NextAt
+// and passes at it.
 func TestNextAtIsWhenOneFits(t *testing.T) {
 	t.Parallel()
 	const second = 1_000_000
@@ -26,46 +27,46 @@ func TestNextAtIsWhenOneFits(t *testing.T) {
 		"log of parts":  {Kind: law.Log, Unit: 1000, Capacity: 2500, Step: second},
 		"log of half":   {Kind: law.Log, Unit: 1000, Capacity: 500, Step: second},
 	} {
-		random, looked := rand.New(rand.NewPCG(1, 2)), 0
-		cell, number := (*cells.Cell)(nil).Clone(), int64(0)
+		rng, checks := rand.New(rand.NewPCG(1, 2)), 0
+		cell, lastEntry := (*cells.Cell)(nil).Clone(), int64(0)
 		decide := func(op law.Op, clock int64) law.Outcome {
 			op.Cell = law.Cell{Limit: name, Key: "k"}
 			ops, outs, r := []law.Op{op}, make([]law.Outcome, 1), cell.Record()
 			law.Apply(ops, outs, clock, []*law.Record{r})
-			cell.Write(r, &number)
+			cell.Write(r, &lastEntry)
 			return outs[0]
 		}
 		clock := int64(1_800_000_000_123_457)
-		need := min(p.Unit, p.Capacity)
+		cost := min(p.Unit, p.Capacity)
 		for range 20_000 {
-			op := law.Op{Verb: law.Take, Params: p, Cost: 1 + random.Int64N(need), Count: 1}
+			op := law.Op{Verb: law.Take, Params: p, Cost: 1 + rng.Int64N(cost), Count: 1}
 			out := decide(op, clock)
-			if out.Granted == 0 || p.Capacity-out.Used >= need {
+			if out.Granted == 0 || p.Capacity-out.Used >= cost {
 				if out.Granted == 1 && out.RetryAt != 0 {
-					t.Fatalf("%s: %d in use, and the grant says when more fits: %d", name, out.Used, out.RetryAt)
+					t.Fatalf("%s: %d in use, and a grant has RetryAt %d, want 0", name, out.Used, out.RetryAt)
 				}
-				clock += random.Int64N(max(2, p.Step/256))
+				clock += rng.Int64N(max(2, p.Step/256))
 				continue
 			}
-			looked++
+			checks++
 			next := p.NextAt(&out.State, out.Used, op.DecidedAt(&out), out.RetryAt)
-			one := law.Op{Verb: law.Check, Params: p, Cost: need, Count: 1}
-			early, then := decide(one, next-1), decide(one, next)
-			if early.Granted != 0 || then.Granted != 1 {
-				t.Fatalf("%s: at %d, %d in use: one passes just before %d: %d, then: %d", name, clock, out.Used, next,
-					early.Granted, then.Granted)
+			check := law.Op{Verb: law.Check, Params: p, Cost: cost, Count: 1}
+			outBefore, outAt := decide(check, next-1), decide(check, next)
+			if outBefore.Granted != 0 || outAt.Granted != 1 {
+				t.Fatalf("%s: at %d, %d in use: just before NextAt %d: granted %d, at it: %d; want 0 and 1", name, clock,
+					out.Used, next, outBefore.Granted, outAt.Granted)
 			}
-			if random.IntN(2) == 0 {
+			if rng.IntN(2) == 0 {
 				clock = next
 			} else {
-				clock += random.Int64N(max(2, p.Step/256))
+				clock += rng.Int64N(max(2, p.Step/256))
 			}
 			cell.Entries = slices.DeleteFunc(cell.Entries, func(e law.Entry) bool {
 				return e.ExpiresAt <= out.State.At
 			})
 		}
-		if looked < 100 {
-			t.Errorf("%s: %d times only", name, looked)
+		if checks < 100 {
+			t.Errorf("%s: only %d checks, want 100", name, checks)
 		}
 	}
 }

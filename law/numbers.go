@@ -74,10 +74,8 @@ func (out *Outcome) Numbers() Numbers {
 	s := &out.State
 	return Numbers{
 		nGranted: out.Granted, nKind: int64(s.Kind), nLevel: s.Level, nPrev: s.Prev, nAt: s.At, nUnit: s.Unit,
-		nStep:    s.Step,
-		nEmptyAt: s.EmptyAt, nBlockedUntil: s.BlockedUntil,
-		nUsed: out.Used, nClock: out.Clock, nRetryAt: out.RetryAt, nEntry: out.EntryNumber, nStatus: statusDone,
-		nStartAt: out.StartAt,
+		nStep: s.Step, nEmptyAt: s.EmptyAt, nBlockedUntil: s.BlockedUntil, nUsed: out.Used, nClock: out.Clock,
+		nRetryAt: out.RetryAt, nEntry: out.EntryNumber, nStatus: statusDone, nStartAt: out.StartAt,
 	}
 }
 

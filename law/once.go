@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// Errors about the ID of an op. One fails a single request, of which nothing was applied then.
+// Errors about the ID of an op. Such an error fails a single request, of which nothing is applied.
 var (
 	// ErrReused: the ID was admitted before, with other charges.
 	ErrReused = errors.New("the id was used for other charges")
@@ -60,25 +60,25 @@ func (r *Record) known(id string, clock int64) (a Receipt, ok bool) {
 // several servers was cut off between two of them, a cell was reset, or one charge cancelled. The charges of a request
 // that is or was deferred need a common start: if one of them has to be decided, all are.
 func applyOnce(ops []Op, outs []Outcome, clock int64, records []*Record, group int) {
-	print, starts := Fingerprint(ops), ops[0].Deferred
+	fingerprint, needsStart := Fingerprint(ops), ops[0].Deferred
 	var indexes []int // ops to decide
 	for i := range ops {
 		a, ok := records[i].known(ops[i].ID, ops[i].clock(clock))
 		switch {
 		case !ok, a.Settled == Cancelled:
 			indexes = append(indexes, i)
-		case a.Fingerprint != print:
+		case a.Fingerprint != fingerprint:
 			FailAll(outs, ErrReused)
 			return
 		default:
-			outs[i], starts = a.Outcome, starts || a.Outcome.StartAt > 0
+			outs[i], needsStart = a.Outcome, needsStart || a.Outcome.StartAt > 0
 			outs[i].Clock, outs[i].RetryAt, outs[i].Replayed = ops[i].clock(clock), 0, true
 		}
 	}
 	if len(indexes) == 0 {
 		return
 	}
-	if starts && len(indexes) < len(ops) {
+	if needsStart && len(indexes) < len(ops) {
 		indexes = indexes[:0]
 		for i := range ops {
 			indexes = append(indexes, i)
@@ -95,8 +95,8 @@ func applyOnce(ops []Op, outs []Outcome, clock int64, records []*Record, group i
 		if admitted {
 			r, op := records[i], &ops[i]
 			r.Admit = append(r.Admit, Receipt{
-				ID: op.ID, Fingerprint: print, Terms: op.Params.Terms(), Cost: op.Count * op.Cost, Outcome: outs[i],
-				Settled: Unsettled, KeepUntil: max(op.clock(clock), outs[i].StartAt) + op.TTL,
+				ID: op.ID, Fingerprint: fingerprint, Terms: op.Params.Terms(), Cost: op.Count * op.Cost,
+				Outcome: outs[i], Settled: Unsettled, KeepUntil: max(op.clock(clock), outs[i].StartAt) + op.TTL,
 			})
 		}
 	}
@@ -160,17 +160,17 @@ func (r *Record) correctAll(op *Op, a *Receipt, clock int64) Outcome {
 	}
 	back.Cost = min(unused, last.Cost)
 	back.Level, back.At, back.Returned = last.Level, last.At, last.Returned
-	before := r.State.Prev
+	prevBefore := r.State.Prev
 	out := r.correct(&back, clock)
 	if unused <= last.Cost {
 		return out
 	}
-	given := out.Granted
+	returned := out.Granted
 	back.Cost = unused - last.Cost
 	back.setCharge(&a.Outcome)
-	back.Returned += out.State.Prev - before // credits returned from the extension do not reduce the first charge
+	back.Returned += out.State.Prev - prevBefore // credits returned from the extension do not reduce the first charge
 	out = r.correct(&back, clock)
-	out.Granted += given
+	out.Granted += returned
 	return out
 }
 

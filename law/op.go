@@ -9,8 +9,7 @@ const Max = 1<<53 - 1
 // Never is the RetryAt of a cost that can never pass. A retry time beyond the year 2255 saturates to it too.
 const Never = Max
 
-// Kind names one of the three laws. The zero Kind marks a fresh cell, one
-// that no charge has touched.
+// Kind names one of the three laws. The zero Kind marks a fresh cell, one that no charge has touched.
 type Kind uint8
 
 // The laws.
@@ -44,7 +43,7 @@ type Params struct {
 	Block   int64 // microseconds for which a refusal blocks the cell; 0: not at all
 	History int64 // Log only: microseconds for which attempts are kept, also refused ones; 0: only while they count
 
-	Prefetch     int64 // credits that a node may take up front; 0: none. Drivers ignore it
+	Prefetch     int64 // credits that a process may take up front; 0: none. Drivers ignore it
 	PrefetchLife int64 // microseconds after which credits taken up front are lost. Drivers ignore it
 	Leased       bool  // Log only: entries are released by their holders. Drivers ignore it
 
@@ -92,9 +91,8 @@ func (c Cell) Compare(d Cell) int {
 	return cmp.Or(cmp.Compare(c.Limit, d.Limit), cmp.Compare(c.Key, d.Key))
 }
 
-// Op is one operation on a cell. Ops of one request stand next to each
-// other in a batch and carry the same Group; they are admitted all or none,
-// and all have the same Verb.
+// Op is one operation on a cell. Ops of one request stand next to each other in a batch and carry the same Group; they
+// are admitted all or none, and all have the same Verb.
 type Op struct {
 	Verb   Verb
 	Group  uint32 // equal and adjacent: one request
@@ -218,8 +216,7 @@ type Entry struct {
 type Ledger interface {
 	// Sum returns the credits of the entries with after < ExpiresAt <= upto.
 	Sum(after, upto int64) int64
-	// Freed returns the smallest ExpiresAt > after for which
-	// Sum(after, ExpiresAt) >= need, or Never.
+	// Freed returns the smallest ExpiresAt > after for which Sum(after, ExpiresAt) >= need, or Never.
 	Freed(after, need int64) int64
 	// Entry returns the credits and ExpiresAt of the granted entry with this number; 0, 0 if there is none.
 	Entry(number int64) (credits, expiresAt int64)

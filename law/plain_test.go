@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestPlainCharges compares TakePlain with Apply bit by bit.
-func TestPlainCharges(t *testing.T) {
+// TestTakePlainEqualsApply compares all results of TakePlain with those of Apply, for random costs at random times.
+func TestTakePlainEqualsApply(t *testing.T) {
 	t.Parallel()
 	seed := tier.Pick(1, 1, rand.Uint64())
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -34,14 +34,14 @@ func TestPlainCharges(t *testing.T) {
 			}
 			cost := 1 + rng.Int64N(p.Capacity+p.Capacity/8+1)
 			want := c.apply(take(p, cost), now)
-			granted, used, then, retryAt, emptyAt := law.TakePlain(&p, level, at, cost, now)
+			granted, used, cellTime, retryAt, emptyAt := law.TakePlain(&p, level, at, cost, now)
 			if granted != (want.Granted == 1) || used != want.Used || retryAt != want.RetryAt ||
 				emptyAt != want.State.EmptyAt {
 				t.Fatalf("seed %d, %+v: %d at %d with level %d at %d:\n got %v, used %d, retry at %d, empty at "+
 					"%d\nwant %+v", seed, p, cost, now, level, at, granted, used, retryAt, emptyAt, want)
 			}
 			if granted {
-				level, at = used, then
+				level, at = used, cellTime
 			}
 			if want.State.Kind != 0 && p.PlainState(level, at) != want.State {
 				t.Fatalf("seed %d, %+v: %+v, want %+v", seed, p, p.PlainState(level, at), want.State)
@@ -50,13 +50,13 @@ func TestPlainCharges(t *testing.T) {
 	}
 }
 
-// TestChargesWhoseSumFitsAreGranted compares batches of charges on plain cells with TakePlain of their sums, since
-// stores grant by sums.
+// TestChargesWhoseSumFitsAreGranted checks that all charges of a batch on a plain cell are granted if TakePlain grants
+// their sum, since stores decide by the sum.
 func TestChargesWhoseSumFitsAreGranted(t *testing.T) {
 	t.Parallel()
 	seed := tier.Pick(1, 1, rand.Uint64())
 	rng := rand.New(rand.NewPCG(seed, 0))
-	granted, total := 0, 0
+	grantedSums, sums := 0, 0
 	for range 5000 {
 		p := randomParams(rng)
 		p.Kind, p.Anchor, p.Block = law.Bucket, law.Anchor(rng.IntN(2)), 0
@@ -66,9 +66,8 @@ func TestChargesWhoseSumFitsAreGranted(t *testing.T) {
 		if p.Valid() != nil {
 			continue
 		}
-		before := take(p, 1+rng.Int64N(p.Capacity))
 		var c cell
-		was := c.apply(before, start).State
+		oldState := c.apply(take(p, 1+rng.Int64N(p.Capacity)), start).State
 		now := start + rng.Int64N(4*p.Step)
 		var ops []law.Op
 		sum := int64(0)
@@ -80,12 +79,12 @@ func TestChargesWhoseSumFitsAreGranted(t *testing.T) {
 			}
 			ops = append(ops, op)
 		}
-		total++
-		ok, level, at, _, _ := law.TakePlain(&p, was.Level, was.At, sum, now)
+		sums++
+		ok, level, at, _, _ := law.TakePlain(&p, oldState.Level, oldState.At, sum, now)
 		if !ok || sum > p.Capacity {
 			continue
 		}
-		granted++
+		grantedSums++
 		level -= sum
 		for i, op := range ops {
 			level += op.Cost * op.Count
@@ -97,7 +96,7 @@ func TestChargesWhoseSumFitsAreGranted(t *testing.T) {
 			}
 		}
 	}
-	if granted < total/10 {
-		t.Errorf("of %d sums %d fit: too few to compare", total, granted)
+	if grantedSums < sums/10 {
+		t.Errorf("%d of %d sums were granted, want a tenth", grantedSums, sums)
 	}
 }

@@ -14,14 +14,14 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// recorder is a store that records each batch that it decides, and 32 bits of a hash of the outcomes.
-type recorder struct {
+// recordingStore is a store that records each batch that it decides, and 32 bits of a hash of the outcomes.
+type recordingStore struct {
 	store.Store
-	batches *[]string
-	hashes  *strings.Builder
+	batches *[]string        // each batch with its outcomes, for error messages
+	hashes  *strings.Builder // one hash a line
 }
 
-func (r recorder) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (r recordingStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	err := r.Store.Apply(ctx, ops, outs)
 	h := fnv.New32a()
 	for i := range outs {
@@ -31,20 +31,19 @@ func (r recorder) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) e
 			o.Err, s.Kind, s.Level, s.Prev, s.At, s.Unit, s.Step, s.EmptyAt, s.BlockedUntil)
 	}
 	fmt.Fprintf(r.hashes, "%08x\n", h.Sum32())
-	*r.batches = append(*r.batches, fmt.Sprintf("asked %+v\nanswered %+v", ops, outs))
+	*r.batches = append(*r.batches, fmt.Sprintf("ops %+v\noutcomes %+v", ops, outs))
 	return err
 }
 
-// TestDecisionsEqualTheRecord compares the outcomes of some thousand batches of every verb under every law with
-// those on record. The record was made when PL/pgSQL, MySQL's SQL, Lua and this package decided alike, bit by bit:
-// cells that are kept in databases, and those dialects, rely on what the laws did then. Where a law is meant to change,
-// UPDATE_DECISIONS=1 makes a new record; the dialects have to follow.
+// TestDecisionsEqualTheRecord compares the outcomes of some thousand batches, of every verb under every law, with the
+// record in testdata. The cells in databases and the copies of the laws in PL/pgSQL, MySQL's SQL and Lua rely on these
+// outcomes. If a law has to change, UPDATE_DECISIONS=1 writes a new record, and all copies have to be changed too.
 func TestDecisionsEqualTheRecord(t *testing.T) {
 	t.Setenv("HEADGATE_TEST_SEED", "20261126")
 	var batches []string
 	var hashes strings.Builder
 	storetest.RunHistories(t, func(testing.TB) store.Store {
-		return recorder{memory.New(&memory.Config{Clock: func() int64 { return start }}), &batches, &hashes}
+		return recordingStore{memory.New(&memory.Config{Clock: func() int64 { return start }}), &batches, &hashes}
 	}, &storetest.Options{Histories: 2500})
 	const path = "testdata/decisions.golden"
 	if os.Getenv("UPDATE_DECISIONS") != "" {
@@ -52,17 +51,17 @@ func TestDecisionsEqualTheRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	record, err := os.ReadFile(path)
+	golden, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, want := strings.Fields(hashes.String()), strings.Fields(string(record))
+	got, want := strings.Fields(hashes.String()), strings.Fields(string(golden))
 	for i := range min(len(got), len(want)) {
 		if got[i] != want[i] {
-			t.Fatalf("batch %d was decided otherwise when the record was made:\n%s", i, batches[i])
+			t.Fatalf("batch %d has outcomes that differ from the record:\n%s", i, batches[i])
 		}
 	}
 	if len(got) != len(want) {
-		t.Errorf("%d batches, %d on record", len(got), len(want))
+		t.Errorf("got %d batches, want %d", len(got), len(want))
 	}
 }

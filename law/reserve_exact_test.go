@@ -10,106 +10,109 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// exact is a bucket in which each microsecond drains a whole number of credits, so nothing is rounded.
-type exact struct {
+// exactBucket is a model of a bucket, with the cell that the law decides. Each microsecond drains a whole number of
+// credits, so the model rounds nothing.
+type exactBucket struct {
 	law.Params
 	cell     *cells.Cell
 	level    int64
 	at       int64
-	returned int64 // ever
+	returned int64 // all credits that were ever returned
 }
 
-// drained returns the level after some microseconds.
-func (e *exact) drained(level, us int64) int64 { return max(0, level-e.Drain*us) }
+// levelAfter returns what a level is after some microseconds.
+func (b *exactBucket) levelAfter(level, micros int64) int64 { return max(0, level-b.Drain*micros) }
 
-func (e *exact) forward(now int64) { e.level, e.at = e.drained(e.level, now-e.at), now }
+// drain lets the model's level drain until now.
+func (b *exactBucket) drain(now int64) { b.level, b.at = b.levelAfter(b.level, now-b.at), now }
 
-// share is the part of a reservation in one limit.
-type share struct {
-	of             *exact
-	tenths         int64 // the cost in tenths of a unit,
-	cost           int64 // and in credits
-	made, returned int64 // the level that it made, and what was returned by then
+// bucketCharge is the charge of a reservation to one bucket.
+type bucketCharge struct {
+	bucket         *exactBucket
+	tenths         int64 // the cost in tenths of a unit
+	cost           int64 // the cost in credits
+	level          int64 // the bucket's level after the charge
+	returnedBefore int64 // the bucket's returned when the charge was made
 	op             law.Op
 	out            law.Outcome
 }
 
 // reservation is one reservation of a history.
 type reservation struct {
-	shares   []share
+	charges  []bucketCharge
 	at       int64 // when it was made
 	start    int64
-	settled  bool // or cancelled
+	settled  bool // settled or cancelled
 	admitted bool
 }
 
-// decide computes what should become of a reservation.
+// decide computes whether a reservation is admitted, when it starts, and the levels after it.
 func (r *reservation) decide(wait int64) {
-	own := make([]int64, len(r.shares))
+	ownStarts := make([]int64, len(r.charges)) // the start of each charge if it were alone
 	r.admitted, r.start = true, r.at
-	for i, p := range r.shares {
-		e := p.of
-		e.forward(r.at)
-		used := e.level + p.cost
-		if p.cost > e.Capacity || used > e.Capacity+e.Drain*wait {
+	for i, c := range r.charges {
+		b := c.bucket
+		b.drain(r.at)
+		used := b.level + c.cost
+		if c.cost > b.Capacity || used > b.Capacity+b.Drain*wait {
 			r.admitted = false
 			continue
 		}
-		own[i] = r.at // or the first microsecond at which enough has drained
-		if over := used - e.Capacity; over > 0 {
-			own[i] += (over + e.Drain - 1) / e.Drain
+		ownStarts[i] = r.at // or the first microsecond at which enough has drained
+		if excess := used - b.Capacity; excess > 0 {
+			ownStarts[i] += (excess + b.Drain - 1) / b.Drain
 		}
-		r.start = max(r.start, own[i])
+		r.start = max(r.start, ownStarts[i])
 	}
-	for i := 0; r.admitted && i < len(r.shares); i++ {
-		p := &r.shares[i]
-		e := p.of
-		e.level += p.cost
-		if r.start > own[i] {
-			e.returned += e.level
+	for i := 0; r.admitted && i < len(r.charges); i++ {
+		c := &r.charges[i]
+		b := c.bucket
+		b.level += c.cost
+		if r.start > ownStarts[i] {
+			b.returned += b.level
 		}
 		if r.start > r.at {
-			e.level = max(e.level, e.Drain*(r.start-r.at)+p.cost)
+			b.level = max(b.level, b.Drain*(r.start-r.at)+c.cost)
 		}
-		p.made, p.returned = e.level, e.returned
+		c.level, c.returnedBefore = b.level, b.returned
 	}
 }
 
-// settle returns by how much a cost should be corrected; less than 0: charged in addition.
-func (p *share) settle(madeAt, now, actual int64) int64 {
-	e := p.of
-	e.forward(now)
-	back := p.cost - actual
-	if back > 0 {
-		left := e.drained(p.made, now-madeAt)
-		since := e.returned - p.returned
-		if e.level > e.Capacity { // others wait: what drains within the microsecond of a start is not returned
-			back = min(back, e.Capacity-(e.Drain-1)) - max(0, e.level-left+since)
+// settle returns the credits that a settlement should give back. Below 0, they are charged in addition.
+func (c *bucketCharge) settle(chargedAt, now, actual int64) int64 {
+	b := c.bucket
+	b.drain(now)
+	unused := c.cost - actual
+	if unused > 0 {
+		undrained := b.levelAfter(c.level, now-chargedAt)
+		returnedSince := b.returned - c.returnedBefore
+		if b.level > b.Capacity { // others wait: what drains within the microsecond of a start is not returned
+			unused = min(unused, b.Capacity-(b.Drain-1)) - max(0, b.level-undrained+returnedSince)
 		} else {
-			back = min(back, left-since)
+			unused = min(unused, undrained-returnedSince)
 		}
-		back = min(max(0, back), e.level)
-		e.returned += back
+		unused = min(max(0, unused), b.level)
+		b.returned += unused
 	}
-	e.level -= back
-	return back
+	b.level -= unused
+	return unused
 }
 
-// apply decides ops, one for each of the first shares.
+// apply applies ops, one for each of the first charges, to the cells.
 func (r *reservation) apply(ops []law.Op) []law.Outcome {
 	outs, records := make([]law.Outcome, len(ops)), make([]*law.Record, len(ops))
 	for i := range ops {
-		records[i] = r.shares[i].of.cell.Record()
+		records[i] = r.charges[i].bucket.cell.Record()
 	}
 	law.Apply(ops, outs, 0, records)
 	for i := range ops {
-		r.shares[i].of.cell.Write(records[i], new(int64))
+		r.charges[i].bucket.cell.Write(records[i], new(int64))
 	}
 	return outs
 }
 
-// TestReservationsAreExact compares random histories of reservations on three limits at once with exact arithmetic:
-// made, settled for less and for more by their ids, and given back without.
+// TestReservationsAreExact compares random histories of reservations on up to three limits with exact arithmetic. They
+// are settled at less or more by their ids, or given back in part without an id.
 func TestReservationsAreExact(t *testing.T) {
 	t.Parallel()
 	seed := tier.Seed()
@@ -123,19 +126,19 @@ func TestReservationsAreExact(t *testing.T) {
 
 func checkExactReservations(t *testing.T, rng *rand.Rand) {
 	now := start
-	var limits []*exact
+	var buckets []*exactBucket
 	for _, p := range []law.Params{
 		{Kind: law.Bucket, Unit: 100_000, Capacity: 500_000, Step: 1, Drain: 1},     // 10 a second, at most 5 at once
 		{Kind: law.Bucket, Unit: 1_000_000, Capacity: 7_000_000, Step: 1, Drain: 3}, // 3 a second, at most 7 at once
 		{Kind: law.Bucket, Unit: 70_000, Capacity: 1_400_000, Step: 1, Drain: 1},    // 100 in 7 s, at most 20 at once
 	} {
-		limits = append(limits, &exact{Params: p, cell: (*cells.Cell)(nil).Clone(), at: now})
+		buckets = append(buckets, &exactBucket{Params: p, cell: (*cells.Cell)(nil).Clone(), at: now})
 	}
-	var made []*reservation
+	var reservations []*reservation
 	for step := range 16 {
 		now += rng.Int64N(700_000)
-		if n := len(made); n > 0 && rng.IntN(2) == 0 {
-			if r := made[rng.IntN(n)]; !r.settled {
+		if n := len(reservations); n > 0 && rng.IntN(2) == 0 {
+			if r := reservations[rng.IntN(n)]; !r.settled {
 				r.settled = true
 				r.settleAtRandom(t, rng, now)
 				continue
@@ -149,60 +152,61 @@ func checkExactReservations(t *testing.T, rng *rand.Rand) {
 		}
 		var ops []law.Op
 		for _, i := range rng.Perm(3)[:1+rng.IntN(3)] {
-			p := limits[i].Params
-			tenths := 1 + rng.Int64N(10*p.Capacity/p.Unit+1) // the most is more than ever fits
+			p := buckets[i].Params
+			tenths := 1 + rng.Int64N(10*p.Capacity/p.Unit+1) // up to a tenth of a unit above the capacity
 			op := take(p, tenths*p.Unit/10)
 			op.Cell.Limit, op.Now, op.Deferred, op.Ceiling = fmt.Sprint(i), now, true, p.Ceiling(wait)
 			if id != "" {
 				op.ID, op.TTL = id, 3600*second
 			}
 			ops = append(ops, op)
-			r.shares = append(r.shares, share{of: limits[i], tenths: tenths, cost: op.Cost, op: op})
+			r.charges = append(r.charges, bucketCharge{bucket: buckets[i], tenths: tenths, cost: op.Cost, op: op})
 		}
 		r.decide(wait)
 		outs, admitted := r.apply(ops), true
 		for i := range outs {
-			r.shares[i].out = outs[i]
+			r.charges[i].out = outs[i]
 			admitted = admitted && outs[i].Granted == 1
 		}
 		if admitted != r.admitted || admitted && outs[0].StartAt != r.start {
-			t.Errorf("%+v\nadmitted %v for %d, want %v for %d", ops, admitted, outs[0].StartAt, r.admitted, r.start)
+			t.Errorf("%+v\nadmitted %v with the start %d, want %v with %d", ops, admitted, outs[0].StartAt,
+				r.admitted, r.start)
 			return
 		}
 		if r.admitted {
-			made = append(made, r)
+			reservations = append(reservations, r)
 		}
 	}
 }
 
-// settleAtRandom settles a reservation by its id, or without one by its outcomes. Before its start nothing can have
-// been used.
+// settleAtRandom settles a reservation at random costs, by its id or else by its outcomes. Before its start the actual
+// cost is 0.
 func (r *reservation) settleAtRandom(t *testing.T, rng *rand.Rand, now int64) {
 	var ops []law.Op
-	want := make([]int64, len(r.shares))
-	for i := range r.shares {
-		p := &r.shares[i]
+	want := make([]int64, len(r.charges))
+	for i := range r.charges {
+		c := &r.charges[i]
 		actual := int64(0)
 		if r.start <= now && rng.IntN(2) == 0 {
-			actual = rng.Int64N(p.tenths * 3 / 2)
+			actual = rng.Int64N(c.tenths * 3 / 2)
 		}
-		if p.op.ID == "" && actual == p.tenths {
-			actual = 0 // to correct nothing cannot be asked
+		if c.op.ID == "" && actual == c.tenths {
+			actual = 0 // an op that returns 0 credits is invalid
 		}
-		credits := actual * p.op.Params.Unit / 10
-		op := law.Op{Verb: law.Settle, Cell: p.op.Cell, Params: p.op.Params, ID: p.op.ID, Cost: credits, Count: 1}
-		if p.op.ID == "" {
-			op = law.Back(&p.op, &p.out, p.op.Cost-credits)
+		credits := actual * c.op.Params.Unit / 10
+		op := law.Op{Verb: law.Settle, Cell: c.op.Cell, Params: c.op.Params, ID: c.op.ID, Cost: credits, Count: 1}
+		if c.op.ID == "" {
+			op = law.Back(&c.op, &c.out, c.op.Cost-credits)
 		}
 		op.Now = now
-		want[i] = p.settle(r.at, now, credits)
+		want[i] = c.settle(r.at, now, credits)
 		ops = append(ops, op)
 	}
 	for i, out := range r.apply(ops) {
 		if out.Err != nil || out.Granted != want[i] {
-			t.Errorf("%+v\n%+v\ncorrected by %d credits, want %d", ops[i], out, out.Granted, want[i])
+			t.Errorf("%+v\n%+v\ngave back %d credits, want %d", ops[i], out, out.Granted, want[i])
 		}
-		if level := r.shares[i].of.level; out.Granted != 0 && out.State.Level != level {
+		if level := r.charges[i].bucket.level; out.Granted != 0 && out.State.Level != level {
 			t.Errorf("%+v\nthe level is %d credits, want %d", ops[i], out.State.Level, level)
 		}
 	}

@@ -14,52 +14,53 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Options adjust a Call. A nil pointer and each zero field are fine.
+// Options adjusts a Call. A nil *Options, and every zero field, is fine.
 type Options struct {
-	// Life is for how long the id is remembered: headgate.DefaultLife.
+	// Life is how long the store remembers the id. Zero: headgate.DefaultLife.
 	Life time.Duration
-	// Count returns the tokens in the data of an event of the stream, for charges that grow with it. It may count too
-	// few: what the model reports settles the charge. Nil: the charge does not grow, so the estimate has to say as
-	// many tokens of output as the answer can have.
+	// Count returns the output tokens in the data of an event of a stream, for charges that grow with the stream. It
+	// may count too few: the usage that the model reports settles the charge. Nil: the charge does not grow, so the
+	// estimate has to include all output tokens that the answer can have.
 	Count func(data []byte) int64
-	// Step is by how many tokens of output a charge grows: 64. Small steps ask the store often; a step that does not
-	// fit is refused, and asked again for what is needed at once.
+	// Step is by how many output tokens a charge grows. Small steps call the store often. If a step does not fit, only
+	// the tokens that are needed at once are charged. Zero: 64.
 	Step int64
-	// MaxOutput is how many tokens of output the answer can have, so that the last step charges no more. 0: not known.
+	// MaxOutput is how many output tokens the answer can have, so that the last step charges no more. Zero: not known.
 	MaxOutput int64
-	// Failed receives the error of a settlement when a body is closed. The charge stays as it was. Nil: the error is lost.
+	// Failed is called with the error if a charge cannot be settled when a body is closed. The charge then stays until
+	// its limit forgets it. Nil: the error is lost.
 	Failed func(error)
 }
 
 const (
 	defaultStep = 64
-	// maxLine and maxAnswer bound what is kept of an event, or of an answer that is no stream, to read its usage.
+	// maxLine and maxAnswer bound the bytes of a line of a stream, and of an answer that is no stream, that are kept.
 	maxLine   = 8 << 20
 	maxAnswer = 32 << 20
 )
 
-// Limiter is what charges: a *headgate.Limiter, or a *client.Client that asks a server.
+// Limiter makes charges under an id: a *headgate.Limiter, or a *client.Client.
 type Limiter interface {
 	Once(id string, life time.Duration) headgate.Once
 }
 
-// Call is a call of a model that was charged before it began. Its methods may be called by several goroutines, but
-// Body is for one.
+// Call is a call of a model that is charged before it begins. It is safe for concurrent use, but its Body is for one
+// goroutine.
 type Call struct {
 	once    headgate.Once
 	charges func(Usage) []headgate.Charge
 	options Options
 
 	mu      sync.Mutex
-	charged Usage // what the charges cost now
-	settled bool
+	charged Usage // usage that is charged now
+	settled bool  // the charges were settled or cancelled
 }
 
-// Begin charges what a call may use, under an id of the caller's request: asked again with the same id it charges
-// nothing more, and the decision says Replayed; then the call was made before. charges returns what a usage costs, of
-// the same limits and keys each time, and estimate is what is charged at once: the prompt, and as much of the answer
-// as may come before more is charged. The Call is nil if the decision is a refusal, and on an error, of which
-// store.NothingDone says whether anything may have been charged.
+// Begin charges an estimate of the usage of a call, under the id of the caller's request. The estimate covers the
+// prompt and the output tokens that may come before the charge grows. charges returns the charges for a usage, with the
+// same limits and keys each time. If the id was charged before, nothing more is charged, and Decision.Replayed says
+// that the call was made before. The Call is nil after a refusal or an error. store.NothingDone reports whether an
+// error means that nothing was charged.
 func Begin(ctx context.Context, l Limiter, id string, charges func(Usage) []headgate.Charge, estimate Usage,
 	options *Options,
 ) (*Call, headgate.Decision, error) {
@@ -78,15 +79,15 @@ func Begin(ctx context.Context, l Limiter, id string, charges func(Usage) []head
 	return c, d, nil
 }
 
-// Charged returns what the call is charged for.
+// Charged returns the usage that is charged now.
 func (c *Call) Charged() Usage {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.charged
 }
 
-// Extend charges more, unless as many tokens of output are charged already: a step more, or as many as that if a step
-// does not fit. It returns a *headgate.DeniedError if a limit refuses; then what was charged stays.
+// Extend grows the charge to output tokens of the answer, unless as many are charged already. It charges a step more,
+// or if that does not fit, up to output. It returns a *headgate.DeniedError if a limit refuses; then the charge stays.
 func (c *Call) Extend(ctx context.Context, output int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,26 +95,26 @@ func (c *Call) Extend(ctx context.Context, output int64) error {
 		return nil
 	}
 	step := c.charged.Output + c.options.Step
-	if most := c.options.MaxOutput; most > 0 {
-		step = min(step, most)
+	if maxOutput := c.options.MaxOutput; maxOutput > 0 {
+		step = min(step, maxOutput)
 	}
-	for more := c.charged; ; step = 0 { // where a whole step does not fit, what is needed may
-		more.Output = max(step, output)
-		e, err := c.once.Extend(ctx, c.charges(more)...)
+	for next := c.charged; ; step = 0 { // if a whole step does not fit, output tokens may
+		next.Output = max(step, output)
+		e, err := c.once.Extend(ctx, c.charges(next)...)
 		switch {
 		case err != nil:
 			return err
 		case e.Decision.Allowed:
-			c.charged = more
+			c.charged = next
 			return nil
-		case more.Output == output:
+		case next.Output == output:
 			return &headgate.DeniedError{Decision: e.Decision}
 		}
 	}
 }
 
-// Settle corrects the charges to what was used, up or down. It does so once: what comes later does nothing. After an
-// error it may be called again.
+// Settle corrects the charges to a usage, up or down. After a success, further calls of Settle and Cancel do nothing;
+// after an error they may be repeated.
 func (c *Call) Settle(ctx context.Context, used Usage) error {
 	return c.end(used, func(charges []headgate.Charge) error {
 		_, err := c.once.Settle(ctx, charges...)
@@ -121,7 +122,7 @@ func (c *Call) Settle(ctx context.Context, used Usage) error {
 	})
 }
 
-// Cancel takes the charges back, for a call that did not reach the model: its id can begin anew.
+// Cancel returns the charges, for a call that did not reach the model. Its id can be charged anew.
 func (c *Call) Cancel(ctx context.Context) error {
 	return c.end(Usage{}, func(charges []headgate.Charge) error {
 		_, err := c.once.Cancel(ctx, charges...)
@@ -129,6 +130,7 @@ func (c *Call) Cancel(ctx context.Context) error {
 	})
 }
 
+// end corrects the charges to a usage, unless they were settled or cancelled before.
 func (c *Call) end(used Usage, correct func([]headgate.Charge) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,121 +144,122 @@ func (c *Call) end(used Usage, correct func([]headgate.Charge) error) error {
 	return nil
 }
 
-// Body returns the body of an answer, as it is, and settles the call when it is closed: at what the model reports; if
-// it reports nothing, or the stream was not read to its end, at the tokens that Options.Count has counted, or else at
-// what was charged. An answer with a status of 400 or more has used nothing.
+// Body returns the body of a response unchanged, and settles the call when the body is closed, at the usage that the
+// model reports. Without a report, or if a stream was not read to its end, it settles at the tokens that Options.Count
+// has counted, or without Count at what was charged. A response with a status of 400 or more has used nothing.
 //
-// A stream is read event by event. Where the charge has to grow and a limit refuses that, Read returns a
-// *headgate.DeniedError in place of the next event. The charge is settled also if the request's context has ended. A
-// compressed body reports nothing: net/http decompresses answers, unless the request asks for an encoding itself.
+// If the charge has to grow with a stream and a limit refuses, Read returns a *headgate.DeniedError instead of the next
+// event. The charge is settled even if the context of the request has ended. A compressed body reports nothing:
+// net/http decompresses answers, unless the request asks for an encoding itself.
 func (c *Call) Body(resp *http.Response) io.ReadCloser {
 	ctx := context.Background()
 	if resp.Request != nil {
 		ctx = context.WithoutCancel(resp.Request.Context())
 	}
-	b := &body{call: c, ctx: ctx, source: resp.Body, failed: resp.StatusCode >= http.StatusBadRequest}
-	b.used = c.Charged()
-	b.used.Output = 0
+	b := &body{call: c, ctx: ctx, source: resp.Body, isError: resp.StatusCode >= http.StatusBadRequest}
+	b.usage = c.Charged()
+	b.usage.Output = 0
 	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind == "text/event-stream" {
 		b.lines = bufio.NewReader(resp.Body)
 	}
 	return b
 }
 
-// body passes an answer on.
+// body is the body of a response, which settles a call when it is closed.
 type body struct {
 	call   *Call
 	ctx    context.Context
 	source io.ReadCloser
-	lines  *bufio.Reader // of a stream; nil: the answer is no stream
+	lines  *bufio.Reader // reads the lines of a stream; nil if the answer is no stream
 
-	line    []byte // of a stream: a line as far as it was read; else the answer as far as it is kept
-	ready   []byte // may be passed on
-	err     error  // after that
-	used    Usage
-	counted int64 // tokens of output
-	known   bool  // used is what the model has reported
-	failed  bool  // the model has not answered
-	close   sync.Once
-	closed  error
+	buffer  []byte // the current line of a stream, or the answer, up to maxAnswer bytes
+	pending []byte // part of buffer that Read returns next
+	readErr error  // error that Read returns after pending
+
+	usage         Usage // charged input, replaced by the counts that the model reports
+	hasReport     bool  // usage has counts of the model
+	countedOutput int64 // output tokens that Options.Count has counted
+	isError       bool  // the status is 400 or more
+	closeOnce     sync.Once
+	closeErr      error
 }
 
 // Read implements io.Reader.
 func (b *body) Read(p []byte) (int, error) {
 	if b.lines == nil {
 		n, err := b.source.Read(p)
-		if len(b.line)+n <= maxAnswer {
-			b.line = append(b.line, p[:n]...)
+		if len(b.buffer)+n <= maxAnswer {
+			b.buffer = append(b.buffer, p[:n]...)
 		}
 		return n, err
 	}
-	for len(b.ready) == 0 {
-		if b.err != nil {
-			return 0, b.err
+	for len(b.pending) == 0 {
+		if b.readErr != nil {
+			return 0, b.readErr
 		}
 		b.next()
 	}
-	n := copy(p, b.ready)
-	b.ready = b.ready[n:]
+	n := copy(p, b.pending)
+	b.pending = b.pending[n:]
 	return n, nil
 }
 
-// next reads a line of a stream, charges what it has, and lets it pass.
+// next reads a line of a stream, charges its tokens, and makes it pending.
 func (b *body) next() {
-	b.line = b.line[:0]
+	b.buffer = b.buffer[:0]
 	for {
 		part, err := b.lines.ReadSlice('\n')
-		b.line = append(b.line, part...)
+		b.buffer = append(b.buffer, part...)
 		if err == nil || !errors.Is(err, bufio.ErrBufferFull) {
-			b.err = err
+			b.readErr = err
 			break
 		}
-		if len(b.line) > maxLine {
-			b.err = headgate.Invalid("body", "has an event of more than %d bytes", maxLine)
+		if len(b.buffer) > maxLine {
+			b.readErr = headgate.Invalid("body", "has an event of more than %d bytes", maxLine)
 			return
 		}
 	}
-	if data := eventData(b.line); data != nil {
-		if bytes.Contains(data, []byte("_tokens")) && b.used.Add(data) {
-			b.known = true
+	if data := eventData(b.buffer); data != nil {
+		if bytes.Contains(data, []byte("_tokens")) && b.usage.Add(data) {
+			b.hasReport = true
 		}
 		if count := b.call.options.Count; count != nil {
-			b.counted += max(0, count(data))
-			if err := b.call.Extend(b.ctx, b.counted); err != nil {
-				b.err = err
+			b.countedOutput += max(0, count(data))
+			if err := b.call.Extend(b.ctx, b.countedOutput); err != nil {
+				b.readErr = err
 				return
 			}
 		}
 	}
-	b.ready = b.line
+	b.pending = b.buffer
 }
 
-// Close implements io.Closer. The error is that of the body itself: see Options.Failed.
+// Close implements io.Closer. It returns the error of source; Options.Failed gets an error of Settle.
 func (b *body) Close() error {
-	b.close.Do(func() {
-		b.closed = b.source.Close()
+	b.closeOnce.Do(func() {
+		b.closeErr = b.source.Close()
 		if b.lines == nil {
-			b.known = b.used.Add(b.line)
+			b.hasReport = b.usage.Add(b.buffer)
 		}
-		if err := b.call.Settle(b.ctx, b.usage()); err != nil && b.call.options.Failed != nil {
+		if err := b.call.Settle(b.ctx, b.finalUsage()); err != nil && b.call.options.Failed != nil {
 			b.call.options.Failed(err)
 		}
 	})
-	return b.closed
+	return b.closeErr
 }
 
-// usage returns what was used, as far as that is known.
-func (b *body) usage() Usage {
+// finalUsage returns the usage to settle at.
+func (b *body) finalUsage() Usage {
 	charged := b.call.Charged()
 	switch {
-	case b.failed:
+	case b.isError:
 		return Usage{}
-	case b.known && (b.lines == nil || errors.Is(b.err, io.EOF)):
-		return b.used
+	case b.hasReport && (b.lines == nil || errors.Is(b.readErr, io.EOF)):
+		return b.usage
 	case b.lines == nil || b.call.options.Count == nil:
 		return charged
 	}
-	used := b.used
-	used.Output = min(max(used.Output, b.counted), charged.Output) // what was refused has not passed
+	used := b.usage
+	used.Output = min(max(used.Output, b.countedOutput), charged.Output) // Read returned no event beyond the charge
 	return used
 }

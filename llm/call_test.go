@@ -29,7 +29,7 @@ func newLimiter(t *testing.T) *headgate.Limiter {
 	return headgate.New(s, nil)
 }
 
-func used(t *testing.T, l *headgate.Limiter) string {
+func usedTokens(t *testing.T, l *headgate.Limiter) string {
 	t.Helper()
 	s, err := l.Inspect(t.Context(), tokens, "acme")
 	if err != nil {
@@ -38,15 +38,15 @@ func used(t *testing.T, l *headgate.Limiter) string {
 	return s.Used.String()
 }
 
-// words counts the tokens of an event of the tests.
-func words(data []byte) int64 { return int64(strings.Count(string(data), "word")) }
+// countWords counts each "word" of an event as a token.
+func countWords(data []byte) int64 { return int64(strings.Count(string(data), "word")) }
 
-// broken is a stream that ends with an error.
-type broken struct{}
+// brokenReader is an io.Reader that fails at once.
+type brokenReader struct{}
 
-func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// TestBodySettles: an answer passes as it is, and its end settles the call at what is known of it.
+// TestBodySettles checks that the body passes unchanged, and how many tokens are charged after Close.
 func TestBodySettles(t *testing.T) {
 	const (
 		word  = "event: x\ndata: {\"text\":\"word\"}\n\n"
@@ -54,27 +54,27 @@ func TestBodySettles(t *testing.T) {
 		usage = "data: {\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":4}}\n\ndata: [DONE]\n\n"
 		json  = `{"usage":{"prompt_tokens":9,"completion_tokens":4}}`
 	)
-	counting := &llm.Options{Count: words, Step: 3}
+	countOptions := &llm.Options{Count: countWords, Step: 3}
 	for name, tt := range map[string]struct {
-		stream  bool
-		status  int
-		text    string
-		end     io.Reader // after the text; nil: EOF
-		options *llm.Options
-		want    string
-		refused bool
+		stream   bool
+		status   int
+		text     string
+		end      io.Reader // after the text; nil: EOF
+		options  *llm.Options
+		wantUsed string
+		refusal  bool
 	}{
 		"JSON":                                 {false, 200, json, nil, nil, "13", false},
 		"JSON without a usage":                 {false, 200, `{}`, nil, nil, "30", false},
 		"an error":                             {false, 429, `{"error":{}}`, nil, nil, "0", false},
 		"a stream with a usage":                {true, 200, word + usage, nil, nil, "13", false},
-		"a stream that counts more":            {true, 200, strings.Repeat(word, 8) + usage, nil, counting, "13", false},
+		"a stream that counts more":            {true, 200, strings.Repeat(word, 8) + usage, nil, countOptions, "13", false},
 		"a stream without a usage":             {true, 200, word, nil, nil, "30", false},
-		"a stream that is counted":             {true, 200, strings.Repeat(word, 25), nil, counting, "35", false},
-		"one that breaks off":                  {true, 200, start + word + word, broken{}, nil, "30", false},
-		"one that breaks off, counted":         {true, 200, start + word + word, broken{}, counting, "9", false},
-		"one that breaks off after its usage":  {true, 200, usage, broken{}, nil, "30", false},
-		"one that the limit ends":              {true, 200, strings.Repeat(word, 200), nil, counting, "100", true},
+		"a stream that is counted":             {true, 200, strings.Repeat(word, 25), nil, countOptions, "35", false},
+		"one that breaks off":                  {true, 200, start + word + word, brokenReader{}, nil, "30", false},
+		"one that breaks off, counted":         {true, 200, start + word + word, brokenReader{}, countOptions, "9", false},
+		"one that breaks off after its usage":  {true, 200, usage, brokenReader{}, nil, "30", false},
+		"one that the limit ends":              {true, 200, strings.Repeat(word, 200), nil, countOptions, "100", true},
 		"a line of many bytes":                 {true, 200, "data: {\"x\":\"" + strings.Repeat("y", 100_000) + "\"}\n\n" + usage, nil, nil, "13", false},
 		"a stream that ends without a newline": {true, 200, strings.TrimRight(strings.TrimSuffix(usage, "data: [DONE]\n\n"), "\n"), nil, nil, "13", false},
 	} {
@@ -97,93 +97,97 @@ func TestBodySettles(t *testing.T) {
 			}
 			body := call.Body(resp)
 			text, err := io.ReadAll(body)
-			if passed := string(text) == tt.text; passed == tt.refused || !strings.HasPrefix(tt.text, string(text)) {
-				t.Errorf("%d bytes of %d passed: %s", len(text), len(tt.text), text)
+			if passed := string(text) == tt.text; passed == tt.refusal || !strings.HasPrefix(tt.text, string(text)) {
+				t.Errorf("got %d bytes of %d: %s", len(text), len(tt.text), text)
 			}
-			if errors.Is(err, headgate.ErrDenied) != tt.refused || !tt.refused && (err != nil) != (tt.end != nil) {
-				t.Error(err)
+			if errors.Is(err, headgate.ErrDenied) != tt.refusal || !tt.refusal && (err != nil) != (tt.end != nil) {
+				t.Errorf("got %v, want a refusal: %v, another error: %v", err, tt.refusal, tt.end != nil)
 			}
-			if tt.refused && words(text) != 90 { // the prompt is 10
-				t.Errorf("%d tokens passed", words(text))
+			if tt.refusal && countWords(text) != 90 { // 100 less the prompt of 10
+				t.Errorf("got %d tokens, want 90", countWords(text))
 			}
 			for range 2 {
 				if err := body.Close(); err != nil {
-					t.Error(err)
+					t.Errorf("Close: got %v, want no error", err)
 				}
 			}
-			if got := used(t, l); got != tt.want {
-				t.Errorf("%s is used, want %s", got, tt.want)
+			if got := usedTokens(t, l); got != tt.wantUsed {
+				t.Errorf("got %s used, want %s", got, tt.wantUsed)
 			}
-			if err := call.Settle(t.Context(), llm.Usage{Output: 99}); err != nil || used(t, l) != tt.want {
-				t.Errorf("settled again: %s, %v", used(t, l), err)
+			if err := call.Settle(t.Context(), llm.Usage{Output: 99}); err != nil || usedTokens(t, l) != tt.wantUsed {
+				t.Errorf("a second Settle: got %s used, %v, want %s", usedTokens(t, l), err, tt.wantUsed)
 			}
 		})
 	}
 }
 
-// TestCallOnce: what is refused charges nothing, what is sent again is charged once, and what is cancelled can begin
-// anew.
-func TestCallOnce(t *testing.T) {
+// TestBeginExtendAndCancel checks that a refused Begin charges nothing, that a second Begin with the same id charges
+// nothing more, how Extend charges, and that the id is free again after Cancel.
+func TestBeginExtendAndCancel(t *testing.T) {
 	l := newLimiter(t)
 	ctx := t.Context()
 	if c, d, err := llm.Begin(ctx, l, "big", charges, llm.Usage{Output: 101}, nil); c != nil || err != nil || d.Allowed {
-		t.Errorf("%v %+v %v", c, d, err)
+		t.Errorf("Begin of 101: got %v %+v %v, want a refusal", c, d, err)
 	}
-	first, d, err := llm.Begin(ctx, l, "id", charges, llm.Usage{Output: 60}, &llm.Options{MaxOutput: 70, Life: time.Minute})
+	call, d, err := llm.Begin(ctx, l, "id", charges, llm.Usage{Output: 60}, &llm.Options{MaxOutput: 70, Life: time.Minute})
 	if err != nil || d.Replayed {
 		t.Fatal(d, err)
 	}
-	if _, d, err = llm.Begin(ctx, l, "id", charges, llm.Usage{Output: 60}, nil); err != nil || !d.Replayed || used(t, l) != "60" {
-		t.Errorf("sent again: %+v, %v, %s is used", d, err, used(t, l))
+	_, d, err = llm.Begin(ctx, l, "id", charges, llm.Usage{Output: 60}, nil)
+	if err != nil || !d.Replayed || usedTokens(t, l) != "60" {
+		t.Errorf("a second Begin: got %+v, %v, %s used, want Replayed and 60", d, err, usedTokens(t, l))
 	}
-	for _, output := range []int64{10, 61} { // a step of 64 is cut at the most
-		if err := first.Extend(ctx, output); err != nil {
-			t.Error(err)
+	for _, output := range []int64{10, 61} { // MaxOutput cuts the step of 64
+		if err := call.Extend(ctx, output); err != nil {
+			t.Errorf("Extend to %d: got %v, want no error", output, err)
 		}
 	}
-	if got := first.Charged(); got != (llm.Usage{Output: 70}) || used(t, l) != "70" {
-		t.Errorf("%+v, and %s is used", got, used(t, l))
+	if got := call.Charged(); got != (llm.Usage{Output: 70}) || usedTokens(t, l) != "70" {
+		t.Errorf("got %+v, %s used, want 70", got, usedTokens(t, l))
 	}
-	if err := first.Extend(ctx, 101); !errors.Is(err, headgate.ErrDenied) || used(t, l) != "70" {
-		t.Errorf("%v, and %s is used", err, used(t, l))
+	if err := call.Extend(ctx, 101); !errors.Is(err, headgate.ErrDenied) || usedTokens(t, l) != "70" {
+		t.Errorf("Extend to 101: got %v, %s used, want ErrDenied and 70", err, usedTokens(t, l))
 	}
-	if err := first.Cancel(ctx); err != nil || used(t, l) != "0" {
-		t.Errorf("%v, and %s is used", err, used(t, l))
+	if err := call.Cancel(ctx); err != nil || usedTokens(t, l) != "0" {
+		t.Errorf("Cancel: got %v, %s used, want 0", err, usedTokens(t, l))
 	}
 	if _, d, err = llm.Begin(ctx, l, "id", charges, llm.Usage{Output: 5}, nil); err != nil || !d.Allowed || d.Replayed {
-		t.Errorf("begun anew: %+v, %v", d, err)
+		t.Errorf("Begin after Cancel: got %+v, %v, want a new admission", d, err)
 	}
 }
 
-// TestFailedSettlementIsSaid, once, and the call can be settled later.
-func TestFailedSettlementIsSaid(t *testing.T) {
+// TestFailedReportsSettleErrors checks that Options.Failed gets the error of Settle once, and that Settle can pass
+// later.
+func TestFailedReportsSettleErrors(t *testing.T) {
 	inner := memory.New(nil)
 	defer inner.Close()
-	s := &failing{Store: inner}
+	s := &failingStore{Store: inner}
 	l := headgate.New(s, nil)
-	var said []error
+	var errs []error
 	call, _, err := llm.Begin(t.Context(), l, "id", charges, llm.Usage{Output: 50},
-		&llm.Options{Failed: func(err error) { said = append(said, err) }})
+		&llm.Options{Failed: func(err error) { errs = append(errs, err) }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.err = store.ErrUnavailable
 	body := call.Body(&http.Response{StatusCode: 500, Body: http.NoBody})
-	if err := body.Close(); err != nil || len(said) != 1 || !errors.Is(said[0], store.ErrUnavailable) {
-		t.Errorf("%v %v", err, said)
+	if err := body.Close(); err != nil || len(errs) != 1 || !errors.Is(errs[0], store.ErrUnavailable) {
+		t.Errorf("Close: got %v, and Failed got %v, want one ErrUnavailable", err, errs)
 	}
 	s.err = nil
-	if err := call.Settle(t.Context(), llm.Usage{Output: 20}); err != nil || used(t, headgate.New(inner, nil)) != "20" {
-		t.Errorf("%v, and %s is used", err, used(t, headgate.New(inner, nil)))
+	err = call.Settle(t.Context(), llm.Usage{Output: 20})
+	if err != nil || usedTokens(t, headgate.New(inner, nil)) != "20" {
+		t.Errorf("Settle: got %v, %s used, want 20", err, usedTokens(t, headgate.New(inner, nil)))
 	}
 }
 
-type failing struct {
+// failingStore is a store whose calls fail with err, unless it is nil.
+type failingStore struct {
 	store.Store
 	err error
 }
 
-func (f *failing) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (f *failingStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if f.err != nil {
 		return f.err
 	}

@@ -1,6 +1,6 @@
-// Package llm charges calls of language models at what they use: an estimate before the call, more while the answer
-// streams, and in the end what the model says. It reads the usage of OpenAI's Chat Completions and Responses and of
-// Anthropic's Messages, and prices it.
+// Package llm charges calls of language models by their usage: an estimate before the call, more while the answer
+// streams, and at the end the usage that the model reports. It reads the usage of OpenAI's Chat Completions and
+// Responses APIs and of Anthropic's Messages API, and computes its price.
 //
 //	charges := func(u llm.Usage) []headgate.Charge {
 //		return []headgate.Charge{
@@ -27,11 +27,11 @@ import (
 
 // Usage counts the tokens of one call. Each token is in one field alone. The zero value has used nothing.
 type Usage struct {
-	Input          int64 // of the prompt, neither read from a cache nor written to one
-	CachedInput    int64 // of the prompt, read from a cache
-	CacheWrite     int64 // of the prompt, written to a cache for some minutes
-	LongCacheWrite int64 // of the prompt, written to a cache for an hour
-	Output         int64 // of the answer, its reasoning included
+	Input          int64 // prompt tokens that are neither read from a cache nor written to one
+	CachedInput    int64 // prompt tokens that are read from a cache
+	CacheWrite     int64 // prompt tokens that are written to a cache for some minutes
+	LongCacheWrite int64 // prompt tokens that are written to a cache for an hour
+	Output         int64 // tokens of the answer, including its reasoning
 }
 
 // Tokens returns the sum of all fields.
@@ -41,7 +41,7 @@ func (u Usage) Tokens() int64 {
 
 // report is a usage object of either provider. Absent members are nil: an event of a stream has some of them.
 //
-// OpenAI counts what was cached within prompt_tokens and input_tokens, Anthropic beside input_tokens.
+// OpenAI includes cached tokens in prompt_tokens and input_tokens; Anthropic does not include them in input_tokens.
 type report struct {
 	Prompt        *int64   `json:"prompt_tokens"`
 	Completion    *int64   `json:"completion_tokens"`
@@ -56,6 +56,7 @@ type report struct {
 	} `json:"cache_creation"`
 }
 
+// details has the cached tokens of OpenAI's prompt_tokens or input_tokens.
 type details struct {
 	Cached int64 `json:"cached_tokens"`
 	Write  int64 `json:"cache_write_tokens"`
@@ -65,15 +66,15 @@ type details struct {
 type message struct {
 	report
 	Usage    *report                 `json:"usage"`
-	Message  struct{ Usage *report } `json:"message"`  // of Anthropic's message_start
-	Response struct{ Usage *report } `json:"response"` // of OpenAI's response.completed
+	Message  struct{ Usage *report } `json:"message"`  // in Anthropic's message_start
+	Response struct{ Usage *report } `json:"response"` // in OpenAI's response.completed
 }
 
 // Add reads the usage in an answer, in an event of a stream, or in a usage object, and reports whether there is any.
-// What a stream says later takes the place of what it said before: its counts are totals.
+// The counts of a stream are totals, so later counts replace earlier ones.
 func (u *Usage) Add(text []byte) (found bool) {
 	var m message
-	var mismatch *json.UnmarshalTypeError // a member of another kind, such as a message that is text
+	var mismatch *json.UnmarshalTypeError // a member of another type, such as a message that is text
 	if err := json.Unmarshal(text, &m); err != nil && !errors.As(err, &mismatch) {
 		return false
 	}
@@ -86,22 +87,22 @@ func (u *Usage) Add(text []byte) (found bool) {
 	return found
 }
 
-// set takes over what a report has. A negative count is none.
+// set takes over the counts of a report, and takes negative counts as 0.
 func (u *Usage) set(r *report) {
-	for _, o := range []struct {
+	for _, counts := range []struct {
 		input, output *int64
-		within        *details
+		inputDetails  *details
 	}{{r.Prompt, r.Completion, r.PromptDetails}, {r.Input, r.Output, r.InputDetails}} {
-		if o.input != nil {
-			*u = Usage{Input: max(0, *o.input), Output: u.Output}
-			if d := o.within; d != nil {
+		if counts.input != nil {
+			*u = Usage{Input: max(0, *counts.input), Output: u.Output}
+			if d := counts.inputDetails; d != nil {
 				u.CachedInput = min(max(0, d.Cached), u.Input)
 				u.CacheWrite = min(max(0, d.Write), u.Input-u.CachedInput)
 				u.Input -= u.CachedInput + u.CacheWrite
 			}
 		}
-		if o.output != nil {
-			u.Output = max(0, *o.output)
+		if counts.output != nil {
+			u.Output = max(0, *counts.output)
 		}
 	}
 	if r.CacheRead != nil {
@@ -116,8 +117,8 @@ func (u *Usage) set(r *report) {
 	}
 }
 
-// Price is what a million tokens of a model cost, in a currency. A price that is zero is that of the field before it:
-// of CachedInput and CacheWrite Input, of LongCacheWrite CacheWrite; but Output has no other.
+// Price is the price of a million tokens of a model, in a currency. Zero fields have defaults: Input for CachedInput
+// and CacheWrite, and CacheWrite for LongCacheWrite. Output has no default.
 type Price struct {
 	Input, CachedInput, CacheWrite, LongCacheWrite, Output headgate.Cost
 }
@@ -147,25 +148,25 @@ func (p Price) Cost(u Usage) headgate.Cost {
 	return cost
 }
 
-// Prices are prices by model. A name that ends in * is of all models that begin with what stands before it.
+// Prices maps models to prices. A name that ends in * is for all models whose names begin with the text before the *.
 type Prices map[string]Price
 
-// Find returns the price of a model: that of its name, else that of the longest beginning.
+// Find returns the price of a model: the price of its name, or else of the longest name with a * that matches.
 func (p Prices) Find(model string) (price Price, found bool) {
 	if price, found = p[model]; found {
 		return price, true
 	}
-	longest := -1
-	for name, one := range p {
-		begin, some := strings.CutSuffix(name, "*")
-		if some && len(begin) > longest && strings.HasPrefix(model, begin) {
-			price, longest = one, len(begin)
+	maxLen := -1
+	for name, namePrice := range p {
+		prefix, isPattern := strings.CutSuffix(name, "*")
+		if isPattern && len(prefix) > maxLen && strings.HasPrefix(model, prefix) {
+			price, maxLen = namePrice, len(prefix)
 		}
 	}
-	return price, longest >= 0
+	return price, maxLen >= 0
 }
 
-// eventData returns the data of a line of an event stream, or nil.
+// eventData returns the data of a line of an event stream, or nil if the line has no data.
 func eventData(line []byte) []byte {
 	data, ok := bytes.CutPrefix(line, []byte("data:"))
 	if !ok {

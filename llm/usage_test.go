@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/llm"
 )
 
-// TestUsageOfBothProviders reads answers and streams of OpenAI's two interfaces and of Anthropic's.
-func TestUsageOfBothProviders(t *testing.T) {
+// TestUsageAddReadsBothProviders reads answers and streams of OpenAI's two APIs and of Anthropic's API.
+func TestUsageAddReadsBothProviders(t *testing.T) {
 	for name, tt := range map[string]struct {
 		texts []string
 		want  llm.Usage
@@ -65,27 +65,27 @@ func TestUsageOfBothProviders(t *testing.T) {
 			found = u.Add([]byte(text)) || found
 		}
 		if u != tt.want || !found {
-			t.Errorf("%s: %+v, want %+v", name, u, tt.want)
+			t.Errorf("%s: got %+v, want %+v", name, u, tt.want)
 		}
 	}
 	u := llm.Usage{Input: 3}
 	for _, text := range []string{"", "{", "null", "[]", `"x"`, `{"usage":7}`, `{"usage":{}}`, `{"usage":null}`, `{"message":{}}`} {
 		if u.Add([]byte(text)) || u != (llm.Usage{Input: 3}) {
-			t.Errorf("%s: %+v", text, u)
+			t.Errorf("%s: got %+v, want no usage and no change", text, u)
 		}
 	}
 }
 
-func TestPrices(t *testing.T) {
+func TestPricesFindAndCost(t *testing.T) {
 	dollars := func(s string) headgate.Cost { return headgate.MustCost(s) }
-	list := llm.Prices{
+	prices := llm.Prices{
 		"gpt-5-mini":     {Input: dollars("0.25"), CachedInput: dollars("0.025"), Output: dollars("2")},
 		"gpt-*":          {Input: dollars("10"), Output: dollars("40")},
 		"claude-sonnet*": {Input: dollars("3"), CachedInput: dollars("0.3"), CacheWrite: dollars("3.75"), LongCacheWrite: dollars("6"), Output: dollars("15")},
 		"claude*":        {Input: dollars("15"), Output: dollars("75")},
 		"free":           {Input: headgate.Units(0), Output: headgate.Units(0)},
 	}
-	all := llm.Usage{Input: 1, CachedInput: 10, CacheWrite: 100, LongCacheWrite: 1000, Output: 10_000}
+	allKinds := llm.Usage{Input: 1, CachedInput: 10, CacheWrite: 100, LongCacheWrite: 1000, Output: 10_000}
 	for _, tt := range []struct {
 		model string
 		usage llm.Usage
@@ -93,34 +93,35 @@ func TestPrices(t *testing.T) {
 	}{
 		{"gpt-5-mini", llm.Usage{Input: 104}, "0.000026"},
 		{"gpt-5-mini", llm.Usage{CachedInput: 1}, "0.000000025"},
-		{"gpt-5-mini", all, "0.0202755"}, // what is written to the cache is input
+		{"gpt-5-mini", allKinds, "0.0202755"}, // tokens that are written to a cache cost as much as input
 		{"gpt-6", llm.Usage{Input: 900, Output: 200}, "0.017"},
-		{"claude-sonnet-5", all, "0.156381"},
+		{"claude-sonnet-5", allKinds, "0.156381"},
 		{"claude-opus-5", llm.Usage{CachedInput: 1_000_000}, "15"},
-		{"free", all, "0"},
+		{"free", allKinds, "0"},
 		{"free", llm.Usage{}, "0"},
 		{"gpt-6", llm.Usage{Output: 1 << 62}, "184467440737095.6"},
 	} {
-		price, found := list.Find(tt.model)
+		price, found := prices.Find(tt.model)
 		if got := price.Cost(tt.usage).String(); !found || got != tt.want {
-			t.Errorf("%s, %+v: %s, want %s", tt.model, tt.usage, got, tt.want)
+			t.Errorf("%s, %+v: got %s, want %s", tt.model, tt.usage, got, tt.want)
 		}
 	}
 	for _, model := range []string{"", "gpt", "mistral"} {
-		if p, found := list.Find(model); found {
-			t.Errorf("%q has a price: %+v", model, p)
+		if p, found := prices.Find(model); found {
+			t.Errorf("%q: got the price %+v, want none", model, p)
 		}
 	}
 	if _, found := (llm.Prices{"*": {}}).Find("any"); !found {
-		t.Error("* is not every model")
+		t.Error("the name * matches no model, want every model")
 	}
-	// A price with nine digits of a token that is not a whole number of billionths is rounded up.
-	fine := llm.Price{Input: dollars("0.000000001")}
-	if got := fine.Cost(llm.Usage{Input: 1}).String(); got != "0.000000001" {
-		t.Error(got)
+	// The cost is rounded up to a billionth: a token of this price costs 1e-15.
+	tinyPrice := llm.Price{Input: dollars("0.000000001")}
+	if got := tinyPrice.Cost(llm.Usage{Input: 1}).String(); got != "0.000000001" {
+		t.Errorf("got %s, want 0.000000001", got)
 	}
 }
 
+// FuzzUsage checks that no count is negative, and, for texts without 0 and -, that Add reports a usage if it sets one.
 func FuzzUsage(f *testing.F) {
 	for _, text := range []string{
 		`{"usage":{"prompt_tokens":9223372036854775807,"prompt_tokens_details":{"cached_tokens":9223372036854775807}}}`,
@@ -131,10 +132,10 @@ func FuzzUsage(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		u := llm.Usage{}
 		if u.Add([]byte(text)) != (u != llm.Usage{}) && !strings.Contains(text, "0") && !strings.Contains(text, "-") {
-			t.Errorf("%s: %+v", text, u)
+			t.Errorf("%s: got %+v, want a usage exactly if Add reports one", text, u)
 		}
 		if min(u.Input, u.CachedInput, u.CacheWrite, u.LongCacheWrite, u.Output) < 0 {
-			t.Errorf("%s: %+v", text, u)
+			t.Errorf("%s: got %+v, want no count below 0", text, u)
 		}
 	})
 }

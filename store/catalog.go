@@ -199,16 +199,16 @@ func (i *Item) valid() error {
 	return nil
 }
 
-// Changes returns the changes that an edit makes to items as they are now.
-func (e *Edit) Changes(now []Item) []Change {
-	stored := make(map[Item]Item, len(now))
-	for _, item := range now {
-		stored[item.ID()] = item
+// Changes returns the changes that an edit makes to the current items.
+func (e *Edit) Changes(current []Item) []Change {
+	byID := make(map[Item]Item, len(current))
+	for _, item := range current {
+		byID[item.ID()] = item
 	}
 	var list []Change
 	for _, after := range e.Items {
-		before, found := stored[after.ID()]
-		if !found {
+		before, exists := byID[after.ID()]
+		if !exists {
 			before = after.ID()
 			before.Removed = true
 		}

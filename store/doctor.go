@@ -49,9 +49,9 @@ func (f *Findings) Add(s Severity, check, found, remedy string) {
 	*f = append(*f, Finding{check, s, found, remedy})
 }
 
-// Expect adds the finding fine if good is true, else the finding found with its severity and remedy.
-func (f *Findings) Expect(good bool, check, fine string, s Severity, found, remedy string) {
-	if good {
+// Expect adds the finding fine if ok is true, else the finding found with its severity and remedy.
+func (f *Findings) Expect(ok bool, check, fine string, s Severity, found, remedy string) {
+	if ok {
 		s, found, remedy = Fine, fine, ""
 	}
 	f.Add(s, check, found, remedy)
@@ -68,21 +68,21 @@ func (f *Findings) Away(ctx context.Context, node string, nodes int, err error) 
 	return nil
 }
 
-// Schema adds a finding about the schema that headgate migrate makes: wrong is the error of a check of the tables,
-// older says that the functions in the store are older than the binary, and installed is what the store has. It
+// Schema adds a finding about the schema that headgate migrate makes: err is the error of a check of the tables,
+// isOlder says that the functions in the store are older than the binary, and installed is what the store has. It
 // reports whether the binary can use the tables.
-func (f *Findings) Schema(wrong error, older bool, installed string) bool {
+func (f *Findings) Schema(err error, isOlder bool, installed string) bool {
 	switch {
-	case errors.Is(wrong, ErrSchemaNewer):
-		f.Add(Wrong, "schema", wrong.Error(), "use the newer binary of headgate here too")
-	case wrong != nil:
-		f.Add(Wrong, "schema", wrong.Error(), "run headgate migrate")
-	case older:
+	case errors.Is(err, ErrSchemaNewer):
+		f.Add(Wrong, "schema", err.Error(), "use the newer binary of headgate here too")
+	case err != nil:
+		f.Add(Wrong, "schema", err.Error(), "run headgate migrate")
+	case isOlder:
 		f.Add(Note, "schema", "the functions and procedures are older than this binary", "run headgate migrate")
 	default:
 		f.OK("schema", "%s", installed)
 	}
-	return wrong == nil
+	return err == nil
 }
 
 // MostUnswept is the most keys that may wait for a sweep for more than ten minutes. A Doctor looks for one more.

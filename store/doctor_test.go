@@ -12,8 +12,8 @@ import (
 func TestClockFindings(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		apart time.Duration
-		want  store.Severity
+		skew time.Duration
+		want store.Severity
 	}{
 		{0, store.Fine},
 		{time.Second, store.Fine},
@@ -23,29 +23,30 @@ func TestClockFindings(t *testing.T) {
 		{24 * time.Hour, store.Note},
 	} {
 		var f store.Findings
-		err := f.Clock("the clock", func() (int64, error) { return time.Now().Add(tt.apart).UnixMicro(), nil })
+		err := f.Clock("the clock", func() (int64, error) { return time.Now().Add(tt.skew).UnixMicro(), nil })
 		if err != nil || len(f) != 1 || f[0].Check != "clock" || f[0].Severity != tt.want {
-			t.Errorf("%v apart: %+v, %v", tt.apart, f, err)
+			t.Errorf("skew %v: got %+v, %v; want severity %v", tt.skew, f, err, tt.want)
 		}
 	}
-	away := errors.New("away")
+	errAway := errors.New("away")
 	var f store.Findings
-	if err := f.Clock("the clock", func() (int64, error) { return 0, away }); !errors.Is(err, away) || f != nil {
-		t.Errorf("%+v, %v", f, err)
+	if err := f.Clock("the clock", func() (int64, error) { return 0, errAway }); !errors.Is(err, errAway) || f != nil {
+		t.Errorf("got %+v, %v; want no finding and the error", f, err)
 	}
 }
 
 func TestSchemaFindings(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		wrong  error
+		err    error
 		older  bool
 		want   store.Finding
 		usable bool
 	}{
 		{nil, false, store.Finding{Severity: store.Fine, Found: "revision 7"}, true},
 		{nil, true, store.Finding{
-			Severity: store.Note, Found: "the functions and procedures are older than this binary", Remedy: "run headgate migrate",
+			Severity: store.Note, Found: "the functions and procedures are older than this binary",
+			Remedy: "run headgate migrate",
 		}, true},
 		{store.ErrSetup, false, store.Finding{
 			Severity: store.Wrong, Found: store.ErrSetup.Error(), Remedy: "run headgate migrate",
@@ -57,8 +58,8 @@ func TestSchemaFindings(t *testing.T) {
 	} {
 		tt.want.Check = "schema"
 		var f store.Findings
-		if usable := f.Schema(tt.wrong, tt.older, "revision 7"); usable != tt.usable || len(f) != 1 || f[0] != tt.want {
-			t.Errorf("%v, older %t: %+v, usable %t", tt.wrong, tt.older, f, usable)
+		if usable := f.Schema(tt.err, tt.older, "revision 7"); usable != tt.usable || len(f) != 1 || f[0] != tt.want {
+			t.Errorf("%v, older %t: got %+v, %t; want %+v, %t", tt.err, tt.older, f, usable, tt.want, tt.usable)
 		}
 	}
 }

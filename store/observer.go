@@ -37,8 +37,8 @@ type Sweep struct {
 }
 
 // Observe reports the repetitions of a transaction to o, unless o is nil or there were none.
-func Observe(o Observer, repeated int, err error) {
-	if o != nil && repeated > 0 {
-		o.Retried(Retries{repeated, err})
+func Observe(o Observer, retries int, err error) {
+	if o != nil && retries > 0 {
+		o.Retried(Retries{retries, err})
 	}
 }

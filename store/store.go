@@ -78,7 +78,7 @@ type Inspector interface {
 	// if n is 0.
 	Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry, error)
 	// KeyCounts returns the numbers of keys of the limits with the most keys, and perhaps the total of all limits. It
-	// returns earlier counts rather than count what takes long.
+	// may return the counts of an earlier call, since to count can take long.
 	KeyCounts(ctx context.Context) ([]KeyCount, error)
 }
 

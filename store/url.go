@@ -55,10 +55,10 @@ func ParseURL(raw string) (*URL, error) {
 	var err error
 	if i := strings.LastIndex(authority, "@"); i >= 0 {
 		name, secret, _ := strings.Cut(authority[:i], ":")
-		var err2 error
+		var passwordErr error
 		u.User, err = url.PathUnescape(name)
-		u.Password, err2 = url.PathUnescape(secret)
-		if err != nil || err2 != nil {
+		u.Password, passwordErr = url.PathUnescape(secret)
+		if err != nil || passwordErr != nil {
 			return nil, badEscape("user or password")
 		}
 		authority = authority[i+1:]

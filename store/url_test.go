@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestPasswordsAreNotShown: whatever is given as a URL, what is shown of it, and what
-// is said about it, holds no part of the password S3c..ret.
+// TestPasswordsAreNotShown checks that RedactURL, and the errors of ParseURL, contain no part of the password S3c..ret,
+// whatever the URL.
 func TestPasswordsAreNotShown(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ url, want string }{
@@ -64,12 +64,12 @@ func TestPasswordsAreNotShown(t *testing.T) {
 		{"sqlite::memory:", "sqlite::memory:"},
 	} {
 		if got := store.RedactURL(tt.url); got != tt.want {
-			t.Errorf("%s: shown as %s, want %s", tt.url, got, tt.want)
+			t.Errorf("%s: got %s, want %s", tt.url, got, tt.want)
 		}
 		if _, err := store.ParseURL(tt.url); err != nil {
 			if !errors.Is(err, store.ErrInvalid) || strings.Contains(err.Error(), "S3c") ||
 				strings.Contains(err.Error(), "ret") {
-				t.Errorf("%s: %v; want an ErrInvalid without any of the password", tt.url, err)
+				t.Errorf("%s: got %v, want an ErrInvalid without any of the password", tt.url, err)
 			}
 		}
 	}
@@ -84,14 +84,14 @@ func TestParseURL(t *testing.T) {
 	if u.Scheme != "mysql" || u.User != "u@x" || u.Password != "S3c/r:e@t" ||
 		!slices.Equal(u.Hosts, []string{"a:1", "[::1]:2", "c"}) ||
 		u.Path != "d b" || u.Options.Get("x") != "1" || u.Options.Get("y") != "&" {
-		t.Errorf("%+v", *u)
+		t.Errorf("got %+v, want the parts unescaped", *u)
 	}
-	for _, wrong := range []string{
+	for _, badURL := range []string{
 		"mysql:h", "mysql://h:port/", "mysql://h,,g/", "mysql://h/#x", "mysql://h?x",
 		"mysql://h?x=%zz", "mysql://h/%zz", "my sql://h",
 	} {
-		if _, err := store.ParseURL(wrong); !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("%s: %v, want ErrInvalid", wrong, err)
+		if _, err := store.ParseURL(badURL); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%s: got %v, want ErrInvalid", badURL, err)
 		}
 	}
 }

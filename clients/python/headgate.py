@@ -1,4 +1,4 @@
-"""Ask a headgate server from Python 3.9 or later, with the standard library alone.
+"""A client of a headgate server, for Python 3.9 or later, with only the standard library.
 
     client = headgate.Client("http://127.0.0.1:8080")
     if not client.take("login", "alice"):
@@ -6,8 +6,9 @@
     with client.limited("api", "alice", wait=5):
         ...                              # raises Refused if it does not pass within 5 s
 
-A Client is safe for use by many threads. Costs are int, float, Decimal or str, and rounded up where a limit counts in coarser steps. Nothing is sent twice: after
-UnknownOutcomeError only a request with an id can be repeated without being charged twice.
+A Client is safe for use by many threads. Costs are int, float, Decimal or str, and rounded up where a limit counts in
+coarser steps. Nothing is sent twice: after UnknownOutcomeError only a request with an id can be repeated without being
+charged twice.
 """
 import contextlib
 import dataclasses
@@ -23,23 +24,23 @@ from typing import Any, Dict, List, Optional, Union
 Cost = Union[int, float, str, decimal.Decimal]
 IDLE = 25.0  # seconds that an unused connection is kept
 class Error(Exception):
-    """What goes wrong. problem is the answer of the server, as RFC 9457 has it, or empty."""
+    """The error of a call. problem is the problem of the server, in the form of RFC 9457, or empty."""
     def __init__(self, text: str, problem: Optional[Dict[str, Any]] = None):
         super().__init__(text)
         self.problem = problem or {}
-class InvalidError(Error, ValueError): """The question is wrong; nothing was charged. problem["field"] names what is."""
-class ForbiddenError(Error): """There is no token, a wrong one, or one without that right; nothing was done."""
+class InvalidError(Error, ValueError): """The request is invalid, and not charged. problem["field"] names the field."""
+class ForbiddenError(Error): """The token is missing, invalid, or lacks the right; nothing was done."""
 class UnavailableError(Error): """The server or its store cannot be reached; nothing was charged."""
-class BusyError(UnavailableError): """Too many wait; nothing was charged."""
+class BusyError(UnavailableError): """Too many callers wait; nothing was charged."""
 class FullError(Error): """There is no room for the key; nothing was charged."""
 class UnknownOutcomeError(Error): """It is not known whether anything was charged."""
 class UnknownIDError(Error): """Nothing was admitted under the id, or its life is over."""
 class IDReusedError(Error): """The id was admitted with other charges."""
-class IDSettledError(Error): """The id was settled, or cancelled, otherwise."""
-class UnsupportedError(Error): """The store cannot do that; nothing was done."""
+class IDSettledError(Error): """The id was settled or cancelled with other costs."""
+class UnsupportedError(Error): """The store does not support the verb; nothing was done."""
 
 class Refused(Exception):
-    """A block that needs an admission did not get it. decision says why."""
+    """A block or function was not run, since its charges were refused. decision says why."""
     def __init__(self, decision: "Decision"):
         super().__init__(f"refused by {decision.limit}")
         self.decision = decision
@@ -59,7 +60,7 @@ class Decision(types.SimpleNamespace):
     entry, each = 0, ()
     start_at, delay_ms, refundable = None, None, False  # of reserve
     accepted, level, brim, over = 0, 0, False, False  # of fill_up and debit
-    charged = ()  # of extend: what each charge is in all; of debit: a cost
+    charged = ()  # of extend: the total of each charge; of debit: a cost
     held, ttl_ms = (), 0  # of acquire
     def __bool__(self) -> bool:
         return self.allowed
@@ -80,14 +81,14 @@ def _charge(limit: str, key: Optional[str], cost: Optional[Cost], keep: Optional
 Which = Union[str, List[Charge]]  # a limit, or charges in its place
 def request(limit: Which, key: Optional[str] = None, cost: Optional[Cost] = None, keep: Optional[str] = None,
             **more: Any) -> Dict[str, Any]:
-    """The body of a request; those of batch are made by it, with check=True to take nothing."""
+    """Returns the body of a request, such as batch needs; check=True takes nothing."""
     body = _charge(limit, key, cost, keep) if isinstance(limit, str) else {
         "charges": [{k: v for k, v in _charge(c.limit, c.key, c.cost, c.keep).items() if v is not None} for c in limit]}
     return {k: v for k, v in {**body, **more}.items() if v is not None}
 
 class Client:
     def __init__(self, url: str, token: Optional[str] = None, timeout: float = 10.0, context: Any = None):
-        """url is http:// or https://; timeout is of each call, in seconds; context is an ssl.SSLContext."""
+        """url is http:// or https://; timeout bounds each call, in seconds; context is an ssl.SSLContext."""
         self._url = urllib.parse.urlsplit(url)
         if self._url.scheme not in ("http", "https"):
             raise InvalidError(f"server: {url!r} is not a URL such as http://127.0.0.1:8080")
@@ -101,11 +102,11 @@ class Client:
     def _connect(self, timeout: float) -> Any:
         while True:
             try:
-                conn, since = self._idle.pop()  # which is atomic
+                conn, since = self._idle.pop()  # pop is atomic
             except IndexError:
                 break
-            # One that the server has closed can be read. What was sent on it would have an unknown outcome.
-            with contextlib.suppress(ValueError):  # select knows files below 1,024 alone
+            # A connection that the server has closed can be read. A request on it would have an unknown outcome.
+            with contextlib.suppress(ValueError):  # select takes only files below 1,024
                 if time.monotonic() - since < IDLE and not select.select([conn.sock], [], [], 0)[0]:
                     return conn
             conn.close()
@@ -116,7 +117,7 @@ class Client:
         return conn
 
     def call(self, method: str, path: str, body: Any = None, timeout: Optional[float] = None) -> Any:
-        """Ask a path, and return the JSON of its answer."""
+        """Sends a request to a path, and returns the JSON of the answer."""
         end = time.monotonic() + (self._timeout if timeout is None else timeout)
         text = None if body is None else json.dumps(body, allow_nan=False).encode()
         try:
@@ -152,8 +153,8 @@ class Client:
     def _decide(self, verb: str, timeout: Optional[float], *of: Any, **more: Any) -> Decision:
         return Decision(**self._post(verb, request(*of, **more), timeout))
 
-    # limit is a limit, or a list of Charge in its place. more is id and life, which make it a request that is
-    # charged once, however often it is asked.
+    # limit is a limit, or a list of Charge in its place. more is id and life: a request with an id is charged once,
+    # however often it is sent.
     def take(self, limit: Which, key=None, cost=None, keep=None, timeout=None, **more: Any) -> Decision:
         return self._decide("take", timeout, limit, key, cost, keep, **more)
 
@@ -164,26 +165,26 @@ class Client:
         return self._decide("fill-up", timeout, limit, key, cost, **more)
 
     def reserve(self, limit: Which, key=None, cost=None, keep=None, wait="0", timeout=None, **more: Any) -> Decision:
-        """Take for a start that may lie so far ahead, such as "30s"; the answer has delay_ms."""
+        """Takes for a start within wait, such as "30s"; the answer has delay_ms until the start."""
         return self._decide("reserve", timeout, limit, key, cost, keep, wait=wait, **more)
 
     def debit(self, id: str, limit: str, key=None, cost=None, timeout=None, **more: Any) -> Decision:
-        """Charge work that is done already, under an id, whatever the level."""
+        """Charges work that is done already, under an id, whatever the level."""
         return self._decide("debit", timeout, limit, key, cost, id=id, **more)
 
     def extend(self, id: str, limit: Which, key=None, cost=None, timeout=None, **more: Any) -> Decision:
-        """Charge more under an id: costs are those in all."""
+        """Charges more under an id: costs are totals."""
         return self._decide("extend", timeout, limit, key, cost, id=id, **more)
 
     def settle(self, id: str, limit: Which, key=None, cost=None, timeout=None) -> List[Cost]:
-        """Correct costs to what they were in the end; by how much each was corrected."""
+        """Corrects costs to the actual costs, and returns by how much each was corrected."""
         return self._post("settle", request(limit, key, cost, id=id), timeout)["corrected"]
 
     def cancel(self, id: str, limit: Which, key=None, timeout=None) -> List[Cost]:
         return self._post("cancel", request(limit, key, id=id), timeout)["corrected"]
 
     def batch(self, requests: List[Dict[str, Any]], timeout=None) -> List[Union[Decision, Error]]:
-        """Decide many requests, made by request(); those that are wrong fail alone, and are errors in the list."""
+        """Decides many requests, made by request(). An invalid request fails alone, as an error in the list."""
         answers = self._post("batch", {"requests": requests}, timeout)["answers"]
         return [_failure(a["problem"].get("status", 0), a["problem"]) if "problem" in a else Decision(**a)
                 for a in answers]
@@ -192,25 +193,25 @@ class Client:
         return self._decide("acquire", timeout, limit, key, cost)
 
     def renew(self, held: List[Dict[str, Any]], timeout=None) -> bool:
-        """Whether all of it is still held."""
+        """Renews leases, and returns whether all are still held."""
         return not self._post("renew", {"held": held}, timeout)["lost"]
 
     def release(self, held: List[Dict[str, Any]], timeout=None) -> bool:
         return not self._post("release", {"held": held}, timeout)["lost"]
 
     def block(self, limit: str, key: str, duration: str, reason: str = "", timeout=None) -> Dict[str, Any]:
-        """Refuse a key for a time such as "15m"; "0" lifts a block."""
+        """Refuses a key for a time such as "15m"; "0" lifts a block."""
         return self._post("block", {"limit": limit, "key": key, "for": duration, "reason": reason}, timeout)
 
     def refund(self, limit: str, key: str, cost: Cost, reason: str = "", timeout=None) -> Cost:
-        """Give back what is in use of a key, up to a cost; how much that was. For what an id names, settle or cancel it."""
+        """Gives back usage of a key, up to a cost, and returns how much. With an id use settle or cancel."""
         return self._post("refund", {"limit": limit, "key": key, "cost": cost, "reason": reason}, timeout)["returned"]
 
     def reset(self, limit: str, key: str, reason: str = "", timeout=None) -> bool:
         return self._post("reset", {"limit": limit, "key": key, "reason": reason}, timeout)["existed"]
 
     def observe(self, limit: str, key: str, status: int, headers: Dict[str, str], timeout=None) -> Dict[str, Any]:
-        """Hold back all callers of a key, if the headers of an answer ask for it, such as Retry-After of a 429."""
+        """Blocks a key if the headers of a response demand a pause, such as the Retry-After of a 429."""
         body = {"limit": limit, "key": key, "status": status, "headers": dict(headers)}
         return self._post("observe", body, timeout)
 
@@ -222,7 +223,7 @@ class Client:
         return self._post("explain", {"method": method, "uri": uri, **more}, timeout)
 
     def wait(self, limit: Which, key=None, cost=None, keep=None, wait: float = 60, **more: Any) -> Decision:
-        """Take, asking again when it can pass, for so many seconds; a refusal if it cannot pass by then."""
+        """Takes, and retries for up to wait seconds; returns a refusal if the charge cannot pass within them."""
         end = time.monotonic() + wait
         while True:
             d = self.take(limit, key, cost, keep, **more)
@@ -232,7 +233,7 @@ class Client:
 
     @contextlib.contextmanager
     def limited(self, limit: Which, key=None, cost=None, keep=None, wait: float = 0, **more: Any):
-        """A block, or as a decorator a function, that runs when it was admitted, else raises Refused."""
+        """Runs a block, or as a decorator a function, when it is admitted, else raises Refused."""
         d = self.wait(limit, key, cost, keep, wait, **more)
         if not d:
             raise Refused(d)
@@ -240,7 +241,7 @@ class Client:
 
     @contextlib.contextmanager
     def holding(self, limit: Which, key=None, cost=None):
-        """A block that holds a concurrency limit, renewed in the background, and releases it at its end."""
+        """Holds a concurrency limit during a block: renews it in the background, and releases it at the end."""
         d = self.acquire(limit, key, cost)
         if not d:
             raise Refused(d)
@@ -254,5 +255,5 @@ class Client:
             yield d
         finally:
             over.set()
-            with contextlib.suppress(Error):  # else it ends by itself
+            with contextlib.suppress(Error):  # the lease ends by itself after its ttl
                 self.release(d.held)

@@ -1,4 +1,4 @@
-"""Tests of headgate.py: test_headgate.py URL vectors.json, by the test in Go, which has the server."""
+"""Tests of headgate.py. The test in Go starts the server, and runs test_headgate.py URL vectors.json."""
 import concurrent.futures
 import decimal
 import json
@@ -18,11 +18,11 @@ CLASSES = {
     "id-settled": headgate.IDSettledError, "unknown-id": headgate.UnknownIDError, "invalid": headgate.InvalidError,
     "forbidden": headgate.ForbiddenError, "unsupported": headgate.UnsupportedError, "other": headgate.Error,
 }
-# What some methods answer in the place of an object.
+# Methods that return one member of the answer, and the names of these members.
 PARTS = {"settle": "corrected", "cancel": "corrected", "renew": "lost", "release": "lost", "reset": "existed"}
 
 
-def stage(action: str, body: str = "") -> None:
+def control(action: str, body: str = "") -> None:
     urllib.request.urlopen(f"{URL}/test/{action}", body.encode(), timeout=60).close()
 
 
@@ -30,9 +30,9 @@ def charges(body: dict):
     return [headgate.Charge(**c) for c in body.pop("charges")] if "charges" in body else body.pop("limit")
 
 
-def ask(client: headgate.Client, verb: str, given: dict):
-    """Calls the method of a verb, and returns its answer as it was in JSON."""
-    body = dict(given)
+def call_verb(client: headgate.Client, verb: str, fields: dict):
+    """Calls the method of a verb, and returns its answer in the form of the JSON."""
+    body = dict(fields)
     method = getattr(client, verb.replace("-", "_"))
     if verb == "batch":
         answers = method(body["requests"])
@@ -51,19 +51,19 @@ def ask(client: headgate.Client, verb: str, given: dict):
 
 class Test(unittest.TestCase):
     def setUp(self):
-        stage("new")
+        control("new")
         self.client = headgate.Client(URL, timeout=60)
         self.addCleanup(self.client.close)
 
     def test_arithmetic(self):
         for vector in VECTORS["arithmetic"]:
-            stage("new")
+            control("new")
             for i, step in enumerate(vector["steps"]):
                 with self.subTest(vector["name"], step=i):
-                    stage("clock", str(step["at_ms"]))
-                    got, want = ask(self.client, step["verb"], step["in"]), step["want"]
+                    control("clock", str(step["at_ms"]))
+                    got, want = call_verb(self.client, step["verb"], step["in"]), step["want"]
                     if want.get("delay_ms") and 0 <= want["delay_ms"] - got["delay_ms"] < 1000:
-                        got["delay_ms"] = want["delay_ms"]  # it is counted from the answer
+                        got["delay_ms"] = want["delay_ms"]  # the delay counts from the answer
                     self.assertEqual(got, want)
 
     def test_errors(self):
@@ -72,7 +72,7 @@ class Test(unittest.TestCase):
             with self.subTest(vector["name"]):
                 with self.assertRaises(CLASSES[want["error"]]) as raised:
                     if "limit" in vector["in"] and "key" in vector["in"] or "charges" in vector["in"]:
-                        ask(self.client, vector["verb"], vector["in"])
+                        call_verb(self.client, vector["verb"], vector["in"])
                     else:
                         self.client.call("POST", "/v1/" + vector["verb"], vector["in"])
                 problem = raised.exception.problem
@@ -111,7 +111,7 @@ class Test(unittest.TestCase):
 
     def test_no_server_charges_nothing(self):
         with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))  # and does not listen
+            s.bind(("127.0.0.1", 0))  # the port is taken, and nobody listens
             with self.assertRaises(headgate.UnavailableError):
                 headgate.Client(f"http://127.0.0.1:{s.getsockname()[1]}", timeout=60).take("api", "k")
 
@@ -131,7 +131,7 @@ class Test(unittest.TestCase):
             client = headgate.Client(f"http://127.0.0.1:{s.getsockname()[1]}", timeout=60)
             self.assertTrue(client.reset("api", "k"))
             client._idle[0][0].sock.settimeout(60)
-            client._idle[0][0].sock.recv(1, socket.MSG_PEEK)  # until the end has arrived
+            client._idle[0][0].sock.recv(1, socket.MSG_PEEK)  # until the end of the connection has arrived
             self.assertTrue(client.reset("api", "k"))
             thread.join()
 
@@ -155,9 +155,9 @@ class Test(unittest.TestCase):
             with self.client.limited(limit, "k"):
                 self.fail("it ran")
         self.assertEqual(raised.exception.decision.retry_after_ms, 1000)
-        timer = threading.Timer(0.3, stage, ("clock", "1000"))
+        timer = threading.Timer(0.3, control, ("clock", "1000"))
         timer.start()
-        with self.client.limited(limit, "k", wait=60) as d:  # asks again a second later
+        with self.client.limited(limit, "k", wait=60) as d:  # retries a second later
             self.assertTrue(d)
         timer.join()
 

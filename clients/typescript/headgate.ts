@@ -1,10 +1,10 @@
-// Ask a headgate server from Node 18 or later, Deno, Bun or a worker, with fetch alone.
+// A client of a headgate server, for Node 18 or later, Deno, Bun or a worker, which needs only fetch.
 //
 //   const client = new Client("http://127.0.0.1:8080");
 //   if (!(await client.take({ limit: "login", key: "alice" })).allowed) ...   // a refusal is a Decision, no error
 //   await client.limited({ limit: "api", key: "alice" }, async () => ..., { wait: 5000 });   // else throws Refused
 //
-// Costs are whole numbers or text such as "2.5", never another number; those in answers are text. Nothing is
+// Costs are whole numbers or text such as "2.5", never another number; costs in answers are text. Nothing is
 // sent twice: after UnknownOutcomeError only a request with an id can be repeated without being charged twice.
 
 export type Cost = number | string; // a whole number, or a decimal as text
@@ -25,7 +25,7 @@ export interface Figures {
 
 /** An answer. Points in time are microseconds since 1970. */
 export interface Decision extends Omit<Figures, "key"> {
-  key?: string; // said if there are several charges
+  key?: string; // of the deciding charge, if there are several
   at: number;
   entry?: number;
   via?: "prefetch" | "local" | "fallback";
@@ -41,13 +41,13 @@ export interface Held { limit: string; key: string; number: number }
 export interface Acquired extends Decision { held?: Held[]; ttl_ms?: number }
 export interface Problem { type?: string; title: string; status: number; detail?: string; field?: string }
 
-/** timeout is of the call, in milliseconds. */
+/** timeout bounds the call, in milliseconds. */
 export interface Options { timeout?: number; signal?: AbortSignal }
-/** With an id a request is charged once, however often it is asked; life is such as "10m". */
+/** A request with an id is charged once, however often it is sent; life is such as "10m". */
 export interface Identified extends Options { id?: string; life?: string }
 export interface Waiting extends Identified { wait?: number } // milliseconds
 
-/** What goes wrong. problem is the answer of the server, as RFC 9457 has it. */
+/** The error of a call. problem is the problem of the server, in the form of RFC 9457. */
 export class HeadgateError extends Error {
   problem?: Problem;
   constructor(text: string, problem?: Problem, cause?: unknown) {
@@ -56,18 +56,18 @@ export class HeadgateError extends Error {
     this.problem = problem;
   }
 }
-export class InvalidError extends HeadgateError {} // The question is wrong; nothing was charged.
-export class ForbiddenError extends HeadgateError {} // no token, or not that right; nothing was done
-export class UnavailableError extends HeadgateError {} // the server or its store is away; nothing was charged
-export class BusyError extends UnavailableError {} // Too many wait; nothing was charged.
+export class InvalidError extends HeadgateError {} // The request is invalid; nothing was charged.
+export class ForbiddenError extends HeadgateError {} // The token is missing or invalid, or lacks the right.
+export class UnavailableError extends HeadgateError {} // The server or store is away; nothing was charged.
+export class BusyError extends UnavailableError {} // Too many callers wait; nothing was charged.
 export class FullError extends HeadgateError {} // There is no room for the key; nothing was charged.
 export class UnknownOutcomeError extends HeadgateError {} // It is not known whether anything was charged.
 export class UnknownIDError extends HeadgateError {} // Nothing was admitted under the id, or its life is over.
 export class IDReusedError extends HeadgateError {} // The id was admitted with other charges.
-export class IDSettledError extends HeadgateError {} // The id was settled, or cancelled, otherwise.
-export class UnsupportedError extends HeadgateError {} // The store cannot do that; nothing was done.
+export class IDSettledError extends HeadgateError {} // The id was settled or cancelled with other costs.
+export class UnsupportedError extends HeadgateError {} // The store does not support the verb; nothing was done.
 
-/** What needs an admission did not get it. */
+/** A function was not run, since its charges were refused. */
 export class Refused extends Error {
   decision: Decision;
   constructor(decision: Decision) {
@@ -111,14 +111,14 @@ function charge(c: Charge): Charge {
   return { ...c, cost: c.cost === undefined ? undefined : String(c.cost) };
 }
 
-/** The body of a request; those of batch are made by it, with check to take nothing. */
+/** Returns the body of a request, such as batch needs; check takes nothing. */
 export function request(charges: Charges, more: { id?: string; life?: string; check?: boolean; wait?: string } = {}) {
-  const { id, life, check, wait } = more; // and nothing else of the options
+  const { id, life, check, wait } = more; // no other options belong to the body
   const asked = Array.isArray(charges) ? { charges: charges.map(charge) } : charge(charges);
   return { ...asked, id, life, check, wait };
 }
 
-// What fetch of Node says when nothing was sent. Elsewhere it does not say, and the outcome is unknown.
+// Codes of errors of Node's fetch when nothing was sent. Other runtimes have no codes, and the outcome is unknown.
 const unsent = ["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"];
 
 const sleep = (ms: number, signal?: AbortSignal) => new Promise<void>((resolve, reject) => {
@@ -137,7 +137,7 @@ export class Client {
     this.options = options;
   }
 
-  /** Ask a path, and return the JSON of its answer. */
+  /** Sends a request to a path, and returns the JSON of the answer. */
   async call(method: string, path: string, body?: unknown, options: Options = {}): Promise<any> {
     options.signal?.throwIfAborted();
     const abort = new AbortController();
@@ -177,46 +177,46 @@ export class Client {
   fillUp(charges: Charges, options: Identified = {}): Promise<Filled> {
     return this.post("fill-up", request(charges, options), options);
   }
-  /** Take for a start that may lie so far ahead, such as wait: "30s"; the answer has delay_ms. */
+  /** Takes for a start within wait, such as "30s"; the answer has delay_ms until the start. */
   reserve(charges: Charges, options: Identified & { wait?: string } = {}): Promise<Reserved> {
     return this.post("reserve", request(charges, options), options);
   }
-  /** Charge work that is done already, under an id, whatever the level. */
+  /** Charges work that is done already, under an id, whatever the level. */
   debit(id: string, charge: Charges, options: Identified = {}): Promise<Debited> {
     return this.post("debit", request(charge, { ...options, id }), options);
   }
-  /** Charge more under an id: costs are those in all. */
+  /** Charges more under an id: costs are totals. */
   extend(id: string, charges: Charges, options: Identified = {}): Promise<Extended> {
     return this.post("extend", request(charges, { ...options, id }), options);
   }
-  /** Correct costs to what they were in the end; by how much each was corrected. */
+  /** Corrects costs to the actual costs, and returns by how much each was corrected. */
   async settle(id: string, charges: Charges, options?: Options): Promise<string[]> {
     return (await this.post("settle", request(charges, { id }), options)).corrected;
   }
   async cancel(id: string, charges: Charges, options?: Options): Promise<string[]> {
     return (await this.post("cancel", request(charges, { id }), options)).corrected;
   }
-  /** Decide many requests, made by request(); those that are wrong fail alone, and are errors in the list. */
+  /** Decides many requests, made by request(). An invalid request fails alone, as an error in the list. */
   async batch(requests: unknown[], options?: Options): Promise<(Decision | HeadgateError)[]> {
     const { answers } = await this.post("batch", { requests }, options);
     return answers.map((a: any) => (a.problem ? failure(a.problem.status, a.problem) : a));
   }
   acquire(of: Charges, options?: Options): Promise<Acquired> { return this.post("acquire", request(of), options); }
-  /** Whether all of it is still held. */
+  /** Renews leases, and returns whether all are still held. */
   async renew(held: Held[], of?: Options): Promise<boolean> { return !(await this.post("renew", { held }, of)).lost; }
   async release(held: Held[], of?: Options) { return !(await this.post("release", { held }, of)).lost; }
-  /** Refuse a key for a time such as "15m"; "0" lifts a block. */
+  /** Refuses a key for a time such as "15m"; "0" lifts a block. */
   block(limit: string, key: string, time: string, reason = "", options?: Options): Promise<any> {
     return this.post("block", { limit, key, for: time, reason }, options);
   }
-  /** Give back what is in use of a key, up to a cost; how much that was. For what an id names, settle or cancel it. */
+  /** Gives back usage of a key, up to a cost, and returns how much. For a charge under an id, use settle or cancel. */
   async refund(limit: string, key: string, cost: Cost, reason = "", options?: Options): Promise<string> {
     return (await this.post("refund", { limit, key, cost, reason }, options)).returned;
   }
   async reset(limit: string, key: string, reason = "", options?: Options): Promise<boolean> {
     return (await this.post("reset", { limit, key, reason }, options)).existed;
   }
-  /** Hold back all callers of a key, if the headers of an answer ask for it, such as Retry-After of a 429. */
+  /** Blocks a key if the headers of a response demand a pause, such as the Retry-After of a 429. */
   observe(answer: { limit: string; key: string; status: number; headers: Record<string, string> }, options?: Options) {
     return this.post("observe", answer, options) as Promise<{ blocked_for_ms: number; field?: string }>;
   }
@@ -228,7 +228,7 @@ export class Client {
     return this.post("explain", about, options);
   }
 
-  /** Take, asking again when it can pass, for so many milliseconds; a refusal if it cannot pass by then. */
+  /** Takes, and retries for up to wait milliseconds; returns a refusal if the charge cannot pass within them. */
   async wait(charges: Charges, options: Waiting = {}): Promise<Decision> {
     const end = performance.now() + (options.wait ?? 60_000);
     for (;;) {
@@ -237,13 +237,13 @@ export class Client {
       await sleep(Math.min(Math.max(1, d.retry_after_ms), 2 ** 31 - 1), options.signal);
     }
   }
-  /** Run what needs an admission, which is waited for so long; throws Refused without it. */
+  /** Runs a function once its charges are admitted, within wait milliseconds; else throws Refused. */
   async limited<T>(of: Charges, run: (d: Decision) => T | Promise<T>, options: Waiting = {}): Promise<T> {
     const d = await this.wait(of, { wait: 0, ...options });
     if (!d.allowed) throw new Refused(d);
     return run(d);
   }
-  /** Run something while a concurrency limit is held, renewed in the background, and released at the end. */
+  /** Runs a function while it holds a concurrency limit: renews it in the background, and releases it at the end. */
   async holding<T>(charges: Charges, run: (d: Acquired) => T | Promise<T>, options?: Options): Promise<T> {
     const d = await this.acquire(charges, options);
     if (!d.allowed || !d.held) throw new Refused(d);
@@ -253,7 +253,7 @@ export class Client {
       return await run(d);
     } finally {
       clearInterval(timer);
-      await this.release(held).catch(ignore); // else it ends by itself
+      await this.release(held).catch(ignore); // the lease ends by itself after its ttl
     }
   }
 }

@@ -1,4 +1,4 @@
-// Tests of headgate.ts: test_headgate.mjs URL vectors.json, by the test in Go, which has the server.
+// Tests of headgate.ts. The test in Go starts the server, and runs test_headgate.mjs URL vectors.json.
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createServer } from "node:net";
@@ -15,35 +15,35 @@ const classes = {
   forbidden: headgate.ForbiddenError, unsupported: headgate.UnsupportedError, other: headgate.HeadgateError,
 };
 
-async function stage(action, body = "") {
+async function control(action, body = "") {
   const answer = await fetch(`${url}/test/${action}`, { method: "POST", body });
   await answer.text();
 }
 
-// Costs in answers are text here, and numbers in the vectors.
+// costsAsText converts the costs of an answer of the vectors to text, as the client returns them.
 function costsAsText(name, v) {
   if (Array.isArray(v)) return v.map((x) => costsAsText(["corrected", "charged"].includes(name) ? "cost" : "", x));
   if (v && typeof v === "object") return Object.fromEntries(Object.entries(v).map(([k, x]) => [k, costsAsText(k, x)]));
   return ["cost", "accepted", "level", "used", "charged"].includes(name) ? String(v) : v;
 }
 
-// ask calls the method of a verb, and returns its answer as it was in JSON.
-async function ask(c, verb, given) {
-  const { charges, id, life, wait, ...one } = given;
+// callVerb calls the method of a verb, and returns its answer in the form of the JSON.
+async function callVerb(c, verb, fields) {
+  const { charges, id, life, wait, ...one } = fields;
   const of = charges ?? one;
   switch (verb) {
     case "fill-up": return c.fillUp(of, { id, life });
     case "debit": return c.debit(id, of);
     case "extend": return c.extend(id, of);
     case "settle": case "cancel": return { corrected: await c[verb](id, of) };
-    case "renew": case "release": return { lost: !(await c[verb](given.held)) };
-    case "reset": return { existed: await c.reset(given.limit, given.key) };
+    case "renew": case "release": return { lost: !(await c[verb](fields.held)) };
+    case "reset": return { existed: await c.reset(fields.limit, fields.key) };
     case "block": {
-      const { capacity, ...rest } = await c.block(given.limit, given.key, given.for, given.reason);
+      const { capacity, ...rest } = await c.block(fields.limit, fields.key, fields.for, fields.reason);
       return { ...rest, capacity: Number(capacity) };
     }
     case "batch": return {
-      answers: (await c.batch(given.requests)).map((a) => (a instanceof Error ? { problem: a.problem } : a)),
+      answers: (await c.batch(fields.requests)).map((a) => (a instanceof Error ? { problem: a.problem } : a)),
     };
   }
   return c[verb](of, { id, life, wait });
@@ -53,21 +53,21 @@ const client = new headgate.Client(url, { timeout });
 
 test("arithmetic", async () => {
   for (const vector of vectors.arithmetic) {
-    await stage("new");
+    await control("new");
     for (const [i, step] of vector.steps.entries()) {
-      await stage("clock", String(step.at_ms));
-      const got = await ask(client, step.verb, step.in);
-      const late = (step.want.delay_ms ?? 0) - got.delay_ms;
-      if (late > 0 && late < 1000) got.delay_ms += late; // it is counted from the answer
+      await control("clock", String(step.at_ms));
+      const got = await callVerb(client, step.verb, step.in);
+      const lag = (step.want.delay_ms ?? 0) - got.delay_ms;
+      if (lag > 0 && lag < 1000) got.delay_ms += lag; // the delay counts from the answer
       assert.deepEqual(got, costsAsText("", step.want), `${vector.name}, step ${i}`);
     }
   }
 });
 
 test("errors", async () => {
-  await stage("new");
-  for (const { name, verb, in: given, want } of vectors.errors) {
-    const e = await ask(client, verb, given).then(() => assert.fail(name), (e) => e);
+  await control("new");
+  for (const { name, verb, in: fields, want } of vectors.errors) {
+    const e = await callVerb(client, verb, fields).then(() => assert.fail(name), (e) => e);
     assert.equal(e.constructor, classes[want.error], `${name}: ${e}`);
     const { status, type = "", field = "" } = e.problem;
     assert.deepEqual({ error: want.error, status, type, field }, want, name);
@@ -83,7 +83,7 @@ test("answers", async () => {
 });
 
 test("costs are exact", async () => {
-  await stage("new");
+  await control("new");
   for (const cost of [Infinity, NaN, 2 ** 53]) {
     assert.throws(() => client.take({ limit: "fixed-window 10/1h", key: "k", cost }), headgate.InvalidError);
   }
@@ -94,7 +94,7 @@ test("costs are exact", async () => {
 });
 
 test("32 parallel callers are exact", async () => {
-  await stage("new");
+  await control("new");
   let admitted = 0;
   await Promise.all(Array.from({ length: 32 }, async () => {
     for (let i = 0; i < 10; i++) {
@@ -134,18 +134,18 @@ test("a token", async () => {
 });
 
 test("waiting and limited", async () => {
-  await stage("new");
+  await control("new");
   const one = { limit: "token-bucket 1/1s burst 1", key: "k" };
   assert.equal((await client.wait(one)).allowed, true);
   assert.equal((await client.wait(one, { wait: 500 })).allowed, false);
   assert.equal((await client.wait({ ...one, cost: 2 })).allowed, false);
   await assert.rejects(client.limited(one, () => assert.fail("it ran")), headgate.Refused);
-  setTimeout(() => void stage("clock", "1000"), 300);
-  assert.equal(await client.limited(one, () => "ran", { wait: 60_000 }), "ran"); // it asks again a second later
+  setTimeout(() => void control("clock", "1000"), 300);
+  assert.equal(await client.limited(one, () => "ran", { wait: 60_000 }), "ran"); // it retries a second later
 });
 
 test("holding", async () => {
-  await stage("new");
+  await control("new");
   const one = { limit: "concurrency 1 ttl 1m", key: "k" };
   await client.holding(one, async (d) => {
     assert.deepEqual([d.held[0].number, d.ttl_ms], [1, 60_000]);
@@ -155,7 +155,7 @@ test("holding", async () => {
 });
 
 test("observe", async () => {
-  await stage("new");
+  await control("new");
   const one = { limit: "token-bucket 5/1s", key: "k" };
   assert.deepEqual(await client.observe({ ...one, status: 429, headers: { "retry-after": "20" } }),
     { blocked_for_ms: 20_000, field: "Retry-After" });

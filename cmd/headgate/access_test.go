@@ -19,8 +19,8 @@ import (
 	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
-// inProcess runs the command in this process.
-func inProcess(t *testing.T, args ...string) (code int, stdout, stderr string) {
+// runArgs runs the command in this process.
+func runArgs(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	code = runMain(t.Context(), args, strings.NewReader(""), &out, &errs)
@@ -30,15 +30,15 @@ func inProcess(t *testing.T, args ...string) (code int, stdout, stderr string) {
 // newToken makes a token in a file.
 func newToken(t *testing.T, file, name string, args ...string) string {
 	t.Helper()
-	code, token, said := inProcess(t, append([]string{"token", "new", name, "--tokens", file}, args...)...)
+	code, token, stderr := runArgs(t, append([]string{"token", "new", name, "--tokens", file}, args...)...)
 	if code != 0 || !strings.HasPrefix(token, "hgt_") {
-		t.Fatalf("token new %s: %d %q %s", name, code, token, said)
+		t.Fatalf("token new %s: %d %q %s", name, code, token, stderr)
 	}
 	return strings.TrimSpace(token)
 }
 
-// status posts a charge with a token, and returns the status and the body.
-func status(t *testing.T, client *http.Client, url, token string) (int, string) {
+// postCharge posts a charge with a token, and returns the status and the body.
+func postCharge(t *testing.T, client *http.Client, url, token string) (int, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -60,37 +60,37 @@ func status(t *testing.T, client *http.Client, url, token string) (int, string) 
 }
 
 // serveUntilExit runs a server in this process that must not be able to start. If it starts, it ends with code 0.
-func serveUntilExit(t *testing.T, args ...string) (code int, said string) {
+func serveUntilExit(t *testing.T, args ...string) (code int, output string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
-	var out output
+	var out outputBuffer
 	code = runMain(ctx, append([]string{"serve", "--http", "127.0.0.1:0"}, args...), nil, &out, &out)
 	return code, out.String()
 }
 
-func TestTokensAreReplacedWithoutARestart(t *testing.T) {
+func TestTokensFileIsReloaded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "tokens.yaml")
-	first := newToken(t, file, "web", "--role", "take")
+	firstToken := newToken(t, file, "web", "--role", "take")
 	s := start(t, dir, "--tokens", file, "--store", "memory:")
 	client := &http.Client{}
 	defer client.CloseIdleConnections()
-	take := func(token string) int { code, _ := status(t, client, s.url+"/v1/take", token); return code }
-	if got := take(first); got != 200 {
-		t.Errorf("with its token: %d", got)
+	take := func(token string) int { code, _ := postCharge(t, client, s.url+"/v1/take", token); return code }
+	if got := take(firstToken); got != 200 {
+		t.Errorf("with the token: %d, want 200", got)
 	}
 	if got := take(""); got != 401 {
-		t.Errorf("without a token: %d", got)
+		t.Errorf("without a token: %d, want 401", got)
 	}
-	if got, text := status(t, client, s.url+"/v1/reset", first); got != 403 {
-		t.Errorf("an admin action by the role take: %d %s", got, text)
+	if got, text := postCharge(t, client, s.url+"/v1/reset", firstToken); got != 403 {
+		t.Errorf("an admin action by the role take: %d %s, want 403", got, text)
 	}
-	second := newToken(t, file, "web", "--another")
-	s.waitUntil(t, "that the second token is accepted", func() bool { return take(second) == 200 })
-	if got := take(first); got != 200 {
-		t.Errorf("with the first of two tokens: %d", got)
+	secondToken := newToken(t, file, "web", "--another")
+	s.waitUntil(t, "that the second token is accepted", func() bool { return take(secondToken) == 200 })
+	if got := take(firstToken); got != 200 {
+		t.Errorf("with the first of two tokens: %d, want 200", got)
 	}
 	// Remove the first hash.
 	text, err := os.ReadFile(file)
@@ -104,14 +104,14 @@ func TestTokensAreReplacedWithoutARestart(t *testing.T) {
 			break
 		}
 	}
-	write(t, file, strings.Join(lines, "\n"))
-	s.waitUntil(t, "that the first token is refused", func() bool { return take(first) == 401 })
-	if got := take(second); got != 200 {
-		t.Errorf("with the second token: %d", got)
+	replaceFile(t, file, strings.Join(lines, "\n"))
+	s.waitUntil(t, "that the first token is refused", func() bool { return take(firstToken) == 401 })
+	if got := take(secondToken); got != 200 {
+		t.Errorf("with the second token: %d, want 200", got)
 	}
 	// An invalid file changes nothing, and /readyz and the log report it.
-	write(t, file, "callers: [{name: web, role: root}]")
-	s.waitUntil(t, "what is wrong with the file", func() bool {
+	replaceFile(t, file, "callers: [{name: web, role: root}]")
+	s.waitUntil(t, "the error of the file", func() bool {
 		res, err := client.Get(s.url + "/readyz")
 		if err != nil {
 			t.Fatal(err)
@@ -122,16 +122,16 @@ func TestTokensAreReplacedWithoutARestart(t *testing.T) {
 		return res.StatusCode == http.StatusOK && strings.Contains(string(text), "something is wrong with it") &&
 			strings.Contains(s.out.String(), `role \"root\" is not known`)
 	})
-	if got := take(second); got != 200 {
-		t.Errorf("after a file that is wrong: %d", got)
+	if got := take(secondToken); got != 200 {
+		t.Errorf("after an invalid file: %d, want 200", got)
 	}
-	code, out, said := inProcess(t, "take", "token-bucket 100000/1h", "k", "--server", s.url, "--token", second)
+	takeArgs := []string{"take", "token-bucket 100000/1h", "k", "--server", s.url}
+	code, out, stderr := runArgs(t, append(takeArgs, "--token", secondToken)...)
 	if code != exitOK {
-		t.Errorf("the command: %d %s %s", code, out, said)
+		t.Errorf("take with the token: exit %d, want 0; %s %s", code, out, stderr)
 	}
-	if code, _, said := inProcess(t, "take", "token-bucket 100000/1h", "k", "--server", s.url); code != exitError ||
-		!strings.Contains(said, "token") {
-		t.Errorf("the command without a token: %d %s", code, said)
+	if code, _, stderr := runArgs(t, takeArgs...); code != exitError || !strings.Contains(stderr, "token") {
+		t.Errorf("take without a token: exit %d, want 2; %s", code, stderr)
 	}
 }
 
@@ -144,53 +144,57 @@ func TestAddressesOfTheServer(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "admin.sock")
 	file := filepath.Join(dir, "tokens.yaml")
-	admin := newToken(t, file, "op", "--role", "admin")
-	stale, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
+	adminToken := newToken(t, file, "op", "--role", "admin")
+	staleListener, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	stale.(*net.UnixListener).SetUnlinkOnClose(false)
-	stale.Close()
+	staleListener.(*net.UnixListener).SetUnlinkOnClose(false)
+	staleListener.Close()
 	s := start(t, dir, "--tokens", file, "--store", "memory:", "--admin", "unix:"+socket, "--metrics", "127.0.0.1:0")
 	client := &http.Client{}
 	defer client.CloseIdleConnections()
-	if got, text := status(t, client, s.url+"/v1/reset", admin); got != 403 || !strings.Contains(text, "address of its own") {
-		t.Errorf("an admin action on --http: %d %s", got, text)
+	if got, text := postCharge(t, client, s.url+"/v1/reset", adminToken); got != 403 ||
+		!strings.Contains(text, "address of its own") {
+		t.Errorf("an admin action on --http: %d %s, want 403", got, text)
 	}
-	local := &http.Client{Transport: &http.Transport{
+	socketClient := &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		},
 	}}
-	defer local.CloseIdleConnections()
-	if got, text := status(t, local, "http://localhost/v1/reset", ""); got != 200 {
-		t.Errorf("an admin action on the socket: %d %s", got, text)
+	defer socketClient.CloseIdleConnections()
+	if got, text := postCharge(t, socketClient, "http://localhost/v1/reset", ""); got != 200 {
+		t.Errorf("an admin action on the socket: %d %s, want 200", got, text)
 	}
-	for server, want := range map[string]int{"unix:" + socket: exitOK, "unix:" + socket + "x": exitError, "unix:": exitError} {
-		code, out, said := inProcess(t, "block", "k", "token-bucket 1/1h", "--for", "1h", "--server", server)
+	for place, want := range map[string]int{
+		"unix:" + socket: exitOK, "unix:" + socket + "x": exitError, "unix:": exitError,
+	} {
+		code, out, stderr := runArgs(t, "block", "k", "token-bucket 1/1h", "--for", "1h", "--server", place)
 		if code != want {
-			t.Errorf("the command by %s: %d %s %s", server, code, out, said)
+			t.Errorf("block through %s: exit %d, want %d; %s %s", place, code, want, out, stderr)
 		}
 	}
 	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o660 {
-		t.Errorf("the socket: %v, %v", info, err)
+		t.Errorf("the socket has %v, %v, want mode 0660", info, err)
 	}
 	s.waitUntil(t, "the audit", func() bool {
 		return strings.Contains(s.out.String(), `msg="admin action" verb=reset`)
 	})
 	_, rest, _ := strings.Cut(s.out.String(), "metrics is on ")
-	metrics, _, _ := strings.Cut(rest, "\n")
-	res, err := client.Get("http://" + metrics + "/readyz")
+	metricsAddr, _, _ := strings.Cut(rest, "\n")
+	res, err := client.Get("http://" + metricsAddr + "/readyz")
 	if err != nil {
 		t.Fatal(err)
 	}
 	res.Body.Close()
-	if got, _ := status(t, client, "http://"+metrics+"/v1/take", admin); res.StatusCode != http.StatusOK || got != 404 {
-		t.Errorf("the address for metrics: %d for /readyz, %d for /v1/take", res.StatusCode, got)
+	got, _ := postCharge(t, client, "http://"+metricsAddr+"/v1/take", adminToken)
+	if res.StatusCode != http.StatusOK || got != 404 {
+		t.Errorf("the address for metrics: %d for /readyz, %d for /v1/take, want 200 and 404", res.StatusCode, got)
 	}
-	if code, said := serveUntilExit(t, "--store", "memory:", "--admin", "unix:"+socket); code != exitError ||
-		!strings.Contains(said, "in use by another process") {
-		t.Errorf("a second server on the socket ends with %d, and says %q", code, said)
+	if code, output := serveUntilExit(t, "--store", "memory:", "--admin", "unix:"+socket); code != exitError ||
+		!strings.Contains(output, "in use by another process") {
+		t.Errorf("a second server on the socket ends with %d, and says %q", code, output)
 	}
 	s.stop(t)
 	if _, err := os.Stat(socket); err == nil {
@@ -198,14 +202,14 @@ func TestAddressesOfTheServer(t *testing.T) {
 	}
 }
 
-func TestAnAddressThatOthersReachNeedsAccessControl(t *testing.T) {
+func TestPublicAddressNeedsTokensOrOpen(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "tokens.yaml")
 	newToken(t, file, "web", "--role", "take")
 	for _, tt := range []struct {
-		args string
-		says string
+		args     string
+		wantText string
 	}{
 		{"--http 0.0.0.0:0", "set tokens or tls_client_ca, or open"},
 		{"--http :0", "can be reached from other machines"},
@@ -219,14 +223,14 @@ func TestAnAddressThatOthersReachNeedsAccessControl(t *testing.T) {
 		{"--http unix:" + file, "is not a socket"},
 	} {
 		args := append([]string{"--store", "memory:"}, strings.Fields(tt.args)...)
-		if code, said := serveUntilExit(t, args...); code != exitError || !strings.Contains(said, tt.says) {
-			t.Errorf("%s: %d, %q", tt.args, code, said)
+		if code, output := serveUntilExit(t, args...); code != exitError || !strings.Contains(output, tt.wantText) {
+			t.Errorf("%s: got exit %d, %q, want %d, %q", tt.args, code, output, exitError, tt.wantText)
 		}
 	}
 	for _, args := range []string{"--http :0 --open", "--http :0 --tokens " + file, "--http 127.0.0.1:0 --metrics :0"} {
 		s := start(t, dir, append([]string{"--store", "memory:"}, strings.Fields(args)...)...)
 		if warned := strings.Contains(s.stop(t), "anyone who reaches"); warned != strings.Contains(args, "--open") {
-			t.Errorf("%s: %q", args, s.out.String())
+			t.Errorf("%s: got %q, want a warning only with --open", args, s.out.String())
 		}
 	}
 }
@@ -234,14 +238,14 @@ func TestAnAddressThatOthersReachNeedsAccessControl(t *testing.T) {
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	ours, others := dbtest.NewAuthority(t), dbtest.NewAuthority(t)
-	server := ours.Issue(t, dbtest.Certificate{Name: "server", Hosts: []string{"127.0.0.1"}})
+	authority, stranger := dbtest.NewAuthority(t), dbtest.NewAuthority(t)
+	serverCert := authority.Issue(t, dbtest.Certificate{Name: "server", Hosts: []string{"127.0.0.1"}})
 	roots := x509.NewCertPool()
-	pem, err := os.ReadFile(ours.File)
+	pem, err := os.ReadFile(authority.File)
 	if err != nil || !roots.AppendCertsFromPEM(pem) {
 		t.Fatal(err)
 	}
-	with := func(pair *dbtest.Pair) *http.Client {
+	newClient := func(pair *dbtest.Pair) *http.Client {
 		c := &tls.Config{RootCAs: roots}
 		if pair != nil {
 			cert, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
@@ -254,86 +258,82 @@ func TestTLS(t *testing.T) {
 		t.Cleanup(client.CloseIdleConnections)
 		return client
 	}
-	sign := func(a *dbtest.Authority, c dbtest.Certificate) *dbtest.Pair { pair := a.Issue(t, c); return &pair }
-	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	issue := func(a *dbtest.Authority, c dbtest.Certificate) *dbtest.Pair { pair := a.Issue(t, c); return &pair }
+	certFile, keyFile := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	install := func(p dbtest.Pair) {
-		for to, from := range map[string]string{key: p.Key, cert: p.Cert} {
+		for to, from := range map[string]string{keyFile: p.Key, certFile: p.Cert} {
 			text, err := os.ReadFile(from)
 			if err != nil {
 				t.Fatal(err)
 			}
-			write(t, to, string(text))
+			replaceFile(t, to, string(text))
 		}
 	}
-	install(server)
+	install(serverCert)
 	file := filepath.Join(dir, "tokens.yaml")
-	write(t, file, "callers: [{name: web, role: take, certificates: [web]}]")
+	replaceFile(t, file, "callers: [{name: web, role: take, certificates: [web]}]")
 	token := newToken(t, file, "tool", "--role", "take")
-	args := []string{"--store", "memory:", "--http", ":0", "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", ours.File}
-	only := start(t, dir, args...)
-	both := start(t, dir, append(args, "--tokens", file)...)
-	web, stranger := sign(ours, dbtest.Certificate{Name: "web"}), sign(ours, dbtest.Certificate{Name: "stranger"})
-	foreign, expired := sign(others, dbtest.Certificate{Name: "web"}), sign(ours, dbtest.Certificate{Name: "web", Expired: true})
+	args := []string{
+		"--store", "memory:", "--http", ":0", "--tls-cert", certFile, "--tls-key", keyFile, "--tls-client-ca", authority.File,
+	}
+	certOnly := start(t, dir, args...)
+	certOrToken := start(t, dir, append(args, "--tokens", file)...)
+	webCert := issue(authority, dbtest.Certificate{Name: "web"})
+	guestCert := issue(authority, dbtest.Certificate{Name: "stranger"})
+	foreignCert := issue(stranger, dbtest.Certificate{Name: "web"})
+	expiredCert := issue(authority, dbtest.Certificate{Name: "web", Expired: true})
 	for _, tt := range []struct {
-		name       string
-		pair       *dbtest.Pair
-		token      string
-		only, both int // 0: no connection
+		name                          string
+		pair                          *dbtest.Pair
+		token                         string
+		wantCertOnly, wantCertOrToken int // 0: no connection
 	}{
-		{"listed", web, "", 200, 200},
-		{"not listed", stranger, "", 200, 401},
-		{"of another authority", foreign, "", 0, 0},
-		{"expired", expired, "", 0, 0},
+		{"listed", webCert, "", 200, 200},
+		{"not listed", guestCert, "", 200, 401},
+		{"of another authority", foreignCert, "", 0, 0},
+		{"expired", expiredCert, "", 0, 0},
 		{"none", nil, "", 0, 401},
 		{"none, with a token", nil, token, 0, 200},
-		{"not listed, with a token", stranger, token, 200, 200},
+		{"not listed, with a token", guestCert, token, 200, 200},
 	} {
-		client := with(tt.pair)
-		for s, want := range map[*namedServer]int{
-			{only, "only certificates"}: tt.only, {both, "certificates or tokens"}: tt.both,
-		} {
+		client := newClient(tt.pair)
+		for s, want := range map[*server]int{certOnly: tt.wantCertOnly, certOrToken: tt.wantCertOrToken} {
 			url := strings.Replace(s.url, "[::]", "127.0.0.1", 1)
-			if got, text := status(t, client, url+"/v1/take", tt.token); got != want {
-				t.Errorf("%s, %s: status %d, want %d: %s", tt.name, s.name, got, want, text)
+			if got, text := postCharge(t, client, url+"/v1/take", tt.token); got != want {
+				t.Errorf("%s, with tokens %v: status %d, want %d: %s", tt.name, s == certOrToken, got, want, text)
 			}
 		}
 	}
-	both.waitUntil(t, "what is wrong with certificates", func() bool { // a line may come after its answer
-		return strings.Contains(both.out.String(), "no TLS with a client")
+	certOrToken.waitUntil(t, "the errors of certificates in the log", func() bool { // a line may come after the answer
+		return strings.Contains(certOrToken.out.String(), "no TLS with a client")
 	})
-
-	// A certificate that is replaced is used for new connections, without a restart.
-	serial := func() string {
+	// A certificate that is replaced is used for new connections, without a restart. servedName returns its name.
+	servedName := func() string {
 		c := &tls.Config{RootCAs: roots}
-		pair, err := tls.LoadX509KeyPair(web.Cert, web.Key)
+		pair, err := tls.LoadX509KeyPair(webCert.Cert, webCert.Key)
 		if err != nil {
 			t.Fatal(err)
 		}
 		c.Certificates = []tls.Certificate{pair}
-		_, port, _ := net.SplitHostPort(strings.TrimPrefix(only.url, "https://"))
+		_, port, _ := net.SplitHostPort(strings.TrimPrefix(certOnly.url, "https://"))
 		conn, err := (&tls.Dialer{Config: c}).DialContext(t.Context(), "tcp", "127.0.0.1:"+port)
 		if err != nil {
-			return fmt.Sprint(err) // while one file of two was replaced
+			return fmt.Sprint(err) // while only one of the two files is replaced
 		}
 		defer conn.Close()
 		return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].Subject.CommonName
 	}
-	if got := serial(); got != "server" {
-		t.Errorf("the first certificate: %s", got)
+	if got := servedName(); got != "server" {
+		t.Errorf("the first certificate is %s, want server", got)
 	}
-	install(ours.Issue(t, dbtest.Certificate{Name: "renewed", Hosts: []string{"127.0.0.1"}}))
-	only.waitUntil(t, "the renewed certificate", func() bool { return serial() == "renewed" })
-	write(t, cert, "nonsense")
-	only.waitUntil(t, "what is wrong", func() bool { return strings.Contains(only.out.String(), "stays in force") })
-	if got := serial(); got != "renewed" {
-		t.Errorf("after a file that is wrong: %s", got)
+	install(authority.Issue(t, dbtest.Certificate{Name: "renewed", Hosts: []string{"127.0.0.1"}}))
+	certOnly.waitUntil(t, "the renewed certificate", func() bool { return servedName() == "renewed" })
+	replaceFile(t, certFile, "nonsense")
+	certOnly.waitUntil(t, "the error of the certificate",
+		func() bool { return strings.Contains(certOnly.out.String(), "stays in force") })
+	if got := servedName(); got != "renewed" {
+		t.Errorf("after an invalid file the certificate is %s, want renewed", got)
 	}
-}
-
-// namedServer is a server with a name for error messages.
-type namedServer struct {
-	*server
-	name string
 }
 
 func TestTokenCommands(t *testing.T) {
@@ -342,21 +342,21 @@ func TestTokenCommands(t *testing.T) {
 	file := filepath.Join(dir, "tokens.yaml")
 	token := newToken(t, file, "web", "--role", "take", "--limits", "api*,login")
 	if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), token) {
-		t.Errorf("%v, the file is\n%s", err, text)
+		t.Errorf("%v, the file has the token:\n%s", err, text)
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the file: %v, %v", info, err)
+		t.Errorf("the file has %v, %v, want mode 0600", info, err)
 	}
 	newToken(t, file, "op", "--role", "admin")
 	newToken(t, file, "web", "--another")
-	code, out, _ := inProcess(t, "token", "list", "--tokens", file)
+	code, out, _ := runArgs(t, "token", "list", "--tokens", file)
 	want := "web                   take   2 tokens, 0 certificates  api* login\n" +
 		"op                    admin  1 tokens, 0 certificates  all limits\n"
 	if code != 0 || out != want {
-		t.Errorf("list: %d\n%s", code, out)
+		t.Errorf("list: exit %d, got\n%s, want\n%s", code, out, want)
 	}
-	before, _ := os.ReadFile(file)
-	for args, says := range map[string]string{
+	oldText, _ := os.ReadFile(file)
+	for args, wantText := range map[string]string{
 		"token new web --role take --tokens " + file:           "--another makes one more",
 		"token new x --another --tokens " + file:               "is not in the file",
 		"token new web --another --role take --tokens " + file: "stands alone",
@@ -367,18 +367,18 @@ func TestTokenCommands(t *testing.T) {
 		"token list":                                           "tokens: is missing",
 		"token list --tokens none.yaml":                        "no such file",
 	} {
-		if code, out, said := inProcess(t, strings.Fields(args)...); code != exitError || out != "" || !strings.Contains(said, says) {
-			t.Errorf("%s: %d %q %q, want %q", args, code, out, said, says)
+		if code, out, stderr := runArgs(t, strings.Fields(args)...); code != exitError || out != "" || !strings.Contains(stderr, wantText) {
+			t.Errorf("%s: %d %q %q, want %q", args, code, out, stderr, wantText)
 		}
 	}
-	if after, _ := os.ReadFile(file); !bytes.Equal(before, after) {
-		t.Errorf("commands that failed have changed the file:\n%s", after)
+	if newText, _ := os.ReadFile(file); !bytes.Equal(oldText, newText) {
+		t.Errorf("commands that failed have changed the file:\n%s", newText)
 	}
-	if code, out, _ := inProcess(t, "token", "remove", "web", "--tokens", file); code != 0 || out != "removed  web\n" {
-		t.Errorf("remove: %d %q", code, out)
+	if code, out, _ := runArgs(t, "token", "remove", "web", "--tokens", file); code != 0 || out != "removed  web\n" {
+		t.Errorf("remove: exit %d, %q", code, out)
 	}
-	code, out, said := inProcess(t, "token", "new", "ci", "--role", "read")
-	if code != 0 || !strings.HasPrefix(out, "hgt_") || !strings.Contains(said, "name: ci") || strings.Contains(said, out) {
-		t.Errorf("without a file: %d %q %q", code, out, said)
+	code, out, stderr := runArgs(t, "token", "new", "ci", "--role", "read")
+	if code != 0 || !strings.HasPrefix(out, "hgt_") || !strings.Contains(stderr, "name: ci") || strings.Contains(stderr, out) {
+		t.Errorf("without a file: exit %d, %q %q", code, out, stderr)
 	}
 }

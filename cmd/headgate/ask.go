@@ -66,29 +66,29 @@ func get[Out any](ctx context.Context, s backend, path string, in any) (*Out, er
 	return out, s.call(ctx, http.MethodGet, path, in, out)
 }
 
-// The queries of the commands. Their input is nil if it has no fields.
+// The verbs, as functions that call the local service or a server. Their input is nil if it has no fields.
 var (
-	askTake     = newQuery(http.MethodPost, "/v1/take", (*service.Service).Take)
-	askCheck    = newQuery(http.MethodPost, "/v1/check", (*service.Service).Check)
-	askFillUp   = newQuery(http.MethodPost, "/v1/fill-up", (*service.Service).FillUp)
-	askReset    = newQuery(http.MethodPost, "/v1/reset", (*service.Service).Reset)
-	askRefund   = newQuery(http.MethodPost, "/v1/refund", (*service.Service).Refund)
-	askBlock    = newQuery(http.MethodPost, "/v1/block", (*service.Service).Block)
-	askExplain  = newQuery(http.MethodPost, "/v1/explain", (*service.Service).Explain)
-	askSetLimit = newQuery(http.MethodPost, "/v1/limit", (*service.Service).SetLimit)
-	askRollback = newQuery(http.MethodPost, "/v1/rollback", (*service.Service).Rollback)
-	askOverride = newQuery(http.MethodPost, "/v1/override", (*service.Service).Override)
-	askSetPlan  = newQuery(http.MethodPost, "/v1/plan", (*service.Service).SetPlan)
-	askAudit    = newQuery(http.MethodGet, "/v1/audit", (*service.Service).Audit)
-	askCells    = newQuery(http.MethodGet, "/v1/cells", (*service.Service).Cells)
-	askVersions = newQuery(http.MethodGet, "/v1/versions", (*service.Service).Versions)
-	askLimits   = newQuery(http.MethodGet, "/v1/limits", (*service.Service).Limits)
-	askCatalog  = newQuery(http.MethodGet, "/v1/catalog", (*service.Service).Catalog)
-	askInspect  = newQuery(http.MethodPost, "/v1/inspect",
+	callTake     = newCall(http.MethodPost, "/v1/take", (*service.Service).Take)
+	callCheck    = newCall(http.MethodPost, "/v1/check", (*service.Service).Check)
+	callFillUp   = newCall(http.MethodPost, "/v1/fill-up", (*service.Service).FillUp)
+	callReset    = newCall(http.MethodPost, "/v1/reset", (*service.Service).Reset)
+	callRefund   = newCall(http.MethodPost, "/v1/refund", (*service.Service).Refund)
+	callBlock    = newCall(http.MethodPost, "/v1/block", (*service.Service).Block)
+	callExplain  = newCall(http.MethodPost, "/v1/explain", (*service.Service).Explain)
+	callSetLimit = newCall(http.MethodPost, "/v1/limit", (*service.Service).SetLimit)
+	callRollback = newCall(http.MethodPost, "/v1/rollback", (*service.Service).Rollback)
+	callOverride = newCall(http.MethodPost, "/v1/override", (*service.Service).Override)
+	callSetPlan  = newCall(http.MethodPost, "/v1/plan", (*service.Service).SetPlan)
+	callAudit    = newCall(http.MethodGet, "/v1/audit", (*service.Service).Audit)
+	callCells    = newCall(http.MethodGet, "/v1/cells", (*service.Service).Cells)
+	callVersions = newCall(http.MethodGet, "/v1/versions", (*service.Service).Versions)
+	callLimits   = newCall(http.MethodGet, "/v1/limits", (*service.Service).Limits)
+	callCatalog  = newCall(http.MethodGet, "/v1/catalog", (*service.Service).Catalog)
+	callInspect  = newCall(http.MethodPost, "/v1/inspect",
 		func(s *service.Service, ctx context.Context, in *api.InspectRequest) (*api.Status, error) {
 			return s.Inspect(ctx, in, unlimited)
 		})
-	askUsage = newQuery(http.MethodGet, "/v1/usage",
+	callUsage = newCall(http.MethodGet, "/v1/usage",
 		func(s *service.Service, ctx context.Context, q *api.UsageQuery) (*api.Usage, error) {
 			u, err := s.Usage(ctx, q, unlimited)
 			if err == nil {
@@ -98,11 +98,11 @@ var (
 		})
 )
 
-// unlimited accepts answers of any size: this process serves itself alone.
+// unlimited accepts answers of any size, since this process serves only itself.
 func unlimited(int) error { return nil }
 
-// newQuery returns a function that calls the service, or the path of a server.
-func newQuery[In, Out any](method, path string, do func(*service.Service, context.Context, *In) (*Out, error)) func(
+// newCall returns a function that calls the local service, or the path of a server.
+func newCall[In, Out any](method, path string, do func(*service.Service, context.Context, *In) (*Out, error)) func(
 	context.Context, backend, *In,
 ) (*Out, error) {
 	return func(ctx context.Context, s backend, in *In) (*Out, error) {
@@ -130,7 +130,7 @@ func explainLimit(ctx context.Context, s backend, name string) (string, error) {
 		}
 		return limit.Explain(), nil
 	}
-	c, err := askCatalog(ctx, s, nil)
+	c, err := callCatalog(ctx, s, nil)
 	if err != nil {
 		return "", err
 	}
@@ -145,15 +145,15 @@ func explainLimit(ctx context.Context, s backend, name string) (string, error) {
 // serverOf returns the URL of the server to call, or "" for a store. A flag that names a store overrides an environment
 // variable that names a server.
 func serverOf(cmd *cobra.Command) (string, error) {
-	if _, given := flags(cmd)(config.Store.Flag()); given {
+	if _, isSet := flags(cmd)(config.Store.Flag()); isSet {
 		return "", nil
 	}
 	setting, err := new(config.Config).Get(config.Server, flags(cmd))
 	return setting.Value, err
 }
 
-// ask calls do with the store or the server.
-func ask(cmd *cobra.Command, do func(backend) error) error {
+// withBackend calls do with the store or the server.
+func withBackend(cmd *cobra.Command, do func(backend) error) error {
 	url, err := serverOf(cmd)
 	if err != nil {
 		return err
@@ -184,7 +184,7 @@ func ask(cmd *cobra.Command, do func(backend) error) error {
 
 // callOrWatch calls do once, or every second with --watch.
 func (f *queryFlags) callOrWatch(cmd *cobra.Command, do func(s backend, w io.Writer) error) error {
-	return ask(cmd, func(s backend) error {
+	return withBackend(cmd, func(s backend) error {
 		if !f.watch {
 			return do(s, cmd.OutOrStdout())
 		}
@@ -217,7 +217,7 @@ func eachLimit(ctx context.Context, s backend, args []string, wanted func(*api.L
 	if len(args) > 1 {
 		return 1, do(args[1])
 	}
-	u, err := askUsage(ctx, s, &api.UsageQuery{Key: args[0]})
+	u, err := callUsage(ctx, s, &api.UsageQuery{Key: args[0]})
 	if err != nil {
 		return 0, err
 	}

@@ -35,7 +35,7 @@ func newAuditCommand() *cobra.Command {
 				return headgate.Invalid("max", "%d is not a number from 1 to %d", request.Max, maxAuditEntries)
 			}
 			return show(cmd, &query, func(s backend) (*api.Audit, error) {
-				return askAudit(cmd.Context(), s, &request)
+				return callAudit(cmd.Context(), s, &request)
 			}, printAudit)
 		},
 	}

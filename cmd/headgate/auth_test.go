@@ -8,28 +8,29 @@ import (
 	"testing"
 )
 
-// TestForwardAuthentication sends requests as a proxy does: an end user's Origin is no reason to refuse, and only the
-// X-Forwarded-For of a listed proxy counts.
+// TestForwardAuthentication sends requests as a proxy does. The Origin of an end user is no reason to refuse, and only
+// the X-Forwarded-For of a listed proxy counts.
 func TestForwardAuthentication(t *testing.T) {
 	t.Parallel()
-	byLoopback, byNone := start(t, t.TempDir(), "--store", "memory:"), start(t, t.TempDir(), "--store", "memory:",
-		"--proxy", "10.0.0.0/8", "--proxy", "192.0.2.1", "--auth-headers", "draft,x-ratelimit")
+	loopbackListed := start(t, t.TempDir(), "--store", "memory:")
+	loopbackUnlisted := start(t, t.TempDir(), "--store", "memory:", "--proxy", "10.0.0.0/8",
+		"--proxy", "192.0.2.1", "--auth-headers", "draft,x-ratelimit")
 	for _, tt := range []struct {
 		server *server
 		method string
 		query  string
-		header string // what shows that it is a proxy's
+		header string // a proxy sends one of X-Forwarded-Uri, X-Original-Uri and Headgate-Token
 		want   int
 	}{
-		{byLoopback, "GET", "?limit=token-bucket+1/1h&key=k", "X-Forwarded-Uri", 204},
-		{byLoopback, "POST", "?limit=token-bucket+1/1h&key=k", "X-Original-Uri", 429},
-		{byLoopback, "GET", "?limit=token-bucket+1/1h&key=k&deny=403", "Headgate-Token", 403},
-		{byLoopback, "GET", "?limit=token-bucket+1/1h&key=new", "X-Other", 403},
-		{byLoopback, "OPTIONS", "?limit=token-bucket+1/1h&key=new", "X-Forwarded-Uri", 204},
-		{byLoopback, "GET", "?limit=token-bucket+1/1h&by=ip", "X-Forwarded-Uri", 204},
-		{byLoopback, "GET", "", "X-Forwarded-Uri", 400},
-		{byNone, "GET", "?limit=token-bucket+1/1h&by=ip", "X-Forwarded-Uri", 400},
-		{byNone, "GET", "?limit=token-bucket+1/1h&key=k", "X-Forwarded-Uri", 204},
+		{loopbackListed, "GET", "?limit=token-bucket+1/1h&key=k", "X-Forwarded-Uri", 204},
+		{loopbackListed, "POST", "?limit=token-bucket+1/1h&key=k", "X-Original-Uri", 429},
+		{loopbackListed, "GET", "?limit=token-bucket+1/1h&key=k&deny=403", "Headgate-Token", 403},
+		{loopbackListed, "GET", "?limit=token-bucket+1/1h&key=new", "X-Other", 403},
+		{loopbackListed, "OPTIONS", "?limit=token-bucket+1/1h&key=new", "X-Forwarded-Uri", 204},
+		{loopbackListed, "GET", "?limit=token-bucket+1/1h&by=ip", "X-Forwarded-Uri", 204},
+		{loopbackListed, "GET", "", "X-Forwarded-Uri", 400},
+		{loopbackUnlisted, "GET", "?limit=token-bucket+1/1h&by=ip", "X-Forwarded-Uri", 400},
+		{loopbackUnlisted, "GET", "?limit=token-bucket+1/1h&key=k", "X-Forwarded-Uri", 204},
 	} {
 		r, err := http.NewRequest(tt.method, tt.server.url+"/v1/auth"+tt.query, nil)
 		if err != nil {
@@ -46,27 +47,28 @@ func TestForwardAuthentication(t *testing.T) {
 		if res.Body.Close(); res.StatusCode != tt.want {
 			t.Errorf("%s %s with %s: status %d, want %d", tt.method, tt.query, tt.header, res.StatusCode, tt.want)
 		}
-		if legacy := res.Header.Get("X-RateLimit-Limit"); (legacy != "") != (tt.server == byNone && tt.want == 204) {
-			t.Errorf("%s with %s: X-RateLimit-Limit is %q", tt.query, tt.header, legacy)
+		wantLegacy := tt.server == loopbackUnlisted && tt.want == 204
+		if legacy := res.Header.Get("X-RateLimit-Limit"); (legacy != "") != wantLegacy {
+			t.Errorf("%s with %s: got X-RateLimit-Limit %q", tt.query, tt.header, legacy)
 		}
 	}
 }
 
-// TestRulesOfTheFileDecide: rules decide the requests of a proxy, and a change of the file replaces them.
-func TestRulesOfTheFileDecide(t *testing.T) {
+// TestForwardAuthDecidesByConfigRules checks that the rules of the config file decide, and that a change replaces them.
+func TestForwardAuthDecidesByConfigRules(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "headgate.yaml")
-	rules := func(path string) {
+	writeRules := func(path string) {
 		text := "limits:\n  login: sliding-log 3/1h\nrules:\n  - name: guessing\n    method: [POST]\n    path: " + path +
 			"\n    limits: [{limit: login, key: ip}]\nblock: [198.51.100.0/24]\n"
-		write(t, file, text)
+		replaceFile(t, file, text)
 	}
-	rules("/login")
+	writeRules("/login")
 	s := start(t, dir, "--store", "memory:", "--config", file)
-	ask := func(server *server, method, path, client string) int {
+	authorize := func(target *server, method, path, client string) int {
 		t.Helper()
-		r, err := http.NewRequest(http.MethodGet, server.url+"/v1/auth", nil)
+		r, err := http.NewRequest(http.MethodGet, target.url+"/v1/auth", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,13 +87,13 @@ func TestRulesOfTheFileDecide(t *testing.T) {
 			t.Error("a refusal without Retry-After")
 		}
 		if res.StatusCode == http.StatusBadRequest {
-			t.Errorf("%s %s: %s; the server says %s", method, path, text, server.out.String())
+			t.Errorf("%s %s: got 400 %s; the server says %s", method, path, text, target.out.String())
 		}
 		return res.StatusCode
 	}
 	for i, want := range []int{204, 204, 204, 429, 429} {
-		if got := ask(s, "POST", "//login?x=1", "192.0.2.7"); got != want {
-			t.Errorf("%d: status %d, want %d", i, got, want)
+		if got := authorize(s, "POST", "//login?x=1", "192.0.2.7"); got != want {
+			t.Errorf("login %d: status %d, want %d", i, got, want)
 		}
 	}
 	for _, tt := range []struct {
@@ -103,23 +105,22 @@ func TestRulesOfTheFileDecide(t *testing.T) {
 		{"POST", "/other", "192.0.2.7", 204},
 		{"POST", "/login", "198.51.100.1", 403},
 	} {
-		if got := ask(s, tt.method, tt.path, tt.client); got != tt.want {
-			t.Errorf("%+v: status %d", tt, got)
+		if got := authorize(s, tt.method, tt.path, tt.client); got != tt.want {
+			t.Errorf("%s %s by %s: status %d, want %d", tt.method, tt.path, tt.client, got, tt.want)
 		}
 	}
-	rules("/other")
-	s.waitUntil(t, "that the changed rules decide", func() bool { return ask(s, "POST", "/other", "192.0.2.7") == 429 })
-	write(t, file, "rules: [{name: x, nonsense: 1}]")
-	s.waitUntil(t, "what is wrong with the file",
+	writeRules("/other")
+	s.waitUntil(t, "that the changed rules decide", func() bool { return authorize(s, "POST", "/other", "192.0.2.7") == 429 })
+	replaceFile(t, file, "rules: [{name: x, nonsense: 1}]")
+	s.waitUntil(t, "the error of the file",
 		func() bool { return strings.Contains(s.out.String(), "is not applied") })
-	if got := ask(s, "POST", "/other", "192.0.2.7"); got != http.StatusTooManyRequests {
-		t.Errorf("after a file that is wrong: status %d", got)
+	if got := authorize(s, "POST", "/other", "192.0.2.7"); got != http.StatusTooManyRequests {
+		t.Errorf("after an invalid file: status %d, want 429", got)
 	}
-
 	// Without its store a server refuses every request that matches a rule.
-	rules("/login")
-	away := start(t, dir, "--store", "postgres://nobody@127.0.0.1:1/none", "--config", file)
-	if got := ask(away, "POST", "/login", "192.0.2.7"); got != http.StatusServiceUnavailable {
-		t.Errorf("without a store: status %d", got)
+	writeRules("/login")
+	storeless := start(t, dir, "--store", "postgres://nobody@127.0.0.1:1/none", "--config", file)
+	if got := authorize(storeless, "POST", "/login", "192.0.2.7"); got != http.StatusServiceUnavailable {
+		t.Errorf("without a store: status %d, want 503", got)
 	}
 }

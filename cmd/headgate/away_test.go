@@ -45,8 +45,8 @@ func (s *server) waitReady(t *testing.T, want int) {
 	})
 }
 
-// lines counts the log lines that say that the store is not available, and that it is available again.
-func (s *server) lines() (away, back int) {
+// countStoreLines counts the log lines that say that the store is not available, and those that say that it is again.
+func (s *server) countStoreLines() (awayLines, backLines int) {
 	text := s.out.String()
 	return strings.Count(text, `msg="the store is not available"`), strings.Count(text, `msg="the store is available"`)
 }
@@ -66,32 +66,32 @@ func redisClient(t *testing.T, url string) rueidis.Client {
 	return client
 }
 
-// TestReadyzNamesARedisWithoutMemory: /readyz and GET /v1/me name the store and what it lacks, until there is room.
-func TestReadyzNamesARedisWithoutMemory(t *testing.T) {
+// TestReadyzReportsRedisOutOfMemory checks that /readyz and /v1/me name the full store, until it has room.
+func TestReadyzReportsRedisOutOfMemory(t *testing.T) {
 	t.Parallel()
 	redis, url := database(t, newRedis) // not shared: the test changes its settings
 	s := startReady(t, t.TempDir(), "--store", url)
 	client := redisClient(t, url)
-	memory := func(maxMemory string) {
+	setMaxMemory := func(maxMemory string) {
 		t.Helper()
 		set := client.B().ConfigSet().ParameterValue().ParameterValue("maxmemory", maxMemory).Build()
 		if err := client.Do(t.Context(), set).Error(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	memory("1")
+	setMaxMemory("1")
 	s.waitReady(t, http.StatusServiceUnavailable)
 	host := strings.TrimPrefix(strings.TrimSuffix(redis.DSN, "/0"), "redis://")
 	_, p, _ := s.get(t, "/readyz")
 	if p.Type != api.Full || !strings.Contains(p.Detail, host) || !strings.Contains(p.Detail, "its memory is full") {
-		t.Errorf("/readyz %+v", p)
+		t.Errorf("/readyz: got %+v, want that the memory of %s is full", p, host)
 	}
-	s.waitUntil(t, "a store that is away in /v1/me", func() bool { // /readyz may find it before the server has
+	s.waitUntil(t, "the away store in /v1/me", func() bool { // /readyz may find the store full before the server does
 		var me api.Me
-		s.ask(t, http.MethodGet, "/v1/me", "", &me)
+		s.requestUntilOK(t, http.MethodGet, "/v1/me", "", &me)
 		return me.Away != nil && strings.Contains(me.Away.Store, host)
 	})
-	memory("0")
+	setMaxMemory("0")
 	s.waitReady(t, http.StatusOK)
 }
 
@@ -121,6 +121,7 @@ func database(t *testing.T, start func(context.Context) (*dbtest.Server, error))
 	return db, url
 }
 
+// migrate makes the schema of a database; a Redis needs none.
 func migrate(t *testing.T, url string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -132,119 +133,119 @@ func migrate(t *testing.T, url string) {
 	}
 }
 
-// TestAServerStartsBeforeItsStore starts a server whose store comes later, crashes, and comes back.
-func TestAServerStartsBeforeItsStore(t *testing.T) {
+// TestServeStartsBeforeRedis starts a server before its store, which then starts, crashes, and starts again.
+func TestServeStartsBeforeRedis(t *testing.T) {
 	t.Parallel()
-	serverStartsBeforeStore(t, newRedis)
+	testServeStartsBeforeStore(t, newRedis)
 }
 
-func TestAServerStartsBeforeItsDatabase(t *testing.T) {
+func TestServeStartsBeforeDatabase(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	for name, begin := range databases {
+	for name, startDB := range databases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			serverStartsBeforeStore(t, begin)
+			testServeStartsBeforeStore(t, startDB)
 		})
 	}
 }
 
-func serverStartsBeforeStore(t *testing.T, begin func(context.Context) (*dbtest.Server, error)) {
+func testServeStartsBeforeStore(t *testing.T, startDB func(context.Context) (*dbtest.Server, error)) {
 	t.Helper()
 	const body = `{"limit":"fixed-window 1000/30d","key":"k"}`
-	db, url := database(t, begin)
+	db, url := database(t, startDB)
 	migrate(t, url)
 	db.Crash()
 	s := start(t, t.TempDir(), "--store", url)
 	if status, _, _ := s.get(t, "/livez"); status != http.StatusOK {
-		t.Errorf("/livez without a store: %d", status)
+		t.Errorf("/livez without a store: status %d, want 200", status)
 	}
 	for _, path := range []string{"/readyz", "/healthz", "/v1/cells"} {
 		status, p, head := s.get(t, path)
 		if status != http.StatusServiceUnavailable || p.Type != api.Unavailable ||
 			head.Get("Retry-After") == "" {
-			t.Errorf("%s without a store: %d, %+v, Retry-After %q", path, status, p, head.Get("Retry-After"))
+			t.Errorf("%s without a store: got status %d, %+v, Retry-After %q, want 503", path, status, p, head.Get("Retry-After"))
 		}
 	}
 	if d, status, err := s.take(http.DefaultClient, body); err != nil ||
 		status != http.StatusServiceUnavailable || d.Allowed {
-		t.Errorf("a take without a store: %d, %+v, %v", status, d, err)
+		t.Errorf("a take without a store: got status %d, %+v, %v, want 503", status, d, err)
 	}
 	if err := db.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s.waitReady(t, http.StatusOK)
 	if d, _, err := s.take(http.DefaultClient, body); err != nil || !d.Allowed || d.Remaining != "999" {
-		t.Errorf("the first take: %+v, %v", d, err)
+		t.Errorf("the first take: got %+v, %v, want 999 remaining", d, err)
 	}
-	lines := func(gone, back int) {
+	checkStoreLines := func(wantAway, wantBack int) {
 		t.Helper()
-		s.waitUntil(t, "a line about the store", func() bool { g, b := s.lines(); return g >= gone && b >= back })
-		if g, b := s.lines(); g != gone || b != back {
-			t.Errorf("%d lines that it went away, %d that it is back, want %d and %d: %s", g, b, gone, back, s.out.String())
+		s.waitUntil(t, "a line about the store", func() bool { a, b := s.countStoreLines(); return a >= wantAway && b >= wantBack })
+		if away, back := s.countStoreLines(); away != wantAway || back != wantBack {
+			t.Errorf("got %d lines of an away store, %d of its return, want %d and %d", away, back, wantAway, wantBack)
 		}
 	}
-	lines(1, 1)
+	checkStoreLines(1, 1)
 	db.Crash()
 	s.waitReady(t, http.StatusServiceUnavailable)
 	if status, _, _ := s.get(t, "/livez"); status != http.StatusOK {
-		t.Errorf("/livez after a crash of the store: %d", status)
+		t.Errorf("/livez after a crash of the store: status %d, want 200", status)
 	}
-	lines(2, 1)
+	checkStoreLines(2, 1)
 	if err := db.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	s.waitReady(t, http.StatusOK)
-	lines(2, 2)
+	checkStoreLines(2, 2)
 	if d, status, err := s.take(http.DefaultClient, body); err != nil || status != http.StatusOK || !d.Allowed {
-		t.Errorf("a take after the return: %d, %+v, %v", status, d, err)
+		t.Errorf("a take after the return: got status %d, %+v, %v, want an admission", status, d, err)
 	}
-	lines(2, 2) // one line each, though several requests failed
-	if said := s.stop(t); strings.Contains(said, "the store is away") {
-		t.Errorf("another line says the same: %s", said)
+	checkStoreLines(2, 2) // one line each, though several requests failed
+	if output := s.stop(t); strings.Contains(output, "the store is away") {
+		t.Errorf("got a second line about the away store: %s", output)
 	}
 }
 
-// TestAServerWaitsForItsSchema: a server waits for what can be put right at the store.
-func TestAServerWaitsForItsSchema(t *testing.T) {
+// TestServeWaitsForMigrate checks that a server waits for its schema, and says so once.
+func TestServeWaitsForMigrate(t *testing.T) {
 	t.Parallel()
 	url := dbtest.Postgres(t)
 	link := newTunnel(t, url)
 	s := start(t, t.TempDir(), "--store", link.url)
 	s.waitReady(t, http.StatusServiceUnavailable)
-	s.waitUntil(t, "what is missing",
+	s.waitUntil(t, "the missing schema in the log",
 		func() bool { return strings.Contains(s.out.String(), "run headgate migrate") })
-	begin := link.accepted.Load()
-	s.waitUntil(t, "that it has tried again", func() bool { return link.accepted.Load() > begin+2 })
-	if away, _ := s.lines(); away != 1 {
-		t.Errorf("%d lines: %s", away, s.out.String())
+	connections := link.accepted.Load()
+	s.waitUntil(t, "further attempts", func() bool { return link.accepted.Load() > connections+2 })
+	if away, _ := s.countStoreLines(); away != 1 {
+		t.Errorf("got %d lines about the store, want 1: %s", away, s.out.String())
 	}
 	migrate(t, url)
 	s.waitReady(t, http.StatusOK)
 	s.stop(t)
 }
 
-// TestTheWaitForAStoreEnds: after --wait-store a server exits with 2, whether it listens already or not; after a signal
-// it exits with 0.
-func TestTheWaitForAStoreEnds(t *testing.T) {
+// TestWaitStoreTimeout checks that a server exits with 2 after --wait-store, whether it listens already or not, and
+// with 0 after a signal.
+func TestWaitStoreTimeout(t *testing.T) {
 	t.Parallel()
 	const url = "postgres://nobody@127.0.0.1:1/none"
 	for _, wait := range []time.Duration{time.Millisecond, 3 * pauses.Welcome} {
-		if code, said := serveUntilExit(t, "--store", url, "--wait-store", wait.String()); code != exitError ||
-			!strings.Contains(said, "headgate serve: the store was not available within "+wait.String()+": ") ||
-			!strings.Contains(said, "store unavailable") {
-			t.Errorf("after %s it ended with %d: %q", wait, code, said)
+		if code, output := serveUntilExit(t, "--store", url, "--wait-store", wait.String()); code != exitError ||
+			!strings.Contains(output, "headgate serve: the store was not available within "+wait.String()+": ") ||
+			!strings.Contains(output, "store unavailable") {
+			t.Errorf("with --wait-store %s: got exit %d, %q, want %d", wait, code, output, exitError)
 		}
 	}
 	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		s := start(t, t.TempDir(), "--store", url)
 		s.waitReady(t, http.StatusServiceUnavailable)
-		s.end(t, sig)
+		s.stopWith(t, sig)
 	}
 }
 
-// TestASchemaThatIsNewerIsNotWaitedFor: such a server exits at once, since waiting does not help.
-func TestASchemaThatIsNewerIsNotWaitedFor(t *testing.T) {
+// TestServeExitsIfTheSchemaIsNewer checks that a server does not wait for a schema that is newer.
+func TestServeExitsIfTheSchemaIsNewer(t *testing.T) {
 	t.Parallel()
 	url := dbtest.Postgres(t) // the test changes its schema
 	migrate(t, url)
@@ -256,8 +257,8 @@ func TestASchemaThatIsNewerIsNotWaitedFor(t *testing.T) {
 	if _, err := conn.Exec(t.Context(), "update headgate.installed set state = 999"); err != nil {
 		t.Fatal(err)
 	}
-	if code, said := serveUntilExit(t, "--store", url); code != exitError ||
-		!strings.Contains(said, "headgate serve: postgres: schema is newer than this binary") {
-		t.Errorf("code %d; it said %q", code, said)
+	if code, output := serveUntilExit(t, "--store", url); code != exitError ||
+		!strings.Contains(output, "headgate serve: postgres: schema is newer than this binary") {
+		t.Errorf("got code %d, %q, want %d and a schema that is newer", code, output, exitError)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/internal/replay"
 )
 
-// TestTheProgressIsOneLine: on a terminal the line is overwritten up to ten times a second; elsewhere nothing is shown.
-func TestTheProgressIsOneLine(t *testing.T) {
+// TestProgressBarShowsOneLine checks that on a terminal one line is overwritten, up to ten times a second.
+func TestProgressBarShowsOneLine(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	now := time.Unix(0, 0)
@@ -33,7 +33,7 @@ func TestTheProgressIsOneLine(t *testing.T) {
 	}
 	b.clear()
 	if out.Len() > 0 {
-		t.Errorf("where there is no terminal: %q", out.String())
+		t.Errorf("without a terminal: got %q, want nothing", out.String())
 	}
 	b.terminalLine = terminalLine{&out}
 	for _, s := range steps {
@@ -48,6 +48,6 @@ func TestTheProgressIsOneLine(t *testing.T) {
 	}
 	out.Reset()
 	if b.clear(); out.String() != "\r\x1b[K" {
-		t.Errorf("cleared by %q", out.String())
+		t.Errorf("clear: got %q, want an empty line", out.String())
 	}
 }

@@ -150,12 +150,12 @@ func (b *bench) take(ctx context.Context, client int, charges []headgate.Charge)
 }
 
 func lowerTo(a *atomic.Int64, v int64) {
-	for old := a.Load(); v < old && !a.CompareAndSwap(old, v); old = a.Load() {
+	for current := a.Load(); v < current && !a.CompareAndSwap(current, v); current = a.Load() {
 	}
 }
 
 func raiseTo(a *atomic.Int64, v int64) {
-	for old := a.Load(); v > old && !a.CompareAndSwap(old, v); old = a.Load() {
+	for current := a.Load(); v > current && !a.CompareAndSwap(current, v); current = a.Load() {
 	}
 }
 

@@ -26,7 +26,7 @@ func runBench(ctx context.Context, args ...string) (code int, stdout, stderr str
 }
 
 // TestBenchAuditsEachLimit makes more calls than any of the limits admits, while the clock advances by a millisecond a
-// call: everything that a limit allows is admitted.
+// call. No limit admits more than its bound, and each admits at least 10 for each of the 3 keys.
 func TestBenchAuditsEachLimit(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []string{
@@ -37,15 +37,15 @@ func TestBenchAuditsEachLimit(t *testing.T) {
 		s := memory.New(&memory.Config{Clock: func() int64 { clock += 1000; return clock }})
 		r := audit(t, s, limit, "2.5", 3, 2000)
 		if r.over.Sign() > 0 || r.Errors > 0 || r.Refused == 0 || r.Admitted.Cmp(big.NewRat(3*10, 1)) < 0 {
-			t.Errorf("%s: %s, %d refused", limit, r.verdict(), r.Refused)
+			t.Errorf("%s: got %s, %d refused, want at least 30 admitted and none over", limit, r.verdict(), r.Refused)
 		}
 	}
 }
 
-// TestBenchReports checks the JSON report for a limit that admits and refuses calls all the time.
-func TestBenchReports(t *testing.T) {
+// TestBenchJSONReport checks the report of -o json: the admitted amount is within the bound, and there are no errors.
+func TestBenchJSONReport(t *testing.T) {
 	t.Parallel()
-	code, out, errs := runBench(t.Context(), "--store", "memory:", "--limit", "token-bucket 100/s burst 20",
+	code, out, stderr := runBench(t.Context(), "--store", "memory:", "--limit", "token-bucket 100/s burst 20",
 		"--keys", "3", "--clients", "8", "--duration", "50ms", "--warmup", "1ms", "--cost", "2.5", "-o", "json")
 	var got struct {
 		Rate     float64 `json:"decisions_per_s"`
@@ -56,135 +56,137 @@ func TestBenchReports(t *testing.T) {
 		P50      float64 `json:"p50_us"`
 		P99      float64 `json:"p99_us"`
 	}
-	if err := json.Unmarshal([]byte(out), &got); code != 0 || errs != "" || err != nil ||
+	if err := json.Unmarshal([]byte(out), &got); code != 0 || stderr != "" || err != nil ||
 		strings.Count(out, "\n") != 1 {
-		t.Fatalf("code %d, %s, %v: %s", code, errs, err, out)
+		t.Fatalf("code %d, %s, %v: %s", code, stderr, err, out)
 	}
 	if got.Admitted > got.Bound || got.Errors != 0 || got.P99 < got.P50 {
-		t.Error(out)
+		t.Errorf("got %s", out)
 	}
 }
 
-func TestBenchOfSeveralLimits(t *testing.T) {
+func TestBenchSeveralLimits(t *testing.T) {
 	t.Parallel()
-	for _, more := range [][]string{nil, {"--ids"}, {"--settle", "1"}, {"--settle", "0"}, {"--settle", "7.5", "--zipf", "1"}} {
+	for _, extraArgs := range [][]string{
+		nil, {"--ids"}, {"--settle", "1"}, {"--settle", "0"}, {"--settle", "7.5", "--zipf", "1"},
+	} {
 		args := append([]string{
 			"--store", "memory:", "--limit", "token-bucket 1000/s burst 100", "--limit", "fixed-window 2000/1s",
 			"--limit", "interval 50/10ms", "--keys", "100,5,1", "--cost", "2.5", "--clients", "4",
 			"--duration", "50ms", "--warmup", "0",
-		}, more...)
-		code, out, errs := runBench(t.Context(), args...)
-		if code != 0 || errs != "" || !strings.Contains(out, "fixed-window 2000/1s, 5 keys\n") ||
+		}, extraArgs...)
+		code, out, stderr := runBench(t.Context(), args...)
+		if code != 0 || stderr != "" || !strings.Contains(out, "fixed-window 2000/1s, 5 keys\n") ||
 			!strings.Contains(out, "allowed: exact") || !strings.Contains(out, "errors     0\n") {
-			t.Errorf("%q: code %d, %s\n%s", more, code, errs, out)
+			t.Errorf("%q: got code %d, %s\n%s\nwant no errors", extraArgs, code, stderr, out)
 		}
 	}
 }
 
-func TestKeysAreDrawnByZipfsLaw(t *testing.T) {
+func TestKeyDrawFollowsZipfsLaw(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
-	const times = 100_000
-	for exponent, want := range map[float64]float64{0: 0.1, 1: 1 / 2.9290, 2: 1 / 1.5498} { // for the first of ten keys
-		d, first := newKeyDraw(10, exponent), 0.0
-		for range times {
+	const draws = 100_000
+	for exponent, want := range map[float64]float64{0: 0.1, 1: 1 / 2.9290, 2: 1 / 1.5498} { // of ten keys
+		d, firstKeyDraws := newKeyDraw(10, exponent), 0.0
+		for range draws {
 			if d.next(rng) == 0 {
-				first++
+				firstKeyDraws++
 			}
 		}
-		if got := first / times; got < want-0.01 || got > want+0.01 {
+		if got := firstKeyDraws / draws; got < want-0.01 || got > want+0.01 {
 			t.Errorf("exponent %g: the first key is drawn %.3f of the times, want %.3f", exponent, got, want)
 		}
 	}
 }
 
-func TestBenchEndsEarlyWithAReport(t *testing.T) {
+func TestBenchReportsAfterAnEarlyEnd(t *testing.T) {
 	t.Parallel()
 	var code int
-	var out, errs string
+	var out, stderr string
 	// A bench that ends before its first call has no report, and the machine may pause for 50 ms.
-	for _, lasts := range []time.Duration{50 * time.Millisecond, time.Second, 5 * time.Second, time.Minute} {
-		ctx, cancel := context.WithTimeout(t.Context(), lasts)
-		code, out, errs = runBench(ctx, "--store", "memory:", "--duration", "1h", "--warmup", "1ms")
+	for _, timeout := range []time.Duration{50 * time.Millisecond, time.Second, 5 * time.Second, time.Minute} {
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+		code, out, stderr = runBench(ctx, "--store", "memory:", "--duration", "1h", "--warmup", "1ms")
 		cancel()
-		if code != exitError || errs != "headgate bench: context deadline exceeded\n" {
+		if code != exitError || stderr != "headgate bench: context deadline exceeded\n" {
 			break
 		}
 	}
-	if code != 0 || errs != "" || !strings.Contains(out, "allowed: exact\n") ||
+	if code != 0 || stderr != "" || !strings.Contains(out, "allowed: exact\n") ||
 		!strings.Contains(out, "errors     0\n") {
-		t.Errorf("code %d, %s\n%s", code, errs, out)
+		t.Errorf("code %d, %s\n%s", code, stderr, out)
 	}
 }
 
-// faulty is a store that sometimes reports a refusal as an admission, or fails.
-type faulty struct {
+// faultyStore is a store that reports some refusals as admissions, and fails some calls after it has applied them.
+type faultyStore struct {
 	store.Store
-	lies  atomic.Int64 // number of refusals that it still reports as admissions
-	fails atomic.Int64 // number of calls that still fail, after they were applied
+	falseAdmissions atomic.Int64 // number of further refusals that it reports as admissions
+	failures        atomic.Int64 // number of further calls that fail
 }
 
-var errGone = errors.New("gone")
+var errFaulty = errors.New("gone")
 
 // Apply implements store.Store.
-func (f *faulty) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (f *faultyStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if err := f.Store.Apply(ctx, ops, outs); err != nil {
 		return err
 	}
-	if outs[0].Granted == 0 && f.lies.Add(-1) >= 0 {
+	if outs[0].Granted == 0 && f.falseAdmissions.Add(-1) >= 0 {
 		outs[0].Granted = ops[0].Count
 	}
-	if ops[0].Verb == law.Take && f.fails.Add(-1) >= 0 {
-		return errGone
+	if ops[0].Verb == law.Take && f.failures.Add(-1) >= 0 {
+		return errFaulty
 	}
 	return nil
 }
 
-// auditFaulty runs a bench over a faulty store whose clock stands still.
-func auditFaulty(t *testing.T, f *faulty, limit string, questions int) *benchReport {
+// auditFaulty runs a bench of calls over a faulty store whose clock stands still.
+func auditFaulty(t *testing.T, f *faultyStore, limit string, calls int) *benchReport {
 	t.Helper()
 	f.Store = memory.New(&memory.Config{Clock: func() int64 { return 1_800_000_000_000_000 }})
-	return audit(t, f, limit, "1", 1, questions)
+	return audit(t, f, limit, "1", 1, calls)
 }
 
-// audit runs a bench over a store.
-func audit(t *testing.T, s store.Store, limit, cost string, keys, questions int) *benchReport {
+// audit runs a bench of calls over a store.
+func audit(t *testing.T, s store.Store, limit, cost string, keys, calls int) *benchReport {
 	t.Helper()
-	q := &workload{limits: []keyedLimit{{headgate.MustParse(limit), keys}}, cost: headgate.MustCost(cost)}
-	b, err := newBench(t.Context(), headgate.New(s, nil), q, "k/", 0, 1)
+	w := &workload{limits: []keyedLimit{{headgate.MustParse(limit), keys}}, cost: headgate.MustCost(cost)}
+	b, err := newBench(t.Context(), headgate.New(s, nil), w, "k/", 0, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	for range questions {
+	for range calls {
 		_, _ = b.ask(t.Context(), 0, rng)
 	}
 	return b.report(load.Result{})
 }
 
-func TestBenchFindsWhatWasAdmittedBeyondTheLimit(t *testing.T) {
+func TestBenchReportsAdmissionsBeyondTheLimit(t *testing.T) {
 	t.Parallel()
-	f := new(faulty)
-	f.lies.Store(3)
+	f := new(faultyStore)
+	f.falseAdmissions.Store(3) // beyond the burst of 2,000
 	r := auditFaulty(t, f, "token-bucket 1000/s burst 2000", 5000)
 	if got, want := r.verdict(), "2,003 of 2,000 allowed: OVER by 3, on 1 of the keys"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	var out, errs bytes.Buffer
-	if err := r.printJSON(&out, &errs); err != nil || !strings.Contains(errs.String(), "OVER by 3") ||
+	var out, stderr bytes.Buffer
+	if err := r.printJSON(&out, &stderr); err != nil || !strings.Contains(stderr.String(), "OVER by 3") ||
 		!strings.Contains(out.String(), `"admitted":2003,"refused":2997,"errors":0,"bound":2000,`) {
-		t.Errorf("%v, %s, %s", err, errs.String(), out.String())
+		t.Errorf("printJSON: got %v, %s, %s, want OVER by 3", err, stderr.String(), out.String())
 	}
 }
 
-func TestBenchCountsNoErrorAsAdmitted(t *testing.T) {
+func TestBenchDoesNotCountErrorsAsAdmitted(t *testing.T) {
 	t.Parallel()
-	f := new(faulty)
-	f.fails.Store(4)
+	f := new(faultyStore)
+	f.failures.Store(4) // of 10 calls that are charged
 	r := auditFaulty(t, f, "fixed-window 10/1h", 20)
 	if got, want := r.verdict(), "6 of 10 allowed: exact"; got != want || r.Errors != 4 ||
-		!errors.Is(r.firstErr, errGone) {
-		t.Errorf("got %s, %d errors, first %v; want %s, 4", got, r.Errors, r.firstErr, want)
+		!errors.Is(r.firstErr, errFaulty) {
+		t.Errorf("got %s, %d errors, first %v; want %s, 4 errors", got, r.Errors, r.firstErr, want)
 	}
 }
 
@@ -217,10 +219,10 @@ func TestBenchCommandErrors(t *testing.T) {
 		"config: open missing.yaml":        {"--config", "missing.yaml"},
 		"unknown flag: --jsn":              {"--jsn"},
 	} {
-		code, out, errs := runBench(t.Context(),
+		code, out, stderr := runBench(t.Context(),
 			append([]string{"--store", "memory:", "--duration", "1ms", "--warmup", "0"}, args...)...)
-		if code != 2 || out != "" || !strings.HasPrefix(errs, "headgate bench: ") || !strings.Contains(errs, want) {
-			t.Errorf("%q: code %d, %q, %q; want %q", args, code, out, errs, want)
+		if code != 2 || out != "" || !strings.HasPrefix(stderr, "headgate bench: ") || !strings.Contains(stderr, want) {
+			t.Errorf("%q: code %d, %q, %q; want %q", args, code, out, stderr, want)
 		}
 	}
 }
@@ -232,12 +234,12 @@ func TestGroupThousandsAndRound(t *testing.T) {
 		"123456": "123,456",
 	} {
 		if got := groupThousands(s); got != want {
-			t.Errorf("grouped %s: %s, want %s", s, got, want)
+			t.Errorf("groupThousands(%s): got %s, want %s", s, got, want)
 		}
 	}
 	for d, want := range map[time.Duration]string{999: "999ns", 12345: "12.3µs", 1234567: "1.23ms", 0: "0s"} {
 		if got := roundToThreeDigits(d).String(); got != want {
-			t.Errorf("brief %d: %s, want %s", d, got, want)
+			t.Errorf("roundToThreeDigits(%d): got %s, want %s", d, got, want)
 		}
 	}
 }

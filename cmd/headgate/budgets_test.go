@@ -19,7 +19,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// budgets returns six limits with a capacity of about budget. Next to nothing of it drains during a test.
+// budgets returns six limits with capacities of about budget. They drain next to nothing during a test.
 func budgets(t *testing.T, budget int) (limits []headgate.Limit) {
 	t.Helper()
 	for i, notation := range []string{
@@ -37,11 +37,11 @@ func budgets(t *testing.T, budget int) (limits []headgate.Limit) {
 
 // spending counts what callers spent of six limits, in thousandths of a unit of cost.
 type spending struct {
-	servers []atomic.Pointer[client.Client]
-	limits  []headgate.Limit
-	actual  [6]atomic.Int64 // final costs of the admitted requests
-	charged [6]atomic.Int64 // charges that were admitted, less what is known to have been given back
-	late    [6]atomic.Int64 // costs of attempts that were cut off, and may be charged later
+	servers      []atomic.Pointer[client.Client]
+	limits       []headgate.Limit
+	actualCosts  [6]atomic.Int64 // final costs of the admitted requests
+	chargedCosts [6]atomic.Int64 // admitted charges, less the amounts that settlements have returned
+	unknownCosts [6]atomic.Int64 // costs of attempts that were cut off, and may be charged later
 }
 
 func costOf(thousandths int64) headgate.Cost {
@@ -55,7 +55,7 @@ func thousandths(t *testing.T, c headgate.Cost) int64 {
 	t.Helper()
 	f, err := strconv.ParseFloat(c.String(), 64)
 	if err != nil {
-		t.Error(err)
+		t.Errorf("the cost %s: %v", c, err)
 	}
 	return int64(f*1000 + 0.5)
 }
@@ -68,38 +68,38 @@ func (s *spending) charges(costs []int64) []headgate.Charge {
 	return list
 }
 
-// retryUntilAnswered calls ask with one server after the other until one answers. late: an attempt was cut off.
-func (s *spending) retryUntilAnswered(t *testing.T, id string, ask func(o headgate.Once) error) (late, ok bool) {
-	n := 0
+// retryUntilAnswered makes a call to one server after the other until one answers. cutOff: an attempt got no answer.
+func (s *spending) retryUntilAnswered(t *testing.T, id string, call func(o headgate.Once) error) (cutOff, ok bool) {
+	attempts := 0
 	await.NoError(t, "an answer to "+id, func() error {
-		err := ask(s.servers[n%len(s.servers)].Load().Once(id, time.Hour))
+		err := call(s.servers[attempts%len(s.servers)].Load().Once(id, time.Hour))
 		if errors.Is(err, headgate.ErrInvalid) || errors.Is(err, headgate.ErrSettled) ||
 			errors.Is(err, headgate.ErrReused) || errors.Is(err, headgate.ErrUnknownID) {
 			t.Errorf("%s: %v", id, err)
 			return nil
 		}
-		ok, late = err == nil, late || err != nil
-		n++
+		ok, cutOff = err == nil, cutOff || err != nil
+		attempts++
 		return err
 	})
-	return late, ok
+	return cutOff, ok
 }
 
-// spend makes a request, extends some that are admitted, and settles or cancels most. It reports whether it was
-// admitted.
+// spend makes a request, and reports whether it was admitted. It extends some admitted requests, and settles or cancels
+// most of them.
 func (s *spending) spend(t *testing.T, rng *rand.Rand, id string) bool {
 	costs := make([]int64, len(s.limits))
 	for i := range costs {
 		costs[i] = 1 + rng.Int64N(3000)
 	}
 	var d headgate.Decision
-	late, ok := s.retryUntilAnswered(t, id, func(o headgate.Once) (err error) {
+	cutOff, ok := s.retryUntilAnswered(t, id, func(o headgate.Once) (err error) {
 		d, err = o.Take(t.Context(), s.charges(costs)...)
 		return err
 	})
-	how := rng.IntN(4)
-	if late && (!d.Allowed || how == 0) {
-		s.addLate(costs)
+	ending := rng.IntN(4) // 0: cancel, 1 and 2: settle, 3: do neither
+	if cutOff && (!d.Allowed || ending == 0) {
+		s.addUnknown(costs)
 	}
 	if !ok || !d.Allowed {
 		return false
@@ -114,66 +114,66 @@ func (s *spending) spend(t *testing.T, rng *rand.Rand, id string) bool {
 	actual := make([]int64, len(costs))
 	for i := range costs {
 		actual[i] = rng.Int64N(costs[i] + 1)
-		switch how {
+		switch ending {
 		case 0:
 			actual[i], settle = 0, headgate.Once.Cancel
-		case 3: // the request is not settled
+		case 3:
 			actual[i] = costs[i]
 		}
-		s.actual[i].Add(actual[i])
+		s.actualCosts[i].Add(actual[i])
 	}
-	if how == 3 {
+	if ending == 3 {
 		return true
 	}
-	var back []headgate.Cost
+	var returned []headgate.Cost
 	s.retryUntilAnswered(t, id, func(o headgate.Once) (err error) {
-		back, err = settle(o, t.Context(), s.charges(actual)...)
+		returned, err = settle(o, t.Context(), s.charges(actual)...)
 		return err
 	})
-	for i := range back { // zeros if an attempt that was cut off has settled the request
-		s.charged[i].Add(-thousandths(t, back[i]))
+	for i := range returned { // zeros if an attempt that was cut off has settled the request
+		s.chargedCosts[i].Add(-thousandths(t, returned[i]))
 	}
 	return true
 }
 
-// extend extends a request, and reports whether that was admitted. If so, it sets costs to the new total.
+// extend extends a request, and reports whether the extension was admitted. If so, it sets costs to the new total.
 func (s *spending) extend(t *testing.T, rng *rand.Rand, id string, costs []int64) bool {
-	more, total := make([]int64, len(costs)), make([]int64, len(costs))
+	extra, total := make([]int64, len(costs)), make([]int64, len(costs))
 	for i := range costs {
-		more[i] = rng.Int64N(1500)
-		total[i] = costs[i] + more[i]
+		extra[i] = rng.Int64N(1500)
+		total[i] = costs[i] + extra[i]
 	}
 	var e headgate.ExtendResult
-	late, ok := s.retryUntilAnswered(t, id, func(o headgate.Once) (err error) {
+	cutOff, ok := s.retryUntilAnswered(t, id, func(o headgate.Once) (err error) {
 		e, err = o.Extend(t.Context(), s.charges(total)...)
 		return err
 	})
 	switch {
-	case !ok || !e.Decision.Allowed && !late:
+	case !ok || !e.Decision.Allowed && !cutOff:
 		return false
 	case !e.Decision.Allowed:
-		s.addLate(more)
+		s.addUnknown(extra)
 		return false
 	}
 	for i := range total {
 		if got := thousandths(t, e.Charged[i]); got != total[i] {
-			t.Errorf("%s: extended to %d thousandths, %d are charged", id, total[i], got)
+			t.Errorf("%s: extended to %d thousandths, got %d charged", id, total[i], got)
 		}
 	}
-	s.addCharged(more)
+	s.addCharged(extra)
 	copy(costs, total)
 	return true
 }
 
 func (s *spending) addCharged(costs []int64) {
 	for i, c := range costs {
-		s.charged[i].Add(c)
+		s.chargedCosts[i].Add(c)
 	}
 }
 
-func (s *spending) addLate(costs []int64) {
+func (s *spending) addUnknown(costs []int64) {
 	for i, c := range costs {
-		s.late[i].Add(c)
+		s.unknownCosts[i].Add(c)
 	}
 }
 
@@ -198,7 +198,7 @@ func budgetsThroughKill9(t *testing.T, url string, servers int) {
 	budget, kills := tier.Pick(150, 1000, 1000), tier.Pick(2, 5, 5)
 	s := &spending{servers: make([]atomic.Pointer[client.Client], servers), limits: budgets(t, budget)}
 	running := make([]*server, servers)
-	run := func(i int) {
+	startServer := func(i int) {
 		running[i] = start(t, t.TempDir(), "--store", url)
 		c, err := client.New(running[i].url, &client.Config{Connections: 8})
 		if err != nil {
@@ -208,15 +208,15 @@ func budgetsThroughKill9(t *testing.T, url string, servers int) {
 		s.servers[i].Store(c)
 	}
 	for i := range running {
-		run(i)
+		startServer(i)
 	}
-	var asked, admitted atomic.Int64
+	var requests, admitted atomic.Int64
 	var wg sync.WaitGroup
 	for caller := range tier.Pick(16, 64, 64) {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(caller), 9))
 			for n, refused := 0, 0; refused < 2 && !t.Failed(); n++ {
-				asked.Add(1)
+				requests.Add(1)
 				if s.spend(t, rng, fmt.Sprint("caller ", caller, " ", n)) {
 					admitted.Add(1)
 				} else {
@@ -225,46 +225,46 @@ func budgetsThroughKill9(t *testing.T, url string, servers int) {
 			}
 		})
 	}
-	// Most of a budget is spent when each server is killed: a request costs 1.5 at most.
+	// The kills are spread over budget/2 requests, which cost 1.5 each on average before they are extended and settled.
 	for n := range kills {
 		await.Until(t, "requests before the next kill", func() bool {
-			return t.Failed() || asked.Load() > int64((n+1)*budget/2/kills)
+			return t.Failed() || requests.Load() > int64((n+1)*budget/2/kills)
 		})
 		i := n % servers
 		if err := running[i].cmd.Process.Kill(); err != nil {
-			t.Error(err)
+			t.Errorf("kill: %v", err)
 		}
 		_ = running[i].cmd.Wait()
-		run(i)
+		startServer(i)
 	}
 	wg.Wait()
 	t.Logf("%d requests were admitted", admitted.Load())
 	s.check(t)
 }
 
-// check compares what is in use of each limit with the counts of the callers.
+// check compares the usage of each limit with the counts of the callers.
 func (s *spending) check(t *testing.T) {
-	full := false
+	anyFull := false
 	for i, limit := range s.limits {
 		st, err := s.servers[0].Load().Inspect(context.Background(), limit, "k")
 		if err != nil {
 			t.Fatal(err)
 		}
 		used, capacity := thousandths(t, st.Used), thousandths(t, st.Capacity)
-		minUsed, maxUsed := s.actual[i].Load(), s.charged[i].Load()
+		minUsed, maxUsed := s.actualCosts[i].Load(), s.chargedCosts[i].Load()
 		switch limit.Algorithm().(type) {
 		case headgate.TokenBucket, headgate.GCRA:
-			minUsed -= 500 // it drains a little
+			minUsed -= 500 // the level drains a little
 		default:
 			maxUsed = minUsed // these limits take back everything that a settlement leaves
 		}
-		maxUsed += s.late[i].Load()
+		maxUsed += s.unknownCosts[i].Load()
 		if used < minUsed || used > maxUsed || used > capacity {
-			t.Errorf("%s: %d thousandths of %d are in use, want %d to %d", limit, used, capacity, minUsed, maxUsed)
+			t.Errorf("%s: got %d thousandths of %d in use, want %d to %d", limit, used, capacity, minUsed, maxUsed)
 		}
-		full = full || used > capacity-10_000
+		anyFull = anyFull || used > capacity-10_000
 	}
-	if !full {
+	if !anyFull {
 		t.Error("no limit is full, and all callers were refused")
 	}
 }

@@ -22,7 +22,7 @@ func TestBuildInfoFillsMissingFields(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		linked, want build
-		short        string
+		wantShort    string
 	}{
 		{build{}, build{"v0.3.1", "0123456789abcdef", "2026-01-02T03:04:05Z"}, "v0.3.1 0123456789ab"},
 		{build{"v9", "fe", "d"}, build{"v9", "fe", "d"}, "v9 fe"},
@@ -30,13 +30,13 @@ func TestBuildInfoFillsMissingFields(t *testing.T) {
 	} {
 		got := tt.linked
 		got.addBuildInfo(info)
-		if got != tt.want || got.versionAndCommit() != tt.short {
-			t.Errorf("%+v: got %+v, %q", tt.linked, got, got.versionAndCommit())
+		if got != tt.want || got.versionAndCommit() != tt.wantShort {
+			t.Errorf("%+v: got %+v, %q, want %+v, %q", tt.linked, got, got.versionAndCommit(), tt.want, tt.wantShort)
 		}
 	}
 }
 
-// driverOfTag maps each build tag that leaves a store out to the package of the driver of that store.
+// driverOfTag maps each build tag that leaves out a store to the package of its driver.
 var driverOfTag = map[string]string{
 	"headgate_nosqlite":   "modernc.org/sqlite",
 	"headgate_nopostgres": "github.com/jackc/pgx/v5",
@@ -44,63 +44,63 @@ var driverOfTag = map[string]string{
 	"headgate_noredis":    "github.com/redis/rueidis",
 }
 
-// TestEachTagLeavesItsStoreOut checks the linked packages. TestACommandWithoutStores shows that the rest compiles.
-func TestEachTagLeavesItsStoreOut(t *testing.T) {
+// TestBuildTagsLeaveStoresOut checks that each tag leaves out the driver of its store, and no other driver.
+func TestBuildTagsLeaveStoresOut(t *testing.T) {
 	tier.Nightly(t)
 	t.Parallel()
-	for tag, driver := range driverOfTag {
-		list := exec.Command("go", "list", "-deps", "-tags", tag, ".")
-		list.Stderr = os.Stderr
-		out, err := list.Output()
+	for tag := range driverOfTag {
+		goList := exec.Command("go", "list", "-deps", "-tags", tag, ".")
+		goList.Stderr = os.Stderr
+		out, err := goList.Output()
 		if err != nil {
 			t.Fatalf("%s: %v", tag, err)
 		}
 		linked := strings.Fields(string(out))
 		for other, d := range driverOfTag {
-			if has := slices.Contains(linked, d); has != (other != tag) {
-				t.Errorf("%s: %s is linked: %v", tag, driver, has)
+			if isLinked := slices.Contains(linked, d); isLinked != (other != tag) {
+				t.Errorf("%s: the driver %s is linked: %v, want %v", tag, d, isLinked, other != tag)
 			}
 		}
 	}
 }
 
-// TestSpansComeByATag checks the linked packages.
-func TestSpansComeByATag(t *testing.T) {
+// TestOpenTelemetryNeedsABuildTag checks that OpenTelemetry is linked only with the tag headgate_otel.
+func TestOpenTelemetryNeedsABuildTag(t *testing.T) {
 	t.Parallel()
 	for tag, want := range map[string]bool{"": false, "headgate_otel": true} {
-		list := exec.Command("go", "list", "-deps", "-tags", tag, ".")
-		list.Stderr = os.Stderr
-		out, err := list.Output()
+		goList := exec.Command("go", "list", "-deps", "-tags", tag, ".")
+		goList.Stderr = os.Stderr
+		out, err := goList.Output()
 		if err != nil {
 			t.Fatalf("%s: %v", tag, err)
 		}
-		if has := strings.Contains(string(out), "go.opentelemetry.io/"); has != want {
-			t.Errorf("tag %q: OpenTelemetry is linked: %v", tag, has)
+		if isLinked := strings.Contains(string(out), "go.opentelemetry.io/"); isLinked != want {
+			t.Errorf("tag %q: OpenTelemetry is linked: %v", tag, isLinked)
 		}
 	}
 }
 
-// TestACommandWithoutStores builds the command with all tags, a stamp, and the command that writes the manual.
-func TestACommandWithoutStores(t *testing.T) {
+// TestCommandBuiltWithoutStores builds the command with all tags, a version, and the command that writes the manual.
+func TestCommandBuiltWithoutStores(t *testing.T) {
 	tier.Nightly(t)
 	t.Parallel()
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "headgate")
-	all := []string{"headgate_man"}
+	tags := []string{"headgate_man"}
 	for tag := range driverOfTag {
-		all = append(all, tag)
+		tags = append(tags, tag)
 	}
-	stamped := "-X main.release=v9.8.7 -X main.commit=0123456789abcdef0123 -X main.date=2026-01-02T03:04:05Z"
-	build := exec.Command("go", "build", "-trimpath", "-tags", strings.Join(all, ","), "-ldflags", stamped,
+	ldflags := "-X main.release=v9.8.7 -X main.commit=0123456789abcdef0123 -X main.date=2026-01-02T03:04:05Z"
+	build := exec.Command("go", "build", "-trimpath", "-tags", strings.Join(tags, ","), "-ldflags", ldflags,
 		"-o", bin, ".")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	for _, tt := range []struct {
-		args string
-		code int
-		says []string
+		args      string
+		code      int
+		wantTexts []string
 	}{
 		{"--version", exitOK, []string{
 			"headgate v9.8.7 0123456789ab go1.", "\ncommit    0123456789abcdef0123\n",
@@ -128,19 +128,19 @@ func TestACommandWithoutStores(t *testing.T) {
 		if code := cmd.ProcessState.ExitCode(); code != tt.code {
 			t.Errorf("%s: exit code %d, want %d: %s", tt.args, code, tt.code, out)
 		}
-		for _, says := range tt.says {
-			if !strings.Contains(string(out), says) || strings.Contains(string(out), "secret") {
-				t.Errorf("%s: %q, want %q", tt.args, out, says)
+		for _, wantText := range tt.wantTexts {
+			if !strings.Contains(string(out), wantText) || strings.Contains(string(out), "secret") {
+				t.Errorf("%s: %q, want %q", tt.args, out, wantText)
 			}
 		}
 	}
-	for page, says := range map[string]string{
+	for page, wantText := range map[string]string{
 		"headgate.1":       `.TH "HEADGATE" "1" "Jan 2026" "headgate v9.8.7" "Headgate"`,
 		"headgate-serve.1": `\fB--store\fP`,
 	} {
 		text, err := os.ReadFile(filepath.Join(dir, "man", page))
-		if err != nil || !strings.Contains(string(text), says) {
-			t.Errorf("%s: %v, want %s in\n%.500s", page, err, says, text)
+		if err != nil || !strings.Contains(string(text), wantText) {
+			t.Errorf("%s: %v, want %s in\n%.500s", page, err, wantText, text)
 		}
 	}
 }

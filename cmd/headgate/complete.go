@@ -37,23 +37,23 @@ func completeArgs(completers ...completer) cobra.CompletionFunc {
 		cmd.SetContext(ctx)
 		server, err := serverOf(cmd)
 		if err == nil && server == "" {
-			c, wrong := loadConfig(cmd)
-			if wrong != nil {
+			c, configErr := loadConfig(cmd)
+			if configErr != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			p, wrong := placeOf(cmd, c)
-			if wrong != nil || p.Missing() {
+			p, configErr := placeOf(cmd, c)
+			if configErr != nil || p.Missing() {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
 		}
-		_ = ask(cmd, func(s backend) error { found = completers[n](cmd, s, typed); return nil })
+		_ = withBackend(cmd, func(s backend) error { found = completers[n](cmd, s, typed); return nil })
 		return found, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
 // completeLimit returns the names of the limits in the catalog.
 func completeLimit(cmd *cobra.Command, s backend, _ string) (names []string) {
-	list, err := askLimits(cmd.Context(), s, nil)
+	list, err := callLimits(cmd.Context(), s, nil)
 	if err != nil {
 		return nil
 	}
@@ -65,7 +65,7 @@ func completeLimit(cmd *cobra.Command, s backend, _ string) (names []string) {
 
 // completePlan returns the names of the plans in the catalog.
 func completePlan(cmd *cobra.Command, s backend, _ string) (names []string) {
-	list, err := askCatalog(cmd.Context(), s, nil)
+	list, err := callCatalog(cmd.Context(), s, nil)
 	if err != nil {
 		return nil
 	}
@@ -101,13 +101,13 @@ func withSuggestion(cmd *cobra.Command, s backend, err error) error {
 	if err == nil {
 		return nil
 	}
-	wrong, _ := errors.AsType[*headgate.InvalidError](err)
+	invalid, _ := errors.AsType[*headgate.InvalidError](err)
 	name := quotedName.FindStringSubmatch(err.Error())
 	switch {
 	case name == nil:
-	case s.local == nil && (errors.Is(err, headgate.ErrUnknownLimit) || wrong != nil && wrong.Field == "limit"):
+	case s.local == nil && (errors.Is(err, headgate.ErrUnknownLimit) || invalid != nil && invalid.Field == "limit"):
 		return suggest(err, name[1], completeLimit(cmd, s, ""))
-	case wrong != nil && wrong.Field == "plan":
+	case invalid != nil && invalid.Field == "plan":
 		return suggest(err, name[1], completePlan(cmd, s, ""))
 	}
 	return err
@@ -125,7 +125,7 @@ func suggest(err error, name string, names []string) error {
 	return err
 }
 
-// didYouMean asks whether one of the commands below cmd with a similar name was meant; it is empty if none is similar.
+// didYouMean returns the question whether a command below cmd with a similar name was meant, or "" if none is similar.
 func didYouMean(cmd *cobra.Command, name string) string {
 	names := cmd.SuggestionsFor(name)
 	slices.Sort(names)

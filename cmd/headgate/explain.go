@@ -52,7 +52,7 @@ func newExplainCommand() *cobra.Command {
 					return findErr
 				}
 				if named || exists && c.File == "" {
-					return ask(cmd, func(s backend) error { return showLimit(cmd, s, args[0]) })
+					return withBackend(cmd, func(s backend) error { return showLimit(cmd, s, args[0]) })
 				}
 			}
 			if err != nil {
@@ -92,8 +92,8 @@ func parseRequest(args []string) (*api.Explain, bool) {
 
 // explain explains a request.
 func (f *queryFlags) explain(cmd *cobra.Command, r *api.Explain) error {
-	return askOrUseEmptyStore(cmd, func(s backend) error {
-		e, err := askExplain(cmd.Context(), s, r)
+	return withBackendOrEmptyStore(cmd, func(s backend) error {
+		e, err := callExplain(cmd.Context(), s, r)
 		if err != nil {
 			return err
 		}
@@ -119,15 +119,15 @@ func findLimits(cmd *cobra.Command) (named, exists bool, c *config.Config, err e
 	return url != "" || p.Said, err == nil && p.File() != "" && !p.Missing(), c, err
 }
 
-// askOrUseEmptyStore calls do with the store or the server, or, if none is named and the default store does not exist,
-// with an empty store that has the limits of the config file.
-func askOrUseEmptyStore(cmd *cobra.Command, do func(backend) error) error {
+// withBackendOrEmptyStore calls do with the store or the server, or, if none is named and the default store does not
+// exist, with an empty store that has the limits of the config file.
+func withBackendOrEmptyStore(cmd *cobra.Command, do func(backend) error) error {
 	named, exists, c, err := findLimits(cmd)
 	if err != nil {
 		return err
 	}
 	if named || exists {
-		return ask(cmd, do)
+		return withBackend(cmd, do)
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(), "%s: there is no store, so the figures are those of keys that have used nothing\n",
 		cmd.CommandPath())

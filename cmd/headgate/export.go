@@ -72,7 +72,7 @@ func (e *exportFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	out := bufio.NewWriter(cmd.OutOrStdout())
-	err = ask(cmd, func(s backend) error {
+	err = withBackend(cmd, func(s backend) error {
 		if e.history {
 			return e.writeAttempts(cmd, s, newRowWriter(out, e.format, attemptColumns), maxAge)
 		}
@@ -105,7 +105,7 @@ func (e *exportFlags) writeAttempts(cmd *cobra.Command, s backend, write func(an
 ) error {
 	ctx := cmd.Context()
 	return e.eachKey(ctx, s, law.Cell{}, func(u *keyUse) (bool, error) {
-		st, err := askInspect(ctx, s, newInspectRequest(u.Limit, u.Key, e.max))
+		st, err := callInspect(ctx, s, newInspectRequest(u.Limit, u.Key, e.max))
 		if isUnreadable(err) {
 			return true, nil
 		}

@@ -35,12 +35,12 @@ func init() {
 	})
 }
 
-// TestAFullFileAdmitsNobody serves from a file of bounded size. It needs no rights, which a small disk does.
+// TestAFullFileAdmitsNobody serves from a file of bounded size, which needs no rights, unlike a small disk.
 func TestAFullFileAdmitsNobody(t *testing.T) {
 	path := filepath.Join(t.TempDir(), cappedFile)
 	ctx, stop := context.WithCancel(t.Context())
-	stderr, in := io.Pipe()
-	ended := make(chan error, 1)
+	logReader, logWriter := io.Pipe()
+	serveErr := make(chan error, 1)
 	go func() {
 		flags := func(name string) (string, bool) {
 			value := map[string]string{
@@ -48,29 +48,30 @@ func TestAFullFileAdmitsNobody(t *testing.T) {
 			}[name]
 			return value, value != ""
 		}
-		ended <- run.Serve(ctx, run.Config{File: &config.Config{}, ReadFile: config.ReadFile, Log: in, Flags: flags})
-		in.Close()
+		c := run.Config{File: &config.Config{}, ReadFile: config.ReadFile, Log: logWriter, Flags: flags}
+		serveErr <- run.Serve(ctx, c)
+		logWriter.Close()
 	}()
-	r := bufio.NewReader(stderr)
+	lines := bufio.NewReader(logReader)
 	line := ""
 	for !strings.Contains(line, "http://") { // a line of the log may come first
 		var err error
-		if line, err = r.ReadString('\n'); err != nil {
+		if line, err = lines.ReadString('\n'); err != nil {
 			t.Fatal(err)
 		}
 	}
-	go func() { _, _ = io.Copy(io.Discard, r) }()
+	go func() { _, _ = io.Copy(io.Discard, lines) }()
 	t.Cleanup(func() {
 		stop()
-		if err := <-ended; err != nil {
+		if err := <-serveErr; err != nil {
 			t.Errorf("serve: %v", err)
 		}
 	})
 	_, rest, _ := strings.Cut(line, "http://")
 	addr, _, _ := strings.Cut(rest, " ")
-	c := newFullStore(&server{url: "http://" + addr})
-	c.fill = func(*testing.T) {} // new keys fill the file
-	c.free = func(t *testing.T) {
+	f := newFullStore(&server{url: "http://" + addr})
+	f.fill = func(*testing.T) {} // new keys fill the file
+	f.free = func(t *testing.T) {
 		db, err := sql.Open("sqlite", path+"?_pragma=busy_timeout(10000)")
 		if err != nil {
 			t.Fatal(err)
@@ -79,21 +80,21 @@ func TestAFullFileAdmitsNobody(t *testing.T) {
 		if _, err := db.Exec("delete from cells where key like 'new%'"); err != nil {
 			t.Fatal(err)
 		}
-		maps.DeleteFunc(c.admitted, func(key string, _ int) bool { return strings.HasPrefix(key, "new") })
+		maps.DeleteFunc(f.admitted, func(key string, _ int) bool { return strings.HasPrefix(key, "new") })
 	}
-	c.fillDisk(t)
-	c.free(t)
-	c.waitRecovered(t)
-	c.compareWithStore(t)
+	f.fillDisk(t)
+	f.free(t)
+	f.waitRecovered(t)
+	f.compareWithStore(t)
 }
 
-// TestHealthNoticesAFileThatIsGone deletes the file under a server.
-func TestHealthNoticesAFileThatIsGone(t *testing.T) {
+// TestHealthzFailsAfterTheFileIsDeleted deletes the SQLite file of a server: /healthz and take get 503.
+func TestHealthzFailsAfterTheFileIsDeleted(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, dir)
 	const body = `{"limit":"fixed-window 5/30d","key":"k"}`
 	if d, status, err := s.take(http.DefaultClient, body); err != nil || !d.Allowed {
-		t.Fatalf("%+v, %d, %v", d, status, err)
+		t.Fatalf("got %+v, %d, %v, want an admission", d, status, err)
 	}
 	for _, name := range []string{"headgate.db", "headgate.db-wal", "headgate.db-shm"} {
 		if err := os.Remove(filepath.Join(dir, name)); err != nil {

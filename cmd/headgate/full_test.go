@@ -24,51 +24,51 @@ import (
 // fullDeadline is the deadline of decisions in these tests.
 const fullDeadline = 2 * time.Second
 
-// fullStore is a server over a store whose disk gets full, with counts of its answers.
+// fullStore is a server over a store whose disk gets full, and counts the answers of the server.
 type fullStore struct {
 	*server
 	database   string             // URL of the database
 	fill, free func(t *testing.T) // fill may be called again while the disk is full
 	crash      func()             // kills the process that keeps the state
 	restart    func() error       // starts that process again; it may fail while the disk is full
-	ended      func() bool        // whether that process has ended by itself
+	hasEnded   func() bool        // whether that process has ended by itself
 
 	mu                sync.Mutex
-	admitted, unknown map[string]int // number of admitted requests, and of unknown outcomes, by key
-	statuses          map[string]int
-	titles            map[string]int // titles of the problems of /readyz
+	admitted, unknown map[string]int // numbers of admitted requests, and of unknown outcomes, by key
+	outcomes          map[string]int // numbers of requests by outcome
+	titles            map[string]int // numbers of problems of /readyz by title
 }
 
 func newFullStore(s *server) *fullStore {
 	return &fullStore{
-		server: s, admitted: map[string]int{}, unknown: map[string]int{}, statuses: map[string]int{},
+		server: s, admitted: map[string]int{}, unknown: map[string]int{}, outcomes: map[string]int{},
 		titles: map[string]int{},
 	}
 }
 
 // fullDisks start each store on a small disk.
 var fullDisks = []struct {
-	name, says string // says: what /readyz says beside that the store is not available
-	size       int
-	start      func(t *testing.T, d *dbtest.Disk) *fullStore
+	name, readyText string // readyText: what /readyz says beside that the store is not available
+	size            int
+	start           func(t *testing.T, d *dbtest.Disk) *fullStore
 }{
 	{"SQLite", "its disk is full", 4 << 20, func(t *testing.T, d *dbtest.Disk) *fullStore {
-		c := newFullStore(start(t, d.Path, "--deadline", fullDeadline.String()))
-		c.crash = func() { _ = c.cmd.Process.Kill(); _ = c.cmd.Wait() }
-		c.restart = func() error { c.server = start(t, d.Path, "--deadline", fullDeadline.String()); return nil }
-		c.ended = func() bool { return false }
-		return c
+		f := newFullStore(start(t, d.Path, "--deadline", fullDeadline.String()))
+		f.crash = func() { _ = f.cmd.Process.Kill(); _ = f.cmd.Wait() }
+		f.restart = func() error { f.server = start(t, d.Path, "--deadline", fullDeadline.String()); return nil }
+		f.hasEnded = func() bool { return false }
+		return f
 	}},
 	{"PostgreSQL", "its disk is full", 128 << 20, func(t *testing.T, d *dbtest.Disk) *fullStore {
 		return startOverDatabase(t, (&dbtest.Config{Data: d.Path}).Postgres)
 	}},
 	{"log of PostgreSQL", "", 12 << 20, func(t *testing.T, d *dbtest.Disk) *fullStore {
-		c := startOverDatabase(t, (&dbtest.Config{Log: d.Path}).Postgres)
-		c.fill = func(t *testing.T) {
+		f := startOverDatabase(t, (&dbtest.Config{Log: d.Path}).Postgres)
+		f.fill = func(t *testing.T) {
 			d.Fill(t)
-			c.useUpLog(t)
+			f.useUpLog(t)
 		}
-		return c
+		return f
 	}},
 	{"MariaDB", "its disk is full", 192 << 20, func(t *testing.T, d *dbtest.Disk) *fullStore {
 		return startOverDatabase(t, (&dbtest.Config{Data: d.Path}).MariaDB)
@@ -80,22 +80,22 @@ var fullDisks = []struct {
 }
 
 // startOverDatabase starts a database, and a server that keeps its state there.
-func startOverDatabase(t *testing.T, begin func(context.Context) (*dbtest.Server, error)) *fullStore {
+func startOverDatabase(t *testing.T, startDB func(context.Context) (*dbtest.Server, error)) *fullStore {
 	t.Helper()
-	db, url := database(t, begin)
+	db, url := database(t, startDB)
 	migrate(t, url)
-	c := newFullStore(startReady(t, t.TempDir(), "--store", url, "--deadline", fullDeadline.String()))
-	c.database = url
-	c.crash = db.Crash
-	c.restart = func() error { return db.Restart(t.Context()) }
-	c.ended = db.Ended
-	return c
+	f := newFullStore(startReady(t, t.TempDir(), "--store", url, "--deadline", fullDeadline.String()))
+	f.database = url
+	f.crash = db.Crash
+	f.restart = func() error { return db.Restart(t.Context()) }
+	f.hasEnded = db.Ended
+	return f
 }
 
 // useUpLog makes PostgreSQL use all but the last file of the write-ahead log that it has reserved.
-func (c *fullStore) useUpLog(t *testing.T) {
+func (f *fullStore) useUpLog(t *testing.T) {
 	t.Helper()
-	conn, err := pgx.Connect(t.Context(), c.database)
+	conn, err := pgx.Connect(t.Context(), f.database)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,8 +116,8 @@ func (c *fullStore) useUpLog(t *testing.T) {
 	}
 }
 
-// TestAFullDiskAdmitsNobody fills the real file systems of stores twice. The first time there is room again; the second
-// time the process that keeps the state is killed before that. At the end the store has to have every admitted request.
+// TestAFullDiskAdmitsNobody fills the file system of each store twice, and frees it. The second time it first kills the
+// process that keeps the state. At the end the store has to have every admitted request.
 func TestAFullDiskAdmitsNobody(t *testing.T) {
 	tier.Nightly(t)
 	if !dbtest.Namespace(t) {
@@ -127,39 +127,39 @@ func TestAFullDiskAdmitsNobody(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			disk := dbtest.NewDisk(t, tt.size)
-			c := tt.start(t, disk)
-			if c.fill == nil {
-				c.fill = func(t *testing.T) { disk.Fill(t) }
+			f := tt.start(t, disk)
+			if f.fill == nil {
+				f.fill = func(t *testing.T) { disk.Fill(t) }
 			}
-			c.free = func(t *testing.T) { disk.Free(t) }
-			c.fillDisk(t)
-			if !c.readySaid(tt.says) {
-				t.Errorf("/readyz says %v, want %q", c.titles, tt.says)
+			f.free = func(t *testing.T) { disk.Free(t) }
+			f.fillDisk(t)
+			if !f.hasTitle(tt.readyText) {
+				t.Errorf("the titles of /readyz are %v, want %q", f.titles, tt.readyText)
 			}
-			c.free(t)
-			begin := time.Now()
-			ended := c.ended()
-			if ended {
-				if err := c.restart(); err != nil {
+			f.free(t)
+			freedAt := time.Now()
+			hasEnded := f.hasEnded()
+			if hasEnded {
+				if err := f.restart(); err != nil {
 					t.Fatalf("with room again: %v", err)
 				}
 			}
-			c.waitRecovered(t)
-			t.Logf("ready %s after there was room; the store had ended: %v", time.Since(begin).Round(time.Millisecond), ended)
-			c.fillDisk(t)
-			c.crash()
-			if err := c.restart(); err != nil { // the disk is full
+			f.waitRecovered(t)
+			t.Logf("ready %s after there was room; the store had ended: %v", time.Since(freedAt).Round(time.Millisecond), hasEnded)
+			f.fillDisk(t)
+			f.crash()
+			if err := f.restart(); err != nil { // the disk is full
 				t.Logf("while the disk is full it does not start: %.300s", err)
 			}
-			c.crash()
-			c.free(t)
-			begin = time.Now()
-			if err := c.restart(); err != nil {
+			f.crash()
+			f.free(t)
+			freedAt = time.Now()
+			if err := f.restart(); err != nil {
 				t.Fatalf("with room again: %v", err)
 			}
-			c.waitRecovered(t)
-			t.Logf("ready %s after the crash", time.Since(begin).Round(time.Millisecond))
-			c.compareWithStore(t)
+			f.waitRecovered(t)
+			t.Logf("ready %s after the crash", time.Since(freedAt).Round(time.Millisecond))
+			f.compareWithStore(t)
 		})
 	}
 }
@@ -169,11 +169,11 @@ const fullLimit = "fixed-window 5/30d"
 // fullKeys are charged again and again. The first is in use before the disk is full.
 var fullKeys = []string{strings.Repeat("one", 150), strings.Repeat("two", 150)}
 
-// ask takes for a key, and counts the outcome.
-func (c *fullStore) ask(t *testing.T, key string) (status int) {
+// takeKey charges a key, and counts the outcome.
+func (f *fullStore) takeKey(t *testing.T, key string) (status int) {
 	t.Helper()
 	body := fmt.Sprintf(`{"limit":%q,"key":%q}`, fullLimit, key)
-	res, err := http.Post(c.url+"/v1/take", "application/json", strings.NewReader(body))
+	res, err := http.Post(f.url+"/v1/take", "application/json", strings.NewReader(body))
 	if err != nil {
 		t.Errorf("take: %v", err)
 		return 0
@@ -189,36 +189,37 @@ func (c *fullStore) ask(t *testing.T, key string) (status int) {
 		t.Errorf("take: %v", err)
 		return 0
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	what := map[bool]string{true: "admitted", false: "refused"}[d.Allowed]
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	outcome := map[bool]string{true: "admitted", false: "refused"}[d.Allowed]
 	switch {
 	case d.Allowed:
-		c.admitted[key]++
+		f.admitted[key]++
 	case p.Type == api.OutcomeUnknown:
-		c.unknown[key]++
-		what = "unknown"
+		f.unknown[key]++
+		outcome = "unknown"
 	case res.StatusCode == http.StatusServiceUnavailable:
-		what = "not available"
+		outcome = "not available"
 	case res.StatusCode != http.StatusOK:
 		t.Errorf("status %d: %+v", res.StatusCode, p)
 	}
-	c.statuses[what]++
+	f.outcomes[outcome]++
 	return res.StatusCode
 }
 
-// askReady requests /readyz, and counts the titles of its problems.
-func (c *fullStore) askReady(t *testing.T) (status int) {
+// checkReady requests /readyz, and counts the titles of its problems.
+func (f *fullStore) checkReady(t *testing.T) (status int) {
 	t.Helper()
-	status, p, _ := c.get(t, "/readyz")
+	status, p, _ := f.get(t, "/readyz")
 	if status != http.StatusOK {
-		c.titles[p.Title]++
+		f.titles[p.Title]++
 	}
 	return status
 }
 
-func (c *fullStore) readySaid(text string) bool {
-	for title := range c.titles {
+// hasTitle reports whether a problem of /readyz had a title with the text.
+func (f *fullStore) hasTitle(text string) bool {
+	for title := range f.titles {
 		if strings.Contains(title, text) {
 			return true
 		}
@@ -227,26 +228,26 @@ func (c *fullStore) readySaid(text string) bool {
 }
 
 // fillDisk fills the disk, and then takes 300 times for each of two keys and for new ones.
-func (c *fullStore) fillDisk(t *testing.T) {
+func (f *fullStore) fillDisk(t *testing.T) {
 	t.Helper()
-	if status := c.askReady(t); status != http.StatusOK {
+	if status := f.checkReady(t); status != http.StatusOK {
 		t.Fatalf("/readyz at first: %d", status)
 	}
-	if len(c.admitted) == 0 {
-		c.ask(t, fullKeys[0])
+	if len(f.admitted) == 0 {
+		f.takeKey(t, fullKeys[0])
 	}
-	clear(c.statuses)
-	clear(c.titles)
-	c.fill(t)
-	var asked atomic.Int64
-	another := func() int {
-		return c.ask(t, fmt.Sprint("new ", time.Now().UnixNano(), asked.Add(1), strings.Repeat("x", 400)))
+	clear(f.outcomes)
+	clear(f.titles)
+	f.fill(t)
+	var newKeys atomic.Int64
+	takeNewKey := func() int {
+		return f.takeKey(t, fmt.Sprint("new ", time.Now().UnixNano(), newKeys.Add(1), strings.Repeat("x", 400)))
 	}
 	var callers sync.WaitGroup
 	for range 4 {
 		callers.Go(func() {
-			for another() == http.StatusOK {
-				if asked.Load() > 20_000 {
+			for takeNewKey() == http.StatusOK { // until the disk is full
+				if newKeys.Load() > 20_000 {
 					t.Error("the disk never was full")
 					return
 				}
@@ -254,90 +255,91 @@ func (c *fullStore) fillDisk(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	c.waitUnhealthy(t)
+	f.waitUnhealthy(t)
 	ready, rounds := 0, 0
-	const maxRounds = 75
+	const maxRounds = 75 // of 4 callers: 300 takes for each key
 	// The pauses let the breaker try the store some times.
 	await.Until(t, "decisions on a full disk", func() bool {
-		if rounds++; c.askReady(t) == http.StatusOK {
+		if rounds++; f.checkReady(t) == http.StatusOK {
 			ready++
 		}
 		for range 4 {
 			callers.Go(func() {
 				for _, key := range fullKeys {
-					c.ask(t, key)
+					f.takeKey(t, key)
 				}
-				another()
+				takeNewKey()
 			})
 		}
 		callers.Wait()
 		return rounds == maxRounds
 	})
-	c.waitUnhealthy(t)
-	t.Logf("on a full disk: %v; /readyz was 200 %d of %d times, and said %v", c.statuses, ready, maxRounds, c.titles)
-	c.checkBound(t)
+	f.waitUnhealthy(t)
+	t.Logf("on a full disk: %v; /readyz was 200 %d of %d times, and said %v", f.outcomes, ready, maxRounds, f.titles)
+	f.checkBound(t)
 }
 
-// waitUnhealthy waits until /readyz and /healthz are 503, while /livez is 200. It takes a while: what is left of a page
-// has room for a few probes.
-func (c *fullStore) waitUnhealthy(t *testing.T) {
+// waitUnhealthy waits until /readyz and /healthz are not 200, while /livez is. It takes a while: the last page on the
+// disk has room for a few probes.
+func (f *fullStore) waitUnhealthy(t *testing.T) {
 	t.Helper()
-	health := func() int { status, _, _ := c.get(t, "/healthz"); return status }
+	health := func() int { status, _, _ := f.get(t, "/healthz"); return status }
 	await.Until(t, "/readyz and /healthz of a full disk", func() bool {
-		return c.askReady(t) != http.StatusOK && health() != http.StatusOK
+		return f.checkReady(t) != http.StatusOK && health() != http.StatusOK
 	})
-	if status, _, _ := c.get(t, "/livez"); status != http.StatusOK {
+	if status, _, _ := f.get(t, "/livez"); status != http.StatusOK {
 		t.Errorf("/livez on a full disk: %d", status)
 	}
 }
 
 // waitRecovered waits until /readyz is 200.
-func (c *fullStore) waitRecovered(t *testing.T) {
+func (f *fullStore) waitRecovered(t *testing.T) {
 	t.Helper()
-	await.Until(t, "/readyz with room again", func() bool { return c.askReady(t) == http.StatusOK })
-	c.checkBound(t)
+	await.Until(t, "/readyz with room again", func() bool { return f.checkReady(t) == http.StatusOK })
+	f.checkBound(t)
 }
 
-func (c *fullStore) checkBound(t *testing.T) {
+// checkBound checks that no key was admitted more than the 5 times of fullLimit.
+func (f *fullStore) checkBound(t *testing.T) {
 	t.Helper()
-	for key, n := range c.admitted {
+	for key, n := range f.admitted {
 		if n > 5 {
-			t.Errorf("%d of 5 were admitted for %.10s", n, key)
+			t.Errorf("got %d admitted for %.10s, want at most 5", n, key)
 		}
 	}
 }
 
-// compareWithStore compares the admitted requests with what the store has, and uses up the rest.
-func (c *fullStore) compareWithStore(t *testing.T) {
+// compareWithStore compares the admitted requests with the usage in the store, and then uses up each of fullKeys.
+func (f *fullStore) compareWithStore(t *testing.T) {
 	t.Helper()
-	admitted, unknown := 0, 0
-	asked := maps.Clone(c.admitted)
-	maps.Copy(asked, c.unknown)
-	for key := range asked {
-		sure, perhaps, used := c.admitted[key], c.unknown[key], c.used(t, key)
-		if admitted, unknown = admitted+sure, unknown+perhaps; used < sure || used > sure+perhaps {
-			t.Errorf("%.40s: %d were admitted, of %d nobody knows, and the store has %d", key, sure, perhaps, used)
+	sumAdmitted, sumUnknown := 0, 0
+	keys := maps.Clone(f.admitted)
+	maps.Copy(keys, f.unknown)
+	for key := range keys {
+		admitted, unknown, used := f.admitted[key], f.unknown[key], f.used(t, key)
+		sumAdmitted, sumUnknown = sumAdmitted+admitted, sumUnknown+unknown
+		if used < admitted || used > admitted+unknown {
+			t.Errorf("%.40s: got %d used, want %d admitted and up to %d unknown", key, used, admitted, unknown)
 		}
 	}
-	t.Logf("compared with the store: %d that were admitted, for %d keys; of %d nobody knew", admitted, len(c.admitted),
-		unknown)
+	t.Logf("compared with the store: %d admitted for %d keys, %d unknown", sumAdmitted, len(f.admitted), sumUnknown)
 	for _, key := range fullKeys {
 		for range 20 {
-			if status := c.ask(t, key); status != http.StatusOK {
+			if status := f.takeKey(t, key); status != http.StatusOK {
 				t.Fatalf("with room again: status %d", status)
 			}
 		}
-		if used := c.used(t, key); used != 5 || c.admitted[key]+c.unknown[key] < 5 {
-			t.Errorf("%.10s: %d used, %d admitted, of %d nobody knows", key, used, c.admitted[key], c.unknown[key])
+		if used := f.used(t, key); used != 5 || f.admitted[key]+f.unknown[key] < 5 {
+			t.Errorf("%.10s: got %d used, want 5; %d admitted, %d unknown", key, used, f.admitted[key], f.unknown[key])
 		}
 	}
-	c.checkBound(t)
+	f.checkBound(t)
 }
 
-// used returns how much of a key the store has.
-func (c *fullStore) used(t *testing.T, key string) int {
+// used returns how much of fullLimit the store has charged to a key.
+func (f *fullStore) used(t *testing.T, key string) int {
 	t.Helper()
-	res, err := http.Post(c.url+"/v1/inspect", "application/json",
+	res, err := http.Post(f.url+"/v1/inspect", "application/json",
 		strings.NewReader(fmt.Sprintf(`{"limit":%q,"key":%q}`, fullLimit, key)))
 	if err != nil {
 		t.Fatal(err)

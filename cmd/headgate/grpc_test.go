@@ -26,22 +26,22 @@ import (
 	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
-// perHour is a config file of envoyproxy/ratelimit.
+// perHour is a config file of envoyproxy/ratelimit, with a limit of 3 an hour for each user.
 const perHour = `domain: edge
 descriptors:
   - key: user
     rate_limit: {unit: hour, requests_per_unit: 3}
 `
 
-// TestGRPCOfAServer calls all services of a server's gRPC address: with a token, without one, with one that does not
-// have the right, and after the server has stopped, which an open stream of reflection does not delay.
-func TestGRPCOfAServer(t *testing.T) {
+// TestGRPCServices calls all services of a server's gRPC address: with a token, without one, with a token that lacks
+// the right, and after the server has stopped. An open stream of reflection does not delay the stop.
+func TestGRPCServices(t *testing.T) {
 	t.Parallel()
 	dir, addr := t.TempDir(), fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t))
-	all, other := auth.NewToken(), auth.NewToken()
+	token, apiToken := auth.NewToken(), auth.NewToken()
 	text, err := auth.Text([]auth.Entry{
-		{Name: "gateway", Role: "take", Limits: []string{"*"}, Hashes: []string{auth.Hash(all)}},
-		{Name: "other", Role: "take", Limits: []string{"api*"}, Hashes: []string{auth.Hash(other)}},
+		{Name: "gateway", Role: "take", Limits: []string{"*"}, Hashes: []string{auth.Hash(token)}},
+		{Name: "other", Role: "take", Limits: []string{"api*"}, Hashes: []string{auth.Hash(apiToken)}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -64,48 +64,48 @@ func TestGRPCOfAServer(t *testing.T) {
 	if err != nil || h.Status != healthpb.HealthCheckResponse_SERVING {
 		t.Errorf("health: %v, %v", h, err)
 	}
-	with := func(token string) context.Context {
+	withToken := func(token string) context.Context {
 		return metadata.AppendToOutgoingContext(ctx, "headgate-token", token)
 	}
 	key := "alice"
 	take := &pb.Request{Charges: []*pb.Charge{{Limit: "token-bucket 1/1h", Key: &key}}}
-	own, envoy := pb.NewHeadgateServiceClient(conn), rls.NewRateLimitServiceClient(conn)
+	headgateClient, envoyClient := pb.NewHeadgateServiceClient(conn), rls.NewRateLimitServiceClient(conn)
 	for i, want := range []bool{true, false} {
-		if d, err := own.Take(with(all), take); err != nil || d.Allowed != want {
+		if d, err := headgateClient.Take(withToken(token), take); err != nil || d.Allowed != want {
 			t.Errorf("take %d: %v, %v, want %t", i, d, err, want)
 		}
 	}
-	ask := &rls.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{
+	envoyRequest := &rls.RateLimitRequest{Domain: "edge", Descriptors: []*common.RateLimitDescriptor{
 		{Entries: []*common.RateLimitDescriptor_Entry{{Key: "user", Value: "alice"}}},
 	}}
 	for i, want := range []rls.RateLimitResponse_Code{1, 1, 1, 2} {
-		if a, err := envoy.ShouldRateLimit(with(all), ask); err != nil || a.OverallCode != want {
+		if a, err := envoyClient.ShouldRateLimit(withToken(token), envoyRequest); err != nil || a.OverallCode != want {
 			t.Errorf("Envoy's request %d: %v, %v, want %s", i, a, err, want)
 		}
 	}
-	for what, tt := range map[string]struct {
+	for name, tt := range map[string]struct {
 		ctx  context.Context
 		want codes.Code
 	}{
 		"no token":                      {ctx, codes.Unauthenticated},
-		"an unknown token":              {with("no"), codes.Unauthenticated},
-		"a token for other limits only": {with(other), codes.PermissionDenied},
+		"an unknown token":              {withToken("no"), codes.Unauthenticated},
+		"a token for other limits only": {withToken(apiToken), codes.PermissionDenied},
 	} {
-		if _, err := envoy.ShouldRateLimit(tt.ctx, ask); grpcstatus.Code(err) != tt.want {
-			t.Errorf("Envoy with %s: %v, want %s", what, err, tt.want)
+		if _, err := envoyClient.ShouldRateLimit(tt.ctx, envoyRequest); grpcstatus.Code(err) != tt.want {
+			t.Errorf("Envoy with %s: %v, want %s", name, err, tt.want)
 		}
-		if _, err := own.Take(tt.ctx, take); grpcstatus.Code(err) != tt.want {
-			t.Errorf("take with %s: %v, want %s", what, err, tt.want)
+		if _, err := headgateClient.Take(tt.ctx, take); grpcstatus.Code(err) != tt.want {
+			t.Errorf("take with %s: %v, want %s", name, err, tt.want)
 		}
 	}
-	names := listServices(with(all), t, conn)
+	names := listServices(withToken(token), t, conn)
 	if !slices.Contains(names, "envoy.service.ratelimit.v3.RateLimitService") ||
 		!slices.Contains(names, "headgate.v1.HeadgateService") {
-		t.Errorf("reflection tells of %v", names)
+		t.Errorf("reflection lists %v, want both services", names)
 	}
 	s.stop(t)
-	if _, err := own.Take(with(all), take); grpcstatus.Code(err) != codes.Unavailable {
-		t.Errorf("after the server has stopped: %v", err)
+	if _, err := headgateClient.Take(withToken(token), take); grpcstatus.Code(err) != codes.Unavailable {
+		t.Errorf("after the server has stopped: got %v, want Unavailable", err)
 	}
 }
 
@@ -119,9 +119,9 @@ func TestCommandsOverGRPC(t *testing.T) {
 	url := "grpc://" + addr
 	const limit = "token-bucket 3/1d"
 	for _, tt := range []struct {
-		args []string
-		code int
-		says string
+		args     []string
+		code     int
+		wantText string
 	}{
 		{[]string{"take", limit, "alice", "--cost", "2"}, 0, `^allowed .* remaining 1,`},
 		{[]string{"take", limit, "alice", "--cost", "2"}, 1, `^refused `},
@@ -136,19 +136,19 @@ func TestCommandsOverGRPC(t *testing.T) {
 		{[]string{"take", "5/1s", "alice", "--cost", "1e999"}, exitError, `cost`},
 		{[]string{"inspect", "alice", "nope"}, exitError, `limit: unknown: "nope"`},
 	} {
-		code, out, said := inProcess(t, append(tt.args, "--server", url, "--token", token)...)
-		if code != tt.code || !regexp.MustCompile(tt.says).MatchString(out+said) {
-			t.Errorf("%v: exit %d, want %d; %q %q, want %s", tt.args, code, tt.code, out, said, tt.says)
+		code, out, stderr := runArgs(t, append(tt.args, "--server", url, "--token", token)...)
+		if code != tt.code || !regexp.MustCompile(tt.wantText).MatchString(out+stderr) {
+			t.Errorf("%v: exit %d, want %d; %q %q, want %s", tt.args, code, tt.code, out, stderr, tt.wantText)
 		}
 	}
-	for says, args := range map[string][]string{
+	for wantText, args := range map[string][]string{
 		"token is not listed": {url, "--token", "hgt_wrong"},
 		"grpc://HOST:PORT":    {"grpc://127.0.0.1"},
 		"connection refused":  {fmt.Sprintf("grpc://127.0.0.1:%d", dbtest.FreePort(t))},
 	} {
-		code, out, said := inProcess(t, append([]string{"take", limit, "alice", "--server"}, args...)...)
-		if code != exitError || out != "" || !strings.Contains(said, says) {
-			t.Errorf("exit %d, want %d; %q %q, want %q", code, exitError, out, said, says)
+		code, out, stderr := runArgs(t, append([]string{"take", limit, "alice", "--server"}, args...)...)
+		if code != exitError || out != "" || !strings.Contains(stderr, wantText) {
+			t.Errorf("exit %d, want %d; %q %q, want %q", code, exitError, out, stderr, wantText)
 		}
 	}
 }

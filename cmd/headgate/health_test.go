@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestHealth requests both paths of a server whose store is away, by its URL and by its address.
-func TestHealth(t *testing.T) {
+// TestHealthCommand requests /livez and /readyz of a server whose store is away, by its URL and by its address.
+func TestHealthCommand(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -23,16 +23,16 @@ func TestHealth(t *testing.T) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = w.Write([]byte(`{"type":"urn:headgate:unavailable","title":"t","status":503,"detail":"the disk is away"}`))
 		default:
-			t.Errorf("%s is asked", r.URL.Path)
+			t.Errorf("got a request of %s", r.URL.Path)
 		}
 	}))
 	defer s.Close()
 	addr := strings.TrimPrefix(s.URL, "http://")
 	_, port, _ := strings.Cut(addr, ":")
-	for _, c := range []struct {
-		args string
-		code int
-		says string
+	for _, tt := range []struct {
+		args     string
+		code     int
+		wantText string
 	}{
 		{"--live --server " + s.URL, exitOK, `{"status":"ok"}`},
 		{"--live --http " + addr, exitOK, `{"status":"ok"}`},
@@ -43,11 +43,11 @@ func TestHealth(t *testing.T) {
 		{"--live --http unix:" + filepath.Join(t.TempDir(), "none"), exitRefused, "none"},
 		{"--live --metrics=", exitError, "is empty"},
 	} {
-		var out, errs bytes.Buffer
-		code := runMain(context.Background(), append([]string{"health"}, strings.Fields(c.args)...), strings.NewReader(""),
-			&out, &errs)
-		if said := out.String() + errs.String(); code != c.code || !strings.Contains(said, c.says) {
-			t.Errorf("health %s: exit code %d, %s; want %d, %q", c.args, code, said, c.code, c.says)
+		var stdout, stderr bytes.Buffer
+		code := runMain(context.Background(), append([]string{"health"}, strings.Fields(tt.args)...), strings.NewReader(""),
+			&stdout, &stderr)
+		if output := stdout.String() + stderr.String(); code != tt.code || !strings.Contains(output, tt.wantText) {
+			t.Errorf("health %s: exit code %d, %s; want %d, %q", tt.args, code, output, tt.code, tt.wantText)
 		}
 	}
 }

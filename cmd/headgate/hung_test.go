@@ -17,27 +17,27 @@ import (
 	"github.com/headgate/headgate/internal/testing/migrated"
 )
 
-// tunnel forwards connections to a store.
+// tunnel is a proxy that forwards connections to a store, and can fall silent.
 type tunnel struct {
 	url      string       // URL of the store through the tunnel
 	accepted atomic.Int64 // number of connections
-	silent   atomic.Bool  // drop all bytes and end no connection
+	silent   atomic.Bool  // it drops all bytes, and ends no connection
 }
 
-// newTunnel opens a tunnel to the store of a URL.
-func newTunnel(t *testing.T, to string) *tunnel {
+// newTunnel opens a tunnel to a store.
+func newTunnel(t *testing.T, storeURL string) *tunnel {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	u, err := url.Parse(to)
+	u, err := url.Parse(storeURL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	host := u.Host
 	u.Host = l.Addr().String()
-	n := &tunnel{url: u.String()}
+	link := &tunnel{url: u.String()}
 	var mu sync.Mutex
 	open := []io.Closer{l}
 	t.Cleanup(func() {
@@ -47,14 +47,14 @@ func newTunnel(t *testing.T, to string) *tunnel {
 			c.Close()
 		}
 	})
-	pass := func(from, to net.Conn) {
+	forward := func(from, to net.Conn) {
 		buf := make([]byte, 32<<10)
 		for {
-			got, err := from.Read(buf)
-			if !n.silent.Load() {
-				_, _ = to.Write(buf[:got])
+			n, err := from.Read(buf)
+			if !link.silent.Load() {
+				_, _ = to.Write(buf[:n])
 			}
-			if err != nil && !n.silent.Load() {
+			if err != nil && !link.silent.Load() {
 				to.Close()
 			}
 			if err != nil {
@@ -64,29 +64,28 @@ func newTunnel(t *testing.T, to string) *tunnel {
 	}
 	go func() {
 		for {
-			c, err := l.Accept()
+			downstream, err := l.Accept()
 			if err != nil {
 				return
 			}
-			n.accepted.Add(1)
-			d, err := net.Dial("tcp", host)
+			link.accepted.Add(1)
+			upstream, err := net.Dial("tcp", host)
 			if err != nil {
-				c.Close()
+				downstream.Close()
 				continue
 			}
 			mu.Lock()
-			open = append(open, c, d)
+			open = append(open, downstream, upstream)
 			mu.Unlock()
-			go pass(c, d)
-			go pass(d, c)
+			go forward(downstream, upstream)
+			go forward(upstream, downstream)
 		}
 	}()
-	return n
+	return link
 }
 
-// TestAServerStopsAlthoughItsStoreIsSilent: if the packets of a store get lost, neither requests nor connections to it
-// end by themselves soon.
-func TestAServerStopsAlthoughItsStoreIsSilent(t *testing.T) {
+// TestServeStopsWhileTheStoreIsSilent checks that a server stops although its calls and connections to the store hang.
+func TestServeStopsWhileTheStoreIsSilent(t *testing.T) {
 	t.Parallel()
 	for name, dsn := range map[string]string{
 		"PostgreSQL": migrated.Postgres(t), "MariaDB": migrated.MariaDB(t), "Redis": dbtest.Redis(t),
@@ -95,12 +94,12 @@ func TestAServerStopsAlthoughItsStoreIsSilent(t *testing.T) {
 			link := newTunnel(t, dsn)
 			s := startReady(t, t.TempDir(), "--store", link.url, "--deadline", "500ms")
 			link.silent.Store(true)
-			var asking sync.WaitGroup
+			var callers sync.WaitGroup
 			for i := range 10 {
-				asking.Go(func() {
+				callers.Go(func() {
 					body := `{"limit":"token-bucket 5/1h","key":"` + strings.Repeat("k", i) + `"}`
 					d, status, err := s.take(http.DefaultClient, body)
-					if errors.Is(err, syscall.ECONNREFUSED) { // it came after the stop
+					if errors.Is(err, syscall.ECONNREFUSED) { // the server had stopped before the request
 						return
 					}
 					if err != nil || status < 500 || d.Allowed {
@@ -110,16 +109,16 @@ func TestAServerStopsAlthoughItsStoreIsSilent(t *testing.T) {
 			}
 			s.waitReady(t, http.StatusServiceUnavailable)
 			s.stop(t)
-			asking.Wait()
+			callers.Wait()
 		})
 	}
 }
 
-// TestASignalWhileAStoreIsOpenedHasItsExitCode: run exits with another code than after an error.
-func TestASignalWhileAStoreIsOpenedHasItsExitCode(t *testing.T) {
+// TestSignalWhileOpeningTheStoreSetsTheExitCode checks that SIGTERM makes headgate run exit with 128+15.
+func TestSignalWhileOpeningTheStoreSetsTheExitCode(t *testing.T) {
 	t.Parallel()
 	for _, scheme := range []string{"postgres", "mysql", "redis"} {
-		l, err := net.Listen("tcp", "127.0.0.1:0") // a new one: the command before may have connected more than once
+		l, err := net.Listen("tcp", "127.0.0.1:0") // one for each command: a command may connect more than once
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +138,7 @@ func TestASignalWhileAStoreIsOpenedHasItsExitCode(t *testing.T) {
 		}
 		_ = cmd.Wait()
 		if code := cmd.ProcessState.ExitCode(); code != 128+int(syscall.SIGTERM) {
-			t.Errorf("%s: code %d", scheme, code)
+			t.Errorf("%s: got code %d, want %d", scheme, code, 128+int(syscall.SIGTERM))
 		}
 	}
 }

@@ -35,7 +35,7 @@ func newInspectCommand() *cobra.Command {
 			return query.callOrWatch(cmd, func(s backend, w io.Writer) error {
 				n := 0
 				_, err := eachLimit(cmd.Context(), s, args, hasUsed, func(limit string) error {
-					st, err := askInspect(cmd.Context(), s, newInspectRequest(limit, args[0], 0))
+					st, err := callInspect(cmd.Context(), s, newInspectRequest(limit, args[0], 0))
 					if err != nil {
 						return err
 					}
@@ -105,10 +105,10 @@ func newResetCommand() *cobra.Command {
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: completeArgs(completeKey, completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd, func(s backend) error {
+			return withBackend(cmd, func(s backend) error {
 				w := cmd.OutOrStdout()
 				n, err := eachLimit(cmd.Context(), s, args, hasUsed, func(limit string) error {
-					r, err := askReset(cmd.Context(), s, &api.ResetRequest{
+					r, err := callReset(cmd.Context(), s, &api.ResetRequest{
 						Subject: api.Subject{Limit: limit, Key: args[0]}, Reason: reason,
 					})
 					if err != nil {
@@ -152,8 +152,8 @@ func newRefundCommand() *cobra.Command {
 			if err != nil {
 				return service.InField("cost", err)
 			}
-			return ask(cmd, func(s backend) error {
-				r, err := askRefund(cmd.Context(), s, &api.Refund{
+			return withBackend(cmd, func(s backend) error {
+				r, err := callRefund(cmd.Context(), s, &api.Refund{
 					Subject: api.Subject{Limit: args[1], Key: args[0]}, Cost: json.Number(cost.String()),
 					Reason: reason,
 				})
@@ -187,14 +187,14 @@ func newBlockCommand() *cobra.Command {
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: completeArgs(completeKey, completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd, func(s backend) error {
+			return withBackend(cmd, func(s backend) error {
 				wanted := func(*api.LimitUsage) bool { return true }
 				if in.For == "0" {
 					wanted = func(l *api.LimitUsage) bool { return l.BlockedUntil != nil }
 				}
 				n, err := eachLimit(cmd.Context(), s, args, wanted, func(limit string) error {
 					in.Subject = api.Subject{Limit: limit, Key: args[0]}
-					st, err := askBlock(cmd.Context(), s, &in)
+					st, err := callBlock(cmd.Context(), s, &in)
 					if err != nil {
 						return err
 					}
@@ -229,7 +229,7 @@ func newBlockCommand() *cobra.Command {
 func printLifted(cmd *cobra.Command, s backend, st *api.Status) error {
 	w := cmd.OutOrStdout()
 	fmt.Fprintf(w, "not blocked  %s  %s\n", st.Limit, quoteKey(st.Key))
-	u, err := askUsage(cmd.Context(), s, &api.UsageQuery{Key: st.Key, Limits: []string{st.Limit}})
+	u, err := callUsage(cmd.Context(), s, &api.UsageQuery{Key: st.Key, Limits: []string{st.Limit}})
 	if err != nil || len(u.Limits) == 0 {
 		if isUnreadable(err) {
 			return nil // for example about the cell that new keys share
@@ -271,11 +271,11 @@ func newHistoryCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return ask(cmd, func(s backend) error {
+			return withBackend(cmd, func(s backend) error {
 				var whyNone string
 				rows := []attemptLine{}
 				_, err := eachLimit(cmd.Context(), s, args, hasUsed, func(limit string) error {
-					st, err := askInspect(cmd.Context(), s, newInspectRequest(limit, args[0], max))
+					st, err := callInspect(cmd.Context(), s, newInspectRequest(limit, args[0], max))
 					if err != nil {
 						return err
 					}

@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// health returns the answer of /readyz, which has to be 200.
-func health(t *testing.T, s *server) (h api.Health) {
+// getHealth returns the answer of /readyz, which has to be 200.
+func getHealth(t *testing.T, s *server) (h api.Health) {
 	t.Helper()
 	res, err := http.Get(s.url + "/readyz")
 	if err != nil {
@@ -27,14 +27,14 @@ func health(t *testing.T, s *server) (h api.Health) {
 	return h
 }
 
-// TestCommandsReportAFullLimit fills a limit of a server that has no config file.
+// TestCommandsReportAFullLimit fills a limit of a server with max_keys=3, and checks what commands and /readyz report.
 func TestCommandsReportAFullLimit(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--store", "memory:?max_keys=3")
 	for _, tt := range []struct {
-		args string
-		code int
-		says string
+		args     string
+		code     int
+		wantText string
 	}{
 		{"take LIMIT a", exitOK, "allowed"},
 		{"take LIMIT b", exitOK, "reset in 1 h\n"},
@@ -52,20 +52,20 @@ func TestCommandsReportAFullLimit(t *testing.T) {
 		}
 		var out bytes.Buffer
 		code := runMain(t.Context(), append(args, "--server", s.url), nil, &out, &out)
-		if code != tt.code || !strings.Contains(out.String(), tt.says) {
-			t.Errorf("%s: exit %d, %q; want %d and %q", tt.args, code, out.String(), tt.code, tt.says)
+		if code != tt.code || !strings.Contains(out.String(), tt.wantText) {
+			t.Errorf("%s: exit %d, %q; want %d and %q", tt.args, code, out.String(), tt.code, tt.wantText)
 		}
 	}
-	if h := health(t, s); len(h.Limits) != 1 || h.Limits[0].Limit != "token-bucket 1/1h burst 1" ||
+	if h := getHealth(t, s); len(h.Limits) != 1 || h.Limits[0].Limit != "token-bucket 1/1h burst 1" ||
 		h.Limits[0].Max != 3 {
-		t.Errorf("%+v", h)
+		t.Errorf("got %+v, want one full limit of 3 keys", h)
 	}
 	s.stop(t)
 }
 
-// TestNotationsOfRequestsAreBounded charges limits with a period that is too long, and more different limits than the
-// server accepts.
-func TestNotationsOfRequestsAreBounded(t *testing.T) {
+// TestMaxNotationsAndNotationMaxPeriod charges limits with a period that is too long, and more different limits than
+// the server accepts.
+func TestMaxNotationsAndNotationMaxPeriod(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--store", "memory:", "--max-notations", "20", "--notation-max-period", "90d")
 	take := func(limit, key string) (api.Decision, api.Problem) {
@@ -90,11 +90,11 @@ func TestNotationsOfRequestsAreBounded(t *testing.T) {
 	}
 	if _, p := take("fixed-window 1/3660d", "k"); p.Status != http.StatusBadRequest || p.Field != "limit" ||
 		!strings.Contains(p.Detail, "90 days at most (notation_max_period)") {
-		t.Errorf("a long one: %+v", p)
+		t.Errorf("a period that is too long: got %+v, want 400", p)
 	}
 	for _, key := range []string{"a", "b", "c"} {
 		if d, p := take("fixed-window 1/90d", key); !d.Allowed {
-			t.Errorf("%s: %+v, %+v", key, d, p)
+			t.Errorf("%s: got %+v, %+v, want an admission", key, d, p)
 		}
 	}
 	refused := 0
@@ -105,11 +105,11 @@ func TestNotationsOfRequestsAreBounded(t *testing.T) {
 			refused++
 		}
 	}
-	if refused != 21 { // one was requested before
+	if refused != 21 { // 40 less the 19 that are left of 20
 		t.Errorf("%d of 40 different notations were refused, want 21", refused)
 	}
 	if d, _ := take("fixed-window 1/90d", "a"); d.Limit == "" || d.Allowed {
-		t.Errorf("one that is in use: %+v", d)
+		t.Errorf("a notation that is in use: got %+v, want a refusal", d)
 	}
 	s.stop(t)
 }

@@ -49,7 +49,7 @@ func linkedModules(t *testing.T) []module {
 		}
 	}
 	slices.SortFunc(list, func(a, b module) int {
-		if a.Main != b.Main { // it comes first
+		if a.Main != b.Main { // the main module comes first
 			return map[bool]int{true: -1, false: 1}[a.Main]
 		}
 		return cmp.Compare(a.Path, b.Path)
@@ -66,40 +66,40 @@ var allowedLicenses = []struct{ name, phrase string }{
 }
 
 var (
-	legal  = regexp.MustCompile(`(?i)^(licen[cs]e|notice|copying|patents)`)
-	spaces = regexp.MustCompile(`[\s,]+`)
+	licenseFileName = regexp.MustCompile(`(?i)^(licen[cs]e|notice|copying|patents)`)
+	spacesAndCommas = regexp.MustCompile(`[\s,]+`)
 )
 
 // licenseTexts returns the kind of a module's licence, and the texts of all its files about it.
-func licenseTexts(t *testing.T, name, dir string) (kind, all string) {
+func licenseTexts(t *testing.T, name, dir string) (kind, texts string) {
 	t.Helper()
 	files, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		if f.IsDir() || !legal.MatchString(f.Name()) {
+		if f.IsDir() || !licenseFileName.MatchString(f.Name()) {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(dir, f.Name()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		all += "--- " + f.Name() + "\n\n" + strings.TrimSpace(strings.ReplaceAll(string(text), "\r\n", "\n")) + "\n\n"
-		for _, k := range allowedLicenses {
-			plain := spaces.ReplaceAllString(string(text), " ")
-			if kind == "" && strings.Contains(plain, spaces.ReplaceAllString(k.phrase, " ")) {
-				kind = k.name
+		texts += "--- " + f.Name() + "\n\n" + strings.TrimSpace(strings.ReplaceAll(string(text), "\r\n", "\n")) + "\n\n"
+		for _, l := range allowedLicenses {
+			plain := spacesAndCommas.ReplaceAllString(string(text), " ")
+			if kind == "" && strings.Contains(plain, spacesAndCommas.ReplaceAllString(l.phrase, " ")) {
+				kind = l.name
 			}
 		}
 	}
 	if kind == "" {
 		t.Errorf("%s: its licence is none of those that may be linked (%s)", name, dir)
 	}
-	return kind, all
+	return kind, texts
 }
 
-// sourceURL returns where to get the source of a module, as the MPL demands.
+// sourceURL returns the URL of the source of a module, which the MPL demands.
 func sourceURL(m module) string {
 	return "https://pkg.go.dev/" + m.Path + "@" + m.Version
 }
@@ -108,15 +108,15 @@ func sourceURL(m module) string {
 func licenseFile(t *testing.T) string {
 	t.Helper()
 	var index, body strings.Builder
-	add := func(name, dir, from string) {
-		kind, all := licenseTexts(t, name, dir)
+	add := func(name, dir, source string) {
+		kind, texts := licenseTexts(t, name, dir)
 		fmt.Fprintf(&index, "%-10s  %s\n", kind, name)
-		fmt.Fprintf(&body, "%s\n%s (%s)\nSource: %s\n\n%s", strings.Repeat("=", 80), name, kind, from, all)
+		fmt.Fprintf(&body, "%s\n%s (%s)\nSource: %s\n\n%s", strings.Repeat("=", 80), name, kind, source, texts)
 	}
 	for _, m := range linkedModules(t) {
 		if m.Main {
 			add("headgate", m.Dir, "https://"+m.Path)
-			add("the Go standard library", runtime.GOROOT(), "https://go.dev/dl/") //nolint:staticcheck // that of the go command which runs the test
+			add("the Go standard library", runtime.GOROOT(), "https://go.dev/dl/") //nolint:staticcheck // the library of the go command that runs the test
 			continue
 		}
 		add(m.Path+" "+m.Version, m.Dir, sourceURL(m))
@@ -127,8 +127,8 @@ func licenseFile(t *testing.T) string {
 		"place where its source can be had.\n\n" + index.String() + "\n" + body.String()
 }
 
-// TestLicenses: the file that is shipped with the binary has each linked module with its licence, which is an allowed
-// one.
+// TestLicenses checks that licenses.txt, which is shipped with the binary, has each linked module with an allowed
+// licence.
 func TestLicenses(t *testing.T) {
 	tier.Nightly(t) // go list takes seconds for each system
 	want := licenseFile(t)

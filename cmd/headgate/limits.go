@@ -38,7 +38,7 @@ func newLimitsListCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return show(cmd, &query, func(s backend) ([]limitLine, error) {
-				c, err := askCatalog(cmd.Context(), s, nil)
+				c, err := callCatalog(cmd.Context(), s, nil)
 				if err != nil {
 					return nil, err
 				}
@@ -91,7 +91,7 @@ func newLimitsShowCommand() *cobra.Command {
 		Short: "Say what a named limit means, and what changed it last",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd, func(s backend) error { return showLimit(cmd, s, args[0]) })
+			return withBackend(cmd, func(s backend) error { return showLimit(cmd, s, args[0]) })
 		},
 	}
 	addPlaceSettings(cmd)
@@ -105,7 +105,7 @@ func showLimit(cmd *cobra.Command, s backend, name string) error {
 		return err
 	}
 	fmt.Fprintln(cmd.OutOrStdout(), sentences)
-	v, err := askVersions(cmd.Context(), s, &api.VersionsQuery{Limit: name, Max: 1})
+	v, err := callVersions(cmd.Context(), s, &api.VersionsQuery{Limit: name, Max: 1})
 	if err == nil && len(v.Versions) > 0 {
 		fmt.Fprintf(cmd.OutOrStdout(), "%-10s %s\n", "changed", versionLine(&v.Versions[0]))
 	}
@@ -128,7 +128,7 @@ func newLimitsHistoryCommand() *cobra.Command {
 			if len(args) > 0 {
 				request.Limit = args[0]
 			}
-			return ask(cmd, func(s backend) error {
+			return withBackend(cmd, func(s backend) error {
 				list, forJSON, err := listVersions(cmd, s, &request)
 				if err != nil {
 					return err
@@ -159,7 +159,7 @@ func newLimitsHistoryCommand() *cobra.Command {
 // than for a server, and all changes of each version.
 func listVersions(cmd *cobra.Command, s backend, q *api.VersionsQuery) (list []api.Version, forJSON any, err error) {
 	if s.local == nil {
-		v, err := askVersions(cmd.Context(), s, q)
+		v, err := callVersions(cmd.Context(), s, q)
 		if err != nil {
 			return nil, nil, err
 		}

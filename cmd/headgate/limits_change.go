@@ -168,8 +168,8 @@ func newLimitsSetCommand() *cobra.Command {
 			if cmd.Flags().Changed("description") {
 				in.Description = &description
 			}
-			return ask(cmd, func(s backend) error {
-				out, err := askSetLimit(cmd.Context(), s, &in)
+			return withBackend(cmd, func(s backend) error {
+				out, err := callSetLimit(cmd.Context(), s, &in)
 				return printChanged(cmd, out, err, in.DryRun)
 			})
 		},
@@ -250,7 +250,7 @@ func newLimitsRollbackCommand() *cobra.Command {
 			if err != nil || version < 0 {
 				return headgate.Invalid("VERSION", "%q is not the number of a version", args[0])
 			}
-			return ask(cmd, func(s backend) error { return change.rollback(cmd, s, version, args[1:]) })
+			return withBackend(cmd, func(s backend) error { return change.rollback(cmd, s, version, args[1:]) })
 		},
 	}
 	change.addFlags(cmd)
@@ -264,7 +264,7 @@ func (c *changeFlags) rollback(cmd *cobra.Command, s backend, version int64, nam
 	if len(names) > 0 {
 		in.Limits = names
 	}
-	plan, err := askRollback(cmd.Context(), s, &in)
+	plan, err := callRollback(cmd.Context(), s, &in)
 	if err != nil {
 		return err
 	}
@@ -275,7 +275,7 @@ func (c *changeFlags) rollback(cmd *cobra.Command, s backend, version int64, nam
 		return err
 	}
 	in.DryRun, in.Seen = false, &plan.Version
-	out, err := askRollback(cmd.Context(), s, &in)
+	out, err := callRollback(cmd.Context(), s, &in)
 	if err == nil {
 		printVersion(cmd, out.Version != plan.Version, out.Version)
 	}

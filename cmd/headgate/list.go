@@ -58,7 +58,7 @@ func (q *keyQuery) eachKey(ctx context.Context, s backend, after law.Cell, do fu
 		in.AfterLimit, in.AfterKey = q.limit, keyBefore(q.prefix)
 	}
 	for {
-		page, err := askCells(ctx, s, &in)
+		page, err := callCells(ctx, s, &in)
 		if err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ func (u *keyUse) loadRetry(ctx context.Context, s backend) error {
 	if !u.Refused {
 		return nil
 	}
-	answer, err := askUsage(ctx, s, &api.UsageQuery{Key: u.Key, Limits: []string{u.Limit}})
+	answer, err := callUsage(ctx, s, &api.UsageQuery{Key: u.Key, Limits: []string{u.Limit}})
 	if isUnreadable(err) {
 		return nil
 	}

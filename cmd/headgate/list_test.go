@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// cellPages is a server that lists cells, page by page.
+// cellPages is a fake server that lists cells, page by page, and counts the calls.
 type cellPages struct {
 	cells []api.Status
 	calls int
@@ -35,21 +35,21 @@ func (p *cellPages) call(_ context.Context, _, _ string, in, out any) error {
 	return nil
 }
 
-func someCells(n int) *cellPages {
+// newCellPages returns a cellPages with n cells of the limit api, of which cell i has used i of n.
+func newCellPages(n int) *cellPages {
 	p := new(cellPages)
 	for i := range n {
-		left := api.Number(int64(n-i), 0)
 		p.cells = append(p.cells, api.Status{
 			Limit: "api", Key: fmt.Sprintf("k%06d", i), Used: json.Number(fmt.Sprint(i)), At: 1,
-			Capacity: json.Number(fmt.Sprint(n)), Remaining: left,
+			Capacity: json.Number(fmt.Sprint(n)), Remaining: api.Number(int64(n-i), 0),
 		})
 	}
 	return p
 }
 
-// TestAListReadsAllPages: with a prefix it reads only the pages with that prefix.
-func TestAListReadsAllPages(t *testing.T) {
-	p := someCells(2*store.DefaultMax + 1)
+// TestStoredKeysReadsAllPages checks that storedKeys reads all pages, and with a prefix only the pages with it.
+func TestStoredKeysReadsAllPages(t *testing.T) {
+	p := newCellPages(2*store.DefaultMax + 1)
 	for _, tt := range []struct {
 		prefix      string
 		keys, pages int
@@ -62,42 +62,42 @@ func TestAListReadsAllPages(t *testing.T) {
 		{"l", 0, 1},
 	} {
 		p.calls = 0
-		l := keyQuery{limit: "api", prefix: tt.prefix}
-		list, more, err := l.storedKeys(t.Context(), backend{call: p.call}, law.Cell{}, 0)
-		if err != nil || more || len(list) != tt.keys || p.calls != tt.pages {
-			t.Errorf("%q: %d keys of %d pages, %v, %v", tt.prefix, len(list), p.calls, more, err)
+		query := keyQuery{limit: "api", prefix: tt.prefix}
+		keys, hasMore, err := query.storedKeys(t.Context(), backend{call: p.call}, law.Cell{}, 0)
+		if err != nil || hasMore || len(keys) != tt.keys || p.calls != tt.pages {
+			t.Errorf("%q: got %d keys of %d pages, want %d of %d; %v, %v", tt.prefix, len(keys), p.calls, tt.keys, tt.pages, hasMore, err)
 		}
-		l.limit = ""
-		list, _, err = l.storedKeys(t.Context(), backend{call: p.call}, law.Cell{}, 0)
-		if err != nil || len(list) != tt.keys {
-			t.Errorf("%q of all limits: %d keys, %v", tt.prefix, len(list), err)
+		query.limit = ""
+		keys, _, err = query.storedKeys(t.Context(), backend{call: p.call}, law.Cell{}, 0)
+		if err != nil || len(keys) != tt.keys {
+			t.Errorf("%q of all limits: got %d keys, want %d; %v", tt.prefix, len(keys), tt.keys, err)
 		}
 	}
 }
 
-// TestSortedKeysKeepsTheLargest lists more keys than are held in memory.
+// TestSortedKeysKeepsTheLargest checks that sortedKeys returns the 7 keys of 1,500 with the highest percentages.
 func TestSortedKeysKeepsTheLargest(t *testing.T) {
-	p := someCells(1500)
+	p := newCellPages(1500)
 	list, total, err := new(keyQuery).sortedKeys(t.Context(), backend{call: p.call}, "percent", 7)
 	if err != nil || total != 1500 || len(list) != 7 {
-		t.Fatalf("%d of %d, %v", len(list), total, err)
+		t.Fatalf("got %d of %d keys, %v, want 7 of 1500", len(list), total, err)
 	}
 	for i, u := range list {
 		if want := fmt.Sprintf("k%06d", 1499-i); u.Key != want {
-			t.Errorf("%d: %s, want %s", i, u.Key, want)
+			t.Errorf("key %d: got %s, want %s", i, u.Key, want)
 		}
 	}
 }
 
-// TestKeyBeforeAPrefix: the key is valid, and sorts before all keys with the prefix.
-func TestKeyBeforeAPrefix(t *testing.T) {
+// TestKeyBefore checks that the key is valid, and sorts before all keys with the prefix.
+func TestKeyBefore(t *testing.T) {
 	for _, prefix := range []string{
 		"a", " ", "\x01", "a\x7f", "ab\u0080", "\ue000", "\U00010000", "\U0010ffff", "é", "10.",
 		strings.Repeat("k", 512),
 	} {
 		k := keyBefore(prefix)
 		if err := (law.Cell{Key: k}).ValidText(); err != nil || k >= prefix || strings.HasPrefix(k, prefix) {
-			t.Errorf("%q: %q, %v", prefix, k, err)
+			t.Errorf("%q: got %q, %v", prefix, k, err)
 		}
 	}
 }
@@ -106,18 +106,18 @@ func TestCursorRoundTrip(t *testing.T) {
 	for _, c := range []law.Cell{{Limit: "api", Key: ""}, {Limit: "gcra 2/s burst 2", Key: "\x1b[2J 😀\n"}} {
 		u := &keyUse{Status: api.Status{Limit: c.Limit, Key: c.Key}}
 		if got, err := parseCursor(formatCursor(u)); err != nil || got != c {
-			t.Errorf("%v: %v, %v", c, got, err)
+			t.Errorf("got %v, %v, want %v", got, err, c)
 		}
 	}
 	for _, text := range []string{"!", "YQ", "AAA", "/w"} {
 		if got, err := parseCursor(text); err == nil {
-			t.Errorf("%q: %v", text, got)
+			t.Errorf("%q: got %v, want an error", text, got)
 		}
 	}
 }
 
-// TestATableIsAsWideAsTheTerminal draws keys with control characters and wide letters.
-func TestATableIsAsWideAsTheTerminal(t *testing.T) {
+// TestFormatTableFitsTheTerminal checks the width of tables whose keys have control characters and wide letters.
+func TestFormatTableFitsTheTerminal(t *testing.T) {
 	var list []topRow
 	for _, k := range []string{
 		"a", "\x1b[2J\a\r\nx", strings.Repeat("😀", 128), strings.Repeat("k", 512), "<script>", "\u202eevil", "",
@@ -130,35 +130,35 @@ func TestATableIsAsWideAsTheTerminal(t *testing.T) {
 	for _, width := range []int{1, 2, 20, 80, 200} {
 		tables := slices.Concat(formatTable("keys", list, false, width), formatTable("keys", list, true, width))
 		for _, line := range tables {
-			wide := textWidth(line)
-			if wide > width || strings.ContainsAny(line, "\x1b\a\r\n\u202e") {
-				t.Errorf("%d wide of %d: %q", wide, width, line)
+			got := textWidth(line)
+			if got > width || strings.ContainsAny(line, "\x1b\a\r\n\u202e") {
+				t.Errorf("got a line of width %d, want at most %d: %q", got, width, line)
 			}
 		}
 	}
 }
 
-// TestTopShowsWhatAServerHasDecidedLately checks the order, the figures and the curve, and that --all and filters by
-// state read the store. The audit of the same server lists what was done by hand.
-func TestTopShowsWhatAServerHasDecidedLately(t *testing.T) {
+// TestTopShowsRecentDecisionsOfAServer checks the order, the figures and the curve, and that --all and filters by
+// state read the store. The audit of the same server lists a reset and a block.
+func TestTopShowsRecentDecisionsOfAServer(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--store", "memory:")
-	command := func(args ...string) string {
+	run := func(args ...string) string {
 		t.Helper()
-		var out, errs bytes.Buffer
-		if code := runMain(t.Context(), append(args, "--server", s.url), strings.NewReader(""), &out, &errs); code == exitError {
-			t.Fatalf("%q: exit %d, %s", args, code, errs.String())
+		var out, stderr bytes.Buffer
+		if code := runMain(t.Context(), append(args, "--server", s.url), strings.NewReader(""), &out, &stderr); code == exitError {
+			t.Fatalf("%q: exit %d, %s", args, code, stderr.String())
 		}
 		return out.String()
 	}
-	if out := command("top", "--count", "1"); !strings.Contains(out, "a second: 0.0 admitted, 0.0 refused, 0.0 failed") {
-		t.Errorf("before all decisions: %s", out)
+	if out := run("top", "--count", "1"); !strings.Contains(out, "a second: 0.0 admitted, 0.0 refused, 0.0 failed") {
+		t.Errorf("before all decisions: got %s, want rates of 0", out)
 	}
 	for range 3 {
-		command("take", "fixed-window 2/1h from-first", "mallory")
+		run("take", "fixed-window 2/1h from-first", "mallory")
 	}
-	command("take", "fixed-window 9/1h from-first", "alice", "--cost", "4")
-	command("take", "fixed-window 9/1h from-first", "bob")
+	run("take", "fixed-window 9/1h from-first", "alice", "--cost", "4")
+	run("take", "fixed-window 9/1h from-first", "bob")
 	// The rates may vary, since the machine may pause between two decisions.
 	want := []string{
 		`a second: 0\.[0-4] admitted, 0\.[01] refused, 0\.0 failed$`,
@@ -168,8 +168,8 @@ func TestTopShowsWhatAServerHasDecidedLately(t *testing.T) {
 		`^bob +fixed-window 9/1h from-first +11  now +1 of 9 +0 +[▁-█ ]*█[▁-█ ]*$`,
 	}
 	// The server counts whole seconds, so all figures are there when the last second is over.
-	await.NoError(t, "what was decided", func() error {
-		out := command("top", "--count", "1")
+	await.NoError(t, "the recent decisions", func() error {
+		out := run("top", "--count", "1")
 		lines := strings.Split(strings.TrimSpace(out), "\n")
 		if len(lines) != len(want) {
 			return fmt.Errorf("%d lines, want %d:\n%s", len(lines), len(want), out)
@@ -182,47 +182,47 @@ func TestTopShowsWhatAServerHasDecidedLately(t *testing.T) {
 		return nil
 	})
 	for _, args := range [][]string{{"--prefix", "ali"}, {"--max", "1"}, {"fixed-window 2/1h from-first"}} {
-		out := command(append([]string{"top", "--count", "1"}, args...)...)
+		out := run(append([]string{"top", "--count", "1"}, args...)...)
 		if n := strings.Count(out, "1h from-first"); n != 1 {
-			t.Errorf("%q: %d keys:\n%s", args, n, out)
+			t.Errorf("%q: got %d keys, want 1:\n%s", args, n, out)
 		}
 	}
-	command("block", "eve", "fixed-window 9/1h from-first", "--for", "1h", "--reason", "reads every page")
-	command("reset", "bob", "fixed-window 9/1h from-first")
+	run("block", "eve", "fixed-window 9/1h from-first", "--for", "1h", "--reason", "reads every page")
+	run("reset", "bob", "fixed-window 9/1h from-first")
 	audit := regexp.MustCompile(`^20\S+ \S+ UTC  reset fixed-window 9/1h from-first bob\n` +
 		`20\S+ \S+ UTC  block fixed-window 9/1h from-first eve for 1 h: reads every page\n$`)
-	if out := command("audit"); !audit.MatchString(out) {
-		t.Error(out)
+	if out := run("audit"); !audit.MatchString(out) {
+		t.Errorf("audit: got %s, want %s", out, audit)
 	}
-	if out := command("audit", "--key", "eve"); strings.Contains(out, "bob") || !strings.Contains(out, "eve") {
-		t.Error(out)
+	if out := run("audit", "--key", "eve"); strings.Contains(out, "bob") || !strings.Contains(out, "eve") {
+		t.Errorf("audit of eve: got %s", out)
 	}
 	for _, flag := range []string{"--all", "--refusing", "--blocked"} {
-		if out := command("top", "--count", "1", flag); !strings.Contains(out, "keys: ") {
-			t.Errorf("%s: %s", flag, out)
+		if out := run("top", "--count", "1", flag); !strings.Contains(out, "keys: ") {
+			t.Errorf("%s: got %s, want a table of keys", flag, out)
 		}
 	}
 }
 
-// TestAServerListsWhatItsStoreDoes compares the output of commands over a server and over its store.
-func TestAServerListsWhatItsStoreDoes(t *testing.T) {
+// TestListsOfServerAndStoreAreEqual checks that exports over a server and over its store have equal rows.
+func TestListsOfServerAndStoreAreEqual(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := "sqlite:" + filepath.Join(dir, "h.db")
 	s := start(t, dir, "--store", file)
-	command := func(args ...string) string {
+	run := func(args ...string) string {
 		t.Helper()
-		var out, errs bytes.Buffer
-		if code := runMain(t.Context(), args, strings.NewReader(""), &out, &errs); code == exitError {
-			t.Fatalf("%q: exit %d, %s", args, code, errs.String())
+		var out, stderr bytes.Buffer
+		if code := runMain(t.Context(), args, strings.NewReader(""), &out, &stderr); code == exitError {
+			t.Fatalf("%q: exit %d, %s", args, code, stderr.String())
 		}
 		return out.String()
 	}
 	const limit = "sliding-log 2/1h history 1d"
 	for _, key := range []string{"alice", "alice", "alice", "bob", "carol\x1b[2J"} {
-		command("take", limit, key, "--server", s.url)
+		run("take", limit, key, "--server", s.url)
 	}
-	rows := func(text string) (list []string) { // without what depends on the time
+	rows := func(text string) (list []string) { // without the fields that depend on the time
 		for line := range strings.Lines(text) {
 			var row struct {
 				Key, Answer  string
@@ -243,9 +243,9 @@ func TestAServerListsWhatItsStoreDoes(t *testing.T) {
 		{"export", limit, "-o", "jsonl", "--refusing"},
 		{"export", "--history", "-o", "jsonl"},
 	} {
-		stored, served := command(append(args, "--store", file)...), command(append(args, "--server", s.url)...)
-		if a, b := rows(stored), rows(served); len(a) == 0 || !slices.Equal(a, b) {
-			t.Errorf("%q: the store %q, the server %q", args, a, b)
+		stored, served := run(append(args, "--store", file)...), run(append(args, "--server", s.url)...)
+		if got, want := rows(served), rows(stored); len(want) == 0 || !slices.Equal(got, want) {
+			t.Errorf("%q: got %q from the server, want %q as from the store", args, got, want)
 		}
 	}
 	for _, args := range [][]string{
@@ -256,13 +256,13 @@ func TestAServerListsWhatItsStoreDoes(t *testing.T) {
 		{"top", "--all", "--count", "1"},
 		{"history", "alice", limit},
 	} {
-		out := command(append(args, "--server", s.url)...)
+		out := run(append(args, "--server", s.url)...)
 		if want := "alice"; args[0] != "history" && !strings.Contains(out, want) || strings.Contains(out, "\x1b") {
-			t.Errorf("%q: %q", args, out)
+			t.Errorf("%q: got %q, want alice and no control characters", args, out)
 		}
 	}
-	if out := command("history", "alice", limit, "--server", s.url); strings.Count(out, "allowed") != 2 ||
+	if out := run("history", "alice", limit, "--server", s.url); strings.Count(out, "allowed") != 2 ||
 		strings.Count(out, "refused") != 1 {
-		t.Error(out)
+		t.Errorf("history of alice: got %s, want 2 allowed and 1 refused", out)
 	}
 }

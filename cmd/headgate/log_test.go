@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestALogOfJSONHasNothingElse decodes every line that a server writes.
-func TestALogOfJSONHasNothingElse(t *testing.T) {
+// TestLogFormatJSONWritesOnlyJSON checks that every line that a server writes is JSON.
+func TestLogFormatJSONWritesOnlyJSON(t *testing.T) {
 	t.Parallel()
 	s := launch(t, t.TempDir(), "--log-format", "json", "--log-refused", "1", "--log-admitted", "0")
 	s.waitUntil(t, "that it listens", func() bool {
@@ -26,16 +26,16 @@ func TestALogOfJSONHasNothingElse(t *testing.T) {
 	for line := range strings.Lines(s.stop(t)) {
 		var fields map[string]any
 		if err := json.Unmarshal([]byte(line), &fields); err != nil {
-			t.Errorf("%q: %v", line, err)
+			t.Errorf("%q is not JSON: %v", line, err)
 		}
 		if fields["msg"] == "decision" {
 			decisions++
 			if fields["outcome"] != "refused" || fields["key"] != `"a\nb"` || fields["protocol"] != "http" {
-				t.Errorf("%s", line)
+				t.Errorf("got %s, want a refusal of the key by HTTP", line)
 			}
 		}
 	}
 	if decisions != 2 {
-		t.Errorf("%d decisions were logged, not the 2 refusals", decisions)
+		t.Errorf("got %d logged decisions, want the 2 refusals", decisions)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// fetch returns the status and the text at a URL.
+// fetch gets a URL with a token, and returns the status and the body.
 func fetch(t *testing.T, url, token string) (status int, text string) {
 	t.Helper()
 	q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
@@ -23,11 +23,11 @@ func fetch(t *testing.T, url, token string) (status int, text string) {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	all, err := io.ReadAll(res.Body)
+	body, err := io.ReadAll(res.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return res.StatusCode, string(all)
+	return res.StatusCode, string(body)
 }
 
 // checkMetrics takes three times from a limit that admits two, and checks the metrics at a URL.
@@ -42,7 +42,7 @@ func (s *server) checkMetrics(t *testing.T, url string) {
 	}
 	status, text := fetch(t, url, "")
 	if status != http.StatusOK || strings.Contains(text, "secret-key") {
-		t.Errorf("status %d, %.200s", status, text)
+		t.Errorf("got status %d, %.200s, want 200 without keys", status, text)
 	}
 	for _, line := range []string{
 		`headgate_decisions_total{limit="login",outcome="admitted",protocol="http",verb="take",way="store"} 2`,
@@ -58,37 +58,38 @@ func (s *server) checkMetrics(t *testing.T, url string) {
 	}
 }
 
-func TestMetricsAreOnTheirOwnAddressOrOnThatOfHTTP(t *testing.T) {
+func TestMetricsAddress(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "headgate.yaml"), "limits:\n  login: fixed-window 2/30d\n")
+	replaceFile(t, filepath.Join(dir, "headgate.yaml"), "limits:\n  login: fixed-window 2/30d\n")
 	s := startReady(t, dir, "--store", "memory:", "--config", "headgate.yaml")
 	s.checkMetrics(t, s.url+"/metrics")
 
-	own := startReady(t, dir, "--store", "memory:", "--config", "headgate.yaml", "--metrics", "127.0.0.1:0")
+	separate := startReady(t, dir, "--store", "memory:", "--config", "headgate.yaml", "--metrics", "127.0.0.1:0")
 	addr := ""
-	own.waitUntil(t, "the address of the metrics", func() (found bool) { // it comes after that of HTTP
-		_, rest, _ := strings.Cut(own.out.String(), "metrics is on ")
+	separate.waitUntil(t, "the address of the metrics", func() (found bool) { // it is printed after the address of HTTP
+		_, rest, _ := strings.Cut(separate.out.String(), "metrics is on ")
 		addr, _, found = strings.Cut(rest, "\n")
 		return found
 	})
-	own.checkMetrics(t, "http://"+addr+"/metrics")
-	if status, _ := fetch(t, own.url+"/metrics", ""); status != http.StatusNotFound {
-		t.Errorf("/metrics on the address of --http beside --metrics: %d", status)
+	separate.checkMetrics(t, "http://"+addr+"/metrics")
+	if status, _ := fetch(t, separate.url+"/metrics", ""); status != http.StatusNotFound {
+		t.Errorf("/metrics on the address of --http beside --metrics: status %d, want 404", status)
 	}
 }
 
-// TestMetricsNeedTheRoleRead: so it is if callers need tokens and the metrics have no address of their own.
+// TestMetricsNeedTheRoleRead checks the status of /metrics on the address of HTTP with tokens of several roles.
 func TestMetricsNeedTheRoleRead(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "tokens.yaml")
-	read, take := newToken(t, file, "prometheus", "--role", "read"), newToken(t, file, "checkout", "--role", "take")
-	some := newToken(t, file, "team", "--role", "read", "--limits", "api*") // the metrics name all limits
+	readToken := newToken(t, file, "prometheus", "--role", "read")
+	takeToken := newToken(t, file, "checkout", "--role", "take")
+	patternToken := newToken(t, file, "team", "--role", "read", "--limits", "api*") // the metrics name all limits
 	s := startReady(t, dir, "--store", "memory:", "--tokens", file)
-	for shown, want := range map[string]int{"": 401, take: 403, some: 403, read: 200} {
-		if status, text := fetch(t, s.url+"/metrics", shown); status != want {
-			t.Errorf("status %d, want %d: %.200s", status, want, text)
+	for token, want := range map[string]int{"": 401, takeToken: 403, patternToken: 403, readToken: 200} {
+		if status, text := fetch(t, s.url+"/metrics", token); status != want {
+			t.Errorf("got status %d, want %d: %.200s", status, want, text)
 		}
 	}
 }

@@ -33,26 +33,26 @@ import (
 // providerLimit never refuses in this test, unless the key is blocked.
 const providerLimit = "token-bucket 1000/s burst 1000"
 
-// pauseNamed is the pause that the provider demands. It is more than a second, since some headers have whole seconds
-// only.
-const pauseNamed = 2 * time.Second
+// providerPause is the pause that the provider demands. It is more than a second, since some headers have only whole
+// seconds.
+const providerPause = 2 * time.Second
 
-// vendors are the providers of docs/providers.md. way says how the processes call Headgate.
+// vendors are the providers of docs/providers.md. protocol is how the processes call Headgate.
 var vendors = []struct {
-	name, way string
-	status    int
-	whole     bool                                  // the time is a point in time, of whole seconds
-	headers   func(end time.Time) map[string]string // end: when requests are served again
+	name, protocol string
+	status         int
+	wholeSeconds   bool                                  // the headers have a point in time in whole seconds
+	headers        func(end time.Time) map[string]string // end: when requests are served again
 }{
 	{"OpenAI", "RoundTripper", 429, false, func(time.Time) map[string]string {
 		return map[string]string{
 			"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "0",
-			"x-ratelimit-reset-requests": pauseNamed.String(), "x-ratelimit-remaining-tokens": "149984",
+			"x-ratelimit-reset-requests": providerPause.String(), "x-ratelimit-remaining-tokens": "149984",
 		}
 	}},
 	{"Anthropic", "gRPC", 429, false, func(end time.Time) map[string]string {
 		return map[string]string{
-			"retry-after": seconds(pauseNamed), "anthropic-ratelimit-requests-remaining": "0",
+			"retry-after": seconds(providerPause), "anthropic-ratelimit-requests-remaining": "0",
 			"anthropic-ratelimit-requests-reset": end.UTC().Format(time.RFC3339),
 		}
 	}},
@@ -68,10 +68,10 @@ var vendors = []struct {
 		}
 	}},
 	{"GitHub's secondary limit", "RoundTripper", 403, false, func(time.Time) map[string]string {
-		return map[string]string{"retry-after": seconds(pauseNamed), "x-ratelimit-remaining": "4000"}
+		return map[string]string{"retry-after": seconds(providerPause), "x-ratelimit-remaining": "4000"}
 	}},
 	{"Azure", "JSON", 429, false, func(time.Time) map[string]string {
-		return map[string]string{"retry-after-ms": strconv.FormatInt(pauseNamed.Milliseconds(), 10)}
+		return map[string]string{"retry-after-ms": strconv.FormatInt(providerPause.Milliseconds(), 10)}
 	}},
 	{"Stripe", "RoundTripper", 429, false, func(time.Time) map[string]string {
 		return map[string]string{"stripe-should-retry": "true"}
@@ -85,36 +85,36 @@ func seconds(d time.Duration) string { return strconv.Itoa(int(d.Seconds())) }
 
 // provider answers requests with 200, or refuses one as a vendor does.
 type provider struct {
-	status  int
-	whole   bool
-	headers func(end time.Time) map[string]string
+	status       int
+	wholeSeconds bool
+	headers      func(end time.Time) map[string]string
 
-	mu      sync.Mutex
-	refuse  bool
-	until   time.Time // time that the refusal named; zero: it named none, or none was sent
-	early   []string  // requests that came before until
-	senders map[string]int
+	mu            sync.Mutex
+	refusesNext   bool
+	pauseEnd      time.Time // end of the pause after the refusal; zero before the refusal
+	earlyRequests []string  // requests that came before pauseEnd
+	senders       map[string]int
 }
 
 func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if p.refuse {
-		p.refuse = false
-		p.until = now.Add(pauseNamed)
-		if p.whole {
-			p.until = p.until.Add(time.Second).Truncate(time.Second)
+	if p.refusesNext {
+		p.refusesNext = false
+		p.pauseEnd = now.Add(providerPause)
+		if p.wholeSeconds {
+			p.pauseEnd = p.pauseEnd.Add(time.Second).Truncate(time.Second)
 		}
-		for name, value := range p.headers(p.until) {
+		for name, value := range p.headers(p.pauseEnd) {
 			w.Header().Set(name, value)
 		}
 		w.WriteHeader(p.status)
 		return
 	}
-	if left := p.until.Sub(now); left > 0 {
-		p.early = append(p.early, fmt.Sprintf("process %s, %v early", r.URL.Path, left))
-	} else if !p.until.IsZero() {
+	if remaining := p.pauseEnd.Sub(now); remaining > 0 {
+		p.earlyRequests = append(p.earlyRequests, fmt.Sprintf("process %s, %v early", r.URL.Path, remaining))
+	} else if !p.pauseEnd.IsZero() {
 		p.senders[r.URL.Path]++
 	}
 }
@@ -123,32 +123,32 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *provider) refuseNext() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.refuse = true
+	p.refusesNext = true
 }
 
-// results returns the requests that came before the named time, and how many processes have sent requests since.
-func (p *provider) results() (early []string, processes int) {
+// results returns the requests that came before the end of the pause, and how many processes have sent requests since.
+func (p *provider) results() (earlyRequests []string, processes int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.early, len(p.senders)
+	return p.earlyRequests, len(p.senders)
 }
 
-// TestThreeProcessesStopAfterA429 has three processes send requests to a provider, each with a Headgate server
+// TestObserve429StopsAllProcesses has three processes send requests to a provider, each with a Headgate server
 // of its own; the servers share a store. The provider refuses one request as a vendor does. No process sends a request
 // before the time that the response named, and all send one after it. A response that names no time stops no process.
-func TestThreeProcessesStopAfterA429(t *testing.T) {
+func TestObserve429StopsAllProcesses(t *testing.T) {
 	t.Parallel()
-	reportBackoffs(t, 1)
+	testVendors(t, 1)
 }
 
-func TestThreeProcessesStopForEachVendor(t *testing.T) {
+func TestObserveRefusalsOfAllVendors(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	reportBackoffs(t, len(vendors))
+	testVendors(t, len(vendors))
 }
 
-// reportBackoffs runs the test with the first count vendors.
-func reportBackoffs(t *testing.T, count int) {
+// testVendors runs the test with the first count vendors.
+func testVendors(t *testing.T, count int) {
 	t.Helper()
 	dsn := migrated.Postgres(t)
 	var servers [3]string
@@ -159,13 +159,15 @@ func reportBackoffs(t *testing.T, count int) {
 	for _, v := range vendors[:count] {
 		t.Run(v.name, func(t *testing.T) {
 			t.Parallel()
-			p := &provider{status: v.status, whole: v.whole, headers: v.headers, senders: map[string]int{}}
+			p := &provider{
+				status: v.status, wholeSeconds: v.wholeSeconds, headers: v.headers, senders: map[string]int{},
+			}
 			providerServer := httptest.NewServer(p)
 			t.Cleanup(providerServer.Close)
 			var stdins [3]io.Writer
 			var stdouts [3]*bufio.Reader
 			for i, server := range servers {
-				task := fmt.Sprintf("%s %s %d %s %s", v.way, strings.ReplaceAll(v.name, " ", "_"), i, server,
+				task := fmt.Sprintf("%s %s %d %s %s", v.protocol, strings.ReplaceAll(v.name, " ", "_"), i, server,
 					providerServer.URL)
 				c := dbtest.StartChild(t, task)
 				stdins[i], stdouts[i] = c.In, bufio.NewReader(c.Out)
@@ -192,9 +194,9 @@ func reportBackoffs(t *testing.T, count int) {
 				for i := range stdins {
 					sendOne(i, "")
 				}
-				early, processes := p.results()
-				if len(early) > 0 {
-					t.Fatalf("requests were sent before the time that the response named: %q", early)
+				earlyRequests, processes := p.results()
+				if len(earlyRequests) > 0 {
+					t.Fatalf("requests were sent before the time that the response named: %q", earlyRequests)
 				}
 				return processes == len(stdins)
 			})
@@ -202,8 +204,8 @@ func reportBackoffs(t *testing.T, count int) {
 	}
 }
 
-// caller is a process of the test above, with its key, its number and the addresses of its server and of the provider.
-// It sends one request for each line on its input, and prints the answer.
+// caller is a process of testVendors, with its key, its number, and the addresses of its server and of the provider. It
+// sends one request for each line on its input, and prints the answer.
 type caller struct {
 	key, number, url, provider string
 	grpc                       pb.HeadgateServiceClient

@@ -59,7 +59,7 @@ func newOverrideCommand() *cobra.Command {
 		Args:              cobra.MaximumNArgs(3),
 		ValidArgsFunction: completeArgs(completeKey, completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return ask(cmd, func(s backend) error { return override.run(cmd, s, args) })
+			return withBackend(cmd, func(s backend) error { return override.run(cmd, s, args) })
 		},
 	}
 	addPlaceSettings(cmd)
@@ -103,7 +103,7 @@ func (o *overrideFlags) run(cmd *cobra.Command, s backend, args []string) error 
 	if in.Until, err = o.end(); err != nil {
 		return err
 	}
-	out, err := askOverride(cmd.Context(), s, &in)
+	out, err := callOverride(cmd.Context(), s, &in)
 	return printChanged(cmd, out, err, false)
 }
 
@@ -126,7 +126,7 @@ func (o *overrideFlags) removeAll(cmd *cobra.Command, s backend, in *api.Overrid
 		}
 	}
 	for _, in.Limit = range limits {
-		out, err := askOverride(cmd.Context(), s, in)
+		out, err := callOverride(cmd.Context(), s, in)
 		if err := printChanged(cmd, out, err, false); err != nil {
 			return err
 		}

@@ -19,47 +19,47 @@ type twoServers struct {
 	servers []*server
 }
 
-const askForBob = `{"limit":"login","key":"bob"}`
+const bobRequest = `{"limit":"login","key":"bob"}`
 
-// waitApplied waits until both servers decide by an override or plan. It reports whether they did so before its end.
-func (s *twoServers) waitApplied(t *testing.T, what, want string, ends time.Time) (inTime bool) {
+// waitUntilApplied waits until both servers decide by an override or plan, and reports whether it was in time.
+func (s *twoServers) waitUntilApplied(t *testing.T, what, want string, ends time.Time) (inTime bool) {
 	t.Helper()
 	inTime = true
 	for _, srv := range s.servers {
 		srv.waitUntil(t, what, func() bool {
-			d, status, err := srv.take(http.DefaultClient, askForBob)
+			d, status, err := srv.take(http.DefaultClient, bobRequest)
 			if err != nil || status != http.StatusOK {
 				return false
 			}
-			over := d.At >= ends.UnixMicro()
-			inTime = inTime && !over
-			return over || d.Applied == want
+			isOver := d.At >= ends.UnixMicro()
+			inTime = inTime && !isOver
+			return isOver || d.Applied == want
 		})
 	}
 	return inTime
 }
 
-// TestAnOverrideAndAPlanOnTwoServers gives a key a plan and an override by the command, while two servers decide. Both
+// TestOverrideAndPlanEndAtBothServers gives a key a plan and an override by the command, while two servers decide. Both
 // servers apply them soon, and stop at the same microsecond of the store's clock.
-func TestAnOverrideAndAPlanOnTwoServers(t *testing.T) {
+func TestOverrideAndPlanEndAtBothServers(t *testing.T) {
 	t.Parallel()
 	url := migrated.Postgres(t)
-	command(t, exitOK, "limits", "set", "login", "token-bucket 1000/s burst 1000000", "--store", url)
-	command(t, exitOK, "plan", "define", "pro", "login=token-bucket 1000/s burst 2000000", "--store", url)
+	runCommand(t, exitOK, "limits", "set", "login", "token-bucket 1000/s burst 1000000", "--store", url)
+	runCommand(t, exitOK, "plan", "define", "pro", "login=token-bucket 1000/s burst 2000000", "--store", url)
 	dir := t.TempDir()
 	s := &twoServers{url, []*server{startReady(t, dir, "--store", url), startReady(t, dir, "--store", url)}}
 	// If the machine pauses for too long, repeat the test with an override and a plan that last longer.
-	late := "all"
-	for _, lasts := range []time.Duration{500 * time.Millisecond, 3 * time.Second, 15 * time.Second, time.Minute} {
-		if late = s.planAndOverride(t, lasts); late == "" || t.Failed() {
+	problem := "all"
+	for _, duration := range []time.Duration{500 * time.Millisecond, 3 * time.Second, 15 * time.Second, time.Minute} {
+		if problem = s.planAndOverride(t, duration); problem == "" || t.Failed() {
 			break
 		}
-		t.Logf("with an override for %s: %s", lasts, late)
+		t.Logf("with an override for %s: %s", duration, problem)
 	}
-	if late != "" {
-		t.Error(late)
+	if problem != "" {
+		t.Error(problem)
 	}
-	history := command(t, exitOK, "limits", "history", "--store", url)
+	history := runCommand(t, exitOK, "limits", "history", "--store", url)
 	for _, line := range []string{
 		": trial\n  + plan of \"bob\" = pro until ", ": moves his mail\n  + override login of \"bob\" = token-bucket ",
 	} {
@@ -69,15 +69,15 @@ func TestAnOverrideAndAPlanOnTwoServers(t *testing.T) {
 	}
 }
 
-// planAndOverride gives the key an override for a time, and a plan for twice as long. late says what a pause of the
-// machine has caused: one was applied after its end, or no request came before its end.
-func (s *twoServers) planAndOverride(t *testing.T, lasts time.Duration) (late string) {
+// planAndOverride gives the key an override for a duration, and a plan for twice as long. problem describes the effect
+// of a pause of the machine: one of them was applied after its end, or decided no request.
+func (s *twoServers) planAndOverride(t *testing.T, duration time.Duration) (problem string) {
 	t.Helper()
 	until := func(after time.Duration) (string, time.Time) {
 		at := time.Now().Add(after).UTC()
 		return at.Format(time.RFC3339Nano), at.Truncate(time.Microsecond)
 	}
-	give := func(args ...string) (inTime bool) {
+	run := func(args ...string) (inTime bool) {
 		t.Helper()
 		var out bytes.Buffer
 		code := runMain(t.Context(), append(args, "--store", s.url), nil, &out, &out)
@@ -87,19 +87,19 @@ func (s *twoServers) planAndOverride(t *testing.T, lasts time.Duration) (late st
 		}
 		return inTime
 	}
-	text, planEnds := until(2 * lasts)
-	if !give("plan", "set", "bob", "pro", "--until", text, "--reason", "trial") {
+	text, planEnds := until(2 * duration)
+	if !run("plan", "set", "bob", "pro", "--until", text, "--reason", "trial") {
 		return "the plan was over before it was set"
 	}
-	if !s.waitApplied(t, "a plan", "plan pro", planEnds) {
-		return "the plan was over before it was felt"
+	if !s.waitUntilApplied(t, "a plan", "plan pro", planEnds) {
+		return "the plan was over before a server applied it"
 	}
-	text, overrideEnds := until(lasts)
-	if !give("override", "bob", "login", "token-bucket 1000/s burst 3000000", "--until", text, "--reason", "moves his mail") {
+	text, overrideEnds := until(duration)
+	if !run("override", "bob", "login", "token-bucket 1000/s burst 3000000", "--until", text, "--reason", "moves his mail") {
 		return "the override was over before it was set"
 	}
-	if !s.waitApplied(t, "an override", "override", overrideEnds) {
-		return "the override was over before it was felt"
+	if !s.waitUntilApplied(t, "an override", "override", overrideEnds) {
+		return "the override was over before a server applied it"
 	}
 
 	type decision struct {
@@ -114,9 +114,9 @@ func (s *twoServers) planAndOverride(t *testing.T, lasts time.Duration) (late st
 			for d := (api.Decision{}); d.At < planEnds.Add(50*time.Millisecond).UnixMicro(); {
 				var status int
 				var err error
-				d, status, err = srv.take(client, askForBob)
+				d, status, err = srv.take(client, bobRequest)
 				if err != nil || status != http.StatusOK {
-					t.Errorf("status %d, %v", status, err)
+					t.Errorf("got status %d, %v, want 200", status, err)
 					return
 				}
 				decisions[i] = append(decisions[i], decision{d.At, d.Applied})
@@ -125,7 +125,7 @@ func (s *twoServers) planAndOverride(t *testing.T, lasts time.Duration) (late st
 	}
 	wg.Wait()
 	for i, list := range decisions {
-		last := map[string]int64{}
+		lastTimes := map[string]int64{}
 		for _, d := range list {
 			want := ""
 			switch {
@@ -138,50 +138,50 @@ func (s *twoServers) planAndOverride(t *testing.T, lasts time.Duration) (late st
 				t.Errorf("server %d: %q at %d us after the end of the override, want %q", i, d.applied,
 					d.at-overrideEnds.UnixMicro(), want)
 			}
-			last[d.applied] = d.at
+			lastTimes[d.applied] = d.at
 		}
 		t.Logf("server %d: %d decisions; the last by the override %d us before its end, the last by the plan %d us before its end",
-			i, len(list), overrideEnds.UnixMicro()-last["override"], planEnds.UnixMicro()-last["plan pro"])
-		if len(last) != 3 {
-			late = fmt.Sprintf("server %d has decided by %v", i, last)
+			i, len(list), overrideEnds.UnixMicro()-lastTimes["override"], planEnds.UnixMicro()-lastTimes["plan pro"])
+		if len(lastTimes) != 3 {
+			problem = fmt.Sprintf("server %d has decided by %v", i, lastTimes)
 		}
 	}
-	return late
+	return problem
 }
 
-// TestAnOverrideAtAServer gives a key another limit through a server, lists it, and removes it.
-func TestAnOverrideAtAServer(t *testing.T) {
+// TestOverrideCommandThroughAServer gives a key another limit through a server, lists it, and removes it.
+func TestOverrideCommandThroughAServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := "sqlite:" + dir + "/h.db"
-	command(t, exitOK, "migrate", "--store", file)
-	command(t, exitOK, "limits", "set", "login", "fixed-window 2/1h from-first", "--store", file)
+	runCommand(t, exitOK, "migrate", "--store", file)
+	runCommand(t, exitOK, "limits", "set", "login", "fixed-window 2/1h from-first", "--store", file)
 	s := startReady(t, dir, "--store", file)
-	at := func(code int, args ...string) string {
+	runAtServer := func(code int, args ...string) string {
 		t.Helper()
-		return command(t, code, append(append([]string{"override"}, args...), "--server", s.url)...)
+		return runCommand(t, code, append(append([]string{"override"}, args...), "--server", s.url)...)
 	}
-	out := at(exitOK, "bob", "login", "fixed-window 9/1h from-first", "--for", "1h", "--reason", "moves")
+	out := runAtServer(exitOK, "bob", "login", "fixed-window 9/1h from-first", "--for", "1h", "--reason", "moves")
 	if !strings.Contains(out, "the catalog has version 2 now") {
-		t.Error(out)
+		t.Errorf("override: got %s, want version 2", out)
 	}
 	for _, args := range [][]string{nil, {"--limit", "login"}, {"bob"}, {"bob", "login"}} {
-		served, stored := at(exitOK, args...), command(t, exitOK, append([]string{"override", "--store", file}, args...)...)
+		served, stored := runAtServer(exitOK, args...), runCommand(t, exitOK, append([]string{"override", "--store", file}, args...)...)
 		if served != stored || !strings.Contains(served, "fixed-window 9/1h from-first") || !strings.Contains(served, "moves") {
-			t.Errorf("%q: the server\n%s\nthe store\n%s", args, served, stored)
+			t.Errorf("%q: got from the server\n%s\nwant as from the store\n%s", args, served, stored)
 		}
 	}
-	if out := at(exitOK, "alice", "login", "-o", "json"); strings.TrimSpace(out) != "[]" {
-		t.Error(out)
+	if out := runAtServer(exitOK, "alice", "login", "-o", "json"); strings.TrimSpace(out) != "[]" {
+		t.Errorf("overrides of alice: got %s, want []", out)
 	}
-	if out := at(exitOK, "bob", "login", "--remove"); !strings.Contains(out, "version 3 now") {
-		t.Error(out)
+	if out := runAtServer(exitOK, "bob", "login", "--remove"); !strings.Contains(out, "version 3 now") {
+		t.Errorf("override --remove: got %s, want version 3", out)
 	}
-	at(exitError, "bob", "login", "--remove") // it has none
-	if out := at(exitOK, "bob", "login", "-o", "json"); strings.TrimSpace(out) != "[]" {
-		t.Error(out)
+	runAtServer(exitError, "bob", "login", "--remove") // bob has none
+	if out := runAtServer(exitOK, "bob", "login", "-o", "json"); strings.TrimSpace(out) != "[]" {
+		t.Errorf("overrides of bob: got %s, want []", out)
 	}
-	at(exitError, "a", "login", "unlimited", "--prefix")
-	at(exitError, "a", "login", "unlimited", "--remove")
-	at(exitError, "bob", "nope", "unlimited")
+	runAtServer(exitError, "a", "login", "unlimited", "--prefix")
+	runAtServer(exitError, "a", "login", "unlimited", "--remove")
+	runAtServer(exitError, "bob", "nope", "unlimited")
 }

@@ -38,7 +38,7 @@ func newPlanListCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return show(cmd, &query, func(s backend) ([]planLine, error) {
-				c, err := askCatalog(cmd.Context(), s, nil)
+				c, err := callCatalog(cmd.Context(), s, nil)
 				if err != nil {
 					return nil, err
 				}
@@ -186,11 +186,11 @@ func setPlanFlags(cmd *cobra.Command, in *api.SetPlan, prefix string) {
 
 func setPlan(cmd *cobra.Command, in *api.SetPlan, key string) error {
 	in.Key = key
-	return ask(cmd, func(s backend) error {
+	return withBackend(cmd, func(s backend) error {
 		if err := needsStore(cmd, s, "prefix", "until"); err != nil {
 			return err
 		}
-		out, err := askSetPlan(cmd.Context(), s, in)
+		out, err := callSetPlan(cmd.Context(), s, in)
 		return printChanged(cmd, out, err, false)
 	})
 }

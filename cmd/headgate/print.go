@@ -110,7 +110,7 @@ func quoteKey(k string) string {
 	return k
 }
 
-// quoteText quotes text as quoteKey quotes a key, but leaves empty text as it is.
+// quoteText quotes text that has characters that a terminal does not print.
 func quoteText(s string) string {
 	if s == "" {
 		return ""
@@ -146,8 +146,8 @@ const namesShown = 10
 
 // joinNames lists up to namesShown names, and how many more there are.
 func joinNames(names []string) string {
-	if more := len(names) - namesShown; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:namesShown], ", "), more)
+	if hidden := len(names) - namesShown; hidden > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:namesShown], ", "), hidden)
 	}
 	return strings.Join(names, ", ")
 }

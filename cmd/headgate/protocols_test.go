@@ -32,7 +32,7 @@ type protocolDecision struct {
 	remaining int64
 }
 
-// TestProtocolsDecideAlike sends the same 100 requests by each protocol, each with keys of its own: the decisions and
+// TestProtocolsDecideAlike sends the same 100 requests by each protocol, each with keys of its own. The decisions and
 // the remaining amounts are the same.
 func TestProtocolsDecideAlike(t *testing.T) {
 	t.Parallel()
@@ -49,19 +49,19 @@ func TestProtocolsDecideAlike(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	own, envoy := pb.NewHeadgateServiceClient(conn), rls.NewRateLimitServiceClient(conn)
-	redis, err := rueidis.NewClient(rueidis.ClientOption{
+	headgateClient, envoyClient := pb.NewHeadgateServiceClient(conn), rls.NewRateLimitServiceClient(conn)
+	respClient, err := rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: []string{respAddr}, DisableCache: true, ForceSingleClient: true,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(redis.Close)
-	sql, err := pgx.Connect(t.Context(), dsn)
+	t.Cleanup(respClient.Close)
+	pgConn, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { sql.Close(t.Context()) })
+	t.Cleanup(func() { pgConn.Close(t.Context()) })
 
 	protocols := map[string]func(key string, cost int64) (protocolDecision, error){
 		"JSON": func(key string, cost int64) (protocolDecision, error) {
@@ -83,16 +83,16 @@ func TestProtocolsDecideAlike(t *testing.T) {
 		},
 		"/v1/auth": func(key string, cost int64) (protocolDecision, error) {
 			query := url.Values{"key": {key}, "cost": {fmt.Sprint(cost)}}.Encode()
-			return askForwardAuth(s.url + "/v1/auth?limit=" + url.QueryEscape(limit) + "&" + query)
+			return takeByForwardAuth(s.url + "/v1/auth?limit=" + url.QueryEscape(limit) + "&" + query)
 		},
 		"gRPC": func(key string, cost int64) (protocolDecision, error) {
-			d, err := own.Take(t.Context(), &pb.Request{
+			d, err := headgateClient.Take(t.Context(), &pb.Request{
 				Charges: []*pb.Charge{{Limit: limit, Key: &key, Cost: fmt.Sprint(cost)}},
 			})
 			return protocolDecision{d.GetAllowed(), d.GetRemaining()}, err
 		},
 		"Envoy": func(key string, cost int64) (protocolDecision, error) {
-			a, err := envoy.ShouldRateLimit(t.Context(), &rls.RateLimitRequest{
+			a, err := envoyClient.ShouldRateLimit(t.Context(), &rls.RateLimitRequest{
 				Domain: "edge",
 				Descriptors: []*common.RateLimitDescriptor{{
 					Entries:    []*common.RateLimitDescriptor_Entry{{Key: "user", Value: key}},
@@ -105,15 +105,15 @@ func TestProtocolsDecideAlike(t *testing.T) {
 			return protocolDecision{a.OverallCode == rls.RateLimitResponse_OK, int64(a.Statuses[0].LimitRemaining)}, nil
 		},
 		"RESP": func(key string, cost int64) (protocolDecision, error) {
-			n, err := redis.Do(t.Context(), redis.B().Arbitrary("CL.THROTTLE").Keys(key).
+			reply, err := respClient.Do(t.Context(), respClient.B().Arbitrary("CL.THROTTLE").Keys(key).
 				Args("15", "30", "86400", fmt.Sprint(cost)).Build()).AsIntSlice()
-			if err != nil || len(n) != 5 {
-				return protocolDecision{}, fmt.Errorf("%v: %w", n, err)
+			if err != nil || len(reply) != 5 {
+				return protocolDecision{}, fmt.Errorf("%v: %w", reply, err)
 			}
-			return protocolDecision{n[0] == 0, n[2]}, nil
+			return protocolDecision{reply[0] == 0, reply[2]}, nil
 		},
 		"SQL": func(key string, cost int64) (d protocolDecision, err error) {
-			err = sql.QueryRow(t.Context(), `select allowed, remaining from headgate.take($1, $2, $3)`, limit, key, cost).
+			err = pgConn.QueryRow(t.Context(), `select allowed, remaining from headgate.take($1, $2, $3)`, limit, key, cost).
 				Scan(&d.allowed, &d.remaining)
 			return d, err
 		},
@@ -123,8 +123,8 @@ func TestProtocolsDecideAlike(t *testing.T) {
 	for i := range 100 {
 		key, cost := fmt.Sprint("user ", rng.IntN(8)), 1+rng.Int64N(4)
 		got := map[string]protocolDecision{}
-		for name, ask := range protocols {
-			d, err := ask(name+" "+key, cost)
+		for name, take := range protocols {
+			d, err := take(name+" "+key, cost)
 			if err != nil {
 				t.Fatalf("%s, request %d: %v", name, i, err)
 			}
@@ -140,15 +140,15 @@ func TestProtocolsDecideAlike(t *testing.T) {
 		}
 	}
 	if refused < 10 || refused > 90 {
-		t.Errorf("%d of 100 were refused", refused)
+		t.Errorf("got %d of 100 refused, want 10 to 90", refused)
 	}
 }
 
 // remainingField matches the remaining amount in the header RateLimit.
 var remainingField = regexp.MustCompile(`;r=(\d+)`)
 
-// askForwardAuth takes by forward authentication.
-func askForwardAuth(address string) (protocolDecision, error) {
+// takeByForwardAuth takes by forward authentication.
+func takeByForwardAuth(address string) (protocolDecision, error) {
 	req, err := http.NewRequest(http.MethodGet, address, http.NoBody)
 	if err != nil {
 		return protocolDecision{}, err

@@ -21,8 +21,8 @@ import (
 	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
-// TestCallsByReflection calls the services as grpcurl does: with the types that the server describes, and JSON.
-func TestCallsByReflection(t *testing.T) {
+// TestGRPCReflection calls the services as grpcurl does: with the types that the server describes, and JSON.
+func TestGRPCReflection(t *testing.T) {
 	t.Parallel()
 	dir, addr := t.TempDir(), fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t))
 	if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(perHour), 0o600); err != nil {
@@ -36,11 +36,11 @@ func TestCallsByReflection(t *testing.T) {
 	t.Cleanup(func() { conn.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	const envoy, own = "envoy.service.ratelimit.v3.RateLimitService", "headgate.v1.HeadgateService"
-	const user = `{"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": "alice"}]}]}`
-	const charge = `{"charges": [{"limit": "fixed-window 1/1h from-first", "key": "alice"}]}`
+	const envoyService, headgateService = "envoy.service.ratelimit.v3.RateLimitService", "headgate.v1.HeadgateService"
+	const descriptorJSON = `{"domain": "edge", "descriptors": [{"entries": [{"key": "user", "value": "alice"}]}]}`
+	const chargeJSON = `{"charges": [{"limit": "fixed-window 1/1h from-first", "key": "alice"}]}`
 	methods := map[string]protoreflect.MethodDescriptor{}
-	for _, service := range []protoreflect.FullName{envoy, own} {
+	for _, service := range []protoreflect.FullName{envoyService, headgateService} {
 		d := describeService(ctx, t, conn, service)
 		for i := range d.Methods().Len() {
 			m := d.Methods().Get(i)
@@ -48,13 +48,13 @@ func TestCallsByReflection(t *testing.T) {
 		}
 	}
 	for i, tt := range []struct{ method, json, field, want string }{
-		{envoy + "/ShouldRateLimit", user, "overall_code", "1"},
-		{envoy + "/ShouldRateLimit", user, "overall_code", "1"},
-		{envoy + "/ShouldRateLimit", user, "overall_code", "1"},
-		{envoy + "/ShouldRateLimit", user, "overall_code", "2"},
-		{own + "/Take", charge, "allowed", "true"},
-		{own + "/Take", charge, "allowed", "false"},
-		{own + "/Inspect", `{"limit": "fixed-window 1/1h from-first", "key": "alice"}`, "used", "1"},
+		{envoyService + "/ShouldRateLimit", descriptorJSON, "overall_code", "1"},
+		{envoyService + "/ShouldRateLimit", descriptorJSON, "overall_code", "1"},
+		{envoyService + "/ShouldRateLimit", descriptorJSON, "overall_code", "1"},
+		{envoyService + "/ShouldRateLimit", descriptorJSON, "overall_code", "2"},
+		{headgateService + "/Take", chargeJSON, "allowed", "true"},
+		{headgateService + "/Take", chargeJSON, "allowed", "false"},
+		{headgateService + "/Inspect", `{"limit": "fixed-window 1/1h from-first", "key": "alice"}`, "used", "1"},
 	} {
 		m := methods[tt.method]
 		if m == nil {

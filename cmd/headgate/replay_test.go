@@ -26,16 +26,16 @@ func runReplay(t *testing.T, stdin string, args ...string) (code int, stdout, st
 func TestReplayCommand(t *testing.T) {
 	t.Parallel()
 	page := filepath.Join(t.TempDir(), "page.html")
-	code, out, errs := runReplay(t, replayLog, "--limit", "token-bucket 1/1m burst 1", "--key", "ip",
+	code, out, stderr := runReplay(t, replayLog, "--limit", "token-bucket 1/1m burst 1", "--key", "ip",
 		"--html", page, "-")
-	if code != 0 || errs != "" || !strings.Contains(out, "refused    1   33.3 %, 1 key") ||
+	if code != 0 || stderr != "" || !strings.Contains(out, "refused    1   33.3 %, 1 key") ||
 		!strings.Contains(out, page) {
-		t.Errorf("code %d, %s\n%s", code, errs, out)
+		t.Errorf("code %d, %s\n%s", code, stderr, out)
 	}
 	if html, err := os.ReadFile(page); err != nil || !bytes.HasPrefix(html, []byte("<!doctype html>")) {
 		t.Errorf("page: %v, %.50s", err, html)
 	}
-	code, out, errs = runReplay(t, replayLog, "--limit", "token-bucket 1/1m burst 1", "--key", "ip", "-o", "json",
+	code, out, stderr = runReplay(t, replayLog, "--limit", "token-bucket 1/1m burst 1", "--key", "ip", "-o", "json",
 		"--top", "1", "-")
 	var got struct {
 		Requests, Keys, Allowed, Denied, Unparsed int
@@ -44,8 +44,8 @@ func TestReplayCommand(t *testing.T) {
 			Requests, Denied int
 		}
 	}
-	if err := json.Unmarshal([]byte(out), &got); code != 0 || errs != "" || err != nil {
-		t.Fatalf("code %d, %s, %v: %s", code, errs, err, out)
+	if err := json.Unmarshal([]byte(out), &got); code != 0 || stderr != "" || err != nil {
+		t.Fatalf("code %d, %s, %v: %s", code, stderr, err, out)
 	}
 	if got.Requests != 3 || got.Keys != 2 || got.Allowed != 2 || got.Denied != 1 || len(got.Top) != 1 ||
 		got.Top[0].Key != "10.0.0.1" {
@@ -86,23 +86,23 @@ func TestReplayCommandErrors(t *testing.T) {
 		"--key: is given 2 times":   {"--limit", limit, "--key", "ip", "--key", "path", "-"},
 		"is a directory":            {"--limit", limit, "--key", "ip", "--html", t.TempDir(), "-"},
 	} {
-		code, out, errs := runReplay(t, replayLog, args...)
-		if code != 2 || out != "" || !strings.Contains(errs, want) {
-			t.Errorf("%q: code %d, %q, %q; want %q", args, code, out, errs, want)
+		code, out, stderr := runReplay(t, replayLog, args...)
+		if code != 2 || out != "" || !strings.Contains(stderr, want) {
+			t.Errorf("%q: code %d, %q, %q; want %q", args, code, out, stderr, want)
 		}
 	}
-	const mail = "Nov 22 02:00:00 mx postfix/smtpd[17]: connect from unknown[192.0.2.1]\n"
-	if code, out, errs := runReplay(t, mail, "--limit", limit, "--key", "ip", "-"); code != 2 || out != "" ||
-		!strings.Contains(errs, "format not recognised") {
-		t.Errorf("mail server: code %d, %s, %s", code, out, errs)
+	const mailLog = "Nov 22 02:00:00 mx postfix/smtpd[17]: connect from unknown[192.0.2.1]\n"
+	if code, out, stderr := runReplay(t, mailLog, "--limit", limit, "--key", "ip", "-"); code != 2 || out != "" ||
+		!strings.Contains(stderr, "format not recognised") {
+		t.Errorf("log of a mail server: code %d, %s, %s", code, out, stderr)
 	}
-	const quiet = "Mar 27 14:54:57 h sshd[1]: Server listening on 0.0.0.0 port 22.\n"
-	if code, out, errs := runReplay(t, quiet, "--limit", limit, "--key", "ip", "-"); code != 2 || out != "" ||
-		!strings.Contains(errs, "there is no request in 1 line") {
-		t.Errorf("nothing but other lines: code %d, %s, %s", code, out, errs)
+	const noRequestLog = "Mar 27 14:54:57 h sshd[1]: Server listening on 0.0.0.0 port 22.\n"
+	if code, out, stderr := runReplay(t, noRequestLog, "--limit", limit, "--key", "ip", "-"); code != 2 || out != "" ||
+		!strings.Contains(stderr, "there is no request in 1 line") {
+		t.Errorf("log without requests: code %d, %s, %s", code, out, stderr)
 	}
-	if code, _, errs := runReplay(t, "", "--limit", limit, "--key", "ip", "-"); code != 2 ||
-		!strings.Contains(errs, "empty") {
-		t.Errorf("empty: code %d, %s", code, errs)
+	if code, _, stderr := runReplay(t, "", "--limit", limit, "--key", "ip", "-"); code != 2 ||
+		!strings.Contains(stderr, "empty") {
+		t.Errorf("empty log: code %d, %s", code, stderr)
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -13,9 +12,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-func execute(t *testing.T, url, sql string) {
+// execute runs an SQL statement in a database.
+func execute(t *testing.T, dsn, sql string) {
 	t.Helper()
-	conn, err := pgx.Connect(context.Background(), url)
+	conn, err := pgx.Connect(context.Background(), dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,17 +25,17 @@ func execute(t *testing.T, url, sql string) {
 	}
 }
 
-// TestMigrateGivesRoles grants both roles, and takes as their users.
-func TestMigrateGivesRoles(t *testing.T) {
+// TestMigrateGrantsRoles grants both roles to users, and takes as these users.
+func TestMigrateGrantsRoles(t *testing.T) {
 	store := migrated.Postgres(t)
 	execute(t, store, `insert into headgate.limits (name, rule) values ('login', 'gcra 5/1h')`)
 	for _, role := range []string{"app", "service"} {
 		user := "headgate_" + strings.ToLower(rand.Text())
 		execute(t, store, "create role "+user+" login")
 		t.Cleanup(func() { execute(t, store, "drop owned by "+user+"; drop role "+user) })
-		if said := command(t, exitOK, "migrate", "--store", store, "--role", role, "--user", user); !strings.Contains(
-			said, user+" may execute ") {
-			t.Errorf("%s: %s", role, said)
+		output := runCommand(t, exitOK, "migrate", "--store", store, "--role", role, "--user", user)
+		if !strings.Contains(output, user+" may execute ") {
+			t.Errorf("the role %s: got %s", role, output)
 		}
 		u, err := url.Parse(store)
 		if err != nil {
@@ -47,18 +47,18 @@ func TestMigrateGivesRoles(t *testing.T) {
 		if role == "app" {
 			code = exitError
 		}
-		command(t, code, "take", "--store", u.String(), "login", "bob")
+		runCommand(t, code, "take", "--store", u.String(), "login", "bob")
 	}
-	command(t, exitError, "migrate", "--store", store, "--role", "owner", "--user", "x")
-	command(t, exitError, "migrate", "--store", store, "--role", "app", "--user", "nobody of this name")
-	command(t, exitError, "migrate", "--store", store, "--role", "app")
+	runCommand(t, exitError, "migrate", "--store", store, "--role", "owner", "--user", "x")
+	runCommand(t, exitError, "migrate", "--store", store, "--role", "app", "--user", "nobody of this name")
+	runCommand(t, exitError, "migrate", "--store", store, "--role", "app")
 }
 
-// TestBucketsByCommand empties a bucket of request_token, and fills it again.
-func TestBucketsByCommand(t *testing.T) {
+// TestCommandsOnRequestTokenBuckets takes from a bucket of request_token, resets and blocks it by commands.
+func TestCommandsOnRequestTokenBuckets(t *testing.T) {
 	store := migrated.Postgres(t)
 	execute(t, store, `insert into headgate.buckets (id, capacity, refill_seconds) values ('payments', 1, 3600)`)
-	token := func() (n int64) {
+	countTokens := func() (n int64) {
 		t.Helper()
 		conn, err := pgx.Connect(t.Context(), store)
 		if err != nil {
@@ -83,13 +83,13 @@ func TestBucketsByCommand(t *testing.T) {
 		{"block payments bucket.payments --for 1h", exitOK, 0},
 		{"reset payments bucket.payments", exitOK, 1},
 	}
-	for _, at := range [][]string{{"--store", store}, {"--server", startReady(t, t.TempDir(), "--store", store).url}} {
+	for _, place := range [][]string{{"--store", store}, {"--server", startReady(t, t.TempDir(), "--store", store).url}} {
 		for _, s := range steps {
-			command(t, s.code, append(strings.Fields(s.args), at...)...)
-			if got := token(); got != s.want {
-				t.Errorf("after %s %s: %s", s.args, at[0], fmt.Sprint(got, " tokens"))
+			runCommand(t, s.code, append(strings.Fields(s.args), place...)...)
+			if got := countTokens(); got != s.want {
+				t.Errorf("after %s %s: got %d tokens, want %d", s.args, place[0], got, s.want)
 			}
 		}
-		command(t, exitOK, append([]string{"reset", "payments", "bucket.payments"}, at...)...)
+		runCommand(t, exitOK, append([]string{"reset", "payments", "bucket.payments"}, place...)...)
 	}
 }

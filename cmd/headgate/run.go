@@ -125,12 +125,12 @@ func warnIfFewShare(cmd *cobra.Command, p config.Place) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: nobody shares this turn: the store is the memory of this process; "+
 			"--store or HEADGATE_STORE names one that others reach\n", cmd.CommandPath())
 	case !p.Said:
-		who := "in this folder"
+		sharers := "in this folder"
 		if !p.Here() {
-			who = "that use the same file"
+			sharers = "that use the same file"
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: only processes %s share this turn: the store is %s; --store "+
-			"or HEADGATE_STORE names one for all hosts\n", cmd.CommandPath(), who, p)
+			"or HEADGATE_STORE names one for all hosts\n", cmd.CommandPath(), sharers, p)
 	}
 }
 

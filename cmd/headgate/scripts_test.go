@@ -70,7 +70,7 @@ type commander struct {
 	results *json.Decoder
 }
 
-// order is a command for the commander to run.
+// order is a command that the commander has to run.
 type order struct {
 	Dir  string
 	Vars map[string]string
@@ -122,7 +122,7 @@ func headgateCommand(ts *testscript.TestScript, neg bool, args []string) {
 // runCommander is the main function of the commander's process.
 func runCommander() {
 	orders, results := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
-	nothing, err := os.Open(os.DevNull) // no terminal
+	devNull, err := os.Open(os.DevNull) // is no terminal
 	must(err)
 	for {
 		var o order
@@ -134,7 +134,7 @@ func runCommander() {
 			must(os.Setenv(name, value))
 		}
 		var stdout, stderr bytes.Buffer
-		code := runMain(context.Background(), o.Args, nothing, &stdout, &stderr)
+		code := runMain(context.Background(), o.Args, devNull, &stdout, &stderr)
 		for name := range o.Vars {
 			must(os.Unsetenv(name))
 		}
@@ -142,23 +142,23 @@ func runCommander() {
 	}
 }
 
-// TestNoScriptTakesATimeForANumber checks the patterns that a script does not expect in an output. A pattern of digits
-// alone that may stand anywhere in a line also matches some times of day: 10.1 is in 06:46:10.170.
-func TestNoScriptTakesATimeForANumber(t *testing.T) {
+// TestScriptPatternsDoNotMatchTimes checks the patterns that must not be in an output. A pattern of digits alone also
+// matches some times of day: 10.1 is in 06:46:10.170.
+func TestScriptPatternsDoNotMatchTimes(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(scripts) == 0 {
 		t.Fatal(scripts, err)
 	}
-	absent, number := regexp.MustCompile(`(?m)^! (?:stdout|stderr) (.*)$`), regexp.MustCompile(`^[0-9][0-9.:\\]*$`)
+	negated, onlyDigits := regexp.MustCompile(`(?m)^! (?:stdout|stderr) (.*)$`), regexp.MustCompile(`^[0-9][0-9.:\\]*$`)
 	for _, script := range scripts {
 		text, err := os.ReadFile(script)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, line := range absent.FindAllSubmatch(text, -1) {
-			for either := range strings.SplitSeq(strings.Trim(string(line[1]), "'"), "|") {
-				if number.MatchString(either) {
-					t.Errorf("%s: %s: %s may be a part of a time: say what stands before it", script, line[0], either)
+		for _, line := range negated.FindAllSubmatch(text, -1) {
+			for alternative := range strings.SplitSeq(strings.Trim(string(line[1]), "'"), "|") {
+				if onlyDigits.MatchString(alternative) {
+					t.Errorf("%s: %s: %s may be a part of a time: add the text before it", script, line[0], alternative)
 				}
 			}
 		}

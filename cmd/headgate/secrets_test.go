@@ -62,7 +62,7 @@ var secretURLs = []string{
 	":Zq7w9X@127.0.0.1:1",
 }
 
-// TestPasswordsAreNotPrinted gives each URL to each command: as a flag, by the variable and in a file.
+// TestPasswordsAreNotPrinted gives each URL to each command: as a flag, in a variable and in a file.
 func TestPasswordsAreNotPrinted(t *testing.T) {
 	dir := t.TempDir()
 	for _, url := range secretURLs {
@@ -82,39 +82,39 @@ func TestPasswordsAreNotPrinted(t *testing.T) {
 			{"run", "--limit", "token-bucket 5/s", "--key", "k", "--wait", "0s"},
 			{"serve", "--http", "127.0.0.1:0", "--wait-store", "0"},
 		} {
-			after := []string{}
+			programArgs := []string{}
 			if command[0] == "run" {
-				after = []string{"--", "true"}
+				programArgs = []string{"--", "true"}
 			}
-			say := func(how string, more ...string) {
+			check := func(source string, extraArgs ...string) {
 				var out bytes.Buffer
-				args := append(append(append([]string{}, command...), more...), after...)
+				args := append(append(append([]string{}, command...), extraArgs...), programArgs...)
 				code := runMain(t.Context(), args, nil, &out, &out)
 				if code == exitOK || code == exitRefused || out.Len() == 0 {
-					t.Errorf("%s %s by %s: code %d, %q; want an error", command[0], url, how, code, out.String())
+					t.Errorf("%s %s by %s: got code %d, %q; want an error", command[0], url, source, code, out.String())
 				}
 				if strings.Contains(out.String(), "Zq7") || strings.Contains(out.String(), "w9X") {
-					t.Errorf("%s %s by %s prints the password: %q", command[0], url, how, out.String())
+					t.Errorf("%s %s by %s prints the password: %q", command[0], url, source, out.String())
 				}
 			}
-			say("flag", "--store", url)
-			say("file", "--config", file)
-			if strings.ContainsAny(url, ":@/=") { // else it is a word as any other
-				say("broken file", "--config", broken)
+			check("flag", "--store", url)
+			check("file", "--config", file)
+			if strings.ContainsAny(url, ":@/=") { // other URLs look like any word
+				check("broken file", "--config", broken)
 			}
 			t.Setenv(config.Store.Variable(), url)
-			say("variable")
+			check("variable")
 			os.Unsetenv(config.Store.Variable())
 		}
 	}
 }
 
-// TestAURLInTheWrongPlaceIsNotPrinted: errors do not repeat an unexpected argument that may be a password.
-func TestAURLInTheWrongPlaceIsNotPrinted(t *testing.T) {
+// TestMisplacedURLIsNotPrinted checks that errors do not repeat an unexpected argument that may have a password.
+func TestMisplacedURLIsNotPrinted(t *testing.T) {
 	t.Parallel()
 	for _, url := range secretURLs {
 		if !strings.ContainsAny(url, ":@/=") || strings.HasPrefix(url, "memory:") || strings.HasPrefix(url, "sqlite:") {
-			continue // it is a word as any other, or there is no place for a password
+			continue // it looks like any word, or has no place for a password
 		}
 		for _, args := range [][]string{
 			{url},
@@ -141,18 +141,18 @@ func TestAURLInTheWrongPlaceIsNotPrinted(t *testing.T) {
 			var out bytes.Buffer
 			code := runMain(t.Context(), args, strings.NewReader(""), &out, &out)
 			if code == exitOK || strings.Contains(out.String(), "Zq7") || strings.Contains(out.String(), "w9X") {
-				t.Errorf("%q: code %d, %q", args, code, out.String())
+				t.Errorf("%q: got code %d, %q, want an error without the password", args, code, out.String())
 			}
 		}
 	}
 }
 
-// TestAServersURLIsShownWithoutItsPassword checks the errors of a client.
-func TestAServersURLIsShownWithoutItsPassword(t *testing.T) {
+// TestServerFlagErrorsHideThePassword checks the errors of take for a --server that has a password.
+func TestServerFlagErrorsHideThePassword(t *testing.T) {
 	t.Parallel()
-	other := httptest.NewServer(http.NotFoundHandler())
-	defer other.Close()
-	_, addr, _ := strings.Cut(other.URL, "://")
+	noHeadgate := httptest.NewServer(http.NotFoundHandler())
+	defer noHeadgate.Close()
+	_, addr, _ := strings.Cut(noHeadgate.URL, "://")
 	for _, url := range []string{
 		"http://u:Zq7w9X@127.0.0.1:1", "http://u:Zq7@w9X@127.0.0.1:1", "http://u:Zq7/w9X@127.0.0.1:1",
 		"http://u:Zq7%zzw9X@127.0.0.1:1",
@@ -162,14 +162,14 @@ func TestAServersURLIsShownWithoutItsPassword(t *testing.T) {
 		var out bytes.Buffer
 		code := runMain(t.Context(), []string{"take", "token-bucket 5/s", "k", "--server", url}, nil, &out, &out)
 		if code != exitError || strings.Contains(out.String(), "Zq7") || strings.Contains(out.String(), "w9X") {
-			t.Errorf("%s: code %d, %q", url, code, out.String())
+			t.Errorf("%s: got code %d, %q, want an error without the password", url, code, out.String())
 		}
 	}
 }
 
-// TestAServerPrintsNoPassword starts real servers whose databases accept any password.
+// TestAServerPrintsNoPassword starts servers whose databases accept any password, and checks what they print.
 func TestAServerPrintsNoPassword(t *testing.T) {
-	with := func(url, user string) string {
+	withCredentials := func(url, user string) string {
 		_, rest, _ := strings.Cut(url, "://")
 		if i := strings.LastIndex(rest, "@"); i >= 0 {
 			rest = rest[i+1:]
@@ -179,20 +179,20 @@ func TestAServerPrintsNoPassword(t *testing.T) {
 	}
 	postgres := migrated.Postgres(t)
 	_, place, _ := strings.Cut(postgres, "@")
-	byOption := "postgres://" + place + "?user=headgate&password=Zq7w9X"
-	for url, shows := range map[string]string{
-		with(postgres, "headgate"):       "state in postgres://" + place + "\n",
-		byOption:                         "state in postgres://" + place + "\n",
-		with(dbtest.Redis(t), "default"): "state in redis://127.0.0.1:",
+	optionURL := "postgres://" + place + "?user=headgate&password=Zq7w9X"
+	for url, wantText := range map[string]string{
+		withCredentials(postgres, "headgate"):       "state in postgres://" + place + "\n",
+		optionURL:                                   "state in postgres://" + place + "\n",
+		withCredentials(dbtest.Redis(t), "default"): "state in redis://127.0.0.1:",
 	} {
 		s := startReady(t, t.TempDir(), "--store", url)
 		if _, status, err := s.take(http.DefaultClient, `{"limit":"token-bucket 5/s","key":"k"}`); err != nil ||
 			status != 200 {
-			t.Errorf("%s: %d, %v", url, status, err)
+			t.Errorf("%s: got status %d, %v, want 200", url, status, err)
 		}
-		said := s.stop(t)
-		if strings.Contains(said, "Zq7") || strings.Contains(said, "w9X") || !strings.Contains(said, shows) {
-			t.Errorf("%s: the server said %q; want %q and no password", url, said, shows)
+		output := s.stop(t)
+		if strings.Contains(output, "Zq7") || strings.Contains(output, "w9X") || !strings.Contains(output, wantText) {
+			t.Errorf("%s: the server said %q; want %q and no password", url, output, wantText)
 		}
 	}
 }

@@ -24,25 +24,25 @@ import (
 
 // server is a headgate process.
 type server struct {
-	cmd  *exec.Cmd
-	url  string
-	out  output
-	over chan struct{} // closed at the end of its output
+	cmd        *exec.Cmd
+	url        string
+	out        outputBuffer
+	outputDone chan struct{} // closed at the end of the output
 }
 
-// output collects the output of a process.
-type output struct {
+// outputBuffer collects the output of a process.
+type outputBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (o *output) Write(p []byte) (int, error) {
+func (o *outputBuffer) Write(p []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.Write(p)
 }
 
-func (o *output) String() string {
+func (o *outputBuffer) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.text.String()
@@ -52,7 +52,7 @@ func (o *output) String() string {
 func start(t *testing.T, dir string, args ...string) *server {
 	t.Helper()
 	s := launch(t, dir, args...)
-	s.waitUntil(t, "that it listens", s.listens)
+	s.waitUntil(t, "the server to listen", s.listens)
 	return s
 }
 
@@ -74,9 +74,9 @@ func launch(t *testing.T, dir string, args ...string) *server {
 // newServer returns a server that is not started yet.
 func newServer(t *testing.T, dir string, args ...string) *server {
 	t.Helper()
-	s := &server{over: make(chan struct{})}
+	s := &server{outputDone: make(chan struct{})}
 	s.cmd = exec.Command(program, append([]string{
-		"serve", "--http", "127.0.0.1:0", "--deadline", "1m", // for machines with other work
+		"serve", "--http", "127.0.0.1:0", "--deadline", "1m", // for busy machines
 	}, args...)...)
 	s.cmd.Dir = dir
 	return s
@@ -93,10 +93,10 @@ func (s *server) startProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.cmd.Process.Kill(); _ = s.cmd.Wait() })
-	go func() { defer close(s.over); _, _ = io.Copy(&s.out, stderr) }()
+	go func() { defer close(s.outputDone); _, _ = io.Copy(&s.out, stderr) }()
 }
 
-// startReady starts a server and waits until its store is ready: a server listens without one after a while.
+// startReady starts a server and waits until its store is ready. A server may listen before its store is ready.
 func startReady(t *testing.T, dir string, args ...string) *server {
 	t.Helper()
 	s := start(t, dir, args...)
@@ -108,8 +108,8 @@ func startReady(t *testing.T, dir string, args ...string) *server {
 func (s *server) waitUntil(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	defer func() {
-		if said := s.out.String(); t.Failed() {
-			t.Logf("the server says %q", said[max(0, len(said)-2000):])
+		if output := s.out.String(); t.Failed() {
+			t.Logf("the server says %q", output[max(0, len(output)-2000):])
 		}
 	}()
 	await.Until(t, what, condition)
@@ -118,18 +118,18 @@ func (s *server) waitUntil(t *testing.T, what string, condition func() bool) {
 // stop ends the server by SIGTERM, and returns all of its output.
 func (s *server) stop(t *testing.T) string {
 	t.Helper()
-	return s.end(t, syscall.SIGTERM)
+	return s.stopWith(t, syscall.SIGTERM)
 }
 
-// end ends the server by a signal, and returns all of its output.
-func (s *server) end(t *testing.T, sig os.Signal) string {
+// stopWith ends the server by a signal, and returns all of its output.
+func (s *server) stopWith(t *testing.T, sig os.Signal) string {
 	t.Helper()
 	if err := s.cmd.Process.Signal(sig); err != nil {
 		t.Fatal(err)
 	}
-	await.Receive(t, "the end of the server", s.over)
+	await.Receive(t, "the end of the server", s.outputDone)
 	if err := s.cmd.Wait(); err != nil {
-		t.Errorf("after %s: %v; it said %q", sig, err, s.out.String())
+		t.Errorf("after %s: got %v, want exit 0; the output is %q", sig, err, s.out.String())
 	}
 	return s.out.String()
 }
@@ -148,7 +148,7 @@ func TestServeAdmitsExactlyAndKeepsItsStateThroughKill9(t *testing.T) {
 	s := start(t, dir)
 	limit := headgate.MustParse("token-bucket 50/s burst 20")
 	var mu sync.Mutex
-	var clocks []int64
+	var times []int64
 	admitted := int64(0)
 	var wg sync.WaitGroup
 	for range 8 {
@@ -160,7 +160,7 @@ func TestServeAdmitsExactlyAndKeepsItsStateThroughKill9(t *testing.T) {
 					return
 				}
 				mu.Lock()
-				clocks = append(clocks, d.At)
+				times = append(times, d.At)
 				if d.Allowed {
 					admitted++
 				}
@@ -170,63 +170,63 @@ func TestServeAdmitsExactlyAndKeepsItsStateThroughKill9(t *testing.T) {
 	}
 	wg.Wait()
 	// Decide again at the decision times, to know how many should have passed.
-	slices.Sort(clocks)
+	slices.Sort(times)
 	p := limit.Params()
 	op := law.Op{Verb: law.Take, Cell: law.Cell{Limit: limit.Name(), Key: "k"}, Params: p, Cost: p.Unit, Count: 1}
 	var state law.State
 	want := int64(0)
-	for _, clock := range clocks {
+	for _, clock := range times {
 		if d := law.Decide(state, &op, clock, 0, nil); d.Outcome.Granted > 0 {
 			state = d.Outcome.State
 			want++
 		}
 	}
-	first, last := clocks[0], clocks[len(clocks)-1]
-	bound := 20 + (last-first)*50/1_000_000
-	t.Logf("asked %d, admitted %d; by the decision times %d, burst + rate x time = %d", len(clocks), admitted,
+	begin, end := times[0], times[len(times)-1]
+	bound := 20 + (end-begin)*50/1_000_000
+	t.Logf("%d requests, admitted %d; by the decision times %d, burst + rate x time = %d", len(times), admitted,
 		want, bound)
 	if admitted != want || admitted > bound {
 		t.Errorf("admitted %d, want %d and no more than %d", admitted, want, bound)
 	}
 
-	month := `{"limit":"fixed-window 100/month","key":"k","cost":40}`
-	before, _, err := s.take(http.DefaultClient, month)
-	if err != nil || before.Remaining != "60" {
-		t.Fatalf("%+v, %v", before, err)
+	monthBody := `{"limit":"fixed-window 100/month","key":"k","cost":40}`
+	first, _, err := s.take(http.DefaultClient, monthBody)
+	if err != nil || first.Remaining != "60" {
+		t.Fatalf("got %+v, %v, want 60 remaining", first, err)
 	}
 	if err := s.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	_ = s.cmd.Wait()
 	s = start(t, dir)
-	after, _, err := s.take(http.DefaultClient, month)
-	left := json.Number("20")
-	if time.UnixMicro(after.At).UTC().Month() != time.UnixMicro(before.At).UTC().Month() {
-		left = "60" // a month has ended meanwhile
+	second, _, err := s.take(http.DefaultClient, monthBody)
+	wantRemaining := json.Number("20")
+	if time.UnixMicro(second.At).UTC().Month() != time.UnixMicro(first.At).UTC().Month() {
+		wantRemaining = "60" // a month has ended meanwhile
 	}
-	if err != nil || after.Remaining != left {
-		t.Errorf("after kill -9: %+v, %v; want %s left", after, err, left)
+	if err != nil || second.Remaining != wantRemaining {
+		t.Errorf("after kill -9: got %+v, %v; want %s remaining", second, err, wantRemaining)
 	}
 
 	s.stop(t) // exits with 0, after the requests under way
 }
 
-func TestTheCommandAsksAServer(t *testing.T) {
+func TestCommandsThroughAServer(t *testing.T) {
 	dir := t.TempDir()
-	config := filepath.Join(dir, "c.yaml")
-	if err := os.WriteFile(config, []byte("limits:\n  login: sliding-log 1/1h\n"), 0o600); err != nil {
+	configFile := filepath.Join(dir, "c.yaml")
+	if err := os.WriteFile(configFile, []byte("limits:\n  login: sliding-log 1/1h\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, dir, "--config", config, "--store", "memory:")
-	ask := func(args string) (code int, said string) {
+	s := start(t, dir, "--config", configFile, "--store", "memory:")
+	run := func(args string) (code int, output string) {
 		var out bytes.Buffer
 		code = runMain(t.Context(), append(strings.Fields(args), "--server", s.url), nil, &out, &out)
 		return code, out.String()
 	}
 	for _, tt := range []struct {
-		args string
-		code int
-		says string
+		args     string
+		code     int
+		wantText string
 	}{
 		{"take login alice", exitOK, "allowed  login"},
 		{"take login alice", exitRefused, "refused  login"},
@@ -246,27 +246,27 @@ func TestTheCommandAsksAServer(t *testing.T) {
 		{"take nope alice", exitError, `limit: unknown: "nope"`},
 		{"take login alice --cost 0", exitError, "cost: is 0"},
 	} {
-		if code, said := ask(tt.args); code != tt.code || !strings.Contains(said, tt.says) {
-			t.Errorf("%s: exit %d, %q; want %d and %q", tt.args, code, said, tt.code, tt.says)
+		if code, output := run(tt.args); code != tt.code || !strings.Contains(output, tt.wantText) {
+			t.Errorf("%s: exit %d, %q; want %d and %q", tt.args, code, output, tt.code, tt.wantText)
 		}
 	}
 	// A refusal is listed with its retry-after, an hour or a little less.
-	if _, said := ask("why alice"); !regexp.MustCompile(`  login  1     (1 h|59 min)`).MatchString(said) {
-		t.Errorf("why alice: %q", said)
+	if _, output := run("why alice"); !regexp.MustCompile(`  login  1     (1 h|59 min)`).MatchString(output) {
+		t.Errorf("why alice: got %q, want a retry-after of an hour", output)
 	}
-	// With a config, requests name limits.
+	// With a config file, requests can only name limits.
 	var out bytes.Buffer
 	code := runMain(t.Context(), []string{"take", "token-bucket 5/s", "alice", "--server", s.url}, nil, &out, &out)
 	if code != exitError || !strings.Contains(out.String(), "notations are not accepted") {
-		t.Errorf("a notation: exit %d, %q", code, out.String())
+		t.Errorf("take of a notation: exit %d, %q, want an error", code, out.String())
 	}
 }
 
-// TestAListShowsNothingButText: keys and reasons of blocks, which come by HTTP and from SQL too, cannot control a
-// terminal.
-func TestAListShowsNothingButText(t *testing.T) {
+// TestCommandsEscapeControlCharacters checks that keys and reasons of blocks, which may come by HTTP and SQL too,
+// cannot control a terminal.
+func TestCommandsEscapeControlCharacters(t *testing.T) {
 	t.Parallel()
-	store := "sqlite:" + filepath.Join(t.TempDir(), "h.db")
+	storeURL := "sqlite:" + filepath.Join(t.TempDir(), "h.db")
 	for _, args := range [][]string{
 		{"migrate"},
 		{"block", "mallory\x1b[2J", "token-bucket 5/1h", "--for", "1h", "--reason", "x\x1b]0;owned\a\nfake line"},
@@ -277,21 +277,21 @@ func TestAListShowsNothingButText(t *testing.T) {
 		{"reset", "mallory\x1b[2J", "token-bucket 5/1h"},
 	} {
 		var out bytes.Buffer
-		if code := runMain(t.Context(), append(args, "--store", store), nil, &out, &out); code != exitOK {
+		if code := runMain(t.Context(), append(args, "--store", storeURL), nil, &out, &out); code != exitOK {
 			t.Fatalf("%q: code %d, %q", args, code, out.String())
 		}
-		if said := out.String(); strings.ContainsAny(said, "\x1b\a") || strings.Contains(said, "\nfake") {
-			t.Errorf("%q: %q", args, said)
+		if output := out.String(); strings.ContainsAny(output, "\x1b\a") || strings.Contains(output, "\nfake") {
+			t.Errorf("%q: got control characters in %q", args, output)
 		}
 	}
 }
 
-// TestTheSettingsReachTheServer sends requests to several host names, and one that is larger than --max-buffered.
-func TestTheSettingsReachTheServer(t *testing.T) {
+// TestHostAndMaxBufferedSettings sends requests to several host names, and one that is larger than --max-buffered.
+func TestHostAndMaxBufferedSettings(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--host", "gate.example", "--host", "other.example", "--max-buffered", "8KiB",
 		"--max-requests", "2")
-	ask := func(host, body string) int {
+	post := func(host, body string) int {
 		req, err := http.NewRequest(http.MethodPost, s.url+"/v1/batch", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
@@ -304,19 +304,19 @@ func TestTheSettingsReachTheServer(t *testing.T) {
 		defer res.Body.Close()
 		return res.StatusCode
 	}
-	const one = `{"limit":"token-bucket 5/1m","key":"k"}`
-	few, many := `{"requests":[`+one+`]}`, `{"requests":[`+one+strings.Repeat(","+one, 5000)+`]}`
+	const charge = `{"limit":"token-bucket 5/1m","key":"k"}`
+	smallBatch, largeBatch := `{"requests":[`+charge+`]}`, `{"requests":[`+charge+strings.Repeat(","+charge, 5000)+`]}`
 	for _, tt := range []struct {
 		host, body string
 		want       int
 	}{
-		{"gate.example", few, 200},
-		{"other.example:80", few, 200},
-		{"localhost", few, 200},
-		{"evil.example", few, 421},
-		{"localhost", many, 503},
+		{"gate.example", smallBatch, 200},
+		{"other.example:80", smallBatch, 200},
+		{"localhost", smallBatch, 200},
+		{"evil.example", smallBatch, 421},
+		{"localhost", largeBatch, 503},
 	} {
-		if got := ask(tt.host, tt.body); got != tt.want {
+		if got := post(tt.host, tt.body); got != tt.want {
 			t.Errorf("%s, %d bytes: status %d, want %d", tt.host, len(tt.body), got, tt.want)
 		}
 	}

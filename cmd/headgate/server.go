@@ -120,12 +120,12 @@ func newHealthCommand() *cobra.Command {
 
 // healthURL returns the URL at which a server with the settings of cmd answers /readyz and /livez.
 func healthURL(cmd *cobra.Command) (string, error) {
-	given := flags(cmd)
-	c, err := config.Load(given)
+	lookupFlag := flags(cmd)
+	c, err := config.Load(lookupFlag)
 	if err != nil {
 		return "", err
 	}
-	r := c.Reader(given)
+	r := c.Reader(lookupFlag)
 	server, metrics, public := r.Text(config.Server), r.Text(config.Metrics), r.Text(config.HTTP)
 	scheme := "http"
 	if r.Text(config.TLSCert) != "" && metrics == "" {

@@ -176,11 +176,11 @@ func newDoctorCommand() *cobra.Command {
 	return cmd
 }
 
-// printFindings prints what was found, and returns exitCode(1) if something is wrong.
+// printFindings prints findings, and returns exitCode(1) if one of them is wrong.
 func printFindings(w io.Writer, found []store.Finding, asJSON outputFlag) error {
-	var wrong error
+	var failure error
 	if slices.ContainsFunc(found, func(f store.Finding) bool { return f.Severity == store.Wrong }) {
-		wrong = exitCode(exitRefused)
+		failure = exitCode(exitRefused)
 	}
 	err := asJSON.print(w, append([]store.Finding{}, found...), func(w io.Writer) error {
 		t := newTable(w)
@@ -192,7 +192,7 @@ func printFindings(w io.Writer, found []store.Finding, asJSON outputFlag) error 
 		}
 		return t.Flush()
 	})
-	return cmp.Or(err, wrong)
+	return cmp.Or(err, failure)
 }
 
 // sweepPortion is how many rows one call of Sweep removes at most.

@@ -56,9 +56,9 @@ func newTakeCommand(check bool) *cobra.Command {
 				return query.takeWithin(cmd, args[0], args[1], &charge, wait)
 			}
 			return decide(cmd, &query, func(s backend) (*api.Decision, error) {
-				take := askTake
+				take := callTake
 				if check {
-					take = askCheck
+					take = callCheck
 				}
 				return take(cmd.Context(), s, &api.Request{
 					Charge: api.Charge{Limit: args[0], Key: args[1], Cost: json.Number(charge.cost), Keep: charge.keep},
@@ -81,7 +81,7 @@ func newTakeCommand(check bool) *cobra.Command {
 func decide[T any](cmd *cobra.Command, f *queryFlags, query func(backend) (T, error), allowed func(T) bool,
 	format func(T) string,
 ) error {
-	return ask(cmd, func(s backend) error {
+	return withBackend(cmd, func(s backend) error {
 		d, err := query(s)
 		if err != nil {
 			return err
@@ -177,7 +177,7 @@ func newFillUpCommand() *cobra.Command {
 				return service.InField("amount", err)
 			}
 			return decide(cmd, &query, func(s backend) (*api.Filled, error) {
-				return askFillUp(cmd.Context(), s, &api.Request{Charge: api.Charge{
+				return callFillUp(cmd.Context(), s, &api.Request{Charge: api.Charge{
 					Limit: args[0], Key: args[1], Cost: json.Number(amount.String()),
 				}})
 			}, func(f *api.Filled) bool { return f.Allowed },

@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestTablesThatAreCountedStayOnATerminal: with --count no page is opened, which would take the last table away.
-func TestTablesThatAreCountedStayOnATerminal(t *testing.T) {
+// TestTopCountLeavesTablesOnTheTerminal checks that top --count opens no full-screen page.
+func TestTopCountLeavesTablesOnTheTerminal(t *testing.T) {
 	t.Parallel()
 	store := "sqlite:" + t.TempDir() + "/h.db"
 	control, tty := openTerminal(t)
-	var errs bytes.Buffer
+	var stderr bytes.Buffer
 	for _, args := range [][]string{
 		{"take", "sliding-log 5/1m", "alice", "--store", store},
 		{"top", "--count", "2", "--every", "100ms", "--store", store},
 	} {
-		if code := runMain(t.Context(), args, tty, tty, &errs); code != 0 {
-			t.Fatalf("%s: code %d: %s", args[0], code, errs.String())
+		if code := runMain(t.Context(), args, tty, tty, &stderr); code != 0 {
+			t.Fatalf("%s: code %d: %s", args[0], code, stderr.String())
 		}
 	}
 	if _, err := tty.WriteString("end\n"); err != nil {
@@ -38,10 +38,11 @@ func TestTablesThatAreCountedStayOnATerminal(t *testing.T) {
 		got.Write(b[:n])
 	}
 	if strings.Contains(got.String(), "\x1b") || strings.Count(got.String(), "alice") < 2 {
-		t.Errorf("two tables about alice are to stay, got %q", got.String())
+		t.Errorf("got %q, want two tables about alice, and no escapes", got.String())
 	}
 }
 
+// openTerminal opens a pseudo-terminal: the control side, and the side of the program.
 func openTerminal(t *testing.T) (control, tty *os.File) {
 	t.Helper()
 	control, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)

@@ -9,47 +9,47 @@ import (
 )
 
 // newTLS returns the TLS files of a server, and the authority that has signed its certificate.
-func newTLS(t *testing.T) (ours *dbtest.Authority, server dbtest.TLS) {
+func newTLS(t *testing.T) (authority *dbtest.Authority, files dbtest.TLS) {
 	t.Helper()
-	ours = dbtest.NewAuthority(t)
-	return ours, dbtest.TLS{Pair: ours.Issue(t, dbtest.Certificate{Hosts: []string{"127.0.0.1"}}), Only: true}
+	authority = dbtest.NewAuthority(t)
+	return authority, dbtest.TLS{Pair: authority.Issue(t, dbtest.Certificate{Hosts: []string{"127.0.0.1"}}), Only: true}
 }
 
 func TestRedisOverTLS(t *testing.T) {
 	t.Parallel()
-	ours, server := newTLS(t)
-	overTLS(t, ours, dbtest.RedisTLS(t, server)+"?ca=")
+	authority, files := newTLS(t)
+	checkTakeOverTLS(t, authority, dbtest.RedisTLS(t, files)+"?ca=")
 }
 
 func TestDatabasesOverTLS(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	ours, server := newTLS(t)
+	authority, files := newTLS(t)
 	for name, url := range map[string]string{
-		"postgres": dbtest.PostgresTLS(t, server) + "?sslmode=verify-full&sslrootcert=",
-		"mysql":    dbtest.MariaDBTLS(t, server) + "?ssl-ca=",
+		"postgres": dbtest.PostgresTLS(t, files) + "?sslmode=verify-full&sslrootcert=",
+		"mysql":    dbtest.MariaDBTLS(t, files) + "?ssl-ca=",
 	} {
 		t.Run(name, func(t *testing.T) {
-			if code, _, said := inProcess(t, "migrate", "--store", url+ours.File); code != exitOK {
-				t.Fatalf("%d: %s", code, said)
+			if code, _, stderr := runArgs(t, "migrate", "--store", url+authority.File); code != exitOK {
+				t.Fatalf("%d: %s", code, stderr)
 			}
-			overTLS(t, ours, url)
+			checkTakeOverTLS(t, authority, url)
 		})
 	}
 }
 
-// overTLS runs the command against a server that speaks only TLS: with the authority that has signed its certificate,
-// and with another one.
-func overTLS(t *testing.T, ours *dbtest.Authority, url string) {
+// checkTakeOverTLS takes from a server that speaks only TLS: with the authority that has signed its certificate, and
+// with another authority.
+func checkTakeOverTLS(t *testing.T, authority *dbtest.Authority, url string) {
 	t.Helper()
-	take := func(authority *dbtest.Authority) (code int, out, said string) {
-		return inProcess(t, "take", "token-bucket 5/1m", "alice", "--store", url+authority.File)
+	take := func(trusted *dbtest.Authority) (code int, out, stderr string) {
+		return runArgs(t, "take", "token-bucket 5/1m", "alice", "--store", url+trusted.File)
 	}
-	if code, out, said := take(ours); code != exitOK || !strings.HasPrefix(out, "allowed") {
-		t.Errorf("%d: %s %s", code, out, said)
+	if code, out, stderr := take(authority); code != exitOK || !strings.HasPrefix(out, "allowed") {
+		t.Errorf("with its authority: %d: %s %s; want an admission", code, out, stderr)
 	}
-	code, out, said := take(dbtest.NewAuthority(t))
-	out += said
+	code, out, stderr := take(dbtest.NewAuthority(t))
+	out += stderr
 	if code != exitError || !strings.Contains(out, "unknown authority") || strings.Contains(out, dbtest.TLSPassword) {
 		t.Errorf("with another authority: %d: %s; want an error that says so, without the password", code, out)
 	}

@@ -51,7 +51,7 @@ func newTopCommand() *cobra.Command {
 			case options.max < 1 || options.max > 10_000:
 				return headgate.Invalid("max", "%d is not a number from 1 to 10000", options.max)
 			}
-			return ask(cmd, func(s backend) error { return options.run(cmd, s) })
+			return withBackend(cmd, func(s backend) error { return options.run(cmd, s) })
 		},
 	}
 	addPlaceSettings(cmd)

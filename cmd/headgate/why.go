@@ -27,7 +27,7 @@ func newWhyCommand() *cobra.Command {
 		ValidArgsFunction: completeArgs(completeKey, completeLimit),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return show(cmd, &query, func(s backend) (*api.Usage, error) {
-				return askUsage(cmd.Context(), s, &api.UsageQuery{Key: args[0], Limits: args[1:], Authors: true})
+				return callUsage(cmd.Context(), s, &api.UsageQuery{Key: args[0], Limits: args[1:], Authors: true})
 			}, func(w io.Writer, u *api.Usage) error { return printUsage(w, u, len(args) > 1) })
 		},
 	}
@@ -113,25 +113,25 @@ func verdict(k string, limits []api.LimitUsage) string {
 func printWhy(w io.Writer, l *api.LimitUsage) {
 	line := func(format string, args ...any) { fmt.Fprintf(w, l.Limit+": "+format+"\n", args...) }
 	if l.BlockedUntil != nil {
-		who := "an operator"
+		author := "an operator"
 		if l.BlockedBy == api.ByLimit {
 			rule := l.Rule // perhaps it has blocked the key by itself
 			if rule != l.Limit {
 				rule = l.Limit + ", " + rule
 			}
-			who = "the limit (" + rule + "), or an operator who gave no reason"
+			author = "the limit (" + rule + "), or an operator who gave no reason"
 		}
-		line("blocked until %s by %s%s", formatMicros(*l.BlockedUntil), who, reasonSuffix(l.Reason))
+		line("blocked until %s by %s%s", formatMicros(*l.BlockedUntil), author, reasonSuffix(l.Reason))
 	}
 	if l.Applied != "" {
-		until, who := "", ""
+		until, author := "", ""
 		if l.AppliedUntil != nil {
 			until = " until " + formatMicros(*l.AppliedUntil)
 		}
 		if l.AppliedBy != "" {
-			who = " by " + quoteKey(l.AppliedBy)
+			author = " by " + quoteKey(l.AppliedBy)
 		}
-		line("%s%s%s%s", quoteText(l.Applied), until, who, reasonSuffix(l.AppliedReason))
+		line("%s%s%s%s", quoteText(l.Applied), until, author, reasonSuffix(l.AppliedReason))
 	}
 	if l.Hint != "" {
 		line("%s", l.Hint)

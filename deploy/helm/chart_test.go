@@ -43,13 +43,13 @@ func helm(t *testing.T, args ...string) (out string, err error) {
 	for _, name := range []string{"HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"} {
 		cmd.Env = append(cmd.Env, name+"="+home)
 	}
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
 	err = cmd.Run()
-	return said.String(), err
+	return output.String(), err
 }
 
-// valuesFiles returns the files of values, to which docs/kubernetes.md links.
+// valuesFiles returns the example files of values, to which docs/kubernetes.md links.
 func valuesFiles(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("values/*.yaml")
@@ -59,8 +59,8 @@ func valuesFiles(t *testing.T) []string {
 	return files
 }
 
-// TestTheChart lints and renders the chart with each file of values, and checks the objects.
-func TestTheChart(t *testing.T) {
+// TestChartObjects lints and renders the chart with each file of values, and checks the objects.
+func TestChartObjects(t *testing.T) {
 	t.Parallel()
 	for _, file := range append(valuesFiles(t), "testdata/all.yaml") {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -107,18 +107,18 @@ type object struct {
 	Spec     yaml.Node
 }
 
-func objects(t *testing.T, text string) (all []object) {
+func objects(t *testing.T, text string) (list []object) {
 	t.Helper()
 	for d := yaml.NewDecoder(strings.NewReader(text)); ; {
 		var o object
 		err := d.Decode(&o)
 		if errors.Is(err, io.EOF) {
-			return all
+			return list
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, o)
+		list = append(list, o)
 	}
 }
 
@@ -191,22 +191,22 @@ func compareAlerts(t *testing.T, spec *yaml.Node) {
 	}
 }
 
-// TestTheChartHasTheAlerts: a chart can only read files of its own folder, so it has a copy.
-func TestTheChartHasTheAlerts(t *testing.T) {
+// TestChartHasTheAlertRules checks the chart's copy of the alert rules: a chart can read only files of its own folder.
+func TestChartHasTheAlertRules(t *testing.T) {
 	t.Parallel()
 	got, err := os.ReadFile("headgate/files/alerts.yaml")
 	want, err2 := os.ReadFile(alerts)
 	if err != nil || err2 != nil || !bytes.Equal(got, want) {
-		t.Errorf("headgate/files/alerts.yaml is not deploy/prometheus/alerts.yaml, of which it has to be a copy: %v, %v",
+		t.Errorf("headgate/files/alerts.yaml differs from deploy/prometheus/alerts.yaml: %v, %v",
 			err, err2)
 	}
 }
 
-// TestChartRefusesInvalidValues: each message names the value and says what to do.
+// TestChartRefusesInvalidValues checks that each message names the invalid value and says what to do.
 func TestChartRefusesInvalidValues(t *testing.T) {
 	t.Parallel()
-	const good = "store.url=redis://valkey/0,open=true"
-	for _, c := range []struct{ values, says string }{
+	const validValues = "store.url=redis://valkey/0,open=true"
+	for _, c := range []struct{ values, wantText string }{
 		{"open=true", "store: set existingSecret to a Secret"},
 		{"open=true,store.url=redis://valkey/0,store.existingSecret=x", "store: set url or existingSecret, not both"},
 		{"open=true,store.url=memory:", `2 replicas cannot share a store of the kind "memory"`},
@@ -220,34 +220,34 @@ func TestChartRefusesInvalidValues(t *testing.T) {
 		{"store.url=redis://valkey/0", "access: headgate does not start"},
 		{"store.url=redis://valkey/0,tls.existingSecret=x", "access: headgate does not start"},
 		{"store.url=redis://valkey/0,tls.clientCA=true", "tls: clientCA needs existingSecret"},
-		{good + ",tokens.file=x,tokens.existingSecret=x", "tokens: set file or existingSecret, not both"},
-		{good + ",grpc.enabled=false,envoy.a\\.yaml.domain=x", "envoy: the rate limit service needs grpc.enabled"},
-		{good + ",persistence.enabled=true", "persistence: the volume is for SQLite"},
-		{good + ",terminationGracePeriodSeconds=20", "terminationGracePeriodSeconds: set it to"},
-		{good + ",autoscaling.enabled=true,autoscaling.minReplicas=9", "autoscaling: minReplicas is above maxReplicas"},
-		{good + ",replicas=3", "replicas"},                       // a mistyped name
-		{good + ",probes.readiness.path=/healthz", "readiness"},  // /healthz is not for this probe
-		{good + ",probes.readiness.timeoutSeconds=1", "timeout"}, // /readyz may take 2 s
-		{good, ""},
+		{validValues + ",tokens.file=x,tokens.existingSecret=x", "tokens: set file or existingSecret, not both"},
+		{validValues + ",grpc.enabled=false,envoy.a\\.yaml.domain=x", "envoy: the rate limit service needs grpc.enabled"},
+		{validValues + ",persistence.enabled=true", "persistence: the volume is for SQLite"},
+		{validValues + ",terminationGracePeriodSeconds=20", "terminationGracePeriodSeconds: set it to"},
+		{validValues + ",autoscaling.enabled=true,autoscaling.minReplicas=9", "autoscaling: minReplicas is above maxReplicas"},
+		{validValues + ",replicas=3", "replicas"},                       // a mistyped name
+		{validValues + ",probes.readiness.path=/healthz", "readiness"},  // /healthz is not for this probe
+		{validValues + ",probes.readiness.timeoutSeconds=1", "timeout"}, // /readyz may take 2 s
+		{validValues, ""},
 		{"open=true,store.url=memory:,replicaCount=1", ""},
 	} {
 		out, err := helm(t, "template", "limits", chart, "--set", c.values)
 		switch {
-		case c.says == "" && err != nil:
+		case c.wantText == "" && err != nil:
 			t.Errorf("%s: %v\n%s", c.values, err, out)
-		case c.says != "" && err == nil:
-			t.Errorf("%s: is rendered", c.values)
-		case c.says != "" && !strings.Contains(out, c.says):
-			t.Errorf("%s: %q is not in\n%s", c.values, c.says, out)
+		case c.wantText != "" && err == nil:
+			t.Errorf("%s: got no error, want %q", c.values, c.wantText)
+		case c.wantText != "" && !strings.Contains(out, c.wantText):
+			t.Errorf("%s: got\n%s\nwant %q", c.values, out, c.wantText)
 		}
 	}
 }
 
-// TestChartWithOneReplica: a store of one process never has a second pod, not even during an upgrade. Others get a new
-// pod before the old one ends, and, if they have a schema, a Job for it.
-func TestChartWithOneReplica(t *testing.T) {
+// TestChartUpgradeStrategyAndMigrationJob checks that a store of one process never has a second pod, not even during an
+// upgrade. Others get a new pod before the old one ends, and, if they have a schema, a Job for it.
+func TestChartUpgradeStrategyAndMigrationJob(t *testing.T) {
 	t.Parallel()
-	for values, want := range map[string]struct{ has, not string }{
+	for values, want := range map[string]struct{ present, absent string }{
 		"store.url=memory:,replicaCount=1":                    {"type: Recreate", "kind: Job"},
 		"store.url=redis://valkey/0":                          {"type: RollingUpdate", "kind: Job"},
 		"store.url=postgres://db/app":                         {"kind: Job", "type: Recreate"},
@@ -256,14 +256,14 @@ func TestChartWithOneReplica(t *testing.T) {
 		"store.url=redis://valkey/0,autoscaling.enabled=true": {"kind: HorizontalPodAutoscaler", "  replicas:"},
 	} {
 		out, err := helm(t, "template", "limits", chart, "--set", "open=true,"+values)
-		if err != nil || !strings.Contains(out, want.has) || strings.Contains(out, want.not) {
-			t.Errorf("%s: %v, want %q and not %q\n%s", values, err, want.has, want.not, out)
+		if err != nil || !strings.Contains(out, want.present) || strings.Contains(out, want.absent) {
+			t.Errorf("%s: %v, want %q and not %q\n%s", values, err, want.present, want.absent, out)
 		}
 	}
 }
 
-// TestAChangeOfTheConfigReplacesThePods: it changes a checksum, which no other change of the values does.
-func TestAChangeOfTheConfigReplacesThePods(t *testing.T) {
+// TestConfigChangeReplacesThePods checks that a change of the config changes a checksum, unlike other values.
+func TestConfigChangeReplacesThePods(t *testing.T) {
 	t.Parallel()
 	checksums := func(values string) (list []string) {
 		t.Helper()
@@ -279,11 +279,11 @@ func TestAChangeOfTheConfigReplacesThePods(t *testing.T) {
 		return list
 	}
 	first := checksums("config.limits.api=gcra 1/s")
-	other := checksums("config.limits.api=gcra 2/s")
-	if len(first) != 2 || first[0] == other[0] || first[1] != other[1] {
-		t.Errorf("got %q and %q", first, other)
+	second := checksums("config.limits.api=gcra 2/s")
+	if len(first) != 2 || first[0] == second[0] || first[1] != second[1] {
+		t.Errorf("got %q and %q", first, second)
 	}
-	if other := checksums("config.limits.api=gcra 1/s,replicaCount=5"); !slices.Equal(first, other) {
-		t.Errorf("got %q and %q", first, other)
+	if second := checksums("config.limits.api=gcra 1/s,replicaCount=5"); !slices.Equal(first, second) {
+		t.Errorf("got %q and %q", first, second)
 	}
 }

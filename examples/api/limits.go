@@ -71,7 +71,7 @@ func accountKey(r *http.Request) (string, error) {
 	return base64.RawURLEncoding.EncodeToString(sum[:]), nil
 }
 
-// customerOf returns the customer of a request that authenticated has served.
+// customerOf returns the customer of a request that passed authenticate.
 func customerOf(r *http.Request) customer {
 	c, _ := r.Context().Value(customer{}).(customer)
 	return c

@@ -1,6 +1,5 @@
-// Api is a small service with limits of five kinds: logins that count failures only, tokens by the
-// customer's tier that are settled at what was used, orders that are placed once however often they are sent,
-// and calls to another service.
+// Api is a small service with limits of five kinds: logins that count failures only, tokens by the customer's tier that
+// are settled at what was used, orders that are placed once however often they are sent, and calls to another service.
 //
 //	go run ./examples/api                          # then, as the user ada with the password lovelace:
 //	curl -d name=ada -d password=lovelace http://127.0.0.1:8082/login
@@ -31,7 +30,7 @@ import (
 
 type customer struct{ name, tier string }
 
-// customers maps API keys to customers.
+// customers maps API keys to their owners.
 var customers = map[string]customer{"gold-key": {"ada", "gold"}, "free-key": {"bob", "free"}}
 
 // site is the service.
@@ -51,23 +50,24 @@ func newSite(limiter *headgate.Limiter, url string) (*site, http.Handler, error)
 	s := &site{model: limits.model, url: url}
 	mux := http.NewServeMux()
 	mux.Handle("POST /login", limits.login(http.HandlerFunc(logIn)))
-	mux.Handle("POST /completions", authenticated(limits.complete(http.HandlerFunc(s.complete))))
-	mux.Handle("POST /orders", authenticated(limits.order(http.HandlerFunc(s.order))))
+	mux.Handle("POST /completions", authenticate(limits.complete(http.HandlerFunc(s.complete))))
+	mux.Handle("POST /orders", authenticate(limits.order(http.HandlerFunc(s.order))))
 	return s, http.MaxBytesHandler(mux, 1<<16), nil
 }
 
 // logIn answers a login. A real service compares a slow hash and starts a session.
 func logIn(w http.ResponseWriter, r *http.Request) {
-	known := r.PostFormValue("name") == "ada"
-	if subtle.ConstantTimeCompare([]byte(r.PostFormValue("password")), []byte("lovelace")) != 1 || !known {
+	isUser := r.PostFormValue("name") == "ada"
+	if subtle.ConstantTimeCompare([]byte(r.PostFormValue("password")), []byte("lovelace")) != 1 || !isUser {
 		http.Error(w, "The name or the password is wrong.", http.StatusUnauthorized)
 		return
 	}
 	fmt.Fprintln(w, "Welcome!")
 }
 
-// authenticated serves requests that have a known API key. It runs before the limits, which depend on the customer.
-func authenticated(next http.Handler) http.Handler {
+// authenticate serves requests that have the API key of a customer. It runs before the limits, which depend on the
+// customer.
+func authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		c, ok := customers[key]

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// service is the service in a test. Its clock stands still.
+// service is the service in a test. Its clock stands still, unless the test advances it.
 type service struct {
 	*site
 	http.Handler
@@ -55,36 +55,36 @@ func (s *service) post(path, body string, headers ...string) *httptest.ResponseR
 	return w
 }
 
-func TestLogins(t *testing.T) {
+func TestFailedLoginsAreLimited(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	const right, wrong = "name=ada&password=lovelace", "name=Ada&password=guess"
+	const validLogin, invalidLogin = "name=ada&password=lovelace", "name=Ada&password=guess"
 	for i := range 20 {
-		if w := s.post("/login", right); w.Code != http.StatusOK {
-			t.Fatalf("login %d: %d", i, w.Code)
+		if w := s.post("/login", validLogin); w.Code != http.StatusOK {
+			t.Fatalf("login %d: got %d, want 200", i, w.Code)
 		}
 	}
 	for i := range 5 {
-		if w := s.post("/login", wrong, "X-Forwarded-For", fmt.Sprint("203.0.113.", i)); w.Code != 401 {
-			t.Fatalf("guess %d: %d", i, w.Code)
+		if w := s.post("/login", invalidLogin, "X-Forwarded-For", fmt.Sprint("203.0.113.", i)); w.Code != 401 {
+			t.Fatalf("guess %d: got %d, want 401", i, w.Code)
 		}
 	}
-	if w := s.post("/login", right); w.Code != 429 || w.Header().Get("Retry-After") != "900" {
-		t.Errorf("after five guesses: %d, %v", w.Code, w.Header())
+	if w := s.post("/login", validLogin); w.Code != 429 || w.Header().Get("Retry-After") != "900" {
+		t.Errorf("after five guesses: got %d, %v, want 429 and 900 s", w.Code, w.Header())
 	}
 	if w := s.post("/login", "name=bob&password=guess"); w.Code != 401 {
-		t.Errorf("another account: %d", w.Code)
+		t.Errorf("another account: got %d, want 401", w.Code)
 	}
 	s.now += (15 * time.Minute).Microseconds()
-	if w := s.post("/login", right); w.Code != http.StatusOK {
-		t.Errorf("15 minutes later: %d", w.Code)
+	if w := s.post("/login", validLogin); w.Code != http.StatusOK {
+		t.Errorf("15 minutes later: got %d, want 200", w.Code)
 	}
 }
 
 func TestTokensByTier(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	used := func(key string) string {
+	usedTokens := func(key string) string {
 		c := customers[key]
 		status, err := s.limiter.Inspect(t.Context(), tokens[c.tier], c.name)
 		if err != nil {
@@ -94,19 +94,19 @@ func TestTokensByTier(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		key, question string
-		want          int
-		used          string
+		wantCode      int
+		wantUsed      string
 	}{
 		{"", "hello", 401, ""},
-		{"free-key", strings.Repeat("x", 900), 200, "900"}, // more than was estimated
+		{"free-key", strings.Repeat("x", 900), 200, "900"}, // more than the estimate of 100
 		{"free-key", "crash", 502, "900"},
-		{"free-key", "hello", 200, "905"}, // less
+		{"free-key", "hello", 200, "905"}, // less than the estimate
 		{"free-key", "hello", 429, "905"}, // the estimate does not fit
 		{"gold-key", "hello", 200, "5"},
 	} {
 		w := s.post("/completions", tt.question, "Authorization", "Bearer "+tt.key)
-		if w.Code != tt.want || tt.key != "" && used(tt.key) != tt.used {
-			t.Errorf("%.20v: %d %s, %s used", tt, w.Code, w.Body, used(tt.key))
+		if w.Code != tt.wantCode || tt.key != "" && usedTokens(tt.key) != tt.wantUsed {
+			t.Errorf("%.20v: got %d %s, %s used", tt, w.Code, w.Body, usedTokens(tt.key))
 		}
 	}
 }
@@ -114,50 +114,50 @@ func TestTokensByTier(t *testing.T) {
 func TestAnOrderIsPlacedOnce(t *testing.T) {
 	t.Parallel()
 	s := newService(t)
-	codes := map[int]int{}
+	statusCounts := map[int]int{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for range 50 {
 		wg.Go(func() {
 			w := s.post("/orders", "book", "Authorization", "Bearer free-key", "Order-Id", "1")
 			mu.Lock()
-			codes[w.Code]++
+			statusCounts[w.Code]++
 			mu.Unlock()
 		})
 	}
 	wg.Wait()
-	if codes[201] != 1 || codes[409] != 49 || len(s.orders) != 1 {
-		t.Errorf("%v, orders %v", codes, s.orders)
+	if statusCounts[201] != 1 || statusCounts[409] != 49 || len(s.orders) != 1 {
+		t.Errorf("got %v, orders %v, want one 201 and 49 times 409", statusCounts, s.orders)
 	}
 	if w := s.post("/orders", "book", "Authorization", "Bearer gold-key", "Order-Id", "1"); w.Code != 201 {
-		t.Errorf("an order of another customer: %d", w.Code)
+		t.Errorf("an order of another customer: got %d, want 201", w.Code)
 	}
 }
 
-// TestLinesThatHaveToDoWithLimits: the comment in limits.go has the number of its lines.
-func TestLinesThatHaveToDoWithLimits(t *testing.T) {
+// TestCommentHasTheNumberOfLines counts the lines of code in limits.go, whose comment states their number.
+func TestCommentHasTheNumberOfLines(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("limits.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, body, _ := strings.Cut(string(text), "\n)\n") // after the imports
-	said := regexp.MustCompile(`: (\d+) lines of code`).FindStringSubmatch(body)
+	stated := regexp.MustCompile(`: (\d+) lines of code`).FindStringSubmatch(body)
 	n := 0
 	for line := range strings.Lines(body) {
 		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") {
 			n++
 		}
 	}
-	if said == nil || said[1] != fmt.Sprint(n) {
-		t.Errorf("%d lines, the comment says %v", n, said)
+	if stated == nil || stated[1] != fmt.Sprint(n) {
+		t.Errorf("got %d lines, want %v as in the comment", n, stated)
 	}
 }
 
-// TestTheProgramServes starts the program as it is.
-func TestTheProgramServes(t *testing.T) {
+// TestRunServes starts the program, and sends it a request.
+func TestRunServes(t *testing.T) {
 	t.Parallel()
-	addr := fmt.Sprint("127.0.0.1:", dbtest.FreePort(t)) // that no other program gets meanwhile
+	addr := fmt.Sprint("127.0.0.1:", dbtest.FreePort(t)) // no other program gets this port meanwhile
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- run(ctx, "memory:", addr) }()
@@ -176,6 +176,6 @@ func TestTheProgramServes(t *testing.T) {
 	})
 	stop()
 	if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
-		t.Error(err)
+		t.Errorf("run: got %v, want no error", err)
 	}
 }

@@ -3,9 +3,9 @@
 //	go run ./examples/jobs                        # one process
 //	go run ./examples/jobs -store sqlite:jobs.db  # run it twice: both share the limits
 //
-// The first part is a loop that calls another service: 30 calls at once, then ten a second.
-// The second part accepts batches of rows: 10,000 rows at once, then 1,000 a second. A batch
-// that does not fit now is refused with the time at which it fits. A batch that can never fit is refused for good.
+// The first part is a loop that calls another service: 30 calls at once, then ten a second. The second part accepts
+// batches of rows: 10,000 rows at once, then 1,000 a second. A batch that does not fit now is refused with the time at
+// which it fits. A batch that can never fit is refused for good.
 package main
 
 import (
@@ -31,8 +31,8 @@ var (
 // errTooLarge means that a batch has more rows than the limit ever admits at once.
 var errTooLarge = errors.New("too many rows at once")
 
-// pay calls another service n times, as fast as the limit allows. Pace waits before each
-// iteration. The waiting callers of all processes start one after another.
+// pay calls another service n times, as fast as the limit allows. Pace waits before each iteration. The waiting callers
+// of all processes start one after another.
 func pay(ctx context.Context, limiter *headgate.Limiter, n int, call func(i int)) error {
 	charge := headgate.Charge{Limit: calls, Key: "payments"}
 	for i, err := range headgate.Pace(ctx, limiter, charge) {
@@ -47,8 +47,7 @@ func pay(ctx context.Context, limiter *headgate.Limiter, n int, call func(i int)
 	return nil
 }
 
-// insert inserts a batch. Its cost is the number of its rows. Either the whole batch is
-// admitted, or it is refused and nothing is charged.
+// insert inserts a batch, which costs its number of rows. The batch is admitted as a whole, or refused and not charged.
 func insert(ctx context.Context, limiter *headgate.Limiter, user string, batch []string, table *[]string) error {
 	cost := headgate.Units(int64(len(batch)))
 	d, err := limiter.Take(ctx, headgate.Charge{Limit: rows, Key: user, Cost: cost})

@@ -13,8 +13,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestJobsPaceThemselves runs the program on simulated time: 30 calls at once, then ten a
-// second, then the batches.
+// TestJobsPaceThemselves runs the program on simulated time: 30 calls at once, then ten a second, then the batches.
 func TestJobsPaceThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const want = `0.0s: call 10
@@ -37,23 +36,23 @@ the table has 10000 rows
 			t.Errorf("got\n%swant\n%s", &out, want)
 		}
 		if took := time.Since(begin); took != 2*time.Second {
-			t.Errorf("took %v", took)
+			t.Errorf("got a run of %v, want 2s", took)
 		}
 	})
 }
 
-// TestTheFileKeepsTheLevel: a second process finds the bucket of rows full, except for what has drained in the second
-// between the processes.
-func TestTheFileKeepsTheLevel(t *testing.T) {
-	store := "sqlite:" + filepath.Join(t.TempDir(), "jobs.db") + "?synchronous=normal"
+// TestSQLiteFileKeepsTheLevel runs the program twice. The second run finds the bucket of rows full, except for the
+// 1,000 rows that have drained in a second.
+func TestSQLiteFileKeepsTheLevel(t *testing.T) {
+	storeURL := "sqlite:" + filepath.Join(t.TempDir(), "jobs.db") + "?synchronous=normal"
 	synctest.Test(t, func(t *testing.T) {
 		for _, want := range []string{"the table has 10000 rows\n", "the table has 0 rows\n"} {
 			var out bytes.Buffer
-			if err := run(t.Context(), &out, store, 1); err != nil {
+			if err := run(t.Context(), &out, storeURL, 1); err != nil {
 				t.Fatal(err)
 			}
 			if !strings.HasSuffix(out.String(), want) {
-				t.Errorf("want %sgot\n%s", want, &out)
+				t.Errorf("got\n%s\nwant at the end %s", &out, want)
 			}
 			time.Sleep(time.Second)
 		}

@@ -13,8 +13,7 @@ import (
 // client is the owner of an API key.
 type client struct{ user, team, org string }
 
-// budgets are the six limits. They have names, so that a key keeps what it has used when a limit
-// is changed.
+// budgets are the six limits. They have names, so that a key keeps its usage when a limit is changed.
 type budgets struct {
 	userRequests, userTokens, teamTokens, orgTokens, teamMoney, orgMoney headgate.Limit
 }
@@ -52,8 +51,8 @@ func (b *budgets) charges(c client, u llm.Usage) []headgate.Charge {
 // chargeUnits has the unit of each charge, in the order of charges.
 var chargeUnits = [...]string{"requests", "tokens", "tokens", "tokens", "money", "money"}
 
-// setHeaders writes a decision into the headers that clients of language models read. If several
-// limits have the same unit, the headers are about the limit with the least remaining.
+// setHeaders writes a decision into the headers that clients of language models read. If several limits have the same
+// unit, the headers are about the limit with the least remaining.
 func setHeaders(h http.Header, d headgate.Decision) {
 	tightest := map[string]headgate.ChargeDecision{}
 	for _, f := range d.Each {
@@ -66,7 +65,7 @@ func setHeaders(h http.Header, d headgate.Decision) {
 	for unit, f := range tightest {
 		h.Set("X-RateLimit-Limit-"+unit, f.CapacityCost().String())
 		h.Set("X-RateLimit-Remaining-"+unit, f.RemainingCost().String())
-		reset := (f.ResetAfter + time.Millisecond - 1).Truncate(time.Millisecond) // round up: nobody retries early
+		reset := (f.ResetAfter + time.Millisecond - 1).Truncate(time.Millisecond) // so nobody retries early
 		h.Set("X-RateLimit-Reset-"+unit, reset.String())
 	}
 	// Clients wait for up to a minute. If the wait is longer or endless, the headers ask them not to retry.

@@ -1,5 +1,5 @@
-// Llm-budget is a proxy that keeps budgets in front of a language model: requests, tokens and
-// money, for each user, team and organisation.
+// Llm-budget is a proxy that keeps budgets in front of a language model: requests, tokens and money, for each user,
+// team and organisation.
 //
 //	go run ./examples/llm-budget                            # one process
 //	go run ./examples/llm-budget -store postgres://HOST/DB  # any number of replicas, the same budgets
@@ -7,11 +7,10 @@
 //	curl -iN localhost:8082/v1/chat/completions -H 'Authorization: Bearer key-of-alice' \
 //	  -H 'Idempotency-Key: 1' -d '{"max_tokens":50,"messages":[{"content":"Tell me a story"}]}'
 //
-// A request is charged an estimate, to six limits, all or none, before the model is called. While the
-// stream goes on, the charge is extended before more tokens are passed on than were charged. If a limit
-// refuses the extension, the stream ends. Then the charge is settled at what was served. A request that is
-// sent again with the same Idempotency-Key gets the same answer, and is not charged again.
-// The model is a fake inside the program: it streams the prompt back.
+// Before the model is called, an estimate is charged to six limits, all or none. While the stream goes on, the charge
+// is extended before more tokens are passed on than were charged. If a limit refuses the extension, the stream ends.
+// Then the charge is settled at the usage that was served. A request that is sent again with the same Idempotency-Key
+// gets the same answer, and is not charged again. The model is a fake inside the program: it streams the prompt back.
 package main
 
 import (
@@ -33,15 +32,15 @@ import (
 	"github.com/headgate/headgate/store/open"
 )
 
-// clients maps the hashes of API keys to their owners. The keys are hashed so that the time of
-// a lookup reveals nothing about them.
+// clients maps the hashes of API keys to their owners. The keys are hashed so that the time of a lookup reveals nothing
+// about them.
 var clients = map[[sha256.Size]byte]client{
 	sha256.Sum256([]byte("key-of-alice")): {user: "alice", team: "search", org: "acme"},
 	sha256.Sum256([]byte("key-of-bob")):   {user: "bob", team: "search", org: "acme"},
 }
 
-// fakeModel streams the prompt back, a word a token, up to max_tokens, and then the usage
-// block. At the word BREAK the stream breaks off.
+// fakeModel streams the prompt back, a word a token, up to max_tokens, and then the usage block. At the word BREAK the
+// stream breaks off.
 func fakeModel(w http.ResponseWriter, r *http.Request) {
 	var q question
 	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {

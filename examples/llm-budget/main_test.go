@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestTheProgramServes starts the program as it is.
-func TestTheProgramServes(t *testing.T) {
+// TestRunServes starts the program, and sends it a request.
+func TestRunServes(t *testing.T) {
 	for name, url := range map[string]string{"memory": "memory:", "postgres": dbtest.Postgres(t)} {
 		addr := fmt.Sprint("127.0.0.1:", dbtest.FreePort(t))
 		ctx, stop := context.WithCancel(t.Context())

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	keyLife   = time.Hour // how long an Idempotency-Key is remembered
-	maxStream = 10 * time.Minute
-	maxTokens = 100_000 // of one answer
+	keyLife   = time.Hour        // how long an Idempotency-Key is remembered
+	maxStream = 10 * time.Minute // how long a stream may last
+	maxTokens = 100_000          // bound of max_tokens
 )
 
 // proxy is the HTTP handler. The store has the budgets; this process has the answers.
@@ -33,14 +33,14 @@ type proxy struct {
 	model   string // URL of the model
 	step    int64  // tokens of an answer that are charged before it begins, and by each extension
 
-	// answers has the answers to requests with an Idempotency-Key, by id; nil while a request is under way.
-	// A retry at another replica is not charged or sent to the model again either, since the store knows its id;
-	// it gets 409. To repeat the answer there too, keep the answers in a shared place.
+	// answers has the answers to requests with an Idempotency-Key, by id; nil while a request is under way. A retry at
+	// another replica gets 409: the store knows its id, so it is neither charged nor sent to the model again. To repeat
+	// the answer there too, keep the answers in a shared place.
 	answers sync.Map // values are []byte
 }
 
-// question is the request to the model. Other fields of a client's request do not reach the
-// model: with n, say, an answer would have more tokens than were charged before.
+// question is the request to the model. Other fields of a client's request do not reach the model: with the field n, an
+// answer would have more tokens than were charged before.
 type question struct {
 	Model         string         `json:"model,omitempty"`
 	Messages      []message      `json:"messages"`
@@ -85,8 +85,8 @@ func countTokens(text string) int64 { return int64(len(strings.Fields(text))) }
 // ServeHTTP answers a request, or repeats the answer to a request with the same Idempotency-Key.
 func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	c, known := p.clients[sha256.Sum256([]byte(token))]
-	if !known {
+	c, ok := p.clients[sha256.Sum256([]byte(token))]
+	if !ok {
 		fail(w, http.StatusUnauthorized, "unknown API key")
 		return
 	}
@@ -99,15 +99,15 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, "not a request for a stream, or for too many tokens")
 		return
 	}
-	q.StreamOptions = map[string]any{"include_usage": true} // the charge is settled by it
+	q.StreamOptions = map[string]any{"include_usage": true} // the usage block settles the charge
 
 	key := r.Header.Get("Idempotency-Key")
 	if key == "" {
 		p.answer(r.Context(), w, io.Discard, rand.Text(), c, q)
 		return
 	}
-	// The id has the client and the body. So no client gets the answer of another one, and the same
-	// key with another body is another request.
+	// The id covers the client and the body. So no client gets the answer of another client, and the same key with
+	// another body is another request.
 	id := fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%q %q %s", c, key, body)))
 	if text, found := p.answers.LoadOrStore(id, []byte(nil)); found {
 		repeat(w, text.([]byte))
@@ -123,9 +123,9 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer charges a request, calls the model, and settles. It writes the answer to w and kept, and
-// reports whether it has one.
-func (p *proxy) answer(ctx context.Context, w http.ResponseWriter, kept io.Writer, id string, c client,
+// answer charges a request, calls the model, and settles. It writes the answer to w and record, and reports whether
+// there is an answer.
+func (p *proxy) answer(ctx context.Context, w http.ResponseWriter, record io.Writer, id string, c client,
 	q question,
 ) bool {
 	uncancelled := context.WithoutCancel(ctx) // the budgets are settled even if the client is gone
@@ -151,7 +151,7 @@ func (p *proxy) answer(ctx context.Context, w http.ResponseWriter, kept io.Write
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxStream)
 	defer cancel()
-	resp, err := p.ask(ctx, q)
+	resp, err := p.callModel(ctx, q)
 	if err != nil {
 		log.Print(err)
 		if err := call.Cancel(uncancelled); err != nil {
@@ -163,12 +163,12 @@ func (p *proxy) answer(ctx context.Context, w http.ResponseWriter, kept io.Write
 	stream := call.Body(resp)
 	defer stream.Close()
 	w.Header().Set("Content-Type", "text/event-stream")
-	relay(io.MultiWriter(kept, w), http.NewResponseController(w).Flush, stream)
+	relay(io.MultiWriter(record, w), http.NewResponseController(w).Flush, stream)
 	return true
 }
 
-// ask sends a question to the model.
-func (p *proxy) ask(ctx context.Context, q question) (*http.Response, error) {
+// callModel sends a question to the model.
+func (p *proxy) callModel(ctx context.Context, q question) (*http.Response, error) {
 	body, _ := json.Marshal(q) // numbers and texts never fail
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.model, bytes.NewReader(body))
 	if err != nil {
@@ -223,7 +223,7 @@ func breakOff(out io.Writer, text string) {
 	fmt.Fprintf(out, "data: {\"error\":{\"message\":%s}}\n\n", message)
 }
 
-// repeat sends a stored answer again, or 409 while there is none yet.
+// repeat sends a stored answer again, or 409 while the request is under way.
 func repeat(w http.ResponseWriter, text []byte) {
 	if text == nil {
 		w.Header().Set("Retry-After", "1")

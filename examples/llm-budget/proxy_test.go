@@ -20,11 +20,11 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestChargedIsWhatWasServed runs 100 streams at once. Every 20th client leaves and retries with
-// its key, and the model breaks off every 20th stream.
-func TestChargedIsWhatWasServed(t *testing.T) {
+// TestChargesEqualTheServedUsage runs 100 streams at once. Every 20th client leaves and retries with its key, and the
+// model breaks off every 20th stream.
+func TestChargesEqualTheServedUsage(t *testing.T) {
 	eachStore(t, func(t *testing.T, s store.Store) {
-		x := newSite(t, s, unlimitedBudgets("limit"), 1, fakeModel)
+		env := newTestEnv(t, s, unlimitedBudgets("limit"), 1, fakeModel)
 		want, mu := bill{}, sync.Mutex{}
 		var wg sync.WaitGroup
 		for i := range 100 {
@@ -35,43 +35,44 @@ func TestChargedIsWhatWasServed(t *testing.T) {
 					prompt = "one two BREAK three"
 				}
 				if i%20 == 0 {
-					leaveEarly(t, x, c, key, prompt)
+					leaveEarly(t, env, c, key, prompt)
 				}
-				status, _, text := x.ask(t, c, key, prompt)
+				status, _, text := env.request(t, c, key, prompt)
 				for status == http.StatusConflict { // the first request is still under way
-					status, _, text = x.ask(t, c, key, prompt)
+					status, _, text = env.request(t, c, key, prompt)
 				}
 				if i%20 == 7 { // a retry gets the broken stream again
-					if _, _, again := x.ask(t, c, key, prompt); again != text || !strings.Contains(text, "broke off") {
-						t.Errorf("stream %d: %s\nand again: %s", i, text, again)
+					_, _, retryText := env.request(t, c, key, prompt)
+					if retryText != text || !strings.Contains(text, "broke off") {
+						t.Errorf("stream %d: got %s\nand for the retry %s", i, text, retryText)
 					}
 				} else if !strings.HasSuffix(text, "data: [DONE]\n\n") {
 					t.Errorf("stream %d: %d %s", i, status, text)
 				}
 				u := servedUsage(t, prompt, text)
 				if i%20 == 7 && u != (usage{4, 2}) {
-					t.Errorf("stream %d: %+v was served", i, u)
+					t.Errorf("stream %d: got %+v served, want 4 and 2", i, u)
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				want.add(x, c, 1, u)
+				want.add(env, c, 1, u)
 			})
 		}
 		wg.Wait()
-		if n := x.calls.Load(); n != 100 {
-			t.Errorf("%d calls of the model", n)
+		if n := env.calls.Load(); n != 100 {
+			t.Errorf("got %d calls of the model, want 100", n)
 		}
-		want.check(t, x)
+		want.check(t, env)
 	})
 }
 
 // leaveEarly sends a request and leaves after the first token.
-func leaveEarly(t *testing.T, x *site, c client, key, prompt string) {
+func leaveEarly(t *testing.T, env *testEnv, c client, key, prompt string) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	resp, err := x.send(ctx, 0, c, key, prompt)
+	resp, err := env.send(ctx, 0, c, key, prompt)
 	if err != nil {
-		t.Error(err)
+		t.Errorf("%s: %v", key, err)
 		return
 	}
 	defer resp.Body.Close()
@@ -80,10 +81,10 @@ func leaveEarly(t *testing.T, x *site, c client, key, prompt string) {
 	}
 }
 
-// TestAThousandTimesIsOnce sends one request a thousand times to two replicas.
-func TestAThousandTimesIsOnce(t *testing.T) {
+// TestIdempotencyKeyChargesOnce sends a request a thousand times with one key to two replicas: one call is charged.
+func TestIdempotencyKeyChargesOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s store.Store) {
-		x := newSite(t, s, unlimitedBudgets("limit"), 2, fakeModel)
+		env := newTestEnv(t, s, unlimitedBudgets("limit"), 2, fakeModel)
 		const prompt = "what is the answer"
 		var ok, conflicts atomic.Int64
 		var texts sync.Map
@@ -91,16 +92,16 @@ func TestAThousandTimesIsOnce(t *testing.T) {
 		for caller := range 20 {
 			wg.Go(func() {
 				for range 50 {
-					resp, err := x.send(t.Context(), caller%2, people[0], "the key", prompt)
+					resp, err := env.send(t.Context(), caller%2, people[0], "the key", prompt)
 					if err != nil {
-						t.Error(err)
+						t.Errorf("send: %v", err)
 						continue
 					}
 					text, err := io.ReadAll(resp.Body)
 					resp.Body.Close()
 					switch {
 					case err != nil:
-						t.Error(err)
+						t.Errorf("the body: %v", err)
 					case resp.StatusCode == http.StatusOK:
 						ok.Add(1)
 						texts.Store(string(text), nil)
@@ -113,103 +114,104 @@ func TestAThousandTimesIsOnce(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if x.calls.Load() != 1 || ok.Load() == 0 || ok.Load()+conflicts.Load() != 1000 {
-			t.Errorf("%d calls of the model, %d answers, %d conflicts", x.calls.Load(), ok.Load(), conflicts.Load())
+		if env.calls.Load() != 1 || ok.Load() == 0 || ok.Load()+conflicts.Load() != 1000 {
+			t.Errorf("got %d calls of the model, %d answers, %d conflicts", env.calls.Load(), ok.Load(), conflicts.Load())
 		}
-		want, different := bill{}, 0
+		want, distinctTexts := bill{}, 0
 		texts.Range(func(text, _ any) bool {
-			different++
-			want.add(x, people[0], 1, servedUsage(t, prompt, text.(string)))
+			distinctTexts++
+			want.add(env, people[0], 1, servedUsage(t, prompt, text.(string)))
 			return true
 		})
-		if different != 1 {
-			t.Errorf("%d different answers", different)
+		if distinctTexts != 1 {
+			t.Errorf("got %d different answers, want 1", distinctTexts)
 		}
-		want.check(t, x)
+		want.check(t, env)
 	})
 }
 
-// TestARefusalChargesNothing: each of the limits refuses the second request, and none of the
-// six is charged.
+// TestARefusalChargesNothing has each of the six limits refuse the second request, and checks that none is charged.
 func TestARefusalChargesNothing(t *testing.T) {
-	const prompt = "one two three" // 11 tokens before the answer, and 6 in the end; 129 and 54 millionths
+	// The prompt has 3 tokens. At first 3+8 are charged, in the end 3+3: 129 and 54 millionths of a dollar.
+	const prompt = "one two three"
 	small := []string{"1/30d", "16/30d", "16/30d", "16/30d", "0.00018/30d scale 6", "0.00018/30d scale 6"}
 	eachStore(t, func(t *testing.T, s store.Store) {
 		for i, amount := range small {
 			name := fmt.Sprint("small-", i)
 			b := unlimitedBudgets(name + "-and")
 			*b.all()[i] = headgate.MustParseNamed(name, "sliding-window "+amount)
-			x := newSite(t, s, b, 1, fakeModel)
-			if status, _, text := x.ask(t, people[0], "", prompt); status != http.StatusOK {
+			env := newTestEnv(t, s, b, 1, fakeModel)
+			if status, _, text := env.request(t, people[0], "", prompt); status != http.StatusOK {
 				t.Fatalf("%s: %d %s", name, status, text)
 			}
-			before := x.used(t)
-			status, h, text := x.ask(t, people[0], "key", prompt)
+			usedBefore := env.used(t)
+			status, h, text := env.request(t, people[0], "key", prompt)
 			if status != http.StatusTooManyRequests || !strings.Contains(text, name) || h.Get("Retry-After") == "" ||
 				h.Get("X-Should-Retry") != "false" {
 				t.Errorf("%s: %d %v %s", name, status, h, text)
 			}
-			if after := x.used(t); !reflect.DeepEqual(before, after) {
-				t.Errorf("%s: %v were used, and are %v", name, before, after)
+			if usedAfter := env.used(t); !reflect.DeepEqual(usedBefore, usedAfter) {
+				t.Errorf("%s: got %v used, want %v as before", name, usedAfter, usedBefore)
 			}
-			if n := x.calls.Load(); n != 1 {
-				t.Errorf("%s: %d calls of the model", name, n)
+			if n := env.calls.Load(); n != 1 {
+				t.Errorf("%s: got %d calls of the model, want 1", name, n)
 			}
 		}
 	})
 }
 
-// TestAStreamEndsWhereTheBudgetDoes: each of the limits of tokens and money refuses an extension.
-// All six limits are charged for the tokens that were served before.
-func TestAStreamEndsWhereTheBudgetDoes(t *testing.T) {
+// TestRefusedExtendEndsTheStream has each limit of tokens and money refuse an extension. All six limits are charged for
+// the tokens that were served before.
+func TestRefusedExtendEndsTheStream(t *testing.T) {
 	const prompt = "one two"
 	eachStore(t, func(t *testing.T, s store.Store) {
 		for i, amount := range []string{"20/30d", "20/30d", "20/30d", "0.0003/30d scale 6", "0.0003/30d scale 6"} {
-			name, want := fmt.Sprint("short-", i), usage{2, 18} // 20 tokens
+			name, want := fmt.Sprint("short-", i), usage{2, 18} // 20 tokens, the limit
 			if i > 2 {
-				want = usage{2, 19} // 0.000291 dollars
+				want = usage{2, 19} // 2 at 3 and 19 at 15 millionths: 0.000291 of 0.0003 dollars
 			}
 			b := unlimitedBudgets(name + "-and")
 			*b.all()[i+1] = headgate.MustParseNamed(name, "sliding-window "+amount)
-			x := newSite(t, s, b, 1, func(w http.ResponseWriter, _ *http.Request) {
+			env := newTestEnv(t, s, b, 1, func(w http.ResponseWriter, _ *http.Request) {
 				for range 30 {
 					fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\"word \"}}]}\n\n")
 				}
 			})
 			for range 2 { // a retry gets the same answer
-				status, _, text := x.ask(t, people[0], "key", prompt)
+				status, _, text := env.request(t, people[0], "key", prompt)
 				if u := servedUsage(t, prompt, text); status != http.StatusOK || u != want ||
 					!strings.Contains(text, name) || strings.Contains(text, "broke off") {
 					t.Errorf("%s: %d %+v %s", name, status, u, text)
 				}
 			}
 			total := bill{}
-			total.add(x, people[0], 1, want)
-			total.check(t, x)
+			total.add(env, people[0], 1, want)
+			total.check(t, env)
 		}
 	})
 }
 
-// TestTheHeaders checks the headers that clients of language models read.
-func TestTheHeaders(t *testing.T) {
+// TestRateLimitHeaders checks the headers that clients of language models read.
+func TestRateLimitHeaders(t *testing.T) {
 	now := time.UnixMicro(1_800_000_000_000_000)
 	s := memory.New(&memory.Config{Clock: now.UnixMicro})
 	defer s.Close()
 	b := unlimitedBudgets("limit")
 	b.userRequests = headgate.MustParseNamed("requests", "sliding-log 2/1m")
 	b.teamTokens = headgate.MustParseNamed("tokens", "sliding-log 1000/1h")
-	x := newSite(t, s, b, 1, fakeModel)
+	env := newTestEnv(t, s, b, 1, fakeModel)
 	for i, want := range []map[string]string{
 		// Before the stream begins, the prompt and eight tokens of the answer are charged.
 		{
 			"Limit-Requests": "2", "Remaining-Requests": "1", "Reset-Requests": "1m0s",
 			"Limit-Tokens": "1000", "Remaining-Tokens": "989", "Reset-Tokens": "1h0m0s",
 		},
-		{"Remaining-Requests": "0", "Remaining-Tokens": "983"}, // the first has cost 6
+		{"Remaining-Requests": "0", "Remaining-Tokens": "983"}, // 1000 less 6 of the first request and 11
 		{"Remaining-Requests": "0", "Remaining-Tokens": "988", "Reset-Requests": "1m0s", "Retry-After": "60"},
 	} {
-		status, h, text := x.ask(t, people[0], "", "one two three")
-		if refused := i == 2; refused != (status == http.StatusTooManyRequests) || h.Get("Retry-After") != want["Retry-After"] {
+		status, h, text := env.request(t, people[0], "", "one two three")
+		wantRefusal := i == 2
+		if wantRefusal != (status == http.StatusTooManyRequests) || h.Get("Retry-After") != want["Retry-After"] {
 			t.Errorf("request %d: %d %s, Retry-After %s", i, status, text, h.Get("Retry-After"))
 		}
 		delete(want, "Retry-After")
@@ -219,14 +221,14 @@ func TestTheHeaders(t *testing.T) {
 			}
 		}
 	}
-	if status, h, _ := x.ask(t, people[1], "", strings.Repeat("word ", 1000)); status != http.StatusTooManyRequests ||
-		h.Get("Retry-After") != "" || h.Get("X-Should-Retry") != "false" {
-		t.Errorf("a request that can never pass: %d %v", status, h)
+	status, h, _ := env.request(t, people[1], "", strings.Repeat("word ", 1000))
+	if status != http.StatusTooManyRequests || h.Get("Retry-After") != "" || h.Get("X-Should-Retry") != "false" {
+		t.Errorf("a request that can never pass: got %d %v, want 429 and no retry", status, h)
 	}
 }
 
-// TestResetsAreRoundedUp: a client that retries after the reset is not too early.
-func TestResetsAreRoundedUp(t *testing.T) {
+// TestResetHeaderIsRoundedUp checks that a client that retries after the reset is not too early.
+func TestResetHeaderIsRoundedUp(t *testing.T) {
 	for reset, want := range map[time.Duration]string{
 		0: "0s", time.Second: "1s", time.Second + time.Microsecond: "1.001s", 400 * time.Microsecond: "1ms",
 	} {
@@ -234,25 +236,26 @@ func TestResetsAreRoundedUp(t *testing.T) {
 		each := []headgate.ChargeDecision{{Allowed: true, ResetAfter: reset}}
 		setHeaders(h, headgate.Decision{Allowed: true, Each: each})
 		if got := h.Get("X-RateLimit-Reset-Requests"); got != want {
-			t.Errorf("%v: %s, want %s", reset, got, want)
+			t.Errorf("%v: got %s, want %s", reset, got, want)
 		}
 	}
 }
 
-// TestAStreamWithoutAKeyEndsWithItsClient: its charge is settled at the tokens until then.
-func TestAStreamWithoutAKeyEndsWithItsClient(t *testing.T) {
+// TestStreamWithoutIdempotencyKeyEndsWithTheClient checks that the charge is settled at the tokens that were sent
+// before the client left.
+func TestStreamWithoutIdempotencyKeyEndsWithTheClient(t *testing.T) {
 	eachStore(t, func(t *testing.T, s store.Store) {
-		ended := make(chan struct{})
-		x := newSite(t, s, unlimitedBudgets("limit"), 1, func(w http.ResponseWriter, r *http.Request) {
+		handlerDone := make(chan struct{})
+		env := newTestEnv(t, s, unlimitedBudgets("limit"), 1, func(w http.ResponseWriter, r *http.Request) {
 			for range 3 {
 				fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\"word \"}}]}\n\n")
 			}
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
-			close(ended)
+			close(handlerDone)
 		})
 		ctx, cancel := context.WithCancel(t.Context())
-		resp, err := x.send(ctx, 0, people[0], "", "one two")
+		resp, err := env.send(ctx, 0, people[0], "", "one two")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -263,46 +266,47 @@ func TestAStreamWithoutAKeyEndsWithItsClient(t *testing.T) {
 			}
 		}
 		cancel()
-		await.Receive(t, "the end of the model's answer to a client that is gone", ended)
-		x.replicas[0].Close() // waits for the settlement
+		await.Receive(t, "the end of the model's answer to a client that is gone", handlerDone)
+		env.replicas[0].Close() // waits for the settlement
 		want := bill{}
-		want.add(x, people[0], 1, usage{2, 3})
-		want.check(t, x)
+		want.add(env, people[0], 1, usage{2, 3})
+		want.check(t, env)
 	})
 }
 
-// TestRequestsWithoutAnAnswerCostNothing: a retry calls the model again.
-func TestRequestsWithoutAnAnswerCostNothing(t *testing.T) {
+// TestFailedModelCallChargesNothing checks that a failed call is not charged, and that a retry calls the model again.
+func TestFailedModelCallChargesNothing(t *testing.T) {
 	eachStore(t, func(t *testing.T, s store.Store) {
 		var calls atomic.Int64
-		x := newSite(t, s, unlimitedBudgets("limit"), 1, func(w http.ResponseWriter, r *http.Request) {
+		env := newTestEnv(t, s, unlimitedBudgets("limit"), 1, func(w http.ResponseWriter, r *http.Request) {
 			if calls.Add(1) == 1 {
 				http.Error(w, "no GPU is free", http.StatusServiceUnavailable)
 				return
 			}
 			fakeModel(w, r)
 		})
-		if status, _, text := x.ask(t, people[0], "key", "one two"); status != http.StatusBadGateway {
-			t.Errorf("%d %s", status, text)
+		if status, _, text := env.request(t, people[0], "key", "one two"); status != http.StatusBadGateway {
+			t.Errorf("got %d %s, want 502", status, text)
 		}
-		bill{}.check(t, x)
-		status, _, text := x.ask(t, people[0], "key", "one two")
-		if status != http.StatusOK || x.calls.Load() != 2 {
-			t.Errorf("%d %s after %d calls", status, text, x.calls.Load())
+		bill{}.check(t, env)
+		status, _, text := env.request(t, people[0], "key", "one two")
+		if status != http.StatusOK || env.calls.Load() != 2 {
+			t.Errorf("got %d %s after %d calls, want 200 after 2", status, text, env.calls.Load())
 		}
 		want := bill{}
-		want.add(x, people[0], 1, usage{2, 2})
-		want.check(t, x)
+		want.add(env, people[0], 1, usage{2, 2})
+		want.check(t, env)
 	})
 }
 
-// TestAKeyIsThatOfAClientAndARequest: the same key of another client, or with another body, is a new request.
-func TestAKeyIsThatOfAClientAndARequest(t *testing.T) {
+// TestIdempotencyKeyCountsForClientAndBody checks that the same key of another client, or with another body, is a new
+// request.
+func TestIdempotencyKeyCountsForClientAndBody(t *testing.T) {
 	s := memory.New(nil)
 	defer s.Close()
-	x := newSite(t, s, unlimitedBudgets("limit"), 1, fakeModel)
-	for i, ask := range []struct {
-		who    client
+	env := newTestEnv(t, s, unlimitedBudgets("limit"), 1, fakeModel)
+	for i, tt := range []struct {
+		client client
 		key    string
 		prompt string
 		calls  int64
@@ -316,17 +320,17 @@ func TestAKeyIsThatOfAClientAndARequest(t *testing.T) {
 		{people[0], "", "one", 6},
 		{people[1], "key", "one", 6},
 	} {
-		status, _, text := x.ask(t, ask.who, ask.key, ask.prompt)
-		if status != http.StatusOK || !strings.Contains(text, ask.prompt) || x.calls.Load() != ask.calls {
-			t.Errorf("request %d: %d %s, %d calls, want %d", i, status, text, x.calls.Load(), ask.calls)
+		status, _, text := env.request(t, tt.client, tt.key, tt.prompt)
+		if status != http.StatusOK || !strings.Contains(text, tt.prompt) || env.calls.Load() != tt.calls {
+			t.Errorf("request %d: got %d %s, %d calls, want %d", i, status, text, env.calls.Load(), tt.calls)
 		}
 	}
 }
 
-func TestInvalidRequestsCostNothing(t *testing.T) {
+func TestInvalidRequestsChargeNothing(t *testing.T) {
 	s := memory.New(nil)
 	defer s.Close()
-	x := newSite(t, s, unlimitedBudgets("limit"), 1, fakeModel)
+	env := newTestEnv(t, s, unlimitedBudgets("limit"), 1, fakeModel)
 	for body, want := range map[string]int{
 		`{"messages":[{"content":"hi"}]}`:                         http.StatusOK,
 		`{"messages":[{"content":"hi"}],"max_tokens":0}`:          http.StatusBadRequest,
@@ -339,17 +343,17 @@ func TestInvalidRequestsCostNothing(t *testing.T) {
 		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
 		r.Header.Set("Authorization", "Bearer alice")
 		w := httptest.NewRecorder()
-		x.replicas[0].Config.Handler.ServeHTTP(w, r)
+		env.replicas[0].Config.Handler.ServeHTTP(w, r)
 		if w.Code != want {
-			t.Errorf("%.60s: %d %s", body, w.Code, w.Body)
+			t.Errorf("%.60s: got %d %s, want %d", body, w.Code, w.Body, want)
 		}
 	}
 	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(`{"messages":[{"content":"hi"}]}`))
 	w := httptest.NewRecorder()
-	if x.replicas[0].Config.Handler.ServeHTTP(w, r); w.Code != http.StatusUnauthorized {
-		t.Errorf("without a key: %d", w.Code)
+	if env.replicas[0].Config.Handler.ServeHTTP(w, r); w.Code != http.StatusUnauthorized {
+		t.Errorf("without a key: got %d, want 401", w.Code)
 	}
 	want := bill{}
-	want.add(x, people[0], 1, usage{1, 1})
-	want.check(t, x)
+	want.add(env, people[0], 1, usage{1, 1})
+	want.check(t, env)
 }

@@ -22,22 +22,22 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// site has replicas of the proxy with one store, and a model.
-type site struct {
+// testEnv has replicas of the proxy, which share a store, and a model.
+type testEnv struct {
 	budgets  budgets
 	limiter  *headgate.Limiter
 	replicas []*httptest.Server
 	calls    atomic.Int64 // calls of the model
 }
 
-// unlimitedBudgets returns budgets that refuse nothing, and whose windows do not end during a test. The names of their
+// unlimitedBudgets returns budgets that refuse nothing in a test, and whose windows do not end. The names of their
 // limits begin with a prefix.
 func unlimitedBudgets(prefix string) (b budgets) {
 	for i, l := range b.all() {
 		algorithm, rest, _ := strings.Cut(defaults.all()[i].String(), " ")
-		_, scale, scaled := strings.Cut(rest, " scale ")
+		_, scale, hasScale := strings.Cut(rest, " scale ")
 		notation := algorithm + " 1000000/30d"
-		if scaled { // a scale leaves less room for the amount
+		if hasScale { // a scale leaves less room for the amount
 			notation = algorithm + " 3000/30d scale " + scale
 		}
 		*l = headgate.MustParseNamed(fmt.Sprint(prefix, "-", i), notation)
@@ -51,11 +51,11 @@ func (b *budgets) all() []*headgate.Limit {
 }
 
 // eachStore runs a test with each store, behind the wrappers of package front.
-func eachStore(t *testing.T, f func(t *testing.T, s store.Store)) {
+func eachStore(t *testing.T, test func(t *testing.T, s store.Store)) {
 	t.Run("memory", func(t *testing.T) {
 		s := front.New(memory.New(nil), nil)
 		t.Cleanup(func() { s.Close() })
-		f(t, s)
+		test(t, s)
 	})
 	t.Run("postgres", func(t *testing.T) {
 		pg, err := postgres.Open(t.Context(), migrated.Postgres(t), nil)
@@ -64,39 +64,40 @@ func eachStore(t *testing.T, f func(t *testing.T, s store.Store)) {
 		}
 		s := front.New(pg, nil)
 		t.Cleanup(func() { s.Close() })
-		f(t, s)
+		test(t, s)
 	})
 }
 
-func newSite(t *testing.T, s store.Store, b budgets, replicas int, model http.HandlerFunc) *site {
-	x := &site{budgets: b, limiter: headgate.New(s, &headgate.Config{Timeout: time.Minute})}
-	m := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x.calls.Add(1)
+func newTestEnv(t *testing.T, s store.Store, b budgets, replicas int, model http.HandlerFunc) *testEnv {
+	env := &testEnv{budgets: b, limiter: headgate.New(s, &headgate.Config{Timeout: time.Minute})}
+	modelServer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		env.calls.Add(1)
 		w.Header().Set("Content-Type", "text/event-stream")
 		model(w, r)
 	}))
-	t.Cleanup(m.Close)
+	t.Cleanup(modelServer.Close)
 	users := map[[sha256.Size]byte]client{}
 	for _, c := range people {
 		users[sha256.Sum256([]byte(c.user))] = c
 	}
 	for range replicas {
-		r := httptest.NewServer(&proxy{limiter: x.limiter, budgets: b, clients: users, model: m.URL, step: 8})
+		p := &proxy{limiter: env.limiter, budgets: b, clients: users, model: modelServer.URL, step: 8}
+		r := httptest.NewServer(p)
 		t.Cleanup(r.Close)
-		x.replicas = append(x.replicas, r)
+		env.replicas = append(env.replicas, r)
 	}
-	return x
+	return env
 }
 
-// people are the clients of a site. The API key of each is its name.
+// people are the clients of a testEnv. The API key of each is its name.
 var people = []client{
 	{"alice", "search", "acme"}, {"bob", "search", "acme"}, {"carol", "ads", "acme"}, {"dave", "ads", "initech"},
 }
 
 // send sends a request. The caller closes the body.
-func (x *site) send(ctx context.Context, replica int, c client, key, prompt string) (*http.Response, error) {
+func (env *testEnv) send(ctx context.Context, replica int, c client, key, prompt string) (*http.Response, error) {
 	body := fmt.Sprintf(`{"max_tokens":50,"messages":[{"role":"user","content":%q}]}`, prompt)
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, x.replicas[replica].URL, strings.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, env.replicas[replica].URL, strings.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -107,33 +108,33 @@ func (x *site) send(ctx context.Context, replica int, c client, key, prompt stri
 	return http.DefaultClient.Do(r)
 }
 
-// ask sends a request, and reads all of the answer.
-func (x *site) ask(t *testing.T, c client, key, prompt string) (status int, h http.Header, text string) {
+// request sends a request, and reads all of the answer.
+func (env *testEnv) request(t *testing.T, c client, key, prompt string) (status int, h http.Header, text string) {
 	t.Helper()
-	resp, err := x.send(t.Context(), 0, c, key, prompt)
+	resp, err := env.send(t.Context(), 0, c, key, prompt)
 	if err != nil {
-		t.Error(err)
+		t.Errorf("send: %v", err)
 		return 0, nil, ""
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		t.Error(err)
+		t.Errorf("the body: %v", err)
 	}
 	return resp.StatusCode, resp.Header, string(body)
 }
 
-// used returns what each key has used of each limit.
-func (x *site) used(t *testing.T) map[string]string {
+// used returns the usage of each key by limit and key.
+func (env *testEnv) used(t *testing.T) map[string]string {
 	t.Helper()
 	list := map[string]string{}
 	for _, c := range people {
-		for _, charge := range x.budgets.charges(c, llm.Usage{Input: 1, Output: 1}) {
-			s, err := x.limiter.Inspect(t.Context(), charge.Limit, charge.Key)
+		for _, charge := range env.budgets.charges(c, llm.Usage{Input: 1, Output: 1}) {
+			status, err := env.limiter.Inspect(t.Context(), charge.Limit, charge.Key)
 			if err != nil {
 				t.Fatal(err)
 			}
-			list[charge.Limit.Name()+" "+charge.Key] = s.Used.String()
+			list[charge.Limit.Name()+" "+charge.Key] = status.Used.String()
 		}
 	}
 	return list
@@ -152,7 +153,7 @@ func servedUsage(t *testing.T, prompt, text string) (u usage) {
 		}
 		if e.Usage != nil {
 			if e.Usage.Completion != u.Completion {
-				t.Errorf("%d tokens came, and the usage block says %+v", u.Completion, *e.Usage)
+				t.Errorf("got %d tokens, want those of the usage block %+v", u.Completion, *e.Usage)
 			}
 			return *e.Usage
 		}
@@ -163,30 +164,31 @@ func servedUsage(t *testing.T, prompt, text string) (u usage) {
 	return u
 }
 
-// bill adds up what should be used of each limit and key, in billionths.
+// bill has the expected usage by limit and key, in billionths.
 type bill map[string]int64
 
-func (b bill) add(x *site, c client, requests int64, u usage) {
+func (b bill) add(env *testEnv, c client, requests int64, u usage) {
 	tokens, money := (u.Prompt+u.Completion)*1e9, 3000*u.Prompt+15_000*u.Completion
 	user, team := c.org+"/"+c.team+"/"+c.user, c.org+"/"+c.team
 	for i, cost := range []int64{requests * 1e9, tokens, tokens, tokens, money, money} {
 		key := []string{user, user, team, c.org, team, c.org}[i]
-		b[x.budgets.all()[i].Name()+" "+key] += cost
+		b[env.budgets.all()[i].Name()+" "+key] += cost
 	}
 }
 
-func (b bill) check(t *testing.T, x *site) {
+// check compares the bill with the usage in the store.
+func (b bill) check(t *testing.T, env *testEnv) {
 	t.Helper()
-	used := x.used(t)
-	for what, n := range b {
-		if want := headgate.Nanos(n).String(); used[what] != want {
-			t.Errorf("%s: %s is used, and %s was served", what, used[what], want)
+	used := env.used(t)
+	for name, n := range b {
+		if want := headgate.Nanos(n).String(); used[name] != want {
+			t.Errorf("%s: got %s used, want %s", name, used[name], want)
 		}
-		delete(used, what)
+		delete(used, name)
 	}
-	for what, n := range used {
+	for name, n := range used {
 		if n != "0" {
-			t.Errorf("%s: %s is used, and nothing was served", what, n)
+			t.Errorf("%s: got %s used, want 0", name, n)
 		}
 	}
 }

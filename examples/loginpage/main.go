@@ -3,9 +3,8 @@
 //	go run ./examples/loginpage                          # then open http://127.0.0.1:8081/
 //	go run ./examples/loginpage -store sqlite:logins.db  # the counts survive a restart
 //
-// Five failures in 15 minutes are allowed for an account and 20 for an address. Successful
-// logins do not count. The page does not reveal which accounts exist, neither by what it
-// answers nor by how long it takes.
+// Five failures in 15 minutes are allowed for an account and 20 for an address. Successful logins do not count. Neither
+// the answers of the page nor its response times reveal which accounts exist.
 package main
 
 import (
@@ -41,10 +40,11 @@ const form = `<!doctype html><title>Log in</title><form method=post>
 // site is the page with its users.
 type site struct {
 	users  map[string]credential
-	nobody credential // compared with if the user does not exist
+	nobody credential // takes the place of a user who does not exist
 	hash   func(password string, salt []byte) []byte
 }
 
+// credential has the salted hash of a password.
 type credential struct{ salt, hash []byte }
 
 func (s *site) credential(password string) credential {
@@ -53,15 +53,14 @@ func (s *site) credential(password string) credential {
 	return credential{salt, s.hash(password, salt)}
 }
 
-// hasPassword reports whether the password is the user's. It does the same work for a user who
-// does not exist.
+// hasPassword reports whether the password is the user's. It does the same work for a user who does not exist.
 func (s *site) hasPassword(name, password string) bool {
-	c, known := s.users[name]
-	if !known {
+	c, exists := s.users[name]
+	if !exists {
 		c = s.nobody
 	}
 	equal := subtle.ConstantTimeCompare(s.hash(password, c.salt), c.hash) == 1
-	return known && equal
+	return exists && equal
 }
 
 // newLoginLimit returns a middleware that charges an attempt to the account and to the address. It charges before
@@ -87,7 +86,7 @@ func accountKey(r *http.Request) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// account returns the name that an attempt is for.
+// account returns the name of the account of an attempt, in lower case.
 func account(r *http.Request) string {
 	return strings.ToLower(strings.TrimSpace(r.PostFormValue("name")))
 }
@@ -119,6 +118,7 @@ func newSite(limiter *headgate.Limiter, hash func(string, []byte) []byte) (http.
 	return http.MaxBytesHandler(http.NewCrossOriginProtection().Handler(mux), 4096), nil
 }
 
+// slowHash returns a hash that takes long to compute, to slow down guessing with stolen hashes.
 func slowHash(password string, salt []byte) []byte {
 	key, err := pbkdf2.Key(sha256.New, password, salt, 600_000, 32)
 	if err != nil {

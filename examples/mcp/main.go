@@ -17,14 +17,14 @@ import (
 	"github.com/headgate/headgate/store/open"
 )
 
-// limits has the limits of tools by name. A tool without one is not limited.
+// limits has the limits of tools by name. A tool without a limit is not limited.
 var limits = map[string]headgate.Limit{
 	"search": headgate.MustParseNamed("search", "sliding-log 2/1m"),
 }
 
-// limited charges each call of a tool to the tool's limit, under the name of its caller. A refusal is a result that a
-// model can read, and not an error of the protocol, which only the program around the model sees.
-func limited(l *headgate.Limiter, caller func(mcp.Request) string) mcp.Middleware {
+// limitTools returns a middleware that charges each call of a tool to the tool's limit, with the caller as the key. A
+// refusal is a result that a model can read, not an error of the protocol, which only the program around it sees.
+func limitTools(l *headgate.Limiter, caller func(mcp.Request) string) mcp.Middleware {
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 			call, ok := req.(*mcp.CallToolRequest)
@@ -72,7 +72,7 @@ func byToken(req mcp.Request) string {
 
 func newServer(l *headgate.Limiter) *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "shop", Version: "1"}, nil)
-	s.AddReceivingMiddleware(limited(l, byToken))
+	s.AddReceivingMiddleware(limitTools(l, byToken))
 	type query struct {
 		Text string `json:"text"`
 	}

@@ -14,15 +14,15 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestATool calls a tool three times by the official client: the third result tells the agent to wait.
-func TestATool(t *testing.T) {
-	there, here := mcp.NewInMemoryTransports()
+// TestToolCallsAreLimited calls a tool three times by the official client. The third result tells the agent to wait.
+func TestToolCallsAreLimited(t *testing.T) {
+	serverTransport, clientTransport := mcp.NewInMemoryTransports()
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- newServer(headgate.New(memory.New(nil), nil)).Run(ctx, there) }()
-	defer func() { cancel(); <-ended }()
+	runErr := make(chan error, 1)
+	go func() { runErr <- newServer(headgate.New(memory.New(nil), nil)).Run(ctx, serverTransport) }()
+	defer func() { cancel(); <-runErr }()
 	client := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil)
-	session, err := client.Connect(ctx, here, nil)
+	session, err := client.Connect(ctx, clientTransport, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestATool(t *testing.T) {
 			want = "Rate limit: search allows 2 calls, 0 are left. Do not call it again before 1m0s have passed."
 		}
 		if !strings.HasPrefix(text, want) || result.IsError != (i == 2) {
-			t.Errorf("call %d: %q, %v", i, text, result.IsError)
+			t.Errorf("call %d: got %q, error %v, want %q", i, text, result.IsError, want)
 		}
 		t.Log(text)
 	}

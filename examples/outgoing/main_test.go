@@ -17,8 +17,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestRequestsKeepTheQuota: 8 requests of 20/s and one repetition take 0.4 s, and the second
-// for which the server asked.
+// TestRequestsKeepTheQuota checks that 8 requests at 20/s, of which one is sent again after 1 s, take 1.3 s at least.
 func TestRequestsKeepTheQuota(t *testing.T) {
 	for _, url := range []string{"sqlite::memory:", "sqlite:" + filepath.Join(t.TempDir(), "quota.db")} {
 		file, err := sqlite.Open(t.Context(), url, nil)
@@ -33,26 +32,26 @@ func TestRequestsKeepTheQuota(t *testing.T) {
 		server.Close()
 		s.Close()
 		var took float64
-		if _, last, found := strings.Cut(out.String(), "request 7: 200 OK\n"); found {
-			_, _ = fmt.Sscanf(last, "%fs: request 8: 200 OK", &took)
+		if _, end, found := strings.Cut(out.String(), "request 7: 200 OK\n"); found {
+			_, _ = fmt.Sscanf(end, "%fs: request 8: 200 OK", &took)
 		}
 		if err != nil || took < 1.3 || strings.Count(out.String(), "200 OK") != 8 ||
 			strings.Count(out.String(), "answers 429: hold back for 1s") != 1 {
-			t.Errorf("%s: %v, %.1f s, got\n%s", url, err, took, &out)
+			t.Errorf("%s: got %v, %.1f s, want 1.3 s at least:\n%s", url, err, took, &out)
 		}
 	}
 }
 
-func TestTheProgramCallsItsServer(t *testing.T) {
+func TestRunCallsItsOwnServer(t *testing.T) {
 	var out bytes.Buffer
 	if err := run(t.Context(), &out, "memory:", "", 1); err != nil ||
 		!strings.HasSuffix(out.String(), "s: request 1: 200 OK\n") {
-		t.Errorf("%v, got\n%s", err, &out)
+		t.Errorf("got %v,\n%s, want one request", err, &out)
 	}
 }
 
-// TestARefusedRequestIsNotSent: a request that would have to wait for more than a minute fails.
-func TestARefusedRequestIsNotSent(t *testing.T) {
+// TestRequestBeyondMaxWaitIsNotSent checks that a request fails if it would have to wait for more than MaxWait.
+func TestRequestBeyondMaxWaitIsNotSent(t *testing.T) {
 	server := busyServer()
 	defer server.Close()
 	client, err := newClient(headgate.New(memory.New(nil), &headgate.Config{Timeout: time.Minute}),
@@ -64,6 +63,6 @@ func TestARefusedRequestIsNotSent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := get(t.Context(), client, server.URL); err == nil || !strings.Contains(err.Error(), "refuses") {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want a refusal", err)
 	}
 }

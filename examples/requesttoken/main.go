@@ -3,9 +3,9 @@
 //	go run ./examples/requesttoken                          # one process
 //	go run ./examples/requesttoken -store sqlite:tokens.db  # run it twice: both share the tokens
 //
-// Five goroutines call the action every second, and two calls a second are allowed: two
-// succeed and three fail, in each second. The store keeps the bucket, so the figures are the
-// same for any number of processes that share the store. Processes on several machines share a database.
+// Five goroutines call the action every second, and two calls a second are allowed: two succeed and three fail, in each
+// second. The store keeps the bucket, so the figures are the same for any number of processes that share the store.
+// Processes on several machines share a database.
 package main
 
 import (
@@ -50,8 +50,8 @@ func run(ctx context.Context, out io.Writer, url string, rule headgate.Limit, se
 	}
 	defer s.Close()
 
-	// limited takes a token and then calls callPayments. headgate.NewRequester takes tokens without calling a function.
-	limited := headgate.Limited(limiter, callPayments, headgate.Charge{Limit: rule, Key: "payments"})
+	// limitedCall takes a token and then calls callPayments. A headgate.NewRequester only takes tokens.
+	limitedCall := headgate.Limited(limiter, callPayments, headgate.Charge{Limit: rule, Key: "payments"})
 
 	lines := log.New(out, "", 0)
 	start := time.Now()
@@ -60,7 +60,7 @@ func run(ctx context.Context, out io.Writer, url string, rule headgate.Limit, se
 	for range seconds {
 		for range 5 {
 			calls.Go(func() {
-				result, err := limited(ctx)
+				result, err := limitedCall(ctx)
 				if err != nil && !errors.Is(err, headgate.ErrDenied) {
 					err = fmt.Errorf("no answer: %w", err) // the store is away, and nothing was called
 				}

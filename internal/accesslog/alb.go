@@ -21,18 +21,18 @@ var albTypes = []string{"http", "https", "h2", "grpcs", "ws", "wss"}
 //	TYPE TIME ELB CLIENT:PORT TARGET:PORT 0.000 0.001 0.000 200 200 34 366 "GET URL HTTP/1.1" "AGENT" CIPHER TLS ...
 //
 // The Classic one has no type.
-func (p *rowReader) alb(line []byte, r *row) (Record, error) {
+func (rd *rowReader) alb(line []byte, r *row) (Record, error) {
 	columns, rest, ok := bytes.Cut(line, []byte(` "`))
-	p.cells = splitBlanks(columns, p.cells)
-	c := p.cells
+	rd.cells = splitBlanks(columns, rd.cells)
+	c := rd.cells
 	if len(c) > 0 && slices.Contains(albTypes, string(c[0])) {
 		c = c[1:]
 	}
 	if len(c) == 0 {
 		return Record{}, errALBTime
 	}
-	at, isTime := rfc3339(c[0])
-	if !isTime || c[0][10] != 'T' {
+	at, valid := parseRFC3339(c[0])
+	if !valid || c[0][10] != 'T' {
 		return Record{}, errALBTime
 	}
 	if len(c) != 11 {
@@ -44,18 +44,18 @@ func (p *rowReader) alb(line []byte, r *row) (Record, error) {
 			return Record{}, errALBColumns
 		}
 	}
-	if r[ip], isTime = withoutPort(c[2]); !isTime {
+	if r[colIP], valid = cutPort(c[2]); !valid {
 		return Record{}, errALBClient
 	}
-	s := scanner{rest: rest, wrong: errALBRequest}
+	s := scanner{unread: rest, nextErr: errALBRequest}
 	s.need(ok)
-	r[method], r[path] = splitRequest(s.quoted())
+	r[colMethod], r[colPath] = splitRequest(s.quoted())
 	s.skip(` "`)
-	if r[agent] = s.quoted(); s.err != nil {
+	if r[colAgent] = s.quoted(); s.err != nil {
 		return Record{}, s.err
 	}
-	r[server], r[status], r[size] = c[3], c[7], c[10]
-	r[host], r[path] = splitURL(r[path])
+	r[colServer], r[colStatus], r[colBytes] = c[3], c[7], c[10]
+	r[colHost], r[colPath] = splitURL(r[colPath])
 	return Record{At: at, Count: 1}, nil
 }
 
@@ -63,7 +63,7 @@ func (p *rowReader) alb(line []byte, r *row) (Record, error) {
 func splitURL(url []byte) (host, path []byte) {
 	_, rest, ok := bytes.Cut(url, []byte("://"))
 	if !ok {
-		return dash, url
+		return absentValue, url
 	}
 	i := bytes.IndexByte(rest, '/')
 	if i < 0 {

@@ -7,16 +7,16 @@ import (
 )
 
 var (
-	errHost    = errors.New("does not begin with a host, an identity and a user")
-	errServer  = errors.New("begins with the name of a virtual host: the format is vhost_combined")
-	errClient  = errors.New("does not begin with the name of a virtual host and a client")
-	errTwo     = errors.New("begins with two addresses, and either may be the client's")
-	errTime    = errors.New("has no time such as [17/May/2015:10:05:03 +0000] in its place")
-	errRequest = errors.New("has no request in quotes after its time")
-	errStatus  = errors.New("has no status of three digits after its request")
-	errSize    = errors.New("has no number of bytes after its status")
-	errReferer = errors.New("has no referer and agent in quotes: not the combined format")
-	errTraefik = errors.New("does not end with a number, a router, a server and milliseconds: not the traefik format")
+	errCLFStart   = errors.New("does not begin with a host, an identity and a user")
+	errVHost      = errors.New("begins with the name of a virtual host: the format is vhost_combined")
+	errNoVHost    = errors.New("does not begin with the name of a virtual host and a client")
+	errTwoClients = errors.New("begins with two addresses, and either may be the client's")
+	errCLFTime    = errors.New("has no time such as [17/May/2015:10:05:03 +0000] in its place")
+	errCLFRequest = errors.New("has no request in quotes after its time")
+	errCLFStatus  = errors.New("has no status of three digits after its request")
+	errCLFBytes   = errors.New("has no number of bytes after its status")
+	errCombined   = errors.New("has no referer and agent in quotes: not the combined format")
+	errTraefik    = errors.New("does not end with a number, a router, a server and milliseconds: not the traefik format")
 )
 
 // clf reads the combined, the common and the vhost_combined format, and Traefik's:
@@ -25,54 +25,54 @@ var (
 //
 // The vhost_combined format begins with the name of a virtual host and a port, and Traefik's ends with a number, a
 // router, a server and a time. The last quote may be missing, since programs cut long lines.
-func (p *rowReader) clf(line []byte, r *row) (Record, error) {
-	s := scanner{rest: line, wrong: errHost}
-	r[ip] = s.client()
-	second, _, _ := bytes.Cut(s.rest, []byte{' '})
-	switch virtual := isVirtualHost(r[ip], second); {
+func (rd *rowReader) clf(line []byte, r *row) (Record, error) {
+	s := scanner{unread: line, nextErr: errCLFStart}
+	r[colIP] = s.client()
+	second, _, _ := bytes.Cut(s.unread, []byte{' '})
+	switch isVirtual := isVirtualHost(r[colIP], second); {
 	case s.err != nil || len(second) == 0:
-		return Record{}, errHost
-	case virtual && p.format != VHost:
-		return Record{}, errServer
-	case virtual:
-		r[host], r[ip] = r[ip], s.client()
-	case p.format == VHost:
-		return Record{}, errClient
+		return Record{}, errCLFStart
+	case isVirtual && rd.format != VHost:
+		return Record{}, errVHost
+	case isVirtual:
+		r[colHost], r[colIP] = r[colIP], s.client()
+	case rd.format == VHost:
+		return Record{}, errNoVHost
 	}
-	if bytes.HasPrefix(s.rest, []byte{'('}) { // as in "192.168.1.2 (203.0.113.214) -"
-		return Record{}, errTwo
+	if bytes.HasPrefix(s.unread, []byte{'('}) { // as in "192.168.1.2 (203.0.113.214) -"
+		return Record{}, errTwoClients
 	}
-	s.until(" ")            // skip the identity
-	r[user] = s.until(" [") // a user may contain spaces
-	s.wrong = errTime
-	at, ok := accessTime(s.until(`] "`))
+	s.until(" ")               // skip the identity
+	r[colUser] = s.until(" [") // a user may contain spaces
+	s.nextErr = errCLFTime
+	at, ok := parseCLFTime(s.until(`] "`))
 	s.need(ok)
-	s.wrong = errRequest
-	r[method], r[path] = splitRequest(s.quoted())
-	s.wrong = errStatus
+	s.nextErr = errCLFRequest
+	r[colMethod], r[colPath] = splitRequest(s.quoted())
+	s.nextErr = errCLFStatus
 	s.skip(" ")
-	r[status] = s.until(" ")
-	s.need(isStatus(r[status]))
-	s.wrong = errSize
-	r[size], s.rest, _ = bytes.Cut(s.rest, []byte{' '})
-	s.need(isNumber(r[size]))
-	if p.format == Combined || p.format == TraefikCLF {
-		s.wrong = errReferer
+	r[colStatus] = s.until(" ")
+	s.need(isStatus(r[colStatus]))
+	s.nextErr = errCLFBytes
+	r[colBytes], s.unread, _ = bytes.Cut(s.unread, []byte{' '})
+	s.need(isNumberOrDash(r[colBytes]))
+	if rd.format == Combined || rd.format == TraefikCLF {
+		s.nextErr = errCombined
 		s.skip(`"`)
-		r[referer] = s.quoted()
+		r[colReferer] = s.quoted()
 		s.skip(` "`)
-		r[agent] = s.rest[:closingQuote(s.rest)]
+		r[colAgent] = s.unread[:closingQuote(s.unread)]
 	}
-	if p.format == TraefikCLF { // 6 "router@file" "http://10.0.0.1:80" 3ms
-		s.wrong = errTraefik
+	if rd.format == TraefikCLF { // 6 "router@file" "http://10.0.0.1:80" 3ms
+		s.nextErr = errTraefik
 		s.quoted()
 		s.skip(" ")
-		s.need(isNumber(s.until(` "`)))
-		r[backend] = s.quoted()
+		s.need(isNumberOrDash(s.until(` "`)))
+		r[colBackend] = s.quoted()
 		s.skip(` "`)
-		r[server] = s.quoted()
+		r[colServer] = s.quoted()
 		s.skip(" ")
-		s.need(isNumber(s.until("ms")) && len(s.rest) == 0)
+		s.need(isNumberOrDash(s.until("ms")) && len(s.unread) == 0)
 	}
 	if s.err != nil {
 		return Record{}, s.err
@@ -80,9 +80,9 @@ func (p *rowReader) clf(line []byte, r *row) (Record, error) {
 	return Record{At: at, Count: 1}, nil
 }
 
-// client reads a word, or the words of a list of addresses such as "198.51.100.7, 10.0.0.1".
+// client returns the next word, or the words of a list of addresses such as "198.51.100.7, 10.0.0.1".
 func (s *scanner) client() []byte {
-	line := s.rest
+	line := s.unread
 	list := s.until(" ")
 	for s.err == nil && bytes.HasSuffix(list, []byte{','}) {
 		list = line[:len(list)+1+len(s.until(" "))]
@@ -93,8 +93,8 @@ func (s *scanner) client() []byte {
 // isStatus reports whether a text is a status: three digits.
 func isStatus(b []byte) bool { return len(b) == 3 && onlyDigits(b) }
 
-// isNumber reports whether a text is digits, or "-" for a missing number.
-func isNumber(b []byte) bool { return len(b) > 0 && onlyDigits(b) || string(b) == "-" }
+// isNumberOrDash reports whether a text is digits, or "-" for a missing number.
+func isNumberOrDash(b []byte) bool { return len(b) > 0 && onlyDigits(b) || string(b) == "-" }
 
 // isVirtualHost reports whether a line's first word is the name of a virtual host, so that the second word is the
 // client. Otherwise the second word is the answer of identd, which is "-" nearly everywhere.
@@ -112,17 +112,17 @@ func isVirtualHost(first, second []byte) bool {
 	return i > 0 && i < len(first)-1 && onlyDigits(first[i+1:])
 }
 
-var dash = []byte("-")
+var absentValue = []byte("-") // in logs
 
 // splitRequest returns the method and the path, without query and fragment, of a request such as `GET /a?b HTTP/1.1`.
 // Anything else, for example the bytes of a TLS greeting, is returned as the path, with the method "-".
 func splitRequest(r []byte) (method, path []byte) {
 	method, path, ok := bytes.Cut(r, []byte{' '})
 	if !ok || len(method) == 0 {
-		return dash, r
+		return absentValue, r
 	}
 	if j := bytes.LastIndex(path, []byte(" HTTP/")); j >= 0 {
 		path = path[:j]
 	}
-	return method, withoutQuery(path)
+	return method, cutQuery(path)
 }

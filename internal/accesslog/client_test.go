@@ -6,30 +6,30 @@ import (
 	"github.com/headgate/headgate/internal/httpkey"
 )
 
-// TestTheClientIsAnAddress has texts that logs write before, around and instead of an address.
-func TestTheClientIsAnAddress(t *testing.T) {
+// TestIPIsTheAddressOfTheClient checks the field ip of lines with lists, ports, zones, or no address of the client.
+func TestIPIsTheAddressOfTheClient(t *testing.T) {
 	t.Parallel()
-	const rest = ` - - [03/May/2026:10:00:01 +0000] "GET / HTTP/1.1" 200 5 "-" "a"`
+	const tail = ` - - [03/May/2026:10:00:01 +0000] "GET / HTTP/1.1" 200 5 "-" "a"`
 	for _, c := range []struct {
 		format Format
 		line   string
 		want   string // empty: there is no client
 	}{
-		{Combined, "198.51.100.7" + rest, "198.51.100.7"},
-		{Combined, "198.51.100.7, 10.0.0.1" + rest, "198.51.100.7"},
-		{Combined, "198.51.100.7, 10.0.0.1, 10.0.0.2" + rest, "198.51.100.7"},
-		{Combined, "198.51.100.7,10.0.0.1" + rest, "198.51.100.7"},
-		{Combined, "198.51.100.7:5555" + rest, "198.51.100.7"},
-		{Combined, "[2001:db8::1]:443" + rest, "2001:db8::1"},
-		{Combined, "2001:DB8::1" + rest, "2001:db8::1"},
-		{Combined, "::ffff:198.51.100.7" + rest, "198.51.100.7"},
-		{Combined, "6.6.6.6, 198.51.100.7, 192.168.0.1" + rest, "198.51.100.7"}, // the client has made up the first address
-		{Combined, "10.0.0.2, 10.0.0.1" + rest, "10.0.0.2"},
-		{Combined, "192.168.1.2 (203.0.113.214)" + rest[2:], ""},
-		{Combined, "-" + rest, ""},
-		{Combined, "crawler.example.com" + rest, ""},
-		{VHost, "2026-05-03T10:00:01.1+02:00 stdout F 198.51.100.7" + rest, ""}, // the line within is Combined
-		{VHost, "example.com:80 198.51.100.7, 10.0.0.1" + rest, "198.51.100.7"},
+		{Combined, "198.51.100.7" + tail, "198.51.100.7"},
+		{Combined, "198.51.100.7, 10.0.0.1" + tail, "198.51.100.7"},
+		{Combined, "198.51.100.7, 10.0.0.1, 10.0.0.2" + tail, "198.51.100.7"},
+		{Combined, "198.51.100.7,10.0.0.1" + tail, "198.51.100.7"},
+		{Combined, "198.51.100.7:5555" + tail, "198.51.100.7"},
+		{Combined, "[2001:db8::1]:443" + tail, "2001:db8::1"},
+		{Combined, "2001:DB8::1" + tail, "2001:db8::1"},
+		{Combined, "::ffff:198.51.100.7" + tail, "198.51.100.7"},
+		{Combined, "6.6.6.6, 198.51.100.7, 192.168.0.1" + tail, "198.51.100.7"}, // the client has made up the first address
+		{Combined, "10.0.0.2, 10.0.0.1" + tail, "10.0.0.2"},
+		{Combined, "192.168.1.2 (203.0.113.214)" + tail[2:], ""},
+		{Combined, "-" + tail, ""},
+		{Combined, "crawler.example.com" + tail, ""},
+		{VHost, "2026-05-03T10:00:01.1+02:00 stdout F 198.51.100.7" + tail, ""}, // the line within is Combined
+		{VHost, "example.com:80 198.51.100.7, 10.0.0.1" + tail, "198.51.100.7"},
 		{JSON, `{"ts":1,"ip":"198.51.100.7:5555"}`, "198.51.100.7"},
 		{JSON, `{"ts":1,"ip":"[2001:db8::1]:443"}`, "2001:db8::1"},
 		{JSON, `{"ts":1,"ip":"[2001:db8::1]"}`, "2001:db8::1"},
@@ -46,17 +46,17 @@ func TestTheClientIsAnAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 		rec, err := rd.Read([]byte(c.line))
-		wrong := err
+		readErr := err
 		if err == nil {
-			wrong = rec.Values[0].Err
+			readErr = rec.Values[0].Err
 		}
-		if got := key(rec); c.want == "" && wrong == nil || got != c.want {
-			t.Errorf("%s: %q, want %q, %v", c.line, got, c.want, wrong)
+		if got := key(rec); c.want == "" && readErr == nil || got != c.want {
+			t.Errorf("%s: got %q, error %v; want %q", c.line, got, readErr, c.want)
 		}
 	}
 }
 
-// TestClientsBehindListedProxies: if proxies are listed, private addresses are not proxies.
+// TestClientsBehindListedProxies checks that with Config.Proxies, other private addresses are clients.
 func TestClientsBehindListedProxies(t *testing.T) {
 	t.Parallel()
 	proxies, err := httpkey.ParseProxies("203.0.113.0/24")

@@ -11,50 +11,49 @@ import (
 //	{"log":"LINE\n","stream":"stdout","time":"2014-08-14T20:17:09.669Z"}     of Docker's json-file
 type containerLog struct {
 	Reader
-	cut [2]bool // of stdout and stderr: whether the latest line continues in the next one
+	continues [2]bool // whether the latest line of stdout, and of stderr, continues in the next line
 }
 
-var errPart = errors.New("is a part of a line that its container's log has cut")
+var errCutLine = errors.New("is a part of a line that its container's log has cut")
 
-// Read implements Reader.
 func (c *containerLog) Read(line []byte) (Record, error) {
-	inner, stream, whole, ok := unwrapContainer(line)
+	inner, stream, isWhole, ok := unwrapContainer(line)
 	if !ok {
 		return c.Reader.Read(line)
 	}
-	n := 0
+	index := 0
 	if stream == "stderr" {
-		n = 1
+		index = 1
 	}
-	continued := c.cut[n]
-	if c.cut[n] = !whole; continued || !whole {
-		return Record{}, errPart
+	isContinuation := c.continues[index]
+	if c.continues[index] = !isWhole; isContinuation || !isWhole {
+		return Record{}, errCutLine
 	}
 	return c.Reader.Read(inner)
 }
 
-// unwrapContainer returns the program's line within a line of a container's log, and whether it is a whole line.
-func unwrapContainer(line []byte) (inner []byte, stream string, whole, ok bool) {
+// unwrapContainer returns the program's line within a line of a container's log, and whether the line is whole.
+func unwrapContainer(line []byte) (inner []byte, stream string, isWhole, ok bool) {
 	if bytes.HasPrefix(line, []byte(`{"log":"`)) {
 		doc, err := parseObject(line)
-		log, from, time := doc.lookup("log"), doc.lookup("stream"), doc.lookup("time")
-		if err != nil || log == nil || from == nil || time == nil || isInvalidText(log) {
+		log, streamName, timeValue := doc.lookup("log"), doc.lookup("stream"), doc.lookup("time")
+		if err != nil || log == nil || streamName == nil || timeValue == nil || isInvalidText(log) {
 			return nil, "", false, false
 		}
-		inner, whole = bytes.CutSuffix(decodeText(log), []byte{'\n'})
-		return bytes.TrimSuffix(inner, []byte{'\r'}), string(decodeText(from)), whole, true
+		inner, isWhole = bytes.CutSuffix(decodeText(log), []byte{'\n'})
+		return bytes.TrimSuffix(inner, []byte{'\r'}), string(decodeText(streamName)), isWhole, true
 	}
 	stamp, rest, _ := bytes.Cut(line, []byte{' '})
 	for _, stream = range []string{"stdout", "stderr"} {
-		after, found := bytes.CutPrefix(rest, []byte(stream+" "))
+		tagged, found := bytes.CutPrefix(rest, []byte(stream+" "))
 		if !found {
 			continue
 		}
-		_, isTime := rfc3339(stamp)
-		tags, inner, found := bytes.Cut(after, []byte{' '})
+		_, isTime := parseRFC3339(stamp)
+		tags, inner, found := bytes.Cut(tagged, []byte{' '})
 		tag, _, _ := bytes.Cut(tags, []byte{':'})
-		whole = string(tag) == "F"
-		return inner, stream, whole, isTime && found && (whole || string(tag) == "P")
+		isWhole = string(tag) == "F"
+		return inner, stream, isWhole, isTime && found && (isWhole || string(tag) == "P")
 	}
 	return nil, "", false, false
 }

@@ -13,8 +13,8 @@ import (
 type csvReader struct {
 	header
 	cfg   Config
-	ready bool // the header was read
-	time  int  // index of the column
+	ready bool // whether the header was read
+	time  int  // index of the column with the time
 
 	// reader reads lines from buffer, and buffer from line, so that lines need no new reader.
 	line   bytes.Reader
@@ -32,23 +32,22 @@ func openCSV(f *format, names []string, cfg Config) Reader {
 var (
 	csvTimes = append([]string{"ts", "time", "timestamp", "@timestamp", "datetime", "date", "at"}, productTimes...)
 
-	errHeader = errors.New("is no header: no column is called ts, time, timestamp, @timestamp, datetime, date or at")
-	errCells  = errors.New("has not as many columns as the header")
-	errQuotes = errors.New("has a quote in a value that does not begin with one, or none at its end")
-	errTwice  = errors.New("is no header: two of its columns have the same name")
+	errCSVHeader   = errors.New("is no header: no column is called ts, time, timestamp, @timestamp, datetime, date or at")
+	errColumnCount = errors.New("has not as many columns as the header")
+	errCSVQuotes   = errors.New("has a quote in a value that does not begin with one, or none at its end")
+	errDuplicate   = errors.New("is no header: two of its columns have the same name")
 )
 
-// Read implements Reader.
 func (c *csvReader) Read(line []byte) (Record, error) {
 	if !c.ready {
 		return c.readHeader(line)
 	}
 	cells, err := c.split(line)
 	if err != nil {
-		return Record{}, errQuotes
+		return Record{}, errCSVQuotes
 	}
 	if len(cells) != len(c.columns) {
-		return Record{}, errCells
+		return Record{}, errColumnCount
 	}
 	at, ok := c.cfg.parseTime([]byte(cells[c.time]))
 	if !ok {
@@ -67,20 +66,20 @@ func (c *csvReader) readHeader(line []byte) (Record, error) {
 		columns := slices.Clone(cells)
 		for i, name := range columns {
 			if columns[i] = strings.TrimSpace(name); slices.Contains(columns[:i], columns[i]) {
-				return Record{}, errTwice
+				return Record{}, errDuplicate
 			}
 		}
 		c.columns = columns
-		if c.time = c.find(namesOr(c.cfg.Time, csvTimes)...); c.time < 0 {
+		if c.time = c.findColumn(configuredNames(c.cfg.Time, csvTimes)...); c.time < 0 {
 			continue
 		}
-		if err := c.set(columns, plainAliases); err != nil {
+		if err := c.setColumns(columns, plainAliases); err != nil {
 			return Record{}, err
 		}
 		c.ready = true
 		return Record{Foreign: true, Skip: "is the header"}, nil
 	}
-	return Record{}, errHeader
+	return Record{}, errCSVHeader
 }
 
 // split splits a line into its cells, without their quotes.

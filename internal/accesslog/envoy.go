@@ -6,47 +6,47 @@ import (
 )
 
 var (
-	errEnvoyTime = errors.New("does not begin with a time such as [2016-04-15T20:17:00.310Z] and a request in quotes")
-	errEnvoy     = errors.New("has not the columns of Envoy's default format, nor of Istio's")
+	errEnvoyTime    = errors.New("does not begin with a time such as [2016-04-15T20:17:00.310Z] and a request in quotes")
+	errEnvoyColumns = errors.New("has not the columns of Envoy's default format, nor of Istio's")
 )
 
 // envoy reads the default lines of Envoy, and of Istio, which have the columns in brackets:
 //
 //	[TIME] "METHOD PATH PROTOCOL" STATUS FLAGS [DETAILS TERMINATION "FAILURE"] RECEIVED SENT MS MS
 //	  "X-FORWARDED-FOR" "AGENT" "ID" "HOST" "UPSTREAM" [CLUSTER LOCAL DOWNSTREAM_LOCAL DOWNSTREAM_REMOTE SNI ROUTE]
-func (p *rowReader) envoy(line []byte, r *row) (Record, error) {
+func (rd *rowReader) envoy(line []byte, r *row) (Record, error) {
 	if isEnvoyLog(line) {
 		return Record{Foreign: true, Skip: "is not about a request"}, nil
 	}
-	s := scanner{rest: line, wrong: errEnvoyTime}
+	s := scanner{unread: line, nextErr: errEnvoyTime}
 	s.skip("[")
-	at, ok := rfc3339(s.until(`] "`))
+	at, ok := parseRFC3339(s.until(`] "`))
 	s.need(ok)
 	request := s.quoted()
-	s.wrong = errEnvoy
+	s.nextErr = errEnvoyColumns
 	s.skip(" ")
-	r[method], r[path] = splitRequest(request)
-	r[status] = s.until(" ")
-	s.need(onlyDigits(r[status]))
+	r[colMethod], r[colPath] = splitRequest(request)
+	r[colStatus] = s.until(" ")
+	s.need(onlyDigits(r[colStatus]))
 	s.until(" ")
-	istio := len(s.rest) > 0 && !isDigit(s.rest[0])
-	if istio {
+	isIstio := len(s.unread) > 0 && !isDigit(s.unread[0])
+	if isIstio {
 		s.until(` "`)
 		s.quoted()
 		s.skip(" ")
 	}
 	s.need(onlyDigits(s.until(" ")))
-	r[size] = s.until(" ")
-	s.need(onlyDigits(r[size]) && isNumber(s.until(" ")) && isNumber(s.until(` "`)))
-	for _, c := range []column{ip, agent, referer, host, server} { // referer is used for the request's id
-		if r[c] = s.quoted(); c != server {
+	r[colBytes] = s.until(" ")
+	s.need(onlyDigits(r[colBytes]) && isNumberOrDash(s.until(" ")) && isNumberOrDash(s.until(` "`)))
+	for _, c := range []column{colIP, colAgent, colReferer, colHost, colServer} { // colReferer gets the request's id
+		if r[c] = s.quoted(); c != colServer {
 			s.skip(` "`)
 		}
 	}
-	p.cells = splitBlanks(s.rest, p.cells)
-	s.need(len(p.cells) == 0 && !istio || len(p.cells) == 6 && istio)
-	if s.err == nil && istio {
-		r[ip], ok = withoutPort(p.cells[3])
+	rd.cells = splitBlanks(s.unread, rd.cells)
+	s.need(len(rd.cells) == 0 && !isIstio || len(rd.cells) == 6 && isIstio)
+	if s.err == nil && isIstio {
+		r[colIP], ok = cutPort(rd.cells[3])
 		s.need(ok)
 	}
 	if s.err != nil {
@@ -69,6 +69,6 @@ func isEnvoyLog(line []byte) bool {
 		}
 		stamp = line[1 : 1+length]
 	}
-	_, ok := rfc3339(stamp)
+	_, ok := parseRFC3339(stamp)
 	return ok
 }

@@ -13,21 +13,20 @@ import (
 // column is a plain field of an access log.
 type column int
 
-// The plain fields.
 const (
-	ip column = iota
-	user
-	host
-	method
-	path
-	status
-	size
-	referer
-	agent
-	frontend
-	backend
-	server
-	columns
+	colIP column = iota
+	colUser
+	colHost
+	colMethod
+	colPath
+	colStatus
+	colBytes
+	colReferer
+	colAgent
+	colFrontend
+	colBackend // for Traefik, the router
+	colServer
+	columnCount
 )
 
 var columnNames = []string{
@@ -35,21 +34,21 @@ var columnNames = []string{
 }
 
 // row has the plain fields of a line, by column.
-type row [columns][]byte
+type row [columnCount][]byte
 
 // fields extracts the requested fields from lines.
 type fields struct {
 	names   []string
 	proxies httpkey.Proxies
-	places  []int   // index of each field in a row, or among the columns of a header
-	values  []Value // of the current line
+	places  []int   // index of each field among the columns of a row or of a header
+	values  []Value // values of the current line
 }
 
 func newFields(names []string, cfg Config) fields {
 	return fields{names: names, proxies: cfg.Proxies, values: make([]Value, len(names))}
 }
 
-// newRowFields returns fields whose places are columns of a row.
+// newRowFields returns fields that are columns of a row.
 func newRowFields(names []string, cfg Config) fields {
 	f := newFields(names, cfg)
 	for _, name := range names {
@@ -70,12 +69,12 @@ func valuesOf[T string | []byte](f *fields, cells []T) []Value {
 // each path, and finds the client in a list of addresses.
 func (f *fields) value(i int, text []byte) (v Value) {
 	switch v.Text = text; f.names[i] {
-	case columnNames[path]:
+	case columnNames[colPath]:
 		if bytes.HasPrefix(text, []byte("http://")) || bytes.HasPrefix(text, []byte("https://")) {
 			_, text = splitURL(text)
 		}
-		v.Text = withoutQuery(text)
-	case columnNames[ip]:
+		v.Text = cutQuery(text)
+	case columnNames[colIP]:
 		v.Text, v.Err = clientAddress(text, f.proxies)
 	}
 	return v
@@ -94,7 +93,7 @@ type rowReader struct {
 	note   string   // set by parse
 }
 
-// openRows returns a function that opens a reader with a function that parses lines.
+// openRows returns the open function of a format whose lines parse reads.
 func openRows(parse func(*rowReader, []byte, *row) (Record, error)) func(*format, []string, Config) Reader {
 	return func(f *format, names []string, cfg Config) Reader {
 		return &rowReader{fields: newRowFields(names, cfg), format: f.name, parse: parse}
@@ -108,22 +107,20 @@ var (
 	openEnvoy   = openRows((*rowReader).envoy)
 )
 
-// Read implements Reader.
-func (p *rowReader) Read(line []byte) (Record, error) {
-	p.row = row{}
-	rec, err := p.parse(p, line, &p.row)
+func (rd *rowReader) Read(line []byte) (Record, error) {
+	rd.row = row{}
+	rec, err := rd.parse(rd, line, &rd.row)
 	if rec.Count > 0 {
-		rec.Values = valuesOf(&p.fields, p.row[:])
+		rec.Values = valuesOf(&rd.fields, rd.row[:])
 	}
 	return rec, err
 }
 
-// Notes implements Reader.
-func (p *rowReader) Notes() []string {
-	if p.note == "" {
+func (rd *rowReader) Notes() []string {
+	if rd.note == "" {
 		return nil
 	}
-	return []string{p.note}
+	return []string{rd.note}
 }
 
 // header has the columns of a log whose first lines name them, and finds the fields among them.
@@ -137,11 +134,11 @@ func newHeader(f *format, names []string, cfg Config) header {
 	return header{fields: newFields(names, cfg), format: f.name}
 }
 
-// set sets the columns and finds each field by its name or by one of its aliases.
-func (h *header) set(columns []string, aliases map[string][]string) error {
+// setColumns sets the columns and finds each field by its name or by one of its aliases.
+func (h *header) setColumns(columns []string, aliases map[string][]string) error {
 	h.columns, h.places = columns, h.places[:0]
 	for _, field := range h.names {
-		n := h.find(append([]string{field}, aliases[field]...)...)
+		n := h.findColumn(append([]string{field}, aliases[field]...)...)
 		if n < 0 {
 			return noField(h.format, field, columns)
 		}
@@ -150,8 +147,8 @@ func (h *header) set(columns []string, aliases map[string][]string) error {
 	return nil
 }
 
-// find returns the index of the first of the names that is a column, or -1.
-func (h *header) find(names ...string) int {
+// findColumn returns the index of the first of the names that is a column, or -1.
+func (h *header) findColumn(names ...string) int {
 	for _, name := range names {
 		if i := slices.Index(h.columns, name); i >= 0 {
 			return i
@@ -160,14 +157,14 @@ func (h *header) find(names ...string) int {
 	return -1
 }
 
-// splitBlanks splits a line at its blanks. It reuses the memory of into.
-func splitBlanks(line []byte, into [][]byte) [][]byte {
-	return slices.AppendSeq(into[:0], bytes.FieldsFuncSeq(line, func(r rune) bool { return r == ' ' }))
+// splitBlanks splits a line at its blanks. It reuses the memory of buffer.
+func splitBlanks(line []byte, buffer [][]byte) [][]byte {
+	return slices.AppendSeq(buffer[:0], bytes.FieldsFuncSeq(line, func(r rune) bool { return r == ' ' }))
 }
 
-// withoutQuery cuts the query off a path, and the fragment that some clients send: servers that accept one serve the
-// same page.
-func withoutQuery(path []byte) []byte {
+// cutQuery cuts the query off a path, and the fragment that some clients send: servers that accept a fragment serve the
+// page without it.
+func cutQuery(path []byte) []byte {
 	if i := bytes.IndexAny(path, "?#"); i > 0 {
 		return path[:i]
 	}

@@ -19,7 +19,6 @@ import (
 // Format is the way in which a log writes its lines.
 type Format string
 
-// The formats.
 const (
 	// TraefikCLF is Traefik's default: Combined, then the number of requests, the router, the
 	// server and the milliseconds.
@@ -64,15 +63,15 @@ const (
 
 // format describes a format in the table of formats.
 type format struct {
-	name   Format
-	about  string // for help texts
-	fields string // separated by blanks; empty: the log's lines name them
-	open   func(*format, []string, Config) Reader
-	within Format // a more general format, which also reads these lines but finds less in them
+	name    Format
+	about   string // for help texts
+	fields  string // names of the fields, separated by blanks; empty: the lines of the log name them
+	open    func(*format, []string, Config) Reader
+	general Format // a more general format, which also reads these lines but finds fewer fields; "": none
 }
 
-// table has all formats, in the order in which Detect tries them.
-var table = []format{
+// formatTable has all formats, in the order in which Detect tries them.
+var formatTable = []format{
 	{
 		TraefikCLF, "Traefik's common log format", commonFields + " referer agent backend server", openCLF,
 		Combined,
@@ -100,7 +99,7 @@ const commonFields = "ip user method path status bytes"
 // Formats returns the names of all formats, in the order in which Detect tries them.
 func Formats() []Format {
 	var names []Format
-	for _, f := range table {
+	for _, f := range formatTable {
 		names = append(names, f.name)
 	}
 	return names
@@ -116,8 +115,8 @@ func (f Format) About() string {
 
 // lookupFormat returns the format's row of the table, or nil.
 func lookupFormat(f Format) *format {
-	if i := slices.IndexFunc(table, func(row format) bool { return row.name == f }); i >= 0 {
-		return &table[i]
+	if i := slices.IndexFunc(formatTable, func(row format) bool { return row.name == f }); i >= 0 {
+		return &formatTable[i]
 	}
 	return nil
 }
@@ -125,7 +124,7 @@ func lookupFormat(f Format) *format {
 // Names lists the names of all formats for messages.
 func Names() string {
 	var names []string
-	for _, f := range table {
+	for _, f := range formatTable {
 		names = append(names, string(f.name))
 	}
 	return strings.Join(names, ", ")
@@ -134,7 +133,7 @@ func Names() string {
 // Value is the value of a field in a line.
 type Value struct {
 	Text []byte // valid until the next line is read
-	Err  error  // ErrNoField, or why the value is no text, or why an ip is no address
+	Err  error  // ErrNoField, or the reason why the value is no text or an ip is no address
 }
 
 // Spent is the cost of a call in a line of [Usage]: the tokens that were reserved when it began, and the tokens that it
@@ -182,17 +181,17 @@ type Config struct {
 	parseTime func([]byte) (us int64, ok bool)
 }
 
-// fractions removes fractions of seconds from a format for strptime: package time reads them after seconds by itself.
-var fractions = strings.NewReplacer(".%f", "", ",%f", "", ".%L", "", ",%L", "")
+// fractionRemover removes fractions of seconds from a format for strptime: package time reads fractions by itself.
+var fractionRemover = strings.NewReplacer(".%f", "", ",%f", "", ".%L", "", ",%L", "")
 
 // complete checks the configuration as far as it does not depend on the format, and adds defaults.
 func (cfg Config) complete() (Config, error) {
 	if cfg.Proxies == nil {
 		cfg.Proxies = privateNetworks
 	}
-	cfg.parseTime = anyTime
+	cfg.parseTime = parseAnyTime
 	if cfg.TimeFormat != "" {
-		layout, err := strftime.Layout(fractions.Replace(cfg.TimeFormat))
+		layout, err := strftime.Layout(fractionRemover.Replace(cfg.TimeFormat))
 		if err != nil {
 			return cfg, law.Invalid("time_format", "%.60q: %v", cfg.TimeFormat, err)
 		}
@@ -215,21 +214,21 @@ func New(f Format, fields []string, cfg Config) (Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	has := strings.Fields(row.fields)
-	if (len(has) > 0 || f == W3C) && cfg.Time+cfg.TimeFormat != "" {
+	available := strings.Fields(row.fields)
+	if (len(available) > 0 || f == W3C) && cfg.Time+cfg.TimeFormat != "" {
 		return nil, law.Invalid("time", "a log of the format %s has its time in one place; JSON and CSV have not", f)
 	}
 	for _, field := range fields {
-		if len(has) > 0 && !slices.Contains(has, field) {
-			return nil, noField(f, field, has)
+		if len(available) > 0 && !slices.Contains(available, field) {
+			return nil, noField(f, field, available)
 		}
 	}
 	return &containerLog{Reader: row.open(row, fields, cfg)}, nil
 }
 
 // noField returns the error about a field that a format or a log does not have, with the fields that it has.
-func noField(f Format, field string, has []string) error {
-	return law.Invalid("field", "a log of the format %s has no %q, but %s", f, field, enumerate(has))
+func noField(f Format, field string, available []string) error {
+	return law.Invalid("field", "a log of the format %s has no %q, but %s", f, field, enumerate(available))
 }
 
 // enumerate writes "a, b and c".
@@ -243,5 +242,5 @@ func enumerate(words []string) string {
 // ErrNoField is the Err of a Value whose field is not in the line, which is valid otherwise.
 var ErrNoField = errors.New("the field is not there")
 
-// missing returns ErrNoField with the name of the field.
-func missing(field string) error { return fmt.Errorf("%w: %s", ErrNoField, field) }
+// missingFieldError returns ErrNoField with the name of the field.
+func missingFieldError(field string) error { return fmt.Errorf("%w: %s", ErrNoField, field) }

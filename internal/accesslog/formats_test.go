@@ -14,79 +14,79 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestFormats(t *testing.T) {
 	t.Parallel()
-	var seen []Format
+	var tested []Format
 	for _, s := range samples {
 		t.Run(string(s.format), func(t *testing.T) {
 			t.Parallel()
 			rd := s.reader(t)
 			for i, line := range s.lines {
-				before := line
+				oldLine := line
 				if got := describe(rd.Read([]byte(line))); got != s.want[i] {
 					t.Errorf("line %d: got %q, want %q", i+1, got, s.want[i])
 				}
-				if line != before {
+				if line != oldLine {
 					t.Errorf("line %d was changed", i+1)
 				}
 			}
-			if rec, err := rd.Read([]byte(s.damaged)); !errors.Is(err, s.why) {
-				t.Errorf("damaged: got %q, want %v", describe(rec, err), s.why)
+			if rec, err := rd.Read([]byte(s.damaged)); !errors.Is(err, s.damagedErr) {
+				t.Errorf("damaged: got %q, want %v", describe(rec, err), s.damagedErr)
 			}
 			head := s.head + strings.Join(s.lines[:], "\n") + "\n"
 			if got, err := Detect([]byte(head), Config{}); got != s.format || err != nil {
-				t.Errorf("recognised as %q, %v", got, err)
+				t.Errorf("Detect: got %q, error %v; want %q", got, err, s.format)
 			}
-			// As many damaged lines do not hide the format, and none of these is read as something else.
+			// One damaged line does not hide the format.
 			if got, err := Detect([]byte(head+s.damaged+"\n"), Config{}); got != s.format || err != nil {
-				t.Errorf("with a damaged line: recognised as %q, %v", got, err)
+				t.Errorf("Detect with a damaged line: got %q, error %v; want %q", got, err, s.format)
 			}
 			if s.format.About() == "" {
-				t.Error("says nothing of itself")
+				t.Error("About returns no text")
 			}
 		})
-		seen = append(seen, s.format)
+		tested = append(tested, s.format)
 	}
 	for _, f := range Formats() {
-		if !slices.Contains(seen, f) {
+		if !slices.Contains(tested, f) {
 			t.Errorf("%s has no sample", f)
 		}
 	}
 }
 
-// TestNoFormatReadsAnother: a reader refuses the lines of other formats with a reason, unless its format is a more
-// general one.
+// TestNoFormatReadsAnother checks that a reader refuses the lines of other formats with a reason, unless its format is
+// more general.
 func TestNoFormatReadsAnother(t *testing.T) {
 	t.Parallel()
-	within := map[Format][]Format{ // the more general formats of each
+	generalFormats := map[Format][]Format{ // the more general formats of each
 		Combined: {Common}, TraefikCLF: {Combined, Common},
 		Caddy: {JSON}, TraefikJSON: {JSON}, Usage: {JSON},
 	}
-	pairs, refused := 0, 0
+	pairs, refusals := 0, 0
 	for _, s := range samples {
 		for _, other := range samples {
-			if s.format == other.format || slices.Contains(within[s.format], other.format) {
+			if s.format == other.format || slices.Contains(generalFormats[s.format], other.format) {
 				continue
 			}
 			rd := other.reader(t)
-			own := s.reader(t)
+			ownReader := s.reader(t)
 			for _, line := range s.lines {
 				pairs++
 				rec, err := rd.Read([]byte(line))
 				if err == nil && rec.Count > 0 {
-					if mine, _ := own.Read([]byte(line)); describe(rec, nil) != describe(mine, nil) {
+					if ownRecord, _ := ownReader.Read([]byte(line)); describe(rec, nil) != describe(ownRecord, nil) {
 						t.Errorf("%s reads %q of %s as %q", other.format, line, s.format, describe(rec, err))
 					}
 				}
 				if err != nil || rec.Skip != "" {
-					refused++
+					refusals++
 				}
 			}
 		}
 	}
-	t.Logf("%d lines before readers of other formats, %d refused with a reason", pairs, refused)
+	t.Logf("%d lines before readers of other formats, %d refused with a reason", pairs, refusals)
 }
 
-// TestMixedLogs: Detect takes the format that has more lines in a log of two, or a more general one that reads these
-// lines alike.
+// TestMixedLogs checks that Detect returns the format of six of the seven lines of a log, or a more general format that
+// reads these lines alike.
 func TestMixedLogs(t *testing.T) {
 	t.Parallel()
 	for _, s := range samples {
@@ -108,12 +108,12 @@ func TestMixedLogs(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			own, err := New(s.format, []string{"ip"}, Config{Year: 2015})
+			ownReader, err := New(s.format, []string{"ip"}, Config{Year: 2015})
 			if err != nil {
 				t.Fatal(err)
 			}
 			line := []byte(s.lines[0])
-			if rec, err := rd.Read(line); err != nil || describe(rec, nil) != withoutTokens(own.Read(line)) {
+			if rec, err := rd.Read(line); err != nil || describe(rec, nil) != withoutTokens(ownReader.Read(line)) {
 				t.Errorf("%s with one line of %s: recognised as %s, which reads %q", s.format, other.format, got,
 					describe(rec, err))
 			}
@@ -127,12 +127,12 @@ func withoutTokens(rec Record, err error) string {
 	return describe(rec, err)
 }
 
-// TestDamagedLines cuts every sample at every place, and replaces single bytes. A cut line is read like the whole one
-// or not at all, and no line makes a reader panic.
+// TestDamagedLines cuts every sample at every place, and replaces single bytes. It checks that a cut line is read like
+// the whole line or not at all, and that no line makes a reader panic.
 func TestDamagedLines(t *testing.T) {
 	t.Parallel()
 	for _, s := range samples {
-		read, refused := 0, 0
+		sameCount, refusals := 0, 0
 		for _, line := range s.lines {
 			whole := describe(s.reader(t).Read([]byte(line)))
 			for n := range len(line) {
@@ -140,13 +140,13 @@ func TestDamagedLines(t *testing.T) {
 				got := describe(rec, err)
 				switch {
 				case err != nil || rec.Count == 0:
-					refused++
+					refusals++
 				case s.format == CSV && n > strings.LastIndexByte(line, ','): // the last column is shorter
 				case s.format == SSHD && n > strings.LastIndexByte(line, '.'): // the address is shorter
 				case got != whole:
 					t.Errorf("%s: cut at %d: %q is read as %q, not %q", s.format, n, line[:n], got, whole)
 				default:
-					read++
+					sameCount++
 				}
 			}
 			for n := range len(line) {
@@ -157,7 +157,7 @@ func TestDamagedLines(t *testing.T) {
 				}
 			}
 		}
-		t.Logf("%s: %d cut lines read as the whole one, %d refused", s.format, read, refused)
+		t.Logf("%s: %d cut lines read as the whole one, %d refused", s.format, sameCount, refusals)
 	}
 }
 
@@ -173,17 +173,17 @@ func TestHeaders(t *testing.T) {
 		"semicolons":     {CSV, "ip", []string{"ts;ip", "1;10.0.0.1"}, "1970-01-01T00:00:01Z 10.0.0.1"},
 		"tabs":           {CSV, "user", []string{"ts\tuser", "1\ta,b"}, "1970-01-01T00:00:01Z a,b"},
 		"alias":          {CSV, "ip", []string{"ts,remote_addr", "1,::1"}, "1970-01-01T00:00:01Z ::1"},
-		"no time":        {CSV, "ip", []string{"when,ip"}, errHeader.Error()},
-		"twice":          {CSV, "ip", []string{"ts,ip,ip"}, errTwice.Error()},
-		"too few":        {CSV, "ip", []string{"ts,ip", "1"}, errCells.Error()},
+		"no time":        {CSV, "ip", []string{"when,ip"}, errCSVHeader.Error()},
+		"twice":          {CSV, "ip", []string{"ts,ip,ip"}, errDuplicate.Error()},
+		"too few":        {CSV, "ip", []string{"ts,ip", "1"}, errColumnCount.Error()},
 		"bad time":       {CSV, "ip", []string{"ts,ip", "x,a"}, errBadTime.Error()},
-		"stray quote":    {CSV, "ip", []string{"ts,ip", `1,a"b`}, errQuotes.Error()},
-		"after a quote":  {CSV, "ip", []string{"ts,ip", `1,"a"b`}, errQuotes.Error()},
+		"stray quote":    {CSV, "ip", []string{"ts,ip", `1,a"b`}, errCSVQuotes.Error()},
+		"after a quote":  {CSV, "ip", []string{"ts,ip", `1,"a"b`}, errCSVQuotes.Error()},
 		"W3C columns change": {W3C, "ip", []string{
 			"#Fields: date time c-ip", "#Fields: c-ip time date", "10.0.0.1 00:00:01.5 1970-01-01",
 		}, "1970-01-01T00:00:01.5Z 10.0.0.1"},
-		"W3C without its columns": {W3C, "ip", []string{"1970-01-01 00:00:01 10.0.0.1"}, errNoFields.Error()},
-		"W3C without a date":      {W3C, "ip", []string{"#Fields: time c-ip"}, errW3CFields.Error()},
+		"W3C without its columns": {W3C, "ip", []string{"1970-01-01 00:00:01 10.0.0.1"}, errW3CNoFields.Error()},
+		"W3C without a date":      {W3C, "ip", []string{"#Fields: time c-ip"}, errW3CNoTime.Error()},
 		"W3C without the field":   {W3C, "user", []string{"#Fields: date time c-ip"}, `field: a log of the format iis has no "user", but date, time and c-ip`},
 		"W3C by its own name":     {W3C, "s-port", []string{"#Fields: date time s-port", "1970-01-01 00:00:01 80"}, "1970-01-01T00:00:01Z 80"},
 		"W3C of CloudFront": {W3C, "ip", []string{
@@ -218,14 +218,14 @@ func TestHeaders(t *testing.T) {
 
 func TestDetectSaysWhy(t *testing.T) {
 	t.Parallel()
-	good := samples[0].lines[0] + "\n"
+	goodLine := samples[0].lines[0] + "\n"
 	for log, want := range map[string]string{
-		"":               ErrEmpty.Error(),
-		"a\nb\n":         `the first lines are none of traefik, combined, common`,
-		good + "b\nc\nd": `less than half of the first lines is of one format (combined reads 1 of 4, and of another: does not begin`,
+		"":                   ErrEmpty.Error(),
+		"a\nb\n":             `the first lines are none of traefik, combined, common`,
+		goodLine + "b\nc\nd": `less than half of the first lines is of one format (combined reads 1 of 4, and of another: does not begin`,
 	} {
 		if _, err := Detect([]byte(log), Config{}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: got %v", log, err)
+			t.Errorf("%q: got %v, want %q", log, err, want)
 		}
 	}
 }

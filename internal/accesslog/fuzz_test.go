@@ -10,20 +10,20 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// FuzzRead checks that no reader panics or changes a line, that times are in the range of the laws, that a line is
-// read the same the second time, and that a skipped line has a reason.
+// FuzzRead checks that no reader panics or changes a line, that times are in the range of the laws, that the second
+// reading of a line has the same result, and that a skipped line has a reason.
 func FuzzRead(f *testing.F) {
 	for i, s := range samples {
 		for _, line := range append(s.lines[:], s.damaged) {
 			f.Add(uint8(i), []byte(line))
 		}
 	}
-	f.Fuzz(func(t *testing.T, which uint8, line []byte) {
-		s := &samples[int(which)%len(samples)]
+	f.Fuzz(func(t *testing.T, index uint8, line []byte) {
+		s := &samples[int(index)%len(samples)]
 		rd := s.reader(t)
-		first := ""
+		firstResult := ""
 		for n := range 2 { // a reader may remember the line
-			before := bytes.Clone(line)
+			oldLine := bytes.Clone(line)
 			rec, err := rd.Read(line)
 			if err == nil && rec.Count > 0 && (rec.At <= 0 || rec.At > MaxTime) {
 				t.Errorf("%s: time %d of %q", s.format, rec.At, line)
@@ -40,13 +40,13 @@ func FuzzRead(f *testing.F) {
 			if errors.Is(err, law.ErrInvalid) && s.format != CSV && s.format != W3C {
 				t.Errorf("%s: %q is about the whole log: %v", s.format, line, err)
 			}
-			if !bytes.Equal(line, before) {
-				t.Errorf("%s: %q was changed", s.format, before)
+			if !bytes.Equal(line, oldLine) {
+				t.Errorf("%s: %q was changed", s.format, oldLine)
 			}
 			if got := describe(rec, err); n == 0 {
-				first = got
-			} else if got != first && s.format != SSHD && s.format != W3C { // these readers remember lines
-				t.Errorf("%s: %q is read as %q, then as %q", s.format, line, first, got)
+				firstResult = got
+			} else if got != firstResult && s.format != SSHD && s.format != W3C { // these readers remember lines
+				t.Errorf("%s: %q is read as %q, then as %q", s.format, line, firstResult, got)
 			}
 		}
 	})
@@ -60,12 +60,12 @@ func FuzzDetect(f *testing.F) {
 	f.Fuzz(func(t *testing.T, head []byte) {
 		format, err := Detect(head, Config{})
 		if (err == nil) != (format.About() != "") {
-			t.Errorf("%q: %q, %v", head, format, err)
+			t.Errorf("%q: got format %q, error %v", head, format, err)
 		}
 	})
 }
 
-// FuzzLookup looks up names in documents of one level and of several.
+// FuzzLookup checks that a lookup of a member returns its value, and that every value is valid JSON.
 func FuzzLookup(f *testing.F) {
 	f.Add([]byte(`{"a":1,"b":{"a":2}}`), "a")
 	f.Add([]byte(`{"\u0061":"x\n","c":[{}]}`), "a")
@@ -90,14 +90,14 @@ func FuzzTimes(f *testing.F) {
 	f.Add([]byte("1431857103.25"))
 	f.Add([]byte("17/May/2015:10:05:03 +0000"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if us, ok := rfc3339(b); ok {
+		if us, ok := parseRFC3339(b); ok {
 			if want, err := time.Parse(time.RFC3339, string(b)); err == nil && want.UnixMicro() != us {
 				t.Errorf("%q: got %d, want %d", b, us, want.UnixMicro())
 			}
 		}
-		if us, ok := epoch(b); ok && (us <= 0 || us > MaxTime) {
+		if us, ok := parseEpoch(b); ok && (us <= 0 || us > MaxTime) {
 			t.Errorf("%q: got %d", b, us)
 		}
-		accessTime(b)
+		parseCLFTime(b)
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxLine is the most bytes of a line that can be read.
+// maxLine is the maximum length of a line, in bytes.
 const maxLine = 1 << 20
 
 // ErrLong is the error of a line that is too long to be read.
@@ -23,13 +23,13 @@ var ErrLarge = errors.New("the log is too large")
 
 // Lines splits a log into its lines, unpacking gzip and zstd.
 type Lines struct {
-	b     *bufio.Reader
-	bytes *counter
-	left  int64 // bytes of unpacked lines that may still be read
-	start bool  // nothing read yet
+	reader    *bufio.Reader
+	source    *counter
+	bytesLeft int64 // bytes of unpacked lines that may still be read
+	atStart   bool  // no line was read yet
 }
 
-// counter counts the bytes that are read of the source, which may be packed.
+// counter counts the bytes that are read from the source, which may be packed.
 type counter struct {
 	r io.Reader
 	n int64
@@ -41,8 +41,8 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unsupported has the first bytes of files of compressions that are not supported.
-var unsupported = map[string]string{"xz": "\xfd7zXZ\x00", "bzip2": "BZh91A"}
+// unsupportedMagic has the first bytes of compressed files that are not supported, by the name of the tool.
+var unsupportedMagic = map[string]string{"xz": "\xfd7zXZ\x00", "bzip2": "BZh91A"}
 
 // zstdWindow bounds the memory that a log packed with zstd can take. RFC 8878 requires every reader to support windows
 // of 8 MiB, and the zstd command makes larger ones only with --long and --ultra.
@@ -51,15 +51,15 @@ const zstdWindow = 8 << 20
 // NewLines returns the lines of a log, which may be packed with gzip or zstd. If maxBytes is above 0, more than
 // maxBytes of unpacked lines are ErrLarge.
 func NewLines(r io.Reader, maxBytes int64) (*Lines, error) {
-	l := &Lines{bytes: &counter{r: r}, left: maxBytes, start: true}
+	l := &Lines{source: &counter{r: r}, bytesLeft: maxBytes, atStart: true}
 	if maxBytes <= 0 {
-		l.left = math.MaxInt64
+		l.bytesLeft = math.MaxInt64
 	}
-	raw := bufio.NewReaderSize(l.bytes, 64<<10)
+	raw := bufio.NewReaderSize(l.source, 64<<10)
 	var text io.Reader = raw
 	magic, _ := raw.Peek(6)
-	for tool, begin := range unsupported {
-		if bytes.HasPrefix(magic, []byte(begin)) {
+	for tool, prefix := range unsupportedMagic {
+		if bytes.HasPrefix(magic, []byte(prefix)) {
 			return nil, fmt.Errorf("the log is packed with %s: unpack it first", tool)
 		}
 	}
@@ -73,14 +73,14 @@ func NewLines(r io.Reader, maxBytes int64) (*Lines, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.b = bufio.NewReaderSize(text, maxLine)
+	l.reader = bufio.NewReaderSize(text, maxLine)
 	return l, nil
 }
 
-// slice returns the rest of a line, or as much of it as the buffer holds.
-func (l *Lines) slice() ([]byte, error) {
-	b, err := l.b.ReadSlice('\n')
-	if l.left -= int64(len(b)); l.left < 0 {
+// readSlice reads up to the end of a line, or as much of the line as the buffer holds.
+func (l *Lines) readSlice() ([]byte, error) {
+	b, err := l.reader.ReadSlice('\n')
+	if l.bytesLeft -= int64(len(b)); l.bytesLeft < 0 {
 		return nil, ErrLarge
 	}
 	return b, err
@@ -88,7 +88,7 @@ func (l *Lines) slice() ([]byte, error) {
 
 // Peek returns the first lines, up to 64 KiB, without consuming them.
 func (l *Lines) Peek() []byte {
-	b, err := l.b.Peek(64 << 10)
+	b, err := l.reader.Peek(64 << 10)
 	if err == nil {
 		// The last line is cut: leave it out, unless it is all there is.
 		if i := bytes.LastIndexByte(b, '\n'); i >= 0 {
@@ -103,23 +103,23 @@ var bom = []byte("\xef\xbb\xbf")
 // Next returns the next line without its line break. The line is valid until the following call. The error is io.EOF
 // at the end of the log, ErrLong with the beginning of a line that is too long, or an error of the source.
 func (l *Lines) Next() ([]byte, error) {
-	line, err := l.slice()
-	long := false
+	line, err := l.readSlice()
+	isLong := false
 	if errors.Is(err, bufio.ErrBufferFull) {
-		long = true
-		line = bytes.Clone(line[:maxShown])
+		isLong = true
+		line = bytes.Clone(line[:maxClip])
 		for errors.Is(err, bufio.ErrBufferFull) {
-			_, err = l.slice()
+			_, err = l.readSlice()
 		}
 	}
 	if err != nil && (!errors.Is(err, io.EOF) || len(line) == 0) {
 		return nil, err
 	}
-	if l.start {
+	if l.atStart {
 		line = bytes.TrimPrefix(line, bom)
-		l.start = false
+		l.atStart = false
 	}
-	if long {
+	if isLong {
 		return line, ErrLong
 	}
 	line = bytes.TrimSuffix(line, []byte{'\n'})
@@ -127,15 +127,15 @@ func (l *Lines) Next() ([]byte, error) {
 }
 
 // BytesRead returns how many bytes of the source, packed or not, have been read.
-func (l *Lines) BytesRead() int64 { return l.bytes.n }
+func (l *Lines) BytesRead() int64 { return l.source.n }
 
-// maxShown is how many bytes of a line are kept for messages.
-const maxShown = 300
+// maxClip is how many bytes of a line are kept for messages.
+const maxClip = 300
 
 // Clip returns a line, or the beginning of a long one, for a message.
 func Clip(line []byte) string {
-	if len(line) <= maxShown {
+	if len(line) <= maxClip {
 		return string(line)
 	}
-	return string(bytes.ToValidUTF8(line[:maxShown], nil)) + "..."
+	return string(bytes.ToValidUTF8(line[:maxClip], nil)) + "..."
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/internal/accesslog"
 )
 
-// lines reads the lines of a log.
-func lines(log []byte) (found []string, err error) {
+// readLines returns the lines of a log, which may be packed.
+func readLines(log []byte) (lines []string, err error) {
 	l, err := accesslog.NewLines(bytes.NewReader(log), 0)
 	if err != nil {
 		return nil, err
@@ -23,46 +23,46 @@ func lines(log []byte) (found []string, err error) {
 	for {
 		line, err := l.Next()
 		if errors.Is(err, io.EOF) {
-			return found, nil
+			return lines, nil
 		}
 		if err != nil {
-			return found, err
+			return lines, err
 		}
-		found = append(found, string(line))
+		lines = append(lines, string(line))
 	}
 }
 
-func TestPackedLogsAreRead(t *testing.T) {
+func TestLinesUnpacksGzipAndZstd(t *testing.T) {
 	t.Parallel()
 	const log = "one\ntwo\nthree\n"
-	var zipped, zst bytes.Buffer
-	z := gzip.NewWriter(&zipped)
-	s, err := zstd.NewWriter(&zst)
+	var gzipLog, zstdLog bytes.Buffer
+	gz := gzip.NewWriter(&gzipLog)
+	zs, err := zstd.NewWriter(&zstdLog)
 	for _, err := range []error{
-		err, errOf(io.WriteString(z, log)), z.Close(), errOf(io.WriteString(s, log)), s.Close(),
+		err, errorOf(io.WriteString(gz, log)), gz.Close(), errorOf(io.WriteString(zs, log)), zs.Close(),
 	} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	for name, packed := range map[string][]byte{
-		"plain": []byte(log), "gzip": zipped.Bytes(), "zstd": zst.Bytes(),
-		"two frames of zstd": append(bytes.Clone(zst.Bytes()), zst.Bytes()...),
+	for name, data := range map[string][]byte{
+		"plain": []byte(log), "gzip": gzipLog.Bytes(), "zstd": zstdLog.Bytes(),
+		"two frames of zstd": append(bytes.Clone(zstdLog.Bytes()), zstdLog.Bytes()...),
 	} {
 		want := strings.Split(strings.TrimSpace(log), "\n")
 		if strings.HasPrefix(name, "two") {
 			want = append(want, want...)
 		}
-		if got, err := lines(packed); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%s: %q, %v", name, got, err)
+		if got, err := readLines(data); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, error %v; want %q", name, got, err, want)
 		}
 	}
 }
 
-func errOf(_ int, err error) error { return err }
+func errorOf(_ int, err error) error { return err }
 
-// TestAWindowOfZstdIsBounded reads frames whose headers ask for some memory (RFC 8878, 3.1.1.1.2), with one raw block.
-func TestAWindowOfZstdIsBounded(t *testing.T) {
+// TestLinesBoundsTheWindowOfZstd reads frames with windows of several sizes (RFC 8878, 3.1.1.1.2) and one raw block.
+func TestLinesBoundsTheWindowOfZstd(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
@@ -75,9 +75,9 @@ func TestAWindowOfZstdIsBounded(t *testing.T) {
 		{"2 GiB", 21 << 3, zstd.ErrWindowSizeExceeded},
 	} {
 		frame := append([]byte{0x28, 0xb5, 0x2f, 0xfd, 0, c.window, 4<<3 | 1, 0, 0}, "one\n"...)
-		got, err := lines(frame)
+		got, err := readLines(frame)
 		if !errors.Is(err, c.want) || c.want == nil && !slices.Equal(got, []string{"one"}) {
-			t.Errorf("%s: %q, %v; want %v", c.name, got, err, c.want)
+			t.Errorf("%s: got %q, error %v; want error %v", c.name, got, err, c.want)
 		}
 	}
 }

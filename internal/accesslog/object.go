@@ -25,25 +25,25 @@ func arrayObject(array json.RawMessage) object {
 	var list []json.RawMessage
 	_ = json.Unmarshal(array, &list) // part of a valid document
 	o := object{map[string]json.RawMessage{}, map[string]object{}}
-	for i, v := range list {
-		o.members[strconv.Itoa(i)] = v
+	for i, element := range list {
+		o.members[strconv.Itoa(i)] = element
 	}
 	return o
 }
 
-// lookup returns the first value that is at one of the paths and not null, or nil. The names of members may contain
+// lookup returns the first value at one of the paths that is not null, or nil. The names of members may contain
 // dots.
 func (o object) lookup(paths ...string) json.RawMessage {
 	for _, path := range paths {
-		if v := o.at(path); v != nil {
-			return v
+		if value := o.valueAt(path); value != nil {
+			return value
 		}
 	}
 	return nil
 }
 
-// at returns the value at a path, or nil if it is missing or null.
-func (o object) at(path string) json.RawMessage {
+// valueAt returns the value at a path, or nil if it is missing or null.
+func (o object) valueAt(path string) json.RawMessage {
 	if v := o.members[path]; len(v) > 0 && v[0] != 'n' {
 		return v
 	}
@@ -51,26 +51,26 @@ func (o object) at(path string) json.RawMessage {
 		if path[i] != '.' {
 			continue
 		}
-		if found := o.within(path[:i], path[i+1:]); found != nil {
+		if found := o.memberValue(path[:i], path[i+1:]); found != nil {
 			return found
 		}
 	}
 	return nil
 }
 
-// within returns the value at a path within a member.
-func (o object) within(name, path string) json.RawMessage {
-	inner, known := o.inner[name]
-	if v := o.members[name]; !known && len(v) > 0 {
+// memberValue returns the value at a path within a member.
+func (o object) memberValue(name, path string) json.RawMessage {
+	value, isCached := o.inner[name]
+	if v := o.members[name]; !isCached && len(v) > 0 {
 		switch v[0] {
 		case '{':
-			inner, _ = parseObject(v) // part of a valid document
+			value, _ = parseObject(v) // part of a valid document
 		case '[':
-			inner = arrayObject(v)
+			value = arrayObject(v)
 		}
-		o.inner[name] = inner
+		o.inner[name] = value
 	}
-	return inner.at(path)
+	return value.valueAt(path)
 }
 
 // decodeText returns the text of a plain value: strings without quotes and escapes, others as they are written.
@@ -87,7 +87,7 @@ func decodeText(v json.RawMessage) []byte {
 }
 
 // isInvalidText reports whether a value of valid JSON has bytes that are not UTF-8, or half a surrogate pair such as
-// \ud800. Package json would replace them, which makes one key of two.
+// \ud800. Package json would replace these, so that two different keys become one.
 func isInvalidText(v json.RawMessage) bool {
 	if !utf8.Valid(v) {
 		return true
@@ -97,18 +97,18 @@ func isInvalidText(v json.RawMessage) bool {
 		if i < 0 {
 			return false
 		}
-		n := 2
+		length := 2
 		if v[i+1] == 'u' {
-			n = 6
-			if first := hexRune(v[i+2:]); utf16.IsSurrogate(first) {
-				rest, ok := bytes.CutPrefix(v[i+6:], []byte(`\u`))
-				if !ok || utf16.DecodeRune(first, hexRune(rest)) == utf8.RuneError {
+			length = 6
+			if half := hexRune(v[i+2:]); utf16.IsSurrogate(half) {
+				tail, ok := bytes.CutPrefix(v[i+6:], []byte(`\u`))
+				if !ok || utf16.DecodeRune(half, hexRune(tail)) == utf8.RuneError {
 					return true
 				}
-				n = 12
+				length = 12
 			}
 		}
-		v = v[i+n:]
+		v = v[i+length:]
 	}
 }
 

@@ -10,18 +10,18 @@ import (
 type objects struct {
 	*dialect
 	fields
-	paths [][]string // of each field: its name, then its aliases
-	times []string   // paths of the time; the first that is there counts
-	cfg   Config
-	usage *usageReader // nil: the format is not Usage
+	paths       [][]string // the paths of each field: its name, then its aliases
+	times       []string   // paths of the time, of which the first that exists counts
+	cfg         Config
+	usageReader *usageReader // nil: the format is not Usage
 }
 
 // dialect describes the JSON that some programs write.
 type dialect struct {
-	aliases map[string][]string // other names of the plain fields, tried after the plain name
-	times   []string            // paths of the time; the first that is there counts
-	needs   []string            // paths that every line about a request has; none: all lines are requests
-	wrong   error               // error of a line without one of needs
+	aliases       map[string][]string // other names of the plain fields, tried after the plain name
+	times         []string            // paths of the time, of which the first that exists counts
+	requiredPaths []string            // paths that every line about a request has; none: all lines are requests
+	missingErr    error               // error of a line without one of requiredPaths
 }
 
 // timeNames are the usual names of the time.
@@ -70,16 +70,16 @@ var dialects = map[Format]*dialect{
 		times:   slices.Concat(timeNames, []string{"at"}, productTimes), // headgate export --history writes at
 	},
 	Caddy: {
-		aliases: plainAliases,
-		times:   timeNames,
-		needs:   []string{"request.method", "request.uri", "status"},
-		wrong:   errors.New("is not of Caddy: it has no request.method, request.uri and status"),
+		aliases:       plainAliases,
+		times:         timeNames,
+		requiredPaths: []string{"request.method", "request.uri", "status"},
+		missingErr:    errors.New("is not of Caddy: it has no request.method, request.uri and status"),
 	},
 	TraefikJSON: {
-		aliases: plainAliases,
-		times:   append([]string{"StartUTC", "StartLocal"}, timeNames...),
-		needs:   []string{"RequestMethod", "DownstreamStatus"},
-		wrong:   errors.New("is not of Traefik: it has no RequestMethod and DownstreamStatus"),
+		aliases:       plainAliases,
+		times:         append([]string{"StartUTC", "StartLocal"}, timeNames...),
+		requiredPaths: []string{"RequestMethod", "DownstreamStatus"},
+		missingErr:    errors.New("is not of Traefik: it has no RequestMethod and DownstreamStatus"),
 	},
 	Usage: {
 		aliases: map[string][]string{
@@ -94,12 +94,13 @@ var dialects = map[Format]*dialect{
 
 func openObjects(f *format, names []string, cfg Config) Reader {
 	d := dialects[f.name]
-	o := &objects{dialect: d, fields: newFields(names, cfg), times: namesOr(cfg.Time, d.times), cfg: cfg}
+	o := &objects{dialect: d, fields: newFields(names, cfg), times: configuredNames(cfg.Time, d.times), cfg: cfg}
 	for _, name := range names {
 		o.paths = append(o.paths, append([]string{name}, o.aliases[name]...))
 	}
 	if f.name == Usage {
-		o.usage = &usageReader{cost: namesOr(cfg.Cost, reservedNames), settle: namesOr(cfg.Settle, totalNames)}
+		cost, settle := configuredNames(cfg.Cost, reservedNames), configuredNames(cfg.Settle, totalNames)
+		o.usageReader = &usageReader{cost: cost, settle: settle}
 	}
 	return o
 }
@@ -114,7 +115,6 @@ var (
 	errNotText  = errors.New("the field is not valid UTF-8")
 )
 
-// Read implements Reader.
 func (o *objects) Read(line []byte) (rec Record, err error) {
 	doc, err := parseObject(line)
 	if doc.members == nil || err != nil {
@@ -123,14 +123,14 @@ func (o *objects) Read(line []byte) (rec Record, err error) {
 		}
 		return rec, errJSON
 	}
-	for _, path := range o.needs {
+	for _, path := range o.requiredPaths {
 		if doc.lookup(path) != nil {
 			continue
 		}
 		if doc.lookup("level") != nil && doc.lookup("msg") != nil {
 			return Record{Foreign: true, Skip: "is not about a request"}, nil
 		}
-		return rec, o.wrong
+		return rec, o.missingErr
 	}
 	at := doc.lookup(o.times...)
 	if at == nil {
@@ -140,8 +140,8 @@ func (o *objects) Read(line []byte) (rec Record, err error) {
 	if rec.At, ok = o.cfg.parseTime(decodeText(at)); !ok {
 		return rec, errBadTime
 	}
-	if o.usage != nil {
-		if rec.Spent, err = o.usage.read(doc, rec.At); err != nil {
+	if o.usageReader != nil {
+		if rec.Spent, err = o.usageReader.read(doc, rec.At); err != nil {
 			return rec, err
 		}
 	}
@@ -157,7 +157,7 @@ func (o *objects) lookupValue(doc object, i int) Value {
 	v := doc.lookup(o.paths[i]...)
 	switch {
 	case v == nil:
-		return Value{Err: missing(o.names[i])}
+		return Value{Err: missingFieldError(o.names[i])}
 	case v[0] == '{' || v[0] == '[':
 		return Value{Err: errNotPlain}
 	case isInvalidText(v):
@@ -166,10 +166,9 @@ func (o *objects) lookupValue(doc object, i int) Value {
 	return o.value(i, decodeText(v))
 }
 
-// Notes implements Reader.
 func (o *objects) Notes() []string {
-	if o.usage == nil {
+	if o.usageReader == nil {
 		return nil
 	}
-	return o.usage.notes()
+	return o.usageReader.notes()
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// readAll reads every line of a file and returns "time key", "skip" or the error for each.
+// readAll reads every line of a file and returns "time value", "skip" or the error for each.
 func readAll(t *testing.T, name string, f Format, field string, cfg Config) []string {
 	t.Helper()
 	data, err := os.ReadFile(name)
@@ -49,7 +49,7 @@ func key(rec Record) string {
 	return string(rec.Values[0].Text)
 }
 
-func compare(t *testing.T, got, want []string) {
+func compareLines(t *testing.T, got, want []string) {
 	t.Helper()
 	if len(got) != len(want) {
 		t.Errorf("got %d, want %d: %q", len(got), len(want), got)
@@ -70,7 +70,7 @@ func TestCombined(t *testing.T) {
 		return s
 	}
 	for _, f := range []Format{Combined, Common} {
-		compare(t, readAll(t, "testdata/combined.log", f, "ip", Config{}), []string{
+		compareLines(t, readAll(t, "testdata/combined.log", f, "ip", Config{}), []string{
 			"2015-05-17T10:05:03Z 83.149.9.216", "2015-05-17T10:05:43Z 83.149.9.216",
 			"2015-05-17T10:05:47Z 83.149.9.216",
 			"2015-05-17T10:05:12Z 83.149.9.216", "2015-05-17T10:05:22Z 66.249.73.185",
@@ -79,17 +79,17 @@ func TestCombined(t *testing.T) {
 			"2015-05-20T12:05:17Z 46.118.127.106",
 		})
 	}
-	compare(t, dropTimes(readAll(t, "testdata/combined.log", Combined, "status", Config{})),
+	compareLines(t, dropTimes(readAll(t, "testdata/combined.log", Combined, "status", Config{})),
 		[]string{"200", "200", "200", "200", "404", "304", "200", "200", "200"})
-	compare(t, dropTimes(readAll(t, "testdata/combined.log", Combined, "method", Config{}))[5:],
+	compareLines(t, dropTimes(readAll(t, "testdata/combined.log", Combined, "method", Config{}))[5:],
 		[]string{"GET", "HEAD", "GET", "GET"})
-	compare(t, dropTimes(readAll(t, "testdata/combined.log", Combined, "path", Config{}))[4:], []string{
+	compareLines(t, dropTimes(readAll(t, "testdata/combined.log", Combined, "path", Config{}))[4:], []string{
 		"/doc/index.html", "/projects/xdotool/xdotool.xhtml", "/projects/xdotool/", "/articles/dynamic-dns-with-dhcp/",
 		"/scripts/grok-py-test/configlib.py",
 	})
 }
 
-func TestAccessLines(t *testing.T) {
+func TestCombinedLines(t *testing.T) {
 	t.Parallel()
 	const head = `::1 - Ann Lee [29/Feb/2016:23:59:60 -0130] `
 	for _, c := range []struct {
@@ -103,24 +103,24 @@ func TestAccessLines(t *testing.T) {
 		{head + `"GET /\"q\" \\" 200 5 "\"" "a`, "path", `/\"q\" \\`, nil},
 		{head + `"-" 408 0 "-" "-"`, "method", "-", nil},
 		{head + `"\x16\x03" 400 0 "-" "-"`, "path", `\x16\x03`, nil},
-		{head + `"GET /x HTTP/1.1" 200 5`, "ip", "", errReferer},
-		{head + `"GET /x HTTP/1.1" 200 5 "-"`, "ip", "", errReferer},
-		{head + `"GET /x HTTP/1.1" 200 5x "-" "-"`, "ip", "", errSize},
-		{head + `"GET /x HTTP/1.1" 20 5 "-" "-"`, "ip", "", errStatus},
-		{head + `"GET /x HTTP/1.1 200 5`, "ip", "", errRequest},
-		{`::1 - - [29/Feb/2015:23:59:59 +0000] "GET / HTTP/1.1" 200 5 "-" "-"`, "ip", "", errTime},
-		{`::1 - - [17/may/2015:23:59:59 +0000] "GET / HTTP/1.1" 200 5 "-" "-"`, "ip", "", errTime},
-		{`::1 - - [17/May/2015:24:59:59 +0000] "GET / HTTP/1.1" 200 5 "-" "-"`, "ip", "", errTime},
-		{`::1 - - [17/May/2215:23:59:59 +0000] "GET / HTTP/1.1" 200 5 "-" "-"`, "ip", "", errTime},
-		{`::1 - - [17/May/2015:23:59:59 0000] "GET / HTTP/1.1" 200 5 "-" "-"`, "ip", "", errTime},
-		{`hello`, "ip", "", errHost},
-		{``, "ip", "", errHost},
+		{head + `"GET /x HTTP/1.1" 200 5`, "ip", "", errCombined},
+		{head + `"GET /x HTTP/1.1" 200 5 "-"`, "ip", "", errCombined},
+		{head + `"GET /x HTTP/1.1" 200 5x "-" "-"`, "ip", "", errCLFBytes},
+		{head + `"GET /x HTTP/1.1" 20 5 "-" "-"`, "ip", "", errCLFStatus},
+		{head + `"GET /x HTTP/1.1 200 5`, "ip", "", errCLFRequest},
+		{`::1 - - [29/Feb/2015:23:59:59 +0000] "GET / HTTP/1.1" 200 5 "-" "-"`, "ip", "", errCLFTime},
+		{`::1 - - [17/may/2015:23:59:59 +0000] "GET / HTTP/1.1" 200 5 "-" "-"`, "ip", "", errCLFTime},
+		{`::1 - - [17/May/2015:24:59:59 +0000] "GET / HTTP/1.1" 200 5 "-" "-"`, "ip", "", errCLFTime},
+		{`::1 - - [17/May/2215:23:59:59 +0000] "GET / HTTP/1.1" 200 5 "-" "-"`, "ip", "", errCLFTime},
+		{`::1 - - [17/May/2015:23:59:59 0000] "GET / HTTP/1.1" 200 5 "-" "-"`, "ip", "", errCLFTime},
+		{`hello`, "ip", "", errCLFStart},
+		{``, "ip", "", errCLFStart},
 	} {
-		a, err := New(Combined, []string{c.field}, Config{})
+		rd, err := New(Combined, []string{c.field}, Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		rec, err := a.Read([]byte(c.line))
+		rec, err := rd.Read([]byte(c.line))
 		if !errors.Is(err, c.err) || key(rec) != c.want {
 			t.Errorf("%s: got %q, %v; want %q, %v", c.line, key(rec), err, c.want, c.err)
 		}
@@ -132,52 +132,52 @@ func TestAccessLines(t *testing.T) {
 
 func TestVirtualHosts(t *testing.T) {
 	t.Parallel()
-	const rest = ` - Ann Lee [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5 "-" "-"`
+	const lineTail = ` - Ann Lee [17/May/2015:10:05:03 +0000] "GET /a HTTP/1.1" 200 5 "-" "-"`
 	for _, c := range []struct {
 		line     string
 		client   string // if the line has a virtual host
 		vhostErr error  // error of the vhost_combined reader
 	}{
-		{"example.com:80 192.0.2.1" + rest, "192.0.2.1", nil},
-		{"example.com:443 2001:db8::1" + rest, "2001:db8::1", nil},
-		{"192.0.2.9:80 client.example.com" + rest, "", nil},
-		{"[2001:db8::9]:80 192.0.2.1" + rest, "192.0.2.1", nil},
-		{"example.com 192.0.2.1" + rest, "192.0.2.1", nil}, // nginx: $host $remote_addr
-		{"::1" + rest, "", errClient},
-		{"192.0.2.1" + rest, "", errClient},
-		{"192.0.2.1:5678" + rest, "", errClient},
-		{"client.example.com ident Ann" + rest[4:], "", errClient},
-		{"::1 ident Ann" + rest[4:], "", errClient},
-		{"example.com:80 192.0.2.1 -", "", errHost},
+		{"example.com:80 192.0.2.1" + lineTail, "192.0.2.1", nil},
+		{"example.com:443 2001:db8::1" + lineTail, "2001:db8::1", nil},
+		{"192.0.2.9:80 client.example.com" + lineTail, "", nil},
+		{"[2001:db8::9]:80 192.0.2.1" + lineTail, "192.0.2.1", nil},
+		{"example.com 192.0.2.1" + lineTail, "192.0.2.1", nil}, // nginx: $host $remote_addr
+		{"::1" + lineTail, "", errNoVHost},
+		{"192.0.2.1" + lineTail, "", errNoVHost},
+		{"192.0.2.1:5678" + lineTail, "", errNoVHost},
+		{"client.example.com ident Ann" + lineTail[4:], "", errNoVHost},
+		{"::1 ident Ann" + lineTail[4:], "", errNoVHost},
+		{"example.com:80 192.0.2.1 -", "", errCLFStart},
 	} {
-		got := map[Format]error{}
+		errs := map[Format]error{}
 		for _, f := range []Format{Combined, Common, VHost} {
-			a, err := New(f, []string{"ip"}, Config{})
+			rd, err := New(f, []string{"ip"}, Config{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			rec, err := a.Read([]byte(c.line))
-			if got[f] = err; f == VHost && key(rec) != c.client {
-				t.Errorf("%s: got client %q", c.line, key(rec))
+			rec, err := rd.Read([]byte(c.line))
+			if errs[f] = err; f == VHost && key(rec) != c.client {
+				t.Errorf("%s: got client %q, want %q", c.line, key(rec), c.client)
 			}
 		}
-		if !errors.Is(got[VHost], c.vhostErr) {
-			t.Errorf("%s: got %v, want %v", c.line, got[VHost], c.vhostErr)
+		if !errors.Is(errs[VHost], c.vhostErr) {
+			t.Errorf("%s: got %v, want %v", c.line, errs[VHost], c.vhostErr)
 		}
-		if c.vhostErr == nil && (!errors.Is(got[Combined], errServer) || !errors.Is(got[Common], errServer)) {
-			t.Errorf("%s: is taken for one without a virtual host: %v", c.line, got)
+		if c.vhostErr == nil && (!errors.Is(errs[Combined], errVHost) || !errors.Is(errs[Common], errVHost)) {
+			t.Errorf("%s: is taken for one without a virtual host: %v", c.line, errs)
 		}
-		if errors.Is(c.vhostErr, errClient) && (got[Combined] != nil || got[Common] != nil) {
-			t.Errorf("%s: got %v", c.line, got)
+		if errors.Is(c.vhostErr, errNoVHost) && (errs[Combined] != nil || errs[Common] != nil) {
+			t.Errorf("%s: got %v", c.line, errs)
 		}
 	}
-	if got, err := Detect([]byte("example.com:80 192.0.2.1"+rest+"\n"), Config{}); got != VHost || err != nil {
-		t.Errorf("got %q, %v", got, err)
+	if got, err := Detect([]byte("example.com:80 192.0.2.1"+lineTail+"\n"), Config{}); got != VHost || err != nil {
+		t.Errorf("Detect: got %q, error %v; want %q", got, err, VHost)
 	}
 }
 
-// TestKeysThatAreNoText: two different invalid texts must not become one key.
-func TestKeysThatAreNoText(t *testing.T) {
+// TestInvalidUTF8OfAFieldIsAnError checks that two different invalid texts do not become one key.
+func TestInvalidUTF8OfAFieldIsAnError(t *testing.T) {
 	t.Parallel()
 	for key, want := range map[string]error{
 		"a\xffb": errNotText, "\\n\xff": errNotText, `\ud800`: errNotText, `\udc00`: errNotText, `\ud800\n`: errNotText,
@@ -196,34 +196,34 @@ func TestKeysThatAreNoText(t *testing.T) {
 	}
 }
 
-func TestObjects(t *testing.T) {
+func TestJSONFields(t *testing.T) {
 	t.Parallel()
 	read := func(field string) []string {
 		return readAll(t, "testdata/caddy.json", JSON, field, Config{})
 	}
-	rest := []string{errNoTime.Error(), errJSON.Error(), errObject.Error(), errBadTime.Error()}
-	none := func(field string) string { return "the field is not there: " + field }
+	badLines := []string{errNoTime.Error(), errJSON.Error(), errObject.Error(), errBadTime.Error()}
+	missingText := func(field string) string { return "the field is not there: " + field }
 	for _, c := range []struct {
-		field             string
-		first, two, three string
+		field               string
+		line1, line2, line7 string
 	}{
 		{"ip", "83.149.9.217", "10.0.0.1", "10.0.0.2"},
-		{"request.remote_ip", "83.149.9.216", "10.0.0.1", none("request.remote_ip")},
-		{"user", "", "ann", none("user")},
-		{"status", "200", "401", none("status")},
+		{"request.remote_ip", "83.149.9.216", "10.0.0.1", missingText("request.remote_ip")},
+		{"user", "", "ann", missingText("user")},
+		{"status", "200", "401", missingText("status")},
 		{
-			"request.headers.User-Agent.0", "curl/7.81.0", none("request.headers.User-Agent.0"),
-			none("request.headers.User-Agent.0"),
+			"request.headers.User-Agent.0", "curl/7.81.0", missingText("request.headers.User-Agent.0"),
+			missingText("request.headers.User-Agent.0"),
 		},
 		{
-			"request.headers.X.Api.Key.0", `kéy "1"`, none("request.headers.X.Api.Key.0"),
-			none("request.headers.X.Api.Key.0"),
+			"request.headers.X.Api.Key.0", `kéy "1"`, missingText("request.headers.X.Api.Key.0"),
+			missingText("request.headers.X.Api.Key.0"),
 		},
-		{"labels.app", none("labels.app"), none("labels.app"), "shop"},
-		{"request.headers", errNotPlain.Error(), none("request.headers"), none("request.headers")},
-		{"path", "/a", "/login", none("path")},
+		{"labels.app", missingText("labels.app"), missingText("labels.app"), "shop"},
+		{"request.headers", errNotPlain.Error(), missingText("request.headers"), missingText("request.headers")},
+		{"path", "/a", "/login", missingText("path")},
 	} {
-		want := append(append([]string{c.first, c.two}, rest...), c.three)
+		want := append(append([]string{c.line1, c.line2}, badLines...), c.line7)
 		for i, stamp := range map[int]string{
 			0: "2015-05-17T10:05:03.25Z ", 1: "2015-05-17T10:05:04Z ",
 			6: "2015-05-17T10:05:05.5Z ",
@@ -232,7 +232,7 @@ func TestObjects(t *testing.T) {
 				want[i] = stamp + want[i]
 			}
 		}
-		compare(t, read(c.field), want)
+		compareLines(t, read(c.field), want)
 	}
 }
 
@@ -246,7 +246,7 @@ func TestSSHD(t *testing.T) {
 			got = append(got, l)
 		}
 	}
-	compare(t, got, []string{
+	compareLines(t, got, []string{
 		"2015-03-27T14:54:57Z 95.152.57.58", "2015-04-06T20:48:25Z 34.204.227.175",
 		"2015-04-06T20:48:27Z 34.204.227.175",
 		"2015-04-06T20:48:29Z 34.204.227.175", "2015-03-29T23:18:21Z 218.60.136.106",
@@ -260,21 +260,21 @@ func TestSSHD(t *testing.T) {
 			got = append(got, l[21:])
 		}
 	}
-	compare(t, got, []string{"support", "", "", "root", "root", "root", "root", "root", "root"})
+	compareLines(t, got, []string{"support", "", "", "root", "root", "root", "root", "root", "root"})
 }
 
-func TestYears(t *testing.T) {
+func TestSSHDGuessesTheYear(t *testing.T) {
 	t.Parallel()
 	line := func(date string) []byte {
 		return []byte(date + " 00:00:01 h sshd[1]: Failed password for a from b from 1.2.3.4 port 5 ssh2")
 	}
 	read := func(cfg Config, dates ...string) (got []string) {
-		a, err := New(SSHD, []string{"ip"}, cfg)
+		rd, err := New(SSHD, []string{"ip"}, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, d := range dates {
-			rec, err := a.Read(line(d))
+			rec, err := rd.Read(line(d))
 			switch {
 			case err != nil:
 				got = append(got, err.Error())
@@ -288,9 +288,9 @@ func TestYears(t *testing.T) {
 	}
 	january := time.Date(2016, 1, 5, 0, 0, 0, 0, time.UTC)
 	// A log that was changed in January begins in the December before; a late line of the old year stays in it.
-	compare(t, read(Config{Changed: january}, "Dec 30", "Jan  1", "Dec 31", "Jan  2"),
+	compareLines(t, read(Config{Changed: january}, "Dec 30", "Jan  1", "Dec 31", "Jan  2"),
 		[]string{"2015-12-30", "2016-01-01", "2015-12-31", "2016-01-02"})
-	compare(t, read(Config{Year: 2014}, "Nov  1", "Feb 27", "Mar  1", "Feb 28", "Mar  1", "Jan  1"),
+	compareLines(t, read(Config{Year: 2014}, "Nov  1", "Feb 27", "Mar  1", "Feb 28", "Mar  1", "Jan  1"),
 		[]string{"2014-11-01", "2015-02-27", "2015-03-01", "2015-02-28", "2015-03-01", "2016-01-01"})
 	got := read(Config{Year: 2015}, "Feb 29")
 	if !strings.HasPrefix(got[0], errLeapDay.Error()) {
@@ -319,9 +319,9 @@ func TestTimes(t *testing.T) {
 		"": "", "2015-13-17T10:05:03Z": "", "2015-05-17T10:05:03.Z": "",
 		"1969-12-31T23:59:59Z": "", "2300-01-01T00:00:00Z": "", "2015-05-17T10:05:03Zx": "",
 	} {
-		us, ok := rfc3339([]byte(in))
+		us, ok := parseRFC3339([]byte(in))
 		if !ok {
-			us, ok = epoch([]byte(in))
+			us, ok = parseEpoch([]byte(in))
 		}
 		got := ""
 		if ok {
@@ -332,11 +332,11 @@ func TestTimes(t *testing.T) {
 		}
 	}
 	for d := time.Date(1970, 1, 1, 0, 0, 0, 0, time.UTC); d.Year() < 2112; d = d.AddDate(0, 0, 1) {
-		late := d.Add(24*time.Hour - time.Second)
-		got, ok := accessTime([]byte(late.Format("02/Jan/2006:15:04:05 -0700")))
-		leap, _ := accessTime([]byte(d.Format("02/Jan/2006") + ":23:59:60 +0000"))
-		if !ok || got != late.UnixMicro() || leap != got+1e6 {
-			t.Fatalf("%s: got %s, and after it %s", late, timeOf(got), timeOf(leap))
+		endOfDay := d.Add(24*time.Hour - time.Second)
+		got, ok := parseCLFTime([]byte(endOfDay.Format("02/Jan/2006:15:04:05 -0700")))
+		leap, _ := parseCLFTime([]byte(d.Format("02/Jan/2006") + ":23:59:60 +0000"))
+		if !ok || got != endOfDay.UnixMicro() || leap != got+1e6 {
+			t.Fatalf("%s: got %s, and after it %s", endOfDay, timeOf(got), timeOf(leap))
 		}
 	}
 }

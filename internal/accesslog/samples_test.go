@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// sample has three lines of a format as its documentation shows or describes them, and what describe returns for each:
+// sample has three lines of a format as its documentation shows or describes them, and the result of describe for each:
 // "time ip method path status", or "skip" and the reason, or the error.
 type sample struct {
 	format Format
-	head   string // lines before these
+	head   string // lines before lines
 	lines  [3]string
 	want   [3]string
-	// damaged is a line that looks like the format, and why is the error of reading it.
-	damaged string
-	why     error
+	// damaged is a line that looks like the format, and damagedErr the error of reading it.
+	damaged    string
+	damagedErr error
 }
 
 const nginxAgent = `"Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko)"`
@@ -33,8 +33,8 @@ var samples = []sample{
 			"2000-10-10T20:55:37Z 2001:db8::7 POST /login 302",
 			`2000-10-10T20:55:38Z 203.0.113.9 - \x16\x03\x01 400`,
 		},
-		damaged: `127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326 "http://www.exa`,
-		why:     errReferer,
+		damaged:    `127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326 "http://www.exa`,
+		damagedErr: errCombined,
 	},
 	{ // httpd.apache.org, Log Files: Common Log Format
 		format: Common,
@@ -48,8 +48,8 @@ var samples = []sample{
 			"2006-07-28T13:27:10Z 192.168.2.20 GET /cgi-bin/try/ 200",
 			"2006-07-28T13:22:04Z 127.0.0.1 GET / 304",
 		},
-		damaged: `127.0.0.1 - - [28/Jul/2006:10:22:04 -0300] "GET / HTTP/1.0" 2216`,
-		why:     errStatus,
+		damaged:    `127.0.0.1 - - [28/Jul/2006:10:22:04 -0300] "GET / HTTP/1.0" 2216`,
+		damagedErr: errCLFStatus,
 	},
 	{ // Debian's apache2.conf: LogFormat "%v:%p %h %l %u %t ..." vhost_combined
 		format: VHost,
@@ -63,8 +63,8 @@ var samples = []sample{
 			"2000-10-10T20:55:37Z 2001:db8::7 GET / 404",
 			"2000-10-10T20:55:38Z 203.0.113.9 HEAD / 200",
 		},
-		damaged: `www.example.com:80 127.0.0.1 - frank [10/Oct/2000:13:55:36] "GET /a HTTP/1.0" 200 2326`,
-		why:     errTime,
+		damaged:    `www.example.com:80 127.0.0.1 - frank [10/Oct/2000:13:55:36] "GET /a HTTP/1.0" 200 2326`,
+		damagedErr: errCLFTime,
 	},
 	{ // doc.traefik.io, access logs: the common format
 		format: TraefikCLF,
@@ -78,8 +78,8 @@ var samples = []sample{
 			"2025-05-15T12:06:31Z 10.42.0.1 GET /dashboard/ 401",
 			"2025-05-15T12:06:32Z 2001:db8::1 GET /x 404",
 		},
-		damaged: `10.42.0.1 - - [15/May/2025:12:06:31 +0000] "GET / HTTP/2.0" 401 17 "-" "-" 43 "dash@file" "htt`,
-		why:     errTraefik,
+		damaged:    `10.42.0.1 - - [15/May/2025:12:06:31 +0000] "GET / HTTP/2.0" 401 17 "-" "-" 43 "dash@file" "htt`,
+		damagedErr: errTraefik,
 	},
 	{ // the HAProxy configuration manual, HTTP log format and Error log format
 		format: HAProxy,
@@ -93,8 +93,8 @@ var samples = []sample{
 			"2003-10-15T15:19:06.103Z 127.0.0.1 -  408",
 			"skip: is not about a request",
 		},
-		damaged: `Feb  6 12:12:56 localhost haproxy[14387]: 10.0.1.2:33313 [06/Feb/2009:12:12:51.443] fnt bck/srv1 0/0/5007 212 -- 0/0/0/0/3 0/0`,
-		why:     errTCPLog,
+		damaged:    `Feb  6 12:12:56 localhost haproxy[14387]: 10.0.1.2:33313 [06/Feb/2009:12:12:51.443] fnt bck/srv1 0/0/5007 212 -- 0/0/0/0/3 0/0`,
+		damagedErr: errHAProxyRequest,
 	},
 	{ // docs.aws.amazon.com, access logs for your Application Load Balancer, and for your Classic one
 		format: ALB,
@@ -108,8 +108,8 @@ var samples = []sample{
 			"2018-07-02T22:23:00.186641Z 10.0.0.140 GET /chat 101",
 			"2015-05-13T23:39:43.945958Z 192.168.131.39 GET / 200",
 		},
-		damaged: `http 2018-07-02T22:23:00.186641Z app/my-loadbalancer/50dc6c495c0c9188 192.168.131.39:2817 10.0.0.1:80 0.000 0.001 0.000 200 34 366 "GET http://www.example.com:80/ HTTP/1.1" "curl/7.46.0" - -`,
-		why:     errALBColumns,
+		damaged:    `http 2018-07-02T22:23:00.186641Z app/my-loadbalancer/50dc6c495c0c9188 192.168.131.39:2817 10.0.0.1:80 0.000 0.001 0.000 200 34 366 "GET http://www.example.com:80/ HTTP/1.1" "curl/7.46.0" - -`,
+		damagedErr: errALBColumns,
 	},
 	{ // learn.microsoft.com, W3C logging
 		format: W3C,
@@ -125,8 +125,8 @@ var samples = []sample{
 			"2002-05-02T17:42:16Z 2001:db8::7 POST /login.aspx 302",
 			"skip: is a directive",
 		},
-		damaged: `2002-05-02 17:42:15 172.22.255.255 - 172.30.255.255 80 GET /images/picture.jpg 200 Mozilla/4.0`,
-		why:     errFewFields,
+		damaged:    `2002-05-02 17:42:15 172.22.255.255 - 172.30.255.255 80 GET /images/picture.jpg 200 Mozilla/4.0`,
+		damagedErr: errW3CColumnCount,
 	},
 	{ // caddyserver.com, How Logging Works: structured logs
 		format: Caddy,
@@ -140,8 +140,8 @@ var samples = []sample{
 			"2022-03-09T21:30:02Z 2001:db8::7 POST /login 502",
 			"skip: is not about a request",
 		},
-		damaged: `{"level":"info","ts":1646861401.5241024,"logger":"http.log.access","msg":"handled requ`,
-		why:     errJSON,
+		damaged:    `{"level":"info","ts":1646861401.5241024,"logger":"http.log.access","msg":"handled requ`,
+		damagedErr: errJSON,
 	},
 	{ // doc.traefik.io, access logs: format json, and its list of fields
 		format: TraefikJSON,
@@ -155,8 +155,8 @@ var samples = []sample{
 			"2025-05-01T12:00:00Z 1.2.3.4 GET /index/v1 200",
 			"2025-05-01T12:00:01Z 2001:db8::7 PUT /x 201",
 		},
-		damaged: `{"ClientHost":"1.2.3.4","RequestMethod":"GET","RequestPath":"/index/v1","DownstreamStatus":200}`,
-		why:     errNoTime,
+		damaged:    `{"ClientHost":"1.2.3.4","RequestMethod":"GET","RequestPath":"/index/v1","DownstreamStatus":200}`,
+		damagedErr: errNoTime,
 	},
 	{ // the objects usage of the OpenAI and Anthropic API references, in a line of a log
 		format: Usage,
@@ -170,8 +170,8 @@ var samples = []sample{
 			"2025-05-01T12:00:01Z 10.0.0.2 POST /v1/messages 200 reserved 2598 used 2598 until 12:00:09",
 			"2025-05-01T12:00:02Z 10.0.0.3 POST /v1 200 reserved 100 used 40",
 		},
-		damaged: `{"ts":"2025-05-01T12:00:00Z","ip":"10.0.0.1","usage":{"total_tokens":"many"}}`,
-		why:     errTokens,
+		damaged:    `{"ts":"2025-05-01T12:00:00Z","ip":"10.0.0.1","usage":{"total_tokens":"many"}}`,
+		damagedErr: errBadTokens,
 	},
 	{ // jsonlines.org, with the names of nginx' documentation of log_format escape=json
 		format: JSON,
@@ -185,8 +185,8 @@ var samples = []sample{
 			"2025-05-01T10:00:01.5Z 2001:db8::7 GET /b 404",
 			"2025-05-01T10:00:02Z 10.0.0.3 PUT /c 204",
 		},
-		damaged: `{"time":"yesterday","remote_addr":"10.0.0.1"}`,
-		why:     errBadTime,
+		damaged:    `{"time":"yesterday","remote_addr":"10.0.0.1"}`,
+		damagedErr: errBadTime,
 	},
 	{ // RFC 4180
 		format: CSV,
@@ -201,8 +201,8 @@ var samples = []sample{
 			`2025-05-01T12:00:01Z 2001:db8::7 GET /a 200`,
 			"2025-05-01T12:00:02Z 10.0.0.3  /b,c 404",
 		},
-		damaged: `2025-05-01T12:00:00Z,10.0.0.1,GET,/a,200,"Mozilla/5.0 (X11`,
-		why:     errQuotes,
+		damaged:    `2025-05-01T12:00:00Z,10.0.0.1,GET,/a,200,"Mozilla/5.0 (X11`,
+		damagedErr: errCSVQuotes,
 	},
 	{ // the messages of sshd(8) in syslog
 		format: SSHD,
@@ -216,8 +216,8 @@ var samples = []sample{
 			"2015-03-29T10:05:01Z 10.0.0.1",
 			"skip: is not about a password that failed or an invalid user",
 		},
-		damaged: `Mar 27 14:54:57 h sshd[2967]: Invalid user support`,
-		why:     errFrom,
+		damaged:    `Mar 27 14:54:57 h sshd[2967]: Invalid user support`,
+		damagedErr: errSSHDAddress,
 	},
 	{ // OpenSSH 9.2, auth_log in auth.c, where PAM asks; journalctl -o short-unix of systemd 252
 		format: SSHD,
@@ -231,8 +231,8 @@ var samples = []sample{
 			"2015-03-27T14:54:58Z 10.0.0.2",
 			"skip: is not about a password that failed or an invalid user",
 		},
-		damaged: `1427468097 h sshd[2967]: Failed keyboard-interactive/pam for root from 10.0.0.1 port 33568 ssh2`,
-		why:     errSyslog,
+		damaged:    `1427468097 h sshd[2967]: Failed keyboard-interactive/pam for root from 10.0.0.1 port 33568 ssh2`,
+		damagedErr: errSyslog,
 	},
 	{ // envoyproxy.io, v1.36, Access logging: Default format string; and the lines that Envoy writes of itself
 		format: Envoy,
@@ -246,8 +246,8 @@ var samples = []sample{
 			"2016-04-15T20:17:01Z 2001:db8::7 GET /a 0",
 			"skip: is not about a request",
 		},
-		damaged: `[2016-04-15T20:17:00.310Z] "POST /a HTTP/2" 204 - 154 0 226 100 "::1" "a" b" "c" "d" "-"`,
-		why:     errEnvoy,
+		damaged:    `[2016-04-15T20:17:00.310Z] "POST /a HTTP/2" 204 - 154 0 226 100 "::1" "a" b" "c" "d" "-"`,
+		damagedErr: errEnvoyColumns,
 	},
 	{ // istio.io 1.28, EnvoyTextLogFormat of pilot/pkg/model
 		format: Envoy,
@@ -261,8 +261,8 @@ var samples = []sample{
 			"2020-11-25T21:26:19Z 2001:db8::7 GET /b 503",
 			"skip: is about a TCP connection",
 		},
-		damaged: `[2020-11-25T21:26:18.409Z] "GET / HTTP/1.1" 418 - via_upstream - "-" 0 135 3 1 "-" "-" "id" "h" "10.44.1.27:80" outbound 10.44.1.23:37652 10.0.45.184:8000 - -`,
-		why:     errEnvoy,
+		damaged:    `[2020-11-25T21:26:18.409Z] "GET / HTTP/1.1" 418 - via_upstream - "-" 0 135 3 1 "-" "-" "id" "h" "10.44.1.27:80" outbound 10.44.1.23:37652 10.0.45.184:8000 - -`,
+		damagedErr: errEnvoyColumns,
 	},
 	{ // istio.io 1.28, EnvoyJSONLogFormatIstio; cloud.google.com, LogEntry; developers.cloudflare.com, HTTP requests
 		format: JSON,
@@ -276,8 +276,8 @@ var samples = []sample{
 			"2026-02-24T10:30:46.5Z 203.0.113.9 GET /a 200",
 			"2026-02-24T10:30:47Z 2001:db8::7 GET /c 404",
 		},
-		damaged: `{"ClientIP":"2001:db8::7","EdgeStartTimestamp":null}`,
-		why:     errNoTime,
+		damaged:    `{"ClientIP":"2001:db8::7","EdgeStartTimestamp":null}`,
+		damagedErr: errNoTime,
 	},
 	{ // kubernetes.io, CRI logging: nginx in a container, whose second line was cut
 		format: Combined,
@@ -289,10 +289,10 @@ var samples = []sample{
 		want: [3]string{
 			"2016-10-06T00:17:09Z 198.51.100.7 GET /a 200",
 			"2016-10-06T00:17:10Z 2001:db8::7 GET /b 200",
-			errPart.Error(),
+			errCutLine.Error(),
 		},
-		damaged: `2016-10-06T00:17:11.669794202Z stdout F 10.0.0.1 - - [06/Oct/2016:00:17:10 +0000] "GET /c HTTP/1.1" 200 5 "-" "a"`,
-		why:     errPart, // it is the rest of the line before
+		damaged:    `2016-10-06T00:17:11.669794202Z stdout F 10.0.0.1 - - [06/Oct/2016:00:17:10 +0000] "GET /c HTTP/1.1" 200 5 "-" "a"`,
+		damagedErr: errCutLine, // it is the rest of the line before
 	},
 	{ // docs.docker.com, JSON File logging driver: Caddy in a container
 		format: Caddy,
@@ -306,12 +306,12 @@ var samples = []sample{
 			"2022-03-09T21:30:02Z ::1 GET /b 200",
 			"skip: is not about a request",
 		},
-		damaged: `{"log":"{\"level\":\"info\",\"ts\":1646861401.5","stream":"stdout","time":"2022-03-09T21:30:02.1Z"}`,
-		why:     errPart,
+		damaged:    `{"log":"{\"level\":\"info\",\"ts\":1646861401.5","stream":"stdout","time":"2022-03-09T21:30:02.1Z"}`,
+		damagedErr: errCutLine,
 	},
 }
 
-// fields returns the fields that the sample's want has.
+// fields returns the fields of which want has the values.
 func (s *sample) fields() []string {
 	if s.format == SSHD {
 		return []string{"ip"}

@@ -4,38 +4,38 @@ import "bytes"
 
 // scanner reads a line from left to right. After the first error it reads nothing more.
 type scanner struct {
-	rest  []byte
-	wrong error // the error of the next reads, if they fail
-	err   error // the error of the first read that failed
+	unread  []byte
+	nextErr error // the error of a later read that fails
+	err     error // the error of the first read that failed
 }
 
 // need records an error unless ok.
 func (s *scanner) need(ok bool) {
 	if !ok && s.err == nil {
-		s.err, s.rest = s.wrong, nil
+		s.err, s.unread = s.nextErr, nil
 	}
 }
 
-// until returns the text before a separator, and moves past the separator. Neither may be missing.
+// until returns the text before a separator, and moves past the separator. An empty text is an error.
 func (s *scanner) until(separator string) (text []byte) {
-	text, rest, ok := bytes.Cut(s.rest, []byte(separator))
-	s.rest = rest
+	text, rest, ok := bytes.Cut(s.unread, []byte(separator))
+	s.unread = rest
 	s.need(ok && len(text) > 0)
 	return text
 }
 
-// skip moves past a text, which has to be there.
+// skip moves past a text. A missing text is an error.
 func (s *scanner) skip(text string) {
-	rest, ok := bytes.CutPrefix(s.rest, []byte(text))
-	s.rest = rest
+	rest, ok := bytes.CutPrefix(s.unread, []byte(text))
+	s.unread = rest
 	s.need(ok)
 }
 
 // quoted returns the text before the closing quote, and moves past the quote.
 func (s *scanner) quoted() (text []byte) {
-	n := closingQuote(s.rest)
-	text, rest := s.rest[:n], s.rest[n:]
-	s.rest = rest
+	n := closingQuote(s.unread)
+	text, rest := s.unread[:n], s.unread[n:]
+	s.unread = rest
 	s.skip(`"`)
 	return text
 }

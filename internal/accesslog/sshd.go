@@ -17,38 +17,37 @@ import (
 // The time may also be RFC 3339, or seconds since the epoch with a fraction.
 type sshdReader struct {
 	fields
-	attempts bool
+	attempts bool // Config.Attempts
 
-	year    int       // of the latest line; 0: unknown yet
-	changed time.Time // when the log was last changed, from which the first line's year is guessed
-	month   int       // of the latest line; 0: no line yet
-	rolled  bool      // a year has ended in this log
+	year      int       // year of the latest line; 0: not known yet
+	changedAt time.Time // when the log was last changed, from which the first line's year is guessed
+	month     int       // month of the latest line; 0: no line was read yet
+	yearEnded bool      // a year has ended in this log
 
-	// Processes that logged "Invalid user" and no failure since: the latest ones, and a generation of older ones.
-	announced, announcedBefore map[string]bool
+	// Tags of processes that logged "Invalid user" and no failure since: a recent and an older generation.
+	invalidUserTags, olderInvalidUserTags map[string]bool
 
-	lines    int64 // lines about an attempt
-	pairs    int64 // of lines, those that are the second about the same attempt
-	repeats  int64 // of lines, those that say "message repeated"
-	repeated int64 // attempts in all repeats
+	attemptLines     int64 // lines about an attempt
+	secondLines      int64 // attemptLines that are the second line about the same attempt
+	repeatLines      int64 // attemptLines that say "message repeated"
+	repeatedAttempts int64 // the sum of the counts of repeatLines
 }
 
 func openSSHD(_ *format, names []string, cfg Config) Reader {
 	return &sshdReader{
-		fields: newRowFields(names, cfg), attempts: cfg.Attempts, year: cfg.Year, changed: cfg.Changed,
-		announced: map[string]bool{},
+		fields: newRowFields(names, cfg), attempts: cfg.Attempts, year: cfg.Year, changedAt: cfg.Changed,
+		invalidUserTags: map[string]bool{},
 	}
 }
 
 var (
-	errSyslog  = errors.New("does not begin with a syslog time such as Mar 27 14:54:57 and a host")
-	errLeapDay = errors.New("has a date that the year assumed for it does not have")
-	errFrom    = errors.New("is about a password or a user, but does not say from where")
+	errSyslog      = errors.New("does not begin with a syslog time such as Mar 27 14:54:57 and a host")
+	errLeapDay     = errors.New("has a date that the year assumed for it does not have")
+	errSSHDAddress = errors.New("is about a password or a user, but does not say from where")
 )
 
-// Read implements Reader.
-func (a *sshdReader) Read(line []byte) (Record, error) {
-	at, rest, err := a.time(line)
+func (rd *sshdReader) Read(line []byte) (Record, error) {
+	at, rest, err := rd.time(line)
 	if err != nil {
 		return Record{}, err
 	}
@@ -64,44 +63,44 @@ func (a *sshdReader) Read(line []byte) (Record, error) {
 	if inner, n, ok := unpackRepeated(msg); ok {
 		msg, count = inner, n
 	}
-	// A line either announces an invalid user, or reports a failure.
-	who, invalid := bytes.CutPrefix(msg, []byte("Invalid user "))
-	if !invalid {
-		if who, ok = failedUser(msg); !ok {
+	// A line reports either an invalid user or a failure.
+	userAddress, isInvalidUser := bytes.CutPrefix(msg, []byte("Invalid user "))
+	if !isInvalidUser {
+		if userAddress, ok = failedUser(msg); !ok {
 			return Record{Skip: "is not about a password that failed or an invalid user"}, nil
 		}
 	}
-	again := false // whether this is the first failure after "Invalid user"
-	if w, ok := bytes.CutPrefix(who, []byte("invalid user ")); ok && !invalid {
-		who = w
-		again = a.announced[string(tag)] || a.announcedBefore[string(tag)]
+	isSecondLine := false // whether the line is the first failure after "Invalid user"
+	if tail, ok := bytes.CutPrefix(userAddress, []byte("invalid user ")); ok && !isInvalidUser {
+		userAddress = tail
+		isSecondLine = rd.invalidUserTags[string(tag)] || rd.olderInvalidUserTags[string(tag)]
 	}
 	// A user may contain " from " as well; the server wrote the last one.
-	i = bytes.LastIndex(who, []byte(" from "))
+	i = bytes.LastIndex(userAddress, []byte(" from "))
 	if i < 0 {
-		return Record{}, errFrom
+		return Record{}, errSSHDAddress
 	}
 	var r row
-	r[user], r[ip] = who[:i], who[i+len(" from "):]
-	if r[ip], ok = address(r[ip], invalid); !ok {
-		return Record{}, errFrom
+	r[colUser], r[colIP] = userAddress[:i], userAddress[i+len(" from "):]
+	if r[colIP], ok = address(r[colIP], isInvalidUser); !ok {
+		return Record{}, errSSHDAddress
 	}
-	if invalid {
-		a.announce(tag)
-	} else if again {
-		delete(a.announced, string(tag))
-		delete(a.announcedBefore, string(tag))
-		a.pairs++
+	if isInvalidUser {
+		rd.rememberTag(tag)
+	} else if isSecondLine {
+		delete(rd.invalidUserTags, string(tag))
+		delete(rd.olderInvalidUserTags, string(tag))
+		rd.secondLines++
 	}
 	if count > 1 {
-		a.repeats++
-		a.repeated += int64(count)
+		rd.repeatLines++
+		rd.repeatedAttempts += int64(count)
 	}
-	a.lines++
-	rec := Record{At: at, Count: 1, Values: valuesOf(&a.fields, r[:])}
-	if a.attempts {
+	rd.attemptLines++
+	rec := Record{At: at, Count: 1, Values: valuesOf(&rd.fields, r[:])}
+	if rd.attempts {
 		rec.Count = count
-		if again {
+		if isSecondLine {
 			rec.Count--
 		}
 		if rec.Count == 0 {
@@ -111,37 +110,37 @@ func (a *sshdReader) Read(line []byte) (Record, error) {
 	return rec, nil
 }
 
-// failedUser returns the text after "Failed METHOD for " if the method is a password. PAM, and others with their own
-// prompts, use keyboard-interactive.
-func failedUser(msg []byte) (who []byte, ok bool) {
-	method, who, ok := bytes.Cut(msg, []byte(" for "))
-	password := string(method) == "Failed password" || bytes.HasPrefix(method, []byte("Failed keyboard-interactive"))
-	return who, ok && password
+// failedUser returns the user and the address after "Failed METHOD for ", if the method is a password. PAM and others
+// with prompts of their own use keyboard-interactive.
+func failedUser(msg []byte) (userAddress []byte, ok bool) {
+	method, userAddress, ok := bytes.Cut(msg, []byte(" for "))
+	isPassword := string(method) == "Failed password" || bytes.HasPrefix(method, []byte("Failed keyboard-interactive"))
+	return userAddress, ok && isPassword
 }
 
-// Bounds on what is remembered of announcements, since a log can have any number. A process fails soon after its
-// announcement, or never.
+// Bounds on the remembered tags of "Invalid user", since a log can have any number. A process logs the failure soon
+// after "Invalid user", or never.
 const (
-	maxAnnounced = 4096 // processes of a generation
-	maxTag       = 64   // bytes of a tag such as sshd[2967]
+	maxTags     = 4096 // tags of a generation
+	maxTagBytes = 64   // length of a tag such as sshd[2967]
 )
 
-// announce notes that a process has announced an invalid user.
-func (a *sshdReader) announce(tag []byte) {
-	if len(tag) > maxTag {
+// rememberTag remembers the tag of a process that logged "Invalid user".
+func (rd *sshdReader) rememberTag(tag []byte) {
+	if len(tag) > maxTagBytes {
 		return
 	}
-	if len(a.announced) >= maxAnnounced {
-		a.announced, a.announcedBefore = map[string]bool{}, a.announced
+	if len(rd.invalidUserTags) >= maxTags {
+		rd.invalidUserTags, rd.olderInvalidUserTags = map[string]bool{}, rd.invalidUserTags
 	}
-	a.announced[string(tag)] = true
+	rd.invalidUserTags[string(tag)] = true
 }
 
-// address reads the address after "from ", and needs the port after it to tell that the address was not cut. portless
-// accepts an address without a port, which older servers write with "Invalid user".
-func address(b []byte, portless bool) (addr []byte, ok bool) {
+// address returns the address before a port. Without a port the address may have been cut off; portOptional accepts a
+// whole address without a port, which older servers write with "Invalid user".
+func address(b []byte, portOptional bool) (addr []byte, ok bool) {
 	addr, _, ok = bytes.Cut(b, []byte(" port "))
-	if !ok && portless {
+	if !ok && portOptional {
 		_, err := netip.ParseAddr(string(addr))
 		ok = err == nil
 	}
@@ -158,20 +157,20 @@ func unpackRepeated(msg []byte) (inner []byte, n int, ok bool) {
 		return nil, 0, false
 	}
 	number, inner, ok := bytes.Cut(rest, []byte(" times: [ "))
-	v, isNumber := digits(number)
+	v, isNumber := parseDigits(number)
 	if !ok || !isNumber || len(number) > 9 || v < 1 || v > maxRepeats {
 		return nil, 0, false
 	}
 	return bytes.TrimSuffix(inner, []byte{']'}), int(v), true
 }
 
-// time reads the time at the beginning of a line.
-func (a *sshdReader) time(line []byte) (us int64, rest []byte, err error) {
+// time returns the time at the beginning of a line, and the rest of the line.
+func (rd *sshdReader) time(line []byte) (us int64, rest []byte, err error) {
 	if len(line) > 0 && isDigit(line[0]) {
 		stamp, rest, _ := bytes.Cut(line, []byte{' '})
-		us, ok := rfc3339(stamp)
+		us, ok := parseRFC3339(stamp)
 		if !ok && bytes.IndexByte(stamp, '.') > 0 { // journalctl --output short-unix writes seconds
-			us, ok = epoch(stamp)
+			us, ok = parseEpoch(stamp)
 		}
 		if ok {
 			return us, rest, nil
@@ -181,75 +180,75 @@ func (a *sshdReader) time(line []byte) (us int64, rest []byte, err error) {
 	if !hasSyslogTime(line) {
 		return 0, nil, errSyslog
 	}
-	in := func(year int) (us int64, ok bool) {
+	timeIn := func(year int) (us int64, ok bool) {
 		return parseTime("2006 "+time.Stamp, fmt.Sprintf("%04d %s", year, line[:15]), len("2006 Jan _2 15:04:"))
 	}
-	if _, ok := in(2000); !ok { // a leap year has every date
+	if _, ok := timeIn(2000); !ok { // a leap year has every date
 		return 0, nil, errSyslog
 	}
-	y := a.yearOf(1+bytes.Index(months, line[:3])/3, in)
-	us, ok := in(y)
+	year := rd.yearOf(1+bytes.Index(monthNames, line[:3])/3, timeIn)
+	us, ok := timeIn(year)
 	if !ok {
-		return 0, nil, fmt.Errorf("%w: %s in %d", errLeapDay, line[:6], y)
+		return 0, nil, fmt.Errorf("%w: %s in %d", errLeapDay, line[:6], year)
 	}
 	return us, line[16:], nil
 }
 
 // hasSyslogTime reports whether a line seems to begin with a time of syslog: a month, a day and a time of day.
 func hasSyslogTime(line []byte) bool {
-	return len(line) > 15 && line[3] == ' ' && line[6] == ' ' && line[15] == ' ' && bytes.Contains(months, line[:3])
+	return len(line) > 15 && line[3] == ' ' && line[6] == ' ' && line[15] == ' ' && bytes.Contains(monthNames, line[:3])
 }
 
-// yearOf returns the year of a line of month m. The first line is of the year in which the log was last changed, or of
+// yearOf returns the year of a line of a month. The first line is of the year in which the log was last changed, or of
 // the year before if it would lie in the future otherwise. When the month goes back, the next year has begun; but a
-// line of the previous month is a late one. in returns the line's time if it is of a year.
-func (a *sshdReader) yearOf(m int, in func(year int) (us int64, ok bool)) int {
-	if a.year == 0 {
-		a.year = a.changed.UTC().Year()
-		if us, _ := in(a.year); us > a.changed.UnixMicro()+day {
-			a.year--
+// line of the previous month is a late line. timeIn returns the time of the line in a year.
+func (rd *sshdReader) yearOf(month int, timeIn func(year int) (us int64, ok bool)) int {
+	if rd.year == 0 {
+		rd.year = rd.changedAt.UTC().Year()
+		if us, _ := timeIn(rd.year); us > rd.changedAt.UnixMicro()+dayMicros {
+			rd.year--
 		}
 	}
-	lastMonth := a.month
+	lastMonth := rd.month
 	switch {
-	case lastMonth == 0, m == lastMonth-1:
-	case m < lastMonth:
-		a.year++
-		a.rolled = true
-	case a.rolled && lastMonth == 1 && m == 12:
-		return a.year - 1 // a late line of the old year
+	case lastMonth == 0, month == lastMonth-1:
+	case month < lastMonth:
+		rd.year++
+		rd.yearEnded = true
+	case rd.yearEnded && lastMonth == 1 && month == 12:
+		return rd.year - 1 // a late line of the old year
 	}
-	if lastMonth == 0 || m != lastMonth-1 {
-		a.month = m
+	if lastMonth == 0 || month != lastMonth-1 {
+		rd.month = month
 	}
-	return a.year
+	return rd.year
 }
 
-// Notes implements Reader: they explain the number of requests.
-func (a *sshdReader) Notes() []string {
-	if a.pairs == 0 && a.repeats == 0 {
+// Notes implements Reader. The notes explain the number of requests.
+func (rd *sshdReader) Notes() []string {
+	if rd.secondLines == 0 && rd.repeatLines == 0 {
 		return nil
 	}
-	attempts := a.lines - a.pairs - a.repeats + a.repeated
-	s := fmt.Sprintf("%s about failed passwords and invalid users", Plural(a.lines, "line"))
-	if a.pairs > 0 {
-		s += fmt.Sprintf(", of which %s %s a second line about the same attempt", Comma(a.pairs),
-			verb(a.pairs, "is", "are"))
+	attempts := rd.attemptLines - rd.secondLines - rd.repeatLines + rd.repeatedAttempts
+	text := fmt.Sprintf("%s about failed passwords and invalid users", Plural(rd.attemptLines, "line"))
+	if rd.secondLines > 0 {
+		text += fmt.Sprintf(", of which %s %s a second line about the same attempt", Comma(rd.secondLines),
+			verb(rd.secondLines, "is", "are"))
 	}
-	if a.repeats > 0 {
-		s += fmt.Sprintf(", %s %s for %s", Comma(a.repeats), verb(a.repeats, "stands", "stand"),
-			Plural(a.repeated, "attempt"))
+	if rd.repeatLines > 0 {
+		text += fmt.Sprintf(", %s %s for %s", Comma(rd.repeatLines), verb(rd.repeatLines, "stands", "stand"),
+			Plural(rd.repeatedAttempts, "attempt"))
 	}
-	if a.attempts {
-		return []string{s + ": " + Plural(attempts, "attempt") + ", each a request"}
+	if rd.attempts {
+		return []string{text + ": " + Plural(attempts, "attempt") + ", each a request"}
 	}
-	return []string{s + "; each line is a request (they are " + Plural(attempts, "attempt") + ")"}
+	return []string{text + "; each line is a request (they are " + Plural(attempts, "attempt") + ")"}
 }
 
 // verb returns the form of a verb after a number.
-func verb(n int64, one, many string) string {
+func verb(n int64, singular, plural string) string {
 	if n == 1 {
-		return one
+		return singular
 	}
-	return many
+	return plural
 }

@@ -10,13 +10,13 @@ import (
 // MaxTime is the latest time of a request, 142 years after 1970, since the laws count no further.
 const MaxTime = 1 << 52
 
-const day = 86_400_000_000 // microseconds
+const dayMicros = 86_400_000_000
 
-// months are the names of months. Package time would also accept them in another case.
-var months = []byte("JanFebMarAprMayJunJulAugSepOctNovDec")
+// monthNames are the names of months. Package time would also accept them in another case.
+var monthNames = []byte("JanFebMarAprMayJunJulAugSepOctNovDec")
 
-// parseTime reads a time by a layout of package time. seconds is the index of its seconds: package time has no leap
-// second, which is read as the next second.
+// parseTime reads a time by a layout of package time. seconds is the index of the seconds in text: package time has no
+// leap second, which parseTime reads as the next second.
 func parseTime(layout, text string, seconds int) (us int64, ok bool) {
 	leap := time.Duration(0)
 	if strings.HasPrefix(text[seconds:], "60") {
@@ -27,47 +27,47 @@ func parseTime(layout, text string, seconds int) (us int64, ok bool) {
 	return us, err == nil && us > 0 && us <= MaxTime
 }
 
-// accessTime reads "17/May/2015:10:05:03 +0000".
-func accessTime(b []byte) (us int64, ok bool) {
-	if len(b) != 26 || !bytes.Contains(months, b[3:6]) {
+// parseCLFTime reads "17/May/2015:10:05:03 +0000".
+func parseCLFTime(b []byte) (us int64, ok bool) {
+	if len(b) != 26 || !bytes.Contains(monthNames, b[3:6]) {
 		return 0, false
 	}
 	return parseTime("02/Jan/2006:15:04:05 -0700", string(b), 18)
 }
 
-// zones are the layouts of zones by the length of their text.
-var zones = map[int]string{len("Z"): "Z07", len("+02"): "Z07", len("+0200"): "Z0700", len("+02:00"): "Z07:00"}
+// zoneLayouts are the layouts of zones by the length of their text.
+var zoneLayouts = map[int]string{len("Z"): "Z07", len("+02"): "Z07", len("+0200"): "Z0700", len("+02:00"): "Z07:00"}
 
-// rfc3339 reads "2015-05-17T10:05:03.25Z" and variants: a blank instead of the T, a comma instead of the point, a zone
-// without a colon, or no zone, which is UTC.
-func rfc3339(b []byte) (us int64, ok bool) {
-	if len(b) < 19 || b[13] != ':' || b[10] != 'T' && b[10] != 't' && b[10] != ' ' {
+// parseRFC3339 reads "2015-05-17T10:05:03.25Z" and variants: a blank instead of the T, a comma instead of the point, a
+// zone without a colon, or no zone, which is UTC.
+func parseRFC3339(text []byte) (us int64, ok bool) {
+	if len(text) < 19 || text[13] != ':' || text[10] != 'T' && text[10] != 't' && text[10] != ' ' {
 		return 0, false
 	}
-	clock, zone := string(b[11:]), "Z"
+	clock, zone := string(text[11:]), "Z"
 	if i := strings.IndexAny(clock, "+-Zz U"); i >= 0 {
 		clock, zone = clock[:i], strings.TrimPrefix(clock[i:], " ")
 		if zone == "" || zone == "z" || zone == "UTC" {
 			zone = "Z"
 		}
 	}
-	layout, ok := zones[len(zone)]
+	layout, ok := zoneLayouts[len(zone)]
 	if !ok || len(clock) < 8 {
 		return 0, false
 	}
-	return parseTime("2006-01-02T15:04:05"+layout, string(b[:10])+"T"+clock+zone, 17)
+	return parseTime("2006-01-02T15:04:05"+layout, string(text[:10])+"T"+clock+zone, 17)
 }
 
-// epoch reads seconds since the epoch, with a fraction or an exponent. It reads larger numbers as milli-, micro- or
-// nanoseconds.
-func epoch(b []byte) (us int64, ok bool) {
+// parseEpoch reads seconds since the epoch, with a fraction or an exponent. It reads larger numbers as milliseconds,
+// microseconds or nanoseconds.
+func parseEpoch(b []byte) (us int64, ok bool) {
 	whole, frac, _ := strings.Cut(string(b), ".")
 	if !onlyDigits(whole + frac) {
 		f, err := strconv.ParseFloat(string(b), 64)
 		if err != nil || !(f > 0 && f < 1e19) {
 			return 0, false
 		}
-		return epoch(strconv.AppendFloat(nil, f, 'f', -1, 64))
+		return parseEpoch(strconv.AppendFloat(nil, f, 'f', -1, 64))
 	}
 	whole = strings.TrimLeft(whole, "0")
 	point := len(whole) // index of the decimal point of seconds
@@ -81,26 +81,26 @@ func epoch(b []byte) (us int64, ok bool) {
 	return us, err == nil && us > 0 && us <= MaxTime
 }
 
-// namesOr returns the configured field, or the usual names if there is none.
-func namesOr(field string, usual []string) []string {
+// configuredNames returns the configured field, or the default names if there is none.
+func configuredNames(field string, defaults []string) []string {
 	if field == "" {
-		return usual
+		return defaults
 	}
 	return []string{field}
 }
 
-// anyTime reads a time in any of the usual formats.
-func anyTime(s []byte) (at int64, ok bool) {
-	if at, ok = rfc3339(s); !ok {
-		if at, ok = epoch(s); !ok {
-			at, ok = accessTime(s)
+// parseAnyTime reads a time in the format of RFC 3339, of the common log format, or since the epoch.
+func parseAnyTime(s []byte) (at int64, ok bool) {
+	if at, ok = parseRFC3339(s); !ok {
+		if at, ok = parseEpoch(s); !ok {
+			at, ok = parseCLFTime(s)
 		}
 	}
 	return at, ok
 }
 
-// digits reads a number without a sign.
-func digits(b []byte) (n int64, ok bool) {
+// parseDigits reads a number without a sign.
+func parseDigits(b []byte) (n int64, ok bool) {
 	u, err := strconv.ParseUint(string(b), 10, 63)
 	return int64(u), err == nil
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestTheTimeIsNamed reads times in configured fields and formats.
-func TestTheTimeIsNamed(t *testing.T) {
+// TestTimeAndTimeFormatOfConfig checks times in the field of Config.Time and in the form of Config.TimeFormat.
+func TestTimeAndTimeFormatOfConfig(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		format      Format
@@ -41,7 +41,7 @@ func TestTheTimeIsNamed(t *testing.T) {
 		"a column": {
 			CSV, "Zeit", "%d.%m.%Y %H:%M", []string{"time;Zeit", "1;24.02.2026 10:30"}, "2026-02-24T10:30:00Z",
 		},
-		"no such column": {CSV, "when", "", []string{"time;ip"}, errHeader.Error()},
+		"no such column": {CSV, "when", "", []string{"time;ip"}, errCSVHeader.Error()},
 	} {
 		rd, err := New(c.format, nil, Config{Time: c.field, TimeFormat: c.form})
 		if err != nil {
@@ -57,7 +57,7 @@ func TestTheTimeIsNamed(t *testing.T) {
 		if strings.HasPrefix(c.want, "2") && c.format != Usage {
 			log := []byte(strings.Join(c.lines, "\n"))
 			if got, err := Detect(log, Config{Time: c.field, TimeFormat: c.form}); got != c.format || err != nil {
-				t.Errorf("%s: recognised as %q, %v", name, got, err)
+				t.Errorf("%s: Detect: got %q, error %v; want %q", name, got, err, c.format)
 			}
 		}
 	}
@@ -72,7 +72,7 @@ func TestTheTimeIsNamed(t *testing.T) {
 			f = JSON
 		}
 		if _, err := New(f, nil, cfg); !errors.Is(err, law.ErrInvalid) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want ErrInvalid", name, err)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 type usageReader struct {
 	cost, settle []string // paths of the reserved and of the used tokens
 
-	calls, unreserved, endless int64 // all calls, calls without reserved tokens, calls without an end
+	calls, callsWithoutReserve, callsWithoutEnd int64
 }
 
 // The paths at which logs of calls write tokens and ends.
@@ -53,12 +53,12 @@ func usagePaths(names ...string) (paths []string) {
 
 var (
 	errNoTokens  = errors.New("says nothing of tokens: neither a total nor those of the input and the output")
-	errTokens    = errors.New("its tokens are not a plain number")
-	errEndBefore = errors.New("ends before it begins, or at no time that can be read")
+	errBadTokens = errors.New("its tokens are not a plain number")
+	errBadEnd    = errors.New("ends before it begins, or at no time that can be read")
 )
 
-// tokens returns the number at the first path that exists, or nil.
-func tokens(doc object, paths []string) ([]byte, error) {
+// lookupTokens returns the number at the first path that exists, or nil.
+func lookupTokens(doc object, paths []string) ([]byte, error) {
 	v := doc.lookup(paths...)
 	if v == nil {
 		return nil, nil
@@ -66,7 +66,7 @@ func tokens(doc object, paths []string) ([]byte, error) {
 	if number := decodeText(v); isDecimal(number) {
 		return number, nil
 	}
-	return nil, errTokens
+	return nil, errBadTokens
 }
 
 // isDecimal reports whether a text is digits, with or without a decimal point.
@@ -82,24 +82,24 @@ func sum(numbers ...[]byte) ([]byte, error) {
 		if b == nil {
 			continue
 		}
-		n, ok := digits(b)
+		n, ok := parseDigits(b)
 		if len(b) > 15 || !ok {
-			return nil, errTokens
+			return nil, errBadTokens
 		}
 		total += n
 	}
 	return strconv.AppendInt(nil, total, 10), nil
 }
 
-// read reads the tokens and the end of a call that began at a time.
+// read reads the tokens and the end of a call that began at the time at.
 func (u *usageReader) read(doc object, at int64) (s Spent, err error) {
-	var found [5][]byte
+	var numbers [5][]byte
 	for i, paths := range [5][]string{u.settle, inputNames, outputNames, u.cost, maxTokenNames} {
-		if found[i], err = tokens(doc, paths); err != nil {
+		if numbers[i], err = lookupTokens(doc, paths); err != nil {
 			return s, err
 		}
 	}
-	total, input, output, reserved, maxOutput := found[0], found[1], found[2], found[3], found[4]
+	total, input, output, reserved, maxOutput := numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]
 	if total == nil && input == nil && output == nil {
 		return s, errNoTokens
 	}
@@ -114,46 +114,46 @@ func (u *usageReader) read(doc object, at int64) (s Spent, err error) {
 			return s, err
 		}
 	}
-	if s.End, err = endOf(doc, at); err != nil {
+	if s.End, err = callEnd(doc, at); err != nil {
 		return s, err
 	}
 	u.calls++
 	if s.Reserved == nil {
-		u.unreserved++
+		u.callsWithoutReserve++
 		s.Reserved = s.Used
 	}
 	if s.End == 0 {
-		u.endless++
+		u.callsWithoutEnd++
 	}
 	return s, nil
 }
 
-// endOf returns when a call that began at a time ended, or 0 if the line does not say.
-func endOf(doc object, at int64) (int64, error) {
+// callEnd returns the time at which a call ended that began at a time, or 0 if the line does not say.
+func callEnd(doc object, at int64) (int64, error) {
 	if v := doc.lookup(endNames...); v != nil {
-		us, ok := anyTime(decodeText(v))
+		us, ok := parseAnyTime(decodeText(v))
 		if !ok || us < at {
-			return 0, errEndBefore
+			return 0, errBadEnd
 		}
 		return us, nil
 	}
-	for _, l := range durationNames {
-		v := doc.lookup(l.name)
+	for _, duration := range durationNames {
+		v := doc.lookup(duration.name)
 		if v == nil {
 			continue
 		}
 		s := string(decodeText(v))
 		f, err := strconv.ParseFloat(s, 64)
-		us := f * float64(l.unit.Microseconds())
+		us := f * float64(duration.unit.Microseconds())
 		if err != nil {
 			d, err := time.ParseDuration(s)
 			if err != nil {
-				return 0, errEndBefore
+				return 0, errBadEnd
 			}
 			us = float64(d.Microseconds())
 		}
 		if !(us >= 0 && us <= float64(MaxTime-at)) {
-			return 0, errEndBefore
+			return 0, errBadEnd
 		}
 		return at + int64(math.Round(us)), nil
 	}
@@ -162,12 +162,12 @@ func endOf(doc object, at int64) (int64, error) {
 
 // notes says how many calls lack their reserved tokens or their end.
 func (u *usageReader) notes() (list []string) {
-	if u.unreserved > 0 {
-		list = append(list, "calls that do not say what was reserved: "+Comma(u.unreserved)+" of "+Comma(u.calls)+
+	if u.callsWithoutReserve > 0 {
+		list = append(list, "calls that do not say what was reserved: "+Comma(u.callsWithoutReserve)+" of "+Comma(u.calls)+
 			"; they reserve what they used")
 	}
-	if u.endless > 0 {
-		list = append(list, "calls that do not say when they ended: "+Comma(u.endless)+" of "+Comma(u.calls)+
+	if u.callsWithoutEnd > 0 {
+		list = append(list, "calls that do not say when they ended: "+Comma(u.callsWithoutEnd)+" of "+Comma(u.calls)+
 			"; they are settled at once")
 	}
 	return list

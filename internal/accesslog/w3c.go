@@ -17,10 +17,10 @@ import (
 // counts, and a time before the previous line's is of an unknown day.
 type w3c struct {
 	header
-	ready      bool   // a #Fields was read
-	date, time int    // indexes of columns; date is -1 if #Date has the date
-	day        []byte // from the latest #Date
-	lastTime   []byte // time of the previous line of that day
+	ready      bool   // whether a #Fields line was read
+	date, time int    // indexes of columns; date is -1 if a #Date line has the date
+	day        []byte // the date of the latest #Date line
+	lastTime   []byte // time of the previous line of day
 	cells      [][]byte
 }
 
@@ -36,20 +36,19 @@ func openW3C(f *format, names []string, cfg Config) Reader {
 }
 
 var (
-	errNoFields  = errors.New("comes before a line #Fields that names the columns")
-	errFewFields = errors.New("has not as many columns as #Fields names")
-	errW3CFields = errors.New("names no column time, or no column date where no #Date came before")
-	errW3CDay    = errors.New("its time is before that of the line before, and no #Date says of which day it is")
-	errW3CTime   = errors.New("its date and time are not such as 2002-05-24 20:18:01")
+	errW3CNoFields    = errors.New("comes before a line #Fields that names the columns")
+	errW3CColumnCount = errors.New("has not as many columns as #Fields names")
+	errW3CNoTime      = errors.New("names no column time, or no column date where no #Date came before")
+	errW3CDay         = errors.New("its time is before that of the line before, and no #Date says of which day it is")
+	errW3CTime        = errors.New("its date and time are not such as 2002-05-24 20:18:01")
 )
 
-// Read implements Reader.
 func (w *w3c) Read(line []byte) (Record, error) {
 	if len(line) > 0 && line[0] == '#' {
 		return w.directive(line)
 	}
 	if !w.ready {
-		return Record{}, errNoFields
+		return Record{}, errW3CNoFields
 	}
 	if bytes.IndexByte(line, '\t') >= 0 {
 		w.cells = append(w.cells[:0], bytes.Split(line, []byte{'\t'})...)
@@ -57,7 +56,7 @@ func (w *w3c) Read(line []byte) (Record, error) {
 		w.cells = splitBlanks(line, w.cells)
 	}
 	if len(w.cells) != len(w.columns) {
-		return Record{}, errFewFields
+		return Record{}, errW3CColumnCount
 	}
 	date, clock := w.day, w.cells[w.time]
 	if w.date >= 0 {
@@ -68,7 +67,7 @@ func (w *w3c) Read(line []byte) (Record, error) {
 	if len(date) != 10 || len(clock) < 8 || len(clock) > 16 {
 		return Record{}, errW3CTime
 	}
-	at, ok := rfc3339(slices.Concat(date, []byte{' '}, clock))
+	at, ok := parseRFC3339(slices.Concat(date, []byte{' '}, clock))
 	if !ok {
 		return Record{}, errW3CTime
 	}
@@ -79,29 +78,29 @@ func (w *w3c) Read(line []byte) (Record, error) {
 // directive reads a line that begins with #.
 func (w *w3c) directive(line []byte) (Record, error) {
 	rec := Record{Foreign: true, Skip: "is a directive"}
-	if at, ok := bytes.CutPrefix(line, []byte("#Date:")); ok {
-		w.day, w.lastTime = dayOf(bytes.TrimSpace(at)), nil
+	if date, ok := bytes.CutPrefix(line, []byte("#Date:")); ok {
+		w.day, w.lastTime = parseDirectiveDate(bytes.TrimSpace(date)), nil
 		return rec, nil
 	}
-	list, ok := bytes.CutPrefix(line, []byte("#Fields:"))
+	columns, ok := bytes.CutPrefix(line, []byte("#Fields:"))
 	if !ok {
 		return rec, nil
 	}
 	w.ready = false
-	if err := w.set(strings.Fields(string(list)), w3cAliases); err != nil {
+	if err := w.setColumns(strings.Fields(string(columns)), w3cAliases); err != nil {
 		return Record{}, err
 	}
-	w.date, w.time = w.find("date"), w.find("time")
+	w.date, w.time = w.findColumn("date"), w.findColumn("time")
 	if w.time < 0 || w.date < 0 && w.day == nil {
-		return Record{}, errW3CFields
+		return Record{}, errW3CNoTime
 	}
 	w.ready = true
 	return rec, nil
 }
 
-// dayOf returns the date of a #Date as a column writes it, or nil if there is none. A #Date is like
-// "2026-05-03 10:00:00", or in the draft "12-Jan-1996 00:00:00".
-func dayOf(text []byte) []byte {
+// parseDirectiveDate returns the date of a #Date line in the form of a column, or nil if there is none. The text of
+// #Date is like "2026-05-03 10:00:00", or in the draft "12-Jan-1996 00:00:00".
+func parseDirectiveDate(text []byte) []byte {
 	date, _, _ := bytes.Cut(text, []byte{' '})
 	for _, layout := range []string{time.DateOnly, "02-Jan-2006"} {
 		if t, err := time.Parse(layout, string(date)); err == nil {

@@ -2,7 +2,7 @@ package accesslog
 
 import "strconv"
 
-// Comma writes a number such as 12,345.
+// Comma returns a number with commas, such as 12,345.
 func Comma(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
@@ -11,13 +11,13 @@ func Comma(n int64) string {
 	return s
 }
 
-// Plural writes "1 line" and "12,345 lines".
-func Plural(n int64, what string) string {
+// Plural returns a number with a noun, such as "1 line" or "12,345 lines".
+func Plural(n int64, noun string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + noun
 	}
-	return Comma(n) + " " + what + "s"
+	return Comma(n) + " " + noun + "s"
 }
 
-// Quote writes text of a log in quotes, without characters that control a terminal.
+// Quote returns a text in quotes, without characters that control a terminal.
 func Quote(s string) string { return strconv.QuoteToGraphic(s) }

@@ -9,9 +9,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Lag is how far, in microseconds, a Clock may be behind the system clock
-// while its goroutine waits for a processor: two time slices of
-// Go's scheduler. On an idle machine the Clock lags by about a millisecond.
+// Lag is how far, in microseconds, a Clock may be behind the system clock while its goroutine waits for a processor:
+// two time slices of Go's scheduler. On an idle machine the Clock lags by about a millisecond.
 const Lag = 20_000
 
 const (
@@ -20,15 +19,13 @@ const (
 	minTickReads = 100 // reads within a tick from which the goroutine is started
 )
 
-// Clock caches the system clock for callers that read it millions of times a
-// second: a goroutine reads the system clock for them. Frequent reads start the
-// goroutine. It ends by itself within a tenth of a second after the last read,
-// and does not run for occasional callers, who read the system clock directly.
-// The zero Clock is ready for use, by any number of goroutines.
+// Clock caches the system clock for callers that read it millions of times a second: a goroutine reads the system clock
+// for them. Frequent reads start the goroutine. It ends by itself within a tenth of a second after the last read, and
+// does not run for occasional callers, who read the system clock directly. The zero Clock is ready for use, by any
+// number of goroutines.
 //
-// A Clock may lag, but is never ahead. So a charge that is refused by it may already
-// be able to pass, if its wait is within Lag; an admitted charge is admitted by the system
-// clock too.
+// A Clock may lag, but is never ahead. So a charge that is refused by it may already be able to pass, if its wait is
+// within Lag; an admitted charge is admitted by the system clock too.
 type Clock struct {
 	_    [64]byte     // readers share a cache line that only the goroutine writes
 	now  atomic.Int64 // time of the last tick; 0: the goroutine does not run

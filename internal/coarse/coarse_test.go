@@ -12,29 +12,31 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
+// TestTheCoarseClockLagsAndEndsByItself checks that a clock with many readers lags by a millisecond at most, never goes
+// back, and ends its goroutine when nobody reads it.
 func TestTheCoarseClockLagsAndEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c coarse.Clock
-		lagging, last := 0, int64(0)
+		laggingReads, lastRead := 0, int64(0)
 		for range 20 {
 			for range 200 {
 				now, exact := c.Read()
 				clock := store.SystemClock()
-				if now > clock || now < clock-1000 || exact && now != clock || now < last {
-					t.Fatalf("%d (exact: %v) after %d, read at %d", now, exact, last, clock)
+				if now > clock || now < clock-1000 || exact && now != clock || now < lastRead {
+					t.Fatalf("got %d, exact %v, at %d, after %d", now, exact, clock, lastRead)
 				}
-				if last = now; now < clock {
-					lagging++
+				if lastRead = now; now < clock {
+					laggingReads++
 				}
 			}
 			time.Sleep(700 * time.Microsecond)
 		}
-		if lagging == 0 {
-			t.Error("many readers, and each has read the system clock")
+		if laggingReads == 0 {
+			t.Error("each of many reads was exact, want some that lag")
 		}
 		time.Sleep(100 * time.Millisecond) // a goroutine that is left after the test fails it
 		if _, exact := c.Read(); !exact {
-			t.Error("the goroutine goes on for no reader")
+			t.Error("got a read that lags, want an exact one as the goroutine has ended")
 		}
 	})
 }
@@ -44,7 +46,7 @@ func TestTheCoarseClockIsExactForRareReads(t *testing.T) {
 		var c coarse.Clock
 		for range 200 {
 			if _, exact := c.Read(); !exact {
-				t.Fatal("a goroutine for one reader in two milliseconds")
+				t.Fatal("a read after 2 ms lags, want it exact")
 			}
 			time.Sleep(2 * time.Millisecond)
 		}

@@ -12,12 +12,12 @@ import (
 // too few for a flight beside others. The queue is locked, and the flight is already counted.
 func (q *Queue[K, L]) takePassengers() []*Passenger[K, L] {
 	q.departures++
-	size, seen, picked := 0, 0, 0
+	size, examined, picked := 0, 0, 0
 	for _, p := range q.waiting {
 		if size >= q.cfg.MaxSize {
 			break
 		}
-		seen++
+		examined++
 		if p.picked = p.callers > 0 && !q.mustWait(p); p.picked { // without callers it was abandoned
 			size += p.Load.Size()
 			picked++
@@ -28,21 +28,21 @@ func (q *Queue[K, L]) takePassengers() []*Passenger[K, L] {
 		return nil
 	}
 	passengers := make([]*Passenger[K, L], 0, picked)
-	kept := q.waiting[:0]
+	remaining := q.waiting[:0]
 	for i, p := range q.waiting {
 		switch {
-		case i < seen && p.picked:
+		case i < examined && p.picked:
 			passengers = append(passengers, p)
 			q.markDeparted(p)
 		case p.callers > 0:
-			kept = append(kept, p)
+			remaining = append(remaining, p)
 		default:
 			q.abandoned--
 			p.Leave()
 		}
 	}
-	clear(q.waiting[len(kept):])
-	if q.waiting = kept; q.callers == 0 {
+	clear(q.waiting[len(remaining):])
+	if q.waiting = remaining; q.callers == 0 {
 		q.signalDrained()
 	}
 	return passengers
@@ -123,7 +123,7 @@ func (q *Queue[K, L]) run(ctx context.Context, ownPassenger *Passenger[K, L], on
 	q.startClock(f)
 	goOn := len(q.waiting) > 0
 	if goOn {
-		f.began = time.Time{}
+		f.startedAt = time.Time{}
 	} else {
 		q.endFlight(f)
 	}
@@ -136,7 +136,7 @@ func (q *Queue[K, L]) run(ctx context.Context, ownPassenger *Passenger[K, L], on
 
 // claimFlight returns a flight that addFlight counted and that no goroutine runs yet. The queue is locked.
 func (q *Queue[K, L]) claimFlight() *flightState {
-	i := slices.IndexFunc(q.flights, func(f *flightState) bool { return f.began.IsZero() })
+	i := slices.IndexFunc(q.flights, func(f *flightState) bool { return f.startedAt.IsZero() })
 	return q.flights[i]
 }
 
@@ -146,7 +146,7 @@ func (q *Queue[K, L]) startClock(f *flightState) {
 		f.late = false
 		q.onTimeFlights++
 	}
-	f.began = sched.Now()
+	f.startedAt = sched.Now()
 }
 
 // endFlight removes a flight that is not late. The queue is locked.
@@ -185,11 +185,11 @@ func (q *Queue[K, L]) watchLateness() {
 func (q *Queue[K, L]) markLate() (next time.Duration) {
 	next = Patience
 	for _, f := range q.flights {
-		if f.late || f.began.IsZero() {
+		if f.late || f.startedAt.IsZero() {
 			continue
 		}
-		if left := Patience - sched.Since(f.began); left > 0 {
-			next = min(next, left)
+		if untilLate := Patience - sched.Since(f.startedAt); untilLate > 0 {
+			next = min(next, untilLate)
 			continue
 		}
 		f.late = true

@@ -6,9 +6,8 @@
 // callers wait to be worth a call of their own. A lone caller never waits. A flight that has
 // been under way for longer than Patience is late: the queue does not wait for it any more.
 //
-// A load may have keys. A key is in one flight at a time, and passengers that have a key in
-// common go in the order in which they arrived: a passenger with a key under way waits
-// for that flight, and other passengers overtake it.
+// A load may have keys. A key is in one flight at a time, and passengers that have a key in common go in the order in
+// which they arrived: a passenger with a key under way waits for that flight, and other passengers overtake it.
 package flight
 
 import (
@@ -30,8 +29,7 @@ var (
 type Load[K comparable] interface {
 	// Size returns how much the load adds to the size of a flight.
 	Size() int
-	// Keys returns the number of keys, and Key one of them. Keys do not change
-	// while the load waits.
+	// Keys returns the number of keys, and Key one of them. Keys do not change while the load waits.
 	Keys() int
 	Key(i int) K
 	// Clear empties the load for reuse.
@@ -89,8 +87,8 @@ type Queue[K comparable, L Load[K]] struct {
 
 // flightState is a flight that was started or is under way.
 type flightState struct {
-	began time.Time // zero until a goroutine claims the flight
-	late  bool
+	startedAt time.Time // zero until a goroutine claims the flight
+	late      bool
 }
 
 // Patience is how long a flight may be under way before it is late.

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// load is a name and the keys that it has.
+// load is the load of a passenger: a name, and keys.
 type load struct {
 	name string
 	keys []string
@@ -28,46 +28,46 @@ func (l *load) Clear()           { *l = load{} }
 
 type passenger = flight.Passenger[string, *load]
 
-// airport is a queue whose flights land when they are told to.
-type airport struct {
+// testQueue is a queue whose flights end when the test calls land.
+type testQueue struct {
 	*flight.Queue[string, *load]
-	mu     sync.Mutex
-	flying [][]string // names
-	land   map[string]chan error
-	held   string // the passenger that is held
+	mu       sync.Mutex
+	flights  [][]string // the names of the passengers of each flight that has departed
+	landings map[string]chan error
+	heldName string // the passenger that is held
 }
 
-func open(flights, least, most, waiting int) *airport {
-	a := &airport{land: map[string]chan error{}}
-	a.Queue = flight.New(flight.Config[string, *load]{
-		MaxFlights: flights, MinSize: least, MaxSize: most, MaxWaiting: waiting,
+func newTestQueue(maxFlights, minSize, maxSize, maxWaiting int) *testQueue {
+	q := &testQueue{landings: map[string]chan error{}}
+	q.Queue = flight.New(flight.Config[string, *load]{
+		MaxFlights: maxFlights, MinSize: minSize, MaxSize: maxSize, MaxWaiting: maxWaiting,
 		New: func() *load { return &load{} },
 		Fly: func(_ context.Context, passengers []*passenger) error {
-			names, landed := []string{}, make(chan error)
-			a.mu.Lock()
+			names, landing := []string{}, make(chan error)
+			q.mu.Lock()
 			for _, p := range passengers {
 				names = append(names, p.Load.name)
-				a.land[p.Load.name] = landed
+				q.landings[p.Load.name] = landing
 			}
-			a.flying = append(a.flying, names)
-			a.mu.Unlock()
-			return <-landed
+			q.flights = append(q.flights, names)
+			q.mu.Unlock()
+			return <-landing
 		},
 		Land: func([]*passenger, error) {},
-		Held: func(p *passenger) bool { return p.Load.name == a.held },
+		Held: func(p *passenger) bool { return p.Load.name == q.heldName },
 	})
-	return a
+	return q
 }
 
-// come lets a caller queue, and waits until nothing moves any more.
-func (a *airport) come(t *testing.T, ctx context.Context, name string, keys ...string) {
+// enqueue starts a caller, and waits until it is in the queue or in a flight.
+func (q *testQueue) enqueue(t *testing.T, ctx context.Context, name string, keys ...string) {
 	t.Helper()
-	p := a.Passenger()
+	p := q.Passenger()
 	p.Load.name, p.Load.keys = name, keys
-	if err := a.Lock(); err != nil {
+	if err := q.Lock(); err != nil {
 		t.Fatal(err)
 	}
-	start := a.Add(p)
+	start := q.Add(p)
 	go func() {
 		if p.Wait(ctx, start, func(bool) {}) {
 			p.Leave()
@@ -76,215 +76,215 @@ func (a *airport) come(t *testing.T, ctx context.Context, name string, keys ...s
 	synctest.Wait()
 }
 
-// landed lets the flight with a passenger land.
-func (a *airport) landed(name string) {
-	a.mu.Lock()
-	c := a.land[name]
-	a.mu.Unlock()
-	c <- nil
+// land ends the flight of a passenger.
+func (q *testQueue) land(name string) {
+	q.mu.Lock()
+	landing := q.landings[name]
+	q.mu.Unlock()
+	landing <- nil
 	synctest.Wait()
 }
 
-func (a *airport) want(t *testing.T, flights ...[]string) {
+// wantFlights fails the test unless these flights have departed so far.
+func (q *testQueue) wantFlights(t *testing.T, flights ...[]string) {
 	t.Helper()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !slices.EqualFunc(a.flying, flights, slices.Equal[[]string]) {
-		t.Errorf("departed %q, want %q", a.flying, flights)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !slices.EqualFunc(q.flights, flights, slices.Equal[[]string]) {
+		t.Errorf("got flights %q, want %q", q.flights, flights)
 	}
 }
 
 func TestAKeyIsInOneFlightAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, ctx := open(3, 1, 8, 100), t.Context()
-		a.come(t, ctx, "first", "x")
-		a.come(t, ctx, "again", "x")
-		a.come(t, ctx, "other", "y")
-		a.want(t, []string{"first"}, []string{"other"})
-		a.landed("first")
-		a.want(t, []string{"first"}, []string{"other"}, []string{"again"})
-		a.landed("other")
-		a.landed("again")
-		a.Close()
+		q, ctx := newTestQueue(3, 1, 8, 100), t.Context()
+		q.enqueue(t, ctx, "first", "x")
+		q.enqueue(t, ctx, "again", "x")
+		q.enqueue(t, ctx, "other", "y")
+		q.wantFlights(t, []string{"first"}, []string{"other"})
+		q.land("first")
+		q.wantFlights(t, []string{"first"}, []string{"other"}, []string{"again"})
+		q.land("other")
+		q.land("again")
+		q.Close()
 	})
 }
 
-// A request that stays behind keeps its other keys, or those that come later would pass it
-// for ever.
+// TestARequestThatStaysBehindIsNotOvertaken checks that a request which waits for a key reserves its other keys.
 func TestARequestThatStaysBehindIsNotOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, ctx := open(3, 1, 8, 100), t.Context()
-		a.come(t, ctx, "first", "x")
-		a.come(t, ctx, "both", "x", "y")
-		a.come(t, ctx, "later", "y")
-		a.come(t, ctx, "free", "z")
-		a.want(t, []string{"first"}, []string{"free"})
-		a.landed("first")
-		a.want(t, []string{"first"}, []string{"free"}, []string{"both", "later"})
-		a.landed("free")
-		a.landed("both")
-		a.Close()
+		q, ctx := newTestQueue(3, 1, 8, 100), t.Context()
+		q.enqueue(t, ctx, "first", "x")
+		q.enqueue(t, ctx, "both", "x", "y")
+		q.enqueue(t, ctx, "later", "y")
+		q.enqueue(t, ctx, "free", "z")
+		q.wantFlights(t, []string{"first"}, []string{"free"})
+		q.land("first")
+		q.wantFlights(t, []string{"first"}, []string{"free"}, []string{"both", "later"})
+		q.land("free")
+		q.land("both")
+		q.Close()
 	})
 }
 
 func TestAnotherFlightDepartsWhenEnoughWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, ctx := open(2, 3, 8, 100), t.Context()
+		q, ctx := newTestQueue(2, 3, 8, 100), t.Context()
 		for _, name := range []string{"a", "b", "c", "d"} {
-			a.come(t, ctx, name, name)
+			q.enqueue(t, ctx, name, name)
 		}
-		a.want(t, []string{"a"}, []string{"b", "c", "d"})
-		for _, name := range []string{"e", "f", "g", "h"} { // no third one
-			a.come(t, ctx, name, name)
+		q.wantFlights(t, []string{"a"}, []string{"b", "c", "d"})
+		for _, name := range []string{"e", "f", "g", "h"} { // no third flight departs
+			q.enqueue(t, ctx, name, name)
 		}
-		a.want(t, []string{"a"}, []string{"b", "c", "d"})
-		a.landed("a")
-		a.want(t, []string{"a"}, []string{"b", "c", "d"}, []string{"e", "f", "g", "h"})
-		a.landed("b")
-		a.landed("e")
-		a.Close()
+		q.wantFlights(t, []string{"a"}, []string{"b", "c", "d"})
+		q.land("a")
+		q.wantFlights(t, []string{"a"}, []string{"b", "c", "d"}, []string{"e", "f", "g", "h"})
+		q.land("b")
+		q.land("e")
+		q.Close()
 	})
 }
 
-func TestALateFlightIsNotWaitedFor(t *testing.T) {
+func TestAnotherFlightDepartsAfterPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, ctx := open(3, 32, 8, 100), t.Context()
-		a.come(t, ctx, "stuck", "x")
-		a.come(t, ctx, "with it", "x")
-		a.come(t, ctx, "b", "y")
-		a.want(t, []string{"stuck"})
+		q, ctx := newTestQueue(3, 32, 8, 100), t.Context()
+		q.enqueue(t, ctx, "stuck", "x")
+		q.enqueue(t, ctx, "with it", "x")
+		q.enqueue(t, ctx, "b", "y")
+		q.wantFlights(t, []string{"stuck"})
 		time.Sleep(flight.Patience)
 		synctest.Wait()
-		a.want(t, []string{"stuck"}, []string{"b"})
-		a.landed("b")
-		a.come(t, ctx, "c", "y") // at once: only the late one is under way
-		a.want(t, []string{"stuck"}, []string{"b"}, []string{"c"})
-		a.come(t, ctx, "d", "z")
-		a.want(t, []string{"stuck"}, []string{"b"}, []string{"c"})
-		a.landed("c")
-		a.landed("d")
-		a.landed("stuck")
-		a.want(t, []string{"stuck"}, []string{"b"}, []string{"c"}, []string{"d"}, []string{"with it"})
-		a.landed("with it")
-		a.Close()
+		q.wantFlights(t, []string{"stuck"}, []string{"b"})
+		q.land("b")
+		q.enqueue(t, ctx, "c", "y") // departs at once: only the late flight is under way
+		q.wantFlights(t, []string{"stuck"}, []string{"b"}, []string{"c"})
+		q.enqueue(t, ctx, "d", "z")
+		q.wantFlights(t, []string{"stuck"}, []string{"b"}, []string{"c"})
+		q.land("c")
+		q.land("d")
+		q.land("stuck")
+		q.wantFlights(t, []string{"stuck"}, []string{"b"}, []string{"c"}, []string{"d"}, []string{"with it"})
+		q.land("with it")
+		q.Close()
 	})
 }
 
-// A caller who has joined a passenger need not watch: the flight departs also when the first caller has left.
-func TestALateFlightIsNoticedForThoseThatJoined(t *testing.T) {
+// TestAJoinedPassengerDepartsAfterALateFlight checks that a passenger departs also if only a joined caller is left.
+func TestAJoinedPassengerDepartsAfterALateFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := open(2, 100, 100, 100)
-		ctx, leave := context.WithCancel(t.Context())
-		a.come(t, t.Context(), "late", "x")
-		a.come(t, ctx, "passenger", "y")
-		if err := a.Lock(); err != nil {
+		q := newTestQueue(2, 100, 100, 100)
+		ctx, cancel := context.WithCancel(t.Context())
+		q.enqueue(t, t.Context(), "late", "x")
+		q.enqueue(t, ctx, "passenger", "y")
+		if err := q.Lock(); err != nil {
 			t.Fatal(err)
 		}
-		p := a.Last("y")
-		a.Join(p)
+		p := q.Last("y")
+		q.Join(p)
 		done := make(chan bool)
 		go func() { done <- p.Wait(t.Context(), 0, func(bool) {}) }()
-		leave()
+		cancel()
 		synctest.Wait()
-		a.want(t, []string{"late"})
+		q.wantFlights(t, []string{"late"})
 		time.Sleep(2 * flight.Patience)
 		synctest.Wait()
-		a.want(t, []string{"late"}, []string{"passenger"})
-		a.landed("passenger")
+		q.wantFlights(t, []string{"late"}, []string{"passenger"})
+		q.land("passenger")
 		if !<-done {
 			t.Error("the caller that joined was not served")
 		}
 		p.Leave()
-		a.landed("late")
-		a.Close()
+		q.land("late")
+		q.Close()
 	})
 }
 
-// A passenger that is held keeps its keys, also those that a passenger had which flew with it and has landed.
+// TestAHeldPassengerKeepsItsKeys checks that a held passenger keeps its keys until it has landed.
 func TestAHeldPassengerKeepsItsKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := open(1, 1, 100, 100)
-		a.held = "held"
-		a.come(t, t.Context(), "first", "z")
-		a.come(t, t.Context(), "free", "x")
-		a.come(t, t.Context(), "held", "x", "y")
-		a.landed("first")
-		a.landed("free") // and the held one flies again
-		a.come(t, t.Context(), "next", "x")
-		a.want(t, []string{"first"}, []string{"free", "held"}, []string{"held"})
-		a.held = ""
-		a.landed("held")
-		a.want(t, []string{"first"}, []string{"free", "held"}, []string{"held"}, []string{"next"})
-		a.landed("next")
-		a.Close()
+		q := newTestQueue(1, 1, 100, 100)
+		q.heldName = "held"
+		q.enqueue(t, t.Context(), "first", "z")
+		q.enqueue(t, t.Context(), "free", "x")
+		q.enqueue(t, t.Context(), "held", "x", "y")
+		q.land("first")
+		q.land("free") // the held passenger departs again
+		q.enqueue(t, t.Context(), "next", "x")
+		q.wantFlights(t, []string{"first"}, []string{"free", "held"}, []string{"held"})
+		q.heldName = ""
+		q.land("held")
+		q.wantFlights(t, []string{"first"}, []string{"free", "held"}, []string{"held"}, []string{"next"})
+		q.land("next")
+		q.Close()
 	})
 }
 
-// A caller whose context cannot end flies itself, but not past a late flight with its key.
-func TestACallerWhoseKeyIsInALateFlightWaitsForIt(t *testing.T) {
+// TestAKeyInALateFlightIsWaitedFor checks that a caller does not depart before a late flight with its key has landed.
+func TestAKeyInALateFlightIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, ctx := open(3, 32, 8, 100), context.Background()
-		a.come(t, ctx, "stuck", "x")
-		a.come(t, ctx, "b", "y")
+		q, ctx := newTestQueue(3, 32, 8, 100), context.Background()
+		q.enqueue(t, ctx, "stuck", "x")
+		q.enqueue(t, ctx, "b", "y")
 		time.Sleep(flight.Patience)
 		synctest.Wait()
-		a.landed("b")
-		a.come(t, ctx, "with it", "x")
-		a.come(t, ctx, "c", "z")
-		a.want(t, []string{"stuck"}, []string{"b"}, []string{"c"})
-		a.landed("c")
-		a.landed("stuck")
-		a.want(t, []string{"stuck"}, []string{"b"}, []string{"c"}, []string{"with it"})
-		a.landed("with it")
-		a.Close()
+		q.land("b")
+		q.enqueue(t, ctx, "with it", "x")
+		q.enqueue(t, ctx, "c", "z")
+		q.wantFlights(t, []string{"stuck"}, []string{"b"}, []string{"c"})
+		q.land("c")
+		q.land("stuck")
+		q.wantFlights(t, []string{"stuck"}, []string{"b"}, []string{"c"}, []string{"with it"})
+		q.land("with it")
+		q.Close()
 	})
 }
 
-func TestAFlightIsNoLargerThanItMayBe(t *testing.T) {
+func TestMaxSizeBoundsAFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, ctx := open(1, 1, 2, 100), t.Context()
+		q, ctx := newTestQueue(1, 1, 2, 100), t.Context()
 		for _, name := range []string{"a", "b", "c", "d"} {
-			a.come(t, ctx, name, name)
+			q.enqueue(t, ctx, name, name)
 		}
-		a.landed("a")
-		a.landed("b")
-		a.want(t, []string{"a"}, []string{"b", "c"}, []string{"d"})
-		a.landed("d")
-		a.Close()
+		q.land("a")
+		q.land("b")
+		q.wantFlights(t, []string{"a"}, []string{"b", "c"}, []string{"d"})
+		q.land("d")
+		q.Close()
 	})
 }
 
 func TestCancelledCallersLeaveBeforeDeparture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := open(1, 1, 8, 100)
-		a.come(t, t.Context(), "a", "x")
-		ctx, leave := context.WithCancel(t.Context())
-		for range 40 { // more than are kept until the next departure
-			a.come(t, ctx, "gone", "x")
+		q := newTestQueue(1, 1, 8, 100)
+		q.enqueue(t, t.Context(), "a", "x")
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 40 { // more than the queue keeps until the next departure
+			q.enqueue(t, ctx, "gone", "x")
 		}
-		a.come(t, t.Context(), "b", "x")
-		leave()
+		q.enqueue(t, t.Context(), "b", "x")
+		cancel()
 		synctest.Wait()
-		a.landed("a")
-		a.want(t, []string{"a"}, []string{"b"})
-		a.landed("b")
-		a.Close()
+		q.land("a")
+		q.wantFlights(t, []string{"a"}, []string{"b"})
+		q.land("b")
+		q.Close()
 	})
 }
 
-func TestAQueueIsBounded(t *testing.T) {
+func TestMaxWaitingBoundsTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := open(1, 1, 8, 1)
-		a.come(t, t.Context(), "a")
-		a.come(t, t.Context(), "b")
-		if err := a.Lock(); !errors.Is(err, flight.ErrFull) {
-			t.Errorf("%v, want ErrFull", err)
+		q := newTestQueue(1, 1, 8, 1)
+		q.enqueue(t, t.Context(), "a")
+		q.enqueue(t, t.Context(), "b")
+		if err := q.Lock(); !errors.Is(err, flight.ErrFull) {
+			t.Errorf("got %v, want ErrFull", err)
 		}
-		a.landed("a")
-		a.landed("b")
-		a.Close()
-		if err := a.Lock(); !errors.Is(err, flight.ErrClosed) {
-			t.Errorf("%v, want ErrClosed", err)
+		q.land("a")
+		q.land("b")
+		q.Close()
+		if err := q.Lock(); !errors.Is(err, flight.ErrClosed) {
+			t.Errorf("got %v, want ErrClosed", err)
 		}
 	})
 }

@@ -25,11 +25,10 @@ type Passenger[K comparable, L Load[K]] struct {
 	refs     atomic.Int32  // callers who have not left, and the queue itself
 }
 
-// Wait waits until the passenger's flight has landed. First it starts the flight that Add has returned,
-// 0 for a caller who has joined. A caller whose context ends before the landing leaves: onLeave
-// is called with the queue locked, and with whether the flight has departed. Wait then
-// returns false, and the caller must not use the passenger again. If Wait returns true, the
-// caller reads Err and Load, and calls Leave.
+// Wait waits until the passenger's flight has landed. First it starts the flight that Add has returned, 0 for a caller
+// who has joined. A caller whose context ends before the landing leaves: onLeave is called with the queue locked, and
+// with whether the flight has departed. Wait then returns false, and the caller must not use the passenger again. If
+// Wait returns true, the caller reads Err and Load, and calls Leave.
 //
 // A caller who finds no flight under way calls Fly itself, which saves two changes of goroutine: on a busy machine
 // each is a wait for a processor. If its context can end, Config.CallerFlies decides. Such a caller notices the end

@@ -97,14 +97,12 @@ const Forwarded = "X-Forwarded-For"
 // maxHops is how many addresses of X-Forwarded-For are read.
 const maxHops = 100
 
-// Client returns the address of the client of a request that came from remoteAddr, such as
-// [http.Request.RemoteAddr]. X-Forwarded-For counts only if remoteAddr is one of the proxies: then the
-// client is the last address in the header that is not a proxy, since each proxy appends the address of
-// its client, and the addresses before may be forged by the client. If all are proxies, the
-// first is the client.
+// Client returns the address of the client of a request that came from remoteAddr, such as [http.Request.RemoteAddr].
+// X-Forwarded-For counts only if remoteAddr is one of the proxies: then the client is the last address in the header
+// that is not a proxy, since each proxy appends the address of its client, and the addresses before may be forged by
+// the client. If all are proxies, the first is the client.
 //
-// A malformed address is an error: a proxy that appends one
-// cannot be trusted.
+// A malformed address is an error: a proxy that appends one cannot be trusted.
 func (p Proxies) Client(remoteAddr string, h http.Header) (netip.Addr, error) {
 	client, err := parseHop(remoteAddr)
 	if err != nil {

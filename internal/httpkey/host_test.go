@@ -14,7 +14,7 @@ func TestHostName(t *testing.T) {
 		":80": "", "a:b:c": "a:b:c",
 	} {
 		if name := httpkey.HostName(host); name != want {
-			t.Errorf("%q: %q, want %q", host, name, want)
+			t.Errorf("%q: got %q, want %q", host, name, want)
 		}
 	}
 }

@@ -99,9 +99,8 @@ const (
 
 var partEscaper = strings.NewReplacer(escape, escape+escape, separator, escape+separator)
 
-// Join returns one key for all parts. Lists of the same length make the same key only if
-// they are equal. A single part is its own key. A text that cannot be a key, mostly since it is
-// longer than [law.MaxKey], is hashed with SHA-256.
+// Join returns one key for all parts. Lists of the same length make the same key only if they are equal. A single part
+// is its own key. A text that cannot be a key, mostly since it is longer than [law.MaxKey], is hashed with SHA-256.
 func Join(parts ...string) string {
 	switch len(parts) {
 	case 0:

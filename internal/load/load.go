@@ -18,8 +18,7 @@ type Config struct {
 	Duration time.Duration // time in which answers are counted
 	Warmup   time.Duration // time before Duration, in which answers are not counted
 
-	// Progress is called about four times a second, from the goroutine of
-	// Run, also during the warm-up. It may be nil.
+	// Progress is called about four times a second, from the goroutine of Run, also during the warm-up. It may be nil.
 	Progress func(Snapshot)
 }
 
@@ -41,9 +40,8 @@ type Result struct {
 	Errors     int64
 	FirstError error
 
-	// Latency holds the latency of the decisions, but not of the errors, in
-	// nanoseconds, to 1 %. A call starts when the answer to the one
-	// before is there, so the time to choose the call is included.
+	// Latency holds the latency of the decisions, but not of the errors, in nanoseconds, to 1 %. A call starts when the
+	// answer to the previous call is there, so the time to choose the call is included.
 	Latency *hdrhistogram.Histogram
 }
 
@@ -55,8 +53,7 @@ func (r Result) PerSecond() float64 {
 	return float64(r.Allowed+r.Refused) / r.Elapsed.Seconds()
 }
 
-// Quantile returns the latency that a fraction q, 0 to 1, of the decisions did
-// not exceed; 0 if there are no decisions.
+// Quantile returns the latency that a fraction q, 0 to 1, of the decisions did not exceed; 0 if there are no decisions.
 func (r Result) Quantile(q float64) time.Duration {
 	if r.Latency == nil {
 		return 0
@@ -64,8 +61,7 @@ func (r Result) Quantile(q float64) time.Duration {
 	return time.Duration(r.Latency.ValueAtQuantile(q * 100))
 }
 
-// The range of a histogram: 1 ns to an hour, to two digits, 36 KiB. A longer
-// latency counts as an hour.
+// The range of a histogram: 1 ns to an hour, to two digits, 36 KiB. A longer latency counts as an hour.
 const (
 	maxLatency = int64(time.Hour)
 	digits     = 2
@@ -149,16 +145,15 @@ type client struct {
 	_         [64]byte
 }
 
-// run calls until until, and counts answers to calls from from on; both are durations since
-// start. It reads the clock once for each call: the end of a call is the start of the
-// next.
-func (c *client) run(ctx context.Context, start time.Time, from, until time.Duration, ask Ask) {
-	for now := time.Since(start); now < until && ctx.Err() == nil; {
-		asked := now
+// run makes calls until end, and counts the answers to calls that began at countFrom or later. Both are durations since
+// start. run reads the clock once for each call: the end of a call is the start of the next.
+func (c *client) run(ctx context.Context, start time.Time, countFrom, end time.Duration, ask Ask) {
+	for now := time.Since(start); now < end && ctx.Err() == nil; {
+		begin := now
 		allowed, err := ask(ctx, c.id, c.rng)
 		now = time.Since(start)
 		switch {
-		case asked < from:
+		case begin < countFrom:
 			continue
 		case err != nil:
 			if ctx.Err() != nil {
@@ -172,7 +167,7 @@ func (c *client) run(ctx context.Context, start time.Time, from, until time.Dura
 				c.allowed++
 			}
 			c.decisions.Add(1)
-			_ = c.latency.RecordValue(min(int64(now-asked), maxLatency)) // cannot fail: it is within the range
+			_ = c.latency.RecordValue(min(int64(now-begin), maxLatency)) // cannot fail: it is within the range
 		}
 		c.lastAt = now
 	}

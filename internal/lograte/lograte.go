@@ -59,21 +59,21 @@ func (h *Handler) Enabled(ctx context.Context, l slog.Level) bool { return h.inn
 
 // WithAttrs implements slog.Handler.
 func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	with := *h
-	with.inner = h.inner.WithAttrs(attrs)
+	derived := *h
+	derived.inner = h.inner.WithAttrs(attrs)
 	for _, a := range attrs {
 		if a.Key == Class {
-			with.class = a.Value.String()
+			derived.class = a.Value.String()
 		}
 	}
-	return &with
+	return &derived
 }
 
 // WithGroup implements slog.Handler.
 func (h *Handler) WithGroup(name string) slog.Handler {
-	with := *h
-	with.inner = h.inner.WithGroup(name)
-	return &with
+	derived := *h
+	derived.inner = h.inner.WithGroup(name)
+	return &derived
 }
 
 // Handle implements slog.Handler.
@@ -146,17 +146,17 @@ func (c *recordClass) write() {
 
 // withCount returns a record with another count.
 func withCount(r slog.Record, count int64) slog.Record {
-	with := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
+	record := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key != Count {
-			with.AddAttrs(a)
+			record.AddAttrs(a)
 		}
 		return true
 	})
 	if count > 1 {
-		with.AddAttrs(slog.Int64(Count, count))
+		record.AddAttrs(slog.Int64(Count, count))
 	}
-	return with
+	return record
 }
 
 // Close passes on the records that were kept. Later records are passed on at once.

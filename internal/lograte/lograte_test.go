@@ -40,8 +40,8 @@ func (b *buffer) Reset() {
 	b.out.Reset()
 }
 
-// short returns a logger whose lines have no time.
-func short() (*slog.Logger, *buffer, *lograte.Handler) {
+// newLogger returns a logger whose lines have no time, its output and its handler.
+func newLogger() (*slog.Logger, *buffer, *lograte.Handler) {
 	out := new(buffer)
 	h := lograte.New(slog.NewTextHandler(
 		out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -53,13 +53,15 @@ func short() (*slog.Logger, *buffer, *lograte.Handler) {
 	return slog.New(h), out, h
 }
 
+// lines returns the lines of an output.
 func lines(out *buffer) []string {
 	return strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 }
 
+// TestAFloodIsALineASecond logs 5000 equal records in 5 s, and another one. The counts of the lines must add up to all.
 func TestAFloodIsALineASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, out, h := short()
+		log, out, h := newLogger()
 		for i := range 5000 { // in 5 s
 			log.Error("request failed", "class", "store unavailable", "n", i)
 			time.Sleep(time.Millisecond)
@@ -78,17 +80,17 @@ func TestAFloodIsALineASecond(t *testing.T) {
 			sum += n
 		}
 		if len(got) > 8 || len(got) < 6 || got[0] != `level=ERROR msg="request failed" class="store unavailable" n=0` {
-			t.Errorf("%d lines: %q", len(got), got)
+			t.Errorf("got %d lines, want 6 to 8: %q", len(got), got)
 		}
 		if strings.Count(out.String(), "stopping") != 1 || sum != 5001 {
-			t.Errorf("the lines stand for %d of 5001 records: %q", sum, got)
+			t.Errorf("got lines for %d records, want 5001: %q", sum, got)
 		}
 	})
 }
 
-func TestClassesAreToldApart(t *testing.T) {
+func TestEachClassHasItsOwnRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, out, h := short()
+		log, out, h := newLogger()
 		defer h.Close()
 		for range 3 {
 			log.Error("request failed", "class", "a")
@@ -100,7 +102,7 @@ func TestClassesAreToldApart(t *testing.T) {
 			log.Info("each of these", "class", "a")
 		}
 		if got := lines(out); len(got) != 5+3 {
-			t.Errorf("at once: %q", got)
+			t.Errorf("got %q at once, want 5 classes, and 3 lines of Info", got)
 		}
 		out.Reset()
 		time.Sleep(1100 * time.Millisecond)
@@ -114,35 +116,35 @@ func TestClassesAreToldApart(t *testing.T) {
 				t.Errorf("after a second: %s is missing in\n%s", w, out)
 			}
 		}
-		// What was quiet for a second is told at once again.
+		// A class that was quiet for a second is logged at once again.
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		out.Reset()
 		log.Error("request failed", "class", "a")
 		if got := out.String(); got != "level=ERROR msg=\"request failed\" class=a\n" {
-			t.Errorf("after a quiet second: %s", got)
+			t.Errorf("after a quiet second: got %s, want the line at once", got)
 		}
 	})
 }
 
 func TestTheNumberOfClassesIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		log, out, h := short()
+		log, out, h := newLogger()
 		for i := range 10_000 {
 			log.Error("request failed", "class", fmt.Sprint("class ", i))
 		}
 		if got := lines(out); len(got) > 102 {
-			t.Errorf("%d lines", len(got))
+			t.Errorf("got %d lines, want 102 at most", len(got))
 		}
 		h.Close()
 		if got := lines(out); !strings.HasSuffix(got[len(got)-1], "count=9899") {
-			t.Errorf("the last line of %d is %s", len(got), got[len(got)-1])
+			t.Errorf("got last line %s of %d, want a count of 9899", got[len(got)-1], len(got)) // 10,000 less 101
 		}
 		out.Reset()
 		log.Error("after the end", "class", "a")
 		log.Error("after the end", "class", "a")
 		if got := lines(out); len(got) != 2 {
-			t.Errorf("after Close: %q", got)
+			t.Errorf("after Close: got %q, want both lines", got)
 		}
 	})
 }

@@ -31,10 +31,9 @@ func Admit(ctx context.Context, l Limiter, maxWait time.Duration, c headgate.Cha
 	return reserveStart(ctx, l, maxWait, c)
 }
 
-// reserveStart reserves a start and sleeps until then. If the key was blocked meanwhile, it reserves again:
-// otherwise all callers with a start during the block would begin together at its end. The first
-// reservation needs no refund, since it was for a time in which nobody sends. The checks cost each
-// caller that slept two more requests to the store.
+// reserveStart reserves a start and sleeps until then. If the key was blocked meanwhile, it reserves again: otherwise
+// all callers with a start during the block would begin together at its end. The first reservation needs no refund,
+// since it was for a time in which nobody sends. The checks cost each caller that slept two more requests to the store.
 func reserveStart(ctx context.Context, l Limiter, maxWait time.Duration, c headgate.Charge) error {
 	patience := pause.Patience{Most: maxWait}
 	for {

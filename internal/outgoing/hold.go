@@ -28,11 +28,11 @@ func NewHolder(l headgate.Operator) *Holder {
 
 // Hold blocks a key of a limit until end, unless the key is blocked for longer. It returns when the block is stored, or
 // with the error of the context if the context ends first; a goroutine then still stores the block, for 5 s.
-func (o *Holder) Hold(ctx context.Context, limit headgate.Limit, key string, end time.Time, reason string) error {
-	b := o.queue.add(cell{limit.Name(), key}, end, reason, func(b *block) {
-		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+func (h *Holder) Hold(ctx context.Context, limit headgate.Limit, key string, end time.Time, reason string) error {
+	b := h.queue.add(cell{limit.Name(), key}, end, reason, func(b *block) {
+		storeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 		defer cancel()
-		b.err = o.storeBlock(within, limit, key, b.end, b.reason)
+		b.err = h.storeBlock(storeCtx, limit, key, b.end, b.reason)
 	})
 	select {
 	case <-b.done:
@@ -43,9 +43,9 @@ func (o *Holder) Hold(ctx context.Context, limit headgate.Limit, key string, end
 }
 
 // storeBlock blocks a key in the store until end, unless the key is blocked for longer.
-func (o *Holder) storeBlock(ctx context.Context, limit headgate.Limit, key string, end time.Time, reason string) error {
+func (h *Holder) storeBlock(ctx context.Context, limit headgate.Limit, key string, end time.Time, reason string) error {
 	d := remaining(end)
-	s, err := o.limiter.Inspect(ctx, limit, key)
+	s, err := h.limiter.Inspect(ctx, limit, key)
 	if err != nil && !errors.Is(err, headgate.ErrUnsupported) {
 		return err
 	}
@@ -55,7 +55,7 @@ func (o *Holder) storeBlock(ctx context.Context, limit headgate.Limit, key strin
 	if d = remaining(end); d <= 0 {
 		return nil
 	}
-	_, err = o.limiter.Block(ctx, limit, key, d, reason)
+	_, err = h.limiter.Block(ctx, limit, key, d, reason)
 	return err
 }
 
@@ -72,9 +72,8 @@ type block struct {
 	done   chan struct{} // closed when storing has ended
 }
 
-// blockQueue stores the blocks of each key one at a time, so that between the Inspect and the
-// Block of a key this process sets no later block. Blocks that are added in the
-// meantime are merged into one with the latest end.
+// blockQueue stores the blocks of each key one at a time, so that between the Inspect and the Block of a key this
+// process sets no later block. Blocks that are added in the meantime are merged into one with the latest end.
 type blockQueue struct {
 	mu      sync.Mutex
 	pending map[cell]*block // guarded by mu: the next block, or nil, of each key of which a block is being stored

@@ -11,9 +11,8 @@ import (
 // Longest is the longest wait without a deadline: a year.
 const Longest = 365 * 24 * time.Hour
 
-// Patience is how long a caller waits: until the context's deadline, and at most for Most. Most counts
-// from the first answer of the store, so that the time of that round trip is not deducted. Patience is
-// not safe for concurrent use.
+// Patience is how long a caller waits: until the context's deadline, and at most for Most. Most counts from the first
+// answer of the store, so that the time of that round trip is not deducted. Patience is not safe for concurrent use.
 type Patience struct {
 	Most time.Duration // the longest wait, above 0; Longest or more: as long as the context lasts
 

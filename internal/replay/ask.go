@@ -8,26 +8,26 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// maxPeriods is how many periods may be requested.
+// maxPeriods is the maximum number of periods of an Ask.
 const maxPeriods = 6
 
-// ParseAsk reads the share that suggested limits may refuse, such as 0.2% or 0.002, of what it is a share (requests or
+// ParseAsk reads the share that suggested limits may refuse, such as 0.2% or 0.002, the unit of the share (requests or
 // keys), and the periods of the limits.
-func ParseAsk(refuse, of string, periods []string) (ask Ask, err error) {
-	number, percent := strings.CutSuffix(refuse, "%")
+func ParseAsk(refuse, unit string, periods []string) (ask Ask, err error) {
+	number, isPercent := strings.CutSuffix(refuse, "%")
 	ask.Refuse, err = strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if percent {
+	if isPercent {
 		ask.Refuse /= 100
 	}
 	if err != nil || !(ask.Refuse >= 0 && ask.Refuse < 1) {
 		return ask, headgate.Invalid("refuse", "%.40q is not a share such as 0.2%% or 0.002", refuse)
 	}
-	switch of {
+	switch unit {
 	case "requests":
 	case "keys":
 		ask.Keys = true
 	default:
-		return ask, headgate.Invalid("of", "%.40q is neither requests nor keys", of)
+		return ask, headgate.Invalid("of", "%.40q is neither requests nor keys", unit)
 	}
 	seen := map[time.Duration]bool{}
 	for _, text := range periods {

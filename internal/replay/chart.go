@@ -14,7 +14,7 @@ type frame struct {
 	Left, Right   float64 // edges of the plot
 	Top, Bottom   float64
 	lane          float64 // height of the highest bar of refusals, above the plot
-	bar           float64 // width of such a bar
+	bar           float64 // width of a bar of refusals
 	ticks         int64   // how many columns are labelled at most
 }
 
@@ -96,20 +96,20 @@ func (a axes) rowTicks() (ticks []tick) {
 // columnTicks returns marks at round times.
 func (a axes) columnTicks() (ticks []tick) {
 	width := bucketWidth(a.end-a.start, a.ticks)
-	form := "15:04"
+	timeFormat := "15:04"
 	if width < 60*second {
-		form = "15:04:05"
+		timeFormat = "15:04:05"
 	}
 	date := ""
 	for t := a.start - a.start%width + width; t <= a.end; t += width {
 		if a.x(t) > a.Right-14 {
 			break
 		}
-		label := timeOf(t).Format(form)
+		label := timeOf(t).Format(timeFormat)
 		if d := timeOf(t).Format("2 Jan"); width >= day || t%day == 0 || date == "" && a.end-a.start > day {
 			label, date = d, d
 			if t%day != 0 {
-				label += " " + timeOf(t).Format(form)
+				label += " " + timeOf(t).Format(timeFormat)
 			}
 		}
 		ticks = append(ticks, tick{a.x(t), label})
@@ -122,7 +122,7 @@ func (a axes) newChart(label string) chart {
 	return chart{Frame: a.frame, Label: label, Rows: a.rowTicks(), Columns: a.columnTicks()}
 }
 
-// formatNumber writes an amount shortly.
+// formatNumber returns an amount with at most three decimals.
 func formatNumber(v float64) string {
 	if v >= 1000 && v == math.Trunc(v) && v < 1e15 {
 		return comma(int64(v))
@@ -132,16 +132,16 @@ func formatNumber(v float64) string {
 
 // trafficChart shows admitted and refused requests as stacked bars.
 func (r *Report) trafficChart(f frame) chart {
-	var most int64 = 1
+	var maxRequests int64 = 1
 	for _, b := range r.Buckets {
-		most = max(most, b.Allowed+b.Denied)
+		maxRequests = max(maxRequests, b.Allowed+b.Denied)
 	}
-	yes, no := resultWords(r.Fill)
+	admitted, refused := resultWords(r.Fill)
 	start := r.Buckets[0].Start.UnixMicro()
 	width := r.Width.Microseconds()
 	f.Top = 12
-	a := f.axes(start, start+width*int64(len(r.Buckets)), 1.06*float64(most))
-	c := a.newChart("requests " + yes + " and " + no + " over time")
+	a := f.axes(start, start+width*int64(len(r.Buckets)), 1.06*float64(maxRequests))
+	c := a.newChart("requests " + admitted + " and " + refused + " over time")
 	for _, b := range r.Buckets {
 		if b.Allowed+b.Denied == 0 {
 			continue
@@ -149,8 +149,8 @@ func (r *Report) trafficChart(f frame) chart {
 		t := b.Start.UnixMicro()
 		x := a.x(t)
 		w := max(0.6, round((a.x(t+width)-x)*0.86))
-		title := fmt.Sprintf("%s, %s: %s %s, %s %s", stamp(b.Start), span(r.Width.Duration), comma(b.Allowed), yes,
-			comma(b.Denied), no)
+		title := fmt.Sprintf("%s, %s: %s %s, %s %s", formatTime(b.Start), formatDuration(r.Width.Duration),
+			comma(b.Allowed), admitted, comma(b.Denied), refused)
 		low := a.y(float64(b.Allowed))
 		if b.Allowed > 0 {
 			c.Bars = append(c.Bars, shape{"admitted", x, low, w, round(a.Bottom - low), title})
@@ -175,33 +175,33 @@ func (p *picture) levelChart(f frame, start, end int64, peak float64, label stri
 type refusal struct {
 	x     float64
 	count int64
-	title string // time of the first
+	title string // time of the first refused request
 }
 
-// addLane draws refusals as bars above the plot, so that they cover nothing: refusals that are close together become
-// one bar, whose height shows their number.
-func (c *chart) addLane(a axes, no string, list []refusal) {
+// addLane draws refusals as bars above the plot, where they cover nothing: refusals that are close together become one
+// bar, whose height shows their number.
+func (c *chart) addLane(a axes, refused string, refusals []refusal) {
 	var bars []refusal
-	most := int64(1)
-	for _, r := range list {
+	maxCount := int64(1)
+	for _, r := range refusals {
 		at := a.Left + math.Floor((r.x-a.Left)/a.bar)*a.bar
 		if n := len(bars); n > 0 && bars[n-1].x == at {
 			bars[n-1].count += r.count
 		} else {
 			bars = append(bars, refusal{at, r.count, r.title})
 		}
-		most = max(most, bars[len(bars)-1].count)
+		maxCount = max(maxCount, bars[len(bars)-1].count)
 	}
 	for _, b := range bars {
-		h := max(3, round(a.lane*float64(b.count)/float64(most)))
+		h := max(3, round(a.lane*float64(b.count)/float64(maxCount)))
 		title := b.title
 		if b.count > 1 {
-			title = fmt.Sprintf("from %s on: %s %s", b.title, comma(b.count), no)
+			title = fmt.Sprintf("from %s on: %s %s", b.title, comma(b.count), refused)
 		}
 		c.Lane = append(c.Lane, shape{"refused", round(b.x), a.Top - 6 - h, a.bar - 1, h, title})
 	}
 	if len(bars) > 0 {
-		c.Most = comma(most)
+		c.Most = comma(maxCount)
 	}
 }
 
@@ -216,7 +216,7 @@ func (p *picture) wholeChart(f frame) chart {
 	step := max(1, int(math.Ceil(float64(len(p.columns))/((f.Right-f.Left)/1.8))))
 	var area strings.Builder
 	fmt.Fprintf(&area, "M%g %gV", f.Left, f.Bottom)
-	var list []refusal
+	var refusals []refusal
 	for i := 0; i < len(p.columns); i += step {
 		t, high, denied := p.start+int64(i)*p.width, 0.0, int64(0)
 		last := min(i+step, len(p.columns))
@@ -228,25 +228,25 @@ func (p *picture) wholeChart(f frame) chart {
 		}
 		fmt.Fprintf(&area, "%gH%g", a.y(high), a.x(p.start+int64(last)*p.width))
 		if denied > 0 {
-			list = append(list, refusal{a.x(t), denied, stamp(timeOf(t))})
+			refusals = append(refusals, refusal{a.x(t), denied, formatTime(timeOf(t))})
 		}
 	}
 	fmt.Fprintf(&area, "V%gZ", f.Bottom)
 	c.Area = area.String()
-	_, no := resultWords(p.fill)
-	c.addLane(a, no, list)
+	_, refused := resultWords(p.fill)
+	c.addLane(a, refused, refusals)
 	return c
 }
 
-// maxNotes is the most dots of a chart that have their level written beside them.
+// maxNotes is the maximum number of dots of a chart that have their level written beside them.
 const maxNotes = 12
 
-// closerChart shows each of some consecutive requests, at least one, with its effect on the level.
-func (p *picture) closerChart(f frame) chart {
-	first, last := p.closer[0].at, p.closer[len(p.closer)-1].at
+// closeUpChart shows each of some consecutive requests, at least one, with its effect on the level.
+func (p *picture) closeUpChart(f frame) chart {
+	first, last := p.closeUp[0].at, p.closeUp[len(p.closeUp)-1].at
 	margin := max((last-first)/40, second/10)
 	peak := 0.0
-	for _, m := range p.closer {
+	for _, m := range p.closeUp {
 		peak = max(peak, m.before, m.after)
 		if p.fill {
 			peak = max(peak, m.after+m.overflow)
@@ -255,25 +255,25 @@ func (p *picture) closerChart(f frame) chart {
 	c, a := p.levelChart(f, first-margin, last+margin, peak,
 		"level of "+displayKey(p.key.Key, 120)+" in a part of the log, against the capacity")
 	begin := first
-	if p.closer[0].before == 0 { // else the line begins at a level that was already falling
+	if p.closeUp[0].before == 0 { // else the line begins at a level that was already falling
 		begin -= margin
 	}
 	c.Line = p.linePath(a, begin)
 	c.Area = fmt.Sprintf("M%g %gL%s", a.x(begin), f.Bottom, strings.TrimPrefix(c.Line, "M")) +
 		fmt.Sprintf("L%g %gZ", a.x(last), f.Bottom)
-	var list []refusal
-	for i := range p.closer {
-		m := &p.closer[i]
+	var refusals []refusal
+	for i := range p.closeUp {
+		m := &p.closeUp[i]
 		c.mark(a, p, m)
-		if !m.end && m.refused() {
-			list = append(list, refusal{a.x(m.at), 1, precise(m.at)})
+		if !m.isEnd && m.refused() {
+			refusals = append(refusals, refusal{a.x(m.at), 1, formatPreciseTime(m.at)})
 		}
 	}
 	if len(c.Dots) > maxNotes {
 		c.Notes = nil
 	}
 	if !p.fill { // an overflow has its own mark
-		c.addLane(a, "refused", list)
+		c.addLane(a, "refused", refusals)
 	}
 	return c
 }
@@ -282,20 +282,20 @@ func (p *picture) closerChart(f frame) chart {
 func (p *picture) linePath(a axes, begin int64) string {
 	var line strings.Builder
 	command := "M"
-	to := func(at int64, level float64) {
+	lineTo := func(at int64, level float64) {
 		fmt.Fprintf(&line, "%s%g %g", command, a.x(at), a.y(level))
 		command = "L"
 	}
-	to(begin, p.closer[0].before)
-	for i, m := range p.closer {
+	lineTo(begin, p.closeUp[0].before)
+	for i, m := range p.closeUp {
 		if i > 0 {
 			for _, w := range m.path {
-				to(w.at, w.level)
+				lineTo(w.at, w.level)
 			}
 		}
-		to(m.at, m.before)
-		if !m.end && m.after != m.before {
-			to(m.at, m.after)
+		lineTo(m.at, m.before)
+		if !m.isEnd && m.after != m.before {
+			lineTo(m.at, m.after)
 		}
 	}
 	return line.String()
@@ -304,27 +304,27 @@ func (p *picture) linePath(a axes, begin int64) string {
 // mark draws the effect of a request, or of the end of a call.
 func (c *chart) mark(a axes, p *picture, m *moment) {
 	x, y := a.x(m.at), a.y(m.after)
-	dot := func(class, title string) {
+	addDot := func(class, title string) {
 		level := formatNumber(m.after)
-		title = precise(m.at) + ": " + title + ", level " + level
+		title = formatPreciseTime(m.at) + ": " + title + ", level " + level
 		c.Dots = append(c.Dots, shape{Class: class, X: x, Y: y, Title: title})
 		c.note(x, y, level)
 	}
 	switch {
-	case m.end:
-	case m.settles:
-		dot("settled", "settled")
+	case m.isEnd:
+	case m.isSettlement:
+		addDot("settled", "settled")
 	case p.fill && !m.allowed:
 		top := a.y(m.after + m.overflow)
 		c.Overs = append(c.Overs, shape{"over", round(x - 1), top, 2, max(2, round(y-top)), ""})
-		dot("brim", "at the brim, "+formatNumber(m.overflow)+" overflowed")
+		addDot("brim", "at the brim, "+formatNumber(m.overflow)+" overflowed")
 		c.note(x, top, "+"+formatNumber(m.overflow))
 	case p.fill && m.brim:
-		dot("brim", "at the brim")
+		addDot("brim", "at the brim")
 	case m.allowed && p.fill:
-		dot("admitted", "fitted")
+		addDot("admitted", "fitted")
 	case m.allowed:
-		dot("admitted", "admitted")
+		addDot("admitted", "admitted")
 	case m.blocked > 0:
 		end := a.x(m.blocked)
 		if n := len(c.Bands); n > 0 && c.Bands[n-1].X+c.Bands[n-1].W >= end {
@@ -332,7 +332,7 @@ func (c *chart) mark(a axes, p *picture, m *moment) {
 		}
 		c.Bands = append(c.Bands, shape{
 			Class: "blocked", X: x, Y: a.Top, W: round(end - x), H: a.Bottom - a.Top,
-			Title: "blocked until " + precise(m.blocked),
+			Title: "blocked until " + formatPreciseTime(m.blocked),
 		})
 	}
 }
@@ -345,5 +345,7 @@ func (c *chart) note(x, y float64, text string) {
 	c.Notes = append(c.Notes, shape{X: x, Y: y, Title: text})
 }
 
-// precise writes a time with the fraction of its second, if it has one.
-func precise(us int64) string { return timeOf(us).Format("2006-01-02 15:04:05.999999") + " UTC" }
+// formatPreciseTime returns a time with the fraction of its second, if it has one.
+func formatPreciseTime(us int64) string {
+	return timeOf(us).Format("2006-01-02 15:04:05.999999") + " UTC"
+}

@@ -19,16 +19,16 @@ func WriteAllText(w io.Writer, reports []*Report) error {
 	b.WriteByte('\n')
 	r.textRequests(&b)
 	r.textLines(&b)
-	yes, no := resultWords(r.Fill)
-	rows := [][]any{{"limit", yes, no, "share", "keys", "share"}}
+	admitted, refused := resultWords(r.Fill)
+	rows := [][]any{{"limit", admitted, refused, "share", "keys", "share"}}
 	for _, r := range reports {
 		rows = append(rows, []any{
-			r.Notation, comma(r.Allowed), comma(r.Denied), fineShare(r.Denied, r.Requests), comma(r.Refused),
-			fineShare(r.Refused, r.Keys),
+			r.Notation, comma(r.Allowed), comma(r.Denied), formatShare(r.Denied, r.Requests), comma(r.Refused),
+			formatShare(r.Refused, r.Keys),
 		})
 	}
-	table(&b, "  %10s  %10s  %8s  %10s  %8s", rows)
-	textKeys(&b, "key", no, 8, KeysOfAll(reports, len(r.Top)))
+	writeTable(&b, "  %10s  %10s  %8s  %10s  %8s", rows)
+	textKeys(&b, "key", refused, 8, KeysOfAll(reports, len(r.Top)))
 	for _, r := range reports {
 		fmt.Fprintf(&b, "\n%s\n  %s\n", r.Notation, r.Bound)
 	}
@@ -37,11 +37,11 @@ func WriteAllText(w io.Writer, reports []*Report) error {
 }
 
 // textKeys writes how many requests of each key each limit refuses, in columns of a width.
-func textKeys(b *strings.Builder, head, no string, width int, keys []KeyRow) {
+func textKeys(b *strings.Builder, head, refused string, width int, keys []KeyRow) {
 	if len(keys) == 0 {
 		return
 	}
-	rows := [][]any{{head, "requests", "  " + no + " by each limit, in their order"}}
+	rows := [][]any{{head, "requests", "  " + refused + " by each limit, in their order"}}
 	for _, k := range keys {
 		denied := ""
 		for _, n := range k.Denied {
@@ -49,18 +49,18 @@ func textKeys(b *strings.Builder, head, no string, width int, keys []KeyRow) {
 		}
 		rows = append(rows, []any{displayKey(k.Key, 60), comma(k.Requests), denied})
 	}
-	table(b, "  %10s%s", rows)
+	writeTable(b, "  %10s%s", rows)
 }
 
-// KeyRow compares what limits do to a key.
+// KeyRow has the number of requests of a key that each limit refuses.
 type KeyRow struct {
 	Key      string  `json:"key"`
 	Requests int64   `json:"requests"`
 	Denied   []int64 `json:"denied"` // requests that each limit refuses
 }
 
-// KeysOfAll returns up to a number of the keys that the limits refuse most, with what each limit does to them. It
-// takes keys from the limits' Tops by turns.
+// KeysOfAll returns at most maxRows of the keys that the limits refuse most. It takes keys from the Top of each limit
+// by turns.
 func KeysOfAll(reports []*Report, maxRows int) (rows []KeyRow) {
 	seen := map[string]bool{}
 	for i := range maxRows {
@@ -74,7 +74,7 @@ func KeysOfAll(reports []*Report, maxRows int) (rows []KeyRow) {
 	return rows
 }
 
-// keyRow compares what several limits do to a key.
+// keyRow returns the KeyRow of a key.
 func keyRow(reports []*Report, key string) KeyRow {
 	n := reports[0].keyNumbers[key]
 	row := KeyRow{Key: key, Requests: reports[0].tallies[n].requests}

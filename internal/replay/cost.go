@@ -11,47 +11,47 @@ import (
 // Costs are counted in millionths, so that the costs of many requests can be summed.
 const (
 	million = 1_000_000
-	maxCost = 1 << 59 // of one request: 5.7e11 units
+	maxCost = 1 << 59 // the maximum of one request: 5.7e11 units
 )
 
 var (
-	errCost     = errors.New("the cost is not a decimal number such as 3 or 0.5")
-	errCostHigh = errors.New("the cost is too large")
+	errBadCost   = errors.New("the cost is not a decimal number such as 3 or 0.5")
+	errLargeCost = errors.New("the cost is too large")
 )
 
-// parseCost reads a cost in millionths, rounded up. "-" is 0: so logs write that there is no size.
+// parseCost reads a cost in millionths, rounded up. "-" is 0: logs write it for an absent size.
 func parseCost(text []byte) (int64, error) {
 	if len(text) == 1 && text[0] == '-' {
 		return 0, nil
 	}
-	n, err := plainCost(string(text))
-	if err != errCost { //nolint:errorlint // it is never wrapped
+	n, err := parsePlainCost(string(text))
+	if err != errBadCost { //nolint:errorlint // it is never wrapped
 		return n, err
 	}
 	c, err := headgate.ParseCostUp(string(text)) // slower
 	if err != nil {
-		return 0, errCost
+		return 0, errBadCost
 	}
 	whole, frac, _ := strings.Cut(c.String(), ".")
 	frac += "000000000"[len(frac):]
-	if n, err = plainCost(whole + "." + frac[:6]); err == nil && frac[6:] > "000" {
+	if n, err = parsePlainCost(whole + "." + frac[:6]); err == nil && frac[6:] > "000" {
 		n++
 	}
 	return n, err
 }
 
-// plainCost reads a cost of digits, at most six of them after a point.
-func plainCost(text string) (int64, error) {
-	whole, frac, point := strings.Cut(text, ".")
-	if frac = strings.TrimRight(frac, "0"); whole == "" || point && len(text) == len(whole)+1 || len(frac) > 6 {
-		return 0, errCost
+// parsePlainCost reads a cost of digits, at most six of them after a point.
+func parsePlainCost(text string) (int64, error) {
+	whole, frac, hasPoint := strings.Cut(text, ".")
+	if frac = strings.TrimRight(frac, "0"); whole == "" || hasPoint && len(text) == len(whole)+1 || len(frac) > 6 {
+		return 0, errBadCost
 	}
 	n, err := strconv.ParseUint(whole+frac+"000000"[len(frac):], 10, 64)
 	switch {
 	case errors.Is(err, strconv.ErrSyntax):
-		return 0, errCost
+		return 0, errBadCost
 	case err != nil || n > maxCost:
-		return 0, errCostHigh
+		return 0, errLargeCost
 	}
 	return int64(n), nil
 }
@@ -73,7 +73,7 @@ func (t *Total) add(n int64) {
 	t.millionths %= million
 }
 
-// String writes the sum as a decimal.
+// String returns the sum as a decimal.
 func (t Total) String() string {
 	s := strconv.FormatInt(t.units, 10)
 	if t.millionths != 0 {
@@ -82,5 +82,5 @@ func (t Total) String() string {
 	return s
 }
 
-// MarshalJSON writes the sum as a number.
+// MarshalJSON returns the sum as a number.
 func (t Total) MarshalJSON() ([]byte, error) { return []byte(t.String()), nil }

@@ -17,11 +17,11 @@ type tally struct {
 }
 
 // decide lets a limiter decide every request, and returns the report.
-func decide(ctx context.Context, limit headgate.Limit, in *Requests, top int) (*Report, error) {
-	cfg := in.cfg
-	r := in.report // a copy: each limit has its own report
+func decide(ctx context.Context, limit headgate.Limit, reqs *Requests, top int) (*Report, error) {
+	cfg := reqs.cfg
+	r := reqs.report // a copy: each limit has its own report
 	r.Notation, r.Bound = limit.String(), limit.Bound().String()
-	r.limit, r.keyNumbers = limit, in.keyNumbers
+	r.limit, r.keyNumbers = limit, reqs.keyNumbers
 	if !cfg.Fill && slices.ContainsFunc(r.Logs, func(l Log) bool { return l.Format == accesslog.Usage }) {
 		r.Used = &Total{}
 	}
@@ -36,11 +36,11 @@ func decide(ctx context.Context, limit headgate.Limit, in *Requests, top int) (*
 	for i := range r.Buckets {
 		r.Buckets[i].Start = timeOf(start + int64(i)*width)
 	}
-	r.tallies = make([]tally, len(in.keys))
+	r.tallies = make([]tally, len(reqs.keys))
 	p := newPlayer(limit, cfg, cfg.Fill || cfg.Trace > 0)
 	n := int64(0)
-	err := in.events.each(ctx, func(e *request) error {
-		key := in.keys[e.key]
+	err := reqs.events.each(ctx, func(e *request) error {
+		key := reqs.keys[e.key]
 		s, err := p.play(ctx, e, key)
 		if err != nil {
 			return err
@@ -83,32 +83,32 @@ func decide(ctx context.Context, limit headgate.Limit, in *Requests, top int) (*
 		r.Allowed += b.Allowed
 		r.Denied += b.Denied
 	}
-	r.rank(in.keys, top)
+	r.rank(reqs.keys, top)
 	return &r, nil
 }
 
-// widenSparse widens the buckets while most of those that are not empty have an empty bucket before them: requests
-// that come each hour leave every second bucket of half an hour empty, which looks like a comb and says nothing.
+// widenSparse widens the buckets while most buckets with requests follow an empty bucket: requests that come each hour
+// leave every second bucket of half an hour empty, which looks like a comb and says nothing.
 func (r *Report) widenSparse() {
-	for _, w := range usualWidths {
+	for _, w := range bucketWidths {
 		width := w * second
 		old := r.Width.Microseconds()
 		if width <= old || width%old != 0 {
 			continue
 		}
-		if usualGap(r.Buckets) < 2 {
+		if medianGap(r.Buckets) < 2 {
 			return
 		}
-		list := merge(r.Buckets, width)
-		if len(list) < minBuckets {
+		merged := mergeBuckets(r.Buckets, width)
+		if len(merged) < minBuckets {
 			return
 		}
-		r.Buckets, r.Width = list, Seconds{time.Duration(width) * time.Microsecond}
+		r.Buckets, r.Width = merged, Seconds{time.Duration(width) * time.Microsecond}
 	}
 }
 
-// merge sums buckets into wider ones, of a width in microseconds.
-func merge(list []Bucket, width int64) (sums []Bucket) {
+// mergeBuckets sums buckets into wider buckets, of a width in microseconds.
+func mergeBuckets(list []Bucket, width int64) (sums []Bucket) {
 	for _, b := range list {
 		t := b.Start.UnixMicro()
 		if start := timeOf(t - t%width); len(sums) == 0 || sums[len(sums)-1].Start != start {
@@ -121,11 +121,11 @@ func merge(list []Bucket, width int64) (sums []Bucket) {
 	return sums
 }
 
-// minBuckets is the fewest buckets that widenSparse leaves.
+// minBuckets is the minimum number of buckets that widenSparse leaves.
 const minBuckets = 24
 
-// usualGap returns the median distance between neighbouring buckets that are not empty.
-func usualGap(buckets []Bucket) int {
+// medianGap returns the median distance between neighbouring buckets that are not empty.
+func medianGap(buckets []Bucket) int {
 	var gaps []int
 	last := -1
 	for i, b := range buckets {
@@ -148,7 +148,7 @@ func usualGap(buckets []Bucket) int {
 func newStep(p *player, e *request, key string, s *step) Step {
 	t := Step{
 		At: timeOf(e.at), Key: key, Allowed: s.allowed, Brim: s.brim,
-		Before: float64(s.before) / float64(p.params.Unit), After: float64(s.after) / float64(p.params.Unit),
+		Before: float64(s.levelBefore) / float64(p.params.Unit), After: float64(s.levelAfter) / float64(p.params.Unit),
 	}
 	t.Cost.add(e.cost)
 	if p.fill {
@@ -191,15 +191,15 @@ func (r *Report) keyReport(keys []string, i uint32) KeyReport {
 	return k
 }
 
-// usualWidths are lengths of buckets, in seconds, that people use.
-var usualWidths = []int64{
+// bucketWidths are the lengths of buckets, in seconds.
+var bucketWidths = []int64{
 	1, 2, 5, 10, 15, 30, 60, 2 * 60, 5 * 60, 10 * 60, 15 * 60, 30 * 60,
 	3600, 2 * 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 2 * 86400, 4 * 86400, 7 * 86400, 14 * 86400, 28 * 86400,
 }
 
-// bucketWidth returns the shortest width of which at most maxCount buckets cover a span, both in microseconds.
+// bucketWidth returns the shortest of bucketWidths of which maxCount buckets cover a span, both in microseconds.
 func bucketWidth(span, maxCount int64) int64 {
-	for _, w := range usualWidths {
+	for _, w := range bucketWidths {
 		if span/(w*second)+2 <= maxCount {
 			return w * second
 		}

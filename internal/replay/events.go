@@ -19,10 +19,10 @@ type request struct {
 	amounts
 }
 
-// amounts are the costs of a request in millionths: charged at first and, if it is settled, used in the end.
+// amounts are the costs of a request in millionths: the cost charged at first, and the cost used, if it is settled.
 type amounts struct {
 	cost, used int64
-	end        int64 // when it is settled, in microseconds; 0: never
+	end        int64 // time of the settlement, in microseconds; 0: none
 }
 
 // costsOne are the amounts of a request that costs one and is not settled.
@@ -34,43 +34,43 @@ type events struct {
 	costs []amounts // by seq; nil: all are costsOne
 }
 
-func (s *events) add(r request) {
-	n := len(s.list)
-	if r.amounts != costsOne && s.costs == nil {
-		s.costs = slices.Repeat([]amounts{costsOne}, n)
+func (ev *events) add(r request) {
+	n := len(ev.list)
+	if r.amounts != costsOne && ev.costs == nil {
+		ev.costs = slices.Repeat([]amounts{costsOne}, n)
 	}
-	if s.costs != nil {
-		s.costs = append(s.costs, r.amounts)
+	if ev.costs != nil {
+		ev.costs = append(ev.costs, r.amounts)
 	}
-	s.list = append(s.list, event{r.at, r.key, uint32(n)})
+	ev.list = append(ev.list, event{r.at, r.key, uint32(n)})
 }
 
 // sort sorts events by time, and events of the same time by the order of reading.
-func (s *events) sort() {
+func (ev *events) sort() {
 	compare := func(a, b event) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq)) }
-	if !slices.IsSortedFunc(s.list, compare) {
-		slices.SortFunc(s.list, compare)
+	if !slices.IsSortedFunc(ev.list, compare) {
+		slices.SortFunc(ev.list, compare)
 	}
 }
 
 // byKey returns the events sorted by key, then by time and by the order of reading.
-func (s *events) byKey() *events {
-	list := slices.Clone(s.list)
+func (ev *events) byKey() *events {
+	list := slices.Clone(ev.list)
 	slices.SortFunc(list, func(a, b event) int {
 		return cmp.Or(cmp.Compare(a.key, b.key), cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq))
 	})
-	return &events{list, s.costs}
+	return &events{list, ev.costs}
 }
 
 // each calls f for each request in order, until f fails or ctx is done.
-func (s *events) each(ctx context.Context, f func(r *request) error) error {
-	for i, e := range s.list {
+func (ev *events) each(ctx context.Context, f func(r *request) error) error {
+	for i, e := range ev.list {
 		if i&0xfff == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
 		r := request{e.at, e.key, costsOne}
-		if s.costs != nil {
-			r.amounts = s.costs[e.seq]
+		if ev.costs != nil {
+			r.amounts = ev.costs[e.seq]
 		}
 		if err := f(&r); err != nil {
 			return err

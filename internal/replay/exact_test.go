@@ -23,13 +23,13 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// hit is a request of the independent computation.
-type hit struct {
+// logEntry is a request of the independent computation.
+type logEntry struct {
 	at  time.Time
 	key string
 }
 
-// rule makes a function that reports whether a key's next request passes. The rules are written from their textbook
+// rule makes a function that reports whether the next request of a key passes. The rules follow their textbook
 // definitions, in rationals or counts.
 type rule func() func(at time.Time) bool
 
@@ -38,8 +38,8 @@ func tokenBucket(rate *big.Rat, burst int64) rule { // rate in tokens a second
 		tokens, last := big.NewRat(burst, 1), time.Time{}
 		return func(at time.Time) bool {
 			if !last.IsZero() {
-				gained := new(big.Rat).Mul(rate, big.NewRat(at.Sub(last).Microseconds(), 1e6))
-				if tokens.Add(tokens, gained); tokens.Cmp(big.NewRat(burst, 1)) > 0 {
+				refill := new(big.Rat).Mul(rate, big.NewRat(at.Sub(last).Microseconds(), 1e6))
+				if tokens.Add(tokens, refill); tokens.Cmp(big.NewRat(burst, 1)) > 0 {
 					tokens.SetInt64(burst)
 				}
 			}
@@ -53,31 +53,31 @@ func tokenBucket(rate *big.Rat, burst int64) rule { // rate in tokens a second
 	}
 }
 
-func slidingLog(maxHits int, period time.Duration) rule {
+func slidingLog(maxRequests int, period time.Duration) rule {
 	return func() func(time.Time) bool {
-		var passed []time.Time
+		var admittedAt []time.Time
 		return func(at time.Time) bool {
 			n := 0
-			for _, p := range passed {
+			for _, p := range admittedAt {
 				if at.Before(p.Add(period)) {
 					n++
 				}
 			}
-			if n >= maxHits {
+			if n >= maxRequests {
 				return false
 			}
-			passed = append(passed, at)
+			admittedAt = append(admittedAt, at)
 			return true
 		}
 	}
 }
 
-func fixedWindow(maxHits int, period time.Duration) rule {
+func fixedWindow(maxRequests int, period time.Duration) rule {
 	return func() func(time.Time) bool {
 		counts := map[int64]int{}
 		return func(at time.Time) bool {
 			w := at.Unix() / int64(period/time.Second)
-			if counts[w] >= maxHits {
+			if counts[w] >= maxRequests {
 				return false
 			}
 			counts[w]++
@@ -86,23 +86,23 @@ func fixedWindow(maxHits int, period time.Duration) rule {
 	}
 }
 
-// compute applies a rule to every key of a log, in the order of the times.
-func compute(hits []hit, r rule) (allowed, denied int64, perKey map[string]int64) {
-	hits = slices.Clone(hits)
-	slices.SortStableFunc(hits, func(a, b hit) int { return a.at.Compare(b.at) })
+// compute applies a rule to every key of a log, in the order of the times, and returns the counts.
+func compute(entries []logEntry, r rule) (allowed, refused int64, perKey map[string]int64) {
+	entries = slices.Clone(entries)
+	slices.SortStableFunc(entries, func(a, b logEntry) int { return a.at.Compare(b.at) })
 	deciders, perKey := map[string]func(time.Time) bool{}, map[string]int64{}
-	for _, h := range hits {
+	for _, h := range entries {
 		if deciders[h.key] == nil {
 			deciders[h.key] = r()
 		}
 		if deciders[h.key](h.at) {
 			allowed++
 		} else {
-			denied++
+			refused++
 			perKey[h.key]++
 		}
 	}
-	return allowed, denied, perKey
+	return allowed, refused, perKey
 }
 
 var rules = []struct {
@@ -118,18 +118,18 @@ var rules = []struct {
 }
 
 // checkRules replays a log with every rule and compares all numbers.
-func checkRules(t *testing.T, name string, hits []hit, cfg *replay.Config) {
+func checkRules(t *testing.T, name string, entries []logEntry, cfg *replay.Config) {
 	t.Helper()
 	for _, c := range rules {
 		r, err := run(t.Context(), headgate.MustParse(c.notation), "ip", []string{name}, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		allowed, denied, perKey := compute(hits, c.rule)
-		if r.Requests != int64(len(hits)) || r.Allowed != allowed || r.Denied != denied ||
+		allowed, refused, perKey := compute(entries, c.rule)
+		if r.Requests != int64(len(entries)) || r.Allowed != allowed || r.Denied != refused ||
 			r.Refused != int64(len(perKey)) {
 			t.Errorf("%s: got %d admitted, %d refused of %d, %d keys; want %d, %d of %d, %d", c.notation,
-				r.Allowed, r.Denied, r.Requests, r.Refused, allowed, denied, len(hits), len(perKey))
+				r.Allowed, r.Denied, r.Requests, r.Refused, allowed, refused, len(entries), len(perKey))
 		}
 		var want []string
 		for k, n := range perKey {
@@ -149,9 +149,9 @@ func checkRules(t *testing.T, name string, hits []hit, cfg *replay.Config) {
 			sum += b.Allowed + b.Denied
 		}
 		if sum != r.Requests || len(r.Buckets) > 200 {
-			t.Errorf("%s: %d requests in %d buckets", c.notation, sum, len(r.Buckets))
+			t.Errorf("%s: got %d requests in %d buckets, want %d in 200 at most", c.notation, sum, len(r.Buckets), r.Requests)
 		}
-		t.Logf("%s: %d refused of %d", c.notation, denied, len(hits))
+		t.Logf("%s: %d refused of %d", c.notation, refused, len(entries))
 	}
 }
 
@@ -159,18 +159,18 @@ func TestAgreesWithAnExactComputation(t *testing.T) {
 	t.Parallel()
 	seed := tier.Pick(1, 1, rand.Uint64())
 	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 2))
-	var hits []hit
+	rng := rand.New(rand.NewPCG(seed, 2))
+	var entries []logEntry
 	var log strings.Builder
 	at := time.Date(2024, 2, 28, 23, 30, 0, 0, time.UTC)
 	for range tier.Pick(1500, 5000, 5000) {
-		at = at.Add(time.Duration(rnd.IntN(4)/2) * time.Second)
-		h := hit{
-			at.Add(time.Duration(rnd.IntN(11)-5) * time.Second),
-			fmt.Sprintf("10.0.0.%d", min(rnd.IntN(20), rnd.IntN(20), rnd.IntN(20))),
+		at = at.Add(time.Duration(rng.IntN(4)/2) * time.Second)
+		h := logEntry{
+			at.Add(time.Duration(rng.IntN(11)-5) * time.Second),
+			fmt.Sprintf("10.0.0.%d", min(rng.IntN(20), rng.IntN(20), rng.IntN(20))),
 		}
-		hits = append(hits, h)
-		zone := time.FixedZone("", 3600*rnd.IntN(3))
+		entries = append(entries, h)
+		zone := time.FixedZone("", 3600*rng.IntN(3))
 		fmt.Fprintf(&log, "%s - - [%s] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n", h.key,
 			h.at.In(zone).Format("02/Jan/2006:15:04:05 -0700"))
 	}
@@ -178,10 +178,10 @@ func TestAgreesWithAnExactComputation(t *testing.T) {
 	if err := os.WriteFile(name, []byte(log.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	checkRules(t, name, hits, &replay.Config{Top: 1000})
+	checkRules(t, name, entries, &replay.Config{Top: 1000})
 }
 
-// TestRealLog replays four days of a real web server; see testdata/README.md.
+// TestRealLog checks a replay of four days of a real web server; see testdata/README.md.
 func TestRealLog(t *testing.T) {
 	t.Parallel()
 	const name = "testdata/apache.log.gz"
@@ -194,7 +194,7 @@ func TestRealLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var hits []hit
+	var entries []logEntry
 	counts := map[string]int{}
 	for s := bufio.NewScanner(lines); s.Scan(); {
 		field := strings.Fields(s.Text())
@@ -202,23 +202,23 @@ func TestRealLog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		hits = append(hits, hit{at, field[0]})
+		entries = append(entries, logEntry{at, field[0]})
 		counts[field[0]]++
 	}
-	checkRules(t, name, hits, &replay.Config{Top: 1000})
+	checkRules(t, name, entries, &replay.Config{Top: 1000})
 	r, err := run(context.Background(), headgate.MustParse("token-bucket 10/1m burst 5"), "ip",
 		[]string{name}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r.Denied != 1395 || r.Keys != 1753 || r.Busiest.Key != "66.249.73.135" || r.Busiest.Requests != 482 {
-		t.Errorf("got %d refused, %d keys, busiest %+v", r.Denied, r.Keys, r.Busiest)
+		t.Errorf("got %d refused, %d keys, busiest %+v; want 1395, 1753, 66.249.73.135", r.Denied, r.Keys, r.Busiest)
 	}
-	if most := slices.MaxFunc(r.Top, func(
+	if mostRefused := slices.MaxFunc(r.Top, func(
 		a, b replay.KeyReport,
 	) int {
 		return cmp.Compare(a.Denied, b.Denied)
-	}); most != r.Top[0] {
-		t.Errorf("top begins with %+v", r.Top[0])
+	}); mostRefused != r.Top[0] {
+		t.Errorf("top begins with %+v, want %+v", r.Top[0], mostRefused)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// TestCompareReportsEachLimitLikeAlone: a limit that is compared with others has the report of a replay by itself.
+// TestCompareReportsEachLimitLikeAlone checks that Compare of several limits returns the reports of single replays.
 func TestCompareReportsEachLimitLikeAlone(t *testing.T) {
 	t.Parallel()
 	limits := []headgate.Limit{
@@ -25,25 +25,25 @@ func TestCompareReportsEachLimitLikeAlone(t *testing.T) {
 		headgate.MustParse("fixed-window 50/1h"), headgate.MustParse("sliding-window 10/1m"),
 	}
 	logs := []string{"testdata/apache.log.gz"}
-	all, err := replay.Compare(t.Context(), limits, "ip", logs, &replay.Config{Trace: 3, Top: 4})
+	reports, err := replay.Compare(t.Context(), limits, "ip", logs, &replay.Config{Trace: 3, Top: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, limit := range limits {
-		one, err := run(t.Context(), limit, "ip", logs, &replay.Config{Trace: 3, Top: 4})
+		report, err := run(t.Context(), limit, "ip", logs, &replay.Config{Trace: 3, Top: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := asJSON(t, all[i]), asJSON(t, one); got != want || one.Requests != 10000 {
+		if got, want := asJSON(t, reports[i]), asJSON(t, report); got != want || report.Requests != 10000 {
 			t.Errorf("%s: got %.300s, want %.300s", limit, got, want)
 		}
 	}
-	rows := replay.KeysOfAll(all, 6)
+	rows := replay.KeysOfAll(reports, 6)
 	if len(rows) != 5 || len(rows[0].Denied) != len(limits) {
-		t.Errorf("got %+v", rows)
+		t.Errorf("got %+v, want 5 rows with %d counts each", rows, len(limits))
 	}
 	for _, row := range rows {
-		for i, r := range all {
+		for i, r := range reports {
 			for _, k := range r.Top {
 				if k.Key == row.Key && (k.Denied != row.Denied[i] || k.Requests != row.Requests) {
 					t.Errorf("%s: got %+v, want %+v", r.Notation, row, k)
@@ -62,7 +62,7 @@ func asJSON(t *testing.T, r *replay.Report) string {
 	return b.String()
 }
 
-func TestWhereAndWhen(t *testing.T) {
+func TestWhereSinceAndUntil(t *testing.T) {
 	t.Parallel()
 	log := `{"ts":1,"ip":"192.0.2.1","method":"GET","path":"/x","tag":["1"]}
 {"ts":2,"ip":"192.0.2.1","method":"POST","path":"/api/1"}
@@ -79,7 +79,7 @@ func TestWhereAndWhen(t *testing.T) {
 	}{
 		{requests: 4},
 		{where: []string{"method=POST"}, requests: 2, filtered: 2},
-		{where: []string{"method!=POST"}, requests: 2, filtered: 2}, // one of them has none
+		{where: []string{"method!=POST"}, requests: 2, filtered: 2}, // line 4 has no method
 		{where: []string{"path~^/api/"}, requests: 3, filtered: 1},
 		{where: []string{"path~^/api/", "user!~(?i)bot"}, requests: 2, filtered: 2},
 		{where: []string{"method="}, requests: 1, filtered: 3},
@@ -99,7 +99,7 @@ func TestWhereAndWhen(t *testing.T) {
 		r, err := run(t.Context(), bucket, "ip", []string{name}, cfg)
 		if c.requests == 0 {
 			if err == nil || !strings.Contains(err.Error(), "left out") && c.unparsed == 0 {
-				t.Errorf("%v: got %+v, %v", c, r, err)
+				t.Errorf("%v: got %+v, error %v; want an error", c, r, err)
 			}
 			continue
 		}
@@ -143,12 +143,12 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestCosts compares costs and filling up with a leaky bucket computed in floats that are exact enough.
+// TestCosts compares Config.Cost and Config.Fill with a leaky bucket in floats, which are exact enough.
 func TestCosts(t *testing.T) {
 	t.Parallel()
 	seed := tier.Pick(1, 1, rand.Uint64())
 	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 5))
+	rng := rand.New(rand.NewPCG(seed, 5))
 	const rate, capacity = 1.5, 4.0
 	var log strings.Builder
 	log.WriteString("ts,who,n\n")
@@ -156,8 +156,8 @@ func TestCosts(t *testing.T) {
 	var entries []entry
 	at := 1.0
 	for range 400 {
-		at += float64(rnd.IntN(16)) / 8
-		n := float64(rnd.IntN(25)) / 4
+		at += float64(rng.IntN(16)) / 8
+		n := float64(rng.IntN(25)) / 4
 		entries = append(entries, entry{at, n})
 		fmt.Fprintf(&log, "%v,a,%v\n", at, n)
 	}
@@ -168,46 +168,46 @@ func TestCosts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		level, last := 0.0, 0.0
+		level, lastTime := 0.0, 0.0
 		for i, e := range entries {
-			level, last = max(0, level-(e.at-last)*rate), e.at
-			before, over := level, 0.0
+			level, lastTime = max(0, level-(e.at-lastTime)*rate), e.at
+			levelBefore, overflow := level, 0.0
 			switch {
 			case level+e.n <= capacity:
 				level += e.n
 			case fill:
-				level, over = capacity, level+e.n-capacity
+				level, overflow = capacity, level+e.n-capacity
 			default:
-				over = e.n
+				overflow = e.n
 			}
 			s := r.Steps[i]
-			if !near(s.Before, before) || !near(s.After, level) || s.Allowed != (over == 0) ||
-				s.Brim != near(level, capacity) || fill && s.Overflow.String() != fmt.Sprint(math.Round(over*1e6)/1e6) {
+			if !isNear(s.Before, levelBefore) || !isNear(s.After, level) || s.Allowed != (overflow == 0) ||
+				s.Brim != isNear(level, capacity) || fill && s.Overflow.String() != fmt.Sprint(math.Round(overflow*1e6)/1e6) {
 				t.Fatalf("seed %d, fill %t, request %d of %v at %v: got %+v; want %v to %v, %v over", seed, fill, i, e.n,
-					e.at, s, before, level, over)
+					e.at, s, levelBefore, level, overflow)
 			}
 		}
 	}
 }
 
-func near(a, b float64) bool { return math.Abs(a-b) < 1e-6 }
+func isNear(a, b float64) bool { return math.Abs(a-b) < 1e-6 }
 
-// TestCallsAreSettled compares a log of calls with a simulation: a call's start charges the reserved cost, its end
-// corrects the charge to the used cost, unless it has drained.
+// TestCallsAreSettled compares a log of calls with a simulation: the start of a call charges the reserved cost, and the
+// end of the call corrects the charge to the used cost.
 func TestCallsAreSettled(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
-	// A day's window: a refused call counts nothing, an unused token is free again from the end of the call on.
+	// In the window of a day, a refused call charges nothing, and unused tokens are free from the end of the call on.
 	start := time.Date(2025, 5, 1, 0, 0, 0, 0, time.UTC)
 	type call struct{ at, end, reserved, used int }
 	seed := tier.Pick(1, 1, rand.Uint64())
 	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 6))
+	rng := rand.New(rand.NewPCG(seed, 6))
 	var calls []call
 	for i := range 300 {
-		c := call{at: 10 * i, reserved: 1 + rnd.IntN(100)}
-		c.end = c.at + 1 + 2*rnd.IntN(40) // never at the time of another call
-		c.used = rnd.IntN(c.reserved + 20)
+		c := call{at: 10 * i, reserved: 1 + rng.IntN(100)}
+		c.end = c.at + 1 + 2*rng.IntN(40) // odd, while calls begin at even times
+		c.used = rng.IntN(c.reserved + 20)
 		calls = append(calls, c)
 		fmt.Fprintf(&log, `{"ts":%q,"user":"a","reserved":%d,"used":%d,"duration_s":%d}`+"\n",
 			start.Add(time.Duration(c.at)*time.Second).Format(time.RFC3339), c.reserved, c.used, c.end-c.at)
@@ -218,31 +218,31 @@ func TestCallsAreSettled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inUse, refused := 0, 0
-	type settle struct{ end, back int }
-	var open []settle
+	inUse, refusals := 0, 0
+	type settlement struct{ end, back int }
+	var settlements []settlement
 	for i, c := range calls {
-		for j := 0; j < len(open); {
-			if open[j].end <= c.at {
-				inUse -= open[j].back
-				open = slices.Delete(open, j, j+1)
+		for j := 0; j < len(settlements); {
+			if settlements[j].end <= c.at {
+				inUse -= settlements[j].back
+				settlements = slices.Delete(settlements, j, j+1)
 			} else {
 				j++
 			}
 		}
 		allowed := inUse+c.reserved <= 4000
-		if s := r.Steps[i]; s.Allowed != allowed || !near(s.Before, float64(inUse)) {
+		if s := r.Steps[i]; s.Allowed != allowed || !isNear(s.Before, float64(inUse)) {
 			t.Fatalf("seed %d, call %d: got %+v; want %t at %d", seed, i, s, allowed, inUse)
 		}
 		if allowed {
 			inUse += c.reserved
-			open = append(open, settle{c.end, c.reserved - c.used})
+			settlements = append(settlements, settlement{c.end, c.reserved - c.used})
 		} else {
-			refused++
+			refusals++
 		}
 	}
-	if refused == 0 || int(r.Denied) != refused {
-		t.Errorf("%d refused, want %d", r.Denied, refused)
+	if refusals == 0 || int(r.Denied) != refusals {
+		t.Errorf("got %d refused, want %d and more than 0", r.Denied, refusals)
 	}
 }
 
@@ -266,6 +266,6 @@ func TestReasonsOfLines(t *testing.T) {
 	}
 	if want := "[{does not begin with a host, an identity and a user true 2 {10}} {has no time such as " +
 		"[17/May/2015:10:05:03 +0000] in its place true 1 {12}} {is blank false 1 {13}}]"; fmt.Sprint(got.Reasons) != want {
-		t.Errorf("got %v", got.Reasons)
+		t.Errorf("got %v, want %s", got.Reasons, want)
 	}
 }

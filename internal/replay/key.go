@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/httpkey"
 )
 
-// keyPart is a field of which a key is made, alone or with others.
+// keyPart is a field of a key.
 type keyPart struct {
 	field string
 	bits  int // length to which IPv6 addresses are cut; 0: the text stays as it is
@@ -46,8 +46,8 @@ func parseKey(spec string) ([]keyPart, error) {
 	return parts, nil
 }
 
-// textOf returns the text that stands for a value in a key: an IPv6 address's network, or the value as it is.
-func (p keyPart) textOf(text []byte) []byte {
+// keyText returns the text of a value in a key: the network of an IPv6 address, or the value as it is.
+func (p keyPart) keyText(text []byte) []byte {
 	if p.bits == 0 || bytes.IndexByte(text, ':') < 0 {
 		return text
 	}
@@ -58,19 +58,19 @@ func (p keyPart) textOf(text []byte) []byte {
 	return []byte(httpkey.NetworkOf(a, p.bits))
 }
 
-// keyOf makes the key of a line from its values.
-func keyOf(parts []keyPart, values []accesslog.Value) ([]byte, error) {
+// makeKey makes the key of a line from its values.
+func makeKey(parts []keyPart, values []accesslog.Value) ([]byte, error) {
 	for i := range parts {
 		if err := values[i].Err; err != nil {
 			return nil, err
 		}
 	}
 	if len(parts) == 1 {
-		return parts[0].textOf(values[0].Text), nil
+		return parts[0].keyText(values[0].Text), nil
 	}
 	texts := make([]string, len(parts))
 	for i, p := range parts {
-		texts[i] = string(p.textOf(values[i].Text))
+		texts[i] = string(p.keyText(values[i].Text))
 	}
 	return []byte(httpkey.Join(texts...)), nil
 }

@@ -60,10 +60,10 @@ type pageView struct {
 
 // pageFuncs are the functions with which the template writes figures and names.
 var pageFuncs = template.FuncMap{
-	"comma": comma, "plural": plural, "percent": percent, "finely": fineShare, "shown": displayKey,
-	"span": func(s Seconds) string { return span(s.Duration) },
+	"comma": comma, "plural": plural, "percent": percent, "finely": formatShare, "shown": displayKey,
+	"span": func(s Seconds) string { return formatDuration(s.Duration) },
 	"time": func(r *Report) string {
-		return fmt.Sprintf("%s to %s, %s", stamp(r.First), stamp(r.Last), span(r.Last.Sub(r.First)))
+		return fmt.Sprintf("%s to %s, %s", formatTime(r.First), formatTime(r.Last), formatDuration(r.Last.Sub(r.First)))
 	},
 }
 
@@ -110,29 +110,29 @@ func newPage(reports []*Report) *page {
 }
 
 func (p *picture) view() pageView {
-	_, no := resultWords(p.fill)
+	_, refused := resultWords(p.fill)
 	v := pageView{
 		Name:   displayKey(p.key.Key, 120),
-		About:  fmt.Sprintf("%s, %s %s", plural(p.key.Requests, "request"), comma(p.key.Denied), no),
-		Column: span(time.Duration(p.width) * time.Microsecond),
+		About:  fmt.Sprintf("%s, %s %s", plural(p.key.Requests, "request"), comma(p.key.Denied), refused),
+		Column: formatDuration(time.Duration(p.width) * time.Microsecond),
 	}
 	for _, f := range frames {
 		v.Whole = append(v.Whole, p.wholeChart(f))
-		if len(p.closer) > 0 {
-			v.Closer = append(v.Closer, p.closerChart(f))
+		if len(p.closeUp) > 0 {
+			v.Closer = append(v.Closer, p.closeUpChart(f))
 		}
 	}
 	n := int64(0)
-	for _, m := range p.closer {
+	for _, m := range p.closeUp {
 		v.Blocks = v.Blocks || m.blocked > 0
-		v.Settles = v.Settles || m.settles
-		if m.end || m.settles {
+		v.Settles = v.Settles || m.isSettlement
+		if m.isEnd || m.isSettlement {
 			continue
 		}
 		if n++; n == 1 {
-			v.From = precise(m.at)
+			v.From = formatPreciseTime(m.at)
 		}
-		v.To = precise(m.at)
+		v.To = formatPreciseTime(m.at)
 	}
 	v.Requests = plural(n, "request")
 	return v

@@ -52,7 +52,7 @@ func TestPageEscapesTheLog(t *testing.T) {
 	}
 }
 
-// TestPagesOfEveryLaw: every law draws a picture that is well formed, in its frame and bounded.
+// TestPagesOfEveryLaw checks that the pictures of every law are well-formed SVG without invalid numbers or sizes.
 func TestPagesOfEveryLaw(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
@@ -96,7 +96,7 @@ func TestPagesOfEveryLaw(t *testing.T) {
 	}
 }
 
-func TestPageOfAlmostNothing(t *testing.T) {
+func TestPageOfOneRequest(t *testing.T) {
 	t.Parallel()
 	got := renderPage(t, "token-bucket 10/1m burst 5", "ip", `{"ts":1,"ip":"192.0.2.1"}`)
 	if !strings.Contains(got, "<svg") || strings.Contains(got, "NaN") {
@@ -142,7 +142,7 @@ func TestFigureOfTheArticle(t *testing.T) {
 	}
 	want, err := os.ReadFile("testdata/article.svg")
 	if err != nil || got != string(want) {
-		t.Errorf("%v: got\n%s", err, got)
+		t.Errorf("%v: got\n%s\nwant\n%s", err, got, want)
 	}
 	// What the golden file has to say, to three digits.
 	for _, title := range []string{
@@ -155,9 +155,9 @@ func TestFigureOfTheArticle(t *testing.T) {
 	}
 }
 
-// TestPictureIsNotCovered: refusals are drawn above the plot, side by side, and cover neither the level nor the
-// name of the capacity.
-func TestPictureIsNotCovered(t *testing.T) {
+// TestRefusalsAreDrawnAboveThePlot checks that refusals are drawn above the plot, side by side: they cover neither the
+// level nor the name of the capacity.
+func TestRefusalsAreDrawnAboveThePlot(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
 	for i := range 144 {
@@ -168,7 +168,7 @@ func TestPictureIsNotCovered(t *testing.T) {
 	rect := regexp.MustCompile(`<rect class="refused" x` + n + ` y` + n + ` width` + n + ` height` + n + `>`)
 	svgs := regexp.MustCompile(`(?s)<svg class="(?:wide|narrow)".*?</svg>`).FindAllString(got, -1)
 	if len(svgs) != 6 {
-		t.Fatalf("%d charts", len(svgs))
+		t.Fatalf("got %d charts, want 6", len(svgs))
 	}
 	for i, svg := range svgs[2:] { // charts of the level
 		bars := rect.FindAllStringSubmatch(svg, -1)
@@ -189,13 +189,13 @@ func TestPictureIsNotCovered(t *testing.T) {
 	}
 }
 
-// TestHourlyRequestsAreShownInHours: buckets are whole hours if requests come each hour at the same minute, also if
-// only by day. Requests of a few hours, or of all minutes, keep shorter buckets.
+// TestHourlyRequestsAreShownInHours checks that buckets are whole hours if requests come each hour at the same minute,
+// even if only by day, and that requests of a few hours, or of all minutes, keep shorter buckets.
 func TestHourlyRequestsAreShownInHours(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		step, hours int
-		some        func(hour int) bool
+		hasRequest  func(hour int) bool
 		want        time.Duration
 	}{
 		"each hour":   {3600, 83, func(int) bool { return true }, time.Hour},
@@ -205,7 +205,7 @@ func TestHourlyRequestsAreShownInHours(t *testing.T) {
 	} {
 		var log strings.Builder
 		for i := range c.hours {
-			if c.some(i) {
+			if c.hasRequest(i) {
 				fmt.Fprintf(&log, "{\"ts\":%d,\"ip\":\"192.0.2.1\"}\n", 1431856800+c.step*i+303)
 			}
 		}
@@ -218,7 +218,7 @@ func TestHourlyRequestsAreShownInHours(t *testing.T) {
 			sum += b.Allowed + b.Denied
 		}
 		if r.Width.Duration != c.want || sum != r.Requests || r.Allowed+r.Denied != sum {
-			t.Errorf("%s: got %d buckets of %s with %d requests", name, len(r.Buckets), r.Width, sum)
+			t.Errorf("%s: got buckets of %s with %d requests, want %s, %d", name, r.Width, sum, c.want, r.Requests)
 		}
 	}
 }
@@ -246,6 +246,6 @@ func TestPageComparesLimits(t *testing.T) {
 		}
 	}
 	if b.Len() > 1<<20 {
-		t.Errorf("%d bytes", b.Len())
+		t.Errorf("got %d bytes, want at most %d", b.Len(), 1<<20)
 	}
 }

@@ -14,15 +14,15 @@ import (
 
 // player decides requests with its own limiter, under the clock of the log.
 type player struct {
-	limit   headgate.Limit
-	fill    bool
-	params  law.Params
-	lim     *headgate.Limiter
-	now     *int64
-	rec     *recorder // nil: levels are not recorded, and the limiter takes its fast path
-	pending settlements
+	limit    headgate.Limit
+	fill     bool // Config.Fill
+	params   law.Params
+	limiter  *headgate.Limiter
+	now      *int64
+	recorder *recorder // nil: levels are not recorded, and the limiter takes its fast path
+	pending  settlements
 
-	// onSettle, if set, is called before a request is settled at a time; the function it returns is called afterwards.
+	// onSettle, if set, is called before a request is settled at a time, and the function that it returns afterwards.
 	onSettle func(ctx context.Context, at int64) (after func() error, err error)
 }
 
@@ -32,21 +32,21 @@ type step struct {
 	accepted int64 // cost, in millionths
 
 	// Only if levels are recorded.
-	before, after int64 // level, in credits
-	brim          bool  // the level is at the capacity after the request
-	blocked       int64 // end of the key's block; 0: not blocked
+	levelBefore, levelAfter int64 // level, in credits
+	brim                    bool  // the level is at the capacity after the request
+	blocked                 int64 // end of the key's block; 0: not blocked
 }
 
-func newPlayer(limit headgate.Limit, cfg *Config, levels bool) *player {
+func newPlayer(limit headgate.Limit, cfg *Config, recordLevels bool) *player {
 	now := new(int64)
 	clock := func() int64 { return *now }
 	p := &player{limit: limit, fill: cfg.Fill, params: limit.Params(), now: now}
 	var s store.Store = memory.New(&memory.Config{Clock: clock, MaxKeys: -1})
-	if levels {
-		p.rec = &recorder{Store: s}
-		s = p.rec
+	if recordLevels {
+		p.recorder = &recorder{Store: s}
+		s = p.recorder
 	}
-	p.lim = headgate.New(s, &headgate.Config{Clock: clock, Timeout: -1})
+	p.limiter = headgate.New(s, &headgate.Config{Clock: clock, Timeout: -1})
 	return p
 }
 
@@ -80,12 +80,12 @@ func (p *player) play(ctx context.Context, r *request, key string) (s step, err 
 	if r.cost == 0 { // nothing to charge
 		s.allowed = true
 		p.settleLater(r, c, nil)
-		if p.rec == nil {
+		if p.recorder == nil {
 			return s, nil
 		}
-		_, err = p.lim.Check(ctx, c)
-		s.before = p.rec.out.Used - p.rec.out.Granted*p.rec.cost
-		s.after, s.brim = s.before, s.before >= p.params.Capacity
+		_, err = p.limiter.Check(ctx, c)
+		s.levelBefore = p.recorder.out.Used - p.recorder.out.Granted*p.recorder.cost
+		s.levelAfter, s.brim = s.levelBefore, s.levelBefore >= p.params.Capacity
 		return s, err
 	}
 	if c.Cost, err = costOf(r.cost); err != nil {
@@ -96,25 +96,25 @@ func (p *player) play(ctx context.Context, r *request, key string) (s step, err 
 		err = p.fillUp(ctx, c, &s)
 	case r.end > 0:
 		var reservation *headgate.Reservation
-		if reservation, err = p.lim.Reserve(ctx, 0, c); err == nil {
+		if reservation, err = p.limiter.Reserve(ctx, 0, c); err == nil {
 			if s.allowed = reservation.Decision.Allowed; s.allowed {
 				p.settleLater(r, c, reservation)
 			}
 		}
 	default:
 		var d headgate.Decision
-		d, err = p.lim.Take(ctx, c)
+		d, err = p.limiter.Take(ctx, c)
 		s.allowed = d.Allowed
 	}
 	if s.allowed {
 		s.accepted = r.cost
 	}
-	if p.rec == nil {
+	if p.recorder == nil {
 		return s, err
 	}
-	out := &p.rec.out
-	s.before, s.after = out.Used-out.Granted*p.rec.cost, out.Used
-	s.brim = s.after >= p.params.Capacity
+	out := &p.recorder.out
+	s.levelBefore, s.levelAfter = out.Used-out.Granted*p.recorder.cost, out.Used
+	s.brim = s.levelAfter >= p.params.Capacity
 	if out.State.BlockedUntil > r.at {
 		s.blocked = out.State.BlockedUntil
 	}
@@ -123,7 +123,7 @@ func (p *player) play(ctx context.Context, r *request, key string) (s step, err 
 
 // fillUp takes as much of a charge as fits.
 func (p *player) fillUp(ctx context.Context, c headgate.Charge, s *step) error {
-	f, err := p.lim.FillUp(ctx, c)
+	f, err := p.limiter.FillUp(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (p *player) fillUp(ctx context.Context, c headgate.Charge, s *step) error {
 	return err
 }
 
-// settlement is a request that is still to be settled.
+// settlement is the future settlement of a request.
 type settlement struct {
 	end, used   int64
 	charge      headgate.Charge
@@ -143,23 +143,19 @@ type settlement struct {
 // settlements is a heap, the earliest end first.
 type settlements []settlement
 
-// Len implements [heap.Interface].
-func (p settlements) Len() int { return len(p) }
+// Len, Less, Swap, Push and Pop implement [heap.Interface].
+func (s settlements) Len() int { return len(s) }
 
-// Less implements [heap.Interface].
-func (p settlements) Less(i, j int) bool { return p[i].end < p[j].end }
+func (s settlements) Less(i, j int) bool { return s[i].end < s[j].end }
 
-// Swap implements [heap.Interface].
-func (p settlements) Swap(i, j int) { p[i], p[j] = p[j], p[i] }
+func (s settlements) Swap(i, j int) { s[i], s[j] = s[j], s[i] }
 
-// Push implements [heap.Interface].
-func (p *settlements) Push(x any) { *p = append(*p, x.(settlement)) }
+func (s *settlements) Push(x any) { *s = append(*s, x.(settlement)) }
 
-// Pop implements [heap.Interface].
-func (p *settlements) Pop() any {
-	last := len(*p) - 1
-	x := (*p)[last]
-	*p = (*p)[:last]
+func (s *settlements) Pop() any {
+	last := len(*s) - 1
+	x := (*s)[last]
+	*s = (*s)[:last]
 	return x
 }
 
@@ -170,30 +166,30 @@ func (p *player) settleLater(r *request, c headgate.Charge, reservation *headgat
 	}
 }
 
-// settle settles the requests that end until a time, in the order of their ends.
+// settle settles the requests that end by a time, in the order of their ends.
 func (p *player) settle(ctx context.Context, until int64) error {
 	for p.pending.Len() > 0 && p.pending[0].end <= until {
-		r := heap.Pop(&p.pending).(settlement)
-		after := func() error { return nil }
-		used, err := costOf(r.used)
+		next := heap.Pop(&p.pending).(settlement)
+		afterSettle := func() error { return nil }
+		used, err := costOf(next.used)
 		if err == nil && p.onSettle != nil {
-			after, err = p.onSettle(ctx, r.end)
+			afterSettle, err = p.onSettle(ctx, next.end)
 		}
-		*p.now = r.end
+		*p.now = next.end
 		switch {
 		case err != nil:
-		case r.reservation != nil:
-			_, err = r.reservation.Settle(ctx, used)
+		case next.reservation != nil:
+			_, err = next.reservation.Settle(ctx, used)
 		default:
-			r.charge.Cost = used
-			_, err = p.lim.Debit(ctx, r.charge)
+			next.charge.Cost = used
+			_, err = p.limiter.Debit(ctx, next.charge)
 		}
 		if err == nil {
-			err = after()
+			err = afterSettle()
 		}
 		if err != nil {
-			at := timeOf(r.end).Format(time.RFC3339)
-			return fmt.Errorf("replay: settle %s at %s: %w", quote(r.charge.Key), at, err)
+			at := timeOf(next.end).Format(time.RFC3339)
+			return fmt.Errorf("replay: settle %s at %s: %w", quote(next.charge.Key), at, err)
 		}
 	}
 	return nil

@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/accesslog"
 )
 
-// Errors for errors.Is. What the caller passed causes all of them.
+// Errors for errors.Is. All of them are errors of the caller.
 var (
 	ErrEmpty      = accesslog.ErrEmpty
 	ErrFormat     = accesslog.ErrFormat
@@ -79,31 +79,31 @@ func Compare(ctx context.Context, limits []headgate.Limit, key string, logs []st
 	if err := checkLimits(limits); err != nil {
 		return nil, err
 	}
-	q, err := Read(ctx, key, logs, cfg)
+	reqs, err := Read(ctx, key, logs, cfg)
 	if err != nil {
 		return nil, err
 	}
-	return q.Compare(ctx, q.cfg.Top, limits...)
+	return reqs.Compare(ctx, reqs.cfg.Top, limits...)
 }
 
 // Read reads the requests of logs into memory. Pictures, Fill and Trace of cfg apply to all later calls of Compare.
 func Read(ctx context.Context, key string, logs []string, cfg *Config) (*Requests, error) {
-	c := *cmp.Or(cfg, &Config{})
-	c.Top = cmp.Or(c.Top, DefaultTop)
-	if c.Stdin == nil {
-		c.Stdin = os.Stdin
+	config := *cmp.Or(cfg, &Config{})
+	config.Top = cmp.Or(config.Top, DefaultTop)
+	if config.Stdin == nil {
+		config.Stdin = os.Stdin
 	}
-	if c.Progress == nil {
-		c.Progress = func(Phase, int64, int64) {}
+	if config.Progress == nil {
+		config.Progress = func(Phase, int64, int64) {}
 	}
-	in, err := newRequests(&c, key)
+	reqs, err := newRequests(&config, key)
 	if err == nil {
-		err = in.check(logs)
+		err = reqs.check(logs)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return in, in.readAll(ctx, logs)
+	return reqs, reqs.readAll(ctx, logs)
 }
 
 // checkLimits returns an error if one of the limits cannot be replayed.
@@ -121,30 +121,30 @@ func checkLimits(limits []headgate.Limit) error {
 }
 
 // check validates the configuration and the logs' names before anything is read, and sums the sizes of the logs.
-func (in *Requests) check(logs []string) error {
-	c := in.cfg
+func (reqs *Requests) check(logs []string) error {
+	cfg := reqs.cfg
 	switch {
 	case len(logs) == 0:
 		return headgate.Invalid("log", "none is named; - is standard input")
-	case c.Year < 0 || c.Year > 0 && (c.Year < 1971 || c.Year > 2100):
-		return headgate.Invalid("year", "%d is not from 1971 to 2100", c.Year)
-	case c.Trace < 0:
-		return headgate.Invalid("trace", "%d is negative", c.Trace)
-	case !c.Until.IsZero() && !c.Until.After(c.Since):
+	case cfg.Year < 0 || cfg.Year > 0 && (cfg.Year < 1971 || cfg.Year > 2100):
+		return headgate.Invalid("year", "%d is not from 1971 to 2100", cfg.Year)
+	case cfg.Trace < 0:
+		return headgate.Invalid("trace", "%d is negative", cfg.Trace)
+	case !cfg.Until.IsZero() && !cfg.Until.After(cfg.Since):
 		return headgate.Invalid("until", "is not after since")
 	}
-	if c.Format != "" {
-		if _, err := in.reader(c.Format, time.Time{}); err != nil {
+	if cfg.Format != "" {
+		if _, err := reqs.reader(cfg.Format, time.Time{}); err != nil {
 			return fmt.Errorf("replay: %w", err)
 		}
 	}
-	stdin, unknown := false, false
+	hasStdin, sizeUnknown := false, false
 	for _, name := range logs {
 		if name == "-" {
-			if stdin {
+			if hasStdin {
 				return headgate.Invalid("log", "standard input is named twice")
 			}
-			stdin, unknown = true, true
+			hasStdin, sizeUnknown = true, true
 			continue
 		}
 		info, err := os.Stat(name)
@@ -154,12 +154,12 @@ func (in *Requests) check(logs []string) error {
 		if info.IsDir() {
 			return fmt.Errorf("replay: %s is a directory; name the log files in it", name)
 		}
-		if in.bytesTotal += info.Size(); !info.Mode().IsRegular() {
-			unknown = true
+		if reqs.bytesTotal += info.Size(); !info.Mode().IsRegular() {
+			sizeUnknown = true
 		}
 	}
-	if unknown {
-		in.bytesTotal = -1
+	if sizeUnknown {
+		reqs.bytesTotal = -1
 	}
 	return nil
 }
@@ -173,19 +173,19 @@ const (
 )
 
 // Log returns a report with only the results that do not depend on a limit: lines, times, disorder and notes.
-func (in *Requests) Log() Report { return in.report }
+func (reqs *Requests) Log() Report { return reqs.report }
 
 // Compare replays the requests against limits, each by itself. Each report names at most top keys, by refusals; none
 // if top is below 0.
-func (in *Requests) Compare(ctx context.Context, top int, limits ...headgate.Limit) ([]*Report, error) {
+func (reqs *Requests) Compare(ctx context.Context, top int, limits ...headgate.Limit) ([]*Report, error) {
 	if err := checkLimits(limits); err != nil {
 		return nil, err
 	}
 	reports := make([]*Report, len(limits))
 	for i, limit := range limits {
 		var err error
-		if reports[i], err = decide(ctx, limit, in, top); err == nil && in.cfg.Pictures {
-			err = reports[i].trace(ctx, in, len(limits))
+		if reports[i], err = decide(ctx, limit, reqs, top); err == nil && reqs.cfg.Pictures {
+			err = reports[i].trace(ctx, reqs, len(limits))
 		}
 		if err != nil {
 			return nil, err
@@ -194,8 +194,8 @@ func (in *Requests) Compare(ctx context.Context, top int, limits ...headgate.Lim
 	return reports, nil
 }
 
-// About how many bytes the slices and the map take, with their spare capacity: for each key beside its text, for each
-// event, and for each event's amounts.
+// The approximate memory of the slices and the map, with their spare capacity, in bytes: of each key beside its text,
+// of each event, and of the amounts of each event.
 const (
 	keyMemory   = 100
 	eventMemory = 24
@@ -203,7 +203,7 @@ const (
 )
 
 // Memory estimates the bytes of the requests and their keys.
-func (in *Requests) Memory() int64 {
-	return in.keyBytes + keyMemory*int64(len(in.keys)) + eventMemory*int64(len(in.events.list)) +
-		costMemory*int64(len(in.events.costs))
+func (reqs *Requests) Memory() int64 {
+	return reqs.keyBytes + keyMemory*int64(len(reqs.keys)) + eventMemory*int64(len(reqs.events.list)) +
+		costMemory*int64(len(reqs.events.costs))
 }

@@ -18,11 +18,11 @@ type Report struct {
 	Allowed  int64       `json:"allowed"`  // with Fill: requests that fitted in whole
 	Denied   int64       `json:"denied"`   // with Fill: requests of which some overflowed
 	Unparsed int64       `json:"unparsed"` // lines that could not be read
-	Top      []KeyReport `json:"top"`      // keys with most refusals, most first
+	Top      []KeyReport `json:"top"`      // the keys with the most refusals, in descending order
 
 	Notation      string    `json:"limit"`           // the limit's notation, one line
-	Bound         string    `json:"bound,omitempty"` // the most that the limit lets pass, in a sentence
-	Field         string    `json:"field"`           // the log's fields that are the key
+	Bound         string    `json:"bound,omitempty"` // the bound of the limit, in a sentence
+	Field         string    `json:"field"`           // the fields of the log that make the key
 	Fill          bool      `json:"fill,omitempty"`
 	Logs          []Log     `json:"logs"`     // logs that were not empty
 	Lines         int64     `json:"lines"`    // lines read
@@ -43,7 +43,7 @@ type Report struct {
 	Buckets       []Bucket  `json:"buckets"`         // from First to Last, each Width long
 	Steps         []Step    `json:"steps,omitempty"` // the first Config.Trace requests
 
-	Busiest    KeyReport `json:"-"` // key with most requests
+	Busiest    KeyReport `json:"-"` // the key with the most requests
 	pictures   []picture
 	tallies    []tally // by key number
 	keyNumbers map[string]uint32
@@ -59,7 +59,7 @@ type Log struct {
 // Disorder is how far the lines of each log were from being sorted by time.
 type Disorder struct {
 	Requests int64   `json:"requests"`         // requests that are older than an earlier line of their log
-	Greatest Seconds `json:"greatest_seconds"` // the most that a request is older
+	Greatest Seconds `json:"greatest_seconds"` // the maximum by which a request is older
 }
 
 // BadLine is a line that could not be read.
@@ -70,7 +70,7 @@ type BadLine struct {
 	Reason string `json:"reason"`
 }
 
-// Reason is why lines were not read or are no requests.
+// Reason counts the lines that one reason kept from being requests.
 type Reason struct {
 	Reason   string  `json:"reason"`
 	Unparsed bool    `json:"unparsed"` // the lines could not be read
@@ -129,8 +129,8 @@ func (r *Report) addReason(bad *BadLine, line []byte, reason string, unparsed bo
 		reason = "another reason"
 	}
 	for i := range r.Reasons {
-		if w := &r.Reasons[i]; w.Reason == reason && w.Unparsed == unparsed {
-			w.Lines++
+		if known := &r.Reasons[i]; known.Reason == reason && known.Unparsed == unparsed {
+			known.Lines++
 			return
 		}
 	}
@@ -140,8 +140,8 @@ func (r *Report) addReason(bad *BadLine, line []byte, reason string, unparsed bo
 // explainNothing says why no line of the logs is a request.
 func (r *Report) explainNothing() string {
 	var parts []string
-	for _, w := range r.Reasons {
-		parts = append(parts, fmt.Sprintf("%s: %s", plural(w.Lines, "line"), w.Reason))
+	for _, reason := range r.Reasons {
+		parts = append(parts, fmt.Sprintf("%s: %s", plural(reason.Lines, "line"), reason.Reason))
 	}
 	if r.Filtered > 0 {
 		parts = append(parts, plural(r.Filtered, "line")+" left out by where, since or until")
@@ -157,13 +157,11 @@ func (b *BadLine) String() string {
 // Seconds is a duration that JSON has in seconds.
 type Seconds struct{ time.Duration }
 
-// MarshalJSON implements [json.Marshaler].
 func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(s.Seconds()) }
 
 // Amount is a sum of costs that JSON has as a number.
 type Amount struct{ headgate.Amount }
 
-// MarshalJSON implements [json.Marshaler].
 func (a Amount) MarshalJSON() ([]byte, error) { return json.Marshal(a.Float64()) }
 
 // WriteAllJSON writes reports as one JSON object: the report if there is one, else {"limits": [...]} with all.
@@ -177,12 +175,12 @@ func WriteAllJSON(w io.Writer, reports []*Report) error {
 }
 
 // WriteJSON writes the suggestion as one JSON object. Each of its limits has the members of a Report.
-func (g *Suggestion) WriteJSON(w io.Writer) error {
+func (s *Suggestion) WriteJSON(w io.Writer) error {
 	return writeJSON(w, struct {
 		Refuse float64 `json:"refuse"`
 		Of     string  `json:"of"`
 		*Suggestion
-	}{g.Ask.Refuse, g.Ask.unit(), g})
+	}{s.Ask.Refuse, s.Ask.unit(), s})
 }
 
 func writeJSON(w io.Writer, v any) error {

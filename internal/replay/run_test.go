@@ -64,7 +64,7 @@ func line(second int, ip string) string {
 	return fmt.Sprintf("%s - - [17/May/2015:10:05:%02d +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n", ip, second)
 }
 
-func TestCountsAndDisorder(t *testing.T) {
+func TestReportCountsLinesAndDisorder(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 1<<20+5)
 	log := "\xef\xbb\xbf" + line(10, alice) + "broken\x1b[31m\n\n" + line(3, bob) + strings.TrimSuffix(line(40, alice),
@@ -75,7 +75,7 @@ func TestCountsAndDisorder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// b at 3 and 39, a at 10, 40 and 41: two pass.
+	// Bob at 3 and 39, Alice at 10, 40 and 41: the first request of each passes.
 	if r.Lines != 10 || r.Requests != 5 || r.Keys != 2 || r.Allowed != 2 || r.Denied != 3 || r.Unparsed != 4 ||
 		r.Skipped != 1 {
 		t.Errorf("got %+v", r)
@@ -117,14 +117,14 @@ func TestReasonOfBadKey(t *testing.T) {
 
 func TestGzipStdinAndSeveralLogs(t *testing.T) {
 	t.Parallel()
-	packed := writeFile(t, "a.log.gz", compress(t, line(1, alice)+line(2, alice)))
-	empty := writeFile(t, "empty.log", nil)
+	gzipLog := writeFile(t, "a.log.gz", compress(t, line(1, alice)+line(2, alice)))
+	emptyLog := writeFile(t, "empty.log", nil)
 	cfg := &replay.Config{Stdin: strings.NewReader(`{"ts":1431857103,"ip":"192.0.2.1"}`)}
-	r, err := run(t.Context(), bucket, "ip", []string{packed, "-", empty}, cfg)
+	r, err := run(t.Context(), bucket, "ip", []string{gzipLog, "-", emptyLog}, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The line on standard input is at 10:05:03, after the two of the file.
+	// The line on standard input is at 10:05:03, after the two lines of the file.
 	if r.Requests != 3 || r.Denied != 2 || len(r.Logs) != 2 || r.Logs[1].Format != accesslog.JSON ||
 		r.Logs[0].Format != accesslog.Combined {
 		t.Errorf("got %+v", r)
@@ -133,13 +133,13 @@ func TestGzipStdinAndSeveralLogs(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	t.Parallel()
-	good := writeFile(t, "good.log", []byte(line(1, alice)))
+	combinedLog := writeFile(t, "good.log", []byte(line(1, alice)))
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
-	cut := compress(t, strings.Repeat(line(1, alice), 5000))
-	// A frame of zstd with one raw block of a line, behind which others should come (RFC 8878, 3.1.1).
+	gzipLog := compress(t, strings.Repeat(line(1, alice), 5000))
+	// A frame of zstd with one raw block of a line, which is not the last block of the frame (RFC 8878, 3.1.1).
 	block := uint16(len(line(1, alice))) << 3
-	begun := append([]byte{0x28, 0xb5, 0x2f, 0xfd, 0, 0x50, byte(block), byte(block >> 8), 0}, line(1, alice)...)
+	zstdLog := append([]byte{0x28, 0xb5, 0x2f, 0xfd, 0, 0x50, byte(block), byte(block >> 8), 0}, line(1, alice)...)
 	for name, c := range map[string]struct {
 		ctx   context.Context
 		limit headgate.Limit
@@ -151,7 +151,7 @@ func TestErrors(t *testing.T) {
 	}{
 		"directory": {logs: []string{t.TempDir()}, want: "is a directory"},
 		"missing": {
-			logs: []string{good, "/does/not/exist.log"}, is: os.ErrNotExist,
+			logs: []string{combinedLog, "/does/not/exist.log"}, is: os.ErrNotExist,
 			want: "/does/not/exist.log",
 		},
 		"empty": {logs: []string{writeFile(t, "e.log", nil)}, is: replay.ErrEmpty},
@@ -161,7 +161,7 @@ func TestErrors(t *testing.T) {
 		},
 		"empty gzip": {logs: []string{writeFile(t, "e.gz", compress(t, ""))}, is: replay.ErrEmpty},
 		"other format": {
-			logs: []string{good}, cfg: replay.Config{Format: accesslog.JSON}, is: replay.ErrUnreadable,
+			logs: []string{combinedLog}, cfg: replay.Config{Format: accesslog.JSON}, is: replay.ErrUnreadable,
 			want: "is not JSON",
 		},
 		"no format at all": {logs: []string{writeFile(t, "x.log", []byte("a\nb\n"))}, is: replay.ErrFormat, want: `"a"`},
@@ -175,7 +175,7 @@ func TestErrors(t *testing.T) {
 			want: "none of 1 line is of the format sshd",
 		},
 		"one of two": {
-			logs: []string{good, writeFile(t, "mail.log", []byte(mail))}, is: replay.ErrFormat,
+			logs: []string{combinedLog, writeFile(t, "mail.log", []byte(mail))}, is: replay.ErrFormat,
 			want: "mail.log",
 		},
 		"mostly not": {logs: []string{writeFile(t, "x.log", []byte(line(1, alice)+"b\nc\n"))}, is: replay.ErrFormat},
@@ -185,35 +185,35 @@ func TestErrors(t *testing.T) {
 			want: `begins as combined, but of 4,001 lines only 2,000`,
 		},
 		"unknown format": {
-			logs: []string{good}, cfg: replay.Config{Format: "xml"}, is: headgate.ErrInvalid,
+			logs: []string{combinedLog}, cfg: replay.Config{Format: "xml"}, is: headgate.ErrInvalid,
 			want: "traefik, combined, common, vhost_combined, haproxy",
 		},
 		"unknown field": {
-			logs: []string{good}, key: "request.ip", is: headgate.ErrInvalid,
+			logs: []string{combinedLog}, key: "request.ip", is: headgate.ErrInvalid,
 			want: "ip, user, method, path, status, bytes, referer and agent",
 		},
-		"no field":           {logs: []string{good}, key: "-", is: headgate.ErrInvalid},
-		"nothing but others": {logs: []string{writeFile(t, "s.log", []byte(mail+quiet))}, is: replay.ErrNothing, want: "2 lines: 1 line: is of another program; 1 line: is not about"},
+		"no field":           {logs: []string{combinedLog}, key: "-", is: headgate.ErrInvalid},
+		"nothing but others": {logs: []string{writeFile(t, "s.log", []byte(mail+noLogin))}, is: replay.ErrNothing, want: "2 lines: 1 line: is of another program; 1 line: is not about"},
 		"no log":             {is: headgate.ErrInvalid, want: "log: none"},
 		"stdin twice":        {logs: []string{"-", "-"}, is: headgate.ErrInvalid},
 		"concurrency": {
-			logs: []string{good}, limit: headgate.MustParse("concurrency 10 ttl 30s"),
+			logs: []string{combinedLog}, limit: headgate.MustParse("concurrency 10 ttl 30s"),
 			is: headgate.ErrInvalid,
 		},
-		"no such year":   {logs: []string{good}, cfg: replay.Config{Config: accesslog.Config{Year: 99}}, is: headgate.ErrInvalid},
-		"cancelled":      {ctx: cancelled, logs: []string{good}, is: context.Canceled},
-		"gzip that ends": {logs: []string{writeFile(t, "cut.gz", cut[:len(cut)-9])}, want: "unexpected EOF"},
-		"zstd that ends": {logs: []string{writeFile(t, "cut.zst", begun)}, want: "unexpected EOF"},
+		"no such year":   {logs: []string{combinedLog}, cfg: replay.Config{Config: accesslog.Config{Year: 99}}, is: headgate.ErrInvalid},
+		"cancelled":      {ctx: cancelled, logs: []string{combinedLog}, is: context.Canceled},
+		"gzip that ends": {logs: []string{writeFile(t, "cut.gz", gzipLog[:len(gzipLog)-9])}, want: "unexpected EOF"},
+		"zstd that ends": {logs: []string{writeFile(t, "cut.zst", zstdLog)}, want: "unexpected EOF"},
 		"xz":             {logs: []string{writeFile(t, "x.xz", []byte("\xfd7zXZ\x00"))}, want: "packed with xz"},
 		"no such form": {
-			logs: []string{good}, cfg: replay.Config{Config: accesslog.Config{TimeFormat: "%Q"}}, is: headgate.ErrInvalid, want: "time_format",
+			logs: []string{combinedLog}, cfg: replay.Config{Config: accesslog.Config{TimeFormat: "%Q"}}, is: headgate.ErrInvalid, want: "time_format",
 		},
 		"a time of its own": {
-			logs: []string{good}, cfg: replay.Config{Config: accesslog.Config{Time: "ts"}}, is: headgate.ErrInvalid,
+			logs: []string{combinedLog}, cfg: replay.Config{Config: accesslog.Config{Time: "ts"}}, is: headgate.ErrInvalid,
 			want: "a log of the format combined has its time in one place",
 		},
 		"sshd of a website": {
-			logs: []string{good}, cfg: replay.Config{Format: accesslog.SSHD}, is: replay.ErrUnreadable,
+			logs: []string{combinedLog}, cfg: replay.Config{Format: accesslog.SSHD}, is: replay.ErrUnreadable,
 			want: "syslog",
 		},
 	} {
@@ -234,7 +234,7 @@ func TestErrors(t *testing.T) {
 			}
 		})
 	}
-	if _, err := run(t.Context(), headgate.Limit{}, "ip", []string{good}, nil); !errors.Is(
+	if _, err := run(t.Context(), headgate.Limit{}, "ip", []string{combinedLog}, nil); !errors.Is(
 		err, headgate.ErrInvalid) {
 		t.Errorf("zero limit: got %v", err)
 	}
@@ -242,16 +242,16 @@ func TestErrors(t *testing.T) {
 
 // Lines of sshd without a request, of a mail server and of HAProxy. All begin like sshd's.
 const (
-	quiet   = "Mar 27 14:54:57 h sshd[1]: Server listening on 0.0.0.0 port 22.\n"
+	noLogin = "Mar 27 14:54:57 h sshd[1]: Server listening on 0.0.0.0 port 22.\n"
 	mail    = "Nov 22 02:00:00 mx postfix/smtpd[17]: connect from unknown[192.0.2.1]\n"
 	haproxy = `Nov 22 02:00:00 lb haproxy[1]: 1.2.3.4:33317 [22/Nov/2026:02:00:00.655] http-in static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 "GET /index.html HTTP/1.1"` + "\n"
 )
 
-// TestHalfOfALogIsEnough: lines that cannot be read are counted as long as most can,
-// or where the format is named; those of other programs say nothing for a syslog.
+// TestHalfOfALogIsEnough checks that unreadable lines are no error if half of the lines are readable or the format is
+// configured. Lines of other programs in a syslog do not count as unreadable.
 func TestHalfOfALogIsEnough(t *testing.T) {
 	t.Parallel()
-	const failed = "Mar 27 14:54:57 h sshd[1]: Failed password for root from 1.2.3.4 port 5 ssh2\n"
+	const failedLogin = "Mar 27 14:54:57 h sshd[1]: Failed password for root from 1.2.3.4 port 5 ssh2\n"
 	const cron = "Mar 27 14:54:58 h CRON[2]: session opened\n"
 	for name, c := range map[string]struct {
 		log                         string
@@ -263,7 +263,7 @@ func TestHalfOfALogIsEnough(t *testing.T) {
 			log: line(1, alice) + "b\nc\n", format: accesslog.Combined, requests: 1,
 			unparsed: 2,
 		},
-		"one line of sshd among many": {log: strings.Repeat(cron, 200) + failed, requests: 1, skipped: 200},
+		"one line of sshd among many": {log: strings.Repeat(cron, 200) + failedLogin, requests: 1, skipped: 200},
 		"users are rarely logged in": {
 			log: `{"ts":1,"user":"ann"}` + strings.Repeat("\n"+`{"ts":2}`, 10), requests: 1,
 			unparsed: 10,
@@ -276,12 +276,12 @@ func TestHalfOfALogIsEnough(t *testing.T) {
 		r, err := run(t.Context(), bucket, key, []string{writeFile(t, "x.log", []byte(c.log))},
 			&replay.Config{Format: c.format})
 		if err != nil || r.Requests != c.requests || r.Unparsed != c.unparsed || r.Skipped != c.skipped {
-			t.Errorf("%s: got %+v, %v", name, r, err)
+			t.Errorf("%s: got %+v, error %v; want %d, %d, %d", name, r, err, c.requests, c.unparsed, c.skipped)
 		}
 	}
 }
 
-func TestJSONBeginsAsPromised(t *testing.T) {
+func TestWriteAllJSONBeginsWithTheTotals(t *testing.T) {
 	t.Parallel()
 	log := strings.ReplaceAll(line(1, alice)+line(2, alice), "- -", "- <a>") + "x\n"
 	r, err := run(t.Context(), bucket, "user", []string{writeFile(t, "a.log", []byte(log))}, nil)
@@ -294,7 +294,7 @@ func TestJSONBeginsAsPromised(t *testing.T) {
 	}
 	want := `{"requests":2,"keys":1,"allowed":1,"denied":1,"unparsed":1,"top":[{"key":"<a>","requests":2,"denied":1,`
 	if !strings.HasPrefix(b.String(), want) || !json.Valid(b.Bytes()) {
-		t.Errorf("got %s", b.String())
+		t.Errorf("got %s, want valid JSON that begins with %s", b.String(), want)
 	}
 }
 

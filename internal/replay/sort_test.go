@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// amountsOf returns amounts of more than one for some of the requests; the others cost one.
+// amountsOf returns amounts for a request: costsOne for the first 100 keys, and other amounts for the other keys.
 func amountsOf(at int64, key uint32) amounts {
 	if key < 100 {
 		return costsOne
@@ -32,23 +32,23 @@ func collect(t *testing.T, s *events) (got []request) {
 	return got
 }
 
-// The key of each request is its place in the input, so that equal times show
-// whether their order was kept.
+// TestSortIsStable checks that requests of the same time keep their order. The key of each request is its place in the
+// input.
 func TestSortIsStable(t *testing.T) {
 	t.Parallel()
 	seed := tier.Pick(1, 1, rand.Uint64())
-	rnd := rand.New(rand.NewPCG(seed, 1))
+	rng := rand.New(rand.NewPCG(seed, 1))
 	for range tier.Pick(60, 600, 6000) {
 		var s events
-		want := make([]request, rnd.IntN(400))
+		want := make([]request, rng.IntN(400))
 		for i := range want {
-			at := 1 + rnd.Int64N(60)
+			at := 1 + rng.Int64N(60)
 			want[i] = request{at, uint32(i), amountsOf(at, uint32(i))}
 			s.add(want[i])
 		}
 		s.sort()
 		slices.SortStableFunc(want, func(a, b request) int { return int(a.at - b.at) })
-		for range 2 { // it can be read again
+		for range 2 { // events can be read again
 			if got := collect(t, &s); !slices.Equal(got, want) {
 				t.Fatalf("seed %d: got %v, want %v", seed, got, want)
 			}
@@ -59,11 +59,11 @@ func TestSortIsStable(t *testing.T) {
 func TestSortByKey(t *testing.T) {
 	t.Parallel()
 	seed := tier.Pick(1, 1, rand.Uint64())
-	rnd := rand.New(rand.NewPCG(seed, 1))
+	rng := rand.New(rand.NewPCG(seed, 1))
 	var s events
 	var want []request
 	for i := range 500 {
-		at, key := 1+rnd.Int64N(30), uint32(rnd.IntN(9))
+		at, key := 1+rng.Int64N(30), uint32(rng.IntN(9))
 		want = append(want, request{at, key, amounts{cost: int64(i)}})
 		s.add(want[i])
 	}
@@ -85,8 +85,8 @@ func TestEachEndsWithItsContext(t *testing.T) {
 	if err := s.each(ctx, func(*request) error { return nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	boom := errors.New("boom")
-	if err := s.each(t.Context(), func(*request) error { return boom }); !errors.Is(err, boom) {
+	errStop := errors.New("boom")
+	if err := s.each(t.Context(), func(*request) error { return errStop }); !errors.Is(err, errStop) {
 		t.Errorf("got %v", err)
 	}
 }

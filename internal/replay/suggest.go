@@ -12,14 +12,14 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Ask says how little suggested limits have to refuse, and their periods.
+// Ask has the share that suggested limits may refuse, and the periods of the limits.
 type Ask struct {
 	Refuse  float64         // share that may be refused, from 0 to below 1
 	Keys    bool            // Refuse is a share of the keys, else of the requests
 	Periods []time.Duration // periods of the limits; none: a minute, an hour and a day
 }
 
-// Suggestion has limits that would refuse no more than Ask allows, each with what it would have done.
+// Suggestion has limits that would refuse no more than Ask allows, each with its report.
 type Suggestion struct {
 	Ask     Ask      `json:"-"`
 	Most    int64    `json:"most"` // requests or keys that may be refused
@@ -39,7 +39,7 @@ type Choice struct {
 	Others   []Point `json:"other_rates,omitempty"` // token buckets of other rates, each with the least burst allowed
 }
 
-// Point is a limit of a curve, with what it would refuse.
+// Point is a limit of a curve, with the numbers of requests and keys that it would refuse.
 type Point struct {
 	Limit  string `json:"limit"`
 	Denied int64  `json:"denied"`
@@ -54,43 +54,43 @@ const DefaultRefuse = 0.001
 const Weighing Phase = "weighing"
 
 // Suggest finds limits that would refuse at most a share of the requests or of the keys of logs. For each period it
-// finds the token bucket that lets least pass within such a period, and the tightest sliding and fixed window, with
+// finds the token bucket with the lowest bound within such a period, and the tightest sliding and fixed window, with
 // round numbers. The figures of the limits are those of Compare.
-func (in *Requests) Suggest(ctx context.Context, ask Ask) (*Suggestion, error) {
+func (reqs *Requests) Suggest(ctx context.Context, ask Ask) (*Suggestion, error) {
 	switch {
 	case !(ask.Refuse >= 0 && ask.Refuse < 1):
 		return nil, headgate.Invalid("refuse", "%g is not a share from 0 to below 1", ask.Refuse)
-	case in.cfg.Fill:
+	case reqs.cfg.Fill:
 		return nil, headgate.Invalid("fill", "has no meaning where limits are suggested: nothing is refused then")
 	}
 	if len(ask.Periods) == 0 {
 		ask.Periods = []time.Duration{time.Minute, time.Hour, 24 * time.Hour}
 	}
-	s := newEvaluator(in)
-	g := &Suggestion{Ask: ask, Most: int64(ask.Refuse * float64(in.report.Requests))}
+	e := newEvaluator(reqs)
+	s := &Suggestion{Ask: ask, Most: int64(ask.Refuse * float64(reqs.report.Requests))}
 	if ask.Keys {
-		g.Most = int64(ask.Refuse * float64(len(in.keys)))
+		s.Most = int64(ask.Refuse * float64(len(reqs.keys)))
 	}
-	s.passes = 2 + int(math.Log2(float64(len(roundNumbers)))) + 2 // peaks, halves, curves
+	e.plannedPasses = 2 + int(math.Log2(float64(len(roundNumbers)))) + 2 // peaks, halves, curves
 	var err error
-	if g.Peaks, err = s.findPeaks(ctx, ask.Periods); err != nil {
+	if s.Peaks, err = e.findPeaks(ctx, ask.Periods); err != nil {
 		return nil, err
 	}
-	families := g.families()
-	if err := s.search(ctx, families, g); err != nil {
+	families := s.families()
+	if err := e.search(ctx, families, s); err != nil {
 		return nil, err
 	}
-	chosen := g.best(families)
+	chosen := s.bestFamilies(families)
 	for _, f := range chosen {
-		if err := g.choose(ctx, in, f); err != nil {
+		if err := s.choose(ctx, reqs, f); err != nil {
 			return nil, err
 		}
 	}
-	if len(g.Choices) == 0 {
+	if len(s.Choices) == 0 {
 		return nil, errors.New("replay: no limit refuses as little: the costs are too large or too fine")
 	}
-	g.findBusiest(s)
-	return g, s.addCurves(ctx, g, families)
+	s.findBusiest(e)
+	return s, e.addCurves(ctx, s, families)
 }
 
 // roundNumbers are the numbers that suggested limits may have, in ascending order.
@@ -109,9 +109,9 @@ var roundNumbers = func() (list []int64) {
 type family struct {
 	kind      kind
 	period    time.Duration
-	rate      int64 // of token buckets: tokens per period
-	low, high int   // binary search: the least acceptable number, if any, is at low to high of roundNumbers
-	tried     *candidate
+	rate      int64      // tokens per period, of token buckets
+	low, high int        // binary search: the least acceptable number, if any, is at low to high of roundNumbers
+	current   *candidate // the candidate that search evaluates; nil: none
 }
 
 // kind is an algorithm of suggested limits.
@@ -143,10 +143,10 @@ func (f *family) limit(n int64) *candidate {
 }
 
 // families returns the families to search: token buckets of round rates up to the highest peak, and windows.
-func (g *Suggestion) families() (list []*family) {
-	for _, period := range g.Ask.Periods {
+func (s *Suggestion) families() (list []*family) {
+	for _, period := range s.Ask.Periods {
 		peak := int64(1)
-		for _, p := range g.Peaks {
+		for _, p := range s.Peaks {
 			if n := p.Highest.units + 1; p.Period.Duration <= period || peak == 1 {
 				peak = max(peak, n)
 			}
@@ -164,38 +164,38 @@ func (g *Suggestion) families() (list []*family) {
 	return list
 }
 
-// acceptable reports whether a limit that denies so many requests, of so many keys, refuses as little as Ask says.
-func (g *Suggestion) acceptable(denied, keys int64) bool {
-	if g.Ask.Keys {
-		return keys <= g.Most
+// acceptable reports whether a limit that denies so many requests, of so many keys, refuses no more than Ask allows.
+func (s *Suggestion) acceptable(denied, keys int64) bool {
+	if s.Ask.Keys {
+		return keys <= s.Most
 	}
-	return denied <= g.Most
+	return denied <= s.Most
 }
 
 // search finds the least acceptable number of each family by a binary search, of all families at once.
-func (s *evaluator) search(ctx context.Context, families []*family, g *Suggestion) error {
+func (e *evaluator) search(ctx context.Context, families []*family, s *Suggestion) error {
 	for {
 		var list []*candidate
 		for _, f := range families {
-			if f.tried = nil; f.low >= f.high {
+			if f.current = nil; f.low >= f.high {
 				continue
 			}
-			if f.tried = f.limit(roundNumbers[(f.low+f.high)/2]); f.tried == nil {
+			if f.current = f.limit(roundNumbers[(f.low+f.high)/2]); f.current == nil {
 				f.high = (f.low + f.high) / 2 // larger numbers are too large also
 				continue
 			}
-			list = append(list, f.tried)
+			list = append(list, f.current)
 		}
 		if len(list) == 0 {
 			return nil
 		}
-		if err := s.evaluate(ctx, list); err != nil {
+		if err := e.evaluate(ctx, list); err != nil {
 			return err
 		}
 		for _, f := range families {
-			switch c := f.tried; {
+			switch c := f.current; {
 			case c == nil:
-			case g.acceptable(c.denied, c.keys):
+			case s.acceptable(c.denied, c.keys):
 				f.high = (f.low + f.high) / 2
 			default:
 				f.low = (f.low+f.high)/2 + 1
@@ -209,9 +209,9 @@ func (f *family) hasLimit() bool {
 	return f.low == f.high && f.low < len(roundNumbers) && f.limit(roundNumbers[f.low]) != nil
 }
 
-// best returns the families to suggest: all windows, and for each period the token bucket that lets least pass in it.
-func (g *Suggestion) best(families []*family) (list []*family) {
-	for _, period := range g.Ask.Periods {
+// bestFamilies returns the families to suggest: all windows, and the token bucket with the lowest bound of each period.
+func (s *Suggestion) bestFamilies(families []*family) (list []*family) {
+	for _, period := range s.Ask.Periods {
 		var bucket *family
 		var windows []*family
 		for _, f := range families {
@@ -231,21 +231,21 @@ func (g *Suggestion) best(families []*family) (list []*family) {
 	return list
 }
 
-// choose replays the limit of a family. If it refuses too much, choose tries the next larger one: a larger limit may
-// refuse more at places, and a call of a model reserves more than the cost that it was evaluated with.
-func (g *Suggestion) choose(ctx context.Context, in *Requests, f *family) error {
+// choose replays the limit of a family, and larger limits until one is acceptable: a larger limit may refuse more at
+// places, and a call of a model reserves more than the cost that it was evaluated with.
+func (s *Suggestion) choose(ctx context.Context, reqs *Requests, f *family) error {
 	for ; f.low < len(roundNumbers); f.low++ {
 		c := f.limit(roundNumbers[f.low])
 		if c == nil {
 			return nil
 		}
-		r, err := decide(ctx, c.limit, in, in.cfg.Top)
+		r, err := decide(ctx, c.limit, reqs, reqs.cfg.Top)
 		if err != nil {
 			return err
 		}
-		if g.acceptable(r.Denied, r.Refused) {
+		if s.acceptable(r.Denied, r.Refused) {
 			f.high = f.low
-			g.Choices = append(g.Choices, Choice{
+			s.Choices = append(s.Choices, Choice{
 				Report: r, family: f, Sentence: r.sentence(), Period: Seconds{f.period},
 				Passes: Amount{c.limit.Bound().In(f.period)},
 			})
@@ -255,61 +255,61 @@ func (g *Suggestion) choose(ctx context.Context, in *Requests, f *family) error 
 	return nil
 }
 
-// How many other limits a curve shows on each side of a choice.
+// The number of other limits that a curve shows on each side of a choice.
 const (
 	tighterPoints = 7
 	looserPoints  = 4
 )
 
 // addCurves evaluates limits around each choice, and adds them to its Curve and its Others.
-func (s *evaluator) addCurves(ctx context.Context, g *Suggestion, families []*family) error {
+func (e *evaluator) addCurves(ctx context.Context, s *Suggestion, families []*family) error {
 	var list []*candidate
-	var curves []*[]Point // for each of list, the curve that it belongs to
+	var curves []*[]Point // the curve of each candidate of list
 	add := func(curve *[]Point, c *candidate) {
 		if c != nil {
 			list, curves = append(list, c), append(curves, curve)
 		}
 	}
-	for i := range g.Choices {
-		c := &g.Choices[i]
+	for i := range s.Choices {
+		c := &s.Choices[i]
 		for n := max(0, c.family.low-tighterPoints); n <= min(len(roundNumbers)-1, c.family.low+looserPoints); n++ {
 			add(&c.Curve, c.family.limit(roundNumbers[n]))
 		}
 		if c.family.kind != tokenBucket {
 			continue
 		}
-		own := slices.Index(families, c.family)
-		for j := max(0, own-tighterPoints); j <= min(len(families)-1, own+looserPoints); j++ {
+		familyIndex := slices.Index(families, c.family)
+		for j := max(0, familyIndex-tighterPoints); j <= min(len(families)-1, familyIndex+looserPoints); j++ {
 			if f := families[j]; f.period == c.family.period && f.kind == tokenBucket && f.hasLimit() {
 				add(&c.Others, f.limit(roundNumbers[f.low]))
 			}
 		}
 	}
-	if err := s.evaluate(ctx, list); err != nil {
+	if err := e.evaluate(ctx, list); err != nil {
 		return err
 	}
 	for i, c := range list {
 		p := Point{Limit: c.limit.String(), Denied: c.denied, Keys: c.keys}
-		p.Chosen = slices.ContainsFunc(g.Choices, func(c Choice) bool { return c.Notation == p.Limit })
+		p.Chosen = slices.ContainsFunc(s.Choices, func(c Choice) bool { return c.Notation == p.Limit })
 		*curves[i] = append(*curves[i], p)
 	}
 	return nil
 }
 
 // findBusiest sets Busiest to the keys with the highest total cost.
-func (g *Suggestion) findBusiest(s *evaluator) {
-	order := make([]int, len(s.totals))
+func (s *Suggestion) findBusiest(e *evaluator) {
+	order := make([]int, len(e.totals))
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(s.totals[b], s.totals[a]), cmp.Compare(s.in.keys[a], s.in.keys[b]))
+		return cmp.Or(cmp.Compare(e.totals[b], e.totals[a]), cmp.Compare(e.reqs.keys[a], e.reqs.keys[b]))
 	})
 	var reports []*Report
-	for _, c := range g.Choices {
+	for _, c := range s.Choices {
 		reports = append(reports, c.Report)
 	}
-	for _, i := range order[:min(len(order), max(s.in.cfg.Top, 0))] {
-		g.Busiest = append(g.Busiest, keyRow(reports, s.in.keys[i]))
+	for _, i := range order[:min(len(order), max(e.reqs.cfg.Top, 0))] {
+		s.Busiest = append(s.Busiest, keyRow(reports, e.reqs.keys[i]))
 	}
 }

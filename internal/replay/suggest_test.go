@@ -21,35 +21,35 @@ import (
 
 const apacheLog = "testdata/apache.log.gz"
 
-// TestSuggestionIsWhatReplaySays: each limit that is suggested, and each point of its curves, has the figures of a
-// replay of that limit, refuses no more than was requested, and the next tighter number of its kind refuses more.
+// TestSuggestionIsWhatReplaySays checks that each suggested limit, and each point of its curves, has the figures of a
+// replay of that limit, that it refuses no more than Ask allows, and that the next smaller number refuses too much.
 func TestSuggestionIsWhatReplaySays(t *testing.T) {
 	t.Parallel()
 	logs := []string{firstLines(t, apacheLog, tier.Pick(2500, 10_000, 10_000))}
 	asks := []Ask{{Refuse: 0.01, Keys: true}, {Refuse: 0.001}, {Refuse: 0}}
 	for _, ask := range tier.Pick(asks[:1], asks, asks) {
-		g, err := suggest(t, ask, "ip", logs, nil)
+		s, err := suggest(t, ask, "ip", logs, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(g.Choices) != 9 {
-			t.Fatalf("got %d limits", len(g.Choices))
+		if len(s.Choices) != 9 {
+			t.Fatalf("got %d limits, want 9: three for each of three periods", len(s.Choices))
 		}
 		points := 0
-		for i := range g.Choices {
-			c := &g.Choices[i]
-			if !g.acceptable(c.Denied, c.Refused) {
+		for i := range s.Choices {
+			c := &s.Choices[i]
+			if !s.acceptable(c.Denied, c.Refused) {
 				t.Errorf("%+v: %s refuses %d requests, %d keys", ask, c.Notation, c.Denied, c.Refused)
 			}
-			seen := false
+			onCurve := false
 			for j, p := range c.Curve {
 				points++
 				if p.Chosen {
-					seen = true
+					onCurve = true
 					if p.Limit != c.Notation || p.Denied != c.Denied || p.Keys != c.Refused {
 						t.Errorf("%s: its point is %+v, its report has %d, %d", c.Notation, p, c.Denied, c.Refused)
 					}
-					if j > 0 && g.acceptable(c.Curve[j-1].Denied, c.Curve[j-1].Keys) {
+					if j > 0 && s.acceptable(c.Curve[j-1].Denied, c.Curve[j-1].Keys) {
 						t.Errorf("%+v: %s would do instead of %s", ask, c.Curve[j-1].Limit, p.Limit)
 					}
 				}
@@ -57,29 +57,29 @@ func TestSuggestionIsWhatReplaySays(t *testing.T) {
 					t.Errorf("%s refuses more than %s", p.Limit, c.Curve[j-1].Limit)
 				}
 			}
-			if !seen {
+			if !onCurve {
 				t.Errorf("%s is not on its own curve", c.Notation)
 			}
 			if (len(c.Others) > 0) != strings.HasPrefix(c.Notation, "token-bucket") {
 				t.Errorf("%s: other rates %+v", c.Notation, c.Others)
 			}
 			for _, p := range c.Others {
-				if !g.acceptable(p.Denied, p.Keys) {
+				if !s.acceptable(p.Denied, p.Keys) {
 					t.Errorf("%+v: %s refuses %d, %d", ask, p.Limit, p.Denied, p.Keys)
 				}
 			}
 		}
 		if points < 60 {
-			t.Errorf("%d points", points)
+			t.Errorf("got %d points, want at least 60", points)
 		}
-		// What was chosen, and some points of the curves, against replays of their own.
+		// Compare the choices, and some points of the curves, with replays.
 		var limits []headgate.Limit
-		for i := range g.Choices {
-			limits = append(limits, headgate.MustParse(g.Choices[i].Notation))
+		for i := range s.Choices {
+			limits = append(limits, headgate.MustParse(s.Choices[i].Notation))
 		}
 		var want []Point
-		for i := range g.Choices {
-			c := &g.Choices[i]
+		for i := range s.Choices {
+			c := &s.Choices[i]
 			for _, p := range slices.Concat(c.Curve[:2], c.Others[:min(1, len(c.Others))]) {
 				limits = append(limits, headgate.MustParse(p.Limit))
 				want = append(want, p)
@@ -89,13 +89,13 @@ func TestSuggestionIsWhatReplaySays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i, r := range reports[:len(g.Choices)] {
-			c := &g.Choices[i]
-			if got, want := inJSON(t, c.Report), inJSON(t, r); got != want {
+		for i, r := range reports[:len(s.Choices)] {
+			c := &s.Choices[i]
+			if got, want := asJSON(t, c.Report), asJSON(t, r); got != want {
 				t.Errorf("%s: got %.200s, want %.200s", c.Notation, got, want)
 			}
 		}
-		for i, r := range reports[len(g.Choices):] {
+		for i, r := range reports[len(s.Choices):] {
 			if r.Denied != want[i].Denied || r.Refused != want[i].Keys {
 				t.Errorf("%+v: replay says %d, %d", want[i], r.Denied, r.Refused)
 			}
@@ -106,11 +106,11 @@ func TestSuggestionIsWhatReplaySays(t *testing.T) {
 // suggest reads logs and suggests limits for them.
 func suggest(t *testing.T, ask Ask, key string, logs []string, cfg *Config) (*Suggestion, error) {
 	t.Helper()
-	q, err := Read(t.Context(), key, logs, cfg)
+	reqs, err := Read(t.Context(), key, logs, cfg)
 	if err != nil {
 		return nil, err
 	}
-	return q.Suggest(t.Context(), ask)
+	return reqs.Suggest(t.Context(), ask)
 }
 
 // firstLines writes the first lines of a compressed log to a file, and returns its path.
@@ -125,18 +125,18 @@ func firstLines(t *testing.T, name string, count int) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var first bytes.Buffer
+	var b bytes.Buffer
 	for s := bufio.NewScanner(lines); count > 0 && s.Scan(); count-- {
-		first.Write(append(s.Bytes(), '\n'))
+		b.Write(append(s.Bytes(), '\n'))
 	}
-	short := filepath.Join(t.TempDir(), "access.log")
-	if err := os.WriteFile(short, first.Bytes(), 0o600); err != nil {
+	path := filepath.Join(t.TempDir(), "access.log")
+	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return short
+	return path
 }
 
-func inJSON(t *testing.T, r *Report) string {
+func asJSON(t *testing.T, r *Report) string {
 	t.Helper()
 	var b bytes.Buffer
 	if err := WriteAllJSON(&b, []*Report{r}); err != nil {
@@ -145,30 +145,30 @@ func inJSON(t *testing.T, r *Report) string {
 	return b.String()
 }
 
-// TestEvaluatorCountsLikeReplay: the evaluator, which calls the law, counts as many refusals as the Limiter, also with
-// costs, and no key that it passes over would have been refused.
+// TestEvaluatorCountsLikeReplay checks that the evaluator, which calls the law, counts as many refusals as the Limiter,
+// also with costs, and that the Limiter refuses no request of a key that the evaluator skips.
 func TestEvaluatorCountsLikeReplay(t *testing.T) {
 	t.Parallel()
 	seed := tier.Pick(1, 1, rand.Uint64())
 	t.Logf("seed %d", seed)
-	rnd := rand.New(rand.NewPCG(seed, 7))
+	rng := rand.New(rand.NewPCG(seed, 7))
 	var log strings.Builder
 	log.WriteString("ts,who,n\n")
 	at := 1e9
 	for range tier.Pick(1000, 3000, 3000) {
-		at += float64(rnd.IntN(20)) / 2
-		fmt.Fprintf(&log, "%v,%d,%v\n", at, min(rnd.IntN(60), rnd.IntN(60)), float64(rnd.IntN(9))/4)
+		at += float64(rng.IntN(20)) / 2
+		fmt.Fprintf(&log, "%v,%d,%v\n", at, min(rng.IntN(60), rng.IntN(60)), float64(rng.IntN(9))/4)
 	}
 	name := filepath.Join(t.TempDir(), "a.csv")
 	if err := os.WriteFile(name, []byte(log.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	in, err := Read(t.Context(), "who", []string{name}, &Config{Config: accesslog.Config{Cost: "n"}})
+	reqs, err := Read(t.Context(), "who", []string{name}, &Config{Config: accesslog.Config{Cost: "n"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newEvaluator(in)
-	if _, err := s.findPeaks(t.Context(), []time.Duration{7 * time.Second}); err != nil {
+	ev := newEvaluator(reqs)
+	if _, err := ev.findPeaks(t.Context(), []time.Duration{7 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	var list []*candidate
@@ -181,46 +181,46 @@ func TestEvaluatorCountsLikeReplay(t *testing.T) {
 				(&family{kind: fixedWindow, period: period}).limit(n))
 		}
 	}
-	if err := s.evaluate(t.Context(), list); err != nil {
+	if err := ev.evaluate(t.Context(), list); err != nil {
 		t.Fatal(err)
 	}
-	refusing := 0
+	refusingLimits := 0
 	for _, c := range list {
-		r, err := decide(t.Context(), c.limit, in, 0)
+		r, err := decide(t.Context(), c.limit, reqs, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if r.Denied != c.denied || r.Refused != c.keys {
-			t.Errorf("seed %d: %s: weighed %d, %d; replayed %d, %d", seed, c.limit, c.denied, c.keys, r.Denied, r.Refused)
+			t.Errorf("seed %d: %s: got %d, %d; want %d, %d", seed, c.limit, c.denied, c.keys, r.Denied, r.Refused)
 		}
 		if r.Denied > 0 {
-			refusing++
+			refusingLimits++
 		}
 	}
-	if refusing < 20 || refusing == len(list) {
-		t.Errorf("%d of %d refuse anything", refusing, len(list))
+	if refusingLimits < 20 || refusingLimits == len(list) {
+		t.Errorf("%d of %d limits refuse anything, want at least 20 and not all", refusingLimits, len(list))
 	}
 }
 
-func TestPeaks(t *testing.T) {
+func TestPeaksOfKeys(t *testing.T) {
 	t.Parallel()
 	seed := tier.Pick(1, 1, rand.Uint64())
-	rnd := rand.New(rand.NewPCG(seed, 8))
-	type ask struct {
+	rng := rand.New(rand.NewPCG(seed, 8))
+	type entry struct {
 		at   int64
 		cost int64
 	}
-	asks := map[int][]ask{}
+	entries := map[int][]entry{}
 	var log strings.Builder
 	log.WriteString("ts,who,n\n")
 	at := int64(1e9)
 	for range 2000 {
-		at += int64(rnd.IntN(2)) // often a period apart
-		if rnd.IntN(200) == 0 {
-			at += int64(rnd.IntN(4000))
+		at += int64(rng.IntN(2)) // often exactly a second apart
+		if rng.IntN(200) == 0 {
+			at += int64(rng.IntN(4000))
 		}
-		k, n := rnd.IntN(10), int64(rnd.IntN(5))
-		asks[k] = append(asks[k], ask{at, n})
+		k, n := rng.IntN(10), int64(rng.IntN(5))
+		entries[k] = append(entries[k], entry{at, n})
 		fmt.Fprintf(&log, "%d,%d,%d\n", at, k, n)
 	}
 	name := filepath.Join(t.TempDir(), "a.csv")
@@ -232,21 +232,21 @@ func TestPeaks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range g.Peaks {
-		var all []int64
-		for _, list := range asks {
-			most := int64(0)
+		var peaks []int64
+		for _, list := range entries {
+			peak := int64(0)
 			for i := range list {
 				sum := int64(0)
 				for j := i; j < len(list) && list[j].at < list[i].at+int64(p.Period.Seconds()); j++ {
 					sum += list[j].cost
 				}
-				most = max(most, sum)
+				peak = max(peak, sum)
 			}
-			all = append(all, most)
+			peaks = append(peaks, peak)
 		}
-		slices.Sort(all)
-		if p.Highest.units != all[9] || p.Median.units != all[4] || p.P90.units != all[8] {
-			t.Errorf("seed %d, %s: got %+v, want %v", seed, p.Period, p, all)
+		slices.Sort(peaks)
+		if p.Highest.units != peaks[9] || p.Median.units != peaks[4] || p.P90.units != peaks[8] {
+			t.Errorf("seed %d, %s: got %+v, want %v", seed, p.Period, p, peaks)
 		}
 	}
 }
@@ -271,7 +271,7 @@ func TestSuggestErrors(t *testing.T) {
 	}
 }
 
-// TestSuggestForCalls: a call reserves more than the evaluator counts, and still no more is refused than Ask allows.
+// TestSuggestForCalls checks that suggested limits refuse no more than Ask allows if calls reserve more than they use.
 func TestSuggestForCalls(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder

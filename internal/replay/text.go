@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/accesslog"
 )
 
-// textRows is the most rows of the table over time.
+// textRows is the maximum number of rows of the table over time.
 const textRows = 24
 
 // writeText writes the report for people.
@@ -24,11 +24,11 @@ func (r *Report) writeText(b *strings.Builder) {
 	}
 	r.textLog(b)
 	b.WriteByte('\n')
-	yes, no := resultWords(r.Fill)
+	admitted, refused := resultWords(r.Fill)
 	n := len(comma(r.Requests))
 	r.textRequests(b)
-	line(yes, "%*s   %s", n, comma(r.Allowed), percent(r.Allowed, r.Requests))
-	line(no, "%*s   %s, %s", n, comma(r.Denied), percent(r.Denied, r.Requests), plural(r.Refused, "key"))
+	line(admitted, "%*s   %s", n, comma(r.Allowed), percent(r.Allowed, r.Requests))
+	line(refused, "%*s   %s, %s", n, comma(r.Denied), percent(r.Denied, r.Requests), plural(r.Refused, "key"))
 	if r.Fill {
 		line("at brim", "%*s   %s", n, comma(r.Brim), percent(r.Brim, r.Requests))
 	}
@@ -51,15 +51,15 @@ func (r *Report) Priced() bool { return r.Asked != Total{units: r.Requests} }
 func (r *Report) More() int64 { return r.Refused - int64(len(r.Top)) }
 
 // lineWriter returns a function that writes lines with a word in front.
-func lineWriter(b *strings.Builder) func(what, format string, args ...any) {
-	return func(what, format string, args ...any) {
-		fmt.Fprintf(b, "%-10s %s\n", what, fmt.Sprintf(format, args...))
+func lineWriter(b *strings.Builder) func(label, format string, args ...any) {
+	return func(label, format string, args ...any) {
+		fmt.Fprintf(b, "%-10s %s\n", label, fmt.Sprintf(format, args...))
 	}
 }
 
-// table writes rows, the first of them the head. The first column is as wide as its longest cell; format writes the
-// other columns.
-func table(b *strings.Builder, format string, rows [][]any) {
+// writeTable writes rows, the first of them the head. The first column is as wide as its longest cell; format writes
+// the other columns.
+func writeTable(b *strings.Builder, format string, rows [][]any) {
 	width := 0
 	for _, row := range rows {
 		width = max(width, utf8.RuneCountInString(row[0].(string)))
@@ -76,7 +76,7 @@ func (r *Report) textRequests(b *strings.Builder) {
 }
 
 // resultWords returns the word for requests that pass, and the word for requests that do not.
-func resultWords(fill bool) (yes, no string) {
+func resultWords(fill bool) (admitted, refused string) {
 	if fill {
 		return "fitted", "overflowed"
 	}
@@ -89,10 +89,10 @@ func (r *Report) textLog(b *strings.Builder) {
 	for _, l := range r.Logs {
 		line("log", "%s (%s)", l.Name, l.Format)
 	}
-	line("time", "%s to %s (%s)", stamp(r.First), stamp(r.Last), span(r.Last.Sub(r.First)))
+	line("time", "%s to %s (%s)", formatTime(r.First), formatTime(r.Last), formatDuration(r.Last.Sub(r.First)))
 }
 
-// textLines writes how many lines were not read, skipped or left out, and why.
+// textLines writes how many lines were not read, skipped or left out, with the reasons.
 func (r *Report) textLines(b *strings.Builder) {
 	line := lineWriter(b)
 	n := len(comma(r.Requests))
@@ -101,15 +101,15 @@ func (r *Report) textLines(b *strings.Builder) {
 		line("left out", "%*s   by where, since or until", n, comma(r.Filtered))
 	}
 	for _, w := range r.Reasons {
-		what := "skipped"
+		label := "skipped"
 		if w.Unparsed {
-			what = "first"
+			label = "first"
 		}
-		line("", "%*s   %s: %s", n, comma(w.Lines), what, &w.First)
+		line("", "%*s   %s: %s", n, comma(w.Lines), label, &w.First)
 	}
 	if r.Disorder.Requests > 0 {
 		line("disorder", "%*s   requests were out of order, by up to %s; sorted", n, comma(r.Disorder.Requests),
-			span(r.Disorder.Greatest.Duration))
+			formatDuration(r.Disorder.Greatest.Duration))
 	}
 	for _, note := range r.Notes {
 		line("note", "%s", note)
@@ -138,22 +138,22 @@ func (r *Report) textSteps(b *strings.Builder) {
 			s.Cost, fmt.Sprintf("%.3f", s.Before), fmt.Sprintf("%.3f", s.After), mark,
 		})
 	}
-	table(b, "  %10s  %10s  %10s%s", rows)
+	writeTable(b, "  %10s  %10s  %10s%s", rows)
 }
 
 func (r *Report) textTop(b *strings.Builder) {
 	if len(r.Top) == 0 {
 		return
 	}
-	_, no := resultWords(r.Fill)
-	rows := [][]any{{fmt.Sprintf("%-15s", no+" most"), "requests", no, "share", "first " + no}}
+	_, refused := resultWords(r.Fill)
+	rows := [][]any{{fmt.Sprintf("%-15s", refused+" most"), "requests", refused, "share", "first " + refused}}
 	for _, k := range r.Top {
 		rows = append(rows, []any{
 			displayKey(k.Key, 60), comma(k.Requests), comma(k.Denied),
-			percent(k.Denied, k.Requests), stamp(k.FirstDenied),
+			percent(k.Denied, k.Requests), formatTime(k.FirstDenied),
 		})
 	}
-	table(b, "  %10s  %10s  %7s  %s", rows)
+	writeTable(b, "  %10s  %10s  %7s  %s", rows)
 	if r.More() > 0 {
 		fmt.Fprintf(b, "and %s with fewer\n", plural(r.More(), "key"))
 	}
@@ -161,29 +161,30 @@ func (r *Report) textTop(b *strings.Builder) {
 
 func (r *Report) textTime(b *strings.Builder) {
 	width := max(bucketWidth(r.Last.Sub(r.First).Microseconds(), textRows), r.Width.Microseconds())
-	buckets, most := merge(r.Buckets, width), int64(1)
+	buckets, maxRequests := mergeBuckets(r.Buckets, width), int64(1)
 	for _, k := range buckets {
-		most = max(most, k.Allowed+k.Denied)
+		maxRequests = max(maxRequests, k.Allowed+k.Denied)
 	}
 	const bar = 40
-	yes, no := resultWords(r.Fill)
+	admitted, refused := resultWords(r.Fill)
 	rows := [][]any{{
-		"when, UTC (" + span(time.Duration(width)*time.Microsecond) + ")", yes, no, "# " + yes + ", x " + no,
+		"when, UTC (" + formatDuration(time.Duration(width)*time.Microsecond) + ")", admitted, refused,
+		"# " + admitted + ", x " + refused,
 	}}
 	for _, k := range buckets {
-		a, x := int((k.Allowed*bar+most/2)/most), int((k.Denied*bar+most-1)/most)
+		admittedBar := strings.Repeat("#", int((k.Allowed*bar+maxRequests/2)/maxRequests))
+		refusedBar := strings.Repeat("x", int((k.Denied*bar+maxRequests-1)/maxRequests))
 		rows = append(rows, []any{
-			k.Start.Format(time.DateTime), comma(k.Allowed), comma(k.Denied),
-			strings.Repeat("#", a) + strings.Repeat("x", x),
+			k.Start.Format(time.DateTime), comma(k.Allowed), comma(k.Denied), admittedBar + refusedBar,
 		})
 	}
-	table(b, "  %10s  %10s  %s", rows)
+	writeTable(b, "  %10s  %10s  %s", rows)
 }
 
-func stamp(t time.Time) string { return t.Format(time.DateTime) + " UTC" }
+func formatTime(t time.Time) string { return t.Format(time.DateTime) + " UTC" }
 
-// span formats a duration with its two greatest units.
-func span(d time.Duration) string {
+// formatDuration formats a duration with its two greatest units.
+func formatDuration(d time.Duration) string {
 	if d < time.Second {
 		return d.String()
 	}
@@ -202,8 +203,8 @@ func span(d time.Duration) string {
 	return strings.Join(parts, " ")
 }
 
-// fineShare formats a small share as a percentage with two significant digits.
-func fineShare(part, whole int64) string {
+// formatShare formats a share as a percentage with one decimal, or a small share with two significant digits.
+func formatShare(part, whole int64) string {
 	if part == 0 || whole == 0 {
 		return "0 %"
 	}
@@ -229,7 +230,7 @@ var (
 	quote  = accesslog.Quote
 )
 
-// displayKey writes at most n characters of a key: plain text as it is, and other text in quotes.
+// displayKey returns at most n characters of a key: plain text as it is, and other text in quotes.
 func displayKey(key string, n int) string {
 	plain := key != "" && utf8.ValidString(key) && strings.TrimSpace(key) == key
 	for _, c := range key {
@@ -238,8 +239,8 @@ func displayKey(key string, n int) string {
 	if !plain {
 		key = quote(key)
 	}
-	if r := []rune(key); len(r) > n {
-		return string(r[:n-3]) + "..."
+	if runes := []rune(key); len(runes) > n {
+		return string(runes[:n-3]) + "..."
 	}
 	return key
 }

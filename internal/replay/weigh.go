@@ -11,15 +11,15 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// evaluator counts what limits would refuse, for many of them in one pass over the requests, sorted by key. It calls
-// the law directly instead of a limiter, since it decides a hundred times as often.
+// evaluator counts the requests that limits would refuse, for many limits in one pass over the requests, sorted by key.
+// It calls the law directly instead of a limiter, since it decides a hundred times as often.
 type evaluator struct {
-	in     *Requests
-	byKey  *events
-	totals []int64 // cost of all requests of each key, in millionths; saturated
-	peaks  []keyPeaks
-	passes int   // planned passes over the requests, for the progress
-	done   int64 // requests passed so far, in all passes
+	reqs          *Requests
+	byKey         *events
+	totals        []int64 // cost of all requests of each key, in millionths; saturated
+	peaks         []keyPeaks
+	plannedPasses int   // passes over the requests, for the progress
+	requestsDone  int64 // requests evaluated so far, in all passes
 }
 
 // candidate is a limit that is evaluated.
@@ -27,33 +27,33 @@ type candidate struct {
 	family *family
 	limit  headgate.Limit
 	params law.Params
-	denied int64 // requests
+	denied int64 // requests that the limit refuses
 	keys   int64 // keys that are refused at least once
 
 	// For the key that is being evaluated.
 	op        law.Op
-	level, at int64     // of a plain law: the level, and its time
-	state     law.State // of other laws
-	refused   bool      // the key was refused at least once
+	level, at int64     // with a plain law: the level, and its time
+	state     law.State // with other laws
+	refused   bool      // whether the key was refused at least once
 }
 
-func newEvaluator(in *Requests) *evaluator {
-	return &evaluator{in: in, byKey: in.events.byKey(), totals: make([]int64, len(in.keys))}
+func newEvaluator(reqs *Requests) *evaluator {
+	return &evaluator{reqs: reqs, byKey: reqs.events.byKey(), totals: make([]int64, len(reqs.keys))}
 }
 
 // eachKey calls f for each key with all of its requests. The list is valid until f returns.
-func (s *evaluator) eachKey(ctx context.Context, f func(key uint32, list []request)) error {
+func (e *evaluator) eachKey(ctx context.Context, f func(key uint32, list []request)) error {
 	var list []request
-	reported := s.done
+	lastReported := e.requestsDone
 	endKey := func() {
 		f(list[0].key, list)
-		if s.done += int64(len(list)); s.done-reported > 1<<16 {
-			reported = s.done
-			s.in.cfg.Progress(Weighing, s.done, s.in.report.Requests*int64(s.passes))
+		if e.requestsDone += int64(len(list)); e.requestsDone-lastReported > 1<<16 {
+			lastReported = e.requestsDone
+			e.reqs.cfg.Progress(Weighing, e.requestsDone, e.reqs.report.Requests*int64(e.plannedPasses))
 		}
 		list = list[:0]
 	}
-	err := s.byKey.each(ctx, func(r *request) error {
+	err := e.byKey.each(ctx, func(r *request) error {
 		if len(list) > 0 && list[0].key != r.key {
 			endKey()
 		}
@@ -66,11 +66,11 @@ func (s *evaluator) eachKey(ctx context.Context, f func(key uint32, list []reque
 	return err
 }
 
-// evaluate counts what each candidate refuses.
-func (s *evaluator) evaluate(ctx context.Context, candidates []*candidate) error {
-	return s.eachKey(ctx, func(key uint32, list []request) {
+// evaluate counts the requests and keys that each candidate refuses.
+func (e *evaluator) evaluate(ctx context.Context, candidates []*candidate) error {
+	return e.eachKey(ctx, func(key uint32, list []request) {
 		for _, c := range candidates {
-			if !c.mayRefuse(s, key) {
+			if !c.mayRefuse(e, key) {
 				continue
 			}
 			c.level, c.at, c.state, c.refused = 0, 0, law.State{}, false
@@ -81,7 +81,7 @@ func (s *evaluator) evaluate(ctx context.Context, candidates []*candidate) error
 	})
 }
 
-// finalCost returns the cost that a request has in the end: what is used, if it is settled.
+// finalCost returns the cost of a request: the used cost, if the request is settled.
 func (r *request) finalCost() int64 {
 	if r.end > 0 {
 		return r.used
@@ -89,15 +89,15 @@ func (r *request) finalCost() int64 {
 	return r.cost
 }
 
-// mayRefuse reports whether a limit can refuse any request of a key, by the key's total cost and its peaks. Other keys
-// need not be evaluated.
-func (c *candidate) mayRefuse(s *evaluator, key uint32) bool {
+// mayRefuse reports whether a limit can refuse any request of a key, by the total cost and the peaks of the key. If
+// not, the key need not be evaluated.
+func (c *candidate) mayRefuse(e *evaluator, key uint32) bool {
 	capacity := c.params.Capacity / c.params.Unit // in whole units, rounded down
-	if s.totals[key]/million < capacity {
+	if e.totals[key]/million < capacity {
 		return false
 	}
-	for i := range s.peaks {
-		peak := &s.peaks[i]
+	for i := range e.peaks {
+		peak := &e.peaks[i]
 		highest := peak.keys[key]/million + 1
 		fits := peak.length >= c.params.Step
 		switch c.family.kind {
@@ -117,15 +117,15 @@ func (c *candidate) mayRefuse(s *evaluator, key uint32) bool {
 
 // take decides a request, charges it if it fits, and counts it if not.
 func (c *candidate) take(r *request) {
-	asked := r.finalCost()
-	if asked == 0 {
+	total := r.finalCost()
+	if total == 0 {
 		return
 	}
-	cost := asked / million * c.params.Unit
-	if rest := asked % million; rest != 0 {
-		hi, lo := bits.Mul64(uint64(rest), uint64(c.params.Unit))
-		part, finer := bits.Div64(hi, lo, million)
-		if cost += int64(part); finer > 0 { // a cost that is finer than the limit counts is rounded up
+	cost := total / million * c.params.Unit
+	if fraction := total % million; fraction != 0 {
+		hi, lo := bits.Mul64(uint64(fraction), uint64(c.params.Unit))
+		creditPart, remainder := bits.Div64(hi, lo, million)
+		if cost += int64(creditPart); remainder > 0 { // a part of a credit is rounded up
 			cost++
 		}
 	}
@@ -193,18 +193,18 @@ func peakCost(list []request, length int64) (peak int64) {
 
 // findPeaks finds the total cost of each key, and its peaks for peakPeriods and other lengths. It returns the quantiles
 // for peakPeriods.
-func (s *evaluator) findPeaks(ctx context.Context, others []time.Duration) ([]Peaks, error) {
+func (e *evaluator) findPeaks(ctx context.Context, others []time.Duration) ([]Peaks, error) {
 	for _, d := range slices.Concat(peakPeriods, others) {
-		if !slices.ContainsFunc(s.peaks, func(p keyPeaks) bool { return p.length == d.Microseconds() }) {
-			s.peaks = append(s.peaks, keyPeaks{d.Microseconds(), make([]int64, len(s.in.keys))})
+		if !slices.ContainsFunc(e.peaks, func(p keyPeaks) bool { return p.length == d.Microseconds() }) {
+			e.peaks = append(e.peaks, keyPeaks{d.Microseconds(), make([]int64, len(e.reqs.keys))})
 		}
 	}
-	err := s.eachKey(ctx, func(key uint32, list []request) {
-		for _, p := range s.peaks {
+	err := e.eachKey(ctx, func(key uint32, list []request) {
+		for _, p := range e.peaks {
 			p.keys[key] = peakCost(list, p.length)
 		}
 		for i := range list {
-			if t := &s.totals[key]; *t < math.MaxInt64/2 {
+			if t := &e.totals[key]; *t < math.MaxInt64/2 {
 				*t += list[i].finalCost()
 			}
 		}
@@ -214,7 +214,7 @@ func (s *evaluator) findPeaks(ctx context.Context, others []time.Duration) ([]Pe
 	}
 	list := make([]Peaks, len(peakPeriods))
 	for i := range list {
-		keys := slices.Sorted(slices.Values(s.peaks[i].keys))
+		keys := slices.Sorted(slices.Values(e.peaks[i].keys))
 		quantile := func(share float64) (t Total) {
 			t.add(keys[max(0, int(math.Ceil(share*float64(len(keys))))-1)])
 			return t

@@ -22,62 +22,62 @@ type condition struct {
 
 // Bounds on conditions that a server evaluates for its clients.
 const (
-	maxConditions = 16
-	maxProgram    = 500     // instructions of an expression; those of [a-z]{3} are 7
-	maxMatched    = 8 << 10 // bytes of a field
+	maxConditions   = 16
+	maxInstructions = 500     // instructions of an expression; those of [a-z]{3} are 7
+	maxMatchBytes   = 8 << 10 // bytes of a field
 )
 
-// bound rejects an expression that is too large, and bounds the bytes that it is matched with.
-func (w *condition) bound(spec string) error {
-	if w.re == nil {
+// applyBounds rejects an expression that is too large, and bounds the bytes that it is matched with.
+func (c *condition) applyBounds(spec string) error {
+	if c.re == nil {
 		return nil
 	}
-	w.maxBytes = maxMatched
-	parsed, err := syntax.Parse(w.re.String(), syntax.Perl)
+	c.maxBytes = maxMatchBytes
+	expr, err := syntax.Parse(c.re.String(), syntax.Perl)
 	if err != nil {
 		return err
 	}
-	program, err := syntax.Compile(parsed.Simplify())
-	if err == nil && len(program.Inst) > maxProgram {
+	program, err := syntax.Compile(expr.Simplify())
+	if err == nil && len(program.Inst) > maxInstructions {
 		err = headgate.Invalid("where", "%.100q: the expression has %d instructions, %d are allowed here; headgate "+
-			"replay has no such bound", spec, len(program.Inst), maxProgram)
+			"replay has no such bound", spec, len(program.Inst), maxInstructions)
 	}
 	return err
 }
 
 // parseCondition reads field=text, field!=text, field~regex or field!~regex.
-func parseCondition(spec string) (w condition, err error) {
+func parseCondition(spec string) (c condition, err error) {
 	i := strings.IndexAny(spec, "=~!")
 	if i <= 0 {
-		return w, headgate.Invalid("where", "%q is not such as method=POST, status!=200, path~^/api/, agent!~bot", spec)
+		return c, headgate.Invalid("where", "%q is not such as method=POST, status!=200, path~^/api/, agent!~bot", spec)
 	}
-	w.field = spec[:i]
-	rest, not := strings.CutPrefix(spec[i:], "!")
-	w.negated = not
+	c.field = spec[:i]
+	operator, negated := strings.CutPrefix(spec[i:], "!")
+	c.negated = negated
 	switch {
-	case strings.HasPrefix(rest, "="):
-		w.text = []byte(rest[1:])
-	case strings.HasPrefix(rest, "~"):
-		if w.re, err = regexp.Compile(rest[1:]); err != nil {
-			return w, headgate.Invalid("where", "%q: %v", spec, err)
+	case strings.HasPrefix(operator, "="):
+		c.text = []byte(operator[1:])
+	case strings.HasPrefix(operator, "~"):
+		if c.re, err = regexp.Compile(operator[1:]); err != nil {
+			return c, headgate.Invalid("where", "%q: %v", spec, err)
 		}
 	default:
-		return w, headgate.Invalid("where", "%q has ! without = or ~ after it", spec)
+		return c, headgate.Invalid("where", "%q has ! without = or ~ after it", spec)
 	}
-	return w, nil
+	return c, nil
 }
 
 // holds reports whether a line's value fulfils the condition. A field that is missing counts as empty.
-func (w *condition) holds(v accesslog.Value) (bool, error) {
+func (c *condition) holds(v accesslog.Value) (bool, error) {
 	if v.Err != nil && !errors.Is(v.Err, accesslog.ErrNoField) {
 		return false, v.Err
 	}
-	if w.re != nil {
+	if c.re != nil {
 		text := v.Text
-		if w.maxBytes > 0 {
-			text = text[:min(len(text), w.maxBytes)]
+		if c.maxBytes > 0 {
+			text = text[:min(len(text), c.maxBytes)]
 		}
-		return w.re.Match(text) != w.negated, nil
+		return c.re.Match(text) != c.negated, nil
 	}
-	return bytes.Equal(v.Text, w.text) != w.negated, nil
+	return bytes.Equal(v.Text, c.text) != c.negated, nil
 }

@@ -1,6 +1,5 @@
-// Package sched wraps goroutines, waiting, sleeping, clocks and random numbers for the
-// Limiter, the wrappers, the memory store, the catalog and the client, so that a test can
-// simulate them.
+// Package sched wraps goroutines, waiting, sleeping, clocks and random numbers for the Limiter, the wrappers, the
+// memory store, the catalog and the client, so that a test can simulate them.
 //
 // In a program each function only calls the runtime. A simulator (package sim) replaces them by
 // [Simulate]: it lets one goroutine run at a time, in an order that one seed decides, in virtual
@@ -25,9 +24,8 @@ import (
 type Simulator interface {
 	// Go starts f as another goroutine of the running process.
 	Go(f func())
-	// Wait blocks until one of the channels can be received from, and returns which,
-	// or until d has passed, and returns TimeOut. A nil channel is never ready. A d
-	// below 0 never passes.
+	// Wait blocks until one of the channels can be received from, and returns which, or until d has passed, and returns
+	// TimeOut. A nil channel is never ready. A d below 0 never passes.
 	Wait(d time.Duration, a, b, c <-chan struct{}) int
 	// Yield lets other goroutines run.
 	Yield()
@@ -46,8 +44,7 @@ type Simulator interface {
 // simulator is nil in programs.
 var simulator Simulator
 
-// Simulate installs a simulator for this process, nil for none. No other function of this
-// package may run meanwhile.
+// Simulate installs a simulator for this process, nil for none. No other function of this package may run meanwhile.
 func Simulate(s Simulator) {
 	simulator, HashString = s, maphash.String
 	if s != nil {
@@ -101,9 +98,8 @@ func Either(a, b <-chan struct{}) bool {
 	}
 }
 
-// Wait receives from one of the channels and returns 0, 1 or 2, or TimeOut after d. A nil
-// channel is never ready. With [Forever] there is no time-out; a d of 0 has passed
-// already, so that Wait only looks whether a channel is ready.
+// Wait receives from one of the channels and returns 0, 1 or 2, or TimeOut after d. A nil channel is never ready. With
+// [Forever] there is no time-out; a d of 0 has passed already, so that Wait only looks whether a channel is ready.
 func Wait(d time.Duration, a, b, c <-chan struct{}) int {
 	if simulator != nil {
 		return simulator.Wait(d, a, b, c)
@@ -186,8 +182,7 @@ func WithTimeout(ctx context.Context, d time.Duration) (context.Context, context
 	return context.WithTimeout(ctx, d)
 }
 
-// N returns a random duration from 0 up to, but not including, d. It panics if d is not
-// above 0.
+// N returns a random duration from 0 up to, but not including, d. It panics if d is not above 0.
 func N(d time.Duration) time.Duration {
 	if simulator != nil {
 		return time.Duration(simulator.Uint64() % uint64(d))

@@ -63,10 +63,10 @@ var tags = map[string]string{
 func Schemes() []string { return slices.Sorted(maps.Keys(kinds)) }
 
 // Find returns the kind of a URL. Errors are headgate.ErrInvalid and quote only the scheme of the URL.
-func Find(url string) (Kind, error) {
-	scheme, _, ok := strings.Cut(url, ":")
-	kind, known := kinds[scheme]
-	if ok && known {
+func Find(storeURL string) (Kind, error) {
+	scheme, _, ok := strings.Cut(storeURL, ":")
+	kind, exists := kinds[scheme]
+	if ok && exists {
 		return kind, nil
 	}
 	if tag := tags[scheme]; ok && tag != "" {
@@ -74,19 +74,19 @@ func Find(url string) (Kind, error) {
 			"it has %s", scheme, tag, strings.Join(Schemes(), ", "))
 	}
 	problem := "the URL has no scheme"
-	if scheme, _, ok := strings.Cut(store.RedactURL(url), ":"); ok {
+	if scheme, _, ok := strings.Cut(store.RedactURL(storeURL), ":"); ok {
 		problem = fmt.Sprintf("the scheme %q is not known", scheme)
 	}
 	return kind, headgate.Invalid("store", "%s; known are %s", problem, strings.Join(Schemes(), ", "))
 }
 
 // Open opens the store of a URL. It returns errors of Find and of the driver.
-func Open(ctx context.Context, url string, o Options) (store.Store, error) {
-	kind, err := Find(url)
+func Open(ctx context.Context, storeURL string, o Options) (store.Store, error) {
+	kind, err := Find(storeURL)
 	if err != nil {
 		return nil, err
 	}
-	return kind.open(ctx, url, o)
+	return kind.open(ctx, storeURL, o)
 }
 
 func openMemory(_ context.Context, address string, _ Options) (store.Store, error) {
@@ -94,10 +94,10 @@ func openMemory(_ context.Context, address string, _ Options) (store.Store, erro
 	options, err := url.ParseQuery(query)
 	var keys, bytes int64
 	valid := true
-	for name, to := range map[string]*int64{"max_keys": &keys, "max_bytes": &bytes} {
+	for name, value := range map[string]*int64{"max_keys": &keys, "max_bytes": &bytes} {
 		if values := options[name]; len(values) == 1 && err == nil {
-			*to, err = strconv.ParseInt(values[0], 10, 64)
-			valid = valid && *to > 0
+			*value, err = strconv.ParseInt(values[0], 10, 64)
+			valid = valid && *value > 0
 			delete(options, name)
 		}
 	}

@@ -14,14 +14,14 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 func TestOptionsOfAStoreInMemory(t *testing.T) {
 	t.Parallel()
-	for url, ok := range map[string]bool{
+	for storeURL, valid := range map[string]bool{
 		"memory:": true, "memory:?max_keys=3": true, "memory:?max_bytes=100000": true, "memory:?max_keys=3&max_bytes=9": true,
 		"memory:x": false, "memory:?max_keys=0": false, "memory:?max_bytes=-1": false, "memory:?max_bytes=64MB": false,
 		"memory:?max_keys=1&max_keys=2": false, "memory:?keys=3": false,
 	} {
-		s, err := Open(t.Context(), url, Options{})
-		if (err == nil) != ok || err != nil && !errors.Is(err, headgate.ErrInvalid) {
-			t.Errorf("%s: %v", url, err)
+		s, err := Open(t.Context(), storeURL, Options{})
+		if (err == nil) != valid || err != nil && !errors.Is(err, headgate.ErrInvalid) {
+			t.Errorf("%s: got %v, want valid %v", storeURL, err, valid)
 		}
 		if err == nil {
 			s.Close()
@@ -29,13 +29,13 @@ func TestOptionsOfAStoreInMemory(t *testing.T) {
 	}
 }
 
-// TestEachTagHasAFile looks for the driver that each build tag leaves out.
+// TestEachTagHasAFile checks that each build tag leaves out the file of its driver.
 func TestEachTagHasAFile(t *testing.T) {
 	t.Parallel()
 	for scheme, tag := range tags {
 		text, err := os.ReadFile(strings.TrimPrefix(tag, "headgate_no") + ".go")
 		if err != nil || !strings.HasPrefix(string(text), "//go:build !"+tag+"\n") {
-			t.Errorf("%s: %v; its file is not left out by %s", scheme, err, tag)
+			t.Errorf("%s: got %v, or its file has no constraint !%s", scheme, err, tag)
 		}
 	}
 }

@@ -38,8 +38,7 @@ func (s *Server) Files() []string {
 	return list
 }
 
-// Reload reads the files again, for new connections. If it fails, the former certificates remain in
-// use.
+// Reload reads the files again, for new connections. If it fails, the former certificates remain in use.
 func (s *Server) Reload() error {
 	pair, err := tls.LoadX509KeyPair(s.files.Cert, s.files.Key)
 	if err != nil {
@@ -63,15 +62,15 @@ func (s *Server) Reload() error {
 			c.ClientAuth = tls.VerifyClientCertIfGiven
 		}
 	}
-	all := configs{}
+	byProtocol := configs{}
 	for _, protocol := range []string{HTTP1, HTTP2, Unnamed} {
 		config := c.Clone()
 		if protocol != Unnamed {
 			config.NextProtos = []string{protocol}
 		}
-		all[protocol] = config
+		byProtocol[protocol] = config
 	}
-	s.configs.Store(&all)
+	s.configs.Store(&byProtocol)
 	return nil
 }
 

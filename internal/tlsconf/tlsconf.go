@@ -1,5 +1,4 @@
-// Package tlsconf reads TLS configurations from files, and tells errors of TLS from other
-// errors of a connection.
+// Package tlsconf reads TLS configurations from files, and tells errors of TLS from other errors of a connection.
 package tlsconf
 
 import (

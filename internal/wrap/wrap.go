@@ -3,10 +3,9 @@ package wrap
 
 import "github.com/headgate/headgate/law"
 
-// Asks reports whether a batch has only ops that take or check: then a wrapper may
-// answer some of them itself, before the other ops. A block, a reset or a return
-// must not be overtaken by a later take of the same cell.
-func Asks(ops []law.Op) bool {
+// OnlyTakesAndChecks reports whether a batch has no other ops. Then a wrapper may answer some of them itself, before
+// the other ops. A block, a reset or a return must not be overtaken by a later take of the same cell.
+func OnlyTakesAndChecks(ops []law.Op) bool {
 	for i := range ops {
 		if v := ops[i].Verb; v != law.Take && v != law.Check {
 			return false
@@ -15,9 +14,8 @@ func Asks(ops []law.Op) bool {
 	return true
 }
 
-// Join copies the answers about a part of a batch into outs. index has the
-// positions of the part's ops in the batch. An error of the store is the
-// error of the groups of that part only.
+// Join copies the answers about a part of a batch into outs. index has the positions of the part's ops in the batch. An
+// error of the store is the error of the groups of that part only.
 func Join(outs, answers []law.Outcome, index []int, err error) {
 	for k, i := range index {
 		if outs[i] = answers[k]; err != nil && outs[i].Err == nil {
@@ -26,10 +24,9 @@ func Join(outs, answers []law.Outcome, index []int, err error) {
 	}
 }
 
-// Rest returns the ops of a batch whose index is not in skip, and their indices, for
-// wrappers that answer a part of a batch themselves. skip ascends and has whole
-// groups. The groups get new numbers, since two groups with the same number may
-// have become neighbours.
+// Rest returns the ops of a batch whose index is not in skip, and their indices, for wrappers that answer a part of a
+// batch themselves. skip ascends and has whole groups. The groups get new numbers, since two groups with the same
+// number may have become neighbours.
 func Rest(ops []law.Op, skip []int) (rest []law.Op, index []int) {
 	group := uint32(0)
 	for i := range ops {

@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// alone holds each wrapper by itself over a store in memory. TestConformance has them all at once.
-var alone = map[string]func(store.Store) store.Store{
+// wrappers returns each wrapper by itself, around a store. TestConformance has them all at once.
+var wrappers = map[string]func(store.Store) store.Store{
 	"deny":     func(s store.Store) store.Store { return deny.New(s) },
 	"prefetch": func(s store.Store) store.Store { return prefetch.New(s) },
 	"guard": func(s store.Store) store.Store {
@@ -27,19 +27,20 @@ var alone = map[string]func(store.Store) store.Store{
 	},
 }
 
-func eachAlone(t *testing.T, run func(*testing.T, storetest.Open, *storetest.Options), o *storetest.Options) {
-	for name, wrap := range alone {
+// runEach runs a suite with each wrapper around a store in memory.
+func runEach(t *testing.T, suite func(*testing.T, storetest.Open, *storetest.Options), o *storetest.Options) {
+	for name, wrap := range wrappers {
 		t.Run(name, func(t *testing.T) {
-			run(t, func(testing.TB) store.Store { return wrap(newMemory()) }, o)
+			suite(t, func(testing.TB) store.Store { return wrap(newMemory()) }, o)
 		})
 	}
 }
 
 func TestHistoriesOfEachWrapper(t *testing.T) {
-	eachAlone(t, storetest.RunHistories, &storetest.Options{Histories: 100})
+	runEach(t, storetest.RunHistories, &storetest.Options{Histories: 100})
 }
 
 func TestConformanceOfEachWrapper(t *testing.T) {
 	tier.Engines(t)
-	eachAlone(t, storetest.Run, nil)
+	runEach(t, storetest.Run, nil)
 }

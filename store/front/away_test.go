@@ -26,70 +26,72 @@ import (
 	"github.com/headgate/headgate/store/redis"
 )
 
-// line is the way to a store of another process, which can be cut or silent. What was sent on a silent one arrives
-// when that ends.
-type line struct {
+// connection is a connection to a store of another process. It can be cut, or silent: then calls wait.
+type connection struct {
 	store.Store
 	store.Inspector
-	cut    atomic.Bool
-	silent atomic.Pointer[chan struct{}] // closed when it ends; nil: it is not silent
-	pause  func()                        // until an answer comes
+	isCut  atomic.Bool
+	silent atomic.Pointer[chan struct{}] // closed when the silence ends; nil: there is none
+	delay  func()                        // is called before each answer
 }
 
 func newMemory() *memory.Store { return memory.New(&memory.Config{Names: true}) }
 
-// lineTo returns a line to a store, which waits like that for each answer.
-func lineTo(s *memory.Store, pause func()) *line { return &line{Store: s, Inspector: s, pause: pause} }
+// connect returns a connection to a store, with a delay before each answer.
+func connect(s *memory.Store, delay func()) *connection {
+	return &connection{Store: s, Inspector: s, delay: delay}
+}
 
-func (l *line) silence(silent bool) {
+// silence begins or ends a silence.
+func (c *connection) silence(silent bool) {
 	if silent {
 		end := make(chan struct{})
-		l.silent.Store(&end)
-	} else if end := l.silent.Swap(nil); end != nil {
+		c.silent.Store(&end)
+	} else if end := c.silent.Swap(nil); end != nil {
 		close(*end)
 	}
 }
 
-func (l *line) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	if l.cut.Load() {
+func (c *connection) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if c.isCut.Load() {
 		return fmt.Errorf("%w: it is cut", store.ErrUnavailable)
 	}
-	if end := l.silent.Load(); end != nil {
+	if end := c.silent.Load(); end != nil {
 		select {
 		case <-*end:
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, ctx.Err())
 		}
 	}
-	l.pause()
-	return l.Store.Apply(ctx, ops, outs)
+	c.delay()
+	return c.Store.Apply(ctx, ops, outs)
 }
 
-func (l *line) Close() error { return nil } // others use the store
+func (c *connection) Close() error { return nil } // other connections use the store
 
-// newStack returns a stack that looks for a store at the end of a line.
-func newStack(l *line) *front.Store {
-	return front.New(l, &front.Config{SweepEvery: -1, Logger: slog.New(slog.DiscardHandler)})
+// newStack returns all wrappers around a connection, without a sweeper.
+func newStack(c *connection) *front.Store {
+	return front.New(c, &front.Config{SweepEvery: -1, Logger: slog.New(slog.DiscardHandler)})
 }
 
-// TestAStoreThatGoesAwayAndComesBack has sixteen callers ask before, while and after their store is
-// away: each decision is there within a second of its deadline, and by the store soon after its return.
-func TestAStoreThatGoesAwayAndComesBack(t *testing.T) {
+// TestDecisionsWhileTheStoreIsAway has sixteen callers take before, while and after their store is away. Each decision
+// without the store must come within a second of the deadline, and the last one within a second of the store's return.
+func TestDecisionsWhileTheStoreIsAway(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			far := lineTo(newMemory(), func() { time.Sleep(time.Millisecond) })
-			s := newStack(far)
+			conn := connect(newMemory(), func() { time.Sleep(time.Millisecond) })
+			s := newStack(conn)
 			defer s.Close()
-			away := far.cut.Store
+			setAway := conn.isCut.Store
 			if silent {
-				away = far.silence
+				setAway = conn.silence
 			}
 			limiter, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1000000/s away allow")
 			ctx, stop := context.WithCancel(t.Context())
 			defer stop()
-			var back, byStore, last time.Time
+			var returnedAt, lastByStore, lastFallback time.Time
 			var mu sync.Mutex
-			without := 0
+			fallbacks := 0
 			var callers sync.WaitGroup
 			for i := range 16 {
 				key := strings.Repeat("k", 1+i%4)
@@ -101,12 +103,12 @@ func TestAStoreThatGoesAwayAndComesBack(t *testing.T) {
 						mu.Lock()
 						switch {
 						case err != nil || !d.Allowed:
-							t.Errorf("%+v, %v", d, err)
+							t.Errorf("got %+v, %v; want it allowed", d, err)
 						case d.Via == headgate.ViaStore:
-							byStore = end
+							lastByStore = end
 						default:
-							without, last = without+1, end
-							// A caller that finds no other waiting calls the store itself.
+							fallbacks, lastFallback = fallbacks+1, end
+							// The caller may have called the store itself until the deadline.
 							if took := end.Sub(begin); took > store.InfoOf(s).Deadline+time.Second {
 								t.Errorf("silent %v: a decision without the store took %s", silent, took)
 							}
@@ -117,41 +119,41 @@ func TestAStoreThatGoesAwayAndComesBack(t *testing.T) {
 				})
 			}
 			time.Sleep(300 * time.Millisecond)
-			away(true)
+			setAway(true)
 			time.Sleep(2*store.InfoOf(s).Deadline + time.Second)
-			away(false)
-			back = time.Now()
+			setAway(false)
+			returnedAt = time.Now()
 			time.Sleep(3 * time.Second)
 			stop()
 			callers.Wait()
-			if without < 100 {
-				t.Fatalf("silent %v: nothing was tested: %d decisions without the store", silent, without)
+			if fallbacks < 100 {
+				t.Fatalf("silent %v: got %d decisions without the store, want 100 at least", silent, fallbacks)
 			}
-			if late := last.Sub(back); late > time.Second {
-				t.Errorf("silent %v: %s after its return the store did not decide", silent, late)
+			if d := lastFallback.Sub(returnedAt); d > time.Second {
+				t.Errorf("silent %v: got a decision without the store %s after its return", silent, d)
 			}
-			if byStore.Before(back) {
+			if lastByStore.Before(returnedAt) {
 				t.Errorf("silent %v: the store never decided again", silent)
 			}
 		})
 	}
 }
 
-// behind opens a server through a proxy that can be cut and made silent.
-var behind = map[string]func(t *testing.T, proxy func(host string) string) (store.Store, error){
+// proxiedServers open a server through a proxy that can be cut and made silent.
+var proxiedServers = map[string]func(t *testing.T, proxy func(host string) string) (store.Store, error){
 	"PostgreSQL": func(t *testing.T, proxy func(string) string) (store.Store, error) {
-		return postgres.Open(t.Context(), proxied(t, migrated.Postgres(t), proxy), nil)
+		return postgres.Open(t.Context(), viaProxy(t, migrated.Postgres(t), proxy), nil)
 	},
 	"MariaDB": func(t *testing.T, proxy func(string) string) (store.Store, error) {
-		return mysql.Open(t.Context(), proxied(t, migrated.MariaDB(t), proxy), nil)
+		return mysql.Open(t.Context(), viaProxy(t, migrated.MariaDB(t), proxy), nil)
 	},
 	"Redis": func(t *testing.T, proxy func(string) string) (store.Store, error) {
-		return redis.Open(t.Context(), proxied(t, dbtest.Redis(t), proxy), nil)
+		return redis.Open(t.Context(), viaProxy(t, dbtest.Redis(t), proxy), nil)
 	},
 }
 
-// proxied returns the URL of a server with a proxy in place of its host.
-func proxied(t *testing.T, server string, proxy func(string) string) string {
+// viaProxy returns the URL of a server with a proxy in place of its host.
+func viaProxy(t *testing.T, server string, proxy func(string) string) string {
 	t.Helper()
 	u, err := url.Parse(server)
 	if err != nil {
@@ -161,11 +163,10 @@ func proxied(t *testing.T, server string, proxy func(string) string) string {
 	return u.String()
 }
 
-// TestAServerThatGoesAwayAndComesBack is about the drivers: callers of a server that is cut off or silent are answered
-// without it, and by it when it is back.
-func TestAServerThatGoesAwayAndComesBack(t *testing.T) {
+// TestDecisionsWhileAServerIsAway checks with each driver that the fallback decides while the server is away.
+func TestDecisionsWhileAServerIsAway(t *testing.T) {
 	t.Parallel()
-	for name, open := range behind {
+	for name, open := range proxiedServers {
 		for _, silent := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, silent %v", name, silent), func(t *testing.T) {
 				t.Parallel()
@@ -176,24 +177,24 @@ func TestAServerThatGoesAwayAndComesBack(t *testing.T) {
 				}
 				s := front.New(inner, &front.Config{SweepEvery: -1, Logger: slog.New(slog.DiscardHandler)})
 				defer s.Close()
-				away := p.Cut
+				setAway := p.Cut
 				if silent {
-					away = p.Silence
+					setAway = p.Silence
 				}
 				limiter, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1000000/s away allow")
-				// Sixteen at once ask until an answer comes so.
-				answered := func(want headgate.Via) {
+				// takeUntil has sixteen callers take until each has got a decision of this Via.
+				takeUntil := func(want headgate.Via) {
 					t.Helper()
-					var all sync.WaitGroup
+					var wg sync.WaitGroup
 					for i := range 16 {
 						key := strings.Repeat("k", 1+i%4)
-						all.Go(func() {
+						wg.Go(func() {
 							ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 							defer cancel()
 							for {
 								d, err := limiter.Allow(ctx, limit, key)
 								if err != nil || !d.Allowed {
-									t.Errorf("%+v, %v", d, err)
+									t.Errorf("got %+v, %v; want it allowed", d, err)
 									return
 								}
 								if d.Via == want {
@@ -202,50 +203,50 @@ func TestAServerThatGoesAwayAndComesBack(t *testing.T) {
 							}
 						})
 					}
-					all.Wait()
+					wg.Wait()
 				}
-				answered(headgate.ViaStore)
-				away(true)
+				takeUntil(headgate.ViaStore)
+				setAway(true)
 				for range 10 {
-					answered(headgate.ViaFallback)
+					takeUntil(headgate.ViaFallback)
 				}
-				away(false)
-				answered(headgate.ViaStore)
+				setAway(false)
+				takeUntil(headgate.ViaStore)
 			})
 		}
 	}
 }
 
-// TestFourServersShare cuts off one, and all four, of four stacks over one store: what they admit without it is
-// no more than the limit.
-func TestFourServersShare(t *testing.T) {
+// TestAwayShareOfFourProcesses checks that processes that are cut off admit together no more than the limit.
+func TestAwayShareOfFourProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := headgate.MustParse("token-bucket 8/s burst 40 away share")
 		shared := newMemory()
-		var lines []*line
+		var connections []*connection
 		var stacks []*front.Store
 		var limiters []*headgate.Limiter
 		for range 4 {
-			l := lineTo(shared, func() { time.Sleep(time.Millisecond) })
-			s := newStack(l)
+			c := connect(shared, func() { time.Sleep(time.Millisecond) })
+			s := newStack(c)
 			defer s.Close()
-			lines, stacks, limiters = append(lines, l), append(stacks, s), append(limiters, headgate.New(s, nil))
-			// Each asks, so it looks for a share.
+			connections, stacks = append(connections, c), append(stacks, s)
+			limiters = append(limiters, headgate.New(s, nil))
+			// After its first call each process finds out its share.
 			if _, err := limiters[len(limiters)-1].Allow(t.Context(), limit, "first"); err != nil {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(20 * time.Second) // they find their shares, which count when a full bucket would have drained
+		time.Sleep(20 * time.Second) // a share counts after the time in which a full bucket drains
 		for i, s := range stacks {
 			if share := s.Stats().Guard.Share; share != 0.25 {
-				t.Errorf("stack %d: the share is %v", i, share)
+				t.Errorf("stack %d: got share %v, want 0.25", i, share)
 			}
 		}
-		for _, n := range []int{1, 4} {
-			for _, l := range lines[:n] {
-				l.cut.Store(true)
+		for _, cutOff := range []int{1, 4} {
+			for _, c := range connections[:cutOff] {
+				c.isCut.Store(true)
 			}
-			// All ask for a second about a new key.
+			// All processes take a new key for a second.
 			begin, byShare, byStore := time.Now(), 0, 0
 			var mu sync.Mutex
 			var callers sync.WaitGroup
@@ -253,7 +254,7 @@ func TestFourServersShare(t *testing.T) {
 				for range 4 {
 					callers.Go(func() {
 						for time.Since(begin) < time.Second {
-							d, err := l.Allow(t.Context(), limit, fmt.Sprint("cut off: ", n))
+							d, err := l.Allow(t.Context(), limit, fmt.Sprint("cut off: ", cutOff))
 							if err != nil && !errors.Is(err, store.ErrUnavailable) {
 								t.Error(err)
 							}
@@ -270,13 +271,14 @@ func TestFourServersShare(t *testing.T) {
 				}
 			}
 			callers.Wait()
-			const most = 40 + 8 + 1
-			if t.Logf("%d of 4 cut off: %d by shares, %d by the store", n, byShare, byStore); byShare > most ||
-				byStore > most || byShare < 10*n || (byStore < 40) != (n == 4) {
-				t.Errorf("%d of 4 cut off: %d by shares, %d by the store, want at most %d each", n, byShare, byStore, most)
+			const maxAdmitted = 40 + 8 + 1 // the burst, a second of the rate, and rounding
+			if t.Logf("%d of 4 cut off: %d by shares, %d by the store", cutOff, byShare, byStore); byShare > maxAdmitted ||
+				byStore > maxAdmitted || byShare < 10*cutOff || (byStore < 40) != (cutOff == 4) {
+				t.Errorf("%d of 4 cut off: %d by shares, %d by the store, want at most %d each", cutOff, byShare, byStore,
+					maxAdmitted)
 			}
-			for _, l := range lines[:n] {
-				l.cut.Store(false)
+			for _, c := range connections[:cutOff] {
+				c.isCut.Store(false)
 			}
 			time.Sleep(2 * time.Second)
 		}

@@ -1,5 +1,4 @@
-// Package front puts the recommended wrappers in front of a store, and removes its
-// dead keys in the background.
+// Package front puts the recommended wrappers in front of a store, and removes its dead keys in the background.
 //
 //	pg, err := postgres.Open(ctx, "postgres://localhost/app", nil)
 //	...
@@ -16,15 +15,13 @@
 //     a prefetch;
 //   - coalesce puts callers who wait into one batch.
 //
-// No other order works as well: coalesce has to be next to the store, to batch the calls of
-// deny and prefetch too; deny comes before prefetch, because a
-// refused call does not need the others; and guard comes first, so that a call waits for
-// none of them beyond its deadline. A caller who finds no batch under way, and has a second or more,
-// calls the store itself, and notices its deadline when the store has answered, a second later at the most.
+// No other order works as well: coalesce has to be next to the store, to batch the calls of deny and prefetch too; deny
+// comes before prefetch, because a refused call does not need the others; and guard comes first, so that a call waits
+// for none of them beyond its deadline. A caller who finds no batch under way, and has a second or more, calls the
+// store itself, and notices its deadline when the store has answered, a second later at the most.
 //
-// The sweeper is one goroutine. It removes the rows that can no longer affect a
-// decision. Without a sweeper, a database keeps one row for each key that was ever
-// used.
+// The sweeper is one goroutine. It removes the rows that can no longer affect a decision. Without a sweeper, a database
+// keeps one row for each key that was ever used.
 package front
 
 import (
@@ -55,12 +52,10 @@ type Config struct {
 	Coalesce *CoalesceConfig
 	// Guard adjusts package guard. If its Observer or Logger is nil, guard uses that of this Config.
 	Guard *GuardConfig
-	// SweepEvery is the mean time between two sweeps. Each pause is 0.5 to 1.5 times
-	// SweepEvery, so that processes that were started together
-	// sweep at different times. A pause above a second ends within a second after the store got
-	// 5000 ops, unless the last sweep failed. Zero: DefaultSweepEvery. Below 0: there is no sweeper;
-	// use that if another process sweeps the same database. A value below
-	// a millisecond counts as a millisecond.
+	// SweepEvery is the mean time between two sweeps. Each pause is 0.5 to 1.5 times SweepEvery, so that processes that
+	// were started together sweep at different times. A pause above a second ends within a second after the store got
+	// 5000 ops, unless the last sweep failed. Zero: DefaultSweepEvery. Below 0: there is no sweeper; use that if
+	// another process sweeps the same database. A value below a millisecond counts as a millisecond.
 	SweepEvery time.Duration
 	// Observer receives batches and sweeps. It may be nil. Drivers have an Observer of
 	// their own, for transactions that they repeat.
@@ -111,9 +106,8 @@ func (c *Config) guard() *guard.Config {
 	return &d
 }
 
-// Store is the recommended stack. It is safe for concurrent use. The optional
-// interfaces of the store below (store.Migrator, store.Inspector and others) are found
-// with store.As, as behind every wrapper.
+// Store is the recommended stack. It is safe for concurrent use. The optional interfaces of the store below
+// (store.Migrator, store.Inspector and others) are found with store.As, as behind every wrapper.
 type Store struct {
 	top      store.Store    // the first of the wrappers, or the store itself
 	oneTaker store.OneTaker // top as a OneTaker; nil if it is none
@@ -128,12 +122,10 @@ type Store struct {
 	closeErr  error // what Close returns
 }
 
-// New returns the wrappers around a store, and starts the sweeper. Close closes the
-// store too.
+// New returns the wrappers around a store, and starts the sweeper. Close closes the store too.
 //
-// A store that answers out of the memory of this process (Info.Local) gets the
-// sweeper and no wrappers, because a wrapper costs more than it can save there.
-// If s is nil, each call fails with store.ErrInvalid.
+// A store that answers out of the memory of this process (Info.Local) gets the sweeper and no wrappers, because a
+// wrapper costs more than it can save there. If s is nil, each call fails with store.ErrInvalid.
 func New(s store.Store, cfg *Config) *Store {
 	c := cfg.withDefaults()
 	if s == nil {
@@ -185,15 +177,14 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 }
 
 // Sweep implements store.Store. Stats counts sweeps by this method too.
-func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
-	removed, err = s.top.Sweep(ctx, max)
+func (s *Store) Sweep(ctx context.Context, maxCells int) (removed int, err error) {
+	removed, err = s.top.Sweep(ctx, maxCells)
 	s.sweeper.count(removed, err)
 	return removed, err
 }
 
-// Close implements store.Store. It stops the sweeper, waits for the batches under way,
-// returns the tokens that were taken ahead, and closes the store below. It does
-// so once: further calls wait for that, and return the same error.
+// Close implements store.Store. It stops the sweeper, waits for the batches under way, returns the tokens that were
+// taken ahead, and closes the store below. It does so once: further calls wait for that, and return the same error.
 func (s *Store) Close() error {
 	s.closeOnce.Do(func() {
 		s.sweeper.stop()

@@ -23,15 +23,15 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// noSweeper is for tests that count what their own sweeps remove. A decision may take long on a busy machine.
+// noSweeper is a configuration without a sweeper. A decision may take a minute, as on a busy machine.
 var noSweeper = &front.Config{SweepEvery: -1, Guard: &front.GuardConfig{Deadline: time.Minute}}
 
 func inMemory() store.Store { return newMemory() }
 
-// TestConformance is of all wrappers over a store in memory.
+// TestConformance runs the conformance suite with all wrappers around a store in memory.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(testing.TB) store.Store { return front.New(&remote{Store: inMemory()}, noSweeper) },
+	storetest.Run(t, func(testing.TB) store.Store { return front.New(&remoteStore{Store: inMemory()}, noSweeper) },
 		nil)
 }
 
@@ -41,7 +41,7 @@ func TestConformanceWithoutWrappers(t *testing.T) {
 		&storetest.Options{Histories: 500})
 }
 
-// TestNothingIsAdmittedWhenTheStoreFails has a store in memory fail behind each wrapper, and behind all.
+// TestNothingIsAdmittedWhenTheStoreFails checks each wrapper, and all together, around a store in memory that fails.
 func TestNothingIsAdmittedWhenTheStoreFails(t *testing.T) {
 	storetest.RunFailing(t, func(testing.TB) store.Store { return inMemory() })
 }
@@ -63,44 +63,45 @@ func openPostgres(tb testing.TB, dsn string) *postgres.Store {
 	return s
 }
 
-// remote is a store that does not show that it is in this process. A test lets it fail
-// and counts what it is asked.
-type remote struct {
+// remoteStore is a store that hides that it is in this process. It counts calls.
+type remoteStore struct {
 	store.Store
-	asked, swept, closed atomic.Int64
-	fault                atomic.Pointer[error]     // of Sweep
-	sweeps               func(ctx context.Context) // if it is set
-	onClose              error
+	applyCalls, sweepCalls, closeCalls atomic.Int64
+
+	sweepErr atomic.Pointer[error]
+	onSweep  func(ctx context.Context) // nil: none
+	closeErr error
 }
 
-func (r *remote) Unwrap() store.Store { return r.Store }
+func (r *remoteStore) Unwrap() store.Store { return r.Store }
 
-func (r *remote) Info() store.Info { return store.Info{Retries: 7} }
+func (r *remoteStore) Info() store.Info { return store.Info{Retries: 7} }
 
-func (r *remote) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	r.asked.Add(1)
+func (r *remoteStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	r.applyCalls.Add(1)
 	return r.Store.Apply(ctx, ops, outs)
 }
 
-func (r *remote) Sweep(ctx context.Context, max int) (int, error) {
-	r.swept.Add(1)
-	if r.sweeps != nil {
-		r.sweeps(ctx)
+func (r *remoteStore) Sweep(ctx context.Context, maxCells int) (int, error) {
+	r.sweepCalls.Add(1)
+	if r.onSweep != nil {
+		r.onSweep(ctx)
 	}
-	if err := r.fault.Load(); err != nil && *err != nil {
+	if err := r.sweepErr.Load(); err != nil && *err != nil {
 		return 0, *err
 	}
-	return r.Store.Sweep(ctx, max)
+	return r.Store.Sweep(ctx, maxCells)
 }
 
-func (r *remote) Close() error {
-	r.closed.Add(1)
-	return errors.Join(r.onClose, r.Store.Close())
+func (r *remoteStore) Close() error {
+	r.closeCalls.Add(1)
+	return errors.Join(r.closeErr, r.Store.Close())
 }
 
-func newRemote() *remote { return &remote{Store: memory.New(nil)} }
+func newRemote() *remoteStore { return &remoteStore{Store: memory.New(nil)} }
 
-func TestOptionalInterfacesAreFoundBehindIt(t *testing.T) {
+// TestAsFindsTheDriverAndTheWrappers checks that store.As finds the driver, its interfaces and the wrappers.
+func TestAsFindsTheDriverAndTheWrappers(t *testing.T) {
 	pg := openPostgres(t, migrated.Postgres(t))
 	s := front.New(pg, noSweeper)
 	defer s.Close()
@@ -114,7 +115,7 @@ func TestOptionalInterfacesAreFoundBehindIt(t *testing.T) {
 		t.Error("no Inspector")
 	}
 	if i := store.InfoOf(s); !i.Partial || i.Deadline == 0 {
-		t.Errorf("%+v: not of the driver and of package guard", i)
+		t.Errorf("got info %+v, want Partial of the driver and Deadline of package guard", i)
 	}
 	if got, ok := store.As[*postgres.Store](s); !ok || got != pg {
 		t.Error("the driver is not found")
@@ -124,64 +125,62 @@ func TestOptionalInterfacesAreFoundBehindIt(t *testing.T) {
 	}
 }
 
-func TestCloseClosesOnce(t *testing.T) {
-	synctest.Test(t, closesOnce)
-}
+func TestCloseClosesOnce(t *testing.T) { synctest.Test(t, testCloseOnce) }
 
-func closesOnce(t *testing.T) {
+// testCloseOnce checks that 20 calls of Close close the store once, end the sweeper, and return the same error.
+func testCloseOnce(t *testing.T) {
 	r := newRemote()
-	r.onClose = errors.New("of a test")
+	r.closeErr = errors.New("cannot close")
 	s := front.New(r, &front.Config{SweepEvery: time.Millisecond})
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for range 20 {
-		all.Go(func() {
-			if err := s.Close(); !errors.Is(err, r.onClose) {
-				t.Errorf("Close: %v", err)
+		wg.Go(func() {
+			if err := s.Close(); !errors.Is(err, r.closeErr) {
+				t.Errorf("Close: got %v, want %v", err, r.closeErr)
 			}
-			if r.closed.Load() != 1 {
+			if r.closeCalls.Load() != 1 {
 				t.Error("Close returned before the store was closed")
 			}
 		})
 	}
-	all.Wait()
-	swept := r.swept.Load()
+	wg.Wait()
+	sweeps := r.sweepCalls.Load()
 	time.Sleep(time.Minute)
-	if r.closed.Load() != 1 || r.swept.Load() != swept {
-		t.Errorf("closed %d times, swept %d times after that", r.closed.Load(), r.swept.Load()-swept)
+	if r.closeCalls.Load() != 1 || r.sweepCalls.Load() != sweeps {
+		t.Errorf("got %d calls of Close, %d sweeps after it; want 1, 0", r.closeCalls.Load(), r.sweepCalls.Load()-sweeps)
 	}
 	op := law.Op{
 		Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: "k"},
 		Params: law.Params{Kind: law.Bucket, Unit: 1, Capacity: 1, Step: 1, Drain: 1}, Cost: 1, Count: 1,
 	}
 	if err := s.Apply(t.Context(), []law.Op{op}, make([]law.Outcome, 1)); !errors.Is(err, store.ErrClosed) {
-		t.Errorf("Apply after Close: %v", err)
+		t.Errorf("Apply after Close: got %v, want %v", err, store.ErrClosed)
 	}
 }
 
-// TestCloseEndsASweepUnderWay: one that heeds its context at once, another one after
-// a second.
+// TestCloseEndsASweepUnderWay checks that Close waits a second at most for a sweep that ignores its context.
 func TestCloseEndsASweepUnderWay(t *testing.T) {
 	for name, tt := range map[string]struct {
-		deaf bool
-		took time.Duration
-	}{"heeds": {false, 0}, "does not heed": {true, time.Second}} {
+		ignoresContext bool
+		took           time.Duration
+	}{"a sweep that ends": {false, 0}, "a sweep that does not end": {true, time.Second}} {
 		synctest.Test(t, func(t *testing.T) {
 			r, end := newRemote(), make(chan struct{})
-			r.sweeps = func(ctx context.Context) {
-				if tt.deaf {
+			r.onSweep = func(ctx context.Context) {
+				if tt.ignoresContext {
 					<-end
 				}
 				<-ctx.Done()
 			}
 			s := front.New(r, nil)
-			time.Sleep(11 * time.Second) // it is sweeping now
-			if r.swept.Load() != 1 {
-				t.Fatalf("%s: %d sweeps were begun", name, r.swept.Load())
+			time.Sleep(11 * time.Second) // the first sweep has begun
+			if r.sweepCalls.Load() != 1 {
+				t.Fatalf("%s: got %d sweeps, want 1", name, r.sweepCalls.Load())
 			}
 			begin := time.Now()
 			s.Close()
-			if took := time.Since(begin); took != tt.took || r.closed.Load() != 1 {
-				t.Errorf("%s: Close took %s, and closed the store %d times", name, took, r.closed.Load())
+			if took := time.Since(begin); took != tt.took || r.closeCalls.Load() != 1 {
+				t.Errorf("%s: Close took %s, want %s; the store was closed %d times", name, took, tt.took, r.closeCalls.Load())
 			}
 			close(end)
 			synctest.Wait()

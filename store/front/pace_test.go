@@ -22,86 +22,88 @@ import (
 	"github.com/headgate/headgate/store/sqlite"
 )
 
-// attic is a store that is only swept: a table of live rows, and dead ones among them, which come at a rate. A
-// sweep looks at twice as many rows as it may remove, and takes 20 ms, and 10 us for each row that it removes.
-type attic struct {
-	live, rate float64
-	since      func() time.Duration // it began
-	pause      func(time.Duration)
+// deadRowsStore is a store for sweeps only. It has a fixed number of live rows among which dead rows appear at a rate.
+// A sweep reads twice as many rows as it may remove. It takes 20 ms, and 10 us for each row that it removes.
+type deadRowsStore struct {
+	liveRows float64
+	deadRate float64              // dead rows a second
+	age      func() time.Duration // of the store
+	sleep    func(time.Duration)
 
-	mu      sync.Mutex
-	removed float64
-	looked  float64 // in this pass
-	passes  int64
-	busy    time.Duration
+	mu        sync.Mutex
+	removed   float64
+	rowsRead  float64 // in this pass
+	passes    int64
+	sweepTime time.Duration // of all sweeps
 }
 
-func (a *attic) Apply(context.Context, []law.Op, []law.Outcome) error { return store.ErrUnavailable }
-
-func (a *attic) Close() error { return nil }
-
-func (a *attic) Info() store.Info {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return store.Info{Partial: true, Passes: a.passes}
+func (s *deadRowsStore) Apply(context.Context, []law.Op, []law.Outcome) error {
+	return store.ErrUnavailable
 }
 
-func (a *attic) dead() float64 { return a.rate*a.since().Seconds() - a.removed }
+func (s *deadRowsStore) Close() error { return nil }
 
-func (a *attic) Sweep(_ context.Context, most int) (int, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	dead, look := a.dead(), float64(2*most)
-	removed := int(min(float64(most), look*dead/(a.live+dead), dead))
-	if removed < most {
-		if a.looked += look; a.looked >= a.live+dead {
-			a.looked, a.passes = 0, a.passes+1
+func (s *deadRowsStore) Info() store.Info {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return store.Info{Partial: true, Passes: s.passes}
+}
+
+func (s *deadRowsStore) deadRows() float64 { return s.deadRate*s.age().Seconds() - s.removed }
+
+func (s *deadRowsStore) Sweep(_ context.Context, maxRows int) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	dead, rowsRead := s.deadRows(), float64(2*maxRows)
+	removed := int(min(float64(maxRows), rowsRead*dead/(s.liveRows+dead), dead))
+	if removed < maxRows {
+		if s.rowsRead += rowsRead; s.rowsRead >= s.liveRows+dead {
+			s.rowsRead, s.passes = 0, s.passes+1
 		}
 	}
 	took := 20*time.Millisecond + time.Duration(removed)*10*time.Microsecond
-	a.pause(took)
-	a.removed += float64(removed)
-	a.busy += took
+	s.sleep(took)
+	s.removed += float64(removed)
+	s.sweepTime += took
 	return removed, nil
 }
 
-// TestThePaceOfTheSweeper has rates that sweeps can do: a table holds about as many dead rows as live ones, twice as
-// many at most. Where there is little to remove the sweeper takes little of the server's time.
-func TestThePaceOfTheSweeper(t *testing.T) {
+// TestSweeperLoadAndDeadRows checks after ten minutes how many dead rows are left, and which part of the time sweeps
+// took. A large table should have no more than twice as many dead rows as live ones.
+func TestSweeperLoadAndDeadRows(t *testing.T) {
 	for _, tt := range []struct {
 		live, rate float64
-		most       float64 // dead rows after ten minutes
-		busy       float64 // share of the time, at most
+		maxDead    float64 // dead rows after ten minutes
+		maxBusy    float64 // the part of the time that sweeps take
 	}{
-		{live: 1e6, rate: 40_000, most: 2e6, busy: 0.85}, // of 24 million that were made
-		{live: 1e6, rate: 10_000, most: 800e3, busy: 0.3},
-		{live: 1e6, rate: 500, most: 50e3, busy: 0.1},
-		{live: 1e6, rate: 0, most: 0, busy: 0.06},
-		{live: 1e8, rate: 0, most: 0, busy: 0.06},
-		{live: 1000, rate: 50_000, most: 800e3, busy: 0.95}, // of a pause: 15 s at most
-		{live: 1000, rate: 0, most: 0, busy: 0.01},
+		{live: 1e6, rate: 40_000, maxDead: 2e6, maxBusy: 0.85}, // 40,000 x 600 s = 24 million dead rows in all
+		{live: 1e6, rate: 10_000, maxDead: 800e3, maxBusy: 0.3},
+		{live: 1e6, rate: 500, maxDead: 50e3, maxBusy: 0.1},
+		{live: 1e6, rate: 0, maxDead: 0, maxBusy: 0.06},
+		{live: 1e8, rate: 0, maxDead: 0, maxBusy: 0.06},
+		{live: 1000, rate: 50_000, maxDead: 800e3, maxBusy: 0.95}, // 800,000: those of a pause, 15 s at most
+		{live: 1000, rate: 0, maxDead: 0, maxBusy: 0.01},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			began := time.Now()
-			a := &attic{
-				live: tt.live, rate: tt.rate, pause: time.Sleep,
-				since: func() time.Duration { return time.Since(began) },
+			begin := time.Now()
+			inner := &deadRowsStore{
+				liveRows: tt.live, deadRate: tt.rate, sleep: time.Sleep,
+				age: func() time.Duration { return time.Since(begin) },
 			}
-			s := front.New(a, nil)
+			s := front.New(inner, nil)
 			time.Sleep(10 * time.Minute)
 			s.Close()
-			left, busy := a.dead(), a.busy.Seconds()/600
+			dead, busy := inner.deadRows(), inner.sweepTime.Seconds()/600
 			t.Logf("%.0f live rows, %.0f new ones a second: %.0f dead ones, %d passes, busy for %.3f of the time", tt.live,
-				tt.rate, left, a.passes, busy)
-			if left > tt.most || busy > tt.busy {
-				t.Errorf("want at most %.0f dead rows, and busy for %.2f of the time", tt.most, tt.busy)
+				tt.rate, dead, inner.passes, busy)
+			if dead > tt.maxDead || busy > tt.maxBusy {
+				t.Errorf("got %.0f dead rows, busy for %.3f; want at most %.0f, %.2f", dead, busy, tt.maxDead, tt.maxBusy)
 			}
 		})
 	}
 }
 
-// TestTheSweeperKeepsPace makes 5000 new keys a second that are soon dead, beside live ones: the sweeper removes half
-// of what was made before ever so much was made. Sweeps take no time here; TestThePaceOfTheSweeper has some that do.
+// TestTheSweeperKeepsPace makes 5000 keys a second that are soon dead, until the sweeper has removed half of them.
 func TestTheSweeperKeepsPace(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) store.Store{
 		"memory": func(*testing.T) store.Store { return memory.New(&memory.Config{Names: true}) },
@@ -115,13 +117,13 @@ func TestTheSweeperKeepsPace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				keepsPace(t, open(t), func() { time.Sleep(100 * time.Millisecond) })
+				testSweepHalf(t, open(t), func() { time.Sleep(100 * time.Millisecond) })
 			})
 		})
 	}
 }
 
-// TestTheSweeperKeepsPaceOnServers makes such keys as fast as it can.
+// TestTheSweeperKeepsPaceOnServers is TestTheSweeperKeepsPace on servers, with keys that are made as fast as possible.
 func TestTheSweeperKeepsPaceOnServers(t *testing.T) {
 	tier.Engines(t)
 	for name, open := range map[string]func(t *testing.T) store.Store{
@@ -134,11 +136,12 @@ func TestTheSweeperKeepsPaceOnServers(t *testing.T) {
 			return s
 		},
 	} {
-		t.Run(name, func(t *testing.T) { keepsPace(t, open(t), func() {}) })
+		t.Run(name, func(t *testing.T) { testSweepHalf(t, open(t), func() {}) })
 	}
 }
 
-func keepsPace(t *testing.T, inner store.Store, pause func()) {
+// testSweepHalf makes keys that are soon dead, with a pause after each batch, until half of them are removed.
+func testSweepHalf(t *testing.T, inner store.Store, pause func()) {
 	t.Helper()
 	s := front.New(inner, &front.Config{
 		Logger: slog.New(slog.DiscardHandler),
@@ -146,12 +149,12 @@ func keepsPace(t *testing.T, inner store.Store, pause func()) {
 	})
 	defer s.Close()
 	l := headgate.New(s, nil)
-	live, enough := tier.Pick(1_500, 20_000, 20_000), tier.Pick(3_000, 20_000, 20_000)
+	liveKeys, minKeys := tier.Pick(1_500, 20_000, 20_000), tier.Pick(3_000, 20_000, 20_000)
 	const batch = 500
-	charge := func(limit headgate.Limit, from, to int) {
-		requests := make([]headgate.Request, to-from)
+	charge := func(limit headgate.Limit, start, end int) {
+		requests := make([]headgate.Request, end-start)
 		for i := range requests {
-			requests[i].Charges = []headgate.Charge{{Limit: limit, Key: fmt.Sprint("key ", from+i)}}
+			requests[i].Charges = []headgate.Charge{{Limit: limit, Key: fmt.Sprint("key ", start+i)}}
 		}
 		answers, err := l.Batch(t.Context(), requests)
 		if err != nil {
@@ -159,39 +162,39 @@ func keepsPace(t *testing.T, inner store.Store, pause func()) {
 		}
 		for _, a := range answers {
 			if a.Err != nil || !a.Decision.Allowed {
-				t.Fatalf("%+v", a)
+				t.Fatalf("got %+v, want it allowed", a)
 			}
 		}
 	}
-	lasting := headgate.MustParse("fixed-window 1/30d")
-	for from := 0; from < live; from += batch {
-		charge(lasting, from, from+batch)
+	longLimit := headgate.MustParse("fixed-window 1/30d")
+	for start := 0; start < liveKeys; start += batch {
+		charge(longLimit, start, start+batch)
 	}
-	brief, made := headgate.MustParse("token-bucket 10/s burst 1"), 0
-	for ; made < enough || removed(t, s, live+made) < made/2; made += batch {
-		if made == 25*enough { // a fast machine makes them faster than a slow disk lets them go
-			await.Until(t, "half of them to be removed", func() bool { return removed(t, s, live+made) >= made/2 })
+	shortLimit, keys := headgate.MustParse("token-bucket 10/s burst 1"), 0
+	for ; keys < minKeys || countRemoved(t, s, liveKeys+keys) < keys/2; keys += batch {
+		if keys == 25*minKeys { // a fast machine makes keys faster than a slow disk removes them
+			await.Until(t, "half of the keys to be removed", func() bool { return countRemoved(t, s, liveKeys+keys) >= keys/2 })
 		}
-		charge(brief, made, made+batch)
+		charge(shortLimit, keys, keys+batch)
 		pause()
 	}
 	st := s.Stats()
-	t.Logf("%d keys were made, and %d of them removed, with %d sweeps", made, removed(t, s, live+made), st.Sweeps)
+	t.Logf("%d keys were made, and %d of them removed, with %d sweeps", keys, countRemoved(t, s, liveKeys+keys), st.Sweeps)
 	if st.SweepErrors > 0 {
-		t.Errorf("%+v", st)
+		t.Errorf("got %+v, want no errors", st)
 	}
 }
 
-// removed returns how many of some keys are gone. A store in memory also removes keys when it makes room for others.
-func removed(t *testing.T, s *front.Store, made int) int {
+// countRemoved returns how many of these keys are removed. A store in memory also removes keys to make room for others.
+func countRemoved(t *testing.T, s *front.Store, keys int) int {
 	t.Helper()
 	if i, ok := store.As[store.Inspector](s); ok {
 		counts, err := i.KeyCounts(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(counts) > 0 && counts[0].Limit == "" { // all keys are always counted
-			return made - int(counts[0].Keys)
+		if len(counts) > 0 && counts[0].Limit == "" { // the count of all keys
+			return keys - int(counts[0].Keys)
 		}
 	}
 	return int(s.Stats().Swept)

@@ -10,18 +10,15 @@ import (
 
 // Stats are counts since New, for metrics. Counts of a wrapper that is left out are 0.
 type Stats struct {
-	// Repeated is the number of refusals that package deny repeated without calling
-	// the store.
+	// Repeated is the number of refusals that package deny repeated without calling the store.
 	Repeated int64
 	// Guard has the counts of package guard.
 	Guard guard.Stats
-	// Prefetched is the number of charges that were granted out of tokens that this
-	// process had taken ahead.
+	// Prefetched is the number of charges that were granted out of tokens that this process had taken ahead.
 	Prefetched int64
-	// Callers is the number of calls that went to the store, Batches the number of
-	// batches that they shared, and Ops the number of ops in these batches. Callers
-	// divided by Batches is what coalescing saves. A call is one Apply: one decision, or
-	// one batch that a caller made itself.
+	// Callers is the number of calls that went to the store, Batches the number of batches that they shared, and Ops
+	// the number of ops in these batches. Callers divided by Batches is what coalescing saves. A call is one Apply: one
+	// decision, or one batch that a caller made itself.
 	Callers, Batches, Ops int64
 	// Waiting is the number of calls that wait for a batch that has not left.
 	Waiting int

@@ -13,8 +13,7 @@ import (
 )
 
 const (
-	// sweepTimeout bounds one sweep, so that a silent server does not hold the
-	// sweeper for ever.
+	// sweepTimeout bounds one sweep, so that a silent server does not hold the sweeper for ever.
 	sweepTimeout = 30 * time.Second
 	// The pause after a sweep that did not reach the end is minPauseFactor to maxPauseFactor times as long
 	// as the sweep: the more of the rows were dead, the shorter. So a flood of new keys is

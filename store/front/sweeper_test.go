@@ -22,30 +22,29 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// lines is the log of a test.
-type lines struct {
+// logBuffer collects the lines of a log.
+type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
 }
 
 // take returns what was logged since the last call.
-func (l *lines) take() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	defer l.buf.Reset()
-	return l.buf.String()
+func (b *logBuffer) take() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.buf.Reset()
+	return b.buf.String()
 }
 
-func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+func (b *logBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
 
-// TestShortLivedKeysLeaveTheTable charges 5,000 keys once. Each can refuse somebody for a
-// tenth of a second. The table becomes empty without a call by the user.
+// TestShortLivedKeysLeaveTheTable charges 5,000 keys, each full for a tenth of a second, until they are swept.
 func TestShortLivedKeysLeaveTheTable(t *testing.T) {
 	const keys = 5000
 	begin, pg := time.Now(), openPostgres(t, migrated.Postgres(t))
@@ -64,7 +63,7 @@ func TestShortLivedKeysLeaveTheTable(t *testing.T) {
 	}
 	for _, a := range answers {
 		if a.Err != nil || !a.Decision.Allowed {
-			t.Fatalf("%+v", a)
+			t.Fatalf("got %+v, want it allowed", a)
 		}
 	}
 	await.Until(t, "an empty table", func() bool {
@@ -78,50 +77,49 @@ func TestShortLivedKeysLeaveTheTable(t *testing.T) {
 	await.Until(t, "the last row to be counted", func() bool { return s.Stats().Swept >= keys })
 	if st := s.Stats(); st.Swept != keys || st.SweepErrors != 0 || st.LastSweepError != nil ||
 		st.LastSweep.Before(begin) {
-		t.Errorf("%+v, want %d rows swept", st, keys)
+		t.Errorf("got %+v, want %d rows swept", st, keys)
 	}
 }
 
-// TestTheSweeperSurvivesErrors sees one line for each class of errors, longer and longer
-// pauses, and a line when it works again.
+// TestTheSweeperSurvivesErrors checks that there is one line for each class of errors, and one when it works again.
 func TestTheSweeperSurvivesErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log lines
+		var log logBuffer
 		r := newRemote()
 		s := front.New(r, &front.Config{Logger: log.logger()})
-		fail := func(err error) { r.fault.Store(&err) }
-		during := func(d time.Duration) (sweeps int64, said string) {
-			before := r.swept.Load()
+		setErr := func(err error) { r.sweepErr.Store(&err) }
+		run := func(d time.Duration) (sweeps int64, text string) {
+			oldCalls := r.sweepCalls.Load()
 			time.Sleep(d)
 			synctest.Wait()
-			return r.swept.Load() - before, log.take()
+			return r.sweepCalls.Load() - oldCalls, log.take()
 		}
-		if n, said := during(time.Hour); n < 300 || n > 420 || said != "" {
-			t.Errorf("%d sweeps in an hour: %s", n, said)
+		if n, text := run(time.Hour); n < 300 || n > 420 || text != "" {
+			t.Errorf("got %d sweeps in an hour, log %s; want 300 to 420, no line", n, text)
 		}
-		fail(fmt.Errorf("%w: no right", store.ErrSetup))
-		if n, said := during(time.Hour); n < 40 || n > 90 || strings.Count(said, "\n") != 1 ||
-			!strings.Contains(said, "no right") {
-			t.Errorf("%d sweeps in an hour of errors: %s", n, said)
+		setErr(fmt.Errorf("%w: no right", store.ErrSetup))
+		if n, text := run(time.Hour); n < 40 || n > 90 || strings.Count(text, "\n") != 1 ||
+			!strings.Contains(text, "no right") {
+			t.Errorf("got %d sweeps in an hour of errors, log %s; want 40 to 90, one line", n, text)
 		}
-		fail(fmt.Errorf("%w: gone", store.ErrUnavailable))
-		if _, said := during(time.Hour); strings.Count(said, "\n") != 1 || !strings.Contains(said, "gone") {
-			t.Errorf("another class: %s", said)
+		setErr(fmt.Errorf("%w: gone", store.ErrUnavailable))
+		if _, text := run(time.Hour); strings.Count(text, "\n") != 1 || !strings.Contains(text, "gone") {
+			t.Errorf("another class: got log %s, want one line", text)
 		}
-		fail(fmt.Errorf("%w: another right", store.ErrSetup))
-		if _, said := during(time.Hour); said != "" {
-			t.Errorf("a class that was told: %s", said)
+		setErr(fmt.Errorf("%w: another right", store.ErrSetup))
+		if _, text := run(time.Hour); text != "" {
+			t.Errorf("a class that was logged: got log %s, want no line", text)
 		}
-		fail(errors.New("of no class"))
-		if _, said := during(time.Hour); strings.Count(said, "\n") != 1 {
-			t.Errorf("of no class: %s", said)
+		setErr(errors.New("without a class"))
+		if _, text := run(time.Hour); strings.Count(text, "\n") != 1 {
+			t.Errorf("an error of no class: got log %s, want one line", text)
 		}
 		if st := s.Stats(); st.SweepErrors < 100 || st.LastSweepError == nil || st.Swept != 0 {
 			t.Errorf("%+v", st)
 		}
-		fail(nil)
-		if n, said := during(time.Hour); n < 290 || strings.Count(said, "\n") != 1 || !strings.Contains(said, "again") {
-			t.Errorf("%d sweeps after the errors: %s", n, said)
+		setErr(nil)
+		if n, text := run(time.Hour); n < 290 || strings.Count(text, "\n") != 1 || !strings.Contains(text, "again") {
+			t.Errorf("got %d sweeps after the errors, log %s; want 290, one line", n, text)
 		}
 		if st := s.Stats(); st.LastSweepError != nil || time.Since(st.LastSweep) > time.Minute {
 			t.Errorf("%+v", st)
@@ -130,23 +128,23 @@ func TestTheSweeperSurvivesErrors(t *testing.T) {
 	})
 }
 
-// TestTheSweeperEndsWithTheStore that somebody else has closed.
+// TestTheSweeperEndsWithTheStore checks that the sweeper ends, without a line, when it finds the store closed.
 func TestTheSweeperEndsWithTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log lines
+		var log logBuffer
 		r := newRemote()
 		s := front.New(r, &front.Config{Logger: log.logger()})
 		r.Store.Close()
 		time.Sleep(time.Hour)
-		if said := log.take(); r.swept.Load() != 1 || said != "" {
-			t.Errorf("%d sweeps of a closed store: %s", r.swept.Load(), said)
+		if text := log.take(); r.sweepCalls.Load() != 1 || text != "" {
+			t.Errorf("got %d sweeps of a closed store, log %s; want 1, no line", r.sweepCalls.Load(), text)
 		}
 		s.Close()
 	})
 }
 
-// TestTheSweeperComesBackSoonWhileThereIsMore: what it may remove at once is no limit.
-func TestTheSweeperComesBackSoonWhileThereIsMore(t *testing.T) {
+// TestTheSweeperPausesBrieflyWhileKeysAreLeft checks that 100,000 keys are gone within 14 s.
+func TestTheSweeperPausesBrieflyWhileKeysAreLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := memory.New(nil)
 		l, limit := headgate.New(inner, nil), headgate.MustParse("token-bucket 10/s burst 1")
@@ -159,18 +157,17 @@ func TestTheSweeperComesBackSoonWhileThereIsMore(t *testing.T) {
 		s := front.New(inner, nil)
 		time.Sleep(14 * time.Second) // the first within 10 s, then 20 of them
 		if st := s.Stats(); st.Swept != 100_000 {
-			t.Errorf("%+v", st)
+			t.Errorf("got %+v, want 100,000 swept", st)
 		}
 		s.Close()
 	})
 }
 
-// TestAFloodEndsALongPause: a sweep comes within some seconds after as many ops went to the store as a sweep removes,
-// and not before.
-func TestAFloodEndsALongPause(t *testing.T) {
+// TestManyOpsEndALongSweepPause checks that a sweep comes within 3 s after 5000 ops, and not before.
+func TestManyOpsEndALongSweepPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRemote()
-		// The first sweep comes at a random time within SweepEvery: within an hour it came in here once in 300 runs.
+		// The first sweep comes at a random time within SweepEvery. With an hour it came here once in 300 runs.
 		s := front.New(r, &front.Config{SweepEvery: 1_000_000 * time.Hour})
 		l, limit := headgate.New(s, nil), headgate.MustParse("fixed-window 1/30d")
 		for i, want := range []int64{0, 1, 1, 2, 2} { // 2500 keys each
@@ -180,17 +177,17 @@ func TestAFloodEndsALongPause(t *testing.T) {
 				}
 			}
 			time.Sleep(3 * time.Second)
-			if n := r.swept.Load(); n != want {
-				t.Errorf("%d sweeps after %d keys, want %d", n, 2500*(i+1), want)
+			if n := r.sweepCalls.Load(); n != want {
+				t.Errorf("got %d sweeps after %d keys, want %d", n, 2500*(i+1), want)
 			}
 		}
 		s.Close()
 	})
 }
 
-func TestHowOftenItSweeps(t *testing.T) {
-	// In five minutes; of 1 ns, which counts as 1 ms, in a second. A pause is random, from half of the mean to three
-	// halves, and these are the fewest and the most that there can be.
+func TestSweepEvery(t *testing.T) {
+	// The fewest and the most sweeps in five minutes, or in a second for 1 ns, which counts as 1 ms. A pause is random,
+	// from half of SweepEvery to three halves.
 	for every, want := range map[time.Duration][2]int64{
 		-1: {0, 0}, math.MinInt64: {0, 0}, 0: {20, 61}, 1: {667, 2001}, time.Minute: {3, 11}, math.MaxInt64: {0, 0},
 	} {
@@ -203,14 +200,14 @@ func TestHowOftenItSweeps(t *testing.T) {
 				time.Sleep(5 * time.Minute)
 			}
 			s.Close()
-			if n := r.swept.Load(); n < want[0] || n > want[1] {
-				t.Errorf("SweepEvery %d: %d sweeps, want %d to %d", every, n, want[0], want[1])
+			if n := r.sweepCalls.Load(); n < want[0] || n > want[1] {
+				t.Errorf("SweepEvery %d: got %d sweeps, want %d to %d", every, n, want[0], want[1])
 			}
 		})
 	}
 }
 
-// TestStats counts each kind of answer.
+// TestStats checks the count of each kind of answer.
 func TestStats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRemote()
@@ -230,16 +227,16 @@ func TestStats(t *testing.T) {
 		}
 		allow("token-bucket 1000000/s burst 1000000 prefetch 10%", 100)
 		st := s.Stats()
-		if st.Prefetched < 80 || st.Prefetched+st.Callers != 101 || st.Batches != r.asked.Load() {
-			t.Errorf("%+v after %d batches", st, r.asked.Load())
+		if st.Prefetched < 80 || st.Prefetched+st.Callers != 101 || st.Batches != r.applyCalls.Load() {
+			t.Errorf("%+v after %d batches", st, r.applyCalls.Load())
 		}
 		if _, err := s.Sweep(t.Context(), 10); err != nil {
 			t.Fatal(err)
 		}
-		ended, cancel := context.WithCancel(t.Context())
+		cancelled, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := s.Sweep(ended, 10); err == nil {
-			t.Error("a sweep in a context that has ended")
+		if _, err := s.Sweep(cancelled, 10); err == nil {
+			t.Error("a sweep with a cancelled context succeeded")
 		}
 		if st := s.Stats(); st.Sweeps != 1 || st.SweepErrors != 0 {
 			t.Errorf("%+v", st)
@@ -247,16 +244,16 @@ func TestStats(t *testing.T) {
 	})
 }
 
-// TestStatsWhileCallersCome is for the race detector.
+// TestStatsWhileCallersCome reads Stats while callers take, for the race detector.
 func TestStatsWhileCallersCome(t *testing.T) {
 	r := newRemote()
 	s := front.New(r, &front.Config{
 		SweepEvery: time.Millisecond, Guard: &front.GuardConfig{Deadline: time.Minute}, // on a busy machine
 	})
 	l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1000/s burst 10")
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for range 8 {
-		all.Go(func() {
+		wg.Go(func() {
 			for range 200 {
 				if _, err := l.Allow(context.Background(), limit, "k"); err != nil {
 					t.Error(err)
@@ -265,20 +262,20 @@ func TestStatsWhileCallersCome(t *testing.T) {
 			}
 		})
 	}
-	all.Wait()
-	if st := s.Stats(); st.Repeated+st.Callers < 1600 { // one who comes as a refusal ends is both
+	wg.Wait()
+	if st := s.Stats(); st.Repeated+st.Callers < 1600 { // a call may count as both
 		t.Errorf("%+v", st)
 	}
 	s.Close()
 }
 
-// TestAStoreInThisProcessHasNoWrappers: its Stats are those of the sweeper.
+// TestAStoreInThisProcessHasNoWrappers checks that New adds no wrappers to a memory store, and that Stats stay zero.
 func TestAStoreInThisProcessHasNoWrappers(t *testing.T) {
 	inner := memory.New(nil)
 	s := front.New(inner, noSweeper)
 	defer s.Close()
 	if s.Unwrap() != store.Store(inner) {
-		t.Error("something is in front of the store")
+		t.Error("Unwrap returns a wrapper, want the store")
 	}
 	out := make([]law.Outcome, 1)
 	op := law.Op{
@@ -286,9 +283,9 @@ func TestAStoreInThisProcessHasNoWrappers(t *testing.T) {
 		Params: law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: 1000, Drain: 1}, Cost: 1000, Count: 1,
 	}
 	if err := s.Apply(t.Context(), []law.Op{op}, out); err != nil || out[0].Granted != 1 {
-		t.Errorf("%+v, %v", out[0], err)
+		t.Errorf("got %+v, %v; want it granted", out[0], err)
 	}
 	if st := s.Stats(); st != (front.Stats{}) {
-		t.Errorf("%+v", st)
+		t.Errorf("got %+v, want zero", st)
 	}
 }

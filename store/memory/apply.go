@@ -117,7 +117,7 @@ func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome) (full
 			if w.rich != nil {
 				w.rich.word.Store(w.word)
 			}
-			if w.reserved {
+			if w.isReserved {
 				sc.spareLimits = append(sc.spareLimits, w.limit)
 			}
 			// The next attempt may find another cell.
@@ -136,7 +136,7 @@ func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome) (full
 	}
 	for i := range sc.work {
 		if w := &sc.work[i]; w.firstOp == i {
-			if added := s.writeBack(w, &ops[i]); w.reserved && !added {
+			if added := s.writeBack(w, &ops[i]); w.isReserved && !added {
 				s.release(w.limit)
 			}
 		}
@@ -182,31 +182,31 @@ func (s *Store) writeBack(w *work, op *law.Op) (added bool) {
 	}
 	w.updateLog()
 	s.usedBytes.Add(w.log.bytes() + w.receipts.bytes() - w.oldBytes)
-	kept := w.log != nil && len(w.log.list) > 0 || w.receipts.len() > 0
-	if r.State.Kind == 0 && !kept {
+	hasLogOrReceipts := w.log != nil && len(w.log.list) > 0 || w.receipts.len() > 0
+	if r.State.Kind == 0 && !hasLogOrReceipts {
 		s.forget(w)
 		return false
 	}
 	st, p := &r.State, &op.Params
-	simple := p.Plain() && !kept && r.Reason == "" && *st == p.PlainState(st.Level, st.At)
-	if simple {
+	isSimple := p.Plain() && !hasLogOrReceipts && r.Reason == "" && *st == p.PlainState(st.Level, st.At)
+	if isSimple {
 		if id := s.defs.id(w.limit, p); id != 0 {
 			return s.keepPlain(w, op, id)
 		}
 	}
-	return s.keepRich(w, op, simple)
+	return s.keepRich(w, op, isSimple)
 }
 
 // maxNewBytes returns how many bytes of log entries and receipts a group may add. It leaves out ops that correct or
 // end a charge, which must not be refused for lack of room: a settlement adds at most one attempt for each attempt of
-// the request. It leaves out repeated requests too.
+// the request. It leaves out retries too.
 func (sc *scratch) maxNewBytes(ops []law.Op) (n int64) {
 	for i := range ops {
 		op := &ops[i]
 		if op.Verb == law.Block || op.Verb != law.Extend && !creates(op) {
 			continue
 		}
-		if _, repeated := sc.work[sc.work[i].firstOp].receipts.Receipt(op.ID); repeated && op.Verb == law.Take {
+		if _, isRetry := sc.work[sc.work[i].firstOp].receipts.Receipt(op.ID); isRetry && op.Verb == law.Take {
 			continue
 		}
 		id := int64(len(op.ID))
@@ -284,21 +284,21 @@ func (s *Store) keepPlain(w *work, op *law.Op, id uint64) (added bool) {
 	return added
 }
 
-// keepRich writes a cell as an object. It reports whether it made the cell.
-func (s *Store) keepRich(w *work, op *law.Op, simple bool) (added bool) {
+// keepRich writes a cell as an object, and reports whether it made the cell. A simple cell is a level and a time.
+func (s *Store) keepRich(w *work, op *law.Op, isSimple bool) (added bool) {
 	r, st := w.rich, &w.record.State
 	// A reader without a lock relies on the object's parameters, and on a time that never runs backwards.
-	if r == nil || simple && (*r.params != op.Params || st.At < r.at.Load()) {
+	if r == nil || isSimple && (*r.params != op.Params || st.At < r.at.Load()) {
 		r = s.newRich(w.limit, &op.Params)
 	}
 	r.state, r.reason, r.log, r.receipts = *st, w.record.Reason, w.log, w.receipts
 	word, at := wordOf(0, idOther), r.at.Load()
-	if simple {
+	if isSimple {
 		word, at = wordOf(st.Level, idPlain), st.At
 	}
-	dead := r.deadAt(word)
-	if simple {
-		dead = st.EmptyAt
+	deadAt := r.deadAt(word)
+	if isSimple {
+		deadAt = st.EmptyAt
 	}
 	if r != w.rich {
 		if w.exists {
@@ -317,8 +317,8 @@ func (s *Store) keepRich(w *work, op *law.Op, simple bool) (added bool) {
 		w.rich.word.Store(wordOf(0, idGone))
 	}
 	if r.log != nil || r.receipts != nil {
-		s.tables[w.table].Load().logs = true
+		s.tables[w.table].Load().hasLogs = true
 	}
-	s.noteDeath(w.table, dead)
+	s.noteDeath(w.table, deadAt)
 	return added
 }

@@ -13,45 +13,45 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// generous admits all charges of a benchmark, stingy next to none.
+// fastLimit admits all charges of a benchmark, slowLimit only the first of each key.
 var (
-	generous = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: law.Max / 2, Step: 1, Drain: 1_000_000}
-	stingy   = law.Params{Kind: law.Bucket, Unit: 3_600_000_000, Capacity: 3_600_000_000, Step: 1, Drain: 1}
+	fastLimit = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: law.Max / 2, Step: 1, Drain: 1_000_000}
+	slowLimit = law.Params{Kind: law.Bucket, Unit: 3_600_000_000, Capacity: 3_600_000_000, Step: 1, Drain: 1}
 )
 
-func keys(n int) []string {
-	list := make([]string, n)
-	for i := range list {
-		list[i] = fmt.Sprintf("client-%09d", i)
+func makeKeys(n int) []string {
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("client-%09d", i)
 	}
-	return list
+	return keys
 }
 
-// BenchmarkTakeOne charges one of several numbers of keys, from all processors at once.
+// BenchmarkTakeOne charges random keys, out of 1 to 1,000,000, on all processors.
 func BenchmarkTakeOne(b *testing.B) {
 	for _, n := range []int{1, 1000, 1_000_000} {
-		list := keys(n)
+		keys := makeKeys(n)
 		for _, tt := range []struct {
 			name string
 			p    law.Params
-		}{{"allow", generous}, {"refuse", stingy}} {
+		}{{"allow", fastLimit}, {"refuse", slowLimit}} {
 			want := tt.name == "allow"
 			b.Run(fmt.Sprintf("keys=%d/%s", n, tt.name), func(b *testing.B) {
 				s := memory.New(&memory.Config{MaxKeys: 2 * n})
-				for _, key := range list {
+				for _, key := range keys {
 					take(b, s, key, &tt.p)
 				}
-				var who atomic.Uint64
+				var goroutines atomic.Uint64
 				b.ReportAllocs()
 				b.ResetTimer()
 				b.RunParallel(func(pb *testing.PB) {
 					ctx := context.Background()
-					x := who.Add(1) * 0x9e3779b97f4a7c15
+					x := goroutines.Add(1) * 0x9e3779b97f4a7c15
 					for pb.Next() {
 						x ^= x << 13
 						x ^= x >> 7
 						x ^= x << 17
-						cell := law.Cell{Limit: "api", Key: list[x%uint64(n)]}
+						cell := law.Cell{Limit: "api", Key: keys[x%uint64(n)]}
 						if out, ok := s.TakeOne(ctx, cell, &tt.p, tt.p.Unit); !ok || out.Granted != want {
 							b.Error(out, ok)
 							return
@@ -66,7 +66,7 @@ func BenchmarkTakeOne(b *testing.B) {
 func take(tb testing.TB, s *memory.Store, key string, p *law.Params) store.Brief {
 	out, ok := s.TakeOne(context.Background(), law.Cell{Limit: "api", Key: key}, p, p.Unit)
 	if !ok {
-		tb.Fatal("not decided")
+		tb.Fatal("TakeOne has not decided")
 	}
 	return out
 }
@@ -74,7 +74,7 @@ func take(tb testing.TB, s *memory.Store, key string, p *law.Params) store.Brief
 // BenchmarkApply measures a batch of one op.
 func BenchmarkApply(b *testing.B) {
 	s := memory.New(nil)
-	ops := []law.Op{{Verb: law.Take, Cell: law.Cell{Limit: "api", Key: "k"}, Params: generous, Cost: 1000, Count: 1}}
+	ops := []law.Op{{Verb: law.Take, Cell: law.Cell{Limit: "api", Key: "k"}, Params: fastLimit, Cost: 1000, Count: 1}}
 	outs := make([]law.Outcome, 1)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -89,7 +89,7 @@ func BenchmarkApply(b *testing.B) {
 // of the slowest insertion.
 func BenchmarkMillionKeys(b *testing.B) {
 	const n = 1_000_000
-	heap := func() uint64 {
+	heapBytes := func() uint64 {
 		runtime.GC()
 		runtime.GC()
 		var m runtime.MemStats
@@ -97,19 +97,19 @@ func BenchmarkMillionKeys(b *testing.B) {
 		return m.HeapAlloc
 	}
 	for b.Loop() {
-		before := heap()
+		before := heapBytes()
 		s := memory.New(&memory.Config{Names: true})
-		var longest time.Duration
+		var slowest time.Duration
 		begin := time.Now()
 		for i := range n {
 			key := fmt.Sprintf("client-%09d", i)
 			start := time.Now()
-			take(b, s, key, &stingy)
-			longest = max(longest, time.Since(start))
+			take(b, s, key, &slowLimit)
+			slowest = max(slowest, time.Since(start))
 		}
 		b.ReportMetric(float64(time.Since(begin).Nanoseconds())/n, "insert-ns/key")
-		b.ReportMetric(float64(longest.Microseconds()), "longest-us")
-		b.ReportMetric(float64(heap()-before)/n, "B/key")
+		b.ReportMetric(float64(slowest.Microseconds()), "longest-us")
+		b.ReportMetric(float64(heapBytes()-before)/n, "B/key")
 		start := time.Now()
 		runtime.GC()
 		b.ReportMetric(float64(time.Since(start).Microseconds()), "gc-us")

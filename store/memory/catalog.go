@@ -30,20 +30,20 @@ type entry struct {
 }
 
 // ReadCatalog implements store.Catalog.
-func (c *catalog) ReadCatalog(ctx context.Context, since int64) (read store.CatalogChanges, err error) {
+func (c *catalog) ReadCatalog(ctx context.Context, since int64) (changes store.CatalogChanges, err error) {
 	if err := c.ready(ctx); err != nil {
-		return read, err
+		return changes, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	read.Version, read.Clock = c.version, c.clock()
-	read.At, read.SinceAt = c.writtenAt(c.version), c.writtenAt(since)
+	changes.Version, changes.Clock = c.version, c.clock()
+	changes.At, changes.SinceAt = c.writtenAt(c.version), c.writtenAt(since)
 	for _, e := range c.items {
 		if e.version > since && (since > 0 || !e.item.Removed && !e.item.Kind.PerKey()) {
-			read.Items = append(read.Items, e.item)
+			changes.Items = append(changes.Items, e.item)
 		}
 	}
-	return read, nil
+	return changes, nil
 }
 
 // writtenAt returns when a version was written, or 0. The caller holds mu.

@@ -115,12 +115,12 @@ func (r *rich) deadAt(word uint64) int64 {
 	if idOf(word) == idPlain {
 		return r.params.PlainEmptyAt(levelOf(word), r.at.Load())
 	}
-	dead := max(r.state.EmptyAt, r.state.BlockedUntil)
+	end := max(r.state.EmptyAt, r.state.BlockedUntil)
 	if r.log != nil {
-		dead = max(dead, r.log.keepUntil())
+		end = max(end, r.log.keepUntil())
 	}
 	if r.receipts.len() > 0 {
-		dead = max(dead, r.receipts.lastKeepUntil)
+		end = max(end, r.receipts.lastKeepUntil)
 	}
-	return dead
+	return end
 }

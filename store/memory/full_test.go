@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// slow is a limit of one unit, which does not drain within a test.
-var slow = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: 3_600_000_000, Drain: 1000}
+// hourly is a limit of one unit, which drains in an hour.
+var hourly = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: 3_600_000_000, Drain: 1000}
 
 func takeOp(limit, key string, p law.Params) law.Op {
 	return law.Op{Verb: law.Take, Cell: law.Cell{Limit: limit, Key: key}, Params: p, Cost: 1000, Count: 1}
@@ -33,118 +33,117 @@ func countOf(t *testing.T, s *memory.Store, limit string) store.KeyCount {
 	return store.KeyCount{Limit: limit}
 }
 
-// TestAFloodOfKeysIsRefused invents as many keys of a slow limit as a store holds, and
-// more. New keys fail, no memory is taken for them, and other limits and keys go on.
+// TestAFloodOfKeysIsRefused charges 60,000 keys more than MaxKeys. They fail and take no memory. Other limits, and the
+// keys that have a cell, are decided as before.
 func TestAFloodOfKeysIsRefused(t *testing.T) {
 	tier.Engines(t)
-	const most, more = 10_000, 60_000
-	heap := func() uint64 {
+	const maxKeys, newKeys = 10_000, 60_000
+	heapBytes := func() uint64 {
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		return m.HeapAlloc
 	}
 	now := t0
-	s := memory.New(&memory.Config{Clock: func() int64 { return now }, MaxKeys: most})
-	for i := range most {
-		if b, ok := s.TakeOne(t.Context(), law.Cell{Limit: "slow", Key: fmt.Sprint(i)}, &slow, 1000); !ok ||
+	s := memory.New(&memory.Config{Clock: func() int64 { return now }, MaxKeys: maxKeys})
+	for i := range maxKeys {
+		if b, ok := s.TakeOne(t.Context(), law.Cell{Limit: "slow", Key: fmt.Sprint(i)}, &hourly, 1000); !ok ||
 			!b.Granted {
-			t.Fatalf("key %d: %+v, %v", i, b, ok)
+			t.Fatalf("key %d: got %+v, %v; want it admitted", i, b, ok)
 		}
 	}
-	before := heap()
-	for i := range more {
-		if out := apply(t, s, takeOp("slow", fmt.Sprint("new ", i), slow)); !errors.Is(out.Err, store.ErrFull) {
-			t.Fatalf("new key %d: %+v", i, out)
+	before := heapBytes()
+	for i := range newKeys {
+		if out := apply(t, s, takeOp("slow", fmt.Sprint("new ", i), hourly)); !errors.Is(out.Err, store.ErrFull) {
+			t.Fatalf("new key %d: got %+v, want ErrFull", i, out)
 		}
 	}
-	if grown := int64(heap()) - int64(before); grown > 1<<20 {
-		t.Errorf("%d bytes more are in use after %d new keys", grown, more)
+	if growth := int64(heapBytes()) - int64(before); growth > 1<<20 {
+		t.Errorf("got %d bytes more after %d new keys, want 1 MiB at most", growth, newKeys)
 	}
-	if got, want := countOf(t, s, "slow"), (store.KeyCount{Limit: "slow", Keys: most, Max: most, At: t0}); got != want {
-		t.Errorf("%+v, want %+v", got, want)
+	want := store.KeyCount{Limit: "slow", Keys: maxKeys, Max: maxKeys, At: t0}
+	if got := countOf(t, s, "slow"); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if out := apply(t, s, takeOp("another", "k", slow)); out.Granted != 1 {
-		t.Errorf("another limit: %+v", out)
+	if out := apply(t, s, takeOp("another", "k", hourly)); out.Granted != 1 {
+		t.Errorf("another limit: got %+v, want it admitted", out)
 	}
-	if b, ok := s.TakeOne(t.Context(), law.Cell{Limit: "slow", Key: "7"}, &slow, 1000); !ok || b.Granted {
-		t.Errorf("a key that was there before: %+v, %v", b, ok)
+	if b, ok := s.TakeOne(t.Context(), law.Cell{Limit: "slow", Key: "7"}, &hourly, 1000); !ok || b.Granted {
+		t.Errorf("a key with a cell: got %+v, %v; want it refused", b, ok)
 	}
 
-	now += slow.Step + 1 // no charge counts any more
+	now += hourly.Step + 1 // no charge counts any more
 	for i := range 1000 {
 		for n := range 2 {
-			if out := apply(t, s, takeOp("slow", fmt.Sprint("new ", i), slow)); out.Granted != int64(1-n) {
-				t.Fatalf("key %d after room was made, take %d: %+v", i, n+1, out)
+			if out := apply(t, s, takeOp("slow", fmt.Sprint("new ", i), hourly)); out.Granted != int64(1-n) {
+				t.Fatalf("new key %d when no charge counts, take %d: got %+v", i, n+1, out)
 			}
 		}
 	}
 }
 
-// TestNewKeysOfAFullLimit calls every verb with a key without a cell. Verbs that would make a cell fail, and
-// the rest of their group is not done.
-func TestNewKeysOfAFullLimit(t *testing.T) {
+// TestVerbsOnANewKeyOfAFullLimit checks that a verb which would make a cell fails, and its whole group with it.
+func TestVerbsOnANewKeyOfAFullLimit(t *testing.T) {
 	t.Parallel()
 	s := memory.New(&memory.Config{Clock: func() int64 { return t0 }, MaxKeys: 2, Names: true})
-	apply(t, s, takeOp("l", "a", slow))
-	apply(t, s, takeOp("l", "b", slow))
-	verb := func(v law.Verb, ttl int64) law.Op {
-		op := takeOp("l", "new", slow)
+	apply(t, s, takeOp("l", "a", hourly))
+	apply(t, s, takeOp("l", "b", hourly))
+	newKeyOp := func(v law.Verb, ttl int64) law.Op {
+		op := takeOp("l", "new", hourly)
 		op.Verb, op.TTL = v, ttl
 		return op
 	}
-	id := takeOp("l", "new", slow)
-	id.ID, id.TTL = "id", 1000
-	settle := verb(law.Settle, 0)
+	takeWithID := takeOp("l", "new", hourly)
+	takeWithID.ID, takeWithID.TTL = "id", 1000
+	settle := newKeyOp(law.Settle, 0)
 	settle.ID = "id"
 	for name, tt := range map[string]struct {
 		op      law.Op
 		granted int64
-		err     error
+		wantErr error
 	}{
-		"take":         {takeOp("l", "new", slow), 0, store.ErrFull},
-		"with an id":   {id, 0, store.ErrFull},
-		"block":        {verb(law.Block, 1000), 0, store.ErrFull},
-		"lift a block": {verb(law.Block, 0), 1, nil},
-		"check":        {verb(law.Check, 0), 1, nil},
-		"reset":        {verb(law.Reset, 0), 0, nil},
+		"take":         {takeOp("l", "new", hourly), 0, store.ErrFull},
+		"with an id":   {takeWithID, 0, store.ErrFull},
+		"block":        {newKeyOp(law.Block, 1000), 0, store.ErrFull},
+		"lift a block": {newKeyOp(law.Block, 0), 1, nil},
+		"check":        {newKeyOp(law.Check, 0), 1, nil},
+		"reset":        {newKeyOp(law.Reset, 0), 0, nil},
 		"settle":       {settle, 0, law.ErrUnknownID},
 	} {
 		out := apply(t, s, tt.op)
-		if out.Granted != tt.granted || !errors.Is(out.Err, tt.err) || out.Err != nil && tt.err == nil {
-			t.Errorf("%s: %+v", name, out)
+		if out.Granted != tt.granted || !errors.Is(out.Err, tt.wantErr) {
+			t.Errorf("%s: got %+v, want %d granted and error %v", name, out, tt.granted, tt.wantErr)
 		}
-		if _, ok := s.TakeOne(t.Context(), tt.op.Cell, &slow, 1000); ok {
-			t.Errorf("%s: then TakeOne has decided", name)
+		if _, ok := s.TakeOne(t.Context(), tt.op.Cell, &hourly, 1000); ok {
+			t.Errorf("%s: TakeOne has decided the new key, want it left to Apply", name)
 		}
 	}
-	ops := []law.Op{takeOp("other", "k", slow), takeOp("l", "new", slow)}
+	ops := []law.Op{takeOp("other", "k", hourly), takeOp("l", "new", hourly)}
 	outs := make([]law.Outcome, 2)
 	if err := s.Apply(t.Context(), ops, outs); err != nil || !errors.Is(outs[0].Err, store.ErrFull) ||
 		!errors.Is(outs[1].Err, store.ErrFull) {
-		t.Errorf("a group: %+v, %v", outs, err)
+		t.Errorf("a group: got %+v, %v; want ErrFull for both ops", outs, err)
 	}
 	if cells, _, err := s.Cells(t.Context(), store.Query{}); err != nil || len(cells) != 2 {
-		t.Errorf("%+v, %v", cells, err)
+		t.Errorf("got cells %+v, %v; want two", cells, err)
 	}
-	if all := countOf(t, s, ""); all.Keys != 2 {
-		t.Errorf("%+v", all)
+	if total := countOf(t, s, ""); total.Keys != 2 {
+		t.Errorf("got %+v, want two keys of all limits", total)
 	}
 }
 
-// TestDeadKeysMakeNoTableGrow makes 60,000 keys that die soon, without a sweep: later keys take their places,
-// by every way to make a cell.
+// TestDeadKeysMakeNoTableGrow makes 60,000 keys that die after 0.1 s, without a sweep: later keys must replace them.
 func TestDeadKeysMakeNoTableGrow(t *testing.T) {
 	t.Parallel()
-	brief := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: 100_000, Drain: 1000} // empty after 0.1 s
-	const keys, every = 60_000, 600
-	for name, ask := range map[string]func(s *memory.Store, key string) bool{
+	shortLimit := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: 100_000, Drain: 1000} // 0.1 s
+	const keys, keysPerStep = 60_000, 600
+	for name, takeKey := range map[string]func(s *memory.Store, key string) bool{
 		"one": func(s *memory.Store, key string) bool {
-			b, ok := s.TakeOne(t.Context(), law.Cell{Limit: "brief", Key: key}, &brief, 1000)
+			b, ok := s.TakeOne(t.Context(), law.Cell{Limit: "brief", Key: key}, &shortLimit, 1000)
 			return ok && b.Granted
 		},
 		"a group of two": func(s *memory.Store, key string) bool {
-			ops := []law.Op{takeOp("brief", key, brief), takeOp("brief", key+"b", brief)}
+			ops := []law.Op{takeOp("brief", key, shortLimit), takeOp("brief", key+"b", shortLimit)}
 			ops[0].Group, ops[1].Group = 1, 1
 			outs := make([]law.Outcome, 2)
 			return s.Apply(t.Context(), ops, outs) == nil && outs[0].Granted == 1 && outs[1].Granted == 1
@@ -153,15 +152,15 @@ func TestDeadKeysMakeNoTableGrow(t *testing.T) {
 		now := t0
 		s := memory.New(&memory.Config{Clock: func() int64 { return now }})
 		for i := range keys {
-			if i%every == 0 {
-				now += 2 * brief.Step
+			if i%keysPerStep == 0 {
+				now += 2 * shortLimit.Step
 			}
-			if !ask(s, fmt.Sprint(i)) {
+			if !takeKey(s, fmt.Sprint(i)) {
 				t.Fatalf("%s: key %d was refused", name, i)
 			}
 		}
 		if count := countOf(t, s, "brief"); count.Keys > keys/2 { // each table keeps a few dead cells
-			t.Errorf("%s: %d keys are held, of which %d can count", name, count.Keys, 2*every)
+			t.Errorf("%s: got %d cells, want %d at most: %d can count", name, count.Keys, keys/2, 2*keysPerStep)
 		}
 	}
 }
@@ -169,73 +168,72 @@ func TestDeadKeysMakeNoTableGrow(t *testing.T) {
 func TestDefaultMaxKeys(t *testing.T) {
 	t.Parallel()
 	s := memory.New(nil)
-	apply(t, s, takeOp("slow", "k", slow))
+	apply(t, s, takeOp("slow", "k", hourly))
 	if count := countOf(t, s, "slow"); count.Max != memory.DefaultMaxKeys {
-		t.Errorf("%+v, want %d keys at most", count, memory.DefaultMaxKeys)
+		t.Errorf("got %+v, want Max %d", count, memory.DefaultMaxKeys)
 	}
 }
 
-// TestAllLimitsTogetherAreBounded invents limits as well as keys.
+// TestAllLimitsTogetherAreBounded charges more limits and keys than MaxTotal.
 func TestAllLimitsTogetherAreBounded(t *testing.T) {
 	t.Parallel()
-	const total = 100
+	const maxTotal = 100
 	now := t0
-	s := memory.New(&memory.Config{Clock: func() int64 { return now }, MaxTotal: total})
-	for i := range total {
-		if out := apply(t, s, takeOp(fmt.Sprint("limit ", i%7), fmt.Sprint(i), slow)); out.Granted != 1 {
-			t.Fatalf("key %d: %+v", i, out)
+	s := memory.New(&memory.Config{Clock: func() int64 { return now }, MaxTotal: maxTotal})
+	for i := range maxTotal {
+		if out := apply(t, s, takeOp(fmt.Sprint("limit ", i%7), fmt.Sprint(i), hourly)); out.Granted != 1 {
+			t.Fatalf("key %d: got %+v, want it admitted", i, out)
 		}
 	}
 	for i := range 12_000 {
-		if out := apply(t, s, takeOp(fmt.Sprint("new limit ", i), "k", slow)); !errors.Is(out.Err, store.ErrFull) {
-			t.Fatalf("limit %d: %+v", i, out)
+		if out := apply(t, s, takeOp(fmt.Sprint("new limit ", i), "k", hourly)); !errors.Is(out.Err, store.ErrFull) {
+			t.Fatalf("limit %d: got %+v, want ErrFull", i, out)
 		}
 	}
-	if got, want := countOf(t, s, ""), (store.KeyCount{Keys: total, Max: total, At: t0}); got != want {
-		t.Errorf("all together: %+v, want %+v", got, want)
+	if got, want := countOf(t, s, ""), (store.KeyCount{Keys: maxTotal, Max: maxTotal, At: t0}); got != want {
+		t.Errorf("all limits: got %+v, want %+v", got, want)
 	}
-	now += slow.Step + 1
+	now += hourly.Step + 1
 	for range 3 { // a sweep stops at its bound; the next one removes the rest
 		if _, err := s.Sweep(t.Context(), 100_000); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if counts, err := s.KeyCounts(t.Context()); err != nil || len(counts) != 1 || counts[0].Keys != 0 {
-		t.Errorf("nothing counts any more, and yet: %+v, %v", counts, err)
+		t.Errorf("no charge counts any more: got %+v, %v; want no keys", counts, err)
 	}
 }
 
-// TestLimitsWithoutKeysAreForgotten charges one new limit after another.
+// TestLimitsWithoutKeysAreForgotten charges 20,000 limits, and sweeps when their charges no longer count.
 func TestLimitsWithoutKeysAreForgotten(t *testing.T) {
 	t.Parallel()
 	now := t0
 	s := memory.New(&memory.Config{Clock: func() int64 { return now }})
-	ids := slow
+	p := hourly
 	for i := range 20_000 {
-		ids.Capacity = 1000 + int64(i) // so that the numbers of definitions are soon used up
-		apply(t, s, takeOp(fmt.Sprint("limit ", i), "k", ids))
+		p.Capacity = 1000 + int64(i) // so the numbers of definitions are soon used up
+		apply(t, s, takeOp(fmt.Sprint("limit ", i), "k", p))
 		if i%100 == 0 {
-			now += 2 * slow.Step
+			now += 2 * hourly.Step
 			if _, err := s.Sweep(t.Context(), 1000); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	if n := s.Limits(); n > 6000 {
-		t.Errorf("%d limits are known, nearly all without a key", n)
+		t.Errorf("got %d limits, want 6000 at most: nearly all have no key", n)
 	}
-	for i := range 20_000 { // no limit was mixed up with another
-		ids.Capacity = 1000 + int64(i)
-		if out := apply(t, s, takeOp(fmt.Sprint("limit ", i), "new", ids)); out.Granted != 1 {
-			t.Fatalf("limit %d: %+v", i, out)
+	for i := range 20_000 { // each limit has its own cells
+		p.Capacity = 1000 + int64(i)
+		if out := apply(t, s, takeOp(fmt.Sprint("limit ", i), "new", p)); out.Granted != 1 {
+			t.Fatalf("limit %d: got %+v, want a new key admitted", i, out)
 		}
 	}
 }
 
-// TestABoundOfBytes fills a store with requests that have ids, and with attempts of a log, up to Config.MaxBytes.
-// Requests that would add bytes fail. Other requests go on, and so do ops that end a charge. When the charges no longer
-// count, there is room again.
-func TestABoundOfBytes(t *testing.T) {
+// TestConfigMaxBytes fills a store with requests that have ids, and with attempts of a log. Then requests that would
+// add bytes fail, others are decided, and so are ops that end a charge. When no charge counts, there is room again.
+func TestConfigMaxBytes(t *testing.T) {
 	t.Parallel()
 	now := t0
 	s := memory.New(&memory.Config{Clock: func() int64 { return now }, MaxBytes: 100_000})
@@ -246,11 +244,11 @@ func TestABoundOfBytes(t *testing.T) {
 		return op
 	}
 	request := func(i int) law.Op {
-		op := takeOp("l", fmt.Sprint(i), slow)
+		op := takeOp("l", fmt.Sprint(i), hourly)
 		op.ID, op.TTL = fmt.Sprintf("request %4d", i), 60_000_000
 		return op
 	}
-	fill := func() (requests, attempts int) {
+	fillBytes := func() (requests, attempts int) {
 		for requests = 0; apply(t, s, request(requests)).Err == nil; requests++ {
 			if requests%2 == 0 {
 				continue
@@ -261,27 +259,30 @@ func TestABoundOfBytes(t *testing.T) {
 		}
 		return requests, attempts
 	}
-	requests, attempts := fill()
+	requests, attempts := fillBytes()
+	// A receipt takes 450 bytes and 12 for its id, a log entry 100.
 	if bytes := requests*462 + attempts*100; bytes > 100_000 || bytes < 98_000 {
-		t.Errorf("%d requests and %d attempts took %d bytes, of 100,000", requests, attempts, bytes)
+		t.Errorf("got %d requests and %d attempts in %d bytes, want 98,000 to 100,000", requests, attempts, bytes)
 	}
+	oldRequest := request(0)
+	settle := law.Op{Verb: law.Settle, Cell: oldRequest.Cell, Params: hourly, ID: oldRequest.ID, Count: 1}
 	for name, tt := range map[string]struct {
 		op   law.Op
 		want error
 	}{
-		"a request":      {request(10_000), store.ErrFull},
-		"no id":          {takeOp("l", "x", slow), nil},
-		"a repetition":   {request(0), nil},
-		"a cancellation": {law.Op{Verb: law.Settle, Cell: request(0).Cell, Params: slow, ID: request(0).ID, Count: 1}, nil},
-		"a reset":        {law.Op{Verb: law.Reset, Cell: attempt("1").Cell, Params: log}, nil},
+		"a request":    {request(10_000), store.ErrFull},
+		"no id":        {takeOp("l", "x", hourly), nil},
+		"a repetition": {oldRequest, nil},
+		"a settlement": {settle, nil},
+		"a reset":      {law.Op{Verb: law.Reset, Cell: attempt("1").Cell, Params: log}, nil},
 	} {
 		if out := apply(t, s, tt.op); !errors.Is(out.Err, tt.want) {
-			t.Errorf("%s: %v, want %v", name, out.Err, tt.want)
+			t.Errorf("%s: got %v, want %v", name, out.Err, tt.want)
 		}
 	}
-	now += 2 * slow.Step
-	if again, _ := fill(); again < requests {
-		t.Errorf("%d requests when the others were over, %d before", again, requests)
+	now += 2 * hourly.Step
+	if newRequests, _ := fillBytes(); newRequests < requests {
+		t.Errorf("got %d requests when no charge counts any more, want %d as before", newRequests, requests)
 	}
 }
 

@@ -22,7 +22,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 	}
 	clock = s.clock()
 	if q.Limit != "" && q.HasKey {
-		return s.cellsNamed(&q, clock), clock, nil
+		return s.lookupCell(&q, clock), clock, nil
 	}
 	if !s.names {
 		return nil, 0, fmt.Errorf("%w: this memory store does not keep the names of keys; set Names in "+
@@ -49,14 +49,14 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 // firstCells collects the max first cells, in the order of lists, of those that are added. It holds up to twice as
 // many until it is trimmed, so a page of a million keys takes the memory of two pages.
 type firstCells struct {
-	max     int
-	cells   []store.Cell
-	trimmed bool // the max first cells are in order; those that were added since stand after them
+	max       int
+	cells     []store.Cell
+	isTrimmed bool // the max first cells are in order; cells that were added since stand after them
 }
 
 // mayAdd reports whether a cell may be among the first. It does not keep the key.
 func (s *firstCells) mayAdd(limit string, key []byte) bool {
-	if !s.trimmed {
+	if !s.isTrimmed {
 		return true
 	}
 	last := &s.cells[s.max-1]
@@ -66,7 +66,7 @@ func (s *firstCells) mayAdd(limit string, key []byte) bool {
 func (s *firstCells) add(c *store.Cell) {
 	if s.cells = append(s.cells, *c); len(s.cells) == 2*s.max {
 		s.trim()
-		s.trimmed = true
+		s.isTrimmed = true
 	}
 }
 
@@ -96,8 +96,8 @@ func (s *Store) addMatches(t *table, q *store.Query, clock int64, page *firstCel
 	}
 }
 
-// cellsNamed returns the cell that a query names, if it exists and matches the query.
-func (s *Store) cellsNamed(q *store.Query, clock int64) []store.Cell {
+// lookupCell returns the one cell of a query for a limit and a key, if it exists and matches the query.
+func (s *Store) lookupCell(q *store.Query, clock int64) []store.Cell {
 	id := law.Cell{Limit: q.Limit, Key: q.Key}
 	h := s.hash(&id)
 	ti := s.tableOf(h)

@@ -29,13 +29,13 @@ func (s *Store) hash(c *law.Cell) hash {
 
 // limit has the hash of a limit's name, and counts the limit's cells.
 type limit struct {
-	name   string
-	hash   hash
-	cached bool     // it is in Store.cachedLimits, and is never retired; guarded by Store.limitsMu
-	_      [24]byte // decisions read the fields before; new and removed keys write those after
+	name     string
+	hash     hash
+	isCached bool     // it is in Store.cachedLimits, and is never retired; guarded by Store.limitsMu
+	_        [24]byte // decisions read the fields before; new and removed keys write those after
 
-	cellCount atomic.Int64 // cells held or reserved; or the constant retired
-	defined   atomic.Bool  // one of its definitions has a number, so it is never retired
+	cellCount     atomic.Int64 // cells held or reserved; or the constant retired
+	hasDefinition atomic.Bool  // one of its definitions has a number, so it is never retired
 }
 
 // retired is the cellCount of a limit that the store has forgotten. Another limit may have its name.
@@ -71,7 +71,7 @@ func (s *Store) cacheLimit(place *atomic.Pointer[limit], name string) *limit {
 	defer s.limitsMu.Unlock()
 	l := s.limitLocked(name)
 	if place.CompareAndSwap(nil, l) {
-		l.cached = true
+		l.isCached = true
 	}
 	return l
 }
@@ -95,7 +95,7 @@ func (s *Store) limitLocked(name string) *limit {
 	}
 	if len(s.byName) >= max(s.retireAt, retireFrom) {
 		for _, l := range s.byName {
-			if !l.cached && !l.defined.Load() && l.cellCount.CompareAndSwap(0, retired) {
+			if !l.isCached && !l.hasDefinition.Load() && l.cellCount.CompareAndSwap(0, retired) {
 				delete(s.byName, l.name)
 			}
 		}
@@ -148,7 +148,7 @@ func (d *definitions) add(def definition) uint64 {
 	if id := table.ids[def]; id != 0 || len(table.ids) == maxDefinitions {
 		return id
 	}
-	def.limit.defined.Store(true)
+	def.limit.hasDefinition.Store(true)
 	next := &definitionTable{ids: make(map[definition]uint64, len(table.ids)+1), list: table.list}
 	maps.Copy(next.ids, table.ids)
 	id := uint64(len(next.ids) + 1)

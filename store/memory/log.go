@@ -70,16 +70,16 @@ func (e *entries) add(x law.Entry) {
 
 // clear makes all entries expire. It removes those that need not be kept for a history.
 func (e *entries) clear() {
-	kept := e.list[:0]
+	keptEntries := e.list[:0]
 	for _, x := range e.list {
 		if x.KeepUntil > x.ExpiresAt {
 			x.ExpiresAt = 0
-			kept = append(kept, x)
+			keptEntries = append(keptEntries, x)
 		} else {
 			e.idBytes -= int64(len(x.ID))
 		}
 	}
-	e.list = kept
+	e.list = keptEntries
 	slices.SortFunc(e.list, byExpiry)
 }
 
@@ -101,12 +101,12 @@ func (e *entries) compact(at, emptyAt, now int64, maxRemoved int) (n int) {
 		at = max(at, now)
 	}
 	e.list = slices.DeleteFunc(e.list, func(x law.Entry) bool {
-		gone := n < maxRemoved && x.ExpiresAt <= at && x.KeepUntil <= now
-		if gone {
+		isRemoved := n < maxRemoved && x.ExpiresAt <= at && x.KeepUntil <= now
+		if isRemoved {
 			e.idBytes -= int64(len(x.ID))
 			n++
 		}
-		return gone
+		return isRemoved
 	})
 	return n
 }

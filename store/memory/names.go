@@ -26,11 +26,11 @@ func (n *names) put(i int, key string) {
 }
 
 // entry returns the key of slot i with its length before it, and the key alone.
-func (n *names) entry(i int) (whole, key []byte) {
+func (n *names) entry(i int) (lengthAndKey, key []byte) {
 	text := n.text[n.at[i]:]
 	length, head := binary.Uvarint(text)
-	whole = text[:head+int(length)]
-	return whole, whole[head:]
+	lengthAndKey = text[:head+int(length)]
+	return lengthAndKey, lengthAndKey[head:]
 }
 
 // move moves the key of slot from to slot to, which has none.
@@ -38,28 +38,28 @@ func (n *names) move(to, from int) { n.at[to], n.at[from] = n.at[from], 0 }
 
 // drop forgets the key of slot i.
 func (n *names) drop(i int) {
-	whole, _ := n.entry(i)
-	n.deadBytes += len(whole)
+	lengthAndKey, _ := n.entry(i)
+	n.deadBytes += len(lengthAndKey)
 	n.at[i] = 0
 }
 
 // copy sets the key of slot i, which has none, to the key of slot other of others.
 func (n *names) copy(i int, others *names, other int) {
-	whole, _ := others.entry(other)
+	lengthAndKey, _ := others.entry(other)
 	n.at[i] = uint32(len(n.text))
-	n.text = append(n.text, whole...)
+	n.text = append(n.text, lengthAndKey...)
 }
 
-// pack moves the keys into a new text with room for more bytes, and for an eighth of the live
-// bytes: so few bytes lie idle, and each byte is moved a few times only.
-func (n *names) pack(more int) {
+// pack moves the keys into a new text with room for newBytes, and for an eighth of the live bytes:
+// so few bytes lie idle, and each byte is moved a few times only.
+func (n *names) pack(newBytes int) {
 	live := len(n.text) - n.deadBytes
-	text := make([]byte, 1, live+live/8+more)
+	text := make([]byte, 1, live+live/8+newBytes)
 	for i, at := range n.at {
 		if at != 0 {
-			whole, _ := n.entry(i)
+			lengthAndKey, _ := n.entry(i)
 			n.at[i] = uint32(len(text))
-			text = append(text, whole...)
+			text = append(text, lengthAndKey...)
 		}
 	}
 	n.text, n.deadBytes = text, 0

@@ -13,16 +13,16 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestKeysAreListedAfterOthersWereForgotten makes and forgets cells with keys of all lengths at
-// random, and lists the cells that exist.
-func TestKeysAreListedAfterOthersWereForgotten(t *testing.T) {
+// TestCellsListsTheKeysThatExist makes, resets and sweeps cells with keys of all lengths at random, and lists the cells
+// that exist.
+func TestCellsListsTheKeysThatExist(t *testing.T) {
 	t.Parallel()
 	now := t0
 	bucket := law.Params{Kind: law.Bucket, Unit: 1_000_000, Capacity: 100_000_000, Step: 1, Drain: 1}
 	s := memory.New(&memory.Config{Clock: func() int64 { return now }, Names: true})
 	rng := rand.New(rand.NewPCG(1, 2))
-	there := map[law.Cell]bool{}
-	names := func(n int) law.Cell {
+	exists := map[law.Cell]bool{}
+	cellOf := func(n int) law.Cell {
 		key := strings.Repeat(strconv.Itoa(n)+"/", 1+n%40)
 		if n%97 == 0 {
 			key = strings.Repeat("k", 300) + key
@@ -37,17 +37,17 @@ func TestKeysAreListedAfterOthersWereForgotten(t *testing.T) {
 			switch {
 			case n%5 == 0:
 				p = law.Params{Kind: law.Log, Unit: 1, Capacity: 9, Step: 3_600_000_000}
-			case rng.IntN(2) == 0 && there[names(n)]:
+			case rng.IntN(2) == 0 && exists[cellOf(n)]:
 				verb = law.Reset
 			}
-			op := law.Op{Verb: verb, Cell: names(n), Params: p}
+			op := law.Op{Verb: verb, Cell: cellOf(n), Params: p}
 			if verb == law.Take {
 				op.Cost, op.Count = p.Unit, 1
 			}
 			if err := s.Apply(context.Background(), []law.Op{op}, out); err != nil || out[0].Err != nil {
 				t.Fatal(err, out[0].Err)
 			}
-			there[op.Cell] = verb == law.Take || there[op.Cell] && out[0].Granted == 0
+			exists[op.Cell] = verb == law.Take || exists[op.Cell] && out[0].Granted == 0
 		}
 		if round%10 == 9 {
 			now += 2 * 3_600_000_000
@@ -57,18 +57,18 @@ func TestKeysAreListedAfterOthersWereForgotten(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			clear(there)
+			clear(exists)
 		}
-		checkListed(t, s, there)
+		expectCells(t, s, exists)
 	}
 }
 
-// checkListed checks that a store lists exactly these cells.
-func checkListed(t *testing.T, s store.Inspector, there map[law.Cell]bool) {
+// expectCells checks that a store lists exactly the cells that exist.
+func expectCells(t *testing.T, s store.Inspector, exists map[law.Cell]bool) {
 	t.Helper()
 	var want []law.Cell
-	for cell, is := range there {
-		if is {
+	for cell, ok := range exists {
+		if ok {
 			want = append(want, cell)
 		}
 	}
@@ -87,12 +87,12 @@ func checkListed(t *testing.T, s store.Inspector, there map[law.Cell]bool) {
 		}
 	}
 	if !slices.Equal(got, want) {
-		t.Fatalf("%d keys are listed, want %d", len(got), len(want))
+		t.Fatalf("got %d keys listed, want %d", len(got), len(want))
 	}
 }
 
-// TestAPageTakesTheMemoryOfAPage lists a page of many keys. The store copies only a few keys.
-func TestAPageTakesTheMemoryOfAPage(t *testing.T) {
+// TestAPageOfCellsCopiesFewKeys lists 3 of 20,000 keys, and counts the allocations.
+func TestAPageOfCellsCopiesFewKeys(t *testing.T) {
 	s := memory.New(&memory.Config{Names: true})
 	defer s.Close()
 	p := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1_000_000_000, Drain: 1}
@@ -106,16 +106,16 @@ func TestAPageTakesTheMemoryOfAPage(t *testing.T) {
 	}
 	var page []store.Cell
 	q := store.Query{After: law.Cell{Limit: "l", Key: "key 19999"}, Max: 3}
-	made := testing.AllocsPerRun(3, func() {
+	allocations := testing.AllocsPerRun(3, func() {
 		var err error
 		if page, _, err = s.Cells(t.Context(), q); err != nil {
 			t.Fatal(err)
 		}
 	})
 	if len(page) != 3 || page[0].Key != "key 20000" || page[2].Key != "key 20002" {
-		t.Errorf("the page is %+v", page)
+		t.Errorf("got the page %+v, want keys 20000 to 20002", page)
 	}
-	if made > keys/100 {
-		t.Errorf("%v allocations for a page of 3 of %d keys", made, keys)
+	if allocations > keys/100 {
+		t.Errorf("got %v allocations for a page of 3 of %d keys, want %d at most", allocations, keys, keys/100)
 	}
 }

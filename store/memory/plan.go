@@ -22,16 +22,16 @@ type work struct {
 	table   int
 	firstOp int // index of the first op on the same cell
 
-	creates  bool   // an op on the cell may make it, if it does not exist
-	exists   bool   // the cell is in the table
-	limit    *limit // the limit of the cell
-	reserved bool   // room is reserved for the cell, which does not exist
-	record   law.Record
-	log      *entries
-	receipts *register
-	oldBytes int64  // the size of log and receipts before the group
-	rich     *rich  // the cell's object, locked, or nil
-	word     uint64 // the word of rich
+	creates    bool   // an op on the cell may make it, if it does not exist
+	exists     bool   // the cell is in the table
+	limit      *limit // the limit of the cell
+	isReserved bool   // room is reserved for the cell, which does not exist
+	record     law.Record
+	log        *entries
+	receipts   *register
+	oldBytes   int64  // the size of log and receipts before the group
+	rich       *rich  // the cell's object, locked, or nil
+	word       uint64 // the word of rich
 }
 
 // plan fills work, records and tables for a group: which tables it needs, and which ops share a cell.
@@ -72,7 +72,7 @@ func creates(op *law.Op) bool {
 func (s *Store) find(sc *scratch, ops []law.Op) {
 	for i := range sc.work {
 		if w := &sc.work[i]; w.firstOp == i {
-			w.limit, w.reserved = nil, false
+			w.limit, w.isReserved = nil, false
 			w.exists = s.tables[w.table].Load().find(w.hash) >= 0
 			if !w.exists {
 				w.limit = s.limitOf(ops[i].Cell.Limit)
@@ -90,11 +90,11 @@ func (s *Store) reserveAll(sc *scratch, now int64) (fullLimit *limit, retry bool
 		if w.firstOp != i || !w.creates || w.exists {
 			continue
 		}
-		if w.reserved = sc.takeSpare(w.limit) || s.reserve(w.limit); w.reserved {
+		if w.isReserved = sc.takeSpare(w.limit) || s.reserve(w.limit); w.isReserved {
 			continue
 		}
 		for k := range i {
-			if sc.work[k].reserved {
+			if sc.work[k].isReserved {
 				sc.spareLimits = append(sc.spareLimits, sc.work[k].limit)
 			}
 		}

@@ -47,7 +47,7 @@ func (r *register) admit(a law.Receipt, now int64) {
 	if r.byID == nil {
 		r.byID = map[string]law.Receipt{}
 	}
-	if _, again := r.byID[a.ID]; !again {
+	if _, exists := r.byID[a.ID]; !exists {
 		r.idBytes += int64(len(a.ID))
 	}
 	r.byID[a.ID] = a

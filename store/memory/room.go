@@ -25,13 +25,13 @@ func (s *Store) reserve(l *limit) bool {
 }
 
 // addUpTo adds to a count that is not negative, unless the sum would exceed a bound. It reports whether it has added.
-func addUpTo(count *atomic.Int64, more, bound int64) bool {
+func addUpTo(count *atomic.Int64, delta, bound int64) bool {
 	for {
 		n := count.Load()
-		if n < 0 || n > bound-more {
+		if n < 0 || n > bound-delta {
 			return false
 		}
-		if count.CompareAndSwap(n, n+more) {
+		if count.CompareAndSwap(n, n+delta) {
 			return true
 		}
 	}
@@ -43,11 +43,11 @@ func (s *Store) release(l *limit) {
 	s.cellCount.Add(-1)
 }
 
-// noteDeath notes that a cell of table i, which is locked, can be forgotten from time dead on. A plain charge
+// noteDeath notes that a cell of table i, which is locked, can be forgotten from time deadAt on. A plain charge
 // need not call it: it only postpones the death.
-func (s *Store) noteDeath(i int, dead int64) {
-	lowerTo(&s.tables[i].Load().soonestDeath, dead)
-	lowerTo(&s.soonestDeath, dead)
+func (s *Store) noteDeath(i int, deadAt int64) {
+	lowerTo(&s.tables[i].Load().soonestDeath, deadAt)
+	lowerTo(&s.soonestDeath, deadAt)
 }
 
 // lowerTo sets v to a smaller value.
@@ -62,28 +62,28 @@ func lowerTo(v *atomic.Int64, to int64) {
 
 // removeIfDead removes the cell at slot i of a locked table if it is dead, and gives its room
 // back. It returns the time at which the cell is dead.
-func (s *Store) removeIfDead(t *table, i int, now int64) (dead int64, removed bool) {
+func (s *Store) removeIfDead(t *table, i int, now int64) (deadAt int64, removed bool) {
 	sl := &t.slots[i]
 	word := sl.waitUnlocked()
 	if id := idOf(word); id != idRich {
 		d := s.defs.get(id)
-		if dead = d.params.PlainEmptyAt(levelOf(word), sl.time()); dead <= now {
+		if deadAt = d.params.PlainEmptyAt(levelOf(word), sl.time()); deadAt <= now {
 			t.remove(i)
 			s.release(d.limit)
 		}
-		return dead, dead <= now
+		return deadAt, deadAt <= now
 	}
 	r := t.richAt(i)
 	word = r.lock()
-	if dead = r.deadAt(word); dead > now {
+	if deadAt = r.deadAt(word); deadAt > now {
 		r.word.Store(word)
-		return dead, false
+		return deadAt, false
 	}
 	r.word.Store(wordOf(0, idGone))
 	t.remove(i)
 	s.release(r.limit)
 	s.usedBytes.Add(-r.log.bytes() - r.receipts.bytes())
-	return dead, true
+	return deadAt, true
 }
 
 // evict removes a dead cell from a locked table, and reports whether there was one. It searches from
@@ -94,17 +94,17 @@ func (s *Store) evict(t *table, now int64) bool {
 	}
 	soonest := int64(law.Never)
 	for range t.slots {
-		if t.hand >= len(t.slots) {
-			t.hand = 0
+		if t.evictSlot >= len(t.slots) {
+			t.evictSlot = 0
 		}
-		if t.slots[t.hand].lo.Load() != 0 {
-			dead, removed := s.removeIfDead(t, t.hand, now)
+		if t.slots[t.evictSlot].lo.Load() != 0 {
+			deadAt, removed := s.removeIfDead(t, t.evictSlot, now)
 			if removed {
 				return true
 			}
-			soonest = min(soonest, dead)
+			soonest = min(soonest, deadAt)
 		}
-		t.hand++
+		t.evictSlot++
 	}
 	t.soonestDeath.Store(soonest)
 	return false
@@ -155,9 +155,9 @@ func (s *Store) makeRoom(reserve func() bool, now int64) bool {
 		if t := s.tables[s.evictAt].Load(); t != nil {
 			if t.soonestDeath.Load() <= now {
 				t = s.lock(s.evictAt)
-				found := s.makeRoomIn(t, reserve, now)
+				hasRoom := s.makeRoomIn(t, reserve, now)
 				s.unlockAt(s.evictAt)
-				if found {
+				if hasRoom {
 					s.soonestDeath.Store(0)
 					return true
 				}
@@ -198,8 +198,8 @@ func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
 		}
 	}
 	s.limitsMu.Unlock()
-	all := store.KeyCount{Keys: s.cellCount.Load(), Max: boundOrZero(s.maxTotal), At: now}
-	return append([]store.KeyCount{all}, keycount.Largest(list)...), nil
+	total := store.KeyCount{Keys: s.cellCount.Load(), Max: boundOrZero(s.maxTotal), At: now}
+	return append([]store.KeyCount{total}, keycount.Largest(list)...), nil
 }
 
 // boundOrZero returns a bound for store.KeyCount, in which 0 is no bound.
@@ -239,10 +239,10 @@ func (s *Store) Sweep(ctx context.Context, maxRemoved int) (removed int, err err
 
 // sweep removes up to maxRemoved dead cells, log entries and receipts from a locked table.
 func (s *Store) sweep(t *table, now int64, maxRemoved int) (removed int) {
-	if t.soonestDeath.Load() > now && !t.logs {
+	if t.soonestDeath.Load() > now && !t.hasLogs {
 		return 0
 	}
-	soonest, logs := int64(law.Never), false
+	soonest, hasLogs := int64(law.Never), false
 	for i := 0; i < len(t.slots); {
 		if t.slots[i].lo.Load() == 0 {
 			i++
@@ -251,29 +251,29 @@ func (s *Store) sweep(t *table, now int64, maxRemoved int) (removed int) {
 		if removed >= maxRemoved {
 			return removed // soonestDeath stays as it was
 		}
-		if t.logs {
-			n, has := s.compact(t, i, now, maxRemoved-removed)
-			removed, logs = removed+n, logs || has
+		if t.hasLogs {
+			n, cellHasLog := s.compact(t, i, now, maxRemoved-removed)
+			removed, hasLogs = removed+n, hasLogs || cellHasLog
 			if removed >= maxRemoved {
 				return removed
 			}
 		}
-		dead, cellRemoved := s.removeIfDead(t, i, now)
+		deadAt, cellRemoved := s.removeIfDead(t, i, now)
 		if cellRemoved {
 			removed++
 			continue // another cell may stand there now
 		}
-		soonest = min(soonest, dead)
+		soonest = min(soonest, deadAt)
 		i++
 	}
 	t.soonestDeath.Store(soonest)
-	t.logs = logs
+	t.hasLogs = hasLogs
 	return removed
 }
 
-// compact forgets log entries and receipts of the cell at slot i of a locked table. has reports whether
-// the cell has a log or receipts.
-func (s *Store) compact(t *table, i int, now int64, maxRemoved int) (removed int, has bool) {
+// compact removes log entries and receipts of the cell at slot i of a locked table that no longer count.
+// hasLog reports whether the cell has a log or receipts.
+func (s *Store) compact(t *table, i int, now int64, maxRemoved int) (removed int, hasLog bool) {
 	if t.rich == nil {
 		return 0, false
 	}
@@ -284,14 +284,14 @@ func (s *Store) compact(t *table, i int, now int64, maxRemoved int) (removed int
 	word := r.lock()
 	before := r.log.bytes() + r.receipts.bytes()
 	if r.log != nil {
-		has = true
+		hasLog = true
 		removed = r.log.compact(r.state.At, r.state.EmptyAt, now, maxRemoved)
 	}
 	if r.receipts != nil {
-		has = true
+		hasLog = true
 		removed += r.receipts.compact(now, maxRemoved-removed)
 	}
 	s.usedBytes.Add(r.log.bytes() + r.receipts.bytes() - before)
 	r.word.Store(word)
-	return removed, has
+	return removed, hasLog
 }

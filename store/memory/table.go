@@ -17,8 +17,8 @@ type table struct {
 	// The rest is guarded by version.
 	names        *names       // the keys of the slots; nil: they are not kept
 	used         int          // how many slots hold a cell
-	hand         int          // the slot at which the search for a dead cell goes on
-	logs         bool         // a rich cell may have a log or receipts
+	evictSlot    int          // the slot at which the search for a dead cell goes on
+	hasLogs      bool         // a rich cell may have a log or receipts
 	soonestDeath atomic.Int64 // no cell dies before this time
 	_            [32]byte     // to 128 bytes: the fields that are read without a lock lie on one cache line
 }
@@ -179,20 +179,20 @@ func (t *table) remove(hole int) {
 	t.used--
 }
 
-// fits reports whether the table has room for more cells.
-func (t *table) fits(more int) bool { return (t.used+more)*loadSlots <= len(t.slots)*loadCells }
+// fits reports whether the table has room for a number of new cells.
+func (t *table) fits(newCells int) bool { return (t.used+newCells)*loadSlots <= len(t.slots)*loadCells }
 
-// tableWithRoom returns the locked table at i. It first rebuilds a table that is too full for more cells, or
+// tableWithRoom returns the locked table at i. It first rebuilds a table that is too full for the new cells, or
 // that cannot hold rich cells although withRich is set.
-func (s *Store) tableWithRoom(i int, more int, withRich bool) *table {
+func (s *Store) tableWithRoom(i int, newCells int, withRich bool) *table {
 	t := s.tables[i].Load()
 	withRich = withRich || t.rich != nil
-	if !t.fits(more) {
-		used := t.used + more
+	if !t.fits(newCells) {
+		used := t.used + newCells
 		return s.rebuild(i, used+used/10, withRich)
 	}
 	if withRich && t.rich == nil {
-		return s.rebuild(i, t.used+more, true)
+		return s.rebuild(i, t.used+newCells, true)
 	}
 	return t
 }
@@ -215,13 +215,13 @@ func (s *Store) rebuild(i int, cells int, withRich bool) *table {
 		if t.rich != nil {
 			r = t.rich[j].Load()
 		}
-		word := sl.waitUnlocked() // and nobody changes it while version is odd
-		i := next.place(lo, word, sl.at.Load(), r)
+		word := sl.waitUnlocked() // nobody changes it while version is odd
+		k := next.place(lo, word, sl.at.Load(), r)
 		if t.names != nil {
-			next.names.copy(i, t.names, j)
+			next.names.copy(k, t.names, j)
 		}
 	}
-	next.logs = t.logs
+	next.hasLogs = t.hasLogs
 	next.soonestDeath.Store(t.soonestDeath.Load())
 	s.tables[i].Store(next)
 	t.version.Store(movedVersion)

@@ -37,9 +37,9 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 // level and newTime are the cell's level and time after the decision. exact says whether it reads
 // the exact clock and not the coarse one.
 func (s *Store) take(b *store.Brief, h hash, p *law.Params, cost int64, exact bool) (level, newTime int64, res result) {
-	at := &s.tables[s.tableOf(h)]
+	tableSlot := &s.tables[s.tableOf(h)]
 	for n := 0; ; n++ {
-		t := at.Load()
+		t := tableSlot.Load()
 		if t == nil {
 			return 0, 0, absent
 		}
@@ -243,8 +243,8 @@ func (s *Store) newRich(l *limit, p *law.Params) *rich {
 			return &rich{params: &s.defs.get(id).params, limit: l}
 		}
 	}
-	copied := *p
-	return &rich{params: &copied, limit: l}
+	params := *p
+	return &rich{params: &params, limit: l}
 }
 
 // richAt returns the object of a slot whose cell is rich. If the caller has not locked the table,

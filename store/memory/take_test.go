@@ -43,10 +43,9 @@ func briefOf(out *law.Outcome, at int64) store.Brief {
 	}
 }
 
-// TestTakeOneDecidesAsApplyDoes runs random histories on two stores: it charges one only by Apply,
-// the other by TakeOne. Now and then it resets, blocks or sweeps a cell, changes its limit, or fills
-// the store.
-func TestTakeOneDecidesAsApplyDoes(t *testing.T) {
+// TestTakeOneMatchesApply runs random histories on two stores. It charges the one only by Apply, and the other by
+// TakeOne if that decides. Now and then it resets or blocks a cell, changes its limit, sweeps, or fills the store.
+func TestTakeOneMatchesApply(t *testing.T) {
 	t.Parallel()
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -54,27 +53,27 @@ func TestTakeOneDecidesAsApplyDoes(t *testing.T) {
 		now := t0
 		// The two full stores may evict different dead cells. Outcomes then differ only in times that
 		// are past, as long as no limit changes and the clock does not step back.
-		most, back := 1000, int64(1)
+		maxTotal, backFactor := 1000, int64(1) // 0: the clock does not step back
 		if round%2 == 0 {
-			most, back = 8, 0
+			maxTotal, backFactor = 8, 0
 		}
 		clock := func() int64 { return now }
 		var stores [2]*memory.Store
 		for i := range stores {
-			stores[i] = memory.New(&memory.Config{Clock: clock, MaxTotal: most, Names: rng.IntN(2) == 0})
+			stores[i] = memory.New(&memory.Config{Clock: clock, MaxTotal: maxTotal, Names: rng.IntN(2) == 0})
 		}
 		for step := range 300 {
 			switch now += rng.Int64N(2000); rng.IntN(100) {
 			case 0:
-				now -= 3_000_000 * back
+				now -= 3_000_000 * backFactor
 			case 1, 2, 3:
-				now -= rng.Int64N(9000) * back
+				now -= rng.Int64N(9000) * backFactor
 			case 4, 5:
 				now += 50_000
 			}
 			n := rng.IntN(len(testParams))
 			cell := law.Cell{Limit: string(rune('a' + n)), Key: string(rune('0' + rng.IntN(3)))}
-			if rng.IntN(4) == 0 && back > 0 {
+			if rng.IntN(4) == 0 && backFactor > 0 {
 				cell.Limit = "changing"
 			}
 			p := testParams[n]
@@ -94,17 +93,17 @@ func TestTakeOneDecidesAsApplyDoes(t *testing.T) {
 				continue
 			}
 			got, ok := stores[1].TakeOne(context.Background(), cell, &p, op.Cost)
-			if back == 0 {
+			if backFactor == 0 {
 				got.EmptyAt, want.State = 0, law.State{}
 			}
 			if !ok {
 				out := apply(t, stores[1], op)
 				out.EntryNumber, want.EntryNumber = 0, 0
-				if back == 0 {
+				if backFactor == 0 {
 					out.State = law.State{}
 				}
 				if out != want {
-					t.Fatalf("seed %d, step %d: %+v: not decided, then %+v, want %+v", seed, step, op, out, want)
+					t.Fatalf("seed %d, step %d: %+v left to Apply:\n got %+v\nwant %+v", seed, step, op, out, want)
 				}
 			} else if brief := briefOf(&want, decidedAt); got != brief {
 				t.Fatalf("seed %d, step %d: %+v:\n got %+v\nwant %+v", seed, step, op, got, brief)
@@ -118,15 +117,15 @@ func TestTakeOneDecidesAsApplyDoes(t *testing.T) {
 	}
 }
 
-func TestTakeOneLeavesToApplyWhatIsNotPlain(t *testing.T) {
+func TestTakeOneDecidesOnlyPlainCharges(t *testing.T) {
 	t.Parallel()
 	s := memory.New(nil)
 	p := testParams[0]
-	bad, done := p, false
-	bad.Step = 0
-	cancelled, cancel := context.WithCancel(context.Background())
+	badParams, isClosed := p, false
+	badParams.Step = 0
+	cancelledCtx, cancel := context.WithCancel(context.Background())
 	cancel()
-	for name, one := range map[string]func() (store.Brief, bool){
+	for name, takeOne := range map[string]func() (store.Brief, bool){
 		"NUL in the key": func() (store.Brief,
 			bool,
 		) {
@@ -147,7 +146,7 @@ func TestTakeOneLeavesToApplyWhatIsNotPlain(t *testing.T) {
 		},
 		"bad parameters": func() (store.Brief, bool) {
 			return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "k"},
-				&bad, 1)
+				&badParams, 1)
 		},
 		"a window": func() (store.Brief, bool) {
 			return s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "k"},
@@ -156,62 +155,62 @@ func TestTakeOneLeavesToApplyWhatIsNotPlain(t *testing.T) {
 		"a cancelled ctx": func() (store.Brief,
 			bool,
 		) {
-			return s.TakeOne(cancelled, law.Cell{Limit: "l", Key: "k"}, &p, 1)
+			return s.TakeOne(cancelledCtx, law.Cell{Limit: "l", Key: "k"}, &p, 1)
 		},
 	} {
-		if b, ok := one(); ok {
-			t.Errorf("%s: decided %+v", name, b)
+		if b, ok := takeOne(); ok {
+			t.Errorf("%s: TakeOne decided %+v, want it left to Apply", name, b)
 		}
 	}
 	for range 2 {
-		if _, ok := s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "k"}, &p, 1); ok == done {
-			t.Errorf("closed: %v, decided: %v", done, ok)
+		if _, ok := s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "k"}, &p, 1); ok == isClosed {
+			t.Errorf("closed %v: got decided %v, want %v", isClosed, ok, !isClosed)
 		}
 		s.Close()
-		done = true
+		isClosed = true
 	}
 }
 
 // takeUnit takes one unit of a cell.
 type takeUnit func() store.Brief
 
-// takeMethods returns all methods that take a unit of a cell.
+// takeMethods returns functions that take a unit of a cell: one by Apply, one by TakeOne.
 func takeMethods(t *testing.T, s *memory.Store, cell law.Cell, p *law.Params) []takeUnit {
-	slow := func() store.Brief {
+	byApply := func() store.Brief {
 		op := law.Op{Verb: law.Take, Cell: cell, Params: *p, Cost: p.Unit, Count: 1}
 		out := apply(t, s, op)
 		return briefOf(&out, op.DecidedAt(&out))
 	}
-	either := func(b store.Brief, ok bool) store.Brief {
+	orByApply := func(b store.Brief, ok bool) store.Brief {
 		if !ok {
-			return slow()
+			return byApply()
 		}
 		return b
 	}
 	return []takeUnit{
-		slow,
-		func() store.Brief { return either(s.TakeOne(context.Background(), cell, p, p.Unit)) },
+		byApply,
+		func() store.Brief { return orByApply(s.TakeOne(context.Background(), cell, p, p.Unit)) },
 	}
 }
 
 func TestAKeyAdmitsExactlyItsCapacity(t *testing.T) {
 	t.Parallel()
-	const callers, asks, capacity = 8, 400, 1000
+	const callers, callsEach, capacity = 8, 400, 1000
 	p := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: capacity * 1000, Step: 3_600_000_000, Drain: 1000}
 	for key := range 10 {
 		s := memory.New(&memory.Config{Clock: func() int64 { return t0 }})
-		all := takeMethods(t, s, law.Cell{Limit: "l", Key: string(rune('0' + key))}, &p)
+		methods := takeMethods(t, s, law.Cell{Limit: "l", Key: string(rune('0' + key))}, &p)
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		admitted := 0
 		for c := range callers {
 			wg.Go(func() {
 				n := 0
-				for i := range asks {
-					if all[(c+i*key)%len(all)]().Granted {
+				for i := range callsEach {
+					if methods[(c+i*key)%len(methods)]().Granted {
 						n++
 					}
-					if i%16 == c { // cells move about
+					if i%16 == c { // a new cell may move other cells of its table
 						apply(t, s, law.Op{
 							Verb: law.Take, Cell: law.Cell{Limit: "l", Key: string(rune(1000 + i))},
 							Params: testParams[c%len(testParams)], Cost: 1, Count: 1,
@@ -225,14 +224,14 @@ func TestAKeyAdmitsExactlyItsCapacity(t *testing.T) {
 		}
 		wg.Wait()
 		if admitted != capacity {
-			t.Errorf("admitted %d, want %d", admitted, capacity)
+			t.Errorf("got %d admitted, want %d", admitted, capacity)
 		}
 	}
 }
 
-// TestAdmissionsCanBeReplayed charges keys as fast as it can by the system's clock, coarse or not. Package
-// law admits as many when it decides the same charges at the same times.
-func TestAdmissionsCanBeReplayed(t *testing.T) {
+// TestConcurrentTakesMatchPackageLaw charges a key from four goroutines by the system's clock. Package law has to admit
+// as many when it decides the same charges at the same times.
+func TestConcurrentTakesMatchPackageLaw(t *testing.T) {
 	for _, p := range []law.Params{
 		{Kind: law.Bucket, Unit: 1_000_000, Capacity: 20_000_000, Step: 1, Drain: 20_000},
 		{Kind: law.Bucket, Unit: 1_000_000, Capacity: 20_000_000, Step: 1, Drain: 30},
@@ -240,14 +239,14 @@ func TestAdmissionsCanBeReplayed(t *testing.T) {
 		{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: 20_000, Step: 1000, Drain: law.Max},
 	} {
 		s := memory.New(nil)
-		all := takeMethods(t, s, law.Cell{Limit: "l", Key: "k"}, &p)
+		methods := takeMethods(t, s, law.Cell{Limit: "l", Key: "k"}, &p)
 		var clocks [4][]int64
 		var admitted [4]int
 		var wg sync.WaitGroup
 		for c := range clocks {
 			wg.Go(func() {
 				for range 20_000 {
-					b := all[c%len(all)]()
+					b := methods[c%len(methods)]()
 					clocks[c] = append(clocks[c], b.Clock)
 					if b.Granted {
 						admitted[c]++
@@ -256,36 +255,36 @@ func TestAdmissionsCanBeReplayed(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		sorted := slices.Concat(clocks[:]...)
-		slices.Sort(sorted)
+		times := slices.Concat(clocks[:]...)
+		slices.Sort(times)
 		var state law.State
 		op := law.Op{Verb: law.Take, Params: p, Cost: p.Unit, Count: 1}
 		want, got := 0, admitted[0]+admitted[1]+admitted[2]+admitted[3]
-		for _, clock := range sorted {
+		for _, clock := range times {
 			if d := law.Decide(state, &op, clock, 0, nil); d.Outcome.Granted > 0 {
 				state = d.Outcome.State
 				want++
 			}
 		}
 		if got != want {
-			t.Errorf("%+v: admitted %v, want %d", p, admitted, want)
+			t.Errorf("%+v: got %v admitted, want %d together", p, admitted, want)
 		}
 	}
 }
 
-func TestADecisionAllocatesNothing(t *testing.T) {
+func TestTakeOneAndApplyDoNotAllocate(t *testing.T) {
 	p := testParams[0]
 	p.Block = 0
 	s := memory.New(&memory.Config{Clock: func() int64 { return t0 }})
 	cell := law.Cell{Limit: "l", Key: "k"}
 	ops := []law.Op{{Verb: law.Take, Cell: law.Cell{Limit: "l", Key: "applied"}, Params: p, Cost: 1, Count: 1}}
 	outs := make([]law.Outcome, 1)
-	for name, one := range map[string]func(){
+	for name, decide := range map[string]func(){
 		"TakeOne": func() { s.TakeOne(context.Background(), cell, &p, 1) },
 		"Apply":   func() { s.Apply(context.Background(), ops, outs) },
 	} {
-		if n := testing.AllocsPerRun(10_000, one); n != 0 { // granted, then refused
-			t.Errorf("%s: %v allocations", name, n)
+		if n := testing.AllocsPerRun(10_000, decide); n != 0 { // the first calls are admitted, the others refused
+			t.Errorf("%s: got %v allocations, want none", name, n)
 		}
 	}
 }

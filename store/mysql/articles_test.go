@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	driver "github.com/go-sql-driver/mysql"
-
 	"github.com/headgate/headgate/internal/testing/await"
 	"github.com/headgate/headgate/internal/testing/dbtest"
 	"github.com/headgate/headgate/internal/testing/migrated"
@@ -22,8 +20,8 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// tokenRequester requests tokens as the Go client of the article on token buckets does: by Exec, and by the number of
-// affected rows.
+// tokenRequester requests tokens as the Go client of the article on token buckets does: it calls Exec, and takes the
+// number of affected rows for the answer.
 type tokenRequester struct {
 	db     *sql.DB
 	bucket string
@@ -58,17 +56,17 @@ func limitAction(r *tokenRequester, action func(context.Context) error) func(con
 // again and again, as they may while tests make many databases. The statement was not executed.
 const needsRepreparation = 1615
 
-// TestTheArticlesClientGetsTheTokensOfItsBucket lets four callers request more tokens than the bucket has in each of
-// three periods, over connections with several options.
+// TestTheArticlesClientGetsTheTokensOfItsBucket checks that the article's client gets 5 tokens of 20 requests in each
+// of three periods, over connections with several options.
 func TestTheArticlesClientGetsTheTokensOfItsBucket(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	admin := plainDB(t, url)
+	admin := openPlainDB(t, url)
 	for _, options := range []string{"", "multiStatements=true", "interpolateParams=true", "clientFoundRows=true"} {
 		t.Run(options, func(t *testing.T) {
-			run(t, admin, "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b"+options+"', 5, 3600)")
+			mustExec(t, admin, "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b"+options+"', 5, 3600)")
 			var passed, refused atomic.Int64
-			call := limitAction(&tokenRequester{plainDB(t, url, options), "b" + options}, func(context.Context) error {
+			call := limitAction(&tokenRequester{openPlainDB(t, url, options), "b" + options}, func(context.Context) error {
 				passed.Add(1)
 				return nil
 			})
@@ -79,13 +77,12 @@ func TestTheArticlesClientGetsTheTokensOfItsBucket(t *testing.T) {
 				var wg sync.WaitGroup
 				for range 4 {
 					wg.Go(func() {
-						for asked := 0; asked < 5; {
-							var answer *driver.MySQLError
+						for requests := 0; requests < 5; {
 							err := call(t.Context())
-							if errors.As(err, &answer) && answer.Number == needsRepreparation {
+							if errorNumber(err) == needsRepreparation {
 								continue
 							}
-							if asked++; errors.Is(err, errNoToken) {
+							if requests++; errors.Is(err, errNoToken) {
 								refused.Add(1)
 							} else if err != nil {
 								t.Error(err)
@@ -95,47 +92,44 @@ func TestTheArticlesClientGetsTheTokensOfItsBucket(t *testing.T) {
 					})
 				}
 				wg.Wait()
-				if n, no := passed.Load(), refused.Load(); n != 5*(period+1) || no != 15*(period+1) {
-					t.Errorf("%d passed and %d were refused in %d periods, want 5 and 15 in each", n, no, period+1)
+				if passed.Load() != 5*(period+1) || refused.Load() != 15*(period+1) {
+					t.Errorf("got %d passed and %d refused in %d periods, want 5 and 15 in each", passed.Load(),
+						refused.Load(), period+1)
 				}
 			}
 		})
 	}
 }
 
-// elapse lets time pass for the cell of a key: it moves all of the cell's times back.
+// elapse simulates that time passes for the cell of a key: it moves all of the cell's times back.
 func elapse(t *testing.T, db *sql.DB, key string, by time.Duration) {
 	t.Helper()
 	us := by.Microseconds()
-	run(t, db, fmt.Sprintf("UPDATE headgate_cells SET at = at - %d, empty_at = empty_at - %d WHERE cell_key = '%s'",
+	mustExec(t, db, fmt.Sprintf("UPDATE headgate_cells SET at = at - %d, empty_at = empty_at - %d WHERE cell_key = '%s'",
 		us, us, key))
 }
 
-// TestRequestTokenCountsInsideATransaction requests tokens inside a transaction: the answer must not depend on the
-// caller's other work, and the call must not commit it.
+// TestRequestTokenCountsInsideATransaction checks that request_token in a transaction returns one affected row for a
+// token whatever the transaction has changed before, and commits nothing.
 func TestRequestTokenCountsInsideATransaction(t *testing.T) {
 	t.Parallel()
-	db, _ := client(t)
-	run(t, db, "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 2, 3600)")
+	db, _ := openDBAndStore(t)
+	mustExec(t, db, "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 2, 3600)")
 	createTable(t, db, "orders", "id int primary key")
-	for round, want := range [][]int64{{1, 1, 0}, {1, 1, 0}, {1}, {1, 0}} { // all but the third are rolled back
+	for round, want := range [][]int64{{1, 1, 0}, {1, 1, 0}, {1}, {1, 0}} { // only the third is committed
 		tx := beginTx(t, db)
-		if _, err := tx.ExecContext(t.Context(), "INSERT INTO orders VALUES (1), (2)"); err != nil {
-			t.Fatal(err)
-		}
+		mustExec(t, tx, "INSERT INTO orders VALUES (1), (2)")
 		for i, n := range want {
 			result, err := tx.ExecContext(t.Context(), "CALL request_token('b')")
 			if err != nil {
 				t.Fatal(err)
 			}
 			if got, err := result.RowsAffected(); err != nil || got != n {
-				t.Errorf("round %d, call %d: %d rows, %v; want %d", round, i, got, err, n)
+				t.Errorf("round %d, call %d: got %d rows, %v; want %d", round, i, got, err, n)
 			}
 		}
 		if round == 2 {
-			if _, err := tx.ExecContext(t.Context(), "DELETE FROM orders"); err != nil {
-				t.Fatal(err)
-			}
+			mustExec(t, tx, "DELETE FROM orders")
 			if err := tx.Commit(); err != nil {
 				t.Fatal(err)
 			}
@@ -145,18 +139,17 @@ func TestRequestTokenCountsInsideATransaction(t *testing.T) {
 	}
 	var orders int
 	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM orders").Scan(&orders); err != nil || orders != 0 {
-		t.Errorf("%d orders outlived the caller's rollback, %v", orders, err)
+		t.Errorf("got %d orders after the rollback, %v; want none", orders, err)
 	}
 }
 
-// TestOneOfManyFirstCallersGetsAToken requests tokens at once from buckets that nobody has used before.
-func TestOneOfManyFirstCallersGetsAToken(t *testing.T) {
+// TestRequestTokenIsExactForNewBuckets checks that concurrent first calls for four buckets of capacity 3 get 3 tokens
+// of each bucket, beside sweeps.
+func TestRequestTokenIsExactForNewBuckets(t *testing.T) {
 	t.Parallel()
-	db, s := client(t)
-	if _, err := db.ExecContext(t.Context(),
-		"INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('a', 3, 3600), ('b', 3, 3600), ('c', 3, 3600), ('d', 3, 3600)"); err != nil {
-		t.Fatal(err)
-	}
+	db, s := openDBAndStore(t)
+	mustExec(t, db, "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('a', 3, 3600), ('b', 3, 3600), "+
+		"('c', 3, 3600), ('d', 3, 3600)")
 	var passed [4]atomic.Int64
 	var wg sync.WaitGroup
 	for i := range 48 {
@@ -168,7 +161,7 @@ func TestOneOfManyFirstCallersGetsAToken(t *testing.T) {
 			case !errors.Is(err, errNoToken):
 				t.Error(err)
 			}
-			if i%7 == 0 { // a sweep finds nothing that may go
+			if i%7 == 0 { // a sweep may remove nothing
 				if _, err := s.Sweep(t.Context(), 100); err != nil {
 					t.Error(err)
 				}
@@ -178,139 +171,134 @@ func TestOneOfManyFirstCallersGetsAToken(t *testing.T) {
 	wg.Wait()
 	for i := range passed {
 		if n := passed[i].Load(); n != 3 {
-			t.Errorf("bucket %d: %d tokens, want 3", i, n)
+			t.Errorf("bucket %d: got %d tokens, want 3", i, n)
 		}
 	}
 }
 
-// TestABucketThatIsBlockedAtItsFirstUseAnswersOnce makes the cell of a bucket while its first token is requested,
-// between the read and the write.
-func TestABucketThatIsBlockedAtItsFirstUseAnswersOnce(t *testing.T) {
+// TestRequestTokenRepeatsAfterARaceForItsCell checks that request_token gives one token and one answer if another
+// session makes the bucket's cell between the call's read and its write.
+func TestRequestTokenRepeatsAfterARaceForItsCell(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)
-	openAt(t, url)
-	db := plainDB(t, url)
-	const before, gate = "if granted and lost then", "CONCAT('gate of ', DATABASE())"
+	openAndMigrate(t, url)
+	db := openPlainDB(t, url)
+	const raceCheck, lock = "if granted and lost then", "CONCAT('gate of ', DATABASE())"
 	_, text, _ := strings.Cut(mysql.Articles("app"), "create procedure request_token(")
 	text, _, _ = strings.Cut(text, "\n//\n")
-	if strings.Count(text, before) != 1 {
-		t.Fatalf("the procedure does not say %q once", before)
+	if strings.Count(text, raceCheck) != 1 {
+		t.Fatalf("the procedure does not have %q once", raceCheck)
 	}
 	for _, statement := range []string{
 		"DROP PROCEDURE request_token",
-		"CREATE PROCEDURE request_token(" + strings.Replace(text, before, "DO GET_LOCK("+gate+", 600); "+before, 1),
+		"CREATE PROCEDURE request_token(" + strings.Replace(text, raceCheck, "DO GET_LOCK("+lock+", 600); "+raceCheck, 1),
 		"INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 3, 3600)",
 	} {
-		if _, err := db.ExecContext(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
+		mustExec(t, db, statement)
 	}
-	conn, holder := connection(t, db), connection(t, db)
-	run(t, holder, "DO GET_LOCK("+gate+", 0)")
-	first := make(chan error, 1)
+	conn, holder := openConn(t, db), openConn(t, db)
+	mustExec(t, holder, "DO GET_LOCK("+lock+", 0)")
+	callErr := make(chan error, 1)
 	go func() {
 		result, err := conn.ExecContext(context.Background(), "CALL request_token('b')")
 		if err == nil {
 			var rows int64
 			if rows, err = result.RowsAffected(); err == nil && rows != 1 {
-				err = fmt.Errorf("%d tokens were given, want 1", rows)
+				err = fmt.Errorf("got %d tokens, want 1", rows)
 			}
 		}
-		first <- err
+		callErr <- err
 	}()
 	awaitStatement(t, db, "GET_LOCK")
-	if _, err := db.ExecContext(t.Context(),
-		"INSERT INTO headgate_cells (limit_name, cell_key, law, unit) VALUES ('bucket.b', 'b', 1, 1000)"); err != nil {
-		t.Fatal(err)
-	}
-	run(t, holder, "DO RELEASE_LOCK("+gate+")")
-	if err := await.Receive(t, "the first call", first); err != nil {
+	mustExec(t, db, "INSERT INTO headgate_cells (limit_name, cell_key, law, unit) VALUES ('bucket.b', 'b', 1, 1000)")
+	mustExec(t, holder, "DO RELEASE_LOCK("+lock+")")
+	if err := await.Receive(t, "the first call", callErr); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []string{
 		"granted=1 remaining=1 ", "granted=1 remaining=0 ", "granted=0 remaining=0 ",
 	} {
-		if got := answerOf(t, conn, "CALL request_token('b')"); !strings.HasPrefix(got, want) {
-			t.Errorf("call %d: %s, want %s", i, got, want)
+		if got := rowText(t, conn, "CALL request_token('b')"); !strings.HasPrefix(got, want) {
+			t.Errorf("call %d: got %s, want %s", i, got, want)
 		}
 	}
 }
 
-// TestOtherPeoplesProceduresSurviveMigrate migrates where somebody else has a procedure of the same name, by Migrate
-// and by the printed schema.
-func TestOtherPeoplesProceduresSurviveMigrate(t *testing.T) {
+// TestMigrateKeepsForeignProcedures checks that Migrate and the printed schema keep a procedure of the same name that
+// is not Headgate's.
+func TestMigrateKeepsForeignProcedures(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	t.Run("Migrate", func(t *testing.T) {
-		expectSurvival(t, func(url string) string {
-			report, err := openUnmigrated(t, url).Migrate(t.Context())
+		expectProcedureSurvives(t, func(url string) string {
+			report, err := openStore(t, url).Migrate(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			return strings.Join(report, "\n")
 		})
 	})
-	t.Run("Schema", func(t *testing.T) { expectSurvival(t, func(url string) string { return feedSchema(t, url) }) })
+	t.Run("Schema", func(t *testing.T) { expectProcedureSurvives(t, func(url string) string { return feedSchema(t, url) }) })
 }
 
-// TestOtherPeoplesProceduresSurviveAClientThatGoesOnAfterErrors feeds the printed schema to such a client, where
-// somebody else has a procedure of the same name.
-func TestOtherPeoplesProceduresSurviveAClientThatGoesOnAfterErrors(t *testing.T) {
+// TestSchemaKeepsForeignProceduresWithForce checks that the printed schema keeps a foreign procedure of the same name
+// even in a client that goes on after errors.
+func TestSchemaKeepsForeignProceduresWithForce(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	expectSurvival(t, func(url string) string { return feedSchema(t, url, "--force") })
+	expectProcedureSurvives(t, func(url string) string { return feedSchema(t, url, "--force") })
 }
 
-// expectSurvival makes the schema where somebody else has a procedure of the same name, which must survive. migrate
-// returns the report.
-func expectSurvival(t *testing.T, migrate func(url string) string) {
+// expectProcedureSurvives checks that migrate, which returns its report, keeps a foreign procedure request_token and
+// makes all else, and makes Headgate's request_token after the foreign one was dropped.
+func expectProcedureSurvives(t *testing.T, migrate func(url string) string) {
 	t.Helper()
 	url := dbtest.MariaDB(t)
-	db := plainDB(t, url)
-	run(t, db, "CREATE PROCEDURE Request_Token(id CHAR(36)) SELECT 'mine'")
+	db := openPlainDB(t, url)
+	mustExec(t, db, "CREATE PROCEDURE Request_Token(id CHAR(36)) SELECT 'mine'")
 	for range 2 {
 		report := migrate(url)
 		const want = "request_token exists and is not ours; rename or drop it and migrate again"
 		if !strings.Contains(strings.ToLower(report), want) {
-			t.Errorf("the report does not say %q: %s", want, report)
+			t.Errorf("got the report %s, want %q in it", report, want)
 		}
-		if got := answerOf(t, db, "CALL request_token('b')"); !strings.HasSuffix(got, "=mine") {
-			t.Errorf("the user's procedure answers %s", got)
+		if got := rowText(t, db, "CALL request_token('b')"); !strings.HasSuffix(got, "=mine") {
+			t.Errorf("the foreign procedure: got %s, want mine", got)
 		}
 	}
 	if got, err := callTake(t, db, "headgate_take", "token-bucket 1/s", "k", "1"); err != nil || got.allowed != 1 {
-		t.Errorf("the rest of the schema: %+v, %v", got, err)
+		t.Errorf("headgate_take: got %+v, %v; want allowed 1", got, err)
 	}
-	unasked := mysql.New(pool(t, url), nil)
-	report, err := unasked.Migrate(t.Context())
+	withoutArticles := mysql.New(openMultiDB(t, url), nil)
+	report, err := withoutArticles.Migrate(t.Context())
 	if err != nil || strings.Contains(strings.Join(report, ";"), "not ours") {
-		t.Errorf("without being asked for the articles: %q, %v", report, err)
+		t.Errorf("Migrate without Config.Articles: got %q, %v; want no report of the procedure", report, err)
 	}
-	run(t, db, "DROP PROCEDURE request_token")
+	mustExec(t, db, "DROP PROCEDURE request_token")
 	if report := migrate(url); strings.Contains(report, "not ours") {
-		t.Errorf("when it is gone: %s", report)
+		t.Errorf("after the drop: got the report %s, want no report of the procedure", report)
 	}
-	run(t, db, "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 1, 1)")
-	if got := answerOf(t, db, "CALL request_token('b')"); !strings.HasPrefix(got, "granted=1 ") {
-		t.Errorf("then: %s", got)
+	mustExec(t, db, "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 1, 1)")
+	if got := rowText(t, db, "CALL request_token('b')"); !strings.HasPrefix(got, "granted=1 ") {
+		t.Errorf("request_token after the drop: got %s, want granted=1", got)
 	}
 }
 
-// feedSchema feeds the printed schema to the mysql client and returns its output.
+// feedSchema executes the printed schema in the mysql client, and returns the client's output.
 func feedSchema(t *testing.T, url string, options ...string) string {
 	t.Helper()
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
 	addr, port, _ := strings.Cut(host, ":")
 	args := slices.Concat([]string{"--no-defaults", "--skip-ssl", "-uroot", "-h" + addr, "-P" + port}, options,
 		[]string{name})
-	client := osexec.CommandContext(t.Context(), "mariadb", args...)
-	client.Stdin = strings.NewReader(mysql.Schema() + mysql.Articles(name))
-	out, _ := client.CombinedOutput() // an error is printed
+	cmd := osexec.CommandContext(t.Context(), "mariadb", args...)
+	cmd.Stdin = strings.NewReader(mysql.Schema() + mysql.Articles(name))
+	out, _ := cmd.CombinedOutput() // the output has the errors
 	return string(out)
 }
 
-// beginTx begins a transaction at the server's default level, or at READ COMMITTED if MariaDB refuses to charge at the
-// default level because of innodb_snapshot_isolation.
+// beginTx begins a transaction at the server's default isolation level, or at READ COMMITTED if charges are refused at
+// the default level because of innodb_snapshot_isolation.
 func beginTx(t *testing.T, db *sql.DB) *sql.Tx {
 	t.Helper()
 	conn, err := db.Conn(t.Context())
@@ -327,11 +315,11 @@ func beginTx(t *testing.T, db *sql.DB) *sql.Tx {
 	return tx
 }
 
-// setReadCommitted makes a session READ COMMITTED if its transactions could not charge otherwise.
+// setReadCommitted sets a session to READ COMMITTED if charges in its transactions would be refused otherwise.
 func setReadCommitted(t *testing.T, conn *sql.Conn) {
 	t.Helper()
 	if snapshotIsolation(t, conn) == "ON" {
-		run(t, conn, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+		mustExec(t, conn, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
 	}
 }
 

@@ -14,11 +14,12 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// TestABackupUnderLoad dumps a database with mariadb-dump, and restores it into another one.
+// TestABackupUnderLoad checks that a dump of mariadb-dump, taken under load, restores a consistent store in another
+// database.
 func TestABackupUnderLoad(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.MariaDB(t)
-	run := func(program, dsn string, stdin []byte, options ...string) []byte {
+	runClient := func(program, dsn string, stdin []byte, options ...string) []byte {
 		u, err := url.Parse(dsn)
 		if err != nil {
 			t.Fatal(err)
@@ -39,11 +40,11 @@ func TestABackupUnderLoad(t *testing.T) {
 		return out
 	}
 	var dump []byte
-	storetest.Backup(t, openUnmigrated(t, dsn), func() {
-		dump = run("mariadb-dump", dsn, nil, "--single-transaction", "--routines", "--triggers")
+	storetest.Backup(t, openStore(t, dsn), func() {
+		dump = runClient("mariadb-dump", dsn, nil, "--single-transaction", "--routines", "--triggers")
 	}, func() store.Store {
-		other := dbtest.MariaDB(t)
-		run("mariadb", other, dump)
-		return openUnmigrated(t, other)
+		restored := dbtest.MariaDB(t)
+		runClient("mariadb", restored, dump)
+		return openStore(t, restored)
 	})
 }

@@ -21,7 +21,7 @@ const (
 		"c.`until` AS item_until, c.retired AS retired"
 )
 
-// ReadCatalog implements store.Catalog. It is one statement, and so reads all at one moment.
+// ReadCatalog implements store.Catalog. It reads all in one statement, and so as of one moment.
 func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.CatalogChanges, err error) {
 	selected := selectAllItems
 	if since > 0 {
@@ -51,7 +51,7 @@ const selectChangedItems = `(SELECT h.kind, h.name, h.item_key, l.name IS NOT NU
 			ON h.kind = 'limit' AND l.name = CONVERT(h.name USING utf8mb4) COLLATE utf8mb4_bin
 		LEFT JOIN headgate_catalog c ON c.kind = h.kind AND c.name = h.name AND c.item_key = h.item_key) w ON 1 = 1`
 
-// readCatalog reads the version, the times of it and of version since, and the selected items, in one statement.
+// readCatalog reads the version, its time, the time of version since, and the selected items, in one statement.
 func readCatalog(ctx context.Context, db querier, since int64, selected string) (c store.CatalogChanges, err error) {
 	err = eachRow(ctx, db, `SELECT v.version,
 			COALESCE(o.at, 0), COALESCE(p.at, 0), `+readClock+`, w.kind IS NOT NULL,
@@ -196,7 +196,7 @@ func (s *Store) RecordAction(ctx context.Context, a store.Action) error {
 		if err != nil {
 			return err
 		}
-		// The action is recorded. If the deletion fails, that of a later action removes the old ones.
+		// The action is recorded. If the deletion fails, the next RecordAction deletes the old actions.
 		lastOld := strconv.FormatInt(number-store.KeptActions, 10)
 		_, _ = db.ExecContext(ctx, "DELETE FROM headgate_actions WHERE number <= "+lastOld)
 		return nil

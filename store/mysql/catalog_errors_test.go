@@ -16,47 +16,48 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// breaker is a connector on whose connections one statement fails, once.
-type breaker struct {
+// failingConnector is a connector on whose connections one statement fails, once.
+type failingConnector struct {
 	driver.Connector
-	like string // what the statement begins with; empty: none
-	done bool   // it is carried out
-	err  error
+	prefix  string // how the statement begins; empty: none fails
+	execute bool   // whether the server executes the statement nevertheless
+	err     error
 }
 
-type breakingConn struct {
+// failingConn is a connection of a failingConnector.
+type failingConn struct {
 	driver.Conn
-	b *breaker
+	connector *failingConnector
 }
 
-func (b *breaker) Connect(ctx context.Context) (driver.Conn, error) {
-	c, err := b.Connector.Connect(ctx)
-	return &breakingConn{c, b}, err
+func (f *failingConnector) Connect(ctx context.Context) (driver.Conn, error) {
+	c, err := f.Connector.Connect(ctx)
+	return &failingConn{c, f}, err
 }
 
-func (c *breakingConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+func (c *failingConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
 	return c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
 }
 
-func (c *breakingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	b := c.b
-	if b.like == "" || !strings.HasPrefix(query, b.like) {
+func (c *failingConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	f := c.connector
+	if f.prefix == "" || !strings.HasPrefix(query, f.prefix) {
 		return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
 	}
-	b.like = ""
-	if b.done {
+	f.prefix = ""
+	if f.execute {
 		if _, err := c.ExecContext(ctx, query, args); err != nil {
 			return nil, err
 		}
 	}
-	if errors.Is(b.err, mysqldriver.ErrInvalidConn) {
+	if errors.Is(f.err, mysqldriver.ErrInvalidConn) {
 		_ = c.Close()
 	}
-	return nil, b.err
+	return nil, f.err
 }
 
-// connector returns the driver's own connector to the server of a URL.
-func connector(t *testing.T, url string) driver.Connector {
+// newConnector returns the driver's own connector to the server of a URL.
+func newConnector(t *testing.T, url string) driver.Connector {
 	t.Helper()
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
 	cfg, err := mysqldriver.ParseDSN("root@tcp(" + host + ")/" + name + "?multiStatements=true")
@@ -70,23 +71,23 @@ func connector(t *testing.T, url string) driver.Connector {
 	return c
 }
 
-// TestEditsThatBreak lets edits fail at COMMIT, or before. The outcome may be unknown only if COMMIT was not answered,
-// and an edit is repeated after a conflict.
-func TestEditsThatBreak(t *testing.T) {
+// TestWriteCatalogErrors checks the errors of WriteCatalog when a statement fails: the outcome is unknown only if the
+// COMMIT was not answered, and the edit is repeated after a conflict.
+func TestWriteCatalogErrors(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	b := &breaker{Connector: connector(t, url)}
-	db := sql.OpenDB(b)
+	f := &failingConnector{Connector: newConnector(t, url)}
+	db := sql.OpenDB(f)
 	t.Cleanup(func() { db.Close() })
 	s := mysql.New(db, nil)
 	deadlock := &mysqldriver.MySQLError{Number: 1213, Message: "Deadlock found"}
-	base := int64(0)
+	version := int64(0)
 	for _, tt := range []struct {
-		like string
-		done bool
-		err  error
-		want error
-		made bool
+		prefix      string
+		execute     bool
+		err         error
+		want        error
+		wantVersion bool // the edit makes a version
 	}{
 		{"COMMIT", true, mysqldriver.ErrInvalidConn, store.ErrUnknownOutcome, true},
 		{"COMMIT", false, mysqldriver.ErrInvalidConn, store.ErrUnknownOutcome, false},
@@ -98,30 +99,28 @@ func TestEditsThatBreak(t *testing.T) {
 		{"INSERT INTO headgate_limits", false, &mysqldriver.MySQLError{Number: 1317}, store.ErrUnavailable, false},
 		{"SET @hg_catalog = NULL", false, mysqldriver.ErrInvalidConn, nil, true},
 	} {
-		b.like, b.done, b.err = tt.like, tt.done, tt.err
-		_, err := s.WriteCatalog(t.Context(), store.Edit{Base: base, Items: []store.Item{
-			{Kind: store.KindLimit, Name: "login", Text: fmt.Sprintf("gcra %d/s", base+1)},
+		f.prefix, f.execute, f.err = tt.prefix, tt.execute, tt.err
+		_, err := s.WriteCatalog(t.Context(), store.Edit{Base: version, Items: []store.Item{
+			{Kind: store.KindLimit, Name: "login", Text: fmt.Sprintf("gcra %d/s", version+1)},
 		}})
-		if !errors.Is(err, tt.want) || b.like != "" {
-			t.Errorf("%s, %v: %v; want %v", tt.like, tt.err, err, tt.want)
+		if !errors.Is(err, tt.want) || f.prefix != "" {
+			t.Errorf("%s, %v: got %v, want %v", tt.prefix, tt.err, err, tt.want)
 		}
-		if tt.made {
-			base++
+		if tt.wantVersion {
+			version++
 		}
-		if got, err := s.ReadCatalog(t.Context(), 0); err != nil || got.Version != base {
-			t.Errorf("%s, %v: version %d, %v; want %d", tt.like, tt.err, got.Version, err, base)
-			base = got.Version
+		if got, err := s.ReadCatalog(t.Context(), 0); err != nil || got.Version != version {
+			t.Errorf("%s, %v: got version %d, %v; want %d", tt.prefix, tt.err, got.Version, err, version)
+			version = got.Version
 		}
 	}
-	// No connection is left that takes changes by hand for the driver's.
+	// On every connection of the pool, a change by hand makes a version.
 	for range 2 {
-		base++
-		text := fmt.Sprintf("UPDATE headgate_limits SET rule = 'interval %d/s'", base)
-		if _, err := db.ExecContext(t.Context(), text); err != nil {
-			t.Fatal(err)
-		}
-		if got, err := s.ReadCatalog(t.Context(), 0); err != nil || got.Version != base {
-			t.Errorf("after a change by hand: version %d, %v; want %d", got.Version, err, base)
+		version++
+		text := fmt.Sprintf("UPDATE headgate_limits SET rule = 'interval %d/s'", version)
+		mustExec(t, db, text)
+		if got, err := s.ReadCatalog(t.Context(), 0); err != nil || got.Version != version {
+			t.Errorf("after a change by hand: got version %d, %v; want %d", got.Version, err, version)
 		}
 	}
 }

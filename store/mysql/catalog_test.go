@@ -28,7 +28,7 @@ func versionsOf(tb testing.TB, s *mysql.Store) []store.Version {
 	return list
 }
 
-// changesOf returns the changes of all versions, oldest first, as text.
+// changesOf returns one text for each version, oldest first: its number and its changes.
 func changesOf(tb testing.TB, s *mysql.Store) (list []string) {
 	tb.Helper()
 	for _, v := range versionsOf(tb, s) {
@@ -42,6 +42,7 @@ func changesOf(tb testing.TB, s *mysql.Store) (list []string) {
 	return list
 }
 
+// userOf returns the user of a pool's sessions as triggers see it.
 func userOf(tb testing.TB, db *sql.DB) (user string) {
 	tb.Helper()
 	if err := db.QueryRowContext(tb.Context(), "SELECT USER()").Scan(&user); err != nil {
@@ -50,13 +51,12 @@ func userOf(tb testing.TB, db *sql.DB) (user string) {
 	return user
 }
 
-// TestChangesByHandAreVersions changes the tables of the catalog from SQL: each row that is
-// changed makes a version.
+// TestChangesByHandAreVersions checks that each row that SQL changes in the catalog's tables makes a version.
 func TestChangesByHandAreVersions(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := openUnmigrated(t, url)
-	db := plainDB(t, url)
+	s := openStore(t, url)
+	db := openPlainDB(t, url)
 	conn, err := db.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -78,9 +78,7 @@ func TestChangesByHandAreVersions(t *testing.T) {
 		`DELETE FROM headgate_catalog WHERE item_key = 'bob '`,
 		`DELETE FROM headgate_limits WHERE name = 'api'`,
 	} {
-		if _, err := conn.ExecContext(t.Context(), text); err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
+		mustExec(t, conn, text)
 	}
 	want := []string{
 		"1; limit login  > gcra 1/s",
@@ -95,36 +93,36 @@ func TestChangesByHandAreVersions(t *testing.T) {
 		"10; limit api gcra 2/s > ",
 	}
 	if got := changesOf(t, s); !slices.Equal(got, want) {
-		t.Errorf("versions\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		t.Errorf("got versions\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	list := versionsOf(t, s)
 	user := userOf(t, db)
 	for _, v := range list {
 		if v.Author != user || v.Reason != "" || v.At < 1e15 {
-			t.Errorf("%+v; want it to be by %q, for no reason", v, user)
+			t.Errorf("got %+v, want the author %q and no reason", v, user)
 		}
 	}
 	before := store.Item{Kind: store.KindLimit, Name: "login", Text: "gcra 3/s", Note: `a "note"`}
 	after := before
 	after.Note, after.Retired = `A "note"`, true
 	if got := list[3].Changes[0]; got != (store.Change{Before: before, After: after}) {
-		t.Errorf("%+v; want %+v and %+v", got, before, after)
+		t.Errorf("got %+v, want a change from %+v to %+v", got, before, after)
 	}
 	got, err := s.ReadCatalog(t.Context(), 4)
 	if err != nil || got.Version != 10 || len(got.Items) != 5 {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("ReadCatalog after version 4: got %+v, %v; want version 10 with 5 items", got, err)
 	}
-	if n := answerOf(t, conn, "SELECT COUNT(*) AS n FROM compiled"); n != "n=2" {
-		t.Errorf("the table keeps what limits mean: %s, want 2", n)
+	if n := rowText(t, conn, "SELECT COUNT(*) AS n FROM compiled"); n != "n=2" {
+		t.Errorf("limits with compiled parameters: got %s, want n=2", n)
 	}
-	refusedByHand(t, s, conn)
+	expectRowsRefused(t, s, conn)
 }
 
-// refusedByHand checks that the tables refuse rows that nobody could use.
-func refusedByHand(t *testing.T, s *mysql.Store, conn *sql.Conn) {
+// expectRowsRefused checks that the tables refuse rows that no process could use, and make no version of them.
+func expectRowsRefused(t *testing.T, s *mysql.Store, conn *sql.Conn) {
 	t.Helper()
 	n := len(versionsOf(t, s))
-	for _, tt := range []struct{ text, problem string }{
+	for _, tt := range []struct{ text, errText string }{
 		{`INSERT INTO headgate_limits (name, rule) VALUES ('a', 'gcra 0/s')`, "amount: is 0"},
 		{`INSERT INTO headgate_limits (name, rule) VALUES ('A', 'gcra 1/s')`, "name: "},
 		{`INSERT INTO headgate_limits (name, rule) VALUES ('a ', 'gcra 1/s')`, "name: "},
@@ -137,21 +135,21 @@ func refusedByHand(t *testing.T, s *mysql.Store, conn *sql.Conn) {
 		{`INSERT INTO headgate_catalog (kind, item_key, text) VALUES ('assignment', x'ff', 'pro')`, "UTF-8"},
 		{`UPDATE headgate_catalog SET text = 'gcra 1/fortnight'`, "period: "},
 	} {
-		if _, err := conn.ExecContext(t.Context(), tt.text); err == nil || !strings.Contains(err.Error(), tt.problem) {
-			t.Errorf("%s: %v; want an error with %q", tt.text, err, tt.problem)
+		if _, err := conn.ExecContext(t.Context(), tt.text); err == nil || !strings.Contains(err.Error(), tt.errText) {
+			t.Errorf("%s: got %v, want an error with %q", tt.text, err, tt.errText)
 		}
 	}
-	if more := len(versionsOf(t, s)) - n; more != 0 {
-		t.Errorf("what was refused made %d versions", more)
+	if got := len(versionsOf(t, s)); got != n {
+		t.Errorf("got %d versions after the refused statements, want %d", got, n)
 	}
 }
 
-// TestTwoWritersMakeOneVersionEach makes two edits on top of one version, of which the second is refused. An edit waits
-// for somebody who changes rows by hand, and sees these changes.
-func TestTwoWritersMakeOneVersionEach(t *testing.T) {
+// TestWriteCatalogRefusesAnOldBase checks that of two edits on top of one version the second gets ErrVersion, and so
+// does an edit that has waited for a transaction that changed rows by hand.
+func TestWriteCatalogRefusesAnOldBase(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	one, two := openUnmigrated(t, url), openUnmigrated(t, url)
+	alice, bob := openStore(t, url), openStore(t, url)
 	write := func(s *mysql.Store, base int64, author, text string) error {
 		_, err := s.WriteCatalog(t.Context(), store.Edit{
 			Base: base, Author: author,
@@ -159,48 +157,48 @@ func TestTwoWritersMakeOneVersionEach(t *testing.T) {
 		})
 		return err
 	}
-	if err := write(one, 0, "alice", "gcra 1/s"); err != nil {
+	if err := write(alice, 0, "alice", "gcra 1/s"); err != nil {
 		t.Fatal(err)
 	}
-	if err := write(two, 0, "bob", "gcra 2/s"); !errors.Is(err, store.ErrVersion) {
-		t.Errorf("the second: %v", err)
+	if err := write(bob, 0, "bob", "gcra 2/s"); !errors.Is(err, store.ErrVersion) {
+		t.Errorf("the second edit: got %v, want ErrVersion", err)
 	}
-	if err := write(two, 1, "", "gcra 2/s"); err != nil {
+	if err := write(bob, 1, "", "gcra 2/s"); err != nil {
 		t.Fatal(err)
 	}
-	db := plainDB(t, url)
+	db := openPlainDB(t, url)
 	tx := beginTx(t, db)
 	defer tx.Rollback()
-	run(t, tx, "UPDATE headgate_limits SET rule = 'gcra 3/s'")
-	written := make(chan error, 1)
-	go func() { written <- write(one, 2, "alice", "gcra 4/s") }()
+	mustExec(t, tx, "UPDATE headgate_limits SET rule = 'gcra 3/s'")
+	waitingEdit := make(chan error, 1)
+	go func() { waitingEdit <- write(alice, 2, "alice", "gcra 4/s") }()
 	awaitStatement(t, db, "headgate_catalog_version WHERE%FOR UPDATE")
 	if err := tx.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	if err := await.Receive(t, "the edit that waits", written); !errors.Is(err, store.ErrVersion) {
-		t.Errorf("after a change by hand: %v", err)
+	if err := await.Receive(t, "the edit that waits", waitingEdit); !errors.Is(err, store.ErrVersion) {
+		t.Errorf("after a change by hand: got %v, want ErrVersion", err)
 	}
 	want := []string{
 		"1; limit login  > gcra 1/s", "2; limit login gcra 1/s > gcra 2/s", "3; limit login gcra 2/s > gcra 3/s",
 	}
-	if got := changesOf(t, one); !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
+	if got := changesOf(t, alice); !slices.Equal(got, want) {
+		t.Errorf("got versions %q, want %q", got, want)
 	}
 	user := userOf(t, db)
 	for i, author := range []string{"alice as " + user, user, user} {
-		if got := versionsOf(t, one)[i].Author; got != author {
-			t.Errorf("version %d is of %q, want %q", i+1, got, author)
+		if got := versionsOf(t, alice)[i].Author; got != author {
+			t.Errorf("version %d: got author %q, want %q", i+1, got, author)
 		}
 	}
 }
 
-// TestAFailedEditLeavesNothingBehind uses one connection to change rows by hand after an edit that was refused, or
-// given up: the changes must make versions.
-func TestAFailedEditLeavesNothingBehind(t *testing.T) {
+// TestChangesByHandMakeVersionsAfterAFailedWriteCatalog checks that a connection on which WriteCatalog has failed still
+// makes a version of each change by hand, and that InTx refuses WriteCatalog.
+func TestChangesByHandMakeVersionsAfterAFailedWriteCatalog(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	db := pool(t, url)
+	db := openMultiDB(t, url)
 	db.SetMaxOpenConns(1)
 	s := mysql.New(db, nil)
 	storetest.Define(t, s, store.Item{Name: "login", Text: "gcra 1/s"})
@@ -213,30 +211,28 @@ func TestAFailedEditLeavesNothingBehind(t *testing.T) {
 	}{{t.Context(), 0, "gcra 2/s"}, {t.Context(), 1, "gcra 0/s"}, {cancelled, 1, "gcra 2/s"}} {
 		item := store.Item{Kind: store.KindLimit, Name: "login", Text: e.text}
 		if _, err := s.WriteCatalog(e.ctx, store.Edit{Base: e.base, Items: []store.Item{item}}); err == nil {
-			t.Errorf("%+v was written on top of version %d", item, e.base)
+			t.Errorf("%+v on top of version %d: got no error", item, e.base)
 		}
 	}
 	for i := range 3 {
 		text := fmt.Sprintf("UPDATE headgate_limits SET rule = 'gcra %d/s'", 7+i)
-		if _, err := db.ExecContext(t.Context(), text); err != nil {
-			t.Fatal(err)
-		}
+		mustExec(t, db, text)
 	}
 	if got := changesOf(t, s); len(got) != 4 || got[3] != "4; limit login gcra 8/s > gcra 9/s" {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want 4 versions, one for each change by hand", got)
 	}
 	tx := beginTx(t, db)
 	_, err := s.InTx(tx).WriteCatalog(t.Context(), store.Edit{Base: 4})
 	if tx.Rollback(); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("inside a transaction: %v", err)
+		t.Errorf("in a transaction: got %v, want ErrInvalid", err)
 	}
 }
 
-// TestLargeEdits makes edits of more items than one statement handles.
-func TestLargeEdits(t *testing.T) {
+// TestWriteCatalogWithManyItems checks that edits of 2800 items, more than one statement has, add and remove them all.
+func TestWriteCatalogWithManyItems(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	s := open(t)
+	s := openMigrated(t)
 	e := store.Edit{Author: "alice"}
 	for i := range 2 * 700 {
 		name := fmt.Sprint("n", i)
@@ -251,7 +247,7 @@ func TestLargeEdits(t *testing.T) {
 		}
 		_, found, err := s.Items(t.Context(), e.Items)
 		if err != nil || len(found) != len(e.Items)*int(1-base) {
-			t.Errorf("%d items, %v", len(found), err)
+			t.Errorf("version %d: got %d items, %v", base+1, len(found), err)
 		}
 		e.Base = base + 1
 		for i := range e.Items {
@@ -259,6 +255,6 @@ func TestLargeEdits(t *testing.T) {
 		}
 	}
 	if list := versionsOf(t, s); len(list[0].Changes) != len(e.Items) || len(list[1].Changes) != len(e.Items) {
-		t.Errorf("%d and %d changes", len(list[0].Changes), len(list[1].Changes))
+		t.Errorf("got %d and %d changes, want %d each", len(list[0].Changes), len(list[1].Changes), len(e.Items))
 	}
 }

@@ -57,7 +57,7 @@ type catalogWriter struct {
 	validNotations map[string]bool // notations that the server can use
 }
 
-// write makes the edit on one node.
+// write makes the edit on one node, and commits it.
 func (w *catalogWriter) write(ctx context.Context, n *node) (version int64, err error) {
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
@@ -75,7 +75,7 @@ func (w *catalogWriter) write(ctx context.Context, n *node) (version int64, err 
 	}
 	if changed && err == nil {
 		commitCtx, cancel := context.WithTimeout(ctx, answerTimeout)
-		_, err = conn.ExecContext(commitCtx, "COMMIT") // after an error, nobody may know whether it has committed
+		_, err = conn.ExecContext(commitCtx, "COMMIT") // after an error, the outcome may be unknown
 		cancel()
 	} else {
 		err = nothingDone(err)
@@ -137,11 +137,11 @@ func (w *catalogWriter) makeEdit(ctx context.Context, conn *sql.Conn) (version i
 	case version != w.edit.Base:
 		return version, false, store.ErrVersion
 	}
-	_, now, err := readItems(ctx, conn, w.edit.Items)
+	_, current, err := readItems(ctx, conn, w.edit.Items)
 	if err != nil {
 		return 0, false, err
 	}
-	changes := w.edit.Changes(now)
+	changes := w.edit.Changes(current)
 	if len(changes) == 0 {
 		return version, false, nil
 	}
@@ -164,8 +164,8 @@ var keyKinds = []store.Kind{
 }
 
 // updateKinds records which kinds of items exist, for calls from SQL. The transaction is READ COMMITTED
-// and has locked the version, so it sees all that others have committed. A transaction whose row it does
-// not see yet adds the kind of that row when it has locked the version.
+// and has locked the version, so it sees all rows that were committed before. A transaction with a row that is not
+// committed yet adds the kind of its row when it has locked the version.
 func updateKinds(ctx context.Context, db querier, changes []store.Change) error {
 	if !slices.ContainsFunc(changes, func(c store.Change) bool { return slices.Contains(keyKinds, c.After.Kind) }) {
 		return nil
@@ -199,8 +199,8 @@ func (w *catalogWriter) recordVersion(ctx context.Context, conn *sql.Conn, versi
 		return err
 	}
 	list := parts{
-		head:    "INSERT INTO headgate_changes (version, kind, name, item_key, before_item, after_item) VALUES ",
-		between: ", ",
+		head:      "INSERT INTO headgate_changes (version, kind, name, item_key, before_item, after_item) VALUES ",
+		separator: ", ",
 	}
 	for i := range changes {
 		c := &changes[i]
@@ -226,21 +226,21 @@ func idLiterals(i *store.Item) string {
 // writeItems writes the items as they are after changes.
 func writeItems(ctx context.Context, db querier, changes []store.Change) error {
 	const updateCommon = "origin = VALUES(origin), retired = VALUES(retired)"
-	removedLimits := parts{head: "DELETE FROM headgate_limits WHERE name IN (", between: ", ", tail: ")"}
+	removedLimits := parts{head: "DELETE FROM headgate_limits WHERE name IN (", separator: ", ", tail: ")"}
 	removedOthers := parts{
-		head: "DELETE c FROM (", between: " UNION ALL ",
+		head: "DELETE c FROM (", separator: " UNION ALL ",
 		tail: ") o STRAIGHT_JOIN headgate_catalog c FORCE INDEX (PRIMARY)" + joinOnID,
 	}
 	limits := parts{
-		head:    "INSERT INTO headgate_limits (name, rule, description, origin, retired) VALUES ",
-		between: ", ",
+		head:      "INSERT INTO headgate_limits (name, rule, description, origin, retired) VALUES ",
+		separator: ", ",
 		tail: " ON DUPLICATE KEY UPDATE rule = VALUES(rule), description = VALUES(description), " +
 			updateCommon,
 	}
 	others := parts{
 		head: "INSERT INTO headgate_catalog (kind, name, item_key, `text`, note, origin, retired, `until`) " +
 			"VALUES ",
-		between: ", ",
+		separator: ", ",
 		tail: " ON DUPLICATE KEY UPDATE `text` = VALUES(`text`), note = VALUES(note), `until` = VALUES(`until`), " +
 			updateCommon,
 	}
@@ -270,8 +270,8 @@ func writeItems(ctx context.Context, db querier, changes []store.Change) error {
 
 // parts is a statement with a list that may be too long to send at once.
 type parts struct {
-	head, between, tail string
-	list                []string
+	head, separator, tail string
+	list                  []string
 }
 
 func (p *parts) add(part string) { p.list = append(p.list, part) }
@@ -287,7 +287,7 @@ func (p *parts) execute(ctx context.Context, db querier) error {
 			bytes += len(p.list[to])
 			to++
 		}
-		if _, err := db.ExecContext(ctx, p.head+strings.Join(p.list[from:to], p.between)+p.tail); err != nil {
+		if _, err := db.ExecContext(ctx, p.head+strings.Join(p.list[from:to], p.separator)+p.tail); err != nil {
 			return err
 		}
 		from = to

@@ -17,22 +17,24 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
+// TestADecisionThatWaitedReadsTheClockAfterwards checks that a charge that waits for its row is decided by the clock
+// after the wait.
 func TestADecisionThatWaitedReadsTheClockAfterwards(t *testing.T) {
 	t.Parallel()
-	decidesAfterTheWait(t, migrated.MariaDB(t))
+	expectClockAfterWait(t, migrated.MariaDB(t))
 }
 
-// TestGaleraDecisionThatWaitedReadsTheClockAfterwards runs on a Galera node, where UTC_TIMESTAMP returns the time at
-// which a text of several statements began.
+// TestGaleraDecisionThatWaitedReadsTheClockAfterwards checks the clock of a charge that waits on a Galera node, where
+// UTC_TIMESTAMP returns the time at which a text of several statements began.
 func TestGaleraDecisionThatWaitedReadsTheClockAfterwards(t *testing.T) {
 	url := dbtest.Galera(t)[0]
-	openAt(t, url)
-	decidesAfterTheWait(t, url)
+	openAndMigrate(t, url)
+	expectClockAfterWait(t, url)
 }
 
-// TestAServerWhoseSYSDATEStandsStillIsRefused uses a server on which the store could not tell how long a statement has
-// waited.
-func TestAServerWhoseSYSDATEStandsStillIsRefused(t *testing.T) {
+// TestServerWithSysdateIsNowIsRefused checks that Migrate and Allow return ErrSetup at a server with sysdate-is-now, on
+// which a store could not tell how long a statement has waited.
+func TestServerWithSysdateIsNowIsRefused(t *testing.T) {
 	t.Parallel()
 	server, err := (&dbtest.Config{Args: []string{"--sysdate-is-now"}}).MariaDB(t.Context())
 	if err != nil {
@@ -45,26 +47,30 @@ func TestAServerWhoseSYSDATEStandsStillIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	_, err = s.Migrate(t.Context())
-	_, err2 := limiter(s).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k")
-	for _, err := range []error{err, err2} {
+	_, migrateErr := s.Migrate(t.Context())
+	_, allowErr := newLimiter(s).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k")
+	for _, err := range []error{migrateErr, allowErr} {
 		if !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "sysdate-is-now") {
-			t.Error(err)
+			t.Errorf("got %v, want ErrSetup with sysdate-is-now", err)
 		}
 	}
 	storetest.Finds(t, s, store.Wrong, "version", "docs/stores.md")
 }
 
+// TestASweepDuringACommit checks that a sweep keeps the entries that an uncommitted charge has counted, in the store
+// and through all wrappers.
 func TestASweepDuringACommit(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s, hold := openUnmigrated(t, url), holdRows(t, url)
+	s, hold := openStore(t, url), holdRows(t, url)
 	storetest.RunSweepDuringACommit(t, s, hold)
 	t.Run("through the whole stack", func(t *testing.T) {
-		storetest.RunSweepDuringACommit(t, patientStack(s), hold)
+		storetest.RunSweepDuringACommit(t, newStack(s), hold)
 	})
 }
 
+// TestAChargeThatWaitsWhileTheClockIsSetBack checks that a charge that waits for its row while the clock is set back is
+// not decided by the clock from before, in the store and through all wrappers.
 func TestAChargeThatWaitsWhileTheClockIsSetBack(t *testing.T) {
 	t.Parallel()
 	server, err := (&dbtest.Config{Faults: true}).MariaDB(t.Context())
@@ -73,43 +79,41 @@ func TestAChargeThatWaitsWhileTheClockIsSetBack(t *testing.T) {
 	}
 	t.Cleanup(server.Stop)
 	url := dbtest.MariaDBAt(t, server.DSN)[0]
-	s := openAt(t, url)
+	s := openAndMigrate(t, url)
 	storetest.RunSetBack(t, s, holdRows(t, url), server.ShiftClock)
 	t.Run("through the whole stack", func(t *testing.T) {
-		storetest.RunSetBack(t, patientStack(s), holdRows(t, url), server.ShiftClock)
+		storetest.RunSetBack(t, newStack(s), holdRows(t, url), server.ShiftClock)
 	})
 }
 
-// patientStack returns the whole stack over a store, with a longer timeout than usual.
-func patientStack(s store.Store) store.Store {
+// newStack returns all wrappers over a store, with longer timeouts than usual.
+func newStack(s store.Store) store.Store {
 	return front.New(s, &front.Config{
 		SweepEvery: -1, Guard: &front.GuardConfig{Deadline: time.Minute},
 		Coalesce: &front.CoalesceConfig{Timeout: time.Minute},
 	})
 }
 
-// decidesAfterTheWait checks that a charge that waits for its row is decided by the clock after the wait.
-func decidesAfterTheWait(t *testing.T, url string) {
+// expectClockAfterWait checks that a charge that waits for its row is decided by the clock after the wait.
+func expectClockAfterWait(t *testing.T, url string) {
 	t.Helper()
-	people := plainDB(t, url)
-	s, hold := openUnmigrated(t, url), holdRows(t, url)
+	db := openPlainDB(t, url)
+	s, hold := openStore(t, url), holdRows(t, url)
 	storetest.RunWaits(t, s, hold, func(_ context.Context, notation, key string) error {
-		_, err := callTake(t, people, "headgate_take", notation, key, "1")
+		_, err := callTake(t, db, "headgate_take", notation, key, "1")
 		return err
 	})
 }
 
-// holdRows locks rows in transactions of a pool of its own.
+// holdRows returns a function that locks the row of a cell in a transaction, and returns a store inside that
+// transaction and the function that commits it.
 func holdRows(t *testing.T, url string) storetest.Hold {
 	t.Helper()
-	db := pool(t, url)
+	db := openMultiDB(t, url)
 	return func(t *testing.T, c law.Cell) (store.Store, func() error) {
 		t.Helper()
 		tx := beginTx(t, db)
-		if _, err := tx.ExecContext(t.Context(), "SELECT 1 FROM headgate_cells WHERE limit_name = ? AND cell_key = ? "+
-			"FOR UPDATE", c.Limit, c.Key); err != nil {
-			t.Fatal(err)
-		}
+		mustExec(t, tx, "SELECT 1 FROM headgate_cells WHERE limit_name = ? AND cell_key = ? FOR UPDATE", c.Limit, c.Key)
 		return mysql.New(db, nil).InTx(tx), tx.Commit
 	}
 }

@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// TestObjectsSayWhatTheyAre looks for a comment on each table and procedure, and on the columns that
-// people read. Views and triggers cannot have one.
-func TestObjectsSayWhatTheyAre(t *testing.T) {
+// TestTablesAndProceduresHaveComments checks that each table and procedure has a comment in the database, and each
+// column that people read. Views and triggers cannot have comments.
+func TestTablesAndProceduresHaveComments(t *testing.T) {
 	t.Parallel()
-	db, _ := client(t)
+	db, _ := openDBAndStore(t)
 	for what, query := range map[string]string{
 		"tables": "SELECT COALESCE(GROUP_CONCAT(table_name), '') FROM information_schema.tables " +
 			"WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' AND table_comment = ''",
@@ -21,12 +21,12 @@ func TestObjectsSayWhatTheyAre(t *testing.T) {
 			"WHERE table_schema = DATABASE() AND table_name = 'headgate_limits' AND column_comment = '' " +
 			"AND column_name IN ('rule', 'rule_compiled', 'origin', 'retired')",
 	} {
-		var without string
-		if err := db.QueryRowContext(t.Context(), query).Scan(&without); err != nil {
+		var uncommented string
+		if err := db.QueryRowContext(t.Context(), query).Scan(&uncommented); err != nil {
 			t.Fatal(err)
 		}
-		if without != "" {
-			t.Errorf("%s without a comment: %s", what, strings.ReplaceAll(without, ",", ", "))
+		if uncommented != "" {
+			t.Errorf("got %s without a comment: %s", what, strings.ReplaceAll(uncommented, ",", ", "))
 		}
 	}
 }

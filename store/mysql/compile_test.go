@@ -23,11 +23,11 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// openSession returns a session like that of the mysql client.
+// openSession returns a session of the URL's user, which may send several statements at once and prepares none.
 func openSession(tb testing.TB, url string) *sql.Conn {
 	tb.Helper()
-	user, rest, _ := strings.Cut(strings.TrimPrefix(url, "mysql://"), "@")
-	host, database, _ := strings.Cut(rest, "/")
+	user, address, _ := strings.Cut(strings.TrimPrefix(url, "mysql://"), "@")
+	host, database, _ := strings.Cut(address, "/")
 	db, err := sql.Open("mysql", user+"@tcp("+host+")/"+database+"?multiStatements=true&interpolateParams=true")
 	if err != nil {
 		tb.Fatal(err)
@@ -40,14 +40,7 @@ func openSession(tb testing.TB, url string) *sql.Conn {
 	return conn
 }
 
-func execute(tb testing.TB, conn *sql.Conn, text string, args ...any) {
-	tb.Helper()
-	if _, err := conn.ExecContext(context.Background(), text, args...); err != nil {
-		tb.Fatalf("%.80s: %v", text, err)
-	}
-}
-
-// makeProcedures makes the procedures of two files, and no others.
+// makeProcedures creates the procedures of compile.sql and calendar.sql, and no others.
 func makeProcedures(tb testing.TB, conn *sql.Conn) {
 	tb.Helper()
 	for _, name := range []string{"sql/procedures/compile.sql", "sql/procedures/calendar.sql"} {
@@ -55,10 +48,10 @@ func makeProcedures(tb testing.TB, conn *sql.Conn) {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		named := strings.ReplaceAll(string(text), "_N", fmt.Sprint("_", mysql.Revision))
-		for _, statement := range strings.Split(named, "\n//\n") {
+		numbered := strings.ReplaceAll(string(text), "_N", fmt.Sprint("_", mysql.Revision))
+		for _, statement := range strings.Split(numbered, "\n//\n") {
 			if statement = strings.TrimSpace(statement); statement != "" {
-				execute(tb, conn, statement)
+				mustExec(tb, conn, statement)
 			}
 		}
 	}
@@ -84,73 +77,76 @@ func signalText(err error) (string, bool) {
 	return "", false
 }
 
+// TestCompileMatchesTheGoldenNotations compares headgate_compile with the golden file of Parse.
 func TestCompileMatchesTheGoldenNotations(t *testing.T) {
 	t.Parallel()
-	compilesTheGoldenNotations(t, openSession(t, migrated.MariaDB(t)))
+	expectGoldenNotations(t, openSession(t, migrated.MariaDB(t)))
 }
 
-// TestCompileMatchesTheGoldenNotationsInAnyMode makes the procedures in sessions with sql_modes that a migration does
-// not set.
+// TestCompileMatchesTheGoldenNotationsInAnyMode compares headgate_compile with the golden file when the procedure was
+// created under SQL modes or character sets that a migration does not set.
 func TestCompileMatchesTheGoldenNotationsInAnyMode(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	for _, made := range []struct{ name, before string }{
+	for _, tt := range []struct{ name, setup string }{
 		{"ANSI_QUOTES", `set sql_mode = 'ANSI_QUOTES,STRICT_ALL_TABLES,PIPES_AS_CONCAT,IGNORE_SPACE'`},
 		{"NO_BACKSLASH_ESCAPES", `set sql_mode = 'NO_BACKSLASH_ESCAPES,HIGH_NOT_PRECEDENCE'`},
 		{"without a mode", `set sql_mode = ''`},
 		{"latin1", `alter database character set latin1; set names latin1`},
 	} {
-		t.Run(made.name, func(t *testing.T) {
+		t.Run(tt.name, func(t *testing.T) {
 			conn := openSession(t, dbtest.MariaDB(t))
-			execute(t, conn, made.before)
+			mustExec(t, conn, tt.setup)
 			makeProcedures(t, conn)
-			execute(t, conn, `set names utf8mb4`)
-			compilesTheGoldenNotations(t, conn)
+			mustExec(t, conn, `set names utf8mb4`)
+			expectGoldenNotations(t, conn)
 		})
 	}
 }
 
-func compilesTheGoldenNotations(t *testing.T, conn *sql.Conn) {
+// expectGoldenNotations compares the results and errors of headgate_compile with testdata/notations.golden.
+func expectGoldenNotations(t *testing.T, conn *sql.Conn) {
 	t.Helper()
 	golden, err := os.ReadFile("../../testdata/notations.golden")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(golden)) {
-		f := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
-		canonical, params, _, _, err := callCompile(conn, f[0])
-		if f[1] == "error" {
+		columns := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		rule, wantCanonical, wantParams := columns[0], columns[1], columns[2]
+		canonical, params, _, _, err := callCompile(conn, rule)
+		if wantCanonical == "error" {
 			if message, ok := signalText(err); !ok {
-				t.Errorf("%q: got %q %s, %v; want an error", f[0], canonical, params, err)
-			} else if field := f[3]; field != "limit" && !strings.HasPrefix(message, field+":") {
-				t.Errorf("%q: the error %q does not name the field %s", f[0], message, field)
+				t.Errorf("%q: got %q %s, %v; want an error", rule, canonical, params, err)
+			} else if field := columns[3]; field != "limit" && !strings.HasPrefix(message, field+":") {
+				t.Errorf("%q: got the error %q, want one that names the field %s", rule, message, field)
 			}
 			continue
 		}
-		if err != nil || canonical != f[1] || params != f[2] {
-			t.Errorf("%q:\n got %q %s %v\nwant %q %s", f[0], canonical, params, err, f[1], f[2])
+		if err != nil || canonical != wantCanonical || params != wantParams {
+			t.Errorf("%q:\n got %q %s %v\nwant %q %s", rule, canonical, params, err, wantCanonical, wantParams)
 		}
 	}
 }
 
-// TestCompileAgreesWithParse compares headgate_compile with Parse for random notations, half of them wrong.
+// TestCompileAgreesWithParse compares headgate_compile with Parse for random notations, many of them invalid.
 func TestCompileAgreesWithParse(t *testing.T) {
 	t.Parallel()
 	conn := openSession(t, migrated.MariaDB(t))
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
-	refused := 0
+	invalid := 0
 	rounds := tier.Pick(250, 2500, 10_000)
 	for range rounds {
 		rule := randomRule(rng)
 		canonical, params, calendar, zone, err := callCompile(conn, rule)
-		limit, want := headgate.Parse(rule)
-		if want != nil {
-			refused++
+		limit, wantErr := headgate.Parse(rule)
+		if wantErr != nil {
+			invalid++
 			if message, ok := signalText(err); !ok {
-				t.Errorf("seed %d: %q: got %q %s %v, want %v", seed, rule, canonical, params, err, want)
-			} else if text := goText(want, rule); !sameText(text, message) {
-				t.Errorf("seed %d: %q:\n got %s\nwant %s", seed, rule, message, text)
+				t.Errorf("seed %d: %q: got %q %s %v, want %v", seed, rule, canonical, params, err, wantErr)
+			} else if want := parseErrorText(wantErr, rule); !matchesParseError(message, want) {
+				t.Errorf("seed %d: %q:\n got %s\nwant %s", seed, rule, message, want)
 			}
 			continue
 		}
@@ -163,16 +159,16 @@ func TestCompileAgreesWithParse(t *testing.T) {
 			t.Errorf("seed %d: %q:\n got %q %s %v\nwant %q %s", seed, rule, canonical, params, err, limit, numbers)
 		}
 		if calendar.Valid != (p.Anchor == law.Calendar) || zone.Valid != calendar.Valid {
-			t.Errorf("seed %d: %q: calendar %v, zone %v", seed, rule, calendar, zone)
+			t.Errorf("seed %d: %q: got calendar %v, zone %v; want both or neither", seed, rule, calendar, zone)
 		}
 	}
-	if refused == 0 || refused == rounds {
-		t.Errorf("seed %d: %d were refused", seed, refused)
+	if invalid == 0 || invalid == rounds {
+		t.Errorf("seed %d: got %d invalid rules of %d, want some and not all", seed, invalid, rounds)
 	}
 }
 
-// goText returns the error of Parse without the position, which SQL does not report.
-func goText(err error, rule string) string {
+// parseErrorText returns the text of an error of Parse without the position, which SQL does not report.
+func parseErrorText(err error, rule string) string {
 	var parse *headgate.ParseError
 	if errors.As(err, &parse) {
 		return parse.Field + ": " + strings.ReplaceAll(parse.Problem, `\n`, "\n")
@@ -181,10 +177,10 @@ func goText(err error, rule string) string {
 	return strings.TrimPrefix(text, headgate.ErrInvalid.Error()+": ")
 }
 
-// sameText reports whether a message is a text, as far as the message carries it. The hint for a missing amount is
-// shorter in SQL.
-func sameText(text, message string) bool {
-	if len([]rune(message)) == 128 { // what is quoted is shortened first, then the end is cut
+// matchesParseError reports whether a message of SQL has the text of an error of Parse. A message of 128 characters is
+// a shortened text, and the hint for a missing amount is shorter in SQL.
+func matchesParseError(message, text string) bool {
+	if len([]rune(message)) == 128 { // the quoted part is shortened first, then the end is cut
 		parts := strings.SplitN(message, `..."`, 2)
 		head, tail := parts[0], strings.TrimSuffix(parts[len(parts)-1], "...")
 		return strings.HasPrefix(text, strings.TrimSuffix(head, "...")) &&
@@ -193,8 +189,9 @@ func sameText(text, message string) bool {
 	return text == message || strings.Contains(message, ": is missing: write ") && strings.HasPrefix(text, message)
 }
 
+// randomRule returns a random notation of a limit. Many are invalid in one place or more.
 func randomRule(rng *rand.Rand) string {
-	pick := func(of ...string) string { return of[rng.IntN(len(of))] }
+	pick := func(texts ...string) string { return texts[rng.IntN(len(texts))] }
 	amount := func() string {
 		switch rng.IntN(12) {
 		case 0:
@@ -204,11 +201,11 @@ func randomRule(rng *rand.Rand) string {
 			return pick("007", "0.50", "1.500", "9007199254740991", "9007199.254740991", "0.000000001", "4294967295",
 				"4294967.2951", "0000000000000000000000000000001")
 		}
-		s := fmt.Sprint(rng.Int64N(1 << rng.IntN(40)))
+		text := fmt.Sprint(rng.Int64N(1 << rng.IntN(40)))
 		if rng.IntN(3) == 0 {
-			s += "." + fmt.Sprint(rng.Int64N(1<<rng.IntN(24)))
+			text += "." + fmt.Sprint(rng.Int64N(1<<rng.IntN(24)))
 		}
-		return s
+		return text
 	}
 	period := func() string {
 		switch rng.IntN(12) {
@@ -239,19 +236,19 @@ func randomRule(rng *rand.Rand) string {
 		words = append(words, "ttl", period())
 	}
 	for range rng.IntN(4) {
-		switch w := pick("burst", "history", "block", "block", "ttl", "zone", "zone", "from-first", "prefetch",
-			"deadline", "Burst", "fast", "away deny", "away share", "away allow", "away Allow", "away never"); w {
+		switch word := pick("burst", "history", "block", "block", "ttl", "zone", "zone", "from-first", "prefetch",
+			"deadline", "Burst", "fast", "away deny", "away share", "away allow", "away Allow", "away never"); word {
 		case "burst":
-			words = append(words, pick(w, "capacity"), amount())
+			words = append(words, pick(word, "capacity"), amount())
 		case "history", "block", "ttl", "deadline":
-			words = append(words, w, period())
+			words = append(words, word, period())
 		case "prefetch":
-			words = append(words, w, amount()+pick("", "", "%", "%%")+pick("", "", "/"+period()))
+			words = append(words, word, amount()+pick("", "", "%", "%%")+pick("", "", "/"+period()))
 		case "zone":
 			words = append(words, pick("UTC", "Europe/Berlin", "America/Argentina/Buenos_Aires", "Asia/Kolkata",
 				"Mars/Olympus", "Local", "SYSTEM", "utc", "+01:00", "Etc/GMT+5", "a/"+strings.Repeat("b", 80)))
 		default:
-			words = append(words, w)
+			words = append(words, word)
 		}
 	}
 	if rng.IntN(30) == 0 {
@@ -260,7 +257,8 @@ func randomRule(rng *rand.Rand) string {
 	return pick("", "", " ", "\t ") + strings.Join(words, pick(" ", " ", "  ", "\t", " \t  ")) + pick("", "", " ")
 }
 
-func TestCompileRefusesWhatIsNoRule(t *testing.T) {
+// TestCompileRefusesInvalidRules checks the errors of headgate_compile for NULL and for rules that are too long.
+func TestCompileRefusesInvalidRules(t *testing.T) {
 	t.Parallel()
 	conn := openSession(t, migrated.MariaDB(t))
 	for _, tt := range []struct {
@@ -280,17 +278,18 @@ func TestCompileRefusesWhatIsNoRule(t *testing.T) {
 	}
 }
 
-// witness is a store that keeps the window boundaries that the limiter sends.
-type witness struct {
+// recordingStore is a store that records the boundaries of the windows that a Limiter sends.
+type recordingStore struct {
 	store.Store
 	bounds [4]int64
 }
 
-func (w *witness) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	w.bounds = ops[0].Window
-	return w.Store.Apply(ctx, ops, outs)
+func (r *recordingStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	r.bounds = ops[0].Window
+	return r.Store.Apply(ctx, ops, outs)
 }
 
+// callBounds calls headgate_bounds, which returns four boundaries of windows: now is between the second and the third.
 func callBounds(conn *sql.Conn, unit, zone any, now int64) (b [4]int64, err error) {
 	if _, err = conn.ExecContext(context.Background(), fmt.Sprintf(`call headgate_bounds_%d(?, ?, ?, @b0, @b1, @b2, @b3)`,
 		mysql.Revision), unit, zone, now); err == nil {
@@ -299,12 +298,12 @@ func callBounds(conn *sql.Conn, unit, zone any, now int64) (b [4]int64, err erro
 	return b, err
 }
 
-// TestCalendarsAgree compares the windows of the server with those of Go, at random times and around changes of the
-// zones' offsets.
-func TestCalendarsAgree(t *testing.T) {
+// TestBoundsAgreesWithGo compares the boundaries of headgate_bounds with the boundaries that a Limiter sends, at random
+// times and around changes of the zones' offsets.
+func TestBoundsAgreesWithGo(t *testing.T) {
 	t.Parallel()
 	conn := openSession(t, migrated.MariaDB(t))
-	execute(t, conn, `set time_zone = '-07:00'`) // must not matter
+	mustExec(t, conn, `set time_zone = '-07:00'`) // the zone of the session must not matter
 	zones := []string{
 		"UTC", "Europe/Berlin", "America/Sao_Paulo", "America/Havana", "Asia/Kathmandu", "Asia/Beirut",
 		"Australia/Lord_Howe", "Pacific/Apia", "America/St_Johns", "Africa/Casablanca",
@@ -313,38 +312,40 @@ func TestCalendarsAgree(t *testing.T) {
 		"2018-11-04T03:00:00Z", "2026-11-01T04:30:00Z", "2026-10-03T15:30:00Z", "2011-12-30T10:00:00Z",
 		"2026-03-29T01:00:00Z", "2006-10-29T02:31:00Z", "2017-02-19T02:00:00Z", "2027-02-07T02:00:00Z",
 	}
-	first, last := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro(),
-		time.Date(2037, 9, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+	minTime := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
+	maxTime := time.Date(2037, 9, 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	for i := range tier.Pick(150, 1200, 5000) {
 		zone, unit := zones[rng.IntN(len(zones))], []string{"hour", "day", "week", "month"}[rng.IntN(4)]
-		now := first + rng.Int64N(last-first)
+		now := minTime + rng.Int64N(maxTime-minTime)
 		if i%2 == 0 {
 			at, _ := time.Parse(time.RFC3339, changes[rng.IntN(len(changes))])
 			now = at.UnixMicro() + rng.Int64N(60*3600e6) - 30*3600e6
 		}
 		if i%5 == 0 {
-			now -= now % 60e6 // boundaries are hit exactly
+			now -= now % 60e6 // a full minute, so that some times are boundaries
 		}
 		got, err := callBounds(conn, unit, zone, now)
 		if err != nil {
 			t.Fatalf("seed %d: %s %s at %s: %v", seed, unit, zone, time.UnixMicro(now).UTC(), err)
 		}
 		clock := func() int64 { return now }
-		w := &witness{Store: memory.New(&memory.Config{Clock: clock})}
-		if _, err := headgate.New(w, &headgate.Config{Clock: clock}).Allow(t.Context(),
+		recorder := &recordingStore{Store: memory.New(&memory.Config{Clock: clock})}
+		if _, err := headgate.New(recorder, &headgate.Config{Clock: clock}).Allow(t.Context(),
 			headgate.MustParse("fixed-window 1/"+unit+" "+zone), "k"); err != nil {
 			t.Fatal(err)
 		}
-		if got != w.bounds || got[1] > now || now >= got[2] {
+		if got != recorder.bounds || got[1] > now || now >= got[2] {
 			t.Errorf("seed %d: %s %s at %s (%d):\n got %v\nwant %v", seed, unit, zone, time.UnixMicro(now).UTC(), now,
-				got, w.bounds)
+				got, recorder.bounds)
 		}
 	}
 }
 
-func TestBoundsRefusesWhatItCannotAnswer(t *testing.T) {
+// TestBoundsRefusesInvalidArguments checks the errors of headgate_bounds for unknown units and zones and for times that
+// the server cannot convert, and that UTC has boundaries after the end of TIMESTAMP.
+func TestBoundsRefusesInvalidArguments(t *testing.T) {
 	t.Parallel()
 	conn := openSession(t, migrated.MariaDB(t))
 	const now = 1_800_000_000_000_000
@@ -358,20 +359,20 @@ func TestBoundsRefusesWhatItCannotAnswer(t *testing.T) {
 		{"day", nil, now, "zone"},
 		{"day", "Mars/Olympus", now, `zone: "Mars/Olympus"`},
 		{"day", "SYSTEM", now, `zone: "SYSTEM"`},
-		{"day", "Europe/Berlin", 1_000_000, "time zone:"}, // before CONVERT_TZ converts
+		{"day", "Europe/Berlin", 1_000_000, "time zone:"}, // CONVERT_TZ does not convert such early times
 	} {
 		b, err := callBounds(conn, tt.unit, tt.zone, tt.now)
 		if message, ok := signalText(err); !ok || !strings.HasPrefix(message, tt.want) {
-			t.Errorf("%v %v: got %v %v, want an error about %s", tt.unit, tt.zone, b, err, tt.want)
+			t.Errorf("%v %v: got %v, %v; want an error that begins with %s", tt.unit, tt.zone, b, err, tt.want)
 		}
 	}
-	// Beyond what a TIMESTAMP holds, UTC goes on.
-	late := time.Date(2050, 5, 5, 5, 5, 5, 0, time.UTC)
+	// A TIMESTAMP ends in 2038.
+	may2050 := time.Date(2050, 5, 5, 5, 5, 5, 0, time.UTC)
 	var want [4]int64
 	for i := range want {
 		want[i] = time.Date(2050, time.Month(4+i), 1, 0, 0, 0, 0, time.UTC).UnixMicro()
 	}
-	if got, err := callBounds(conn, "month", "UTC", late.UnixMicro()); err != nil || got != want {
+	if got, err := callBounds(conn, "month", "UTC", may2050.UnixMicro()); err != nil || got != want {
 		t.Errorf("2050: got %v, %v, want %v", got, err, want)
 	}
 }

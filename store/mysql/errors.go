@@ -15,7 +15,7 @@ import (
 
 var errBadConn = driver.ErrBadConn
 
-// mark says of an error what its number and text do not say.
+// mark is what this package knows about an error beyond its number and text.
 type mark int
 
 const (
@@ -103,7 +103,7 @@ func needsLongText(err error) bool {
 }
 
 // classes are the classes of the server's errors, by number, that mean the same for every statement. A
-// COMMIT can return those of the first two classes, and has rolled back then.
+// COMMIT can return errors of the first two classes, and has rolled back then.
 var classes = func() map[uint16]error {
 	m := make(map[uint16]error)
 	for class, list := range map[error][]uint16{
@@ -177,14 +177,14 @@ func class(err error) error {
 	return store.ErrUnknownOutcome
 }
 
-// classify adds to an error the action doing and its class; nil stays nil.
-func classify(doing string, err error) error {
+// classify adds to an error its class and the action that has failed; nil stays nil.
+func classify(action string, err error) error {
 	if err == nil {
 		return nil
 	}
 	c := class(err)
 	if errors.Is(err, c) {
-		return fmt.Errorf("mysql: %s: %w", doing, err)
+		return fmt.Errorf("mysql: %s: %w", action, err)
 	}
 	text := err.Error()
 	var my *mysqldriver.MySQLError
@@ -202,13 +202,13 @@ func classify(doing string, err error) error {
 		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return fmt.Errorf("mysql: %s: %w: %w", doing, c, err)
+		return fmt.Errorf("mysql: %s: %w: %w", action, c, err)
 	}
-	return fmt.Errorf("mysql: %s: %w: %s", doing, c, text)
+	return fmt.Errorf("mysql: %s: %w: %s", action, c, text)
 }
 
 // classifyRead classifies an error of a read.
-func classifyRead(doing string, err error) error { return classify(doing, nothingDone(err)) }
+func classifyRead(action string, err error) error { return classify(action, nothingDone(err)) }
 
 // isRetryable reports whether a conflict left nothing done, so that a retry is safe.
 func isRetryable(err error) bool {

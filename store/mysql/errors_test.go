@@ -17,15 +17,15 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// TestEveryErrorOfTheServerHasAClass checks the class of every error number that the protocol can carry. If COMMIT may
-// have failed, only the errors listed here may say that nothing was done.
-func TestEveryErrorOfTheServerHasAClass(t *testing.T) {
+// TestEveryErrorNumberHasOneClass checks that every error number of the protocol has exactly one class. After a text
+// with a COMMIT, only the numbers in knownAtCommit have a known outcome; before a COMMIT, all have.
+func TestEveryErrorNumberHasOneClass(t *testing.T) {
 	t.Parallel()
 	classes := []error{
 		store.ErrConflict, store.ErrUnavailable, store.ErrUnknownOutcome, store.ErrReadOnly,
 		store.ErrSetup, store.ErrInvalid,
 	}
-	atCommit := []uint16{
+	knownAtCommit := []uint16{
 		1213, 1205, 1020, 3572, 3101, 9007, 8002, 8022, 8028, // rolled back
 		1290, 1792, 1836, 1047, // refused by a server that is read-only, or has no quorum
 		1040, 1129, 1203, 1226, 1461, 1044, 1045, 1049, 1130, 1698, 3159, // refused before any statement
@@ -35,26 +35,28 @@ func TestEveryErrorOfTheServerHasAClass(t *testing.T) {
 	for n := range 1 << 16 {
 		err := &driver.MySQLError{Number: uint16(n), Message: "text"}
 		for _, classified := range []error{mysql.Classify(err), mysql.Undone(err)} {
-			found := 0
+			count := 0
 			for _, class := range classes {
 				if errors.Is(classified, class) {
-					found++
+					count++
 				}
 			}
-			if found != 1 {
-				t.Fatalf("%d: %v has %d classes", n, classified, found)
+			if count != 1 {
+				t.Fatalf("%d: got %d classes of %v, want 1", n, count, classified)
 			}
 		}
-		if got := errors.Is(mysql.Classify(err), store.ErrUnknownOutcome); got == slices.Contains(atCommit, uint16(n)) {
-			t.Errorf("%d while it is not known whether COMMIT began: unknown outcome is %v", n, got)
+		want := !slices.Contains(knownAtCommit, uint16(n))
+		if got := errors.Is(mysql.Classify(err), store.ErrUnknownOutcome); got != want {
+			t.Errorf("%d, maybe of a COMMIT: got unknown outcome %v, want %v", n, got, want)
 		}
 		if errors.Is(mysql.Undone(err), store.ErrUnknownOutcome) {
-			t.Errorf("%d before COMMIT: %v", n, mysql.Undone(err))
+			t.Errorf("%d before COMMIT: got %v, want a known outcome", n, mysql.Undone(err))
 		}
 	}
 }
 
-func TestErrorsOfCommitAndBefore(t *testing.T) {
+// TestErrorClassesAtAndBeforeCommit checks the classes of errors that may be a COMMIT's, and of errors before a COMMIT.
+func TestErrorClassesAtAndBeforeCommit(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		number         uint16
@@ -87,10 +89,10 @@ func TestErrorsOfCommitAndBefore(t *testing.T) {
 	} {
 		err := &driver.MySQLError{Number: tt.number, Message: tt.message}
 		if got := mysql.Classify(err); !errors.Is(got, tt.commit) {
-			t.Errorf("maybe of COMMIT: %v, want %v", got, tt.commit)
+			t.Errorf("%s, maybe of a COMMIT: got %v, want %v", tt.message, got, tt.commit)
 		}
 		if got := mysql.Undone(err); !errors.Is(got, tt.before) {
-			t.Errorf("before COMMIT: %v, want %v", got, tt.before)
+			t.Errorf("%s, before COMMIT: got %v, want %v", tt.message, got, tt.before)
 		}
 	}
 	for _, err := range []error{
@@ -98,45 +100,46 @@ func TestErrorsOfCommitAndBefore(t *testing.T) {
 		errors.New("read tcp: connection reset by peer"),
 	} {
 		if got := mysql.Classify(err); !errors.Is(got, store.ErrUnknownOutcome) {
-			t.Errorf("%v: %v", err, got)
+			t.Errorf("%v: got %v, want ErrUnknownOutcome", err, got)
 		}
 	}
 }
 
-// TestAKilledStatementChargesNothing kills a charge that waits for a lock: its COMMIT has not begun, so the error must
-// say that nothing was done.
+// TestAKilledStatementChargesNothing checks that a charge that is killed while it waits for a lock, before its COMMIT,
+// charges nothing and returns an error that says so.
 func TestAKilledStatementChargesNothing(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDBAt(t, ownServer(t))[0]
-	openAt(t, url)
-	db := pool(t, url)
-	l := limiter(mysql.New(db, nil))
+	url := dbtest.MariaDBAt(t, packageServer(t))[0]
+	openAndMigrate(t, url)
+	db := openMultiDB(t, url)
+	l := newLimiter(mysql.New(db, nil))
 	charge := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1h burst 5"), Key: "k"}
 	if _, err := l.Take(t.Context(), charge); err != nil {
 		t.Fatal(err)
 	}
-	tx := beginTx(t, plainDB(t, url))
-	run(t, tx, "UPDATE headgate_cells SET reason = reason")
+	tx := beginTx(t, openPlainDB(t, url))
+	mustExec(t, tx, "UPDATE headgate_cells SET reason = reason")
 	failed := make(chan error, 1)
 	go func() {
 		_, err := l.Take(context.Background(), charge)
 		failed <- err
 	}()
-	killWaiting(t, db, "FOR UPDATE", failed)
+	killWaitingStatement(t, db, "FOR UPDATE", failed)
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
 	if d, err := l.Check(t.Context(), charge); err != nil || d.Remaining != 4 {
-		t.Errorf("then: %+v, %v; want one charge", d, err)
+		t.Errorf("after the kill: got %+v, %v; want one charge", d, err)
 	}
 }
 
-// TestModesThatChangeTheTextAreRefused uses servers with such sql_modes, and sets one later: nothing may be charged.
-func TestModesThatChangeTheTextAreRefused(t *testing.T) {
+// TestSQLModesThatChangeTheTextAreRefused checks that stores whose sessions have such an SQL mode, from the beginning
+// or later, return ErrSetup and charge nothing.
+func TestSQLModesThatChangeTheTextAreRefused(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	charge := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/1h burst 5"), Key: "k"}
-	if _, err := plainDB(t, url).ExecContext(t.Context(), "SET sql_mode = 'ORACLE'"); err != nil {
+	if _, err := openPlainDB(t, url).ExecContext(t.Context(), "SET sql_mode = 'ORACLE'"); err != nil {
 		var my *driver.MySQLError
 		if !errors.As(err, &my) || my.Number != 1231 {
 			t.Fatal(err)
@@ -149,37 +152,33 @@ func TestModesThatChangeTheTextAreRefused(t *testing.T) {
 	} {
 		if _, err := mysql.Open(t.Context(), url+"?sql_mode=%27"+mode+"%27", nil); !errors.Is(err, store.ErrSetup) ||
 			!strings.Contains(err.Error(), "sql_mode has ") {
-			t.Errorf("%s: open: %v", mode, err)
+			t.Errorf("%s: Open: got %v, want ErrSetup with sql_mode", mode, err)
 		}
-		s := mysql.New(pool(t, url, "sql_mode=%27"+mode+"%27"), nil)
-		if d, err := limiter(s).Take(t.Context(), charge); !errors.Is(err, store.ErrSetup) ||
+		s := mysql.New(openMultiDB(t, url, "sql_mode=%27"+mode+"%27"), nil)
+		if d, err := newLimiter(s).Take(t.Context(), charge); !errors.Is(err, store.ErrSetup) ||
 			!strings.Contains(err.Error(), "sql_mode has ") || d.Allowed {
-			t.Errorf("%s: %+v, %v", mode, d, err)
+			t.Errorf("%s: Take: got %+v, %v; want ErrSetup with sql_mode", mode, d, err)
 		}
 		if _, err := s.Migrate(t.Context()); !errors.Is(err, store.ErrSetup) {
-			t.Errorf("%s: migrate: %v", mode, err)
+			t.Errorf("%s: Migrate: got %v, want ErrSetup", mode, err)
 		}
 	}
 
-	db := pool(t, url)
+	db := openMultiDB(t, url)
 	db.SetMaxOpenConns(1)
-	l := limiter(mysql.New(db, nil))
+	l := newLimiter(mysql.New(db, nil))
 	if _, err := l.Take(t.Context(), charge); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := db.ExecContext(t.Context(), "SET SESSION sql_mode = 'ORACLE'"); err != nil {
-		t.Fatal(err)
-	}
-	for name, l := range map[string]taker{"plain": l, "with an id": l.Once("id", time.Hour)} {
-		if _, err := l.Take(t.Context(), charge); !errors.Is(err, store.ErrSetup) ||
+	mustExec(t, db, "SET SESSION sql_mode = 'ORACLE'")
+	for name, limiter := range map[string]taker{"plain": l, "with an id": l.Once("id", time.Hour)} {
+		if _, err := limiter.Take(t.Context(), charge); !errors.Is(err, store.ErrSetup) ||
 			!strings.Contains(err.Error(), "sql_mode has ORACLE") {
-			t.Errorf("set later, %s: %v", name, err)
+			t.Errorf("set later, %s: got %v, want ErrSetup with ORACLE", name, err)
 		}
 	}
-	if _, err := db.ExecContext(t.Context(), "SET SESSION sql_mode = ''"); err != nil {
-		t.Fatal(err)
-	}
+	mustExec(t, db, "SET SESSION sql_mode = ''")
 	if d, err := l.Check(t.Context(), charge); err != nil || d.Remaining != 4 {
-		t.Errorf("then: %+v, %v; want one charge", d, err)
+		t.Errorf("without the mode: got %+v, %v; want one charge", d, err)
 	}
 }

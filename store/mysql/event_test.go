@@ -11,20 +11,20 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestAnEventSweeps runs the event of docs/sql.md, each second instead of each minute,
-// on a server whose scheduler is on.
-func TestAnEventSweeps(t *testing.T) {
+// TestSweepByEvent checks that the event of docs/sql.md sweeps, each second instead of each minute, on a server whose
+// event scheduler is on.
+func TestSweepByEvent(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/sql.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	event := strings.Replace(regexp.MustCompile(`(?m)^CREATE EVENT .*$`).FindString(string(page)), "1 MINUTE",
+	createEvent := strings.Replace(regexp.MustCompile(`(?m)^CREATE EVENT .*$`).FindString(string(page)), "1 MINUTE",
 		"1 SECOND", 1)
-	url := dbtest.MariaDBAt(t, ownServer(t))[0]
-	s := openAt(t, url)
-	execute(t, openSession(t, url), "CALL headgate_take('token-bucket 1000/s', 'gone', 1); CALL "+
-		"headgate_take('token-bucket 1/1h', 'stays', 1); "+event)
+	url := dbtest.MariaDBAt(t, packageServer(t))[0]
+	s := openAndMigrate(t, url)
+	mustExec(t, openSession(t, url), "CALL headgate_take('token-bucket 1000/s', 'gone', 1); CALL "+
+		"headgate_take('token-bucket 1/1h', 'stays', 1); "+createEvent)
 	await.Until(t, "the event to sweep", func() bool {
 		cells, _, err := s.Cells(t.Context(), store.Query{})
 		if err != nil {

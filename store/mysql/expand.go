@@ -65,8 +65,8 @@ const (
 )
 
 // beginOwn begins a transaction, unless the caller has one, and repeats it while it conflicts with others; commitOwn
-// ends it. The errors are those of classByNumber that mean a conflict, except for a lock wait that was too long: the
-// caller has waited for most of a minute then.
+// ends it. It repeats the transaction after the errors that classByNumber takes for a conflict, except for a lock wait
+// that was too long: the caller has waited for most of a minute then.
 const (
 	beginOwn = `call headgate_inside_N(inside);
     while again do
@@ -127,7 +127,7 @@ var (
 		chargesOf("concat('[', json_extract(asked, concat('$[', n - 1, ']')), ']')") + "; else set ended = 1; end if;"
 )
 
-// receiptColumns are the numbers in the receipt of a request: those of its outcome, and of its last extension.
+// receiptColumns are the numbers in the receipt of a request: of its outcome, and of its last extension.
 var receiptColumns = append(append([]string{}, law.NumberNames[:]...), "more", "more_level", "more_at", "more_prev")
 
 // jsonRows returns a table of an array of arrays. names are its columns, numbers from the index from on; before has

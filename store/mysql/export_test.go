@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/store/internal/rows"
 )
 
-// For the tests.
+// Classify classifies the error of a text that may have begun its COMMIT, Undone the error of a text that has not.
 var (
 	Classify     = func(err error) error { return classify("ask", err) }
 	Undone       = func(err error) error { return classify("ask", undone.wrap(err)) }
@@ -19,10 +19,10 @@ var (
 	CheckServer  = checkServer
 )
 
-// Statements returns the statements of both texts for a batch whose cells exist and remember all its requests.
+// Statements returns the statements of both texts for a batch whose cells exist and have receipts of all its ids.
 func Statements(s *Store, ops []law.Op) (list []string) {
 	rb := &rowBatch{ctx: context.Background(), ops: ops}
-	rb.Batch = rows.New(ops, remembers{ops})
+	rb.Batch = rows.New(ops, receiptReader{ops})
 	text := rb.lockText(s.beginText(onlyChecks(ops)))
 	for _, c := range rb.Cells {
 		c.Found = true
@@ -43,10 +43,10 @@ func Statements(s *Store, ops []law.Op) (list []string) {
 	return list
 }
 
-// remembers is a reader of cells that remember all requests of a batch.
-type remembers struct{ ops []law.Op }
+// receiptReader is a rows.Reader that finds a receipt of each id, and entries that count.
+type receiptReader struct{ ops []law.Op }
 
-func (r remembers) Receipt(cell law.Cell, id string) (law.Receipt, bool, error) {
+func (r receiptReader) Receipt(cell law.Cell, id string) (law.Receipt, bool, error) {
 	p := &r.ops[0].Params
 	return law.Receipt{
 		ID: id, Terms: p.Terms(), Cost: 500, Settled: law.Unsettled, KeepUntil: law.Max,
@@ -57,28 +57,30 @@ func (r remembers) Receipt(cell law.Cell, id string) (law.Receipt, bool, error) 
 	}, true, nil
 }
 
-func (remembers) Sum(law.Cell, int64, int64) (int64, error)   { return 0, nil }
-func (remembers) Freed(law.Cell, int64, int64) (int64, error) { return law.Never, nil }
-func (remembers) Entry(law.Cell, int64) (int64, int64, error) { return 1000, law.Max, nil }
+func (receiptReader) Sum(law.Cell, int64, int64) (int64, error)   { return 0, nil }
+func (receiptReader) Freed(law.Cell, int64, int64) (int64, error) { return law.Never, nil }
+func (receiptReader) Entry(law.Cell, int64) (int64, int64, error) { return 1000, law.Max, nil }
 
-// Revision and Fingerprint are those of this binary's procedures.
+// Revision and Fingerprint identify this binary's procedures.
 var (
 	Revision    = revision
 	Fingerprint = currentDefinition().fingerprint()
 )
 
-// Numbered returns the name of a private procedure of this binary.
-func Numbered(name string) string { return fmt.Sprintf("%s_%d", name, revision) }
+// WithRevision returns the name of a private procedure with the revision of this binary.
+func WithRevision(name string) string { return fmt.Sprintf("%s_%d", name, revision) }
 
-// Newer turns a store into that of a binary with a later revision, in which headgate_take differs.
-func Newer(s *Store) *Store {
+// WithNewerRevision makes a store behave like the store of a binary with a later revision, in which headgate_take
+// differs.
+func WithNewerRevision(s *Store) *Store {
 	d := *currentDefinition()
 	d.revision++
-	next := strings.NewReplacer(fmt.Sprintf("_%d(", revision), fmt.Sprintf("_%d(", d.revision),
+	replacer := strings.NewReplacer(fmt.Sprintf("_%d(", revision), fmt.Sprintf("_%d(", d.revision),
 		fmt.Sprintf("_%d\n", revision), fmt.Sprintf("_%d\n", d.revision))
 	renumber := func(list []ddl) (renumbered []ddl) {
 		for _, s := range list {
-			s.text, s.name = strings.TrimSuffix(next.Replace(s.text+"\n"), "\n"), strings.TrimSuffix(next.Replace(s.name+"\n"), "\n")
+			s.text = strings.TrimSuffix(replacer.Replace(s.text+"\n"), "\n")
+			s.name = strings.TrimSuffix(replacer.Replace(s.name+"\n"), "\n")
 			if strings.Contains(s.text, "create procedure headgate_take(") {
 				s.text = strings.Replace(s.text, "begin\n", "begin\n    set @hg_newer = 1;\n", 1)
 			}
@@ -92,31 +94,32 @@ func Newer(s *Store) *Store {
 	return s
 }
 
-// Later turns a store into that of a binary for which the rows have another meaning.
-func Later(s *Store) *Store {
-	Newer(s).def.state++
+// WithNewerState makes a store behave like the store of a later binary, for which the rows have another meaning.
+func WithNewerState(s *Store) *Store {
+	WithNewerRevision(s).def.state++
 	return s
 }
 
-// TrySums makes the store try the next batch by sums, and reports whether the last batch could not be decided so.
+// TrySums makes the store decide the next batch by sums if it can, and reports whether sums have failed for the last
+// one.
 func TrySums(s *Store) (failed bool) { return s.skipSums.Swap(0) > 0 }
 
-// SweepEntries sweeps entries as at a time of the server's clock.
+// SweepEntries sweeps entries as if the server's clock showed now.
 func (s *Store) SweepEntries(ctx context.Context, now int64) (removed int, err error) {
 	removed, _, err = s.sweepEntries(ctx, s.pick(0), now, 100)
 	return removed, err
 }
 
-// BeACluster makes sweeps treat the server as a node of a cluster.
-func (s *Store) BeACluster() { s.groupRepl.Store(true) }
+// AsGroupReplication makes a store treat its server as a member of a Group Replication.
+func (s *Store) AsGroupReplication() { s.groupRepl.Store(true) }
 
-// RemoveCells removes those cells that were dead at a time of the server's clock.
+// RemoveCells removes cells as if the server's clock had shown now when the sweep read them.
 func (s *Store) RemoveCells(ctx context.Context, now int64, cells []law.Cell) (removed int, err error) {
 	return s.removeFree(ctx, s.pick(0), now, cells, deleteDeadCells)
 }
 
-// OldTransactions sets the age from which Examine reports a transaction.
-func OldTransactions(s *Store, age time.Duration) { s.oldTransaction = age }
+// SetOldTransaction sets the age from which Examine reports a transaction.
+func SetOldTransaction(s *Store, age time.Duration) { s.oldTransaction = age }
 
 // AsGalera makes a store treat its server as a node of a Galera cluster.
 func AsGalera(s *Store) { s.galera.Store(true) }

@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// applyFree decides the groups of a batch whose cells nobody else has locked. Cells that do not exist count as locked:
-// their groups are soon decided without the others.
+// applyFree decides the groups whose cells no other transaction has locked. The other groups get store.ErrHeld. Missing
+// cells count as locked.
 func (s *Store) applyFree(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) error {
 	cells := make([]law.Cell, len(ops))
 	for i := range ops {
@@ -39,8 +39,8 @@ func (s *Store) applyFree(ctx context.Context, n *node, ops []law.Op, outs []law
 	})
 }
 
-// lockFree calls do in a transaction that has locked those cells that exist and that nobody else has locked. It rolls
-// back what do does not commit.
+// lockFree calls do in a transaction that has locked the existing cells that no other transaction has locked. It rolls
+// the transaction back unless do has committed it.
 func lockFree(ctx context.Context, n *node, cells []law.Cell, do func(*sql.Conn, []law.Cell) error) error {
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
@@ -61,9 +61,9 @@ func lockFree(ctx context.Context, n *node, cells []law.Cell, do func(*sql.Conn,
 	return err
 }
 
-// tryLockFree locks those cells that exist and that nobody else has locked, and returns them. Both lists are in order.
-// If one of the cells is locked, it tries each half. It does not use SKIP LOCKED, since TiDB accepts that and locks
-// nothing.
+// tryLockFree locks the existing cells that no other transaction has locked, and returns them. Both lists are in order.
+// If one of the cells is locked, it tries each half. It does not use SKIP LOCKED, which TiDB accepts without locking
+// anything.
 func tryLockFree(ctx context.Context, conn *sql.Conn, cells []law.Cell) ([]law.Cell, error) {
 	var b strings.Builder
 	b.WriteString("SELECT limit_name,cell_key FROM headgate_cells FORCE INDEX (PRIMARY) WHERE ")

@@ -15,15 +15,18 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
+// These two limits admit a cost of 5. Their levels do not fall in the first hour, so not during a test.
 var (
-	hourly = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 3_600_000_000, Drain: 1000}
-	logged = law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 3_600_000_000}
+	hourlyBucket = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 3_600_000_000, Drain: 1000}
+	hourlyLog    = law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 3_600_000_000}
 )
 
-func takeOne(limit, key string, p law.Params) law.Op {
+// takeOp returns an op that takes 1000 credits, which is a cost of 1 of the limits above.
+func takeOp(limit, key string, p law.Params) law.Op {
 	return law.Op{Verb: law.Take, Cell: law.Cell{Limit: limit, Key: key}, Params: p, Cost: 1000, Count: 1}
 }
 
+// apply applies a batch, and fails the test if the batch or one of its ops has an error.
 func apply(tb testing.TB, s store.Store, ops ...law.Op) []law.Outcome {
 	tb.Helper()
 	outs := make([]law.Outcome, len(ops))
@@ -38,84 +41,88 @@ func apply(tb testing.TB, s store.Store, ops ...law.Op) []law.Outcome {
 	return outs
 }
 
-// TestAReturnMakesNoCell returns charges to cells that do not exist, alone and beside charges of others.
-func TestAReturnMakesNoCell(t *testing.T) {
+// TestReturnMakesNoCell checks that returns to cells that do not exist grant nothing and make no row, alone and in a
+// batch with other ops.
+func TestReturnMakesNoCell(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s, db := openUnmigrated(t, url), pool(t, url)
-	rows := func() (n int) {
+	s, db := openStore(t, url), openMultiDB(t, url)
+	countCells := func() (n int) {
 		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_cells").Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n
 	}
-	bucket, log := takeOne("b", "none", hourly), takeOne("l", "none", logged)
-	backs := []law.Op{law.Back(&bucket, &law.Outcome{}, 1), law.Back(&log, &law.Outcome{EntryNumber: 1}, 1)}
-	for _, out := range apply(t, s, backs...) {
+	bucket, log := takeOp("b", "none", hourlyBucket), takeOp("l", "none", hourlyLog)
+	returns := []law.Op{law.Back(&bucket, &law.Outcome{}, 1), law.Back(&log, &law.Outcome{EntryNumber: 1}, 1)}
+	for _, out := range apply(t, s, returns...) {
 		if out.Granted != 0 || out.Used != 0 || out.Clock == 0 || out.State != (law.State{}) {
-			t.Errorf("to a cell that does not exist: %+v", out)
+			t.Errorf("a return to a missing cell: got %+v, want no grant and no state", out)
 		}
 	}
-	if n := rows(); n != 0 {
-		t.Errorf("%d rows, want none", n)
+	if n := countCells(); n != 0 {
+		t.Errorf("got %d cells after the returns, want none", n)
 	}
-	take := takeOne("b", "used", hourly)
+	take := takeOp("b", "used", hourlyBucket)
 	out := apply(t, s, take)[0]
-	again := takeOne("b", "none", hourly)
-	again.Group = 1
-	backs = append(backs, law.Back(&take, &out, 400))
-	outs := apply(t, s, append(backs, again)...)
+	firstTake := takeOp("b", "none", hourlyBucket)
+	firstTake.Group = 1
+	returns = append(returns, law.Back(&take, &out, 400))
+	outs := apply(t, s, append(returns, firstTake)...)
 	if outs[2].Granted != 400 || outs[2].State.Level != 600 || outs[2].State.Prev != 400 || outs[3].Granted != 1 {
-		t.Errorf("%+v", outs)
+		t.Errorf("got %+v, want 400 returned of 1000, and the missing cell charged", outs)
 	}
-	if n := rows(); n != 2 {
-		t.Errorf("%d rows, want those of two charges", n)
+	if n := countCells(); n != 2 {
+		t.Errorf("got %d cells, want those of two charges", n)
 	}
 }
 
-// TestInTxGivesBackWhatWasChargedSinceItBegan returns a charge in a transaction whose snapshot is older than the
-// charge.
-func TestInTxGivesBackWhatWasChargedSinceItBegan(t *testing.T) {
+// TestInTxReturnsChargesNewerThanItsSnapshot checks that a transaction returns 400 of 1000 credits that were charged
+// after the transaction's snapshot.
+func TestInTxReturnsChargesNewerThanItsSnapshot(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s, db := openUnmigrated(t, url), pool(t, url)
+	s, db := openStore(t, url), openMultiDB(t, url)
 	tx := beginTx(t, db)
 	var n int
 	if err := tx.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_cells").Scan(&n); err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range []law.Params{hourly, logged} {
-		op := takeOne("l", fmt.Sprint(p.Kind), p)
+	for _, p := range []law.Params{hourlyBucket, hourlyLog} {
+		op := takeOp("l", fmt.Sprint(p.Kind), p)
 		out := apply(t, s, op)[0]
 		got := apply(t, mysql.New(db, nil).InTx(tx), law.Back(&op, &out, 400))[0]
 		if got.Granted != 400 || got.Used != 600 {
-			t.Errorf("%+v", got)
+			t.Errorf("got %+v, want granted 400, used 600", got)
 		}
 	}
 }
 
-// TestReturnsUnderLoad charges and returns at once, beside returns to a cell that others make and reset: in the end the
-// level must be the charges that were kept.
+// TestReturnsUnderLoad checks that concurrent charges and returns leave the level that they add up to, beside returns
+// to a cell that other callers make and reset.
 func TestReturnsUnderLoad(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := openUnmigrated(t, url)
-	returnsUnderLoad(t, s, s)
+	s := openStore(t, url)
+	runReturnsUnderLoad(t, s, s)
 }
 
+// TestGaleraReturnsUnderLoad checks that charges and returns on two nodes leave the level that they add up to.
 func TestGaleraReturnsUnderLoad(t *testing.T) {
 	urls := dbtest.Galera(t)
-	returnsUnderLoad(t, openAt(t, urls[0]+"?wsrep_sync_wait=15"), openAt(t, urls[1]))
+	runReturnsUnderLoad(t, openAndMigrate(t, urls[0]+"?wsrep_sync_wait=15"), openAndMigrate(t, urls[1]))
 }
 
-func returnsUnderLoad(t *testing.T, stores ...*mysql.Store) {
+// runReturnsUnderLoad has six callers, spread over the stores, each charge 1000 credits and return up to 400 in each of
+// 25 rounds, and compares the levels with the sums.
+func runReturnsUnderLoad(t *testing.T, stores ...*mysql.Store) {
 	const callers, rounds = 6, 25
-	limits := []law.Params{hourly, logged}
-	var kept [2]atomic.Int64
+	limits := []law.Params{hourlyBucket, hourlyLog}
+	var used [2]atomic.Int64 // by limit
 	var wg sync.WaitGroup
 	for c := range callers {
 		wg.Go(func() {
-			ask := func(ops ...law.Op) []law.Outcome {
+			applyOps := func(ops ...law.Op) []law.Outcome {
 				outs := make([]law.Outcome, len(ops))
 				if err := stores[c%len(stores)].Apply(context.Background(), ops, outs); err != nil {
 					t.Error(err)
@@ -126,27 +133,27 @@ func returnsUnderLoad(t *testing.T, stores ...*mysql.Store) {
 				var ops []law.Op
 				for i, p := range limits {
 					p.Capacity = 1_000_000
-					op := takeOne(fmt.Sprint("l", i), "hot", p)
+					op := takeOp(fmt.Sprint("l", i), "hot", p)
 					op.Group = uint32(i)
 					ops = append(ops, op)
 				}
 				if c%2 == 0 {
 					slices.Reverse(ops)
 				}
-				outs := ask(ops...)
-				backs := make([]law.Op, 0, 3)
+				outs := applyOps(ops...)
+				returns := make([]law.Op, 0, 3)
 				for i := range ops {
-					backs = append(backs, law.Back(&ops[i], &outs[i], 400))
+					returns = append(returns, law.Back(&ops[i], &outs[i], 400))
 				}
-				come := takeOne("l9", "come and go", hourly)
-				backs = append(backs, law.Back(&come, &law.Outcome{}, 1))
-				if come.Group = 2; round%3 == c%3 {
-					come.Verb = law.Reset
-					backs = append(backs, come)
+				reset := takeOp("l9", "come and go", hourlyBucket)
+				returns = append(returns, law.Back(&reset, &law.Outcome{}, 1))
+				if reset.Group = 2; round%3 == c%3 {
+					reset.Verb = law.Reset
+					returns = append(returns, reset)
 				}
-				outs = ask(backs...)
+				outs = applyOps(returns...)
 				for i := range ops {
-					kept[ops[i].Params.Kind/law.Log].Add(1000 - outs[i].Granted)
+					used[ops[i].Params.Kind/law.Log].Add(1000 - outs[i].Granted)
 				}
 			}
 		})
@@ -154,11 +161,11 @@ func returnsUnderLoad(t *testing.T, stores ...*mysql.Store) {
 	wg.Wait()
 	for i, p := range limits {
 		p.Capacity = 1_000_000
-		op := takeOne(fmt.Sprint("l", i), "hot", p)
+		op := takeOp(fmt.Sprint("l", i), "hot", p)
 		op.Verb = law.Check
 		out := apply(t, stores[0], op)[0]
-		if want := kept[i].Load(); out.State.Level != want || want > callers*rounds*1000*9/10 {
-			t.Errorf("%+v: %d are in use, %d were kept", p, out.State.Level, want)
+		if want := used[i].Load(); out.State.Level != want || want > callers*rounds*1000*9/10 {
+			t.Errorf("%+v: got level %d, want %d, which is at most nine tenths of all charges", p, out.State.Level, want)
 		}
 		entries, err := stores[0].Entries(t.Context(), op.Cell, 1000)
 		if err != nil {
@@ -169,7 +176,7 @@ func returnsUnderLoad(t *testing.T, stores ...*mysql.Store) {
 			sum += e.Cost
 		}
 		if p.Kind == law.Log && sum != out.State.Level {
-			t.Errorf("the entries make %d, in use are %d", sum, out.State.Level)
+			t.Errorf("got a sum of %d of the entries, want the level %d", sum, out.State.Level)
 		}
 	}
 }

@@ -20,18 +20,18 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// userWith makes a user with a role, and returns the name and the URL.
-func userWith(t *testing.T, s *mysql.Store, url string, role store.Role) (name, as string) {
+// createRoleUser creates a user with a role, and returns the user's name and the URL with that user.
+func createRoleUser(t *testing.T, s *mysql.Store, url string, role store.Role) (name, userURL string) {
 	t.Helper()
 	name = string(role) + strings.TrimPrefix(url[strings.LastIndex(url, "/")+1:], "headgate_test")
-	newUser(t, plainDB(t, url), name, "right")
+	createUser(t, openPlainDB(t, url), name, "right")
 	if lines, err := s.Grant(t.Context(), role, name); err != nil || len(lines) == 0 {
-		t.Fatalf("%q, %v", lines, err)
+		t.Fatalf("Grant: got %q, %v; want lines", lines, err)
 	}
 	return name, strings.Replace(url, "root@", name+":right@", 1)
 }
 
-// errorNumber returns the number of a server's error.
+// errorNumber returns the number of an error of the server; 0 for any other error.
 func errorNumber(err error) uint16 {
 	my, _ := errors.AsType[*driver.MySQLError](err)
 	if my == nil {
@@ -40,16 +40,16 @@ func errorNumber(err error) uint16 {
 	return my.Number
 }
 
-// roleLimits defines the limits for the tests of roles.
-func roleLimits(t *testing.T, s *mysql.Store) {
+// defineRoleLimits defines the limits that appCalls use.
+func defineRoleLimits(t *testing.T, s *mysql.Store) {
 	t.Helper()
-	define(t, s, store.Item{Name: "api", Text: "fixed-window 100/30d"},
+	defineItems(t, s, store.Item{Name: "api", Text: "fixed-window 100/30d"},
 		store.Item{Name: "jobs", Text: "concurrency 5 ttl 1h"},
 		store.Item{Name: "log", Text: "sliding-log 5/30d history 60d"},
 		store.Item{Kind: store.KindOverride, Name: "api", Key: "big", Text: "fixed-window 900/30d"})
 }
 
-// appCalls are calls of the role app, with the first column of the answer.
+// appCalls are calls that the role app may make, with the beginnings of their answers.
 var appCalls = []struct{ text, want string }{
 	{"CALL headgate_take('api', 'k', 10)", "allowed=1"},
 	{"CALL headgate_take('api', 'big', 800)", "allowed=1"},
@@ -74,61 +74,63 @@ var appCalls = []struct{ text, want string }{
 	{"CALL request_token('b')", "granted=1"},
 }
 
-// TestRoleApp calls all that a user with the role app may call, outside and inside a transaction, and tries all else.
+// TestRoleApp checks that a user with the role app may make all appCalls, inside and outside a transaction, but not the
+// calls of expectAppRefused, and that a session's own clock does not count.
 func TestRoleApp(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := openUnmigrated(t, url)
-	roleLimits(t, s)
+	s := openStore(t, url)
+	defineRoleLimits(t, s)
 	root := openSession(t, url)
-	execute(t, root, "INSERT INTO headgate_zones (id, rate, window_seconds) VALUES (1, 1, 3600); "+
+	mustExec(t, root, "INSERT INTO headgate_zones (id, rate, window_seconds) VALUES (1, 1, 3600); "+
 		"INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 1, 3600)")
-	_, as := userWith(t, s, url, store.RoleApp)
-	app := openSession(t, as)
-	for _, within := range []bool{true, false} {
-		if within {
+	_, userURL := createRoleUser(t, s, url, store.RoleApp)
+	app := openSession(t, userURL)
+	for _, inTx := range []bool{true, false} {
+		if inTx {
 			setReadCommitted(t, app)
-			execute(t, app, "START TRANSACTION")
+			mustExec(t, app, "START TRANSACTION")
 		}
 		for _, tt := range appCalls {
-			if got := answerOf(t, app, tt.text); !strings.HasPrefix(got, tt.want) {
-				t.Errorf("%s: %s, want %s (within a transaction: %t)", tt.text, got, tt.want, within)
+			if got := rowText(t, app, tt.text); !strings.HasPrefix(got, tt.want) {
+				t.Errorf("%s: got %s, want %s (in a transaction: %t)", tt.text, got, tt.want, inTx)
 			}
 		}
-		if within {
-			execute(t, app, "ROLLBACK")
+		if inTx {
+			mustExec(t, app, "ROLLBACK")
 		}
 	}
-	newest := answerOf(t, root, "SELECT MAX(number) AS n FROM headgate_entries WHERE limit_name = 'jobs'")
-	lease := strings.TrimPrefix(newest, "n=")
+	maxNumber := rowText(t, root, "SELECT MAX(number) AS n FROM headgate_entries WHERE limit_name = 'jobs'")
+	lease := strings.TrimPrefix(maxNumber, "n=")
 	for _, procedure := range []string{"renew", "release"} {
-		if got := answerOf(t, app, "CALL headgate_"+procedure+"('jobs', 'k', "+lease+")"); got != "done=1" {
-			t.Errorf("%s: %s", procedure, got)
+		if got := rowText(t, app, "CALL headgate_"+procedure+"('jobs', 'k', "+lease+")"); got != "done=1" {
+			t.Errorf("%s: got %s, want done=1", procedure, got)
 		}
 	}
-	refusedForApp(t, app, fmt.Sprint(mysql.Revision))
+	expectAppRefused(t, app, fmt.Sprint(mysql.Revision))
 
-	// The clock of a session is not the one that counts.
+	// A session may set its clock, but decisions use the server's.
 	if _, err := app.ExecContext(t.Context(), "SET timestamp = 4000000000"); err != nil {
 		t.Logf("SET timestamp: %v", err)
 	}
-	if got := answerOf(t, app, "CALL headgate_take('log', 'k', 5)"); !strings.HasPrefix(got, "allowed=0") {
-		t.Errorf("with a clock that is years ahead: %s", got)
+	if got := rowText(t, app, "CALL headgate_take('log', 'k', 5)"); !strings.HasPrefix(got, "allowed=0") {
+		t.Errorf("a take with a session clock years ahead: got %s, want allowed=0", got)
 	}
 	if _, err := app.ExecContext(t.Context(), "SET timestamp = 4000000000"); err != nil {
 		t.Logf("SET timestamp: %v", err)
 	}
-	if got := answerOf(t, app, "CALL request_token('b')"); !strings.HasPrefix(got, "granted=0") {
-		t.Errorf("a token with a clock that is years ahead: %s", got)
+	if got := rowText(t, app, "CALL request_token('b')"); !strings.HasPrefix(got, "granted=0") {
+		t.Errorf("a token with a session clock years ahead: got %s, want granted=0", got)
 	}
 	history := "SELECT COUNT(*) AS n FROM headgate_history WHERE limit_name = 'log' AND `key` = 'k'"
-	if got := answerOf(t, root, history); got != "n=2" {
-		t.Errorf("the history has %s, want 2", got)
+	if got := rowText(t, root, history); got != "n=2" {
+		t.Errorf("headgate_history: got %s, want n=2", got)
 	}
 }
 
-// refusedForApp tries statements that the server must refuse: 1142 for a table, 1370 for a procedure.
-func refusedForApp(t *testing.T, app *sql.Conn, revision string) {
+// expectAppRefused checks that the role app gets error 1142 for a table, 1370 for a procedure, and 1644 for a rule in
+// place of the name of a limit.
+func expectAppRefused(t *testing.T, app *sql.Conn, revision string) {
 	t.Helper()
 	for want, calls := range map[uint16][]string{
 		1370: {
@@ -165,54 +167,55 @@ func refusedForApp(t *testing.T, app *sql.Conn, revision string) {
 		for _, text := range calls {
 			text = strings.Replace(text, "_N(", "_"+revision+"(", 1)
 			if _, err := app.ExecContext(t.Context(), text); errorNumber(err) != want {
-				t.Errorf("%s: %v, want error %d", text, err, want)
+				t.Errorf("%s: got %v, want error %d", text, err, want)
 			}
 		}
 	}
 }
 
-// TestRoleService does all that servers, the command and programs do, as a user with the role service.
+// TestRoleService checks that a user with the role service may do all that servers, the command and programs do, but
+// not create a table.
 func TestRoleService(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := openUnmigrated(t, url)
-	name, as := userWith(t, s, url, store.RoleService)
-	service := openUnmigrated(t, as)
-	roleLimits(t, service)
-	l := limiter(service)
+	s := openStore(t, url)
+	name, userURL := createRoleUser(t, s, url, store.RoleService)
+	serviceStore := openStore(t, userURL)
+	defineRoleLimits(t, serviceStore)
+	l := newLimiter(serviceStore)
 	limit, leases := headgate.MustParse("sliding-log 5/1h history 30d"), headgate.MustParse("concurrency 1 ttl 1h")
 	if d, err := l.Allow(t.Context(), limit, "k"); err != nil || !d.Allowed {
-		t.Errorf("%+v, %v", d, err)
+		t.Errorf("Allow: got %+v, %v; want it allowed", d, err)
 	}
 	charge := headgate.Charge{Limit: limit, Key: "k"}
 	if d, err := l.Once("id", time.Hour).Take(t.Context(), charge); err != nil || !d.Allowed {
-		t.Errorf("once: %+v, %v", d, err)
+		t.Errorf("Once: got %+v, %v; want it allowed", d, err)
 	}
 	lease, err := l.Acquire(t.Context(), headgate.Charge{Limit: leases, Key: "k"})
 	if err != nil || lease == nil {
-		t.Fatalf("acquire: %v", err)
+		t.Fatalf("Acquire: got %v, %v; want a lease", lease, err)
 	}
 	if err := lease.Release(t.Context()); err != nil {
-		t.Errorf("release: %v", err)
+		t.Errorf("Release: %v", err)
 	}
 	if _, err := l.Block(t.Context(), limit, "k", time.Hour, "a robot"); err != nil {
-		t.Errorf("block: %v", err)
+		t.Errorf("Block: %v", err)
 	}
 	if _, err := l.Reset(t.Context(), limit, "k"); err != nil {
-		t.Errorf("reset: %v", err)
+		t.Errorf("Reset: %v", err)
 	}
-	if _, err := service.Sweep(t.Context(), 10); err != nil {
-		t.Errorf("sweep: %v", err)
+	if _, err := serviceStore.Sweep(t.Context(), 10); err != nil {
+		t.Errorf("Sweep: %v", err)
 	}
-	if cells, _, err := service.Cells(t.Context(), store.Query{}); err != nil || len(cells) == 0 {
-		t.Errorf("cells: %v, %v", cells, err)
+	if cells, _, err := serviceStore.Cells(t.Context(), store.Query{}); err != nil || len(cells) == 0 {
+		t.Errorf("Cells: got %v, %v; want some", cells, err)
 	}
-	entries, err := service.Entries(t.Context(), law.Cell{Limit: limit.Name(), Key: "k"}, 9)
+	entries, err := serviceStore.Entries(t.Context(), law.Cell{Limit: limit.Name(), Key: "k"}, 9)
 	if err != nil || len(entries) == 0 {
-		t.Errorf("entries: %v, %v", entries, err)
+		t.Errorf("Entries: got %v, %v; want some", entries, err)
 	}
-	conn := openSession(t, as)
-	execute(t, conn, "INSERT INTO headgate_zones (id, rate, window_seconds) VALUES (1, 1, 3600); "+
+	conn := openSession(t, userURL)
+	mustExec(t, conn, "INSERT INTO headgate_zones (id, rate, window_seconds) VALUES (1, 1, 3600); "+
 		"INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 1, 3600); "+
 		"UPDATE headgate_limits SET description = 'x' WHERE name = 'api'")
 	for _, tt := range append(slices.Clone(appCalls), []struct{ text, want string }{
@@ -220,26 +223,27 @@ func TestRoleService(t *testing.T) {
 		{"CALL headgate_reset('fixed-window 1/1h', 'k')", "existed=1"},
 		{"CALL headgate_sweep(10)", "removed="},
 	}...) {
-		if got := answerOf(t, conn, tt.text); !strings.HasPrefix(got, tt.want) {
-			t.Errorf("%s: %s, want %s", tt.text, got, tt.want)
+		if got := rowText(t, conn, tt.text); !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%s: got %s, want %s", tt.text, got, tt.want)
 		}
 	}
-	versions := versionsOf(t, service)
+	versions := versionsOf(t, serviceStore)
 	if n := len(versions); n < 2 || !strings.HasPrefix(versions[n-1].Author, name+"@") {
-		t.Errorf("versions: %+v", versions)
+		t.Errorf("got versions %+v, want two or more, the last by %s", versions, name)
 	}
-	if _, err := service.Migrate(t.Context()); err == nil {
+	if _, err := serviceStore.Migrate(t.Context()); err == nil {
 		if _, err := conn.ExecContext(t.Context(), "CREATE TABLE x (y INT)"); errorNumber(err) != 1142 {
-			t.Errorf("to make a table: %v", err)
+			t.Errorf("CREATE TABLE: got %v, want error 1142", err)
 		}
 	}
 }
 
-// TestGrantRefuses grants to users, and grants roles, that do not exist.
-func TestGrantRefuses(t *testing.T) {
+// TestGrantRefusesUnknownUsersAndRoles checks that Grant returns ErrInvalid for users and roles that do not exist, and
+// ErrSetup if its own user may not grant.
+func TestGrantRefusesUnknownUsersAndRoles(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := openUnmigrated(t, url)
+	s := openStore(t, url)
 	for _, tt := range []struct {
 		role store.Role
 		user string
@@ -253,78 +257,79 @@ func TestGrantRefuses(t *testing.T) {
 		{store.RoleApp, `it's\`},
 	} {
 		if lines, err := s.Grant(t.Context(), tt.role, tt.user); !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("%s to %q: %q, %v", tt.role, tt.user, lines, err)
+			t.Errorf("Grant of %s to %q: got %q, %v; want ErrInvalid", tt.role, tt.user, lines, err)
 		}
 	}
-	if got := answerOf(t, plainDB(t, url), "SELECT COUNT(*) AS n FROM headgate_roles"); got != "n=0" {
-		t.Errorf("roles that were not given: %s", got)
+	if got := rowText(t, openPlainDB(t, url), "SELECT COUNT(*) AS n FROM headgate_roles"); got != "n=0" {
+		t.Errorf("got %s roles, want n=0", got)
 	}
-	_, as := userWith(t, s, url, store.RoleService)
-	if _, err := openUnmigrated(t, as).Grant(t.Context(), store.RoleApp, "root@localhost"); !errors.Is(err, store.ErrSetup) {
-		t.Errorf("who may not give rights: %v", err)
+	_, userURL := createRoleUser(t, s, url, store.RoleService)
+	if _, err := openStore(t, userURL).Grant(t.Context(), store.RoleApp, "root@localhost"); !errors.Is(err, store.ErrSetup) {
+		t.Errorf("Grant by a user without rights: got %v, want ErrSetup", err)
 	}
 }
 
-// TestRolesOutliveAMigration replaces all procedures, which on MySQL drops the rights on them.
-func TestRolesOutliveAMigration(t *testing.T) {
+// TestMigrateKeepsRoles checks that users keep their roles when Migrate replaces all procedures, which on MySQL drops
+// the rights on them, and that a user who was dropped is reported and not created again.
+func TestMigrateKeepsRoles(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	url := dbtest.MariaDB(t)
-	s := openAt(t, url)
-	roleLimits(t, s)
-	name, as := userWith(t, s, url, store.RoleApp)
-	_, service := userWith(t, s, url, store.RoleService)
-	gone := "gone" + name
-	execute(t, openSession(t, url), "CREATE USER '"+gone+"'@localhost IDENTIFIED BY 'x'")
-	if _, err := s.Grant(t.Context(), store.RoleApp, gone+"@localhost"); err != nil {
+	s := openAndMigrate(t, url)
+	defineRoleLimits(t, s)
+	name, appURL := createRoleUser(t, s, url, store.RoleApp)
+	_, serviceURL := createRoleUser(t, s, url, store.RoleService)
+	droppedUser := "gone" + name
+	mustExec(t, openSession(t, url), "CREATE USER '"+droppedUser+"'@localhost IDENTIFIED BY 'x'")
+	if _, err := s.Grant(t.Context(), store.RoleApp, droppedUser+"@localhost"); err != nil {
 		t.Fatal(err)
 	}
-	execute(t, openSession(t, url), "DROP USER '"+gone+"'@localhost")
-	report, err := mysql.Newer(openUnmigrated(t, url)).Migrate(t.Context())
-	told := "could not give '" + gone + "'@'localhost' the role app again"
-	if err != nil || !strings.Contains(strings.Join(report, "\n"), told) {
-		t.Fatalf("%q, %v", report, err)
+	mustExec(t, openSession(t, url), "DROP USER '"+droppedUser+"'@localhost")
+	report, err := mysql.WithNewerRevision(openStore(t, url)).Migrate(t.Context())
+	want := "could not give '" + droppedUser + "'@'localhost' the role app again"
+	if err != nil || !strings.Contains(strings.Join(report, "\n"), want) {
+		t.Fatalf("Migrate: got %q, %v; want a line with %s", report, err, want)
 	}
-	app := openSession(t, as)
-	if got := answerOf(t, app, "CALL headgate_take('api', 'k', 1)"); !strings.HasPrefix(got, "allowed=1") {
-		t.Errorf("app: %s", got)
+	app := openSession(t, appURL)
+	if got := rowText(t, app, "CALL headgate_take('api', 'k', 1)"); !strings.HasPrefix(got, "allowed=1") {
+		t.Errorf("app: got %s, want allowed=1", got)
 	}
-	if got := answerOf(t, openSession(t, service), "CALL headgate_reset('api', 'k')"); got != "existed=1" {
-		t.Errorf("service: %s", got)
+	if got := rowText(t, openSession(t, serviceURL), "CALL headgate_reset('api', 'k')"); got != "existed=1" {
+		t.Errorf("service: got %s, want existed=1", got)
 	}
-	refusedForApp(t, app, fmt.Sprint(mysql.Revision+1))
-	users := answerOf(t, plainDB(t, url), "SELECT COUNT(*) AS n FROM mysql.user WHERE user = '"+gone+"'")
+	expectAppRefused(t, app, fmt.Sprint(mysql.Revision+1))
+	users := rowText(t, openPlainDB(t, url), "SELECT COUNT(*) AS n FROM mysql.user WHERE user = '"+droppedUser+"'")
 	if users != "n=0" {
-		t.Errorf("the migration has made a user: %s", users)
+		t.Errorf("got %s users with the dropped name, want n=0", users)
 	}
 }
 
-// TestTheUserWhoHasMigratedIsGone drops the user who has migrated: another user drops a procedure and migrates, which
-// makes all procedures again, as docs/sql.md says.
-func TestTheUserWhoHasMigratedIsGone(t *testing.T) {
+// TestMigrateAfterTheOwnerWasDropped checks that calls fail after the user who has migrated was dropped, until another
+// user drops a procedure and migrates, which makes all procedures again, as docs/sql.md says.
+func TestMigrateAfterTheOwnerWasDropped(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	url := dbtest.MariaDB(t)
 	root := openSession(t, url)
 	name := url[strings.LastIndex(url, "/")+1:]
 	user := "o" + strings.TrimPrefix(name, "headgate_test")
-	execute(t, root, "CREATE USER "+user+" IDENTIFIED BY 'right'; GRANT ALL ON "+name+".* TO "+user)
-	if _, err := openUnmigrated(t, strings.Replace(url, "root@", user+":right@", 1)).Migrate(t.Context()); err != nil {
+	mustExec(t, root, "CREATE USER "+user+" IDENTIFIED BY 'right'; GRANT ALL ON "+name+".* TO "+user)
+	if _, err := openStore(t, strings.Replace(url, "root@", user+":right@", 1)).Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s := openUnmigrated(t, url)
-	roleLimits(t, s)
-	_, as := userWith(t, s, url, store.RoleApp)
-	execute(t, root, "DROP USER "+user)
-	app := openSession(t, as)
+	s := openStore(t, url)
+	defineRoleLimits(t, s)
+	_, appURL := createRoleUser(t, s, url, store.RoleApp)
+	mustExec(t, root, "DROP USER "+user)
+	app := openSession(t, appURL)
 	if _, err := app.ExecContext(t.Context(), "CALL headgate_take('api', 'k', 1)"); errorNumber(err) != 1449 {
-		t.Errorf("without the user: %v, want error 1449", err)
+		t.Errorf("without the owner: got %v, want error 1449", err)
 	}
-	execute(t, root, "DROP PROCEDURE headgate_check")
+	mustExec(t, root, "DROP PROCEDURE headgate_check")
 	if _, err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := answerOf(t, openSession(t, as), "CALL headgate_take('api', 'k', 1)"); !strings.HasPrefix(got, "allowed=1") {
-		t.Errorf("migrated by another user: %s", got)
+	if got := rowText(t, openSession(t, appURL), "CALL headgate_take('api', 'k', 1)"); !strings.HasPrefix(got, "allowed=1") {
+		t.Errorf("after Migrate by another user: got %s, want allowed=1", got)
 	}
 }

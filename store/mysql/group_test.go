@@ -3,7 +3,7 @@ package mysql_test
 import (
 	"context"
 	"database/sql"
-	stderrors "errors"
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,44 +23,43 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// inStep waits until all nodes have the schema and all earlier writes.
-func inStep(t *testing.T, urls []string) {
+// awaitWrites waits until each node has applied all earlier writes of the other nodes.
+func awaitWrites(t *testing.T, urls []string) {
 	t.Helper()
 	for _, url := range urls {
-		db := pool(t, url, "group_replication_consistency=%27BEFORE%27")
-		if _, err := db.ExecContext(t.Context(), "SELECT COUNT(*) FROM headgate_schema_version"); err != nil {
-			t.Fatal(err)
-		}
+		db := openMultiDB(t, url, "group_replication_consistency=%27BEFORE%27")
+		mustExec(t, db, "SELECT COUNT(*) FROM headgate_schema_version")
 	}
 }
 
-// TestGroupReplicationConformance writes on two nodes of a multi-primary group at once, and on the one primary of the
-// other kind of group. A transaction waits for earlier commits of other nodes, since the suite compares refusals bit by
-// bit.
+// TestGroupReplicationConformance runs the conformance suite over two nodes of a multi-primary group in turn, and over
+// the primary of a single-primary group. In the first group transactions wait for earlier commits of other nodes, since
+// the suite compares refusals bit by bit.
 func TestGroupReplicationConformance(t *testing.T) {
-	const inStep = "?group_replication_consistency=%27BEFORE%27"
+	const consistentReads = "?group_replication_consistency=%27BEFORE%27"
 	t.Run("multi-primary", func(t *testing.T) {
 		g := dbtest.StartMySQLGroup(t, nil, false)
 		storetest.Run(t, func(tb testing.TB) store.Store {
 			urls := dbtest.MariaDBAt(tb, g.Servers()...)
-			first := openAt(tb, urls[0]+inStep)
-			return &twoWriters{Store: first, other: openAt(tb, urls[1]+inStep)}
+			first := openAndMigrate(tb, urls[0]+consistentReads)
+			return &alternatingStore{Store: first, second: openAndMigrate(tb, urls[1]+consistentReads)}
 		}, &storetest.Options{Histories: clusterHistories})
 	})
 	t.Run("single-primary", func(t *testing.T) {
 		g := dbtest.StartMySQLGroup(t, nil, true)
 		storetest.Run(t, func(tb testing.TB) store.Store {
-			return openAt(tb, oneURL(dbtest.MariaDBAt(tb, g.Servers()...)))
+			return openAndMigrate(tb, joinURLs(dbtest.MariaDBAt(tb, g.Servers()...)))
 		}, &storetest.Options{Histories: clusterHistories})
 	})
 }
 
-// TestGroupReplicationTakesOneHotKeyOnAllNodes charges a key by three stores, each of which knows one node.
-func TestGroupReplicationTakesOneHotKeyOnAllNodes(t *testing.T) {
+// TestGroupReplicationAdmitsAHotKeyOnAllNodes checks that 40 charges of one key on each of three nodes are all
+// admitted, without an error.
+func TestGroupReplicationAdmitsAHotKeyOnAllNodes(t *testing.T) {
 	g := dbtest.StartMySQLGroup(t, nil, false)
 	urls := dbtest.MariaDBAt(t, g.Servers()...)
-	openAt(t, oneURL(urls))
-	inStep(t, urls)
+	openAndMigrate(t, joinURLs(urls))
+	awaitWrites(t, urls)
 	limit := headgate.MustParse("token-bucket 1000/1h")
 	var allowed atomic.Int64
 	var retries atomic.Int64
@@ -73,7 +72,7 @@ func TestGroupReplicationTakesOneHotKeyOnAllNodes(t *testing.T) {
 				return
 			}
 			defer s.Close()
-			l := limiter(s)
+			l := newLimiter(s)
 			for range 40 {
 				d, err := l.Allow(context.Background(), limit, "hot")
 				if err != nil {
@@ -87,74 +86,74 @@ func TestGroupReplicationTakesOneHotKeyOnAllNodes(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d of 120 allowed, %d repeated", allowed.Load(), retries.Load())
+	t.Logf("%d allowed, %d retries", allowed.Load(), retries.Load())
 	if allowed.Load() != 120 {
-		t.Errorf("%d of 120 allowed", allowed.Load())
+		t.Errorf("got %d admissions, want 120", allowed.Load())
 	}
 }
 
-// TestGroupReplicationNodeIsKilled kills the node that writes a hot key: the charges must be those admitted, plus at
-// most those of unknown outcome.
-func TestGroupReplicationNodeIsKilled(t *testing.T) {
-	for name, single := range map[string]bool{"multi-primary": false, "single-primary": true} {
+// TestGroupReplicationNodeKilledUnderLoad checks that after the node that writes a hot key is killed, the key has all
+// admitted charges, and beyond them at most the charges of unknown outcome.
+func TestGroupReplicationNodeKilledUnderLoad(t *testing.T) {
+	for name, singlePrimary := range map[string]bool{"multi-primary": false, "single-primary": true} {
 		t.Run(name, func(t *testing.T) {
-			g := dbtest.StartMySQLGroup(t, nil, single)
+			g := dbtest.StartMySQLGroup(t, nil, singlePrimary)
 			urls := dbtest.MariaDBAt(t, g.Servers()...)
-			killed := 0
-			url := oneURL([]string{urls[1], urls[2], urls[0]}) // the primary is named last
-			openAt(t, url)
-			inStep(t, urls)
-			// a thousandth of a request in a second
-			ask := record.NewAsker(headgate.MustParse("token-bucket 1/1000s burst 100000"), "hot", history.Limit{
+			killed := 0                                          // the primary of a single-primary group
+			url := joinURLs([]string{urls[1], urls[2], urls[0]}) // the primary is last
+			openAndMigrate(t, url)
+			awaitWrites(t, urls)
+			// The bucket drains a thousandth of a request in a second.
+			asker := record.NewAsker(headgate.MustParse("token-bucket 1/1000s burst 100000"), "hot", history.Limit{
 				Algorithm: history.TokenBucket, Amount: "1", Burst: "100000", Period: 1000 * time.Second.Microseconds(),
 			})
-			load := startPressure(t, 4, ask, url)
-			await.Until(t, "100 admissions", func() bool { return load.passed() >= 100 })
-			if !single {
-				killed = writingNode(t, g)
+			load := startLoad(t, 4, asker, url)
+			await.Until(t, "100 admissions", func() bool { return load.admissions() >= 100 })
+			if !singlePrimary {
+				killed = busiestGroupNode(t, g)
 			}
-			ask.Recorder.Fault("db", history.Fault{Kind: history.Kill})
+			asker.Recorder.Fault("db", history.Fault{Kind: history.Kill})
 			g.Kill(killed)
-			before := load.passed()
-			await.Until(t, "200 admissions after the node was killed", func() bool { return load.passed() >= before+200 })
+			before := load.admissions()
+			await.Until(t, "200 admissions after the node was killed", func() bool { return load.admissions() >= before+200 })
 			load.end()
-			s := openAt(t, url)
-			used := load.checked(t, s).Used.String()
+			s := openAndMigrate(t, url)
+			used := load.checkHistory(t, s).Used.String()
 			t.Logf("node %d killed: %s charged, %+v", killed+1, used, &load.Answers)
-			whole, _, part := strings.Cut(used, ".")
+			whole, _, hasFraction := strings.Cut(used, ".")
 			charged, err := strconv.Atoi(whole)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if part {
-				charged++ // it drains a little
+			if hasFraction {
+				charged++ // a part of a charge has drained
 			}
 			if charged < load.Allowed || charged > load.Allowed+load.Unknown {
-				t.Errorf("%d charged for %d allowed and %d unknown", charged, load.Allowed, load.Unknown)
+				t.Errorf("got %d charged, want %d allowed and at most %d unknown", charged, load.Allowed, load.Unknown)
 			}
 		})
 	}
 }
 
-// writingNode returns the node that clients have called most. A node counts what it takes over from others as commits
-// of its own.
-func writingNode(t *testing.T, g *dbtest.MySQLGroup) int {
+// busiestGroupNode returns the index of the node that has answered most statements of clients. Commits would not tell,
+// since a node also counts the commits that it applies for other nodes.
+func busiestGroupNode(t *testing.T, g *dbtest.MySQLGroup) int {
 	t.Helper()
-	best, most := 0, -1
+	busiest, maxQuestions := 0, -1
 	for i, server := range g.Servers() {
 		n, err := dbtest.MariaDBCount(server, "SHOW GLOBAL STATUS LIKE 'Questions'")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n > most {
-			best, most = i, n
+		if n > maxQuestions {
+			busiest, maxQuestions = i, n
 		}
 	}
-	return best
+	return busiest
 }
 
-// passedBy returns the first number in the result of a call.
-func passedBy(db *sql.DB, call string) (passed int, err error) {
+// firstNumber returns the number in the first column of a call's first row: allowed or granted.
+func firstNumber(db *sql.DB, call string) (number int, err error) {
 	rows, err := db.QueryContext(context.Background(), call)
 	if err != nil {
 		return 0, err
@@ -164,7 +163,7 @@ func passedBy(db *sql.DB, call string) (passed int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	values := []any{&passed, new(any), new(any), new(any), new(any), new(any), new(any)}
+	values := []any{&number, new(any), new(any), new(any), new(any), new(any), new(any)}
 	if rows.Next() {
 		err = rows.Scan(values[:len(columns)]...)
 	}
@@ -174,43 +173,44 @@ func passedBy(db *sql.DB, call string) (passed int, err error) {
 	if err == nil {
 		err = rows.Err()
 	}
-	return passed, err
+	return number, err
 }
 
-// TestGroupReplicationCalls calls for one key in sessions on all nodes: a call repeats itself after a conflict, and
-// admissions must be exact. request_token has answered before its COMMIT, so there the caller gets the conflict.
-func TestGroupReplicationCalls(t *testing.T) {
+// TestGroupReplicationCallsAreExact checks that calls for one key on all nodes are admitted exactly 70 times. A call
+// repeats itself after a conflict, but request_token has answered before its COMMIT, so there the caller gets the
+// error.
+func TestGroupReplicationCallsAreExact(t *testing.T) {
 	g := dbtest.StartMySQLGroup(t, nil, false)
 	urls := dbtest.MariaDBAt(t, g.Servers()...)
-	openAt(t, oneURL(urls))
-	if _, err := plainDB(t, urls[0]).ExecContext(t.Context(),
+	openAndMigrate(t, joinURLs(urls))
+	if _, err := openPlainDB(t, urls[0]).ExecContext(t.Context(),
 		"INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 70, 3600)"); err != nil {
 		t.Fatal(err)
 	}
-	inStep(t, urls)
+	awaitWrites(t, urls)
 	for _, call := range []string{
 		"CALL headgate_take('fixed-window 70/1d', 'hot', 1)",
 		"CALL headgate_take_once(UUID(), 'fixed-window 70/1d', 'once', 1, 60)", "CALL request_token('b')",
 	} {
 		var mu sync.Mutex
-		errors := map[uint16]int{}
+		errorCounts := map[uint16]int{} // by number
 		admitted := 0
 		var wg sync.WaitGroup
 		for _, url := range urls {
-			db := plainDB(t, url)
+			db := openPlainDB(t, url)
 			for range 2 {
 				wg.Go(func() {
 					for range 40 {
-						passed, err := passedBy(db, call)
+						n, err := firstNumber(db, call)
 						mu.Lock()
 						var my *driver.MySQLError
 						switch {
-						case stderrors.As(err, &my):
-							errors[my.Number]++
+						case errors.As(err, &my):
+							errorCounts[my.Number]++
 						case err != nil:
 							t.Error(err)
 						default:
-							admitted += passed
+							admitted += n
 						}
 						mu.Unlock()
 					}
@@ -218,48 +218,43 @@ func TestGroupReplicationCalls(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		t.Logf("%s: %d admitted, errors %v", call, admitted, errors)
+		t.Logf("%s: %d admitted, errors %v", call, admitted, errorCounts)
 		if admitted != 70 {
-			t.Errorf("%s: %d were admitted, want 70", call, admitted)
+			t.Errorf("%s: got %d admissions, want 70", call, admitted)
 		}
-		if len(errors) > 0 && !strings.Contains(call, "request_token") {
-			t.Errorf("%s: errors %v", call, errors)
+		if len(errorCounts) > 0 && !strings.Contains(call, "request_token") {
+			t.Errorf("%s: got errors %v, want none", call, errorCounts)
 		}
 	}
 }
 
-// TestATransactionUndoneByTheGroupFails uses a transaction that was rolled back between two of its statements,
-// in favour of another node's. MySQL reports that to the next statement that reads or writes (1213), unless a SAVEPOINT
-// comes first: then the COMMIT would charge "b" here, and on all other nodes "a" as it was before the other charge.
-func TestATransactionUndoneByTheGroupFails(t *testing.T) {
+// TestTransactionsRolledBackByTheGroupFail checks that a charge fails in a transaction that the group has rolled back
+// between two statements, in favour of another node's. MySQL reports the rollback to the next statement that reads or
+// writes (1213), unless a SAVEPOINT comes first: then the COMMIT would charge "b" here, and on all other nodes "a" as
+// it was before the other charge.
+func TestTransactionsRolledBackByTheGroupFail(t *testing.T) {
 	g := dbtest.StartMySQLGroup(t, nil, false)
 	urls := dbtest.MariaDBAt(t, g.Servers()...)
-	db := pool(t, urls[0])
-	there := openAt(t, oneURL(urls[1:2]))
-	do := func(db *sql.DB, statement string) {
-		t.Helper()
-		if _, err := db.ExecContext(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
-	}
-	do(db, "CREATE TABLE orders (id int primary key, state int); INSERT INTO orders VALUES (1, 0)")
-	inStep(t, urls)
+	db := openMultiDB(t, urls[0])
+	otherStore := openAndMigrate(t, joinURLs(urls[1:2]))
+	mustExec(t, db, "CREATE TABLE orders (id int primary key, state int); INSERT INTO orders VALUES (1, 0)")
+	awaitWrites(t, urls)
 	limit := headgate.MustParse("token-bucket 9/30d")
 	take := func(ctx context.Context, s store.Store, keys ...string) error {
 		charges := make([]headgate.Charge, len(keys))
 		for i, key := range keys {
 			charges[i] = headgate.Charge{Limit: limit, Key: key}
 		}
-		_, err := limiter(s).Take(ctx, charges...)
+		_, err := newLimiter(s).Take(ctx, charges...)
 		return err
 	}
-	here := mysql.New(db, nil)
-	if err := take(t.Context(), here, "c"); err != nil {
+	localStore := mysql.New(db, nil)
+	if err := take(t.Context(), localStore, "c"); err != nil {
 		t.Fatal(err)
 	}
-	ways := map[string]func(ctx context.Context, tx *sql.Tx, key string) error{
+	charges := map[string]func(ctx context.Context, tx *sql.Tx, key string) error{
 		"InTx": func(ctx context.Context, tx *sql.Tx, key string) error {
-			return take(ctx, here.InTx(tx), key)
+			return take(ctx, localStore.InTx(tx), key)
 		},
 		"headgate_take": func(ctx context.Context, tx *sql.Tx, key string) error {
 			_, err := tx.ExecContext(ctx, "CALL headgate_take('"+limit.String()+"', '"+key+"', 1)")
@@ -270,16 +265,16 @@ func TestATransactionUndoneByTheGroupFails(t *testing.T) {
 			return err
 		},
 	}
-	for name, charge := range ways {
-		for what, begin := range map[string]func(tx *sql.Tx) error{
+	for name, charge := range charges {
+		for firstName, first := range map[string]func(tx *sql.Tx) error{
 			"a charge": func(tx *sql.Tx) error { return charge(t.Context(), tx, "a") },
 			"an update": func(tx *sql.Tx) error {
 				_, err := tx.ExecContext(t.Context(), "UPDATE orders SET state = state + 1 WHERE id = 1")
 				return err
 			},
 		} {
-			t.Run(name+" after "+what, func(t *testing.T) {
-				if _, err := limiter(there).Reset(t.Context(), limit, "a"); err != nil {
+			t.Run(name+" after "+firstName, func(t *testing.T) {
+				if _, err := newLimiter(otherStore).Reset(t.Context(), limit, "a"); err != nil {
 					t.Fatal(err)
 				}
 				tx, err := db.BeginTx(t.Context(), nil)
@@ -287,34 +282,34 @@ func TestATransactionUndoneByTheGroupFails(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer tx.Rollback()
-				if err := begin(tx); err != nil {
+				if err := first(tx); err != nil {
 					t.Fatal(err)
 				}
-				do(pool(t, urls[1]), "UPDATE orders SET state = state - 1")
-				if err := take(t.Context(), there, "a", "b"); err != nil {
+				mustExec(t, openMultiDB(t, urls[1]), "UPDATE orders SET state = state - 1")
+				if err := take(t.Context(), otherStore, "a", "b"); err != nil {
 					t.Fatal(err)
 				}
-				inStep(t, urls) // that has come to this node
+				awaitWrites(t, urls) // the other node's writes have rolled tx back
 				err = charge(t.Context(), tx, "b")
 				var my *driver.MySQLError
-				if !stderrors.Is(err, store.ErrConflict) && (!stderrors.As(err, &my) || my.Number != 1213) {
-					t.Errorf("got %v", err)
+				if !errors.Is(err, store.ErrConflict) && (!errors.As(err, &my) || my.Number != 1213) {
+					t.Errorf("got %v, want ErrConflict or error 1213", err)
 				}
 			})
 		}
 	}
 }
 
-// TestHalfABatchIsNotCommittedInAGroup lets a charge wait for too long: it must fail, and its transaction must charge
-// nothing.
-func TestHalfABatchIsNotCommittedInAGroup(t *testing.T) {
+// TestInTxCommitsNoHalfBatchInAGroup checks that a batch of InTx that waits too long for a lock fails, and that its
+// transaction cannot be committed and charges nothing.
+func TestInTxCommitsNoHalfBatchInAGroup(t *testing.T) {
 	g := dbtest.StartMySQLGroup(t, nil, false)
 	url := dbtest.MariaDBAt(t, g.Servers()...)[0]
-	s := openAt(t, url)
-	db := pool(t, url)
+	s := openAndMigrate(t, url)
+	db := openMultiDB(t, url)
 	charges := []headgate.Charge{
-		{Limit: headgate.MustParse("token-bucket 9/30d"), Key: "free"},
-		{Limit: headgate.MustParse("fixed-window 9/30d"), Key: "held"},
+		{Limit: headgate.MustParse("token-bucket 9/30d"), Key: "unlocked"},
+		{Limit: headgate.MustParse("fixed-window 9/30d"), Key: "locked"},
 	}
 	holder, err := db.BeginTx(t.Context(), nil)
 	if err != nil {
@@ -329,23 +324,21 @@ func TestHalfABatchIsNotCommittedInAGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer tx.Rollback()
-	if _, err := tx.ExecContext(t.Context(), "SET innodb_lock_wait_timeout = 1"); err != nil {
+	mustExec(t, tx, "SET innodb_lock_wait_timeout = 1")
+	inTx := headgate.New(mysql.New(db, nil).InTx(tx), nil)
+	if _, err := inTx.Take(t.Context(), charges[0]); err != nil {
 		t.Fatal(err)
 	}
-	in := headgate.New(mysql.New(db, nil).InTx(tx), nil)
-	if _, err := in.Take(t.Context(), charges[0]); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := in.Take(t.Context(), charges...); !stderrors.Is(err, store.ErrConflict) {
-		t.Errorf("got %v", err)
+	if _, err := inTx.Take(t.Context(), charges...); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("got %v, want ErrConflict", err)
 	}
 	if tx.Commit() == nil {
-		t.Error("the transaction was committed")
+		t.Error("Commit: got no error, want one")
 	}
 	holder.Rollback()
 	for _, c := range charges {
-		if d, err := limiter(s).Check(t.Context(), c); err != nil || d.Remaining != 8 {
-			t.Errorf("%s: %+v, %v", c.Key, d, err)
+		if d, err := newLimiter(s).Check(t.Context(), c); err != nil || d.Remaining != 8 {
+			t.Errorf("%s: got %+v, %v; want remaining 8", c.Key, d, err)
 		}
 	}
 }

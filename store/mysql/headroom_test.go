@@ -11,17 +11,18 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// TestHeadroomByCall charges up to the headroom by each procedure that takes, and then the rest.
+// TestHeadroomByCall checks that each procedure that takes leaves the headroom of "keep" free, that limits without
+// "keep" may use it, and the errors of invalid headrooms.
 func TestHeadroomByCall(t *testing.T) {
 	t.Parallel()
-	db, s := client(t)
+	db, s := openDBAndStore(t)
 	for name, rule := range map[string]string{
 		"api": "fixed-window 10/30d", "given": "fixed-window 10/30d", "blocking": "token-bucket 10/30d block 1h",
 		"logged": "sliding-log 10/30d", "places": "concurrency 4 ttl 1h",
 	} {
 		storetest.Define(t, s, store.Item{Name: name, Text: rule})
 	}
-	define(t, s, store.Item{Kind: store.KindOverride, Name: "given", Key: "vip", Text: "fixed-window 20/30d"})
+	defineItems(t, s, store.Item{Kind: store.KindOverride, Name: "given", Key: "vip", Text: "fixed-window 20/30d"})
 	for _, tt := range []struct{ columns, call, want string }{
 		{"allowed remaining", "take('api keep 15%', 'a', 7)", "1 3"},
 		{"allowed remaining", "take('api keep 15%', 'a', 1)", "1 2"},
@@ -39,17 +40,17 @@ func TestHeadroomByCall(t *testing.T) {
 		{"allowed", "reserve('token-bucket 10/1h keep 50%', 'e', 5, 2592000, null, 0)", "1"},
 		{
 			"allowed refused",
-			"take_all('" + charges("api keep 50%", "f", "5", "logged keep 20%", "f", "8", "api", "f", "5") + "')",
+			"take_all('" + chargesJSON("api keep 50%", "f", "5", "logged keep 20%", "f", "8", "api", "f", "5") + "')",
 			"1 0, 1 0, 1 0",
 		},
 		{
 			"allowed refused",
-			"take_all('" + charges("api keep 50%", "g", "5", "logged keep 20%", "f", "1", "api", "g", "5") + "')",
+			"take_all('" + chargesJSON("api keep 50%", "g", "5", "logged keep 20%", "f", "1", "api", "g", "5") + "')",
 			"0 0, 0 1, 0 0",
 		},
 		{
 			"allowed delay",
-			"reserve_all('" + charges("gcra 1/1h burst 2 keep 50%", "r", "1", "gcra 1/1h burst 2", "r", "1") +
+			"reserve_all('" + chargesJSON("gcra 1/1h burst 2 keep 50%", "r", "1", "gcra 1/1h burst 2", "r", "1") +
 				"', 7200, null, 0)",
 			"1 0.000000, 1 0.000000",
 		},
@@ -64,8 +65,8 @@ func TestHeadroomByCall(t *testing.T) {
 		{"allowed", "take('fixed-window 10/30d keep 90%', 'j', 1)", "1"},
 		{"allowed", "take('fixed-window 10/30d keep 90%', 'j', 1)", "0"},
 	} {
-		if got := answersOf(t, db, tt.columns, "CALL headgate_"+tt.call); got != tt.want {
-			t.Errorf("%s: %s, want %s", tt.call, got, tt.want)
+		if got := columnsText(t, db, tt.columns, "CALL headgate_"+tt.call); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.call, got, tt.want)
 		}
 	}
 	for keep, want := range map[string]string{
@@ -74,36 +75,37 @@ func TestHeadroomByCall(t *testing.T) {
 		"99.99999999%": "leaves nothing to take of a limit of 10 at once", "0.0123456789": "more than 9 digits",
 		"1e1": "is not a decimal number", "12345678901234567890": "is too large",
 	} {
-		got := answersOf(t, db, "allowed", "CALL headgate_take(?, 'bad', 1)", "api keep "+keep)
+		got := columnsText(t, db, "allowed", "CALL headgate_take(?, 'bad', 1)", "api keep "+keep)
 		if !strings.HasPrefix(got, "keep: ") || !strings.Contains(got, want) {
-			t.Errorf("keep %q: %s", keep, got)
+			t.Errorf("keep %q: got %s, want an error with %q", keep, got, want)
 		}
 	}
 }
 
-// TestHeadroomByCallDecidesAsGo compares the ceilings of SQL and Go.
+// TestHeadroomByCallDecidesAsGo compares how much of a large cost headgate_take_up_to and FillUp accept beside
+// headroom.
 func TestHeadroomByCallDecidesAsGo(t *testing.T) {
 	t.Parallel()
-	db, s := client(t)
-	l := limiter(s)
+	db, s := openDBAndStore(t)
+	l := newLimiter(s)
 	for i, notation := range []string{
 		"token-bucket 7/1h burst 13.37", "fixed-window 999983/30d", "sliding-window 12.5/1h", "sliding-log 3/1h",
 		"gcra 1000000/1h burst 3",
 	} {
 		for k, keep := range []string{"10%", "33.333333333%", "0.000000001%", "99.999%", "1", "0.1", "2.999999999"} {
 			key := fmt.Sprint(i, k)
-			f, err := l.FillUp(t.Context(), headgate.Charge{
+			filled, err := l.FillUp(t.Context(), headgate.Charge{
 				Limit: headgate.MustParse(notation), Key: "go" + key, Cost: headgate.Units(1_000_000),
 				Keep: headgate.MustHeadroom(keep),
 			})
-			got := answersOf(t, db, "accepted", "CALL headgate_take_up_to(?, ?, 1000000)", notation+" keep "+keep, "sql"+key)
+			got := columnsText(t, db, "accepted", "CALL headgate_take_up_to(?, ?, 1000000)", notation+" keep "+keep, "sql"+key)
 			switch {
 			case errors.Is(err, headgate.ErrInvalid):
 				if !strings.Contains(got, "keep: ") {
-					t.Errorf("%s keep %s: %v, but %s", notation, keep, err, got)
+					t.Errorf("%s keep %s: got %s, want an error like %v", notation, keep, got, err)
 				}
-			case err != nil || headgate.MustCost(got) != f.Accepted:
-				t.Errorf("%s keep %s: %s; in Go %s, %v", notation, keep, got, f.Accepted, err)
+			case err != nil || headgate.MustCost(got) != filled.Accepted:
+				t.Errorf("%s keep %s: got %s, want %s, %v", notation, keep, got, filled.Accepted, err)
 			}
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// listItems returns the items of the catalog, ordered by name.
+// listItems returns the items that ReadCatalog returns, ordered by name.
 func listItems(tb testing.TB, s *mysql.Store) ([]store.Item, error) {
 	tb.Helper()
 	c, err := s.ReadCatalog(tb.Context(), 0)
@@ -19,16 +19,17 @@ func listItems(tb testing.TB, s *mysql.Store) ([]store.Item, error) {
 	return c.Items, err
 }
 
-// TestZonesAreLimits makes, changes and removes zones of check_velocity.
+// TestZonesAreLimits checks that rows of headgate_zones are limits of the catalog, by which check_velocity and the
+// other procedures decide, and which are changed and removed with their rows.
 func TestZonesAreLimits(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := openUnmigrated(t, url)
+	s := openStore(t, url)
 	conn := openSession(t, url)
-	execute(t, conn, "INSERT INTO headgate_zones (id, description, rate, window_seconds) "+
+	mustExec(t, conn, "INSERT INTO headgate_zones (id, description, rate, window_seconds) "+
 		"VALUES (1, 'log-ins', 1, 3600), (2, '', 5, 60)")
-	execute(t, conn, "UPDATE headgate_zones SET rate = 2, history_days = 0 WHERE id = 2")
-	execute(t, conn, "UPDATE headgate_zones SET id = 3 WHERE id = 2")
+	mustExec(t, conn, "UPDATE headgate_zones SET rate = 2, history_days = 0 WHERE id = 2")
+	mustExec(t, conn, "UPDATE headgate_zones SET id = 3 WHERE id = 2")
 	got, err := listItems(t, s)
 	want := []store.Item{
 		{
@@ -38,7 +39,7 @@ func TestZonesAreLimits(t *testing.T) {
 		{Kind: store.KindLimit, Name: "zone.3", Text: "sliding-log 2/60s", Origin: "zone"},
 	}
 	if err != nil || !slices.Equal(got, want) {
-		t.Fatalf("%+v, %v; want %+v", got, err, want)
+		t.Fatalf("got %+v, %v; want %+v", got, err, want)
 	}
 	for _, tt := range []struct{ text, want string }{
 		{"CALL check_velocity(1, 'bob')", "blocked=0 "},
@@ -50,30 +51,30 @@ func TestZonesAreLimits(t *testing.T) {
 		{"CALL headgate_block('zone.1', 'carol', 3600, 'a robot')", "blocked_until="},
 		{"CALL check_velocity(1, 'carol')", "blocked=1 "},
 	} {
-		if got := answerOf(t, conn, tt.text); !strings.HasPrefix(got, tt.want) {
-			t.Errorf("%s: %s, want %s", tt.text, got, tt.want)
+		if got := rowText(t, conn, tt.text); !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%s: got %s, want %s", tt.text, got, tt.want)
 		}
 	}
-	keptElsewhere(t, url, "zone.1", "change headgate_zones")
-	execute(t, conn, "DELETE FROM headgate_zones WHERE id = 1")
+	expectRuleLocked(t, url, "zone.1", "change headgate_zones")
+	mustExec(t, conn, "DELETE FROM headgate_zones WHERE id = 1")
 	if got, err := listItems(t, s); err != nil || !slices.Equal(got, want[1:]) {
-		t.Errorf("after one zone was removed: %+v, %v", got, err)
+		t.Errorf("after one zone was removed: got %+v, %v; want %+v", got, err, want[1:])
 	}
 }
 
-// TestBucketsAreLimits makes, changes and removes buckets of request_token, some with ids that cannot be a part of a
-// name.
+// TestBucketsAreLimits checks that rows of headgate_buckets are limits of the catalog, except those with an id that
+// cannot be a part of a limit's name, and that request_token decides by all rows.
 func TestBucketsAreLimits(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := openUnmigrated(t, url)
+	s := openStore(t, url)
 	conn := openSession(t, url)
 	long := strings.Repeat("x", 57)
-	execute(t, conn, "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES "+
+	mustExec(t, conn, "INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES "+
 		"('mail', 1, 3600), ('a.b-c', 2, 0.5), "+
 		"('none', 0, 1), ('Mail', 1, 1), ('a b', 1, 3600), ('', 1, 1), ('"+long+"', 1, 1), ('x"+long+"', 1, 1)")
-	execute(t, conn, "UPDATE headgate_buckets SET capacity = 3 WHERE id = 'a.b-c'")
-	execute(t, conn, "UPDATE headgate_buckets SET id = 'Other' WHERE id = '"+long+"'")
+	mustExec(t, conn, "UPDATE headgate_buckets SET capacity = 3 WHERE id = 'a.b-c'")
+	mustExec(t, conn, "UPDATE headgate_buckets SET id = 'Other' WHERE id = '"+long+"'")
 	got, err := listItems(t, s)
 	want := []store.Item{
 		{Kind: store.KindLimit, Name: "bucket.a.b-c", Text: "fixed-window 3/500ms from-first", Origin: "bucket"},
@@ -81,7 +82,7 @@ func TestBucketsAreLimits(t *testing.T) {
 		{Kind: store.KindLimit, Name: "bucket.none", Text: "0", Origin: "bucket"},
 	}
 	if err != nil || !slices.Equal(got, want) {
-		t.Fatalf("%+v, %v; want %+v", got, err, want)
+		t.Fatalf("got %+v, %v; want %+v", got, err, want)
 	}
 	for _, tt := range []struct{ text, want string }{
 		{"CALL request_token('mail')", "granted=1 "},
@@ -99,21 +100,21 @@ func TestBucketsAreLimits(t *testing.T) {
 		{"CALL request_token('a b')", "granted=0 "},
 		{"SELECT limit_name AS name FROM headgate_levels WHERE `key` = 'a b'", "name=request_token"},
 	} {
-		if got := answerOf(t, conn, tt.text); !strings.HasPrefix(got, tt.want) {
-			t.Errorf("%s: %s, want %s", tt.text, got, tt.want)
+		if got := rowText(t, conn, tt.text); !strings.HasPrefix(got, tt.want) {
+			t.Errorf("%s: got %s, want %s", tt.text, got, tt.want)
 		}
 	}
-	keptElsewhere(t, url, "bucket.mail", "change headgate_buckets")
-	execute(t, conn, "DELETE FROM headgate_buckets WHERE id <> 'none'")
+	expectRuleLocked(t, url, "bucket.mail", "change headgate_buckets")
+	mustExec(t, conn, "DELETE FROM headgate_buckets WHERE id <> 'none'")
 	if got, err := listItems(t, s); err != nil || !slices.Equal(got, want[2:]) {
-		t.Errorf("after buckets were removed: %+v, %v", got, err)
+		t.Errorf("after buckets were removed: got %+v, %v; want %+v", got, err, want[2:])
 	}
 }
 
-// keptElsewhere tries to change, by hand and by the driver, a limit that another table defines.
-func keptElsewhere(t *testing.T, url, name, says string) {
+// expectRuleLocked checks that a limit that another table defines cannot be changed by hand or by WriteCatalog.
+func expectRuleLocked(t *testing.T, url, name, errText string) {
 	t.Helper()
-	conn, s := openSession(t, url), openUnmigrated(t, url)
+	conn, s := openSession(t, url), openStore(t, url)
 	n := len(versionsOf(t, s))
 	for _, text := range []string{
 		"UPDATE headgate_limits SET rule = 'gcra 1/s' WHERE name = '" + name + "'",
@@ -122,37 +123,38 @@ func keptElsewhere(t *testing.T, url, name, says string) {
 		"INSERT INTO headgate_limits (name, rule, origin) VALUES ('x', 'gcra 1/s', '" +
 			strings.Split(name, ".")[0] + "')",
 	} {
-		if _, err := conn.ExecContext(t.Context(), text); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v", text, err)
+		if _, err := conn.ExecContext(t.Context(), text); err == nil || !strings.Contains(err.Error(), errText) {
+			t.Errorf("%s: got %v, want an error with %s", text, err, errText)
 		}
 	}
-	now, err := s.ReadCatalog(t.Context(), 0)
+	current, err := s.ReadCatalog(t.Context(), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, i := range []store.Item{
 		{Kind: store.KindLimit, Name: name, Text: "gcra 1/s"}, {Kind: store.KindLimit, Name: name, Removed: true},
 	} {
-		_, err := s.WriteCatalog(t.Context(), store.Edit{Base: now.Version, Items: []store.Item{i}})
+		_, err := s.WriteCatalog(t.Context(), store.Edit{Base: current.Version, Items: []store.Item{i}})
 		if !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("%+v: %v", i, err)
+			t.Errorf("%+v: got %v, want ErrInvalid", i, err)
 		}
 	}
 	if got := len(versionsOf(t, s)); got != n {
-		t.Errorf("what was refused made %d versions", got-n)
+		t.Errorf("got %d versions after the refused changes, want %d", got, n)
 	}
 }
 
-// TestExistingZonesBecomeLimits migrates a database that has zones and buckets, and no triggers.
-func TestExistingZonesBecomeLimits(t *testing.T) {
+// TestMigrateMakesLimitsOfExistingZones checks that Migrate, once or twice, makes one limit of each zone and bucket in
+// a database that has no triggers.
+func TestMigrateMakesLimitsOfExistingZones(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := openUnmigrated(t, url)
+	s := openStore(t, url)
 	conn := openSession(t, url)
 	for _, trigger := range triggerNames {
-		execute(t, conn, "DROP TRIGGER "+trigger)
+		mustExec(t, conn, "DROP TRIGGER "+trigger)
 	}
-	execute(t, conn, "INSERT INTO headgate_zones (id, rate, window_seconds) VALUES (7, 1, 60); "+
+	mustExec(t, conn, "INSERT INTO headgate_zones (id, rate, window_seconds) VALUES (7, 1, 60); "+
 		"INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 1, 60)")
 	for range 2 {
 		if _, err := s.Migrate(t.Context()); err != nil {
@@ -160,7 +162,7 @@ func TestExistingZonesBecomeLimits(t *testing.T) {
 		}
 		got, err := s.ReadCatalog(t.Context(), 0)
 		if err != nil || len(got.Items) != 2 || got.Version != 2 {
-			t.Errorf("%+v, %v; want limits of a zone and a bucket", got, err)
+			t.Errorf("got %+v, %v; want the limits of a zone and a bucket in version 2", got, err)
 		}
 	}
 }

@@ -19,9 +19,7 @@ import (
 func readLevel(t *testing.T, conn *sql.Conn, cell law.Cell, now int64) (used string) {
 	t.Helper()
 	text := fmt.Sprintf("SET SESSION timestamp = %d.%06d", now/1_000_000, now%1_000_000)
-	if _, err := conn.ExecContext(t.Context(), text); err != nil {
-		t.Fatal(err)
-	}
+	mustExec(t, conn, text)
 	if err := conn.QueryRowContext(t.Context(), "SELECT used FROM headgate_levels WHERE limit_name = ? AND `key` = ?",
 		cell.Limit, cell.Key).Scan(&used); err != nil {
 		t.Fatal(err)
@@ -29,33 +27,23 @@ func readLevel(t *testing.T, conn *sql.Conn, cell law.Cell, now int64) (used str
 	return used
 }
 
-// applyOne applies one op.
-func applyOne(t *testing.T, s store.Store, op law.Op) law.Outcome {
-	t.Helper()
-	outs := make([]law.Outcome, 1)
-	if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil || outs[0].Err != nil {
-		t.Fatal(err, outs[0].Err)
-	}
-	return outs[0]
-}
-
-// millionths writes credits in units, rounded up.
+// millionths returns credits in units as text, rounded up to millionths.
 func millionths(credits, unit int64) string {
-	whole, rest := credits/unit, credits%unit
-	n := (rest*1_000_000 + unit - 1) / unit
+	whole, remainder := credits/unit, credits%unit
+	n := (remainder*1_000_000 + unit - 1) / unit
 	return fmt.Sprintf("%d.%06d", whole+n/1_000_000, n%1_000_000)
 }
 
-// TestLevelsAreCurrent charges limits of every kind and reads their levels at random later times, for limits by name
-// and by notation: they must be what a check returns.
-func TestLevelsAreCurrent(t *testing.T) {
+// TestLevelsViewAgreesWithCheck checks that headgate_levels shows the level that a check returns, at random times after
+// charges, for limits of every kind, by name and by notation.
+func TestLevelsViewAgreesWithCheck(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := openUnmigrated(t, url)
+	s := openStore(t, url)
 	conn := openSession(t, url)
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
-	t0 := time.Date(2033, 3, 3, 3, 3, 3, 0, time.UTC).UnixMicro() // a TIMESTAMP ends in 2038
+	begin := time.Date(2033, 3, 3, 3, 3, 3, 0, time.UTC).UnixMicro() // a TIMESTAMP ends in 2038
 	for i, rule := range []string{
 		"token-bucket 100/s burst 200", "token-bucket 1/1h burst 3", "token-bucket 3/1m burst 7",
 		"token-bucket 150001/1d burst 10", "gcra 10/s burst 5",
@@ -70,21 +58,21 @@ func TestLevelsAreCurrent(t *testing.T) {
 		p := limit.Params()
 		for range tier.Pick(3, 12, 50) {
 			cell := law.Cell{Limit: []string{name, limit.String()}[rng.IntN(2)], Key: fmt.Sprint(rng.Uint32())}
-			op := law.Op{Verb: law.Take, Cell: cell, Params: p, Count: 1, Now: t0 + rng.Int64N(p.Step)}
+			op := law.Op{Verb: law.Take, Cell: cell, Params: p, Count: 1, Now: begin + rng.Int64N(p.Step)}
 			if p.Anchor == law.Calendar {
-				op.Window = [4]int64{t0 - p.Step, t0 - 1, t0 + p.Step, t0 + 2*p.Step}
+				op.Window = [4]int64{begin - p.Step, begin - 1, begin + p.Step, begin + 2*p.Step}
 			}
 			for range 1 + rng.IntN(4) {
 				op.Cost = 1 + rng.Int64N(p.Capacity/2)
-				applyOne(t, s, op)
+				apply(t, s, op)
 				op.Now += rng.Int64N(p.Step)
 			}
 			for range 6 {
 				op.Verb, op.Cost = law.Check, 1
-				out := applyOne(t, s, op)
+				out := apply(t, s, op)[0]
 				got, want := readLevel(t, conn, cell, op.Now), millionths(out.Used-out.Granted, p.Unit)
 				if got != want {
-					t.Errorf("seed %d: %s: %s in use at %d, a check says %s", seed, rule, got, op.Now, want)
+					t.Errorf("seed %d: %s at %d: got %s, want %s", seed, rule, op.Now, got, want)
 				}
 				op.Now += rng.Int64N(p.Step)
 			}
@@ -92,13 +80,14 @@ func TestLevelsAreCurrent(t *testing.T) {
 	}
 }
 
-// TestLevelsOfUnknownLimitsAreNeverTooLow uses limits that a file has and SQL does not.
+// TestLevelsOfUnknownLimitsAreNeverTooLow checks that headgate_levels shows a level from the true one to the level
+// after the charge, for limits whose parameters SQL cannot know.
 func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := openUnmigrated(t, url)
+	s := openStore(t, url)
 	conn := openSession(t, url)
-	t0 := time.Date(2033, 3, 3, 3, 3, 3, 0, time.UTC).UnixMicro()
+	begin := time.Date(2033, 3, 3, 3, 3, 3, 0, time.UTC).UnixMicro()
 	for _, rule := range []string{
 		"token-bucket 100/s burst 200", "interval 100/10s burst 350", "interval 2/1m burst 3",
 		"fixed-window 100/1m", "fixed-window 9/day Europe/Berlin",
@@ -110,18 +99,18 @@ func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 		} {
 			op := law.Op{
 				Verb: law.Take, Cell: law.Cell{Limit: limit, Key: rule}, Params: p, Cost: p.Capacity / 2,
-				Count: 1, Now: t0, Window: [4]int64{t0 - p.Step, t0 - 1, t0 + p.Step, t0 + 2*p.Step},
+				Count: 1, Now: begin, Window: [4]int64{begin - p.Step, begin - 1, begin + p.Step, begin + 2*p.Step},
 			}
-			most := applyOne(t, s, op).Used
+			charged := apply(t, s, op)[0].Used
 			for range 10 {
 				op.Verb, op.Cost = law.Check, 1
-				out := applyOne(t, s, op)
-				var got, least, before float64
+				out := apply(t, s, op)[0]
+				var got, minLevel, maxLevel float64
 				fmt.Sscan(readLevel(t, conn, op.Cell, op.Now), &got)
-				fmt.Sscan(millionths(out.Used-out.Granted, p.Unit), &least)
-				if fmt.Sscan(millionths(most, p.Unit), &before); got < least || got > before {
-					t.Errorf("%s as %q: %v in use after %v, of %v; a check says %v", rule, limit, got,
-						time.Duration(op.Now-t0)*1000, before, least)
+				fmt.Sscan(millionths(out.Used-out.Granted, p.Unit), &minLevel)
+				if fmt.Sscan(millionths(charged, p.Unit), &maxLevel); got < minLevel || got > maxLevel {
+					t.Errorf("%s as %q after %v: got %v, want from %v to %v", rule, limit,
+						time.Duration(op.Now-begin)*1000, got, minLevel, maxLevel)
 				}
 				if op.Now += p.Step / 3; p.Step == 10_000 {
 					op.Now += 300_000
@@ -131,33 +120,33 @@ func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 	}
 }
 
-// TestTheViewShowsLevelsAsOfNow compares the view at the time for which a call was decided.
-func TestTheViewShowsLevelsAsOfNow(t *testing.T) {
+// TestLevelsViewUsesTheClockOfTheSession checks that headgate_levels shows a level at the session's timestamp, and at
+// the present time in a session without one.
+func TestLevelsViewUsesTheClockOfTheSession(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	conn := openSession(t, url)
-	taken, err := callTake(t, plainDB(t, url), "headgate_take", "token-bucket 10/s burst 10", "a", "10")
+	take, err := callTake(t, openPlainDB(t, url), "headgate_take", "token-bucket 10/s burst 10", "a", "10")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cell := law.Cell{Limit: taken.limit, Key: "a"}
+	cell := law.Cell{Limit: take.limit, Key: "a"}
 	for _, tt := range []struct {
 		after time.Duration
 		want  string
 	}{{0, "10.000000"}, {300 * time.Millisecond, "7.000000"}, {time.Second, "0.000000"}, {time.Hour, "0.000000"}} {
-		if got := readLevel(t, conn, cell, taken.at.Add(tt.after).UnixMicro()); got != tt.want {
-			t.Errorf("%v later %s are in use, want %s", tt.after, got, tt.want)
+		if got := readLevel(t, conn, cell, take.at.Add(tt.after).UnixMicro()); got != tt.want {
+			t.Errorf("%v later: got level %s, want %s", tt.after, got, tt.want)
 		}
 	}
-	// It is the clock of now where the session has no other.
-	run(t, conn, "SET SESSION timestamp = DEFAULT")
+	mustExec(t, conn, "SET SESSION timestamp = DEFAULT")
 	var used float64
-	now := serverClock(t, plainDB(t, url))
+	now := serverClock(t, openPlainDB(t, url))
 	err = conn.QueryRowContext(t.Context(), "SELECT used FROM headgate_levels WHERE `key` = 'a'").Scan(&used)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if most := max(0, 10-10*time.UnixMicro(now).Sub(taken.at).Seconds()); used > most+1e-6 {
-		t.Errorf("%v are in use, want %v at most", used, most)
+	if maxLevel := max(0, 10-10*time.UnixMicro(now).Sub(take.at).Seconds()); used > maxLevel+1e-6 {
+		t.Errorf("now: got level %v, want at most %v", used, maxLevel)
 	}
 }

@@ -19,7 +19,7 @@ func checkLimit(ctx context.Context, db querier, procedure, arguments string) (p
 	return "", err
 }
 
-// unusedNumbers are variables for the numbers of a limit that nobody needs.
+// unusedNumbers are variables for the numbers of a limit, which no caller of checkLimit reads.
 const unusedNumbers = "@hg_law, @hg_anchor, @hg_unit, @hg_capacity, @hg_step, @hg_drain, @hg_block, @hg_history, " +
 	"@hg_calendar, @hg_zone"
 

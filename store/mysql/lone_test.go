@@ -12,14 +12,15 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestSingleChargesDecideAsMemory applies one op at a time and compares with the memory store. The ops include new
-// keys, refusals, returns, and cells that are blocked, reset, charged by another law, or ahead of the clock.
+// TestSingleChargesDecideAsMemory applies batches of one op, and compares the outcomes with the memory store. The ops
+// include new keys, refusals, returns, and cells that are blocked, reset, charged by another law, or ahead of the
+// clock.
 func TestSingleChargesDecideAsMemory(t *testing.T) {
 	t.Parallel()
-	s, m := open(t), memory.New(nil)
+	s, memoryStore := openMigrated(t), memory.New(nil)
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
-	limits := [][2]law.Params{
+	limits := [][2]law.Params{ // each as it is, and as it was before a change
 		{
 			{Kind: law.Bucket, Unit: 10, Capacity: 50, Step: 1000, Drain: 3},
 			{Kind: law.Bucket, Unit: 7, Capacity: 50, Step: 1000, Drain: 3},
@@ -78,7 +79,7 @@ func TestSingleChargesDecideAsMemory(t *testing.T) {
 		if err := s.Apply(t.Context(), []law.Op{op}, got); err != nil {
 			t.Fatalf("seed %d, round %d: %v", seed, round, err)
 		}
-		if err := m.Apply(t.Context(), []law.Op{op}, want); err != nil {
+		if err := memoryStore.Apply(t.Context(), []law.Op{op}, want); err != nil {
 			t.Fatal(err)
 		}
 		if got[0] != want[0] {
@@ -87,10 +88,10 @@ func TestSingleChargesDecideAsMemory(t *testing.T) {
 	}
 }
 
-// TestSingleChargesAreExact charges new keys from many callers at once.
+// TestSingleChargesAreExact checks that eight callers of a new key, 25 calls each, are admitted exactly 25 times.
 func TestSingleChargesAreExact(t *testing.T) {
 	t.Parallel()
-	s := open(t)
+	s := openMigrated(t)
 	const capacity, callers, keys = 25, 8, 4
 	limit := law.Params{Kind: law.Bucket, Unit: 1, Capacity: capacity, Step: 10_000_000_000_000, Drain: 1}
 	for key := range keys {
@@ -113,7 +114,7 @@ func TestSingleChargesAreExact(t *testing.T) {
 		}
 		wg.Wait()
 		if n := granted.Load(); n != capacity {
-			t.Errorf("key %d: %d of %d admitted", key, n, capacity)
+			t.Errorf("key %d: got %d admissions, want %d", key, n, capacity)
 		}
 	}
 }

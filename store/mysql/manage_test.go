@@ -8,30 +8,31 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// TestSQLAloneManagesKeys calls the procedures for overrides and plans, also with arguments that they refuse.
-func TestSQLAloneManagesKeys(t *testing.T) {
+// TestOverrideAndSetPlanByCall checks what headgate_override and headgate_set_plan set and remove, the versions that
+// they make, and their errors.
+func TestOverrideAndSetPlanByCall(t *testing.T) {
 	t.Parallel()
-	db, s := client(t)
+	db, s := openDBAndStore(t)
 	storetest.Define(t, s, store.Item{Name: "api", Text: "fixed-window 10/1h"},
 		store.Item{Name: "jobs", Text: "concurrency 2 ttl 30s"})
-	run(t, db, "INSERT INTO headgate_catalog (kind, name, item_key, `text`) VALUES ('plan', 'pro', 'api', 'fixed-window 100/1h')")
-	const newest = "SELECT v.reason, COALESCE(c.note, '') AS note, COALESCE(c.until, 0) > v.at AS ends FROM headgate_versions v " +
+	mustExec(t, db, "INSERT INTO headgate_catalog (kind, name, item_key, `text`) VALUES ('plan', 'pro', 'api', 'fixed-window 100/1h')")
+	const lastVersion = "SELECT v.reason, COALESCE(c.note, '') AS note, COALESCE(c.until, 0) > v.at AS ends FROM headgate_versions v " +
 		"LEFT JOIN headgate_catalog c ON c.item_key = 'acme' ORDER BY v.version DESC LIMIT 1"
-	for _, step := range []struct{ call, of, newest string }{
+	for _, step := range []struct{ call, applied, lastVersion string }{
 		{"CALL headgate_override('api', 'acme', '5/1h', NULL, 'noisy')", "applied=override ", "reason=noisy note=noisy ends=0"},
 		{"CALL headgate_override('api', 'acme', '6/1h', 60, NULL)", "applied=override ", "reason= note= ends=1"},
 		{"CALL headgate_override('api', 'acme', NULL, NULL, 'quiet')", "applied= ", "reason=quiet note= ends=0"},
 		{"CALL headgate_set_plan('acme', 'pro', 3600, 'trial')", "applied=plan pro ", "reason=trial note=trial ends=1"},
 		{"CALL headgate_set_plan('acme', NULL, NULL, NULL)", "applied= ", "reason= note= ends=0"},
 	} {
-		if got := answerOf(t, db, step.call); !strings.HasPrefix(got, "version=") {
-			t.Errorf("%s: %s", step.call, got)
+		if got := rowText(t, db, step.call); !strings.HasPrefix(got, "version=") {
+			t.Errorf("%s: got %s, want a version", step.call, got)
 		}
-		if got := answerOf(t, db, "CALL headgate_limit_of('api', 'acme')"); !strings.Contains(got, " "+step.of) {
-			t.Errorf("after %s: %s, want %s", step.call, got, step.of)
+		if got := rowText(t, db, "CALL headgate_limit_of('api', 'acme')"); !strings.Contains(got, " "+step.applied) {
+			t.Errorf("after %s: got %s, want %s", step.call, got, step.applied)
 		}
-		if got := answerOf(t, db, newest); got != step.newest {
-			t.Errorf("after %s: %s, want %s", step.call, got, step.newest)
+		if got := rowText(t, db, lastVersion); got != step.lastVersion {
+			t.Errorf("after %s: got %s, want %s", step.call, got, step.lastVersion)
 		}
 	}
 	for call, want := range map[string]string{
@@ -52,10 +53,10 @@ func TestSQLAloneManagesKeys(t *testing.T) {
 	} {
 		_, err := db.ExecContext(t.Context(), call)
 		if errorNumber(err) != 1644 || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want the error %q", call, err, want)
+			t.Errorf("%s: got %v, want error 1644 with %q", call, err, want)
 		}
 	}
-	if got := answerOf(t, db, "SELECT COALESCE(@hg_reason, 'none') AS kept, COUNT(*) AS items FROM headgate_catalog"); got != "kept=none items=1" {
-		t.Errorf("afterwards: %s", got)
+	if got := rowText(t, db, "SELECT COALESCE(@hg_reason, 'none') AS kept, COUNT(*) AS items FROM headgate_catalog"); got != "kept=none items=1" {
+		t.Errorf("afterwards: got %s, want no reason in the session, and one item", got)
 	}
 }

@@ -32,17 +32,17 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 }
 
 // administer calls do on a connection to one node. It fails inside a transaction of the caller.
-func (s *Store) administer(ctx context.Context, doing string, do func(*sql.Conn) error) error {
+func (s *Store) administer(ctx context.Context, action string, do func(*sql.Conn) error) error {
 	switch {
 	case s.closed.Load():
 		return store.ErrClosed
 	case s.tx != nil:
-		return fmt.Errorf("mysql: %s: %w: not inside a transaction of the caller", doing, store.ErrInvalid)
+		return fmt.Errorf("mysql: %s: %w: not inside a transaction of the caller", action, store.ErrInvalid)
 	}
 	return s.onAnyNode(func(db querier) error {
 		conn, err := db.(*sql.DB).Conn(ctx)
 		if err != nil {
-			return classify(doing, notSent.wrap(err))
+			return classify(action, notSent.wrap(err))
 		}
 		defer conn.Close()
 		return do(conn)
@@ -207,7 +207,7 @@ func (m *migrator) installProcedures(ctx context.Context, installed *installatio
 	}
 	names := m.names()
 	for _, name := range installed.names {
-		if !slices.Contains(names, name) { // no call is under way that knows the name
+		if !slices.Contains(names, name) { // no procedure calls it any more
 			if _, err := m.conn.ExecContext(ctx, "DROP PROCEDURE IF EXISTS "+name); err != nil {
 				return fmt.Errorf("drop %s, which this revision does not have: %w", name, err)
 			}
@@ -266,9 +266,9 @@ func (m *migrator) digest(ctx context.Context) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// installArticles installs the articles' procedures if they are wanted, unless somebody else's procedures have these
-// names. It replaces installed ones when the revision changes, since they call private procedures that the migration
-// drops.
+// installArticles installs the articles' procedures if Config.Articles asks for them, unless foreign procedures have
+// the same names. It replaces installed ones when the revision changes, since they call private procedures that the
+// migration drops.
 func (m *migrator) installArticles(ctx context.Context, changed bool) error {
 	var count int
 	if err := m.conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = "+

@@ -13,39 +13,39 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// TestMigrationsBesideKills migrates databases while KILL QUERY ends statements in another one. On MariaDB that
-// interrupts reads of information_schema.triggers in any database.
-func TestMigrationsBesideKills(t *testing.T) {
+// TestMigrateDuringKillQuery checks that Migrate succeeds while KILL QUERY ends statements in another database of the
+// server. On MariaDB that interrupts reads of information_schema.triggers in any database.
+func TestMigrateDuringKillQuery(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	busy, db := openKillable(t)
+	busyStore, db := openKillable(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	for range 4 {
 		go func() {
 			defer func() { done <- struct{}{} }()
 			for ctx.Err() == nil {
-				_, _ = takeSingle(ctx, busy) // TestSingleChargesKilledAtAnyTime counts these
+				_, _ = takeSingle(ctx, busyStore) // TestSingleChargesKilledAtAnyTime counts these
 			}
 		}()
 	}
 	go func() {
 		defer func() { done <- struct{}{} }()
 		for ctx.Err() == nil {
-			killAll(ctx, db)
+			killStatements(ctx, db)
 		}
 	}()
 	for range 8 {
-		s, err := mysql.Open(t.Context(), dbtest.MariaDBAt(t, ownServer(t))[0], nil)
+		s, err := mysql.Open(t.Context(), dbtest.MariaDBAt(t, packageServer(t))[0], nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Close()
-		// What an attempt has made that was interrupted is in the report of the next one.
+		// The report of an attempt includes what an interrupted attempt before it has made.
 		report, err := s.Migrate(t.Context())
-		if all := strings.Join(report, "; "); err != nil || !strings.Contains(all, "applied tables/001_cells.sql") ||
-			!strings.Contains(all, "installed the procedures") {
-			t.Errorf("%q, %v", report, err)
+		if text := strings.Join(report, "; "); err != nil || !strings.Contains(text, "applied tables/001_cells.sql") ||
+			!strings.Contains(text, "installed the procedures") {
+			t.Errorf("got report %q, %v; want tables and procedures", report, err)
 		}
 	}
 	cancel()
@@ -54,23 +54,23 @@ func TestMigrationsBesideKills(t *testing.T) {
 	}
 }
 
-// TestAMigrationThatIsInterrupted interrupts a migration, which must continue where it was interrupted.
-func TestAMigrationThatIsInterrupted(t *testing.T) {
+// TestMigrateContinuesAfterAnInterruption checks that Migrate continues where the server has interrupted a statement.
+func TestMigrateContinuesAfterAnInterruption(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)
-	b := &breaker{
-		Connector: connector(t, url), like: "INSERT IGNORE INTO headgate_schema_version",
+	f := &failingConnector{
+		Connector: newConnector(t, url), prefix: "INSERT IGNORE INTO headgate_schema_version",
 		err: &driver.MySQLError{Number: 1317, Message: "Query execution was interrupted"},
 	}
-	db := sql.OpenDB(b)
+	db := sql.OpenDB(f)
 	t.Cleanup(func() { db.Close() })
 	report, err := mysql.New(db, nil).Migrate(t.Context())
-	if all := strings.Join(report, "; "); err != nil || b.like != "" ||
-		!strings.Contains(all, "applied tables/001_cells.sql") || !strings.Contains(all, "installed the procedures") {
-		t.Errorf("%q, %v", report, err)
+	if text := strings.Join(report, "; "); err != nil || f.prefix != "" ||
+		!strings.Contains(text, "applied tables/001_cells.sql") || !strings.Contains(text, "installed the procedures") {
+		t.Errorf("got report %q, %v; want tables and procedures", report, err)
 	}
-	s := mysql.New(pool(t, url), nil)
+	s := mysql.New(openMultiDB(t, url), nil)
 	if report, err := s.Migrate(t.Context()); err != nil || !strings.Contains(report[0], "nothing to do") {
-		t.Errorf("again: %q, %v", report, err)
+		t.Errorf("Migrate again: got %q, %v; want nothing to do", report, err)
 	}
 }

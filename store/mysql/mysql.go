@@ -40,7 +40,7 @@ type Config struct {
 	RetryFor time.Duration
 	// Articles names the database in which Migrate installs the procedures of the articles,
 	// check_velocity and request_token. It must be the database of the URL. Empty: Migrate installs
-	// none, and upgrades those that an earlier migration has installed.
+	// none, and upgrades the ones that an earlier migration has installed.
 	Articles string
 	// Observer receives repeated transactions. Nil: none.
 	Observer store.Observer
@@ -61,8 +61,8 @@ type Store struct {
 	oldTransaction time.Duration // the age from which Examine reports a transaction; 0: a minute
 }
 
-// sweeper remembers where a sweep ended, so that a pass of several sweeps reads rows
-// that cannot be removed yet only once.
+// sweeper has the position at which the last sweep ended, so that a pass of several sweeps reads rows that cannot be
+// removed yet only once.
 type sweeper struct {
 	mu     sync.Mutex
 	cell   law.Cell // the last cell that was read
@@ -142,9 +142,9 @@ func newStore(cfg *Config) *Store {
 // On a member of a Group Replication an error ends the connection, and with it the
 // transaction, since a part of a batch could not be undone alone.
 func (s *Store) InTx(tx *sql.Tx) *Store {
-	in := &Store{def: s.def, cfg: s.cfg, keys: s.keys, log: s.log}
-	in.facts, in.nodes, in.tx, in.retryFor = s.facts, s.nodes[:1], tx, s.retryFor
-	return in
+	inTx := &Store{def: s.def, cfg: s.cfg, keys: s.keys, log: s.log}
+	inTx.facts, inTx.nodes, inTx.tx, inTx.retryFor = s.facts, s.nodes[:1], tx, s.retryFor
+	return inTx
 }
 
 // Info implements store.Informer.

@@ -2,6 +2,7 @@ package mysql_test
 
 import (
 	"context"
+	"database/sql"
 	"strings"
 	"testing"
 	"time"
@@ -16,35 +17,31 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// open returns a store over a database with the schema.
-func open(tb testing.TB) *mysql.Store {
+// openMigrated opens a store on an empty database that has the schema.
+func openMigrated(tb testing.TB) *mysql.Store {
 	tb.Helper()
-	return openUnmigrated(tb, migrated.MariaDB(tb))
+	return openStore(tb, migrated.MariaDB(tb))
 }
 
-// openUnmigrated opens a store and does not migrate.
-func openUnmigrated(tb testing.TB, url string) *mysql.Store {
+// openAndMigrate opens a store by its URL, and migrates its database.
+func openAndMigrate(tb testing.TB, url string) *mysql.Store {
 	tb.Helper()
-	return openWith(tb, url)
-}
-
-// openAt opens a store and migrates.
-func openAt(tb testing.TB, url string) *mysql.Store {
-	tb.Helper()
-	s := openUnmigrated(tb, url)
+	s := openStore(tb, url)
 	if _, err := s.Migrate(context.Background()); err != nil {
 		tb.Fatal(err)
 	}
 	return s
 }
 
+// TestConformance runs the conformance suite on one server.
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(tb testing.TB) store.Store { return open(tb) }, nil)
+	storetest.Run(t, func(tb testing.TB) store.Store { return openMigrated(tb) }, nil)
 }
 
-// openWith opens a store with a longer timeout than usual, since a busy machine answers late.
-func openWith(tb testing.TB, url string) *mysql.Store {
+// openStore opens a store by its URL, and does not migrate. Its timeout is longer than usual, since a busy machine
+// answers late. Its Migrate also installs the procedures of the articles.
+func openStore(tb testing.TB, url string) *mysql.Store {
 	tb.Helper()
 	if !strings.Contains(url, "timeout=") {
 		url += map[bool]string{true: "&", false: "?"}[strings.Contains(url, "?")] + "timeout=1m"
@@ -60,7 +57,18 @@ func openWith(tb testing.TB, url string) *mysql.Store {
 	return s
 }
 
-// limiter returns a Limiter with a longer timeout than usual, since a busy machine answers late.
-func limiter(s store.Store) *headgate.Limiter {
+// newLimiter returns a Limiter over a store, with a longer timeout than usual, since a busy machine answers late.
+func newLimiter(s store.Store) *headgate.Limiter {
 	return headgate.New(s, &headgate.Config{Timeout: time.Minute})
+}
+
+// mustExec executes a statement on a pool, a connection or a transaction, and fails the test after an error.
+func mustExec(tb testing.TB, db interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}, statement string, args ...any,
+) {
+	tb.Helper()
+	if _, err := db.ExecContext(tb.Context(), statement, args...); err != nil {
+		tb.Fatalf("%.300s: %v", statement, err)
+	}
 }

@@ -29,7 +29,7 @@ import (
 var singleText string
 
 // singleSession prepares a session of Open for statements that commit by themselves, each of which is a
-// transaction. It sets all variables, since one that a statement sets first would be NULL in its result.
+// transaction. It sets all variables, since a variable that a statement sets first would be NULL in its result.
 const singleSession = "SET autocommit = 1, @hg_one_turn = CONVERT('' USING latin1), @hg_one_clock = 0, " +
 	"@hg_one_wait = 0, @hg_one_g = 0, @hg_one_new = 0, @hg_one_need = 0, " +
 	"@hg_one_room = 0, @hg_one_unit = 0, @hg_one_step = 0, @hg_one_drain = 0, @hg_one_now = 0"
@@ -90,11 +90,11 @@ func (s *Store) sendSingle(ctx context.Context, n *node, b *sums) (answer []int6
 }
 
 // decodeSingle converts the numbers of the two rows to the form of sumsWidth.
-func decodeSingle(p *law.Params, n []int64) (answer []int64, err error) {
-	if len(n) != 2*singleWidth {
-		return nil, fmt.Errorf("the server's answer makes no sense: it has %d numbers", len(n))
+func decodeSingle(p *law.Params, numbers []int64) (answer []int64, err error) {
+	if len(numbers) != 2*singleWidth {
+		return nil, fmt.Errorf("the server's answer makes no sense: it has %d numbers", len(numbers))
 	}
-	before, after, clock := stateOf(n), stateOf(n[singleWidth:]), n[2*singleWidth-1]
+	before, after, clock := stateOf(numbers), stateOf(numbers[singleWidth:]), numbers[2*singleWidth-1]
 	charged, made := int64(0), int64(0)
 	if before != after {
 		charged = 1
@@ -105,7 +105,7 @@ func decodeSingle(p *law.Params, n []int64) (answer []int64, err error) {
 	case before == law.State{}:
 		made = charged
 	case charged > 0: // a retry would charge again
-		return nil, fmt.Errorf("the server's answer makes no sense: %v: a cell that is not plain was decided", n)
+		return nil, fmt.Errorf("the server's answer makes no sense: %v: a cell that is not plain was decided", numbers)
 	default:
 		charged = -1
 	}
@@ -150,8 +150,8 @@ func (s *Store) sendCall(ctx context.Context, n *node, b *sums) (answer []int64,
 	return append(answer, 0), nil
 }
 
-// callAlone sends the text of a call that commits by itself, and reads its row. If the call fails, @hg_end says
-// whether its COMMIT had begun.
+// callAlone sends the text of a call that commits by itself, and reads its row. If the call fails, @hg_end is 1 if its
+// COMMIT had begun.
 func callAlone(ctx context.Context, n *node, text string, row *[sumsWidth]sql.NullInt64) error {
 	conn, err := n.db.Conn(ctx)
 	if err != nil {

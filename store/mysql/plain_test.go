@@ -11,14 +11,14 @@ import (
 )
 
 // TestPlainBatchesDecideAsMemory applies batches of charges on different cells, as coalesced callers do, and compares
-// with the memory store. The cells include missing ones, blocked ones, reset ones, cells of another unit, and cells
-// ahead of the clock.
+// the outcomes with the memory store. The cells include new cells, blocked and reset cells, cells of another unit, and
+// cells ahead of the clock.
 func TestPlainBatchesDecideAsMemory(t *testing.T) {
 	t.Parallel()
-	s, m := open(t), memory.New(nil)
+	s, memoryStore := openMigrated(t), memory.New(nil)
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
-	limits := [][2]law.Params{ // the second: as it was before it was changed
+	limits := [][2]law.Params{ // each as it is, and as it was before a change
 		{
 			{Kind: law.Bucket, Unit: 10, Capacity: 50, Step: 1000, Drain: 3},
 			{Kind: law.Bucket, Unit: 7, Capacity: 50, Step: 1000, Drain: 3},
@@ -35,16 +35,16 @@ func TestPlainBatchesDecideAsMemory(t *testing.T) {
 	now := int64(1_800_000_000_000_000)
 	for round := range tier.Pick(60, 400, 2000) {
 		now += rng.Int64N(1 << (1 + rng.IntN(24)))
-		n, first, several := 1+rng.IntN(40), rng.IntN(60), rng.IntN(2) == 0
-		limit, varied := rng.IntN(len(limits)), rng.IntN(5)
+		n, firstKey, twoLimits := 1+rng.IntN(40), rng.IntN(60), rng.IntN(2) == 0
+		limit, variant := rng.IntN(len(limits)), rng.IntN(5)
 		var ops []law.Op
 		for i := range n {
-			if several {
+			if twoLimits {
 				limit = (limit + 1) % 2
 			}
 			op := law.Op{
 				Verb: law.Take, Group: uint32(i + 1),
-				Cell:   law.Cell{Limit: fmt.Sprint("limit ", limit), Key: fmt.Sprint((first + i*7) % 100)},
+				Cell:   law.Cell{Limit: fmt.Sprint("limit ", limit), Key: fmt.Sprint((firstKey + i*7) % 100)},
 				Params: limits[limit][0], Cost: limits[limit][0].Unit, Count: 1, Now: now,
 			}
 			switch rng.IntN(30) {
@@ -58,17 +58,17 @@ func TestPlainBatchesDecideAsMemory(t *testing.T) {
 				op.Verb, op.At, op.Level, op.Cost = law.Return, now+rng.Int64N(10_000_000)-5_000_000,
 					rng.Int64N(10_000_000), 1
 			}
-			if n > 3 && rng.IntN(8) > 0 { // most batches are
+			if n > 3 && rng.IntN(8) > 0 { // plain, so that most batches are
 				op.Verb, op.Params = law.Take, limits[limit][0]
 			}
 			switch {
 			case op.Verb != law.Take:
-			case varied == 1:
+			case variant == 1:
 				op.Count = 1 + rng.Int64N(5)
 				op.Partial = rng.IntN(2) == 0
-			case varied == 2:
+			case variant == 2:
 				op.Cost, op.Ceiling = 1+rng.Int64N(60), rng.Int64N(3)*20
-			case varied == 3 && rng.IntN(5) == 0:
+			case variant == 3 && rng.IntN(5) == 0:
 				op.Now += rng.Int64N(20_000_000) - 10_000_000
 			}
 			ops = append(ops, op)
@@ -77,7 +77,7 @@ func TestPlainBatchesDecideAsMemory(t *testing.T) {
 		if err := s.Apply(t.Context(), ops, got); err != nil {
 			t.Fatalf("seed %d, round %d: %v", seed, round, err)
 		}
-		if err := m.Apply(t.Context(), ops, want); err != nil {
+		if err := memoryStore.Apply(t.Context(), ops, want); err != nil {
 			t.Fatal(err)
 		}
 		for i := range ops {

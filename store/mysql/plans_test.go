@@ -1,7 +1,6 @@
 package mysql_test
 
 import (
-	"context"
 	"database/sql"
 	"fmt"
 	"strconv"
@@ -13,8 +12,8 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// connection returns a connection of a pool.
-func connection(t *testing.T, db *sql.DB) *sql.Conn {
+// openConn takes a connection of a pool until the end of the test.
+func openConn(t *testing.T, db *sql.DB) *sql.Conn {
 	t.Helper()
 	conn, err := db.Conn(t.Context())
 	if err != nil {
@@ -22,16 +21,6 @@ func connection(t *testing.T, db *sql.DB) *sql.Conn {
 	}
 	t.Cleanup(func() { conn.Close() })
 	return conn
-}
-
-func run(t *testing.T, db interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-}, statement string,
-) {
-	t.Helper()
-	if _, err := db.ExecContext(t.Context(), statement); err != nil {
-		t.Fatalf("%.300s: %v", statement, err)
-	}
 }
 
 // serverClock returns the clock of a server, in microseconds.
@@ -44,30 +33,30 @@ func serverClock(tb testing.TB, db *sql.DB) (now int64) {
 	return now
 }
 
-// TestHotStatementsUseAKeyOfAnEmptiedTable explains the statements of batches of all kinds where the statistics say
-// that the tables are empty. Each must reach its rows by a key, since the table may be full by the time the statistics
-// are renewed.
-func TestHotStatementsUseAKeyOfAnEmptiedTable(t *testing.T) {
+// TestHotStatementsUseAKeyDespiteEmptyStatistics checks that the statements of batches of all verbs reach their rows by
+// a key where the statistics say that the tables are empty, since the tables may be full before the statistics are
+// renewed.
+func TestHotStatementsUseAKeyDespiteEmptyStatistics(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s := openUnmigrated(t, url)
-	db := plainDB(t, url)
+	s := openStore(t, url)
+	db := openPlainDB(t, url)
 	fillTables(t, db, 3000)
 	for _, table := range []string{"headgate_cells", "headgate_entries", "headgate_admissions"} {
-		run(t, db, "DELETE FROM "+table)
-		run(t, db, "ANALYZE TABLE "+table)
+		mustExec(t, db, "DELETE FROM "+table)
+		mustExec(t, db, "ANALYZE TABLE "+table)
 	}
-	logs := law.Params{Kind: law.Log, Unit: 1000, Capacity: 50_000, Step: 60_000_000, History: 60_000_000}
+	log := law.Params{Kind: law.Log, Unit: 1000, Capacity: 50_000, Step: 60_000_000, History: 60_000_000}
 	bucket := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 50_000, Step: 1, Drain: 1}
 	window := law.Params{Kind: law.Window, Unit: 1000, Capacity: 50_000, Step: 60_000_000}
-	looked := 0
+	accesses := 0
 	for _, verb := range []law.Verb{
 		law.Take, law.Check, law.Return, law.Settle, law.Extend, law.Renew, law.Block, law.Reset,
 	} {
-		for _, p := range []law.Params{bucket, window, logs} {
+		for _, p := range []law.Params{bucket, window, log} {
 			for _, n := range []int{1, 2, 20} {
 				for _, id := range []string{"", "id"} {
-					if verb == law.Renew && p != logs || id == "" && (verb == law.Settle || verb == law.Extend) ||
+					if verb == law.Renew && p != log || id == "" && (verb == law.Settle || verb == law.Extend) ||
 						id != "" && verb != law.Settle && verb != law.Extend && verb != law.Take {
 						continue
 					}
@@ -83,50 +72,51 @@ func TestHotStatementsUseAKeyOfAnEmptiedTable(t *testing.T) {
 						}
 						ops = append(ops, op)
 					}
-					looked += explainAll(t, connection(t, db), mysql.Statements(s, ops),
+					accesses += explainAll(t, openConn(t, db), mysql.Statements(s, ops),
 						fmt.Sprint(verb, " ", p.Kind, " ", n, " ", id))
 				}
 			}
 		}
 	}
-	if looked < 200 {
-		t.Errorf("%d accesses were looked at; that is not all", looked)
+	if accesses < 200 {
+		t.Errorf("got %d accesses in all plans, want 200 or more", accesses)
 	}
 	if err := s.Apply(t.Context(), nil, nil); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// explainAll executes the statements of a batch in a transaction, reads the plan of each before that, and rolls all of
-// it back. It returns how many accesses to Headgate's tables the plans have.
-func explainAll(t *testing.T, conn *sql.Conn, statements []string, what string) (looked int) {
+// explainAll executes the statements of a batch and rolls them back. Before each statement it checks the statement's
+// plan. It returns how many accesses to Headgate's tables the plans have.
+func explainAll(t *testing.T, conn *sql.Conn, statements []string, batch string) (accesses int) {
 	t.Helper()
 	defer conn.Close()
-	defer func() { run(t, conn, "ROLLBACK") }()
+	defer func() { mustExec(t, conn, "ROLLBACK") }()
 	for _, statement := range statements {
 		if statement == "COMMIT" {
-			return looked
+			return accesses
 		}
 		word, _, _ := strings.Cut(statement, " ")
 		switch word {
 		case "INSERT", "REPLACE", "UPDATE", "DELETE", "SELECT":
 			if strings.Contains(statement, "headgate_") {
-				looked += countAccesses(t, conn, statement, what)
+				accesses += countAccesses(t, conn, statement, batch)
 			}
 		}
 		if _, err := conn.ExecContext(t.Context(), statement); err != nil {
-			t.Fatalf("%s: %.300s: %v", what, statement, err)
+			t.Fatalf("%s: %.300s: %v", batch, statement, err)
 		}
 	}
-	return looked
+	return accesses
 }
 
-// countAccesses checks the plan of a statement, and returns its accesses to Headgate's tables.
-func countAccesses(t *testing.T, conn *sql.Conn, statement, what string) (looked int) {
+// countAccesses checks that a statement's plan uses a key for each access to one of Headgate's tables, and returns the
+// number of these accesses.
+func countAccesses(t *testing.T, conn *sql.Conn, statement, batch string) (accesses int) {
 	t.Helper()
 	rows, err := conn.QueryContext(t.Context(), "EXPLAIN FORMAT=TRADITIONAL "+statement)
 	if err != nil {
-		t.Fatalf("%s: EXPLAIN %.300s: %v", what, statement, err)
+		t.Fatalf("%s: EXPLAIN %.300s: %v", batch, statement, err)
 	}
 	defer rows.Close()
 	columns, err := rows.Columns()
@@ -148,14 +138,14 @@ func countAccesses(t *testing.T, conn *sql.Conn, statement, what string) (looked
 		switch table := plan["table"].String; {
 		case plan["select_type"].String == "INSERT", plan["select_type"].String == "REPLACE": // the row's own key
 		case table == "c" || table == "e" || table == "a" || strings.HasPrefix(table, "headgate_"):
-			looked++
+			accesses++
 			if kind := plan["type"].String; !plan["key"].Valid || kind == "ALL" || kind == "index" {
-				t.Errorf("%s: %s is read by %q with key %q in %.400s", what, table, kind, plan["key"].String, statement)
+				t.Errorf("%s: %s: got access %q with key %q, want a key, in %.400s", batch, table, kind, plan["key"].String, statement)
 			}
 		}
 	}
 	if err := rows.Err(); err != nil {
 		t.Fatal(err)
 	}
-	return looked
+	return accesses
 }

@@ -12,26 +12,26 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// pressure has callers that take from one key without end, each by a store of its own, and the answers that they got.
-type pressure struct {
-	mu  sync.Mutex
-	ask *record.Asker
+// hotKeyLoad has callers that take from one key until they are stopped, each by its own store, and counts the answers.
+type hotKeyLoad struct {
+	mu    sync.Mutex
+	asker *record.Asker
 	record.Answers
-	first, last time.Time // for which admissions were decided
+	firstAt, lastAt time.Time // the earliest and the latest time of the admitted decisions
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 }
 
-// startPressure starts callers that take at some URLs, in turn.
-func startPressure(t *testing.T, callers int, ask *record.Asker, urls ...string) *pressure {
+// startLoad starts callers, and spreads their stores over the URLs.
+func startLoad(t *testing.T, callers int, asker *record.Asker, urls ...string) *hotKeyLoad {
 	t.Helper()
-	p := &pressure{ask: ask}
+	h := &hotKeyLoad{asker: asker}
 	ctx, stop := context.WithCancel(context.Background())
-	p.stop = stop
-	t.Cleanup(p.end)
+	h.stop = stop
+	t.Cleanup(h.end)
 	for i := range callers {
-		p.wg.Go(func() {
+		h.wg.Go(func() {
 			s, err := mysql.Open(context.Background(), urls[i%len(urls)], nil)
 			if err != nil {
 				t.Error(err)
@@ -39,54 +39,55 @@ func startPressure(t *testing.T, callers int, ask *record.Asker, urls ...string)
 			}
 			defer s.Close()
 			for l := headgate.New(s, nil); ctx.Err() == nil; {
-				p.take(t, l)
+				h.take(t, l)
 			}
 		})
 	}
-	return p
+	return h
 }
 
-func (p *pressure) take(t *testing.T, l *headgate.Limiter) {
+// take makes one call of Allow, and records and counts its answer.
+func (h *hotKeyLoad) take(t *testing.T, l *headgate.Limiter) {
 	ctx, stop := context.WithTimeout(context.Background(), 5*time.Second)
 	defer stop()
-	d, err := p.ask.Allow(ctx, "test", l)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if other := p.Add(d, err); other != nil {
-		t.Errorf("take: %v", other)
+	d, err := h.asker.Allow(ctx, "test", l)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if unexpected := h.Add(d, err); unexpected != nil {
+		t.Errorf("take: %v", unexpected)
 	}
 	if err == nil && d.Allowed {
-		if p.first.IsZero() || d.At.Before(p.first) {
-			p.first = d.At
+		if h.firstAt.IsZero() || d.At.Before(h.firstAt) {
+			h.firstAt = d.At
 		}
-		if d.At.After(p.last) {
-			p.last = d.At
+		if d.At.After(h.lastAt) {
+			h.lastAt = d.At
 		}
 	}
 }
 
-// passed returns how many were admitted so far.
-func (p *pressure) passed() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.Allowed
+// admissions returns how many calls were admitted so far.
+func (h *hotKeyLoad) admissions() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.Allowed
 }
 
-// end stops the callers.
-func (p *pressure) end() {
-	p.stop()
-	p.wg.Wait()
+// end stops the callers and waits for them.
+func (h *hotKeyLoad) end() {
+	h.stop()
+	h.wg.Wait()
 }
 
-// checked checks the history after the callers were stopped, and returns the status of the key.
-func (p *pressure) checked(t *testing.T, s *mysql.Store) headgate.Status {
+// checkHistory checks the recorded history, after the callers were stopped, and returns the status of the key.
+func (h *hotKeyLoad) checkHistory(t *testing.T, s *mysql.Store) headgate.Status {
 	t.Helper()
-	status, err := p.ask.RecordFinalState(t.Context(), limiter(s))
+	status, err := h.asker.RecordFinalState(t.Context(), newLimiter(s))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range check.Check(p.ask.Recorder.History()) {
-		t.Error(v)
+	for _, violation := range check.Check(h.asker.Recorder.History()) {
+		t.Error(violation)
 	}
 	return status
 }

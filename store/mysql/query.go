@@ -16,7 +16,7 @@ type querier interface {
 }
 
 // readOnAnyNode calls do, which only reads, on a node that can be reached.
-func (s *Store) readOnAnyNode(ctx context.Context, doing string, do func(querier) error) error {
+func (s *Store) readOnAnyNode(ctx context.Context, action string, do func(querier) error) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
@@ -25,7 +25,7 @@ func (s *Store) readOnAnyNode(ctx context.Context, doing string, do func(querier
 		if store.Class(err) != nil {
 			return err
 		}
-		return classifyRead(doing, err)
+		return classifyRead(action, err)
 	})
 }
 
@@ -36,7 +36,7 @@ func eachRow(ctx context.Context, db querier, query string, do func(*sql.Rows) e
 		return err
 	}
 	defer rows.Close()
-	for more := true; more; more = rows.NextResultSet() {
+	for hasResult := true; hasResult; hasResult = rows.NextResultSet() {
 		for rows.Next() {
 			if err := do(rows); err != nil {
 				return err

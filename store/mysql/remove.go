@@ -33,8 +33,8 @@ func namesOfKind(kind string, lists ...[]ddl) (names []string) {
 	return names
 }
 
-// isOwn returns a function that reports whether a procedure is one of Headgate's.
-func (d *definition) isOwn(installed []string) func(name string) bool {
+// ownProcedure returns a function that reports whether a procedure is Headgate's.
+func (d *definition) ownProcedure(installed []string) func(name string) bool {
 	for _, name := range namesOfKind("procedure", d.articles) {
 		if strings.HasPrefix(name, "headgate_") {
 			installed = append(installed, name)
@@ -53,7 +53,7 @@ func (d *definition) isOwn(installed []string) func(name string) bool {
 }
 
 // findObjects returns the objects of Headgate in a database. A procedure is Headgate's if this binary makes it, if it
-// is recorded as installed, or if its name is that of such a procedure with the number of another revision. If the
+// is recorded as installed, or if it has the name of such a procedure with the number of another revision. If the
 // database has tables that this binary does not know, the error is ErrSchemaNewer.
 func findObjects(ctx context.Context, db querier, d *definition) (o schemaObjects, err error) {
 	installed, err := readInstalled(ctx, db)
@@ -72,7 +72,7 @@ func findObjects(ctx context.Context, db querier, d *definition) (o schemaObject
 		"table":     oneOf(namesOfKind("table", d.tables...)),
 		"view":      oneOf(namesOfKind("view", d.publicObjects)),
 		"trigger":   oneOf(namesOfKind("trigger", d.triggers)),
-		"procedure": d.isOwn(installed.names),
+		"procedure": d.ownProcedure(installed.names),
 		"article":   func(string) bool { return true },
 	}
 	o = schemaObjects{make(map[string][]string), make(map[string]int64)}

@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// listObjects lists all objects of a database.
+// listObjects lists all tables, views, routines and triggers of a database.
 func listObjects(t *testing.T, db *sql.DB) (list []string) {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), `
@@ -44,106 +44,109 @@ func listObjects(t *testing.T, db *sql.DB) (list []string) {
 	return list
 }
 
-// TestRemoveLeavesNothing removes all that a migration has made, and nothing else.
+// TestRemoveLeavesNothing checks that Removal lists and Remove removes all that migrations have made, and nothing else,
+// and that Migrate then makes a usable schema again.
 func TestRemoveLeavesNothing(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)
-	db := plainDB(t, url)
+	db := openPlainDB(t, url)
 	conn := openSession(t, url)
 	for _, text := range []string{
 		"CREATE TABLE mine (x INT)", "CREATE TABLE headgate_mine (x INT)", "CREATE PROCEDURE mine() SELECT 1",
 		"CREATE PROCEDURE headgate_mine_1() SELECT 1", "CREATE VIEW my_view AS SELECT x FROM mine",
 		"CREATE PROCEDURE Request_Token(b INT) SELECT 'mine'",
 	} {
-		execute(t, conn, text)
+		mustExec(t, conn, text)
 	}
-	others := listObjects(t, db)
-	s := openAt(t, url)
-	if _, err := limiter(s).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); err != nil {
+	foreignObjects := listObjects(t, db)
+	s := openAndMigrate(t, url)
+	if _, err := newLimiter(s).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); err != nil {
 		t.Fatal(err)
 	}
-	execute(t, conn, "CREATE PROCEDURE headgate_ask_99() SELECT 1") // of a later revision
+	mustExec(t, conn, "CREATE PROCEDURE headgate_ask_99() SELECT 1") // of a later revision
 	lines, err := s.Removal(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := strings.Join(lines, "\n") + "\n"
+	removal := strings.Join(lines, "\n") + "\n"
 	for _, want := range []string{
 		"table headgate_cells, about ", "table headgate_limits, about ", "trigger headgate_limits_after_insert\n",
 		"view headgate_levels\n", " procedures whose names begin with headgate_\n",
 	} {
-		if !strings.Contains(told, want) {
-			t.Errorf("%s does not have %q", told, want)
+		if !strings.Contains(removal, want) {
+			t.Errorf("Removal: got %s, want a line with %q", removal, want)
 		}
 	}
-	if strings.Contains(told, "oken") || strings.Contains(told, "mine") {
-		t.Errorf("%s has what is not ours", told)
+	if strings.Contains(removal, "oken") || strings.Contains(removal, "mine") {
+		t.Errorf("Removal: got %s, want no foreign object", removal)
 	}
 	if err := s.Remove(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if left := listObjects(t, db); !slices.Equal(left, others) {
-		t.Errorf("left are %q, want %q", left, others)
+	if got := listObjects(t, db); !slices.Equal(got, foreignObjects) {
+		t.Errorf("after Remove: got %q, want %q", got, foreignObjects)
 	}
 	if lines, err := s.Removal(t.Context()); err != nil || len(lines) != 0 {
-		t.Errorf("after that there is %q, %v", lines, err)
+		t.Errorf("Removal after Remove: got %q, %v; want nothing", lines, err)
 	}
 	if err := s.Remove(t.Context()); err != nil {
-		t.Errorf("removed again: %v", err)
+		t.Errorf("Remove again: %v", err)
 	}
-	_, err = limiter(s).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k")
+	_, err = newLimiter(s).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k")
 	if !errors.Is(err, store.ErrSetup) {
-		t.Errorf("a charge after that: %v", err)
+		t.Errorf("a charge after Remove: got %v, want ErrSetup", err)
 	}
-	execute(t, conn, "DROP PROCEDURE Request_Token")
+	mustExec(t, conn, "DROP PROCEDURE Request_Token")
 	expectUsable(t, s, db)
 	lines, err = s.Removal(t.Context())
 	if err != nil || !slices.Contains(lines, "procedure request_token") ||
 		!slices.Contains(lines, "procedure check_velocity") {
-		t.Errorf("the articles' procedures: %q, %v", lines, err)
+		t.Errorf("Removal after Migrate: got %q, %v; want the procedures of the articles", lines, err)
 	}
 }
 
-// expectUsable migrates, and charges in Go and in SQL.
+// expectUsable migrates, and checks that charges in Go and in SQL then succeed.
 func expectUsable(t *testing.T, s *mysql.Store, db *sql.DB) {
 	t.Helper()
 	if _, err := s.Migrate(t.Context()); err != nil {
-		t.Fatalf("migrated again: %v", err)
+		t.Fatalf("Migrate: %v", err)
 	}
-	if _, err := limiter(s).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); err != nil {
-		t.Errorf("a charge after that: %v", err)
+	if _, err := newLimiter(s).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); err != nil {
+		t.Errorf("a charge after Migrate: %v", err)
 	}
 	storetest.Define(t, s, store.Item{Name: "api", Text: "gcra 1/s"})
 	if d, err := callTake(t, db, "headgate_take", "api", "k", "1"); err != nil || d.allowed != 1 {
-		t.Errorf("a call after that: %+v, %v", d, err)
+		t.Errorf("headgate_take after Migrate: got %+v, %v; want allowed 1", d, err)
 	}
 }
 
-// TestARemovalThatIsCutOff lets a removal fail at a lock: then the schema can be made again, or the removal completed.
-func TestARemovalThatIsCutOff(t *testing.T) {
+// TestRemoveCanBeRepeatedAfterAFailure checks that after a Remove that has failed in the middle, Migrate makes the
+// schema again, and another Remove completes the removal.
+func TestRemoveCanBeRepeatedAfterAFailure(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	url := dbtest.MariaDB(t)
-	openAt(t, url)
-	db := plainDB(t, url)
-	expectUsable(t, cutOff(t, url, db), db)
-	if err := cutOff(t, url, db).Remove(t.Context()); err != nil {
+	openAndMigrate(t, url)
+	db := openPlainDB(t, url)
+	expectUsable(t, interruptRemoval(t, url, db), db)
+	if err := interruptRemoval(t, url, db).Remove(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if left := listObjects(t, db); len(left) > 0 {
-		t.Errorf("left are %q", left)
+	if got := listObjects(t, db); len(got) > 0 {
+		t.Errorf("after the second Remove: got %q, want nothing", got)
 	}
 }
 
-// cutOff lets a removal fail while it waits for a table, and returns another store over the rest.
-func cutOff(t *testing.T, url string, db *sql.DB) *mysql.Store {
+// interruptRemoval cancels a Remove while it waits for a table, checks that charges then return ErrSetup, and returns a
+// store on the database.
+func interruptRemoval(t *testing.T, url string, db *sql.DB) *mysql.Store {
 	t.Helper()
 	tx := beginTx(t, db)
-	run(t, tx, "SELECT * FROM headgate_entries")
+	mustExec(t, tx, "SELECT * FROM headgate_entries")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	removed := make(chan error, 1)
-	go func() { removed <- openUnmigrated(t, url).Remove(ctx) }()
+	removeErr := make(chan error, 1)
+	go func() { removeErr <- openStore(t, url).Remove(ctx) }()
 	await.Until(t, "the removal to wait for a table", func() (waits bool) {
 		if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) > 0 FROM information_schema.processlist WHERE "+
 			"db = DATABASE() AND state = 'Waiting for table metadata lock'").Scan(&waits); err != nil {
@@ -151,35 +154,35 @@ func cutOff(t *testing.T, url string, db *sql.DB) *mysql.Store {
 		}
 		return waits
 	})
-	left := listObjects(t, db)
+	remaining := listObjects(t, db)
 	cancel()
-	if err := await.Receive(t, "the removal", removed); err == nil {
-		t.Fatal("a table that is in use was removed")
+	if err := await.Receive(t, "the error of Remove", removeErr); err == nil {
+		t.Fatal("Remove of a table in use: got no error")
 	}
-	if len(left) == 0 || slices.Contains(left, "headgate_take()") {
-		t.Errorf("left are %q", left)
+	if len(remaining) == 0 || slices.Contains(remaining, "headgate_take()") {
+		t.Errorf("during Remove: got %q, want the tables without the procedures", remaining)
 	}
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	again := openUnmigrated(t, url)
-	if _, err := limiter(again).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); !errors.Is(err, store.ErrSetup) {
-		t.Errorf("a charge after it: %v", err)
+	s := openStore(t, url)
+	if _, err := newLimiter(s).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); !errors.Is(err, store.ErrSetup) {
+		t.Errorf("a charge after the failed Remove: got %v, want ErrSetup", err)
 	}
-	return again
+	return s
 }
 
-// TestAnOlderBinaryRemovesNothing uses tables of a newer binary, which this one does not know.
-func TestAnOlderBinaryRemovesNothing(t *testing.T) {
+// TestRemoveRefusesANewerSchema checks that Removal and Remove return ErrSchemaNewer for a schema of a newer binary.
+func TestRemoveRefusesANewerSchema(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s, conn := openUnmigrated(t, url), openSession(t, url)
-	execute(t, conn, "INSERT INTO headgate_schema_version (version) VALUES (99)")
-	defer execute(t, conn, "DELETE FROM headgate_schema_version WHERE version = 99")
+	s, conn := openStore(t, url), openSession(t, url)
+	mustExec(t, conn, "INSERT INTO headgate_schema_version (version) VALUES (99)")
+	defer mustExec(t, conn, "DELETE FROM headgate_schema_version WHERE version = 99")
 	if _, err := s.Removal(t.Context()); !errors.Is(err, store.ErrSchemaNewer) {
-		t.Errorf("to list: %v", err)
+		t.Errorf("Removal: got %v, want ErrSchemaNewer", err)
 	}
 	if err := s.Remove(t.Context()); !errors.Is(err, store.ErrSchemaNewer) {
-		t.Errorf("to remove: %v", err)
+		t.Errorf("Remove: got %v, want ErrSchemaNewer", err)
 	}
 }

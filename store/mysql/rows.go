@@ -41,8 +41,8 @@ type rowBatch struct {
 	sums     map[law.Cell]span
 	queues   map[law.Cell]*queue
 
-	resultReaders []func(*sql.Rows) error // for each result of the first text, in order: reads one row
-	readsCharged  bool                    // one of them reads entries that earlier requests were charged in
+	resultReaders []func(*sql.Rows) error // each reads a row of one result of the first text
+	readsByID     bool                    // a resultReader reads the entries of earlier requests by their ids
 }
 
 // receiptKey identifies the receipt of a request in a cell.
@@ -64,7 +64,7 @@ type span struct{ after, upto, sum int64 }
 type queue struct {
 	after    int64
 	entries  []entry
-	complete bool // there are no more
+	complete bool // the log has no more entries
 }
 
 // applyRows decides a batch by rows.
@@ -112,7 +112,7 @@ func (s *Store) applyRowsOnce(ctx context.Context, n *node, ops []law.Op, outs [
 	}
 	var before *string // the membership of the Galera cluster
 	if s.galera.Load() {
-		if before, err = n.view.lastOrRead(ctx, conn); err != nil {
+		if before, err = n.view.cachedOrRead(ctx, conn); err != nil {
 			return notSent.wrap(err)
 		}
 	}

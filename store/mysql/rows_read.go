@@ -39,8 +39,8 @@ func (rb *rowBatch) lockText(begin string) string {
 	return b.String() + "SELECT " + readClock
 }
 
-// whereCells writes the condition that a row belongs to one of some cells, which are in order. MariaDB uses
-// the primary key for this form, and not for a list of pairs.
+// whereCells writes the condition that a row belongs to one of the cells, which are in order. MariaDB uses the primary
+// key for this form, and not for a list of pairs.
 func whereCells(b *strings.Builder, cells []law.Cell) {
 	for i, c := range cells {
 		switch {
@@ -109,7 +109,7 @@ func (rb *rowBatch) selectEntries(b *strings.Builder) {
 	rb.addRead(b, "SELECT e.number,e.limit_name,e.cell_key,e.cost,e.expires_at FROM headgate_admissions a "+
 		"FORCE INDEX (PRIMARY) STRAIGHT_JOIN headgate_entries e ON e.number="+nthNumber("a.outcome", entryField)+
 		" WHERE e.expires_at>0 AND ", byID, rb.readEntry)
-	rb.readsCharged = len(byID) > 0
+	rb.readsByID = len(byID) > 0
 }
 
 // entryField is the place of the number of an entry in the outcome of a receipt, from 1.
@@ -208,20 +208,20 @@ func (rb *rowBatch) readCell(r *sql.Rows) error {
 // readReceipt stores the row of a receipt.
 func (rb *rowBatch) readReceipt(r *sql.Rows) error {
 	var key receiptKey
-	var a law.Receipt
+	var receipt law.Receipt
 	var terms, outcome string
-	if err := r.Scan(&key.cell.Limit, &key.cell.Key, &key.id, &a.Fingerprint, &terms, &a.Cost, &outcome, &a.Settled,
-		&a.KeepUntil); err != nil {
+	if err := r.Scan(&key.cell.Limit, &key.cell.Key, &key.id, &receipt.Fingerprint, &terms, &receipt.Cost, &outcome,
+		&receipt.Settled, &receipt.KeepUntil); err != nil {
 		return err
 	}
-	if err := a.SetCharged(outcome); err != nil {
+	if err := receipt.SetCharged(outcome); err != nil {
 		return err
 	}
 	var err error
-	a.ID = key.id
-	a.Terms, err = law.ParseTerms(terms)
-	rb.receipts[key] = a
-	if number := a.Outcome.EntryNumber; rb.readsCharged && number > 0 {
+	receipt.ID = key.id
+	receipt.Terms, err = law.ParseTerms(terms)
+	rb.receipts[key] = receipt
+	if number := receipt.Outcome.EntryNumber; rb.readsByID && number > 0 {
 		rb.entries[number] = entry{}
 	}
 	return err
@@ -282,7 +282,7 @@ func (rb *rowBatch) Entry(cell law.Cell, number int64) (credits, expiresAt int64
 	return e.credits, e.expiresAt, err
 }
 
-// queryRow reads a row, if there is one.
+// queryRow reads a row. If the query has none, it leaves to unchanged.
 func (rb *rowBatch) queryRow(query string, to ...any) error {
 	ctx, cancel := context.WithTimeout(rb.ctx, answerTimeout)
 	defer cancel()
@@ -335,7 +335,7 @@ func (rb *rowBatch) fillQueue(q *queue, cell law.Cell, limit int) (err error) {
 	return err
 }
 
-// cellCondition returns the condition of whereCell.
+// cellCondition returns the condition that a row belongs to a cell.
 func cellCondition(c law.Cell) string {
 	var b strings.Builder
 	whereCell(&b, c)

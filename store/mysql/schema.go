@@ -22,8 +22,8 @@ import (
 // whenever their texts have changed.
 //
 // MySQL cannot replace a procedure in one step. So procedures that other procedures call have the number of the
-// revision in their names, _N in the texts. A migration makes those of its revision beside the former ones, then
-// replaces the procedures for people, which have plain names, and drops the former ones.
+// revision in their names, _N in the texts. A migration makes the procedures of its revision beside the former ones,
+// then replaces the procedures for people, which have plain names, and drops the former ones.
 
 //go:embed sql/tables/*.sql sql/procedures/*.sql sql/triggers/*.sql
 var files embed.FS

@@ -21,7 +21,8 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-func TestMigrateIsIdempotentAndMayBeDoneByManyAtOnce(t *testing.T) {
+// TestConcurrentMigrateIsIdempotent checks that four stores may migrate at once, and that Migrate then does nothing.
+func TestConcurrentMigrateIsIdempotent(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)
 	var wg sync.WaitGroup
@@ -39,13 +40,14 @@ func TestMigrateIsIdempotentAndMayBeDoneByManyAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	report, err := openAt(t, url).Migrate(t.Context())
+	report, err := openAndMigrate(t, url).Migrate(t.Context())
 	if err != nil || len(report) != 1 || !strings.Contains(report[0], "nothing to do") {
-		t.Errorf("again: %q, %v", report, err)
+		t.Errorf("Migrate again: got %q, %v; want nothing to do", report, err)
 	}
 }
 
-// TestSchemaIsWhatMigrateDoes feeds the printed schema to the mysql client.
+// TestSchemaIsWhatMigrateDoes checks that Migrate has nothing to do after the mysql client has executed the printed
+// schema, with two character sets.
 func TestSchemaIsWhatMigrateDoes(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)
@@ -53,30 +55,30 @@ func TestSchemaIsWhatMigrateDoes(t *testing.T) {
 	addr, port, _ := strings.Cut(host, ":")
 	path := dbtest.Program(t, "mariadb", "mariadb-client")
 	for _, set := range []string{"gbk", "latin1"} {
-		client := osexec.CommandContext(t.Context(), path, "--no-defaults", "--default-character-set="+set, "-uroot",
+		cmd := osexec.CommandContext(t.Context(), path, "--no-defaults", "--default-character-set="+set, "-uroot",
 			"-h"+addr, "-P"+port, name)
-		client.Stdin = strings.NewReader(mysql.Schema())
-		if out, err := client.CombinedOutput(); err != nil {
+		cmd.Stdin = strings.NewReader(mysql.Schema())
+		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
-	expectFixedSession(t, url)
-	s := openAt(t, url)
+	expectSessionSettings(t, url)
+	s := openAndMigrate(t, url)
 	report, err := s.Migrate(t.Context())
 	if err != nil || len(report) != 1 || !strings.Contains(report[0], "nothing to do") {
-		t.Errorf("%q, %v", report, err)
+		t.Errorf("Migrate: got %q, %v; want nothing to do", report, err)
 	}
-	if got, err := callTake(t, plainDB(t, url), "headgate_take", "token-bucket 1/s", "k", "1"); err != nil ||
+	if got, err := callTake(t, openPlainDB(t, url), "headgate_take", "token-bucket 1/s", "k", "1"); err != nil ||
 		got.allowed != 1 {
-		t.Errorf("headgate_take: %+v, %v", got, err)
+		t.Errorf("headgate_take: got %+v, %v; want allowed 1", got, err)
 	}
 }
 
-// expectFixedSession checks that routines and views keep fixed session settings, and not those of the session that made
-// them.
-func expectFixedSession(t *testing.T, url string) {
+// expectSessionSettings checks that routines and views have the character set, the collation and the SQL mode of a
+// migration, whatever settings the session had that created them.
+func expectSessionSettings(t *testing.T, url string) {
 	t.Helper()
-	rows, err := plainDB(t, url).QueryContext(t.Context(), `
+	rows, err := openPlainDB(t, url).QueryContext(t.Context(), `
 		SELECT DISTINCT CONCAT_WS(' ', character_set_client, collation_connection, sql_mode)
 		FROM information_schema.routines WHERE routine_schema = DATABASE()
 		UNION SELECT DISTINCT CONCAT_WS(' ', character_set_client, collation_connection,
@@ -86,75 +88,72 @@ func expectFixedSession(t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	defer rows.Close()
-	var made []string
+	var got []string
 	for rows.Next() {
-		var how string
-		if err := rows.Scan(&how); err != nil {
+		var settings string
+		if err := rows.Scan(&settings); err != nil {
 			t.Fatal(err)
 		}
-		made = append(made, how)
+		got = append(got, settings)
 	}
 	if err := rows.Err(); err != nil {
 		t.Fatal(err)
 	}
-	if want := "utf8mb4 utf8mb4_bin STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"; len(made) != 1 || made[0] != want {
-		t.Errorf("made under %q, want %s", made, want)
+	if want := "utf8mb4 utf8mb4_bin STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION"; len(got) != 1 || got[0] != want {
+		t.Errorf("got the session settings %q, want %s", got, want)
 	}
 }
 
+// TestSetUpErrorsAreClear checks the class and the text of errors of a missing or a newer schema, of missing rights,
+// and of wrong URLs. No error has the password.
 func TestSetUpErrorsAreClear(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)
-	admin := plainDB(t, url)
+	admin := openPlainDB(t, url)
 	limit := headgate.MustParse("token-bucket 1/s")
 	s, err := mysql.Open(t.Context(), url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := limiter(s).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) ||
+	if _, err := newLimiter(s).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) ||
 		!strings.Contains(err.Error(), "headgate migrate") {
-		t.Errorf("no schema: %v", err)
+		t.Errorf("no schema: got %v, want ErrSetup with headgate migrate", err)
 	}
-	openAt(t, url)
+	openAndMigrate(t, url)
 
 	name := url[strings.LastIndex(url, "/")+1:]
 	user := "u" + strings.TrimPrefix(name, "headgate_test")
-	newUser(t, admin, user, "right")
-	run(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON "+name+".* TO "+user)
-	as := func(password string) string { return strings.Replace(url, "root@", user+":"+password+"@", 1) }
-	if _, err := mysql.Open(t.Context(), as("secret"), nil); !errors.Is(err, store.ErrSetup) ||
+	createUser(t, admin, user, "right")
+	mustExec(t, admin, "GRANT SELECT, INSERT, UPDATE, DELETE ON "+name+".* TO "+user)
+	urlWithPassword := func(password string) string { return strings.Replace(url, "root@", user+":"+password+"@", 1) }
+	if _, err := mysql.Open(t.Context(), urlWithPassword("secret"), nil); !errors.Is(err, store.ErrSetup) ||
 		strings.Contains(fmt.Sprint(err), "secret") {
-		t.Errorf("wrong password: %v", err)
+		t.Errorf("wrong password: got %v, want ErrSetup without the password", err)
 	}
-	ordinary, err := mysql.Open(t.Context(), as("right"), nil)
+	userStore, err := mysql.Open(t.Context(), urlWithPassword("right"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ordinary.Close()
-	if d, err := limiter(ordinary).Allow(t.Context(), limit, "k"); err != nil || !d.Allowed {
-		t.Errorf("a user who may only read and write rows: %+v, %v", d, err)
+	defer userStore.Close()
+	if d, err := newLimiter(userStore).Allow(t.Context(), limit, "k"); err != nil || !d.Allowed {
+		t.Errorf("a user who may only read and write rows: got %+v, %v; want it allowed", d, err)
 	}
-	if _, err := admin.ExecContext(t.Context(), "DELETE FROM headgate_installed"); err != nil {
-		t.Fatal(err)
+	mustExec(t, admin, "DELETE FROM headgate_installed")
+	if _, err := userStore.Migrate(t.Context()); !errors.Is(err, store.ErrSetup) {
+		t.Errorf("Migrate without the right to create: got %v, want ErrSetup", err)
 	}
-	if _, err := ordinary.Migrate(t.Context()); !errors.Is(err, store.ErrSetup) {
-		t.Errorf("migrate without the right to create: %v", err)
-	}
-	if _, err := admin.ExecContext(t.Context(),
-		"REPLACE INTO headgate_installed (only_one, state, revision, fingerprint, digest, names) VALUES (1, 999, 999, '', '', '')"); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := limiter(s).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSchemaNewer) ||
+	mustExec(t, admin, "REPLACE INTO headgate_installed (only_one, state, revision, fingerprint, digest, names) VALUES (1, 999, 999, '', '', '')")
+	if _, err := newLimiter(s).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSchemaNewer) ||
 		!strings.Contains(err.Error(), "999") {
-		t.Errorf("a newer schema: %v", err)
+		t.Errorf("a newer schema: got %v, want ErrSchemaNewer with 999", err)
 	}
 	if _, err := s.Migrate(t.Context()); !errors.Is(err, store.ErrSchemaNewer) {
-		t.Errorf("migrate a newer schema: %v", err)
+		t.Errorf("Migrate of a newer schema: got %v, want ErrSchemaNewer", err)
 	}
 	for _, tt := range []struct {
-		url string
-		is  error
+		url  string
+		want error
 	}{
 		{"mysql://nobody:secret@127.0.0.1:1/x", store.ErrUnavailable},
 		{strings.Replace(url, name, "no_such_database", 1), store.ErrSetup},
@@ -166,69 +165,65 @@ func TestSetUpErrorsAreClear(t *testing.T) {
 		{url + "?db_password=secret%40", store.ErrInvalid},
 		{url + "?User=root&ssl-password=%27secret", store.ErrInvalid},
 		{url + "?passphrase=secret%40", store.ErrInvalid},
-		{url + "?pool_max_con=8", store.ErrSetup}, // to wait for the server would not help
+		{url + "?pool_max_con=8", store.ErrSetup}, // a wait for the server would not help
 		{url + "?sql_mode=none", store.ErrSetup},
 		{url + "?version=1", store.ErrSetup},
 		{url + "?lock_wait_timeout=soon", store.ErrSetup},
 	} {
 		_, err := mysql.Open(t.Context(), tt.url, nil)
-		if !errors.Is(err, tt.is) || strings.Contains(fmt.Sprint(err), "secret") {
-			t.Errorf("%s: got %v, want %v and no password", tt.url, err, tt.is)
+		if !errors.Is(err, tt.want) || strings.Contains(fmt.Sprint(err), "secret") {
+			t.Errorf("%s: got %v, want %v and no password", tt.url, err, tt.want)
 		}
 	}
 }
 
-// TestAServerThatSaysNothing uses a server that accepts connections and sends nothing, like one that hangs, or a proxy
-// whose server is away.
-func TestAServerThatSaysNothing(t *testing.T) {
+// TestOpenTimesOutAtASilentServer checks that Open returns ErrUnavailable after its timeout if a server accepts the
+// connection and sends nothing, like a server that hangs, or a proxy whose server is away.
+func TestOpenTimesOutAtASilentServer(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	silentListener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	answered := make(chan error, 1)
+	defer silentListener.Close()
+	openErr := make(chan error, 1)
 	go func() {
-		_, err := mysql.Open(context.Background(), "mysql://u@"+l.Addr().String()+"/db?timeout=50ms", nil)
-		answered <- err
+		_, err := mysql.Open(context.Background(), "mysql://u@"+silentListener.Addr().String()+"/db?timeout=50ms", nil)
+		openErr <- err
 	}()
-	if err := await.Receive(t, "the end of the attempt", answered); !errors.Is(err, store.ErrUnavailable) {
-		t.Error(err)
+	if err := await.Receive(t, "the error of Open", openErr); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("got %v, want ErrUnavailable", err)
 	}
 }
 
-func TestNewNeedsSeveralStatementsAtOnce(t *testing.T) {
+// TestNewNeedsMultiStatements checks that a store over a pool without multiStatements returns ErrSetup that names the
+// option.
+func TestNewNeedsMultiStatements(t *testing.T) {
 	t.Parallel()
-	s := mysql.New(plainDB(t, migrated.MariaDB(t)), nil)
-	_, err := limiter(s).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k")
+	s := mysql.New(openPlainDB(t, migrated.MariaDB(t)), nil)
+	_, err := newLimiter(s).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k")
 	if !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "multiStatements=true") {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want ErrSetup with multiStatements=true", err)
 	}
 }
 
-// pool returns a caller's own pool.
-func pool(tb testing.TB, url string, options ...string) *sql.DB {
+// openMultiDB opens a pool with multiStatements, which mysql.New needs.
+func openMultiDB(tb testing.TB, url string, options ...string) *sql.DB {
 	tb.Helper()
-	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
-	db, err := sql.Open("mysql", "root@tcp("+host+")/"+name+"?"+
-		strings.Join(append(options, "multiStatements=true"), "&"))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { db.Close() })
-	return db
+	return openDB(tb, url, append(options, "multiStatements=true"))
 }
 
-// TestInTxChargesWithTheCallersWork commits and rolls back: the charge must go with the transaction.
-func TestInTxChargesWithTheCallersWork(t *testing.T) {
+// TestInTxCommitsAndRollsBackWithTheCaller checks that a charge of InTx counts if the caller's transaction is
+// committed, and not if it is rolled back, and that Close leaves the caller's pool open.
+func TestInTxCommitsAndRollsBackWithTheCaller(t *testing.T) {
 	t.Parallel()
-	db := pool(t, migrated.MariaDB(t))
+	db := openMultiDB(t, migrated.MariaDB(t))
 	s := mysql.New(db, nil)
 	limit := headgate.MustParse("token-bucket 1/1h burst 2")
 	for _, commit := range []bool{false, true} {
 		tx := beginTx(t, db)
-		if d, err := limiter(s.InTx(tx)).Allow(t.Context(), limit, "k"); err != nil || !d.Allowed {
-			t.Fatalf("%+v, %v", d, err)
+		if d, err := newLimiter(s.InTx(tx)).Allow(t.Context(), limit, "k"); err != nil || !d.Allowed {
+			t.Fatalf("got %+v, %v; want it allowed", d, err)
 		}
 		end := tx.Rollback
 		if commit {
@@ -238,9 +233,9 @@ func TestInTxChargesWithTheCallersWork(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d, err := limiter(s).Check(t.Context(), headgate.Charge{Limit: limit, Key: "k"})
-	if err != nil || !d.Allowed || d.Remaining != 1 { // one was committed
-		t.Errorf("%+v, %v; want the committed charge to count, and no other", d, err)
+	d, err := newLimiter(s).Check(t.Context(), headgate.Charge{Limit: limit, Key: "k"})
+	if err != nil || !d.Allowed || d.Remaining != 1 {
+		t.Errorf("got %+v, %v; want remaining 1, after the committed charge alone", d, err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -250,12 +245,13 @@ func TestInTxChargesWithTheCallersWork(t *testing.T) {
 	}
 }
 
+// TestErrorClasses checks the classes of common errors of servers, and which versions of servers are accepted.
 func TestErrorClasses(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		number  uint16
 		message string
-		is      error
+		want    error
 	}{
 		{1213, "Deadlock found", store.ErrConflict},
 		{1205, "Lock wait timeout", store.ErrConflict},
@@ -279,47 +275,49 @@ func TestErrorClasses(t *testing.T) {
 		{1142, "command denied", store.ErrSetup},
 	} {
 		err := mysql.Classify(&driver.MySQLError{Number: tt.number, Message: tt.message})
-		if !errors.Is(err, tt.is) {
-			t.Errorf("%d %s: %v, want %v", tt.number, tt.message, err, tt.is)
+		if !errors.Is(err, tt.want) {
+			t.Errorf("%d %s: got %v, want %v", tt.number, tt.message, err, tt.want)
 		}
 	}
-	for version, ok := range map[string]bool{
+	for version, accepted := range map[string]bool{
 		"10.11.19-MariaDB-0+deb12u1": true, "10.6.1-MariaDB": true, "10.5.9-MariaDB": false,
 		"5.5.5-10.4.1-MariaDB": false,
 		"8.0.36":               true, "9.1.0": true, "5.7.44-log": false, "8.0.11-TiDB-v8.5.0": true,
 	} {
-		if err := mysql.CheckVersion(version); (err == nil) != ok || err != nil && !errors.Is(err, store.ErrSetup) {
-			t.Errorf("%s: %v", version, err)
+		err := mysql.CheckVersion(version)
+		if (err == nil) != accepted || err != nil && !errors.Is(err, store.ErrSetup) {
+			t.Errorf("%s: got %v, want accepted %v, or ErrSetup", version, err, accepted)
 		}
 	}
 }
 
-// TestAnOrdinaryUserOfAPlainServer uses a user who may only make procedures, at a server that writes a binary log and
-// has no time zone tables.
-func TestAnOrdinaryUserOfAPlainServer(t *testing.T) {
+// TestProceduresWithoutTimeZoneTables checks that headgate_compile and headgate_bounds know UTC at a server without
+// time zone tables, and return an error for other zones. The user may only create procedures; the server has a binary
+// log.
+func TestProceduresWithoutTimeZoneTables(t *testing.T) {
 	t.Parallel()
-	url := dbtest.MariaDBAt(t, ownServer(t))[0]
+	url := dbtest.MariaDBAt(t, packageServer(t))[0]
 	name := url[strings.LastIndex(url, "/")+1:]
-	root := plainDB(t, url)
-	newUser(t, root, "someone", "")
-	run(t, root, "GRANT CREATE ROUTINE, ALTER ROUTINE, EXECUTE ON "+name+".* TO someone")
+	root := openPlainDB(t, url)
+	createUser(t, root, "someone", "")
+	mustExec(t, root, "GRANT CREATE ROUTINE, ALTER ROUTINE, EXECUTE ON "+name+".* TO someone")
 	conn := openSession(t, strings.Replace(url, "root@", "someone@", 1))
 	makeProcedures(t, conn)
 	const now = 1_800_000_000_000_000
 	if b, err := callBounds(conn, "day", "UTC", now); err != nil || b[1] > now || b[2]-b[1] != 86400e6 {
-		t.Errorf("UTC: %v %v", b, err)
+		t.Errorf("headgate_bounds for UTC: got %v, %v; want a day that contains now", b, err)
 	}
 	if canonical, _, _, zone, err := callCompile(conn, "fixed-window 5/day UTC"); err != nil ||
 		canonical != "fixed-window 5/day" || zone.String != "UTC" {
-		t.Errorf("UTC: %q %v %v", canonical, zone, err)
+		t.Errorf("headgate_compile for UTC: got %q, %v, %v", canonical, zone, err)
 	}
 	const want = "time zone: the server does not know Europe/Berlin: load its time zone tables " +
 		"(mariadb-tzinfo-to-sql or mysql_tzinfo_to_sql)"
-	_, err1 := callBounds(conn, "day", "Europe/Berlin", now)
-	_, _, _, _, err2 := callCompile(conn, "fixed-window 5/day Europe/Berlin")
-	for _, err := range []error{err1, err2} {
+	_, boundsErr := callBounds(conn, "day", "Europe/Berlin", now)
+	_, _, _, _, compileErr := callCompile(conn, "fixed-window 5/day Europe/Berlin")
+	for _, err := range []error{boundsErr, compileErr} {
 		if message, ok := signalText(err); !ok || message != want {
-			t.Errorf("a named zone: %v, want %s", err, want)
+			t.Errorf("Europe/Berlin: got %v, want %s", err, want)
 		}
 	}
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// TestATransactionThatAConflictWouldUndoIsRefused charges in a transaction that is not READ COMMITTED. With
-// innodb_snapshot_isolation a conflict may end such a transaction, and undo all that the caller did in it, so the
-// charge must be refused, and the transaction survive.
-func TestATransactionThatAConflictWouldUndoIsRefused(t *testing.T) {
+// TestSnapshotIsolationIsRefusedInATransaction checks that a charge in a caller's transaction returns an error, and
+// leaves the transaction open, if innodb_snapshot_isolation is on and the transaction is not READ COMMITTED. A conflict
+// could end such a transaction, and undo all that the caller did in it.
+func TestSnapshotIsolationIsRefusedInATransaction(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	db := pool(t, url)
+	db := openMultiDB(t, url)
 	if snapshotIsolation(t, db) == "" {
 		t.Skip("this server has no innodb_snapshot_isolation")
 	}
@@ -31,11 +31,9 @@ func TestATransactionThatAConflictWouldUndoIsRefused(t *testing.T) {
 		"INSERT INTO headgate_zones (id, rate, window_seconds) VALUES (1, 100, 60)",
 		"INSERT INTO headgate_buckets (id, capacity, refill_seconds) VALUES ('b', 100, 60)",
 	} {
-		if _, err := db.ExecContext(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
+		mustExec(t, db, statement)
 	}
-	by := func(text string) func(context.Context, *sql.Tx) error {
+	call := func(text string) func(context.Context, *sql.Tx) error {
 		return func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, text)
 			return err
@@ -43,25 +41,25 @@ func TestATransactionThatAConflictWouldUndoIsRefused(t *testing.T) {
 	}
 	charges := map[string]func(context.Context, *sql.Tx) error{
 		"InTx": func(ctx context.Context, tx *sql.Tx) error {
-			_, err := limiter(s.InTx(tx)).Take(ctx, charge)
+			_, err := newLimiter(s.InTx(tx)).Take(ctx, charge)
 			return err
 		},
-		"headgate_take":         by("CALL headgate_take('token-bucket 1/1h burst 50', 'k', 1)"),
-		"headgate_take by name": by("CALL headgate_take('login', 'k', 1)"),
-		"headgate_take_once":    by("CALL headgate_take_once('id', 'token-bucket 1/1h burst 50', 'k', 1, 0)"),
-		"check_velocity":        by("CALL check_velocity(1, 'k')"),
-		"request_token":         by("CALL request_token('b')"),
+		"headgate_take":         call("CALL headgate_take('token-bucket 1/1h burst 50', 'k', 1)"),
+		"headgate_take by name": call("CALL headgate_take('login', 'k', 1)"),
+		"headgate_take_once":    call("CALL headgate_take_once('id', 'token-bucket 1/1h burst 50', 'k', 1, 0)"),
+		"check_velocity":        call("CALL check_velocity(1, 'k')"),
+		"request_token":         call("CALL request_token('b')"),
 	}
 	for _, tt := range []struct {
 		level, variable string
-		refused         bool
+		wantRefusal     bool
 	}{
 		{"REPEATABLE READ", "ON", true},
 		{"SERIALIZABLE", "ON", true},
 		{"READ COMMITTED", "ON", false},
 		{"REPEATABLE READ", "OFF", false},
 	} {
-		for name, do := range charges {
+		for name, chargeInTx := range charges {
 			t.Run(tt.level+" "+tt.variable+" "+name, func(t *testing.T) {
 				conn, err := db.Conn(t.Context())
 				if err != nil {
@@ -74,46 +72,39 @@ func TestATransactionThatAConflictWouldUndoIsRefused(t *testing.T) {
 					"SET SESSION innodb_snapshot_isolation = " + tt.variable,
 					"SET SESSION TRANSACTION ISOLATION LEVEL " + tt.level,
 				} {
-					if _, err := conn.ExecContext(t.Context(), statement); err != nil {
-						t.Fatal(err)
-					}
+					mustExec(t, conn, statement)
 				}
 				tx, err := conn.BeginTx(t.Context(), nil)
 				if err != nil {
 					t.Fatal(err)
 				}
 				defer tx.Rollback()
-				if _, err := tx.ExecContext(t.Context(), "INSERT INTO orders VALUES (1)"); err != nil {
-					t.Fatal(err)
-				}
-				// which locks what it reads. The snapshot is older than a charge of somebody else's.
+				mustExec(t, tx, "INSERT INTO orders VALUES (1)")
+				// Another session charges after the snapshot. A SERIALIZABLE transaction would lock what it reads.
 				if tt.level != "SERIALIZABLE" {
-					answerOf(t, tx, "SELECT COUNT(*) FROM headgate_cells")
-					if _, err := limiter(s).Take(t.Context(), charge); err != nil {
+					rowText(t, tx, "SELECT COUNT(*) FROM headgate_cells")
+					if _, err := newLimiter(s).Take(t.Context(), charge); err != nil {
 						t.Fatal(err)
 					}
 				}
-				err = do(t.Context(), tx)
-				if tt.refused && (err == nil ||
+				err = chargeInTx(t.Context(), tx)
+				if tt.wantRefusal && (err == nil ||
 					!strings.Contains(err.Error(), "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED first")) ||
-					!tt.refused && err != nil {
-					t.Errorf("got %v, refused must be %v", err, tt.refused)
+					!tt.wantRefusal && err != nil {
+					t.Errorf("got %v, want a refusal: %v", err, tt.wantRefusal)
 				}
-				if name == "InTx" && tt.refused && !errors.Is(err, store.ErrInvalid) {
-					t.Errorf("its class: %v", err)
+				if name == "InTx" && tt.wantRefusal && !errors.Is(err, store.ErrInvalid) {
+					t.Errorf("got %v, want ErrInvalid", err)
 				}
-				var inside, orders int
-				if err := tx.QueryRowContext(t.Context(), "SELECT @@in_transaction, COUNT(*) FROM orders").Scan(&inside,
-					&orders); err != nil || inside != 1 || orders != 1 {
-					t.Errorf("after it: in a transaction %d, %d orders, %v", inside, orders, err)
+				var inTransaction, orders int
+				if err := tx.QueryRowContext(t.Context(), "SELECT @@in_transaction, COUNT(*) FROM orders").Scan(&inTransaction,
+					&orders); err != nil || inTransaction != 1 || orders != 1 {
+					t.Errorf("after the charge: got in_transaction %d, %d orders, %v; want 1 and 1", inTransaction, orders, err)
 				}
 				if err := tx.Rollback(); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := conn.ExecContext(t.Context(),
-					"SET SESSION innodb_snapshot_isolation = DEFAULT"); err != nil {
-					t.Fatal(err)
-				}
+				mustExec(t, conn, "SET SESSION innodb_snapshot_isolation = DEFAULT")
 			})
 		}
 	}

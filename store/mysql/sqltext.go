@@ -63,7 +63,7 @@ func writeLiteral(b *strings.Builder, s string) {
 	b.WriteByte('\'')
 }
 
-// cellColumns are the columns of a cell, which cellFields reads.
+// cellColumns are the columns of a cell. cellFields returns where to store them.
 const cellColumns = "limit_name,cell_key,law,level,prev,at,unit,step,empty_at,blocked_until,reason"
 
 func cellFields(limit, key any, st *law.State, reason any) []any {
@@ -83,10 +83,10 @@ func hexLiteral(s string) string {
 // textLiteral returns a string as a literal of text. The server refuses invalid text.
 func textLiteral(s string) string { return "_" + charset + " " + hexLiteral(s) }
 
-// beginPart writes head before the first part of a list, and between before each later part. n counts the parts.
-func beginPart(b *strings.Builder, n *int, head, between string) {
+// beginPart writes head before the first part of a list, and separator before each later part. n counts the parts.
+func beginPart(b *strings.Builder, n *int, head, separator string) {
 	if *n++; *n > 1 {
-		head = between
+		head = separator
 	}
 	b.WriteString(head)
 }
@@ -113,9 +113,9 @@ func afterCell(c law.Cell) string {
 }
 
 // sweepSlack is how long a cell must be empty before a sweep removes it, or its entries. A transaction that has found
-// no row inserts one within a second, when its session would end, or as long as it waits for others; by then nobody may
-// have made, emptied and swept the cell. A batch that makes the cell again may have read the clock before, see
-// madeWithin. And a batch that has locked the cell may still be about to read the entries, which it would miss.
+// no row inserts a row within a second, when its session would end, or when its wait for locks is over; until then the
+// cell must not be made, emptied and swept by others. A batch that makes the cell again may have read the clock before,
+// see madeWithin. And a batch that has locked the cell may still be about to read the entries, which it would miss.
 const sweepSlack = 3 * time.Second
 
 // clusterSlack is how long a cell must be empty before a sweep of a cluster removes its entries. A node may show a cell
@@ -128,8 +128,8 @@ func emptyCondition(cell, now string, slack time.Duration) string {
 	return cell + ".empty_at <= " + now + " - " + strconv.FormatInt(slack.Microseconds(), 10)
 }
 
-// deadCondition returns the condition under which a cell can be removed: it could refuse nobody, has no entries, and
-// remembers no request. It must be checked under the lock of the row.
+// deadCondition returns the condition under which a cell can be removed: it could refuse nobody, and has no entries and
+// no receipts. It must be checked under the lock of the row.
 func deadCondition(cell, now string) string {
 	noRow := func(table string) string {
 		return " AND NOT EXISTS (SELECT 1 FROM " + table + " r WHERE r.limit_name = " + cell +

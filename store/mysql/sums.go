@@ -25,9 +25,9 @@ type sums struct {
 	next    []int32 // for each op, the next op on its cell; 0: none
 }
 
-// sum has the charges of a cell.
+// sum has the charges of a batch on one cell.
 type sum struct {
-	head, tail int32 // its first op and its last op
+	head, tail int32 // the indices of the first and the last op
 	closed     bool  // the cell takes no more charges of the batch
 	used       bool  // the cell has charges
 	cost       int64 // the cost of all its charges
@@ -108,9 +108,9 @@ func ceiling(op *law.Op) int64 {
 	return op.Params.Capacity
 }
 
-// isAddable reports whether a charge may be added to the charges before it on its cell, whose total is cost.
-func isAddable(before, op *law.Op, cost int64) bool {
-	return before.Params == op.Params && before.Now == op.Now && before.Ceiling == 0 && op.Ceiling == 0 &&
+// isAddable reports whether a charge may be added to earlier charges of its cell: head is the first, cost their total.
+func isAddable(head, op *law.Op, cost int64) bool {
+	return head.Params == op.Params && head.Now == op.Now && head.Ceiling == 0 && op.Ceiling == 0 &&
 		op.Cost*op.Count <= op.Params.Capacity-cost
 }
 
@@ -131,8 +131,8 @@ func (s *sums) add(i, j int, place []int32) {
 	}
 }
 
-// sumsWidth is how many numbers an answer has for each cell: 1 if the cell was charged, 0 if it has no room, -1 if the
-// statement does not decide it; its level, time, end and block then; the clock; and 1 if the statement has made it.
+// sumsWidth is how many numbers an answer has for each cell: the result (1: charged, 0: no room, -1: not decided), the
+// level, time, end and block of the cell after the statement, the clock, and 1 if the statement has made the cell.
 const sumsWidth = 7
 
 // decode converts an answer to outcomes, and returns the sorted indices of the ops that it has decided.
@@ -144,17 +144,18 @@ func (s *sums) decode(answer []int64, outs []law.Outcome) (decided []int, err er
 	var record law.Record
 	list := []*law.Record{&record}
 	for k := range s.cells {
-		c, n := &s.cells[k], answer[k*sumsWidth:(k+1)*sumsWidth]
-		charged, clock := n[0] > 0, n[5]
-		if n[0] < 0 {
+		c, row := &s.cells[k], answer[k*sumsWidth:(k+1)*sumsWidth]
+		charged, clock := row[0] > 0, row[5]
+		if row[0] < 0 {
 			continue
 		}
 		p := &s.ops[c.head].Params
 		after := law.State{
-			Kind: law.Bucket, Level: n[1], At: n[2], Unit: p.Unit, Step: p.Step, EmptyAt: n[3], BlockedUntil: n[4],
+			Kind: law.Bucket, Level: row[1], At: row[2], Unit: p.Unit, Step: p.Step, EmptyAt: row[3],
+			BlockedUntil: row[4],
 		}
 		record = law.Record{State: after}
-		if n[6] > 0 {
+		if row[6] > 0 {
 			record.State = law.State{}
 		} else if charged {
 			record.State = p.PlainState(after.Level-c.cost, after.At)
@@ -171,8 +172,8 @@ func (s *sums) decode(answer []int64, outs []law.Outcome) (decided []int, err er
 		switch {
 		case outs[c.tail].State == after:
 		case charged:
-			return nil, fmt.Errorf("the server's answer makes no sense: %v about %+v", n, s.ops[c.tail])
-		default: // the cell has room for some of them
+			return nil, fmt.Errorf("the server's answer makes no sense: %v about %+v", row, s.ops[c.tail])
+		default: // the cell has room for some of the charges
 			decided = decided[:before]
 		}
 	}

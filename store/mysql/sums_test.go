@@ -17,8 +17,8 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// summedLimits are limits, each with its earlier parameters.
-var summedLimits = [][2]law.Params{
+// sumsLimits are the parameters of limits, each as it is and as it was before a change.
+var sumsLimits = [][2]law.Params{
 	{
 		{Kind: law.Bucket, Unit: 10, Capacity: 500, Step: 100_000, Drain: 3},
 		{Kind: law.Bucket, Unit: 7, Capacity: 50, Step: 1000, Drain: 3},
@@ -37,25 +37,26 @@ var summedLimits = [][2]law.Params{
 	},
 }
 
-// summedBatch returns requests of one charge and of several, some of them on the same cells.
-func summedBatch(rng *rand.Rand, now int64) (ops []law.Op) {
-	epoch, strange, fresh := 2*rng.IntN(2), rng.IntN(3) == 0, rng.IntN(3) == 0
+// randomBatch returns the ops of up to 25 requests of one to four charges, some of them on the same cells. A third of
+// the batches may have ops that sums do not decide.
+func randomBatch(rng *rand.Rand, now int64) (ops []law.Op) {
+	firstLimit, needsRows, hasNewKeys := 2*rng.IntN(2), rng.IntN(3) == 0, rng.IntN(3) == 0
 	for group := range 1 + rng.IntN(25) {
 		charges, id := 1, ""
 		if rng.IntN(4) == 0 {
 			charges = 1 + rng.IntN(4)
 		}
-		if strange && rng.IntN(20) == 0 {
+		if needsRows && rng.IntN(20) == 0 {
 			id = fmt.Sprint("id ", rng.IntN(1000))
 		}
 		for range charges {
-			limit := epoch + rng.IntN(2)
-			if strange && rng.IntN(20) == 0 {
+			limit := firstLimit + rng.IntN(2)
+			if needsRows && rng.IntN(20) == 0 {
 				limit = rng.IntN(4)
 			}
-			p := summedLimits[limit][0]
+			p := sumsLimits[limit][0]
 			key := rng.IntN(20)
-			if fresh && rng.IntN(4) == 0 {
+			if hasNewKeys && rng.IntN(4) == 0 {
 				key = rng.Int()
 			}
 			op := law.Op{
@@ -67,7 +68,7 @@ func summedBatch(rng *rand.Rand, now int64) (ops []law.Op) {
 				op.TTL = 1_000_000
 			}
 			if charges == 1 {
-				vary(rng, &op, limit, strange)
+				varyOp(rng, &op, limit, needsRows)
 			}
 			ops = append(ops, op)
 		}
@@ -75,19 +76,19 @@ func summedBatch(rng *rand.Rand, now int64) (ops []law.Op) {
 	return ops
 }
 
-// vary changes a charge, mostly to one that sums may decide unless strange is set.
-func vary(rng *rand.Rand, op *law.Op, limit int, strange bool) {
-	which := rng.IntN(40)
-	if which >= 8 && !strange {
+// varyOp changes some ops: unless needsRows is set, only in ways that sums decide.
+func varyOp(rng *rand.Rand, op *law.Op, limit int, needsRows bool) {
+	variant := rng.IntN(40)
+	if variant >= 8 && !needsRows {
 		return
 	}
-	switch which {
+	switch variant {
 	case 0, 1, 2, 3, 4, 5:
 		op.Count, op.Partial = 1+rng.Int64N(9), rng.IntN(2) == 0
 	case 6, 7:
 		op.Ceiling = op.Params.Capacity / 2
 	case 8, 9:
-		op.Params = summedLimits[limit][1]
+		op.Params = sumsLimits[limit][1]
 	case 10, 11:
 		op.Verb, op.TTL, op.Reason = law.Block, 1+rng.Int64N(1_000_000), "why"
 	case 12, 13:
@@ -99,12 +100,12 @@ func vary(rng *rand.Rand, op *law.Op, limit int, strange bool) {
 	}
 }
 
-// TestSumsDecideAsOneRequestAfterAnother compares batches with the memory store bit by bit: cells that several requests
-// charge, requests on several cells, new cells, refusals, and ops that sums do not decide.
-func TestSumsDecideAsOneRequestAfterAnother(t *testing.T) {
+// TestSumsDecideAsMemory compares the outcomes of random batches with the memory store bit by bit: cells that several
+// requests charge, requests on several cells, new cells, refusals, and ops that sums do not decide.
+func TestSumsDecideAsMemory(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s, m := openUnmigrated(t, url), memory.New(nil)
+	s, memoryStore := openStore(t, url), memory.New(nil)
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
 	now := int64(1_800_000_000_000_000)
@@ -112,7 +113,7 @@ func TestSumsDecideAsOneRequestAfterAnother(t *testing.T) {
 	failed := 0
 	for round := range rounds {
 		now += rng.Int64N(1 << (1 + rng.IntN(24)))
-		ops := summedBatch(rng, now)
+		ops := randomBatch(rng, now)
 		got, want := make([]law.Outcome, len(ops)), make([]law.Outcome, len(ops))
 		if err := s.Apply(t.Context(), ops, got); err != nil {
 			t.Fatalf("seed %d, round %d: %v", seed, round, err)
@@ -120,7 +121,7 @@ func TestSumsDecideAsOneRequestAfterAnother(t *testing.T) {
 		if mysql.TrySums(s) {
 			failed++
 		}
-		if err := m.Apply(t.Context(), ops, want); err != nil {
+		if err := memoryStore.Apply(t.Context(), ops, want); err != nil {
 			t.Fatal(err)
 		}
 		for i := range ops {
@@ -131,19 +132,14 @@ func TestSumsDecideAsOneRequestAfterAnother(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d batches could not be decided by sums", failed, rounds)
-	if knowsReturning(t, plainDB(t, url)) && (failed == 0 || failed > rounds/2) {
-		t.Errorf("seed %d: %d of %d batches could not be decided by sums: too few to compare", seed, failed, rounds)
+	if hasReturning(t, openPlainDB(t, url)) && (failed == 0 || failed > rounds/2) {
+		t.Errorf("seed %d: got %d of %d batches that sums did not decide, want from 1 to half", seed, failed, rounds)
 	}
 }
 
-// takeThree charges three keys, the second of which is the key of takeSingle.
+// takeThree charges 1 to each of three keys of hugeBucket, in one batch. The second key is the key of takeSingle.
 func takeThree(ctx context.Context, s *mysql.Store) (granted int64, err error) {
-	var ops []law.Op
-	for i, key := range []string{"a", "k", "z"} {
-		ops = append(ops, law.Op{
-			Verb: law.Take, Group: uint32(i), Cell: law.Cell{Limit: "l", Key: key}, Params: neverDrains, Cost: 1, Count: 1,
-		})
-	}
+	ops := []law.Op{hugeBucketOp(0, "a"), hugeBucketOp(1, "k"), hugeBucketOp(2, "z")}
 	outs := make([]law.Outcome, len(ops))
 	err = s.Apply(ctx, ops, outs)
 	for i := range outs {
@@ -155,17 +151,17 @@ func takeThree(ctx context.Context, s *mysql.Store) (granted int64, err error) {
 }
 
 // sumLevels returns the sum of the levels of all cells, and the lowest level.
-func sumLevels(t *testing.T, db *sql.DB) (sum, least int64) {
+func sumLevels(t *testing.T, db *sql.DB) (sum, minLevel int64) {
 	t.Helper()
 	if err := db.QueryRowContext(t.Context(), "SELECT SUM(level), MIN(level) FROM headgate_cells").Scan(&sum,
-		&least); err != nil {
+		&minLevel); err != nil {
 		t.Fatal(err)
 	}
-	return sum, least
+	return sum, minLevel
 }
 
-// takeTwice charges by takeThree twice, since the first charge of new keys does not use sums.
-func takeTwice(t *testing.T, s *mysql.Store) {
+// takeThreeTwice calls takeThree twice, since sums do not decide the first batch of new keys.
+func takeThreeTwice(t *testing.T, s *mysql.Store) {
 	t.Helper()
 	for range 2 {
 		if _, err := takeThree(t.Context(), s); err != nil {
@@ -175,99 +171,95 @@ func takeTwice(t *testing.T, s *mysql.Store) {
 	}
 }
 
-// TestABatchKilledWhileItWaits kills a batch that waits for the second of three rows: the error must say that nothing
-// was done.
-func TestABatchKilledWhileItWaits(t *testing.T) {
+// TestKilledBatchChargesNothing checks that a batch that is killed while it waits for the second of three rows charges
+// nothing, and returns an error that says so.
+func TestKilledBatchChargesNothing(t *testing.T) {
 	t.Parallel()
 	s, db := openKillable(t)
-	takeTwice(t, s)
+	takeThreeTwice(t, s)
 	tx := beginTx(t, db)
-	run(t, tx, "UPDATE headgate_cells SET reason = 'held' WHERE cell_key = 'k'")
-	failed := make(chan error, 1)
+	mustExec(t, tx, "UPDATE headgate_cells SET reason = 'held' WHERE cell_key = 'k'")
+	errs := make(chan error, 1)
 	go func() {
 		_, err := takeThree(context.Background(), s)
-		failed <- err
+		errs <- err
 	}()
-	killWaiting(t, db, "headgate_cells", failed)
+	killWaitingStatement(t, db, "headgate_cells", errs)
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	if sum, least := sumLevels(t, db); sum != 6 || least != 2 {
-		t.Errorf("the levels are %d together, the least %d; want 6 and 2", sum, least)
+	if sum, minLevel := sumLevels(t, db); sum != 6 || minLevel != 2 {
+		t.Errorf("got the sum %d and the minimum %d of the levels, want 6 and 2", sum, minLevel)
 	}
 }
 
-// TestBatchesKilledAtAnyTime kills statements without end: all granted charges must be charged, beyond them at most
-// those of unknown outcome, and each batch as a whole.
+// TestBatchesKilledAtAnyTime checks that while all statements are killed, all granted charges are charged, beyond them
+// at most the charges of unknown outcome, and each batch as a whole.
 func TestBatchesKilledAtAnyTime(t *testing.T) {
 	t.Parallel()
 	s, db := openKillable(t)
 	if _, err := takeThree(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
-	granted, unknown := killWhile(t, db, func(ctx context.Context, _ int64) error {
+	granted, unknown := sendDuringKills(t, db, func(ctx context.Context, _ int64) error {
 		n, err := takeThree(ctx, s)
 		if err == nil && n != 3 {
 			err = fmt.Errorf("granted %d of 3", n)
 		}
 		return err
 	})
-	sum, least := sumLevels(t, db)
-	if least < 1+granted || least > 1+granted+unknown || sum != 3*least {
-		t.Errorf("the levels are %d together, the least %d, after %d granted and %d not known", sum, least, 1+granted,
-			unknown)
+	sum, minLevel := sumLevels(t, db)
+	if minLevel < 1+granted || minLevel > 1+granted+unknown || sum != 3*minLevel {
+		t.Errorf("got the sum %d and the minimum %d of the levels, want each from %d to %d", sum, minLevel, 1+granted,
+			1+granted+unknown)
 	}
 }
 
-// TestALockedRowDelaysNoOtherKey locks the row of one of three keys. The other keys must be charged after a second,
-// without the locked one; a charge that waits for it alone is made when the row is free.
-func TestALockedRowDelaysNoOtherKey(t *testing.T) {
+// TestPassHeldChargesTheOtherKeys checks that a batch with store.PassHeld charges the keys whose rows are not locked,
+// and returns ErrHeld for requests with a locked row, while a batch of the locked key alone waits until the row is
+// free.
+func TestPassHeldChargesTheOtherKeys(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
-	s, db := openUnmigrated(t, url), plainDB(t, url)
-	takeTwice(t, s)
+	s, db := openStore(t, url), openPlainDB(t, url)
+	takeThreeTwice(t, s)
 	tx := beginTx(t, db)
-	run(t, tx, "UPDATE headgate_cells FORCE INDEX (PRIMARY) SET reason = 'held' "+
+	mustExec(t, tx, "UPDATE headgate_cells FORCE INDEX (PRIMARY) SET reason = 'held' "+
 		"WHERE limit_name = 'l' AND cell_key = 'k'")
-	charge := func(group uint32, key string) law.Op {
-		return law.Op{
-			Verb: law.Take, Group: group, Cell: law.Cell{Limit: "l", Key: key}, Params: neverDrains, Cost: 1, Count: 1,
-		}
-	}
-	// freed has the row free after a batch has waited for it for longer than it would beside others.
-	freed := func(ops ...law.Op) []law.Outcome {
+	// applyAndFree unlocks the row after the batch has waited for longer than the second that PassHeld allows.
+	applyAndFree := func(ops ...law.Op) []law.Outcome {
 		outs := make([]law.Outcome, len(ops))
-		done := make(chan error, 1)
-		go func() { done <- s.Apply(store.PassHeld(context.Background(), true), ops, outs) }()
+		applyErr := make(chan error, 1)
+		go func() { applyErr <- s.Apply(store.PassHeld(context.Background(), true), ops, outs) }()
 		begin := serverClock(t, db)
 		await.Until(t, "1.5 s to pass", func() bool { return serverClock(t, db) > begin+1_500_000 })
 		if err := tx.Rollback(); err != nil {
 			t.Fatal(err)
 		}
-		if err := await.Receive(t, "the batch", done); err != nil {
+		if err := await.Receive(t, "the batch", applyErr); err != nil {
 			t.Fatal(err)
 		}
 		return outs
 	}
 	outs := make([]law.Outcome, 4) // the last request has two keys
-	ops := []law.Op{charge(1, "a"), charge(2, "k"), charge(3, "k"), charge(3, "z")}
+	ops := []law.Op{hugeBucketOp(1, "a"), hugeBucketOp(2, "k"), hugeBucketOp(3, "k"), hugeBucketOp(3, "z")}
 	if err := s.Apply(store.PassHeld(t.Context(), true), ops, outs); err != nil {
 		t.Fatal(err)
 	}
 	for i, out := range outs[1:] {
 		if !errors.Is(out.Err, store.ErrHeld) || !errors.Is(out.Err, store.ErrConflict) || out.Granted != 0 {
-			t.Errorf("charge %d: %+v, want ErrHeld", i+2, out)
+			t.Errorf("charge %d: got %+v, want ErrHeld", i+2, out)
 		}
 	}
 	if outs[0].Used != 3 || outs[0].Err != nil {
-		t.Errorf("a key that is free: %+v", outs[0])
+		t.Errorf("the key without a lock: got %+v, want 3 used", outs[0])
 	}
-	op := charge(1, "k")
+	op := hugeBucketOp(1, "k")
 	op.Count, op.Partial = 2, true
-	if out := freed(op)[0]; out.Used != 4 {
-		t.Errorf("what waits for the row alone: %+v", out)
+	if out := applyAndFree(op)[0]; out.Used != 4 {
+		t.Errorf("the locked key alone: got %+v, want 4 used", out)
 	}
-	if sum, least := sumLevels(t, db); sum != 9 || least != 2 {
-		t.Errorf("the levels are %d together, the least %d; want 9 and 2", sum, least)
+	if sum, minLevel := sumLevels(t, db); sum != 9 || minLevel != 2 {
+		t.Errorf("got the sum %d and the minimum %d of the levels, want 9 and 2", sum, minLevel)
 	}
 }

@@ -16,8 +16,8 @@ import (
 // after it and the clock: see sumsWidth.
 //
 // The statement has two forms. In the form that makes cells, a row is a new cell with its charges. In the other form
-// the rows have only the numbers of the charges. It is tried first unless one of the last batches has made a cell: new
-// keys come together.
+// the rows have only the numbers of the charges. The store tries this form first, unless one of the last batches has
+// made a cell: new keys come together.
 //
 // The statement returns 9223372036854775807 + 1, and so fails, for a cell that no charge has touched, for a new cell in
 // the form that makes none, and, if a request has charges on several cells, also for a cell without room for its sum.
@@ -25,7 +25,7 @@ import (
 //go:embed sums.tmpl
 var sumsText string
 
-// sumsShape says which parts the statement needs. Epoch: windows begin by the epoch. One: it is for a single charge.
+// sumsShape has the parts that a statement needs. Epoch: windows begin by the epoch. One: it decides a single charge.
 // Coupled: a request has charges on several cells. Makes: it makes missing cells.
 type sumsShape struct{ Epoch, One, Coupled, Makes bool }
 
@@ -73,9 +73,8 @@ var sumsClock = sync.OnceValue(func() string {
 	return sumsReplacer.Replace(strings.ReplaceAll(renderTemplate("clock", sumsShape{}), "{now}", "0"))
 })
 
-// skipAfterFailure is how many batches are not tried by sums after one that could not be
-// decided so: refused requests come together. makeAfterNewCell is how many batches are sent
-// in the form that makes cells after one that has made a cell.
+// skipAfterFailure is how many batches do not use sums after sums have failed for a batch: refused requests come
+// together. makeAfterNewCell is how many batches use the form that makes cells after a batch has made a cell.
 const skipAfterFailure, makeAfterNewCell = 8, 8
 
 // sendSums sends the statement; the answer is nil if it has done nothing.
@@ -131,7 +130,7 @@ func (s *sums) text(turn string, makesCells bool) string {
 	}
 	b.WriteString(") VALUES ")
 	buf := make([]byte, 0, 128)
-	var given [len(sumNumbers)]int64
+	var assigned [len(sumNumbers)]int64 // the present values of the variables
 	for k := range s.cells {
 		if k > 0 {
 			b.WriteByte(',')
@@ -140,10 +139,10 @@ func (s *sums) text(turn string, makesCells bool) string {
 		writeCellNames(&b, s.ops[s.cells[k].head].Cell)
 		buf = append(buf[:0], ",0"...)
 		for i, n := range s.numbers(&s.cells[k]) {
-			if k == 0 || n != given[i] {
+			if k == 0 || n != assigned[i] {
 				buf = append(append(append(buf, "+0*(@hg_one_"...), sumNumbers[i]...), ":="...)
 				buf = append(strconv.AppendInt(buf, n, 10), ')')
-				given[i] = n
+				assigned[i] = n
 			}
 		}
 		if makesCells {

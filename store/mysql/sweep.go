@@ -157,7 +157,7 @@ type oldEntry struct {
 }
 
 // removeEmptyCellEntries removes entries of cells that are empty. It locks the cells and checks them again: an
-// uncommitted charge, which holds the lock of its cell, may have counted the entries before they expired. If these were
+// uncommitted charge, which holds the lock of its cell, may have counted the entries before they expired. If they were
 // removed, the level of the cell would be too high for as long as the key is used.
 func (s *Store) removeEmptyCellEntries(ctx context.Context, n *node, now int64, slack time.Duration,
 	entries []oldEntry,
@@ -201,8 +201,7 @@ func (s *Store) remove(ctx context.Context, n *node, statement string) (removed 
 	return removed, err
 }
 
-// sweepAdmissions removes a chunk of the oldest receipts. All old ones are removed, so
-// the sweeper need not remember a position.
+// sweepAdmissions removes a chunk of the oldest receipts. All expired receipts are removed, so it needs no position.
 func (s *Store) sweepAdmissions(ctx context.Context, n *node, now int64, limit int) (removed int, end bool, err error) {
 	chunk := min(limit, sweepChunk)
 	removed, err = s.remove(ctx, n, fmt.Sprintf(
@@ -239,7 +238,7 @@ func (s *Store) sweepCells(ctx context.Context, n *node, now int64, limit int) (
 	return removed, end && err == nil, err
 }
 
-// removeChunks removes those cells that are still dead, up to sweepAtOnce chunks concurrently.
+// removeChunks removes the cells that are still dead, up to sweepAtOnce chunks concurrently.
 func (s *Store) removeChunks(ctx context.Context, n *node, now int64, cells []law.Cell) (removed int, err error) {
 	var sum atomic.Int64
 	var g errgroup.Group
@@ -259,7 +258,7 @@ func (s *Store) removeChunks(ctx context.Context, n *node, now int64, cells []la
 	return int(sum.Load()), err
 }
 
-// deleteDeadCells returns the statement that removes those cells that are dead at the time @hg_t.
+// deleteDeadCells returns the statement that removes the cells that are dead at the time @hg_t.
 func deleteDeadCells(cells []law.Cell) string {
 	var b strings.Builder
 	whereCells(&b, cells)
@@ -267,10 +266,10 @@ func deleteDeadCells(cells []law.Cell) string {
 		deadCondition("c", "@hg_t")
 }
 
-// removeFree removes rows in one transaction that locks those cells that nobody else has locked. statement returns the
-// statement that removes rows of the locked cells, by the time @hg_t. The clock is read again under the locks: if it
-// was set back since the sweep began, dead cells may count again. A conflict leaves the rows for a later sweep. If the
-// transaction was lost, and its locks with it, the release of the savepoint fails.
+// removeFree removes rows in one transaction that locks the cells that no other transaction has locked. statement
+// returns the statement that removes rows of the locked cells, as of the time @hg_t. The clock is read again under the
+// locks: if it was set back since the sweep began, dead cells may count again. A conflict leaves the rows for a later
+// sweep. If the transaction was lost, and its locks with it, the release of the savepoint fails.
 func (s *Store) removeFree(ctx context.Context, n *node, now int64, cells []law.Cell,
 	statement func([]law.Cell) string,
 ) (removed int, err error) {

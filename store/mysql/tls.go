@@ -51,15 +51,15 @@ func takeTLS(options url.Values) (set func(*mysqldriver.Config), err error) {
 	}, nil
 }
 
-// alertLogger is a logger of the client that keeps the last TLS alert of a server: the
-// client's error says only that the connection is invalid.
-type alertLogger struct{ last atomic.Pointer[error] }
+// alertLogger is a logger of the client that keeps the last TLS alert of a server, since the client's error is only
+// that the connection is invalid.
+type alertLogger struct{ lastAlert atomic.Pointer[error] }
 
 // Print implements the client's logger.
 func (a *alertLogger) Print(values ...any) {
 	for _, v := range values {
 		if err, ok := v.(error); ok && tlsconf.Failed(err) {
-			a.last.Store(&err)
+			a.lastAlert.Store(&err)
 		}
 	}
 }
@@ -73,8 +73,8 @@ func alertOf(config *mysqldriver.Config, err error) error {
 	if !ok || tlsFailed(err) || errors.As(err, &answered) || errors.As(err, &operation) && operation.Op == "dial" {
 		return err
 	}
-	if last := a.last.Load(); last != nil {
-		return *last
+	if alert := a.lastAlert.Load(); alert != nil {
+		return *alert
 	}
 	if len(config.TLS.Certificates) > 0 {
 		return fmt.Errorf("%w: the server may not accept the client's certificate; its log says more", err)

@@ -26,8 +26,8 @@ type transport struct {
 
 	*facts
 	turns       atomic.Int64 // numbers the statements that commit by themselves
-	makeBatches atomic.Int64 // how many next batches are decided by sums in the form that makes cells
-	skipSums    atomic.Int64 // how many next batches are not tried by sums, since one could not be decided so
+	makeBatches atomic.Int64 // how many of the next batches use the form of sums that makes cells
+	skipSums    atomic.Int64 // how many of the next batches do not use sums, since sums failed for a batch
 }
 
 // facts are what a store has learned of its servers. Stores of InTx share them.
@@ -45,7 +45,7 @@ type node struct {
 	db   *sql.DB
 	name string
 	away atomic.Int64 // until when the node is passed over, in ns since processStart
-	view view         // of a Galera cluster
+	view view         // the node's view of its Galera cluster
 }
 
 // awayFor is how long a node is passed over that could not be reached or had no quorum.
@@ -56,7 +56,7 @@ var processStart = time.Now() //nolint:forbidigo // a pause, not a decision
 func (n *node) markAway()    { n.away.Store(int64(time.Since(processStart) + awayFor)) }
 func (n *node) isAway() bool { return n.away.Load() > int64(time.Since(processStart)) }
 
-// pick returns the i-th node, or the next that is not known to be away.
+// pick returns the i-th node, or the next one that does not count as away.
 func (s *transport) pick(i int) *node {
 	for k := range s.nodes {
 		if n := s.nodes[(i+k)%len(s.nodes)]; !n.isAway() {
@@ -126,8 +126,8 @@ func (s *transport) explain(ctx context.Context, db querier, err error) error {
 		&got.connection, &got.results) != nil {
 		return err
 	}
-	if wrong := got.check(); wrong != nil {
-		return wrong
+	if sessionErr := got.check(); sessionErr != nil {
+		return sessionErr
 	}
 	return err
 }
@@ -198,9 +198,9 @@ func execAlone(ctx context.Context, n *node, turn string, send func(*openedConn)
 	return err
 }
 
-// mayBeComplete reports whether a statement may have done all that precedes its commit, of
-// which the last thing is to assign its turn. A statement that was killed while it waited for
-// the lock of a row has not. If the server does not answer, it may have.
+// mayBeComplete reports whether a statement may have done all its work before its commit. At the end of that work it
+// assigns its turn. A statement that was killed while it waited for a lock has not. If the server does not answer, it
+// may have.
 func mayBeComplete(ctx context.Context, conn *sql.Conn, turn string) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 	defer cancel()
@@ -228,30 +228,30 @@ func execEach(ctx context.Context, conn *sql.Conn, statements ...string) error {
 const readView = `SELECT GROUP_CONCAT(VARIABLE_VALUE ORDER BY VARIABLE_NAME) FROM INFORMATION_SCHEMA.GLOBAL_STATUS
 	WHERE VARIABLE_NAME IN ('WSREP_CLUSTER_CONF_ID', 'WSREP_CLUSTER_STATUS', 'WSREP_CLUSTER_STATE_UUID')`
 
-// view is the membership of the cluster that a node had when it was last read. The zero value has none.
-type view struct{ last atomic.Pointer[string] }
+// view caches the membership of a cluster as a node saw it last. The zero value has none.
+type view struct{ cached atomic.Pointer[string] }
 
-// lastOrRead returns the last membership, and reads it if there is none. If the last one is out of date, one
+// cachedOrRead returns the cached membership, or reads it if there is none. If the cached one is out of date, one
 // deadlock is taken for an unknown outcome.
-func (v *view) lastOrRead(ctx context.Context, conn *sql.Conn) (*string, error) {
-	if last := v.last.Load(); last != nil {
-		return last, nil
+func (v *view) cachedOrRead(ctx context.Context, conn *sql.Conn) (*string, error) {
+	if cached := v.cached.Load(); cached != nil {
+		return cached, nil
 	}
 	return v.read(ctx, conn)
 }
 
-// read reads the membership and keeps it.
+// read reads the membership and caches it.
 func (v *view) read(ctx context.Context, conn querier) (*string, error) {
-	var now sql.NullString
-	if err := conn.QueryRowContext(ctx, readView).Scan(&now); err != nil {
+	var membership sql.NullString
+	if err := conn.QueryRowContext(ctx, readView).Scan(&membership); err != nil {
 		return nil, err
 	}
-	v.last.Store(&now.String)
-	return &now.String, nil
+	v.cached.Store(&membership.String)
+	return &membership.String, nil
 }
 
 // markUnsure marks the error of a COMMIT as unsure if the membership has changed since before the text was sent, or
-// cannot be read. It reads by another connection of the pool, since the one with the error may report the same
+// cannot be read. It reads by another connection of the pool, since the connection with the error may report the same
 // deadlock once more.
 func (v *view) markUnsure(ctx context.Context, pool *sql.DB, before *string, err error) error {
 	if now, readErr := v.read(ctx, pool); readErr != nil || *now != *before {

@@ -19,24 +19,25 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// TestOneOfManyCallsWithAnIDCharges calls at once with a few ids, each of which must be charged once.
-func TestOneOfManyCallsWithAnIDCharges(t *testing.T) {
+// TestConcurrentTakeOnceChargesOnce checks that 32 concurrent calls with four ids charge each id once.
+func TestConcurrentTakeOnceChargesOnce(t *testing.T) {
 	t.Parallel()
-	db, _ := client(t)
-	oneOfManyCharges(t, db)
+	db, _ := openDBAndStore(t)
+	expectOneChargePerID(t, db)
 }
 
-// TestGaleraVerbsByCall calls on two nodes at once: with a few ids, for starts one second apart, and for three leases.
+// TestGaleraVerbsByCall checks concurrent calls on two nodes: each id is charged once, reservations start one second
+// apart, and three leases are acquired.
 func TestGaleraVerbsByCall(t *testing.T) {
 	urls := dbtest.Galera(t)
-	openAt(t, urls[0])
+	openAndMigrate(t, urls[0])
 	const causal = "wsrep_sync_wait=15"
-	nodes := []*sql.DB{plainDB(t, urls[0], causal), plainDB(t, urls[1], causal)}
-	var one int // a read waits for what the other node has, a call for its procedure does not
-	if err := nodes[1].QueryRowContext(t.Context(), "SELECT 1").Scan(&one); err != nil {
+	nodes := []*sql.DB{openPlainDB(t, urls[0], causal), openPlainDB(t, urls[1], causal)}
+	var ignored int // a read waits for the writes of the other node; a CALL would not wait for its procedure
+	if err := nodes[1].QueryRowContext(t.Context(), "SELECT 1").Scan(&ignored); err != nil {
 		t.Fatal(err)
 	}
-	oneOfManyCharges(t, nodes...)
+	expectOneChargePerID(t, nodes...)
 
 	var mu sync.Mutex
 	var starts []time.Time
@@ -58,9 +59,9 @@ func TestGaleraVerbsByCall(t *testing.T) {
 				err = reserve()
 			}
 			if err != nil || allowed != 1 {
-				t.Errorf("allowed %d, %v", allowed, err)
+				t.Errorf("headgate_reserve: got allowed %d, %v; want 1", allowed, err)
 			}
-			got := answerOf(t, nodes[i%2], "CALL headgate_acquire('concurrency 3 ttl 60s', 'c', 1)")
+			got := rowText(t, nodes[i%2], "CALL headgate_acquire('concurrency 3 ttl 60s', 'c', 1)")
 			mu.Lock()
 			defer mu.Unlock()
 			starts = append(starts, start)
@@ -71,45 +72,45 @@ func TestGaleraVerbsByCall(t *testing.T) {
 	}
 	wg.Wait()
 	if acquired != 3 {
-		t.Errorf("%d acquired one of three", acquired)
+		t.Errorf("got %d leases, want 3", acquired)
 	}
 	slices.SortFunc(starts, time.Time.Compare)
 	for i := 1; i < len(starts); i++ {
 		if d := starts[i].Sub(starts[i-1]); d < time.Second || i > 1 && d > 1100*time.Millisecond {
-			t.Errorf("starts %d and %d are %v apart", i-1, i, d)
+			t.Errorf("got starts %d and %d %v apart, want 1s", i-1, i, d)
 		}
 	}
 }
 
-func oneOfManyCharges(t *testing.T, dbs ...*sql.DB) {
+// expectOneChargePerID makes 32 concurrent calls with four ids, over the pools in turn, and checks that four charge.
+func expectOneChargePerID(t *testing.T, dbs ...*sql.DB) {
 	t.Helper()
-	db := dbs[0]
-	var fresh atomic.Int64
+	var charged atomic.Int64
 	var wg sync.WaitGroup
 	for i := range 32 {
 		wg.Go(func() {
 			id := string(rune('a' + i%4))
-			got := answerOf(t, dbs[i%len(dbs)], "CALL headgate_take_once('"+id+"', 'sliding-log 100/1h', 'k', 2, 0)")
+			got := rowText(t, dbs[i%len(dbs)], "CALL headgate_take_once('"+id+"', 'sliding-log 100/1h', 'k', 2, 0)")
 			if !strings.HasPrefix(got, "allowed=1 ") {
-				t.Errorf("%s: %s", id, got)
+				t.Errorf("%s: got %s, want allowed=1", id, got)
 			}
 			if strings.HasSuffix(got, "replayed=0") {
-				fresh.Add(1)
+				charged.Add(1)
 			}
 		})
 	}
 	wg.Wait()
-	if fresh.Load() != 4 {
-		t.Errorf("%d calls were not replayed, want 4", fresh.Load())
+	if charged.Load() != 4 {
+		t.Errorf("got %d calls that were not replayed, want 4", charged.Load())
 	}
-	if got := answerOf(t, db, "CALL headgate_check('sliding-log 100/1h', 'k', 1)"); !strings.HasPrefix(
+	if got := rowText(t, dbs[0], "CALL headgate_check('sliding-log 100/1h', 'k', 1)"); !strings.HasPrefix(
 		got, "allowed=1 remaining=92 ") {
-		t.Errorf("then: %s; want 8 used", got)
+		t.Errorf("headgate_check: got %s, want 8 of 100 used", got)
 	}
 }
 
-// bothLogs lists the entries of a cell that count after a time, here and in memory.
-func bothLogs(t *testing.T, conn *sql.Conn, m *memory.Store, cell law.Cell, after int64) string {
+// listBothLogs lists the entries of a cell that count after a time, in the server and in memory, for a failure message.
+func listBothLogs(t *testing.T, conn *sql.Conn, memoryStore *memory.Store, cell law.Cell, after int64) string {
 	var b strings.Builder
 	rows, err := conn.QueryContext(t.Context(),
 		"SELECT at, expires_at, cost, granted FROM headgate_entries WHERE limit_name = ? AND cell_key = ? AND expires_at > ? ORDER BY expires_at", cell.Limit, cell.Key, after)
@@ -122,12 +123,12 @@ func bothLogs(t *testing.T, conn *sql.Conn, m *memory.Store, cell law.Cell, afte
 		if err := rows.Scan(&at, &expires, &cost, &granted); err != nil {
 			return err.Error()
 		}
-		fmt.Fprintf(&b, "here  : at %d expires %d cost %d granted %d\n", at, expires, cost, granted)
+		fmt.Fprintf(&b, "server: at %d expires %d cost %d granted %d\n", at, expires, cost, granted)
 	}
 	if err := rows.Err(); err != nil {
 		return err.Error()
 	}
-	entries, err := m.Entries(t.Context(), cell, 1000)
+	entries, err := memoryStore.Entries(t.Context(), cell, 1000)
 	if err != nil {
 		return err.Error()
 	}
@@ -139,35 +140,32 @@ func bothLogs(t *testing.T, conn *sql.Conn, m *memory.Store, cell law.Cell, afte
 	return b.String()
 }
 
-// TestVerbsByCallDecideAsTheLawsDo calls what the procedures for people call, and
-// asks memory the same at the time at which the server decided.
+// TestVerbsByCallDecideAsMemory calls the private procedures that the public ones call, with random ops, and compares
+// the answers and the cells with a memory store that decides the same ops at the server's times.
 //
-// Another session has a transaction open all the time that began before. So nothing is
-// purged, the index of entries still holds what they were before they were renewed or
-// settled, and the server has to look up which of it is true.
-func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
+// Another session keeps a transaction open that began before all ops. So nothing is purged, the index of entries still
+// has the versions from before they were renewed or settled, and the server has to look up the current ones.
+func TestVerbsByCallDecideAsMemory(t *testing.T) {
 	t.Parallel()
-	db, _ := client(t)
+	db, _ := openDBAndStore(t)
 	conn, err := db.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	old, err := db.Conn(t.Context())
+	oldSession, err := db.Conn(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer old.Close()
+	defer oldSession.Close()
 	for _, statement := range []string{
 		"START TRANSACTION WITH CONSISTENT SNAPSHOT",
 		"INSERT INTO headgate_limits (name, rule) VALUES ('not-committed', 'token-bucket 1/s')",
 	} {
-		if _, err := old.ExecContext(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
+		mustExec(t, oldSession, statement)
 	}
-	m := memory.New(&memory.Config{Names: true})
-	laws := []law.Params{
+	memoryStore := memory.New(&memory.Config{Names: true})
+	limits := []law.Params{
 		{Kind: law.Bucket, Unit: 1000, Capacity: 5000, Step: 1000, Drain: 100},
 		{Kind: law.Bucket, Unit: 1000, Capacity: 9000, Step: 200_000, Drain: 3000, Block: 3000},
 		{Kind: law.Bucket, Unit: 1, Capacity: 1 << 52, Step: 7, Drain: 1 << 50},
@@ -179,19 +177,21 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 	seed := tier.Seed()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	mine := map[int64]int64{} // the number of an entry here to that in memory
-	var entries []int64
-	corrected, extended, alone := map[law.Kind]int{}, map[law.Kind]int{}, map[law.Kind]int{}
-	direct := 0
-	all := func(count map[law.Kind]int) bool {
-		return count[law.Bucket] > 0 && count[law.Window] > 0 && count[law.Log] > 0
+	memoryEntries := map[int64]int64{} // the number of an entry in memory, by its number in the server
+	var leases []int64                 // the numbers in the server of the last eight leases
+	// The numbers of ops by their kinds, and of ops that headgate_direct decided.
+	corrected, extended, alone, direct := map[law.Kind]int{}, map[law.Kind]int{}, map[law.Kind]int{}, 0
+	hasAllKinds := func(counts map[law.Kind]int) bool {
+		return counts[law.Bucket] > 0 && counts[law.Window] > 0 && counts[law.Log] > 0
 	}
-	// An extension of a log is rare.
+	isEnough := func() bool {
+		return hasAllKinds(corrected) && hasAllKinds(extended) && hasAllKinds(alone) && direct >= 20
+	}
+	// Extensions of logs are rare, so there may be more rounds.
 	rounds := tier.Pick(300, 3500, 10_000)
-	enough := func() bool { return all(corrected) && all(extended) && all(alone) && direct >= 20 }
-	for round := 0; round < rounds || round < 10_000 && !enough(); round++ {
-		n := rng.IntN(len(laws))
-		p := laws[n]
+	for round := 0; round < rounds || round < 10_000 && !isEnough(); round++ {
+		n := rng.IntN(len(limits))
+		p := limits[n]
 		if rng.IntN(40) == 0 {
 			p.Unit = 100 // the limit was changed
 		}
@@ -203,45 +203,44 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 		if rng.IntN(3) > 0 {
 			op.Cost = 1000 * (1 + rng.Int64N(3))
 		}
-		name := func() {
+		setID := func() {
 			id := rng.Int64N(6)
 			if op.ID, op.TTL = fmt.Sprint("№ ", id), 1+rng.Int64N(400_000); rng.IntN(12) > 0 {
-				op.Cost = 1000 * (1 + id%3) // as the others of the name
+				op.Cost = 1000 * (1 + id%3) // the cost of most ops with the id
 			}
 		}
-		var entry int64
 		var text string
 		var args []any
-		switch kind := rng.IntN(4); {
-		case p.Leased && kind > 1 && len(entries) > 0:
-			entry = entries[rng.IntN(len(entries))]
-			op.Verb, op.EntryNumber = law.Renew, mine[entry]
-			p.Step /= 1 + rng.Int64N(3) // the limit may have another time to live by now
+		switch variant := rng.IntN(4); {
+		case p.Leased && variant > 1 && len(leases) > 0:
+			lease := leases[rng.IntN(len(leases))]
+			op.Verb, op.EntryNumber = law.Renew, memoryEntries[lease]
+			p.Step /= 1 + rng.Int64N(3) // the limit's time to live may have changed
 			op.Params = p
-			if kind == 3 {
+			if variant == 3 {
 				op.Verb, op.Cost = law.Return, law.Max
 			}
-			text, args = mysql.Numbered("headgate_ask")+"(?,?,?,3,0,?,0,?,0,0,0,0,0,?,'',0,0,0,0,0,0)",
-				[]any{op.Verb, op.Cell.Limit, op.Cell.Key, p.Unit, p.Step, entry}
-		case kind == 0:
-			name()
+			text, args = mysql.WithRevision("headgate_ask")+"(?,?,?,3,0,?,0,?,0,0,0,0,0,?,'',0,0,0,0,0,0)",
+				[]any{op.Verb, op.Cell.Limit, op.Cell.Key, p.Unit, p.Step, lease}
+		case variant == 0:
+			setID()
 			op.Verb, op.Cost, op.TTL = law.Settle, rng.Int64N(4000), 0
-			text, args = groupOfOne(&op)
-		case kind == 1 && rng.IntN(2) == 0:
-			if name(); rng.IntN(6) == 0 {
+			text, args = groupCall(&op)
+		case variant == 1 && rng.IntN(2) == 0:
+			if setID(); rng.IntN(6) == 0 {
 				op.Ceiling = 1 + rng.Int64N(p.Capacity)
 			}
 			op.Verb, op.Cost = law.Extend, op.Cost+rng.Int64N(3000)
-			text, args = groupOfOne(&op)
+			text, args = groupCall(&op)
 		default:
 			if n < 3 && rng.IntN(2) == 0 {
 				op.Deferred, op.Ceiling = true, p.Ceiling(rng.Int64N(400_000))
 			}
 			if !op.Deferred && rng.IntN(2) == 0 || rng.IntN(3) > 0 {
-				name()
+				setID()
 			}
-			if text, args = groupOfOne(&op); op.Alone() && rng.IntN(2) == 0 {
-				text = mysql.Numbered("headgate_ask") + "(1,?,?,?,?,?,?,?,?,?,?,?,0,0,'',0,0,0,0,0,0)"
+			if text, args = groupCall(&op); op.Alone() && rng.IntN(2) == 0 {
+				text = mysql.WithRevision("headgate_ask") + "(1,?,?,?,?,?,?,?,?,?,?,?,0,0,'',0,0,0,0,0,0)"
 				args = []any{
 					op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit, p.Capacity, p.Step, p.Drain, p.Block,
 					p.History, op.Cost,
@@ -249,110 +248,110 @@ func TestVerbsByCallDecideAsTheLawsDo(t *testing.T) {
 				alone[p.Kind]++
 			}
 		}
-		if _, err := conn.ExecContext(t.Context(), "SET @hg_how = 0, @hg_when = 0, @hg_charged = 0"); err != nil {
-			t.Fatal(err)
-		}
+		mustExec(t, conn, "SET @hg_how = 0, @hg_when = 0, @hg_charged = 0")
 		if op.Verb == law.Take && op.Alone() && p.Block == 0 && p.Kind == law.Bucket && p.Anchor != law.Calendar &&
 			op.Ceiling == 0 && callDirect(t, conn, &op) {
 			direct++
 		} else if _, err := conn.ExecContext(t.Context(), "CALL "+text, args...); err != nil {
 			t.Fatalf("%s %v: %v", text, args, err)
 		}
-		var g, x, clock, retry, how, when, entered, charged, level, prev, at, empty, block int64
+		// result is 2 for a replay, 3 to 5 for the errors in resultErrs.
+		var granted, used, clock, retryAt, result, startAt, entry, charged, level, prev, at, emptyAt, blockedUntil int64
 		if err := conn.QueryRowContext(t.Context(),
 			"SELECT @hg_g, @hg_x, @hg_clk, @hg_retry, @hg_how, @hg_when, COALESCE(@hg_entry, 0), COALESCE(@hg_charged, 0)").
-			Scan(&g, &x, &clock, &retry, &how, &when, &entered, &charged); err != nil {
+			Scan(&granted, &used, &clock, &retryAt, &result, &startAt, &entry, &charged); err != nil {
 			t.Fatal(err)
 		}
 		if op.Verb == law.Extend {
-			g = charged
+			granted = charged
 		}
 		err := conn.QueryRowContext(t.Context(),
 			"SELECT level, prev, at, empty_at, blocked_until FROM headgate_cells WHERE limit_name = ? AND cell_key = ?",
 			op.Cell.Limit, op.Cell.Key).
-			Scan(&level, &prev, &at, &empty, &block)
+			Scan(&level, &prev, &at, &emptyAt, &blockedUntil)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
 			t.Fatal(err)
 		}
 		op.Now = clock
-		out := make([]law.Outcome, 1)
-		if err := m.Apply(t.Context(), []law.Op{op}, out); err != nil {
+		outs := make([]law.Outcome, 1)
+		if err := memoryStore.Apply(t.Context(), []law.Op{op}, outs); err != nil {
 			t.Fatal(err)
 		}
-		w := out[0]
-		says := [...]error{3: law.ErrReused, 4: law.ErrUnknownID, 5: law.ErrSettled}
-		if w.Err != nil || how > 2 && op.Verb != law.Renew && op.Verb != law.Return {
-			if how < 3 || !errors.Is(w.Err, says[how]) {
-				t.Fatalf("round %d %+v: fault %d, want %v", round, op, how, w.Err)
+		want := outs[0]
+		resultErrs := [...]error{3: law.ErrReused, 4: law.ErrUnknownID, 5: law.ErrSettled}
+		if want.Err != nil || result > 2 && op.Verb != law.Renew && op.Verb != law.Return {
+			if result < 3 || !errors.Is(want.Err, resultErrs[result]) {
+				t.Fatalf("round %d %+v: got result %d, want %v", round, op, result, want.Err)
 			}
 			continue
 		}
-		if g != w.Granted || x != w.Used && op.Verb != law.Renew || retry != w.RetryAt || op.Verb <= law.Settle &&
-			op.Verb != law.Return && (when != w.StartAt || (how == 2) != w.Replayed) {
-			t.Fatalf("round %d %+v:\n got granted %d used %d retry %d how %d start %d\nwant %+v\n%s", round, op, g, x,
-				retry, how, when, w, bothLogs(t, conn, m, op.Cell, clock))
+		if granted != want.Granted || used != want.Used && op.Verb != law.Renew || retryAt != want.RetryAt ||
+			op.Verb <= law.Settle && op.Verb != law.Return &&
+				(startAt != want.StartAt || (result == 2) != want.Replayed) {
+			t.Fatalf("round %d %+v:\n got granted %d used %d retry %d result %d start %d\nwant %+v\n%s", round, op, granted,
+				used, retryAt, result, startAt, want, listBothLogs(t, conn, memoryStore, op.Cell, clock))
 		}
-		if s := w.State; !w.Replayed && (level != s.Level || prev != s.Prev || at != s.At || empty != s.EmptyAt ||
-			block != s.BlockedUntil) {
-			t.Fatalf("round %d %+v:\n got level %d prev %d at %d empty %d block %d\nwant %+v", round, op, level, prev,
-				at, empty, block, s)
+		if s := want.State; !want.Replayed && (level != s.Level || prev != s.Prev || at != s.At ||
+			emptyAt != s.EmptyAt || blockedUntil != s.BlockedUntil) {
+			t.Fatalf("round %d %+v:\n got level %d prev %d at %d empty %d blocked %d\nwant %+v", round, op, level, prev,
+				at, emptyAt, blockedUntil, s)
 		}
-		if op.Verb == law.Settle && g != 0 {
+		if op.Verb == law.Settle && granted != 0 {
 			corrected[p.Kind]++
 		}
-		if op.Verb == law.Extend && !w.Replayed && retry == 0 {
+		if op.Verb == law.Extend && !want.Replayed && retryAt == 0 {
 			extended[p.Kind]++
 		}
-		if p.Leased && w.EntryNumber > 0 && !w.Replayed && w.Granted > 0 {
-			if mine[entered] != 0 {
-				t.Fatalf("round %d: entry %d again", round, entered)
+		if p.Leased && want.EntryNumber > 0 && !want.Replayed && want.Granted > 0 {
+			if memoryEntries[entry] != 0 {
+				t.Fatalf("round %d: got the number %d of another entry", round, entry)
 			}
-			mine[entered] = w.EntryNumber
-			if entries = append(entries, entered); len(entries) > 8 {
-				entries = entries[1:]
+			memoryEntries[entry] = want.EntryNumber
+			if leases = append(leases, entry); len(leases) > 8 {
+				leases = leases[1:]
 			}
 		}
 	}
 	for kind := law.Bucket; kind <= law.Log; kind++ {
 		if corrected[kind] == 0 {
-			t.Errorf("law %d: no charge was corrected", kind)
+			t.Errorf("law %d: got no corrected charge", kind)
 		}
 		if extended[kind] == 0 {
-			t.Errorf("law %d: no charge was extended", kind)
+			t.Errorf("law %d: got no extended charge", kind)
 		}
 		if alone[kind] == 0 {
-			t.Errorf("law %d: no charge stood alone", kind)
+			t.Errorf("law %d: got no charge by headgate_ask", kind)
 		}
 	}
 	if direct < 20 {
-		t.Errorf("%d charges of plain cells", direct)
+		t.Errorf("got %d charges by headgate_direct, want 20 or more", direct)
 	}
 }
 
-// callDirect calls headgate_direct for a charge, and reports whether it has decided.
-func callDirect(t *testing.T, conn *sql.Conn, op *law.Op) (plain bool) {
+// callDirect calls headgate_direct for a charge, and reports whether headgate_direct has decided it.
+func callDirect(t *testing.T, conn *sql.Conn, op *law.Op) (decided bool) {
 	t.Helper()
 	p := &op.Params
-	call := "CALL " + mysql.Numbered("headgate_direct") + "(?,?,?,?,?,?,?,?)"
+	call := "CALL " + mysql.WithRevision("headgate_direct") + "(?,?,?,?,?,?,?,?)"
 	if _, err := conn.ExecContext(t.Context(), call, op.Cell.Limit, op.Cell.Key, p.Anchor, p.Unit,
 		p.Capacity, p.Step, p.Drain, op.Cost); err != nil {
 		t.Fatalf("%+v: %v", *op, err)
 	}
-	if err := conn.QueryRowContext(t.Context(), "SELECT @hg_count").Scan(&plain); err != nil {
+	if err := conn.QueryRowContext(t.Context(), "SELECT @hg_count").Scan(&decided); err != nil {
 		t.Fatal(err)
 	}
-	return plain
+	return decided
 }
 
-// groupOfOne returns a call of headgate_group for a request of one charge.
-func groupOfOne(op *law.Op) (call string, args []any) {
+// groupCall returns a call of headgate_group for a request of one charge.
+func groupCall(op *law.Op) (call string, args []any) {
 	p := &op.Params
 	verb := op.Verb
 	if verb == law.Extend {
 		verb = 10
 	}
-	asked := fmt.Sprintf(`[["%X","%X",%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,0,0,0,0,0,0]]`, op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit,
+	charges := fmt.Sprintf(`[["%X","%X",%d,%d,%d,%d,%d,%d,%d,%d,%d,%d,0,0,0,0,0,0]]`, op.Cell.Limit, op.Cell.Key, p.Kind, p.Anchor, p.Unit,
 		p.Capacity, p.Step, p.Drain, p.Block, p.History, op.Cost, op.Ceiling)
-	return mysql.Numbered("headgate_group") + "(?,1,?,?,?,?,?)",
-		[]any{verb, asked, op.ID, op.TTL, op.Deferred, law.Fingerprint([]law.Op{*op})}
+	return mysql.WithRevision("headgate_group") + "(?,1,?,?,?,?,?)",
+		[]any{verb, charges, op.ID, op.TTL, op.Deferred, law.Fingerprint([]law.Op{*op})}
 }

@@ -15,8 +15,10 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// answerOf returns the row that a call returns, as text with blanks between; or the message of an error for people.
-func answerOf(tb testing.TB, db interface {
+// rowText returns the first row of a query as text, column=value with blanks between, without times, names of limits
+// and numbers of leases. If a procedure raises an error, it returns the message. It repeats a call that was rolled
+// back.
+func rowText(tb testing.TB, db interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }, text string,
 ) string {
@@ -48,7 +50,7 @@ func answerOf(tb testing.TB, db interface {
 	var words []string
 	for i, name := range columns {
 		switch f := fields[i]; {
-		case name == "at" || name == "start_at" && f.Valid || name == "reset_after": // another one each time
+		case name == "at" || name == "start_at" && f.Valid || name == "reset_after": // times
 		case name == "limit_name" || name == "lease" && f.Valid:
 		case !f.Valid:
 			words = append(words, name+"=null")
@@ -59,18 +61,18 @@ func answerOf(tb testing.TB, db interface {
 	return strings.Join(words, " ")
 }
 
-// isConflict reports whether a call lost against one on another node, and did nothing.
+// isConflict reports whether a call was rolled back in favour of a call on another node.
 func isConflict(err error) bool {
 	my, ok := errors.AsType[*driver.MySQLError](err)
 	return ok && my.Number == 1213
 }
 
-// TestVerbsByCall goes through what people call to be charged once, to settle, to
-// start later and to hold. LEASE is the number of the last entry; want may end where
-// the time since the call before shows.
+// TestVerbsByCall checks the answers of the procedures for requests with an id, for settling, for reservations and for
+// leases. LEASE stands for the number of the last entry. want is the beginning of an answer, up to a number that
+// depends on the time between two calls.
 func TestVerbsByCall(t *testing.T) {
 	t.Parallel()
-	db, s := client(t)
+	db, s := openDBAndStore(t)
 	storetest.Define(t, s, store.Item{Name: "jobs", Text: "concurrency 1 ttl 1h"},
 		store.Item{Name: "mail", Text: "token-bucket 1/1h burst 1"})
 	for _, tt := range []struct{ call, want string }{
@@ -154,7 +156,7 @@ func TestVerbsByCall(t *testing.T) {
 		{"headgate_cancel('o6', 'sliding-window 10/30d', 'a')", "returned=4.000000000"},
 		{"headgate_cancel('o6', 'sliding-window 10/30d', 'a')", "returned=0.000000000"},
 		{"headgate_settle('o6', 'sliding-window 10/30d', 'a', 0)", `id: "o6": it is settled already`},
-		// it was cancelled
+		// The id was cancelled, so it is charged again.
 		{
 			"headgate_take_once('o6', 'sliding-window 10/30d', 'a', 4, 60)",
 			"allowed=1 remaining=6 retry_after=0.000000 replayed=0",
@@ -218,61 +220,62 @@ func TestVerbsByCall(t *testing.T) {
 		{"headgate_reserve('token-bucket 1/1h', 'a', 0, 1, NULL, NULL)", "cost: is 0; it must be above 0"},
 		{"headgate_reserve('jobs', 'a', 1, 3600, NULL, NULL)", "limit: jobs is acquired and released, not taken"},
 	} {
-		last := sql.NullString{}
-		if err := db.QueryRowContext(t.Context(), "SELECT MAX(number) FROM headgate_entries").Scan(&last); err != nil {
+		lastEntry := sql.NullString{}
+		if err := db.QueryRowContext(t.Context(), "SELECT MAX(number) FROM headgate_entries").Scan(&lastEntry); err != nil {
 			t.Fatal(err)
 		}
-		got := answerOf(t, db, "CALL "+strings.ReplaceAll(tt.call, "LEASE", last.String))
+		got := rowText(t, db, "CALL "+strings.ReplaceAll(tt.call, "LEASE", lastEntry.String))
 		if !strings.HasPrefix(got, tt.want) {
 			t.Errorf("%s:\n got %s\nwant %s", tt.call, got, tt.want)
 		}
 	}
-	var empty int
+	var cells int
 	if err := db.QueryRowContext(t.Context(), "SELECT COUNT(*) FROM headgate_cells WHERE cell_key = 'b'").Scan(
-		&empty); err != nil || empty != 0 {
-		t.Errorf("%d cells were made where there was nothing to correct, %v", empty, err)
+		&cells); err != nil || cells != 0 {
+		t.Errorf("got %d cells of a key without charges, %v; want none", cells, err)
 	}
 }
 
-// TestGoAndSQLShareIDs charges in Go and in SQL with the same id.
+// TestGoAndSQLShareIDs checks that a request with an id is charged once and settled once, whichever of Go and SQL sends
+// it.
 func TestGoAndSQLShareIDs(t *testing.T) {
 	t.Parallel()
-	db, s := client(t)
-	l := limiter(s)
+	db, s := openDBAndStore(t)
+	l := newLimiter(s)
 	for _, rule := range []string{
 		"sliding-log 100/1h", "token-bucket 100/7h", "sliding-window 100/1h",
 		"fixed-window 100/month Asia/Tokyo",
 	} {
 		charge := headgate.Charge{Limit: headgate.MustParse(rule), Key: "käse", Cost: headgate.MustCost("2.5")}
-		order := l.Once("Bestellung №1", time.Hour)
-		d, err := order.Take(t.Context(), charge)
+		once := l.Once("Bestellung №1", time.Hour)
+		d, err := once.Take(t.Context(), charge)
 		if err != nil || !d.Allowed {
 			t.Fatal(d, err)
 		}
-		if got := answerOf(t, db, "CALL headgate_take_once('Bestellung №1', '"+rule+
+		if got := rowText(t, db, "CALL headgate_take_once('Bestellung №1', '"+rule+
 			"', 'käse', 2.5, 60)"); got != "allowed=1 remaining=97 retry_after=0.000000 replayed=1" {
-			t.Errorf("%s: asked from SQL: %s", rule, got)
+			t.Errorf("%s: repeated in SQL: got %s", rule, got)
 		}
-		if got := answerOf(t, db, "CALL headgate_settle('Bestellung №1', '"+rule+
+		if got := rowText(t, db, "CALL headgate_settle('Bestellung №1', '"+rule+
 			"', 'käse', 1)"); got != "corrected=1.500000000" {
-			t.Errorf("%s: settled from SQL: %s", rule, got)
+			t.Errorf("%s: settled in SQL: got %s", rule, got)
 		}
 		charge.Cost = headgate.Units(1)
-		if by, err := order.Settle(t.Context(), charge); err != nil || by[0] != headgate.Units(0) {
-			t.Errorf("%s: settled again from Go by %v, %v", rule, by, err)
+		if corrected, err := once.Settle(t.Context(), charge); err != nil || corrected[0] != headgate.Units(0) {
+			t.Errorf("%s: settled again in Go: got %v, %v; want 0", rule, corrected, err)
 		}
 
-		if got := answerOf(t, db, "CALL headgate_take_once('back', '"+rule+
+		if got := rowText(t, db, "CALL headgate_take_once('back', '"+rule+
 			"', 'käse', 3, 60)"); got != "allowed=1 remaining=96 retry_after=0.000000 replayed=0" {
-			t.Errorf("%s: asked from SQL first: %s", rule, got)
+			t.Errorf("%s: sent in SQL first: got %s", rule, got)
 		}
 		charge.Cost = headgate.Units(3)
 		if d, err := l.Once("back", 0).Take(t.Context(), charge); err != nil || !d.Replayed || d.Remaining != 96 {
-			t.Errorf("%s: then from Go: %+v, %v", rule, d, err)
+			t.Errorf("%s: repeated in Go: got %+v, %v; want replayed, remaining 96", rule, d, err)
 		}
 		charge.Cost = headgate.Units(4)
-		if by, err := l.Once("back", 0).Settle(t.Context(), charge); err != nil || by[0] != headgate.Units(1) {
-			t.Errorf("%s: settled from Go by %v, %v", rule, by, err)
+		if corrected, err := l.Once("back", 0).Settle(t.Context(), charge); err != nil || corrected[0] != headgate.Units(1) {
+			t.Errorf("%s: settled in Go: got %v, %v; want 1", rule, corrected, err)
 		}
 	}
 	limit := headgate.MustParse("gcra 1/1h burst 1")
@@ -280,22 +283,22 @@ func TestGoAndSQLShareIDs(t *testing.T) {
 	if _, err := l.Take(t.Context(), charge); err != nil {
 		t.Fatal(err)
 	}
-	if got := answerOf(t, db, "CALL headgate_reserve('gcra 1/1h burst 1', 'k', 1, 7200, 'r', 60)"); !strings.HasPrefix(
+	if got := rowText(t, db, "CALL headgate_reserve('gcra 1/1h burst 1', 'k', 1, 7200, 'r', 60)"); !strings.HasPrefix(
 		got, "allowed=1 delay=35") {
-		t.Errorf("reserved from SQL: %s", got)
+		t.Errorf("reserved in SQL: got %s", got)
 	}
 	r, err := l.Once("r", 0).Reserve(t.Context(), time.Minute, charge)
 	if err != nil || !r.Decision.Replayed || r.Delay() < 59*time.Minute {
-		t.Errorf("then from Go: %+v, %v", r, err)
+		t.Errorf("reserved again in Go: got %+v, %v; want replayed, delay 59m or more", r, err)
 	}
 }
 
-// TestVerbsArePartOfTheCallersTransaction calls in a transaction that is rolled back: nothing of a call may remain, and
-// none may end the transaction.
-func TestVerbsArePartOfTheCallersTransaction(t *testing.T) {
+// TestVerbsByCallRollBackWithTheCaller checks that calls in a transaction do not end it, are rolled back with it, and
+// see requests that were admitted after its snapshot.
+func TestVerbsByCallRollBackWithTheCaller(t *testing.T) {
 	t.Parallel()
-	db, _ := client(t)
-	count := func(db interface {
+	db, _ := openDBAndStore(t)
+	countRows := func(db interface {
 		QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 	},
 	) (n int) {
@@ -307,34 +310,31 @@ func TestVerbsArePartOfTheCallersTransaction(t *testing.T) {
 		return n
 	}
 	tx := beginTx(t, db)
-	answerOf(t, tx, "SELECT COUNT(*) FROM headgate_admissions")
-	answerOf(t, db, "CALL headgate_take_once('old', 'sliding-log 5/1h', 'j', 1, 0)") // the view of tx is older
-	if got := answerOf(t, tx, "CALL headgate_take_once('old', 'sliding-log 5/1h', 'j', 1, 0)"); !strings.HasSuffix(
+	rowText(t, tx, "SELECT COUNT(*) FROM headgate_admissions")
+	rowText(t, db, "CALL headgate_take_once('old', 'sliding-log 5/1h', 'j', 1, 0)") // after the snapshot of tx
+	if got := rowText(t, tx, "CALL headgate_take_once('old', 'sliding-log 5/1h', 'j', 1, 0)"); !strings.HasSuffix(
 		got, "replayed=1") {
-		t.Errorf("what was admitted since the transaction began: %s", got)
+		t.Errorf("a request that is newer than the snapshot: got %s, want replayed=1", got)
 	}
-	if got := answerOf(t, tx, "CALL headgate_settle('old', 'sliding-log 5/1h', 'j', 0.5)"); got != "corrected=0.500000000" {
-		t.Errorf("settled: %s", got)
+	if got := rowText(t, tx, "CALL headgate_settle('old', 'sliding-log 5/1h', 'j', 0.5)"); got != "corrected=0.500000000" {
+		t.Errorf("headgate_settle: got %s, want corrected=0.5", got)
 	}
-	if _, err := tx.ExecContext(t.Context(),
-		"INSERT INTO headgate_zones (id, rate, window_seconds) VALUES (2, 1, 60)"); err != nil {
-		t.Fatal(err)
-	}
+	mustExec(t, tx, "INSERT INTO headgate_zones (id, rate, window_seconds) VALUES (2, 1, 60)")
 	for _, text := range []string{
 		"headgate_take_once('id', 'sliding-log 5/1h', 'k', 1, 0)", "headgate_settle('id', 'sliding-log 5/1h', 'k', 3)",
 		"headgate_reserve('gcra 1/1h', 'k', 1, 60, 'r', 0)", "headgate_settle('none', 'gcra 1/1h', 'k', 1)",
 		"headgate_acquire('concurrency 1 ttl 1h', 'k', 1)", "headgate_renew('concurrency 1 ttl 1h', 'k', 1)",
 		"headgate_release('concurrency 1 ttl 1h', 'k', 1)",
 	} {
-		answerOf(t, tx, "CALL "+text)
+		rowText(t, tx, "CALL "+text)
 	}
-	if n := count(tx); n != 11 {
-		t.Errorf("%d rows before the end, want a zone, 4 cells, 3 entries, 3 admissions", n)
+	if n := countRows(tx); n != 11 {
+		t.Errorf("got %d rows in the transaction, want a zone, 4 cells, 3 entries, 3 admissions", n)
 	}
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	if n := count(db); n != 3 {
-		t.Errorf("%d rows outlived the caller's rollback, want those of before", n)
+	if n := countRows(db); n != 3 { // a cell, an entry and an admission of the request outside the transaction
+		t.Errorf("got %d rows after the rollback, want 3", n)
 	}
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/headgate/headgate/store/mysql"
 )
 
-// TestWaysToWriteACell counts the texts that do: three of the driver, for one charge, for sums and for rows, and of
-// calls one for plain cells, which is the driver's for one charge where INSERT returns nothing, and two for the others.
-// request_token writes by itself, since one statement of it has to count.
-func TestWaysToWriteACell(t *testing.T) {
+// TestCodeThatWritesCells checks which code writes headgate_cells: three files of the driver, for one charge, for sums
+// and for rows, and four procedures. The driver also calls headgate_direct, where INSERT has no RETURNING.
+// request_token writes by itself, since exactly one of its statements may affect rows.
+func TestCodeThatWritesCells(t *testing.T) {
 	t.Parallel()
-	writes := regexp.MustCompile(`(?i)(insert (ignore )?into|update|replace into) headgate_cells`)
-	var texts []string
+	writesCells := regexp.MustCompile(`(?i)(insert (ignore )?into|update|replace into) headgate_cells`)
+	var files []string
 	for _, pattern := range []string{"*.go", "*.tmpl"} {
 		names, err := filepath.Glob(pattern)
 		if err != nil {
@@ -29,22 +29,22 @@ func TestWaysToWriteACell(t *testing.T) {
 				t.Fatal(err)
 			}
 			// expand.go has parts of procedures
-			if !strings.HasSuffix(name, "_test.go") && name != "expand.go" && writes.Match(text) {
-				texts = append(texts, name)
+			if !strings.HasSuffix(name, "_test.go") && name != "expand.go" && writesCells.Match(text) {
+				files = append(files, name)
 			}
 		}
 	}
-	if want := []string{"rows_write.go", "sums_text.go", "one.tmpl"}; !slices.Equal(texts, want) {
-		t.Errorf("the driver writes cells in %q, want %q", texts, want)
+	if want := []string{"rows_write.go", "sums_text.go", "one.tmpl"}; !slices.Equal(files, want) {
+		t.Errorf("got files %q that write cells, want %q", files, want)
 	}
-	var calls []string
+	var procedures []string
 	for name, text := range mysql.Procedures() {
-		if writes.MatchString(text) {
-			calls = append(calls, name)
+		if writesCells.MatchString(text) {
+			procedures = append(procedures, name)
 		}
 	}
-	slices.Sort(calls)
-	if want := []string{"headgate_ask_N", "headgate_direct_N", "headgate_group_N", "request_token"}; !slices.Equal(calls, want) {
-		t.Errorf("calls write cells in %q, want %q", calls, want)
+	slices.Sort(procedures)
+	if want := []string{"headgate_ask_N", "headgate_direct_N", "headgate_group_N", "request_token"}; !slices.Equal(procedures, want) {
+		t.Errorf("got procedures %q that write cells, want %q", procedures, want)
 	}
 }

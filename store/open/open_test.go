@@ -32,8 +32,8 @@ func ExampleLimiter() {
 	// Output: true 2 <nil>
 }
 
-// TestStore: a second limiter over the same file finds the charges of the first one.
-func TestStore(t *testing.T) {
+// TestStoreFindsEarlierCharges checks that a second limiter over the same file finds the charges of the first one.
+func TestStoreFindsEarlierCharges(t *testing.T) {
 	t.Parallel()
 	url := "sqlite:" + filepath.ToSlash(filepath.Join(t.TempDir(), "headgate.db"))
 	limit := headgate.MustParseNamed("l", "token-bucket 5/1h")
@@ -42,36 +42,36 @@ func TestStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d, err := l.AllowN(t.Context(), limit, "k", 4); err != nil || d.Remaining != 1 {
-		t.Errorf("%+v, %v", d, err)
+		t.Errorf("got %+v, %v, want 1 remaining", d, err)
 	}
 	if err := s.Close(); err != nil {
-		t.Error(err)
+		t.Errorf("Close: got %v, want no error", err)
 	}
 	if _, err := l.Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrClosed) {
-		t.Errorf("after it was closed: %v", err)
+		t.Errorf("after Close: got %v, want ErrClosed", err)
 	}
 	if s, err = open.Store(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
 	if d, err := headgate.New(s, nil).AllowN(t.Context(), limit, "k", 2); err != nil || d.Allowed {
-		t.Errorf("%+v, %v; want a refusal", d, err)
+		t.Errorf("got %+v, %v; want a refusal", d, err)
 	}
 }
 
-// TestURLsThatOpenNothing: errors say what is wrong, without the password.
-func TestURLsThatOpenNothing(t *testing.T) {
+// TestLimiterRejectsInvalidURLs checks that errors name the mistake, without the password.
+func TestLimiterRejectsInvalidURLs(t *testing.T) {
 	t.Parallel()
-	for url, says := range map[string]string{
+	for url, wantText := range map[string]string{
 		"":                               "has no scheme",
 		"mongodb://bob:secret@host/db":   `"mongodb" is not known; known are mariadb, memory, `,
 		"memory:x":                       "memory: has no path",
 		"postgres://bob:secret@[host/db": "postgres: URL: ",
 	} {
 		l, s, err := open.Limiter(t.Context(), url, nil)
-		if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), says) ||
+		if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), wantText) ||
 			strings.Contains(err.Error(), "secret") || l != nil || s != nil {
-			t.Errorf("%q: %v", url, err)
+			t.Errorf("%q: got %v, want ErrInvalid with %q", url, err, wantText)
 		}
 	}
 }

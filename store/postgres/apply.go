@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// What headgate_internal.apply does with a cell; of several ops the greatest mode counts.
+// The modes say what headgate_internal.apply does with a cell. The greatest mode of a cell's ops counts.
 const (
 	readCell int16 = iota
 	lockCell
@@ -18,10 +18,10 @@ const (
 
 // batch is a batch in the form that headgate_internal.apply takes.
 type batch struct {
-	modes     []int16 // for each cell
-	ops       []int64
+	modes     []int16  // for each cell: readCell, lockCell or createCell
+	ops       []int64  // the numbers of all ops, in the order of opLayout
 	notes     []string // the ID of each op, or the reason of a Block; nil: all are empty
-	index     []int    // for each op: its index in the caller's slice
+	indexes   []int    // for each op: its index in the caller's slice
 	withIDs   bool     // some ops have an ID
 	withPlain bool     // some ops are plain charges of buckets
 }
@@ -31,8 +31,8 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
-	if store.PassesHeld(ctx) && s.pool != nil && s.def == current() {
-		return s.applyPassing(ctx, ops, outs)
+	if store.PassesHeld(ctx) && s.pool != nil && s.def == postgresDefinition() {
+		return s.applyPassHeld(ctx, ops, outs)
 	}
 	return s.apply(ctx, ops, outs)
 }
@@ -43,7 +43,7 @@ func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		return s.applyOne(ctx, &ops[0], &outs[0])
 	}
 	valid := arrange(ops, outs)
-	if len(valid.index) == 0 {
+	if len(valid.indexes) == 0 {
 		return nil
 	}
 	if s.pool != nil { // in the caller's transaction a second call could wait for a row out of order
@@ -71,11 +71,11 @@ func (s *Store) applyAll(ctx context.Context, valid *validBatch, ops []law.Op, o
 	}
 	var res []int64
 	err := s.retry(ctx, func() error { return s.call(ctx, statement, args, &res) })
-	if err == nil && len(res) != len(b.index)*law.Width {
+	if err == nil && len(res) != len(b.indexes)*law.Width {
 		err = &unreadableError{fmt.Errorf("the server answered with %d numbers", len(res))}
 	}
 	if err != nil {
-		return s.batchError(len(b.index), err)
+		return s.batchError(len(b.indexes), err)
 	}
 	b.decode(res, outs)
 	return nil
@@ -83,14 +83,14 @@ func (s *Store) applyAll(ctx context.Context, valid *validBatch, ops []law.Op, o
 
 // validBatch is the valid part of a batch.
 type validBatch struct {
-	index []int      // the indexes of its ops in the caller's slice
-	cells []law.Cell // the distinct cells of the ops, in the order in which they are locked
-	cell  []int32    // for each op of the caller's slice: the number of its cell, from 1 as SQL counts
+	indexes     []int      // the indexes of its ops in the caller's slice
+	cells       []law.Cell // the distinct cells of the ops, in the order in which they are locked
+	cellNumbers []int32    // for each op of the caller's slice: the number of its cell, from 1 as SQL counts
 }
 
 // arrange returns the valid part of a batch, and sets the outcomes of invalid groups.
 func arrange(ops []law.Op, outs []law.Outcome) validBatch {
-	valid := validBatch{index: make([]int, 0, len(ops)), cell: make([]int32, len(ops))}
+	valid := validBatch{indexes: make([]int, 0, len(ops)), cellNumbers: make([]int32, len(ops))}
 	for i := 0; i < len(ops); {
 		j := law.GroupEnd(ops, i)
 		err := law.ValidGroup(ops[i:j])
@@ -99,25 +99,25 @@ func arrange(ops []law.Op, outs []law.Outcome) validBatch {
 				outs[i] = law.Outcome{Err: err}
 				continue
 			}
-			valid.index = append(valid.index, i)
+			valid.indexes = append(valid.indexes, i)
 		}
 	}
-	sorted := slices.Clone(valid.index)
-	slices.SortFunc(sorted, func(i, j int) int { return ops[i].Cell.Compare(ops[j].Cell) })
-	valid.cells = make([]law.Cell, 0, len(sorted))
-	for _, i := range sorted {
+	sortedIndexes := slices.Clone(valid.indexes)
+	slices.SortFunc(sortedIndexes, func(i, j int) int { return ops[i].Cell.Compare(ops[j].Cell) })
+	valid.cells = make([]law.Cell, 0, len(sortedIndexes))
+	for _, i := range sortedIndexes {
 		if n := len(valid.cells); n == 0 || valid.cells[n-1] != ops[i].Cell {
 			valid.cells = append(valid.cells, ops[i].Cell)
 		}
-		valid.cell[i] = int32(len(valid.cells))
+		valid.cellNumbers[i] = int32(len(valid.cells))
 	}
 	return valid
 }
 
 // names returns the limits and the keys of the cells.
 func (v *validBatch) names() (limits, keys []string) {
-	both := make([]string, 2*len(v.cells))
-	limits, keys = both[:len(v.cells):len(v.cells)], both[len(v.cells):]
+	texts := make([]string, 2*len(v.cells)) // one allocation for both lists
+	limits, keys = texts[:len(v.cells):len(v.cells)], texts[len(v.cells):]
 	for i := range v.cells {
 		limits[i], keys[i] = v.cells[i].Limit, v.cells[i].Key
 	}
@@ -126,25 +126,25 @@ func (v *validBatch) names() (limits, keys []string) {
 
 // encode returns the valid ops in the form that headgate_internal.apply takes.
 func encode(ops []law.Op, valid *validBatch) batch {
-	b := batch{index: valid.index, modes: make([]int16, len(valid.cells))}
-	b.ops = make([]int64, 0, len(b.index)*opWidth)
+	b := batch{indexes: valid.indexes, modes: make([]int16, len(valid.cells))}
+	b.ops = make([]int64, 0, len(b.indexes)*opWidth)
 	group := int64(0)
-	for k, i := range b.index {
+	for k, i := range b.indexes {
 		op := &ops[i]
-		if k == 0 || i != b.index[k-1]+1 || op.Group != ops[i-1].Group {
+		if k == 0 || i != b.indexes[k-1]+1 || op.Group != ops[i-1].Group {
 			group++ // also if an invalid group stands between two groups of one number
 		}
-		cell := valid.cell[i]
+		cell := valid.cellNumbers[i]
 		b.modes[cell-1] = max(b.modes[cell-1], modeOf(op))
-		at := len(b.ops)
+		start := len(b.ops)
 		b.ops = opLayout.Append(b.ops, op)
-		b.ops[at+opGroup], b.ops[at+opCell] = group, int64(cell)
+		b.ops[start+opGroup], b.ops[start+opCell] = group, int64(cell)
 		note := op.ID
 		if op.Verb == law.Block {
 			note = op.Reason
 		}
 		if note != "" && b.notes == nil {
-			b.notes = make([]string, len(b.index))
+			b.notes = make([]string, len(b.indexes))
 		}
 		if b.notes != nil {
 			b.notes[k] = note
@@ -171,13 +171,13 @@ func modeOf(op *law.Op) int16 {
 
 // decode sets the outcomes of the batch.
 func (b *batch) decode(res []int64, outs []law.Outcome) {
-	for k, i := range b.index {
-		outs[i] = decode(res, k)
+	for k, i := range b.indexes {
+		outs[i] = decodeOutcome(res, k)
 	}
 }
 
-// decode returns the outcome of the op that was sent as number k.
-func decode(res []int64, k int) law.Outcome {
+// decodeOutcome returns the outcome of the op that was sent as number k.
+func decodeOutcome(res []int64, k int) law.Outcome {
 	n := law.Numbers(res[k*law.Width : (k+1)*law.Width])
 	return n.Outcome()
 }

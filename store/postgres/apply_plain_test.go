@@ -8,24 +8,22 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestPlainRequestsWithAnIDAreDecidedTogether charges requests on common cells, and settles them, while
-// headgate_internal.apply_once returns nothing. Only a repeated request calls apply_once, and only for itself.
-func TestPlainRequestsWithAnIDAreDecidedTogether(t *testing.T) {
+// TestPlainRequestsWithIDsSkipApplyOnce charges requests on common cells, and settles them, while
+// headgate_internal.apply_once returns a malformed answer. Only repeated requests must reach apply_once, and so fail.
+func TestPlainRequestsWithIDsSkipApplyOnce(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
 	s, conn := openAt(t, dsn), connect(t, dsn)
-	if _, err := conn.Exec(t.Context(), `
+	mustExec(t, conn, `
 		create or replace function headgate_internal.apply_once_1(
 			p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[],
 			p_prints bigint[], p_parts int[])
-		returns bigint[] language sql volatile as $$ select array[-cardinality(p_notes)]::bigint[] $$`); err != nil {
-		t.Fatal(err)
-	}
+		returns bigint[] language sql volatile as $$ select array[-cardinality(p_notes)]::bigint[] $$`)
 	const callers, cells = 5, 3
 	var takes, settles []law.Op
 	for i := range callers {
 		for c := range cells {
-			op := request(fmt.Sprint("id ", i), 3_600_000_000)
+			op := newTake(fmt.Sprint("id ", i), 3_600_000_000)
 			op.Group, op.Cell.Key = uint32(i), fmt.Sprint("key ", c*i/callers)
 			op.Cell.Limit = fmt.Sprint("limit ", c)
 			takes = append(takes, op)
@@ -39,7 +37,7 @@ func TestPlainRequestsWithAnIDAreDecidedTogether(t *testing.T) {
 	}
 	for i, out := range outs {
 		if out.Err != nil || out.Granted != 1 || out.Replayed {
-			t.Errorf("charge %d: %+v", i, out)
+			t.Errorf("charge %d: got %+v, want 1 granted, no replay", i, out)
 		}
 	}
 	if err := s.Apply(t.Context(), settles, outs); err != nil {
@@ -47,10 +45,10 @@ func TestPlainRequestsWithAnIDAreDecidedTogether(t *testing.T) {
 	}
 	for i, out := range outs {
 		if out.Err != nil || out.Granted != 600 || out.Replayed {
-			t.Errorf("settlement %d: %+v", i, out)
+			t.Errorf("settlement %d: got %+v, want 600 given back, no replay", i, out) // 1000 less 400
 		}
 	}
 	if err := s.Apply(t.Context(), takes, outs); err == nil {
-		t.Error("requests that are repeated are not for headgate_internal.apply_once")
+		t.Error("repeated requests: got no error, want the malformed answer of apply_once")
 	}
 }

@@ -17,16 +17,16 @@ import (
 	"github.com/headgate/headgate/internal/testing/migrated"
 )
 
-// tokens is the SQLTokenRequester of article 003, for PostgreSQL. It uses the number of affected
-// rows.
-type tokens struct {
+// tokenRequester is the SQLTokenRequester of article 003, for PostgreSQL. It reads the number of affected rows.
+type tokenRequester struct {
 	db     *sql.DB
 	bucket string
 }
 
 var errNoToken = errors.New("no token available")
 
-func (r *tokens) RequestToken(ctx context.Context) error {
+// RequestToken takes a token of the bucket, and returns errNoToken if the bucket is empty.
+func (r *tokenRequester) RequestToken(ctx context.Context) error {
 	result, err := r.db.ExecContext(ctx, "select * from request_token($1)", r.bucket)
 	if err != nil {
 		return err
@@ -37,8 +37,8 @@ func (r *tokens) RequestToken(ctx context.Context) error {
 	return nil
 }
 
-// TestTheTokenRequesterOfArticle003 lets four callers empty a full bucket, and again when it is full again.
-func TestTheTokenRequesterOfArticle003(t *testing.T) {
+// TestTokenRequesterOfArticle003 lets four callers empty a full bucket, and empty it again after a refill.
+func TestTokenRequesterOfArticle003(t *testing.T) {
 	t.Parallel()
 	db, err := sql.Open("pgx", migrated.Postgres(t))
 	if err != nil {
@@ -50,76 +50,75 @@ func TestTheTokenRequesterOfArticle003(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		requestTokens(t, db, 11)
+		emptyBucket(t, db, 11)
 		if _, err := db.ExecContext(t.Context(), `update headgate.cells set at = at - 86400000000, empty_at = empty_at - 86400000000`); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := (&tokens{db, "none"}).RequestToken(t.Context()); !errors.Is(err, errNoToken) {
-		t.Errorf("of an empty bucket: %v", err)
+	if err := (&tokenRequester{db, "none"}).RequestToken(t.Context()); !errors.Is(err, errNoToken) {
+		t.Errorf("a bucket of capacity 0: got %v, want errNoToken", err)
 	}
-	for _, r := range []*tokens{{db, "unknown"}, {db, strings.Repeat("x", 600)}} {
+	for _, r := range []*tokenRequester{{db, "unknown"}, {db, strings.Repeat("x", 600)}} {
 		var pg *pgconn.PgError
 		if err := r.RequestToken(t.Context()); !errors.As(err, &pg) || pg.Code != "22023" ||
 			!strings.Contains(pg.Message, "is not in headgate.buckets; insert its id, capacity and refill_seconds") {
-			t.Errorf("of a bucket that is not there: %v", err)
+			t.Errorf("a missing bucket: got %v, want SQLSTATE 22023", err)
 		}
 	}
 }
 
-// requestTokens lets four callers request tokens until each is refused.
-func requestTokens(t *testing.T, db *sql.DB, capacity int64) {
+// emptyBucket lets four callers request tokens until each is refused. Together they must get the capacity.
+func emptyBucket(t *testing.T, db *sql.DB, capacity int64) {
 	t.Helper()
-	var given atomic.Int64
+	var granted atomic.Int64
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			r, err := &tokens{db, "payments"}, error(nil)
+			r, err := &tokenRequester{db, "payments"}, error(nil)
 			for ; err == nil; err = r.RequestToken(context.Background()) {
-				given.Add(1)
+				granted.Add(1)
 			}
-			given.Add(-1) // the request was refused
+			granted.Add(-1) // the loop counts once before its first request
 			if !errors.Is(err, errNoToken) {
 				t.Error(err)
 			}
 		})
 	}
 	wg.Wait()
-	if n := given.Load(); n != capacity {
-		t.Errorf("%d tokens were given, want %d", n, capacity)
+	if n := granted.Load(); n != capacity {
+		t.Errorf("got %d tokens, want %d", n, capacity)
 	}
 }
 
-func TestRequestTokenReturnsWhatIsLeft(t *testing.T) {
+// TestRequestTokenReturnsRemaining checks that request_token returns remaining tokens and the time, or no row if empty.
+func TestRequestTokenReturnsRemaining(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
-	if _, err := conn.Exec(t.Context(), `insert into headgate.buckets (id, capacity, refill_seconds) values ('b', 3, 3600)`); err != nil {
-		t.Fatal(err)
-	}
+	conn, _ := openSession(t)
+	mustExec(t, conn, `insert into headgate.buckets (id, capacity, refill_seconds) values ('b', 3, 3600)`)
 	for want := int64(2); want >= -1; want-- {
-		var left int64
-		var now bool
-		err := conn.QueryRow(t.Context(), `select remaining, at between statement_timestamp() and clock_timestamp() from request_token('b')`).Scan(&left, &now)
+		var remaining int64
+		var isCurrent bool
+		err := conn.QueryRow(t.Context(), `select remaining, at between statement_timestamp() and clock_timestamp() from request_token('b')`).Scan(&remaining, &isCurrent)
 		if want < 0 {
 			if !errors.Is(err, pgx.ErrNoRows) {
-				t.Errorf("of an empty bucket: %d, %v", left, err)
+				t.Errorf("an empty bucket: got %d, %v; want no row", remaining, err)
 			}
-		} else if err != nil || left != want || !now {
-			t.Errorf("%d are left, %v; want %d; it is of now: %t", left, err, want, now)
+		} else if err != nil || remaining != want || !isCurrent {
+			t.Errorf("got %d remaining, %v, current time %t; want %d, true", remaining, err, isCurrent, want)
 		}
 	}
 }
 
-// TestTablesAndColumnsMatchMySQL lists the columns that PostgreSQL and MySQL both have.
+// TestTablesAndColumnsMatchMySQL checks columns of tables, views and functions that MySQL has too, but where noted.
 func TestTablesAndColumnsMatchMySQL(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
-	for from, want := range map[string]string{
+	conn, _ := openSession(t)
+	for source, want := range map[string]string{
 		"headgate.zones":   "id description rate window_seconds history_days",
 		"headgate.buckets": "id capacity refill_seconds created_at",
-		"headgate.limits":  "name rule description updated_at compiled origin retired varies", // the last one only here
+		"headgate.limits":  "name rule description updated_at compiled origin retired varies", // MySQL lacks varies
 		"headgate.levels": "limit_name key used updated_at empty_at " +
-			"blocked_until reason capacity remaining percent", // the last three only here
+			"blocked_until reason capacity remaining percent", // MySQL lacks the last three
 		"headgate.history":          "number limit_name key at allowed cost id",
 		"headgate.blocked_per_hour": "limit_name hour blocked keys",
 		"headgate.take('fixed-window 9/1d', 'k')": "allowed remaining retry_after reset_after " +
@@ -138,52 +137,50 @@ func TestTablesAndColumnsMatchMySQL(t *testing.T) {
 		"headgate.renew('concurrency 1 ttl 1h', 'k', 1)":       "done",
 		"headgate.release('concurrency 1 ttl 1h', 'k', 1)":     "done",
 	} {
-		described, err := conn.Prepare(t.Context(), "", "select * from "+from)
+		described, err := conn.Prepare(t.Context(), "", "select * from "+source)
 		if err != nil {
-			t.Fatalf("%s: %v", from, err)
+			t.Fatalf("%s: %v", source, err)
 		}
 		var got []string
 		for _, f := range described.Fields {
 			got = append(got, f.Name)
 		}
 		if strings.Join(got, " ") != want {
-			t.Errorf("%s has %v, want %s", from, got, want)
+			t.Errorf("columns of %s: got %v, want %s", source, got, want)
 		}
 	}
 }
 
+// TestBlockedPerHourCountsRefusals makes five attempts by two keys, of which a limit of one an hour refuses three.
 func TestBlockedPerHourCountsRefusals(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
+	conn, _ := openSession(t)
 	for _, key := range []string{"a", "a", "b", "a", "b"} {
-		if _, err := conn.Exec(t.Context(), `select headgate.take('sliding-log 1/1h history 1d', $1)`,
-			key); err != nil {
-			t.Fatal(err)
-		}
+		mustExec(t, conn, `select headgate.take('sliding-log 1/1h history 1d', $1)`, key)
 	}
 	var blocked, keys int
 	if err := conn.QueryRow(t.Context(),
 		`select sum(blocked), max(keys) from headgate.blocked_per_hour where hour > now() - interval '2 hours' and limit_name like 'sliding-log 1/1h%'`).Scan(&blocked, &keys); err != nil || blocked != 3 || keys < 1 || keys > 2 {
-		t.Errorf("%d blocked of %d keys, %v", blocked, keys, err)
+		t.Errorf("got %d refusals of %d keys, %v; want 3 of 1 or 2 in an hour", blocked, keys, err)
 	}
 	var attempts, refused int
 	var cost float64
 	if err := conn.QueryRow(t.Context(),
 		`select count(*), count(*) filter (where not allowed), sum(cost) from headgate.attempts((select limit_name from headgate.history limit 1), 'a', 2)`).Scan(&attempts, &refused, &cost); err != nil || attempts != 2 || refused != 2 || cost != 2 {
-		t.Errorf("the last attempts: %d, %d refused, cost %v, %v", attempts, refused, cost, err)
+		t.Errorf("last attempts: got %d, %d refused, cost %v, %v; want 2, 2, 2", attempts, refused, cost, err)
 	}
 }
 
-// TestRateLimitingRequestIsExactUnderLoad repeats the experiment of article 000, 8 sessions on one
-// key. The article's function admitted up to ten times too many, or failed at serializable.
+// TestRateLimitingRequestIsExactUnderLoad repeats the experiment of article 000: eight sessions charge one key. The
+// article's function admitted up to ten times its capacity, or failed at serializable.
 func TestRateLimitingRequestIsExactUnderLoad(t *testing.T) {
 	t.Parallel()
-	_, dsn := session(t)
+	_, dsn := openSession(t)
 	conns := make([]*pgx.Conn, 8)
 	for i := range conns {
 		conns[i] = connect(t, dsn)
 	}
-	const refill, capacity = 1, 300 // a second
+	const refill, capacity = 1, 300 // tokens a second, tokens
 	now := func() (at time.Time) {
 		if err := conns[0].QueryRow(t.Context(), "select clock_timestamp()").Scan(&at); err != nil {
 			t.Fatal(err)
@@ -192,14 +189,14 @@ func TestRateLimitingRequestIsExactUnderLoad(t *testing.T) {
 	}
 	var admitted atomic.Int64
 	var wg sync.WaitGroup
-	begin := now()
+	start := now()
 	for _, conn := range conns {
 		wg.Go(func() {
-			for asked, refused := 0, 0; asked < capacity && refused < 3; asked++ {
+			for calls, refused := 0, 0; calls < capacity && refused < 3; calls++ {
 				var remaining int
 				if err := conn.QueryRow(context.Background(), `select rate_limiting_request('user', $1, $2)`,
 					refill, capacity/refill).Scan(&remaining); err != nil {
-					t.Errorf("%v", err)
+					t.Errorf("rate_limiting_request: %v", err)
 					return
 				}
 				if remaining >= 0 {
@@ -212,44 +209,43 @@ func TestRateLimitingRequestIsExactUnderLoad(t *testing.T) {
 	}
 	wg.Wait()
 	// The bucket was full, and has drained a little since.
-	most := capacity + int64(now().Sub(begin).Seconds()*refill)
-	if got := admitted.Load(); got < capacity || got > most {
-		t.Errorf("admitted %d, want %d to %d", got, capacity, most)
+	maxAdmitted := capacity + int64(now().Sub(start).Seconds()*refill)
+	if got := admitted.Load(); got < capacity || got > maxAdmitted {
+		t.Errorf("admitted %d, want %d to %d", got, capacity, maxAdmitted)
 	}
 }
 
-func TestTheArticlesFunctionsKeepTheirPromises(t *testing.T) {
+// TestFunctionsOfArticlesAvoidTheirFaults checks that the faults of the published functions do not occur.
+func TestFunctionsOfArticlesAvoidTheirFaults(t *testing.T) {
 	t.Parallel()
-	conn, dsn := session(t)
-	one := func(sql string) (n int) {
+	conn, dsn := openSession(t)
+	queryInt := func(sql string) (n int) {
 		t.Helper()
 		if err := conn.QueryRow(t.Context(), sql).Scan(&n); err != nil {
 			t.Fatalf("%s: %v", sql, err)
 		}
 		return n
 	}
-	// 000, fault 4: the burst is the bucket, not one more.
+	// 000, fault 4: a burst is at most the capacity, not one token more.
 	for i := range 3 {
-		if got := one(`select rate_limiting_request('burst', 1, 3)`); got != 2-i {
-			t.Errorf("call %d: %d left, want %d", i, got, 2-i)
+		if got := queryInt(`select rate_limiting_request('burst', 1, 3)`); got != 2-i {
+			t.Errorf("call %d: got %d remaining, want %d", i, got, 2-i)
 		}
 	}
-	if got := one(`select rate_limiting_token_bucket_request('burst', 1, 3)`); got != -1 {
-		t.Errorf("the fourth of three: %d, want -1", got)
+	if got := queryInt(`select rate_limiting_token_bucket_request('burst', 1, 3)`); got != -1 {
+		t.Errorf("the fourth call for three tokens: got %d, want -1", got)
 	}
-	// 000, fault 3: one transaction is not credited its whole age at each call.
-	if got := one(`select max(rate_limiting_request('burst', 1, 3)) from generate_series(1, 50)`); got != -1 {
-		t.Errorf("many calls in one statement: %d", got)
+	// 000, fault 3: a call refills the time since the last call, not the age of the transaction.
+	if got := queryInt(`select max(rate_limiting_request('burst', 1, 3)) from generate_series(1, 50)`); got != -1 {
+		t.Errorf("50 calls in one statement: got %d, want -1", got)
 	}
 	// 000, fault 8: large rates do not overflow.
-	if got := one(`select rate_limiting_request('large', 1000000, 3600)`); got != 2147483647 {
-		t.Errorf("a large bucket: %d left", got)
+	if got := queryInt(`select rate_limiting_request('large', 1000000, 3600)`); got != 2147483647 {
+		t.Errorf("a large bucket: got %d remaining, want 2147483647", got)
 	}
-	// 001: blocked or not, every attempt has a number; keys differ in case.
-	if _, err := conn.Exec(t.Context(), `insert into headgate.zones (id, description, rate, window_seconds) values (1, 'logins', 2, 60)`); err != nil {
-		t.Fatal(err)
-	}
-	var last int64
+	// 001: every attempt has a number, also a refused one; keys differ in case.
+	mustExec(t, conn, `insert into headgate.zones (id, description, rate, window_seconds) values (1, 'logins', 2, 60)`)
+	var lastNumber int64
 	for i, want := range []int{0, 0, 1, 1} {
 		var blocked, zone, rate int
 		var number, window int64
@@ -258,34 +254,32 @@ func TestTheArticlesFunctionsKeepTheirPromises(t *testing.T) {
 			&zone, &key, &rate, &window); err != nil {
 			t.Fatal(err)
 		}
-		if blocked != want || number <= last || zone != 1 || key != "1_Alice" || rate != 2 || window != 60 {
-			t.Errorf("attempt %d: %d %d %d %q %d %d", i, blocked, number, zone, key, rate, window)
+		if blocked != want || number <= lastNumber || zone != 1 || key != "1_Alice" || rate != 2 || window != 60 {
+			t.Errorf("attempt %d: got %d %d %d %q %d %d, want blocked %d", i, blocked, number, zone, key, rate, window, want)
 		}
-		last = number
+		lastNumber = number
 	}
-	if got := one(`select blocked from check_velocity(1, '1_alice')`); got != 0 {
-		t.Error("1_Alice and 1_alice share a bucket")
+	if got := queryInt(`select blocked from check_velocity(1, '1_alice')`); got != 0 {
+		t.Errorf("1_alice after 1_Alice: got blocked %d, want 0: keys differ in case", got)
 	}
-	// 001, fault 13: a caller's transaction stays the caller's.
+	// 001, fault 13: a call commits nothing in the caller's transaction.
 	tx, err := conn.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), `select check_velocity(1, 'rolled back')`); err != nil {
-		t.Fatal(err)
-	}
+	mustExec(t, tx, `select check_velocity(1, 'rolled back')`)
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := one(`select count(*) from headgate.history where key = 'rolled back'`); got != 0 {
-		t.Errorf("%d attempts were committed inside the caller's transaction", got)
+	if got := queryInt(`select count(*) from headgate.history where key = 'rolled back'`); got != 0 {
+		t.Errorf("got %d attempts after a rollback, want 0", got)
 	}
-	// 000, fault 6: the first use of a key by many at once.
+	// 000, fault 6: many sessions may charge a new key at the same time.
 	var wg sync.WaitGroup
 	for range 16 {
-		c := connect(t, dsn)
+		caller := connect(t, dsn)
 		wg.Go(func() {
-			if _, err := c.Exec(context.Background(), `select rate_limiting_request('first', 1, 5)`); err != nil {
+			if _, err := caller.Exec(context.Background(), `select rate_limiting_request('first', 1, 5)`); err != nil {
 				t.Errorf("a first call: %v", err)
 			}
 		})
@@ -293,16 +287,14 @@ func TestTheArticlesFunctionsKeepTheirPromises(t *testing.T) {
 	wg.Wait()
 }
 
-// TestTheZoneOfASessionChangesNothing charges one key by sessions in time zones 25 hours apart. In article 004 the
-// hours between the zones leak, or are postponed.
-func TestTheZoneOfASessionChangesNothing(t *testing.T) {
+// TestTakeIgnoresTimeZoneOfSession charges one key in time zones 25 hours apart, and expects the same decisions as in
+// one zone. In article 004 the hours between the zones drain the bucket, or delay its drain.
+func TestTakeIgnoresTimeZoneOfSession(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
+	conn, _ := openSession(t)
 	const east, west = "Pacific/Kiritimati", "Pacific/Pago_Pago"
 	for i, zone := range []string{east, west, "UTC", east, west} {
-		if _, err := conn.Exec(t.Context(), `select set_config('timezone', $1, false)`, zone); err != nil {
-			t.Fatal(err)
-		}
+		mustExec(t, conn, `select set_config('timezone', $1, false)`, zone)
 		for call, want := range map[string]bool{
 			`headgate.take('leaky-bucket 1/10h capacity 2', 'k')`: i < 2,
 			`headgate.take('sliding-log 2/10h', 'k')`:             i < 2,
@@ -310,7 +302,7 @@ func TestTheZoneOfASessionChangesNothing(t *testing.T) {
 		} {
 			var allowed bool
 			if err := conn.QueryRow(t.Context(), `select allowed from `+call).Scan(&allowed); err != nil || allowed != want {
-				t.Errorf("%s, in %s: %t, %v; want %t", call, zone, allowed, err, want)
+				t.Errorf("%s in %s: got %t, %v; want %t", call, zone, allowed, err, want)
 			}
 		}
 	}

@@ -11,11 +11,11 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// TestABackupUnderLoad dumps a database with pg_dump, and restores it into another one with psql.
+// TestABackupUnderLoad dumps a database by pg_dump while callers charge it, and restores it elsewhere by psql.
 func TestABackupUnderLoad(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Postgres(t)
-	open := func(dsn string) *postgres.Store {
+	openStore := func(dsn string) *postgres.Store {
 		s, err := postgres.Open(t.Context(), dsn, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -23,7 +23,7 @@ func TestABackupUnderLoad(t *testing.T) {
 		t.Cleanup(func() { s.Close() })
 		return s
 	}
-	s := open(dsn)
+	s := openStore(dsn)
 	if _, err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -37,11 +37,11 @@ func TestABackupUnderLoad(t *testing.T) {
 			t.Fatalf("pg_dump: %v: %s", err, &stderr)
 		}
 	}, func() store.Store {
-		other := dbtest.Postgres(t)
-		if out := dbtest.Psql(t, other, "\\set ON_ERROR_STOP on\n"+string(dump)); bytes.Contains([]byte(out),
+		restored := dbtest.Postgres(t)
+		if out := dbtest.Psql(t, restored, "\\set ON_ERROR_STOP on\n"+string(dump)); bytes.Contains([]byte(out),
 			[]byte("ERROR")) {
-			t.Fatal(out)
+			t.Fatalf("psql reports errors: %s", out)
 		}
-		return open(other)
+		return openStore(restored)
 	})
 }

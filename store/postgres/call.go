@@ -11,9 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// unconfirmed is the key of a connection's custom data under which OnNotice leaves its
-// message for the call that is under way.
-const unconfirmed = "headgate: commit was not confirmed"
+// unconfirmedKey is the key in a connection's custom data under which OnNotice stores the message about a commit that
+// the standby has not confirmed.
+const unconfirmedKey = "headgate: commit was not confirmed"
 
 // OnNotice detects a commit that the server reports as done although the wait for the
 // synchronous standby was cancelled. After a failover such a charge may be lost, so the
@@ -24,7 +24,7 @@ const unconfirmed = "headgate: commit was not confirmed"
 func OnNotice(conn *pgconn.PgConn, n *pgconn.Notice) {
 	// The message is in the server's language; the name of the source file is not.
 	if n.File == "syncrep.c" || strings.Contains(n.Message, "synchronous replication") {
-		conn.CustomData()[unconfirmed] = n.Message
+		conn.CustomData()[unconfirmedKey] = n.Message
 	}
 }
 
@@ -44,9 +44,9 @@ func (s *Store) call(ctx context.Context, statement string, args []any, dest ...
 // callConfirmed calls queryRow, and fails if the commit was not confirmed by the standby.
 func callConfirmed(ctx context.Context, conn *pgxpool.Conn, statement string, args, dest []any) error {
 	data := conn.Conn().PgConn().CustomData()
-	delete(data, unconfirmed)
+	delete(data, unconfirmedKey)
 	err := markUnreadable(queryRow(ctx, conn, statement, args, dest))
-	if notice, ok := data[unconfirmed]; ok && err == nil {
+	if notice, ok := data[unconfirmedKey]; ok && err == nil {
 		return &unreadableError{fmt.Errorf("the commit was not confirmed by the standby: %v", notice)}
 	}
 	return err
@@ -61,8 +61,8 @@ const shortLockTimeout = "50ms"
 type lockWaitKey struct{}
 
 const (
-	lockGiveUp = 1 // for shortLockTimeout; then the error is a lockWaitError
-	lockRetry  = 2 // for shortLockTimeout, in one transaction after another
+	lockGiveUp = 1 // wait for shortLockTimeout, then return a lockWaitError
+	lockRetry  = 2 // wait for shortLockTimeout in one transaction after another, until the deadline
 )
 
 // lockWaitMode returns how a batch waits for locks; 0: the context has no value.
@@ -96,7 +96,7 @@ func queryRow(ctx context.Context, conn *pgxpool.Conn, statement string, args, d
 	return err
 }
 
-// markUnreadable marks an error that says that an answer came and cannot be read.
+// markUnreadable wraps err in an unreadableError if the answer of the server has come, and cannot be decoded.
 func markUnreadable(err error) error {
 	var scan pgx.ScanArgError
 	if errors.As(err, &scan) || errors.Is(err, pgx.ErrNoRows) {

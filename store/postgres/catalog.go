@@ -107,12 +107,12 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (versi
 		return nil, err
 	}
 	type row struct {
-		version store.Version
-		was, is []byte
+		version       store.Version
+		before, after []byte // the item in JSON
 	}
 	rows, err := query(ctx, s, "read the catalog's versions", func(r pgx.CollectableRow) (c row, err error) {
 		v := &c.version
-		err = r.Scan(&v.Number, &v.At, &v.Author, &v.Reason, &c.was, &c.is)
+		err = r.Scan(&v.Number, &v.At, &v.Author, &v.Reason, &c.before, &c.after)
 		return c, err
 	}, s.def.statement("select version, at, author, reason, before, after from headgate_internal.versions_N($1, $2)"),
 		before, n)
@@ -120,7 +120,7 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (versi
 		return nil, err
 	}
 	for _, r := range rows { // one row for each change
-		if versions, err = store.AppendChange(versions, r.version, r.was, r.is); err != nil {
+		if versions, err = store.AppendChange(versions, r.version, r.before, r.after); err != nil {
 			return nil, classifyRead("read the catalog's versions", err)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// changesOf returns the versions of a catalog as text, the oldest first.
-func changesOf(tb testing.TB, s *postgres.Store) (list []string) {
+// listCatalogChanges returns each version of the catalog as one line, the oldest first: its reason and its changes.
+func listCatalogChanges(tb testing.TB, s *postgres.Store) (list []string) {
 	tb.Helper()
 	versions, err := s.CatalogVersions(tb.Context(), 0, 100)
 	if err != nil {
@@ -21,38 +21,39 @@ func changesOf(tb testing.TB, s *postgres.Store) (list []string) {
 	}
 	for i := len(versions) - 1; i >= 0; i-- {
 		v := &versions[i]
-		text := v.Reason
+		line := v.Reason
 		for _, c := range v.Changes {
-			text += "; " + c.After.Name + " " + c.Before.Text + " > " + c.After.Text
+			line += "; " + c.After.Name + " " + c.Before.Text + " > " + c.After.Text
 		}
-		list = append(list, text)
+		list = append(list, line)
 	}
 	return list
 }
 
-// askForPlansAndActions reads plans, and an action that it has recorded.
-func askForPlansAndActions(t *testing.T, s *postgres.Store) {
+// readPlansAndRecordAction reads plans, records an action, and checks that Actions returns this action.
+func readPlansAndRecordAction(t *testing.T, s *postgres.Store) {
 	t.Helper()
 	if _, err := s.ItemsAfter(t.Context(), store.KindPlan, store.Item{}, 10); err != nil {
-		t.Errorf("items: %v", err)
+		t.Errorf("ItemsAfter: %v", err)
 	}
 	if err := s.RecordAction(t.Context(), store.Action{Verb: "reset", Limit: "listed", Key: "a"}); err != nil {
-		t.Errorf("record an action: %v", err)
+		t.Errorf("RecordAction: %v", err)
 	}
 	if list, err := s.Actions(t.Context(), 0, 1); err != nil || len(list) != 1 || list[0].Key != "a" {
-		t.Errorf("actions: %v, %v", list, err)
+		t.Errorf("Actions: got %v, %v; want the reset of key a", list, err)
 	}
 }
 
-// TestChangesByHandAreVersions changes the tables of the catalog from SQL.
-func TestChangesByHandAreVersions(t *testing.T) {
+// TestChangesFromSQLMakeVersions checks that each committed transaction which changes the catalog's tables makes one
+// version, and that invalid rows are refused and make none.
+func TestChangesFromSQLMakeVersions(t *testing.T) {
 	t.Parallel()
-	conn, dsn := session(t)
+	conn, dsn := openSession(t)
 	s := openAt(t, dsn)
 	for _, sql := range []string{
 		`insert into headgate.limits (name, rule) values ('login', 'gcra 1/s'), ('api', 'gcra 2/s')`,
 		`update headgate.limits set rule = 'gcra 3/s' where name = 'login'`,
-		`update headgate.limits set updated_at = now()`, // changes nothing that counts
+		`update headgate.limits set updated_at = now()`, // makes no version
 		`begin`,
 		`set local headgate.reason = 'a new name, and back'`,
 		`update headgate.limits set name = 'log-in' where name = 'login'`,
@@ -78,8 +79,8 @@ func TestChangesByHandAreVersions(t *testing.T) {
 		"; api  > gcra 9/s",
 		"; api gcra 2/s > ",
 	}
-	if got := changesOf(t, s); strings.Join(got, "\n") != strings.Join(want, "\n") {
-		t.Errorf("versions\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	if got := listCatalogChanges(t, s); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got the versions\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	var user string
 	if err := conn.QueryRow(t.Context(), `select session_user`).Scan(&user); err != nil {
@@ -87,7 +88,7 @@ func TestChangesByHandAreVersions(t *testing.T) {
 	}
 	list, err := s.CatalogVersions(t.Context(), 0, 1)
 	if err != nil || len(list) != 1 || list[0].Author != user || list[0].Number != 5 {
-		t.Errorf("the newest version: %+v, %v; want the fifth, by %s", list, err, user)
+		t.Errorf("newest version: got %+v, %v; want number 5 by %s", list, err, user)
 	}
 	for sql, problem := range map[string]string{
 		`insert into headgate.limits (name, rule) values ('a', 'gcra 0/s')`:                                  "amount: is 0",
@@ -103,18 +104,18 @@ func TestChangesByHandAreVersions(t *testing.T) {
 	} {
 		_, err := conn.Exec(t.Context(), sql)
 		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || !strings.Contains(pg.Message, problem) {
-			t.Errorf("%s: %v; want an error with %q", sql, err, problem)
+			t.Errorf("%s: got %v, want an error with %q", sql, err, problem)
 		}
 	}
-	if n := len(changesOf(t, s)); n != len(want) {
-		t.Errorf("what was refused made %d versions", n-len(want))
+	if n := len(listCatalogChanges(t, s)); n != len(want) {
+		t.Errorf("got %d versions after the refused statements, want %d", n, len(want))
 	}
 }
 
-// TestZonesAreLimits makes, changes and removes zones of check_velocity.
+// TestZonesAreLimits checks that each row of headgate.zones makes a limit, which changes and ends with the row.
 func TestZonesAreLimits(t *testing.T) {
 	t.Parallel()
-	conn, dsn := session(t)
+	conn, dsn := openSession(t)
 	s := openAt(t, dsn)
 	exec := func(sql string) {
 		t.Helper()
@@ -126,52 +127,52 @@ func TestZonesAreLimits(t *testing.T) {
 	exec(`update headgate.zones set rate = 2, history_days = 0 where id = 2`)
 	got, err := s.ReadCatalog(t.Context(), 0)
 	if err != nil || len(got.Items) != 2 {
-		t.Fatalf("%+v, %v", got, err)
+		t.Fatalf("ReadCatalog: got %+v, %v; want 2 items", got, err)
 	}
-	for _, i := range got.Items {
+	for _, item := range got.Items {
 		want := store.Item{
 			Kind: store.KindLimit, Name: "zone.1", Text: "sliding-log 1/3600s history 30d", Note: "log-ins",
 			Origin: "zone",
 		}
-		if i.Name == "zone.2" {
+		if item.Name == "zone.2" {
 			want = store.Item{Kind: store.KindLimit, Name: "zone.2", Text: "sliding-log 2/60s", Origin: "zone"}
 		}
-		if i != want {
-			t.Errorf("%+v, want %+v", i, want)
+		if item != want {
+			t.Errorf("got %+v, want %+v", item, want)
 		}
 	}
 	var blocked int
 	for _, want := range []int{0, 1} {
 		if err := conn.QueryRow(t.Context(), `select blocked from check_velocity(1, 'bob')`).Scan(&blocked); err != nil || blocked != want {
-			t.Fatalf("blocked %d, %v; want %d", blocked, err, want)
+			t.Fatalf("check_velocity: got blocked %d, %v; want %d", blocked, err, want)
 		}
 	}
 	exec(`select headgate.reset('zone.1', 'bob')`)
 	if err := conn.QueryRow(t.Context(), `select blocked from check_velocity(1, 'bob')`).Scan(&blocked); err != nil || blocked != 0 {
-		t.Errorf("after a reset: blocked %d, %v", blocked, err)
+		t.Errorf("after a reset: got blocked %d, %v; want 0", blocked, err)
 	}
 	exec(`select headgate.block('zone.1', 'carol', '1 hour', 'a robot')`)
 	if err := conn.QueryRow(t.Context(), `select blocked from check_velocity(1, 'carol')`).Scan(&blocked); err != nil || blocked != 1 {
-		t.Errorf("after a block: blocked %d, %v", blocked, err)
+		t.Errorf("after a block: got blocked %d, %v; want 1", blocked, err)
 	}
 	for _, sql := range []string{
 		`update headgate.limits set rule = 'gcra 1/s' where name = 'zone.1'`, `delete from headgate.limits where name = 'zone.1'`,
 	} {
 		if _, err := conn.Exec(t.Context(), sql); err == nil ||
 			!strings.Contains(err.Error(), "change headgate.zones") {
-			t.Errorf("%s: %v", sql, err)
+			t.Errorf("%s: got %v, want the error: change headgate.zones", sql, err)
 		}
 	}
 	exec(`delete from headgate.zones where id = 1`)
 	if got, err := s.ReadCatalog(t.Context(), 0); err != nil || len(got.Items) != 1 {
-		t.Errorf("after one zone was removed: %+v, %v", got, err)
+		t.Errorf("after one zone was removed: got %+v, %v; want 1 item", got, err)
 	}
 }
 
-// TestBucketsAreLimits makes, changes and removes buckets of request_token.
+// TestBucketsAreLimits checks that each row of headgate.buckets makes a limit, which changes and ends with the row.
 func TestBucketsAreLimits(t *testing.T) {
 	t.Parallel()
-	conn, dsn := session(t)
+	conn, dsn := openSession(t)
 	s := openAt(t, dsn)
 	exec := func(sql string) {
 		t.Helper()
@@ -179,10 +180,10 @@ func TestBucketsAreLimits(t *testing.T) {
 			t.Fatalf("%s: %v", sql, err)
 		}
 	}
-	token := func(id string, want int64) {
+	checkToken := func(id string, want int64) {
 		t.Helper()
 		if tag, err := conn.Exec(t.Context(), `select from request_token($1)`, id); err != nil || tag.RowsAffected() != want {
-			t.Errorf("request_token(%s): %d tokens, %v; want %d", id, tag.RowsAffected(), err, want)
+			t.Errorf("request_token(%s): got %d tokens, %v; want %d", id, tag.RowsAffected(), err, want)
 		}
 	}
 	exec(`insert into headgate.buckets (id, capacity, refill_seconds) values ('payments', 1, 3600), ('a-2_b.c', 5, 0.5), ('Other id', 1, 3600),
@@ -193,63 +194,63 @@ func TestBucketsAreLimits(t *testing.T) {
 	}
 	got, err := s.ReadCatalog(t.Context(), 0)
 	if err != nil || len(got.Items) != len(want) {
-		t.Fatalf("%+v, %v", got, err)
+		t.Fatalf("ReadCatalog: got %+v, %v; want %d items", got, err, len(want))
 	}
-	for _, i := range got.Items {
-		if i != (store.Item{Kind: store.KindLimit, Name: i.Name, Text: want[i.Name], Origin: "bucket"}) {
-			t.Errorf("%+v, want %s", i, want[i.Name])
+	for _, item := range got.Items {
+		if item != (store.Item{Kind: store.KindLimit, Name: item.Name, Text: want[item.Name], Origin: "bucket"}) {
+			t.Errorf("got %+v, want the text %s", item, want[item.Name])
 		}
 	}
 	for _, id := range []string{"payments", "Other id"} {
-		token(id, 1)
-		token(id, 0)
+		checkToken(id, 1)
+		checkToken(id, 0)
 	}
-	token("none", 0)
+	checkToken("none", 0)
 	var cells string
 	if err := conn.QueryRow(t.Context(), `select string_agg(concat_ws(' ', c.limit_name, c.key, c.unit = (l.compiled).params[3], c.step = (l.compiled).params[5]),
 		', ' order by c.limit_name) from headgate.cells c left join headgate.limits l on l.name = c.limit_name where c.level > 0`).Scan(
 		&cells); err != nil || cells != "bucket.payments payments t t, request_token Other id" {
-		t.Errorf("%s, %v", cells, err)
+		t.Errorf("cells of buckets: got %s, %v", cells, err)
 	}
 	limit, err := headgate.ParseNamed("bucket.payments", want["bucket.payments"])
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := limiter(s)
+	l := newLimiter(s)
 	if d, err := l.Check(t.Context(), headgate.Charge{Limit: limit, Key: "payments"}); err != nil || d.Allowed {
-		t.Errorf("in Go, after a refusal: %+v, %v", d, err)
+		t.Errorf("Check in Go after a refusal: got %+v, %v; want not allowed", d, err)
 	}
 	exec(`select headgate.reset('bucket.payments', 'payments')`)
-	token("payments", 1)
+	checkToken("payments", 1)
 	if _, err := l.Reset(t.Context(), limit, "payments"); err != nil {
 		t.Error(err)
 	}
-	token("payments", 1)
+	checkToken("payments", 1)
 	exec(`select headgate.reset('bucket.payments', 'payments')`)
 	exec(`select headgate.block('bucket.payments', 'payments', '1 hour', 'the bank is down')`)
-	token("payments", 0)
+	checkToken("payments", 0)
 	exec(`select headgate.block('bucket.payments', 'payments', '0')`)
-	token("payments", 1)
+	checkToken("payments", 1)
 	for _, sql := range []string{
 		`update headgate.limits set rule = 'gcra 1/s' where name = 'bucket.payments'`, `delete from headgate.limits where name = 'bucket.none'`,
 		`insert into headgate.limits (name, rule, origin) values ('bucket.x', 'gcra 1/s', 'bucket')`,
 	} {
 		_, err := conn.Exec(t.Context(), sql)
 		if err == nil || !strings.Contains(err.Error(), "change headgate.buckets") {
-			t.Errorf("%s: %v", sql, err)
+			t.Errorf("%s: got %v, want the error: change headgate.buckets", sql, err)
 		}
 	}
 	exec(`update headgate.buckets set id = 'Payments' where id = 'payments'`)
 	exec(`delete from headgate.buckets where id = 'none'`)
 	if got, err := s.ReadCatalog(t.Context(), 0); err != nil || len(got.Items) != 1 {
-		t.Errorf("after buckets were removed: %+v, %v", got, err)
+		t.Errorf("after two buckets were changed and removed: got %+v, %v; want 1 item", got, err)
 	}
 }
 
-// TestTruncateIsAVersion empties the tables of the catalog at once.
-func TestTruncateIsAVersion(t *testing.T) {
+// TestTruncateMakesAVersion checks that a TRUNCATE of the catalog makes one version with all removed rows.
+func TestTruncateMakesAVersion(t *testing.T) {
 	t.Parallel()
-	conn, dsn := session(t)
+	conn, dsn := openSession(t)
 	s := openAt(t, dsn)
 	for _, tt := range []struct{ sql, problem string }{
 		{`insert into headgate.limits (name, rule) values ('api', 'gcra 1/s')`, ""},
@@ -267,16 +268,16 @@ func TestTruncateIsAVersion(t *testing.T) {
 	} {
 		_, err := conn.Exec(t.Context(), tt.sql)
 		if tt.problem == "" && err != nil || tt.problem != "" && (err == nil || !strings.Contains(err.Error(), tt.problem)) {
-			t.Errorf("%s: %v; want an error with %q", tt.sql, err, tt.problem)
+			t.Errorf("%s: got %v, want an error with %q", tt.sql, err, tt.problem)
 		}
 		if tt.sql == "truncate headgate.catalog" {
 			if got := limitFromSQL(t, conn, "api", "bob"); got != "gcra 1/s burst 1; ; 1" {
-				t.Errorf("when the overrides are gone: %s", got)
+				t.Errorf("the limit after TRUNCATE of overrides: got %s", got)
 			}
 		}
 	}
-	got := changesOf(t, s)
+	got := listCatalogChanges(t, s)
 	if len(got) != 8 || got[2] != "; api gcra 9/s > ; pro gcra 8/s > " || got[7] != "; api gcra 1/s > " {
-		t.Errorf("%q", got)
+		t.Errorf("got the versions %q", got)
 	}
 }

@@ -18,18 +18,16 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-const clientsNeed = `insert into headgate.limits (name, rule) values ('wide', 'fixed-window 2000000000000000/30d'), ('narrow', 'fixed-window 50/30d'), ('middle', 'fixed-window 60/30d')`
+const clientLimits = `insert into headgate.limits (name, rule) values ('wide', 'fixed-window 2000000000000000/30d'), ('narrow', 'fixed-window 50/30d'), ('middle', 'fixed-window 60/30d')`
 
-// TestUntypedParameters prepares each function with parameters without types. There is only one function of
-// each name, so the server finds the types, and no digit is lost.
-func TestUntypedParameters(t *testing.T) {
+// TestUntypedParametersLoseNoDigits prepares calls with parameters without types. Each function name is unique, so the
+// server infers the types, and no digit is lost.
+func TestUntypedParametersLoseNoDigits(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
-	if _, err := conn.Exec(t.Context(), clientsNeed); err != nil {
-		t.Fatal(err)
-	}
-	const texts, text, numerics, numeric, float, interval = "1009", "25", "1231", "1700", "701", "1186"
-	rules, both, keys := []string{"wide", "narrow"}, []string{"narrow", "middle"}, []string{"k", "k"}
+	conn, _ := openSession(t)
+	mustExec(t, conn, clientLimits)
+	const texts, text, numerics, numeric, float, interval = "1009", "25", "1231", "1700", "701", "1186" // OIDs of types
+	rules, smallRules, keys := []string{"wide", "narrow"}, []string{"narrow", "middle"}, []string{"k", "k"}
 	for _, tt := range []struct {
 		call  string
 		types []string
@@ -39,10 +37,10 @@ func TestUntypedParameters(t *testing.T) {
 		{"allowed || ' ' || remaining from headgate.take_all($1, $2, $3)", []string{texts, texts, numerics}, []any{rules, keys, []string{"1000000000000001", "1.5"}}, "true 999999999999999"},
 		{"allowed || ' ' || remaining from headgate.take_all($1, $2, $3)", []string{texts, texts, numerics}, []any{rules, []string{"f", "f"}, []float64{1000000000000001, 1.5}}, "true 999999999999999"},
 		{"allowed || ' ' || remaining from headgate.take_all($1, $2, $3)", []string{texts, texts, numerics}, []any{rules, []string{"i", "i"}, []int64{1000000000000001, 1}}, "true 999999999999999"},
-		{"allowed || ' ' || replayed from headgate.take_all_once($1, $2, $3, $4, $5)", []string{text, texts, texts, numerics, interval}, []any{"i", both, keys, []string{"1", "2.5"}, "1 hour"}, "true false"},
+		{"allowed || ' ' || replayed from headgate.take_all_once($1, $2, $3, $4, $5)", []string{text, texts, texts, numerics, interval}, []any{"i", smallRules, keys, []string{"1", "2.5"}, "1 hour"}, "true false"},
 		{"charged::text from headgate.extend($1, $2, $3, $4, $5)", []string{text, text, text, numeric, interval}, []any{"i", "narrow", "k", "1.5", "1 hour"}, "1.5"},
-		{"allowed || ' ' || charged from headgate.extend_all($1, $2, $3, $4, $5)", []string{text, texts, texts, numerics, interval}, []any{"i", both, keys, []string{"2", "2.5"}, "1 hour"}, "true 2"},
-		{"corrected::text from headgate.settle_all($1, $2, $3, $4)", []string{text, texts, texts, numerics}, []any{"i", both, keys, []string{"0.5", "2.5"}}, "1.5"},
+		{"allowed || ' ' || charged from headgate.extend_all($1, $2, $3, $4, $5)", []string{text, texts, texts, numerics, interval}, []any{"i", smallRules, keys, []string{"2", "2.5"}, "1 hour"}, "true 2"},
+		{"corrected::text from headgate.settle_all($1, $2, $3, $4)", []string{text, texts, texts, numerics}, []any{"i", smallRules, keys, []string{"0.5", "2.5"}}, "1.5"},
 		{"allowed || ' ' || delay from headgate.reserve_all($1, $2, $3, $4, $5, $6)", []string{texts, texts, numerics, interval, text, interval}, []any{rules, keys, []string{"1", "1"}, "30 s", "r", "1 hour"}, "true 00:00:00"},
 		{"accepted::text from headgate.take_up_to($1, $2, $3)", []string{text, text, numeric}, []any{"narrow", "u", "1000"}, "50"},
 		{"remaining::text from headgate.take_float($1, $2, $3)", []string{text, text, float}, []any{"wide", "d", 1000000000000001.0}, "999999999999999"},
@@ -54,7 +52,7 @@ func TestUntypedParameters(t *testing.T) {
 			continue
 		}
 		if got := strings.Fields(strings.Trim(fmt.Sprint(d.ParamOIDs), "[]")); !slices.Equal(got, tt.types) {
-			t.Errorf("%s: the parameters have the types %v, want %v", tt.call, got, tt.types)
+			t.Errorf("%s: got the parameter types %v, want %v", tt.call, got, tt.types)
 		}
 		rows, err := conn.Query(t.Context(), "select "+tt.call, tt.args...)
 		if err != nil {
@@ -62,19 +60,17 @@ func TestUntypedParameters(t *testing.T) {
 			continue
 		}
 		if got, err := pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || len(got) == 0 || got[0] != tt.want {
-			t.Errorf("%s: %q, %v; want %s", tt.call, got, err, tt.want)
+			t.Errorf("%s: got %q, %v; want %s", tt.call, got, err, tt.want)
 		}
 	}
 }
 
-// TestFunctionsFromPythonAndNode calls each function from other languages, with their number types.
+// TestFunctionsFromPythonAndNode calls functions from Python and Node.js with the number types of these languages.
 func TestFunctionsFromPythonAndNode(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	conn, dsn := session(t)
-	if _, err := conn.Exec(t.Context(), clientsNeed); err != nil {
-		t.Fatal(err)
-	}
+	conn, dsn := openSession(t)
+	mustExec(t, conn, clientLimits)
 	dir := t.TempDir()
 	for _, name := range []string{"calls.py", "calls.mjs"} {
 		text, err := os.ReadFile(filepath.Join("testdata/clients", name))

@@ -15,27 +15,29 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
+// TestADecisionThatWaitedReadsTheClockAfterwards runs storetest.RunWaits, with SQL calls of headgate.take.
 func TestADecisionThatWaitedReadsTheClockAfterwards(t *testing.T) {
 	t.Parallel()
-	s, pool := withPool(t)
-	storetest.RunWaits(t, s, holding(s, pool), func(ctx context.Context, notation, key string) error {
+	s, pool := openStoreAndPool(t)
+	storetest.RunWaits(t, s, newHold(s, pool), func(ctx context.Context, notation, key string) error {
 		_, err := pool.Exec(ctx, "select headgate.take($1, $2)", notation, key)
 		return err
 	})
 }
 
+// TestASweepDuringACommit checks that a sweep keeps the entries that an uncommitted charge has counted.
 func TestASweepDuringACommit(t *testing.T) {
 	t.Parallel()
-	s, pool := withPool(t)
-	hold := holding(s, pool)
+	s, pool := openStoreAndPool(t)
+	hold := newHold(s, pool)
 	storetest.RunSweepDuringACommit(t, s, hold)
 	t.Run("through the whole stack", func(t *testing.T) {
 		storetest.RunSweepDuringACommit(t, front.New(s, &front.Config{SweepEvery: -1}), hold)
 	})
 }
 
-// withPool returns a store and a connection pool of its database.
-func withPool(t *testing.T) (*postgres.Store, *pgxpool.Pool) {
+// openStoreAndPool returns a store, and a connection pool of its database.
+func openStoreAndPool(t *testing.T) (*postgres.Store, *pgxpool.Pool) {
 	t.Helper()
 	dsn := migrated.Postgres(t)
 	pool, err := pgxpool.New(t.Context(), dsn+"?pool_max_conns=24")
@@ -46,8 +48,8 @@ func withPool(t *testing.T) (*postgres.Store, *pgxpool.Pool) {
 	return openAt(t, dsn+"?pool_max_conns=16"), pool
 }
 
-// holding returns a Hold that locks rows in transactions of a pool.
-func holding(s *postgres.Store, pool *pgxpool.Pool) storetest.Hold {
+// newHold returns a storetest.Hold that locks rows in transactions of a pool.
+func newHold(s *postgres.Store, pool *pgxpool.Pool) storetest.Hold {
 	return func(t *testing.T, c law.Cell) (store.Store, func() error) {
 		t.Helper()
 		tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
@@ -55,10 +57,7 @@ func holding(s *postgres.Store, pool *pgxpool.Pool) storetest.Hold {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
-		if _, err := tx.Exec(t.Context(), "select from headgate.cells where limit_name = $1 and key = $2 for update", c.Limit,
-			c.Key); err != nil {
-			t.Fatal(err)
-		}
+		mustExec(t, tx, "select from headgate.cells where limit_name = $1 and key = $2 for update", c.Limit, c.Key)
 		return s.InTx(tx), func() error { return tx.Commit(context.Background()) }
 	}
 }

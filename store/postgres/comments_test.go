@@ -8,14 +8,15 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// obvious are columns whose names need no comment.
-const obvious = `version applied_at only_one installed_at number limit_name key at name description updated_at rule written_at
+// uncommentedColumns are columns whose names need no comment.
+const uncommentedColumns = `version applied_at only_one installed_at number limit_name key at name description updated_at rule written_at
 	id window_seconds created_at author reason kind before after role`
 
-// TestVisibleObjectsHaveComments lists what psql shows of schema headgate, and the functions of the articles.
+// TestVisibleObjectsHaveComments checks that each object of schema headgate, and each function of the articles, has a
+// comment for psql, except uncommentedColumns.
 func TestVisibleObjectsHaveComments(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
+	conn, _ := openSession(t)
 	rows, err := conn.Query(t.Context(), `
 		select c.oid::regclass::text, coalesce(obj_description(c.oid, 'pg_class'), '') from pg_class c
 		where c.relnamespace = 'headgate'::regnamespace and c.relkind in ('r', 'v')
@@ -34,16 +35,16 @@ func TestVisibleObjectsHaveComments(t *testing.T) {
 		t.Fatal(err)
 	}
 	var name, comment string
-	seen := 0
+	objects := 0
 	if _, err := pgx.ForEachRow(rows, []any{&name, &comment}, func() error {
-		seen++
+		objects++
 		_, column, _ := strings.Cut(name, ".")
-		plain := strings.Count(name, ".") == 1 && slices.Contains(strings.Fields(obvious), column)
-		if len(comment) < 10 && !plain {
-			t.Errorf("%s has the comment %q", name, comment)
+		needsNone := strings.Count(name, ".") == 1 && slices.Contains(strings.Fields(uncommentedColumns), column)
+		if len(comment) < 10 && !needsNone {
+			t.Errorf("%s: got the comment %q, want at least 10 characters", name, comment)
 		}
 		return nil
-	}); err != nil || seen < 100 {
-		t.Errorf("%d things were seen, %v", seen, err)
+	}); err != nil || objects < 100 {
+		t.Errorf("got %d objects, %v; want at least 100", objects, err)
 	}
 }

@@ -20,14 +20,14 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// TestCommitsThatTheStandbyHasNotConfirmedAreUnknown stops the synchronous standby
-// and cancels the wait for it: the server then reports success, with a warning.
-func TestCommitsThatTheStandbyHasNotConfirmedAreUnknown(t *testing.T) {
+// TestUnconfirmedCommitIsErrUnknownOutcome stops the synchronous standby and cancels the wait for it. The server then
+// reports success with a warning, and each charge must return store.ErrUnknownOutcome.
+func TestUnconfirmedCommitIsErrUnknownOutcome(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	pair := dbtest.StartPostgresPair(t)
 	dsn := pair.Primary().DSN
-	direct, admin := openAt(t, dsn), connect(t, dsn)
+	primaryStore, admin := openAt(t, dsn), connect(t, dsn)
 	cfg, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		t.Fatal(err)
@@ -38,23 +38,23 @@ func TestCommitsThatTheStandbyHasNotConfirmedAreUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	pooled, err := postgres.Open(t.Context(), dbtest.PgBouncer(t, dsn)+"?pooler=transaction", nil)
+	pgbouncerStore, err := postgres.Open(t.Context(), dbtest.PgBouncer(t, dsn)+"?pooler=transaction", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { pooled.Close() })
+	t.Cleanup(func() { pgbouncerStore.Close() })
 	limit := headgate.MustParse("fixed-window 50/30d")
 	stores := map[string]store.Store{
-		"driver": direct, "over the caller's pool": postgres.New(pool, nil), "through pgbouncer": pooled,
-		"behind the wrappers": front.New(direct, &front.Config{
+		"Open": primaryStore, "New with a pool": postgres.New(pool, nil), "pgbouncer": pgbouncerStore,
+		"wrappers": front.New(primaryStore, &front.Config{
 			SweepEvery: -1, Guard: &front.GuardConfig{Deadline: time.Minute}, // a busy machine may take long
 		}),
 	}
-	type question struct {
-		name string
-		ask  func() error
+	type charger struct {
+		name   string
+		charge func() error
 	}
-	var questions []question
+	var chargers []charger
 	for name, s := range stores {
 		l := headgate.New(s, nil)
 		allow := func() error {
@@ -64,47 +64,43 @@ func TestCommitsThatTheStandbyHasNotConfirmedAreUnknown(t *testing.T) {
 			}
 			return err
 		}
-		if err := allow(); err != nil { // the standby is connected
+		if err := allow(); err != nil { // the standby is still connected
 			t.Fatalf("%s: %v", name, err)
 		}
-		questions = append(questions, question{name, allow})
+		chargers = append(chargers, charger{name, allow})
 	}
-	plain := func(id string) func() error {
+	batch := func(id string) func() error {
 		return func() error {
 			ops := make([]law.Op, 2)
 			for i := range ops {
-				ops[i] = request(id, 3_600_000_000)
+				ops[i] = newTake(id, 3_600_000_000)
 				ops[i].Cell.Key, ops[i].Group = fmt.Sprint(i), uint32(i)
 			}
-			return direct.Apply(context.Background(), ops, make([]law.Outcome, len(ops)))
+			return primaryStore.Apply(context.Background(), ops, make([]law.Outcome, len(ops)))
 		}
 	}
-	questions = append(questions, question{"plain charges", plain("")}, question{"charges by id", plain("id")})
+	chargers = append(chargers, charger{"a batch", batch("")}, charger{"a batch with an id", batch("id")})
 	pair.Standby().Stop()
-	for _, q := range questions {
-		for _, end := range []string{"pg_cancel_backend", "pg_terminate_backend"} {
-			if err := interrupted(t, admin, end, q.ask); !errors.Is(err, store.ErrUnknownOutcome) {
-				t.Errorf("%s, %s: %v", q.name, end, err)
+	for _, c := range chargers {
+		for _, function := range []string{"pg_cancel_backend", "pg_terminate_backend"} {
+			if err := interruptSyncRep(t, admin, function, c.charge); !errors.Is(err, store.ErrUnknownOutcome) {
+				t.Errorf("%s, %s: got %v, want ErrUnknownOutcome", c.name, function, err)
 			}
 		}
 	}
-	d, err := limiter(direct).Check(t.Context(), headgate.Charge{Limit: limit, Key: "driver"})
-	if err != nil || d.Remaining != 46 {
-		t.Errorf("%d are left, %v; the primary itself has committed 3 of 50, and the check is the fourth",
-			d.Remaining, err)
+	d, err := newLimiter(primaryStore).Check(t.Context(), headgate.Charge{Limit: limit, Key: "Open"})
+	if err != nil || d.Remaining != 46 { // 50 less 3 charges, which the primary has committed, and the one of the check
+		t.Errorf("got %d remaining, %v; want 46", d.Remaining, err)
 	}
 }
 
-// interrupted calls ask, and ends its wait for the standby by the function named end.
-func interrupted(t *testing.T, admin *pgx.Conn, end string, ask func() error) error {
+// interruptSyncRep calls charge, and ends its wait for the standby by a function of the server.
+func interruptSyncRep(t *testing.T, admin *pgx.Conn, function string, charge func() error) error {
 	t.Helper()
 	done := make(chan error, 1)
-	go func() { done <- ask() }()
+	go func() { done <- charge() }()
 	await.Until(t, "the end of a call", func() bool {
-		if _, err := admin.Exec(t.Context(),
-			"select "+end+"(pid) from pg_stat_activity where wait_event = 'SyncRep'"); err != nil {
-			t.Fatal(err)
-		}
+		mustExec(t, admin, "select "+function+"(pid) from pg_stat_activity where wait_event = 'SyncRep'")
 		return len(done) > 0
 	})
 	return <-done

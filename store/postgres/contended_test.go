@@ -15,41 +15,39 @@ import (
 	"github.com/headgate/headgate/internal/testing/migrated"
 )
 
-// takeSums charges some keys once each by headgate_internal.take_sums, and returns which are granted.
-func takeSums(conn *pgx.Conn, names []string, capacity int64) (fast []int, err error) {
+// takeSums charges keys once each by headgate_internal.take_sums, and returns the indexes of the granted keys.
+func takeSums(conn *pgx.Conn, names []string, capacity int64) (granted []int, err error) {
 	var res []int64
 	err = conn.QueryRow(context.Background(), `select array(select unnest(headgate_internal.take_sums_1($1, '{1}', '{l}', '{0}', '{1000}', $2,
 		'{3600000000}', '{1}', '{1000}', 0)))`, names, []int64{capacity}).Scan(&res)
-	for k := range len(res) / 5 {
-		if k > 0 && int64(k) <= res[1] {
-			fast = append(fast, int(res[5*k])-1)
+	for row := range len(res) / 5 { // row 0 has the number of granted keys, in its second column
+		if row > 0 && int64(row) <= res[1] {
+			granted = append(granted, int(res[5*row])-1)
 		}
 	}
-	return fast, err
+	return granted, err
 }
 
-// TestContendedBatchesAdmitWhatTheyMay charges overlapping keys by several sessions at once. Each key admits
-// exactly its capacity, by take_sums alone, and no sessions deadlock, also when keys have no room.
-func TestContendedBatchesAdmitWhatTheyMay(t *testing.T) {
+// TestContendedBatchesAdmitExactlyTheCapacity charges overlapping keys by take_sums in eight sessions. Each key must
+// admit exactly its capacity, and no sessions may deadlock, also when keys are at their capacity.
+func TestContendedBatchesAdmitExactlyTheCapacity(t *testing.T) {
 	t.Parallel()
-	const sessions, keys, size, capacity = 8, 120, 60, 150
+	const sessions, keys, batchSize, capacity = 8, 120, 60, 150
 	dsn := migrated.Postgres(t)
 	setup := connect(t, dsn)
-	if _, err := setup.Exec(t.Context(), `insert into headgate.cells (limit_name, key, law, unit, step)
-		select 'l', 'k' || n, 1, 1000, 3600000000 from generate_series(100, 99 + $1::int) n`, keys); err != nil {
-		t.Fatal(err)
-	}
+	mustExec(t, setup, `insert into headgate.cells (limit_name, key, law, unit, step)
+		select 'l', 'k' || n, 1, 1000, 3600000000 from generate_series(100, 99 + $1::int) n`, keys)
 	var admitted [keys]atomic.Int64
-	session := func(conn *pgx.Conn) {
-		for range 2 * capacity * keys / size / sessions {
-			of := rand.Perm(keys)[:size]
-			slices.Sort(of)
-			names := make([]string, size)
-			for i, k := range of {
+	chargeRandomKeys := func(conn *pgx.Conn) {
+		for range 2 * capacity * keys / batchSize / sessions { // twice as many charges as all keys can admit
+			batch := rand.Perm(keys)[:batchSize]
+			slices.Sort(batch)
+			names := make([]string, batchSize)
+			for i, k := range batch {
 				names[i] = fmt.Sprint("k", 100+k)
 			}
 			granted, err := takeSums(conn, names, capacity*1000)       // nothing drains within the test
-			for err != nil && strings.Contains(err.Error(), "55P03") { // the machine is slow
+			for err != nil && strings.Contains(err.Error(), "55P03") { // a lock timeout: the machine is slow
 				granted, err = takeSums(conn, names, capacity*1000)
 			}
 			if err != nil {
@@ -57,14 +55,14 @@ func TestContendedBatchesAdmitWhatTheyMay(t *testing.T) {
 				return
 			}
 			for _, i := range granted {
-				admitted[of[i]].Add(1)
+				admitted[batch[i]].Add(1)
 			}
 		}
 	}
 	var wg sync.WaitGroup
 	for range sessions {
 		conn := connect(t, dsn)
-		wg.Go(func() { session(conn) })
+		wg.Go(func() { chargeRandomKeys(conn) })
 	}
 	wg.Wait()
 	for k := range admitted {

@@ -9,11 +9,12 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-func TestAnswersThatGetLostAreAskedForAgainByTheirID(t *testing.T) {
+// TestLostAnswersAreRetriedByID loses answers between store and server: a retry with the same ID must not charge again.
+func TestLostAnswersAreRetriedByID(t *testing.T) {
 	dsn := migrated.Postgres(t)
-	before, rest, _ := strings.Cut(dsn, "@")
-	host, path, _ := strings.Cut(rest, "/")
-	p := dbtest.Swallow(t, host)
+	userPart, hostPart, _ := strings.Cut(dsn, "@")
+	host, path, _ := strings.Cut(hostPart, "/")
+	proxy := dbtest.Swallow(t, host)
 	direct := openAt(t, dsn)
-	storetest.CutOff(t, direct, openAt(t, before+"@"+p.Addr+"/"+path), p.Lose)
+	storetest.CutOff(t, direct, openAt(t, userPart+"@"+proxy.Addr+"/"+path), proxy.Lose)
 }

@@ -45,7 +45,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	return f, nil
 }
 
-// settings reads settings of the server, with the values that this session has.
+// settings reads settings of this session by their names.
 func (s *Store) settings(ctx context.Context, names ...string) (map[string]string, error) {
 	rows, err := s.db.Query(ctx, "select name, setting from pg_catalog.pg_settings where name = any($1)", names)
 	if err != nil {
@@ -61,21 +61,22 @@ func (s *Store) settings(ctx context.Context, names ...string) (map[string]strin
 func (s *Store) examineServer(ctx context.Context, f *store.Findings) error {
 	var version string
 	var number int
-	var standby bool
+	var isStandby bool
 	err := s.db.QueryRow(ctx, `select version(), current_setting('server_version_num')::int, pg_is_in_recovery()`).
-		Scan(&version, &number, &standby)
+		Scan(&version, &number, &isStandby)
 	if err != nil {
 		return err
 	}
 	name, _, _ := strings.Cut(version, " on ")
 	f.Expect(number >= oldestVersion, "version", name, store.Wrong, name,
 		"use PostgreSQL 13 or later: older ones are not tested")
-	f.Expect(!standby, "primary", "this server takes writes", store.Wrong,
+	f.Expect(!isStandby, "primary", "this server takes writes", store.Wrong,
 		"this server is a standby, which takes no writes",
 		"name the primary in the URL, or all hosts and target_session_attrs=primary")
 	return nil
 }
 
+// examineClock compares the clock of the server with the clock of this process.
 func (s *Store) examineClock(ctx context.Context, f *store.Findings) error {
 	return f.Clock("the clock of the server", func() (us int64, err error) {
 		err = s.db.QueryRow(ctx, "select (extract(epoch from clock_timestamp()) * 1000000)::bigint").Scan(&us)
@@ -123,8 +124,8 @@ func (s *Store) examineSessions(ctx context.Context, f *store.Findings) error {
 	return s.examineSessionsIdle(ctx, f, time.Minute)
 }
 
-// examineSessionsIdle reports a transaction that has been idle for longer than idle. Tests pass a short time.
-func (s *Store) examineSessionsIdle(ctx context.Context, f *store.Findings, idle time.Duration) error {
+// examineSessionsIdle examines sessions, and reports a transaction that is idle for longer than maxIdle.
+func (s *Store) examineSessionsIdle(ctx context.Context, f *store.Findings, maxIdle time.Duration) error {
 	settings, err := s.settings(ctx, "default_transaction_isolation", "idle_in_transaction_session_timeout",
 		"max_connections")
 	if err != nil {
@@ -139,7 +140,7 @@ func (s *Store) examineSessionsIdle(ctx context.Context, f *store.Findings, idle
 	err = s.db.QueryRow(ctx, `select pid, date_trunc('second', now() - xact_start)::text from pg_catalog.pg_stat_activity
 		where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'
 		and state like 'idle in transaction%' and xact_start < now() - make_interval(secs => $1)
-		order by xact_start limit 1`, idle.Seconds()).
+		order by xact_start limit 1`, maxIdle.Seconds()).
 		Scan(&pid, &since)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -161,8 +162,8 @@ func (s *Store) examineSessionsIdle(ctx context.Context, f *store.Findings, idle
 	if err != nil {
 		return err
 	}
-	found := fmt.Sprintf("%d of %d are in use", connections, maxConnections)
-	f.Expect(connections*10 <= maxConnections*9, "connections", found, store.Wrong, found,
+	usage := fmt.Sprintf("%d of %d are in use", connections, maxConnections)
+	f.Expect(connections*10 <= maxConnections*9, "connections", usage, store.Wrong, usage,
 		"raise max_connections, or put a pooler before the database")
 	return nil
 }
@@ -187,7 +188,7 @@ func (s *Store) examineSchema(ctx context.Context, f *store.Findings) error {
 		if _, err := tx.Exec(ctx, "set local search_path = "+safePath); err != nil { // as in Migrate
 			return err
 		}
-		return tx.QueryRow(ctx, "select "+digestOf+" from headgate.installed i").Scan(&digest)
+		return tx.QueryRow(ctx, "select "+digestExpr+" from headgate.installed i").Scan(&digest)
 	})
 	if err != nil {
 		return err
@@ -236,11 +237,11 @@ func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
 	if err != nil {
 		return err
 	}
-	var off bool
+	var isOff bool
 	var kind string
 	err = s.db.QueryRow(ctx, `select coalesce('autovacuum_enabled=false' = any(c.reloptions)
 		or 'autovacuum_enabled=off' = any(c.reloptions), false), c.relpersistence::text
-		from pg_catalog.pg_class c where c.oid = 'headgate.cells'::regclass`).Scan(&off, &kind)
+		from pg_catalog.pg_class c where c.oid = 'headgate.cells'::regclass`).Scan(&isOff, &kind)
 	if err != nil {
 		return err
 	}
@@ -248,7 +249,7 @@ func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
 	case settings["autovacuum"] == "off" || settings["track_counts"] == "off":
 		f.Add(store.Wrong, "vacuum", "autovacuum is off: tables grow with each decision",
 			"alter system set autovacuum = on; alter system set track_counts = on; select pg_reload_conf()")
-	case off:
+	case isOff:
 		f.Add(store.Wrong, "vacuum", "autovacuum is off for headgate.cells: it grows with each decision",
 			"alter table headgate.cells reset (autovacuum_enabled)")
 	default:
@@ -258,19 +259,19 @@ func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
 		f.Add(store.Wrong, "durability", "headgate.cells is unlogged: a crash of the server forgets every charge",
 			"alter table headgate.cells set logged")
 	}
-	var live, dead, updates, hot int64
+	var liveRows, deadRows, updates, hotUpdates int64
 	err = s.db.QueryRow(ctx, `select n_live_tup, n_dead_tup, n_tup_upd, n_tup_hot_upd from pg_catalog.pg_stat_all_tables
-		where relid = 'headgate.cells'::regclass`).Scan(&live, &dead, &updates, &hot)
+		where relid = 'headgate.cells'::regclass`).Scan(&liveRows, &deadRows, &updates, &hotUpdates)
 	if err != nil {
 		return err
 	}
-	f.Expect(dead <= bloatRows || dead <= bloatRatio*live, "bloat",
-		fmt.Sprintf("headgate.cells has about %d rows and %d dead ones", live, dead), store.Wrong,
-		fmt.Sprintf("headgate.cells has %d dead rows beside %d", dead, live),
+	f.Expect(deadRows <= bloatRows || deadRows <= bloatRatio*liveRows, "bloat",
+		fmt.Sprintf("headgate.cells has about %d rows and %d dead ones", liveRows, deadRows), store.Wrong,
+		fmt.Sprintf("headgate.cells has %d dead rows beside %d", deadRows, liveRows),
 		"vacuum headgate.cells; see transactions above, and pg_replication_slots, for what keeps them")
-	if updates > bloatRows && hot*10 < updates*8 {
+	if updates > bloatRows && hotUpdates*10 < updates*8 {
 		f.Add(store.Note, "updates", fmt.Sprintf("only %d of 100 updates of headgate.cells stay in their page",
-			hot*100/updates),
+			hotUpdates*100/updates),
 			"end long transactions; alter table headgate.cells set (fillfactor = 66) and vacuum full it in a "+
 				"quiet hour")
 	}
@@ -279,12 +280,12 @@ func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
 	if err != nil {
 		return err
 	}
-	extra, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	extraIndexes, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return err
 	}
-	names := strings.Join(extra, ", ")
-	f.Expect(len(extra) == 0, "indexes", "headgate.cells has its primary key alone", store.Wrong,
+	names := strings.Join(extraIndexes, ", ")
+	f.Expect(len(extraIndexes) == 0, "indexes", "headgate.cells has its primary key alone", store.Wrong,
 		"headgate.cells has more indexes than its primary key, or one that is invalid: "+names+
 			". Each decision writes to all of them", "drop index "+names)
 	return nil
@@ -309,27 +310,27 @@ func (s *Store) examinePlan(ctx context.Context, f *store.Findings) error {
 	if err != nil {
 		return err
 	}
-	first, _, _ := strings.Cut(plan, "\n")
+	firstLine, _, _ := strings.Cut(plan, "\n")
 	f.Expect(strings.Contains(plan, "Index Cond"), "plan", "a cell is found by its primary key", store.Wrong,
-		"a cell is not found by its primary key: "+first,
+		"a cell is not found by its primary key: "+firstLine,
 		"reindex table headgate.cells, and reset enable_indexscan and enable_bitmapscan for this role")
 	return nil
 }
 
 // examineSweeper reports dead cells that no sweep has removed, and limits with many keys.
 func (s *Store) examineSweeper(ctx context.Context, f *store.Findings) error {
-	var dead int
+	var deadCells int
 	err := s.db.QueryRow(ctx, `select count(*) from (select from headgate.cells c,
 		(select ((extract(epoch from clock_timestamp()) - 600) * 1000000)::bigint as past) t
 		where c.empty_at <= t.past and c.blocked_until <= t.past and c.ids_until <= t.past
 		and not exists (
 			select from headgate.entries e where e.limit_name = c.limit_name and e.key = c.key)
 		limit $1) x`, // the condition of headgate.sweep_from
-		store.MostUnswept+1).Scan(&dead)
+		store.MostUnswept+1).Scan(&deadCells)
 	if err != nil {
 		return err
 	}
-	f.Sweeper(dead)
+	f.Sweeper(deadCells)
 	counts, err := s.countKeys(ctx)
 	if err == nil {
 		f.Keys(counts)

@@ -16,11 +16,11 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// fault is something that may be wrong with a server. Its statements are separated by ;;.
+// fault is a misconfiguration, and the finding that Examine must return for it.
 type fault struct {
 	severity      store.Severity
 	check, remedy string
-	plant, mend   string
+	plant, undo   string // statements, separated by ;;
 }
 
 var faults = []fault{
@@ -52,7 +52,7 @@ var faults = []fault{
 		"delete from headgate.cells where limit_name = 'dead'",
 	},
 	{
-		// A sweep does not remove these cells: they remember ids, or keep entries.
+		// A sweep keeps these cells, since they have receipts of ids, or entries.
 		store.Fine, "sweeper", "", `insert into headgate.cells (limit_name, key, law, unit, step, empty_at, ids_until)
 			select 'ids', i::text, 1, 1, 1, 1, 9007199254740991 from generate_series(1, 10001) i;;
 			insert into headgate.cells (limit_name, key, law, unit, step, empty_at)
@@ -92,7 +92,7 @@ var faults = []fault{
 	},
 }
 
-// TestDoctor makes one thing after another wrong with a server of its own.
+// TestDoctor plants one fault after another in a server of its own, and checks that Examine finds each.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	server, err := (&dbtest.Config{Args: []string{"-c", "fsync=on", "-c", "max_connections=60"}}).Postgres(t.Context())
@@ -100,7 +100,7 @@ func TestDoctor(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Stop)
-	open := func(user string, options ...string) *postgres.Store {
+	openAs := func(user string, options ...string) *postgres.Store {
 		u, err := url.Parse(server.DSN)
 		if err != nil {
 			t.Fatal(err)
@@ -116,7 +116,7 @@ func TestDoctor(t *testing.T) {
 		t.Cleanup(func() { s.Close() })
 		return s
 	}
-	s := open("")
+	s := openAs("")
 	storetest.Finds(t, s, store.Wrong, "schema", "run headgate migrate")
 	if _, err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
@@ -133,52 +133,50 @@ func TestDoctor(t *testing.T) {
 	storetest.FindsNothing(t, s)
 	storetest.Finds(t, s, store.Note, "timeouts", "idle_in_transaction_session_timeout = '1min'")
 	storetest.Finds(t, s, store.Note, "rights", "an ordinary role") // dbtest's user is a superuser
-	forgotten := connect(t, server.DSN)
-	if _, err := forgotten.Exec(t.Context(), "begin"); err != nil {
-		t.Fatal(err)
-	}
+	idleSession := connect(t, server.DSN)
+	mustExec(t, idleSession, "begin")
 	storetest.Finds(t, s, store.Fine, "transactions", "")
-	for _, p := range faults {
-		exec(p.plant)
-		waitForFinding(t, s, conn, &p)
-		if p.mend != "" {
-			exec(p.mend)
+	for _, f := range faults {
+		exec(f.plant)
+		waitForFinding(t, s, conn, &f)
+		if f.undo != "" {
+			exec(f.undo)
 		}
 	}
-	wrong := open("", "synchronous_commit=off", "default_transaction_isolation=serializable")
-	storetest.Finds(t, wrong, store.Wrong, "durability", "synchronous_commit = on")
-	storetest.Finds(t, wrong, store.Note, "isolation", "read committed")
+	unsafeStore := openAs("", "synchronous_commit=off", "default_transaction_isolation=serializable")
+	storetest.Finds(t, unsafeStore, store.Wrong, "durability", "synchronous_commit = on")
+	storetest.Finds(t, unsafeStore, store.Note, "isolation", "read committed")
 	exec("create role nobody login;; create role half login;; grant usage on schema headgate to half;; " +
 		"grant select on all tables in schema headgate to half")
 	for _, user := range []string{"nobody", "half"} {
-		storetest.Finds(t, open(user), store.Wrong, "rights", "as the owner")
+		storetest.Finds(t, openAs(user), store.Wrong, "rights", "as the owner")
 	}
-	for range 52 { // 3 of 60 connections are reserved for superusers
+	for range 52 { // 60 less 3 that are reserved for superusers, and some that are open already
 		connect(t, server.DSN)
 	}
 	storetest.Finds(t, s, store.Wrong, "connections", "raise max_connections")
-	found, err := postgres.ExamineSessions(t.Context(), s, time.Microsecond)
-	if err != nil || !slices.ContainsFunc(found, func(f store.Finding) bool {
+	findings, err := postgres.ExamineSessions(t.Context(), s, time.Microsecond)
+	if err != nil || !slices.ContainsFunc(findings, func(f store.Finding) bool {
 		return f.Severity == store.Wrong && f.Check == "transactions" && strings.Contains(f.Remedy, "pg_terminate_backend")
 	}) {
-		t.Errorf("a transaction that is idle: %v, %+v", err, found)
+		t.Errorf("an idle transaction: got %+v, %v; want a finding with pg_terminate_backend", findings, err)
 	}
 }
 
-// waitForFinding waits until a store finds a fault that a connection has made. A session reads new settings a
-// moment later. Statistics come later too, before PostgreSQL 15 only with a later statement of the connection.
-func waitForFinding(t *testing.T, s *postgres.Store, by *pgx.Conn, p *fault) {
+// waitForFinding waits until Examine finds a fault that conn has planted. Sessions read new settings after a moment.
+// Statistics are delayed too, before PostgreSQL 15 until a later statement of conn.
+func waitForFinding(t *testing.T, s *postgres.Store, conn *pgx.Conn, want *fault) {
 	t.Helper()
-	await.Until(t, p.check+": "+p.remedy, func() bool {
-		if err := by.Ping(t.Context()); err != nil {
+	await.Until(t, want.check+": "+want.remedy, func() bool {
+		if err := conn.Ping(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		found, err := s.Examine(t.Context())
+		findings, err := s.Examine(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return slices.ContainsFunc(found, func(f store.Finding) bool {
-			return f.Severity == p.severity && f.Check == p.check && strings.Contains(f.Remedy, p.remedy)
+		return slices.ContainsFunc(findings, func(f store.Finding) bool {
+			return f.Severity == want.severity && f.Check == want.check && strings.Contains(f.Remedy, want.remedy)
 		})
 	})
 }

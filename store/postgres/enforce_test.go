@@ -9,57 +9,55 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// refusal is the detail of a refusal of headgate.enforce.
-type refusal struct {
+// refusalDetail is the JSON in the detail of the error that headgate.enforce raises.
+type refusalDetail struct {
 	Limit      string
 	Remaining  int64
 	RetryAfter *float64 `json:"retry_after"`
 }
 
+// enforceError returns the error that the server reports for a statement. It fails the test if there is none.
 func enforceError(t *testing.T, conn *pgx.Conn, sql string) *pgconn.PgError {
 	t.Helper()
 	_, err := conn.Exec(t.Context(), sql)
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
-		t.Fatalf("%s: %v, want an error of the server's", sql, err)
+		t.Fatalf("%s: got %v, want an error of the server", sql, err)
 	}
 	return pg
 }
 
-// TestEnforceRaises checks the error of a refusal, for people and for PostgREST.
-func TestEnforceRaises(t *testing.T) {
+// TestEnforceRaisesRefusals checks the errors of refusals, in psql and in PostgREST.
+func TestEnforceRaisesRefusals(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
-	if _, err := conn.Exec(t.Context(), `insert into headgate.limits (name, rule) values ('api', 'token-bucket 2/1h')`); err != nil {
-		t.Fatal(err)
-	}
+	conn, _ := openSession(t)
+	mustExec(t, conn, `insert into headgate.limits (name, rule) values ('api', 'token-bucket 2/1h')`)
 	for range 2 {
-		if got := textOf(t, conn, `select allowed, retry_after from headgate.enforce('api', 'bob')`); got != "t 00:00:00" {
-			t.Fatal(got)
+		if got := queryText(t, conn, `select allowed, retry_after from headgate.enforce('api', 'bob')`); got != "t 00:00:00" {
+			t.Fatalf("enforce: got %s, want t 00:00:00", got)
 		}
 	}
 	const hint = "The cost is more than can ever pass at once."
 	for _, tt := range []struct {
-		sql          string
-		least, never bool
+		sql                 string
+		hasDelay, neverFits bool
 	}{{`select headgate.enforce('api', 'bob')`, true, false}, {`select headgate.enforce('api', 'bob', 3)`, false, true}} {
 		pg := enforceError(t, conn, tt.sql)
-		var r refusal
-		if err := json.Unmarshal([]byte(pg.Detail), &r); err != nil || pg.Code != "PT429" || r.Limit != "api" ||
-			(r.RetryAfter == nil) != tt.never || tt.least && (*r.RetryAfter < 1000 || *r.RetryAfter > 1800) ||
-			(pg.Hint == hint) != tt.never {
-			t.Errorf("%s: %+v, %v", tt.sql, pg, err)
+		var detail refusalDetail
+		err := json.Unmarshal([]byte(pg.Detail), &detail)
+		if err != nil || pg.Code != "PT429" || detail.Limit != "api" ||
+			(detail.RetryAfter == nil) != tt.neverFits || (pg.Hint == hint) != tt.neverFits ||
+			tt.hasDelay && (*detail.RetryAfter < 1000 || *detail.RetryAfter > 1800) { // half an hour, or less
+			t.Errorf("%s: got %+v, %v; want PT429", tt.sql, pg, err)
 		}
 	}
-	if got := textOf(t, conn, `select remaining, level from headgate.take_up_to('api', 'bob', 2)`); got[:2] != "0 " {
-		t.Errorf("a refusal has charged: %s", got)
+	if got := queryText(t, conn, `select remaining, level from headgate.take_up_to('api', 'bob', 2)`); got[:2] != "0 " {
+		t.Errorf("take_up_to after refusals: got %s, want 0 remaining", got)
 	}
 
-	// PostgREST puts the request into settings of the transaction.
-	if _, err := conn.Exec(t.Context(), `select set_config('request.method', 'POST', false)`); err != nil {
-		t.Fatal(err)
-	}
-	for sql, never := range map[string]bool{`select headgate.enforce('api', 'bob')`: false, `select headgate.enforce('api', 'bob', 3)`: true} {
+	// With PostgREST's setting of the request, enforce raises an error in the format of PostgREST.
+	mustExec(t, conn, `select set_config('request.method', 'POST', false)`)
+	for sql, neverFits := range map[string]bool{`select headgate.enforce('api', 'bob')`: false, `select headgate.enforce('api', 'bob', 3)`: true} {
 		pg := enforceError(t, conn, sql)
 		var message struct{ Code, Message, Details, Hint string }
 		var detail struct {
@@ -68,24 +66,22 @@ func TestEnforceRaises(t *testing.T) {
 		}
 		err := errors.Join(json.Unmarshal([]byte(pg.Message), &message), json.Unmarshal([]byte(pg.Detail), &detail))
 		if err != nil || pg.Code != "PGRST" || message.Code != "PT429" || message.Message == "" ||
-			detail.Status != 429 ||
-			(detail.Headers["Retry-After"] == "") != never || len(detail.Headers["Retry-After"]) > 4 || (message.Hint == hint) != never {
-			t.Errorf("%s: %+v, %v", sql, pg, err)
+			detail.Status != 429 || (detail.Headers["Retry-After"] == "") != neverFits || len(detail.Headers["Retry-After"]) > 4 ||
+			(message.Hint == hint) != neverFits {
+			t.Errorf("%s: got %+v, %v; want PGRST with status 429", sql, pg, err)
 		}
 	}
 }
 
-// TestEnforceUndoesNoBlock calls enforce with limits that write something at a refusal. That is an error, also
-// for a key that has such a limit by an override, and nothing is charged.
-func TestEnforceUndoesNoBlock(t *testing.T) {
+// TestEnforceRejectsLimitsThatWriteAtARefusal checks that enforce fails for limits with a block or a history, also by
+// an override: its error would roll back the block or the entry. Nothing must be charged.
+func TestEnforceRejectsLimitsThatWriteAtARefusal(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
-	if _, err := conn.Exec(t.Context(), `insert into headgate.limits (name, rule) values ('api', 'fixed-window 2/30d'), ('blocking', 'fixed-window 2/30d block 1h'),
+	conn, _ := openSession(t)
+	mustExec(t, conn, `insert into headgate.limits (name, rule) values ('api', 'fixed-window 2/30d'), ('blocking', 'fixed-window 2/30d block 1h'),
 			('listed', 'sliding-log 2/1h history 1d'), ('zoned', 'sliding-log 2/1h');
 		insert into headgate.catalog (kind, name, key, text, until) values ('override', 'api', 'watched', 'fixed-window 2/30d block 1h', 0),
-			('override', 'blocking', 'free', 'fixed-window 2/30d', 0)`); err != nil {
-		t.Fatal(err)
-	}
+			('override', 'blocking', 'free', 'fixed-window 2/30d', 0)`)
 	for sql, want := range map[string]string{
 		`select headgate.enforce('blocking', 'bob')`:            "0A000",
 		`select headgate.enforce('listed', 'bob')`:              "0A000",
@@ -99,17 +95,15 @@ func TestEnforceUndoesNoBlock(t *testing.T) {
 	} {
 		_, err := conn.Exec(t.Context(), sql)
 		if got := sqlstateOf(t, err); got != want {
-			t.Errorf("%s: %s %v, want %s", sql, got, err, want)
+			t.Errorf("%s: got SQLSTATE %q, %v; want %q", sql, got, err, want)
 		}
 	}
-	if got := textOf(t, conn, `select count(*) from headgate.cells where limit_name = 'listed' or key = 'watched'`); got != "0" {
-		t.Errorf("%s cells were charged", got)
+	if got := queryText(t, conn, `select count(*) from headgate.cells where limit_name = 'listed' or key = 'watched'`); got != "0" {
+		t.Errorf("got %s cells of rejected calls, want 0", got)
 	}
-	// A GET of PostgREST is read-only: it has to be charged elsewhere.
-	if _, err := conn.Exec(t.Context(), `begin read only`); err != nil {
-		t.Fatal(err)
-	}
+	// PostgREST serves a GET in a read-only transaction, in which enforce fails.
+	mustExec(t, conn, `begin read only`)
 	if pg := enforceError(t, conn, `select headgate.enforce('api', 'bob')`); pg.Code != "25006" {
-		t.Errorf("in a transaction that only reads: %v", pg)
+		t.Errorf("a read-only transaction: got %v, want SQLSTATE 25006", pg)
 	}
 }

@@ -70,11 +70,11 @@ func class(err error) error {
 	}
 	var unsent *notSentError
 	var connect *pgconn.ConnectError
-	before := errors.As(err, &unsent) || errors.As(err, &connect) || pgconn.SafeToRetry(err)
+	isUnsent := errors.As(err, &unsent) || errors.As(err, &connect) || pgconn.SafeToRetry(err)
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) {
 		c := stateClass(pg)
-		if before && !errors.Is(c, store.ErrSetup) {
+		if isUnsent && !errors.Is(c, store.ErrSetup) {
 			return store.ErrUnavailable
 		}
 		return c
@@ -82,7 +82,7 @@ func class(err error) error {
 	switch {
 	case tlsconf.Failed(err), connect != nil && strings.Contains(err.Error(), "server refused TLS connection"):
 		return store.ErrSetup
-	case before:
+	case isUnsent:
 		return store.ErrUnavailable
 	}
 	// The statement was sent, and no readable answer came back.
@@ -91,7 +91,7 @@ func class(err error) error {
 
 // stateClass returns the class of an error that a server has reported.
 func stateClass(pg *pgconn.PgError) error {
-	says := func(texts ...string) bool {
+	hasText := func(texts ...string) bool {
 		for _, text := range texts {
 			if strings.Contains(pg.Message, text) {
 				return true
@@ -105,9 +105,9 @@ func stateClass(pg *pgconn.PgError) error {
 	case c != nil:
 		return c
 	// YugabyteDB's codes vary between versions, and its commit can time out.
-	case says("Restart read", "kAborted", "aborted by a conflict", "All transparent retries exhausted"):
+	case hasText("Restart read", "kAborted", "aborted by a conflict", "All transparent retries exhausted"):
 		return store.ErrConflict
-	case pg.Code[:2] == "XX" && says("Timed out", "timed out", "Network error", "Service unavailable"):
+	case pg.Code[:2] == "XX" && hasText("Timed out", "timed out", "Network error", "Service unavailable"):
 		return store.ErrUnknownOutcome
 	}
 	if c := prefixClasses[pg.Code[:2]]; c != nil {
@@ -118,16 +118,16 @@ func stateClass(pg *pgconn.PgError) error {
 
 // classify wraps an error with its class and the operation that failed. The text
 // never contains a password.
-func classify(doing string, err error) error { return wrapError(doing, class(err), err) }
+func classify(operation string, err error) error { return wrapError(operation, class(err), err) }
 
 // classifyRead classifies an error of a read. The outcome of a read is never unknown: if its
 // answer is lost, the store is unavailable.
-func classifyRead(doing string, err error) error {
+func classifyRead(operation string, err error) error {
 	c := class(err)
 	if errors.Is(c, store.ErrUnknownOutcome) {
 		c = store.ErrUnavailable
 	}
-	return wrapError(doing, c, err)
+	return wrapError(operation, c, err)
 }
 
 // isLockTimeout reports whether a statement failed because another transaction held a lock for
@@ -141,7 +141,7 @@ func isLockTimeout(err error) bool {
 // yet, and an error has rolled back the statement. Only after an unreadable answer may the
 // transaction contain a charge.
 func (s *Store) batchError(ops int, err error) error {
-	doing := fmt.Sprintf("apply %d ops", ops)
+	operation := fmt.Sprintf("apply %d ops", ops)
 	// A function is missing: a binary of another layout may have migrated.
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok && pg.Code == "42883" {
 		s.checked.Store(false)
@@ -149,19 +149,19 @@ func (s *Store) batchError(ops int, err error) error {
 	var answer *unreadableError
 	switch {
 	case s.pool == nil && !errors.As(err, &answer):
-		return classifyRead(doing, err)
+		return classifyRead(operation, err)
 	case isLockWait(err):
-		return &lockWaitError{classify(doing, err)}
+		return &lockWaitError{classify(operation, err)}
 	}
-	return classify(doing, err)
+	return classify(operation, err)
 }
 
 // wrapError wraps an error with its class c and the operation, and hides passwords.
-func wrapError(doing string, c, err error) error {
+func wrapError(operation string, c, err error) error {
 	var pg *pgconn.PgError
 	switch {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return fmt.Errorf("postgres: %s: %w: %w", doing, c, err)
+		return fmt.Errorf("postgres: %s: %w: %w", operation, c, err)
 	case errors.As(err, &pg):
 		text := fmt.Sprintf("%s (SQLSTATE %s)", hidePassword(pg.Message), pg.Code)
 		switch pg.Code {
@@ -170,9 +170,9 @@ func wrapError(doing string, c, err error) error {
 		case "42P05", "26000": // a prepared statement exists already, or does not exist
 			text += ": clients share a session, as behind pgbouncer or with PGlite; say pooler=transaction in the URL"
 		}
-		return fmt.Errorf("postgres: %s: %w: %s", doing, c, text)
+		return fmt.Errorf("postgres: %s: %w: %s", operation, c, text)
 	}
-	return fmt.Errorf("postgres: %s: %w: %s", doing, c, hidePassword(err.Error()))
+	return fmt.Errorf("postgres: %s: %w: %s", operation, c, hidePassword(err.Error()))
 }
 
 var passwordPattern = regexp.MustCompile(`(://[^:@/\s]*:|password=)[^@/\s]*`)
@@ -180,7 +180,7 @@ var passwordPattern = regexp.MustCompile(`(://[^:@/\s]*:|password=)[^@/\s]*`)
 func hidePassword(s string) string { return passwordPattern.ReplaceAllString(s, "${1}xxxxx") }
 
 // lockWaitError marks an error of a batch that waited too long for a lock. Nothing was done, and
-// retry does not repeat the batch. See applyPassing.
+// retry does not repeat the batch. See applyPassHeld.
 type lockWaitError struct{ error }
 
 func (e *lockWaitError) Unwrap() error { return e.error }

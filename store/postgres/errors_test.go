@@ -15,10 +15,11 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
+// TestErrorClasses checks the class of SQLSTATEs and messages, the hints of some, and that no password is shown.
 func TestErrorClasses(t *testing.T) {
 	for _, tt := range []struct {
 		code, message string
-		is            error
+		class         error
 	}{
 		{"40001", "could not serialize access due to concurrent update", store.ErrConflict},
 		{"40P01", "deadlock detected", store.ErrConflict},
@@ -53,66 +54,67 @@ func TestErrorClasses(t *testing.T) {
 		{"P0001", "a trigger of somebody's", store.ErrSetup},
 		{"", "a server that names no SQLSTATE", store.ErrUnknownOutcome},
 	} {
-		err := classify("ask", fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: tt.code, Message: tt.message}))
-		if !errors.Is(err, tt.is) {
-			t.Errorf("%s %s: %v, want %v", tt.code, tt.message, err, tt.is)
+		err := classify("apply 1 ops", fmt.Errorf("wrapped: %w", &pgconn.PgError{Code: tt.code, Message: tt.message}))
+		if !errors.Is(err, tt.class) {
+			t.Errorf("%s %s: got %v, want %v", tt.code, tt.message, err, tt.class)
 		}
 	}
 	for code, hint := range map[string]string{
 		"42P01": "run headgate migrate", "42P05": "say pooler=transaction", "26000": "say pooler=transaction",
 	} {
-		err := classify("ask", &pgconn.PgError{Code: code, Message: "wrong"})
+		err := classify("apply 1 ops", &pgconn.PgError{Code: code, Message: "wrong"})
 		if !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), hint) {
-			t.Errorf("%s: %v; want the hint: %s", code, err, hint)
+			t.Errorf("%s: got %v, want the hint: %s", code, err, hint)
 		}
 	}
-	if err := classify("ask", io.ErrUnexpectedEOF); !errors.Is(err, store.ErrUnknownOutcome) {
-		t.Errorf("a lost answer: %v", err)
+	if err := classify("apply 1 ops", io.ErrUnexpectedEOF); !errors.Is(err, store.ErrUnknownOutcome) {
+		t.Errorf("a lost answer: got %v, want ErrUnknownOutcome", err)
 	}
 	if err := classify("connect", errors.New("cannot parse postgres://u:secret@h/d password=secret")); strings.Contains(
 		err.Error(), "secret") {
-		t.Errorf("a password is shown: %v", err)
+		t.Errorf("got %v, want no password", err)
 	}
 }
 
-// TestEverySQLSTATEHasAClass goes through the classes in appendix A of PostgreSQL's manual. A
-// statement with an ERROR was rolled back; a PANIC may follow the commit.
-func TestEverySQLSTATEHasAClass(t *testing.T) {
-	known := []error{
+// TestEverySQLSTATEHasOneClass checks the SQLSTATE classes of appendix A of PostgreSQL's manual. The outcome of an
+// ERROR is known, since its statement was rolled back. The outcome of a PANIC is not: it may follow the commit.
+func TestEverySQLSTATEHasOneClass(t *testing.T) {
+	classes := []error{
 		store.ErrInvalid, store.ErrConflict, store.ErrUnavailable, store.ErrUnknownOutcome,
 		store.ErrReadOnly, store.ErrSetup,
 	}
-	classesOf := func(err error) (n int) {
-		for _, c := range known {
+	countClasses := func(err error) (n int) {
+		for _, c := range classes {
 			if errors.Is(err, c) {
 				n++
 			}
 		}
 		return n
 	}
-	for _, first := range strings.Fields(
+	for _, prefix := range strings.Fields(
 		"00 01 02 03 08 09 0A 0B 0F 0L 0P 0Z 10 20 21 22 23 24 25 26 27 28 2B 2D 2F 34 38 39 3B 3D 3F 40 42 44 53 54 55 57 58 72 F0 HV P0 XX 99") {
-		for _, last := range []string{"000", "001", "P01"} {
-			pg := &pgconn.PgError{Code: first + last, SeverityUnlocalized: "ERROR"}
-			err := classify("ask", pg)
-			unknown := first == "08" || pg.Code == "57P01"
-			if n := classesOf(err); n != 1 || errors.Is(err, store.ErrUnknownOutcome) != unknown {
-				t.Errorf("%s has %d classes: %v", pg.Code, n, err)
+		for _, suffix := range []string{"000", "001", "P01"} {
+			pg := &pgconn.PgError{Code: prefix + suffix, SeverityUnlocalized: "ERROR"}
+			err := classify("apply 1 ops", pg)
+			isUnknown := prefix == "08" || pg.Code == "57P01"
+			if n := countClasses(err); n != 1 || errors.Is(err, store.ErrUnknownOutcome) != isUnknown {
+				t.Errorf("%s: got %d classes of %v, want 1, unknown outcome %t", pg.Code, n, err, isUnknown)
 			}
 			pg.SeverityUnlocalized = "PANIC"
-			if err := classify("ask", pg); !errors.Is(err, store.ErrUnknownOutcome) || classesOf(err) != 1 {
-				t.Errorf("a PANIC %s: %v", pg.Code, err)
+			if err := classify("apply 1 ops", pg); !errors.Is(err, store.ErrUnknownOutcome) || countClasses(err) != 1 {
+				t.Errorf("PANIC %s: got %v, want ErrUnknownOutcome alone", pg.Code, err)
 			}
 		}
 	}
 }
 
-func TestErrorsFromBeforeAndAfterTheStatement(t *testing.T) {
-	in, alone := &Store{}, &Store{pool: &pgxpool.Pool{}}
+// TestBatchErrorDependsOnTheTransaction checks classes of errors in a transaction of the store, and of the caller.
+func TestBatchErrorDependsOnTheTransaction(t *testing.T) {
+	txStore, poolStore := &Store{}, &Store{pool: &pgxpool.Pool{}}
 	for _, tt := range []struct {
-		name      string
-		err       error
-		alone, in error
+		name               string
+		err                error
+		poolClass, txClass error
 	}{
 		{"no connection is free", &notSentError{context.DeadlineExceeded}, store.ErrUnavailable, store.ErrUnavailable},
 		{
@@ -133,20 +135,21 @@ func TestErrorsFromBeforeAndAfterTheStatement(t *testing.T) {
 		},
 		{"the session was terminated", &pgconn.PgError{Code: "57P01"}, store.ErrUnknownOutcome, store.ErrUnavailable},
 	} {
-		if err := alone.batchError(1, tt.err); !errors.Is(err, tt.alone) {
-			t.Errorf("%s: %v, want %v", tt.name, err, tt.alone)
+		if err := poolStore.batchError(1, tt.err); !errors.Is(err, tt.poolClass) {
+			t.Errorf("%s: got %v, want %v", tt.name, err, tt.poolClass)
 		}
-		if err := in.batchError(1, tt.err); !errors.Is(err, tt.in) {
-			t.Errorf("%s, in the caller's transaction: %v, want %v", tt.name, err, tt.in)
+		if err := txStore.batchError(1, tt.err); !errors.Is(err, tt.txClass) {
+			t.Errorf("%s, in the caller's transaction: got %v, want %v", tt.name, err, tt.txClass)
 		}
 	}
 	if err := classifyRead("read", io.ErrUnexpectedEOF); !errors.Is(err, store.ErrUnavailable) ||
 		errors.Is(err, store.ErrUnknownOutcome) {
-		t.Errorf("a read that broke: %v", err)
+		t.Errorf("a read whose connection broke: got %v, want ErrUnavailable", err)
 	}
 }
 
-func TestServersThatAreTooOldAreNamed(t *testing.T) {
+// TestOldServersAreErrSetup checks that checkVersion refuses PostgreSQL before 13, and passes any YugabyteDB.
+func TestOldServersAreErrSetup(t *testing.T) {
 	for _, tt := range []struct {
 		number, version string
 		ok              bool
@@ -159,7 +162,7 @@ func TestServersThatAreTooOldAreNamed(t *testing.T) {
 	} {
 		if err := checkVersion(tt.number, tt.version); (err == nil) != tt.ok || err != nil &&
 			!errors.Is(err, store.ErrSetup) {
-			t.Errorf("%s: %v", tt.version, err)
+			t.Errorf("%s: got %v, want success %t", tt.version, err, tt.ok)
 		}
 	}
 }

@@ -12,44 +12,44 @@ import (
 // Revision and Fingerprint describe the functions of this binary.
 var (
 	Revision    = revision
-	Fingerprint = current().fingerprint()
+	Fingerprint = postgresDefinition().fingerprint()
 )
 
-// ForYugabyte reports whether Migrate makes the tables of YugabyteDB on a server that reports
-// this version.
+// ForYugabyte reports whether Migrate makes the tables of YugabyteDB on a server of this version.
 func ForYugabyte(version string) bool {
-	d := current().forServer(version)
-	return d == yugabyte() && strings.Contains(d.tables[0].sql, "((limit_name, key) hash)")
+	d := postgresDefinition().forServer(version)
+	return d == yugabyteDefinition() && strings.Contains(d.tables[0].sql, "((limit_name, key) hash)")
 }
 
-// ExamineSessions runs the part of Examine about sessions. It reports a transaction that is idle for longer than idle.
-func ExamineSessions(ctx context.Context, s *Store, idle time.Duration) (f store.Findings, err error) {
-	err = s.examineSessionsIdle(ctx, &f, idle)
-	return f, err
+// ExamineSessions runs the part of Examine about sessions. It reports transactions that are idle for maxIdle.
+func ExamineSessions(ctx context.Context, s *Store, maxIdle time.Duration) (findings store.Findings, err error) {
+	err = s.examineSessionsIdle(ctx, &findings, maxIdle)
+	return findings, err
 }
 
-// Newer returns the store of a later binary: its functions have the next layout, and take has
-// one more column. adapter is the text of functions of this layout that call the new ones.
-func Newer(s *Store, adapter string) *Store {
-	d := *current()
+// WithNextLayout makes s the store of a newer binary: its functions have the next layout, and take has one more column.
+// adapter is the SQL of functions of this layout, which call the new functions.
+func WithNextLayout(s *Store, adapter string) *Store {
+	d := *postgresDefinition()
 	d.layout, d.revision = layout+1, revision+1
 	d.functions = nil
-	next := strings.NewReplacer(fmt.Sprintf("_%d(", layout), fmt.Sprintf("_%d(", layout+1), fmt.Sprintf("_%d.", layout),
-		fmt.Sprintf("_%d.", layout+1))
-	for _, t := range current().functions {
-		t.sql = next.Replace(t.sql)
-		if from := strings.Index(t.sql, "create or replace function headgate.take("); from >= 0 {
-			to := from + strings.Index(t.sql[from:], "end $$;\n") + len("end $$;\n")
-			t.sql = t.sql[:from] + widerTake + t.sql[to:]
+	nextLayout := strings.NewReplacer(fmt.Sprintf("_%d(", layout), fmt.Sprintf("_%d(", layout+1),
+		fmt.Sprintf("_%d.", layout), fmt.Sprintf("_%d.", layout+1))
+	for _, t := range postgresDefinition().functions {
+		t.sql = nextLayout.Replace(t.sql)
+		if start := strings.Index(t.sql, "create or replace function headgate.take("); start >= 0 {
+			end := start + strings.Index(t.sql[start:], "end $$;\n") + len("end $$;\n")
+			t.sql = t.sql[:start] + widerTake + t.sql[end:]
 		}
 		d.functions = append(d.functions, t)
 	}
-	d.articles.sql = next.Replace(d.articles.sql)
-	d.rights.sql = next.Replace(d.rights.sql)
+	d.articles.sql = nextLayout.Replace(d.articles.sql)
+	d.rights.sql = nextLayout.Replace(d.rights.sql)
 	d.adapter = text{"functions/previous.sql", adapter}
 	return withDefinition(s, &d)
 }
 
+// widerTake is headgate.take of layout 2, with the additional column more.
 const widerTake = `create or replace function headgate.take(rule text, key text, amount numeric default 1)
 returns table (allowed boolean, remaining bigint, retry_after interval, reset_after interval, limit_name text, at timestamptz, more int)
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
@@ -61,12 +61,12 @@ begin
 end $$;
 `
 
-// Later returns the store of a later binary for which the rows have another meaning.
-func Later(s *Store) *Store {
-	d := *current()
+// WithNextState makes s the store of a newer binary, for which the rows of the tables have another meaning.
+func WithNextState(s *Store) *Store {
+	d := *postgresDefinition()
 	d.state, d.layout, d.revision = state+1, layout+1, revision+1
 	d.functions = nil
-	for _, t := range current().functions {
+	for _, t := range postgresDefinition().functions {
 		t.sql = strings.ReplaceAll(strings.ReplaceAll(t.sql, fmt.Sprintf("_%d(", layout),
 			fmt.Sprintf("_%d(", layout+1)), fmt.Sprintf("_%d.", layout), fmt.Sprintf("_%d.", layout+1))
 		d.functions = append(d.functions, t)
@@ -76,10 +76,9 @@ func Later(s *Store) *Store {
 	return withDefinition(s, &d)
 }
 
-// Edited returns the store of a binary whose developer has changed a function without raising
-// the revision.
-func Edited(s *Store) *Store {
-	d := *current()
+// WithEditedFunctions makes s the store of a binary whose developer has added a function without raising the revision.
+func WithEditedFunctions(s *Store) *Store {
+	d := *postgresDefinition()
 	d.functions = append([]text{{
 		"functions/edited.sql",
 		"create or replace function headgate.edited() returns int language sql as 'select 1';",
@@ -87,6 +86,7 @@ func Edited(s *Store) *Store {
 	return withDefinition(s, &d)
 }
 
+// withDefinition sets the definition of s, and returns s.
 func withDefinition(s *Store, d *definition) *Store {
 	s.def = d
 	return s

@@ -21,30 +21,33 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// answerCounts counts the answers that callers got, before and after the promotion.
+// answerCounts counts the answers that callers got, in total and since the promotion.
 type answerCounts struct {
 	sync.Mutex
 	record.Answers
-	promoted time.Time
-	after    int // admissions since the promotion
+	promotedAt      time.Time // zero before the promotion
+	admissionsAfter int       // since the promotion
 }
 
-// add counts an answer, and reports whether there were enough after the promotion.
+// minAdmissionsAfter is how many admissions the test waits for after the promotion.
+const minAdmissionsAfter = 40
+
+// add counts an answer, and reports whether there were minAdmissionsAfter.
 func (a *answerCounts) add(t *testing.T, d headgate.Decision, err error) (enough bool) {
 	a.Lock()
 	defer a.Unlock()
-	if other := a.Add(d, err); other != nil || err == nil && !d.Allowed {
-		t.Errorf("got %+v, %v", d, err)
+	if unexpected := a.Add(d, err); unexpected != nil || err == nil && !d.Allowed {
+		t.Errorf("got %+v, %v; want an admission or an expected error", d, err)
 	}
-	if err == nil && !a.promoted.IsZero() {
-		a.after++
+	if err == nil && !a.promotedAt.IsZero() {
+		a.admissionsAfter++
 	}
-	return a.after >= 40
+	return a.admissionsAfter >= minAdmissionsAfter
 }
 
-// TestFailover kills the primary under load and promotes its synchronous standby. With a URL
-// of both hosts and target_session_attrs=read-write the store goes on at the new primary. All
-// admissions are charged there, and nothing else but charges whose outcome was unknown.
+// TestFailover kills the primary under load and promotes its synchronous standby. With both hosts in the URL, and
+// target_session_attrs=read-write, the store continues at the new primary. There all admissions must be charged, and
+// nothing else except charges whose outcome was unknown.
 func TestFailover(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
@@ -53,11 +56,11 @@ func TestFailover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := url.Parse(pair.Standby().DSN)
+	standbyURL, err := url.Parse(pair.Standby().DSN)
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.Host += "," + second.Host
+	u.Host += "," + standbyURL.Host
 	u.RawQuery = "target_session_attrs=read-write"
 	s := openAt(t, u.String())
 	if _, err := s.Migrate(t.Context()); err != nil {
@@ -71,55 +74,56 @@ func TestFailover(t *testing.T) {
 	storetest.Finds(t, standby, store.Wrong, "primary", "name the primary")
 	l := headgate.New(front.New(s, &front.Config{SweepEvery: -1}), nil)
 	limit := headgate.MustParse("sliding-log 100000/1h")
-	ask := record.NewAsker(limit, "k", history.Limit{
+	caller := record.NewAsker(limit, "k", history.Limit{
 		Algorithm: history.SlidingLog, Amount: "100000", Period: time.Hour.Microseconds(),
 	})
 
-	var said answerCounts
+	var answers answerCounts
 	var callers sync.WaitGroup
-	all, end := context.WithTimeout(t.Context(), 2*await.Patience)
-	defer end()
+	testCtx, endCallers := context.WithTimeout(t.Context(), 2*await.Patience)
+	defer endCallers()
 	for range 4 {
 		callers.Go(func() {
-			for enough := false; !enough && all.Err() == nil; {
+			for enough := false; !enough && testCtx.Err() == nil; {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				d, err := ask.Allow(ctx, "test", l)
+				d, err := caller.Allow(ctx, "test", l)
 				cancel()
-				enough = said.add(t, d, err)
+				enough = answers.add(t, d, err)
 			}
 		})
 	}
 	await.Until(t, "callers", func() bool {
-		said.Lock()
-		defer said.Unlock()
-		return said.Allowed > 100
+		answers.Lock()
+		defer answers.Unlock()
+		return answers.Allowed > 100
 	})
-	ask.Recorder.Fault("primary", history.Fault{Kind: history.Kill})
+	caller.Recorder.Fault("primary", history.Fault{Kind: history.Kill})
 	pair.Primary().Crash()
 	if err := pair.Promote(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	said.Lock()
-	said.promoted = time.Now()
-	said.Unlock()
+	answers.Lock()
+	answers.promotedAt = time.Now()
+	answers.Unlock()
 	callers.Wait()
 
-	if said.after < 40 {
-		t.Fatalf("only %d admissions after the promotion: %+v", said.after, &said.Answers)
+	if answers.admissionsAfter < minAdmissionsAfter {
+		t.Fatalf("got %d admissions after the promotion, want %d: %+v", answers.admissionsAfter, minAdmissionsAfter,
+			&answers.Answers)
 	}
-	status, err := ask.RecordFinalState(t.Context(), headgate.New(s, nil)) // with more time than a decision has
+	status, err := caller.RecordFinalState(t.Context(), headgate.New(s, nil)) // without the wrappers and their deadline
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, v := range check.Check(ask.Recorder.History()) {
-		t.Error(v)
+	for _, v := range check.Check(caller.Recorder.History()) {
+		t.Errorf("the history has a violation: %v", v)
 	}
 	charged, err := strconv.Atoi(status.Used.String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d charged; %+v", charged, &said.Answers)
-	if charged < said.Allowed || charged > said.Allowed+said.Unknown {
-		t.Errorf("%d are charged: %d were allowed, and of %d it is not known", charged, said.Allowed, said.Unknown)
+	t.Logf("%d charged; %+v", charged, &answers.Answers)
+	if charged < answers.Allowed || charged > answers.Allowed+answers.Unknown {
+		t.Errorf("got %d charged, want %d to %d", charged, answers.Allowed, answers.Allowed+answers.Unknown)
 	}
 }

@@ -15,18 +15,18 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// insertItem inserts a row of the catalog; in is the interval after which it ends, "" for never.
-func insertItem(t *testing.T, conn *pgx.Conn, kind, name, key, text, in string) {
+// insertItem inserts or replaces a row of the catalog. Its life is an interval of SQL; empty: it never ends.
+func insertItem(t *testing.T, conn *pgx.Conn, kind, name, key, text, life string) {
 	t.Helper()
 	if _, err := conn.Exec(t.Context(), `insert into headgate.catalog (kind, name, key, text, until) values ($1, $2, $3, $4,
 		coalesce((extract(epoch from clock_timestamp() + nullif($5, '')::interval) * 1000000)::bigint, 0))
 		on conflict (kind, name, key) do update set text = excluded.text, until = excluded.until`,
-		kind, name, key, text, in); err != nil {
+		kind, name, key, text, life); err != nil {
 		t.Fatalf("%s %s %s: %v", kind, name, key, err)
 	}
 }
 
-// limitFromSQL describes the limit of a key by the functions in SQL.
+// limitFromSQL returns the limit of a key as "rule; what applied; remaining units", by headgate.limit_of and check.
 func limitFromSQL(t *testing.T, conn *pgx.Conn, limit, key string) (s string) {
 	t.Helper()
 	if err := conn.QueryRow(t.Context(), `select concat_ws('; ', l.rule, l.applied, (select c.remaining from headgate.check($1, $2) c))
@@ -36,7 +36,7 @@ func limitFromSQL(t *testing.T, conn *pgx.Conn, limit, key string) (s string) {
 	return s
 }
 
-// limitFromGo describes the limit of a key by a Limiter, in the format of limitFromSQL.
+// limitFromGo returns the limit of a key by a Limiter, in the format of limitFromSQL.
 func limitFromGo(t *testing.T, s *postgres.Store, c *catalog.Catalog, limit, key string) string {
 	t.Helper()
 	d, err := headgate.New(s, &headgate.Config{Names: c}).Check(t.Context(),
@@ -47,28 +47,27 @@ func limitFromGo(t *testing.T, s *postgres.Store, c *catalog.Catalog, limit, key
 	return fmt.Sprintf("token-bucket %d/1h burst %[1]d; %s; %d", d.Capacity, d.Applied, d.Remaining)
 }
 
-// bucketOf returns a limit with n as its capacity, which identifies it.
-func bucketOf(n int) string { return fmt.Sprintf("token-bucket %d/1h", n) }
+// bucketRule returns the rule of a bucket whose capacity is n. The test recognizes the rule by n.
+func bucketRule(n int) string { return fmt.Sprintf("token-bucket %d/1h", n) }
 
+// TestOverridesAndPlansFromSQL checks which override or plan applies to a key, in SQL and in Go.
 func TestOverridesAndPlansFromSQL(t *testing.T) {
 	t.Parallel()
-	conn, dsn := session(t)
+	conn, dsn := openSession(t)
 	s := openAt(t, dsn)
-	if _, err := conn.Exec(t.Context(), `insert into headgate.limits (name, rule) values ('api', 'token-bucket 1/1h'),
-		('other', 'token-bucket 2/1h')`); err != nil {
-		t.Fatal(err)
-	}
-	for _, i := range [][5]string{
-		{"override", "api", "acme/bob", bucketOf(10), ""},
-		{"override", "api", "late", bucketOf(11), "-1 s"},
-		{"override", "api", "soon", bucketOf(12), "1 h"},
-		{"override", "api", "", bucketOf(13), ""},
-		{"prefix-override", "api", "acme/", bucketOf(20), ""},
-		{"prefix-override", "api", "acme/ö", bucketOf(21), ""},
-		{"prefix-override", "api", "acme/ö/x", bucketOf(22), "-1 s"},
-		{"prefix-override", "other", "lat", bucketOf(23), ""},
-		{"plan", "pro", "api", bucketOf(30), ""},
-		{"plan", "basic", "other", bucketOf(31), ""},
+	mustExec(t, conn, `insert into headgate.limits (name, rule) values ('api', 'token-bucket 1/1h'),
+		('other', 'token-bucket 2/1h')`)
+	for _, row := range [][5]string{ // kind, name, key, text, life
+		{"override", "api", "acme/bob", bucketRule(10), ""},
+		{"override", "api", "late", bucketRule(11), "-1 s"},
+		{"override", "api", "soon", bucketRule(12), "1 h"},
+		{"override", "api", "", bucketRule(13), ""},
+		{"prefix-override", "api", "acme/", bucketRule(20), ""},
+		{"prefix-override", "api", "acme/ö", bucketRule(21), ""},
+		{"prefix-override", "api", "acme/ö/x", bucketRule(22), "-1 s"},
+		{"prefix-override", "other", "lat", bucketRule(23), ""},
+		{"plan", "pro", "api", bucketRule(30), ""},
+		{"plan", "basic", "other", bucketRule(31), ""},
 		{"assignment", "", "carol", "pro", ""},
 		{"assignment", "", "late", "pro", ""},
 		{"assignment", "", "dave", "basic", ""},
@@ -80,7 +79,7 @@ func TestOverridesAndPlansFromSQL(t *testing.T) {
 		{"prefix-assignment", "", "big/er", "gone", ""},
 		{"prefix-assignment", "", "big/er/", "basic", "1 h"},
 	} {
-		insertItem(t, conn, i[0], i[1], i[2], i[3], i[4])
+		insertItem(t, conn, row[0], row[1], row[2], row[3], row[4])
 	}
 	c, err := catalog.Read(t.Context(), s, nil)
 	if err != nil {
@@ -112,22 +111,22 @@ func TestOverridesAndPlansFromSQL(t *testing.T) {
 	} {
 		got, want := limitFromSQL(t, conn, tt.limit, tt.key), limitFromGo(t, s, c, tt.limit, tt.key)
 		if got != want || strings.Split(got, "; ")[1] != tt.applied {
-			t.Errorf("%s for %q: %q, in Go %q; want %q", tt.limit, tt.key, got, want, tt.applied)
+			t.Errorf("%s for %q: got %q, in Go %q; want %q", tt.limit, tt.key, got, want, tt.applied)
 		}
 	}
-	var sees string
+	var text string
 	if err := conn.QueryRow(t.Context(), `select concat_ws('; ', (select until - now() between '59 min' and '1 h' from headgate.limit_of('api', 'soon')),
-		(select until is null from headgate.limit_of('api', 'carol')), (select l::text from headgate.limit_of('gcra 1/s', 'carol') l))`).Scan(&sees); err != nil ||
-		sees != `t; t; ("gcra 1/s burst 1","",)` {
-		t.Errorf("%s, %v", sees, err)
+		(select until is null from headgate.limit_of('api', 'carol')), (select l::text from headgate.limit_of('gcra 1/s', 'carol') l))`).Scan(&text); err != nil ||
+		text != `t; t; ("gcra 1/s burst 1","",)` {
+		t.Errorf("ends by limit_of: got %s, %v; want an hour, none, and none", text, err)
 	}
 }
 
-// TestTheLimitOfAKeyMatchesGo compares limits in random catalogs, while rows are inserted,
+// TestLimitOfMatchesGo compares the limits of random keys in SQL and in Go, while rows of the catalog are inserted,
 // changed and deleted.
-func TestTheLimitOfAKeyMatchesGo(t *testing.T) {
+func TestLimitOfMatchesGo(t *testing.T) {
 	t.Parallel()
-	conn, dsn := session(t)
+	conn, dsn := openSession(t)
 	s := openAt(t, dsn)
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -137,30 +136,27 @@ func TestTheLimitOfAKeyMatchesGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"l1", "l2"} {
-		if _, err := conn.Exec(t.Context(), `insert into headgate.limits (name, rule) values ($1, 'token-bucket 1/1h')`,
-			name); err != nil {
-			t.Fatal(err)
-		}
+		mustExec(t, conn, `insert into headgate.limits (name, rule) values ($1, 'token-bucket 1/1h')`, name)
 	}
 	c, err := catalog.Read(t.Context(), s, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := map[string]int{}
+	appliedCounts := map[string]int{}
 	steps := tier.Pick(120, 600, 600)
 	for n := range steps {
-		ends := pick("", "", "", "1 h", "-1 s", "-30 s", "-1 h")
+		life := pick("", "", "", "1 h", "-1 s", "-30 s", "-1 h")
 		switch limit, key := pick("l1", "l2"), pick(keys...); rng.IntN(12) {
 		case 0, 1:
-			insertItem(t, conn, "override", limit, key, bucketOf(n+2), ends)
+			insertItem(t, conn, "override", limit, key, bucketRule(n+2), life)
 		case 2, 3:
-			insertItem(t, conn, "prefix-override", limit, key, bucketOf(n+2), ends)
+			insertItem(t, conn, "prefix-override", limit, key, bucketRule(n+2), life)
 		case 4:
-			insertItem(t, conn, "plan", pick("p1", "p2", "p3"), limit, bucketOf(n+2), "")
+			insertItem(t, conn, "plan", pick("p1", "p2", "p3"), limit, bucketRule(n+2), "")
 		case 5, 6:
-			insertItem(t, conn, "assignment", "", key, pick("p1", "p2", "p3"), ends)
+			insertItem(t, conn, "assignment", "", key, pick("p1", "p2", "p3"), life)
 		case 7, 8:
-			insertItem(t, conn, "prefix-assignment", "", key, pick("p1", "p2", "p3"), ends)
+			insertItem(t, conn, "prefix-assignment", "", key, pick("p1", "p2", "p3"), life)
 		case 9:
 			_, err = conn.Exec(t.Context(), `update headgate.catalog set name = $1 where ctid = any (array(select ctid from headgate.catalog
 				where kind = 'override' and (kind, $1, key) not in (select kind, name, key from headgate.catalog) limit 1))`, limit)
@@ -171,7 +167,7 @@ func TestTheLimitOfAKeyMatchesGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n == steps/2 { // existing items apply also to a limit that is made now
+		if n == steps/2 { // existing rows must apply to a new limit of their name too
 			_, err = conn.Exec(t.Context(), `delete from headgate.limits where name = 'l2'`)
 			if err == nil {
 				_, err = conn.Exec(t.Context(), `insert into headgate.limits (name, rule) values ('l2', 'token-bucket 1/1h')`)
@@ -187,20 +183,22 @@ func TestTheLimitOfAKeyMatchesGo(t *testing.T) {
 			limit, key := pick("l1", "l2"), pick(keys...)
 			got, want := limitFromSQL(t, conn, limit, key), limitFromGo(t, s, c, limit, key)
 			if got != want {
-				t.Fatalf("seed %d, step %d: %s for %q: %q, in Go %q", seed, n, limit, key, got, want)
+				t.Fatalf("seed %d, step %d: %s for %q: got %q, in Go %q", seed, n, limit, key, got, want)
 			}
-			seen[strings.Fields(strings.Split(got, "; ")[1] + " none")[0]]++
+			appliedCounts[strings.Fields(strings.Split(got, "; ")[1] + " none")[0]]++
 		}
 	}
-	if least := steps / 8; seen["override"] < least || seen["plan"] < least || seen["none"] < least {
-		t.Errorf("too few of one kind: %v", seen)
+	minCount := steps / 8
+	if appliedCounts["override"] < minCount || appliedCounts["plan"] < minCount || appliedCounts["none"] < minCount {
+		t.Errorf("got %v, want at least %d of each kind", appliedCounts, minCount)
 	}
 }
 
-// TestAnOverrideEndsByTheServersClock makes requests before the end of an override that get the cell after it.
-func TestAnOverrideEndsByTheServersClock(t *testing.T) {
+// TestOverrideEndsByTheServersClock makes requests before the end of an override wait for their cell until the end.
+// The override must not decide them, since the server reads its clock after the wait.
+func TestOverrideEndsByTheServersClock(t *testing.T) {
 	t.Parallel()
-	for name, ask := range map[string]string{
+	for name, query := range map[string]string{
 		"take":      `allowed, at from headgate.take('api', 'bob')`,
 		"check":     `allowed, at from headgate.check('api', 'bob')`,
 		"take_once": `allowed, at from headgate.take_once('id', 'api', 'bob')`,
@@ -210,43 +208,37 @@ func TestAnOverrideEndsByTheServersClock(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for life := 1; ; life *= 2 { // a longer life, if the machine pauses
-				late := endsMeanwhile(t, name, ask, fmt.Sprintf("%d s", life))
-				if late == "" {
+				lateStep := checkOverrideEnd(t, name, query, fmt.Sprintf("%d s", life))
+				if lateStep == "" {
 					return
 				}
-				t.Logf("%d s: %s", life, late)
+				t.Logf("%d s: %s", life, lateStep)
 			}
 		})
 	}
 }
 
-// endsMeanwhile makes a request before the end of an override, and another one that waits for its cell until the
-// override has ended. It returns which of the steps was too late.
-func endsMeanwhile(t *testing.T, name, ask, life string) (late string) {
+// checkOverrideEnd makes a request before the end of an override, and another one that waits for its cell until the
+// override has ended. It returns the step that was too late, or "".
+func checkOverrideEnd(t *testing.T, name, query, life string) (lateStep string) {
 	t.Helper()
-	conn, dsn := session(t)
+	conn, dsn := openSession(t)
 	locker := connect(t, dsn)
 	var at time.Time
 	allowed := false
-	if _, err := conn.Exec(t.Context(), `insert into headgate.limits (name, rule)
-		values ('api', 'fixed-window 1/365d'), ('held', 'concurrency 1 ttl 1h')`); err != nil {
-		t.Fatal(err)
-	}
+	mustExec(t, conn, `insert into headgate.limits (name, rule)
+		values ('api', 'fixed-window 1/365d'), ('held', 'concurrency 1 ttl 1h')`)
 	insertItem(t, conn, "override", "api", "bob", "fixed-window 100/365d", life)
 	insertItem(t, conn, "override", "held", "bob", "concurrency 100 ttl 1h", life)
-	if _, err := conn.Exec(t.Context(), `update headgate.catalog set until = (select max(until) from headgate.catalog)`); err != nil {
-		t.Fatal(err)
-	}
+	mustExec(t, conn, `update headgate.catalog set until = (select max(until) from headgate.catalog)`)
 	var until time.Time
 	if err := conn.QueryRow(t.Context(), `select until from headgate.limit_of('api', 'bob')`).Scan(&until); err != nil {
 		return err.Error()
 	}
 	for range 2 {
-		if _, err := conn.Exec(t.Context(), `select headgate.take('api', 'bob'), headgate.acquire('held', 'bob')`); err != nil {
-			t.Fatal(err)
-		}
+		mustExec(t, conn, `select headgate.take('api', 'bob'), headgate.acquire('held', 'bob')`)
 	}
-	err := conn.QueryRow(t.Context(), "select "+ask).Scan(&allowed, &at)
+	err := conn.QueryRow(t.Context(), "select "+query).Scan(&allowed, &at)
 	if err == nil && !allowed {
 		return "the first answer came after the end"
 	}
@@ -254,24 +246,22 @@ func endsMeanwhile(t *testing.T, name, ask, life string) (late string) {
 		t.Fatalf("before the end: %v", err)
 	}
 	if name == "take_once" {
-		ask = strings.Replace(ask, "'id'", "'other'", 1)
+		query = strings.Replace(query, "'id'", "'other'", 1)
 	}
 	tx, err := locker.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), `select from headgate.cells for update`); err != nil {
-		t.Fatal(err)
-	}
+	mustExec(t, tx, `select from headgate.cells for update`)
 	done, watcher := make(chan error, 1), connect(t, dsn)
-	go func() { done <- conn.QueryRow(t.Context(), "select "+ask).Scan(&allowed, &at) }()
+	go func() { done <- conn.QueryRow(t.Context(), "select "+query).Scan(&allowed, &at) }()
 	if name != "check" { // a check does not wait
 		waitForBlock(t, watcher, locker)
-		var early bool
-		if err := watcher.QueryRow(t.Context(), `select clock_timestamp() < $1`, until).Scan(&early); err != nil {
+		var waitsBeforeEnd bool
+		if err := watcher.QueryRow(t.Context(), `select clock_timestamp() < $1`, until).Scan(&waitsBeforeEnd); err != nil {
 			t.Fatal(err)
 		}
-		if !early {
+		if !waitsBeforeEnd {
 			return "it did not wait before the end"
 		}
 		sleepUntil(t, watcher, until)
@@ -279,16 +269,16 @@ func endsMeanwhile(t *testing.T, name, ask, life string) (late string) {
 		_ = tx.Rollback(t.Context())
 		return "a check came after the end"
 	} else if err != nil || !allowed || !at.Before(until) {
-		t.Errorf("a check before the end: %v at %v, %v", allowed, at, err)
+		t.Errorf("a check before the end: got allowed %v at %v, %v; want true before %v", allowed, at, err, until)
 	} else {
 		sleepUntil(t, watcher, until)
-		go func() { done <- conn.QueryRow(t.Context(), "select "+ask).Scan(&allowed, &at) }()
+		go func() { done <- conn.QueryRow(t.Context(), "select "+query).Scan(&allowed, &at) }()
 	}
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-done; err != nil || allowed || at.Before(until) {
-		t.Errorf("after the end, %v: %v at %v, %v", until, allowed, at, err)
+		t.Errorf("after the end: got allowed %v at %v, %v; want false after %v", allowed, at, err, until)
 	}
 	return ""
 }
@@ -296,26 +286,21 @@ func endsMeanwhile(t *testing.T, name, ask, life string) (late string) {
 // sleepUntil waits until the server's clock has passed a time.
 func sleepUntil(t *testing.T, conn *pgx.Conn, at time.Time) {
 	t.Helper()
-	if _, err := conn.Exec(t.Context(), `select pg_sleep_until($1::timestamptz + interval '1 ms')`, at); err != nil {
-		t.Fatal(err)
-	}
+	mustExec(t, conn, `select pg_sleep_until($1::timestamptz + interval '1 ms')`, at)
 }
 
-// TestKeysWithoutOverridesPayNothing checks the query plans of charges.
-func TestKeysWithoutOverridesPayNothing(t *testing.T) {
+// TestLimitsWithoutOverridesReadNoCatalog checks by query plans that charges of a limit without overrides and plans do
+// not read the table of the catalog.
+func TestLimitsWithoutOverridesReadNoCatalog(t *testing.T) {
 	t.Parallel()
-	conn, dsn := session(t)
+	conn, dsn := openSession(t)
 	w := watchPlans(t, dsn)
-	if _, err := conn.Exec(t.Context(), `insert into headgate.limits (name, rule) values ('api', 'gcra 10/1h'), ('other', 'gcra 10/1h')`); err != nil {
-		t.Fatal(err)
-	}
-	plans := func(limit string) (all, ofCatalog int) {
+	mustExec(t, conn, `insert into headgate.limits (name, rule) values ('api', 'gcra 10/1h'), ('other', 'gcra 10/1h')`)
+	countPlans := func(limit string) (total, ofCatalog int) {
 		t.Helper()
 		for _, sql := range []string{"take('%s', 'k')", "take_once('i', '%s', 'k')", "block('%s', 'k', '1 s')", "reset('%s', 'k')"} {
 			for range 3 {
-				if _, err := w.Exec(t.Context(), "select headgate."+fmt.Sprintf(sql, limit)); err != nil {
-					t.Fatal(err)
-				}
+				mustExec(t, w, "select headgate."+fmt.Sprintf(sql, limit))
 			}
 		}
 		w.mu.Lock()
@@ -324,51 +309,46 @@ func TestKeysWithoutOverridesPayNothing(t *testing.T) {
 			if strings.Contains(p, `"Relation Name": "catalog"`) {
 				ofCatalog++
 				if strings.Contains(p, `"Seq Scan"`) {
-					t.Errorf("it reads all of the catalog: %s", p)
+					t.Errorf("got a scan of the whole catalog, want an index: %s", p)
 				}
 			}
 		}
-		all = len(w.plans)
+		total = len(w.plans)
 		w.plans = nil
-		return all, ofCatalog
+		return total, ofCatalog
 	}
-	plans("api")
-	before, none := plans("api")
+	countPlans("api") // plans of the first calls differ
+	totalBefore, ofCatalogBefore := countPlans("api")
 	insertItem(t, conn, "override", "other", "k", "gcra 5/1h", "")
 	insertItem(t, conn, "prefix-override", "other", "", "gcra 5/1h", "")
 	insertItem(t, conn, "plan", "pro", "other", "gcra 5/1h", "")
 	insertItem(t, conn, "assignment", "", "k", "pro", "")
-	after, still := plans("api")
-	if before != after || none+still != 0 {
-		t.Errorf("%d statements, with overrides of another limit %d; %d and %d read the catalog", before, after, none, still)
+	totalAfter, ofCatalogAfter := countPlans("api")
+	if totalBefore != totalAfter || ofCatalogBefore+ofCatalogAfter != 0 {
+		t.Errorf("got %d statements, %d with overrides of another limit; %d and %d of them read the catalog, want none",
+			totalBefore, totalAfter, ofCatalogBefore, ofCatalogAfter)
 	}
-	if _, some := plans("other"); some != 12 {
-		t.Errorf("%d statements read the catalog in 12 calls for a limit with overrides", some)
+	if _, n := countPlans("other"); n != 12 { // one in each of 4 * 3 calls
+		t.Errorf("got %d statements that read the catalog for a limit with overrides, want 12", n)
 	}
-	if _, err := conn.Exec(t.Context(), `delete from headgate.catalog`); err != nil {
-		t.Fatal(err)
-	}
-	if _, some := plans("other"); some != 0 {
-		t.Errorf("%d statements read the catalog when the overrides are gone", some)
+	mustExec(t, conn, `delete from headgate.catalog`)
+	if _, n := countPlans("other"); n != 0 {
+		t.Errorf("got %d statements that read the catalog after the overrides were deleted, want 0", n)
 	}
 }
 
-// TestWritersOfOverridesDoNotMissEachOther has one transaction delete the last override that it sees, while
-// another one inserts one.
-func TestWritersOfOverridesDoNotMissEachOther(t *testing.T) {
+// TestConcurrentInsertAndDeleteOfOverrides deletes the only committed override while another transaction inserts one.
+// The limit must keep its mark of having overrides, so that the new one applies.
+func TestConcurrentInsertAndDeleteOfOverrides(t *testing.T) {
 	t.Parallel()
-	conn, dsn := session(t)
-	if _, err := conn.Exec(t.Context(), `insert into headgate.limits (name, rule) values ('api', 'token-bucket 1/1h')`); err != nil {
-		t.Fatal(err)
-	}
-	insertItem(t, conn, "override", "api", "old", bucketOf(2), "")
+	conn, dsn := openSession(t)
+	mustExec(t, conn, `insert into headgate.limits (name, rule) values ('api', 'token-bucket 1/1h')`)
+	insertItem(t, conn, "override", "api", "old", bucketRule(2), "")
 	tx, err := conn.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), `insert into headgate.catalog (kind, name, key, text) values ('override', 'api', 'new', 'token-bucket 3/1h')`); err != nil {
-		t.Fatal(err)
-	}
+	mustExec(t, tx, `insert into headgate.catalog (kind, name, key, text) values ('override', 'api', 'new', 'token-bucket 3/1h')`)
 	other := connect(t, dsn)
 	done := make(chan error, 1)
 	go func() {
@@ -382,10 +362,10 @@ func TestWritersOfOverridesDoNotMissEachOther(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if got := limitFromSQL(t, conn, "api", "new"); got != bucketOf(3)+" burst 3; override; 3" {
-		t.Errorf("of the new one: %s", got)
+	if got := limitFromSQL(t, conn, "api", "new"); got != bucketRule(3)+" burst 3; override; 3" {
+		t.Errorf("the key of the new override: got %s", got)
 	}
-	if got := limitFromSQL(t, conn, "api", "old"); got != bucketOf(1)+" burst 1; ; 1" {
-		t.Errorf("of the old one: %s", got)
+	if got := limitFromSQL(t, conn, "api", "old"); got != bucketRule(1)+" burst 1; ; 1" {
+		t.Errorf("the key of the deleted override: got %s", got)
 	}
 }

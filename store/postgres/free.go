@@ -9,20 +9,19 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// heldMemory is how long after a batch has met a held row even single ops wait in short transactions.
-const heldMemory = 10 * time.Second
+// shortWaitPeriod is how long single ops wait in short transactions after a batch has met a locked row.
+const shortWaitPeriod = 10 * time.Second
 
-// applyPassing applies a batch of store.PassHeld. It waits up to 50 ms for rows that others have
-// locked, and has done nothing if that was too short. Then one statement finds the free rows, and
-// the ops on them are applied. Missing cells count as held, since another transaction may be about
-// to commit them.
+// applyPassHeld applies a batch with store.PassHeld. It waits up to shortLockTimeout for rows that others have locked.
+// If a row stays locked, the batch has charged nothing yet. Then one statement finds the rows without a lock, and only
+// ops on these rows are applied. A missing cell counts as locked, since another transaction may be about to commit it.
 //
-// An op that only waits for a row does not wait in one long statement: the snapshot of the statement
-// would keep the old versions of all rows that others update meanwhile.
-func (s *Store) applyPassing(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	heldRecently := time.Since(clockStart)-time.Duration(s.lastHeld.Load()) < heldMemory
+// A single op does not wait for its row in one long statement: the snapshot of the statement would keep the old
+// versions of all rows that others update meanwhile.
+func (s *Store) applyPassHeld(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	metLockRecently := time.Since(clockStart)-time.Duration(s.lastHeld.Load()) < shortWaitPeriod
 	switch {
-	case len(ops) == 1 && !heldRecently:
+	case len(ops) == 1 && !metLockRecently:
 		return s.apply(ctx, ops, outs)
 	case len(ops) == 1:
 		return s.applyInShortWaits(ctx, ops, outs)
@@ -32,24 +31,24 @@ func (s *Store) applyPassing(ctx context.Context, ops []law.Op, outs []law.Outco
 		return err
 	}
 	s.lastHeld.Store(int64(time.Since(clockStart)))
-	held, err := s.heldOps(ctx, ops)
+	isHeld, err := s.heldOps(ctx, ops)
 	if err != nil {
 		return err
 	}
-	return wrap.PassBy(ctx, ops, outs, held, s.applyInShortWaits)
+	return wrap.PassBy(ctx, ops, outs, isHeld, s.applyInShortWaits)
 }
 
 // clockStart is the time from which Store.lastHeld counts.
-var clockStart = time.Now().Add(-2 * heldMemory) //nolint:forbidigo // a pause, not a decision
+var clockStart = time.Now().Add(-2 * shortWaitPeriod) //nolint:forbidigo // a pause, not a decision
 
 // applyInShortWaits applies ops, and waits for locks in one short transaction after another.
 func (s *Store) applyInShortWaits(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	return s.apply(context.WithValue(ctx, lockWaitKey{}, lockRetry), ops, outs)
 }
 
-// heldOps returns which ops of a batch have a cell that is missing, or that another transaction
-// has locked. Ops of invalid groups do not count: they wait for nothing.
-func (s *Store) heldOps(ctx context.Context, ops []law.Op) (held []bool, err error) {
+// heldOps returns for each op whether its cell is missing, or locked by another transaction. Ops of invalid groups
+// count as not held, since they wait for nothing.
+func (s *Store) heldOps(ctx context.Context, ops []law.Op) (isHeld []bool, err error) {
 	outs := make([]law.Outcome, len(ops))
 	valid := arrange(ops, outs)
 	limits, keys := valid.names()
@@ -60,20 +59,20 @@ func (s *Store) heldOps(ctx context.Context, ops []law.Op) (held []bool, err err
 		return nil, classifyRead(fmt.Sprintf("look for what is free of %d ops", len(ops)), err)
 	}
 	defer rows.Close()
-	free := make(map[law.Cell]bool, len(limits))
+	unlocked := make(map[law.Cell]bool, len(limits))
 	for rows.Next() {
 		var c law.Cell
 		if err := rows.Scan(&c.Limit, &c.Key); err != nil {
 			return nil, classifyRead("look for what is free", err)
 		}
-		free[c] = true
+		unlocked[c] = true
 	}
 	if err := rows.Err(); err != nil {
 		return nil, classifyRead("look for what is free", err)
 	}
-	held = make([]bool, len(ops))
+	isHeld = make([]bool, len(ops))
 	for i := range ops {
-		held[i] = !free[ops[i].Cell] && outs[i].Err == nil
+		isHeld[i] = !unlocked[ops[i].Cell] && outs[i].Err == nil
 	}
-	return held, nil
+	return isHeld, nil
 }

@@ -12,31 +12,30 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestARowThatIsHeldIsPassedBy holds the row of one of three keys. The other keys are charged
-// meanwhile, and nothing is done about this key. An op that waits only for this row is charged
-// when the row is free.
-func TestARowThatIsHeldIsPassedBy(t *testing.T) {
+// TestPassHeldSkipsALockedRow locks the row of one of three keys. With store.PassHeld, requests of other keys must be
+// charged meanwhile, and requests of the locked key must return store.ErrHeld. A batch of this key alone must wait.
+func TestPassHeldSkipsALockedRow(t *testing.T) {
 	t.Parallel()
 	for _, options := range []string{"", "?pooler=transaction", "?default_query_exec_mode=exec"} {
 		t.Run(options, func(t *testing.T) {
 			t.Parallel()
 			dsn := migrated.Postgres(t)
-			passBy(t, dsn, dsn+options)
+			testPassHeld(t, dsn, dsn+options)
 		})
 	}
 }
 
-// TestARowThatIsHeldIsPassedByBehindAPooler does so through pgbouncer.
-func TestARowThatIsHeldIsPassedByBehindAPooler(t *testing.T) {
+// TestPassHeldBehindAPooler checks store.PassHeld through pgbouncer.
+func TestPassHeldBehindAPooler(t *testing.T) {
 	dbtest.NeedEngine(t, dbtest.PgBouncerEngine)
 	dsn := migrated.Postgres(t)
-	passBy(t, dsn, dbtest.PgBouncer(t, dsn)+"?pooler=transaction")
+	testPassHeld(t, dsn, dbtest.PgBouncer(t, dsn)+"?pooler=transaction")
 }
 
-// passBy holds rows through one URL and charges them through another.
-func passBy(t *testing.T, dsn, of string) {
+// testPassHeld locks rows by sessions of dsn, and charges them by a store of storeURL.
+func testPassHeld(t *testing.T, dsn, storeURL string) {
 	t.Helper()
-	s := openAt(t, of)
+	s := openAt(t, storeURL)
 	for name, change := range map[string]func(*law.Op){
 		"plain": func(*law.Op) {},
 		"id":    func(op *law.Op) { op.TTL = 3_600_000_000 },
@@ -48,30 +47,30 @@ func passBy(t *testing.T, dsn, of string) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			charge := func(group uint32, key string) law.Op {
-				op := request("", 0)
+				op := newTake("", 0)
 				op.Group, op.Cell, op.ID = group, law.Cell{Limit: name, Key: key}, ""
 				op.Params.Capacity = 9000
 				change(&op)
 				return op
 			}
-			asked := 0
-			ask := func(ops ...law.Op) []law.Outcome {
+			batches := 0
+			apply := func(ops ...law.Op) []law.Outcome {
 				t.Helper()
 				for i := range ops {
 					if ops[i].TTL > 0 { // an id for each request
-						ops[i].ID = fmt.Sprint("id ", asked, ops[i].Group)
+						ops[i].ID = fmt.Sprint("id ", batches, ops[i].Group)
 					}
 				}
-				asked++
+				batches++
 				outs := make([]law.Outcome, len(ops))
 				if err := s.Apply(store.PassHeld(t.Context(), true), ops, outs); err != nil {
 					t.Error(err)
 				}
 				return outs
 			}
-			for _, out := range ask(charge(1, "a"), charge(2, "k"), charge(3, "z")) {
+			for _, out := range apply(charge(1, "a"), charge(2, "k"), charge(3, "z")) {
 				if out.Granted != 1 {
-					t.Fatalf("new keys: %+v", out)
+					t.Fatalf("new keys: got %+v, want 1 granted", out)
 				}
 			}
 			watcher := connect(t, dsn)
@@ -79,30 +78,27 @@ func passBy(t *testing.T, dsn, of string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := tx.Exec(t.Context(), `update headgate.cells set reason = 'held' where limit_name = $1 and key = 'k'`,
-				name); err != nil {
-				t.Fatal(err)
-			}
-			outs := ask(charge(1, "a"), charge(2, "k"), charge(3, "k"), charge(3, "z")) // the last has two keys
+			mustExec(t, tx, `update headgate.cells set reason = 'held' where limit_name = $1 and key = 'k'`, name)
+			outs := apply(charge(1, "a"), charge(2, "k"), charge(3, "k"), charge(3, "z")) // request 3 has two keys
 			for i, out := range outs[1:] {
 				if !errors.Is(out.Err, store.ErrHeld) || !errors.Is(out.Err, store.ErrConflict) || out.Granted != 0 {
-					t.Errorf("charge %d: %+v, want ErrHeld", i+2, out)
+					t.Errorf("charge %d: got %+v, want ErrHeld", i+2, out)
 				}
 			}
 			if outs[0].Used != 2000 || outs[0].Err != nil {
-				t.Errorf("a key that is free: %+v", outs[0])
+				t.Errorf("a key without a lock: got %+v, want 2000 used", outs[0])
 			}
 			done := make(chan []law.Outcome, 1)
-			go func() { done <- ask(charge(1, "k"), charge(2, "k")) }()
+			go func() { done <- apply(charge(1, "k"), charge(2, "k")) }()
 			waitForBlock(t, watcher, tx.Conn())
 			if err := tx.Rollback(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if outs = await.Receive(t, "what waits for the row alone", done); outs[1].Used != 3000 || outs[0].Granted != 1 {
-				t.Errorf("what waits for the row alone: %+v", outs)
+			if outs = await.Receive(t, "a batch of the locked key", done); outs[1].Used != 3000 || outs[0].Granted != 1 {
+				t.Errorf("a batch of the locked key: got %+v, want 3000 used", outs)
 			}
-			if outs = ask(charge(1, "z"), charge(2, "a")); outs[0].Used != 2000 || outs[1].Used != 3000 {
-				t.Errorf("in the end: %+v", outs)
+			if outs = apply(charge(1, "z"), charge(2, "a")); outs[0].Used != 2000 || outs[1].Used != 3000 {
+				t.Errorf("after the unlock: got %+v, want 2000 and 3000 used", outs)
 			}
 		})
 	}

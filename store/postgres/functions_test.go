@@ -21,13 +21,14 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// session returns a session of a migrated database, like a session of psql.
-func session(t *testing.T) (*pgx.Conn, string) {
+// openSession returns a session of a new, migrated database, and the DSN of the database.
+func openSession(t *testing.T) (conn *pgx.Conn, dsn string) {
 	t.Helper()
-	dsn := migrated.Postgres(t)
+	dsn = migrated.Postgres(t)
 	return connect(t, dsn), dsn
 }
 
+// connect returns a session of a database until the end of the test.
 func connect(t *testing.T, dsn string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), dsn)
@@ -38,9 +39,24 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 	return conn
 }
 
+// execer is a session, a transaction or a pool.
+type execer interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// mustExec executes a statement, and fails the test at an error.
+func mustExec(t *testing.T, db execer, sql string, args ...any) {
+	t.Helper()
+	if _, err := db.Exec(t.Context(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// TestCompileMatchesTheGoldenNotations compiles each limit of notations.golden, and compares its canonical form and its
+// parameters, or the field that its error names.
 func TestCompileMatchesTheGoldenNotations(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
+	conn, _ := openSession(t)
 	golden, err := os.ReadFile("../../testdata/notations.golden")
 	if err != nil {
 		t.Fatal(err)
@@ -67,10 +83,10 @@ func TestCompileMatchesTheGoldenNotations(t *testing.T) {
 	}
 }
 
-// TestShortNotationsFromSQL takes from limits whose notation names no algorithm.
+// TestShortNotationsFromSQL checks the decisions and the names of limits whose notation has no algorithm.
 func TestShortNotationsFromSQL(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
+	conn, _ := openSession(t)
 	for _, tt := range []struct{ rule, want string }{
 		{"0", "f 0 - 0"},
 		{"unlimited", "t 9007199254739 00:00:00 unlimited"},
@@ -82,16 +98,16 @@ func TestShortNotationsFromSQL(t *testing.T) {
 		var got string
 		if err := conn.QueryRow(t.Context(), `select concat_ws(' ', allowed, remaining, coalesce(retry_after::text, '-'), limit_name)
 			from headgate.take($1, 'k')`, tt.rule).Scan(&got); err != nil || got != tt.want {
-			t.Errorf("%s: %q, %v; want %q", tt.rule, got, err, tt.want)
+			t.Errorf("%s: got %q, %v; want %q", tt.rule, got, err, tt.want)
 		}
 	}
 }
 
-// TestCalendarsAgree compares the calendar windows of the server and of Go: the next window of a
-// refused request starts at the same instant.
-func TestCalendarsAgree(t *testing.T) {
+// TestCalendarWindowsMatchGo compares calendar windows of the server with Go: the retry time of a refused request in Go
+// must be the end of the server's window. The times lie near changes of the zones' clocks.
+func TestCalendarWindowsMatchGo(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
+	conn, _ := openSession(t)
 	zones := []string{
 		"UTC", "Europe/Berlin", "America/Sao_Paulo", "America/Havana", "Asia/Kolkata",
 		"Australia/Lord_Howe", "Pacific/Apia", "America/St_Johns",
@@ -112,7 +128,7 @@ func TestCalendarsAgree(t *testing.T) {
 			t.Fatal(err)
 		}
 		if bounds[1] > now || now >= bounds[2] {
-			t.Errorf("seed %d: %s %s at %d: boundaries %v", seed, unit, zone, now, bounds)
+			t.Errorf("seed %d: %s %s: got boundaries %v, want the second and third around %d", seed, unit, zone, bounds, now)
 		}
 		l := headgate.New(memory.New(&memory.Config{Clock: func() int64 { return now }}),
 			&headgate.Config{Clock: func() int64 { return now }})
@@ -130,99 +146,103 @@ func TestCalendarsAgree(t *testing.T) {
 	}
 }
 
-type row struct {
-	allowed      bool
-	remaining    int64
-	retry, reset *time.Duration
-	limit        string
-	at           time.Time
+// decisionRow is a row of type headgate.decision.
+type decisionRow struct {
+	allowed                bool
+	remaining              int64
+	retryAfter, resetAfter *time.Duration // nil: null
+	limit                  string
+	at                     time.Time
 }
 
-func ask(t *testing.T, conn *pgx.Conn, sql string, args ...any) (r row) {
+// queryDecision returns a decision, and checks that its time is within an hour of the test's clock.
+func queryDecision(t *testing.T, conn *pgx.Conn, sql string) decisionRow {
 	t.Helper()
-	r = queryFigures(t, conn, sql, args...)
-	if now := time.Now(); r.at.Before(now.Add(-time.Hour)) || r.at.After(now.Add(time.Hour)) {
-		t.Errorf("%s: decided at %s", sql, r.at)
+	d := queryDecisionAt(t, conn, sql)
+	if now := time.Now(); d.at.Before(now.Add(-time.Hour)) || d.at.After(now.Add(time.Hour)) {
+		t.Errorf("%s: decided at %s, want about %s", sql, d.at, now)
 	}
-	return r
+	return d
 }
 
-func queryFigures(t *testing.T, conn *pgx.Conn, sql string, args ...any) (r row) {
+// queryDecisionAt returns a decision of any time.
+func queryDecisionAt(t *testing.T, conn *pgx.Conn, sql string) (d decisionRow) {
 	t.Helper()
-	if err := conn.QueryRow(t.Context(), sql, args...).Scan(&r.allowed, &r.remaining, &r.retry, &r.reset, &r.limit,
-		&r.at); err != nil {
+	if err := conn.QueryRow(t.Context(), sql).Scan(&d.allowed, &d.remaining, &d.retryAfter, &d.resetAfter, &d.limit,
+		&d.at); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
-	return r
+	return d
 }
 
+// TestTakeCheckBlockResetFromSQL calls the functions for single charges by notation and by name, and then the driver.
 func TestTakeCheckBlockResetFromSQL(t *testing.T) {
 	t.Parallel()
-	conn, dsn := session(t)
+	conn, dsn := openSession(t)
 	s := openAt(t, dsn)
 	storetest.Define(t, s, store.Item{Name: "login", Text: "sliding-log 2/1m history 1d block 1h", Note: "tries"})
-	if r := ask(t, conn, `select * from headgate.take('token-bucket 5/1h', 'a', 2.5)`); !r.allowed ||
-		r.remaining != 2 || *r.retry != 0 || r.limit != "token-bucket 5/1h burst 5" {
-		t.Errorf("take: %+v", r)
+	if d := queryDecision(t, conn, `select * from headgate.take('token-bucket 5/1h', 'a', 2.5)`); !d.allowed ||
+		d.remaining != 2 || *d.retryAfter != 0 || d.limit != "token-bucket 5/1h burst 5" {
+		t.Errorf("take: got %+v, want 2 remaining", d)
 	}
-	if r := ask(t, conn, `select * from headgate.take('token-bucket 5/1h', 'a', 6)`); r.allowed || r.retry != nil {
-		t.Errorf("a cost above the capacity: %+v, want never", r)
+	if d := queryDecision(t, conn, `select * from headgate.take('token-bucket 5/1h', 'a', 6)`); d.allowed || d.retryAfter != nil {
+		t.Errorf("a cost above the capacity: got %+v, want a refusal without a retry time", d)
 	}
 	for _, cost := range []string{"1e-30", "0.000000001", "0.0000005", "1", "9007199254740991"} {
-		if r := ask(t, conn, `select * from headgate.take('0', 'a', `+cost+`)`); r.allowed || r.retry != nil {
-			t.Errorf("a cost of %s of limit 0: %+v, want never", cost, r)
+		if d := queryDecision(t, conn, `select * from headgate.take('0', 'a', `+cost+`)`); d.allowed || d.retryAfter != nil {
+			t.Errorf("a cost of %s under limit 0: got %+v, want a refusal without a retry time", cost, d)
 		}
 	}
-	if r := ask(t, conn, `select * from headgate.check('token-bucket 5/1h', 'a', 5)`); r.allowed ||
-		r.retry.Round(time.Minute) != 30*time.Minute {
-		t.Errorf("check: %+v", r)
+	if d := queryDecision(t, conn, `select * from headgate.check('token-bucket 5/1h', 'a', 5)`); d.allowed ||
+		d.retryAfter.Round(time.Minute) != 30*time.Minute {
+		t.Errorf("check: got %+v, want a refusal for half an hour", d)
 	}
 	for i, want := range []bool{true, true, false, false} {
-		if r := ask(t, conn, `select * from headgate.take('login', 'bob')`); r.allowed != want {
-			t.Errorf("login %d: %+v", i, r)
+		if d := queryDecision(t, conn, `select * from headgate.take('login', 'bob')`); d.allowed != want {
+			t.Errorf("take %d of login: got %+v, want allowed %t", i, d, want)
 		}
 	}
 	var attempts, refused int
 	if err := conn.QueryRow(t.Context(),
 		`select count(*), count(*) filter (where not allowed) from headgate.history where limit_name = 'login' and key = 'bob'`).Scan(&attempts, &refused); err != nil || attempts != 4 || refused != 2 {
-		t.Errorf("history: %d attempts, %d refused, %v", attempts, refused, err)
+		t.Errorf("history: got %d attempts, %d refused, %v; want 4, 2", attempts, refused, err)
 	}
 	var existed bool
 	if err := conn.QueryRow(t.Context(), `select headgate.reset('login', 'bob')`).Scan(&existed); err != nil ||
 		!existed {
-		t.Errorf("reset: %v, %v", existed, err)
+		t.Errorf("reset: got %v, %v; want true", existed, err)
 	}
 	var until *time.Time
 	if err := conn.QueryRow(t.Context(), `select headgate.block('login', 'bob', '15 minutes', 'abuse')`).Scan(
 		&until); err != nil || until == nil {
-		t.Errorf("block: %v, %v", until, err)
+		t.Errorf("block: got %v, %v; want a time", until, err)
 	}
-	if r := ask(t, conn, `select * from headgate.check('login', 'bob')`); r.allowed || r.remaining != 0 ||
-		r.retry.Round(time.Minute) != 15*time.Minute {
-		t.Errorf("blocked: %+v", r)
+	if d := queryDecision(t, conn, `select * from headgate.check('login', 'bob')`); d.allowed || d.remaining != 0 ||
+		d.retryAfter.Round(time.Minute) != 15*time.Minute {
+		t.Errorf("a blocked key: got %+v, want a refusal for 15 minutes", d)
 	}
 	if err := conn.QueryRow(t.Context(), `select headgate.block('login', 'bob', '0')`).Scan(&until); err != nil ||
 		until != nil {
-		t.Errorf("lift: %v, %v", until, err)
+		t.Errorf("block for 0: got %v, %v; want no time", until, err)
 	}
-	if r := ask(t, conn, `select * from headgate.take('login', 'bob')`); !r.allowed {
-		t.Errorf("after the block was lifted: %+v", r)
+	if d := queryDecision(t, conn, `select * from headgate.take('login', 'bob')`); !d.allowed {
+		t.Errorf("after the block was lifted: got %+v, want an admission", d)
 	}
 	// The driver and the functions share cells.
-	d, err := limiter(s).Check(t.Context(),
+	d, err := newLimiter(s).Check(t.Context(),
 		headgate.Charge{Limit: headgate.MustParse("token-bucket 5/1h"), Key: "a"})
 	if err != nil || d.Remaining != 2 {
-		t.Errorf("the driver sees %+v, %v", d, err)
+		t.Errorf("Check of the driver: got %+v, %v; want 2 remaining", d, err)
 	}
 }
 
-// TestALimitThatSQLCannotReadIsRefused writes a limit in a time zone that the server does not
-// know. The whole edit fails.
-func TestALimitThatSQLCannotReadIsRefused(t *testing.T) {
+// TestWriteCatalogRefusesUnknownTimeZones writes two limits, one in a time zone that the server does not know. Neither
+// limit must change.
+func TestWriteCatalogRefusesUnknownTimeZones(t *testing.T) {
 	t.Parallel()
-	conn, dsn := session(t)
+	conn, dsn := openSession(t)
 	s := openAt(t, dsn)
-	for _, tt := range []struct{ rule, wrong, want string }{
+	for _, tt := range []struct{ rule, problem, want string }{
 		{"fixed-window 3/day Europe/Berlin", "", "fixed-window 3/day Europe/Berlin login 1"},
 		{
 			"fixed-window 4/day Atlantis/Capital",
@@ -233,25 +253,26 @@ func TestALimitThatSQLCannotReadIsRefused(t *testing.T) {
 	} {
 		err := storetest.TryDefine(t.Context(), s, store.Item{Name: "export", Text: tt.rule},
 			store.Item{Name: "login", Text: "sliding-log 5/1m", Note: "login " + tt.want[len(tt.want)-1:]})
-		if (tt.wrong == "") != (err == nil) || err != nil &&
-			(!errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), tt.wrong)) {
-			t.Errorf("%s: %v; want %q", tt.rule, err, tt.wrong)
+		if (tt.problem == "") != (err == nil) || err != nil &&
+			(!errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), tt.problem)) {
+			t.Errorf("%s: got %v, want %q", tt.rule, err, tt.problem)
 		}
-		if tt.wrong != "" {
+		if tt.problem != "" {
 			continue
 		}
 		var got string
 		if err := conn.QueryRow(t.Context(), `select e.rule || ' ' || l.description from headgate.limits e, headgate.limits l
 			where e.name = 'export' and l.name = 'login'`).Scan(&got); err != nil || got != tt.want {
-			t.Errorf("%s: there is %q, %v; want %q", tt.rule, got, err, tt.want)
+			t.Errorf("%s: got %q in the catalog, %v; want %q", tt.rule, got, err, tt.want)
 		}
 	}
 }
 
-func TestBadArgumentsFromSQLAreClearErrorsAndChargeNothing(t *testing.T) {
+// TestInvalidSQLArgumentsChargeNothing checks that each error names the parameter, and that no call makes a cell.
+func TestInvalidSQLArgumentsChargeNothing(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
-	for _, tt := range []struct{ call, names string }{
+	conn, _ := openSession(t)
+	for _, tt := range []struct{ call, problem string }{
 		{`headgate.take('nope', 'k')`, "unknown limit"},
 		{`headgate.take(null, 'k')`, "limit"},
 		{`headgate.take('token-bucket 5/s', null)`, "key"},
@@ -277,26 +298,25 @@ func TestBadArgumentsFromSQLAreClearErrorsAndChargeNothing(t *testing.T) {
 	} {
 		_, err := conn.Exec(t.Context(), "select "+tt.call)
 		var pg *pgconn.PgError
-		if !errors.As(err, &pg) || pg.Code != "22023" || !strings.Contains(pg.Message, tt.names) {
-			t.Errorf("%s: got %v, want an error about %s", tt.call, err, tt.names)
+		if !errors.As(err, &pg) || pg.Code != "22023" || !strings.Contains(pg.Message, tt.problem) {
+			t.Errorf("%s: got %v, want an error about %s", tt.call, err, tt.problem)
 		}
 	}
 	var cells int
 	if err := conn.QueryRow(t.Context(), `select count(*) from headgate.cells`).Scan(&cells); err != nil || cells != 0 {
-		t.Errorf("%d cells were made, %v", cells, err)
+		t.Errorf("got %d cells, %v; want 0", cells, err)
 	}
 }
 
-// TestTheTimeFromSQLIsThatDecidedFor moves the time of a cell ahead of the clock, as after
-// the clock was set back. take and check report the cell's time as long as it stands, and the
-// clock once the cell has to be healed.
-func TestTheTimeFromSQLIsThatDecidedFor(t *testing.T) {
+// TestSQLReturnsTheTimeOfTheDecision puts the time of a cell ahead of the clock, as if the clock had been set back.
+// take and check must return the cell's time if it is only a little ahead, and else the clock's.
+func TestSQLReturnsTheTimeOfTheDecision(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
+	conn, _ := openSession(t)
 	for _, tt := range []struct {
-		call    string
-		ahead   time.Duration
-		follows bool // the answer has the cell's time
+		call        string
+		ahead       time.Duration
+		hasCellTime bool
 	}{
 		{`take('sliding-log 5/2s', 'a', 1)`, 1500 * time.Millisecond, true},
 		{`check('sliding-log 5/2s', 'a', 1)`, 1500 * time.Millisecond, true},
@@ -307,14 +327,14 @@ func TestTheTimeFromSQLIsThatDecidedFor(t *testing.T) {
 		{`check('token-bucket 5/1h', 'b', 1)`, 3 * time.Hour, false},
 		{`take('token-bucket 5/1h', 'b', 1)`, 3 * time.Hour, false},
 	} {
-		queryFigures(t, conn, `select * from headgate.`+strings.Replace(tt.call, "check", "take", 1))
+		queryDecisionAt(t, conn, `select * from headgate.`+strings.Replace(tt.call, "check", "take", 1))
 		var at time.Time
 		if err := conn.QueryRow(t.Context(), `update headgate.cells set at = (extract(epoch from clock_timestamp()) * 1000000)::bigint + $1
 			where key = $2 returning headgate_internal.instant_1(at)`, tt.ahead.Microseconds(), strings.Split(tt.call, "'")[3]).Scan(&at); err != nil {
 			t.Fatal(err)
 		}
-		if got := queryFigures(t, conn, `select * from headgate.`+tt.call).at; got.Before(at) == tt.follows {
-			t.Errorf("%s, the cell %s ahead: at %s, the cell's time is %s", tt.call, tt.ahead, got, at)
+		if got := queryDecisionAt(t, conn, `select * from headgate.`+tt.call).at; got.Before(at) == tt.hasCellTime {
+			t.Errorf("%s, the cell %s ahead: got %s, cell's time %s, want it %t", tt.call, tt.ahead, got, at, tt.hasCellTime)
 		}
 	}
 }

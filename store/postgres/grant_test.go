@@ -16,18 +16,18 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// createUser makes a user with a role, and returns its name and a DSN.
+// createUser makes a user, grants it a role of Headgate, and returns its name and its URL.
 func createUser(t *testing.T, conn *pgx.Conn, s *postgres.Store, role store.Role) (user, url string) {
 	t.Helper()
-	user, url = ordinary(t, conn)
+	user, url = createOrdinaryRole(t, conn)
 	lines, err := s.Grant(t.Context(), role, user)
 	if err != nil || len(lines) < 2 || !strings.Contains(lines[0], user) {
-		t.Fatalf("%q, %v", lines, err)
+		t.Fatalf("Grant: got %q, %v; want at least 2 lines, the first with %s", lines, err, user)
 	}
 	return user, url
 }
 
-// sqlstateOf returns the SQLSTATE of an error; "" for nil.
+// sqlstateOf returns the SQLSTATE of an error, and "" without an error. Another error fails the test.
 func sqlstateOf(t *testing.T, err error) string {
 	t.Helper()
 	pg, ok := errors.AsType[*pgconn.PgError](err)
@@ -40,13 +40,14 @@ func sqlstateOf(t *testing.T, err error) string {
 	return ""
 }
 
-const rolesNeed = `insert into headgate.limits (name, rule) values ('login', 'token-bucket 1000/1h'), ('held', 'concurrency 100 ttl 1h');
+// roleSetup makes limits, a zone, a bucket and two cells for the tests of roles.
+const roleSetup = `insert into headgate.limits (name, rule) values ('login', 'token-bucket 1000/1h'), ('held', 'concurrency 100 ttl 1h');
 	insert into headgate.zones (id, rate, window_seconds) values (1, 5, 60);
 	insert into headgate.buckets (id, capacity, refill_seconds) values ('b', 5, 60);
 	select headgate.take('login', 'k'), headgate.take('token-bucket 1000/1h', 'k')`
 
-// forApps are calls that the role app may make. Some need the calls before them.
-var forApps = []string{
+// appCalls are calls that role app may make. Some need earlier calls of the list.
+var appCalls = []string{
 	`take('login', 'k')`, `check('login', 'k')`, `take_once('i', 'login', 'k')`, `extend('i', 'login', 'k', 2)`, `settle('i', 'login', 'k', 0.5)`,
 	`take_once('j', 'login', 'k')`, `cancel('j', 'login', 'k')`, `debit('w', 'login', 'k', 2)`, `reserve('login', 'k', 1, '1 s')`,
 	`acquire('held', 'k')`, `renew('held', 'k', 1)`, `release('held', 'k', 1)`, `limit_of('login', 'k')`,
@@ -55,20 +56,17 @@ var forApps = []string{
 	`take_up_to('login', 'k', 2)`, `take_float('login', 'k', 0.5)`, `enforce('login', 'k')`,
 }
 
-// TestTheRoleAppAsksByNames makes the calls that a user with the role may make, and others.
-func TestTheRoleAppAsksByNames(t *testing.T) {
+// TestRoleAppChargesLimitsByNameOnly checks that a user with role app may make appCalls, and may neither call other
+// functions, nor use limits without a name, nor read or change tables.
+func TestRoleAppChargesLimitsByNameOnly(t *testing.T) {
 	t.Parallel()
-	conn, dsn := session(t)
+	conn, dsn := openSession(t)
 	s := openAt(t, dsn)
-	if _, err := conn.Exec(t.Context(), rolesNeed); err != nil {
-		t.Fatal(err)
-	}
+	mustExec(t, conn, roleSetup)
 	user, url := createUser(t, conn, s, store.RoleApp)
-	super := connect(t, dsn)
-	if _, err := super.Exec(t.Context(), `set role `+user); err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]string{
+	superSession := connect(t, dsn)
+	mustExec(t, superSession, `set role `+user)
+	wantStates := map[string]string{ // SQLSTATEs; empty: success
 		`select public.check_velocity(1, 'k')`: "", `select public.request_token('b')`: "",
 		`select headgate.reset('login', 'k')`: "42501", `select headgate.block('login', 'k', '0')`: "42501",
 		`select headgate.attempts('login', 'k')`: "42501", `select headgate.sweep(1)`: "42501",
@@ -93,32 +91,32 @@ func TestTheRoleAppAsksByNames(t *testing.T) {
 		`create function headgate.mine() returns int language sql as 'select 1'`:                              "42501",
 		`do $$ begin execute 'set role postgres'; perform headgate.take('unlimited', 'k'); end $$`:            "42501 or 22023",
 	}
-	for _, call := range forApps {
-		want["select * from headgate."+call] = ""
+	for _, call := range appCalls {
+		wantStates["select * from headgate."+call] = ""
 		for name, notation := range map[string]string{
 			"'login'": "'token-bucket 1000/1h'", "'held'": "'concurrency 100 ttl 1h'",
 		} {
 			if strings.Contains(call, name) {
 				for _, rule := range []string{notation, "'unlimited'", "'5/s'", "'0'", "''"} {
-					want["select * from headgate."+strings.Replace(call, name, rule, 1)] = "42501"
+					wantStates["select * from headgate."+strings.Replace(call, name, rule, 1)] = "42501"
 				}
 			}
 		}
 	}
-	for session, conn := range map[string]*pgx.Conn{"of its own": connect(t, url), "of another role": super} {
-		for _, call := range forApps {
+	for session, conn := range map[string]*pgx.Conn{"of the user": connect(t, url), "after set role": superSession} {
+		for _, call := range appCalls {
 			if _, err := conn.Exec(t.Context(), "select * from headgate."+strings.NewReplacer("'i'", "'i of "+session+"'", "'i of all'", "'all of "+session+"'", "'j'",
 				"'j of "+session+"'").Replace(call)); err != nil {
 				t.Errorf("%s: %v", call, err)
 			}
 		}
-		for sql, state := range want {
-			if state == "" {
+		for sql, wantState := range wantStates {
+			if wantState == "" {
 				continue
 			}
 			_, err := conn.Exec(t.Context(), sql)
-			if got := sqlstateOf(t, err); got == "" || !strings.Contains(state, got) {
-				t.Errorf("in a session %s: %s: %q %v, want %s", session, sql, got, err, state)
+			if got := sqlstateOf(t, err); got == "" || !strings.Contains(wantState, got) {
+				t.Errorf("session %s: %s: got %q %v, want %s", session, sql, got, err, wantState)
 			}
 		}
 		for _, sql := range []string{`select public.check_velocity(1, 'k')`, `select public.request_token('b')`} {
@@ -127,29 +125,26 @@ func TestTheRoleAppAsksByNames(t *testing.T) {
 			}
 		}
 	}
-	reader, url := ordinary(t, conn)
-	if _, err := conn.Exec(t.Context(), `grant usage on schema headgate to `+reader+`; grant select on headgate.levels, headgate.history to `+
-		reader); err != nil {
-		t.Fatal(err)
-	}
+	reader, url := createOrdinaryRole(t, conn)
+	mustExec(t, conn, `grant usage on schema headgate to `+reader+`; grant select on headgate.levels, headgate.history to `+
+		reader)
 	if _, err := connect(t, url).Exec(t.Context(), `select * from headgate.levels, headgate.history`); err != nil {
-		t.Errorf("a role that only reads: %v", err)
+		t.Errorf("a role that only reads views: got %v, want success", err)
 	}
-	_, nobody := ordinary(t, conn)
-	for _, sql := range []string{"select * from headgate." + forApps[0], "select * from public.request_token('b')"} {
-		if _, err := connect(t, nobody).Exec(t.Context(), sql); sqlstateOf(t, err) != "42501" {
-			t.Errorf("without a role: %s: %v", sql, err)
+	_, urlWithoutRole := createOrdinaryRole(t, conn)
+	for _, sql := range []string{"select * from headgate." + appCalls[0], "select * from public.request_token('b')"} {
+		if _, err := connect(t, urlWithoutRole).Exec(t.Context(), sql); sqlstateOf(t, err) != "42501" {
+			t.Errorf("a user without a role: %s: got %v, want SQLSTATE 42501", sql, err)
 		}
 	}
 }
 
-// TestTheRoleServiceDoesAllButMigrate opens a store as a user with the role.
-func TestTheRoleServiceDoesAllButMigrate(t *testing.T) {
+// TestRoleServiceMayDoAllButMigrate opens a store as a user with role service: the histories of the conformance suite,
+// the catalog, InTx and functions for people must work, and it must not drop a function.
+func TestRoleServiceMayDoAllButMigrate(t *testing.T) {
 	t.Parallel()
-	conn, dsn := session(t)
-	if _, err := conn.Exec(t.Context(), rolesNeed); err != nil {
-		t.Fatal(err)
-	}
+	conn, dsn := openSession(t)
+	mustExec(t, conn, roleSetup)
 	user, url := createUser(t, conn, openAt(t, dsn), store.RoleService)
 	storetest.RunHistories(t, func(tb testing.TB) store.Store {
 		tb.Helper()
@@ -164,10 +159,10 @@ func TestTheRoleServiceDoesAllButMigrate(t *testing.T) {
 	}, &storetest.Options{Histories: 30})
 	s := openUnmigrated(t, url)
 	if err := storetest.TryDefine(t.Context(), s, store.Item{Name: "written", Text: "gcra 1/s"}); err != nil {
-		t.Errorf("write the catalog: %v", err)
+		t.Errorf("WriteCatalog: %v", err)
 	}
 	if list, err := s.CatalogVersions(t.Context(), 0, 1); err != nil || !strings.HasSuffix(list[0].Author, user) {
-		t.Errorf("versions: %+v, %v", list, err)
+		t.Errorf("CatalogVersions: got %+v, %v; want the author %s", list, err, user)
 	}
 	pool, err := pgxpool.New(t.Context(), url)
 	if err != nil {
@@ -175,23 +170,22 @@ func TestTheRoleServiceDoesAllButMigrate(t *testing.T) {
 	}
 	t.Cleanup(pool.Close)
 	if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		d, err := limiter(s.InTx(tx)).Allow(t.Context(), headgate.MustParse("gcra 1/h"), "in")
+		d, err := newLimiter(s.InTx(tx)).Allow(t.Context(), headgate.MustParse("gcra 1/h"), "inTx")
 		if err == nil && !d.Allowed {
 			err = errors.New("refused")
 		}
 		return err
 	}); err != nil {
-		t.Errorf("inside a transaction: %v", err)
+		t.Errorf("Allow of InTx: %v", err)
 	}
 	if _, _, err := s.Cells(t.Context(), store.Query{}); err != nil {
-		t.Errorf("cells: %v", err)
+		t.Errorf("Cells: %v", err)
 	}
 	session := connect(t, url)
 	for _, sql := range []string{
 		`take('login', 'k')`, `take('token-bucket 7/1h', 'k')`, `take_once('i', 'unlimited', 'k')`, `reset('login', 'k')`,
 		`block('login', 'k', '1 s')`, `block('login', 'k', '0 s')`, `attempts('login', 'k')`, `sweep(10)`, `levels`,
-		`history`,
-		`limit_of('gcra 1/s', 'k')`,
+		`history`, `limit_of('gcra 1/s', 'k')`,
 	} {
 		if _, err := session.Exec(t.Context(), "select * from headgate."+sql); err != nil {
 			t.Errorf("%s: %v", sql, err)
@@ -207,52 +201,45 @@ func TestTheRoleServiceDoesAllButMigrate(t *testing.T) {
 		}
 	}
 	if _, err := session.Exec(t.Context(), `drop function headgate.take`); sqlstateOf(t, err) != "42501" {
-		t.Errorf("drop a function: %v", err)
+		t.Errorf("drop a function: got %v, want SQLSTATE 42501", err)
 	}
 }
 
-// TestRolesAreKeptByMigrations replaces a function by another one of the same name.
-func TestRolesAreKeptByMigrations(t *testing.T) {
+// TestMigrateRestoresGrantsOfRoles checks that Migrate grants again what a role had on functions that were dropped or
+// replaced, and grants nothing to a role whose grants were revoked.
+func TestMigrateRestoresGrantsOfRoles(t *testing.T) {
 	t.Parallel()
-	conn, dsn := session(t)
+	conn, dsn := openSession(t)
 	s := openAt(t, dsn)
-	if _, err := conn.Exec(t.Context(), rolesNeed); err != nil {
-		t.Fatal(err)
-	}
+	mustExec(t, conn, roleSetup)
 	for _, role := range []store.Role{store.RoleApp, store.RoleService} {
 		user, url := createUser(t, conn, s, role)
-		lost := `drop function headgate.limit_of; drop function headgate.sweep; create function headgate.sweep(p_max int, p_more int)
+		dropFunctions := `drop function headgate.limit_of; drop function headgate.sweep; create function headgate.sweep(p_max int, p_more int)
 			returns int language sql as 'select 1'; create function headgate.new() returns int language sql as 'select 1'`
-		try := func(after string, want bool) {
+		checkRights := func(event string, want bool) {
 			t.Helper()
 			session := connect(t, url)
 			for _, sql := range []string{`select headgate.limit_of('login', 'k')`, `select headgate.sweep(1)`} {
 				_, err := session.Exec(t.Context(), sql)
-				may := want && (role == store.RoleService || strings.Contains(sql, "limit_of"))
-				if may != (err == nil) {
-					t.Errorf("%s, after %s: %s: %v", role, after, sql, err)
+				wantSuccess := want && (role == store.RoleService || strings.Contains(sql, "limit_of"))
+				if wantSuccess != (err == nil) {
+					t.Errorf("%s, after %s: %s: got %v, want success %t", role, event, sql, err, wantSuccess)
 				}
 			}
 		}
-		try("it was granted", true)
-		if _, err := conn.Exec(t.Context(), lost); err != nil {
-			t.Fatal(err)
-		}
-		try("functions were lost", false)
+		checkRights("Grant", true)
+		mustExec(t, conn, dropFunctions)
+		checkRights("functions were dropped", false)
 		if _, err := s.Migrate(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		try("a migration", true)
-		if _, err := conn.Exec(t.Context(), "drop owned by "+user); err != nil {
-			t.Fatal(err)
-		}
+		checkRights("Migrate", true)
+		mustExec(t, conn, "drop owned by "+user)
 		if _, err := s.Migrate(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		try("all was taken back, and a migration", false)
-		if _, err := conn.Exec(t.Context(), "drop function if exists headgate.sweep(int, int); drop function if exists headgate.new"); err != nil {
-			t.Fatal(err)
-		}
+		checkRights("drop owned and Migrate", false)
+		mustExec(t, conn, "drop function if exists headgate.sweep(int, int); drop function if exists headgate.new")
 	}
 	for problem, call := range map[string]func() ([]string, error){
 		"role":  func() ([]string, error) { return s.Grant(t.Context(), "owner", "x") },
@@ -260,7 +247,7 @@ func TestRolesAreKeptByMigrations(t *testing.T) {
 		"user:": func() ([]string, error) { return s.Grant(t.Context(), store.RoleService, "public") },
 	} {
 		if lines, err := call(); !errors.Is(err, store.ErrInvalid) || !strings.Contains(fmt.Sprint(err), problem) {
-			t.Errorf("%q, %v; want an error about the %s", lines, err, problem)
+			t.Errorf("Grant: got %q, %v; want an error about the %s", lines, err, problem)
 		}
 	}
 }

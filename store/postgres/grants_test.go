@@ -12,20 +12,17 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// TestGrantsFromSQLMatchAsk charges two keys in step: one by the functions for people, which first
-// try an update that grants, the other by ask, which they call if the update does nothing. Both
-// answer the same, and leave cells with the same rule. Between the requests time passes, and keys
-// are blocked, reset, or ahead of the clock.
-func TestGrantsFromSQLMatchAsk(t *testing.T) {
+// TestFastGrantsMatchAsk charges key a by functions for people, which first try a fast update, and key b by
+// headgate_internal.ask, which these functions call if the update grants nothing. Results and cells must be the same.
+// Between the charges time passes, and keys are blocked, reset, or ahead of the clock.
+func TestFastGrantsMatchAsk(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
-	if _, err := conn.Exec(t.Context(), `
+	conn, _ := openSession(t)
+	mustExec(t, conn, `
 		insert into headgate.limits (name, rule) values ('hourly', 'token-bucket 7/1h burst 9'),
 			('windows', 'fixed-window 4/365d'), ('blocking', 'gcra 3/1h block 1h'), ('log', 'sliding-log 3/1h');
-		insert into headgate.buckets (id, capacity, refill_seconds) values ('a', 3, 7200), ('b', 3, 7200)`); err != nil {
-		t.Fatal(err)
-	}
-	const asked = `(select array[res[1], case when res[1] = 1 then least(greatest(0, capacity - res[9]) / unit, 2147483647) else -1 end]::text from
+		insert into headgate.buckets (id, capacity, refill_seconds) values ('a', 3, 7200), ('b', 3, 7200)`)
+	const askQuery = `(select array[res[1], case when res[1] = 1 then least(greatest(0, capacity - res[9]) / unit, 2147483647) else -1 end]::text from
 		(select headgate_internal.ask_1(1, '%[1]s', (null, array[1, 0, unit, capacity, step, drain, 0, 0], null, null), 'b', unit, 0, '') as res,
 		unit, capacity from %[2]s) x)`
 	seed := tier.Seed()
@@ -33,57 +30,56 @@ func TestGrantsFromSQLMatchAsk(t *testing.T) {
 	// The drain of a fast rate between two requests would be a long time for a slow rate.
 	rates := [][]int64{{1, 2, 3, 7, 60}, {999_983, 1_000_000, 1_000_001}, {2_147_483_647}}
 	windows := []int64{60, 61, 3600, 86_400}
-	granted, apart := 0, int64(0) // in microseconds
-	third := tier.Pick(70, 200, 200)
-	for step := range 3 * third {
+	granted := 0
+	maxDelay := int64(0) // the most microseconds between the charges of both keys
+	stepsPerRate := tier.Pick(70, 200, 200)
+	for step := range 3 * stepsPerRate {
 		if rng.IntN(3) == 0 {
-			disturbs := []string{
+			changes := []string{
 				`update headgate.cells set blocked_until = at + 3600000000`, `update headgate.cells set blocked_until = 0`,
 				`delete from headgate.cells; delete from headgate.entries`, `update headgate.cells set prev = 500 where law = 1`,
 				`update headgate.cells set at = at - 1800000000, empty_at = greatest(0, empty_at - 1800000000)`,
-				`update headgate.cells set at = (extract(epoch from now()) * 1000000)::bigint + 1500000, level = least(level, 1) * 3 * unit`, // not so that levels differ more than before
+				`update headgate.cells set at = (extract(epoch from now()) * 1000000)::bigint + 1500000, level = least(level, 1) * 3 * unit`, // levels differ no more than before
 			}
-			if _, err := conn.PgConn().Exec(t.Context(), disturbs[rng.IntN(len(disturbs))]).ReadAll(); err != nil {
+			if _, err := conn.PgConn().Exec(t.Context(), changes[rng.IntN(len(changes))]).ReadAll(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		var fast, slow string
-		near := int64(0)
-		if step%third == 0 {
-			if _, err := conn.Exec(t.Context(), `delete from headgate.cells`); err != nil {
-				t.Fatal(err)
-			}
+		var fastQuery, slowQuery string
+		tolerance := int64(0) // of the remaining units
+		if step%stepsPerRate == 0 {
+			mustExec(t, conn, `delete from headgate.cells`)
 		}
-		some := rates[step/third]
-		rate, window := some[rng.IntN(len(some))], windows[rng.IntN(len(windows))]
+		stepRates := rates[step/stepsPerRate]
+		rate, window := stepRates[rng.IntN(len(stepRates))], windows[rng.IntN(len(windows))]
 		switch rng.IntN(4) {
 		case 0:
-			near = rate/10 + 1 // the two keys are not charged at the same time
-			fast = fmt.Sprintf(`array[(n >= 0)::int, n]::text from public.rate_limiting_request('a', %d, %d) n`, rate, window)
-			slow = fmt.Sprintf(asked, "rate_limiting_request", fmt.Sprintf(`(select r[1] as unit, r[2] as capacity, r[3] as step,
+			tolerance = rate/10 + 1 // the two keys are not charged at the same time
+			fastQuery = fmt.Sprintf(`array[(n >= 0)::int, n]::text from public.rate_limiting_request('a', %d, %d) n`, rate, window)
+			slowQuery = fmt.Sprintf(askQuery, "rate_limiting_request", fmt.Sprintf(`(select r[1] as unit, r[2] as capacity, r[3] as step,
 				r[4] as drain from headgate_internal.compile_amount_1(true, %d, 1000000, %[1]d::numeric * %d) r) y`,
 				rate, window))
 		case 1:
-			fast = `array[count(*), coalesce(max(remaining), -1)]::text from public.request_token('a')`
-			slow = fmt.Sprintf(asked, "bucket.b", `(select 1000 as unit, 3000 as capacity, 7200000000 as step,
+			fastQuery = `array[count(*), coalesce(max(remaining), -1)]::text from public.request_token('a')`
+			slowQuery = fmt.Sprintf(askQuery, "bucket.b", `(select 1000 as unit, 3000 as capacity, 7200000000 as step,
 				9007199254740991 as drain) y`)
 		default:
 			rule := []string{"hourly", "windows", "blocking", "log", "token-bucket 5/1h", "gcra 2/1d burst 4"}[rng.IntN(6)]
 			cost := []string{"1", "1", "2", "0.5", "100"}[rng.IntN(5)]
 			const figures = `array[allowed::int, remaining, (retry_after is null)::int]::text from `
-			fast = fmt.Sprintf(figures+`headgate.take('%s', 'a', %s)`, rule, cost)
-			slow = fmt.Sprintf(figures+`headgate_internal.find_1('%s') f, headgate_internal.decide_1(1, f.name, f.c, 'b', %s)`, rule, cost)
+			fastQuery = fmt.Sprintf(figures+`headgate.take('%s', 'a', %s)`, rule, cost)
+			slowQuery = fmt.Sprintf(figures+`headgate_internal.find_1('%s') f, headgate_internal.decide_1(1, f.name, f.c, 'b', %s)`, rule, cost)
 		}
 		// A cell that is empty by the rate of its last request counts as new. Any other cell drains
 		// by the new rate from then on. So a pair with one empty cell cannot be compared.
-		var empty, full int64
+		var firstEmptyAt, lastEmptyAt int64
 		if err := conn.QueryRow(t.Context(), `select coalesce(min(empty_at), 0), coalesce(max(empty_at), 0)
-			from headgate.cells where limit_name = 'rate_limiting_request'`).Scan(&empty, &full); err != nil {
+			from headgate.cells where limit_name = 'rate_limiting_request'`).Scan(&firstEmptyAt, &lastEmptyAt); err != nil {
 			t.Fatal(err)
 		}
 		var got, want, cells string
-		one := func(to *string, sql string) {
-			if err := conn.QueryRow(t.Context(), "select "+sql).Scan(to); err != nil {
+		scan := func(dest *string, sql string) {
+			if err := conn.QueryRow(t.Context(), "select "+sql).Scan(dest); err != nil {
 				t.Fatalf("seed %d, step %d: %s: %v", seed, step, sql, err)
 			}
 		}
@@ -93,50 +89,48 @@ func TestGrantsFromSQLMatchAsk(t *testing.T) {
 			}
 			return us
 		}
-		began := clock()
-		one(&got, fast)
-		one(&want, slow)
-		done := clock()
-		apart = max(apart, done-began) // the most microseconds between the charges of both cells
-		near += near * (20 * apart / 1_000_000)
-		if empty <= done && began <= full {
-			if _, err := conn.Exec(t.Context(), `delete from headgate.cells where limit_name = 'rate_limiting_request'`); err != nil {
-				t.Fatal(err)
-			}
+		startedAt := clock()
+		scan(&got, fastQuery)
+		scan(&want, slowQuery)
+		endedAt := clock()
+		maxDelay = max(maxDelay, endedAt-startedAt)
+		tolerance += tolerance * (20 * maxDelay / 1_000_000)
+		if firstEmptyAt <= endedAt && startedAt <= lastEmptyAt {
+			mustExec(t, conn, `delete from headgate.cells where limit_name = 'rate_limiting_request'`)
 			continue
 		}
-		one(&cells, `coalesce(string_agg(limit_name, ' '), '') from headgate.cells where
+		scan(&cells, `coalesce(string_agg(limit_name, ' '), '') from headgate.cells where
 			key in ('a', 'b') group by regexp_replace(limit_name, '^bucket[.][ab]$', 'bucket') having
 			count(*) filter (where law > 0) = 1 or count(distinct (unit, step)) > 1 or
-			max(empty_at) - min(empty_at) > `+strconv.FormatInt(1_000_000+2*apart, 10)+`
+			max(empty_at) - min(empty_at) > `+strconv.FormatInt(1_000_000+2*maxDelay, 10)+`
 			union all select '' limit 1`)
-		if !agree(t, got, want, near) || cells != "" {
+		if !equalWithin(t, got, want, tolerance) || cells != "" {
 			var rows string
-			one(&rows, `string_agg(c::text, chr(10)) from headgate.cells c`)
-			t.Fatalf("seed %d, step %d: %s: %s, want %s; cells that differ: %s, of\n%s", seed, step, fast, got, want, cells, rows)
+			scan(&rows, `string_agg(c::text, chr(10)) from headgate.cells c`)
+			t.Fatalf("seed %d, step %d: %s: got %s, want %s; cells that differ: %s, of\n%s", seed, step, fastQuery, got, want, cells, rows)
 		}
 		if got[1] == '1' {
 			granted++
 		}
 	}
-	if t.Logf("%d were granted", granted); granted < third/2 || granted > third*5/2 {
-		t.Error("too few of one kind")
+	if granted < stepsPerRate/2 || granted > stepsPerRate*5/2 {
+		t.Errorf("got %d grants of %d, want at least a sixth granted and a sixth refused", granted, 3*stepsPerRate)
 	}
 }
 
-// agree reports whether two answers agree in all numbers, the second only up to near.
-func agree(t *testing.T, a, b string, near int64) bool {
+// equalWithin reports whether two arrays of SQL are equal. Their second numbers may differ by the tolerance.
+func equalWithin(t *testing.T, a, b string, tolerance int64) bool {
 	t.Helper()
 	var x, y []int64
-	for text, to := range map[string]*[]int64{a: &x, b: &y} {
-		if err := json.Unmarshal([]byte("["+strings.Trim(text, "{}")+"]"), to); err != nil {
+	for text, dest := range map[string]*[]int64{a: &x, b: &y} {
+		if err := json.Unmarshal([]byte("["+strings.Trim(text, "{}")+"]"), dest); err != nil {
 			t.Fatal(text, err)
 		}
 	}
 	if a == b {
 		return true
 	}
-	if d := x[1] - y[1]; d < -near || d > near {
+	if d := x[1] - y[1]; d < -tolerance || d > tolerance {
 		return false
 	}
 	x[1] = y[1]

@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// callsWithHeadroom are calls with headroom, valid and invalid, for a limit.
-var callsWithHeadroom = []string{
+// headroomCalls are calls with headroom, valid and invalid, as formats for Sprintf with the limit.
+var headroomCalls = []string{
 	"take('%s keep 10%%', 'a', 0.5)", "take('%s keep 0.25', 'a', 0.5)", "check('%s keep 100%%', 'a')",
 	"take('%s keep 99', 'a')", "take('%s keep 0', 'a')", "take('%s keep x', 'a')",
 	"acquire('%s keep 50%%', 'a')",
@@ -20,17 +20,15 @@ var callsWithHeadroom = []string{
 	"settle('i', '%s keep 10%%', 'a', 0.5)",
 }
 
-// TestHeadroomFromSQL charges up to the headroom by each function that takes, and then the rest.
+// TestHeadroomFromSQL checks that functions leave the headroom free, and that invalid headroom is refused.
 func TestHeadroomFromSQL(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
-	if _, err := conn.Exec(t.Context(), `insert into headgate.limits (name, rule) values ('api', 'fixed-window 10/30d'),
+	conn, _ := openSession(t)
+	mustExec(t, conn, `insert into headgate.limits (name, rule) values ('api', 'fixed-window 10/30d'),
 		('blocking', 'token-bucket 10/30d block 1h'), ('logged', 'sliding-log 10/30d'),
 		('places', 'concurrency 4 ttl 1h'),
 		('given', 'fixed-window 10/30d');
-		insert into headgate.catalog (kind, name, key, text, until) values ('override', 'given', 'vip', 'fixed-window 20/30d', 9007199254740991)`); err != nil {
-		t.Fatal(err)
-	}
+		insert into headgate.catalog (kind, name, key, text, until) values ('override', 'given', 'vip', 'fixed-window 20/30d', 9007199254740991)`)
 	for _, tt := range []struct{ sql, want string }{
 		{
 			`select string_agg(allowed::text || ' ' || remaining, ', ' order by i) from generate_series(1, 9) i, headgate.take('api keep 15%', 'a' || left('', i))`,
@@ -39,7 +37,7 @@ func TestHeadroomFromSQL(t *testing.T) {
 		{`select allowed || ' ' || remaining || ' ' || limit_name from headgate.check('api keep 1.5', 'a')`, "false 2 api"},
 		{`select allowed || ' ' || remaining from headgate.take('api keep 0.5', 'a')`, "true 1"},
 		{`select allowed || ' ' || remaining from headgate.take('api', 'a')`, "true 0"},
-		{`select (retry_after is null)::text from headgate.take('api keep 5', 'b', 5.5)`, "true"}, // never
+		{`select (retry_after is null)::text from headgate.take('api keep 5', 'b', 5.5)`, "true"}, // the cost never fits
 		{`select accepted || ' ' || level || ' ' || brim from headgate.take_up_to('api keep 25%', 'c', 50)`, "7.5 7.5 false"},
 		{`select allowed || ' ' || replayed from headgate.take_once('i', 'api keep 50%', 'd', 5)`, "true false"},
 		{`select allowed || ' ' || replayed from headgate.take_once('i', 'api keep 50%', 'd', 5)`, "true true"},
@@ -64,7 +62,7 @@ func TestHeadroomFromSQL(t *testing.T) {
 	} {
 		var got string
 		if err := conn.QueryRow(t.Context(), tt.sql).Scan(&got); err != nil || got != tt.want {
-			t.Errorf("%s: %s, %v; want %s", tt.sql, got, err, tt.want)
+			t.Errorf("%s: got %s, %v; want %s", tt.sql, got, err, tt.want)
 		}
 	}
 	for keep, want := range map[string]string{
@@ -73,44 +71,44 @@ func TestHeadroomFromSQL(t *testing.T) {
 		"99.99999999%": "leaves nothing to take of a limit of 10 at once", "0.0123456789": "more than 9 digits", "1e1": "is not a decimal number",
 		"NaN": "is not a decimal number",
 	} {
-		if got := textOf(t, conn, fmt.Sprintf(`allowed from headgate.take('api keep %s', 'bad')`, keep)); !strings.Contains(got, "keep: ") || !strings.Contains(got, want) {
-			t.Errorf("keep %q: %s", keep, got)
+		if got := queryText(t, conn, fmt.Sprintf(`allowed from headgate.take('api keep %s', 'bad')`, keep)); !strings.Contains(got, "keep: ") || !strings.Contains(got, want) {
+			t.Errorf("keep %q: got %s, want an error with %q", keep, got, want)
 		}
 	}
 }
 
-// TestHeadroomFromSQLMatchesGo compares the ceilings in SQL and Go.
+// TestHeadroomFromSQLMatchesGo compares how much take_up_to and FillUp take of an empty limit with headroom.
 func TestHeadroomFromSQLMatchesGo(t *testing.T) {
 	t.Parallel()
-	conn, url := session(t)
-	s, err := postgres.Open(t.Context(), url, nil)
+	conn, dsn := openSession(t)
+	s, err := postgres.Open(t.Context(), dsn, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	l := limiter(s)
+	l := newLimiter(s)
 	for i, notation := range []string{
 		"token-bucket 7/1h burst 13.37", "fixed-window 999983/30d", "sliding-window 12.5/1h", "sliding-log 3/1h",
 		"gcra 1000000/1h burst 3",
 	} {
 		for k, keep := range []string{"10%", "33.333333333%", "0.000000001%", "99.999%", "1", "0.1", "2.999999999"} {
 			key := fmt.Sprint(i, k)
-			f, err := l.FillUp(t.Context(), headgate.Charge{
+			fill, err := l.FillUp(t.Context(), headgate.Charge{
 				Limit: headgate.MustParse(notation), Key: "go" + key, Cost: headgate.Units(1_000_000),
 				Keep: headgate.MustHeadroom(keep),
 			})
 			if errors.Is(err, headgate.ErrInvalid) {
-				if got := textOf(t, conn, fmt.Sprintf(`accepted from headgate.take_up_to('%s keep %s', 'sql%s', 1000000)`,
+				if got := queryText(t, conn, fmt.Sprintf(`accepted from headgate.take_up_to('%s keep %s', 'sql%s', 1000000)`,
 					notation, keep, key)); !strings.Contains(got, "keep: ") {
-					t.Errorf("%s keep %s: %v, but %s", notation, keep, err, got)
+					t.Errorf("%s keep %s: got %s, want an error as in Go: %v", notation, keep, got, err)
 				}
 				continue
 			}
 			var got string
-			err2 := conn.QueryRow(t.Context(), `select accepted::text from headgate.take_up_to($1, $2, 1000000)`,
+			sqlErr := conn.QueryRow(t.Context(), `select accepted::text from headgate.take_up_to($1, $2, 1000000)`,
 				notation+" keep "+keep, "sql"+key).Scan(&got)
-			if err != nil || err2 != nil || got != f.Accepted.String() {
-				t.Errorf("%s keep %s: %s, %v; in Go %s, %v", notation, keep, got, err2, f.Accepted, err)
+			if err != nil || sqlErr != nil || got != fill.Accepted.String() {
+				t.Errorf("%s keep %s: got %s, %v; in Go %s, %v", notation, keep, got, sqlErr, fill.Accepted, err)
 			}
 		}
 	}

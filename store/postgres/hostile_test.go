@@ -26,16 +26,15 @@ import (
 //go:embed testdata/hostile.sql
 var hostileSQL string
 
-// hostileDatabase is a database whose schema public is full of operators, functions, types and
-// casts that must not be called.
+// hostileDatabase is a database whose schema public has operators, functions, types and casts that Headgate must not
+// call. Each of them counts its calls.
 type hostileDatabase struct {
-	*pgx.Conn // has a search_path without public
+	*pgx.Conn // its search_path lacks schema public
 	dsn       string
 }
 
-// newHostileDatabase makes a hostileDatabase. Other sessions have path as their search_path,
-// unless it is empty.
-func newHostileDatabase(t *testing.T, path string) *hostileDatabase {
+// newHostileDatabase makes a hostileDatabase. A searchPath that is not empty is the default of its other sessions.
+func newHostileDatabase(t *testing.T, searchPath string) *hostileDatabase {
 	t.Helper()
 	dsn := dbtest.Postgres(t)
 	conn := connect(t, dsn)
@@ -48,33 +47,29 @@ func newHostileDatabase(t *testing.T, path string) *hostileDatabase {
 		hostileSQL)
 	name := conn.Config().Database
 	sql += "; alter database " + name + " set track_functions = 'all'"
-	if path != "" {
-		sql += "; alter database " + name + " set search_path = " + path
+	if searchPath != "" {
+		sql += "; alter database " + name + " set search_path = " + searchPath
 	}
-	if _, err := conn.Exec(t.Context(), sql); err != nil {
-		t.Fatal(err)
-	}
+	mustExec(t, conn, sql)
 	return &hostileDatabase{conn, dsn}
 }
 
-// checkNothingCalled fails the test if a hostile object was called since its last call.
-func (x *hostileDatabase) checkNothingCalled(t *testing.T, doing string) {
+// checkNothingCalled fails the test if a hostile object was called since the last check.
+func (x *hostileDatabase) checkNothingCalled(t *testing.T, operation string) {
 	t.Helper()
-	var n int64
+	var calls int64
 	if err := x.QueryRow(t.Context(), `select case when is_called then last_value else 0 end from seen.calls`).Scan(
-		&n); err != nil {
+		&calls); err != nil {
 		t.Fatal(err)
 	}
-	if n > 0 {
-		t.Errorf("%s: something hostile was called %d times", doing, n)
-		if _, err := x.Exec(t.Context(), `select setval('seen.calls', 1, false)`); err != nil {
-			t.Fatal(err)
-		}
+	if calls > 0 {
+		t.Errorf("%s: got %d calls of hostile objects, want 0", operation, calls)
+		mustExec(t, x, `select setval('seen.calls', 1, false)`)
 	}
 }
 
-// open returns a store without cells.
-func (x *hostileDatabase) open(tb testing.TB, url string) *postgres.Store {
+// openEmpty opens a store and removes its cells and limits.
+func (x *hostileDatabase) openEmpty(tb testing.TB, url string) *postgres.Store {
 	tb.Helper()
 	s := openAt(tb, url)
 	if _, err := x.Exec(context.Background(),
@@ -84,79 +79,78 @@ func (x *hostileDatabase) open(tb testing.TB, url string) *postgres.Store {
 	return s
 }
 
-// inTx is a store that makes each call in a transaction of the caller.
-type inTx struct {
+// txStore is a store that makes each call by InTx, in a transaction of its own.
+type txStore struct {
 	pool *pgxpool.Pool
-	s    *postgres.Store
+	base *postgres.Store
 }
 
-func (x *inTx) do(ctx context.Context, call func(s *postgres.Store) error) error {
-	return pgx.BeginFunc(ctx, x.pool, func(tx pgx.Tx) error { return call(x.s.InTx(tx)) })
+func (s *txStore) do(ctx context.Context, call func(inTx *postgres.Store) error) error {
+	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error { return call(s.base.InTx(tx)) })
 }
 
-func (x *inTx) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	return x.do(ctx, func(s *postgres.Store) error { return s.Apply(ctx, ops, outs) })
+func (s *txStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	return s.do(ctx, func(inTx *postgres.Store) error { return inTx.Apply(ctx, ops, outs) })
 }
 
-func (x *inTx) Sweep(ctx context.Context, most int) (removed int, err error) {
-	err = x.do(ctx, func(s *postgres.Store) error { removed, err = s.Sweep(ctx, most); return err })
+func (s *txStore) Sweep(ctx context.Context, maxRows int) (removed int, err error) {
+	err = s.do(ctx, func(inTx *postgres.Store) error { removed, err = inTx.Sweep(ctx, maxRows); return err })
 	return removed, err
 }
 
-func (x *inTx) Close() error { x.pool.Close(); return nil }
+func (s *txStore) Close() error { s.pool.Close(); return nil }
 
-// hostileFirst is a search_path with the hostile schema first.
-const hostileFirst = "public, pg_catalog"
+// hostileSearchPath is a search_path with the hostile schema before pg_catalog.
+const hostileSearchPath = "public, pg_catalog"
 
-// TestNothingOfOthersIsCalled calls all functions, by every kind of connection, in databases with
-// hostile objects in schema public.
-func TestNothingOfOthersIsCalled(t *testing.T) {
+// TestHostileObjectsAreNotCalled calls all functions, by each kind of connection, in a database with hostile objects in
+// schema public. Headgate must call none of these objects.
+func TestHostileObjectsAreNotCalled(t *testing.T) {
 	t.Parallel()
-	for _, path := range tier.Pick([]string{hostileFirst}, []string{hostileFirst, ""}, []string{hostileFirst, ""}) {
-		t.Run("search_path "+path, func(t *testing.T) {
+	for _, searchPath := range tier.Pick([]string{hostileSearchPath}, []string{hostileSearchPath, ""}, []string{hostileSearchPath, ""}) {
+		t.Run("search_path "+searchPath, func(t *testing.T) {
 			t.Parallel()
-			x := newHostileDatabase(t, path)
+			x := newHostileDatabase(t, searchPath)
 			openAt(t, x.dsn).Close() // the hostile objects exist before the first migration
 			x.checkNothingCalled(t, "the first migration")
-			pooled := dbtest.PgBouncer(t, x.dsn)
-			for kind, open := range map[string]storetest.Open{
-				"pool":      func(tb testing.TB) store.Store { return x.open(tb, x.dsn) },
-				"pgbouncer": func(tb testing.TB) store.Store { return x.open(tb, pooled+"?pooler=transaction") },
+			pgbouncerURL := dbtest.PgBouncer(t, x.dsn)
+			for kind, openStore := range map[string]storetest.Open{
+				"pool":      func(tb testing.TB) store.Store { return x.openEmpty(tb, x.dsn) },
+				"pgbouncer": func(tb testing.TB) store.Store { return x.openEmpty(tb, pgbouncerURL+"?pooler=transaction") },
 				"InTx": func(tb testing.TB) store.Store {
 					pool, err := pgxpool.New(context.Background(), x.dsn)
 					if err != nil {
 						tb.Fatal(err)
 					}
-					return &inTx{pool, x.open(tb, x.dsn)}
+					return &txStore{pool, x.openEmpty(tb, x.dsn)}
 				},
 			} {
-				storetest.RunHistories(t, open, &storetest.Options{Histories: tier.Pick(30, 60, 60)})
+				storetest.RunHistories(t, openStore, &storetest.Options{Histories: tier.Pick(30, 60, 60)})
 				x.checkNothingCalled(t, "histories by "+kind)
 			}
-			for kind, url := range map[string]string{"pool": x.dsn, "pgbouncer": pooled + "?pooler=transaction"} {
-				s := x.open(t, url)
+			for kind, url := range map[string]string{"pool": x.dsn, "pgbouncer": pgbouncerURL + "?pooler=transaction"} {
+				s := x.openEmpty(t, url)
 				x.callDriver(t, s)
 				s.Close() // a session reports its calls when it ends
 				x.checkNothingCalled(t, "the driver by "+kind)
 			}
-			x.callAsUsers(t, pooled)
+			x.callAsUsers(t, pgbouncerURL)
 			x.checkAllCalled(t)
 		})
 	}
 }
 
-// callDriver calls the driver in ways that random histories lack: with batches of plain charges,
-// and with calls other than Apply.
+// callDriver makes calls that random histories lack: batches of plain charges, and methods other than Apply.
 func (x *hostileDatabase) callDriver(t *testing.T, s *postgres.Store) {
 	t.Helper()
-	several := oneRequest("", chargeOf(1, "one", 0), chargeOf(1, "two", 0))
-	if err := s.Apply(t.Context(), several, make([]law.Outcome, 2)); err != nil {
+	request := asOneRequest("", newCharge(1, "one", 0), newCharge(1, "two", 0))
+	if err := s.Apply(t.Context(), request, make([]law.Outcome, 2)); err != nil {
 		t.Errorf("a request of two plain charges: %v", err)
 	}
 	for _, anchor := range []law.Anchor{law.Own, law.Epoch, law.Own} {
 		ops, outs := make([]law.Op, 3), make([]law.Outcome, 3)
 		for i := range ops {
-			ops[i] = request("", 0)
+			ops[i] = newTake("", 0)
 			ops[i].Group, ops[i].Cell.Key, ops[i].Params.Anchor = uint32(i), fmt.Sprint(i), anchor
 		}
 		if err := s.Apply(t.Context(), ops, outs); err != nil {
@@ -176,42 +170,42 @@ func (x *hostileDatabase) callDriver(t *testing.T, s *postgres.Store) {
 		{After: law.Cell{Limit: "listed", Key: "a"}, Max: 5},
 	} {
 		if _, _, err := s.Cells(t.Context(), q); err != nil {
-			t.Errorf("cells: %v", err)
+			t.Errorf("Cells: %v", err)
 		}
 	}
 	if entries, err := s.Entries(t.Context(), law.Cell{Limit: "listed", Key: "a"}, 5); err != nil || len(entries) != 1 {
-		t.Errorf("entries: %v, %v", entries, err)
+		t.Errorf("Entries: got %v, %v; want 1 entry", entries, err)
 	}
 	for _, rule := range []string{
 		"fixed-window 3/day Europe/Berlin", "fixed-window 3/day Europe/Berlin",
 		"sliding-log 5/1m history 1h block 15m",
 	} {
 		if err := storetest.TryDefine(t.Context(), s, store.Item{Name: "written", Text: rule, Note: "d"}); err != nil {
-			t.Errorf("write the catalog: %v", err)
+			t.Errorf("WriteCatalog: %v", err)
 		}
 		if err := storetest.TryDefine(t.Context(), s, store.Item{Name: "odd", Text: "fixed-window 3/day Nowhere/Else"}); !errors.Is(
 			err, store.ErrInvalid) {
-			t.Errorf("write an odd limit: %v", err)
+			t.Errorf("WriteCatalog with an unknown zone: got %v, want ErrInvalid", err)
 		}
 		if list, err := s.CatalogVersions(t.Context(), 0, 10); err != nil || len(list) == 0 {
-			t.Errorf("versions: %v, %v", list, err)
+			t.Errorf("CatalogVersions: got %v, %v; want at least 1", list, err)
 		}
-		if _, found, err := s.Items(t.Context(), []store.Item{{Kind: store.KindLimit, Name: "written"}}); err != nil || len(found) != 1 {
-			t.Errorf("items: %v, %v", found, err)
+		if _, items, err := s.Items(t.Context(), []store.Item{{Kind: store.KindLimit, Name: "written"}}); err != nil || len(items) != 1 {
+			t.Errorf("Items: got %v, %v; want 1", items, err)
 		}
-		askForPlansAndActions(t, s)
+		readPlansAndRecordAction(t, s)
 	}
 	for range 4 {
 		if _, err := s.Sweep(t.Context(), 1); err != nil {
-			t.Errorf("sweep: %v", err)
+			t.Errorf("Sweep: %v", err)
 		}
 	}
 	if _, err := s.Migrate(t.Context()); err != nil {
-		t.Errorf("migrate again: %v", err)
+		t.Errorf("second Migrate: %v", err)
 	}
 }
 
-// userCalls returns calls of all functions for people, also with errors.
+// userCalls returns statements that call all functions for people, some with invalid arguments.
 func userCalls(t *testing.T) []string {
 	t.Helper()
 	golden, err := os.ReadFile("../../testdata/notations.golden")
@@ -248,7 +242,7 @@ func userCalls(t *testing.T) []string {
 			"reserve('%s', 'a', 1, '-1 s')", "acquire('%s', 'a')", "renew('%s', 'a', 1)", "release('%s', 'a', 1)",
 			"renew('%s', 'a', null)", "attempts('%s', 'a', 5)", "attempts('%s', 'a')",
 			"block('%s', 'a', '1 hour', 'abuse')", "take('%s', 'a')", "block('%s', 'a', '0')", "reset('%s', 'a')",
-		}, slices.Concat(callsOfSeveral, callsWithHeadroom)...) {
+		}, slices.Concat(multiChargeCalls, headroomCalls)...) {
 			list = append(list, "select * from headgate."+fmt.Sprintf(call, rule))
 		}
 	}
@@ -269,17 +263,17 @@ func userCalls(t *testing.T) []string {
 	)
 }
 
-// callAsUsers makes userCalls by psql, by a session, in a transaction and through a pooler.
-func (x *hostileDatabase) callAsUsers(t *testing.T, pooled string) {
+// callAsUsers makes userCalls by psql, by a session, in a transaction and through pgbouncer.
+func (x *hostileDatabase) callAsUsers(t *testing.T, pgbouncerURL string) {
 	t.Helper()
 	list := userCalls(t)
 	if out := dbtest.Psql(t, x.dsn, strings.Join(list, ";\n")+";\n"); strings.Contains(out, "hostile") ||
 		strings.Count(out, "\n") < len(list)/2 {
-		t.Errorf("psql: %s", out)
+		t.Errorf("psql: got an error of a hostile object, or too few lines: %s", out)
 	}
 	x.checkNothingCalled(t, "psql")
-	everywhere := map[string]string{"session": x.dsn, "transaction": x.dsn, "pgbouncer": pooled}
-	for kind, url := range tier.Pick(map[string]string{"pgbouncer": pooled}, everywhere, everywhere) {
+	allKinds := map[string]string{"session": x.dsn, "transaction": x.dsn, "pgbouncer": pgbouncerURL}
+	for kind, url := range tier.Pick(map[string]string{"pgbouncer": pgbouncerURL}, allKinds, allKinds) {
 		config, err := pgx.ParseConfig(url)
 		if err != nil {
 			t.Fatal(err)
@@ -299,7 +293,7 @@ func (x *hostileDatabase) callAsUsers(t *testing.T, pooled string) {
 				_, err = conn.Exec(t.Context(), sql)
 			}
 			if err != nil && strings.Contains(err.Error(), "HG666") {
-				t.Errorf("%s: %s: %v", kind, sql, err)
+				t.Errorf("%s: %s: a hostile object raised %v", kind, sql, err)
 			}
 		}
 		x.checkNothingCalled(t, kind)
@@ -313,16 +307,17 @@ func (x *hostileDatabase) callAsUsers(t *testing.T, pooled string) {
 // inlines into the statements that call them.
 func (x *hostileDatabase) checkAllCalled(t *testing.T) {
 	t.Helper()
-	// The statistics come with a delay.
+	// The server's statistics are delayed.
 	await.NoError(t, "the calls of all functions", func() error {
-		if missed := x.uncalled(t); len(missed) > 0 {
-			return fmt.Errorf("not called: %v", missed)
+		if uncalled := x.uncalledFunctions(t); len(uncalled) > 0 {
+			return fmt.Errorf("not called: %v", uncalled)
 		}
 		return nil
 	})
 }
 
-func (x *hostileDatabase) uncalled(t *testing.T) []string {
+// uncalledFunctions returns the functions without a call in the server's statistics.
+func (x *hostileDatabase) uncalledFunctions(t *testing.T) []string {
 	t.Helper()
 	rows, err := x.Query(t.Context(), `select format('%s.%s', n.nspname, p.proname) from pg_proc p join pg_namespace n on n.oid = p.pronamespace join pg_language l on l.oid = p.prolang
 		where (n.nspname in ('headgate', 'headgate_internal') or obj_description(p.oid, 'pg_proc') like 'made by headgate%') and (l.lanname = 'plpgsql' or p.proconfig is not null)
@@ -331,24 +326,24 @@ func (x *hostileDatabase) uncalled(t *testing.T) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	missed, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		t.Fatal(err)
 	}
-	return missed
+	return names
 }
 
-// TestThePrintedSchemaCallsNothingOfOthers executes the printed schema by psql.
-func TestThePrintedSchemaCallsNothingOfOthers(t *testing.T) {
+// TestPrintedSchemaCallsNoHostileObject executes the printed schemas by psql, and checks that they restore search_path.
+func TestPrintedSchemaCallsNoHostileObject(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	x := newHostileDatabase(t, hostileFirst)
-	yugabyte := unsharded(postgres.SchemaYugabyte())
+	x := newHostileDatabase(t, hostileSearchPath)
+	yugabyte := removeSharding(postgres.SchemaYugabyte())
 	for name, text := range map[string]string{"postgres": postgres.Schema() + postgres.Articles("public"), "yugabytedb": yugabyte + postgres.Articles("public")} {
 		for range 2 {
 			out := dbtest.Psql(t, x.dsn, text+"\nselect pg_catalog.current_setting('search_path');")
-			if strings.Contains(out, "ERROR") || !strings.Contains(out, hostileFirst) {
-				t.Errorf("%s: %s", name, out)
+			if strings.Contains(out, "ERROR") || !strings.Contains(out, hostileSearchPath) {
+				t.Errorf("%s: got %s, want no ERROR and the search_path %s", name, out, hostileSearchPath)
 			}
 			x.checkNothingCalled(t, name)
 		}

@@ -37,9 +37,9 @@ func readInstalled(ctx context.Context, db querier) (i installation, err error) 
 // schemas selects the schemas that Migrate makes.
 const schemas = `select s.oid from pg_catalog.pg_namespace s where s.nspname in ('headgate', 'headgate_internal')`
 
-// digestOf computes the md5 of the functions that row i of headgate.installed lists, as they
+// digestExpr computes the md5 of the functions that row i of headgate.installed lists, as they
 // are in the server now.
-const digestOf = `(select md5(string_agg(pg_get_functiondef(p.oid), '' order by p.oid::regprocedure::text)) from pg_proc p
+const digestExpr = `(select md5(string_agg(pg_get_functiondef(p.oid), '' order by p.oid::regprocedure::text)) from pg_proc p
 	where p.pronamespace in (` + schemas + `) and p.oid::regprocedure::text = any(i.names))`
 
 // recordInstalled writes headgate.installed. Its parameters are state, layout, revision,

@@ -13,7 +13,7 @@ var opLayout = wire.Order("verb group cell kind anchor unit capacity step drain 
 	"ceiling ttl now " +
 	"window0 window1 window2 window3 since lapse at level returned entry")
 
-// Places that type batch needs.
+// opWidth is how many numbers an op has; opGroup and opCell are the places of its group and its cell.
 var (
 	opWidth = len(opLayout)
 	opGroup = opLayout.Place("group")
@@ -25,7 +25,7 @@ var placeholders = func() wire.Names {
 	// What headgate_internal.compile_amount returns, and law.Terms.
 	rate := []string{"unit", "capacity", "step", "drain"}
 	terms := slices.Concat([]string{"kind", "anchor"}, rate)
-	// A row of headgate.cells, and what headgate_internal.apply keeps of an op to go back to.
+	// A row of headgate.cells. headgate_internal.apply also keeps these numbers of each op, to undo the op.
 	cell := []string{"law", "level", "prev", "at", "unit", "empty_at", "blocked_until", "step"}
 	// An op that settles an extended charge has the numbers of the last extension. The numbers of the
 	// first charge stand in places that a Settle does not need.
@@ -52,17 +52,16 @@ var placeholders = func() wire.Names {
 	}
 }()
 
-// settlePlaces maps the names that other ops have for a place to the name in a Settle. last_cost is 0 for
-// a charge that was not extended.
+// settlePlaces maps the usual name of a place to its name in a Settle. last_cost is 0 if the charge was not extended.
 var settlePlaces = map[string]string{
 	"block": "last_cost", "history": "first_level", "ceiling": "first_at", "ttl": "first_returned",
 }
 
-// addPrefix puts a prefix before each name.
+// addPrefix returns the names with a prefix.
 func addPrefix(prefix string, names []string) []string {
-	list := make([]string, len(names))
+	prefixed := make([]string, len(names))
 	for i, name := range names {
-		list[i] = prefix + name
+		prefixed[i] = prefix + name
 	}
-	return list
+	return prefixed
 }

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestTextsHaveNoBareNumbers looks for bare indexes in the texts of the functions, which should
-// name the numbers of ops, outcomes and other lists by placeholders.
-func TestTextsHaveNoBareNumbers(t *testing.T) {
+// TestSQLTextsHaveNoBareIndexes checks that the texts of functions use placeholders, not bare indexes, for the numbers
+// of ops, outcomes and other lists.
+func TestSQLTextsHaveNoBareIndexes(t *testing.T) {
 	position := regexp.MustCompile(`\b(?:p_ops|op|p_res|res|back|part|outcome|s|p_undo|undo|p_params|params|rate|ask_N\(.*\)\))\[[^]{}]*\d[^]{}]*\]`)
 	offset := regexp.MustCompile(`\b(?:p_ops|p_res|res|p_undo|undo)\[[^]]*\+ \d+\]`)
 	width := regexp.MustCompile(`[*/] (?:15|23|25)\b`)
@@ -25,14 +25,15 @@ func TestTextsHaveNoBareNumbers(t *testing.T) {
 			for line := range strings.Lines(string(text)) {
 				line, _, _ = strings.Cut(line, "--")
 				if position.MatchString(line) || offset.MatchString(line) || width.MatchString(line) {
-					t.Errorf("%s: %s", e.Name(), strings.TrimSpace(line))
+					t.Errorf("%s: got a bare index, want a placeholder: %s", e.Name(), strings.TrimSpace(line))
 				}
 			}
 		}
 	}
 }
 
-func TestAnUnknownNameInATextPanics(t *testing.T) {
+// TestAssemblePanicsAtUnknownNames checks misspelt placeholders, blocks and parameters.
+func TestAssemblePanicsAtUnknownNames(t *testing.T) {
 	for _, text := range []string{
 		"p_ops[o + {op.celing}]", "array[{out: grantd => 1}]", "res[{outcome.level}]",
 		`{{template "use bukket"}}`, `    {{template "use bukket"}}`,
@@ -41,7 +42,7 @@ func TestAnUnknownNameInATextPanics(t *testing.T) {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("%s is assembled", text)
+					t.Errorf("assemble(%s): got a text, want a panic", text)
 				}
 			}()
 			assemble("text", text)
@@ -49,11 +50,12 @@ func TestAnUnknownNameInATextPanics(t *testing.T) {
 	}
 }
 
-func TestBlocksBeginWhereTheirLineDoes(t *testing.T) {
+// TestAssembleIndentsBlocks checks that all lines of a block have the indentation of the line that includes it.
+func TestAssembleIndentsBlocks(t *testing.T) {
 	got := assemble("text", "if\n    {{template \"expire log\" (as \"limit\" \"l\" \"key\" \"k\")}}\nend if;")
 	for line := range strings.Lines(strings.TrimSuffix(strings.TrimPrefix(got, "if\n"), "end if;")) {
 		if !strings.HasPrefix(line, "    ") {
-			t.Errorf("%q", line)
+			t.Errorf("got %q, want 4 spaces before it", line)
 		}
 	}
 }

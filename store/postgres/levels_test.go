@@ -16,29 +16,29 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// levelsAt returns the query of the view headgate.levels for the time in $1, in microseconds.
-func levelsAt(t *testing.T, conn *pgx.Conn) (view string) {
+// levelsQuery returns the query of view headgate.levels, with the time $1 in microseconds instead of the clock.
+func levelsQuery(t *testing.T, conn *pgx.Conn) (view string) {
 	t.Helper()
 	if err := conn.QueryRow(t.Context(), `select pg_get_viewdef('headgate.levels')`).Scan(&view); err != nil {
 		t.Fatal(err)
 	}
-	at := strings.Replace(view, "clock_timestamp()", "('epoch'::timestamptz + $1::bigint * interval '1 microsecond')",
+	query := strings.Replace(view, "clock_timestamp()", "('epoch'::timestamptz + $1::bigint * interval '1 microsecond')",
 		1)
-	if at == view || strings.Contains(at, "clock_timestamp()") {
-		t.Fatalf("the view does not read the clock once: %s", view)
+	if query == view || strings.Contains(query, "clock_timestamp()") {
+		t.Fatalf("the view must read the clock once: %s", view)
 	}
-	return strings.TrimSuffix(at, ";")
+	return strings.TrimSuffix(query, ";")
 }
 
-// TestLevelsAreAsOfNow charges limits of every kind, by name and by notation, and compares the
-// level in the view with a check at random later times.
-func TestLevelsAreAsOfNow(t *testing.T) {
+// TestLevelsViewMatchesCheck charges limits of each kind, by name and by notation, and compares the level in the view
+// with a check at random later times.
+func TestLevelsViewMatchesCheck(t *testing.T) {
 	t.Parallel()
-	conn, dsn := session(t)
-	s, levels := openAt(t, dsn), levelsAt(t, conn)
+	conn, dsn := openSession(t)
+	s, levels := openAt(t, dsn), levelsQuery(t, conn)
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
-	const t0 = int64(4_102_444_800_000_000)
+	const t0 = storetest.T0
 	for i, rule := range []string{
 		"token-bucket 100/s burst 200", "token-bucket 1/1h burst 3", "token-bucket 3/1m burst 7",
 		"token-bucket 150001/1d burst 10", "gcra 10/s burst 5",
@@ -65,14 +65,15 @@ func TestLevelsAreAsOfNow(t *testing.T) {
 			for range 6 {
 				op.Verb, op.Cost = law.Check, 1
 				out := applyOp(t, s, op)
-				want := float64((out.Used-out.Granted)*1_000_000+p.Unit-1) / 1
+				// In units with 6 decimal places, rounded up, without the charge of 1 credit that a check counts.
+				want := float64(((out.Used-out.Granted)*1_000_000+p.Unit-1)/p.Unit) / 1_000_000
 				var got float64
 				if err := conn.QueryRow(t.Context(), `select used from (`+levels+
 					`) v where limit_name = $2 and key = $3`, op.Now, cell.Limit, cell.Key).Scan(&got); err != nil {
 					t.Fatal(err)
 				}
-				if want = float64(int64(want)/p.Unit) / 1_000_000; got != want {
-					t.Errorf("seed %d: %s: %v in use at %d, a check says %v", seed, rule, got, op.Now, want)
+				if got != want {
+					t.Errorf("seed %d: %s at %d: got %v in use, want %v as by Check", seed, rule, op.Now, got, want)
 				}
 				op.Now += rng.Int64N(p.Step)
 			}
@@ -80,12 +81,13 @@ func TestLevelsAreAsOfNow(t *testing.T) {
 	}
 }
 
-// TestLevelsOfUnknownLimitsAreNeverTooLow charges limits that SQL does not know.
+// TestLevelsOfUnknownLimitsAreNeverTooLow charges limits that SQL does not know. The view does not know their drain
+// exactly: a level must be at least that of a check, and at most the stored one.
 func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 	t.Parallel()
-	conn, dsn := session(t)
-	s, levels := openAt(t, dsn), levelsAt(t, conn)
-	const t0 = int64(4_102_444_800_000_000)
+	conn, dsn := openSession(t)
+	s, levels := openAt(t, dsn), levelsQuery(t, conn)
+	const t0 = storetest.T0
 	for _, rule := range []string{
 		"token-bucket 100/s burst 200", "interval 100/10s burst 350", "interval 2/1m burst 3",
 		"fixed-window 100/1m", "fixed-window 9/day Europe/Berlin",
@@ -100,13 +102,13 @@ func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 			op.Verb, op.Cost = law.Check, 1
 			out := applyOp(t, s, op)
 			want := float64(out.Used-out.Granted) / float64(p.Unit)
-			var got, before float64
+			var got, storedLevel float64
 			if err := conn.QueryRow(t.Context(),
 				`select used, (select c.level::float8 / c.unit from headgate.cells c where c.key = v.key) from (`+
-					levels+`) v where key = $2`, op.Now, rule).Scan(&got, &before); err != nil || got < want-1e-6 ||
-				got > before {
-				t.Errorf("%s: %v in use after %v, of %v, %v; a check says %v", rule, got, time.Duration(op.Now-t0)*1000,
-					before, err, want)
+					levels+`) v where key = $2`, op.Now, rule).Scan(&got, &storedLevel); err != nil || got < want-1e-6 ||
+				got > storedLevel {
+				t.Errorf("%s after %v: got %v in use, %v; want %v to %v", rule, time.Duration(op.Now-t0)*1000, got, err,
+					want, storedLevel)
 			}
 			op.Now += p.Step / 3
 			if p.Step == 10_000 {
@@ -116,10 +118,10 @@ func TestLevelsOfUnknownLimitsAreNeverTooLow(t *testing.T) {
 	}
 }
 
-// TestTheViewShowsLevelsAsOfNow lets a bucket drain by making its charges older.
-func TestTheViewShowsLevelsAsOfNow(t *testing.T) {
+// TestLevelsViewDrainsByTheClock ages the charges of a bucket of 10 units a second, and reads its level in the view.
+func TestLevelsViewDrainsByTheClock(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
+	conn, _ := openSession(t)
 	used := func() (n float64) {
 		t.Helper()
 		if err := conn.QueryRow(t.Context(), `select used from headgate.levels where key = 'a'`).Scan(&n); err != nil {
@@ -127,49 +129,39 @@ func TestTheViewShowsLevelsAsOfNow(t *testing.T) {
 		}
 		return n
 	}
-	if _, err := conn.Exec(t.Context(), `select headgate.take('token-bucket 10/s burst 10', 'a', 10)`); err != nil {
-		t.Fatal(err)
+	mustExec(t, conn, `select headgate.take('token-bucket 10/s burst 10', 'a', 10)`)
+	firstUsed := used()
+	ageCharges := func(us int64) {
+		mustExec(t, conn, `update headgate.cells set at = at - $1, empty_at = empty_at - $1`, us)
 	}
-	first := used()
-	later := func(us int64) {
-		if _, err := conn.Exec(t.Context(), `update headgate.cells set at = at - $1, empty_at = empty_at - $1`, us); err != nil {
-			t.Fatal(err)
-		}
+	ageCharges(300_000)
+	if got := used(); got > max(0, firstUsed-2.9) || firstUsed > 10 { // 3 less rounding
+		t.Errorf("got %v in use, and %v 300 ms later; want at most 10, and 3 less", firstUsed, got)
 	}
-	later(300_000)
-	if second := used(); second > max(0, first-2.9) || first > 10 {
-		t.Errorf("%v are in use, and %v 300 ms later", first, second)
-	}
-	later(800_000)
-	if last := used(); last != 0 {
-		t.Errorf("%v are in use after a second", last)
+	ageCharges(800_000)
+	if got := used(); got != 0 {
+		t.Errorf("got %v in use 1.1 s later, want 0", got)
 	}
 }
 
-// TestReadersNeedNoMoreThanTheViews reads as a role that may read the views, but no table.
-func TestReadersNeedNoMoreThanTheViews(t *testing.T) {
+// TestViewsNeedNoRightsOnTables reads views by a role that may read the views, but no table.
+func TestViewsNeedNoRightsOnTables(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
-	reader, url := ordinary(t, conn)
-	if _, err := conn.Exec(t.Context(), `insert into headgate.limits (name, rule) values ('refilled', 'interval 100/10s burst 300'), ('logged', 'sliding-log 5/1m history 1d')`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Exec(t.Context(), `select headgate.take(r, 'a', 3) from unnest(array['refilled', 'logged', 'interval 100/10s burst 350', 'token-bucket 5/1m', 'sliding-window 5/1m']) r`); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Exec(t.Context(), "grant usage on schema headgate to "+reader+
-		"; grant select on headgate.levels, headgate.history, headgate.blocked_per_hour to "+reader); err != nil {
-		t.Fatal(err)
-	}
-	as := connect(t, url)
+	conn, _ := openSession(t)
+	reader, url := createOrdinaryRole(t, conn)
+	mustExec(t, conn, `insert into headgate.limits (name, rule) values ('refilled', 'interval 100/10s burst 300'), ('logged', 'sliding-log 5/1m history 1d')`)
+	mustExec(t, conn, `select headgate.take(r, 'a', 3) from unnest(array['refilled', 'logged', 'interval 100/10s burst 350', 'token-bucket 5/1m', 'sliding-window 5/1m']) r`)
+	mustExec(t, conn, "grant usage on schema headgate to "+reader+
+		"; grant select on headgate.levels, headgate.history, headgate.blocked_per_hour to "+reader)
+	readerSession := connect(t, url)
 	for view, want := range map[string]int{"levels": 5, "history": 1, "blocked_per_hour": 0} {
-		var n, rows int
-		if err := as.QueryRow(t.Context(), "select count(*), coalesce(sum(length(v::text)), 0) from headgate."+view+
-			" v").Scan(&n, &rows); err != nil || n != want {
-			t.Errorf("%s: %d rows, %v", view, n, err)
+		var rows, textLength int
+		if err := readerSession.QueryRow(t.Context(), "select count(*), coalesce(sum(length(v::text)), 0) from headgate."+view+
+			" v").Scan(&rows, &textLength); err != nil || rows != want {
+			t.Errorf("%s: got %d rows, %v; want %d", view, rows, err, want)
 		}
 	}
-	if _, err := as.Exec(t.Context(), "select from headgate.cells"); err == nil {
-		t.Error("the role may read tables: nothing was tested")
+	if _, err := readerSession.Exec(t.Context(), "select from headgate.cells"); err == nil {
+		t.Error("got no error for a table: the role has more rights than the test needs")
 	}
 }

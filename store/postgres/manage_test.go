@@ -12,18 +12,17 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// TestSQLAloneManagesKeys makes overrides, plans and blocks by functions, and reads them in headgate.levels.
-func TestSQLAloneManagesKeys(t *testing.T) {
+// TestOverridesPlansAndBlocksFromSQL changes overrides, plans and blocks of a key by functions, and checks the row
+// of the key in headgate.levels after each call.
+func TestOverridesPlansAndBlocksFromSQL(t *testing.T) {
 	t.Parallel()
-	conn, dsn := session(t)
+	conn, dsn := openSession(t)
 	s := openAt(t, dsn)
 	storetest.Define(t, s, store.Item{Name: "api", Text: "fixed-window 10/1h"},
 		store.Item{Name: "jobs", Text: "concurrency 2 ttl 30s"})
-	if _, err := conn.Exec(t.Context(), `insert into headgate.catalog (kind, name, key, text)
-		values ('plan', 'pro', 'api', 'fixed-window 100/1h')`); err != nil {
-		t.Fatal(err)
-	}
-	level := func() string {
+	mustExec(t, conn, `insert into headgate.catalog (kind, name, key, text)
+		values ('plan', 'pro', 'api', 'fixed-window 100/1h')`)
+	levelRow := func() string {
 		t.Helper()
 		var text string
 		if err := conn.QueryRow(t.Context(), `select concat_ws(' ', used, capacity, remaining, percent,
@@ -45,16 +44,14 @@ func TestSQLAloneManagesKeys(t *testing.T) {
 		{`select headgate.unblock('api', 'acme')`, "false", "2.500000 10 7 25"},
 	} {
 		if step.level == "2.500000 5 2 50" && strings.Contains(step.call, "override") {
-			if _, err := conn.Exec(t.Context(), `select headgate.take('api', 'acme', 2.5)`); err != nil {
-				t.Fatal(err)
-			}
+			mustExec(t, conn, `select headgate.take('api', 'acme', 2.5)`)
 		}
 		var got string
 		if err := conn.QueryRow(t.Context(), "select x::text from ("+step.call+") v(x)").Scan(&got); err != nil || got != step.want {
-			t.Errorf("%s: %q, %v; want %q", step.call, got, err, step.want)
+			t.Errorf("%s: got %q, %v; want %q", step.call, got, err, step.want)
 		}
-		if got := level(); got != step.level {
-			t.Errorf("after %s the level is %q, want %q", step.call, got, step.level)
+		if got := levelRow(); got != step.level {
+			t.Errorf("level after %s: got %q, want %q", step.call, got, step.level)
 		}
 	}
 	expectErrors(t, conn, map[string]string{
@@ -74,13 +71,13 @@ func TestSQLAloneManagesKeys(t *testing.T) {
 	})
 }
 
-// expectErrors makes calls, and checks that each fails with a message that begins with the given text.
-func expectErrors(t *testing.T, conn *pgx.Conn, calls map[string]string) {
+// expectErrors makes the calls in problems, and checks that each fails with a message that begins with its text there.
+func expectErrors(t *testing.T, conn *pgx.Conn, problems map[string]string) {
 	t.Helper()
-	for call, want := range calls {
+	for call, want := range problems {
 		_, err := conn.Exec(t.Context(), call)
 		if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != "22023" || !strings.HasPrefix(pg.Message, want) {
-			t.Errorf("%s: %v, want the error %q", call, err, want)
+			t.Errorf("%s: got %v, want the error %q", call, err, want)
 		}
 	}
 }

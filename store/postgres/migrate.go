@@ -79,34 +79,34 @@ func (m *migrator) migrate(ctx context.Context) error {
 		select from headgate.schema_version where version = 0 for update`); err != nil {
 		return asConflict(err)
 	}
-	var installed bool
-	if err := m.tx.QueryRow(ctx, `select to_regclass('headgate.installed') is not null`).Scan(&installed); err != nil {
+	var hasTable bool // headgate.installed
+	if err := m.tx.QueryRow(ctx, `select to_regclass('headgate.installed') is not null`).Scan(&hasTable); err != nil {
 		return err
 	}
-	var have installation
-	if installed {
+	var installed installation
+	if hasTable {
 		var err error
-		if have, err = readInstalled(ctx, m.tx); err != nil {
+		if installed, err = readInstalled(ctx, m.tx); err != nil {
 			return err
 		}
 	}
 	switch {
-	case have.state > m.state:
-		return have.newerError(m.definition)
-	case have.state > 0 && have.state < firstState:
-		return have.olderError()
-	case have.revision > m.revision:
+	case installed.state > m.state:
+		return installed.newerError(m.definition)
+	case installed.state > 0 && installed.state < firstState:
+		return installed.olderError()
+	case installed.revision > m.revision:
 		m.addLine("the functions in schema headgate have revision %d, those of this binary %d: nothing to do",
-			have.revision, m.revision)
+			installed.revision, m.revision)
 		return nil
 	}
-	if err := m.makeTables(ctx, have.tables); err != nil {
+	if err := m.makeTables(ctx, installed.tables); err != nil {
 		return err
 	}
-	if err := m.installFunctions(ctx, &have); err != nil {
+	if err := m.installFunctions(ctx, &installed); err != nil {
 		return err
 	}
-	if err := m.makeArticles(ctx, have.revision < m.revision); err != nil {
+	if err := m.makeArticles(ctx, installed.revision < m.revision); err != nil {
 		return err
 	}
 	if _, err := m.tx.Exec(ctx, m.rights.sql); err != nil {
@@ -122,12 +122,12 @@ func (m *migrator) migrate(ctx context.Context) error {
 // checkMayCreate returns an error if this user may not create missing schemas.
 func (m *migrator) checkMayCreate(ctx context.Context) error {
 	var missing []string
-	var may bool
+	var mayCreate bool
 	var user, database string
 	err := m.tx.QueryRow(ctx, `select array(select n from unnest('{headgate,headgate_internal}'::text[]) n where to_regnamespace(n) is null),
 		has_database_privilege(current_database(), 'create'), quote_ident(current_user),
-		quote_ident(current_database())`).Scan(&missing, &may, &user, &database)
-	if err != nil || may || len(missing) == 0 {
+		quote_ident(current_database())`).Scan(&missing, &mayCreate, &user, &database)
+	if err != nil || mayCreate || len(missing) == 0 {
 		return err
 	}
 	var remedy strings.Builder
@@ -138,8 +138,7 @@ func (m *migrator) checkMayCreate(ctx context.Context) error {
 		store.ErrSetup, user, database, strings.TrimPrefix(remedy.String(), "; "))
 }
 
-// asConflict turns an error about an object that another session has created meanwhile into a
-// conflict, which is retried.
+// asConflict turns an error about an object that another session has just created into a conflict, which is retried.
 func asConflict(err error) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok &&
 		slices.Contains([]string{"23505", "42P06", "42P07"}, pg.Code) {
@@ -149,9 +148,9 @@ func asConflict(err error) error {
 }
 
 // makeTables applies the migrations that are missing.
-func (m *migrator) makeTables(ctx context.Context, have int) error {
+func (m *migrator) makeTables(ctx context.Context, appliedCount int) error {
 	for i, t := range m.tables {
-		if i < have {
+		if i < appliedCount {
 			continue
 		}
 		if _, err := m.tx.Exec(ctx, t.sql); err != nil {
@@ -167,17 +166,17 @@ func (m *migrator) makeTables(ctx context.Context, have int) error {
 }
 
 // installFunctions installs the functions, unless the database has exactly the same ones.
-func (m *migrator) installFunctions(ctx context.Context, have *installation) error {
+func (m *migrator) installFunctions(ctx context.Context, installed *installation) error {
 	var digest *string
-	if err := m.tx.QueryRow(ctx, `select `+digestOf+` from headgate.installed i`).Scan(&digest); err != nil &&
+	if err := m.tx.QueryRow(ctx, `select `+digestExpr+` from headgate.installed i`).Scan(&digest); err != nil &&
 		!errors.Is(err, pgx.ErrNoRows) {
 		return err
 	}
-	repaired := have.revision == m.revision
-	if repaired && have.fingerprint == m.fingerprint() && digest != nil && *digest == have.digest {
+	isRepair := installed.revision == m.revision
+	if isRepair && installed.fingerprint == m.fingerprint() && digest != nil && *digest == installed.digest {
 		return nil
 	}
-	before, err := m.functionVersions(ctx)
+	versionsBefore, err := m.functionVersions(ctx)
 	if err != nil {
 		return err
 	}
@@ -186,13 +185,14 @@ func (m *migrator) installFunctions(ctx context.Context, have *installation) err
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
 	}
-	after, err := m.functionVersions(ctx)
+	versionsAfter, err := m.functionVersions(ctx)
 	if err != nil {
 		return err
 	}
-	for _, name := range have.names {
-		if before[name] == "" || after[name] != before[name] || m.keepsFunction(name, have.state) {
-			continue // dropped, installed just now, or called by processes of the previous layout
+	for _, name := range installed.names {
+		isDropped, isReplaced := versionsBefore[name] == "", versionsAfter[name] != versionsBefore[name]
+		if isDropped || isReplaced || m.keepsFunction(name, installed.state) {
+			continue
 		}
 		if _, err := m.tx.Exec(ctx, `drop function if exists `+name); err != nil {
 			return fmt.Errorf("drop %s, which this revision does not have: %w", name, err)
@@ -202,7 +202,7 @@ func (m *migrator) installFunctions(ctx context.Context, have *installation) err
 		m.functionNames()); err != nil {
 		return err
 	}
-	if repaired {
+	if isRepair {
 		m.addLine("repaired the functions of revision %d: they were others", m.revision)
 	} else {
 		m.addLine("installed the functions of revision %d", m.revision)
@@ -210,34 +210,31 @@ func (m *migrator) installFunctions(ctx context.Context, have *installation) err
 	return nil
 }
 
-// keepsFunction reports whether a function that this binary lacks has to stay: it is of the
-// previous layout, and binaries that are not replaced yet still call it. They do not if the
-// rows have another meaning now.
+// keepsFunction reports whether a migration keeps a function that this binary lacks. Older binaries still call the
+// functions of the previous layout, unless the state differs: then they refuse the schema.
 func (m *migrator) keepsFunction(name string, state int) bool {
-	bare, _, _ := strings.Cut(name, "(")
-	return state == m.state && strings.HasSuffix(bare, fmt.Sprintf("_%d", m.layout-1))
+	function, _, _ := strings.Cut(name, "(")
+	return state == m.state && strings.HasSuffix(function, fmt.Sprintf("_%d", m.layout-1))
 }
 
-// functionVersions returns the row version of each of Headgate's functions, which changes
-// if the function is replaced.
+// functionVersions returns the row version of each of Headgate's functions. A replacement of the function changes it.
 func (m *migrator) functionVersions(ctx context.Context) (map[string]string, error) {
 	rows, err := m.tx.Query(ctx, `select p.oid::regprocedure::text, p.xmin::text || p.ctid::text from pg_proc p
 		where p.pronamespace in (`+schemas+`) and p.prokind = 'f'`)
 	if err != nil {
 		return nil, err
 	}
-	list := make(map[string]string)
-	var name, at string
-	_, err = pgx.ForEachRow(rows, []any{&name, &at}, func() error {
-		list[name] = at
+	versions := make(map[string]string)
+	var name, version string
+	_, err = pgx.ForEachRow(rows, []any{&name, &version}, func() error {
+		versions[name] = version
 		return nil
 	})
-	return list, err
+	return versions, err
 }
 
-// install executes a text. If "create or replace" cannot replace a function because its
-// columns or argument names differ, or a view because its columns differ, install first drops
-// the functions and views of the text that have plain names.
+// install executes a text. "create or replace" cannot replace a function if its columns or argument names differ, or a
+// view if its columns differ. Then install drops the functions and views with plain names, and executes the text again.
 func (m *migrator) install(ctx context.Context, t text) error {
 	run := func() error {
 		return pgx.BeginFunc(ctx, m.tx, func(tx pgx.Tx) error {
@@ -249,9 +246,9 @@ func (m *migrator) install(ctx context.Context, t text) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); !ok || pg.Code != "42P13" && pg.Code != "42P16" {
 		return err
 	}
-	for _, found := range plainNames.FindAllStringSubmatch(t.sql, -1) {
+	for _, match := range plainNames.FindAllStringSubmatch(t.sql, -1) {
 		if _, err := m.tx.Exec(ctx, `select pg_catalog.set_config('headgate.dropped', $1, true)`,
-			found[1]); err != nil {
+			match[1]); err != nil {
 			return err
 		}
 		if _, err := m.tx.Exec(ctx, dropPlain); err != nil {
@@ -275,9 +272,9 @@ const dropPlain = `do $$ declare it record; name text := current_setting('headga
 	end if;
 end $$`
 
-// makeArticles makes the articles' functions in the configured schema. If newer is set it makes them again
-// in all schemas where an earlier migration made them, because they call functions of Headgate.
-func (m *migrator) makeArticles(ctx context.Context, newer bool) error {
+// makeArticles makes the articles' functions in the configured schema. With remake it also makes them again in each
+// schema of an earlier migration: they call functions of Headgate, which have changed.
+func (m *migrator) makeArticles(ctx context.Context, remake bool) error {
 	rows, err := m.tx.Query(ctx, `select distinct n.nspname::text
 		from pg_proc p join pg_namespace n on n.oid = p.pronamespace
 		where p.proname = any($1) and obj_description(p.oid, 'pg_proc') like 'made by headgate%'
@@ -287,18 +284,18 @@ func (m *migrator) makeArticles(ctx context.Context, newer bool) error {
 	if err != nil {
 		return err
 	}
-	made, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	articleSchemas, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		return err
 	}
-	for _, schema := range made {
-		if schema != m.articles && newer {
+	for _, schema := range articleSchemas {
+		if schema != m.articles && remake {
 			if err := m.makeArticlesIn(ctx, schema); err != nil {
 				m.addLine("did not make the articles' functions anew: %v", err)
 			}
 		}
 	}
-	if m.articles == "" || slices.Contains(made, m.articles) && !newer {
+	if m.articles == "" || slices.Contains(articleSchemas, m.articles) && !remake {
 		return nil
 	}
 	if err := m.makeArticlesIn(ctx, m.articles); err != nil {

@@ -21,7 +21,8 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-func TestMigrateIsIdempotentAndMayBeDoneByManyAtOnce(t *testing.T) {
+// TestConcurrentMigrateIsIdempotent migrates by six stores at the same time, and once more: the last has nothing to do.
+func TestConcurrentMigrateIsIdempotent(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Postgres(t)
 	var wg sync.WaitGroup
@@ -29,12 +30,12 @@ func TestMigrateIsIdempotentAndMayBeDoneByManyAtOnce(t *testing.T) {
 		wg.Go(func() {
 			s, err := postgres.Open(context.Background(), dsn, nil)
 			if err != nil {
-				t.Errorf("open: %v", err)
+				t.Errorf("Open: %v", err)
 				return
 			}
 			defer s.Close()
 			if _, err := s.Migrate(context.Background()); err != nil {
-				t.Errorf("migrate: %v", err)
+				t.Errorf("Migrate: %v", err)
 			}
 		})
 	}
@@ -42,33 +43,32 @@ func TestMigrateIsIdempotentAndMayBeDoneByManyAtOnce(t *testing.T) {
 	s := openAt(t, dsn)
 	report, err := s.Migrate(t.Context())
 	if err != nil || len(report) != 1 || !strings.Contains(report[0], "nothing to do") {
-		t.Errorf("again: %q, %v", report, err)
+		t.Errorf("a later Migrate: got %q, %v; want nothing to do", report, err)
 	}
 }
 
+// TestSchemaIsWhatMigrateDoes executes the printed schema twice. Migrate must have nothing to do afterwards.
 func TestSchemaIsWhatMigrateDoes(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Postgres(t)
 	conn := connect(t, dsn)
 	for range 2 {
-		if _, err := conn.Exec(t.Context(), postgres.Schema()); err != nil {
-			t.Fatal(err)
-		}
+		mustExec(t, conn, postgres.Schema())
 	}
 	report, err := openAt(t, dsn).Migrate(t.Context())
 	if err != nil || len(report) != 1 || !strings.Contains(report[0], "nothing to do") {
-		t.Errorf("%q, %v", report, err)
+		t.Errorf("Migrate: got %q, %v; want nothing to do", report, err)
 	}
 }
 
-// TestSchemaForYugabyte executes the printed schema for YugabyteDB on PostgreSQL, without the words
-// about sharding.
+// TestSchemaForYugabyte checks the clauses of the printed schema for YugabyteDB, executes it on PostgreSQL without
+// sharding, and charges keys.
 func TestSchemaForYugabyte(t *testing.T) {
 	t.Parallel()
 	text := postgres.SchemaYugabyte()
 	for _, word := range []string{"fillfactor", "autovacuum", "advisory", "lock table", "e.ctid", "c.ctid", "tid[", "::tid"} {
 		if strings.Contains(text, word) {
-			t.Errorf("the schema says %s", word)
+			t.Errorf("the schema has %s, want none", word)
 		}
 	}
 	for _, clause := range []string{
@@ -76,49 +76,49 @@ func TestSchemaForYugabyte(t *testing.T) {
 		"primary key (number hash)", "((limit_name, key) hash, expires_at asc)",
 	} {
 		if strings.Count(text, clause) != 1 {
-			t.Errorf("the schema does not say once %s", clause)
+			t.Errorf("want once in the schema: %s", clause)
 		}
 	}
 	dsn := dbtest.Postgres(t)
-	if _, err := connect(t, dsn).Exec(t.Context(), unsharded(text)); err != nil {
+	if _, err := connect(t, dsn).Exec(t.Context(), removeSharding(text)); err != nil {
 		t.Fatal(err)
 	}
 	s := openAt(t, dsn)
 	for _, allowed := range []bool{true, false} {
-		d, err := limiter(s).Allow(t.Context(), headgate.MustParse("sliding-log 1/1h"), "k")
+		d, err := newLimiter(s).Allow(t.Context(), headgate.MustParse("sliding-log 1/1h"), "k")
 		if err != nil || d.Allowed != allowed {
-			t.Errorf("%+v, %v", d, err)
+			t.Errorf("Allow: got %+v, %v; want allowed %t", d, err, allowed)
 		}
-		ops, outs := []law.Op{request("", 0), request("", 0)}, make([]law.Outcome, 2) // for headgate_internal.take_sums
+		ops, outs := []law.Op{newTake("", 0), newTake("", 0)}, make([]law.Outcome, 2) // for headgate_internal.take_sums
 		ops[1].Group, ops[1].Cell.Key = 2, "other"
 		if err := s.Apply(t.Context(), ops, outs); err != nil || outs[0].Granted != 1 || outs[1].Granted != 1 {
-			t.Errorf("plain charges: %+v, %v", outs, err)
+			t.Errorf("plain charges: got %+v, %v; want 1 granted to each", outs, err)
 		}
 	}
 }
 
-// unsharded changes a text for YugabyteDB so that PostgreSQL can execute it.
-func unsharded(text string) string {
+// removeSharding changes a text for YugabyteDB so that PostgreSQL can execute it.
+func removeSharding(text string) string {
 	return strings.NewReplacer("((limit_name, key) hash", "(limit_name, key", "(number hash)", "(number)",
 		"(id hash, home)", "(id, home)").Replace(text)
 }
 
-// TestMigrateKnowsYugabyte by the version that the server reports.
-func TestMigrateKnowsYugabyte(t *testing.T) {
+// TestMigrateDetectsYugabyte checks that the version of the server decides about the schema.
+func TestMigrateDetectsYugabyte(t *testing.T) {
 	for version, want := range map[string]bool{
 		"PostgreSQL 15.2-YB-2025.1.0.0-b0 on x86_64-pc-linux-gnu, compiled by clang version 17.0.6": true,
 		"PostgreSQL 11.2-YB-2.20.1.0-b0 on x86_64-pc-linux-gnu, compiled by clang version 16.0.6":   true,
 		"PostgreSQL 15.20 (Debian 15.20-0+deb12u1) on x86_64-pc-linux-gnu":                          false,
 	} {
 		if got := postgres.ForYugabyte(version); got != want {
-			t.Errorf("%s: %v", version, got)
+			t.Errorf("%s: got %t, want %t", version, got, want)
 		}
 	}
 }
 
-// TestFunctionsOfOthersAreNotReplaced makes an object of another owner in the place of each of
-// the articles' functions: neither Migrate nor the printed functions replace it.
-func TestFunctionsOfOthersAreNotReplaced(t *testing.T) {
+// TestMigrateKeepsObjectsOfOthers makes other objects with the names of the articles' functions. Neither Migrate nor
+// the printed functions may replace them.
+func TestMigrateKeepsObjectsOfOthers(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	for _, tt := range []struct{ names, sql string }{
@@ -137,9 +137,7 @@ func TestFunctionsOfOthersAreNotReplaced(t *testing.T) {
 	} {
 		dsn := dbtest.Postgres(t)
 		conn := connect(t, dsn)
-		if _, err := conn.Exec(t.Context(), tt.sql); err != nil {
-			t.Fatal(err)
-		}
+		mustExec(t, conn, tt.sql)
 		routines := func() (list string) {
 			err := conn.QueryRow(t.Context(), `select string_agg(concat_ws(' ', p.oid, p.xmin, p.proname, p.prokind, p.prosrc), '; ' order by p.oid)
 				from pg_proc p where p.pronamespace = 'public'::regnamespace`).Scan(&list)
@@ -148,7 +146,7 @@ func TestFunctionsOfOthersAreNotReplaced(t *testing.T) {
 			}
 			return list
 		}
-		before := routines()
+		routinesBefore := routines()
 		for range 2 {
 			s, err := postgres.Open(t.Context(), dsn, &postgres.Config{Articles: "public"})
 			if err != nil {
@@ -157,27 +155,25 @@ func TestFunctionsOfOthersAreNotReplaced(t *testing.T) {
 			defer s.Close()
 			if report, err := s.Migrate(t.Context()); !errors.Is(err, store.ErrSetup) ||
 				!strings.Contains(err.Error(), `in schema "public": `+tt.names+" exists and is not ours") {
-				t.Errorf("%s: %q, %v", tt.sql, report, err)
+				t.Errorf("%s: got %q, %v; want ErrSetup with %s", tt.sql, report, err, tt.names)
 			}
 		}
 		openAt(t, dsn)
 		if _, err := conn.Exec(t.Context(), postgres.Articles("public")); err == nil || !strings.Contains(err.Error(), tt.names) {
-			t.Errorf("%s: the printed functions: %v", tt.sql, err)
+			t.Errorf("%s: the printed functions: got %v, want an error with %s", tt.sql, err, tt.names)
 		}
-		if after := routines(); after != before {
-			t.Errorf("%s: there was\n%s\nthere is\n%s", tt.sql, before, after)
+		if routinesAfter := routines(); routinesAfter != routinesBefore {
+			t.Errorf("%s: got\n%s\nwant\n%s", tt.sql, routinesAfter, routinesBefore)
 		}
 	}
 }
 
-// ordinary makes a role that may connect, and returns its name and a URL. The role is dropped at
-// the end of the test.
-func ordinary(t *testing.T, conn *pgx.Conn) (role, url string) {
+// createOrdinaryRole makes a role that may connect, and returns its name and a URL of its own. The test drops the role
+// at its end.
+func createOrdinaryRole(t *testing.T, conn *pgx.Conn) (role, url string) {
 	t.Helper()
 	role = "headgate_" + strings.ToLower(rand.Text())
-	if _, err := conn.Exec(t.Context(), "create role "+role+" login"); err != nil {
-		t.Fatal(err)
-	}
+	mustExec(t, conn, "create role "+role+" login")
 	t.Cleanup(func() {
 		if _, err := conn.Exec(context.Background(), "drop owned by "+role+" cascade; drop role "+role); err != nil {
 			t.Error(err)
@@ -187,16 +183,14 @@ func ordinary(t *testing.T, conn *pgx.Conn) (role, url string) {
 	return role, fmt.Sprintf("postgres://%s:@%s:%d/%s", role, cfg.Host, cfg.Port, cfg.Database)
 }
 
-// TestAFunctionOfAnotherOwnerIsNotReplaced makes a function of the articles by another owner, with
-// Headgate's comment. If Migrate replaced it, the other owner could still change it.
-func TestAFunctionOfAnotherOwnerIsNotReplaced(t *testing.T) {
+// TestMigrateKeepsFunctionOfAnotherOwner lets another owner make a function of the articles with Headgate's comment. If
+// Migrate replaced the function, its owner could still change it.
+func TestMigrateKeepsFunctionOfAnotherOwner(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Postgres(t)
 	conn := connect(t, dsn)
-	role, url := ordinary(t, conn)
-	if _, err := conn.Exec(t.Context(), "grant create on schema public to "+role); err != nil {
-		t.Fatal(err)
-	}
+	role, url := createOrdinaryRole(t, conn)
+	mustExec(t, conn, "grant create on schema public to "+role)
 	if _, err := connect(t, url).Exec(t.Context(), `create function public.request_token(id text) returns table (remaining bigint, at timestamptz) language sql as 'select 1::bigint, now()';
 		comment on function public.request_token(text) is 'made by headgate'`); err != nil {
 		t.Fatal(err)
@@ -207,33 +201,30 @@ func TestAFunctionOfAnotherOwnerIsNotReplaced(t *testing.T) {
 	}
 	defer s.Close()
 	if report, err := s.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "request_token exists and is not ours") {
-		t.Errorf("%q, %v", report, err)
+		t.Errorf("Migrate: got %q, %v; want an error about request_token", report, err)
 	}
-	var n int
+	var functions int
 	if err := conn.QueryRow(t.Context(),
-		`select count(*) from pg_proc where pronamespace = 'public'::regnamespace`).Scan(&n); err != nil || n != 1 {
-		t.Errorf("%d functions are in schema public, %v; want theirs alone", n, err)
+		`select count(*) from pg_proc where pronamespace = 'public'::regnamespace`).Scan(&functions); err != nil || functions != 1 {
+		t.Errorf("got %d functions in schema public, %v; want 1", functions, err)
 	}
 }
 
-// TestMigrateNeedsNoRightsButInItsSchemas lets the administrator make the schemas for a role that
-// may not make schemas, nor objects in schema public.
-func TestMigrateNeedsNoRightsButInItsSchemas(t *testing.T) {
+// TestMigrateNeedsRightsInItsSchemasOnly migrates by a role that owns Headgate's schemas, which an administrator has
+// made, and may make neither other schemas nor objects in schema public.
+func TestMigrateNeedsRightsInItsSchemasOnly(t *testing.T) {
 	t.Parallel()
-	for _, way := range []string{"migrate", "psql"} {
-		t.Run(way, func(t *testing.T) {
+	for _, tool := range []string{"migrate", "psql"} {
+		t.Run(tool, func(t *testing.T) {
 			t.Parallel()
 			dsn := dbtest.Postgres(t)
 			conn := connect(t, dsn)
-			app, url := ordinary(t, conn)
-			if _, err := conn.Exec(t.Context(),
-				"revoke create on schema public from public; create schema headgate authorization "+app+
-					"; create schema headgate_internal authorization "+app); err != nil {
-				t.Fatal(err)
-			}
-			if way == "psql" {
+			app, url := createOrdinaryRole(t, conn)
+			mustExec(t, conn, "revoke create on schema public from public; create schema headgate authorization "+app+
+				"; create schema headgate_internal authorization "+app)
+			if tool == "psql" {
 				if out := dbtest.Psql(t, url, postgres.Schema()); strings.Contains(out, "ERROR") {
-					t.Error(out)
+					t.Errorf("psql: got errors: %s", out)
 				}
 			}
 			s, err := postgres.Open(t.Context(), url, nil)
@@ -243,22 +234,24 @@ func TestMigrateNeedsNoRightsButInItsSchemas(t *testing.T) {
 			defer s.Close()
 			for range 2 {
 				if report, err := s.Migrate(t.Context()); err != nil {
-					t.Errorf("%q, %v", report, err)
+					t.Errorf("Migrate: got %q, %v; want success", report, err)
 				}
 			}
-			d, err := limiter(s).Allow(t.Context(), headgate.MustParse("token-bucket 1/1h"), "k")
+			d, err := newLimiter(s).Allow(t.Context(), headgate.MustParse("token-bucket 1/1h"), "k")
 			if err != nil || !d.Allowed {
-				t.Errorf("%+v, %v", d, err)
+				t.Errorf("Allow: got %+v, %v; want an admission", d, err)
 			}
 			if _, err := connect(t, url).Exec(t.Context(),
 				`select * from headgate.take('token-bucket 1/1h', 'k')`); err != nil {
-				t.Error(err)
+				t.Errorf("headgate.take: %v", err)
 			}
 		})
 	}
 }
 
-func TestSetUpErrorsAreClear(t *testing.T) {
+// TestSetupErrors checks the classes of errors about a missing schema, a newer schema and URLs. No error may have a
+// password.
+func TestSetupErrors(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Postgres(t)
 	s, err := postgres.Open(t.Context(), dsn, nil)
@@ -267,28 +260,28 @@ func TestSetUpErrorsAreClear(t *testing.T) {
 	}
 	defer s.Close()
 	limit := headgate.MustParse("token-bucket 1/s")
-	_, err = limiter(s).Allow(t.Context(), limit, "k")
+	_, err = newLimiter(s).Allow(t.Context(), limit, "k")
 	if !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "headgate migrate") {
-		t.Errorf("no schema: %v", err)
+		t.Errorf("Allow without a schema: got %v, want ErrSetup", err)
 	}
 	openAt(t, dsn)
 	if _, err := connect(t, dsn).Exec(t.Context(), `update headgate.installed set state = 999`); err != nil {
 		t.Fatal(err)
 	}
-	_, err = limiter(s).Allow(t.Context(), limit, "k")
+	_, err = newLimiter(s).Allow(t.Context(), limit, "k")
 	if !errors.Is(err, store.ErrSchemaNewer) || !strings.Contains(err.Error(), "999") {
-		t.Errorf("a newer schema: %v", err)
+		t.Errorf("Allow with a newer schema: got %v, want ErrSchemaNewer", err)
 	}
 	if _, err = s.Migrate(t.Context()); !errors.Is(err, store.ErrSchemaNewer) {
-		t.Errorf("migrate a newer schema: %v", err)
+		t.Errorf("Migrate of a newer schema: got %v, want ErrSchemaNewer", err)
 	}
 	cfg, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
-		url string
-		is  error
+		url   string
+		class error
 	}{
 		{"postgres://nobody:secret@127.0.0.1:1/x", store.ErrUnavailable},
 		{fmt.Sprintf("postgres://headgate:secret@127.0.0.1:%d/no_such_database", cfg.Port), store.ErrSetup},
@@ -297,13 +290,14 @@ func TestSetUpErrorsAreClear(t *testing.T) {
 		{"postgres://127.0.0.1/x?password=a&secret", store.ErrInvalid},
 	} {
 		_, err := postgres.Open(t.Context(), tt.url, nil)
-		if !errors.Is(err, tt.is) || strings.Contains(fmt.Sprint(err), "secret") {
-			t.Errorf("%s: got %v, want %v and no password", tt.url, err, tt.is)
+		if !errors.Is(err, tt.class) || strings.Contains(fmt.Sprint(err), "secret") {
+			t.Errorf("%s: got %v, want %v and no password", tt.url, err, tt.class)
 		}
 	}
 }
 
-func TestReadOnlyServersSaySo(t *testing.T) {
+// TestReadOnlyServerIsErrReadOnly charges a key on a server whose transactions are read-only by default.
+func TestReadOnlyServerIsErrReadOnly(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
 	s, err := postgres.Open(t.Context(), dsn+"?default_transaction_read_only=on", nil)
@@ -311,14 +305,14 @@ func TestReadOnlyServersSaySo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	if _, err := limiter(s).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k"); !errors.Is(
+	if _, err := newLimiter(s).Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k"); !errors.Is(
 		err, store.ErrReadOnly) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want ErrReadOnly", err)
 	}
 }
 
-// TestInTxChargesWithTheCallersWork commits and rolls back: the charge follows the transaction.
-func TestInTxChargesWithTheCallersWork(t *testing.T) {
+// TestInTxCommitsAndRollsBackWithTheCaller checks that a charge of InTx counts only if the caller commits.
+func TestInTxCommitsAndRollsBackWithTheCaller(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
 	pool, err := pgxpool.New(t.Context(), dsn)
@@ -333,8 +327,8 @@ func TestInTxChargesWithTheCallersWork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if d, err := limiter(s.InTx(tx)).Allow(t.Context(), limit, "k"); err != nil || !d.Allowed {
-			t.Fatalf("%+v, %v", d, err)
+		if d, err := newLimiter(s.InTx(tx)).Allow(t.Context(), limit, "k"); err != nil || !d.Allowed {
+			t.Fatalf("Allow: got %+v, %v; want an admission", d, err)
 		}
 		if commit {
 			err = tx.Commit(t.Context())
@@ -345,14 +339,14 @@ func TestInTxChargesWithTheCallersWork(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	d, err := limiter(s).Check(t.Context(), headgate.Charge{Limit: limit, Key: "k"})
-	if err != nil || !d.Allowed || d.Remaining != 1 { // one charge was committed
-		t.Errorf("%+v, %v; want the committed charge to count, and no other", d, err)
+	d, err := newLimiter(s).Check(t.Context(), headgate.Charge{Limit: limit, Key: "k"})
+	if err != nil || !d.Allowed || d.Remaining != 1 { // 2 less the committed charge
+		t.Errorf("Check: got %+v, %v; want 1 remaining", d, err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if err := pool.Ping(t.Context()); err != nil {
-		t.Errorf("the caller's pool was closed: %v", err)
+		t.Errorf("the caller's pool after Close of the store: got %v, want it open", err)
 	}
 }

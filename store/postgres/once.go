@@ -10,7 +10,7 @@ func needsReceipt(op *law.Op) bool {
 // groupEnd returns the end of the request that starts with op k of the batch.
 func (b *batch) groupEnd(k int) int {
 	end := k + 1
-	for end < len(b.index) && b.ops[end*opWidth+opGroup] == b.ops[k*opWidth+opGroup] {
+	for end < len(b.indexes) && b.ops[end*opWidth+opGroup] == b.ops[k*opWidth+opGroup] {
 		end++
 	}
 	return end
@@ -18,14 +18,14 @@ func (b *batch) groupEnd(k int) int {
 
 // fingerprints returns for each op the fingerprint of its request; 0: the request has no ID.
 func (b *batch) fingerprints(ops []law.Op) []int64 {
-	prints := make([]int64, len(b.index))
+	prints := make([]int64, len(b.indexes))
 	for k := 0; k < len(prints); {
 		end := b.groupEnd(k)
-		if op := &ops[b.index[k]]; op.Verb != law.Take || op.ID == "" {
+		if op := &ops[b.indexes[k]]; op.Verb != law.Take || op.ID == "" {
 			k = end
 			continue
 		}
-		for print := law.Fingerprint(ops[b.index[k] : b.index[end-1]+1]); k < end; k++ {
+		for print := law.Fingerprint(ops[b.indexes[k] : b.indexes[end-1]+1]); k < end; k++ {
 			prints[k] = print
 		}
 	}
@@ -36,23 +36,23 @@ func (b *batch) fingerprints(ops []law.Op) []int64 {
 // receipts part by part, since a request must see the receipts of its ID that earlier requests
 // wrote, and their resets of its cell.
 func (b *batch) parts(ops []law.Op) (ends []int32) {
-	seen := make(map[string]bool)
-	for k := 0; k < len(b.index); {
+	idsOfPart := make(map[string]bool)
+	for k := 0; k < len(b.indexes); {
 		end := b.groupEnd(k)
-		newPart := k > 0 && (ops[b.index[k]].Verb == law.Reset) != (ops[b.index[k-1]].Verb == law.Reset)
+		newPart := k > 0 && (ops[b.indexes[k]].Verb == law.Reset) != (ops[b.indexes[k-1]].Verb == law.Reset)
 		for i := k; i < end; i++ {
-			op := &ops[b.index[i]]
-			newPart = newPart || needsReceipt(op) && seen[op.ID]
+			op := &ops[b.indexes[i]]
+			newPart = newPart || needsReceipt(op) && idsOfPart[op.ID]
 		}
 		if newPart {
 			ends = append(ends, int32(k))
-			clear(seen)
+			clear(idsOfPart)
 		}
 		for ; k < end; k++ {
-			if op := &ops[b.index[k]]; needsReceipt(op) {
-				seen[op.ID] = true
+			if op := &ops[b.indexes[k]]; needsReceipt(op) {
+				idsOfPart[op.ID] = true
 			}
 		}
 	}
-	return append(ends, int32(len(b.index)))
+	return append(ends, int32(len(b.indexes)))
 }

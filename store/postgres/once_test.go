@@ -7,39 +7,41 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-func takeOf(group uint32, key, id string) law.Op {
+// newTake returns a take of one credit from a bucket of one credit; id may be empty.
+func newTake(group uint32, key, id string) law.Op {
 	return law.Op{
 		Verb: law.Take, Group: group, Cell: law.Cell{Limit: "l", Key: key}, Cost: 1, Count: 1, ID: id, TTL: 1,
 		Params: law.Params{Kind: law.Bucket, Unit: 1, Capacity: 1, Step: 1, Drain: 1},
 	}
 }
 
-func TestPartsKeepRequestsOfOneIDApart(t *testing.T) {
-	reset, settle, invalid := takeOf(9, "a", ""), takeOf(8, "a", "1"), takeOf(7, "a", "")
+// TestPartsSeparateRequestsOfOneID checks that a part ends before a request of an id in it, and around resets.
+func TestPartsSeparateRequestsOfOneID(t *testing.T) {
+	reset, settle, invalid := newTake(9, "a", ""), newTake(8, "a", "1"), newTake(7, "a", "")
 	reset.Verb, settle.Verb, invalid.Cost = law.Reset, law.Settle, 0
 	extend := settle
 	extend.Verb = law.Extend
 	for _, tt := range []struct {
 		name string
 		ops  []law.Op
-		ends []int32
+		ends []int32 // the numbers of ops up to the end of each part
 	}{
 		{
-			"differ",
-			[]law.Op{takeOf(1, "a", "1"), takeOf(2, "a", "2"), takeOf(3, "a", ""), takeOf(4, "a", "")},
+			"different ids",
+			[]law.Op{newTake(1, "a", "1"), newTake(2, "a", "2"), newTake(3, "a", ""), newTake(4, "a", "")},
 			[]int32{4},
 		},
-		{"one request", []law.Op{takeOf(1, "a", "1"), takeOf(1, "b", "1")}, []int32{2}},
-		{"two requests", []law.Op{takeOf(1, "a", "1"), takeOf(1, "b", "1"), takeOf(2, "a", "1")}, []int32{2, 3}},
-		{"settled", []law.Op{takeOf(1, "a", "1"), settle, takeOf(2, "a", "2")}, []int32{1, 3}},
-		{"extended", []law.Op{takeOf(1, "a", "1"), extend, takeOf(2, "a", "2")}, []int32{1, 3}},
-		{"reset", []law.Op{takeOf(1, "a", "1"), reset, reset, takeOf(2, "a", "2")}, []int32{1, 3, 4}},
-		{"an invalid one between", []law.Op{takeOf(1, "a", "1"), invalid, takeOf(1, "b", "1")}, []int32{1, 2}},
+		{"one request", []law.Op{newTake(1, "a", "1"), newTake(1, "b", "1")}, []int32{2}},
+		{"two requests", []law.Op{newTake(1, "a", "1"), newTake(1, "b", "1"), newTake(2, "a", "1")}, []int32{2, 3}},
+		{"settle", []law.Op{newTake(1, "a", "1"), settle, newTake(2, "a", "2")}, []int32{1, 3}},
+		{"extend", []law.Op{newTake(1, "a", "1"), extend, newTake(2, "a", "2")}, []int32{1, 3}},
+		{"reset", []law.Op{newTake(1, "a", "1"), reset, reset, newTake(2, "a", "2")}, []int32{1, 3, 4}},
+		{"an invalid request between", []law.Op{newTake(1, "a", "1"), invalid, newTake(1, "b", "1")}, []int32{1, 2}},
 	} {
-		a := arrange(tt.ops, make([]law.Outcome, len(tt.ops)))
-		b := encode(tt.ops, &a)
+		valid := arrange(tt.ops, make([]law.Outcome, len(tt.ops)))
+		b := encode(tt.ops, &valid)
 		if got := b.parts(tt.ops); !slices.Equal(got, tt.ends) || !b.withIDs {
-			t.Errorf("%s: %v, want %v", tt.name, got, tt.ends)
+			t.Errorf("%s: got %v, want %v", tt.name, got, tt.ends)
 		}
 	}
 }

@@ -12,7 +12,7 @@ func isPlain(op *law.Op) bool {
 	return op.Plain() && (op.Params.Plain() || op.Params.Kind == law.Window)
 }
 
-// drainOf returns the drain of a limit. It is 0 for a sliding window: by it these functions recognize a window.
+// drainOf returns the drain of a limit for these functions, which recognize a sliding window by a drain of 0.
 func drainOf(p *law.Params) int64 {
 	if p.Kind == law.Window {
 		return 0
@@ -37,6 +37,6 @@ func (s *Store) applyOne(ctx context.Context, op *law.Op, out *law.Outcome) erro
 	if err != nil {
 		return s.batchError(1, err)
 	}
-	*out = decode(res, 0)
+	*out = decodeOutcome(res, 0)
 	return nil
 }

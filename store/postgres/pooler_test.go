@@ -22,12 +22,12 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// TestConformanceBehindAPooler runs the suite through pgbouncer in transaction
-// mode, where each statement may go to another session.
+// TestConformanceBehindAPooler runs the suite through pgbouncer in transaction mode, where each statement may go to
+// another session.
 func TestConformanceBehindAPooler(t *testing.T) {
 	dbtest.NeedEngine(t, dbtest.PgBouncerEngine)
-	behind := func(tb testing.TB) string { return dbtest.PgBouncer(tb, migrated.Postgres(tb)) }
-	conformance(t, storetest.Options{}, behind, "?pooler=transaction")
+	pooledURL := func(tb testing.TB) string { return dbtest.PgBouncer(tb, migrated.Postgres(tb)) }
+	runConformance(t, storetest.Options{}, pooledURL, "?pooler=transaction")
 }
 
 // TestConformanceOfYugabyteDB runs the suite on a server that the environment names.
@@ -36,28 +36,29 @@ func TestConformanceOfYugabyteDB(t *testing.T) {
 	if dsn == "" {
 		t.Skip("no server: HEADGATE_TEST_YUGABYTE_DSN names none")
 	}
-	fresh := func(tb testing.TB) string { return dbtest.PostgresAt(tb, dsn) }
-	conformance(t, storetest.Options{Histories: 500}, fresh, "")
+	newDatabase := func(tb testing.TB) string { return dbtest.PostgresAt(tb, dsn) }
+	runConformance(t, storetest.Options{Histories: 500}, newDatabase, "")
 }
 
+// TestPoolerOptionIsChecked opens a store with an unknown mode of the pooler.
 func TestPoolerOptionIsChecked(t *testing.T) {
 	t.Parallel()
 	_, err := postgres.Open(t.Context(), migrated.Postgres(t)+"?pooler=statement", nil)
 	if !errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), "pooler") {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want ErrInvalid about pooler", err)
 	}
 }
 
-// TestStricterIsolationReachesNoCaller charges one key by 32 writers at isolation levels where PostgreSQL may answer
-// with 40001, as YugabyteDB does. At least one call conflicts: another session changes the row that it waits for.
-func TestStricterIsolationReachesNoCaller(t *testing.T) {
+// TestConflictsOfStricterIsolationAreRetried charges one key by 32 writers at isolation levels with conflicts (SQLSTATE
+// 40001). No caller must see one. At least one call conflicts: another session changes the row that it waits for.
+func TestConflictsOfStricterIsolationAreRetried(t *testing.T) {
 	t.Parallel()
-	const writers, asks, capacity = 32, 10, 100
+	const writers, charges, capacity = 32, 10, 100
 	for _, level := range []string{"serializable", "repeatable%20read"} {
 		dsn := migrated.Postgres(t)
 		s := openAt(t, dsn+"?pool_max_conns=32&default_transaction_isolation="+level)
 		limit := headgate.MustParse("token-bucket 1/1h burst 100")
-		l := limiter(s) // it may retry for longer than 5 s
+		l := newLimiter(s) // its deadline lets the store retry for longer than RetryFor
 		var admitted atomic.Int64
 		allow := func() {
 			d, err := l.Allow(context.Background(), limit, "hot")
@@ -75,9 +76,7 @@ func TestStricterIsolationReachesNoCaller(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := tx.Exec(t.Context(), "update headgate.cells set reason = 'changed'"); err != nil {
-			t.Fatal(err)
-		}
+		mustExec(t, tx, "update headgate.cells set reason = 'changed'")
 		wg.Go(allow)
 		waitForBlock(t, watcher, holder)
 		if err := tx.Commit(t.Context()); err != nil {
@@ -86,37 +85,36 @@ func TestStricterIsolationReachesNoCaller(t *testing.T) {
 		wg.Wait()
 		for range writers {
 			wg.Go(func() {
-				for range asks {
+				for range charges {
 					allow()
 				}
 			})
 		}
 		wg.Wait()
 		if admitted.Load() != capacity || s.Info().Retries == 0 {
-			t.Errorf("%s: admitted %d after %d retries; want %d", level, admitted.Load(), s.Info().Retries, capacity)
+			t.Errorf("%s: admitted %d with %d retries; want %d, and retries", level, admitted.Load(), s.Info().Retries,
+				capacity)
 		}
-		t.Logf("%s: %d calls, %d retries", level, 2+writers*asks, s.Info().Retries)
+		t.Logf("%s: %d calls, %d retries", level, 2+writers*charges, s.Info().Retries)
 	}
 }
 
-// TestHotStatementsUseAnIndex reads the server's count of table scans while batches are decided among
-// many cells and entries.
+// TestHotStatementsUseAnIndex checks that batches and a sweep, among 10,000 cells and entries, do not raise the count
+// of sequential scans.
 func TestHotStatementsUseAnIndex(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
 	conn := connect(t, dsn)
-	if _, err := conn.Exec(t.Context(), `
+	mustExec(t, conn, `
 		insert into headgate.cells (limit_name, key, law, unit, empty_at) select 'many', n::text, 3, 1000, 9007199254740991 from generate_series(1, 10000) n;
 		insert into headgate.entries (limit_name, key, at, expires_at, keep_until, cost, granted)
 		select 'many', n::text, 1, 9007199254740991, 9007199254740991, 1, true from generate_series(1, 10000) n;
 		insert into headgate.admissions (id, home, keep_until, cells, prints, keeps, costs, settled, rules, outcomes)
 		select n::text, n, 9007199254740991, array[n], '{1}', '{9007199254740991}', '{1}', '{-1}', '{{1}}', '{{1}}' from generate_series(1, 10000) n;
-		analyze headgate.cells, headgate.entries, headgate.admissions`); err != nil {
-		t.Fatal(err)
-	}
-	scans := func() (n int64) {
+		analyze headgate.cells, headgate.entries, headgate.admissions`)
+	countScans := func() (n int64) {
 		if _, err := conn.Exec(t.Context(), "select pg_stat_force_next_flush()"); err != nil {
-			t.Log(err) // before version 15 the counts come a moment later
+			t.Log(err) // before version 15 the counts are delayed
 		}
 		if err := conn.QueryRow(t.Context(),
 			`select sum(seq_scan)::bigint from pg_stat_user_tables where schemaname = 'headgate' and relname in ('cells', 'entries', 'admissions')`).Scan(&n); err != nil {
@@ -125,15 +123,15 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 		return n
 	}
 	s := openAt(t, dsn+"?pool_max_conns=1")
-	before := scans()
-	p := law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 60_000_000, History: 60_000_000}
+	scansBefore := countScans()
+	params := law.Params{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 60_000_000, History: 60_000_000}
 	batches := 0
 	apply := func(verb law.Verb, id string) {
 		ops := make([]law.Op, 20)
 		for i := range ops {
 			ops[i] = law.Op{
 				Verb: verb, Group: uint32(i / 2), Cell: law.Cell{Limit: "many", Key: string(rune('1' + i%9))},
-				Params: p,
+				Params: params,
 				Cost:   1000, Count: 1 + int64(i%2)*9, TTL: 1000, EntryNumber: 1 + int64(i%9),
 			}
 			if id != "" {
@@ -168,14 +166,14 @@ func TestHotStatementsUseAnIndex(t *testing.T) {
 		}
 		return ended
 	})
-	if after := scans(); after != before {
-		t.Errorf("%d scans of whole tables for %d batches and a sweep", after-before, batches)
+	if n := countScans() - scansBefore; n != 0 {
+		t.Errorf("got %d sequential scans for %d batches and a sweep, want 0", n, batches)
 	}
 }
 
-// TestPlainChargesCallNoFunction checks the plan of the update in headgate_internal.take_sums: a function
-// that is not inlined would be called for each row.
-func TestPlainChargesCallNoFunction(t *testing.T) {
+// TestTakeSumsInlinesFunctions checks the plan of the update in headgate_internal.take_sums. If a function were not
+// inlined, the server would call it for each row.
+func TestTakeSumsInlinesFunctions(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
 	conn := connect(t, dsn)
@@ -184,29 +182,27 @@ func TestPlainChargesCallNoFunction(t *testing.T) {
 		&body); err != nil {
 		t.Fatal(err)
 	}
-	from, to := strings.Index(body, "with done as ("), strings.Index(body, "into res from done")
-	if from < 0 || to < from {
-		t.Fatal("the statement is not found")
+	start, end := strings.Index(body, "with done as ("), strings.Index(body, "into res from done")
+	if start < 0 || end < start {
+		t.Fatalf("the update is not found in %s", body)
 	}
 	statement := strings.NewReplacer("p_keys", "($1::text[])", "p_anchor", "($2::bigint[])", "p_unit", "($3::bigint[])",
 		"p_capacity", "($4::bigint[])", "p_step", "($5::bigint[])", "p_drain", "($6::bigint[])",
 		"p_cost", "($7::bigint[])", "p_limit", "($8::text[])", "greatest(clock",
 		"greatest($9::bigint", "- clock", "- $9::bigint", "p_rule",
-		"($10::int[])").Replace(body[from:to] + " from done")
-	if _, err := conn.Exec(t.Context(), "set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set "+
-		"enable_hashjoin = off; set enable_mergejoin = off; prepare plain as "+statement); err != nil {
-		t.Fatal(err)
-	}
+		"($10::int[])").Replace(body[start:end] + " from done")
+	mustExec(t, conn, "set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set "+
+		"enable_hashjoin = off; set enable_mergejoin = off; prepare plain as "+statement)
 	rows, err := conn.Query(t.Context(), "explain (verbose) execute plain('{}','{}','{}','{}','{}','{}','{}','{}',1,'{}')")
 	if err != nil {
 		t.Fatal(err)
 	}
-	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := strings.Join(plan, "\n")
-	if strings.Contains(text, "headgate_internal.") || !strings.Contains(text, "Index Scan using cells_pkey on headgate.cells") {
-		t.Error(text)
+	plan := strings.Join(lines, "\n")
+	if strings.Contains(plan, "headgate_internal.") || !strings.Contains(plan, "Index Scan using cells_pkey on headgate.cells") {
+		t.Errorf("got the plan %s, want the primary key and no function", plan)
 	}
 }

@@ -49,19 +49,19 @@ type Config struct {
 
 // Store keeps cells in PostgreSQL. It is safe for concurrent use.
 type Store struct {
-	def       *definition
-	db        querier
-	pool      *pgxpool.Pool // nil inside a caller's transaction
-	ownsPool  bool          // Close closes pool
-	cfg       Config
-	closed    atomic.Bool
-	checked   atomic.Bool // the schema has the version of this binary
-	retries   atomic.Int64
-	skipSums  atomic.Int32 // how many of the next batches skip headgate_internal.take_sums: see skippedBatches
-	lastHeld  atomic.Int64 // when a batch last met a row that another transaction held: see applyPassing
-	sweeper   *sweeper
-	keyCounts *keycount.Last
-	log       *slog.Logger
+	def             *definition
+	db              querier
+	pool            *pgxpool.Pool // nil inside a caller's transaction
+	ownsPool        bool          // Close closes pool
+	cfg             Config
+	closed          atomic.Bool
+	checked         atomic.Bool // the schema has the version of this binary
+	retries         atomic.Int64
+	skipSumsBatches atomic.Int32 // how many of the next batches skip headgate_internal.take_sums: see skippedBatches
+	lastHeld        atomic.Int64 // when a batch last met a locked row, in nanoseconds since clockStart
+	sweeper         *sweeper
+	keyCounts       *keycount.Last
+	log             *slog.Logger
 }
 
 // querier is a pool or a transaction.
@@ -110,7 +110,7 @@ func (s *Store) Info() store.Info {
 // New returns a store over the caller's pool, which Close leaves open. The pool
 // should have OnNotice.
 func New(pool *pgxpool.Pool, cfg *Config) *Store {
-	s := &Store{def: current(), db: pool, pool: pool, sweeper: &sweeper{}, keyCounts: &keycount.Last{}}
+	s := &Store{def: postgresDefinition(), db: pool, pool: pool, sweeper: &sweeper{}, keyCounts: &keycount.Last{}}
 	if cfg != nil {
 		s.cfg = *cfg
 	}
@@ -142,8 +142,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// ready returns why the store cannot be used, or nil. It checks the installed schema once, and
-// again after an error about a missing function.
+// ready returns why the store cannot be used, or nil. It checks the schema once, and again after an error about a
+// missing function.
 func (s *Store) ready(ctx context.Context) error {
 	if s.closed.Load() {
 		return store.ErrClosed
@@ -160,16 +160,16 @@ func (s *Store) ready(ctx context.Context) error {
 	if _, err := checkServer(ctx, s.db); err != nil {
 		return err
 	}
-	have, err := readInstalled(ctx, s.db)
+	installed, err := readInstalled(ctx, s.db)
 	if err != nil {
 		return err
 	}
-	if err := have.check(s.def); err != nil {
+	if err := installed.check(s.def); err != nil {
 		return err
 	}
-	if have.revision < s.def.revision {
+	if installed.revision < s.def.revision {
 		s.log.Warn("the functions in schema headgate are older than this binary: run headgate migrate", "revision",
-			have.revision, "binary", s.def.revision)
+			installed.revision, "binary", s.def.revision)
 	}
 	s.checked.Store(true)
 	return nil
@@ -252,11 +252,10 @@ func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry,
 		order by number OPERATOR(pg_catalog.+) 0 desc limit $3`, cell.Limit, cell.Key, n)
 }
 
-// query reads rows. It retries conflicts: at a stricter isolation level a read can conflict
-// with other transactions too.
-func query[T any](ctx context.Context, s *Store, doing string, scan pgx.RowToFunc[T], statement string, args ...any) (
-	result []T, err error,
-) {
+// query reads rows. It retries conflicts, which reads can have at isolation levels above read committed.
+func query[T any](ctx context.Context, s *Store, operation string, scan pgx.RowToFunc[T], statement string,
+	args ...any,
+) (result []T, err error) {
 	err = s.retry(ctx, func() error {
 		rows, err := s.db.Query(ctx, statement, args...)
 		if err == nil {
@@ -265,7 +264,7 @@ func query[T any](ctx context.Context, s *Store, doing string, scan pgx.RowToFun
 		return err
 	})
 	if err != nil {
-		return nil, classifyRead(doing, err)
+		return nil, classifyRead(operation, err)
 	}
 	return result, nil
 }

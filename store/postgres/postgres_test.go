@@ -14,13 +14,13 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// open returns a migrated store in a database of its own.
-func open(tb testing.TB) *postgres.Store {
+// openMigrated returns a migrated store in a database of its own.
+func openMigrated(tb testing.TB) *postgres.Store {
 	tb.Helper()
 	return openAt(tb, migrated.Postgres(tb))
 }
 
-// openAt returns a store over a database, which it migrates if need be.
+// openAt returns a store in a database. It migrates the database if the schema is missing.
 func openAt(tb testing.TB, dsn string) *postgres.Store {
 	tb.Helper()
 	s, err := postgres.Open(context.Background(), dsn, nil)
@@ -39,22 +39,24 @@ func openAt(tb testing.TB, dsn string) *postgres.Store {
 	return s
 }
 
-// limiter returns a Limiter that waits longer than usual, since a busy machine answers late.
-func limiter(s store.Store) *headgate.Limiter {
+// newLimiter returns a Limiter whose Timeout is a minute, since a busy machine answers late.
+func newLimiter(s store.Store) *headgate.Limiter {
 	return headgate.New(s, &headgate.Config{Timeout: time.Minute})
 }
 
-// conformance runs the suite on databases that database makes; options is appended to their URLs.
-func conformance(t *testing.T, o storetest.Options, database func(tb testing.TB) string, options string) {
+// runConformance runs the conformance suite on new databases. urlOptions is appended to the URLs of newDatabase.
+func runConformance(t *testing.T, o storetest.Options, newDatabase func(tb testing.TB) string, urlOptions string) {
 	t.Helper()
-	storetest.Run(t, func(tb testing.TB) store.Store { return openAt(tb, database(tb)+options) }, &o)
+	storetest.Run(t, func(tb testing.TB) store.Store { return openAt(tb, newDatabase(tb)+urlOptions) }, &o)
 }
 
+// TestConformance runs the suite at read committed, the default.
 func TestConformance(t *testing.T) {
-	t.Run("read committed", func(t *testing.T) { conformance(t, storetest.Options{}, migrated.Postgres, "") })
+	t.Run("read committed", func(t *testing.T) { runConformance(t, storetest.Options{}, migrated.Postgres, "") })
 }
 
+// TestConformanceAtSerializable runs the suite at serializable, where the store has to retry.
 func TestConformanceAtSerializable(t *testing.T) {
 	tier.Engines(t)
-	conformance(t, storetest.Options{}, migrated.Postgres, "?default_transaction_isolation=serializable")
+	runConformance(t, storetest.Options{}, migrated.Postgres, "?default_transaction_isolation=serializable")
 }

@@ -10,9 +10,9 @@ import (
 )
 
 var (
-	declared = regexp.MustCompile(`(?s)create or replace function headgate\.(\w+)\((.*?)\)\s+(returns (?:setof \w+|table \(.*?\)|[\w.]+)\s+)?language([^$]*)`)
-	answer   = regexp.MustCompile(`(?s)create type headgate\.decision as \((.*?)\);`)
-	comments = regexp.MustCompile(`(?m)^comment on (function|table|view|column) headgate\.([\w.]+)(?:\(.*?\))? is '(.*)';$`)
+	functionPattern = regexp.MustCompile(`(?s)create or replace function headgate\.(\w+)\((.*?)\)\s+(returns (?:setof \w+|table \(.*?\)|[\w.]+)\s+)?language([^$]*)`)
+	decisionPattern = regexp.MustCompile(`(?s)create type headgate\.decision as \((.*?)\);`)
+	commentPattern  = regexp.MustCompile(`(?m)^comment on (function|table|view|column) headgate\.([\w.]+)(?:\(.*?\))? is '(.*)';$`)
 )
 
 // TestTheSQLReference compares docs/sql-reference.md with the functions of schema headgate and their comments.
@@ -27,13 +27,14 @@ func TestTheSQLReference(t *testing.T) {
 		}
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != text {
-		t.Errorf("%s is not what the functions are (UPDATE_REFERENCE=1 writes it): %v", path, err)
+		t.Errorf("%s differs from the functions (UPDATE_REFERENCE=1 writes it): %v", path, err)
 	}
 }
 
-// function is a function for people.
-type function struct{ arguments, answer, role string }
+// function is a function for people: its arguments, its result and the role that may call it.
+type function struct{ arguments, result, role string }
 
+// sqlReference returns the text of the page. It fails the test for a function without a comment.
 func sqlReference(t *testing.T) string {
 	t.Helper()
 	var sources strings.Builder
@@ -51,36 +52,36 @@ func sqlReference(t *testing.T) string {
 		}
 	}
 	functions := map[string]function{}
-	for _, m := range declared.FindAllStringSubmatch(sources.String(), -1) {
+	for _, m := range functionPattern.FindAllStringSubmatch(sources.String(), -1) {
 		functions[m[1]] = parseDeclaration(m)
 	}
-	decision := answer.FindStringSubmatch(sources.String())
+	decision := decisionPattern.FindStringSubmatch(sources.String())
 	if len(functions) < 25 || decision == nil {
 		t.Fatalf("found %d functions: are the patterns right?", len(functions))
 	}
-	var told, seen strings.Builder
+	var functionSection, tableSection strings.Builder
 	columns := map[string]string{}
-	commented := comments.FindAllStringSubmatch(sources.String(), -1)
-	for _, m := range commented {
+	comments := commentPattern.FindAllStringSubmatch(sources.String(), -1)
+	for _, m := range comments {
 		if table, column, ok := strings.Cut(m[2], "."); ok {
 			columns[table] += fmt.Sprintf("\n  - `%s`: %s", column, strings.ReplaceAll(m[3], "''", "'"))
 		}
 	}
-	for _, m := range commented {
-		about := strings.ReplaceAll(m[3], "''", "'")
+	for _, m := range comments {
+		comment := strings.ReplaceAll(m[3], "''", "'")
 		f, ok := functions[m[2]]
 		switch {
 		case m[1] == "function" && !ok:
-			t.Errorf("headgate.%s is not found", m[2])
+			t.Errorf("headgate.%s has a comment, and no declaration", m[2])
 		case m[1] == "function":
-			fmt.Fprintf(&told, "### %s\n\n`%s(%s)`", m[2], m[2], f.arguments)
-			if f.answer != "" {
-				fmt.Fprintf(&told, " answers `%s`", f.answer)
+			fmt.Fprintf(&functionSection, "### %s\n\n`%s(%s)`", m[2], m[2], f.arguments)
+			if f.result != "" {
+				fmt.Fprintf(&functionSection, " answers `%s`", f.result)
 			}
-			fmt.Fprintf(&told, ".\nRole: %s. %s\n\n", f.role, about)
+			fmt.Fprintf(&functionSection, ".\nRole: %s. %s\n\n", f.role, comment)
 			delete(functions, m[2])
 		case m[1] != "column":
-			fmt.Fprintf(&seen, "- **`%s`** (%s): %s%s\n", m[2], m[1], about, columns[m[2]])
+			fmt.Fprintf(&tableSection, "- **`%s`** (%s): %s%s\n", m[2], m[1], comment, columns[m[2]])
 		}
 	}
 	for name := range functions {
@@ -92,30 +93,31 @@ func sqlReference(t *testing.T) string {
 		"different [on MariaDB and MySQL](sql.md#mariadb-and-mysql). An argument with a default may be left out. `rule` is a " +
 		"name in `headgate.limits`, or a limit in one line. Of a null `retry_after` the cost can never pass. " +
 		"`decision` is `" + joinFields(decision[1]) + "`. [Roles](sql.md#rights): `service` may do all that `app` may.\n\n" +
-		"## Functions\n\n" + told.String() +
+		"## Functions\n\n" + functionSection.String() +
 		"## Views and tables\n\nViews are for people; of the tables, `limits`, `catalog`, `zones` and `buckets` may be changed " +
-		"by hand. Columns whose names say all are left out.\n\n" + seen.String()
+		"by hand. Columns whose names say all are left out.\n\n" + tableSection.String()
 }
 
-// parseDeclaration parses a declaration. Arguments that are marked out are a part of the answer.
+// parseDeclaration parses a match of functionPattern. Arguments that are marked out are a part of the result.
 func parseDeclaration(m []string) function {
 	f := function{role: "service"}
 	if strings.Contains(m[4], "security definer") {
 		f.role = "app"
 	}
-	var in, out []string
+	var inArguments, outArguments []string
 	for argument := range strings.SplitSeq(joinFields(m[2]), ", ") {
 		if name, ok := strings.CutPrefix(argument, "out "); ok {
-			out = append(out, name)
+			outArguments = append(outArguments, name)
 			continue
 		}
-		in = append(in, argument)
+		inArguments = append(inArguments, argument)
 	}
-	f.arguments, f.answer = strings.Join(in, ", "), strings.Join(out, ", ")
+	f.arguments, f.result = strings.Join(inArguments, ", "), strings.Join(outArguments, ", ")
 	if returns := strings.TrimPrefix(joinFields(m[3]), "returns "); returns != "" {
-		f.answer = strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(returns, "headgate."), "table ("), ")")
+		f.result = strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(returns, "headgate."), "table ("), ")")
 	}
 	return f
 }
 
+// joinFields returns a text with single spaces.
 func joinFields(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -9,12 +9,12 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestRemoveLeavesNothing removes everything that a migration has made, and nothing else.
+// TestRemoveLeavesNothing checks that Remove drops what Removal lists: all that Migrate has made, and nothing else.
 func TestRemoveLeavesNothing(t *testing.T) {
 	t.Parallel()
-	conn, dsn := session(t)
+	conn, dsn := openSession(t)
 	s := openAt(t, dsn)
-	if _, err := limiter(s).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); err != nil {
+	if _, err := newLimiter(s).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); err != nil {
 		t.Fatal(err)
 	}
 	for _, sql := range []string{
@@ -23,9 +23,7 @@ func TestRemoveLeavesNothing(t *testing.T) {
 		`create function public.mine() returns int language sql as 'select 1'`,
 		`analyze`,
 	} {
-		if _, err := conn.Exec(t.Context(), sql); err != nil {
-			t.Fatal(err)
-		}
+		mustExec(t, conn, sql)
 	}
 	lines, err := s.Removal(t.Context())
 	if err != nil {
@@ -36,32 +34,32 @@ func TestRemoveLeavesNothing(t *testing.T) {
 		"function public.check_velocity(zone integer, bucket_key text)", "view public.keys_in_use, which somebody has built on it",
 	} {
 		if !slices.Contains(lines, want) {
-			t.Errorf("%q does not have %q", lines, want)
+			t.Errorf("Removal: got %q, want %q in it", lines, want)
 		}
 	}
 	if err := s.Remove(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	var left []string
+	var remaining []string
 	if err := conn.QueryRow(t.Context(), `select array(select relname::text from pg_class
 			where relnamespace = 'public'::regnamespace or relnamespace = to_regnamespace('headgate')
 		union all select proname::text || '()' from pg_proc where pronamespace = 'public'::regnamespace order by 1)`).Scan(
-		&left); err != nil || !slices.Equal(left, []string{"mine", "mine()"}) {
-		t.Errorf("left are %q, %v", left, err)
+		&remaining); err != nil || !slices.Equal(remaining, []string{"mine", "mine()"}) {
+		t.Errorf("objects after Remove: got %q, %v; want mine and mine()", remaining, err)
 	}
 	if lines, err := s.Removal(t.Context()); err != nil || len(lines) != 0 {
-		t.Errorf("after that there is %q, %v", lines, err)
+		t.Errorf("Removal after Remove: got %q, %v; want no lines", lines, err)
 	}
 	if err := s.Remove(t.Context()); err != nil {
-		t.Errorf("removed again: %v", err)
+		t.Errorf("second Remove: %v", err)
 	}
-	if _, err := limiter(s).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); !errors.Is(err, store.ErrSetup) {
-		t.Errorf("a charge after that: %v", err)
+	if _, err := newLimiter(s).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); !errors.Is(err, store.ErrSetup) {
+		t.Errorf("Allow after Remove: got %v, want ErrSetup", err)
 	}
 	if _, err := s.Migrate(t.Context()); err != nil {
-		t.Errorf("migrated again: %v", err)
+		t.Errorf("Migrate after Remove: %v", err)
 	}
-	if _, err := limiter(s).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); err != nil {
-		t.Errorf("a charge after that: %v", err)
+	if _, err := newLimiter(s).Allow(t.Context(), headgate.MustParse("gcra 1/s"), "k"); err != nil {
+		t.Errorf("Allow after Migrate: %v", err)
 	}
 }

@@ -81,8 +81,8 @@ func (d *definition) readText(path string) text {
 	return text{path, d.withLayout(assemble(path, string(sql)))}
 }
 
-// current is the definition of this binary, for PostgreSQL.
-var current = sync.OnceValue(func() *definition {
+// postgresDefinition returns the definition of this binary for PostgreSQL.
+var postgresDefinition = sync.OnceValue(func() *definition {
 	d := &definition{state: state, layout: layout, revision: revision}
 	entries, err := sqlFiles.ReadDir("sql/tables")
 	if err != nil {
@@ -102,21 +102,21 @@ var current = sync.OnceValue(func() *definition {
 	return d
 })
 
-// yugabyte is the definition of this binary, for YugabyteDB.
-var yugabyte = sync.OnceValue(func() *definition {
-	d := *current()
+// yugabyteDefinition returns the definition of this binary for YugabyteDB.
+var yugabyteDefinition = sync.OnceValue(func() *definition {
+	d := *postgresDefinition()
 	d.tables, d.functions = slices.Clone(d.tables), slices.Clone(d.functions)
 	// A sweep visits the rows by their hash codes, since they have no other order.
 	d.functions[slices.Index(functionFiles, "sweep_from")] = d.readText("yugabyte/sweep_from.sql")
 	for _, change := range yugabyteChanges {
-		found := 0
+		replacements := 0
 		for _, list := range [][]text{d.tables, d.functions} {
 			for i := range list {
-				found += strings.Count(list[i].sql, change.postgres)
+				replacements += strings.Count(list[i].sql, change.postgres)
 				list[i].sql = strings.ReplaceAll(list[i].sql, change.postgres, change.yugabyte)
 			}
 		}
-		if found == 0 {
+		if replacements == 0 {
 			panic("sharding: the schema does not say: " + change.postgres) // a mistake in this package
 		}
 	}
@@ -148,8 +148,8 @@ var yugabyteChanges = []struct{ postgres, yugabyte string }{
 
 // forServer returns the definition for a server of this version.
 func (d *definition) forServer(version string) *definition {
-	if d == current() && isYugabyte(version) {
-		return yugabyte()
+	if d == postgresDefinition() && isYugabyte(version) {
+		return yugabyteDefinition()
 	}
 	return d
 }
@@ -171,26 +171,26 @@ var functionName = regexp.MustCompile(`(?m)^create or replace function (headgate
 
 // functionNames returns the names of the functions in Headgate's schemas, as an array of SQL.
 func (d *definition) functionNames() string {
-	var list []string
+	var names []string
 	for _, t := range append(slices.Clone(d.functions), d.adapter) {
 		for _, m := range functionName.FindAllStringSubmatch(t.sql, -1) {
-			list = append(list, m[1])
+			names = append(names, m[1])
 		}
 	}
-	return "{" + strings.Join(list, ",") + "}"
+	return "{" + strings.Join(names, ",") + "}"
 }
 
 // Schema returns the whole schema as SQL, for users with another migration tool.
-func Schema() string { return current().script() }
+func Schema() string { return postgresDefinition().script() }
 
 // SchemaYugabyte returns the whole schema as SQL for YugabyteDB, for a release
 // that is compatible with PostgreSQL 15.
-func SchemaYugabyte() string { return yugabyte().script() }
+func SchemaYugabyte() string { return yugabyteDefinition().script() }
 
 // Articles returns the functions of the articles as SQL, for a database that has the whole schema. The SQL makes them
 // in the schema of this name, and fails if a function of another owner has one of their names there.
 func Articles(schema string) string {
-	d := current()
+	d := postgresDefinition()
 	return setSafePath + d.articlesIn(schema) + "\n" + d.rights.sql + schemaTail
 }
 
@@ -223,12 +223,10 @@ func (d *definition) script() string {
 	return b.String()
 }
 
-// safePath is the search_path under which the schema is made, and that its functions
-// have: objects that others have made are not found.
+// safePath is the search_path of migrations and of functions. It has no schema in which other users make objects.
 const safePath = "pg_catalog, pg_temp"
 
-// The printed schema sets the search_path, and restores the session's own at the end. It does
-// not replace newer functions.
+// The printed schema sets the search_path, restores that of the session at the end, and replaces no newer functions.
 const (
 	schemaHead = `-- Execute this in one transaction: psql --single-transaction -v ON_ERROR_STOP=1.
 do $$ begin

@@ -9,9 +9,9 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// entries are the functions that people, the driver and the server call, and functions with other
-// settings. Each sets the search_path, for itself and for the inner functions that it calls.
-const entries = `apply apply_once apply_plain take_one take_sums take_sums_or_nothing sweep_from compile_limit compile_notation
+// entryFunctions are called by people, the driver and the server, or have other settings. Each sets the search_path,
+// for itself and for the inner functions that it calls.
+const entryFunctions = `apply apply_once apply_plain take_one take_sums take_sums_or_nothing sweep_from compile_limit compile_notation
 	compile_item forget_items note_truncate zone_limit bucket_limit note_limit note_item lock_catalog
 	read_catalog items items_after write_catalog versions record_action actions
 	take check limit_of grant_role block reset attempts take_once extend settle cancel debit reserve
@@ -20,15 +20,14 @@ const entries = `apply apply_once apply_plain take_one take_sums take_sums_or_no
 	used_at capacity_at override set_plan unblock
 	public.check_velocity public.rate_limiting_request public.rate_limiting_token_bucket_request public.request_token`
 
-// definers are the functions that have the rights of their owner: those that the role app may call, and those
-// that a view calls.
-const definers = `take check take_once extend settle cancel debit reserve acquire renew release limit_of used_at capacity_at
+// definerFunctions have the rights of their owner (SECURITY DEFINER): the role app or a view calls them.
+const definerFunctions = `take check take_once extend settle cancel debit reserve acquire renew release limit_of used_at capacity_at
 	take_all take_all_once extend_all reserve_all settle_all take_up_to take_float enforce
 	public.check_velocity public.request_token`
 
-// inner are the functions that only other functions of Headgate call. They have no settings, which
-// would slow down each call of an entry, and keep the server from inlining a function.
-const inner = `add_steps after grain give_back fail parse_amount parse_period format_period compile_amount compile
+// innerFunctions are called by other functions of Headgate only. They have no settings, since settings slow down each
+// call, and keep the server from inlining a function.
+const innerFunctions = `add_steps after grain give_back fail parse_amount parse_period format_period compile_amount compile
 	instant starts_at bounds find print ask credits retry_after decided_at figures takeable decide
 	micros checked_id checked_lease checked_count held drained drained_at drained_by present before carried
 	start_together
@@ -38,11 +37,11 @@ const inner = `add_steps after grain give_back fail parse_amount parse_period fo
 	ends_at change_item item_of limit_item catalog_item author note_change
 	make_cell`
 
-// TestEveryFunctionIsAnEntryOrInner checks the functions of the schema and of the articles: a new
-// function has to be put on one of the two lists.
+// TestEveryFunctionIsAnEntryOrInner checks that each function of the schema and of the articles is on one of the two
+// lists, and has the settings, the rights and the name that its list demands.
 func TestEveryFunctionIsAnEntryOrInner(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
+	conn, _ := openSession(t)
 	rows, err := conn.Query(t.Context(), `select case when n.nspname in ('headgate', 'headgate_internal') then '' else n.nspname || '.' end || regexp_replace(p.proname, '_1$', ''), p.proname ~ '_1$', coalesce(p.proconfig, '{}'), p.prosecdef
 		from pg_proc p join pg_namespace n on n.oid = p.pronamespace
 		where n.nspname in ('headgate', 'headgate_internal') or obj_description(p.oid, 'pg_proc') like 'made by headgate%'`)
@@ -53,41 +52,42 @@ func TestEveryFunctionIsAnEntryOrInner(t *testing.T) {
 	var numbered bool
 	var config []string
 	var definer bool
-	seen := map[string]bool{}
+	names := map[string]bool{}
 	if _, err := pgx.ForEachRow(rows, []any{&name, &numbered, &config, &definer}, func() error {
-		isEntry, isInner := slices.Contains(strings.Fields(entries), name), slices.Contains(strings.Fields(inner), name)
+		isEntry := slices.Contains(strings.Fields(entryFunctions), name)
+		isInner := slices.Contains(strings.Fields(innerFunctions), name)
 		i := slices.IndexFunc(config, func(s string) bool { return strings.HasPrefix(s, "search_path=") })
 		switch {
 		case isEntry == isInner:
-			t.Errorf("%s is on both lists or on none", name)
+			t.Errorf("%s: want it on exactly one list", name)
 		case isEntry && (i < 0 || config[i] != "search_path=pg_catalog, pg_temp"):
-			t.Errorf("%s is an entry, and sets %v", name, config)
+			t.Errorf("entry function %s: got the settings %v, want search_path", name, config)
 		case isInner && len(config) > 0:
-			t.Errorf("%s is an inner function, and sets %v", name, config)
-		case definer != slices.Contains(strings.Fields(definers), name):
-			t.Errorf("%s: that it is SECURITY DEFINER is %t", name, definer)
+			t.Errorf("inner function %s: got the settings %v, want none", name, config)
+		case definer != slices.Contains(strings.Fields(definerFunctions), name):
+			t.Errorf("%s: got SECURITY DEFINER %t, want %t", name, definer, !definer)
 		case isInner && !numbered:
-			t.Errorf("%s is an inner function, and its name has no layout", name)
-		case seen[fmt.Sprint(name, numbered)]:
-			t.Errorf("%s is there twice: calls with untyped parameters would not be unique", name)
+			t.Errorf("inner function %s: want a layout in its name", name)
+		case names[fmt.Sprint(name, numbered)]:
+			t.Errorf("%s: got two functions: calls with untyped parameters would be ambiguous", name)
 		}
-		seen[name], seen[fmt.Sprint(name, numbered)] = true, true
+		names[name], names[fmt.Sprint(name, numbered)] = true, true
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range strings.Fields(entries + " " + inner) {
-		if !seen[name] {
-			t.Errorf("%s is on a list, and not there", name)
+	for _, name := range strings.Fields(entryFunctions + " " + innerFunctions) {
+		if !names[name] {
+			t.Errorf("%s: got no function of this name on a list", name)
 		}
 	}
 }
 
-// TestViewsCallNoInnerFunction: an inner function in a view would find its operators by the
-// search_path of the reader.
+// TestViewsCallNoInnerFunction checks the functions that views call. An inner function would use the search_path of the
+// reader.
 func TestViewsCallNoInnerFunction(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
+	conn, _ := openSession(t)
 	rows, err := conn.Query(t.Context(), `select c.relname || ' calls ' || p.proname from pg_class c join pg_rewrite r on r.ev_class = c.oid
 		join pg_depend d on d.classid = 'pg_rewrite'::regclass and d.objid = r.oid and d.refclassid = 'pg_proc'::regclass
 		join pg_proc p on p.oid = d.refobjid
@@ -96,7 +96,7 @@ func TestViewsCallNoInnerFunction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found, err := pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || len(found) > 0 {
-		t.Errorf("%v, %v", found, err)
+	if calls, err := pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || len(calls) > 0 {
+		t.Errorf("got calls of inner functions: %v, %v; want none", calls, err)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
+// TestAChargeThatWaitsWhileTheClockIsSetBack checks that the clock from before a wait does not decide a charge.
 func TestAChargeThatWaitsWhileTheClockIsSetBack(t *testing.T) {
 	t.Parallel()
 	server, err := (&dbtest.Config{Faults: true}).Postgres(t.Context())
@@ -27,9 +28,9 @@ func TestAChargeThatWaitsWhileTheClockIsSetBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(pool.Close)
-	storetest.RunSetBack(t, s, holding(s, pool), server.ShiftClock)
+	storetest.RunSetBack(t, s, newHold(s, pool), server.ShiftClock)
 	t.Run("through the whole stack", func(t *testing.T) {
-		f := front.New(s, &front.Config{SweepEvery: -1, Guard: &front.GuardConfig{Deadline: time.Minute}})
-		storetest.RunSetBack(t, f, holding(s, pool), server.ShiftClock)
+		wrappedStore := front.New(s, &front.Config{SweepEvery: -1, Guard: &front.GuardConfig{Deadline: time.Minute}})
+		storetest.RunSetBack(t, wrappedStore, newHold(s, pool), server.ShiftClock)
 	})
 }

@@ -18,10 +18,11 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// textOf returns the row that a query selects as words, or the SQLSTATE and message of its error.
-func textOf(t *testing.T, conn *pgx.Conn, sql string) (got string) {
+// queryText returns the columns of a query's first row, with spaces between them, or the SQLSTATE and text of its
+// error.
+func queryText(t *testing.T, conn *pgx.Conn, sql string) (got string) {
 	t.Helper()
-	err := conn.QueryRow(t.Context(), `select concat_ws(' ', `+columns(sql)).Scan(&got)
+	err := conn.QueryRow(t.Context(), `select concat_ws(' ', `+concatTail(sql)).Scan(&got)
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code + " " + pg.Message
 	} else if err != nil {
@@ -31,17 +32,17 @@ func textOf(t *testing.T, conn *pgx.Conn, sql string) (got string) {
 }
 
 const (
-	windows  = "fixed-window 10/30d"
-	severals = "allowed || ' ' || limit_name || ' ' || key || ' ' || capacity || ' ' || remaining || ' ' || refused"
+	windowRule    = "fixed-window 10/30d"
+	chargeColumns = "allowed || ' ' || limit_name || ' ' || key || ' ' || capacity || ' ' || remaining || ' ' || refused"
 )
 
-// forAllRows returns a query that joins a value of all rows of a call.
-func forAllRows(what, call string) string {
-	return "select string_agg(" + what + ", ', ' order by ordinality) from headgate." + call
+// joinRows returns a query that joins an expression over all rows of a call.
+func joinRows(expression, call string) string {
+	return "select string_agg(" + expression + ", ', ' order by ordinality) from headgate." + call
 }
 
-// callsOfSeveral are calls of all functions for several charges, for a limit.
-var callsOfSeveral = []string{
+// multiChargeCalls are calls of the functions for several charges, as formats for Sprintf with the limit.
+var multiChargeCalls = []string{
 	"take_all('{%[1]s,login,%[1]s}', '{a,b,c}', '{1,1,2.5}')", "take_all('{%s}', '{a}', '{99}')",
 	"take_all('{%s}', '{a,b}', '{1}')", "take_all_once('ia', '{%s,export}', '{d,d}', '{1,1}')",
 	"take_all_once('ia', '{%s,export}', '{d,d}', '{1,1}')", "take_all_once('ia', '{%[1]s,%[1]s}', '{a,a}', '{1,1}')",
@@ -52,89 +53,87 @@ var callsOfSeveral = []string{
 	"take_float('%s', 'a', 0.5)", "take_float('%s', 'a', 'Infinity')", "enforce('%s', 'a', 2)",
 }
 
-// TestSeveralChargesFromSQL goes through the functions for several charges.
+// TestSeveralChargesFromSQL checks the functions for several charges, take_up_to and take_float, each by its rows.
 func TestSeveralChargesFromSQL(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
-	if _, err := conn.Exec(t.Context(), `insert into headgate.limits (name, rule) values ('user', 'fixed-window 10/30d'), ('org', 'fixed-window 20/30d'),
+	conn, _ := openSession(t)
+	mustExec(t, conn, `insert into headgate.limits (name, rule) values ('user', 'fixed-window 10/30d'), ('org', 'fixed-window 20/30d'),
 			('huge', 'fixed-window 2000000000000000/30d'), ('blocking', 'fixed-window 1/30d block 1h'),
 			('listed', 'sliding-log 5/1h history 1d');
 		insert into headgate.catalog (kind, name, key, text, until) values ('override', 'user', 'vip', 'fixed-window 30/30d', 9007199254740991),
-			('override', 'user', 'past', 'fixed-window 1/30d', 1)`); err != nil {
-		t.Fatal(err)
-	}
+			('override', 'user', 'past', 'fixed-window 1/30d', 1)`)
 	for _, tt := range []struct{ sql, want string }{
 		{
-			forAllRows(severals, `take_all('{user,org,user}', '{a,o,a}', '{3,2.5,4}')`),
+			joinRows(chargeColumns, `take_all('{user,org,user}', '{a,o,a}', '{3,2.5,4}')`),
 			"true user a 10 7 false, true org o 20 17 false, true user a 10 3 false",
 		},
 		{ // each of the two charges would pass alone
-			forAllRows(severals, `take_all('{user,org,user}', '{a,o,a}', '{2,1,2}')`),
+			joinRows(chargeColumns, `take_all('{user,org,user}', '{a,o,a}', '{2,1,2}')`),
 			"false user a 10 3 false, false org o 20 17 false, false user a 10 3 true",
 		},
 		{
-			forAllRows("(retry_after is null) || ' ' || (retry_after > '0')", `take_all('{user,org,user}', '{a,o,b}', '{4,1,11}')`),
+			joinRows("(retry_after is null) || ' ' || (retry_after > '0')", `take_all('{user,org,user}', '{a,o,b}', '{4,1,11}')`),
 			"false true, false false",
 		},
-		{forAllRows("remaining::text", `take_all('{user,org}', '{a,o}', '{3,17.5}')`), "0, 0"},
-		{forAllRows("remaining || ' ' || capacity", `take_all('{user,user}', '{vip,past}', '{1,1}')`), "29 30, 9 10"},
-		{forAllRows("remaining::text", `take_all('{huge}', '{a}', '{1000000000000001}')`), "999999999999999"},
-		{forAllRows("allowed::text", `take_all('{user,blocking}', '{c,a}', '{1,1}')`), "true, true"},
-		{forAllRows("refused::text", `take_all('{user,blocking}', '{c,a}', '{1,1}')`), "false, true"}, // blocks a
+		{joinRows("remaining::text", `take_all('{user,org}', '{a,o}', '{3,17.5}')`), "0, 0"},
+		{joinRows("remaining || ' ' || capacity", `take_all('{user,user}', '{vip,past}', '{1,1}')`), "29 30, 9 10"},
+		{joinRows("remaining::text", `take_all('{huge}', '{a}', '{1000000000000001}')`), "999999999999999"},
+		{joinRows("allowed::text", `take_all('{user,blocking}', '{c,a}', '{1,1}')`), "true, true"},
+		{joinRows("refused::text", `take_all('{user,blocking}', '{c,a}', '{1,1}')`), "false, true"}, // the refusal blocks a
 		{`select blocked_until > now() from headgate.levels where limit_name = 'blocking'`, "t"},
-		{forAllRows("refused::text", `take_all('{listed,blocking}', '{c,a}', '{1,1}')`), "false, true"}, // listed
+		{joinRows("refused::text", `take_all('{listed,blocking}', '{c,a}', '{1,1}')`), "false, true"}, // the history has the refusal
 		{`select allowed, cost from headgate.attempts('listed', 'c')`, "f 1.000000"},
-		{forAllRows("refused::text", `take_all('[5:6]={user,org}', '[0:1]={d,d}', '{1,1}')`), "false, false"},
+		{joinRows("refused::text", `take_all('[5:6]={user,org}', '[0:1]={d,d}', '{1,1}')`), "false, false"},
 
 		{
-			forAllRows(severals+" || ' ' || replayed", `take_all_once('i', '{user,org}', '{x,x}', '{3,2}')`),
+			joinRows(chargeColumns+" || ' ' || replayed", `take_all_once('i', '{user,org}', '{x,x}', '{3,2}')`),
 			"true user x 10 7 false false, true org x 20 18 false false",
 		},
 		{
-			forAllRows(severals+" || ' ' || replayed", `take_all_once('i', '{org,user}', '{x,x}', '{2,3}')`),
+			joinRows(chargeColumns+" || ' ' || replayed", `take_all_once('i', '{org,user}', '{x,x}', '{2,3}')`),
 			"true org x 20 18 false true, true user x 10 7 false true",
 		},
 		{
-			forAllRows("key", `take_all_once('i', '{user,org}', '{x,x}', '{3,1}')`),
+			joinRows("key", `take_all_once('i', '{user,org}', '{x,x}', '{3,1}')`),
 			`22023 id: "i": the id was used for other charges`,
 		},
 		{
-			forAllRows("key", `take_all_once('j', '{user,org,user}', '{x,x,x}', '{1,1,1}')`),
+			joinRows("key", `take_all_once('j', '{user,org,user}', '{x,x,x}', '{1,1,1}')`),
 			`22023 keys[3]: "x" of "user" is charged twice; a request with an id charges each key of a limit once`,
 		},
-		{forAllRows("limit_name || ' ' || corrected", `settle_all('i', '{user,org}', '{x,x}', '{1.5,2.5}')`), "user 1.5, org -0.5"},
-		{forAllRows("corrected::text", `settle_all('i', '{user,org}', '{x,x}', '{1.5,2.5}')`), "0, 0"},
-		{forAllRows("corrected::text", `settle_all('i', '{user,org}', '{x,x}', '{1.5,2}')`), `22023 id: "i": it is settled already`},
-		{forAllRows("corrected::text", `settle_all('i', '{user,org}', '{x,y}', '{1.5,2}')`), `22023 id: "i": no request of this id is known`},
-		{forAllRows("remaining::text", `take_all('{user,org}', '{x,x}', '{0.5,0.5}')`), "8, 17"},
-		{forAllRows("allowed || ' ' || replayed", `take_all_once('half', '{user,org}', '{y,y}', '{2,2}')`), "true false, true false"},
-		{`select headgate.settle('half', 'user', 'y', 0)`, "2"}, // each part can be settled by itself
-		{forAllRows("corrected::text", `settle_all('half', '{org}', '{y}', '{0}')`), "2"},
+		{joinRows("limit_name || ' ' || corrected", `settle_all('i', '{user,org}', '{x,x}', '{1.5,2.5}')`), "user 1.5, org -0.5"},
+		{joinRows("corrected::text", `settle_all('i', '{user,org}', '{x,x}', '{1.5,2.5}')`), "0, 0"},
+		{joinRows("corrected::text", `settle_all('i', '{user,org}', '{x,x}', '{1.5,2}')`), `22023 id: "i": it is settled already`},
+		{joinRows("corrected::text", `settle_all('i', '{user,org}', '{x,y}', '{1.5,2}')`), `22023 id: "i": no request of this id is known`},
+		{joinRows("remaining::text", `take_all('{user,org}', '{x,x}', '{0.5,0.5}')`), "8, 17"},
+		{joinRows("allowed || ' ' || replayed", `take_all_once('half', '{user,org}', '{y,y}', '{2,2}')`), "true false, true false"},
+		{`select headgate.settle('half', 'user', 'y', 0)`, "2"}, // one charge of a request can be settled alone
+		{joinRows("corrected::text", `settle_all('half', '{org}', '{y}', '{0}')`), "2"},
 
 		{
-			forAllRows("allowed || ' ' || delay || ' ' || replayed", `reserve_all('{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{1,1}', '3 hours')`),
+			joinRows("allowed || ' ' || delay || ' ' || replayed", `reserve_all('{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{1,1}', '3 hours')`),
 			"true 00:00:00 false, true 00:00:00 false",
 		},
-		{ // both charges start together, at the start of gcra
-			forAllRows("allowed || ' ' || date_trunc('minute', delay + '30 s') || ' ' || refused || ' ' || replayed",
+		{ // the charge of gcra sets the start of both
+			joinRows("allowed || ' ' || date_trunc('minute', delay + '30 s') || ' ' || refused || ' ' || replayed",
 				`reserve_all('{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{1,1}', '3 hours', 'r1')`),
 			"true 01:00:00 false false, true 01:00:00 false false",
 		},
 		{
-			forAllRows("(start_at > now() + interval '50 minutes') || ' ' || replayed",
+			joinRows("(start_at > now() + interval '50 minutes') || ' ' || replayed",
 				`reserve_all('{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{1,1}', '3 hours', 'r1')`),
 			"true true, true true",
 		},
-		{forAllRows("key", `take_all_once('r1', '{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{1,1}')`), `22023 id: "r1" was reserved, and starts`},
+		{joinRows("key", `take_all_once('r1', '{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{1,1}')`), `22023 id: "r1" was reserved, and starts`},
 		{
-			forAllRows("allowed || ' ' || (delay is null) || ' ' || refused", `reserve_all('{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,new}', '{1,1}', '1 hour')`),
+			joinRows("allowed || ' ' || (delay is null) || ' ' || refused", `reserve_all('{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,new}', '{1,1}', '1 hour')`),
 			"false true true, false true false",
 		},
 		{ // a fixed window does not queue: it admits at once or never
-			forAllRows("allowed || ' ' || refused", `reserve_all('{gcra 1/1h,user}', '{r,r}', '{1,1}', '3 hours')`),
+			joinRows("allowed || ' ' || refused", `reserve_all('{gcra 1/1h,user}', '{r,r}', '{1,1}', '3 hours')`),
 			"false true, false false",
 		},
-		{forAllRows("corrected::text", `settle_all('r1', '{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{0,0}')`), "1, 1"},
+		{joinRows("corrected::text", `settle_all('r1', '{gcra 1/1h,token-bucket 1/1h burst 2}', '{r,r}', '{0,0}')`), "1, 1"},
 
 		{`select accepted, level, brim, capacity, remaining, retry_after from headgate.take_up_to('user', 'f', 7.5)`, "7.5 7.5 f 10 2 00:00:00"},
 		{`select accepted, level, brim, capacity, remaining, retry_after from headgate.take_up_to('user', 'f', 7.5)`, "2.5 10 t 10 0 00:00:00"},
@@ -150,26 +149,24 @@ func TestSeveralChargesFromSQL(t *testing.T) {
 		{`select headgate.take_float('user', 'h', '-Infinity')`, `22023 cost: "-Infinity" is not a decimal number such as 3 or 0.5`},
 		{`select headgate.take_float('user', 'h', null)`, "22023 cost: is null"},
 	} {
-		got := textOf(t, conn, tt.sql)
+		got := queryText(t, conn, tt.sql)
 		if got != tt.want && (!strings.HasPrefix(tt.want, "22023") || !strings.HasPrefix(got, tt.want)) {
 			t.Errorf("%s:\n got %s\nwant %s", tt.sql, got, tt.want)
 		}
 	}
-	// The shortest text of a float, with any setting of the session.
-	if _, err := conn.Exec(t.Context(), `set extra_float_digits = -10`); err != nil {
-		t.Fatal(err)
-	}
-	if got := textOf(t, conn, `select remaining from headgate.take_float('huge', 'i', 1000000000000001)`); got != "999999999999999" {
-		t.Errorf("with few digits: %s", got)
+	// take_float reads the shortest text of a float, whatever extra_float_digits is.
+	mustExec(t, conn, `set extra_float_digits = -10`)
+	if got := queryText(t, conn, `select remaining from headgate.take_float('huge', 'i', 1000000000000001)`); got != "999999999999999" {
+		t.Errorf("take_float with few digits: got %s, want 999999999999999", got)
 	}
 }
 
-// TestBadChargesOfSeveral makes invalid requests: the error names what is wrong, and nothing is charged.
-func TestBadChargesOfSeveral(t *testing.T) {
+// TestInvalidSeveralChargesFromSQL makes invalid requests: the error must name the argument, and no cell may be made.
+func TestInvalidSeveralChargesFromSQL(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
-	many := func(n int) string {
-		return fmt.Sprintf("array_fill('%s'::text, '{%d}'), array_fill('a'::text, '{%[2]d}'), array_fill(0.001, '{%[2]d}')", windows, n)
+	conn, _ := openSession(t)
+	chargeArrays := func(n int) string {
+		return fmt.Sprintf("array_fill('%s'::text, '{%d}'), array_fill('a'::text, '{%[2]d}'), array_fill(0.001, '{%[2]d}')", windowRule, n)
 	}
 	for args, want := range map[string]string{
 		`'{}', '{}', '{}'`:                                                        "22023 limits: is empty",
@@ -190,13 +187,13 @@ func TestBadChargesOfSeveral(t *testing.T) {
 		`'{fixed-window 10/30d,gcra 1/s}', '{a,a}', '{1,NaN}'`:                    `22023 costs[2]: "NaN" is not a decimal number`,
 		`'{fixed-window 10/30d,gcra 1/s}', '{a,a}', '{1,-1}'`:                     "22023 costs[2]: is -1",
 		`'{fixed-window 10/30d,gcra 1/s}', '{a,a}', '{1,1e30}'`:                   "22023 costs[2]: 1000000000000000000000000000000 is too large",
-		many(1001): "22023 limits: has 1001 elements, at most 1000 are allowed",
+		chargeArrays(1001):                                                        "22023 limits: has 1001 elements, at most 1000 are allowed",
 	} {
-		for call, ends := range map[string][2]string{
+		for call, otherArgs := range map[string][2]string{ // before and after args
 			"take_all": {}, "take_all_once": {`'i', `}, "reserve_all": {"", `, '1 hour'`}, "settle_all": {`'i', `}, "extend_all": {`'i', `},
 		} {
-			sql := "select allowed from headgate." + call + "(" + ends[0] + args + ends[1] + ")"
-			if got := textOf(t, conn, strings.Replace(sql, "allowed", "limit_name", 1)); !strings.HasPrefix(got, want) {
+			sql := "select allowed from headgate." + call + "(" + otherArgs[0] + args + otherArgs[1] + ")"
+			if got := queryText(t, conn, strings.Replace(sql, "allowed", "limit_name", 1)); !strings.HasPrefix(got, want) {
 				t.Errorf("%s:\n got %s\nwant %s", sql, got, want)
 			}
 		}
@@ -218,31 +215,31 @@ func TestBadChargesOfSeveral(t *testing.T) {
 		`enforce('fixed-window 10/30d block 1h', 'a')`:                                `0A000 limit: "fixed-window 10/30d block 1h" has a block`,
 		`reserve_all('{fixed-window 10/30d}', '{a}', '{1}', '1 s', 'i', '3661 days')`: "22023 life: ",
 	} {
-		if got := textOf(t, conn, "select limit_name from headgate."+call); !strings.HasPrefix(got, want) {
+		if got := queryText(t, conn, "select limit_name from headgate."+call); !strings.HasPrefix(got, want) {
 			t.Errorf("%s:\n got %s\nwant %s", call, got, want)
 		}
 	}
-	if got := textOf(t, conn, `select count(*) from headgate.cells`); got != "0" {
-		t.Errorf("%s cells were made", got)
+	if got := queryText(t, conn, `select count(*) from headgate.cells`); got != "0" {
+		t.Errorf("got %s cells, want 0", got)
 	}
-	if got := textOf(t, conn, `select count(*) from headgate.take_all(`+many(1000)+`) where allowed and remaining > 8`); got != "1000" {
-		t.Errorf("of 1000 charges %s have passed", got)
+	if got := queryText(t, conn, `select count(*) from headgate.take_all(`+chargeArrays(1000)+`) where allowed and remaining > 8`); got != "1000" {
+		t.Errorf("got %s admitted charges, want 1000", got)
 	}
 }
 
-// TestSeveralChargesFromSQLMatchGo makes the same requests from SQL and from Go, each on keys of its own. SQL refuses
-// a request as Go does, by the same charges, and leaves the same cells.
+// TestSeveralChargesFromSQLMatchGo makes the same requests from SQL and from Go, on different keys. Both must refuse
+// the same requests by the same charges, and return the same capacities and remaining units.
 func TestSeveralChargesFromSQLMatchGo(t *testing.T) {
 	t.Parallel()
-	conn, dsn := session(t)
-	l := limiter(openAt(t, dsn))
+	conn, dsn := openSession(t)
+	l := newLimiter(openAt(t, dsn))
 	rules := []string{
-		windows, "token-bucket 1/30d burst 8", "sliding-log 7/30d", "sliding-window 9/30d", "fixed-window 6/month America/Havana",
+		windowRule, "token-bucket 1/30d burst 8", "sliding-log 7/30d", "sliding-window 9/30d", "fixed-window 6/month America/Havana",
 		"gcra 1/30d burst 5", "fixed-window 100000/30d",
 	}
 	seed := tier.Seed()
 	rng := rand.New(rand.NewPCG(seed, 0))
-	passed := 0
+	admitted := 0
 	const rounds = 150
 	for round := range rounds {
 		n := 1 + rng.IntN(5)
@@ -258,14 +255,14 @@ func TestSeveralChargesFromSQLMatchGo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		figures := func(refused bool, capacity, remaining int64, retry time.Duration) string {
+		figuresText := func(refused bool, capacity, remaining int64, retry time.Duration) string {
 			return fmt.Sprint(d.Allowed, refused, capacity, remaining, retry == headgate.Never)
 		}
-		want := []string{figures(!d.Allowed, d.Capacity, d.Remaining, d.RetryAfter)}
+		want := []string{figuresText(!d.Allowed, d.Capacity, d.Remaining, d.RetryAfter)}
 		if n > 1 {
 			want = nil
 			for _, f := range d.Each {
-				want = append(want, figures(!f.Allowed, f.Capacity, f.Remaining, f.RetryAfter))
+				want = append(want, figuresText(!f.Allowed, f.Capacity, f.Remaining, f.RetryAfter))
 			}
 		}
 		rows, err := conn.Query(t.Context(), `select allowed, refused, capacity, remaining, retry_after is null
@@ -283,21 +280,21 @@ func TestSeveralChargesFromSQLMatchGo(t *testing.T) {
 			t.Fatalf("seed %d, round %d: %q of %q at %q:\n got %q, %v\nwant %q", seed, round, limits, keys, costs, got, err, want)
 		}
 		if d.Allowed {
-			passed++
+			admitted++
 		}
 	}
-	if passed < rounds/10 || passed > rounds*9/10 {
-		t.Errorf("%d of %d passed", passed, rounds)
+	if admitted < rounds/10 || admitted > rounds*9/10 {
+		t.Errorf("got %d admitted of %d, want a tenth to nine tenths", admitted, rounds)
 	}
 }
 
-// TestSeveralChargesInOppositeOrders charges the same keys by eight callers in opposite orders. No caller waits
-// forever, and the number of admissions is exact.
+// TestSeveralChargesInOppositeOrders charges the same keys by eight callers in opposite orders. No caller may wait
+// forever, and the number of admissions must be exact.
 func TestSeveralChargesInOppositeOrders(t *testing.T) {
 	t.Parallel()
-	_, dsn := session(t)
-	const callers, most = 8, 40
-	rule := fmt.Sprintf("fixed-window %d/30d", most)
+	_, dsn := openSession(t)
+	const callers, capacity = 8, 40
+	rule := fmt.Sprintf("fixed-window %d/30d", capacity)
 	keys := []string{"a", "b", "c", "d"}
 	var mu sync.Mutex
 	admitted := map[string]int{}
@@ -310,17 +307,18 @@ func TestSeveralChargesInOppositeOrders(t *testing.T) {
 				slices.Reverse(order)
 			}
 			for round := range 20 {
-				asked := order[round%2 : 2+round%3] // some of the keys
-				rules, costs := slices.Repeat([]string{rule}, len(asked)), slices.Repeat([]int64{1}, len(asked))
+				requestKeys := order[round%2 : 2+round%3] // 1 to 4 of the keys
+				rules := slices.Repeat([]string{rule}, len(requestKeys))
+				costs := slices.Repeat([]int64{1}, len(requestKeys))
 				var allowed bool
 				if err := conn.QueryRow(context.Background(), `select bool_and(allowed) from headgate.take_all($1, $2, $3)`,
-					rules, asked, costs).Scan(&allowed); err != nil {
+					rules, requestKeys, costs).Scan(&allowed); err != nil {
 					t.Error(err)
 					return
 				}
 				if allowed {
 					mu.Lock()
-					for _, key := range asked {
+					for _, key := range requestKeys {
 						admitted[key]++
 					}
 					mu.Unlock()
@@ -330,21 +328,21 @@ func TestSeveralChargesInOppositeOrders(t *testing.T) {
 	}
 	wg.Wait()
 	conn := connect(t, dsn)
-	full := 0
+	fullKeys := 0
 	for _, key := range keys {
-		var left int
-		if err := conn.QueryRow(t.Context(), `select remaining + 1 from headgate.take($1, $2)`, rule, key).Scan(&left); err != nil {
+		var remaining int
+		if err := conn.QueryRow(t.Context(), `select remaining + 1 from headgate.take($1, $2)`, rule, key).Scan(&remaining); err != nil {
 			t.Fatal(err)
 		}
-		if admitted[key] == most { // then take was refused
-			left--
-			full++
+		if admitted[key] == capacity { // take was refused, and has charged nothing
+			remaining--
+			fullKeys++
 		}
-		if left != most-admitted[key] {
-			t.Errorf("%s: %d were admitted, and %d are left of %d", key, admitted[key], left, most)
+		if remaining != capacity-admitted[key] {
+			t.Errorf("%s: got %d remaining, want %d of %d", key, remaining, capacity-admitted[key], capacity)
 		}
 	}
-	if full == 0 {
-		t.Errorf("no key is used up: %v", admitted)
+	if fullKeys == 0 {
+		t.Errorf("got no full key, want at least one: %v", admitted)
 	}
 }

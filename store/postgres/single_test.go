@@ -11,53 +11,53 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// cellOf selects the cell of a key and its entries, without their numbers.
-const cellOf = `select coalesce((select (c.law, c.level, c.prev, c.at, c.unit, c.step, c.empty_at, c.blocked_until, c.reason)::text
+// cellQuery selects the cell of a key and its entries as text, without the numbers of the entries.
+const cellQuery = `select coalesce((select (c.law, c.level, c.prev, c.at, c.unit, c.step, c.empty_at, c.blocked_until, c.reason)::text
 		from headgate.cells c where c.limit_name = 'l' and c.key = $1), 'none') || coalesce((select string_agg(
 		(e.id, e.at, e.expires_at, e.keep_until, e.cost, e.granted)::text, ' ' order by e.number)
 		from headgate.entries e where e.limit_name = 'l' and e.key = $1), '')`
 
-// TestSingleChargesMatchApply charges two cells in step, one by the functions for single charges in
-// SQL, the other by headgate_internal.apply at the same time. The outcomes, the cells and their
-// entries are the same. Between the charges the limit changes, time passes, keys are blocked, or the
-// clock steps back.
+// TestSingleChargesMatchApply charges two cells at the same times: key a by the functions for single charges, key b by
+// headgate_internal.apply. Outcomes, cells and entries must be the same. Between the charges the limit changes, time
+// passes, keys are blocked, or the clock steps back.
 func TestSingleChargesMatchApply(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []int64{1, 3} {
 		t.Run(fmt.Sprint("law ", kind), func(t *testing.T) {
 			t.Parallel()
-			conn, _ := session(t)
+			conn, _ := openSession(t)
 			seed := tier.Seed()
 			rng := rand.New(rand.NewPCG(seed, 0))
-			direct, granted := 0, 0
+			fastCharges, granted := 0, 0
 			steps := tier.Pick(300, 1000, 1000)
 			for step := range steps {
 				if rng.IntN(3) == 0 {
 					disturbCells(t, conn, rng)
 				}
-				c := single{kind: kind, cost: []int64{1000, 1000, 2500, 7000}[rng.IntN(4)]}
+				c := singleCharge{kind: kind, cost: []int64{1000, 1000, 2500, 7000}[rng.IntN(4)]}
 				c.randomize(rng)
-				fast, admitted := c.compare(t, conn, fmt.Sprintf("seed %d, step %d", seed, step))
-				direct += fast
-				granted += admitted
+				fastCount, grantedCount := c.compare(t, conn, fmt.Sprintf("seed %d, step %d", seed, step))
+				fastCharges += fastCount
+				granted += grantedCount
 				if t.Failed() {
 					return
 				}
 			}
-			t.Logf("%d charges were answered by the function for single ones, %d were granted", direct, granted)
-			if direct < steps/5 || granted < steps/20 || granted > steps*19/20 {
-				t.Error("too few of one kind")
+			if fastCharges < steps/5 || granted < steps/20 || granted > steps*19/20 {
+				t.Errorf("got %d charges by the fast function, %d granted of %d; want a fifth, and a 20th to 19 20ths",
+					fastCharges, granted, steps)
 			}
 		})
 	}
 }
 
-// single is a charge with its limit.
-type single struct {
+// singleCharge is a charge of one cell with the parameters of its limit.
+type singleCharge struct {
 	kind, anchor, unit, capacity, step, drain, block, history, cost int64
 }
 
-func (c *single) randomize(rng *rand.Rand) {
+// randomize sets parameters: most charges have the usual ones, some have one that differs.
+func (c *singleCharge) randomize(rng *rand.Rand) {
 	c.unit, c.capacity, c.step, c.drain = 1000, 6000, 1_000_000, 1000
 	switch rng.IntN(12) {
 	case 0:
@@ -84,16 +84,17 @@ func (c *single) randomize(rng *rand.Rand) {
 	}
 }
 
-// compare charges key a by the function for single charges and key b by headgate_internal.apply.
-func (c *single) compare(t *testing.T, conn *pgx.Conn, doing string) (fast, granted int) {
+// compare charges key a by the function for single charges and key b by headgate_internal.apply. It returns how many
+// charges (0 or 1) the function has decided, and how many were granted.
+func (c *singleCharge) compare(t *testing.T, conn *pgx.Conn, operation string) (fast, granted int) {
 	t.Helper()
 	params := []int64{c.kind, c.anchor, c.unit, c.capacity, c.step, c.drain, c.block, c.history}
-	var before, a, b string
+	var cellBefore, cellA, cellB string
 	var got, want []int64
-	scan := func(to any, sql string, args ...any) {
+	scan := func(dest any, sql string, args ...any) {
 		t.Helper()
-		if err := conn.QueryRow(t.Context(), sql, args...).Scan(to); err != nil {
-			t.Fatalf("%s: %+v: %v", doing, c, err)
+		if err := conn.QueryRow(t.Context(), sql, args...).Scan(dest); err != nil {
+			t.Fatalf("%s: %+v: %v", operation, c, err)
 		}
 	}
 	apply := func(key string, now int64) (res []int64) {
@@ -104,68 +105,69 @@ func (c *single) compare(t *testing.T, conn *pgx.Conn, doing string) (fast, gran
 		scan(&res, `select headgate_internal.apply_1('{l}', array[$1], '{2}', $2, null)`, key, op)
 		return res
 	}
-	scan(&before, cellOf, "a")
+	scan(&cellBefore, cellQuery, "a")
 	if c.kind == 1 {
 		scan(&got, `select headgate_internal.take_one_1('l', 'a', $1, $2, $3, $4, $5, $6, $7, 0)`, c.anchor, c.unit, c.capacity, c.step, c.drain, c.block, c.cost)
 	} else {
 		scan(&got, `select headgate_internal.log_one_1('l', 'a', $1, $2)`, params, c.cost)
 	}
 	if got == nil { // the function leaves the charge to headgate_internal.apply
-		if scan(&a, cellOf, "a"); a != before {
-			t.Fatalf("%s: %+v: it has left the charge to headgate_internal.apply, and written\n%s, before\n%s", doing, c, a,
-				before)
+		if scan(&cellA, cellQuery, "a"); cellA != cellBefore {
+			t.Fatalf("%s: %+v: the fast function has decided nothing, and changed the cell: got\n%s\nwant\n%s", operation, c,
+				cellA, cellBefore)
 		}
 		got = apply("a", 0)
 	} else {
 		fast = 1
 	}
 	want = apply("b", got[9])
-	if got[11], want[11] = min(got[11], 1), min(want[11], 1); fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("%s: %+v:\n got %v\nwant %v", doing, c, got, want)
+	got[11], want[11] = min(got[11], 1), min(want[11], 1) // the entry numbers differ
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%s: %+v:\n got %v\nwant %v", operation, c, got, want)
 	}
-	scan(&a, cellOf, "a")
-	if scan(&b, cellOf, "b"); a != b {
-		t.Errorf("%s: %+v: the cell was\n%s, is\n%s, want\n%s", doing, c, before, a, b)
+	scan(&cellA, cellQuery, "a")
+	if scan(&cellB, cellQuery, "b"); cellA != cellB {
+		t.Errorf("%s: %+v: the cell was\n%s\ngot\n%s\nwant\n%s", operation, c, cellBefore, cellA, cellB)
 	}
 	return fast, int(got[0])
 }
 
-// disturbCells lets time pass for both cells, or blocks, resets or gives back to both.
+// disturbCells blocks or resets both cells, sets their previous windows, or moves their times.
 func disturbCells(t *testing.T, conn *pgx.Conn, rng *rand.Rand) {
 	t.Helper()
-	sql, by := "", rng.Int64N(4_000_000)
+	sql, shift := "", rng.Int64N(4_000_000) // how far the times move into the past, in microseconds
 	switch rng.IntN(8) {
 	case 0:
 		sql = `update headgate.cells set reason = 'r',
 			blocked_until = (extract(epoch from statement_timestamp()) * 1000000)::bigint + 3000`
-		by = 0
+		shift = 0
 	case 1:
-		sql, by = `delete from headgate.cells; delete from headgate.entries`, 0
+		sql, shift = `delete from headgate.cells; delete from headgate.entries`, 0
 	case 2:
-		sql, by = `update headgate.cells set prev = 500 where law = 1`, 0
+		sql, shift = `update headgate.cells set prev = 500 where law = 1`, 0
 	case 3:
-		by = -by // ahead of the clock
+		shift = -shift // ahead of the clock
 	case 4:
-		by *= 5
+		shift *= 5
 	}
-	if by != 0 {
+	if shift != 0 {
 		sql = fmt.Sprintf(`update headgate.cells set at = at - %[1]d, empty_at = greatest(0, empty_at - %[1]d),
 				blocked_until = greatest(0, blocked_until - %[1]d);
 			update headgate.entries set at = at - %[1]d, expires_at = greatest(0, expires_at - %[1]d),
-				keep_until = keep_until - %[1]d`, by)
+				keep_until = keep_until - %[1]d`, shift)
 	}
 	if _, err := conn.PgConn().Exec(t.Context(), sql).ReadAll(); err != nil {
 		t.Fatalf("%s: %v", sql, err)
 	}
 }
 
-// TestNotationsAreKept takes from limits without a name. Each compiled notation is kept once, and
-// means the same. A role that may not insert compiles the notation at each call.
-func TestNotationsAreKept(t *testing.T) {
+// TestNotationsAreCached charges limits without a name. headgate.notations must have each compiled notation once, at
+// most 1000 of them. A role that may not insert compiles the notation at each call.
+func TestNotationsAreCached(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
+	conn, _ := openSession(t)
 	role := fmt.Sprintf("reader_%d", rand.Uint32())
-	run := func(sql, want string) {
+	checkText := func(sql, want string) {
 		t.Helper()
 		var got string
 		if err := conn.QueryRow(t.Context(), sql).Scan(&got); err != nil {
@@ -175,32 +177,30 @@ func TestNotationsAreKept(t *testing.T) {
 			}
 		}
 		if got != want {
-			t.Errorf("%s: %s, want %s", sql, got, want)
+			t.Errorf("%s: got %s, want %s", sql, got, want)
 		}
 	}
-	const count = `select string_agg(rule || ' is ' || (compiled).canonical, '; ' order by rule) from headgate.notations`
+	const listNotations = `select string_agg(rule || ' is ' || (compiled).canonical, '; ' order by rule) from headgate.notations`
 	for want := 4; want >= 2; want-- {
-		run(`select remaining::text from headgate.take('token-bucket 5/1h', 'k')`, fmt.Sprint(want))
+		checkText(`select remaining::text from headgate.take('token-bucket 5/1h', 'k')`, fmt.Sprint(want))
 	}
-	run(`select remaining::text from headgate.check('token-bucket 6/1h', 'k')`, "6")
-	run(`select allowed::text from headgate.take('token-bucket 0/1h', 'k')`, "22023")
-	run(count, "token-bucket 5/1h is token-bucket 5/1h burst 5")
-	run(`insert into headgate.notations values ('fixed-window 1/1d', ('other', '{1,2}', null, null)) returning (compiled).canonical`,
+	checkText(`select remaining::text from headgate.check('token-bucket 6/1h', 'k')`, "6")
+	checkText(`select allowed::text from headgate.take('token-bucket 0/1h', 'k')`, "22023")
+	checkText(listNotations, "token-bucket 5/1h is token-bucket 5/1h burst 5")
+	checkText(`insert into headgate.notations values ('fixed-window 1/1d', ('other', '{1,2}', null, null)) returning (compiled).canonical`,
 		"fixed-window 1/1d")
-	run(`insert into headgate.notations values ('fixed-window 1/1x') returning rule`, "22023")
+	checkText(`insert into headgate.notations values ('fixed-window 1/1x') returning rule`, "22023")
 
-	if _, err := conn.Exec(t.Context(), `create role `+role+`; grant usage on schema headgate, headgate_internal to `+role+`; grant execute on all functions in schema headgate, headgate_internal to `+role+`;
+	mustExec(t, conn, `create role `+role+`; grant usage on schema headgate, headgate_internal to `+role+`; grant execute on all functions in schema headgate, headgate_internal to `+role+`;
 		grant select on headgate.limits, headgate.notations to `+role+`; grant select, insert, update, delete on
-		headgate.cells, headgate.entries to `+role+`; set role `+role); err != nil {
-		t.Fatal(err)
-	}
-	run(`select remaining::text from headgate.take('token-bucket 5/1h', 'other')`, "4")
-	run(`select remaining::text from headgate.take('token-bucket 7/1h', 'other')`, "6")
+		headgate.cells, headgate.entries to `+role+`; set role `+role)
+	checkText(`select remaining::text from headgate.take('token-bucket 5/1h', 'other')`, "4")
+	checkText(`select remaining::text from headgate.take('token-bucket 7/1h', 'other')`, "6")
 	if _, err := conn.Exec(t.Context(), `reset role; drop owned by `+role+`; drop role `+role); err != nil {
 		t.Error(err)
 	}
-	run(count, "fixed-window 1/1d is fixed-window 1/1d; token-bucket 5/1h is token-bucket 5/1h burst 5")
-	run(`select sum(t.remaining)::text from generate_series(1, 1100) n, headgate.take('token-bucket ' || n || '/1d', 'k') t`,
+	checkText(listNotations, "fixed-window 1/1d is fixed-window 1/1d; token-bucket 5/1h is token-bucket 5/1h burst 5")
+	checkText(`select sum(t.remaining)::text from generate_series(1, 1100) n, headgate.take('token-bucket ' || n || '/1d', 'k') t`,
 		fmt.Sprint(1100*1099/2))
-	run(`select count(*)::text from headgate.notations`, "1000")
+	checkText(`select count(*)::text from headgate.notations`, "1000")
 }

@@ -25,20 +25,20 @@ type sums struct {
 
 	allOrNone bool // some requests have several charges: all cells are granted their sums, or no cell is
 
-	index []int   // for each charge: its index in the caller's slice
-	cell  []int32 // for each charge: the number of its cell, from 1
+	indexes     []int   // for each charge: its index in the caller's slice
+	cellNumbers []int32 // for each charge: the number of its cell, from 1
 }
 
 // sumUp sums up a batch, and reports whether it can: all ops are plain charges at one time.
 func sumUp(ops []law.Op, valid *validBatch) (b sums, ok bool) {
 	n := len(valid.cells)
 	b.cost, b.rule = make([]int64, n), make([]int32, n)
-	b.index, b.cell, b.now = valid.index, make([]int32, len(valid.index)), ops[valid.index[0]].Now
-	for k, i := range valid.index {
-		op, c := &ops[i], valid.cell[i]-1
-		single := *op
-		single.Count, single.Partial = 1, false
-		if op.Count > 1 && !op.Partial || !isPlain(&single) || op.Now != b.now ||
+	b.indexes, b.cellNumbers, b.now = valid.indexes, make([]int32, len(valid.indexes)), ops[valid.indexes[0]].Now
+	for k, i := range valid.indexes {
+		op, c := &ops[i], valid.cellNumbers[i]-1
+		unitOp := *op
+		unitOp.Count, unitOp.Partial = 1, false
+		if op.Count > 1 && !op.Partial || !isPlain(&unitOp) || op.Now != b.now ||
 			op.Count > (op.Params.Capacity-b.cost[c])/op.Cost {
 			return b, false
 		}
@@ -46,7 +46,7 @@ func sumUp(ops []law.Op, valid *validBatch) (b sums, ok bool) {
 		if b.rule[c] != 0 && b.rule[c] != rule {
 			return b, false
 		}
-		b.rule[c], b.cell[k] = rule, c+1
+		b.rule[c], b.cellNumbers[k] = rule, c+1
 		b.allOrNone = b.allOrNone || valid.sameRequest(ops, k)
 		b.cost[c] += op.Cost * op.Count
 	}
@@ -57,7 +57,7 @@ func sumUp(ops []law.Op, valid *validBatch) (b sums, ok bool) {
 
 // sameRequest reports whether the valid op k belongs to the request of the op before it.
 func (v *validBatch) sameRequest(ops []law.Op, k int) bool {
-	return k > 0 && v.index[k] == v.index[k-1]+1 && ops[v.index[k]].Group == ops[v.index[k-1]].Group
+	return k > 0 && v.indexes[k] == v.indexes[k-1]+1 && ops[v.indexes[k]].Group == ops[v.indexes[k-1]].Group
 }
 
 // recentLimits is how many of the last limits limitNumber compares with.
@@ -93,10 +93,10 @@ func collapse[T comparable](list []T) []T {
 // or cells to which something was given back. applyAll decides them in one call.
 const skippedBatches = 8
 
-// skipsSums reports whether a batch skips take_sums, and counts it.
+// skipsSums reports whether a batch skips take_sums, and counts the batch if so.
 func (s *Store) skipsSums() bool {
-	if s.skipSums.Load() > 0 {
-		s.skipSums.Add(-1)
+	if s.skipSumsBatches.Load() > 0 {
+		s.skipSumsBatches.Add(-1)
 		return true
 	}
 	return false
@@ -124,7 +124,7 @@ func (s *Store) applySums(ctx context.Context, b *sums, valid *validBatch, ops [
 		return s.applyAll(ctx, valid, ops, outs)
 	}
 	if err == nil && b.allOrNone && len(res) == 0 {
-		s.skipSums.Store(skippedBatches)
+		s.skipSumsBatches.Store(skippedBatches)
 		return s.applyAll(ctx, valid, ops, outs)
 	}
 	var undecided []int
@@ -136,18 +136,18 @@ func (s *Store) applySums(ctx context.Context, b *sums, valid *validBatch, ops [
 		}
 	}
 	if err != nil {
-		return s.batchError(len(b.index), err)
+		return s.batchError(len(b.indexes), err)
 	}
 	if len(undecided) == 0 {
 		return nil
 	}
-	s.skipSums.Store(skippedBatches)
-	restOps, restOuts := make([]law.Op, len(undecided)), make([]law.Outcome, len(undecided))
+	s.skipSumsBatches.Store(skippedBatches)
+	undecidedOps, undecidedOuts := make([]law.Op, len(undecided)), make([]law.Outcome, len(undecided))
 	for k, i := range undecided {
-		restOps[k] = ops[i]
-		restOps[k].Group = uint32(k) //nolint:gosec // as many as fit in a batch
+		undecidedOps[k] = ops[i]
+		undecidedOps[k].Group = uint32(k) //nolint:gosec // as many as fit in a batch
 	}
-	wrap.Join(outs, restOuts, undecided, s.apply(ctx, restOps, restOuts))
+	wrap.Join(outs, undecidedOuts, undecided, s.apply(ctx, undecidedOps, undecidedOuts))
 	return nil
 }
 
@@ -209,13 +209,13 @@ func (b *sums) decode(res []int64, ops []law.Op, outs []law.Outcome) (undecided 
 // outcomes sets the outcomes of ops by the answers about their cells, and returns the indexes of ops that
 // are still undecided.
 func (b *sums) outcomes(cells []cellAnswer, ops []law.Op, outs []law.Outcome) (undecided []int) {
-	for k := len(b.index) - 1; k >= 0; k-- { // backwards from the state after the last charge of each cell
-		if s := &cells[b.cell[k]-1]; s.granted {
-			outs[b.index[k]] = lastCharge(&ops[b.index[k]], &s.state, s.clock)
+	for k := len(b.indexes) - 1; k >= 0; k-- { // backwards from the state after the last charge of each cell
+		if s := &cells[b.cellNumbers[k]-1]; s.granted {
+			outs[b.indexes[k]] = lastCharge(&ops[b.indexes[k]], &s.state, s.clock)
 		}
 	}
-	for k, i := range b.index {
-		op, s := &ops[i], &cells[b.cell[k]-1]
+	for k, i := range b.indexes {
+		op, s := &ops[i], &cells[b.cellNumbers[k]-1]
 		if s.granted {
 			continue
 		}

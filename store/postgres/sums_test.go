@@ -15,22 +15,22 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// chargeOf returns a charge of one unit at a time of the test; 0 is the server's time.
-func chargeOf(group uint32, key string, now int64) law.Op {
+// newCharge returns a charge of one unit of a bucket of three, at the time now; 0 is the server's time.
+func newCharge(group uint32, key string, now int64) law.Op {
 	return law.Op{
 		Verb: law.Take, Group: group, Cell: law.Cell{Limit: "l", Key: key}, Cost: 1000, Count: 1, Now: now,
 		Params: law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 3000, Step: 1_000_000, Drain: 1000},
 	}
 }
 
-// TestBatchesOfSingleChargesMatchPackageLaw compares batches with the store in memory. Their cells are in all
-// the states in which an update of sums cannot grant them.
+// TestBatchesOfSingleChargesMatchPackageLaw compares the outcomes of batches with the store in memory. Some cells have
+// room, and others are in each state in which headgate_internal.take_sums cannot grant a charge.
 func TestBatchesOfSingleChargesMatchPackageLaw(t *testing.T) {
 	t.Parallel()
 	const now = 1_800_000_000_000_000
-	s, m := openAt(t, migrated.Postgres(t)), memory.New(nil)
+	s, memoryStore := openAt(t, migrated.Postgres(t)), memory.New(nil)
 	charge := func(key string, change func(*law.Op)) law.Op {
-		op := chargeOf(0, key, now)
+		op := newCharge(0, key, now)
 		if change != nil {
 			change(&op)
 		}
@@ -45,13 +45,13 @@ func TestBatchesOfSingleChargesMatchPackageLaw(t *testing.T) {
 		{charge("given back", func(op *law.Op) {
 			op.Verb, op.Cost, op.Level, op.At = law.Return, 1000, 2000, now
 		})},
-		{charge("held up", func(op *law.Op) { op.Verb, op.TTL, op.Reason = law.Block, 60_000_000, "test" })},
+		{charge("blocked", func(op *law.Op) { op.Verb, op.TTL, op.Reason = law.Block, 60_000_000, "test" })},
 		{charge("ahead", func(op *law.Op) { op.Now += 3_600_000_000 })},
-		// These cells and others: some are granted, some are refused, and a second call decides the rest.
+		// take_sums grants some of these charges, package law refuses some, and a second call decides the others.
 		{
 			charge("room", nil), charge("full", nil), charge("new 2", nil),
 			charge("window", nil), charge("given back", nil),
-			charge("held up", nil), charge("ahead", nil), charge("too much", func(op *law.Op) { op.Cost = 4000 }),
+			charge("blocked", nil), charge("ahead", nil), charge("too much", func(op *law.Op) { op.Cost = 4000 }),
 			charge("a part", func(op *law.Op) { op.Count, op.Partial = 5, true }), charge("new 2", nil), charge("new 3", nil),
 			charge("full", func(op *law.Op) { op.Cost = 2000 }),
 		},
@@ -64,87 +64,86 @@ func TestBatchesOfSingleChargesMatchPackageLaw(t *testing.T) {
 		for i := range ops {
 			ops[i].Group = uint32(i)
 		}
-		// The batches of the last steps must not skip take_sums, as batches do after one with a rest.
+		// After an undecided op, 8 batches skip take_sums. These batches let the last steps use it again.
 		for range 9 {
 			if step < 5 {
 				break
 			}
-			warm := []law.Op{
-				chargeOf(0, fmt.Sprint("warm ", step), now), chargeOf(1, fmt.Sprint("also warm ", step), now),
+			batch := []law.Op{
+				newCharge(0, fmt.Sprint("a ", step), now), newCharge(1, fmt.Sprint("b ", step), now),
 			}
-			if err := s.Apply(t.Context(), warm, make([]law.Outcome, 2)); err != nil {
+			if err := s.Apply(t.Context(), batch, make([]law.Outcome, 2)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		got, want := make([]law.Outcome, len(ops)), make([]law.Outcome, len(ops))
-		err := errors.Join(s.Apply(t.Context(), ops, got), m.Apply(t.Context(), slices.Clone(ops), want))
+		err := errors.Join(s.Apply(t.Context(), ops, got), memoryStore.Apply(t.Context(), slices.Clone(ops), want))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range ops {
 			if got[i] != want[i] {
-				t.Errorf("step %d, %q of %d: \n%+v, want\n%+v", step, ops[i].Cell.Key, ops[i].Cost, got[i], want[i])
+				t.Errorf("step %d, %q of %d:\n got %+v\nwant %+v", step, ops[i].Cell.Key, ops[i].Cost, got[i], want[i])
 			}
 		}
 	}
 }
 
-// TestRequestsOfSeveralChargesAreSummedUp applies batches of requests on common cells, while apply_plain returns
-// nothing. apply_plain decides a batch in which a charge has no room, and no batch in which all charges fit.
+// TestRequestsOfSeveralChargesAreSummedUp applies batches of requests on common cells, while apply_plain returns an
+// empty array. A batch must succeed if all its charges fit, and else reach apply_plain, and fail.
 func TestRequestsOfSeveralChargesAreSummedUp(t *testing.T) {
 	t.Parallel()
 	const now = 1_800_000_000_000_000
 	dsn := migrated.Postgres(t)
-	s, conn, m := openAt(t, dsn), connect(t, dsn), memory.New(nil)
+	s, conn, memoryStore := openAt(t, dsn), connect(t, dsn), memory.New(nil)
 	apply := func(ops []law.Op) error {
 		got, want := make([]law.Outcome, len(ops)), make([]law.Outcome, len(ops))
 		if err := s.Apply(t.Context(), ops, got); err != nil {
 			return err
 		}
-		if err := m.Apply(t.Context(), slices.Clone(ops), want); err != nil {
+		if err := memoryStore.Apply(t.Context(), slices.Clone(ops), want); err != nil {
 			t.Fatal(err)
 		}
 		for i := range ops {
 			if got[i] != want[i] {
-				t.Errorf("%q: \n%+v, want\n%+v", ops[i].Cell.Key, got[i], want[i])
+				t.Errorf("%q:\n got %+v\nwant %+v", ops[i].Cell.Key, got[i], want[i])
 			}
 		}
 		return nil
 	}
 	requests := []law.Op{
-		chargeOf(1, "new", now), inWindow(chargeOf(1, "window", now)), chargeOf(2, "new 2", now),
-		chargeOf(2, "new", now), chargeOf(3, "alone", now),
+		newCharge(1, "new", now), asWindow(newCharge(1, "window", now)), newCharge(2, "new 2", now),
+		newCharge(2, "new", now), newCharge(3, "alone", now),
 	}
 	requests[1].Cell.Limit = "w"
 	if err := apply(requests); err != nil {
 		t.Fatal(err)
 	}
-	const put = `create or replace function headgate_internal.apply_plain_1(
+	const replaceApplyPlain = `create or replace function headgate_internal.apply_plain_1(
 			p_limits text[], p_keys text[], p_modes smallint[], p_ops bigint[], p_notes text[],
 			p_prints bigint[], p_parts int[])
 		returns bigint[] language sql volatile as $$ select '{}'::bigint[] $$`
-	if _, err := conn.Exec(t.Context(), put); err != nil {
-		t.Fatal(err)
-	}
-	requests[4].Cell.Key = "also new" // "new" already has two of three
+	mustExec(t, conn, replaceApplyPlain)
+	requests[4].Cell.Key = "also new" // "new" already has 2 of 3 units
 	if err := apply(requests[3:]); err != nil {
 		t.Fatal(err)
 	}
 	if err := apply(requests); err == nil {
-		t.Error("apply_plain was not asked about cells of which one has no room")
+		t.Error("a batch with a full cell: got no error, want that of apply_plain")
 	}
 	var level int64
 	if err := conn.QueryRow(t.Context(), `select sum(level) from headgate.cells`).Scan(&level); err != nil || level != 7000 {
-		t.Errorf("the cells have %d, want that of seven charges: a batch that was not granted has left something, %v", level, err)
+		t.Errorf("levels: got %d, %v; want 7000 of the 5 + 2 granted charges", level, err)
 	}
 }
 
-// TestSinglesOfAHeldRowArePassedBy holds the row of one of three keys with one charge each.
-func TestSinglesOfAHeldRowArePassedBy(t *testing.T) {
+// TestPassHeldOfPlainCharges locks the row of one of three keys. With store.PassHeld, its charge must return ErrHeld,
+// and the other two must be granted.
+func TestPassHeldOfPlainCharges(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
 	s := openAt(t, dsn)
-	ops := []law.Op{chargeOf(1, "a", 0), chargeOf(2, "k", 0), chargeOf(3, "z", 0)}
+	ops := []law.Op{newCharge(1, "a", 0), newCharge(2, "k", 0), newCharge(3, "z", 0)}
 	outs := make([]law.Outcome, 3)
 	if err := s.Apply(store.PassHeld(t.Context(), true), ops, outs); err != nil {
 		t.Fatal(err)
@@ -153,40 +152,36 @@ func TestSinglesOfAHeldRowArePassedBy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), `update headgate.cells set reason = 'held' where key = 'k'`); err != nil {
-		t.Fatal(err)
-	}
+	mustExec(t, tx, `update headgate.cells set reason = 'held' where key = 'k'`)
 	if err := s.Apply(store.PassHeld(t.Context(), true), ops, outs); err != nil {
 		t.Fatal(err)
 	}
 	if !errors.Is(outs[1].Err, store.ErrHeld) || outs[0].Granted != 1 || outs[2].Granted != 1 {
-		t.Errorf("%+v", outs)
+		t.Errorf("with a locked row: got %+v, want ErrHeld for the second alone", outs)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Apply(t.Context(), ops, outs); err != nil || outs[1].Granted != 1 {
-		t.Errorf("%+v, %v", outs, err)
+		t.Errorf("after the unlock: got %+v, %v; want 1 granted", outs, err)
 	}
 }
 
-// TestANewCellIsDatedAfterTheWait lets a batch of a held key and a new key wait. The new cell is not dated before
-// the wait, when another cell of its key may have existed.
-func TestANewCellIsDatedAfterTheWait(t *testing.T) {
+// TestNewCellHasATimeAfterTheWait lets a batch of a locked key and a new key wait. The time of the new cell must not be
+// before the wait ends, since another cell of its key may have existed until then.
+func TestNewCellHasATimeAfterTheWait(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
-	s, other, watcher := openAt(t, dsn), connect(t, dsn), connect(t, dsn)
-	ops, outs := []law.Op{chargeOf(1, "a", 0), chargeOf(2, "new", 0)}, make([]law.Outcome, 2)
+	s, locker, watcher := openAt(t, dsn), connect(t, dsn), connect(t, dsn)
+	ops, outs := []law.Op{newCharge(1, "a", 0), newCharge(2, "new", 0)}, make([]law.Outcome, 2)
 	if err := s.Apply(t.Context(), ops[:1], outs[:1]); err != nil {
 		t.Fatal(err)
 	}
-	tx, err := other.Begin(t.Context())
+	tx, err := locker.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tx.Exec(t.Context(), `update headgate.cells set reason = 'held' where key = 'a'`); err != nil {
-		t.Fatal(err)
-	}
+	mustExec(t, tx, `update headgate.cells set reason = 'held' where key = 'a'`)
 	done := make(chan error, 1)
 	go func() { done <- s.Apply(t.Context(), ops, outs) }()
 	waitForLock(t, watcher)
@@ -198,7 +193,7 @@ func TestANewCellIsDatedAfterTheWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out := outs[1]; out.Granted != 1 || out.State.At < now || out.Clock < now {
-		t.Errorf("the new cell: %+v, want it at %d or later", out, now)
+		t.Errorf("the new cell: got %+v, want a time of %d or later", out, now)
 	}
 }
 
@@ -214,7 +209,7 @@ func waitForLock(t *testing.T, conn *pgx.Conn) {
 	})
 }
 
-// waitForBlock waits until a session waits for a lock of holder.
+// waitForBlock waits until a session waits for a lock of the holder.
 func waitForBlock(t *testing.T, watcher, holder *pgx.Conn) {
 	t.Helper()
 	await.Until(t, "a session that waits for another", func() (waits bool) {

@@ -14,24 +14,23 @@ import (
 // So a sweep of a large table without dead rows does not slow decisions down.
 const sweepRows = 2
 
-// sweeper remembers where a sweep stopped. Other processes that sweep the same tables
-// remember their own places.
+// sweeper has the place where the last sweep of this process stopped. Each process has a place of its own.
 type sweeper struct {
 	mu         sync.Mutex
-	number     int64
-	limit, key string
-	pass       pass
+	number     int64  // of an entry
+	limit, key string // of a cell
+	passes     passCounter
 }
 
-// pass counts the passes of sweeps through both tables. A pass visits all rows once, from any place.
-type pass struct {
+// passCounter counts the passes of sweeps through both tables. A pass visits all rows once, from any place.
+type passCounter struct {
 	entries, cells int // how often sweeps still have to reach the end of each table; both 0: no pass has begun
-	ended          int64
+	completed      int64
 }
 
-// note notes a sweep from the place of w to a new place. A number of 0, or an empty limit, means that the
-// sweep has reached the end of entries, or of cells.
-func (p *pass) note(w *sweeper, number int64, limit string) {
+// addSweep counts a sweep from the place of w to a new place. A number of 0 means that the sweep has reached the end of
+// entries; an empty limit, the end of cells.
+func (p *passCounter) addSweep(w *sweeper, number int64, limit string) {
 	if p.entries <= 0 && p.cells <= 0 {
 		p.entries, p.cells = 1, 1
 		if w.number != 0 { // the pass begins in the middle
@@ -48,15 +47,15 @@ func (p *pass) note(w *sweeper, number int64, limit string) {
 		p.cells--
 	}
 	if p.entries <= 0 && p.cells <= 0 {
-		p.ended++
+		p.completed++
 	}
 }
 
-// passes returns how often sweeps have visited all rows.
+// passes returns how many passes sweeps have completed.
 func (s *Store) passes() int64 {
 	s.sweeper.mu.Lock()
 	defer s.sweeper.mu.Unlock()
-	return s.sweeper.pass.ended
+	return s.sweeper.passes.completed
 }
 
 // Sweep implements store.Store. It never waits for a lock, reads a bounded part of the
@@ -86,7 +85,7 @@ func (s *Store) sweepPart(ctx context.Context, max int) (removed int, err error)
 			sweepRows*max, w.number, w.limit, w.key).
 			Scan(&removed, &number, &limit, &key)
 		if err == nil && removed < max { // else there may be more dead rows in the same part
-			w.pass.note(w, number, limit)
+			w.passes.addSweep(w, number, limit)
 			w.number, w.limit, w.key = number, limit, key
 		}
 		return err

@@ -19,7 +19,7 @@ var sqlFiles embed.FS
 //
 //	x := {{template "drained" (as "level" "b_level" "at" "b_at" "now" "now")}};
 
-// blocks are all blocks.
+// blocks returns the parsed blocks of sql/blocks.
 var blocks = sync.OnceValue(func() *template.Template {
 	t := template.New("")
 	t.Funcs(template.FuncMap{

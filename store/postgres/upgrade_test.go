@@ -22,12 +22,12 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// TestRevisionIsRaised: package revisiontest documents what to do when it fails.
+// TestRevisionIsRaised fails if a function's text has changed and the revision has not: see package revisiontest.
 func TestRevisionIsRaised(t *testing.T) {
 	revisiontest.Check(t, postgres.Revision, postgres.Fingerprint)
 }
 
-// functionHashes returns the md5 of each function in the schemas headgate, headgate_internal and public.
+// functionHashes returns the MD5 hash of each function in the schemas headgate, headgate_internal and public.
 func functionHashes(t *testing.T, dsn string) map[string]string {
 	t.Helper()
 	rows, err := connect(t, dsn).Query(t.Context(), `select p.oid::regprocedure::text, md5(pg_get_functiondef(p.oid)) from pg_proc p
@@ -35,35 +35,36 @@ func functionHashes(t *testing.T, dsn string) map[string]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := make(map[string]string)
-	var name, sum string
-	if _, err := pgx.ForEachRow(rows, []any{&name, &sum}, func() error { list[name] = sum; return nil }); err != nil {
+	hashes := make(map[string]string)
+	var name, hash string
+	_, err = pgx.ForEachRow(rows, []any{&name, &hash}, func() error { hashes[name] = hash; return nil })
+	if err != nil {
 		t.Fatal(err)
 	}
-	return list
+	return hashes
 }
 
-// sameFunctions compares the functions of two databases. got may also have functions of the
-// previous layout, for processes that still call them.
-func sameFunctions(t *testing.T, got, want map[string]string) {
+// checkSameFunctions compares the function hashes of two databases. got may also have functions of the previous layout,
+// for processes that still call them.
+func checkSameFunctions(t *testing.T, got, want map[string]string) {
 	t.Helper()
 	maps.DeleteFunc(got, func(name, _ string) bool {
-		bare, _, _ := strings.Cut(name, "(")
-		_, wanted := want[name]
-		return !wanted && strings.HasSuffix(bare, "_1")
+		function, _, _ := strings.Cut(name, "(")
+		_, inWant := want[name]
+		return !inWant && strings.HasSuffix(function, "_1")
 	})
-	for name, sum := range want {
-		if got[name] != sum {
-			t.Errorf("%s is %q, on a fresh database %q", name, got[name], sum)
+	for name, hash := range want {
+		if got[name] != hash {
+			t.Errorf("%s: got hash %q, want %q as in a new database", name, got[name], hash)
 		}
 		delete(got, name)
 	}
 	if len(got) > 0 {
-		t.Errorf("a fresh database does not have %v", got)
+		t.Errorf("got functions that a new database does not have: %v", got)
 	}
 }
 
-// openUnmigrated opens a store and does not migrate.
+// openUnmigrated opens a store without a migration.
 func openUnmigrated(t *testing.T, dsn string) *postgres.Store {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), dsn, nil)
@@ -74,9 +75,8 @@ func openUnmigrated(t *testing.T, dsn string) *postgres.Store {
 	return s
 }
 
-// adapter returns functions of the first layout that the driver calls, and that call functions of
-// the second layout.
-func adapter(t *testing.T, dsn string) string {
+// adapterSQL returns statements that make the functions of layout 1, each of which calls its function of layout 2.
+func adapterSQL(t *testing.T, dsn string) string {
 	t.Helper()
 	var text string
 	conn := connect(t, dsn)
@@ -91,41 +91,42 @@ func adapter(t *testing.T, dsn string) string {
 			sweep_from_1,read_catalog_1,items_1,items_after_1,write_catalog_1,versions_1,record_action_1,actions_1}')`).
 		Scan(&text)
 	if err != nil || strings.Count(text, "create") != 12 {
-		t.Fatalf("%s, %v", text, err)
+		t.Fatalf("got %s, %v; want 12 functions", text, err)
 	}
 	return text
 }
 
-// TestBinariesOfTwoLayoutsWorkSideBySide charges by an older binary, and by SQL, while a newer binary
-// migrates and begins to work, and while either binary is restarted. No caller sees an error, the number
-// of admissions is exact, and a request that is repeated at the other binary is charged once.
+// TestBinariesOfTwoLayoutsWorkSideBySide charges by an older binary and by SQL, while a newer binary migrates and
+// charges, and while both are restarted. No caller may see an error, the number of admissions must be exact, and a
+// request with an id must be charged once if the other binary repeats it.
 func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	dsn := dbtest.Postgres(t)
-	old := openAt(t, dsn)
-	text := adapter(t, dsn)
-	const most = 1500
-	limit := headgate.MustParse(fmt.Sprintf("fixed-window %d/30d", most))
+	oldStore := openAt(t, dsn)
+	adapter := adapterSQL(t, dsn)
+	const capacity = 1500
+	limit := headgate.MustParse(fmt.Sprintf("fixed-window %d/30d", capacity))
 	charge := headgate.Charge{Limit: limit, Key: "k"}
 
-	if _, err := limiter(postgres.Newer(openUnmigrated(t, dsn), text)).Take(t.Context(), charge); !errors.Is(
-		err, store.ErrSetup) || !strings.Contains(err.Error(), "run headgate migrate") {
-		t.Fatalf("a newer binary, before it has migrated: %v", err)
+	unmigrated := postgres.WithNextLayout(openUnmigrated(t, dsn), adapter)
+	if _, err := newLimiter(unmigrated).Take(t.Context(), charge); !errors.Is(err, store.ErrSetup) ||
+		!strings.Contains(err.Error(), "run headgate migrate") {
+		t.Fatalf("a newer binary before its migration: got %v, want ErrSetup", err)
 	}
 
-	var asked, admitted atomic.Int64
-	end := make(chan struct{})
+	var requests, admitted atomic.Int64
+	stop := make(chan struct{})
 	var wg sync.WaitGroup
-	ask := func(take func() (bool, error)) {
+	takeUntilStop := func(take func() (bool, error)) {
 		wg.Go(func() {
 			for {
 				select {
-				case <-end:
+				case <-stop:
 					return
 				default:
 				}
-				asked.Add(1)
+				requests.Add(1)
 				switch allowed, err := take(); {
 				case err != nil:
 					t.Error(err)
@@ -136,148 +137,147 @@ func TestBinariesOfTwoLayoutsWorkSideBySide(t *testing.T) {
 			}
 		})
 	}
-	callers := func(s *postgres.Store) {
-		l := limiter(s)
-		ask(func() (bool, error) { d, err := l.Take(t.Context(), charge); return d.Allowed, err })
-		ask(func() (bool, error) { // in one batch with another key: headgate_internal.apply
+	startCallers := func(s *postgres.Store) {
+		l := newLimiter(s)
+		takeUntilStop(func() (bool, error) { d, err := l.Take(t.Context(), charge); return d.Allowed, err })
+		takeUntilStop(func() (bool, error) { // two charges in a request
 			d, err := l.Take(t.Context(), charge,
 				headgate.Charge{Limit: limit, Key: "other " + fmt.Sprint(time.Now().UnixNano())})
 			return d.Allowed, err
 		})
 	}
-	callers(old)
+	startCallers(oldStore)
 	pool, err := pgxpool.New(t.Context(), dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer pool.Close()
-	ask(func() (allowed bool, err error) {
+	takeUntilStop(func() (allowed bool, err error) {
 		err = pool.QueryRow(t.Context(), `select allowed from headgate.take($1, 'k')`, limit.String()).Scan(&allowed)
 		return allowed, err
 	})
 
 	await.Until(t, "callers of the older binary", func() bool { return admitted.Load() > 50 })
-	newer := postgres.Newer(openUnmigrated(t, dsn), text)
-	report, err := newer.Migrate(t.Context())
+	newStore := postgres.WithNextLayout(openUnmigrated(t, dsn), adapter)
+	report, err := newStore.Migrate(t.Context())
 	if err != nil || !strings.Contains(strings.Join(report, "\n"), fmt.Sprint("installed the functions of revision ", postgres.Revision+1)) {
-		t.Fatalf("%q, %v", report, err)
+		t.Fatalf("Migrate of the newer binary: got %q, %v; want revision %d", report, err, postgres.Revision+1)
 	}
-	callers(newer)
-	report, err = old.Migrate(t.Context())
+	startCallers(newStore)
+	report, err = oldStore.Migrate(t.Context())
 	if err != nil || len(report) != 1 || !strings.Contains(report[0], "nothing to do") {
-		t.Errorf("the older binary migrates after the newer: %q, %v", report, err)
+		t.Errorf("a later Migrate of the older binary: got %q, %v; want nothing to do", report, err)
 	}
-	callers(openUnmigrated(t, dsn)) // the older binary is restarted
-	callers(postgres.Newer(openUnmigrated(t, dsn), text))
+	startCallers(openUnmigrated(t, dsn)) // the older binary is restarted
+	startCallers(postgres.WithNextLayout(openUnmigrated(t, dsn), adapter))
 
 	for i := range 20 {
 		id := fmt.Sprint("id ", i)
-		for j, s := range []*postgres.Store{old, newer, old} {
-			d, err := limiter(s).Once(id, time.Hour).Take(t.Context(),
+		for j, s := range []*postgres.Store{oldStore, newStore, oldStore} {
+			d, err := newLimiter(s).Once(id, time.Hour).Take(t.Context(),
 				headgate.Charge{Limit: limit, Key: "once"})
 			if err != nil || !d.Allowed || d.Replayed != (j > 0) {
-				t.Errorf("%s, %d: %+v, %v", id, j, d, err)
+				t.Errorf("%s, request %d: got %+v, %v; want replayed %t", id, j, d, err, j > 0)
 			}
 		}
 	}
-	d, err := limiter(old).Check(t.Context(), headgate.Charge{Limit: limit, Key: "once"})
-	if err != nil || d.Remaining != most-20 {
-		t.Errorf("%+v, %v; want 20 charged", d, err)
+	d, err := newLimiter(oldStore).Check(t.Context(), headgate.Charge{Limit: limit, Key: "once"})
+	if err != nil || d.Remaining != capacity-20 {
+		t.Errorf("Check: got %+v, %v; want %d remaining", d, err, capacity-20)
 	}
 
-	await.Until(t, "all to be admitted", func() bool { return admitted.Load() >= most })
-	enough := asked.Load() + 50
-	await.Until(t, "requests that are refused", func() bool { return asked.Load() > enough || t.Failed() })
-	close(end)
+	await.Until(t, "all admissions", func() bool { return admitted.Load() >= capacity })
+	minRequests := requests.Load() + 50
+	await.Until(t, "refused requests", func() bool { return requests.Load() > minRequests || t.Failed() })
+	close(stop)
 	wg.Wait()
-	if n := admitted.Load(); n != most {
-		t.Errorf("%d were admitted of %d", n, most)
+	if n := admitted.Load(); n != capacity {
+		t.Errorf("got %d admissions, want %d", n, capacity)
 	}
 
 	fresh := dbtest.Postgres(t)
-	if _, err := postgres.Newer(openUnmigrated(t, fresh), text).Migrate(t.Context()); err != nil {
+	if _, err := postgres.WithNextLayout(openUnmigrated(t, fresh), adapter).Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	sameFunctions(t, functionHashes(t, dsn), functionHashes(t, fresh))
+	checkSameFunctions(t, functionHashes(t, dsn), functionHashes(t, fresh))
 }
 
-// TestABinaryOfAnotherStateIsRefused migrates by a binary for which the rows have another meaning. The
-// older binary charges nothing from then on, running or restarted.
+// TestABinaryOfAnotherStateIsRefused migrates by a binary for which the rows have another meaning. From then on the
+// older binary must charge nothing, whether it runs already or is restarted.
 func TestABinaryOfAnotherStateIsRefused(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Postgres(t)
-	old := openAt(t, dsn)
+	oldStore := openAt(t, dsn)
 	limit := headgate.MustParse("fixed-window 9/30d")
-	if _, err := limiter(old).Allow(t.Context(), limit, "k"); err != nil {
+	if _, err := newLimiter(oldStore).Allow(t.Context(), limit, "k"); err != nil {
 		t.Fatal(err)
 	}
-	later := postgres.Later(openUnmigrated(t, dsn))
-	if _, err := limiter(later).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) {
-		t.Errorf("before it has migrated: %v", err)
+	newStore := postgres.WithNextState(openUnmigrated(t, dsn))
+	if _, err := newLimiter(newStore).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) {
+		t.Errorf("the newer binary before its migration: got %v, want ErrSetup", err)
 	}
-	if _, err := later.Migrate(t.Context()); err != nil {
+	if _, err := newStore.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := limiter(old).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) {
-		t.Errorf("a running older binary: %v", err)
+	if _, err := newLimiter(oldStore).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSetup) {
+		t.Errorf("the running older binary: got %v, want ErrSetup", err)
 	}
-	for _, s := range []*postgres.Store{old, openUnmigrated(t, dsn)} {
-		if _, err := limiter(s).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSchemaNewer) {
-			t.Errorf("an older binary: %v", err)
+	for _, s := range []*postgres.Store{oldStore, openUnmigrated(t, dsn)} {
+		if _, err := newLimiter(s).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrSchemaNewer) {
+			t.Errorf("Allow of the older binary: got %v, want ErrSchemaNewer", err)
 		}
 		if _, err := s.Migrate(t.Context()); !errors.Is(err, store.ErrSchemaNewer) {
-			t.Errorf("an older binary migrates: %v", err)
+			t.Errorf("Migrate of the older binary: got %v, want ErrSchemaNewer", err)
 		}
 	}
-	d, err := limiter(later).Check(t.Context(), headgate.Charge{Limit: limit, Key: "k"})
+	d, err := newLimiter(newStore).Check(t.Context(), headgate.Charge{Limit: limit, Key: "k"})
 	if err != nil || d.Remaining != 8 {
-		t.Errorf("%+v, %v; want one charge", d, err)
+		t.Errorf("Check: got %+v, %v; want 8 remaining", d, err)
 	}
 }
 
-// TestASchemaThatNoReleaseHasMadeIsRefused, until it is removed.
-func TestASchemaThatNoReleaseHasMadeIsRefused(t *testing.T) {
+// TestSchemaFromBeforeTheFirstReleaseIsErrSetup checks that the store and the printed schema refuse it until Remove.
+func TestSchemaFromBeforeTheFirstReleaseIsErrSetup(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Postgres(t)
 	openAt(t, dsn)
-	execute(t, dsn, `update headgate.installed set state = 3, revision = 1`)
+	execStatement(t, dsn, `update headgate.installed set state = 3, revision = 1`)
 	s := openUnmigrated(t, dsn)
-	_, err := limiter(s).Allow(t.Context(), headgate.MustParse("fixed-window 9/30d"), "k")
-	_, migrating := s.Migrate(t.Context())
-	for _, err := range []error{err, migrating} {
+	_, allowErr := newLimiter(s).Allow(t.Context(), headgate.MustParse("fixed-window 9/30d"), "k")
+	_, migrateErr := s.Migrate(t.Context())
+	for _, err := range []error{allowErr, migrateErr} {
 		if !errors.Is(err, store.ErrSetup) || !strings.Contains(err.Error(), "migrate --remove, then migrate again") {
-			t.Errorf("%v", err)
+			t.Errorf("got %v, want ErrSetup with the remedy", err)
 		}
 	}
 	if _, err := connect(t, dsn).Exec(t.Context(), postgres.Schema()); err == nil ||
 		!strings.Contains(err.Error(), "from before the first release") {
-		t.Errorf("the printed schema: %v", err)
+		t.Errorf("the printed schema: got %v, want an error", err)
 	}
 	if err := s.Remove(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Migrate(t.Context()); err != nil {
-		t.Error(err)
+		t.Errorf("Migrate after Remove: %v", err)
 	}
 }
 
-// TestFunctionsAreRepaired changes functions by hand, and by a developer who did not raise the
-// revision.
-func TestFunctionsAreRepaired(t *testing.T) {
+// TestMigrateRepairsFunctions changes functions from SQL, and by a binary whose developer did not raise the revision.
+func TestMigrateRepairsFunctions(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
 	fresh := dbtest.Postgres(t)
 	openAt(t, fresh)
 	want := functionHashes(t, fresh)
-	for name, spoil := range map[string]func(t *testing.T, dsn string){
+	for name, change := range map[string]func(t *testing.T, dsn string){
 		"replaced": func(t *testing.T, dsn string) {
-			execute(t, dsn, `create or replace function headgate_internal.retry_after_1(res bigint[]) returns interval language sql as 'select interval ''1 s'''`)
+			execStatement(t, dsn, `create or replace function headgate_internal.retry_after_1(res bigint[]) returns interval language sql as 'select interval ''1 s'''`)
 		},
-		"dropped": func(t *testing.T, dsn string) { execute(t, dsn, `drop function headgate.release`) },
+		"dropped": func(t *testing.T, dsn string) { execStatement(t, dsn, `drop function headgate.release`) },
 		"edited": func(t *testing.T, dsn string) {
-			report, err := postgres.Edited(openUnmigrated(t, dsn)).Migrate(t.Context())
+			report, err := postgres.WithEditedFunctions(openUnmigrated(t, dsn)).Migrate(t.Context())
 			if err != nil || !strings.Contains(strings.Join(report, "\n"), "repaired") {
-				t.Errorf("%q, %v", report, err)
+				t.Errorf("Migrate of edited functions: got %q, %v; want repaired", report, err)
 			}
 		},
 	} {
@@ -285,21 +285,22 @@ func TestFunctionsAreRepaired(t *testing.T) {
 			t.Parallel()
 			dsn := dbtest.Postgres(t)
 			openAt(t, dsn)
-			spoil(t, dsn)
+			change(t, dsn)
 			report, err := openUnmigrated(t, dsn).Migrate(t.Context())
 			if err != nil || len(report) != 1 || !strings.Contains(report[0], "repaired the functions of revision") {
-				t.Errorf("%q, %v", report, err)
+				t.Errorf("Migrate: got %q, %v; want repaired", report, err)
 			}
-			sameFunctions(t, functionHashes(t, dsn), want)
+			checkSameFunctions(t, functionHashes(t, dsn), want)
 			report, err = openUnmigrated(t, dsn).Migrate(t.Context())
 			if err != nil || len(report) != 1 || !strings.Contains(report[0], "nothing to do") {
-				t.Errorf("again: %q, %v", report, err)
+				t.Errorf("second Migrate: got %q, %v; want nothing to do", report, err)
 			}
 		})
 	}
 }
 
-func execute(t *testing.T, dsn, statement string) {
+// execStatement executes a statement in a session of its own.
+func execStatement(t *testing.T, dsn, statement string) {
 	t.Helper()
 	if _, err := connect(t, dsn).Exec(t.Context(), statement); err != nil {
 		t.Fatal(err)

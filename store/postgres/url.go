@@ -26,14 +26,14 @@ func parseURL(raw string) (dsn string, pooler bool, err error) {
 		return "", false, law.Invalid("URL", "pooler is %q; it is transaction or session", mode)
 	}
 	dsn, query, _ := strings.Cut(raw, "?")
-	if before, hosts, ok := cutLast(dsn, "@"); ok {
-		dsn = strings.ReplaceAll(before, "@", "%40") + "@" + hosts
+	if userPart, hosts, ok := cutLast(dsn, "@"); ok {
+		dsn = strings.ReplaceAll(userPart, "@", "%40") + "@" + hosts
 	}
-	mark := "?"
+	separator := "?"
 	for option := range strings.SplitSeq(query, "&") {
 		if option != "" && !strings.HasPrefix(option, "pooler=") {
-			dsn += mark + option
-			mark = "&"
+			dsn += separator + option
+			separator = "&"
 		}
 	}
 	return dsn, pooler, nil

@@ -11,11 +11,11 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// TestVerbsFromSQL calls the functions that charge once, settle, start later, and hold leases. Each case
-// has the row of a query as text.
+// TestVerbsFromSQL checks take_once, settle, cancel, debit, reserve and the functions of leases. A case has the columns
+// of the row, or the error.
 func TestVerbsFromSQL(t *testing.T) {
 	t.Parallel()
-	conn, _ := session(t)
+	conn, _ := openSession(t)
 	for _, tt := range []struct{ sql, want string }{
 		{`select allowed, remaining, replayed from headgate.take_once('o1', 'fixed-window 10/30d', 'a', 3)`, "t 7 f"},
 		{`select allowed, remaining, replayed from headgate.take_once('o1', 'fixed-window 10/30d', 'a', 3)`, "t 7 t"},
@@ -102,7 +102,7 @@ func TestVerbsFromSQL(t *testing.T) {
 		{`select headgate.release('concurrency 1 ttl 1h', 'a', null)`, "22023 lease: was never acquired"},
 	} {
 		var got string
-		err := conn.QueryRow(t.Context(), `select concat_ws(' ', `+columns(tt.sql)).Scan(&got)
+		err := conn.QueryRow(t.Context(), `select concat_ws(' ', `+concatTail(tt.sql)).Scan(&got)
 		if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 			got = pg.Code + " " + pg.Message
 		} else if err != nil {
@@ -114,41 +114,41 @@ func TestVerbsFromSQL(t *testing.T) {
 	}
 }
 
-// columns turns "select A from B" into "A) from B".
-func columns(sql string) string {
-	list, from, _ := strings.Cut(strings.TrimPrefix(sql, "select "), " from ")
-	if from != "" {
-		from = " from " + from
+// concatTail turns "select A from B" into "A) from B", the end of "select concat_ws(' ', A) from B".
+func concatTail(sql string) string {
+	columns, source, hasSource := strings.Cut(strings.TrimPrefix(sql, "select "), " from ")
+	if !hasSource {
+		return columns + ")"
 	}
-	return list + ")" + from
+	return columns + ") from " + source
 }
 
-// TestIDsAreKnownToBoth uses the same id from Go and SQL.
-func TestIDsAreKnownToBoth(t *testing.T) {
+// TestGoAndSQLShareIDs takes in Go, repeats and settles the request in SQL, and settles it in Go again.
+func TestGoAndSQLShareIDs(t *testing.T) {
 	t.Parallel()
-	conn, dsn := session(t)
-	l := limiter(openAt(t, dsn))
+	conn, dsn := openSession(t)
+	l := newLimiter(openAt(t, dsn))
 	charge := headgate.Charge{
 		Limit: headgate.MustParse("sliding-log 100/1h"), Key: "käse",
 		Cost: headgate.MustCost("2.5"),
 	}
-	order := l.Once("order", time.Hour)
-	if d, err := order.Take(t.Context(), charge); err != nil || !d.Allowed {
-		t.Fatal(d, err)
+	once := l.Once("order", time.Hour)
+	if d, err := once.Take(t.Context(), charge); err != nil || !d.Allowed {
+		t.Fatalf("Take: got %+v, %v; want an admission", d, err)
 	}
 	var replayed bool
 	if err := conn.QueryRow(t.Context(),
 		`select replayed from headgate.take_once('order', 'sliding-log 100/1h', 'käse', 2.5)`).Scan(
 		&replayed); err != nil || !replayed {
-		t.Errorf("asked from SQL: replayed %v, %v", replayed, err)
+		t.Errorf("take_once: got replayed %t, %v; want true", replayed, err)
 	}
-	var by float64
+	var corrected float64
 	if err := conn.QueryRow(t.Context(), `select headgate.settle('order', 'sliding-log 100/1h', 'käse', 1)`).Scan(
-		&by); err != nil || by != 1.5 {
-		t.Errorf("settled from SQL by %v, %v", by, err)
+		&corrected); err != nil || corrected != 1.5 { // 2.5 less 1
+		t.Errorf("headgate.settle: got %v, %v; want 1.5", corrected, err)
 	}
 	charge.Cost = headgate.Units(1)
-	if by, err := order.Settle(t.Context(), charge); err != nil || by[0] != headgate.Units(0) {
-		t.Errorf("settled again from Go by %v, %v", by, err)
+	if corrections, err := once.Settle(t.Context(), charge); err != nil || corrections[0] != headgate.Units(0) {
+		t.Errorf("Settle of a settled charge: got %v, %v; want 0", corrections, err)
 	}
 }

@@ -24,9 +24,10 @@ import (
 
 const (
 	waitLimit = "token-bucket 100/s burst 1"
-	apart     = 10_000 // the microseconds between two starts
+	startGap  = 10_000 // the microseconds between two starts: 100 a second
 )
 
+// TestMain runs the tests, or the task of a child process that a test has started.
 func TestMain(m *testing.M) {
 	if dsn := dbtest.Task(); dsn != "" {
 		if err := runWaiters(dsn); err != nil {
@@ -38,8 +39,8 @@ func TestMain(m *testing.M) {
 	leaktest.Main(m)
 }
 
-// runWaiters starts as many waiters as each line of the input says. It prints the start that each
-// waiter was promised, and then the time at which it started.
+// runWaiters reads numbers from the input, and starts as many waiters. It prints the start that Reserve promises to
+// each waiter, and later the time at which the waiter started.
 func runWaiters(dsn string) error {
 	ctx := context.Background()
 	pg, err := postgres.Open(ctx, dsn+"?pool_max_conns=1", nil)
@@ -52,16 +53,16 @@ func runWaiters(dsn string) error {
 		return err
 	}
 	fmt.Println("ready 0")
-	var all sync.WaitGroup
+	var waiters sync.WaitGroup
 	var mu sync.Mutex
-	var failed error
+	var lastErr error
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		n, err := strconv.Atoi(lines.Text())
 		if err != nil {
 			return err
 		}
 		for range n {
-			all.Go(func() {
+			waiters.Go(func() {
 				r, err := l.Reserve(ctx, time.Hour, charge)
 				if err == nil {
 					fmt.Println("promised", r.StartAt.UnixMicro())
@@ -73,44 +74,45 @@ func runWaiters(dsn string) error {
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				failed = err
+				lastErr = err
 			})
 		}
 	}
-	all.Wait()
-	return failed
+	waiters.Wait()
+	return lastErr
 }
 
-// waiterProcess is a process that calls runWaiters, and its output.
+// waiterProcess is a process that calls runWaiters, and what it has printed.
 type waiterProcess struct {
 	*dbtest.Child
-	ready    chan struct{}
-	read     chan struct{}
-	mu       sync.Mutex
-	promised []int64
-	started  map[int64]int64 // the actual start, by the promised one
+	ready          chan struct{} // closed when the process is connected
+	outputDone     chan struct{} // closed at the end of the output
+	mu             sync.Mutex
+	promisedStarts []int64
+	actualStarts   map[int64]int64 // the key is the promised start
 }
 
+// newWaiterProcess starts a process and reads its output.
 func newWaiterProcess(t *testing.T, dsn string) *waiterProcess {
 	t.Helper()
 	c := &waiterProcess{
-		Child: dbtest.StartChild(t, dsn), ready: make(chan struct{}), read: make(chan struct{}),
-		started: map[int64]int64{},
+		Child: dbtest.StartChild(t, dsn), ready: make(chan struct{}), outputDone: make(chan struct{}),
+		actualStarts: map[int64]int64{},
 	}
 	go func() {
-		defer close(c.read)
+		defer close(c.outputDone)
 		for lines := bufio.NewScanner(c.Out); lines.Scan(); {
-			f := append(strings.Fields(lines.Text()), "0")
-			at, _ := strconv.ParseInt(f[1], 10, 64)
-			now, _ := strconv.ParseInt(f[2], 10, 64)
+			fields := append(strings.Fields(lines.Text()), "0") // event, promised start, actual start
+			promised, _ := strconv.ParseInt(fields[1], 10, 64)
+			actual, _ := strconv.ParseInt(fields[2], 10, 64)
 			c.mu.Lock()
-			switch f[0] {
+			switch fields[0] {
 			case "ready":
 				close(c.ready)
 			case "promised":
-				c.promised = append(c.promised, at)
+				c.promisedStarts = append(c.promisedStarts, promised)
 			case "started":
-				c.started[at] = now
+				c.actualStarts[promised] = actual
 			}
 			c.mu.Unlock()
 		}
@@ -118,22 +120,22 @@ func newWaiterProcess(t *testing.T, dsn string) *waiterProcess {
 	return c
 }
 
-// promises returns how many starts the process has been promised so far.
-func (c *waiterProcess) promises() int {
+// countPromises returns how many starts the process has been promised so far.
+func (c *waiterProcess) countPromises() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.promised)
+	return len(c.promisedStarts)
 }
 
-// TestWaitersOfManyProcesses lets many processes wait for one key. Some of the processes are killed
-// while they sleep. The starts that they were promised are lost, and nothing changes for the others.
+// TestWaitersOfManyProcesses lets ten processes Reserve starts of one key, and kills two of them while they sleep. All
+// promised starts must differ by the rate's gap, and no waiter of the other processes may start early or never.
 func TestWaitersOfManyProcesses(t *testing.T) {
 	tier.Engines(t)
 	processes := 10
 	if n, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_PROCESSES")); err == nil {
 		processes = n
 	}
-	const each = 20
+	const waitersEach = 20
 	dsn := migrated.Postgres(t)
 	pg, err := postgres.Open(context.Background(), dsn, nil)
 	if err != nil {
@@ -143,77 +145,78 @@ func TestWaitersOfManyProcesses(t *testing.T) {
 	if _, err := pg.Migrate(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	crowds := make([]*waiterProcess, processes)
-	for i := range crowds {
-		crowds[i] = newWaiterProcess(t, dsn)
+	children := make([]*waiterProcess, processes)
+	for i := range children {
+		children[i] = newWaiterProcess(t, dsn)
 	}
-	for _, c := range crowds {
+	for _, c := range children {
 		<-c.ready
 	}
-	for _, c := range crowds {
-		fmt.Fprintln(c.In, each)
+	for _, c := range children {
+		fmt.Fprintln(c.In, waitersEach)
 	}
-	dead := crowds[:processes/5]
-	for _, c := range dead {
-		await.Until(t, "the promises of a process", func() bool { return c.promises() == each })
+	killed := children[:processes/5]
+	for _, c := range killed {
+		await.Until(t, "the promises of a process", func() bool { return c.countPromises() == waitersEach })
 		c.Kill()
 	}
-	for _, c := range crowds[len(dead):] { // they queue behind killed processes
+	for _, c := range children[len(killed):] { // these waiters queue behind the promises of killed processes
 		fmt.Fprintln(c.In, 1)
 		c.In.Close()
 	}
-	var promised, lateness []int64
+	var promisedStarts, lateness []int64
 	var started, early int
-	type pair struct{ at, now int64 }
-	var order []pair
-	for i, c := range crowds {
-		<-c.read
-		if err := c.Wait(); err != nil && i >= len(dead) {
+	type waiterStart struct{ promised, actual int64 }
+	var starts []waiterStart
+	for i, c := range children {
+		<-c.outputDone
+		if err := c.Wait(); err != nil && i >= len(killed) {
 			t.Errorf("process %d: %v", i, err)
 		}
-		promised = append(promised, c.promised...)
-		for at, now := range c.started {
-			order = append(order, pair{at, now})
-			lateness = append(lateness, now-at)
-			if started++; now < at {
+		promisedStarts = append(promisedStarts, c.promisedStarts...)
+		for promised, actual := range c.actualStarts {
+			starts = append(starts, waiterStart{promised, actual})
+			lateness = append(lateness, actual-promised)
+			if started++; actual < promised {
 				early++
 			}
 		}
 	}
-	slices.Sort(promised)
+	slices.Sort(promisedStarts)
 	slices.Sort(lateness)
-	all := processes*each + processes - len(dead)
-	if len(promised) != all {
-		t.Errorf("%d were promised a start, want %d", len(promised), all)
+	wantPromised := processes*waitersEach + processes - len(killed)
+	if len(promisedStarts) != wantPromised {
+		t.Errorf("got %d promised starts, want %d", len(promisedStarts), wantPromised)
 	}
 	gaps := 0
-	for i := 1; i < len(promised); i++ {
-		switch d := promised[i] - promised[i-1]; {
-		case d < apart:
-			t.Errorf("starts %d and %d are %d us apart", i, i+1, d)
-		case d > apart:
-			gaps++ // no waiter had come yet
+	for i := 1; i < len(promisedStarts); i++ {
+		switch d := promisedStarts[i] - promisedStarts[i-1]; {
+		case d < startGap:
+			t.Errorf("starts %d and %d: got %d us between them, want at least %d", i, i+1, d, startGap)
+		case d > startGap:
+			gaps++ // no waiter was in the queue
 		}
 	}
-	slices.SortFunc(order, func(a, b pair) int { return int(a.now - b.now) })
-	disorder := 0
-	for i := 1; i < len(order); i++ {
-		if order[i].at < order[i-1].at {
-			disorder++
+	slices.SortFunc(starts, func(a, b waiterStart) int { return int(a.actual - b.actual) })
+	outOfOrder := 0
+	for i := 1; i < len(starts); i++ {
+		if starts[i].promised < starts[i-1].promised {
+			outOfOrder++
 		}
 	}
 	t.Logf("%d processes, %d killed: %d promised, %d started; %d gaps; %d started before their turn, %d out of "+
 		"order; late by %v (median), %v (99 %%), %v",
-		processes, len(dead), len(promised), started, gaps, early, disorder,
+		processes, len(killed), len(promisedStarts), started, gaps, early, outOfOrder,
 		percentile(lateness, 50), percentile(lateness, 99), percentile(lateness, 100))
-	if most := (processes - len(dead)) * (each + 1); started < most {
-		t.Errorf("%d started, want at least %d of the live processes", started, most)
+	if want := (processes - len(killed)) * (waitersEach + 1); started < want {
+		t.Errorf("got %d starts, want at least %d of the live processes", started, want)
 	}
 	if early > 0 {
-		t.Errorf("%d started before their turn", early)
+		t.Errorf("got %d waiters that started early, want 0", early)
 	}
 }
 
+// percentile returns a percentile of sorted microseconds.
 func percentile(sorted []int64, percent int) time.Duration {
 	if len(sorted) == 0 {
 		return 0

@@ -7,38 +7,38 @@ import (
 	"testing"
 )
 
-// writers are the functions that write cells, by the kind of batch that they decide.
-var writers = map[string][]string{
+// cellWriters are the functions that write cells, by what they decide.
+var cellWriters = map[string][]string{
 	"single plain charge":   {"take_one_1"},
 	"plain batch":           {"take_sums_1"},
-	"requests with plain":   {"apply_plain_1"},
+	"plain requests":        {"apply_plain_1"},
 	"general":               {"make_cell_1", "apply_1", "apply_once_1", "remember_1"},
 	"attempts, for SQL":     {"log_one_1"},
 	"the sweep, no request": {"sweep_from_1"},
 }
 
 var (
-	functionBody = regexp.MustCompile(`(?s)create or replace function [a-z_]+\.(\w+)\(.*?\$\$;`)
-	writesCells  = regexp.MustCompile(`\b(insert into|update|delete from) headgate\.cells\b`)
+	functionPattern  = regexp.MustCompile(`(?s)create or replace function [a-z_]+\.(\w+)\(.*?\$\$;`)
+	cellWritePattern = regexp.MustCompile(`\b(insert into|update|delete from) headgate\.cells\b`)
 )
 
-// TestFunctionsThatWriteCells counts the functions that write cells. Each of them can be wrong, so a new one has to
-// be 1.25 times as fast, end to end, as the function that it replaces.
+// TestFunctionsThatWriteCells checks that the functions which write cells are those of cellWriters. Each of them can be
+// wrong, so a new one has to be 1.25 times as fast, end to end, as the function that it replaces.
 func TestFunctionsThatWriteCells(t *testing.T) {
-	if n := len(writers); n > 6 {
-		t.Errorf("%d ways write cells", n)
+	if n := len(cellWriters); n > 6 {
+		t.Errorf("got %d kinds of functions that write cells, want at most 6", n)
 	}
-	for _, d := range []*definition{current(), yugabyte()} {
+	for _, d := range []*definition{postgresDefinition(), yugabyteDefinition()} {
 		for _, f := range append(slices.Clone(d.functions), d.articles) {
-			for _, m := range functionBody.FindAllStringSubmatch(f.sql, -1) {
-				listed := 0
-				for _, names := range writers {
+			for _, m := range functionPattern.FindAllStringSubmatch(f.sql, -1) {
+				entries := 0
+				for _, names := range cellWriters {
 					if slices.Contains(names, m[1]) {
-						listed++
+						entries++
 					}
 				}
-				if writes := len(writesCells.FindAllString(m[0], -1)); (writes > 0) != (listed == 1) {
-					t.Errorf("%s: %s writes cells in %d places, and is on the list %d times", f.name, m[1], writes, listed)
+				if writes := len(cellWritePattern.FindAllString(m[0], -1)); (writes > 0) != (entries == 1) {
+					t.Errorf("%s: %s has %d writes of cells and %d entries in cellWriters", f.name, m[1], writes, entries)
 				}
 			}
 		}
@@ -48,9 +48,9 @@ func TestFunctionsThatWriteCells(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(files) != len(functionFiles)+2 { // also the files articles and rights
-		t.Errorf("%d files, %d are executed", len(files), len(functionFiles))
+		t.Errorf("got %d files, want the %d of functionFiles and 2", len(files), len(functionFiles))
 	}
-	if strings.Contains(current().articles.sql, "headgate.cells") {
-		t.Error("the articles' functions have a way of their own")
+	if strings.Contains(postgresDefinition().articles.sql, "headgate.cells") {
+		t.Error("the articles' functions use headgate.cells, want them to call other functions")
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestAnAnswerThatCannotBeReadLeavesTheOutcomeUnknown: the script has run.
-func TestAnAnswerThatCannotBeReadLeavesTheOutcomeUnknown(t *testing.T) {
+// TestAMalformedAnswerIsErrUnknownOutcome checks that a call is not retried: the script has run, and may have charged.
+func TestAMalformedAnswerIsErrUnknownOutcome(t *testing.T) {
 	clock := strings.Repeat("\x00", 8)
 	whole := clock + "=" + strings.Repeat("\x00", law.Width*8)
 	for name, answer := range map[string]string{
@@ -27,32 +27,32 @@ func TestAnAnswerThatCannotBeReadLeavesTheOutcomeUnknown(t *testing.T) {
 		c := &call{index: []int{0}}
 		err := c.decode(answer, ops, outs)
 		if got := classify("apply", err); err == nil || !errors.Is(got, store.ErrUnknownOutcome) || mayRetry(err) {
-			t.Errorf("%s: %v, want ErrUnknownOutcome, not to be asked again", name, got)
+			t.Errorf("%s: got %v, want ErrUnknownOutcome that is not retried", name, got)
 		}
 		p := &part{call: c}
 		if err := p.read(ops, outs, nil); !errors.Is(classify("apply", err), store.ErrUnknownOutcome) || p.admitted {
-			t.Errorf("an answer of no values: %v", err)
+			t.Errorf("an answer of no values: got %v, want ErrUnknownOutcome", err)
 		}
 	}
 }
 
-// TestTheMostDoubtfulErrorIsReturned: a caller must not retry because another part of the
-// batch was not done.
-func TestTheMostDoubtfulErrorIsReturned(t *testing.T) {
-	done := classify("apply", store.ErrConflict)
-	doubt := classify("apply", errAnswer)
-	for _, errs := range [][]error{{done, doubt}, {doubt, done}, {done, doubt, done, nil}} {
+// TestWorstPrefersErrUnknownOutcome checks that a part of a batch which may have charged decides its error: a retry of
+// the batch would charge that part twice.
+func TestWorstPrefersErrUnknownOutcome(t *testing.T) {
+	conflict := classify("apply", store.ErrConflict)
+	unknown := classify("apply", errAnswer)
+	for _, errs := range [][]error{{conflict, unknown}, {unknown, conflict}, {conflict, unknown, conflict, nil}} {
 		if got := worst(errs); !errors.Is(got, store.ErrUnknownOutcome) {
-			t.Errorf("of %v: %v", errs, got)
+			t.Errorf("of %v: got %v, want ErrUnknownOutcome", errs, got)
 		}
 	}
-	if got := worst([]error{nil, done}); !errors.Is(got, store.ErrConflict) || errors.Is(got, store.ErrUnknownOutcome) {
-		t.Errorf("a conflict: %v", got)
+	if got := worst([]error{nil, conflict}); !errors.Is(got, conflict) {
+		t.Errorf("a conflict: got %v, want ErrConflict", got)
 	}
 }
 
-// TestACellOfANewerVersionIsRefused: its format is unknown, so nothing is charged.
-func TestACellOfANewerVersionIsRefused(t *testing.T) {
+// TestACellOfANewerVersionIsErrSchemaNewer checks that a cell in an unknown format is neither charged nor changed.
+func TestACellOfANewerVersionIsErrSchemaNewer(t *testing.T) {
 	t.Parallel()
 	s := openTest(t, dbtest.Redis(t), nil)
 	for _, kind := range []law.Kind{law.Bucket, law.Window} {
@@ -62,22 +62,22 @@ func TestACellOfANewerVersionIsRefused(t *testing.T) {
 		}
 		outs := make([]law.Outcome, 1)
 		if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil || outs[0].Granted != 1 {
-			t.Fatalf("%+v, %v", outs, err)
+			t.Fatalf("got %+v, %v; want it admitted", outs, err)
 		}
 		name := s.cellKey(op.Cell)
-		const newer = "2:1 1 0 0"
+		const newerCell = "2:1 1 0 0"
 		if v, err := s.client.Do(t.Context(),
-			s.client.B().Getset().Key(name).Value(newer).Build()).ToString(); err != nil || v == "" {
-			t.Fatalf("%q, %v", v, err)
+			s.client.B().Getset().Key(name).Value(newerCell).Build()).ToString(); err != nil || v == "" {
+			t.Fatalf("GETSET: got %q, %v; want the cell", v, err)
 		}
 		outs[0] = law.Outcome{}
 		if err := s.Apply(t.Context(), []law.Op{op}, outs); !errors.Is(err, store.ErrSchemaNewer) ||
 			outs[0].Granted != 0 {
-			t.Errorf("%d: %+v, %v", kind, outs, err)
+			t.Errorf("kind %d: got %+v, %v; want ErrSchemaNewer", kind, outs, err)
 		}
 		if v, err := s.client.Do(t.Context(), s.client.B().Get().Key(name).Build()).ToString(); err != nil ||
-			v != newer {
-			t.Errorf("%d: the cell is %q, %v", kind, v, err)
+			v != newerCell {
+			t.Errorf("kind %d: got the cell %q, %v; want %q", kind, v, err, newerCell)
 		}
 	}
 }

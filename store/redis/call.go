@@ -15,7 +15,7 @@ import (
 // call is a call of a script: keys in one slot, and the ops that the script decides.
 type call struct {
 	script      script
-	keys        []string // the cell of each op, then the keys that single ops add: see addOwn
+	keys        []string // the cell of each op, then the keys that single ops add: see addOpKeys
 	args        []string
 	index       []int // for each op: its index in the caller's slice
 	*plainCells       // nil: the script has no groups.lua
@@ -60,22 +60,22 @@ func (s *Store) call(script script, extraArgs []string, ops []law.Op, index []in
 	c.args = append(c.args, extraArgs...)
 	params := paramTable{doubles: make(doubles, headSize, headSize+paramsSize+48)}
 	var runs doubles
-	group, print := int64(0), int64(0)
+	group, fingerprint := int64(0), int64(0)
 	for n, i := range index {
 		op := &ops[i]
 		c.keys[n] = s.cellKey(op.Cell)
 		if n == 0 || !sameRequest(ops, index[n-1], i) {
 			group++
-			if isOnce(op) {
-				print = law.Fingerprint(requestOf(ops, i))
+			if isTakeWithID(op) {
+				fingerprint = law.Fingerprint(requestOf(ops, i))
 			}
 		}
 		next := run{params: params.find(ops, i), ops: 1, group: group}
-		next.log, next.note = c.addOwn(s, op, print, how)
+		next.log, next.note = c.addOpKeys(s, op, fingerprint, how)
 		runs.run(next)
 	}
 	head := params.doubles[:0]
-	head.add(s.slack.Milliseconds(), s.history, int64(how), int64(len(params.doubles)+1))
+	head.add(s.slack.Milliseconds(), s.maxEntries, int64(how), int64(len(params.doubles)+1))
 	c.args[0] = rueidis.BinaryString(append(params.doubles, runs...))
 	return c
 }
@@ -99,22 +99,22 @@ func (s *Store) groupsCall(script script, ops []law.Op, index []int) *call {
 	var runs shapes
 	var numbers []byte
 	for n, group := 0, int64(1); n < len(index); group++ {
-		m := requestEnd(ops, index, n)
+		end := requestEnd(ops, index, n)
 		if plain.cell[n] == 0 {
 			runs.flush()
-			print := int64(0)
-			if isOnce(&ops[index[n]]) {
-				print = law.Fingerprint(requestOf(ops, index[n]))
+			fingerprint := int64(0)
+			if isTakeWithID(&ops[index[n]]) {
+				fingerprint = law.Fingerprint(requestOf(ops, index[n]))
 			}
-			for ; n < m; n++ {
+			for ; n < end; n++ {
 				op := run{params: params.find(ops, index[n]), ops: 1, group: group}
-				op.log, op.note = c.addOwn(s, &ops[index[n]], print, forGood)
+				op.log, op.note = c.addOpKeys(s, &ops[index[n]], fingerprint, forGood)
 				runs.run(op)
 			}
 			continue
 		}
 		runs.nextShape = runs.nextShape[:0]
-		for ; n < m; n++ {
+		for ; n < end; n++ {
 			runs.nextShape = append(runs.nextShape, params.find(ops, index[n]))
 			numbers = binary.LittleEndian.AppendUint32(numbers, uint32(plain.cell[n])) //nolint:gosec // more than 0
 		}
@@ -122,45 +122,45 @@ func (s *Store) groupsCall(script script, ops []law.Op, index []int) *call {
 	}
 	runs.flush()
 	head := params.doubles[:0]
-	head.add(s.slack.Milliseconds(), s.history, int64(forGood), int64(len(params.doubles)+1))
+	head.add(s.slack.Milliseconds(), s.maxEntries, int64(forGood), int64(len(params.doubles)+1))
 	c.args[0] = rueidis.BinaryString(append(params.doubles, runs.doubles...))
 	c.args[1] = rueidis.BinaryString(numbers)
 	return c
 }
 
-// isOnce reports whether an op belongs to a request with an ID, which is charged once.
-func isOnce(op *law.Op) bool { return op.Verb == law.Take && op.ID != "" }
+// isTakeWithID reports whether an op belongs to a request with an ID, which is charged once.
+func isTakeWithID(op *law.Op) bool { return op.Verb == law.Take && op.ID != "" }
 
 // requestOf returns the whole request of op i. A call may have only the part in one slot.
 func requestOf(ops []law.Op, i int) []law.Op {
-	from := i
-	for from > 0 && ops[from-1].Group == ops[i].Group {
-		from--
+	start := i
+	for start > 0 && ops[start-1].Group == ops[i].Group {
+		start--
 	}
-	return ops[from:law.GroupEnd(ops, i)]
+	return ops[start:law.GroupEnd(ops, i)]
 }
 
-// addOwn adds the keys and arguments that only this op needs, and returns where they begin; 0: there are none.
+// addOpKeys adds the keys and arguments that only this op needs, and returns where they begin; 0: there are none.
 // The keys, from log on, are the log of the cell, its register, and its admission of the ID. The arguments, from
 // note on, are for a Take the ID, the fingerprint and the terms, for an Extend the ID and the terms, for a
 // Settle the terms, and for a Block the reason. On trial, and when a trial is given back, each op has a register.
-func (c *call) addOwn(s *Store, op *law.Op, print int64, how mode) (log, note int64) {
-	named := op.ID != "" && (op.Verb == law.Take || op.Verb == law.Extend || op.Verb == law.Settle ||
+func (c *call) addOpKeys(s *Store, op *law.Op, fingerprint int64, how mode) (log, note int64) {
+	hasID := op.ID != "" && (op.Verb == law.Take || op.Verb == law.Extend || op.Verb == law.Settle ||
 		op.Verb == law.Return)
-	if op.Params.Kind != law.Log && op.Verb != law.Block && op.Verb != law.Reset && !named && how == forGood {
+	if op.Params.Kind != law.Log && op.Verb != law.Block && op.Verb != law.Reset && !hasID && how == forGood {
 		return 0, 0
 	}
 	c.keys = append(c.keys, s.logKey(op.Cell))
 	log = int64(len(c.keys))
 	switch {
-	case named:
+	case hasID:
 		c.keys = append(c.keys, s.registerKey(op.Cell), s.admissionKey(op.Cell, op.ID))
 	case op.Verb == law.Reset, how == onTrial:
 		c.keys = append(c.keys, s.registerKey(op.Cell))
 	}
 	switch {
-	case isOnce(op):
-		c.args = append(c.args, op.ID, strconv.FormatInt(print, 10), op.Params.Terms().String())
+	case isTakeWithID(op):
+		c.args = append(c.args, op.ID, strconv.FormatInt(fingerprint, 10), op.Params.Terms().String())
 		note = int64(len(c.args)) - 2
 	case op.Verb == law.Extend:
 		c.args = append(c.args, op.ID, op.Params.Terms().String())

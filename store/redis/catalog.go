@@ -189,14 +189,14 @@ func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, 
 	if err := e.Valid(); err != nil {
 		return 0, fmt.Errorf("redis: %w", err)
 	}
-	version, now, err := s.Items(ctx, e.Items)
+	version, current, err := s.Items(ctx, e.Items)
 	switch {
 	case err != nil:
 		return 0, err
 	case version != e.Base:
 		return version, errVersion
 	}
-	changes := e.Changes(now)
+	changes := e.Changes(current)
 	if len(changes) == 0 {
 		return version, nil
 	}
@@ -207,8 +207,8 @@ var errVersion = fmt.Errorf("redis: write the catalog: %w", store.ErrVersion)
 
 // writeChanges makes the changes of an edit, if its base is still the newest version.
 func (s *Store) writeChanges(ctx context.Context, e *store.Edit, changes []store.Change) (version int64, err error) {
-	text := store.Version{Author: e.Author, Reason: e.Reason, Changes: changes} // the server adds the rest
-	pairs := map[string][]string{}                                              // by hash: IDs, each before its item
+	record := store.Version{Author: e.Author, Reason: e.Reason, Changes: changes} // the server adds the rest
+	pairs := map[string][]string{}                                                // by hash: IDs, each before its item
 	for _, c := range changes {
 		hash := itemsHash(c.After.Kind.PerKey())
 		after, err := json.Marshal(c.After)
@@ -217,15 +217,15 @@ func (s *Store) writeChanges(ctx context.Context, e *store.Edit, changes []store
 		}
 		pairs[hash] = append(pairs[hash], itemID(&c.After), string(after))
 	}
-	whole, err := json.Marshal(text)
+	text, err := json.Marshal(record)
 	if err != nil {
 		return 0, fmt.Errorf("redis: write the catalog: %w: %w", store.ErrInvalid, err)
 	}
-	if len(whole) > maxVersion {
+	if len(text) > maxVersion {
 		return 0, fmt.Errorf("redis: %w", law.Invalid("items",
-			"are %d bytes with what they replace; one edit may have %d", len(whole), maxVersion))
+			"are %d bytes with what they replace; one edit may have %d", len(text), maxVersion))
 	}
-	head := []string{strconv.FormatInt(e.Base, 10), string(whole), strconv.Itoa(len(pairs["items"]))}
+	head := []string{strconv.FormatInt(e.Base, 10), string(text), strconv.Itoa(len(pairs["items"]))}
 	answers, err := s.callCatalog(ctx, &call{
 		script: writeCatalogScript, keys: s.catalogKeys("versions", "items", "keys", "changed"),
 		args: slices.Concat(head, pairs["items"], pairs["keys"]),

@@ -16,11 +16,11 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// interleaver is the client of concurrent callers. It executes one command after another, in a
-// random order, which may interleave also the commands of one DoMulti.
+// interleaver is the client of concurrent callers. It executes their commands one by one in a random order. Commands of
+// other callers may come between those of one DoMulti.
 type interleaver struct {
 	rueidis.Client
-	ready chan *caller
+	ready chan *caller // gets a caller before each of its commands, and when it has ended
 }
 
 // caller is one caller of an interleaver. Its commands are lost once commandsLeft is 0, as if the
@@ -35,18 +35,18 @@ type caller struct {
 type callerKey struct{}
 
 func (c *interleaver) DoMulti(ctx context.Context, multi ...rueidis.Completed) []rueidis.RedisResult {
-	who := ctx.Value(callerKey{}).(*caller)
+	current := ctx.Value(callerKey{}).(*caller)
 	results := make([]rueidis.RedisResult, len(multi))
 	for n, command := range multi {
-		c.ready <- who
-		<-who.proceed
+		c.ready <- current
+		<-current.proceed
 		ctx := ctx
-		if who.commandsLeft == 0 {
+		if current.commandsLeft == 0 {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithCancel(ctx)
 			cancel()
 		} else {
-			who.commandsLeft--
+			current.commandsLeft--
 		}
 		results[n] = c.Do(ctx, command)
 	}
@@ -54,40 +54,40 @@ func (c *interleaver) DoMulti(ctx context.Context, multi ...rueidis.Completed) [
 }
 
 // run runs callers until all have ended.
-func (c *interleaver) run(g *rand.Rand, callers int, do func(who *caller, g *rand.Rand)) {
+func (c *interleaver) run(g *rand.Rand, callers int, do func(current *caller, g *rand.Rand)) {
 	for n := range callers {
-		who := &caller{number: n, proceed: make(chan struct{}), commandsLeft: -1}
+		current := &caller{number: n, proceed: make(chan struct{}), commandsLeft: -1}
 		callerRand := rand.New(rand.NewPCG(g.Uint64(), 0))
 		go func() {
-			c.ready <- who
-			<-who.proceed
-			do(who, callerRand)
-			who.ended = true
-			c.ready <- who
+			c.ready <- current
+			<-current.proceed
+			do(current, callerRand)
+			current.ended = true
+			c.ready <- current
 		}()
 	}
 	var waiting []*caller
 	for callers > 0 {
 		for len(waiting) < callers {
-			if who := <-c.ready; who.ended {
+			if current := <-c.ready; current.ended {
 				callers--
 			} else {
-				waiting = append(waiting, who)
+				waiting = append(waiting, current)
 			}
 		}
 		slices.SortFunc(waiting, func(x, y *caller) int { return cmp.Compare(x.number, y.number) })
 		if callers > 0 {
 			n := g.IntN(callers)
-			who := waiting[n]
+			current := waiting[n]
 			waiting = slices.Delete(waiting, n, n+1)
-			who.proceed <- struct{}{}
+			current.proceed <- struct{}{}
 		}
 	}
 }
 
-// TestConcurrentCallersKeepTheBound lets callers take at once on cells of three slots and several
-// limits, with an ID or without, reserve in one slot, cancel, lose the connection and retry. In
-// every other round cells are reset, and the server's clock decides.
+// TestConcurrentCallersKeepTheBound checks that no interval admits more than its bound. Six callers take over three
+// slots, with an ID or without, reserve in one slot, cancel, lose the connection and retry. In every other round they
+// also reset cells, and the server's clock decides.
 func TestConcurrentCallersKeepTheBound(t *testing.T) {
 	url := slotsURL(t)
 	rounds := tier.Pick(2, 6, 6)
@@ -103,35 +103,35 @@ func TestConcurrentCallersKeepTheBound(t *testing.T) {
 		t.Logf("%+v", c.counts)
 		total.add(&c.counts)
 	}
-	if !total.enough(rounds) {
-		t.Errorf("the requests drawn say little: %+v", total)
+	if !total.areEnough(rounds) {
+		t.Errorf("got %+v: too few requests of a kind to prove anything", total)
 	}
 }
 
-type counts struct{ requests, multiSlot, later, cut, retried, refused, cancelled, resets int }
+// counts are the numbers of requests and other calls of a workload.
+type counts struct{ requests, multiSlot, delayed, lost, retries, refusals, cancellations, resets int }
 
 func (c *counts) add(o *counts) {
-	c.requests, c.multiSlot, c.later = c.requests+o.requests, c.multiSlot+o.multiSlot, c.later+o.later
-	c.cut, c.retried, c.refused = c.cut+o.cut, c.retried+o.retried, c.refused+o.refused
-	c.cancelled, c.resets = c.cancelled+o.cancelled, c.resets+o.resets
+	c.requests, c.multiSlot, c.delayed = c.requests+o.requests, c.multiSlot+o.multiSlot, c.delayed+o.delayed
+	c.lost, c.retries, c.refusals = c.lost+o.lost, c.retries+o.retries, c.refusals+o.refusals
+	c.cancellations, c.resets = c.cancellations+o.cancellations, c.resets+o.resets
 }
 
-// enough reports whether every kind of request was drawn often enough to say something.
-func (c *counts) enough(rounds int) bool {
-	return c.multiSlot >= 100*rounds && c.later >= 10*rounds && c.retried >= 5*rounds && c.refused >= 20*rounds &&
+// areEnough reports whether every kind of request was drawn often enough to prove something.
+func (c *counts) areEnough(rounds int) bool {
+	return c.multiSlot >= 100*rounds && c.delayed >= 10*rounds && c.retries >= 5*rounds && c.refusals >= 20*rounds &&
 		c.resets >= rounds
 }
 
-// grantedStart is the start of a granted charge. A cellEra is a cell between two resets.
-type grantedStart struct{ at, credits int64 }
+// chargeStart is the start of an admitted charge. A cellEra is a cell between two resets.
+type chargeStart struct{ at, credits int64 }
 
 type cellEra struct {
 	cell   law.Cell
-	resets int
+	resets int // before this era
 }
 
-// workload is the cells that concurrent callers use, and the starts that they were granted. One caller
-// runs at a time.
+// workload has the cells that concurrent callers use, and the starts of their charges. One caller runs at a time.
 type workload struct {
 	interleaver
 	counts
@@ -139,26 +139,26 @@ type workload struct {
 	s        *Store
 	g        *rand.Rand
 	seed     uint64
-	reset    bool  // cells are reset now and then
+	doResets bool  // callers also reset cells
 	now      int64 // the time of the test; 0: the server's clock decides
-	slowdown int64 // by this factor the buckets drain more slowly
+	slowdown int64 // the factor by which the buckets drain more slowly
 	cells    []law.Cell
 	limits   map[law.Cell]law.Params
 	resets   map[law.Cell]int
-	starts   map[cellEra][]grantedStart
+	starts   map[cellEra][]chargeStart
 }
 
-func newWorkload(t *testing.T, url string, seed uint64, reset bool) *workload {
+func newWorkload(t *testing.T, url string, seed uint64, doResets bool) *workload {
 	t.Helper()
 	s := openSlots(t, url)
 	now, slowdown := testTime, int64(1)
-	if reset {
+	if doResets {
 		now, slowdown = 0, 1000 // so slowly that the speed of the machine does not matter
 	}
 	c := &workload{
 		interleaver: interleaver{s.client, make(chan *caller)}, t: t, s: s, g: rand.New(rand.NewPCG(seed, 1)),
-		seed: seed, reset: reset, now: now, slowdown: slowdown,
-		limits: map[law.Cell]law.Params{}, resets: map[law.Cell]int{}, starts: map[cellEra][]grantedStart{},
+		seed: seed, doResets: doResets, now: now, slowdown: slowdown,
+		limits: map[law.Cell]law.Params{}, resets: map[law.Cell]int{}, starts: map[cellEra][]chargeStart{},
 	}
 	s.client = &c.interleaver
 	for i, key := range keysApart(3) {
@@ -187,7 +187,7 @@ func (c *workload) nextTime(g *rand.Rand) int64 {
 
 // randomRequest returns a random request. A request that may start later has one key.
 func (c *workload) randomRequest(g *rand.Rand) (ops []law.Op) {
-	late, patience := g.IntN(3) == 0, g.Int64N(2)*g.Int64N(400_000*c.slowdown)
+	isDeferred, maxWait := g.IntN(3) == 0, g.Int64N(2)*g.Int64N(400_000*c.slowdown)
 	id := ""
 	if g.IntN(2) == 0 {
 		id = fmt.Sprint(g.Uint64())
@@ -195,7 +195,7 @@ func (c *workload) randomRequest(g *rand.Rand) (ops []law.Op) {
 	for len(ops) == 0 {
 		key := c.cells[g.IntN(len(c.cells))].Key
 		for _, i := range g.Perm(len(c.cells)) {
-			if late && c.cells[i].Key != key {
+			if isDeferred && c.cells[i].Key != key {
 				continue
 			}
 			for range g.IntN(3) * g.IntN(2) {
@@ -204,8 +204,8 @@ func (c *workload) randomRequest(g *rand.Rand) (ops []law.Op) {
 				if g.IntN(10) == 0 {
 					op.Cost = p.Capacity - g.Int64N(2)
 				}
-				if late {
-					op.Deferred, op.Ceiling = true, p.Ceiling(patience)
+				if isDeferred {
+					op.Deferred, op.Ceiling = true, p.Ceiling(maxWait)
 				}
 				if ops = append(ops, op); id != "" {
 					withID(id, ops...)
@@ -219,11 +219,11 @@ func (c *workload) randomRequest(g *rand.Rand) (ops []law.Op) {
 
 // send applies a request, and retries it if it has an ID and the connection broke. It returns nil if
 // no attempt was answered.
-func (c *workload) send(ctx context.Context, who *caller, g *rand.Rand, ops []law.Op) []law.Outcome {
-	defer func() { who.commandsLeft = -1 }()
+func (c *workload) send(ctx context.Context, current *caller, g *rand.Rand, ops []law.Op) []law.Outcome {
+	defer func() { current.commandsLeft = -1 }()
 	for range 4 {
-		if who.commandsLeft = -1; g.IntN(4) == 0 {
-			who.commandsLeft = g.IntN(7)
+		if current.commandsLeft = -1; g.IntN(4) == 0 {
+			current.commandsLeft = g.IntN(7)
 		}
 		outs, now := make([]law.Outcome, len(ops)), c.nextTime(g)
 		for i := range ops {
@@ -232,26 +232,26 @@ func (c *workload) send(ctx context.Context, who *caller, g *rand.Rand, ops []la
 		if err := c.s.Apply(ctx, ops, outs); err == nil && outs[0].Err == nil {
 			return outs
 		}
-		c.cut++
+		c.lost++
 		if ops[0].ID == "" {
 			return nil // the outcome stays unknown
 		}
-		c.retried++
+		c.retries++
 	}
 	return nil
 }
 
 // runCaller makes the requests of one caller.
-func (c *workload) runCaller(who *caller, g *rand.Rand) {
-	ctx := context.WithValue(context.Background(), callerKey{}, who)
+func (c *workload) runCaller(current *caller, g *rand.Rand) {
+	ctx := context.WithValue(context.Background(), callerKey{}, current)
 	mustApply := func(ops ...law.Op) {
 		outs := make([]law.Outcome, len(ops))
-		if err := c.s.Apply(ctx, ops, outs); err != nil || outs[0].Err != nil && !c.reset {
+		if err := c.s.Apply(ctx, ops, outs); err != nil || outs[0].Err != nil && !c.doResets {
 			c.t.Errorf("seed %d: %+v: %v, %v", c.seed, ops, err, outs[0].Err)
 		}
 	}
 	for range 80 {
-		if c.reset && g.IntN(20) == 0 {
+		if c.doResets && g.IntN(20) == 0 {
 			cell := c.cells[g.IntN(len(c.cells))]
 			op := law.Op{Verb: law.Reset, Cell: cell, Params: c.limits[cell], Cost: 1, Count: 1, Now: c.nextTime(g)}
 			mustApply(op)
@@ -269,26 +269,26 @@ func (c *workload) runCaller(who *caller, g *rand.Rand) {
 		if len(slots) > 1 {
 			c.multiSlot++
 		}
-		outs := c.send(ctx, who, g, ops)
+		outs := c.send(ctx, current, g, ops)
 		if outs == nil {
 			continue
 		}
-		first, last, clock, refused := int64(law.Max), int64(0), int64(0), false
+		firstStart, lastStart, clock, isRefused := int64(law.Max), int64(0), int64(0), false
 		for i, out := range outs {
-			first, last, clock = min(first, out.StartAt), max(last, out.StartAt), max(clock, out.Clock)
-			refused = refused || out.Granted != ops[i].Count
+			firstStart, lastStart = min(firstStart, out.StartAt), max(lastStart, out.StartAt)
+			clock, isRefused = max(clock, out.Clock), isRefused || out.Granted != ops[i].Count
 		}
 		switch {
-		case refused:
-			c.refused++
+		case isRefused:
+			c.refusals++
 			continue
-		case first != last && last > clock:
-			c.t.Errorf("seed %d: two starts of one request: %+v", c.seed, outs)
-		case last > clock:
-			c.later++
+		case firstStart != lastStart && lastStart > clock:
+			c.t.Errorf("seed %d: got two starts of one request, want one: %+v", c.seed, outs)
+		case lastStart > clock:
+			c.delayed++
 		}
-		if ops[0].ID != "" && last > clock && g.IntN(4) == 0 {
-			c.cancelled++
+		if ops[0].ID != "" && lastStart > clock && g.IntN(4) == 0 {
+			c.cancellations++
 			now := c.nextTime(g)
 			for i := range ops {
 				ops[i] = settleOp(ops[i], law.Cancelled)
@@ -305,23 +305,23 @@ func (c *workload) runCaller(who *caller, g *rand.Rand) {
 				}
 			}
 			if c.resets[ops[i].Cell] == eras[i].resets {
-				c.starts[eras[i]] = append(c.starts[eras[i]], grantedStart{at, ops[i].Cost})
+				c.starts[eras[i]] = append(c.starts[eras[i]], chargeStart{at, ops[i].Cost})
 			}
 		}
 	}
 }
 
-// checkBound checks that in no interval more starts than the bound allows.
+// checkBound checks that the charges which start in an interval are no more than its bound.
 func (c *workload) checkBound() {
-	for where, list := range c.starts {
-		p := c.limits[where.cell]
-		slices.SortFunc(list, func(x, y grantedStart) int { return cmp.Compare(x.at, y.at) })
+	for era, list := range c.starts {
+		p := c.limits[era.cell]
+		slices.SortFunc(list, func(x, y chargeStart) int { return cmp.Compare(x.at, y.at) })
 		for i := range list {
 			var sum int64
 			for _, x := range list[i:] {
 				d := x.at - list[i].at
 				if sum += x.credits; sum > p.Capacity+(d+p.Step-1)/p.Step*p.Drain {
-					c.t.Fatalf("seed %d, %v: %d credits start within %d us", c.seed, where, sum, d)
+					c.t.Fatalf("seed %d, %v: got %d credits within %d us, above the bound", c.seed, era, sum, d)
 				}
 			}
 		}

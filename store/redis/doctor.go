@@ -39,7 +39,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 
 // examineNode adds the findings about one server.
 func examineNode(ctx context.Context, node rueidis.Client, address string, f *store.Findings) error {
-	fields, err := infoOf(ctx, node, "server", "replication", "memory", "stats", "persistence", "clients", "cluster")
+	fields, err := readInfo(ctx, node, "server", "replication", "memory", "stats", "persistence", "clients", "cluster")
 	switch {
 	case err != nil && noPermission(err):
 		f.Add(store.Note, "rights", "this user may not ask "+address+" about itself", "ACL SETUSER ... +info")
@@ -80,7 +80,7 @@ func examineNode(ctx context.Context, node rueidis.Client, address string, f *st
 // examineMemory adds the findings about evictions and the use of memory.
 func examineMemory(fields map[string]string, address string, f *store.Findings) {
 	maxMemory, _ := strconv.ParseInt(fields["maxmemory"], 10, 64)
-	used, _ := strconv.ParseInt(fields["used_memory"], 10, 64)
+	usedBytes, _ := strconv.ParseInt(fields["used_memory"], 10, 64)
 	policy := fields["maxmemory_policy"]
 	switch {
 	case policy != "" && policy != "noeviction" && maxMemory > 0:
@@ -99,11 +99,11 @@ func examineMemory(fields map[string]string, address string, f *store.Findings) 
 			"CONFIG SET maxmemory-policy noeviction; their limits are exact again when what is left of them has "+
 				"expired")
 	}
-	uses := fmt.Sprintf("%s uses %d bytes and has no maxmemory", address, used)
+	uses := fmt.Sprintf("%s uses %d bytes and has no maxmemory", address, usedBytes)
 	if maxMemory > 0 {
-		uses = fmt.Sprintf("%s uses %d of %d bytes", address, used, maxMemory)
+		uses = fmt.Sprintf("%s uses %d of %d bytes", address, usedBytes, maxMemory)
 	}
-	f.Expect(maxMemory == 0 || used*10 <= maxMemory*9, "memory", uses, store.Wrong, uses,
+	f.Expect(maxMemory == 0 || usedBytes*10 <= maxMemory*9, "memory", uses, store.Wrong, uses,
 		"CONFIG SET maxmemory to more, or charge a limit by address before a limit by keys that callers invent")
 }
 

@@ -48,10 +48,11 @@ func (c *adminClient) do(words ...string) rueidis.RedisResult {
 	return answer
 }
 
-// TestDoctor makes one thing after another wrong with a server of its own.
+// TestDoctor changes one setting of its server after another, and checks what Examine finds.
 func TestDoctor(t *testing.T) {
 	t.Parallel()
-	server, err := (&dbtest.Config{Args: []string{"--appendonly", "yes", "--dbfilename", snapshot}}).Redis(t.Context())
+	args := []string{"--appendonly", "yes", "--dbfilename", snapshotFile}
+	server, err := (&dbtest.Config{Args: args}).Redis(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,24 +60,24 @@ func TestDoctor(t *testing.T) {
 	s, c := open(t, server.DSN), newAdminClient(t, server.DSN)
 	storetest.FindsNothing(t, s)
 	for _, tt := range []struct {
-		severity       store.Severity
-		check, remedy  string
-		name, to, back string
+		severity                  store.Severity
+		check, remedy             string
+		setting, value, goodValue string
 	}{
 		{store.Note, "eviction", "noeviction", "maxmemory-policy", "allkeys-lru", "noeviction"},
 		{store.Wrong, "memory", "maxmemory", "maxmemory", "1000000", "0"},
 		{store.Note, "durability", "appendonly yes", "appendonly", "no", "yes"},
 		{store.Wrong, "connections", "maxclients", "maxclients", "2", "10000"},
 	} {
-		c.do("CONFIG", "SET", tt.name, tt.to)
+		c.do("CONFIG", "SET", tt.setting, tt.value)
 		storetest.Finds(t, s, tt.severity, tt.check, tt.remedy)
-		c.do("CONFIG", "SET", tt.name, tt.back)
+		c.do("CONFIG", "SET", tt.setting, tt.goodValue)
 	}
 	c.do("ACL", "SETUSER", "poor", "on", "nopass", "~*", "&*", "+@all", "-info")
 	poor := open(t, strings.Replace(server.DSN, "redis://", "redis://poor:any@", 1))
 	storetest.Finds(t, poor, store.Note, "rights", "+info")
-	hasAReplica(t, s, c)
-	cannotSave(t, s, c)
+	expectReplicaFindings(t, s, c)
+	expectSnapshotFindings(t, s, c)
 	c.do("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 	c.do("CONFIG", "SET", "maxmemory", "20000000")
 	storetest.Finds(t, s, store.Wrong, "eviction", "noeviction")
@@ -86,32 +87,32 @@ func TestDoctor(t *testing.T) {
 	storetest.Finds(t, s, store.Wrong, "evicted", "maxmemory-policy noeviction")
 }
 
-// hasAReplica gives the server a replica for a while.
-func hasAReplica(t *testing.T, s store.Doctor, c *adminClient) {
+// expectReplicaFindings gives the server a replica for a while, and examines both.
+func expectReplicaFindings(t *testing.T, s store.Doctor, c *adminClient) {
 	t.Helper()
-	other, err := (&dbtest.Config{Args: []string{"--appendonly", "yes"}}).Redis(t.Context())
+	replica, err := (&dbtest.Config{Args: []string{"--appendonly", "yes"}}).Redis(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer other.Stop()
+	defer replica.Stop()
 	host, port, err := net.SplitHostPort(c.address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	newAdminClient(t, other.DSN).do("REPLICAOF", host, port)
+	newAdminClient(t, replica.DSN).do("REPLICAOF", host, port)
 	waitForInfo(t, c, "connected_slaves:1")
 	storetest.Finds(t, s, store.Note, "replication", "min-replicas-to-write")
-	storetest.Finds(t, open(t, other.DSN), store.Wrong, "primary", "name the primary")
+	storetest.Finds(t, open(t, replica.DSN), store.Wrong, "primary", "name the primary")
 }
 
-// cannotSave puts a folder where the server puts its snapshots.
-func cannotSave(t *testing.T, s store.Doctor, c *adminClient) {
+// expectSnapshotFindings examines the server while a folder stands where it puts its snapshots.
+func expectSnapshotFindings(t *testing.T, s store.Doctor, c *adminClient) {
 	t.Helper()
-	where, err := c.do("CONFIG", "GET", "dir").AsStrMap()
+	config, err := c.do("CONFIG", "GET", "dir").AsStrMap()
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(where["dir"], snapshot)
+	path := filepath.Join(config["dir"], snapshotFile)
 	if err := errors.Join(os.RemoveAll(path), os.MkdirAll(filepath.Join(path, "x"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
@@ -125,8 +126,8 @@ func cannotSave(t *testing.T, s store.Doctor, c *adminClient) {
 	waitForInfo(t, c, "rdb_last_bgsave_status:ok")
 }
 
-// snapshot is the file that the server saves to.
-const snapshot = "snapshot.rdb"
+// snapshotFile is the file that the server saves to.
+const snapshotFile = "snapshot.rdb"
 
 // waitForInfo waits until INFO contains a line.
 func waitForInfo(t *testing.T, c *adminClient, line string) {
@@ -137,7 +138,7 @@ func waitForInfo(t *testing.T, c *adminClient, line string) {
 	})
 }
 
-// TestDoctorOfACluster kills a primary of the cluster, and pauses its replica.
+// TestDoctorOfACluster checks that Examine finds a primary that was killed, and a second node that is paused.
 func TestDoctorOfACluster(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()

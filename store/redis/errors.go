@@ -13,10 +13,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// codeClasses has the classes of server errors by their first word. Each means that
-// nothing was done: a server refuses a script only before it has written. Any other
-// error that is not among phraseClasses leaves the outcome unknown: a script that fails
-// keeps what it has written before.
+// codeClasses has the classes of server errors by their first word. Each means that nothing was done: a server refuses
+// a script only before the script has written. Any other error that is not among phraseClasses leaves the outcome
+// unknown: a script that fails keeps what it has written before.
 var codeClasses = map[string]error{
 	"TRYAGAIN":    store.ErrConflict, // the slot is being moved
 	"CLUSTERDOWN": store.ErrUnavailable,
@@ -103,25 +102,25 @@ func unconnected(err error) bool {
 }
 
 // classify wraps an error with its class and the operation that failed.
-func classify(doing string, err error) error {
+func classify(action string, err error) error {
 	c := class(err)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return fmt.Errorf("redis: %s: %w: %w", doing, c, err)
+		return fmt.Errorf("redis: %s: %w: %w", action, c, err)
 	}
 	text, _, _ := strings.Cut(err.Error(), ", with args beginning with") // a password may be among them
 	if noPermission(err) {
 		text += "; docs/stores.md lists the rights that are needed"
 	}
-	return fmt.Errorf("redis: %s: %w: %s", doing, c, text)
+	return fmt.Errorf("redis: %s: %w: %s", action, c, text)
 }
 
 // classifyRead classifies an error of a read. The outcome of a read is never unknown: if its answer
 // is lost, the store is unavailable.
-func classifyRead(doing string, err error) error {
+func classifyRead(action string, err error) error {
 	if c := class(err); errors.Is(c, store.ErrUnknownOutcome) {
-		return fmt.Errorf("redis: %s: %w: %w", doing, store.ErrUnavailable, err)
+		return fmt.Errorf("redis: %s: %w: %w", action, store.ErrUnavailable, err)
 	}
-	return classify(doing, err)
+	return classify(action, err)
 }
 
 // noPermission reports whether the user lacks a permission.

@@ -16,7 +16,7 @@ import (
 // evictionWatch remembers the last eviction report of each primary.
 type evictionWatch struct {
 	sync.Mutex
-	seen             map[string]eviction // by address
+	reports          map[string]eviction // by address
 	loggedUnreported bool                // a log line said that a server reports nothing
 }
 
@@ -73,34 +73,34 @@ func (s *Store) countKeys(ctx context.Context) ([]store.KeyCount, error) {
 // checkEviction reads the eviction reports of the primaries. It ignores a server that cannot be reached
 // as long as another one answers: requests that need that server fail with their own errors.
 func (s *Store) checkEviction(ctx context.Context) error {
-	var failed error
-	answered := false
+	var lastErr error
+	hasAnswer := false
 	for address, node := range s.client.Nodes() {
-		now, primary, err := evictionOf(ctx, node)
+		report, isPrimary, err := readEviction(ctx, node)
 		switch {
 		case err == nil:
-			answered = true
-			if primary {
-				s.logEvictionChange(address, now)
+			hasAnswer = true
+			if isPrimary {
+				s.logEvictionChange(address, report)
 			}
 		case noPermission(err), errors.Is(err, errNotReported):
-			answered = true
+			hasAnswer = true
 			s.logUnreported(address, err)
 		default:
-			failed = err
+			lastErr = err
 		}
 	}
-	if answered {
+	if hasAnswer {
 		return nil
 	}
-	return failed
+	return lastErr
 }
 
 var errNotReported = errors.New("its answer does not say it")
 
-// evictionOf reads a server's eviction report, and whether the server is a primary.
-func evictionOf(ctx context.Context, node rueidis.Client) (e eviction, primary bool, err error) {
-	fields, err := infoOf(ctx, node, "replication", "memory", "stats")
+// readEviction reads a server's eviction report, and whether the server is a primary.
+func readEviction(ctx context.Context, node rueidis.Client) (e eviction, isPrimary bool, err error) {
+	fields, err := readInfo(ctx, node, "replication", "memory", "stats")
 	if err != nil {
 		return e, false, classifyRead("ask the server whether it evicts keys", err)
 	}
@@ -118,30 +118,30 @@ func evictionOf(ctx context.Context, node rueidis.Client) (e eviction, primary b
 }
 
 // logEvictionChange logs what has changed at a server since its last report.
-func (s *Store) logEvictionChange(address string, now eviction) {
+func (s *Store) logEvictionChange(address string, current eviction) {
 	s.watch.Lock()
 	defer s.watch.Unlock()
-	was, seen := s.watch.seen[address]
-	if !seen {
-		was.keys = now.keys
+	last, hasLast := s.watch.reports[address]
+	if !hasLast {
+		last.keys = current.keys
 	}
-	if s.watch.seen == nil {
-		s.watch.seen = map[string]eviction{}
+	if s.watch.reports == nil {
+		s.watch.reports = map[string]eviction{}
 	}
-	s.watch.seen[address] = now
-	switch now.policy {
-	case was.policy:
+	s.watch.reports[address] = current
+	switch current.policy {
+	case last.policy:
 	case "":
 		s.log.Info("this Redis no longer evicts cells", "server", address)
 	default:
 		s.log.Warn("this Redis may evict cells when its memory is full, and then admits as if they had never been "+
 			"used; set maxmemory-policy noeviction",
-			"server", address, "maxmemory", now.memory, "maxmemory-policy", now.policy)
+			"server", address, "maxmemory", current.memory, "maxmemory-policy", current.policy)
 	}
-	if now.keys < was.keys {
-		was.keys = 0 // it was restarted
+	if current.keys < last.keys {
+		last.keys = 0 // it was restarted
 	}
-	if n := now.keys - was.keys; n > 0 {
+	if n := current.keys - last.keys; n > 0 {
 		s.log.Error("Redis has evicted keys: cells among them are lost, and their limits may admit too much", "server",
 			address, "evicted", n)
 	}

@@ -25,18 +25,18 @@ var (
 // explainConnectError wraps an error of the first connection. If client and server disagree about TLS, it is often
 // only a reset or a timeout, which comes before the server's alert: so each server is connected to once more.
 func explainConnectError(ctx context.Context, o *rueidis.ClientOption, err error) error {
-	failed := classifyRead("connect", err)
-	if !errors.Is(failed, store.ErrUnavailable) || unconnected(err) {
-		return failed
+	connectErr := classifyRead("connect", err)
+	if !errors.Is(connectErr, store.ErrUnavailable) || unconnected(err) {
+		return connectErr
 	}
 	ctx, cancel := context.WithTimeout(ctx, explainTimeout)
 	defer cancel()
 	for _, address := range o.InitAddress {
-		if why := tlsMismatch(ctx, o, address); why != nil {
-			return fmt.Errorf("redis: connect: %w: %s: %w", store.ErrSetup, address, why)
+		if mismatch := tlsMismatch(ctx, o, address); mismatch != nil {
+			return fmt.Errorf("redis: connect: %w: %s: %w", store.ErrSetup, address, mismatch)
 		}
 	}
-	return failed
+	return connectErr
 }
 
 // tlsMismatch returns the error if a server and the options disagree about TLS; nil if it finds none.
@@ -77,9 +77,9 @@ func speaksPlaintext(ctx context.Context, o *rueidis.ClientOption, address strin
 	if _, err = conn.Write([]byte("PING\r\n")); err != nil {
 		return false
 	}
-	first := make([]byte, 1)
-	_, err = conn.Read(first)
-	return err == nil && (first[0] == '+' || first[0] == '-')
+	reply := make([]byte, 1)
+	_, err = conn.Read(reply)
+	return err == nil && (reply[0] == '+' || reply[0] == '-')
 }
 
 // handshake makes a TLS connection until the context's deadline.

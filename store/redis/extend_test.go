@@ -30,12 +30,12 @@ func slotText(t *testing.T, s *Store, op law.Op) string {
 		t.Fatal(err)
 	}
 	list = slices.DeleteFunc(list, func(e law.Entry) bool { return !e.Granted })
-	remembered, _ := admin(t, s, "GET", s.admissionKey(op.Cell, op.ID)).ToString()
-	return fmt.Sprintf("%+v %s %+v %s", state, reason, list, remembered)
+	receipt, _ := admin(t, s, "GET", s.admissionKey(op.Cell, op.ID)).ToString()
+	return fmt.Sprintf("%+v %s %+v %s", state, reason, list, receipt)
 }
 
-// TestAnExtensionOverSlotsIsChargedAsAWhole extends a request over slots, and settles it.
-func TestAnExtensionOverSlotsIsChargedAsAWhole(t *testing.T) {
+// TestExtendOverSlotsIsChargedAsAWhole checks that each slot of a request charges its extension, and settles it.
+func TestExtendOverSlotsIsChargedAsAWhole(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
 	a, b := twoKeysApart(t)
 	for _, p := range allLaws {
@@ -43,90 +43,90 @@ func TestAnExtensionOverSlotsIsChargedAsAWhole(t *testing.T) {
 		ops := withID("id", takeOne(limit, a, p, testTime), takeOne(limit, b, p, testTime))
 		apply(t, s, ops...)
 		for _, tt := range []struct {
-			to       [2]int64
+			units    [2]int64
 			replayed bool
 		}{{[2]int64{3, 1}, false}, {[2]int64{2, 4}, false}, {[2]int64{3, 4}, true}} {
-			outs := apply(t, s, extendOp(ops[0], tt.to[0]), extendOp(ops[1], tt.to[1]))
+			outs := apply(t, s, extendOp(ops[0], tt.units[0]), extendOp(ops[1], tt.units[1]))
 			for i, out := range outs {
-				if out.RetryAt != 0 || out.Granted < tt.to[i]*p.Unit || tt.replayed && !out.Replayed {
-					t.Errorf("%+v to %v: %+v", p, tt.to, out)
+				if out.RetryAt != 0 || out.Granted < tt.units[i]*p.Unit || tt.replayed && !out.Replayed {
+					t.Errorf("%+v extended to %v units: got %+v", p, tt.units, out)
 				}
 			}
 		}
 		outs := apply(t, s, settleOp(ops[0], p.Unit/2), settleOp(ops[1], p.Unit/2))
 		if outs[0].Granted != 3*p.Unit-p.Unit/2 || outs[1].Granted != 4*p.Unit-p.Unit/2 || outs[0].Used != p.Unit/2 {
-			t.Errorf("%+v settled: %+v", p, outs)
+			t.Errorf("%+v settled: got %+v, want half a unit in use", p, outs)
 		}
 	}
 }
 
-// refusals are causes for which the slot of the second op refuses to extend it: ops that came before,
-// what is special about the op, and a part of the answer.
+// refusals are the cases in which the slot of the second op refuses to extend it: ops that come before, the
+// times of the extension, and the answer.
 var refusals = []struct {
-	why    string
-	before func(t *testing.T, s *Store, op law.Op)
-	now    int64 // the time of the extension, in us after the charge
-	from   int64 // the op's From, in us after the charge
-	err    error
-	stale  bool
+	reason    string
+	prepare   func(t *testing.T, s *Store, op law.Op)
+	delay     int64 // the time of the extension, in us after the charge
+	fromDelay int64 // the op's From, in us after the charge
+	wantErr   error
+	wantStale bool
 }{
-	{why: "it is full", before: func(t *testing.T, s *Store, op law.Op) {
+	{reason: "it is full", prepare: func(t *testing.T, s *Store, op law.Op) {
 		op.Count, op.ID, op.TTL = 9, "", 0
 		apply(t, s, op)
 	}},
-	{why: "it does not know the id", err: law.ErrUnknownID, now: 3_000_000, before: func(t *testing.T, s *Store, op law.Op) {
+	{reason: "unknown id", wantErr: law.ErrUnknownID, delay: 3e6, prepare: func(t *testing.T, s *Store, op law.Op) {
 		op.Verb, op.ID, op.TTL = law.Reset, "", 0
 		apply(t, s, op)
 	}},
-	{why: "it is settled", err: law.ErrSettled, now: 3_000_000, before: func(t *testing.T, s *Store, op law.Op) {
+	{reason: "it is settled", wantErr: law.ErrSettled, delay: 3e6, prepare: func(t *testing.T, s *Store, op law.Op) {
 		apply(t, s, settleOp(op, 1))
 	}},
-	{why: "it holds later", stale: true, now: 3_000_000, from: 60_000_000},
+	{reason: "it holds later", wantStale: true, delay: 3e6, fromDelay: 60e6},
 }
 
-// TestARefusedExtensionOverSlotsLeavesNothing: the slot that would have charged the extension has its cell, log
-// and receipt as before. A limit with a history has the refused attempt.
-func TestARefusedExtensionOverSlotsLeavesNothing(t *testing.T) {
+// TestARefusedExtendOverSlotsChargesNothing checks that the slot that did not refuse has its cell, log and receipt
+// as before. The history of a limit that has one shows the refused attempt.
+func TestARefusedExtendOverSlotsChargesNothing(t *testing.T) {
 	a, b := twoKeysApart(t)
 	s := openSlots(t, slotsURL(t))
 	for _, tt := range refusals {
 		for _, p := range allLaws {
-			for _, held := range []int64{1, 2} { // the units before the extension: charged once, or extended before
-				name := fmt.Sprint(tt.why, p, held)
+			for _, units := range []int64{1, 2} { // before the extension: 1 as charged, or 2 after another extension
+				name := fmt.Sprint(tt.reason, p, units)
 				ops := withID("id", takeOne(name, a, p, testTime), takeOne(name, b, perSecond, testTime))
 				apply(t, s, ops...)
-				if held > 1 {
+				if units > 1 {
 					ops[0].Now += 2_000_000
-					apply(t, s, extendOp(ops[0], held))
+					apply(t, s, extendOp(ops[0], units))
 				}
-				if tt.before != nil {
-					tt.before(t, s, ops[1])
+				if tt.prepare != nil {
+					tt.prepare(t, s, ops[1])
 				}
-				was := slotText(t, s, ops[0])
-				more := []law.Op{extendOp(ops[0], 5), extendOp(ops[1], 5)}
-				more[0].Now, more[1].Now = testTime+3_000_000, testTime+tt.now
-				if tt.from > 0 {
-					more[1].From = testTime + tt.from
+				before := slotText(t, s, ops[0])
+				extension := []law.Op{extendOp(ops[0], 5), extendOp(ops[1], 5)}
+				extension[0].Now, extension[1].Now = testTime+3_000_000, testTime+tt.delay
+				if tt.fromDelay > 0 {
+					extension[1].From = testTime + tt.fromDelay
 				}
-				outs := outcomes(t, s, more...)
-				refused := tt.err == nil && !tt.stale
-				if refused != (outs[1].RetryAt > 0) || outs[0].RetryAt > 0 ||
-					refused && (outs[0].Granted != held*p.Unit || outs[1].Granted != perSecond.Unit) {
-					t.Errorf("%s: %+v", name, outs)
+				outs := outcomes(t, s, extension...)
+				isRefused := tt.wantErr == nil && !tt.wantStale
+				if isRefused != (outs[1].RetryAt > 0) || outs[0].RetryAt > 0 ||
+					isRefused && (outs[0].Granted != units*p.Unit || outs[1].Granted != perSecond.Unit) {
+					t.Errorf("%s: got %+v", name, outs)
 				}
 				for _, out := range outs {
-					if !errors.Is(out.Err, tt.err) || out.Stale != tt.stale || !refused && out.Granted != 0 {
-						t.Errorf("%s: %+v", name, out)
+					if !errors.Is(out.Err, tt.wantErr) || out.Stale != tt.wantStale || !isRefused && out.Granted != 0 {
+						t.Errorf("%s: got %+v", name, out)
 					}
 				}
-				if is := slotText(t, s, ops[0]); is != was {
-					t.Errorf("%s:\n was %s\n  is %s", name, was, is)
+				if after := slotText(t, s, ops[0]); after != before {
+					t.Errorf("%s:\n got %s\nwant %s", name, after, before)
 				}
 				list, err := s.Entries(context.Background(), ops[0].Cell, 100)
-				if noted := slices.ContainsFunc(list, func(e law.Entry) bool {
-					return !e.Granted && e.Cost == (5-held)*p.Unit && e.ExpiresAt == 0 && e.ID == "id"
-				}); err != nil || noted != (p.History > 0 && refused) {
-					t.Errorf("%s: the history is %+v, %v", name, list, err)
+				if isInHistory := slices.ContainsFunc(list, func(e law.Entry) bool {
+					return !e.Granted && e.Cost == (5-units)*p.Unit && e.ExpiresAt == 0 && e.ID == "id"
+				}); err != nil || isInHistory != (p.History > 0 && isRefused) {
+					t.Errorf("%s: got history %+v, %v", name, list, err)
 				}
 			}
 		}
@@ -148,16 +148,16 @@ func extendOnTrial(t *testing.T, s *Store, op law.Op) (*part, []law.Op, []law.Ou
 	return p, ops, outs
 }
 
-// TestConcurrentChargesDuringAnExtensionStay lets others take 2 units between an extension from 2 to 5
-// units, on trial, and its return.
-func TestConcurrentChargesDuringAnExtensionStay(t *testing.T) {
+// TestConcurrentChargesDuringAnExtendStay checks that 2 units of another caller stay. They are taken between an
+// extension from 2 to 5 units, on trial, and its return.
+func TestConcurrentChargesDuringAnExtendStay(t *testing.T) {
 	const second = 1_000_000
 	for _, tt := range []struct {
-		name    string
-		p       law.Params
-		later   int64 // how long after the extension the others take
-		level   int64 // the level afterwards, in units
-		settled int64 // the units that a cancellation gives back
+		name      string
+		p         law.Params
+		delay     int64 // from the extension to the charge of the other caller, in us
+		wantLevel int64 // the level afterwards, in units
+		wantBack  int64 // the units that a cancellation gives back
 	}{
 		{"at once, all is given back", perSecond, 0, 3, 0},
 		{"what has drained is not given back", perSecond, 2 * second, 2, 0},
@@ -177,53 +177,53 @@ func TestConcurrentChargesDuringAnExtensionStay(t *testing.T) {
 			apply(t, s, op)
 			op.Now += second
 			p, ops, outs := extendOnTrial(t, s, extendOp(op, 5))
-			other := takeOne("l", "k", tt.p, op.Now+tt.later)
+			other := takeOne("l", "k", tt.p, op.Now+tt.delay)
 			other.Count = 2
 			apply(t, s, other)
 			ops[0].Now = other.Now
-			back := s.giveBack(ops, outs, p, false)
-			if err := s.giveAllBack(context.Background(), ops, outs, []*call{back}); err != nil {
+			giveBackCall := s.giveBack(ops, outs, p, false)
+			if err := s.giveAllBack(context.Background(), ops, outs, []*call{giveBackCall}); err != nil {
 				t.Fatal(err)
 			}
-			if outs[0].State.Level != tt.level*tt.p.Unit || outs[0].Granted != 2*tt.p.Unit {
-				t.Errorf("got %+v, want level %d", outs[0], tt.level)
+			if outs[0].State.Level != tt.wantLevel*tt.p.Unit || outs[0].Granted != 2*tt.p.Unit {
+				t.Errorf("got %+v, want level %d", outs[0], tt.wantLevel)
 			}
 			cancel := settleOp(op, law.Cancelled)
 			cancel.Now = other.Now
-			if out := apply(t, s, cancel)[0]; out.Granted != tt.settled*tt.p.Unit {
-				t.Errorf("cancelled: %+v, want %d given back", out, tt.settled)
+			if out := apply(t, s, cancel)[0]; out.Granted != tt.wantBack*tt.p.Unit {
+				t.Errorf("cancelled: got %+v, want %d units given back", out, tt.wantBack)
 			}
 			// The level and the log still agree: when all charges have expired, the capacity can be taken.
-			all := takeOne("l", "k", tt.p, other.Now+30*second)
-			all.Count = 10
-			if out := apply(t, s, all)[0]; out.Granted != 10 {
-				t.Errorf("later: %+v, want all ten", out)
+			whole := takeOne("l", "k", tt.p, other.Now+30*second)
+			whole.Count = 10
+			if out := apply(t, s, whole)[0]; out.Granted != 10 {
+				t.Errorf("after 30 s: got %+v, want all ten units", out)
 			}
 		})
 	}
 }
 
-// TestAnExtensionThatAnotherCallerReliesOnIsNotGivenBack: the other caller has made the same or a larger extension, or
-// has settled the request.
-func TestAnExtensionThatAnotherCallerReliesOnIsNotGivenBack(t *testing.T) {
+// TestAnExtendThatAnotherCallerReliesOnIsNotGivenBack checks an extension on trial after which another caller makes
+// the same or a larger extension, settles the request or resets the key.
+func TestAnExtendThatAnotherCallerReliesOnIsNotGivenBack(t *testing.T) {
 	for _, p := range allLaws {
-		for meanwhile, left := range map[string]int64{
-			"": 1, "asked": 3, "asked of this slot alone": 3, "more": 4, "settled": 2, "reset": 0,
+		for event, wantUnits := range map[string]int64{
+			"": 1, "repeated": 3, "repeated in this slot alone": 3, "extended further": 4, "settled": 2, "reset": 0,
 		} {
 			s := openTest(t, dbtest.Redis(t), nil)
 			op := withID("id", takeOne("l", "k", p, testTime))[0]
 			apply(t, s, op)
-			part, ops, outs := extendOnTrial(t, s, extendOp(op, 3))
-			back := s.giveBack(ops, outs, part, false)
-			switch meanwhile {
-			case "asked":
+			trial, ops, outs := extendOnTrial(t, s, extendOp(op, 3))
+			giveBackCall := s.giveBack(ops, outs, trial, false)
+			switch event {
+			case "repeated":
 				again, ops, outs := extendOnTrial(t, s, extendOp(op, 3))
 				if s.giveBack(ops, outs, again, false) != nil {
-					t.Error("what is known is to be given back")
+					t.Error("a replayed extension is to be given back")
 				}
-			case "asked of this slot alone":
+			case "repeated in this slot alone":
 				apply(t, s, extendOp(op, 3))
-			case "more":
+			case "extended further":
 				extendOnTrial(t, s, extendOp(op, 4))
 			case "settled":
 				apply(t, s, settleOp(op, 2*p.Unit))
@@ -232,108 +232,109 @@ func TestAnExtensionThatAnotherCallerReliesOnIsNotGivenBack(t *testing.T) {
 				reset.Verb, reset.ID, reset.TTL = law.Reset, "", 0
 				apply(t, s, reset)
 			}
-			if err := s.giveAllBack(context.Background(), ops, outs, []*call{back}); err != nil {
+			if err := s.giveAllBack(context.Background(), ops, outs, []*call{giveBackCall}); err != nil {
 				t.Fatal(err)
 			}
-			if level := outs[0].State.Level; level != left*p.Unit {
-				t.Errorf("%+v, %q: level %d, want %d units", p, meanwhile, level, left)
+			if level := outs[0].State.Level; level != wantUnits*p.Unit {
+				t.Errorf("%+v, %q: got level %d, want %d units", p, event, level, wantUnits)
 			}
 		}
 	}
 }
 
-// TestAnExtensionCutOffBetweenTwoSlotsCanBeRepeated: after a crash only one slot has charged an extension. A retry,
-// or the settlement of the request, completes it.
-func TestAnExtensionCutOffBetweenTwoSlotsCanBeRepeated(t *testing.T) {
+// TestAnExtendCutOffBetweenTwoSlotsCanBeRetried checks an extension that only one slot has charged, as after a crash.
+// A retry charges the other slot too, and the request can be settled without a retry.
+func TestAnExtendCutOffBetweenTwoSlotsCanBeRetried(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
 	a, b := twoKeysApart(t)
 	for _, p := range allLaws {
-		for _, repeated := range []bool{true, false} {
-			limit := fmt.Sprint(p, repeated)
+		for _, isRetried := range []bool{true, false} {
+			limit := fmt.Sprint(p, isRetried)
 			ops := withID("id", takeOne(limit, a, p, testTime), takeOne(limit, b, p, testTime))
 			apply(t, s, ops...)
 			extendOnTrial(t, s, extendOp(ops[0], 4))
-			held := int64(1)
-			if repeated {
-				held = 4
+			wantUnits := int64(1)
+			if isRetried {
+				wantUnits = 4
 				outs := apply(t, s, extendOp(ops[0], 4), extendOp(ops[1], 4))
 				if !outs[0].Replayed || outs[1].Replayed || outs[0].Granted != 4*p.Unit || outs[1].Granted != 4*p.Unit {
-					t.Errorf("%+v repeated: %+v", p, outs)
+					t.Errorf("%+v retried: got %+v", p, outs)
 				}
 			}
 			outs := apply(t, s, settleOp(ops[0], 0), settleOp(ops[1], 0))
-			if outs[0].Granted != 4*p.Unit || outs[1].Granted != held*p.Unit || outs[0].Used != 0 || outs[1].Used != 0 {
-				t.Errorf("%+v settled: %+v", p, outs)
+			if outs[0].Granted != 4*p.Unit || outs[1].Granted != wantUnits*p.Unit || outs[0].Used+outs[1].Used != 0 {
+				t.Errorf("%+v settled: got %+v", p, outs)
 			}
 		}
 	}
 }
 
-// TestAnExtensionThatASlotCannotDecideLeavesNothing in the other slot, not even a refused attempt.
-func TestAnExtensionThatASlotCannotDecideLeavesNothing(t *testing.T) {
+// TestAnExtendThatFailsInOneSlotChargesNothing checks that the other slot keeps no charge and no refused attempt.
+func TestAnExtendThatFailsInOneSlotChargesNothing(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
 	a, b := twoKeysApart(t)
 	for _, p := range allLaws {
 		limit := fmt.Sprint(p)
 		ops := withID("id", takeOne(limit, a, p, testTime), takeOne(limit, b, p, testTime))
 		apply(t, s, ops...)
-		was := slotText(t, s, ops[0])
+		before := slotText(t, s, ops[0])
 		admin(t, s, "SET", s.cellKey(ops[1].Cell), "of a newer version")
-		more := []law.Op{extendOp(ops[0], 3), extendOp(ops[1], 3)}
-		if err := s.Apply(context.Background(), more, make([]law.Outcome, 2)); err == nil {
-			t.Errorf("%+v: no error", p)
+		extension := []law.Op{extendOp(ops[0], 3), extendOp(ops[1], 3)}
+		if err := s.Apply(context.Background(), extension, make([]law.Outcome, 2)); err == nil {
+			t.Errorf("%+v: got no error", p)
 		}
-		if is := slotText(t, s, ops[0]); is != was {
-			t.Errorf("%+v:\n was %s\n  is %s", p, was, is)
+		if after := slotText(t, s, ops[0]); after != before {
+			t.Errorf("%+v:\n got %s\nwant %s", p, after, before)
 		}
 		list, err := s.Entries(context.Background(), ops[0].Cell, 10)
 		if err != nil || len(list) > 1 {
-			t.Errorf("%+v: %+v, %v", p, list, err)
+			t.Errorf("%+v: got entries %+v, %v, want one at most", p, list, err)
 		}
 	}
 }
 
-// TestHistoriesOverSlotsMatchOneServer applies random requests to a cluster, with a key in each of three
-// slots, and to one server.
+// TestHistoriesOverSlotsMatchOneServer checks that random requests, with a key in each of three slots, get the same
+// answers from a cluster and from one server.
 func TestHistoriesOverSlotsMatchOneServer(t *testing.T) {
-	apartStore, together := openSlots(t, slotsURL(t)), openTest(t, dbtest.Redis(t), nil)
+	slotStore, singleStore := openSlots(t, slotsURL(t)), openTest(t, dbtest.Redis(t), nil)
 	keys := keysApart(3)
-	refused := 0
+	refusedExtends := 0
 	histories := tier.Pick[uint64](20, 100, 100)
 	for seed := range histories {
 		g := rand.New(rand.NewPCG(seed, 3))
 		now := testTime
-		var named [][]law.Op
+		var requests [][]law.Op
 		for n := range 25 {
 			now += g.Int64N(3_000_000)
-			ops := randomGroup(g, keys, fmt.Sprint(seed), fmt.Sprint(n), &named, now)
-			want, got := outcomes(t, together, ops...), outcomes(t, apartStore, ops...)
+			ops := randomGroup(g, keys, fmt.Sprint(seed), fmt.Sprint(n), &requests, now)
+			want, got := outcomes(t, singleStore, ops...), outcomes(t, slotStore, ops...)
 			for i := range ops {
-				w, g := want[i], got[i]
-				w.EntryNumber, g.EntryNumber = 0, 0
-				if ops[i].Verb == law.Extend && len(ops) > 1 && w.RetryAt > 0 {
-					refused++
+				wantOut, gotOut := want[i], got[i]
+				wantOut.EntryNumber, gotOut.EntryNumber = 0, 0
+				if ops[i].Verb == law.Extend && len(ops) > 1 && wantOut.RetryAt > 0 {
+					refusedExtends++
 				}
-				if w.Err != nil && g.Err != nil {
-					w.Err, g.Err = nil, nil
+				if wantOut.Err != nil && gotOut.Err != nil {
+					wantOut.Err, gotOut.Err = nil, nil
 				}
-				if w != g {
-					t.Fatalf("history %d, request %d, op %d: %+v\n got %+v\nwant %+v", seed, n, i, ops[i], g, w)
+				if wantOut != gotOut {
+					t.Fatalf("history %d, request %d, op %d: %+v\n got %+v\nwant %+v", seed, n, i, ops[i], gotOut,
+						wantOut)
 				}
 			}
 		}
 	}
-	if refused < int(histories)/5 {
-		t.Errorf("%d extensions were refused: too few to say anything", refused)
+	if refusedExtends < int(histories)/5 {
+		t.Errorf("got %d refused extensions: too few to say anything", refusedExtends)
 	}
 }
 
 // randomGroup returns a random request: a new one, or one that extends, settles or repeats an earlier one.
-func randomGroup(g *rand.Rand, keys []string, limit, id string, named *[][]law.Op, now int64) []law.Op {
-	fixed := perSecond
-	fixed.Step, fixed.Drain = 10_000_000, law.Max
-	laws := append([]law.Params{fixed}, allLaws...)
-	if g.IntN(4) == 0 || len(*named) == 0 {
+func randomGroup(g *rand.Rand, keys []string, limit, id string, requests *[][]law.Op, now int64) []law.Op {
+	fixedWindow := perSecond
+	fixedWindow.Step, fixedWindow.Drain = 10_000_000, law.Max
+	laws := append([]law.Params{fixedWindow}, allLaws...)
+	if g.IntN(4) == 0 || len(*requests) == 0 {
 		var ops []law.Op
 		for k, key := range keys {
 			p := laws[(k+int(limit[0]))%len(laws)]
@@ -341,25 +342,25 @@ func randomGroup(g *rand.Rand, keys []string, limit, id string, named *[][]law.O
 			op.Cost = 1 + g.Int64N(3*p.Unit)
 			ops = append(ops, op)
 		}
-		*named = append(*named, withID(id, ops...))
+		*requests = append(*requests, withID(id, ops...))
 		return ops
 	}
-	ops := slices.Clone((*named)[g.IntN(len(*named))])
-	kind := g.IntN(5)
+	ops := slices.Clone((*requests)[g.IntN(len(*requests))])
+	action := g.IntN(5)
 	g.Shuffle(len(ops), func(i, j int) { ops[i], ops[j] = ops[j], ops[i] })
 	switch {
-	case kind == 0: // a request that one slot refuses to settle is settled in the others
+	case action == 0: // a request that one slot refuses to settle is settled in the others
 		ops = ops[:1]
-	case kind < 4:
+	case action < 4:
 		ops = ops[:1+g.IntN(len(ops))]
 	}
 	for i := range ops {
 		op := &ops[i]
 		op.Now = now
 		switch {
-		case kind == 0:
+		case action == 0:
 			*op = settleOp(*op, g.Int64N(4*op.Params.Unit))
-		case kind < 4:
+		case action < 4:
 			op.Verb, op.Cost = law.Extend, g.Int64N(6*op.Params.Unit)+1
 			if g.IntN(8) == 0 {
 				op.Ceiling = 1 + g.Int64N(op.Params.Capacity)

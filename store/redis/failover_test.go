@@ -31,15 +31,15 @@ import (
 
 // callers make requests for a key, and record the answers.
 type callers struct {
-	mu  sync.Mutex
-	l   *headgate.Limiter
-	ask *record.Asker
+	mu      sync.Mutex
+	limiter *headgate.Limiter
+	asker   *record.Asker
 	record.Answers
-	other []error
+	unclassified []error // errors that are of no class
 }
 
-// asker returns an Asker for a key of a token bucket.
-func asker(t *testing.T, key string, rate, burst int) *record.Asker {
+// newAsker returns an Asker for a key of a token bucket.
+func newAsker(t *testing.T, key string, rate, burst int) *record.Asker {
 	t.Helper()
 	limit, err := headgate.ParseNamed("l", fmt.Sprintf("token-bucket %d/s burst %d", rate, burst))
 	if err != nil {
@@ -51,8 +51,8 @@ func asker(t *testing.T, key string, rate, burst int) *record.Asker {
 	})
 }
 
-func newCallers(s *Store, ask *record.Asker) *callers {
-	return &callers{l: headgate.New(s, nil), ask: ask}
+func newCallers(s *Store, asker *record.Asker) *callers {
+	return &callers{limiter: headgate.New(s, nil), asker: asker}
 }
 
 // round makes eight concurrent requests, and reports whether all of them were answered, or none was.
@@ -63,11 +63,11 @@ func (c *callers) round() (all, none bool) {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 			defer cancel()
-			d, err := c.ask.Allow(ctx, "test", c.l)
+			d, err := c.asker.Allow(ctx, "test", c.limiter)
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			if other := c.Add(d, err); other != nil {
-				c.other = append(c.other, other)
+			if unclassified := c.Add(d, err); unclassified != nil {
+				c.unclassified = append(c.unclassified, unclassified)
 			}
 		})
 	}
@@ -77,76 +77,77 @@ func (c *callers) round() (all, none bool) {
 }
 
 // loseAndRecover loses a primary under load, with the charges that its replica lacks. It returns after a round without
-// an answer and several rounds with all answers. It calls meanwhile after the round without an answer.
-func (c *callers) loseAndRecover(t *testing.T, lose, meanwhile func()) {
+// an answer and then 20 rounds with all answers. It calls onOutage after each round without an answer.
+func (c *callers) loseAndRecover(t *testing.T, losePrimary, onOutage func()) {
 	t.Helper()
 	for range 20 {
 		c.round()
 	}
-	since := c.ask.Recorder.Now() - time.Second
-	c.ask.Recorder.Fault("redis", history.Fault{Kind: history.Kill})
-	var asking sync.WaitGroup
-	asking.Go(func() { c.round() })
-	lose()
-	asking.Wait()
-	c.ask.Recorder.Fault("redis", history.Fault{Kind: history.Forget, Since: max(0, int64(since))})
-	lost, answered := false, 0
+	since := c.asker.Recorder.Now() - time.Second
+	c.asker.Recorder.Fault("redis", history.Fault{Kind: history.Kill})
+	var concurrentRound sync.WaitGroup
+	concurrentRound.Go(func() { c.round() })
+	losePrimary()
+	concurrentRound.Wait()
+	c.asker.Recorder.Fault("redis", history.Fault{Kind: history.Forget, Since: max(0, int64(since))})
+	sawOutage, answeredRounds := false, 0
 	await.Until(t, "answers after none", func() bool {
 		all, none := c.round()
 		if none {
-			lost = true
-			meanwhile()
+			sawOutage = true
+			onOutage()
 		}
-		if answered++; !all || !lost {
-			answered = 0
+		if answeredRounds++; !all || !sawOutage {
+			answeredRounds = 0
 		}
-		return answered == 20
+		return answeredRounds == 20
 	})
-	c.check(t)
+	c.checkAnswers(t)
 }
 
-// check checks the answers of all requests.
-func (c *callers) check(t *testing.T) {
+// checkAnswers checks the history of all requests, and that all errors have a class.
+func (c *callers) checkAnswers(t *testing.T) {
 	t.Helper()
 	t.Logf("%+v", &c.Answers)
-	if _, err := c.ask.RecordFinalState(t.Context(), c.l); err != nil {
+	if _, err := c.asker.RecordFinalState(t.Context(), c.limiter); err != nil {
 		t.Error(err)
 	}
-	for _, v := range check.Check(c.ask.Recorder.History()) {
+	for _, v := range check.Check(c.asker.Recorder.History()) {
 		t.Error(v)
 	}
-	if len(c.other) > 0 {
-		t.Errorf("%d errors of no class, first: %v", len(c.other), c.other[0])
+	if len(c.unclassified) > 0 {
+		t.Errorf("got %d errors of no class, want none; the first is %v", len(c.unclassified), c.unclassified[0])
 	}
 }
 
-func TestAClusterGoesOnAfterAPrimaryIsKilled(t *testing.T) {
+func TestAClusterFailsOverAfterAPrimaryIsKilled(t *testing.T) {
 	tier.Engines(t)
-	losesAPrimary(t, (*dbtest.Cluster).Kill)
+	testLostPrimary(t, (*dbtest.Cluster).Kill)
 }
 
-func TestAClusterGoesOnAfterAPrimaryIsPaused(t *testing.T) {
+func TestAClusterFailsOverAfterAPrimaryIsPaused(t *testing.T) {
 	tier.Engines(t)
-	losesAPrimary(t, (*dbtest.Cluster).Pause)
+	testLostPrimary(t, (*dbtest.Cluster).Pause)
 }
 
-// retryIfLate runs a test up to three times, until it is in time: a pause of the machine may delay it.
-func retryIfLate(t *testing.T, run func() (late string)) {
+// retryIfLate runs a test up to three times, until it reports no delay: a pause of the machine may delay it.
+func retryIfLate(t *testing.T, run func() (delay string)) {
 	t.Helper()
 	for try := 1; ; try++ {
-		late := run()
+		delay := run()
 		switch {
-		case late == "":
+		case delay == "":
 			return
 		case try == 3:
-			t.Fatal(late)
+			t.Fatal(delay)
 		}
-		t.Logf("try %d: %s", try, late)
+		t.Logf("try %d: %s", try, delay)
 	}
 }
 
-// losesAPrimary charges keys on two primaries of a cluster, and loses one of them. The other one answers meanwhile.
-func losesAPrimary(t *testing.T, lose func(c *dbtest.Cluster, i int)) {
+// testLostPrimary charges keys on two primaries of a cluster, and loses one of them. The other one has to answer
+// meanwhile.
+func testLostPrimary(t *testing.T, losePrimary func(c *dbtest.Cluster, i int)) {
 	t.Helper()
 	c, err := dbtest.StartRedisCluster(context.Background(), nil)
 	if err != nil {
@@ -169,76 +170,76 @@ func losesAPrimary(t *testing.T, lose func(c *dbtest.Cluster, i int)) {
 			break
 		}
 	}
-	others, answered := newCallers(s, asker(t, other.Cell.Key, rate, burst)), false
-	newCallers(s, asker(t, "k", rate, burst)).loseAndRecover(t, func() { lose(c, node) }, func() {
-		all, _ := others.round()
-		answered = answered || all
+	otherCallers, otherAnswered := newCallers(s, newAsker(t, other.Cell.Key, rate, burst)), false
+	newCallers(s, newAsker(t, "k", rate, burst)).loseAndRecover(t, func() { losePrimary(c, node) }, func() {
+		all, _ := otherCallers.round()
+		otherAnswered = otherAnswered || all
 	})
-	others.check(t)
-	if !answered {
-		t.Error("while one primary was away, the others did not answer")
+	otherCallers.checkAnswers(t)
+	if !otherAnswered {
+		t.Error("got no answer from the other primary while one primary was away")
 	}
 }
 
-// openWithProxy opens a server directly, and through a proxy that loses answers after lose(true).
-func openWithProxy(t *testing.T) (direct, through *Store, lose func(bool)) {
+// openWithProxy opens a server directly, and through a proxy that loses answers after loseAnswers(true).
+func openWithProxy(t *testing.T) (direct, proxied *Store, loseAnswers func(bool)) {
 	t.Helper()
 	url := dbtest.Redis(t)
-	host, rest, _ := strings.Cut(strings.TrimPrefix(url, "redis://"), "/")
+	host, path, _ := strings.Cut(strings.TrimPrefix(url, "redis://"), "/")
 	p := dbtest.Swallow(t, host)
-	direct, through = openTest(t, url, nil), openTest(t, "redis://"+p.Addr+"/"+rest, nil)
-	return direct, through, func(lose bool) {
-		// The client has several connections, and uses any of them. All are made now, so that an
-		// answer gets lost, and not a handshake.
-		for n := 0; lose && n < 64; n++ {
+	direct, proxied = openTest(t, url, nil), openTest(t, "redis://"+p.Addr+"/"+path, nil)
+	return direct, proxied, func(enabled bool) {
+		// The client has several connections, and uses any of them. All are made now, so that the proxy loses an
+		// answer and not a handshake.
+		for n := 0; enabled && n < 64; n++ {
 			check := takeOne("warm", "k", perSecond, 0)
 			check.Verb = law.Check
-			apply(t, through, check)
+			apply(t, proxied, check)
 		}
-		p.Lose(lose)
+		p.Lose(enabled)
 	}
 }
 
-func TestAnswersThatGetLostAreAskedForAgainByTheirID(t *testing.T) {
-	direct, through, lose := openWithProxy(t)
+func TestRetriesByIDAfterLostAnswersChargeOnce(t *testing.T) {
+	direct, proxied, loseAnswers := openWithProxy(t)
 	// The scripts are loaded: the lost answer is not NOSCRIPT.
 	ops := withID("warm", takeOne("b", "k", perSecond, testTime), takeOne("l", "k", logged, testTime))
 	apply(t, direct, ops...)
 	apply(t, direct, settleOp(ops[0], 0), settleOp(ops[1], 0))
-	storetest.CutOff(t, direct, through, lose)
+	storetest.CutOff(t, direct, proxied, loseAnswers)
 }
 
-func TestAChargeWhoseAnswerGotLostIsNotSentAgain(t *testing.T) {
-	s, through, lose := openWithProxy(t)
+func TestAChargeWithALostAnswerIsNotRetried(t *testing.T) {
+	direct, proxied, loseAnswers := openWithProxy(t)
 	op := takeOne("l", "k", hourly, 0)
 	for range 3 {
-		apply(t, through, op)
+		apply(t, proxied, op)
 	}
-	lose(true)
+	loseAnswers(true)
 	outs := make([]law.Outcome, 1)
-	err := through.Apply(context.Background(), []law.Op{op}, outs)
+	err := proxied.Apply(context.Background(), []law.Op{op}, outs)
 	if !errors.Is(err, store.ErrUnknownOutcome) {
-		t.Errorf("%v, want ErrUnknownOutcome", err)
+		t.Errorf("got %v, want ErrUnknownOutcome", err)
 	}
-	lose(false)
-	if out := apply(t, s, op)[0]; out.Used != 5000 {
-		t.Errorf("used %d after five charges of 1000 of which one answer got lost", out.Used)
+	loseAnswers(false)
+	if out := apply(t, direct, op)[0]; out.Used != 5000 {
+		t.Errorf("used %d, want 5000: five charges of 1000, of which one answer got lost", out.Used)
 	}
-	if out := apply(t, through, op)[0]; out.Used != 6000 {
-		t.Errorf("used %d, want 6000: the connection is made again", out.Used)
+	if out := apply(t, proxied, op)[0]; out.Used != 6000 {
+		t.Errorf("used %d, want 6000 over the proxy's next connection", out.Used)
 	}
 }
 
-// TestAClientMayRetryCommands: rueidis retries commands that are marked as retryable, and commands
-// that charge are not. One answer gets lost, after its charge.
-func TestAClientMayRetryCommands(t *testing.T) { repeatsNoCharge(t, dbtest.Redis(t)) }
+// TestAClientWithRetriesRepeatsNoCharge checks that rueidis, without DisableRetry, does not retry a charge of which the
+// answer got lost: it retries only commands that are marked as retryable.
+func TestAClientWithRetriesRepeatsNoCharge(t *testing.T) { testClientWithRetries(t, dbtest.Redis(t)) }
 
-func TestAClientOfAClusterMayRetryCommands(t *testing.T) {
+func TestAClusterClientWithRetriesRepeatsNoCharge(t *testing.T) {
 	tier.Engines(t)
-	repeatsNoCharge(t, dbtest.RedisCluster(t))
+	testClientWithRetries(t, dbtest.RedisCluster(t))
 }
 
-func repeatsNoCharge(t *testing.T, url string) {
+func testClientWithRetries(t *testing.T, url string) {
 	t.Helper()
 	direct := openTest(t, url, nil)
 	options, prefix, err := parseURL(url)
@@ -246,48 +247,49 @@ func repeatsNoCharge(t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	options.DisableRetry = false
-	var lose atomic.Bool
+	var loseAnswer atomic.Bool
 	options.DialCtxFn = func(ctx context.Context, address string, dialer *net.Dialer, _ *tls.Config) (
 		net.Conn, error,
 	) {
 		conn, err := dialer.DialContext(ctx, "tcp", address)
-		return &answerLosingConn{conn, &lose}, err
+		return &answerLosingConn{conn, &loseAnswer}, err
 	}
 	client, err := rueidis.NewClient(*options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(client.Close)
-	s := New(client, &Config{Prefix: prefix})
+	retryStore := New(client, &Config{Prefix: prefix})
 	for n, p := range []law.Params{hourly, logged} {
 		op := takeOne("l", fmt.Sprint(n), p, 0)
 		ops := []law.Op{op, op} // one op alone, and a batch of two, use different scripts
 		ops[1].Group, ops[1].ID, ops[1].TTL = 2, "id", 60_000_000
-		apply(t, s, op)
-		apply(t, s, ops...)
+		apply(t, retryStore, op)
+		apply(t, retryStore, ops...)
 		check := op
 		check.Verb = law.Check
 		for _, ops := range [][]law.Op{{op}, {op, ops[1]}} {
 			for range 64 { // this makes all connections
-				apply(t, s, check)
+				apply(t, retryStore, check)
 			}
-			lose.Store(true)
+			loseAnswer.Store(true)
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-			if err := s.Apply(ctx, ops, make([]law.Outcome, len(ops))); !errors.Is(err, store.ErrUnknownOutcome) {
-				t.Errorf("%v, want ErrUnknownOutcome", err)
+			err := retryStore.Apply(ctx, ops, make([]law.Outcome, len(ops)))
+			if !errors.Is(err, store.ErrUnknownOutcome) {
+				t.Errorf("got %v, want ErrUnknownOutcome", err)
 			}
 			cancel()
 		}
 		if out := apply(t, direct, op)[0]; out.Used != 6*p.Unit {
-			t.Errorf("used %d after six charges of %d of which two answers got lost", out.Used, p.Unit)
+			t.Errorf("used %d, want %d: six charges, of which two answers got lost", out.Used, 6*p.Unit)
 		}
 	}
 }
 
-// answerLosingConn is a connection that breaks once instead of returning an answer.
+// answerLosingConn is a connection that breaks instead of returning the next answer once loseAnswer is set.
 type answerLosingConn struct {
 	net.Conn
-	lose *atomic.Bool
+	loseAnswer *atomic.Bool
 }
 
 func (c *answerLosingConn) Read(b []byte) (int, error) {
@@ -295,33 +297,33 @@ func (c *answerLosingConn) Read(b []byte) (int, error) {
 	if bytes.HasPrefix(b[:n], []byte("+PONG")) { // the client asks once a second whether the server is there
 		return n, err
 	}
-	if c.lose.CompareAndSwap(true, false) {
+	if c.loseAnswer.CompareAndSwap(true, false) {
 		c.Close()
 		return 0, io.EOF
 	}
 	return n, err
 }
 
-func TestADeadlineInFlightIsAnUnknownOutcome(t *testing.T) {
+func TestADeadlineOfASentBatchIsErrUnknownOutcome(t *testing.T) {
 	server := startServer(t)
 	s, other := openTest(t, server.DSN, nil), openTest(t, server.DSN, nil)
 	apply(t, s, takeOne("l", "k", hourly, 0))
 	admin(t, other, "CLIENT", "PAUSE", "60000", "WRITE")
 	defer admin(t, other, "CLIENT", "UNPAUSE")
-	within := 100 * time.Millisecond
-	retryIfLate(t, func() (late string) { // a machine that pauses sends nothing in time
-		ctx, cancel := context.WithTimeout(context.Background(), within)
+	timeout := 100 * time.Millisecond
+	retryIfLate(t, func() (delay string) { // a machine that pauses sends nothing in time
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
 		defer cancel()
-		within *= 10
+		timeout *= 10
 		err := s.Apply(ctx, []law.Op{takeOne("l", "k", hourly, 0)}, make([]law.Outcome, 1))
 		if !errors.Is(err, store.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) {
-			return fmt.Sprintf("%v, want ErrUnknownOutcome and DeadlineExceeded", err)
+			return fmt.Sprintf("got %v, want ErrUnknownOutcome and DeadlineExceeded", err)
 		}
 		return ""
 	})
 }
 
-func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
+func TestAStoppedServerIsErrUnavailable(t *testing.T) {
 	server := startServer(t)
 	s := openTest(t, server.DSN, nil)
 	apply(t, s, takeOne("l", "k", hourly, 0))
@@ -334,23 +336,23 @@ func TestAServerThatIsAwayIsUnavailable(t *testing.T) {
 		}
 	}
 	if !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("%v, want ErrUnavailable", err)
+		t.Errorf("got %v, want ErrUnavailable", err)
 	}
 }
 
 func TestARequestIsGivenBackWhenAnotherSlotDoesNotAnswer(t *testing.T) {
 	tier.Engines(t)
-	within := 200 * time.Millisecond
-	retryIfLate(t, func() (late string) {
-		late = givesBack(t, within)
-		within *= 3 // no replica takes over before
-		return late
+	timeout := 200 * time.Millisecond
+	retryIfLate(t, func() (delay string) {
+		delay = testPausedSlot(t, timeout)
+		timeout *= 3 // 1.8 s at most: no replica takes over before
+		return delay
 	})
 }
 
-// givesBack makes a request of two slots of which one does not answer in time, and returns what went wrong. A machine
-// that pauses may not send the request in time, and a replica may answer in place of its primary.
-func givesBack(t *testing.T, within time.Duration) (wrong string) {
+// testPausedSlot makes a request of two slots, of which one does not answer before the timeout. It returns why the
+// request did not end with ErrUnknownOutcome: a pause of the machine, or a replica that answered for its primary.
+func testPausedSlot(t *testing.T, timeout time.Duration) (delay string) {
 	t.Helper()
 	c, err := dbtest.StartRedisCluster(context.Background(), nil)
 	if err != nil {
@@ -358,32 +360,32 @@ func givesBack(t *testing.T, within time.Duration) (wrong string) {
 	}
 	t.Cleanup(c.Stop)
 	s := openTest(t, c.URL(), nil)
-	here := takeOne("l", "k", perSecond, testTime)
-	apply(t, s, here)
-	node, err := c.Primary(s.cellKey(here.Cell))
+	live := takeOne("l", "k", perSecond, testTime)
+	apply(t, s, live)
+	node, err := c.Primary(s.cellKey(live.Cell))
 	if err != nil {
 		t.Fatal(err)
 	}
-	there := here
+	paused := live
 	for i, n := 0, node; n == node; i++ {
-		there.Cell.Key = fmt.Sprint(i)
-		if n, err = c.Primary(s.cellKey(there.Cell)); err != nil {
+		paused.Cell.Key = fmt.Sprint(i)
+		if n, err = c.Primary(s.cellKey(paused.Cell)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	apply(t, s, here, there) // loads the scripts
-	if node, err = c.Primary(s.cellKey(there.Cell)); err != nil {
+	apply(t, s, live, paused) // loads the scripts
+	if node, err = c.Primary(s.cellKey(paused.Cell)); err != nil {
 		t.Fatal(err)
 	}
 	c.Pause(node)
-	ctx, cancel := context.WithTimeout(context.Background(), within)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	outs := make([]law.Outcome, 2)
-	if err := s.Apply(ctx, []law.Op{here, there}, outs); !errors.Is(err, store.ErrUnknownOutcome) {
-		return fmt.Sprintf("%+v, %v; want ErrUnknownOutcome", outs, err)
+	if err := s.Apply(ctx, []law.Op{live, paused}, outs); !errors.Is(err, store.ErrUnknownOutcome) {
+		return fmt.Sprintf("got %+v, %v; want ErrUnknownOutcome", outs, err)
 	}
-	if out := apply(t, s, here)[0]; out.Used != 3*perSecond.Unit {
-		t.Errorf("used %d, want three units: what was taken for nothing is given back", out.Used)
+	if out := apply(t, s, live)[0]; out.Used != 3*perSecond.Unit {
+		t.Errorf("used %d, want three units: the charge of the failed request is given back", out.Used)
 	}
 	return ""
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestAServerWithoutRoomForItsLogSaysSoAtOnce fills the disk of a server, which then goes on without the unwritten
-// data, and refuses further writes.
-func TestAServerWithoutRoomForItsLogSaysSoAtOnce(t *testing.T) {
+// TestAFullDiskIsErrNoSpaceWithoutARetry checks that Apply returns ErrNoSpace without a retry while the disk of the
+// server is full, and succeeds when it has room again.
+func TestAFullDiskIsErrNoSpaceWithoutARetry(t *testing.T) {
 	tier.Nightly(t)
 	if !dbtest.Namespace(t) {
 		return
@@ -31,14 +31,14 @@ func TestAServerWithoutRoomForItsLogSaysSoAtOnce(t *testing.T) {
 	disk.Fill(t)
 	ctx, cancel := context.WithTimeout(t.Context(), await.Patience)
 	defer cancel()
-	ask := func() error {
+	applyOne := func() error {
 		return s.Apply(ctx, []law.Op{takeOne("l", "k", hourly, 0)}, make([]law.Outcome, 1))
 	}
-	await.Until(t, "a file without room", func() bool { return ask() != nil })
-	if err := ask(); !errors.Is(err, store.ErrNoSpace) || ctx.Err() != nil { // else it was retried until the deadline
-		t.Errorf("%v, want ErrNoSpace at once", err)
+	await.Until(t, "a file without room", func() bool { return applyOne() != nil })
+	if err := applyOne(); !errors.Is(err, store.ErrNoSpace) || ctx.Err() != nil {
+		t.Errorf("got %v, want ErrNoSpace before the deadline", err)
 	}
 	disk.Free(t)
 	ctx = t.Context()
-	await.NoError(t, "an answer with room again", ask)
+	await.NoError(t, "an answer with room again", applyOne)
 }

@@ -13,18 +13,18 @@ import (
 )
 
 // giveBack returns the call of giveback.lua for a part; nil if all IDs of the part were known,
-// so that it took nothing. undone says that no limit refused: the request ends as if it had
-// not been sent.
-func (s *Store) giveBack(ops []law.Op, outs []law.Outcome, p *part, undone bool) *call {
-	before := p.stateRefused
-	if undone {
-		before = p.stateBefore
+// so that it took nothing. asIfUnsent says that no limit refused: the request ends as if it
+// had not been sent.
+func (s *Store) giveBack(ops []law.Op, outs []law.Outcome, p *part, asIfUnsent bool) *call {
+	states := p.stateRefused
+	if asIfUnsent {
+		states = p.stateBefore
 	}
 	var extraArgs []string
-	var backs []law.Op
+	var returnOps []law.Op
 	var opIndex, index []int
 	for n, i := range p.call.index {
-		if p.kept[n] {
+		if p.replayed[n] {
 			continue
 		}
 		credits := ops[i].Cost * outs[i].Granted
@@ -33,27 +33,27 @@ func (s *Store) giveBack(ops []law.Op, outs []law.Outcome, p *part, undone bool)
 			outs[i].Granted -= credits
 		}
 		op := law.Back(&ops[i], &outs[i], credits)
-		if undone {
+		if asIfUnsent {
 			op.Params.History = 0 // nothing was refused
 		}
 		op.ID = ops[i].ID
-		extraArgs = append(extraArgs, before[n], p.after[n], p.admission[n], p.oldAdmission[n], p.moved[n])
-		opIndex, index, backs = append(opIndex, len(opIndex)), append(index, i), append(backs, op)
+		extraArgs = append(extraArgs, states[n], p.after[n], p.admission[n], p.oldAdmission[n], p.moved[n])
+		opIndex, index, returnOps = append(opIndex, len(opIndex)), append(index, i), append(returnOps, op)
 	}
 	if len(index) == 0 {
 		return nil
 	}
-	c := s.call(giveBackScript, extraArgs, backs, opIndex, onTrial)
+	c := s.call(giveBackScript, extraArgs, returnOps, opIndex, onTrial)
 	c.index = index
 	return c
 }
 
-// extendedBy returns the credits that an extension has charged. was is what the cell remembered
-// about the ID before; register.lua has its format.
-func extendedBy(was string, out *law.Outcome) int64 {
-	if fields := strings.SplitN(was, " ", 4); len(fields) == 4 {
-		if before, err := strconv.ParseInt(fields[2], 10, 64); err == nil {
-			return out.Granted - before
+// extendedBy returns the credits that an extension has charged. oldReceipt is the cell's receipt of
+// the ID before it; register.lua has its format.
+func extendedBy(oldReceipt string, out *law.Outcome) int64 {
+	if fields := strings.SplitN(oldReceipt, " ", 4); len(fields) == 4 {
+		if oldGranted, err := strconv.ParseInt(fields[2], 10, 64); err == nil {
+			return out.Granted - oldGranted
 		}
 	}
 	return out.Granted

@@ -16,30 +16,30 @@ type plainCells struct {
 
 // requestEnd returns the end of the request that begins at op n of a call.
 func requestEnd(ops []law.Op, index []int, n int) int {
-	m := n + 1
-	for m < len(index) && sameRequest(ops, index[m-1], index[m]) {
-		m++
+	end := n + 1
+	for end < len(index) && sameRequest(ops, index[end-1], index[end]) {
+		end++
 	}
-	return m
+	return end
 }
 
 // findPlain finds the plain requests of a call, and their cells. After a request that is not plain, no request on its
 // cells counts as plain.
 func findPlain(ops []law.Op, index []int) (plain *plainCells, cells []law.Cell) {
 	plain = &plainCells{cell: make([]int32, len(index))}
-	const closed = -1 // the cell of a request that is not plain
+	const notPlain = -1 // the cell of a request that is not plain
 	numbers := make(map[law.Cell]int32, len(index))
 	for n := 0; n < len(index); {
-		m := requestEnd(ops, index, n)
+		end := requestEnd(ops, index, n)
 		isPlain := true
-		for k := n; k < m && isPlain; k++ {
+		for k := n; k < end && isPlain; k++ {
 			op := &ops[index[k]]
-			isPlain = isPlainOp(op) && numbers[op.Cell] != closed
+			isPlain = isPlainOp(op) && numbers[op.Cell] != notPlain
 		}
-		for k := n; k < m; k++ {
+		for k := n; k < end; k++ {
 			c := ops[index[k]].Cell
 			if !isPlain {
-				numbers[c] = closed
+				numbers[c] = notPlain
 				continue
 			}
 			if plain.cell[k] = numbers[c]; plain.cell[k] == 0 {
@@ -48,7 +48,7 @@ func findPlain(ops []law.Op, index []int) (plain *plainCells, cells []law.Cell) 
 				numbers[c] = plain.cell[k]
 			}
 		}
-		n = m
+		n = end
 	}
 	plain.count = len(cells)
 	return plain, cells
@@ -101,29 +101,29 @@ func (p *plainCells) decode(index []int, answer string, ops []law.Op, outs []law
 	if !ok {
 		return errAnswer
 	}
-	var rest []int
+	var otherOps []int
 	for n := 0; n < len(index); {
-		m := requestEnd(ops, index, n)
+		end := requestEnd(ops, index, n)
 		sign := byte('?')
 		if p.cell[n] > 0 {
 			sign, signs = signs[0], signs[1:]
 		}
 		switch sign {
 		case '?':
-			rest = append(rest, index[n:m]...)
+			otherOps = append(otherOps, index[n:end]...)
 		case '+':
-			ok = d.grant(index[n:m], p.cell[n:m])
+			ok = d.grant(index[n:end], p.cell[n:end])
 		case '-':
-			ok = d.refuse(index[n:m], p.cell[n:m])
+			ok = d.refuse(index[n:end], p.cell[n:end])
 		default:
 			ok = false
 		}
 		if !ok {
 			return errAnswer
 		}
-		n = m
+		n = end
 	}
-	return decodeOps(answer, rest, outs)
+	return decodeOps(answer, otherOps, outs)
 }
 
 // decider derives the outcomes of plain requests from the states of their cells before the batch.

@@ -15,9 +15,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// anyLimit returns a limit that few units fill and a few microseconds empty. Now and then the limit blocks, or
-// counts in another unit.
-func anyLimit(g *rand.Rand) law.Params {
+// randLimit returns a random limit that a few units fill and a few microseconds empty. Some of the limits block, count
+// in another unit, drain at once or have windows.
+func randLimit(g *rand.Rand) law.Params {
 	p := law.Params{
 		Kind: law.Bucket, Anchor: law.Anchor(g.IntN(2)), Unit: 3, Capacity: 12 + 12*g.Int64N(3),
 		Step: 1 + 4*g.Int64N(3), Drain: 1 + g.Int64N(4),
@@ -35,21 +35,21 @@ func anyLimit(g *rand.Rand) law.Params {
 	return p
 }
 
-// anyGroup returns a request with one to four charges of the cells of a test. All charges of a cell
-// have the same parameters.
-func anyGroup(g *rand.Rand, group, era, cells int, limits [2]law.Params, now int64) (ops []law.Op, cell []int) {
-	meant := map[int]law.Params{}
+// randRequest returns a random request with one to four charges, and for each charge the number of its cell. The
+// charges of a cell have the same parameters.
+func randRequest(g *rand.Rand, group, era, cells int, limits [2]law.Params, now int64) (ops []law.Op, cell []int) {
+	params := map[int]law.Params{}
 	for range 1 + g.IntN(4) {
 		k := g.IntN(cells)
-		if _, ok := meant[k]; !ok {
-			meant[k] = limits[g.IntN(2)]
+		if _, ok := params[k]; !ok {
+			params[k] = limits[g.IntN(2)]
 			if g.IntN(40) == 0 {
-				meant[k] = anyLimit(g)
+				params[k] = randLimit(g)
 			}
 		}
 		op := law.Op{
 			Verb: law.Take, Group: uint32(group), Cell: law.Cell{Limit: "l", Key: fmt.Sprint(era, k)},
-			Params: meant[k], Cost: 1 + g.Int64N(4), Count: 1 + g.Int64N(2)*g.Int64N(3), Now: now,
+			Params: params[k], Cost: 1 + g.Int64N(4), Count: 1 + g.Int64N(2)*g.Int64N(3), Now: now,
 		}
 		if g.IntN(30) == 0 {
 			op.Ceiling = 1 + g.Int64N(20)
@@ -90,17 +90,17 @@ func TestGroupsOfPlainChargesMatchPackageLaw(t *testing.T) {
 		}
 		now += g.Int64N(20) - 3
 		var ops []law.Op
-		var of []*law.Record
-		limits := [2]law.Params{anyLimit(g), anyLimit(g)}
+		var opRecords []*law.Record
+		limits := [2]law.Params{randLimit(g), randLimit(g)}
 		for group := range 1 + g.IntN(8) {
-			more, cell := anyGroup(g, group, n/20, cells, limits, now)
-			ops = append(ops, more...)
-			for _, k := range cell {
-				of = append(of, records[k])
+			request, cellNumbers := randRequest(g, group, n/20, cells, limits, now)
+			ops = append(ops, request...)
+			for _, k := range cellNumbers {
+				opRecords = append(opRecords, records[k])
 			}
 		}
 		want := make([]law.Outcome, len(ops))
-		law.Apply(ops, want, testTime, of)
+		law.Apply(ops, want, testTime, opRecords)
 		for i, got := range apply(t, s, ops...) {
 			if got != want[i] {
 				t.Fatalf("batch %d of seed %d, op %d of %+v:\n got %+v\nwant %+v", n, seed, i, ops, got, want[i])
@@ -108,13 +108,13 @@ func TestGroupsOfPlainChargesMatchPackageLaw(t *testing.T) {
 		}
 		for i := 0; i < len(ops); {
 			j := law.GroupEnd(ops, i)
-			fits := true
+			isAdmitted := true
 			for k := i; k < j; k++ {
-				fits = fits && want[k].Granted == ops[k].Count
+				isAdmitted = isAdmitted && want[k].Granted == ops[k].Count
 			}
 			switch {
 			case j == i+1 || ops[i].Verb != law.Take:
-			case fits:
+			case isAdmitted:
 				admitted++
 			default:
 				refused++
@@ -123,12 +123,12 @@ func TestGroupsOfPlainChargesMatchPackageLaw(t *testing.T) {
 		}
 	}
 	if admitted < refused/4 || refused < admitted/4 {
-		t.Errorf("%d requests with several charges were admitted, %d refused: the limits drawn say little",
+		t.Errorf("got %d requests with several charges admitted, %d refused: the limits drawn prove little",
 			admitted, refused)
 	}
 }
 
-// TestGroupsReadAndWriteACellOnce: 40 requests on three limits share ten teams and one organisation.
+// TestGroupsReadAndWriteACellOnce checks a batch of 40 requests on 51 cells: 40 users, ten teams and one organisation.
 func TestGroupsReadAndWriteACellOnce(t *testing.T) {
 	s := openTest(t, startServer(t).DSN, nil)
 	var ops []law.Op
@@ -140,50 +140,50 @@ func TestGroupsReadAndWriteACellOnce(t *testing.T) {
 		}
 	}
 	apply(t, s, ops...)
-	before := calls(t, s)
+	before := commandCalls(t, s)
 	outs := apply(t, s, ops...)
-	after := calls(t, s)
-	if last := outs[len(outs)-1]; last.Granted != 1 || last.Used < 79_000 {
-		t.Errorf("the last charge of the organisation: %+v, want it granted, and about 80,000 credits in use", last)
+	after := commandCalls(t, s)
+	if out := outs[len(outs)-1]; out.Granted != 1 || out.Used < 79_000 {
+		t.Errorf("the last charge of the organisation: got %+v, want about 80,000 of 80 charges of 1000 in use", out)
 	}
-	for command, most := range map[string]int{"get": 51, "set": 51, "evalsha": 1} {
-		if n := after[command] - before[command]; n < 1 || n > most {
-			t.Errorf("%d %s for 51 cells, want at most %d", n, command, most)
+	for command, maxCalls := range map[string]int{"get": 51, "set": 51, "evalsha": 1} {
+		if n := after[command] - before[command]; n < 1 || n > maxCalls {
+			t.Errorf("got %d %s for 51 cells, want at most %d", n, command, maxCalls)
 		}
 	}
 }
 
-var commandCalls = regexp.MustCompile(`cmdstat_([a-z|]+):calls=(\d+)`)
+var commandCallsPattern = regexp.MustCompile(`cmdstat_([a-z|]+):calls=(\d+)`)
 
-// calls returns how often the server has executed each command.
-func calls(tb testing.TB, s *Store) map[string]int {
+// commandCalls returns how often the server has executed each command.
+func commandCalls(tb testing.TB, s *Store) map[string]int {
 	tb.Helper()
 	info, err := admin(tb, s, "INFO", "commandstats").ToString()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	n := map[string]int{}
-	for _, m := range commandCalls.FindAllStringSubmatch(info, -1) {
+	for _, m := range commandCallsPattern.FindAllStringSubmatch(info, -1) {
 		n[m[1]], _ = strconv.Atoi(m[2])
 	}
 	return n
 }
 
-// TestAnAnswerAboutGroupsThatCannotBeReadLeavesTheOutcomeUnknown: the script has run.
-func TestAnAnswerAboutGroupsThatCannotBeReadLeavesTheOutcomeUnknown(t *testing.T) {
+// TestAMalformedAnswerOfGroupsScriptIsErrUnknownOutcome checks plainCells.decode: the script has run.
+func TestAMalformedAnswerOfGroupsScriptIsErrUnknownOutcome(t *testing.T) {
 	ops := []law.Op{takeOne("l", "a", hourly, testTime), takeOne("l", "b", hourly, testTime)}
 	clock := strings.Repeat("\x00", 8)
-	g, _ := findPlain(ops, []int{0, 1})
-	c := &call{index: []int{0, 1}, plainCells: g}
-	full := fmt.Sprintf("1 10000 0 %d 1000 %d %d 0 0 ", testTime, hourly.Step, testTime+hourly.Step)
+	plain, _ := findPlain(ops, []int{0, 1})
+	c := &call{index: []int{0, 1}, plainCells: plain}
+	fullCell := fmt.Sprintf("1 10000 0 %d 1000 %d %d 0 0 ", testTime, hourly.Step, testTime+hourly.Step)
 	for name, answer := range map[string]string{
 		"too short":                   clock[1:],
 		"no sign":                     clock,
 		"an unknown sign":             clock + "*;",
 		"one cell":                    clock + "+",
 		"three cells":                 clock + "+;;",
-		"half a cell":                 clock + "+" + full[:20] + ";",
-		"no room for what is granted": clock + "+" + full + ";",
+		"half a cell":                 clock + "+" + fullCell[:20] + ";",
+		"no room for what is granted": clock + "+" + fullCell + ";",
 		"granted, and not plain":      clock + "+!;",
 		"room for what is refused":    clock + "-;",
 		"refused, and not plain":      clock + "-!;",
@@ -192,12 +192,12 @@ func TestAnAnswerAboutGroupsThatCannotBeReadLeavesTheOutcomeUnknown(t *testing.T
 	} {
 		outs := make([]law.Outcome, 2)
 		if err := c.decode(answer, ops, outs); !errors.Is(classify("apply", err), store.ErrUnknownOutcome) {
-			t.Errorf("%s: %v, %+v, want ErrUnknownOutcome", name, err, outs)
+			t.Errorf("%s: got %v, %+v; want ErrUnknownOutcome", name, err, outs)
 		}
 	}
-	for name, answer := range map[string]string{"granted": clock + "+;", "refused": clock + "-" + full + ";"} {
+	for name, answer := range map[string]string{"granted": clock + "+;", "refused": clock + "-" + fullCell + ";"} {
 		if err := c.decode(answer, ops, make([]law.Outcome, 2)); err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want no error", name, err)
 		}
 	}
 }

@@ -44,8 +44,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, cl
 	list = slices.DeleteFunc(list, func(c store.Cell) bool { return q.Blocked && c.State.BlockedUntil <= clock })
 	slices.SortFunc(list, func(a, b store.Cell) int { return a.Compare(b.Cell) })
 	list = slices.CompactFunc(list, func(a, b store.Cell) bool { return a.Cell == b.Cell }) // SCAN may name a key twice
-	most := q.Most()
-	return list[:min(most, len(list))], clock, nil
+	return list[:min(q.Most(), len(list))], clock, nil
 }
 
 // clock returns the time of the server that has a key, in microseconds. It runs a script,
@@ -116,11 +115,11 @@ func (s *Store) eachPage(ctx context.Context, page func(keys []string) error) er
 func (s *Store) readCells(ctx context.Context, list []store.Cell, keys []string, isWanted func(law.Cell) bool) (
 	[]store.Cell, error,
 ) {
-	var wanted []store.Cell
+	var cells []store.Cell // in the order of commands
 	var commands []rueidis.Completed
 	for _, key := range keys {
 		if c, ok := s.cellOf(key); ok && isWanted(c) {
-			wanted = append(wanted, store.Cell{Cell: c})
+			cells = append(cells, store.Cell{Cell: c})
 			commands = append(commands, s.client.B().Get().Key(key).Build())
 		}
 	}
@@ -135,8 +134,8 @@ func (s *Store) readCells(ctx context.Context, list []store.Cell, keys []string,
 			return nil, err
 		}
 		var ok bool
-		if wanted[i].State, wanted[i].Reason, ok = parseCell(v); ok {
-			list = append(list, wanted[i])
+		if cells[i].State, cells[i].Reason, ok = parseCell(v); ok {
+			list = append(list, cells[i])
 		}
 	}
 	return list, nil

@@ -16,8 +16,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestLoneChargesMatchPackageLaw charges few cells one by one, with ops that lone.lua decides
-// and with ops that it leaves to batch.lua.
+// TestLoneChargesMatchPackageLaw charges few cells one by one. lone.lua decides some of the ops, and leaves the others
+// to batch.lua.
 func TestLoneChargesMatchPackageLaw(t *testing.T) {
 	t.Parallel()
 	charges := tier.Pick(1000, 4000, 4000)
@@ -26,7 +26,7 @@ func TestLoneChargesMatchPackageLaw(t *testing.T) {
 	} {
 		seed := newSeed(t)
 		g := rand.New(rand.NewPCG(seed, 0))
-		records, now, lone, left := map[string]*law.Record{}, testTime, 0, 0
+		records, now, loneOps, undecided := map[string]*law.Record{}, testTime, 0, 0
 		for n := range charges {
 			now += g.Int64N(40) - 5
 			op := takeOne("l", fmt.Sprint(n/40, g.IntN(3)), law.Params{
@@ -68,8 +68,8 @@ func TestLoneChargesMatchPackageLaw(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if lone++; v == "" {
-					left++
+				if loneOps++; v == "" {
+					undecided++
 				}
 			}
 			before, want := r.State, make([]law.Outcome, 1)
@@ -79,43 +79,43 @@ func TestLoneChargesMatchPackageLaw(t *testing.T) {
 					got, want[0])
 			}
 		}
-		if left < charges/80 || left > lone/2 {
-			t.Errorf("%s: %d of %d were left to batch.lua: what was drawn says little", name, left, lone)
+		if undecided < charges/80 || undecided > loneOps/2 {
+			t.Errorf("%s: lone.lua left %d of %d to batch.lua: the ops drawn prove little", name, undecided, loneOps)
 		}
 	}
 }
 
-// TestALoneChargeOfACellThatIsNotPlainIsLeft: lone.lua leaves such a cell to batch.lua.
-func TestALoneChargeOfACellThatIsNotPlainIsLeft(t *testing.T) {
+// TestLoneScriptLeavesCellsThatAreNotPlain checks that lone.lua does not change such cells: batch.lua decides them.
+func TestLoneScriptLeavesCellsThatAreNotPlain(t *testing.T) {
 	t.Parallel()
 	s := openTest(t, dbtest.Redis(t), nil)
 	other := hourly
 	other.Step = 2 * hourly.Step
-	returned := takeOne("l", "returned", hourly, 0)
-	out := apply(t, s, returned)[0]
+	take := takeOne("l", "returned", hourly, 0)
+	out := apply(t, s, take)[0]
 	block := takeOne("l", "blocked", hourly, 0)
 	block.Verb, block.TTL = law.Block, 60_000_000
-	for _, op := range []law.Op{law.Back(&returned, &out, 500), block, takeOne("l", "step", other, 0)} {
+	for _, op := range []law.Op{law.Back(&take, &out, 500), block, takeOne("l", "step", other, 0)} {
 		apply(t, s, op)
 	}
 	admin(t, s, "SET", s.cellKey(law.Cell{Limit: "l", Key: "newer"}), "2:1 1 0 0")
 	for _, op := range []law.Op{
-		returned, takeOne("l", "blocked", hourly, 0), takeOne("l", "step", hourly, 0),
+		take, takeOne("l", "blocked", hourly, 0), takeOne("l", "step", hourly, 0),
 		takeOne("l", "newer", hourly, 0),
 	} {
 		name := s.cellKey(op.Cell)
 		before, _ := admin(t, s, "GET", name).ToString()
 		if v, err := s.sendOne(t.Context(), s.loneCall(&op)).ToString(); v != "" || err != nil {
-			t.Errorf("%s: %q, %v; want nothing", op.Cell.Key, v, err)
+			t.Errorf("%s: got %q, %v; want no answer", op.Cell.Key, v, err)
 		}
 		if after, _ := admin(t, s, "GET", name).ToString(); after != before {
-			t.Errorf("%s: the cell was %s and is %s", op.Cell.Key, before, after)
+			t.Errorf("%s: got the cell %s, want %s", op.Cell.Key, after, before)
 		}
 	}
 }
 
-// TestALoneAnswerThatCannotBeReadLeavesTheOutcomeUnknown: the script has run.
-func TestALoneAnswerThatCannotBeReadLeavesTheOutcomeUnknown(t *testing.T) {
+// TestAMalformedAnswerOfLoneScriptIsErrUnknownOutcome checks decodeLone: the script has run, and may have charged.
+func TestAMalformedAnswerOfLoneScriptIsErrUnknownOutcome(t *testing.T) {
 	op := takeOne("l", "k", hourly, 0)
 	const clock = "\x00\x00\x00\x00\x00\x00\x00\x00"
 	cell := fmt.Sprintf("1 1000 0 5 %d %d 9 0 0 ", op.Params.Unit, op.Params.Step)
@@ -126,40 +126,40 @@ func TestALoneAnswerThatCannotBeReadLeavesTheOutcomeUnknown(t *testing.T) {
 		var out law.Outcome
 		decided, err := decodeLone(answer, &op, &out)
 		if decided || !errors.Is(classify("apply", err), store.ErrUnknownOutcome) {
-			t.Errorf("%q: %v, %v; want ErrUnknownOutcome", answer, decided, err)
+			t.Errorf("%q: got %v, %v; want ErrUnknownOutcome", answer, decided, err)
 		}
 	}
 }
 
-// TestALoneChargeHasAConnectionOfItsOwn: a charge that was sent on the connection is not sent again,
-// and a broken connection is replaced.
-func TestALoneChargeHasAConnectionOfItsOwn(t *testing.T) {
+// TestLaneRetriesNoChargeAndReplacesABrokenConnection checks the dedicated connection of lone charges: a charge that
+// was sent on it is not sent again, and a new connection replaces a broken one.
+func TestLaneRetriesNoChargeAndReplacesABrokenConnection(t *testing.T) {
 	s := openTest(t, startServer(t).DSN, nil)
 	op, used := takeOne("l", "k", hourly, 0), int64(0)
-	// connected waits for a connection, and keeps it from being idle before its next use.
-	connected := func() {
+	// waitForConn waits for the dedicated connection, and keeps it from being idle before its next use.
+	waitForConn := func() {
 		t.Helper()
 		await.Until(t, "a connection", func() bool { return s.lane.acquire(context.Background()) != nil })
 		s.lane.lastUsed = sched.Now().Add(time.Hour)
 		s.lane.unsetBusy()
 	}
 	for round := range 2 {
-		connected()
+		waitForConn()
 		used += op.Cost
 		if out := apply(t, s, op)[0]; out.Used != used {
-			t.Errorf("round %d: used %d, want %d", round, out.Used, used)
+			t.Errorf("round %d: got used %d, want %d", round, out.Used, used)
 		}
 		if round == 0 {
 			admin(t, s, "SCRIPT", "FLUSH")
 			used += op.Cost
 			if out := apply(t, s, op)[0]; out.Used != used {
-				t.Errorf("used %d after SCRIPT FLUSH, want %d", out.Used, used)
+				t.Errorf("got used %d after SCRIPT FLUSH, want %d", out.Used, used)
 			}
-			connected()
+			waitForConn()
 			admin(t, s, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 			err := s.Apply(context.Background(), []law.Op{op}, make([]law.Outcome, 1))
 			if !errors.Is(err, store.ErrUnknownOutcome) {
-				t.Errorf("%v, want ErrUnknownOutcome: nobody knows whether it was charged", err)
+				t.Errorf("got %v, want ErrUnknownOutcome on the broken connection", err)
 			}
 			op.Cell.Key, used = "another", 0
 		}

@@ -35,26 +35,26 @@ func outcomes(tb testing.TB, s *Store, ops ...law.Op) []law.Outcome {
 	return outs
 }
 
-// TestAdmissionsLiveAsLongAsPromised checks when their keys expire. A register lives as long as its
-// last admission.
-func TestAdmissionsLiveAsLongAsPromised(t *testing.T) {
+// TestReceiptsExpireAfterTheirTTL checks when the Redis keys of receipts expire. The register of a cell lives as long
+// as its last receipt.
+func TestReceiptsExpireAfterTheirTTL(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	cell := law.Cell{Limit: "l", Key: "k"}
-	// lives fails the test unless a key lives for a time from begin on, and not much longer.
-	lives := func(key string, begin int64, life time.Duration) {
+	// expectLife fails the test unless a key lives for a time from begin on, and not much longer.
+	expectLife := func(key string, begin int64, life time.Duration) {
 		t.Helper()
-		least := begin + life.Microseconds() - 1_000_000
-		most := clock(t, s) + (life + life/10).Microseconds() + 3_000_000
-		if end := endOf(t, s, key); end < least || end > most {
-			t.Errorf("%s lives until %d, want %d to %d", key, end, least, most)
+		minEnd := begin + life.Microseconds() - 1_000_000
+		maxEnd := clock(t, s) + (life + life/10).Microseconds() + 3_000_000
+		if end := expiryOf(t, s, key); end < minEnd || end > maxEnd {
+			t.Errorf("%s expires at %d, want %d to %d", key, end, minEnd, maxEnd)
 		}
 	}
-	first := clock(t, s)
+	start := clock(t, s)
 	for _, tt := range []struct {
-		id       string
-		now, ttl int64 // us
-		life     time.Duration
-		register time.Duration
+		id           string
+		now, ttl     int64 // us
+		receiptLife  time.Duration
+		registerLife time.Duration
 	}{
 		{"a", 0, 600_000_000, 600 * time.Second, 600 * time.Second},
 		{"b", 0, 60_000_000, 60 * time.Second, 600 * time.Second},
@@ -66,15 +66,15 @@ func TestAdmissionsLiveAsLongAsPromised(t *testing.T) {
 		begin := clock(t, s)
 		for range 2 {
 			apply(t, s, op)
-			lives(s.admissionKey(cell, tt.id), begin, tt.life)
-			op = settleOp(op, op.Cost) // does not prolong the admission
+			expectLife(s.admissionKey(cell, tt.id), begin, tt.receiptLife)
+			op = settleOp(op, op.Cost) // does not prolong the receipt
 		}
-		lives(s.registerKey(cell), first, tt.register)
+		expectLife(s.registerKey(cell), start, tt.registerLife)
 	}
 }
 
-// TestAResetInABatchForgetsWhatCameBefore: all ops of the batch have the same server time.
-func TestAResetInABatchForgetsWhatCameBefore(t *testing.T) {
+// TestAResetInABatchForgetsTheIDsBeforeIt checks a batch whose ops all have the same server time.
+func TestAResetInABatchForgetsTheIDsBeforeIt(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	take, reset := withID("id", takeOne("l", "k", hourly, 0))[0], takeOne("l", "k", hourly, 0)
 	reset.Verb = law.Reset
@@ -85,22 +85,22 @@ func TestAResetInABatchForgetsWhatCameBefore(t *testing.T) {
 	outs := apply(t, s, ops...)
 	for i, want := range []bool{false, true, false, false, true, false, false, false} {
 		if outs[i].Replayed != want || outs[i].Granted != 1 && i != 6 {
-			t.Errorf("op %d: %+v, replayed should be %v", i, outs[i], want)
+			t.Errorf("op %d: got %+v, want replayed %v", i, outs[i], want)
 		}
 	}
 }
 
-func TestIDsAndLimitsAreKeptApart(t *testing.T) {
+func TestIDsAndLimitNamesDoNotCollide(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	a, b := withID("b:c", takeOne("a", "k", hourly, 0))[0], withID("c", takeOne("a:b", "k", hourly, 0))[0]
 	for _, op := range []law.Op{a, b} {
 		if out := apply(t, s, op)[0]; out.Replayed {
-			t.Errorf("%+v: %+v", op.Cell, out)
+			t.Errorf("%+v: got %+v, want it charged", op.Cell, out)
 		}
 	}
 }
 
-// TestARequestWithAnIDOverSlotsIsChargedOnce: each slot remembers the ID, and each slot settles.
+// TestARequestWithAnIDOverSlotsIsChargedOnce checks that each slot remembers the ID, and that each slot settles.
 func TestARequestWithAnIDOverSlotsIsChargedOnce(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
 	a, b := twoKeysApart(t)
@@ -110,36 +110,36 @@ func TestARequestWithAnIDOverSlotsIsChargedOnce(t *testing.T) {
 		for i, out := range apply(t, s, ops...) {
 			first[i].Replayed = true
 			if out != first[i] {
-				t.Errorf("asked again:\n got %+v\nwant %+v", out, first[i])
+				t.Errorf("retried:\n got %+v\nwant %+v", out, first[i])
 			}
 		}
 		other := append([]law.Op(nil), ops...)
 		other[1].Count = 2
 		for _, out := range outcomes(t, s, other...) {
 			if !errors.Is(out.Err, law.ErrReused) {
-				t.Errorf("with another cost: %+v", out)
+				t.Errorf("with another cost: got %+v, want ErrReused", out)
 			}
 		}
 		settle := []law.Op{settleOp(ops[0], p.Unit/2), settleOp(ops[1], 2*p.Unit)}
 		if outs := apply(t, s, settle...); outs[0].Granted != p.Unit/2 || outs[1].Granted != -p.Unit {
-			t.Errorf("settled: %+v", outs)
+			t.Errorf("settled: got %+v", outs)
 		}
 		for i, out := range apply(t, s, settle...) {
 			if !out.Replayed || out.Granted != 0 || out.State.Level != []int64{p.Unit / 2, 2 * p.Unit}[i] {
-				t.Errorf("settled again: %+v", out)
+				t.Errorf("settled again: got %+v", out)
 			}
 		}
 		settle[1].Cost++
 		for _, out := range outcomes(t, s, settle...) {
 			if !errors.Is(out.Err, law.ErrSettled) {
-				t.Errorf("settled at another cost: %+v", out)
+				t.Errorf("settled at another cost: got %+v, want ErrSettled", out)
 			}
 		}
 	}
 }
 
-// TestManyCallersWithOneIDOverSlots send the same request at once: all are admitted, and each slot charges once.
-func TestManyCallersWithOneIDOverSlots(t *testing.T) {
+// TestConcurrentRetriesOverSlotsAreChargedOnce checks that 24 callers with one ID are all admitted, and charged once.
+func TestConcurrentRetriesOverSlotsAreChargedOnce(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
 	a, b := twoKeysApart(t)
 	p := perSecond
@@ -164,63 +164,63 @@ func TestManyCallersWithOneIDOverSlots(t *testing.T) {
 	wg.Wait()
 	for i := range admitted {
 		if admitted[i].Load() != 24 || charged[i].Load() != 1 {
-			t.Errorf("slot %d: %d of 24 were admitted, %d charged; want all and one", i, admitted[i].Load(),
+			t.Errorf("slot %d: got %d of 24 admitted, %d charged; want 24 and 1", i, admitted[i].Load(),
 				charged[i].Load())
 		}
 	}
 }
 
-// TestAnIDWithOtherChargesInOneSlotIsGivenBackInTheOthers: only one of the slots knows the ID.
-func TestAnIDWithOtherChargesInOneSlotIsGivenBackInTheOthers(t *testing.T) {
+// TestAReusedIDInOneSlotIsGivenBackInTheOthers checks a request whose ID only one of two slots knows, from another one.
+func TestAReusedIDInOneSlotIsGivenBackInTheOthers(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
 	a, b := twoKeysApart(t)
 	apply(t, s, withID("id", takeOne("l", b, perSecond, testTime))...)
 	for _, out := range outcomes(t, s, withID("id", takeOne("l", a, perSecond, testTime),
 		takeOne("l", b, perSecond, testTime))...) {
 		if !errors.Is(out.Err, law.ErrReused) {
-			t.Errorf("%+v", out)
+			t.Errorf("got %+v, want ErrReused", out)
 		}
 	}
 	if n, _ := admin(t, s, "EXISTS", s.cellKey(law.Cell{Limit: "l", Key: a}),
 		s.admissionKey(law.Cell{Limit: "l", Key: a}, "id")).AsInt64(); n != 0 {
-		t.Errorf("%d keys are left", n)
+		t.Errorf("got %d Redis keys of the other slot, want none", n)
 	}
 }
 
-// TestARefusedRequestWithAnIDOverSlotsIsForgotten, unless the slot knew the ID before.
-func TestARefusedRequestWithAnIDOverSlotsIsForgotten(t *testing.T) {
+// TestARefusedRequestOverSlotsForgetsItsID checks that a slot forgets the ID, unless it knew the ID before.
+func TestARefusedRequestOverSlotsForgetsItsID(t *testing.T) {
 	for _, p := range allLaws {
 		s := openSlots(t, slotsURL(t))
-		ops := refusedBy(t, s, p, testTime)
+		ops := fillAndRequest(t, s, p, testTime)
 		if outs := apply(t, s, ops...); outs[0].Replayed || outs[1].Granted != 0 {
-			t.Errorf("%+v", outs)
+			t.Errorf("got %+v, want a refusal", outs)
 		}
 		if n, _ := admin(t, s, "EXISTS", s.admissionKey(ops[0].Cell, "request")).AsInt64(); n != 0 {
 			t.Error("a refused request is remembered")
 		}
-		later := append([]law.Op(nil), ops...)
-		for i := range later {
-			later[i].Now += 10_000_000
+		retry := append([]law.Op(nil), ops...)
+		for i := range retry {
+			retry[i].Now += 10_000_000
 		}
-		if outs := apply(t, s, later...); outs[0].Replayed || outs[0].Granted != 3 || outs[1].Granted != 10 {
-			t.Errorf("asked when there is room: %+v", outs)
+		if outs := apply(t, s, retry...); outs[0].Replayed || outs[0].Granted != 3 || outs[1].Granted != 10 {
+			t.Errorf("retried when there is room: got %+v", outs)
 		}
-		// As after a crash: one slot knows the ID, the other does not, and refuses.
+		// One slot knows the ID, as after a crash. The other does not, and refuses.
 		admin(t, s, "DEL", s.admissionKey(ops[1].Cell, "request"))
-		if outs := apply(t, s, later...); !outs[0].Replayed || outs[0].Granted != 3 || outs[1].Granted != 0 {
-			t.Errorf("known to one slot: %+v", outs)
+		if outs := apply(t, s, retry...); !outs[0].Replayed || outs[0].Granted != 3 || outs[1].Granted != 0 {
+			t.Errorf("known to one slot: got %+v", outs)
 		}
-		if outs := apply(t, s, settleOp(later[0], 0)); outs[0].Granted != 3*p.Unit {
-			t.Errorf("what was known was forgotten: %+v", outs)
+		if outs := apply(t, s, settleOp(retry[0], 0)); outs[0].Granted != 3*p.Unit {
+			t.Errorf("settled in the slot that knew the ID: got %+v, want three units back", outs)
 		}
 	}
 }
 
-// TestAdmissionsOfOthersAreNotGivenBack repeats a request on trial with the same ID, and settles it,
-// before the trial is given back.
-func TestAdmissionsOfOthersAreNotGivenBack(t *testing.T) {
+// TestAChargeThatAnotherCallerReliesOnIsNotGivenBack checks a request on trial after which another caller repeats the
+// request, or settles it, before the trial is given back.
+func TestAChargeThatAnotherCallerReliesOnIsNotGivenBack(t *testing.T) {
 	for _, p := range allLaws {
-		for _, meanwhile := range []string{"", "asked", "settled"} {
+		for _, event := range []string{"", "repeated", "settled"} {
 			s := openTest(t, dbtest.Redis(t), nil)
 			ops, outs := withID("id", takeOne("l", "k", p, testTime)), make([]law.Outcome, 1)
 			take := func() *part {
@@ -234,54 +234,54 @@ func TestAdmissionsOfOthersAreNotGivenBack(t *testing.T) {
 				}
 				return p
 			}
-			first := take()
-			back := s.giveBack(ops, outs, first, false)
-			switch meanwhile {
-			case "asked":
+			trial := take()
+			giveBackCall := s.giveBack(ops, outs, trial, false)
+			switch event {
+			case "repeated":
 				if again := take(); s.giveBack(ops, outs, again, false) != nil {
-					t.Error("what was known is to be given back")
+					t.Error("a replayed charge is to be given back")
 				}
 			case "settled":
 				apply(t, s, settleOp(ops[0], p.Unit))
 			}
-			if err := s.giveAllBack(context.Background(), ops, outs, []*call{back}); err != nil {
+			if err := s.giveAllBack(context.Background(), ops, outs, []*call{giveBackCall}); err != nil {
 				t.Fatal(err)
 			}
-			stays := int64(0)
-			if meanwhile != "" {
-				stays = 1
+			wantUnits := int64(0)
+			if event != "" {
+				wantUnits = 1
 			}
-			if level := outs[0].State.Level; level != stays*p.Unit {
-				t.Errorf("%q: level %d", meanwhile, level)
+			if level := outs[0].State.Level; level != wantUnits*p.Unit {
+				t.Errorf("%q: got level %d, want %d units", event, level, wantUnits)
 			}
-			if n, _ := admin(t, s, "EXISTS", s.admissionKey(ops[0].Cell, "id")).AsInt64(); n != stays {
-				t.Errorf("%q: %d admissions", meanwhile, n)
+			if n, _ := admin(t, s, "EXISTS", s.admissionKey(ops[0].Cell, "id")).AsInt64(); n != wantUnits {
+				t.Errorf("%q: got %d receipts, want %d", event, n, wantUnits)
 			}
 		}
 	}
 }
 
-func TestARenewedEntryKeepsItsLogAndCell(t *testing.T) {
+func TestRenewProlongsTheLogAndTheCell(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	op := takeOne("l", "k", law.Params{Kind: law.Log, Unit: 1, Capacity: 1, Step: 60_000_000}, 0)
 	out := apply(t, s, op)[0]
 	keys := []string{s.cellKey(op.Cell), s.logKey(op.Cell)}
-	for _, key := range keys { // as if two seconds had passed
+	for _, key := range keys { // as if two of the 62 s had passed
 		admin(t, s, "PEXPIRE", key, "60000")
 	}
 	renew := op
 	renew.Verb, renew.EntryNumber = law.Renew, out.EntryNumber
 	renewed := apply(t, s, renew)[0]
 	if renewed.Granted != 1 || renewed.State.EmptyAt != renewed.Clock+60_000_000 {
-		t.Errorf("%+v", renewed)
+		t.Errorf("got %+v, want it renewed for 60 s", renewed)
 	}
 	for _, key := range keys {
-		if life := endOf(t, s, key) - renewed.Clock; life < 61_800_000 {
-			t.Errorf("%s lives for %d us, want 62 s", key, life)
+		if life := expiryOf(t, s, key) - renewed.Clock; life < 61_800_000 {
+			t.Errorf("got a life of %d us for %s, want 62 s", life, key)
 		}
 	}
 	if list, err := s.Entries(context.Background(), op.Cell, 10); err != nil || len(list) != 1 ||
 		list[0].Number != out.EntryNumber || list[0].KeepUntil != renewed.Clock+60_000_000 {
-		t.Errorf("%+v, %v", list, err)
+		t.Errorf("got entries %+v, %v; want the renewed one", list, err)
 	}
 }

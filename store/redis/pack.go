@@ -122,12 +122,12 @@ func isPlainOp(op *law.Op) bool {
 func numbers(v string) (n [9]int64, rest string, ok bool) {
 	at := 0
 	for k := range n {
-		first, sum := at, int64(0)
+		start, sum := at, int64(0)
 		for at < len(v) && v[at] >= '0' && v[at] <= '9' {
 			sum = sum*10 + int64(v[at]-'0')
 			at++
 		}
-		if at == first || at-first > 18 || at == len(v) || v[at] != ' ' {
+		if at == start || at-start > 18 || at == len(v) || v[at] != ' ' {
 			return n, "", false
 		}
 		n[k] = sum

@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestPlainChargesMatchPackageLaw charges few cells often, by limits that change but keep their unit.
-// The numbers are so small that levels become empty or full exactly at a step. Some ops are not plain.
+// TestPlainChargesMatchPackageLaw charges few cells often, by limits that change but mostly keep their unit. The
+// numbers are so small that levels become empty or full exactly at a step. Some ops are not plain.
 func TestPlainChargesMatchPackageLaw(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	seed := newSeed(t)
@@ -19,11 +19,11 @@ func TestPlainChargesMatchPackageLaw(t *testing.T) {
 	batches := tier.Pick(300, 2000, 2000)
 	const cells = 6
 	var records [cells]*law.Record
-	now, admitted, asked := testTime, 0, 0
+	now, admitted, decided := testTime, 0, 0
 	for n := range batches {
 		if n%20 == 0 {
 			for i := range records {
-				records[i] = &law.Record{Log: &entries{}}
+				records[i] = &law.Record{Log: &sliceLedger{}}
 			}
 		}
 		ops, want := make([]law.Op, 1+g.IntN(12)), make([]law.Outcome, 0, 12)
@@ -64,12 +64,12 @@ func TestPlainChargesMatchPackageLaw(t *testing.T) {
 			if got != want[i] {
 				t.Fatalf("batch %d of seed %d, op %d of %+v:\n got %+v\nwant %+v", n, seed, i, ops, got, want[i])
 			}
-			if asked++; got.Granted > 0 {
+			if decided++; got.Granted > 0 {
 				admitted++
 			}
 		}
 	}
-	if admitted < asked/5 || admitted > asked*4/5 {
-		t.Errorf("%d of %d were admitted: the limits drawn say little", admitted, asked)
+	if admitted < decided/5 || admitted > decided*4/5 {
+		t.Errorf("got %d of %d admitted, want 20%% to 80%%: the limits drawn prove little", admitted, decided)
 	}
 }

@@ -1,10 +1,9 @@
-// Package redis keeps cells in Redis 6.2 or later, or Valkey: a single server,
-// Sentinel, or a Cluster. Any number of processes share them.
+// Package redis keeps cells in Redis 6.2 or later, or Valkey: a single server, Sentinel, or a Cluster. Any number of
+// processes share them.
 //
-// The laws run in the server, in a Lua script: one round trip for a batch. A
-// server that keeps nothing on disk loses all state when it restarts. A replica
-// that takes over lacks the charges that had not reached it; docs/stores.md
-// states how many that may be.
+// The laws run in the server, in a Lua script: one round trip for a batch. A server that keeps nothing on disk loses all
+// state when it restarts. A replica that takes over lacks the charges that had not reached it; docs/stores.md states how
+// many that may be.
 package redis
 
 import (
@@ -62,8 +61,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// maxHistory is how many attempts the log of a key holds at most. Beyond it the oldest attempts that no longer count
-// are removed early, refused ones first.
+// maxHistory is how many attempts the log of a key has at most. Beyond it the oldest attempts that no longer count are
+// removed early, refused ones first.
 const maxHistory = 10_000
 
 // Store keeps cells in Redis. It is safe for concurrent use.
@@ -74,9 +73,9 @@ type Store struct {
 	cfg        Config
 	log        *slog.Logger
 	closed     atomic.Bool
-	checked    atomic.Bool // the server was checked: see ready
+	isReady    atomic.Bool // the server has passed the checks of ready
 	configErr  error       // why New's arguments are invalid, or nil
-	history    int64       // the most entries of a log
+	maxEntries int64       // the most entries of a log
 	checkMu    sync.Mutex
 	retries    atomic.Int64
 	watch      evictionWatch
@@ -120,7 +119,7 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 // retryable, and commands that charge are not. Without a client, or with an invalid Config,
 // each call returns ErrInvalid.
 func New(client rueidis.Client, cfg *Config) *Store {
-	s := &Store{client: client, slack: slack, history: maxHistory, cfg: *cmp.Or(cfg, &Config{})}
+	s := &Store{client: client, slack: slack, maxEntries: maxHistory, cfg: *cmp.Or(cfg, &Config{})}
 	s.cfg.Prefix, s.log = cmp.Or(s.cfg.Prefix, "headgate:"), cmp.Or(s.cfg.Logger, slog.Default())
 	if s.configErr = validPrefix(s.cfg.Prefix); client == nil {
 		s.configErr = fmt.Errorf("redis: %w", law.Invalid("client", "is missing"))
@@ -140,10 +139,9 @@ func validPrefix(prefix string) error {
 	return nil
 }
 
-// Info implements store.Informer. A server decides one batch at a time. Two large
-// batches, of which one is on its way, cost less than four: 128 callers of 100,000
-// keys on 2 cores made 178,000 decisions/s with four batches, 201,000 with two, and
-// 156,000 with one. The nodes of a Cluster get four.
+// Info implements store.Informer. A server decides one batch at a time. Two large batches, of which one is on its way,
+// cost less than four: 128 callers of 100,000 keys on 2 cores made 178,000 decisions/s with four batches, 201,000 with
+// two, and 156,000 with one. The nodes of a Cluster get four.
 func (s *Store) Info() store.Info {
 	i := store.Info{Batches: 2, Retries: s.retries.Load()}
 	if s.client.Mode() == rueidis.ClientModeCluster {
@@ -173,7 +171,7 @@ func (s *Store) ready(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if s.checked.Load() {
+	if s.isReady.Load() {
 		return nil
 	}
 	if s.configErr != nil {
@@ -181,10 +179,10 @@ func (s *Store) ready(ctx context.Context) error {
 	}
 	s.checkMu.Lock()
 	defer s.checkMu.Unlock()
-	if s.checked.Load() {
+	if s.isReady.Load() {
 		return nil
 	}
-	info, err := infoOf(ctx, s.client, "server")
+	info, err := readInfo(ctx, s.client, "server")
 	switch {
 	case err != nil && noPermission(err):
 		s.log.Debug("cannot see the version of the server", "error", err)
@@ -198,12 +196,12 @@ func (s *Store) ready(ctx context.Context) error {
 	if err := s.checkEviction(ctx); err != nil {
 		return err
 	}
-	s.checked.Store(true)
+	s.isReady.Store(true)
 	return nil
 }
 
-// infoOf reads sections of a server's INFO.
-func infoOf(ctx context.Context, node rueidis.Client, sections ...string) (map[string]string, error) {
+// readInfo reads sections of a server's INFO.
+func readInfo(ctx context.Context, node rueidis.Client, sections ...string) (map[string]string, error) {
 	var commands []rueidis.Completed
 	for _, section := range sections { // Redis 6.2 takes one section at a time
 		commands = append(commands, node.B().Info().Section(section).Build())

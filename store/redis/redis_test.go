@@ -26,8 +26,8 @@ func openWith(tb testing.TB, url string, cfg *redis.Config) *redis.Store {
 	return s
 }
 
-// tagged puts all keys into one slot: everything that holds for a single server holds then.
-var tagged = &redis.Config{Slot: func(string) string { return "}{k:" }}
+// oneTag puts all keys into one slot, so that a Cluster behaves like a single server.
+var oneTag = &redis.Config{Slot: func(string) string { return "}{k:" }}
 
 func TestConformance(t *testing.T) {
 	t.Run("single", func(t *testing.T) {
@@ -36,9 +36,9 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-func TestConformanceWithTags(t *testing.T) {
+func TestConformanceWithConfigSlot(t *testing.T) {
 	tier.Engines(t)
-	storetest.Run(t, func(tb testing.TB) store.Store { return openWith(tb, redis.OwnDatabase(tb), tagged) },
+	storetest.Run(t, func(tb testing.TB) store.Store { return openWith(tb, redis.OwnDatabase(tb), oneTag) },
 		&storetest.Options{SelfExpiring: true})
 }
 
@@ -50,6 +50,6 @@ func TestConformanceOfACluster(t *testing.T) {
 
 func TestConformanceOfAClusterInOneSlot(t *testing.T) {
 	dbtest.NeedEngine(t, dbtest.ClusterEngine)
-	storetest.Run(t, func(tb testing.TB) store.Store { return openWith(tb, dbtest.RedisCluster(tb), tagged) },
+	storetest.Run(t, func(tb testing.TB) store.Store { return openWith(tb, dbtest.RedisCluster(tb), oneTag) },
 		&storetest.Options{SelfExpiring: true})
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestChargesOfAChangedLimitAreNotCorrected settles charges by a limit of which no number or one number has
-// changed since. The outcomes match package law.
-func TestChargesOfAChangedLimitAreNotCorrected(t *testing.T) {
+// TestSettleByAChangedLimitMatchesPackageLaw settles charges by a limit of which no parameter or one parameter has
+// changed since the charge.
+func TestSettleByAChangedLimitMatchesPackageLaw(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	for n, change := range []func(p *law.Params){
 		func(*law.Params) {},
@@ -23,18 +23,18 @@ func TestChargesOfAChangedLimitAreNotCorrected(t *testing.T) {
 		func(p *law.Params) { p.Drain++ },
 	} {
 		for _, p := range []law.Params{perSecond, logged} {
-			record := &law.Record{Log: &entries{}, Receipts: register{}}
-			was := withID("id", takeOne(fmt.Sprint(p), fmt.Sprint(n), p, testTime))[0]
-			now := was
-			change(&now.Params)
+			record := &law.Record{Log: &sliceLedger{}, Receipts: mapReceipts{}}
+			take := withID("id", takeOne(fmt.Sprint(p), fmt.Sprint(n), p, testTime))[0]
+			changedTake := take
+			change(&changedTake.Params)
 			for k, op := range []law.Op{
-				was, settleOp(now, p.Unit/2), settleOp(now, p.Unit/2), settleOp(was, p.Unit/2),
-				settleOp(was, 0), settleOp(was, law.Cancelled), was,
+				take, settleOp(changedTake, p.Unit/2), settleOp(changedTake, p.Unit/2), settleOp(take, p.Unit/2),
+				settleOp(take, 0), settleOp(take, law.Cancelled), take,
 			} {
 				want := make([]law.Outcome, 1)
 				law.Apply([]law.Op{op}, want, testTime, []*law.Record{record})
 				got := outcomes(t, s, op)[0]
-				record.Log.(*entries).applyRecord(record, got.EntryNumber)
+				record.Log.(*sliceLedger).applyRecord(record, got.EntryNumber)
 				if want[0].EntryNumber = got.EntryNumber; got != want[0] {
 					t.Errorf("change %d, op %d %+v:\n got %+v\nwant %+v", n, k, op, got, want[0])
 				}
@@ -43,23 +43,23 @@ func TestChargesOfAChangedLimitAreNotCorrected(t *testing.T) {
 	}
 }
 
-// TestAnUndoneTrialIsRestored: if one slot refuses a repeated request, the other slot remembers again
-// that the request was cancelled.
-func TestAnUndoneTrialIsRestored(t *testing.T) {
+// TestGivingBackATrialRestoresTheReceipt checks that a slot remembers again that a request was cancelled if another
+// slot refuses a retry of the request.
+func TestGivingBackATrialRestoresTheReceipt(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
-	k := keysApart(2)
-	ops := withID("id", takeOne("l", k[0], perSecond, testTime), takeOne("l", k[1], perSecond, testTime))
+	a, b := twoKeysApart(t)
+	ops := withID("id", takeOne("l", a, perSecond, testTime), takeOne("l", b, perSecond, testTime))
 	apply(t, s, ops...)
-	cancel, reset, full := settleOp(ops[0], law.Cancelled), takeOne("l", k[1], perSecond, testTime),
-		takeOne("l", k[1], perSecond, testTime)
-	reset.Verb, full.Count = law.Reset, 10
+	cancel, reset := settleOp(ops[0], law.Cancelled), takeOne("l", b, perSecond, testTime)
+	takeAll := reset
+	reset.Verb, takeAll.Count = law.Reset, 10
 	apply(t, s, cancel)
 	apply(t, s, reset)
-	apply(t, s, full)
+	apply(t, s, takeAll)
 	if outs := apply(t, s, ops...); outs[0].Replayed || outs[1].Granted != 0 || outs[1].RetryAt != testTime+1_000_000 {
-		t.Errorf("%+v, want the second to refuse", outs)
+		t.Errorf("got %+v, want the second slot to refuse", outs)
 	}
 	if out := apply(t, s, cancel)[0]; !out.Replayed || out.State.Level != 0 || out.Granted != 0 {
-		t.Errorf("cancelled again: %+v", out)
+		t.Errorf("cancelled again: got %+v, want it replayed", out)
 	}
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestCorrectionsOfAnySizeMatchPackageLaw draws limits from the whole valid range, gives back parts of
-// admitted charges, also above the capacity, charges more, settles and renews.
+// TestCorrectionsOfAnySizeMatchPackageLaw draws limits from the whole valid range. It refunds parts of charges,
+// debits more than the capacity, settles and renews.
 func TestCorrectionsOfAnySizeMatchPackageLaw(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	seed := newSeed(t)
 	g := rand.New(rand.NewPCG(seed, 0))
 	cells := tier.Pick(250, 2500, 2500)
-	returns, given, all, more := 0, 0, 0, 0
+	var corrections, refunds, fullRefunds, debits int
 	for n := range cells {
 		p := drawLimit(g)
-		record, now := &law.Record{Log: &entries{}, Receipts: register{}}, testTime
+		record, now := &law.Record{Log: &sliceLedger{}, Receipts: mapReceipts{}}, testTime
 		var admitted []law.Op
 		var outs []law.Outcome
 		for k := range 12 {
@@ -49,20 +49,20 @@ func TestCorrectionsOfAnySizeMatchPackageLaw(t *testing.T) {
 			before := record.State
 			law.Apply([]law.Op{op}, want, testTime, []*law.Record{record})
 			got := outcomes(t, s, op)[0]
-			record.Log.(*entries).applyRecord(record, got.EntryNumber)
+			record.Log.(*sliceLedger).applyRecord(record, got.EntryNumber)
 			if want[0].EntryNumber = got.EntryNumber; got != want[0] {
 				t.Fatalf("cell %d of seed %d: %+v on %+v:\n got %+v\nwant %+v", n, seed, op, before, got, want[0])
 			}
 			switch {
 			case op.Verb == law.Return || op.Verb == law.Settle && got.Err == nil:
-				returns++
+				corrections++
 				switch {
 				case got.Granted < 0:
-					more++
+					debits++
 				case got.Granted > 0:
-					given++
+					refunds++
 					if got.Granted == op.Cost {
-						all++
+						fullRefunds++
 					}
 				}
 			case op.Verb == law.Take && got.Granted > 0:
@@ -70,13 +70,13 @@ func TestCorrectionsOfAnySizeMatchPackageLaw(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d corrections: %d gave something back, %d all, %d charged more", returns, given, all, more)
-	if given < returns/10 || given > returns*9/10 || more < returns/10 || all == given {
-		t.Error("the limits drawn say little")
+	t.Logf("%d corrections: %d refunds, of which %d in full, and %d debits", corrections, refunds, fullRefunds, debits)
+	if refunds < corrections/10 || refunds > corrections*9/10 || debits < corrections/10 || fullRefunds == refunds {
+		t.Error("the limits drawn prove little: there are too few refunds, refusals, debits or refunds in part")
 	}
 }
 
-// correction returns a random correction of one of some charges.
+// correction returns a random correction of one of the admitted charges.
 func correction(g *rand.Rand, admitted []law.Op, outs []law.Outcome) law.Op {
 	k := g.IntN(len(admitted))
 	op := law.Back(&admitted[k], &outs[k], randomValue(g, admitted[k].Cost))
@@ -99,7 +99,7 @@ func correction(g *rand.Rand, admitted []law.Op, outs []law.Outcome) law.Op {
 	return op
 }
 
-// drawLimit returns a random valid limit of any size, with several steps in the time of a test.
+// drawLimit returns a random valid limit of any size that may drain several times during a test.
 func drawLimit(g *rand.Rand) law.Params {
 	for {
 		p := law.Params{
@@ -120,7 +120,7 @@ func drawLimit(g *rand.Rand) law.Params {
 	}
 }
 
-// TestARefusalOfAFullLevelIsExact: level and cost together are beyond 2^53.
+// TestARefusalOfAFullLevelIsExact checks RetryAt where the sum of level and cost is beyond 2^53.
 func TestARefusalOfAFullLevelIsExact(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	p := law.Params{Kind: law.Bucket, Unit: law.Max, Capacity: law.Max - 1, Step: 1000, Drain: law.Max - 1}
@@ -130,6 +130,6 @@ func TestARefusalOfAFullLevelIsExact(t *testing.T) {
 	apply(t, s, law.Back(&op, &out, -law.Max))
 	op.Cost = p.Capacity
 	if out := apply(t, s, op)[0]; out.State.Level != law.Max || out.RetryAt != testTime+2*p.Step {
-		t.Errorf("%+v, want %d", out, testTime+2*p.Step)
+		t.Errorf("got %+v, want RetryAt %d", out, testTime+2*p.Step)
 	}
 }

@@ -66,7 +66,7 @@ var (
 	actionsScript      = newScript(readLua("actions"))
 )
 
-// needs are the optional parts of a script.
+// needs are the optional parts of a script, by the names of their Lua files.
 type needs int
 
 const (

@@ -49,33 +49,33 @@ func apply(tb testing.TB, s *Store, ops ...law.Op) []law.Outcome {
 	return outs
 }
 
-// randomValue returns a value up to most; small and large values are equally likely.
-func randomValue(g *rand.Rand, most int64) int64 {
+// randomValue returns a value from 1 to maxValue; small and large values are equally likely.
+func randomValue(g *rand.Rand, maxValue int64) int64 {
 	v := g.Int64N(int64(1)<<(1+g.IntN(53))) - int64(g.IntN(3)) + 1
 	if g.IntN(8) == 0 {
-		v = most - g.Int64N(3)
+		v = maxValue - g.Int64N(3)
 	}
-	return min(max(v, 1), most)
+	return min(max(v, 1), maxValue)
 }
 
-// TestArithmeticIsExactUpTo2To53 compares the arithmetic of the scripts with big integers.
-func TestArithmeticIsExactUpTo2To53(t *testing.T) {
+// TestScriptArithmeticIsExactUpTo2To53 compares the arithmetic of the scripts with big integers.
+func TestScriptArithmeticIsExactUpTo2To53(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	g := rand.New(rand.NewPCG(1, 2))
 	const n = 4000
 	args := []string{string(make([]byte, headSize))} // an empty head
-	type row struct{ a, b, c, most int64 }
+	type row struct{ a, b, c, maxValue int64 }
 	var rows []row
 	for range n {
 		r := row{randomValue(g, law.Max), randomValue(g, law.Max), randomValue(g, law.Max), law.Max}
 		if g.IntN(4) == 0 {
-			r.most = 1<<32 - 1
+			r.maxValue = 1<<32 - 1
 		}
 		if g.IntN(3) == 0 { // just below, at and above a multiple
 			r.a = min(max(r.b*(law.Max/r.b)-1+g.Int64N(3), 0), law.Max)
 		}
 		rows = append(rows, r)
-		for _, v := range []int64{r.a, r.b, r.c, r.most} {
+		for _, v := range []int64{r.a, r.b, r.c, r.maxValue} {
 			args = append(args, strconv.FormatInt(v, 10))
 		}
 	}
@@ -90,7 +90,7 @@ return res`
 	got, err := s.client.Do(context.Background(),
 		s.client.B().Eval().Script(script).Numkeys(0).Arg(args...).Build()).AsStrSlice()
 	if err != nil || len(got) != n {
-		t.Fatalf("%d results, %v", len(got), err)
+		t.Fatalf("got %d results, %v; want %d", len(got), err, n)
 	}
 	limit := big.NewInt(law.Max)
 	for i, r := range rows {
@@ -103,13 +103,13 @@ return res`
 		if steps.Cmp(limit) > 0 {
 			steps = limit
 		}
-		scaled, rest := new(big.Int).Mul(big.NewInt(r.a), big.NewInt(r.c)), new(big.Int)
-		scaled.QuoRem(scaled, big.NewInt(r.b), rest)
-		if rest.Sign() > 0 {
+		scaled, remainder := new(big.Int).Mul(big.NewInt(r.a), big.NewInt(r.c)), new(big.Int)
+		scaled.QuoRem(scaled, big.NewInt(r.b), remainder)
+		if remainder.Sign() > 0 {
 			scaled.Add(scaled, big.NewInt(1))
 		}
-		if most := big.NewInt(r.most); scaled.Cmp(most) > 0 {
-			scaled = most
+		if maxValue := big.NewInt(r.maxValue); scaled.Cmp(maxValue) > 0 {
+			scaled = maxValue
 		}
 		if want := fmt.Sprint(r.a/r.b, ceil, steps, scaled); got[i] != want {
 			t.Errorf("%+v: quotient, rounded up, a+b*c, a*c/b: got %s, want %s", r, got[i], want)
@@ -117,11 +117,11 @@ return res`
 	}
 }
 
-// entries is the simplest law.Ledger.
-type entries struct{ list []law.Entry }
+// sliceLedger is a law.Ledger over a slice.
+type sliceLedger struct{ entries []law.Entry }
 
-func (l *entries) Sum(after, upto int64) (sum int64) {
-	for _, e := range l.list {
+func (l *sliceLedger) Sum(after, upto int64) (sum int64) {
+	for _, e := range l.entries {
 		if e.Granted && e.ExpiresAt > after && e.ExpiresAt <= upto {
 			sum += e.Cost
 		}
@@ -129,8 +129,8 @@ func (l *entries) Sum(after, upto int64) (sum int64) {
 	return sum
 }
 
-func (l *entries) Freed(after, need int64) int64 {
-	list := slices.Clone(l.list)
+func (l *sliceLedger) Freed(after, need int64) int64 {
+	list := slices.Clone(l.entries)
 	slices.SortFunc(list, func(a, b law.Entry) int { return cmp.Compare(a.ExpiresAt, b.ExpiresAt) })
 	for _, e := range list {
 		if e.Granted && e.ExpiresAt > after && l.Sum(after, e.ExpiresAt) >= need {
@@ -140,8 +140,8 @@ func (l *entries) Freed(after, need int64) int64 {
 	return law.Never
 }
 
-func (l *entries) Entry(number int64) (credits, expiresAt int64) {
-	for _, e := range l.list {
+func (l *sliceLedger) Entry(number int64) (credits, expiresAt int64) {
+	for _, e := range l.entries {
 		if e.Number == number && e.Granted && e.Cost > 0 {
 			return e.Cost, e.ExpiresAt
 		}
@@ -149,51 +149,51 @@ func (l *entries) Entry(number int64) (credits, expiresAt int64) {
 	return 0, 0
 }
 
-// applyRecord applies the changes of a record, with the store's number for the new entry.
-func (l *entries) applyRecord(r *law.Record, number int64) {
+// applyRecord applies the changes of a record. The new entry gets the number that the store gave it.
+func (l *sliceLedger) applyRecord(r *law.Record, number int64) {
 	if r.Clear {
-		l.list = nil
+		l.entries = nil
 	}
-	at := func(number int64) *law.Entry {
-		return &l.list[slices.IndexFunc(l.list, func(e law.Entry) bool { return e.Number == number })]
+	entry := func(number int64) *law.Entry {
+		return &l.entries[slices.IndexFunc(l.entries, func(e law.Entry) bool { return e.Number == number })]
 	}
 	for _, n := range r.Renew {
-		at(n.Number).ExpiresAt = n.To
+		entry(n.Number).ExpiresAt = n.To
 	}
-	for _, low := range r.Lower {
-		at(low.Number).Cost -= low.Credits
+	for _, n := range r.Lower {
+		entry(n.Number).Cost -= n.Credits
 	}
 	if n := len(r.Add); n > 0 {
 		r.Add[n-1].Number = number
 	}
-	l.list = append(l.list, r.Add...)
+	l.entries = append(l.entries, r.Add...)
 	for _, a := range r.Admit {
 		r.Number(&a.Outcome)
-		r.Receipts.(register)[a.ID] = a
+		r.Receipts.(mapReceipts)[a.ID] = a
 	}
 	r.Clear, r.Renew, r.Lower, r.Add, r.Admit = false, nil, nil, nil, nil
 }
 
-// register is the simplest law.Receipts.
-type register map[string]law.Receipt
+// mapReceipts is a law.Receipts over a map.
+type mapReceipts map[string]law.Receipt
 
-func (r register) Receipt(id string) (law.Receipt, bool) {
+func (r mapReceipts) Receipt(id string) (law.Receipt, bool) {
 	a, ok := r[id]
 	return a, ok
 }
 
-// TestLimitsOfAnySizeAreDecidedAsByPackageLaw draws parameters and costs from the whole valid range,
-// and changes them on cells in use.
+// TestLimitsOfAnySizeAreDecidedAsByPackageLaw checks outcomes for parameters and costs from the whole valid range. It
+// changes the parameters on cells in use.
 func TestLimitsOfAnySizeAreDecidedAsByPackageLaw(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	seed := newSeed(t)
 	g := rand.New(rand.NewPCG(seed, 0))
 	rounds, now := tier.Pick(600, 6000, 6000), testTime
 	var record *law.Record
-	granted := 0
+	admitted := 0
 	for round := range rounds {
 		if round%12 == 0 {
-			record = &law.Record{Log: &entries{}}
+			record = &law.Record{Log: &sliceLedger{}}
 		}
 		op := law.Op{Verb: law.Take, Cell: law.Cell{Limit: "l", Key: fmt.Sprint(round / 12)}}
 		p := &op.Params
@@ -223,16 +223,16 @@ func TestLimitsOfAnySizeAreDecidedAsByPackageLaw(t *testing.T) {
 		before := record.State
 		law.Apply([]law.Op{op}, want, testTime, []*law.Record{record})
 		got := apply(t, s, op)[0]
-		record.Log.(*entries).applyRecord(record, got.EntryNumber)
+		record.Log.(*sliceLedger).applyRecord(record, got.EntryNumber)
 		got.EntryNumber, want[0].EntryNumber = 0, 0
 		if got.Granted > 0 {
-			granted++
+			admitted++
 		}
 		if got != want[0] {
 			t.Fatalf("round %d of seed %d: %+v on %+v:\n got %+v\nwant %+v", round, seed, op, before, got, want[0])
 		}
 	}
-	if granted < rounds/10 || granted > rounds*9/10 {
-		t.Errorf("%d of %d were admitted: the limits drawn say little", granted, rounds)
+	if admitted < rounds/10 || admitted > rounds*9/10 {
+		t.Errorf("got %d of %d admitted, want 10%% to 90%%: else the limits drawn prove little", admitted, rounds)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// knowsAReplica reports whether a Sentinel knows a healthy replica of its primary.
-func knowsAReplica(addr string) bool {
+// hasHealthyReplica reports whether a Sentinel knows a healthy replica of its primary.
+func hasHealthyReplica(addr string) bool {
 	conn, err := net.DialTimeout("tcp", addr, 10*time.Second)
 	if err != nil {
 		return false
@@ -28,7 +28,7 @@ func knowsAReplica(addr string) bool {
 	return strings.HasPrefix(string(text), "*1\r\n") && strings.Contains(string(text), "master-link-status\r\n$2\r\nok")
 }
 
-func TestSentinelNamesTheNextPrimary(t *testing.T) {
+func TestSentinelFailsOverToTheReplica(t *testing.T) {
 	tier.Engines(t)
 	portOf := func(s *dbtest.Server) string {
 		_, port, _ := net.SplitHostPort(strings.TrimSuffix(strings.TrimPrefix(s.DSN, "redis://"), "/0"))
@@ -44,27 +44,27 @@ func TestSentinelNamesTheNextPrimary(t *testing.T) {
 	})
 	defer s.Close()
 	replication := func() map[string]string {
-		info, err := infoOf(context.Background(), s.client, "replication")
+		info, err := readInfo(context.Background(), s.client, "replication")
 		if err != nil {
 			t.Fatal(err)
 		}
 		return info
 	}
 	await.Until(t, "a replica", func() bool { return strings.Contains(replication()["slave0"], "state=online") })
-	write(t, s, 0, limitItem(0), overrideItem(0))
-	written := parseInt(t, replication()["master_repl_offset"])
+	mustWrite(t, s, 0, limitItem(0), overrideItem(0))
+	writtenOffset := parseInt(t, replication()["master_repl_offset"])
 	await.Until(t, "a replica that has what was written", func() bool {
 		_, offset, _ := strings.Cut(replication()["slave0"], "offset=")
 		offset, _, _ = strings.Cut(offset, ",")
-		return parseInt(t, offset) >= written
+		return parseInt(t, offset) >= writtenOffset
 	})
 	// Sentinel asks a primary for its replicas every ten seconds.
-	await.Until(t, "a replica that Sentinel knows", func() bool { return knowsAReplica(addr) })
-	newCallers(s, asker(t, "k", 1, 10)).loseAndRecover(t, primary.Stop, func() {})
-	if got := read(t, s, 0, 1); len(got) != 1 || got[0] != limitItem(0) {
-		t.Errorf("the next primary has %+v, want the limit that was written before", got)
+	await.Until(t, "a replica that Sentinel knows", func() bool { return hasHealthyReplica(addr) })
+	newCallers(s, newAsker(t, "k", 1, 10)).loseAndRecover(t, primary.Stop, func() {})
+	if got := mustRead(t, s, 0, 1); len(got) != 1 || got[0] != limitItem(0) {
+		t.Errorf("the next primary has %+v, want the limit that the first one got", got)
 	}
-	write(t, s, 1, limitItem(1))
+	mustWrite(t, s, 1, limitItem(1))
 }
 
 func parseInt(t *testing.T, text string) int {

@@ -31,7 +31,7 @@ func takeOne(limit, key string, p law.Params, now int64) law.Op {
 	}
 }
 
-// admin sends any command.
+// admin sends any command, and fails the test if the server answers with an error.
 func admin(tb testing.TB, s *Store, words ...string) rueidis.RedisResult {
 	tb.Helper()
 	res := s.client.Do(context.Background(), s.client.B().Arbitrary(words[0]).Args(words[1:]...).Build())
@@ -62,8 +62,8 @@ func clock(tb testing.TB, s *Store) int64 {
 	return now[0]*1_000_000 + now[1]
 }
 
-// endOf returns when a key expires, by the clock of the server in microseconds.
-func endOf(tb testing.TB, s *Store, key string) int64 {
+// expiryOf returns when a key expires, by the clock of the server in microseconds.
+func expiryOf(tb testing.TB, s *Store, key string) int64 {
 	tb.Helper()
 	ms, err := admin(tb, s, "PEXPIRETIME", key).AsInt64()
 	if err != nil {
@@ -72,12 +72,12 @@ func endOf(tb testing.TB, s *Store, key string) int64 {
 	return ms * 1000
 }
 
-func TestScriptsAreLoadedAgainAfterAFlush(t *testing.T) {
+func TestScriptsAreReloadedAfterScriptFlush(t *testing.T) {
 	s := openTest(t, startServer(t).DSN, nil)
 	apply(t, s, takeOne("l", "k", hourly, 0))
 	admin(t, s, "SCRIPT", "FLUSH")
 	if out := apply(t, s, takeOne("l", "k", hourly, 0))[0]; out.Used != 2000 {
-		t.Errorf("used %d after SCRIPT FLUSH, want 2000: charged once each", out.Used)
+		t.Errorf("used %d after SCRIPT FLUSH, want 2000: two charges of 1000", out.Used)
 	}
 	admin(t, s, "FLUSHALL")
 	if out := apply(t, s, takeOne("l", "k", hourly, 0))[0]; out.Used != 1000 {
@@ -85,7 +85,7 @@ func TestScriptsAreLoadedAgainAfterAFlush(t *testing.T) {
 	}
 }
 
-func TestManyCallersOfANewKeyGetExactlyTheCapacity(t *testing.T) {
+func TestConcurrentCallersOfANewKeyGetExactlyTheCapacity(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	var admitted atomic.Int64
 	var wg sync.WaitGroup
@@ -100,32 +100,32 @@ func TestManyCallersOfANewKeyGetExactlyTheCapacity(t *testing.T) {
 	}
 	wg.Wait()
 	if admitted.Load() != 10 {
-		t.Errorf("admitted %d of 200, want 10", admitted.Load())
+		t.Errorf("got %d of 200 admitted, want 10", admitted.Load())
 	}
 }
 
-func TestKeysLiveAsLongAsTheyMatter(t *testing.T) {
+func TestKeysExpireWhenTheyNoLongerMatter(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	second := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 10_000, Step: 1_000_000, Drain: 1000}
 	history := law.Params{Kind: law.Log, Unit: 1000, Capacity: 1000, Step: 1_000_000, History: 600_000_000}
-	slowly := second
-	slowly.Step = 100_000_000
+	slow := second
+	slow.Step = 100_000_000
 	forever := law.Params{Kind: law.Bucket, Unit: 1, Capacity: 1 << 52, Step: 1, Drain: 1}
 	block := takeOne("blocked", "k", second, 0)
 	block.Verb, block.TTL = law.Block, 7_200_000_000
-	whole := takeOne("forever", "k", forever, 0)
-	whole.Cost = 1 << 52
+	takeAll := takeOne("forever", "k", forever, 0)
+	takeAll.Cost = 1 << 52
 	begin := map[string]int64{} // the time of the first charge, by limit
 	for _, tt := range []struct {
-		op          law.Op
-		least, most time.Duration
+		op               law.Op
+		minLife, maxLife time.Duration
 	}{
-		{takeOne("drains", "k", slowly, 0), 100 * time.Second, 103 * time.Second},
-		{takeOne("drains", "k", slowly, 0), 200 * time.Second, 204 * time.Second},
+		{takeOne("drains", "k", slow, 0), 100 * time.Second, 103 * time.Second},
+		{takeOne("drains", "k", slow, 0), 200 * time.Second, 204 * time.Second},
 		{takeOne("history", "k", history, 0), 600 * time.Second, 603 * time.Second},
 		{block, 2 * time.Hour, 2*time.Hour + 3*time.Second},
 		{takeOne("test time", "k", second, testTime), time.Hour, time.Hour + 3*time.Second},
-		{whole, 142 * 365 * 24 * time.Hour, 150 * 365 * 24 * time.Hour},
+		{takeAll, 142 * 365 * 24 * time.Hour, 150 * 365 * 24 * time.Hour},
 	} {
 		before := clock(t, s)
 		apply(t, s, tt.op)
@@ -138,9 +138,9 @@ func TestKeysLiveAsLongAsTheyMatter(t *testing.T) {
 			keys = append(keys, s.logKey(tt.op.Cell))
 		}
 		for _, key := range keys {
-			least, most := begin[tt.op.Cell.Limit]+tt.least.Microseconds(), after+tt.most.Microseconds()
-			if end := endOf(t, s, key); end < least-1000 || end > most {
-				t.Errorf("%s lives until %d, want %d to %d", key, end, least, most)
+			minEnd, maxEnd := begin[tt.op.Cell.Limit]+tt.minLife.Microseconds(), after+tt.maxLife.Microseconds()
+			if end := expiryOf(t, s, key); end < minEnd-1000 || end > maxEnd {
+				t.Errorf("%s expires at %d, want %d to %d", key, end, minEnd, maxEnd)
 			}
 		}
 	}
@@ -148,14 +148,14 @@ func TestKeysLiveAsLongAsTheyMatter(t *testing.T) {
 	block = takeOne("history", "k", history, 0)
 	block.Verb, block.TTL = law.Block, 1000
 	apply(t, s, block)
-	if end, from := endOf(t, s, s.cellKey(block.Cell)), begin["history"]; end < from+599_000_000 {
-		t.Errorf("a cell with a history of 600 s lives for %d us", end-from)
+	if end, from := expiryOf(t, s, s.cellKey(block.Cell)), begin["history"]; end < from+599_000_000 {
+		t.Errorf("a cell with a history of 600 s lives for %d us, want 599 s at least", end-from)
 	}
 }
 
-func TestAHistoryIsBounded(t *testing.T) {
+func TestHistoryHasABoundedNumberOfEntries(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
-	s.history = 50
+	s.maxEntries = 50
 	p := law.Params{Kind: law.Log, Unit: 1000, Capacity: 20_000, Step: 1_000_000, History: 3_600_000_000}
 	var ops []law.Op
 	for i := range 400 {
@@ -168,15 +168,15 @@ func TestAHistoryIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	counting := 0
+	countingEntries := 0
 	for _, e := range list {
 		if e.Granted && e.ExpiresAt > testTime {
-			counting++
+			countingEntries++
 		}
 	}
-	if len(list) > 50 || counting != 20 || list[0].ID != "399" {
-		t.Errorf("%d entries, %d count, the newest is %+v; want at most 50, 20 that count, 399", len(list),
-			counting, list[0])
+	if len(list) > 50 || countingEntries != 20 || list[0].ID != "399" {
+		t.Errorf("got %d entries, of which %d count, the newest %+v; want at most 50, of which 20 count, and 399",
+			len(list), countingEntries, list[0])
 	}
 	// New attempts remove entries that no longer matter.
 	p.History = 0
@@ -185,26 +185,26 @@ func TestAHistoryIsBounded(t *testing.T) {
 	}
 	if list, err = s.Entries(context.Background(), law.Cell{Limit: "short", Key: "k"}, 1000); err != nil ||
 		len(list) > 15 {
-		t.Errorf("%d entries for ten that count, %v", len(list), err)
+		t.Errorf("got %d entries, %v; want at most 15, of which ten count", len(list), err)
 	}
 }
 
-// rights returns the rights that docs/stores.md lists, except ~prefix*: first the rights that every
-// user needs, then the text about others.
-func rights(tb testing.TB) (list []string, others string) {
+// docRights returns the rights of an ACL user that docs/stores.md lists, except ~prefix*: first the rights that every
+// user needs, then the text about the optional ones.
+func docRights(tb testing.TB) (list []string, optional string) {
 	tb.Helper()
 	text, err := os.ReadFile("../../docs/stores.md")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	_, rest, found := strings.Cut(string(text), "- An ACL user needs")
-	item, _, ended := strings.Cut(rest, "\n- ")
-	needed, others, split := strings.Cut(item, ";")
-	list = regexp.MustCompile(`\+[a-z|]+`).FindAllString(needed, -1)
-	if !found || !ended || !split || len(list) < 20 {
+	_, itemText, hasItem := strings.Cut(string(text), "- An ACL user needs")
+	item, _, hasEnd := strings.Cut(itemText, "\n- ")
+	required, optional, hasBoth := strings.Cut(item, ";")
+	list = regexp.MustCompile(`\+[a-z|]+`).FindAllString(required, -1)
+	if !hasItem || !hasEnd || !hasBoth || len(list) < 20 {
 		tb.Fatalf("docs/stores.md does not list the rights of a user: %q", item)
 	}
-	return list, others
+	return list, optional
 }
 
 // limitedUser makes a user with these rights, and returns the user's URL.
@@ -215,10 +215,10 @@ func limitedUser(tb testing.TB, root *Store, url string, rights ...string) strin
 	return strings.Replace(url, "redis://", "redis://few:"+neturl.QueryEscape("p@ss:/word")+"@", 1)
 }
 
-func TestAUserNeedsOnlyTheRightsThatAreListed(t *testing.T) {
+func TestTheListedRightsSufficeForApply(t *testing.T) {
 	server := startServer(t)
 	root := openTest(t, server.DSN, nil)
-	list, _ := rights(t)
+	list, _ := docRights(t)
 	dsn := limitedUser(t, root, server.DSN, list...)
 	s := openTest(t, dsn, nil)
 	logged := law.Params{Kind: law.Log, Unit: 1000, Capacity: 2000, Step: 1_000_000, History: 1_000_000}
@@ -226,23 +226,23 @@ func TestAUserNeedsOnlyTheRightsThatAreListed(t *testing.T) {
 		apply(t, s, takeOne("l", "k", hourly, 0), takeOne("log", "k", logged, testTime+int64(i)*400_000))
 	}
 	logged.Step, logged.History = 3_600_000_000, 3_600_000_000 // longer than the test
-	taken := takeOne("log", "back", logged, 0)
-	out := apply(t, s, taken)[0]
-	for range 2 { // a part first, then the rest
-		if got := apply(t, s, law.Back(&taken, &out, taken.Cost/2))[0]; got.Granted != taken.Cost/2 {
-			t.Errorf("a return: %+v", got)
+	take := takeOne("log", "back", logged, 0)
+	out := apply(t, s, take)[0]
+	for range 2 { // the first half of the charge, then the second
+		if got := apply(t, s, law.Back(&take, &out, take.Cost/2))[0]; got.Granted != take.Cost/2 {
+			t.Errorf("a return: got %+v, want half of the charge", got)
 		}
 	}
-	named := takeOne("log", "named", logged, 0)
-	named.ID, named.TTL = "id", 60_000_000
-	out = apply(t, s, named)[0]
-	settle, renew := named, named
-	settle.Verb, settle.Cost = law.Settle, named.Cost/2
+	takeWithID := takeOne("log", "named", logged, 0)
+	takeWithID.ID, takeWithID.TTL = "id", 60_000_000
+	out = apply(t, s, takeWithID)[0]
+	settle, renew := takeWithID, takeWithID
+	settle.Verb, settle.Cost = law.Settle, takeWithID.Cost/2
 	renew.Verb, renew.EntryNumber = law.Renew, out.EntryNumber
 	settle.Group, renew.Group = 2, 3
-	if got := apply(t, s, settle, named, renew); got[0].Granted != named.Cost/2 || !got[1].Replayed ||
+	if got := apply(t, s, settle, takeWithID, renew); got[0].Granted != takeWithID.Cost/2 || !got[1].Replayed ||
 		got[2].Granted != 1 {
-		t.Errorf("settled, asked again and renewed: %+v", got)
+		t.Errorf("settled, retried and renewed: got %+v", got)
 	}
 	reset := takeOne("log", "named", logged, 0)
 	reset.Verb = law.Reset
@@ -262,27 +262,27 @@ func TestAUserNeedsOnlyTheRightsThatAreListed(t *testing.T) {
 		admin(t, root, "ACL", "SETUSER", "few", "-"+word[1:])
 		if err := s.Apply(context.Background(), []law.Op{takeOne("log", "new"+word, logged, 0)}, outs); !errors.Is(
 			err, store.ErrSetup) {
-			t.Errorf("without %s: %v, want ErrSetup", word, err)
+			t.Errorf("without %s: got %v, want ErrSetup", word, err)
 		}
 		admin(t, root, "ACL", "SETUSER", "few", word)
 	}
 	admin(t, root, "ACL", "SETUSER", "few", "resetkeys", "~other:*")
 	if err := s.Apply(context.Background(), []law.Op{takeOne("l", "k", hourly, 0)}, outs); !errors.Is(
 		err, store.ErrSetup) {
-		t.Errorf("without a right to the keys: %v, want ErrSetup", err)
+		t.Errorf("without a right to the keys: got %v, want ErrSetup", err)
 	}
 	_, err := Open(context.Background(), strings.Replace(dsn, "word", "wr0ng", 1), nil)
 	if !errors.Is(err, store.ErrSetup) || strings.Contains(fmt.Sprint(err), "wr0ng") {
-		t.Errorf("wrong password: %v, want ErrSetup without the password", err)
+		t.Errorf("wrong password: got %v, want ErrSetup without the password", err)
 	}
 }
 
 func TestTheListedRightsSufficeForInspectionAndSweeps(t *testing.T) {
 	server := startServer(t)
 	root := openTest(t, server.DSN, nil)
-	list, others := rights(t)
+	list, optional := docRights(t)
 	for _, word := range []string{"+select", "+role", "+scan", "+info"} {
-		if !strings.Contains(others, word) {
+		if !strings.Contains(optional, word) {
 			t.Errorf("docs/stores.md does not say what %s is for", word)
 		}
 	}
@@ -291,15 +291,15 @@ func TestTheListedRightsSufficeForInspectionAndSweeps(t *testing.T) {
 		apply(t, s, takeOne("l", fmt.Sprint("own ", i), hourly, 0))
 	}
 	if counts, err := s.countKeys(t.Context()); err != nil || len(counts) != 1 || counts[0].Keys != 6 {
-		t.Errorf("%+v, %v; want the keys of one limit", counts, err)
+		t.Errorf("got %+v, %v; want 6 keys of one limit", counts, err)
 	}
 	s = openTest(t, limitedUser(t, root, server.DSN, append(list, "+scan", "+role")...), nil)
 	if cells, _, err := s.Cells(context.Background(), store.Query{}); err != nil || len(cells) != 6 {
-		t.Errorf("%d cells, %v; want 6", len(cells), err)
+		t.Errorf("got %d cells, %v; want 6", len(cells), err)
 	}
 	url := strings.TrimSuffix(server.DSN, "/0") + "/1"
 	if _, err := Open(context.Background(), limitedUser(t, root, url, list...), nil); !errors.Is(err, store.ErrSetup) {
-		t.Errorf("without +select: %v, want ErrSetup", err)
+		t.Errorf("without +select: got %v, want ErrSetup", err)
 	}
 	apply(t, openTest(t, limitedUser(t, root, url, append(list, "+select")...), nil), takeOne("l", "k", hourly, 0))
 }
@@ -311,7 +311,7 @@ func TestTheListedRightsSufficeForACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(cluster.Stop)
-	list, _ := rights(t)
+	list, _ := docRights(t)
 	url := ""
 	for address := range strings.SplitSeq(strings.TrimSuffix(strings.TrimPrefix(cluster.URL(), "redis://"), "/0"),
 		",") {
@@ -333,7 +333,7 @@ func TestTheListedRightsSufficeForACluster(t *testing.T) {
 		t.Error(err)
 	}
 	if cells, _, err := s.Cells(context.Background(), store.Query{}); err != nil || len(cells) != 50 {
-		t.Errorf("%d cells, %v; want 50", len(cells), err)
+		t.Errorf("got %d cells, %v; want 50", len(cells), err)
 	}
 }
 
@@ -355,12 +355,12 @@ func TestAFullServerAdmitsNothing(t *testing.T) {
 		outs := make([]law.Outcome, 1)
 		if err := s.Apply(context.Background(), []law.Op{takeOne("l", "k", p, 0)}, outs); !errors.Is(
 			err, store.ErrFull) {
-			t.Errorf("%v, want ErrFull", err)
+			t.Errorf("got %v, want ErrFull", err)
 		}
 	}
 }
 
-func TestAReplicaIsReadOnly(t *testing.T) {
+func TestAReplicaIsErrReadOnly(t *testing.T) {
 	primary := startServer(t)
 	_, port, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(primary.DSN, "redis://"), "/0"), ":")
 	replica := startServer(t, "--replicaof", "127.0.0.1", port, "--repl-diskless-sync-delay", "0")
@@ -371,8 +371,8 @@ func TestAReplicaIsReadOnly(t *testing.T) {
 	})
 }
 
-// TestALargeBatchKeepsTheOrderOfEachKey: the batch is several calls, and calls that
-// find no script are repeated.
+// TestALargeBatchKeepsTheOrderOfEachKey checks a batch that makes several calls, which are repeated because the server
+// does not know the script.
 func TestALargeBatchKeepsTheOrderOfEachKey(t *testing.T) {
 	s := openTest(t, startServer(t).DSN, nil)
 	p := hourly
@@ -393,7 +393,7 @@ func TestALargeBatchKeepsTheOrderOfEachKey(t *testing.T) {
 		for i, out := range apply(t, s, ops...) {
 			key := ops[i].Cell.Key
 			if used[key] += p.Unit; out.Used != used[key] {
-				t.Fatalf("op %d on %s: used %d, want %d", i, key, out.Used, used[key])
+				t.Fatalf("op %d on %s: got used %d, want %d", i, key, out.Used, used[key])
 			}
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestReservationsOfAnySizeMatchPackageLaw draws limits from the whole valid range, and sometimes
-// charges one of them twice.
+// TestReservationsOfAnySizeMatchPackageLaw draws limits from the whole valid range. Some requests charge one of them
+// twice.
 func TestReservationsOfAnySizeMatchPackageLaw(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	seed := newSeed(t)
@@ -19,7 +19,7 @@ func TestReservationsOfAnySizeMatchPackageLaw(t *testing.T) {
 	rounds, now := tier.Pick(600, 6000, 6000), testTime
 	var limits [3]law.Params
 	var records [3]*law.Record
-	admitted, later, full := 0, 0, 0
+	var immediateStarts, delayedStarts, refusals int
 	for n := range rounds {
 		if n%8 == 0 {
 			for i := range limits {
@@ -29,7 +29,7 @@ func TestReservationsOfAnySizeMatchPackageLaw(t *testing.T) {
 				}
 			}
 		}
-		ops, own := make([]law.Op, 1+g.IntN(4)), make([]*law.Record, 0, 4)
+		ops, opRecords := make([]law.Op, 1+g.IntN(4)), make([]*law.Record, 0, 4)
 		now = min(now+g.Int64N(int64(1)<<(1+g.IntN(44))), 1<<51)
 		for i := range ops {
 			k := g.IntN(len(limits))
@@ -38,10 +38,10 @@ func TestReservationsOfAnySizeMatchPackageLaw(t *testing.T) {
 				Verb: law.Take, Cell: law.Cell{Limit: fmt.Sprint(k), Key: fmt.Sprint(n / 8)}, Params: p, Now: now,
 				Cost: randomValue(g, p.Capacity), Count: 1, Deferred: true, Ceiling: p.Ceiling(randomValue(g, 1<<51)),
 			}
-			own = append(own, records[k])
+			opRecords = append(opRecords, records[k])
 		}
 		want := make([]law.Outcome, len(ops))
-		law.Apply(ops, want, now, own)
+		law.Apply(ops, want, now, opRecords)
 		for i, got := range outcomes(t, s, ops...) {
 			if got != want[i] {
 				t.Fatalf("round %d of seed %d, charge %d of %+v:\n got %+v\nwant %+v", n, seed, i, ops, got, want[i])
@@ -50,16 +50,16 @@ func TestReservationsOfAnySizeMatchPackageLaw(t *testing.T) {
 		for i := range want {
 			switch {
 			case want[i].StartAt > now:
-				later++
+				delayedStarts++
 			case want[i].StartAt > 0:
-				admitted++
+				immediateStarts++
 			case want[i].Granted == 0 && want[i].RetryAt != law.Never && want[i].Used <= law.Max-ops[i].Cost:
-				full++
+				refusals++
 			}
 		}
 	}
-	t.Logf("%d start at once, %d later, %d do not fit", admitted, later, full)
-	if min(admitted, later, full) < rounds/50 {
-		t.Error("the limits drawn say little")
+	t.Logf("%d charges start at once, %d later, %d are refused", immediateStarts, delayedStarts, refusals)
+	if min(immediateStarts, delayedStarts, refusals) < rounds/50 {
+		t.Errorf("want %d of each at least: else the limits drawn prove little", rounds/50)
 	}
 }

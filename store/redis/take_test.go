@@ -48,8 +48,8 @@ func newCLI(tb testing.TB, rawURL string, cluster bool) *cli {
 	return c
 }
 
-// ask runs redis-cli without a terminal, and returns its output.
-func (c *cli) ask(words ...string) (string, error) {
+// run runs redis-cli without a terminal, and returns its output.
+func (c *cli) run(words ...string) (string, error) {
 	program, err := dbtest.RedisProgram("redis-cli")
 	if err != nil {
 		return "", err
@@ -65,12 +65,12 @@ func (c *cli) take(l headgate.Limit, key string, credits int64) (map[string]int6
 	if err != nil {
 		return nil, err
 	}
-	return c.takeBy(l.Name(), key, append(args, fmt.Sprint("cost=", credits)))
+	return c.takeWithArgs(l.Name(), key, append(args, fmt.Sprint("cost=", credits)))
 }
 
-func (c *cli) takeBy(limit, key string, args []string) (map[string]int64, error) {
+func (c *cli) takeWithArgs(limit, key string, args []string) (map[string]int64, error) {
 	keys := []string{c.prefix + "c:{k:" + key + "}:" + limit, c.prefix + "l:{k:" + key + "}:" + limit}
-	out, err := c.ask(slices.Concat([]string{"EVAL", c.script, strconv.Itoa(len(keys))}, keys, args)...)
+	out, err := c.run(slices.Concat([]string{"EVAL", c.script, strconv.Itoa(len(keys))}, keys, args)...)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, out)
 	}
@@ -94,7 +94,7 @@ func remaining(p law.Params, answer map[string]int64) int64 {
 	return max(0, p.Capacity-answer["used"]) / p.Unit
 }
 
-func named(tb testing.TB, name, notation string) headgate.Limit {
+func parseLimit(tb testing.TB, name, notation string) headgate.Limit {
 	tb.Helper()
 	l, err := headgate.ParseNamed(name, notation)
 	if err != nil {
@@ -103,16 +103,16 @@ func named(tb testing.TB, name, notation string) headgate.Limit {
 	return l
 }
 
-// TestRedisCLIAndTheDriverShareABucket charges one key by redis-cli and the driver in turns, until both are refused.
-func TestRedisCLIAndTheDriverShareABucket(t *testing.T) {
+// TestRedisCLIAndTheDriverShareACell charges one key by redis-cli and the driver in turns, until both are refused.
+func TestRedisCLIAndTheDriverShareACell(t *testing.T) {
 	t.Parallel()
-	shareABucket(t, dbtest.Redis(t), false)
+	testSharedCell(t, dbtest.Redis(t), false)
 }
 
-func TestRedisCLIAndTheDriverShareABucketOfACluster(t *testing.T) {
+func TestRedisCLIAndTheDriverShareACellOfACluster(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	shareABucket(t, dbtest.RedisCluster(t), true)
+	testSharedCell(t, dbtest.RedisCluster(t), true)
 }
 
 // newLimiter returns a Limiter without a deadline that a busy machine could miss.
@@ -120,7 +120,7 @@ func newLimiter(s store.Store) *headgate.Limiter {
 	return headgate.New(s, &headgate.Config{Timeout: time.Minute})
 }
 
-func shareABucket(t *testing.T, dsn string, cluster bool) {
+func testSharedCell(t *testing.T, dsn string, cluster bool) {
 	t.Helper()
 	for i, notation := range []string{
 		"token-bucket 7/1d", "token-bucket 5/1d burst 9", "leaky-bucket 5/1d capacity 7.5", "gcra 5/1d burst 6",
@@ -130,8 +130,8 @@ func shareABucket(t *testing.T, dsn string, cluster bool) {
 	} {
 		t.Run(notation, func(t *testing.T) {
 			s, c := open(t, dsn), newCLI(t, dsn, cluster)
-			limiter, limit, key := newLimiter(s), named(t, fmt.Sprint("l", i), notation), "al{ice}% "
-			p, passed := limit.Params(), int64(0)
+			limiter, limit, key := newLimiter(s), parseLimit(t, fmt.Sprint("l", i), notation), "al{ice}% "
+			p, admitted := limit.Params(), int64(0)
 			for n := range p.Capacity/p.Unit + 4 { // each is refused twice
 				charge := headgate.Charge{Limit: limit, Key: key, Cost: headgate.Units(1)}
 				before, err := limiter.Inspect(t.Context(), limit, key)
@@ -144,7 +144,7 @@ func shareABucket(t *testing.T, dsn string, cluster bool) {
 						t.Fatal(err)
 					}
 					if d.Allowed {
-						passed++
+						admitted++
 					}
 					continue
 				}
@@ -152,7 +152,7 @@ func shareABucket(t *testing.T, dsn string, cluster bool) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				now, err := limiter.Inspect(t.Context(), limit, key)
+				after, err := limiter.Inspect(t.Context(), limit, key)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -160,38 +160,38 @@ func shareABucket(t *testing.T, dsn string, cluster bool) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if remaining(p, a) != now.Remaining {
-					t.Errorf("charge %d: %v, so %d remain; the driver says %+v", n, a, remaining(p, a), now)
+				if remaining(p, a) != after.Remaining {
+					t.Errorf("charge %d: got %v, so %d remain, want %+v", n, a, remaining(p, a), after)
 				}
 				if a["granted"] == 1 {
-					passed++
+					admitted++
 					continue
 				}
-				if now.Remaining != before.Remaining && p.Block == 0 {
-					t.Errorf("charge %d was refused, and %d remained, and %d do", n, before.Remaining, now.Remaining)
+				if after.Remaining != before.Remaining && p.Block == 0 {
+					t.Errorf("refused charge %d: got %d remaining, want %d", n, after.Remaining, before.Remaining)
 				}
-				at := time.Duration(a["retry_at"]-a["clock"]) * time.Microsecond
-				if d.Allowed || (at-d.RetryAfter).Abs() > 5*time.Minute {
-					t.Errorf("charge %d: %v, %s; check says %+v", n, a, at, d)
+				retryAfter := time.Duration(a["retry_at"]-a["clock"]) * time.Microsecond
+				if d.Allowed || (retryAfter-d.RetryAfter).Abs() > 5*time.Minute {
+					t.Errorf("charge %d: got %v, so retry after %s, want %+v as Check says", n, a, retryAfter, d)
 				}
 			}
-			if want := p.Capacity / p.Unit; passed != want {
-				t.Errorf("%d passed, want %d", passed, want)
+			if want := p.Capacity / p.Unit; admitted != want {
+				t.Errorf("got %d admitted, want %d", admitted, want)
 			}
 		})
 	}
 }
 
-// TestRedisCLIsAtOncePassNoMoreThanTheCapacity runs eight of them and the driver at once.
-func TestRedisCLIsAtOncePassNoMoreThanTheCapacity(t *testing.T) {
+// TestConcurrentRedisCLIsKeepTheCapacity runs eight redis-cli and the driver at once: 50 charges for a capacity of 25.
+func TestConcurrentRedisCLIsKeepTheCapacity(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Redis(t)
 	s, c := open(t, dsn), newCLI(t, dsn, false)
 	limiter := newLimiter(s)
 	for _, notation := range []string{"fixed-window 25/30d from-first", "sliding-log 25/30d"} {
-		limit := named(t, "busy", notation)
+		limit := parseLimit(t, "busy", notation)
 		p := limit.Params()
-		var passed, refused atomic.Int64
+		var admitted, refused atomic.Int64
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
@@ -202,12 +202,12 @@ func TestRedisCLIsAtOncePassNoMoreThanTheCapacity(t *testing.T) {
 						return
 					}
 					if a["granted"] == 1 {
-						passed.Add(1)
+						admitted.Add(1)
 					} else {
 						refused.Add(1)
 					}
 					if a["used"] > p.Capacity {
-						t.Errorf("%v is used of %d", a["used"], p.Capacity)
+						t.Errorf("got %v in use, want %d at most", a["used"], p.Capacity)
 					}
 				}
 			})
@@ -220,25 +220,25 @@ func TestRedisCLIsAtOncePassNoMoreThanTheCapacity(t *testing.T) {
 					return
 				}
 				if d.Allowed {
-					passed.Add(1)
+					admitted.Add(1)
 				} else {
 					refused.Add(1)
 				}
 			}
 		})
 		wg.Wait()
-		if passed.Load() != 25 || refused.Load() != 25 {
-			t.Errorf("%s: %d passed, and %d were refused", notation, passed.Load(), refused.Load())
+		if admitted.Load() != 25 || refused.Load() != 25 {
+			t.Errorf("%s: got %d admitted and %d refused, want 25 and 25", notation, admitted.Load(), refused.Load())
 		}
 	}
 }
 
-// TestTheTakeScriptSeesChangesOfTheDriver: blocks, settlements and other ops that are not plain.
-func TestTheTakeScriptSeesChangesOfTheDriver(t *testing.T) {
+// TestTakeScriptSeesChangesOfTheDriver checks a charge by redis-cli after a settlement, a block and a changed limit.
+func TestTakeScriptSeesChangesOfTheDriver(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Redis(t)
 	s, c, ctx := open(t, dsn), newCLI(t, dsn, false), t.Context()
-	limiter, limit := newLimiter(s), named(t, "api", "fixed-window 10/30d from-first")
+	limiter, limit := newLimiter(s), parseLimit(t, "api", "fixed-window 10/30d from-first")
 	p := limit.Params()
 
 	r, err := limiter.Reserve(ctx, 0, headgate.Charge{Limit: limit, Key: "settled", Cost: headgate.Units(8)})
@@ -249,76 +249,76 @@ func TestTheTakeScriptSeesChangesOfTheDriver(t *testing.T) {
 		t.Fatal(err)
 	}
 	if a, err := c.take(limit, "settled", p.Unit/2); err != nil || a["used"] != p.Unit*7/2 || a["granted"] != 1 {
-		t.Errorf("after a settlement: %v, %v", a, err)
+		t.Errorf("after a settlement: got %v, %v", a, err)
 	}
 	if _, err := limiter.Block(ctx, limit, "blocked", time.Hour, "why"); err != nil {
 		t.Fatal(err)
 	}
 	if a, err := c.take(limit, "blocked", 1); err != nil || a["granted"] != 0 || a["retry_at"] != a["blocked_until"] {
-		t.Errorf("after a block: %v, %v", a, err)
+		t.Errorf("after a block: got %v, %v", a, err)
 	}
 	if a, err := c.take(limit, "never", 11*p.Unit); err != nil || a["granted"] != 0 || a["retry_at"] != law.Never {
-		t.Errorf("above the capacity: %v, %v", a, err)
+		t.Errorf("above the capacity: got %v, %v", a, err)
 	}
 
 	// Another definition: the script converts the used units as the driver does.
 	if _, err := limiter.Allow(ctx, limit, "changed"); err != nil {
 		t.Fatal(err)
 	}
-	other := named(t, "api", "sliding-log 4/30d")
-	if a, err := c.take(other, "changed", 3*other.Params().Unit); err != nil || a["granted"] != 1 {
-		t.Errorf("after a change: %v, %v", a, err)
+	changedLimit := parseLimit(t, "api", "sliding-log 4/30d")
+	if a, err := c.take(changedLimit, "changed", 3*changedLimit.Params().Unit); err != nil || a["granted"] != 1 {
+		t.Errorf("after a change: got %v, %v", a, err)
 	}
-	if d, err := limiter.Check(ctx, headgate.Charge{Limit: other, Key: "changed"}); err != nil || d.Allowed {
-		t.Errorf("after a change: %+v, %v", d, err)
+	if d, err := limiter.Check(ctx, headgate.Charge{Limit: changedLimit, Key: "changed"}); err != nil || d.Allowed {
+		t.Errorf("after a change: got %+v, %v; want a refusal", d, err)
 	}
 }
 
-func TestInvalidOpsChargeNothing(t *testing.T) {
+func TestTakeScriptRefusesInvalidArguments(t *testing.T) {
 	t.Parallel()
 	dsn := dbtest.Redis(t)
 	s, c := open(t, dsn), newCLI(t, dsn, false)
-	p := named(t, "api", "token-bucket 5/1d").Params()
+	p := parseLimit(t, "api", "token-bucket 5/1d").Params()
 	args, err := redis.TakeArguments(&p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	args = append(args, "cost=1000")
-	without := func(name string) []string {
+	argsWithout := func(name string) []string {
 		return slices.DeleteFunc(slices.Clone(args), func(a string) bool { return strings.HasPrefix(a, name+"=") })
 	}
 	for want, args := range map[string][]string{
-		"cost is missing, or is 0":      without("cost"),
-		"heal is missing, or is 0":      append(without("heal"), "heal=0"),
-		"step is missing, or is 0":      without("step"),
-		"cost=-1 is not NAME=NUMBER":    append(without("cost"), "cost=-1"),
-		"cost=1.5 is not NAME=NUMBER":   append(without("cost"), "cost=1.5"),
-		"cost=1e3 is not NAME=NUMBER":   append(without("cost"), "cost=1e3"),
+		"cost is missing, or is 0":      argsWithout("cost"),
+		"heal is missing, or is 0":      append(argsWithout("heal"), "heal=0"),
+		"step is missing, or is 0":      argsWithout("step"),
+		"cost=-1 is not NAME=NUMBER":    append(argsWithout("cost"), "cost=-1"),
+		"cost=1.5 is not NAME=NUMBER":   append(argsWithout("cost"), "cost=1.5"),
+		"cost=1e3 is not NAME=NUMBER":   append(argsWithout("cost"), "cost=1e3"),
 		"nonsense=1 is not NAME=NUMBER": append(slices.Clone(args), "nonsense=1"),
 		"verb=5 is not NAME=NUMBER":     append(slices.Clone(args), "verb=5"),
-		"is above 9007199254740991":     append(without("cost"), "cost=9007199254740992"),
-		"kind is above 3":               append(without("kind"), "kind=4"),
-		"anchor is above 1":             append(without("anchor"), "anchor=2"),
+		"is above 9007199254740991":     append(argsWithout("cost"), "cost=9007199254740992"),
+		"kind is above 3":               append(argsWithout("kind"), "kind=4"),
+		"anchor is above 1":             append(argsWithout("anchor"), "anchor=2"),
 		"3000 is not NAME=NUMBER":       append(slices.Clone(args), "3000"),
-		"unit is missing, or is 0":      append(without("unit"), "unit=0"),
+		"unit is missing, or is 0":      append(argsWithout("unit"), "unit=0"),
 	} {
-		if a, err := c.takeBy("api", "alice", args); err == nil || !strings.Contains(err.Error(), "ERR headgate: ") ||
-			!strings.Contains(err.Error(), want) {
-			t.Errorf("%v: %v, %v; want %q", args, a, err, want)
+		if a, err := c.takeWithArgs("api", "alice", args); !strings.Contains(fmt.Sprint(err), "ERR headgate: ") ||
+			!strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%v: got %v, %v; want %q", args, a, err, want)
 		}
 	}
-	out, _ := c.ask(append([]string{"EVAL", c.script, "1", "headgate:c:{k:alice}:api"}, args...)...)
+	out, _ := c.run(append([]string{"EVAL", c.script, "1", "headgate:c:{k:alice}:api"}, args...)...)
 	if !strings.Contains(out, "there are 1 keys, not 2") {
-		t.Errorf("one key: %s", out)
+		t.Errorf("one key: got %s, want an error", out)
 	}
-	cells, err := newLimiter(s).Inspect(t.Context(), named(t, "api", "token-bucket 5/1d"), "alice")
-	if err != nil || cells.Used.Float64() != 0 {
-		t.Errorf("%+v, %v", cells, err)
+	usage, err := newLimiter(s).Inspect(t.Context(), parseLimit(t, "api", "token-bucket 5/1d"), "alice")
+	if err != nil || usage.Used.Float64() != 0 {
+		t.Errorf("got %+v, %v; want nothing charged", usage, err)
 	}
 	for _, notation := range []string{"fixed-window 5/day", "concurrency 5 ttl 30s"} {
-		p := named(t, "api", notation).Params()
+		p := parseLimit(t, "api", notation).Params()
 		if args, err := redis.TakeArguments(&p); !errors.Is(err, store.ErrUnsupported) {
-			t.Errorf("%s: %v, %v", notation, args, err)
+			t.Errorf("%s: got %v, %v; want ErrUnsupported", notation, args, err)
 		}
 	}
 }

@@ -91,7 +91,7 @@ func worst(errs []error) (err error) {
 type part struct {
 	call     *call
 	admitted bool
-	kept     []bool // the op was charged before, or needs no more: it is not given back
+	replayed []bool // the op was charged before, or needs no more: it is not given back
 
 	// The texts of the op's cell, set at the first op on the cell: before the call, as a
 	// refusal would have left the cell, and after the call.
@@ -184,7 +184,7 @@ func (p *part) read(ops []law.Op, outs []law.Outcome, list []message) error {
 	p.admitted = true
 	for _, i := range p.call.index {
 		out := &outs[i]
-		p.kept = append(p.kept, out.Replayed)
+		p.replayed = append(p.replayed, out.Replayed)
 		p.admitted = p.admitted && isAdmitted(&ops[i], out)
 	}
 	return nil

@@ -14,17 +14,17 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestConcurrentChargesStay charges cells between a request on trial and its return.
-func TestConcurrentChargesStay(t *testing.T) {
+// TestGivingBackATrialKeepsConcurrentCharges charges cells between a request of 3 units on trial and its return.
+func TestGivingBackATrialKeepsConcurrentCharges(t *testing.T) {
 	const second = 1_000_000
 	for _, tt := range []struct {
-		name    string
-		p       law.Params
-		later   int64 // when other callers take 2 units
-		back    int64 // when the trial is given back
-		level   int64 // the level afterwards, in units
-		prev    int64
-		entries int
+		name        string
+		p           law.Params
+		takeDelay   int64 // from the trial to a charge of 2 units by another caller, in us
+		backDelay   int64 // from the trial to its return, in us
+		wantLevel   int64 // in units
+		wantPrev    int64 // in units
+		wantEntries int
 	}{
 		{"at once, all is given back", perSecond, 0, 0, 2, 3, 0},
 		{"what has drained is not given back", perSecond, 2 * second, 0, 2, 1, 0},
@@ -51,44 +51,44 @@ func TestConcurrentChargesStay(t *testing.T) {
 			if err != nil || !p.admitted {
 				t.Fatalf("%+v, %v", outs, err)
 			}
-			other := takeOne("l", "k", tt.p, now+tt.later)
+			other := takeOne("l", "k", tt.p, now+tt.takeDelay)
 			other.Count = 2
 			apply(t, s, other)
-			ops[0].Now = now + tt.back
+			ops[0].Now = now + tt.backDelay
 			numbers, err := s.send(context.Background(), []*call{s.giveBack(ops, outs, p, false)})[0].AsIntSlice()
 			if err != nil {
 				t.Fatal(err)
 			}
 			got := decodeState(numbers)
-			if got.Level != tt.level*tt.p.Unit || got.Prev != tt.prev*tt.p.Unit || got.At != now+tt.later {
-				t.Errorf("got %+v, want level %d and prev %d", got, tt.level, tt.prev)
+			if got.Level != tt.wantLevel*tt.p.Unit || got.Prev != tt.wantPrev*tt.p.Unit || got.At != now+tt.takeDelay {
+				t.Errorf("got %+v, want level %d and prev %d units", got, tt.wantLevel, tt.wantPrev)
 			}
 			value, _ := admin(t, s, "GET", s.cellKey(op.Cell)).ToString()
 			if stored, _, _ := parseCell(value); stored != got {
-				t.Errorf("stored is %+v, answered was %+v", stored, got)
+				t.Errorf("the stored cell is %+v, want %+v as answered", stored, got)
 			}
-			left, err := s.Entries(context.Background(), op.Cell, 10)
-			if err != nil || len(left) != tt.entries {
-				t.Errorf("%d entries, want %d: %+v, %v", len(left), tt.entries, left, err)
+			entries, err := s.Entries(context.Background(), op.Cell, 10)
+			if err != nil || len(entries) != tt.wantEntries {
+				t.Errorf("got %d entries, want %d: %+v, %v", len(entries), tt.wantEntries, entries, err)
 			}
-			if tt.p.History > 0 && (left[0].Granted == left[1].Granted || left[1].Cost != 3*tt.p.Unit) {
-				t.Errorf("want a refused attempt for 3 and one that passed: %+v", left)
+			if tt.p.History > 0 && (entries[0].Granted == entries[1].Granted || entries[1].Cost != 3*tt.p.Unit) {
+				t.Errorf("got %+v, want a refused attempt for 3 units, and an admitted one", entries)
 			}
 			// The level and the log still agree: when all charges have expired, the capacity can be taken.
-			all := takeOne("l", "k", tt.p, now+tt.later+30*second)
-			all.Count = 10
-			if out := apply(t, s, all)[0]; out.Granted != 10 {
-				t.Errorf("later: %+v, want all ten", out)
+			whole := takeOne("l", "k", tt.p, now+tt.takeDelay+30*second)
+			whole.Count = 10
+			if out := apply(t, s, whole)[0]; out.Granted != 10 {
+				t.Errorf("after 30 s: got %+v, want all ten units", out)
 			}
 		})
 	}
 }
 
-// TestAReservationOverSlotsIsRefusedBeforeAnythingIsSent: the error says what is wrong and what to do.
-func TestAReservationOverSlotsIsRefusedBeforeAnythingIsSent(t *testing.T) {
+// TestReserveOverSlotsIsErrUnsupported checks that nothing is sent, and that the error names the setting that helps.
+func TestReserveOverSlotsIsErrUnsupported(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
-	sent := 0
-	s.client = &hookClient{s.client, func([]rueidis.Completed) { sent++ }}
+	roundTrips := 0
+	s.client = &hookClient{s.client, func([]rueidis.Completed) { roundTrips++ }}
 	a, b := twoKeysApart(t)
 	ops := []law.Op{takeOne("l", a, perSecond, testTime), takeOne("l", b, perSecond, testTime)}
 	for i := range ops {
@@ -96,57 +96,57 @@ func TestAReservationOverSlotsIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	}
 	for _, out := range outcomes(t, s, ops...) {
 		if !errors.Is(out.Err, store.ErrUnsupported) || !strings.Contains(fmt.Sprint(out.Err), "redis.Config.Slot") {
-			t.Errorf("%+v", out)
+			t.Errorf("got %+v, want ErrUnsupported that names redis.Config.Slot", out)
 		}
 	}
-	if sent > 0 {
-		t.Errorf("it was sent in %d round trips", sent)
+	if roundTrips > 0 {
+		t.Errorf("got %d round trips, want none", roundTrips)
 	}
 	s.cfg.Slot = func(string) string { return "both" }
 	for _, out := range outcomes(t, s, ops...) {
 		if out.Err != nil || out.Granted != 1 || out.StartAt != testTime {
-			t.Errorf("with one tag: %+v", out)
+			t.Errorf("with one tag: got %+v, want it admitted", out)
 		}
 	}
-	if sent == 0 {
-		t.Error("what is sent is not seen")
+	if roundTrips == 0 {
+		t.Error("got no round trip, want one: the hook counts none")
 	}
 }
 
-// TestConcurrentChangesBetweenRoundTripsStay makes a block, and charges after a reset, between two round trips.
-func TestConcurrentChangesBetweenRoundTripsStay(t *testing.T) {
+// TestGivingBackATrialKeepsConcurrentChanges checks that a block stays, and a charge after a reset.
+func TestGivingBackATrialKeepsConcurrentChanges(t *testing.T) {
 	url := slotsURL(t)
 	s := openSlots(t, url)
 	for _, verb := range []law.Verb{law.Block, law.Reset} {
 		for _, id := range []string{"", "id"} {
-			ops := refusedBy(t, s, perSecond, testTime)
+			ops := fillAndRequest(t, s, perSecond, testTime)
 			for i := range ops {
 				if ops[i].Cell.Limit = fmt.Sprint(ops[i].Cell.Limit, verb, id); id == "" {
 					ops[i].ID, ops[i].TTL = "", 0
 				}
 			}
-			full := ops[1]
-			full.ID, full.TTL = "", 0
-			apply(t, s, full)
+			fill := ops[1]
+			fill.ID, fill.TTL = "", 0
+			apply(t, s, fill)
 			other := takeOne(ops[0].Cell.Limit, ops[0].Cell.Key, perSecond, testTime)
-			act := other
-			if act.Verb = verb; verb == law.Block {
-				act.TTL, act.Reason = 3600_000_000, "abuse"
+			change := other
+			if change.Verb = verb; verb == law.Block {
+				change.TTL, change.Reason = 3600_000_000, "abuse"
 			}
 			outs := apply(t, withHook(openSlots(t, url), func() {
-				if apply(t, s, act); verb == law.Reset {
+				if apply(t, s, change); verb == law.Reset {
 					apply(t, s, other)
 				}
 			}), ops...)
 			check := other
 			check.Verb = law.Check
-			level := int64(0)
+			wantLevel := int64(0)
 			if verb == law.Reset {
-				level = perSecond.Unit
+				wantLevel = perSecond.Unit
 			}
-			out := apply(t, s, check)[0]
-			if outs[1].Granted != 0 || out.State.Level != level || (out.State.BlockedUntil > 0) != (verb == law.Block) {
-				t.Errorf("verb %v, id %q: %+v, then %+v", verb, id, outs, out.State)
+			state := apply(t, s, check)[0].State
+			if outs[1].Granted > 0 || state.Level != wantLevel || (state.BlockedUntil > 0) != (verb == law.Block) {
+				t.Errorf("verb %v, id %q: got %+v, then %+v; want level %d", verb, id, outs, state, wantLevel)
 			}
 		}
 	}

@@ -58,18 +58,18 @@ func (c *hookClient) DoMulti(ctx context.Context, multi ...rueidis.Completed) []
 	return c.Client.DoMulti(ctx, multi...)
 }
 
-// withHook returns s, which calls others before it first gives a part back.
-func withHook(s *Store, others func()) *Store {
-	others = sync.OnceFunc(others)
+// withHook returns s, which calls hook before it first gives a part back.
+func withHook(s *Store, hook func()) *Store {
+	hook = sync.OnceFunc(hook)
 	s.client = &hookClient{s.client, func(multi []rueidis.Completed) {
 		if multi[0].Commands()[1] == giveBackScript.sha {
-			others()
+			hook()
 		}
 	}}
 	return s
 }
 
-func TestSlotsAreThoseOfTheServer(t *testing.T) {
+func TestSlotOfMatchesTheServer(t *testing.T) {
 	tier.Engines(t)
 	s := openTest(t, dbtest.RedisCluster(t), nil)
 	for _, key := range []string{"", "a", "{a}", "a}{b", "%", "é", "user:42"} {
@@ -77,7 +77,7 @@ func TestSlotsAreThoseOfTheServer(t *testing.T) {
 		for _, name := range []string{s.cellKey(c), s.logKey(c)} {
 			if slot, err := admin(t, s, "CLUSTER", "KEYSLOT", name).AsInt64(); err != nil ||
 				slot != int64(s.slotOf(c)) {
-				t.Errorf("%s is in slot %d (%v), not in %d", name, slot, err, s.slotOf(c))
+				t.Errorf("%s: got slot %d, want %d (%v)", name, s.slotOf(c), slot, err)
 			}
 		}
 	}
@@ -91,9 +91,9 @@ var (
 	allLaws   = []law.Params{perSecond, windowed, logged, recorded}
 )
 
-// refusedBy returns a request for three units of a limit, and for a unit that a full cell in another
-// slot refuses.
-func refusedBy(t *testing.T, s *Store, p law.Params, now int64) []law.Op {
+// fillAndRequest fills a cell, and returns a request that this cell refuses. The request has an ID. It takes three
+// units of a limit with the parameters p in another slot, and all ten units of the full cell.
+func fillAndRequest(t *testing.T, s *Store, p law.Params, now int64) []law.Op {
 	t.Helper()
 	a, b := twoKeysApart(t)
 	full := takeOne("full", b, perSecond, now)
@@ -108,7 +108,7 @@ func refusedBy(t *testing.T, s *Store, p law.Params, now int64) []law.Op {
 	return ops
 }
 
-func TestARequestOverSlotsIsAdmittedAsAWhole(t *testing.T) {
+func TestARequestOverSlotsIsChargedInAllSlots(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
 	a, b := twoKeysApart(t)
 	for _, p := range allLaws {
@@ -116,20 +116,20 @@ func TestARequestOverSlotsIsAdmittedAsAWhole(t *testing.T) {
 		outs := apply(t, s, takeOne(limit, a, p, testTime), takeOne(limit, b, p, testTime))
 		for i := range outs {
 			if outs[i].Granted != 1 || outs[i].State.Level != p.Unit || outs[i].RetryAt != 0 {
-				t.Errorf("%+v: %+v", p, outs[i])
+				t.Errorf("%+v: got %+v, want one unit charged", p, outs[i])
 			}
 		}
 	}
 }
 
-func TestARefusedRequestOverSlotsLeavesTheOthersAsTheyWere(t *testing.T) {
-	for _, used := range []bool{false, true} {
+func TestARefusedRequestOverSlotsChargesNothing(t *testing.T) {
+	for _, hasCell := range []bool{false, true} {
 		for _, p := range allLaws {
 			s := openSlots(t, slotsURL(t))
-			ops := refusedBy(t, s, p, testTime)
+			ops := fillAndRequest(t, s, p, testTime)
 			cell := ops[0].Cell
 			var before law.State
-			if used {
+			if hasCell {
 				op := takeOne("l", cell.Key, p, testTime-3_000_000)
 				before = apply(t, s, op)[0].State
 			}
@@ -139,36 +139,36 @@ func TestARefusedRequestOverSlotsLeavesTheOthersAsTheyWere(t *testing.T) {
 			outs := apply(t, s, ops...)
 			if outs[0].Granted != 3 || outs[1].Granted != 0 || outs[1].RetryAt != testTime+10_000_000 ||
 				outs[0].State != before {
-				t.Errorf("used %v, %+v: %+v", used, p, outs)
+				t.Errorf("cell in use %v, %+v: got %+v", hasCell, p, outs)
 			}
 			after, _ := admin(t, s, "GET", s.cellKey(cell)).ToString()
-			if _, reason, _ := parseCell(value); reason != "" || !sameButSeq(value, after) {
-				t.Errorf("used %v, %+v: the cell was %q, is %q", used, p, value, after)
+			if _, reason, _ := parseCell(value); reason != "" || !sameState(value, after) {
+				t.Errorf("cell in use %v, %+v: got the cell %q, want %q", hasCell, p, after, value)
 			}
-			left, err := s.Entries(context.Background(), cell, 10)
+			entries, err := s.Entries(context.Background(), cell, 10)
 			if p.History > 0 {
 				count++
-				if len(left) == 0 || left[0].Granted || left[0].ExpiresAt != 0 || left[0].ID != "request" ||
-					outs[0].EntryNumber != left[0].Number {
-					t.Errorf("used %v: want a refused attempt first, have %+v", used, left)
+				if len(entries) == 0 || entries[0].Granted || entries[0].ExpiresAt != 0 || entries[0].ID != "request" ||
+					outs[0].EntryNumber != entries[0].Number {
+					t.Errorf("cell in use %v: got %+v, want a refused attempt first", hasCell, entries)
 				}
 			}
-			if err != nil || len(left) != int(count) {
-				t.Errorf("used %v, %+v: %d entries, want %d: %+v, %v", used, p, len(left), count, left, err)
+			if err != nil || len(entries) != int(count) {
+				t.Errorf("cell in use %v, %+v: got %+v, %v; want %d entries", hasCell, p, entries, err, count)
 			}
 		}
 	}
 }
 
-// sameButSeq compares two cells, except the numbers of their last log entries.
-func sameButSeq(a, b string) bool {
-	sa, _, oka := parseCell(a)
-	sb, _, okb := parseCell(b)
-	return oka == okb && sa == sb
+// sameState reports whether two cells have the same state. It ignores the numbers of their last log entries.
+func sameState(a, b string) bool {
+	stateA, _, okA := parseCell(a)
+	stateB, _, okB := parseCell(b)
+	return okA == okB && stateA == stateB
 }
 
-// TestReturnsOverSlotsAreDecidedOneByOne returns to a cell in use, to a cell with another window, and
-// to a missing cell, in up to three slots.
+// TestReturnsOverSlotsAreDecidedOneByOne checks three returns in two slots: to a cell in use, by a stale window, and
+// to a missing cell.
 func TestReturnsOverSlotsAreDecidedOneByOne(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
 	a, b := twoKeysApart(t)
@@ -179,99 +179,100 @@ func TestReturnsOverSlotsAreDecidedOneByOne(t *testing.T) {
 		Kind: law.Bucket, Anchor: law.Calendar, Unit: 1000, Capacity: 5000, Step: 1000,
 		Drain: law.Max,
 	}
-	stale, none := takeOne("month", b, monthly, testTime), takeOne("log", b, logged, testTime)
+	stale, missing := takeOne("month", b, monthly, testTime), takeOne("log", b, logged, testTime)
 	stale.Window = [4]int64{1, 2, 3, 4}
 	outs := apply(t, s, law.Back(&op, &out, 2*perSecond.Unit), law.Back(&stale, &law.Outcome{}, 1),
-		law.Back(&none, &law.Outcome{EntryNumber: 1}, 1))
+		law.Back(&missing, &law.Outcome{EntryNumber: 1}, 1))
 	if outs[0].Granted != 2*perSecond.Unit || outs[0].Used != perSecond.Unit || outs[0].Stale ||
 		outs[0].State.Prev != 2*perSecond.Unit {
-		t.Errorf("in use: %+v", outs[0])
+		t.Errorf("a cell in use: got %+v", outs[0])
 	}
 	if !outs[1].Stale || outs[1].Granted != 0 {
-		t.Errorf("of another window: %+v", outs[1])
+		t.Errorf("a stale window: got %+v", outs[1])
 	}
 	if outs[2] != (law.Outcome{Clock: testTime}) {
-		t.Errorf("that does not exist: %+v", outs[2])
+		t.Errorf("a missing cell: got %+v, want only the clock", outs[2])
 	}
-	for _, cell := range []law.Cell{stale.Cell, none.Cell} {
+	for _, cell := range []law.Cell{stale.Cell, missing.Cell} {
 		if n, err := admin(t, s, "EXISTS", s.cellKey(cell), s.logKey(cell)).AsInt64(); n != 0 || err != nil {
-			t.Errorf("a return made %v, %v", cell, err)
+			t.Errorf("got %d keys of %v, %v; want none", n, cell, err)
 		}
 	}
 }
 
-// TestALoweredEntryKeepsItsNumber gives back to entries of a log. They were charged at the server's time,
-// by which the script finds them at once, or at a time of the test.
-func TestALoweredEntryKeepsItsNumber(t *testing.T) {
+// TestReturnsKeepTheNumbersOfLogEntries gives back parts of the entries of a log. They were charged at the server's
+// time, by which the script finds them at once, or at a time of the test.
+func TestReturnsKeepTheNumbersOfLogEntries(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	for _, p := range []law.Params{logged, recorded} {
 		p.Capacity = 200 * p.Unit
 		for _, now := range []int64{0, testTime} {
-			many := make([]law.Op, 200)
-			for i := range many {
-				many[i] = takeOne(fmt.Sprint(now, p), "k", p, now)
-				many[i].Group, many[i].ID, many[i].TTL = uint32(i), fmt.Sprintf("%%1 of %d", i), 1000
+			takes := make([]law.Op, 200)
+			for i := range takes {
+				takes[i] = takeOne(fmt.Sprint(now, p), "k", p, now)
+				takes[i].Group, takes[i].ID, takes[i].TTL = uint32(i), fmt.Sprintf("%%1 of %d", i), 1000
 			}
-			outs := apply(t, s, many...)
-			was, err := s.Entries(context.Background(), many[0].Cell, 1000)
+			outs := apply(t, s, takes...)
+			want, err := s.Entries(context.Background(), takes[0].Cell, 1000)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, n := range []int{0, 100, 199} { // counted from the newest entry
 				i := 199 - n
-				for _, want := range []int64{700, 300, 0} {
-					if got := apply(t, s, law.Back(&many[i], &outs[i], 700))[0]; got.Granted != want {
-						t.Errorf("entry %d: %+v, want %d", i, got, want)
+				for _, credits := range []int64{700, 300, 0} { // of 1000 credits
+					if got := apply(t, s, law.Back(&takes[i], &outs[i], 700))[0]; got.Granted != credits {
+						t.Errorf("entry %d: got %+v, want %d given back", i, got, credits)
 					}
 				}
-				was[n].Cost, was[n].ExpiresAt = 0, 0
+				want[n].Cost, want[n].ExpiresAt = 0, 0
 			}
-			if got := apply(t, s, law.Back(&many[49], &outs[49], 400))[0]; got.Granted != 400 || got.Used != 196_600 {
-				t.Errorf("in part: %+v", got)
+			got := apply(t, s, law.Back(&takes[49], &outs[49], 400))[0]
+			if got.Granted != 400 || got.Used != 196_600 { // 200,000 less 3*1000 and 400
+				t.Errorf("entry 49: got %+v, want 400 given back and 196,600 used", got)
 			}
-			was[150].Cost -= 400
+			want[150].Cost -= 400
 			if p.History == 0 {
-				was = slices.DeleteFunc(was, func(e law.Entry) bool { return e.ExpiresAt == 0 })
+				want = slices.DeleteFunc(want, func(e law.Entry) bool { return e.ExpiresAt == 0 })
 			}
-			if list, err := s.Entries(context.Background(), many[0].Cell, 1000); err != nil ||
-				!slices.Equal(list, was) {
-				t.Errorf("have %+v\nwant %+v, %v", list, was, err)
+			list, err := s.Entries(context.Background(), takes[0].Cell, 1000)
+			if err != nil || !slices.Equal(list, want) {
+				t.Errorf("got %+v, %v\nwant %+v", list, err, want)
 			}
 		}
 	}
 }
 
-// TestALogOfOneEntryKeepsItsTime: the log is empty while its only entry is replaced.
-func TestALogOfOneEntryKeepsItsTime(t *testing.T) {
+// TestAReturnKeepsTheExpiryOfALogWithOneEntry checks a log that is empty for a moment, while its entry is replaced.
+func TestAReturnKeepsTheExpiryOfALogWithOneEntry(t *testing.T) {
 	s := openTest(t, dbtest.Redis(t), nil)
 	op := takeOne("l", "k", recorded, 0)
 	out := apply(t, s, op)[0]
 	for _, credits := range []int64{400, 600} {
 		back := law.Back(&op, &out, credits)
 		if got := apply(t, s, back)[0]; got.Granted != credits {
-			t.Errorf("%+v, want %d", got, credits)
+			t.Errorf("got %+v, want %d given back", got, credits)
 		}
 		if ms, err := admin(t, s, "PTTL", s.logKey(op.Cell)).AsInt64(); err != nil || ms < 1000 {
-			t.Errorf("%d ms, %v", ms, err)
+			t.Errorf("the log expires in %d ms, %v; want 1 s at least", ms, err)
 		}
 	}
 }
 
 func TestACheckOverSlotsWritesNothing(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
-	ops := refusedBy(t, s, perSecond, testTime)
+	ops := fillAndRequest(t, s, perSecond, testTime)
 	for i := range ops {
 		ops[i].Verb, ops[i].ID = law.Check, ""
 	}
 	if outs := apply(t, s, ops...); outs[0].Granted != 3 || outs[1].Granted != 0 || outs[0].State.Kind != 0 {
-		t.Errorf("%+v", outs)
+		t.Errorf("got %+v, want three units to fit, and ten not", outs)
 	}
 	if n, _ := admin(t, s, "EXISTS", s.cellKey(ops[0].Cell)).AsInt64(); n != 0 {
-		t.Error("a check wrote a cell")
+		t.Errorf("got %d keys after a check, want none", n)
 	}
 }
 
-func TestAStaleRequestOverSlotsIsStaleAsAWhole(t *testing.T) {
+func TestAStaleRequestOverSlotsIsStaleInAllSlots(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
 	a, b := twoKeysApart(t)
 	monthly := law.Params{
@@ -282,10 +283,10 @@ func TestAStaleRequestOverSlotsIsStaleAsAWhole(t *testing.T) {
 	stale.Window = [4]int64{1, 2, 3, 4}
 	outs := apply(t, s, takeOne("l", a, perSecond, testTime), stale)
 	if !outs[0].Stale || !outs[1].Stale || outs[0].State.Level != 0 {
-		t.Errorf("%+v", outs)
+		t.Errorf("got %+v, want both stale, and nothing charged", outs)
 	}
 	if out := apply(t, s, takeOne("l", a, perSecond, testTime))[0]; out.Used != perSecond.Unit {
-		t.Errorf("used %d, want one unit: a stale request was charged", out.Used)
+		t.Errorf("got used %d, want one unit: the stale request charges nothing", out.Used)
 	}
 }
 
@@ -310,13 +311,13 @@ func TestABatchWithRequestsOverSlotsKeepsItsOrder(t *testing.T) {
 	used := map[string]int64{}
 	for i, out := range apply(t, s, ops...) {
 		if used[ops[i].Cell.Key] += perSecond.Unit; out.Used != used[ops[i].Cell.Key] || out.Granted != 1 {
-			t.Errorf("op %d: %+v, want %d used", i, out, used[ops[i].Cell.Key])
+			t.Errorf("op %d: got %+v, want %d used", i, out, used[ops[i].Cell.Key])
 		}
 	}
 }
 
-// TestAnUndoneRequestIsNotInTheHistory: a stale request was not refused.
-func TestAnUndoneRequestIsNotInTheHistory(t *testing.T) {
+// TestAStaleRequestOverSlotsIsNotInTheHistory checks that the history shows no refused attempt.
+func TestAStaleRequestOverSlotsIsNotInTheHistory(t *testing.T) {
 	s := openSlots(t, slotsURL(t))
 	a, b := twoKeysApart(t)
 	monthly := law.Params{
@@ -327,8 +328,8 @@ func TestAnUndoneRequestIsNotInTheHistory(t *testing.T) {
 	stale.Window = [4]int64{1, 2, 3, 4}
 	op := takeOne("l", a, recorded, testTime)
 	outs := apply(t, s, op, stale)
-	left, err := s.Entries(context.Background(), op.Cell, 10)
-	if err != nil || len(left) > 0 || outs[0].EntryNumber != 0 {
-		t.Errorf("a stale request, of which nothing was done, is in the history: %+v, %v", left, err)
+	entries, err := s.Entries(context.Background(), op.Cell, 10)
+	if err != nil || len(entries) > 0 || outs[0].EntryNumber != 0 {
+		t.Errorf("got the history %+v, %v; want none", entries, err)
 	}
 }

@@ -81,22 +81,22 @@ func (x *options) parse(list map[string][]string) (err error) {
 		}
 	}
 	flag := func(name, value string) bool {
-		yes, wrong := strconv.ParseBool(value)
-		if wrong != nil {
+		enabled, parseErr := strconv.ParseBool(value)
+		if parseErr != nil {
 			err = badURL("%s is %q, want true or false", name, value)
 		}
-		return yes
+		return enabled
 	}
 	texts := map[string]*string{
 		"prefix": &x.prefix, "master": &x.master, "ca": &x.files.CA, "cert": &x.files.Cert, "key": &x.files.Key,
 	}
 	for name, values := range list {
-		value, to := values[len(values)-1], texts[name]
+		value, target := values[len(values)-1], texts[name]
 		switch {
 		case name == "master" && value == "":
 			return badURL("master is empty")
-		case to != nil:
-			*to = value
+		case target != nil:
+			*target = value
 		case name == "tls":
 			x.secure = flag(name, value) || x.secure
 		case name == "insecure":
@@ -114,15 +114,15 @@ func addresses(hosts []string, port string) (list []string, err error) {
 		hosts = []string{"127.0.0.1"}
 	}
 	for _, host := range hosts {
-		at, err := url.Parse("//" + host)
+		parsed, err := url.Parse("//" + host)
 		if err != nil {
 			return nil, badURL("host %q is not a name or address with a port", host)
 		}
-		p := cmp.Or(at.Port(), port)
+		p := cmp.Or(parsed.Port(), port)
 		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
 			return nil, badURL("host %q: the port is not a number from 1 to 65535", host)
 		}
-		list = append(list, net.JoinHostPort(at.Hostname(), p))
+		list = append(list, net.JoinHostPort(parsed.Hostname(), p))
 	}
 	return list, nil
 }

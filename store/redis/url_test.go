@@ -14,37 +14,37 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-func TestURLs(t *testing.T) {
+func TestParseURL(t *testing.T) {
 	for _, tt := range []struct {
-		url    string
-		hosts  []string
-		user   string
-		secret string
-		db     int
-		prefix string
-		master string
-		tls    bool
+		url      string
+		hosts    []string
+		user     string
+		password string
+		db       int
+		prefix   string
+		master   string
+		tls      bool
 	}{
 		{url: "redis://", hosts: []string{"127.0.0.1:6379"}},
 		{url: "redis://h", hosts: []string{"h:6379"}},
-		{url: "redis://:s%40:x@h:1/3?prefix=p:", hosts: []string{"h:1"}, secret: "s@:x", db: 3, prefix: "p:"},
-		{url: "redis://u:p@a,b:2/?master=m", hosts: []string{"a:26379", "b:2"}, user: "u", secret: "p", master: "m"},
+		{url: "redis://:s%40:x@h:1/3?prefix=p:", hosts: []string{"h:1"}, password: "s@:x", db: 3, prefix: "p:"},
+		{url: "redis://u:p@a,b:2/?master=m", hosts: []string{"a:26379", "b:2"}, user: "u", password: "p", master: "m"},
 		{url: "rediss://[::1]:7,[::2]", hosts: []string{"[::1]:7", "[::2]:6379"}, tls: true},
 		{url: "redis://h?tls=true&insecure=true", hosts: []string{"h:6379"}, tls: true},
 	} {
 		o, prefix, err := parseURL(tt.url)
 		if err != nil {
-			t.Errorf("%s: %v", tt.url, err)
+			t.Errorf("%s: got %v, want no error", tt.url, err)
 			continue
 		}
-		if !slices.Equal(o.InitAddress, tt.hosts) || o.Username != tt.user || o.Password != tt.secret ||
+		if !slices.Equal(o.InitAddress, tt.hosts) || o.Username != tt.user || o.Password != tt.password ||
 			o.SelectDB != tt.db ||
 			prefix != tt.prefix || o.Sentinel.MasterSet != tt.master || (o.TLSConfig != nil) != tt.tls ||
 			!o.DisableRetry {
 			t.Errorf("%s: got %+v, prefix %q", tt.url, o, prefix)
 		}
 	}
-	for url, field := range map[string]string{
+	for raw, wantText := range map[string]string{
 		"http://h":                       "redis://",
 		"redis://h/x":                    "database",
 		"redis://h/-1":                   "database",
@@ -62,38 +62,38 @@ func TestURLs(t *testing.T) {
 		"redis://u:secret@h:99999/":      "host",
 		"redis://u:secret@h,,g/?prefix=": "host",
 	} {
-		_, err := Open(context.Background(), url, nil)
-		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(fmt.Sprint(err), field) ||
+		_, err := Open(context.Background(), raw, nil)
+		if !errors.Is(err, store.ErrInvalid) || !strings.Contains(fmt.Sprint(err), wantText) ||
 			strings.Contains(fmt.Sprint(err), "secret") {
-			t.Errorf("%s: %v; want an ErrInvalid that names %s", url, err, field)
+			t.Errorf("%s: got %v, want an ErrInvalid that names %s", raw, err, wantText)
 		}
 	}
 }
 
-func TestNoServer(t *testing.T) {
-	for _, url := range []string{
+func TestOpenWithoutServerIsErrUnavailable(t *testing.T) {
+	for _, raw := range []string{
 		"redis://127.0.0.1:1", "redis://127.0.0.1:1,127.0.0.1:2",
 		"redis://127.0.0.1:1/?master=m",
 	} {
-		if _, err := Open(context.Background(), url, nil); !errors.Is(err, store.ErrUnavailable) {
-			t.Errorf("%s: %v, want ErrUnavailable", url, err)
+		if _, err := Open(context.Background(), raw, nil); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("%s: got %v, want ErrUnavailable", raw, err)
 		}
 	}
 }
 
-// TestKeys: braces in a caller's key never decide the slot, and cellOf reads the key back.
+// TestKeys checks that braces in a caller's key never decide the slot, and that cellOf reads the key back.
 func TestKeys(t *testing.T) {
-	list := []string{"", "a", "{a}", "}{", "%7B", "%257B", "}:", "{k:a}:b", "}{k:", "é%", ":", "acme/alice"}
+	keys := []string{"", "a", "{a}", "}{", "%7B", "%257B", "}:", "{k:a}:b", "}{k:", "é%", ":", "acme/alice"}
 	for name, slot := range map[string]func(string) string{
 		"no tags": nil, "one tag": func(string) string { return "}{k:%:" }, "empty": func(string) string { return "" },
 		"its own": func(key string) string { return key },
 		"a part":  func(key string) string { return key[:len(key)/2] },
 	} {
 		s := &Store{cfg: Config{Prefix: "p:", Slot: slot}}
-		for _, key := range list {
+		for _, key := range keys {
 			c := law.Cell{Limit: "l:{x}}{k:y}:z", Key: key}
 			if got, ok := s.cellOf(s.cellKey(c)); !ok || got != c {
-				t.Errorf("%s: %q: %q was read back as %+v", name, key, s.cellKey(c), got)
+				t.Errorf("%s: %q: got %+v from %q, want %+v", name, key, got, s.cellKey(c), c)
 			}
 			tag := key
 			if slot != nil {
@@ -101,9 +101,9 @@ func TestKeys(t *testing.T) {
 			}
 			// The hash tag by Redis' rule: from the first opening brace to the next closing one.
 			for _, name := range []string{s.cellKey(c), s.logKey(c), s.registerKey(c), s.admissionKey(c, "}{id}")} {
-				_, rest, _ := strings.Cut(name, "{")
-				if hashed, _, _ := strings.Cut(rest, "}"); hashed != "k:"+escape.Replace(tag) {
-					t.Errorf("%q has the hash tag %q, want that of %q", name, hashed, tag)
+				_, fromBrace, _ := strings.Cut(name, "{")
+				if got, _, _ := strings.Cut(fromBrace, "}"); got != "k:"+escape.Replace(tag) {
+					t.Errorf("%q: got the hash tag %q, want k: and the escaped %q", name, got, tag)
 				}
 			}
 		}
@@ -114,16 +114,16 @@ func TestKeys(t *testing.T) {
 	} {
 		s := &Store{cfg: Config{Prefix: "p:", Slot: func(string) string { return "acme" }}}
 		if c, ok := s.cellOf(name); ok {
-			t.Errorf("%q is no name of the store's: %+v", name, c)
+			t.Errorf("%q: got %+v, want no cell", name, c)
 		}
 	}
 	if got, ok := (&Store{cfg: Config{Prefix: "p:"}}).cellOf("p:c:{k:acme}{k:alice}:l"); ok {
-		t.Errorf("a name with a tag, where there is none: %+v", got)
+		t.Errorf("a name with a tag, in a store without tags: got %+v, want no cell", got)
 	}
 }
 
-// TestNamesStayAsTheyAre: the next release finds the keys that are in a server now.
-func TestNamesStayAsTheyAre(t *testing.T) {
+// TestRedisKeysAreStable checks the names of keys: the next release must find the keys that are in a server now.
+func TestRedisKeysAreStable(t *testing.T) {
 	c := law.Cell{Limit: "login", Key: "{alice}"}
 	slot := func(string) string { return "acme" }
 	for want, got := range map[string]string{
@@ -136,21 +136,21 @@ func TestNamesStayAsTheyAre(t *testing.T) {
 			law.Cell{Limit: "login", Key: "alice"}, "{id}"),
 	} {
 		if got != want {
-			t.Errorf("%s, want %s", got, want)
+			t.Errorf("got %s, want %s", got, want)
 		}
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNewWithBadArgumentsIsErrInvalid(t *testing.T) {
 	if err := New(nil, nil).ready(t.Context()); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("no client: %v, want ErrInvalid", err)
+		t.Errorf("no client: got %v, want ErrInvalid", err)
 	}
 	if err := New(&hookClient{}, &Config{Prefix: "{x}"}).ready(t.Context()); !errors.Is(err, store.ErrInvalid) {
-		t.Errorf("a prefix with braces: %v, want ErrInvalid", err)
+		t.Errorf("a prefix with braces: got %v, want ErrInvalid", err)
 	}
 }
 
-func TestErrorClasses(t *testing.T) {
+func TestClassOfServerErrors(t *testing.T) {
 	s := openTest(t, startServer(t).DSN, nil)
 	for text, want := range map[string]error{
 		"TRYAGAIN Multiple keys request during rehashing of slot":                                                                                            store.ErrConflict,
@@ -173,18 +173,18 @@ func TestErrorClasses(t *testing.T) {
 		// a script that failed may have written before
 		"ERR something new": store.ErrUnknownOutcome,
 	} {
-		code, rest, _ := strings.Cut(text, " ")
+		code, message, _ := strings.Cut(text, " ")
 		err := s.client.Do(context.Background(),
 			s.client.B().Eval().Script("return redis.error_reply(ARGV[1])").Numkeys(0).Arg(
-				code+" "+rest).Build()).Error()
+				code+" "+message).Build()).Error()
 		if _, ok := rueidis.IsRedisErr(err); !ok {
 			t.Fatalf("%v is not the server's error", err)
 		}
 		if got := class(err); !errors.Is(got, want) {
-			t.Errorf("%s: %v, want %v", text, got, want)
+			t.Errorf("%s: got %v, want %v", text, got, want)
 		}
 		if wrapped := classify("test", err); !errors.Is(wrapped, want) {
-			t.Errorf("%s: %v, want %v", text, wrapped, want)
+			t.Errorf("%s: got %v, want %v", text, wrapped, want)
 		}
 	}
 }

@@ -46,14 +46,14 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		return nil
 	})
 	if err != nil {
-		clear(outs) // they were decided, but what they say was not saved
+		clear(outs) // they were decided, but not saved
 	}
 	return err
 }
 
 // transact runs do in an immediate transaction. The end of ctx does not cut a
 // transaction short that has begun, so that its outcome is always known.
-func (s *Store) transact(ctx context.Context, doing string, do func(context.Context) error) (err error) {
+func (s *Store) transact(ctx context.Context, action string, do func(context.Context) error) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -63,14 +63,14 @@ func (s *Store) transact(ctx context.Context, doing string, do func(context.Cont
 		return store.ErrClosed
 	}
 	if err := ctx.Err(); err != nil { // ctx has ended while others wrote
-		return fmt.Errorf("sqlite: %s: %w: %w", doing, store.ErrUnavailable, err)
+		return fmt.Errorf("sqlite: %s: %w: %w", action, store.ErrUnavailable, err)
 	}
 	if err := s.file.check(); err != nil {
-		return classify(doing, err)
+		return classify(action, err)
 	}
 	ctx = context.WithoutCancel(ctx)
 	if _, err := s.stmts.begin.ExecContext(ctx); err != nil {
-		return classify(doing, err)
+		return classify(action, err)
 	}
 	if err = do(ctx); err == nil {
 		if _, err = s.stmts.commit.ExecContext(ctx); code(err) == codes.SQLITE_IOERR {
@@ -80,7 +80,7 @@ func (s *Store) transact(ctx context.Context, doing string, do func(context.Cont
 	}
 	if err != nil {
 		_, rollbackErr := s.stmts.rollback.ExecContext(ctx)
-		return classify(doing, errors.Join(err, rollbackErr))
+		return classify(action, errors.Join(err, rollbackErr))
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ type transaction struct {
 	ctx      context.Context
 	st       *statements
 	requests requests
-	err      error // the error of the first statement that failed in exec
+	err      error // the first error of exec
 }
 
 // load reads the row of a cell.

@@ -9,19 +9,19 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// TestABackupUnderLoad copies the file with VACUUM INTO.
+// TestABackupUnderLoad copies the file with VACUUM INTO while callers charge a key.
 func TestABackupUnderLoad(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	file, copied := filepath.Join(dir, "state.db"), filepath.Join(dir, "copy.db")
+	file, backupFile := filepath.Join(dir, "state.db"), filepath.Join(dir, "copy.db")
 	storetest.Backup(t, open(t, "sqlite:"+file), func() {
 		db, err := sql.Open("sqlite", file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer db.Close()
-		if _, err := db.ExecContext(t.Context(), "vacuum into ?", copied); err != nil {
+		if _, err := db.ExecContext(t.Context(), "vacuum into ?", backupFile); err != nil {
 			t.Fatal(err)
 		}
-	}, func() store.Store { return open(t, "sqlite:"+copied) })
+	}, func() store.Store { return open(t, "sqlite:"+backupFile) })
 }

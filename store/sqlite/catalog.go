@@ -49,11 +49,11 @@ func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.CatalogCh
 
 // Items implements store.Catalog.
 func (s *Store) Items(ctx context.Context, list []store.Item) (version int64, found []store.Item, err error) {
-	db, done, err := s.reader(ctx)
+	db, release, err := s.acquireReader(ctx)
 	if err != nil {
 		return 0, nil, err
 	}
-	defer done()
+	defer release()
 	version, found, err = lookupItems(ctx, db, list)
 	return version, found, classify("read the catalog", err)
 }

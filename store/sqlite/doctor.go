@@ -12,7 +12,7 @@ import (
 // Examine implements store.Doctor.
 func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	var f store.Findings
-	db, done, err := s.reader(ctx)
+	db, release, err := s.acquireReader(ctx)
 	if err != nil {
 		if errors.Is(err, store.ErrClosed) || errors.Is(err, ctx.Err()) {
 			return f, err
@@ -20,7 +20,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 		f.Add(store.Wrong, "file", err.Error(), "stop all programs that use the file, and start them again")
 		return f, nil
 	}
-	defer done()
+	defer release()
 	scan := func(query string, to any) error { return db.QueryRowContext(ctx, query).Scan(to) }
 	var version, journal, quick string
 	var pages, free, size int64

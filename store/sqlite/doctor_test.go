@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store/storetest"
 )
 
-// TestDoctor plants what may be wrong with a file, one thing after the other.
+// TestDoctor checks the findings about a file without sweeps, with a damaged page, and when it was moved away.
 func TestDoctor(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
@@ -39,7 +39,7 @@ func TestDoctor(t *testing.T) {
 		severity store.Severity
 		remedy   string
 	}{
-		// A sweep leaves the first two alone: ids are remembered in them, or entries are kept.
+		// A sweep must not remove the first two kinds: the cells remember ids, or keep entries.
 		{"'ids', i, 1, 9007199254740991", store.Fine, ""},
 		{"'entries', i, 3, 0", store.Fine, ""},
 		{"'dead', i, 1, 0", store.Wrong, "headgate sweep"},
@@ -57,7 +57,7 @@ func TestDoctor(t *testing.T) {
 	storetest.Finds(t, s, store.Wrong, "file", "stop all programs")
 }
 
-// TestDoctorOfAStoreInMemory finds nothing, by the one connection that there is.
+// TestDoctorOfAStoreInMemory checks that Examine works with a single connection, and finds nothing.
 func TestDoctorOfAStoreInMemory(t *testing.T) {
 	t.Parallel()
 	storetest.FindsNothing(t, open(t, "sqlite::memory:"))

@@ -22,8 +22,8 @@ type part struct {
 	info os.FileInfo // of the file at the time of opening
 }
 
-// remember adds the files of a database that was just opened.
-func (f *file) remember(path string) error {
+// addDatabase adds the files of a database that was just opened.
+func (f *file) addDatabase(path string) error {
 	path, err := filepath.Abs(path) // the working directory may change
 	if err != nil {
 		return err
@@ -71,12 +71,12 @@ func makePrivate(path string) error {
 // It takes about a microsecond for each file, much less than the commit that follows.
 func (f *file) check() error {
 	for _, p := range f.parts {
-		now, err := os.Stat(p.path)
+		current, err := os.Stat(p.path)
 		if err != nil {
 			return fmt.Errorf("%w: it is open here, but cannot be found any more; put it back, or restart: %w",
 				store.ErrUnavailable, err)
 		}
-		if !os.SameFile(p.info, now) {
+		if !os.SameFile(p.info, current) {
 			return fmt.Errorf("%w: %s was replaced while it was open here; restart", store.ErrUnavailable, p.path)
 		}
 	}

@@ -20,23 +20,23 @@ import (
 	"github.com/headgate/headgate/store/sqlite"
 )
 
-// connections has the writing connections of this process by the names of their files, for limitPages.
-var connections sync.Map // name to sqlite3.ExecQuerierContext
+// writeConns has the connections of this process that write, by the names of their files.
+var writeConns sync.Map // name to sqlite3.ExecQuerierContext
 
 func init() {
 	sqlite3.RegisterConnectionHook(func(c sqlite3.ExecQuerierContext, dsn string) error {
 		if strings.Contains(dsn, "_txlock=immediate") { // the one that writes
 			name, _, _ := strings.Cut(dsn, "?")
-			connections.Store(filepath.Base(name), c)
+			writeConns.Store(filepath.Base(name), c)
 		}
 		return nil
 	})
 }
 
-// limitPages bounds the pages of a file, for its one writing connection.
+// limitPages sets the number of pages up to which a file may grow.
 func limitPages(t *testing.T, name string, maxPages int) {
 	t.Helper()
-	c, ok := connections.Load(name)
+	c, ok := writeConns.Load(name)
 	if !ok {
 		t.Fatalf("no connection to %s", name)
 	}
@@ -46,27 +46,27 @@ func limitPages(t *testing.T, name string, maxPages int) {
 	}
 }
 
-// fill takes with new keys until the file is full, and returns the error.
-func fill(t *testing.T, s store.Store) error {
+// fillFile charges new keys until Apply fails, and returns the error.
+func fillFile(t *testing.T, s store.Store) error {
 	t.Helper()
 	for i := range 10_000 {
 		op := law.Op{
 			Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "fill", Key: fmt.Sprint(i, strings.Repeat("x", 400))},
-			Params: budget, Cost: 1000, Count: 1,
+			Params: largeBucket, Cost: 1000, Count: 1,
 		}
 		outs := make([]law.Outcome, 1)
 		if err := s.Apply(context.Background(), []law.Op{op}, outs); err != nil {
 			if outs[0] != (law.Outcome{}) {
-				t.Errorf("an Apply that failed left %+v", outs[0])
+				t.Errorf("a failed Apply: got the outcome %+v, want none", outs[0])
 			}
 			return err
 		}
 	}
-	t.Fatal("the file never was full")
+	t.Fatal("got no error after 10,000 keys, want a full file")
 	return nil
 }
 
-// TestAFullDiskAdmitsNobody fills the disk of a driver alone, and of a driver behind all wrappers.
+// TestAFullDiskAdmitsNobody fills the file of a driver alone, and of a driver behind all wrappers: ErrNoSpace.
 func TestAFullDiskAdmitsNobody(t *testing.T) {
 	for name, wrap := range map[string]func(*sqlite.Store) store.Store{
 		"driver": func(s *sqlite.Store) store.Store { return s },
@@ -77,11 +77,11 @@ func TestAFullDiskAdmitsNobody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file := name + "-full.db"
 			s := open(t, "sqlite:"+filepath.Join(t.TempDir(), file)+"?synchronous=normal")
-			through := wrap(s)
+			wrapped := wrap(s)
 			limitPages(t, file, 40)
-			if err := fill(t, through); !errors.Is(err, store.ErrNoSpace) ||
+			if err := fillFile(t, wrapped); !errors.Is(err, store.ErrNoSpace) ||
 				errors.Is(err, store.ErrUnknownOutcome) {
-				t.Errorf("on a full disk: %v, want ErrNoSpace", err)
+				t.Errorf("on a full disk: got %v, want ErrNoSpace", err)
 			}
 			ops := make([]law.Op, 8)
 			for i := range ops { // too long for what is left of a page
@@ -94,44 +94,44 @@ func TestAFullDiskAdmitsNobody(t *testing.T) {
 					},
 				}
 			}
-			failed := 0
+			failures := 0
 			for range 300 {
 				outs := make([]law.Outcome, len(ops))
-				if err := through.Apply(context.Background(), ops, outs); err != nil {
-					failed++
+				if err := wrapped.Apply(context.Background(), ops, outs); err != nil {
+					failures++
 					for _, out := range outs {
 						if out != (law.Outcome{}) {
-							t.Fatalf("an Apply that failed left %+v", out)
+							t.Fatalf("a failed Apply: got the outcome %+v, want none", out)
 						}
 					}
 				}
 			}
-			if failed == 0 {
-				t.Error("the disk was not full: nothing is tested")
+			if failures == 0 {
+				t.Error("got no failure, want the disk full")
 			}
 			limitPages(t, file, 10_000)
-			again := []law.Op{ops[0]} // the circuit breaker of the stack asks within half a second
-			again[0].Verb, again[0].Cell.Limit = law.Check, "other"
+			check := []law.Op{ops[0]} // the circuit breaker of the stack lets one pass within half a second
+			check[0].Verb, check[0].Cell.Limit = law.Check, "other"
 			await.NoError(t, "an answer now that there is room", func() error {
-				return through.Apply(context.Background(), again, make([]law.Outcome, 1))
+				return wrapped.Apply(context.Background(), check, make([]law.Outcome, 1))
 			})
 			admitted := 0
 			for range 10 {
 				outs := make([]law.Outcome, len(ops))
-				if err := through.Apply(context.Background(), ops, outs); err != nil {
-					t.Fatalf("with room again: %v", err)
+				if err := wrapped.Apply(context.Background(), ops, outs); err != nil {
+					t.Fatalf("with room again: got %v, want no error", err)
 				}
 				admitted += int(outs[0].Granted)
 			}
 			if admitted != 5 {
-				t.Errorf("with room again %d of 5 pass, after %d failures", admitted, failed)
+				t.Errorf("with room again: got %d admitted, want the capacity of 5", admitted)
 			}
 		})
 	}
 }
 
-// TestAFileThatIsGoneIsNoticed deletes and replaces files that a store has open.
-func TestAFileThatIsGoneIsNoticed(t *testing.T) {
+// TestAMovedOrReplacedFileIsErrUnavailable moves and replaces files that a store has open, and puts them back.
+func TestAMovedOrReplacedFileIsErrUnavailable(t *testing.T) {
 	move := func(t *testing.T, from, to string) {
 		t.Helper()
 		if err := os.Rename(from, to); err != nil {
@@ -139,7 +139,7 @@ func TestAFileThatIsGoneIsNoticed(t *testing.T) {
 		}
 	}
 	for name, change := range map[string]func(t *testing.T, path string) (undo func()){
-		"deleted": func(t *testing.T, path string) func() {
+		"moved": func(t *testing.T, path string) func() {
 			move(t, path, path+".away")
 			return func() { move(t, path+".away", path) }
 		},
@@ -159,7 +159,7 @@ func TestAFileThatIsGoneIsNoticed(t *testing.T) {
 				}
 			}
 		},
-		"log deleted": func(t *testing.T, path string) func() {
+		"log moved": func(t *testing.T, path string) func() {
 			move(t, path+"-wal", path+".away")
 			return func() { move(t, path+".away", path+"-wal") }
 		},
@@ -177,17 +177,17 @@ func TestAFileThatIsGoneIsNoticed(t *testing.T) {
 			}
 			undo := change(t, path)
 			if out, err := applyOne(s, law.Take); !errors.Is(err, store.ErrUnavailable) || out.Granted != 0 {
-				t.Errorf("take: %+v, %v; want ErrUnavailable", out, err)
+				t.Errorf("take: got %+v, %v; want ErrUnavailable", out, err)
 			}
 			if _, err := s.Sweep(context.Background(), 10); !errors.Is(err, store.ErrUnavailable) {
-				t.Errorf("sweep: %v, want ErrUnavailable", err)
+				t.Errorf("sweep: got %v, want ErrUnavailable", err)
 			}
 			if _, _, err := s.Cells(context.Background(), store.Query{}); !errors.Is(err, store.ErrUnavailable) {
-				t.Errorf("cells: %v, want ErrUnavailable", err)
+				t.Errorf("cells: got %v, want ErrUnavailable", err)
 			}
 			undo()
 			if out, err := applyOne(s, law.Take); err != nil || out.State.Level != 2000 {
-				t.Errorf("the file is back: %+v, %v; want the second of two charges", out, err)
+				t.Errorf("the file is back: got %+v, %v; want level 2000 after two charges", out, err)
 			}
 		})
 	}

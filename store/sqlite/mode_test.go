@@ -12,15 +12,14 @@ import (
 	"github.com/headgate/headgate/store/sqlite"
 )
 
-// TestOnlyTheOwnerReadsTheFile looks at the modes of a new file and of those beside it,
-// under several umasks; a file that is there keeps its mode. It changes the umask of
-// the process, so it runs alone.
+// TestOnlyTheOwnerReadsTheFile checks that a new file, its log and its index have mode 0600 under any umask, and that
+// an existing file keeps its mode for all three. It changes the umask of the process, so it does not run in parallel.
 func TestOnlyTheOwnerReadsTheFile(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	for _, tt := range []struct {
-		umask  int
-		before os.FileMode // of the file; 0: there is none
-		want   os.FileMode
+		umask   int
+		oldMode os.FileMode // of an existing file; 0: there is none
+		want    os.FileMode
 	}{
 		{0, 0, 0o600},
 		{0o022, 0, 0o600},
@@ -31,11 +30,11 @@ func TestOnlyTheOwnerReadsTheFile(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "headgate.db")
-		if tt.before != 0 {
-			if err := os.WriteFile(path, nil, tt.before); err != nil {
+		if tt.oldMode != 0 {
+			if err := os.WriteFile(path, nil, tt.oldMode); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Chmod(path, tt.before); err != nil {
+			if err := os.Chmod(path, tt.oldMode); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -53,7 +52,7 @@ func TestOnlyTheOwnerReadsTheFile(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(files) != 3 {
-			t.Errorf("there are %v; want the file, its log and its index", files)
+			t.Errorf("got files %v, want the file, its log and its index", files)
 		}
 		for _, f := range files {
 			info, err := f.Info()
@@ -61,7 +60,7 @@ func TestOnlyTheOwnerReadsTheFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			if info.Mode().Perm() != tt.want {
-				t.Errorf("umask %o, mode %o before: %s has mode %o, want %o", tt.umask, tt.before, f.Name(),
+				t.Errorf("umask %o, old mode %o: %s: got mode %o, want %o", tt.umask, tt.oldMode, f.Name(),
 					info.Mode().Perm(), tt.want)
 			}
 		}

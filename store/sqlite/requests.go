@@ -9,32 +9,32 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// requests are the requests with an id that a transaction has read, or has admitted.
+// requests has the requests with an id that a transaction has read or admitted.
 type requests struct {
 	ctx context.Context
 	st  *statements
 
-	byID    map[string]*sameID
-	changed []*request // to be written, in order
+	byID    map[string]*idRequests
+	changed []*request // these rows have to be written, in order
 
 	hasEra    bool  // era and hasResets were read
 	era       int64 // how often cells that remembered ids were reset
 	hasResets bool  // the table resets may have rows
 }
 
-// sameID are the requests of an id.
-type sameID struct {
-	list    []*request
-	partial bool // list may lack requests on one cell each
+// idRequests has the requests of an id.
+type idRequests struct {
+	list      []*request
+	isPartial bool // list may lack requests on one cell each
 }
 
 // request is a row of requests.
 type request struct {
 	number  int64 // 0: it is not in the file yet
 	id      string
-	several bool // it is on several cells
+	several bool // the request has charges on several cells
 	charges []charge
-	dirty   bool // it is in requests.changed
+	isDirty bool // the request is in requests.changed
 }
 
 // charge is the receipt of a request in a cell.
@@ -51,11 +51,11 @@ type charge struct {
 }
 
 // maxSingles bounds how many requests of one id, each on one cell, are read at once. If there are more, for example
-// because every user numbers his own requests, cells are looked up one by one.
+// because every user numbers their own requests, cells are looked up one by one.
 const maxSingles = 32
 
 // withID returns the requests of an id.
-func (q *requests) withID(id string) (*sameID, error) {
+func (q *requests) withID(id string) (*idRequests, error) {
 	if same := q.byID[id]; same != nil {
 		return same, nil
 	}
@@ -63,16 +63,16 @@ func (q *requests) withID(id string) (*sameID, error) {
 	if err != nil {
 		return nil, err
 	}
-	same := &sameID{list: list}
+	same := &idRequests{list: list}
 	singles := 0
 	for _, r := range list {
 		if !r.several {
 			singles++
 		}
 	}
-	same.partial = singles > maxSingles
+	same.isPartial = singles > maxSingles
 	if q.byID == nil {
-		q.byID = map[string]*sameID{}
+		q.byID = map[string]*idRequests{}
 	}
 	q.byID[id] = same
 	return same, nil
@@ -112,7 +112,7 @@ func (q *requests) find(c law.Cell, id string) (*request, *charge, error) {
 			}
 		}
 	}
-	if !same.partial {
+	if !same.isPartial {
 		return nil, nil, nil
 	}
 	list, err := q.readRequests(id, q.st.findRequestOfCell, id, c.Limit, c.Key)
@@ -200,8 +200,8 @@ func (q *requests) admit(c law.Cell, a *law.Receipt) error {
 	} else {
 		r = q.addNew(a.ID, ch)
 	}
-	if !r.dirty {
-		r.dirty = true
+	if !r.isDirty {
+		r.isDirty = true
 		q.changed = append(q.changed, r)
 	}
 	return nil
@@ -237,7 +237,7 @@ func (q *requests) save() error {
 		if r.number > 0 {
 			_, err = q.st.updateRequest.ExecContext(q.ctx, r.number, string(charges), keepUntil)
 		} else {
-			home := &r.charges[0]
+			home := &r.charges[0] // the columns home_limit and home_key
 			_, err = q.st.insertRequest.ExecContext(q.ctx, r.id, r.several, home.Limit, home.Key, string(charges),
 				keepUntil)
 		}

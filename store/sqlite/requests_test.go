@@ -57,8 +57,8 @@ func countRows(tb testing.TB, path string, tables ...string) (n []int) {
 	return n
 }
 
-// TestARequestIsOneRow counts rows: also after a part of a request is settled, another request shares a cell,
-// and a part is charged again after a reset.
+// TestARequestIsOneRow counts rows while requests with ids are charged, settled in part, reset and charged again, and
+// swept.
 func TestARequestIsOneRow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
 	now := int64(1_700_000_000_000_000)
@@ -67,15 +67,15 @@ func TestARequestIsOneRow(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	expectRows := func(what string, requests, resets, cells int) {
+	expectRows := func(when string, requests, resets, cells int) {
 		t.Helper()
 		got, want := countRows(t, path, "requests", "resets", "cells"), []int{requests, resets, cells}
 		if !slices.Equal(got, want) {
-			t.Errorf("%s: %d requests, resets and cells, want %d", what, got, want)
+			t.Errorf("%s: got %d requests, resets and cells, want %d", when, got, want)
 		}
 	}
-	six := []string{"a", "b", "c", "d", "e", "f"}
-	request := requestWithID("id", 1, now, six...)
+	keys := []string{"a", "b", "c", "d", "e", "f"}
+	request := requestWithID("id", 1, now, keys...)
 	apply(t, s, request...)
 	expectRows("charged", 1, 0, 6)
 	settle := slices.Clone(request[:2])
@@ -93,7 +93,7 @@ func TestARequestIsOneRow(t *testing.T) {
 	expectRows("reset", 3, 1, 6)
 	for i, out := range apply(t, s, request...) {
 		if out.Replayed == (i == 5) || out.Granted != 1 {
-			t.Errorf("%s again: %+v, want the last one charged, the others as before", six[i], out)
+			t.Errorf("key %s again: got %+v, want f charged and the others replayed", keys[i], out)
 		}
 	}
 	expectRows("charged again", 3, 1, 7)

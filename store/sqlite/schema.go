@@ -72,7 +72,7 @@ func (s *Store) Remove(context.Context) error {
 
 // migrate brings the file to the version of this binary.
 func (s *Store) migrate(ctx context.Context) (version int, err error) {
-	tx, err := s.write.BeginTx(ctx, nil) // immediate, by the URL
+	tx, err := s.writeDB.BeginTx(ctx, nil) // immediate, by the URL
 	if err != nil {
 		return 0, err
 	}

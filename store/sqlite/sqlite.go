@@ -49,18 +49,18 @@ type Config struct {
 // Store keeps cells in a file. It is safe for concurrent use and starts no
 // goroutine.
 type Store struct {
-	clock store.Clock
-	read  *sql.DB
-	file  file // empty for a store in memory
-	keys  keycount.Last
+	clock     store.Clock
+	readDB    *sql.DB
+	file      file // empty for a store in memory
+	keyCounts keycount.Last
 
 	synchronous string // full or normal
 
-	mu     sync.Mutex // held by the one writer; guards the fields below
-	write  *sql.DB
-	conn   *sql.Conn
-	stmts  statements
-	closed bool
+	mu      sync.Mutex // held by the one writer; guards the fields below
+	writeDB *sql.DB
+	conn    *sql.Conn
+	stmts   statements
+	closed  bool
 }
 
 // Open opens or creates the file that a URL names, and migrates it. URLs are sqlite:headgate.db,
@@ -88,9 +88,7 @@ func parseURL(raw string) (path, synchronous string, err error) {
 		return "", "", law.Invalid("URL", "it does not begin with sqlite: as sqlite:headgate.db does")
 	}
 	path, query, _ := strings.Cut(rest, "?")
-	if after, ok := strings.CutPrefix(path, "//"); ok {
-		path = after
-	}
+	path = strings.TrimPrefix(path, "//")
 	if path, err = url.PathUnescape(path); err != nil || path == "" {
 		return "", "", law.Invalid("URL", "%q names no file", store.RedactURL(raw))
 	}
@@ -131,13 +129,13 @@ func (s *Store) open(ctx context.Context, path, synchronous string) error {
 		dsn = "file:" + (&url.URL{Path: path}).EscapedPath()
 	}
 	// A deferred transaction that begins to write fails if another has written meanwhile; an immediate one waits.
-	busy := fmt.Sprintf("_pragma=busy_timeout(%d)", busyTimeout.Milliseconds())
-	pragmas := "?_txlock=immediate&" + busy + "&_pragma=journal_mode(wal)&_pragma=synchronous(" + synchronous + ")"
+	timeout := fmt.Sprintf("_pragma=busy_timeout(%d)", busyTimeout.Milliseconds())
+	pragmas := "?_txlock=immediate&" + timeout + "&_pragma=journal_mode(wal)&_pragma=synchronous(" + synchronous + ")"
 	var err error
-	if s.write, err = sql.Open("sqlite", dsn+pragmas); err != nil {
+	if s.writeDB, err = sql.Open("sqlite", dsn+pragmas); err != nil {
 		return err
 	}
-	s.write.SetMaxOpenConns(1)
+	s.writeDB.SetMaxOpenConns(1)
 	// Nobody can turn a new file to WAL while another has it open, and SQLite does not
 	// wait for that by itself.
 	if _, err := store.Retry(ctx, busyTimeout, func() error {
@@ -146,19 +144,19 @@ func (s *Store) open(ctx context.Context, path, synchronous string) error {
 	}, func(err error) bool { return code(err) == codes.SQLITE_BUSY }); err != nil {
 		return err
 	}
-	if s.conn, err = s.write.Conn(ctx); err != nil {
+	if s.conn, err = s.writeDB.Conn(ctx); err != nil {
 		return err
 	}
 	if path != ":memory:" {
-		if s.read, err = sql.Open("sqlite", dsn+"?"+busy+"&_pragma=query_only(1)"); err != nil {
+		if s.readDB, err = sql.Open("sqlite", dsn+"?"+timeout+"&_pragma=query_only(1)"); err != nil {
 			return err
 		}
-		s.read.SetMaxOpenConns(4)
+		s.readDB.SetMaxOpenConns(4)
 	}
 	if err := s.stmts.prepare(ctx, s.conn); err != nil || path == ":memory:" {
 		return err
 	}
-	return s.file.remember(path)
+	return s.file.addDatabase(path)
 }
 
 // Info implements store.Informer. One batch at a time is best, since a file has one writer.
@@ -177,7 +175,7 @@ func (s *Store) Close() error {
 	if s.conn != nil {
 		errs = append(errs, s.conn.Close())
 	}
-	for _, db := range []*sql.DB{s.read, s.write} {
+	for _, db := range []*sql.DB{s.readDB, s.writeDB} {
 		if db != nil {
 			errs = append(errs, db.Close())
 		}
@@ -185,8 +183,8 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// reader returns a database to read without holding up the writer, and a function to call after the reads.
-func (s *Store) reader(ctx context.Context) (queryer, func(), error) {
+// acquireReader returns a database to read without holding up the writer. The caller calls release after the reads.
+func (s *Store) acquireReader(ctx context.Context) (db queryer, release func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
@@ -195,14 +193,14 @@ func (s *Store) reader(ctx context.Context) (queryer, func(), error) {
 		s.mu.Unlock()
 		return nil, nil, store.ErrClosed
 	}
-	if s.read == nil { // in memory: there is only the one connection
+	if s.readDB == nil { // in memory: there is only the one connection
 		return s.conn, s.mu.Unlock, nil
 	}
 	s.mu.Unlock()
 	if err := s.file.check(); err != nil { // a new connection would open, or make, another file
 		return nil, nil, classify("read", err)
 	}
-	return s.read, func() {}, nil
+	return s.readDB, func() {}, nil
 }
 
 type queryer interface {
@@ -229,17 +227,17 @@ func readAll[T any](ctx context.Context, db queryer, fields func(*T) []any, quer
 	return list, rows.Err()
 }
 
-// readShared returns the rows of a query without holding up the writer. Errors name the action doing.
-func readShared[T any](ctx context.Context, s *Store, doing string, fields func(*T) []any, query string,
+// readShared returns the rows of a query without holding up the writer. Errors name the action.
+func readShared[T any](ctx context.Context, s *Store, action string, fields func(*T) []any, query string,
 	args ...any,
 ) ([]T, error) {
-	db, done, err := s.reader(ctx)
+	db, release, err := s.acquireReader(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer release()
 	list, err := readAll(ctx, db, fields, query, args...)
-	return list, classify(doing, err)
+	return list, classify(action, err)
 }
 
 // Cells implements store.Inspector.

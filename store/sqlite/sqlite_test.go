@@ -46,7 +46,7 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	t.Run("a file", func(t *testing.T) {
 		t.Parallel() // it waits for the disk
-		conformance(t, "")
+		testConformance(t, "")
 	})
 }
 
@@ -55,13 +55,13 @@ func TestConformanceInMemory(t *testing.T) {
 	storetest.Run(t, func(tb testing.TB) store.Store { return open(tb, "sqlite::memory:") }, nil)
 }
 
-// TestConformanceWithoutWaitingForTheDisk opens files so that a power failure may undo the last decisions.
-func TestConformanceWithoutWaitingForTheDisk(t *testing.T) {
+// TestConformanceSynchronousNormal runs the suite on files of which a power failure may undo the last decisions.
+func TestConformanceSynchronousNormal(t *testing.T) {
 	tier.Engines(t)
-	conformance(t, "?synchronous=normal")
+	testConformance(t, "?synchronous=normal")
 }
 
-func conformance(t *testing.T, options string) {
+func testConformance(t *testing.T, options string) {
 	t.Helper()
 	storetest.Run(t, func(tb testing.TB) store.Store {
 		return open(tb, "sqlite:"+filepath.Join(tb.TempDir(), "state.db")+options)
@@ -70,12 +70,12 @@ func conformance(t *testing.T, options string) {
 	})
 }
 
-var budget = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1_000_000_000, Step: 3_600_000_000, Drain: 1000}
+var largeBucket = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1_000_000_000, Step: 3_600_000_000, Drain: 1000}
 
 func applyOne(s *sqlite.Store, verb law.Verb) (law.Outcome, error) {
 	outs := make([]law.Outcome, 1)
 	err := s.Apply(context.Background(),
-		[]law.Op{{Verb: verb, Cell: law.Cell{Limit: "l", Key: "k"}, Params: budget, Cost: 1000, Count: 1}}, outs)
+		[]law.Op{{Verb: verb, Cell: law.Cell{Limit: "l", Key: "k"}, Params: largeBucket, Cost: 1000, Count: 1}}, outs)
 	return outs[0], errors.Join(err, outs[0].Err)
 }
 
@@ -115,11 +115,11 @@ func TestStateSurvivesKill9(t *testing.T) {
 		t.Fatal(err)
 	}
 	if charged := out.State.Level / 1000; charged < int64(acknowledged) {
-		t.Errorf("%d admissions were acknowledged, %d are left after kill -9", acknowledged, charged)
+		t.Errorf("got %d charges after kill -9, want the %d acknowledged ones at least", charged, acknowledged)
 	}
 }
 
-func TestManyOpenANewFileAtOnce(t *testing.T) {
+func TestConcurrentOpensOfANewFile(t *testing.T) {
 	for range tier.Pick(4, 20, 100) {
 		url := "sqlite:" + filepath.Join(t.TempDir(), "state.db")
 		var openers sync.WaitGroup
@@ -137,23 +137,23 @@ func TestManyOpenANewFileAtOnce(t *testing.T) {
 	}
 }
 
-func TestTwoProcessesShareAFile(t *testing.T) {
+func TestTwoStoresShareAFile(t *testing.T) {
 	url := "sqlite:" + filepath.Join(t.TempDir(), "state.db")
 	a, b := open(t, url), open(t, url)
 	for range 50 {
 		for _, s := range []*sqlite.Store{a, b} {
 			if out, err := applyOne(s, law.Take); err != nil || out.Granted != 1 {
-				t.Fatalf("%+v, %v", out, err)
+				t.Fatalf("got %+v, %v; want it admitted", out, err)
 			}
 		}
 	}
 	if out, _ := applyOne(a, law.Check); out.State.Level != 100*1000 {
-		t.Errorf("level %d after 100 takes", out.State.Level)
+		t.Errorf("got level %d after 100 charges, want 100,000", out.State.Level)
 	}
 }
 
-// TestAFileWithMoreTablesIsUsed uses a file to which a newer binary of the same state has added a table.
-func TestAFileWithMoreTablesIsUsed(t *testing.T) {
+// TestAFileOfALaterRevisionIsUsed opens a file to which a newer binary of the same state has added a table.
+func TestAFileOfALaterRevisionIsUsed(t *testing.T) {
 	url := "sqlite:" + filepath.Join(t.TempDir(), "newer.db")
 	for range 2 {
 		s, err := sqlite.Open(t.Context(), url, nil)
@@ -162,7 +162,7 @@ func TestAFileWithMoreTablesIsUsed(t *testing.T) {
 		}
 		d, err := headgate.New(s, nil).Allow(t.Context(), headgate.MustParse("token-bucket 1/1h burst 2"), "k")
 		if err != nil || !d.Allowed {
-			t.Errorf("%+v, %v", d, err)
+			t.Errorf("got %+v, %v; want it allowed", d, err)
 		}
 		s.Close()
 		db, err := sql.Open("sqlite", strings.TrimPrefix(url, "sqlite:"))
@@ -176,7 +176,7 @@ func TestAFileWithMoreTablesIsUsed(t *testing.T) {
 	}
 }
 
-func TestBadFilesAndURLsAreClearErrors(t *testing.T) {
+func TestOpenOfABadFileOrURLFails(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "text")
 	if err := os.WriteFile(text, []byte(strings.Repeat("this is no database\n", 100)), 0o600); err != nil {
@@ -209,12 +209,12 @@ func TestBadFilesAndURLsAreClearErrors(t *testing.T) {
 	} {
 		_, err := sqlite.Open(context.Background(), tt.url, nil)
 		if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.text) {
-			t.Errorf("%s: got %v, want %v naming %s", tt.url, err, tt.want, tt.text)
+			t.Errorf("%s: got %v, want %v that names %s", tt.url, err, tt.want, tt.text)
 		}
 	}
 }
 
-func TestASweepReachesAllCellsInChunks(t *testing.T) {
+func TestSweepRemovesAtMostMaxCells(t *testing.T) {
 	s := open(t, "sqlite:"+filepath.Join(t.TempDir(), "state.db")+"?synchronous=normal")
 	const cells = 4999
 	ops, outs := make([]law.Op, cells), make([]law.Outcome, cells)
@@ -227,30 +227,30 @@ func TestASweepReachesAllCellsInChunks(t *testing.T) {
 	if err := s.Apply(context.Background(), ops, outs); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []int{3000, 1999, 0} {
+	for _, want := range []int{3000, 1999, 0} { // 4999 in all
 		if n, err := s.Sweep(context.Background(), 3000); err != nil || n != want {
-			t.Errorf("swept %d, %v; want %d", n, err, want)
+			t.Errorf("got %d swept, %v; want %d", n, err, want)
 		}
 	}
 }
 
-// TestKeysAreCountedAfterASweep counts again after minutes.
-func TestKeysAreCountedAfterASweep(t *testing.T) {
+// TestSweepCountsKeysEveryFiveMinutes checks KeyCounts: sweeps count first after a minute, then after 5 minutes.
+func TestSweepCountsKeysEveryFiveMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, "sqlite::memory:")
 		take := func(limit string, keys int) {
 			for k := range keys {
 				op := law.Op{
-					Verb: law.Take, Cell: law.Cell{Limit: limit, Key: fmt.Sprint(k)}, Params: budget, Cost: 1000,
+					Verb: law.Take, Cell: law.Cell{Limit: limit, Key: fmt.Sprint(k)}, Params: largeBucket, Cost: 1000,
 					Count: 1,
 				}
 				outs := make([]law.Outcome, 1)
 				if err := s.Apply(t.Context(), []law.Op{op}, outs); err != nil || outs[0].Granted != 1 {
-					t.Fatalf("%+v, %v", outs[0], err)
+					t.Fatalf("got %+v, %v; want it admitted", outs[0], err)
 				}
 			}
 		}
-		counts := func(want ...store.KeyCount) {
+		expectCounts := func(want ...store.KeyCount) {
 			t.Helper()
 			if _, err := s.Sweep(t.Context(), 1000); err != nil {
 				t.Fatal(err)
@@ -264,16 +264,17 @@ func TestKeysAreCountedAfterASweep(t *testing.T) {
 			}
 		}
 		if got, err := s.KeyCounts(t.Context()); err != nil || len(got) > 0 {
-			t.Errorf("before a sweep: %+v, %v", got, err)
+			t.Errorf("before a sweep: got %+v, %v; want no counts", got, err)
 		}
-		counts() // a process that sweeps once counts nothing
+		expectCounts() // a process that sweeps once counts nothing
 		take("few", 2)
 		take("many", 3)
 		time.Sleep(time.Minute)
-		counts(store.KeyCount{Limit: "many", Keys: 3}, store.KeyCount{Limit: "few", Keys: 2})
+		expectCounts(store.KeyCount{Limit: "many", Keys: 3}, store.KeyCount{Limit: "few", Keys: 2})
 		take("more", 4)
-		counts(store.KeyCount{Limit: "many", Keys: 3}, store.KeyCount{Limit: "few", Keys: 2})
+		expectCounts(store.KeyCount{Limit: "many", Keys: 3}, store.KeyCount{Limit: "few", Keys: 2})
 		time.Sleep(5 * time.Minute)
-		counts(store.KeyCount{Limit: "more", Keys: 4}, store.KeyCount{Limit: "many", Keys: 3}, store.KeyCount{Limit: "few", Keys: 2})
+		expectCounts(store.KeyCount{Limit: "more", Keys: 4}, store.KeyCount{Limit: "many", Keys: 3},
+			store.KeyCount{Limit: "few", Keys: 2})
 	})
 }

@@ -50,28 +50,28 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 		})
 	}
 	if err == nil {
-		s.keys.Count(ctx, s.countKeys)
+		s.keyCounts.Count(ctx, s.countKeys)
 	}
 	return removed, err
 }
 
 // KeyCounts implements store.Inspector. It returns the counts that this process made after a sweep.
 func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
-	_, done, err := s.reader(ctx)
+	_, release, err := s.acquireReader(ctx)
 	if err != nil {
 		return nil, err
 	}
-	done()
-	return s.keys.Counts()
+	release()
+	return s.keyCounts.Counts()
 }
 
 // countKeys counts the keys of the limits with the most keys.
 func (s *Store) countKeys(ctx context.Context) ([]store.KeyCount, error) {
-	db, done, err := s.reader(ctx)
+	db, release, err := s.acquireReader(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
+	defer release()
 	return s.countKeysIn(ctx, db)
 }
 

@@ -15,7 +15,7 @@ func testActions(t *testing.T, s store.Store) {
 	c := catalogOf(t, s)
 	version, _ := readSince(t, c, 0)
 	if list, err := c.Actions(t.Context(), 0, 10); err != nil || len(list) != 0 {
-		t.Fatalf("at first: %+v, %v", list, err)
+		t.Fatalf("an empty store: got %+v, %v; want no actions", list, err)
 	}
 	want := []store.Action{
 		{Verb: "block", Limit: "api", Key: "b'\\ä\"", For: 3_600_000_000, Author: "alice", Reason: "scans: 'quoted'"},
@@ -28,25 +28,25 @@ func testActions(t *testing.T, s store.Store) {
 			t.Fatal(err)
 		}
 	}
-	for _, wrong := range []store.Action{
+	for _, badAction := range []store.Action{
 		{Verb: "take", Limit: "api"},
 		{Verb: "block", For: -1},
 		{Verb: "reset", Key: "\xff"},
 		{Verb: "reset", Reason: strings.Repeat("r", store.MaxNote+1)},
 	} {
-		if err := c.RecordAction(t.Context(), wrong); !errors.Is(err, store.ErrInvalid) {
-			t.Errorf("%+v: %v", wrong, err)
+		if err := c.RecordAction(t.Context(), badAction); !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%+v: got %v, want ErrInvalid", badAction, err)
 		}
 	}
 	before, at := int64(0), int64(math.MaxInt64)
 	for i := len(want) - 1; i >= 0; i-- {
 		list, err := c.Actions(t.Context(), before, 1)
 		if err != nil || len(list) != 1 {
-			t.Fatalf("one before %d: %+v, %v", before, list, err)
+			t.Fatalf("one action before %d: got %+v, %v", before, list, err)
 		}
 		a := list[0]
 		if a.Number <= 0 || before != 0 && a.Number >= before || a.At <= 0 || a.At > at {
-			t.Errorf("number %d at %d, after %d at %d", a.Number, a.At, before, at)
+			t.Errorf("got number %d at %d, want them before %d at %d", a.Number, a.At, before, at)
 		}
 		before, at = a.Number, a.At
 		if a.Number, a.At = 0, 0; a != want[i] {
@@ -54,12 +54,12 @@ func testActions(t *testing.T, s store.Store) {
 		}
 	}
 	if list, err := c.Actions(t.Context(), before, 1); err != nil || len(list) != 0 {
-		t.Errorf("before the first: %+v, %v", list, err)
+		t.Errorf("before the first: got %+v, %v; want no actions", list, err)
 	}
 	if list, err := c.Actions(t.Context(), 0, 10); err != nil || len(list) != len(want) {
-		t.Errorf("all: %+v, %v", list, err)
+		t.Errorf("all: got %+v, %v; want %d", list, err, len(want))
 	}
-	if now, _ := readSince(t, c, 0); now != version {
-		t.Errorf("version %d became %d", version, now)
+	if got, _ := readSince(t, c, 0); got != version {
+		t.Errorf("got catalog version %d, want %d: actions are no edits", got, version)
 	}
 }

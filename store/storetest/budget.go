@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// budget is six limits that every request charges, and what callers know about the use of each.
+// budget has six limits that every request charges, and what its callers know about the use of each limit.
 type budget struct {
 	s       store.Store
 	limits  [6]law.Params
@@ -58,9 +58,9 @@ func (b *budget) request(rng *rand.Rand, id string) []law.Op {
 	return ops
 }
 
-// untilAnswered sends a request until it is answered, also after conflicts, and while attempts that others have given
-// up keep a circuit breaker open. It gives up one in five attempts. anyFailed reports whether an attempt failed.
-func (b *budget) untilAnswered(t *testing.T, rng *rand.Rand, ops []law.Op) (outs []law.Outcome, anyFailed bool) {
+// applyUntilAnswered sends a request until it is answered, also after conflicts, and while abandoned attempts of other
+// callers keep a circuit breaker open. It gives up one in five attempts. anyFailed reports whether an attempt failed.
+func (b *budget) applyUntilAnswered(t *testing.T, rng *rand.Rand, ops []law.Op) (outs []law.Outcome, anyFailed bool) {
 	await.Until(t, "a request with an id to be answered", func() bool {
 		ctx, cancel := context.Background(), context.CancelFunc(func() {})
 		if rng.IntN(5) == 0 {
@@ -69,9 +69,9 @@ func (b *budget) untilAnswered(t *testing.T, rng *rand.Rand, ops []law.Op) (outs
 		var err error
 		outs, err = applyErr(ctx, b.s, ops...)
 		cancel()
-		for _, final := range []error{law.ErrUnknownID, law.ErrReused, law.ErrSettled, law.ErrInvalid} {
-			if errors.Is(err, final) {
-				t.Errorf("a request with an id: %v", err)
+		for _, target := range []error{law.ErrUnknownID, law.ErrReused, law.ErrSettled, law.ErrInvalid} {
+			if errors.Is(err, target) {
+				t.Errorf("a request with an id: got %v, want an answer", err)
 				outs = nil
 				return true
 			}
@@ -90,25 +90,25 @@ func (b *budget) extend(t *testing.T, rng *rand.Rand, ops []law.Op) {
 			extensions[i].Verb = law.Extend
 			extensions[i].Cost += rng.Int64N(extensions[i].Params.Unit) // by nothing, once in a while
 		}
-		outs, anyFailed := b.untilAnswered(t, rng, extensions)
+		outs, anyFailed := b.applyUntilAnswered(t, rng, extensions)
 		if outs == nil {
 			return
 		}
-		refused := slices.ContainsFunc(outs, func(out law.Outcome) bool { return out.RetryAt != 0 })
+		isRefused := slices.ContainsFunc(outs, func(out law.Outcome) bool { return out.RetryAt != 0 })
 		for i, out := range outs {
-			held := extensions[i].Cost
-			if refused {
-				held = ops[i].Cost
+			wantCost := extensions[i].Cost
+			if isRefused {
+				wantCost = ops[i].Cost
 				if anyFailed {
 					b.uncertain[i].Add(extensions[i].Cost - ops[i].Cost)
 				}
 			}
-			if out.Granted != held && (!refused || !anyFailed) {
-				t.Errorf("charge %d: extended from %d to %d, %d are charged: %+v", i, ops[i].Cost, extensions[i].Cost,
-					held, out)
+			if out.Granted != wantCost && (!isRefused || !anyFailed) {
+				t.Errorf("charge %d, extended from %d to %d: got %+v, want %d charged", i, ops[i].Cost,
+					extensions[i].Cost, out, wantCost)
 			}
 		}
-		if refused {
+		if isRefused {
 			return
 		}
 		for i := range ops {
@@ -122,15 +122,15 @@ func (b *budget) extend(t *testing.T, rng *rand.Rand, ops []law.Op) {
 // whether the request was admitted.
 func (b *budget) spend(t *testing.T, rng *rand.Rand, id string) bool {
 	ops := b.request(rng, id)
-	outs, anyFailed := b.untilAnswered(t, rng, ops)
-	how := rng.IntN(4)
-	refused := slices.ContainsFunc(outs, func(out law.Outcome) bool { return out.Granted != 1 })
-	if anyFailed && (refused || how == 0) {
+	outs, anyFailed := b.applyUntilAnswered(t, rng, ops)
+	ending := rng.IntN(4) // 0: cancel, 3: do not settle, else settle
+	isRefused := slices.ContainsFunc(outs, func(out law.Outcome) bool { return out.Granted != 1 })
+	if anyFailed && (isRefused || ending == 0) {
 		for i := range ops {
 			b.uncertain[i].Add(ops[i].Cost)
 		}
 	}
-	if refused {
+	if isRefused {
 		return false
 	}
 	for i := range outs {
@@ -139,10 +139,10 @@ func (b *budget) spend(t *testing.T, rng *rand.Rand, id string) bool {
 	b.extend(t, rng, ops)
 	for i := range outs {
 		cost := rng.Int64N(ops[i].Cost + 1)
-		switch how {
+		switch ending {
 		case 0:
 			cost = law.Cancelled
-		case 3: // it is not settled
+		case 3:
 			b.actual[i].Add(ops[i].Cost)
 		default:
 			b.actual[i].Add(cost)
@@ -150,10 +150,10 @@ func (b *budget) spend(t *testing.T, rng *rand.Rand, id string) bool {
 		ops[i] = settle(ops[i], 0, 0)
 		ops[i].Group, ops[i].Cost = uint32(i+1), cost
 	}
-	if outs == nil || how == 3 {
+	if outs == nil || ending == 3 {
 		return outs != nil
 	}
-	answers, _ := b.untilAnswered(t, rng, ops)
+	answers, _ := b.applyUntilAnswered(t, rng, ops)
 	for i, out := range answers {
 		b.charged[i].Add(-out.Granted) // none, if it was settled by an attempt that was given up
 	}
@@ -169,16 +169,16 @@ func testBudgets(t *testing.T, s store.Store) {
 	var admitted atomic.Int64
 	runAtOnce(tier.Pick(24, 64, 64), 1, func(caller, _ int) {
 		rng := rand.New(rand.NewPCG(uint64(caller), 64))
-		for n, refused := 0, 0; refused < 2 && !t.Failed(); n++ {
+		for n, refusals := 0, 0; refusals < 2 && !t.Failed(); n++ {
 			if b.spend(t, rng, fmt.Sprint("budget ", caller, " ", n)) {
 				admitted.Add(1)
 			} else {
-				refused++
+				refusals++
 			}
 		}
 	})
 	if t.Logf("%d requests were admitted", admitted.Load()); admitted.Load() < budgetSize()*2/3 {
-		t.Error("too few to say anything")
+		t.Errorf("want %d admitted at least: fewer prove nothing", budgetSize()*2/3)
 	}
 	anyFull := false
 	for i, op := range b.request(rand.New(rand.NewPCG(1, 2)), "") {
@@ -191,12 +191,12 @@ func testBudgets(t *testing.T, s store.Store) {
 		}
 		maxUsed += b.uncertain[i].Load()
 		if used < minUsed || used > maxUsed || used > op.Params.Capacity {
-			t.Errorf("%s: %d credits of %d are in use, want %d to %d", op.Cell.Limit, used, op.Params.Capacity,
+			t.Errorf("%s: got %d credits of %d in use, want %d to %d", op.Cell.Limit, used, op.Params.Capacity,
 				minUsed, maxUsed)
 		}
 		anyFull = anyFull || used > op.Params.Capacity-2*op.Params.Unit
 	}
 	if !anyFull {
-		t.Error("no limit is full, and all callers were refused")
+		t.Error("got no full limit, want one that has refused all callers")
 	}
 }

@@ -37,14 +37,14 @@ func TryDefine(ctx context.Context, s store.Store, limits ...store.Item) error {
 	if !ok {
 		return store.ErrUnsupported
 	}
-	now, err := c.ReadCatalog(ctx, 0)
+	current, err := c.ReadCatalog(ctx, 0)
 	if err != nil {
 		return err
 	}
 	for i := range limits {
 		limits[i].Kind = store.KindLimit
 	}
-	_, err = c.WriteCatalog(ctx, store.Edit{Base: now.Version, Items: limits})
+	_, err = c.WriteCatalog(ctx, store.Edit{Base: current.Version, Items: limits})
 	return err
 }
 
@@ -68,19 +68,20 @@ func readSince(tb testing.TB, c store.Catalog, version int64) (int64, []store.It
 		tb.Fatalf("read after %d: %v", version, err)
 	}
 	if got.Clock <= 0 {
-		tb.Errorf("the clock stands at %d", got.Clock)
+		tb.Errorf("got clock %d, want a time", got.Clock)
 	}
 	versions, err := c.CatalogVersions(context.Background(), 0, 1000)
 	if err != nil {
 		tb.Fatalf("versions: %v", err)
 	}
-	at := map[int64]int64{0: 0}
+	writtenAt := map[int64]int64{0: 0}
 	for _, v := range versions {
-		at[v.Number] = v.At
+		writtenAt[v.Number] = v.At
 	}
-	if got.At != at[got.Version] || got.SinceAt != at[version] || at[got.Version] == 0 && got.Version > 0 {
-		tb.Errorf("version %d was written at %d and %d at %d, want %d and %d", got.Version, got.At, version, got.SinceAt,
-			at[got.Version], at[version])
+	at, sinceAt := writtenAt[got.Version], writtenAt[version]
+	if got.At != at || got.SinceAt != sinceAt || at == 0 && got.Version > 0 {
+		tb.Errorf("versions %d and %d: got times %d and %d, want %d and %d", got.Version, version, got.At, got.SinceAt,
+			at, sinceAt)
 	}
 	return got.Version, sortItems(got.Items)
 }
@@ -90,25 +91,25 @@ func expectCatalog(tb testing.TB, c store.Catalog, version, after int64, want ..
 	tb.Helper()
 	got, items := readSince(tb, c, after)
 	if got != version {
-		tb.Errorf("version %d, want %d", got, version)
+		tb.Errorf("got version %d, want %d", got, version)
 	}
 	expectItems(tb, fmt.Sprint("written after version ", after), items, want...)
 }
 
 // sortItems sorts items in place.
 func sortItems(items []store.Item) []store.Item {
-	slices.SortFunc(items, compareIDs)
+	slices.SortFunc(items, compareItemIDs)
 	return items
 }
 
-func compareIDs(a, b store.Item) int {
+func compareItemIDs(a, b store.Item) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Key, b.Key))
 }
 
-func expectItems(tb testing.TB, what string, got []store.Item, want ...store.Item) {
+func expectItems(tb testing.TB, name string, got []store.Item, want ...store.Item) {
 	tb.Helper()
 	if got, want := sortItems(slices.Clone(got)), sortItems(want); !slices.Equal(got, want) {
-		tb.Errorf("%s: got\n%+v, want\n%+v", what, got, want)
+		tb.Errorf("%s: got\n%+v, want\n%+v", name, got, want)
 	}
 }
 
@@ -144,15 +145,15 @@ func testCatalog(t *testing.T, s store.Store) {
 	ctx := t.Context()
 	expectCatalog(t, c, 0, 0)
 	if list, err := c.CatalogVersions(ctx, 0, 10); err != nil || len(list) != 0 {
-		t.Fatalf("a new store has versions %v, %v", list, err)
+		t.Fatalf("a new store: got versions %v, %v; want none", list, err)
 	}
 
 	if v := edit(t, c, 0, loginItem, planItem, overrideItem, assignItem, fileItem); v != 1 {
-		t.Fatalf("the first edit made version %d", v)
+		t.Fatalf("the first edit: got version %d, want 1", v)
 	}
 	expectCatalog(t, c, 1, 0, loginItem, planItem, fileItem) // without items of single keys
 	if v := edit(t, c, 1, loginItem, planItem); v != 1 {
-		t.Errorf("an edit that changes nothing made version %d", v)
+		t.Errorf("an edit that changes nothing: got version %d, want 1", v)
 	}
 }
 
@@ -160,25 +161,25 @@ func testCatalog(t *testing.T, s store.Store) {
 func testCatalogChanges(t *testing.T, s store.Store) {
 	c := catalogOf(t, s)
 	edit(t, c, 0, loginItem, planItem, overrideItem, assignItem)
-	changed := loginItem
-	changed.Text = "token-bucket 6/1m"
-	edit(t, c, 1, changed, apiItem, removal(overrideItem))
+	changedLogin := loginItem
+	changedLogin.Text = "token-bucket 6/1m"
+	edit(t, c, 1, changedLogin, apiItem, removal(overrideItem))
 	edit(t, c, 2, removal(planItem), removal(store.Item{Kind: store.KindLimit, Name: "never.there"}))
 
-	expectCatalog(t, c, 3, 0, changed, apiItem)
-	expectCatalog(t, c, 3, 1, changed, apiItem, removal(overrideItem), removal(planItem))
+	expectCatalog(t, c, 3, 0, changedLogin, apiItem)
+	expectCatalog(t, c, 3, 1, changedLogin, apiItem, removal(overrideItem), removal(planItem))
 	expectCatalog(t, c, 3, 2, removal(planItem))
 	expectCatalog(t, c, 3, 3)
 	version, found, err := c.Items(t.Context(), []store.Item{
-		assignItem.ID(), overrideItem.ID(), changed.ID(), {Kind: "limit", Name: "x"},
+		assignItem.ID(), overrideItem.ID(), changedLogin.ID(), {Kind: "limit", Name: "x"},
 	})
 	if err != nil || version != 3 {
-		t.Fatalf("items by name are of version %d, %v", version, err)
+		t.Fatalf("items by name: got version %d, %v; want 3", version, err)
 	}
-	expectItems(t, "by name", found, assignItem, changed)
+	expectItems(t, "by name", found, assignItem, changedLogin)
 	for _, missing := range [][]store.Item{nil, {overrideItem.ID()}, {{Kind: store.KindLimit, Name: "x"}}} {
 		if version, found, err := c.Items(t.Context(), missing); err != nil || len(found) != 0 || version != 3 {
-			t.Errorf("no items by name: %v of version %d, %v", found, version, err)
+			t.Errorf("missing items by name: got %v of version %d, %v; want none of version 3", found, version, err)
 		}
 	}
 
@@ -188,26 +189,26 @@ func testCatalogChanges(t *testing.T, s store.Store) {
 	}
 	want := [][]store.Change{
 		{change(planItem, removal(planItem))},
-		{creation(apiItem), change(loginItem, changed), change(overrideItem, removal(overrideItem))},
+		{creation(apiItem), change(loginItem, changedLogin), change(overrideItem, removal(overrideItem))},
 		{creation(loginItem), creation(overrideItem), creation(planItem), creation(assignItem)},
 	}
 	if len(list) != len(want) {
-		t.Fatalf("%d versions: %+v", len(list), list)
+		t.Fatalf("got %d versions, want %d: %+v", len(list), len(want), list)
 	}
 	for i, v := range list {
 		if v.Number != int64(3-i) || v.At <= 0 || !strings.HasPrefix(v.Author, "alice") || v.Reason != "because" {
-			t.Errorf("version %+v; want number %d, by alice, because", v, 3-i)
+			t.Errorf("got version %+v, want number %d by alice, reason because", v, 3-i)
 		}
 		if !slices.Equal(sortByID(v.Changes), sortByID(want[i])) {
 			t.Errorf("version %d: got\n%+v, want\n%+v", v.Number, v.Changes, want[i])
 		}
 	}
 	if list, err := c.CatalogVersions(t.Context(), 3, 1); err != nil || len(list) != 1 || list[0].Number != 2 {
-		t.Errorf("one version before 3: %+v, %v", list, err)
+		t.Errorf("one version before 3: got %+v, %v; want version 2", list, err)
 	}
 }
 
-// testItemsInOrder reads items of a kind page by page.
+// testItemsInOrder reads items of a kind in order, in pages of several sizes.
 func testItemsInOrder(t *testing.T, s store.Store) {
 	c := catalogOf(t, s)
 	var list []store.Item
@@ -240,7 +241,7 @@ func testItemsInOrder(t *testing.T, s store.Store) {
 			after = page[len(page)-1]
 		}
 		if want := list[:len(list)*max(0, min(size, 1))]; !slices.Equal(got, want) {
-			t.Errorf("%d a page: got\n%+v, want\n%+v", size, got, want)
+			t.Errorf("pages of %d: got\n%+v, want\n%+v", size, got, want)
 		}
 	}
 	for kind, want := range map[store.Kind][]store.Item{
@@ -248,7 +249,7 @@ func testItemsInOrder(t *testing.T, s store.Store) {
 		store.KindPlan: nil,
 	} {
 		if got, err := c.ItemsAfter(t.Context(), kind, store.Item{}, 10); err != nil || !slices.Equal(got, want) {
-			t.Errorf("of kind %s: %+v, %v; want %+v", kind, got, err, want)
+			t.Errorf("kind %s: got %+v, %v; want %+v", kind, got, err, want)
 		}
 	}
 }
@@ -262,14 +263,14 @@ func expectOverrides(t *testing.T, c store.Catalog, want bool) {
 	}
 	got, err := f.MayHave(t.Context(), store.KindAssignment, store.KindOverride)
 	if err != nil || !slices.Equal(got, []bool{false, want}) {
-		t.Errorf("there may be assignments, overrides: %v, %v; want %v", got, err, want)
+		t.Errorf("MayHave assignments, overrides: got %v, %v; want false, %v", got, err, want)
 	}
 }
 
 // sortByID returns changes sorted by their items.
 func sortByID(list []store.Change) []store.Change {
 	list = slices.Clone(list)
-	slices.SortFunc(list, func(a, b store.Change) int { return compareIDs(a.After, b.After) })
+	slices.SortFunc(list, func(a, b store.Change) int { return compareItemIDs(a.After, b.After) })
 	return list
 }
 
@@ -277,10 +278,11 @@ func sortByID(list []store.Change) []store.Change {
 func testBadEdits(t *testing.T, s store.Store) {
 	c := catalogOf(t, s)
 	edit(t, c, 0, loginItem)
-	other := loginItem
-	other.Text = "token-bucket 7/1m"
-	edited := func(change func(*store.Item)) []store.Item {
-		i := other
+	newLogin := loginItem
+	newLogin.Text = "token-bucket 7/1m"
+	longText := strings.Repeat("r", store.MaxNote+1)
+	itemsWith := func(change func(*store.Item)) []store.Item {
+		i := newLogin
 		change(&i)
 		return []store.Item{apiItem, i}
 	}
@@ -289,28 +291,28 @@ func testBadEdits(t *testing.T, s store.Store) {
 		edit store.Edit
 		want error
 	}{
-		{"an old version", store.Edit{Base: 0, Items: []store.Item{apiItem, other}}, store.ErrVersion},
-		{"a version to come", store.Edit{Base: 2, Items: []store.Item{apiItem, other}}, store.ErrVersion},
-		{"twice the same", store.Edit{Base: 1, Items: []store.Item{loginItem, other}}, store.ErrInvalid},
-		{"no such kind", store.Edit{Base: 1, Items: edited(func(i *store.Item) { i.Kind = "rule" })}, store.ErrInvalid},
-		{"a NUL", store.Edit{Base: 1, Items: edited(func(i *store.Item) { i.Note = "a\x00b" })}, store.ErrInvalid},
-		{"not UTF-8", store.Edit{Base: 1, Items: edited(func(i *store.Item) { i.Key = "\xff" })}, store.ErrInvalid},
-		{"a long key", store.Edit{Base: 1, Items: edited(func(i *store.Item) { i.Key = strings.Repeat("k", 513) })}, store.ErrInvalid},
-		{"a long reason", store.Edit{Base: 1, Reason: strings.Repeat("r", 1001), Items: []store.Item{other}}, store.ErrInvalid},
-		{"below 0", store.Edit{Base: 1, Items: edited(func(i *store.Item) { i.Until = -1 })}, store.ErrInvalid},
+		{"an old version", store.Edit{Base: 0, Items: []store.Item{apiItem, newLogin}}, store.ErrVersion},
+		{"a version to come", store.Edit{Base: 2, Items: []store.Item{apiItem, newLogin}}, store.ErrVersion},
+		{"twice the same", store.Edit{Base: 1, Items: []store.Item{loginItem, newLogin}}, store.ErrInvalid},
+		{"bad kind", store.Edit{Base: 1, Items: itemsWith(func(i *store.Item) { i.Kind = "rule" })}, store.ErrInvalid},
+		{"a NUL", store.Edit{Base: 1, Items: itemsWith(func(i *store.Item) { i.Note = "a\x00b" })}, store.ErrInvalid},
+		{"not UTF-8", store.Edit{Base: 1, Items: itemsWith(func(i *store.Item) { i.Key = "\xff" })}, store.ErrInvalid},
+		{"long key", store.Edit{Base: 1, Items: itemsWith(func(i *store.Item) { i.Key = longText })}, store.ErrInvalid},
+		{"a long reason", store.Edit{Base: 1, Reason: longText, Items: []store.Item{newLogin}}, store.ErrInvalid},
+		{"below 0", store.Edit{Base: 1, Items: itemsWith(func(i *store.Item) { i.Until = -1 })}, store.ErrInvalid},
 	} {
 		if v, err := c.WriteCatalog(t.Context(), tt.edit); !errors.Is(err, tt.want) {
-			t.Errorf("%s: version %d, %v; want %v", tt.name, v, err, tt.want)
+			t.Errorf("%s: got version %d, %v; want %v", tt.name, v, err, tt.want)
 		}
 	}
 	expectCatalog(t, c, 1, 0, loginItem)
-	cancelled, cancel := context.WithCancel(t.Context())
+	cancelledCtx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := c.WriteCatalog(cancelled, store.Edit{Base: 1, Items: []store.Item{other}}); err == nil {
-		t.Error("a cancelled edit was made")
+	if _, err := c.WriteCatalog(cancelledCtx, store.Edit{Base: 1, Items: []store.Item{newLogin}}); err == nil {
+		t.Error("an edit with a cancelled context: got no error")
 	}
-	if _, err := c.ReadCatalog(cancelled, 0); !errors.Is(err, context.Canceled) {
-		t.Errorf("a cancelled reading: %v", err)
+	if _, err := c.ReadCatalog(cancelledCtx, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("ReadCatalog with a cancelled context: got %v, want context.Canceled", err)
 	}
 }
 
@@ -319,9 +321,9 @@ func testConcurrentEdits(t *testing.T, s store.Store) {
 	const writers, editsEach = 4, 10
 	c := catalogOf(t, s)
 	ctx, stop := context.WithCancel(t.Context())
-	var writing, reading sync.WaitGroup
+	var writerGroup, readerGroup sync.WaitGroup
 	for w := range writers {
-		writing.Go(func() {
+		writerGroup.Go(func() {
 			for i := range editsEach {
 				// Two limits get the same text in one version, however many try it.
 				text, err := fmt.Sprintf("token-bucket %d/1m", 1+w*editsEach+i), store.ErrVersion
@@ -336,36 +338,36 @@ func testConcurrentEdits(t *testing.T, s store.Store) {
 		})
 	}
 	for range 2 {
-		reading.Go(func() {
-			last := int64(0)
+		readerGroup.Go(func() {
+			lastVersion := int64(0)
 			for ctx.Err() == nil {
 				got, err := c.ReadCatalog(ctx, 0)
 				if ctx.Err() != nil {
 					return
 				}
-				if err != nil || got.Version < last || len(got.Items) == 1 ||
+				if err != nil || got.Version < lastVersion || len(got.Items) == 1 ||
 					len(got.Items) == 2 && got.Items[0].Text != got.Items[1].Text {
-					t.Errorf("after version %d: %+v, %v; want two limits that are equal", last, got, err)
+					t.Errorf("after version %d: got %+v, %v; want two equal limits", lastVersion, got, err)
 					return
 				}
-				last = got.Version
+				lastVersion = got.Version
 			}
 		})
 	}
-	writing.Wait()
+	writerGroup.Wait()
 	stop()
-	reading.Wait()
+	readerGroup.Wait()
 	if v, _ := readSince(t, c, 0); v != writers*editsEach {
-		t.Errorf("%d edits made version %d", writers*editsEach, v)
+		t.Errorf("got version %d after %d edits", v, writers*editsEach)
 	}
 	list, err := c.CatalogVersions(t.Context(), 0, 1000)
 	if err != nil || len(list) != writers*editsEach {
-		t.Fatalf("%d versions, %v", len(list), err)
+		t.Fatalf("got %d versions, %v; want %d", len(list), err, writers*editsEach)
 	}
 	for i, v := range list[:len(list)-1] {
 		for k, change := range sortByID(v.Changes) {
 			if previous := sortByID(list[i+1].Changes)[k].After; change.Before != previous {
-				t.Fatalf("version %d was made of %+v; before it stood %+v", v.Number, change.Before, previous)
+				t.Fatalf("version %d: got %+v before the change, want %+v", v.Number, change.Before, previous)
 			}
 		}
 	}

@@ -12,13 +12,13 @@ func testResetInBatch(t *testing.T, s store.Store) {
 	p := bucket(1, 10)
 	applyOne(t, s, take("reset", "a", p, 3, T0))
 	applyOne(t, s, take("reset", "b", p, 4, T0))
-	b := take("reset", "b", p, 1, 0) // at the store's clock, as callers charge
-	resetB := reset(b, T0)
+	takeB := take("reset", "b", p, 1, 0) // at the store's clock, as callers charge
+	resetB := reset(takeB, T0)
 	resetB.Group = 2
 	apply(t, s, check(take("reset", "a", p, 1, T0)), resetB)
 	for i, want := range []int64{1, 2} {
-		if out := applyOne(t, s, b); out.Granted != 1 || i == 0 && out.Used > want*p.Unit {
-			t.Errorf("charge %d after the reset: %+v; want at most %d units in use", i+1, out, want)
+		if out := applyOne(t, s, takeB); out.Granted != 1 || i == 0 && out.Used > want*p.Unit {
+			t.Errorf("charge %d after the reset: got %+v, want at most %d units in use", i+1, out, want)
 		}
 	}
 }
@@ -35,17 +35,17 @@ func testSettleOtherRule(t *testing.T, s store.Store) {
 	// The time is 1 us before a step ends: two us later, the sliding window counts these charges as the last window's.
 	o, at := newOracle(), int64(1_700_000_000_000_000)/hour*hour+hour-1
 	for name, p := range limits {
-		for other, q := range limits {
-			key := name + " by " + other
+		for otherName, other := range limits {
+			key := name + " by " + otherName
 			charge := take("elsewhere", key, p, p.Capacity/p.Unit, at)
-			for _, after := range []int64{at, at + 2} {
-				back := take("elsewhere", key, q, 1, after)
-				back.Verb, back.At, back.Level = law.Return, at-1, q.Unit
+			for _, backAt := range []int64{at, at + 2} {
+				back := take("elsewhere", key, other, 1, backAt)
+				back.Verb, back.At, back.Level = law.Return, at-1, other.Unit
 				ops := []law.Op{charge, back}
 				ops[1].Group = 2
 				want := make([]law.Outcome, len(ops))
 				o.apply(ops, want)
-				compare(t, ops, apply(t, s, ops...), want)
+				expectOutcomes(t, ops, apply(t, s, ops...), want)
 			}
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// runAtOnce starts callers goroutines at once, each of which calls do several times.
+// runAtOnce starts a number of callers at once, each of which calls do several times.
 func runAtOnce(callers, times int, do func(caller, time int)) {
 	var wg sync.WaitGroup
 	start := make(chan struct{})
@@ -44,7 +44,7 @@ func testFirstCharge(t *testing.T, s store.Store) {
 				admitted.Add(try(t, s, op)[0].Granted)
 			})
 			if got := admitted.Load(); got != capacity {
-				t.Errorf("%+v: admitted %d of %d callers, want %d", p, got, callers, capacity)
+				t.Errorf("%+v: got %d of %d callers admitted, want %d", p, got, callers, capacity)
 			}
 		}
 	}
@@ -78,7 +78,7 @@ func testContendedKey(t *testing.T, s store.Store) {
 	}
 	elapsed := clocks[len(clocks)-1] - clocks[0]
 	if admitted != want || admitted > burst+elapsed*rate/1_000_000 {
-		t.Errorf("admitted %d of %d in %d us, want %d", admitted, len(clocks), elapsed, want)
+		t.Errorf("got %d of %d admitted in %d us, want %d", admitted, len(clocks), elapsed, want)
 	}
 }
 
@@ -89,16 +89,16 @@ func testOverlappingGroups(t *testing.T, s store.Store, onTrial bool) {
 	p := bucket(1, 1_000_000)
 	var charged, refused [keys]atomic.Int64
 	runAtOnce(callers, calls, func(_, _ int) {
-		chosen, count := rand.Perm(keys)[:2+rand.IntN(3)], &charged
+		groupKeys, count := rand.Perm(keys)[:2+rand.IntN(3)], &charged
 		var ops []law.Op
-		for _, k := range chosen {
+		for _, k := range groupKeys {
 			ops = append(ops, take("group", fmt.Sprint(k), p, 1, T0))
 		}
 		if rand.IntN(3) == 0 { // a charge that can never pass refuses them all
 			ops, count = append(ops, take("small", "refuses", bucket(1, 1), 2, T0)), &refused
 		}
 		try(t, s, ops...)
-		for _, k := range chosen {
+		for _, k := range groupKeys {
 			count[k].Add(1)
 		}
 	})
@@ -110,7 +110,7 @@ func testOverlappingGroups(t *testing.T, s store.Store, onTrial bool) {
 			maxLevel += refused[k].Load() * p.Unit
 		}
 		if got := applyOne(t, s, op).State.Level; got < minLevel || got > maxLevel {
-			t.Errorf("key %d: level %d, want %d to %d", k, got, minLevel, maxLevel)
+			t.Errorf("key %d: got level %d, want %d to %d", k, got, minLevel, maxLevel)
 		}
 	}
 }
@@ -155,7 +155,7 @@ func testLinearizable(t *testing.T, s store.Store) {
 	})
 	for _, history := range histories {
 		if !porcupine.CheckOperations(model, history) {
-			t.Errorf("no order of these %d operations explains their outcomes", len(history))
+			t.Errorf("got %d operations that are not linearizable", len(history))
 		}
 	}
 }

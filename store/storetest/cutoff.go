@@ -9,9 +9,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// CutOff tests that a request whose answer was lost is not charged again when it is repeated with its id. The stores
-// direct and through share their cells; lose sets whether answers of through get lost.
-func CutOff(t *testing.T, direct, through store.Store, lose func(bool)) {
+// CutOff checks that a request whose answer got lost is not charged again when it is retried with its id. The stores
+// direct and proxied share their cells; loseAnswers sets whether answers to proxied get lost.
+func CutOff(t *testing.T, direct, proxied store.Store, loseAnswers func(bool)) {
 	t.Helper()
 	b, l := bucket(1, 5), slidingLog(5, 100*sec)
 	ops := withID("cut", take("cut b", "k", b, 3, T0), take("cut l", "k", l, 3, T0))
@@ -23,22 +23,22 @@ func CutOff(t *testing.T, direct, through store.Store, lose func(bool)) {
 	}
 	applyCutOff := func(ops []law.Op) {
 		t.Helper()
-		lose(true)
-		defer lose(false)
-		if err := through.Apply(context.Background(), ops, make([]law.Outcome, len(ops))); !errors.Is(
+		loseAnswers(true)
+		defer loseAnswers(false)
+		if err := proxied.Apply(context.Background(), ops, make([]law.Outcome, len(ops))); !errors.Is(
 			err, store.ErrUnknownOutcome) {
-			t.Errorf("cut off after it was sent: %v, want ErrUnknownOutcome", err)
+			t.Errorf("a lost answer: got %v, want ErrUnknownOutcome", err)
 		}
 	}
 	// This connects and prepares the statement, so that the answer itself is cut off below.
-	apply(t, through, withID("warm", take("cut b", "other", b, 1, T0), take("cut l", "other", l, 1, T0))...)
+	apply(t, proxied, withID("warm", take("cut b", "other", b, 1, T0), take("cut l", "other", l, 1, T0))...)
 	applyCutOff(ops)
 	expectUsed(3)
-	expect(t, through, "asked again", outcome{granted: 1, replayed: true}, ops...)
+	expect(t, proxied, "retried", outcome{granted: 1, replayed: true}, ops...)
 	expectUsed(3)
 	settlements := mapOps(ops, settle, 1, T0)
 	applyCutOff(settlements)
 	expectUsed(1)
-	expect(t, through, "settled again", outcome{replayed: true}, settlements...)
+	expect(t, proxied, "settled again", outcome{replayed: true}, settlements...)
 	expectUsed(1)
 }

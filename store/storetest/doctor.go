@@ -11,31 +11,31 @@ import (
 // Finds fails a test unless Examine has a finding of a check and a severity whose remedy contains a text.
 func Finds(t *testing.T, s store.Doctor, severity store.Severity, check, remedy string) {
 	t.Helper()
-	found, err := s.Examine(t.Context())
+	findings, err := s.Examine(t.Context())
 	if err != nil {
-		t.Errorf("%s: %v", check, err)
+		t.Errorf("Examine: got %v, want no error", err)
 	}
-	for _, f := range found {
+	for _, f := range findings {
 		if f.Check == check && f.Severity == severity && strings.Contains(f.Remedy, remedy) {
 			return
 		}
 	}
-	t.Errorf("%s is not found to be %s, to do %q: %+v", check, severity, remedy, found)
+	t.Errorf("got findings %+v, want %s about %s with the remedy %q", findings, severity, check, remedy)
 }
 
 // FindsNothing fails a test if Examine has a finding of severity Wrong, except for some checks.
 func FindsNothing(t *testing.T, s store.Doctor, except ...string) {
 	t.Helper()
-	found, err := s.Examine(t.Context())
+	findings, err := s.Examine(t.Context())
 	if err != nil {
-		t.Error(err)
+		t.Errorf("Examine: got %v, want no error", err)
 	}
-	for _, f := range found {
+	for _, f := range findings {
 		if f.Severity == store.Wrong && !slices.Contains(except, f.Check) {
-			t.Errorf("%+v", f)
+			t.Errorf("got the finding %+v, want none that is wrong", f)
 		}
 	}
-	if len(found) < 5 {
-		t.Errorf("only %d things were examined", len(found))
+	if len(findings) < 5 {
+		t.Errorf("got %d findings, want 5 at least", len(findings))
 	}
 }

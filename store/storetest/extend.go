@@ -12,22 +12,22 @@ import (
 // testExtendOtherRule extends charges that were made by another rule, or in another window: two cases that the random
 // histories of make test do not reach.
 func testExtendOtherRule(t *testing.T, s store.Store) {
-	b, w := bucket(1, 10), slidingWindow(20, 10*sec)
-	faster := b
-	faster.Drain = 2
+	slow, window := bucket(1, 10), slidingWindow(20, 10*sec)
+	fast := slow
+	fast.Drain = 2
 	for _, tt := range []struct {
-		name            string
-		first, second   law.Params
-		after, returned int64 // seconds, units
+		name             string
+		oldRule, newRule law.Params
+		delay, returned  int64 // seconds until the extension; units that a settlement at 0 returns
 	}{
-		{"extended by another rule", b, faster, 2, 0},
-		{"extended when the first window is over", w, w, 10, 4},
+		{"extended by another rule", slow, fast, 2, 0},
+		{"extended when the first window is over", window, window, 10, 4},
 	} {
-		op := withID("parts", take(tt.name, "k", tt.first, 4, T0))[0]
+		op := withID("parts", take(tt.name, "k", tt.oldRule, 4, T0))[0]
 		apply(t, s, op)
-		op.Params = tt.second
-		expect(t, s, tt.name, outcome{granted: 8}, extend(op, 8, T0+tt.after*sec))
-		expect(t, s, tt.name+", settled", outcome{granted: tt.returned}, settle(op, 0, T0+(tt.after+1)*sec))
+		op.Params = tt.newRule
+		expect(t, s, tt.name, outcome{granted: 8}, extend(op, 8, T0+tt.delay*sec))
+		expect(t, s, tt.name+", settled", outcome{granted: tt.returned}, settle(op, 0, T0+(tt.delay+1)*sec))
 	}
 }
 
@@ -52,7 +52,7 @@ func testExtendSeveral(t *testing.T, s store.Store) {
 	applyOne(t, s, take("several 0", "key 4", b, 5, T0)) // 6 of 10 are in use
 	for i, out := range apply(t, s, extendTo(2, 3, 2, 3, 6, 3)...) {
 		if out.Err != nil || (out.RetryAt != 0) != (i == 4) || out.Granted != (1+int64(i%2))*ops[i].Params.Unit {
-			t.Errorf("one of six does not fit, charge %d: %+v", i+1, out)
+			t.Errorf("one of six does not fit, charge %d: got %+v", i+1, out)
 		}
 	}
 	expectUsed := func(want ...int64) {
@@ -64,21 +64,21 @@ func testExtendSeveral(t *testing.T, s store.Store) {
 	expectUsed(1, 2, 1, 2, 6, 2)
 	for i, out := range apply(t, s, extendTo(2, 2, 4, 1, 5, 50)...) {
 		if out.Err != nil || out.RetryAt != 0 || out.Granted != []int64{2, 2, 4, 2, 5, 50}[i]*ops[i].Params.Unit {
-			t.Errorf("charge %d: %+v", i+1, out)
+			t.Errorf("all fit, charge %d: got %+v", i+1, out)
 		}
 	}
 	expectUsed(2, 2, 4, 2, 10, 50)
-	other := extend(withID("other", take("several 0", "k", b, 1, T0))[0], 1, T0)
-	other.Group++
-	if out := apply(t, s, append(extendTo(2, 2, 4, 1, 5, 50), other)...); out[5].Err != nil || !out[5].Replayed ||
+	unknown := extend(withID("other", take("several 0", "k", b, 1, T0))[0], 1, T0)
+	unknown.Group++
+	if out := apply(t, s, append(extendTo(2, 2, 4, 1, 5, 50), unknown)...); out[5].Err != nil || !out[5].Replayed ||
 		!errors.Is(out[6].Err, law.ErrUnknownID) {
-		t.Errorf("a request that is known and one that is not: %+v", out[5:])
+		t.Errorf("an extension of a known id and one of an unknown id: got %+v", out[5:])
 	}
-	back := mapOps(ops, settle, 1, T0)
-	for i := range back {
-		back[i].Group = uint32(i + 1)
+	settlements := mapOps(ops, settle, 1, T0)
+	for i := range settlements {
+		settlements[i].Group = uint32(i + 1)
 	}
-	apply(t, s, back...)
+	apply(t, s, settlements...)
 	expectUsed(1, 1, 1, 1, 6, 1)
 }
 
@@ -95,40 +95,40 @@ func testDebit(t *testing.T, s store.Store) {
 			const times = 16
 			runAtOnce(times, 1, func(_, _ int) {
 				if out := try(t, s, op)[0]; out.Granted != op.Count {
-					t.Errorf("%d were charged of %d: %+v", out.Granted, op.Count, out)
+					t.Errorf("got %d credits charged, want %d: %+v", out.Granted, op.Count, out)
 				}
 			})
 			check := check(take(op.Cell.Limit, "k", p, 1, T0))
-			checked := apply(t, s, check)[0]
-			if checked.Used != times*op.Count || checked.Granted != 0 {
-				t.Fatalf("%d are in use, want %d: %+v", checked.Used, times*op.Count, checked)
+			checkOut := apply(t, s, check)[0]
+			if checkOut.Used != times*op.Count || checkOut.Granted != 0 {
+				t.Fatalf("got %d credits in use, want %d: %+v", checkOut.Used, times*op.Count, checkOut)
 			}
 			if p.Kind != law.Log { // a log returns single entries
-				back := law.Back(&check, &checked, 100*p.Unit)
+				back := law.Back(&check, &checkOut, 100*p.Unit)
 				if out := apply(t, s, back)[0]; out.Granted != 100*p.Unit && p.Kind == law.Window ||
 					out.Granted < 9*p.Unit || out.Granted > 100*p.Unit {
-					t.Errorf("%d of %d credits were given back: %+v", out.Granted, 100*p.Unit, out)
+					t.Errorf("got %d of %d credits given back: %+v", out.Granted, 100*p.Unit, out)
 				}
 			}
-			whole := withID("work", op)[0]
-			whole.Cost, whole.Count, whole.Partial = 30*p.Unit, 1, false
+			takeWithID := withID("work", op)[0]
+			takeWithID.Cost, takeWithID.Count, takeWithID.Partial = 30*p.Unit, 1, false
 			for _, replayed := range []bool{false, true} {
-				out := apply(t, s, whole)[0]
+				out := apply(t, s, takeWithID)[0]
 				if out.Granted != 1 || out.Replayed != replayed || out.Used <= p.Capacity {
-					t.Errorf("under an id, replayed %t: %+v", replayed, out)
+					t.Errorf("with an id: got %+v, want it admitted, replayed %t", out, replayed)
 				}
 			}
-			if out := apply(t, s, settle(whole, 10, T0))[0]; out.Granted != 20*p.Unit && p.Kind != law.Bucket {
-				t.Errorf("settled at a third: %+v", out)
+			if out := apply(t, s, settle(takeWithID, 10, T0))[0]; out.Granted != 20*p.Unit && p.Kind != law.Bucket {
+				t.Errorf("settled at a third: got %+v, want 20 units back", out)
 			}
 			op.Count = law.Max // saturates
 			for range 2 {
 				if out := apply(t, s, op)[0]; out.Used > p.Highest() || out.Used <= p.Capacity {
-					t.Errorf("the level is %d, want up to %d: %+v", out.Used, p.Highest(), out)
+					t.Errorf("got %d in use, want up to %d: %+v", out.Used, p.Highest(), out)
 				}
 			}
 			if out := apply(t, s, check)[0]; out.Granted != 0 {
-				t.Errorf("a cell above its capacity admits: %+v", out)
+				t.Errorf("a cell above its capacity: got %+v, want a refusal", out)
 			}
 		})
 	}

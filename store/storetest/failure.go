@@ -16,29 +16,29 @@ func testCancelledContext(t *testing.T, s store.Store) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := applyErr(ctx, s, take("cancelled", "k", bucket(1, 5), 5, T0)); !errors.Is(err, context.Canceled) {
-		t.Errorf("apply: %v, want context.Canceled", err)
+		t.Errorf("Apply: got %v, want context.Canceled", err)
 	}
 	if _, err := s.Sweep(ctx, 10); !errors.Is(err, context.Canceled) {
-		t.Errorf("sweep: %v, want context.Canceled", err)
+		t.Errorf("Sweep: got %v, want context.Canceled", err)
 	}
 	if applyOne(t, s, take("cancelled", "k", bucket(1, 5), 5, T0)).Granted != 1 {
 		t.Error("a cancelled call was charged")
 	}
 }
 
-// testClosedStore closes a store twice, and calls it then.
+// testClosedStore closes a store twice, and then calls it.
 func testClosedStore(t *testing.T, s store.Store) {
 	applyOne(t, s, take("closed", "k", bucket(1, 5), 1, T0))
 	for range 2 {
 		if err := s.Close(); err != nil {
-			t.Errorf("close: %v", err)
+			t.Errorf("Close: got %v, want no error", err)
 		}
 	}
 	if _, err := applyErr(t.Context(), s, take("closed", "k", bucket(1, 5), 1, T0)); !errors.Is(err, store.ErrClosed) {
-		t.Errorf("apply: %v, want ErrClosed", err)
+		t.Errorf("Apply: got %v, want ErrClosed", err)
 	}
 	if _, err := s.Sweep(context.Background(), 10); !errors.Is(err, store.ErrClosed) {
-		t.Errorf("sweep: %v, want ErrClosed", err)
+		t.Errorf("Sweep: got %v, want ErrClosed", err)
 	}
 }
 
@@ -46,7 +46,7 @@ func testClosedStore(t *testing.T, s store.Store) {
 func testInspect(t *testing.T, s store.Store) {
 	i, ok := store.As[store.Inspector](s)
 	if !ok {
-		t.Log("this store cannot be looked into, and says so by not being a store.Inspector")
+		t.Log("the store is no store.Inspector")
 		return
 	}
 	ctx := context.Background()
@@ -69,7 +69,7 @@ func testInspect(t *testing.T, s store.Store) {
 			t.Fatalf("cells: %v", err)
 		}
 		if clock < now {
-			t.Errorf("the clock shows %d, after a decision at %d", clock, now)
+			t.Errorf("got clock %d, want %d at least, the time of a decision", clock, now)
 		}
 		for _, c := range cells {
 			names = append(names, c.Limit+"/"+c.Key+c.Reason)
@@ -77,7 +77,7 @@ func testInspect(t *testing.T, s store.Store) {
 		return names
 	}
 	for _, tt := range []struct {
-		what string
+		name string
 		q    store.Query
 		want []string
 	}{
@@ -96,16 +96,16 @@ func testInspect(t *testing.T, s store.Store) {
 		{"what is blocked", store.Query{Blocked: true}, []string{"inspect/3abuse"}},
 	} {
 		if got := list(tt.q); fmt.Sprint(got) != fmt.Sprint(tt.want) {
-			t.Errorf("%s: got %q, want %q", tt.what, got, tt.want)
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
 	entries, err := i.Entries(ctx, law.Cell{Limit: "inspect log", Key: "0"}, 2)
 	if err != nil || len(entries) != 2 {
-		t.Fatalf("entries: %v, %v", entries, err)
+		t.Fatalf("got entries %v, %v; want two", entries, err)
 	}
 	if e := entries[0]; e.Granted || e.At != now+4 || e.Cost != 1000 || e.Number <= entries[1].Number ||
 		!entries[1].Granted {
-		t.Errorf("entries: %+v; want the refused attempt first", entries)
+		t.Errorf("got entries %+v, want the refused attempt first", entries)
 	}
 }
 
@@ -128,7 +128,7 @@ func testBadQueries(t *testing.T, s store.Store) {
 		} {
 			name, _, _ := strings.Cut(field, ":")
 			cells, _, err := i.Cells(context.Background(), q)
-			if wrong, ok := errors.AsType[*law.InvalidError](err); !ok || wrong.Field != name ||
+			if invalid, ok := errors.AsType[*law.InvalidError](err); !ok || invalid.Field != name ||
 				!strings.Contains(err.Error(), field+": ") {
 				t.Errorf("%+q: got %v, %v; want an InvalidError about %s", text, cells, err, field)
 			}
@@ -145,9 +145,9 @@ func testBadQueries(t *testing.T, s store.Store) {
 	}
 	if entries, err := i.Entries(context.Background(), law.Cell{Limit: "query", Key: "k"}, 0); err != nil ||
 		len(entries) != 0 {
-		t.Errorf("no entries: got %v, %v", entries, err)
+		t.Errorf("0 entries: got %v, %v; want none", entries, err)
 	}
-	// These are valid, if unusual.
+	// These texts are valid limits and keys.
 	for _, text := range []string{"'", "' or 1=1 -- ", `\`, `\'`, "%", "縗' or 1=1 -- ", "¿\\'", "x\x01", "\u2028"} {
 		for _, q := range []store.Query{{Limit: text}, {Limit: "query", Key: text, HasKey: true}} {
 			if cells, _, err := i.Cells(context.Background(), q); err != nil || len(cells) != 0 {
@@ -156,7 +156,7 @@ func testBadQueries(t *testing.T, s store.Store) {
 		}
 		if cells, _, err := i.Cells(context.Background(),
 			store.Query{Limit: "query", After: law.Cell{Limit: "query", Key: text}}); err != nil || len(cells) > 1 {
-			t.Errorf("after %+q: got %v, %v", text, cells, err)
+			t.Errorf("after %+q: got %v, %v; want one cell at most", text, cells, err)
 		}
 	}
 }

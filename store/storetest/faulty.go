@@ -34,19 +34,19 @@ func (f fault) String() string { return [...]string{"none", "before", "during", 
 
 var errFault = fmt.Errorf("%w: the fault of a test", store.ErrUnknownOutcome)
 
-// faulty is a store that fails on demand: before it does anything; in the middle, with
-// grants that were not charged in half of the outcomes; or after the commit, with all outcomes.
-type faulty struct {
+// faultyStore is a store that fails on demand: before it does anything; during the batch, when half of the outcomes
+// are grants that were not charged; or after the commit, with all outcomes.
+type faultyStore struct {
 	store.Store
-	fails atomic.Int32 // the present fault
+	fault atomic.Int32 // the current fault
 }
 
-func (f *faulty) Unwrap() store.Store { return f.Store }
+func (f *faultyStore) Unwrap() store.Store { return f.Store }
 
-func (f *faulty) Close() error { return nil } // called by the wrapper; the suite closes the store
+func (f *faultyStore) Close() error { return nil } // called by the wrapper; the suite closes the store
 
-func (f *faulty) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	switch fault(f.fails.Load()) {
+func (f *faultyStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	switch fault(f.fault.Load()) {
 	case faultBefore:
 		return errFault
 	case faultDuring:
@@ -70,7 +70,7 @@ func (f *faulty) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) er
 // stack wraps a store as headgate serve does, but without a sweeper, which would disturb tests. It treats every store
 // as remote.
 func stack(s store.Store) store.Store {
-	return front.New(&remote{s}, &front.Config{
+	return front.New(&remoteStore{s}, &front.Config{
 		SweepEvery: -1, Guard: patientGuard(), Coalesce: &front.CoalesceConfig{Timeout: time.Minute},
 	})
 }
@@ -81,21 +81,21 @@ func patientGuard() *guard.Config {
 	return &guard.Config{Deadline: time.Minute, Logger: slog.New(slog.DiscardHandler)}
 }
 
-// repair ends the fault, and waits until a wrapper calls the store again, which a circuit breaker does within a second.
-func (f *faulty) repair(t *testing.T, through store.Store) {
+// repair ends the fault, and waits until a wrapper calls the store again: a circuit breaker does so within a second.
+func (f *faultyStore) repair(t *testing.T, wrapped store.Store) {
 	t.Helper()
-	f.fails.Store(int32(faultNone))
+	f.fault.Store(int32(faultNone))
 	check := check(take("fault mended", "k", bucket(1, 5), 1, T0))
 	await.NoError(t, "a store that works to be asked", func() error {
-		_, err := applyErr(context.Background(), through, check)
+		_, err := applyErr(context.Background(), wrapped, check)
 		return err
 	})
 }
 
-// remote hides that a store is local.
-type remote struct{ store.Store }
+// remoteStore hides that a store is local.
+type remoteStore struct{ store.Store }
 
-func (r *remote) Unwrap() store.Store { return r.Store }
+func (r *remoteStore) Unwrap() store.Store { return r.Store }
 
 // RunFailing lets a store in this process fail in each way, behind each wrapper and behind all of them. A failed batch
 // must admit nobody, and later batches must see the state of the store. It runs in bubbles of testing/synctest.
@@ -119,15 +119,15 @@ func runFailing(t *testing.T, withStore func(t *testing.T, test func(t *testing.
 		"guard":    func(s store.Store) store.Store { return guard.New(s, patientGuard()) },
 		"all four": stack,
 	} {
-		for _, fails := range []fault{faultBefore, faultDuring, faultAfter} {
-			t.Run(fmt.Sprint(name, " over a store that fails ", fails), func(t *testing.T) {
+		for _, kind := range []fault{faultBefore, faultDuring, faultAfter} {
+			t.Run(fmt.Sprint(name, " over a store that fails ", kind), func(t *testing.T) {
 				withStore(t, func(t *testing.T, s store.Store) {
-					f := &faulty{Store: s}
-					through := wrap(f)
-					defer through.Close()
-					testSingleCallsFail(t, f, through, fails, name)
-					testSharedBatchesFail(t, f, through, fails, name)
-					testPartOfBatchFails(t, f, through, fails, name)
+					f := &faultyStore{Store: s}
+					wrapped := wrap(f)
+					defer wrapped.Close()
+					testSingleCallsFail(t, f, wrapped, kind, name)
+					testSharedBatchesFail(t, f, wrapped, kind, name)
+					testPartOfBatchFails(t, f, wrapped, kind, name)
 				})
 			})
 		}
@@ -140,103 +140,103 @@ func expectFailure(t *testing.T, s store.Store, ops ...law.Op) {
 	outs := make([]law.Outcome, len(ops))
 	err := s.Apply(context.Background(), ops, outs)
 	if err != nil && !errors.Is(err, errFault) {
-		t.Errorf("apply: %v, want the fault of the store", err)
+		t.Errorf("Apply: got %v, want the fault of the store", err)
 	}
 	for i := range outs {
 		if out := outs[i]; out.Granted != 0 || out.Clock != 0 || out.State != (law.State{}) {
-			t.Errorf("op %d of a batch that failed: %+v", i, out)
+			t.Errorf("op %d of a failed batch: got %+v, want no outcome", i, out)
 		}
 		if err == nil && !errors.Is(outs[i].Err, errFault) {
-			t.Errorf("op %d: neither an outcome nor the fault of the store: %v", i, outs[i].Err)
+			t.Errorf("op %d: got error %v, want the fault of the store", i, outs[i].Err)
 		}
 	}
 }
 
 // testSingleCallsFail lets calls of one caller fail: one charge, several groups, and a request with an id.
-func testSingleCallsFail(t *testing.T, f *faulty, through store.Store, fails fault, name string) {
+func testSingleCallsFail(t *testing.T, f *faultyStore, wrapped store.Store, kind fault, name string) {
 	p := bucket(1, 5)
 	p.Prefetch, p.PrefetchLife = 2*p.Unit, sec
-	key := fmt.Sprint(name, fails)
-	prefetched := take("fault lease", key, p, 1, 0)
+	key := fmt.Sprint(name, kind)
+	prefetchTake := take("fault lease", key, p, 1, 0)
 	ops := []law.Op{
 		take("fault", key, bucket(1, 5), 2, T0), take("fault other", key, bucket(1, 5), 2, T0),
 		take("fault third", key, bucket(1, 5), 2, T0),
 	}
 	ops[2].Group = 2
 	request := withID("fault "+key, take("fault id", key, bucket(1, 5), 2, T0))
-	f.fails.Store(int32(fails))
-	expectFailure(t, through, prefetched)
-	expectFailure(t, through, ops...)
-	expectFailure(t, through, request...)
-	f.repair(t, through)
+	f.fault.Store(int32(kind))
+	expectFailure(t, wrapped, prefetchTake)
+	expectFailure(t, wrapped, ops...)
+	expectFailure(t, wrapped, request...)
+	f.repair(t, wrapped)
 	want := int64(0)
-	if fails == faultAfter {
+	if kind == faultAfter {
 		want = 2
 	}
 	for _, op := range append(ops, request...) {
-		expectInUse(t, through, op, want)
+		expectInUse(t, wrapped, op, want)
 	}
-	expect(t, through, "asked again with its id", outcome{granted: 1, replayed: fails == faultAfter}, request...)
-	expect(t, through, "asked again", outcome{granted: 1, used: want + 2}, ops[0])
+	expect(t, wrapped, "retried with its id", outcome{granted: 1, replayed: kind == faultAfter}, request...)
+	expect(t, wrapped, "another charge", outcome{granted: 1, used: want + 2}, ops[0])
 }
 
-// testSharedBatchesFail lets calls of many callers fail, who share batches. No more than the capacity may pass in all.
-func testSharedBatchesFail(t *testing.T, f *faulty, through store.Store, fails fault, name string) {
+// testSharedBatchesFail lets batches that many callers share fail. No more than the capacity may be admitted in all.
+func testSharedBatchesFail(t *testing.T, f *faultyStore, wrapped store.Store, kind fault, name string) {
 	const callers, capacity = 50, 5
-	op := take("fault crowd", fmt.Sprint(name, fails), bucket(1, capacity), 1, T0)
-	prefetched := op
-	prefetched.Cell.Limit, prefetched.Now = "fault crowd lease", 0
-	prefetched.Params = law.Params{
+	op := take("fault crowd", fmt.Sprint(name, kind), bucket(1, capacity), 1, T0)
+	prefetchTake := op
+	prefetchTake.Cell.Limit, prefetchTake.Now = "fault crowd lease", 0
+	prefetchTake.Params = law.Params{
 		Kind: law.Bucket, Unit: 1000, Capacity: capacity * 1000, Step: hour, Drain: 1,
 		Prefetch: 1000, PrefetchLife: minute,
 	}
-	prefetched.Cost = prefetched.Params.Unit
-	for _, op := range []law.Op{op, prefetched} {
+	prefetchTake.Cost = prefetchTake.Params.Unit
+	for _, op := range []law.Op{op, prefetchTake} {
 		var admitted, failures atomic.Int64
 		call := func(_, _ int) {
-			outs, err := applyErr(context.Background(), through, op)
+			outs, err := applyErr(context.Background(), wrapped, op)
 			if err != nil {
 				failures.Add(1)
 			} else {
 				admitted.Add(outs[0].Granted)
 			}
 		}
-		f.fails.Store(int32(fails))
+		f.fault.Store(int32(kind))
 		runAtOnce(callers, 1, call)
 		if admitted.Load() != 0 || failures.Load() != callers {
-			t.Errorf("%s: of %d callers of a store that fails %d were admitted and %d got an error", op.Cell.Limit,
-				callers, admitted.Load(), failures.Load())
+			t.Errorf("%s, while the store fails: got %d admitted and %d errors, want 0 and %d", op.Cell.Limit,
+				admitted.Load(), failures.Load(), callers)
 		}
-		f.repair(t, through)
+		f.repair(t, wrapped)
 		runAtOnce(callers, 1, call)
-		unused := int64(0) // tokens that a store which prefetches itself may still hold for coalesced callers
+		spareTokens := int64(0) // a store that prefetches itself may still hold these for coalesced callers
 		if _, ok := store.As[*prefetch.Store](f.Store); ok {
-			unused = op.Params.Prefetch / op.Params.Unit
+			spareTokens = op.Params.Prefetch / op.Params.Unit
 		}
-		if got := admitted.Load(); got > capacity || fails != faultAfter && got < capacity-unused {
-			t.Errorf("%s: %d were admitted after the failure, of a capacity of %d", op.Cell.Limit, got, capacity)
+		if got := admitted.Load(); got > capacity || kind != faultAfter && got < capacity-spareTokens {
+			t.Errorf("%s, after the failure: got %d admitted, want the capacity of %d", op.Cell.Limit, got, capacity)
 		}
 	}
 }
 
-// testPartOfBatchFails charges a full cell and one with room in one batch: a wrapper may refuse the first charge by
-// itself, and the second fails.
-func testPartOfBatchFails(t *testing.T, f *faulty, through store.Store, fails fault, name string) {
+// testPartOfBatchFails charges a full cell and an empty one in a batch that fails. A wrapper may refuse the first
+// charge by itself; the second has to fail.
+func testPartOfBatchFails(t *testing.T, f *faultyStore, wrapped store.Store, kind fault, name string) {
 	hourly := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 1000, Step: 3600 * sec, Drain: 1000}
-	key := fmt.Sprint(name, fails)
-	full, free := take("fault full", key, hourly, 1, 0), take("fault open", key, hourly, 1, 0)
-	free.Group = 2
-	applyOne(t, through, full)
-	applyOne(t, through, full)
-	f.fails.Store(int32(fails))
+	key := fmt.Sprint(name, kind)
+	takeFull, takeEmpty := take("fault full", key, hourly, 1, 0), take("fault open", key, hourly, 1, 0)
+	takeEmpty.Group = 2
+	applyOne(t, wrapped, takeFull)
+	applyOne(t, wrapped, takeFull)
+	f.fault.Store(int32(kind))
 	outs := make([]law.Outcome, 2)
-	err := through.Apply(context.Background(), []law.Op{full, free}, outs)
-	f.repair(t, through)
+	err := wrapped.Apply(context.Background(), []law.Op{takeFull, takeEmpty}, outs)
+	f.repair(t, wrapped)
 	if outs[0].Granted != 0 || outs[1].Granted != 0 {
-		t.Errorf("admitted by a store that failed: %+v", outs)
+		t.Errorf("the failed batch: got %+v, want nothing admitted", outs)
 	}
 	if !errors.Is(errors.Join(err, outs[1].Err), errFault) {
-		t.Errorf("%v, %+v: the fault of the store is told to nobody", err, outs[1])
+		t.Errorf("got %v, %+v; want the fault of the store", err, outs[1])
 	}
 }
 

@@ -15,7 +15,7 @@ type generator struct {
 	now  int64
 	keys []string
 
-	receipts []receipt  // of some charges that were admitted lately, to return or renew
+	receipts []receipt  // the last admitted charges, to return or renew
 	requests [][]law.Op // the last requests with an ID
 	ids      int        // how many IDs, or new keys, were made so far
 }
@@ -94,12 +94,12 @@ func (g *generator) batch() (ops []law.Op) {
 
 // newRequest returns a request of size ops with one verb, sometimes one that may start later or has an ID.
 func (g *generator) newRequest(verb law.Verb, size int) (ops []law.Op) {
-	changed := steadyParams[g.IntN(len(steadyParams))]
+	changedParams := steadyParams[g.IntN(len(steadyParams))]
 	deferred := verb == law.Take && g.IntN(5) == 0
 	wait := g.Int64N(20_000)
 	overrides := map[law.Cell]law.Params{}
 	for range size {
-		limit, p := "changing", changed
+		limit, p := "changing", changedParams
 		if deferred || g.IntN(2) == 0 {
 			n := g.IntN(len(steadyParams))
 			if deferred {
@@ -109,8 +109,8 @@ func (g *generator) newRequest(verb law.Verb, size int) (ops []law.Op) {
 		}
 		op := g.op(verb, limit, p, size == 1 && !deferred)
 		if limit == "changing" { // one key has one limit in a request, but each may have another
-			if has, ok := overrides[op.Cell]; ok {
-				op.Params = has
+			if override, ok := overrides[op.Cell]; ok {
+				op.Params = override
 			} else if g.IntN(3) == 0 {
 				op.Params = steadyParams[g.IntN(len(steadyParams))]
 			}
@@ -174,7 +174,7 @@ func (g *generator) plainBatch() (ops []law.Op) {
 	return ops
 }
 
-// repeat returns an earlier request with an ID; once in a while with another cost, or so that it may not start later.
+// repeat returns an earlier request with an ID. Some of the requests get another cost, or may no longer start later.
 func (g *generator) repeat() []law.Op {
 	ops := slices.Clone(g.requests[g.IntN(len(g.requests))])
 	if g.IntN(3) == 0 {
@@ -228,7 +228,7 @@ func (g *generator) renew() law.Op {
 	return law.Op{Verb: law.Renew, Cell: r.op.Cell, Params: p, EntryNumber: r.out.EntryNumber}
 }
 
-// op returns a random op. A partial take is made only if the op is alone in its request.
+// op returns a random op. Only an op that is alone in its request may be a partial take.
 func (g *generator) op(verb law.Verb, limit string, p law.Params, alone bool) law.Op {
 	op := law.Op{
 		Verb: verb, Params: p,
@@ -261,8 +261,8 @@ func (g *generator) returnOp() law.Op {
 	return law.Back(&r.op, &r.out, credits)
 }
 
-// remember keeps receipts of the charges that a batch has admitted.
-func (g *generator) remember(ops []law.Op, got, want []law.Outcome) {
+// addReceipts keeps receipts of the charges that a batch has admitted.
+func (g *generator) addReceipts(ops []law.Op, got, want []law.Outcome) {
 	for i := 0; i < len(ops); {
 		j, admitted := law.GroupEnd(ops, i), ops[i].Verb == law.Take
 		for k := i; k < j; k++ {
@@ -303,9 +303,9 @@ func (g *generator) setTime(op *law.Op) {
 	begin := op.Now - op.Now%20000
 	op.Window = [4]int64{begin - 20000, begin, begin + 20000, begin + 40000}
 	switch g.IntN(20) {
-	case 0: // a node that believes in another month
+	case 0: // the window of another month
 		op.Window = [4]int64{begin - 60000, begin - 50000, begin - 40000, begin - 30000}
-	case 1: // or in another time zone
+	case 1: // the window of another time zone
 		op.Window = [4]int64{begin - 25000, begin - 5000, begin + 21000, begin + 40000}
 	}
 	if op.Verb != law.Take && op.Verb != law.Check {

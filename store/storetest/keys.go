@@ -33,20 +33,20 @@ func RunKeys(t *testing.T, s store.Store) {
 	testTexts(t, s)
 }
 
-// testKeys charges keys that are easily confused: each must have a cell of its own.
+// testKeys charges keys that are easily confused. Each must have a cell of its own.
 func testKeys(t *testing.T, s store.Store) {
 	p := slidingLog(1, 3_600_000_000)
 	for _, p := range []law.Params{bucket(1, 1), p} {
 		limit := fmt.Sprint("keys ", p.Kind)
-		for _, want := range []int64{1, 0} { // else the key was confused with another, or forgotten
+		for _, want := range []int64{1, 0} { // the first charge of each key, then the second
 			for _, k := range distinctKeys {
 				if out := applyOne(t, s, take(limit, k, p, 1, T0)); out.Granted != want {
-					t.Errorf("key %q: granted %d, want %d", k, out.Granted, want)
+					t.Errorf("key %q: got %d granted, want %d", k, out.Granted, want)
 				}
 			}
 		}
 	}
-	// All of them in one batch.
+	// One batch charges each key twice.
 	var ops []law.Op
 	for i, k := range distinctKeys {
 		op := take("keys together", k, bucket(1, 1), 1, T0)
@@ -56,10 +56,10 @@ func testKeys(t *testing.T, s store.Store) {
 	}
 	for i, out := range apply(t, s, ops...) {
 		if want := int64(1 - i%2); out.Granted != want {
-			t.Errorf("key %q, time %d: granted %d, want %d", ops[i].Cell.Key, i%2+1, out.Granted, want)
+			t.Errorf("key %q, charge %d: got %d granted, want %d", ops[i].Cell.Key, i%2+1, out.Granted, want)
 		}
 	}
-	// The limit and the key are not one string.
+	// Limit and key must not be joined into one ambiguous string.
 	if applyOne(t, s, take("a:b", "c", bucket(1, 1), 1, T0)).Granted != 1 ||
 		applyOne(t, s, take("a", "b:c", bucket(1, 1), 1, T0)).Granted != 1 {
 		t.Error(`("a:b", "c") was taken for ("a", "b:c")`)
@@ -68,7 +68,7 @@ func testKeys(t *testing.T, s store.Store) {
 
 // testTexts applies all verbs to distinctKeys, each of which is also the ID and the reason.
 func testTexts(t *testing.T, s store.Store) {
-	inspector, inspects := store.As[store.Inspector](s)
+	inspector, isInspector := store.As[store.Inspector](s)
 	for _, p := range []law.Params{bucket(1, 2), slidingWindow(2, hour), slidingLog(2, hour)} {
 		limit := fmt.Sprint("texts ", p.Kind)
 		for _, k := range distinctKeys {
@@ -86,25 +86,25 @@ func testTexts(t *testing.T, s store.Store) {
 				return applyOne(t, s, o)
 			}
 			withID := func(o *law.Op) { o.ID, o.TTL = id, 3_600_000_000 }
-			if first, again := op(law.Take, withID), op(law.Take, withID); first.Granted != 1 || !again.Replayed ||
-				again.Granted != 1 {
-				t.Errorf("%s: %q with its id: %+v, then %+v", limit, k, first, again)
+			if out, retry := op(law.Take, withID), op(law.Take, withID); out.Granted != 1 || !retry.Replayed ||
+				retry.Granted != 1 {
+				t.Errorf("%s: %q with its id: got %+v, then %+v", limit, k, out, retry)
 			}
 			if got := op(law.Check, nil); got.Granted != 1 || got.Used != 2*p.Unit {
-				t.Errorf("%s: %q: check %+v", limit, k, got)
+				t.Errorf("%s: %q: check: got %+v", limit, k, got)
 			}
 			op(law.Block, func(o *law.Op) { o.TTL, o.Reason = 3_600_000_000, k })
 			if got := op(law.Take, nil); got.Granted != 0 {
-				t.Errorf("%s: %q passes its block", limit, k)
+				t.Errorf("%s: %q: got %+v, want it blocked", limit, k, got)
 			}
-			if inspects {
+			if isInspector {
 				expectInspected(t, inspector, law.Cell{Limit: limit, Key: k}, k, id)
 			}
 			if got := op(law.Settle, func(o *law.Op) { o.ID, o.Cost = id, 0 }); got.Granted != p.Unit {
-				t.Errorf("%s: %q: settled %+v", limit, k, got)
+				t.Errorf("%s: %q: settle: got %+v", limit, k, got)
 			}
 			if got := op(law.Reset, nil); got.Granted != 1 {
-				t.Errorf("%s: %q: reset %+v", limit, k, got)
+				t.Errorf("%s: %q: reset: got %+v", limit, k, got)
 			}
 		}
 	}
@@ -116,14 +116,14 @@ func expectInspected(t *testing.T, i store.Inspector, cell law.Cell, reason, id 
 	ctx := context.Background()
 	cells, _, err := i.Cells(ctx, store.Query{Limit: cell.Limit, Key: cell.Key, HasKey: true})
 	if err != nil || len(cells) != 1 || cells[0].Cell != cell || cells[0].Reason != reason {
-		t.Errorf("%q: cells %+v, %v", cell, cells, err)
+		t.Errorf("%q: got cells %+v, %v", cell, cells, err)
 	}
 	if _, _, err := i.Cells(ctx, store.Query{After: cell, Max: 1}); err != nil {
-		t.Errorf("%q: cells after it: %v", cell, err)
+		t.Errorf("%q: cells after it: got %v, want no error", cell, err)
 	}
 	entries, err := i.Entries(ctx, cell, 9)
 	if err != nil || len(entries) > 1 || len(entries) == 1 && entries[0].ID != id {
-		t.Errorf("%q: entries %+v, %v", cell, entries, err)
+		t.Errorf("%q: got entries %+v, %v; want the id %q", cell, entries, err, id)
 	}
 }
 
@@ -134,13 +134,13 @@ func testBadKeys(t *testing.T, s store.Store) {
 			op := take("bad", k, bucket(1, 1), 1, T0)
 			op.Verb = verb
 			if out := apply(t, s, op)[0]; !errors.Is(out.Err, store.ErrInvalid) || out.Granted != 0 {
-				t.Errorf("key %q: %+v, want an ErrInvalid", k, out)
+				t.Errorf("key %q: got %+v, want an ErrInvalid", k, out)
 			}
 		}
 	}
 }
 
-// testInvalidGroup applies a batch with valid and invalid groups.
+// testInvalidGroup applies a batch of which only the first and the last group are valid.
 func testInvalidGroup(t *testing.T, s store.Store) {
 	p := bucket(1, 5)
 	op := func(group uint32, key string, change func(*law.Op)) law.Op {
@@ -153,7 +153,7 @@ func testInvalidGroup(t *testing.T, s store.Store) {
 	}
 	ops := []law.Op{
 		op(1, "a", nil),
-		op(2, "a", nil), op(2, "b\x00", nil), // the good half fails with the bad one
+		op(2, "a", nil), op(2, "b\x00", nil), // the valid op fails with the invalid one
 		op(3, "a", func(op *law.Op) { op.Cost = 0 }),
 		op(4, "a", func(op *law.Op) { op.Cost = law.Max; op.Count = 2 }),
 		op(5, "a", func(op *law.Op) { op.Count = -1 }),
@@ -164,12 +164,12 @@ func testInvalidGroup(t *testing.T, s store.Store) {
 	}
 	outs := apply(t, s, ops...)
 	for i, out := range outs {
-		good := i == 0 || i == len(ops)-1
-		if good != (out.Err == nil) || !good && !errors.Is(out.Err, store.ErrInvalid) {
-			t.Errorf("op %d: %v", i, out.Err)
+		isValid := i == 0 || i == len(ops)-1
+		if isValid != (out.Err == nil) || !isValid && !errors.Is(out.Err, store.ErrInvalid) {
+			t.Errorf("op %d: got error %v, want valid %t", i, out.Err, isValid)
 		}
 	}
 	if got := outs[len(outs)-1].State.Level; got != 2*p.Unit {
-		t.Errorf("level %d after two valid takes, want %d", got, 2*p.Unit)
+		t.Errorf("got level %d after two valid takes, want %d", got, 2*p.Unit)
 	}
 }

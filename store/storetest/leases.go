@@ -30,33 +30,33 @@ func testLeases(t *testing.T, s store.Store) {
 		short.Step = 2 * sec
 		out := applyOne(t, s, take(c.Limit, c.Key, long, 1, T0))
 		op := law.Op{Verb: law.Renew, Cell: c, Params: short, EntryNumber: out.EntryNumber}
-		for _, at := range []struct{ now, end int64 }{ // by the shorter limit it would end at 3, 7, 8 and 11 s
+		for _, tt := range []struct{ now, end int64 }{ // by the shorter limit it would end at 3, 7, 8 and 11 s
 			{T0 + sec, T0 + 10*sec}, {T0 + 5*sec, T0 + 10*sec}, {T0 + 6*sec, T0 + 10*sec}, {T0 + 9*sec, T0 + 11*sec},
 		} {
-			op.Now = at.now
-			renewed := applyOne(t, s, op)
-			got := applyOne(t, s, check(take(c.Limit, c.Key, long, 1, at.now)))
-			if renewed.Granted != 1 || renewed.State.EmptyAt != at.end || got.RetryAt != at.end {
-				t.Errorf("a lease that is renewed by a shorter limit after %d us: %+v, others can have it at %d; want %d",
-					at.now-T0, renewed, got.RetryAt, at.end)
+			op.Now = tt.now
+			renewal := applyOne(t, s, op)
+			got := applyOne(t, s, check(take(c.Limit, c.Key, long, 1, tt.now)))
+			if renewal.Granted != 1 || renewal.State.EmptyAt != tt.end || got.RetryAt != tt.end {
+				t.Errorf("renewed by a shorter limit after %d us: got %+v, RetryAt %d for others; want both at %d",
+					tt.now-T0, renewal, got.RetryAt, tt.end)
 			}
 		}
 	}
 	renewByShorterLimit()
 	a, b := acquire(T0), acquire(T0+sec)
 	if a.Granted+b.Granted != 2 || acquire(T0+2*sec).Granted != 0 {
-		t.Error("want two leases of two")
+		t.Error("a limit of two leases: want two acquired, and the third refused")
 	}
 	if !renew(a.EntryNumber, T0+9*sec) || renew(b.EntryNumber, T0+11*sec) {
-		t.Error("a lease can be renewed until it ends, and not then")
+		t.Error("want a lease renewed before its end, and refused after its end")
 	}
 	if c := acquire(T0 + 11*sec); c.Granted != 1 || acquire(T0+12*sec).RetryAt != T0+19*sec {
-		t.Error("a lease that was not renewed can be had again; the other is held on")
+		t.Error("want the ended lease acquired again, and the renewed one kept until 19 s")
 	}
 	if !release(a, T0+13*sec) || release(a, T0+13*sec) || renew(a.EntryNumber, T0+13*sec) {
-		t.Error("a lease can be released once")
+		t.Error("want one release, no second one, and no renewal after it")
 	}
 	if acquire(T0+13*sec).Granted != 1 || acquire(T0+13*sec).Granted != 0 {
-		t.Error("what was released can be had again, once")
+		t.Error("want the released lease acquired once")
 	}
 }

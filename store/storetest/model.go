@@ -52,24 +52,24 @@ func testModel(t *testing.T, s store.Store, n int, opt *Options, batch func(*gen
 			}
 		}
 		got := apply(t, s, ops...)
-		if compare(t, ops, got, want); t.Failed() {
+		if expectOutcomes(t, ops, got, want); t.Failed() {
 			t.Fatalf("in batch %d of seed %d", round, seed)
 		}
-		g.remember(ops, got, want)
+		g.addReceipts(ops, got, want)
 	}
 }
 
-// compare compares outcomes, except for the numbers of entries, which each store chooses.
-func compare(t *testing.T, ops []law.Op, got, want []law.Outcome) {
+// expectOutcomes compares outcomes, except for the numbers of entries, which each store chooses.
+func expectOutcomes(t *testing.T, ops []law.Op, got, want []law.Outcome) {
 	t.Helper()
 	for i := range ops {
-		g, w := got[i], want[i]
-		same := (g.EntryNumber != 0) == (w.EntryNumber != 0) && (g.Err != nil) == (w.Err != nil)
+		gotOut, wantOut := got[i], want[i]
+		same := (gotOut.EntryNumber != 0) == (wantOut.EntryNumber != 0) && (gotOut.Err != nil) == (wantOut.Err != nil)
 		for _, err := range []error{law.ErrInvalid, law.ErrReused, law.ErrUnknownID, law.ErrSettled} {
-			same = same && errors.Is(g.Err, err) == errors.Is(w.Err, err)
+			same = same && errors.Is(gotOut.Err, err) == errors.Is(wantOut.Err, err)
 		}
-		g.EntryNumber, w.EntryNumber, g.Err, w.Err = 0, 0, nil, nil
-		if !same || g != w {
+		gotOut.EntryNumber, wantOut.EntryNumber, gotOut.Err, wantOut.Err = 0, 0, nil, nil
+		if !same || gotOut != wantOut {
 			t.Errorf("op %d %+v:\n got %+v\nwant %+v", i, ops[i], got[i], want[i])
 		}
 	}

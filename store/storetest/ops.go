@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// T0 is a time for tests, 2100-01-01T00:00:00Z in microseconds. It lies so far ahead that
-// no store removes what was charged then.
+// T0 is a time for tests, 2100-01-01T00:00:00Z in microseconds. It lies so far ahead that no store removes the charges
+// of that time.
 const T0 = int64(4_102_444_800_000_000)
 
 const (
@@ -58,8 +58,8 @@ func withID(id string, ops ...law.Op) []law.Op {
 	return ops
 }
 
-// mayStartLater lets ops start up to 20 s later, and returns them.
-func mayStartLater(ops ...law.Op) []law.Op {
+// deferUpTo20s lets ops start up to 20 s later, and returns them.
+func deferUpTo20s(ops ...law.Op) []law.Op {
 	for i := range ops {
 		ops[i].Deferred, ops[i].Ceiling = true, ops[i].Params.Ceiling(20*sec)
 	}
@@ -156,15 +156,15 @@ type outcome struct {
 }
 
 // expect applies a batch, checks that all ops have one expected outcome, and returns the outcomes.
-func expect(t *testing.T, s store.Store, what string, want outcome, ops ...law.Op) []law.Outcome {
+func expect(t *testing.T, s store.Store, name string, want outcome, ops ...law.Op) []law.Outcome {
 	t.Helper()
 	outs := apply(t, s, ops...)
-	want.compare(t, what, ops, outs)
+	want.compare(t, name, ops, outs)
 	return outs
 }
 
 // compare compares the outcomes of a batch with the expected one.
-func (w outcome) compare(t *testing.T, what string, ops []law.Op, outs []law.Outcome) {
+func (w outcome) compare(t *testing.T, name string, ops []law.Op, outs []law.Outcome) {
 	t.Helper()
 	for i, out := range outs {
 		p := &ops[i].Params
@@ -174,7 +174,7 @@ func (w outcome) compare(t *testing.T, what string, ops []law.Op, outs []law.Out
 		}
 		if !errors.Is(out.Err, w.err) || w.err == nil && (out.Granted != granted || out.Replayed != w.replayed ||
 			w.used != 0 && out.Used != w.used*p.Unit) {
-			t.Errorf("%s, op %d: %+v, want %+v", what, i+1, out, w)
+			t.Errorf("%s, op %d: got %+v, want %+v", name, i+1, out, w)
 		}
 	}
 }
@@ -185,6 +185,6 @@ func expectInUse(t *testing.T, s store.Store, op law.Op, units int64) {
 	op = check(op)
 	op.Cost = 1
 	if out := applyOne(t, s, op); out.Used-out.Granted != units*op.Params.Unit {
-		t.Errorf("%v: %d credits are in use, want %d units", op.Cell, out.Used-out.Granted, units)
+		t.Errorf("%v: got %d credits in use, want %d units", op.Cell, out.Used-out.Granted, units)
 	}
 }

@@ -86,7 +86,7 @@ func Run(t *testing.T, open Open, o *Options) {
 		o.Histories = n
 	}
 	with := onOwnStore(t, open)
-	through := func(name string, test func(t *testing.T, s store.Store)) {
+	alsoWrapped := func(name string, test func(t *testing.T, s store.Store)) {
 		with(name, test)
 		if tier.Current() == tier.OfTest {
 			return
@@ -98,26 +98,26 @@ func Run(t *testing.T, open Open, o *Options) {
 		})
 	}
 	testHistories(with, o)
-	through("admits exactly the capacity to concurrent callers of a new key", testFirstCharge)
-	through("admits no more than the rate to concurrent callers of an old key", testContendedKey)
+	alsoWrapped("admits exactly the capacity to concurrent callers of a new key", testFirstCharge)
+	alsoWrapped("admits no more than the rate to concurrent callers of an old key", testContendedKey)
 	with("admits groups all or none, without deadlock",
 		func(t *testing.T, s store.Store) { testOverlappingGroups(t, s, o.GroupsOnTrial) })
 	with("is linearizable", testLinearizable)
-	with("charges one of many with the same id", testSameIDAtOnce)
-	through("charges requests of several cells once, and settles parts of them", testIDsOfSeveralCells)
+	with("charges one of many with the same id", testConcurrentRetries)
+	alsoWrapped("charges requests of several cells once, and settles parts of them", testIDsOfSeveralCells)
 	with("knows an id that many keys have used", testIDsOfManyKeys)
-	through("drains budgets of six limits exactly", testBudgets)
+	alsoWrapped("drains budgets of six limits exactly", testBudgets)
 	with("extends what another rule has charged", testExtendOtherRule)
-	through("extends requests of several cells all or none", testExtendSeveral)
+	alsoWrapped("extends requests of several cells all or none", testExtendSeveral)
 	with("gives nothing back to a cell of another rule", testSettleOtherRule)
-	through("charges whatever the level", testDebit)
+	alsoWrapped("charges whatever the level", testDebit)
 	with("starts all keys of a reservation together, or none",
 		func(t *testing.T, s store.Store) { testStartTogether(t, s, o.GroupsOnTrial) })
 	with("decides a reservation again for a caller that does not wait", testReserveWithoutWait)
 	with("charges a cell once after a reset in a batch", testResetInBatch)
-	through("holds, renews and releases leases", testLeases)
-	through("keeps keys apart byte by byte", testKeys)
-	through("refuses bad keys alike", testBadKeys)
+	alsoWrapped("holds, renews and releases leases", testLeases)
+	alsoWrapped("keeps keys apart byte by byte", testKeys)
+	alsoWrapped("refuses bad keys alike", testBadKeys)
 	with("takes keys, ids and reasons for what they are", testTexts)
 	with("lets an invalid group fail alone", testInvalidGroup)
 	with("sweeps what cannot matter, and nothing else",
@@ -132,7 +132,7 @@ func Run(t *testing.T, open Open, o *Options) {
 	with("refuses to work once closed", testClosedStore)
 	with("shows its cells and its log", testInspect)
 	with("refuses bad queries alike", testBadQueries)
-	through("keeps a catalog", testCatalog)
+	alsoWrapped("keeps a catalog", testCatalog)
 	with("tells what versions of the catalog have changed", testCatalogChanges)
 	with("lists items of the catalog in order", testItemsInOrder)
 	with("keeps actions", testActions)

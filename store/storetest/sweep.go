@@ -46,52 +46,52 @@ func testSweep(t *testing.T, s store.Store, selfExpiring bool) {
 			t.Fatalf("sweep: %v", err)
 		}
 		if n > 3 {
-			t.Errorf("swept %d, at most 3 were asked for", n)
+			t.Errorf("got %d removed, want 3 at most", n)
 		}
 		if removed += n; n == 0 {
 			break
 		}
 	}
-	if !selfExpiring && removed < 4 { // three cells and an entry
-		t.Errorf("swept %d, want the three dead cells and an entry", removed)
+	if !selfExpiring && removed < 4 {
+		t.Errorf("got %d removed, want 4 at least: three dead cells and a log entry", removed)
 	}
 	for _, op := range live {
 		op.Now = now
 		if applyOne(t, s, op).Granted != 0 {
-			t.Errorf("%s was swept while it counted", op.Cell.Key)
+			t.Errorf("%s was admitted again, want its cell kept", op.Cell.Key)
 		}
 	}
 	blocked.Verb = law.Take
 	if applyOne(t, s, blocked).Granted != 0 {
-		t.Error("a blocked cell was swept")
+		t.Error("a blocked cell was admitted, want its block kept")
 	}
 	if i, ok := store.As[store.Inspector](s); ok {
 		entries, err := i.Entries(context.Background(), history.Cell, 10)
 		if err != nil || len(entries) != 1 {
-			t.Errorf("a history was swept before its time: %v, %v", entries, err)
+			t.Errorf("got history %v, %v; want one entry", entries, err)
 		}
 		awaitRemoval(t, i, dead) // Sweep has removed them, unless they expire by themselves
 	}
 }
 
-// awaitRemoval waits until none of the ops' cells is left.
+// awaitRemoval waits until no cell of these ops exists.
 func awaitRemoval(t *testing.T, i store.Inspector, ops []law.Op) {
 	await.Until(t, "the death of cells that can refuse nobody", func() bool {
-		left := 0
+		count := 0
 		for _, op := range ops {
 			cells, _, err := i.Cells(context.Background(),
 				store.Query{Limit: op.Cell.Limit, Key: op.Cell.Key, HasKey: true})
 			if err != nil {
 				t.Fatal(err)
 			}
-			left += len(cells)
+			count += len(cells)
 		}
-		return left == 0
+		return count == 0
 	})
 }
 
 // testSweepUnderLoad sweeps as fast as it can while callers charge keys whose cells become sweepable all the time:
-// no more than burst and rate may pass on any of them.
+// no more than burst and rate may be admitted on any of them.
 func testSweepUnderLoad(t *testing.T, s store.Store) {
 	const rate, burst, callers, calls, keys = 400, 1, 6, 40, 3
 	p := bucket(rate, burst)
@@ -105,25 +105,25 @@ func testSweepUnderLoad(t *testing.T, s store.Store) {
 		done <- err
 	}()
 	var mu sync.Mutex
-	var admitted, first, last [keys]int64 // guarded by mu
+	var admitted, firstClock, lastClock [keys]int64 // guarded by mu
 	runAtOnce(callers, calls, func(_, n int) {
 		k := n % keys
 		out := try(t, s, take("swept", fmt.Sprint(k), p, 1, 0))[0]
 		mu.Lock()
 		defer mu.Unlock()
-		if admitted[k] += out.Granted; first[k] == 0 {
-			first[k] = out.Clock
+		if admitted[k] += out.Granted; firstClock[k] == 0 {
+			firstClock[k] = out.Clock
 		}
-		first[k], last[k] = min(first[k], out.Clock), max(last[k], out.Clock)
+		firstClock[k], lastClock[k] = min(firstClock[k], out.Clock), max(lastClock[k], out.Clock)
 	})
 	stop.Store(true)
 	if err := <-done; err != nil {
 		t.Errorf("sweep: %v", err)
 	}
 	for k := range keys {
-		elapsed := last[k] - first[k]
+		elapsed := lastClock[k] - firstClock[k]
 		if bound := burst + elapsed*rate/1_000_000; admitted[k] > bound {
-			t.Errorf("key %d: admitted %d, at most %d may pass in %d us", k, admitted[k], bound, elapsed)
+			t.Errorf("key %d: got %d admitted in %d us, want %d at most", k, admitted[k], elapsed, bound)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Hold begins a transaction that locks the row of a cell. It returns a store that charges within the transaction, and a
-// function that commits it.
+// Hold begins a transaction that locks the row of a cell. It returns a store that charges within the transaction, and
+// the function that commits the transaction.
 type Hold func(t *testing.T, c law.Cell) (holder store.Store, commit func() error)
 
 // TakeBySQL takes one unit of a limit by calling the SQL function or procedure.
@@ -55,19 +55,19 @@ func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 	// All cells exist before the first row is locked. If a sweep has deleted the row before a locked one, the lock of a
 	// REPEATABLE READ transaction covers the gap as well, as soon as InnoDB purges the deleted row. A new cell in that
 	// gap would wait, and nobody would commit.
-	answered := make([]chan error, len(charges)) // receive the results of the charges
+	results := make([]chan error, len(charges))
 	for i := range charges {
 		w := &charges[i]
 		w.holder, w.commit = hold(t, w.op.Cell)
-		answered[i] = make(chan error, 1)
-		go func() { answered[i] <- w.charge(t.Context(), w.op) }()
+		results[i] = make(chan error, 1)
+		go func() { results[i] <- w.charge(t.Context(), w.op) }()
 	}
 	awaitClock(t, s, 2_500_000)
 	for i, w := range charges {
-		first := applyOne(t, w.holder, w.op).State.At
-		commitAndAwait(t, w.name, w.commit, answered[i])
-		if at := applyOne(t, s, check(w.op)).State.At; at < first {
-			t.Errorf("%s: the charge that waited took the cell back by %d us", w.name, first-at)
+		holderAt := applyOne(t, w.holder, w.op).State.At
+		commitAndAwait(t, w.name, w.commit, results[i])
+		if at := applyOne(t, s, check(w.op)).State.At; at < holderAt {
+			t.Errorf("%s: the charge that waited took the cell back by %d us, want no step back", w.name, holderAt-at)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func RunSweepDuringACommit(t *testing.T, s store.Store, hold Hold) {
 		t.Fatalf("commit: %v", err)
 	}
 	if used := applyOne(t, s, check).Used; used != 2*op.Params.Unit {
-		t.Errorf("%d credits are in use, want %d: the second charge and the check", used, 2*op.Params.Unit)
+		t.Errorf("got %d credits in use, want %d: the second charge and the check", used, 2*op.Params.Unit)
 	}
 }
 
@@ -103,38 +103,38 @@ func RunSweepDuringACommit(t *testing.T, s store.Store, hold Hold) {
 func RunSetBack(t *testing.T, s store.Store, hold Hold, shift func(ahead time.Duration)) {
 	t.Helper()
 	p := law.Params{Kind: law.Bucket, Unit: 100_000, Capacity: 500_000, Step: 1, Drain: 1}
-	for name, others := range map[string]int{"alone": 0, "with another key": 1, "with many keys": 40} {
+	for name, otherKeys := range map[string]int{"alone": 0, "with another key": 1, "with many keys": 40} {
 		name = t.Name() + ", " + name
 		shift(10 * time.Second)
 		applyOne(t, s, take("token-bucket 10/1s burst 5", name, p, 4, 0))
 		ops := []law.Op{take("token-bucket 10/1s burst 5", name, p, 1, 0)}
-		for i := range others {
+		for i := range otherKeys {
 			op := take("token-bucket 10/1s burst 5", fmt.Sprint(name, i), p, 1, 0)
 			op.Group = uint32(2 + i)
 			ops = append(ops, op)
 		}
 		holder, commit := hold(t, ops[0].Cell)
 		outs := make([]law.Outcome, len(ops))
-		answered := make(chan error, 1)
-		go func() { answered <- s.Apply(context.Background(), ops, outs) }()
+		result := make(chan error, 1)
+		go func() { result <- s.Apply(context.Background(), ops, outs) }()
 		// The charge needs time to begin to wait. A check by s could join its batch behind a stack, so holder checks.
 		awaitClock(t, holder, 300_000)
 		shift(0)
-		last := applyOne(t, holder, ops[0])
-		commitAndAwait(t, name, commit, answered)
-		if ahead := outs[0].State.At - last.State.At; outs[0].State.At != 0 && ahead > 5_000_000 {
-			t.Errorf("%s: the charge that waited took the cell %d us ahead: %+v", name, ahead, outs[0])
+		holderOut := applyOne(t, holder, ops[0])
+		commitAndAwait(t, name, commit, result)
+		if ahead := outs[0].State.At - holderOut.State.At; outs[0].State.At != 0 && ahead > 5_000_000 {
+			t.Errorf("%s: the charge that waited took the cell %d us ahead, want 5 s at most", name, ahead)
 		}
 	}
 }
 
 // commitAndAwait commits, and waits for the result of the charge that waited.
-func commitAndAwait(t *testing.T, name string, commit func() error, answered <-chan error) {
+func commitAndAwait(t *testing.T, name string, commit func() error, result <-chan error) {
 	t.Helper()
 	if err := commit(); err != nil {
 		t.Fatalf("%s: commit: %v", name, err)
 	}
-	if err := <-answered; err != nil {
+	if err := <-result; err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}
 }

@@ -1,12 +1,10 @@
 // Package coalesce lets callers who wait for a store share its round trips.
 //
-// While a batch is under way, callers queue; when it has come back, all of them go in the
-// next one. A lone caller never waits. When enough callers wait to be worth a round trip of
-// their own, another batch is sent beside the first. A cell is in one batch at a time: its
-// callers are decided in the order in which they arrived, and no two batches of one process
-// wait for each other's rows. Callers with the same op on one cell become one op
-// with a count, so that one update of a row decides for all of them. Grants are handed out
-// in the order of arrival.
+// While a batch is under way, callers queue; when it has come back, all of them go in the next one. A lone caller never
+// waits. When enough callers wait to be worth a round trip of their own, another batch is sent beside the first. A cell
+// is in one batch at a time: its callers are decided in the order in which they arrived, and no two batches of one
+// process wait for each other's rows. Callers with the same op on one cell become one op with a count, so that one
+// update of a row decides for all of them. Grants are handed out in the order of arrival.
 package coalesce
 
 import (
@@ -35,8 +33,7 @@ type Config struct {
 	// Flights is how many batches may be under way at once, each with cells of
 	// its own. Zero: Info.Batches of the store below, else 4.
 	Flights int
-	// Timeout bounds a batch. The contexts of callers do not: a batch goes on when
-	// its first caller leaves. Zero: 10 s.
+	// Timeout bounds a batch. The contexts of callers do not: a batch goes on when its first caller leaves. Zero: 10 s.
 	Timeout time.Duration
 	// Observer receives every batch. Nil: none.
 	Observer store.Observer
@@ -69,14 +66,12 @@ func (c *Config) orDefault(inner store.Store) Config {
 	return d
 }
 
-// Store is a store in front of another. It is safe for concurrent use. Its
-// goroutines run only while callers wait, or while it gives back what was
-// granted to callers that had left.
+// Store is a store in front of another. It is safe for concurrent use. Its goroutines run only while callers wait, or
+// while it gives back what was granted to callers that had left.
 //
-// A caller whose context ends before its batch has left is not charged, and gets
-// store.ErrUnavailable. A caller that leaves later gets store.ErrUnknownOutcome: it is
-// charged, and its grant is given back by the return rule, unless it has
-// an ID, under which it can repeat the request.
+// A caller whose context ends before its batch has left is not charged, and gets store.ErrUnavailable. A caller that
+// leaves later gets store.ErrUnknownOutcome: it is charged, and its grant is given back by the return rule, unless it
+// has an ID, under which it can repeat the request.
 //
 // A caller who finds no batch under way, and has a second or more until its deadline, calls the store itself. It
 // returns when the answer comes, a second after its deadline at the latest.

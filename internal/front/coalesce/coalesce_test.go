@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// gated is a memory store whose batches wait for a gate, and are remembered.
-type gated struct {
+// gatedStore is a memory store that records its batches, each of which waits for releaseBatch.
+type gatedStore struct {
 	store.Store
 	gate    chan struct{}
 	mu      sync.Mutex
@@ -28,9 +28,11 @@ type gated struct {
 	err     error
 }
 
-func newGated() *gated { return &gated{Store: memory.New(nil), gate: make(chan struct{})} }
+func newGatedStore() *gatedStore {
+	return &gatedStore{Store: memory.New(nil), gate: make(chan struct{})}
+}
 
-func (g *gated) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (g *gatedStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	g.mu.Lock()
 	g.batches = append(g.batches, append([]law.Op(nil), ops...))
 	g.mu.Unlock()
@@ -43,6 +45,7 @@ func (g *gated) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 
 const now = int64(1_790_000_000_000_000)
 
+// take returns a take of some units.
 func take(key string, units int64) law.Op {
 	p := law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 10_000, Step: 1000, Drain: 1}
 	return law.Op{
@@ -51,63 +54,64 @@ func take(key string, units int64) law.Op {
 	}
 }
 
-// asked is a caller's result.
-type asked struct {
+// call is a call of Apply with its result.
+type call struct {
 	outs []law.Outcome
 	err  error
 }
 
-// ask asks in a goroutine of its own, and returns once it waits.
-func ask(ctx context.Context, s store.Store, ops ...law.Op) *asked {
-	a := &asked{outs: make([]law.Outcome, len(ops))}
-	go func() { a.err = s.Apply(ctx, ops, a.outs) }()
+// startCall calls Apply in a goroutine, and returns once the caller waits or has its result.
+func startCall(ctx context.Context, s store.Store, ops ...law.Op) *call {
+	c := &call{outs: make([]law.Outcome, len(ops))}
+	go func() { c.err = s.Apply(ctx, ops, c.outs) }()
 	synctest.Wait()
-	return a
+	return c
 }
 
-// open lets one batch through.
-func (g *gated) open() {
+// releaseBatch releases one batch.
+func (g *gatedStore) releaseBatch() {
 	g.gate <- struct{}{}
 	synctest.Wait()
 }
 
+// TestWaitersShareTheNextBatch checks that the waiters of a key share one op, which is granted in their order.
 func TestWaitersShareTheNextBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGated()
+		g := newGatedStore()
 		s := coalesce.New(g, &coalesce.Config{Flights: 1})
 		ctx := context.Background()
-		first := ask(ctx, s, take("a", 1))
-		var rest []*asked
-		for i := range 12 { // 9 fit
-			rest = append(rest, ask(ctx, s, take("a", 1)))
+		first := startCall(ctx, s, take("a", 1))
+		var waiters []*call
+		for i := range 12 { // 9 of 10 units are left
+			waiters = append(waiters, startCall(ctx, s, take("a", 1)))
 			if i < 3 {
-				rest = append(rest, ask(ctx, s, take("b", 1)))
+				waiters = append(waiters, startCall(ctx, s, take("b", 1)))
 			}
 		}
-		g.open()
+		g.releaseBatch()
 		if first.outs[0].Granted != 1 || first.outs[0].Used != 1000 {
-			t.Errorf("the first: %+v", first)
+			t.Errorf("the first: got %+v, want it granted with 1000 used", first)
 		}
-		g.open()
+		g.releaseBatch()
 		if len(g.batches) != 2 || len(g.batches[1]) != 2 || g.batches[1][0].Count != 12 {
-			t.Fatalf("batches %+v, want one op for each key", g.batches)
+			t.Fatalf("got batches %+v, want one op for each key", g.batches)
 		}
 		if got, want := s.Stats(), (coalesce.Stats{Batches: 2, Ops: 3, Callers: 16}); got != want {
-			t.Errorf("Stats: %+v, want %+v", got, want)
+			t.Errorf("got Stats %+v, want %+v", got, want)
 		}
 		n := int64(0)
-		for i, a := range rest {
+		for i, a := range waiters {
 			if i < 6 && i%2 == 1 {
 				continue // key b
 			}
 			n++
 			out := a.outs[0]
 			if want := n <= 9; (out.Granted == 1) != want || a.err != nil {
-				t.Errorf("caller %d of a: %+v, %v", n, out, a.err)
+				t.Errorf("caller %d of a: got %+v, %v; want granted %v", n, out, a.err, want)
 			} else if want && out.Used != (n+1)*1000 {
-				t.Errorf("caller %d sees %d in use, want %d", n, out.Used, (n+1)*1000)
+				t.Errorf("caller %d: got %d in use, want %d", n, out.Used, (n+1)*1000)
 			} else if !want && out.RetryAt != now+1_000_000 {
-				t.Errorf("caller %d may come again at %d", n, out.RetryAt-now)
+				t.Errorf("caller %d: got a retry after %d, want 1,000,000", n, out.RetryAt-now)
 			}
 		}
 		s.Close()
@@ -116,26 +120,26 @@ func TestWaitersShareTheNextBatch(t *testing.T) {
 
 func TestUnequalCostsKeepTheirOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGated()
+		g := newGatedStore()
 		s := coalesce.New(g, &coalesce.Config{Flights: 1})
 		ctx := context.Background()
-		ask(ctx, s, take("other", 1))
-		var got []*asked
+		startCall(ctx, s, take("other", 1))
+		var calls []*call
 		costs := []int64{2, 2, 5, 2, 1, 1, 1}
 		for _, c := range costs {
-			got = append(got, ask(ctx, s, take("a", c)))
+			calls = append(calls, startCall(ctx, s, take("a", c)))
 		}
-		group := ask(ctx, s, take("a", 1), take("b", 11))
-		g.open()
-		g.open()
-		want := []int64{1, 1, 1, 0, 1, 0, 0} // 2+2+5+1 = 10
-		for i, a := range got {
+		group := startCall(ctx, s, take("a", 1), take("b", 11))
+		g.releaseBatch()
+		g.releaseBatch()
+		want := []int64{1, 1, 1, 0, 1, 0, 0} // 2+2+5+1 = 10, the capacity
+		for i, a := range calls {
 			if a.outs[0].Granted != want[i] {
-				t.Errorf("caller %d, cost %d: granted %d, want %d", i, costs[i], a.outs[0].Granted, want[i])
+				t.Errorf("caller %d, cost %d: got granted %d, want %d", i, costs[i], a.outs[0].Granted, want[i])
 			}
 		}
 		if group.outs[1].RetryAt != law.Never {
-			t.Errorf("the group: %+v", group)
+			t.Errorf("the request of two charges: got %+v, want refused for ever", group)
 		}
 		s.Close()
 	})
@@ -145,40 +149,40 @@ func TestCancelledCallersAreNotCharged(t *testing.T) {
 	for _, departed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("after departure %v", departed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g := newGated()
+				g := newGatedStore()
 				s := coalesce.New(g, &coalesce.Config{Flights: 1})
-				stays, leaves := context.Background(), context.Background()
-				leaves, leave := context.WithCancel(leaves)
-				ask(stays, s, take("other", 1))
-				gone := []*asked{ask(leaves, s, take("a", 3)), ask(leaves, s, take("a", 3))}
-				kept := ask(stays, s, take("a", 3))
-				gone = append(gone, ask(leaves, s, take("a", 1), take("c", 2)))
+				ctx := context.Background()
+				cancelledCtx, cancel := context.WithCancel(ctx)
+				startCall(ctx, s, take("other", 1))
+				cancelled := []*call{startCall(cancelledCtx, s, take("a", 3)), startCall(cancelledCtx, s, take("a", 3))}
+				waiter := startCall(ctx, s, take("a", 3))
+				cancelled = append(cancelled, startCall(cancelledCtx, s, take("a", 1), take("c", 2)))
 				if departed {
-					g.open()
+					g.releaseBatch()
 				}
-				leave()
+				cancel()
 				synctest.Wait()
-				for _, a := range gone {
+				for _, a := range cancelled {
 					if !errors.Is(a.err, context.Canceled) {
-						t.Errorf("who left got %v", a.err)
+						t.Errorf("a cancelled caller: got %v, want %v", a.err, context.Canceled)
 					}
 				}
 				if !departed {
-					g.open()
+					g.releaseBatch()
 				}
-				g.open()
+				g.releaseBatch()
 				if departed {
-					g.open() // the returns
+					g.releaseBatch() // the returns
 				}
-				if kept.outs[0].Granted != 1 || kept.err != nil {
-					t.Errorf("who stayed: %+v", kept)
+				if waiter.outs[0].Granted != 1 || waiter.err != nil {
+					t.Errorf("the other caller: got %+v, want it granted", waiter)
 				}
 				for key, want := range map[string]int64{"a": 3000, "c": 0} {
 					check := take(key, 1)
 					check.Verb = law.Check
 					outs := make([]law.Outcome, 1)
-					if err := g.Store.Apply(stays, []law.Op{check}, outs); err != nil || outs[0].Used-1000 != want {
-						t.Errorf("key %s: %d credits in use, want %d (%v)", key, outs[0].Used-1000, want, err)
+					if err := g.Store.Apply(ctx, []law.Op{check}, outs); err != nil || outs[0].Used-1000 != want {
+						t.Errorf("key %s: got %d credits in use, want %d (%v)", key, outs[0].Used-1000, want, err)
 					}
 				}
 				s.Close()
@@ -187,40 +191,40 @@ func TestCancelledCallersAreNotCharged(t *testing.T) {
 	}
 }
 
-func TestNoMoreWaitThanMay(t *testing.T) {
+func TestCallersBeyondMaxWaitingAreBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGated()
-		s := coalesce.New(g, coalesce.Waiting(1, 3))
+		g := newGatedStore()
+		s := coalesce.New(g, coalesce.ConfigWithMaxWaiting(1, 3))
 		ctx := context.Background()
-		for range 4 { // one is under way
-			ask(ctx, s, take("a", 1))
+		for range 4 { // one under way, and three that wait
+			startCall(ctx, s, take("a", 1))
 		}
-		one := ask(ctx, s, take("a", 1))
-		if !errors.Is(one.err, store.ErrBusy) || !errors.Is(one.err, store.ErrUnavailable) {
-			t.Errorf("got %v, want ErrBusy", one.err)
+		fifth := startCall(ctx, s, take("a", 1))
+		if !errors.Is(fifth.err, store.ErrBusy) || !errors.Is(fifth.err, store.ErrUnavailable) {
+			t.Errorf("got %v, want ErrBusy", fifth.err)
 		}
 		go s.Close()
 		synctest.Wait()
-		if late := ask(ctx, s, take("a", 1)); !errors.Is(late.err, store.ErrClosed) {
-			t.Errorf("after Close: %v", late.err)
+		if c := startCall(ctx, s, take("a", 1)); !errors.Is(c.err, store.ErrClosed) {
+			t.Errorf("after Close: got %v, want %v", c.err, store.ErrClosed)
 		}
-		g.open()
-		g.open()
+		g.releaseBatch()
+		g.releaseBatch()
 	})
 }
 
-func TestAnErrorReachesAllPassengers(t *testing.T) {
+func TestAnErrorOfABatchReachesAllCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGated()
+		g := newGatedStore()
 		g.err = store.ErrUnknownOutcome
 		s := coalesce.New(g, &coalesce.Config{Flights: 1})
-		a, b, c := ask(context.Background(), s, take("a", 1)), ask(context.Background(), s, take("a", 1)),
-			ask(context.Background(), s, take("b", 1))
-		g.open()
-		g.open()
-		for _, x := range []*asked{a, b, c} {
-			if !errors.Is(x.err, store.ErrUnknownOutcome) || x.outs[0].Granted != 0 {
-				t.Errorf("%+v", x)
+		a, b, c := startCall(context.Background(), s, take("a", 1)), startCall(context.Background(), s, take("a", 1)),
+			startCall(context.Background(), s, take("b", 1))
+		g.releaseBatch()
+		g.releaseBatch()
+		for _, caller := range []*call{a, b, c} {
+			if !errors.Is(caller.err, store.ErrUnknownOutcome) || caller.outs[0].Granted != 0 {
+				t.Errorf("got %+v, want %v", caller, store.ErrUnknownOutcome)
 			}
 		}
 		s.Close()
@@ -229,56 +233,55 @@ func TestAnErrorReachesAllPassengers(t *testing.T) {
 
 func TestAttemptsWithAHistoryAreNotShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGated()
+		g := newGatedStore()
 		s := coalesce.New(g, &coalesce.Config{Flights: 1})
 		op := take("a", 1)
 		op.Params = law.Params{Kind: law.Log, Unit: 1000, Capacity: 1000, Step: 1_000_000, History: 2_000_000}
 		ctx := context.Background()
-		ask(ctx, s, take("b", 1))
-		a, b := ask(ctx, s, op), ask(ctx, s, op)
-		g.open()
-		g.open()
+		startCall(ctx, s, take("b", 1))
+		a, b := startCall(ctx, s, op), startCall(ctx, s, op)
+		g.releaseBatch()
+		g.releaseBatch()
 		if len(g.batches[1]) != 2 || a.outs[0].EntryNumber == 0 || b.outs[0].EntryNumber <= a.outs[0].EntryNumber {
-			t.Errorf("%+v, %+v", a, b)
+			t.Errorf("got %+v, %+v; want two ops with entries of their own", a, b)
 		}
 		s.Close()
 	})
 }
 
-// TestOversizedRequestsSpoilNothing: together they would pass what the laws can
-// count.
-func TestOversizedRequestsSpoilNothing(t *testing.T) {
+// TestOversizedCostsAreRefused checks that costs whose sum is above law.Max are refused, and are no error.
+func TestOversizedCostsAreRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGated()
+		g := newGatedStore()
 		s := coalesce.New(g, &coalesce.Config{Flights: 1})
 		ctx := context.Background()
-		ask(ctx, s, take("b", 1))
+		startCall(ctx, s, take("b", 1))
 		op := take("a", 1)
 		op.Cost = law.Max/2 + 1
-		all := []*asked{ask(ctx, s, op), ask(ctx, s, op), ask(ctx, s, op)}
-		g.open()
-		g.open()
-		for _, a := range all {
+		calls := []*call{startCall(ctx, s, op), startCall(ctx, s, op), startCall(ctx, s, op)}
+		g.releaseBatch()
+		g.releaseBatch()
+		for _, a := range calls {
 			if a.err != nil || a.outs[0].Err != nil || a.outs[0].RetryAt != law.Never {
-				t.Errorf("%+v; want refused, never", a)
+				t.Errorf("got %+v, want refused for ever", a)
 			}
 		}
 		s.Close()
 	})
 }
 
-// TestACancelThatLeftEarlyIsNotDone cancels a reservation by a caller that leaves before
-// its batch does, and hears that nothing was done: so the next cancellation may count, once.
-func TestACancelThatLeftEarlyIsNotDone(t *testing.T) {
+// TestCancelAtADeadlineIsNotDone calls Cancel with a deadline that passes before its batch goes out. The error must say
+// that nothing was done, and the next Cancel must give back the charge once.
+func TestCancelAtADeadlineIsNotDone(t *testing.T) {
 	t.Parallel()
 	inner := memory.New(nil)
-	hold, held := make(chan struct{}), make(chan struct{})
+	release, underWay := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	s := coalesce.New(through{inner, func(ops []law.Op) {
+	s := coalesce.New(hookedStore{inner, func(ops []law.Op) {
 		if ops[0].Cell.Key == "other" {
 			once.Do(func() {
-				close(held)
-				<-hold
+				close(underWay)
+				<-release
 			})
 		}
 	}}, &coalesce.Config{Flights: 1})
@@ -292,21 +295,21 @@ func TestACancelThatLeftEarlyIsNotDone(t *testing.T) {
 	if err != nil || !r.Decision.Allowed {
 		t.Fatal(r, err)
 	}
-	var others sync.WaitGroup
-	others.Go(func() {
+	var wg sync.WaitGroup
+	wg.Go(func() {
 		_, _ = l.Check(t.Context(), headgate.Charge{Limit: charge.Limit, Key: "other"})
 	})
-	<-held
+	<-underWay
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if _, err := r.Cancel(ctx); !store.NothingDone(err) {
-		t.Errorf("a cancellation that has not left: %v", err)
+		t.Errorf("Cancel at the deadline: got %v, want that nothing was done", err)
 	}
-	close(hold)
-	others.Wait()
+	close(release)
+	wg.Wait()
 	for _, want := range []int64{0, 5, 5} {
 		if d, err := l.Check(t.Context(), headgate.Charge{Limit: charge.Limit, Key: "k"}); err != nil || d.Remaining != want {
-			t.Errorf("%d are free (%v), want %d", d.Remaining, err, want)
+			t.Errorf("got %d free (%v), want %d", d.Remaining, err, want)
 		}
 		if _, err := r.Cancel(t.Context()); err != nil && !errors.Is(err, headgate.ErrSettled) {
 			t.Error(err)
@@ -314,62 +317,63 @@ func TestACancelThatLeftEarlyIsNotDone(t *testing.T) {
 	}
 }
 
-// through is a store of which ops are seen before it is asked.
-type through struct {
+// hookedStore calls a hook before Apply.
+type hookedStore struct {
 	store.Store
-	see func([]law.Op)
+	hook func([]law.Op)
 }
 
-func (s through) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	s.see(ops)
+func (s hookedStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	s.hook(ops)
 	return s.Store.Apply(ctx, ops, outs)
 }
 
-// TestALoneCallerLeavesWithTheAnswer lets a caller's deadline pass while no goroutine but its own waits for
-// the store.
-func TestALoneCallerLeavesWithTheAnswer(t *testing.T) {
+// TestASingleCallerReturnsWithTheAnswer checks that a single caller, which calls the store itself, waits beyond its
+// deadline for the answer. It gets ErrUnknownOutcome, and its charge is given back.
+func TestASingleCallerReturnsWithTheAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGated()
+		g := newGatedStore()
 		s := coalesce.New(g, nil)
 		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
 		defer cancel()
-		first := ask(ctx, s, take("a", 7))
+		first := startCall(ctx, s, take("a", 7))
 		time.Sleep(1600 * time.Millisecond)
 		if first.err != nil {
-			t.Fatalf("it left before the answer: %v", first.err)
+			t.Fatalf("it returned before the answer: %v", first.err)
 		}
-		g.open()
-		g.open() // what is given back
+		g.releaseBatch()
+		g.releaseBatch() // the return
 		if !errors.Is(first.err, store.ErrUnknownOutcome) || !errors.Is(first.err, context.DeadlineExceeded) {
-			t.Errorf("the caller who has left: %v", first.err)
+			t.Errorf("got %v, want %v", first.err, store.ErrUnknownOutcome)
 		}
 		if n := len(g.batches); n != 2 || g.batches[1][0].Verb != law.Return {
-			t.Fatalf("batches: %+v", g.batches)
+			t.Fatalf("got batches %+v, want a take and a return", g.batches)
 		}
-		next := ask(t.Context(), s, take("a", 10))
-		g.open()
+		next := startCall(t.Context(), s, take("a", 10))
+		g.releaseBatch()
 		if next.err != nil || next.outs[0].Granted != 1 {
-			t.Errorf("the next one has all of it: %+v", next)
+			t.Errorf("the next caller: got %+v, want all 10 units granted", next)
 		}
 	})
 }
 
-// TestALoneCallerIsReleasedAtItsDeadline has a store that is silent.
-func TestALoneCallerIsReleasedAtItsDeadline(t *testing.T) {
+// TestASingleCallerReturnsAfterItsDeadline checks when a single caller of a silent store returns: at a deadline below a
+// second, as it leaves the call to another goroutine, else a second after the deadline.
+func TestASingleCallerReturnsAfterItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := coalesce.New(silent{}, nil)
+		s := coalesce.New(silentStore{}, nil)
 		for deadline, want := range map[time.Duration]time.Duration{
 			1500 * time.Millisecond: 2500 * time.Millisecond,
-			999 * time.Millisecond:  999 * time.Millisecond, // it leaves the call to others
+			999 * time.Millisecond:  999 * time.Millisecond, // another goroutine calls
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), deadline)
-			began := time.Now()
+			begin := time.Now()
 			err := s.Apply(ctx, []law.Op{take("a", 1)}, make([]law.Outcome, 1))
-			if took := time.Since(began); took != want || !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("deadline %s: %v after %s, want %s", deadline, err, took, want)
+			if took := time.Since(begin); took != want || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("deadline %s: got %v after %s, want %s", deadline, err, took, want)
 			}
 			cancel()
-			time.Sleep(time.Minute) // what was left to others has ended
+			time.Sleep(time.Minute) // the calls of other goroutines have ended
 		}
 	})
 }

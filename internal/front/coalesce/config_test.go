@@ -13,16 +13,16 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// wide is a store that wants seven batches at once.
-type wide struct{ *gated }
+// sevenBatchesStore is a store whose Info asks for seven batches at once.
+type sevenBatchesStore struct{ *gatedStore }
 
-func (wide) Info() store.Info { return store.Info{Batches: 7} }
+func (sevenBatchesStore) Info() store.Info { return store.Info{Batches: 7} }
 
-// TestHowManyFlights counts the batches that are under way while callers ask about a key each.
+// TestHowManyFlights checks how many batches are under way at once while callers of different keys wait.
 func TestHowManyFlights(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		wide    bool
+		seven   bool // the store asks for seven batches
 		callers int
 		cfg     *coalesce.Config
 		want    int
@@ -30,21 +30,21 @@ func TestHowManyFlights(t *testing.T) {
 		{"by default", false, 300, nil, 4},
 		{"as the store wants", true, 300, nil, 7},
 		{"as the config says", true, 300, &coalesce.Config{Flights: 2}, 2},
-		{"each but the first of 32, 96 wait", false, 97, nil, 4},
-		{"each but the first of 32, 95 wait", false, 96, nil, 3},
+		{"97 callers: 1 + 3 x 32", false, 97, nil, 4},
+		{"96 callers: 1 + 2 x 32 + 31", false, 96, nil, 3},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			g := newGated()
+			g := newGatedStore()
 			var inner store.Store = g
-			if c.wide {
-				inner = wide{g}
+			if c.seven {
+				inner = sevenBatchesStore{g}
 			}
 			s := coalesce.New(inner, c.cfg)
 			for i := range c.callers {
-				ask(t.Context(), s, take(fmt.Sprint(i), 1))
+				startCall(t.Context(), s, take(fmt.Sprint(i), 1))
 			}
 			if got := len(g.batches); got != c.want {
-				t.Errorf("%s: %d batches at once, want %d", c.name, got, c.want)
+				t.Errorf("%s: got %d batches at once, want %d", c.name, got, c.want)
 			}
 			close(g.gate)
 			synctest.Wait()
@@ -53,12 +53,13 @@ func TestHowManyFlights(t *testing.T) {
 	}
 }
 
-// TestHowManyOpsABatchHas lets callers wait for one batch, and looks at the next.
+// TestHowManyOpsABatchHas checks how many ops of waiting callers go out together. A request of 256 ops does not wait.
 func TestHowManyOpsABatchHas(t *testing.T) {
 	for _, c := range []struct {
-		callers, each int
-		want          int // ops of the second batch
-		alone         bool
+		callers     int
+		opsOfCaller int
+		want        int  // ops of the second batch
+		alone       bool // it does not wait for the first batch
 	}{
 		{600, 1, 512, false},
 		{300, 3, 513, false},
@@ -68,24 +69,24 @@ func TestHowManyOpsABatchHas(t *testing.T) {
 		{1, 600, 600, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			g := newGated()
+			g := newGatedStore()
 			s := coalesce.New(g, &coalesce.Config{Flights: 1})
-			ask(t.Context(), s, take("first", 1))
+			startCall(t.Context(), s, take("first", 1))
 			for i := range c.callers {
 				var ops []law.Op
-				for k := range c.each {
+				for k := range c.opsOfCaller {
 					ops = append(ops, take(fmt.Sprint(i, " ", k), 1))
 				}
-				ask(t.Context(), s, ops...)
+				startCall(t.Context(), s, ops...)
 			}
 			if alone := len(g.batches) == 2; alone != c.alone {
-				t.Errorf("%+v: went alone %v", c, alone)
+				t.Errorf("%+v: got alone %v", c, alone)
 			}
 			if !c.alone {
-				g.open()
+				g.releaseBatch()
 			}
 			if got := len(g.batches[1]); got != c.want {
-				t.Errorf("%+v: %d ops", c, got)
+				t.Errorf("%+v: got %d ops", c, got)
 			}
 			close(g.gate)
 			synctest.Wait()
@@ -94,10 +95,10 @@ func TestHowManyOpsABatchHas(t *testing.T) {
 	}
 }
 
-// silent is a store that answers nothing before the context ends.
-type silent struct{ store.Store }
+// silentStore returns only when the context ends. Its outcomes must not be used.
+type silentStore struct{ store.Store }
 
-func (silent) Apply(ctx context.Context, _ []law.Op, outs []law.Outcome) error {
+func (silentStore) Apply(ctx context.Context, _ []law.Op, outs []law.Outcome) error {
 	<-ctx.Done()
 	for i := range outs {
 		outs[i].Granted = 1
@@ -105,43 +106,43 @@ func (silent) Apply(ctx context.Context, _ []law.Op, outs []law.Outcome) error {
 	return ctx.Err()
 }
 
-func (silent) Close() error { return nil }
+func (silentStore) Close() error { return nil }
 
-// heard notes the batches of which an observer hears.
-type heard struct {
+// recordingObserver records batches.
+type recordingObserver struct {
 	store.Observer
 	batches []store.Batch
 }
 
-func (h *heard) Batched(b store.Batch) { h.batches = append(h.batches, b) }
+func (o *recordingObserver) Batched(b store.Batch) { o.batches = append(o.batches, b) }
 
-func TestABatchTakesTenSecondsAtMost(t *testing.T) {
+func TestTimeoutBoundsABatch(t *testing.T) {
 	for _, c := range []struct{ timeout, want time.Duration }{{0, 10 * time.Second}, {time.Second, time.Second}} {
 		synctest.Test(t, func(t *testing.T) {
-			var h heard
-			s := coalesce.New(silent{}, &coalesce.Config{Timeout: c.timeout, Observer: &h})
+			var observer recordingObserver
+			s := coalesce.New(silentStore{}, &coalesce.Config{Timeout: c.timeout, Observer: &observer})
 			defer s.Close()
 			begin := time.Now()
 			outs := make([]law.Outcome, 2)
 			err := s.Apply(t.Context(), []law.Op{take("a", 1), take("b", 1)}, outs)
 			if took := time.Since(begin); took != c.want || !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("%v after %s, want %s", err, took, c.want)
+				t.Errorf("got %v after %s, want %s", err, took, c.want)
 			}
-			if len(h.batches) != 1 {
-				t.Fatalf("the observer heard of %+v", h.batches)
+			if len(observer.batches) != 1 {
+				t.Fatalf("got observed batches %+v, want one", observer.batches)
 			}
-			b := h.batches[0]
+			b := observer.batches[0]
 			if b.Callers != 1 || b.Ops != 2 || b.Took != c.want || !errors.Is(b.Err, context.DeadlineExceeded) {
-				t.Errorf("the observer heard of %+v", h.batches)
+				t.Errorf("got observed batch %+v", b)
 			}
 		})
 	}
 }
 
-// TestALargeRequestThatFailsHasNoOutcomes goes alone, and past the queue.
+// TestALargeRequestThatFailsHasNoOutcomes checks that a failed request of 256 ops, which passes the queue, has none.
 func TestALargeRequestThatFailsHasNoOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := coalesce.New(silent{}, nil)
+		s := coalesce.New(silentStore{}, nil)
 		defer s.Close()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
@@ -151,27 +152,27 @@ func TestALargeRequestThatFailsHasNoOutcomes(t *testing.T) {
 		}
 		err := s.Apply(ctx, ops, outs)
 		if !errors.Is(err, context.DeadlineExceeded) || outs[0] != (law.Outcome{}) {
-			t.Errorf("%v, %+v", err, outs[0])
+			t.Errorf("got %v, %+v; want %v, an empty outcome", err, outs[0], context.DeadlineExceeded)
 		}
 		if got, want := s.Stats(), (coalesce.Stats{Batches: 1, Ops: 256, Callers: 1}); got != want {
-			t.Errorf("Stats: %+v, want %+v", got, want)
+			t.Errorf("got Stats %+v, want %+v", got, want)
 		}
 		if err := s.Apply(ctx, ops, outs); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("after the end of the context: %v", err)
+			t.Errorf("after the end of the context: got %v", err)
 		}
 		if err := s.Apply(t.Context(), nil, nil); err != nil || s.Stats().Batches != 1 {
-			t.Errorf("a batch of nothing: %v, %+v", err, s.Stats())
+			t.Errorf("an empty batch: got %v, %+v", err, s.Stats())
 		}
 	})
 }
 
-// TestSharedOps changes one field in the request of the second of two callers.
+// TestSharedOps checks whether two callers share an op if one field differs, or is the same in both.
 func TestSharedOps(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(op *law.Op)
 		shared bool
-		both   bool // both ask so
+		both   bool // both ops are changed
 	}{
 		{"alike", func(*law.Op) {}, true, false},
 		{"another group", func(op *law.Op) { op.Group = 9 }, true, false},
@@ -202,25 +203,25 @@ func TestSharedOps(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				g := newGated()
+				g := newGatedStore()
 				s := coalesce.New(g, &coalesce.Config{Flights: 1})
-				first := ask(t.Context(), s, take("other", 1))
+				first := startCall(t.Context(), s, take("other", 1))
 				a, b := take("k", 1), take("k", 1)
 				if c.change(&b); c.both {
 					c.change(&a)
 				}
-				one, two := ask(t.Context(), s, a), ask(t.Context(), s, b)
+				second, third := startCall(t.Context(), s, a), startCall(t.Context(), s, b)
 				close(g.gate)
 				synctest.Wait()
-				if first.err != nil || one.err != nil || two.err != nil {
-					t.Errorf("%v, %v, %v", first.err, one.err, two.err)
+				if first.err != nil || second.err != nil || third.err != nil {
+					t.Errorf("got %v, %v, %v; want no errors", first.err, second.err, third.err)
 				}
 				ops := 0
 				for _, batch := range g.batches[1:] {
 					ops += len(batch)
 				}
 				if want := map[bool]int{true: 1, false: 2}[c.shared]; ops != want {
-					t.Errorf("the store was asked %d ops, want %d", ops, want)
+					t.Errorf("got %d ops, want %d", ops, want)
 				}
 				s.Close()
 			})

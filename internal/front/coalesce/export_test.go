@@ -1,4 +1,6 @@
 package coalesce
 
-// Waiting returns a Config with a limit of waiting callers.
-func Waiting(flights, callers int) *Config { return &Config{Flights: flights, maxWaiting: callers} }
+// ConfigWithMaxWaiting returns a Config with a bound of waiting callers.
+func ConfigWithMaxWaiting(flights, callers int) *Config {
+	return &Config{Flights: flights, maxWaiting: callers}
+}

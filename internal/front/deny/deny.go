@@ -1,14 +1,12 @@
 // Package deny repeats refusals without calling the store.
 //
-// A refusal names the earliest time at which the same cost can pass, whatever other
-// clients do. Until then, and for at most a second at a time, it is
-// repeated from memory. This never admits more; after a reset or a return on
-// another node it may refuse for up to a second too long.
+// A refusal names the earliest time at which the same cost can pass, whatever other clients do. Until then, and for at
+// most a second at a time, it is repeated from memory. This never admits more; after a reset or a return by another
+// process it may refuse for up to a second too long.
 //
-// Limits that keep a history need every attempt in the store, and a lease
-// may be released before its time, so their refusals are never repeated; nor are those of ops
-// with an ID or a test time. A refusal of a charge that leaves headroom is repeated to charges that
-// leave as much or more, and not to those that leave less.
+// Limits that keep a history need every attempt in the store, and a lease may be released before its time, so their
+// refusals are never repeated; nor are those of ops with an ID or a test time. A refusal of a charge that leaves
+// headroom is repeated to charges that leave as much or more, and not to those that leave less.
 package deny
 
 import (
@@ -33,7 +31,7 @@ var (
 )
 
 const (
-	// maxKeys is how many refusals are remembered, some 300 bytes each.
+	// maxKeys is how many refusals are cached, some 300 bytes each.
 	maxKeys = 100_000
 	// maxRepeat is for how many microseconds a refusal is repeated at most, since another process may reset the key.
 	maxRepeat = 1_000_000
@@ -144,7 +142,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	dropsBefore := s.dropCountsOf(ops, buf[:0]) // before the store is called
 	if skip := s.repeatRefusals(ops, outs); skip == nil {
 		err := s.Inner.Apply(ctx, ops, outs)
-		s.learn(ops, outs, dropsBefore, err)
+		s.cacheOutcomes(ops, outs, dropsBefore, err)
 		if err != nil {
 			store.Void(outs)
 		}
@@ -164,7 +162,7 @@ func (s *Store) applyRest(ctx context.Context, ops []law.Op, outs []law.Outcome,
 		restDrops[k] = dropsBefore[i]
 	}
 	err := s.Inner.Apply(ctx, rest, answers)
-	s.learn(rest, answers, restDrops, err)
+	s.cacheOutcomes(rest, answers, restDrops, err)
 	wrap.Join(outs, answers, index, err)
 }
 

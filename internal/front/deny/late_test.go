@@ -13,30 +13,30 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// late is a store of which a refusal arrives late.
-type late struct {
+// slowRefusalStore is a store whose refusal is held until the test releases it.
+type slowRefusalStore struct {
 	store.Store
-	refused chan struct{} // closed when it has refused
-	arrives chan struct{} // a refusal waits until this is closed
+	refused chan struct{} // closed when the store has refused
+	release chan struct{} // closed by the test
 }
 
-func (l *late) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	err := l.Store.Apply(ctx, ops, outs)
+func (s *slowRefusalStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	err := s.Store.Apply(ctx, ops, outs)
 	if outs[0].Granted == 0 {
-		close(l.refused)
-		<-l.arrives
+		close(s.refused)
+		<-s.release
 	}
 	return err
 }
 
-// TestARefusalThatArrivesAfterALaterGrantIsNotRepeated: callers who have seen that the
-// cell grants again would be told of a time before.
-func TestARefusalThatArrivesAfterALaterGrantIsNotRepeated(t *testing.T) {
-	for _, before := range []bool{true, false} { // the grant is heard before or after the refusal
+// TestALaterGrantOverridesARefusal checks that a refusal is not repeated after a grant that the store
+// made later, whichever of the two arrives first. Its time would be earlier than the grant's.
+func TestALaterGrantOverridesARefusal(t *testing.T) {
+	for _, grantFirst := range []bool{true, false} { // whether the grant arrives before the refusal
 		synctest.Test(t, func(t *testing.T) {
-			inner := &late{memory.New(nil), make(chan struct{}), make(chan struct{})}
-			grants, arrives := make(chan struct{}), make(chan struct{})
-			s := deny.New(&gated{inner, grants, arrives})
+			inner := &slowRefusalStore{memory.New(nil), make(chan struct{}), make(chan struct{})}
+			granted, release := make(chan struct{}), make(chan struct{})
+			s := deny.New(&slowGrantStore{inner, granted, release})
 			defer s.Close()
 			op := take("k", perSecond, 1)
 			for range 3 {
@@ -45,78 +45,78 @@ func TestARefusalThatArrivesAfterALaterGrantIsNotRepeated(t *testing.T) {
 				}
 			}
 			var wg sync.WaitGroup
-			wg.Go(func() { ask(t, s, op) })
+			wg.Go(func() { mustApply(t, s, op) })
 			<-inner.refused
-			time.Sleep(1100 * time.Millisecond) // the store grants again, and is asked before the refusal arrives
-			var granted law.Outcome
-			wg.Go(func() { granted = ask(t, s, op)[0] })
-			<-grants
-			if before {
-				close(arrives)
+			time.Sleep(1100 * time.Millisecond) // the store grants again; the refusal has not arrived yet
+			var grant law.Outcome
+			wg.Go(func() { grant = mustApply(t, s, op)[0] })
+			<-granted
+			if grantFirst {
+				close(release)
 				synctest.Wait()
-				close(inner.arrives)
+				close(inner.release)
 			} else {
-				close(inner.arrives)
+				close(inner.release)
 				synctest.Wait()
-				close(arrives)
+				close(release)
 			}
 			wg.Wait()
-			if out := ask(t, s, op)[0]; granted.Granted != 1 || out.Granted != 0 || out.Clock < granted.Clock {
-				t.Errorf("after %+v, heard before the refusal (%t), the next is told %+v", granted, before, out)
+			if out := mustApply(t, s, op)[0]; grant.Granted != 1 || out.Granted != 0 || out.Clock < grant.Clock {
+				t.Errorf("grant first %t: after %+v got %+v, want a refusal of a later time", grantFirst, grant, out)
 			}
 		})
 	}
 }
 
-// gated is a store of which a grant arrives late.
-type gated struct {
+// slowGrantStore is a store whose grant is held until the test releases it.
+type slowGrantStore struct {
 	store.Store
-	granted, arrives chan struct{}
+	granted chan struct{} // closed when the store has granted
+	release chan struct{} // closed by the test
 }
 
-func (g *gated) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	err := g.Store.Apply(ctx, ops, outs)
+func (s *slowGrantStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	err := s.Store.Apply(ctx, ops, outs)
 	if outs[0].Granted == 1 {
-		close(g.granted)
-		<-g.arrives
+		close(s.granted)
+		<-s.release
 	}
 	return err
 }
 
-// early is a store that reads its clock some microseconds before it decides.
-type early struct {
+// earlyClockStore is a store that reads its clock before it decides.
+type earlyClockStore struct {
 	store.Store
-	by int64
+	lead int64 // microseconds
 }
 
-func (e *early) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	err := e.Store.Apply(ctx, ops, outs)
+func (s *earlyClockStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	err := s.Store.Apply(ctx, ops, outs)
 	for i := range outs {
-		outs[i].Clock -= e.by
+		outs[i].Clock -= s.lead
 	}
 	return err
 }
 
-// TestAStoreThatWaitedForALock decides 400 ms after it has read its clock. The refusal is not repeated for 400 ms
-// beyond its time.
-func TestAStoreThatWaitedForALock(t *testing.T) {
+// TestARefusalOfAStoreThatWaitedForALock has a store that decides 400 ms late: its refusal must end at its time.
+func TestARefusalOfAStoreThatWaitedForALock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := deny.New(&early{memory.New(nil), 400_000})
+		s := deny.New(&earlyClockStore{memory.New(nil), 400_000})
 		defer s.Close()
-		twice := perSecond
-		twice.Drain = 2
-		op := take("k", twice, 1)
+		twoPerSecond := perSecond
+		twoPerSecond.Drain = 2
+		op := take("k", twoPerSecond, 1)
 		time.Sleep(time.Second)
 		for range 3 {
-			ask(t, s, op)
+			mustApply(t, s, op)
 		}
 		time.Sleep(450 * time.Millisecond)
-		if out := ask(t, s, op)[0]; out.Granted != 0 || out.Via != law.ViaLocal {
-			t.Errorf("before its time: %+v", out)
+		if out := mustApply(t, s, op)[0]; out.Granted != 0 || out.Via != law.ViaLocal {
+			t.Errorf("before its time: got %+v, want a local refusal", out)
 		}
 		time.Sleep(100 * time.Millisecond)
-		if out := ask(t, s, op)[0]; out.Granted != 1 {
-			t.Errorf("after its time: %+v", out)
+		if out := mustApply(t, s, op)[0]; out.Granted != 1 {
+			t.Errorf("after its time: got %+v, want it granted", out)
 		}
 	})
 }

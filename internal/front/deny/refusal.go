@@ -8,11 +8,11 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// maxCharges is how many charges a request may have if its refusals are to be remembered.
+// maxCharges is how many charges a request may have if its refusals are to be cached.
 const maxCharges = 16
 
-// repeatable reports whether a refusal of the op may be remembered and repeated.
-func repeatable(op *law.Op) bool {
+// isRepeatable reports whether a refusal of the op may be cached and repeated.
+func isRepeatable(op *law.Op) bool {
 	return op.Verb == law.Take && op.Alone() && !op.Partial && op.Now == 0 && !op.Timed() &&
 		op.Params.History == 0 && !op.Params.Leased
 }
@@ -21,10 +21,9 @@ func repeatable(op *law.Op) bool {
 // nothing else of a charge.
 func maxLevel(op *law.Op) int64 { return cmp.Or(op.Ceiling, op.Params.Capacity) - op.Cost*op.Count }
 
-// repeatRefusals refuses the groups of which a charge cannot pass by a remembered refusal, and
-// returns the indices of their ops; nil if there are none.
+// repeatRefusals refuses the groups with a charge that a cached refusal covers, and returns the indices of their ops.
 func (s *Store) repeatRefusals(ops []law.Op, outs []law.Outcome) (skip []int) {
-	if !wrap.Asks(ops) {
+	if !wrap.OnlyTakesAndChecks(ops) {
 		return nil
 	}
 	for i, j := 0, law.GroupEnd(ops, 0); i < len(ops); i, j = j, law.GroupEnd(ops, j) {
@@ -37,11 +36,11 @@ func (s *Store) repeatRefusals(ops []law.Op, outs []law.Outcome) (skip []int) {
 	return skip
 }
 
-// repeatGroup refuses a group if one of its charges cannot pass by a remembered refusal.
+// repeatGroup refuses a group if one of its charges cannot pass by a cached refusal.
 func (s *Store) repeatGroup(ops []law.Op, outs []law.Outcome) bool {
 	refused := false
 	for i := range ops {
-		if !repeatable(&ops[i]) || len(ops) > 1 && ops[i].Params.Block > 0 {
+		if !isRepeatable(&ops[i]) || len(ops) > 1 && ops[i].Params.Block > 0 {
 			clear(outs[:i])
 			return false // the attempt leaves a trace in the store
 		}
@@ -56,14 +55,14 @@ func (s *Store) repeatGroup(ops []law.Op, outs []law.Outcome) bool {
 		clock = max(clock, outs[i].Clock)
 	}
 	for i := range ops {
-		if outs[i].Via != law.ViaLocal { // no refusal is remembered for this charge
+		if outs[i].Via != law.ViaLocal { // no refusal is cached for this charge
 			outs[i] = law.Outcome{Granted: ops[i].Count, Clock: clock, Via: law.ViaLocal}
 		}
 	}
 	return true
 }
 
-// repeatRefusal sets out to a refusal if the op cannot pass by a remembered refusal. Otherwise it returns false, and
+// repeatRefusal sets out to a refusal if the op cannot pass by a cached refusal. Otherwise it returns false, and
 // the Via of out is not law.ViaLocal.
 func (s *Store) repeatRefusal(op *law.Op, out *law.Outcome) bool {
 	*out = law.Outcome{}
@@ -78,7 +77,7 @@ func (s *Store) repeatRefusal(op *law.Op, out *law.Outcome) bool {
 	*out = r.out
 	if maxLevel(op) < r.maxLevel {
 		// The op costs more, so it may have to wait much longer. The law computes
-		// that from the remembered state; for a log the store needs its entries.
+		// that from the cached state; for a log the store needs its entries.
 		if op.Params.Kind == law.Log {
 			return false
 		}
@@ -94,11 +93,10 @@ func (s *Store) repeatRefusal(op *law.Op, out *law.Outcome) bool {
 	return true
 }
 
-// justEnded returns the refusal of an op if it has ended a short time ago, and no
-// answer about the cell came since.
+// justEnded returns the refusal of an op if it has ended a short time ago, and no answer about the cell came since.
 func (s *Store) justEnded(op *law.Op) *refusal {
 	r, ok := s.cache.GetIfPresent(op.Cell)
-	if !ok || !repeatable(op) || maxLevel(op) > r.maxLevel || r.params != op.Params {
+	if !ok || !isRepeatable(op) || maxLevel(op) > r.maxLevel || r.params != op.Params {
 		return nil
 	}
 	if age, holds := s.holds(r); holds || age > 2*maxRepeat {
@@ -107,8 +105,8 @@ func (s *Store) justEnded(op *law.Op) *refusal {
 	return r
 }
 
-// learn remembers refusals, and drops those of changed cells. dropsBefore are dropCountsOf from before the call.
-func (s *Store) learn(ops []law.Op, outs []law.Outcome, dropsBefore []uint32, err error) {
+// cacheOutcomes caches refusals, and drops those of changed cells. dropsBefore has the drop counts before the call.
+func (s *Store) cacheOutcomes(ops []law.Op, outs []law.Outcome, dropsBefore []uint32, err error) {
 	receivedAt := s.now()
 	for i, j := 0, law.GroupEnd(ops, 0); i < len(ops); i, j = j, law.GroupEnd(ops, j) {
 		for k := i; k < j; k++ {
@@ -118,10 +116,10 @@ func (s *Store) learn(ops []law.Op, outs []law.Outcome, dropsBefore []uint32, er
 					continue
 				}
 				if outs[k].Granted > 0 && outs[k].Via == law.ViaStore && !outs[k].Replayed {
-					s.noteGrant(op, &outs[k], dropsBefore[k], receivedAt)
+					s.recordGrant(op, &outs[k], dropsBefore[k], receivedAt)
 				}
-				if out := outs[k]; refused(op, &out) || takesLast(op, &out) {
-					s.remember(op, &out, dropsBefore[k], receivedAt)
+				if out := outs[k]; isRefusal(op, &out) || takesLast(op, &out) {
+					s.cacheRefusal(op, &out, dropsBefore[k], receivedAt)
 				}
 			case law.Check:
 			default:
@@ -131,22 +129,21 @@ func (s *Store) learn(ops []law.Op, outs []law.Outcome, dropsBefore []uint32, er
 	}
 }
 
-// refused reports whether the cell of an op has refused it.
-func refused(op *law.Op, out *law.Outcome) bool {
-	return repeatable(op) && out.Err == nil && !out.Stale && out.Granted < op.Count && out.RetryAt > out.Clock
+// isRefusal reports whether the cell of an op has refused it.
+func isRefusal(op *law.Op, out *law.Outcome) bool {
+	return isRepeatable(op) && out.Err == nil && !out.Stale && out.Granted < op.Count && out.RetryAt > out.Clock
 }
 
-// takesLast reports whether a granted op leaves too little for another op of its
-// kind. If so, it sets out to the refusal of that next op. If the limit has a block,
-// only the store can refuse, since a refusal blocks the cell.
+// takesLast reports whether a granted op leaves too little for another op of its kind. If so, it sets out to the
+// refusal of that next op. If the limit has a block, only the store can refuse, since a refusal blocks the cell.
 func takesLast(op *law.Op, out *law.Outcome) bool {
 	p := &op.Params
-	if !repeatable(op) || p.Kind == law.Log || p.Block > 0 || op.Count != 1 || out.Err != nil || out.Stale ||
+	if !isRepeatable(op) || p.Kind == law.Log || p.Block > 0 || op.Count != 1 || out.Err != nil || out.Stale ||
 		out.Granted != 1 || out.Used <= maxLevel(op) {
 		return false
 	}
 	*out = nextOutcome(op, out)
-	return refused(op, out)
+	return isRefusal(op, out)
 }
 
 // nextOutcome returns the outcome of an op that follows another op with the outcome out on the same cell.
@@ -166,8 +163,8 @@ func sharesCell(ops []law.Op, k int) bool {
 	return false
 }
 
-// remember stores a refusal, unless the stored one says more or the cell was changed or granted since.
-func (s *Store) remember(op *law.Op, out *law.Outcome, dropsBefore uint32, receivedAt int64) {
+// cacheRefusal caches a refusal, unless the cached one holds for more costs, or the cell was changed or granted since.
+func (s *Store) cacheRefusal(op *law.Op, out *law.Outcome, dropsBefore uint32, receivedAt int64) {
 	r := &refusal{params: op.Params, out: *out, receivedAt: receivedAt, refreshed: make(chan struct{})}
 	r.maxLevel = maxLevel(op)
 	// A store reads its clock before it locks the cell, and may have waited for the lock: the time of the cell
@@ -187,10 +184,10 @@ func (s *Store) remember(op *law.Op, out *law.Outcome, dropsBefore uint32, recei
 	}
 }
 
-// noteGrant records that the store has granted an op. An older refusal that would have refused the op has
+// recordGrant records that the store has granted an op. An older refusal that would have refused the op has
 // ended, whatever its until: it was received late, and would be repeated for as much too long. The refusal of
 // a charge that leaves more headroom still holds, and for longer than before.
-func (s *Store) noteGrant(op *law.Op, out *law.Outcome, dropsBefore uint32, receivedAt int64) {
+func (s *Store) recordGrant(op *law.Op, out *law.Outcome, dropsBefore uint32, receivedAt int64) {
 	lastGrant, clock := &s.lastGrants[s.hash(op.Cell)], out.Clock
 	for old := lastGrant.Load(); clock > old || old-clock > maxDelay; old = lastGrant.Load() { // or set back
 		if lastGrant.CompareAndSwap(old, clock) {
@@ -216,7 +213,7 @@ func (s *Store) noteGrant(op *law.Op, out *law.Outcome, dropsBefore uint32, rece
 		Verb: law.Take, Cell: op.Cell, Params: limit, Count: 1, Cost: 1, Ceiling: r.maxLevel + 1, Window: op.Window,
 	}
 	next := nextOutcome(&again, out) // a refusal, since more than r.maxLevel was in use before
-	s.remember(&again, &next, dropsBefore, receivedAt)
+	s.cacheRefusal(&again, &next, dropsBefore, receivedAt)
 }
 
 // maxDelay is how late an answer arrives at most, in microseconds. A time that is further

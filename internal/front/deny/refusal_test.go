@@ -11,28 +11,32 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// limit is one of three units of 1000 credits, of which one drains each second.
+// limit has a capacity of three units of 1000 credits; one unit drains each second.
 var limit = law.Params{Kind: law.Bucket, Unit: 1000, Capacity: 3000, Step: 1000, Drain: 1}
 
-// full is its cell when three units are in use, by a clock of the store that is then.
-const then = 1_000_000_000
+// baseTime is the store's time at which its cells are full.
+const baseTime = 1_000_000_000
 
-var full = law.State{Kind: law.Bucket, Level: 3000, At: then, Unit: 1000, Step: 1000, EmptyAt: then + 3_000_000}
+// fullState is a cell with three units in use.
+var fullState = law.State{
+	Kind: law.Bucket, Level: 3000, At: baseTime, Unit: 1000, Step: 1000, EmptyAt: baseTime + 3_000_000,
+}
 
+// charge returns a take of some credits.
 func charge(cost int64) law.Op {
 	return law.Op{
 		Verb: law.Take, Group: 1, Cell: law.Cell{Limit: "l", Key: "k"}, Params: limit, Cost: cost, Count: 1,
 	}
 }
 
-// inBubble runs a test in a bubble of time, a second after a store was made.
-func inBubble(t *testing.T, test func(t *testing.T, s *Store)) {
+// withStore runs a test in a bubble of time, a second after a Store was made.
+func withStore(t *testing.T, test func(t *testing.T, s *Store)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := New(memory.New(nil))
 		defer s.Close()
 		if s.now() != 1 {
-			t.Errorf("it begins at %d, where 0 is no time", s.now())
+			t.Errorf("got first time %d, want 1, as 0 is no time", s.now())
 		}
 		time.Sleep(time.Second)
 		test(t, s)
@@ -40,26 +44,26 @@ func inBubble(t *testing.T, test func(t *testing.T, s *Store)) {
 	})
 }
 
-// put remembers that the full cell has refused a charge at the present time, until a time from now.
-func (s *Store) put(op law.Op, until time.Duration) *refusal {
-	out := law.Decide(full, &op, then, 0, nil).Outcome
+// addRefusal caches a refusal of a charge by the full cell, received now, for a duration.
+func (s *Store) addRefusal(op law.Op, d time.Duration) *refusal {
+	out := law.Decide(fullState, &op, baseTime, 0, nil).Outcome
 	r := &refusal{
 		params: op.Params, maxLevel: maxLevel(&op), out: out, receivedAt: s.now(),
-		until: s.now() + until.Microseconds(), refreshed: make(chan struct{}),
+		until: s.now() + d.Microseconds(), refreshed: make(chan struct{}),
 	}
 	s.cache.Set(op.Cell, r)
 	return r
 }
 
-// has returns the refusal of a charge's cell, or nil.
-func (s *Store) has(op law.Op) *refusal {
+// refusalOf returns the refusal of a charge's cell, or nil.
+func (s *Store) refusalOf(op law.Op) *refusal {
 	r, _ := s.cache.GetIfPresent(op.Cell)
 	return r
 }
 
-// TestWhichRefusalsAreRepeatable tells one by one what a charge must be, and what its answer.
-func TestWhichRefusalsAreRepeatable(t *testing.T) {
-	refusal := law.Outcome{Clock: then, RetryAt: then + 1}
+// TestRepeatableAndRefused checks each condition of isRepeatable and isRefusal alone.
+func TestRepeatableAndRefused(t *testing.T) {
+	refusal := law.Outcome{Clock: baseTime, RetryAt: baseTime + 1}
 	for name, c := range map[string]struct {
 		change     func(*law.Op, *law.Outcome)
 		repeatable bool
@@ -72,27 +76,28 @@ func TestWhichRefusalsAreRepeatable(t *testing.T) {
 		"a check":              {func(op *law.Op, _ *law.Outcome) { op.Verb = law.Check }, false, false},
 		"with an ID":           {func(op *law.Op, _ *law.Outcome) { op.ID = "id" }, false, false},
 		"a deferred one":       {func(op *law.Op, _ *law.Outcome) { op.Deferred = true }, false, false},
-		"at a test time":       {func(op *law.Op, _ *law.Outcome) { op.Now = then }, false, false},
+		"at a test time":       {func(op *law.Op, _ *law.Outcome) { op.Now = baseTime }, false, false},
 		"from a time":          {func(op *law.Op, _ *law.Outcome) { op.From = 1 }, false, false},
 		"with a history":       {func(op *law.Op, _ *law.Outcome) { op.Params.History = 1 }, false, false},
 		"of leases":            {func(op *law.Op, _ *law.Outcome) { op.Params.Leased = true }, false, false},
 		"an error":             {func(_ *law.Op, out *law.Outcome) { out.Err = errors.New("failed") }, true, false},
 		"stale":                {func(_ *law.Op, out *law.Outcome) { out.Stale = true }, true, false},
 		"granted":              {func(_ *law.Op, out *law.Outcome) { out.Granted = 1 }, true, false},
-		"over at its decision": {func(_ *law.Op, out *law.Outcome) { out.RetryAt = then }, true, false},
+		"over at its decision": {func(_ *law.Op, out *law.Outcome) { out.RetryAt = baseTime }, true, false},
 		"one that would fit":   {func(_ *law.Op, out *law.Outcome) { out.RetryAt = 0 }, true, false},
 	} {
 		op, out := charge(1000), refusal
 		c.change(&op, &out)
-		if repeatable(&op) != c.repeatable || refused(&op, &out) != c.refused {
-			t.Errorf("%s: repeatable %v, refused %v", name, repeatable(&op), refused(&op, &out))
+		if isRepeatable(&op) != c.repeatable || isRefusal(&op, &out) != c.refused {
+			t.Errorf("%s: got repeatable %v, refused %v; want %v, %v", name, isRepeatable(&op), isRefusal(&op, &out), c.repeatable,
+				c.refused)
 		}
 	}
 }
 
-// TestTheLastGrantPredictsARefusal of the next of its kind, and of nothing else.
+// TestTheLastGrantPredictsARefusal checks that the grant of the last unit becomes a refusal of the next charge.
 func TestTheLastGrantPredictsARefusal(t *testing.T) {
-	granted := law.Outcome{Granted: 1, State: full, Used: 3000, Clock: then}
+	grant := law.Outcome{Granted: 1, State: fullState, Used: 3000, Clock: baseTime}
 	for name, c := range map[string]struct {
 		change func(*law.Op, *law.Outcome)
 		want   bool
@@ -108,24 +113,24 @@ func TestTheLastGrantPredictsARefusal(t *testing.T) {
 		"stale":                     {func(_ *law.Op, out *law.Outcome) { out.Stale = true }, false},
 		"refused":                   {func(_ *law.Op, out *law.Outcome) { out.Granted = 0 }, false},
 	} {
-		op, out := charge(1000), granted
+		op, out := charge(1000), grant
 		c.change(&op, &out)
-		before := out
+		oldOut := out
 		want := out
 		if c.want {
-			want.Granted, want.RetryAt = 0, then+(out.Used-2000)*1000
+			want.Granted, want.RetryAt = 0, baseTime+(out.Used-2000)*1000
 		}
 		if got := takesLast(&op, &out); got != c.want || out != want {
-			t.Errorf("%s: %v, and %+v becomes %+v, want %+v", name, got, before, out, want)
+			t.Errorf("%s: got %v, and %+v becomes %+v, want %+v", name, got, oldOut, out, want)
 		}
 	}
 	op := charge(3001)
-	if next := nextOutcome(&op, &granted); next.RetryAt != law.Never {
-		t.Errorf("a credit more than the capacity: %+v", next)
+	if next := nextOutcome(&op, &grant); next.RetryAt != law.Never {
+		t.Errorf("a credit more than the capacity: got %+v, want a refusal for ever", next)
 	}
 }
 
-func TestWhichChargesAreToOneCell(t *testing.T) {
+func TestSharesCell(t *testing.T) {
 	op := func(limit, key string) law.Op { return law.Op{Cell: law.Cell{Limit: limit, Key: key}} }
 	for name, c := range map[string]struct {
 		a, b law.Op
@@ -137,19 +142,20 @@ func TestWhichChargesAreToOneCell(t *testing.T) {
 	} {
 		for k := range 2 {
 			if got := sharesCell([]law.Op{c.a, c.b}, k); got != c.want {
-				t.Errorf("%s: charge %d %v", name, k, got)
+				t.Errorf("%s: charge %d: got %v, want %v", name, k, got, c.want)
 			}
 		}
 	}
 }
 
-// TestTheClockIsReadWhereItMatters: near the end of a refusal, and before it came by the clock that lags.
-func TestTheClockIsReadWhereItMatters(t *testing.T) {
+// TestHoldsReadsTheClockNearTheEnd checks that holds reads the clock exactly near the end of a refusal, and if the
+// coarse clock is before its arrival; else it uses the coarse clock.
+func TestHoldsReadsTheClockNearTheEnd(t *testing.T) {
 	const second = 1_000_000
 	for name, c := range map[string]struct {
-		heard, until int64 // from the time that the clock says, which is 500 µs ago
-		gone         int64 // 500 more if it was read
-		holds        bool
+		receivedAt, until int64 // by the coarse clock, which lags by 500 µs
+		age               int64 // of the refusal; 500 more if the clock was read exactly
+		holds             bool
 	}{
 		"long before its end":          {-100, second, 100, true},
 		"when it came":                 {0, second, 0, true},
@@ -163,79 +169,79 @@ func TestTheClockIsReadWhereItMatters(t *testing.T) {
 		"after its end":                {-100, -1, 600, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, s *Store) {
-				for range 102 { // so many that a goroutine reads it
+			withStore(t, func(t *testing.T, s *Store) {
+				for range 102 { // so many that the clock is coarse
 					s.clock.Read()
 				}
 				time.Sleep(500 * time.Microsecond)
 				now, exact := s.clock.Read()
 				if exact || s.now()-now != 500 {
-					t.Fatalf("the clock says %d, and %v that this is exact, at %d", now, exact, s.now())
+					t.Fatalf("got %d, exact %v, at %d; want a lag of 500", now, exact, s.now())
 				}
-				gone, holds := s.holds(&refusal{receivedAt: now + c.heard, until: now + c.until})
-				if gone != c.gone || holds != c.holds {
-					t.Errorf("%d µs ago, holds %v; want %d, %v", gone, holds, c.gone, c.holds)
+				age, holds := s.holds(&refusal{receivedAt: now + c.receivedAt, until: now + c.until})
+				if age != c.age || holds != c.holds {
+					t.Errorf("got age %d, holds %v; want %d, %v", age, holds, c.age, c.holds)
 				}
 			})
 		})
 	}
 }
 
-// TestTheClockIsNotReadTwice when it was read for the refusal alone.
+// TestTheClockIsNotReadTwice checks that holds reads the clock once if it is exact.
 func TestTheClockIsNotReadTwice(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *Store) {
+	withStore(t, func(t *testing.T, s *Store) {
 		reads := 0
 		s.clock.Source = func() int64 { reads++; return s.now() }
 		age, holds := s.holds(&refusal{receivedAt: s.now() - 5, until: s.now() + 1})
 		if age != 5 || !holds || reads != 1 {
-			t.Errorf("%d µs ago, holds %v, the clock was read %d times", age, holds, reads)
+			t.Errorf("got age %d, holds %v, %d reads; want 5, true, 1", age, holds, reads)
 		}
 	})
 }
 
-// TestTakeOneReportsABlock: the block ends before the refusal.
+// TestTakeOneReportsABlock checks Brief.Blocked for a block that ends before the refusal.
 func TestTakeOneReportsABlock(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *Store) {
+	withStore(t, func(t *testing.T, s *Store) {
 		op := charge(1000)
-		r := s.put(op, time.Second)
-		r.out.State.BlockedUntil = then + 300_000
+		r := s.addRefusal(op, time.Second)
+		r.out.State.BlockedUntil = baseTime + 300_000
 		for _, c := range []struct {
 			after   time.Duration
 			blocked bool
 		}{{0, true}, {299_999 * time.Microsecond, true}, {time.Microsecond, false}, {time.Millisecond, false}} {
 			time.Sleep(c.after)
 			b, ok := s.TakeOne(t.Context(), op.Cell, &op.Params, op.Cost)
-			if !ok || b.Granted || b.Blocked != c.blocked || b.Clock != then+s.now()-r.receivedAt {
-				t.Errorf("%d µs later: %+v", s.now()-r.receivedAt, b)
+			if !ok || b.Granted || b.Blocked != c.blocked || b.Clock != baseTime+s.now()-r.receivedAt {
+				t.Errorf("%d µs later: got %+v, want blocked %v", s.now()-r.receivedAt, b, c.blocked)
 			}
 		}
 	})
 }
 
-// TestRefusalsOfOtherCosts: they are computed from the cell as it was.
+// TestRefusalsOfOtherCosts checks the outcomes of other costs, which are computed from the cell of the cached refusal.
 func TestRefusalsOfOtherCosts(t *testing.T) {
-	drained := full
-	drained.Level = 0
+	emptyState := fullState
+	emptyState.Level = 0
 	for name, c := range map[string]struct {
 		change  func(*refusal)
 		cost    int64
-		used    int64 // 0: nothing is known
+		used    int64 // 0: the charge goes to the store
 		retryAt int64
 	}{
-		"the same":              {nil, 1000, 3000, then + 1_000_000},
-		"a larger one":          {nil, 2000, 2500, then + 2_000_000},
-		"the capacity":          {nil, 3000, 2500, then + 3_000_000},
+		"the same":              {nil, 1000, 3000, baseTime + 1_000_000},
+		"a larger one":          {nil, 2000, 2500, baseTime + 2_000_000},
+		"the capacity":          {nil, 3000, 2500, baseTime + 3_000_000},
 		"a credit more":         {nil, 3001, 2500, law.Never},
 		"a smaller one":         {nil, 999, 0, 0},
 		"a log's larger one":    {func(r *refusal) { r.params.Kind = law.Log }, 2000, 0, 0},
-		"one that would pass":   {func(r *refusal) { r.out.State = drained }, 2000, 0, 0},
+		"one that would pass":   {func(r *refusal) { r.out.State = emptyState }, 2000, 0, 0},
 		"one that would be old": {func(r *refusal) { r.params.Anchor = law.Calendar }, 2000, 0, 0},
 		"of another limit":      {func(r *refusal) { r.params.Capacity++ }, 1000, 0, 0},
 		"over":                  {func(r *refusal) { r.until = r.receivedAt }, 1000, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, s *Store) {
-				r := s.put(charge(1000), time.Second)
+			withStore(t, func(t *testing.T, s *Store) {
+				r := s.addRefusal(charge(1000), time.Second)
 				op := charge(c.cost)
 				if c.change != nil {
 					capacity := r.params.Capacity
@@ -244,20 +250,20 @@ func TestRefusalsOfOtherCosts(t *testing.T) {
 					op.Params.Capacity = capacity
 				}
 				time.Sleep(500 * time.Millisecond)
-				out := law.Outcome{Granted: 7, Via: law.ViaLocal, Used: 8} // of another question
-				known := s.repeatRefusal(&op, &out)
+				out := law.Outcome{Granted: 7, Via: law.ViaLocal, Used: 8} // of an earlier batch
+				repeated := s.repeatRefusal(&op, &out)
 				var want law.Outcome
 				if c.used > 0 {
 					want = law.Outcome{
-						State: full, Used: c.used, Clock: then + 500_000, RetryAt: c.retryAt,
+						State: fullState, Used: c.used, Clock: baseTime + 500_000, RetryAt: c.retryAt,
 						Via: law.ViaLocal,
 					}
 				}
-				if known != (c.used > 0) || known && out != want || !known && out.Via == law.ViaLocal {
-					t.Errorf("known: %v, %+v\nwant %+v", known, out, want)
+				if repeated != (c.used > 0) || repeated && out != want || !repeated && out.Via == law.ViaLocal {
+					t.Errorf("got repeated %v, %+v\nwant %+v", repeated, out, want)
 				}
-				if got := s.Repeated(); (got == 1) != known {
-					t.Errorf("%d were counted", got)
+				if got := s.Repeated(); (got == 1) != repeated {
+					t.Errorf("got %d repeated refusals counted", got)
 				}
 			})
 		})

@@ -16,15 +16,17 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// pair is two stores that are asked the same, one of them behind a store of this package.
-type pair struct {
-	t     *testing.T
-	rng   *rand.Rand
-	bare  *memory.Store
-	deny  *deny.Store
-	one   bool // some are asked by TakeOne, from which nothing is learnt
-	local int  // refusals that were repeated
+// storePair sends the same batches to a bare store, and to a store behind a deny.Store.
+type storePair struct {
+	t        *testing.T
+	rng      *rand.Rand
+	bare     *memory.Store
+	deny     *deny.Store
+	takeOne  bool // some ops go through TakeOne, from whose refusals nothing is cached
+	repeated int  // refusals
 }
+
+// limits are the parameters of the ops.
 
 var limits = []law.Params{
 	perSecond,
@@ -35,7 +37,8 @@ var limits = []law.Params{
 	{Kind: law.Log, Unit: 1000, Capacity: 5000, Step: 1_500_000},
 }
 
-func (p *pair) op(group uint32) law.Op {
+// op returns a random take.
+func (p *storePair) op(group uint32) law.Op {
 	n := p.rng.IntN(len(limits))
 	op := take(string(rune('a'+p.rng.IntN(2))), limits[n], 1+p.rng.Int64N(4))
 	op.Cell.Limit, op.Group = fmt.Sprint("l", n), group
@@ -53,8 +56,8 @@ func (p *pair) op(group uint32) law.Op {
 	return op
 }
 
-// ops makes a batch: mostly a take, or a few.
-func (p *pair) ops() (ops []law.Op) {
+// ops returns a random batch: mostly one take, or a few.
+func (p *storePair) ops() (ops []law.Op) {
 	switch p.rng.IntN(30) {
 	case 0, 1:
 		op := p.op(1)
@@ -88,60 +91,60 @@ func (p *pair) ops() (ops []law.Op) {
 	return []law.Op{p.op(1)}
 }
 
-// step asks both stores, and fails the test if they differ in what passes, or in when it could.
-func (p *pair) step() {
+// step sends a batch to both stores, and fails the test if they differ in what passes, or in when it could pass.
+func (p *storePair) step() {
 	ops := p.ops()
-	want, got := make([]law.Outcome, len(ops)), make([]law.Outcome, len(ops))
+	wantOuts, outs := make([]law.Outcome, len(ops)), make([]law.Outcome, len(ops))
 	ctx := context.Background()
-	if op := &ops[0]; len(ops) == 1 && op.Plain() && p.one && p.rng.IntN(3) == 0 {
-		b, ok := p.bare.TakeOne(ctx, op.Cell, &op.Params, op.Cost)
-		d, ok2 := p.deny.TakeOne(ctx, op.Cell, &op.Params, op.Cost)
-		if ok && ok2 {
-			if d.Via == law.ViaLocal {
-				p.local++
-				if d.RetryAt > b.RetryAt || b.Granted || d.Clock != b.Clock || d.At != b.At {
-					p.t.Fatalf("%+v:\n got %+v\nwant %+v", ops, d, b)
+	if op := &ops[0]; len(ops) == 1 && op.Plain() && p.takeOne && p.rng.IntN(3) == 0 {
+		want, wantOK := p.bare.TakeOne(ctx, op.Cell, &op.Params, op.Cost)
+		got, ok := p.deny.TakeOne(ctx, op.Cell, &op.Params, op.Cost)
+		if wantOK && ok {
+			if got.Via == law.ViaLocal {
+				p.repeated++
+				if got.RetryAt > want.RetryAt || want.Granted || got.Clock != want.Clock || got.At != want.At {
+					p.t.Fatalf("%+v:\n got %+v\nwant %+v", ops, got, want)
 				}
-			} else if b != d {
-				p.t.Fatalf("%+v:\n got %+v\nwant %+v", ops, d, b)
+			} else if want != got {
+				p.t.Fatalf("%+v:\n got %+v\nwant %+v", ops, got, want)
 			}
 			return
-		} else if ok != ok2 && !ok2 {
-			p.t.Fatalf("TakeOne decided %v, of the bare store %v", ok2, ok)
+		} else if wantOK && !ok {
+			p.t.Fatalf("TakeOne decided %v, TakeOne of the bare store %v", ok, wantOK)
 		}
-		if ok != ok2 { // a refusal was repeated that the bare store has to be asked about
-			err := p.bare.Apply(ctx, ops, want)
-			if err != nil || want[0].Granted != 0 || p.wrongRetry(op, d.RetryAt, want[0].RetryAt) {
-				p.t.Fatalf("%+v:\n got %+v\nwant %+v (%v)", ops, d, want, err)
+		if wantOK != ok { // a refusal was repeated that TakeOne of the bare store does not decide
+			err := p.bare.Apply(ctx, ops, wantOuts)
+			if err != nil || wantOuts[0].Granted != 0 || p.wrongRetry(op, got.RetryAt, wantOuts[0].RetryAt) {
+				p.t.Fatalf("%+v:\n got %+v\nwant %+v (%v)", ops, got, wantOuts, err)
 			}
 			return
 		}
 	}
-	if err := p.bare.Apply(ctx, ops, want); err != nil {
+	if err := p.bare.Apply(ctx, ops, wantOuts); err != nil {
 		p.t.Fatal(err)
 	}
-	if err := p.deny.Apply(ctx, ops, got); err != nil {
+	if err := p.deny.Apply(ctx, ops, outs); err != nil {
 		p.t.Fatal(err)
 	}
 	for i := 0; i < len(ops); {
 		j := law.GroupEnd(ops, i)
-		p.same(ops[i:j], got[i:j], want[i:j], len(ops) == 1)
+		p.compare(ops[i:j], outs[i:j], wantOuts[i:j], len(ops) == 1)
 		i = j
 	}
 }
 
-// wrongRetry reports whether a refusal that is repeated says wrongly when the cost could pass. Of a log, and of a limit
-// that blocks, only the store can tell what a charge since then has changed: until it is asked, the time is too early.
-func (p *pair) wrongRetry(op *law.Op, got, want int64) bool {
-	if p.one || op.Params.Kind == law.Log || op.Params.Block > 0 {
+// wrongRetry reports whether a repeated refusal says wrongly when the cost could pass. With a log, and with a limit
+// that blocks, later charges may have moved that time, which only the store knows: the repeated time may be too early.
+func (p *storePair) wrongRetry(op *law.Op, got, want int64) bool {
+	if p.takeOne || op.Params.Kind == law.Log || op.Params.Block > 0 {
 		return got > want
 	}
 	return got != want
 }
 
-// same compares the outcomes of a request. Of one that was refused here, the charges that nothing is known against
-// have no figures. What others of the batch are granted is not known here.
-func (p *pair) same(ops []law.Op, got, want []law.Outcome, alone bool) {
+// compare compares the outcomes of a request. If it was refused locally, the charges that would pass have no figures,
+// and what other requests of the batch were granted is not counted.
+func (p *storePair) compare(ops []law.Op, got, want []law.Outcome, alone bool) {
 	passes := func(outs []law.Outcome) bool {
 		for i := range outs {
 			if outs[i].Granted < ops[i].Count && (!ops[i].Partial || outs[i].Granted == 0) {
@@ -159,24 +162,24 @@ func (p *pair) same(ops []law.Op, got, want []law.Outcome, alone bool) {
 			p.t.Fatalf("op %d of %+v, by the store:\n got %+v\nwant %+v", i, ops, g, w)
 		case g.Via == law.ViaStore:
 		case g.Granted == ops[i].Count && g.Clock != w.Clock:
-			p.t.Fatalf("op %d of %+v, nothing is known against it: %+v, want it at %d", i, ops, g, w.Clock)
+			p.t.Fatalf("op %d of %+v, would pass: got %+v, want it at %d", i, ops, g, w.Clock)
 		case g.Granted == ops[i].Count:
 		case g.Clock != w.Clock || g.RetryAt > w.RetryAt || alone && p.wrongRetry(&ops[0], g.RetryAt, w.RetryAt):
 			p.t.Fatalf("op %d of %+v, repeated:\n got %+v\nwant %+v", i, ops, g, w)
 		default:
-			p.local++
+			p.repeated++
 		}
 	}
 }
 
-// TestPassesWhatTheStorePasses sends two stores the same requests at the same times.
-func TestPassesWhatTheStorePasses(t *testing.T) {
-	local := 0
+// TestDenyAdmitsWhatItsStoreAdmits checks that a deny.Store admits what its store admits, for random batches.
+func TestDenyAdmitsWhatItsStoreAdmits(t *testing.T) {
+	repeated := 0
 	for seed := range tier.Pick[uint64](50, 150, 150) {
 		synctest.Test(t, func(t *testing.T) {
 			clock := func() int64 { return time.Now().UnixMicro() }
-			p := &pair{
-				t: t, one: seed%2 == 0, rng: rand.New(rand.NewPCG(seed, 0)),
+			p := &storePair{
+				t: t, takeOne: seed%2 == 0, rng: rand.New(rand.NewPCG(seed, 0)),
 				bare: memory.New(&memory.Config{Clock: clock}),
 			}
 			inner := memory.New(&memory.Config{Clock: clock})
@@ -192,91 +195,91 @@ func TestPassesWhatTheStorePasses(t *testing.T) {
 					time.Sleep(time.Duration(p.rng.Int64N(2000)) * time.Microsecond)
 				}
 			}
-			local += p.local
+			repeated += p.repeated
 			time.Sleep(time.Second) // the goroutines of coarse clocks end
 		})
 	}
-	if local < 1000 {
-		t.Errorf("nothing was tested: %d refusals were repeated", local)
+	if repeated < 1000 {
+		t.Errorf("got %d repeated refusals, want 1000 at least", repeated)
 	}
-	t.Logf("%d refusals were repeated", local)
+	t.Logf("%d refusals were repeated", repeated)
 }
 
-func TestForHowLongARefusalIsRepeated(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *deny.Store, inner *counted) {
+func TestARefusalIsRepeatedForASecond(t *testing.T) {
+	withStore(t, func(t *testing.T, s *deny.Store, inner *countingStore) {
 		hourly := law.Params{Kind: law.Bucket, Unit: 1, Capacity: 1, Step: 3_600_000_000, Drain: 1}
-		ask(t, s, take("k", hourly, 1), take("k", hourly, 1)) // one request: nothing is learnt from it
-		ask(t, s, take("k", hourly, 1))
-		ask(t, s, take("k", hourly, 1))
-		before := inner.asked.Load()
+		mustApply(t, s, take("k", hourly, 1), take("k", hourly, 1)) // one request of two charges: its refusal is not cached
+		mustApply(t, s, take("k", hourly, 1))
+		mustApply(t, s, take("k", hourly, 1))
+		oldCalls := inner.calls.Load()
 		if b, ok := s.TakeOne(t.Context(), law.Cell{Limit: "l", Key: "other"}, &hourly, 1); ok {
-			t.Errorf("TakeOne of a store that cannot: %+v", b)
+			t.Errorf("an inner store without TakeOne: got %+v, want it undecided", b)
 		}
 		time.Sleep(time.Second - time.Microsecond)
-		ask(t, s, take("k", hourly, 1))
-		if got := inner.asked.Load() - before; got != 0 {
-			t.Errorf("the store was asked %d times within a second", got)
+		mustApply(t, s, take("k", hourly, 1))
+		if got := inner.calls.Load() - oldCalls; got != 0 {
+			t.Errorf("got %d calls within a second, want 0", got)
 		}
 		time.Sleep(time.Microsecond)
-		ask(t, s, take("k", hourly, 1))
-		if got := inner.asked.Load() - before; got != 1 {
-			t.Errorf("the store was asked %d times after a second, want 1", got)
+		mustApply(t, s, take("k", hourly, 1))
+		if got := inner.calls.Load() - oldCalls; got != 1 {
+			t.Errorf("got %d calls after a second, want 1", got)
 		}
 		time.Sleep(time.Second) // the goroutines of coarse clocks end
 	})
 }
 
-func TestRefusalsOfManyKeysAreRemembered(t *testing.T) {
+func TestRefusalsOfManyKeysAreCached(t *testing.T) {
 	const keys = 1000
-	inBubble(t, func(t *testing.T, s *deny.Store, inner *counted) {
+	withStore(t, func(t *testing.T, s *deny.Store, inner *countingStore) {
 		for i := range keys {
-			ask(t, s, take(fmt.Sprint(i), perSecond, 3))
+			mustApply(t, s, take(fmt.Sprint(i), perSecond, 3))
 		}
 		synctest.Wait()
-		before := inner.asked.Load()
+		oldCalls := inner.calls.Load()
 		for i := range keys {
-			ask(t, s, take(fmt.Sprint(i), perSecond, 3))
+			mustApply(t, s, take(fmt.Sprint(i), perSecond, 3))
 		}
-		if got := inner.asked.Load() - before; got != 0 {
-			t.Errorf("the store was asked about %d of %d keys again", got, keys)
+		if got := inner.calls.Load() - oldCalls; got != 0 {
+			t.Errorf("got %d calls for %d keys, want 0", got, keys)
 		}
 		time.Sleep(time.Second) // the goroutines of coarse clocks end
 	})
 }
 
-// TestRefusalsOfLargeRequestsAreNotRemembered asks for charges that cannot pass, and for one of them again.
-func TestRefusalsOfLargeRequestsAreNotRemembered(t *testing.T) {
-	for charges, known := range map[int]bool{1: true, 16: true, 17: false} {
-		inBubble(t, func(t *testing.T, s *deny.Store, inner *counted) {
+// TestRefusalsOfLargeRequestsAreNotCached checks that refusals of a request are cached up to 16 charges.
+func TestRefusalsOfLargeRequestsAreNotCached(t *testing.T) {
+	for charges, cached := range map[int]bool{1: true, 16: true, 17: false} {
+		withStore(t, func(t *testing.T, s *deny.Store, inner *countingStore) {
 			var ops []law.Op
 			for i := range charges {
-				ask(t, s, take(fmt.Sprint(i), perSecond, 1)) // another one would fit
+				mustApply(t, s, take(fmt.Sprint(i), perSecond, 1)) // another one would fit
 				ops = append(ops, take(fmt.Sprint(i), perSecond, 3))
 			}
-			ask(t, s, ops...)
-			before := inner.asked.Load()
-			out := ask(t, s, take("0", perSecond, 3))[0]
-			if got := inner.asked.Load() == before; got != known || out.Granted != 0 {
-				t.Errorf("%d charges: refused without the store %v, want %v: %+v", charges, got, known, out)
+			mustApply(t, s, ops...)
+			oldCalls := inner.calls.Load()
+			out := mustApply(t, s, take("0", perSecond, 3))[0]
+			if got := inner.calls.Load() == oldCalls; got != cached || out.Granted != 0 {
+				t.Errorf("%d charges: refused without the store %v, want %v: %+v", charges, got, cached, out)
 			}
 			time.Sleep(time.Second)
 		})
 	}
 }
 
-// TestNothingIsAskedAfterClose of a store that would still answer.
-func TestNothingIsAskedAfterClose(t *testing.T) {
-	inner := &open{counted{Store: memory.New(nil)}}
+// TestApplyAfterCloseCallsNoStore checks that Apply after Close fails, though the store is open.
+func TestApplyAfterCloseCallsNoStore(t *testing.T) {
+	inner := &unclosableStore{countingStore{Store: memory.New(nil)}}
 	defer inner.Store.Close()
 	s := deny.New(inner)
 	s.Close()
 	err := s.Apply(t.Context(), []law.Op{take("k", perSecond, 1)}, make([]law.Outcome, 1))
-	if !errors.Is(err, store.ErrClosed) || inner.asked.Load() != 0 {
-		t.Errorf("%v, and the store was asked %d times", err, inner.asked.Load())
+	if !errors.Is(err, store.ErrClosed) || inner.calls.Load() != 0 {
+		t.Errorf("got %v, %d calls; want %v, none", err, inner.calls.Load(), store.ErrClosed)
 	}
 }
 
-// open is a store that stays open.
-type open struct{ counted }
+// unclosableStore is a store that stays open after Close.
+type unclosableStore struct{ countingStore }
 
-func (*open) Close() error { return nil }
+func (*unclosableStore) Close() error { return nil }

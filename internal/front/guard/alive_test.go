@@ -16,147 +16,148 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-var shared = headgate.MustParse("token-bucket 100/s away share")
+// shareLimit is decided by a share while the store is away.
+var shareLimit = headgate.MustParse("token-bucket 100/s away share")
 
-// said is a log, which is read while it is written.
-type said struct {
+// logBuffer collects the lines of a log. It is safe for concurrent use.
+type logBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 }
 
-func (s *said) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.Write(p)
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
 }
 
-func (s *said) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.String()
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }
 
-// TestAThousandProcessesHaveAShare and not one more.
-func TestAThousandProcessesHaveAShare(t *testing.T) {
+// TestOnlyAThousandProcessesHaveAShare checks that the thousandth process gets a share, and the next one none.
+func TestOnlyAThousandProcessesHaveAShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := newDistant()
-		defer all.Close()
+		shared := newRemoteStore()
+		defer shared.Close()
 		outs := make([]law.Outcome, 1)
-		err := all.Apply(t.Context(), []law.Op{{ // 999 processes, in one lease
+		err := shared.Apply(t.Context(), []law.Op{{ // a lease for 999 processes
 			Verb: law.Take, Cell: law.Cell{Limit: "headgate:instances", Key: "alive"}, Cost: 999, Count: 1,
 			Params: law.Params{
 				Kind: law.Log, Unit: 1, Capacity: 1000, Step: guard.DefaultShareLife.Microseconds(), Leased: true,
 			},
 		}}, outs)
 		if err != nil || outs[0].Granted != 1 {
-			t.Fatalf("%+v, %v", outs[0], err)
+			t.Fatalf("got %+v, %v; want it granted", outs[0], err)
 		}
-		last := newProcess(all, nil)
-		defer last.guard.Close()
-		allow(t, last, shared)
-		settle()
-		if got := last.guard.Stats().Share; got != 0.5 {
-			t.Errorf("share %v of the thousandth process, want half: of two leases", got)
+		thousandth := newProcess(shared, nil)
+		defer thousandth.guard.Close()
+		takeOne(t, thousandth, shareLimit)
+		waitForShares()
+		if got := thousandth.guard.Stats().Share; got != 0.5 {
+			t.Errorf("the thousandth process: got share %v, want half, for one of two leases", got)
 		}
-		var text said
-		more := &link{distant: all}
-		g := guard.New(more, &guard.Config{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+		var log logBuffer
+		conn := &connection{remoteStore: shared}
+		g := guard.New(conn, &guard.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		defer g.Close()
-		allow(t, &process{link: more, guard: g, limiter: headgate.New(g, nil)}, shared)
-		settle()
+		takeOne(t, &process{conn: conn, guard: g, limiter: headgate.New(g, nil)}, shareLimit)
+		waitForShares()
 		if got := g.Stats().Share; got != 0 {
-			t.Errorf("share %v of one process more, want 0", got)
+			t.Errorf("the next process: got share %v, want 0", got)
 		}
-		if !strings.Contains(text.String(), ": 1000 processes have a share") || strings.Count(text.String(), "\n") != 1 {
-			t.Errorf("the log says:\n%s", text.String())
+		if !strings.Contains(log.String(), ": 1000 processes have a share") || strings.Count(log.String(), "\n") != 1 {
+			t.Errorf("got log\n%s", log.String())
 		}
 	})
 }
 
-// errForbidden shows that the store is there.
+// errForbidden is an error of a store that answers.
 var errForbidden = fmt.Errorf("%w: no right to write leases", store.ErrSetup)
 
-// TestTheLogSaysOnceThatAProcessHasNoShare for as long as it has none, and again the next time.
+// TestTheLogSaysOnceThatAProcessHasNoShare checks that there is one line each time that a process loses its share.
 func TestTheLogSaysOnceThatAProcessHasNoShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := newDistant()
-		defer all.Close()
-		var text said
-		p := &process{link: &link{distant: all}}
-		p.guard = guard.New(p.link, &guard.Config{Logger: slog.New(slog.NewTextHandler(&text, nil))})
+		shared := newRemoteStore()
+		defer shared.Close()
+		var log logBuffer
+		p := &process{conn: &connection{remoteStore: shared}}
+		p.guard = guard.New(p.conn, &guard.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		p.limiter = headgate.New(p.guard, nil)
-		allow(t, p, shared)
-		settle()
+		takeOne(t, p, shareLimit)
+		waitForShares()
 		for i, lines := range []int{1, 2} {
-			p.link.cut(errForbidden)
+			p.conn.fail(errForbidden)
 			time.Sleep(10 * time.Second)
-			if got := strings.Count(text.String(), "could not say that it is alive"); got != lines {
-				t.Errorf("%d lines after interruption %d:\n%s", got, i+1, text.String())
+			if got := strings.Count(log.String(), "could not say that it is alive"); got != lines {
+				t.Errorf("got %d lines after interruption %d:\n%s", got, i+1, log.String())
 			}
-			p.link.cut(nil)
+			p.conn.fail(nil)
 			time.Sleep(10 * time.Second)
 		}
-		p.link.silent.Store(true)
-		p.guard.Close() // which is no interruption
-		if got := strings.Count(text.String(), "\n"); got != 2 {
-			t.Errorf("%d lines after Close:\n%s", got, text.String())
+		p.conn.silent.Store(true)
+		p.guard.Close() // logs nothing
+		if got := strings.Count(log.String(), "\n"); got != 2 {
+			t.Errorf("got %d lines after Close, want 2:\n%s", got, log.String())
 		}
 	})
 }
 
-// TestHowOftenAShareAsksTheStore while nothing changes, and while the store is silent.
-func TestHowOftenAShareAsksTheStore(t *testing.T) {
+// TestCallsOfTheStoreForAShare counts the calls of the store for a share in 20 seconds, and in 20 seconds of silence.
+func TestCallsOfTheStoreForAShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := newDistant()
-		defer all.Close()
-		p := newProcess(all, &guard.Config{ShareLife: 30 * time.Second})
+		shared := newRemoteStore()
+		defer shared.Close()
+		p := newProcess(shared, &guard.Config{ShareLife: 30 * time.Second})
 		defer p.guard.Close()
-		allow(t, p, shared)
-		settle()
+		takeOne(t, p, shareLimit)
+		waitForShares()
 		time.Sleep(time.Second / 2) // between two beats
-		before := p.link.asked.Load()
+		oldCalls := p.conn.calls.Load()
 		time.Sleep(20 * time.Second)
-		if got := p.link.asked.Load() - before; got != 40 {
-			t.Errorf("asked %d times in 20 seconds, want 40: for each of two leases once a second", got)
+		if got := p.conn.calls.Load() - oldCalls; got != 40 {
+			t.Errorf("got %d calls in 20 seconds, want 40: one a second for each of two leases", got)
 		}
-		p.link.silent.Store(true)
+		p.conn.silent.Store(true)
 		time.Sleep(time.Second)
-		before = p.link.asked.Load()
+		oldCalls = p.conn.calls.Load()
 		time.Sleep(20 * time.Second)
-		if got := p.link.asked.Load() - before; got != 5 {
-			t.Errorf("asked %d times in 20 seconds of silence, want 5: every 4 seconds, for 3 of them", got)
+		if got := p.conn.calls.Load() - oldCalls; got != 5 {
+			t.Errorf("got %d calls in 20 seconds of silence, want 5: one every 4 seconds, which waits for 3", got)
 		}
-		p.link.silent.Store(false)
+		p.conn.silent.Store(false)
 	})
 }
 
-// TestAProcessThatComesBackHasAShareAgain after its leases have ended.
-func TestAProcessThatComesBackHasAShareAgain(t *testing.T) {
+// TestAReconnectedProcessHasAShareAgain cuts one of two processes off until its leases have ended.
+func TestAReconnectedProcessHasAShareAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := newDistant()
-		defer all.Close()
+		shared := newRemoteStore()
+		defer shared.Close()
 		cfg := &guard.Config{ShareLife: time.Minute}
-		a, b := newProcess(all, cfg), newProcess(all, cfg)
+		a, b := newProcess(shared, cfg), newProcess(shared, cfg)
 		defer a.guard.Close()
 		defer b.guard.Close()
-		allow(t, a, shared)
-		allow(t, b, shared)
-		settle()
-		want := func(when string, ofA, ofB float64) {
+		takeOne(t, a, shareLimit)
+		takeOne(t, b, shareLimit)
+		waitForShares()
+		wantShares := func(when string, wantA, wantB float64) {
 			t.Helper()
-			if gotA, gotB := a.guard.Stats().Share, b.guard.Stats().Share; gotA != ofA || gotB != ofB {
-				t.Errorf("%s: shares %v and %v, want %v and %v", when, gotA, gotB, ofA, ofB)
+			if gotA, gotB := a.guard.Stats().Share, b.guard.Stats().Share; gotA != wantA || gotB != wantB {
+				t.Errorf("%s: got shares %v and %v, want %v and %v", when, gotA, gotB, wantA, wantB)
 			}
 		}
-		want("at first", 0.5, 0.5)
+		wantShares("at first", 0.5, 0.5)
 		time.Sleep(time.Second / 2) // between two beats
-		a.link.cut(errCut)
+		a.conn.fail(errCut)
 		time.Sleep(59 * time.Second)
-		want("before the leases end", 0.5, 0.5)
+		wantShares("before the leases end", 0.5, 0.5)
 		time.Sleep(4 * time.Second)
-		want("after it", 0, 1)
-		a.link.cut(nil)
-		settle()
-		want("when the store is reached again", 0.5, 0.5)
+		wantShares("after it", 0, 1)
+		a.conn.fail(nil)
+		waitForShares()
+		wantShares("when the store is reached again", 0.5, 0.5)
 	})
 }

@@ -17,28 +17,28 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// scripted is a store whose answers a test gives.
-type scripted struct {
-	errs []error // of each op
-	err  error   // of the batch
+// scriptedStore is a store that fails as a test says.
+type scriptedStore struct {
+	opErrs []error // one for each op
+	err    error   // the error of Apply
 }
 
-func (s *scripted) Apply(_ context.Context, ops []law.Op, outs []law.Outcome) error {
+func (s *scriptedStore) Apply(_ context.Context, ops []law.Op, outs []law.Outcome) error {
 	for i := range ops {
 		outs[i] = law.Outcome{Granted: 7}
-		if i < len(s.errs) {
-			outs[i].Err = s.errs[i]
+		if i < len(s.opErrs) {
+			outs[i].Err = s.opErrs[i]
 		}
 	}
 	return s.err
 }
 
-func (*scripted) Sweep(context.Context, int) (int, error) { return 0, nil }
-func (*scripted) Close() error                            { return nil }
+func (*scriptedStore) Sweep(context.Context, int) (int, error) { return 0, nil }
+func (*scriptedStore) Close() error                            { return nil }
 
-// asks makes takes of groups, under limits that allow or deny: "aa d" is a group of two ops that allow, and one that
-// denies.
-func asks(groups string) (ops []law.Op) {
+// takesOf returns takes of limits with "away allow" or "away deny": "aa d" is a group of two ops that allow, and a
+// group of one op that denies.
+func takesOf(groups string) (ops []law.Op) {
 	for n, group := range strings.Fields(groups) {
 		for _, policy := range group {
 			p := law.Params{Kind: law.Bucket, Away: law.AwayDeny, Unit: 1, Capacity: 10, Step: 1_000_000, Drain: 1}
@@ -54,22 +54,23 @@ func asks(groups string) (ops []law.Op) {
 	return ops
 }
 
+// Errors of ops: two of an absent store, and one of the caller.
 var (
 	errA   = fmt.Errorf("%w: A", store.ErrUnavailable)
 	errB   = fmt.Errorf("%w: B", store.ErrReadOnly)
 	errBad = law.Invalid("key", "is bad")
 )
 
-// TestEachGroupIsAnsweredByItself says of each op whether the store, the guard or nobody answered it.
-func TestEachGroupIsAnsweredByItself(t *testing.T) {
+// TestEachGroupIsDecidedByItself checks for each op whether the store or the fallback decides it, or its error.
+func TestEachGroupIsDecidedByItself(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		groups string
-		errs   []error
-		err    error
-		want   string // s: the store's answer, g: the guard's, A, B, F, !: that error
-		result error
-		alone  int64 // how many were answered without the store
+		name     string
+		groups   string
+		opErrs   []error
+		err      error
+		want     string // s: by the store, g: by the fallback, A, B: errA, errB, !: another error, 0: empty
+		result   error
+		degraded int64 // ops that the fallback decides
 	}{
 		{"the store answers all", "a aa d", nil, nil, "s ss s", nil, 0},
 		{"one group fails", "a aa d", []error{nil, errA, errA}, nil, "s gg s", nil, 2},
@@ -86,25 +87,26 @@ func TestEachGroupIsAnsweredByItself(t *testing.T) {
 		{"the batch fails for good", "a a", []error{errBad, nil}, store.ErrSetup, "! 0", store.ErrSetup, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g := guard.New(&scripted{errs: c.errs, err: c.err}, quiet(nil))
+			g := guard.New(&scriptedStore{opErrs: c.opErrs, err: c.err}, silentConfig(nil))
 			defer g.Close()
-			ops := asks(c.groups)
+			ops := takesOf(c.groups)
 			outs := make([]law.Outcome, len(ops))
 			if err := g.Apply(t.Context(), ops, outs); !errors.Is(err, c.result) {
-				t.Errorf("%v, want %v", err, c.result)
+				t.Errorf("got %v, want %v", err, c.result)
 			}
 			for i, want := range strings.ReplaceAll(c.want, " ", "") {
 				if got := answerer(&outs[i]); got != string(want) {
-					t.Errorf("op %d: %s, want %c: %+v", i, got, want, outs[i])
+					t.Errorf("op %d: got %s, want %c: %+v", i, got, want, outs[i])
 				}
 			}
-			if st := g.Stats(); st.Degraded != c.alone || st.Away {
-				t.Errorf("%+v, want %d that were answered alone", st, c.alone)
+			if st := g.Stats(); st.Degraded != c.degraded || st.Away {
+				t.Errorf("got %+v, want %d degraded", st, c.degraded)
 			}
 		})
 	}
 }
 
+// answerer returns the letter of an outcome in the tests.
 func answerer(out *law.Outcome) string {
 	switch {
 	case errors.Is(out.Err, errA):
@@ -123,12 +125,12 @@ func answerer(out *law.Outcome) string {
 	return "something else"
 }
 
-// TestAdmittedWithoutTheStore: the decision has the figures of a cell that only this charge has touched.
-func TestAdmittedWithoutTheStore(t *testing.T) {
+// TestOutcomesOfTheFallback checks that a fallback admission has the figures of a cell with this charge alone.
+func TestOutcomesOfTheFallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := guard.New(&scripted{err: errA}, quiet(nil))
+		g := guard.New(&scriptedStore{err: errA}, silentConfig(nil))
 		defer g.Close()
-		ops := asks("a a a")
+		ops := takesOf("a a a")
 		ops[0].Now = 12345
 		ops[2].Cost, ops[2].Params.Capacity = 30, 20
 		outs := make([]law.Outcome, 3)
@@ -142,77 +144,77 @@ func TestAdmittedWithoutTheStore(t *testing.T) {
 				Granted: 1, Used: want.used, Clock: want.clock, Via: law.ViaFallback,
 				State: law.State{Kind: p.Kind, At: want.clock, Unit: p.Unit, Step: p.Step, EmptyAt: want.clock},
 			}) {
-				t.Errorf("op %d: %+v", i, outs[i])
+				t.Errorf("op %d: got %+v", i, outs[i])
 			}
 		}
-		ops = asks("a a")
+		ops = takesOf("a a")
 		ops[1].Cost = -1
 		if err := g.Apply(t.Context(), ops, outs[:2]); err != nil || !errors.Is(outs[1].Err, law.ErrInvalid) {
-			t.Errorf("an op that is not valid: %v, %v", err, outs[1].Err)
+			t.Errorf("an invalid op: got %v, %v; want %v", err, outs[1].Err, law.ErrInvalid)
 		}
 	})
 }
 
-func TestTheDeadline(t *testing.T) {
+func TestDeadlineOfInfo(t *testing.T) {
 	for _, c := range []struct {
 		inner store.Store
 		cfg   guard.Config
 		want  time.Duration
 	}{
-		{&scripted{}, guard.Config{}, guard.DefaultDeadline},
-		{&scripted{}, guard.Config{Deadline: time.Second}, time.Second},
-		{&scripted{}, guard.Config{Deadline: -1}, guard.DefaultDeadline},
-		{nil, guard.Config{}, guard.DefaultDeadline}, // for a look at the settings
+		{&scriptedStore{}, guard.Config{}, guard.DefaultDeadline},
+		{&scriptedStore{}, guard.Config{Deadline: time.Second}, time.Second},
+		{&scriptedStore{}, guard.Config{Deadline: -1}, guard.DefaultDeadline},
+		{nil, guard.Config{}, guard.DefaultDeadline}, // without a store
 	} {
 		if got := guard.New(c.inner, &c.cfg).Info().Deadline; got != c.want {
-			t.Errorf("%T with %+v: %s, want %s", c.inner, c.cfg, got, c.want)
+			t.Errorf("%T with %+v: got %s, want %s", c.inner, c.cfg, got, c.want)
 		}
 	}
 }
 
-// TestTheLogSaysWhenTheStoreGoesAndComesBack to the logger of the Config, or else to the default one.
-func TestTheLogSaysWhenTheStoreGoesAndComesBack(t *testing.T) {
+// TestLinesWhenTheStoreGoesAndComesBack checks the two lines, by the logger of the Config or by the default one.
+func TestLinesWhenTheStoreGoesAndComesBack(t *testing.T) {
 	var text bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&text, nil))
-	before := slog.Default()
-	defer slog.SetDefault(before)
+	oldDefault := slog.Default()
+	defer slog.SetDefault(oldDefault)
 	for _, cfg := range []*guard.Config{nil, {Logger: logger}} {
 		text.Reset()
 		if slog.SetDefault(logger); cfg != nil {
 			slog.SetDefault(slog.New(slog.DiscardHandler))
 		}
 		synctest.Test(t, func(t *testing.T) {
-			inner := &scripted{err: errA}
+			inner := &scriptedStore{err: errA}
 			g := guard.New(inner, cfg)
 			defer g.Close()
 			outs := make([]law.Outcome, 2)
 			for range 9 {
-				_ = g.Apply(t.Context(), asks("aa"), outs)
+				_ = g.Apply(t.Context(), takesOf("aa"), outs)
 			}
 			inner.err = nil
 			time.Sleep(time.Second)
-			_ = g.Apply(t.Context(), asks("aa"), outs)
+			_ = g.Apply(t.Context(), takesOf("aa"), outs)
 		})
 		got := text.String()
 		if strings.Count(got, "\n") != 2 || !strings.Contains(got, `level=ERROR msg="the store is away`) ||
 			!strings.Contains(got, "store unavailable: A") || !strings.Contains(got, `msg="the store is back"`) ||
 			!strings.Contains(got, "answered_without_it=10") {
-			t.Errorf("with %+v the log says:\n%s", cfg, got)
+			t.Errorf("with %+v: got log\n%s", cfg, got)
 		}
 	}
 }
 
-// TestTakeOneGoesToTheStore if that can take one.
+// TestTakeOneGoesToTheStore checks that TakeOne of the store decides, if it has one.
 func TestTakeOneGoesToTheStore(t *testing.T) {
-	op := asks("d")[0]
-	g := guard.New(memory.New(nil), quiet(nil))
+	op := takesOf("d")[0]
+	g := guard.New(memory.New(nil), silentConfig(nil))
 	defer g.Close()
 	if b, ok := g.TakeOne(t.Context(), op.Cell, &op.Params, op.Cost); !ok || !b.Granted {
-		t.Errorf("memory: %+v, %v", b, ok)
+		t.Errorf("memory: got %+v, %v; want it granted", b, ok)
 	}
-	g = guard.New(&scripted{}, quiet(nil))
+	g = guard.New(&scriptedStore{}, silentConfig(nil))
 	defer g.Close()
 	if b, ok := g.TakeOne(t.Context(), op.Cell, &op.Params, op.Cost); ok {
-		t.Errorf("a store that cannot: %+v, %v", b, ok)
+		t.Errorf("a store without TakeOne: got %+v, %v; want it undecided", b, ok)
 	}
 }

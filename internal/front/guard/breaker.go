@@ -61,9 +61,8 @@ func (b *breaker) begin() (t attempt, ok bool) {
 
 // finish records the result of a call: err if the store seems to be away, else nil.
 //
-// A failure counts only if no call has succeeded since the failed call began. So a
-// locked row does not open the breaker while other calls are answered. Failures before a success do not
-// count any more.
+// A failure counts only if no call has succeeded since the failed call began. So a locked row does not open the breaker
+// while other calls are answered. Failures before a success do not count any more.
 func (b *breaker) finish(t attempt, err error) {
 	if err == nil {
 		b.successes.Add(1)

@@ -14,214 +14,214 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// witness notes when the breaker opens and closes.
-type witness struct {
+// breakerObserver records the errors with which the breaker opens; nil: it closes.
+type breakerObserver struct {
 	store.Observer
-	mu  sync.Mutex
-	saw []error
+	mu     sync.Mutex
+	events []error
 }
 
-func (w *witness) Away(err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.saw = append(w.saw, err)
+func (o *breakerObserver) Away(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.events = append(o.events, err)
 }
 
-// watched is a process whose breaker is watched, and that asks about one key.
-type watched struct {
+// observedProcess is a process with a breakerObserver, which takes from one key.
+type observedProcess struct {
 	*process
-	t *testing.T
-	witness
+	t        *testing.T
+	observer breakerObserver
 }
 
-// withBreaker calls a test with a process, whose store is reached.
-func withBreaker(t *testing.T, test func(t *testing.T, w *watched)) {
+// withBreaker runs a test with a process whose store is reachable, in a bubble of time.
+func withBreaker(t *testing.T, test func(t *testing.T, p *observedProcess)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &watched{t: t}
-		w.process = newProcess(newDistant(), &guard.Config{Observer: &w.witness})
-		defer w.guard.Close()
-		test(t, w)
+		p := &observedProcess{t: t}
+		p.process = newProcess(newRemoteStore(), &guard.Config{Observer: &p.observer})
+		defer p.guard.Close()
+		test(t, p)
 	})
 }
 
-// take asks once, and fails the test if the store was not asked as expected.
-func (w *watched) take(want bool) {
-	w.t.Helper()
-	before := w.link.asked.Load()
-	if _, err := w.limiter.Allow(w.t.Context(), headgate.MustParse("token-bucket 100000/s away allow"), "k"); err != nil {
-		w.t.Error(err)
+// take takes once, and fails the test unless it calls the store, or does not, as wantCall says.
+func (p *observedProcess) take(wantCall bool) {
+	p.t.Helper()
+	oldCalls := p.conn.calls.Load()
+	if _, err := p.limiter.Allow(p.t.Context(), headgate.MustParse("token-bucket 100000/s away allow"), "k"); err != nil {
+		p.t.Error(err)
 	}
-	if asked := w.link.asked.Load() - before; asked > 1 || (asked == 1) != want {
-		w.t.Errorf("the store was asked %d times, want %v", asked, want)
+	if calls := p.conn.calls.Load() - oldCalls; calls > 1 || (calls == 1) != wantCall {
+		p.t.Errorf("got %d calls of the store, want a call: %v", calls, wantCall)
 	}
 }
 
-// fail lets the store fail for some decisions.
-func (w *watched) fail(n int) {
-	w.t.Helper()
-	w.link.cut(errCut)
+// takeFailing takes n times while the store fails.
+func (p *observedProcess) takeFailing(n int) {
+	p.t.Helper()
+	p.conn.fail(errCut)
 	for range n {
-		w.take(true)
+		p.take(true)
 	}
-	w.link.cut(nil)
+	p.conn.fail(nil)
 }
 
-// told checks what the observer was told.
-func (w *watched) told(want ...error) {
-	w.t.Helper()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if len(w.saw) != len(want) {
-		w.t.Fatalf("the observer was told %v, want %v", w.saw, want)
+// wantEvents checks what the observer received.
+func (p *observedProcess) wantEvents(want ...error) {
+	p.t.Helper()
+	p.observer.mu.Lock()
+	defer p.observer.mu.Unlock()
+	if len(p.observer.events) != len(want) {
+		p.t.Fatalf("got events %v, want %v", p.observer.events, want)
 	}
 	for i := range want {
-		if !errors.Is(w.saw[i], want[i]) {
-			w.t.Errorf("the observer was told %v, want %v", w.saw, want)
+		if !errors.Is(p.observer.events[i], want[i]) {
+			p.t.Errorf("got events %v, want %v", p.observer.events, want)
 		}
 	}
 }
 
 func TestTheBreakerOpensAfterFiveFailuresInARow(t *testing.T) {
-	withBreaker(t, func(t *testing.T, w *watched) {
-		w.take(true)
-		w.fail(4)
-		w.take(true) // a success between them
-		w.fail(4)
-		w.take(true)
-		w.told()
-		w.fail(5)
-		w.take(false)
-		w.told(errCut)
+	withBreaker(t, func(t *testing.T, p *observedProcess) {
+		p.take(true)
+		p.takeFailing(4)
+		p.take(true) // a success between them
+		p.takeFailing(4)
+		p.take(true)
+		p.wantEvents()
+		p.takeFailing(5)
+		p.take(false)
+		p.wantEvents(errCut)
 	})
 }
 
 func TestTheBreakerProbesAnAwayStoreEveryHalfSecond(t *testing.T) {
-	withBreaker(t, func(t *testing.T, w *watched) {
-		w.fail(5)
+	withBreaker(t, func(t *testing.T, p *observedProcess) {
+		p.takeFailing(5)
 		for range 3 {
 			time.Sleep(499 * time.Millisecond)
-			w.take(false)
+			p.take(false)
 			time.Sleep(time.Millisecond)
-			w.fail(1)
-			w.take(false)
+			p.takeFailing(1)
+			p.take(false)
 		}
-		w.told(errCut)
+		p.wantEvents(errCut)
 		time.Sleep(500 * time.Millisecond)
-		w.take(true)
-		w.take(true)
-		w.told(errCut, nil)
-		w.fail(5) // it opens again as it did at first
-		w.take(false)
-		w.told(errCut, nil, errCut)
+		p.take(true)
+		p.take(true)
+		p.wantEvents(errCut, nil)
+		p.takeFailing(5) // after a success it takes five failures again
+		p.take(false)
+		p.wantEvents(errCut, nil, errCut)
 	})
 }
 
-// TestOneDecisionAtATimeProbesAnAwayStore has many decide while the call of the store is under way.
+// TestOneDecisionAtATimeProbesAnAwayStore checks that other decisions do not call the store during a probe.
 func TestOneDecisionAtATimeProbesAnAwayStore(t *testing.T) {
-	withBreaker(t, func(t *testing.T, w *watched) {
-		w.fail(5)
-		w.link.silent.Store(true)
+	withBreaker(t, func(t *testing.T, p *observedProcess) {
+		p.takeFailing(5)
+		p.conn.silent.Store(true)
 		for range 2 {
 			time.Sleep(500 * time.Millisecond)
-			go w.take(true)
+			go p.take(true)
 			synctest.Wait()
 			for range 10 {
-				w.take(false)
+				p.take(false)
 			}
 			time.Sleep(guard.DefaultDeadline)
 			synctest.Wait()
 		}
-		w.link.silent.Store(false)
+		p.conn.silent.Store(false)
 		time.Sleep(500 * time.Millisecond)
-		w.take(true)
-		w.told(errCut, nil)
+		p.take(true)
+		p.wantEvents(errCut, nil)
 	})
 }
 
-// TestALateAnswerClosesTheBreaker to a question that was asked before it opened.
+// TestALateAnswerClosesTheBreaker checks that an answer to a call from before the breaker opened closes it.
 func TestALateAnswerClosesTheBreaker(t *testing.T) {
-	withBreaker(t, func(t *testing.T, w *watched) {
+	withBreaker(t, func(t *testing.T, p *observedProcess) {
 		release := make(chan struct{})
-		w.link.hold = release
+		p.conn.hold = release
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			_, _ = w.limiter.Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k")
+			_, _ = p.limiter.Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k")
 		}()
 		synctest.Wait()
-		w.link.hold = nil
-		w.fail(5)
-		w.take(false)
+		p.conn.hold = nil
+		p.takeFailing(5)
+		p.take(false)
 		close(release)
 		<-done
-		w.told(errCut, nil)
-		w.take(true)
+		p.wantEvents(errCut, nil)
+		p.take(true)
 	})
 }
 
-// TestFailuresOfCallersThatLeaveDoNotOpenTheBreaker ends contexts while the store is silent.
-func TestFailuresOfCallersThatLeaveDoNotOpenTheBreaker(t *testing.T) {
-	withBreaker(t, func(t *testing.T, w *watched) {
-		w.link.silent.Store(true)
+// TestCancelledCallsDoNotOpenTheBreaker cancels 20 calls of a silent store.
+func TestCancelledCallsDoNotOpenTheBreaker(t *testing.T) {
+	withBreaker(t, func(t *testing.T, p *observedProcess) {
+		p.conn.silent.Store(true)
 		for range 20 {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Millisecond, cancel)
-			_, err := w.limiter.Allow(ctx, headgate.MustParse("token-bucket 1/s away allow"), "k")
+			_, err := p.limiter.Allow(ctx, headgate.MustParse("token-bucket 1/s away allow"), "k")
 			if !errors.Is(err, context.Canceled) {
-				t.Errorf("%v, want the end of the caller's context", err)
+				t.Errorf("got %v, want %v", err, context.Canceled)
 			}
 		}
-		w.told()
+		p.wantEvents()
 	})
 }
 
-// TestErrorsOfARequestDoNotOpenTheBreaker: such errors do not mean that the store is away.
+// TestErrorsOfARequestDoNotOpenTheBreaker checks errors that a store returns though it is reachable.
 func TestErrorsOfARequestDoNotOpenTheBreaker(t *testing.T) {
 	for _, err := range []error{store.ErrFull, store.ErrConflict, store.ErrSetup} {
-		withBreaker(t, func(t *testing.T, w *watched) {
-			w.link.cut(err)
+		withBreaker(t, func(t *testing.T, p *observedProcess) {
+			p.conn.fail(err)
 			for range 20 {
-				_, _ = w.limiter.Allow(t.Context(), headgate.MustParse("token-bucket 1/s away allow"), "k")
+				_, _ = p.limiter.Allow(t.Context(), headgate.MustParse("token-bucket 1/s away allow"), "k")
 			}
-			w.told()
+			p.wantEvents()
 		})
 	}
 }
 
-// late is a store that finds out about a conflict when the time is over.
-type late struct{ scripted }
+// lateConflictStore returns a conflict at the deadline.
+type lateConflictStore struct{ scriptedStore }
 
-func (*late) Apply(ctx context.Context, _ []law.Op, _ []law.Outcome) error {
+func (*lateConflictStore) Apply(ctx context.Context, _ []law.Op, _ []law.Outcome) error {
 	<-ctx.Done()
 	return store.ErrConflict
 }
 
-// TestErrorsThatOpenTheBreaker calls a store five times that fails in part, or altogether.
+// TestErrorsThatOpenTheBreaker calls a store five times, of which a part of the ops fail, or all.
 func TestErrorsThatOpenTheBreaker(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		inner store.Store
 		opens bool
 	}{
-		{"the batch fails", &scripted{err: errA}, true},
-		{"each of its groups fails", &scripted{errs: []error{errA, errB, errA}}, true},
-		{"all but the first", &scripted{errs: []error{nil, errB, errA}}, false},
-		{"all but the last", &scripted{errs: []error{errA, errB}}, false},
-		{"each, the last by bad input", &scripted{errs: []error{errA, errA, errBad}}, false},
-		{"a conflict", &scripted{err: store.ErrConflict}, false},
-		{"a conflict until the deadline", &late{}, true},
+		{"the batch fails", &scriptedStore{err: errA}, true},
+		{"each of its groups fails", &scriptedStore{opErrs: []error{errA, errB, errA}}, true},
+		{"all but the first", &scriptedStore{opErrs: []error{nil, errB, errA}}, false},
+		{"all but the last", &scriptedStore{opErrs: []error{errA, errB}}, false},
+		{"each, the last by bad input", &scriptedStore{opErrs: []error{errA, errA, errBad}}, false},
+		{"a conflict", &scriptedStore{err: store.ErrConflict}, false},
+		{"a conflict until the deadline", &lateConflictStore{}, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			g := guard.New(c.inner, quiet(nil))
+			g := guard.New(c.inner, silentConfig(nil))
 			defer g.Close()
 			for range 5 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				_ = g.Apply(ctx, asks("a a a"), make([]law.Outcome, 3))
+				_ = g.Apply(ctx, takesOf("a a a"), make([]law.Outcome, 3))
 				cancel()
 			}
 			if got := g.Stats().Away; got != c.opens {
-				t.Errorf("%s: open %v, want %v", c.name, got, c.opens)
+				t.Errorf("%s: got open %v, want %v", c.name, got, c.opens)
 			}
 		})
 	}

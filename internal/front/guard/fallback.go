@@ -12,16 +12,16 @@ import (
 // fallback answers groups without the store, which has failed with err. Groups that cannot be answered fail
 // with err; if all fail, fallback returns the error of the first.
 func (s *Store) fallback(ops []law.Op, outs []law.Outcome, err error) error {
-	answered := false
+	anyDecided := false
 	for i, j := 0, law.GroupEnd(ops, 0); i < len(ops); i, j = j, law.GroupEnd(ops, j) {
 		if e := s.answerGroup(ops[i:j], outs[i:j], cmp.Or(firstErr(outs[i:j]), err)); e != nil {
 			law.FailAll(outs[i:j], e)
 		} else {
-			answered = true
+			anyDecided = true
 			s.degraded.Add(int64(j - i))
 		}
 	}
-	if !answered {
+	if !anyDecided {
 		first := firstErr(outs)
 		clear(outs)
 		return first

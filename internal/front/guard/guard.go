@@ -47,9 +47,8 @@ const DefaultDeadline = 1500 * time.Millisecond
 type Config struct {
 	// Deadline is how long a decision may take if its limits have no deadline. Zero, or below: DefaultDeadline.
 	Deadline time.Duration
-	// ShareLife is how long a process may use its share of limits after the last answer of the store. For
-	// the same time, the share of a process that ends without Close cannot be used by others. Zero:
-	// DefaultShareLife.
+	// ShareLife is how long a process may use its share of limits after the last answer of the store. For the same
+	// time, the share of a process that ends without Close cannot be used by others. Zero: DefaultShareLife.
 	ShareLife time.Duration
 	// Observer is notified when the store goes away and comes back, if it is an Observer of this package. Nil: none.
 	Observer store.Observer
@@ -101,16 +100,16 @@ func New(inner store.Store, cfg *Config) *Store {
 
 // logTurns returns a function for Config.Turned that logs when the store goes away and when it is back.
 func (s *Store) logTurns(log *slog.Logger) func(err error) {
-	var since time.Time
-	var answered int64
+	var awaySince time.Time
+	var oldDegraded int64
 	return func(err error) {
 		if err != nil {
-			since, answered = sched.Now(), s.degraded.Load()
+			awaySince, oldDegraded = sched.Now(), s.degraded.Load()
 			log.Error("the store is away: limits answer as their policy says", "error", err)
 			return
 		}
-		log.Info("the store is back", "after", sched.Since(since).Round(time.Millisecond), "answered_without_it",
-			s.degraded.Load()-answered)
+		log.Info("the store is back", "after", sched.Since(awaySince).Round(time.Millisecond), "answered_without_it",
+			s.degraded.Load()-oldDegraded)
 	}
 }
 
@@ -140,7 +139,7 @@ func (s *Store) Stats() Stats {
 // Apply implements store.Store. Batches with ops that neither take nor check, and calls with a context of
 // store.WithPatience, are passed on as they are.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	if !wrap.Asks(ops) || store.Patient(ctx) {
+	if !wrap.OnlyTakesAndChecks(ops) || store.Patient(ctx) {
 		return s.Inner.Apply(ctx, ops, outs)
 	}
 	for i := range ops {

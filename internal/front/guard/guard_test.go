@@ -22,20 +22,23 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// distant is a store that does not show that it is in this process.
-type distant struct{ memory *memory.Store }
+// remoteStore is a store that hides that it is in this process.
+type remoteStore struct{ memory *memory.Store }
 
-func newDistant() distant { return distant{memory.New(&memory.Config{Names: true})} }
+func newRemoteStore() remoteStore { return remoteStore{memory.New(&memory.Config{Names: true})} }
 
-func (d distant) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	return d.memory.Apply(ctx, ops, outs)
+func (s remoteStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	return s.memory.Apply(ctx, ops, outs)
 }
 
-func (d distant) Sweep(ctx context.Context, max int) (int, error) { return d.memory.Sweep(ctx, max) }
+func (s remoteStore) Sweep(ctx context.Context, maxCells int) (int, error) {
+	return s.memory.Sweep(ctx, maxCells)
+}
 
-func (d distant) Close() error { return d.memory.Close() }
+func (s remoteStore) Close() error { return s.memory.Close() }
 
-func quiet(c *guard.Config) *guard.Config {
+// silentConfig returns a configuration that discards the lines of the log.
+func silentConfig(c *guard.Config) *guard.Config {
 	if c == nil {
 		c = &guard.Config{}
 	}
@@ -43,79 +46,82 @@ func quiet(c *guard.Config) *guard.Config {
 	return c
 }
 
-// link is the way of one process to a store that others use too. It can be cut, or made silent.
-type link struct {
-	distant
-	fault  atomic.Pointer[error]
-	silent atomic.Bool
-	asked  atomic.Int64
-	slow   func(law.Cell) bool // such a cell is not answered before the context ends
-	hold   chan struct{}       // if not nil, answers come when it is closed
-	lacks  atomic.Uint32       // ops of this verb fail
+// connection is the connection of one process to a shared store. It can fail, or be silent.
+type connection struct {
+	remoteStore
+	err         atomic.Pointer[error]
+	silent      atomic.Bool // calls return when their context ends
+	calls       atomic.Int64
+	isSlow      func(law.Cell) bool // calls for such a cell return when their context ends; nil: none
+	hold        chan struct{}       // calls wait until it is closed; nil: they do not wait
+	failingVerb atomic.Uint32       // ops of this verb fail
 }
 
-func (l *link) cut(err error) {
+// fail lets calls fail with an error, or succeed again if it is nil.
+func (c *connection) fail(err error) {
 	if err == nil {
-		l.fault.Store(nil)
+		c.err.Store(nil)
 		return
 	}
-	l.fault.Store(&err)
+	c.err.Store(&err)
 }
 
-func (l *link) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	l.asked.Add(1)
-	if l.silent.Load() || l.slow != nil && l.slow(ops[0].Cell) {
+func (c *connection) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	c.calls.Add(1)
+	if c.silent.Load() || c.isSlow != nil && c.isSlow(ops[0].Cell) {
 		<-ctx.Done()
 		return fmt.Errorf("%w: %w", store.ErrUnknownOutcome, ctx.Err())
 	}
-	if l.hold != nil {
-		<-l.hold
+	if c.hold != nil {
+		<-c.hold
 	}
-	if err := l.fault.Load(); err != nil {
+	if err := c.err.Load(); err != nil {
 		return *err
 	}
-	if uint32(ops[0].Verb) == l.lacks.Load() {
+	if uint32(ops[0].Verb) == c.failingVerb.Load() {
 		return errCut
 	}
-	return l.distant.Apply(ctx, ops, outs)
+	return c.remoteStore.Apply(ctx, ops, outs)
 }
 
-func (l *link) Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry, error) {
-	if err := l.fault.Load(); err != nil {
+func (c *connection) Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry, error) {
+	if err := c.err.Load(); err != nil {
 		return nil, *err
 	}
-	return l.memory.Entries(ctx, cell, n)
+	return c.memory.Entries(ctx, cell, n)
 }
 
-func (l *link) Cells(context.Context, store.Query) ([]store.Cell, int64, error) {
+func (c *connection) Cells(context.Context, store.Query) ([]store.Cell, int64, error) {
 	return nil, 0, store.ErrUnsupported
 }
 
-func (l *link) KeyCounts(context.Context) ([]store.KeyCount, error) { return nil, store.ErrUnsupported }
+func (c *connection) KeyCounts(context.Context) ([]store.KeyCount, error) {
+	return nil, store.ErrUnsupported
+}
 
-func (l *link) Close() error { return nil } // others use it
+func (c *connection) Close() error { return nil } // other connections use the store
 
 var errCut = fmt.Errorf("%w: the cable is cut", store.ErrUnavailable)
 
-// process shares a store with others.
+// process is a process with its connection to a shared store.
 type process struct {
-	link    *link
+	conn    *connection
 	guard   *guard.Store
 	limiter *headgate.Limiter
 }
 
-func newProcess(shared distant, cfg *guard.Config) *process {
-	p := &process{link: &link{distant: shared}}
-	p.guard = guard.New(p.link, quiet(cfg))
+func newProcess(shared remoteStore, cfg *guard.Config) *process {
+	p := &process{conn: &connection{remoteStore: shared}}
+	p.guard = guard.New(p.conn, silentConfig(cfg))
 	p.limiter = headgate.New(p.guard, nil)
 	return p
 }
 
-func TestEachPolicyAnswersAsItSays(t *testing.T) {
+func TestDecisionsByAwayPolicy(t *testing.T) {
 	for _, tt := range []struct {
 		limits  []string
-		fault   error
-		allowed bool // else the error of the store
+		err     error // of the store
+		allowed bool  // else the error of the store is returned
 	}{
 		{[]string{"token-bucket 1/s"}, errCut, false},
 		{[]string{"token-bucket 1/s away deny"}, errCut, false},
@@ -130,11 +136,11 @@ func TestEachPolicyAnswersAsItSays(t *testing.T) {
 		{[]string{"token-bucket 1/s away allow"}, fmt.Errorf("%w: too many keys", store.ErrFull), false},
 		{[]string{"token-bucket 1/s away allow"}, store.ErrClosed, false},
 	} {
-		t.Run(fmt.Sprint(tt.limits, tt.fault), func(t *testing.T) {
+		t.Run(fmt.Sprint(tt.limits, tt.err), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := newProcess(newDistant(), nil)
+				p := newProcess(newRemoteStore(), nil)
 				defer p.guard.Close()
-				p.link.cut(tt.fault)
+				p.conn.fail(tt.err)
 				var charges []headgate.Charge
 				for _, l := range tt.limits {
 					charges = append(charges, headgate.Charge{Limit: headgate.MustParse(l), Key: "k"})
@@ -142,41 +148,41 @@ func TestEachPolicyAnswersAsItSays(t *testing.T) {
 				d, err := p.limiter.Take(t.Context(), charges...)
 				switch {
 				case tt.allowed && (err != nil || !d.Allowed || d.Via != headgate.ViaFallback):
-					t.Errorf("%+v, %v", d, err)
-				case !tt.allowed && (!errors.Is(err, tt.fault) || d.Allowed):
-					t.Errorf("%+v, %v, want the error of the store", d, err)
+					t.Errorf("got %+v, %v; want it admitted by the fallback", d, err)
+				case !tt.allowed && (!errors.Is(err, tt.err) || d.Allowed):
+					t.Errorf("got %+v, %v; want the error of the store", d, err)
 				}
 			})
 		})
 	}
 }
 
-// TestLastingRequestsAreNotAnsweredWithoutTheStore: they are settled, released or started later.
-func TestLastingRequestsAreNotAnsweredWithoutTheStore(t *testing.T) {
+// TestLastingRequestsHaveNoFallback checks that requests with an id, reservations and resets get the store's error.
+func TestLastingRequestsHaveNoFallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newProcess(newDistant(), nil)
+		p := newProcess(newRemoteStore(), nil)
 		defer p.guard.Close()
-		p.link.cut(errCut)
+		p.conn.fail(errCut)
 		c := headgate.Charge{Limit: headgate.MustParse("token-bucket 1/s away allow"), Key: "k"}
 		if _, err := p.limiter.Once("id", 0).Take(t.Context(), c); !errors.Is(err, store.ErrUnavailable) {
-			t.Errorf("with an id: %v", err)
+			t.Errorf("with an id: got %v, want %v", err, store.ErrUnavailable)
 		}
 		if _, err := p.limiter.Reserve(t.Context(), time.Second, c); !errors.Is(err, store.ErrUnavailable) {
-			t.Errorf("reserve: %v", err)
+			t.Errorf("Reserve: got %v, want %v", err, store.ErrUnavailable)
 		}
 		if _, err := p.limiter.Reset(t.Context(), c.Limit, "k"); !errors.Is(err, store.ErrUnavailable) {
-			t.Errorf("reset: %v", err)
+			t.Errorf("Reset: got %v, want %v", err, store.ErrUnavailable)
 		}
 	})
 	if _, err := headgate.Parse("concurrency 1 ttl 1s away allow"); !errors.Is(err, headgate.ErrInvalid) {
-		t.Errorf("a lease without a store: %v", err)
+		t.Errorf("concurrency with an away policy: got %v, want %v", err, headgate.ErrInvalid)
 	}
 }
 
-// TestTheBreaker asks a store that is away only now and then, and goes back to it soon.
+// TestTheBreaker counts the calls of a store that is away, and checks that it decides 600 ms after its return.
 func TestTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newProcess(newDistant(), nil)
+		p := newProcess(newRemoteStore(), nil)
 		defer p.guard.Close()
 		limit := headgate.MustParse("token-bucket 1000/s away allow")
 		take := func() headgate.Decision {
@@ -186,35 +192,35 @@ func TestTheBreaker(t *testing.T) {
 			}
 			return d
 		}
-		p.link.cut(errCut)
+		p.conn.fail(errCut)
 		for range 100 {
 			take()
 		}
-		if n := p.link.asked.Load(); n != 5 {
-			t.Errorf("asked %d times before the breaker opened, want 5", n)
+		if n := p.conn.calls.Load(); n != 5 {
+			t.Errorf("got %d calls before the breaker opened, want 5", n)
 		}
 		for range 100 {
 			time.Sleep(100 * time.Millisecond)
 			take()
 		}
-		if n := p.link.asked.Load() - 5; n < 18 || n > 20 {
-			t.Errorf("asked %d times in ten seconds, want twice a second", n)
+		if n := p.conn.calls.Load() - 5; n < 18 || n > 20 {
+			t.Errorf("got %d calls in ten seconds, want two a second", n)
 		}
 		if st := p.guard.Stats(); !st.Away || st.Degraded != 200 {
-			t.Errorf("%+v", st)
+			t.Errorf("got %+v, want it away, 200 degraded", st)
 		}
-		p.link.cut(nil)
+		p.conn.fail(nil)
 		time.Sleep(600 * time.Millisecond)
 		if d := take(); d.Via != headgate.ViaStore {
-			t.Errorf("600 ms after its return the store was not asked: %+v", d)
+			t.Errorf("600 ms after its return: got %+v, want it by the store", d)
 		}
 		if p.guard.Stats().Away {
-			t.Error("the breaker did not close")
+			t.Error("the breaker is open, want it closed")
 		}
 	})
 }
 
-// TestDeadlines asks a store that is silent.
+// TestDeadlines checks after which time a silent store is away, by the Config and by the limit.
 func TestDeadlines(t *testing.T) {
 	for _, tt := range []struct {
 		limit string
@@ -227,9 +233,9 @@ func TestDeadlines(t *testing.T) {
 		{"token-bucket 1/s away allow", &guard.Config{Deadline: time.Second}, time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p := newProcess(newDistant(), tt.cfg)
+			p := newProcess(newRemoteStore(), tt.cfg)
 			defer p.guard.Close()
-			p.link.silent.Store(true)
+			p.conn.silent.Store(true)
 			for i := range 6 {
 				begin := time.Now()
 				d, err := p.limiter.Allow(t.Context(), headgate.MustParse(tt.limit), "k")
@@ -238,26 +244,26 @@ func TestDeadlines(t *testing.T) {
 					want = 0
 				}
 				if took := time.Since(begin); took != want || err != nil || d.Via != headgate.ViaFallback {
-					t.Errorf("%s, call %d: %+v, %v after %s, want %s", tt.limit, i, d, err, took, want)
+					t.Errorf("%s, call %d: got %+v, %v after %s, want %s", tt.limit, i, d, err, took, want)
 				}
 			}
 		})
 	}
 }
 
-// TestALockedRowHoldsUpNoOther has many callers wait for one key that is not answered.
-func TestALockedRowHoldsUpNoOther(t *testing.T) {
+// TestALockedRowDelaysNoOtherKey checks that another key is decided at once while 50 callers wait for a locked one.
+func TestALockedRowDelaysNoOtherKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newProcess(newDistant(), nil)
+		p := newProcess(newRemoteStore(), nil)
 		defer p.guard.Close()
-		p.link.slow = func(c law.Cell) bool { return c.Key == "locked" }
+		p.conn.isSlow = func(c law.Cell) bool { return c.Key == "locked" }
 		limit := headgate.MustParse("token-bucket 1000000/s away allow")
 		var wg sync.WaitGroup
 		for range 50 {
 			wg.Go(func() {
 				for range 10 {
 					if d, err := p.limiter.Allow(t.Context(), limit, "locked"); err != nil || d.Via != headgate.ViaFallback {
-						t.Errorf("locked: %+v, %v", d, err)
+						t.Errorf("locked: got %+v, %v; want it by the fallback", d, err)
 					}
 				}
 			})
@@ -267,63 +273,63 @@ func TestALockedRowHoldsUpNoOther(t *testing.T) {
 			begin := time.Now()
 			d, err := p.limiter.Allow(t.Context(), limit, "free")
 			if took := time.Since(begin); err != nil || d.Via != headgate.ViaStore || took > 0 {
-				t.Errorf("free: %+v, %v after %s", d, err, took)
+				t.Errorf("free: got %+v, %v after %s; want it by the store at once", d, err, took)
 			}
 		}
 		wg.Wait()
 	})
 }
 
-// TestACallerThatLeavesIsNotAnswered tells a caller's own end from that of the store.
-func TestACallerThatLeavesIsNotAnswered(t *testing.T) {
+// TestACancelledCallHasNoFallback checks that a cancelled call gets its context's error, and no fallback.
+func TestACancelledCallHasNoFallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newProcess(newDistant(), nil)
+		p := newProcess(newRemoteStore(), nil)
 		defer p.guard.Close()
-		p.link.silent.Store(true)
+		p.conn.silent.Store(true)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(10*time.Millisecond, cancel)
 		d, err := p.limiter.Allow(ctx, headgate.MustParse("token-bucket 1/s away allow"), "k")
 		if !errors.Is(err, context.Canceled) || d.Allowed {
-			t.Errorf("%+v, %v", d, err)
+			t.Errorf("got %+v, %v; want %v", d, err, context.Canceled)
 		}
 		if st := p.guard.Stats(); st.Away || st.Degraded != 0 {
-			t.Errorf("%+v", st)
+			t.Errorf("got %+v, want no degraded decision", st)
 		}
 	})
 }
 
-// TestWaitersWaitForTheStore, whatever the limit's policy for an absent store is.
+// TestWaitersWaitForTheStore checks that Wait waits for an absent store until its deadline, though the limit allows.
 func TestWaitersWaitForTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newProcess(newDistant(), nil)
+		p := newProcess(newRemoteStore(), nil)
 		defer p.guard.Close()
-		p.link.silent.Store(true)
+		p.conn.silent.Store(true)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()
 		begin := time.Now()
 		err := p.limiter.Wait(ctx, headgate.Charge{Limit: headgate.MustParse("fixed-window 1/1s away allow"), Key: "k"})
 		if took := time.Since(begin); err == nil || took != 3*time.Second {
-			t.Errorf("%v after %s", err, took)
+			t.Errorf("got %v after %s, want an error after 3 s", err, took)
 		}
 	})
 }
 
-// TestAFullDiskIsReportedWhileTheStoreIsNotCalled too.
+// TestAFullDiskIsReportedWhileTheStoreIsNotCalled checks that the errors of an open breaker say so.
 func TestAFullDiskIsReportedWhileTheStoreIsNotCalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newProcess(newDistant(), nil)
+		p := newProcess(newRemoteStore(), nil)
 		defer p.guard.Close()
-		p.link.cut(fmt.Errorf("%w: disk error 7", store.ErrNoSpace))
+		p.conn.fail(fmt.Errorf("%w: disk error 7", store.ErrNoSpace))
 		text := ""
 		for range 20 {
 			_, err := p.limiter.Allow(t.Context(), headgate.MustParse("token-bucket 1/s"), "k")
 			if !errors.Is(err, store.ErrNoSpace) {
-				t.Fatalf("%v, want ErrNoSpace", err)
+				t.Fatalf("got %v, want ErrNoSpace", err)
 			}
 			text = err.Error()
 		}
 		if !strings.Contains(text, "it was not asked") {
-			t.Errorf("the store was asked 20 times: %s", text)
+			t.Errorf("got %s, want that the store was not asked", text)
 		}
 	})
 }

@@ -14,42 +14,42 @@ import (
 	"github.com/headgate/headgate/internal/front/guard"
 )
 
-// TestOneLineWhenTheStoreGoesAwayAndOneWhenItIsBack: the first has the reason, the second says after how long.
-func TestOneLineWhenTheStoreGoesAwayAndOneWhenItIsBack(t *testing.T) {
+// TestOneLineEachTimeTheStoreGoesAndComesBack checks that the first line has the error, and the second the time.
+func TestOneLineEachTimeTheStoreGoesAndComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var said bytes.Buffer
-		p := &process{link: &link{distant: newDistant()}}
-		p.guard = guard.New(p.link, &guard.Config{Logger: slog.New(slog.NewTextHandler(&said, nil))})
+		var log bytes.Buffer
+		p := &process{conn: &connection{remoteStore: newRemoteStore()}}
+		p.guard = guard.New(p.conn, &guard.Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		defer p.guard.Close()
 		p.limiter = headgate.New(p.guard, nil)
-		goAway(t, p)
-		lines := strings.Split(strings.TrimSpace(said.String()), "\n")
+		cutTwice(t, p)
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 		if len(lines) != 4 {
-			t.Fatalf("%d lines about two times that it was away: %s", len(lines), said.String())
+			t.Fatalf("got %d lines for two times away, want 4: %s", len(lines), log.String())
 		}
 		for i, want := range []string{
 			"the cable is cut", "after=10.6s answered_without_it=996", "the cable is cut", "after=10.6s answered_without_it=",
 		} {
 			if !strings.Contains(lines[i], want) {
-				t.Errorf("line %q, want %q in it", lines[i], want)
+				t.Errorf("got line %q, want %q in it", lines[i], want)
 			}
 		}
-		// Ten callers failed together, any number of whom were answered before the line was written, or after it.
+		// Ten callers failed together. Any number of them may be counted before the line is written.
 		_, count, _ := strings.Cut(lines[3], "answered_without_it=")
 		if n, err := strconv.Atoi(count); err != nil || n < 991 || n > 1000 {
-			t.Errorf("line %q, want a count from 991 to 1000 in it", lines[3])
+			t.Errorf("got line %q, want a count from 991 to 1000 in it", lines[3])
 		}
 	})
 }
 
-// TestTurnedReplacesTheLogLines.
+// TestTurnedReplacesTheLogLines checks that Turned gets the error of an absent store, then nil, and no line is logged.
 func TestTurnedReplacesTheLogLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var said bytes.Buffer
+		var log bytes.Buffer
 		var turns []string
-		p := &process{link: &link{distant: newDistant()}}
-		p.guard = guard.New(p.link, &guard.Config{
-			Logger: slog.New(slog.NewTextHandler(&said, nil)),
+		p := &process{conn: &connection{remoteStore: newRemoteStore()}}
+		p.guard = guard.New(p.conn, &guard.Config{
+			Logger: slog.New(slog.NewTextHandler(&log, nil)),
 			Turned: func(err error) {
 				text := "back"
 				if err != nil {
@@ -60,23 +60,23 @@ func TestTurnedReplacesTheLogLines(t *testing.T) {
 		})
 		defer p.guard.Close()
 		p.limiter = headgate.New(p.guard, nil)
-		goAway(t, p)
-		gone := errCut.Error()
-		if want := []string{gone, "back", gone, "back"}; strings.Join(turns, ",") != strings.Join(want, ",") {
-			t.Errorf("%q, want %q", turns, want)
+		cutTwice(t, p)
+		cut := errCut.Error()
+		if want := []string{cut, "back", cut, "back"}; strings.Join(turns, ",") != strings.Join(want, ",") {
+			t.Errorf("got %q, want %q", turns, want)
 		}
-		if said.Len() > 0 {
-			t.Errorf("it said %s", said.String())
+		if log.Len() > 0 {
+			t.Errorf("got log %s, want no lines", log.String())
 		}
 	})
 }
 
-// goAway cuts a store off twice, for 10.6 s, while ten callers ask every tenth of a second. The breaker
-// opens at the fifth. The first time these ask one after the other, the second time all at once.
-func goAway(t *testing.T, p *process) {
+// cutTwice cuts a store off twice, for 10.6 s, while ten callers take every tenth of a second. The breaker
+// opens at the fifth take. The first time the callers come one after the other, the second time all at once.
+func cutTwice(t *testing.T, p *process) {
 	limit := headgate.MustParse("token-bucket 1000/s away allow")
 	for _, together := range []bool{false, true} {
-		p.link.cut(errCut)
+		p.conn.fail(errCut)
 		for range 100 {
 			var callers sync.WaitGroup
 			for range 10 {
@@ -92,10 +92,10 @@ func goAway(t *testing.T, p *process) {
 			callers.Wait()
 			time.Sleep(100 * time.Millisecond)
 		}
-		p.link.cut(nil)
+		p.conn.fail(nil)
 		time.Sleep(600 * time.Millisecond)
 		if d, err := p.limiter.Allow(t.Context(), limit, "k"); err != nil || d.Via != headgate.ViaStore {
-			t.Errorf("after its return: %+v, %v", d, err)
+			t.Errorf("after its return: got %+v, %v; want it by the store", d, err)
 		}
 	}
 }

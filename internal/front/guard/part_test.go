@@ -12,17 +12,17 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestAShareOfWhatDrainsAtOnce has a part of the capacity, at the limit's own pace.
-func TestAShareOfWhatDrainsAtOnce(t *testing.T) {
+// TestHalfOfALimitByAShare checks how much half of a limit admits, and when the next unit can pass.
+func TestHalfOfALimitByAShare(t *testing.T) {
 	const second = 1_000_000
 	tokens := law.Params{Kind: law.Bucket, Unit: 10, Capacity: 400, Step: second, Drain: 10}
 	for _, c := range []struct {
-		name  string
-		p     law.Params
-		admit int64 // by half of the limit
-		retry int64 // microseconds until a unit more can pass
+		name   string
+		p      law.Params
+		admits int64 // by half of the limit
+		retry  int64 // microseconds until a unit more can pass
 
-		ceiling int64 // of the op; half of it, too
+		ceiling int64 // of the op; half of it holds too
 	}{
 		{"a token bucket", tokens, 20, 2 * second, 0},
 		{"a token bucket that keeps half of it", tokens, 10, 2 * second, 200},
@@ -42,15 +42,15 @@ func TestAShareOfWhatDrainsAtOnce(t *testing.T) {
 		{"one of one", law.Params{Kind: law.Log, Unit: 1, Capacity: 1, Step: 10 * second}, 0, 0, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			all := newDistant()
-			defer all.Close()
-			a, b := newProcess(all, nil), newProcess(all, nil)
+			shared := newRemoteStore()
+			defer shared.Close()
+			a, b := newProcess(shared, nil), newProcess(shared, nil)
 			defer a.guard.Close()
 			defer b.guard.Close()
-			allow(t, a, shared)
-			allow(t, b, shared)
-			time.Sleep(10 * time.Minute) // for as long as what passed before counts
-			a.link.cut(errCut)
+			takeOne(t, a, shareLimit)
+			takeOne(t, b, shareLimit)
+			time.Sleep(10 * time.Minute) // until earlier charges no longer count
+			a.conn.fail(errCut)
 			c.p.Away = law.AwayShare
 			start := (time.Now().UnixMicro()/second + 100) * second
 			var admitted int64
@@ -61,16 +61,16 @@ func TestAShareOfWhatDrainsAtOnce(t *testing.T) {
 				}}
 				outs := make([]law.Outcome, 1)
 				err := a.guard.Apply(t.Context(), ops, outs)
-				if err != nil && c.admit == 0 && errors.Is(err, store.ErrUnavailable) {
+				if err != nil && c.admits == 0 && errors.Is(err, store.ErrUnavailable) {
 					return
 				}
-				if err != nil || admitted > c.admit {
-					t.Fatalf("%s: %d admitted; %v", c.name, admitted, err)
+				if err != nil || admitted > c.admits {
+					t.Fatalf("%s: got %d admitted, %v", c.name, admitted, err)
 				}
 				if outs[0].Granted == 0 {
-					if admitted != c.admit || outs[0].RetryAt != start+c.retry {
-						t.Errorf("%s: %d admitted, the next after %d us; want %d and %d", c.name, admitted,
-							outs[0].RetryAt-start, c.admit, c.retry)
+					if admitted != c.admits || outs[0].RetryAt != start+c.retry {
+						t.Errorf("%s: got %d admitted, the next after %d us; want %d and %d", c.name, admitted,
+							outs[0].RetryAt-start, c.admits, c.retry)
 					}
 					return
 				}
@@ -80,10 +80,10 @@ func TestAShareOfWhatDrainsAtOnce(t *testing.T) {
 	}
 }
 
-// TestAShareCountsWhenAFullCellIsEmpty of what was admitted before this process had it.
-func TestAShareCountsWhenAFullCellIsEmpty(t *testing.T) {
+// TestANewShareCountsWhenAFullCellIsEmpty checks that a share is used only when earlier charges no longer count.
+func TestANewShareCountsWhenAFullCellIsEmpty(t *testing.T) {
 	const second = 1_000_000
-	bounds := func(steps ...int64) (b [4]int64) { // around the present
+	bounds := func(steps ...int64) (b [4]int64) { // of the periods around the present
 		now := time.Now().UnixMicro()
 		b[1] = now - now%second
 		b[0], b[2] = b[1]-steps[0]*second, b[1]+steps[1]*second
@@ -107,14 +107,14 @@ func TestAShareCountsWhenAFullCellIsEmpty(t *testing.T) {
 		{"the next period", law.Params{Kind: law.Bucket, Anchor: law.Calendar, Capacity: 400, Step: second, Drain: law.Max}, []int64{30, 60, 90}, 90 * time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			all := newDistant()
-			defer all.Close()
-			p := newProcess(all, nil)
+			shared := newRemoteStore()
+			defer shared.Close()
+			p := newProcess(shared, nil)
 			defer p.guard.Close()
-			allow(t, p, shared) // it has its share at once
+			takeOne(t, p, shareLimit) // it gets its share at once
 			begin := time.Now()
 			synctest.Wait()
-			p.link.cut(errCut)
+			p.conn.fail(errCut)
 			take := func() error {
 				op := law.Op{Verb: law.Take, Cell: law.Cell{Limit: "l", Key: "k"}, Params: c.p, Cost: 1, Count: 1}
 				op.Params.Unit, op.Params.Away = 1, law.AwayShare
@@ -125,144 +125,144 @@ func TestAShareCountsWhenAFullCellIsEmpty(t *testing.T) {
 			}
 			time.Sleep(c.want - time.Nanosecond)
 			if err := take(); !errors.Is(err, store.ErrUnavailable) {
-				t.Errorf("%s: before %s: %v", c.name, c.want, err)
+				t.Errorf("%s: before %s: got %v, want the error of the store", c.name, c.want, err)
 			}
 			time.Sleep(time.Until(begin.Add(c.want)))
 			if err := take(); err != nil {
-				t.Errorf("%s: after %s: %v", c.name, c.want, err)
+				t.Errorf("%s: after %s: got %v, want it decided", c.name, c.want, err)
 			}
 		})
 	}
 }
 
-// TestAChangedShareCountsAtOnce: a process that gives a part of its share to a new one keeps less at once; the new one
-// waits.
-func TestAChangedShareCountsAtOnce(t *testing.T) {
+// TestASmallerShareCountsAtOnce checks that a process that gives half of its share away goes on with the other half.
+func TestASmallerShareCountsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := newDistant()
-		defer all.Close()
-		a, b := newProcess(all, nil), newProcess(all, nil)
+		shared := newRemoteStore()
+		defer shared.Close()
+		a, b := newProcess(shared, nil), newProcess(shared, nil)
 		defer a.guard.Close()
 		defer b.guard.Close()
-		slow := headgate.MustParse("token-bucket 1/s burst 60 away share")
-		allow(t, a, slow)
+		limit := headgate.MustParse("token-bucket 1/s burst 60 away share")
+		takeOne(t, a, limit)
 		time.Sleep(10 * time.Minute)
-		allow(t, b, slow)
+		takeOne(t, b, limit)
 		time.Sleep(5*time.Second + time.Second/2) // between two beats
 		for _, p := range []*process{a, b} {
 			if got := p.guard.Stats().Share; got != 0.5 {
-				t.Errorf("share %v, want 0.5", got)
+				t.Errorf("got share %v, want 0.5", got)
 			}
-			before := p.link.asked.Load()
+			oldCalls := p.conn.calls.Load()
 			time.Sleep(10 * time.Second)
-			if got := p.link.asked.Load() - before; got != 20 {
-				t.Errorf("asked %d times in 10 seconds, want 20: the share is not in one lease", got)
+			if got := p.conn.calls.Load() - oldCalls; got != 20 {
+				t.Errorf("got %d calls in 10 seconds, want 20, for a share in one lease", got)
 			}
-			p.link.cut(errCut)
-			if ok, away := allow(t, p, slow); ok != (p == a) || ok && !away {
-				t.Errorf("by its share admitted %v, of the old process %v", ok, p == a)
+			p.conn.fail(errCut)
+			if ok, away := takeOne(t, p, limit); ok != (p == a) || ok && !away {
+				t.Errorf("got admitted %v by the share, want %v", ok, p == a)
 			}
 		}
 	})
 }
 
-// TestSharesAreNeverMoreThanTheWhole while processes come, go, and are cut off for longer than their leases last.
+// TestSharesAreNeverMoreThanTheWhole sums the shares while processes come, go, and are cut off beyond their leases.
 func TestSharesAreNeverMoreThanTheWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := newDistant()
-		defer all.Close()
-		var list []*process
-		most := 0.0
-		watch := func(d time.Duration) {
+		shared := newRemoteStore()
+		defer shared.Close()
+		var processes []*process
+		maxSum := 0.0
+		run := func(d time.Duration) {
 			for range d / (10 * time.Millisecond) {
 				time.Sleep(10 * time.Millisecond)
-				synctest.Wait() // else a part may be given on while they are summed
+				synctest.Wait() // or a share may move to another process during the sum
 				sum := 0.0
-				for _, p := range list {
+				for _, p := range processes {
 					sum += p.guard.Stats().Share
 				}
-				most = max(most, sum)
+				maxSum = max(maxSum, sum)
 			}
 		}
 		for range 3 {
-			p := newProcess(all, &guard.Config{ShareLife: 20 * time.Second})
+			p := newProcess(shared, &guard.Config{ShareLife: 20 * time.Second})
 			defer p.guard.Close()
-			allow(t, p, shared)
-			list = append(list, p)
-			watch(5 * time.Second)
+			takeOne(t, p, shareLimit)
+			processes = append(processes, p)
+			run(5 * time.Second)
 		}
-		list[0].link.cut(errCut)
-		watch(30 * time.Second)
-		if got := list[0].guard.Stats().Share; got != 0 {
-			t.Errorf("share %v after its life", got)
+		processes[0].conn.fail(errCut)
+		run(30 * time.Second)
+		if got := processes[0].guard.Stats().Share; got != 0 {
+			t.Errorf("got share %v after its life, want 0", got)
 		}
-		list[0].link.cut(nil)
-		watch(10 * time.Second)
-		list[1].guard.Close()
-		watch(10 * time.Second)
+		processes[0].conn.fail(nil)
+		run(10 * time.Second)
+		processes[1].guard.Close()
+		run(10 * time.Second)
 		for _, i := range []int{0, 2} {
-			if got := list[i].guard.Stats().Share; got != 0.5 {
-				t.Errorf("process %d: share %v at last, want 0.5", i, got)
+			if got := processes[i].guard.Stats().Share; got != 0.5 {
+				t.Errorf("process %d: got share %v at last, want 0.5", i, got)
 			}
 		}
-		if most > 1 {
-			t.Errorf("the shares came to %v of the whole", most)
+		if maxSum > 1 {
+			t.Errorf("got a sum of shares of %v, want 1 at most", maxSum)
 		}
 	})
 }
 
-// TestPartsOfAShareArePutTogether before a process has more than six leases.
-func TestPartsOfAShareArePutTogether(t *testing.T) {
+// TestLeasesOfAShareAreMerged checks that a process that gets the shares of eleven others has at most six leases.
+func TestLeasesOfAShareAreMerged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := newDistant()
-		defer all.Close()
-		stays := newProcess(all, nil)
-		defer stays.guard.Close()
-		allow(t, stays, shared)
+		shared := newRemoteStore()
+		defer shared.Close()
+		remaining := newProcess(shared, nil)
+		defer remaining.guard.Close()
+		takeOne(t, remaining, shareLimit)
 		var others []*process
 		for range 11 {
-			p := newProcess(all, nil)
-			allow(t, p, shared)
+			p := newProcess(shared, nil)
+			takeOne(t, p, shareLimit)
 			others = append(others, p)
 		}
-		settle()
-		var most int64
+		waitForShares()
+		var maxRate int64
 		for i, p := range others {
 			p.guard.Close()
-			settle()
-			if got, want := stays.guard.Stats().Share, 1/float64(11-i); got != float64(int64(want*720720))/720720 {
-				t.Errorf("share %v with %d others, want %v", got, 10-i, want)
+			waitForShares()
+			if got, want := remaining.guard.Stats().Share, 1/float64(11-i); got != float64(int64(want*720720))/720720 {
+				t.Errorf("got share %v with %d others, want %v", got, 10-i, want)
 			}
-			before := stays.link.asked.Load()
+			oldCalls := remaining.conn.calls.Load()
 			time.Sleep(10 * time.Second)
-			most = max(most, (stays.link.asked.Load()-before)/10)
+			maxRate = max(maxRate, (remaining.conn.calls.Load()-oldCalls)/10)
 		}
-		// When beats fall, and so how many leases there are at most, is random.
-		if most > 7 || most < 4 {
-			t.Errorf("asked up to %d times a second, want 4 to 7: for some leases of the share, and one to be alive", most)
+		// How many leases there are at most is random.
+		if maxRate > 7 || maxRate < 4 {
+			t.Errorf("got up to %d calls a second, want 4 to 7: for the leases of the share, and for the one of the process",
+				maxRate)
 		}
 	})
 }
 
-// TestAShareThatCannotBeGivenBackIsNotUsed has a store that takes nothing back.
+// TestAShareThatCannotBeGivenBackIsNotUsed has a store on which returns fail.
 func TestAShareThatCannotBeGivenBackIsNotUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := newDistant()
-		defer all.Close()
-		a, b := newProcess(all, &guard.Config{ShareLife: time.Minute}), newProcess(all, nil)
+		shared := newRemoteStore()
+		defer shared.Close()
+		a, b := newProcess(shared, &guard.Config{ShareLife: time.Minute}), newProcess(shared, nil)
 		defer a.guard.Close()
 		defer b.guard.Close()
-		allow(t, a, shared)
-		settle()
-		a.link.lacks.Store(uint32(law.Return))
-		allow(t, b, shared)
-		settle()
+		takeOne(t, a, shareLimit)
+		waitForShares()
+		a.conn.failingVerb.Store(uint32(law.Return))
+		takeOne(t, b, shareLimit)
+		waitForShares()
 		if got := a.guard.Stats().Share + b.guard.Stats().Share; got != 0 {
-			t.Errorf("shares of %v, want none: all of it is lost until the lease ends", got)
+			t.Errorf("got a sum of shares of %v, want 0 until the lease ends", got)
 		}
 		time.Sleep(time.Minute)
-		if ofA, ofB := a.guard.Stats().Share, b.guard.Stats().Share; ofA != 0.5 || ofB != 0.5 {
-			t.Errorf("shares %v and %v when the lease has ended, want 0.5 and 0.5", ofA, ofB)
+		if gotA, gotB := a.guard.Stats().Share, b.guard.Stats().Share; gotA != 0.5 || gotB != 0.5 {
+			t.Errorf("got shares %v and %v when the lease has ended, want 0.5 and 0.5", gotA, gotB)
 		}
 	})
 }

@@ -93,7 +93,7 @@ func (s *shares) start() {
 		s.mu.Unlock()
 		sched.Go(func() {
 			defer close(done)
-			s.keep(ctx)
+			s.maintain(ctx)
 		})
 	})
 }
@@ -115,12 +115,12 @@ func (s *shares) close() {
 	s.localStore.Close()
 }
 
-// keep renews and adjusts the share until the context ends.
-func (s *shares) keep(ctx context.Context) {
+// maintain renews and adjusts the share until the context ends.
+func (s *shares) maintain(ctx context.Context) {
 	reported := false
 	for ctx.Err() == nil {
-		within, cancel := sched.WithTimeout(ctx, s.life/10)
-		err := s.beat(within)
+		beatCtx, cancel := sched.WithTimeout(ctx, s.life/10)
+		err := s.beat(beatCtx)
 		cancel()
 		ignore := ctx.Err() != nil || away(ctx, err) && !errors.Is(err, store.ErrConflict) // the breaker reports it
 		if err != nil && !reported && !ignore {
@@ -154,7 +154,7 @@ func (s *shares) beat(ctx context.Context) error {
 	if !ok {
 		return fmt.Errorf("%w: the store lists no leases", store.ErrUnsupported)
 	}
-	asked := sched.Now()
+	begin := sched.Now()
 	clock, err := s.stayAlive(ctx)
 	if err != nil {
 		return err
@@ -169,11 +169,11 @@ func (s *shares) beat(ctx context.Context) error {
 			processes++
 		}
 	}
-	held, err := s.renew(ctx, asked)
+	units, err := s.renew(ctx, begin)
 	if err != nil {
 		return err
 	}
-	return s.adjust(ctx, held, totalUnits/max(1, processes))
+	return s.adjust(ctx, units, totalUnits/max(1, processes))
 }
 
 // stayAlive renews the lease of this process in aliveCell, or takes a new one, and returns the store's time.
@@ -196,36 +196,36 @@ func (s *shares) stayAlive(ctx context.Context) (clock int64, err error) {
 }
 
 // renew renews the leases of the share, forgets those that have ended, and returns the units of the others.
-func (s *shares) renew(ctx context.Context, asked time.Time) (held int64, err error) {
+func (s *shares) renew(ctx context.Context, begin time.Time) (units int64, err error) {
 	s.mu.Lock()
 	parts := append([]part(nil), s.parts...)
 	s.mu.Unlock()
-	left := parts[:0]
+	renewed := parts[:0]
 	for _, p := range parts {
 		out, err := s.applyOp(ctx, s.op(shareCell, law.Renew, 1, p.number))
 		if err != nil {
 			return 0, err
 		}
 		if out.Granted > 0 {
-			left, held = append(left, p), held+p.units
+			renewed, units = append(renewed, p), units+p.units
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.parts, s.leasesUntil = left, asked.Add(s.life)
-	return held, nil
+	s.parts, s.leasesUntil = renewed, begin.Add(s.life)
+	return units, nil
 }
 
 // maxParts is how many leases a share may consist of, before they are replaced by one.
 const maxParts = 6
 
 // adjust takes more units, or gives some back, so that this process holds target units.
-func (s *shares) adjust(ctx context.Context, held, target int64) error {
+func (s *shares) adjust(ctx context.Context, units, target int64) error {
 	since := sched.Now()
 	switch {
-	case held == target:
+	case units == target:
 		return nil
-	case held > target || len(s.parts) >= maxParts:
+	case units > target || len(s.parts) >= maxParts:
 		s.mu.Lock()
 		for _, p := range s.parts { // units that are taken again were held since the newest part, or longer
 			since = p.since
@@ -234,11 +234,11 @@ func (s *shares) adjust(ctx context.Context, held, target int64) error {
 		if err := s.giveBackAll(ctx); err != nil {
 			return err
 		}
-		target = min(target, held)
-		held = 0
+		target = min(target, units)
+		units = 0
 	}
 	op := s.op(shareCell, law.Take, 1, 0)
-	op.Count, op.Partial = target-held, true
+	op.Count, op.Partial = target-units, true
 	out, err := s.applyOp(ctx, op)
 	if err != nil || out.Granted == 0 {
 		return err

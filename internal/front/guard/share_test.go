@@ -13,24 +13,26 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// meter is a token bucket that is never more than full if what passes keeps a bound.
-type meter struct {
-	rate, burst float64 // a second, at once
+// boundMeter is a token bucket. Its level is never above the burst if the admissions keep the bound.
+type boundMeter struct {
+	rate, burst float64 // rate is in units a second
 	level       float64
-	last        time.Time
-	worst       float64 // of level-burst
+	lastAt      time.Time
+	maxExcess   float64 // the greatest level-burst
 }
 
-func (m *meter) pass(now time.Time) {
-	m.level = max(0, m.level-m.rate*now.Sub(m.last).Seconds()) + 1
-	m.last = now
-	m.worst = max(m.worst, m.level-m.burst)
+// admit counts an admission.
+func (m *boundMeter) admit(now time.Time) {
+	m.level = max(0, m.level-m.rate*now.Sub(m.lastAt).Seconds()) + 1
+	m.lastAt = now
+	m.maxExcess = max(m.maxExcess, m.level-m.burst)
 }
 
-// settle lets time pass in which processes find their shares.
-func settle() { time.Sleep(20 * time.Second) }
+// waitForShares waits until processes have found out their shares.
+func waitForShares() { time.Sleep(20 * time.Second) }
 
-func allow(t *testing.T, p *process, limit headgate.Limit) (allowed, away bool) {
+// takeOne takes a unit, and reports whether it was allowed, and whether by the fallback.
+func takeOne(t *testing.T, p *process, limit headgate.Limit) (allowed, away bool) {
 	t.Helper()
 	d, err := p.limiter.Allow(t.Context(), limit, "k")
 	if err != nil && !errors.Is(err, store.ErrUnavailable) {
@@ -39,266 +41,266 @@ func allow(t *testing.T, p *process, limit headgate.Limit) (allowed, away bool) 
 	return err == nil && d.Allowed, d.Via == headgate.ViaFallback
 }
 
-// TestSharesOfFourProcesses cuts all four off, or three, or one.
+// TestSharesOfFourProcesses cuts off one to four of four processes: each admits a quarter of the limit.
 func TestSharesOfFourProcesses(t *testing.T) {
 	for _, notation := range []string{
 		"token-bucket 4/s burst 40", "leaky-bucket 4/s capacity 40", "gcra 4/s burst 40", "interval 4/1s burst 40",
 		"fixed-window 40/10s", "fixed-window 40/minute", "fixed-window 40/10s from-first",
 		"sliding-window 40/10s", "sliding-log 40/10s",
 	} {
-		for cut := 1; cut <= 4; cut++ {
+		for cutOff := 1; cutOff <= 4; cutOff++ {
 			synctest.Test(t, func(t *testing.T) {
 				limit := headgate.MustParse(notation + " away share")
-				all := newDistant()
-				var list []*process
+				shared := newRemoteStore()
+				var processes []*process
 				for range 4 {
-					p := newProcess(all, nil)
+					p := newProcess(shared, nil)
 					defer p.guard.Close()
-					allow(t, p, limit)
-					list = append(list, p)
+					takeOne(t, p, limit)
+					processes = append(processes, p)
 				}
-				time.Sleep(80 * time.Second) // for as long as the longest of these limits counts, and some more
-				for _, p := range list {
+				time.Sleep(80 * time.Second) // longer than the longest of these limits counts
+				for _, p := range processes {
 					if got := p.guard.Stats().Share; got != 0.25 {
-						t.Errorf("%s: share %v, want a quarter", notation, got)
+						t.Errorf("%s: got share %v, want a quarter", notation, got)
 					}
 				}
-				for _, p := range list[:cut] {
-					p.link.cut(errCut)
+				for _, p := range processes[:cutOff] {
+					p.conn.fail(errCut)
 				}
-				for i, p := range list[:cut] {
+				for i, p := range processes[:cutOff] {
 					var n int
 					for range 30 {
-						if ok, away := allow(t, p, limit); ok && away {
+						if ok, away := takeOne(t, p, limit); ok && away {
 							n++
 						} else if ok {
-							t.Errorf("%s: answered by a store that is away", notation)
+							t.Errorf("%s: got a decision of a store that is away", notation)
 						}
 					}
 					if n != 10 {
-						t.Errorf("%s, %d cut off: process %d admitted %d at once, want a quarter of 40", notation, cut, i, n)
+						t.Errorf("%s, %d cut off: process %d: got %d admitted, want a quarter of 40", notation, cutOff, i, n)
 					}
 				}
-				all.Close()
+				shared.Close()
 			})
 		}
 	}
 }
 
-// TestSharesKeepTheBound cuts processes off and lets them reach the store again, ends some with and without
-// Close, and starts others, while all of them ask all the time.
+// TestSharesKeepTheBound cuts processes off and connects them again, ends some with and without Close, and starts
+// others, while all of them take. Neither the store nor the shares may admit more than the bound.
 func TestSharesKeepTheBound(t *testing.T) {
 	for seed := range tier.Pick[uint64](4, 12, 100) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 0))
 			limit := headgate.MustParse("token-bucket 10/s burst 20 away share")
-			all := newDistant()
-			defer all.Close()
+			shared := newRemoteStore()
+			defer shared.Close()
 			cfg := &guard.Config{ShareLife: 30 * time.Second}
-			byStore := &meter{rate: 10, burst: 20 + 1}
-			byShare := &meter{rate: 10, burst: 20 + 1}
-			var list, gone []*process
-			shared := 0
+			byStore := &boundMeter{rate: 10, burst: 20 + 1}
+			byShare := &boundMeter{rate: 10, burst: 20 + 1}
+			var running, crashed []*process
+			shareCount := 0
 			for step := range 3000 {
 				switch n := rng.IntN(300); {
-				case len(list) < 2 || n == 0 && len(list) < 7:
-					list = append(list, newProcess(all, cfg))
+				case len(running) < 2 || n == 0 && len(running) < 7:
+					running = append(running, newProcess(shared, cfg))
 				case n == 1:
-					list[0].guard.Close()
-					list = list[1:]
-				case n == 2: // it crashes: nobody asks it any more, and its leases stay
-					list[0].link.cut(errCut)
-					gone, list = append(gone, list[0]), list[1:]
+					running[0].guard.Close()
+					running = running[1:]
+				case n == 2: // it crashes: its leases stay
+					running[0].conn.fail(errCut)
+					crashed, running = append(crashed, running[0]), running[1:]
 				case n < 12:
-					list[rng.IntN(len(list))].link.cut(errCut)
+					running[rng.IntN(len(running))].conn.fail(errCut)
 				case n < 20:
-					list[rng.IntN(len(list))].link.cut(nil)
+					running[rng.IntN(len(running))].conn.fail(nil)
 				case n == 20 && step%3 == 0:
-					for _, p := range list {
-						p.link.cut(errCut)
+					for _, p := range running {
+						p.conn.fail(errCut)
 					}
 				case n == 21:
-					for _, p := range list {
-						p.link.cut(nil)
+					for _, p := range running {
+						p.conn.fail(nil)
 					}
 				}
-				for _, p := range list {
+				for _, p := range running {
 					for range 2 {
-						switch ok, away := allow(t, p, limit); {
+						switch ok, away := takeOne(t, p, limit); {
 						case ok && away:
-							shared++
-							byShare.pass(time.Now())
+							shareCount++
+							byShare.admit(time.Now())
 						case ok:
-							byStore.pass(time.Now())
+							byStore.admit(time.Now())
 						}
 					}
 				}
 				time.Sleep(50 * time.Millisecond)
 			}
-			for _, p := range append(list, gone...) {
+			for _, p := range append(running, crashed...) {
 				p.guard.Close()
 			}
-			if byStore.worst > 1e-6 || byShare.worst > 1e-6 {
-				t.Errorf("seed %d: the store admitted %.2f too many, shares %.2f", seed, byStore.worst, byShare.worst)
+			if byStore.maxExcess > 1e-6 || byShare.maxExcess > 1e-6 {
+				t.Errorf("seed %d: got %.2f admitted above the bound by the store, %.2f by shares", seed, byStore.maxExcess, byShare.maxExcess)
 			}
-			if shared < 100 {
-				t.Errorf("seed %d: nothing was tested: %d were admitted by shares", seed, shared)
+			if shareCount < 100 {
+				t.Errorf("seed %d: got %d admitted by shares, want 100 at least", seed, shareCount)
 			}
 		})
 	}
 }
 
-// TestAProcessThatIsNewHasNoShare of what others hold, and of what they held a moment ago.
-func TestAProcessThatIsNewHasNoShare(t *testing.T) {
+// TestANewProcessWaitsForItsShare checks that a new process uses its share only after a full bucket would have drained.
+func TestANewProcessWaitsForItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := headgate.MustParse("token-bucket 1/s burst 10 away share")
-		all := newDistant()
-		defer all.Close()
-		first := newProcess(all, nil)
+		shared := newRemoteStore()
+		defer shared.Close()
+		first := newProcess(shared, nil)
 		defer first.guard.Close()
-		allow(t, first, limit)
-		settle()
+		takeOne(t, first, limit)
+		waitForShares()
 		if got := first.guard.Stats().Share; got != 1 {
-			t.Errorf("share %v of the only process, want 1", got)
+			t.Errorf("the only process: got share %v, want 1", got)
 		}
-		second := newProcess(all, nil)
+		second := newProcess(shared, nil)
 		defer second.guard.Close()
-		allow(t, second, limit)
-		time.Sleep(5 * time.Second) // it has half by now, for less than the 10 s in which the bucket drains
+		takeOne(t, second, limit)
+		time.Sleep(5 * time.Second) // it has half, but for less than the 10 s in which the bucket drains
 		if got := second.guard.Stats().Share; got != 0.5 {
-			t.Errorf("share %v, want a half", got)
+			t.Errorf("got share %v, want a half", got)
 		}
-		second.link.cut(errCut)
-		if ok, _ := allow(t, second, limit); ok {
+		second.conn.fail(errCut)
+		if ok, _ := takeOne(t, second, limit); ok {
 			t.Error("admitted by a share that another process may have used up")
 		}
 		time.Sleep(10 * time.Second)
-		if ok, away := allow(t, second, limit); !ok || !away {
+		if ok, away := takeOne(t, second, limit); !ok || !away {
 			t.Error("not admitted by a share that was held for long enough")
 		}
 	})
 }
 
-// TestAShareEnds when the store has not answered for its life.
-func TestAShareEnds(t *testing.T) {
+// TestAShareEndsAfterShareLife checks that a process has no share after ShareLife without the store.
+func TestAShareEndsAfterShareLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := headgate.MustParse("token-bucket 100/s away share")
-		all := newDistant()
-		defer all.Close()
-		p := newProcess(all, &guard.Config{ShareLife: time.Minute})
+		shared := newRemoteStore()
+		defer shared.Close()
+		p := newProcess(shared, &guard.Config{ShareLife: time.Minute})
 		defer p.guard.Close()
-		allow(t, p, limit)
-		settle()
-		p.link.cut(errCut)
+		takeOne(t, p, limit)
+		waitForShares()
+		p.conn.fail(errCut)
 		time.Sleep(58 * time.Second)
-		if ok, away := allow(t, p, limit); !ok || !away {
+		if ok, away := takeOne(t, p, limit); !ok || !away {
 			t.Error("not admitted before the end of its life")
 		}
 		time.Sleep(3 * time.Second)
-		if ok, _ := allow(t, p, limit); ok {
+		if ok, _ := takeOne(t, p, limit); ok {
 			t.Error("admitted after the end of its life")
 		}
-		p.link.cut(nil)
+		p.conn.fail(nil)
 		time.Sleep(2 * time.Second)
-		if _, away := allow(t, p, limit); away {
-			t.Error("2 s after its return the store did not decide")
+		if _, away := takeOne(t, p, limit); away {
+			t.Error("2 s after its return: got a fallback decision, want it by the store")
 		}
 	})
 }
 
-// TestCloseGivesTheShareBack to the processes that stay.
+// TestCloseGivesTheShareBack checks that the other process gets the share of the closed one.
 func TestCloseGivesTheShareBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := headgate.MustParse("token-bucket 1/s away share")
-		all := newDistant()
-		defer all.Close()
-		a, b := newProcess(all, nil), newProcess(all, nil)
+		shared := newRemoteStore()
+		defer shared.Close()
+		a, b := newProcess(shared, nil), newProcess(shared, nil)
 		defer a.guard.Close()
-		allow(t, a, limit)
-		allow(t, b, limit)
-		settle()
+		takeOne(t, a, limit)
+		takeOne(t, b, limit)
+		waitForShares()
 		if got := a.guard.Stats().Share; got != 0.5 {
-			t.Errorf("share %v, want a half", got)
+			t.Errorf("got share %v, want a half", got)
 		}
 		b.guard.Close()
 		time.Sleep(3 * time.Second)
 		if got := a.guard.Stats().Share; got != 1 {
-			t.Errorf("share %v, want 1", got)
+			t.Errorf("got share %v, want 1", got)
 		}
 	})
 }
 
-// TestFiguresOfAShare are those of the part that this process has.
+// TestFiguresOfAShare checks the decisions by half of a limit: the limit's capacity, but half of what remains.
 func TestFiguresOfAShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := headgate.MustParse("token-bucket 1/s burst 10 away share")
-		all := newDistant()
-		defer all.Close()
-		a, b := newProcess(all, nil), newProcess(all, nil)
+		shared := newRemoteStore()
+		defer shared.Close()
+		a, b := newProcess(shared, nil), newProcess(shared, nil)
 		defer a.guard.Close()
 		defer b.guard.Close()
-		allow(t, a, limit)
-		allow(t, b, limit)
-		settle()
-		a.link.cut(errCut)
+		takeOne(t, a, limit)
+		takeOne(t, b, limit)
+		waitForShares()
+		a.conn.fail(errCut)
 		for i := range 6 {
 			d, err := a.limiter.Allow(t.Context(), limit, "fresh")
 			if err != nil || d.Capacity != 10 || d.Remaining != max(0, int64(4-i)) || d.Allowed != (i < 5) {
-				t.Errorf("call %d: %+v, %v", i, d, err)
+				t.Errorf("call %d: got %+v, %v", i, d, err)
 			}
 			if !d.Allowed && d.RetryAfter != 2*time.Second {
-				t.Errorf("at half the rate a token comes in 2 s, not in %s", d.RetryAfter)
+				t.Errorf("got a retry after %s, want 2 s, by half of the rate", d.RetryAfter)
 			}
 		}
 		d, err := a.limiter.Take(t.Context(), headgate.Charge{Limit: limit, Key: "k", Cost: headgate.Units(6)})
 		if !errors.Is(err, store.ErrUnavailable) {
-			t.Errorf("a cost above the share: %+v, %v, want the store's error: the store could admit it", d, err)
+			t.Errorf("a cost above the share: got %+v, %v; want the error of the store, which could admit it", d, err)
 		}
 	})
 }
 
-// TestCloseTakesASecondAtMost when the store is silent, and nothing begins after it.
-func TestCloseTakesASecondAtMost(t *testing.T) {
+// TestCloseOfTheGuardTakesASecondAtMost closes a process whose store is silent. After Close no goroutine may start.
+func TestCloseOfTheGuardTakesASecondAtMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := headgate.MustParse("token-bucket 1/s away share")
-		all := newDistant()
-		defer all.Close()
-		p := newProcess(all, nil)
-		allow(t, p, limit)
-		settle()
-		p.link.silent.Store(true)
+		shared := newRemoteStore()
+		defer shared.Close()
+		p := newProcess(shared, nil)
+		takeOne(t, p, limit)
+		waitForShares()
+		p.conn.silent.Store(true)
 		begin := time.Now()
 		p.guard.Close()
 		if took := time.Since(begin); took != time.Second {
 			t.Errorf("Close took %s, want 1s", took)
 		}
-		never := newProcess(all, nil)
-		never.guard.Close()
-		allow(t, never, limit) // a goroutine that it started would not end
+		closed := newProcess(shared, nil)
+		closed.guard.Close()
+		takeOne(t, closed, limit) // a goroutine that it started would not end
 	})
 }
 
-// TestTheShareLastsTenMinutes unless the Config says otherwise.
-func TestTheShareLastsTenMinutes(t *testing.T) {
+// TestShareLife checks ShareLife and its default.
+func TestShareLife(t *testing.T) {
 	for _, c := range []struct{ life, want time.Duration }{
 		{0, 10 * time.Minute}, {-1, 10 * time.Minute}, {time.Minute, time.Minute},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			limit := headgate.MustParse("token-bucket 100/s away share")
-			all := newDistant()
-			defer all.Close()
-			p := newProcess(all, &guard.Config{ShareLife: c.life})
+			shared := newRemoteStore()
+			defer shared.Close()
+			p := newProcess(shared, &guard.Config{ShareLife: c.life})
 			defer p.guard.Close()
-			allow(t, p, limit)
-			settle()
-			p.link.cut(errCut)
+			takeOne(t, p, limit)
+			waitForShares()
+			p.conn.fail(errCut)
 			time.Sleep(c.want - 2*time.Second) // the store answered within the last second
 			if got := p.guard.Stats().Share; got != 1 {
-				t.Errorf("life %s: share %v after %s, want 1", c.life, got, c.want-2*time.Second)
+				t.Errorf("life %s: got share %v after %s, want 1", c.life, got, c.want-2*time.Second)
 			}
 			time.Sleep(2 * time.Second)
 			if got := p.guard.Stats().Share; got != 0 {
-				t.Errorf("life %s: share %v after %s, want 0", c.life, got, c.want)
+				t.Errorf("life %s: got share %v after %s, want 0", c.life, got, c.want)
 			}
 		})
 	}

@@ -1,10 +1,8 @@
-// Package pending opens a store in the background, and retries until that
-// succeeds. So a server can start before its database, and report to its callers that
-// the database is not there yet.
+// Package pending opens a store in the background, and retries until that succeeds. So a server can start before its
+// database, and report to its callers that the database is not there yet.
 //
-// Until the store is open, every call fails with store.ErrUnavailable: nothing was
-// done. From then on calls go to the store, which handles later failures of its
-// server itself.
+// Until the store is open, every call fails with store.ErrUnavailable: nothing was done. From then on calls go to the
+// store, which handles later failures of its server itself.
 package pending
 
 import (
@@ -35,8 +33,7 @@ type Config struct {
 	// Open opens the store. It is called again after it failed. Its context ends
 	// after AttemptWithin; Store does not wait for an Open that takes longer.
 	Open func(ctx context.Context) (store.Store, error)
-	// Within is how long to retry, counted from New. Zero: one attempt. NoLimit: until
-	// it succeeds.
+	// Within is how long to retry, counted from New. Zero: one attempt. NoLimit: until it succeeds.
 	Within time.Duration
 }
 
@@ -48,9 +45,8 @@ const (
 	longestPause  = time.Second
 )
 
-// Final reports whether an error of Open is permanent: the URL or its
-// options are wrong, or a newer binary has migrated the store. Other problems can be
-// fixed at the store, such as a missing schema, user or privilege.
+// Final reports whether an error of Open is permanent: the URL or its options are wrong, or a newer binary has migrated
+// the store. Other problems can be fixed at the store, such as a missing schema, user or privilege.
 func Final(err error) bool {
 	return errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrSchemaNewer)
 }
@@ -97,18 +93,18 @@ func (s *Store) Err() error {
 func (s *Store) run(ctx context.Context) {
 	defer close(s.done)
 	end := sched.Now().Add(s.cfg.Within)
-	for longest := firstPause; ; longest = min(2*longest, longestPause) {
-		opened, err := s.attempt(ctx, end)
+	for maxPause := firstPause; ; maxPause = min(2*maxPause, longestPause) {
+		inner, err := s.attempt(ctx, end)
 		switch {
 		case err == nil:
-			s.err = s.publish(opened)
+			s.err = s.publish(inner)
 			return
 		case ctx.Err() != nil:
 			s.err = store.ErrClosed
 			return
 		}
 		s.setCurrent(notOpen(err))
-		pause := longest/2 + sched.N(longest/2)
+		pause := maxPause/2 + sched.N(maxPause/2)
 		if s.cfg.Within >= 0 {
 			pause = min(pause, sched.Until(end))
 		}
@@ -125,45 +121,44 @@ func (s *Store) run(ctx context.Context) {
 
 // attempt opens the store. It gives up when its time is over, since not all drivers obey the context.
 func (s *Store) attempt(ctx context.Context, end time.Time) (store.Store, error) {
-	within := AttemptWithin
+	timeout := AttemptWithin
 	if s.cfg.Within > 0 {
-		within = max(min(within, sched.Until(end)), firstPause)
+		timeout = max(min(timeout, sched.Until(end)), firstPause)
 	}
-	ctx, cancel := sched.WithTimeout(ctx, within)
+	ctx, cancel := sched.WithTimeout(ctx, timeout)
 	defer cancel()
-	var opened store.Store
+	var inner store.Store
 	var err error
-	answered := make(chan struct{})
+	done := make(chan struct{})
 	sched.Go(func() {
-		defer close(answered)
-		opened, err = s.cfg.Open(ctx)
+		defer close(done)
+		inner, err = s.cfg.Open(ctx)
 	})
-	if sched.Either(answered, ctx.Done()) {
-		return opened, err
+	if sched.Either(done, ctx.Done()) {
+		return inner, err
 	}
 	sched.Go(func() { // a store that is opened too late is closed
-		sched.Receive(answered)
+		sched.Receive(done)
 		if err == nil {
-			opened.Close()
+			inner.Close()
 		}
 	})
-	return nil, fmt.Errorf("%w: it did not answer within %s", store.ErrUnavailable, within.Round(time.Millisecond))
+	return nil, fmt.Errorf("%w: it did not answer within %s", store.ErrUnavailable, timeout.Round(time.Millisecond))
 }
 
-// publish directs calls to the opened store, or closes it if Close was called.
-func (s *Store) publish(opened store.Store) error {
+// publish directs calls to the inner store, or closes it if Close was called.
+func (s *Store) publish(inner store.Store) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		opened.Close()
+		inner.Close()
 		return store.ErrClosed
 	}
-	s.setCurrent(opened)
+	s.setCurrent(inner)
 	return nil
 }
 
-// Unwrap implements store.Unwrapper. Until the store is open, it returns one that has
-// all optional interfaces, and fails.
+// Unwrap implements store.Unwrapper. A store that is not open yet has all optional interfaces, and fails.
 func (s *Store) Unwrap() store.Store { return s.current.Load().Store }
 
 // Apply implements store.Store.
@@ -177,8 +172,8 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 }
 
 // Sweep implements store.Store.
-func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
-	return s.current.Load().Sweep(ctx, max)
+func (s *Store) Sweep(ctx context.Context, maxCells int) (removed int, err error) {
+	return s.current.Load().Sweep(ctx, maxCells)
 }
 
 // Close implements store.Store. It does not wait for an attempt under way.

@@ -20,39 +20,40 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// server answers an Open.
+// server is a server to open, which fails at first.
 type server struct {
-	at    atomic.Int64 // after how many attempts it is there
-	err   error        // till then
-	tries atomic.Int64
-	hang  bool // it answers nobody, and heeds no context
-	store *memory.Store
+	failures atomic.Int64 // how many attempts fail
+	err      error        // of the failing attempts
+	attempts atomic.Int64
+	hang     bool // an attempt takes a minute, whatever its context
+	store    *memory.Store
 }
 
 func (s *server) open(context.Context) (store.Store, error) {
-	n := s.tries.Add(1)
+	n := s.attempts.Add(1)
 	if s.hang {
 		time.Sleep(time.Minute)
 	}
-	if n <= s.at.Load() {
+	if n <= s.failures.Load() {
 		return nil, s.err
 	}
 	return s.store, nil
 }
 
-func newServer(at int64, err error) *server {
+// newServer returns a server on which the first attempts fail.
+func newServer(failures int64, err error) *server {
 	s := &server{err: err, store: memory.New(&memory.Config{Names: true})}
-	s.at.Store(at)
+	s.failures.Store(failures)
 	return s
 }
 
+// errAway is the error of a server that is not reachable yet.
 var (
 	errAway = fmt.Errorf("dial: %w", store.ErrUnavailable)
 	limit   = headgate.MustParse("token-bucket 5/1h")
 )
 
-// TestCallsFailUntilTheStoreIsOpen: without anything charged, and then they are the
-// store's.
+// TestCallsFailUntilTheStoreIsOpen checks that calls return ErrUnavailable, without a charge, until the store is open.
 func TestCallsFailUntilTheStoreIsOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := newServer(5, errAway)
@@ -68,23 +69,23 @@ func TestCallsFailUntilTheStoreIsOpen(t *testing.T) {
 		synctest.Wait()
 		for name, call := range calls {
 			if err := call(); !errors.Is(err, store.ErrUnavailable) || !store.NothingDone(err) {
-				t.Errorf("%s before: %v, want ErrUnavailable", name, err)
+				t.Errorf("%s before the store is open: got %v, want ErrUnavailable", name, err)
 			}
 		}
 		if err := s.Err(); err != nil {
-			t.Errorf("given up: %v", err)
+			t.Errorf("Err before the store is open: got %v, want nil", err)
 		}
 		<-s.Done()
-		if err := s.Err(); err != nil || srv.tries.Load() != 6 {
-			t.Errorf("%v after %d attempts", err, srv.tries.Load())
+		if err := s.Err(); err != nil || srv.attempts.Load() != 6 {
+			t.Errorf("got %v after %d attempts, want nil after 6", err, srv.attempts.Load())
 		}
 		for name, call := range calls {
 			if err := call(); err != nil {
-				t.Errorf("%s then: %v", name, err)
+				t.Errorf("%s after the store is open: got %v", name, err)
 			}
 		}
 		if inner, ok := store.As[*memory.Store](s); !ok || inner != srv.store {
-			t.Error("the store behind is not found")
+			t.Error("As does not find the store")
 		}
 		if _, decided := s.TakeOne(t.Context(), law.Cell{Limit: limit.Name(), Key: "k"}, new(limit.Params()),
 			1000); !decided {
@@ -93,29 +94,30 @@ func TestCallsFailUntilTheStoreIsOpen(t *testing.T) {
 	})
 }
 
-// TestForHowLongItTries counts attempts and measures when it gives up.
-func TestForHowLongItTries(t *testing.T) {
+// TestWithinBoundsTheAttempts checks after which time and how many attempts Open is given up.
+func TestWithinBoundsTheAttempts(t *testing.T) {
 	for name, tt := range map[string]struct {
-		within, after time.Duration // gives up after
-		err           error
-		hang          bool
-		tries         []int64 // from, to
+		within   time.Duration
+		after    time.Duration // when it gives up
+		err      error
+		hang     bool
+		attempts []int64 // the fewest and the most
 	}{
-		"once":        {within: 0, after: 0, err: errAway, tries: []int64{1, 1}},
-		"for a while": {within: 2 * time.Second, after: 2 * time.Second, err: errAway, tries: []int64{4, 12}},
+		"once":        {within: 0, after: 0, err: errAway, attempts: []int64{1, 1}},
+		"for a while": {within: 2 * time.Second, after: 2 * time.Second, err: errAway, attempts: []int64{4, 12}},
 		"no password": {
 			within: 2 * time.Second, after: 2 * time.Second, err: store.ErrSetup,
-			tries: []int64{4, 12},
+			attempts: []int64{4, 12},
 		},
-		"a wrong URL":    {within: pending.NoLimit, after: 0, err: store.ErrInvalid, tries: []int64{1, 1}},
-		"a newer schema": {within: pending.NoLimit, after: 0, err: store.ErrSchemaNewer, tries: []int64{1, 1}},
+		"a wrong URL":    {within: pending.NoLimit, after: 0, err: store.ErrInvalid, attempts: []int64{1, 1}},
+		"a newer schema": {within: pending.NoLimit, after: 0, err: store.ErrSchemaNewer, attempts: []int64{1, 1}},
 		"no answer": {
 			within: 3 * time.Second, after: 3 * time.Second, err: errAway, hang: true,
-			tries: []int64{1, 2},
+			attempts: []int64{1, 2},
 		},
 		"no answer, one time": {
 			within: 0, after: pending.AttemptWithin, err: errAway, hang: true,
-			tries: []int64{1, 1},
+			attempts: []int64{1, 1},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,53 +128,53 @@ func TestForHowLongItTries(t *testing.T) {
 				s := pending.New(pending.Config{Open: srv.open, Within: tt.within})
 				<-s.Done()
 				took := time.Since(begin)
-				want := tt.err
+				wantErr := tt.err
 				if tt.hang {
-					want = store.ErrUnavailable
+					wantErr = store.ErrUnavailable
 				}
-				if took < tt.after || took > tt.after+200*time.Millisecond || !errors.Is(s.Err(), want) {
-					t.Errorf("gave up after %s with %v, want %s and %v", took, s.Err(), tt.after, want)
+				if took < tt.after || took > tt.after+200*time.Millisecond || !errors.Is(s.Err(), wantErr) {
+					t.Errorf("gave up after %s with %v, want %s and %v", took, s.Err(), tt.after, wantErr)
 				}
-				if n := srv.tries.Load(); n < tt.tries[0] || n > tt.tries[1] {
-					t.Errorf("%d attempts, want %v", n, tt.tries)
+				if n := srv.attempts.Load(); n < tt.attempts[0] || n > tt.attempts[1] {
+					t.Errorf("got %d attempts, want %v", n, tt.attempts)
 				}
 				s.Close()
-				time.Sleep(2 * time.Minute) // for those that hang
+				time.Sleep(2 * time.Minute) // for the attempts that hang
 			})
 		})
 	}
 }
 
-// TestPausesGrow: a server that is away for long is asked once or twice a second.
+// TestPausesGrow checks that the pauses between attempts grow to half a second, up to a second.
 func TestPausesGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := newServer(1<<60, errAway)
-		var at []time.Time
+		var attemptTimes []time.Time
 		s := pending.New(pending.Config{Within: pending.NoLimit, Open: func(ctx context.Context) (store.Store, error) {
-			at = append(at, time.Now())
+			attemptTimes = append(attemptTimes, time.Now())
 			return srv.open(ctx)
 		}})
 		time.Sleep(time.Hour)
 		s.Close()
 		synctest.Wait()
 		var pauses []time.Duration
-		for i := range at[1:] {
-			pauses = append(pauses, at[i+1].Sub(at[i]))
+		for i := range attemptTimes[1:] {
+			pauses = append(pauses, attemptTimes[i+1].Sub(attemptTimes[i]))
 		}
 		if pauses[0] > 100*time.Millisecond || slices.Max(pauses) > time.Second ||
 			slices.Min(pauses[10:]) < 400*time.Millisecond {
-			t.Errorf("pauses from %s, then %s to %s", pauses[0], slices.Min(pauses[10:]), slices.Max(pauses))
+			t.Errorf("got a first pause of %s, then %s to %s", pauses[0], slices.Min(pauses[10:]), slices.Max(pauses))
 		}
 	})
 }
 
-// TestCloseWhileItTries does not wait, and leaves nothing open.
-func TestCloseWhileItTries(t *testing.T) {
+// TestCloseDuringAnAttempt checks that Close does not wait, and that a store which opens later is closed.
+func TestCloseDuringAnAttempt(t *testing.T) {
 	for _, hang := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			srv := newServer(3, errAway)
 			if srv.hang = hang; hang {
-				srv.at.Store(0)
+				srv.failures.Store(0)
 			}
 			s := pending.New(pending.Config{Open: srv.open, Within: pending.NoLimit})
 			begin := time.Now()
@@ -181,10 +183,10 @@ func TestCloseWhileItTries(t *testing.T) {
 			}
 			<-s.Done()
 			if took := time.Since(begin); took > 0 {
-				t.Errorf("it took %s", took)
+				t.Errorf("Close took %s, want no time", took)
 			}
 			if _, err := headgate.New(s, nil).Allow(t.Context(), limit, "k"); !errors.Is(err, store.ErrClosed) {
-				t.Errorf("after Close: %v", err)
+				t.Errorf("after Close: got %v, want %v", err, store.ErrClosed)
 			}
 			time.Sleep(2 * time.Minute)
 			if _, err := srv.store.Sweep(t.Context(), 1); hang && !errors.Is(err, store.ErrClosed) {

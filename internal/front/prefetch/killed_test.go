@@ -20,11 +20,12 @@ import (
 
 const killedLimit = "token-bucket 500/s burst 100 prefetch 20%/400ms"
 
-// child hammers one key, and prints between which times each charge passed.
-func child() bool {
+// runIfChild returns, unless this is a child process of TestKilledProcessesKeepTheBound: then it takes
+// from one key until it is killed, and prints between which times each charge passed.
+func runIfChild() {
 	dsn := dbtest.Task()
 	if dsn == "" {
-		return false
+		return
 	}
 	ctx := context.Background()
 	pg, err := postgres.Open(ctx, dsn, nil)
@@ -36,89 +37,89 @@ func child() bool {
 	limit := headgate.MustParse(killedLimit)
 	out := bufio.NewWriterSize(os.Stdout, 64)
 	for {
-		asked := time.Now().UnixMicro()
+		startedAt := time.Now().UnixMicro()
 		d, err := l.Allow(ctx, limit, "k")
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		if d.Allowed {
-			fmt.Fprintln(out, asked, time.Now().UnixMicro(), d.Via)
+			fmt.Fprintln(out, startedAt, time.Now().UnixMicro(), d.Via)
 			out.Flush()
 		}
 	}
 }
 
-// passage is a charge that passed between two times.
-type passage struct {
-	asked, answered int64
-	via             string
+// admission is a charge that passed between two times.
+type admission struct {
+	startedAt, endedAt int64
+	via                string
 }
 
-// TestKilledNodesTakeNothingWithThemButWhatTheyHeld lets four processes hammer
-// one key of a PostgreSQL, and kills three of them.
-func TestKilledNodesTakeNothingWithThemButWhatTheyHeld(t *testing.T) {
+// TestKilledProcessesKeepTheBound lets four processes take from one key of a PostgreSQL, and kills three
+// of them. In no interval may more pass than the bound.
+func TestKilledProcessesKeepTheBound(t *testing.T) {
 	dsn := migrated.Postgres(t)
 	var mu sync.Mutex
-	var passed []passage
-	var each [4]int
-	ahead := 0
+	var admissions []admission
+	var perProcess [4]int
+	prefetched := 0
 	var readers sync.WaitGroup
 	var processes []*dbtest.Child
-	until := func(what string, so func() bool) {
+	waitUntil := func(what string, condition func() bool) {
 		t.Helper()
 		await.Until(t, what, func() bool {
 			mu.Lock()
 			defer mu.Unlock()
-			return so()
+			return condition()
 		})
 	}
-	for i := range each {
+	for i := range perProcess {
 		process := dbtest.StartChild(t, dsn)
 		processes = append(processes, process)
 		readers.Go(func() {
 			for lines := bufio.NewScanner(process.Out); lines.Scan(); {
-				var p passage
-				if n, _ := fmt.Sscan(lines.Text(), &p.asked, &p.answered, &p.via); n != 3 {
-					return // cut off
+				var p admission
+				if n, _ := fmt.Sscan(lines.Text(), &p.startedAt, &p.endedAt, &p.via); n != 3 {
+					return // the process was killed in the middle of a line
 				}
 				mu.Lock()
-				passed = append(passed, p)
-				each[i]++
+				admissions = append(admissions, p)
+				perProcess[i]++
 				if p.via == headgate.ViaPrefetch.String() {
-					ahead++
+					prefetched++
 				}
 				mu.Unlock()
 			}
 		})
 	}
-	until("each to be admitted, and something to be taken ahead", func() bool { return slices.Min(each[:]) >= 50 && ahead >= 50 })
+	waitUntil("50 charges of each process, and 50 prefetched", func() bool { return slices.Min(perProcess[:]) >= 50 && prefetched >= 50 })
 	for _, p := range processes[:3] {
 		p.Kill()
 	}
 	mu.Lock()
-	before := each[3]
+	survivorCount := perProcess[3]
 	mu.Unlock()
-	until("the last one to be admitted when the others are gone", func() bool { return each[3] >= before+600 })
+	waitUntil("600 charges more of the last process", func() bool { return perProcess[3] >= survivorCount+600 })
 	processes[3].Kill()
 	readers.Wait()
 	for _, p := range processes {
 		_ = p.Wait()
 	}
 	bound := headgate.MustParse(killedLimit).Bound()
-	slices.SortFunc(passed, func(a, b passage) int { return int(a.answered - b.answered) })
-	for _, first := range passed {
-		sure := 0 // were asked and answered since first was asked
-		for _, last := range passed {
-			if last.asked < first.asked {
+	slices.SortFunc(admissions, func(a, b admission) int { return int(a.endedAt - b.endedAt) })
+	for _, first := range admissions {
+		count := 0 // started at or after first, and have ended by now
+		for _, last := range admissions {
+			if last.startedAt < first.startedAt {
 				continue
 			}
-			sure++
-			d := time.Duration(last.answered-first.asked) * time.Microsecond
-			if float64(sure) > 100+500*(d.Seconds()+0.4)+1e-6 {
-				t.Fatalf("%d passed in %v, the bound is %v", sure, d, bound.In(d))
+			count++
+			d := time.Duration(last.endedAt-first.startedAt) * time.Microsecond
+			if float64(count) > 100+500*(d.Seconds()+0.4)+1e-6 {
+				t.Fatalf("got %d charges in %v, want %v at most", count, d, bound.In(d))
 			}
 		}
 	}
-	t.Logf("%d passed, %d of them taken ahead", len(passed), ahead)
+	t.Logf("%d charges passed, %d of them prefetched", len(admissions), prefetched)
 }

@@ -6,29 +6,29 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// localTokens holds the tokens of one cell that a node has taken up front. Times are on the
+// localTokens holds the tokens of one cell that this process has taken up front. Times are on the
 // clock of Store.now, except in outcomes.
 type localTokens struct {
 	params law.Params
 
-	mu        sync.Mutex
-	discarded bool    // reset, blocked, changed or given back
-	grants    []grant // with credits left, the oldest first
-	available int64   // credits in grants
+	mu            sync.Mutex
+	discarded     bool    // reset, blocked, changed or given back
+	grants        []grant // those with credits, the oldest first
+	unusedCredits int64   // the sum of their credits
 
-	out  law.Outcome // the last outcome of the store, from which the outcomes of callers are made
-	sent int64       // when the call of out was sent
+	out    law.Outcome // the last outcome of the store, from which the outcomes of callers are made
+	sentAt int64       // when the call of out was sent
 
-	fetch       *fetch // under way, or nil
-	waitingCost int64  // credits that callers wait for
-	spent       int64  // credits handed out since the last fetch
+	fetch          *fetch // the one that is under way, or nil
+	waitingCredits int64  // what callers wait for
+	spentCredits   int64  // handed out since the last fetch
 }
 
-// grant is the rest of a grant of the store.
+// grant holds the tokens of one call of the store that are not handed out yet.
 type grant struct {
 	op      law.Op // the op that took the grant
 	out     law.Outcome
-	left    int64
+	credits int64
 	expires int64
 }
 
@@ -47,83 +47,83 @@ func (f *fetch) alsoRefuses(op *law.Op) bool { return f.partial && op.Cost == f.
 func newLocalTokens(p law.Params) *localTokens { return &localTokens{params: p} }
 
 // handOut grants a charge out of the tokens, if enough are left.
-func (h *localTokens) handOut(p *law.Params, cost, now int64) (out law.Outcome, ok bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.params != *p {
+func (t *localTokens) handOut(p *law.Params, cost, now int64) (out law.Outcome, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.params != *p {
 		return out, false
 	}
-	return h.deduct(cost, now)
+	return t.deduct(cost, now)
 }
 
-// deduct takes the cost from the oldest grants, if enough are left, and returns the outcome for the caller.
-func (h *localTokens) deduct(cost, now int64) (out law.Outcome, ok bool) {
-	if h.discarded || cost <= 0 || h.available < cost {
+// deduct takes the cost from the oldest grants, if they suffice, and returns the outcome for the caller.
+func (t *localTokens) deduct(cost, now int64) (out law.Outcome, ok bool) {
+	if t.discarded || cost <= 0 || t.unusedCredits < cost {
 		return out, false
 	}
-	h.expire(now)
-	if h.available < cost {
+	t.expire(now)
+	if t.unusedCredits < cost {
 		return out, false
 	}
-	h.available -= cost
-	h.spent += cost
+	t.unusedCredits -= cost
+	t.spentCredits += cost
 	for due := cost; due > 0; {
-		oldest := &h.grants[0]
-		paid := min(due, oldest.left)
-		oldest.left -= paid
-		if due -= paid; oldest.left == 0 {
-			h.shift()
+		oldest := &t.grants[0]
+		paid := min(due, oldest.credits)
+		oldest.credits -= paid
+		if due -= paid; oldest.credits == 0 {
+			t.shift()
 		}
 	}
-	out = h.out
+	out = t.out
 	out.Granted, out.RetryAt, out.Via = 1, 0, law.ViaPrefetch
-	out.Used -= h.available
-	out.Clock += now - h.sent
+	out.Used -= t.unusedCredits
+	out.Clock += now - t.sentAt
 	return out, true
 }
 
 // expire drops the grants whose life is over.
-func (h *localTokens) expire(now int64) {
-	for len(h.grants) > 0 && h.grants[0].expires <= now {
-		h.available -= h.grants[0].left
-		h.shift()
+func (t *localTokens) expire(now int64) {
+	for len(t.grants) > 0 && t.grants[0].expires <= now {
+		t.unusedCredits -= t.grants[0].credits
+		t.shift()
 	}
 }
 
 // shift drops the first grant, and keeps the place of the others.
-func (h *localTokens) shift() {
-	n := copy(h.grants, h.grants[1:])
-	h.grants[n] = grant{}
-	h.grants = h.grants[:n]
+func (t *localTokens) shift() {
+	n := copy(t.grants, t.grants[1:])
+	t.grants[n] = grant{}
+	t.grants = t.grants[:n]
 }
 
 // request grants a charge, or returns the fetch to wait for, or the count of charges that the caller has
-// to take from the store, or reports that the localTokens was discarded.
-func (h *localTokens) request(op *law.Op, now int64) (out law.Outcome, wait *fetch, count int64, discarded bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.discarded {
+// to take from the store, or reports that the tokens were discarded.
+func (t *localTokens) request(op *law.Op, now int64) (out law.Outcome, wait *fetch, count int64, discarded bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.discarded {
 		return out, nil, 0, true
 	}
-	if out, ok := h.deduct(op.Cost, now); ok {
+	if out, ok := t.deduct(op.Cost, now); ok {
 		return out, nil, 0, false
 	}
-	if h.fetch != nil {
-		h.waitingCost += op.Cost
-		return out, h.fetch, 0, false
+	if t.fetch != nil {
+		t.waitingCredits += op.Cost
+		return out, t.fetch, 0, false
 	}
-	h.fetch = &fetch{done: make(chan struct{}), cost: op.Cost}
-	return out, nil, min(1+h.fetchSize(now)/op.Cost, law.Max/op.Cost), false
+	t.fetch = &fetch{done: make(chan struct{}), cost: op.Cost}
+	return out, nil, min(1+t.fetchSize(now)/op.Cost, law.Max/op.Cost), false
 }
 
 // fetchSize returns how many credits to take beyond those that are requested: those that other callers wait for, and as
 // many as are spent in a life at the pace since the last fetch, but at most maxGrowth times what was spent since then,
 // and never more than the prefetch holds.
-func (h *localTokens) fetchSize(now int64) int64 {
-	p := &h.params
-	since := max(1, now-h.sent)
-	size := h.waitingCost + int64(float64(h.spent)*min(maxGrowth, float64(p.PrefetchLife)/float64(since)))
-	return min(size, p.Prefetch-h.available)
+func (t *localTokens) fetchSize(now int64) int64 {
+	p := &t.params
+	since := max(1, now-t.sentAt)
+	size := t.waitingCredits + int64(float64(t.spentCredits)*min(maxGrowth, float64(p.PrefetchLife)/float64(since)))
+	return min(size, p.Prefetch-t.unusedCredits)
 }
 
 // maxGrowth bounds how much larger a prefetch is than what was spent since the one
@@ -131,20 +131,20 @@ func (h *localTokens) fetchSize(now int64) int64 {
 const maxGrowth = 4
 
 // failFetch ends a fetch with an error for all who wait for it. If err is nil, one of them fetches next.
-func (h *localTokens) failFetch(err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.fetch.err = err
-	close(h.fetch.done)
-	h.fetch = nil
+func (t *localTokens) failFetch(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.fetch.err = err
+	close(t.fetch.done)
+	t.fetch = nil
 }
 
 // finishFetch stores the tokens that a fetch has brought, and returns the outcome of the caller's own charge.
-func (h *localTokens) finishFetch(op *law.Op, out *law.Outcome, sent int64) (ownOutcome law.Outcome) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	f := h.fetch
-	h.fetch = nil
+func (t *localTokens) finishFetch(op *law.Op, out *law.Outcome, sentAt int64) (ownOutcome law.Outcome) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f := t.fetch
+	t.fetch = nil
 	defer close(f.done)
 	if out.Err != nil || out.Stale {
 		return *out
@@ -158,54 +158,54 @@ func (h *localTokens) finishFetch(op *law.Op, out *law.Outcome, sent int64) (own
 		return *out
 	}
 	ownOutcome = law.Split(op, out, 0)
-	left := (granted - 1) * op.Cost
-	if h.discarded {
+	credits := (granted - 1) * op.Cost
+	if t.discarded {
 		return ownOutcome // the other tokens are lost
 	}
-	h.out, h.sent, h.spent = *out, sent, op.Cost
-	if left > 0 {
-		h.grants = append(h.grants, grant{op: *op, out: *out, left: left, expires: sent + h.life(out)})
-		h.available += left
+	t.out, t.sentAt, t.spentCredits = *out, sentAt, op.Cost
+	if credits > 0 {
+		t.grants = append(t.grants, grant{op: *op, out: *out, credits: credits, expires: sentAt + t.life(out)})
+		t.unusedCredits += credits
 	}
 	return ownOutcome
 }
 
 // life returns how long the tokens of an outcome may be handed out. The tokens of a fixed window, which a step empties,
 // end with the window.
-func (h *localTokens) life(out *law.Outcome) int64 {
-	p := &h.params
+func (t *localTokens) life(out *law.Outcome) int64 {
+	p := &t.params
 	if p.Drain >= p.Capacity {
 		return min(p.PrefetchLife, out.State.EmptyAt-max(out.Clock, out.State.At))
 	}
 	return p.PrefetchLife
 }
 
-// stopWaiting removes the cost of a caller that does not wait any more.
-func (h *localTokens) stopWaiting(cost int64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.waitingCost -= cost
+// stopWaiting subtracts the cost of a caller that no longer waits.
+func (t *localTokens) stopWaiting(cost int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waitingCredits -= cost
 }
 
 // discard makes the tokens unusable.
-func (h *localTokens) discard() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.discarded = true
+func (t *localTokens) discard() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.discarded = true
 }
 
 // giveBack discards the tokens, and appends the ops that return them to the store.
-func (h *localTokens) giveBack(now int64, back []law.Op) []law.Op {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.discarded {
+func (t *localTokens) giveBack(now int64, back []law.Op) []law.Op {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.discarded {
 		return back
 	}
-	h.discarded = true
-	h.expire(now)
-	for i := range h.grants {
-		l := &h.grants[i]
-		op := law.Back(&l.op, &l.out, l.left)
+	t.discarded = true
+	t.expire(now)
+	for i := range t.grants {
+		g := &t.grants[i]
+		op := law.Back(&g.op, &g.out, g.credits)
 		op.Group = uint32(len(back) + 1)
 		back = append(back, op)
 	}

@@ -14,42 +14,42 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestNodesKeepTheBound lets several nodes take random costs at random times
-// from one store. What they hand out is what they have paid for, and passes
-// burst + rate x (time + life) in no interval.
-func TestNodesKeepTheBound(t *testing.T) {
+// TestPrefetchKeepsTheBound lets four processes take random costs at random times from one store. They must not hand
+// out more than they have taken, and in no interval more than burst + rate x (time + life).
+func TestPrefetchKeepsTheBound(t *testing.T) {
 	for seed := range uint64(10) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { nodes(t, rand.New(rand.NewPCG(seed, 0))) })
+			synctest.Test(t, func(t *testing.T) { testBound(t, rand.New(rand.NewPCG(seed, 0))) })
 		})
 	}
 }
 
-func nodes(t *testing.T, rng *rand.Rand) {
-	c := &till{Store: memory.New(nil)}
+// testBound runs the processes with one seed, and checks the bound for all intervals between two charges.
+func testBound(t *testing.T, rng *rand.Rand) {
+	inner := &countingStore{Store: memory.New(nil)}
 	limit := headgate.MustParse("token-bucket 200/s burst 40 prefetch 30/300ms")
-	type passed struct {
+	type admission struct {
 		at   time.Time
 		cost int64
 	}
 	var mu sync.Mutex
-	var all []passed
+	var admissions []admission
 	var total int64
 	var wg sync.WaitGroup
 	for range 4 {
-		s := prefetch.New(c)
+		s := prefetch.New(inner)
 		l := headgate.New(s, nil)
-		node := rand.New(rand.NewPCG(rng.Uint64(), 0))
+		processRNG := rand.New(rand.NewPCG(rng.Uint64(), 0))
 		for range 3 {
 			wg.Go(func() {
 				for range 200 {
 					mu.Lock()
-					pause, cost := time.Duration(node.IntN(9))*time.Millisecond, 1+node.Int64N(3)
+					pause, cost := time.Duration(processRNG.IntN(9))*time.Millisecond, 1+processRNG.Int64N(3)
 					mu.Unlock()
 					time.Sleep(pause)
 					if d := take(t, l, limit, "k", fmt.Sprint(cost)); d.Allowed {
 						mu.Lock()
-						all = append(all, passed{time.Now(), cost})
+						admissions = append(admissions, admission{time.Now(), cost})
 						total += cost
 						mu.Unlock()
 					}
@@ -58,21 +58,22 @@ func nodes(t *testing.T, rng *rand.Rand) {
 		}
 	}
 	wg.Wait()
-	if total*limit.Params().Unit > c.taken {
-		t.Errorf("%d tokens were handed out, %d paid for", total, c.taken/limit.Params().Unit)
+	if total*limit.Params().Unit > inner.credits {
+		t.Errorf("got %d tokens handed out, want %d at most", total, inner.credits/limit.Params().Unit)
 	}
 	if bound := limit.Bound().In(time.Second); bound.String() != "300" {
-		t.Fatalf("the bound of a second is %v, not 40 + 200 x (1 + 0.3)", bound)
+		t.Fatalf("got a bound of %v for a second, want 40 + 200 x (1 + 0.3)", bound)
 	}
-	// What passed from i to j, less 200 a second between them, is what is above the drain at j less what was before i.
+	// The excess at a time is what has passed until then, less what has drained. What passes in an interval, less what
+	// drains in it, is the excess at its end less the excess before its start. So the least excess so far is enough.
 	var sum int64
-	least := math.Inf(1)
-	for _, p := range all {
-		drained := 200 * p.at.Sub(all[0].at).Seconds()
-		least = min(least, float64(sum)-drained)
+	minExcess := math.Inf(1)
+	for _, p := range admissions {
+		drained := 200 * p.at.Sub(admissions[0].at).Seconds()
+		minExcess = min(minExcess, float64(sum)-drained)
 		sum += p.cost
-		if above := float64(sum) - drained - least; above > 40+200*0.3+1e-6 {
-			t.Fatalf("%v passed in some interval up to %v, beyond what flows in it", above, p.at.Sub(all[0].at))
+		if excess := float64(sum) - drained - minExcess; excess > 40+200*0.3+1e-6 {
+			t.Fatalf("an interval up to %v has an excess of %v, want 100 at most", p.at.Sub(admissions[0].at), excess)
 		}
 	}
 }

@@ -6,55 +6,55 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestTheFetcherTakesForWaiters, and not for those that have left.
-func TestTheFetcherTakesForWaiters(t *testing.T) {
-	n := newNode(t, perSecond)
-	ask := func(cost int64) int64 {
+// TestFetchCountIncludesWaiters checks that a fetch includes the credits that others wait for, unless they have left.
+func TestFetchCountIncludesWaiters(t *testing.T) {
+	p := newProcess(t, perSecond)
+	requestCount := func(cost int64) int64 {
 		op := charge(perSecond, cost)
-		_, _, count, _ := n.h.request(&op, n.now)
+		_, _, count, _ := p.tokens.request(&op, p.now)
 		return count
 	}
-	ask(10) // goes
+	requestCount(10) // this caller fetches, and the next ones wait
 	for _, cost := range []int64{20, 30, 40} {
-		ask(cost)
+		requestCount(cost)
 	}
-	n.h.failFetch(nil)
-	if count := ask(10); count != 10 {
-		t.Errorf("%d charges of 10 with 90 credits that others wait for, want 10", count)
+	p.tokens.failFetch(nil)                     // the fetcher leaves, so that the next caller fetches
+	if count := requestCount(10); count != 10 { // 1 + 90/10
+		t.Errorf("got %d charges of 10 with 90 credits that others wait for, want 10", count)
 	}
-	n.h.stopWaiting(30)
-	n.h.failFetch(nil)
-	if count := ask(10); count != 7 {
-		t.Errorf("%d charges of 10 with 60 credits that others wait for, want 7", count)
+	p.tokens.stopWaiting(30)
+	p.tokens.failFetch(nil)
+	if count := requestCount(10); count != 7 { // 1 + 60/10
+		t.Errorf("got %d charges of 10 with 60 credits that others wait for, want 7", count)
 	}
-	n.h.stopWaiting(20)
-	n.h.stopWaiting(40)
-	n.h.failFetch(nil)
-	if count := ask(10); count != 1 {
-		t.Errorf("%d charges of 10 for one who is alone", count)
+	p.tokens.stopWaiting(20)
+	p.tokens.stopWaiting(40)
+	p.tokens.failFetch(nil)
+	if count := requestCount(10); count != 1 {
+		t.Errorf("got %d charges of 10 without waiters, want 1", count)
 	}
 }
 
-// TestHowMuchGoesTogether at the bounds of what can be requested.
-func TestHowMuchGoesTogether(t *testing.T) {
-	brief, large := perSecond, perSecond
-	brief.PrefetchLife = 3
+// TestFetchCountBounds checks the count of a fetch right after another one, which is the fastest pace.
+func TestFetchCountBounds(t *testing.T) {
+	shortLife, large := perSecond, perSecond
+	shortLife.PrefetchLife = 3
 	large.Capacity, large.Prefetch = law.Max, law.Max
 	for name, c := range map[string]struct {
 		p     law.Params
 		cost  int64
 		count int64
 	}{
-		"a pace is counted from a microsecond": {brief, 10, 4},
-		"four times, but two are the most":     {large, 1 << 52, 1},
-		"one is the most":                      {large, law.Max, 1},
+		"a life of 3 µs: three more": {shortLife, 10, 4},
+		"two are more than law.Max":  {large, 1 << 52, 1},
+		"one is law.Max":             {large, law.Max, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := newNode(t, c.p)
-			n.fetch(c.cost, 1)
+			p := newProcess(t, c.p)
+			p.fetch(c.cost, 1)
 			op := charge(c.p, c.cost)
-			if _, _, count, _ := n.h.request(&op, n.now); count != c.count {
-				t.Errorf("%d charges of %d, want %d", count, c.cost, c.count)
+			if _, _, count, _ := p.tokens.request(&op, p.now); count != c.count {
+				t.Errorf("got %d charges of %d, want %d", count, c.cost, c.count)
 			}
 		})
 	}

@@ -1,12 +1,9 @@
-// Package prefetch lets a node take tokens up front and hand them out without
-// calling the store for each.
+// Package prefetch lets a process take tokens up front and hand them out without calling the store for each.
 //
-// It works for limits with a prefetch, "token-bucket 1000/s prefetch 10%", and for
-// requests with one charge. Every token is charged in the store
-// before it is handed out, and at most the prefetch's life before: so the limit's
-// bound grows by what drains in a life, for any number of nodes, and if a node
-// is killed only the tokens that it held are lost. How much a node takes depends on
-// what it has handed out lately, up to the prefetch.
+// It works for limits with a prefetch, "token-bucket 1000/s prefetch 10%", and for requests with one charge. Every
+// token is charged in the store before it is handed out, and at most the prefetch's life before. So the limit's bound
+// grows by what drains in a life, for any number of processes, and if a process is killed only the tokens that it held
+// are lost. How much a process takes depends on what it has handed out lately, up to the prefetch.
 package prefetch
 
 import (
@@ -32,7 +29,7 @@ var (
 const (
 	// maxKeys is how many keys have tokens at a time. The tokens of a key that is evicted are lost.
 	maxKeys = 100_000
-	// returnTimeout bounds how long Close gives tokens back.
+	// returnTimeout bounds how long Close takes to give tokens back.
 	returnTimeout = 5 * time.Second
 )
 
@@ -62,8 +59,8 @@ func (s *Store) Handed() int64 { return s.handedOut.Load() }
 // TakeOne implements store.OneTaker.
 func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b store.Brief, decided bool) {
 	if p.Prefetch > 0 {
-		if h, ok := s.locals.GetIfPresent(cell); ok && !s.closed.Load() && ctx.Err() == nil {
-			if out, ok := h.handOut(p, cost, s.now()); ok {
+		if tokens, ok := s.locals.GetIfPresent(cell); ok && !s.closed.Load() && ctx.Err() == nil {
+			if out, ok := tokens.handOut(p, cost, s.now()); ok {
 				s.handedOut.Add(1)
 				return store.Brief{
 					Granted: true, Via: law.ViaPrefetch, Used: out.Used, Clock: out.Clock,
@@ -97,30 +94,30 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	if len(ops) == 1 && mayPrefetch(&ops[0]) && ops[0].Valid() == nil {
 		return s.take(ctx, ops, outs)
 	}
-	if !wrap.Asks(ops) {
+	if !wrap.OnlyTakesAndChecks(ops) {
 		return s.apply(ctx, ops, outs)
 	}
-	var skip []int
+	var decided []int
 	for i, j := 0, law.GroupEnd(ops, 0); i < len(ops); i, j = j, law.GroupEnd(ops, j) {
 		if j == i+1 && mayPrefetch(&ops[i]) {
-			if h, ok := s.locals.GetIfPresent(ops[i].Cell); ok {
-				if out, ok := h.handOut(&ops[i].Params, ops[i].Cost, s.now()); ok {
+			if tokens, ok := s.locals.GetIfPresent(ops[i].Cell); ok {
+				if out, ok := tokens.handOut(&ops[i].Params, ops[i].Cost, s.now()); ok {
 					s.handedOut.Add(1)
 					outs[i] = out
-					skip = append(skip, i)
+					decided = append(decided, i)
 				}
 			}
 		}
 	}
-	if skip == nil {
+	if decided == nil {
 		return s.apply(ctx, ops, outs)
 	}
-	rest, index := wrap.Rest(ops, skip)
-	if len(rest) == 0 {
+	undecided, index := wrap.Rest(ops, decided)
+	if len(undecided) == 0 {
 		return nil
 	}
-	answers := make([]law.Outcome, len(rest))
-	wrap.Join(outs, answers, index, s.apply(ctx, rest, answers))
+	answers := make([]law.Outcome, len(undecided))
+	wrap.Join(outs, answers, index, s.apply(ctx, undecided, answers))
 	return nil // even if the store failed: the outcomes of what was handed out must count
 }
 
@@ -141,8 +138,8 @@ func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 }
 
 func (s *Store) drop(c law.Cell) {
-	if h, ok := s.locals.Invalidate(c); ok {
-		h.discard()
+	if tokens, ok := s.locals.Invalidate(c); ok {
+		tokens.discard()
 	}
 }
 
@@ -150,34 +147,34 @@ func (s *Store) drop(c law.Cell) {
 func (s *Store) take(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	op := &ops[0]
 	for !s.closed.Load() {
-		h, ok := s.locals.GetIfPresent(op.Cell)
+		tokens, ok := s.locals.GetIfPresent(op.Cell)
 		if !ok {
-			h, _ = s.locals.SetIfAbsent(op.Cell, newLocalTokens(op.Params))
+			tokens, _ = s.locals.SetIfAbsent(op.Cell, newLocalTokens(op.Params))
 		}
-		if h.params != op.Params { // the limit was changed
+		if tokens.params != op.Params { // the limit was changed
 			s.drop(op.Cell)
 			continue
 		}
-		out, wait, count, discarded := h.request(op, s.now())
+		out, wait, count, discarded := tokens.request(op, s.now())
 		switch {
 		case discarded: // the cache is about to drop or replace it
 			continue
-		case count > 0: // this caller calls the store, for all who wait
-			return s.fetch(ctx, h, *op, count, outs)
+		case count > 0: // this caller calls the store for all waiters
+			return s.fetch(ctx, tokens, *op, count, outs)
 		case wait == nil:
 			s.handedOut.Add(1)
 			outs[0] = out
 			return nil
 		}
-		landed := sched.Either(wait.done, ctx.Done())
-		h.stopWaiting(op.Cost)
+		fetched := sched.Either(wait.done, ctx.Done())
+		tokens.stopWaiting(op.Cost)
 		switch {
-		case !landed:
+		case !fetched:
 			return ctx.Err()
 		case wait.err != nil:
 			return wait.err
 		}
-		out, ok = h.handOut(&op.Params, op.Cost, s.now())
+		out, ok = tokens.handOut(&op.Params, op.Cost, s.now())
 		if !ok && !wait.alsoRefuses(op) {
 			continue
 		}
@@ -190,21 +187,21 @@ func (s *Store) take(ctx context.Context, ops []law.Op, outs []law.Outcome) erro
 	return store.ErrClosed
 }
 
-// fetch takes count charges from the store: the caller's own and a new prefetch.
-func (s *Store) fetch(ctx context.Context, h *localTokens, op law.Op, count int64, outs []law.Outcome) error {
-	sent := s.now()
+// fetch takes count charges from the store: the caller's own one and a new prefetch.
+func (s *Store) fetch(ctx context.Context, tokens *localTokens, op law.Op, count int64, outs []law.Outcome) error {
+	sentAt := s.now()
 	op.Count, op.Partial = count, count > 1
 	ops := []law.Op{op}
 	var answer [1]law.Outcome
 	if err := s.Inner.Apply(ctx, ops, answer[:]); err != nil {
-		shared := err
-		if ctx.Err() != nil { // only this caller's context has ended: another one fetches
-			shared = nil
+		waitersErr := err
+		if ctx.Err() != nil { // only this caller's context has ended: a waiter fetches
+			waitersErr = nil
 		}
-		h.failFetch(shared)
+		tokens.failFetch(waitersErr)
 		return err
 	}
-	outs[0] = h.finishFetch(&op, &answer[0], sent)
+	outs[0] = tokens.finishFetch(&op, &answer[0], sentAt)
 	return nil
 }
 
@@ -214,20 +211,20 @@ func (s *Store) Close() error {
 		return s.Inner.Close()
 	}
 	var back []law.Op
-	for _, h := range s.locals.All() {
-		back = h.giveBack(s.now(), back)
+	for _, tokens := range s.locals.All() {
+		back = tokens.giveBack(s.now(), back)
 	}
 	s.locals.InvalidateAll()
 	ctx, cancel := sched.WithTimeout(context.Background(), returnTimeout)
 	defer cancel()
-	var failed error
-	for len(back) > 0 && failed == nil {
+	var err error
+	for len(back) > 0 && err == nil {
 		n := min(len(back), 256)
-		failed = s.Inner.Apply(ctx, back[:n], make([]law.Outcome, n))
+		err = s.Inner.Apply(ctx, back[:n], make([]law.Outcome, n))
 		back = back[n:]
 	}
-	if errors.Is(failed, store.ErrClosed) {
-		failed = nil
+	if errors.Is(err, store.ErrClosed) {
+		err = nil
 	}
-	return errors.Join(failed, s.Inner.Close())
+	return errors.Join(err, s.Inner.Close())
 }

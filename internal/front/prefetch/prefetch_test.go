@@ -19,43 +19,41 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if child() {
-		return
-	}
+	runIfChild()
 	leaktest.Main(m)
 }
 
-// till is a memory store that several nodes share, and that counts.
-type till struct {
+// countingStore counts calls of Apply, and credits.
+type countingStore struct {
 	store.Store
-	mu    sync.Mutex
-	asked int
-	taken int64  // credits charged, less those returned
-	pause func() // before each batch; nil: there is none
+	mu      sync.Mutex
+	calls   int
+	credits int64  // charged, less those returned
+	delay   func() // is called before each batch; nil: none
 }
 
-func (c *till) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	if c.pause != nil {
-		c.pause()
+func (s *countingStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if s.delay != nil {
+		s.delay()
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.asked++
-	err := c.Store.Apply(ctx, ops, outs)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls++
+	err := s.Store.Apply(ctx, ops, outs)
 	for i := range ops {
 		switch ops[i].Verb {
 		case law.Take:
-			c.taken += ops[i].Cost * outs[i].Granted
+			s.credits += ops[i].Cost * outs[i].Granted
 		case law.Return:
-			c.taken -= outs[i].Granted
+			s.credits -= outs[i].Granted
 		}
 	}
 	return err
 }
 
-func (*till) Close() error { return nil }
+func (*countingStore) Close() error { return nil }
 
-// take takes from a node, and fails the test on errors.
+// take takes a cost, and fails the test on an error.
 func take(t *testing.T, l *headgate.Limiter, limit headgate.Limit, key string, cost string) headgate.Decision {
 	t.Helper()
 	d, err := l.Take(context.Background(), headgate.Charge{Limit: limit, Key: key, Cost: headgate.MustCost(cost)})
@@ -65,10 +63,11 @@ func take(t *testing.T, l *headgate.Limiter, limit headgate.Limit, key string, c
 	return d
 }
 
-func TestAFastKeyIsServedFromItsLease(t *testing.T) {
+// TestAFastKeyIsServedFromItsPrefetch checks that a slow key is served by the store alone.
+func TestAFastKeyIsServedFromItsPrefetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &till{Store: memory.New(nil)}
-		s := prefetch.New(c)
+		inner := &countingStore{Store: memory.New(nil)}
+		s := prefetch.New(inner)
 		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1000/s burst 1000 prefetch 100")
 		remaining := int64(1000)
 		vias := map[headgate.Via]int{}
@@ -77,36 +76,39 @@ func TestAFastKeyIsServedFromItsLease(t *testing.T) {
 			d := take(t, l, limit, "fast", "1")
 			vias[d.Via]++
 			if !d.Allowed || d.Remaining < remaining-2 || d.Remaining > 999 {
-				t.Fatalf("%+v", d)
+				t.Fatalf("got %+v, want it allowed with %d to %d remaining", d, remaining-2, 999)
 			}
 			remaining = d.Remaining
 		}
-		if c.asked > 500/50 || vias[headgate.ViaPrefetch] < 490 || s.Handed() != int64(vias[headgate.ViaPrefetch]) {
-			t.Errorf("the store was asked %d times for 500 charges; %v", c.asked, vias)
+		const maxCalls = 10 // 50 charges a call
+		prefetched := vias[headgate.ViaPrefetch]
+		if inner.calls > maxCalls || prefetched < 500-maxCalls || s.Handed() != int64(prefetched) {
+			t.Errorf("got %d calls of the store for 500 charges, want %d at most; %v", inner.calls, maxCalls, vias)
 		}
-		asked := c.asked
+		fastCalls := inner.calls
 		for range 10 {
 			time.Sleep(2 * time.Second)
 			take(t, l, limit, "slow", "1")
 		}
-		if c.asked != asked+10 || c.taken > (510+100)*limit.Params().Unit {
-			t.Errorf("a slow key took more than it used: %d credits", c.taken)
+		if inner.calls != fastCalls+10 || inner.credits > (500+10+100)*limit.Params().Unit { // with a prefetch
+			t.Errorf("got %d calls for 10 charges of a slow key, %d credits", inner.calls-fastCalls, inner.credits)
 		}
 		s.Close()
 	})
 }
 
-func TestUnusedTokens(t *testing.T) {
+// TestTokensEndWithLifeResetAndBlock checks that tokens are not handed out after their life, a reset or a block.
+func TestTokensEndWithLifeResetAndBlock(t *testing.T) {
 	for _, name := range []string{"end with their life", "end with a reset", "end with a block"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := prefetch.New(&till{Store: memory.New(nil)})
+				s := prefetch.New(&countingStore{Store: memory.New(nil)})
 				l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 10/s burst 1000 prefetch 100/250ms")
 				for range 20 {
 					take(t, l, limit, "k", "1")
 				}
 				if d := take(t, l, limit, "k", "1"); d.Via != headgate.ViaPrefetch {
-					t.Fatalf("%+v", d)
+					t.Fatalf("got %+v, want a local charge", d)
 				}
 				var err error
 				switch name {
@@ -121,7 +123,7 @@ func TestUnusedTokens(t *testing.T) {
 					t.Error(err)
 				}
 				if d := take(t, l, limit, "k", "1"); d.Via != headgate.ViaStore {
-					t.Errorf("%+v", d)
+					t.Errorf("got %+v, want a decision of the store", d)
 				}
 				s.Close()
 			})
@@ -131,45 +133,45 @@ func TestUnusedTokens(t *testing.T) {
 
 func TestTokensOfAWindowEndWithIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := prefetch.New(&till{Store: memory.New(nil)})
+		s := prefetch.New(&countingStore{Store: memory.New(nil)})
 		l, limit := headgate.New(s, nil), headgate.MustParse("fixed-window 100/10s prefetch 50/1m")
 		now := time.Now()
-		time.Sleep(now.Truncate(10 * time.Second).Add(19 * time.Second).Sub(now)) // a second before the next
+		time.Sleep(now.Truncate(10 * time.Second).Add(19 * time.Second).Sub(now)) // a second before a window
 		for range 60 {
 			take(t, l, limit, "k", "1")
 		}
 		time.Sleep(time.Second)
 		if d := take(t, l, limit, "k", "1"); d.Via != headgate.ViaStore || d.Remaining != 99 {
-			t.Errorf("in the next window: %+v", d)
+			t.Errorf("in the next window: got %+v, want a decision of the store, 99 remaining", d)
 		}
 		s.Close()
 	})
 }
 
-func TestCloseGivesBackWhatIsHeld(t *testing.T) {
+func TestCloseGivesBackUnusedTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &till{Store: memory.New(nil)}
-		s := prefetch.New(c)
+		inner := &countingStore{Store: memory.New(nil)}
+		s := prefetch.New(inner)
 		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1/1h burst 1000 prefetch 100")
 		for range 37 {
 			take(t, l, limit, "k", "1")
 		}
-		if c.taken <= 37*limit.Params().Unit {
-			t.Fatalf("no prefetch: %d credits", c.taken)
+		if inner.credits <= 37*limit.Params().Unit {
+			t.Fatalf("got %d credits charged, want those of a prefetch too", inner.credits)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		if c.taken != 37*limit.Params().Unit {
-			t.Errorf("%d credits stay charged for 37 of %d", c.taken, limit.Params().Unit)
+		if inner.credits != 37*limit.Params().Unit {
+			t.Errorf("got %d credits charged after Close, want 37 times %d", inner.credits, limit.Params().Unit)
 		}
 	})
 }
 
 func TestWaitersShareAFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &till{Store: memory.New(nil), pause: func() { time.Sleep(10 * time.Millisecond) }}
-		s := prefetch.New(c)
+		inner := &countingStore{Store: memory.New(nil), delay: func() { time.Sleep(10 * time.Millisecond) }}
+		s := prefetch.New(inner)
 		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1/1h burst 150 prefetch 50")
 		var mu sync.Mutex
 		allowed := 0
@@ -182,35 +184,35 @@ func TestWaitersShareAFetch(t *testing.T) {
 				if d.Allowed {
 					allowed++
 				} else if d.RetryAfter < 59*time.Minute {
-					t.Errorf("%+v", d)
+					t.Errorf("got %+v, want a retry after an hour", d)
 				}
 			})
 		}
 		wg.Wait()
-		if allowed != 150 || c.asked > 8 {
-			t.Errorf("%d of 200 were allowed, want 150; the store was asked %d times", allowed, c.asked)
+		if allowed != 150 || inner.calls > 8 {
+			t.Errorf("got %d of 200 allowed by %d calls, want 150 by 8 at most", allowed, inner.calls)
 		}
 		s.Close()
 	})
 }
 
-// down is a store that fails after a while.
-type down struct {
+// failingStore fails after a delay, and counts calls.
+type failingStore struct {
 	store.Store
-	asked atomic.Int64
-	pause func()
+	calls atomic.Int64
+	delay func()
 }
 
-func (d *down) Apply(context.Context, []law.Op, []law.Outcome) error {
-	d.asked.Add(1)
-	d.pause()
+func (s *failingStore) Apply(context.Context, []law.Op, []law.Outcome) error {
+	s.calls.Add(1)
+	s.delay()
 	return store.ErrUnavailable
 }
 
 func TestWaitersFailWithTheirFetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &down{Store: memory.New(nil), pause: func() { time.Sleep(time.Second) }}
-		l, limit := headgate.New(prefetch.New(d), nil), headgate.MustParse("token-bucket 100/s prefetch 50")
+		inner := &failingStore{Store: memory.New(nil), delay: func() { time.Sleep(time.Second) }}
+		l, limit := headgate.New(prefetch.New(inner), nil), headgate.MustParse("token-bucket 100/s prefetch 50")
 		begin := time.Now()
 		var wg sync.WaitGroup
 		for range 40 {
@@ -221,28 +223,29 @@ func TestWaitersFailWithTheirFetch(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if took := time.Since(begin); took != time.Second || d.asked.Load() != 1 {
-			t.Errorf("40 callers failed after %v, the store was asked %d times", took, d.asked.Load())
+		if took := time.Since(begin); took != time.Second || inner.calls.Load() != 1 {
+			t.Errorf("40 callers failed after %v and %d calls, want 1 s and 1", took, inner.calls.Load())
 		}
 	})
 }
 
-func TestALimitThatBlocksHasNoLease(t *testing.T) {
+// TestALimitThatBlocksHasNoPrefetch checks that a limit with block is decided by the store, though it has a prefetch.
+func TestALimitThatBlocksHasNoPrefetch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, limit := headgate.New(prefetch.New(memory.New(nil)), nil),
 			headgate.MustParse("token-bucket 10/s burst 10 block 1m prefetch 5")
 		for i := range 40 {
 			if d := take(t, l, limit, "k", "1"); !d.Allowed || d.Via != headgate.ViaStore {
-				t.Fatalf("charge %d: %+v", i, d)
+				t.Fatalf("charge %d: got %+v, want it allowed by the store", i, d)
 			}
-			if i >= 7 {
+			if i >= 7 { // the bucket is nearly full: wait for more than a charge takes to drain
 				time.Sleep(110 * time.Millisecond)
 			}
 		}
 	})
 }
 
-func TestABlockInABatchComesBeforeTheTakeAfterIt(t *testing.T) {
+func TestABlockInABatchRefusesTheNextTake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := prefetch.New(memory.New(nil))
 		l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1/1h burst 1000 prefetch 100")
@@ -261,13 +264,13 @@ func TestABlockInABatchComesBeforeTheTakeAfterIt(t *testing.T) {
 		}
 		outs := make([]law.Outcome, 2)
 		if err := s.Apply(context.Background(), ops, outs); err != nil || outs[1].Granted != 0 {
-			t.Errorf("%+v, %v", outs[1], err)
+			t.Errorf("got %+v, %v; want the take after the block refused", outs[1], err)
 		}
 	})
 }
 
-// TestAChangedLimitHasALeaseOfItsOwn asks under two limits of one name.
-func TestAChangedLimitHasALeaseOfItsOwn(t *testing.T) {
+// TestAChangedLimitGetsNoOldTokens charges two limits of one name at once: none gets tokens of the other.
+func TestAChangedLimitGetsNoOldTokens(t *testing.T) {
 	t.Parallel()
 	var limits []headgate.Limit
 	for _, notation := range []string{
@@ -295,7 +298,7 @@ func TestAChangedLimitHasALeaseOfItsOwn(t *testing.T) {
 					t.Error(err)
 				}
 				if outs[0].Via == law.ViaPrefetch && outs[0].State.Unit != p.Unit {
-					t.Error("paid out of a prefetch of other parameters")
+					t.Error("got a token of the other limit")
 				}
 			}
 		})
@@ -303,7 +306,7 @@ func TestAChangedLimitHasALeaseOfItsOwn(t *testing.T) {
 	wg.Wait()
 }
 
-func BenchmarkLease(b *testing.B) {
+func BenchmarkPrefetch(b *testing.B) {
 	s := prefetch.New(memory.New(nil))
 	l, limit := headgate.New(s, nil), headgate.MustParse("token-bucket 1000000000/s burst 1000000000 prefetch 1%")
 	b.ReportAllocs()

@@ -14,290 +14,292 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// answer is the answer to a caller.
-type answer struct {
+// result is the result of a caller.
+type result struct {
 	out law.Outcome
 	err error
 }
 
-// queue is a store of which each answer is on its way until it is let through.
-type queue struct {
+// heldStore is a Store on an inner store that holds each answer until the test releases it.
+type heldStore struct {
 	t *testing.T
 	*Store
-	inner *recorder
+	inner *recordingStore
 
-	mu   sync.Mutex
-	sent []chan error // of questions that are decided, the oldest first
+	mu      sync.Mutex
+	answers []chan error // the held ones, the oldest first
 }
 
-// inQueue runs a test in a bubble of time, over a store of which each answer is on its way until it is let through.
-func inQueue(t *testing.T, test func(t *testing.T, q *queue)) {
+// withHeldStore runs a test in a bubble of time, on a heldStore.
+func withHeldStore(t *testing.T, test func(t *testing.T, s *heldStore)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		q := &queue{t: t, inner: &recorder{Store: memory.New(nil)}}
-		q.inner.after = func(ctx context.Context) error {
-			arrives := make(chan error)
-			q.mu.Lock()
-			q.sent = append(q.sent, arrives)
-			q.mu.Unlock()
+		s := &heldStore{t: t, inner: &recordingStore{Store: memory.New(nil)}}
+		s.inner.afterApply = func(ctx context.Context) error {
+			answer := make(chan error)
+			s.mu.Lock()
+			s.answers = append(s.answers, answer)
+			s.mu.Unlock()
 			select {
-			case err := <-arrives:
+			case err := <-answer:
 				return err
 			case <-ctx.Done():
-				q.mu.Lock()
-				q.sent = slices.DeleteFunc(q.sent, func(c chan error) bool { return c == arrives })
-				q.mu.Unlock()
+				s.mu.Lock()
+				s.answers = slices.DeleteFunc(s.answers, func(c chan error) bool { return c == answer })
+				s.mu.Unlock()
 				return ctx.Err()
 			}
 		}
-		q.Store = New(q.inner)
-		test(t, q)
+		s.Store = New(s.inner)
+		test(t, s)
 		synctest.Wait()
-		if len(q.sent) > 0 {
-			t.Errorf("%d answers are on their way", len(q.sent))
+		if len(s.answers) > 0 {
+			t.Errorf("got %d answers that no test has released, want none", len(s.answers))
 		}
-		q.inner.after = nil
-		q.Close()
+		s.inner.afterApply = nil
+		s.Close()
 	})
 }
 
-// ask lets another caller ask for a cost. It returns when the caller waits, or is told.
-func (q *queue) ask(ctx context.Context, op law.Op) <-chan answer {
-	told := make(chan answer, 1)
+// start starts a caller with an op, and returns when the caller waits or has its result.
+func (s *heldStore) start(ctx context.Context, op law.Op) <-chan result {
+	results := make(chan result, 1)
 	go func() {
 		outs := make([]law.Outcome, 1)
-		err := q.Apply(ctx, []law.Op{op}, outs)
-		told <- answer{outs[0], err}
+		err := s.Apply(ctx, []law.Op{op}, outs)
+		results <- result{outs[0], err}
 	}()
 	synctest.Wait()
-	return told
+	return results
 }
 
-// let lets the answer to the oldest question through, or an error in its place.
-func (q *queue) let(err error) {
-	q.t.Helper()
-	q.letOne(0, err)
+// release releases the oldest answer, or an error in its place.
+func (s *heldStore) release(err error) {
+	s.t.Helper()
+	s.releaseAt(0, err)
 }
 
-// letOne answers one of the requests.
-func (q *queue) letOne(i int, err error) {
-	q.t.Helper()
-	q.mu.Lock()
-	if i >= len(q.sent) {
-		q.mu.Unlock()
-		q.t.Fatalf("%d answers are on their way", i)
+// releaseAt releases the answer with an index, or an error in its place.
+func (s *heldStore) releaseAt(i int, err error) {
+	s.t.Helper()
+	s.mu.Lock()
+	if i >= len(s.answers) {
+		s.mu.Unlock()
+		s.t.Fatalf("got %d answers, want more", i)
 	}
-	arrives := q.sent[i]
-	q.sent = slices.Delete(q.sent, i, i+1)
-	q.mu.Unlock()
-	arrives <- err
+	answer := s.answers[i]
+	s.answers = slices.Delete(s.answers, i, i+1)
+	s.mu.Unlock()
+	answer <- err
 	synctest.Wait()
 }
 
-// told fails the test unless a caller was told, and was granted a charge or failed so.
-func (q *queue) told(who string, told <-chan answer, err error) law.Outcome {
-	q.t.Helper()
+// mustReturn fails the test unless a caller has returned with one granted charge, or with this error.
+func (s *heldStore) mustReturn(caller string, results <-chan result, wantErr error) law.Outcome {
+	s.t.Helper()
 	select {
-	case a := <-told:
-		if !errors.Is(a.err, err) || (a.err == nil) != (err == nil) || err == nil && a.out.Granted != 1 {
-			q.t.Fatalf("%s: %+v, %v, want error %v", who, a.out, a.err, err)
+	case r := <-results:
+		if !errors.Is(r.err, wantErr) || (r.err == nil) != (wantErr == nil) || r.err == nil && r.out.Granted != 1 {
+			s.t.Fatalf("%s: got %+v, %v; want error %v", caller, r.out, r.err, wantErr)
 		}
-		return a.out
+		return r.out
 	default:
-		q.t.Fatalf("%s waits", who)
+		s.t.Fatalf("%s waits, want it to return", caller)
 		return law.Outcome{}
 	}
 }
 
-// TestAWaiterFetchesWhenTheFetcherHasLeft, and takes for all.
-func TestAWaiterFetchesWhenTheFetcherHasLeft(t *testing.T) {
-	inQueue(t, func(t *testing.T, q *queue) {
+// TestAWaiterFetchesWhenTheFetcherIsCancelled checks that a waiter then fetches, for the other one too.
+func TestAWaiterFetchesWhenTheFetcherIsCancelled(t *testing.T) {
+	withHeldStore(t, func(t *testing.T, s *heldStore) {
 		op := charge(perSecond, 10)
 		ctx, cancel := context.WithCancel(t.Context())
-		first, second, third := q.ask(ctx, op), q.ask(t.Context(), op), q.ask(t.Context(), op)
+		first, second, third := s.start(ctx, op), s.start(t.Context(), op), s.start(t.Context(), op)
 		cancel()
 		synctest.Wait()
-		q.told("the first", first, context.Canceled)
-		q.let(nil)
-		if len(second)+len(third) == 1 { // the other began to wait when that one had asked
-			q.let(nil)
+		s.mustReturn("the first", first, context.Canceled)
+		s.release(nil)
+		if len(second)+len(third) == 1 { // the other began to wait after the call was made
+			s.release(nil)
 		}
-		q.told("the second", second, nil)
-		q.told("the third", third, nil)
+		s.mustReturn("the second", second, nil)
+		s.mustReturn("the third", third, nil)
 	})
 }
 
-// TestNothingIsTakenForCancelledWaiters: the waiter leaves before the answer comes.
+// TestNothingIsTakenForCancelledWaiters checks that the cost of a waiter is subtracted when its context ends.
 func TestNothingIsTakenForCancelledWaiters(t *testing.T) {
-	inQueue(t, func(t *testing.T, q *queue) {
+	withHeldStore(t, func(t *testing.T, s *heldStore) {
 		op := charge(perSecond, 10)
 		ctx, cancel := context.WithCancel(t.Context())
-		first, second := q.ask(t.Context(), op), q.ask(ctx, op)
+		first, second := s.start(t.Context(), op), s.start(ctx, op)
 		cancel()
 		synctest.Wait()
-		q.told("the second", second, context.Canceled)
-		q.let(nil)
-		q.told("the first", first, nil)
-		h, _ := q.locals.GetIfPresent(op.Cell)
-		if h.waitingCost != 0 {
-			t.Errorf("%d credits are waited for", h.waitingCost)
+		s.mustReturn("the second", second, context.Canceled)
+		s.release(nil)
+		s.mustReturn("the first", first, nil)
+		tokens, _ := s.locals.GetIfPresent(op.Cell)
+		if tokens.waitingCredits != 0 {
+			t.Errorf("got %d credits of waiters, want 0", tokens.waitingCredits)
 		}
 	})
 }
 
-// TestWaitersFailWithTheStore at once; later callers fetch again.
+// TestWaitersFailWithTheStore checks that waiters get the error of the fetch, and that later callers fetch again.
 func TestWaitersFailWithTheStore(t *testing.T) {
-	inQueue(t, func(t *testing.T, q *queue) {
+	withHeldStore(t, func(t *testing.T, s *heldStore) {
 		op := charge(perSecond, 10)
-		first, second := q.ask(t.Context(), op), q.ask(t.Context(), op)
-		q.let(store.ErrUnavailable)
-		q.told("the first", first, store.ErrUnavailable)
-		q.told("the second", second, store.ErrUnavailable)
-		third := q.ask(t.Context(), op)
-		q.let(nil)
-		q.told("the third", third, nil)
+		first, second := s.start(t.Context(), op), s.start(t.Context(), op)
+		s.release(store.ErrUnavailable)
+		s.mustReturn("the first", first, store.ErrUnavailable)
+		s.mustReturn("the second", second, store.ErrUnavailable)
+		third := s.start(t.Context(), op)
+		s.release(nil)
+		s.mustReturn("the third", third, nil)
 	})
 }
 
-// TestWaitersArePaidOrFetch: the grant is handed out and counted; the waiters left over go to the store.
-func TestWaitersArePaidOrFetch(t *testing.T) {
-	inQueue(t, func(t *testing.T, q *queue) {
+// TestWaitersGetTokensOrFetch checks that a waiter for whom the tokens of a fetch do not suffice fetches.
+func TestWaitersGetTokensOrFetch(t *testing.T) {
+	withHeldStore(t, func(t *testing.T, s *heldStore) {
 		op := charge(perSecond, 10)
-		first := q.ask(t.Context(), op)
-		q.let(nil)
-		q.told("the first", first, nil)
-		second, third := q.ask(t.Context(), op), q.ask(t.Context(), op) // five are taken for the second
+		first := s.start(t.Context(), op)
+		s.release(nil)
+		s.mustReturn("the first", first, nil)
+		second, third := s.start(t.Context(), op), s.start(t.Context(), op) // five are taken for the second
 		large := charge(perSecond, 500)
-		fourth := q.ask(t.Context(), large)
-		q.let(nil)
-		q.told("the second", second, nil)
-		out := q.told("the third", third, nil)
-		if out.Via != law.ViaPrefetch || q.Handed() != 1 {
-			t.Errorf("the third: %+v; %d were handed out", out, q.Handed())
+		fourth := s.start(t.Context(), large)
+		s.release(nil)
+		s.mustReturn("the second", second, nil)
+		out := s.mustReturn("the third", third, nil)
+		if out.Via != law.ViaPrefetch || s.Handed() != 1 {
+			t.Errorf("the third: got %+v and %d charges handed out, want a local charge, 1", out, s.Handed())
 		}
-		q.let(nil)
-		if out := q.told("the fourth", fourth, nil); out.Via != law.ViaStore || q.Handed() != 1 {
-			t.Errorf("the fourth: %+v; %d were handed out", out, q.Handed())
+		s.release(nil)
+		if out := s.mustReturn("the fourth", fourth, nil); out.Via != law.ViaStore || s.Handed() != 1 {
+			t.Errorf("the fourth: got %+v and %d charges handed out, want a charge of the store, 1", out, s.Handed())
 		}
-		fifth := q.ask(t.Context(), op)
-		if out := q.told("the fifth", fifth, nil); out.Via != law.ViaPrefetch || q.Handed() != 2 {
-			t.Errorf("the fifth: %+v; %d were handed out", out, q.Handed())
+		fifth := s.start(t.Context(), op)
+		if out := s.mustReturn("the fifth", fifth, nil); out.Via != law.ViaPrefetch || s.Handed() != 2 {
+			t.Errorf("the fifth: got %+v and %d charges handed out, want a local charge, 2", out, s.Handed())
 		}
 	})
 }
 
-// TestARefusalHoldsForTheSameCostAlone and is what those who waited are told.
-func TestARefusalHoldsForTheSameCostAlone(t *testing.T) {
-	inQueue(t, func(t *testing.T, q *queue) {
+// TestARefusedFetchRefusesTheSameCost checks that a refusal holds for waiters of its cost; others fetch.
+func TestARefusedFetchRefusesTheSameCost(t *testing.T) {
+	withHeldStore(t, func(t *testing.T, s *heldStore) {
 		outs := make([]law.Outcome, 1)
-		if err := q.inner.Store.Apply(t.Context(), []law.Op{charge(perSecond, 9900)}, outs); err != nil {
+		if err := s.inner.Store.Apply(t.Context(), []law.Op{charge(perSecond, 9900)}, outs); err != nil {
 			t.Fatal(err)
 		}
 		large, small := charge(perSecond, 200), charge(perSecond, 30)
-		first, second, third := q.ask(t.Context(), large), q.ask(t.Context(), large), q.ask(t.Context(), small)
-		q.let(nil)
-		one, two := <-first, <-second
-		if one.err != nil || one.out.Granted != 0 || one.out.RetryAt == 0 || two != one || q.Handed() != 0 {
-			t.Errorf("the first: %+v\nthe second: %+v", one, two)
+		first, second, third := s.start(t.Context(), large), s.start(t.Context(), large), s.start(t.Context(), small)
+		s.release(nil)
+		firstResult, secondResult := <-first, <-second
+		if firstResult.err != nil || firstResult.out.Granted != 0 || firstResult.out.RetryAt == 0 ||
+			secondResult != firstResult || s.Handed() != 0 {
+			t.Errorf("the first: got %+v\nthe second: got %+v\nwant the same refusal", firstResult, secondResult)
 		}
-		q.let(nil)
-		q.told("the third", third, nil)
+		s.release(nil)
+		s.mustReturn("the third", third, nil)
 	})
 }
 
-// TestWaitersFetchAfterAStaleAnswer, or after an error of the cell.
+// TestWaitersFetchAfterAStaleAnswer checks that only the fetcher gets a stale outcome, or an error of the cell.
 func TestWaitersFetchAfterAStaleAnswer(t *testing.T) {
-	for name, bad := range map[string]law.Outcome{
+	for name, firstOutcome := range map[string]law.Outcome{
 		"an error": {Err: store.ErrHeld}, "stale": {Stale: true, Clock: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				inner := &odd{
-					recorder: recorder{Store: memory.New(nil)}, pause: func() { time.Sleep(time.Second) }, first: bad,
+				inner := &oddFirstStore{
+					recordingStore: recordingStore{Store: memory.New(nil)}, delay: func() { time.Sleep(time.Second) },
+					firstOutcomeOutcome: firstOutcome,
 				}
-				q := &queue{t: t, Store: New(inner)}
-				defer q.Close()
+				s := &heldStore{t: t, Store: New(inner)}
+				defer s.Close()
 				op := charge(perSecond, 10)
-				first, second := q.ask(t.Context(), op), q.ask(t.Context(), op)
+				first, second := s.start(t.Context(), op), s.start(t.Context(), op)
 				time.Sleep(time.Second)
 				synctest.Wait()
-				if a := <-first; a.err != nil || a.out != bad {
-					t.Errorf("the first: %+v, %v", a.out, a.err)
+				if r := <-first; r.err != nil || r.out != firstOutcome {
+					t.Errorf("the fetcher: got %+v, %v; want %+v", r.out, r.err, firstOutcome)
 				}
 				time.Sleep(time.Second)
 				synctest.Wait()
-				q.told("the second", second, nil)
+				s.mustReturn("the second", second, nil)
 			})
 		})
 	}
 }
 
-// odd is a store that needs a second to answer, the first time with something odd.
-type odd struct {
-	recorder
-	pause func()
-	first law.Outcome
-	asked bool
+// oddFirstStore is a store whose first outcome is a given one.
+type oddFirstStore struct {
+	recordingStore
+	delay        func() // is called before each answer
+	firstOutcome law.Outcome
+	hasAnswered  bool
 }
 
-func (o *odd) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	o.pause()
-	if o.asked {
-		return o.recorder.Apply(ctx, ops, outs)
+func (o *oddFirstStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	o.delay()
+	if o.hasAnswered {
+		return o.recordingStore.Apply(ctx, ops, outs)
 	}
-	o.asked, outs[0] = true, o.first
+	o.hasAnswered, outs[0] = true, o.firstOutcome
 	return nil
 }
 
-// TestAFetchFromBeforeAResetIsLost, except for the charge of its caller.
-func TestAFetchFromBeforeAResetIsLost(t *testing.T) {
-	inQueue(t, func(t *testing.T, q *queue) {
+// TestAResetDropsTheTokensOfAFetch resets a key during a fetch: the fetcher keeps its charge, and nothing else.
+func TestAResetDropsTheTokensOfAFetch(t *testing.T) {
+	withHeldStore(t, func(t *testing.T, s *heldStore) {
 		op, reset := charge(perSecond, 10), charge(perSecond, 10)
 		reset.Verb = law.Reset
-		one := q.ask(t.Context(), op)
-		q.let(nil)
-		q.told("one who is alone", one, nil)
-		first, second := q.ask(t.Context(), op), q.ask(t.Context(), op) // five are taken
-		q.ask(t.Context(), reset)
-		q.letOne(1, nil)
-		q.let(nil)
-		q.told("the first", first, nil)
-		q.let(nil)
-		if out := q.told("the second", second, nil); out.Via != law.ViaStore {
-			t.Errorf("%+v", out)
+		onlyCaller := s.start(t.Context(), op)
+		s.release(nil)
+		s.mustReturn("a caller without waiters", onlyCaller, nil)
+		first, second := s.start(t.Context(), op), s.start(t.Context(), op) // five are taken
+		s.start(t.Context(), reset)
+		s.releaseAt(1, nil)
+		s.release(nil)
+		s.mustReturn("the first", first, nil)
+		s.release(nil)
+		if out := s.mustReturn("the second", second, nil); out.Via != law.ViaStore {
+			t.Errorf("the second: got %+v, want a charge of the store", out)
 		}
 	})
 }
 
-// TestCloseFailsWaiters closes a queue with one call under way, which keeps its grant, and one waiter.
+// TestCloseFailsWaiters closes a Store during a fetch: the fetcher keeps its charge, and the waiter gets ErrClosed.
 func TestCloseFailsWaiters(t *testing.T) {
-	inQueue(t, func(t *testing.T, q *queue) {
+	withHeldStore(t, func(t *testing.T, s *heldStore) {
 		op := charge(perSecond, 10)
-		one := q.ask(t.Context(), op)
-		q.let(nil)
-		q.told("one who is alone", one, nil)
-		first, second := q.ask(t.Context(), op), q.ask(t.Context(), op)
-		if err := q.Close(); err != nil {
+		onlyCaller := s.start(t.Context(), op)
+		s.release(nil)
+		s.mustReturn("a caller without waiters", onlyCaller, nil)
+		first, second := s.start(t.Context(), op), s.start(t.Context(), op)
+		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		q.let(nil)
-		q.told("the first", first, nil)
-		q.told("the second", second, store.ErrClosed)
+		s.release(nil)
+		s.mustReturn("the first", first, nil)
+		s.mustReturn("the second", second, store.ErrClosed)
 	})
 }
 
-// TestAChangedLimit is requested at once, and what is held by the old one is lost.
-func TestAChangedLimit(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *Store, inner *recorder) {
-		changed := charge(perSecond, 10)
-		changed.Params.Capacity *= 2
-		for _, op := range []law.Op{changed, charge(perSecond, 10)} {
-			handed := s.Handed()
-			if out := ask(t, s, op)[0]; out.Granted != 1 || out.Via != law.ViaStore || s.Handed() != handed {
-				t.Errorf("%+v", out)
+// TestAChangedLimitFetchesAnew checks that a charge of a changed limit gets no tokens of the old limit.
+func TestAChangedLimitFetchesAnew(t *testing.T) {
+	withTokens(t, func(t *testing.T, s *Store, inner *recordingStore) {
+		otherParams := charge(perSecond, 10)
+		otherParams.Params.Capacity *= 2
+		for _, op := range []law.Op{otherParams, charge(perSecond, 10)} {
+			handedOut := s.Handed()
+			if out := mustApply(t, s, op)[0]; out.Granted != 1 || out.Via != law.ViaStore || s.Handed() != handedOut {
+				t.Errorf("got %+v, want a charge of the store", out)
 			}
-			if asked, _ := inner.last(); asked[0].Params != op.Params || asked[0].Count != 1 {
-				t.Errorf("the store was asked %+v", asked)
+			if batch, _ := inner.lastBatch(); batch[0].Params != op.Params || batch[0].Count != 1 {
+				t.Errorf("the store got %+v, want one charge of the limit", batch)
 			}
 		}
 	})

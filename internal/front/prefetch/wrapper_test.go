@@ -3,6 +3,7 @@ package prefetch
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -13,63 +14,64 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// recorder is a memory store that keeps what it was asked.
-type recorder struct {
+// recordingStore is a memory store that records the batches of Apply. An error of a hook is the error of Apply.
+type recordingStore struct {
 	*memory.Store
-	before func(ctx context.Context, ops []law.Op, outs []law.Outcome) error // it fails with its error
-	after  func(ctx context.Context) error                                   // and so when it has decided
+	beforeApply func(ctx context.Context, ops []law.Op, outs []law.Outcome) error // nil: none
+	afterApply  func(ctx context.Context) error                                   // nil: none
 
-	mu     sync.Mutex
-	asked  [][]law.Op
-	closed int
+	mu         sync.Mutex
+	batches    [][]law.Op
+	closeCalls int
 }
 
-func (r *recorder) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (r *recordingStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	r.mu.Lock()
-	r.asked = append(r.asked, append([]law.Op(nil), ops...))
+	r.batches = append(r.batches, append([]law.Op(nil), ops...))
 	r.mu.Unlock()
-	if r.before != nil {
-		if err := r.before(ctx, ops, outs); err != nil {
+	if r.beforeApply != nil {
+		if err := r.beforeApply(ctx, ops, outs); err != nil {
 			return err
 		}
 	}
-	if err := r.Store.Apply(ctx, ops, outs); err != nil || r.after == nil {
+	if err := r.Store.Apply(ctx, ops, outs); err != nil || r.afterApply == nil {
 		return err
 	}
-	return r.after(ctx)
+	return r.afterApply(ctx)
 }
 
-func (r *recorder) Close() error {
-	r.closed++
+func (r *recordingStore) Close() error {
+	r.closeCalls++
 	return r.Store.Close()
 }
 
-// last returns the ops of the last question, and how many questions there were.
-func (r *recorder) last() ([]law.Op, int) {
+// lastBatch returns the ops of the last batch, and the number of batches.
+func (r *recordingStore) lastBatch() ([]law.Op, int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.asked[len(r.asked)-1], len(r.asked)
+	return r.batches[len(r.batches)-1], len(r.batches)
 }
 
-// inBubble runs a test in a bubble of time, over a store with its clock. Some hundred credits of the key k are held.
-func inBubble(t *testing.T, test func(t *testing.T, s *Store, inner *recorder)) {
+// withTokens runs a test in a bubble of time, on a Store that holds some hundred credits of the key k.
+func withTokens(t *testing.T, test func(t *testing.T, s *Store, inner *recordingStore)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		clock := func() int64 { return time.Now().UnixMicro() }
-		inner := &recorder{Store: memory.New(&memory.Config{Clock: clock})}
+		inner := &recordingStore{Store: memory.New(&memory.Config{Clock: clock})}
 		s := New(inner)
 		defer s.Close()
 		for range 40 {
-			ask(t, s, charge(perSecond, 10))
+			mustApply(t, s, charge(perSecond, 10))
 		}
-		if out := ask(t, s, charge(perSecond, 10))[0]; out.Via != law.ViaPrefetch {
-			t.Fatalf("%+v", out)
+		if out := mustApply(t, s, charge(perSecond, 10))[0]; out.Via != law.ViaPrefetch {
+			t.Fatalf("got %+v, want a local charge", out)
 		}
 		test(t, s, inner)
 	})
 }
 
-func ask(t *testing.T, s *Store, ops ...law.Op) []law.Outcome {
+// mustApply applies a batch, and fails the test on an error.
+func mustApply(t *testing.T, s *Store, ops ...law.Op) []law.Outcome {
 	t.Helper()
 	outs := make([]law.Outcome, len(ops))
 	if err := s.Apply(t.Context(), ops, outs); err != nil {
@@ -78,8 +80,8 @@ func ask(t *testing.T, s *Store, ops ...law.Op) []law.Outcome {
 	return outs
 }
 
-// TestWhichChargesArePrefetched tells one by one what a charge must be.
-func TestWhichChargesArePrefetched(t *testing.T) {
+// TestMayPrefetch checks each condition of mayPrefetch alone.
+func TestMayPrefetch(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*law.Op)
 		want   bool
@@ -103,13 +105,14 @@ func TestWhichChargesArePrefetched(t *testing.T) {
 	} {
 		op := charge(perSecond, 10)
 		if c.change(&op); mayPrefetch(&op) != c.want {
-			t.Errorf("%s: %v", name, !c.want)
+			t.Errorf("a charge %s: got %v, want %v", name, !c.want, c.want)
 		}
 	}
 }
 
-// TestABatchIsPaidInPart hands out what stands alone and is held, and calls the store for all else.
-func TestABatchIsPaidInPart(t *testing.T) {
+// TestApplyDecidesPartOfABatchLocally checks that Apply decides groups of one charge of key k locally, unless k is
+// reset before in the batch, and sends the other ops to the store.
+func TestApplyDecidesPartOfABatchLocally(t *testing.T) {
 	op := func(group uint32, key string, change func(*law.Op)) law.Op {
 		op := charge(perSecond, 10)
 		if op.Group, op.Cell.Key = group, key; change != nil {
@@ -122,8 +125,8 @@ func TestABatchIsPaidInPart(t *testing.T) {
 	withID := func(op *law.Op) { op.ID, op.TTL = "id", 1_000_000 }
 	changed := func(op *law.Op) { op.Params.Capacity *= 2 }
 	for name, c := range map[string]struct {
-		ops    []law.Op
-		handed []int
+		ops   []law.Op
+		local []int // the indexes of the ops that are decided locally
 	}{
 		"all":                {[]law.Op{op(1, "k", nil), op(2, "k", nil)}, []int{0, 1}},
 		"the first":          {[]law.Op{op(1, "k", nil), op(2, "new", nil)}, []int{0}},
@@ -138,35 +141,34 @@ func TestABatchIsPaidInPart(t *testing.T) {
 		"none":               {[]law.Op{op(1, "a", nil), op(2, "b", nil)}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, s *Store, inner *recorder) {
-				_, questions := inner.last()
-				handed := s.Handed()
-				outs := ask(t, s, c.ops...)
-				var rest []law.Op
-				left := c.handed
+			withTokens(t, func(t *testing.T, s *Store, inner *recordingStore) {
+				_, oldBatches := inner.lastBatch()
+				handedOut := s.Handed()
+				outs := mustApply(t, s, c.ops...)
+				var storeOps []law.Op
 				for i := range c.ops {
-					if len(left) > 0 && left[0] == i {
-						left = left[1:]
+					if slices.Contains(c.local, i) {
 						if outs[i].Via != law.ViaPrefetch || outs[i].Granted != 1 || outs[i].Clock == 0 {
-							t.Errorf("charge %d: %+v", i, outs[i])
+							t.Errorf("op %d: got %+v, want a local charge", i, outs[i])
 						}
 						continue
 					}
-					rest = append(rest, c.ops[i])
+					storeOps = append(storeOps, c.ops[i])
 					if outs[i].Via != law.ViaStore || outs[i].Granted != 1 || outs[i].Clock == 0 {
-						t.Errorf("charge %d: %+v", i, outs[i])
+						t.Errorf("op %d: got %+v, want a decision of the store", i, outs[i])
 					}
 				}
-				if got := s.Handed() - handed; got != int64(len(c.handed)) {
-					t.Errorf("%d were counted of %d", got, len(c.handed))
+				if got := s.Handed() - handedOut; got != int64(len(c.local)) {
+					t.Errorf("got %d charges handed out, want %d", got, len(c.local))
 				}
-				asked, n := inner.last()
-				if len(rest) == 0 && n != questions || len(rest) > 0 && (n != questions+1 || len(asked) != len(rest)) {
-					t.Fatalf("the store was asked %+v, want %+v", asked, rest)
+				batch, batches := inner.lastBatch()
+				if len(storeOps) == 0 && batches != oldBatches ||
+					len(storeOps) > 0 && (batches != oldBatches+1 || len(batch) != len(storeOps)) {
+					t.Fatalf("the store got %+v, want %+v", batch, storeOps)
 				}
-				for i := range rest {
-					if asked[i].Cell != rest[i].Cell || asked[i].Verb != rest[i].Verb {
-						t.Errorf("the store was asked %+v, want %+v", asked[i], rest[i])
+				for i := range storeOps {
+					if batch[i].Cell != storeOps[i].Cell || batch[i].Verb != storeOps[i].Verb {
+						t.Errorf("the store got %+v, want %+v", batch[i], storeOps[i])
 					}
 				}
 			})
@@ -174,101 +176,102 @@ func TestABatchIsPaidInPart(t *testing.T) {
 	}
 }
 
-// TestABatchWhoseRestFails leaves those their grant who were paid, and fails as a whole if nobody was.
-func TestABatchWhoseRestFails(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *Store, inner *recorder) {
-		inner.before = func(_ context.Context, _ []law.Op, outs []law.Outcome) error {
-			outs[0].Granted = 1 // means nothing
+// TestApplyWhenTheStoreFailsForTheRest checks that the local charges of a batch stay granted if the store fails.
+func TestApplyWhenTheStoreFailsForTheRest(t *testing.T) {
+	withTokens(t, func(t *testing.T, s *Store, inner *recordingStore) {
+		inner.beforeApply = func(_ context.Context, _ []law.Op, outs []law.Outcome) error {
+			outs[0].Granted = 1 // Apply must clear it, as it returns an error
 			return store.ErrUnavailable
 		}
-		paid, other := charge(perSecond, 10), charge(perSecond, 10)
+		other := charge(perSecond, 10)
 		other.Group, other.Cell.Key = 2, "new"
-		outs := ask(t, s, paid, other)
+		outs := mustApply(t, s, charge(perSecond, 10), other)
 		if outs[0].Granted != 1 || outs[0].Err != nil || outs[1].Granted != 0 ||
 			!errors.Is(outs[1].Err, store.ErrUnavailable) {
-			t.Errorf("%+v", outs)
+			t.Errorf("got %+v, want one granted and one failed", outs)
 		}
-		other.Count = 2 // which is never taken ahead
+		other.Count = 2 // such an op is never decided locally
 		err := s.Apply(t.Context(), []law.Op{other}, outs[:1])
 		if !errors.Is(err, store.ErrUnavailable) || outs[0] != (law.Outcome{}) {
-			t.Errorf("%v, and %+v", err, outs[0])
+			t.Errorf("got %v, %+v; want %v, an empty outcome", err, outs[0], store.ErrUnavailable)
 		}
 	})
 }
 
-// TestAResetThatFailsEndsWhatIsHeld because it may have been done.
-func TestAResetThatFailsEndsWhatIsHeld(t *testing.T) {
+// TestAFailedResetDropsTheTokens checks that a failed reset or block drops the tokens: the store may have done it.
+func TestAFailedResetDropsTheTokens(t *testing.T) {
 	for _, verb := range []law.Verb{law.Reset, law.Block} {
-		inBubble(t, func(t *testing.T, s *Store, inner *recorder) {
-			inner.before = func(context.Context, []law.Op, []law.Outcome) error { return store.ErrUnavailable }
+		withTokens(t, func(t *testing.T, s *Store, inner *recordingStore) {
+			inner.beforeApply = func(context.Context, []law.Op, []law.Outcome) error { return store.ErrUnavailable }
 			op := charge(perSecond, 10)
 			op.Verb, op.TTL = verb, 1_000_000
 			err := s.Apply(t.Context(), []law.Op{op}, make([]law.Outcome, 1))
 			if !errors.Is(err, store.ErrUnavailable) {
 				t.Fatal(err)
 			}
-			inner.before = nil
-			if out := ask(t, s, charge(perSecond, 10))[0]; out.Via != law.ViaStore {
-				t.Errorf("after verb %d: %+v", verb, out)
+			inner.beforeApply = nil
+			if out := mustApply(t, s, charge(perSecond, 10))[0]; out.Via != law.ViaStore {
+				t.Errorf("after verb %d: got %+v, want a charge of the store", verb, out)
 			}
 		})
 	}
 }
 
-// TestACheckEndsNothing nor does a return.
-func TestACheckEndsNothing(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *Store, _ *recorder) {
+// TestCheckAndReturnDropNoTokens checks that a check and a return drop no tokens.
+func TestCheckAndReturnDropNoTokens(t *testing.T) {
+	withTokens(t, func(t *testing.T, s *Store, _ *recordingStore) {
 		op := charge(perSecond, 10)
 		op.Verb = law.Check
-		out := ask(t, s, op)[0]
+		out := mustApply(t, s, op)[0]
 		op.Verb = law.Take
-		ask(t, s, law.Back(&op, &out, 10))
-		if out := ask(t, s, op)[0]; out.Via != law.ViaPrefetch {
-			t.Errorf("%+v", out)
+		mustApply(t, s, law.Back(&op, &out, 10))
+		if out := mustApply(t, s, op)[0]; out.Via != law.ViaPrefetch {
+			t.Errorf("got %+v, want a local charge", out)
 		}
 	})
 }
 
-// TestAQuestionForOneIsAsItCame so that a store may take it for a plain charge; one for several takes what there is.
-func TestAQuestionForOneIsAsItCame(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *Store, inner *recorder) {
+// TestAFetchOfOneIsThePlainCharge checks that a fetch of one charge is the caller's op, which a store may decide as a
+// plain charge, and that a fetch of several may be granted in part.
+func TestAFetchOfOneIsThePlainCharge(t *testing.T) {
+	withTokens(t, func(t *testing.T, s *Store, inner *recordingStore) {
 		op := charge(perSecond, 10)
 		op.Cell.Key = "new"
-		ask(t, s, op)
-		if asked, _ := inner.last(); len(asked) != 1 || asked[0] != op {
-			t.Errorf("asked for %+v", asked)
+		mustApply(t, s, op)
+		if batch, _ := inner.lastBatch(); len(batch) != 1 || batch[0] != op {
+			t.Errorf("the store got %+v, want %+v", batch, op)
 		}
-		big := op
-		big.Cost = 10_000 - 10 - 10 // one more fits
-		ask(t, s, big)
+		large := op
+		large.Cost = 10_000 - 10 - 10 // the capacity less the charge above and one more
+		mustApply(t, s, large)
 		time.Sleep(700 * time.Millisecond)
-		if out := ask(t, s, op)[0]; out.Granted != 1 || out.Via != law.ViaStore {
-			t.Errorf("the last that fits: %+v", out)
+		if out := mustApply(t, s, op)[0]; out.Granted != 1 || out.Via != law.ViaStore {
+			t.Errorf("the last charge that fits: got %+v, want a charge of the store", out)
 		}
-		if asked, _ := inner.last(); asked[0].Count != 2 || !asked[0].Partial {
-			t.Errorf("asked for %+v", asked)
+		if batch, _ := inner.lastBatch(); batch[0].Count != 2 || !batch[0].Partial {
+			t.Errorf("the store got %+v, want a partial take of 2", batch)
 		}
 	})
 }
 
-// TestTakeOneFromWhatIsHeld says the same as Apply, in brief.
-func TestTakeOneFromWhatIsHeld(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *Store, _ *recorder) {
+// TestTakeOneHandsOutTokens checks that TakeOne hands out tokens as Apply does, and leaves all else undecided.
+func TestTakeOneHandsOutTokens(t *testing.T) {
+	withTokens(t, func(t *testing.T, s *Store, _ *recordingStore) {
 		time.Sleep(3 * time.Millisecond)
-		op, handed := charge(perSecond, 10), s.Handed()
+		op, handedOut := charge(perSecond, 10), s.Handed()
 		b, ok := s.TakeOne(t.Context(), op.Cell, &op.Params, op.Cost)
-		out := ask(t, s, op)[0]
+		out := mustApply(t, s, op)[0]
 		want := store.Brief{
 			Granted: true, Via: law.ViaPrefetch, Used: out.Used - 10, Clock: time.Now().UnixMicro(),
 			At: out.Clock, EmptyAt: out.State.EmptyAt,
 		}
-		if !ok || b != want || s.Handed() != handed+2 {
+		if !ok || b != want || s.Handed() != handedOut+2 {
 			t.Errorf("got %+v\nwant %+v", b, want)
 		}
-		gone, cancel := context.WithCancel(t.Context())
+		cancelled, cancel := context.WithCancel(t.Context())
 		cancel()
-		other := op.Params
-		other.Capacity++
+		otherParams := op.Params
+		otherParams.Capacity++
 		for name, c := range map[string]struct {
 			ctx  context.Context
 			key  string
@@ -276,63 +279,64 @@ func TestTakeOneFromWhatIsHeld(t *testing.T) {
 			cost int64
 		}{
 			"of a key of which nothing is held": {t.Context(), "new", &op.Params, 10},
-			"of another limit":                  {t.Context(), "k", &other, 10},
+			"of another limit":                  {t.Context(), "k", &otherParams, 10},
 			"of nothing":                        {t.Context(), "k", &op.Params, 0},
 			"of more than is held":              {t.Context(), "k", &op.Params, 1001},
-			"for a caller who is gone":          {gone, "k", &op.Params, 10},
+			"for a caller who is gone":          {cancelled, "k", &op.Params, 10},
 		} {
 			if b, ok := s.TakeOne(c.ctx, law.Cell{Limit: "l", Key: c.key}, c.p, c.cost); ok || b != (store.Brief{}) {
-				t.Errorf("a charge %s: %+v", name, b)
+				t.Errorf("a charge %s: got %+v, want it undecided", name, b)
 			}
 		}
 		s.Close()
 		if b, ok := s.TakeOne(t.Context(), op.Cell, &op.Params, op.Cost); ok {
-			t.Errorf("after Close: %+v", b)
+			t.Errorf("after Close: got %+v, want it undecided", b)
 		}
 	})
 }
 
-// TestTakeOneWithoutAPrefetch is decided by the store behind, if it can.
+// TestTakeOneWithoutAPrefetch checks that the inner store's TakeOne decides for a limit without a prefetch.
 func TestTakeOneWithoutAPrefetch(t *testing.T) {
 	inner := memory.New(nil)
 	s := New(inner)
 	defer s.Close()
 	cell := law.Cell{Limit: "l", Key: "k"}
-	none, least := perSecond, perSecond
-	none.Prefetch, least.Prefetch = 0, 1
-	if b, ok := s.TakeOne(t.Context(), cell, &none, 10); !ok || !b.Granted || b.Used != 10 || b.Via != law.ViaStore {
-		t.Errorf("%+v, %v", b, ok)
+	noPrefetch, prefetch := perSecond, perSecond
+	noPrefetch.Prefetch, prefetch.Prefetch = 0, 1
+	if b, ok := s.TakeOne(t.Context(), cell, &noPrefetch, 10); !ok || !b.Granted || b.Used != 10 || b.Via != law.ViaStore {
+		t.Errorf("got %+v, %v; want it granted by the store", b, ok)
 	}
-	if b, ok := New(generous{inner}).TakeOne(t.Context(), cell, &least, 10); ok {
-		t.Errorf("of a limit with a prefetch of one credit: %+v", b)
+	if b, ok := New(grantingStore{inner}).TakeOne(t.Context(), cell, &prefetch, 10); ok {
+		t.Errorf("a limit with a prefetch of one credit: got %+v, want it undecided", b)
 	}
-	one := New(struct{ store.Store }{inner}) // which hides its TakeOne
-	if b, ok := one.TakeOne(t.Context(), cell, &none, 10); ok || b != (store.Brief{}) {
-		t.Errorf("in front of a store that cannot: %+v", b)
+	withoutTakeOne := New(struct{ store.Store }{inner})
+	if b, ok := withoutTakeOne.TakeOne(t.Context(), cell, &noPrefetch, 10); ok || b != (store.Brief{}) {
+		t.Errorf("an inner store without TakeOne: got %+v, want it undecided", b)
 	}
 	if s.Unwrap() != store.Store(inner) {
 		t.Error("Unwrap returns another store")
 	}
 }
 
-// generous is a store whose TakeOne grants everything.
-type generous struct{ store.Store }
+// grantingStore is a store whose TakeOne grants everything.
+type grantingStore struct{ store.Store }
 
-func (generous) TakeOne(context.Context, law.Cell, *law.Params, int64) (store.Brief, bool) {
+func (grantingStore) TakeOne(context.Context, law.Cell, *law.Params, int64) (store.Brief, bool) {
 	return store.Brief{Granted: true}, true
 }
 
-func TestACallerWhoIsGone(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *Store, inner *recorder) {
-		gone, cancel := context.WithCancel(t.Context())
+// TestApplyWithACancelledContext checks that Apply with a cancelled context fails, though tokens are held.
+func TestApplyWithACancelledContext(t *testing.T) {
+	withTokens(t, func(t *testing.T, s *Store, inner *recordingStore) {
+		cancelled, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, n := inner.last()
+		_, oldBatches := inner.lastBatch()
 		ops := []law.Op{charge(perSecond, 10)}
-		if err := s.Apply(gone, ops, make([]law.Outcome, 1)); !errors.Is(err, context.Canceled) {
-			t.Error(err)
+		if err := s.Apply(cancelled, ops, make([]law.Outcome, 1)); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v, want %v", err, context.Canceled)
 		}
-		if _, again := inner.last(); again != n {
-			t.Errorf("the store was asked %d times more", again-n)
+		if _, batches := inner.lastBatch(); batches != oldBatches {
+			t.Errorf("got %d calls of the store, want none", batches-oldBatches)
 		}
 	})
 }

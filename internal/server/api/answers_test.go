@@ -27,9 +27,10 @@ func readLeniently(data []byte, v any) error {
 
 const decision = `{"allowed":true,"limit":"l","key":"k","remaining":5,"retry_after_ms":null,"reset_after_ms":12,"at":1763712000123456,"entry":3,"via":"lease","replayed":true}`
 
-var answers = []struct {
-	text    string
-	scanned bool
+// answerTexts are batches of answers, and whether Read accepts them.
+var answerTexts = []struct {
+	text  string
+	valid bool
 }{
 	{`{"answers":[` + decision + `]}`, true},
 	{`{"answers":[{"allowed":false,"limit":"ключ","remaining":0,"retry_after_ms":0,"reset_after_ms":0,"at":0}, {"at":1}]}` + "\n", true},
@@ -51,8 +52,8 @@ var answers = []struct {
 	{`{"answers":[{"limit":"a","each":[{"charge":0,"charge":1}]}]}`, false},
 }
 
-// compareRead fails the test if Read accepts text that encoding/json does not, or reads another value.
-func compareRead(t *testing.T, data []byte) (scanned bool) {
+// compareRead returns whether Read accepts data. It fails the test if encoding/json does not, or reads another value.
+func compareRead(t *testing.T, data []byte) (valid bool) {
 	t.Helper()
 	var got, want api.Answers
 	if api.Read(data, &got) != nil {
@@ -66,17 +67,18 @@ func compareRead(t *testing.T, data []byte) (scanned bool) {
 	return true
 }
 
-func TestAnswersAreReadAsEncodingJSONReadsThem(t *testing.T) {
+// TestReadAnswers compares the answers that Read and encoding/json read.
+func TestReadAnswers(t *testing.T) {
 	t.Parallel()
-	for _, a := range answers {
-		if got := compareRead(t, []byte(a.text)); got != a.scanned {
-			t.Errorf("%q: read %v, want %v", a.text, got, a.scanned)
+	for _, a := range answerTexts {
+		if got := compareRead(t, []byte(a.text)); got != a.valid {
+			t.Errorf("%q: got valid %v, want %v", a.text, got, a.valid)
 		}
 	}
 }
 
 func FuzzAnswers(f *testing.F) {
-	for _, a := range answers {
+	for _, a := range answerTexts {
 		f.Add([]byte(a.text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) { compareRead(t, data) })
@@ -91,10 +93,10 @@ func BenchmarkAnswers(b *testing.B) {
 		`"reset_after_ms":123,"at":1763712000123456}`)
 }
 
-// bench measures reading and writing 200 elements, here and with encoding/json.
-func bench[T any](b *testing.B, name, one string) {
+// bench measures reading and writing 200 elements, by package api and by encoding/json.
+func bench[T any](b *testing.B, name, element string) {
 	var v T
-	text := []byte(`{"` + name + `":[` + strings.TrimSuffix(strings.Repeat(one+",", 200), ",") + `]}`)
+	text := []byte(`{"` + name + `":[` + strings.TrimSuffix(strings.Repeat(element+",", 200), ",") + `]}`)
 	if err := readLeniently(text, &v); err != nil {
 		b.Fatal(err)
 	}

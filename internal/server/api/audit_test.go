@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-func TestAStoreThatIsAwayIsSaidInOneSentence(t *testing.T) {
+func TestNewAwayHasTheReasonInOneSentence(t *testing.T) {
 	t.Parallel()
 	for reason, want := range map[string]string{
 		"postgres: apply 1 ops: store unavailable: connection\nrefused": "connection refused",
@@ -18,7 +18,7 @@ func TestAStoreThatIsAwayIsSaidInOneSentence(t *testing.T) {
 	} {
 		away := api.NewAway("redis://db", time.Now(), errors.New(reason))
 		if away.Reason != want || !strings.Contains(away.Text, "): "+want+". Meanwhile ") {
-			t.Errorf("%q: %q, %q", reason, away.Reason, away.Text)
+			t.Errorf("%q: got %q, %q, want %q", reason, away.Reason, away.Text, want)
 		}
 	}
 }

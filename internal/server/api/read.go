@@ -56,9 +56,9 @@ func (s *scanner) value(to reflect.Value) (present, ok bool) {
 	case kind == reflect.Slice:
 		return true, s.list(to)
 	case kind == reflect.Bool:
-		is := s.word("true")
-		ok = is || s.word("false") || s.mismatch("true or false")
-		to.SetBool(is)
+		isTrue := s.word("true")
+		ok = isTrue || s.word("false") || s.mismatch("true or false")
+		to.SetBool(isTrue)
 	case to.CanInt():
 		var n int64
 		n, ok = s.integer()
@@ -145,7 +145,7 @@ func (s *scanner) list(to reflect.Value) bool {
 	if ofObjects {
 		maxLen = MaxCharges
 	}
-	outer := !s.nested
+	isOutermost := !s.nested
 	s.nested = true
 	for n := 0; ; n++ {
 		if n == maxLen {
@@ -153,18 +153,18 @@ func (s *scanner) list(to reflect.Value) bool {
 		}
 		to.Grow(1)
 		to.SetLen(n + 1)
-		before := s.objects
+		objectsBefore := s.objects
 		if _, ok := s.value(to.Index(n)); !ok {
 			return false
 		}
-		if ofObjects && s.objects == before {
+		if ofObjects && s.objects == objectsBefore {
 			s.objects++
 		}
-		if outer && s.objects > MaxCharges {
+		if isOutermost && s.objects > MaxCharges {
 			return s.wrong(s.at, "carry more than %d charges", MaxCharges)
 		}
 		if !s.skip(',') {
-			s.nested = !outer
+			s.nested = !isOutermost
 			return s.skip(']') || s.noJSON(`"," or "]"`)
 		}
 	}
@@ -241,8 +241,8 @@ func (s *scanner) decimal() ([]byte, bool) {
 	if !ok {
 		return nil, false
 	}
-	within := scanner{data: text}
-	if n, ok := within.number(); !ok || len(n) == 0 || len(n) != len(text) {
+	inner := scanner{data: text}
+	if n, ok := inner.number(); !ok || len(n) == 0 || len(n) != len(text) {
 		return nil, s.wrong(at, "%+.40q is not a number", text)
 	}
 	return text, true

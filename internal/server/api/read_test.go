@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// requests has one of each kind.
-var requests = []func() any{
+// newRequest has a function for each type of request, which returns a new value.
+var newRequest = []func() any{
 	func() any { return new(api.Batch) },
 	func() any { return new(api.Request) },
 	func() any { return new(api.Reserve) },
@@ -32,18 +32,20 @@ var requests = []func() any{
 	func() any { return new(api.Rollback) },
 }
 
-var known = []string{
+// memberNames are the names of all members of the types of newRequest.
+var memberNames = []string{
 	"requests", "limit", "key", "cost", "charges", "check", "id", "life", "wait", "held", "number",
 	"for", "reason", "keep", "method", "host", "uri", "headers", "client",
 	"override", "remove", "name", "description", "seen", "dry_run", "version", "limits",
 }
 
-const held = `{"held":[{"limit":"l","key":"k","number":1}]}`
+const leaseText = `{"held":[{"limit":"l","key":"k","number":1}]}`
 
-var texts = []struct {
+// requestTexts are valid and invalid requests.
+var requestTexts = []struct {
 	text    string
-	request int // index in requests
-	says    string
+	request int    // index of the type in newRequest
+	wantErr string // part of the error; "" if the text is valid
 }{
 	{`{"requests":[{"limit":"login","key":"alice"}]}`, 0, ""},
 	{" {\t\"requests\" :\r\n[ { \"key\" : \"\" , \"limit\" : \"l\" } , {\"limit\":\"l\"} ] } \n", 0, ""},
@@ -71,7 +73,7 @@ var texts = []struct {
 	{`{"headers":[1]}`, 8, `headers: must be text, not a number`},
 	{`{"url":"/"}`, 8, `body: has an unknown field "url"`},
 	{`{"charges":[{"limit":"login","key":"k","cost":0}],"id":"x"}`, 3, ""},
-	{held, 4, ""},
+	{leaseText, 4, ""},
 	{`{"held":[]}`, 4, ""},
 	{`{"limit":"login","key":"k"}`, 5, ""},
 	{`{"limit":"login","key":"k","for":"1h","reason":"r"}`, 6, ""},
@@ -171,71 +173,71 @@ var texts = []struct {
 	{"\ufeff{}", 1, `body: is not JSON (at byte 1): found "\ufeff"`},
 }
 
+// TestRequestsAreReadStrictly compares Read with readStrictly, and checks the errors.
 func TestRequestsAreReadStrictly(t *testing.T) {
 	t.Parallel()
-	for _, tt := range texts {
-		err := api.Read([]byte(tt.text), requests[tt.request]())
-		switch read := compareStrict(t, []byte(tt.text), requests[tt.request]); {
-		case read != (tt.says == ""):
-			t.Errorf("%q: read %v, %v", tt.text, read, err)
-		case !read && !strings.HasPrefix(err.Error(), tt.says) && !strings.Contains(err.Error(), ": "+tt.says) &&
-			!strings.Contains(err.Error(), "an "+tt.says):
-			t.Errorf("%q: %v, want %s", tt.text, err, tt.says)
+	for _, tt := range requestTexts {
+		err := api.Read([]byte(tt.text), newRequest[tt.request]())
+		switch valid := compareStrict(t, []byte(tt.text), newRequest[tt.request]); {
+		case valid != (tt.wantErr == ""):
+			t.Errorf("%q: got valid %v, %v, want %v", tt.text, valid, err, !valid)
+		case !valid && !strings.HasPrefix(err.Error(), tt.wantErr) && !strings.Contains(err.Error(), ": "+tt.wantErr) &&
+			!strings.Contains(err.Error(), "an "+tt.wantErr):
+			t.Errorf("%q: %v, want %s", tt.text, err, tt.wantErr)
 		}
 	}
 }
 
-// TestObservedHeadersAreReadStrictly: any names of headers are valid.
+// TestObservedHeadersAreReadStrictly checks that all names of headers are valid, and what is not.
 func TestObservedHeadersAreReadStrictly(t *testing.T) {
 	t.Parallel()
-	var many strings.Builder
+	var members strings.Builder
 	for i := range api.MaxTexts + 1 {
-		fmt.Fprintf(&many, `"%d":"",`, i)
+		fmt.Fprintf(&members, `"%d":"",`, i)
 	}
-	for text, says := range map[string]string{
+	for text, wantErr := range map[string]string{
 		`{"limit":"l","key":"k","status":429,"headers":{"A":"b","a":"c"}}`: "",
-		`{"headers":null}`:                          "headers: must be an object, not null",
-		`{"headers":{"A":1}}`:                       "A: must be text, not a number",
-		`{"headers":{"A":"b","A":"c"}}`:             "A: stands twice",
-		`{"headers":{` + many.String() + `"b":""}}`: "is one of more than 1000",
+		`{"headers":null}`:                             "headers: must be an object, not null",
+		`{"headers":{"A":1}}`:                          "A: must be text, not a number",
+		`{"headers":{"A":"b","A":"c"}}`:                "A: stands twice",
+		`{"headers":{` + members.String() + `"b":""}}`: "is one of more than 1000",
 	} {
 		var o api.Observe
 		err := api.Read([]byte(text), &o)
-		if got := fmt.Sprint(err); (err == nil) != (says == "") || err != nil && !strings.Contains(got, says) {
-			t.Errorf("%.80s: %+v, %v; want %q", text, o, err, says)
+		if got := fmt.Sprint(err); (err == nil) != (wantErr == "") || err != nil && !strings.Contains(got, wantErr) {
+			t.Errorf("%.80s: got %+v, %v, want the error %q", text, o, err, wantErr)
 		}
 		if err == nil && (len(o.Headers) != 2 || o.Headers["a"] != "c" || o.Status != 429 || o.NoKey) {
-			t.Errorf("%s: %+v", text, o)
+			t.Errorf("%s: got %+v, want 2 headers and the status 429", text, o)
 		}
 	}
 }
 
-// TestTextsThatAreCutOffSaySo cuts valid texts after each byte.
-func TestTextsThatAreCutOffSaySo(t *testing.T) {
+// TestReadOfACutOffText checks the error for each valid text that is cut off after each byte.
+func TestReadOfACutOffText(t *testing.T) {
 	t.Parallel()
-	for _, tt := range texts {
-		if tt.says != "" {
+	for _, tt := range requestTexts {
+		if tt.wantErr != "" {
 			continue
 		}
 		text := strings.TrimRight(tt.text, " \n")
 		for i := 1; i < len(text); i++ {
-			err := api.Read([]byte(text[:i]), requests[tt.request]())
+			err := api.Read([]byte(text[:i]), newRequest[tt.request]())
 			if err == nil || !strings.Contains(err.Error(), "ends in the middle") &&
 				!strings.Contains(err.Error(), "empty") && !strings.Contains(err.Error(), "UTF-8") {
-				t.Errorf("%q: %v", text[:i], err)
+				t.Errorf("%q: got %v, want that it ends in the middle", text[:i], err)
 			}
 		}
 	}
 }
 
-// TestOversizedBodiesAreRefusedEarly reads 4 MiB of the shortest elements, which must be refused before they take
-// memory.
+// TestOversizedBodiesAreRefusedEarly checks that 4 MiB of the shortest elements are refused before they take memory.
 func TestOversizedBodiesAreRefusedEarly(t *testing.T) {
-	const most = 16 << 20
+	const maxAlloc = 16 << 20
 	for _, tt := range []struct {
-		before, each, after string
-		request             int
-		field               string
+		prefix, element, suffix string
+		request                 int
+		field                   string
 	}{
 		{`{"requests":[`, `{},`, `{}]}`, 0, "requests"},
 		{`{"requests":[{"charges":[`, `{},`, `{}]}]}`, 0, "charges"},
@@ -248,38 +250,38 @@ func TestOversizedBodiesAreRefusedEarly(t *testing.T) {
 		{`{"limits":[`, `"",`, `""]}`, 11, "limits"},
 	} {
 		bound := api.MaxCharges
-		if strings.Contains(tt.each, `"",`) {
+		if strings.Contains(tt.element, `"",`) {
 			bound = api.MaxTexts
 		}
-		text := []byte(tt.before + strings.Repeat(tt.each, 4<<20/len(tt.each)) + tt.after)
+		text := []byte(tt.prefix + strings.Repeat(tt.element, 4<<20/len(tt.element)) + tt.suffix)
 		var err error
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		err = api.Read(text, requests[tt.request]())
-		runtime.ReadMemStats(&after)
-		used := after.TotalAlloc - before.TotalAlloc
-		var re *law.InvalidError
-		if !errors.As(err, &re) || re.Field != tt.field || !strings.Contains(re.Problem, strconv.Itoa(bound)) {
-			t.Errorf("%s: %v", tt.before, err)
+		var memBefore, memAfter runtime.MemStats
+		runtime.ReadMemStats(&memBefore)
+		err = api.Read(text, newRequest[tt.request]())
+		runtime.ReadMemStats(&memAfter)
+		allocated := memAfter.TotalAlloc - memBefore.TotalAlloc
+		var ie *law.InvalidError
+		if !errors.As(err, &ie) || ie.Field != tt.field || !strings.Contains(ie.Problem, strconv.Itoa(bound)) {
+			t.Errorf("%s: got %v, want an error of %s that names %d", tt.prefix, err, tt.field, bound)
 		}
-		if used > most {
-			t.Errorf("%s: reading it took %d bytes, want at most %d", tt.before, used, most)
+		if allocated > maxAlloc {
+			t.Errorf("%s: %d bytes were allocated, want at most %d", tt.prefix, allocated, maxAlloc)
 		}
-		// As many as may be are read.
-		n := bound / max(1, strings.Count(tt.each, "{}"))
-		text = []byte(tt.before + strings.TrimSuffix(strings.Repeat(tt.each, n), ",") + tt.after[2:])
-		if err := api.Read(text, requests[tt.request]()); err != nil {
-			t.Errorf("%s: %d: %v", tt.before, n, err)
+		// The largest number of elements is read.
+		n := bound / max(1, strings.Count(tt.element, "{}"))
+		text = []byte(tt.prefix + strings.TrimSuffix(strings.Repeat(tt.element, n), ",") + tt.suffix[2:])
+		if err := api.Read(text, newRequest[tt.request]()); err != nil {
+			t.Errorf("%s: %d elements: %v, want no error", tt.prefix, n, err)
 		}
 	}
 }
 
-// TestALongTextIsRefusedBeforeItTakesMemory reads 4 MiB of one text or number, whose quoted copies in messages once
-// took a hundred times as much.
+// TestALongTextIsRefusedBeforeItTakesMemory checks that a text or number of 4 MiB is refused after at most 64 KiB of
+// memory. Quoted copies of it in messages once took a hundred times its length.
 func TestALongTextIsRefusedBeforeItTakesMemory(t *testing.T) {
-	const size, most = 4 << 20, 64 << 10
-	long := func(s string) string { return strings.Repeat(s, size/len(s)) }
-	for _, tt := range []struct{ before, each, after, field, says string }{
+	const size, maxAlloc = 4 << 20, 64 << 10
+	repeat := func(s string) string { return strings.Repeat(s, size/len(s)) }
+	for _, tt := range []struct{ prefix, unit, suffix, field, wantErr string }{
 		{`{"limit":"`, `<`, `","key":"k"}`, "limit", "longer"},
 		{`{"limit":"`, `\u0001`, `","key":"k"}`, "limit", "longer"},
 		{`{"limit":"`, "\u00e9", `","key":"k"}`, "limit", "longer"},
@@ -296,18 +298,18 @@ func TestALongTextIsRefusedBeforeItTakesMemory(t *testing.T) {
 		{`{"key":"k"}`, `x`, ``, "body", "follows"},
 		{`{"key":"k" `, ` `, ``, "body", "ends in the middle"},
 	} {
-		text := []byte(tt.before + long(tt.each) + tt.after)
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
+		text := []byte(tt.prefix + repeat(tt.unit) + tt.suffix)
+		var memBefore, memAfter runtime.MemStats
+		runtime.ReadMemStats(&memBefore)
 		err := api.Read(text, new(api.Request))
-		runtime.ReadMemStats(&after)
-		var re *law.InvalidError
-		if !errors.As(err, &re) || re.Field != tt.field || !strings.Contains(re.Problem, tt.says) ||
-			len(re.Problem) > 200 {
-			t.Errorf("%s: %.300s", tt.before, fmt.Sprint(err))
+		runtime.ReadMemStats(&memAfter)
+		var ie *law.InvalidError
+		if !errors.As(err, &ie) || ie.Field != tt.field || !strings.Contains(ie.Problem, tt.wantErr) ||
+			len(ie.Problem) > 200 {
+			t.Errorf("%s: got %.300s, want an error of %s with %q", tt.prefix, fmt.Sprint(err), tt.field, tt.wantErr)
 		}
-		if used := after.TotalAlloc - before.TotalAlloc; used > most {
-			t.Errorf("%s%.6s: reading it took %d bytes, want at most %d", tt.before, tt.each, used, most)
+		if allocated := memAfter.TotalAlloc - memBefore.TotalAlloc; allocated > maxAlloc {
+			t.Errorf("%s%.6s: %d bytes were allocated, want at most %d", tt.prefix, tt.unit, allocated, maxAlloc)
 		}
 	}
 	for _, text := range []string{
@@ -315,21 +317,21 @@ func TestALongTextIsRefusedBeforeItTakesMemory(t *testing.T) {
 		`{"key":"` + strings.Repeat(`\u0001`, 4096) + `"}`, `{"cost":0.` + strings.Repeat("0", 4094) + `}`,
 	} {
 		if err := api.Read([]byte(text), new(api.Request)); err != nil {
-			t.Errorf("%.20s: %v", text, err)
+			t.Errorf("%.20s: %v, want no error", text, err)
 		}
 	}
 }
 
 func FuzzRead(f *testing.F) {
-	for _, tt := range texts {
+	for _, tt := range requestTexts {
 		f.Add([]byte(tt.text))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, make := range requests {
-			compareStrict(t, data, make)
+		for _, newValue := range newRequest {
+			compareStrict(t, data, newValue)
 		}
-		// And what is written is read again.
-		var b, again api.Batch
+		// A batch that is written must be read as the same batch.
+		var b, reread api.Batch
 		if api.Read(data, &b) != nil {
 			return
 		}
@@ -344,8 +346,8 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := api.Read(text, &again); err != nil || !equal(&again, &b) {
-			t.Errorf("%+v was written %s and read %+v, %v", b, text, again, err)
+		if err := api.Read(text, &reread); err != nil || !equal(&reread, &b) {
+			t.Errorf("%+v was written %s and read %+v, %v", b, text, reread, err)
 		}
 	})
 }

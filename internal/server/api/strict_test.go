@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// readStrictly is the reference for Read. It reads with encoding/json, and checks separately what that accepts.
+// readStrictly is the reference for Read. It reads with encoding/json, and rejects separately what only Read rejects.
 func readStrictly(data []byte, v any) error {
 	if err := errors.Join(readLeniently(data, v), checkUnicode(data), checkNames(data)); err != nil {
 		return err
@@ -59,7 +59,7 @@ func checkUnicode(data []byte) error {
 	return nil
 }
 
-// checkNames checks that the names of members are known in their case, and are once in each object.
+// checkNames checks that the names of members are memberNames, and that no object has a name twice.
 func checkNames(data []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	var walk func() error
@@ -68,14 +68,14 @@ func checkNames(data []byte) error {
 		if err != nil {
 			return err
 		}
-		seen := map[any]bool{}
+		names := map[any]bool{}
 		for object := t == json.Delim('{'); (object || t == json.Delim('[')) && dec.More(); {
 			if object {
 				name, _ := dec.Token()
-				if seen[name] || !slices.Contains(known, fmt.Sprint(name)) {
+				if names[name] || !slices.Contains(memberNames, fmt.Sprint(name)) {
 					return fmt.Errorf("%v stands twice, or is not known", name)
 				}
-				seen[name] = true
+				names[name] = true
 			}
 			if err := walk(); err != nil {
 				return err
@@ -111,15 +111,15 @@ func setFlags(v reflect.Value, generic any) error {
 		for i := range v.NumField() {
 			field := v.Type().Field(i)
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			of := object[name]
+			member := object[name]
 			switch {
 			case strings.HasPrefix(field.Name, "No"):
 				v.Field(i).SetBool(object[strings.ToLower(field.Name[len("No"):])] == nil)
 				continue
 			case field.Anonymous:
-				of = object
+				member = object
 			}
-			if err := setFlags(v.Field(i), of); err != nil {
+			if err := setFlags(v.Field(i), member); err != nil {
 				return err
 			}
 		}
@@ -135,29 +135,29 @@ func setFlags(v reflect.Value, generic any) error {
 	return nil
 }
 
-// compareStrict fails the test unless Read and readStrictly accept the same text and read the same value.
-func compareStrict(t *testing.T, data []byte, make func() any) (read bool) {
+// compareStrict returns whether Read accepts data. It fails the test if readStrictly does not agree.
+func compareStrict(t *testing.T, data []byte, newValue func() any) (valid bool) {
 	t.Helper()
-	got, want := make(), make()
-	err, wrong := api.Read(data, got), readStrictly(data, want)
-	var re *law.InvalidError
+	got, want := newValue(), newValue()
+	err, wantErr := api.Read(data, got), readStrictly(data, want)
+	var ie *law.InvalidError
 	switch {
-	case err == nil && wrong != nil:
-		t.Errorf("%q was read as %T, but %v", data, got, wrong)
+	case err == nil && wantErr != nil:
+		t.Errorf("%q was read as %T, but %v", data, got, wantErr)
 	case err == nil && !equal(got, want):
 		t.Errorf("%q: read %+v, want %+v", data, got, want)
-	case err != nil && wrong == nil && !bytes.Contains(data, []byte("-0")): // which encoding/json takes for an integer
+	case err != nil && wantErr == nil && !bytes.Contains(data, []byte("-0")): // encoding/json takes -0 for an integer
 		t.Errorf("%q was not read as %T: %v", data, got, err)
-	case err != nil && (!errors.As(err, &re) || re.Field == "" || re.Problem == "" || !utf8.ValidString(err.Error())):
+	case err != nil && (!errors.As(err, &ie) || ie.Field == "" || ie.Problem == "" || !utf8.ValidString(err.Error())):
 		t.Errorf("%q: %#v", data, err)
 	}
 	return err == nil
 }
 
-// equal compares values, and takes an empty list for an absent one.
+// equal compares values. An empty list equals an absent one.
 func equal(a, b any) bool {
-	print := func(v any) string {
+	format := func(v any) string {
 		return strings.ReplaceAll(fmt.Sprintf("%#v", reflect.ValueOf(v).Elem()), "(nil)", "{}")
 	}
-	return reflect.DeepEqual(a, b) || print(a) == print(b)
+	return reflect.DeepEqual(a, b) || format(a) == format(b)
 }

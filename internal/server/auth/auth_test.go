@@ -17,11 +17,11 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-func TestPatterns(t *testing.T) {
+func TestCallerTouches(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		patterns, limit string
-		may             bool
+		want            bool
 	}{
 		{"", "anything", true}, // no patterns: all limits
 		{"api", "api", true},
@@ -51,24 +51,24 @@ func TestPatterns(t *testing.T) {
 			c.Limits = strings.Split(tt.patterns, ",")
 		}
 		err := c.Touches(tt.limit)
-		if (err == nil) != tt.may || err != nil && !errors.Is(err, auth.ErrForbidden) {
-			t.Errorf("%q, %q: %v", tt.patterns, tt.limit, err)
+		if (err == nil) != tt.want || err != nil && !errors.Is(err, auth.ErrForbidden) {
+			t.Errorf("%q, %q: got %v, want permitted: %v", tt.patterns, tt.limit, err, tt.want)
 		}
 	}
 }
 
-func TestRoles(t *testing.T) {
+func TestCallerCan(t *testing.T) {
 	t.Parallel()
-	all := []auth.Role{auth.Anyone, auth.RoleTake, auth.RoleRead, auth.RoleAdmin}
-	may := map[auth.Role]string{
+	roles := []auth.Role{auth.Anyone, auth.RoleTake, auth.RoleRead, auth.RoleAdmin}
+	roleNames := map[auth.Role]string{
 		auth.RoleTake: "anyone take", auth.RoleRead: "anyone read", auth.RoleAdmin: "anyone take read admin",
 	}
-	for has, needed := range may {
-		c := &auth.Caller{Name: "x", Role: has}
-		for _, role := range all {
-			err := c.Can(role)
-			if want := strings.Contains(needed, role.String()); (err == nil) != want {
-				t.Errorf("%s needs %s: %v", has, role, err)
+	for role, names := range roleNames {
+		c := &auth.Caller{Name: "x", Role: role}
+		for _, needed := range roles {
+			err := c.Can(needed)
+			if want := strings.Contains(names, needed.String()); (err == nil) != want {
+				t.Errorf("%s needs %s: got %v, want permitted: %v", role, needed, err, want)
 			}
 		}
 	}
@@ -82,7 +82,7 @@ func TestIDsOfCallersAreApart(t *testing.T) {
 	t.Parallel()
 	a, b := &auth.Caller{Name: "a"}, &auth.Caller{Name: "a.b"}
 	if a.ID("x") == b.ID("x") || a.ID("x") == "x" || a.ID("") != "" {
-		t.Errorf("%q, %q, %q", a.ID("x"), b.ID("x"), a.ID(""))
+		t.Errorf("got %q, %q, %q, want two different ids and \"\"", a.ID("x"), b.ID("x"), a.ID(""))
 	}
 	ctx := auth.With(context.Background(), a)
 	if auth.From(ctx) != a || auth.From(context.Background()) != nil ||
@@ -91,11 +91,12 @@ func TestIDsOfCallersAreApart(t *testing.T) {
 	}
 }
 
+// hash is the hash of no token that a test has.
 const hash = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
 func TestParse(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]string{ // empty: it is accepted
+	for text, want := range map[string]string{ // part of the error; "" if the file is valid
 		"": "", "callers: []": "", "# a comment": "",
 		"callers: [{name: a, role: take, hashes: [" + hash + "]}]":                "",
 		"callers: [{name: a, role: read, certificates: [x]}]":                     "",
@@ -123,29 +124,29 @@ func TestParse(t *testing.T) {
 		_, err := auth.Parse("f.yaml", []byte(text))
 		switch {
 		case want == "" && err != nil:
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("%q: got %v, want no error", text, err)
 		case want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "f.yaml: ")):
-			t.Errorf("%q: %v, want %q", text, err, want)
+			t.Errorf("%q: got %v, want %q", text, err, want)
 		case err != nil && (strings.Contains(err.Error(), "hgt_secret") || strings.Contains(err.Error(), "auth.")):
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("%q: %v contains a token or a name of Go", text, err)
 		}
 	}
 }
 
 func TestTokensAndCertificates(t *testing.T) {
 	t.Parallel()
-	first, second, other := auth.NewToken(), auth.NewToken(), auth.NewToken()
-	if first == second || len(first) < 40 {
-		t.Fatalf("tokens: %q, %q", first, second)
+	token1, token2, unknownToken := auth.NewToken(), auth.NewToken(), auth.NewToken()
+	if token1 == token2 || len(token1) < 40 {
+		t.Fatalf("tokens: %q, %q", token1, token2)
 	}
 	text, err := auth.Text([]auth.Entry{
-		{Name: "a", Role: "take", Limits: []string{"x*"}, Hashes: []string{auth.Hash(first), auth.Hash(second)}},
+		{Name: "a", Role: "take", Limits: []string{"x*"}, Hashes: []string{auth.Hash(token1), auth.Hash(token2)}},
 		{Name: "b", Role: "admin", Certificates: []string{"spiffe://example/b", "b.example", "client b"}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(string(text), first) {
+	if strings.Contains(string(text), token1) {
 		t.Errorf("the file holds a token:\n%s", text)
 	}
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
@@ -157,12 +158,12 @@ func TestTokensAndCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	tokens := f.Tokens()
-	for _, token := range []string{first, second} {
+	for _, token := range []string{token1, token2} {
 		if c := tokens.Token(token); c == nil || c.Name != "a" || c.Role != auth.RoleTake || c.Touches("y") == nil {
-			t.Errorf("%+v", c)
+			t.Errorf("a token of a: got the caller %+v", c)
 		}
 	}
-	for _, token := range []string{other, "", auth.Hash(first), first[:len(first)-1], first + " "} {
+	for _, token := range []string{unknownToken, "", auth.Hash(token1), token1[:len(token1)-1], token1 + " "} {
 		if c := tokens.Token(token); c != nil {
 			t.Errorf("%q is the token of %s", token, c)
 		}
@@ -173,28 +174,28 @@ func TestTokensAndCertificates(t *testing.T) {
 		"name": {Subject: pkix.Name{CommonName: "client b"}},
 	} {
 		if c := tokens.Certificate(cert); c == nil || c.Name != "b" || !c.All() {
-			t.Errorf("%s: %+v", name, c)
+			t.Errorf("%s: got the caller %+v, want b, which may touch all limits", name, c)
 		}
 	}
 	if c := tokens.Certificate(&x509.Certificate{Subject: pkix.Name{CommonName: "b"}}); c != nil {
-		t.Errorf("a certificate that is not listed: %s", c)
+		t.Errorf("a certificate that is not listed is %s", c)
 	}
 
-	// A file that is wrong changes nothing.
+	// Reload of an invalid file keeps the former tokens.
 	if err := os.WriteFile(path, []byte("callers: [{name: a, role: root}]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Reload(); err == nil || f.Tokens().Token(first) == nil {
-		t.Errorf("after a file that is wrong: %v", err)
+	if err := f.Reload(); err == nil || f.Tokens().Token(token1) == nil {
+		t.Errorf("after an invalid file: %v, want an error and the former tokens", err)
 	}
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Reload(); err != nil || f.Tokens().Token(first) != nil {
-		t.Errorf("after the token was taken out: %v", err)
+	if err := f.Reload(); err != nil || f.Tokens().Token(token1) != nil {
+		t.Errorf("after an empty file: %v, want no error and no tokens", err)
 	}
 	if _, err := auth.Open(path + ".none"); err == nil {
-		t.Error("a file that is not there is read")
+		t.Error("a file that does not exist was opened")
 	}
 }
 
@@ -206,12 +207,12 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := auth.Text(tokens.Entries())
+		rewritten, err := auth.Text(tokens.Entries())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := auth.Parse("again", again); err != nil {
-			t.Errorf("%q is written as %q: %v", text, again, err)
+		if _, err := auth.Parse("again", rewritten); err != nil {
+			t.Errorf("%q is written as %q, which is an error: %v", text, rewritten, err)
 		}
 	})
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// callers reads two callers, one of which has two tokens.
-func callers(t *testing.T) (app, other *Caller) {
+// parseCallers returns two callers, app by its second token.
+func parseCallers(t *testing.T) (app, other *Caller) {
 	t.Helper()
 	text, err := Text([]Entry{
 		{Name: "app", Role: "take", Hashes: []string{Hash("hgt_a"), Hash("hgt_b")}},
@@ -22,41 +22,40 @@ func callers(t *testing.T) (app, other *Caller) {
 	return tokens.Token("hgt_b"), tokens.Token("hgt_c")
 }
 
-// TestLeasesAreOfTheirCaller: the number that a caller is told is exact in JSON, and leads back to the lease for that
-// caller alone.
+// TestLeasesAreOfTheirCaller checks that a sealed number is exact in JSON, and that only its caller can open it.
 func TestLeasesAreOfTheirCaller(t *testing.T) {
 	t.Parallel()
-	app, other := callers(t)
+	app, other := parseCallers(t)
 	rng := rand.New(rand.NewPCG(1, 2))
-	taken, seen := 0, map[int64]bool{}
+	opened, sealedNumbers := 0, map[int64]bool{}
 	for i := range int64(20_000) {
 		number := i
 		if i > 10_000 {
 			number = rng.Int64N(leaseMax)
 		}
-		told := app.SealLease(number)
-		if told <= 1<<leaseBits || told >= 1<<(leaseBits+1) || seen[told] {
-			t.Fatalf("lease %d is told as %d", number, told)
+		sealed := app.SealLease(number)
+		if sealed <= 1<<leaseBits || sealed >= 1<<(leaseBits+1) || sealedNumbers[sealed] {
+			t.Fatalf("lease %d is sealed as %d, want a new number within the range", number, sealed)
 		}
-		seen[told] = true
-		if got, ok := app.OpenLease(told); !ok || got != number {
-			t.Fatalf("lease %d is told as %d, and opened as %d, %v", number, told, got, ok)
+		sealedNumbers[sealed] = true
+		if got, ok := app.OpenLease(sealed); !ok || got != number {
+			t.Fatalf("lease %d is sealed as %d, and opened as %d, %v", number, sealed, got, ok)
 		}
-		if got, ok := other.OpenLease(told); ok {
-			if taken++; got == number {
+		if got, ok := other.OpenLease(sealed); ok {
+			if opened++; got == number {
 				t.Errorf("another caller opens lease %d", number)
 			}
 		}
 	}
-	if taken > 20 { // one of 4096, of numbers that no lease has
-		t.Errorf("another caller opens %d of 20000 numbers", taken)
+	if opened > 20 { // about 1 of 4096 numbers opens, 5 of 20,000, as a number that is not a lease
+		t.Errorf("another caller opens %d of 20000 numbers, want at most 20", opened)
 	}
 	if _, ok := other.OpenLease(45); ok {
-		t.Error("a number that was guessed is a lease")
+		t.Error("a number that was never sealed is opened")
 	}
 	for _, large := range []int64{leaseMax, 1<<leaseBits - 1} {
 		if got, ok := app.OpenLease(app.SealLease(large)); !ok || got != large {
-			t.Errorf("lease %d is opened as %d, %v", large, got, ok)
+			t.Errorf("lease %d: opened as %d, %v", large, got, ok)
 		}
 	}
 	if got, ok := (*Caller)(nil).OpenLease((*Caller)(nil).SealLease(45)); !ok || got != 45 {
@@ -64,11 +63,11 @@ func TestLeasesAreOfTheirCaller(t *testing.T) {
 	}
 }
 
-// TestALeaseOutlivesItsToken: it is known by the other tokens of its caller, in whatever order they stand.
+// TestALeaseOutlivesItsToken checks that each token of a caller opens its leases, in whatever order the tokens stand.
 func TestALeaseOutlivesItsToken(t *testing.T) {
 	t.Parallel()
-	app, _ := callers(t)
-	told := app.SealLease(45)
+	app, _ := parseCallers(t)
+	sealed := app.SealLease(45)
 	text, err := Text([]Entry{{Name: "app", Role: "take", Hashes: []string{Hash("hgt_new"), Hash("hgt_a")}}})
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +76,7 @@ func TestALeaseOutlivesItsToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, ok := tokens.Token("hgt_new").OpenLease(told); !ok || got != 45 {
+	if got, ok := tokens.Token("hgt_new").OpenLease(sealed); !ok || got != 45 {
 		t.Errorf("lease 45 is opened as %d, %v", got, ok)
 	}
 }

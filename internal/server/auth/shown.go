@@ -15,10 +15,10 @@ const TokenHeader = "Headgate-Token"
 // ErrUnknown is the error of a request without valid credentials. Nothing was done.
 var ErrUnknown = errors.New("the caller is not known")
 
-// Shown has a caller's credentials, of any protocol.
-type Shown struct {
+// Credentials has a caller's credentials, of any protocol.
+type Credentials struct {
 	Token         string   // value of TokenHeader; empty: none
-	Authorization []string // values of that header; nil if there are none, or the header is to be ignored
+	Authorization []string // values of the header Authorization; nil if it is missing or to be ignored
 	Certificate   func() *x509.Certificate
 	UnixSocket    bool // the request came by a Unix socket, which only permitted users of this machine reach
 }
@@ -33,19 +33,19 @@ func Verified(c tls.ConnectionState) *x509.Certificate {
 
 // Caller returns the caller with these credentials, or [ErrUnknown]. By a Unix socket without credentials, it returns
 // nil, which may do everything. An unknown token is an error there too.
-func (t *Tokens) Caller(s Shown) (*Caller, error) {
+func (t *Tokens) Caller(s Credentials) (*Caller, error) {
 	token := s.Token
-	shown := token != ""
-	if !shown && len(s.Authorization) > 0 {
+	hasToken := token != ""
+	if !hasToken && len(s.Authorization) > 0 {
 		scheme, value, _ := strings.Cut(s.Authorization[0], " ")
 		if !strings.EqualFold(scheme, "Bearer") {
 			return nil, fmt.Errorf("%w: Authorization is of another kind than Bearer", ErrUnknown)
 		}
-		token, shown = strings.TrimSpace(value), true
+		token, hasToken = strings.TrimSpace(value), true
 	}
 	var c *Caller
 	problem := "it shows no token"
-	if shown {
+	if hasToken {
 		c, problem = t.Token(token), "its token is not listed"
 	} else if cert := s.Certificate(); cert != nil {
 		c, problem = t.Certificate(cert), "its certificate is not listed"

@@ -46,9 +46,8 @@ func NewToken() string {
 	return tokenPrefix + base64.RawURLEncoding.EncodeToString(secret[:])
 }
 
-// Hash returns the hash of a token for the file. SHA-256 without a salt is enough for 256
-// random bits: they cannot be guessed, so a slow hash would gain nothing. Tokens that people make up
-// must not be used.
+// Hash returns the hash of a token for the file. SHA-256 without a salt is enough for 256 random bits: they cannot be
+// guessed, so a slow hash would gain nothing. Tokens that people make up must not be used.
 func Hash(token string) string {
 	sum := sha256.Sum256([]byte(token))
 	return hashPrefix + hex.EncodeToString(sum[:])

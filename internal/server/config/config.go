@@ -175,17 +175,17 @@ func parse(path string, text []byte) (*Config, error) {
 	return c, nil
 }
 
-// removed are settings and fields of limits that no longer exist, and wasRemoved says what to do instead.
-var removed = []string{"max_keys", "notation_max_keys"}
+// removedSettings are settings and fields of limits that no longer exist, and removedHint says what to use instead.
+var removedSettings = []string{"max_keys", "notation_max_keys"}
 
-const wasRemoved = "was removed: each key has a cell of its own. Leave it out; a store in memory keeps as many keys " +
+const removedHint = "was removed: each key has a cell of its own. Leave it out; a store in memory keeps as many keys " +
 	"as its URL says (memory:?max_keys=N), and a limit by address in front bounds what callers can invent"
 
 // fields reads a mapping of known fields, and rejects removed ones.
 func fields(v strict.Value, known strict.Keys) error {
-	for _, name := range removed {
+	for _, name := range removedSettings {
 		if v.Member(name) != nil {
-			return v.At.In(name).Wrong(wasRemoved)
+			return v.At.In(name).Wrong(removedHint)
 		}
 	}
 	return v.Fields(known)

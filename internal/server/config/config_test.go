@@ -36,28 +36,28 @@ limits:
 		t.Fatal(err)
 	}
 	if !*c.AllowNotations || len(c.Limits) != 2 {
-		t.Errorf("%+v", c)
+		t.Errorf("got %+v, want notations and 2 limits", c)
 	}
 	for s, want := range map[config.Setting]string{
 		config.Store: "postgres://localhost/app", config.HTTP: ":9000",
 		config.WaitStore: "30s", config.Host: "a,b", config.MaxRequests: "10",
 	} {
-		if said, err := c.Get(s, none); err != nil || said != (config.Said{Value: want, By: "c.yaml"}) {
-			t.Errorf("%s: %+v, %v", s.Name, said, err)
+		if got, err := c.Get(s, noFlags); err != nil || got != (config.Said{Value: want, By: "c.yaml"}) {
+			t.Errorf("%s: got %+v, %v, want %s", s.Name, got, err, want)
 		}
 	}
 	if l := c.Limits[1]; l.Name() != "export" || l.String() != "fixed-window 3/day Europe/Berlin" ||
 		l.Description != "reports" {
-		t.Errorf("%+v", l)
+		t.Errorf("got %+v, want export with its description", l)
 	}
 	if c, err := config.Parse("c.yaml", nil); err != nil || len(c.Limits) != 0 {
-		t.Errorf("an empty file: %+v, %v", c, err)
+		t.Errorf("an empty file: got %+v, %v, want no limits", c, err)
 	}
 }
 
 func TestMistakesAreShownAtTheirPlace(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct{ text, place, says string }{
+	for _, tt := range []struct{ text, place, wantErr string }{
 		{"stor: x", "1:1", "stor: the key is not known here; known are admin, allow,"},
 		{"store: x\nstore: y", "2:1", "said twice"},
 		{"limits:\n  login: token-bucket 0/s", "2:23", "amount"},
@@ -83,18 +83,18 @@ func TestMistakesAreShownAtTheirPlace(t *testing.T) {
 		{"store: x\n---\nstore: y", "", "second document"},
 	} {
 		_, err := config.Parse("c.yaml", []byte(tt.text))
-		if err == nil || !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.says) ||
+		if err == nil || !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.wantErr) ||
 			!strings.Contains(err.Error(), "c.yaml:"+tt.place) {
-			t.Errorf("%q: got %v, want c.yaml:%s and %q", tt.text, err, tt.place, tt.says)
+			t.Errorf("%q: got %v, want c.yaml:%s and %q", tt.text, err, tt.place, tt.wantErr)
 		}
 	}
 }
 
-// none is a command line without flags.
-func none(string) (string, bool) { return "", false }
+// noFlags is a command line without flags.
+func noFlags(string) (string, bool) { return "", false }
 
-// given returns a command line with one flag.
-func given(name, value string) config.Flags {
+// flagValue returns a command line with one flag.
+func flagValue(name, value string) config.Flags {
 	return func(n string) (string, bool) { return value, n == name }
 }
 
@@ -104,18 +104,18 @@ func TestFlagsTakePrecedenceOverVariablesAndFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	empty := &config.Config{}
-	const preset = time.Minute
+	const defaultWait = time.Minute
 	for _, tt := range []struct {
 		c        *config.Config
 		flags    config.Flags
 		variable string
 		want     time.Duration
 	}{
-		{c, given("wait-store", "1s"), "2s", time.Second},
-		{c, none, "2s", 2 * time.Second},
-		{c, none, "", 3 * time.Second},
-		{empty, none, "", preset},
-		{empty, given("wait-store", "0"), "", 0},
+		{c, flagValue("wait-store", "1s"), "2s", time.Second},
+		{c, noFlags, "2s", 2 * time.Second},
+		{c, noFlags, "", 3 * time.Second},
+		{empty, noFlags, "", defaultWait},
+		{empty, flagValue("wait-store", "0"), "", 0},
 	} {
 		if tt.variable != "" {
 			t.Setenv("HEADGATE_WAIT_STORE", tt.variable)
@@ -123,32 +123,32 @@ func TestFlagsTakePrecedenceOverVariablesAndFiles(t *testing.T) {
 			os.Unsetenv("HEADGATE_WAIT_STORE")
 		}
 		r := tt.c.Reader(tt.flags)
-		if got := r.Duration(config.WaitStore, preset); r.Err != nil || got != tt.want {
+		if got := r.Duration(config.WaitStore, defaultWait); r.Err != nil || got != tt.want {
 			t.Errorf("got %s, %v; want %s", got, r.Err, tt.want)
 		}
 	}
 }
 
-// TestEmptyIsNotTheDefault: an empty variable is mostly one that should have been set.
-func TestEmptyIsNotTheDefault(t *testing.T) {
+// TestInvalidSettings checks that empty settings are errors and not the default, and values of each type.
+func TestInvalidSettings(t *testing.T) {
 	c := &config.Config{}
 	for _, s := range config.Settings {
-		if _, err := c.Get(s, given(s.Flag(), "")); !errors.Is(err, headgate.ErrInvalid) ||
+		if _, err := c.Get(s, flagValue(s.Flag(), "")); !errors.Is(err, headgate.ErrInvalid) ||
 			!strings.Contains(err.Error(), "--"+s.Flag()+": is empty") {
-			t.Errorf("--%s='': %v", s.Flag(), err)
+			t.Errorf("--%s='': got %v, want that it is empty", s.Flag(), err)
 		}
 		t.Setenv(s.Variable(), "")
-		if _, err := c.Get(s, none); !errors.Is(err, headgate.ErrInvalid) ||
+		if _, err := c.Get(s, noFlags); !errors.Is(err, headgate.ErrInvalid) ||
 			!strings.Contains(err.Error(), s.Variable()+": is empty") {
-			t.Errorf("%s='': %v", s.Variable(), err)
+			t.Errorf("%s='': got %v, want that it is empty", s.Variable(), err)
 		}
 	}
 	count := func(r *config.Reader, s config.Setting) int64 { return int64(r.Count(s)) }
 	for _, tt := range []struct {
-		setting      config.Setting
-		read         func(*config.Reader, config.Setting) int64
-		value, wrong string
-		want         int64
+		setting        config.Setting
+		read           func(*config.Reader, config.Setting) int64
+		value, wantErr string
+		want           int64
 	}{
 		{config.MaxConnections, count, "17", "", 17},
 		{config.MaxConnections, count, "0", "not a number above 0", 0},
@@ -161,34 +161,34 @@ func TestEmptyIsNotTheDefault(t *testing.T) {
 		{config.MaxBuffered, (*config.Reader).Size, "-1KiB", "not a size", 0},
 	} {
 		os.Unsetenv(tt.setting.Variable())
-		r := c.Reader(given(tt.setting.Flag(), tt.value))
+		r := c.Reader(flagValue(tt.setting.Flag(), tt.value))
 		n := tt.read(r, tt.setting)
-		if err := r.Err; n != tt.want || (err == nil) != (tt.wrong == "") || err != nil &&
+		if err := r.Err; n != tt.want || (err == nil) != (tt.wantErr == "") || err != nil &&
 			!strings.Contains(err.Error(), "--"+tt.setting.Flag()+": ") ||
-			!strings.Contains(fmt.Sprint(err), tt.wrong) {
-			t.Errorf("%s %s: %d, %v; want %d, %q", tt.setting.Name, tt.value, n, err, tt.want, tt.wrong)
+			!strings.Contains(fmt.Sprint(err), tt.wantErr) {
+			t.Errorf("%s %s: got %d, %v, want %d, %q", tt.setting.Name, tt.value, n, err, tt.want, tt.wantErr)
 		}
 	}
-	r := c.Reader(given("host", "a, b.example"))
+	r := c.Reader(flagValue("host", "a, b.example"))
 	if names := r.Names(config.Host); r.Err != nil || !slices.Equal(names, []string{"a", "b.example"}) {
-		t.Errorf("%q, %v", names, r.Err)
+		t.Errorf("a list: got %q, %v, want a and b.example", names, r.Err)
 	}
-	r = c.Reader(given("host", "a,,b"))
+	r = c.Reader(flagValue("host", "a,,b"))
 	if r.Names(config.Host); !errors.Is(r.Err, headgate.ErrInvalid) {
-		t.Error(r.Err)
+		t.Errorf("a list with an empty name: got %v, want ErrInvalid", r.Err)
 	}
-	for _, wrong := range []string{"soon", "-1s", "5"} {
-		r := c.Reader(given("wait-store", wrong))
+	for _, text := range []string{"soon", "-1s", "5"} {
+		r := c.Reader(flagValue("wait-store", text))
 		if r.Duration(config.WaitStore, 0); !errors.Is(r.Err, headgate.ErrInvalid) ||
 			!strings.Contains(r.Err.Error(), "--wait-store: ") {
-			t.Errorf("%s: %v", wrong, r.Err)
+			t.Errorf("--wait-store=%s: got %v, want ErrInvalid", text, r.Err)
 		}
 	}
 }
 
 func TestNotationsAreBounded(t *testing.T) {
 	c := &config.Config{}
-	r := c.Reader(none)
+	r := c.Reader(noFlags)
 	if c.Notations = r.Notations(); r.Err != nil || c.Notations != config.DefaultNotations {
 		t.Fatalf("%+v, %v", c.Notations, r.Err)
 	}
@@ -210,7 +210,7 @@ func TestNotationsAreBounded(t *testing.T) {
 			t.Errorf("%s: %v", notation, err)
 		}
 	}
-	// Limits of the file, and on the command line, are not bounded.
+	// Limits of the file, and notations before the bounds are read, are not bounded.
 	c, err := config.Parse("c.yaml", []byte(
 		"allow_notations: true\nnotation_max_period: 1h\nmax_notations: 3\nlimits:\n  long: fixed-window 5/365d\n"))
 	if err != nil {
@@ -219,9 +219,9 @@ func TestNotationsAreBounded(t *testing.T) {
 	if _, err := c.Resolve("fixed-window 5/365d"); err != nil {
 		t.Error(err)
 	}
-	r = c.Reader(none)
+	r = c.Reader(noFlags)
 	if c.Notations = r.Notations(); r.Err != nil || c.Notations != (config.Notations{MaxPeriod: time.Hour, Max: 3}) {
-		t.Errorf("%+v, %v", c.Notations, r.Err)
+		t.Errorf("got %+v, %v, want the bounds of the file", c.Notations, r.Err)
 	}
 	for name, ok := range map[string]bool{"long": true, "token-bucket 5/1m": true, "token-bucket 5/1d": false} {
 		if _, err := c.Limit(name); (err == nil) != ok {
@@ -231,14 +231,14 @@ func TestNotationsAreBounded(t *testing.T) {
 	for setting, value := range map[string]string{
 		"notation-max-period": "soon", "max-notations": "many",
 	} {
-		r := c.Reader(given(setting, value))
+		r := c.Reader(flagValue(setting, value))
 		if r.Notations(); !errors.Is(r.Err, headgate.ErrInvalid) || !strings.Contains(r.Err.Error(), "--"+setting) {
-			t.Errorf("%s: %v", setting, r.Err)
+			t.Errorf("--%s=%s: got %v, want ErrInvalid", setting, value, r.Err)
 		}
 	}
 }
 
-// TestRemovedSettings: the error about each removed setting says what to do instead.
+// TestRemovedSettings checks that the error about each removed setting says what to use instead.
 func TestRemovedSettings(t *testing.T) {
 	const instead = "memory:?max_keys=N"
 	for _, text := range []string{
@@ -246,17 +246,17 @@ func TestRemovedSettings(t *testing.T) {
 	} {
 		if _, err := config.Parse("c.yaml", []byte(text)); !errors.Is(err, headgate.ErrInvalid) ||
 			!strings.Contains(err.Error(), instead) || !strings.Contains(err.Error(), "max_keys: was removed") {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("%q: got %v, want that it was removed", text, err)
 		}
 	}
 	t.Setenv("HEADGATE_MAX_KEYS", "5")
-	if _, err := config.Load(given("store", "memory:")); !errors.Is(err, headgate.ErrInvalid) ||
+	if _, err := config.Load(flagValue("store", "memory:")); !errors.Is(err, headgate.ErrInvalid) ||
 		!strings.Contains(err.Error(), instead) || !strings.HasPrefix(err.Error(), "HEADGATE_MAX_KEYS: was removed") {
-		t.Errorf("as a variable: %v", err)
+		t.Errorf("HEADGATE_MAX_KEYS: got %v, want that it was removed", err)
 	}
 }
 
-// TestProxies: the setting has networks, or none.
+// TestProxies checks that the setting is unset, none, or a list of networks.
 func TestProxies(t *testing.T) {
 	t.Parallel()
 	c := &config.Config{}
@@ -265,19 +265,19 @@ func TestProxies(t *testing.T) {
 		p := r.Proxies()
 		return p, r.Err
 	}
-	if p, err := proxies(none); p != nil || err != nil {
-		t.Errorf("%v, %v", p, err)
+	if p, err := proxies(noFlags); p != nil || err != nil {
+		t.Errorf("not set: got %v, %v, want nil", p, err)
 	}
-	if p, err := proxies(given("proxy", "none")); p == nil || len(p) != 0 || err != nil {
-		t.Errorf("%v, %v", p, err)
+	if p, err := proxies(flagValue("proxy", "none")); p == nil || len(p) != 0 || err != nil {
+		t.Errorf("none: got %v, %v, want an empty list", p, err)
 	}
-	if p, err := proxies(given("proxy", "10.0.0.0/8, ::1")); len(p) != 2 || err != nil {
-		t.Errorf("%v, %v", p, err)
+	if p, err := proxies(flagValue("proxy", "10.0.0.0/8, ::1")); len(p) != 2 || err != nil {
+		t.Errorf("a list: got %v, %v, want 2 networks", p, err)
 	}
-	for _, wrong := range []string{"10.0.0.0/33", "localhost", "10.0.0.1,", "none,::1", ""} {
-		if p, err := proxies(given("proxy", wrong)); !errors.Is(err, headgate.ErrInvalid) ||
+	for _, text := range []string{"10.0.0.0/33", "localhost", "10.0.0.1,", "none,::1", ""} {
+		if p, err := proxies(flagValue("proxy", text)); !errors.Is(err, headgate.ErrInvalid) ||
 			!strings.Contains(err.Error(), "--proxy") {
-			t.Errorf("%q: %v, %v", wrong, p, err)
+			t.Errorf("%q: got %v, %v, want ErrInvalid", text, p, err)
 		}
 	}
 }

@@ -16,10 +16,10 @@ import (
 
 // Load reads the files that flags or the variable name, if any.
 func Load(flags Flags) (*Config, error) {
-	for _, name := range removed {
+	for _, name := range removedSettings {
 		variable := Setting{Name: name}.Variable()
 		if _, set := os.LookupEnv(variable); set {
-			return nil, headgate.Invalid(variable, wasRemoved)
+			return nil, headgate.Invalid(variable, removedHint)
 		}
 	}
 	file, err := (&Config{}).Get(File, flags)

@@ -17,8 +17,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// TestTheSchemaSaysWhatTheFileMayHave compares the schema with the settings, the fields, and their bounds.
-func TestTheSchemaSaysWhatTheFileMayHave(t *testing.T) {
+// TestSchemaMatchesTheFields compares the schema with the settings, the fields, and their bounds.
+func TestSchemaMatchesTheFields(t *testing.T) {
 	t.Parallel()
 	type object = map[string]any
 	var schema struct{ Properties object }
@@ -29,18 +29,18 @@ func TestTheSchemaSaysWhatTheFileMayHave(t *testing.T) {
 		if s.NotFile {
 			continue
 		}
-		about := strings.ReplaceAll(s.Help, "`", "")
+		description := strings.ReplaceAll(s.Help, "`", "")
 		if s.Default != "" {
-			about += "; default " + s.Default
+			description += "; default " + s.Default
 		}
-		want := object{"type": []any{"string", "integer"}, "description": about}
+		want := object{"type": []any{"string", "integer"}, "description": description}
 		switch {
 		case s.Switch:
 			want["type"] = "boolean"
 		case s.Number:
 			want["type"] = []any{"string", "number"}
 		case s.List:
-			want = object{"description": about, "oneOf": []any{
+			want = object{"description": description, "oneOf": []any{
 				object{"type": []any{"string", "integer"}},
 				object{"type": "array", "items": object{"type": "string"}},
 			}}
@@ -59,18 +59,19 @@ func TestTheSchemaSaysWhatTheFileMayHave(t *testing.T) {
 			notation["maxLength"])
 	}
 	_, err := config.Parse("c.yaml", []byte("no_such_field: 1\n"))
-	_, known, _ := strings.Cut(err.Error(), "known are ")
-	for _, field := range strings.Split(known, ", ") {
+	_, fields, _ := strings.Cut(err.Error(), "known are ")
+	for _, field := range strings.Split(fields, ", ") {
 		if schema.Properties[field] == nil {
 			t.Errorf("the schema has no %s", field)
 		}
 	}
-	if n := strings.Count(known, ", ") + 1; len(schema.Properties) != n {
+	if n := strings.Count(fields, ", ") + 1; len(schema.Properties) != n { // n names have n-1 commas
 		t.Errorf("the schema has %d properties, the file may have %d fields", len(schema.Properties), n)
 	}
 }
 
-func files(t *testing.T, texts ...string) (paths []string) {
+// writeFiles writes the files a.yaml, b.yaml and so on.
+func writeFiles(t *testing.T, texts ...string) (paths []string) {
 	t.Helper()
 	dir := t.TempDir()
 	for i, text := range texts {
@@ -84,7 +85,7 @@ func files(t *testing.T, texts ...string) (paths []string) {
 }
 
 func TestSeveralFilesAreOne(t *testing.T) {
-	paths := files(t, "store: sqlite:x.db\nlimits:\n  login: gcra 1/s\n", "{}",
+	paths := writeFiles(t, "store: sqlite:x.db\nlimits:\n  login: gcra 1/s\n", "{}",
 		"allow_notations: true\nlimits:\n  api: gcra 2/s\n")
 	c, err := config.Read(paths...)
 	if err != nil {
@@ -92,17 +93,17 @@ func TestSeveralFilesAreOne(t *testing.T) {
 	}
 	if len(c.Limits) != 2 || c.AllowNotations == nil || !slices.Equal(c.Files, paths) ||
 		c.File != strings.Join(paths, ", ") {
-		t.Errorf("%+v", c)
+		t.Errorf("got %+v, want 2 limits of 3 files", c)
 	}
 	for name, text := range map[string]string{
 		"limits.login":    "limits:\n  login: gcra 1/s\n",
 		"store":           "store: sqlite:y.db\n",
 		"allow_notations": "allow_notations: false\n",
 	} {
-		more := files(t, "store: sqlite:x.db\nallow_notations: true\nlimits:\n  login: gcra 1/s\n", text)
-		_, err := config.Read(more...)
+		twoPaths := writeFiles(t, "store: sqlite:x.db\nallow_notations: true\nlimits:\n  login: gcra 1/s\n", text)
+		_, err := config.Read(twoPaths...)
 		if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "b.yaml: "+name+": is in ") {
-			t.Errorf("%s in two files: %v", name, err)
+			t.Errorf("%s in two files: got %v, want ErrInvalid", name, err)
 		}
 	}
 }
@@ -123,9 +124,9 @@ func TestVariablesInAFile(t *testing.T) {
 		c, err := config.Parse("c.yaml", []byte("limits:\n  login: {limit: '"+text+"'}\n"))
 		switch {
 		case err != nil && !strings.Contains(err.Error(), want):
-			t.Errorf("%s: %v; want %s", text, err, want)
+			t.Errorf("%s: got %v, want %s", text, err, want)
 		case err == nil && c.Limits[0].String() != want:
-			t.Errorf("%s: %v; want %s", text, c.Limits[0], want)
+			t.Errorf("%s: got %v, want %s", text, c.Limits[0], want)
 		}
 	}
 	if c, err := config.Parse("c.yaml", []byte("limits:\n  login: ${LOGIN_RATE}\n")); err != nil ||
@@ -136,7 +137,7 @@ func TestVariablesInAFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if said, err := c.Get(config.Store, func(string) (string, bool) { return "", false }); err != nil || said.Value != "sqlite:7/m.db" {
-		t.Errorf("a setting: %+v, %v", said, err)
+	if setting, err := c.Get(config.Store, noFlags); err != nil || setting.Value != "sqlite:7/m.db" {
+		t.Errorf("a setting: got %+v, %v, want sqlite:7/m.db", setting, err)
 	}
 }

@@ -37,8 +37,7 @@ func (n *Notations) valid(l headgate.Limit) error {
 	return nil
 }
 
-// Longest returns the longest period of a limit: of its window, until a full bucket is empty, of its block and of its
-// history.
+// Longest returns the longest period of a limit: of its window, until a full bucket is empty, of its block and history.
 func Longest(l headgate.Limit) time.Duration {
 	p := l.Params()
 	us := max(p.Step, p.Block, p.History)

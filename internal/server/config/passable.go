@@ -67,7 +67,7 @@ func (c *Config) Warnings() []string {
 	return list
 }
 
-const never = "no request can ever pass: "
+const neverText = "no request can ever pass: "
 
 // neverPasses returns the reasons for which no request can pass a charge of a rule.
 func (c *Config) neverPasses(empty *headgate.Limiter, rule string, d *rules.Charge) (list []error) {
@@ -102,9 +102,9 @@ func (c *Config) neverPasses(empty *headgate.Limiter, rule string, d *rules.Char
 		case err != nil:
 			problem(with, "each request is an error: %v", err)
 		case !d.Allowed && d.RetryAfter == headgate.Never && charge.Keep != (headgate.Headroom{}):
-			problem(with, never+"the cost and what is kept free are more than %s lets pass at once", l)
+			problem(with, neverText+"the cost and what is kept free are more than %s lets pass at once", l)
 		case !d.Allowed && d.RetryAfter == headgate.Never:
-			problem(with, never+"the cost is more than %s lets pass at once", l)
+			problem(with, neverText+"the cost is more than %s lets pass at once", l)
 		}
 	}
 	try(base, "")
@@ -160,7 +160,7 @@ func (c *Config) neverTogether(empty *headgate.Limiter, r *rules.Definition) []e
 	d, err := empty.Check(context.Background(), charges...)
 	if err == nil && !d.Allowed && d.RetryAfter == headgate.Never {
 		return []error{headgate.Invalid(twice, "rules.%s: %swhat it charges to one key is more than %s lets pass at "+
-			"once", r.Name.Value, never, d.LimitName)}
+			"once", r.Name.Value, neverText, d.LimitName)}
 	}
 	return nil
 }

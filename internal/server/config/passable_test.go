@@ -30,11 +30,12 @@ func newLimiter() *headgate.Limiter {
 	return headgate.New(memory.New(nil), &headgate.Config{Timeout: time.Minute})
 }
 
-func TestRulesThatNeverPassAreNamed(t *testing.T) {
+// TestImpossibleRules checks that Impossible finds rules which no request can pass, in each mode.
+func TestImpossibleRules(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		limit string   // of the rule r
-		want  []string // what the lines contain
+		limit string   // the limit of the rule r
+		want  []string // parts of the errors
 	}{
 		{"limit: slots", []string{"f:7:36: rules.r.slots: concurrency 3 ttl 1m is acquired and released; rules take"}},
 		{"limit: api, cost: 500", []string{
@@ -48,7 +49,7 @@ func TestRulesThatNeverPassAreNamed(t *testing.T) {
 		{"limit: log, keep: 9.5", []string{"the cost and what is kept free are more than sliding-log 10/1h"}},
 		{"limit: log, keep: 9", nil},
 		{"limit: log, keep: 10", []string{"each request is an error: keep: 10 leaves nothing to take"}},
-		{"limit: log, cost: 0.0001", nil},                         // it is charged as 0.001
+		{"limit: log, cost: 0.0001", nil},                         // charged as 0.001
 		{`limit: log, cost: "header:X-N", cost_missing: 11`, nil}, // a request may say 1
 		{`limit: log, cost: "header:X-N"`, nil},
 		{"limit: log, cost: size", nil},
@@ -75,13 +76,13 @@ func TestRulesThatNeverPassAreNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if list := f.Impossible(newLimiter()); len(list) != 1 || !strings.Contains(list[0].Error(), "plans.p.api: concurrency 3 ttl 1m") {
-		t.Errorf("a plan of another kind: %v", list)
+		t.Errorf("a plan of another kind: got %v, want one error", list)
 	}
 }
 
-// TestRulesThatChargeTwiceAreNamed: rules that charge a key twice are errors if they can never pass, unless a limit or
-// plan is 0.
-func TestRulesThatChargeTwiceAreNamed(t *testing.T) {
+// TestImpossibleRulesThatChargeAKeyTwice checks that Impossible finds rules whose charges of one key can never pass
+// together, unless a limit or plan is 0.
+func TestImpossibleRulesThatChargeAKeyTwice(t *testing.T) {
 	t.Parallel()
 	const twice = "it charges one key of a limit twice"
 	for _, c := range []struct{ text, want string }{
@@ -101,29 +102,28 @@ func TestRulesThatChargeTwiceAreNamed(t *testing.T) {
 		}
 		list := f.Impossible(newLimiter())
 		if c.want == "" && len(list) > 0 || c.want != "" && (len(list) != 1 || !strings.Contains(list[0].Error(), c.want)) {
-			t.Errorf("%s: %v, want %q", c.text, list, c.want)
+			t.Errorf("%s: got %v, want %q", c.text, list, c.want)
 		}
 	}
 	f, err := config.Parse("f", []byte("plans: {pro: {nope: 5/1m}}\n"))
 	if err != nil || len(f.Warnings()) != 1 || !strings.Contains(f.Warnings()[0], "plans.pro.nope: no limit of that name") {
-		t.Errorf("a plan of a limit that is not there: %v, %v", f.Warnings(), err)
+		t.Errorf("a plan of an unknown limit: got %v, %v, want one warning", f.Warnings(), err)
 	}
 }
 
-// TestAValidRulePassesAFirstRequest reads random files. If a file has nothing impossible, a first request passes each
-// of its rules, by each limit and plan.
+// TestAValidRulePassesAFirstRequest checks that Impossible is empty exactly if a first request passes a random rule.
 func TestAValidRulePassesAFirstRequest(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(tier.Seed(), 0))
-	pick := func(of ...string) string { return of[rng.IntN(len(of))] }
+	pick := func(options ...string) string { return options[rng.IntN(len(options))] }
 	limit := func() string {
 		return pick("fixed-window ", "sliding-log ", "sliding-window ", "token-bucket ", "gcra ") +
 			pick("1", "3", "10", "1000000") + pick("/1s", "/1h", "/1day UTC")
 	}
-	valid, not := 0, 0
+	valid, invalid := 0, 0
 	for range tier.Pick(1000, 10_000, 10_000) {
-		kinds := limit()
-		if strings.Contains(kinds, "day") && !strings.HasPrefix(kinds, "fixed-window") {
+		notation := limit()
+		if strings.Contains(notation, "day") && !strings.HasPrefix(notation, "fixed-window") {
 			continue
 		}
 		plan := limit()
@@ -133,10 +133,10 @@ func TestAValidRulePassesAFirstRequest(t *testing.T) {
 		rule := "limit: api, key: ip" + pick("", ", cost: "+pick("1", "0.5", "2", "11", "0.0000001", "999999999")) +
 			pick("", ", keep: "+pick("0.5", "1", "9.5", "10%", "100%"))
 		text := fmt.Sprintf("limits: {api: %s}\nplans: {p: {api: %s}}\nrules: [{name: r, path: /, limits: [{%s}]}]\n",
-			kinds, plan, rule)
+			notation, plan, rule)
 		f, err := config.Parse("f", []byte(text))
 		if err != nil {
-			not++
+			invalid++
 			continue
 		}
 		passes := true
@@ -157,16 +157,16 @@ func TestAValidRulePassesAFirstRequest(t *testing.T) {
 		if passes {
 			valid++
 		} else {
-			not++
+			invalid++
 		}
 	}
-	if valid < 100 || not < 100 {
-		t.Errorf("%d files are valid, %d are not", valid, not)
+	if valid < 100 || invalid < 100 {
+		t.Errorf("%d files are valid, %d are not", valid, invalid)
 	}
 }
 
-// TestACostThatIsTooFineIsAWarning: a cost that is too fine is charged rounded up, so the rule works.
-func TestACostThatIsTooFineIsAWarning(t *testing.T) {
+// TestWarningsOfCostsThatAreTooFine checks the warnings about costs that are rounded up.
+func TestWarningsOfCostsThatAreTooFine(t *testing.T) {
 	t.Parallel()
 	c, err := config.Parse("f.yaml", []byte("limits: {api: fixed-window 5/1h}\nrules:\n"+
 		"  - {name: fine, path: /a, limits: [{limit: api, key: ip, cost: 0.0001}]}\n"+

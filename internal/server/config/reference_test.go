@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/server/config"
 )
 
-// schema is the part of a JSON Schema that the page has.
+// schema has the members of a JSON Schema that the page shows.
 type schema struct {
 	Description          string
 	Type                 any
@@ -44,16 +44,16 @@ func (s *schema) members(t *testing.T) *schema {
 		return nil
 	}
 	text, _ := json.Marshal(s.AdditionalProperties)
-	of := &schema{}
-	if err := json.Unmarshal(text, of); err != nil {
+	values := &schema{}
+	if err := json.Unmarshal(text, values); err != nil {
 		t.Fatal(err)
 	}
-	for _, one := range of.OneOf { // a limit in one line, or with members
-		if one.Properties != nil {
-			return one
+	for _, option := range values.OneOf { // a limit in one line, or with members
+		if option.Properties != nil {
+			return option
 		}
 	}
-	return of
+	return values
 }
 
 // TestThePageOfTheConfiguration compares docs/configuration.md with the page that is made of the settings, the schema
@@ -82,15 +82,15 @@ func TestThePageOfTheConfiguration(t *testing.T) {
 func configurationPage(t *testing.T, example []byte) string {
 	t.Helper()
 	var doc yaml.Node
-	all := &schema{}
+	root := &schema{}
 	if err := yaml.Unmarshal(example, &doc); err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal(docs.ConfigSchema, all); err != nil {
+	if err := json.Unmarshal(docs.ConfigSchema, root); err != nil {
 		t.Fatal(err)
 	}
 	annotated := map[*schema]bool{}
-	annotate(t, doc.Content[0], all, annotated)
+	annotate(t, doc.Content[0], root, annotated)
 	var file bytes.Buffer
 	enc := yaml.NewEncoder(&file)
 	enc.SetIndent(2)
@@ -114,26 +114,25 @@ func configurationPage(t *testing.T, example []byte) string {
 		}
 	}
 	out.WriteString("\n```yaml\n# headgate.yaml\n")
-	comment := true // of the line before
+	afterComment := true // true if the line before is a comment
 	for line := range strings.Lines(file.String()) {
-		if strings.HasPrefix(line, "#") && !comment {
+		if strings.HasPrefix(line, "#") && !afterComment {
 			out.WriteString("\n")
 		}
-		comment = strings.HasPrefix(line, "#")
+		afterComment = strings.HasPrefix(line, "#")
 		out.WriteString(line)
 	}
 	out.WriteString("```\n\n```sh\nheadgate validate headgate.yaml\n```\n")
 	return out.String()
 }
 
-// annotate puts comments before the fields of a mapping where they first occur, and reports fields that the mapping
-// lacks.
-func annotate(t *testing.T, n *yaml.Node, s *schema, done map[*schema]bool) {
+// annotate puts comments before the first occurrence of a mapping's fields, and reports fields that the mapping lacks.
+func annotate(t *testing.T, n *yaml.Node, s *schema, annotated map[*schema]bool) {
 	t.Helper()
 	switch {
 	case n.Kind == yaml.SequenceNode && s.Items != nil:
 		for _, item := range n.Content {
-			annotate(t, item, s.Items, done)
+			annotate(t, item, s.Items, annotated)
 		}
 		return
 	case n.Kind != yaml.MappingNode:
@@ -147,40 +146,40 @@ func annotate(t *testing.T, n *yaml.Node, s *schema, done map[*schema]bool) {
 		field := s.Properties[key.Value]
 		switch {
 		case field != nil:
-			if !done[s] {
-				key.HeadComment = about(t, key.Value, field, slices.Contains(s.Required, key.Value))
+			if !annotated[s] {
+				key.HeadComment = fieldComment(t, key.Value, field, slices.Contains(s.Required, key.Value))
 			}
-			annotate(t, value, field, done)
+			annotate(t, value, field, annotated)
 		case values != nil:
-			annotate(t, value, values, done)
+			annotate(t, value, values, annotated)
 		default:
 			t.Errorf("the schema has no %s", key.Value)
 		}
 	}
 	for name := range s.Properties {
-		if !names[name] && !done[s] {
+		if !names[name] && !annotated[s] {
 			t.Errorf("testdata/every-field.yaml lacks %s", name)
 		}
 	}
-	done[s] = true
+	annotated[s] = true
 }
 
-// about returns the comment of a field.
-func about(t *testing.T, name string, s *schema, required bool) string {
+// fieldComment returns the comment before a field: its description, type and default.
+func fieldComment(t *testing.T, name string, s *schema, required bool) string {
 	t.Helper()
-	text, preset, _ := strings.Cut(s.Description, "; default ")
+	text, defaultText, _ := strings.Cut(s.Description, "; default ")
 	if text == "" {
 		t.Errorf("the schema says nothing of %s", name)
 	}
 	if s.Default != nil {
-		preset = fmt.Sprint(s.Default)
+		defaultText = fmt.Sprint(s.Default)
 	}
 	kind := typeOf(t, name, s)
 	switch {
 	case required:
 		kind += "; required"
-	case preset != "":
-		kind += "; default: " + preset
+	case defaultText != "":
+		kind += "; default: " + defaultText
 	}
 	const width = 100
 	var lines []string
@@ -204,10 +203,10 @@ var kinds = map[string]string{
 
 func typeOf(t *testing.T, name string, s *schema) string {
 	t.Helper()
-	i := slices.IndexFunc(config.Settings, func(one config.Setting) bool {
-		return one.Name == name && strings.HasPrefix(s.Description, strings.ReplaceAll(one.Help, "`", ""))
+	i := slices.IndexFunc(config.Settings, func(setting config.Setting) bool {
+		return setting.Name == name && strings.HasPrefix(s.Description, strings.ReplaceAll(setting.Help, "`", ""))
 	})
-	if _, own := s.Type.([]any); i >= 0 && (own || s.OneOf != nil) {
+	if _, isUnion := s.Type.([]any); i >= 0 && (isUnion || s.OneOf != nil) {
 		_, word, _ := strings.Cut(config.Settings[i].Help, "`")
 		word, _, _ = strings.Cut(word, "`")
 		kind := kinds[word]

@@ -57,19 +57,19 @@ func TestRulesOfAFile(t *testing.T) {
 	}
 	if a, b := m.Charges[0], m.Charges[1]; a.Limit.Name() != "login" || a.Key != "192.0.2.1|alice" ||
 		a.Cost != headgate.Units(2) || b.Key != "" || b.Cost != headgate.Units(3) || b.Keep.String() != "10%" {
-		t.Errorf("%+v", m.Charges)
+		t.Errorf("got %+v, want 2 of login for the address and the user, 3 of api for no key", m.Charges)
 	}
 	for client, want := range map[string]rules.Listed{"10.1.1.1": rules.Allowed, "203.0.113.9": rules.Blocked} {
 		q.Client = netip.MustParseAddr(client)
 		if m, err := c.Rules.Match(q); err != nil || m.Listed != want {
-			t.Errorf("%s: %+v, %v", client, m, err)
+			t.Errorf("%s: got %+v, %v, want %v", client, m, err, want)
 		}
 	}
 }
 
 func TestWrongRulesOfAFile(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ old, changed, want string }{
+	for _, c := range []struct{ old, replacement, want string }{
 		{"mode: shadow", "mode: off", `f.yaml:12:11: rules.login.mode: "off" is not known`},
 		{"mode: shadow", "mood: shadow", "f.yaml:12:5: rules.login.mood: the key is not known here; known are allow, block"},
 		{"mode: shadow", "mode:", "f.yaml:12:10: rules.login.mode: must be text"},
@@ -89,9 +89,9 @@ func TestWrongRulesOfAFile(t *testing.T) {
 		},
 		{"{X-Plan: \"fr*\"}", "[X-Plan]", "f.yaml:11:13: rules.login.header: must be a mapping"},
 	} {
-		_, err := config.Parse("f.yaml", []byte(strings.Replace(withRules, c.old, c.changed, 1)))
+		_, err := config.Parse("f.yaml", []byte(strings.Replace(withRules, c.old, c.replacement, 1)))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v; want %s", c.changed, err, c.want)
+			t.Errorf("%s: got %v, want %s", c.replacement, err, c.want)
 		}
 	}
 }
@@ -109,17 +109,17 @@ func TestRulesOfSeveralFiles(t *testing.T) {
 	a := write("a.yaml", "rules:\n  - {name: a, path: /a, limits: [{limit: api, key: ip}]}\n")
 	b := write("b.yaml", "limits: {api: 5/1m}\nrules:\n  - {name: b, limits: []}\n")
 	if c, err := config.Read(a, b); err != nil || c.Rules.Len() != 2 {
-		t.Errorf("%v, %v", c, err)
+		t.Errorf("got %v, %v, want 2 rules", c, err)
 	}
 	if _, err := config.Read(b, a); err == nil || !strings.Contains(err.Error(), "a.yaml:2:5: rules.a: can never match") {
-		t.Error(err)
+		t.Errorf("in the other order: got %v, want that rule a can never match", err)
 	}
-	if c, err := config.Read(a); err != nil || c.Rules.Len() != 1 { // its limits are those of the catalog
-		t.Errorf("%v, %v", c, err)
+	if c, err := config.Read(a); err != nil || c.Rules.Len() != 1 { // the catalog has its limit
+		t.Errorf("without limits: got %v, %v, want 1 rule", c, err)
 	}
 }
 
-// FuzzRules reads files with rules: they are refused, or decide a request without a panic.
+// FuzzRules checks that files with rules are errors, or that Match and Explain agree about a request.
 func FuzzRules(f *testing.F) {
 	f.Add(withRules, "/login/alice")
 	f.Add("rules: [{name: a, path: '/{x}/{y...}', limits: [{limit: l, key: 'path:y'}]}]", "/a//../b/")
@@ -137,7 +137,7 @@ func FuzzRules(f *testing.F) {
 		m, err := c.Rules.Match(q)
 		e := c.Rules.Explain(q)
 		if (e.Err == nil) != (err == nil) || e.Match.Rule != m.Rule {
-			t.Errorf("%+v and %+v", m, e)
+			t.Errorf("Match: %+v, Explain: %+v, want the same rule", m, e)
 		}
 		for _, v := range e.Verdicts {
 			if m.Listed == rules.NotListed && m.Rule == "" && v.Matches {

@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// lines returns what do has logged as "outcome limit key cost: why", and the fields of the last line.
-func lines(t *testing.T, c decisionlog.Config, do func(l *headgate.Limiter)) (list []string, last map[string]any) {
+// logLines returns the lines that do logs, as "outcome limit key cost: why", and the fields of the last line.
+func logLines(t *testing.T, c decisionlog.Config, do func(l *headgate.Limiter)) (lines []string, last map[string]any) {
 	t.Helper()
 	var out bytes.Buffer
 	c.Log = slog.New(slog.NewJSONHandler(&out, nil))
@@ -30,35 +30,35 @@ func lines(t *testing.T, c decisionlog.Config, do func(l *headgate.Limiter)) (li
 		if err := json.Unmarshal([]byte(line), &last); err != nil {
 			t.Fatal(err)
 		}
-		list = append(list, fmt.Sprint(last["outcome"], " ", last["limit"], " ", last["key"], " ", last["cost"], ": ",
+		lines = append(lines, fmt.Sprint(last["outcome"], " ", last["limit"], " ", last["key"], " ", last["cost"], ": ",
 			last["why"]))
 	}
-	return list, last
+	return lines, last
 }
 
 func TestALineSaysWhy(t *testing.T) {
 	two, five := headgate.MustParse("fixed-window 2/30d"), headgate.MustParse("fixed-window 5/30d")
-	one := func(cost string) headgate.Charge {
+	chargeTwo := func(cost string) headgate.Charge {
 		return headgate.Charge{Limit: two, Key: "k", Cost: headgate.MustCost(cost)}
 	}
 	var keep headgate.Headroom
 	if err := keep.UnmarshalText([]byte("1")); err != nil {
 		t.Fatal(err)
 	}
-	got, last := lines(t, decisionlog.Config{Refused: 1, Admitted: 1}, func(l *headgate.Limiter) {
+	got, last := logLines(t, decisionlog.Config{Refused: 1, Admitted: 1}, func(l *headgate.Limiter) {
 		ctx := service.WithProtocol(t.Context(), service.ProtocolGRPC)
 		_, _ = l.Take(ctx, headgate.Charge{Limit: two, Key: "a", Cost: headgate.MustCost("1.5"), Keep: keep})
 		_, _ = l.Take(ctx, headgate.Charge{Limit: five, Key: "a", Cost: headgate.MustCost("3")})
 		_, _ = l.Take(ctx, headgate.Charge{Limit: five, Key: "a", Cost: headgate.MustCost("1.5"), Keep: keep})
-		_, _ = l.Take(ctx, one("1.5"))
-		_, _ = l.Take(ctx, one("1"))
-		_, _ = l.Take(ctx, one("3"))
+		_, _ = l.Take(ctx, chargeTwo("1.5"))
+		_, _ = l.Take(ctx, chargeTwo("1"))
+		_, _ = l.Take(ctx, chargeTwo("3"))
 		_, _ = l.Take(ctx, headgate.Charge{})
 		_, _ = l.Block(ctx, two, "b", time.Hour, "")
 		_, _ = l.Check(ctx, headgate.Charge{Limit: two, Key: "b\n\"\u202e"})
 		_, _ = l.Once("id", 0).Take(ctx, headgate.Charge{Limit: five, Key: "k"})
 		_, _ = l.Once("id", 0).Take(ctx, headgate.Charge{Limit: five, Key: "k"})
-		_, _ = l.Take(ctx, headgate.Charge{Limit: five, Key: "k", Cost: headgate.Units(2)}, one("1"))
+		_, _ = l.Take(ctx, headgate.Charge{Limit: five, Key: "k", Cost: headgate.Units(2)}, chargeTwo("1"))
 	})
 	want := []string{
 		"refused fixed-window 2/30d a 1.5: a cost of 1.5 that leaves 1 can never pass, the capacity is 2",
@@ -78,40 +78,42 @@ func TestALineSaysWhy(t *testing.T) {
 	}
 	if last["charges"] != 2.0 || last["protocol"] != "grpc" || last["way"] != "store" || last["verb"] != "take" ||
 		last["capacity"] != 2.0 || last["retry_after"].(float64) < 1e9 || last["took"].(float64) <= 0 {
-		t.Errorf("%v", last)
+		t.Errorf("the last line has %v", last)
 	}
 }
 
-func TestSharesAreOfRefusalsAndAdmissionsApart(t *testing.T) {
+// TestSharesOfRefusalsAndAdmissions counts the lines of 500 admissions and 500 refusals: 0.2 of 500 is 100.
+func TestSharesOfRefusalsAndAdmissions(t *testing.T) {
 	limit := headgate.MustParse("fixed-window 500/30d")
 	for _, c := range []struct {
-		refused, admitted float64
-		least, most       int
+		refused, admitted  float64
+		minLines, maxLines int
 	}{{0, 1, 500, 500}, {1, 0, 500, 500}, {1, 1, 1000, 1000}, {0.2, 0, 40, 170}, {0, 0.2, 40, 170}} {
 		now := time.Unix(0, 0)
-		got, last := lines(t, decisionlog.Config{
+		got, last := logLines(t, decisionlog.Config{
 			Refused: c.refused, Admitted: c.admitted, Clock: func() time.Time { return now },
 		}, func(l *headgate.Limiter) {
 			for range 1000 {
 				_, _ = l.Allow(t.Context(), limit, "k")
 			}
 		})
-		if n := len(got); n < c.least || n > c.most {
-			t.Errorf("%+v: %d lines", c, n)
+		if n := len(got); n < c.minLines || n > c.maxLines {
+			t.Errorf("%+v: got %d lines", c, n)
 		}
 		if share, ok := last["share"]; ok != (c.refused+c.admitted == 0.2) || ok && share != 0.2 {
-			t.Errorf("%+v: %v", c, last)
+			t.Errorf("%+v: the last line has %v, want a share only if it is 0.2", c, last)
 		}
 	}
 	if decisionlog.New(decisionlog.Config{}) != nil {
-		t.Error("there is a log of nothing")
+		t.Error("New returns a log with no shares, want nil")
 	}
 }
 
-func TestLinesBeyondTheMostAreCounted(t *testing.T) {
+// TestLinesBeyondMaxLinesAreCounted checks that lines beyond MaxLines in a second are only counted.
+func TestLinesBeyondMaxLinesAreCounted(t *testing.T) {
 	now := time.Unix(0, 0)
 	c := decisionlog.Config{Refused: 1, Clock: func() time.Time { return now }}
-	got, last := lines(t, c, func(l *headgate.Limiter) {
+	got, last := logLines(t, c, func(l *headgate.Limiter) {
 		for range decisionlog.MaxLines + 7 {
 			_, _ = l.Take(context.Background(), headgate.Charge{})
 		}
@@ -119,6 +121,6 @@ func TestLinesBeyondTheMostAreCounted(t *testing.T) {
 		_, _ = l.Take(context.Background(), headgate.Charge{})
 	})
 	if len(got) != decisionlog.MaxLines+1 || last["omitted"] != 7.0 {
-		t.Errorf("%d lines, %v", len(got), last)
+		t.Errorf("got %d lines, %v, want %d, 7 omitted", len(got), last, decisionlog.MaxLines+1)
 	}
 }

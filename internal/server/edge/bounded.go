@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// minQuiet is how long a connection must have received nothing before it is closed to make room for another one:
-// longer than a request may take.
-const minQuiet = 15 * time.Second
+// minIdle is how long a connection must have received nothing before it is closed to make room for another one: longer
+// than a request may take.
+const minIdle = 15 * time.Second
 
 // Bounded is a listener with a bounded number of connections, for servers that do not report which connections
 // have a request under way. It is created with [Bound].
@@ -59,24 +59,24 @@ func (b *Bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// admit adds a connection, if there is room for it or a quiet connection can be closed.
+// admit adds a connection, if there is room for it or an idle connection can be closed.
 func (b *Bounded) admit(c *boundedConn) bool {
 	b.mu.Lock()
-	var quiet *boundedConn
+	var idlest *boundedConn
 	full := len(b.open) >= b.max
 	if full {
 		for conn := range b.open {
-			if quiet == nil || conn.lastRead.Load() < quiet.lastRead.Load() {
-				quiet = conn
+			if idlest == nil || conn.lastRead.Load() < idlest.lastRead.Load() {
+				idlest = conn
 			}
 		}
-		if time.Since(b.startTime)-time.Duration(quiet.lastRead.Load()) < minQuiet {
-			quiet = nil
+		if time.Since(b.startTime)-time.Duration(idlest.lastRead.Load()) < minIdle {
+			idlest = nil
 		} else {
-			delete(b.open, quiet)
+			delete(b.open, idlest)
 		}
 	}
-	admitted := !full || quiet != nil
+	admitted := !full || idlest != nil
 	if admitted {
 		b.open[c] = struct{}{}
 	}
@@ -84,8 +84,8 @@ func (b *Bounded) admit(c *boundedConn) bool {
 	if full {
 		b.log.Warn("as many connections as may be", "class", "connections", "max", b.max)
 	}
-	if quiet != nil {
-		_ = quiet.Conn.Close()
+	if idlest != nil {
+		_ = idlest.Conn.Close()
 	}
 	return admitted
 }

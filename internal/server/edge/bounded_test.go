@@ -13,13 +13,13 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// exhausted is a listener that fails a few times before it accepts.
-type exhausted struct {
+// failingListener is a listener whose Accept returns errs before it accepts.
+type failingListener struct {
 	net.Listener
 	errs []error
 }
 
-func (l *exhausted) Accept() (net.Conn, error) {
+func (l *failingListener) Accept() (net.Conn, error) {
 	if len(l.errs) > 0 {
 		err := l.errs[0]
 		l.errs = l.errs[1:]
@@ -30,18 +30,18 @@ func (l *exhausted) Accept() (net.Conn, error) {
 	return server, nil
 }
 
-// TestAListenerSurvivesALackOfFileDescriptors lets the process run out of files, and then fail for good.
+// TestAListenerSurvivesALackOfFileDescriptors checks that Accept goes on after EMFILE, but not after ErrClosed.
 func TestAListenerSurvivesALackOfFileDescriptors(t *testing.T) {
 	t.Parallel()
-	lack := &net.OpError{Op: "accept", Err: syscall.EMFILE}
-	l := edge.Bound(&exhausted{errs: []error{lack, lack, lack}}, 0, slog.New(slog.DiscardHandler))
+	emfile := &net.OpError{Op: "accept", Err: syscall.EMFILE}
+	l := edge.Bound(&failingListener{errs: []error{emfile, emfile, emfile}}, 0, slog.New(slog.DiscardHandler))
 	conn, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = conn.Close()
-	l = edge.Bound(&exhausted{errs: []error{net.ErrClosed}}, 0, slog.New(slog.DiscardHandler))
+	l = edge.Bound(&failingListener{errs: []error{net.ErrClosed}}, 0, slog.New(slog.DiscardHandler))
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a listener that was closed: %v", err)
+		t.Errorf("a closed listener: got %v, want %v", err, net.ErrClosed)
 	}
 }

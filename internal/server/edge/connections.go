@@ -15,15 +15,15 @@ type connections struct {
 	log *slog.Logger
 
 	mu    sync.Mutex
-	freed *sync.Cond // on mu: a connection has ended, or waits for a request; or a listener was closed
+	freed *sync.Cond // on mu; signals that a connection has ended or is idle, or that a listener is closed
 	open  int        // guarded by mu: how many connections are open
-	quiet list.List  // guarded by mu: the *headerConn without a request, longest quiet first
+	idle  list.List  // guarded by mu: the *headerConn without a request, the longest idle first
 }
 
 // connState has the state of a connection, guarded by the mutex of its connections.
 type connState struct {
-	open  bool
-	quiet *list.Element // in connections.quiet; nil: the connection has a request
+	open        bool
+	idleElement *list.Element // element of connections.idle; nil: the connection has a request
 }
 
 func newConnections(max int, log *slog.Logger) *connections {
@@ -78,26 +78,26 @@ func (c *connections) full() bool {
 	return c.open >= c.max
 }
 
-// admit adds a connection once there is room for it. It returns false if the listener is
-// closed. To make room it closes the connection that has been without a request for the longest time:
-// idle connections cost a client nothing, and could otherwise keep all others out.
+// admit adds a connection once there is room for it, and returns false if the listener is closed. To make room it
+// closes the connection that has been idle for the longest time: idle connections cost a client nothing, and could
+// otherwise keep all others out.
 func (l *listener) admit(conn *headerConn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for !l.closed && l.open >= l.max {
-		element := l.quiet.Front()
+		element := l.idle.Front()
 		if element == nil {
 			l.freed.Wait()
 			continue
 		}
-		quietest := element.Value.(*headerConn)
-		l.forget(quietest)
-		_ = quietest.Close()
+		longestIdle := element.Value.(*headerConn)
+		l.forget(longestIdle)
+		_ = longestIdle.Close()
 	}
 	if !l.closed {
 		l.open++
 		conn.open = true
-		conn.quiet = l.quiet.PushBack(conn)
+		conn.idleElement = l.idle.PushBack(conn)
 	}
 	return !l.closed
 }
@@ -119,11 +119,11 @@ func (c *connections) onStateChange(conn net.Conn, state http.ConnState) {
 		h.inHeader.Store(state == http.StateNew)
 	}
 	switch state {
-	case http.StateNew: // admit has added it to quiet
+	case http.StateNew: // admit has added it to idle
 	case http.StateActive:
 		c.markBusy(h)
 	case http.StateIdle:
-		h.quiet = c.quiet.PushBack(h)
+		h.idleElement = c.idle.PushBack(h)
 		c.freed.Broadcast()
 	case http.StateHijacked, http.StateClosed:
 		c.forget(h)
@@ -131,11 +131,11 @@ func (c *connections) onStateChange(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// markBusy removes a connection from quiet. The caller holds mu.
+// markBusy removes a connection from idle. The caller holds mu.
 func (c *connections) markBusy(h *headerConn) {
-	if h.quiet != nil {
-		c.quiet.Remove(h.quiet)
-		h.quiet = nil
+	if h.idleElement != nil {
+		c.idle.Remove(h.idleElement)
+		h.idleElement = nil
 	}
 }
 

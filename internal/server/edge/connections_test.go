@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/await"
 )
 
-// conn is a connection of a client.
+// conn is the client's side of a connection.
 type conn struct {
 	net.Conn
 	r *bufio.Reader
@@ -35,9 +35,8 @@ func dial(t *testing.T, addr string) conn {
 	return conn{c, bufio.NewReader(c)}
 }
 
-// ask sends a request and returns the status of the answer, or 0 if the connection was
-// closed.
-func (c conn) ask(path string) int {
+// send sends a request and returns the status of the answer, or 0 if the connection was closed.
+func (c conn) send(path string) int {
 	if _, err := io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 		return 0
 	}
@@ -50,52 +49,52 @@ func (c conn) ask(path string) int {
 	return res.StatusCode
 }
 
-// ended reports whether the server has closed the connection, within a while.
-func (c conn) ended(within time.Duration) bool {
+// closed reports whether the server closes the connection within a time.
+func (c conn) closed(within time.Duration) bool {
 	_ = c.SetReadDeadline(time.Now().Add(within))
 	_, err := c.r.Peek(1)
 	var timeout net.Error
 	return !errors.As(err, &timeout) || !timeout.Timeout()
 }
 
+// TestTheLongestIdleConnectionMakesRoom checks that the fourth of 3 connections closes the longest idle one.
 func TestTheLongestIdleConnectionMakesRoom(t *testing.T) {
 	t.Parallel()
 	addr, server := serve(t, "127.0.0.1:0", hello, &edge.Config{MaxConnections: 3})
 	a, b, c := dial(t, addr), dial(t, addr), dial(t, addr)
-	for i, one := range []conn{a, b, c, a} { // so b is the longest without a request
-		if got := one.ask("/"); got != 200 {
+	for i, client := range []conn{a, b, c, a} { // so b is the longest without a request
+		if got := client.send("/"); got != 200 {
 			t.Fatalf("request %d: %d", i, got)
 		}
-		// net/http tells that a connection is idle after it has sent the answer.
-		await.Until(t, "all to be idle", server.AllQuiet)
+		// net/http reports a connection as idle only after it has sent the answer.
+		await.Until(t, "all to be idle", server.AllIdle)
 	}
 	d := dial(t, addr)
-	if got := d.ask("/"); got != 200 {
-		t.Errorf("the fourth connection: %d", got)
+	if got := d.send("/"); got != 200 {
+		t.Errorf("the fourth connection: got status %d, want 200", got)
 	}
-	if !b.ended(await.Patience) {
+	if !b.closed(await.Patience) {
 		t.Error("the longest idle connection is open")
 	}
-	for i, one := range []conn{a, c, d} {
-		if got := one.ask("/"); got != 200 {
-			t.Errorf("connection %d of those that may stay: %d", i, got)
+	for i, client := range []conn{a, c, d} {
+		if got := client.send("/"); got != 200 {
+			t.Errorf("connection %d of the three that stay: got status %d, want 200", i, got)
 		}
 	}
 }
 
-// TestHeadersAreBounded by their bytes and by their lines, of which each takes much
-// memory. The count starts again with the next request on a connection.
+// TestHeadersAreBounded checks the bounds on bytes and lines of a header, also for the next request on a connection.
 func TestHeadersAreBounded(t *testing.T) {
 	t.Parallel()
-	addr := servePatiently(t, nil)
+	addr := serveWithoutTimeout(t, nil)
 	c := dial(t, addr)
 	for i, tt := range []struct {
 		header, body string
 		want         int
 	}{
-		{strings.Repeat("a:\r\n", 97), "", 200}, // with the first line and Host, and the blank one
+		{strings.Repeat("a:\r\n", 97), "", 200}, // beside the request line, Host, Content-Length and the blank line
 		{strings.Repeat("a:\n", 97), "", 200},
-		{"", strings.Repeat("\n", 3000), 200}, // a body may have as many as it likes
+		{"", strings.Repeat("\n", 3000), 200}, // the lines of a body do not count
 		{"x: " + strings.Repeat("x", 16_000) + "\r\n", "", 200},
 		{"", strings.Repeat("\r\n", 100_000), 200},
 		{strings.Repeat("a:\r\n", 97), "", 200},
@@ -116,7 +115,7 @@ func TestHeadersAreBounded(t *testing.T) {
 		"x: " + strings.Repeat("x", 30_000) + "\r\n",
 		strings.Repeat(" \r\n", 101), "\r\n\r\n" + strings.Repeat("a:\r\n", 3000),
 	} {
-		for _, end := range []string{"", "\r\n"} { // a header that is not over is not waited for
+		for _, end := range []string{"", "\r\n"} { // without an end, the server must not wait for more
 			for _, first := range []string{"", "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
 				passes, err := sendHeader(t, addr, first, header+end)
 				if passes && !strings.HasPrefix(header, "\r\n") || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -128,13 +127,13 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 }
 
-// sendHeader sends a header over a connection, perhaps after another request. It returns whether the
-// answer is 200, and an error if there is none.
+// sendHeader sends a header over a new connection, after another request if first is not empty. It returns whether the
+// answer is 200, or an error if there is no answer.
 func sendHeader(t *testing.T, addr, first, header string) (passes bool, err error) {
 	t.Helper()
 	c := dial(t, addr)
 	if first != "" {
-		if status := c.ask("/"); status != 200 {
+		if status := c.send("/"); status != 200 {
 			t.Fatal(status)
 		}
 	}
@@ -146,19 +145,20 @@ func sendHeader(t *testing.T, addr, first, header string) (passes bool, err erro
 	return err == nil && res.StatusCode == http.StatusOK, err
 }
 
-// TestConnectionsThatSayNothingKeepNobodyOut opens many that send no request at all.
-func TestConnectionsThatSayNothingKeepNobodyOut(t *testing.T) {
+// TestIncompleteRequestsKeepNobodyOut checks that a client is served beside 50 incomplete requests.
+func TestIncompleteRequestsKeepNobodyOut(t *testing.T) {
 	t.Parallel()
-	addr := servePatiently(t, &edge.Config{MaxConnections: 10})
+	addr := serveWithoutTimeout(t, &edge.Config{MaxConnections: 10})
 	for range 50 {
 		_, _ = io.WriteString(dial(t, addr), "GET / HT")
 	}
-	if got := dial(t, addr).ask("/"); got != 200 {
-		t.Errorf("status %d", got)
+	if got := dial(t, addr).send("/"); got != 200 {
+		t.Errorf("got status %d, want 200", got)
 	}
 }
 
-func TestAConnectionWaitsWhileAllAreAtWork(t *testing.T) {
+// TestAConnectionWaitsWhileAllAreBusy checks that a third of 2 connections waits, but does not delay Shutdown.
+func TestAConnectionWaitsWhileAllAreBusy(t *testing.T) {
 	t.Parallel()
 	release, began := make(chan struct{}), make(chan struct{}, 10)
 	var s *edge.Server
@@ -171,32 +171,32 @@ func TestAConnectionWaitsWhileAllAreAtWork(t *testing.T) {
 			<-release
 		}
 	})
-	waits := make(warnings, 10)
-	s = edge.NewServer(h, slog.New(slog.NewTextHandler(waits, nil)), &edge.Config{MaxConnections: 2})
+	warningLines := make(warnings, 10)
+	s = edge.NewServer(h, slog.New(slog.NewTextHandler(warningLines, nil)), &edge.Config{MaxConnections: 2})
 	addr := listen(t, "127.0.0.1:0", s)
 	answers := make(chan int, 10)
 	for range 2 {
-		one := dial(t, addr)
-		go func() { answers <- one.ask("/slow") }()
+		busy := dial(t, addr)
+		go func() { answers <- busy.send("/slow") }()
 		<-began
 	}
 	third := dial(t, addr)
-	go func() { answers <- third.ask("/") }()
-	await.Receive(t, "the third connection to wait", waits)
+	go func() { answers <- third.send("/") }()
+	await.Receive(t, "the third connection to wait", warningLines)
 	release <- struct{}{}
-	for range 2 { // the slow one, and the one that waited
+	for range 2 { // the slow request that was released, and the request of the third connection
 		if got := <-answers; got != 200 {
-			t.Errorf("status %d", got)
+			t.Errorf("got status %d, want 200", got)
 		}
 	}
 
-	// One that waits does not keep a server from stopping.
-	d := dial(t, addr)
-	go func() { answers <- d.ask("/slow") }() // it takes the place of an idle one
+	// A connection that waits does not keep a server from stopping.
+	fourth := dial(t, addr)
+	go func() { answers <- fourth.send("/slow") }() // it takes the place of an idle one
 	<-began
-	await.Receive(t, "it to make room", waits)
-	dial(t, addr) // and this one waits
-	await.Receive(t, "the last connection to wait", waits)
+	await.Receive(t, "the idle connection to make room", warningLines)
+	dial(t, addr) // this one waits
+	await.Receive(t, "the last connection to wait", warningLines)
 	stopped := make(chan error, 1)
 	go func() { stopped <- s.Shutdown(t.Context()) }()
 	await.Until(t, "the server to accept no more", func() bool {
@@ -212,7 +212,7 @@ func TestAConnectionWaitsWhileAllAreAtWork(t *testing.T) {
 	}
 }
 
-// warnings has a value for each line of a log, as far as there is room.
+// warnings receives a value for each line of a log, as far as it has room.
 type warnings chan struct{}
 
 func (w warnings) Write(line []byte) (int, error) {
@@ -223,18 +223,19 @@ func (w warnings) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-func TestShutdownWaitsForRequestsAsLongAsItMay(t *testing.T) {
+// TestShutdownWaitsForRequests checks that Shutdown waits for a request until its context ends.
+func TestShutdownWaitsForRequests(t *testing.T) {
 	t.Parallel()
 	began, release := make(chan struct{}), make(chan struct{})
 	defer close(release)
 	addr, s := serve(t, "127.0.0.1:0", http.HandlerFunc(
 		func(http.ResponseWriter, *http.Request) { close(began); <-release }), nil)
 	c := dial(t, addr)
-	go c.ask("/")
+	go c.send("/")
 	<-began
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
 	}
 }

@@ -2,7 +2,7 @@ package edge
 
 import "time"
 
-// WaitForHeaders sets how long a server waits for a header, before it serves.
+// WaitForHeaders sets how long a server waits for a header. It must be called before the server serves.
 func (s *Server) WaitForHeaders(timeout time.Duration) { s.ReadHeaderTimeout = timeout }
 
 // Open returns how many connections are open.
@@ -12,10 +12,10 @@ func (s *Server) Open() int {
 	return s.connections.open
 }
 
-// AllQuiet reports whether no connection has a request under way.
-func (s *Server) AllQuiet() bool {
+// AllIdle reports whether no connection has a request in flight.
+func (s *Server) AllIdle() bool {
 	c := s.connections
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.open == c.quiet.Len()
+	return c.open == c.idle.Len()
 }

@@ -75,12 +75,11 @@ func short(text string) string {
 	return text[:200] + "..."
 }
 
-// namesServer reports whether the Host of a request is one that no page of another server can
-// cause (DNS rebinding). Such a page can let its own name resolve to a loopback
-// address, so that the browser takes the answers for its own; it cannot do so with an
-// address or with localhost. A browser always sends a Host.
+// namesServer reports whether the Host of a request is one that no page of another server can cause (DNS rebinding).
+// Such a page can let its own name resolve to a loopback address, so that the browser takes the answers for its own; it
+// cannot do so with an address or with localhost. A browser always sends a Host.
 func (p *pageGuard) namesServer(r *http.Request) bool {
-	if !listeningOf(r.Context()).loopback && len(p.hosts) == 0 {
+	if !listenerOf(r.Context()).loopback && len(p.hosts) == 0 {
 		return true
 	}
 	name := httpkey.HostName(r.Host)
@@ -92,9 +91,8 @@ func (p *pageGuard) namesServer(r *http.Request) bool {
 
 var errForeign = errors.New("a page of another origin reads")
 
-// checkOrigin returns an error if a page of another origin sends the request. http.CrossOriginProtection refuses
-// only requests that change something; here such a page may not read either, unless the user navigates to
-// the answer.
+// checkOrigin returns an error if a page of another origin sends the request. http.CrossOriginProtection refuses only
+// requests that change something; here such a page may not read either, unless the user navigates to the answer.
 func (p *pageGuard) checkOrigin(r *http.Request) error {
 	if slices.Contains(p.exempt, r.URL.Path) && r.URL.RawPath == "" { // in the spelling that the mux matches
 		return nil

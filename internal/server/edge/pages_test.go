@@ -15,35 +15,35 @@ import (
 	"github.com/headgate/headgate/internal/server/edge"
 )
 
-// serve serves a handler on an address, and returns the one that it listens on.
+// serve serves a handler on an address, and returns the address with the port.
 func serve(t *testing.T, addr string, h http.Handler, c *edge.Config) (listens string, s *edge.Server) {
 	t.Helper()
 	s = edge.NewServer(h, slog.New(slog.DiscardHandler), c)
 	return listen(t, addr, s), s
 }
 
-// servePatiently serves hello, and waits an hour for a header.
-func servePatiently(t *testing.T, c *edge.Config) (listens string) {
+// serveWithoutTimeout serves hello, and waits an hour for a header.
+func serveWithoutTimeout(t *testing.T, c *edge.Config) (listens string) {
 	t.Helper()
 	s := edge.NewServer(hello, slog.New(slog.DiscardHandler), c)
 	s.WaitForHeaders(time.Hour)
 	return listen(t, "127.0.0.1:0", s)
 }
 
-// listen has a server serve until the test is over.
+// listen serves until the test ends, and returns the address with the port.
 func listen(t *testing.T, addr string, s *edge.Server) (listens string) {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- s.Serve(l) }()
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
 		if err := s.Shutdown(t.Context()); err != nil {
-			_ = l.Close() // of a test that has left requests under way
+			_ = l.Close() // the test has left requests in flight
 		}
-		<-ended
+		<-served
 	})
 	return l.Addr().String()
 }
@@ -77,7 +77,7 @@ func request(t *testing.T, method, addr, host string, headers ...string) (status
 	return res.StatusCode, string(body), res.Header
 }
 
-// TestLinesAboutPagesAreShort: what a client sends may be as long as a header.
+// TestLinesAboutPagesAreShort checks that a refused page is logged in at most 3000 bytes, however long its header is.
 func TestLinesAboutPagesAreShort(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -85,11 +85,11 @@ func TestLinesAboutPagesAreShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
-	var out bytes.Buffer
-	s := edge.NewServer(hello, slog.New(slog.NewTextHandler(writer(func(p []byte) (int, error) {
+	var log bytes.Buffer
+	s := edge.NewServer(hello, slog.New(slog.NewTextHandler(writerFunc(func(p []byte) (int, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		return out.Write(p)
+		return log.Write(p)
 	}), nil)), nil)
 	go func() { _ = s.Serve(l) }()
 	defer s.Close()
@@ -110,33 +110,35 @@ func TestLinesAboutPagesAreShort(t *testing.T) {
 		}
 		res.Body.Close()
 		mu.Lock()
-		if out.Len() == 0 || out.Len() > 3000 {
-			t.Errorf("%.20q: status %d, %d bytes are logged: %.300s", head, res.StatusCode, out.Len(), out.String())
+		if log.Len() == 0 || log.Len() > 3000 {
+			t.Errorf("%.20q: status %d, %d bytes logged, want 1 to 3000: %.300s", head, res.StatusCode, log.Len(),
+				log.String())
 		}
-		out.Reset()
+		log.Reset()
 		mu.Unlock()
 	}
 }
 
-// writer is an io.Writer.
-type writer func(p []byte) (int, error)
+// writerFunc is an io.Writer that calls the function.
+type writerFunc func(p []byte) (int, error)
 
-func (w writer) Write(p []byte) (int, error) { return w(p) }
+func (w writerFunc) Write(p []byte) (int, error) { return w(p) }
 
+// TestOnALoopbackAddressTheHostMustBeKnown checks the hosts that are served on loopback and on wildcard addresses.
 func TestOnALoopbackAddressTheHostMustBeKnown(t *testing.T) {
 	t.Parallel()
 	loopback, _ := serve(t, "127.0.0.1:0", hello, nil)
 	listed, _ := serve(t, "127.0.0.1:0", hello,
 		&edge.Config{Hosts: []string{"Gate.Example", "other.example:8080", "[2001:db8::1]"}})
-	all, _ := serve(t, ":0", hello, nil)
-	_, port, _ := net.SplitHostPort(all)
-	all = "127.0.0.1:" + port
-	allListed, _ := serve(t, ":0", hello, &edge.Config{Hosts: []string{"gate.example"}})
-	_, port, _ = net.SplitHostPort(allListed)
-	allListed = "127.0.0.1:" + port
+	wildcard, _ := serve(t, ":0", hello, nil)
+	_, port, _ := net.SplitHostPort(wildcard)
+	wildcard = "127.0.0.1:" + port
+	wildcardListed, _ := serve(t, ":0", hello, &edge.Config{Hosts: []string{"gate.example"}})
+	_, port, _ = net.SplitHostPort(wildcardListed)
+	wildcardListed = "127.0.0.1:" + port
 	for _, tt := range []struct {
-		host                             string
-		loopback, listed, all, allListed int
+		host                                       string
+		loopback, listed, wildcard, wildcardListed int
 	}{
 		{"localhost", 200, 200, 200, 200},
 		{"localhost:8080", 200, 200, 200, 200},
@@ -164,7 +166,7 @@ func TestOnALoopbackAddressTheHostMustBeKnown(t *testing.T) {
 		for i, server := range []struct {
 			addr string
 			want int
-		}{{loopback, tt.loopback}, {listed, tt.listed}, {all, tt.all}, {allListed, tt.allListed}} {
+		}{{loopback, tt.loopback}, {listed, tt.listed}, {wildcard, tt.wildcard}, {wildcardListed, tt.wildcardListed}} {
 			for _, method := range []string{"GET", "POST", "HEAD", "OPTIONS"} {
 				status, text, header := request(t, method, server.addr, tt.host)
 				if status != server.want {
@@ -173,15 +175,15 @@ func TestOnALoopbackAddressTheHostMustBeKnown(t *testing.T) {
 				if status == 421 && method == "POST" &&
 					(!strings.Contains(text, "--host") || !strings.Contains(text, "Nothing was charged") ||
 						header.Get("Content-Type") != "application/problem+json") {
-					t.Errorf("%q: %v %s", tt.host, header, text)
+					t.Errorf("%q: got %v %s, want a problem that names --host", tt.host, header, text)
 				}
 			}
 		}
 	}
 }
 
-// TestARequestWithoutAHostIsNoBrowsers asks as HTTP/1.0 does, which health checks use.
-func TestARequestWithoutAHostIsNoBrowsers(t *testing.T) {
+// TestARequestWithoutAHostIsServed checks requests of HTTP/1.0, such as those of health checks. No browser sends them.
+func TestARequestWithoutAHostIsServed(t *testing.T) {
 	t.Parallel()
 	addr, _ := serve(t, "127.0.0.1:0", hello, nil)
 	for text, want := range map[string]string{
@@ -196,29 +198,30 @@ func TestARequestWithoutAHostIsNoBrowsers(t *testing.T) {
 		defer conn.Close()
 		_, _ = io.WriteString(conn, text)
 		got, err := io.ReadAll(conn)
-		if first, _, _ := strings.Cut(string(got), "\r\n"); err != nil || first != want {
-			t.Errorf("%q: %q, %v; want %q", text, first, err, want)
+		if line, _, _ := strings.Cut(string(got), "\r\n"); err != nil || line != want {
+			t.Errorf("%q: got %q, %v, want %q", text, line, err, want)
 		}
 	}
 }
 
+// TestPagesOfOtherOriginsAreRefused checks which requests of browsers are served, by the headers of their page.
 func TestPagesOfOtherOriginsAreRefused(t *testing.T) {
 	t.Parallel()
 	addr, _ := serve(t, "127.0.0.1:0", hello, nil)
 	for _, tt := range []struct {
-		headers           string
-		get, post, option int
+		headers            string
+		get, post, options int
 	}{
 		{"", 200, 200, 200}, // curl, and all other clients
 		{"Sec-Fetch-Site: same-origin", 200, 200, 200},
 		{"Sec-Fetch-Site: none", 200, 200, 200}, // typed by the user
 		{"Sec-Fetch-Site: cross-site", 403, 403, 403},
-		{"Sec-Fetch-Site: same-site", 403, 403, 403}, // localhost on another port is
+		{"Sec-Fetch-Site: same-site", 403, 403, 403}, // such as localhost on another port
 		{"Sec-Fetch-Site: cross-site|Origin: https://evil.example", 403, 403, 403},
 		{"Sec-Fetch-Site: cross-site|Sec-Fetch-Mode: no-cors|Sec-Fetch-Dest: image", 403, 403, 403},
 		{"Sec-Fetch-Site: cross-site|Sec-Fetch-Mode: navigate|Sec-Fetch-Dest: iframe", 403, 403, 403},
 		{"Sec-Fetch-Site: cross-site|Sec-Fetch-Mode: navigate|Sec-Fetch-Dest: document", 200, 403, 403}, // a link
-		// a browser of before 2023
+		// browsers before 2023 send no Sec-Fetch-Site
 		{"Origin: https://evil.example", 403, 403, 403},
 		{"Origin: http://" + addr, 200, 200, 200},
 		{"Origin: null", 403, 403, 403},
@@ -231,7 +234,7 @@ func TestPagesOfOtherOriginsAreRefused(t *testing.T) {
 		}
 		for method, want := range map[string]int{
 			"GET": tt.get, "POST": tt.post, "DELETE": tt.post,
-			"OPTIONS": tt.option,
+			"OPTIONS": tt.options,
 		} {
 			status, text, header := request(t, method, addr, "", headers...)
 			if status != want {

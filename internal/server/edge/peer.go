@@ -12,25 +12,25 @@ import (
 	"github.com/headgate/headgate/internal/server/auth"
 )
 
-// listeningKey is the key of a context for a listening.
-type listeningKey struct{}
+// listenerKey is the key of a context for a listenerInfo.
+type listenerKey struct{}
 
-// listening describes the address of a listener.
-type listening struct{ loopback, unix bool }
+// listenerInfo describes the address of a listener.
+type listenerInfo struct{ loopback, unix bool }
 
-func listeningOn(a net.Addr) listening {
+func infoOf(a net.Addr) listenerInfo {
 	tcp, ok := a.(*net.TCPAddr)
-	return listening{loopback: ok && tcp.IP.IsLoopback(), unix: a.Network() == "unix"}
+	return listenerInfo{loopback: ok && tcp.IP.IsLoopback(), unix: a.Network() == "unix"}
 }
 
-func listeningOf(ctx context.Context) listening {
-	l, _ := ctx.Value(listeningKey{}).(listening)
+func listenerOf(ctx context.Context) listenerInfo {
+	l, _ := ctx.Value(listenerKey{}).(listenerInfo)
 	return l
 }
 
 // OnUnixSocket reports whether a request came by a Unix socket. Only users of this machine with
 // permission for the file can connect to it.
-func OnUnixSocket(r *http.Request) bool { return listeningOf(r.Context()).unix }
+func OnUnixSocket(r *http.Request) bool { return listenerOf(r.Context()).unix }
 
 // tlsConnKey is the key of a context for the *tlsConn of a request.
 type tlsConnKey struct{}
@@ -44,8 +44,7 @@ func Certificate(r *http.Request) *x509.Certificate {
 	return nil
 }
 
-// tlsConn is a connection with TLS. It logs why a handshake fails, which clients
-// seldom report.
+// tlsConn is a connection with TLS. It logs why a handshake fails, which clients seldom report.
 type tlsConn struct {
 	*tls.Conn
 	log           *slog.Logger
@@ -53,14 +52,14 @@ type tlsConn struct {
 }
 
 // Read implements net.Conn.
-func (s *tlsConn) Read(p []byte) (int, error) {
-	n, err := s.Conn.Read(p)
-	if s.handshakeDone.Load() {
+func (c *tlsConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.handshakeDone.Load() {
 		return n, err
 	}
-	s.handshakeDone.Store(true)
-	if err != nil && !s.ConnectionState().HandshakeComplete {
-		s.log.Warn("no TLS with a client", "class", "tls", "remote", s.RemoteAddr().String(), "error", err)
+	c.handshakeDone.Store(true)
+	if err != nil && !c.ConnectionState().HandshakeComplete {
+		c.log.Warn("no TLS with a client", "class", "tls", "remote", c.RemoteAddr().String(), "error", err)
 	}
 	return n, err
 }

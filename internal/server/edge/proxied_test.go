@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/internal/server/edge"
 )
 
-// TestProxiedPathsTakeAnyOrigin and nothing else is different there.
+// TestProxiedPathsTakeAnyOrigin checks that other origins, but no unknown hosts, are served on the proxied path alone.
 func TestProxiedPathsTakeAnyOrigin(t *testing.T) {
 	t.Parallel()
 	addr, _ := serve(t, "127.0.0.1:0", hello, &edge.Config{Proxied: []string{"/v1/auth"}})

@@ -16,12 +16,12 @@ func Query(raw string, known ...string) (url.Values, error) {
 		return nil, headgate.Invalid("query", "%v", err)
 	}
 	for name, list := range v {
-		several := slices.Contains(known, name+"...")
-		if !several && (strings.HasSuffix(name, "...") || !slices.Contains(known, name)) {
+		repeatable := slices.Contains(known, name+"...")
+		if !repeatable && (strings.HasSuffix(name, "...") || !slices.Contains(known, name)) {
 			return nil, headgate.Invalid("query", "has an unknown parameter %+.40q; known are %s", name,
 				strings.ReplaceAll(strings.Join(known, ", "), "...", ""))
 		}
-		if len(list) > 1 && !several {
+		if len(list) > 1 && !repeatable {
 			return nil, headgate.Invalid(name, "stands %d times in the query", len(list))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/headgate/headgate/internal/server/edge"
 )
 
+// TestQuery checks the errors of queries. A name that ends with ... may be repeated.
 func TestQuery(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]string{
@@ -23,12 +24,12 @@ func TestQuery(t *testing.T) {
 		"key=%C3%A4&limit=": "",
 	} {
 		v, err := edge.Query(raw, "key", "limit...")
-		wrong, ok := errors.AsType[*headgate.InvalidError](err)
+		ie, ok := errors.AsType[*headgate.InvalidError](err)
 		switch {
-		case want == "" && err != nil, want != "" && (!ok || wrong.Field+": "+wrong.Problem != want):
-			t.Errorf("%s: %v, want %q", raw, err, want)
+		case want == "" && err != nil, want != "" && (!ok || ie.Field+": "+ie.Problem != want):
+			t.Errorf("%s: got %v, want %q", raw, err, want)
 		case want == "" && raw == "limit=a&limit=b" && len(v["limit"]) != 2:
-			t.Errorf("%s: %v", raw, v)
+			t.Errorf("%s: got %v, want 2 limits", raw, v)
 		}
 	}
 }

@@ -1,7 +1,6 @@
-// Package edge protects the handlers of an HTTP server from the network.
-// It bounds the number of connections and their time, and refuses requests of web pages: a page in
-// a browser can send requests to any address that its user's machine reaches, also to
-// loopback addresses.
+// Package edge protects the handlers of an HTTP server from the network. It bounds the number of connections and their
+// time, and refuses requests of web pages: a page in a browser can send requests to any address that its user's machine
+// reaches, also to loopback addresses.
 package edge
 
 import (
@@ -19,18 +18,16 @@ import (
 
 // Config adjusts a Server. It may be nil, and every field may be zero.
 type Config struct {
-	// MaxConnections is how many connections may be open. To accept a further one, the server
-	// closes the connection that has been without a request for the longest time; if all have a
-	// request under way, the new one waits until one has ended. Zero: 10,000, or three quarters
-	// of the files that the process may open, if that is less.
+	// MaxConnections is how many connections may be open. To accept a further one, the server closes the connection
+	// that has been without a request for the longest time; if all have a request under way, the new one waits until
+	// one has ended. Zero: 10,000, or three quarters of the files that the process may open, if that is less.
 	MaxConnections int
-	// Hosts are the Host names of a server on a loopback address, beside
-	// localhost and IP addresses. If there are some, all other names are refused on
-	// other addresses too.
+	// Hosts are the Host names of a server on a loopback address, beside localhost and IP addresses. If there are some,
+	// all other names are refused on other addresses too.
 	Hosts []string
-	// Proxied are paths, such as /v1/auth, that proxies request with the headers of an end user, an Origin
-	// among them. So the origin is not checked there, and their handlers must
-	// refuse requests of pages in another way. The Host is checked.
+	// Proxied are paths, such as /v1/auth, that proxies request with the headers of an end user, an Origin among them.
+	// So the origin is not checked there, and their handlers must refuse requests of pages in another way. The Host is
+	// checked.
 	Proxied []string
 	// TLS encrypts the connections, and may verify certificates of clients. Nil: connections are not encrypted.
 	TLS *tls.Config
@@ -57,7 +54,7 @@ func NewServer(h http.Handler, log *slog.Logger, c *Config) *Server {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 		BaseContext: func(l net.Listener) context.Context {
-			return context.WithValue(context.Background(), listeningKey{}, listeningOn(l.Addr()))
+			return context.WithValue(context.Background(), listenerKey{}, infoOf(l.Addr()))
 		},
 		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
 			if h, ok := conn.(*headerConn); ok {
@@ -76,8 +73,7 @@ func maxConnections(configured int) int {
 	return cmp.Or(max(configured, 0), min(10_000, openFiles()/4*3))
 }
 
-// Serve serves the connections of a listener until Shutdown, and then returns
-// http.ErrServerClosed.
+// Serve serves the connections of a listener until Shutdown, and then returns http.ErrServerClosed.
 func (s *Server) Serve(l net.Listener) error {
 	return s.Server.Serve(&listener{Listener: l, connections: s.connections, tls: s.tls})
 }

@@ -101,28 +101,28 @@ func (t *task) status() *rls.RateLimitResponse_DescriptorStatus {
 // fields writes the headers of a response. They are about the limit with the longest wait, or if none is over, about
 // the limit with the least remaining. Limits in shadow mode are left out.
 func (p *plan) fields(headers Headers, over bool) []*corepb.HeaderValue {
-	var shown *task
+	var selected *task
 	for i := range p.tasks {
 		t := &p.tasks[i]
 		if !t.decided || t.rule.shadow {
 			continue
 		}
 		switch {
-		case shown == nil,
-			t.over && !shown.over,
-			t.over && t.decision.RetryAfter > shown.decision.RetryAfter,
-			!shown.over && t.decision.Remaining < shown.decision.Remaining:
-			shown = t
+		case selected == nil,
+			t.over && !selected.over,
+			t.over && t.decision.RetryAfter > selected.decision.RetryAfter,
+			!selected.over && t.decision.Remaining < selected.decision.Remaining:
+			selected = t
 		}
 	}
-	if shown == nil {
+	if selected == nil {
 		return nil
 	}
-	d := shown.decision
-	d.LimitName, d.Each = shown.rule.title, nil
+	d := selected.decision
+	d.LimitName, d.Each = selected.rule.title, nil
 	h := http.Header{}
 	if headers.Draft {
-		httplimit.SetHeader(h, &d, shown.rule.limit)
+		httplimit.SetHeader(h, &d, selected.rule.limit)
 		if over {
 			httplimit.SetRetryAfter(h, &d, 0)
 		}

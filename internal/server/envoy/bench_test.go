@@ -39,12 +39,12 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 				r := startWith(b, s, noHeaders,
 					"domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: hour, requests_per_unit: 100000000}}\n")
 				var next atomic.Int64
-				var all sync.WaitGroup
+				var wg sync.WaitGroup
 				b.ResetTimer()
 				for range callers {
-					all.Go(func() {
+					wg.Go(func() {
 						for i := next.Add(1); i <= int64(b.N); i = next.Add(1) {
-							answer, err := r.try("d", 0, of("k", fmt.Sprint(i%10_000)))
+							answer, err := r.trySend("d", 0, desc("k", fmt.Sprint(i%10_000)))
 							if err != nil || answer.GetOverallCode() != rls.RateLimitResponse_OK {
 								b.Error(answer, err)
 								return
@@ -52,7 +52,7 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 						}
 					})
 				}
-				all.Wait()
+				wg.Wait()
 				b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
 			})
 		}

@@ -100,71 +100,70 @@ descriptors:
 `
 )
 
-// TestDocumentedAnswers sends the requests that the documentation of envoyproxy/ratelimit describes. Each case has its
-// own store.
+// TestDocumentedAnswers sends the requests that envoyproxy/ratelimit documents. Each case has its own store.
 func TestDocumentedAnswers(t *testing.T) {
 	t.Parallel()
-	one := func(pairs ...string) []*descriptorpb.RateLimitDescriptor {
-		return []*descriptorpb.RateLimitDescriptor{of(pairs...)}
+	list := func(pairs ...string) []*descriptorpb.RateLimitDescriptor {
+		return []*descriptorpb.RateLimitDescriptor{desc(pairs...)}
 	}
-	const all = 20
+	const sent = 20
 	for name, c := range map[string]struct {
 		file   string
 		domain string
 		list   []*descriptorpb.RateLimitDescriptor
-		want   int // of 20 requests
+		want   int // how many of 20 requests pass
 	}{
-		"a value has its limit":                         {shop, "shop", one("table", "orders"), 5},
-		"another value has its own":                     {shop, "shop", one("table", "default"), 7},
-		"a value that is not listed has none":           {shop, "shop", one("table", "users"), all},
-		"a key that is not listed has none":             {shop, "shop", one("view", "orders"), all},
-		"keys differ by case":                           {shop, "shop", one("Table", "orders"), all},
-		"values differ by case":                         {shop, "shop", one("table", "Orders"), all},
-		"a domain that is not known has no limits":      {shop, "bakery", one("table", "orders"), all},
-		"an inner descriptor has a limit":               {mail, "mail", one("kind", "newsletter", "address", "a@x"), 2},
-		"a placeholder has none":                        {mail, "mail", one("kind", "newsletter"), all},
-		"another outer value has none":                  {mail, "mail", one("kind", "receipt", "address", "a@x"), all},
-		"a key alone counts for each value":             {mail, "mail", one("address", "a@x"), 10},
-		"the tightest of several descriptors decides":   {mail, "mail", append(one("kind", "newsletter", "address", "a@x"), of("address", "a@x")), 2},
-		"any address":                                   {edge, "edge", one("remote_address", "192.0.2.1"), 4},
-		"an address of its own goes before":             {edge, "edge", one("remote_address", "192.0.2.5"), 0},
-		"too deep a request matches nothing":            {flat, "flat", one("k", "v", "sub", "x"), all},
-		"a request of the same depth matches":           {nested, "nested", one("k", "v", "sub", "x"), 3},
-		"too shallow a request matches nothing":         {nested, "nested", one("k", "v"), all},
-		"the order of entries counts":                   {nested, "nested", one("sub", "x", "k", "v"), all},
-		"unlimited passes":                              {inside, "inside", one("ldap", "x"), all},
-		"a limit beside an unlimited one":               {inside, "inside", one("azure", "x"), 6},
-		"no limit and nothing below passes":             {inside, "inside", one("free", "x"), all},
-		"shadow mode passes":                            {shadow, "shadow", one("service", "auth", "user", "a"), all},
-		"beside shadow mode":                            {shadow, "shadow", one("service", "auth", "user", "b"), 4},
-		"shadow mode leaves the others as they are":     {shadow, "shadow", append(one("service", "auth", "user", "a"), of("service", "auth", "user", "b")), 4},
-		"a named limit":                                 {replacing, "replacing", one("k1", "v1", "user", "bo"), 2},
-		"the limit that replaces":                       {replacing, "replacing", one("k2", "v2", "user", "bo"), 5},
-		"a limit is replaced":                           {replacing, "replacing", append(one("k1", "v1", "user", "bo"), of("k2", "v2", "user", "bo")), 5},
-		"detailed metrics change no limit":              {detailed, "detailed", one("k", "other"), 3},
-		"detailed metrics beside a value":               {detailed, "detailed", one("k", "v"), 6},
-		"the exact value goes before a wildcard":        {wild, "wild", one("path", "/api/exact"), 1},
-		"a wildcard at the end":                         {wild, "wild", one("path", "/api/users"), 2},
-		"wildcards in the middle":                       {wild, "wild", one("path", "/x/img/a.png"), 3},
-		"the first wildcard that matches counts":        {wild, "wild", one("path", "/api/img/a.png"), 2},
-		"a wildcard that shares":                        {wild, "wild", one("path", "/shared/a"), 4},
-		"the key alone comes last":                      {wild, "wild", one("path", "/img/a.gif"), 5},
-		"an empty value is the key alone":               {wild, "wild", one("path", ""), 5},
-		"a quota that is used up passes beside another": {quotas, "quotas", append(one("plan", "x"), of("credit", "x")), 4},
-		"all quotas used up":                            {quotas, "quotas", one("plan", "x"), 2},
-		"an ordinary limit decides beside quotas":       {quotas, "quotas", append(one("credit", "x"), of("hard", "x")), 3},
+		"a value has its limit":                         {shop, "shop", list("table", "orders"), 5},
+		"another value has its own":                     {shop, "shop", list("table", "default"), 7},
+		"a value that is not listed has none":           {shop, "shop", list("table", "users"), sent},
+		"a key that is not listed has none":             {shop, "shop", list("view", "orders"), sent},
+		"keys differ by case":                           {shop, "shop", list("Table", "orders"), sent},
+		"values differ by case":                         {shop, "shop", list("table", "Orders"), sent},
+		"a domain that is not known has no limits":      {shop, "bakery", list("table", "orders"), sent},
+		"an inner descriptor has a limit":               {mail, "mail", list("kind", "newsletter", "address", "a@x"), 2},
+		"a placeholder has none":                        {mail, "mail", list("kind", "newsletter"), sent},
+		"another outer value has none":                  {mail, "mail", list("kind", "receipt", "address", "a@x"), sent},
+		"a key alone counts for each value":             {mail, "mail", list("address", "a@x"), 10},
+		"the tightest of several descriptors decides":   {mail, "mail", append(list("kind", "newsletter", "address", "a@x"), desc("address", "a@x")), 2},
+		"any address":                                   {edge, "edge", list("remote_address", "192.0.2.1"), 4},
+		"an address of its own goes before":             {edge, "edge", list("remote_address", "192.0.2.5"), 0},
+		"too deep a request matches nothing":            {flat, "flat", list("k", "v", "sub", "x"), sent},
+		"a request of the same depth matches":           {nested, "nested", list("k", "v", "sub", "x"), 3},
+		"too shallow a request matches nothing":         {nested, "nested", list("k", "v"), sent},
+		"the order of entries counts":                   {nested, "nested", list("sub", "x", "k", "v"), sent},
+		"unlimited passes":                              {inside, "inside", list("ldap", "x"), sent},
+		"a limit beside an unlimited one":               {inside, "inside", list("azure", "x"), 6},
+		"no limit and nothing below passes":             {inside, "inside", list("free", "x"), sent},
+		"shadow mode passes":                            {shadow, "shadow", list("service", "auth", "user", "a"), sent},
+		"beside shadow mode":                            {shadow, "shadow", list("service", "auth", "user", "b"), 4},
+		"shadow mode leaves the others as they are":     {shadow, "shadow", append(list("service", "auth", "user", "a"), desc("service", "auth", "user", "b")), 4},
+		"a named limit":                                 {replacing, "replacing", list("k1", "v1", "user", "bo"), 2},
+		"the limit that replaces":                       {replacing, "replacing", list("k2", "v2", "user", "bo"), 5},
+		"a limit is replaced":                           {replacing, "replacing", append(list("k1", "v1", "user", "bo"), desc("k2", "v2", "user", "bo")), 5},
+		"detailed metrics change no limit":              {detailed, "detailed", list("k", "other"), 3},
+		"detailed metrics beside a value":               {detailed, "detailed", list("k", "v"), 6},
+		"the exact value goes before a wildcard":        {wild, "wild", list("path", "/api/exact"), 1},
+		"a wildcard at the end":                         {wild, "wild", list("path", "/api/users"), 2},
+		"wildcards in the middle":                       {wild, "wild", list("path", "/x/img/a.png"), 3},
+		"the first wildcard that matches counts":        {wild, "wild", list("path", "/api/img/a.png"), 2},
+		"a wildcard that shares":                        {wild, "wild", list("path", "/shared/a"), 4},
+		"the key alone comes last":                      {wild, "wild", list("path", "/img/a.gif"), 5},
+		"an empty value is the key alone":               {wild, "wild", list("path", ""), 5},
+		"a quota that is used up passes beside another": {quotas, "quotas", append(list("plan", "x"), desc("credit", "x")), 4},
+		"all quotas used up":                            {quotas, "quotas", list("plan", "x"), 2},
+		"an ordinary limit decides beside quotas":       {quotas, "quotas", append(list("credit", "x"), desc("hard", "x")), 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := start(t, noHeaders, c.file)
-			if got := r.passed(all, c.domain, c.list...); got != c.want {
-				t.Errorf("%d of %d requests passed, want %d", got, all, c.want)
+			if got := r.countPassed(sent, c.domain, c.list...); got != c.want {
+				t.Errorf("%d of %d requests passed, want %d", got, sent, c.want)
 			}
 		})
 	}
 }
 
-func TestValuesCountApart(t *testing.T) {
+func TestEachValueHasItsOwnCount(t *testing.T) {
 	t.Parallel()
 	r := start(t, noHeaders, wild, mail)
 	for _, path := range []string{"/api/a", "/api/b", "/other", "/another"} {
@@ -172,16 +171,17 @@ func TestValuesCountApart(t *testing.T) {
 		if path[1] != 'a' || path == "/another" {
 			want = 5
 		}
-		if got := r.passed(9, "wild", of("path", path)); got != want {
+		if got := r.countPassed(9, "wild", desc("path", path)); got != want {
 			t.Errorf("%s: %d passed, want %d", path, got, want)
 		}
 	}
-	if got := r.passed(3, "wild", of("path", "/shared/a")) + r.passed(3, "wild", of("path", "/shared/b")); got != 4 {
+	got := r.countPassed(3, "wild", desc("path", "/shared/a")) + r.countPassed(3, "wild", desc("path", "/shared/b"))
+	if got != 4 {
 		t.Errorf("%d passed under share_threshold, want 4 together", got)
 	}
 	// Different values that are joined to a key do not become the same key.
-	r.passed(9, "mail", of("kind", "newsletter", "address", "a|b"))
-	if got := r.passed(9, "mail", of("kind", "newsletter", "address", `a\|b`)); got != 2 {
+	r.countPassed(9, "mail", desc("kind", "newsletter", "address", "a|b"))
+	if got := r.countPassed(9, "mail", desc("kind", "newsletter", "address", `a\|b`)); got != 2 {
 		t.Errorf("%d passed, want 2 for a key of its own", got)
 	}
 }
@@ -189,10 +189,10 @@ func TestValuesCountApart(t *testing.T) {
 func TestEachStatusHasTheFiguresOfItsLimit(t *testing.T) {
 	t.Parallel()
 	r := start(t, noHeaders, mail, inside)
-	answer := r.ask("mail", 0, of("address", "a"), of("nobody", "x"), of("kind", "newsletter", "address", "a"))
+	answer := r.send("mail", 0, desc("address", "a"), desc("nobody", "x"), desc("kind", "newsletter", "address", "a"))
 	s := answer.GetStatuses()
 	if len(s) != 3 || answer.GetOverallCode() != rls.RateLimitResponse_OK {
-		t.Fatalf("got %v", answer)
+		t.Fatalf("got %v, want OK with 3 statuses", answer)
 	}
 	for i, want := range []struct{ requests, remaining uint32 }{{10, 9}, {0, 0}, {2, 1}} {
 		if got := s[i].GetCurrentLimit().GetRequestsPerUnit(); got != want.requests {
@@ -203,13 +203,13 @@ func TestEachStatusHasTheFiguresOfItsLimit(t *testing.T) {
 		}
 	}
 	if s[1].GetCurrentLimit() != nil || s[1].GetDurationUntilReset() != nil {
-		t.Errorf("what matches nothing has figures: %v", s[1])
+		t.Errorf("the status of a descriptor without a limit: %v, want no figures", s[1])
 	}
 	if got := s[0].GetCurrentLimit().GetUnit(); got != rls.RateLimitResponse_RateLimit_DAY {
 		t.Errorf("unit %v, want DAY", got)
 	}
-	r.passed(1, "mail", of("kind", "newsletter", "address", "a"))
-	answer = r.ask("mail", 0, of("address", "a"), of("kind", "newsletter", "address", "a"))
+	r.countPassed(1, "mail", desc("kind", "newsletter", "address", "a"))
+	answer = r.send("mail", 0, desc("address", "a"), desc("kind", "newsletter", "address", "a"))
 	const over = rls.RateLimitResponse_OVER_LIMIT
 	if s := answer.GetStatuses(); s[0].GetCode() != rls.RateLimitResponse_OK || s[1].GetCode() != over ||
 		answer.GetOverallCode() != over {
@@ -218,16 +218,16 @@ func TestEachStatusHasTheFiguresOfItsLimit(t *testing.T) {
 	if got := answer.GetStatuses()[0].GetLimitRemaining(); got != 8 {
 		t.Errorf("%d remain, want 8: a descriptor is charged although another is over its limit", got)
 	}
-	free := r.ask("inside", 0, of("ldap", "x")).GetStatuses()[0]
+	free := r.send("inside", 0, desc("ldap", "x")).GetStatuses()[0]
 	if free.GetLimitRemaining() != math.MaxUint32 || free.GetCurrentLimit() != nil {
-		t.Errorf("unlimited: %v", free)
+		t.Errorf("unlimited: %v, want the largest number remaining", free)
 	}
 }
 
 func TestStatusesNameTheirLimits(t *testing.T) {
 	t.Parallel()
 	r := start(t, noHeaders, replacing)
-	if got := r.ask("replacing", 0, of("k1", "v1", "user", "bo")).GetStatuses()[0].GetCurrentLimit().GetName(); got != "narrow" {
+	if got := r.send("replacing", 0, desc("k1", "v1", "user", "bo")).GetStatuses()[0].GetCurrentLimit().GetName(); got != "narrow" {
 		t.Errorf("name %q, want narrow", got)
 	}
 }
@@ -237,7 +237,7 @@ func TestBurstsAtTheBoundary(t *testing.T) {
 	const file = "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: minute, requests_per_unit: 10}}\n"
 	for name, c := range map[string]struct {
 		file string
-		want int // at once after the boundary
+		want int // how many pass just after the boundary
 	}{
 		"by default":     {file, 10},
 		"sliding-window": {"algorithm: sliding-window\n" + file, 0},
@@ -247,15 +247,15 @@ func TestBurstsAtTheBoundary(t *testing.T) {
 			t.Parallel()
 			r := start(t, noHeaders, c.file)
 			r.advance(59 * time.Second)
-			if got := r.passed(20, "d", of("k", "x")); got != 10 {
+			if got := r.countPassed(20, "d", desc("k", "x")); got != 10 {
 				t.Fatalf("%d passed before the boundary, want 10", got)
 			}
 			r.advance(time.Second)
-			if got := r.passed(20, "d", of("k", "x")); got != c.want {
+			if got := r.countPassed(20, "d", desc("k", "x")); got != c.want {
 				t.Errorf("%d passed just after the boundary, want %d", got, c.want)
 			}
 			r.advance(2 * time.Minute)
-			if got := r.passed(20, "d", of("k", "x")); got != 10 {
+			if got := r.countPassed(20, "d", desc("k", "x")); got != 10 {
 				t.Errorf("%d passed in a later window, want 10", got)
 			}
 		})
@@ -286,16 +286,16 @@ func TestUnits(t *testing.T) {
 			t.Parallel()
 			r := start(t, noHeaders, "domain: d\nalgorithm: fixed-window\ndescriptors:\n  - {key: k, rate_limit: "+c.limit+"}\n")
 			r.advance(-time.Duration(r.clock.Load()%c.period.Microseconds()) * time.Microsecond) // to a window's start
-			s := r.ask("d", 0, of("k", "x")).GetStatuses()[0]
+			s := r.send("d", 0, desc("k", "x")).GetStatuses()[0]
 			l := s.GetCurrentLimit()
 			if l.GetRequestsPerUnit() != 2 || l.GetUnit() != c.unit || l.GetUnitMultiplier().GetValue() != c.times {
-				t.Errorf("told as %v", l)
+				t.Errorf("got the limit %v, want 2 in %d %v", l, c.times, c.unit)
 			}
 			calendar := c.limit == `{headgate: "fixed-window 2/month Europe/Berlin"}` // its months differ
 			if got := s.GetDurationUntilReset().AsDuration(); got != c.period && !calendar {
 				t.Errorf("reset after %v, want %v", got, c.period)
 			}
-			if got := r.passed(9, "d", of("k", "x")); got != 1 {
+			if got := r.countPassed(9, "d", desc("k", "x")); got != 1 {
 				t.Errorf("%d more passed, want 1", got)
 			}
 		})

@@ -17,14 +17,15 @@ import (
 	"github.com/headgate/headgate/internal/server/envoy"
 )
 
-// hits sets the hits of a descriptor; n below 0 are negative hits.
+// hits sets the hits of a descriptor, negative hits if n is negative.
 func hits(d *descriptorpb.RateLimitDescriptor, n int64) *descriptorpb.RateLimitDescriptor {
 	d.IsNegativeHits = n < 0
 	d.HitsAddend = wrapperspb.UInt64(uint64(max(n, -n)))
 	return d
 }
 
-const ten = "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: hour, requests_per_unit: 10}"
+// hourly is a file with a limit of 10 an hour, without the brace at its end.
+const hourly = "domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: hour, requests_per_unit: 10}"
 
 func TestChargeModes(t *testing.T) {
 	t.Parallel()
@@ -37,12 +38,12 @@ func TestChargeModes(t *testing.T) {
 		file  string
 		steps []step
 	}{
-		"one hit over the limit charges nothing": {ten + "}\n", []step{{8, true, 2}, {1, true, 1}, {1, true, 0}, {1, false, 0}, {-1, true, 1}, {1, true, 0}}},
-		"more are charged always":                {ten + "}\n", []step{{8, true, 2}, {5, false, 0}, {-2, true, 0}, {-2, true, 1}, {1, true, 0}}},
-		"when_allowed":                           {ten + ", charge: when_allowed}\n", []step{{8, true, 2}, {5, false, 2}, {2, true, 0}}},
-		"always":                                 {ten + ", charge: always}\n", []step{{10, true, 0}, {1, false, 0}, {-1, true, 0}, {-1, true, 1}}},
-		"a check takes nothing":                  {ten + "}\n", []step{{0, true, 10}, {9, true, 1}, {0, true, 1}, {1, true, 0}, {0, false, 0}}},
-		"no more is given back than was used":    {ten + "}\n", []step{{3, true, 7}, {-9, true, 10}, {-9, true, 10}, {11, false, 0}}},
+		"one hit over the limit charges nothing": {hourly + "}\n", []step{{8, true, 2}, {1, true, 1}, {1, true, 0}, {1, false, 0}, {-1, true, 1}, {1, true, 0}}},
+		"more are charged always":                {hourly + "}\n", []step{{8, true, 2}, {5, false, 0}, {-2, true, 0}, {-2, true, 1}, {1, true, 0}}},
+		"when_allowed":                           {hourly + ", charge: when_allowed}\n", []step{{8, true, 2}, {5, false, 2}, {2, true, 0}}},
+		"always":                                 {hourly + ", charge: always}\n", []step{{10, true, 0}, {1, false, 0}, {-1, true, 0}, {-1, true, 1}}},
+		"a check takes nothing":                  {hourly + "}\n", []step{{0, true, 10}, {9, true, 1}, {0, true, 1}, {1, true, 0}, {0, false, 0}}},
+		"no more is given back than was used":    {hourly + "}\n", []step{{3, true, 7}, {-9, true, 10}, {-9, true, 10}, {11, false, 0}}},
 		"a bucket gives back if asked to": {
 			"domain: d\ndescriptors:\n  - {key: k, refunds: true, rate_limit: {headgate: token-bucket 10/1h}}\n",
 			[]step{{3, true, 7}, {-2, true, 9}, {-9, true, 10}},
@@ -52,7 +53,7 @@ func TestChargeModes(t *testing.T) {
 			t.Parallel()
 			r := start(t, noHeaders, c.file)
 			for i, s := range c.steps {
-				answer := r.ask("d", 0, hits(of("k", "x"), s.hits))
+				answer := r.send("d", 0, hits(desc("k", "x"), s.hits))
 				if ok := answer.GetOverallCode() == rls.RateLimitResponse_OK; ok != s.ok {
 					t.Errorf("step %d, %d hits: OK is %v, want %v", i, s.hits, ok, s.ok)
 				}
@@ -66,8 +67,8 @@ func TestChargeModes(t *testing.T) {
 
 func TestHitsOfTheRequest(t *testing.T) {
 	t.Parallel()
-	r := start(t, noHeaders, ten+"}\n")
-	s := r.ask("d", 3, of("k", "x"), hits(of("k", "y"), 2), hits(of("k", "z"), 0)).GetStatuses()
+	r := start(t, noHeaders, hourly+"}\n")
+	s := r.send("d", 3, desc("k", "x"), hits(desc("k", "y"), 2), hits(desc("k", "z"), 0)).GetStatuses()
 	for i, want := range []uint32{7, 8, 10} {
 		if got := s[i].GetLimitRemaining(); got != want {
 			t.Errorf("descriptor %d: %d remain, want %d", i, got, want)
@@ -86,65 +87,65 @@ descriptors:
   - {key: c, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1}}
 `
 	r := start(t, noHeaders, file)
-	if got := r.passed(9, "d", of("a", "x"), of("b", "x"), of("c", "x")); got != 2 {
+	if got := r.countPassed(9, "d", desc("a", "x"), desc("b", "x"), desc("c", "x")); got != 2 {
 		t.Errorf("%d passed, want 2", got)
 	}
-	answer := r.ask("d", 0, of("a", "x"), of("b", "x"))
+	answer := r.send("d", 0, desc("a", "x"), desc("b", "x"))
 	s := answer.GetStatuses()
 	if s[1].GetCode() != rls.RateLimitResponse_OVER_LIMIT || s[0].GetCode() != rls.RateLimitResponse_OK {
 		t.Errorf("got %v", answer)
 	}
-	if got := r.ask("d", 0, of("a", "x")).GetStatuses()[0].GetLimitRemaining(); got != 7 {
+	if got := r.send("d", 0, desc("a", "x")).GetStatuses()[0].GetLimitRemaining(); got != 7 {
 		t.Errorf("%d remain, want 7: a request that was over a limit has charged another", got)
 	}
-	if got := r.ask("d", 5, of("a", "x"), of("b", "y")); got.GetOverallCode() != rls.RateLimitResponse_OVER_LIMIT {
+	if got := r.send("d", 5, desc("a", "x"), desc("b", "y")); got.GetOverallCode() != rls.RateLimitResponse_OVER_LIMIT {
 		t.Errorf("5 hits of a limit of 2: %v", got)
 	}
-	if got := r.ask("d", 0, hits(of("a", "x"), 0)).GetStatuses()[0].GetLimitRemaining(); got != 7 {
+	if got := r.send("d", 0, hits(desc("a", "x"), 0)).GetStatuses()[0].GetLimitRemaining(); got != 7 {
 		t.Errorf("%d remain, want 7", got)
 	}
 }
 
 func TestOverrides(t *testing.T) {
 	t.Parallel()
-	r := start(t, noHeaders, ten+", shadow_mode: true}\n")
-	limited := func(n uint32, unit typepb.RateLimitUnit, times uint32,
+	r := start(t, noHeaders, hourly+", shadow_mode: true}\n")
+	override := func(n uint32, unit typepb.RateLimitUnit, times uint32,
 		pairs ...string,
 	) *descriptorpb.RateLimitDescriptor {
-		d := of(pairs...)
+		d := desc(pairs...)
 		d.Limit = &descriptorpb.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: n, Unit: unit}
 		if times > 0 {
 			d.Limit.UnitMultiplier = wrapperspb.UInt32(times)
 		}
 		return d
 	}
-	if got := r.passed(9, "d", limited(3, typepb.RateLimitUnit_MINUTE, 10, "k", "x")); got != 3 {
+	if got := r.countPassed(9, "d", override(3, typepb.RateLimitUnit_MINUTE, 10, "k", "x")); got != 3 {
 		t.Errorf("%d passed, want 3, without the shadow mode of the rule", got)
 	}
-	s := r.ask("d", 0, limited(3, typepb.RateLimitUnit_MINUTE, 10, "k", "x")).GetStatuses()[0]
+	s := r.send("d", 0, override(3, typepb.RateLimitUnit_MINUTE, 10, "k", "x")).GetStatuses()[0]
 	l := s.GetCurrentLimit()
 	if l.GetUnit() != rls.RateLimitResponse_RateLimit_MINUTE || l.GetUnitMultiplier().GetValue() != 10 ||
 		l.GetRequestsPerUnit() != 3 {
-		t.Errorf("told as %v", l)
+		t.Errorf("got the limit %v, want 3 in 10 minutes", l)
 	}
-	if got := r.passed(9, "d", limited(5, typepb.RateLimitUnit_MINUTE, 10, "k", "x")); got != 2 {
+	if got := r.countPassed(9, "d", override(5, typepb.RateLimitUnit_MINUTE, 10, "k", "x")); got != 2 {
 		t.Errorf("%d passed after the limit went from 3 to 5, want 2: what was used counts", got)
 	}
-	if got := r.passed(9, "d", limited(4, typepb.RateLimitUnit_HOUR, 0, "no", "rule", "at", "all")); got != 4 {
+	if got := r.countPassed(9, "d", override(4, typepb.RateLimitUnit_HOUR, 0, "no", "rule", "at", "all")); got != 4 {
 		t.Errorf("%d passed without a rule, want 4", got)
 	}
-	if got := r.passed(9, "other", limited(4, typepb.RateLimitUnit_HOUR, 0, "k", "x")); got != 9 {
+	if got := r.countPassed(9, "other", override(4, typepb.RateLimitUnit_HOUR, 0, "k", "x")); got != 9 {
 		t.Errorf("%d passed in a domain that is not known, want all", got)
 	}
 	for name, d := range map[string]*descriptorpb.RateLimitDescriptor{
-		"no unit":         limited(1, typepb.RateLimitUnit_UNKNOWN, 0, "k", "x"),
-		"multiplier of 0": limited(1, typepb.RateLimitUnit_HOUR, 0, "k", "x"),
-		"twenty years":    limited(1, typepb.RateLimitUnit_YEAR, 20, "k", "x"),
+		"no unit":         override(1, typepb.RateLimitUnit_UNKNOWN, 0, "k", "x"),
+		"multiplier of 0": override(1, typepb.RateLimitUnit_HOUR, 0, "k", "x"),
+		"twenty years":    override(1, typepb.RateLimitUnit_YEAR, 20, "k", "x"),
 	} {
 		if name == "multiplier of 0" {
 			d.Limit.UnitMultiplier = wrapperspb.UInt32(0)
 		}
-		if _, err := r.try("d", 0, d); status.Code(err) != codes.InvalidArgument {
+		if _, err := r.trySend("d", 0, d); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: %v, want InvalidArgument", name, err)
 		}
 	}
@@ -152,44 +153,44 @@ func TestOverrides(t *testing.T) {
 
 func TestWrongRequestsChargeNothing(t *testing.T) {
 	t.Parallel()
-	r := start(t, noHeaders, ten+"}\n  - {key: log, rate_limit: {headgate: sliding-log 5/1h}}\n  - {key: tb, rate_limit: {headgate: 5/1h}}\n")
-	many := make([]*descriptorpb.RateLimitDescriptor, 10_001)
-	for i := range many {
-		many[i] = of("k", "x")
+	r := start(t, noHeaders, hourly+"}\n  - {key: log, rate_limit: {headgate: sliding-log 5/1h}}\n  - {key: tb, rate_limit: {headgate: 5/1h}}\n")
+	descriptors := make([]*descriptorpb.RateLimitDescriptor, 10_001)
+	for i := range descriptors {
+		descriptors[i] = desc("k", "x")
 	}
 	for name, c := range map[string]struct {
 		domain string
 		list   []*descriptorpb.RateLimitDescriptor
 	}{
-		"no domain":           {"", []*descriptorpb.RateLimitDescriptor{of("k", "x")}},
+		"no domain":           {"", []*descriptorpb.RateLimitDescriptor{desc("k", "x")}},
 		"no descriptors":      {"d", nil},
-		"10,001 descriptors":  {"d", many},
-		"2^53 hits":           {"d", []*descriptorpb.RateLimitDescriptor{of("k", "x"), hits(of("k", "x"), 1<<53)}},
-		"2^63 hits":           {"d", []*descriptorpb.RateLimitDescriptor{of("k", "x"), {Entries: of("k", "x").Entries, HitsAddend: wrapperspb.UInt64(1 << 63)}}},
-		"a log gives back":    {"d", []*descriptorpb.RateLimitDescriptor{of("k", "x"), hits(of("log", "x"), -1)}},
-		"a bucket gives back": {"d", []*descriptorpb.RateLimitDescriptor{of("k", "x"), hits(of("tb", "x"), -1)}},
+		"10,001 descriptors":  {"d", descriptors},
+		"2^53 hits":           {"d", []*descriptorpb.RateLimitDescriptor{desc("k", "x"), hits(desc("k", "x"), 1<<53)}},
+		"2^63 hits":           {"d", []*descriptorpb.RateLimitDescriptor{desc("k", "x"), {Entries: desc("k", "x").Entries, HitsAddend: wrapperspb.UInt64(1 << 63)}}},
+		"a log gives back":    {"d", []*descriptorpb.RateLimitDescriptor{desc("k", "x"), hits(desc("log", "x"), -1)}},
+		"a bucket gives back": {"d", []*descriptorpb.RateLimitDescriptor{desc("k", "x"), hits(desc("tb", "x"), -1)}},
 	} {
-		if _, err := r.try(c.domain, 0, c.list...); status.Code(err) != codes.InvalidArgument {
+		if _, err := r.trySend(c.domain, 0, c.list...); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: %v, want InvalidArgument", name, err)
 		}
 	}
-	if _, err := r.try("d", 0, of("k", "a\xffb")); err == nil {
-		t.Error("a value that is not UTF-8 was answered")
+	if _, err := r.trySend("d", 0, desc("k", "a\xffb")); err == nil {
+		t.Error("a value that is not UTF-8: got no error")
 	}
-	if got := r.ask("d", 0, of()).GetOverallCode(); got != rls.RateLimitResponse_OK {
+	if got := r.send("d", 0, desc()).GetOverallCode(); got != rls.RateLimitResponse_OK {
 		t.Errorf("a descriptor without entries: %v", got)
 	}
-	if got := r.ask("d", 0, hits(of("k", "x"), 0)).GetStatuses()[0].GetLimitRemaining(); got != 10 {
+	if got := r.send("d", 0, hits(desc("k", "x"), 0)).GetStatuses()[0].GetLimitRemaining(); got != 10 {
 		t.Errorf("%d remain, want all 10", got)
 	}
-	most := r.ask("d", 0, many[:10_000]...)
+	answer := r.send("d", 0, descriptors[:10_000]...)
 	passed := 0
-	for _, s := range most.GetStatuses() {
+	for _, s := range answer.GetStatuses() {
 		if s.GetCode() == rls.RateLimitResponse_OK {
 			passed++
 		}
 	}
-	if n := len(most.GetStatuses()); n != 10_000 || passed != 10 {
+	if n := len(answer.GetStatuses()); n != 10_000 || passed != 10 {
 		t.Errorf("10,000 descriptors: %d statuses, %d OK; want one for each, and 10", n, passed)
 	}
 }
@@ -202,7 +203,7 @@ func TestExactForManyCallers(t *testing.T) {
 	for range 64 {
 		callers.Go(func() {
 			for range 30 {
-				answer, err := r.try("d", 0, of("k", "x"))
+				answer, err := r.trySend("d", 0, desc("k", "x"))
 				if err != nil {
 					t.Error(err)
 					return
@@ -219,9 +220,9 @@ func TestExactForManyCallers(t *testing.T) {
 	}
 }
 
-// TestPayLater sends the requests of Envoy for streams whose cost is known at their end: a check with 0 hits, then the
-// true cost, whose answer Envoy ignores.
-func TestPayLater(t *testing.T) {
+// TestChargesOfStreams sends what Envoy sends for streams whose cost is known at their end: a check with 0 hits, then
+// the true cost, whose answer Envoy ignores. It checks that at most one cost per stream exceeds the budget.
+func TestChargesOfStreams(t *testing.T) {
 	t.Parallel()
 	const budget, cost, inFlight = 1000, 37, 16
 	for _, algorithm := range []string{"sliding-window", "fixed-window", "token-bucket"} {
@@ -229,12 +230,12 @@ func TestPayLater(t *testing.T) {
 			t.Parallel()
 			r := start(t, noHeaders, "domain: d\nalgorithm: "+algorithm+"\ndescriptors:\n"+
 				"  - {key: k, rate_limit: {unit: hour, requests_per_unit: 1000}}\n")
-			var spent, offered, flying, most atomic.Int64
+			var spent, offered, openCost, maxOpen atomic.Int64
 			var streams sync.WaitGroup
 			for range inFlight {
 				streams.Go(func() {
 					for offered.Add(cost) <= 10*budget {
-						answer, err := r.try("d", 0, hits(of("k", "x"), 0))
+						answer, err := r.trySend("d", 0, hits(desc("k", "x"), 0))
 						if err != nil {
 							t.Error(err)
 							return
@@ -242,11 +243,11 @@ func TestPayLater(t *testing.T) {
 						if answer.GetOverallCode() != rls.RateLimitResponse_OK {
 							continue
 						}
-						now := flying.Add(cost)
-						for seen := most.Load(); seen < now && !most.CompareAndSwap(seen, now); seen = most.Load() {
+						now := openCost.Add(cost)
+						for m := maxOpen.Load(); m < now && !maxOpen.CompareAndSwap(m, now); m = maxOpen.Load() {
 						}
-						_, err = r.try("d", 0, hits(of("k", "x"), cost))
-						flying.Add(-cost)
+						_, err = r.trySend("d", 0, hits(desc("k", "x"), cost))
+						openCost.Add(-cost)
 						spent.Add(cost)
 						if err != nil {
 							t.Error(err)
@@ -256,36 +257,36 @@ func TestPayLater(t *testing.T) {
 			}
 			streams.Wait()
 			if got := spent.Load(); got > budget+inFlight*cost || got < budget {
-				t.Errorf("%d was spent of a budget of %d with %d in flight at most", got, budget, most.Load())
+				t.Errorf("spent %d of a budget of %d, with %d in flight at most", got, budget, maxOpen.Load())
 			}
-			if got := r.ask("d", 0, hits(of("k", "x"), 0)); got.GetOverallCode() != rls.RateLimitResponse_OVER_LIMIT {
-				t.Errorf("after that: %v", got)
+			if got := r.send("d", 0, hits(desc("k", "x"), 0)); got.GetOverallCode() != rls.RateLimitResponse_OVER_LIMIT {
+				t.Errorf("after the streams: %v, want OVER_LIMIT", got)
 			}
 			r.advance(3 * time.Hour)
-			if got := r.ask("d", 0, hits(of("k", "x"), 0)); got.GetOverallCode() != rls.RateLimitResponse_OK {
-				t.Errorf("three hours later: %v", got)
+			if got := r.send("d", 0, hits(desc("k", "x"), 0)); got.GetOverallCode() != rls.RateLimitResponse_OK {
+				t.Errorf("three hours later: %v, want OK", got)
 			}
 		})
 	}
 }
 
-// TestTheWaitOfARefusalThatWasCharged: requests of more than one hit are charged although they do not fit. Their answer
-// has the wait of the next request, like the answers to later requests.
-func TestTheWaitOfARefusalThatWasCharged(t *testing.T) {
+// TestRetryAfterOfARefusalThatWasCharged checks that a request of several hits, which is charged although it does not
+// fit, is answered with the same Retry-After as the next request.
+func TestRetryAfterOfARefusalThatWasCharged(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range []string{
 		"token-bucket", "sliding-window", "fixed-window", "sliding-log", "sliding-log, always",
 	} {
-		algorithm, always, _ := strings.Cut(algorithm, ",")
-		if always != "" {
-			always = ", charge: always"
+		algorithm, chargeMode, _ := strings.Cut(algorithm, ",")
+		if chargeMode != "" {
+			chargeMode = ", charge: always"
 		}
 		r := start(t, envoy.Headers{Draft: true, Legacy: true}, "domain: d\nalgorithm: "+algorithm+
-			"\ndescriptors:\n  - {key: k"+always+", rate_limit: {unit: hour, requests_per_unit: 1000}}\n")
-		r.ask("d", 900, of("k", "x"))
-		charged, refused := r.ask("d", 200, of("k", "x")), r.ask("d", 1, of("k", "x"))
-		if algorithm == "sliding-log" && always == "" { // a log does not charge what does not fit
-			refused = r.ask("d", 200, of("k", "x"))
+			"\ndescriptors:\n  - {key: k"+chargeMode+", rate_limit: {unit: hour, requests_per_unit: 1000}}\n")
+		r.send("d", 900, desc("k", "x"))
+		charged, refused := r.send("d", 200, desc("k", "x")), r.send("d", 1, desc("k", "x"))
+		if algorithm == "sliding-log" && chargeMode == "" { // a log does not charge what does not fit
+			refused = r.send("d", 200, desc("k", "x"))
 		}
 		for _, name := range []string{"retry-after", "ratelimit", "x-ratelimit-reset"} {
 			if got, want := header(charged, name), header(refused, name); got != want || got == "" {
@@ -299,12 +300,12 @@ func TestTheWaitOfARefusalThatWasCharged(t *testing.T) {
 	}
 }
 
-// TestALimitOfNothingHasNoReset: a client that waits for a reset would retry without a pause, for ever.
+// TestALimitOfNothingHasNoReset checks that a limit of 0 has no Retry-After, so that clients do not retry for ever.
 func TestALimitOfNothingHasNoReset(t *testing.T) {
 	t.Parallel()
 	r := start(t, envoy.Headers{Draft: true, Legacy: true},
 		"domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: hour, requests_per_unit: 0}}\n")
-	answer := r.ask("d", 1, of("k", "x"))
+	answer := r.send("d", 1, desc("k", "x"))
 	for name, want := range map[string]string{
 		"ratelimit-policy": `"k";q=0`, "ratelimit": `"k";r=0`, "retry-after": "",
 		"x-ratelimit-limit": "0", "x-ratelimit-remaining": "0", "x-ratelimit-reset": "",

@@ -116,29 +116,29 @@ func (b *builder) add(n *node, list []descriptor, path []string) error {
 		if d.share && !wildcard {
 			return d.at.Wrong("share_threshold: needs a value with a wildcard (*)")
 		}
-		same := entry{d.key, d.value}
-		if seen[same] {
-			return d.at.Wrong("%s is there twice on this level", title(same))
+		e := entry{d.key, d.value}
+		if seen[e] {
+			return d.at.Wrong("%s is there twice on this level", title(e))
 		}
-		seen[same] = true
+		seen[e] = true
 		switch {
 		case wildcard:
 			n.patterns = append(n.patterns, l)
 		case d.value == "":
 			n.byKey[d.key] = l
 		default:
-			n.exact[same] = l
+			n.exact[e] = l
 		}
-		below := slices.Concat(path, []string{d.key, d.value})
+		childPath := slices.Concat(path, []string{d.key, d.value})
 		var err error
-		if l.rule, err = b.makeRule(d, below); err != nil {
+		if l.rule, err = b.makeRule(d, childPath); err != nil {
 			return err
 		}
 		if len(d.children) == 0 {
 			continue
 		}
 		l.next = &node{}
-		if err := b.add(l.next, d.children, below); err != nil {
+		if err := b.add(l.next, d.children, childPath); err != nil {
 			return err
 		}
 	}

@@ -80,7 +80,7 @@ descriptors:
     rate_limit: *small
 `)
 	for key, want := range map[string]int{"a": 3, "b": 5, "c": 3} {
-		if got := r.passed(9, "d", of(key, "404")); got != want {
+		if got := r.countPassed(9, "d", desc(key, "404")); got != want {
 			t.Errorf("%s: %d passed, want %d", key, got, want)
 		}
 	}
@@ -97,7 +97,7 @@ func TestFoldersThatAreNone(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
-		shop, mail, edge, nested, inside, shadow, replacing, wild, quotas, ten + "}\n",
+		shop, mail, edge, nested, inside, shadow, replacing, wild, quotas, hourly + "}\n",
 		"domain: d\nalgorithm: gcra\nall_or_nothing: true\ndescriptors:\n- {key: k, refunds: true, rate_limit: {headgate: 5/1h}}\n",
 		"domain: d\ndescriptors: &a\n  - key: k\n    descriptors: *a\n",
 		"domain: d\nx: &x {<<: *x}\n",

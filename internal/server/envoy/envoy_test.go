@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 
 var noHeaders = envoy.Headers{}
 
-// rig is a server and a client, over a store whose clock the test moves.
+// rig is a server with a client. The test advances the clock of the store.
 type rig struct {
 	t      testing.TB
 	clock  *atomic.Int64 // microseconds
@@ -35,7 +35,7 @@ type rig struct {
 	client rls.RateLimitServiceClient
 }
 
-// start returns a rig whose clock begins at the start of a day.
+// start returns a rig over a memory store. Its clock begins at the start of a day.
 func start(t testing.TB, headers envoy.Headers, files ...string) *rig {
 	t.Helper()
 	clock := &atomic.Int64{}
@@ -47,7 +47,7 @@ func start(t testing.TB, headers envoy.Headers, files ...string) *rig {
 	return r
 }
 
-// startWith returns a rig over a store, without a clock.
+// startWith returns a rig over a store. It has no clock.
 func startWith(t testing.TB, s store.Store, headers envoy.Headers, files ...string) *rig {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -85,8 +85,8 @@ func parse(t testing.TB, texts ...string) *envoy.Config {
 // advance advances the clock.
 func (r *rig) advance(d time.Duration) { r.clock.Add(d.Microseconds()) }
 
-// of makes a descriptor of alternating keys and values.
-func of(pairs ...string) *descriptorpb.RateLimitDescriptor {
+// desc returns a descriptor of alternating keys and values.
+func desc(pairs ...string) *descriptorpb.RateLimitDescriptor {
 	d := &descriptorpb.RateLimitDescriptor{}
 	for i := 0; i < len(pairs); i += 2 {
 		d.Entries = append(d.Entries, &descriptorpb.RateLimitDescriptor_Entry{Key: pairs[i], Value: pairs[i+1]})
@@ -94,18 +94,18 @@ func of(pairs ...string) *descriptorpb.RateLimitDescriptor {
 	return d
 }
 
-// ask sends a request, and fails the test on an error.
-func (r *rig) ask(domain string, hits uint32, list ...*descriptorpb.RateLimitDescriptor) *rls.RateLimitResponse {
+// send sends a request, and fails the test on an error.
+func (r *rig) send(domain string, hits uint32, list ...*descriptorpb.RateLimitDescriptor) *rls.RateLimitResponse {
 	r.t.Helper()
-	answer, err := r.try(domain, hits, list...)
+	answer, err := r.trySend(domain, hits, list...)
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	return answer
 }
 
-// try sends a request.
-func (r *rig) try(domain string, hits uint32, list ...*descriptorpb.RateLimitDescriptor) (
+// trySend sends a request.
+func (r *rig) trySend(domain string, hits uint32, list ...*descriptorpb.RateLimitDescriptor) (
 	*rls.RateLimitResponse, error,
 ) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -113,11 +113,11 @@ func (r *rig) try(domain string, hits uint32, list ...*descriptorpb.RateLimitDes
 	return r.client.ShouldRateLimit(ctx, &rls.RateLimitRequest{Domain: domain, HitsAddend: hits, Descriptors: list})
 }
 
-// passed sends n requests and returns how many pass.
-func (r *rig) passed(n int, domain string, list ...*descriptorpb.RateLimitDescriptor) (passed int) {
+// countPassed sends n requests and returns how many pass.
+func (r *rig) countPassed(n int, domain string, list ...*descriptorpb.RateLimitDescriptor) (passed int) {
 	r.t.Helper()
 	for range n {
-		if r.ask(domain, 0, list...).GetOverallCode() == rls.RateLimitResponse_OK {
+		if r.send(domain, 0, list...).GetOverallCode() == rls.RateLimitResponse_OK {
 			passed++
 		}
 	}

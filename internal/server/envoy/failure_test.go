@@ -13,45 +13,45 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// failingStore is a store whose calls fail if fails says so.
+// failingStore is a store whose calls fail with the error of fail.
 type failingStore struct {
 	store.Store
-	fails func(ops []law.Op) error
+	fail func(ops []law.Op) error
 }
 
 func (f *failingStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	if err := f.fails(ops); err != nil {
+	if err := f.fail(ops); err != nil {
 		return err
 	}
 	return f.Store.Apply(ctx, ops, outs)
 }
 
-// TestARefundThatIsMadeIsNoError has a store that makes a refund, and fails when its level is read: the caller must not
-// get an error, since it would refund again.
-func TestARefundThatIsMadeIsNoError(t *testing.T) {
+// TestARefundIsNoErrorIfItsCheckFails has a store that makes a refund, and fails when the level is read then. It checks
+// that the caller gets no error, since it would refund again.
+func TestARefundIsNoErrorIfItsCheckFails(t *testing.T) {
 	t.Parallel()
-	var given, away atomic.Bool
-	still := func() int64 { return 1795600000_000000 } // so no hour ends
-	s := &failingStore{Store: memory.New(&memory.Config{Clock: still}), fails: func(ops []law.Op) error {
-		if away.Load() && given.Load() {
+	var refunded, away atomic.Bool
+	fixedClock := func() int64 { return 1795600000_000000 } // so no hour ends
+	s := &failingStore{Store: memory.New(&memory.Config{Clock: fixedClock}), fail: func(ops []law.Op) error {
+		if away.Load() && refunded.Load() {
 			return store.ErrUnavailable
 		}
-		given.Store(given.Load() || ops[0].Verb == law.Return)
+		refunded.Store(refunded.Load() || ops[0].Verb == law.Return)
 		return nil
 	}}
-	r := startWith(t, s, noHeaders, ten+"}\n")
-	r.ask("d", 0, hits(of("k", "x"), 5))
+	r := startWith(t, s, noHeaders, hourly+"}\n")
+	r.send("d", 0, hits(desc("k", "x"), 5))
 	away.Store(true)
-	if _, err := r.try("d", 0, hits(of("k", "x"), -2)); err != nil || !given.Load() {
-		t.Errorf("the refund: %v, made: %v", err, given.Load())
+	if _, err := r.trySend("d", 0, hits(desc("k", "x"), -2)); err != nil || !refunded.Load() {
+		t.Errorf("the refund: %v, refunded: %v; want no error", err, refunded.Load())
 	}
 	away.Store(false)
-	if left := r.ask("d", 0, hits(of("k", "x"), 0)).GetStatuses()[0].GetLimitRemaining(); left != 7 {
-		t.Errorf("%d remain, want 7", left)
+	if got := r.send("d", 0, hits(desc("k", "x"), 0)).GetStatuses()[0].GetLimitRemaining(); got != 7 {
+		t.Errorf("%d remain, want 7: 10 less 5 and plus 2", got)
 	}
 }
 
-// TestErrorsOfSeveralDescriptors: an error is Unavailable only if no descriptor can have been charged.
+// TestErrorsOfSeveralDescriptors checks that an error is Unavailable only if no descriptor can have been charged.
 func TestErrorsOfSeveralDescriptors(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -66,14 +66,14 @@ func TestErrorsOfSeveralDescriptors(t *testing.T) {
 		{"it is not known", store.ErrUnknownOutcome, 0, [2]int64{1, 1}, codes.Unknown},
 		{"one is charged, the other one fails", store.ErrUnavailable, law.Check, [2]int64{1, 0}, codes.Unknown},
 	} {
-		s := &failingStore{Store: memory.New(nil), fails: func(ops []law.Op) error {
+		s := &failingStore{Store: memory.New(nil), fail: func(ops []law.Op) error {
 			if tt.only == 0 || ops[0].Verb == tt.only {
 				return tt.err
 			}
 			return nil
 		}}
-		r := startWith(t, s, noHeaders, ten+"}\n")
-		_, err := r.try("d", 0, hits(of("k", "x"), tt.hits[0]), hits(of("k", "y"), tt.hits[1]))
+		r := startWith(t, s, noHeaders, hourly+"}\n")
+		_, err := r.trySend("d", 0, hits(desc("k", "x"), tt.hits[0]), hits(desc("k", "y"), tt.hits[1]))
 		if got := status.Code(err); got != tt.want {
 			t.Errorf("%s: %v, want %s", tt.name, err, tt.want)
 		}

@@ -22,8 +22,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// FuzzRequest checks that each answer has a status for each descriptor, or is INVALID_ARGUMENT before the store was
-// called.
+// FuzzRequest checks that a request has a status for each descriptor, or is INVALID_ARGUMENT without a store call.
 func FuzzRequest(f *testing.F) {
 	const files = `
 domain: d
@@ -33,10 +32,10 @@ descriptors:
   - {key: m, charge: always, refunds: true, shadow_mode: true, rate_limit: {name: m, headgate: gcra 5/1h}}
   - {key: q, quota_mode: true, rate_limit: {headgate: sliding-log 5/1h}}
 `
-	var asked atomic.Int64
-	s := &failingStore{Store: memory.New(nil), fails: func([]law.Op) error { asked.Add(1); return nil }}
-	over := service.New(headgate.New(s, nil), &config.Config{}, nil)
-	server := envoy.New(over, slog.New(slog.DiscardHandler), noHeaders)
+	var calls atomic.Int64
+	s := &failingStore{Store: memory.New(nil), fail: func([]law.Op) error { calls.Add(1); return nil }}
+	svc := service.New(headgate.New(s, nil), &config.Config{}, nil)
+	server := envoy.New(svc, slog.New(slog.DiscardHandler), noHeaders)
 	c, err := envoy.Parse(false, envoy.File{Name: "f", Text: []byte(files)})
 	if err != nil {
 		f.Fatal(err)
@@ -44,11 +43,11 @@ descriptors:
 	server.Use(c)
 	for _, list := range [][]*descriptorpb.RateLimitDescriptor{
 		nil,
-		{of("k", "v"), of("k", "v", "l", "acb"), of()},
-		{of("k", "xyz"), of("m", "v"), of("q", "v")},
-		{of("k", strings.Repeat("v", 600)), of("k", "a\x00")},
-		{hits(of("k", "v"), 0), hits(of("k", "v"), 5), hits(of("m", "v"), -1)},
-		{{Entries: of("k", "v").Entries, Limit: &descriptorpb.RateLimitDescriptor_RateLimitOverride{
+		{desc("k", "v"), desc("k", "v", "l", "acb"), desc()},
+		{desc("k", "xyz"), desc("m", "v"), desc("q", "v")},
+		{desc("k", strings.Repeat("v", 600)), desc("k", "a\x00")},
+		{hits(desc("k", "v"), 0), hits(desc("k", "v"), 5), hits(desc("m", "v"), -1)},
+		{{Entries: desc("k", "v").Entries, Limit: &descriptorpb.RateLimitDescriptor_RateLimitOverride{
 			RequestsPerUnit: 7, Unit: 3, UnitMultiplier: wrapperspb.UInt32(10),
 		}}},
 	} {
@@ -65,15 +64,15 @@ descriptors:
 		if proto.Unmarshal(text, q) != nil {
 			return
 		}
-		asked.Store(0)
+		calls.Store(0)
 		answer, err := server.ShouldRateLimit(context.Background(), q)
 		switch {
 		case err == nil && len(answer.GetStatuses()) != len(q.GetDescriptors()):
 			t.Errorf("%d statuses for %d descriptors", len(answer.GetStatuses()), len(q.GetDescriptors()))
 		case err != nil && status.Code(err) != codes.InvalidArgument:
 			t.Errorf("%v is not INVALID_ARGUMENT", err)
-		case err != nil && asked.Load() > 0:
-			t.Errorf("the store was asked %d times before %v", asked.Load(), err)
+		case err != nil && calls.Load() > 0:
+			t.Errorf("the store was called %d times before %v", calls.Load(), err)
 		}
 	})
 }

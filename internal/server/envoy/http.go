@@ -57,8 +57,7 @@ func (s *Server) ServeJSON(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(text)
 }
 
-// ServeHealth answers GET /healthcheck: 200 and OK, or 500 while there is no configuration, or the store does
-// not answer.
+// ServeHealth answers GET /healthcheck: 200 and OK, or 500 without a configuration or while the store does not answer.
 func (s *Server) ServeHealth(w http.ResponseWriter, r *http.Request) {
 	if s.Config() == nil {
 		http.Error(w, "no configuration was received yet", http.StatusInternalServerError)

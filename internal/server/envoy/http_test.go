@@ -65,7 +65,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// awayStore is a store that does not answer.
+// awayStore is a store that cannot be reached.
 type awayStore struct{ store.Store }
 
 func (awayStore) Apply(context.Context, []law.Op, []law.Outcome) error {
@@ -73,20 +73,20 @@ func (awayStore) Apply(context.Context, []law.Op, []law.Outcome) error {
 }
 func (awayStore) Close() error { return nil }
 
-func TestTheStoreIsAway(t *testing.T) {
+func TestUnavailableStore(t *testing.T) {
 	t.Parallel()
-	r := startWith(t, awayStore{}, noHeaders, ten+"}\n")
+	r := startWith(t, awayStore{}, noHeaders, hourly+"}\n")
 	for _, n := range []int64{0, 1, 5, -1} {
-		answer, err := r.try("d", 0, hits(of("k", "x"), n))
+		answer, err := r.trySend("d", 0, hits(desc("k", "x"), n))
 		if status.Code(err) != codes.Unavailable || answer != nil {
 			t.Errorf("%d hits: %v, %v; want Unavailable, so that Envoy decides", n, answer, err)
 		}
 	}
-	if _, err := r.try("d", 0, of("k", "x"), of("k", "y")); status.Code(err) == codes.OK {
+	if _, err := r.trySend("d", 0, desc("k", "x"), desc("k", "y")); status.Code(err) == codes.OK {
 		t.Error("two descriptors were answered without a store")
 	}
-	if answer, err := r.try("d", 0, of("other", "x")); err != nil || answer.GetOverallCode() != rls.RateLimitResponse_OK {
-		t.Errorf("what has no limit needs no store: %v, %v", answer, err)
+	if answer, err := r.trySend("d", 0, desc("other", "x")); err != nil || answer.GetOverallCode() != rls.RateLimitResponse_OK {
+		t.Errorf("a descriptor without a limit: %v, %v; want OK without the store", answer, err)
 	}
 	w := httptest.NewRecorder()
 	r.server.ServeJSON(w, httptest.NewRequest(http.MethodPost, "/json",
@@ -98,7 +98,7 @@ func TestTheStoreIsAway(t *testing.T) {
 
 func TestHeaders(t *testing.T) {
 	t.Parallel()
-	both, err := envoy.ParseHeaders([]string{"x-ratelimit", "draft"})
+	headers, err := envoy.ParseHeaders([]string{"x-ratelimit", "draft"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,11 +110,11 @@ descriptors:
   - {key: b, rate_limit: {name: narrow, unit: minute, requests_per_unit: 2}}
   - {key: c, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
 `
-	r := start(t, both, file)
+	r := start(t, headers, file)
 	r.advance(30 * time.Second)
-	said := func() string {
+	headerLines := func() string {
 		var lines []string
-		for _, h := range r.ask("d", 0, of("a", "x"), of("b", "x"), of("c", "x")).GetResponseHeadersToAdd() {
+		for _, h := range r.send("d", 0, desc("a", "x"), desc("b", "x"), desc("c", "x")).GetResponseHeadersToAdd() {
 			lines = append(lines, h.GetKey()+": "+h.GetValue())
 		}
 		return strings.Join(lines, "\n")
@@ -124,14 +124,14 @@ descriptors:
 		"ratelimit: \"narrow\";r=0;t=30\nratelimit-policy: \"narrow\";q=2;w=60\nx-ratelimit-limit: 2\nx-ratelimit-remaining: 0\nx-ratelimit-reset: 30",
 		"ratelimit: \"narrow\";r=0;t=30\nratelimit-policy: \"narrow\";q=2;w=60\nretry-after: 30\nx-ratelimit-limit: 2\nx-ratelimit-remaining: 0\nx-ratelimit-reset: 30",
 	} {
-		if got := said(); got != want {
+		if got := headerLines(); got != want {
 			t.Errorf("got\n%s\nwant\n%s", got, want)
 		}
 	}
-	if got := r.ask("d", 0, of("other", "x")).GetResponseHeadersToAdd(); len(got) > 0 {
+	if got := r.send("d", 0, desc("other", "x")).GetResponseHeadersToAdd(); len(got) > 0 {
 		t.Errorf("headers without a limit: %v", got)
 	}
 	if _, err := envoy.ParseHeaders([]string{"cookies"}); err == nil {
-		t.Error("a kind of headers that is not known was taken")
+		t.Error("headers of an unknown kind: got no error")
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestASteadyCallerIsNotRefused takes at exactly the rate of a limit, with the default algorithms of Envoy's files and
-// of notations, for limits of 1 to 1,000 a minute. It begins within a window.
+// TestASteadyCallerIsNotRefused checks that at most 1 percent is refused of a caller at exactly the rate of its limit,
+// for limits of 1 to 1,000 a minute with the default algorithms of Envoy's files and of notations.
 func TestASteadyCallerIsNotRefused(t *testing.T) {
 	t.Parallel()
 	for _, algorithm := range []string{envoy.DefaultAlgorithm, "token-bucket"} {
@@ -23,9 +23,9 @@ func TestASteadyCallerIsNotRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := headgate.New(s, nil)
-			refused, asked := 0, 3*limitPerMinute+10
+			refused, requests := 0, 3*limitPerMinute+10
 			begin := now
-			for i := range asked {
+			for i := range requests {
 				now = begin + (i*60_000_000+limitPerMinute-1)/limitPerMinute // rounded up
 				d, err := l.Allow(t.Context(), limit, "k")
 				if err != nil {
@@ -36,8 +36,8 @@ func TestASteadyCallerIsNotRefused(t *testing.T) {
 				}
 			}
 			s.Close()
-			if int64(refused)*100 > asked {
-				t.Errorf("%s: %d of %d are refused", limit, refused, asked)
+			if int64(refused)*100 > requests {
+				t.Errorf("%s: %d of %d are refused, want at most 1 percent", limit, refused, requests)
 			}
 		}
 	}

@@ -126,8 +126,8 @@ func (t *task) setVerb(i int, addend uint32, descriptor *descriptorpb.RateLimitD
 	}
 	hits := uint64(max(addend, 1))
 	field := "hits_addend"
-	if own := descriptor.GetHitsAddend(); own != nil {
-		hits, field = own.GetValue(), fmt.Sprintf("descriptors[%d].hits_addend", i)
+	if descriptorHits := descriptor.GetHitsAddend(); descriptorHits != nil {
+		hits, field = descriptorHits.GetValue(), fmt.Sprintf("descriptors[%d].hits_addend", i)
 	}
 	t.cost = headgate.Units(int64(hits))
 	if int64(hits) < 0 || hits > 0 && !isValid(t.cost) {

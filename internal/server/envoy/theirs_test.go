@@ -23,22 +23,22 @@ func downloadRatelimit(t *testing.T) string {
 	c := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", module)
 	c.Dir = t.TempDir() // outside of this module, which does not need it
 	c.Env = append(os.Environ(), "GOFLAGS=", "GO111MODULE=on", "GOWORK=off")
-	var said bytes.Buffer
-	c.Stderr = &said
+	var stderr bytes.Buffer
+	c.Stderr = &stderr
 	out, err := c.Output()
 	var got struct{ Dir, Error string }
 	if err := errors.Join(err, json.Unmarshal(out, &got)); err != nil || got.Dir == "" {
-		t.Fatalf("download %s: %v %s %s", module, err, got.Error, said.Bytes())
+		t.Fatalf("download %s: %v %s %s", module, err, got.Error, stderr.Bytes())
 	}
 	return got.Dir
 }
 
-// TestTheirFilesLoad loads the configurations of envoyproxy/ratelimit's examples and tests. The files that it refuses
-// are refused here too.
+// TestTheirFilesLoad checks that the configurations of envoyproxy/ratelimit's examples and tests are read, and that the
+// files which its tests expect to fail are errors here too.
 func TestTheirFilesLoad(t *testing.T) {
 	t.Parallel()
 	dir := downloadRatelimit(t)
-	limits := func(path string) (n int) {
+	countLimits := func(path string) (n int) {
 		t.Helper()
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -51,7 +51,7 @@ func TestTheirFilesLoad(t *testing.T) {
 		}
 		return n
 	}
-	wrong := map[string]string{ // the files that its own tests expect to fail
+	wantErrs := map[string]string{ // files that its tests expect to fail, with a part of the error
 		"bad_limit_unit.yaml":      "unit",
 		"bad_yaml.yaml":            "2:1: found unexpected end",
 		"duplicate_key.yaml":       "is there twice",
@@ -65,7 +65,7 @@ func TestTheirFilesLoad(t *testing.T) {
 		"replaces_self.yaml":       "is the name of the limit itself",
 		"unlimited_with_unit.yaml": "unlimited has neither a unit",
 	}
-	folders := map[string]int{ // with how many domains they have
+	domainsOf := map[string]int{ // numbers of domains by folder
 		"examples/ratelimit/config":                         2,
 		"test/integration/runtime/current/ratelimit/config": 3,
 	}
@@ -83,13 +83,13 @@ func TestTheirFilesLoad(t *testing.T) {
 	if _, err := envoy.Parse(false, merged...); !errors.Is(err, headgate.ErrInvalid) {
 		t.Errorf("two files of one domain that are not merged: %v", err)
 	}
-	for folder, domains := range folders {
+	for folder, domains := range domainsOf {
 		c, err := envoy.Read(filepath.Join(dir, filepath.FromSlash(folder)), false)
 		if err != nil || c.Domains() != domains {
 			t.Errorf("%s: %v; want %d domains", folder, err, domains)
 		}
 	}
-	read, refused := 0, 0
+	valid, invalid := 0, 0
 	for _, pattern := range []string{
 		"examples/ratelimit/config/*.yaml", "test/config/*.yaml", "test/integration/runtime/current/ratelimit/*.yaml",
 		"test/integration/runtime/current/ratelimit/config/*.yaml",
@@ -100,36 +100,36 @@ func TestTheirFilesLoad(t *testing.T) {
 		}
 		for _, path := range paths {
 			c, err := envoy.Read(path, false)
-			if want, ok := wrong[filepath.Base(path)]; ok {
+			if want, ok := wantErrs[filepath.Base(path)]; ok {
 				if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), want) {
 					t.Errorf("%s: %v; want an ErrInvalid with %q", path, err, want)
 				}
-				refused++
+				invalid++
 				continue
 			}
 			if err != nil {
 				t.Error(err)
 				continue
 			}
-			if read++; c.Domains() != 1 || c.Limits() != limits(path) {
-				t.Errorf("%s: %d domains, %d limits; want 1 and %d", path, c.Domains(), c.Limits(), limits(path))
+			if valid++; c.Domains() != 1 || c.Limits() != countLimits(path) {
+				t.Errorf("%s: %d domains, %d limits; want 1 and %d", path, c.Domains(), c.Limits(), countLimits(path))
 			}
 		}
 	}
-	if refused != len(wrong) || read < 12 {
-		t.Errorf("%d files were read and %d refused; want at least 12, and %d", read, refused, len(wrong))
+	if invalid != len(wantErrs) || valid < 12 {
+		t.Errorf("%d files are valid and %d invalid; want at least 12, and %d", valid, invalid, len(wantErrs))
 	}
 }
 
-// TestFilesOfOneDomain merges files, and resources of an xDS server, that have the same domain.
+// TestFilesOfOneDomain checks that files, and resources of an xDS server, with the same domain are merged.
 func TestFilesOfOneDomain(t *testing.T) {
 	t.Parallel()
 	file := func(name, text string) envoy.File { return envoy.File{Name: name, Text: []byte(text)} }
-	const limited = " rate_limit: {unit: hour, requests_per_unit: "
-	a := file("a.yaml", "domain: d\ndescriptors:\n- {key: k,"+limited+"2}}\n- {key: w, value: x*,"+limited+"1}}\n")
-	b := file("b.yaml", "domain: d\ndescriptors:\n- {key: l,"+limited+"3}}\n- {key: w, value: xy*,"+limited+"9}}\n")
-	other := file("c.yaml", "domain: e\ndescriptors:\n- {key: k,"+limited+"4}}\n")
-	c, err := envoy.Parse(true, a, b, other)
+	const rateLimit = " rate_limit: {unit: hour, requests_per_unit: "
+	a := file("a.yaml", "domain: d\ndescriptors:\n- {key: k,"+rateLimit+"2}}\n- {key: w, value: x*,"+rateLimit+"1}}\n")
+	b := file("b.yaml", "domain: d\ndescriptors:\n- {key: l,"+rateLimit+"3}}\n- {key: w, value: xy*,"+rateLimit+"9}}\n")
+	otherDomain := file("c.yaml", "domain: e\ndescriptors:\n- {key: k,"+rateLimit+"4}}\n")
+	c, err := envoy.Parse(true, a, b, otherDomain)
 	if err != nil || c.Domains() != 2 || c.Limits() != 5 {
 		t.Fatalf("%d domains, %d limits, %v; want 2 and 5", c.Domains(), c.Limits(), err)
 	}
@@ -139,7 +139,7 @@ func TestFilesOfOneDomain(t *testing.T) {
 		domain, key, value string
 		want               int
 	}{{"d", "k", "x", 2}, {"d", "l", "x", 3}, {"d", "w", "xyz", 1}, {"e", "k", "x", 4}} {
-		if got := r.passed(9, tt.domain, of(tt.key, tt.value)); got != tt.want {
+		if got := r.countPassed(9, tt.domain, desc(tt.key, tt.value)); got != tt.want {
 			t.Errorf("%s of %s: %d passed, want %d", tt.key, tt.domain, got, tt.want)
 		}
 	}
@@ -149,7 +149,7 @@ func TestFilesOfOneDomain(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.server.Use(whole)
-	if got := r.passed(9, "d", of("l", "x")); got != 0 {
+	if got := r.countPassed(9, "d", desc("l", "x")); got != 0 {
 		t.Errorf("%d passed after two files became one, want 0", got)
 	}
 	for want, second := range map[string]string{

@@ -43,8 +43,7 @@ const maxSnapshot = 64 << 20
 type XDS struct {
 	Addr string // host:port of a server of aggregated discovery
 	Node string // id of this process
-	// TLS returns the configuration of the next connection, so that certificates may change. A nil TLS means plain
-	// connections.
+	// TLS returns the configuration of the next connection, so that certificates may change. Nil: plain connections.
 	TLS func() (*tls.Config, error)
 	Log *slog.Logger
 	// MergeDomains lets several resources have the same domain; see [Parse].

@@ -28,20 +28,20 @@ import (
 // node is the node id of the client.
 const node = "envoy-ratelimit"
 
-// xdsServer is an xDS server that passes the requests it receives to the test.
+// xdsServer is an xDS server that sends the requests of its clients to a channel.
 type xdsServer struct {
-	t     *testing.T
-	cache cache.SnapshotCache
-	heard chan *discovery.DiscoveryRequest
-	addr  string
-	stop  func()
+	t        *testing.T
+	cache    cache.SnapshotCache
+	requests chan *discovery.DiscoveryRequest
+	addr     string
+	stop     func()
 }
 
 func newXDSServer(t *testing.T, addr string) *xdsServer {
 	t.Helper()
 	c := &xdsServer{
 		t: t, cache: cache.NewSnapshotCache(true, cache.IDHash{}, nil),
-		heard: make(chan *discovery.DiscoveryRequest, 100),
+		requests: make(chan *discovery.DiscoveryRequest, 100),
 	}
 	c.serve(addr)
 	return c
@@ -55,7 +55,7 @@ func (c *xdsServer) serve(addr string) {
 	g := grpc.NewServer()
 	discovery.RegisterAggregatedDiscoveryServiceServer(g, xdsserver.NewServer(ctx, c.cache, xdsserver.CallbackFuncs{
 		StreamRequestFunc: func(_ int64, q *discovery.DiscoveryRequest) error {
-			c.heard <- q
+			c.requests <- q
 			return nil
 		},
 	}))
@@ -65,12 +65,12 @@ func (c *xdsServer) serve(addr string) {
 	c.t.Cleanup(stop)
 }
 
-// set serves a snapshot.
-func (c *xdsServer) set(version string, list ...*rlsconf.RateLimitConfig) {
+// serveSnapshot serves a version of the resources.
+func (c *xdsServer) serveSnapshot(version string, list ...*rlsconf.RateLimitConfig) {
 	c.t.Helper()
 	resources := make([]cachetypes.Resource, len(list))
-	for i, one := range list {
-		resources[i] = one
+	for i, config := range list {
+		resources[i] = config
 	}
 	s, err := cache.NewSnapshot(version, map[resource.Type][]cachetypes.Resource{
 		resource.RateLimitConfigType: resources,
@@ -83,17 +83,17 @@ func (c *xdsServer) set(version string, list ...*rlsconf.RateLimitConfig) {
 	}
 }
 
-// waitFor waits for a request for which is returns true.
-func (c *xdsServer) waitFor(what string, is func(*discovery.DiscoveryRequest) bool) *discovery.DiscoveryRequest {
+// waitFor waits for a request that matches.
+func (c *xdsServer) waitFor(what string, matches func(*discovery.DiscoveryRequest) bool) *discovery.DiscoveryRequest {
 	c.t.Helper()
 	for {
-		if q := await.Receive(c.t, what+" to be heard", c.heard); is(q) {
+		if q := await.Receive(c.t, what+" to be heard", c.requests); matches(q) {
 			return q
 		}
 	}
 }
 
-// waitConfirmed waits until the client has confirmed a version.
+// waitConfirmed waits until the client has acknowledged a version.
 func (c *xdsServer) waitConfirmed(version string) {
 	c.t.Helper()
 	c.waitFor("that "+version+" is in force", func(q *discovery.DiscoveryRequest) bool {
@@ -101,6 +101,7 @@ func (c *xdsServer) waitConfirmed(version string) {
 	})
 }
 
+// limitOf returns a domain in which each value of the key k may send n requests an hour.
 func limitOf(domain string, n uint32) *rlsconf.RateLimitConfig {
 	return &rlsconf.RateLimitConfig{Name: "config-" + domain, Domain: domain, Descriptors: []*rlsconf.RateLimitDescriptor{{
 		Key: "k", RateLimit: &rlsconf.RateLimitPolicy{Unit: rlsconf.RateLimitUnit_HOUR, RequestsPerUnit: n},
@@ -116,40 +117,40 @@ func TestXDS(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	var ran sync.WaitGroup
-	ran.Go(func() { sub.Run(ctx) })
-	defer func() { cancel(); ran.Wait() }()
+	var running sync.WaitGroup
+	running.Go(func() { sub.Run(ctx) })
+	defer func() { cancel(); running.Wait() }()
 
-	first := c.waitFor("the first request", func(*discovery.DiscoveryRequest) bool { return true })
-	if first.GetNode().GetId() != node || first.GetTypeUrl() != envoy.ConfigType ||
-		first.GetVersionInfo() != "" {
-		t.Errorf("the first request is %v", first)
+	firstRequest := c.waitFor("the first request", func(*discovery.DiscoveryRequest) bool { return true })
+	if firstRequest.GetNode().GetId() != node || firstRequest.GetTypeUrl() != envoy.ConfigType ||
+		firstRequest.GetVersionInfo() != "" {
+		t.Errorf("the first request is %v", firstRequest)
 	}
-	if _, err := r.try("d", 0, of("k", "x")); status.Code(err) != codes.Unavailable {
+	if _, err := r.trySend("d", 0, desc("k", "x")); status.Code(err) != codes.Unavailable {
 		t.Errorf("before a configuration: %v, want Unavailable", err)
 	}
-	c.set("one", limitOf("d", 3), limitOf("e", 1))
+	c.serveSnapshot("one", limitOf("d", 3), limitOf("e", 1))
 	c.waitConfirmed("one")
-	if got := r.passed(9, "d", of("k", "x")); got != 3 {
+	if got := r.countPassed(9, "d", desc("k", "x")); got != 3 {
 		t.Errorf("%d passed, want 3", got)
 	}
-	c.set("two", limitOf("d", 5))
+	c.serveSnapshot("two", limitOf("d", 5))
 	c.waitConfirmed("two")
-	if got := r.passed(9, "d", of("k", "x")); got != 2 {
+	if got := r.countPassed(9, "d", desc("k", "x")); got != 2 {
 		t.Errorf("%d more passed after 3 became 5, want 2", got)
 	}
-	if got := r.passed(9, "e", of("k", "x")); got != 9 {
+	if got := r.countPassed(9, "e", desc("k", "x")); got != 9 {
 		t.Errorf("%d passed in a domain that is gone, want all", got)
 	}
 
-	bad := limitOf("e", 1)
-	bad.Descriptors[0].Key = ""
-	c.set("three", limitOf("d", 7), bad)
+	invalid := limitOf("e", 1)
+	invalid.Descriptors[0].Key = ""
+	c.serveSnapshot("three", limitOf("d", 7), invalid)
 	rejected := c.waitFor("a rejection", func(q *discovery.DiscoveryRequest) bool { return q.GetErrorDetail() != nil })
 	if rejected.GetVersionInfo() != "two" || !strings.Contains(rejected.GetErrorDetail().GetMessage(), "config-e: descriptors[0]: key") {
 		t.Errorf("the rejection is %v", rejected)
 	}
-	if got := r.passed(9, "d", of("k", "y")); got != 5 {
+	if got := r.countPassed(9, "d", desc("k", "y")); got != 5 {
 		t.Errorf("%d passed after a bad snapshot, want 5", got)
 	}
 	if sub.Problem() == "" {
@@ -157,19 +158,19 @@ func TestXDS(t *testing.T) {
 	}
 
 	c.stop()
-	if got := r.passed(9, "d", of("k", "z")); got != 5 {
+	if got := r.countPassed(9, "d", desc("k", "z")); got != 5 {
 		t.Errorf("%d passed while the xDS server is away, want 5", got)
 	}
 	c.serve(c.addr)
-	again := c.waitFor("the first request after it came back", func(q *discovery.DiscoveryRequest) bool {
+	reconnected := c.waitFor("the first request after it came back", func(q *discovery.DiscoveryRequest) bool {
 		return q.GetResponseNonce() == ""
 	})
-	if again.GetVersionInfo() != "" { // a cache does not answer a client that has its version
-		t.Errorf("a new connection names the version %q, want none", again.GetVersionInfo())
+	if reconnected.GetVersionInfo() != "" { // a cache does not answer a client that has its version
+		t.Errorf("a new connection names the version %q, want none", reconnected.GetVersionInfo())
 	}
-	c.set("four", limitOf("d", 6))
+	c.serveSnapshot("four", limitOf("d", 6))
 	c.waitConfirmed("four")
-	if got := r.passed(9, "d", of("k", "z")); got != 1 || sub.Problem() != "" {
+	if got := r.countPassed(9, "d", desc("k", "z")); got != 1 || sub.Problem() != "" {
 		t.Errorf("%d more passed after 5 became 6, want 1; problem %q", got, sub.Problem())
 	}
 }
@@ -195,7 +196,7 @@ func TestWrongResources(t *testing.T) {
 	}
 }
 
-// TestQuotaModeByXDS sends a field that the generated type does not know.
+// TestQuotaModeByXDS checks the field quota_mode, which the generated type does not have.
 func TestQuotaModeByXDS(t *testing.T) {
 	t.Parallel()
 	quota, other := limitOf("d", 1), limitOf("d", 3).GetDescriptors()[0]
@@ -211,10 +212,10 @@ func TestQuotaModeByXDS(t *testing.T) {
 	}
 	r := start(t, noHeaders)
 	r.server.Use(c)
-	if got := r.passed(9, "d", of("k", "x"), of("other", "x")); got != 3 {
+	if got := r.countPassed(9, "d", desc("k", "x"), desc("other", "x")); got != 3 {
 		t.Errorf("%d passed, want 3, until both quotas are used up", got)
 	}
-	s := r.ask("d", 0, of("other", "x")).GetStatuses()[0]
+	s := r.send("d", 0, desc("other", "x")).GetStatuses()[0]
 	if got := s.GetCurrentLimit().GetUnit(); got != rls.RateLimitResponse_RateLimit_MONTH {
 		t.Errorf("unit %v, want MONTH", got)
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/internal/server/rules"
 )
 
-// Original exports original.
+// Original exports originalRequest.
 func (h *Handler) Original(r *http.Request) (*rules.Request, error) { return h.originalRequest(r) }
 
 // ParseQuery exports parseQuery.

@@ -11,16 +11,16 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestTheFieldsOfAnswers are those of the kinds that are named, of admissions and of refusals.
+// TestTheFieldsOfAnswers checks the header fields of 3 admissions and a refusal, for each kind of fields.
 func TestTheFieldsOfAnswers(t *testing.T) {
 	t.Parallel()
-	all := []string{
+	names := []string{
 		"Ratelimit", "Ratelimit-Policy", "Retry-After", "X-Ratelimit-Limit", "X-Ratelimit-Remaining",
 		"X-Ratelimit-Reset", "X-Should-Retry",
 	}
 	for _, tt := range []struct {
 		kinds []string
-		want  map[string]string // "some" is any value; of a refusal
+		want  map[string]string // fields of the refusal; "some" stands for any value
 	}{
 		{nil, map[string]string{"Ratelimit": "some", "Ratelimit-Policy": `"api";q=3`, "Retry-After": "3600"}},
 		{[]string{"x-ratelimit"}, map[string]string{
@@ -37,16 +37,16 @@ func TestTheFieldsOfAnswers(t *testing.T) {
 		}
 		s := memory.New(&memory.Config{Clock: func() int64 { return 1_800_000_000_000_000 }})
 		t.Cleanup(func() { s.Close() })
-		g := newGateOn(t, s, &forwardauth.Config{Fields: fields})
+		g := newGateWithStore(t, s, &forwardauth.Config{Fields: fields})
 		for i := range 4 {
 			w := httptest.NewRecorder()
 			g.ServeHTTP(w, request(http.MethodGet, "limit=api&key=a"))
 			if refused := w.Code == http.StatusTooManyRequests; refused != (i == 3) {
 				t.Fatalf("%v: request %d: %d", tt.kinds, i, w.Code)
 			}
-			for _, name := range all {
+			for _, name := range names {
 				got, want := w.Header().Get(name), tt.want[name]
-				if of := name == "Retry-After" || name == "X-Should-Retry"; of && i < 3 {
+				if onRefusal := name == "Retry-After" || name == "X-Should-Retry"; onRefusal && i < 3 {
 					want = ""
 				}
 				if (got == "") != (want == "") || i == 3 && want != "some" && got != want {
@@ -56,11 +56,11 @@ func TestTheFieldsOfAnswers(t *testing.T) {
 		}
 	}
 	if _, err := forwardauth.ParseFields([]string{"drafts"}); !errors.Is(err, headgate.ErrInvalid) {
-		t.Errorf("a kind that is not known: %v", err)
+		t.Errorf("an unknown kind: got %v, want ErrInvalid", err)
 	}
 }
 
-// TestARefusalIsNeverASuccess, whatever the end user has sent: a proxy would let the request pass.
+// TestARefusalIsNeverASuccess checks that gRPC and Connect are refused with 429, so that no proxy lets them pass.
 func TestARefusalIsNeverASuccess(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, nil)
@@ -76,7 +76,7 @@ func TestARefusalIsNeverASuccess(t *testing.T) {
 			r := request(method, "limit=api&key=a", "Content-Type: "+kind, "Connect-Protocol-Version: 1")
 			r.ProtoMajor = 2
 			if g.ServeHTTP(w, r); w.Code != http.StatusTooManyRequests || w.Header().Get("Grpc-Status") != "" {
-				t.Errorf("%s %s: %d %v", method, kind, w.Code, w.Header())
+				t.Errorf("%s %s: got status %d, %v, want 429", method, kind, w.Code, w.Header())
 			}
 		}
 	}

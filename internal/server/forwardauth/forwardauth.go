@@ -45,8 +45,7 @@ type Handler struct {
 	config  Config
 }
 
-// New returns a Handler that charges through a service. If a query names no limit, the rules of the service
-// decide.
+// New returns a Handler that charges through a service. If a query names no limit, the rules of the service decide.
 func New(s *service.Service, c *Config) *Handler {
 	h := &Handler{service: s, config: *cmp.Or(c, &Config{})}
 	h.config.Log = cmp.Or(h.config.Log, slog.New(slog.DiscardHandler))
@@ -75,7 +74,7 @@ func (h *Handler) Serve(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	return h.chargeByRules(ctx, w, r, q.refusalStatus)
 }
 
-// usersQuery reports whether the proxy has passed on the query of the original request, instead of replacing it.
+// hasUsersQuery reports whether the proxy has passed on the query of the original request, instead of replacing it.
 func hasUsersQuery(r *http.Request) bool {
 	for _, name := range originalHeaders.uri {
 		for _, uri := range r.Header[name] {

@@ -31,7 +31,7 @@ const limits = `limits:
   held: concurrency 2 ttl 1m
 `
 
-// gate is a handler and what it charges.
+// gate is a handler, with the limiter that it charges.
 type gate struct {
 	*forwardauth.Handler
 	limiter *headgate.Limiter
@@ -42,16 +42,16 @@ func newGate(t *testing.T, c *forwardauth.Config) *gate {
 	t.Helper()
 	s := memory.New(nil)
 	t.Cleanup(func() { s.Close() })
-	return newGateOn(t, s, c)
+	return newGateWithStore(t, s, c)
 }
 
-func newGateOn(t *testing.T, s store.Store, c *forwardauth.Config) *gate {
+func newGateWithStore(t *testing.T, s store.Store, c *forwardauth.Config) *gate {
 	t.Helper()
-	return newGateBy(t, s, "", c)
+	return newGateWithRules(t, s, "", c)
 }
 
-// newGateBy has rules, which are the rest of a config file.
-func newGateBy(t *testing.T, s store.Store, rules string, c *forwardauth.Config) *gate {
+// newGateWithRules returns a gate with rules, which are appended to the config file.
+func newGateWithRules(t *testing.T, s store.Store, rules string, c *forwardauth.Config) *gate {
 	t.Helper()
 	file, err := config.Parse("headgate.yaml", []byte(limits+rules))
 	if err != nil {
@@ -69,8 +69,8 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// used returns what a key has used of a limit.
-func (g *gate) used(t *testing.T, limit, key string) string {
+// usedBy returns what a key has used of a limit.
+func (g *gate) usedBy(t *testing.T, limit, key string) string {
 	t.Helper()
 	l, err := headgate.Named(limit)
 	if err != nil {
@@ -83,8 +83,7 @@ func (g *gate) used(t *testing.T, limit, key string) string {
 	return st.Used.String()
 }
 
-// request returns a proxy's request with more headers, such as "Origin: null"; one without a value
-// is removed.
+// request returns a proxy's request with more headers, such as "Origin: null". A header without a value is removed.
 func request(method, query string, headers ...string) *http.Request {
 	r := httptest.NewRequest(method, "/v1/auth", nil)
 	r.URL.RawQuery = query
@@ -101,8 +100,8 @@ func request(method, query string, headers ...string) *http.Request {
 	return r
 }
 
-// TestAnEndUserDoesNotSayWhatIsCharged asks as a proxy does that passes on the query of the end user.
-func TestAnEndUserDoesNotSayWhatIsCharged(t *testing.T) {
+// TestTheQueryOfAnEndUserIsRefused sends what a proxy sends that passes on the query of the end user.
+func TestTheQueryOfAnEndUserIsRefused(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, nil)
 	for _, tt := range []struct {
@@ -112,23 +111,23 @@ func TestAnEndUserDoesNotSayWhatIsCharged(t *testing.T) {
 		{"limit=api&key=x", "/login?limit=api&key=x", http.StatusBadRequest},
 		{"limit=api&by=ip&key=x", "/login?key=x", http.StatusBadRequest},
 		{"deny=403&limit=api&key=x", "/login?limit=api&key=x", http.StatusBadRequest},
-		{"limit=api&key=x", "/login?x", http.StatusNoContent}, // the same ending by chance
+		{"limit=api&key=x", "/login?x", http.StatusNoContent}, // ends in the same way by chance
 		{"limit=api&key=x", "/login?", http.StatusNoContent},
 		{"limit=api&key=x", "/login?limit=api", http.StatusNoContent},
 	} {
-		if w := g.ask(request("GET", tt.query, "X-Forwarded-Uri: "+tt.uri)); w.Code != tt.want {
+		if w := g.send(request("GET", tt.query, "X-Forwarded-Uri: "+tt.uri)); w.Code != tt.want {
 			t.Errorf("%s about %s: status %d, %s, want %d", tt.query, tt.uri, w.Code, w.Body, tt.want)
 		}
 	}
 }
 
-func (g *gate) ask(r *http.Request) *httptest.ResponseRecorder {
+func (g *gate) send(r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	g.ServeHTTP(w, r)
 	return w
 }
 
-func problem(t *testing.T, w *httptest.ResponseRecorder) (p api.Problem) {
+func readProblem(t *testing.T, w *httptest.ResponseRecorder) (p api.Problem) {
 	t.Helper()
 	if kind := w.Header().Get("Content-Type"); kind != "application/problem+json" {
 		t.Errorf("Content-Type: %q", kind)
@@ -139,7 +138,7 @@ func problem(t *testing.T, w *httptest.ResponseRecorder) (p api.Problem) {
 	return p
 }
 
-// TestTheStatusIsTheAnswer whatever the method.
+// TestTheStatusIsTheAnswer checks 3 admissions and 2 refusals, for each method.
 func TestTheStatusIsTheAnswer(t *testing.T) {
 	t.Parallel()
 	for _, method := range []string{"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "TRACE", "PROPFIND"} {
@@ -149,13 +148,13 @@ func TestTheStatusIsTheAnswer(t *testing.T) {
 			if i >= 3 {
 				want, deny = []int{429, 403}[i-3], []string{"", "&deny=403"}[i-3]
 			}
-			w := g.ask(request(method, "limit=api&key=alice"+deny))
+			w := g.send(request(method, "limit=api&key=alice"+deny))
 			if w.Code != want || w.Header().Get("Cache-Control") != "no-store" {
 				t.Errorf("%s %d: status %d, want %d; %v", method, i, w.Code, want, w.Header())
 			}
-			left := fmt.Sprintf(`"api";r=%d`, max(0, 2-i))
-			if got := w.Header().Get("RateLimit"); !strings.HasPrefix(got, left) {
-				t.Errorf("%s %d: RateLimit: %s, want %s", method, i, got, left)
+			wantLimit := fmt.Sprintf(`"api";r=%d`, max(0, 2-i))
+			if got := w.Header().Get("RateLimit"); !strings.HasPrefix(got, wantLimit) {
+				t.Errorf("%s %d: RateLimit: %s, want %s", method, i, got, wantLimit)
 			}
 			if got := w.Header().Get("RateLimit-Policy"); !strings.HasPrefix(got, `"api";q=3`) {
 				t.Errorf("%s %d: RateLimit-Policy: %s", method, i, got)
@@ -165,25 +164,25 @@ func TestTheStatusIsTheAnswer(t *testing.T) {
 				t.Errorf("%s %d: Retry-After: %q", method, i, w.Header()["Retry-After"])
 			}
 			if i >= 3 {
-				if p := problem(t, w); p.Status != want || !strings.HasSuffix(p.Type, "#quota-exceeded") {
-					t.Errorf("%s %d: %+v", method, i, p)
+				if p := readProblem(t, w); p.Status != want || !strings.HasSuffix(p.Type, "#quota-exceeded") {
+					t.Errorf("%s %d: got %+v, want the status %d and the type quota-exceeded", method, i, p, want)
 				}
 			}
 		}
-		if g.used(t, "api", "alice") != "3" {
-			t.Errorf("%s: %s is used", method, g.used(t, "api", "alice"))
+		if g.usedBy(t, "api", "alice") != "3" {
+			t.Errorf("%s: %s is used, want 3", method, g.usedBy(t, "api", "alice"))
 		}
 	}
 }
 
-// TestSeveralChargesAreAdmittedAllOrNone in their order, with their costs and headroom.
+// TestSeveralChargesAreAdmittedAllOrNone checks charges with costs and headroom, in either order.
 func TestSeveralChargesAreAdmittedAllOrNone(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, nil)
 	for _, tt := range []struct {
 		query      string
 		want       int
-		api, other string // used then
+		api, other string // what the key has used after the request
 	}{
 		{"limit=api&key=k&limit=other&key=k&cost=10", 204, "1", "10"},
 		{"deny=403&limit=other&cost=2.5&key=k&limit=api&by=ip", 204, "1", "12.5"},
@@ -193,23 +192,23 @@ func TestSeveralChargesAreAdmittedAllOrNone(t *testing.T) {
 		{"limit=other&key=k&cost=86.5&deny=401", 204, "1", "100"},
 		{"limit=other&key=k&cost=101&deny=401", 401, "1", "100"},
 		{"limit=other&key=", 204, "1", "100"},
-		{"limit=api&key=192.0.2.7&cost=2&limit=api&key=k", 204, "2", "100"}, // one was taken by=ip
+		{"limit=api&key=192.0.2.7&cost=2&limit=api&key=k", 204, "2", "100"}, // 1 was taken with by=ip
 		{"limit=api&by=ip&cost=0.5", 429, "2", "100"},
 	} {
-		if w := g.ask(request("GET", tt.query)); w.Code != tt.want {
+		if w := g.send(request("GET", tt.query)); w.Code != tt.want {
 			t.Errorf("%s: status %d, want %d: %s", tt.query, w.Code, tt.want, w.Body)
 		}
-		if api, other := g.used(t, "api", "k"), g.used(t, "other", "k"); api != tt.api || other != tt.other {
+		if api, other := g.usedBy(t, "api", "k"), g.usedBy(t, "other", "k"); api != tt.api || other != tt.other {
 			t.Errorf("%s: %s and %s are used, want %s and %s", tt.query, api, other, tt.api, tt.other)
 		}
 	}
 }
 
-// TestWrongParametersChargeNothing and name what is wrong.
+// TestWrongParametersChargeNothing checks the problem of each invalid query.
 func TestWrongParametersChargeNothing(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, nil)
-	for query, says := range map[string]string{
+	for query, want := range map[string]string{
 		"":                                  "limit: is missing, and this server has no rules",
 		"key=k":                             "key: stands before the limit",
 		"cost=1&limit=api&key=k":            "cost: stands before the limit",
@@ -244,44 +243,44 @@ func TestWrongParametersChargeNothing(t *testing.T) {
 		"limit=api&key=k&" + strings.Repeat("x", 1_000) + "=1":     "query",
 		"limit=" + strings.Repeat("x", 10_000) + "&key=k&deny=403": "limit",
 	} {
-		w := g.ask(request("GET", query))
-		p := problem(t, w)
-		if w.Code != http.StatusBadRequest || !strings.Contains(p.Detail, says) || len(w.Body.String()) > 3000 {
-			t.Errorf("%.80s: status %d, %.300s; want %s", query, w.Code, p.Detail, says)
+		w := g.send(request("GET", query))
+		p := readProblem(t, w)
+		if w.Code != http.StatusBadRequest || !strings.Contains(p.Detail, want) || len(w.Body.String()) > 3000 {
+			t.Errorf("%.80s: status %d, %.300s; want %s", query, w.Code, p.Detail, want)
 		}
 	}
 	for _, limit := range []string{"api", "other"} {
 		for _, key := range []string{"k", "l", "", "192.0.2.7"} {
-			if used := g.used(t, limit, key); used != "0" {
-				t.Errorf("%s is used of %s for %q", used, limit, key)
+			if used := g.usedBy(t, limit, key); used != "0" {
+				t.Errorf("%q has used %s of %s, want 0", key, used, limit)
 			}
 		}
 	}
 }
 
-// TestOnlyProxiesAreAnswered: a page can send none of the headers that are requested here.
+// TestOnlyProxiesAreAnswered checks that a request needs one of three headers, none of which a page can send.
 func TestOnlyProxiesAreAnswered(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, nil)
-	bare := []string{"X-Forwarded-Uri"}
+	noURI := []string{"X-Forwarded-Uri"}
 	for _, tt := range []struct {
 		headers []string
 		want    int
 	}{
-		{bare, 403},
-		{append(bare, "Origin: https://evil.example", "Content-Type: text/plain"), 403},
-		{append(bare, "Authorization: Bearer x"), 403},
-		{append(bare, "Headgate-Token: x"), 204},
-		{append(bare, "X-Original-Uri: /"), 204},
-		{append(bare, "X-Original-Url: /"), 403},
+		{noURI, 403},
+		{append(noURI, "Origin: https://evil.example", "Content-Type: text/plain"), 403},
+		{append(noURI, "Authorization: Bearer x"), 403},
+		{append(noURI, "Headgate-Token: x"), 204},
+		{append(noURI, "X-Original-Uri: /"), 204},
+		{append(noURI, "X-Original-Url: /"), 403},
 		{nil, 204},
-		{append(bare, "X-Forwarded-Uri: "), 204}, // which a page cannot send either
+		{append(noURI, "X-Forwarded-Uri: "), 204}, // a page cannot send an empty one either
 	} {
-		w := g.ask(request("GET", "limit=api&key=k", tt.headers...))
+		w := g.send(request("GET", "limit=api&key=k", tt.headers...))
 		if w.Code != tt.want {
 			t.Errorf("%q: status %d, want %d", tt.headers, w.Code, tt.want)
 		}
-		if w.Code == 403 && !strings.Contains(problem(t, w).Detail, "Nothing was charged. /v1/auth answers") {
+		if w.Code == 403 && !strings.Contains(readProblem(t, w).Detail, "Nothing was charged. /v1/auth answers") {
 			t.Errorf("%q: %s", tt.headers, w.Body)
 		}
 		if w.Code == 204 {
@@ -291,19 +290,19 @@ func TestOnlyProxiesAreAnswered(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if used := g.used(t, "api", "k"); used != "0" {
-			t.Errorf("%q: %s is used", tt.headers, used)
+		if used := g.usedBy(t, "api", "k"); used != "0" {
+			t.Errorf("%q: %s is used, want 0", tt.headers, used)
 		}
 	}
 }
 
-// TestAnEndUsersHeadersChangeNothing, also where a proxy passes all of them on.
+// TestAnEndUsersHeadersChangeNothing checks that headers of the end user, which a proxy passes on, give no other key.
 func TestAnEndUsersHeadersChangeNothing(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, nil)
 	passed := 0
 	for i := range 1000 {
-		w := g.ask(request("POST", "limit=api&by=ip", "Idempotency-Key: one", "Authorization: Basic eDp5",
+		w := g.send(request("POST", "limit=api&by=ip", "Idempotency-Key: one", "Authorization: Basic eDp5",
 			"Origin: https://evil.example", "Cookie: a=b", "Sec-Fetch-Site: cross-site",
 			fmt.Sprintf("X-Forwarded-For: 198.51.100.%d, 192.0.2.7", i%250)))
 		if w.Code == http.StatusNoContent {
@@ -312,46 +311,46 @@ func TestAnEndUsersHeadersChangeNothing(t *testing.T) {
 			t.Fatal(w.Code, w.Body)
 		}
 	}
-	if passed != 3 || g.used(t, "api", "192.0.2.7") != "3" {
-		t.Errorf("%d passed", passed)
+	if passed != 3 || g.usedBy(t, "api", "192.0.2.7") != "3" {
+		t.Errorf("%d of 1000 passed, want 3", passed)
 	}
 }
 
-// broken is a store that fails.
-type broken struct {
+// failingStore is a store that fails with err.
+type failingStore struct {
 	*memory.Store
 	err error
 }
 
-func (b broken) Apply(context.Context, []law.Op, []law.Outcome) error { return b.err }
+func (s failingStore) Apply(context.Context, []law.Op, []law.Outcome) error { return s.err }
 
-// TestAStoreThatFailsLetsNothingThrough and end users are not told why.
+// TestAStoreThatFailsLetsNothingThrough checks that the answer is 503, and does not tell end users why.
 func TestAStoreThatFailsLetsNothingThrough(t *testing.T) {
 	t.Parallel()
 	for _, failure := range []error{
 		store.ErrUnavailable, store.ErrUnknownOutcome, store.ErrFull, store.ErrBusy, context.DeadlineExceeded,
 		errors.New("secret"),
 	} {
-		g := newGateOn(t, broken{memory.New(nil), fmt.Errorf("secret: %w", failure)}, nil)
-		w := g.ask(request("GET", "limit=api&key=k&deny=403"))
-		p := problem(t, w)
+		g := newGateWithStore(t, failingStore{memory.New(nil), fmt.Errorf("secret: %w", failure)}, nil)
+		w := g.send(request("GET", "limit=api&key=k&deny=403"))
+		p := readProblem(t, w)
 		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" ||
 			!strings.HasSuffix(p.Type, "#temporary-reduced-capacity") || strings.Contains(w.Body.String(), "secret") ||
 			w.Header().Get("RateLimit") != "" {
-			t.Errorf("%v: status %d, %v, %+v", failure, w.Code, w.Header(), p)
+			t.Errorf("%v: got status %d, %v, %+v, want 503", failure, w.Code, w.Header(), p)
 		}
 	}
 }
 
-// TestRefusalsAreRemembered as those of other ways to charge are.
-func TestRefusalsAreRemembered(t *testing.T) {
+// TestUsageHasRefusalsOfForwardAuth checks that usage lists 2 refusals of 5 requests.
+func TestUsageHasRefusalsOfForwardAuth(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, nil)
 	for range 5 {
-		g.ask(request("GET", "limit=api&key=alice"))
+		g.send(request("GET", "limit=api&key=alice"))
 	}
 	usage, err := g.service.Usage(t.Context(), &api.UsageQuery{Key: "alice"}, func(int) error { return nil })
 	if err != nil || len(usage.Refusals) != 2 {
-		t.Errorf("%+v, %v", usage, err)
+		t.Errorf("got %+v, %v, want 2 refusals", usage, err)
 	}
 }

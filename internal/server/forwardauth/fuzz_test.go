@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/server/forwardauth"
 )
 
-// FuzzQuery writes what was read of a query, and reads that again.
+// FuzzQuery checks that a parsed query can be written, and is the same when it is parsed again.
 func FuzzQuery(f *testing.F) {
 	for _, seed := range []string{
 		"limit=api&key=alice", "limit=a&by=ip/56", "limit=a&by=ip/32", "limit=api&by=ip&cost=2.5&keep=10%25&deny=403", "deny=401&limit=a&key=&limit=b&key=%20+%2B",
@@ -21,17 +21,17 @@ func FuzzQuery(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
-		charges, byIP, refused, err := forwardauth.ParseQuery(raw)
+		charges, byIP, status, err := forwardauth.ParseQuery(raw)
 		if err != nil {
 			if !errors.Is(err, headgate.ErrInvalid) {
-				t.Errorf("%q: %v", raw, err)
+				t.Errorf("%q: got %v, want ErrInvalid", raw, err)
 			}
 			return
 		}
 		if len(charges) > forwardauth.Charges(raw) || len(byIP) != len(charges) {
 			t.Errorf("%q: %d charges, %d were announced", raw, len(charges), forwardauth.Charges(raw))
 		}
-		parts := []string{"deny=" + strconv.Itoa(refused)}
+		parts := []string{"deny=" + strconv.Itoa(status)}
 		for i, c := range charges {
 			parts = append(parts, "limit="+url.QueryEscape(c.Limit))
 			if byIP[i] != 0 {
@@ -46,10 +46,10 @@ func FuzzQuery(f *testing.F) {
 				parts = append(parts, "keep="+url.QueryEscape(c.Keep))
 			}
 		}
-		again, byIPAgain, refusedAgain, err := forwardauth.ParseQuery(strings.Join(parts, "&"))
-		if err != nil || !reflect.DeepEqual(again, charges) || !reflect.DeepEqual(byIPAgain, byIP) ||
-			refusedAgain != refused {
-			t.Errorf("%q: %+v, then %+v, %v", raw, charges, again, err)
+		chargesAgain, byIPAgain, statusAgain, err := forwardauth.ParseQuery(strings.Join(parts, "&"))
+		if err != nil || !reflect.DeepEqual(chargesAgain, charges) || !reflect.DeepEqual(byIPAgain, byIP) ||
+			statusAgain != status {
+			t.Errorf("%q: %+v, then %+v, %v", raw, charges, chargesAgain, err)
 		}
 	})
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/internal/server/forwardauth"
 )
 
-// TestTrustedPeers charges by the client's address.
+// TestTrustedPeers checks which client's address is charged, by peer and X-Forwarded-For.
 func TestTrustedPeers(t *testing.T) {
 	t.Parallel()
 	listed, err := httpkey.ParseProxies("10.0.0.0/8", "2001:db8::/32")
@@ -25,11 +25,11 @@ func TestTrustedPeers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
-		proxies httpkey.Proxies
-		peer    string
-		sent    string // X-Forwarded-For
-		key     string // empty: an error that
-		says    string
+		proxies      httpkey.Proxies
+		peer         string
+		forwardedFor string // X-Forwarded-For
+		key          string // key that is charged; empty: the request is a problem
+		wantErr      string // part of the problem
 	}{
 		{nil, "127.0.0.1:1", "192.0.2.7", "192.0.2.7", ""},
 		{nil, "127.9.9.9:1", "192.0.2.7", "192.0.2.7", ""},
@@ -51,26 +51,26 @@ func TestTrustedPeers(t *testing.T) {
 		{nil, "127.0.0.1:1", "192.0.2.7," + strings.Repeat("127.0.0.1,", 1000), "", "more than 100 addresses"},
 	} {
 		g := newGate(t, &forwardauth.Config{Proxies: tt.proxies})
-		r := request("GET", "limit=api&by=ip", "X-Forwarded-For: "+tt.sent)
+		r := request("GET", "limit=api&by=ip", "X-Forwarded-For: "+tt.forwardedFor)
 		r.RemoteAddr = tt.peer
-		w := g.ask(r)
+		w := g.send(r)
 		if tt.key == "" {
-			if p := problem(t, w); w.Code != http.StatusBadRequest || !strings.Contains(p.Detail, tt.says) {
-				t.Errorf("%s %.40q: status %d, %s", tt.peer, tt.sent, w.Code, p.Detail)
+			if p := readProblem(t, w); w.Code != http.StatusBadRequest || !strings.Contains(p.Detail, tt.wantErr) {
+				t.Errorf("%s %.40q: status %d, %s; want %s", tt.peer, tt.forwardedFor, w.Code, p.Detail, tt.wantErr)
 			}
-		} else if w.Code != http.StatusNoContent || g.used(t, "api", tt.key) != "1" {
-			t.Errorf("%s %.40q: status %d, %s is not charged", tt.peer, tt.sent, w.Code, tt.key)
+		} else if w.Code != http.StatusNoContent || g.usedBy(t, "api", tt.key) != "1" {
+			t.Errorf("%s %.40q: status %d, %s is not charged", tt.peer, tt.forwardedFor, w.Code, tt.key)
 		}
-		// What the query says counts whatever the peer says of its client.
-		r = request("GET", "limit=other&key=k", "X-Forwarded-For: "+tt.sent)
+		// A key in the query is charged whatever the peer and X-Forwarded-For are.
+		r = request("GET", "limit=other&key=k", "X-Forwarded-For: "+tt.forwardedFor)
 		r.RemoteAddr = tt.peer
-		if w := g.ask(r); w.Code != http.StatusNoContent || g.used(t, "other", "k") != "1" {
-			t.Errorf("%s: status %d", tt.peer, w.Code)
+		if w := g.send(r); w.Code != http.StatusNoContent || g.usedBy(t, "other", "k") != "1" {
+			t.Errorf("%s: status %d, want 204", tt.peer, w.Code)
 		}
 	}
 }
 
-// TestOverAUnixSocket the peer has no address and counts as listed.
+// TestOverAUnixSocket checks that a peer on a Unix socket, which has no address, is a proxy.
 func TestOverAUnixSocket(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, &forwardauth.Config{Proxies: httpkey.Proxies{}})
@@ -91,12 +91,12 @@ func TestOverAUnixSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer res.Body.Close()
-	if res.StatusCode != http.StatusNoContent || g.used(t, "api", "192.0.2.7") != "1" {
-		t.Errorf("status %d", res.StatusCode)
+	if res.StatusCode != http.StatusNoContent || g.usedBy(t, "api", "192.0.2.7") != "1" {
+		t.Errorf("got status %d, want 204 and one charge", res.StatusCode)
 	}
 }
 
-// TestBehindTheEdge large headers are refused, and so are names that are not known.
+// TestBehindTheEdge checks that package edge refuses large headers and unknown hosts, but no other origins.
 func TestBehindTheEdge(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, nil)
@@ -119,19 +119,19 @@ func TestBehindTheEdge(t *testing.T) {
 		{strings.Repeat("X-Forwarded-For: 127.0.0.1\r\n", 3_000) + "X-Forwarded-For: 192.0.2.7", "localhost", []int{0, 400, 431}},
 		{"X-Forwarded-For: 192.0.2.7", "rebind.evil", []int{421}},
 	} {
-		before := g.used(t, "other", "192.0.2.7")
+		used := g.usedBy(t, "other", "192.0.2.7")
 		status := send(t, l.Addr().String(), "GET /v1/auth?limit=other&by=ip HTTP/1.1\r\nHost: "+tt.host+
 			"\r\nX-Forwarded-Uri: /\r\n"+tt.header+"\r\n\r\n")
 		if !slices.Contains(tt.want, status) {
 			t.Errorf("%.60q: status %d, want %d", tt.header, status, tt.want)
 		}
-		if after := g.used(t, "other", "192.0.2.7"); (after != before) != (status == 204) {
-			t.Errorf("%.60q: %s was used, then %s", tt.header, before, after)
+		if usedThen := g.usedBy(t, "other", "192.0.2.7"); (usedThen != used) != (status == 204) {
+			t.Errorf("%.60q: status %d, %s was used, then %s", tt.header, status, used, usedThen)
 		}
 	}
 }
 
-// send sends a request and returns the status of the answer; 0 if there is none.
+// send sends a request and returns the status of the answer, or 0 if there is none.
 func send(t *testing.T, addr, text string) int {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)

@@ -16,8 +16,7 @@ import (
 // request must stay small, since proxies send one for each request of their users.
 const maxCharges = 64
 
-// Charges returns how many charges a query has, or a little more, and at most maxCharges. It estimates
-// without parsing.
+// Charges returns how many charges a query has, or a little more, and at most maxCharges. It estimates without parsing.
 func Charges(raw string) int { return min(strings.Count(raw, "limit="), maxCharges) }
 
 // query is a parsed query of a URL.

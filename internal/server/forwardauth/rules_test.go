@@ -16,15 +16,15 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestRulesSeeTheOriginalRequest by either family of headers, and by no mixture of them.
+// TestRulesSeeTheOriginalRequest checks the request that X-Forwarded-* or X-Original-* describe, but never both mixed.
 func TestRulesSeeTheOriginalRequest(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, nil)
 	originals := []string{"X-Forwarded-Uri", "X-Forwarded-Method", "X-Forwarded-Host"}
 	for _, tt := range []struct {
 		headers                   []string
-		method, host, path, query string // method empty: an error that
-		says                      string
+		method, host, path, query string // the original request; method empty: an error
+		wantErr                   string
 	}{
 		{nil, "GET", "example.com", "/", "", ""},
 		{[]string{"X-Forwarded-Method: POST", "X-Forwarded-Uri: /a%20b/?c=%20d"}, "POST", "example.com", "/a b/", "c=%20d", ""},
@@ -55,46 +55,48 @@ func TestRulesSeeTheOriginalRequest(t *testing.T) {
 		{[]string{"X-Forwarded-Uri: mailto:x"}, "", "", "", "", "is not the path"},
 		{[]string{"X-Forwarded-For"}, "", "", "", "", "X-Forwarded-For: is missing"},
 	} {
-		seen, err := g.Original(request("GET", "", tt.headers...))
+		original, err := g.Original(request("GET", "", tt.headers...))
 		if tt.method == "" {
-			if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.says) {
-				t.Errorf("%q: %v; want %s", tt.headers, err, tt.says)
+			if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.wantErr) {
+				t.Errorf("%q: %v; want %s", tt.headers, err, tt.wantErr)
 			}
 			continue
 		}
-		if err != nil || seen.Method != tt.method || seen.Host != tt.host || seen.Path != tt.path ||
-			seen.Query != tt.query || seen.Client.String() != "192.0.2.7" {
-			t.Errorf("%q: %+v, %v", tt.headers, seen, err)
+		if err != nil || original.Method != tt.method || original.Host != tt.host || original.Path != tt.path ||
+			original.Query != tt.query || original.Client.String() != "192.0.2.7" {
+			t.Errorf("got %+v, %v, want %+v", original, err, tt)
 		}
 	}
 	r := request("GET", "")
 	r.Header.Add("X-Forwarded-Uri", "/other")
-	if w := g.ask(r); w.Code != http.StatusBadRequest {
-		t.Errorf("two of one header: status %d", w.Code)
+	if w := g.send(r); w.Code != http.StatusBadRequest {
+		t.Errorf("a header twice: status %d, want 400", w.Code)
 	}
 	r = request("GET", "")
 	r.RemoteAddr = "10.1.2.3:1"
-	if w := g.ask(r); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "not listed") {
+	if w := g.send(r); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "not listed") {
 		t.Errorf("a peer that is not listed: status %d, %s", w.Code, w.Body)
 	}
 }
 
-// ruled returns a handler with one rule, which charges the header X-Key to the limit api and says more.
-func ruled(t *testing.T, s store.Store, rule, more string, c *forwardauth.Config) *gate {
+// newGateWithRule returns a gate with a rule that charges the limit api for the header X-Key. members are further
+// members of the rule, lines further lines of the config file.
+func newGateWithRule(t *testing.T, s store.Store, members, lines string, c *forwardauth.Config) *gate {
 	t.Helper()
-	return newGateBy(t, s, "rules:\n- {name: r, limits: [{limit: api, key: 'header:X-Key'}]"+rule+"}\n"+more, c)
+	rule := "rules:\n- {name: r, limits: [{limit: api, key: 'header:X-Key'}]" + members + "}\n"
+	return newGateWithRules(t, s, rule+lines, c)
 }
 
-// TestRulesAreApplied to a key that is used up, and to a new one.
+// TestRulesAreApplied checks the answers for a key that has used up its limit, and for a new key.
 func TestRulesAreApplied(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		rule, more string
-		query      string
-		fresh, up  int // the status of a new key, and of one that is used up
-		charged    string
-		left       bool // RateLimit is sent
-		logged     bool
+		rule, lines         string
+		query               string
+		wantNew, wantUsedUp int // status for the new key, and for the key that is used up
+		charged             string
+		hasRateLimit        bool // the answer has RateLimit
+		wantLog             bool
 	}{
 		"no rule":           {", path: /other", "", "", 204, 204, "0", false, false},
 		"enforce":           {"", "", "", 204, 429, "1", true, false},
@@ -112,92 +114,92 @@ func TestRulesAreApplied(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var log bytes.Buffer
-			g := ruled(t, memory.New(nil), tt.rule, tt.more, &forwardauth.Config{
+			g := newGateWithRule(t, memory.New(nil), tt.rule, tt.lines, &forwardauth.Config{
 				Log: slog.New(slog.NewTextHandler(&log, nil)),
 			})
 			for range 3 {
-				g.ask(request("GET", "limit=api&key=up"))
+				g.send(request("GET", "limit=api&key=up"))
 			}
-			for key, want := range map[string]int{"fresh": tt.fresh, "up": tt.up} {
-				w := g.ask(request("GET", tt.query, "X-Key: "+key))
-				if w.Code != want || (w.Header().Get("RateLimit") != "") != tt.left ||
-					(w.Header().Get("Retry-After") != "") != (key == "up" && tt.left && want != 204) {
+			for key, want := range map[string]int{"fresh": tt.wantNew, "up": tt.wantUsedUp} {
+				w := g.send(request("GET", tt.query, "X-Key: "+key))
+				if w.Code != want || (w.Header().Get("RateLimit") != "") != tt.hasRateLimit ||
+					(w.Header().Get("Retry-After") != "") != (key == "up" && tt.hasRateLimit && want != 204) {
 					t.Errorf("%s: status %d, want %d; %v", key, w.Code, want, w.Header())
 				}
 			}
-			if used := g.used(t, "api", "fresh"); used != tt.charged {
-				t.Errorf("%s is charged, want %s", used, tt.charged)
+			if used := g.usedBy(t, "api", "fresh"); used != tt.charged {
+				t.Errorf("%s is charged to the new key, want %s", used, tt.charged)
 			}
-			if got := log.String(); strings.Contains(got, "would be refused") != tt.logged {
-				t.Errorf("logged: %s", got)
+			if got := log.String(); strings.Contains(got, "would be refused") != tt.wantLog {
+				t.Errorf("got the log %s, want a refusal in it: %v", got, tt.wantLog)
 			}
 		})
 	}
 }
 
-// TestInvalidRequestsAreLogged: nginx turns 400 into 500, so that its user sees no reason.
+// TestInvalidRequestsAreLogged checks the lines about 400s: nginx turns them into 500, so its user sees no reason.
 func TestInvalidRequestsAreLogged(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	g := ruled(t, memory.New(nil), "", "", &forwardauth.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
-	if w := g.ask(request("GET", "")); w.Code != http.StatusBadRequest {
-		t.Errorf("status %d", w.Code)
+	g := newGateWithRule(t, memory.New(nil), "", "", &forwardauth.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if w := g.send(request("GET", "")); w.Code != http.StatusBadRequest {
+		t.Errorf("got status %d, want 400", w.Code)
 	}
 	const want = `msg="refused with 400, and not charged" class="wrong r" rule=r method=GET error="header:X-Key: is missing`
 	if got := log.String(); !strings.Contains(got, want) {
-		t.Errorf("logged: %s", got)
+		t.Errorf("got the log %s, want %s", got, want)
 	}
-	// So is what is wrong with the charges: a key that an id charges twice.
-	g = newGateBy(t, memory.New(nil), "rules:\n- {name: twice, id: 'header:X-Id', limits: [{limit: api, key: ip}, "+
+	// Invalid charges are logged too, such as a key that is charged twice under an id.
+	g = newGateWithRules(t, memory.New(nil), "rules:\n- {name: twice, id: 'header:X-Id', limits: [{limit: api, key: ip}, "+
 		"{limit: api, key: ip}]}\n", &forwardauth.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
-	if w := g.ask(request("GET", "", "X-Id: one")); w.Code != http.StatusBadRequest ||
+	if w := g.send(request("GET", "", "X-Id: one")); w.Code != http.StatusBadRequest ||
 		!strings.Contains(log.String(), `class="wrong twice"`) {
-		t.Errorf("status %d, logged: %s", w.Code, log.String())
+		t.Errorf("got status %d and the log %s, want 400 of the rule twice", w.Code, log.String())
 	}
 }
 
-// TestAnIDIsUsedOnce: an end user may choose it, so it must not make further requests free.
+// TestAnIDIsUsedOnce checks that an id, which an end user may choose, makes further requests free only if allowed.
 func TestAnIDIsUsedOnce(t *testing.T) {
 	t.Parallel()
 	for rule, want := range map[string][]int{
 		", id: 'header:X-Id'":                   {204, 409, 403},
 		", id: 'header:X-Id', id_replays: true": {204, 204, 204},
 	} {
-		g := ruled(t, memory.New(nil), rule, "", nil)
+		g := newGateWithRule(t, memory.New(nil), rule, "", nil)
 		for i, query := range []string{"", "", "deny=403"} {
-			if w := g.ask(request("GET", query, "X-Key: k", "X-Id: one")); w.Code != want[i] {
+			if w := g.send(request("GET", query, "X-Key: k", "X-Id: one")); w.Code != want[i] {
 				t.Errorf("%s, %d: status %d, want %d; %s", rule, i, w.Code, want[i], w.Body)
 			}
 		}
-		if used := g.used(t, "api", "k"); used != "1" {
-			t.Errorf("%s is used", used)
+		if used := g.usedBy(t, "api", "k"); used != "1" {
+			t.Errorf("%s: %s is used, want 1", rule, used)
 		}
 	}
 }
 
-// TestErrorsOfRules refuse, and those of a rule that is not enforced do not.
+// TestErrorsOfRules checks that an error refuses the request if the rule is enforced, and not in other modes.
 func TestErrorsOfRules(t *testing.T) {
 	t.Parallel()
 	for mode, want := range map[string][2]int{"enforce": {503, 400}, "shadow": {204, 204}, "advise": {204, 204}} {
-		g := ruled(t, broken{memory.New(nil), store.ErrUnavailable}, ", mode: "+mode, "", nil)
-		if w := g.ask(request("GET", "", "X-Key: k")); w.Code != want[0] {
+		g := newGateWithRule(t, failingStore{memory.New(nil), store.ErrUnavailable}, ", mode: "+mode, "", nil)
+		if w := g.send(request("GET", "", "X-Key: k")); w.Code != want[0] {
 			t.Errorf("%s: the store is away: status %d, want %d", mode, w.Code, want[0])
 		}
-		if w := g.ask(request("GET", "")); w.Code != want[1] {
+		if w := g.send(request("GET", "")); w.Code != want[1] {
 			t.Errorf("%s: a header is missing: status %d, want %d", mode, w.Code, want[1])
 		}
 		r := request("GET", "", "X-Key: k")
 		r.Header.Set("X-Forwarded-Uri", "/a/../b")
-		if w := g.ask(r); w.Code != want[1] {
+		if w := g.send(r); w.Code != want[1] {
 			t.Errorf("%s: an ambiguous path: status %d, want %d", mode, w.Code, want[1])
 		}
 	}
 }
 
-// TestCallersAreApart: what a token may touch holds for rules too, and its ids are its own.
+// TestCallersAreApart checks that a rule charges only limits that its caller may touch, under ids of the caller.
 func TestCallersAreApart(t *testing.T) {
 	t.Parallel()
-	g := ruled(t, memory.New(nil), ", id: 'header:X-Id'", "", nil)
+	g := newGateWithRule(t, memory.New(nil), ", id: 'header:X-Id'", "", nil)
 	for i, tt := range []struct {
 		caller *auth.Caller
 		want   int
@@ -209,11 +211,11 @@ func TestCallersAreApart(t *testing.T) {
 		{nil, 204},
 	} {
 		r := request("GET", "", "X-Key: k", "X-Id: one")
-		if w := g.ask(r.WithContext(auth.With(r.Context(), tt.caller))); w.Code != tt.want {
+		if w := g.send(r.WithContext(auth.With(r.Context(), tt.caller))); w.Code != tt.want {
 			t.Errorf("%d: status %d, want %d; %s", i, w.Code, tt.want, w.Body)
 		}
 	}
-	if used := g.used(t, "api", "k"); used != "3" {
-		t.Errorf("%s is used", used)
+	if used := g.usedBy(t, "api", "k"); used != "3" {
+		t.Errorf("%s is used, want 3 by three callers", used)
 	}
 }

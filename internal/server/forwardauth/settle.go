@@ -53,9 +53,8 @@ func setReceipt(w http.ResponseWriter, id string, m *rules.Match) {
 	w.Header().Set(SettleHeader, base64.RawURLEncoding.EncodeToString(text))
 }
 
-// Settle corrects the charges of a request by the header and the body of its response. An estimate
-// remains if its cost is not in the response; if no cost is in the response, that is an
-// error.
+// Settle corrects the charges of a request by the header and the body of its response. An estimate remains if its cost
+// is not in the response; if no cost is in the response, that is an error.
 func (h *Handler) Settle(ctx context.Context, header http.Header, body []byte) (*api.Settled, error) {
 	text, err := base64.RawURLEncoding.DecodeString(header.Get(SettleHeader))
 	var r receipt

@@ -17,7 +17,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-const settling = `
+// settleRules is a config file whose rules charge estimates.
+const settleRules = `
 limits:
   tokens: sliding-log 10000/1h
   bytes: sliding-log 10000/1h
@@ -44,8 +45,8 @@ rules:
     limits: [{limit: calls, key: ip}]
 `
 
-// used returns what a client has used of the three limits.
-func used(t *testing.T, l *headgate.Limiter) (list [3]string) {
+// usedByClient returns what the client has used of each of the three limits.
+func usedByClient(t *testing.T, l *headgate.Limiter) (used [3]string) {
 	t.Helper()
 	for i, name := range []string{"tokens", "bytes", "calls"} {
 		limit, err := headgate.Named(name)
@@ -56,35 +57,35 @@ func used(t *testing.T, l *headgate.Limiter) (list [3]string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		list[i] = s.Used.String()
+		used[i] = s.Used.String()
 	}
-	return list
+	return used
 }
 
 func TestTheResponseSettlesAnEstimate(t *testing.T) {
 	t.Parallel()
-	c, err := config.Parse("test.yaml", []byte(settling))
+	c, err := config.Parse("test.yaml", []byte(settleRules))
 	if err != nil {
 		t.Fatal(err)
 	}
 	l := headgate.New(memory.New(nil), &headgate.Config{Names: c})
 	h := forwardauth.New(service.New(l, c, nil), nil)
 	g := &gate{Handler: h, limiter: l}
-	ask := func(path string) string {
-		w := g.ask(request("GET", "", "X-Forwarded-Uri: "+path))
+	take := func(path string) string {
+		w := g.send(request("GET", "", "X-Forwarded-Uri: "+path))
 		if w.Code != http.StatusNoContent {
 			t.Fatalf("%s: status %d %s", path, w.Code, w.Body)
 		}
 		return w.Header().Get(forwardauth.SettleHeader)
 	}
-	if got := ask("/other"); got != "" {
+	if got := take("/other"); got != "" {
 		t.Errorf("a rule that settles nothing answers %q", got)
 	}
-	if got := ask("/advice"); got != "" {
+	if got := take("/advice"); got != "" {
 		t.Errorf("a rule that charges nothing answers %q", got)
 	}
-	receipt := ask("/model")
-	if got, want := used(t, l), [3]string{"500", "100", "2"}; got != want {
+	receipt := take("/model")
+	if got, want := usedByClient(t, l), [3]string{"500", "100", "2"}; got != want {
 		t.Errorf("before the response: %s, want %s", got, want)
 	}
 	settle := func(ctx context.Context, receipt, bytes, body string) (string, error) {
@@ -101,7 +102,7 @@ func TestTheResponseSettlesAnEstimate(t *testing.T) {
 		return string(text), err
 	}
 	const body = `{"usage":{"total":310.5}}`
-	for _, tt := range []struct{ receipt, bytes, body, says string }{
+	for _, tt := range []struct{ receipt, bytes, body, wantErr string }{
 		{"", "1", body, forwardauth.SettleHeader},
 		{"x", "1", body, forwardauth.SettleHeader},
 		{"e30", "1", body, forwardauth.SettleHeader}, // {}
@@ -112,34 +113,34 @@ func TestTheResponseSettlesAnEstimate(t *testing.T) {
 		{receipt, "-1", body, "negative"},
 	} {
 		_, err := settle(t.Context(), tt.receipt, tt.bytes, tt.body)
-		if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.says) {
-			t.Errorf("%.10q %q %q: %v, want %q", tt.receipt, tt.bytes, tt.body, err, tt.says)
+		if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.wantErr) {
+			t.Errorf("%.10q %q %q: %v, want %q", tt.receipt, tt.bytes, tt.body, err, tt.wantErr)
 		}
 	}
-	if got, want := used(t, l), [3]string{"500", "100", "2"}; got != want {
-		t.Errorf("after responses that were wrong: %s, want %s", got, want)
+	if got, want := usedByClient(t, l), [3]string{"500", "100", "2"}; got != want {
+		t.Errorf("after invalid responses: %s, want %s", got, want)
 	}
-	other := auth.With(t.Context(), &auth.Caller{Name: "other", Role: auth.RoleTake})
-	if _, err := settle(other, receipt, "70", body); !errors.Is(err, headgate.ErrUnknownID) {
-		t.Errorf("by another caller: %v", err)
+	otherCaller := auth.With(t.Context(), &auth.Caller{Name: "other", Role: auth.RoleTake})
+	if _, err := settle(otherCaller, receipt, "70", body); !errors.Is(err, headgate.ErrUnknownID) {
+		t.Errorf("by another caller: got %v, want ErrUnknownID", err)
 	}
-	for i, want := range []string{"[189.5,30]", "[189.5,30]"} { // the second time it says the same, and does nothing
+	for i, want := range []string{"[189.5,30]", ""} { // the answer to the repetition is not checked; it changes nothing
 		if got, err := settle(t.Context(), receipt, "70", body); i == 0 && (got != want || err != nil) {
 			t.Errorf("%d: %s, %v; want %s", i, got, err, want)
 		}
 	}
-	if got, want := used(t, l), [3]string{"310.5", "70", "2"}; got != want {
+	if got, want := usedByClient(t, l), [3]string{"310.5", "70", "2"}; got != want {
 		t.Errorf("after the response: %s, want %s", got, want)
 	}
-	if got, err := settle(t.Context(), ask("/model"), "0", ""); got != "[100]" || err != nil {
+	if got, err := settle(t.Context(), take("/model"), "0", ""); got != "[100]" || err != nil {
 		t.Errorf("a response without a body: %s, %v", got, err)
 	}
-	if got, err := settle(t.Context(), ask("/shadow"), "", body); got != "[189.5]" || err != nil {
+	if got, err := settle(t.Context(), take("/shadow"), "", body); got != "[189.5]" || err != nil {
 		t.Errorf("in shadow mode: %s, %v", got, err)
 	}
 }
 
-// TestAReceiptNamesNoSecret: the error of a cost that is no number would tell the caller's own token.
+// TestAReceiptNamesNoSecret checks that no error about a cost reveals a header with a token.
 func TestAReceiptNamesNoSecret(t *testing.T) {
 	t.Parallel()
 	g := newGate(t, nil)
@@ -149,7 +150,7 @@ func TestAReceiptNamesNoSecret(t *testing.T) {
 			[]byte(`{"id":"i","charges":[{"limit":"api","key":"k","header":"`+name+`"}]}`)))
 		_, err := g.Settle(t.Context(), header, nil)
 		if !errors.Is(err, headgate.ErrInvalid) || strings.Contains(err.Error(), "hgt_secret") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want ErrInvalid without the token", name, err)
 		}
 	}
 }

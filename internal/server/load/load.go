@@ -10,8 +10,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// The memory of a request that is not counted, so that small requests pass while large
-// ones hold all memory.
+// The memory of a request that is not counted, so that small requests pass while large ones hold all memory.
 const (
 	FreeBytes   = 4 << 10 // bytes of a body
 	FreeObjects = 8       // objects of a message, such as charges
@@ -83,8 +82,7 @@ func (s *Share) Hold(n int64) error {
 	return nil
 }
 
-// HoldObjects counts the memory to decide a request of n objects, mostly charges. The error is
-// store.ErrBusy.
+// HoldObjects counts the memory to decide a request of n objects, mostly charges. The error is store.ErrBusy.
 func (s *Share) HoldObjects(n int) error {
 	n = min(n, api.MaxCharges) // a request with more is rejected
 	return s.Hold(PerObject * int64(max(0, n-FreeObjects)))

@@ -80,7 +80,7 @@ var powersOfTwo = []float64{
 // Decided implements headgate.Observer.
 func (d *decisions) Decided(ctx context.Context, e headgate.Event) {
 	p := service.ProtocolOf(ctx)
-	if p >= service.ProtocolNone {
+	if p >= service.ProtocolInternal {
 		return
 	}
 	way, name, outcome := e.Decision.Via.String(), e.Decision.LimitName, "refused"

@@ -37,8 +37,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// distant hides that a store lives in this process, so that it gets the wrappers of a server.
-type distant struct {
+// remoteStore hides that a store is in this process, so that front.New wraps it like the store of a server.
+type remoteStore struct {
 	store.Store
 	store.Inspector
 }
@@ -51,17 +51,18 @@ type rig struct {
 	handler http.Handler
 }
 
+// newRig returns a rig with limits that admit two.
 func newRig(t testing.TB, names ...string) *rig {
 	t.Helper()
-	quiet := slog.New(slog.DiscardHandler)
-	m := metrics.New(&metrics.Config{Version: "v1", Store: "memory", Load: load.New(0, 0), Log: quiet})
-	below := memory.New(&memory.Config{Names: true})
-	// The store is this process, and would have 250 ms for a decision, as a server has: a machine may pause for longer.
-	s := front.New(distant{below, below}, &front.Config{
-		Observer: m, Logger: quiet, SweepEvery: time.Hour, Guard: &front.GuardConfig{Deadline: time.Minute},
+	log := slog.New(slog.DiscardHandler)
+	m := metrics.New(&metrics.Config{Version: "v1", Store: "memory", Load: load.New(0, 0), Log: log})
+	memoryStore := memory.New(&memory.Config{Names: true})
+	// The default deadline of a decision is too short for a machine that pauses for longer than 250 ms.
+	s := front.New(remoteStore{memoryStore, memoryStore}, &front.Config{
+		Observer: m, Logger: log, SweepEvery: time.Hour, Guard: &front.GuardConfig{Deadline: time.Minute},
 	})
 	t.Cleanup(func() { s.Close() })
-	limits, err := catalog.Open(t.Context(), below, &catalog.Config{Observer: m, Logger: quiet, Every: time.Hour})
+	limits, err := catalog.Open(t.Context(), memoryStore, &catalog.Config{Observer: m, Logger: log, Every: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +71,7 @@ func newRig(t testing.TB, names ...string) *rig {
 	r := &rig{Metrics: m, limits: limits}
 	r.define(t, names...)
 	r.limiter = headgate.New(s, &headgate.Config{Names: limits, Observer: m, Timeout: time.Minute})
-	r.handler = rest.New(service.New(r.limiter, &config.Config{}, limits), quiet, nil)
+	r.handler = rest.New(service.New(r.limiter, &config.Config{}, limits), log, nil)
 	return r
 }
 
@@ -102,7 +103,7 @@ func (r *rig) take(body string) int {
 	return w.Code
 }
 
-// scrape returns the text that a scrape gets, and the families in it.
+// scrape returns the text that a scrape gets, and the metric families in the text.
 func (r *rig) scrape(t testing.TB) (text string, families map[string]*dto.MetricFamily) {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -116,32 +117,32 @@ func (r *rig) scrape(t testing.TB) (text string, families map[string]*dto.Metric
 	return text, families
 }
 
-// decided returns the lines of headgate_decisions_total, as label values and number.
-func decided(families map[string]*dto.MetricFamily) []string {
+// decisionLines returns the series of headgate_decisions_total, each as its label values and its count.
+func decisionLines(families map[string]*dto.MetricFamily) []string {
 	var lines []string
 	for _, m := range families["headgate_decisions_total"].GetMetric() {
-		of := map[string]string{}
+		labels := map[string]string{}
 		for _, l := range m.GetLabel() {
-			of[l.GetName()] = l.GetValue()
+			labels[l.GetName()] = l.GetValue()
 		}
-		lines = append(lines, fmt.Sprintf("%s %s %s %s %s %v", of["limit"], of["verb"], of["outcome"], of["protocol"],
-			of["way"], m.GetCounter().GetValue()))
+		lines = append(lines, fmt.Sprintf("%s %s %s %s %s %v", labels["limit"], labels["verb"], labels["outcome"], labels["protocol"],
+			labels["way"], m.GetCounter().GetValue()))
 	}
 	slices.Sort(lines)
 	return lines
 }
 
-// TestDecisionsAreCountedExactly while time stands still: a refusal is repeated here for a second.
-func TestDecisionsAreCountedExactly(t *testing.T) { synctest.Test(t, countedExactly) }
+// TestDecisionsAreCountedExactly checks the series while the clock stands still: the guard repeats a refusal.
+func TestDecisionsAreCountedExactly(t *testing.T) { synctest.Test(t, testDecisionsAreCountedExactly) }
 
-func countedExactly(t *testing.T) {
+func testDecisionsAreCountedExactly(t *testing.T) {
 	r := newRig(t, "login")
-	for range 5 { // two are admitted, after which it is known that nothing is left
+	for range 5 { // 2 are admitted; then the guard knows that nothing remains, and refuses 3 without the store
 		r.take(`{"limit":"login","key":"k"}`)
 	}
 	r.take(`{"limit":"fixed-window 1/30d","key":"k"}`)
 	r.take(`{"limit":"nobody","key":"k"}`)
-	for p := range service.Protocol(service.Protocols) {
+	for p := range service.Protocol(service.ProtocolCount) {
 		_, err := r.limiter.Check(service.WithProtocol(t.Context(), p), headgate.Charge{
 			Limit: headgate.MustNamed("login"), Key: "c",
 		})
@@ -161,18 +162,18 @@ func countedExactly(t *testing.T) {
 		"login take admitted http store 2",
 		"login take refused http local 3",
 	}
-	if got := decided(families); !slices.Equal(got, want) {
-		t.Errorf("counted\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	if got := decisionLines(families); !slices.Equal(got, want) {
+		t.Errorf("got the series\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	if n := families["headgate_store_batch_ops"].GetMetric()[0].GetHistogram().GetSampleCount(); n != 9 {
 		t.Errorf("%d batches, want 9: each call that went to the store was alone", n)
 	}
 }
 
-// TestClientsAddNoSeries takes from 20,000 limits and keys that differ, and from limits that do not exist.
+// TestClientsAddNoSeries checks that 20,000 different inline limits and keys, and unknown limits, share series.
 func TestClientsAddNoSeries(t *testing.T) {
 	r := newRig(t, "login")
-	ask := func(i int) {
+	send := func(i int) {
 		r.take(fmt.Sprintf(`{"limit":"fixed-window %d/1h","key":"key-%d"}`, i+1, i))
 		if i%20 == 0 {
 			_, _ = r.limiter.Allow(t.Context(), headgate.MustNamed(fmt.Sprintf("no-limit-%d", i)), "key-x")
@@ -180,28 +181,29 @@ func TestClientsAddNoSeries(t *testing.T) {
 		}
 	}
 	for i := range tier.Pick(2000, 20_000, 20_000) {
-		ask(i)
+		send(i)
 	}
 	text, families := r.scrape(t)
-	named := map[string]bool{}
+	limits := map[string]bool{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
 			for _, label := range m.GetLabel() {
 				if label.GetName() == "limit" {
-					named[label.GetValue()] = true
+					limits[label.GetValue()] = true
 				}
 			}
 		}
 	}
-	// Which outcomes there are depends on the time that the calls take; the limits do not.
-	got, want := slices.Sorted(maps.Keys(named)), []string{"(inline)", "(unknown)", "login"}
+	// The outcomes depend on the time that the calls take, so only the limits are compared.
+	got, want := slices.Sorted(maps.Keys(limits)), []string{"(inline)", "(unknown)", "login"}
 	if !slices.Equal(got, want) || len(text) > 64<<10 || strings.Contains(text, "key-") {
 		t.Errorf("limits %q, want %q, in %d bytes:\n%s", got, want, len(text), text)
 	}
 	t.Logf("%d bytes", len(text))
 }
 
-func TestLimitsBeyondTheMostShareAValueAndRemovedOnesGo(t *testing.T) {
+// TestMaxLimits checks that limits beyond MaxLimits share a series, and that the series of removed limits disappear.
+func TestMaxLimits(t *testing.T) {
 	names := make([]string, metrics.MaxLimits+5)
 	for i := range names {
 		names[i] = fmt.Sprintf("limit-%d", i)
@@ -211,12 +213,12 @@ func TestLimitsBeyondTheMostShareAValueAndRemovedOnesGo(t *testing.T) {
 		r.take(fmt.Sprintf(`{"limit":%q,"key":"k"}`, name))
 	}
 	text, families := r.scrape(t)
-	lines := decided(families)
+	lines := decisionLines(families)
 	if len(lines) != metrics.MaxLimits+1 || !slices.Contains(lines, "(others) take admitted http store 5") {
-		t.Errorf("%d series, want %d and one of others", len(lines), metrics.MaxLimits)
+		t.Errorf("%d series, want %d and one for the others", len(lines), metrics.MaxLimits)
 	}
 	if len(text) > 1<<20 {
-		t.Errorf("%d limits make %d bytes", len(names), len(text))
+		t.Errorf("%d limits make %d bytes, want at most 1 MiB", len(names), len(text))
 	}
 	if _, err := r.limits.Remove(t.Context(), catalog.By{Author: "test"}, names[:len(names)-1]...); err != nil {
 		t.Fatal(err)
@@ -224,20 +226,20 @@ func TestLimitsBeyondTheMostShareAValueAndRemovedOnesGo(t *testing.T) {
 	if err := r.limits.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, families = r.scrape(t); len(decided(families)) != 1 {
-		t.Errorf("after all but one limit were removed: %v", decided(families))
+	if _, families = r.scrape(t); len(decisionLines(families)) != 1 {
+		t.Errorf("after all but one limit were removed: %v, want one series", decisionLines(families))
 	}
 }
 
-// TestHistogramsHaveNativeAndClassicBuckets compares the quantiles of both with what was observed.
+// TestHistogramsHaveNativeAndClassicBuckets compares the counts of both with the observed durations.
 func TestHistogramsHaveNativeAndClassicBuckets(t *testing.T) {
 	r := newRig(t)
-	took := []time.Duration{
+	durations := []time.Duration{
 		0, 50 * time.Nanosecond, time.Microsecond, time.Millisecond, time.Millisecond, time.Second / 2,
 		100 * time.Second,
 	}
 	sum := time.Duration(0)
-	for _, d := range took {
+	for _, d := range durations {
 		r.Decided(t.Context(), headgate.Event{Verb: headgate.VerbTake, Took: d})
 		sum += d
 	}
@@ -256,39 +258,40 @@ func TestHistogramsHaveNativeAndClassicBuckets(t *testing.T) {
 			h = f.GetMetric()[0].GetHistogram()
 		}
 	}
-	if h.GetSampleCount() != uint64(len(took)) || h.GetSampleSum() != sum.Seconds() || h.GetZeroCount() != 2 {
-		t.Errorf("count %d, sum %v, zero %d", h.GetSampleCount(), h.GetSampleSum(), h.GetZeroCount())
+	if h.GetSampleCount() != uint64(len(durations)) || h.GetSampleSum() != sum.Seconds() || h.GetZeroCount() != 2 {
+		t.Errorf("count %d, sum %v, zero %d, want %d, %v, 2", h.GetSampleCount(), h.GetSampleSum(), h.GetZeroCount(),
+			len(durations), sum.Seconds())
 	}
 	// 1 µs lies in the bucket that ends at 2^(-159/8), 1 ms in that at 2^(-79/8), 0.5 s in that at 2^-1, and
 	// 100 s in that at 2^(54/8).
-	got, at, n := map[int]int64{}, 0, int64(0)
+	got, index, count := map[int]int64{}, 0, int64(0)
 	deltas := h.GetPositiveDelta()
 	for _, s := range h.GetPositiveSpan() {
-		at += int(s.GetOffset())
+		index += int(s.GetOffset())
 		for range s.GetLength() {
-			n += deltas[0]
-			got[at], deltas = n, deltas[1:]
-			at++
+			count += deltas[0]
+			got[index], deltas = count, deltas[1:]
+			index++
 		}
 	}
 	if want := map[int]int64{-159: 1, -79: 2, -8: 1, 54: 1}; !maps.Equal(got, want) || h.GetSchema() != 3 {
 		t.Errorf("schema %d, native buckets %v, want %v", h.GetSchema(), got, want)
 	}
 	for _, b := range h.GetBucket() {
-		below := uint64(0)
-		for _, d := range took {
+		want := uint64(0)
+		for _, d := range durations {
 			if d.Seconds() <= b.GetUpperBound() {
-				below++
+				want++
 			}
 		}
-		if b.GetCumulativeCount() != below {
-			t.Errorf("le %v: %d, want %d", b.GetUpperBound(), b.GetCumulativeCount(), below)
+		if b.GetCumulativeCount() != want {
+			t.Errorf("le %v: %d, want %d", b.GetUpperBound(), b.GetCumulativeCount(), want)
 		}
 	}
 }
 
-// everything makes each metric appear.
-func everything(t testing.TB) map[string]*dto.MetricFamily {
+// scrapeAll returns the metric families after events for each of them.
+func scrapeAll(t testing.TB) map[string]*dto.MetricFamily {
 	r := newRig(t, "login")
 	r.take(`{"limit":"login","key":"k"}`)
 	r.Retried(store.Retries{Times: 2, Err: errors.New("x")})
@@ -299,11 +302,11 @@ func everything(t testing.TB) map[string]*dto.MetricFamily {
 	return families
 }
 
-// TestTheMetricsReference compares docs/metrics-reference.md with a scrape, of which UPDATE_REFERENCE=1 writes it.
+// TestTheMetricsReference compares docs/metrics-reference.md with a scrape. UPDATE_REFERENCE=1 writes the page.
 func TestTheMetricsReference(t *testing.T) {
 	const path = "../../../docs/metrics-reference.md"
 	var rows []string
-	for name, f := range everything(t) {
+	for name, f := range scrapeAll(t) {
 		if !strings.HasPrefix(name, "headgate_") {
 			continue
 		}
@@ -329,9 +332,9 @@ func TestTheMetricsReference(t *testing.T) {
 	}
 }
 
-// TestRulesAndDashboardNameMetricsThatExist reads the names in deploy/.
+// TestRulesAndDashboardNameMetricsThatExist checks the names of metrics in deploy/.
 func TestRulesAndDashboardNameMetricsThatExist(t *testing.T) {
-	known := everything(t)
+	families := scrapeAll(t)
 	for _, path := range []string{"../../../deploy/prometheus/alerts.yaml", "../../../deploy/grafana/headgate.json"} {
 		text, err := os.ReadFile(path)
 		if err != nil {
@@ -343,7 +346,7 @@ func TestRulesAndDashboardNameMetricsThatExist(t *testing.T) {
 		}
 		for _, name := range names {
 			base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, "")
-			if known[name] == nil && known[base].GetType() != dto.MetricType_HISTOGRAM {
+			if families[name] == nil && families[base].GetType() != dto.MetricType_HISTOGRAM {
 				t.Errorf("%s names %s, which is not exposed", path, name)
 			}
 		}
@@ -358,8 +361,8 @@ func TestErrorsAreCountedByClass(t *testing.T) {
 	} {
 		r.Decided(t.Context(), headgate.Event{Verb: headgate.VerbTake, Limit: "a b", Err: err})
 		_, families := r.scrape(t)
-		if line := "(inline) take " + want + " http none 1"; !slices.Contains(decided(families), line) {
-			t.Errorf("%v: no %q in %v", err, line, decided(families))
+		if line := "(inline) take " + want + " http none 1"; !slices.Contains(decisionLines(families), line) {
+			t.Errorf("%v: got %v, want %q in it", err, decisionLines(families), line)
 		}
 	}
 }

@@ -41,7 +41,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// limits are those of the server of a test.
+// limits is the config file of the server.
 const limits = `limits:
   api: {limit: token-bucket 1/1h burst 10, description: requests of a customer}
   login: sliding-log 3/1h history 1d
@@ -50,71 +50,71 @@ plans:
   pro: {api: token-bucket 100/s burst 200}
 `
 
-// served is a server with the page.
-type served struct {
+// pageServer is a server with the page.
+type pageServer struct {
 	t       *testing.T
 	base    string
 	service *service.Service
 	limiter *headgate.Limiter
 	limits  *catalog.Catalog
-	tokens  map[string]string // by the name of the caller
+	tokens  map[string]string // by name of the caller
 	away    atomic.Pointer[api.Away]
 }
 
-// newServed starts a server as headgate serve does: over HTTP, behind package edge. With callers it knows
-// them by tokens; split keeps admin actions away from its address.
-func newServed(t *testing.T, split bool, callers ...auth.Entry) *served {
+// newPageServer starts a server as headgate serve does, over HTTP and behind package edge. If there are callers, it
+// requires their tokens. If split is true, it serves no admin actions.
+func newPageServer(t *testing.T, split bool, callers ...auth.Entry) *pageServer {
 	t.Helper()
-	quiet := slog.New(slog.DiscardHandler)
+	logger := slog.New(slog.DiscardHandler)
 	c, err := config.Parse("headgate.yaml", []byte(limits))
 	if err != nil {
 		t.Fatal(err)
 	}
 	st := memory.New(&memory.Config{Names: true})
-	names, err := catalog.Open(t.Context(), st, &catalog.Config{Logger: quiet, Every: 100 * time.Millisecond})
+	limitCatalog, err := catalog.Open(t.Context(), st, &catalog.Config{Logger: logger, Every: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(names.Close)
+	t.Cleanup(limitCatalog.Close)
 	by := catalog.By{Author: "tester", Reason: "the beginning"}
-	if _, _, err := names.Apply(t.Context(), by, c.Defines(), catalog.Once); err != nil {
+	if _, _, err := limitCatalog.Apply(t.Context(), by, c.Defines(), catalog.Once); err != nil {
 		t.Fatal(err)
 	}
-	s := &served{t: t, limits: names}
-	wire(s, st, c)
-	logs := whatif.New(&whatif.Config{Names: names, Limiter: s.limiter})
+	s := &pageServer{t: t, limits: limitCatalog}
+	initService(s, st, c)
+	logs := whatif.New(&whatif.Config{Names: limitCatalog, Limiter: s.limiter})
 	t.Cleanup(logs.Close)
 	rc := rest.Config{More: logs.Routes(), Away: func(error) *api.Away { return s.away.Load() }}
 	if len(callers) > 0 {
 		rc.Tokens, s.tokens = authtest.Open(t, callers...)
 	}
-	h := rest.New(s.service, quiet, &rc)
+	h := rest.New(s.service, logger, &rc)
 	if split {
-		h, _, _ = rest.Split(s.service, quiet, &rc)
+		h, _, _ = rest.Split(s.service, logger, &rc)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := edge.NewServer(page.Beside(h), quiet, &edge.Config{Proxied: rest.Proxied()})
+	server := edge.NewServer(page.Beside(h), logger, &edge.Config{Proxied: rest.Proxied()})
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(func() { _ = server.Close() })
 	s.base = "http://" + l.Addr().String()
 	return s
 }
 
-// wire makes the limiter and the service, with what tells of live figures.
-func wire(s *served, st *memory.Store, c *config.Config) {
-	seen := traffic.New(nil)
+// initService sets the limiter and the service, with the traffic of the live view.
+func initService(s *pageServer, st *memory.Store, c *config.Config) {
+	counter := traffic.New(nil)
 	s.limiter = headgate.New(st, &headgate.Config{
-		Names: s.limits, Observer: service.Observers{seen}, Timeout: time.Minute,
+		Names: s.limits, Observer: service.Observers{counter}, Timeout: time.Minute,
 	})
 	s.service = service.New(s.limiter, c, s.limits)
-	s.service.UseTraffic(seen)
+	s.service.UseTraffic(counter)
 }
 
 // take charges a limit several times.
-func (s *served) take(limit, key string, times int) {
+func (s *pageServer) take(limit, key string, times int) {
 	s.t.Helper()
 	for range times {
 		r := &api.Request{Charge: api.Charge{Limit: limit, Key: key}}
@@ -124,40 +124,39 @@ func (s *served) take(limit, key string, times int) {
 	}
 }
 
-// browser is a tab of Chromium. What goes wrong on its page fails the test, and so does a request to another
-// host.
+// browser is a tab of Chromium. An error on its page fails the test, and so does a request to another host.
 type browser struct {
 	t     *testing.T
 	ctx   context.Context //nolint:containedctx // of the tab
-	s     *served
-	loads int // pages
+	s     *pageServer
+	loads int // number of pages that were loaded
 
-	mu     sync.Mutex
-	wrong  []string        // guarded by mu
-	expect map[string]bool // texts in lines of the log that the test brings about; guarded by mu
+	mu       sync.Mutex
+	problems []string        // errors on the page; guarded by mu
+	allowed  map[string]bool // texts of lines of the log that are no problems; guarded by mu
 }
 
-// open opens a tab of a size.
-func (s *served) open(width, height int64, dark bool) *browser {
+// openTab opens a tab with a window of a size.
+func (s *pageServer) openTab(width, height int64, dark bool) *browser {
 	s.t.Helper()
-	chromium.once.Do(func() { start(s.t) })
+	chromium.once.Do(func() { startChromium(s.t) })
 	if chromium.err != nil || chromium.ctx == nil {
 		s.t.Fatalf("Chromium: %v", chromium.err)
 	}
-	within, end := context.WithTimeout(chromium.ctx, 15*time.Minute)
-	ctx, stop := chromedp.NewContext(within, chromedp.WithNewBrowserContext())
-	b := &browser{t: s.t, ctx: ctx, s: s, expect: map[string]bool{}}
+	parent, cancel := context.WithTimeout(chromium.ctx, 15*time.Minute)
+	ctx, stop := chromedp.NewContext(parent, chromedp.WithNewBrowserContext())
+	b := &browser{t: s.t, ctx: ctx, s: s, allowed: map[string]bool{}}
 	s.t.Cleanup(func() {
 		_ = chromedp.Cancel(ctx)
 		stop()
-		end()
+		cancel()
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		for _, text := range b.wrong {
+		for _, text := range b.problems {
 			s.t.Errorf("the page: %s", text)
 		}
 	})
-	if err := chromedp.Listen(ctx, b.heard); err != nil {
+	if err := chromedp.Listen(ctx, b.onEvent); err != nil {
 		s.t.Fatal(err)
 	}
 	scheme := "light"
@@ -177,45 +176,45 @@ func (s *served) open(width, height int64, dark bool) *browser {
 	return b
 }
 
-// heard notes what goes wrong.
-func (b *browser) heard(event any) {
-	say := func(format string, args ...any) {
+// onEvent adds the problems that an event shows.
+func (b *browser) onEvent(event any) {
+	addProblem := func(format string, args ...any) {
 		b.mu.Lock()
-		b.wrong = append(b.wrong, fmt.Sprintf(format, args...))
+		b.problems = append(b.problems, fmt.Sprintf(format, args...))
 		b.mu.Unlock()
 	}
 	switch e := event.(type) {
 	case *runtime.EventExceptionThrown:
 		text, _ := json.Marshal(e.ExceptionDetails)
-		say("exception: %s", text)
+		addProblem("exception: %s", text)
 	case *runtime.EventConsoleAPICalled:
 		if e.Type == runtime.ConsoleAPICalledTypeError || e.Type == runtime.ConsoleAPICalledTypeWarning {
 			text, _ := json.Marshal(e.Args)
-			say("console: %s", text)
+			addProblem("console: %s", text)
 		}
 	case *log.EventEntryAdded:
 		b.mu.Lock()
-		expected := false
-		for text := range b.expect {
-			expected = expected || strings.Contains(e.Entry.Text, text)
+		isAllowed := false
+		for text := range b.allowed {
+			isAllowed = isAllowed || strings.Contains(e.Entry.Text, text)
 		}
 		b.mu.Unlock()
-		if !expected {
-			say("%s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL)
+		if !isAllowed {
+			addProblem("%s: %s %s", e.Entry.Level, e.Entry.Text, e.Entry.URL)
 		}
 	case *network.EventRequestWillBeSent:
 		if u, err := url.Parse(e.Request.URL); err != nil || "http://"+u.Host != b.s.base {
 			if e.Request.URL != "about:blank" {
-				say("it asks %s", e.Request.URL)
+				addProblem("it requests %s", e.Request.URL)
 			}
 		}
 	}
 }
 
-// expected lets the browser log a line with a text.
-func (b *browser) expected(text string) {
+// allowLog allows lines of the log that contain a text.
+func (b *browser) allowLog(text string) {
 	b.mu.Lock()
-	b.expect[text] = true
+	b.allowed[text] = true
 	b.mu.Unlock()
 }
 
@@ -234,10 +233,10 @@ func (b *browser) run(actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// text returns what can be read on the page.
+// text returns the visible text of the page.
 func (b *browser) text() (text string) {
-	ctx, end := context.WithTimeout(b.ctx, 10*time.Second)
-	defer end()
+	ctx, cancel := context.WithTimeout(b.ctx, 10*time.Second)
+	defer cancel()
 	text, _ = chromedp.Run(ctx, chromedp.Evaluate[string]("document.body.innerText"))
 	return text
 }
@@ -252,109 +251,108 @@ func eval[T any](b *browser, script string) T {
 	return value
 }
 
-// until waits until a script is true.
-func (b *browser) until(what, script string) {
+// waitFor waits until a script is true.
+func (b *browser) waitFor(what, script string) {
 	b.t.Helper()
-	so := false
+	ok := false
 	defer func() {
-		if !so {
+		if !ok {
 			b.t.Logf("the page has:\n%s", b.text())
 		}
 	}()
 	await.Until(b.t, what, func() bool {
-		so = eval[bool](b, "Boolean("+script+")")
-		return so
+		ok = eval[bool](b, "Boolean("+script+")")
+		return ok
 	})
 }
 
-// reads waits until the page has a text.
-func (b *browser) reads(text string) {
+// waitText waits until the page has a text.
+func (b *browser) waitText(text string) {
 	b.t.Helper()
 	quoted, _ := json.Marshal(text)
-	b.until(text, fmt.Sprintf("document.body.innerText.includes(%s)", quoted))
+	b.waitFor(text, fmt.Sprintf("document.body.innerText.includes(%s)", quoted))
 }
 
-// goes opens a view and waits for its heading.
-func (b *browser) goes(view, heading string) {
+// openView loads a view and waits for its heading.
+func (b *browser) openView(view, heading string) {
 	b.t.Helper()
-	b.loads++ // so that it is another address, which is loaded
+	b.loads++ // another address, so that the browser loads it
 	b.run(navigate(fmt.Sprintf("%s/?%d#/%s", b.s.base, b.loads, view)))
-	b.shows(heading)
+	b.waitHeading(heading)
 }
 
-// goesOn opens a view without loading the page again.
-func (b *browser) goesOn(view, heading string) {
+// switchView opens a view without loading the page again.
+func (b *browser) switchView(view, heading string) {
 	b.t.Helper()
 	quoted, _ := json.Marshal("#/" + view)
 	eval[any](b, fmt.Sprintf("location.hash = %s, null", quoted))
-	b.shows(heading)
+	b.waitHeading(heading)
 }
 
-// shows waits for the heading of a view.
-func (b *browser) shows(heading string) {
+// waitHeading waits for the heading of a view.
+func (b *browser) waitHeading(heading string) {
 	b.t.Helper()
 	quoted, _ := json.Marshal(heading)
-	b.until(heading, fmt.Sprintf("document.querySelector('main h1')?.textContent === %s", quoted))
+	b.waitFor(heading, fmt.Sprintf("document.querySelector('main h1')?.textContent === %s", quoted))
 }
 
-// press clicks the button with a text, within an element.
-func (b *browser) press(within, text string) {
+// pressButton clicks the button with a text, within an element.
+func (b *browser) pressButton(within, text string) {
 	b.t.Helper()
-	b.clicks(text, fmt.Sprintf("[...document.querySelectorAll(%q)].find((b) => b.innerText.trim() === %q && !b.disabled)",
+	b.click(text, fmt.Sprintf("[...document.querySelectorAll(%q)].find((b) => b.innerText.trim() === %q && !b.disabled)",
 		within+" button", text))
 }
 
-// clicks clicks an element as soon as there is one. Views draw themselves again and again, so it looks and clicks in
-// one step.
-func (b *browser) clicks(what, element string) {
+// click clicks an element as soon as it exists. It finds and clicks it in one step, since views redraw themselves.
+func (b *browser) click(what, element string) {
 	b.t.Helper()
-	b.until(what, "((e) => e && (e.click(), true))("+element+")")
+	b.waitFor(what, "((e) => e && (e.click(), true))("+element+")")
 }
 
-// closes waits until no dialog is open: one closes after what it has done is shown.
-func (b *browser) closes() {
+// waitDialogClosed waits until no dialog is open. A dialog closes after it has shown its result.
+func (b *browser) waitDialogClosed() {
 	b.t.Helper()
-	b.until("the dialog closes", "!document.querySelector('dialog')")
+	b.waitFor("the dialog closes", "!document.querySelector('dialog')")
 }
 
-// types writes into a field, as a person does who deletes what is there.
-func (b *browser) types(field, text string) {
+// typeInto replaces the text of a field by key strokes.
+func (b *browser) typeInto(field, text string) {
 	b.t.Helper()
-	b.until(field, fmt.Sprintf("document.querySelector(%q)", field))
+	b.waitFor(field, fmt.Sprintf("document.querySelector(%q)", field))
 	eval[any](b, fmt.Sprintf("document.querySelector(%q).select(), null", field))
 	b.run(chromedp.SendKeys(chromedp.CSS(field), text))
 }
 
-// keys presses keys.
-func (b *browser) keys(keys string) {
+// pressKeys presses keys.
+func (b *browser) pressKeys(keys string) {
 	b.t.Helper()
 	b.run(chromedp.KeyEvent(keys))
 }
 
-// goesByKeys presses g and a letter, until they came one soon enough after the other.
-func (b *browser) goesByKeys(letter, heading string) {
+// openViewByKeys presses g and a letter until the view opens: a slow machine may press the letter too late.
+func (b *browser) openViewByKeys(letter, heading string) {
 	b.t.Helper()
-	there := fmt.Sprintf("document.querySelector('main h1')?.innerText === %q && "+
+	isOpen := fmt.Sprintf("document.querySelector('main h1')?.innerText === %q && "+
 		"document.querySelector('nav [aria-current]')?.innerText.trim() === %[1]q", heading)
 	await.Until(b.t, "g "+letter+" to lead to "+heading, func() bool {
-		b.keys("g" + letter)
+		b.pressKeys("g" + letter)
 		return eval[bool](b, fmt.Sprintf(`new Promise((there) => {
 			const end = Date.now() + 2000;
 			const look = () => (%s) ? there(true) : Date.now() > end ? there(false) : setTimeout(look, 20);
 			look();
-		})`, there))
+		})`, isOpen))
 	})
 }
 
-// answer is an answer that was read.
-type answer struct {
+// pageAnswer is the answer to a request.
+type pageAnswer struct {
 	status int
 	header http.Header
 	text   string
 }
 
-// get sends a request with headers such as "If-None-Match: x".
-func get(t *testing.T, method, address string, headers ...string) answer {
+// getPage sends a request with headers such as "If-None-Match: x".
+func getPage(t *testing.T, method, address string, headers ...string) pageAnswer {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, address, nil)
 	if err != nil {
@@ -373,7 +371,7 @@ func get(t *testing.T, method, address string, headers ...string) answer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return answer{res.StatusCode, res.Header, string(text)}
+	return pageAnswer{res.StatusCode, res.Header, string(text)}
 }
 
 // navigate loads an address.

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
-// chromium is the one that all tests share. Each test has tabs of its own, with their own storage.
+// chromium is the browser that all tests share. Each test has its own tabs, with their own storage.
 var chromium struct {
 	users atomic.Int64 // tests that have not ended
 	once  sync.Once
@@ -22,22 +22,22 @@ var chromium struct {
 	err   error
 }
 
-// useChromium begins each test that opens a browser. All such tests come this far before one of them goes on, so that
-// the last one to end closes Chromium.
+// useChromium must be called first by each test that opens a tab. t.Parallel stops the test until all of them have
+// called it, so the last test to end closes Chromium.
 func useChromium(t *testing.T) {
 	chromium.users.Add(1)
 	t.Cleanup(func() {
 		if chromium.users.Add(-1) == 0 && chromium.stop != nil {
 			chromium.stop()
-			chromium.once, chromium.stop = sync.Once{}, nil // for -count
+			chromium.once, chromium.stop = sync.Once{}, nil // with -count, the next run starts it again
 		}
 	})
 	t.Parallel()
 }
 
-// start starts Chromium for all tests.
-func start(t *testing.T) {
-	program := dbtest.Program(t, "chromium", "chromium") // it says what to install where it is missing
+// startChromium starts Chromium for all tests.
+func startChromium(t *testing.T) {
+	program := dbtest.Program(t, "chromium", "chromium") // its error says what to install
 	folder, err := os.MkdirTemp("", "headgate-chromium-")
 	if err != nil {
 		chromium.err = err

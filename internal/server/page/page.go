@@ -1,6 +1,5 @@
-// Package page is the web page of a server: the limited keys, the use of a key, the limits, and the audit
-// log. It is embedded, needs no other host, and calls the same API as every other client, with the token
-// of its user.
+// Package page is the web page of a server: the limited keys, the use of a key, the limits, and the audit log. It is
+// embedded, needs no other host, and calls the same API as every other client, with the token of its user.
 //
 // The page is plain ES modules in the folder static. Each view is a module that app.js imports:
 //
@@ -13,12 +12,11 @@
 //		leave() {},                    // ends timers; it may be absent
 //	};
 //
-// The parameters are {path: [what follows the name, decoded], query: URLSearchParams}. Go to another view with
-// the function go of dom.js. An error that render throws is shown in its place. Elements are made by h of dom.js,
-// which takes text as text: nothing on the page is parsed as HTML, which the policy forbids too (trusted
-// types). Keys are shown by keyText of dom.js. api.get and api.post of api.js throw a Problem; api.me is the
-// caller, and api.me.role its role. Charts are drawn by chart.js. Callbacks of timers must check
-// root.isConnected before they write.
+// The parameters are {path: [what follows the name, decoded], query: URLSearchParams}. Go to another view with the
+// function go of dom.js. An error that render throws is shown in its place. Elements are made by h of dom.js, which
+// takes text as text: nothing on the page is parsed as HTML, which the policy forbids too (trusted types). Keys are
+// shown by keyText of dom.js. api.get and api.post of api.js throw a Problem; api.me is the caller, and api.me.role its
+// role. Charts are drawn by chart.js. Callbacks of timers must check root.isConnected before they write.
 package page
 
 import (

@@ -8,44 +8,44 @@ import (
 	"github.com/headgate/headgate/internal/server/page"
 )
 
-// TestFiles asks for each file that the page names, and for what is none.
+// TestFiles checks the answers for files of the page, and for paths that are none.
 func TestFiles(t *testing.T) {
 	t.Parallel()
-	s := newServed(t, false)
-	kinds := map[string]string{
+	s := newPageServer(t, false)
+	contentTypes := map[string]string{
 		"/": "text/html; charset=utf-8", "/page/app.js": "text/javascript; charset=utf-8",
 		"/page/app.css": "text/css; charset=utf-8", "/page/palette.css": "text/css; charset=utf-8",
 		"/page/icon.svg": "image/svg+xml", "/page/LICENSE.uplot": "text/plain; charset=utf-8",
 	}
-	for path, kind := range kinds {
-		res := get(t, http.MethodGet, s.base+path)
+	for path, contentType := range contentTypes {
+		res := getPage(t, http.MethodGet, s.base+path)
 		h := res.header
-		if res.status != http.StatusOK || h.Get("Content-Type") != kind || res.text == "" {
+		if res.status != http.StatusOK || h.Get("Content-Type") != contentType || res.text == "" {
 			t.Errorf("%s: status %d, %s, %d bytes", path, res.status, h.Get("Content-Type"), len(res.text))
 		}
 		if len(h["Content-Security-Policy"]) != 1 || h.Get("Content-Security-Policy") != page.Policy ||
 			h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Referrer-Policy") != "no-referrer" {
-			t.Errorf("%s: %v", path, h)
+			t.Errorf("%s: got %v, want the headers of the policy", path, h)
 		}
-		again := get(t, http.MethodGet, s.base+path, "If-None-Match: "+h.Get("ETag"))
-		if again.status != http.StatusNotModified {
-			t.Errorf("%s asked again: status %d", path, again.status)
+		cached := getPage(t, http.MethodGet, s.base+path, "If-None-Match: "+h.Get("ETag"))
+		if cached.status != http.StatusNotModified {
+			t.Errorf("%s with its ETag: status %d, want 304", path, cached.status)
 		}
-		if head := get(t, http.MethodHead, s.base+path); head.status != http.StatusOK {
+		if head := getPage(t, http.MethodHead, s.base+path); head.status != http.StatusOK {
 			t.Errorf("HEAD %s: status %d", path, head.status)
 		}
-		if post := get(t, http.MethodPost, s.base+path); post.status < 400 {
+		if post := getPage(t, http.MethodPost, s.base+path); post.status < 400 {
 			t.Errorf("POST %s: status %d", path, post.status)
 		}
 	}
 	for _, path := range []string{"/page/", "/page/page.go", "/page/../page.go", "/page", "/index.html", "/page/index.html"} {
-		if res := get(t, http.MethodGet, s.base+path); res.status != http.StatusNotFound {
+		if res := getPage(t, http.MethodGet, s.base+path); res.status != http.StatusNotFound {
 			t.Errorf("%s: status %d", path, res.status)
 		}
 	}
 }
 
-// TestPolicyAllowsOnlyTheServer: neither a script or a style in the page, nor another host, nor text as HTML.
+// TestPolicyAllowsOnlyTheServer checks that the policy and the page have no inline code, other hosts, or text as HTML.
 func TestPolicyAllowsOnlyTheServer(t *testing.T) {
 	t.Parallel()
 	for _, part := range strings.Split(page.Policy, "; ") {
@@ -56,7 +56,7 @@ func TestPolicyAllowsOnlyTheServer(t *testing.T) {
 			t.Errorf("%s allows %s", name, sources)
 		}
 	}
-	res := get(t, http.MethodGet, newServed(t, false).base+"/")
+	res := getPage(t, http.MethodGet, newPageServer(t, false).base+"/")
 	for _, inline := range []string{"<style", " style=", " onclick=", " onload=", "http://", "https://", "<script>"} {
 		if strings.Contains(res.text, inline) {
 			t.Errorf("the page has %q", inline)

@@ -16,27 +16,27 @@ import (
 	"github.com/headgate/headgate/internal/server/auth"
 )
 
-// accessLog returns a log of 10,000 requests in four days, of about as many addresses as a small site has.
+// accessLog returns a log of 2,000 requests of about 250 addresses within about 13 hours.
 func accessLog() string {
-	rnd := rand.New(rand.NewPCG(1, 2))
-	zipf := rand.NewZipf(rnd, 1.1, 4, 5000)
+	rng := rand.New(rand.NewPCG(1, 2))
+	zipf := rand.NewZipf(rng, 1.1, 4, 5000)
 	var b strings.Builder
-	at := time.Date(2026, 5, 17, 10, 5, 0, 0, time.UTC)
+	now := time.Date(2026, 5, 17, 10, 5, 0, 0, time.UTC)
 	for lines := 0; lines < 2000; {
-		at = at.Add(time.Duration(rnd.ExpFloat64() * float64(100*time.Second)))
+		now = now.Add(time.Duration(rng.ExpFloat64() * float64(100*time.Second)))
 		n := zipf.Uint64()
-		for range min(1+int(rnd.ExpFloat64()*4), 2000-lines) { // a page, and what is on it
+		for range min(1+int(rng.ExpFloat64()*4), 2000-lines) { // a page and its resources
 			fmt.Fprintf(&b, "10.%d.%d.7 - - [%s] \"GET /page/%d HTTP/1.1\" 200 %d \"http://example.com/\" "+
 				"\"Mozilla/5.0 (X11; Linux x86_64; rv:150.0) Gecko/20100101 Firefox/150.0\"\n",
-				n/250, n%250, at.Format("02/Jan/2006:15:04:05 -0700"), rnd.IntN(300), rnd.IntN(9000))
-			at = at.Add(time.Second)
+				n/250, n%250, now.Format("02/Jan/2006:15:04:05 -0700"), rng.IntN(300), rng.IntN(9000))
+			now = now.Add(time.Second)
 			lines++
 		}
 	}
 	return b.String()
 }
 
-// drop lets a file fall on the page.
+// drop drops a file on the page.
 func (b *browser) drop(name, text string) {
 	b.t.Helper()
 	quotedName, _ := json.Marshal(name)
@@ -51,7 +51,7 @@ func (b *browser) drop(name, text string) {
 	})()`, quoted, quotedName))
 }
 
-// figures are the numbers that the view shows: admitted, refused, and keys refused.
+// figures is a script that returns the figures of the view: admitted requests, refused requests, refused keys.
 const figures = `[...document.querySelectorAll(".trial .figures b")].map((e) => e.textContent.replaceAll(",", "")).join(" ")`
 
 // slide moves a slider and waits for the figures of the answer.
@@ -69,23 +69,23 @@ func (b *browser) slide(id string, to int) {
 	})`, id, to))
 }
 
-// chooses selects an option.
-func (b *browser) chooses(id, value string) {
+// selectOption selects an option.
+func (b *browser) selectOption(id, value string) {
 	b.t.Helper()
-	b.until(id+" "+value, fmt.Sprintf(`[...(document.querySelector("#%s")?.options ?? [])].some((o) => o.value === %q)`, id, value))
+	b.waitFor(id+" "+value, fmt.Sprintf(`[...(document.querySelector("#%s")?.options ?? [])].some((o) => o.value === %q)`, id, value))
 	eval[any](b, fmt.Sprintf(`(() => { const e = document.querySelector("#%s"); e.value = %q; e.dispatchEvent(new Event("change", { bubbles: true })); return null; })()`,
 		id, value))
 }
 
-// writes writes into a field and leaves it.
-func (b *browser) writes(id, value string) {
+// setField sets the value of a field.
+func (b *browser) setField(id, value string) {
 	b.t.Helper()
 	eval[any](b, fmt.Sprintf(`(() => { const e = document.querySelector("#%s"); e.value = %q; e.dispatchEvent(new Event("change", { bubbles: true })); return null; })()`,
 		id, value))
 }
 
-// replayed returns what `headgate replay -o json` says of a limit.
-func replayed(t *testing.T, log, key, limit string) *replay.Report {
+// replayLog returns the report of package replay about a limit.
+func replayLog(t *testing.T, log, key, limit string) *replay.Report {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "access.log")
 	if err := os.WriteFile(name, []byte(log), 0o600); err != nil {
@@ -102,64 +102,64 @@ func replayed(t *testing.T, log, key, limit string) *replay.Report {
 	return reports[0]
 }
 
-// TestWhatIf drops a log on the page and moves the sliders: the figures are those of replay.
+// TestWhatIf drops a log on the page and moves the sliders. It checks that the figures are those of package replay.
 func TestWhatIf(t *testing.T) {
 	useChromium(t)
-	s := newServed(t, false)
+	s := newPageServer(t, false)
 	log := accessLog()
-	b := s.open(1280, 900, false)
-	b.goes("whatif", "What if")
+	b := s.openTab(1280, 900, false)
+	b.openView("whatif", "What if")
 	b.drop("access.log", log)
-	b.reads("2,000 requests of")
-	b.until("the figures", figures+` !== ""`)
-	says := func(limit string) {
+	b.waitText("2,000 requests of")
+	b.waitFor("the figures", figures+` !== ""`)
+	expectFigures := func(limit string) {
 		t.Helper()
-		r := replayed(t, log, "ip", limit)
+		r := replayLog(t, log, "ip", limit)
 		want := fmt.Sprintf("%d %d %d", r.Allowed, r.Denied, r.Refused)
-		b.until(limit+": "+want, figures+" === "+fmt.Sprintf("%q", want))
+		b.waitFor(limit+": "+want, figures+" === "+fmt.Sprintf("%q", want))
 		if r.Denied > 0 {
-			b.reads(r.Top[0].Key)
+			b.waitText(r.Top[0].Key)
 		}
 		if got := eval[string](b, `document.querySelector("#whatif-limit").value`); got != limit {
 			t.Errorf("the limit is %q, not %q", got, limit)
 		}
 	}
-	says("token-bucket 60/1m burst 30")
+	expectFigures("token-bucket 60/1m burst 30")
 
 	for i := range 4 {
 		b.slide("whatif-burst", i)
 	}
 	b.slide("whatif-burst", 4)
 	b.slide("whatif-rate", 3)
-	says("token-bucket 4/1m burst 5")
-	b.chooses("whatif-period", "1h")
-	says("token-bucket 4/1h burst 5")
-	b.chooses("whatif-kind", "sliding-window")
-	says("sliding-window 4/1h")
-	b.writes("whatif-limit", "fixed-window 7/15m from-first")
-	says("fixed-window 7/15m from-first")
+	expectFigures("token-bucket 4/1m burst 5")
+	b.selectOption("whatif-period", "1h")
+	expectFigures("token-bucket 4/1h burst 5")
+	b.selectOption("whatif-kind", "sliding-window")
+	expectFigures("sliding-window 4/1h")
+	b.setField("whatif-limit", "fixed-window 7/15m from-first")
+	expectFigures("fixed-window 7/15m from-first")
 	b.slide("whatif-rate", 0)
-	says("fixed-window 1/15m from-first")
-	b.chooses("whatif-from", "token-bucket 1/1h burst 10")
-	says("token-bucket 1/1h burst 10")
+	expectFigures("fixed-window 1/15m from-first")
+	b.selectOption("whatif-from", "token-bucket 1/1h burst 10")
+	expectFigures("token-bucket 1/1h burst 10")
 
-	b.press(".trial", "Compare with this")
+	b.pressButton(".trial", "Compare with this")
 	b.slide("whatif-burst", 12)
-	b.reads("was " + fmt.Sprint(comma(replayed(t, log, "ip", "token-bucket 1/1h burst 10").Denied)))
-	b.reads("Compared with token-bucket 1/1h burst 10")
-	b.press(".trial", "Stop")
-	b.until("no comparison", `!document.querySelector(".trial .was")`)
-	b.press(".trial", "Copy the limit")
-	b.until("it is copied, or selected", `document.querySelector(".note")`)
+	b.waitText("was " + fmt.Sprint(comma(replayLog(t, log, "ip", "token-bucket 1/1h burst 10").Denied)))
+	b.waitText("Compared with token-bucket 1/1h burst 10")
+	b.pressButton(".trial", "Stop")
+	b.waitFor("no comparison", `!document.querySelector(".trial .was")`)
+	b.pressButton(".trial", "Copy the limit")
+	b.waitFor("it is copied, or selected", `document.querySelector(".note")`)
 
 	// Suggestions.
-	b.chooses("whatif-refuse", "1%")
-	b.chooses("whatif-of", "keys")
-	b.until("suggestions", `document.querySelectorAll(".choices button").length === 9`)
+	b.selectOption("whatif-refuse", "1%")
+	b.selectOption("whatif-of", "keys")
+	b.waitFor("suggestions", `document.querySelectorAll(".choices button").length === 9`)
 	limit := eval[string](b, `(() => { const e = document.querySelectorAll(".choices button")[1]; e.click(); return e.dataset.limit; })()`)
-	says(limit)
-	b.until("it is marked", `document.querySelector(".choices button[aria-pressed=true]")`)
-	before := eval[string](b, `document.querySelector("#whatif-limit").value`)
+	expectFigures(limit)
+	b.waitFor("it is marked", `document.querySelector(".choices button[aria-pressed=true]")`)
+	limitBefore := eval[string](b, `document.querySelector("#whatif-limit").value`)
 	eval[any](b, `(() => {
 		const over = [...document.querySelectorAll(".u-over")].at(-1), r = over.getBoundingClientRect();
 		const at = { clientX: r.left + 4, clientY: r.top + 20, movementX: 1, bubbles: true };
@@ -167,24 +167,25 @@ func TestWhatIf(t *testing.T) {
 		setTimeout(() => over.dispatchEvent(new MouseEvent("click", at)), 100);
 		return null;
 	})()`)
-	b.until("a point is taken", fmt.Sprintf(`document.querySelector("#whatif-limit").value !== %q`, before))
-	says(eval[string](b, `document.querySelector("#whatif-limit").value`))
+	b.waitFor("a point is taken", fmt.Sprintf(`document.querySelector("#whatif-limit").value !== %q`, limitBefore))
+	expectFigures(eval[string](b, `document.querySelector("#whatif-limit").value`))
 
 	// The log stays while the page is open, and can be limited by something else, or in part.
-	b.goesOn("limits", "Limits")
-	b.goesOn("whatif", "What if")
-	b.reads("2,000 requests of")
-	b.chooses("whatif-key", "path")
-	b.reads("(path)")
-	b.writes("whatif-where", "path~^/page/1")
-	b.until("a part", `document.querySelector(".read-log")?.innerText.includes("lines are not counted")`)
+	b.switchView("limits", "Limits")
+	b.switchView("whatif", "What if")
+	b.waitText("2,000 requests of")
+	b.selectOption("whatif-key", "path")
+	b.waitText("(path)")
+	b.setField("whatif-where", "path~^/page/1")
+	b.waitFor("a part", `document.querySelector(".read-log")?.innerText.includes("lines are not counted")`)
 
-	// What is wrong is said.
-	b.expected("status of 400")
-	b.writes("whatif-limit", "token-bucket 5")
-	b.until("wrong limit", `document.querySelector(".trial .wrong:not([hidden])")?.innerText.includes("token-bucket")`)
+	// Errors are shown.
+	b.allowLog("status of 400")
+	b.setField("whatif-limit", "token-bucket 5")
+	b.waitFor("wrong limit",
+		`document.querySelector(".trial .wrong:not([hidden])")?.innerText.includes("token-bucket")`)
 	b.drop("notes.txt", "this is no log\nat all\n")
-	b.until("a wrong log", `document.querySelector("main .problem")?.innerText.includes("format")`)
+	b.waitFor("a wrong log", `document.querySelector("main .problem")?.innerText.includes("format")`)
 }
 
 // comma writes a count as the page does.
@@ -195,32 +196,32 @@ func comma(n int64) string {
 	return fmt.Sprintf("%s,%03d", comma(n/1000), n%1000)
 }
 
-// TestWhatIfRecorded tries limits on what one has recorded.
+// TestWhatIfRecorded tries limits on the attempts that a limit has recorded.
 func TestWhatIfRecorded(t *testing.T) {
 	useChromium(t)
-	s := newServed(t, false, auth.Entry{Name: "reader", Role: "read"})
+	s := newPageServer(t, false, auth.Entry{Name: "reader", Role: "read"})
 	s.take("login", "alice", 5)
 	s.take("login", "bob", 2)
-	b := s.open(390, 844, true)
-	b.expected("status of 401")
+	b := s.openTab(390, 844, true)
+	b.allowLog("status of 401")
 	b.run(navigate(s.base + "/"))
-	b.types("#token", s.tokens["reader"])
-	b.press(".signin", "Sign in")
-	b.goesOn("limits/login", "login")
-	b.clicks("what if", `[...document.querySelectorAll("main a")].find((a) => a.innerText === "What if it were another?")`)
-	b.reads("7 requests of 2 keys (key)")
-	b.reads("the history of login")
-	b.until("by the limit itself", figures+` === "5 2 1"`)
-	b.writes("whatif-limit", "fixed-window 1/1h from-first")
-	b.until("by another limit", figures+` === "2 5 2"`)
-	b.chooses("whatif-recorded", "login")
-	b.until("again", figures+` === "2 5 2"`)
+	b.typeInto("#token", s.tokens["reader"])
+	b.pressButton(".signin", "Sign in")
+	b.switchView("limits/login", "login")
+	b.click("what if", `[...document.querySelectorAll("main a")].find((a) => a.innerText === "What if it were another?")`)
+	b.waitText("7 requests of 2 keys (key)")
+	b.waitText("the history of login")
+	b.waitFor("by the limit itself", figures+` === "5 2 1"`)
+	b.setField("whatif-limit", "fixed-window 1/1h from-first")
+	b.waitFor("by another limit", figures+` === "2 5 2"`)
+	b.selectOption("whatif-recorded", "login")
+	b.waitFor("again", figures+` === "2 5 2"`)
 }
 
-// TestWhatIfShowsHostileLogs: names of logs and keys are text.
+// TestWhatIfShowsHostileLogs checks that names of logs and keys are text.
 func TestWhatIfShowsHostileLogs(t *testing.T) {
 	useChromium(t)
-	s := newServed(t, false)
+	s := newPageServer(t, false)
 	keys := []string{`<script>window.pwned = 1</script>`, "control \x01\x1b[31m\n", "right\u202eto left", strings.Repeat("😀", 128), `"'><img src=x onerror=window.pwned=1>`}
 	var log bytes.Buffer
 	e := json.NewEncoder(&log)
@@ -232,24 +233,24 @@ func TestWhatIfShowsHostileLogs(t *testing.T) {
 		}
 	}
 	log.WriteString("{\"ts\": \"<img src=x onerror=window.pwned=1>\"}\n")
-	b := s.open(390, 844, false)
-	b.goes("whatif", "What if")
-	b.chooses("whatif-key", "")
-	b.writes("whatif-field", "user")
+	b := s.openTab(390, 844, false)
+	b.openView("whatif", "What if")
+	b.selectOption("whatif-key", "")
+	b.setField("whatif-field", "user")
 	b.drop("<img src=x onerror=window.pwned=1>.log", log.String())
-	b.reads("15 requests of 5 keys (user)")
-	b.reads("<img src=x onerror=window.pwned=1>.log")
-	b.reads("not read:")
-	b.writes("whatif-limit", "fixed-window 1/1h from-first")
-	b.until("the figures", figures+` === "5 10 5"`)
+	b.waitText("15 requests of 5 keys (user)")
+	b.waitText("<img src=x onerror=window.pwned=1>.log")
+	b.waitText("not read:")
+	b.setField("whatif-limit", "fixed-window 1/1h from-first")
+	b.waitFor("the figures", figures+` === "5 10 5"`)
 	for _, text := range []string{`<script>window.pwned = 1</script>`, `control \u0001\u001b[31m\n`, `right\u202eto left`, strings.Repeat("😀", 128)} {
 		quoted, _ := json.Marshal(text)
-		b.until(text, fmt.Sprintf("[...document.querySelectorAll('main .key')].some((e) => e.textContent === %s)", quoted))
+		b.waitFor(text, fmt.Sprintf("[...document.querySelectorAll('main .key')].some((e) => e.textContent === %s)", quoted))
 	}
 	if eval[bool](b, "'pwned' in window || document.querySelector('main script, main img[src=x]') !== null") {
-		t.Error("what came from the log is more than text")
+		t.Error("a text of the log became HTML")
 	}
-	if wide := eval[int64](b, "document.documentElement.scrollWidth"); wide > 390 {
-		t.Errorf("the view is %d wide on a phone of 390", wide)
+	if width := eval[int64](b, "document.documentElement.scrollWidth"); width > 390 {
+		t.Errorf("the view is %d wide on a phone of 390", width)
 	}
 }

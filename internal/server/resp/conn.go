@@ -127,7 +127,7 @@ func (c *conn) runAll(list [][][]byte) {
 func (c *conn) caller() (context.Context, error) {
 	ctx := context.Background()
 	if tokens := c.server.config.Tokens; tokens != nil {
-		caller, err := tokens.Tokens().Caller(auth.Shown{
+		caller, err := tokens.Tokens().Caller(auth.Credentials{
 			Token: c.token, Certificate: c.certificate, UnixSocket: c.unix,
 		})
 		if err == nil {

@@ -90,20 +90,20 @@ func parseInline(b []byte) (words [][]byte, size int, err error) {
 }
 
 // parseInteger parses a line with an integer, and returns the size of the line in bytes; 0 if it is incomplete.
-func parseInteger(b []byte, wrong error) (n, size int, err error) {
+func parseInteger(b []byte, invalid error) (n, size int, err error) {
 	end := bytes.IndexByte(b[:min(len(b), maxNumber+2)], '\n')
 	if end < 0 {
 		if len(b) > maxNumber+1 {
-			return 0, 0, wrong
+			return 0, 0, invalid
 		}
 		return 0, 0, nil
 	}
 	if end == 0 || b[end-1] != '\r' {
-		return 0, 0, wrong
+		return 0, 0, invalid
 	}
 	n, err = strconv.Atoi(string(b[:end-1]))
 	if err != nil {
-		return 0, 0, wrong
+		return 0, 0, invalid
 	}
 	return n, end + 1, nil
 }

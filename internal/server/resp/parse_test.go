@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// FuzzParse checks that a command lies within its input, and that it is incomplete until its last byte is there.
+// FuzzParse checks that a command lies within its input, is incomplete without its last byte, and ends before the next.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"PING\r\n", "*1\r\n$4\r\nPING\r\n", "*2\r\n$0\r\n\r\n$3\r\na\r\n\r\n", "*0\r\n", "*-1\r\n", "*1\r\n$-1\r\n", "*99999999999\r\n",
@@ -19,14 +19,14 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%d words, %d bytes, %v", len(words), size, err)
 		}
 		for cut := range min(size, 64) {
-			early, n, err := parse(b[:cut])
-			if err != nil || n != 0 || early != nil {
-				t.Fatalf("the first %d bytes of %d: %q, %d, %v", cut, size, early, n, err)
+			partial, n, err := parse(b[:cut])
+			if err != nil || n != 0 || partial != nil {
+				t.Fatalf("the first %d bytes of %d: %q, %d, %v", cut, size, partial, n, err)
 			}
 		}
 		again, n, err := parse(append(bytes.Clone(b[:size]), "*1\r\n$4\r\nPING\r\n"...))
 		if size > 0 && (n != size || err != nil || len(again) != len(words)) {
-			t.Fatalf("with another behind it: %q, %d, %v; alone %q", again, n, err, words)
+			t.Fatalf("before another command: %q, %d, %v; alone: %q, %d", again, n, err, words, size)
 		}
 	})
 }

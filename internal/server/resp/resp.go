@@ -22,8 +22,7 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// Time limits of a connection: until the first permitted command, for writing a reply, and for draining the connection
-// after an error.
+// Time limits of a connection: until the first permitted command, for writing a reply, and for draining after an error.
 const (
 	authTimeout  = 10 * time.Second
 	writeTimeout = 10 * time.Second
@@ -45,8 +44,7 @@ type Config struct {
 	MaxConnections int
 }
 
-// Server serves the protocol of Redis, on one listener or several. It is created with [New], and safe for
-// concurrent use.
+// Server serves the protocol of Redis, on one or more listeners. It is created with [New], and safe for concurrent use.
 type Server struct {
 	service *service.Service
 	log     *slog.Logger

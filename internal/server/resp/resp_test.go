@@ -52,8 +52,8 @@ func serve(t testing.TB, s store.Store, c *resp.Config) (*resp.Server, string) {
 	return server, l.Addr().String()
 }
 
-// ask sends text on a new connection, closes that for writing, and returns the reply.
-func ask(t testing.TB, addr, text string) string {
+// send sends text on a new connection, closes the connection for writing, and returns the replies.
+func send(t testing.TB, addr, text string) string {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
 	if err != nil {
@@ -86,7 +86,8 @@ func array(words ...string) string {
 	return b.String()
 }
 
-func five(n ...int) string {
+// integers returns the reply of CL.THROTTLE: an array of five integers.
+func integers(n ...int) string {
 	var b strings.Builder
 	b.WriteString("*5\r\n")
 	for _, v := range n {
@@ -95,26 +96,26 @@ func five(n ...int) string {
 	return b.String()
 }
 
-// TestFiveIntegers asks as the documentation of redis-cell does, and up to the limit.
+// TestFiveIntegers checks the replies to the commands of redis-cell's documentation, and to others up to the limit.
 func TestFiveIntegers(t *testing.T) {
 	t.Parallel()
-	_, addr := serve(t, still(), nil)
+	_, addr := serve(t, frozenStore(), nil)
 	for _, tt := range []struct{ text, want string }{
-		{array("CL.THROTTLE", "user123", "15", "30", "60", "1"), five(0, 16, 15, -1, 2)},
-		{array("cl.throttle", "user123", "15", "30", "60"), five(0, 16, 14, -1, 4)},
-		{"CL.THROTTLE user123 15 30 60 14\r\n", five(0, 16, 0, -1, 32)},
-		{"CL.THROTTLE user123 15 30 60 1\n", five(1, 16, 0, 2, 32)},
-		{"CL.THROTTLE user123 15 30 60 17\n", five(1, 16, 0, -1, 32)}, // never
-		{"CL.THROTTLE user123 15 30 60 0\n", five(0, 16, 0, -1, 32)},
-		{"CL.THROTTLE other 0 1 3600 1\r\nCL.THROTTLE other 0 1 3600 1\r\n", five(0, 1, 0, -1, 3600) + five(1, 1, 0, 3600, 3600)},
+		{array("CL.THROTTLE", "user123", "15", "30", "60", "1"), integers(0, 16, 15, -1, 2)},
+		{array("cl.throttle", "user123", "15", "30", "60"), integers(0, 16, 14, -1, 4)},
+		{"CL.THROTTLE user123 15 30 60 14\r\n", integers(0, 16, 0, -1, 32)},
+		{"CL.THROTTLE user123 15 30 60 1\n", integers(1, 16, 0, 2, 32)},
+		{"CL.THROTTLE user123 15 30 60 17\n", integers(1, 16, 0, -1, 32)}, // never
+		{"CL.THROTTLE user123 15 30 60 0\n", integers(0, 16, 0, -1, 32)},
+		{"CL.THROTTLE other 0 1 3600 1\r\nCL.THROTTLE other 0 1 3600 1\r\n", integers(0, 1, 0, -1, 3600) + integers(1, 1, 0, 3600, 3600)},
 	} {
-		if got := ask(t, addr, tt.text); got != tt.want {
+		if got := send(t, addr, tt.text); got != tt.want {
 			t.Errorf("%q:\n got %q\nwant %q", tt.text, got, tt.want)
 		}
 	}
 }
 
-// TestCommands asks what client libraries and people send.
+// TestCommands checks the replies to the other commands that client libraries and people send.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	_, addr := serve(t, memory.New(nil), &resp.Config{Version: "1.2"})
@@ -145,23 +146,23 @@ func TestCommands(t *testing.T) {
 			"-ERR unknown command; CL.THROTTLE is served here, and PING, HELLO, AUTH, COMMAND, INFO, SELECT, QUIT\r\n",
 		},
 	} {
-		if got := ask(t, addr, tt.text); got != tt.want {
+		if got := send(t, addr, tt.text); got != tt.want {
 			t.Errorf("%q:\n got %q\nwant %q", tt.text, got, tt.want)
 		}
 	}
 }
 
-// TestBadInputChargesNothing sends invalid input between charges.
+// TestBadInputChargesNothing sends invalid input between charges, and checks that only the charges count.
 func TestBadInputChargesNothing(t *testing.T) {
 	t.Parallel()
-	_, addr := serve(t, still(), nil)
+	_, addr := serve(t, frozenStore(), nil)
 	used := 0
-	charge := func(after string) {
+	charge := func(input string) {
 		t.Helper()
 		used++
-		want := five(0, 100, 100-used, -1, used*3600)
-		if got := ask(t, addr, array("CL.THROTTLE", "k", "99", "1", "3600")); got != want {
-			t.Fatalf("after %.80q:\n got %q\nwant %q", after, got, want)
+		want := integers(0, 100, 100-used, -1, used*3600)
+		if got := send(t, addr, array("CL.THROTTLE", "k", "99", "1", "3600")); got != want {
+			t.Fatalf("after %.80q:\n got %q\nwant %q", input, got, want)
 		}
 	}
 	charge("nothing")
@@ -177,7 +178,7 @@ func TestBadInputChargesNothing(t *testing.T) {
 		{array("CL.THROTTLE", "k", "99", "9223372036854775806", "1"), "-ERR "},
 		{array("CL.THROTTLE", "\xff", "99", "1", "3600"), "-ERR key"},
 		{array("CL.THROTTLE", strings.Repeat("k", 600), "99", "1", "3600"), "-ERR key"},
-		{"*6\r\n$11\r\nCL.THROTTLE\r\n$1\r\nk\r\n$2\r\n99\r\n", ""}, // it ends before its command
+		{"*6\r\n$11\r\nCL.THROTTLE\r\n$1\r\nk\r\n$2\r\n99\r\n", ""}, // the connection ends within the command
 		{"*x\r\n", "-ERR Protocol error: invalid multibulk length\r\n"},
 		{"*1\n", "-ERR Protocol error: invalid multibulk length\r\n"},
 		{"*1000000000000\r\n", "-ERR Protocol error: too big a command\r\n"},
@@ -191,32 +192,33 @@ func TestBadInputChargesNothing(t *testing.T) {
 		{strings.Repeat("x ", 100) + "\r\n", "-ERR Protocol error: too big a command\r\n"},
 		{"\x16\x03\x01\x02\x00\x01\r\n", "-ERR unknown command"}, // TLS
 	} {
-		got := ask(t, addr, tt.text)
+		got := send(t, addr, tt.text)
 		if !strings.HasPrefix(got, tt.want) || tt.want == "" && got != "" || strings.Count(got, "\n") > 1 {
 			t.Errorf("%.80q:\n got %q\nwant %q", tt.text, got, tt.want)
 		}
 		charge(tt.text)
 	}
-	// One that is wrong among others fails alone, and is answered in its place.
+	// An invalid command among valid ones fails alone, and is answered in its place.
 	used++
-	got := ask(t, addr, array("CL.THROTTLE", "k", "99", "1", "3600")+array("CL.THROTTLE", "k", "99", "x", "3600")+
+	got := send(t, addr, array("CL.THROTTLE", "k", "99", "1", "3600")+array("CL.THROTTLE", "k", "99", "x", "3600")+
 		array("PING"))
-	if want := five(0, 100, 100-used, -1, used*3600) + `-ERR count: "x" is not a whole number from 1 on` + "\r\n+PONG\r\n"; got != want {
+	if want := integers(0, 100, 100-used, -1, used*3600) + `-ERR count: "x" is not a whole number from 1 on` + "\r\n+PONG\r\n"; got != want {
 		t.Errorf("got %q\nwant %q", got, want)
 	}
 }
 
+// TestCallersAreKnownByTheirTokens checks AUTH and HELLO with tokens, and the commands before and after them.
 func TestCallersAreKnownByTheirTokens(t *testing.T) {
 	t.Parallel()
 	file, tokens := authtest.Open(t, auth.Entry{Name: "some", Role: "take", Limits: []string{"gcra 1/*"}},
 		auth.Entry{Name: "reader", Role: "read"})
 	some, reader := tokens["some"], tokens["reader"]
 	_, addr := serve(t, memory.New(nil), &resp.Config{Tokens: file})
-	take, other := array("CL.THROTTLE", "k", "9", "1", "3600"), array("CL.THROTTLE", "k", "9", "2", "3600")
+	take, takeOther := array("CL.THROTTLE", "k", "9", "1", "3600"), array("CL.THROTTLE", "k", "9", "2", "3600")
 	const ok, noAuth, wrong, noPerm = "+OK", "-NOAUTH ", "-WRONGPASS ", "-NOPERM "
 	for _, tt := range []struct {
 		text string
-		want []string // how each line of the answer begins, but for those of arrays
+		want []string // beginnings of the status, error and array lines of the replies
 	}{
 		{take, []string{noAuth}},
 		{take + take, []string{noAuth}},
@@ -224,7 +226,7 @@ func TestCallersAreKnownByTheirTokens(t *testing.T) {
 		{array("HELLO", "3"), []string{noAuth}},
 		{array("QUIT"), []string{ok}},
 		{array("AUTH", "wrong") + take, []string{wrong}},
-		{array("AUTH", some) + take + other, []string{ok, "*5", "-ERR"}},
+		{array("AUTH", some) + take + takeOther, []string{ok, "*5", "-ERR"}},
 		{array("AUTH", "default", some) + array("AUTH", "wrong") + take, []string{ok, wrong}},
 		{array("HELLO", "2", "AUTH", "default", some) + take, []string{"*10", "*5"}},
 		{array("HELLO", "2", "AUTH", "default", "x"), []string{wrong}},
@@ -232,7 +234,7 @@ func TestCallersAreKnownByTheirTokens(t *testing.T) {
 		{array("AUTH"), []string{"-ERR wrong number"}},
 	} {
 		var lines []string
-		for l := range strings.SplitSeq(strings.TrimSuffix(ask(t, addr, tt.text), "\r\n"), "\r\n") {
+		for l := range strings.SplitSeq(strings.TrimSuffix(send(t, addr, tt.text), "\r\n"), "\r\n") {
 			if strings.HasPrefix(l, "+") || strings.HasPrefix(l, "-") || strings.HasPrefix(l, "*") {
 				lines = append(lines, l)
 			}
@@ -244,62 +246,63 @@ func TestCallersAreKnownByTheirTokens(t *testing.T) {
 	}
 }
 
-// TestManyClientsAreExact lets 32 connections send pipelines about one key.
+// TestManyClientsAreExact checks that exactly 100 of 640 commands in pipelines of 32 connections are allowed.
 func TestManyClientsAreExact(t *testing.T) {
 	t.Parallel()
 	_, addr := serve(t, memory.New(nil), nil)
-	const callers, each, most = 32, 20, 100
+	const callers, perCaller, burst = 32, 20, 100
 	var allowed atomic.Int64
 	var wg sync.WaitGroup
 	for range callers {
 		wg.Go(func() {
-			got := ask(t, addr, strings.Repeat(array("CL.THROTTLE", "k", fmt.Sprint(most-1), "1", "86400"), each))
-			if strings.Count(got, "*5") != each {
-				t.Errorf("%d of %d were answered", strings.Count(got, "*5"), each)
+			throttle := array("CL.THROTTLE", "k", fmt.Sprint(burst-1), "1", "86400")
+			got := send(t, addr, strings.Repeat(throttle, perCaller))
+			if strings.Count(got, "*5") != perCaller {
+				t.Errorf("%d of %d commands were answered", strings.Count(got, "*5"), perCaller)
 			}
 			allowed.Add(int64(strings.Count(got, "*5\r\n:0")))
 		})
 	}
 	wg.Wait()
-	if allowed.Load() != most {
-		t.Errorf("%d were allowed of %d", allowed.Load(), most)
+	if allowed.Load() != burst {
+		t.Errorf("%d were allowed, want %d", allowed.Load(), burst)
 	}
 }
 
-// TestALongPipeline sends more than the server reads at once, and reads no reply before the end.
+// TestALongPipeline sends more commands than the server reads at once, and reads no reply before their end.
 func TestALongPipeline(t *testing.T) {
 	t.Parallel()
 	_, addr := serve(t, memory.New(nil), nil)
 	const n = 5000
-	got := ask(t, addr, strings.Repeat(array("CL.THROTTLE", "k", "9", "1", "86400"), n))
-	if all, allowed := strings.Count(got, "*5"), strings.Count(got, "*5\r\n:0"); all != n || allowed != 10 {
-		t.Errorf("%d were answered, %d allowed; want %d and 10", all, allowed, n)
+	got := send(t, addr, strings.Repeat(array("CL.THROTTLE", "k", "9", "1", "86400"), n))
+	if answered, allowed := strings.Count(got, "*5"), strings.Count(got, "*5\r\n:0"); answered != n || allowed != 10 {
+		t.Errorf("%d were answered, %d allowed; want %d and 10", answered, allowed, n)
 	}
 }
 
-// TestAStoreThatFailsAdmitsNothing uses a store that is unavailable, and one whose outcome is unknown.
+// TestAStoreThatFailsAdmitsNothing checks the errors of an unavailable store and of an unknown outcome.
 func TestAStoreThatFailsAdmitsNothing(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		err  error
-		says string
+		want string
 	}{{store.ErrUnavailable, "Nothing was charged"}, {store.ErrUnknownOutcome, "not known whether"}} {
-		_, addr := serve(t, &failing{memory.New(nil), tt.err}, nil)
-		got := ask(t, addr, array("CL.THROTTLE", "k", "9", "1", "3600"))
-		if !strings.HasPrefix(got, "-ERR ") || !strings.Contains(got, tt.says) {
-			t.Errorf("%v: %q, want that it says %q", tt.err, got, tt.says)
+		_, addr := serve(t, &failingStore{memory.New(nil), tt.err}, nil)
+		got := send(t, addr, array("CL.THROTTLE", "k", "9", "1", "3600"))
+		if !strings.HasPrefix(got, "-ERR ") || !strings.Contains(got, tt.want) {
+			t.Errorf("%v: got %q, want an error with %q", tt.err, got, tt.want)
 		}
 	}
 }
 
-// TestShutdownAnswersWhatWasRead stops a server while a command waits for the store.
+// TestShutdownAnswersWhatWasRead checks that Shutdown closes idle connections, and waits for a command in flight.
 func TestShutdownAnswersWhatWasRead(t *testing.T) {
 	t.Parallel()
-	gate := &gated{Store: still(), come: make(chan struct{}), open: make(chan struct{})}
+	gate := &gatedStore{Store: frozenStore(), called: make(chan struct{}), release: make(chan struct{})}
 	server, addr := serve(t, gate, nil)
 	answer := make(chan string)
-	go func() { answer <- ask(t, addr, array("CL.THROTTLE", "k", "9", "1", "3600")) }()
-	<-gate.come
+	go func() { answer <- send(t, addr, array("CL.THROTTLE", "k", "9", "1", "3600")) }()
+	<-gate.called
 	idle, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", addr)
 	if err != nil {
 		t.Fatal(err)
@@ -308,10 +311,10 @@ func TestShutdownAnswersWhatWasRead(t *testing.T) {
 	stopped := make(chan error)
 	go func() { stopped <- server.Shutdown(t.Context()) }()
 	if _, err := idle.Read(make([]byte, 1)); err == nil {
-		t.Error("a connection on which nothing is under way stays open")
+		t.Error("an idle connection stays open")
 	}
-	close(gate.open)
-	if got, want := <-answer, five(0, 10, 9, -1, 3600); got != want {
+	close(gate.release)
+	if got, want := <-answer, integers(0, 10, 9, -1, 3600); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if err := <-stopped; err != nil {
@@ -319,24 +322,24 @@ func TestShutdownAnswersWhatWasRead(t *testing.T) {
 	}
 }
 
-// TestRealClients asks by a client library, in both versions of the protocol, and by redis-cli.
+// TestRealClients uses a client library with both versions of the protocol, redis-cli and redis-benchmark.
 func TestRealClients(t *testing.T) {
 	t.Parallel()
-	_, addr := serve(t, still(), nil)
-	for _, old := range []bool{false, true} {
+	_, addr := serve(t, frozenStore(), nil)
+	for _, resp2 := range []bool{false, true} {
 		c, err := rueidis.NewClient(rueidis.ClientOption{
-			InitAddress: []string{addr}, AlwaysRESP2: old, DisableCache: true, ForceSingleClient: true,
+			InitAddress: []string{addr}, AlwaysRESP2: resp2, DisableCache: true, ForceSingleClient: true,
 		})
 		if err != nil {
-			t.Errorf("version 2 alone %t: %v", old, err)
+			t.Errorf("version 2 alone %t: %v", resp2, err)
 			continue
 		}
 		defer c.Close()
 		for i, want := range [][]int64{{0, 2, 1, -1, 3600}, {0, 2, 0, -1, 7200}, {1, 2, 0, 3600, 7200}} {
-			command := c.B().Arbitrary("CL.THROTTLE").Keys(fmt.Sprint("rueidis ", old)).Args("1", "1", "3600").Build()
+			command := c.B().Arbitrary("CL.THROTTLE").Keys(fmt.Sprint("rueidis ", resp2)).Args("1", "1", "3600").Build()
 			got, err := c.Do(t.Context(), command).AsIntSlice()
 			if err != nil || !slices.Equal(got, want) {
-				t.Errorf("version 2 alone %t, %d: %v, %v, want %v", old, i, got, err, want)
+				t.Errorf("version 2 alone %t, %d: %v, %v, want %v", resp2, i, got, err, want)
 			}
 		}
 	}

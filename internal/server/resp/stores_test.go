@@ -8,27 +8,27 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// still stops the clock of a store: replies tell times in whole seconds, which a second that passes changes.
-func still() *memory.Store {
+// frozenStore returns a store whose clock stands still, since replies have times in whole seconds.
+func frozenStore() *memory.Store {
 	return memory.New(&memory.Config{Clock: func() int64 { return 1795600000_000000 }})
 }
 
-// failing is a store whose decisions fail.
-type failing struct {
+// failingStore is a store that fails with err.
+type failingStore struct {
 	store.Store
 	err error
 }
 
-func (f *failing) Apply(context.Context, []law.Op, []law.Outcome) error { return f.err }
+func (f *failingStore) Apply(context.Context, []law.Op, []law.Outcome) error { return f.err }
 
-// gated is a store whose decisions wait.
-type gated struct {
+// gatedStore is a store whose one decision closes called, and waits until release is closed.
+type gatedStore struct {
 	store.Store
-	come, open chan struct{}
+	called, release chan struct{}
 }
 
-func (g *gated) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	close(g.come)
-	<-g.open
+func (g *gatedStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	close(g.called)
+	<-g.release
 	return g.Store.Apply(ctx, ops, outs)
 }

@@ -27,10 +27,10 @@ func (c *conn) throttle(list [][][]byte) {
 		return
 	}
 	requests := make([]headgate.Request, 0, len(list))
-	wrong := make([]error, len(list))
+	parseErrs := make([]error, len(list))
 	for i, words := range list {
 		var r headgate.Request
-		if r, wrong[i] = c.parseThrottle(ctx, words[1:]); wrong[i] == nil {
+		if r, parseErrs[i] = c.parseThrottle(ctx, words[1:]); parseErrs[i] == nil {
 			requests = append(requests, r)
 		}
 	}
@@ -39,8 +39,8 @@ func (c *conn) throttle(list [][][]byte) {
 		err = c.decide(ctx, requests, answers)
 	}
 	for i := range list {
-		if wrong[i] != nil {
-			c.replyFailure(throttleName, wrong[i])
+		if parseErrs[i] != nil {
+			c.replyFailure(throttleName, parseErrs[i])
 			continue
 		}
 		a, check := &answers[0], requests[0].Check

@@ -19,14 +19,14 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// audited is a server with a catalog, and callers that it knows by tokens.
-type audited struct {
+// auditServer is a server with a catalog, whose callers have tokens.
+type auditServer struct {
 	t      *testing.T
 	limits *catalog.Catalog
-	ask    func(caller, method, path, body string) (int, string)
+	send   func(caller, method, path, body string) (int, string)
 }
 
-func newAudited(t *testing.T) *audited {
+func newAuditServer(t *testing.T) *auditServer {
 	t.Helper()
 	c, err := config.Parse("headgate.yaml", []byte("limits:\n  api: fixed-window 100/1h\n  login: sliding-log 5/15m\n"+
 		"plans:\n  pro: {api: fixed-window 1000/1h}\n"))
@@ -46,7 +46,7 @@ func newAudited(t *testing.T) *audited {
 		auth.Entry{Name: "reader", Role: "read"}, auth.Entry{Name: "some", Role: "admin", Limits: []string{"login"}})
 	h := rest.New(service.New(headgate.New(s, &headgate.Config{Names: limits}), c, limits), quiet,
 		&rest.Config{Tokens: file})
-	return &audited{t, limits, func(caller, method, path, body string) (int, string) {
+	return &auditServer{t, limits, func(caller, method, path, body string) (int, string) {
 		r := httptest.NewRequestWithContext(t.Context(), method, path, strings.NewReader(body))
 		r.Header.Set("Authorization", "Bearer "+tokens[caller])
 		w := httptest.NewRecorder()
@@ -55,10 +55,10 @@ func newAudited(t *testing.T) *audited {
 	}}
 }
 
-// entries returns the audit as a caller sees it, newest first, one line each.
-func (a *audited) entries(caller, query string) (lines []string) {
+// entries returns the entries of the audit that a caller may see, the newest first, as lines.
+func (a *auditServer) entries(caller, query string) (lines []string) {
 	a.t.Helper()
-	code, text := a.ask(caller, "GET", "/v1/audit"+query, "")
+	code, text := a.send(caller, "GET", "/v1/audit"+query, "")
 	var out api.Audit
 	if err := json.Unmarshal([]byte(text), &out); code != 200 || err != nil {
 		a.t.Fatalf("status %d, %v: %s", code, err, text)
@@ -75,8 +75,8 @@ func (a *audited) entries(caller, query string) (lines []string) {
 
 func TestOperatorActionsAreInTheAudit(t *testing.T) {
 	t.Parallel()
-	a := newAudited(t)
-	for _, do := range []struct{ caller, path, body string }{
+	a := newAuditServer(t)
+	for _, action := range []struct{ caller, path, body string }{
 		{"oncall", "/v1/block", `{"limit":"api","key":"k","for":"1h","reason":"scans"}`},
 		{"some", "/v1/block", `{"limit":"login","key":"","for":"1h"}`},
 		{"oncall", "/v1/block", `{"limit":"api","key":"k","for":"0"}`},
@@ -85,32 +85,32 @@ func TestOperatorActionsAreInTheAudit(t *testing.T) {
 		{"some", "/v1/override", `{"limit":"login","key":"k","override":"sliding-log 50/1m","reason":"moves"}`},
 		{"oncall", "/v1/override", `{"limit":"login","key":"k","remove":true}`},
 	} {
-		if code, text := a.ask(do.caller, "POST", do.path, do.body); code != 200 {
-			t.Fatalf("%s %s: status %d: %s", do.path, do.body, code, text)
+		if code, text := a.send(action.caller, "POST", action.path, action.body); code != 200 {
+			t.Fatalf("%s %s: status %d: %s", action.path, action.body, code, text)
 		}
 	}
-	made := `change by some: moves + override login of "k" = sliding-log 50/1m; "moves"`
-	removed := `change by oncall:  - override login of "k" = sliding-log 50/1m; "moves"`
-	blocked := `block by some login "":`
-	all := []string{
-		removed, made, `refund by oncall api "k": up to 2.5: cut off`, `reset by oncall api "k": ours`,
-		`unblock by oncall api "k":`, blocked,
+	setLine := `change by some: moves + override login of "k" = sliding-log 50/1m; "moves"`
+	removeLine := `change by oncall:  - override login of "k" = sliding-log 50/1m; "moves"`
+	blockLine := `block by some login "":`
+	lines := []string{
+		removeLine, setLine, `refund by oncall api "k": up to 2.5: cut off`, `reset by oncall api "k": ours`,
+		`unblock by oncall api "k":`, blockLine,
 		`block by oncall api "k": scans`,
 	}
 	for _, tt := range []struct {
 		caller, query string
 		want          []string
 	}{
-		{"reader", "?max=7", all},
-		{"oncall", "?max=2", all[:2]},
-		{"oncall", "?key=k&limit=api", []string{all[2], all[3], all[4], all[6]}},
-		{"oncall", "?key=", []string{blocked}},
-		{"oncall", "?limit=login&max=3", []string{removed, made, blocked}},
-		// Of other limits, and of what is about no limit, such as a file, who may touch one learns nothing.
-		{"some", "", []string{removed, made, blocked, "change by file:  + login = sliding-log 5/15m"}},
+		{"reader", "?max=7", lines},
+		{"oncall", "?max=2", lines[:2]},
+		{"oncall", "?key=k&limit=api", []string{lines[2], lines[3], lines[4], lines[6]}},
+		{"oncall", "?key=", []string{blockLine}},
+		{"oncall", "?limit=login&max=3", []string{removeLine, setLine, blockLine}},
+		// A caller that may touch one limit sees nothing of other limits, nor of changes without a limit.
+		{"some", "", []string{removeLine, setLine, blockLine, "change by file:  + login = sliding-log 5/15m"}},
 	} {
 		if got := a.entries(tt.caller, tt.query); strings.Join(got, "\n") != strings.Join(tt.want, "\n") {
-			t.Errorf("%s asks %s and gets\n%s\nnot\n%s", tt.caller, tt.query, strings.Join(got, "\n"),
+			t.Errorf("%s gets %s: got\n%s\nwant\n%s", tt.caller, tt.query, strings.Join(got, "\n"),
 				strings.Join(tt.want, "\n"))
 		}
 	}
@@ -118,33 +118,33 @@ func TestOperatorActionsAreInTheAudit(t *testing.T) {
 
 func TestAnOverrideIsInForceUntilItsEnd(t *testing.T) {
 	t.Parallel()
-	a := newAudited(t)
+	a := newAuditServer(t)
 	body := `{"limit":"login","key":"bob","override":"sliding-log 50/1m","for":"1h","reason":"moves his mail"}`
-	if code, text := a.ask("oncall", "POST", "/v1/override", body); code != 200 || !strings.HasPrefix(text, `{"version":2,"changes":[{"kind":"override","name":"login","key":"bob"`) {
+	if code, text := a.send("oncall", "POST", "/v1/override", body); code != 200 || !strings.HasPrefix(text, `{"version":2,"changes":[{"kind":"override","name":"login","key":"bob"`) {
 		t.Fatalf("status %d: %s", code, text)
 	}
-	_, text := a.ask("reader", "GET", "/v1/usage?key=bob&limit=login&authors=true", "")
-	var u api.Usage
-	if err := json.Unmarshal([]byte(text), &u); err != nil {
+	_, text := a.send("reader", "GET", "/v1/usage?key=bob&limit=login&authors=true", "")
+	var usage api.Usage
+	if err := json.Unmarshal([]byte(text), &usage); err != nil {
 		t.Fatal(err)
 	}
-	l := &u.Limits[0]
+	l := &usage.Limits[0]
 	if l.Rule != "sliding-log 50/1m" || l.Applied != "override" || l.AppliedBy != "oncall" ||
 		l.AppliedReason != "moves his mail" || l.AppliedUntil == nil {
-		t.Fatalf("the key has %s", text)
+		t.Fatalf("got %s, want the override with its author and reason", text)
 	}
-	if left := *l.AppliedUntil - l.At; left < 59*60_000_000 || left > 60*60_000_000 {
-		t.Errorf("the override ends in %d microseconds", left)
+	if duration := *l.AppliedUntil - l.At; duration < 59*60_000_000 || duration > 60*60_000_000 {
+		t.Errorf("the override ends in %d µs, want 59 to 60 minutes", duration)
 	}
 }
 
 func TestBadOverridesAndAudits(t *testing.T) {
 	t.Parallel()
-	a := newAudited(t)
+	a := newAuditServer(t)
 	for _, tt := range []struct {
 		caller, method, path, body string
 		code                       int
-		says                       string
+		want                       string
 	}{
 		{"oncall", "POST", "/v1/override", `{"limit":"login","override":"unlimited"}`, 400, "key"},
 		{"oncall", "POST", "/v1/override", `{"key":"k","override":"unlimited"}`, 400, "limit"},
@@ -166,12 +166,12 @@ func TestBadOverridesAndAudits(t *testing.T) {
 		{"some", "GET", "/v1/me", "", 200, `"limits":["login"]`},
 		{"nobody", "GET", "/v1/me", "", 401, "token"},
 	} {
-		code, text := a.ask(tt.caller, tt.method, tt.path, tt.body)
-		if code != tt.code || !strings.Contains(text, tt.says) {
-			t.Errorf("%s: %s %s: status %d: %s", tt.caller, tt.path, tt.body, code, text)
+		code, text := a.send(tt.caller, tt.method, tt.path, tt.body)
+		if code != tt.code || !strings.Contains(text, tt.want) {
+			t.Errorf("%+v: got status %d: %s", tt, code, text)
 		}
 	}
 	if v, _ := a.limits.Version(); v != 1 {
-		t.Errorf("bad requests made version %d", v)
+		t.Errorf("got version %d, want 1: bad requests change nothing", v)
 	}
 }

@@ -23,34 +23,34 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// gone is a store that cannot be reached.
-type gone struct{ store.Store }
+// unavailableStore is a store that cannot be reached.
+type unavailableStore struct{ store.Store }
 
-func (gone) Apply(context.Context, []law.Op, []law.Outcome) error {
+func (unavailableStore) Apply(context.Context, []law.Op, []law.Outcome) error {
 	return fmt.Errorf("db: apply 1 ops: %w: dial tcp 192.0.2.1:5432:\n\tconnection refused", store.ErrUnavailable)
 }
 
-// TestReadyNamesAStoreThatIsAway to who may look, with since when and why, and to nobody else.
+// TestReadyNamesAStoreThatIsAway checks that only callers with the role read are told which store is away, and why.
 func TestReadyNamesAStoreThatIsAway(t *testing.T) {
 	t.Parallel()
 	file, tokens := authtest.Open(t, auth.Entry{Name: "app", Role: auth.RoleTake.String()},
 		auth.Entry{Name: "viewer", Role: auth.RoleRead.String()})
 	since := time.Now().Add(-28 * time.Second)
-	var told error
-	d := rest.New(service.New(headgate.New(gone{memory.New(nil)}, nil), &config.Config{}, nil),
+	var lastErr error
+	h := rest.New(service.New(headgate.New(unavailableStore{memory.New(nil)}, nil), &config.Config{}, nil),
 		slog.New(slog.DiscardHandler), &rest.Config{Tokens: file, Away: func(err error) *api.Away {
 			if err != nil {
-				told = err
+				lastErr = err
 			}
-			return api.NewAway("postgres://db/app", since, told)
+			return api.NewAway("postgres://db/app", since, lastErr)
 		}})
-	ask := func(who, method, path, body string) (status int, text string) {
+	sendAs := func(who, method, path, body string) (status int, text string) {
 		r := httptest.NewRequest(method, path, strings.NewReader(body))
 		if who != "" {
 			r.Header.Set("Authorization", "Bearer "+tokens[who])
 		}
 		w := httptest.NewRecorder()
-		d.ServeHTTP(w, r)
+		h.ServeHTTP(w, r)
 		return w.Code, w.Body.String()
 	}
 	want := "The store postgres://db/app is away since " + since.UTC().Format(time.TimeOnly) + " UTC (28s): dial tcp " +
@@ -59,25 +59,25 @@ func TestReadyNamesAStoreThatIsAway(t *testing.T) {
 	const take = `{"limit":"token-bucket 1/s","key":"k"}`
 	for _, tt := range []struct {
 		who, method, path, body string
-		named                   bool
+		namesStore              bool
 	}{
 		{"app", http.MethodPost, "/v1/take", take, false},
 		{"", http.MethodGet, "/readyz", "", false},
 		{"app", http.MethodGet, "/readyz", "", false},
 		{"viewer", http.MethodGet, "/readyz", "", true},
 	} {
-		status, text := ask(tt.who, tt.method, tt.path, tt.body)
+		status, text := sendAs(tt.who, tt.method, tt.path, tt.body)
 		var p api.Problem
 		if err := json.Unmarshal([]byte(text), &p); err != nil || status != http.StatusServiceUnavailable ||
 			p.Title != "The store is not available" {
-			t.Errorf("%s %s by %q: %d %s", tt.method, tt.path, tt.who, status, text)
+			t.Errorf("%s %s by %q: got status %d %s, want 503", tt.method, tt.path, tt.who, status, text)
 		}
-		named := strings.HasPrefix(p.Detail, want)
-		if named != tt.named || strings.Contains(text, "192.0.2.1") != named {
-			t.Errorf("%s %s by %q says %s", tt.method, tt.path, tt.who, p.Detail)
+		got := strings.HasPrefix(p.Detail, want)
+		if got != tt.namesStore || strings.Contains(text, "192.0.2.1") != got {
+			t.Errorf("%s %s by %q: %s; want the store named: %v", tt.method, tt.path, tt.who, p.Detail, tt.namesStore)
 		}
 	}
-	if _, text := ask("viewer", http.MethodGet, "/v1/me", ""); !strings.Contains(text, want) {
-		t.Errorf("/v1/me says %s", text)
+	if _, text := sendAs("viewer", http.MethodGet, "/v1/me", ""); !strings.Contains(text, want) {
+		t.Errorf("/v1/me: got %s, want %s", text, want)
 	}
 }

@@ -31,12 +31,12 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // callers is the number of keep-alive connections of BenchmarkTakeOverHTTP.
 const callers = 64
 
-// served is a handler that is measured, and what it is asked.
-type served struct {
+// benchmark is a handler that is measured, and the request that is sent to it.
+type benchmark struct {
 	name, path string
 	limit      string
-	answer     string // each answer contains it
-	edge       bool   // the handler stands behind package edge, as in headgate serve
+	answer     string // part of each answer
+	edge       bool   // true if the handler stands behind package edge, as in headgate serve
 	handler    func(b *testing.B) (h http.Handler, log *slog.Logger)
 }
 
@@ -45,9 +45,9 @@ const (
 	tightLimit = "token-bucket 1/31d"                   // refuses from the second request on
 )
 
-// servedHandlers are Headgate and what it is compared with. The ratios to the empty
-// handler and to the one with encoding/json are what a change is judged by.
-var servedHandlers = []served{
+// benchmarks are Headgate and the handlers that it is compared with. A change is judged by the ratios to the empty
+// handler and to the handler with encoding/json.
+var benchmarks = []benchmark{
 	{"empty", "/v1/take", wideLimit, "HTTP/1.1 200", false, emptyHandler},
 	{"empty behind edge", "/v1/take", wideLimit, "HTTP/1.1 200", true, emptyHandler},
 	{"encoding-json", "/v1/take", wideLimit, `"allowed":true`, false, jsonHandler},
@@ -57,9 +57,9 @@ var servedHandlers = []served{
 	{"check", "/v1/check", wideLimit, `"allowed":true`, true, stackHandler},
 }
 
-// body returns the request of one caller. Each has a key of its own.
-func (s *served) body(caller int) string {
-	return fmt.Sprintf(`{"limit":%q,"key":"user/%d"}`, s.limit, 12345678+caller)
+// body returns the body of a caller's requests. Each caller has its own key.
+func (bm *benchmark) body(caller int) string {
+	return fmt.Sprintf(`{"limit":%q,"key":"user/%d"}`, bm.limit, 12345678+caller)
 }
 
 func emptyHandler(*testing.B) (http.Handler, *slog.Logger) {
@@ -82,7 +82,7 @@ func jsonHandler(*testing.B) (http.Handler, *slog.Logger) {
 	}), slog.New(slog.DiscardHandler)
 }
 
-// stackHandler returns what headgate serve puts together over the memory store.
+// stackHandler returns the handler that headgate serve puts together over the memory store.
 func stackHandler(b *testing.B) (http.Handler, *slog.Logger) {
 	lines := lograte.New(slog.NewTextHandler(io.Discard, nil))
 	b.Cleanup(lines.Close)
@@ -92,28 +92,27 @@ func stackHandler(b *testing.B) (http.Handler, *slog.Logger) {
 	return rest.New(service.New(headgate.New(s, &headgate.Config{Timeout: -1}), &config.Config{}, nil), log, nil), log
 }
 
-// BenchmarkTakeOverHTTP asks over loopback, from callers that each have a connection and
-// one request under way.
+// BenchmarkTakeOverHTTP sends requests over loopback, from callers with one connection and one request each.
 func BenchmarkTakeOverHTTP(b *testing.B) {
-	for _, s := range servedHandlers {
-		b.Run(s.name, func(b *testing.B) {
-			addr := s.listen(b)
+	for _, bm := range benchmarks {
+		b.Run(bm.name, func(b *testing.B) {
+			addr := bm.listen(b)
 			conns := make([]*caller, callers)
 			for i := range conns {
-				conns[i] = newCaller(b, addr, &s, i)
-				if err := conns[i].ask(""); err != nil { // the first is allowed also by a tight limit
+				conns[i] = newCaller(b, addr, &bm, i)
+				if err := conns[i].send(""); err != nil { // the first is allowed also by a tight limit
 					b.Fatal(err)
 				}
 			}
-			var left atomic.Int64
-			left.Store(int64(b.N))
+			var budget atomic.Int64
+			budget.Store(int64(b.N))
 			var wg sync.WaitGroup
 			b.ReportAllocs()
 			b.ResetTimer()
 			for _, c := range conns {
 				wg.Go(func() {
-					for left.Add(-1) >= 0 {
-						if err := c.ask(s.answer); err != nil {
+					for budget.Add(-1) >= 0 {
+						if err := c.send(bm.answer); err != nil {
 							b.Error(err)
 							return
 						}
@@ -127,13 +126,13 @@ func BenchmarkTakeOverHTTP(b *testing.B) {
 }
 
 // listen serves the handler until the benchmark ends.
-func (s *served) listen(b *testing.B) (addr string) {
-	h, log := s.handler(b)
+func (bm *benchmark) listen(b *testing.B) (addr string) {
+	h, log := bm.handler(b)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
 	}
-	if s.edge {
+	if bm.edge {
 		server := edge.NewServer(h, log, nil)
 		b.Cleanup(func() { server.Close() })
 		go func() { _ = server.Serve(l) }()
@@ -150,22 +149,22 @@ func (s *served) listen(b *testing.B) (addr string) {
 type caller struct {
 	conn    net.Conn
 	request []byte
-	answer  []byte // room for one
+	answer  []byte // buffer for one answer
 }
 
-func newCaller(b *testing.B, addr string, s *served, i int) *caller {
+func newCaller(b *testing.B, addr string, bm *benchmark, i int) *caller {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { conn.Close() })
-	body := s.body(i)
+	body := bm.body(i)
 	return &caller{conn, fmt.Appendf(nil, "POST %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: bench\r\n"+
-		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", s.path, addr, len(body), body), make([]byte, 4096)}
+		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", bm.path, addr, len(body), body), make([]byte, 4096)}
 }
 
-// ask sends the request and reads the answer, which contains a text.
-func (c *caller) ask(want string) error {
+// send sends the request and reads the answer. It returns an error unless the answer contains a text.
+func (c *caller) send(want string) error {
 	if _, err := c.conn.Write(c.request); err != nil {
 		return err
 	}
@@ -199,24 +198,23 @@ func answerEnd(answer []byte) int {
 	return len(head) + len("\r\n\r\n") + n
 }
 
-// BenchmarkTakeServed calls the handlers without a network. What package edge and
-// net/http do is not part of it.
+// BenchmarkTakeServed calls the handlers without a network, package edge and net/http.
 func BenchmarkTakeServed(b *testing.B) {
-	for _, s := range servedHandlers {
-		if s.edge && strings.HasPrefix(s.name, "empty") {
+	for _, bm := range benchmarks {
+		if bm.edge && strings.HasPrefix(bm.name, "empty") {
 			continue
 		}
-		b.Run(s.name, func(b *testing.B) {
-			h, _ := s.handler(b)
-			body := s.body(0)
+		b.Run(bm.name, func(b *testing.B) {
+			h, _ := bm.handler(b)
+			body := bm.body(0)
 			in := strings.NewReader(body)
-			url := "http://localhost" + s.path
-			r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, url, io.NopCloser(in))
+			target := "http://localhost" + bm.path
+			r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, target, io.NopCloser(in))
 			if err != nil {
 				b.Fatal(err)
 			}
-			r.RequestURI, r.ContentLength = s.path, int64(len(body))
-			w := &reused{header: http.Header{}}
+			r.RequestURI, r.ContentLength = bm.path, int64(len(body))
+			w := &reusableWriter{header: http.Header{}}
 			h.ServeHTTP(w, r) // the first is allowed also by a tight limit
 			b.ReportAllocs()
 			for b.Loop() {
@@ -224,28 +222,28 @@ func BenchmarkTakeServed(b *testing.B) {
 				w.reset()
 				h.ServeHTTP(w, r)
 			}
-			if strings.HasPrefix(s.answer, `"`) && !strings.Contains(string(w.text), s.answer) {
-				b.Errorf("answer %q, want one with %s", w.text, s.answer)
+			if strings.HasPrefix(bm.answer, `"`) && !strings.Contains(string(w.text), bm.answer) {
+				b.Errorf("answer %q, want one with %s", w.text, bm.answer)
 			}
 		})
 	}
 }
 
-// reused is a ResponseWriter that is used again.
-type reused struct {
+// reusableWriter is a ResponseWriter that can be reset.
+type reusableWriter struct {
 	header http.Header
 	text   []byte
 }
 
-func (w *reused) reset() {
+func (w *reusableWriter) reset() {
 	clear(w.header)
 	w.text = w.text[:0]
 }
 
-func (w *reused) Header() http.Header { return w.header }
-func (w *reused) WriteHeader(int)     {}
+func (w *reusableWriter) Header() http.Header { return w.header }
+func (w *reusableWriter) WriteHeader(int)     {}
 
-func (w *reused) Write(text []byte) (int, error) {
+func (w *reusableWriter) Write(text []byte) (int, error) {
 	w.text = append(w.text, text...)
 	return len(text), nil
 }
@@ -260,7 +258,7 @@ func BenchmarkAuthServed(b *testing.B) {
 	}
 	r.Header.Set("X-Forwarded-Uri", "/")
 	r.RequestURI = path
-	w := &reused{header: http.Header{}}
+	w := &reusableWriter{header: http.Header{}}
 	b.ReportAllocs()
 	for b.Loop() {
 		w.reset()

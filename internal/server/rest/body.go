@@ -20,8 +20,7 @@ const (
 	maxBodyBytes = 64 << 10 // of requests with one key
 )
 
-// bodyBuffers are buffers for small bodies. A larger body takes memory as it arrives: the Content-Length alone takes
-// none.
+// bodyBuffers are buffers for small bodies. A larger body takes memory as it arrives, not by its Content-Length.
 var bodyBuffers = sync.Pool{New: func() any { return bytes.NewBuffer(make([]byte, 0, load.FreeBytes)) }}
 
 // body is the body of a request.

@@ -36,57 +36,56 @@ import (
 //go:embed testdata/attack.html
 var attackPage string
 
-// ownPage is a page of the server's own, which asks as a page does that means well.
+// ownPage is a page of the server itself, which sends two requests and reports their answers.
 const ownPage = `<!doctype html><script>
 const ask = (path, init) => fetch(path, init).then(r => r.text()).then(text => ({url: path, text}));
 Promise.all([ask('/v1/take', {method: 'POST', body: '{"limit":"token-bucket 5/1m","key":"k"}'}), ask('/v1/cells')])
   .then(read => fetch('/report', {method: 'POST', body: JSON.stringify(read)}));
 </script>`
 
-// readable has what a page could read.
-type readable []struct{ Way, URL, Text string }
+// report has the answers that a page could read.
+type report []struct{ Way, URL, Text string }
 
 // target is a server that is attacked.
 type target struct {
 	addr    string
-	handler http.Handler // behind what protects it
+	handler http.Handler // without package edge
 	mu      sync.Mutex
-	asked   map[string]int // paths that requests got to; guarded by mu
+	counts  map[string]int // numbers of requests by method and path; guarded by mu
 }
 
-// secret is a key that a page is not to see.
+// secret is a key in the store that no page of another origin may read.
 const secret = "secret-key"
 
-// times returns how often a pattern was requested.
-func (tt *target) times(pattern string) int {
-	tt.mu.Lock()
-	defer tt.mu.Unlock()
-	return tt.asked[pattern]
+// count returns how many requests for a pattern passed package edge.
+func (tg *target) count(pattern string) int {
+	tg.mu.Lock()
+	defer tg.mu.Unlock()
+	return tg.counts[pattern]
 }
 
-// newTarget returns a server with a key in its store. Only with protection does it
-// stand behind package edge. It serves a page too.
-func newTarget(t *testing.T, protection bool, own http.Handler) *target {
+// newTarget returns a server with a key in its store and a page. With protection it stands behind package edge.
+func newTarget(t *testing.T, protection bool, page http.Handler) *target {
 	t.Helper()
 	s := rest.New(service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}, nil),
 		slog.New(slog.DiscardHandler), nil)
-	tt := &target{handler: s, asked: map[string]int{}}
+	tg := &target{handler: s, counts: map[string]int{}}
 	h := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/page" || r.URL.Path == "/report" {
-			w.Header().Del("Content-Security-Policy") // of a page with a script
-			own.ServeHTTP(w, r)
+			w.Header().Del("Content-Security-Policy") // the page has a script
+			page.ServeHTTP(w, r)
 			return
 		}
-		tt.mu.Lock()
-		tt.asked[r.Method+" "+r.URL.Path]++
-		tt.mu.Unlock()
+		tg.mu.Lock()
+		tg.counts[r.Method+" "+r.URL.Path]++
+		tg.mu.Unlock()
 		s.ServeHTTP(w, r)
 	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	tt.addr = l.Addr().String()
+	tg.addr = l.Addr().String()
 	if protection {
 		server := edge.NewServer(h, slog.New(slog.DiscardHandler), &edge.Config{Proxied: rest.Proxied()})
 		go func() { _ = server.Serve(l) }()
@@ -94,13 +93,13 @@ func newTarget(t *testing.T, protection bool, own http.Handler) *target {
 		go func() { _ = http.Serve(l, h) }()
 	}
 	t.Cleanup(func() { l.Close() })
-	ask(s, "POST", "/v1/take", `{"limit":"token-bucket 5/1h","key":"`+secret+`"}`)
-	return tt
+	send(s, "POST", "/v1/take", `{"limit":"token-bucket 5/1h","key":"`+secret+`"}`)
+	return tg
 }
 
-// state returns what the store of a target holds.
-func (tt *target) state() string {
-	_, out, _ := ask(tt.handler, "GET", "/v1/cells", "")
+// state returns the limits, keys and blocks in the store of a target.
+func (tg *target) state() string {
+	_, out, _ := send(tg.handler, "GET", "/v1/cells", "")
 	var keys []string
 	for _, c := range out["cells"].([]any) {
 		m := c.(map[string]any)
@@ -112,8 +111,8 @@ func (tt *target) state() string {
 	return strings.Join(keys, "\n")
 }
 
-// attacking serves a page that attacks.
-func attacking(reports chan<- readable, targets ...string) http.Handler {
+// serveAttack serves a page that attacks.
+func serveAttack(reports chan<- report, targets ...string) http.Handler {
 	type endpoint struct {
 		Method string `json:"method"`
 		Path   string `json:"path"`
@@ -127,29 +126,28 @@ func attacking(reports chan<- readable, targets ...string) http.Handler {
 	}
 	attack["endpoints"] = endpoints
 	text, _ := json.Marshal(attack)
-	return serve(strings.Replace(attackPage, "ATTACK", string(text), 1), reports)
+	return servePage(strings.Replace(attackPage, "ATTACK", string(text), 1), reports)
 }
 
-// serve serves a page, and gives away what it reports.
-func serve(page string, reports chan<- readable) http.Handler {
+// servePage serves a page, and sends what it reports to a channel.
+func servePage(page string, reports chan<- report) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/page":
 			w.Header().Set("Content-Type", "text/html")
 			_, _ = io.WriteString(w, page)
 		case "/report":
-			var read readable
-			_ = json.NewDecoder(r.Body).Decode(&read)
-			reports <- read
+			var got report
+			_ = json.NewDecoder(r.Body).Decode(&got)
+			reports <- got
 		default:
 			http.NotFound(w, r)
 		}
 	})
 }
 
-// browse opens a page in Chromium and returns what it reports. All names that end with
-// .test are 127.0.0.1 there.
-func browse(t *testing.T, address string, reports <-chan readable) readable {
+// browse opens a page in Chromium and returns what it reports. All names that end with .test are 127.0.0.1 there.
+func browse(t *testing.T, address string, reports <-chan report) report {
 	t.Helper()
 	chromium := dbtest.Program(t, "chromium", "chromium")
 	cmd := exec.Command(chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -157,12 +155,13 @@ func browse(t *testing.T, address string, reports <-chan readable) readable {
 		"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--remote-debugging-port=0",
 		"--user-data-dir="+t.TempDir(), "--host-resolver-rules=MAP *.test 127.0.0.1", address)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	says, err := os.Create(filepath.Join(t.TempDir(), "says")) // a pipe would be open until the last process ends
+	// A file, since a pipe would be open until the last process ends.
+	stderr, err := os.Create(filepath.Join(t.TempDir(), "says"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer says.Close()
-	cmd.Stderr = says
+	defer stderr.Close()
+	cmd.Stderr = stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -172,16 +171,16 @@ func browse(t *testing.T, address string, reports <-chan readable) readable {
 	}()
 	defer func() {
 		if t.Failed() {
-			text, _ := os.ReadFile(says.Name())
+			text, _ := os.ReadFile(stderr.Name())
 			t.Logf("Chromium says:\n%s", text)
 		}
 	}()
-	within, end := context.WithTimeout(t.Context(), 15*time.Minute) // there are thousands of requests
-	defer end()
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // there are thousands of requests
+	defer cancel()
 	select {
-	case read := <-reports:
-		return read
-	case <-within.Done():
+	case got := <-reports:
+		return got
+	case <-ctx.Done():
 		t.Fatalf("Chromium does not open %s", address)
 		return nil
 	}
@@ -191,58 +190,58 @@ func browse(t *testing.T, address string, reports <-chan readable) readable {
 // name was made to resolve to the server's address after it was loaded, and, for comparison, one of the server's own.
 func TestPagesInARealBrowser(t *testing.T) {
 	tier.Engines(t)
-	reports := make(chan readable, 10)
-	own := serve(ownPage, reports)
-	guarded, open := newTarget(t, true, own), newTarget(t, false, own)
-	before, openBefore := guarded.state(), open.state()
-	if !strings.Contains(before, secret) || before != openBefore {
-		t.Fatalf("there is %q, %q", before, openBefore)
+	reports := make(chan report, 10)
+	page := servePage(ownPage, reports)
+	guarded, unprotected := newTarget(t, true, page), newTarget(t, false, page)
+	guardedState, unprotectedState := guarded.state(), unprotected.state()
+	if !strings.Contains(guardedState, secret) || guardedState != unprotectedState {
+		t.Fatalf("the stores have %q and %q, want the same with %s", guardedState, unprotectedState, secret)
 	}
 
 	_, port, _ := net.SplitHostPort(guarded.addr)
-	evil := httptest.NewServer(attacking(reports, "http://"+guarded.addr, "http://localhost:"+port,
-		"http://"+open.addr))
+	evil := httptest.NewServer(serveAttack(reports, "http://"+guarded.addr, "http://localhost:"+port,
+		"http://"+unprotected.addr))
 	defer evil.Close()
 	_, port, _ = net.SplitHostPort(evil.Listener.Addr().String())
-	read := browse(t, "http://evil.test:"+port+"/page", reports)
-	for _, r := range read {
+	got := browse(t, "http://evil.test:"+port+"/page", reports)
+	for _, r := range got {
 		t.Errorf("a page of another origin reads %s by %s: %.200s", r.URL, r.Way, r.Text)
 	}
-	unchanged(t, "a page of another origin", guarded, before)
-	// Without protection the same page gets to every endpoint.
+	checkUnchanged(t, "a page of another origin", guarded, guardedState)
+	// Without protection the same page reaches every endpoint.
 	for _, pattern := range rest.Patterns() {
-		if open.times(pattern) == 0 {
-			t.Errorf("the page did not try %s, or not well", pattern)
+		if unprotected.count(pattern) == 0 {
+			t.Errorf("without protection no request of the page reaches %s", pattern)
 		}
 	}
-	if open.state() == openBefore {
+	if unprotected.state() == unprotectedState {
 		t.Error("without protection the page changed nothing")
 	}
 
-	for _, at := range []*target{guarded, open} {
-		read = browse(t, rebound(t, reports, at), reports)
-		if at == guarded {
-			for _, r := range read {
+	for _, tg := range []*target{guarded, unprotected} {
+		got = browse(t, serveRebound(t, reports, tg), reports)
+		if tg == guarded {
+			for _, r := range got {
 				var p api.Problem
 				if json.Unmarshal([]byte(r.Text), &p) != nil || p.Status != http.StatusMisdirectedRequest {
 					t.Errorf("a page of a rebound name reads %s by %s: %.200s", r.URL, r.Way, r.Text)
 				}
 			}
-			unchanged(t, "a page of a rebound name", guarded, before)
-		} else if !strings.Contains(fmt.Sprint(read), secret) {
-			t.Errorf("without protection a page of a rebound name reads %.1000s", fmt.Sprint(read))
+			checkUnchanged(t, "a page of a rebound name", guarded, guardedState)
+		} else if !strings.Contains(fmt.Sprint(got), secret) {
+			t.Errorf("without protection a page of a rebound name reads %.1000s", fmt.Sprint(got))
 		}
 	}
 
 	for _, host := range []string{"127.0.0.1", "localhost"} {
 		_, port, _ = net.SplitHostPort(guarded.addr)
-		read = browse(t, "http://"+host+":"+port+"/page", reports)
-		if !strings.Contains(fmt.Sprint(read), secret) || !strings.Contains(fmt.Sprint(read), `"allowed":true`) ||
-			guarded.times("POST /v1/take") == 0 {
-			t.Errorf("a page of the server's own at %s reads %.1000s", host, fmt.Sprint(read))
+		got = browse(t, "http://"+host+":"+port+"/page", reports)
+		if !strings.Contains(fmt.Sprint(got), secret) || !strings.Contains(fmt.Sprint(got), `"allowed":true`) ||
+			guarded.count("POST /v1/take") == 0 {
+			t.Errorf("a page of the server's own at %s reads %.1000s", host, fmt.Sprint(got))
 		}
 	}
-	// as curl does
+	// A request without the headers of a browser, such as one of curl, passes.
 	res, err := http.Post("http://"+guarded.addr+"/v1/take", "application/x-www-form-urlencoded",
 		strings.NewReader(bodies["/v1/take"]))
 	if err != nil {
@@ -250,39 +249,38 @@ func TestPagesInARealBrowser(t *testing.T) {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		t.Errorf("a program gets status %d", res.StatusCode)
+		t.Errorf("a program gets status %d, want 200", res.StatusCode)
 	}
 }
 
-// unchanged fails if requests got through to a server.
-func unchanged(t *testing.T, what string, tt *target, before string) {
+// checkUnchanged fails the test if requests passed package edge, or changed the store.
+func checkUnchanged(t *testing.T, what string, tg *target, state string) {
 	t.Helper()
-	tt.mu.Lock()
-	defer tt.mu.Unlock()
-	// Proxies ask this path with the headers of pages, so it looks for headers that no page can send.
-	maps.DeleteFunc(tt.asked, func(pattern string, _ int) bool { return strings.HasSuffix(pattern, " /v1/auth") })
-	if len(tt.asked) > 0 {
-		t.Errorf("%s gets to %v", what, tt.asked)
+	tg.mu.Lock()
+	defer tg.mu.Unlock()
+	// Proxies request this path with the headers of pages, so its handler requires headers that no page can send.
+	maps.DeleteFunc(tg.counts, func(pattern string, _ int) bool { return strings.HasSuffix(pattern, " /v1/auth") })
+	if len(tg.counts) > 0 {
+		t.Errorf("%s gets to %v", what, tg.counts)
 	}
-	if after := tt.state(); after != before {
-		t.Errorf("%s changed %q to %q", what, before, after)
+	if after := tg.state(); after != state {
+		t.Errorf("%s changed %q to %q", what, state, after)
 	}
 }
 
-// rebound returns the address of a page whose name is the server's for everything
-// else: as when the name resolved to another server at first.
-func rebound(t *testing.T, reports chan<- readable, to *target) string {
+// serveRebound returns the address of a page whose host name leads to the target for all other paths.
+func serveRebound(t *testing.T, reports chan<- report, tg *target) string {
 	t.Helper()
-	behind := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
-		r.SetURL(&url.URL{Scheme: "http", Host: to.addr})
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(&url.URL{Scheme: "http", Host: tg.addr})
 		r.Out.Host = r.In.Host
 	}}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/page" || r.URL.Path == "/report" {
-			attacking(reports, "http://"+r.Host).ServeHTTP(w, r)
+			serveAttack(reports, "http://"+r.Host).ServeHTTP(w, r)
 			return
 		}
-		behind.ServeHTTP(w, r)
+		proxy.ServeHTTP(w, r)
 	}))
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())

@@ -18,14 +18,14 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// edited serves a catalog with some versions: 1 has api and web and a plan, 2 changes api, 3 has overrides, one of
-// which is over by now, and 4 removes web.
-func edited(t *testing.T) (http.Handler, *catalog.Catalog) {
+// serveEditedCatalog serves a catalog with four versions: 1 has api, web and a plan, 2 changes api, 3 has overrides, of
+// which one has ended, and 4 removes web.
+func serveEditedCatalog(t *testing.T) (http.Handler, *catalog.Catalog) {
 	t.Helper()
 	now := int64(1795600000_000000)
 	s := memory.New(&memory.Config{Names: true, Clock: func() int64 { return now }})
-	quiet := slog.New(slog.DiscardHandler)
-	limits, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: quiet})
+	log := slog.New(slog.DiscardHandler)
+	limits, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,11 +60,11 @@ func edited(t *testing.T) (http.Handler, *catalog.Catalog) {
 	if err := limits.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return rest.New(service.New(headgate.New(s, &headgate.Config{Names: limits}), c, limits), quiet, nil), limits
+	return rest.New(service.New(headgate.New(s, &headgate.Config{Names: limits}), c, limits), log, nil), limits
 }
 
-// as asks as a caller, or as everybody if that is nil.
-func as(h http.Handler, caller *auth.Caller, method, path, body string) (int, string) {
+// sendAs sends a request as a caller. A nil caller may do everything.
+func sendAs(h http.Handler, caller *auth.Caller, method, path, body string) (int, string) {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r.WithContext(auth.With(r.Context(), caller)))
@@ -73,13 +73,13 @@ func as(h http.Handler, caller *auth.Caller, method, path, body string) (int, st
 
 func TestCatalog(t *testing.T) {
 	t.Parallel()
-	h, _ := edited(t)
+	h, _ := serveEditedCatalog(t)
 	limited := &auth.Caller{Name: "bob", Role: auth.RoleRead, Limits: []string{"web"}}
 	for _, c := range []struct {
-		caller      *auth.Caller
-		path        string
-		code        int
-		has, hasNot string
+		caller        *auth.Caller
+		path          string
+		code          int
+		want, notWant string
 	}{
 		{nil, "/v1/catalog", 200, `"limit":"token-bucket 20/1m burst 20"`, `"name":"web"`},
 		{nil, "/v1/catalog", 200, `{"name":"gold","limits":[{"name":"api","limit":"token-bucket 99/1m burst 99"`, ""},
@@ -89,7 +89,7 @@ func TestCatalog(t *testing.T) {
 		{nil, "/v1/overrides?max=1", 200, `"next_limit":"api","next_key":"alice"`, ""},
 		{nil, "/v1/overrides?max=1&after_limit=api&after_key=alice", 200, `"overrides":[]`, "alice"},
 		{limited, "/v1/overrides", 200, `"prefix":true`, "alice"},
-		{limited, "/v1/overrides?max=1", 200, `"prefix":true`, "alice"}, // nor where the page of others would go on
+		{limited, "/v1/overrides?max=1", 200, `"prefix":true`, "alice"}, // nor is alice in the next page's position
 		{nil, "/v1/versions", 200, `"version":4,"at":1795600000000000,"by":"ann","reason":"<b>more</b>"`, ""},
 		{nil, "/v1/versions?limit=web", 200, `"version":4`, `"version":2`},
 		{nil, "/v1/versions?before=3&max=1", 200, `"next":2`, `"version":1,`},
@@ -99,7 +99,7 @@ func TestCatalog(t *testing.T) {
 			`burst 20","text":"~ api = token-bucket 20/1m burst 20   (was token-bucket 10/1m burst 10)"`, "web"},
 		{nil, "/v1/difference?from=2&to=1", 200, `"after":"token-bucket 10/1m burst 10"`, ""},
 		{nil, "/v1/difference?from=2&to=2", 200, `"changes":[]`, ""},
-		{nil, "/v1/difference?from=0&to=4", 200, `"name":"gold"`, `"web","before"`}, // it came and went
+		{nil, "/v1/difference?from=0&to=4", 200, `"name":"gold"`, `"web","before"`}, // web was added and removed
 		{limited, "/v1/difference?from=1&to=4", 200, `"name":"web"`, "api"},
 		{nil, "/v1/difference?from=1", 400, `"field":"to"`, ""},
 		{nil, "/v1/difference?from=1&to=9", 400, "the newest is 4", ""},
@@ -107,22 +107,22 @@ func TestCatalog(t *testing.T) {
 		{nil, "/v1/versions?max=0", 400, "not a number from 1 to 500", ""},
 		{nil, "/v1/overrides?limit=api", 400, "unknown parameter", ""},
 	} {
-		code, text := as(h, c.caller, "GET", c.path, "")
-		if code != c.code || !strings.Contains(text, c.has) || c.hasNot != "" && strings.Contains(text, c.hasNot) {
-			t.Errorf("%s: status %d, want %d with %s and without %s: %s", c.path, code, c.code, c.has, c.hasNot, text)
+		code, text := sendAs(h, c.caller, "GET", c.path, "")
+		if code != c.code || !strings.Contains(text, c.want) || c.notWant != "" && strings.Contains(text, c.notWant) {
+			t.Errorf("%s: status %d, want %d with %s, not %s: %s", c.path, code, c.code, c.want, c.notWant, text)
 		}
 	}
 }
 
 func TestRollback(t *testing.T) {
 	t.Parallel()
-	h, limits := edited(t)
+	h, limits := serveEditedCatalog(t)
 	limited := &auth.Caller{Name: "bob", Role: auth.RoleAdmin, Limits: []string{"web"}}
 	for i, c := range []struct {
 		caller *auth.Caller
 		body   string
 		code   int
-		has    string
+		want   string
 		newest int64
 	}{
 		{nil, `{"version":1,"dry_run":true}`, 200, `{"version":4,"changes":[{"kind":"limit","name":"api"`, 4},
@@ -138,30 +138,30 @@ func TestRollback(t *testing.T) {
 		{nil, `{"version":1,"limits":["web"]}`, 200, `"changes":[]`, 5},
 		{nil, `{"version":1}`, 200, `"version":6`, 6},
 	} {
-		code, text := as(h, c.caller, "POST", "/v1/rollback", c.body)
+		code, text := sendAs(h, c.caller, "POST", "/v1/rollback", c.body)
 		newest, _ := limits.Version()
-		if code != c.code || !strings.Contains(text, c.has) || newest != c.newest {
-			t.Errorf("%d %s: status %d, version %d: %s", i, c.body, code, newest, text)
+		if code != c.code || !strings.Contains(text, c.want) || newest != c.newest {
+			t.Errorf("%d %s: status %d, version %d, want %d, %d: %s", i, c.body, code, newest, c.code, c.newest, text)
 		}
 	}
 	list, err := limits.History(t.Context(), "", 2)
 	if err != nil || list[1].Author != "bob" || list[1].Reason != "too strict" {
-		t.Errorf("%v, %v", list, err)
+		t.Errorf("got %v, %v, want version 5 by bob", list, err)
 	}
 	if l, err := limits.Get("api"); err != nil || fmt.Sprint(l) != "token-bucket 10/1m burst 10" {
-		t.Errorf("%v, %v", l, err)
+		t.Errorf("api: got %v, %v, want token-bucket 10/1m burst 10", l, err)
 	}
 }
 
 func TestLimitsAndPlansAreSet(t *testing.T) {
 	t.Parallel()
-	h, limits := edited(t)
+	h, limits := serveEditedCatalog(t)
 	limited := &auth.Caller{Name: "bob", Role: auth.RoleAdmin, Limits: []string{"web"}}
 	for i, c := range []struct {
 		caller     *auth.Caller
 		path, body string
 		code       int
-		has        string
+		want       string
 		newest     int64
 	}{
 		{nil, "limit", `{"name":"api","limit":"token-bucket 30/1m","dry_run":true}`, 200, `{"version":4,"changes":[{"kind":"limit",` +
@@ -183,16 +183,16 @@ func TestLimitsAndPlansAreSet(t *testing.T) {
 		{nil, "plan", `{"key":"carol","remove":true}`, 200, `"version":7,"changes":[{"kind":"assignment"`, 7},
 		{nil, "override", `{"limit":"api","key":"alice","override":"token-bucket 70/1m"}`, 200, `"before":"token-bucket 50/1m burst 50`, 8},
 	} {
-		code, text := as(h, c.caller, "POST", "/v1/"+c.path, c.body)
+		code, text := sendAs(h, c.caller, "POST", "/v1/"+c.path, c.body)
 		newest, _ := limits.Version()
-		if code != c.code || !strings.Contains(text, c.has) || newest != c.newest {
-			t.Errorf("%d %s: status %d, version %d: %s", i, c.body, code, newest, text)
+		if code != c.code || !strings.Contains(text, c.want) || newest != c.newest {
+			t.Errorf("%d %s: status %d, version %d, want %d, %d: %s", i, c.body, code, newest, c.code, c.newest, text)
 		}
 	}
 	if d, ok := limits.Lookup("web"); !ok || d.Description != "pages" || d.String() != "token-bucket 30/1m burst 30" {
-		t.Errorf("web is %v", d)
+		t.Errorf("web: got %v, want token-bucket 30/1m burst 30, pages", d)
 	}
 	if list, err := limits.History(t.Context(), "web", 1); err != nil || list[0].Author != "bob" || list[0].Reason != "a sale" {
-		t.Errorf("%v, %v", list, err)
+		t.Errorf("got %v, %v, want a version by bob", list, err)
 	}
 }

@@ -6,8 +6,7 @@ import (
 	"github.com/headgate/headgate/internal/server/auth"
 )
 
-// Patterns returns the patterns of all paths that New serves. A pattern without a method is returned with
-// GET.
+// Patterns returns the patterns of all paths that New serves. A pattern without a method is returned with GET.
 func Patterns() []string {
 	var patterns []string
 	for _, r := range new(server).routes() {

@@ -28,45 +28,45 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// slow is a store that answers when it is let, when nobody waits any more, or when the test is over.
-type slow struct {
+// slowStore is a store whose calls wait until the test sends to proceed, or until the context or the test ends.
+type slowStore struct {
 	store.Store
-	asked, answer chan struct{}
-	probed        chan struct{} // as asked, by probes: an answer may come before its probe ends
-	over          <-chan struct{}
+	calls, probes chan struct{} // receive a value for each call; probes of /healthz have their own channel
+	proceed       chan struct{}
+	testDone      <-chan struct{}
 }
 
-func (s *slow) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (s *slowStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if strings.HasPrefix(ops[0].Cell.Key, "healthz ") {
-		s.probed <- struct{}{}
+		s.probes <- struct{}{}
 	} else {
-		s.asked <- struct{}{}
+		s.calls <- struct{}{}
 	}
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.over:
+	case <-s.testDone:
 		return context.Canceled
-	case <-s.answer:
+	case <-s.proceed:
 		return s.Store.Apply(ctx, ops, outs)
 	}
 }
 
-func (s *slow) Cells(ctx context.Context, _ store.Query) ([]store.Cell, int64, error) {
-	s.asked <- struct{}{}
+func (s *slowStore) Cells(ctx context.Context, _ store.Query) ([]store.Cell, int64, error) {
+	s.calls <- struct{}{}
 	<-ctx.Done()
 	return nil, 0, ctx.Err()
 }
 
-func (s *slow) Entries(context.Context, law.Cell, int) ([]law.Entry, error) { return nil, nil }
+func (s *slowStore) Entries(context.Context, law.Cell, int) ([]law.Entry, error) { return nil, nil }
 
-func (s *slow) KeyCounts(context.Context) ([]store.KeyCount, error) { return nil, nil }
+func (s *slowStore) KeyCounts(context.Context) ([]store.KeyCount, error) { return nil, nil }
 
-// slowServer serves from a store that is let to answer by sending to it.
-func slowServer(t *testing.T, c *rest.Config) (*slow, string) {
+// serveSlowStore serves from a slowStore, and returns its address.
+func serveSlowStore(t *testing.T, c *rest.Config) (*slowStore, string) {
 	t.Helper()
-	s := &slow{
-		memory.New(nil), make(chan struct{}, 10_000), make(chan struct{}), make(chan struct{}, 10_000),
+	s := &slowStore{
+		memory.New(nil), make(chan struct{}, 10_000), make(chan struct{}, 10_000), make(chan struct{}),
 		t.Context().Done(),
 	}
 	server := httptest.NewServer(rest.New(service.New(headgate.New(s, nil), &config.Config{}, nil),
@@ -75,8 +75,8 @@ func slowServer(t *testing.T, c *rest.Config) (*slow, string) {
 	return s, strings.TrimPrefix(server.URL, "http://")
 }
 
-// conn returns a connection with a deadline.
-func conn(t *testing.T, addr string) *net.TCPConn {
+// dial returns a connection with a deadline.
+func dial(t *testing.T, addr string) *net.TCPConn {
 	t.Helper()
 	c, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -87,8 +87,8 @@ func conn(t *testing.T, addr string) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// answer reads an answer.
-func answer(t *testing.T, c net.Conn) (status int, p api.Problem, header http.Header) {
+// readAnswer reads an answer, with its body if that is a problem.
+func readAnswer(t *testing.T, c net.Conn) (status int, p api.Problem, header http.Header) {
 	t.Helper()
 	res, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
@@ -101,10 +101,10 @@ func answer(t *testing.T, c net.Conn) (status int, p api.Problem, header http.He
 
 const (
 	charge = `"limit":"token-bucket 5/1m","key":"k"`
-	held   = `"limit":"concurrency 1 ttl 30s","key":"k"`
+	lease  = `"limit":"concurrency 1 ttl 30s","key":"k"`
 )
 
-// bodies are of each path that has one.
+// bodies has a valid body for each path that takes one.
 var bodies = map[string]string{
 	"/v1/take": `{` + charge + `}`, "/v1/check": `{` + charge + `}`, "/v1/fill-up": `{` + charge + `}`,
 	"/v1/batch":  `{"requests":[{` + charge + `}]}`,
@@ -112,8 +112,8 @@ var bodies = map[string]string{
 	"/v1/refund":  `{` + charge + `,"cost":2}`,
 	"/v1/reserve": `{` + charge + `}`, "/v1/settle": `{` + charge + `,"cost":1,"id":"i"}`, "/v1/cancel": `{` + charge +
 		`,"id":"i"}`,
-	"/v1/acquire": `{` + held + `}`, "/v1/renew": `{"held":[{` + held + `,"number":1}]}`, "/v1/release": `{"held":[{` +
-		held + `,"number":1}]}`,
+	"/v1/acquire": `{` + lease + `}`, "/v1/renew": `{"held":[{` + lease + `,"number":1}]}`,
+	"/v1/release": `{"held":[{` + lease + `,"number":1}]}`,
 	"/v1/inspect": `{` + charge + `}`, "/v1/reset": `{` + charge + `}`, "/v1/block": `{` + charge + `,"for":"1h"}`,
 	"/v1/observe": `{` + charge + `,"status":429,"headers":{"Retry-After":"9"}}`,
 	"/v1/explain": `{"method":"GET","uri":"/"}`, "/v1/auth/settle": `{"n":1}`,
@@ -122,21 +122,21 @@ var bodies = map[string]string{
 	"/v1/override": `{"limit":"api","key":"k","override":"token-bucket 5/1m"}`,
 }
 
-// queries are of each path that needs one.
+// queries has a valid query for each path that needs one.
 var queries = map[string]string{
 	"/v1/usage": "?key=k", "/v1/auth": "?limit=token-bucket+5/1m&key=k", "/v1/difference": "?from=0&to=1",
 }
 
-// proxied are headers of proxies, which two paths need. The second one names a limit and the member n of
-// the body.
-const proxied = "X-Forwarded-Uri: /\r\nHeadgate-Settle: eyJpZCI6ImkiLCJjaGFyZ2VzIjpbeyJsaW1pdCI6InRva2VuLWJ1Y2tldCA1LzFtIiwia2V5IjoiayIsImpzb24iOiJuIn1dfQ\r\n"
+// proxyHeaders are headers of proxies: /v1/auth needs the first one, /v1/auth/settle the second one, which names a
+// limit and the member n of the body.
+const proxyHeaders = "X-Forwarded-Uri: /\r\nHeadgate-Settle: eyJpZCI6ImkiLCJjaGFyZ2VzIjpbeyJsaW1pdCI6InRva2VuLWJ1Y2tldCA1LzFtIiwia2V5IjoiayIsImpzb24iOiJuIn1dfQ\r\n"
 
-// reduced is the type of problem that end users get behind a proxy.
-const reduced = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+// reducedCapacity is the type of problem that end users get behind a proxy.
+const reducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 
-// unasked are paths that do not call the store, with their status. Here the limits are those of a file, which has no
-// versions, and which nobody can change.
-var unasked = map[string]int{
+// statusWithoutStore has the status of each path that does not call the store. The limits of these tests are those of a
+// file, so the paths that need a catalog are not implemented.
+var statusWithoutStore = map[string]int{
 	"/v1/explain": http.StatusOK, "/v1/limits": http.StatusOK, "/openapi.yaml": http.StatusOK, "/livez": http.StatusOK,
 	"/v1/me": http.StatusOK, "/v1/audit": http.StatusOK, "/v1/traffic": http.StatusOK,
 	"/v1/override": http.StatusNotImplemented, "/v1/rollback": http.StatusNotImplemented,
@@ -145,42 +145,41 @@ var unasked = map[string]int{
 	"/v1/difference": http.StatusNotImplemented, "/v1/overrides": http.StatusNotImplemented,
 }
 
-// TestAHalfClosedConnectionGetsAProblem closes its side of the connection before the
-// answer, which ends the context of the request.
+// TestAHalfClosedConnectionGetsAProblem checks that a client that closes its side before the answer gets a problem.
 func TestAHalfClosedConnectionGetsAProblem(t *testing.T) {
 	t.Parallel()
-	s, addr := slowServer(t, nil)
+	s, addr := serveSlowStore(t, nil)
 	for _, pattern := range rest.Patterns() {
 		method, path, _ := strings.Cut(pattern, " ")
-		body, known := bodies[path]
-		if method == "POST" && !known {
+		body, ok := bodies[path]
+		if method == "POST" && !ok {
 			t.Errorf("%s: no body is known here", path)
 		}
-		c := conn(t, addr)
-		fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n%s", method, path+queries[path], proxied,
-			len(body), body)
-		if unasked[path] == 0 && path != "/readyz" { // which shares the probe of /healthz
-			asked := s.asked
+		c := dial(t, addr)
+		fmt.Fprintf(c, "%s %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: %d\r\n\r\n%s", method, path+queries[path],
+			proxyHeaders, len(body), body)
+		if statusWithoutStore[path] == 0 && path != "/readyz" { // /readyz shares the probe of /healthz
+			calls := s.calls
 			if path == "/healthz" {
-				asked = s.probed
+				calls = s.probes
 			}
-			await.Receive(t, pattern+" to ask the store", asked)
+			await.Receive(t, pattern+" to call the store", calls)
 		}
 		if err := c.CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
-		status, p, _ := answer(t, c)
+		status, p, _ := readAnswer(t, c)
 		switch {
-		case unasked[path] != 0:
-			if status != unasked[path] {
-				t.Errorf("%s: status %d, %+v, want %d", pattern, status, p, unasked[path])
+		case statusWithoutStore[path] != 0:
+			if status != statusWithoutStore[path] {
+				t.Errorf("%s: status %d, %+v, want %d", pattern, status, p, statusWithoutStore[path])
 			}
 		case path == "/healthz" || path == "/readyz":
 			if status != http.StatusServiceUnavailable || p.Type != api.Unavailable {
 				t.Errorf("%s: status %d, %+v", pattern, status, p)
 			}
 		case path == "/v1/auth":
-			if status != http.StatusServiceUnavailable || p.Type != reduced {
+			if status != http.StatusServiceUnavailable || p.Type != reducedCapacity {
 				t.Errorf("%s: status %d, %+v", pattern, status, p)
 			}
 		case status != http.StatusServiceUnavailable || p.Type != api.OutcomeUnknown ||
@@ -190,10 +189,11 @@ func TestAHalfClosedConnectionGetsAProblem(t *testing.T) {
 	}
 }
 
+// TestABodyThatIsCutOffSaysWhere checks that the problem has the number of bytes that arrived.
 func TestABodyThatIsCutOffSaysWhere(t *testing.T) {
 	t.Parallel()
-	_, addr := slowServer(t, nil)
-	for _, tt := range []struct{ request, says string }{
+	_, addr := serveSlowStore(t, nil)
+	for _, tt := range []struct{ request, want string }{
 		{
 			"Content-Length: 60\r\n\r\n" + `{"limit":"token-bucket 1/s","key":"k"}`,
 			"body: ends after byte 38 of 60 that were announced",
@@ -210,51 +210,52 @@ func TestABodyThatIsCutOffSaysWhere(t *testing.T) {
 		},
 	} {
 		for _, path := range []string{"/v1/take", "/v1/check"} {
-			c := conn(t, addr)
+			c := dial(t, addr)
 			fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: x\r\n%s", path, tt.request)
 			_ = c.CloseWrite()
-			if status, p, _ := answer(t, c); status != http.StatusBadRequest || !strings.Contains(p.Detail, tt.says) {
-				t.Errorf("%s %.80q: status %d, %+v; want %s", path, tt.request, status, p, tt.says)
+			status, p, _ := readAnswer(t, c)
+			if status != http.StatusBadRequest || !strings.Contains(p.Detail, tt.want) {
+				t.Errorf("%s %.80q: status %d, %+v; want %s", path, tt.request, status, p, tt.want)
 			}
 		}
 	}
 }
 
-// TestABodyThatComesTooLateSaysWhere: the server's read timeout ends a body like this reader does.
+// TestABodyThatComesTooLateSaysWhere checks the answer to a body that fails as the read timeout of a server makes it.
 func TestABodyThatComesTooLateSaysWhere(t *testing.T) {
 	t.Parallel()
-	h, _ := handler(t, "")
-	late := io.MultiReader(strings.NewReader(`{"limit":`), iotest.ErrReader(os.ErrDeadlineExceeded))
+	h, _ := newHandler(t, "")
+	body := io.MultiReader(strings.NewReader(`{"limit":`), iotest.ErrReader(os.ErrDeadlineExceeded))
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/take", late))
+	h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/take", body))
 	const want = "the rest of the body did not arrive in time (after byte 9); nothing was charged"
 	if w.Code != http.StatusRequestTimeout || !strings.Contains(w.Body.String(), want) {
 		t.Errorf("status %d, %s; want %q", w.Code, w.Body, want)
 	}
 }
 
-// TestOtherMethodsWorkAsTheyDo looks at HEAD and at clients that ask before they send.
-func TestOtherMethodsWorkAsTheyDo(t *testing.T) {
+// TestHEADAndExpectContinue checks HEAD and "Expect: 100-continue", the latter also with a body that is too large.
+func TestHEADAndExpectContinue(t *testing.T) {
 	t.Parallel()
-	h, _ := handler(t, "")
+	h, _ := newHandler(t, "")
 	server := httptest.NewServer(h)
 	defer server.Close()
 	for _, path := range []string{"/v1/cells", "/v1/usage?key=k", "/v1/limits", "/healthz", "/openapi.yaml"} {
-		if res := head(t, server.URL+path); res != http.StatusOK {
-			t.Errorf("HEAD %s: status %d", path, res)
+		if status := head(t, server.URL+path); status != http.StatusOK {
+			t.Errorf("HEAD %s: status %d, want 200", path, status)
 		}
 	}
 	for path, want := range map[string]int{"/v1/take": 405, "/nothing": 404} {
-		if res := head(t, server.URL+path); res != want {
-			t.Errorf("HEAD %s: status %d, want %d", path, res, want)
+		if status := head(t, server.URL+path); status != want {
+			t.Errorf("HEAD %s: status %d, want %d", path, status, want)
 		}
 	}
-	c := conn(t, strings.TrimPrefix(server.URL, "http://"))
+	c := dial(t, strings.TrimPrefix(server.URL, "http://"))
 	body := bodies["/v1/take"]
 	fmt.Fprintf(c, "POST /v1/take HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n", len(body))
 	r := bufio.NewReader(c)
 	if line, err := r.ReadString('\n'); err != nil || line != "HTTP/1.1 100 Continue\r\n" {
-		t.Fatalf("%q, %v", line, err)
+		t.Fatalf("got %q, %v, want 100 Continue", line, err)
 	}
 	_, _ = r.ReadString('\n')
 	_, _ = io.WriteString(c, body)
@@ -264,13 +265,13 @@ func TestOtherMethodsWorkAsTheyDo(t *testing.T) {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		t.Errorf("status %d", res.StatusCode)
+		t.Errorf("status %d, want 200", res.StatusCode)
 	}
-	// What is too long is not asked for.
-	c = conn(t, strings.TrimPrefix(server.URL, "http://"))
+	// A body that is too large is refused before it is sent.
+	c = dial(t, strings.TrimPrefix(server.URL, "http://"))
 	fmt.Fprintf(c, "POST /v1/reset HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 1000000\r\n\r\n")
-	if status, _, _ := answer(t, c); status != http.StatusRequestEntityTooLarge {
-		t.Errorf("status %d", status)
+	if status, _, _ := readAnswer(t, c); status != http.StatusRequestEntityTooLarge {
+		t.Errorf("status %d, want 413", status)
 	}
 }
 
@@ -284,30 +285,30 @@ func head(t *testing.T, url string) int {
 	return res.StatusCode
 }
 
-// TestFailuresWithinABatchAreLogged has one line for each class, with a count.
+// TestFailuresWithinABatchAreLogged checks that there is one line for each class of errors, with a count.
 func TestFailuresWithinABatchAreLogged(t *testing.T) {
 	t.Parallel()
 	s := memory.New(nil)
-	var out bytes.Buffer
-	h := rest.New(service.New(headgate.New(failing{s}, nil), &config.Config{}, nil),
-		slog.New(slog.NewTextHandler(&out, nil)), nil)
+	var log bytes.Buffer
+	h := rest.New(service.New(headgate.New(partlyFailingStore{s}, nil), &config.Config{}, nil),
+		slog.New(slog.NewTextHandler(&log, nil)), nil)
 	body := `{"requests":[{"limit":"token-bucket 5/1m","key":"full"},{},` +
 		strings.Repeat(`{"limit":"token-bucket 5/1m","key":"away"},`, 99) + `{"limit":"token-bucket 5/1m","key":"k"}]}`
-	code, got, _ := ask(h, "POST", "/v1/batch", body)
+	code, answer, _ := send(h, "POST", "/v1/batch", body)
 	if code != http.StatusOK {
-		t.Fatalf("status %d, %v", code, got)
+		t.Fatalf("status %d, %v", code, answer)
 	}
-	text := out.String()
-	if strings.Count(text, "\n") != 2 || !strings.Contains(text, `class="store is full" count=1`) ||
-		!strings.Contains(text, `class="store unavailable" count=99`) {
-		t.Errorf("logged:\n%s", text)
+	lines := log.String()
+	if strings.Count(lines, "\n") != 2 || !strings.Contains(lines, `class="store is full" count=1`) ||
+		!strings.Contains(lines, `class="store unavailable" count=99`) {
+		t.Errorf("got the lines\n%s, want one for 1 full and one for 99 unavailable", lines)
 	}
 }
 
-// failing fails for some keys.
-type failing struct{ *memory.Store }
+// partlyFailingStore fails for the keys full and away.
+type partlyFailingStore struct{ *memory.Store }
 
-func (s failing) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+func (s partlyFailingStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	err := s.Store.Apply(ctx, ops, outs)
 	for i := range ops {
 		switch ops[i].Cell.Key {

@@ -11,22 +11,22 @@ import (
 )
 
 // serveForward serves forward authentication. Its problems may reach end users, so they have fewer details.
-func (d *server) serveForward(w http.ResponseWriter, r *http.Request) {
-	s := d.Load.Share()
+func (srv *server) serveForward(w http.ResponseWriter, r *http.Request) {
+	s := srv.Load.Share()
 	defer s.Release()
-	err := d.decideForward(w, r, &s)
+	err := srv.decideForward(w, r, &s)
 	if err == nil {
 		return
 	}
 	p := forwardauth.Problem(err)
 	if p.Status >= http.StatusInternalServerError && !clientGone(r, err) {
-		service.LogFailure(d.log, r.URL.Path, err, 1)
+		service.LogFailure(srv.log, r.URL.Path, err, 1)
 	}
 	edge.WriteProblem(w, p)
 }
 
 // decideForward decides a request of a proxy within the bounds of the load.
-func (d *server) decideForward(w http.ResponseWriter, r *http.Request, s *load.Share) error {
+func (srv *server) decideForward(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 	if err := s.Enter(); err != nil {
 		return err
 	}
@@ -35,15 +35,16 @@ func (d *server) decideForward(w http.ResponseWriter, r *http.Request, s *load.S
 	}
 	ctx, cancel := context.WithTimeout(service.WithProtocol(r.Context(), service.ProtocolAuth), service.Deadline)
 	defer cancel()
-	return d.auth.Serve(ctx, w, r)
+	return srv.auth.Serve(ctx, w, r)
 }
 
-// settleForward settles the charges of an end user's request. The body is that of the response to it.
-func (d *server) settleForward(w http.ResponseWriter, r *http.Request, s *load.Share) error {
+// settleForward settles the charges of an end user's request. Its body is the body of the response to the end user.
+func (srv *server) settleForward(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 	var b body
 	defer b.free()
 	if err := b.read(w, r, maxListBytes, s); err != nil {
 		return err
 	}
-	return d.decide(w, r, s, func(ctx context.Context) (any, error) { return d.auth.Settle(ctx, r.Header, b.Bytes()) })
+	settle := func(ctx context.Context) (any, error) { return srv.auth.Settle(ctx, r.Header, b.Bytes()) }
+	return srv.decide(w, r, s, settle)
 }

@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// answerless is an answer of which only the header is kept.
-type answerless struct{ header http.Header }
+// headerWriter is a ResponseWriter that keeps the header only.
+type headerWriter struct{ header http.Header }
 
-func (a *answerless) Header() http.Header       { return a.header }
-func (*answerless) Write(p []byte) (int, error) { return len(p), nil }
-func (*answerless) WriteHeader(int)             {}
+func (w *headerWriter) Header() http.Header       { return w.header }
+func (*headerWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (*headerWriter) WriteHeader(int)             {}
 
-// BenchmarkAuth is /v1/auth without the network: what Headgate adds to net/http.
+// BenchmarkAuth measures /v1/auth without the network: what Headgate adds to net/http.
 func BenchmarkAuth(b *testing.B) {
 	h, _ := stackHandler(b)
 	const target = "http://127.0.0.1:8080/v1/auth?limit=token-bucket+1000000%2Fs&key=user-1"
@@ -21,7 +21,7 @@ func BenchmarkAuth(b *testing.B) {
 	r.Header.Set("X-Forwarded-Uri", "/")
 	b.ReportAllocs()
 	for b.Loop() {
-		w := answerless{make(http.Header, 8)}
+		w := headerWriter{make(http.Header, 8)}
 		h.ServeHTTP(&w, r)
 		if w.header["Ratelimit"] == nil {
 			b.Fatal(w.header)

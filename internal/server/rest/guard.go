@@ -13,17 +13,17 @@ import (
 )
 
 // requireRole serves callers with a role only. It ignores the header Authorization unless authorization is true.
-func (d *server) requireRole(role auth.Role, authorization bool, h http.HandlerFunc) http.HandlerFunc {
-	if d.Tokens == nil || role == auth.Anyone {
+func (srv *server) requireRole(role auth.Role, authorization bool, h http.HandlerFunc) http.HandlerFunc {
+	if srv.Tokens == nil || role == auth.Anyone {
 		return h
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
-		caller, err := d.caller(r, authorization)
+		caller, err := srv.caller(r, authorization)
 		if err == nil {
 			err = caller.Can(role)
 		}
 		if err != nil {
-			d.forbid(w, r, authorization, err)
+			srv.forbid(w, r, authorization, err)
 			return
 		}
 		h(w, r.WithContext(auth.With(r.Context(), caller)))
@@ -31,10 +31,10 @@ func (d *server) requireRole(role auth.Role, authorization bool, h http.HandlerF
 }
 
 // requireAllLimits serves callers that may touch all limits only.
-func (d *server) requireAllLimits(h http.HandlerFunc) http.HandlerFunc {
+func (srv *server) requireAllLimits(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if caller := auth.From(r.Context()); !caller.All() {
-			d.forbid(w, r, true, fmt.Errorf("%w: %s may not touch all limits, which %s names",
+			srv.forbid(w, r, true, fmt.Errorf("%w: %s may not touch all limits, which %s names",
 				auth.ErrForbidden, caller, r.URL.Path))
 			return
 		}
@@ -44,30 +44,30 @@ func (d *server) requireAllLimits(h http.HandlerFunc) http.HandlerFunc {
 
 // caller finds the caller of a request by its credentials, see [auth.Tokens.Caller]. It ignores the header
 // Authorization unless authorization is true.
-func (d *server) caller(r *http.Request, authorization bool) (*auth.Caller, error) {
-	shown := auth.Shown{
+func (srv *server) caller(r *http.Request, authorization bool) (*auth.Caller, error) {
+	credentials := auth.Credentials{
 		Token: r.Header.Get(auth.TokenHeader), Certificate: func() *x509.Certificate { return edge.Certificate(r) },
 		UnixSocket: edge.OnUnixSocket(r),
 	}
 	if authorization {
-		shown.Authorization = r.Header["Authorization"]
+		credentials.Authorization = r.Header["Authorization"]
 	}
-	return d.Tokens.Tokens().Caller(shown)
+	return srv.Tokens.Tokens().Caller(credentials)
 }
 
 // mayRead reports whether the caller of a request has the role read.
-func (d *server) mayRead(r *http.Request) bool {
-	if d.Tokens == nil {
+func (srv *server) mayRead(r *http.Request) bool {
+	if srv.Tokens == nil {
 		return true
 	}
-	caller, err := d.caller(r, r.Pattern != forwardauth.Path)
+	caller, err := srv.caller(r, r.Pattern != forwardauth.Path)
 	return err == nil && caller.Can(auth.RoleRead) == nil
 }
 
 // forbid answers a request that is not permitted. If authorization is false it sends no challenge
 // either: proxies would pass it on to their end users.
-func (d *server) forbid(w http.ResponseWriter, r *http.Request, authorization bool, err error) {
-	d.log.Warn("request refused", "class", "access", "path", r.URL.Path, "remote", r.RemoteAddr, "error", err)
+func (srv *server) forbid(w http.ResponseWriter, r *http.Request, authorization bool, err error) {
+	srv.log.Warn("request refused", "class", "access", "path", r.URL.Path, "remote", r.RemoteAddr, "error", err)
 	where := "Authorization: Bearer, or in " + auth.TokenHeader
 	if !authorization {
 		where = auth.TokenHeader

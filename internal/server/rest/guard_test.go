@@ -24,9 +24,9 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// guarded returns handlers that know callers with the roles take, read and admin, and one that may
-// touch the limit api alone, and their tokens.
-func guarded(t *testing.T) (s *service.Service, c *Config, tokens map[string]string) {
+// newGuardedService returns a service, and a configuration that knows four callers, with their tokens by name: take,
+// read and admin have the role of their name, and some is an admin of the limit api alone.
+func newGuardedService(t *testing.T) (s *service.Service, c *Config, tokens map[string]string) {
 	t.Helper()
 	file, tokens := authtest.Open(t, auth.Entry{Name: "take", Role: "take"}, auth.Entry{Name: "read", Role: "read"},
 		auth.Entry{Name: "admin", Role: "admin"}, auth.Entry{Name: "some", Role: "admin", Limits: []string{"api"}})
@@ -39,8 +39,8 @@ func guarded(t *testing.T) (s *service.Service, c *Config, tokens map[string]str
 	return service.New(l, limits, nil), &Config{Tokens: file}, tokens
 }
 
-// ask sends a request with headers such as "Headgate-Token: x".
-func ask(h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
+// send sends a request with headers such as "Headgate-Token: x".
+func send(h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(context.Background(), method, path, strings.NewReader(body))
 	for _, header := range headers {
 		name, value, _ := strings.Cut(header, ": ")
@@ -53,25 +53,25 @@ func ask(h http.Handler, method, path, body string, headers ...string) *httptest
 
 func TestEveryRouteNeedsItsRole(t *testing.T) {
 	t.Parallel()
-	s, c, tokens := guarded(t)
-	d := newServer(s, slog.New(slog.DiscardHandler), c)
-	h := handler(d.routes())
+	s, c, tokens := newGuardedService(t)
+	srv := newServer(s, slog.New(slog.DiscardHandler), c)
+	h := handler(srv.routes())
 	needs := map[string]auth.Role{}
-	for _, r := range d.routes() {
+	for _, r := range srv.routes() {
 		needs[r.pattern] = r.role
 		method, path, ok := strings.Cut(r.pattern, " ")
 		if !ok { // whatever the method
 			method, path = http.MethodGet, r.pattern
 		}
 		for name, token := range tokens {
-			w := ask(h, method, path, "{}", "Headgate-Token: "+token)
+			w := send(h, method, path, "{}", "Headgate-Token: "+token)
 			may := r.role == auth.Anyone || name == "admin" || name == "some" || name == r.role.String()
 			forbidden := w.Code == http.StatusForbidden
 			if forbidden == may && !strings.Contains(w.Body.String(), "all limits") {
 				t.Errorf("%s by %s: status %d: %s", r.pattern, name, w.Code, w.Body)
 			}
 		}
-		w := ask(h, method, path, "{}")
+		w := send(h, method, path, "{}")
 		if refused := w.Code == http.StatusUnauthorized; refused == (r.role == auth.Anyone) ||
 			refused && (w.Header().Get("WWW-Authenticate") == "") != (path == forwardauth.Path) {
 			t.Errorf("%s without a token: status %d: %s", r.pattern, w.Code, w.Body)
@@ -90,49 +90,49 @@ func TestEveryRouteNeedsItsRole(t *testing.T) {
 
 func TestHowATokenIsShown(t *testing.T) {
 	t.Parallel()
-	s, c, tokens := guarded(t)
+	s, c, tokens := newGuardedService(t)
 	h := New(s, slog.New(slog.DiscardHandler), c)
 	const body = `{"limit":"api","key":"k"}`
-	good := tokens["take"]
+	token := tokens["take"]
 	for headers, want := range map[string]int{
-		"":                                         401,
-		"Headgate-Token: " + good:                  200,
-		"Authorization: Bearer " + good:            200,
-		"Authorization: bearer  " + good:           200,
-		"Authorization: Basic " + good:             401,
-		"Authorization: " + good:                   401,
-		"Authorization: Bearer":                    401,
-		"Headgate-Token: ":                         401,
-		"Headgate-Token: " + good + "x":            401,
-		"Headgate-Token: hgt_x":                    401,
-		"Authorization: Bearer " + auth.Hash(good): 401,
-		// the proxy's token goes before what its end user has sent
-		"Headgate-Token: " + good + "|Authorization: Bearer other": 200,
-		"Headgate-Token: other|Authorization: Bearer " + good:      401,
+		"":                                          401,
+		"Headgate-Token: " + token:                  200,
+		"Authorization: Bearer " + token:            200,
+		"Authorization: bearer  " + token:           200,
+		"Authorization: Basic " + token:             401,
+		"Authorization: " + token:                   401,
+		"Authorization: Bearer":                     401,
+		"Headgate-Token: ":                          401,
+		"Headgate-Token: " + token + "x":            401,
+		"Headgate-Token: hgt_x":                     401,
+		"Authorization: Bearer " + auth.Hash(token): 401,
+		// the proxy's token takes precedence over the header of its end user
+		"Headgate-Token: " + token + "|Authorization: Bearer other": 200,
+		"Headgate-Token: other|Authorization: Bearer " + token:      401,
 	} {
 		var list []string
 		if headers != "" {
 			list = strings.Split(headers, "|")
 		}
-		w := ask(h, "POST", "/v1/take", body, list...)
+		w := send(h, "POST", "/v1/take", body, list...)
 		if w.Code != want {
 			t.Errorf("%.30q: status %d, want %d: %s", headers, w.Code, want, w.Body)
 		}
-		if strings.Contains(w.Body.String(), good) {
+		if strings.Contains(w.Body.String(), token) {
 			t.Errorf("%.30q: the answer holds the token", headers)
 		}
 	}
-	if w := ask(h, "POST", "/v1/inspect", body, "Headgate-Token: "+tokens["read"]); !strings.Contains(w.Body.String(),
+	if w := send(h, "POST", "/v1/inspect", body, "Headgate-Token: "+tokens["read"]); !strings.Contains(w.Body.String(),
 		`"used":4`) {
-		t.Errorf("what was refused was charged: %s", w.Body)
+		t.Errorf("got %s, want 4 charges: those of the 200s", w.Body)
 	}
 }
 
 func TestACallerTouchesItsLimitsOnly(t *testing.T) {
 	t.Parallel()
-	s, c, tokens := guarded(t)
+	s, c, tokens := newGuardedService(t)
 	h := New(s, slog.New(slog.DiscardHandler), c)
-	some := "Headgate-Token: " + tokens["some"]
+	limited := "Headgate-Token: " + tokens["some"]
 	for _, tt := range []struct {
 		path, body string
 		status     int
@@ -157,7 +157,7 @@ func TestACallerTouchesItsLimitsOnly(t *testing.T) {
 		{"/v1/block", `{"limit":"other","key":"k","for":"1h"}`, 403},
 		{"/v1/block", `{"limit":"api","key":"b","for":"1h"}`, 200},
 	} {
-		if w := ask(h, "POST", tt.path, tt.body, some); w.Code != tt.status {
+		if w := send(h, "POST", tt.path, tt.body, limited); w.Code != tt.status {
 			t.Errorf("%s %s: status %d, want %d: %s", tt.path, tt.body, w.Code, tt.status, w.Body)
 		}
 	}
@@ -165,51 +165,51 @@ func TestACallerTouchesItsLimitsOnly(t *testing.T) {
 		"/v1/cells": "403", "/v1/cells?limit=other": "403", "/v1/cells?limit=api": "200",
 		"/v1/usage?key=k&limit=other": "403", "/v1/usage?key=k": "200", "/v1/limits": "200",
 	} {
-		w := ask(h, "GET", path, "", some)
+		w := send(h, "GET", path, "", limited)
 		if got := w.Result().Status; !strings.HasPrefix(got, want) || strings.Contains(w.Body.String(), `"other"`) &&
 			want == "200" {
 			t.Errorf("%s: %s: %s", path, got, w.Body)
 		}
 	}
-	w := ask(h, "POST", "/v1/batch", `{"requests":[{"limit":"api","key":"k"},{"limit":"other","key":"k"}]}`, some)
+	w := send(h, "POST", "/v1/batch", `{"requests":[{"limit":"api","key":"k"},{"limit":"other","key":"k"}]}`, limited)
 	if body := w.Body.String(); w.Code != 200 || !strings.Contains(body, `"allowed":true`) ||
 		!strings.Contains(body, `"status":403`) {
-		t.Errorf("a batch: %d %s", w.Code, body)
+		t.Errorf("a batch: status %d, %s, want 200 with one admission and one 403", w.Code, body)
 	}
-	if w := ask(h, "POST", "/v1/inspect", `{"limit":"other","key":"k"}`, "Headgate-Token: "+tokens["read"]); strings.
+	if w := send(h, "POST", "/v1/inspect", `{"limit":"other","key":"k"}`, "Headgate-Token: "+tokens["read"]); strings.
 		Contains(w.Body.String(), `"exists":true`) {
-		t.Errorf("what was forbidden was charged: %s", w.Body)
+		t.Errorf("got %s, want no cell: a forbidden request charges nothing", w.Body)
 	}
 }
 
-// TestIDsBelongToACaller: no caller can replay or settle what another one has charged (R1 of the rulings).
+// TestIDsBelongToACaller checks that no caller can replay or settle a charge of another caller (R1 of the rulings).
 func TestIDsBelongToACaller(t *testing.T) {
 	t.Parallel()
-	s, c, tokens := guarded(t)
+	s, c, tokens := newGuardedService(t)
 	h := New(s, slog.New(slog.DiscardHandler), c)
 	take, admin := "Headgate-Token: "+tokens["take"], "Headgate-Token: "+tokens["admin"]
 	const body = `{"id":"i","limit":"api","key":"k","cost":10}`
 	for i, header := range []string{take, admin, take, admin} {
-		w := ask(h, "POST", "/v1/take", body, header)
+		w := send(h, "POST", "/v1/take", body, header)
 		if replayed := strings.Contains(w.Body.String(), `"replayed":true`); w.Code != 200 || replayed != (i > 1) {
-			t.Errorf("%d: %d %s", i, w.Code, w.Body)
+			t.Errorf("request %d: status %d, %s, want 200, replayed %v", i, w.Code, w.Body, i > 1)
 		}
 	}
-	if w := ask(h, "POST", "/v1/settle", `{"id":"take/i","limit":"api","key":"k","cost":1}`, admin); w.Code != 404 {
-		t.Errorf("settled by another caller: %d %s", w.Code, w.Body)
+	if w := send(h, "POST", "/v1/settle", `{"id":"take/i","limit":"api","key":"k","cost":1}`, admin); w.Code != 404 {
+		t.Errorf("settled by another caller: status %d, want 404: %s", w.Code, w.Body)
 	}
-	if w := ask(h, "POST", "/v1/settle", `{"id":"i","limit":"api","key":"k","cost":1}`, take); w.Code != 200 {
-		t.Errorf("settled by the caller itself: %d %s", w.Code, w.Body)
+	if w := send(h, "POST", "/v1/settle", `{"id":"i","limit":"api","key":"k","cost":1}`, take); w.Code != 200 {
+		t.Errorf("settled by the caller itself: status %d, want 200: %s", w.Code, w.Body)
 	}
-	w := ask(h, "POST", "/v1/inspect", `{"limit":"api","key":"k"}`, admin)
+	w := send(h, "POST", "/v1/inspect", `{"limit":"api","key":"k"}`, admin)
 	if !strings.Contains(w.Body.String(), `"used":11`) {
-		t.Errorf("after 10 and 10, of which one was settled at 1: %s", w.Body)
+		t.Errorf("got %s, want 11 used: 10 by admin, and 10 by take, settled at 1", w.Body)
 	}
 }
 
 func TestAdminActionsHaveAnAddressOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	s, c, tokens := guarded(t)
+	s, c, tokens := newGuardedService(t)
 	var actions []service.AdminAction
 	s.OnAdmin(func(a service.AdminAction) { actions = append(actions, a) })
 	public, all, health := Split(s, slog.New(slog.DiscardHandler), c)
@@ -236,33 +236,33 @@ func TestAdminActionsHaveAnAddressOfTheirOwn(t *testing.T) {
 		if tt.path == "/v1/check" {
 			body = `{"limit":"api","key":"k"}`
 		}
-		if w := ask(tt.h, tt.method, tt.path, body, admin); w.Code != tt.status {
+		if w := send(tt.h, tt.method, tt.path, body, admin); w.Code != tt.status {
 			t.Errorf("%s: status %d, want %d: %s", tt.path, w.Code, tt.status, w.Body)
 		}
 	}
 	for want, h := range map[string]http.Handler{`"actions":false`: public, `"actions":true`: all} {
-		if w := ask(h, "GET", "/v1/me", "", admin); !strings.Contains(w.Body.String(), want) {
-			t.Errorf("/v1/me: %s, not %s", w.Body, want)
+		if w := send(h, "GET", "/v1/me", "", admin); !strings.Contains(w.Body.String(), want) {
+			t.Errorf("/v1/me: got %s, want %s", w.Body, want)
 		}
 	}
 	want := service.AdminAction{Verb: "reset", Limit: "api", Key: "k", Reason: "asked for", Caller: "admin"}
 	if len(actions) != 1 || actions[0] != want {
-		t.Errorf("audited: %+v, want %+v", actions, want)
+		t.Errorf("got the actions %+v, want %+v", actions, want)
 	}
 }
 
 func TestAUnixSocketNeedsNoToken(t *testing.T) {
 	t.Parallel()
-	s, c, tokens := guarded(t)
+	s, c, tokens := newGuardedService(t)
 	log := slog.New(slog.DiscardHandler)
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := edge.NewServer(New(s, log, c), log, nil)
-	go func() { _ = server.Serve(l) }()
-	defer server.Close()
+	httpServer := edge.NewServer(New(s, log, c), log, nil)
+	go func() { _ = httpServer.Serve(l) }()
+	defer httpServer.Close()
 	client := &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", path)
@@ -290,24 +290,24 @@ func TestAUnixSocketNeedsNoToken(t *testing.T) {
 	}
 }
 
-// TestALeaseIsOfItsCaller: another one can neither end nor prolong it, by its number or by one that it guesses.
+// TestALeaseIsOfItsCaller checks that another caller can neither release nor renew a lease, by its number or by others.
 func TestALeaseIsOfItsCaller(t *testing.T) {
 	t.Parallel()
-	s, c, tokens := guarded(t)
+	s, c, tokens := newGuardedService(t)
 	h := New(s, slog.New(slog.DiscardHandler), c)
-	as := func(who, path, body string) string {
-		return ask(h, http.MethodPost, path, body, "Headgate-Token: "+tokens[who]).Body.String()
+	call := func(who, path, body string) string {
+		return send(h, http.MethodPost, path, body, "Headgate-Token: "+tokens[who]).Body.String()
 	}
 	var a api.Acquired
-	if err := json.Unmarshal([]byte(as("take", "/v1/acquire", `{"limit":"jobs","key":"k"}`)), &a); err != nil {
+	if err := json.Unmarshal([]byte(call("take", "/v1/acquire", `{"limit":"jobs","key":"k"}`)), &a); err != nil {
 		t.Fatal(err)
 	}
-	held := func(number int64) string {
+	leases := func(number int64) string {
 		return fmt.Sprintf(`{"held":[{"limit":"jobs","key":"k","number":%d}]}`, number)
 	}
 	for number := range int64(20) {
 		for _, path := range []string{"/v1/release", "/v1/renew"} {
-			if text := as("admin", path, held(number)); !strings.Contains(text, `"lost":true`) {
+			if text := call("admin", path, leases(number)); !strings.Contains(text, `"lost":true`) {
 				t.Errorf("%s of lease %d by another caller: %s", path, number, text)
 			}
 		}
@@ -315,13 +315,13 @@ func TestALeaseIsOfItsCaller(t *testing.T) {
 	for who, lost := range map[string]string{"admin": `"lost":true`, "take": `"lost":false`} {
 		for _, path := range []string{"/v1/renew", "/v1/release"} {
 			if who == "admin" || path == "/v1/renew" {
-				if text := as(who, path, held(a.Held[0].Number)); !strings.Contains(text, lost) {
+				if text := call(who, path, leases(a.Held[0].Number)); !strings.Contains(text, lost) {
 					t.Errorf("%s by %s: %s", path, who, text)
 				}
 			}
 		}
 	}
-	if text := as("take", "/v1/release", held(a.Held[0].Number)); !strings.Contains(text, `"lost":false`) {
-		t.Errorf("its own release: %s", text)
+	if text := call("take", "/v1/release", leases(a.Held[0].Number)); !strings.Contains(text, `"lost":false`) {
+		t.Errorf("released by its caller: %s, want it not lost", text)
 	}
 }

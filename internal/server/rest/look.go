@@ -21,19 +21,20 @@ const (
 )
 
 // serveQuery returns a handler that reads a Q from the query of the URL. A missing parameter is as in defaults.
-func serveQuery[Q any](d *server, defaults Q, do func(context.Context, *Q, *load.Share) (any, error)) http.HandlerFunc {
-	return d.withShare(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
+func serveQuery[Q any](srv *server, defaults Q, do func(context.Context, *Q, *load.Share) (any, error),
+) http.HandlerFunc {
+	return srv.withShare(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 		q := defaults
 		if err := parseQuery(r.URL.RawQuery, &q); err != nil {
 			return err
 		}
-		return d.decide(w, r, s, func(ctx context.Context) (any, error) { return do(ctx, &q, s) })
+		return srv.decide(w, r, s, func(ctx context.Context) (any, error) { return do(ctx, &q, s) })
 	})
 }
 
 // list returns a handler that answers with a list, of at most as many entries as the field Max of a Q.
-func list[Q, Out any](d *server, defaults Q, do func(context.Context, *Q) (*Out, error)) http.HandlerFunc {
-	return serveQuery(d, defaults, func(ctx context.Context, q *Q, s *load.Share) (any, error) {
+func list[Q, Out any](srv *server, defaults Q, do func(context.Context, *Q) (*Out, error)) http.HandlerFunc {
+	return serveQuery(srv, defaults, func(ctx context.Context, q *Q, s *load.Share) (any, error) {
 		if err := s.Hold(bytesPerEntry * reflect.ValueOf(q).Elem().FieldByName("Max").Int()); err != nil {
 			return nil, err
 		}
@@ -42,10 +43,10 @@ func list[Q, Out any](d *server, defaults Q, do func(context.Context, *Q) (*Out,
 }
 
 // serveWhole returns a handler that ignores the query. parts returns how many objects an answer has.
-func serveWhole[Out any](d *server, do func(context.Context, *struct{}) (*Out, error), parts func(*Out) int,
+func serveWhole[Out any](srv *server, do func(context.Context, *struct{}) (*Out, error), parts func(*Out) int,
 ) http.HandlerFunc {
-	return d.withShare(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
-		return d.decide(w, r, s, func(ctx context.Context) (any, error) {
+	return srv.withShare(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
+		return srv.decide(w, r, s, func(ctx context.Context) (any, error) {
 			out, err := do(ctx, nil)
 			if err != nil {
 				return nil, err
@@ -64,9 +65,9 @@ func holder(s *load.Share, bytes int64) func(parts int) error {
 const mePath = "GET /v1/me"
 
 // me answers with the caller, its permissions, and whether admin actions are served at this address.
-func (d *server) me(actions bool) http.HandlerFunc {
-	return serveWhole(d, func(ctx context.Context, _ *struct{}) (*api.Me, error) {
-		me := &api.Me{Role: auth.RoleAdmin.String(), Tokens: d.Tokens != nil, Actions: actions, Away: d.Away(nil)}
+func (srv *server) me(actions bool) http.HandlerFunc {
+	return serveWhole(srv, func(ctx context.Context, _ *struct{}) (*api.Me, error) {
+		me := &api.Me{Role: auth.RoleAdmin.String(), Tokens: srv.Tokens != nil, Actions: actions, Away: srv.Away(nil)}
 		if c := auth.From(ctx); c != nil {
 			me.Name, me.Role, me.Limits = c.Name, c.Role.String(), c.Limits
 		}
@@ -75,8 +76,8 @@ func (d *server) me(actions bool) http.HandlerFunc {
 }
 
 // difference returns the changes between two versions of the catalog.
-func (d *server) difference(ctx context.Context, q *api.DifferenceQuery, s *load.Share) (any, error) {
-	out, err := d.service.Difference(ctx, q)
+func (srv *server) difference(ctx context.Context, q *api.DifferenceQuery, s *load.Share) (any, error) {
+	out, err := srv.service.Difference(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -84,30 +85,30 @@ func (d *server) difference(ctx context.Context, q *api.DifferenceQuery, s *load
 }
 
 // usage returns what a key has used of its limits.
-func (d *server) usage(ctx context.Context, q *api.UsageQuery, s *load.Share) (any, error) {
-	return d.service.Usage(ctx, q, holder(s, bytesPerEntry))
+func (srv *server) usage(ctx context.Context, q *api.UsageQuery, s *load.Share) (any, error) {
+	return srv.service.Usage(ctx, q, holder(s, bytesPerEntry))
 }
 
 // traffic returns the recent decisions, and the top keys.
-func (d *server) traffic(ctx context.Context, q *api.TrafficQuery, s *load.Share) (any, error) {
+func (srv *server) traffic(ctx context.Context, q *api.TrafficQuery, s *load.Share) (any, error) {
 	if q.By != api.ByRefused && q.By != api.ByUsed {
 		return nil, headgate.Invalid("by", "%+.40q is not refused or used", q.By)
 	}
 	if err := s.Hold(bytesPerLimit * traffic.MaxLimits); err != nil {
 		return nil, err
 	}
-	return d.service.Traffic(ctx, q, holder(s, bytesPerEntry))
+	return srv.service.Traffic(ctx, q, holder(s, bytesPerEntry))
 }
 
 // explain returns which rule decides about a request, and why.
-func (d *server) explain(ctx context.Context, in *api.Explain, s *load.Share) (any, error) {
-	if err := s.Hold(int64(bytesPerVerdict * d.service.Rules().Len())); err != nil {
+func (srv *server) explain(ctx context.Context, in *api.Explain, s *load.Share) (any, error) {
+	if err := s.Hold(int64(bytesPerVerdict * srv.service.Rules().Len())); err != nil {
 		return nil, err
 	}
-	return d.service.Explain(ctx, in)
+	return srv.service.Explain(ctx, in)
 }
 
 // inspect returns the state of one key.
-func (d *server) inspect(ctx context.Context, in *api.InspectRequest, s *load.Share) (any, error) {
-	return d.service.Inspect(ctx, in, holder(s, bytesPerAttempt))
+func (srv *server) inspect(ctx context.Context, in *api.InspectRequest, s *load.Share) (any, error) {
+	return srv.service.Inspect(ctx, in, holder(s, bytesPerAttempt))
 }

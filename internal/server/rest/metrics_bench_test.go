@@ -21,11 +21,11 @@ func measuredHandler(b *testing.B) (http.Handler, *slog.Logger) {
 	lines := lograte.New(slog.NewTextHandler(io.Discard, nil))
 	b.Cleanup(lines.Close)
 	log := slog.New(lines)
-	m := metrics.New(nil)
+	observer := metrics.New(nil)
 	s := front.New(memory.New(&memory.Config{Names: true}), &front.Config{
-		Logger: slog.New(slog.DiscardHandler), Observer: m,
+		Logger: slog.New(slog.DiscardHandler), Observer: observer,
 	})
 	b.Cleanup(func() { s.Close() })
-	l := headgate.New(s, &headgate.Config{Timeout: -1, Observer: m})
-	return rest.New(service.New(l, &config.Config{}, nil), log, nil), log
+	limiter := headgate.New(s, &headgate.Config{Timeout: -1, Observer: observer})
+	return rest.New(service.New(limiter, &config.Config{}, nil), log, nil), log
 }

@@ -9,12 +9,12 @@ import (
 	"testing/synctest"
 )
 
-// TestAnAnswerHoldsBackAllCallers reports responses as providers send them. A key is refused for the time that the
-// response names, and not at all if it names none. Time stands still: some name less than a second.
-func TestAnAnswerHoldsBackAllCallers(t *testing.T) { synctest.Test(t, holdsBackAllCallers) }
+// TestObserveBlocksTheKey reports responses as providers send them. It checks that a key is refused for the time that
+// the response names, and not at all if it names none. The clock stands still, since some name less than a second.
+func TestObserveBlocksTheKey(t *testing.T) { synctest.Test(t, testObserveBlocksTheKey) }
 
-func holdsBackAllCallers(t *testing.T) {
-	h, _ := handler(t, "")
+func testObserveBlocksTheKey(t *testing.T) {
+	h, _ := newHandler(t, "")
 	post := func(path, body string, to any) {
 		t.Helper()
 		w := httptest.NewRecorder()
@@ -26,7 +26,7 @@ func holdsBackAllCallers(t *testing.T) {
 	const date = `"Date":"Wed, 25 Nov 2026 10:00:00 GMT"`
 	for provider, tt := range map[string]struct {
 		status, headers string
-		hold            int64 // ms
+		wantMS          int64 // ms
 		field           string
 	}{
 		"any":              {"429", `"retry-after":"20"`, 20_000, "Retry-After"},
@@ -50,23 +50,23 @@ func holdsBackAllCallers(t *testing.T) {
 		}
 		key := `"limit":"fixed-window 9/1h","key":"` + provider + `"`
 		post("/v1/observe", `{`+key+`,"status":`+tt.status+`,"headers":{`+tt.headers+`}}`, &got)
-		if got.BlockedForMS != tt.hold || got.Field != tt.field {
-			t.Errorf("%s: held back for %d ms by %q, want %d by %q", provider, got.BlockedForMS, got.Field, tt.hold, tt.field)
+		if got.BlockedForMS != tt.wantMS || got.Field != tt.field {
+			t.Errorf("%s: blocked for %d ms by %q; want %+v", provider, got.BlockedForMS, got.Field, tt)
 		}
 		var d struct {
 			Allowed      bool
 			RetryAfterMS int64 `json:"retry_after_ms"`
 		}
 		post("/v1/take", `{`+key+`}`, &d)
-		if d.Allowed != (tt.hold == 0) || d.RetryAfterMS != tt.hold {
-			t.Errorf("%s: a take after that: %+v, want it refused for %d ms", provider, d, tt.hold)
+		if d.Allowed != (tt.wantMS == 0) || d.RetryAfterMS != tt.wantMS {
+			t.Errorf("%s: a take after that: %+v, want it refused for %d ms", provider, d, tt.wantMS)
 		}
 	}
 	// A later response with a shorter time does not shorten the block.
-	var after struct {
+	var shorter struct {
 		BlockedForMS int64 `json:"blocked_for_ms"`
 	}
-	post("/v1/observe", `{"limit":"fixed-window 9/1h","key":"any","status":429,"headers":{"retry-after":"1"}}`, &after)
+	post("/v1/observe", `{"limit":"fixed-window 9/1h","key":"any","status":429,"headers":{"retry-after":"1"}}`, &shorter)
 	var d struct {
 		RetryAfterMS int64 `json:"retry_after_ms"`
 	}

@@ -8,27 +8,27 @@ import (
 	"testing"
 )
 
-// TestEveryFieldIsDescribed compares the schemas with the types of the wire.
+// TestEveryFieldIsDescribed compares the members of each schema with the JSON fields of its type.
 func TestEveryFieldIsDescribed(t *testing.T) {
 	t.Parallel()
-	h, _ := handler(t, "")
-	d := described(t, h)
-	schemas := d.all["components"].(map[string]any)["schemas"].(map[string]any)
-	seen := slices.Clone(notGo)
-	all := maps.Clone(replayed)
-	for _, v := range types {
-		all[reflect.TypeOf(v).Name()] = v
+	h, _ := newHandler(t, "")
+	d := readDescription(t, h)
+	schemas := d.doc["components"].(map[string]any)["schemas"].(map[string]any)
+	names := slices.Clone(schemasOnly)
+	typeOf := maps.Clone(replayTypes)
+	for _, v := range goTypes {
+		typeOf[reflect.TypeOf(v).Name()] = v
 	}
-	for of, v := range all {
-		seen = append(seen, of)
-		schema, ok := schemas[of].(map[string]any)
+	for typeName, v := range typeOf {
+		names = append(names, typeName)
+		schema, ok := schemas[typeName].(map[string]any)
 		if !ok {
-			t.Errorf("%s is not described", of)
+			t.Errorf("%s is not described", typeName)
 			continue
 		}
 		want := members(reflect.TypeOf(v))
-		if of == "Replayed" {
-			for _, name := range notAsked {
+		if typeName == "Replayed" {
+			for _, name := range commandFields {
 				delete(want, name)
 			}
 		}
@@ -36,43 +36,43 @@ func TestEveryFieldIsDescribed(t *testing.T) {
 		delete(got, "violated-policies") // which httplimit adds
 		for name := range want {
 			if !got[name] {
-				t.Errorf("%s.%s is not described", of, name)
+				t.Errorf("%s.%s is not described", typeName, name)
 			}
 		}
 		for name := range got {
 			if !want[name] {
-				t.Errorf("%s.%s is described, and is not there", of, name)
+				t.Errorf("%s.%s is described, but is no field", typeName, name)
 			}
 		}
 	}
 	for name := range schemas {
-		if !slices.Contains(seen, name) {
+		if !slices.Contains(names, name) {
 			t.Errorf("schema %s is compared with no type", name)
 		}
 	}
 }
 
-// members returns the names of the members of a type, on the wire.
+// members returns the names of the JSON fields of a type.
 func members(typ reflect.Type) map[string]bool {
-	all := map[string]bool{}
+	names := map[string]bool{}
 	for _, f := range reflect.VisibleFields(typ) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if name != "" && name != "-" {
-			all[name] = true
+			names[name] = true
 		}
 	}
-	return all
+	return names
 }
 
-// namesOf returns the names of the members of a schema, and of the one that it refers to.
+// namesOf returns the names of the members of a schema, and of the schema that it refers to.
 func namesOf(schemas, schema map[string]any) map[string]bool {
-	all := map[string]bool{}
-	if ref, ok := schema["$ref"].(string); ok {
-		all = namesOf(schemas, schemas[strings.TrimPrefix(ref, "#/components/schemas/")].(map[string]any))
+	names := map[string]bool{}
+	if reference, ok := schema["$ref"].(string); ok {
+		names = namesOf(schemas, schemas[strings.TrimPrefix(reference, "#/components/schemas/")].(map[string]any))
 	}
 	properties, _ := schema["properties"].(map[string]any)
 	for name := range properties {
-		all[name] = true
+		names[name] = true
 	}
-	return all
+	return names
 }

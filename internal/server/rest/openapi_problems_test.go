@@ -20,19 +20,19 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// broken is a store that fails with an error.
-type broken struct {
+// failingStore is a store that fails with err.
+type failingStore struct {
 	store.Store
 	err error
 }
 
-func (b broken) Apply(context.Context, []law.Op, []law.Outcome) error { return b.err }
+func (s failingStore) Apply(context.Context, []law.Op, []law.Outcome) error { return s.err }
 
-// ways are how each example of a problem comes about: requests, of which the last one is answered
-// with it, by a store that fails where an error is given.
-var ways = map[string]struct {
-	fails error
-	asks  [][2]string
+// problemCases has, for each example of a problem, paths and bodies of requests, of which the last one is answered with
+// the problem. If err is not nil, the store fails with it.
+var problemCases = map[string]struct {
+	err      error
+	requests [][2]string
 }{
 	"bad-request": {nil, [][2]string{{"/v1/take", `{"key":"alice"}`}}},
 	"id-unknown":  {nil, [][2]string{{"/v1/settle", `{"limit":"token-bucket 5/1h","key":"alice","cost":1,"id":"x"}`}}},
@@ -54,36 +54,36 @@ var ways = map[string]struct {
 	}},
 }
 
-// TestProblemsOfTheDescription brings about each problem that the document shows.
+// TestProblemsOfTheDescription provokes each problem that the document has as an example.
 func TestProblemsOfTheDescription(t *testing.T) {
 	t.Parallel()
-	h, _ := handler(t, "")
-	d := described(t, h)
+	h, _ := newHandler(t, "")
+	d := readDescription(t, h)
 	const at = "#/components/responses/Problem/content/application~1problem+json"
-	examples := d.all
+	examples := d.doc
 	for _, name := range []string{"components", "responses", "Problem", "content", "application/problem+json", "examples"} {
 		examples = examples[name].(map[string]any)
 	}
-	for name := range ways {
+	for name := range problemCases {
 		if examples[name] == nil {
 			t.Errorf("%s is not described", name)
 		}
 	}
 	for name, example := range examples {
-		way, ok := ways[name]
+		test, ok := problemCases[name]
 		if !ok {
-			t.Errorf("%s: it is not known how it comes about", name)
+			t.Errorf("%s: problemCases lacks it", name)
 			continue
 		}
 		var s store.Store = memory.New(nil)
-		if way.fails != nil {
-			s = broken{s, way.fails}
+		if test.err != nil {
+			s = failingStore{s, test.err}
 		}
 		h := rest.New(service.New(headgate.New(s, nil), &config.Config{}, nil), slog.New(slog.DiscardHandler), nil)
 		var w *httptest.ResponseRecorder
-		for _, ask := range way.asks {
+		for _, request := range test.requests {
 			w = httptest.NewRecorder()
-			r := httptest.NewRequest(http.MethodPost, ask[0], strings.NewReader(ask[1]))
+			r := httptest.NewRequest(http.MethodPost, request[0], strings.NewReader(request[1]))
 			r.Header.Set("X-Forwarded-Uri", "/")
 			h.ServeHTTP(w, r)
 		}
@@ -94,19 +94,19 @@ func TestProblemsOfTheDescription(t *testing.T) {
 		d.check(t, at+"/schema", answer)
 		want := plainJSON(t, example.(map[string]any)["value"])
 		d.check(t, at+"/schema", want)
-		if wrong := sameAnswer("problem", answer, want); wrong != "" {
+		if difference := compareAnswer("problem", answer, want); difference != "" {
 			text, _ := json.Marshal(answer)
-			t.Errorf("%s: %s: %s", name, wrong, text)
+			t.Errorf("%s: %s: %s", name, difference, text)
 		}
 	}
 }
 
-// TestAllTypesOfProblemsAreShown: each type that the schema lists has an example.
+// TestAllTypesOfProblemsAreShown checks that each type which the schema lists has an example.
 func TestAllTypesOfProblemsAreShown(t *testing.T) {
 	t.Parallel()
-	h, _ := handler(t, "")
-	d := described(t, h)
-	text, _ := json.Marshal(d.all)
+	h, _ := newHandler(t, "")
+	d := readDescription(t, h)
+	text, _ := json.Marshal(d.doc)
 	var doc struct {
 		Components struct {
 			Schemas struct {
@@ -124,7 +124,7 @@ func TestAllTypesOfProblemsAreShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(doc.Components.Schemas.Problem.Properties.Type.OneOf); n != 9 {
-		t.Errorf("%d types are listed", n)
+		t.Errorf("%d types are listed, want 9", n)
 	}
 	for _, typ := range doc.Components.Schemas.Problem.Properties.Type.OneOf {
 		if !strings.Contains(string(text), `"type":"`+typ.Const+`"`) {

@@ -29,12 +29,12 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// description is the OpenAPI document, and a compiler of its schemas.
+// description is the OpenAPI document.
 type description struct {
-	Info  struct{ Config string }
-	Paths []operation
-	all   map[string]any
-	c     *jsonschema.Compiler
+	Info     struct{ Config string }
+	Paths    []operation
+	doc      map[string]any
+	compiler *jsonschema.Compiler // of the schemas of doc
 }
 
 // operation is a method of a path, in the order of the document.
@@ -51,7 +51,7 @@ type operationBody struct {
 	}
 	RequestBody struct{ Content map[string]media } `yaml:"requestBody"`
 	Responses   map[string]struct {
-		Ask     struct{ Query map[string]any } `yaml:"x-headgate-ask"`
+		Request struct{ Query map[string]any } `yaml:"x-headgate-ask"`
 		Headers map[string]struct{ Example any }
 		Content map[string]media
 	}
@@ -59,8 +59,8 @@ type operationBody struct {
 
 type media struct{ Example any }
 
-// described reads the document as the server sends it.
-func described(t *testing.T, h http.Handler) *description {
+// readDescription reads the document that a server sends.
+func readDescription(t *testing.T, h http.Handler) *description {
 	t.Helper()
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/openapi.yaml", nil))
@@ -70,11 +70,11 @@ func described(t *testing.T, h http.Handler) *description {
 		}
 		Paths yaml.Node
 	}
-	d := &description{c: jsonschema.NewCompiler()}
+	d := &description{compiler: jsonschema.NewCompiler()}
 	if err := yaml.Unmarshal(w.Body.Bytes(), &doc); err != nil {
 		t.Fatal(err)
 	}
-	if err := yaml.Unmarshal(w.Body.Bytes(), &d.all); err != nil {
+	if err := yaml.Unmarshal(w.Body.Bytes(), &d.doc); err != nil {
 		t.Fatal(err)
 	}
 	d.Info.Config = doc.Info.Config
@@ -89,8 +89,8 @@ func described(t *testing.T, h http.Handler) *description {
 			d.Paths = append(d.Paths, op)
 		}
 	}
-	d.c.DefaultDraft(jsonschema.Draft2020)
-	if err := d.c.AddResource("openapi.json", plainJSON(t, d.all)); err != nil {
+	d.compiler.DefaultDraft(jsonschema.Draft2020)
+	if err := d.compiler.AddResource("openapi.json", plainJSON(t, d.doc)); err != nil {
 		t.Fatal(err)
 	}
 	return d
@@ -113,7 +113,7 @@ func plainJSON(t *testing.T, v any) any {
 // check validates a value by the schema at a JSON pointer.
 func (d *description) check(t *testing.T, at string, value any) {
 	t.Helper()
-	schema, err := d.c.Compile("openapi.json" + at)
+	schema, err := d.compiler.Compile("openapi.json" + at)
 	if err != nil {
 		t.Fatalf("%s: %v", at, err)
 	}
@@ -122,24 +122,24 @@ func (d *description) check(t *testing.T, at string, value any) {
 	}
 }
 
-// query returns the examples of the parameters, with other values for some.
-func (o *operation) query(other map[string]any) string {
-	if other == nil {
-		other = map[string]any{}
-		for _, p := range o.Parameters {
+// query returns a query with values of parameters. If values is nil, it has the examples of the parameters.
+func (op *operation) query(values map[string]any) string {
+	if values == nil {
+		values = map[string]any{}
+		for _, p := range op.Parameters {
 			if p.In == "query" && p.Example != nil {
-				other[p.Name] = p.Example
+				values[p.Name] = p.Example
 			}
 		}
 	}
 	var parts []string
-	for _, p := range o.Parameters { // the order is that of the document
-		value, ok := other[p.Name]
+	for _, p := range op.Parameters { // in the order of the document
+		value, ok := values[p.Name]
 		if !ok || p.In != "query" {
 			continue
 		}
-		list, several := value.([]any)
-		if !several {
+		list, isList := value.([]any)
+		if !isList {
 			list = []any{value}
 		}
 		for _, v := range list {
@@ -149,8 +149,8 @@ func (o *operation) query(other map[string]any) string {
 	return strings.Join(parts, "&")
 }
 
-// sameAnswer returns where an answer differs from its example.
-func sameAnswer(name string, got, want any) string {
+// compareAnswer returns where an answer differs from its example, or "".
+func compareAnswer(name string, got, want any) string {
 	switch want := want.(type) {
 	case map[string]any:
 		got, _ := got.(map[string]any)
@@ -163,8 +163,8 @@ func sameAnswer(name string, got, want any) string {
 			if _, ok := got[member]; !ok {
 				return fmt.Sprintf("%s.%s is not in the answer", name, member)
 			}
-			if wrong := sameAnswer(name+"."+member, got[member], want[member]); wrong != "" {
-				return wrong
+			if difference := compareAnswer(name+"."+member, got[member], want[member]); difference != "" {
+				return difference
 			}
 		}
 		return ""
@@ -174,8 +174,8 @@ func sameAnswer(name string, got, want any) string {
 			return fmt.Sprintf("%s has %d items, not %d", name, len(list), len(want))
 		}
 		for i := range want {
-			if wrong := sameAnswer(fmt.Sprintf("%s[%d]", name, i), list[i], want[i]); wrong != "" {
-				return wrong
+			if difference := compareAnswer(fmt.Sprintf("%s[%d]", name, i), list[i], want[i]); difference != "" {
+				return difference
 			}
 		}
 		return ""
@@ -190,8 +190,8 @@ func sameAnswer(name string, got, want any) string {
 // compares its answers with those of the document.
 func TestExamplesOfTheDescription(t *testing.T) {
 	t.Parallel()
-	h, _ := handler(t, "")
-	d := described(t, h)
+	h, _ := newHandler(t, "")
+	d := readDescription(t, h)
 	c, err := config.Parse("headgate.yaml", []byte(d.Info.Config))
 	if err != nil {
 		t.Fatal(err)
@@ -201,52 +201,50 @@ func TestExamplesOfTheDescription(t *testing.T) {
 		op := &d.Paths[i]
 		for _, status := range []string{"200", "204", "429"} {
 			if _, ok := op.Responses[status]; ok {
-				d.try(t, h, op, status)
+				d.compareExample(t, h, op, status)
 			}
 		}
 	}
 }
 
-// serveCatalog serves limits of a catalog that a file was applied to, as headgate serve does, while the
-// store's clock stands still.
+// serveCatalog serves a catalog with the limits of a file, and what-if, over a store whose clock stands still.
 func serveCatalog(t *testing.T, c *config.Config) http.Handler {
 	t.Helper()
 	const now = 1795600000_000000
 	s := memory.New(&memory.Config{Names: true, Clock: func() int64 { return now }})
-	quiet := slog.New(slog.DiscardHandler)
-	limits, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: quiet})
+	log := slog.New(slog.DiscardHandler)
+	limits, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: log})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := limits.Apply(t.Context(), catalog.By{}, c.Defines(), catalog.Once); err != nil {
 		t.Fatal(err)
 	}
-	// What was decided is told when its second is over.
-	var told atomic.Bool
-	of := traffic.New(&traffic.Config{Clock: func() time.Time {
-		if told.Load() {
+	// The traffic of a second is served when the second is over.
+	var secondOver atomic.Bool
+	counter := traffic.New(&traffic.Config{Clock: func() time.Time {
+		if secondOver.Load() {
 			return time.UnixMicro(now).Add(time.Second)
 		}
 		return time.UnixMicro(now)
 	}})
-	l := headgate.New(s, &headgate.Config{Names: limits, Observer: service.Observers{of}})
-	front := service.New(l, c, limits)
-	front.UseTraffic(of)
+	l := headgate.New(s, &headgate.Config{Names: limits, Observer: service.Observers{counter}})
+	svc := service.New(l, c, limits)
+	svc.UseTraffic(counter)
 	logs := whatif.New(&whatif.Config{Names: limits, Limiter: l, Now: func() time.Time { return time.UnixMicro(now) }})
 	t.Cleanup(logs.Close)
-	h := rest.New(front, quiet, &rest.Config{More: logs.Routes()})
+	h := rest.New(svc, log, &rest.Config{More: logs.Routes()})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		told.Store(r.URL.Path == "/v1/traffic")
+		secondOver.Store(r.URL.Path == "/v1/traffic")
 		h.ServeHTTP(w, r)
 	})
 }
 
-// try sends the request of an operation and compares the answer with that of a status.
-func (d *description) try(t *testing.T, h http.Handler, op *operation, status string) {
+// compareExample sends the request of an operation, and compares the answer with the example of a status.
+func (d *description) compareExample(t *testing.T, h http.Handler, op *operation, status string) {
 	t.Helper()
-	const kind = "application/json"
 	var body []byte
-	if content, ok := op.RequestBody.Content[kind]; ok {
+	if content, ok := op.RequestBody.Content["application/json"]; ok {
 		d.check(t, op.At+"/requestBody/content/application~1json/schema", plainJSON(t, content.Example))
 		body, _ = json.Marshal(content.Example)
 	}
@@ -254,7 +252,7 @@ func (d *description) try(t *testing.T, h http.Handler, op *operation, status st
 		body = []byte(content.Example.(string))
 	}
 	want := op.Responses[status]
-	r := httptest.NewRequest(op.Method, op.Path+"?"+op.query(want.Ask.Query), bytes.NewReader(body))
+	r := httptest.NewRequest(op.Method, op.Path+"?"+op.query(want.Request.Query), bytes.NewReader(body))
 	for _, p := range op.Parameters {
 		if p.In == "header" {
 			r.Header.Set(p.Name, fmt.Sprint(p.Example))
@@ -282,20 +280,20 @@ func (d *description) try(t *testing.T, h http.Handler, op *operation, status st
 			continue
 		}
 		d.check(t, at, answer)
-		if content.Example == nil { // it would be long
+		if content.Example == nil { // the example would be too long
 			continue
 		}
 		example := plainJSON(t, content.Example)
 		d.check(t, at, example)
-		if wrong := sameAnswer("answer", answer, example); wrong != "" {
+		if difference := compareAnswer("answer", answer, example); difference != "" {
 			text, _ := json.Marshal(answer)
-			t.Errorf("%s %s: %s: %s", op.Method, r.URL, wrong, text)
+			t.Errorf("%s %s: %s: %s", op.Method, r.URL, difference, text)
 		}
 	}
 }
 
-// types are the schemas of the document and what they are in Go.
-var types = []any{
+// goTypes are the types of package api that the document describes in a schema with the same name.
+var goTypes = []any{
 	api.Charge{},
 	api.Request{},
 	api.Reserve{},
@@ -360,17 +358,17 @@ var types = []any{
 	api.Problem{},
 }
 
-// replayed are the schemas whose types have other names, in package replay.
-var replayed = map[string]any{
+// replayTypes are the schemas of types of package replay, which have other names.
+var replayTypes = map[string]any{
 	"Replayed": replay.Report{}, "ReplayedKey": replay.KeyReport{}, "ReplayedLog": replay.Log{},
 	"ReplayedLine": replay.BadLine{}, "ReplayedReason": replay.Reason{}, "ReplayedDisorder": replay.Disorder{},
 	"ReplayedBucket": replay.Bucket{},
 }
 
-// notAsked are members of these that only the command headgate replay asks for.
-var notAsked = []string{"fill", "brim", "steps"}
+// commandFields are members of replay.Report that only the command headgate replay sets.
+var commandFields = []string{"fill", "brim", "steps"}
 
-// notGo are schemas that have no type of their own.
-var notGo = []string{
+// schemasOnly are schemas without a type in Go.
+var schemasOnly = []string{
 	"Keep", "Cost", "RetryAfter", "ResetAfter", "Instant", "Amount", "Cancel", "WhatIf", "Suggestion", "ReplayedAll",
 }

@@ -15,29 +15,29 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// unread are limits that were never read.
-type unread struct{ *config.Config }
+// unreadCatalog is a catalog that was never read.
+type unreadCatalog struct{ *config.Config }
 
-func (unread) Err() error { return store.ErrUnavailable }
+func (unreadCatalog) Err() error { return store.ErrUnavailable }
 
-func TestLimitsThatWereNeverReadAreNoEmptyList(t *testing.T) {
+func TestLimitsOfACatalogThatWasNeverReadAre503(t *testing.T) {
 	t.Parallel()
-	h := rest.New(service.New(headgate.New(memory.New(nil), nil), &config.Config{}, unread{&config.Config{}}),
+	h := rest.New(service.New(headgate.New(memory.New(nil), nil), &config.Config{}, unreadCatalog{&config.Config{}}),
 		slog.New(slog.DiscardHandler), nil)
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/limits", nil))
 	if w.Code != http.StatusServiceUnavailable {
-		t.Errorf("status %d: %s", w.Code, w.Body)
+		t.Errorf("status %d, want 503: %s", w.Code, w.Body)
 	}
 }
 
 func TestBadRequestsAreProblemsThatNameTheField(t *testing.T) {
 	t.Parallel()
-	h, s := handler(t, "limits:\n  login: token-bucket 5/1m\n")
+	h, s := newHandler(t, "limits:\n  login: token-bucket 5/1m\n")
 	for _, tt := range []struct {
 		method, path, body string
 		status             int
-		field, says        string
+		field, want        string
 	}{
 		{"POST", "/v1/take", `{"limit":"nope","key":"k"}`, 400, "limit", "login"},
 		{"POST", "/v1/take", `{"limit":"token-bucket 5/s","key":"k"}`, 400, "limit", "notations are not accepted"},
@@ -183,35 +183,34 @@ func TestBadRequestsAreProblemsThatNameTheField(t *testing.T) {
 		{"GET", "/v1/traffic?max=1", ``, 400, "query", `"max"`},
 		{"BREW", "/v1/take", ``, 405, "", "BREW"},
 	} {
-		code, out, head := ask(h, tt.method, tt.path, tt.body)
+		code, out, header := send(h, tt.method, tt.path, tt.body)
 		field, _ := out["field"].(string)
 		detail, _ := out["detail"].(string)
-		if code != tt.status || field != tt.field || !strings.Contains(detail, tt.says) ||
-			head.Get("Content-Type") != "application/problem+json" || out["title"] == "" ||
+		if code != tt.status || field != tt.field || !strings.Contains(detail, tt.want) ||
+			header.Get("Content-Type") != "application/problem+json" || out["title"] == "" ||
 			out["status"] != float64(tt.status) {
 			t.Errorf("%s %.60s: status %d, %v; want %d about %q saying %q", tt.path, tt.body, code, out, tt.status,
-				tt.field, tt.says)
+				tt.field, tt.want)
 		}
 	}
-	if _, out, _ := ask(h, "GET", "/v1/cells", ""); len(out["cells"].([]any)) != 0 {
-		t.Errorf("something was charged: %v", out)
+	if _, out, _ := send(h, "GET", "/v1/cells", ""); len(out["cells"].([]any)) != 0 {
+		t.Errorf("got %v, want no cell: a bad request charges nothing", out)
 	}
 	_ = s.Close()
-	if code, out, _ := ask(h, "POST", "/v1/take", `{"limit":"login","key":"k"}`); code != 503 {
-		t.Errorf("store away: %d, %v", code, out)
+	if code, out, _ := send(h, "POST", "/v1/take", `{"limit":"login","key":"k"}`); code != 503 {
+		t.Errorf("with the store closed: status %d, %v, want 503", code, out)
 	}
 	for path, want := range map[string]int{"/healthz": 503, "/readyz": 503, "/livez": 200} {
-		if code, _, _ := ask(h, "GET", path, ""); code != want {
-			t.Errorf("%s with the store away: %d, want %d", path, code, want)
+		if code, _, _ := send(h, "GET", path, ""); code != want {
+			t.Errorf("%s with the store closed: status %d, want %d", path, code, want)
 		}
 	}
 }
 
-// TestProblemsRepeatLittle of what was requested: nobody counts what they hold while a
-// client does not read them.
+// TestProblemsRepeatLittle checks that problems quote at most 8 KiB of a request, since their memory is not counted.
 func TestProblemsRepeatLittle(t *testing.T) {
 	t.Parallel()
-	h, _ := handler(t, "")
+	h, _ := newHandler(t, "")
 	for _, tt := range []struct{ method, path string }{
 		{"GET", "/" + strings.Repeat("<", 60_000)},
 		{"GET", "/" + strings.Repeat("%01", 20_000)},
@@ -224,7 +223,8 @@ func TestProblemsRepeatLittle(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(tt.method, tt.path, nil))
 		if w.Code < 400 || w.Body.Len() > 8<<10 {
-			t.Errorf("%.10s %.40s: status %d, %d bytes", tt.method, tt.path, w.Code, w.Body.Len())
+			t.Errorf("%.10s %.40s: status %d, %d bytes, want a problem of at most 8 KiB", tt.method, tt.path, w.Code,
+				w.Body.Len())
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/internal/server/whatif"
 )
 
-// TestTheReferenceIsWhatIsServed compares docs/http-reference.md with openapi.yaml, the roles of the routes and
-// testdata/problems.yaml, of which UPDATE_REFERENCE=1 writes it.
+// TestTheReferenceIsWhatIsServed compares docs/http-reference.md with the page that is made of openapi.yaml, the roles
+// of the routes and testdata/problems.yaml. UPDATE_REFERENCE=1 writes the page.
 func TestTheReferenceIsWhatIsServed(t *testing.T) {
 	t.Parallel()
 	const path = "../../../docs/http-reference.md"
@@ -32,54 +32,54 @@ func TestTheReferenceIsWhatIsServed(t *testing.T) {
 	}
 }
 
-// TestEveryTypeOfProblemIsInTheReference: with the title and the status of its example.
+// TestEveryTypeOfProblemIsInTheReference compares testdata/problems.yaml with the types and examples of the document.
 func TestEveryTypeOfProblemIsInTheReference(t *testing.T) {
 	t.Parallel()
 	ref := newReference(t)
 	problems := readProblems(t)
-	for _, one := range ref.at("components", "schemas", "Problem", "properties", "type", "oneOf").items() {
-		typ := one.get("const").text()
+	for _, item := range ref.at("components", "schemas", "Problem", "properties", "type", "oneOf").items() {
+		typ := item.get("const").text()
 		if !slices.ContainsFunc(problems, func(p problem) bool { return p.Type == typ }) {
 			t.Errorf("testdata/problems.yaml lacks %s", typ)
 		}
 	}
-	shown := ref.at("components", "responses", "Problem", "content", "application/problem+json", "examples")
-	for name, example := range shown.members() {
-		v := example.get("value")
+	examples := ref.at("components", "responses", "Problem", "content", "application/problem+json", "examples")
+	for name, example := range examples.members() {
+		value := example.get("value")
 		if !slices.ContainsFunc(problems, func(p problem) bool {
-			return p.Type == v.get("type").text() && p.Title == v.get("title").text() &&
-				fmt.Sprint(p.Status) == v.get("status").text()
+			return p.Type == value.get("type").text() && p.Title == value.get("title").text() &&
+				fmt.Sprint(p.Status) == value.get("status").text()
 		}) {
 			t.Errorf("testdata/problems.yaml lacks %s", name)
 		}
 	}
 }
 
-// problem is what the reference says of one.
+// problem is a row of the table of problems.
 type problem struct {
 	Status                          int
 	Type, Title, Cause, Do, Charged string
 }
 
-func readProblems(t *testing.T) (all []problem) {
+func readProblems(t *testing.T) (problems []problem) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/problems.yaml")
 	if err == nil {
-		err = yaml.Unmarshal(text, &all)
+		err = yaml.Unmarshal(text, &problems)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return all
+	return problems
 }
 
-// reference makes the page.
+// reference writes the page.
 type reference struct {
 	node
-	roles   map[string]string // by method and path
-	defined map[string]bool   // schemas that the page has
-	answer  bool              // what is described is an answer
-	out     strings.Builder
+	roles    map[string]string // by method and path
+	defined  map[string]bool   // schemas that the page has
+	inAnswer bool              // true while an answer is described, false while a request is
+	out      strings.Builder
 }
 
 func newReference(t *testing.T) *reference {
@@ -112,11 +112,12 @@ func (r *reference) page(t *testing.T) string {
 		"has tokens; *anyone* needs none. A [problem](#problems) can be the answer of any path.\n\n" +
 		"| path | role | |\n|---|---|---|\n")
 	routes := r.routes()
-	for _, o := range routes {
-		r.printf("| [`%s`](#%s) | %s | %s |\n", o.name, anchor(o.name), r.roles[o.name], cell(o.get("summary").text()))
+	for _, op := range routes {
+		summary := tableCell(op.get("summary").text())
+		r.printf("| [`%s`](#%s) | %s | %s |\n", op.name, anchor(op.name), r.roles[op.name], summary)
 	}
-	for _, o := range routes {
-		r.route(t, o)
+	for _, op := range routes {
+		r.route(t, op)
 	}
 	r.problems(t)
 	return r.out.String()
@@ -128,46 +129,46 @@ type route struct {
 	name string
 }
 
-func (r *reference) routes() (all []route) {
+func (r *reference) routes() (routes []route) {
 	for path, methods := range r.get("paths").members() {
 		for method, op := range methods.members() {
-			all = append(all, route{op, strings.ToUpper(method) + " " + path})
+			routes = append(routes, route{op, strings.ToUpper(method) + " " + path})
 		}
 	}
-	return all
+	return routes
 }
 
-func (r *reference) route(t *testing.T, o route) {
+func (r *reference) route(t *testing.T, op route) {
 	t.Helper()
-	role := r.roles[o.name]
+	role := r.roles[op.name]
 	if role == "" {
-		t.Errorf("%s has no role", o.name)
+		t.Errorf("%s has no role", op.name)
 	}
-	r.printf("\n## %s\n\n%s. Role: %s.", o.name, o.get("summary").text(), role)
-	if more := o.get("description").text(); more != "" {
-		r.printf(" %s", more)
+	r.printf("\n## %s\n\n%s. Role: %s.", op.name, op.get("summary").text(), role)
+	if about := op.get("description").text(); about != "" {
+		r.printf(" %s", about)
 	}
 	r.printf("\n")
-	r.answer = false
-	if list := o.get("parameters").items(); len(list) > 0 {
+	r.inAnswer = false
+	if list := op.get("parameters").items(); len(list) > 0 {
 		r.printf("\n| parameter | type | default | meaning |\n|---|---|---|---|\n")
 		for _, p := range list {
 			name := p.get("name").text()
-			if in := p.get("in").text(); in != "query" {
-				name += "` (" + in + ")`"
+			if place := p.get("in").text(); place != "query" {
+				name += "` (" + place + ")`"
 			}
 			r.field(strings.TrimSuffix(name, "`"), p.get("schema"), p.get("description").text(), p.get("required").text() != "")
 		}
 	}
 	var used []string
-	for kind, content := range o.get("requestBody").get("content").members() {
+	for kind, content := range op.get("requestBody").get("content").members() {
 		r.printf("\nBody, `%s`: %s", kind, r.typ(content.get("schema")))
 		r.example(content.get("example"))
 		used = append(used, r.names(content.get("schema"))...)
 	}
 	r.tables(used)
-	used, r.answer = nil, true
-	for status, answer := range o.get("responses").members() {
+	used, r.inAnswer = nil, true
+	for status, answer := range op.get("responses").members() {
 		if status == "default" {
 			continue
 		}
@@ -196,17 +197,17 @@ func (r *reference) route(t *testing.T, o route) {
 	r.tables(used)
 }
 
-// example shows one that is short, in a line.
+// example writes a short example in a line, and none that is long.
 func (r *reference) example(n node) {
-	const most = 320
-	if text := n.json(); n.Node != nil && n.Kind == yaml.MappingNode && len(text) <= most {
+	const maxLength = 320
+	if text := n.json(); n.Node != nil && n.Kind == yaml.MappingNode && len(text) <= maxLength {
 		r.printf(", such as\n`%s`\n", text)
 		return
 	}
 	r.printf(".\n")
 }
 
-// tables describes schemas, and those that they name, unless the page has them.
+// tables describes schemas, and the schemas that they refer to, unless the page has them.
 func (r *reference) tables(names []string) {
 	for len(names) > 0 {
 		name := names[0]
@@ -224,8 +225,8 @@ func (r *reference) tables(names []string) {
 		if about := s.get("description").text(); about != "" {
 			r.printf("%s.\n\n", strings.ToUpper(about[:1])+about[1:])
 		}
-		if more := r.typ(s); s.get("properties").Node == nil && more != "" {
-			r.printf("%s.\n", more)
+		if typ := r.typ(s); s.get("properties").Node == nil && typ != "" {
+			r.printf("%s.\n", typ)
 		} else {
 			r.fields(s)
 		}
@@ -233,9 +234,9 @@ func (r *reference) tables(names []string) {
 	}
 }
 
-// fields describes what an object has.
+// fields writes a table of the fields of an object.
 func (r *reference) fields(s node) {
-	if r.answer {
+	if r.inAnswer {
 		r.printf("| field | type | present | meaning |\n|---|---|---|---|\n")
 	} else {
 		r.printf("| field | type | default | meaning |\n|---|---|---|---|\n")
@@ -246,23 +247,23 @@ func (r *reference) fields(s node) {
 	for name, f := range s.get("properties").members() {
 		r.field(name, f, "", required(name))
 		inner := cmp.Or(f.get("properties").Node, f.get("items").get("properties").Node)
-		for member, of := range (node{inner}).members() {
-			r.field(name+"."+member, of, "", true)
+		for member, memberSchema := range (node{inner}).members() {
+			r.field(name+"."+member, memberSchema, "", true)
 		}
 	}
 }
 
 func (r *reference) field(name string, f node, about string, required bool) {
-	preset := f.get("default").text()
+	presence := f.get("default").text()
 	switch {
-	case preset != "":
-		preset = "`" + preset + "`"
-	case required && r.answer:
-		preset = "always"
+	case presence != "":
+		presence = "`" + presence + "`"
+	case required && r.inAnswer:
+		presence = "always"
 	case required:
-		preset = "required"
+		presence = "required"
 	}
 	meaning := []string{f.get("description").text(), about, r.about(f.get("$ref"))}
 	meaning = slices.DeleteFunc(meaning, func(s string) bool { return s == "" })
-	r.printf("| `%s` | %s | %s | %s |\n", name, cell(r.typ(f)), preset, cell(strings.Join(meaning, "; ")))
+	r.printf("| `%s` | %s | %s | %s |\n", name, tableCell(r.typ(f)), presence, tableCell(strings.Join(meaning, "; ")))
 }

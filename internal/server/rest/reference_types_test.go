@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// node is a value of the document, or none. Mappings keep their order.
+// node is a value of the OpenAPI document. The zero node stands for a missing value.
 type node struct{ *yaml.Node }
 
 // members returns the names and the values of a mapping.
@@ -40,11 +40,11 @@ func (n node) at(names ...string) node {
 	return n
 }
 
-func (n node) items() (all []node) {
+func (n node) items() (items []node) {
 	for i := 0; n.Node != nil && n.Kind == yaml.SequenceNode && i < len(n.Content); i++ {
-		all = append(all, node{n.Content[i]})
+		items = append(items, node{n.Content[i]})
 	}
-	return all
+	return items
 }
 
 func (n node) text() string {
@@ -54,10 +54,10 @@ func (n node) text() string {
 	return n.Value
 }
 
-// name returns the last part of a reference.
+// name returns the last part of a $ref, which is the name of a schema.
 func (n node) name() string { return n.text()[strings.LastIndex(n.text(), "/")+1:] }
 
-// json returns the value in one line, its members in their order.
+// json returns the value as JSON in one line, with the members in the order of the document.
 func (n node) json() string {
 	if n.Node == nil {
 		return ""
@@ -88,10 +88,10 @@ func anchor(heading string) string {
 	return strings.NewReplacer(" ", "-", "/", "", ".", "").Replace(strings.ToLower(heading))
 }
 
-// cell returns a text in a table.
-func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
+// tableCell escapes a text for a cell of a table.
+func tableCell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
 
-// scalar returns the schema behind a reference to one that is no object; none for others.
+// scalar returns the schema that a $ref refers to if it is no object, or else the zero node.
 func (r *reference) scalar(ref node) node {
 	s := r.at("components", "schemas", ref.name())
 	if ref.Node == nil || s.get("type").text() == "object" || s.get("$ref").Node != nil || s.get("anyOf").Node != nil {
@@ -100,30 +100,30 @@ func (r *reference) scalar(ref node) node {
 	return s
 }
 
-// about returns what a scalar behind a reference says of itself.
+// about returns the description of the scalar that a $ref refers to.
 func (r *reference) about(ref node) string { return r.scalar(ref).get("description").text() }
 
-// names returns the schemas of objects that a schema refers to.
-func (r *reference) names(s node) (all []string) {
+// names returns the names of the schemas of objects that a schema refers to.
+func (r *reference) names(s node) (names []string) {
 	if s.Node == nil {
 		return nil
 	}
 	if ref := s.get("$ref"); ref.Node != nil && r.scalar(ref).Node == nil {
-		all = append(all, ref.name())
+		names = append(names, ref.name())
 	}
-	all = append(all, r.names(s.get("items"))...)
+	names = append(names, r.names(s.get("items"))...)
 	for _, list := range []string{"anyOf", "oneOf"} {
-		for _, one := range s.get(list).items() {
-			all = append(all, r.names(one)...)
+		for _, member := range s.get(list).items() {
+			names = append(names, r.names(member)...)
 		}
 	}
 	for _, f := range s.get("properties").members() {
-		all = append(all, r.names(f)...)
+		names = append(names, r.names(f)...)
 	}
-	return all
+	return names
 }
 
-// typ returns what a value is: a type, or a link to an object, with its bounds.
+// typ returns the type of a value with its bounds, or a link to the object.
 func (r *reference) typ(s node) string {
 	if ref := s.get("$ref"); ref.Node != nil {
 		if scalar := r.scalar(ref); scalar.Node != nil {
@@ -133,10 +133,10 @@ func (r *reference) typ(s node) string {
 	}
 	var parts []string
 	for _, list := range []string{"anyOf", "oneOf"} {
-		for _, one := range s.get(list).items() {
-			if value := one.get("const"); value.Node != nil {
+		for _, member := range s.get(list).items() {
+			if value := member.get("const"); value.Node != nil {
 				parts = append(parts, "`"+value.text()+"`")
-			} else if typ := r.typ(one); typ != "" {
+			} else if typ := r.typ(member); typ != "" {
 				parts = append(parts, typ)
 			}
 		}
@@ -147,28 +147,28 @@ func (r *reference) typ(s node) string {
 	if value := s.get("const"); value.Node != nil {
 		parts = append(parts, "`"+value.text()+"`")
 	}
-	const most = 6 // of a table elsewhere
+	const maxParts = 6 // a longer list stands in a table elsewhere
 	switch {
-	case len(parts) > most:
+	case len(parts) > maxParts:
 		return "text"
 	case len(parts) > 0:
 		return strings.Join(parts, " or ")
 	}
-	list, one := s.get("type").items(), s.get("type").text()
+	list, name := s.get("type").items(), s.get("type").text()
 	switch {
 	case len(list) > 0:
 		for _, typ := range list {
 			parts = append(parts, plainType(typ.text()))
 		}
-	case one == "array":
+	case name == "array":
 		parts = []string{strings.TrimSpace("list of " + r.typ(s.get("items")))}
-	case one == "object":
-		for name := range s.get("properties").members() {
-			parts = append(parts, "`"+name+"`")
+	case name == "object":
+		for field := range s.get("properties").members() {
+			parts = append(parts, "`"+field+"`")
 		}
 		return strings.TrimSpace("object of " + strings.Join(parts, ", "))
 	default:
-		parts = []string{plainType(one)}
+		parts = []string{plainType(name)}
 	}
 	return strings.Join(parts, " or ") + bounds(s)
 }

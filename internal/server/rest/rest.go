@@ -1,6 +1,5 @@
-// Package rest is the HTTP API: it reads and writes JSON, and problems of RFC 9457. It bounds
-// the body of a request and the memory of all requests in flight,
-// see [Config]. Package edge checks hosts and origins before.
+// Package rest is the HTTP API: it reads and writes JSON, and problems of RFC 9457. It bounds the body of a request and
+// the memory of all requests in flight, see [Config]. Package edge checks hosts and origins before.
 package rest
 
 import (
@@ -27,10 +26,9 @@ import (
 
 // Config adjusts the handler of New. It may be nil, and every field may be zero.
 type Config struct {
-	// Load bounds how many requests are decided at a time, counted from when their bodies have
-	// arrived, and how many bytes the requests in flight hold together, in their bodies and while
-	// they are decided; the first 4 KiB and 8 charges of each are not counted. Requests beyond the bounds
-	// are answered 503 at once. Nil: load.New(0, 0).
+	// Load bounds how many requests are decided at a time, counted from when their bodies have arrived, and how many
+	// bytes the requests in flight hold together, in their bodies and while they are decided; the first 4 KiB and 8
+	// charges of each are not counted. Requests beyond the bounds are answered 503 at once. Nil: load.New(0, 0).
 	Load *load.Load
 	// Problem returns what is wrong with a new configuration, for /readyz. The server is ready nevertheless, with
 	// the former configuration. Nil, or empty: nothing is wrong.
@@ -79,55 +77,56 @@ type server struct {
 // New returns the handler of all paths. It logs a line for each request that fails by an error
 // of the server, so log should be limited by package lograte.
 func New(s *service.Service, log *slog.Logger, c *Config) http.Handler {
-	d := newServer(s, log, c)
-	return handler(d.routes())
+	srv := newServer(s, log, c)
+	return handler(srv.routes())
 }
 
 func newServer(s *service.Service, log *slog.Logger, c *Config) *server {
-	d := &server{Config: *cmp.Or(c, &Config{}), service: s, log: log}
-	d.writeTimeout, d.writeRate = 5*time.Second, 256<<10
-	if d.Problem == nil {
-		d.Problem = func() string { return "" }
+	srv := &server{Config: *cmp.Or(c, &Config{}), service: s, log: log}
+	srv.writeTimeout, srv.writeRate = 5*time.Second, 256<<10
+	if srv.Problem == nil {
+		srv.Problem = func() string { return "" }
 	}
-	if d.Away == nil {
-		d.Away = func(error) *api.Away { return nil }
+	if srv.Away == nil {
+		srv.Away = func(error) *api.Away { return nil }
 	}
-	d.Load = cmp.Or(d.Load, load.New(0, 0))
-	d.Auth.Log = cmp.Or(d.Auth.Log, log)
-	d.auth = forwardauth.New(s, &d.Auth)
-	return d
+	srv.Load = cmp.Or(srv.Load, load.New(0, 0))
+	srv.Auth.Log = cmp.Or(srv.Auth.Log, log)
+	srv.auth = forwardauth.New(s, &srv.Auth)
+	return srv
 }
 
 // withShare returns a handler that calls do with a share of the load, and answers its error with a problem.
-func (d *server) withShare(do func(w http.ResponseWriter, r *http.Request, s *load.Share) error) http.HandlerFunc {
+func (srv *server) withShare(do func(w http.ResponseWriter, r *http.Request, s *load.Share) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		s := d.Load.Share()
+		s := srv.Load.Share()
 		defer s.Release()
 		if err := do(w, r, &s); err != nil {
-			d.fail(w, r, err)
+			srv.fail(w, r, err)
 		}
 	}
 }
 
 // serveBody returns a handler that reads a T from a body of at most limit bytes.
-func serveBody[T, Out any](d *server, limit int64, do func(context.Context, *T) (*Out, error)) http.HandlerFunc {
-	return serveBodyShare(d, limit, func(ctx context.Context, in *T, _ *load.Share) (any, error) { return do(ctx, in) })
+func serveBody[T, Out any](srv *server, limit int64, do func(context.Context, *T) (*Out, error)) http.HandlerFunc {
+	return serveBodyShare(srv, limit,
+		func(ctx context.Context, in *T, _ *load.Share) (any, error) { return do(ctx, in) })
 }
 
 // serveBodyShare returns a handler that reads a T from a body, and passes do the share to count the answer in.
-func serveBodyShare[T any](d *server, limit int64, do func(context.Context, *T, *load.Share) (any, error),
+func serveBodyShare[T any](srv *server, limit int64, do func(context.Context, *T, *load.Share) (any, error),
 ) http.HandlerFunc {
-	return d.withShare(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
+	return srv.withShare(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 		in := new(T)
 		if err := readRequest(w, r, limit, s, in); err != nil {
 			return err
 		}
-		return d.decide(w, r, s, func(ctx context.Context) (any, error) { return do(ctx, in, s) })
+		return srv.decide(w, r, s, func(ctx context.Context) (any, error) { return do(ctx, in, s) })
 	})
 }
 
 // decide counts a request as being decided, calls do with the deadline of a request, and writes the result.
-func (d *server) decide(w http.ResponseWriter, r *http.Request, s *load.Share,
+func (srv *server) decide(w http.ResponseWriter, r *http.Request, s *load.Share,
 	do func(context.Context) (any, error),
 ) error {
 	if err := s.Enter(); err != nil {
@@ -140,7 +139,7 @@ func (d *server) decide(w http.ResponseWriter, r *http.Request, s *load.Share,
 		return err
 	}
 	s.Leave()
-	return d.answer(w, out)
+	return srv.answer(w, out)
 }
 
 // readRequest parses a body, counts the request as being decided, and holds the memory to decide it.
@@ -162,20 +161,20 @@ func readRequest(w http.ResponseWriter, r *http.Request, limit int64, s *load.Sh
 }
 
 // batch serves batches. It logs one line for each class of errors that are not the client's.
-func (d *server) batch(w http.ResponseWriter, r *http.Request, s *load.Share) error {
+func (srv *server) batch(w http.ResponseWriter, r *http.Request, s *load.Share) error {
 	b := new(api.Batch)
 	if err := readRequest(w, r, maxListBytes, s, b); err != nil {
 		return err
 	}
-	return d.decide(w, r, s, func(ctx context.Context) (any, error) {
+	return srv.decide(w, r, s, func(ctx context.Context) (any, error) {
 		failures := map[error][]error{} // by class
-		got, err := d.service.Batch(ctx, b, func(err error) {
+		got, err := srv.service.Batch(ctx, b, func(err error) {
 			if class := store.Class(err); !clientGone(r, err) {
 				failures[class] = append(failures[class], err)
 			}
 		})
 		for _, errs := range failures {
-			service.LogFailure(d.log, r.URL.Path, errs[0], len(errs))
+			service.LogFailure(srv.log, r.URL.Path, errs[0], len(errs))
 		}
 		return got, err
 	})
@@ -185,9 +184,9 @@ func (d *server) batch(w http.ResponseWriter, r *http.Request, s *load.Share) er
 const ok = "ok"
 
 // live answers that the process runs.
-func (d *server) live(w http.ResponseWriter, r *http.Request) {
-	if err := d.answer(w, &api.Health{Status: ok}); err != nil {
-		d.fail(w, r, err)
+func (srv *server) live(w http.ResponseWriter, r *http.Request) {
+	if err := srv.answer(w, &api.Health{Status: ok}); err != nil {
+		srv.fail(w, r, err)
 	}
 }
 
@@ -196,39 +195,39 @@ const hiddenDetail = "something is wrong with it; the log says what, and so does
 
 // ready answers whether the store can decide and write. It also lists the limits that are full or
 // nearly full, which does not make the server unready.
-func (d *server) ready(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), service.ReadyWithin)
+func (srv *server) ready(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), service.ReadyTimeout)
 	defer cancel()
-	health := &api.Health{Status: ok, Config: d.Problem()}
-	looks := d.mayRead(r)
+	health := &api.Health{Status: ok, Config: srv.Problem()}
+	looks := srv.mayRead(r)
 	if health.Config != "" && !looks {
 		health.Config = hiddenDetail
 	}
-	err := d.service.Healthy(ctx)
+	err := srv.service.Healthy(ctx)
 	if err == nil && looks {
-		health.Limits, err = d.service.NearlyFull(ctx)
+		health.Limits, err = srv.service.NearlyFull(ctx)
 	}
 	if err == nil {
-		err = d.answer(w, health)
+		err = srv.answer(w, health)
 	}
 	if errors.Is(err, store.ErrFull) {
 		p := service.Problem(err)
 		p.Title = "The store is full"
 		p.Detail = "It takes no new keys: its memory is full, or it keeps as many as it may, and each still counts. " +
 			"Keys that it has are decided."
-		if away := d.Away(err); away != nil && looks {
+		if away := srv.Away(err); away != nil && looks {
 			p.Detail = away.Text + " " + p.Detail
 		}
 		edge.WriteProblem(w, p)
 		return
 	}
 	if err != nil {
-		d.fail(w, r, err)
+		srv.fail(w, r, err)
 	}
 }
 
 // answer writes an answer as JSON. If it returns an error, nothing was written.
-func (d *server) answer(w http.ResponseWriter, v any) error {
+func (srv *server) answer(w http.ResponseWriter, v any) error {
 	text := answerBuffers.Get().(*bytes.Buffer)
 	text.Reset()
 	enc := json.NewEncoder(text)
@@ -236,7 +235,7 @@ func (d *server) answer(w http.ResponseWriter, v any) error {
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("answer: %w", err)
 	}
-	d.write(w, text.Bytes())
+	srv.write(w, text.Bytes())
 	if text.Cap() <= maxPooledBytes {
 		answerBuffers.Put(text)
 	}
@@ -256,29 +255,29 @@ var (
 )
 
 // write writes JSON as an answer.
-func (d *server) write(w http.ResponseWriter, text []byte) {
+func (srv *server) write(w http.ResponseWriter, text []byte) {
 	if len(text) > load.FreeBytes {
 		// A client that does not read occupies the memory of its request. An error means that w has no connection.
 		_ = http.NewResponseController(w).SetWriteDeadline(
-			time.Now().Add(d.writeTimeout + time.Duration(len(text)/d.writeRate)*time.Second))
+			time.Now().Add(srv.writeTimeout + time.Duration(len(text)/srv.writeRate)*time.Second))
 	}
 	h := w.Header()
 	h["Content-Type"], h["Cache-Control"] = typeJSON, noStore
 	h["Content-Length"] = []string{strconv.Itoa(len(text))}
 	if _, err := w.Write(text); err != nil {
-		d.log.Debug("write answer", "error", err)
+		srv.log.Debug("write answer", "error", err)
 	}
 }
 
 // fail answers with a problem, even if the client seems to be gone: a client that has only
 // closed its side would take an empty answer for an admission.
-func (d *server) fail(w http.ResponseWriter, r *http.Request, err error) {
+func (srv *server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	p := service.Problem(err)
 	if _, isProblem := errors.AsType[*api.Problem](err); p.Status >= 500 && !isProblem && !clientGone(r, err) {
-		service.LogFailure(d.log, r.URL.Path, err, 1)
+		service.LogFailure(srv.log, r.URL.Path, err, 1)
 	}
 	if p.Type == api.Unavailable || p.Type == api.OutcomeUnknown {
-		if away := d.Away(err); away != nil && d.mayRead(r) {
+		if away := srv.Away(err); away != nil && srv.mayRead(r) {
 			p.Detail = away.Text + " " + p.Detail
 		}
 	}

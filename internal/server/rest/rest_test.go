@@ -27,7 +27,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-func handler(t *testing.T, yamlText string) (http.Handler, *memory.Store) {
+// newHandler returns a handler with a configuration, and the store below it.
+func newHandler(t *testing.T, yamlText string) (http.Handler, *memory.Store) {
 	t.Helper()
 	c := &config.Config{}
 	if yamlText != "" {
@@ -41,21 +42,21 @@ func handler(t *testing.T, yamlText string) (http.Handler, *memory.Store) {
 		slog.New(slog.DiscardHandler), nil), s
 }
 
-func ask(h http.Handler, method, path, body string) (int, map[string]any, http.Header) {
+// send sends a request, and returns the status, the JSON and the header of the answer.
+func send(h http.Handler, method, path, body string) (status int, out map[string]any, header http.Header) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
-	var out map[string]any
 	_ = json.Unmarshal(w.Body.Bytes(), &out)
 	return w.Code, out, w.Header()
 }
 
 func TestADecisionIsAlwaysStatus200(t *testing.T) {
 	t.Parallel()
-	h, _ := handler(t, "")
-	for i, want := range []struct {
-		body    string
-		allowed bool
-		retry   any
+	h, _ := newHandler(t, "")
+	for i, tt := range []struct {
+		body       string
+		allowed    bool
+		retryAfter any
 	}{
 		{`{"limit":"token-bucket 1/1h","key":"a"}`, true, 0.0},
 		{`{"limit":"token-bucket 1/1h","key":"a"}`, false, "some"},
@@ -66,13 +67,13 @@ func TestADecisionIsAlwaysStatus200(t *testing.T) {
 			false, "some",
 		},
 	} {
-		code, out, head := ask(h, "POST", "/v1/take", want.body)
-		if code != 200 || out["allowed"] != want.allowed || head.Get("Content-Type") != "application/json" {
+		code, out, header := send(h, "POST", "/v1/take", tt.body)
+		if code != 200 || out["allowed"] != tt.allowed || header.Get("Content-Type") != "application/json" {
 			t.Errorf("%d: status %d, %v", i, code, out)
 		}
-		if retry := out["retry_after_ms"]; want.retry == "some" && (retry == nil || retry == 0.0) ||
-			want.retry != "some" && retry != want.retry {
-			t.Errorf("%d: retry_after_ms %v, want %v", i, retry, want.retry)
+		if got := out["retry_after_ms"]; tt.retryAfter == "some" && (got == nil || got == 0.0) ||
+			tt.retryAfter != "some" && got != tt.retryAfter {
+			t.Errorf("%d: retry_after_ms %v, want %v", i, got, tt.retryAfter)
 		}
 		for _, name := range []string{"limit", "remaining", "reset_after_ms", "at"} {
 			if out[name] == nil {
@@ -80,16 +81,16 @@ func TestADecisionIsAlwaysStatus200(t *testing.T) {
 			}
 		}
 	}
-	if code, out, _ := ask(h, "POST", "/v1/check", `{"limit":"token-bucket 5/1h","key":"c"}`); code != 200 ||
+	if code, out, _ := send(h, "POST", "/v1/check", `{"limit":"token-bucket 5/1h","key":"c"}`); code != 200 ||
 		out["remaining"] != 5.0 {
-		t.Errorf("the refused request charged c: %d %v", code, out)
+		t.Errorf("c after a refused request: status %d, %v, want 5 remaining", code, out)
 	}
 }
 
 func TestBatchAnswersInOrderAndFailsOneByOne(t *testing.T) {
 	t.Parallel()
-	h, _ := handler(t, "")
-	code, out, _ := ask(h, "POST", "/v1/batch", `{"requests":[
+	h, _ := newHandler(t, "")
+	code, out, _ := send(h, "POST", "/v1/batch", `{"requests":[
 		{"limit":"token-bucket 1/1h","key":"a"}, {"limit":"token-bucket 1/1h","key":"a"},
 		{"limit":"nope","key":"a"}, {"limit":"token-bucket 1/1h","key":"b","check":true}, {"limit":"token-bucket 1/1h","key":"b"},
 		{"charges":[{"limit":"token-bucket 9/1h","key":"c"},{"limit":"token-bucket 1/1h","key":"d"}]}, {"charges":[{"key":"c"}],"key":"d"},
@@ -97,16 +98,16 @@ func TestBatchAnswersInOrderAndFailsOneByOne(t *testing.T) {
 	if code != 200 {
 		t.Fatalf("status %d, %v", code, out)
 	}
-	if about := out["answers"].([]any)[5].(map[string]any)["key"]; about != "d" {
-		t.Errorf("of several charges the decision is about %v, want d", about)
+	if key := out["answers"].([]any)[5].(map[string]any)["key"]; key != "d" {
+		t.Errorf("the decision about several charges has the key %v, want d", key)
 	}
 	var got []any
-	for _, a := range out["answers"].([]any) {
-		m := a.(map[string]any)
-		if p, ok := m["problem"].(map[string]any); ok {
-			got = append(got, p["status"])
+	for _, element := range out["answers"].([]any) {
+		answer := element.(map[string]any)
+		if problem, ok := answer["problem"].(map[string]any); ok {
+			got = append(got, problem["status"])
 		} else {
-			got = append(got, m["allowed"])
+			got = append(got, answer["allowed"])
 		}
 	}
 	if want := []any{true, false, 400.0, true, true, true, 400.0, 400.0, 400.0, true}; !equal(got, want) {
@@ -116,7 +117,7 @@ func TestBatchAnswersInOrderAndFailsOneByOne(t *testing.T) {
 
 func TestAFillUpTakesWhatFits(t *testing.T) {
 	t.Parallel()
-	h, _ := handler(t, "allow_notations: true\nlimits:\n  month: fixed-window 10/1h from-first\n")
+	h, _ := newHandler(t, "allow_notations: true\nlimits:\n  month: fixed-window 10/1h from-first\n")
 	for i, step := range []struct {
 		body string
 		want map[string]any
@@ -135,7 +136,7 @@ func TestAFillUpTakesWhatFits(t *testing.T) {
 			"allowed": false, "accepted": 0.0, "retry_after_ms": nil, "applied": nil,
 		}},
 	} {
-		code, out, _ := ask(h, "POST", "/v1/fill-up", step.body)
+		code, out, _ := send(h, "POST", "/v1/fill-up", step.body)
 		if code != http.StatusOK {
 			t.Fatalf("step %d: status %d, %v", i, code, out)
 		}
@@ -145,21 +146,21 @@ func TestAFillUpTakesWhatFits(t *testing.T) {
 			}
 		}
 		if retry, _ := out["retry_after_ms"].(float64); i == 2 && (retry <= 0 || retry > 3600_000) {
-			t.Errorf("step %d: %v", i, out)
+			t.Errorf("step %d: %v, want a retry within an hour", i, out)
 		}
 	}
 }
 
-// TestUsageInJSON has every member of an answer once.
+// TestUsageInJSON checks every member of an answer of /v1/usage once.
 func TestUsageInJSON(t *testing.T) {
 	t.Parallel()
-	h, _ := handler(t, "limits:\n  login: fixed-window 1/1h from-first\n  api: token-bucket 5/1m\n")
+	h, _ := newHandler(t, "limits:\n  login: fixed-window 1/1h from-first\n  api: token-bucket 5/1m\n")
 	for range 2 {
-		ask(h, "POST", "/v1/take", `{"limit":"login","key":"a b"}`)
+		send(h, "POST", "/v1/take", `{"limit":"login","key":"a b"}`)
 	}
-	code, out, head := ask(h, "GET", "/v1/usage?key=a+b", "")
+	code, out, header := send(h, "GET", "/v1/usage?key=a+b", "")
 	limits, _ := out["limits"].([]any)
-	if code != 200 || len(limits) != 2 || out["key"] != "a b" || head.Get("Cache-Control") != "no-store" {
+	if code != 200 || len(limits) != 2 || out["key"] != "a b" || header.Get("Cache-Control") != "no-store" {
 		t.Fatalf("status %d, %v", code, out)
 	}
 	var login map[string]any
@@ -180,22 +181,24 @@ func TestUsageInJSON(t *testing.T) {
 	hint, _ := login["hint"].(string)
 	if reset, _ := login["reset_after_ms"].(float64); retry <= 0 || retry > 3600_000 || reset < retry ||
 		!strings.HasSuffix(hint, "headgate override 'a b' login 'NEW LIMIT'") {
-		t.Errorf("%v", login)
+		t.Errorf("login: %v, want a retry within an hour, a later reset, and a hint", login)
 	}
 	refusals, _ := out["refusals"].([]any)
 	if len(refusals) != 1 {
 		t.Fatalf("refusals: %v", out)
 	}
-	r := refusals[0].(map[string]any)
-	if then, _ := r["retry_after_ms"].(float64); r["limit"] != "login" || r["cost"] != 1.0 || then < retry || r["at"] == nil {
-		t.Errorf("refusal: %v", r)
+	refusal := refusals[0].(map[string]any)
+	if wait, _ := refusal["retry_after_ms"].(float64); refusal["limit"] != "login" || refusal["cost"] != 1.0 ||
+		wait < retry || refusal["at"] == nil {
+		t.Errorf("refusal: %v, want one of login with cost 1", refusal)
 	}
-	if _, out, _ = ask(h, "GET", "/v1/usage?key=&limit=api&limit=api", ""); len(out["limits"].([]any)) != 2 ||
+	if _, out, _ = send(h, "GET", "/v1/usage?key=&limit=api&limit=api", ""); len(out["limits"].([]any)) != 2 ||
 		len(out["refusals"].([]any)) != 0 {
-		t.Errorf("an empty key, a limit twice: %v", out)
+		t.Errorf("an empty key and a limit twice: %v, want 2 limits and no refusal", out)
 	}
 }
 
+// equal compares lists by their JSON.
 func equal(a, b []any) bool {
 	x, _ := json.Marshal(a)
 	y, _ := json.Marshal(b)
@@ -204,7 +207,7 @@ func equal(a, b []any) bool {
 
 func TestRequestsWithAnID(t *testing.T) {
 	t.Parallel()
-	h, _ := handler(t, "")
+	h, _ := newHandler(t, "")
 	for i, step := range []struct {
 		path, body string
 		status     int
@@ -261,7 +264,7 @@ func TestRequestsWithAnID(t *testing.T) {
 			map[string]any{"allowed": true, "replayed": nil},
 		},
 	} {
-		code, out, _ := ask(h, "POST", step.path, step.body)
+		code, out, _ := send(h, "POST", step.path, step.body)
 		if code != step.status {
 			t.Errorf("step %d: status %d, %v", i, code, out)
 		}
@@ -271,54 +274,54 @@ func TestRequestsWithAnID(t *testing.T) {
 			}
 		}
 	}
-	_, out, _ := ask(h, "POST", "/v1/batch",
+	_, out, _ := send(h, "POST", "/v1/batch",
 		`{"requests":[{"limit":"fixed-window 1/1h","key":"k","id":"c"},{"limit":"fixed-window 1/1h","key":"k","id":"c"}]}`)
 	second := out["answers"].([]any)[1].(map[string]any)
 	if second["allowed"] != true || second["replayed"] != true {
-		t.Errorf("%v", out)
+		t.Errorf("the second request with the id: %v, want it replayed", out)
 	}
 }
 
-func TestHolding(t *testing.T) {
+func TestAcquireRenewAndRelease(t *testing.T) {
 	t.Parallel()
-	h, _ := handler(t, "")
-	_, out, _ := ask(h, "POST", "/v1/acquire", `{"limit":"concurrency 1 ttl 30s","key":"k"}`)
+	h, _ := newHandler(t, "")
+	_, out, _ := send(h, "POST", "/v1/acquire", `{"limit":"concurrency 1 ttl 30s","key":"k"}`)
 	if out["allowed"] != true || out["ttl_ms"] != 30000.0 {
-		t.Fatalf("%v", out)
+		t.Fatalf("acquire: %v, want allowed for 30000 ms", out)
 	}
-	held, _ := json.Marshal(map[string]any{"held": out["held"]})
+	leases, _ := json.Marshal(map[string]any{"held": out["held"]})
 	for i, step := range []struct {
 		path, body, field string
 		want              any
 	}{
 		{"/v1/acquire", `{"limit":"concurrency 1 ttl 30s","key":"k"}`, "allowed", false},
-		{"/v1/renew", string(held), "lost", false},
-		{"/v1/release", string(held), "lost", false},
-		{"/v1/release", string(held), "lost", true},
-		{"/v1/renew", string(held), "lost", true},
+		{"/v1/renew", string(leases), "lost", false},
+		{"/v1/release", string(leases), "lost", false},
+		{"/v1/release", string(leases), "lost", true},
+		{"/v1/renew", string(leases), "lost", true},
 		{"/v1/acquire", `{"charges":[{"limit":"concurrency 1 ttl 30s","key":"k"},{"limit":"fixed-window 1/1h","key":"k"}]}`, "allowed", true},
 	} {
-		if code, out, _ := ask(h, "POST", step.path, step.body); code != 200 || out[step.field] != step.want {
-			t.Errorf("step %d: status %d, %v", i, code, out)
+		if code, out, _ := send(h, "POST", step.path, step.body); code != 200 || out[step.field] != step.want {
+			t.Errorf("step %d: status %d, %v, want %s %v", i, code, out, step.field, step.want)
 		}
 	}
 }
 
 func TestLimitsHealthAndDescription(t *testing.T) {
 	t.Parallel()
-	h, _ := handler(t, "limits:\n  login: {limit: token-bucket 10/s, description: tries}\n")
-	_, out, _ := ask(h, "GET", "/v1/limits", "")
+	h, _ := newHandler(t, "limits:\n  login: {limit: token-bucket 10/s, description: tries}\n")
+	_, out, _ := send(h, "GET", "/v1/limits", "")
 	l := out["limits"].([]any)[0].(map[string]any)
 	if l["name"] != "login" || l["limit"] != "token-bucket 10/s burst 10" || l["description"] != "tries" ||
 		l["bound"] != "token-bucket 10/s burst 10 lets 10 pass each second; at worst 20 in one second" {
-		t.Errorf("limits: %v", l)
+		t.Errorf("limits: %v, want login with its bound", l)
 	}
 	for _, path := range []string{"/healthz", "/readyz", "/livez"} {
-		if code, _, _ := ask(h, "GET", path, ""); code != 200 {
-			t.Errorf("%s: %d", path, code)
+		if code, _, _ := send(h, "GET", path, ""); code != 200 {
+			t.Errorf("%s: status %d, want 200", path, code)
 		}
 	}
-	// Every path that is served is described, and the other way round.
+	// The description must have exactly the paths that are served.
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/openapi.yaml", nil))
 	text, _ := io.ReadAll(w.Body)
@@ -328,42 +331,43 @@ func TestLimitsHealthAndDescription(t *testing.T) {
 	if err := yaml.Unmarshal(text, &doc); err != nil {
 		t.Fatal(err)
 	}
-	var described []string
+	var readDescription []string
 	for path, methods := range doc.Paths {
 		for method := range methods {
-			described = append(described, strings.ToUpper(method)+" "+path)
+			readDescription = append(readDescription, strings.ToUpper(method)+" "+path)
 		}
 	}
-	served := rest.Patterns()
+	benchmark := rest.Patterns()
 	for _, r := range whatif.New(nil).Routes() {
-		served = append(served, r.Pattern)
+		benchmark = append(benchmark, r.Pattern)
 	}
-	slices.Sort(described)
-	slices.Sort(served)
-	if !slices.Equal(described, served) {
-		t.Errorf("described: %q\nserved: %q", described, served)
+	slices.Sort(readDescription)
+	slices.Sort(benchmark)
+	if !slices.Equal(readDescription, benchmark) {
+		t.Errorf("described: %q\nserved: %q", readDescription, benchmark)
 	}
 }
 
-// TestCellsShowWhatIsInUseNow: also of a key that nobody has asked about since.
+// TestCellsShowWhatIsInUseNow checks that /v1/cells drains the levels of keys up to now.
 func TestCellsShowWhatIsInUseNow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h, _ := handler(t, "allow_notations: true\nlimits:\n  fast: token-bucket 1000/s\n  slow: token-bucket 5/1d\n")
+		h, _ := newHandler(t,
+			"allow_notations: true\nlimits:\n  fast: token-bucket 1000/s\n  slow: token-bucket 5/1d\n")
 		for _, limit := range []string{"fast", "slow", "fixed-window 1000/1h from-first"} {
-			if code, out, _ := ask(h, "POST", "/v1/take", `{"limit":"`+limit+`","key":"k","cost":2}`); code != 200 {
+			if code, out, _ := send(h, "POST", "/v1/take", `{"limit":"`+limit+`","key":"k","cost":2}`); code != 200 {
 				t.Fatal(out)
 			}
 		}
 		time.Sleep(50 * time.Millisecond)
-		_, out, _ := ask(h, "GET", "/v1/cells", "")
+		_, out, _ := send(h, "GET", "/v1/cells", "")
 		got := map[string][3]any{}
-		for _, c := range out["cells"].([]any) {
-			c := c.(map[string]any)
-			got[c["limit"].(string)] = [3]any{c["used"], c["capacity"], c["remaining"]}
+		for _, element := range out["cells"].([]any) {
+			cell := element.(map[string]any)
+			got[cell["limit"].(string)] = [3]any{cell["used"], cell["capacity"], cell["remaining"]}
 		}
-		slow, _ := got["slow"][0].(float64)
-		got["slow"] = [3]any{slow > 1.999 && slow <= 2, got["slow"][1], got["slow"][2]}
+		used, _ := got["slow"][0].(float64)
+		got["slow"] = [3]any{used > 1.999 && used <= 2, got["slow"][1], got["slow"][2]}
 		want := map[string][3]any{
 			"fast": {0.0, 1000.0, 1000.0}, "slow": {true, 5.0, 3.0},
 			"fixed-window 1000/1h from-first": {2.0, 1000.0, 998.0},
@@ -374,16 +378,16 @@ func TestCellsShowWhatIsInUseNow(t *testing.T) {
 	})
 }
 
-// silent answers nobody until the context ends, when nobody knows what it has done, or the test is over.
-type silent struct {
+// silentStore answers when the context or the test ends, with store.ErrUnknownOutcome.
+type silentStore struct {
 	*memory.Store
-	over <-chan struct{}
+	testDone <-chan struct{}
 }
 
-func (s silent) Apply(ctx context.Context, _ []law.Op, _ []law.Outcome) error {
+func (s silentStore) Apply(ctx context.Context, _ []law.Op, _ []law.Outcome) error {
 	select {
 	case <-ctx.Done():
-	case <-s.over:
+	case <-s.testDone:
 	}
 	return fmt.Errorf("silent: %w: %w", store.ErrUnknownOutcome, context.Cause(ctx))
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/headgate/headgate/internal/server/rest"
 )
 
-// TestPathsAreMatchedAsByServeMux asks for paths that are not written as usual.
+// TestPathsAreMatchedAsByServeMux checks the patterns and answers for paths in unusual spellings.
 func TestPathsAreMatchedAsByServeMux(t *testing.T) {
 	t.Parallel()
-	h, _ := handler(t, "")
+	h, _ := newHandler(t, "")
 	for _, tt := range []struct {
-		method, path, pattern string
-		status                int
-		allow, location, kind string
+		method, path, pattern        string
+		status                       int
+		allow, location, contentType string
 	}{
 		{"POST", "/v1/take", "POST /v1/take", 200, "", "", "application/json"},
 		{"POST", "/v1/t%61ke", "POST /v1/take", 200, "", "", "application/json"},
@@ -38,14 +38,13 @@ func TestPathsAreMatchedAsByServeMux(t *testing.T) {
 		r := httptest.NewRequest(tt.method, tt.path, strings.NewReader(bodies["/v1/take"]))
 		h.ServeHTTP(w, r)
 		if w.Code != tt.status || w.Header().Get("Allow") != tt.allow || w.Header().Get("Location") != tt.location ||
-			w.Header().Get("Content-Type") != tt.kind || tt.pattern != "" && r.Pattern != tt.pattern {
-			t.Errorf("%s %s: status %d, pattern %q, %v", tt.method, tt.path, w.Code, r.Pattern, w.Header())
+			w.Header().Get("Content-Type") != tt.contentType || tt.pattern != "" && r.Pattern != tt.pattern {
+			t.Errorf("got status %d, pattern %q, %v; want %+v", w.Code, r.Pattern, w.Header(), tt)
 		}
 	}
 }
 
-// TestPatternsHaveNoWildcards: their values are not set, since the mux only finds the
-// handler.
+// TestPatternsHaveNoWildcards checks that no pattern has a wildcard, whose value withProblems would not set.
 func TestPatternsHaveNoWildcards(t *testing.T) {
 	t.Parallel()
 	for _, pattern := range rest.Patterns() {

@@ -22,40 +22,41 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestAClientThatDoesNotReadHoldsNothingForLong asks for long answers and reads none, of a server that has much
-// patience, which holds them, and of one that has little.
-func TestAClientThatDoesNotReadHoldsNothingForLong(t *testing.T) {
+// TestWriteTimeoutReleasesTheMemory sends batches whose answers no client reads. It checks that their memory is held
+// until the write timeout is over, and is released then.
+func TestWriteTimeoutReleasesTheMemory(t *testing.T) {
 	t.Parallel()
-	d, _ := serverToNoReaders(t, time.Hour)
-	await.Until(t, "long answers to be held", func() bool { return inFlight(d) >= load.PerObject*9000 })
-	d, closed := serverToNoReaders(t, 300*time.Millisecond)
-	await.Until(t, "all to be given up", func() bool { return closed.Load() == noReaders })
-	await.Until(t, "nothing to be held", func() bool { return inFlight(d) == 0 })
+	srv, _ := serveSilentClients(t, time.Hour)
+	await.Until(t, "a batch of 10,000 to be held", func() bool { return heldBytes(srv) >= load.PerObject*9000 })
+	srv, closed := serveSilentClients(t, 300*time.Millisecond)
+	await.Until(t, "all connections to be closed", func() bool { return closed.Load() == silentClients })
+	await.Until(t, "no memory to be held", func() bool { return heldBytes(srv) == 0 })
 }
 
-const noReaders = 2
+const silentClients = 2
 
-// serverToNoReaders has clients ask that do not read, and counts the connections that the server closes.
-func serverToNoReaders(t *testing.T, patience time.Duration) (d *server, closed *atomic.Int64) {
+// serveSilentClients serves clients that send a batch and read no answer. closed counts the closed connections.
+func serveSilentClients(t *testing.T, writeTimeout time.Duration) (srv *server, closed *atomic.Int64) {
 	t.Helper()
-	d = newServer(service.New(headgate.New(memory.New(nil), nil), &config.Config{}, nil),
+	srv = newServer(service.New(headgate.New(memory.New(nil), nil), &config.Config{}, nil),
 		slog.New(slog.DiscardHandler), nil)
-	d.writeTimeout, d.writeRate = patience, 1<<30
+	srv.writeTimeout, srv.writeRate = writeTimeout, 1<<30
 	closed = new(atomic.Int64)
-	server := httptest.NewUnstartedServer(handler(d.routes()))
-	server.Config.ConnState = func(conn net.Conn, to http.ConnState) {
-		switch to {
+	ts := httptest.NewUnstartedServer(handler(srv.routes()))
+	ts.Config.ConnState = func(conn net.Conn, state http.ConnState) {
+		switch state {
 		case http.StateNew:
-			_ = conn.(*net.TCPConn).SetWriteBuffer(4 << 10) // the kernel would take the answer
+			_ = conn.(*net.TCPConn).SetWriteBuffer(4 << 10) // otherwise the kernel would buffer the whole answer
 		case http.StateClosed:
 			closed.Add(1)
 		}
 	}
-	server.Start()
-	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
-	body := `{"requests":[` + strings.Repeat(`{"limit":"x","key":"k"},`, 9999) + `{"limit":"x","key":"k"}]}` // 2.8 MB
-	for range noReaders {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(server.URL, "http://"))
+	ts.Start()
+	t.Cleanup(func() { ts.CloseClientConnections(); ts.Close() })
+	// The body has 24 bytes for each of 10,000 requests, 240 kB. Each is answered with a problem, in all about 2.8 MB.
+	body := `{"requests":[` + strings.Repeat(`{"limit":"x","key":"k"},`, 9999) + `{"limit":"x","key":"k"}]}`
+	for range silentClients {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(ts.URL, "http://"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,86 +64,86 @@ func serverToNoReaders(t *testing.T, patience time.Duration) (d *server, closed 
 		_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 		fmt.Fprintf(conn, "POST /v1/batch HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	}
-	return d, closed
+	return srv, closed
 }
 
-// TestAClientThatDoesNotReadKeepsNobodyFromBeingDecided: its answers are just longer than
-// what net/http buffers.
-func TestAClientThatDoesNotReadKeepsNobodyFromBeingDecided(t *testing.T) {
+// TestAClientThatDoesNotReadBlocksNoDecision checks that a server which decides one request at a time decides others
+// while it writes to a client that reads nothing. The answers are just longer than what net/http buffers.
+func TestAClientThatDoesNotReadBlocksNoDecision(t *testing.T) {
 	t.Parallel()
-	d := newServer(service.New(headgate.New(memory.New(nil), nil), &config.Config{}, nil),
+	srv := newServer(service.New(headgate.New(memory.New(nil), nil), &config.Config{}, nil),
 		slog.New(slog.DiscardHandler), &Config{Load: load.New(1, 0)})
-	d.writeTimeout = time.Hour
-	server := httptest.NewServer(handler(d.routes()))
-	defer server.Close()
-	defer server.CloseClientConnections()
-	conn, err := net.Dial("tcp", strings.TrimPrefix(server.URL, "http://"))
+	srv.writeTimeout = time.Hour
+	ts := httptest.NewServer(handler(srv.routes()))
+	defer ts.Close()
+	defer ts.CloseClientConnections()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(ts.URL, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
 	_ = conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-	one := `{"limit":"token-bucket 5/1m burst 5","key":"k"}`
-	body := `{"requests":[` + strings.Repeat(one+",", 29) + one + `]}`
+	charge := `{"limit":"token-bucket 5/1m burst 5","key":"k"}`
+	body := `{"requests":[` + strings.Repeat(charge+",", 29) + charge + `]}`
 	request := fmt.Sprintf("POST /v1/batch HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-	many, rest := strings.Repeat(request, 100), ""
-	for stalled := 0; stalled < 3; { // until the server reads no more, since it cannot write
-		if rest == "" {
-			rest = many
+	unsent := ""
+	for stalls := 0; stalls < 3; { // until the server stops reading, since it cannot write
+		if unsent == "" {
+			unsent = strings.Repeat(request, 100)
 		}
 		_ = conn.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-		n, err := io.WriteString(conn, rest)
-		rest = rest[n:]
-		if stalled++; n > 0 {
-			stalled = 0
+		n, err := io.WriteString(conn, unsent)
+		unsent = unsent[n:]
+		if stalls++; n > 0 {
+			stalls = 0
 		}
 		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Fatal(err)
 		}
 	}
-	// A slow machine may still decide what it has read, one request after the other. What it cannot write it holds
-	// for an hour.
-	await.Until(t, "another caller to be decided", func() bool {
+	// A slow machine may still decide requests that it has read, one after the other. The write timeout is an hour.
+	await.Until(t, "a request of another client to be decided", func() bool {
 		w := httptest.NewRecorder()
-		handler(d.routes()).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/take", strings.NewReader(one)))
-		n, _ := d.Load.InFlight()
-		return w.Code == http.StatusOK && n == 0
+		handler(srv.routes()).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/take", strings.NewReader(charge)))
+		requests, _ := srv.Load.InFlight()
+		return w.Code == http.StatusOK && requests == 0
 	})
 }
 
-// TestSharesAreGivenBack asks for all kinds of things, good and bad.
-func TestSharesAreGivenBack(t *testing.T) {
+// TestSharesAreReleased checks that no request and no memory is counted after a request, whether it succeeds or fails.
+func TestSharesAreReleased(t *testing.T) {
 	t.Parallel()
-	d := newServer(service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}, nil),
+	srv := newServer(service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}, nil),
 		slog.New(slog.DiscardHandler), &Config{Load: load.New(1, 1<<20)})
-	h := handler(d.routes())
-	good := `{"limit":"token-bucket 5/1m","key":"k"`
+	h := handler(srv.routes())
+	open := `{"limit":"token-bucket 5/1m","key":"k"` // without the brace at its end
 	for _, body := range []string{
-		good + "}", good, good + strings.Repeat(" ", 5000) + "}", good + strings.Repeat(" ", 300<<10) + "}",
-		good + strings.Repeat(" ", 900<<10) + "}", good + strings.Repeat(" ", 5<<20) + "}",
-		`{"requests":[` + strings.Repeat(good+"},", 300) + good + `}]}`, `{"requests":[` +
-			strings.Repeat(good+"},", 1000) + good + `}]}`, `{"requests":[` + strings.Repeat("{},", 20_000) + "{}]}",
+		open + "}", open, open + strings.Repeat(" ", 5000) + "}", open + strings.Repeat(" ", 300<<10) + "}",
+		open + strings.Repeat(" ", 900<<10) + "}", open + strings.Repeat(" ", 5<<20) + "}",
+		`{"requests":[` + strings.Repeat(open+"},", 300) + open + `}]}`, `{"requests":[` +
+			strings.Repeat(open+"},", 1000) + open + `}]}`, `{"requests":[` + strings.Repeat("{},", 20_000) + "{}]}",
 	} {
 		for _, path := range []string{
 			"/v1/take", "/v1/fill-up", "/v1/batch", "/v1/inspect", "/v1/cells", "/v1/cells?max=10000",
 			"/v1/limits", "/v1/usage", "/v1/usage?key=k", "/v1/usage?key=k&limit=nope", "/v1/usage?key=k&limit=5/1m",
 		} {
 			method := "POST"
-			if path[4] == 'c' || path[4] == 'l' || path[4] == 'u' {
+			switch route, _, _ := strings.Cut(path, "?"); route {
+			case "/v1/cells", "/v1/limits", "/v1/usage":
 				method = "GET"
 			}
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(method, path, io.MultiReader(strings.NewReader(body))))
-			if requests, bytes := d.Load.InFlight(); bytes != 0 || requests != 0 {
-				t.Fatalf("%s %.40s (%d bytes): status %d, and %d bytes in %d requests are held", path, body, len(body),
-					w.Code, bytes, requests)
+			if requests, bytes := srv.Load.InFlight(); bytes != 0 || requests != 0 {
+				t.Fatalf("%s %.40s (%d bytes): status %d, %d requests and %d bytes are counted, want none", path, body,
+					len(body), w.Code, requests, bytes)
 			}
 		}
 	}
 }
 
-// inFlight returns what requests hold, and how many there are.
-func inFlight(d *server) int64 {
-	requests, bytes := d.Load.InFlight()
-	return requests + bytes
+// heldBytes returns how many bytes the requests in flight hold.
+func heldBytes(srv *server) int64 {
+	_, bytes := srv.Load.InFlight()
+	return bytes
 }

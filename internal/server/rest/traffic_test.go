@@ -21,17 +21,17 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// fickle is a store that can be away.
-type fickle struct {
+// unstableStore fails with store.ErrUnavailable while *away is true.
+type unstableStore struct {
 	store.Store
 	away *bool
 }
 
-func (f fickle) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	if *f.away {
+func (s unstableStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if *s.away {
 		return store.ErrUnavailable
 	}
-	return f.Store.Apply(ctx, ops, outs)
+	return s.Store.Apply(ctx, ops, outs)
 }
 
 func TestTraffic(t *testing.T) {
@@ -41,25 +41,25 @@ func TestTraffic(t *testing.T) {
 		t.Fatal(err)
 	}
 	now, away := time.Now(), false
-	of := traffic.New(&traffic.Config{
+	counter := traffic.New(&traffic.Config{
 		Defined: func(name string) bool { return name == "api" || name == "login" },
 		Clock:   func() time.Time { return now },
 	})
-	s := fickle{memory.New(&memory.Config{Names: true}), &away}
-	front := service.New(headgate.New(s, &headgate.Config{Names: c, Observer: service.Observers{of}}), c, nil)
-	front.UseTraffic(of)
-	h := rest.New(front, slog.New(slog.DiscardHandler), nil)
+	s := unstableStore{memory.New(&memory.Config{Names: true}), &away}
+	svc := service.New(headgate.New(s, &headgate.Config{Names: c, Observer: service.Observers{counter}}), c, nil)
+	svc.UseTraffic(counter)
+	h := rest.New(svc, slog.New(slog.DiscardHandler), nil)
 	for i := range 5 {
-		ask(h, "POST", "/v1/take", `{"limit":"api","key":"<b>\u0001"}`)
-		ask(h, "POST", "/v1/take", `{"limit":"api","key":"b","cost":0.5}`)
-		ask(h, "POST", "/v1/check", `{"limit":"api","key":"b"}`)
-		ask(h, "POST", "/v1/take", `{"limit":"fixed-window 1/30d","key":"c"}`)
-		ask(h, "POST", "/v1/take", fmt.Sprintf(`{"charges":[{"limit":"api","key":"d"},{"limit":"login","key":"k%d"}]}`, i%2))
+		send(h, "POST", "/v1/take", `{"limit":"api","key":"<b>\u0001"}`)
+		send(h, "POST", "/v1/take", `{"limit":"api","key":"b","cost":0.5}`)
+		send(h, "POST", "/v1/check", `{"limit":"api","key":"b"}`)
+		send(h, "POST", "/v1/take", `{"limit":"fixed-window 1/30d","key":"c"}`)
+		send(h, "POST", "/v1/take", fmt.Sprintf(`{"charges":[{"limit":"api","key":"d"},{"limit":"login","key":"k%d"}]}`, i%2))
 	}
 	now = now.Add(time.Second)
-	look := func(query string) map[string]any {
+	getTraffic := func(query string) map[string]any {
 		t.Helper()
-		code, out, _ := ask(h, "GET", "/v1/traffic?"+query, "")
+		code, out, _ := send(h, "GET", "/v1/traffic?"+query, "")
 		if code != http.StatusOK {
 			t.Fatalf("%s: status %d, %v", query, code, out)
 		}
@@ -67,52 +67,52 @@ func TestTraffic(t *testing.T) {
 	}
 	keys := func(out map[string]any) string {
 		text := ""
-		for _, k := range out["keys"].([]any) {
-			k := k.(map[string]any)
-			text += fmt.Sprintf("%v %q %v %v", k["limit"], k["key"], k["used"], k["refused"])
-			if now, ok := k["now"].(map[string]any); ok {
-				text += fmt.Sprintf(" %v/%v", now["used"], now["capacity"])
+		for _, element := range out["keys"].([]any) {
+			key := element.(map[string]any)
+			text += fmt.Sprintf("%v %q %v %v", key["limit"], key["key"], key["used"], key["refused"])
+			if state, ok := key["now"].(map[string]any); ok {
+				text += fmt.Sprintf(" %v/%v", state["used"], state["capacity"])
 			}
 			text += "\n"
 		}
 		return text
 	}
-	out := look("seconds=1&by=used")
+	out := getTraffic("seconds=1&by=used")
 	if got, want := fmt.Sprint(out["limits"]), "[map[admitted:[1] failed:[0] limit:(inline) refused:[4]] "+
 		"map[admitted:[7] failed:[0] limit:api refused:[7]] map[admitted:[1] failed:[0] limit:login refused:[0]]]"; got != want {
 		t.Errorf("limits\n%s, want\n%s", got, want)
 	}
-	// A request of several charges counts for each of its keys; what refuses are the charges that do not fit.
+	// A request of several charges counts for each of its keys. Only the charges that do not fit count as refused.
 	const inline = "fixed-window 1/30d \"c\" 1 4 1/1\n"
-	const most = "api \"<b>\\x01\" 2 3 2/2\n"
+	const top = "api \"<b>\\x01\" 2 3 2/2\n"
 	for query, want := range map[string]string{
-		"by=used&top=3":                most + "api \"b\" 2 1 2/2\napi \"d\" 2 3 2/2\n",
-		"":                             inline + most + "api \"d\" 2 3 2/2\nlogin \"k0\" 1 2 1/1\napi \"b\" 2 1 2/2\nlogin \"k1\" 1 1 1/1\n",
+		"by=used&top=3":                top + "api \"b\" 2 1 2/2\napi \"d\" 2 3 2/2\n",
+		"":                             inline + top + "api \"d\" 2 3 2/2\nlogin \"k0\" 1 2 1/1\napi \"b\" 2 1 2/2\nlogin \"k1\" 1 1 1/1\n",
 		"limit=login":                  "login \"k0\" 1 2 1/1\nlogin \"k1\" 1 1 1/1\n",
 		"limit=fixed-window+1/30d":     inline,
 		"limit=api&by=used&top=0":      "",
 		"limit=fixed-window+1/29d":     "",
-		"limit=api&by=refused&top=100": most + "api \"d\" 2 3 2/2\napi \"b\" 2 1 2/2\n",
+		"limit=api&by=refused&top=100": top + "api \"d\" 2 3 2/2\napi \"b\" 2 1 2/2\n",
 	} {
-		if got := keys(look(query)); got != want {
+		if got := keys(getTraffic(query)); got != want {
 			t.Errorf("%s:\n%swant\n%s", query, got, want)
 		}
 	}
-	recent := look("top=1")["keys"].([]any)[0].(map[string]any)["recent"].([]any)
+	recent := getTraffic("top=1")["keys"].([]any)[0].(map[string]any)["recent"].([]any)
 	if recent[29].(float64)+recent[28].(float64) != 4 || len(recent) != 30 {
-		t.Errorf("recent: %v", recent)
+		t.Errorf("recent: %v, want 30 seconds, 4 refusals in the last two", recent)
 	}
 	away = true
-	out = look("top=2")
+	out = getTraffic("top=2")
 	if got, want := keys(out), "fixed-window 1/30d \"c\" 1 4\napi \"<b>\\x01\" 2 3\n"; got != want {
 		t.Errorf("while the store is away:\n%swant\n%s", got, want)
 	}
 	if p, _ := out["problem"].(map[string]any); p["status"] != 503.0 {
-		t.Errorf("while the store is away: problem %v", out["problem"])
+		t.Errorf("while the store is away: problem %v, want the status 503", out["problem"])
 	}
 }
 
-// TestTrafficHasOnlyLimitsThatTheCallerMayTouch also under the names that limits share.
+// TestTrafficHasOnlyLimitsThatTheCallerMayTouch checks the limits, the keys, and a query of another limit.
 func TestTrafficHasOnlyLimitsThatTheCallerMayTouch(t *testing.T) {
 	t.Parallel()
 	c, err := config.Parse("c.yaml", []byte("limits: {api: fixed-window 2/30d, login: fixed-window 1/30d}"))
@@ -120,11 +120,11 @@ func TestTrafficHasOnlyLimitsThatTheCallerMayTouch(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	of := traffic.New(&traffic.Config{Clock: func() time.Time { return now }})
-	below := memory.New(&memory.Config{Names: true})
-	l := headgate.New(below, &headgate.Config{Names: c, Observer: service.Observers{of}})
+	counter := traffic.New(&traffic.Config{Clock: func() time.Time { return now }})
+	memoryStore := memory.New(&memory.Config{Names: true})
+	l := headgate.New(memoryStore, &headgate.Config{Names: c, Observer: service.Observers{counter}})
 	s := service.New(l, c, nil)
-	s.UseTraffic(of)
+	s.UseTraffic(counter)
 	for _, limit := range []headgate.Limit{
 		headgate.MustNamed("api"), headgate.MustNamed("login"), headgate.MustParse("fixed-window 1/1h"),
 	} {
@@ -136,10 +136,10 @@ func TestTrafficHasOnlyLimitsThatTheCallerMayTouch(t *testing.T) {
 	ctx := auth.With(t.Context(), &auth.Caller{Name: "some", Role: auth.RoleRead, Limits: []string{"api"}})
 	got, err := s.Traffic(ctx, &api.TrafficQuery{By: api.ByUsed, Top: 10, Seconds: 2}, func(int) error { return nil })
 	if err != nil || len(got.Limits) != 1 || got.Limits[0].Limit != "api" || len(got.Keys) != 1 || got.Keys[0].Limit != "api" {
-		t.Errorf("%+v, %v", got, err)
+		t.Errorf("got %+v, %v, want one limit and one key of api", got, err)
 	}
 	_, err = s.Traffic(ctx, &api.TrafficQuery{Limit: "login"}, nil)
 	if !errors.Is(err, auth.ErrForbidden) {
-		t.Error(err)
+		t.Errorf("traffic of login: %v, want %v", err, auth.ErrForbidden)
 	}
 }

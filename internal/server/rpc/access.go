@@ -53,14 +53,14 @@ func (s *Server) admitCall(ctx context.Context, info *tap.Info) (context.Context
 // caller finds the caller of a call by its credentials, see [auth.Tokens.Caller].
 func (s *Server) caller(ctx context.Context, md metadata.MD) (*auth.Caller, error) {
 	from, _ := peer.FromContext(ctx)
-	shown := auth.Shown{
+	presented := auth.Credentials{
 		Authorization: md["authorization"], Certificate: func() *x509.Certificate { return peerCertificate(from) },
 		UnixSocket: from != nil && from.Addr != nil && from.Addr.Network() == "unix",
 	}
 	if tokens := md[tokenMetadata]; len(tokens) > 0 {
-		shown.Token = tokens[0]
+		presented.Token = tokens[0]
 	}
-	return s.config.Tokens.Tokens().Caller(shown)
+	return s.config.Tokens.Tokens().Caller(presented)
 }
 
 // authorize puts the caller into the context, or returns a problem if it has not the role of a method. It runs again

@@ -19,29 +19,29 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// stuck is a connection that sends so many bytes and then no more, until it is closed.
-type stuck struct {
+// stalledConn is a connection that sends some bytes, and then none until it is closed.
+type stalledConn struct {
 	net.Conn
-	left   atomic.Int64
-	closed chan struct{}
-	once   sync.Once
+	budget    atomic.Int64 // how many bytes it still sends
+	closed    chan struct{}
+	closeOnce sync.Once
 }
 
-func (s *stuck) Write(b []byte) (int, error) {
-	if s.left.Add(-int64(len(b))) < 0 {
+func (s *stalledConn) Write(b []byte) (int, error) {
+	if s.budget.Add(-int64(len(b))) < 0 {
 		<-s.closed
 		return 0, net.ErrClosed
 	}
 	return s.Conn.Write(b)
 }
 
-func (s *stuck) Close() error {
-	s.once.Do(func() { close(s.closed) })
+func (s *stalledConn) Close() error {
+	s.closeOnce.Do(func() { close(s.closed) })
 	return s.Conn.Close()
 }
 
-// TestIncompleteMessagesAreBounded has 40 callers send half of a message of 3 MiB each. Those that began first are
-// ended, but for a few, and others are answered.
+// TestIncompleteMessagesAreBounded has 40 callers send half of a message of 3 MiB each. It checks that all but 16 of
+// their calls are ended, and that other callers are answered.
 func TestIncompleteMessagesAreBounded(t *testing.T) {
 	t.Parallel()
 	s := memory.New(nil)
@@ -49,7 +49,7 @@ func TestIncompleteMessagesAreBounded(t *testing.T) {
 	server, addr := serve(t, s, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	large := strings.Repeat("k", 3<<20)
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	var ended atomic.Int64
 	var conns sync.Map
 	const calls = 40
@@ -59,12 +59,12 @@ func TestIncompleteMessagesAreBounded(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			half := &stuck{Conn: conn, closed: make(chan struct{})}
-			half.left.Store(3 << 19)
-			conns.Store(half, nil)
-			return half, nil
+			stalled := &stalledConn{Conn: conn, closed: make(chan struct{})}
+			stalled.budget.Store(3 << 19) // half of 3 MiB
+			conns.Store(stalled, nil)
+			return stalled, nil
 		}))
-		all.Go(func() {
+		wg.Go(func() {
 			request := &pb.Request{Charges: []*pb.Charge{{Limit: "api", Key: &large}}}
 			if _, err := pb.NewHeadgateServiceClient(conn).Take(ctx, request); err == nil {
 				t.Error("half a message was answered")
@@ -74,25 +74,25 @@ func TestIncompleteMessagesAreBounded(t *testing.T) {
 		})
 	}
 	await.Until(t, "that calls are ended", func() bool { return ended.Load() >= calls-16 && server.Arriving() <= 16 })
-	few := &pb.Request{Charges: []*pb.Charge{{Limit: "api", Key: new("k")}}}
-	if _, err := pb.NewHeadgateServiceClient(dial(t, addr)).Take(t.Context(), few); err != nil {
-		t.Errorf("others: %v", err)
+	small := &pb.Request{Charges: []*pb.Charge{{Limit: "api", Key: new("k")}}}
+	if _, err := pb.NewHeadgateServiceClient(dial(t, addr)).Take(t.Context(), small); err != nil {
+		t.Errorf("another caller: %v, want an answer", err)
 	}
 	cancel()
-	all.Wait()
+	wg.Wait()
 	await.Until(t, "that nobody is waited for", func() bool { return server.Arriving() == 0 })
-	conns.Range(func(half, _ any) bool { _ = half.(*stuck).Close(); return true }) // else grpc waits to say goodbye
+	conns.Range(func(conn, _ any) bool { _ = conn.(*stalledConn).Close(); return true }) // grpc would wait to write
 }
 
-// TestIncompleteMessagesOfAnyone: few of those that need no token may be incomplete at a time.
+// TestIncompleteMessagesOfAnyone checks that 16 messages of calls without a token may be incomplete at a time.
 func TestIncompleteMessagesOfAnyone(t *testing.T) {
 	t.Parallel()
 	s := memory.New(nil)
 	defer s.Close()
-	file, _ := tokens(t)
+	file, _ := openTokens(t)
 	server, addr := serve(t, s, &rpc.Config{Tokens: file})
 	ctx, cancel := context.WithCancel(t.Context())
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	var refused atomic.Int64
 	conn := dial(t, addr)
 	const calls = 40
@@ -101,7 +101,7 @@ func TestIncompleteMessagesOfAnyone(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all.Go(func() {
+		wg.Go(func() {
 			if err := stream.RecvMsg(new(healthpb.HealthCheckResponse)); status.Code(err) == codes.Unavailable ||
 				status.Code(err) == codes.ResourceExhausted {
 				refused.Add(1)
@@ -110,9 +110,9 @@ func TestIncompleteMessagesOfAnyone(t *testing.T) {
 	}
 	await.Until(t, "that most are refused", func() bool { return refused.Load() == calls-16 })
 	cancel()
-	all.Wait()
+	wg.Wait()
 	await.Until(t, "that nobody is waited for", func() bool { return server.Arriving() == 0 })
-	for range 3 * calls { // complete ones are answered, however many there are
+	for range 3 * calls { // complete messages are answered, however many there are
 		if _, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
 			t.Fatal(err)
 		}

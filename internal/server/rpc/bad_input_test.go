@@ -47,8 +47,8 @@ func frame(message []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message))), message...)
 }
 
-// post sends a body to a method, and returns the code and the message of the status, and the message of the answer.
-func post(t *testing.T, addr, method string, body []byte) (code codes.Code, says string, answer []byte) {
+// post sends a body to a method. It returns the code and the text of the status, and the message of the answer.
+func post(t *testing.T, addr, method string, body []byte) (code codes.Code, text string, answer []byte) {
 	t.Helper()
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -67,15 +67,15 @@ func post(t *testing.T, addr, method string, body []byte) (code codes.Code, says
 	if answer, err = io.ReadAll(resp.Body); err != nil {
 		t.Fatal(err)
 	}
-	end := resp.Trailer
-	if end.Get("Grpc-Status") == "" {
-		end = resp.Header
+	trailer := resp.Trailer
+	if trailer.Get("Grpc-Status") == "" {
+		trailer = resp.Header
 	}
-	n, err := strconv.Atoi(end.Get("Grpc-Status"))
+	n, err := strconv.Atoi(trailer.Get("Grpc-Status"))
 	if err != nil {
 		t.Fatalf("the answer has no status: %v, %v", resp.Header, resp.Trailer)
 	}
-	return codes.Code(n), end.Get("Grpc-Message"), answer[min(5, len(answer)):]
+	return codes.Code(n), trailer.Get("Grpc-Message"), answer[min(5, len(answer)):]
 }
 
 // objects returns a message with n empty messages in a field.
@@ -83,15 +83,16 @@ func objects(field protowire.Number, n int) []byte {
 	return bytes.Repeat(protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), nil), n)
 }
 
-// TestBadBytesChargeNothing sends what no client library sends. Each is answered with a status, and none is charged.
+// TestBadBytesChargeNothing sends what no client library sends. It checks the status of each answer, and that a valid
+// request after them is the first charge.
 func TestBadBytesChargeNothing(t *testing.T) {
 	t.Parallel()
 	addr := serveBoth(t)
 	key := "alice"
-	for method, of := range map[string]struct {
-		message proto.Message
-		list    protowire.Number // of its charges or descriptors
-		left    func(answer []byte) (int64, error)
+	for name, method := range map[string]struct {
+		message   proto.Message
+		list      protowire.Number // the field of the charges or descriptors
+		remaining func(answer []byte) (int64, error)
 	}{
 		pb.HeadgateService_Take_FullMethodName: {
 			&pb.Request{Charges: []*pb.Charge{{Limit: "sliding-log 100/1d", Key: &key}}}, 1,
@@ -114,48 +115,48 @@ func TestBadBytesChargeNothing(t *testing.T) {
 			},
 		},
 	} {
-		good, err := proto.Marshal(of.message)
+		valid, err := proto.Marshal(method.message)
 		if err != nil {
 			t.Fatal(err)
 		}
-		compressed := frame(good)
+		compressed := frame(valid)
 		compressed[0] = 1
-		for name, c := range map[string]struct {
-			body []byte
-			want codes.Code
-			says string
+		for what, c := range map[string]struct {
+			body     []byte
+			want     codes.Code
+			wantText string
 		}{
 			"no frame":                   {nil, codes.Internal, ""},
-			"a part of a frame's head":   {frame(good)[:3], codes.Internal, ""},
-			"a part of a frame":          {frame(good)[:len(good)], codes.Internal, ""},
-			"a part of a message":        {frame(good[:len(good)-1]), codes.Internal, ""},
+			"a part of a frame's head":   {frame(valid)[:3], codes.Internal, ""},
+			"a part of a frame":          {frame(valid)[:len(valid)], codes.Internal, ""},
+			"a part of a message":        {frame(valid[:len(valid)-1]), codes.Internal, ""},
 			"an unknown compression":     {compressed, codes.Internal, ""},
-			"not UTF-8":                  {frame(bytes.Replace(good, []byte(key), []byte("al\xffce"), 1)), codes.Internal, "UTF-8"},
+			"not UTF-8":                  {frame(bytes.Replace(valid, []byte(key), []byte("al\xffce"), 1)), codes.Internal, "UTF-8"},
 			"an empty message":           {frame(nil), codes.InvalidArgument, "is"},
-			"10,001 objects":             {frame(append(objects(of.list, 10_000), good...)), codes.InvalidArgument, "10000"},
-			"more objects than are read": {frame(append(objects(of.list, 50_000), good...)), codes.Internal, "50000 objects"},
-			"more than 4 MiB":            {frame(append(objects(99, 2<<20), good...)), codes.ResourceExhausted, "larger"},
+			"10,001 objects":             {frame(append(objects(method.list, 10_000), valid...)), codes.InvalidArgument, "10000"},
+			"more objects than are read": {frame(append(objects(method.list, 50_000), valid...)), codes.Internal, "50000 objects"},
+			"more than 4 MiB":            {frame(append(objects(99, 2<<20), valid...)), codes.ResourceExhausted, "larger"},
 		} {
-			if code, says, _ := post(t, addr, method, c.body); code != c.want || !strings.Contains(says, c.says) {
-				t.Errorf("%s, %s: %s %.200q, want %s with %q", method, name, code, says, c.want, c.says)
+			if code, text, _ := post(t, addr, name, c.body); code != c.want || !strings.Contains(text, c.wantText) {
+				t.Errorf("%s, %s: %s %.200q, want %s with %q", name, what, code, text, c.want, c.wantText)
 			}
 		}
-		if code, _, _ := post(t, addr, method+"s", frame(good)); code != codes.Unimplemented {
-			t.Errorf("%ss: %s, want Unimplemented", method, code)
+		if code, _, _ := post(t, addr, name+"s", frame(valid)); code != codes.Unimplemented {
+			t.Errorf("%ss: %s, want Unimplemented", name, code)
 		}
-		code, says, answer := post(t, addr, method, frame(good))
-		if left, err := of.left(answer); code != codes.OK || err != nil || left != 99 {
-			t.Errorf("%s, then a good one: %s %q, %v, %d left, want 99 of 100", method, code, says, err, left)
+		code, text, answer := post(t, addr, name, frame(valid))
+		if remaining, err := method.remaining(answer); code != codes.OK || err != nil || remaining != 99 {
+			t.Errorf("%s, a valid request: %s %q, %v, %d remain, want 99 of 100", name, code, text, err, remaining)
 		}
 	}
 }
 
-// TestManyObjectsTakeLittleMemory sends 4 MiB of empty objects, which take 200 MiB and more when they are decoded. It
-// is not parallel, because it reads how much the process has allocated.
+// TestManyObjectsTakeLittleMemory checks that 4 MiB of empty objects, which would take 200 MiB and more when decoded,
+// are refused after at most 80 MiB. It is not parallel, because it reads how much the process has allocated.
 func TestManyObjectsTakeLittleMemory(t *testing.T) {
 	addr := serveBoth(t)
 	const n = 2<<20 - 8
-	inside := func(field protowire.Number, b []byte) []byte {
+	embed := func(field protowire.Number, b []byte) []byte {
 		return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), b)
 	}
 	for _, c := range []struct {
@@ -164,25 +165,25 @@ func TestManyObjectsTakeLittleMemory(t *testing.T) {
 	}{
 		{"charges", pb.HeadgateService_Take_FullMethodName, objects(1, n)},
 		{"requests", pb.HeadgateService_Batch_FullMethodName, objects(1, n)},
-		{"charges of a request", pb.HeadgateService_Batch_FullMethodName, inside(1, objects(1, n))},
-		{"charges of a stream", pb.HeadgateService_Stream_FullMethodName, inside(3, objects(1, n))},
+		{"charges of a request", pb.HeadgateService_Batch_FullMethodName, embed(1, objects(1, n))},
+		{"charges of a stream", pb.HeadgateService_Stream_FullMethodName, embed(3, objects(1, n))},
 		{"leases", pb.HeadgateService_Renew_FullMethodName, objects(1, n)},
 		{"limits", pb.HeadgateService_Usage_FullMethodName, objects(2, n)},
 		{"descriptors", rls.RateLimitService_ShouldRateLimit_FullMethodName, objects(2, n)},
-		{"entries", rls.RateLimitService_ShouldRateLimit_FullMethodName, inside(2, objects(1, n))},
+		{"entries", rls.RateLimitService_ShouldRateLimit_FullMethodName, embed(2, objects(1, n))},
 	} {
 		body := frame(c.message)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		code, says, _ := post(t, addr, c.method, body)
+		code, text, _ := post(t, addr, c.method, body)
 		runtime.ReadMemStats(&after)
-		if code != codes.Internal || !strings.Contains(says, "50000 objects") {
-			t.Errorf("%s: %s %q", c.name, code, says)
+		if code != codes.Internal || !strings.Contains(text, "50000 objects") {
+			t.Errorf("%s: got %s %q, want Internal with 50000 objects", c.name, code, text)
 		}
-		took := (after.TotalAlloc - before.TotalAlloc) >> 20
-		t.Logf("%s: %d MiB were allocated for %d bytes", c.name, took, len(body))
-		if took > 80 {
-			t.Errorf("%s: %d MiB were allocated for a message of 4 MiB", c.name, took)
+		mib := (after.TotalAlloc - before.TotalAlloc) >> 20
+		t.Logf("%s: %d MiB were allocated for %d bytes", c.name, mib, len(body))
+		if mib > 80 {
+			t.Errorf("%s: %d MiB were allocated for a message of 4 MiB, want at most 80", c.name, mib)
 		}
 	}
 }

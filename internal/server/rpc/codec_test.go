@@ -10,7 +10,7 @@ import (
 	pb "github.com/headgate/headgate/internal/server/api/headgatepb"
 )
 
-// objectsIn counts the objects of a message that is decoded.
+// objectsIn counts the objects in a decoded message.
 func objectsIn(m protoreflect.Message) (n int) {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
@@ -31,7 +31,7 @@ func objectsIn(m protoreflect.Message) (n int) {
 	return n
 }
 
-// FuzzCount checks that what is decoded has no more objects than were counted before.
+// FuzzCount checks that a decoded message has no more objects than countObjects counts in its bytes.
 func FuzzCount(f *testing.F) {
 	key := "k"
 	charge := &pb.Charge{Limit: "l", Key: &key}
@@ -52,15 +52,15 @@ func FuzzCount(f *testing.F) {
 		for _, m := range []proto.Message{
 			&pb.BatchRequest{}, &pb.StreamRequest{}, &pb.ObserveRequest{}, &pb.UsageRequest{}, &rls.RateLimitRequest{},
 		} {
-			room := maxObjects
-			err := countObjects(text, m.ProtoReflect().Descriptor(), &room, 0)
-			if err != nil && len(text) <= 2*maxObjects && room < 0 {
+			budget := maxObjects
+			err := countObjects(text, m.ProtoReflect().Descriptor(), &budget, 0)
+			if err != nil && len(text) <= 2*maxObjects && budget < 0 {
 				t.Fatalf("%d bytes have too many objects: %v", len(text), err)
 			}
 			if err != nil || proto.Unmarshal(text, m) != nil {
 				continue
 			}
-			if got, counted := objectsIn(m.ProtoReflect()), maxObjects-room; got > counted {
+			if got, counted := objectsIn(m.ProtoReflect()), maxObjects-budget; got > counted {
 				t.Fatalf("%T has %d objects, of which %d were counted", m, got, counted)
 			}
 		}

@@ -25,7 +25,7 @@ func (h *health) state(ctx context.Context) healthpb.HealthCheckResponse_Serving
 		return healthpb.HealthCheckResponse_NOT_SERVING
 	default:
 	}
-	ctx, cancel := context.WithTimeout(ctx, service.ReadyWithin)
+	ctx, cancel := context.WithTimeout(ctx, service.ReadyTimeout)
 	defer cancel()
 	if h.server.service.Healthy(ctx) != nil {
 		return healthpb.HealthCheckResponse_NOT_SERVING

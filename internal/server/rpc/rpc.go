@@ -1,6 +1,5 @@
-// Package rpc serves gRPC: it authenticates callers, bounds the resources of requests, reports
-// health, and shuts down gracefully. It serves headgate's own service, and registered
-// services, such as Envoy's.
+// Package rpc serves gRPC: it authenticates callers, bounds the resources of requests, reports health, and shuts down
+// gracefully. It serves headgate's own service, and registered services, such as Envoy's.
 //
 // A caller is authenticated before its message is read: a call can be refused by its headers alone. Web pages
 // need no check: a browser sends no request with the content type of gRPC to another origin

@@ -32,32 +32,33 @@ import (
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
 // serve serves gRPC until the end of the test, and returns its server and its address.
-func serve(t testing.TB, s store.Store, c *rpc.Config, more ...rpc.Service) (*rpc.Server, string) {
+func serve(t testing.TB, s store.Store, c *rpc.Config, services ...rpc.Service) (*rpc.Server, string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return serveOn(t, l, s, c, more...), l.Addr().String()
+	return serveOn(t, l, s, c, services...), l.Addr().String()
 }
 
-func serveOn(t testing.TB, l net.Listener, s store.Store, c *rpc.Config, more ...rpc.Service) *rpc.Server {
+// serveOn serves gRPC on a listener until the end of the test.
+func serveOn(t testing.TB, l net.Listener, s store.Store, c *rpc.Config, services ...rpc.Service) *rpc.Server {
 	t.Helper()
 	names, err := config.Parse("f.yaml", []byte("allow_notations: true\n"+
 		"limits: {api: sliding-log 100/1h, login: 5/1m}\nplans: {gold: {api: sliding-log 200/1h}}"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	quiet := slog.New(slog.DiscardHandler)
+	log := slog.New(slog.DiscardHandler)
 	verbs := service.New(headgate.New(s, &headgate.Config{Names: names}), names, nil)
-	if kept, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: quiet}); err == nil { // it keeps limits
-		if _, _, err := kept.Apply(t.Context(), catalog.By{Author: "file"}, names.Defines(), catalog.Once); err != nil {
+	if limits, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: log}); err == nil { // s can have a catalog
+		if _, _, err := limits.Apply(t.Context(), catalog.By{Author: "file"}, names.Defines(), catalog.Once); err != nil {
 			t.Fatal(err)
 		}
-		verbs = service.New(headgate.New(s, &headgate.Config{Names: kept}), names, kept)
+		verbs = service.New(headgate.New(s, &headgate.Config{Names: limits}), names, limits)
 	}
-	server := rpc.New(verbs, quiet, c)
-	for _, v := range more {
+	server := rpc.New(verbs, log, c)
+	for _, v := range services {
 		server.Register(v)
 	}
 	served := make(chan error, 1)
@@ -84,14 +85,14 @@ func dial(t testing.TB, addr string, options ...grpc.DialOption) *grpc.ClientCon
 	return conn
 }
 
-// tokens opens a file of callers, one for each role, and returns their tokens.
-func tokens(t testing.TB) (f *auth.File, of map[string]string) {
+// openTokens opens a file of callers, one for each role, and returns their tokens by role.
+func openTokens(t testing.TB) (f *auth.File, tokens map[string]string) {
 	t.Helper()
 	return authtest.Open(t, auth.Entry{Name: "take", Role: "take"}, auth.Entry{Name: "read", Role: "read"},
 		auth.Entry{Name: "admin", Role: "admin"})
 }
 
-// echo returns a service that returns its caller.
+// echo returns a service that answers with its caller, and panics if it is sent "panic".
 func echo(role auth.Role) rpc.Service {
 	handler := func(_ any, ctx context.Context, decode func(any) error, i grpc.UnaryServerInterceptor) (any, error) {
 		in := new(healthpb.HealthCheckRequest)
@@ -118,39 +119,39 @@ func echo(role auth.Role) rpc.Service {
 	}
 }
 
-// TestTheContextOfACallEndsWithTheCall looks at a context after its call: a timer for its deadline that went on
-// would hold memory for seconds after each call.
+// TestTheContextOfACallEndsWithTheCall checks that a call's context is canceled, or its timer would hold memory.
 func TestTheContextOfACallEndsWithTheCall(t *testing.T) {
 	t.Parallel()
-	seen := make(chan context.Context, 1)
+	contexts := make(chan context.Context, 1)
 	e := echo(auth.RoleTake)
 	inner := e.Desc.Methods[0].Handler
 	e.Desc.Methods[0].Handler = func(
 		impl any, ctx context.Context, decode func(any) error, i grpc.UnaryServerInterceptor,
 	) (any, error) {
-		seen <- ctx
+		contexts <- ctx
 		return inner(impl, ctx, decode, i)
 	}
 	_, addr := serve(t, memory.New(nil), nil, e)
 	if _, err := who(t.Context(), dial(t, addr), ""); err != nil {
 		t.Fatal(err)
 	}
-	ctx := <-seen
+	ctx := <-contexts
 	await.Receive(t, "the context to end", ctx.Done())
 	if err := ctx.Err(); !errors.Is(err, context.Canceled) {
-		t.Errorf("the context says %v after its call", err)
+		t.Errorf("the error of the context after its call: got %v, want %v", err, context.Canceled)
 	}
 }
 
-func who(ctx context.Context, conn *grpc.ClientConn, says string) (string, error) {
+// who sends a text to echo, and returns the caller.
+func who(ctx context.Context, conn *grpc.ClientConn, text string) (string, error) {
 	out := new(healthpb.HealthCheckRequest)
-	err := conn.Invoke(ctx, "/test.Echo/Who", &healthpb.HealthCheckRequest{Service: says}, out)
+	err := conn.Invoke(ctx, "/test.Echo/Who", &healthpb.HealthCheckRequest{Service: text}, out)
 	return out.Service, err
 }
 
 func TestCallersAreKnownByTheirTokens(t *testing.T) {
 	t.Parallel()
-	file, of := tokens(t)
+	file, tokens := openTokens(t)
 	_, addr := serve(t, memory.New(nil), &rpc.Config{Tokens: file}, echo(auth.RoleTake))
 	conn := dial(t, addr)
 	for _, c := range []struct {
@@ -158,11 +159,11 @@ func TestCallersAreKnownByTheirTokens(t *testing.T) {
 		want        string
 		code        codes.Code
 	}{
-		{"authorization", "Bearer " + of["take"], "take", codes.OK},
-		{"authorization", "bearer " + of["admin"], "admin", codes.OK},
-		{"headgate-token", of["take"], "take", codes.OK},
-		{"authorization", "Bearer " + of["read"], "", codes.PermissionDenied},
-		{"authorization", "Bearer " + of["take"] + "x", "", codes.Unauthenticated},
+		{"authorization", "Bearer " + tokens["take"], "take", codes.OK},
+		{"authorization", "bearer " + tokens["admin"], "admin", codes.OK},
+		{"headgate-token", tokens["take"], "take", codes.OK},
+		{"authorization", "Bearer " + tokens["read"], "", codes.PermissionDenied},
+		{"authorization", "Bearer " + tokens["take"] + "x", "", codes.Unauthenticated},
 		{"authorization", "Basic eDp5", "", codes.Unauthenticated},
 		{"headgate-token", "hgt_wrong", "", codes.Unauthenticated},
 		{"x-other", "x", "", codes.Unauthenticated},
@@ -172,7 +173,7 @@ func TestCallersAreKnownByTheirTokens(t *testing.T) {
 			t.Errorf("%s: %s: %q, %v, want %q, %s", c.name, c.value, got, err, c.want, c.code)
 		}
 		if err != nil && (!strings.Contains(err.Error(), "Nothing was done") || len(status.Convert(err).Details()) == 0) {
-			t.Errorf("%v, %v", err, status.Convert(err).Details())
+			t.Errorf("got %v, %v, want details and that nothing was done", err, status.Convert(err).Details())
 		}
 	}
 	h, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
@@ -181,11 +182,11 @@ func TestCallersAreKnownByTheirTokens(t *testing.T) {
 	}
 }
 
-func TestAdminActionsMayBeElsewhere(t *testing.T) {
+func TestNoAdminRefusesAdminActions(t *testing.T) {
 	t.Parallel()
 	_, addr := serve(t, memory.New(nil), &rpc.Config{NoAdmin: true}, echo(auth.RoleAdmin))
 	if _, err := who(t.Context(), dial(t, addr), ""); status.Code(err) != codes.PermissionDenied {
-		t.Error(err)
+		t.Errorf("got %v, want PermissionDenied", err)
 	}
 }
 
@@ -195,10 +196,10 @@ func TestACallThatPanicsFailsAlone(t *testing.T) {
 	conn := dial(t, addr)
 	if _, err := who(t.Context(), conn, "panic"); status.Code(err) != codes.Unknown ||
 		!strings.Contains(err.Error(), "not known whether") {
-		t.Error(err)
+		t.Errorf("got %v, want Unknown", err)
 	}
 	if name, err := who(t.Context(), conn, ""); err != nil || name != "the caller" {
-		t.Errorf("%q, %v", name, err)
+		t.Errorf("the next call: got %q, %v, want the caller", name, err)
 	}
 }
 
@@ -210,15 +211,15 @@ func TestHealthIsThatOfTheStore(t *testing.T) {
 	for _, name := range []string{"", "test.Echo", "grpc.health.v1.Health"} {
 		r, err := h.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name})
 		if err != nil || r.Status != healthpb.HealthCheckResponse_SERVING {
-			t.Errorf("%q: %v, %v", name, r, err)
+			t.Errorf("%q: got %v, %v, want SERVING", name, r, err)
 		}
 	}
 	if _, err := h.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "x"}); status.Code(err) != codes.NotFound {
-		t.Error(err)
+		t.Errorf("an unknown service: got %v, want NotFound", err)
 	}
 	list, err := h.List(t.Context(), &healthpb.HealthListRequest{})
 	if err != nil || list.Statuses["test.Echo"].GetStatus() != healthpb.HealthCheckResponse_SERVING {
-		t.Errorf("%v, %v", list, err)
+		t.Errorf("list: got %v, %v, want test.Echo SERVING", list, err)
 	}
 	watch, err := h.Watch(t.Context(), &healthpb.HealthCheckRequest{})
 	if err != nil {
@@ -226,15 +227,15 @@ func TestHealthIsThatOfTheStore(t *testing.T) {
 	}
 	r, err := watch.Recv()
 	if err != nil || r.Status != healthpb.HealthCheckResponse_SERVING {
-		t.Fatalf("%v, %v", r, err)
+		t.Fatalf("watch: got %v, %v, want SERVING", r, err)
 	}
 	st.Close()
 	if r, err = watch.Recv(); err != nil || r.Status != healthpb.HealthCheckResponse_NOT_SERVING {
-		t.Errorf("of a store that is away: %v, %v", r, err)
+		t.Errorf("watch with a closed store: got %v, %v, want NOT_SERVING", r, err)
 	}
-	within, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := server.Shutdown(within); err != nil {
+	if err := server.Shutdown(ctx); err != nil {
 		t.Errorf("a client that watches keeps the server from stopping: %v", err)
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-func of(limit, key, cost string) *pb.Request {
+func request(limit, key, cost string) *pb.Request {
 	return &pb.Request{Charges: []*pb.Charge{{Limit: limit, Key: &key, Cost: cost}}}
 }
 
@@ -38,35 +38,29 @@ func calls(c pb.HeadgateServiceClient) map[string]struct {
 		call func(context.Context) (proto.Message, error)
 	}
 	key := proto.String("k")
-	held := of("concurrency 1 ttl 1m", "k", "")
-	leases := &pb.LeasesRequest{Held: []*pb.LeaseToken{{Limit: held.Charges[0].Limit, Key: key, Number: 9}}}
-	id := func() *pb.Request { r := of("10/1h", "k", "2"); r.Id = "one"; return r }
+	acquire := request("concurrency 1 ttl 1m", "k", "")
+	batch := &pb.BatchRequest{Requests: []*pb.Request{request("api", "k", ""), request("nope", "k", "")}}
+	reserve := &pb.ReserveRequest{Request: request("token-bucket 1/1h burst 3", "k", "4"), Wait: "2h"}
+	leases := &pb.LeasesRequest{Held: []*pb.LeaseToken{{Limit: acquire.Charges[0].Limit, Key: key, Number: 9}}}
+	id := func() *pb.Request { r := request("10/1h", "k", "2"); r.Id = "one"; return r }
 	settle := func(cost string) *pb.SettleRequest {
 		return &pb.SettleRequest{Id: "one", Charges: []*pb.Charge{{Limit: "10/1h", Key: key, Cost: cost}}}
 	}
 	return map[string]call{
 		"Take":   {"take", func(ctx context.Context) (proto.Message, error) { return c.Take(ctx, id()) }},
-		"Check":  {"take", func(ctx context.Context) (proto.Message, error) { return c.Check(ctx, of("api", "k", "0.5")) }},
-		"FillUp": {"take", func(ctx context.Context) (proto.Message, error) { return c.FillUp(ctx, of("7/1h", "k", "9")) }},
+		"Check":  {"take", func(ctx context.Context) (proto.Message, error) { return c.Check(ctx, request("api", "k", "0.5")) }},
+		"FillUp": {"take", func(ctx context.Context) (proto.Message, error) { return c.FillUp(ctx, request("7/1h", "k", "9")) }},
 		"Extend": {"take", func(ctx context.Context) (proto.Message, error) { return c.Extend(ctx, id()) }},
 		"Settle": {"take", func(ctx context.Context) (proto.Message, error) { return c.Settle(ctx, settle("1")) }},
 		"Cancel": {"take", func(ctx context.Context) (proto.Message, error) { return c.Cancel(ctx, settle("")) }},
 		"Debit": {"take", func(ctx context.Context) (proto.Message, error) {
-			return c.Debit(ctx, &pb.Request{Charges: of("10/1h", "k", "20").Charges, Id: "two"})
+			return c.Debit(ctx, &pb.Request{Charges: request("10/1h", "k", "20").Charges, Id: "two"})
 		}},
-		"Acquire": {"take", func(ctx context.Context) (proto.Message, error) { return c.Acquire(ctx, held) }},
-		"Batch": {"take", func(ctx context.Context) (proto.Message, error) {
-			return c.Batch(ctx, &pb.BatchRequest{Requests: []*pb.Request{of("api", "k", ""), of("nope", "k", "")}})
-		}},
-		"Reserve": {"take", func(ctx context.Context) (proto.Message, error) {
-			return c.Reserve(ctx, &pb.ReserveRequest{Request: of("token-bucket 1/1h burst 3", "k", "4"), Wait: "2h"})
-		}},
-		"Renew": {"take", func(ctx context.Context) (proto.Message, error) {
-			return c.Renew(ctx, leases)
-		}},
-		"Release": {"take", func(ctx context.Context) (proto.Message, error) {
-			return c.Release(ctx, leases)
-		}},
+		"Acquire": {"take", func(ctx context.Context) (proto.Message, error) { return c.Acquire(ctx, acquire) }},
+		"Batch":   {"take", func(ctx context.Context) (proto.Message, error) { return c.Batch(ctx, batch) }},
+		"Reserve": {"take", func(ctx context.Context) (proto.Message, error) { return c.Reserve(ctx, reserve) }},
+		"Renew":   {"take", func(ctx context.Context) (proto.Message, error) { return c.Renew(ctx, leases) }},
+		"Release": {"take", func(ctx context.Context) (proto.Message, error) { return c.Release(ctx, leases) }},
 		"Inspect": {"read", func(ctx context.Context) (proto.Message, error) {
 			return c.Inspect(ctx, &pb.InspectRequest{Limit: "api", Key: key})
 		}},
@@ -111,7 +105,7 @@ func calls(c pb.HeadgateServiceClient) map[string]struct {
 			if err != nil {
 				return nil, err
 			}
-			_ = s.Send(&pb.StreamRequest{Id: 7, Verb: &pb.StreamRequest_Take{Take: of("api", "k", "")}})
+			_ = s.Send(&pb.StreamRequest{Id: 7, Verb: &pb.StreamRequest_Take{Take: request("api", "k", "")}})
 			return s.Recv()
 		}},
 	}
@@ -119,24 +113,24 @@ func calls(c pb.HeadgateServiceClient) map[string]struct {
 
 func TestEveryVerbNeedsItsRole(t *testing.T) {
 	t.Parallel()
-	file, of := tokens(t)
+	file, tokens := openTokens(t)
 	st := memory.New(&memory.Config{Names: true})
 	_, addr := serve(t, st, &rpc.Config{Tokens: file})
-	all := calls(pb.NewHeadgateServiceClient(dial(t, addr)))
+	verbs := calls(pb.NewHeadgateServiceClient(dial(t, addr)))
 	for _, m := range pb.HeadgateService_ServiceDesc.Methods {
-		if all[m.MethodName].call == nil {
+		if verbs[m.MethodName].call == nil {
 			t.Errorf("%s is not tested", m.MethodName)
 		}
 	}
-	for _, name := range []string{ // those of one id in their order
+	for _, name := range []string{ // the verbs with the same id stand in their order
 		"Take", "Extend", "Settle", "Debit", "Refund",
 		"Check", "FillUp", "Batch", "Reserve", "Acquire", "Renew", "Release", "Inspect",
 		"Usage", "ListLimits", "ListCells", "Explain", "Observe", "Reset", "Block", "SetLimit", "SetOverride",
 		"SetPlan", "Rollback", "Stream",
 	} {
-		v := all[name]
+		v := verbs[name]
 		for _, role := range []string{"take", "read", "admin", "nobody"} {
-			ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+of[role])
+			ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+tokens[role])
 			want := codes.OK
 			switch {
 			case role == "nobody":
@@ -151,82 +145,82 @@ func TestEveryVerbNeedsItsRole(t *testing.T) {
 	}
 }
 
-func TestAnswersAreThoseOfTheService(t *testing.T) {
+func TestAnswers(t *testing.T) {
 	t.Parallel()
 	_, addr := serve(t, memory.New(&memory.Config{Names: true}), nil)
 	c := pb.NewHeadgateServiceClient(dial(t, addr))
 	ctx := t.Context()
-	f, err := c.FillUp(ctx, of("token-bucket 1/1h burst 7", "k", "9.5"))
-	if err != nil || f.Accepted != "7" || f.Level != "7" || !f.Brim || !f.Decision.Allowed {
-		t.Errorf("%v, %v", f, err)
+	filled, err := c.FillUp(ctx, request("token-bucket 1/1h burst 7", "k", "9.5"))
+	if err != nil || filled.Accepted != "7" || filled.Level != "7" || !filled.Brim || !filled.Decision.Allowed {
+		t.Errorf("fill up: %v, %v, want 7 accepted up to the brim", filled, err)
 	}
-	d, err := c.Take(ctx, of("token-bucket 1/1h burst 7", "k", "8"))
+	d, err := c.Take(ctx, request("token-bucket 1/1h burst 7", "k", "8"))
 	if err != nil || d.Allowed || d.RetryAfterMs != nil {
-		t.Errorf("what can never pass: %v, %v", d, err)
+		t.Errorf("more than the capacity: %v, %v, want it refused for ever", d, err)
 	}
-	d, err = c.Take(ctx, of("token-bucket 1/1h burst 7", "k", "1"))
+	d, err = c.Take(ctx, request("token-bucket 1/1h burst 7", "k", "1"))
 	if err != nil || d.Allowed || d.GetRetryAfterMs() <= 0 {
-		t.Errorf("a refusal is a decision: %v, %v", d, err)
+		t.Errorf("after the fill up: %v, %v, want a refusal with a retry", d, err)
 	}
 	key := "k"
 	d, err = c.Take(ctx, &pb.Request{
 		Charges: []*pb.Charge{{Limit: "api", Key: &key}, {Limit: "login", Key: &key, Cost: "6"}},
 	})
 	if err != nil || d.Allowed || d.Limit != "login" || d.Key != "k" || len(d.Each) != 2 || !d.Each[0].Allowed {
-		t.Errorf("several charges: %v, %v", d, err)
+		t.Errorf("two charges: %v, %v, want login to refuse", d, err)
 	}
-	b, err := c.Batch(ctx, &pb.BatchRequest{Requests: []*pb.Request{of("api", "k", ""), of("nope", "k", "")}})
+	b, err := c.Batch(ctx, &pb.BatchRequest{Requests: []*pb.Request{request("api", "k", ""), request("nope", "k", "")}})
 	if err != nil || !b.Answers[0].GetDecision().GetAllowed() || b.Answers[1].GetProblem().GetField() != "limit" {
-		t.Errorf("%v, %v", b, err)
+		t.Errorf("batch: %v, %v, want an admission and a problem", b, err)
 	}
-	a, err := c.Acquire(ctx, of("concurrency 1 ttl 1m", "k", ""))
-	if err != nil || len(a.Held) != 1 || a.TtlMs != 60_000 {
-		t.Fatalf("%v, %v", a, err)
+	acquired, err := c.Acquire(ctx, request("concurrency 1 ttl 1m", "k", ""))
+	if err != nil || len(acquired.Held) != 1 || acquired.TtlMs != 60_000 {
+		t.Fatalf("acquire: %v, %v, want a lease of a minute", acquired, err)
 	}
 	for _, want := range []bool{false, true} {
-		if l, err := c.Release(ctx, &pb.LeasesRequest{Held: a.Held}); err != nil || l.Lost != want {
-			t.Errorf("%v, %v, want lost %t", l, err, want)
+		if l, err := c.Release(ctx, &pb.LeasesRequest{Held: acquired.Held}); err != nil || l.Lost != want {
+			t.Errorf("release: %v, %v, want lost %t", l, err, want)
 		}
 	}
 	s, err := c.Block(ctx, &pb.BlockRequest{Limit: "login", Key: &key, For: "1h", Reason: "guesses"})
 	if err != nil || s.BlockedUntil == nil {
-		t.Errorf("%v, %v", s, err)
+		t.Errorf("block: %v, %v, want a time", s, err)
 	}
 	if s, err = c.Inspect(ctx, &pb.InspectRequest{Limit: "login", Key: &key}); err != nil || s.Reason != "guesses" || s.Used != "0" {
-		t.Errorf("%v, %v", s, err)
+		t.Errorf("inspect after a block: %v, %v, want its reason", s, err)
 	}
 	other := "a provider"
-	o, err := c.Observe(ctx, &pb.ObserveRequest{
+	observed, err := c.Observe(ctx, &pb.ObserveRequest{
 		Limit: "login", Key: &other, Status: 429, Headers: map[string]string{"retry-after": "20"},
 	})
-	if err != nil || o.BlockedForMs < 19_000 || o.BlockedForMs > 20_000 {
-		t.Errorf("%v, %v", o, err)
+	if err != nil || observed.BlockedForMs < 19_000 || observed.BlockedForMs > 20_000 {
+		t.Errorf("observe: %v, %v, want a block of about 20 s", observed, err)
 	}
 	if s, err = c.Inspect(ctx, &pb.InspectRequest{Limit: "login", Key: &other}); err != nil || s.BlockedUntil == nil {
-		t.Errorf("%v, %v", s, err)
+		t.Errorf("inspect after observe: %v, %v, want a block", s, err)
 	}
 }
 
-func TestErrorsSayWhatIsWrong(t *testing.T) {
+func TestErrors(t *testing.T) {
 	t.Parallel()
 	st := memory.New(nil)
 	_, addr := serve(t, st, nil)
 	c := pb.NewHeadgateServiceClient(dial(t, addr, grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(64<<20))))
 	ctx := t.Context()
-	for _, x := range []struct {
+	for _, tt := range []struct {
 		request *pb.Request
 		field   string
 	}{
 		{&pb.Request{}, "limit"},
 		{&pb.Request{Charges: []*pb.Charge{{Limit: "api"}}}, "key"},
-		{of("nope", "k", ""), "limit"},
-		{of("api", "k", "-1"), "cost"},
-		{of("api", "k", "1e"), "cost"},
-		{of("api", strings.Repeat("k", 513), ""), "key"},
-		{of("api", "a\x00b", ""), "key"},
+		{request("nope", "k", ""), "limit"},
+		{request("api", "k", "-1"), "cost"},
+		{request("api", "k", "1e"), "cost"},
+		{request("api", strings.Repeat("k", 513), ""), "key"},
+		{request("api", "a\x00b", ""), "key"},
 		{&pb.Request{Charges: make([]*pb.Charge, api.MaxCharges+1)}, "charges"},
 	} {
-		_, err := c.Take(ctx, x.request)
+		_, err := c.Take(ctx, tt.request)
 		field, info := "", &errdetails.ErrorInfo{}
 		for _, detail := range status.Convert(err).Details() {
 			switch d := detail.(type) {
@@ -237,36 +231,36 @@ func TestErrorsSayWhatIsWrong(t *testing.T) {
 			}
 		}
 		p := api.ParseMetadata(info.Metadata)
-		if status.Code(err) != codes.InvalidArgument || field != x.field || info.Domain != "headgate" ||
+		if status.Code(err) != codes.InvalidArgument || field != tt.field || info.Domain != "headgate" ||
 			p == nil || p.Status != 400 || p.Field != field {
-			t.Errorf("%.60v: %.200v, field %q, %v", x.request, err, field, info)
+			t.Errorf("%.60v: %.200v, field %q, %v, want %q", tt.request, err, field, info, tt.field)
 		}
 	}
-	if _, err := c.Take(ctx, of("api", "a\xffb", "")); err == nil {
-		t.Error("a key that is not UTF-8 was taken")
+	if _, err := c.Take(ctx, request("api", "a\xffb", "")); err == nil {
+		t.Error("a key that is not UTF-8: got no error")
 	}
-	if _, err := c.Take(ctx, of("api", strings.Repeat("k", 5<<20), "")); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("5 MiB: %v", err)
+	if _, err := c.Take(ctx, request("api", strings.Repeat("k", 5<<20), "")); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("5 MiB: got %v, want ResourceExhausted", err)
 	}
-	ended, cancel := context.WithCancel(ctx)
+	canceled, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := c.Take(ended, of("api", "k", "")); status.Code(err) != codes.Canceled {
-		t.Error(err)
+	if _, err := c.Take(canceled, request("api", "k", "")); status.Code(err) != codes.Canceled {
+		t.Errorf("a canceled context: got %v, want Canceled", err)
 	}
 	st.Close()
 	var trailer metadata.MD
-	_, err := c.Take(ctx, of("api", "k", ""), grpc.Trailer(&trailer))
-	if again := trailer["grpc-retry-pushback-ms"]; !slices.Equal(again, []string{"1000"}) {
-		t.Errorf("a client with a retry policy is told %q", again)
+	_, err := c.Take(ctx, request("api", "k", ""), grpc.Trailer(&trailer))
+	if pushback := trailer["grpc-retry-pushback-ms"]; !slices.Equal(pushback, []string{"1000"}) {
+		t.Errorf("grpc-retry-pushback-ms: got %q, want 1000", pushback)
 	}
-	retry := false
+	hasRetry := false
 	for _, detail := range status.Convert(err).Details() {
 		if r, ok := detail.(*errdetails.RetryInfo); ok {
-			retry = r.RetryDelay.AsDuration() == time.Second
+			hasRetry = r.RetryDelay.AsDuration() == time.Second
 		}
 	}
-	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "Nothing was charged") || !retry {
-		t.Errorf("a store that is away: %v, %v", err, status.Convert(err).Details())
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "Nothing was charged") || !hasRetry {
+		t.Errorf("a closed store: got %v, %v, want Unavailable", err, status.Convert(err).Details())
 	}
 }
 
@@ -277,16 +271,17 @@ func TestTheStreamAnswersEachRequest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const n = 3000 // more than may be under way
+	const n = 3000 // more than the 1000 requests that may be in flight
 	go func() {
 		for i := range uint64(n) {
-			take := &pb.StreamRequest_Take{Take: of("fixed-window 50/1d from-first", "k", "")}
+			take := &pb.StreamRequest_Take{Take: request("fixed-window 50/1d from-first", "k", "")}
 			r := &pb.StreamRequest{Id: i, Verb: take}
 			switch i % 3 {
 			case 1:
 				r = &pb.StreamRequest{Id: i}
 			case 2:
-				r.Verb = &pb.StreamRequest_Batch{Batch: &pb.BatchRequest{Requests: []*pb.Request{of("5/1d", "l", "")}}}
+				batch := &pb.BatchRequest{Requests: []*pb.Request{request("5/1d", "l", "")}}
+				r.Verb = &pb.StreamRequest_Batch{Batch: batch}
 			}
 			if s.Send(r) != nil {
 				return
@@ -294,7 +289,7 @@ func TestTheStreamAnswersEachRequest(t *testing.T) {
 		}
 		_ = s.CloseSend()
 	}()
-	seen, allowed := map[uint64]bool{}, 0
+	answered, allowed := map[uint64]bool{}, 0
 	for {
 		a, err := s.Recv()
 		if errors.Is(err, io.EOF) {
@@ -303,10 +298,10 @@ func TestTheStreamAnswersEachRequest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if seen[a.Id] {
+		if answered[a.Id] {
 			t.Fatalf("%d is answered twice", a.Id)
 		}
-		seen[a.Id] = true
+		answered[a.Id] = true
 		switch {
 		case a.Id%3 == 1 && a.GetProblem().GetField() == "verb", a.Id%3 == 2 && a.GetBatch() != nil:
 		case a.Id%3 == 0 && a.GetDecision() != nil:
@@ -314,11 +309,11 @@ func TestTheStreamAnswersEachRequest(t *testing.T) {
 				allowed++
 			}
 		default:
-			t.Fatalf("%v", a)
+			t.Fatalf("got the answer %v to request %d", a, a.Id)
 		}
 	}
-	if len(seen) != n || allowed != 50 {
-		t.Errorf("%d answers to %d requests, %d allowed of 50", len(seen), n, allowed)
+	if len(answered) != n || allowed != 50 {
+		t.Errorf("%d answers to %d requests, %d allowed, want 50", len(answered), n, allowed)
 	}
 }
 
@@ -329,34 +324,34 @@ func TestAStreamEndsWhenTheServerStops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = s.Send(&pb.StreamRequest{Id: 1, Verb: &pb.StreamRequest_Check{Check: of("api", "k", "")}})
+	_ = s.Send(&pb.StreamRequest{Id: 1, Verb: &pb.StreamRequest_Check{Check: request("api", "k", "")}})
 	if _, err := s.Recv(); err != nil {
 		t.Fatal(err)
 	}
-	within, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := server.Shutdown(within); err != nil {
+	if err := server.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}
 	if _, err := s.Recv(); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "The server stops") {
-		t.Error(err)
+		t.Errorf("got %v, want Unavailable", err)
 	}
 }
 
-// TestACancelledStreamEnds cancels more streams of one connection than may be open on it at a time.
+// TestACancelledStreamEnds opens and cancels more streams of a connection, one after the other, than may be open.
 func TestACancelledStreamEnds(t *testing.T) {
 	t.Parallel()
 	_, addr := serve(t, memory.New(nil), nil)
 	client := pb.NewHeadgateServiceClient(dial(t, addr))
-	within, done := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer done()
-	for i := range tier.Pick(500, 1500, 15_000) { // the server has 250 places for streams
-		ctx, cancel := context.WithCancel(within)
+	parent, cancelAll := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancelAll()
+	for i := range tier.Pick(500, 1500, 15_000) { // 250 streams may be open at a time
+		ctx, cancel := context.WithCancel(parent)
 		s, err := client.Stream(ctx)
 		if err != nil {
 			t.Fatalf("stream %d: %v", i, err)
 		}
-		_ = s.Send(&pb.StreamRequest{Id: 1, Verb: &pb.StreamRequest_Check{Check: of("api", "k", "")}})
+		_ = s.Send(&pb.StreamRequest{Id: 1, Verb: &pb.StreamRequest_Check{Check: request("api", "k", "")}})
 		if _, err := s.Recv(); err != nil {
 			t.Fatalf("stream %d: %v", i, err)
 		}
@@ -366,7 +361,7 @@ func TestACancelledStreamEnds(t *testing.T) {
 
 func TestReflectionNamesTheServices(t *testing.T) {
 	t.Parallel()
-	file, _ := tokens(t)
+	file, _ := openTokens(t)
 	_, addr := serve(t, memory.New(nil), &rpc.Config{Tokens: file})
 	s, err := reflectionpb.NewServerReflectionClient(dial(t, addr)).ServerReflectionInfo(t.Context())
 	if err != nil {
@@ -384,6 +379,6 @@ func TestReflectionNamesTheServices(t *testing.T) {
 		names[v.Name] = true
 	}
 	if !names["headgate.v1.HeadgateService"] || !names["grpc.health.v1.Health"] {
-		t.Errorf("%v", names)
+		t.Errorf("got %v, want headgate's service and health", names)
 	}
 }

@@ -58,8 +58,8 @@ type Charge struct {
 	Settle      Text
 }
 
-// wrong returns an error at a place.
-func wrong(at, field, format string, args ...any) error {
+// errorAt returns an error at a place in a file.
+func errorAt(at, field, format string, args ...any) error {
 	return headgate.Invalid(at, "%s: %s", field, fmt.Sprintf(format, args...))
 }
 
@@ -70,7 +70,7 @@ const maxWarnings = 20
 // the place of the mistake.
 func New(d *Definitions) (*Rules, error) {
 	if len(d.Rules) > MaxRules {
-		return nil, wrong(d.Rules[MaxRules].At, "rules", "are %d, more than %d", len(d.Rules), MaxRules)
+		return nil, errorAt(d.Rules[MaxRules].At, "rules", "are %d, more than %d", len(d.Rules), MaxRules)
 	}
 	r := &Rules{}
 	if err := r.lists.read("", d.Allow, d.Block); err != nil {
@@ -84,7 +84,7 @@ func New(d *Definitions) (*Rules, error) {
 			return nil, err
 		}
 		if at, twice := names[next.name]; twice {
-			return nil, wrong(def.Name.At, "rules."+next.name, "there is a rule of that name at %s", at)
+			return nil, errorAt(def.Name.At, "rules."+next.name, "there is a rule of that name at %s", at)
 		}
 		names[next.name] = def.At
 		if err := r.checkReachable(next); err != nil {
@@ -94,7 +94,7 @@ func New(d *Definitions) (*Rules, error) {
 		r.list = append(r.list, next)
 		r.enforces = r.enforces || next.mode == Enforce
 		if len(next.headers) > 0 {
-			r.compares = append(r.compares, i)
+			r.headerRules = append(r.headerRules, i)
 		}
 	}
 	if more := len(r.warnings) - maxWarnings; more > 0 {
@@ -109,7 +109,7 @@ func (l *lists) read(field string, allow, block []Text) error {
 		for _, text := range list {
 			p, err := parsePrefix(text.Value)
 			if err != nil {
-				return wrong(text.At, field+Listed(as).String(), "%v", err)
+				return errorAt(text.At, field+Listed(as).String(), "%v", err)
 			}
 			if *l == nil {
 				*l = lists{}
@@ -142,10 +142,10 @@ func parsePrefix(text string) (netip.Prefix, error) {
 func newRule(d *Definition, limitExists func(string) bool) (*rule, error) {
 	r := &rule{at: d.At, name: d.Name.Value, replays: d.IDReplays, encodedSlash: d.EncodedSlash}
 	if r.name == "" {
-		return nil, wrong(d.At, "rules", "a rule has no name")
+		return nil, errorAt(d.At, "rules", "a rule has no name")
 	}
 	if err := headgate.ValidName(r.name); err != nil {
-		return nil, wrong(d.Name.At, "rules", "%v", err)
+		return nil, errorAt(d.Name.At, "rules", "%v", err)
 	}
 	field := "rules." + r.name + "."
 	if err := r.readConditions(d, field); err != nil {
@@ -162,10 +162,10 @@ func newRule(d *Definition, limitExists func(string) bool) (*rule, error) {
 		return nil, err
 	}
 	if len(d.Limits) > MaxCharges {
-		return nil, wrong(d.Limits[MaxCharges].At, field+"limits", "are %d, more than %d", len(d.Limits), MaxCharges)
+		return nil, errorAt(d.Limits[MaxCharges].At, field+"limits", "are %d, more than %d", len(d.Limits), MaxCharges)
 	}
 	if len(d.Limits) == 0 && len(d.Allow) == 0 && len(d.Block) == 0 && d.ID.Value != "" {
-		return nil, wrong(d.ID.At, field+"id", "does not go without limits")
+		return nil, errorAt(d.ID.At, field+"id", "does not go without limits")
 	}
 	for i := range d.Limits {
 		c, err := r.readCharge(&d.Limits[i], field+"limits", limitExists)
@@ -184,36 +184,36 @@ func choice[T ~int](text Text, field string, words ...string) (T, error) {
 			return T(i), nil
 		}
 	}
-	return 0, wrong(text.At, field, "%.100q is not known; there are %s", text.Value, strings.Join(words, ", "))
+	return 0, errorAt(text.At, field, "%.100q is not known; there are %s", text.Value, strings.Join(words, ", "))
 }
 
 // readConditions reads the methods, hosts, path and headers of a rule.
 func (r *rule) readConditions(d *Definition, field string) error {
 	for _, m := range d.Methods {
 		if !isToken(m.Value) || m.Value != strings.ToUpper(m.Value) {
-			return wrong(m.At, field+"method", "%.100q can never match; methods are words in capitals", m.Value)
+			return errorAt(m.At, field+"method", "%.100q can never match; methods are words in capitals", m.Value)
 		}
 		r.methods = append(r.methods, m.Value)
 	}
 	for _, h := range d.Hosts {
 		if err := validHost(h.Value); err != nil {
-			return wrong(h.At, field+"host", "%v", err)
+			return errorAt(h.At, field+"host", "%v", err)
 		}
 		r.hosts = append(r.hosts, strings.ToLower(h.Value))
 	}
 	if r.anyPath = d.Path.Value == ""; !r.anyPath {
 		var err error
 		if r.path, err = parsePattern(d.Path.Value); err != nil {
-			return wrong(d.Path.At, field+"path", "%v", err)
+			return errorAt(d.Path.At, field+"path", "%v", err)
 		}
 	}
 	for _, c := range d.Headers {
 		name, err := headerName(c.Name.Value)
 		if err != nil {
-			return wrong(c.Name.At, field+"header", "%v", err)
+			return errorAt(c.Name.At, field+"header", "%v", err)
 		}
 		if strings.TrimSpace(c.Value.Value) != c.Value.Value || strings.ContainsAny(c.Value.Value, "\r\n\x00") {
-			return wrong(c.Value.At, field+"header."+name, "%.100q can never match: no header begins or ends with a "+
+			return errorAt(c.Value.At, field+"header."+name, "%.100q can never match: no header begins or ends with a "+
 				"space, or has a line break", c.Value.Value)
 		}
 		value, prefix := strings.CutSuffix(c.Value.Value, "*") // a star at the end matches any text
@@ -242,19 +242,19 @@ func (r *rule) readCharge(d *Charge, field string, limitExists func(string) bool
 	limit := d.Limit.Value
 	switch {
 	case limit == "":
-		return c, wrong(d.At, field, "a limit has no name")
+		return c, errorAt(d.At, field, "a limit has no name")
 	case limitExists != nil && !limitExists(limit):
-		return c, wrong(d.Limit.At, field, "there is no limit %.100q in the file", limit)
+		return c, errorAt(d.Limit.At, field, "there is no limit %.100q in the file", limit)
 	}
 	if c.limit, err = headgate.Named(limit); err != nil {
-		return c, wrong(d.Limit.At, field, "%v", err)
+		return c, errorAt(d.Limit.At, field, "%v", err)
 	}
 	field += "." + limit + "."
 	if len(d.Key) == 0 {
-		return c, wrong(d.At, field+"key", "is missing; write key: text:all for one key that all requests share")
+		return c, errorAt(d.At, field+"key", "is missing; write key: text:all for one key that all requests share")
 	}
 	if len(d.Key) > MaxCharges {
-		return c, wrong(d.At, field+"key", "has more than %d parts", MaxCharges)
+		return c, errorAt(d.At, field+"key", "has more than %d parts", MaxCharges)
 	}
 	for _, text := range d.Key {
 		s, err := r.readSource(text, field+"key")
@@ -268,7 +268,7 @@ func (r *rule) readCharge(d *Charge, field string, limitExists func(string) bool
 	}
 	if d.Keep.Value != "" {
 		if c.keep, err = headgate.ParseHeadroom(d.Keep.Value); err != nil {
-			return c, wrong(d.Keep.At, field+"keep", "%v", err)
+			return c, errorAt(d.Keep.At, field+"keep", "%v", err)
 		}
 	}
 	return c, c.readSettle(d.Settle, field+"settle")
@@ -278,13 +278,13 @@ func (r *rule) readCharge(d *Charge, field string, limitExists func(string) bool
 func (r *rule) readSource(text Text, field string) (source, error) {
 	s, err := parseSource(text.Value)
 	if err != nil {
-		return s, wrong(text.At, field, "%v", err)
+		return s, errorAt(text.At, field, "%v", err)
 	}
 	if (s.lower || s.trim) && !strings.HasSuffix(field, "key") {
-		return s, wrong(text.At, field, "%.100q: lower and trim are for the parts of a key", text.Value)
+		return s, errorAt(text.At, field, "%.100q: lower and trim are for the parts of a key", text.Value)
 	}
 	if s.from == fromPath && !r.path.hasWildcard(s.name) {
-		return s, wrong(text.At, field, "the path of the rule has no wildcard {%s}", s.name)
+		return s, errorAt(text.At, field, "the path of the rule has no wildcard {%s}", s.name)
 	}
 	return s, nil
 }
@@ -307,23 +307,23 @@ func (r *rule) readCost(d *Charge, c *charge, field string) (err error) {
 			return err
 		}
 		if s.from == fromText || s.from == fromPath {
-			return wrong(text.At, field+"cost", "%.100q cannot be a cost; write a number, size, header:NAME, "+
+			return errorAt(text.At, field+"cost", "%.100q cannot be a cost; write a number, size, header:NAME, "+
 				"query:NAME or cookie:NAME", text.Value)
 		}
 		c.costFrom = &s
 	default:
 		if c.cost, err = headgate.ParseCost(text.Value); err != nil {
-			return wrong(text.At, field+"cost", "%v; or write size, or a source such as header:NAME", err)
+			return errorAt(text.At, field+"cost", "%v; or write size, or a source such as header:NAME", err)
 		}
 	}
 	if d.CostMissing.Value == "" {
 		return nil
 	}
 	if c.costFrom == nil || c.size {
-		return wrong(d.CostMissing.At, field+"cost_missing", "goes only with a cost that a source such as header:NAME says")
+		return errorAt(d.CostMissing.At, field+"cost_missing", "goes only with a cost that a source such as header:NAME says")
 	}
 	if c.cost, err = headgate.ParseCost(d.CostMissing.Value); err != nil {
-		return wrong(d.CostMissing.At, field+"cost_missing", "%v", err)
+		return errorAt(d.CostMissing.At, field+"cost_missing", "%v", err)
 	}
 	return nil
 }
@@ -337,19 +337,19 @@ func (c *charge) readSettle(text Text, field string) (err error) {
 	switch word {
 	case "header":
 		if c.settle.Header, err = headerName(name); err != nil {
-			return wrong(text.At, field, "%v", err)
+			return errorAt(text.At, field, "%v", err)
 		}
 		return nil
 	case "json":
 		for member := range strings.SplitSeq(name, ".") {
 			if member == "" {
-				return wrong(text.At, field, "%.100q has an empty member", text.Value)
+				return errorAt(text.At, field, "%.100q has an empty member", text.Value)
 			}
 		}
 		c.settle.JSON = name
 		return nil
 	}
-	return wrong(text.At, field, "%.100q is not known; there are header:NAME and json:PATH", text.Value)
+	return errorAt(text.At, field, "%.100q is not known; there are header:NAME and json:PATH", text.Value)
 }
 
 // readID reads the source and the life of a rule's id.
@@ -362,12 +362,12 @@ func (r *rule) readID(d *Definition, field string) (err error) {
 		return err
 	}
 	if s.from != fromHeader {
-		return wrong(d.ID.At, field, "%.100q is not header:NAME", d.ID.Value)
+		return errorAt(d.ID.At, field, "%.100q is not header:NAME", d.ID.Value)
 	}
 	r.id = &s
 	if d.IDLife.Value != "" {
 		if r.life, err = headgate.ParsePeriod(d.IDLife.Value); err != nil {
-			return wrong(d.IDLife.At, field+"_life", "%v", err)
+			return errorAt(d.IDLife.At, field+"_life", "%v", err)
 		}
 	}
 	return nil

@@ -27,25 +27,25 @@ func (r *Rules) Explain(q *Request) *Explanation {
 		}
 	}
 	a := normalize(q)
-	decides := r.firstMatch(&a)
+	ruleIndex := r.firstMatch(&a)
 	if global := r.lists.lookup(a.client); global != NotListed {
 		e.Why = fmt.Sprintf("the list %s for all requests has %s", global, a.client)
-		decides = -1
-	} else if decides < 0 {
+		ruleIndex = -1
+	} else if ruleIndex < 0 {
 		e.Why = "no rule matches, so that nothing is charged"
 	}
 	for i, rule := range r.list {
 		v := api.Verdict{Rule: rule.name, At: rule.at, Why: rule.mismatch(&a)}
 		v.Matches = v.Why == ""
 		switch {
-		case i == decides:
+		case i == ruleIndex:
 			v.Why = "it is the first that matches"
 			e.At, e.Why = rule.at, fmt.Sprintf("rule %s is the first that matches", rule.name)
 			if e.Match.Listed != NotListed {
 				e.Why += fmt.Sprintf(", and its list %s has %s", e.Match.Listed, a.client)
 			}
-		case v.Matches && decides >= 0:
-			v.Why = fmt.Sprintf("it matches too, but rule %s stands before it", r.list[decides].name)
+		case v.Matches && ruleIndex >= 0:
+			v.Why = fmt.Sprintf("it matches too, but rule %s stands before it", r.list[ruleIndex].name)
 		case v.Matches:
 			v.Why = "it matches, but a list for all requests decides"
 		}
@@ -55,7 +55,7 @@ func (r *Rules) Explain(q *Request) *Explanation {
 }
 
 // mismatch describes a condition of a rule that does not hold; empty: all hold.
-func (r *rule) mismatch(a *normalized) string {
+func (r *rule) mismatch(a *normalRequest) string {
 	c := r.failedHeader(a)
 	switch {
 	case !r.matchesPath(a):

@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/internal/httpkey"
 )
 
-// normalized is a request in the form that conditions are compared with.
-type normalized struct {
+// normalRequest is a request in the form that conditions are compared with.
+type normalRequest struct {
 	*Request
 	host   string // lower case, without a port or a trailing dot
 	path   string // clean (see cleanPath), and without trailing blanks and dots, which Caddy drops
@@ -21,8 +21,8 @@ type normalized struct {
 	segments []string
 }
 
-func normalize(q *Request) normalized {
-	a := normalized{Request: q, host: httpkey.HostName(q.Host), client: q.Client.Unmap().WithZone("")}
+func normalize(q *Request) normalRequest {
+	a := normalRequest{Request: q, host: httpkey.HostName(q.Host), client: q.Client.Unmap().WithZone("")}
 	a.path, a.isPath = cleanPath(q.Path)
 	a.path = strings.TrimRight(a.path, "./ ")
 	if a.path != "" {
@@ -46,20 +46,20 @@ func (c *comparison) holds(text string) bool {
 }
 
 // matches reports whether a rule matches a request.
-func (r *rule) matches(a *normalized) bool { return r.matchesTarget(a) && r.failedHeader(a) == nil }
+func (r *rule) matches(a *normalRequest) bool { return r.matchesTarget(a) && r.failedHeader(a) == nil }
 
 // matchesTarget reports whether the path, the method and the host of a request match.
-func (r *rule) matchesTarget(a *normalized) bool {
+func (r *rule) matchesTarget(a *normalRequest) bool {
 	return r.matchesPath(a) && r.matchesMethod(a.Method) && r.matchesHost(a.host)
 }
 
 // matchesPath reports whether the path of a request matches.
-func (r *rule) matchesPath(a *normalized) bool {
+func (r *rule) matchesPath(a *normalRequest) bool {
 	return r.anyPath || a.isPath && r.path.matches(a.segments)
 }
 
 // failedHeader returns the first condition on a header that does not hold; nil: all hold.
-func (r *rule) failedHeader(a *normalized) *comparison {
+func (r *rule) failedHeader(a *normalRequest) *comparison {
 	for i := range r.headers {
 		if c := &r.headers[i]; !slices.ContainsFunc(a.Header[c.name], c.holds) {
 			return c

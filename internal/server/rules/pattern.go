@@ -14,16 +14,16 @@ type pattern []segment
 
 // segment is a part of a pattern between slashes.
 type segment struct {
-	kind kind
+	kind segmentKind
 	text string // a literal in lower case, or the name of a wildcard, which may be empty
 }
 
-type kind uint8
+type segmentKind uint8
 
 const (
-	literal     kind = iota
-	oneSegment       // {NAME}: any segment
-	allSegments      // {NAME...}, or a slash at the end: any number of segments, also none
+	literal     segmentKind = iota
+	oneSegment              // {NAME}: any segment
+	allSegments             // {NAME...}, or a slash at the end: any number of segments, also none
 )
 
 // parsePattern reads a pattern such as /users/{id}/.

@@ -43,9 +43,9 @@ func implies(premises, conclusions []comparison) bool {
 	return true
 }
 
-// exclude reports whether a condition and one of the others are on the same header, and no value fulfils both. A
+// exclusive reports whether a condition and one of the others are on the same header, and no value fulfils both. A
 // request with several lines of the header that fulfil one each is refused.
-func exclude(conditions, others []comparison) bool {
+func exclusive(conditions, others []comparison) bool {
 	for _, c := range conditions {
 		for _, o := range others {
 			if c.name == o.name && !c.holds(o.value) && !o.holds(c.value) {
@@ -56,8 +56,8 @@ func exclude(conditions, others []comparison) bool {
 	return false
 }
 
-// orAny returns a list, or if it is empty, a list of the empty text, which covers takes for any.
-func orAny(list []string) []string {
+// listOrAny returns a list, or if it is empty, a list of the empty text, which covers takes for any.
+func listOrAny(list []string) []string {
 	if len(list) == 0 {
 		return []string{""}
 	}
@@ -67,8 +67,8 @@ func orAny(list []string) []string {
 // checkReachable returns an error if earlier rules match all requests that the next rule matches.
 func (r *Rules) checkReachable(next *rule) error {
 	var cover *rule
-	for _, method := range orAny(next.methods) {
-		for _, host := range orAny(next.hosts) {
+	for _, method := range listOrAny(next.methods) {
+		for _, host := range listOrAny(next.hosts) {
 			i := slices.IndexFunc(r.list, func(earlier *rule) bool { return earlier.covers(next, method, host) })
 			if i < 0 {
 				return nil
@@ -76,7 +76,7 @@ func (r *Rules) checkReachable(next *rule) error {
 			cover = r.list[i]
 		}
 	}
-	return wrong(next.at, "rules."+next.name, "can never match: rule %s at %s, which stands before it, matches the "+
+	return errorAt(next.at, "rules."+next.name, "can never match: rule %s at %s, which stands before it, matches the "+
 		"same requests; put the more special rule first", cover.name, cover.at)
 }
 
@@ -89,7 +89,7 @@ func (r *Rules) warnOverlaps(next *rule) {
 	for _, earlier := range r.list {
 		if earlier.anyPath || !earlier.path.overlaps(next.path) || earlier.path.covers(next.path) ||
 			next.path.covers(earlier.path) || !shareMethod(earlier, next) || !shareHost(earlier, next) ||
-			exclude(earlier.headers, next.headers) {
+			exclusive(earlier.headers, next.headers) {
 			continue
 		}
 		r.warnings = append(r.warnings, fmt.Sprintf("%s: rules.%s: some paths match rule %s at %s too, which stands "+

@@ -56,7 +56,7 @@ type charge struct {
 }
 
 // apply returns the charges of a rule for a request that it matches.
-func (r *rule) apply(a *normalized) (Match, error) {
+func (r *rule) apply(a *normalRequest) (Match, error) {
 	m := Match{Rule: r.name, Mode: r.mode}
 	if m.Listed = r.lists.lookup(a.client); m.Listed != NotListed || len(r.charges) == 0 {
 		return m, nil
@@ -103,7 +103,7 @@ func (r *rule) reject(err error) (Match, error) {
 
 // evaluate returns a charge without its key, and its keys: none if nothing is charged, several for a cookie with
 // several values.
-func (c *charge) evaluate(r *rule, a *normalized) (keys []string, out headgate.Charge, err error) {
+func (c *charge) evaluate(r *rule, a *normalRequest) (keys []string, out headgate.Charge, err error) {
 	var room [4]string
 	lists := [][]string{room[:0]} // the parts of each key
 	for _, s := range c.key {
@@ -160,7 +160,7 @@ func appendEach(lists [][]string, values []string) [][]string {
 }
 
 // costOf returns the cost that a request has; ok is false if nothing is charged.
-func (c *charge) costOf(r *rule, a *normalized) (cost headgate.Cost, ok bool, err error) {
+func (c *charge) costOf(r *rule, a *normalRequest) (cost headgate.Cost, ok bool, err error) {
 	text, err := c.costFrom.single(a, r.path)
 	switch {
 	case err != nil:

@@ -29,8 +29,7 @@ type Request struct {
 	Client netip.Addr // address of the end user; it is not read from Header
 }
 
-// Match is the result of the rules for a request. The zero Match means that no rule matches: the request passes and
-// nothing is charged.
+// Match is the result of the rules for a request. Zero: no rule matches, so the request passes and nothing is charged.
 type Match struct {
 	Rule    string            // name; empty: no rule matches, or a list for all requests decides
 	Charges []headgate.Charge // admitted all or none; empty: the request passes
@@ -89,11 +88,11 @@ func (l Listed) String() string {
 
 // Rules has the rules of a file. It is immutable and safe for concurrent use. Nil matches nothing.
 type Rules struct {
-	list     []*rule // in the order of the file
-	lists    lists   // for all requests
-	compares []int   // indexes of the rules that compare headers, ascending
-	enforces bool    // at least one rule is enforced
-	warnings []string
+	list        []*rule // in the order of the file
+	lists       lists   // for all requests
+	headerRules []int   // indexes of the rules with conditions on headers, ascending
+	enforces    bool    // at least one rule is enforced
+	warnings    []string
 }
 
 // Enforces reports whether any rule is enforced. Otherwise no request is refused.
@@ -144,14 +143,14 @@ func (r *Rules) Match(q *Request) (Match, error) {
 
 // checkEncodedSlash returns an error for a path with an encoded slash if the rule that decides does not allow it, or if
 // a server that decodes it would serve a path of another rule.
-func (r *Rules) checkEncodedSlash(a *normalized, decides int) error {
+func (r *Rules) checkEncodedSlash(a *normalRequest, ruleIndex int) error {
 	if !strings.Contains(a.Path, EncodedSlash) || !r.enforces {
 		return nil
 	}
-	if decides < 0 || r.list[decides].mode == Enforce && !r.list[decides].encodedSlash {
+	if ruleIndex < 0 || r.list[ruleIndex].mode == Enforce && !r.list[ruleIndex].encodedSlash {
 		return encodedSlashError(a.Request, "; a rule with encoded_slash: true allows it")
 	}
-	if i := r.bypassedRule(a, strings.ReplaceAll(a.Path, EncodedSlash, "/"), decides); i >= 0 {
+	if i := r.bypassedRule(a, strings.ReplaceAll(a.Path, EncodedSlash, "/"), ruleIndex); i >= 0 {
 		return encodedSlashError(a.Request, ", and decoded it is a path of rule "+r.list[i].name)
 	}
 	return nil
@@ -159,12 +158,12 @@ func (r *Rules) checkEncodedSlash(a *normalized, decides int) error {
 
 // checkDoubleSlash returns an error for a path that begins with two slashes if a server that takes the first segment
 // for a host, as Node's URL does, would serve a path of another rule.
-func (r *Rules) checkDoubleSlash(a *normalized, decides int) error {
+func (r *Rules) checkDoubleSlash(a *normalRequest, ruleIndex int) error {
 	path := a.Path
 	for strings.HasPrefix(path, "//") {
 		_, rest, _ := strings.Cut(strings.TrimLeft(path, "/"), "/")
 		path = "/" + rest
-		if i := r.bypassedRule(a, path, decides); i >= 0 {
+		if i := r.bypassedRule(a, path, ruleIndex); i >= 0 {
 			return headgate.Invalid("path", "%.100q begins with two slashes; with a host behind them it is a path of "+
 				"rule %s", a.Path, r.list[i].name)
 		}
@@ -175,12 +174,12 @@ func (r *Rules) checkDoubleSlash(a *normalized, decides int) error {
 // bypassedRule returns the index of another rule that would decide a request if a server read its path as another path,
 // or -1. A rule that is not enforced cannot be bypassed. Nor can a later rule that also matches the path as it is,
 // since the order of the file says that it does not decide.
-func (r *Rules) bypassedRule(a *normalized, path string, decides int) int {
-	read := *a.Request
-	read.Path = path
-	other := normalize(&read)
+func (r *Rules) bypassedRule(a *normalRequest, path string, ruleIndex int) int {
+	otherRequest := *a.Request
+	otherRequest.Path = path
+	other := normalize(&otherRequest)
 	i := r.firstMatch(&other)
-	if i < 0 || i == decides || r.list[i].mode != Enforce || decides >= 0 && i > decides && r.list[i].matches(a) {
+	if i < 0 || i == ruleIndex || r.list[i].mode != Enforce || ruleIndex >= 0 && i > ruleIndex && r.list[i].matches(a) {
 		return -1
 	}
 	return i
@@ -188,7 +187,7 @@ func (r *Rules) bypassedRule(a *normalized, path string, decides int) int {
 
 // firstMatch returns the index of the rule that decides, or -1. It tries one rule after the other: 500 take 8 µs, and
 // took 0.5 µs with a tree of paths.
-func (r *Rules) firstMatch(a *normalized) int {
+func (r *Rules) firstMatch(a *normalRequest) int {
 	return slices.IndexFunc(r.list, func(candidate *rule) bool { return candidate.matches(a) })
 }
 
@@ -203,9 +202,9 @@ func encodedSlashError(q *Request, hint string) error {
 
 // conflictingHeader returns the first rule, up to the rule that decides, with a condition that one line of a header
 // fulfils and another line does not, and the name of the header: an application may use the other line. nil: none.
-func (r *Rules) conflictingHeader(a *normalized, decides int) (*rule, string) {
-	for _, i := range r.compares {
-		if decides >= 0 && i > decides {
+func (r *Rules) conflictingHeader(a *normalRequest, ruleIndex int) (*rule, string) {
+	for _, i := range r.headerRules {
+		if ruleIndex >= 0 && i > ruleIndex {
 			break
 		}
 		rule := r.list[i]

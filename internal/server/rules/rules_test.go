@@ -15,6 +15,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
+// texts returns values with their place in a file.
 func texts(values ...string) (list []Text) {
 	for _, v := range values {
 		list = append(list, Text{v, "f:1:1"})
@@ -24,8 +25,8 @@ func texts(values ...string) (list []Text) {
 
 func text(value string) Text { return Text{value, "f:1:1"} }
 
-// def returns the definition of a rule with one limit.
-func def(name, path string, change func(*Definition)) Definition {
+// define returns the definition of a rule that charges the limit api.
+func define(name, path string, change func(*Definition)) Definition {
 	d := Definition{
 		At: "f:" + name, Name: text(name), Path: text(path),
 		Limits: []Charge{{At: "f:2:2", Limit: text("api"), Key: texts("ip")}},
@@ -45,7 +46,7 @@ func mustNew(t testing.TB, rules ...Definition) *Rules {
 	return r
 }
 
-func get(path string) *Request {
+func getRequest(path string) *Request {
 	return &Request{
 		Method: "GET", Host: "example.org", Path: path, Header: http.Header{}, Client: netip.MustParseAddr("192.0.2.1"),
 	}
@@ -54,13 +55,13 @@ func get(path string) *Request {
 func TestTheFirstRuleThatMatchesDecides(t *testing.T) {
 	t.Parallel()
 	r := mustNew(
-		t, def("exact", "/users/me", nil), def("post", "/users/{id}", func(d *Definition) { d.Methods = texts("POST") }),
-		def("user", "/users/{id}", nil),
-		def("posts", "/users/{id}/posts/{rest...}", nil), def("users", "/users/", nil),
-		def("root", "/{$}", nil), def("special", "/files/", func(d *Definition) {
+		t, define("exact", "/users/me", nil), define("post", "/users/{id}", func(d *Definition) { d.Methods = texts("POST") }),
+		define("user", "/users/{id}", nil),
+		define("posts", "/users/{id}/posts/{rest...}", nil), define("users", "/users/", nil),
+		define("root", "/{$}", nil), define("special", "/files/", func(d *Definition) {
 			d.Hosts = texts("*.files.example.org", "static.example.org")
 		}),
-		def("key", "", func(d *Definition) {
+		define("key", "", func(d *Definition) {
 			d.Headers = []Condition{{text("x-api-key"), text("live_*")}, {text("Accept"), text("*")}}
 		}),
 	)
@@ -91,7 +92,7 @@ func TestTheFirstRuleThatMatchesDecides(t *testing.T) {
 		{"OPTIONS example.org *", ""},
 	} {
 		words := strings.Fields(c.request)
-		q := get(words[2])
+		q := getRequest(words[2])
 		q.Method, q.Host = words[0], words[1]
 		for _, word := range words[3:] {
 			if name, value, ok := strings.Cut(word, ":"); ok {
@@ -105,7 +106,7 @@ func TestTheFirstRuleThatMatchesDecides(t *testing.T) {
 		e := r.Explain(q)
 		for _, v := range e.Verdicts {
 			if v.Why == "" || v.Rule == c.want && !v.Matches {
-				t.Errorf("%s: rule %s: %+v", c.request, v.Rule, v)
+				t.Errorf("%s: got the verdict %+v, want a reason, and that %s matches", c.request, v, c.want)
 			}
 		}
 	}
@@ -118,28 +119,28 @@ func TestMatchReturnsTheFirstRuleThatMatches(t *testing.T) {
 	var defs []Definition
 	for i := range 64 {
 		path := "/" + parts[i%3] + "/" + parts[i/3%3] + "/" + parts[i/9%4]
-		d := def(fmt.Sprintf("r%d", i), path, func(d *Definition) { d.Methods = texts([]string{"GET", "PUT", "POST"}[i%3]) })
+		d := define(fmt.Sprintf("r%d", i), path, func(d *Definition) { d.Methods = texts([]string{"GET", "PUT", "POST"}[i%3]) })
 		if _, err := New(&Definitions{Rules: append(defs[:len(defs):len(defs)], d)}); err == nil {
 			defs = append(defs, d)
 		}
 	}
 	r := mustNew(t, defs...)
 	if r.Len() < 20 {
-		t.Fatalf("%d rules are too few", r.Len())
+		t.Fatalf("%d rules, want at least 20", r.Len())
 	}
 	for _, method := range []string{"GET", "PUT", "POST"} {
 		for i := range 81 {
 			letters := "abc"
-			q := get(fmt.Sprintf("/%c/%c/%c/%c", letters[i%3], letters[i/3%3], letters[i/9%3], letters[i/27]))
+			q := getRequest(fmt.Sprintf("/%c/%c/%c/%c", letters[i%3], letters[i/3%3], letters[i/9%3], letters[i/27]))
 			if i%2 == 0 {
 				q.Path = q.Path[:6]
 			}
 			q.Method = method
 			want := ""
-			a := normalize(q)
-			for _, rule := range r.list {
-				if rule.mismatch(&a) == "" {
-					want = rule.name
+			nq := normalize(q)
+			for _, candidate := range r.list {
+				if candidate.mismatch(&nq) == "" {
+					want = candidate.name
 					break
 				}
 			}
@@ -156,7 +157,7 @@ func TestKeysAndCosts(t *testing.T) {
 	for _, c := range []struct {
 		key, missing, cost, costMissing string
 		change                          func(*Request)
-		want, wantCost                  string // the key; "-": nothing is charged, "!NAME": an error about that
+		want, wantCost                  string // the key; "-": nothing is charged, "!FIELD": an error of the field
 	}{
 		{key: "ip", want: "192.0.2.1"},
 		{key: "ip", change: func(q *Request) { q.Client = netip.MustParseAddr("2001:db8::1:2:3:4") }, want: "2001:db8::/64"},
@@ -192,19 +193,19 @@ func TestKeysAndCosts(t *testing.T) {
 			want: "!header:X-Forwarded-Content-Length",
 		},
 	} {
-		r := mustNew(t, def("r", "/users/{id}", func(d *Definition) {
+		r := mustNew(t, define("r", "/users/{id}", func(d *Definition) {
 			d.Missing = text(c.missing)
 			l := &d.Limits[0]
 			l.Key, l.Cost, l.CostMissing = texts(strings.Fields(c.key)...), text(c.cost), text(c.costMissing)
 		}))
-		q := get("/users/7")
+		q := getRequest("/users/7")
 		if c.change != nil {
 			c.change(q)
 		}
 		m, err := r.Match(q)
 		if field, ok := strings.CutPrefix(c.want, "!"); ok {
-			e, is := errors.AsType[*headgate.InvalidError](err)
-			if !is || e.Field != field || len(m.Charges) > 0 || len(err.Error()) > 500 {
+			e, isInvalid := errors.AsType[*headgate.InvalidError](err)
+			if !isInvalid || e.Field != field || len(m.Charges) > 0 || len(err.Error()) > 500 {
 				t.Errorf("%+v: %v, %v", c, m, err)
 			}
 			continue
@@ -220,39 +221,40 @@ func TestKeysAndCosts(t *testing.T) {
 			continue
 		}
 		if got := m.Charges[0].Cost; c.wantCost != "" && got != headgate.MustCost(c.wantCost) {
-			t.Errorf("%+v: cost %s", c, got)
+			t.Errorf("%+v: got the cost %s", c, got)
 		}
 	}
 }
 
-func TestOversizedHeadersMakeKeys(t *testing.T) {
+// TestOversizedHeadersMakeValidKeys checks that long and non-UTF-8 headers make different, valid keys and ids.
+func TestOversizedHeadersMakeValidKeys(t *testing.T) {
 	t.Parallel()
-	r := mustNew(t, def("r", "/", func(d *Definition) {
+	r := mustNew(t, define("r", "/", func(d *Definition) {
 		d.Limits[0].Key, d.ID = texts("header:X-Key", "ip"), text("header:Idempotency-Key")
 	}))
 	seen := map[string]bool{}
 	long := strings.Repeat("x", 1<<20)
 	for _, value := range []string{long, long + "y", "\xff\x00", "sha256:1"} {
-		q := get("/")
+		q := getRequest("/")
 		q.Header["X-Key"], q.Header["Idempotency-Key"] = []string{value}, []string{value}
 		m, err := r.Match(q)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if key := m.Charges[0].Key; law.ValidKey(key) != nil || seen[key] || len(m.ID) > law.MaxID || seen[m.ID] {
-			t.Errorf("key %q, id %q", key, m.ID)
+			t.Errorf("got the key %q and the id %q, want valid, new ones", key, m.ID)
 		}
 		seen[m.Charges[0].Key], seen[m.ID] = true, true
 	}
 }
 
-func TestTheKeysArePartsOfAnID(t *testing.T) {
+func TestIDsOfClientsDiffer(t *testing.T) {
 	t.Parallel()
-	r := mustNew(t, def("r", "/", func(d *Definition) {
+	r := mustNew(t, define("r", "/", func(d *Definition) {
 		d.ID, d.IDLife, d.IDReplays = text("header:Idempotency-Key"), text("10m"), true
 	}))
-	of := func(client, id string) string {
-		q := get("/")
+	idOf := func(client, id string) string {
+		q := getRequest("/")
 		q.Client = netip.MustParseAddr(client)
 		q.Header.Set("Idempotency-Key", id)
 		m, err := r.Match(q)
@@ -261,11 +263,12 @@ func TestTheKeysArePartsOfAnID(t *testing.T) {
 		}
 		return m.ID
 	}
-	if a := of("192.0.2.1", "1"); a != of("192.0.2.1", "1") || a == of("192.0.2.2", "1") || a == of("192.0.2.1", "2") {
+	a := idOf("192.0.2.1", "1")
+	if a != idOf("192.0.2.1", "1") || a == idOf("192.0.2.2", "1") || a == idOf("192.0.2.1", "2") {
 		t.Error("ids of different clients are the same, or those of one client are not")
 	}
-	if id := of("192.0.2.1", ""); id != "" {
-		t.Errorf("without the header the id is %q", id)
+	if id := idOf("192.0.2.1", ""); id != "" {
+		t.Errorf("without the header: got the id %q, want none", id)
 	}
 }
 
@@ -275,10 +278,10 @@ func TestTheLongestPrefixOfAListCounts(t *testing.T) {
 		Allow: texts("10.0.0.0/8", "192.0.2.7", "2001:db8::/32", "203.0.113.1"),
 		Block: texts("10.1.0.0/16", "192.0.2.0/24", "2001:db8:1::/48", "203.0.113.1"),
 		Rules: []Definition{
-			def("listed", "/a/", func(d *Definition) {
+			define("listed", "/a/", func(d *Definition) {
 				d.Allow, d.Block, d.Mode = texts("198.51.100.1"), texts("198.51.100.0/24"), text("shadow")
 			}),
-			def("r", "/", nil),
+			define("r", "/", nil),
 		},
 	})
 	if err != nil {
@@ -302,21 +305,21 @@ func TestTheLongestPrefixOfAListCounts(t *testing.T) {
 		{"198.51.100.1", "/a/x", Allowed, "listed"},
 		{"198.51.100.2", "/a/x", Blocked, "listed"},
 	} {
-		q := get(c.path)
+		q := getRequest(c.path)
 		q.Client = netip.MustParseAddr(c.client)
 		m, err := r.Match(q)
 		if err != nil || m.Listed != c.want || m.Rule != c.rule || (m.Listed == NotListed) != (len(m.Charges) == 1) {
-			t.Errorf("%s %s: %+v, %v", c.client, c.path, m, err)
+			t.Errorf("%s %s: got %+v, %v, want %s by rule %q", c.client, c.path, m, err, c.want, c.rule)
 		}
 		if e := r.Explain(q); !strings.Contains(e.Why, c.want.String()) {
-			t.Errorf("%s: why: %s", c.client, e.Why)
+			t.Errorf("%s: got %q, want %s in it", c.client, e.Why, c.want)
 		}
 	}
 }
 
-func TestSettlementsNameTheChargesThatAreMade(t *testing.T) {
+func TestSettlementsAreOfChargesThatAreMade(t *testing.T) {
 	t.Parallel()
-	r := mustNew(t, def("r", "/", func(d *Definition) {
+	r := mustNew(t, define("r", "/", func(d *Definition) {
 		d.Missing = text("skip")
 		d.Limits = []Charge{
 			{Limit: text("a"), Key: texts("header:X-Missing"), Settle: text("header:X-Cost")},
@@ -326,34 +329,34 @@ func TestSettlementsNameTheChargesThatAreMade(t *testing.T) {
 			},
 		}
 	}))
-	m, err := r.Match(get("/"))
+	m, err := r.Match(getRequest("/"))
 	if err != nil || len(m.Charges) != 1 || len(m.Settle) != 1 || m.Settle[0] != (Settle{0, "", "usage.total_tokens"}) {
-		t.Errorf("%+v, %v", m, err)
+		t.Errorf("got %+v, %v, want a charge of b with its settlement", m, err)
 	}
 	if m.Charges[0].Keep != headgate.MustHeadroom("10%") {
-		t.Errorf("keep %s", m.Charges[0].Keep)
+		t.Errorf("keep: got %s, want 10%%", m.Charges[0].Keep)
 	}
 }
 
 func TestNoRulesMatchNothing(t *testing.T) {
 	t.Parallel()
-	var none *Rules
-	if m, err := none.Match(get("/")); err != nil || m.Rule != "" || none.Len() != 0 {
-		t.Errorf("%+v, %v", m, err)
+	var noRules *Rules
+	if m, err := noRules.Match(getRequest("/")); err != nil || m.Rule != "" || noRules.Len() != 0 {
+		t.Errorf("got %+v, %v, want no rule", m, err)
 	}
-	if e := none.Explain(get("/")); e.Why != "there are no rules" {
-		t.Error(e.Why)
+	if e := noRules.Explain(getRequest("/")); e.Why != "there are no rules" {
+		t.Errorf("got %q, want that there are no rules", e.Why)
 	}
 }
 
-// BenchmarkMatch matches the last one of 500 rules.
+// BenchmarkMatch measures a request of the last of 500 rules.
 func BenchmarkMatch(b *testing.B) {
 	var defs []Definition
 	for i := range 500 {
-		defs = append(defs, def(fmt.Sprintf("r%d", i), fmt.Sprintf("/api/v1/things%d/{id}", i), nil))
+		defs = append(defs, define(fmt.Sprintf("r%d", i), fmt.Sprintf("/api/v1/things%d/{id}", i), nil))
 	}
 	r := mustNew(b, defs...)
-	q := get("/api/v1/things499/7")
+	q := getRequest("/api/v1/things499/7")
 	b.ReportAllocs()
 	for b.Loop() {
 		if m, err := r.Match(q); err != nil || m.Rule != "r499" {

@@ -60,19 +60,19 @@ func parseUnmodified(text string) (source, error) {
 	if bits, ok, err := httpkey.ParseIP(text); ok {
 		return source{from: fromIP, bits: bits}, err
 	}
-	word, name, named := strings.Cut(text, ":")
+	word, name, hasName := strings.Cut(text, ":")
 	f, ok := sourceKinds[word]
 	if !ok {
 		return source{}, fmt.Errorf("%.100q is not known; there are ip, ip/BITS, method, host, path:NAME, "+
 			"header:NAME, cookie:NAME, query:NAME and text:CONSTANT, with lower and trim before them", text)
 	}
-	if alone := f == fromIP || f == fromMethod || f == fromHost; alone == named {
-		if alone {
+	if isNameless := f == fromIP || f == fromMethod || f == fromHost; isNameless == hasName {
+		if isNameless {
 			return source{}, fmt.Errorf("%.100q has a name; write %s alone", text, word)
 		}
 		return source{}, fmt.Errorf("%.100q has no name; write %s:NAME", text, word)
 	}
-	if named && name == "" {
+	if hasName && name == "" {
 		return source{}, fmt.Errorf("%.100q has an empty name", text)
 	}
 	var err error
@@ -131,7 +131,7 @@ func (s source) String() string {
 	return ""
 }
 
-// maxCookies is the most different values of a cookie in one request.
+// maxCookies is the maximum number of different values of a cookie in one request.
 const maxCookies = 4
 
 // values returns the values that a request has; an empty value counts as none. An application may use the first or the
@@ -139,7 +139,7 @@ const maxCookies = 4
 // an error, also with the same value, since no client needs that. A browser sends a cookie once for each path and
 // domain that it was set for, and HTTP/2 sends cookies in separate lines: all different values are returned, up to
 // maxCookies.
-func (s source) values(a *normalized, p pattern) (values []string, err error) {
+func (s source) values(a *normalRequest, p pattern) (values []string, err error) {
 	raw, err := s.rawValues(a, p)
 	if err != nil || !s.lower && !s.trim {
 		return raw, err
@@ -159,7 +159,7 @@ func (s source) values(a *normalized, p pattern) (values []string, err error) {
 }
 
 // rawValues returns the values of a source without lower and trim.
-func (s source) rawValues(a *normalized, p pattern) ([]string, error) {
+func (s source) rawValues(a *normalRequest, p pattern) ([]string, error) {
 	value := ""
 	switch s.from {
 	case fromIP:
@@ -209,7 +209,7 @@ func (s source) rawValues(a *normalized, p pattern) ([]string, error) {
 }
 
 // single returns the only value, or "" if there is none. Several values are an error.
-func (s source) single(a *normalized, p pattern) (string, error) {
+func (s source) single(a *normalRequest, p pattern) (string, error) {
 	values, err := s.values(a, p)
 	switch {
 	case err != nil || len(values) == 0:

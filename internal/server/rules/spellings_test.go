@@ -17,10 +17,10 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// readings returns the paths that servers may read in a target. Each server may do some of the steps here, in any
+// interpretations returns the paths that servers may take a target for. A server may do some of the steps here, in any
 // order, and decodes once.
-func readings(target string) map[string]bool {
-	type reading struct {
+func interpretations(target string) map[string]bool {
+	type state struct {
 		path    string
 		decoded bool
 	}
@@ -29,56 +29,57 @@ func readings(target string) map[string]bool {
 		i := strings.IndexByte(rest, '/')
 		raw = rest[max(i, 0):]
 	}
-	todo := []reading{{raw, false}}
-	seen := map[reading]bool{todo[0]: true}
-	for len(todo) > 0 {
-		r := todo[len(todo)-1]
-		todo = todo[:len(todo)-1]
+	queue := []state{{raw, false}}
+	seen := map[state]bool{queue[0]: true}
+	for len(queue) > 0 {
+		current := queue[len(queue)-1]
+		queue = queue[:len(queue)-1]
 		add := func(p string, decoded bool) {
-			if next := (reading{p, decoded}); !seen[next] {
+			if next := (state{p, decoded}); !seen[next] {
 				seen[next] = true
-				todo = append(todo, next)
+				queue = append(queue, next)
 			}
 		}
 		end := "#"
-		if r.decoded {
+		if current.decoded {
 			end = "\x00"
 		}
-		before, _, _ := strings.Cut(r.path, end)
-		add(before, r.decoded)
-		add(strings.ToLower(r.path), r.decoded)
-		add(strings.TrimRight(r.path, ". "), r.decoded)
-		add(strings.ReplaceAll(r.path, `\`, "/"), r.decoded)
-		add(strings.NewReplacer("\t", "", "\n", "", "\r", "").Replace(r.path), r.decoded)
-		add(withoutParameters(r.path), r.decoded)
-		add(strings.ReplaceAll(r.path, "//", "/"), r.decoded)
-		if strings.HasPrefix(r.path, "/") {
-			add(path.Clean(r.path), r.decoded)
+		prefix, _, _ := strings.Cut(current.path, end)
+		add(prefix, current.decoded)
+		add(strings.ToLower(current.path), current.decoded)
+		add(strings.TrimRight(current.path, ". "), current.decoded)
+		add(strings.ReplaceAll(current.path, `\`, "/"), current.decoded)
+		add(strings.NewReplacer("\t", "", "\n", "", "\r", "").Replace(current.path), current.decoded)
+		add(dropDotParameters(current.path), current.decoded)
+		add(strings.ReplaceAll(current.path, "//", "/"), current.decoded)
+		if strings.HasPrefix(current.path, "/") {
+			add(path.Clean(current.path), current.decoded)
 		}
-		if dots := dotsDecoded.Replace(r.path); dots != r.path { // WHATWG takes %2e for a dot there
-			add(dots, r.decoded)
+		if dots := dotDecoder.Replace(current.path); dots != current.path { // the URL standard takes %2e for a dot
+			add(dots, current.decoded)
 		}
-		if strings.HasPrefix(r.path, "//") { // an authority, for some
-			if i := strings.IndexByte(r.path[2:], '/'); i >= 0 {
-				add(r.path[2+i:], r.decoded)
+		if strings.HasPrefix(current.path, "//") { // some servers take the first part for a host
+			if i := strings.IndexByte(current.path[2:], '/'); i >= 0 {
+				add(current.path[2+i:], current.decoded)
 			}
 		}
-		if !r.decoded {
-			if p, err := url.PathUnescape(r.path); err == nil {
+		if !current.decoded {
+			if p, err := url.PathUnescape(current.path); err == nil {
 				add(p, true)
 			}
 		}
 	}
 	paths := map[string]bool{}
-	for r := range seen {
-		paths["/"+strings.Trim(r.path, "/")] = true
+	for s := range seen {
+		paths["/"+strings.Trim(s.path, "/")] = true
 	}
 	return paths
 }
 
-var dotsDecoded = strings.NewReplacer("%2e", ".", "%2E", ".")
+var dotDecoder = strings.NewReplacer("%2e", ".", "%2E", ".")
 
-func withoutParameters(p string) string {
+// dropDotParameters removes the parameters of the segments . and .., such as ..;x.
+func dropDotParameters(p string) string {
 	segments := strings.Split(p, "/")
 	for i, s := range segments {
 		if name, _, ok := strings.Cut(s, ";"); ok && (name == "." || name == "..") {
@@ -88,8 +89,8 @@ func withoutParameters(p string) string {
 	return strings.Join(segments, "/")
 }
 
-// TestSpellingsThatServersServe: a target that a recorded server serves as /login is charged by the rule for /login, or
-// refused.
+// TestSpellingsThatServersServe checks that a target that a recorded server serves as /login is charged by the rule for
+// /login, or is an error.
 func TestSpellingsThatServersServe(t *testing.T) {
 	t.Parallel()
 	table, err := os.ReadFile("testdata/spellings.tsv")
@@ -101,30 +102,30 @@ func TestSpellingsThatServersServe(t *testing.T) {
 	names := strings.Split(lines[0], "\t")
 	for _, line := range lines[1:] {
 		cells := strings.Split(line, "\t")
-		decided := decidedBy(t, r, cells[0])
+		ruleName := ruleFor(t, r, cells[0])
 		for i, answer := range cells[1:] {
 			if answer != "login" {
 				continue
 			}
-			if decided == "rest" {
-				t.Errorf("%s serves %s as /login, and no rule for that decides", names[i+1], cells[0])
+			if ruleName == "rest" {
+				t.Errorf("%s serves %s as /login, but the rule for /login does not decide", names[i+1], cells[0])
 			}
-			if !readings(cells[0])["/login"] {
-				t.Errorf("%s serves %s as /login, which this test does not know", names[i+1], cells[0])
+			if !interpretations(cells[0])["/login"] {
+				t.Errorf("%s serves %s as /login, which interpretations lacks", names[i+1], cells[0])
 			}
 		}
 	}
 	for _, legal := range []string{
 		"/login", "/login/", "//login", "/%6cogin", "/login?x", "/login%23x", "/login;x", "/login%20", "/login%c3%a9",
 	} {
-		if decidedBy(t, r, legal) == "refused" {
+		if ruleFor(t, r, legal) == "refused" {
 			t.Errorf("%s is refused", legal)
 		}
 	}
 }
 
-// TestRandomSpellings: no spelling of a path evades the rule for the path if a server might read the path in it, and no
-// unambiguous spelling is refused.
+// TestRandomSpellings checks that no spelling of a path evades the rule for the path if a server might take it for the
+// path, and that no unambiguous spelling is an error.
 func TestRandomSpellings(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(tier.Seed(), 1))
@@ -140,19 +141,19 @@ func TestRandomSpellings(t *testing.T) {
 		for range 1 + rng.IntN(4) {
 			target = respell(rng, target)
 		}
-		decided := decidedBy(t, rulesFor(t, base), target)
-		might := readings(target)[base]
-		counts[fmt.Sprint(decided, " ", might)]++
-		if might && decided == "rest" {
-			t.Errorf("%q might be served as %s, and no rule for that decides", target, base)
+		ruleName := ruleFor(t, rulesFor(t, base), target)
+		mayMatch := interpretations(target)[base]
+		counts[fmt.Sprint(ruleName, " ", mayMatch)]++
+		if mayMatch && ruleName == "rest" {
+			t.Errorf("%q might be served as %s, but the rule for that does not decide", target, base)
 		}
-		if decided == "refused" && !isAmbiguous(target) {
+		if ruleName == "refused" && !isAmbiguous(target) {
 			t.Errorf("%q is refused, and nothing in it is ambiguous", target)
 		}
 	}
 	for _, kind := range []string{"rule true", "refused true", "rest false"} {
 		if counts[kind] < 100 {
-			t.Errorf("this test tries nothing: %v", counts)
+			t.Errorf("got %v, want at least 100 of %s", counts, kind)
 		}
 	}
 }
@@ -223,17 +224,17 @@ func respell(rng *rand.Rand, target string) string {
 // rulesFor returns a rule for a path, and a rule for all other paths.
 func rulesFor(t *testing.T, base string) *Rules {
 	t.Helper()
-	one, rest := pathRule(t, base, false, "text:one"), pathRule(t, "/", false, "text:rest")
-	one.Name.Value, rest.Name.Value = "rule", "rest"
-	r, err := New(&Definitions{Rules: []Definition{one, rest}})
+	baseRule, otherRule := pathRule(t, base, false, "text:one"), pathRule(t, "/", false, "text:rest")
+	baseRule.Name.Value, otherRule.Name.Value = "rule", "rest"
+	r, err := New(&Definitions{Rules: []Definition{baseRule, otherRule}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-// decidedBy returns the name of the rule that decides a target, or "refused".
-func decidedBy(t *testing.T, r *Rules, target string) string {
+// ruleFor returns the name of the rule that matches a target, or "refused".
+func ruleFor(t *testing.T, r *Rules, target string) string {
 	t.Helper()
 	keys, err := keysOf(t, r, target, nil)
 	if err != nil {
@@ -260,6 +261,7 @@ func keysOf(t *testing.T, r *Rules, uri string, h http.Header) (string, error) {
 	return strings.Join(list, " "), err
 }
 
+// pathRule returns a rule for a path, with the parts of a key.
 func pathRule(t *testing.T, path string, encodedSlash bool, keys ...string) Definition {
 	t.Helper()
 	d := Definition{Path: Text{Value: path}, EncodedSlash: encodedSlash}
@@ -272,8 +274,7 @@ func pathRule(t *testing.T, path string, encodedSlash bool, keys ...string) Defi
 	return d
 }
 
-// TestEncodedSlashes: an encoded slash passes as a part of its segment if a rule allows it, and if no earlier rule
-// matches the decoded path.
+// TestEncodedSlashes checks that an encoded slash is part of a segment if the rule allows it, or an error.
 func TestEncodedSlashes(t *testing.T) {
 	t.Parallel()
 	r, err := New(&Definitions{Rules: []Definition{
@@ -310,7 +311,7 @@ func TestEncodedSlashes(t *testing.T) {
 	}
 }
 
-// TestSpellingsOfAKey: lower and trim make one key of several spellings.
+// TestSpellingsOfAKey checks that lower and trim make one key of several spellings.
 func TestSpellingsOfAKey(t *testing.T) {
 	t.Parallel()
 	r, err := New(&Definitions{Rules: []Definition{
@@ -337,7 +338,7 @@ func TestSpellingsOfAKey(t *testing.T) {
 		"lower": "not known", "lower lower ip": "twice", "upper ip": "not known", "trim": "not known",
 	} {
 		if _, err := parseSource(text); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v", text, err)
+			t.Errorf("%q: got %v, want %q", text, err, want)
 		}
 	}
 	if s, err := parseSource("trim lower header:x-user"); err != nil || s.String() != "lower trim header:X-User" {

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// FuzzParseTarget checks that no target is accepted whose path has a segment that some servers resolve.
+// FuzzParseTarget checks that no target is accepted whose path has a segment that some servers resolve, such as "..".
 func FuzzParseTarget(f *testing.F) {
 	for _, seed := range []string{
 		"/", "*", "/a/../b/./c//d/?x=/../y", "//host/path", "http://example.com/a?b", "http://example.com",
@@ -35,7 +35,7 @@ func FuzzParseTarget(f *testing.F) {
 	})
 }
 
-// TestTargets has targets that at least one application serves as another path.
+// TestTargets checks the paths of targets, and that targets which some applications serve as another path are errors.
 func TestTargets(t *testing.T) {
 	t.Parallel()
 	for uri, want := range map[string]string{
@@ -54,7 +54,7 @@ func TestTargets(t *testing.T) {
 		"/api/%2E%2E%3Bx/login", "/api/..;", "/api/.%3b", "/a%2f..%2fb", "/a/..%2fb", "/a%2F.", "/%2f%00",
 	} {
 		if got, err := ParseTarget("uri", uri); !errors.Is(err, headgate.ErrInvalid) {
-			t.Errorf("%s is %q, %v", uri, got.Path, err)
+			t.Errorf("%s: got %q, %v, want ErrInvalid", uri, got.Path, err)
 		}
 	}
 }

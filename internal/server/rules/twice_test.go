@@ -10,26 +10,26 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// TestDuplicateFieldsEvadeNoKey: an application may see the first value of a field or the last.
+// TestDuplicateFieldsEvadeNoKey checks that a field with several values is an error, or is charged for each of them.
 func TestDuplicateFieldsEvadeNoKey(t *testing.T) {
 	t.Parallel()
 	r := mustNew(t,
-		def("key", "/key", func(d *Definition) {
+		define("key", "/key", func(d *Definition) {
 			d.Limits[0].Key = texts("header:X-Key")
 			d.ID = text("header:Idempotency-Key")
 		}),
-		def("query", "/query", func(d *Definition) { d.Limits[0].Key = texts("query:k") }),
-		def("cookie", "/cookie", func(d *Definition) { d.Limits[0].Key = texts("text:c", "cookie:sid") }),
-		def("cookies", "/cookies", func(d *Definition) { d.Limits[0].Key = texts("cookie:sid", "cookie:b") }),
-		def("cost", "/cost", func(d *Definition) { d.Limits[0].Cost = text("cookie:n") }),
-		def("gold", "/plan", func(d *Definition) { d.Headers = []Condition{{Name: text("X-Plan"), Value: text("gold")}} }),
-		def("free", "/plan", nil),
+		define("query", "/query", func(d *Definition) { d.Limits[0].Key = texts("query:k") }),
+		define("cookie", "/cookie", func(d *Definition) { d.Limits[0].Key = texts("text:c", "cookie:sid") }),
+		define("cookies", "/cookies", func(d *Definition) { d.Limits[0].Key = texts("cookie:sid", "cookie:b") }),
+		define("cost", "/cost", func(d *Definition) { d.Limits[0].Cost = text("cookie:n") }),
+		define("gold", "/plan", func(d *Definition) { d.Headers = []Condition{{Name: text("X-Plan"), Value: text("gold")}} }),
+		define("free", "/plan", nil),
 	)
 	lines := func(name string, values ...string) http.Header { return http.Header{name: values} }
 	for _, c := range []struct {
 		path, query string
 		header      http.Header
-		want        string // the keys; "!NAME": an error about that
+		want        string // the keys; "!FIELD": an error of the field
 	}{
 		{path: "/key", header: lines("X-Key", "a"), want: "a"},
 		{path: "/key", header: lines("X-Key", "a", "b"), want: "!header:X-Key"},
@@ -54,9 +54,9 @@ func TestDuplicateFieldsEvadeNoKey(t *testing.T) {
 		{path: "/plan", header: lines("X-Plan", "gold", "gold"), want: "192.0.2.1"},
 		{path: "/plan", header: lines("X-Plan", "free", "other"), want: "192.0.2.1"},
 		{path: "/plan", header: lines("X-Plan", "free", "gold"), want: "!header:X-Plan"},
-		{path: "/key", header: http.Header{"X-Plan": {"free", "gold"}, "X-Key": {"a"}}, want: "a"}, // compared for /plan alone
+		{path: "/key", header: http.Header{"X-Plan": {"free", "gold"}, "X-Key": {"a"}}, want: "a"}, // only the rules for /plan need X-Plan
 	} {
-		q := get(c.path)
+		q := getRequest(c.path)
 		q.Query, q.Header = c.query, c.header
 		m, err := r.Match(q)
 		got := ""
@@ -72,11 +72,11 @@ func TestDuplicateFieldsEvadeNoKey(t *testing.T) {
 	}
 }
 
-// TestAnEmbeddedAddressIsBlockedAndNeverAllowed has IPv4 clients that come by NAT64 and Teredo.
+// TestAnEmbeddedAddressIsBlockedAndNeverAllowed checks IPv4 addresses that are embedded by NAT64 and Teredo.
 func TestAnEmbeddedAddressIsBlockedAndNeverAllowed(t *testing.T) {
 	t.Parallel()
 	r, err := New(&Definitions{
-		Rules: []Definition{def("r", "/", nil)},
+		Rules: []Definition{define("r", "/", nil)},
 		Block: texts("203.0.113.0/24", "198.51.100.0/24"),
 		Allow: texts("192.0.2.0/24", "198.51.100.9", "64:ff9b::c000:208"),
 	})
@@ -88,7 +88,7 @@ func TestAnEmbeddedAddressIsBlockedAndNeverAllowed(t *testing.T) {
 		"192.0.2.7": Allowed, "64:ff9b::192.0.2.7": NotListed, "64:ff9b::192.0.2.8": Allowed,
 		"198.51.100.9": Allowed, "64:ff9b::198.51.100.9": NotListed,
 	} {
-		q := get("/")
+		q := getRequest("/")
 		q.Client = netip.MustParseAddr(client)
 		if m, err := r.Match(q); err != nil || m.Listed != want {
 			t.Errorf("%s: %q, want %q, %v", client, m.Listed, want, err)
@@ -96,19 +96,18 @@ func TestAnEmbeddedAddressIsBlockedAndNeverAllowed(t *testing.T) {
 	}
 }
 
-// TestNoSpellingEvadesARule sends paths that some servers read as a path of another rule, before or after the rule that
-// decides.
+// TestNoSpellingEvadesARule checks paths that some servers take for a path of another rule.
 func TestNoSpellingEvadesARule(t *testing.T) {
 	t.Parallel()
 	mode := func(mode string) func(*Definition) {
 		return func(d *Definition) { d.Mode = text(mode) }
 	}
 	enforced := mustNew(t,
-		def("static", "/static/", nil), def("login", "/login", nil), def("shadow", "/shadow", mode("shadow")),
-		def("project", "/projects/{id}", func(d *Definition) { d.EncodedSlash = true }),
-		def("delete", "/projects/{id}/delete", nil), def("rest", "/", nil),
+		define("static", "/static/", nil), define("login", "/login", nil), define("shadow", "/shadow", mode("shadow")),
+		define("project", "/projects/{id}", func(d *Definition) { d.EncodedSlash = true }),
+		define("delete", "/projects/{id}/delete", nil), define("rest", "/", nil),
 	)
-	shadowed := mustNew(t, def("login", "/login", mode("shadow")), def("a", "/a/", mode("advise")))
+	shadowed := mustNew(t, define("login", "/login", mode("shadow")), define("a", "/a/", mode("advise")))
 	for _, c := range []struct {
 		rules *Rules
 		uri   string
@@ -132,25 +131,25 @@ func TestNoSpellingEvadesARule(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := c.rules.Match(get(target.Path))
-		says, refused := strings.CutPrefix(c.want, "!")
+		m, err := c.rules.Match(getRequest(target.Path))
+		text, isError := strings.CutPrefix(c.want, "!")
 		switch {
-		case refused && (!errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), says)):
-			t.Errorf("%s: rule %q, %v; want an error with %q", c.uri, m.Rule, err, says)
-		case !refused && (err != nil || m.Rule != c.want || m.Problem != nil):
+		case isError && (!errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), text)):
+			t.Errorf("%s: rule %q, %v; want an error with %q", c.uri, m.Rule, err, text)
+		case !isError && (err != nil || m.Rule != c.want || m.Problem != nil):
 			t.Errorf("%s: rule %q, %v, %v; want rule %q", c.uri, m.Rule, m.Problem, err, c.want)
 		}
 	}
 }
 
-// TestSpellingsOfOneValueAreOneKey: spellings of a cookie, a parameter or a part of the path make one key, or an error.
+// TestSpellingsOfOneValueAreOneKey checks cookies, queries and paths: spellings of a value make one key or an error.
 func TestSpellingsOfOneValueAreOneKey(t *testing.T) {
 	t.Parallel()
 	r := mustNew(t,
-		def("cookie", "/cookie", func(d *Definition) { d.Limits[0].Key = texts("cookie:s") }),
-		def("query", "/query", func(d *Definition) { d.Limits[0].Key = texts("query:user") }),
-		def("path", "/p/{u}", func(d *Definition) { d.Limits[0].Key = texts("path:u") }),
-		def("rest", "/r/{rest...}", func(d *Definition) { d.Limits[0].Key = texts("path:rest") }),
+		define("cookie", "/cookie", func(d *Definition) { d.Limits[0].Key = texts("cookie:s") }),
+		define("query", "/query", func(d *Definition) { d.Limits[0].Key = texts("query:user") }),
+		define("path", "/p/{u}", func(d *Definition) { d.Limits[0].Key = texts("path:u") }),
+		define("rest", "/r/{rest...}", func(d *Definition) { d.Limits[0].Key = texts("path:rest") }),
 	)
 	for _, c := range []struct{ path, query, cookie, want string }{
 		{path: "/cookie", cookie: "s=abcX", want: "abcX"},
@@ -174,7 +173,7 @@ func TestSpellingsOfOneValueAreOneKey(t *testing.T) {
 		{path: "/p/alice;", want: "alice"},
 		{path: "/r/a;x=1/b;y/c", want: "a/b/c"},
 	} {
-		q := get(c.path)
+		q := getRequest(c.path)
 		q.Query = c.query
 		if c.cookie != "" {
 			q.Header.Set("Cookie", c.cookie)

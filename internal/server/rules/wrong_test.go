@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// TestErrorsNameTheirPlace: each message begins with the place, and names the field.
-func TestErrorsNameTheirPlace(t *testing.T) {
+// TestErrorsNameTheirField checks the message about each field of a definition.
+func TestErrorsNameTheirField(t *testing.T) {
 	t.Parallel()
 	limit := func(change func(*Charge)) func(*Definition) { return func(d *Definition) { change(&d.Limits[0]) } }
 	for want, change := range map[string]func(*Definition){
@@ -63,16 +63,16 @@ func TestErrorsNameTheirPlace(t *testing.T) {
 		"id: \"ip\" is not header:NAME":                   func(d *Definition) { d.ID = text("ip") },
 		"id_life: ":                                       func(d *Definition) { d.ID, d.IDLife = text("header:X"), text("soon") },
 	} {
-		d := def("r", "/users/{id}", change)
-		known := func(name string) bool { return name == "api" }
-		_, err := New(&Definitions{Rules: []Definition{d}, LimitExists: known})
+		d := define("r", "/users/{id}", change)
+		limitExists := func(name string) bool { return name == "api" }
+		_, err := New(&Definitions{Rules: []Definition{d}, LimitExists: limitExists})
 		if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), want) || len(err.Error()) > 500 {
-			t.Errorf("%v; want %q", err, want)
+			t.Errorf("got %v, want %q", err, want)
 		}
 	}
 }
 
-// header gives a rule a condition.
+// header returns a change that gives a rule a condition on the header X-Plan.
 func header(value string) func(*Definition) {
 	return func(d *Definition) { d.Headers = []Condition{{text("X-Plan"), text(value)}} }
 }
@@ -83,62 +83,63 @@ func TestARuleThatCanNeverMatchIsAnError(t *testing.T) {
 	hosts := func(h ...string) func(*Definition) { return func(d *Definition) { d.Hosts = texts(h...) } }
 	for i, c := range []struct {
 		rules []Definition
-		never bool
+		want  bool
 	}{
-		{[]Definition{def("a", "/", nil), def("b", "/users", nil)}, true},
-		{[]Definition{def("a", "/users", nil), def("b", "/", nil)}, false},
-		{[]Definition{def("a", "", nil), def("b", "", nil)}, true},
-		{[]Definition{def("a", "/", nil), def("b", "", nil)}, false}, // OPTIONS *
-		{[]Definition{def("a", "/{x}", nil), def("b", "/users", nil)}, true},
-		{[]Definition{def("a", "/{x}", nil), def("b", "/users/", nil)}, false},
-		{[]Definition{def("a", "/users/", nil), def("b", "/users", nil)}, true},
-		{[]Definition{def("a", "/", methods("GET")), def("b", "/", methods("HEAD"))}, true},
-		{[]Definition{def("a", "/", methods("HEAD")), def("b", "/", methods("GET"))}, false},
-		{[]Definition{def("a", "/", methods("GET")), def("b", "/", nil)}, false},
+		{[]Definition{define("a", "/", nil), define("b", "/users", nil)}, true},
+		{[]Definition{define("a", "/users", nil), define("b", "/", nil)}, false},
+		{[]Definition{define("a", "", nil), define("b", "", nil)}, true},
+		{[]Definition{define("a", "/", nil), define("b", "", nil)}, false}, // OPTIONS *
+		{[]Definition{define("a", "/{x}", nil), define("b", "/users", nil)}, true},
+		{[]Definition{define("a", "/{x}", nil), define("b", "/users/", nil)}, false},
+		{[]Definition{define("a", "/users/", nil), define("b", "/users", nil)}, true},
+		{[]Definition{define("a", "/", methods("GET")), define("b", "/", methods("HEAD"))}, true},
+		{[]Definition{define("a", "/", methods("HEAD")), define("b", "/", methods("GET"))}, false},
+		{[]Definition{define("a", "/", methods("GET")), define("b", "/", nil)}, false},
 		{[]Definition{
-			def("a", "/", methods("GET")), def("b", "/", methods("PUT")), def("c", "/x", methods("PUT", "GET")),
+			define("a", "/", methods("GET")), define("b", "/", methods("PUT")),
+			define("c", "/x", methods("PUT", "GET")),
 		}, true},
-		{[]Definition{def("a", "/", hosts("*.example.org")), def("b", "/", hosts("*.a.example.org"))}, true},
-		{[]Definition{def("a", "/", hosts("*.example.org")), def("b", "/", hosts("example.org"))}, false},
-		{[]Definition{def("a", "/", hosts("*.example.org")), def("b", "/", hosts("A.example.org"))}, true},
-		{[]Definition{def("a", "/", header("f*")), def("b", "/", header("free"))}, true},
-		{[]Definition{def("a", "/", header("free")), def("b", "/", header("f*"))}, false},
-		{[]Definition{def("a", "/", header("free")), def("b", "/", nil)}, false},
+		{[]Definition{define("a", "/", hosts("*.example.org")), define("b", "/", hosts("*.a.example.org"))}, true},
+		{[]Definition{define("a", "/", hosts("*.example.org")), define("b", "/", hosts("example.org"))}, false},
+		{[]Definition{define("a", "/", hosts("*.example.org")), define("b", "/", hosts("A.example.org"))}, true},
+		{[]Definition{define("a", "/", header("f*")), define("b", "/", header("free"))}, true},
+		{[]Definition{define("a", "/", header("free")), define("b", "/", header("f*"))}, false},
+		{[]Definition{define("a", "/", header("free")), define("b", "/", nil)}, false},
 	} {
 		_, err := New(&Definitions{Rules: c.rules})
-		if never := err != nil && strings.Contains(err.Error(), "can never match"); never != c.never || err != nil && !never {
-			t.Errorf("%d: %v; want %v", i, err, c.never)
+		if got := err != nil && strings.Contains(err.Error(), "can never match"); got != c.want || err != nil && !got {
+			t.Errorf("%d: got %v, want an error: %v", i, err, c.want)
 		}
 	}
 }
 
 func TestOverlappingRules(t *testing.T) {
 	t.Parallel()
-	r := mustNew(t, def("a", "/users/{id}", nil), def("b", "/{what}/me", nil), def("c", "/other", nil))
+	r := mustNew(t, define("a", "/users/{id}", nil), define("b", "/{what}/me", nil), define("c", "/other", nil))
 	if w := r.Warnings(); len(w) != 1 || !strings.Contains(w[0], "f:b: rules.b: some paths match rule a at f:a too") {
-		t.Errorf("%q", w)
+		t.Errorf("got %q, want a warning about b", w)
 	}
-	for values, warns := range map[[2]string]bool{
+	for values, want := range map[[2]string]bool{
 		{"free", "paid"}: false, {"free", "free"}: true, {"f*", "free"}: true, {"free", "f*"}: true,
 		{"f*", "fr*"}: true, {"f*", "p*"}: false, {"f*", "paid"}: false,
 	} {
-		r := mustNew(t, def("a", "/users/{id}", header(values[0])), def("b", "/{what}/me", header(values[1])))
-		if w := r.Warnings(); (len(w) > 0) != warns {
-			t.Errorf("headers %q: %q; want a warning: %v", values, w, warns)
+		r := mustNew(t, define("a", "/users/{id}", header(values[0])), define("b", "/{what}/me", header(values[1])))
+		if w := r.Warnings(); (len(w) > 0) != want {
+			t.Errorf("headers %q: got %q, want a warning: %v", values, w, want)
 		}
 	}
 	if w := (*Rules)(nil).Warnings(); w != nil {
-		t.Errorf("%q", w)
+		t.Errorf("no rules: got %q, want no warnings", w)
 	}
-	twice := []Definition{def("a", "/a", nil), def("a", "/b", nil)}
-	if _, err := New(&Definitions{Rules: twice}); err == nil || !strings.Contains(err.Error(), "of that name at f:a") {
-		t.Error(err)
+	same := []Definition{define("a", "/a", nil), define("a", "/b", nil)}
+	if _, err := New(&Definitions{Rules: same}); err == nil || !strings.Contains(err.Error(), "of that name at f:a") {
+		t.Errorf("two rules of a name: got %v, want an error", err)
 	}
-	var many []Definition
+	var definitions []Definition
 	for i := range MaxRules + 1 {
-		many = append(many, def(fmt.Sprintf("r%d", i), fmt.Sprintf("/%d", i), nil))
+		definitions = append(definitions, define(fmt.Sprintf("r%d", i), fmt.Sprintf("/%d", i), nil))
 	}
-	if _, err := New(&Definitions{Rules: many}); err == nil || !strings.Contains(err.Error(), "more than 1000") {
-		t.Error(err)
+	if _, err := New(&Definitions{Rules: definitions}); err == nil || !strings.Contains(err.Error(), "more than 1000") {
+		t.Errorf("%d rules: got %v, want an error", MaxRules+1, err)
 	}
 }

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-func TestAFolderAsKubernetesMountsIt(t *testing.T) {
+// TestEnvoyFilesInAFolderMountedByKubernetes checks valid and invalid versions that a symbolic link switches to.
+func TestEnvoyFilesInAFolderMountedByKubernetes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write := func(path, text string) {
@@ -17,7 +18,7 @@ func TestAFolderAsKubernetesMountsIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	version := func(name, edge string) {
+	mountVersion := func(name, edge string) {
 		sub := filepath.Join(dir, name)
 		if err := os.Mkdir(sub, 0o700); err != nil {
 			t.Fatal(err)
@@ -32,56 +33,56 @@ func TestAFolderAsKubernetesMountsIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const limited = "rate_limit: {unit: second, requests_per_unit: 4}"
-	edge := "domain: edge\ndescriptors: [{key: a, " + limited + "}, {key: b, " + limited + "}]\n"
-	version("..1", edge)
+	const rateLimit = "rate_limit: {unit: second, requests_per_unit: 4}"
+	edge := "domain: edge\ndescriptors: [{key: a, " + rateLimit + "}, {key: b, " + rateLimit + "}]\n"
+	mountVersion("..1", edge)
 	for _, name := range []string{"shop.yaml", "edge.yaml"} {
 		if err := os.Symlink(filepath.Join("..data", name), filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	write(filepath.Join(dir, "README"), "no configuration")
-	e := &envoyService{path: dir}
+	svc := &envoyService{path: dir}
 	log := slog.New(slog.DiscardHandler)
-	f, err := e.open(nil, log)
+	files, err := svc.open(nil, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := e.server.Config()
-	if first.Domains() != 2 || first.Limits() != 2 {
-		t.Fatalf("%d domains, %d limits, want 2 of both", first.Domains(), first.Limits())
+	firstConfig := svc.server.Config()
+	if firstConfig.Domains() != 2 || firstConfig.Limits() != 2 {
+		t.Fatalf("%d domains, %d limits, want 2 of both", firstConfig.Domains(), firstConfig.Limits())
 	}
-	version("..2", "domain: edge\ndescriptors: [{key: other}]\n")
-	f.check(log, false)
-	if e.server.Config() != first {
-		t.Error("one look has put a change into force")
+	mountVersion("..2", "domain: edge\ndescriptors: [{key: other}]\n")
+	files.check(log, false)
+	if svc.server.Config() != firstConfig {
+		t.Error("a change is in force after one check, want two")
 	}
-	f.check(log, false)
-	if got := e.server.Config().Limits(); got != 0 || f.Problem() != "" {
-		t.Errorf("%d limits after two looks, problem %q, want 0", got, f.Problem())
+	files.check(log, false)
+	if got := svc.server.Config().Limits(); got != 0 || files.Problem() != "" {
+		t.Errorf("%d limits after two checks, problem %q, want 0", got, files.Problem())
 	}
-	second := e.server.Config()
-	version("..3", "domain: edge\ndescriptors: [{kee: other}]\n")
-	f.check(log, false)
-	f.check(log, false)
-	if e.server.Config() != second || !strings.Contains(f.Problem(), "edge.yaml:2:16: descriptors[0].kee") {
-		t.Errorf("a wrong file has changed something, or is not told: %q", f.Problem())
+	secondConfig := svc.server.Config()
+	mountVersion("..3", "domain: edge\ndescriptors: [{kee: other}]\n")
+	files.check(log, false)
+	files.check(log, false)
+	if svc.server.Config() != secondConfig || !strings.Contains(files.Problem(), "edge.yaml:2:16: descriptors[0].kee") {
+		t.Errorf("after an invalid version: problem %q, want one, and the former limits", files.Problem())
 	}
-	version("..4", edge)
-	f.check(log, false)
-	f.check(log, false)
-	if got := e.server.Config().Limits(); got != 2 || f.Problem() != "" {
-		t.Errorf("%d limits after a mistake was mended, problem %q, want 2", got, f.Problem())
+	mountVersion("..4", edge)
+	files.check(log, false)
+	files.check(log, false)
+	if got := svc.server.Config().Limits(); got != 2 || files.Problem() != "" {
+		t.Errorf("%d limits after a valid version, problem %q, want 2", got, files.Problem())
 	}
 	if err := os.Remove(filepath.Join(dir, "edge.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	version("..5", edge)
+	mountVersion("..5", edge)
 	if err := os.Remove(filepath.Join(dir, "..data", "shop.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	f.check(log, true)
-	if e.server.Config().Domains() != 2 || !strings.Contains(f.Problem(), "shop.yaml") {
-		t.Errorf("a link that leads nowhere has changed something, or is not told: %q", f.Problem())
+	files.check(log, true)
+	if svc.server.Config().Domains() != 2 || !strings.Contains(files.Problem(), "shop.yaml") {
+		t.Errorf("with a dangling link: problem %q, want one of shop.yaml, and 2 domains", files.Problem())
 	}
 }

@@ -44,7 +44,7 @@ type configFiles struct {
 	mu      sync.Mutex
 	text    string        // of the files at the last attempt; empty: no attempt yet
 	changed bool          // the files have changed since the start, and the change is not applied yet
-	file    *catalog.File // the last one that was read; nil: none
+	file    *catalog.File // the limits that were read last; nil: none
 	problem error         // why file is not in force; nil: no known problem
 
 	impossible []string // the parts of the files in force that can never work
@@ -104,8 +104,8 @@ func (f *configFiles) retryable() bool {
 	return f.problem != nil && store.Class(f.problem) != nil && !errors.Is(f.problem, store.ErrInvalid)
 }
 
-// lost reports whether the store has lost the limits of the files, and has no newer ones.
-func (f *configFiles) lost() bool {
+// hasLostLimits reports whether the store has lost the limits of the files, and has no newer ones.
+func (f *configFiles) hasLostLimits() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.limits == nil || f.file == nil {
@@ -123,9 +123,9 @@ func (f *configFiles) apply(ctx context.Context, s store.Store) error {
 	text, texts := textOf(f.config.ReadFile, f.files)
 	f.mu.Lock()
 	f.changed = f.changed || f.text != "" && text != f.text
-	how, order := catalog.Once, int64(0)
+	mode, order := catalog.Once, int64(0)
 	if f.changed { // apply it even if another file was applied in between
-		how = catalog.Again
+		mode = catalog.Again
 	} else if f.file != nil {
 		order = f.file.Order
 	}
@@ -135,7 +135,7 @@ func (f *configFiles) apply(ctx context.Context, s store.Store) error {
 	if err == nil && (c.Limits != nil || c.Plans != nil) {
 		defines := c.Defines()
 		file, defines.Order = &defines, order
-		err = f.write(ctx, s, file, how)
+		err = f.write(ctx, s, file, mode)
 	} else if err != nil {
 		f.observer.Applied(catalog.Application{Path: f.name(), Err: err})
 	}
@@ -144,7 +144,7 @@ func (f *configFiles) apply(ctx context.Context, s store.Store) error {
 	}
 	if err == nil {
 		f.refresh(ctx) // so that the limits in the rules are known
-		if before := f.rules.Load().Len(); how == catalog.Again && (before > 0 || c.Rules.Len() > 0) {
+		if before := f.rules.Load().Len(); mode == catalog.Again && (before > 0 || c.Rules.Len() > 0) {
 			f.log.Info("the rules of the config file are in force", "file", f.name(), "rules", c.Rules.Len(),
 				"before", before)
 		}
@@ -165,21 +165,21 @@ func (f *configFiles) useRules(c *config.Config) {
 	f.rules.Store(c.Rules)
 	f.prices.Store(&c.Prices)
 	warnings := c.Warnings()
-	var never []string
+	var parts []string
 	for _, err := range impossible(c) {
-		never = append(never, err.Error())
+		parts = append(parts, err.Error())
 	}
 	f.mu.Lock()
-	sameWarnings, sameNever := slices.Equal(f.warnings, warnings), slices.Equal(f.impossible, never)
-	f.warnings, f.impossible = warnings, never
+	sameWarnings, sameParts := slices.Equal(f.warnings, warnings), slices.Equal(f.impossible, parts)
+	f.warnings, f.impossible = warnings, parts
 	f.mu.Unlock()
 	for _, warning := range warnings {
 		if !sameWarnings {
 			f.log.Warn("rules: " + warning)
 		}
 	}
-	for _, what := range never {
-		if !sameNever {
+	for _, what := range parts {
+		if !sameParts {
 			f.log.Error("the config file has what can never work; the rest of it decides", "what", what)
 		}
 	}
@@ -196,7 +196,7 @@ func impossible(c *config.Config) []error {
 }
 
 // write applies a file to the catalog, sets its order, and logs the result.
-func (f *configFiles) write(ctx context.Context, s store.Store, file *catalog.File, how catalog.Applying) error {
+func (f *configFiles) write(ctx context.Context, s store.Store, file *catalog.File, mode catalog.Applying) error {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
 	limits, err := catalog.Read(ctx, s, &catalog.Config{Logger: slog.New(slog.DiscardHandler), Observer: f.observer})
@@ -204,13 +204,13 @@ func (f *configFiles) write(ctx context.Context, s store.Store, file *catalog.Fi
 		return err
 	}
 	by := catalog.By{Author: f.config.Author, Reason: serverReason + file.Path}
-	d, version, err := limits.Apply(ctx, by, *file, how)
+	d, version, err := limits.Apply(ctx, by, *file, mode)
 	if err != nil {
 		return err
 	}
 	file.Order = d.Order
 	switch {
-	case d.Known == catalog.Older && how == catalog.Once:
+	case d.Known == catalog.Older && mode == catalog.Once:
 		f.log.Warn("the config file is not applied: " + Older(file.Path))
 	case d.Known == catalog.Lost:
 		f.log.Warn("the store had lost what the config file says; it was applied again", "file", file.Path,
@@ -262,7 +262,7 @@ func (f *configFiles) follow(ctx context.Context, s store.Store, opened <-chan s
 	ticker := time.NewTicker(f.config.Pauses.Reload)
 	defer ticker.Stop()
 	hangup := false // SIGHUP came, and the files are not applied yet
-	for seen := ""; ; {
+	for lastText := ""; ; {
 		ticked := false
 		select {
 		case <-ctx.Done():
@@ -286,8 +286,8 @@ func (f *configFiles) follow(ctx context.Context, s store.Store, opened <-chan s
 		f.mu.Lock()
 		changed := text != f.text
 		f.mu.Unlock()
-		stable := text == seen
-		if hangup && stable || changed && stable || !changed && (f.retryable() || f.lost()) {
+		stable := text == lastText
+		if hangup && stable || changed && stable || !changed && (f.retryable() || f.hasLostLimits()) {
 			_ = f.apply(ctx, s) // it logs the error
 		}
 		if hangup && stable {
@@ -295,7 +295,7 @@ func (f *configFiles) follow(ctx context.Context, s store.Store, opened <-chan s
 			hangup = false
 		}
 		if ticked {
-			seen = text
+			lastText = text
 		}
 	}
 }

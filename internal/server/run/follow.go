@@ -19,16 +19,16 @@ type source struct {
 	read   func() (text string, err error) // the text differs if the files have changed
 	reload func() error
 
-	mu   sync.Mutex
-	text string // of the files at the last reload; guarded by mu
-	seen string // of the files at the last check; guarded by mu
-	err  error  // why they cannot be used; guarded by mu
+	mu          sync.Mutex
+	loadedText  string // text of the files at the last reload; guarded by mu
+	checkedText string // text of the files at the last check; guarded by mu
+	err         error  // why the files cannot be used; guarded by mu
 }
 
 // newSource returns a source of files that the caller itself loads at first.
 func newSource(name string, read func() (string, error), reload func() error) *source {
 	text, _ := read()
-	return &source{name: name, read: read, reload: reload, text: text, seen: text}
+	return &source{name: name, read: read, reload: reload, loadedText: text, checkedText: text}
 }
 
 // newFileSource returns a source of named files that the caller has just loaded.
@@ -71,12 +71,12 @@ func (s *source) check(log *slog.Logger, always bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text, err := s.read()
-	stable := text == s.seen
-	s.seen = text
-	if !always && (text == s.text || !stable) {
+	stable := text == s.checkedText
+	s.checkedText = text
+	if !always && (text == s.loadedText || !stable) {
 		return
 	}
-	s.text = text
+	s.loadedText = text
 	if s.err = err; s.err == nil {
 		s.err = s.reload()
 	}

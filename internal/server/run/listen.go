@@ -206,11 +206,11 @@ func (e endpoints) serve() <-chan error {
 // Shutdown stops accepting connections and waits for the requests under way, until ctx ends.
 func (e endpoints) Shutdown(ctx context.Context) error {
 	errs := make([]error, len(e))
-	var ended sync.WaitGroup
+	var wg sync.WaitGroup
 	for i, endpoint := range e {
-		ended.Go(func() { errs[i] = endpoint.server.Shutdown(ctx) })
+		wg.Go(func() { errs[i] = endpoint.server.Shutdown(ctx) })
 	}
-	ended.Wait()
+	wg.Wait()
 	return errors.Join(errs...)
 }
 

@@ -16,19 +16,19 @@ import (
 // time, so that each limit's policy for an outage counts.
 type earlyNames struct {
 	*catalog.Catalog
-	file   *config.Config
-	opened <-chan struct{} // closed when the store was reached
-	lost   func() bool     // reports whether the store has lost the limits of the file
+	file          *config.Config
+	opened        <-chan struct{} // closed when the store was reached
+	hasLostLimits func() bool     // reports whether the store has lost the limits of the file
 }
 
 // Find implements headgate.Names.
 func (n *earlyNames) Find(ctx context.Context, name, key string) (headgate.Limit, error) {
 	l, err := n.Catalog.Find(ctx, name, key)
-	named, wrong := headgate.Named(name)
-	if err == nil || wrong != nil {
+	limit, nameErr := headgate.Named(name)
+	if err == nil || nameErr != nil {
 		return l, err
 	}
-	charges := []headgate.Charge{{Limit: named, Key: key}}
+	charges := []headgate.Charge{{Limit: limit, Key: key}}
 	err = n.fallBack(ctx, err, charges)
 	return charges[0].Limit, err
 }
@@ -51,11 +51,12 @@ func (n *earlyNames) fallBack(ctx context.Context, err error, charges []headgate
 				return nil
 			}
 		}
-	case errors.Is(err, headgate.ErrUnknownLimit) && n.file.FindAll(ctx, slices.Clone(charges)) == nil && n.lost():
+	case errors.Is(err, headgate.ErrUnknownLimit) && n.file.FindAll(ctx, slices.Clone(charges)) == nil &&
+		n.hasLostLimits():
 		return fmt.Errorf("%w: it has lost its limits; the config file is applied again", store.ErrUnavailable)
 	}
 	return err
 }
 
 // Kept implements service.Keeper.
-func (e *earlyNames) Kept() (*catalog.Catalog, error) { return e.Catalog, nil }
+func (n *earlyNames) Kept() (*catalog.Catalog, error) { return n.Catalog, nil }

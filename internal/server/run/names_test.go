@@ -13,36 +13,35 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestALimitThatTheStoreHasLostIsNotUnknown: until the file is applied again, a request for such a limit fails as
-// unavailable.
+// TestALimitThatTheStoreHasLostIsNotUnknown checks that a limit of the file that the store has lost is unavailable.
 func TestALimitThatTheStoreHasLostIsNotUnknown(t *testing.T) {
 	t.Parallel()
 	file, err := config.Parse("c.yaml", []byte("limits: {api: gcra 1/s}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	kept, err := catalog.Read(t.Context(), memory.New(nil), &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
+	limits, err := catalog.Read(t.Context(), memory.New(nil), &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	opened := make(chan struct{})
 	close(opened)
 	for _, c := range []struct {
-		limit string
-		lost  bool
-		want  error
+		limit         string
+		hasLostLimits bool
+		want          error
 	}{
 		{"api", true, store.ErrUnavailable},
 		{"api", false, headgate.ErrUnknownLimit},
 		{"other", true, headgate.ErrUnknownLimit},
 	} {
-		n := &earlyNames{kept, file, opened, func() bool { return c.lost }}
-		_, one := n.Find(context.Background(), c.limit, "k")
-		all := n.FindAll(context.Background(), []headgate.Charge{{Limit: headgate.MustNamed(c.limit), Key: "k"}})
-		for _, err := range []error{one, all} {
+		n := &earlyNames{limits, file, opened, func() bool { return c.hasLostLimits }}
+		_, findErr := n.Find(context.Background(), c.limit, "k")
+		findAllErr := n.FindAll(context.Background(), []headgate.Charge{{Limit: headgate.MustNamed(c.limit), Key: "k"}})
+		for _, err := range []error{findErr, findAllErr} {
 			unknown := errors.Is(err, headgate.ErrUnknownLimit)
 			if !errors.Is(err, c.want) || unknown == errors.Is(err, store.ErrUnavailable) {
-				t.Errorf("%s, lost %t: %v, want %v", c.limit, c.lost, err, c.want)
+				t.Errorf("%s, lost %t: %v, want %v", c.limit, c.hasLostLimits, err, c.want)
 			}
 		}
 	}

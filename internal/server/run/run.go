@@ -72,8 +72,8 @@ type Pauses struct {
 	Close time.Duration
 }
 
-// stopWithin is how long running requests may take when the server stops.
-const stopWithin = 15 * time.Second
+// stopTimeout is how long running requests may take when the server stops.
+const stopTimeout = 15 * time.Second
 
 // Serve serves until ctx is done, then finishes running requests. It returns an error if it cannot serve, or if it ends
 // earlier. Errors of settings are headgate.ErrInvalid.
@@ -133,12 +133,12 @@ func (srv *server) serve(ctx context.Context) error {
 	srv.metrics.Watch(s, limits)
 	srv.configFiles.setCatalog(limits)
 	end := func() { limits.Close(); s.Close() }
-	defer func() { runWithin(end, srv.Pauses.Close, log) }()
+	defer func() { runWithTimeout(end, srv.Pauses.Close, log) }()
 	endpoints, err := srv.listen(ctx)
 	if err != nil {
 		return err
 	}
-	names := &earlyNames{limits, srv.File, opened, srv.configFiles.lost}
+	names := &earlyNames{limits, srv.File, opened, srv.configFiles.hasLostLimits}
 	service, limiter := srv.service(s, names, log)
 	logs := whatif.New(&whatif.Config{Names: names, Limiter: limiter})
 	defer logs.Close()
@@ -213,7 +213,7 @@ func (srv *server) start(ctx context.Context, state *condition) (
 	stack := &front.Config{
 		Observer: srv.metrics,
 		Logger:   slog.New(slog.DiscardHandler), // watch reports errors of the sweeper
-		Guard:    &front.GuardConfig{Deadline: srv.deadline, Logger: srv.options.Logger, Turned: state.turn},
+		Guard:    &front.GuardConfig{Deadline: srv.deadline, Logger: srv.options.Logger, Turned: state.recordRequest},
 	}
 	if srv.traces != nil {
 		stack.Coalesce = &front.CoalesceConfig{Context: srv.traces.Batch}
@@ -232,7 +232,7 @@ func (srv *server) start(ctx context.Context, state *condition) (
 	}
 	open := func(ctx context.Context) (store.Store, error) {
 		s, err := srv.open(ctx)
-		state.note(err)
+		state.recordProbe(err)
 		return s, err
 	}
 	s = front.Later(pending.Config{Open: open, Within: srv.wait}, stack)
@@ -273,13 +273,13 @@ func (srv *server) service(s *front.Store, names *earlyNames, log *slog.Logger) 
 	return svc, limiter
 }
 
-// runWithin runs end, and returns after a time if end does not.
-func runWithin(end func(), within time.Duration, log *slog.Logger) {
-	ended := make(chan struct{})
-	go func() { defer close(ended); end() }()
+// runWithTimeout runs end, and returns after a timeout if end does not return.
+func runWithTimeout(end func(), timeout time.Duration, log *slog.Logger) {
+	done := make(chan struct{})
+	go func() { defer close(done); end() }()
 	select {
-	case <-ended:
-	case <-time.After(within):
+	case <-done:
+	case <-time.After(timeout):
 		log.Warn("the store does not answer, its connections are cut off")
 	}
 }
@@ -306,9 +306,9 @@ func (srv *server) serveUntil(
 		case <-ctx.Done():
 			log.Info("stopping")
 			notify(log, daemon.SdNotifyStopping)
-			within, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopWithin)
+			stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 			defer cancel()
-			return cmp.Or(endpoints.Shutdown(within), endpoints.wait(served, 0))
+			return cmp.Or(endpoints.Shutdown(stopCtx), endpoints.wait(served, 0))
 		}
 	}
 }

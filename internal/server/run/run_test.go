@@ -56,7 +56,7 @@ type testServer struct {
 	log    output
 	hangup chan os.Signal
 	stop   context.CancelFunc
-	ended  chan error
+	served chan error // receives the error of Serve
 
 	mu   sync.Mutex
 	file string
@@ -84,7 +84,7 @@ func startServer(t *testing.T, file string, settings ...string) *testServer {
 		t.Fatal(err)
 	}
 	s := &testServer{
-		url: "http://" + l.Addr().String(), hangup: make(chan os.Signal, 1), ended: make(chan error, 1), file: file,
+		url: "http://" + l.Addr().String(), hangup: make(chan os.Signal, 1), served: make(chan error, 1), file: file,
 		client: http.Client{Transport: &http.Transport{}},
 	}
 	c := Config{
@@ -104,7 +104,7 @@ func startServer(t *testing.T, file string, settings ...string) *testServer {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s.stop = stop
-	go func() { s.ended <- Serve(ctx, c) }()
+	go func() { s.served <- Serve(ctx, c) }()
 	t.Cleanup(func() { stop(); s.client.CloseIdleConnections() })
 	return s
 }
@@ -131,8 +131,8 @@ func (s *testServer) take(t *testing.T, limit, key string) (d api.Decision, stat
 	return d, res.StatusCode
 }
 
-// TestAServerWithoutAProcess takes, changes the limit in the config file, and stops the server.
-func TestAServerWithoutAProcess(t *testing.T) {
+// TestServe sends requests, changes the limit in the config file, and stops the server.
+func TestServe(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, "limits: {login: fixed-window 1/30d}\n")
 	for i, want := range []bool{true, false} {
@@ -144,33 +144,33 @@ func TestAServerWithoutAProcess(t *testing.T) {
 	s.hangup <- syscall.SIGHUP
 	await.Until(t, "the greater limit", func() bool { d, _ := s.take(t, "login", "bob"); return d.Capacity.String() == "3" })
 	if d, _ := s.take(t, "login", "alice"); !d.Allowed {
-		t.Errorf("alice after the change: %+v", d)
+		t.Errorf("alice after the change: %+v, want allowed", d)
 	}
 	s.stop()
-	if err := await.Receive(t, "the end", s.ended); err != nil {
+	if err := await.Receive(t, "the end", s.served); err != nil {
 		t.Error(err)
 	}
 	if _, err := net.DialTimeout("tcp", strings.TrimPrefix(s.url, "http://"), time.Second); err == nil {
-		t.Error("it still listens")
+		t.Error("the server listens after its end")
 	}
 	if log := s.log.String(); !strings.Contains(log, "headgate listens on "+s.url) || !strings.Contains(log, "stopping") {
-		t.Errorf("it said %q", log)
+		t.Errorf("got the log %q, want that the server listens and stops", log)
 	}
 }
 
-// TestWrongSettingsAreSaidBeforeAnythingIsServed: Serve returns at once.
-func TestWrongSettingsAreSaidBeforeAnythingIsServed(t *testing.T) {
+// TestServeReturnsErrorsOfSettings checks that Serve returns an error about an invalid setting at once.
+func TestServeReturnsErrorsOfSettings(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct{ setting, says string }{
+	for _, tt := range []struct{ setting, want string }{
 		{"store=ftp://db", `the scheme "ftp" is not known`},
 		{"tls-cert=a.pem", "tls_cert: and tls_key stand together"},
 		{"deadline=soon", "deadline"},
 		{"envoy-headers=draft", "envoy: is missing"},
 	} {
 		s := startServer(t, "{}\n", tt.setting)
-		err := await.Receive(t, tt.setting, s.ended)
-		if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.says) {
-			t.Errorf("%s: %v, want %q", tt.setting, err, tt.says)
+		err := await.Receive(t, tt.setting, s.served)
+		if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want %q", tt.setting, err, tt.want)
 		}
 	}
 }

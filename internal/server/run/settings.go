@@ -72,8 +72,8 @@ func (srv *server) read() (err error) {
 // readSettings reads the settings that name no other files.
 func (srv *server) readSettings() error {
 	r := srv.File.Reader(srv.Flags)
-	url := r.Said(config.Store)
-	srv.place = config.Place{URL: url.Value, Said: url.By != ""}
+	storeURL := r.Said(config.Store)
+	srv.place = config.Place{URL: storeURL.Value, Said: storeURL.By != ""}
 	srv.addr = map[string]string{}
 	for _, s := range addresses {
 		srv.addr[s.Name] = r.Text(s)
@@ -89,8 +89,8 @@ func (srv *server) readSettings() error {
 	srv.openAccess = r.Bool(config.Open)
 	fields, err := forwardauth.ParseFields(r.Names(config.AuthHeaders))
 	srv.rest.Auth.Fields = fields
-	_, wrong := stores.Find(srv.place.URL)
-	return cmp.Or(r.Err, err, wrong)
+	_, storeErr := stores.Find(srv.place.URL)
+	return cmp.Or(r.Err, err, storeErr)
 }
 
 // readAccess reads the settings of authentication.

@@ -27,15 +27,15 @@ func notify(log *slog.Logger, lines ...string) {
 // store nor the addresses: a restart does not help a server whose store is away, or that has more connections than it
 // can serve.
 func watchdog(ctx context.Context, log *slog.Logger) {
-	within, err := daemon.SdWatchdogEnabled(false)
+	timeout, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		log.Warn("the service manager's watchdog is not answered", "error", err)
 		return
 	}
-	if within <= 0 {
+	if timeout <= 0 {
 		return
 	}
-	ticker := time.NewTicker(max(within/2, time.Millisecond))
+	ticker := time.NewTicker(max(timeout/2, time.Millisecond))
 	defer ticker.Stop()
 	for {
 		notify(log, daemon.SdNotifyWatchdog)
@@ -53,22 +53,22 @@ var addresses = []config.Setting{config.HTTP, config.GRPC, config.RESP, config.A
 // Sockets returns the listeners that the service manager has opened, for Config.Sockets. They accept connections while
 // no server runs, so that a restart refuses none. A socket that is not named like a setting is headgate.ErrInvalid.
 func Sockets() (map[string][]net.Listener, error) {
-	passed := map[string][]net.Listener{}
+	listeners := map[string][]net.Listener{}
 	unnamed := ""
-	known := make([]string, len(addresses))
+	names := make([]string, len(addresses))
 	for i, s := range addresses {
-		known[i] = s.Name
+		names[i] = s.Name
 	}
 	for _, f := range activation.Files(true) {
 		name := f.Name()
 		switch {
-		case slices.Contains(known, name):
+		case slices.Contains(names, name):
 		case !isUnnamed(name):
 			return nil, headgate.Invalid("FileDescriptorName", "%q is not the name of an address; known are %s", name,
-				strings.Join(known, ", "))
+				strings.Join(names, ", "))
 		case unnamed != "" && unnamed != name:
 			return nil, headgate.Invalid("FileDescriptorName", "the sockets %s and %s have no name; name them %s",
-				unnamed, name, strings.Join(known, ", "))
+				unnamed, name, strings.Join(names, ", "))
 		default:
 			unnamed, name = name, config.HTTP.Name
 		}
@@ -77,9 +77,9 @@ func Sockets() (map[string][]net.Listener, error) {
 			return nil, fmt.Errorf("the socket %s of the service manager: %w", f.Name(), err)
 		}
 		f.Close()
-		passed[name] = append(passed[name], l)
+		listeners[name] = append(listeners[name], l)
 	}
-	return passed, nil
+	return listeners, nil
 }
 
 // isUnnamed reports whether a name is a socket's default name: the name of its unit with systemd, or none.

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/await"
 )
 
-// The tests have tracing as with the build tag headgate_otel.
+// init enables tracing, as the build tag headgate_otel does.
 func init() {
 	openTracing = func(ctx context.Context, version string, log *slog.Logger) (tracer, error) {
 		t, err := tracing.Open(ctx, version, log)
@@ -25,11 +25,11 @@ func init() {
 	}
 }
 
-// TestSpansWithoutTheBuildTagAreReported: the log says that traces are missing.
+// TestSpansWithoutTheBuildTagAreReported checks that the log says if the variables ask for traces.
 func TestSpansWithoutTheBuildTagAreReported(t *testing.T) {
 	for _, tt := range []struct {
 		variables map[string]string
-		told      bool
+		want      bool
 	}{
 		{nil, false},
 		{map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318"}, true},
@@ -45,13 +45,13 @@ func TestSpansWithoutTheBuildTagAreReported(t *testing.T) {
 		}
 		var log strings.Builder
 		spans, err := noTracing(t.Context(), "", slog.New(slog.NewTextHandler(&log, nil)))
-		if told := strings.Contains(log.String(), "(build tag headgate_otel)"); spans != nil || err != nil || told != tt.told {
-			t.Errorf("%v: %v, %v, log %q", tt.variables, spans, err, log.String())
+		if got := strings.Contains(log.String(), "(build tag headgate_otel)"); spans != nil || err != nil || got != tt.want {
+			t.Errorf("%v: %v, %v, log %q, want a line: %v", tt.variables, spans, err, log.String(), tt.want)
 		}
 	}
 }
 
-// TestSpansAreSentWhereTheVariablesSay gives a server a collector, which receives the names of the spans.
+// TestSpansAreSentWhereTheVariablesSay checks that a collector receives the names of the spans, and no key.
 func TestSpansAreSentWhereTheVariablesSay(t *testing.T) {
 	var mu sync.Mutex
 	var got strings.Builder
@@ -70,17 +70,17 @@ func TestSpansAreSentWhereTheVariablesSay(t *testing.T) {
 	if _, status := s.take(t, "login", "mallory"); status != http.StatusOK {
 		t.Fatal(status)
 	}
-	sent := func(text string) bool {
+	received := func(text string) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return strings.Contains(got.String(), text)
 	}
-	await.Until(t, "that spans were sent", func() bool { return sent("POST /v1/take") && sent("decide") })
-	if !sent("/v1/traces") || !sent("headgate.limit") || sent("mallory") {
-		t.Errorf("sent: %q", got.String())
+	await.Until(t, "that spans were sent", func() bool { return received("POST /v1/take") && received("decide") })
+	if !received("/v1/traces") || !received("headgate.limit") || received("mallory") {
+		t.Errorf("received %q, want the limit without the key", got.String())
 	}
 	s.stop()
-	if err := await.Receive(t, "the end", s.ended); err != nil {
+	if err := await.Receive(t, "the end", s.served); err != nil {
 		t.Error(err)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/headgate/headgate/store/front"
 )
 
-// writeWithin is how long the store may take for a probe.
-const writeWithin = 10 * time.Second
+// probeTimeout is how long the store may take for a probe.
+const probeTimeout = 10 * time.Second
 
 // watch probes the store in the background once it is open, so that a failure is noticed while no request comes in.
 // Its pauses are random, with every as their mean, so that servers do not probe at the same time. It probes sooner
@@ -37,13 +37,13 @@ func watch(ctx context.Context, s store.Store, opened <-chan struct{}, healthy f
 	sweeping.recovery = "dead keys are removed again"
 	var since time.Time // when the store became available; zero: it is not
 	for {
-		probeCtx, cancel := context.WithTimeout(ctx, writeWithin)
+		probeCtx, cancel := context.WithTimeout(ctx, probeTimeout)
 		err := healthy(probeCtx)
 		cancel()
 		if ctx.Err() != nil {
 			return
 		}
-		state.note(err)
+		state.recordProbe(err)
 		pause := every/2 + rand.N(every)
 		if state.failing() {
 			since = time.Time{}
@@ -55,14 +55,14 @@ func watch(ctx context.Context, s store.Store, opened <-chan struct{}, healthy f
 			if f, ok := store.As[*front.Store](s); ok {
 				// Ignore a sweep that failed while the store was away.
 				if st := f.Stats(); st.LastSweepError == nil || st.LastSweep.After(since) {
-					sweeping.note(st.LastSweepError) // such as a missing permission
+					sweeping.recordProbe(st.LastSweepError) // such as a missing permission
 				}
 			}
 		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-state.turned:
+		case <-state.probeSoon:
 		case <-time.After(pause):
 		}
 	}
@@ -76,7 +76,7 @@ type condition struct {
 	store             string        // the store's name for people
 	failure, recovery string        // messages
 	onChange          func(string)  // called with the failure and its reason, and with an empty text at the recovery
-	turned            chan struct{} // sent to when requests find the store away, or back
+	probeSoon         chan struct{} // receives when requests find the store away, or back
 
 	mu            sync.Mutex
 	probeErr      error        // of the server's last probe
@@ -92,7 +92,7 @@ type condition struct {
 func newCondition(log *slog.Logger, storeName string) *condition {
 	return &condition{
 		log: log, store: storeName, failure: "the store is not available", recovery: "the store is available",
-		onChange: func(string) {}, turned: make(chan struct{}, 1), degraded: func() int64 { return 0 },
+		onChange: func(string) {}, probeSoon: make(chan struct{}, 1), degraded: func() int64 { return 0 },
 	}
 }
 
@@ -103,16 +103,16 @@ func (c *condition) setCounter(degraded func() int64) {
 	c.degraded = degraded
 }
 
-// note records the result of a probe.
-func (c *condition) note(err error) {
+// recordProbe records the result of a probe.
+func (c *condition) recordProbe(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.probeErr = err
 	c.report()
 }
 
-// turn records that requests found the store away, or back if err is nil.
-func (c *condition) turn(err error) {
+// recordRequest records that requests found the store away, or back if err is nil.
+func (c *condition) recordRequest(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.requestErr = err
@@ -145,7 +145,7 @@ func (c *condition) away(err error) *api.Away {
 // requestProbe makes watch probe the store soon.
 func (c *condition) requestProbe() {
 	select {
-	case c.turned <- struct{}{}:
+	case c.probeSoon <- struct{}{}:
 	default:
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// unsweptStore is a store that cannot be swept, as without a permission.
+// unsweptStore is a store whose Sweep fails with fault.
 type unsweptStore struct {
 	store.Store
 	fault fault
@@ -39,8 +39,8 @@ func (f *fault) set(text string) {
 	f.Store(&err)
 }
 
-// TestAStoreThatCannotBeSweptIsNotSaidToBeAway: such a store still decides and writes.
-func TestAStoreThatCannotBeSweptIsNotSaidToBeAway(t *testing.T) {
+// TestAFailingSweepIsNotAStoreThatIsAway checks the log of a store whose Sweep fails, but which decides and writes.
+func TestAFailingSweepIsNotAStoreThatIsAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var out output
@@ -53,71 +53,70 @@ func TestAStoreThatCannotBeSweptIsNotSaidToBeAway(t *testing.T) {
 		var away fault
 		state := newCondition(slog.New(slog.NewTextHandler(&out, nil)), "memory:")
 		go watch(ctx, s, opened, func(context.Context) error { return away.get() }, state, 10*time.Second)
-		said := func() string {
+		nextLines := func() string {
 			time.Sleep(3 * time.Minute) // the sweeper makes longer pauses after errors
 			synctest.Wait()
 			return out.take()
 		}
-		if got := said(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "cannot be removed") ||
+		if got := nextLines(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "cannot be removed") ||
 			!strings.Contains(got, "no right") {
-			t.Errorf("it cannot be swept: %s", got)
+			t.Errorf("Sweep fails: got the lines %s", got)
 		}
 		away.set("gone")
-		if got := said(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "the store is not available") {
-			t.Errorf("it is away: %s", got)
+		if got := nextLines(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "the store is not available") {
+			t.Errorf("the store is away: got the lines %s", got)
 		}
 		away.Store(nil)
-		if got := said(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "the store is available") {
-			t.Errorf("it is back: %s", got)
+		if got := nextLines(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "the store is available") {
+			t.Errorf("the store is back: got the lines %s", got)
 		}
 		inner.fault.Store(nil)
-		if got := said(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "removed again") {
-			t.Errorf("it is swept again: %s", got)
+		if got := nextLines(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "removed again") {
+			t.Errorf("Sweep succeeds: got the lines %s", got)
 		}
 		cancel()
 		synctest.Wait()
 	})
 }
 
-// TestOneTruthAboutTheStore: the log has one line when the store goes away and one when it is back, whether a probe or
-// a request notices first.
-func TestOneTruthAboutTheStore(t *testing.T) {
+// TestConditionLogsEachChangeOnce checks that a failure has one line and the recovery one, whoever notices first.
+func TestConditionLogsEachChangeOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out output
 		c := newCondition(slog.New(slog.NewTextHandler(&out, nil)), "postgres://db/app")
 		answered := int64(7)
 		c.setCounter(func() int64 { return answered })
 		refused := fmt.Errorf("%w: connection refused by port 5432", store.ErrUnavailable)
-		silent := fmt.Errorf("%w: no answer", store.ErrUnknownOutcome)
+		noAnswer := fmt.Errorf("%w: no answer", store.ErrUnknownOutcome)
 		schema := fmt.Errorf("%w: schema is missing; run headgate migrate", store.ErrSetup)
 		for i, step := range []struct {
 			do   func()
-			says []string // nothing: no line
+			want []string // parts of the line; nil: no line
 		}{
-			{func() { c.note(nil) }, nil},
-			{func() { c.turn(refused) }, []string{"the store is not available", "connection refused", "postgres://db/app"}},
-			{func() { c.note(silent) }, nil},
-			{func() { c.turn(silent) }, nil},
-			{func() { c.turn(nil) }, nil}, // the server's own probe still fails
-			{func() { c.note(refused) }, nil},
-			{func() { c.note(schema) }, []string{"the store is not available", "run headgate migrate"}},
-			{func() { c.note(schema) }, nil},
+			{func() { c.recordProbe(nil) }, nil},
+			{func() { c.recordRequest(refused) }, []string{"the store is not available", "connection refused", "postgres://db/app"}},
+			{func() { c.recordProbe(noAnswer) }, nil},
+			{func() { c.recordRequest(noAnswer) }, nil},
+			{func() { c.recordRequest(nil) }, nil}, // the server's own probe still fails
+			{func() { c.recordProbe(refused) }, nil},
+			{func() { c.recordProbe(schema) }, []string{"the store is not available", "run headgate migrate"}},
+			{func() { c.recordProbe(schema) }, nil},
 			{func() { answered = 12 }, nil},
-			{func() { c.note(nil) }, []string{"the store is available", "after=8s", "answered_without_it=5"}},
-			{func() { c.note(silent) }, []string{"the store is not available", "no answer"}},
-			{func() { c.turn(refused) }, nil},
-			{func() { c.note(nil) }, nil}, // requests still find it away
-			{func() { c.turn(nil) }, []string{"the store is available", "after=3s"}},
+			{func() { c.recordProbe(nil) }, []string{"the store is available", "after=8s", "answered_without_it=5"}},
+			{func() { c.recordProbe(noAnswer) }, []string{"the store is not available", "no answer"}},
+			{func() { c.recordRequest(refused) }, nil},
+			{func() { c.recordProbe(nil) }, nil}, // requests still fail
+			{func() { c.recordRequest(nil) }, []string{"the store is available", "after=3s"}},
 		} {
 			step.do()
-			said := out.take()
-			wrong := i > 0 && i < 9 || i > 9 && i < 13
-			if lines := strings.Count(said, "\n"); lines != min(1, len(step.says)) || c.failing() != wrong {
-				t.Errorf("step %d: %d lines: %s", i, lines, said)
+			lines := out.take()
+			wantFailing := i > 0 && i < 9 || i > 9 && i < 13
+			if n := strings.Count(lines, "\n"); n != min(1, len(step.want)) || c.failing() != wantFailing {
+				t.Errorf("step %d: %d lines, failing %v, want %v: %s", i, n, c.failing(), wantFailing, lines)
 			}
-			for _, want := range step.says {
-				if !strings.Contains(said, want) {
-					t.Errorf("step %d: %q, want %q in it", i, said, want)
+			for _, want := range step.want {
+				if !strings.Contains(lines, want) {
+					t.Errorf("step %d: %q, want %q in it", i, lines, want)
 				}
 			}
 			time.Sleep(time.Second)

@@ -30,7 +30,7 @@ type AdminAction struct {
 func (s *Service) OnAdmin(f func(AdminAction)) { s.onAdmin = f }
 
 // ActAs sets the author of the actions of callers without a name. Call it before the service is used.
-func (s *Service) ActAs(author string) { s.nameless = author }
+func (s *Service) ActAs(author string) { s.anonymousAuthor = author }
 
 // audit records an admin action in the store if it was done, also if its caller has gone, and passes it to OnAdmin.
 func (s *Service) audit(ctx context.Context, a AdminAction, err error) {
@@ -56,8 +56,8 @@ func (s *Service) record(ctx context.Context, a *AdminAction) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Deadline)
 	defer cancel()
 	return c.Record(ctx, store.Action{
-		Verb: a.Verb, Limit: a.Limit, Key: a.Key, For: a.For.Microseconds(), Author: cmp.Or(a.Caller, s.nameless),
-		Reason: a.Reason,
+		Verb: a.Verb, Limit: a.Limit, Key: a.Key, For: a.For.Microseconds(), Reason: a.Reason,
+		Author: cmp.Or(a.Caller, s.anonymousAuthor),
 	})
 }
 
@@ -69,13 +69,13 @@ const (
 )
 
 // scan reads pages of entries with numbers below before, newest first, until a page is not full, maxFound entries were
-// found, or bound were read. visit returns the number of an entry, and how many entries it has found so far. More
-// entries may be below next; 0: there are none.
+// found, or maxScan entries were read. visit returns the number of an entry, and how many entries it has found so far.
+// Older entries may have numbers below next; 0: there are none.
 func scan[T any](
 	ctx context.Context, read func(ctx context.Context, before int64, n int) ([]T, error), before int64,
-	page, bound, maxFound int, visit func(*T) (number int64, found int),
+	page, maxScan, maxFound int, visit func(*T) (number int64, found int),
 ) (next int64, err error) {
-	for scanned := 0; scanned < bound; scanned += page {
+	for scanned := 0; scanned < maxScan; scanned += page {
 		list, err := read(ctx, before, page)
 		if err != nil {
 			return 0, err

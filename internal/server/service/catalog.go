@@ -34,14 +34,14 @@ func (s *Service) Catalog(ctx context.Context, _ *struct{}) (*api.Catalog, error
 	if err != nil {
 		return nil, err
 	}
-	named := s.names.List()
-	if err := s.names.Err(); err != nil && len(named) == 0 {
+	definitions := s.names.List()
+	if err := s.names.Err(); err != nil && len(definitions) == 0 {
 		return nil, err
 	}
 	out := &api.Catalog{Limits: []api.CatalogLimit{}, Plans: []api.CatalogPlan{}}
 	out.Version, _ = c.Version()
 	caller := auth.From(ctx)
-	for _, d := range named {
+	for _, d := range definitions {
 		if caller.Touches(d.Name()) == nil {
 			out.Limits = append(out.Limits, api.CatalogLimit{
 				Name: d.Name(), Limit: d.String(), Description: d.Description, Bound: d.Bound().String(),

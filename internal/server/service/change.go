@@ -201,7 +201,7 @@ func (s *Service) Rollback(ctx context.Context, r *api.Rollback) (*api.Changed, 
 
 // author returns the author of a change that a caller makes.
 func (s *Service) author(ctx context.Context, reason string) catalog.By {
-	name := cmp.Or(s.nameless, "a caller without a name")
+	name := cmp.Or(s.anonymousAuthor, "a caller without a name")
 	if c := auth.From(ctx); c != nil {
 		name = cmp.Or(c.Name, name)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/headgate/headgate/llm"
 )
 
-// appendCounted appends a charge to a list. If the charge counts what a model used, that is its cost.
+// appendCounted appends a charge to a list. If the charge has a count, its cost is computed from the usage of a model.
 func (s *Service) appendCounted(ctx context.Context, list []headgate.Charge, c *api.Charge, used *api.Used,
 	parse costParser,
 ) ([]headgate.Charge, error) {
@@ -28,7 +28,7 @@ func (s *Service) appendCounted(ctx context.Context, list []headgate.Charge, c *
 	return s.appendCharge(ctx, list, &counted, parse)
 }
 
-// amount returns what a charge counts of a usage.
+// amount returns the cost of a count: tokens, input, output or money.
 func (s *Service) amount(count string, used *api.Used) (headgate.Cost, error) {
 	var u llm.Usage
 	if !u.Add(used.Usage) {

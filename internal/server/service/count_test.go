@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestChargesCountUsage takes an estimate, extends it and settles it at what a model reports: tokens, and their price.
+// TestChargesCountUsage takes an estimate, extends it, and settles it at the tokens and the price of a model's report.
 func TestChargesCountUsage(t *testing.T) {
 	c, err := config.Parse("c.yaml", []byte("limits:\n  tokens: fixed-window 100000/1d\n  usd: fixed-window 5/1d scale 6\n"+
 		"prices:\n  gpt-5*: {input: 0.25, cached_input: 0.025, output: 2}\n"))
@@ -21,20 +21,21 @@ func TestChargesCountUsage(t *testing.T) {
 	}
 	s := service.New(headgate.New(memory.New(nil), &headgate.Config{Names: c}), c, nil)
 	charge := func(limit, count string) api.Charge { return api.Charge{Limit: limit, Key: "acme", Count: count} }
-	counted := []api.Charge{
+	charges := []api.Charge{
 		charge("tokens", "tokens"), charge("tokens", "input"), charge("tokens", "output"), charge("usd", "money"),
 		{Limit: "tokens", Key: "requests"},
 	}
-	for i := range counted[:3] {
-		counted[i].Key += counted[i].Count
+	for i := range charges[:3] {
+		charges[i].Key += charges[i].Count
 	}
 	request := func(usage string) *api.Request {
-		return &api.Request{Charges: counted, ID: "chat", Used: api.Used{Model: "gpt-5-mini", Usage: []byte(usage)}}
+		return &api.Request{Charges: charges, ID: "chat", Used: api.Used{Model: "gpt-5-mini", Usage: []byte(usage)}}
 	}
 	expectUsed := func(want ...string) {
 		t.Helper()
-		for i, c := range counted {
-			st, err := s.Inspect(t.Context(), &api.InspectRequest{Subject: api.Subject{Limit: c.Limit, Key: c.Key}}, nil)
+		for i, c := range charges {
+			subject := api.Subject{Limit: c.Limit, Key: c.Key}
+			st, err := s.Inspect(t.Context(), &api.InspectRequest{Subject: subject}, nil)
 			if err != nil || st.Used.String() != want[i] {
 				t.Errorf("%s of %s: %+v, %v, want %s", c.Count, c.Key, st, err, want[i])
 			}
@@ -48,18 +49,19 @@ func TestChargesCountUsage(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectUsed("4996", "900", "4096", "0.008417", "1")
-	counted[4].Cost = "1"
-	settled := &api.Settle{Charges: counted, ID: "chat", Used: api.Used{Model: "gpt-5-mini", Usage: []byte(
+	charges[4].Cost = "1"
+	settlement := &api.Settle{Charges: charges, ID: "chat", Used: api.Used{Model: "gpt-5-mini", Usage: []byte(
 		`{"choices":[],"usage":{"prompt_tokens":886,"completion_tokens":300,"prompt_tokens_details":{"cached_tokens":512}}}`)}}
-	if _, err := s.Settle(t.Context(), settled); err != nil {
+	if _, err := s.Settle(t.Context(), settlement); err != nil {
 		t.Fatal(err)
 	}
-	expectUsed("1186", "886", "300", "0.000707", "1") // 374 x 0.25 + 512 x 0.025 + 300 x 2 millionths, rounded up
+	// (886-512) x 0.25 + 512 x 0.025 + 300 x 2 = 706.3 millionths, rounded up.
+	expectUsed("1186", "886", "300", "0.000707", "1")
 
 	for _, tt := range []struct {
 		charge      api.Charge
 		used        api.Used
-		field, says string
+		field, want string
 	}{
 		{charge("tokens", "tokens"), api.Used{}, "usage", "input_tokens"},
 		{charge("tokens", "tokens"), api.Used{Usage: []byte(`{"usage":{}}`)}, "usage", "input_tokens"},
@@ -70,8 +72,9 @@ func TestChargesCountUsage(t *testing.T) {
 		{api.Charge{Limit: "tokens", Key: "k", Cost: "1", Count: "input"}, api.Used{}, "count", "beside a cost"},
 	} {
 		_, err := s.Take(t.Context(), &api.Request{Charge: tt.charge, Used: tt.used})
-		if !errors.Is(err, headgate.ErrInvalid) || service.Problem(err).Field != tt.field || !strings.Contains(err.Error(), tt.says) {
-			t.Errorf("%+v %s: %v, want %s %q", tt.charge, tt.used.Usage, err, tt.field, tt.says)
+		if !errors.Is(err, headgate.ErrInvalid) || service.Problem(err).Field != tt.field ||
+			!strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v %s: got %v, want %s %q", tt.charge, tt.used.Usage, err, tt.field, tt.want)
 		}
 	}
 }

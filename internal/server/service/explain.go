@@ -33,8 +33,8 @@ func (s *Service) Explain(ctx context.Context, r *api.Explain) (*api.Explanation
 	if m.Listed == rules.Blocked {
 		out.Allowed = !enforced
 	}
-	if lacks := cmp.Or(m.Problem, e.Err); lacks != nil {
-		out.Allowed, out.Problem = !enforced, Problem(lacks)
+	if problem := cmp.Or(m.Problem, e.Err); problem != nil {
+		out.Allowed, out.Problem = !enforced, Problem(problem)
 	}
 	for i := range m.Charges {
 		if err := auth.From(ctx).Touches(m.Charges[i].Limit.Name()); err != nil {

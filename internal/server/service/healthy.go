@@ -25,16 +25,16 @@ var probeLimit = headgate.MustParse("token-bucket 1000000000/s burst 1000")
 // probeName begins the keys of probes.
 const probeName = "healthz"
 
-// IsProbe reports whether a limit and a key are those of a server's probe of its store.
+// IsProbe reports whether a server uses a limit and a key to probe its store.
 func IsProbe(limit, key string) bool {
 	return limit == probeLimit.Name() && strings.HasPrefix(key, probeName)
 }
 
 const (
-	// probeFresh is how long a successful probe answers later calls, so that calls cannot fill the store.
-	probeFresh = 100 * time.Millisecond
-	// probeWithin bounds a probe whose callers have all stopped waiting.
-	probeWithin = 10 * time.Second
+	// probeLifetime is how long a successful probe answers later calls, so that calls cannot fill the store.
+	probeLifetime = 100 * time.Millisecond
+	// probeTimeout bounds a probe whose callers have all stopped waiting.
+	probeTimeout = 10 * time.Second
 )
 
 // probe lets concurrent callers share one write to the store, and remembers the last success.
@@ -45,7 +45,7 @@ type probe struct {
 
 // Reachable checks that the store answers a read, and writes nothing.
 func (s *Service) Reachable(ctx context.Context) error {
-	_, err := s.limiter.Check(WithProtocol(ctx, ProtocolNone), headgate.Charge{Limit: probeLimit, Key: probeName})
+	_, err := s.limiter.Check(WithProtocol(ctx, ProtocolInternal), headgate.Charge{Limit: probeLimit, Key: probeName})
 	return err
 }
 
@@ -73,7 +73,7 @@ func (s *Service) Healthy(ctx context.Context) error {
 
 // probeOnce probes the store, unless a probe has just succeeded, and shares a probe that is running.
 func (s *Service) probeOnce(ctx context.Context) error {
-	if at := s.probe.succeeded.Load(); at != nil && time.Since(*at) < probeFresh {
+	if at := s.probe.succeeded.Load(); at != nil && time.Since(*at) < probeLifetime {
 		return nil
 	}
 	result := s.probe.group.DoChan("", func() (any, error) { return nil, s.writeProbe(context.WithoutCancel(ctx)) })
@@ -87,7 +87,7 @@ func (s *Service) probeOnce(ctx context.Context) error {
 
 // writeProbe charges a new key. A refusal would prove nothing, since it may come from a cache and not from the store.
 func (s *Service) writeProbe(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(WithProtocol(ctx, ProtocolNone), probeWithin)
+	ctx, cancel := context.WithTimeout(WithProtocol(ctx, ProtocolInternal), probeTimeout)
 	defer cancel()
 	// The longest possible key: if the store has room for it, it has room for any other.
 	key := probeName + " " + rand.Text()

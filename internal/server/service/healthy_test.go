@@ -18,38 +18,38 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// unreadableStore is a store whose catalog cannot be read for a while.
+// unreadableStore is a store whose catalog can be read only if readable is true.
 type unreadableStore struct {
 	*memory.Store
 	readable atomic.Bool
 }
 
-func (u *unreadableStore) ReadCatalog(ctx context.Context, since int64) (store.CatalogChanges, error) {
-	if !u.readable.Load() {
+func (s *unreadableStore) ReadCatalog(ctx context.Context, since int64) (store.CatalogChanges, error) {
+	if !s.readable.Load() {
 		return store.CatalogChanges{}, fmt.Errorf("%w: not yet", store.ErrUnavailable)
 	}
-	return u.Store.ReadCatalog(ctx, since)
+	return s.Store.ReadCatalog(ctx, since)
 }
 
-// TestAServiceIsHealthyOnceItKnowsItsLimits: a server that reports that it is ready decides limits by name.
+// TestAServiceIsHealthyOnceItKnowsItsLimits checks that a service is not healthy before its catalog was read.
 func TestAServiceIsHealthyOnceItKnowsItsLimits(t *testing.T) {
 	t.Parallel()
 	s := &unreadableStore{Store: memory.New(&memory.Config{Names: true})}
 	limits := catalog.Watch(s, &catalog.Config{Every: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 	defer limits.Close()
-	v := service.New(headgate.New(s, &headgate.Config{Names: limits}), &config.Config{}, limits)
-	if err := v.Healthy(t.Context()); !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("before the catalog was read: %v", err)
+	svc := service.New(headgate.New(s, &headgate.Config{Names: limits}), &config.Config{}, limits)
+	if err := svc.Healthy(t.Context()); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("before the catalog was read: got %v, want ErrUnavailable", err)
 	}
 	d := store.Edit{Author: "a", Items: []store.Item{{Kind: store.KindLimit, Name: "login", Text: "token-bucket 5/1m"}}}
 	if _, err := s.WriteCatalog(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
 	s.readable.Store(true)
-	if err := v.Healthy(t.Context()); err != nil {
+	if err := svc.Healthy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if d, err := v.Take(t.Context(), &api.Request{Charge: api.Charge{Limit: "login", Key: "k"}}); err != nil || !d.Allowed {
+	if d, err := svc.Take(t.Context(), &api.Request{Charge: api.Charge{Limit: "login", Key: "k"}}); err != nil || !d.Allowed {
 		t.Errorf("a take by name: %+v, %v", d, err)
 	}
 }

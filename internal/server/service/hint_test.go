@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestHintsAreForAShell lets a shell read the line of a hint for unusual keys. The line has no characters that control
-// a terminal.
+// TestHintsAreForAShell checks that a shell reads unusual keys from the command in a hint, and that the command has no
+// characters that control a terminal.
 func TestHintsAreForAShell(t *testing.T) {
 	t.Parallel()
 	s := service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}, nil)
@@ -28,15 +28,15 @@ func TestHintsAreForAShell(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, limits := usage(t, s, api.UsageQuery{Key: key, Limits: []string{"token-bucket 5/1m"}})
-		_, line, ok := strings.Cut(limits["token-bucket 5/1m burst 5"].Hint, ": headgate block --for 0 ")
-		if !ok || strings.ContainsAny(line, "\x1b\n\t\x01\u202e") {
-			t.Errorf("%q: %q", key, line)
+		_, command, ok := strings.Cut(limits["token-bucket 5/1m burst 5"].Hint, ": headgate block --for 0 ")
+		if !ok || strings.ContainsAny(command, "\x1b\n\t\x01\u202e") {
+			t.Errorf("%q: got %q, want a command without control characters", key, command)
 			continue
 		}
-		line = strings.TrimPrefix(line, "-- ")
-		out, err := exec.Command("bash", "-c", "printf '<%s>' "+line).CombinedOutput()
+		command = strings.TrimPrefix(command, "-- ")
+		out, err := exec.Command("bash", "-c", "printf '<%s>' "+command).CombinedOutput()
 		if want := "<" + key + "><token-bucket 5/1m burst 5>"; err != nil || string(out) != want {
-			t.Errorf("%q: %s is read as %q, %v", key, line, out, err)
+			t.Errorf("%q: %s is read as %q, %v", key, command, out, err)
 		}
 	}
 }

@@ -46,14 +46,14 @@ func (s *Service) Release(ctx context.Context, r *api.Leases) (*api.Lost, error)
 	return s.leases(ctx, r, s.limiter.Release)
 }
 
-// leases calls do with the leases of a request that are the caller's, and reports whether any lease is lost.
+// leases calls do with the leases of a request that belong to its caller, and reports whether any lease is lost.
 func (s *Service) leases(ctx context.Context, r *api.Leases, do func(context.Context, ...headgate.LeaseToken) error) (
 	*api.Lost, error,
 ) {
 	if len(r.Held) > api.MaxCharges {
 		return nil, headgate.Invalid("held", "are more than %d", api.MaxCharges)
 	}
-	held := make([]headgate.LeaseToken, 0, len(r.Held))
+	tokens := make([]headgate.LeaseToken, 0, len(r.Held))
 	caller, lost := auth.From(ctx), false
 	for _, h := range r.Held {
 		limit, err := s.limitOfCell(ctx, h.Limit, h.NoKey)
@@ -65,12 +65,12 @@ func (s *Service) leases(ctx context.Context, r *api.Leases, do func(context.Con
 			lost = true
 			continue
 		}
-		held = append(held, headgate.LeaseToken{Limit: limit, Key: h.Key, Number: number})
+		tokens = append(tokens, headgate.LeaseToken{Limit: limit, Key: h.Key, Number: number})
 	}
-	if len(held) == 0 && lost {
+	if len(tokens) == 0 && lost {
 		return &api.Lost{Lost: true}, nil
 	}
-	err := do(ctx, held...)
+	err := do(ctx, tokens...)
 	if errors.Is(err, headgate.ErrLeaseLost) {
 		err, lost = nil, true
 	}

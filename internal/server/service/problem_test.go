@@ -13,15 +13,15 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-func TestProblemsTellWhetherAnythingWasCharged(t *testing.T) {
+func TestProblemsSayWhetherAnythingWasCharged(t *testing.T) {
 	t.Parallel()
 	const nothing, unknown = "Nothing was charged.", "It is not known whether anything was charged."
 	both := func(errs ...error) error { return fmt.Errorf("%w, %w", errs[0], errs[1]) }
 	for _, tt := range []struct {
-		err    error
-		status int
-		kind   string
-		says   string
+		err         error
+		status      int
+		problemType string
+		want        string
 	}{
 		{headgate.Invalid("key", "is bad"), 400, "", "key: is bad"},
 		{headgate.ErrUnsupported, 501, "", ""},
@@ -47,11 +47,11 @@ func TestProblemsTellWhetherAnythingWasCharged(t *testing.T) {
 		{both(store.ErrUnavailable, store.ErrUnknownOutcome), 503, api.OutcomeUnknown, unknown},
 	} {
 		p := service.Problem(fmt.Errorf("%w: secret", tt.err))
-		if p.Status != tt.status || p.Type != tt.kind || !strings.Contains(p.Detail, tt.says) {
-			t.Errorf("%v: %+v", tt.err, p)
+		if p.Status != tt.status || p.Type != tt.problemType || !strings.Contains(p.Detail, tt.want) {
+			t.Errorf("%v: got %+v, want %+v", tt.err, p, tt)
 		}
 		if tt.status >= 500 && strings.Contains(p.Detail, "secret") {
-			t.Errorf("%v: what is wrong here is told: %s", tt.err, p.Detail)
+			t.Errorf("%v: the problem has the text of the error: %s", tt.err, p.Detail)
 		}
 	}
 }

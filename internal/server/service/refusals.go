@@ -10,15 +10,15 @@ import (
 	"github.com/headgate/headgate/internal/server/auth"
 )
 
-// Bounds on the refusals that are kept to explain why a key is refused.
+// Bounds on the refusals that are recorded, to explain why a key is refused.
 const (
-	keptRefusals  = 1000 // kept refusals of all keys
-	shownRefusals = 20   // refusals that are shown of one key
-	perRequest    = 10   // refusals that are kept of one request, so that it cannot push out all others
+	maxRefusals      = 1000 // kept refusals of all keys
+	maxShownRefusals = 20   // refusals that are shown of one key
+	maxPerRequest    = 10   // refusals that are kept of one request, so that it cannot push out all others
 )
 
 // refusals keeps the last charges of all keys that were refused here. The zero value is empty. It is safe for
-// concurrent use, and allocates all its memory, keptRefusals entries, at the first refusal.
+// concurrent use, and allocates all its memory, maxRefusals entries, at the first refusal.
 type refusals struct {
 	mu   sync.Mutex
 	ring []refusal // guarded by mu
@@ -42,23 +42,23 @@ func (r *refusals) add(d *headgate.Decision, charges []headgate.Charge) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(charges) == 1 {
-		r.put(refusal{d.At.UnixMicro(), d.LimitName, d.Key, charges[0].Cost, charges[0].Keep, d.RetryAfter})
+		r.replaceOldest(refusal{d.At.UnixMicro(), d.LimitName, d.Key, charges[0].Cost, charges[0].Keep, d.RetryAfter})
 		return
 	}
 	n := 0
 	for i := range d.Each {
-		if f := &d.Each[i]; !f.Allowed && n < perRequest {
+		if f := &d.Each[i]; !f.Allowed && n < maxPerRequest {
 			c := &charges[f.Charge]
-			r.put(refusal{d.At.UnixMicro(), f.LimitName, f.Key, c.Cost, c.Keep, f.RetryAfter})
+			r.replaceOldest(refusal{d.At.UnixMicro(), f.LimitName, f.Key, c.Cost, c.Keep, f.RetryAfter})
 			n++
 		}
 	}
 }
 
-// put replaces the oldest refusal. The caller holds mu.
-func (r *refusals) put(newest refusal) {
+// replaceOldest replaces the oldest refusal. The caller holds mu.
+func (r *refusals) replaceOldest(newest refusal) {
 	if r.ring == nil {
-		r.ring = make([]refusal, keptRefusals)
+		r.ring = make([]refusal, maxRefusals)
 	}
 	r.ring[r.next] = newest
 	r.next = (r.next + 1) % len(r.ring)
@@ -71,7 +71,7 @@ func (r *refusals) ofKey(key string, caller *auth.Caller) []api.Refusal {
 	defer r.mu.Unlock()
 	for i := range r.ring {
 		f := &r.ring[(r.next-1-i+2*len(r.ring))%len(r.ring)]
-		if f.limit == "" || len(list) == shownRefusals { // no older refusals, or enough
+		if f.limit == "" || len(list) == maxShownRefusals { // no older refusals, or enough
 			break
 		}
 		if f.key == key && caller.Touches(f.limit) == nil {

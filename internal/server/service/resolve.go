@@ -15,29 +15,28 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// resolver caches notations that were resolved before, since parsing one takes longer than a decision. It also counts
-// the notations in use.
+// resolver caches resolved notations, since parsing one takes longer than a decision, and counts the notations in use.
 type resolver struct {
 	mu        sync.RWMutex
-	limits    map[string]resolved  // by the text in requests; guarded by mu
-	notations map[string]*notation // by canonical form; guarded by mu
-	evictedAt int64                // time of the last eviction; guarded by mu
+	limits    map[string]cachedLimit // by the text in requests; guarded by mu
+	notations map[string]*notation   // by canonical form; guarded by mu
+	evictedAt int64                  // time of the last eviction; guarded by mu
 }
 
-// resolved is a limit that a text stands for.
-type resolved struct {
+// cachedLimit is the limit of a text.
+type cachedLimit struct {
 	limit    headgate.Limit
 	notation *notation // nil if the number of notations is not bounded
 }
 
 // notation is a notation that requests use. It is in use as long as anything that was charged under it can count.
 type notation struct {
-	longest int64        // how long a charge counts at most, in microseconds
-	used    atomic.Int64 // time of the last use, by this machine's clock
-	until   atomic.Int64 // the latest end of the blocks, ids and waits of requests with the notation
+	maxPeriod  int64        // how long a charge counts at most, in microseconds
+	lastUse    atomic.Int64 // time of the last use, by this machine's clock
+	inUseUntil atomic.Int64 // the latest end of the blocks, ids and waits of requests with the notation
 }
 
-// Bounds of the cache of limits: it is emptied when it is full, and does not keep long texts.
+// Bounds of the cache of limits, which is emptied when it is full and has no long texts.
 const (
 	maxCached     = 1000
 	maxCachedText = 256
@@ -51,14 +50,14 @@ func (n *notation) touch() {
 	if n == nil {
 		return
 	}
-	if now := store.SystemClock(); now-n.used.Load() > 1_000_000 {
-		n.used.Store(now)
+	if now := store.SystemClock(); now-n.lastUse.Load() > 1_000_000 {
+		n.lastUse.Store(now)
 	}
 }
 
 // expired reports whether the notation is no longer in use.
 func (n *notation) expired(now int64) bool {
-	return now-n.used.Load() > n.longest+minUse && now > n.until.Load()+n.longest
+	return now-n.lastUse.Load() > n.maxPeriod+minUse && now > n.inUseUntil.Load()+n.maxPeriod
 }
 
 // extendUse keeps a notation in use for a duration that a request gives in a field. It rejects a duration that is
@@ -78,7 +77,7 @@ func (s *Service) extendUse(field string, d time.Duration, l headgate.Limit) err
 		return nil
 	}
 	until := store.SystemClock() + d.Microseconds()
-	for at := n.until.Load(); at < until && !n.until.CompareAndSwap(at, until); at = n.until.Load() {
+	for at := n.inUseUntil.Load(); at < until && !n.inUseUntil.CompareAndSwap(at, until); at = n.inUseUntil.Load() {
 	}
 	return nil
 }
@@ -156,7 +155,7 @@ func (s *Service) resolve(nameOrNotation string) (headgate.Limit, error) {
 	}
 	s.resolver.mu.Lock()
 	defer s.resolver.mu.Unlock()
-	r = resolved{limit: l}
+	r = cachedLimit{limit: l}
 	if r.notation, err = s.resolver.use(l, s.config.Notations.Max, store.SystemClock()); err != nil {
 		return headgate.Limit{}, err
 	}
@@ -171,45 +170,47 @@ func (s *Service) resolve(nameOrNotation string) (headgate.Limit, error) {
 }
 
 // use puts a notation in use, and fails if maxNotations others are; 0: no bound. The caller holds mu.
-func (k *resolver) use(l headgate.Limit, maxNotations int, now int64) (*notation, error) {
+func (rs *resolver) use(l headgate.Limit, maxNotations int, now int64) (*notation, error) {
 	if maxNotations == 0 {
 		return nil, nil
 	}
-	n := k.notations[l.Name()]
+	n := rs.notations[l.Name()]
 	if n == nil {
-		if len(k.notations) >= maxNotations && now-k.evictedAt > 1_000_000 {
-			k.evict(now)
+		if len(rs.notations) >= maxNotations && now-rs.evictedAt > 1_000_000 {
+			rs.evict(now)
 		}
-		if len(k.notations) >= maxNotations {
+		if len(rs.notations) >= maxNotations {
 			return nil, headgate.Invalid("limit", "%d different notations are in use, as many as may be at a time (%s)",
 				maxNotations, config.MaxNotations.Name)
 		}
 		p := l.Params()
 		// HealAfter of a sliding window is two windows.
-		n = &notation{longest: max(config.Longest(l).Microseconds(), p.HealAfter())}
-		k.notations[l.Name()] = n
+		n = &notation{maxPeriod: max(config.Longest(l).Microseconds(), p.HealAfter())}
+		rs.notations[l.Name()] = n
 	}
-	n.used.Store(now)
+	n.lastUse.Store(now)
 	return n, nil
 }
 
 // cachedLimits returns the limits in the cache, each once, sorted by name.
-func (k *resolver) cachedLimits() (limits []headgate.Limit) {
-	k.mu.RLock()
-	for _, r := range k.limits {
+func (rs *resolver) cachedLimits() (limits []headgate.Limit) {
+	rs.mu.RLock()
+	for _, r := range rs.limits {
 		limits = append(limits, r.limit)
 	}
-	k.mu.RUnlock()
+	rs.mu.RUnlock()
 	byName := func(a, b headgate.Limit) int { return cmp.Compare(a.Name(), b.Name()) }
 	slices.SortFunc(limits, byName)
 	return slices.CompactFunc(limits, func(a, b headgate.Limit) bool { return byName(a, b) == 0 })
 }
 
 // evict removes the notations that are no longer in use. The caller holds mu.
-func (k *resolver) evict(now int64) {
-	k.evictedAt = now
-	maps.DeleteFunc(k.notations, func(_ string, n *notation) bool { return n.expired(now) })
-	maps.DeleteFunc(k.limits, func(_ string, r resolved) bool { return r.notation != nil && r.notation.expired(now) })
+func (rs *resolver) evict(now int64) {
+	rs.evictedAt = now
+	maps.DeleteFunc(rs.notations, func(_ string, n *notation) bool { return n.expired(now) })
+	maps.DeleteFunc(rs.limits, func(_ string, c cachedLimit) bool {
+		return c.notation != nil && c.notation.expired(now)
+	})
 }
 
 // Limited returns the limits of charges, in their order. A limit is zero if this process knows only its name.

@@ -17,8 +17,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestNotationsAreNotKeptForEver takes with more limits than the cache holds.
-func TestNotationsAreNotKeptForEver(t *testing.T) {
+// TestMoreNotationsThanTheCacheHolds takes twice with each of 2500 notations, of which the cache holds fewer.
+func TestMoreNotationsThanTheCacheHolds(t *testing.T) {
 	t.Parallel()
 	s := service.New(headgate.New(memory.New(nil), nil), &config.Config{}, nil)
 	for round := range 2 {
@@ -32,7 +32,7 @@ func TestNotationsAreNotKeptForEver(t *testing.T) {
 	}
 }
 
-// TestNotationsInUseAreBounded takes with one notation more than may be in use, until the earlier ones no longer count.
+// TestNotationsInUseAreBounded checks that a fourth notation is refused until one of three no longer counts.
 func TestNotationsInUseAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := service.New(headgate.New(memory.New(nil), nil), &config.Config{Notations: config.Notations{Max: 3}}, nil)
@@ -45,19 +45,19 @@ func TestNotationsInUseAreBounded(t *testing.T) {
 			err := take(limit)
 			if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "max_notations") ||
 				service.Problem(err).Field != "limit" {
-				t.Errorf("%s: %v", limit, err)
+				t.Errorf("%s: got %v, want an error about max_notations", limit, err)
 			}
 		}
 		for _, limit := range []string{
 			"token-bucket 5/1h", "token-bucket 5/1h burst 5", "sliding-window 5/1h",
 			"fixed-window 5/1m",
 		} {
-			if err := take(limit); err != nil { // the second is the first, written out
+			if err := take(limit); err != nil { // the second notation means the same as the first
 				t.Errorf("%s: %v", limit, err)
 			}
 		}
 		expectRefusal("token-bucket 6/1h")
-		time.Sleep(100 * time.Second) // and the minute is over, but not the least time of use
+		time.Sleep(100 * time.Second) // longer than the window of a minute, but shorter than the minimum time in use
 		if err := take("token-bucket 5/1h"); err != nil {
 			t.Error(err)
 		}
@@ -67,7 +67,7 @@ func TestNotationsInUseAreBounded(t *testing.T) {
 			t.Error(err)
 		}
 		expectRefusal("token-bucket 7/1h")
-		time.Sleep(time.Hour) // a sliding window counts for two
+		time.Sleep(time.Hour) // a sliding window counts for two windows
 		if err := take("token-bucket 6/1h"); err != nil {
 			t.Error(err)
 		}
@@ -80,8 +80,8 @@ func TestNotationsInUseAreBounded(t *testing.T) {
 	})
 }
 
-// TestDurationsBesideANotationAreBounded: a block, an id or a wait may not be longer than the longest period of a
-// notation, and keeps the notation in use.
+// TestDurationsBesideANotationAreBounded checks that a block, an id or a wait may not be longer than the longest period
+// of a notation, and that each keeps the notation in use.
 func TestDurationsBesideANotationAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &config.Config{Notations: config.Notations{Max: 1, MaxPeriod: 32 * 24 * time.Hour}}
@@ -126,21 +126,21 @@ func TestDurationsBesideANotationAreBounded(t *testing.T) {
 			time.Sleep(29 * 24 * time.Hour)
 			if err := request(s, second, "1s"); !errors.Is(err, headgate.ErrInvalid) ||
 				!strings.Contains(err.Error(), "max_notations") {
-				t.Errorf("%s: a second notation while the first counts: %v", name, err)
+				t.Errorf("%s: a second notation while the first counts: got %v, want ErrInvalid", name, err)
 			}
 			time.Sleep(2 * 24 * time.Hour)
 			if err := request(s, second, "1s"); err != nil {
-				t.Errorf("%s: a second notation after that: %v", name, err)
+				t.Errorf("%s: a second notation after the first: %v, want no error", name, err)
 			}
 		}
 	})
 }
 
-// TestNearlyFull fills limits with up to ten keys each, the most that the store keeps.
+// TestNearlyFull checks that limits with at least 8 of 10 keys are listed, at most 20 of them, the fullest first.
 func TestNearlyFull(t *testing.T) {
 	t.Parallel()
-	still := func() int64 { return 1795600000_000000 } // so no window ends
-	s := service.New(headgate.New(memory.New(&memory.Config{MaxKeys: 10, MaxTotal: 10_000, Clock: still}), nil),
+	fixedClock := func() int64 { return 1795600000_000000 } // so no window ends
+	s := service.New(headgate.New(memory.New(&memory.Config{MaxKeys: 10, MaxTotal: 10_000, Clock: fixedClock}), nil),
 		&config.Config{}, nil)
 	fill := func(limit string, keys int) {
 		for k := range keys {
@@ -167,11 +167,11 @@ func TestNearlyFull(t *testing.T) {
 		fill(fmt.Sprintf("fixed-window 5/%dm", i+1), 10)
 	}
 	if got, err := s.NearlyFull(t.Context()); err != nil || len(got) != 20 || got[0].Keys != 10 {
-		t.Errorf("%d, %+v, %v", len(got), got, err)
+		t.Errorf("got %d limits: %+v, %v, want 20", len(got), got, err)
 	}
 }
 
-// TestForbiddenCallersUseNoNotation: otherwise they could use up the notations that may be in use.
+// TestForbiddenCallersUseNoNotation checks that the notations of forbidden requests do not count as being in use.
 func TestForbiddenCallersUseNoNotation(t *testing.T) {
 	t.Parallel()
 	s := service.New(headgate.New(memory.New(nil), nil), &config.Config{Notations: config.Notations{Max: 3}}, nil)
@@ -182,7 +182,7 @@ func TestForbiddenCallersUseNoNotation(t *testing.T) {
 	}
 	for i := range 10 {
 		if err := take(fmt.Sprintf("token-bucket %d/1h", i+1), "api*"); !errors.Is(err, auth.ErrForbidden) {
-			t.Errorf("%d: %v", i, err)
+			t.Errorf("notation %d: got %v, want ErrForbidden", i, err)
 		}
 	}
 	for _, limit := range []string{"token-bucket 5/1m", "5/1m", "token-bucket 6/1m", "token-bucket 7/1m"} {
@@ -191,9 +191,9 @@ func TestForbiddenCallersUseNoNotation(t *testing.T) {
 		}
 	}
 	if err := take("5/1m", "api*"); !errors.Is(err, auth.ErrForbidden) {
-		t.Errorf("one that is in use: %v", err)
+		t.Errorf("a notation that is in use: got %v, want ErrForbidden", err)
 	}
 	if err := take("token-bucket 8/1m", "token-bucket *"); !errors.Is(err, headgate.ErrInvalid) {
-		t.Errorf("a fourth: %v", err)
+		t.Errorf("a fourth notation: got %v, want ErrInvalid", err)
 	}
 }

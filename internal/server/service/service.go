@@ -25,32 +25,32 @@ import (
 const (
 	// Deadline is how long the store may take for a request.
 	Deadline = 10 * time.Second
-	// ReadyWithin is how long the store may take for a probe of whether it can write.
-	ReadyWithin = 2 * time.Second
+	// ReadyTimeout is how long the store may take for a probe of whether it can write.
+	ReadyTimeout = 2 * time.Second
 )
 
 // Service answers requests with a limiter and a configuration. It is safe for concurrent use.
 type Service struct {
-	limiter  *headgate.Limiter
-	config   *config.Config
-	names    catalog.Names
-	resolver resolver
-	probe    probe
-	refusals refusals
-	observer *httplimit.Observer
-	onAdmin  func(AdminAction)            // may be nil
-	nameless string                       // author of the actions of callers without a name
-	rules    *atomic.Pointer[rules.Rules] // replaced as a whole: one file's rules decide a request
-	prices   *atomic.Pointer[llm.Prices]  // replaced with the rules
-	traffic  *traffic.Traffic
+	limiter         *headgate.Limiter
+	config          *config.Config
+	names           catalog.Names
+	resolver        resolver
+	probe           probe
+	refusals        refusals
+	observer        *httplimit.Observer
+	onAdmin         func(AdminAction)            // may be nil
+	anonymousAuthor string                       // author of the actions of callers without a name
+	rules           *atomic.Pointer[rules.Rules] // replaced as a whole: one file's rules decide a request
+	prices          *atomic.Pointer[llm.Prices]  // replaced with the rules
+	traffic         *traffic.Traffic
 }
 
 // New returns a service. names must be the limiter's Names; nil: c has all named limits.
 func New(l *headgate.Limiter, c *config.Config, names catalog.Names) *Service {
 	s := &Service{
 		limiter: l, config: c, names: cmp.Or[catalog.Names](names, c), rules: &atomic.Pointer[rules.Rules]{},
-		prices:   &atomic.Pointer[llm.Prices]{},
-		resolver: resolver{limits: map[string]resolved{}, notations: map[string]*notation{}}, traffic: traffic.New(nil),
+		prices: &atomic.Pointer[llm.Prices]{}, traffic: traffic.New(nil),
+		resolver: resolver{limits: map[string]cachedLimit{}, notations: map[string]*notation{}},
 	}
 	s.observer = httplimit.NewObserver(l, s.longestPause())
 	s.rules.Store(c.Rules)
@@ -78,12 +78,12 @@ func (s *Service) Inspect(ctx context.Context, r *api.InspectRequest, hold func(
 		return nil, err
 	}
 	st, err := s.limiter.Inspect(ctx, limit, r.Key)
-	switch known := len(st.History); {
+	switch returned := len(st.History); {
 	case err != nil:
 		return nil, err
-	case r.Attempts != 0 && r.Attempts <= known:
+	case r.Attempts != 0 && r.Attempts <= returned:
 		st.History = st.History[:r.Attempts]
-	case r.Attempts != 0 && known > 0: // an inspection does not return all attempts
+	case r.Attempts != 0 && returned > 0: // an inspection does not return all attempts
 		if err := hold(r.Attempts); err != nil {
 			return nil, err
 		}
@@ -141,9 +141,9 @@ func (s *Service) Block(ctx context.Context, r *api.Block) (*api.Status, error) 
 // Cells lists keys.
 func (s *Service) Cells(ctx context.Context, r *api.CellsQuery) (*api.Cells, error) {
 	q := store.Query{After: law.Cell{Limit: r.AfterLimit, Key: r.AfterKey}, Blocked: r.Blocked, Max: r.Max}
-	var named []headgate.Limit
+	var limits []headgate.Limit
 	for _, l := range s.names.List() {
-		named = append(named, l.Limit)
+		limits = append(limits, l.Limit)
 	}
 	if r.Limit != "" {
 		l, err := s.existingLimit(ctx, r.Limit)
@@ -154,7 +154,7 @@ func (s *Service) Cells(ctx context.Context, r *api.CellsQuery) (*api.Cells, err
 	} else if caller := auth.From(ctx); !caller.All() {
 		return nil, fmt.Errorf("%w: %s may not list the keys of all limits; name one", auth.ErrForbidden, caller)
 	}
-	list, err := s.limiter.List(ctx, q, named...)
+	list, err := s.limiter.List(ctx, q, limits...)
 	if err != nil {
 		return nil, err
 	}
@@ -167,12 +167,12 @@ func (s *Service) Cells(ctx context.Context, r *api.CellsQuery) (*api.Cells, err
 
 // Limits lists the named limits that the caller may use. It fails if the limits could not be read from the store yet.
 func (s *Service) Limits(ctx context.Context, _ *struct{}) (*api.Limits, error) {
-	named := s.names.List()
-	if err := s.names.Err(); err != nil && len(named) == 0 {
+	definitions := s.names.List()
+	if err := s.names.Err(); err != nil && len(definitions) == 0 {
 		return nil, err
 	}
-	list := &api.Limits{Limits: make([]api.Limit, 0, len(named))}
-	for _, l := range named {
+	list := &api.Limits{Limits: make([]api.Limit, 0, len(definitions))}
+	for _, l := range definitions {
 		if auth.From(ctx).Touches(l.Name()) != nil {
 			continue
 		}

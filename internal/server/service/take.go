@@ -35,8 +35,7 @@ func (s *Service) take(ctx context.Context, r *api.Request, check bool) (*api.De
 	return decisionOf(&d, len(charges) > 1), nil
 }
 
-// parseRequest returns the charges of a request that is not in a batch, and its id and life for the store, if it has
-// any.
+// parseRequest returns the charges of a request that is not in a batch, and its id and life for the store, if any.
 func (s *Service) parseRequest(ctx context.Context, r *api.Request) (
 	charges []headgate.Charge, id string, life time.Duration, err error,
 ) {
@@ -74,8 +73,7 @@ func (s *Service) Charges(ctx context.Context, r *api.Request) ([]headgate.Charg
 	return s.appendCharges(ctx, nil, r, costOf)
 }
 
-// Batch answers many requests; an invalid one fails alone. It calls failed with each error that the client did not
-// cause.
+// Batch answers many requests; an invalid one fails alone. It calls failed with each error not caused by the client.
 func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (*api.Answers, error) {
 	switch n := len(b.Requests); {
 	case n == 0:

@@ -18,7 +18,7 @@ type Observers []headgate.Observer
 
 // Decided implements headgate.Observer.
 func (list Observers) Decided(ctx context.Context, e headgate.Event) {
-	if ProtocolOf(ctx) >= ProtocolNone {
+	if ProtocolOf(ctx) >= ProtocolInternal {
 		return
 	}
 	for _, o := range list {
@@ -34,15 +34,15 @@ func (s *Service) UseTraffic(t *traffic.Traffic) { s.traffic = t }
 // It calls hold with the number of keys before it reads the store. It charges nothing.
 func (s *Service) Traffic(ctx context.Context, q *api.TrafficQuery, hold func(keys int) error) (*api.Traffic, error) {
 	caller := auth.From(ctx)
-	want := func(limit string) bool { return caller.Touches(limit) == nil }
+	include := func(limit string) bool { return caller.Touches(limit) == nil }
 	if q.Limit != "" {
 		l, err := s.existingLimit(ctx, q.Limit)
 		if err != nil {
 			return nil, err
 		}
-		want = func(limit string) bool { return limit == l.Name() }
+		include = func(limit string) bool { return limit == l.Name() }
 	}
-	series, end := s.traffic.Series(q.Seconds, want)
+	series, end := s.traffic.Series(q.Seconds, include)
 	out := &api.Traffic{At: end.UnixMicro(), Limits: make([]api.LimitTraffic, len(series)), By: q.By}
 	for i := range series {
 		c := &series[i].Counts
@@ -55,7 +55,7 @@ func (s *Service) Traffic(ctx context.Context, q *api.TrafficQuery, hold func(ke
 	if q.By == api.ByUsed {
 		by = traffic.Admitted
 	}
-	keys := s.traffic.Top(by, q.Top, want)
+	keys := s.traffic.Top(by, q.Top, include)
 	if err := hold(len(keys)); err != nil {
 		return nil, err
 	}
@@ -88,7 +88,7 @@ func decimal(n float64) json.Number {
 
 // addUsage adds to each key what it uses now, unless its limit no longer exists.
 func (s *Service) addUsage(ctx context.Context, keys []api.KeyTraffic) error {
-	ctx = WithProtocol(ctx, ProtocolNone)
+	ctx = WithProtocol(ctx, ProtocolInternal)
 	var charges []headgate.Charge
 	var index []int
 	for i := range keys {

@@ -80,33 +80,33 @@ func (s *Service) limitsOf(ctx context.Context, q *api.UsageQuery, hold func(lim
 		return limits, hold(len(limits))
 	}
 	caller := auth.From(ctx)
-	named := s.names.List()
-	if err := s.names.Err(); err != nil && len(named) == 0 && !errors.Is(err, headgate.ErrUnsupported) {
+	definitions := s.names.List()
+	if err := s.names.Err(); err != nil && len(definitions) == 0 && !errors.Is(err, headgate.ErrUnsupported) {
 		return nil, err
 	}
-	if len(named) == 0 {
+	if len(definitions) == 0 {
 		if err := hold(store.DefaultMax); err != nil {
 			return nil, err
 		}
 		limits, err := s.cellLimits(ctx, q.Key)
-		return permitted(caller, limits), err
+		return permittedLimits(caller, limits), err
 	}
-	for _, d := range named {
+	for _, d := range definitions {
 		l, err := headgate.Named(d.Name()) // the key may have another limit by that name
 		if err != nil {
 			return nil, err
 		}
 		limits = append(limits, l)
 	}
-	if limits = permitted(caller, append(limits, s.resolver.cachedLimits()...)); len(limits) > api.MaxCharges {
+	if limits = permittedLimits(caller, append(limits, s.resolver.cachedLimits()...)); len(limits) > api.MaxCharges {
 		return nil, headgate.Invalid("limit", "%d are too many to tell of at once; name those that matter, at most %d",
 			len(limits), api.MaxCharges)
 	}
 	return limits, hold(len(limits))
 }
 
-// permitted returns the limits that a caller may use.
-func permitted(caller *auth.Caller, limits []headgate.Limit) []headgate.Limit {
+// permittedLimits returns the limits that a caller may use.
+func permittedLimits(caller *auth.Caller, limits []headgate.Limit) []headgate.Limit {
 	return slices.DeleteFunc(limits, func(l headgate.Limit) bool { return caller.Touches(l.Name()) != nil })
 }
 

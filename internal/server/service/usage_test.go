@@ -50,16 +50,16 @@ func newCatalogService(t *testing.T, s store.Store, limits map[string]string) (*
 	return service.New(l, &config.Config{}, c), c
 }
 
-// usage returns what a key has used, in all and by limit.
+// usage returns the usage of a key, and its limits by name.
 func usage(t *testing.T, s *service.Service, q api.UsageQuery) (*api.Usage, map[string]api.LimitUsage) {
 	t.Helper()
-	held := -1
-	u, err := s.Usage(t.Context(), &q, func(n int) error { held = n; return nil })
+	maxLimits := -1
+	u, err := s.Usage(t.Context(), &q, func(n int) error { maxLimits = n; return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if u.Key != q.Key || u.Refusals == nil || len(u.Limits) > held {
-		t.Fatalf("held for %d limits: %+v", held, u)
+	if u.Key != q.Key || u.Refusals == nil || len(u.Limits) > maxLimits {
+		t.Fatalf("hold was called with %d limits, and the usage is %+v", maxLimits, u)
 	}
 	limits := map[string]api.LimitUsage{}
 	for _, l := range u.Limits {
@@ -76,7 +76,7 @@ func take(t *testing.T, s *service.Service, limit, key string) {
 	}
 }
 
-// TestUsageSaysWhyAKeyIsRefused explains the refusals of several keys, over each store with a server's wrappers.
+// TestUsageSaysWhyAKeyIsRefused checks the usage of keys that are refused for several reasons, for each store.
 func TestUsageSaysWhyAKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	type kind struct {
@@ -96,21 +96,21 @@ func TestUsageSaysWhyAKeyIsRefused(t *testing.T) {
 		}
 		s := front.New(inner, &front.Config{SweepEvery: -1, Guard: &front.GuardConfig{Deadline: time.Minute}})
 		t.Cleanup(func() { s.Close() })
-		t.Run(kind.name, func(t *testing.T) { t.Parallel(); testWhyRefused(t, s) })
+		t.Run(kind.name, func(t *testing.T) { t.Parallel(); testUsageOfRefusedKeys(t, s) })
 	}
 }
 
-func testWhyRefused(t *testing.T, st store.Store) {
+func testUsageOfRefusedKeys(t *testing.T, st store.Store) {
 	s, c := newCatalogService(t, st, map[string]string{
 		"api": "fixed-window 2/1d from-first", "login": "sliding-log 1/1h block 15m", "jobs": "concurrency 1 ttl 1h",
 	})
 	end := time.Now().Add(48 * time.Hour).Truncate(time.Microsecond)
-	off, err := headgate.ParseNamed("api", "0")
+	closedLimit, err := headgate.ParseNamed("api", "0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Override(t.Context(), catalog.By{Author: "eve"}, catalog.Override{
-		Limit: off, Key: "-off", Until: end, Reason: "has not paid",
+		Limit: closedLimit, Key: "-off", Until: end, Reason: "has not paid",
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -131,18 +131,18 @@ func testWhyRefused(t *testing.T, st store.Store) {
 		t.Fatal(err)
 	}
 	take(t, s, "fixed-window 5/1h from-first", "used")
-	before, err := s.Cells(t.Context(), &api.CellsQuery{})
+	cellsBefore, err := s.Cells(t.Context(), &api.CellsQuery{})
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	_, none := usage(t, s, api.UsageQuery{Key: "nobody"})
-	if len(none) != 3 {
-		t.Errorf("of a key that has used nothing: %+v", none)
+	_, unused := usage(t, s, api.UsageQuery{Key: "nobody"})
+	if len(unused) != 3 {
+		t.Errorf("a key that has used nothing: got %+v, want 3 limits", unused)
 	}
-	for limit, l := range none {
+	for limit, l := range unused {
 		if l.Exists || l.Used != "0" || l.Hint != "" || l.BlockedBy != "" || *l.RetryAfterMS != 0 || l.ResetAfterMS != 0 {
-			t.Errorf("of a key that has used nothing: %s: %+v", limit, l)
+			t.Errorf("a key that has used nothing: %s: %+v", limit, l)
 		}
 	}
 	_, blocked := usage(t, s, api.UsageQuery{Key: "blocked"})
@@ -152,7 +152,7 @@ func testWhyRefused(t *testing.T, st store.Store) {
 		t.Errorf("blocked: %+v", l)
 	}
 	_, silent := usage(t, s, api.UsageQuery{Key: "silent", Limits: []string{"login"}})
-	if l := silent["login"]; len(silent) != 1 || l.BlockedBy != api.ByOperator || l.Reason != "" { // for longer than the limit blocks
+	if l := silent["login"]; len(silent) != 1 || l.BlockedBy != api.ByOperator || l.Reason != "" { // an hour, longer than the limit itself blocks
 		t.Errorf("blocked without a reason: %+v", silent)
 	}
 	_, closed := usage(t, s, api.UsageQuery{Key: "-off", Authors: true})
@@ -161,8 +161,8 @@ func testWhyRefused(t *testing.T, st store.Store) {
 		!strings.HasSuffix(l.Hint, ", or raise the limit for this key: headgate override -- -off api 'NEW LIMIT'") {
 		t.Errorf("with an override: %+v", l)
 	}
-	if _, again := usage(t, s, api.UsageQuery{Key: "-off"}); again["api"].AppliedBy != "" {
-		t.Errorf("without authors: %+v", again["api"])
+	if _, withoutAuthors := usage(t, s, api.UsageQuery{Key: "-off"}); withoutAuthors["api"].AppliedBy != "" {
+		t.Errorf("without authors: %+v", withoutAuthors["api"])
 	}
 	u, used := usage(t, s, api.UsageQuery{Key: "used"})
 	if l := used["login"]; l.Used != "1" || l.BlockedBy != api.ByLimit ||
@@ -182,18 +182,18 @@ func testWhyRefused(t *testing.T, st store.Store) {
 	if len(u.Refusals) != 1 || u.Refusals[0].Limit != "login" || u.Refusals[0].Cost != "1" {
 		t.Errorf("refusals: %+v", u.Refusals)
 	}
-	after, err := s.Cells(t.Context(), &api.CellsQuery{})
-	if err != nil || len(after.Cells) != len(before.Cells) {
-		t.Fatalf("%d keys before, %d after, %v", len(before.Cells), len(after.Cells), err)
+	cellsAfter, err := s.Cells(t.Context(), &api.CellsQuery{})
+	if err != nil || len(cellsAfter.Cells) != len(cellsBefore.Cells) {
+		t.Fatalf("%d keys before, %d after, %v", len(cellsBefore.Cells), len(cellsAfter.Cells), err)
 	}
-	for i, cell := range after.Cells {
-		if cell.Used != before.Cells[i].Used {
-			t.Errorf("charged: %+v, before %+v", cell, before.Cells[i])
+	for i, cell := range cellsAfter.Cells {
+		if cell.Used != cellsBefore.Cells[i].Used {
+			t.Errorf("usage charged: got %+v, want %+v", cell, cellsBefore.Cells[i])
 		}
 	}
 }
 
-// TestUsageWithoutACatalogListsTheCells lists the cells of the key, also after a restart.
+// TestUsageWithoutACatalogListsTheCells checks that usage lists the limits of a key's cells, also after a restart.
 func TestUsageWithoutACatalogListsTheCells(t *testing.T) {
 	t.Parallel()
 	st := memory.New(&memory.Config{Names: true})
@@ -206,28 +206,28 @@ func TestUsageWithoutACatalogListsTheCells(t *testing.T) {
 	if _, used := usage(t, start(), api.UsageQuery{Key: "k"}); len(used) != 2 ||
 		used["fixed-window 2/1h from-first"].Used != "1" || !strings.HasSuffix(used["sliding-log 1/1h"].Hint,
 		", or forget what was used: headgate reset k 'sliding-log 1/1h'") {
-		t.Errorf("%+v", used)
+		t.Errorf("k: got %+v, want 2 limits with a hint", used)
 	}
 	if _, used := usage(t, start(), api.UsageQuery{Key: "nobody"}); len(used) != 0 {
-		t.Errorf("%+v", used)
+		t.Errorf("nobody: got %+v, want no limits", used)
 	}
 	if _, used := usage(t, start(), api.UsageQuery{Key: "n", Limits: []string{"5/1m"}}); len(used) != 1 {
-		t.Errorf("a limit that is named is told of, used or not: %+v", used)
+		t.Errorf("a query of an unused limit: got %+v, want the limit", used)
 	}
 }
 
 func TestUsageCallsHoldBeforeItReads(t *testing.T) {
 	t.Parallel()
 	s, _ := newCatalogService(t, memory.New(nil), map[string]string{"a": "5/1m", "b": "5/1m", "c": "5/1m"})
-	full := errors.New("full")
+	errFull := errors.New("full")
 	_, err := s.Usage(t.Context(), &api.UsageQuery{Key: "k"}, func(n int) error {
 		if n != 3 {
-			t.Errorf("held for %d", n)
+			t.Errorf("hold was called with %d, want 3", n)
 		}
-		return full
+		return errFull
 	})
-	if !errors.Is(err, full) {
-		t.Error(err)
+	if !errors.Is(err, errFull) {
+		t.Errorf("got %v, want the error of hold", err)
 	}
 	_, err = s.Usage(t.Context(), &api.UsageQuery{Key: "k", Limits: []string{"d"}}, func(int) error { return nil })
 	if !errors.Is(err, headgate.ErrUnknownLimit) || service.Problem(err).Field != "limit" {
@@ -235,28 +235,28 @@ func TestUsageCallsHoldBeforeItReads(t *testing.T) {
 	}
 }
 
-// TestRefusalsOfEveryVerbAreRemembered, except of checks, which refuse nobody.
-func TestRefusalsOfEveryVerbAreRemembered(t *testing.T) {
+// TestUsageHasRefusalsOfEveryVerb checks the refusals of each verb. A check has none, since it refuses nobody.
+func TestUsageHasRefusalsOfEveryVerb(t *testing.T) {
 	t.Parallel()
 	s := service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}, nil)
-	const limit, held = "fixed-window 2/1h from-first", "concurrency 1 ttl 1m"
-	one := api.Request{Charge: api.Charge{Limit: limit, Key: "k", Cost: "2"}}
-	jobs := api.Request{Charge: api.Charge{Limit: held, Key: "k"}}
-	several := api.Request{Charges: []api.Charge{
+	const limit, leaseLimit = "fixed-window 2/1h from-first", "concurrency 1 ttl 1m"
+	request := api.Request{Charge: api.Charge{Limit: limit, Key: "k", Cost: "2"}}
+	jobs := api.Request{Charge: api.Charge{Limit: leaseLimit, Key: "k"}}
+	twoCharges := api.Request{Charges: []api.Charge{
 		{Limit: limit, Key: "other"}, {Limit: limit, Key: "k", Cost: "1.5"},
 	}}
-	check := one
+	check := request
 	check.Check = true
 	ctx := t.Context()
-	ask := map[string]func() error{
-		"take":    func() error { _, err := s.Take(ctx, &one); return err },
-		"check":   func() error { _, err := s.Check(ctx, &one); return err },
-		"fill-up": func() error { _, err := s.FillUp(ctx, &one); return err },
-		"reserve": func() error { _, err := s.Reserve(ctx, &api.Reserve{Request: one}); return err },
+	send := map[string]func() error{
+		"take":    func() error { _, err := s.Take(ctx, &request); return err },
+		"check":   func() error { _, err := s.Check(ctx, &request); return err },
+		"fill-up": func() error { _, err := s.FillUp(ctx, &request); return err },
+		"reserve": func() error { _, err := s.Reserve(ctx, &api.Reserve{Request: request}); return err },
 		"acquire": func() error { _, err := s.Acquire(ctx, &jobs); return err },
-		"several": func() error { _, err := s.Take(ctx, &several); return err },
+		"several": func() error { _, err := s.Take(ctx, &twoCharges); return err },
 		"batch": func() error {
-			_, err := s.Batch(ctx, &api.Batch{Requests: []api.Request{one, check, one}}, func(error) {})
+			_, err := s.Batch(ctx, &api.Batch{Requests: []api.Request{request, check, request}}, func(error) {})
 			return err
 		},
 		"headroom": func() error {
@@ -269,29 +269,29 @@ func TestRefusalsOfEveryVerbAreRemembered(t *testing.T) {
 		},
 	}
 	for _, verb := range []string{"take", "acquire"} {
-		if err := ask[verb](); err != nil {
+		if err := send[verb](); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var want []string
 	for _, step := range []struct {
-		verb string
-		told []string
+		verb     string
+		refusals []string
 	}{
 		{"take", []string{limit + " 2"}},
 		{"check", nil},
 		{"fill-up", []string{limit + " 2"}},
 		{"reserve", []string{limit + " 2"}},
-		{"acquire", []string{held + " 1"}},
+		{"acquire", []string{leaseLimit + " 1"}},
 		{"several", []string{limit + " 1.5"}},
 		{"batch", []string{limit + " 2", limit + " 2"}},
 		{"headroom", []string{limit + " 1 keep 25%"}},
 		{"never", []string{limit + " 3 never"}},
 	} {
-		if err := ask[step.verb](); err != nil {
+		if err := send[step.verb](); err != nil {
 			t.Fatal(step.verb, err)
 		}
-		want = append(slices.Clone(step.told), want...)
+		want = append(slices.Clone(step.refusals), want...)
 		u, _ := usage(t, s, api.UsageQuery{Key: "k"})
 		var got []string
 		for _, r := range u.Refusals {
@@ -311,18 +311,18 @@ func TestRefusalsOfEveryVerbAreRemembered(t *testing.T) {
 		}
 	}
 	if u, _ := usage(t, s, api.UsageQuery{Key: "other"}); len(u.Refusals) != 0 {
-		t.Errorf("of a charge that would have passed: %+v", u.Refusals)
+		t.Errorf("a charge that would have passed: got %+v, want no refusals", u.Refusals)
 	}
 }
 
-// TestOldRefusalsAreForgotten: the oldest refusals make room, however many callers are refused at once.
+// TestOldRefusalsAreForgotten checks that 1000 of 1 + 30 + 990 refusals are kept, so the first 21 are forgotten.
 func TestOldRefusalsAreForgotten(t *testing.T) {
 	t.Parallel()
 	s := service.New(headgate.New(memory.New(&memory.Config{Names: true}), nil), &config.Config{}, nil)
 	refuse := func(ctx context.Context, key string) {
 		d, err := s.Take(ctx, &api.Request{Charge: api.Charge{Limit: "0", Key: key}})
 		if err != nil || d.Allowed {
-			t.Errorf("%+v, %v", d, err)
+			t.Errorf("got %+v, %v, want a refusal", d, err)
 		}
 	}
 	count := func(key string) int {
@@ -339,16 +339,16 @@ func TestOldRefusalsAreForgotten(t *testing.T) {
 	if n := count("often"); n != 20 {
 		t.Errorf("%d refusals are shown, want 20", n)
 	}
-	var all sync.WaitGroup
+	var wg sync.WaitGroup
 	for n := range 10 {
-		all.Go(func() {
+		wg.Go(func() {
 			for i := range 99 {
 				refuse(t.Context(), fmt.Sprint("key ", n, i))
 			}
 		})
 	}
-	all.Wait()
+	wg.Wait()
 	if first, often := count("first"), count("often"); first != 0 || often != 10 {
-		t.Errorf("of 1,021 refusals the first is remembered: %d; of the next 30: %d, want 10", first, often)
+		t.Errorf("got %d refusals of the first key, %d of the second, want 0 and 10", first, often)
 	}
 }

@@ -16,20 +16,20 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// read reads a file that may say a, and a list of mappings with b and d, whose values it returns in their order.
+// read reads a file that may have a, and a list of mappings with b and d. It returns their values in order.
 func read(text string) (values []string, err error) {
 	v, err := strict.Read("f.yaml", []byte(text))
 	if err != nil || v.Node == nil {
 		return nil, err
 	}
-	note := func(v strict.Value) error {
+	add := func(v strict.Value) error {
 		values = append(values, v.Value)
 		return nil
 	}
 	err = v.Fields(strict.Keys{
-		"a": note,
+		"a": add,
 		"list": func(v strict.Value) error {
-			return v.Each(func(v strict.Value) error { return v.Fields(strict.Keys{"b": note, "d": note}) })
+			return v.Each(func(v strict.Value) error { return v.Fields(strict.Keys{"b": add, "d": add}) })
 		},
 	})
 	return values, err
@@ -56,7 +56,7 @@ func TestUnknownAndRepeatedKeysAreErrors(t *testing.T) {
 	}
 	for _, text := range []string{"", "# nothing\n", "list: null\n"} {
 		if values, err := read(text); values != nil || err != nil {
-			t.Errorf("%q: %v, %v", text, values, err)
+			t.Errorf("%q: got %v, %v, want no values", text, values, err)
 		}
 	}
 }
@@ -65,30 +65,30 @@ func TestMerge(t *testing.T) {
 	t.Parallel()
 	values, err := read("list: [&one {b: 1, d: 2}, {<<: *one, b: 3}, *one, {<<: [{b: 4}, *one]}]")
 	if want := strings.Fields("1 2 3 2 1 2 4 2"); err != nil || !slices.Equal(values, want) {
-		t.Errorf("%q, %v, want %q", values, err, want)
+		t.Errorf("got %q, %v, want %q", values, err, want)
 	}
 }
 
-// TestAliasesOfAliases: a short file says 10^9 values.
+// TestAliasesOfAliases checks that a short file with 10^9 values, by aliases of aliases, is an error.
 func TestAliasesOfAliases(t *testing.T) {
 	t.Parallel()
 	text := "a0: &a0 x\n"
 	for i := range 9 {
-		ten := strings.Repeat(fmt.Sprintf("*a%d, ", i), 10)
-		text += fmt.Sprintf("a%d: &a%d [%s]\n", i+1, i+1, strings.TrimSuffix(ten, ", "))
+		aliases := strings.Repeat(fmt.Sprintf("*a%d, ", i), 10)
+		text += fmt.Sprintf("a%d: &a%d [%s]\n", i+1, i+1, strings.TrimSuffix(aliases, ", "))
 	}
 	v, err := strict.Read("f.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all func(v strict.Value) error
-	all = func(v strict.Value) error {
+	var visit func(v strict.Value) error
+	visit = func(v strict.Value) error {
 		if v.Kind != yaml.SequenceNode {
 			return nil
 		}
-		return v.Each(all)
+		return v.Each(visit)
 	}
-	err = v.Members(func(_, v strict.Value) error { return all(v) })
+	err = v.Members(func(_, v strict.Value) error { return visit(v) })
 	if err == nil || !strings.Contains(err.Error(), "more than 500000 values") {
 		t.Errorf("got %v, want that there are too many values", err)
 	}

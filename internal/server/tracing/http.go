@@ -31,18 +31,18 @@ func (t *Tracing) Handler(h http.Handler) http.Handler {
 		}
 		r = r.WithContext(ctx)
 		r.Pattern = ""
-		sent := httpsnoop.Metrics{Code: http.StatusOK}
+		response := httpsnoop.Metrics{Code: http.StatusOK}
 		defer func() {
 			if r.Pattern != "" { // the mux has set it
 				span.SetName(r.Pattern)
 				span.SetAttributes(attribute.String("http.route", r.Pattern))
 			}
-			span.SetAttributes(attribute.Int("http.response.status_code", sent.Code))
-			if sent.Code >= http.StatusInternalServerError {
+			span.SetAttributes(attribute.Int("http.response.status_code", response.Code))
+			if response.Code >= http.StatusInternalServerError {
 				span.SetStatus(codes.Error, "")
 			}
 		}()
-		sent.CaptureMetrics(w, func(w http.ResponseWriter) { h.ServeHTTP(w, r) })
+		response.CaptureMetrics(w, func(w http.ResponseWriter) { h.ServeHTTP(w, r) })
 	})
 }
 

@@ -7,12 +7,12 @@ import (
 	"github.com/headgate/headgate"
 )
 
-func TestVariables(t *testing.T) {
+func TestSettingsOfVariables(t *testing.T) {
 	type vars map[string]string
 	for _, c := range []struct {
-		vars     vars
-		on, grpc bool
-		field    string // that is wrong
+		vars          vars
+		enabled, grpc bool
+		field         string // the variable that is invalid
 	}{
 		{vars{}, false, false, ""},
 		{vars{"OTEL_SERVICE_NAME": "x", "OTEL_TRACES_SAMPLER": "always_on"}, false, false, ""},
@@ -31,12 +31,12 @@ func TestVariables(t *testing.T) {
 		{vars{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_PROPAGATORS": "tracecontext, none"}, true, false, ""},
 	} {
 		s, err := readSettings(func(name string) string { return c.vars[name] })
-		wrong, _ := errors.AsType[*headgate.InvalidError](err)
+		invalid, _ := errors.AsType[*headgate.InvalidError](err)
 		switch {
-		case c.field != "" && (wrong == nil || wrong.Field != c.field), c.field == "" && err != nil:
-			t.Errorf("%v: %v", c.vars, err)
-		case c.field == "" && (s.on != c.on || s.grpc != c.grpc):
-			t.Errorf("%v: %+v", c.vars, s)
+		case c.field != "" && (invalid == nil || invalid.Field != c.field), c.field == "" && err != nil:
+			t.Errorf("%v: got %v, want an error of %q", c.vars, err, c.field)
+		case c.field == "" && (s.enabled != c.enabled || s.grpc != c.grpc):
+			t.Errorf("%v: got %+v, want on %v, grpc %v", c.vars, s, c.enabled, c.grpc)
 		}
 	}
 }

@@ -44,14 +44,14 @@ func New(p trace.TracerProvider, headers propagation.TextMapPropagator) *Tracing
 
 // settings has the settings of the environment.
 type settings struct {
-	on      bool
+	enabled bool
 	grpc    bool // the collector is called by gRPC, else by HTTP
 	headers propagation.TextMapPropagator
 }
 
 // readSettings reads the standard variables that the library does not read. Errors are ErrInvalid and name a variable.
 func readSettings(get func(string) string) (s settings, err error) {
-	first := func(names ...string) (name, value string) {
+	firstSet := func(names ...string) (name, value string) {
 		for _, name = range names {
 			if value = strings.TrimSpace(get(name)); value != "" {
 				break
@@ -62,40 +62,40 @@ func readSettings(get func(string) string) (s settings, err error) {
 	if off, err := strconv.ParseBool(get("OTEL_SDK_DISABLED")); err == nil && off {
 		return s, nil
 	}
-	switch _, exporter := first("OTEL_TRACES_EXPORTER"); exporter {
+	switch _, exporter := firstSet("OTEL_TRACES_EXPORTER"); exporter {
 	case "none":
 		return s, nil
 	case "otlp":
-		s.on = true
+		s.enabled = true
 	case "":
-		_, endpoint := first("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-		s.on = endpoint != ""
+		_, endpoint := firstSet("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+		s.enabled = endpoint != ""
 	default:
 		return s, headgate.Invalid("OTEL_TRACES_EXPORTER", "%.40q is not otlp or none", exporter)
 	}
-	if !s.on {
+	if !s.enabled {
 		return s, nil
 	}
-	switch name, protocol := first("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); protocol {
+	switch name, protocol := firstSet("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"); protocol {
 	case "grpc":
 		s.grpc = true
 	case "", "http/protobuf":
 	default:
 		return s, headgate.Invalid(name, "%.40q is not grpc or http/protobuf", protocol)
 	}
-	_, names := first("OTEL_PROPAGATORS")
-	var all []propagation.TextMapPropagator
+	_, names := firstSet("OTEL_PROPAGATORS")
+	var propagators []propagation.TextMapPropagator
 	for name := range strings.SplitSeq(cmp.Or(names, "tracecontext,baggage"), ",") {
 		switch strings.TrimSpace(name) {
 		case "tracecontext":
-			all = append(all, propagation.TraceContext{})
+			propagators = append(propagators, propagation.TraceContext{})
 		case "baggage": // accepted, but spans have no baggage, and it is not passed on
 		case "none":
 		default:
 			return s, headgate.Invalid("OTEL_PROPAGATORS", "%.40q is not tracecontext, baggage or none", name)
 		}
 	}
-	s.headers = propagation.NewCompositeTextMapPropagator(all...)
+	s.headers = propagation.NewCompositeTextMapPropagator(propagators...)
 	return s, nil
 }
 
@@ -103,7 +103,7 @@ func readSettings(get func(string) string) (s settings, err error) {
 // if they enable none. Later errors are logged.
 func Open(ctx context.Context, version string, log *slog.Logger) (*Tracing, error) {
 	s, err := readSettings(os.Getenv)
-	if err != nil || !s.on {
+	if err != nil || !s.enabled {
 		return nil, err
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {

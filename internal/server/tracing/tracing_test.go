@@ -39,30 +39,30 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// distant hides that a store lives in this process, so that it gets the wrappers of a server. It waits for open, and
-// fails with err.
-type distant struct {
+// remoteStore hides that a store is in this process, so that front.New wraps it like the store of a server. If release
+// is not nil, a call sends to called and waits for release. If err is not nil, a call fails with it.
+type remoteStore struct {
 	store.Store
-	asked, open chan struct{}
-	err         error
+	called, release chan struct{}
+	err             error
 }
 
-func (d *distant) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	if d.open != nil {
-		d.asked <- struct{}{}
-		<-d.open
+func (s *remoteStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	if s.release != nil {
+		s.called <- struct{}{}
+		<-s.release
 	}
-	if d.err != nil {
-		return d.err
+	if s.err != nil {
+		return s.err
 	}
-	return d.Store.Apply(ctx, ops, outs)
+	return s.Store.Apply(ctx, ops, outs)
 }
 
 // rig is a server with traces.
 type rig struct {
 	*tracing.Tracing
 	spans   *tracetest.InMemoryExporter
-	below   *distant
+	remote  *remoteStore
 	front   *front.Store
 	limiter *headgate.Limiter
 	service *service.Service
@@ -71,10 +71,10 @@ type rig struct {
 
 func newRig(t testing.TB, options ...sdk.TracerProviderOption) *rig {
 	t.Helper()
-	r := &rig{spans: tracetest.NewInMemoryExporter(), below: &distant{Store: memory.New(nil)}}
+	r := &rig{spans: tracetest.NewInMemoryExporter(), remote: &remoteStore{Store: memory.New(nil)}}
 	p := sdk.NewTracerProvider(append(options, sdk.WithSyncer(r.spans))...)
 	r.Tracing = tracing.New(p, propagation.TraceContext{})
-	s := front.New(r.Store(r.below, "postgres"), &front.Config{
+	s := front.New(r.Store(r.remote, "postgres"), &front.Config{
 		Logger: slog.New(slog.DiscardHandler), SweepEvery: -1,
 		Coalesce: &front.CoalesceConfig{Context: r.Batch, Flights: 1},
 		Guard:    &front.GuardConfig{Deadline: time.Minute},
@@ -88,12 +88,13 @@ func newRig(t testing.TB, options ...sdk.TracerProviderOption) *rig {
 }
 
 const (
-	traceID = "4bf92f3577b34da6a3ce929d0e0e4736"
-	sampled = "00-" + traceID + "-00f067aa0ba902b7-01"
-	dropped = "00-" + traceID + "-00f067aa0ba902b7-00"
+	traceID         = "4bf92f3577b34da6a3ce929d0e0e4736"
+	sampledParent   = "00-" + traceID + "-00f067aa0ba902b7-01"
+	unsampledParent = "00-" + traceID + "-00f067aa0ba902b7-00"
 )
 
-func (r *rig) ask(path, parent, body string) int {
+// send sends a request with a traceparent, and returns the status.
+func (r *rig) send(path, parent, body string) int {
 	q := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
 	if parent != "" {
 		q.Header.Set("traceparent", parent)
@@ -103,15 +104,15 @@ func (r *rig) ask(path, parent, body string) int {
 	return w.Code
 }
 
-// tree returns the spans as "name < parent", with some attributes.
-func (r *rig) tree() (list []string) {
-	all := r.spans.GetSpans()
+// tree returns the spans as "name < parent", with the values of some attributes.
+func (r *rig) tree() (lines []string) {
+	spans := r.spans.GetSpans()
 	names := map[string]string{}
-	for i := range all {
-		names[all[i].SpanContext.SpanID().String()] = all[i].Name
+	for i := range spans {
+		names[spans[i].SpanContext.SpanID().String()] = spans[i].Name
 	}
-	for i := range all {
-		s := &all[i]
+	for i := range spans {
+		s := &spans[i]
 		text := s.Name + " < " + names[s.Parent.SpanID().String()]
 		for _, a := range s.Attributes {
 			switch a.Key {
@@ -120,13 +121,14 @@ func (r *rig) tree() (list []string) {
 				text += " " + a.Value.String()
 			}
 		}
-		list = append(list, text)
+		lines = append(lines, text)
 	}
-	slices.Sort(list)
-	return list
+	slices.Sort(lines)
+	return lines
 }
 
-func (r *rig) want(t *testing.T, want ...string) {
+// expectSpans fails the test unless tree returns the lines, or if a span has a key.
+func (r *rig) expectSpans(t *testing.T, want ...string) {
 	t.Helper()
 	if got := r.tree(); !slices.Equal(got, want) {
 		t.Errorf("spans\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -138,16 +140,16 @@ func (r *rig) want(t *testing.T, want ...string) {
 	}
 }
 
-// TestARequestHasSpansDownToTheStore while time stands still: a refusal is repeated here for a second.
-func TestARequestHasSpansDownToTheStore(t *testing.T) { synctest.Test(t, spansDownToTheStore) }
+// TestARequestHasSpansDownToTheStore checks three requests while the clock stands still: the guard repeats a refusal.
+func TestARequestHasSpansDownToTheStore(t *testing.T) { synctest.Test(t, testSpansDownToTheStore) }
 
-func spansDownToTheStore(t *testing.T) {
+func testSpansDownToTheStore(t *testing.T) {
 	r := newRig(t)
 	for range 2 {
-		r.ask("/v1/take", sampled, `{"limit":"fixed-window 1/30d","key":"mallory"}`)
+		r.send("/v1/take", sampledParent, `{"limit":"fixed-window 1/30d","key":"mallory"}`)
 	}
-	r.ask("/v1/take", sampled, `{"limit":"fixed-window 1/30d","key":"mallory","cost":-1}`)
-	r.want(t,
+	r.send("/v1/take", sampledParent, `{"limit":"fixed-window 1/30d","key":"mallory","cost":-1}`)
+	r.expectSpans(t,
 		"POST /v1/take <  200", "POST /v1/take <  200", "POST /v1/take <  400",
 		"apply postgres < POST /v1/take 1",
 		"decide < POST /v1/take admitted store", "decide < POST /v1/take refused local",
@@ -164,9 +166,9 @@ func spansDownToTheStore(t *testing.T) {
 
 func TestAFailureOfTheStoreIsReported(t *testing.T) {
 	r := newRig(t)
-	r.below.err = fmt.Errorf("mallory: %w", store.ErrUnavailable)
-	if code := r.ask("/v1/take", "", `{"limit":"fixed-window 1/30d","key":"mallory"}`); code != http.StatusServiceUnavailable {
-		t.Errorf("status %d", code)
+	r.remote.err = fmt.Errorf("mallory: %w", store.ErrUnavailable)
+	if code := r.send("/v1/take", "", `{"limit":"fixed-window 1/30d","key":"mallory"}`); code != http.StatusServiceUnavailable {
+		t.Errorf("got status %d, want 503", code)
 	}
 	got := strings.Join(r.tree(), "\n")
 	for _, want := range []string{
@@ -178,44 +180,44 @@ func TestAFailureOfTheStoreIsReported(t *testing.T) {
 	}
 	for _, s := range r.spans.GetSpans() {
 		if s.Status.Code.String() != "Error" || strings.Contains(fmt.Sprintf("%+v", s), "mallory") {
-			t.Errorf("%s: %+v", s.Name, s)
+			t.Errorf("%s: got %+v, want an error without the key", s.Name, s)
 		}
 	}
 }
 
 func TestUnsampledRequestsHaveNoSpans(t *testing.T) {
 	r := newRig(t, sdk.WithSampler(sdk.ParentBased(sdk.AlwaysSample())))
-	r.ask("/v1/take", dropped, `{"limit":"fixed-window 1/30d","key":"k"}`)
-	r.ask("/livez", sampled, ``)
+	r.send("/v1/take", unsampledParent, `{"limit":"fixed-window 1/30d","key":"k"}`)
+	r.send("/livez", sampledParent, ``)
 	if _, err := r.limiter.Allow(t.Context(), headgate.MustParse("fixed-window 1/30d"), "other"); err != nil {
 		t.Fatal(err)
 	}
-	r.want(t)
+	r.expectSpans(t)
 }
 
-// TestABatchIsLinkedToItsCallers lets three callers wait while a batch is under way.
+// TestABatchIsLinkedToItsCallers checks that the span of a batch of three callers has one as its parent, and two links.
 func TestABatchIsLinkedToItsCallers(t *testing.T) {
 	r := newRig(t)
-	r.below.asked, r.below.open = make(chan struct{}), make(chan struct{})
+	r.remote.called, r.remote.release = make(chan struct{}), make(chan struct{})
 	var wg sync.WaitGroup
 	take := func(key string) {
-		wg.Go(func() { r.ask("/v1/take", "", `{"limit":"fixed-window 1/30d","key":"`+key+`"}`) })
+		wg.Go(func() { r.send("/v1/take", "", `{"limit":"fixed-window 1/30d","key":"`+key+`"}`) })
 	}
 	take("first")
-	<-r.below.asked
+	<-r.remote.called
 	for i := range 3 {
 		take(fmt.Sprint("key", i))
 	}
 	await.Until(t, "three calls to wait", func() bool { return r.front.Stats().Waiting == 3 })
-	close(r.below.open)
-	<-r.below.asked
+	close(r.remote.release)
+	<-r.remote.called
 	wg.Wait()
 	for _, s := range r.spans.GetSpans() {
 		if s.Name == "apply postgres" && len(s.Links) == 2 && s.Parent.IsValid() {
 			return
 		}
 	}
-	t.Errorf("no batch is linked to two others: %v", r.tree())
+	t.Errorf("got the spans %v, want a batch with two links", r.tree())
 }
 
 func TestCallsOfGRPCHaveSpans(t *testing.T) {
@@ -235,7 +237,7 @@ func TestCallsOfGRPCHaveSpans(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", sampled)
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "traceparent", sampledParent)
 	charge := func(limit string) *pb.Request {
 		return &pb.Request{Charges: []*pb.Charge{{Limit: limit, Key: new("mallory")}}}
 	}
@@ -249,7 +251,7 @@ func TestCallsOfGRPCHaveSpans(t *testing.T) {
 	if _, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	r.want(t,
+	r.expectSpans(t,
 		"apply postgres < headgate.v1.HeadgateService/Take 1",
 		"decide < headgate.v1.HeadgateService/Take admitted store",
 		"decide < headgate.v1.HeadgateService/Take failed invalid request",
@@ -263,25 +265,25 @@ func TestCallsOfGRPCHaveSpans(t *testing.T) {
 }
 
 func BenchmarkTake(b *testing.B) {
-	for _, c := range []struct{ name, parent string }{{"not sampled", dropped}, {"sampled", sampled}} {
+	for _, c := range []struct{ name, parent string }{{"not sampled", unsampledParent}, {"sampled", sampledParent}} {
 		b.Run(c.name, func(b *testing.B) {
 			r := newRig(b)
 			b.ReportAllocs()
 			for b.Loop() {
-				r.ask("/v1/take", c.parent, `{"limit":"fixed-window 1000000000/30d","key":"k"}`)
+				r.send("/v1/take", c.parent, `{"limit":"fixed-window 1000000000/30d","key":"k"}`)
 				r.spans.Reset()
 			}
 		})
 	}
 	b.Run("off", func(b *testing.B) {
 		r := newRig(b)
-		s := front.New(r.below, &front.Config{Logger: slog.New(slog.DiscardHandler), SweepEvery: -1})
+		s := front.New(r.remote, &front.Config{Logger: slog.New(slog.DiscardHandler), SweepEvery: -1})
 		b.Cleanup(func() { s.Close() })
 		plain := service.New(headgate.New(s, nil), &config.Config{}, nil)
 		r.handler = rest.New(plain, slog.New(slog.DiscardHandler), nil)
 		b.ReportAllocs()
 		for b.Loop() {
-			r.ask("/v1/take", sampled, `{"limit":"fixed-window 1000000000/30d","key":"k"}`)
+			r.send("/v1/take", sampledParent, `{"limit":"fixed-window 1000000000/30d","key":"k"}`)
 		}
 	})
 }

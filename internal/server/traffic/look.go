@@ -16,15 +16,15 @@ type Series struct {
 }
 
 // Series returns the counts of each of the last whole seconds, at most [Seconds], and when the last second ends. The
-// list has the limits for which want returns true, sorted by name. Limits without a decision are left out.
-func (t *Traffic) Series(seconds int, want func(limit string) bool) (list []Series, end time.Time) {
+// list has the limits for which include returns true, sorted by name. Limits without a decision are left out.
+func (t *Traffic) Series(seconds int, include func(limit string) bool) (list []Series, end time.Time) {
 	t.forget()
 	end = t.clock().Truncate(time.Second)
 	t.limits.Each(func(name string, l *limit) {
-		if !want(name) {
+		if !include(name) {
 			return
 		}
-		if counts, some := l.series.lastSeconds(end.UnixNano(), min(seconds, Seconds)); some {
+		if counts, hasCounts := l.series.lastSeconds(end.UnixNano(), min(seconds, Seconds)); hasCounts {
 			list = append(list, Series{name, counts})
 		}
 	})
@@ -54,13 +54,13 @@ func (r rankedKey) compare(s rankedKey) int {
 		strings.Compare(r.cell.Limit, s.cell.Limit), strings.Compare(r.cell.Key, s.cell.Key))
 }
 
-// Top returns the n keys with the most admitted cost, or the most refusals, of limits for which want returns
-// true. want gets the names or notations of limits.
-func (t *Traffic) Top(by Outcome, n int, want func(limit string) bool) []Key {
+// Top returns the n keys with the most admitted cost, or the most refusals, of limits for which include returns true.
+// include gets the names or notations of limits.
+func (t *Traffic) Top(by Outcome, n int, include func(limit string) bool) []Key {
 	part := int32(t.clock().Unix() / Part)
 	var list []rankedKey
 	t.limits.Each(func(_ string, l *limit) {
-		list = append(list, l.top(by, part, n, want)...)
+		list = append(list, l.top(by, part, n, include)...)
 	})
 	slices.SortFunc(list, rankedKey.compare)
 	keys := make([]Key, min(n, len(list)))
@@ -71,7 +71,7 @@ func (t *Traffic) Top(by Outcome, n int, want func(limit string) bool) []Key {
 }
 
 // top returns the n top keys of one limit.
-func (l *limit) top(by Outcome, part int32, n int, want func(limit string) bool) (list []rankedKey) {
+func (l *limit) top(by Outcome, part int32, n int, include func(limit string) bool) (list []rankedKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.sketches[by]
@@ -79,7 +79,7 @@ func (l *limit) top(by Outcome, part int32, n int, want func(limit string) bool)
 		return nil
 	}
 	for _, e := range s.entries {
-		if total := e.total(part); total > 0 && want(e.cell.Limit) {
+		if total := e.total(part); total > 0 && include(e.cell.Limit) {
 			list = append(list, rankedKey{l, e.cell, total, e.weight})
 		}
 	}
@@ -92,17 +92,17 @@ func (l *limit) key(c law.Cell, by Outcome, part int32) Key {
 	k := Key{Cell: c}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for which, s := range l.sketches {
+	for outcome, s := range l.sketches {
 		if s == nil || s.index[c] == nil {
 			continue
 		}
 		e := s.index[c]
-		if Outcome(which) == Admitted {
+		if Outcome(outcome) == Admitted {
 			k.Used = e.total(part)
 		} else {
 			k.Refused = e.total(part)
 		}
-		if Outcome(which) == by {
+		if Outcome(outcome) == by {
 			for p := range k.Recent {
 				if at := part - Parts + 1 + int32(p); at <= e.part && at > e.part-Parts {
 					k.Recent[p] = float64(e.recent[at%Parts])

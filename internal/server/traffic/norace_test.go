@@ -2,4 +2,4 @@
 
 package traffic_test
 
-const raced = false
+const raceDetector = false

@@ -2,5 +2,5 @@
 
 package traffic_test
 
-// raced: the race detector is on, with which a million keys take minutes and gigabytes.
-const raced = true
+// raceDetector is true if the race detector is on, with which a million keys take minutes and gigabytes.
+const raceDetector = true

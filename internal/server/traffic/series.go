@@ -45,7 +45,7 @@ func (s *series) startSecond(slot *second, at uint32) {
 }
 
 // lastSeconds returns the counts of each of the n seconds before now, the oldest first, and whether any is above 0.
-func (s *series) lastSeconds(now int64, n int) (counts [Outcomes][]uint32, some bool) {
+func (s *series) lastSeconds(now int64, n int) (counts [Outcomes][]uint32, hasCounts bool) {
 	for o := range counts {
 		counts[o] = make([]uint32, n)
 	}
@@ -59,8 +59,8 @@ func (s *series) lastSeconds(now int64, n int) (counts [Outcomes][]uint32, some 
 		for o := range counts {
 			c := slot.counts[o].Load()
 			counts[o][i] = c
-			some = some || c > 0
+			hasCounts = hasCounts || c > 0
 		}
 	}
-	return counts, some
+	return counts, hasCounts
 }

@@ -15,33 +15,33 @@ import (
 	"github.com/headgate/headgate/internal/server/whatif"
 )
 
-// TestLogsBelongToTheirCaller: a caller cannot see another caller's log, nor the history of a limit it may not use.
+// TestLogsBelongToTheirCaller checks that a caller cannot replay another caller's log or a forbidden history.
 func TestLogsBelongToTheirCaller(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, whatif.Config{})
 	s.caller = &auth.Caller{Name: "ann", Role: auth.RoleRead}
-	a := s.send(t, url.Values{"key": {"ip"}}, accessLog())
+	a := s.upload(t, url.Values{"key": {"ip"}}, accessLog())
 	s.caller = &auth.Caller{Name: "bob", Role: auth.RoleRead, Limits: []string{"api"}}
 	v := url.Values{"id": {a.ID}, "limit": {"api"}}
-	if code, text := s.ask(t, http.MethodGet, "/v1/whatif", v, nil); code != http.StatusNotFound {
-		t.Errorf("status %d: %s", code, text)
+	if code, text := s.call(t, http.MethodGet, "/v1/whatif", v, nil); code != http.StatusNotFound {
+		t.Errorf("another caller's log: status %d, want 404: %s", code, text)
 	}
-	if b := s.send(t, url.Values{"key": {"ip"}}, accessLog()); b.ID == a.ID {
+	if b := s.upload(t, url.Values{"key": {"ip"}}, accessLog()); b.ID == a.ID {
 		t.Error("two callers have the same id")
 	}
-	code, text := s.ask(t, http.MethodPost, "/v1/whatif", url.Values{"recorded": {"login"}}, nil)
+	code, text := s.call(t, http.MethodPost, "/v1/whatif", url.Values{"recorded": {"login"}}, nil)
 	if code != http.StatusForbidden {
-		t.Errorf("status %d: %s", code, text)
+		t.Errorf("a forbidden history: status %d, want 403: %s", code, text)
 	}
 	v.Set("limit", "login")
-	if code, text := s.ask(t, http.MethodGet, "/v1/whatif", v, nil); code != http.StatusForbidden {
-		t.Errorf("status %d: %s", code, text)
+	if code, text := s.call(t, http.MethodGet, "/v1/whatif", v, nil); code != http.StatusForbidden {
+		t.Errorf("a forbidden limit: status %d, want 403: %s", code, text)
 	}
 }
 
 // BenchmarkSlider measures the request that moving a slider sends.
 func BenchmarkSlider(b *testing.B) {
-	names, err := config.Parse("headgate.yaml", []byte(file))
+	names, err := config.Parse("headgate.yaml", []byte(configText))
 	if err != nil {
 		b.Fatal(err)
 	}

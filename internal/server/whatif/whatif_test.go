@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// server is the server under test.
+// server is a server with a clock that the test sets.
 type server struct {
 	logs    *whatif.Logs
 	limiter *headgate.Limiter
@@ -40,14 +40,14 @@ type server struct {
 	now     time.Time
 }
 
-const file = `limits:
+const configText = `limits:
   login: sliding-log 3/1m history 1d
   api: token-bucket 10/1m burst 5
 `
 
 func newServer(t *testing.T, c whatif.Config) *server {
 	t.Helper()
-	names, err := config.Parse("headgate.yaml", []byte(file))
+	names, err := config.Parse("headgate.yaml", []byte(configText))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,8 +62,8 @@ func newServer(t *testing.T, c whatif.Config) *server {
 	return s
 }
 
-// ask returns the status and the body of an answer.
-func (s *server) ask(t *testing.T, method, path string, v url.Values, body io.Reader) (int, string) {
+// call sends a request as s.caller, and returns the status and the body of the answer.
+func (s *server) call(t *testing.T, method, path string, v url.Values, body io.Reader) (int, string) {
 	t.Helper()
 	r := httptest.NewRequest(method, path+"?"+v.Encode(), body)
 	r = r.WithContext(auth.With(r.Context(), s.caller))
@@ -72,17 +72,17 @@ func (s *server) ask(t *testing.T, method, path string, v url.Values, body io.Re
 	return w.Code, w.Body.String()
 }
 
-// send sends a log.
-func (s *server) send(t *testing.T, v url.Values, log []byte) *api.WhatIfLog {
+// upload sends a log.
+func (s *server) upload(t *testing.T, v url.Values, log []byte) *api.WhatIfLog {
 	t.Helper()
-	code, text := s.ask(t, http.MethodPost, "/v1/whatif", v, bytes.NewReader(log))
+	code, text := s.call(t, http.MethodPost, "/v1/whatif", v, bytes.NewReader(log))
 	if code != http.StatusOK {
 		t.Fatalf("status %d: %s", code, text)
 	}
 	return decode[api.WhatIfLog](t, text)
 }
 
-// decode reads an answer, whose members must all be known.
+// decode reads an answer, which must not have unknown members.
 func decode[T any](t *testing.T, text string) *T {
 	t.Helper()
 	v := new(T)
@@ -94,7 +94,7 @@ func decode[T any](t *testing.T, text string) *T {
 	return v
 }
 
-// figures has the answer about one limit.
+// figures is the part of an answer about one limit that the tests compare.
 type figures struct {
 	Allowed, Denied int64
 	Top             []replay.KeyReport
@@ -108,20 +108,20 @@ func figuresOf(t *testing.T, text string) (f figures) {
 	return f
 }
 
-// accessLog returns a log of 10,000 requests of about 1,700 addresses within four days. As on a busy site, few
+// accessLog returns a log of 10,000 requests of about 800 addresses within about 60 hours. As on a busy site, few
 // addresses make most requests.
 func accessLog() []byte {
-	rnd := rand.New(rand.NewPCG(1, 2))
-	zipf := rand.NewZipf(rnd, 1.1, 4, 5000)
+	rng := rand.New(rand.NewPCG(1, 2))
+	zipf := rand.NewZipf(rng, 1.1, 4, 5000)
 	var b bytes.Buffer
-	at := time.Date(2026, 5, 17, 10, 5, 0, 0, time.UTC)
+	now := time.Date(2026, 5, 17, 10, 5, 0, 0, time.UTC)
 	for lines := 0; lines < 10_000; {
-		at = at.Add(time.Duration(rnd.ExpFloat64() * float64(90*time.Second)))
+		now = now.Add(time.Duration(rng.ExpFloat64() * float64(90*time.Second)))
 		n := zipf.Uint64()
-		for range min(1+int(rnd.ExpFloat64()*4), 10_000-lines) { // a page and its resources
+		for range min(1+int(rng.ExpFloat64()*4), 10_000-lines) { // a page and its resources
 			fmt.Fprintf(&b, "10.%d.%d.7 - - [%s] \"GET /page/%d HTTP/1.1\" 200 %d \"-\" \"Mozilla/5.0\"\n",
-				n/250, n%250, at.Format("02/Jan/2006:15:04:05 -0700"), rnd.IntN(300), rnd.IntN(9000))
-			at = at.Add(time.Second)
+				n/250, n%250, now.Format("02/Jan/2006:15:04:05 -0700"), rng.IntN(300), rng.IntN(9000))
+			now = now.Add(time.Second)
 			lines++
 		}
 	}
@@ -132,12 +132,12 @@ func accessLog() []byte {
 func TestFiguresAreThoseOfReplay(t *testing.T) {
 	t.Parallel()
 	log := accessLog()
-	name := filepath.Join(t.TempDir(), "access.log")
-	if err := os.WriteFile(name, log, 0o600); err != nil {
+	path := filepath.Join(t.TempDir(), "access.log")
+	if err := os.WriteFile(path, log, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := newServer(t, whatif.Config{})
-	a := s.send(t, url.Values{"key": {"ip"}, "name": {name}}, log)
+	a := s.upload(t, url.Values{"key": {"ip"}, "name": {path}}, log)
 	for _, limits := range [][]string{
 		{"token-bucket 10/1m burst 5"},
 		{"fixed-window 30/1h", "sliding-window 30/1h", "sliding-log 20/1h block 10m", "leaky-bucket 1/10s capacity 4"},
@@ -150,7 +150,7 @@ func TestFiguresAreThoseOfReplay(t *testing.T) {
 			}
 			parsed = append(parsed, limit)
 		}
-		reports, err := replay.Compare(t.Context(), parsed, "ip", []string{name}, nil)
+		reports, err := replay.Compare(t.Context(), parsed, "ip", []string{path}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -158,71 +158,71 @@ func TestFiguresAreThoseOfReplay(t *testing.T) {
 		if err := replay.WriteAllJSON(&want, reports); err != nil {
 			t.Fatal(err)
 		}
-		code, got := s.ask(t, http.MethodGet, "/v1/whatif", url.Values{"id": {a.ID}, "limit": limits}, nil)
+		code, got := s.call(t, http.MethodGet, "/v1/whatif", url.Values{"id": {a.ID}, "limit": limits}, nil)
 		if code != http.StatusOK || got != want.String() {
 			t.Errorf("%v: status %d\n%.400s\nwant\n%.400s", limits, code, got, &want)
 		}
 		if reports[0].Denied == 0 {
-			t.Errorf("%v refuses nothing, which says little", limits)
+			t.Errorf("%v refuses nothing, so it tests little", limits)
 		}
 	}
-	ask, err := replay.ParseAsk("0.2%", "keys", []string{"1m"})
+	suggestAsk, err := replay.ParseAsk("0.2%", "keys", []string{"1m"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	requests, err := replay.Read(t.Context(), "ip", []string{name}, nil)
+	requests, err := replay.Read(t.Context(), "ip", []string{path}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := requests.Suggest(t.Context(), ask)
+	suggestions, err := requests.Suggest(t.Context(), suggestAsk)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var want bytes.Buffer
-	if err := found.WriteJSON(&want); err != nil {
+	if err := suggestions.WriteJSON(&want); err != nil {
 		t.Fatal(err)
 	}
-	code, got := s.ask(t, http.MethodGet, "/v1/whatif/suggest",
+	code, got := s.call(t, http.MethodGet, "/v1/whatif/suggest",
 		url.Values{"id": {a.ID}, "refuse": {"0.2%"}, "of": {"keys"}, "period": {"1m"}}, nil)
 	if code != http.StatusOK || got != want.String() {
 		t.Errorf("status %d\n%.400s\nwant\n%.400s", code, got, &want)
 	}
 }
 
-// TestTimeIsInTheNamedField: the same log that is read by another field is another one.
+// TestTimeIsInTheNamedField checks the times that are read from two fields of a log, and that the ids differ.
 func TestTimeIsInTheNamedField(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, whatif.Config{})
 	log := []byte("ip,begun,ended\n10.0.0.1,01.05.2026 12:00:00,02.05.2026 12:00:01\n")
 	form := "%d.%m.%Y %H:%M:%S"
-	begun := s.send(t, url.Values{"key": {"ip"}, "time": {"begun"}, "time_format": {form}}, log)
-	ended := s.send(t, url.Values{"key": {"ip"}, "time": {"ended"}, "time_format": {form}}, log)
+	begun := s.upload(t, url.Values{"key": {"ip"}, "time": {"begun"}, "time_format": {form}}, log)
+	ended := s.upload(t, url.Values{"key": {"ip"}, "time": {"ended"}, "time_format": {form}}, log)
 	if want := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC).UnixMicro(); begun.First != want || begun.Format != "csv" {
-		t.Errorf("%+v, want first %d", begun, want)
+		t.Errorf("by the field begun: got %+v, want first %d", begun, want)
 	}
 	if want := time.Date(2026, 5, 2, 12, 0, 1, 0, time.UTC).UnixMicro(); ended.First != want || ended.ID == begun.ID {
-		t.Errorf("%+v, want first %d", ended, want)
+		t.Errorf("by the field ended: got %+v, want first %d and another id", ended, want)
 	}
 }
 
-// TestAskedManyTimes asks about one log from many goroutines at a time.
-func TestAskedManyTimes(t *testing.T) {
+// TestConcurrentReplays checks that concurrent replays of a log are answered like single ones.
+func TestConcurrentReplays(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, whatif.Config{})
-	a := s.send(t, url.Values{"key": {"ip"}}, accessLog())
+	a := s.upload(t, url.Values{"key": {"ip"}}, accessLog())
 	want := map[string]string{}
-	ask := func(limit string) (int, string) {
-		return s.ask(t, http.MethodGet, "/v1/whatif", url.Values{"id": {a.ID}, "limit": {limit}}, nil)
+	replayLimit := func(limit string) (int, string) {
+		return s.call(t, http.MethodGet, "/v1/whatif", url.Values{"id": {a.ID}, "limit": {limit}}, nil)
 	}
 	for n := range 4 {
 		limit := fmt.Sprintf("token-bucket %d/1m burst 2", n+1)
-		_, want[limit] = ask(limit)
+		_, want[limit] = replayLimit(limit)
 	}
 	done := make(chan bool)
 	for limit := range want {
 		go func() {
 			for range 3 {
-				if code, got := ask(limit); code != http.StatusOK || got != want[limit] {
+				if code, got := replayLimit(limit); code != http.StatusOK || got != want[limit] {
 					t.Errorf("%s: status %d: %.200s", limit, code, got)
 				}
 			}
@@ -234,7 +234,7 @@ func TestAskedManyTimes(t *testing.T) {
 	}
 }
 
-// TestRecorded: the attempts that a limit has recorded are replayed with their costs, the refused ones too.
+// TestRecorded checks that the attempts that a limit has recorded are replayed, with the refused ones.
 func TestRecorded(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, whatif.Config{})
@@ -242,43 +242,43 @@ func TestRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const hostile = "<script>\"'\n\x01,;"
+	const hostileKey = "<script>\"'\n\x01,;"
 	for i := range 12 {
 		key := "alice"
 		if i%3 == 0 {
-			key = hostile
+			key = hostileKey
 		}
 		if _, err := s.limiter.Take(t.Context(), headgate.Charge{Limit: login, Key: key}); err != nil {
 			t.Fatal(err)
 		}
 		s.now = s.now.Add(time.Second)
 	}
-	a := s.send(t, url.Values{"recorded": {"login"}}, nil)
+	a := s.upload(t, url.Values{"recorded": {"login"}}, nil)
 	if a.Requests != 12 || a.Keys != 2 || a.Name != "the history of login" || a.Unparsed != 0 {
-		t.Fatalf("%+v", a)
+		t.Fatalf("got %+v, want 12 requests of 2 keys", a)
 	}
-	_, text := s.ask(t, http.MethodGet, "/v1/whatif",
+	_, text := s.call(t, http.MethodGet, "/v1/whatif",
 		url.Values{"id": {a.ID}, "limit": {"fixed-window 2/1h from-first"}}, nil)
 	r := figuresOf(t, text)
-	if r.Allowed != 4 || r.Denied != 8 || len(r.Top) != 2 || r.Top[1].Key != hostile || r.Top[1].Denied != 2 {
-		t.Errorf("%s", text)
+	if r.Allowed != 4 || r.Denied != 8 || len(r.Top) != 2 || r.Top[1].Key != hostileKey || r.Top[1].Denied != 2 {
+		t.Errorf("got %s, want 4 allowed and 8 refused", text)
 	}
-	// By the limit itself, what was refused is refused again.
-	_, text = s.ask(t, http.MethodGet, "/v1/whatif", url.Values{"id": {a.ID}, "limit": {"login"}}, nil)
+	// The limit itself refuses the same attempts again.
+	_, text = s.call(t, http.MethodGet, "/v1/whatif", url.Values{"id": {a.ID}, "limit": {"login"}}, nil)
 	if r := figuresOf(t, text); r.Allowed != 6 || r.Denied != 6 {
-		t.Errorf("%s", text)
+		t.Errorf("got %s, want 6 allowed and 6 refused", text)
 	}
 	since := s.now.Add(-3 * time.Second).UTC().Format(time.RFC3339)
-	if a := s.send(t, url.Values{"recorded": {"login"}, "since": {since}}, nil); a.Requests != 3 || a.Filtered != 9 {
-		t.Errorf("%+v", a)
+	if a := s.upload(t, url.Values{"recorded": {"login"}, "since": {since}}, nil); a.Requests != 3 || a.Filtered != 9 {
+		t.Errorf("got %+v, want 3 requests since then, 9 filtered", a)
 	}
 }
 
-// TestBadQuestions: what is wrong is said, with the field.
-func TestBadQuestions(t *testing.T) {
+// TestBadRequests checks the problem of each bad request.
+func TestBadRequests(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, whatif.Config{MaxUpload: 20_000})
-	a := s.send(t, url.Values{"key": {"ip"}}, accessLog()[:10_000])
+	a := s.upload(t, url.Values{"key": {"ip"}}, accessLog()[:10_000])
 	line, _, _ := bytes.Cut(accessLog(), []byte("\n"))
 	line = append(line, '\n')
 	for _, c := range []struct {
@@ -316,18 +316,18 @@ func TestBadQuestions(t *testing.T) {
 		{"GET", "/suggest", url.Values{"id": {a.ID}, "of": {"shoes"}}, "", 400, "of", "neither"},
 		{"GET", "/suggest", url.Values{"id": {a.ID}, "period": {"x"}}, "", 400, "period", ""},
 	} {
-		code, text := s.ask(t, c.method, "/v1/whatif"+c.path, c.v, strings.NewReader(c.body))
+		code, text := s.call(t, c.method, "/v1/whatif"+c.path, c.v, strings.NewReader(c.body))
 		var p api.Problem
 		if err := json.Unmarshal([]byte(text), &p); err != nil {
 			t.Errorf("%v: %v in %s", c.v, err, text)
 		}
 		if code != c.code || p.Field != c.field || !strings.Contains(p.Detail, c.text) {
-			t.Errorf("%s %v: status %d: %s", c.method, c.v, code, text)
+			t.Errorf("%s %v: got status %d: %s, want %d of %q", c.method, c.v, code, text, c.code, c.field)
 		}
 	}
 }
 
-// TestPackedLogIsBounded: a small body that unpacks to much more than may be read is refused.
+// TestPackedLogIsBounded checks that a small body that unpacks to much more than may be read is refused.
 func TestPackedLogIsBounded(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, whatif.Config{MaxUpload: 100_000, MaxMemory: 1 << 30})
@@ -337,13 +337,13 @@ func TestPackedLogIsBounded(t *testing.T) {
 		fmt.Fprintln(z, `10.0.0.1 - - [17/May/2026:10:05:00 +0000] "GET / HTTP/1.1" 200 5`)
 	}
 	z.Close()
-	code, text := s.ask(t, http.MethodPost, "/v1/whatif", url.Values{"key": {"ip"}}, &packed)
+	code, text := s.call(t, http.MethodPost, "/v1/whatif", url.Values{"key": {"ip"}}, &packed)
 	if code != http.StatusRequestEntityTooLarge || !strings.Contains(text, "the log is too large") {
-		t.Errorf("status %d: %s", code, text)
+		t.Errorf("got status %d, want 413: %s", code, text)
 	}
 }
 
-// TestMemoryIsBounded: of many logs those go that were used longest ago, and one that takes too much is refused.
+// TestMemoryIsBounded checks that the longest unused logs are dropped, and that a large log is refused.
 func TestMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	log := accessLog()
@@ -351,30 +351,30 @@ func TestMemoryIsBounded(t *testing.T) {
 	var ids []string
 	for i := range 4 {
 		s.now = s.now.Add(time.Second)
-		ids = append(ids, s.send(t, url.Values{"key": {"ip"}, "name": {fmt.Sprint(i)}}, log[:len(log)/4]).ID)
+		ids = append(ids, s.upload(t, url.Values{"key": {"ip"}, "name": {fmt.Sprint(i)}}, log[:len(log)/4]).ID)
 	}
-	alive := func() (list string) {
+	cachedLogs := func() (list string) {
 		for i, id := range ids {
-			code, _ := s.ask(t, http.MethodGet, "/v1/whatif", url.Values{"id": {id}, "limit": {"api"}}, nil)
+			code, _ := s.call(t, http.MethodGet, "/v1/whatif", url.Values{"id": {id}, "limit": {"api"}}, nil)
 			if code == http.StatusOK {
 				list += fmt.Sprint(i)
 			}
 		}
 		return list
 	}
-	if got := alive(); got != "123" {
-		t.Errorf("%q are kept, not 123", got)
+	if got := cachedLogs(); got != "123" {
+		t.Errorf("got the logs %q, want 123", got)
 	}
 	s.now = s.now.Add(whatif.DefaultLife)
-	if got := alive(); got != "" {
-		t.Errorf("%q are kept after their life", got)
+	if got := cachedLogs(); got != "" {
+		t.Errorf("after their life: got the logs %q, want none", got)
 	}
-	var many bytes.Buffer
+	var largeLog bytes.Buffer
 	for i := range 9000 {
-		fmt.Fprintf(&many, "10.0.%d.%d - - [17/May/2026:10:05:00 +0000] \"GET / HTTP/1.1\" 200 5\n", i/250, i%250)
+		fmt.Fprintf(&largeLog, "10.0.%d.%d - - [17/May/2026:10:05:00 +0000] \"GET / HTTP/1.1\" 200 5\n", i/250, i%250)
 	}
-	code, text := s.ask(t, http.MethodPost, "/v1/whatif", url.Values{"key": {"ip"}}, &many)
+	code, text := s.call(t, http.MethodPost, "/v1/whatif", url.Values{"key": {"ip"}}, &largeLog)
 	if code != http.StatusRequestEntityTooLarge {
-		t.Errorf("status %d: %s", code, text)
+		t.Errorf("a large log: got status %d, want 413: %s", code, text)
 	}
 }

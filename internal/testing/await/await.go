@@ -13,23 +13,23 @@ import (
 // loops.
 const Patience = 2 * time.Minute
 
-// Until returns once done reports true. It calls done often, in the goroutine of the test.
-func Until(tb testing.TB, what string, done func() bool) {
+// Until returns once condition reports true. It calls condition often, in the goroutine of the test.
+func Until(tb testing.TB, what string, condition func() bool) {
 	tb.Helper()
 	NoError(tb, what, func() error {
-		if !done() {
+		if !condition() {
 			return errors.New("not yet")
 		}
 		return nil
 	})
 }
 
-// NoError returns once do returns no error. After [Patience] the test fails with the last error.
-func NoError(tb testing.TB, what string, do func() error) {
+// NoError returns once check returns no error. After [Patience] the test fails with the last error.
+func NoError(tb testing.TB, what string, check func() error) {
 	tb.Helper()
 	pause := 50 * time.Microsecond
 	for begin := time.Now(); ; time.Sleep(pause) {
-		err := do()
+		err := check()
 		if err == nil {
 			return
 		}
@@ -41,10 +41,10 @@ func NoError(tb testing.TB, what string, do func() error) {
 }
 
 // Receive returns the next value from a channel, or the zero value once it is closed.
-func Receive[T any](tb testing.TB, what string, from <-chan T) T {
+func Receive[T any](tb testing.TB, what string, channel <-chan T) T {
 	tb.Helper()
 	select {
-	case v := <-from:
+	case v := <-channel:
 		return v
 	case <-time.After(Patience):
 		tb.Fatalf("waited %v for %s", Patience, what)

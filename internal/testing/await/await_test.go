@@ -12,18 +12,18 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-func TestWaits(t *testing.T) {
+func TestFunctionsReturnOnceTheConditionHolds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
-		after := func() bool { return time.Since(begin) >= time.Minute }
-		Until(t, "a minute", after)
+		minuteIsOver := func() bool { return time.Since(begin) >= time.Minute }
+		Until(t, "a minute", minuteIsOver)
 		if took := time.Since(begin); took > time.Minute+20*time.Millisecond {
-			t.Errorf("Until took %v", took)
+			t.Errorf("Until took %v, want at most a minute and 20 ms", took)
 		}
 		begin = time.Now()
 		NoError(t, "a minute", func() error {
-			if !after() {
+			if !minuteIsOver() {
 				return errors.New("not yet")
 			}
 			return nil
@@ -31,29 +31,29 @@ func TestWaits(t *testing.T) {
 		c := make(chan int, 1)
 		time.AfterFunc(time.Minute, func() { c <- 7 })
 		if got := Receive(t, "a number", c); got != 7 {
-			t.Errorf("received %d", got)
+			t.Errorf("received %d, want 7", got)
 		}
 		close(c)
 		if got := Receive(t, "the end", c); got != 0 {
-			t.Errorf("received %d of a closed channel", got)
+			t.Errorf("received %d from a closed channel, want 0", got)
 		}
 	})
 }
 
-// failing is a test that may fail.
-type failing struct {
+// recordingTB is a testing.TB that records whether the test failed.
+type recordingTB struct {
 	testing.TB
 	failed bool
 }
 
-func (f *failing) Helper() {}
+func (r *recordingTB) Helper() {}
 
-func (f *failing) Fatalf(string, ...any) {
-	f.failed = true
+func (r *recordingTB) Fatalf(string, ...any) {
+	r.failed = true
 	runtime.Goexit()
 }
 
-func TestFails(t *testing.T) {
+func TestFunctionsFailTheTestAfterPatience(t *testing.T) {
 	t.Parallel()
 	for name, wait := range map[string]func(testing.TB){
 		"Until":   func(tb testing.TB) { Until(tb, "nothing", func() bool { return false }) },
@@ -61,16 +61,16 @@ func TestFails(t *testing.T) {
 		"Receive": func(tb testing.TB) { Receive(tb, "nothing", make(chan int)) },
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			f := &failing{TB: t}
+			r := &recordingTB{TB: t}
 			begin := time.Now()
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				wait(f)
+				wait(r)
 			}()
 			<-ended
-			if took := time.Since(begin); !f.failed || took < Patience || took > Patience+time.Second {
-				t.Errorf("%s: failed %v after %v", name, f.failed, took)
+			if took := time.Since(begin); !r.failed || took < Patience || took > Patience+time.Second {
+				t.Errorf("%s: got failed %v after %v, want true after %v", name, r.failed, took, Patience)
 			}
 		})
 	}

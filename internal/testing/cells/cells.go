@@ -23,9 +23,9 @@ func (c *Cell) Clone() *Cell {
 	if c == nil {
 		return &Cell{Receipts: map[string]law.Receipt{}}
 	}
-	copied := *c
-	copied.Entries, copied.Receipts = slices.Clone(c.Entries), maps.Clone(c.Receipts)
-	return &copied
+	clone := *c
+	clone.Entries, clone.Receipts = slices.Clone(c.Entries), maps.Clone(c.Receipts)
+	return &clone
 }
 
 // Record returns the record by which package law decides about the cell.
@@ -43,13 +43,13 @@ func (c *Cell) Write(r *law.Record, lastNumber *int64) {
 			c.Entries[i].ExpiresAt = 0
 		}
 	}
-	for _, n := range r.Renew {
-		e := entry(n.Number)
-		e.ExpiresAt, e.KeepUntil = n.To, max(e.KeepUntil, n.To)
+	for _, renewal := range r.Renew {
+		e := entry(renewal.Number)
+		e.ExpiresAt, e.KeepUntil = renewal.To, max(e.KeepUntil, renewal.To)
 	}
-	for _, l := range r.Lower {
-		e := entry(l.Number)
-		if e.Cost -= l.Credits; e.Cost <= 0 {
+	for _, reduction := range r.Lower {
+		e := entry(reduction.Number)
+		if e.Cost -= reduction.Credits; e.Cost <= 0 {
 			e.ExpiresAt = 0
 		}
 	}
@@ -61,9 +61,9 @@ func (c *Cell) Write(r *law.Record, lastNumber *int64) {
 	if r.Forget {
 		clear(c.Receipts)
 	}
-	for _, a := range r.Admit {
-		r.Number(&a.Outcome)
-		c.Receipts[a.ID] = a
+	for _, receipt := range r.Admit {
+		r.Number(&receipt.Outcome)
+		c.Receipts[receipt.ID] = receipt
 	}
 	if r.Dirty {
 		c.State, c.Reason = r.State, r.Reason
@@ -72,8 +72,8 @@ func (c *Cell) Write(r *law.Record, lastNumber *int64) {
 
 // Receipt implements law.Receipts.
 func (c *Cell) Receipt(id string) (law.Receipt, bool) {
-	a, ok := c.Receipts[id]
-	return a, ok
+	receipt, ok := c.Receipts[id]
+	return receipt, ok
 }
 
 // Sum implements law.Ledger.

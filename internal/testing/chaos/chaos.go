@@ -40,7 +40,7 @@ type Engine struct {
 type System struct {
 	// URL is the URL of an empty database.
 	URL string
-	// Hosts are the hosts in URL that each stack reaches through a proxy of its own: none, if clients learn addresses
+	// Hosts are the hosts in URL that each stack reaches through a proxy of its own. Empty: clients learn addresses
 	// from the servers.
 	Hosts []string
 	// Open opens a stack at a URL.
@@ -71,7 +71,7 @@ type Fault struct {
 // Report is the result of a run.
 type Report struct {
 	Engine         string
-	record.Answers // of the store alone, not repeated refusals
+	record.Answers // counts the store's answers, not repeated refusals
 	Violations     int
 	Faults         map[string]int // counts by the names of faults
 	FirstViolation string
@@ -96,7 +96,7 @@ func (r *Report) FaultCount() (n int) {
 	return n
 }
 
-// limits are the limits that are charged, by their notation, as histories have them.
+// limits are the limits that callers charge: in the format of histories, by their notation.
 var limits = map[string]history.Limit{
 	"token-bucket 5/s burst 5": {Algorithm: history.TokenBucket, Amount: "5", Burst: "5", Period: 1e6},
 	"fixed-window 20/5s":       {Algorithm: history.FixedWindow, Amount: "20", Period: 5e6},
@@ -105,12 +105,12 @@ var limits = map[string]history.Limit{
 }
 
 const (
-	stacks      = 4
-	callers     = 4                // of each stack
-	keys        = 3                // of each limit at a time
-	keyLife     = 20 * time.Second // then other keys are charged, so that the history of a key stays short
-	callTimeout = 10 * time.Second
-	unknownFor  = 30 * time.Second // how long a call with an unknown outcome may be under way: longer than any fault
+	stackCount      = 4
+	callersPerStack = 4
+	keysPerLimit    = 3                // at a time
+	keyLife         = 20 * time.Second // then other keys are charged, so that the history of a key stays short
+	callTimeout     = 10 * time.Second
+	unknownFor      = 30 * time.Second // a call with an unknown outcome ends by then: longer than any fault
 )
 
 type run struct {
@@ -123,7 +123,7 @@ type run struct {
 	mu       sync.Mutex
 	askers   map[string]*record.Asker
 	report   Report
-	faultEnd time.Time // when the last fault ended; zero after the next decision
+	faultEnd time.Time // when the latest fault ended; zero after the next decision
 }
 
 // Run breaks an engine for a time, with faults in an order by the seed.
@@ -139,7 +139,7 @@ func Run(t *testing.T, e *Engine, duration time.Duration, seed uint64) Report {
 	r.open(ctx, t)
 	var running sync.WaitGroup
 	for i, s := range r.stacks {
-		for range callers {
+		for range callersPerStack {
 			running.Go(func() { r.takeUntilDone(ctx, cmp.Or(s.Node, fmt.Sprint("stack", i)), s) })
 		}
 	}
@@ -167,7 +167,7 @@ func Run(t *testing.T, e *Engine, duration time.Duration, seed uint64) Report {
 // open opens the stacks, each behind proxies of its own.
 func (r *run) open(ctx context.Context, t *testing.T) {
 	t.Helper()
-	for range stacks {
+	for range stackCount {
 		url := r.system.URL
 		var proxies []*dbtest.Swallower
 		for _, host := range r.system.Hosts {
@@ -183,10 +183,10 @@ func (r *run) open(ctx context.Context, t *testing.T) {
 	}
 }
 
-// asker returns the asker of a random key of the present keys.
+// asker returns the asker of a random limit and of a random key of the present keys.
 func (r *run) asker() *record.Asker {
 	names := slices.Sorted(maps.Keys(limits))
-	limit, key := names[rand.IntN(len(names))], fmt.Sprintf("%d-%d", sched.Since(r.begin)/keyLife, rand.IntN(keys))
+	limit, key := names[rand.IntN(len(names))], fmt.Sprintf("%d-%d", sched.Since(r.begin)/keyLife, rand.IntN(keysPerLimit))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	name := limit + " " + key
@@ -200,7 +200,7 @@ func (r *run) asker() *record.Asker {
 	return a
 }
 
-// takeUntilDone takes by a stack until the context ends.
+// takeUntilDone takes units of random keys through a stack until the context ends.
 func (r *run) takeUntilDone(ctx context.Context, node string, s *Stack) {
 	for ctx.Err() == nil {
 		callCtx, cancel := context.WithTimeout(ctx, callTimeout)
@@ -251,7 +251,7 @@ func (r *run) recordEnd(f *Fault, begin time.Time) {
 	Pause(r.rng, 600*time.Millisecond)
 }
 
-// ErrNothing means that a fault could not be caused this time.
+// ErrNothing means that a fault could not be caused, which is no failure of the run.
 var ErrNothing = errors.New("nothing was broken")
 
 // clockFault returns a fault that moves the clock forward or back, and then resets it.
@@ -276,16 +276,16 @@ func (r *run) recordFault(f history.Fault) {
 	}
 }
 
-// recordLoss records in the histories of all keys that a fault, which is over now, may have lost decisions since it
-// began, and some time before.
-func (r *run) recordLoss(begin time.Time, before time.Duration) {
+// recordLoss records in the histories of all keys that a fault, which is over now, may have lost decisions that were
+// made after it began, or within lostTime before.
+func (r *run) recordLoss(begin time.Time, lostTime time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	lasted := sched.Since(begin)
+	duration := sched.Since(begin)
 	for _, a := range r.askers {
 		a.Recorder.Fault("store", history.Fault{
-			Kind: history.Forget, By: lasted.Microseconds() + 1,
-			Since: max(0, int64(a.Recorder.Now()-lasted-before)),
+			Kind: history.Forget, By: duration.Microseconds() + 1,
+			Since: max(0, int64(a.Recorder.Now()-duration-lostTime)),
 		})
 	}
 }
@@ -350,7 +350,7 @@ func (r *run) networkFaults() []Fault {
 
 // randomProxies returns the proxies of one stack, of all stacks, or of one host.
 func (r *run) randomProxies(rng *rand.Rand) (list []*dbtest.Swallower) {
-	stack, host := rng.IntN(stacks), rng.IntN(len(r.system.Hosts))
+	stack, host := rng.IntN(stackCount), rng.IntN(len(r.system.Hosts))
 	kind := rng.IntN(6)
 	for i, proxies := range r.proxies {
 		for j, p := range proxies {

@@ -15,12 +15,12 @@ import (
 	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
-// onPostgresPair starts a primary with a synchronous standby, which is promoted when the primary is killed.
-func onPostgresPair(t *testing.T) *chaos.System {
+// startPostgresPair starts a primary with a synchronous standby, which is promoted when the primary is killed.
+func startPostgresPair(t *testing.T) *chaos.System {
 	t.Helper()
 	p := dbtest.StartPostgresPair(t)
 	url := dbtest.PostgresAt(t, p.Primary().DSN)
-	first, second := host(t, p.Primary().DSN), host(t, p.Standby().DSN)
+	primaryHost, standbyHost := host(t, p.Primary().DSN), host(t, p.Standby().DSN)
 	onEither := func(do func(*dbtest.Server)) func(context.Context, *rand.Rand) error {
 		return func(_ context.Context, rng *rand.Rand) error {
 			s := p.Primary()
@@ -32,8 +32,8 @@ func onPostgresPair(t *testing.T) *chaos.System {
 		}
 	}
 	return &chaos.System{
-		URL:   strings.Replace(url, first, first+","+second, 1) + "?target_session_attrs=read-write",
-		Hosts: []string{first, second}, Open: openPostgres,
+		URL:   strings.Replace(url, primaryHost, primaryHost+","+standbyHost, 1) + "?target_session_attrs=read-write",
+		Hosts: []string{primaryHost, standbyHost}, Open: openPostgres,
 		Faults: []chaos.Fault{
 			{Name: "fail-over", Weight: 3, Do: func(ctx context.Context, rng *rand.Rand) error {
 				p.Primary().Crash()
@@ -59,8 +59,8 @@ func onPostgresPair(t *testing.T) *chaos.System {
 				s.Resume()
 			})},
 			{Name: "sessions ended", Weight: 1, Do: func(ctx context.Context, _ *rand.Rand) error {
-				at := strings.Replace(url, first, host(t, p.Primary().DSN), 1)
-				return asNothing(postgresEach(at, "pg_terminate_backend")(ctx))
+				dbURL := strings.Replace(url, primaryHost, host(t, p.Primary().DSN), 1)
+				return asErrNothing(eachPostgresSession(dbURL, "pg_terminate_backend")(ctx))
 			}},
 		},
 	}
@@ -72,11 +72,11 @@ type nodes interface {
 	Restart(ctx context.Context, i int) error
 	Pause(i int)
 	Resume(i int)
-	Await(ctx context.Context) error // until all nodes are ready
+	Await(ctx context.Context) error // waits until all nodes are ready
 }
 
-// nodeFaults returns the faults of a cluster of n nodes on a network. The nodes take another for lost that stands still
-// for longer than timeout. These faults take much longer than those of the network, and are rarer.
+// nodeFaults returns the faults of a cluster of n nodes on a network, in which a node counts as lost after it stood
+// still for timeout. Node faults take much longer than network faults, and are rarer.
 func nodeFaults(c nodes, network *dbtest.Network, n int, timeout time.Duration) []chaos.Fault {
 	return []chaos.Fault{
 		{Name: "node killed", Weight: 1, Do: func(ctx context.Context, rng *rand.Rand) error {
@@ -116,8 +116,8 @@ func nodeFaults(c nodes, network *dbtest.Network, n int, timeout time.Duration) 
 	}
 }
 
-// onNodes returns a system of nodes that share a database.
-func onNodes(t *testing.T, servers []string, faults []chaos.Fault) *chaos.System {
+// newNodesSystem returns the system of a MySQL cluster whose nodes share a database.
+func newNodesSystem(t *testing.T, servers []string, faults []chaos.Fault) *chaos.System {
 	t.Helper()
 	urls := dbtest.MariaDBAt(t, servers...)
 	hosts := make([]string, len(urls))
@@ -125,27 +125,27 @@ func onNodes(t *testing.T, servers []string, faults []chaos.Fault) *chaos.System
 		hosts[i] = host(t, u)
 	}
 	name := urls[0][strings.LastIndexByte(urls[0], '/')+1:]
-	ended := chaos.Fault{Name: "sessions ended", Weight: 3, Do: func(ctx context.Context, rng *rand.Rand) error {
-		return asNothing(mysqlEach(hosts[rng.IntN(len(hosts))], name, "KILL")(ctx))
+	endSessions := chaos.Fault{Name: "sessions ended", Weight: 3, Do: func(ctx context.Context, rng *rand.Rand) error {
+		return asErrNothing(eachMySQLSession(hosts[rng.IntN(len(hosts))], name, "KILL")(ctx))
 	}}
 	return &chaos.System{
 		URL:   "mysql://root@" + strings.Join(hosts, ",") + "/" + name,
-		Hosts: hosts, Open: openMySQL, Faults: append(faults, ended),
+		Hosts: hosts, Open: openMySQL, Faults: append(faults, endSessions),
 	}
 }
 
-// onGroup returns a function that starts a Group Replication. With singlePrimary, one node takes writes.
-func onGroup(singlePrimary bool) func(*testing.T) *chaos.System {
+// groupStarter returns a function that starts a Group Replication. With singlePrimary, one node takes writes.
+func groupStarter(singlePrimary bool) func(*testing.T) *chaos.System {
 	return func(t *testing.T) *chaos.System {
 		t.Helper()
 		useEngine(t, dbtest.GroupReplication)
 		network := dbtest.NewNetwork(t, 3)
 		g := dbtest.StartMySQLGroup(t, network, singlePrimary)
-		return onNodes(t, g.Servers(), nodeFaults(g, network, 3, 4*time.Second))
+		return newNodesSystem(t, g.Servers(), nodeFaults(g, network, 3, 4*time.Second))
 	}
 }
 
-func onGalera(t *testing.T) *chaos.System {
+func startGalera(t *testing.T) *chaos.System {
 	t.Helper()
 	network := dbtest.NewNetwork(t, 3)
 	g, err := dbtest.StartGalera(t.Context(), network)
@@ -153,16 +153,16 @@ func onGalera(t *testing.T) *chaos.System {
 		t.Fatal(err)
 	}
 	t.Cleanup(g.Stop)
-	return onNodes(t, g.Servers(), nodeFaults(g, network, 3, 3*time.Second))
+	return newNodesSystem(t, g.Servers(), nodeFaults(g, network, 3, 3*time.Second))
 }
 
-// clusterForgets is the most that a fail-over of a Redis Cluster or a Sentinel forgets: 1.5 node timeouts of 2 s, and
-// 0.2 s (docs/stores.md).
-const clusterForgets = 3200 * time.Millisecond
+// clusterLoss is the longest time before a fail-over of a Redis Cluster or a Sentinel whose decisions may be lost: 1.5
+// node timeouts of 2 s, and 0.2 s (docs/stores.md).
+const clusterLoss = 3200 * time.Millisecond
 
-// onCluster starts a Redis Cluster whose nodes keep all on disk. Clients learn addresses from the nodes, so there is no
-// proxy.
-func onCluster(t *testing.T) *chaos.System {
+// startCluster starts a Redis Cluster whose nodes keep all on disk. Clients learn addresses from the nodes, so there is
+// no proxy.
+func startCluster(t *testing.T) *chaos.System {
 	t.Helper()
 	network := dbtest.NewNetwork(t, 6)
 	c, err := dbtest.StartRedisCluster(t.Context(), network, "--appendonly", "yes", "--appendfsync", "always")
@@ -172,34 +172,34 @@ func onCluster(t *testing.T) *chaos.System {
 	t.Cleanup(c.Stop)
 	faults := nodeFaults(c, network, len(c.Addrs()), 4*time.Second)
 	for i := range faults {
-		faults[i].Forgets = clusterForgets
+		faults[i].Forgets = clusterLoss
 	}
-	ended := chaos.Fault{Name: "sessions ended", Weight: 3, Do: func(ctx context.Context, rng *rand.Rand) error {
-		return asNothing(endRedis(ctx, c.Addrs()[rng.IntN(len(c.Addrs()))]))
+	endSessions := chaos.Fault{Name: "sessions ended", Weight: 3, Do: func(ctx context.Context, rng *rand.Rand) error {
+		return asErrNothing(endRedisSessions(ctx, c.Addrs()[rng.IntN(len(c.Addrs()))]))
 	}}
-	return &chaos.System{URL: c.URL(), Open: openRedis, Faults: append(faults, ended)}
+	return &chaos.System{URL: c.URL(), Open: openRedis, Faults: append(faults, endSessions)}
 }
 
-// onSentinel starts a Redis with a replica, and a Sentinel that names the primary.
-func onSentinel(t *testing.T) *chaos.System {
+// startSentinel starts a Redis with a replica, and a Sentinel that names the primary.
+func startSentinel(t *testing.T) *chaos.System {
 	t.Helper()
 	options := []string{"--appendonly", "yes", "--appendfsync", "always", "--repl-diskless-sync-delay", "0"}
-	first := startServer(t, (&dbtest.Config{Args: options}).Redis)
-	_, port, err := net.SplitHostPort(host(t, first.DSN))
+	primary := startServer(t, (&dbtest.Config{Args: options}).Redis)
+	_, port, err := net.SplitHostPort(host(t, primary.DSN))
 	if err != nil {
 		t.Fatal(err)
 	}
-	second := startServer(t, (&dbtest.Config{Args: append(options, "--replicaof", "127.0.0.1", port)}).Redis)
+	replica := startServer(t, (&dbtest.Config{Args: append(options, "--replicaof", "127.0.0.1", port)}).Redis)
 	sentinel := dbtest.Sentinel(t, port)
-	servers := []*dbtest.Server{first, second}
-	awaitReplica := func(ctx context.Context) error { return awaitCaughtUp(ctx, sentinel) }
+	servers := []*dbtest.Server{primary, replica}
+	awaitReplica := func(ctx context.Context) error { return awaitCaughtUpReplica(ctx, sentinel) }
 	if err := awaitReplica(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return &chaos.System{
 		URL: "redis://" + sentinel + "/?master=main", Open: openRedis,
 		Faults: []chaos.Fault{
-			{Name: "node killed", Weight: 3, Forgets: clusterForgets, Do: func(ctx context.Context, rng *rand.Rand) error {
+			{Name: "node killed", Weight: 3, Forgets: clusterLoss, Do: func(ctx context.Context, rng *rand.Rand) error {
 				s := servers[rng.IntN(2)]
 				s.Crash()
 				chaos.Pause(rng, 4*time.Second)
@@ -208,7 +208,7 @@ func onSentinel(t *testing.T) *chaos.System {
 				}
 				return awaitReplica(ctx)
 			}},
-			{Name: "node stopped", Weight: 3, Forgets: clusterForgets, Do: func(ctx context.Context, rng *rand.Rand) error {
+			{Name: "node stopped", Weight: 3, Forgets: clusterLoss, Do: func(ctx context.Context, rng *rand.Rand) error {
 				s := servers[rng.IntN(2)]
 				s.Pause()
 				chaos.Pause(rng, 4*time.Second)
@@ -216,14 +216,14 @@ func onSentinel(t *testing.T) *chaos.System {
 				return awaitReplica(ctx)
 			}},
 			{Name: "sessions ended", Weight: 2, Do: func(ctx context.Context, rng *rand.Rand) error {
-				return asNothing(endRedis(ctx, host(t, servers[rng.IntN(2)].DSN)))
+				return asErrNothing(endRedisSessions(ctx, host(t, servers[rng.IntN(2)].DSN)))
 			}},
 		},
 	}
 }
 
-// awaitCaughtUp waits until the primary that a Sentinel names has a replica that has caught up.
-func awaitCaughtUp(ctx context.Context, sentinel string) error {
+// awaitCaughtUpReplica waits until the primary that a Sentinel names has a replica that has caught up.
+func awaitCaughtUpReplica(ctx context.Context, sentinel string) error {
 	checkReplica := func() error {
 		c, err := rueidis.NewClient(rueidis.ClientOption{
 			InitAddress: []string{sentinel}, Sentinel: rueidis.SentinelOption{MasterSet: "main"}, DisableCache: true,

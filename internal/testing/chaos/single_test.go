@@ -26,7 +26,7 @@ import (
 	"github.com/headgate/headgate/store/redis"
 )
 
-// newStack returns a limiter over a store with its wrappers.
+// newStack returns a stack of a store with its wrappers and a limiter.
 func newStack(s store.Store) *chaos.Stack {
 	f := front.New(s, &front.Config{Logger: slog.New(slog.DiscardHandler), SweepEvery: time.Second})
 	return &chaos.Stack{Limiter: headgate.New(f, nil), Close: func() { _ = f.Close() }}
@@ -106,14 +106,14 @@ func faults(s *dbtest.Server, endSessions, cancel func(context.Context) error) [
 		}},
 		{Name: "clock moved", Weight: 1, Shift: s.ShiftClock},
 		{Name: "sessions ended", Weight: 2, Do: func(ctx context.Context, _ *rand.Rand) error {
-			return asNothing(endSessions(ctx))
+			return asErrNothing(endSessions(ctx))
 		}},
 	}
 	if cancel != nil {
 		cancelOften := func(ctx context.Context, rng *rand.Rand) error {
 			for range 20 {
 				if err := cancel(ctx); err != nil {
-					return asNothing(err)
+					return asErrNothing(err)
 				}
 				chaos.Pause(rng, 20*time.Millisecond)
 			}
@@ -124,16 +124,16 @@ func faults(s *dbtest.Server, endSessions, cancel func(context.Context) error) [
 	return list
 }
 
-// asNothing marks the error of an administrator's statement, which the fault before may disturb, as chaos.ErrNothing.
-func asNothing(err error) error {
+// asErrNothing marks the error of an administrator's statement, which an earlier fault may disturb, as ErrNothing.
+func asErrNothing(err error) error {
 	if err != nil {
 		return errors.Join(chaos.ErrNothing, err)
 	}
 	return nil
 }
 
-// postgresEach returns a function that runs a function on a server for each other session.
-func postgresEach(url, function string) func(context.Context) error {
+// eachPostgresSession returns a function that calls an SQL function for each other session of a database.
+func eachPostgresSession(url, function string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		conn, err := pgx.Connect(ctx, url)
 		if err != nil {
@@ -146,8 +146,8 @@ func postgresEach(url, function string) func(context.Context) error {
 	}
 }
 
-// mysqlEach returns a function that runs a statement on a server for each other session.
-func mysqlEach(host, database, statement string) func(context.Context) error {
+// eachMySQLSession returns a function that runs a statement for each other session of a database.
+func eachMySQLSession(host, database, statement string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		db, err := sql.Open("mysql", "root@tcp("+host+")/"+database)
 		if err != nil {
@@ -160,23 +160,23 @@ func mysqlEach(host, database, statement string) func(context.Context) error {
 			return err
 		}
 		defer rows.Close()
-		var list []int64
+		var ids []int64
 		for rows.Next() {
 			var id int64
 			if err := rows.Scan(&id); err != nil {
 				return err
 			}
-			list = append(list, id)
+			ids = append(ids, id)
 		}
-		for _, id := range list {
+		for _, id := range ids {
 			_, _ = db.ExecContext(ctx, fmt.Sprint(statement, " ", id)) // the session may have ended
 		}
 		return rows.Err()
 	}
 }
 
-// endRedis ends all sessions of clients on a server.
-func endRedis(ctx context.Context, host string) error {
+// endRedisSessions ends all sessions of clients on a server.
+func endRedisSessions(ctx context.Context, host string) error {
 	c, err := rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: []string{host}, ForceSingleClient: true, DisableCache: true, DisableRetry: true,
 	})
@@ -187,45 +187,46 @@ func endRedis(ctx context.Context, host string) error {
 	return c.Do(ctx, c.B().ClientKill().TypeNormal().SkipmeYes().Build()).Error()
 }
 
-// onPostgres returns a function that starts a PostgreSQL, with parameters for the URL.
-func onPostgres(parameters string) func(*testing.T) *chaos.System {
+// postgresStarter returns a function that starts a PostgreSQL, with parameters for the URL.
+func postgresStarter(parameters string) func(*testing.T) *chaos.System {
 	return func(t *testing.T) *chaos.System {
 		t.Helper()
 		s := startServer(t, (&dbtest.Config{Faults: true}).Postgres)
 		url := dbtest.PostgresAt(t, s.DSN) + parameters
 		return &chaos.System{
 			URL: url, Hosts: []string{host(t, url)}, Open: openPostgres,
-			Faults: faults(s, postgresEach(url, "pg_terminate_backend"), postgresEach(url, "pg_cancel_backend")),
+			Faults: faults(s, eachPostgresSession(url, "pg_terminate_backend"),
+				eachPostgresSession(url, "pg_cancel_backend")),
 		}
 	}
 }
 
-// onMySQL returns a function that starts a server with MySQL's protocol: an engine, or the distribution's own for "".
-func onMySQL(engine string) func(*testing.T) *chaos.System {
+// mysqlStarter returns a function that starts a server with MySQL's protocol; engine "" is the distribution's server.
+func mysqlStarter(engine string) func(*testing.T) *chaos.System {
 	return func(t *testing.T) *chaos.System {
 		t.Helper()
 		useEngine(t, engine)
 		config := &dbtest.Config{Faults: true, Args: []string{"--innodb-flush-log-at-trx-commit=1"}}
 		s := startServer(t, config.MariaDB)
 		url := dbtest.MariaDBAt(t, s.DSN)[0]
-		at, database := host(t, url), url[strings.LastIndexByte(url, '/')+1:]
+		addr, database := host(t, url), url[strings.LastIndexByte(url, '/')+1:]
 		return &chaos.System{
-			URL: url, Hosts: []string{at}, Open: openMySQL,
-			Faults: faults(s, mysqlEach(at, database, "KILL"), mysqlEach(at, database, "KILL QUERY")),
+			URL: url, Hosts: []string{addr}, Open: openMySQL,
+			Faults: faults(s, eachMySQLSession(addr, database, "KILL"), eachMySQLSession(addr, database, "KILL QUERY")),
 		}
 	}
 }
 
-// onRedis returns a function that starts a server with Redis's protocol and options for its persistence.
-func onRedis(engine string, options ...string) func(*testing.T) *chaos.System {
+// redisStarter returns a function that starts a server with Redis's protocol and options for its persistence.
+func redisStarter(engine string, options ...string) func(*testing.T) *chaos.System {
 	return func(t *testing.T) *chaos.System {
 		t.Helper()
 		useEngine(t, engine)
 		s := startServer(t, (&dbtest.Config{Faults: true, Args: options}).Redis)
-		at := host(t, s.DSN)
+		addr := host(t, s.DSN)
 		return &chaos.System{
-			URL: s.DSN, Hosts: []string{at}, Open: openRedis,
-			Faults: faults(s, func(ctx context.Context) error { return endRedis(ctx, at) }, nil),
+			URL: s.DSN, Hosts: []string{addr}, Open: openRedis,
+			Faults: faults(s, func(ctx context.Context) error { return endRedisSessions(ctx, addr) }, nil),
 		}
 	}
 }

@@ -16,28 +16,28 @@ import (
 	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
-// onSQLite starts three processes of `headgate serve` over one file. SQLite has no server, so faults hit these.
-func onSQLite(t *testing.T) *chaos.System {
+// startSQLite starts three processes of `headgate serve` over one file. SQLite has no server: faults hit the processes.
+func startSQLite(t *testing.T) *chaos.System {
 	t.Helper()
 	dir := t.TempDir()
 	program := command.Path(t)
 	var servers []*dbtest.Server
 	var hosts []string
 	for range 3 {
-		at := fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t))
+		addr := fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t))
 		serve := func() *exec.Cmd {
-			return exec.Command(program, "serve", "--store", "sqlite:"+filepath.Join(dir, "limits.db"), "--http", at)
+			return exec.Command(program, "serve", "--store", "sqlite:"+filepath.Join(dir, "limits.db"), "--http", addr)
 		}
-		servers = append(servers, dbtest.Start(t, serve, func() error { return checkReady(at) }))
-		hosts = append(hosts, at)
+		servers = append(servers, dbtest.Start(t, serve, func() error { return checkReady(addr) }))
+		hosts = append(hosts, addr)
 	}
-	next := 0
+	openCount := 0
 	return &chaos.System{
 		URL: "http://" + hosts[0], Hosts: hosts[:1],
 		// Each stack calls the next server; the first server through a proxy.
 		Open: func(_ context.Context, url string) (*chaos.Stack, error) {
-			i := next % len(hosts)
-			if next++; i > 0 {
+			i := openCount % len(hosts)
+			if openCount++; i > 0 {
 				url = "http://" + hosts[i]
 			}
 			c, err := client.New(url, nil)
@@ -65,10 +65,10 @@ func onSQLite(t *testing.T) *chaos.System {
 }
 
 // checkReady returns an error unless a Headgate server is ready.
-func checkReady(at string) error {
+func checkReady(addr string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+at+"/readyz", http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/readyz", http.NoBody)
 	if err != nil {
 		return err
 	}

@@ -20,32 +20,32 @@ func lockCache() (dir string, unlock func()) {
 	}
 	dir = filepath.Join(dir, "headgate-dbtest")
 	check(os.MkdirAll(dir, 0o755))
-	lock := openLocked(filepath.Join(dir, "lock"))
+	lock := openAndLock(filepath.Join(dir, "lock"))
 	return dir, func() { lock.Close() }
 }
 
-// openLocked opens a file and locks it against other processes until it is closed.
-func openLocked(path string) *os.File {
+// openAndLock opens a file and locks it against other processes until it is closed.
+func openAndLock(path string) *os.File {
 	file := must(os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600))
 	check(syscall.Flock(int(file.Fd()), syscall.LOCK_EX))
 	return file
 }
 
-// fetchOnce returns the path of a file or folder in the cache folder. It is complete if it contains the path marker.
-// Otherwise fetch makes it in a folder that is removed afterwards, and returns its path there.
+// fetchOnce returns the path of a file or folder in the cache folder, which is complete if it contains the path marker.
+// Otherwise fetch makes the file or folder in work, which is removed afterwards, and returns its path there.
 func fetchOnce(name, marker string, fetch func(work string) string) string {
 	cache, unlock := lockCache()
 	defer unlock()
-	kept := filepath.Join(cache, name)
-	if _, err := os.Stat(filepath.Join(kept, marker)); err == nil {
-		return kept
+	cached := filepath.Join(cache, name)
+	if _, err := os.Stat(filepath.Join(cached, marker)); err == nil {
+		return cached
 	}
 	work := must(os.MkdirTemp(cache, "fetch-"))
 	defer os.RemoveAll(work)
-	fetched := fetch(work)
-	check(os.RemoveAll(kept))
-	check(os.Rename(fetched, kept))
-	return kept
+	newPath := fetch(work)
+	check(os.RemoveAll(cached))
+	check(os.Rename(newPath, cached))
+	return cached
 }
 
 // run runs a command in a folder, without the go flags of the test, and returns its output.

@@ -27,7 +27,7 @@ type Authority struct {
 type Certificate struct {
 	Name    string   // the common name; for a client, the user
 	Hosts   []string // names and IP addresses of a server
-	Expired bool     // an hour ago
+	Expired bool     // the certificate has expired an hour ago
 }
 
 // Pair has the paths of a certificate and its key.

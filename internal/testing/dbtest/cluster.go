@@ -29,7 +29,7 @@ func RedisCluster(tb testing.TB) string {
 	defer failTest(tb)
 	c := must(sharedCluster())
 	logVersion(tb, redisKind, "redis://"+c.Addrs()[0], " Cluster", redisVersion)
-	return withPrefix(c.URL())
+	return addKeyPrefix(c.URL())
 }
 
 // StartRedisCluster starts a cluster on a network of six nodes or on the loopback device. The cluster dies with this
@@ -40,7 +40,7 @@ func StartRedisCluster(ctx context.Context, network *Network, options ...string)
 	f := new(Config).folder("redis", "redis")
 	f.network = network
 	c = &Cluster{nodes: nodes{list: make([]node, 6)}, options: options}
-	c.begin(f, onLoopback, 2, func() { c.create(ctx) })
+	c.begin(f, loopbackHost, 2, func() { c.create(ctx) })
 	return c, nil
 }
 

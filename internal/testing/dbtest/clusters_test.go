@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-func TestRedisClusterLosesAPrimary(t *testing.T) {
+func TestRedisClusterReplacesAKilledPrimary(t *testing.T) {
 	tier.Engines(t)
 	begin := time.Now()
 	c, err := StartRedisCluster(context.Background(), nil)
@@ -28,27 +28,27 @@ func TestRedisClusterLosesAPrimary(t *testing.T) {
 		owners[i] = true
 	}
 	if len(owners) < 2 {
-		t.Errorf("primaries %v", owners)
+		t.Errorf("primaries %v of six keys, want two or more", owners)
 	}
-	lost, err := c.Primary("a")
+	oldPrimary, err := c.Primary("a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Kill(lost)
+	c.Kill(oldPrimary)
 	begin = time.Now()
-	next := 0
+	newPrimary := 0
 	await.NoError(t, "another primary", func() (err error) {
-		next, err = c.Primary("a")
+		newPrimary, err = c.Primary("a")
 		return err
 	})
-	if next == lost {
-		t.Errorf("node %d is primary, which was killed", next)
+	if newPrimary == oldPrimary {
+		t.Errorf("node %d is primary, want another than the killed node", newPrimary)
 	}
-	t.Logf("node %d in place of %d after %v", next, lost, time.Since(begin))
+	t.Logf("node %d in place of %d after %v", newPrimary, oldPrimary, time.Since(begin))
 	c.Pause(5)
 	c.Stop()
 	for _, addr := range c.Addrs() {
-		if listens(addr) {
+		if isListening(addr) {
 			t.Errorf("%s still listens", addr)
 		}
 	}
@@ -63,15 +63,15 @@ func TestGaleraNodeIsKilledAndRejoins(t *testing.T) {
 	}
 	t.Cleanup(g.Stop)
 	t.Logf("%s after %v", g.Servers(), time.Since(begin).Round(time.Millisecond))
-	first := MariaDBAt(t, g.Servers()...)
-	if err := execMariaDB(first[0], "create table "+databaseOf(first[0])+
+	urls := MariaDBAt(t, g.Servers()...)
+	if err := execMariaDB(urls[0], "create table "+databaseOf(urls[0])+
 		".t (n int primary key) engine=innodb"); err != nil {
 		t.Fatal(err)
 	}
 	g.Kill(0)
 	begin = time.Now()
 	await.NoError(t, "a write without node 0", func() error {
-		return execMariaDB(first[1], "insert into "+databaseOf(first[0])+".t values (1)")
+		return execMariaDB(urls[1], "insert into "+databaseOf(urls[0])+".t values (1)")
 	})
 	t.Logf("written without node 0 after %v", time.Since(begin).Round(time.Millisecond))
 	begin = time.Now()
@@ -79,15 +79,15 @@ func TestGaleraNodeIsKilledAndRejoins(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("node 0 is back after %v", time.Since(begin).Round(time.Millisecond))
-	if n, err := MariaDBCount(first[0], "select '', count(*) from "+databaseOf(first[0])+".t"); err != nil || n != 1 {
-		t.Errorf("%d rows, %v; want what was written while it was away", n, err)
+	if n, err := MariaDBCount(urls[0], "select '', count(*) from "+databaseOf(urls[0])+".t"); err != nil || n != 1 {
+		t.Errorf("got %d rows, error %v; want 1: the row that was written while the node was away", n, err)
 	}
 	if n, err := g.size(2); err != nil || n != 3 {
-		t.Errorf("%d nodes, %v", n, err)
+		t.Errorf("got %d nodes, error %v; want 3, nil", n, err)
 	}
 	g.Stop()
 	for _, s := range g.Servers() {
-		if listens(hostOf(t, s)) {
+		if isListening(hostOf(t, s)) {
 			t.Errorf("%s still listens", s)
 		}
 	}
@@ -112,11 +112,11 @@ func TestGroupReplicationNodeIsKilledAndRejoins(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n, err := MariaDBCount(urls[2], "select '', count(*) from "+name+".t where n = 10"); err != nil || n != 1 {
-			t.Errorf("%d rows, %v; want what was written while it was away", n, err)
+			t.Errorf("got %d rows, error %v; want 1: the row that was written while the node was away", n, err)
 		}
 		g.Stop()
 		for _, s := range g.Servers() {
-			if listens(hostOf(t, s)) {
+			if isListening(hostOf(t, s)) {
 				t.Errorf("%s still listens", s)
 			}
 		}

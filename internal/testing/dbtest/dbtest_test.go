@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// hostOf returns host:port of a URL.
+// hostOf returns the host and port of a URL.
 func hostOf(t *testing.T, dsn string) string {
 	t.Helper()
 	u, err := url.Parse(dsn)
@@ -33,7 +33,7 @@ func hostOf(t *testing.T, dsn string) string {
 	return u.Host
 }
 
-func listens(addr string) bool {
+func isListening(addr string) bool {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err == nil {
 		conn.Close()
@@ -41,7 +41,7 @@ func listens(addr string) bool {
 	return err == nil
 }
 
-// folders returns the folders that servers of a kind have left or still use.
+// folders returns the folders of servers of a kind, whether the servers still run or not.
 func folders(t *testing.T, kind string) []string {
 	t.Helper()
 	dirs, err := filepath.Glob(filepath.Join(os.TempDir(), "headgate-"+kind+"-*"))
@@ -51,7 +51,7 @@ func folders(t *testing.T, kind string) []string {
 	return dirs
 }
 
-func TestServersAnswerAndAreGoneAfterStop(t *testing.T) {
+func TestStopRemovesServersAndFolders(t *testing.T) {
 	t.Setenv("TMPDIR", shortTempDir(t))
 	for _, tt := range []struct {
 		name  string
@@ -75,7 +75,7 @@ func TestServersAnswerAndAreGoneAfterStop(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Logf("%s after %v", s.DSN, time.Since(begin).Round(time.Millisecond))
-			cancel() // of the start, not of the server
+			cancel() // ends the context of the start, which the server outlives
 			if err := tt.query(s.DSN); err != nil {
 				t.Error(err)
 			}
@@ -85,10 +85,10 @@ func TestServersAnswerAndAreGoneAfterStop(t *testing.T) {
 			s.Stop()
 			s.Stop()
 			if err := tt.query(s.DSN); err == nil {
-				t.Error("it still answers")
+				t.Error("the stopped server answers, want an error")
 			}
-			if left := folders(t, tt.name); len(left) != 0 {
-				t.Errorf("left behind: %v", left)
+			if leftovers := folders(t, tt.name); len(leftovers) != 0 {
+				t.Errorf("left behind: %v", leftovers)
 			}
 		})
 	}
@@ -112,19 +112,19 @@ func TestAServerThatCannotStartSaysWhy(t *testing.T) {
 	t.Setenv("TMPDIR", shortTempDir(t))
 	_, err := (&Config{Args: []string{"--no-such-option", "1"}}).Redis(context.Background())
 	if err == nil || !strings.Contains(err.Error(), "no-such-option") {
-		t.Errorf("got %v, want what the server says", err)
+		t.Errorf("got %v, want the message of the server", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := new(Config).Redis(ctx); err == nil {
-		t.Error("started after its context had ended")
+		t.Error("a server started with a context that had ended, want an error")
 	}
-	if left := folders(t, "redis"); len(left) != 0 {
-		t.Errorf("left behind: %v", left)
+	if leftovers := folders(t, "redis"); len(leftovers) != 0 {
+		t.Errorf("left behind: %v", leftovers)
 	}
 }
 
-func TestSharedServersGiveEachTestItsOwn(t *testing.T) {
+func TestSharedServersGiveEachTestADatabase(t *testing.T) {
 	seen := map[string]bool{}
 	for _, open := range []func(testing.TB) string{Postgres, MariaDB, Redis} {
 		for range 2 {
@@ -132,43 +132,43 @@ func TestSharedServersGiveEachTestItsOwn(t *testing.T) {
 			dsn := open(t)
 			t.Logf("%s after %v", dsn, time.Since(begin).Round(time.Millisecond))
 			if seen[dsn] {
-				t.Errorf("%s twice", dsn)
+				t.Errorf("got %s twice, want another database", dsn)
 			}
 			seen[dsn] = true
 		}
 	}
 	if os.Getenv(MySQLDSN) == "" {
-		zones, err := MariaDBCount(MariaDB(t),
+		rightTimes, err := MariaDBCount(MariaDB(t),
 			"select '', convert_tz('2026-07-01 12:00:00', 'UTC', 'Europe/Berlin') = '2026-07-01 14:00:00'")
-		if err != nil || zones != 1 {
-			t.Errorf("time zones: %d, %v", zones, err)
+		if err != nil || rightTimes != 1 {
+			t.Errorf("time zones: got %d right conversions, error %v; want 1, nil", rightTimes, err)
 		}
 	}
 }
 
 func TestDatabasesAreDroppedWithTheirTest(t *testing.T) {
-	var pg, my string
-	t.Run("inner", func(t *testing.T) { pg, my = Postgres(t), MariaDB(t) })
-	if err := execPostgres(context.Background(), pg, "select 1"); err == nil ||
+	var postgresDSN, mariadbDSN string
+	t.Run("inner", func(t *testing.T) { postgresDSN, mariadbDSN = Postgres(t), MariaDB(t) })
+	if err := execPostgres(context.Background(), postgresDSN, "select 1"); err == nil ||
 		!strings.Contains(err.Error(), "3D000") {
-		t.Errorf("PostgreSQL: %v, want that there is no such database", err)
+		t.Errorf("PostgreSQL: got %v, want error 3D000, no such database", err)
 	}
-	if err := execMariaDB(my, "use "+my[strings.LastIndex(my, "/")+1:]); err == nil ||
+	if err := execMariaDB(mariadbDSN, "use "+mariadbDSN[strings.LastIndex(mariadbDSN, "/")+1:]); err == nil ||
 		!strings.Contains(err.Error(), "1049") {
-		t.Errorf("MariaDB: %v, want that there is no such database", err)
+		t.Errorf("MariaDB: got %v, want error 1049, no such database", err)
 	}
 }
 
-func TestPortsAreClaimed(t *testing.T) {
+func TestFreePortReturnsEachPortOnce(t *testing.T) {
 	seen := map[int]bool{}
 	for range 50 {
 		port := FreePort(t)
 		if seen[port] || port < firstPort || port > lastPort {
-			t.Errorf("port %d", port)
+			t.Errorf("got port %d, want a new one from %d to %d", port, firstPort, lastPort)
 		}
 		seen[port] = true
 		if claim("127.0.0.1", port) || claim("127.0.0.2", port) {
-			t.Errorf("port %d was given to another", port)
+			t.Errorf("port %d can be claimed again", port)
 		}
 	}
 }
@@ -203,13 +203,13 @@ func TestPoolerHasFourConnections(t *testing.T) {
 		backends[pid] = true
 	}
 	if len(backends) != 4 {
-		t.Errorf("transactions at %d connections, want 4", len(backends))
+		t.Errorf("four transactions have %d connections, want 4", len(backends))
 	}
 	fifth := connect()
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
 	if _, err := fifth.Exec(ctx, "select 1"); err == nil {
-		t.Error("a fifth did not have to wait")
+		t.Error("a fifth transaction got a connection, want a timeout")
 	}
 }
 
@@ -252,7 +252,7 @@ func TestServersDieWithTheirProcess(t *testing.T) {
 		}
 	}
 	t.Setenv("TMPDIR", dir)
-	age := func() { // as if it had been a while
+	makeLocksOld := func() { // sweepLeftovers skips locks of the last minute
 		locks, _ := filepath.Glob(filepath.Join(dir, "headgate-*", lockFile))
 		for _, path := range locks {
 			if err := os.Chtimes(path, time.Time{}, time.Now().Add(-time.Hour)); err != nil {
@@ -260,17 +260,17 @@ func TestServersDieWithTheirProcess(t *testing.T) {
 			}
 		}
 	}
-	age()
+	makeLocksOld()
 	sweepLeftovers()
 	if n := len(folders(t, "*")); n != 5 {
-		t.Errorf("%d folders of a living process, want those of three servers, and of two that are copied", n)
+		t.Errorf("got %d folders of a living process, want 5: of three servers and of two templates", n)
 	}
 	if err := child.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	_ = child.Wait()
 	for _, addr := range addrs {
-		await.Until(t, addr+" to end with its process", func() bool { return !listens(addr) })
+		await.Until(t, addr+" to end with its process", func() bool { return !isListening(addr) })
 	}
 	await.Until(t, "the folders to be removed", func() bool {
 		sweepLeftovers()
@@ -278,12 +278,12 @@ func TestServersDieWithTheirProcess(t *testing.T) {
 	})
 }
 
-// TestListenWaitsForTheAddress that another listener, or a program that is about to start, still has. The listener is
-// closed after Listen was called, or before: that it waits is then not seen, but it does not fail either.
+// TestListenWaitsForTheAddress checks that Listen waits until another listener has closed the address. If the first
+// listener is closed before the second call of Listen, the call need not wait, and the test passes without a check.
 func TestListenWaitsForTheAddress(t *testing.T) {
-	first := Listen(t, fmt.Sprintf("127.0.0.1:%d", FreePort(t)))
-	go first.Close()
-	if again := Listen(t, first.Addr().String()); again.Addr().String() != first.Addr().String() {
-		t.Errorf("listens at %v", again.Addr())
+	listener := Listen(t, fmt.Sprintf("127.0.0.1:%d", FreePort(t)))
+	go listener.Close()
+	if got, want := Listen(t, listener.Addr().String()).Addr().String(), listener.Addr().String(); got != want {
+		t.Errorf("listens at %s, want %s", got, want)
 	}
 }

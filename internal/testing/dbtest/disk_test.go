@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestADiskIsFullUntilItIsFreed(t *testing.T) {
+func TestADiskIsFullFromFillToFree(t *testing.T) {
 	if !Namespace(t) {
 		return
 	}
@@ -17,11 +17,11 @@ func TestADiskIsFullUntilItIsFreed(t *testing.T) {
 	for range 2 {
 		d.Fill(t)
 		if err := write(); !errors.Is(err, syscall.ENOSPC) {
-			t.Errorf("on a full disk: %v", err)
+			t.Errorf("on a full disk: got %v, want ENOSPC", err)
 		}
 		d.Free(t)
 		if err := write(); err != nil {
-			t.Errorf("with room again: %v", err)
+			t.Errorf("after Free: got %v, want no error", err)
 		}
 		if err := os.Remove(filepath.Join(d.Path, "file")); err != nil {
 			t.Error(err)

@@ -25,13 +25,13 @@ const (
 	anyKind // replaces no default server
 )
 
-// engine is a server that can be tested with.
+// engine is a server to test with.
 type engine struct {
 	kind     kind
 	version  string            // prefix of the version that the server reports
 	major    int               // version of PostgreSQL; 0: the programs are from packages
 	suite    string            // the Debian suite of packages
-	packages []string          // with the server
+	packages []string          // packages of the server
 	programs map[string]string // paths in the tree of the packages, by their usual names
 }
 
@@ -132,7 +132,7 @@ var loggedVersions sync.Map
 // server has to be that engine.
 func logVersion(tb testing.TB, k kind, server, suffix string, version func(string) (string, error)) {
 	tb.Helper()
-	if _, again := loggedVersions.LoadOrStore(server+suffix, true); again {
+	if _, isLogged := loggedVersions.LoadOrStore(server+suffix, true); isLogged {
 		return
 	}
 	defer failTest(tb)

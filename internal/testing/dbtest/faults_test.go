@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// faultEngines has the servers with Config.Faults, and how to read the clock of each and to commit.
+// faultEngines has the servers that support Config.Faults: start starts one, open returns functions for its database.
 var faultEngines = map[string]struct {
 	start func(*Config) (*Server, error)
 	open  func(t *testing.T, dsn string) (clock func() (micros int64), commit func())
@@ -53,7 +53,7 @@ var faultEngines = map[string]struct {
 				}
 			}
 			exec("create database d; create table d.t (n int) engine=innodb")
-			return func() (micros int64) { return clockOf(t, db) }, func() { exec("insert into d.t values (1)") }
+			return func() (micros int64) { return readMySQLClock(t, db) }, func() { exec("insert into d.t values (1)") }
 		},
 	},
 	"Redis": {
@@ -80,7 +80,7 @@ var faultEngines = map[string]struct {
 	},
 }
 
-func clockOf(t *testing.T, db *sql.DB) (micros int64) {
+func readMySQLClock(t *testing.T, db *sql.DB) (micros int64) {
 	t.Helper()
 	const clock = "select cast(unix_timestamp(now(6)) * 1000000 as signed)"
 	if err := db.QueryRowContext(t.Context(), clock).Scan(&micros); err != nil {
@@ -89,8 +89,8 @@ func clockOf(t *testing.T, db *sql.DB) (micros int64) {
 	return micros
 }
 
-func TestAServersClockJumpsAndItsDiskGetsSlow(t *testing.T) {
-	tier.Nightly(t) // as package chaos, which needs it
+func TestShiftClockAndSlowDisk(t *testing.T) {
+	tier.Nightly(t) // only package chaos needs these faults, and runs nightly
 	for name, engine := range faultEngines {
 		t.Run(name, func(t *testing.T) {
 			s, err := engine.start(&Config{Faults: true})
@@ -107,37 +107,37 @@ func TestAServersClockJumpsAndItsDiskGetsSlow(t *testing.T) {
 					t.Errorf("shifted by %s: the clock is %d, want one from %d to %d", ahead, got, before, after)
 				}
 			}
-			took := func() time.Duration {
+			commitTime := func() time.Duration {
 				begin := time.Now()
 				commit()
 				return time.Since(begin)
 			}
 			const delay = 400 * time.Millisecond
-			quick := func() {
+			requireFastCommit := func() {
 				t.Helper()
-				for try := 0; ; try++ { // the machine may have other work
-					if d := took(); d < delay {
+				for try := 0; ; try++ { // a busy machine may need several attempts
+					if d := commitTime(); d < delay {
 						t.Logf("quick: %s", d)
 						return
 					} else if try == 20 {
-						t.Fatalf("a commit takes %s", d)
+						t.Fatalf("a commit takes %s, want less than %s", d, delay)
 					}
 				}
 			}
-			quick()
+			requireFastCommit()
 			s.SlowDisk(delay)
-			if d := took(); d < delay {
-				t.Errorf("on a slow disk a commit takes %s, want %s and more", d, delay)
+			if d := commitTime(); d < delay {
+				t.Errorf("on a slow disk a commit takes %s, want at least %s", d, delay)
 			} else {
 				t.Logf("slow: %s", d)
 			}
 			s.SlowDisk(0)
-			quick()
+			requireFastCommit()
 		})
 	}
 }
 
-func TestFaultsMustBeAskedFor(t *testing.T) {
+func TestSlowDiskNeedsConfigFaults(t *testing.T) {
 	s, err := new(Config).Redis(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -145,7 +145,7 @@ func TestFaultsMustBeAskedFor(t *testing.T) {
 	defer s.Stop()
 	defer func() {
 		if text := fmt.Sprint(recover()); !strings.Contains(text, "Config.Faults") {
-			t.Errorf("%s", text)
+			t.Errorf("got panic %q, want one about Config.Faults", text)
 		}
 	}()
 	s.SlowDisk(time.Second)

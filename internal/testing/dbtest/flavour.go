@@ -12,7 +12,7 @@ import (
 // flavour is a server that speaks MySQL's protocol.
 type flavour struct {
 	server  string        // path of the program
-	options []string      // only of this flavour
+	options []string      // options for this flavour only
 	noTLS   string        // the option that turns TLS off
 	zones   func() string // path of the program that prints time zones as SQL
 	// prepare makes the files of an empty server. Its root needs no password.
@@ -104,13 +104,13 @@ func mysqlOf(e *engine) *flavour {
 }
 
 // copyTemplate puts the files of an empty server into data in a folder.
-func (v *flavour) copyTemplate(ctx context.Context, f *folder) {
-	create := func(f *folder, data string) { v.prepare(ctx, f, data) }
-	f.copyTemplate(ctx, v.server, filepath.Join(f.data, "data"), create)
+func (fl *flavour) copyTemplate(ctx context.Context, f *folder) {
+	create := func(f *folder, data string) { fl.prepare(ctx, f, data) }
+	f.copyTemplate(ctx, fl.server, filepath.Join(f.data, "data"), create)
 }
 
 // launch starts a server over the files in data, a subfolder of the folder.
-func (v *flavour) launch(ctx context.Context, f *folder, data, host string, port int, ping func() error,
+func (fl *flavour) launch(ctx context.Context, f *folder, data, host string, port int, ping func() error,
 	args ...string,
 ) *process {
 	files, data := filepath.Join(f.data, data), filepath.Join(f.path, data)
@@ -120,8 +120,8 @@ func (v *flavour) launch(ctx context.Context, f *folder, data, host string, port
 		"--skip-name-resolve", "--max-connections=800", "--innodb-buffer-pool-size=256M",
 		"--innodb-flush-log-at-trx-commit=1", "--character-set-server=utf8mb4",
 	}
-	options = append(append(options, v.options...), args...)
-	cmd := f.command(context.WithoutCancel(ctx), v.server, options...)
+	options = append(append(options, fl.options...), args...)
+	cmd := f.command(context.WithoutCancel(ctx), fl.server, options...)
 	f.network.runAt(host, cmd)
 	return f.launch(ctx, cmd, time.Minute, ping)
 }

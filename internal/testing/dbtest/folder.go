@@ -79,11 +79,11 @@ func (c *Config) folder(kind, user string) *folder {
 	dir := must(os.MkdirTemp("", "headgate-"+kind+"-"))
 	f := &folder{path: dir, data: dir, owner: owner, user: user}
 	defer onFailure(f.remove)
-	f.lock = openLocked(filepath.Join(dir, lockFile))
+	f.lock = openAndLock(filepath.Join(dir, lockFile))
 	f.chown(dir)
-	for in, path := range map[string]*string{c.Data: &f.data, c.Log: &f.log} {
-		if in != "" {
-			*path = must(os.MkdirTemp(in, kind+"-"))
+	for parent, path := range map[string]*string{c.Data: &f.data, c.Log: &f.log} {
+		if parent != "" {
+			*path = must(os.MkdirTemp(parent, kind+"-"))
 			f.chown(*path)
 		}
 	}
@@ -105,23 +105,23 @@ var templates = struct {
 func (f *folder) copyTemplate(ctx context.Context, program, data string, create func(f *folder, data string)) {
 	templates.Lock()
 	defer templates.Unlock()
-	from := templates.byProgram[program]
-	if from == nil || pathFinder(from.path)() == "" { // it may have been in a folder that a test has removed
-		from = new(Config).folder("empty", f.user)
-		defer onFailure(from.remove)
-		create(from, filepath.Join(from.path, "data"))
-		templates.byProgram[program] = from
+	template := templates.byProgram[program]
+	if template == nil || pathFinder(template.path)() == "" { // it may have been in a folder that a test has removed
+		template = new(Config).folder("empty", f.user)
+		defer onFailure(template.remove)
+		create(template, filepath.Join(template.path, "data"))
+		templates.byProgram[program] = template
 	}
-	f.run(ctx, "", "cp", "-a", filepath.Join(from.path, "data"), data)
+	f.run(ctx, "", "cp", "-a", filepath.Join(template.path, "data"), data)
 }
 
 func (f *folder) remove() {
 	for _, path := range []string{f.path, f.data, f.log} {
 		os.RemoveAll(path)
 	}
-	for _, open := range []*os.File{f.lock, f.faults} {
-		if open != nil {
-			open.Close()
+	for _, file := range []*os.File{f.lock, f.faults} {
+		if file != nil {
+			file.Close()
 		}
 	}
 }

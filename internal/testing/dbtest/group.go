@@ -30,7 +30,7 @@ func StartMySQLGroup(tb testing.TB, network *Network, singlePrimary bool) *MySQL
 	g := &MySQLGroup{mariadbNodes: mariadbNodes{flavour: newFlavour()}, singlePrimary: singlePrimary}
 	ctx, cancel := context.WithTimeout(context.Background(), maxClusterWait)
 	defer cancel()
-	g.begin(ctx, network, onLoopback, 2, func(f *folder) { g.create(ctx, f) })
+	g.begin(ctx, network, loopbackHost, 2, func(f *folder) { g.create(ctx, f) })
 	tb.Cleanup(g.Stop)
 	mode := " Group Replication, multi-primary"
 	if singlePrimary {
@@ -41,11 +41,11 @@ func StartMySQLGroup(tb testing.TB, network *Network, singlePrimary bool) *MySQL
 }
 
 func (g *MySQLGroup) create(ctx context.Context, f *folder) {
-	empty := filepath.Join(f.path, "data")
+	emptyData := filepath.Join(f.path, "data")
 	for i := range g.list {
 		// auto.cnf has the identity of a server. A server makes one if the file is missing.
 		const script = `cp -a "$0" "$1" && rm -f "$1/auto.cnf"`
-		f.run(ctx, "", "sh", "-c", script, empty, fmt.Sprint(empty, i))
+		f.run(ctx, "", "sh", "-c", script, emptyData, fmt.Sprint(emptyData, i))
 	}
 	for i := range g.list {
 		g.start(ctx, i)
@@ -173,7 +173,7 @@ func (g *MySQLGroup) lastLines() string {
 
 // Await waits until all nodes are in the group. Expelled nodes join again.
 func (g *MySQLGroup) Await(ctx context.Context) error {
-	return g.retry(ctx, func(ctx context.Context) (missing error) {
+	return g.retry(ctx, func(ctx context.Context) (notReady error) {
 		for i := range g.list {
 			if expelled, err := g.countMember(i, i, "in ('OFFLINE', 'ERROR')"); err == nil && expelled > 0 {
 				if err := g.rejoin(ctx, i); err != nil {
@@ -183,9 +183,9 @@ func (g *MySQLGroup) Await(ctx context.Context) error {
 			n, err := MariaDBCount(g.Servers()[i], "select '', count(*) from "+
 				"performance_schema.replication_group_members where member_state = 'ONLINE'")
 			if err != nil || n != len(g.list) {
-				missing = fmt.Errorf("node %d sees %d nodes: %w", i, n, err)
+				notReady = fmt.Errorf("node %d sees %d nodes: %w", i, n, err)
 			}
 		}
-		return missing
+		return notReady
 	})
 }

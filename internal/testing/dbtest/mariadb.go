@@ -27,17 +27,17 @@ var sharedMariaDB = sync.OnceValues(func() (*Server, error) { return StartShared
 func StartSharedMariaDB(ctx context.Context) (*Server, error) {
 	return serverFrom(ctx, MySQLDSN, func(ctx context.Context) (s *Server, err error) {
 		defer returnFailure(&err)
-		v := newFlavour()
-		s = v.start(ctx, &Config{Args: noSync})
+		fl := newFlavour()
+		s = fl.start(ctx, &Config{Args: noSyncOptions})
 		defer onFailure(s.Stop)
-		v.loadZones(s.DSN)
+		fl.loadZones(s.DSN)
 		return s, nil
 	})
 }
 
-// noSync has the options of a server that waits for no disk: its commits outlive the server, but not the machine. They
-// save a third of the time of a migration.
-var noSync = []string{"--innodb-flush-method=nosync", "--loose-sync-frm=OFF", "--sync-binlog=0"}
+// noSyncOptions are the options of a server that waits for no disk: its commits outlive the server, not the machine.
+// They save a third of the time of a migration.
+var noSyncOptions = []string{"--innodb-flush-method=nosync", "--loose-sync-frm=OFF", "--sync-binlog=0"}
 
 // MariaDB returns the URL of a new, empty database of the shared server: see StartSharedMariaDB.
 func MariaDB(tb testing.TB) string {
@@ -71,12 +71,12 @@ func MariaDBAt(tb testing.TB, servers ...string) []string {
 	tb.Helper()
 	defer failTest(tb)
 	ctx := context.Background()
-	first, drop := newDatabase(ctx, servers[0])
+	firstURL, drop := newDatabase(ctx, servers[0])
 	tb.Cleanup(func() { _ = drop() })
-	urls := []string{first}
+	urls := []string{firstURL}
 	for _, s := range servers[1:] {
-		url := strings.TrimSuffix(s, "/") + first[strings.LastIndexByte(first, '/'):]
-		check(waitFor(ctx, time.Minute, func() error { return execMariaDB(url, "do 1") })) // it is replicated
+		url := strings.TrimSuffix(s, "/") + firstURL[strings.LastIndexByte(firstURL, '/'):]
+		check(waitFor(ctx, time.Minute, func() error { return execMariaDB(url, "do 1") })) // until it is replicated
 		urls = append(urls, url)
 	}
 	return urls
@@ -129,26 +129,26 @@ func queryMariaDB(server, query string, columns ...any) error {
 	return db.QueryRowContext(context.Background(), query).Scan(columns...)
 }
 
-func (v *flavour) start(ctx context.Context, c *Config) *Server {
+func (fl *flavour) start(ctx context.Context, c *Config) *Server {
 	args := c.Args
 	if testing.Testing() && !c.Faults { // a test kills servers, never the machine
-		args = append(slices.Clone(noSync), args...)
+		args = append(slices.Clone(noSyncOptions), args...)
 	}
 	return c.start(ctx, "mariadb", "mysql", func(f *folder, port int) *Server {
-		v.copyTemplate(ctx, f)
+		fl.copyTemplate(ctx, f)
 		dsn := fmt.Sprintf("mysql://root@127.0.0.1:%d/", port)
 		ping := func() error { return execMariaDB(dsn, "do 1") }
 		return &Server{DSN: dsn, stopSignal: syscall.SIGTERM, launch: func(ctx context.Context) *process {
-			return v.launch(ctx, f, "data", loopback, port, ping, args...)
+			return fl.launch(ctx, f, "data", loopback, port, ping, args...)
 		}}
 	})
 }
 
 // loadZones loads the time zones of this machine into a server.
-func (v *flavour) loadZones(dsn string) {
+func (fl *flavour) loadZones(dsn string) {
 	defer wrapFailure("load time zones")
 	const zones = "/usr/share/zoneinfo"
 	findOrInstall(pathFinder(filepath.Join(zones, "Europe")), "the time zones", MySQLDSN, "tzdata")
-	out := must(exec.CommandContext(context.Background(), v.zones(), zones).Output())
+	out := must(exec.CommandContext(context.Background(), fl.zones(), zones).Output())
 	check(execMariaDB(dsn, "use mysql; "+string(out)))
 }

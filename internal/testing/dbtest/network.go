@@ -15,10 +15,10 @@ import (
 // so that it can be cut off from the others and still be reached from here. A Network needs root. A nil Network is the
 // loopback device.
 type Network struct {
-	name  string // of the switch; a prefix of the names of namespaces
-	net   string // the first three bytes of addresses
-	nodes int
-	ports int // how many ports were given out
+	name   string // name of the switch, and prefix of the names of namespaces
+	prefix string // the first three bytes of addresses
+	nodes  int
+	ports  int // number of ports in use
 }
 
 // NewNetwork makes a network of some nodes until the test ends. It skips the test if networks cannot be made.
@@ -30,10 +30,10 @@ func NewNetwork(tb testing.TB, nodes int) *Network {
 	Program(tb, "ip", "iproute2")
 	sweepNetworks()
 	pid := os.Getpid()
-	n := &Network{name: fmt.Sprintf("hg%d", pid), net: fmt.Sprintf("10.213.%d.", pid%250+1), nodes: nodes}
+	n := &Network{name: fmt.Sprintf("hg%d", pid), prefix: fmt.Sprintf("10.213.%d.", pid%250+1), nodes: nodes}
 	tb.Cleanup(func() { removeNetwork(n.name) })
 	lines := []string{
-		"link add " + n.name + " type bridge", "link set " + n.name + " up", "addr add " + n.net + "1/24 dev " + n.name,
+		"link add " + n.name + " type bridge", "link set " + n.name + " up", "addr add " + n.prefix + "1/24 dev " + n.name,
 	}
 	for i := range nodes {
 		ns, port := fmt.Sprint(n.name, "n", i), fmt.Sprint(n.name, "v", i)
@@ -78,15 +78,15 @@ func removeNetwork(name string) {
 // sweepNetworks removes the networks of processes that have ended.
 func sweepNetworks() {
 	for _, word := range namespaces() {
-		name, _, found := strings.Cut(strings.TrimPrefix(word, "hg"), "n")
+		name, _, hasNumber := strings.Cut(strings.TrimPrefix(word, "hg"), "n")
 		pid, err := strconv.Atoi(name)
-		if found && err == nil && strings.HasPrefix(word, "hg") && syscall.Kill(pid, 0) != nil {
+		if hasNumber && err == nil && strings.HasPrefix(word, "hg") && syscall.Kill(pid, 0) != nil {
 			removeNetwork("hg" + name)
 		}
 	}
 }
 
-func (n *Network) Host(i int) string { return n.net + strconv.Itoa(10+i) }
+func (n *Network) Host(i int) string { return n.prefix + strconv.Itoa(10+i) }
 
 // Part cuts a node off from all others, in both directions.
 func (n *Network) Part(i int) error { return n.route("add", i) }
@@ -120,7 +120,7 @@ func (n *Network) runAt(host string, cmd *exec.Cmd) {
 	if n == nil {
 		return
 	}
-	i, _ := strconv.Atoi(strings.TrimPrefix(host, n.net))
+	i, _ := strconv.Atoi(strings.TrimPrefix(host, n.prefix))
 	args := []string{"ip", "netns", "exec", fmt.Sprint(n.name, "n", i-10)}
 	if owner := cmd.SysProcAttr.Credential; owner != nil { // only root may enter, and then becomes the owner
 		args = append(args, "setpriv", fmt.Sprintf("--reuid=%d", owner.Uid), fmt.Sprintf("--regid=%d", owner.Gid),

@@ -18,7 +18,7 @@ type nodes struct {
 
 type node struct {
 	host    string
-	ports   []int    // the first is for clients
+	ports   []int    // the first port is for clients
 	process *process // nil: the node could not be started
 }
 
@@ -37,29 +37,29 @@ func (n *nodes) begin(f *folder, hosts func(i int) string, ports int, create fun
 		hosts = f.network.Host
 	}
 	for i := range n.list {
-		m := &n.list[i]
-		m.host = hosts(i)
+		node := &n.list[i]
+		node.host = hosts(i)
 		for range ports {
-			m.ports = append(m.ports, f.network.port(m.host))
+			node.ports = append(node.ports, f.network.port(node.host))
 		}
 	}
 	create()
 }
 
-// onLoopback returns the address of a node that may share it with others.
-func onLoopback(int) string { return loopback }
+// loopbackHost returns the address of a node that may share its address with other nodes.
+func loopbackHost(int) string { return loopback }
 
 func (n *nodes) run(i int, start func(host string, port int) *process) {
 	defer wrapFailure("node %d", i)
-	m := &n.list[i]
-	m.process = start(m.host, m.ports[0])
+	node := &n.list[i]
+	node.process = start(node.host, node.ports[0])
 }
 
 // addrs returns host:port of each node, for the port with an index, between two texts.
-func (n *nodes) addrs(before string, port int, after string) []string {
+func (n *nodes) addrs(prefix string, port int, suffix string) []string {
 	list := make([]string, len(n.list))
 	for i, m := range n.list {
-		list[i] = before + net.JoinHostPort(m.host, strconv.Itoa(m.ports[port])) + after
+		list[i] = prefix + net.JoinHostPort(m.host, strconv.Itoa(m.ports[port])) + suffix
 	}
 	return list
 }

@@ -32,11 +32,11 @@ const PostgresDSN = "HEADGATE_TEST_POSTGRES_DSN"
 
 var sharedPostgres = sync.OnceValues(func() (*Server, error) { return StartSharedPostgres(context.Background()) })
 
-var databases atomic.Int64
+var databaseCount atomic.Int64
 
-// thisRun is part of all names that this process gives. A process id alone would not do: ids repeat, above all in
+// runID is part of all names that this process gives. A process id alone is not unique: ids repeat, above all in
 // containers, and a server from the environment outlives the process.
-var thisRun = fmt.Sprintf("%d_%x", os.Getpid(), rand.Uint32())
+var runID = fmt.Sprintf("%d_%x", os.Getpid(), rand.Uint32())
 
 // Postgres returns the DSN of a new, empty database of the shared server.
 func Postgres(tb testing.TB) string {
@@ -79,7 +79,7 @@ func (s *Server) Database(ctx context.Context) (dsn string, drop func(), err err
 }
 
 func newDatabase(ctx context.Context, server string) (dsn string, drop func() error) {
-	name := fmt.Sprintf("headgate_test_%s_%d", thisRun, databases.Add(1))
+	name := fmt.Sprintf("headgate_test_%s_%d", runID, databaseCount.Add(1))
 	defer wrapFailure("create database %s", name)
 	if strings.HasPrefix(server, "mysql:") {
 		check(execMariaDB(server, "create database "+name))
@@ -122,7 +122,7 @@ func postgresPrograms() string {
 	return findOrInstall(newestPostgres, "PostgreSQL", PostgresDSN, "postgresql")
 }
 
-// startPostgres starts a server from a folder of binaries. If t is nil, it lets everyone in without a password.
+// startPostgres starts a server from a folder of binaries. If t is nil, the server requires no password.
 func (c *Config) startPostgres(ctx context.Context, bin string, t *TLS) *Server {
 	initDB := func(f *folder, data string) {
 		init := []string{"-D", data, "-U", "headgate", "-A", "trust", "-E", "UTF8", "--no-sync"}
@@ -163,7 +163,7 @@ func (c *Config) startPostgres(ctx context.Context, bin string, t *TLS) *Server 
 	return s
 }
 
-// postgres returns a server over the files in data. Once it answers at the DSN admin, it has started.
+// postgres returns a server over the files in data. The server has started once it answers at the DSN admin.
 func (f *folder) postgres(bin, data, dsn, admin string, port int, options ...string) *Server {
 	args := append([]string{"-D", data, "-h", loopback, "-p", strconv.Itoa(port), "-k", f.path}, options...)
 	return &Server{DSN: dsn, stopSignal: syscall.SIGINT, launch: func(ctx context.Context) *process {

@@ -88,9 +88,9 @@ type process struct {
 
 // lastLines returns the last lines of the output that contain a text.
 func (p *process) lastLines(text string) string {
-	all, _ := os.ReadFile(p.log)
+	output, _ := os.ReadFile(p.log)
 	var lines []string
-	for line := range strings.Lines(string(all)) {
+	for line := range strings.Lines(string(output)) {
 		if strings.Contains(line, text) {
 			lines = append(lines, line)
 		}
@@ -156,8 +156,8 @@ func waitFor(ctx context.Context, maxWait time.Duration, attempt func() error) e
 }
 
 func tail(s string, lines int) string {
-	all := strings.Split(strings.TrimSpace(s), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
+	list := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.Join(list[max(0, len(list)-lines):], "\n")
 }
 
 // Pause stops all processes of a server that this process started, as when its machine stands still. Resume lets them
@@ -166,15 +166,15 @@ func (s *Server) Pause() { s.current().signal(syscall.SIGSTOP) }
 
 func (s *Server) Resume() { s.current().signal(syscall.SIGCONT) }
 
-// signal sends a signal to a process and to all that it has started.
+// signal sends a signal to a process and to all its descendants.
 func (p *process) signal(sig syscall.Signal) {
 	for _, r := range Family(p.cmd.Process.Pid) {
 		_ = syscall.Kill(r.ID, sig)
 	}
 }
 
-// kill kills a process and all that it has started, and waits until they are gone: then what they shared is free, such
-// as the memory of a PostgreSQL.
+// kill kills a process and all its descendants, and waits until they have ended: then their shared resources are free,
+// such as the memory of a PostgreSQL.
 func (p *process) kill() {
 	_ = p.cmd.Process.Signal(syscall.SIGSTOP) // it starts no more
 	family := Family(p.cmd.Process.Pid)

@@ -23,12 +23,12 @@ const RedisDSN = "HEADGATE_TEST_REDIS_DSN"
 
 var sharedRedis = sync.OnceValues(func() (*Server, error) { return StartSharedRedis(context.Background()) })
 
-var prefixes atomic.Int64
+var prefixCount atomic.Int64
 
 // Redis returns the URL of the shared server with a key prefix that no other test has.
 func Redis(tb testing.TB) string {
 	tb.Helper()
-	return withPrefix(sharedDSN(tb, sharedRedis, redisKind, redisVersion))
+	return addKeyPrefix(sharedDSN(tb, sharedRedis, redisKind, redisVersion))
 }
 
 func redisVersion(dsn string) (string, error) {
@@ -47,8 +47,8 @@ func redisVersion(dsn string) (string, error) {
 	return "Redis", err
 }
 
-func withPrefix(dsn string) string {
-	return fmt.Sprintf("%s?prefix=t%s_%d:", dsn, thisRun, prefixes.Add(1))
+func addKeyPrefix(dsn string) string {
+	return fmt.Sprintf("%s?prefix=t%s_%d:", dsn, runID, prefixCount.Add(1))
 }
 
 // StartSharedRedis returns a running server for many tests.

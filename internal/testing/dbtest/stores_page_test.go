@@ -8,17 +8,17 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// TestTheStoresPageNamesTheVersions: docs/stores.md says which versions are tested. Those of the distribution and of
-// Debian's newest change by themselves; these are chosen here.
+// TestTheStoresPageNamesTheVersions checks that docs/stores.md names the tested versions that this package chooses. The
+// versions of the distribution and of Debian's newest release change by themselves.
 func TestTheStoresPageNamesTheVersions(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../../docs/stores.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, table, found := strings.Cut(string(page), "## Which versions were tested\n")
+	_, table, hasTable := strings.Cut(string(page), "## Which versions were tested\n")
 	table, _, _ = strings.Cut(table, "\n\n`make engines`")
-	if !found {
+	if !hasTable {
 		t.Fatal("docs/stores.md has no table of versions")
 	}
 	for _, version := range npmVersions {

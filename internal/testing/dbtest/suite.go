@@ -16,8 +16,8 @@ import (
 // installed.
 type tree struct{ root string }
 
-// recheckAfter is how long a tree counts as the newest that the suite has.
-const recheckAfter = 12 * time.Hour
+// maxTreeAge is how long a tree counts as the newest version in the suite.
+const maxTreeAge = 12 * time.Hour
 
 // unpackSuite returns a tree with the newest packages of a suite. It fetches them with apt, which checks signatures,
 // from the mirror that this machine's own sources name.
@@ -27,7 +27,7 @@ func unpackSuite(suite string, packages ...string) *tree {
 	defer unlock()
 	t := &tree{root: filepath.Join(cache, suite+"-"+strings.Join(packages, "-"))}
 	const note = "headgate-packages" // a file whose modification time is that of the last check
-	if info, err := os.Stat(filepath.Join(t.root, note)); err == nil && time.Since(info.ModTime()) < recheckAfter {
+	if info, err := os.Stat(filepath.Join(t.root, note)); err == nil && time.Since(info.ModTime()) < maxTreeAge {
 		return t
 	}
 	// The packages stay there, so that apt fetches only those that have changed.

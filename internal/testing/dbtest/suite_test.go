@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestTheMirrorIsThatOfTheMachine(t *testing.T) {
+func TestDebianMirrorReadsTheSourcesOfTheMachine(t *testing.T) {
 	for name, tt := range map[string]struct {
 		file, text, want string
 	}{
@@ -47,8 +47,8 @@ func TestTheMirrorIsThatOfTheMachine(t *testing.T) {
 	}
 }
 
-// TestASuiteThatCannotBeReachedIsAnError: by default, an apt-get update that reaches no mirror succeeds.
-func TestASuiteThatCannotBeReachedIsAnError(t *testing.T) {
+// TestAptUpdateFailsWithoutAMirror checks an option: by default, an apt-get update that reaches no mirror succeeds.
+func TestAptUpdateFailsWithoutAMirror(t *testing.T) {
 	t.Parallel()
 	apt := newApt(t.TempDir(), t.TempDir(), "http://127.0.0.1:1/debian", "sid")
 	err := func() (err error) {
@@ -57,6 +57,6 @@ func TestASuiteThatCannotBeReachedIsAnError(t *testing.T) {
 		return nil
 	}()
 	if t.Log(err); err == nil {
-		t.Error("no error")
+		t.Error("got no error from an unreachable mirror")
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TLS says how a server speaks TLS. With the zero TLS it does not.
+// TLS configures TLS of a server. With the zero TLS, the server does not speak TLS.
 type TLS struct {
-	Pair           // of the server
+	Pair           // the certificate and the key of the server
 	Clients string // certificate of the authority that signs clients' certificates; empty: clients need none
 	Only    bool   // connections without TLS are refused
 }
@@ -48,10 +48,10 @@ func (t *TLS) options(f *folder, data string) []string {
 		"ssl_cert_file": t.Cert, "ssl_key_file": t.Key, "ssl_ca_file": t.Clients,
 	} {
 		if file != "" { // PostgreSQL takes no key that others can read
-			copied := filepath.Join(f.path, name)
-			check(os.WriteFile(copied, must(os.ReadFile(file)), 0o600))
-			f.chown(copied)
-			list = append(list, "-c", name+"="+copied)
+			copyPath := filepath.Join(f.path, name)
+			check(os.WriteFile(copyPath, must(os.ReadFile(file)), 0o600))
+			f.chown(copyPath)
+			list = append(list, "-c", name+"="+copyPath)
 		}
 	}
 	if t.Cert != "" {
@@ -64,15 +64,15 @@ func (t *TLS) options(f *folder, data string) []string {
 func MariaDBTLS(tb testing.TB, t TLS) string {
 	tb.Helper()
 	defer failTest(tb)
-	v := newFlavour()
+	fl := newFlavour()
 	options := []string{"--ssl-cert=" + t.Cert, "--ssl-key=" + t.Key}
 	if t.Cert == "" {
-		options = []string{v.noTLS}
+		options = []string{fl.noTLS}
 	}
 	if t.Clients != "" {
 		options = append(options, "--ssl-ca="+t.Clients)
 	}
-	s := v.start(context.Background(), &Config{Args: options})
+	s := fl.start(context.Background(), &Config{Args: options})
 	tb.Cleanup(s.Stop)
 	account, requirement := fmt.Sprintf("'%s'@'%%'", TLSUser), ""
 	if t.Clients != "" {

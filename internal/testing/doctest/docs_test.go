@@ -5,11 +5,11 @@
 //
 //	sh              a shell runs it; `headgate serve` goes on in the background
 //	sql             psql runs it, or with the word mysql after sql, the mysql client
-//	text, json      what the block before it prints
+//	text, json      must be the output of the block before
 //	go              is compiled and run, unless its first line names a file
 //	others          are written to the file that their first line names, in a comment
 //
-// The few blocks that cannot run are named in the test, each with its reason. A block without a language fails.
+// The few blocks that cannot run are listed in skippedBlocks, with the reason. A block without a language fails.
 package doctest
 
 import (
@@ -26,7 +26,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
 	"go.yaml.in/yaml/v3"
 
 	"github.com/headgate/headgate/internal/server/config"
@@ -36,7 +35,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// TestDocumentation runs the pages that need only the command, each from its first block to its last, and
+// TestDocumentation runs the pages that need only the command, curl and jq, each from its first block to its last, and
 // compiles the Go blocks of all pages.
 func TestDocumentation(t *testing.T) {
 	t.Parallel()
@@ -44,20 +43,20 @@ func TestDocumentation(t *testing.T) {
 	link(t, programs, "headgate", command.Path(t))
 	link(t, programs, "curl", dbtest.Program(t, "curl", "curl"))
 	link(t, programs, "jq", dbtest.Program(t, "jq", "jq"))
-	all := onFreePorts(t)
-	commandOnly := slices.DeleteFunc(slices.Clone(all), func(p page) bool {
+	allPages := pagesOnFreePorts(t)
+	commandOnly := slices.DeleteFunc(slices.Clone(allPages), func(p page) bool {
 		return len(p.blocks) == 0 || p.needs() != ""
 	})
-	compiled := buildSnippets(t, all, commandOnly, programs, command.Flags()...)
+	goBlocks := buildSnippets(t, allPages, commandOnly, programs, command.Flags()...)
 	for _, p := range commandOnly {
-		runPage(t, &p, programs, compiled)
+		runPage(t, &p, programs, goBlocks)
 	}
 	if len(commandOnly) < 10 {
-		t.Errorf("%d pages need no more than the command", len(commandOnly))
+		t.Errorf("%d pages need no more than the command, want at least 10", len(commandOnly))
 	}
-	for _, listed := range []map[string]map[string]string{notRun, readerFiles} {
-		for name := range listed {
-			if !slices.ContainsFunc(all, func(p page) bool { return p.name == name }) {
+	for _, list := range []map[string]map[string]string{skippedBlocks, readerFiles} {
+		for name := range list {
+			if !slices.ContainsFunc(allPages, func(p page) bool { return p.name == name }) {
 				t.Errorf("a list names the page %s, which is not there", name)
 			}
 		}
@@ -71,21 +70,21 @@ func TestDocumentationWithServers(t *testing.T) {
 	programs := t.TempDir()
 	buildHeadgate(t, programs)
 	linkPrograms(t, programs)
-	all := onFreePorts(t)
-	withServers := slices.DeleteFunc(slices.Clone(all), func(p page) bool { return p.needs() == "" })
-	compiled := buildSnippets(t, all, withServers, programs, "-trimpath")
+	allPages := pagesOnFreePorts(t)
+	withServers := slices.DeleteFunc(slices.Clone(allPages), func(p page) bool { return p.needs() == "" })
+	goBlocks := buildSnippets(t, allPages, withServers, programs, "-trimpath")
 	for _, p := range withServers {
 		t.Logf("%s needs %s", p.name, p.needs())
-		runPage(t, &p, programs, compiled)
+		runPage(t, &p, programs, goBlocks)
 	}
 }
 
-// onFreePorts returns all pages. In their Go blocks, a free port replaces 8080.
-func onFreePorts(t *testing.T) []page {
+// pagesOnFreePorts returns all pages, each with a free port, which replaces 8080 in their Go blocks.
+func pagesOnFreePorts(t *testing.T) []page {
 	t.Helper()
-	all := pages(t)
-	for i := range all {
-		p := &all[i]
+	allPages := pages(t)
+	for i := range allPages {
+		p := &allPages[i]
 		p.port = strconv.Itoa(dbtest.FreePort(t))
 		for j := range p.blocks {
 			if b := &p.blocks[j]; b.language == "go" {
@@ -93,13 +92,13 @@ func onFreePorts(t *testing.T) []page {
 			}
 		}
 	}
-	return all
+	return allPages
 }
 
-func runPage(t *testing.T, p *page, programs string, compiled *snippets) {
+func runPage(t *testing.T, p *page, programs string, goBlocks *snippets) {
 	t.Run(p.name, func(t *testing.T) {
 		t.Parallel()
-		r := newRun(t, p, programs, compiled)
+		r := newRun(t, p, programs, goBlocks)
 		begin := time.Now()
 		for i := range p.blocks {
 			if b := &p.blocks[i]; !r.runBlock(t, b) {
@@ -111,39 +110,39 @@ func runPage(t *testing.T, p *page, programs string, compiled *snippets) {
 	})
 }
 
-// run is a page that is being run.
+// run is one run of a page.
 type run struct {
-	page     *page
-	session  *session
-	compiled *snippets
-	replace  [][2]string // addresses and names of the page, and those of this run
-	postgres string
-	mysql    *url.URL
-	output   *string // of the last block; nil once it was compared
-	passed   map[string]bool
-	files    map[string]int // files of the page that no command has used: the line of their block
+	page         *page
+	session      *session
+	goBlocks     *snippets
+	replacements [][2]string // pairs of an address or name of the page, and of this run
+	postgres     string
+	mysql        *url.URL
+	output       *string         // what the last block printed; nil once it was compared
+	seenSkipped  map[string]bool // first lines of skipped blocks that the page still has
+	files        map[string]int  // the lines of the blocks of files that no command has used yet
 }
 
 // newRun prepares a folder, and the servers that a page names.
-func newRun(t *testing.T, p *page, programs string, compiled *snippets) *run {
+func newRun(t *testing.T, p *page, programs string, goBlocks *snippets) *run {
 	t.Helper()
-	r := &run{page: p, compiled: compiled, passed: map[string]bool{}, files: map[string]int{}}
-	says := func(what string) bool {
-		return slices.ContainsFunc(p.blocks, func(b block) bool { return strings.Contains(b.text, what) })
+	r := &run{page: p, goBlocks: goBlocks, seenSkipped: map[string]bool{}, files: map[string]int{}}
+	mentions := func(text string) bool {
+		return slices.ContainsFunc(p.blocks, func(b block) bool { return strings.Contains(b.text, text) })
 	}
-	sql := func(option string) bool {
+	hasSQL := func(option string) bool {
 		return slices.ContainsFunc(p.blocks, func(b block) bool { return b.language == "sql" && b.option == option })
 	}
-	if says("postgres://localhost/app") || sql("") {
+	if mentions("postgres://localhost/app") || hasSQL("") {
 		r.postgres = dbtest.Postgres(t)
-		r.replace = append(r.replace, [2]string{"postgres://localhost/app", r.postgres},
+		r.replacements = append(r.replacements, [2]string{"postgres://localhost/app", r.postgres},
 			[2]string{"jdbc:postgresql://localhost/app", jdbc(t, "postgresql", r.postgres)},
 			[2]string{"postgres://app@localhost/app", withUser(t, "app", r.postgres)})
-		if says("create role app login") {
+		if mentions("create role app login") {
 			t.Cleanup(func() { dropRole(t, r.postgres, "app") })
 		}
 	}
-	if says("mysql://root@localhost/app") || sql("mysql") {
+	if mentions("mysql://root@localhost/app") || hasSQL("mysql") {
 		dsn := dbtest.MariaDB(t)
 		u, err := url.Parse(dsn)
 		if err != nil {
@@ -151,24 +150,24 @@ func newRun(t *testing.T, p *page, programs string, compiled *snippets) *run {
 		}
 		r.mysql = u
 		name := strings.TrimPrefix(u.Path, "/")
-		r.replace = append(r.replace, [2]string{"mysql://root@localhost/app", dsn},
+		r.replacements = append(r.replacements, [2]string{"mysql://root@localhost/app", dsn},
 			[2]string{"jdbc:mariadb://localhost/app?user=root", jdbc(t, "mariadb", dsn)},
 			[2]string{"app.*", name + ".*"}, [2]string{"--articles app", "--articles " + name})
 	}
-	if says("redis://localhost/0") {
+	if mentions("redis://localhost/0") {
 		dsn := dbtest.Redis(t)
 		u, err := url.Parse(dsn)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.replace = append(r.replace, [2]string{"redis://localhost/0", dsn})
+		r.replacements = append(r.replacements, [2]string{"redis://localhost/0", dsn})
 		for _, kind := range []string{"c:", "l:", "room"} {
-			r.replace = append(r.replace, [2]string{"headgate:" + kind, u.Query().Get("prefix") + kind})
+			r.replacements = append(r.replacements, [2]string{"headgate:" + kind, u.Query().Get("prefix") + kind})
 		}
 	}
-	r.replace = append(r.replace, [2]string{"8080", p.port})
-	if web := "127.0.0.1:8000"; says(web) { // the address of a proxy of the page
-		r.replace = append(r.replace, [2]string{web, "127.0.0.1:" + strconv.Itoa(dbtest.FreePort(t))})
+	r.replacements = append(r.replacements, [2]string{"8080", p.port})
+	if proxyAddr := "127.0.0.1:8000"; mentions(proxyAddr) { // the address of a proxy of the page
+		r.replacements = append(r.replacements, [2]string{proxyAddr, "127.0.0.1:" + strconv.Itoa(dbtest.FreePort(t))})
 	}
 	env := []string{"HEADGATE_HTTP=127.0.0.1:" + p.port, postgresURL + "=" + r.postgres}
 	r.session = newSession(t, programs, env...)
@@ -228,17 +227,17 @@ func jdbc(t *testing.T, kind, dsn string) string {
 	return fmt.Sprintf("jdbc:%s://%s%s?user=%s", kind, u.Host, u.Path, u.User.Username())
 }
 
-// toLocal replaces addresses of the page by those of this run.
+// toLocal replaces addresses and names of the page by those of this run.
 func (r *run) toLocal(text string) string {
-	for _, p := range r.replace {
+	for _, p := range r.replacements {
 		text = strings.ReplaceAll(text, p[0], p[1])
 	}
 	return text
 }
 
-// toPage replaces addresses of this run by those of the page.
+// toPage replaces addresses and names of this run by those of the page.
 func (r *run) toPage(text string) string {
-	for _, p := range r.replace {
+	for _, p := range r.replacements {
 		text = strings.ReplaceAll(text, p[1], p[0])
 	}
 	return text
@@ -247,21 +246,21 @@ func (r *run) toPage(text string) string {
 // runBlock runs one block, and reports whether the following blocks can run.
 func (r *run) runBlock(t *testing.T, b *block) bool {
 	t.Helper()
-	at := fmt.Sprintf("%s:%d", r.page.name, b.line)
-	if _, listed := notRun[r.page.name][b.first()]; listed {
-		r.passed[b.first()] = true
+	location := fmt.Sprintf("%s:%d", r.page.name, b.line)
+	if _, isSkipped := skippedBlocks[r.page.name][b.firstLine()]; isSkipped {
+		r.seenSkipped[b.firstLine()] = true
 		return true
 	}
 	var script string
 	switch {
 	case b.language == "text" || b.language == "json":
 		if r.output == nil {
-			t.Errorf("%s: is the output of nothing", at)
+			t.Errorf("%s: is the output of nothing", location)
 			return true
 		}
-		anyNumbers := slices.Contains(shapeOnly[r.page.name], b.first())
+		anyNumbers := slices.Contains(anyNumberOutputs[r.page.name], b.firstLine())
 		if err := compareOutput(b.text, r.toPage(*r.output), anyNumbers); err != nil {
-			t.Errorf("%s: %v", at, err)
+			t.Errorf("%s: %v", location, err)
 		}
 		r.output = nil
 		return true
@@ -269,12 +268,12 @@ func (r *run) runBlock(t *testing.T, b *block) bool {
 		slices.Contains([]string{"docs/envoy.md", "docs/kubernetes.md", "docs/metrics.md"}, r.page.name):
 		var err error
 		if strings.HasPrefix(b.text, "domain:") {
-			_, err = envoy.Parse(false, envoy.File{Name: at, Text: []byte(b.text)})
+			_, err = envoy.Parse(false, envoy.File{Name: location, Text: []byte(b.text)})
 		} else { // of Envoy itself, of Prometheus, or of Kubernetes
 			err = yaml.Unmarshal([]byte(b.text), new(any))
 		}
 		if err != nil {
-			t.Errorf("%s: %v", at, err)
+			t.Errorf("%s: %v", location, err)
 		}
 		return true
 	case b.file() != "":
@@ -282,29 +281,29 @@ func (r *run) runBlock(t *testing.T, b *block) bool {
 		r.files[b.file()] = b.line
 		if b.language == "yaml" {
 			if _, err := config.Parse(b.file(), []byte(b.text)); err != nil {
-				t.Errorf("%s: %v", at, err)
+				t.Errorf("%s: %v", location, err)
 			}
 		}
 		return true
 	case b.language == "sh":
-		script = inBackground.ReplaceAllString(r.toLocal(b.text), "$1")
+		script = backgroundServer.ReplaceAllString(r.toLocal(b.text), "$1")
 		maps.DeleteFunc(r.files, func(name string, _ int) bool {
-			return strings.Contains(script, name) || strings.HasSuffix(name, ".go") && goOfFolder.MatchString(script)
+			return strings.Contains(script, name) || strings.HasSuffix(name, ".go") && goCommand.MatchString(script)
 		})
 	case b.language == "sql":
 		script = r.sqlCommand(t, b)
 	case b.language == "go":
-		name := at
-		if script = r.compiled.runs[name]; script == "" {
+		name := location
+		if script = r.goBlocks.runs[name]; script == "" {
 			return true // declarations, which are compiled
 		}
 	default:
-		t.Errorf("%s: nothing treats a block of %q that names no file", at, b.language)
+		t.Errorf("%s: nothing treats a block of %q that names no file", location, b.language)
 		return true
 	}
 	out, err := r.session.run(script)
 	if err != nil {
-		t.Errorf("%s: %v:\n%s\n%s", at, err, b.text, out)
+		t.Errorf("%s: %v:\n%s\n%s", location, err, b.text, out)
 		return false
 	}
 	r.output = &out
@@ -324,15 +323,15 @@ func (r *run) sqlCommand(t *testing.T, b *block) string {
 		strings.TrimPrefix(r.mysql.Path, "/"), file)
 }
 
-// finish finds files that a page has not used or made, and list entries without a block.
+// finish reports files that the page has not used, files that it has not made, and list entries without a block.
 func (r *run) finish(t *testing.T) {
 	t.Helper()
 	for name, line := range r.files {
 		t.Errorf("%s:%d: no command uses %s", r.page.name, line, name)
 	}
-	for first := range notRun[r.page.name] {
-		if !r.passed[first] {
-			t.Errorf("%s: no block begins with %q any more", r.page.name, first)
+	for firstLine := range skippedBlocks[r.page.name] {
+		if !r.seenSkipped[firstLine] {
+			t.Errorf("%s: no block begins with %q any more", r.page.name, firstLine)
 		}
 	}
 	for _, name := range createdFiles[r.page.name] {

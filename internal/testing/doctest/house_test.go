@@ -9,32 +9,32 @@ import (
 	"testing"
 )
 
-// TestTheHouse compares the list of folders in docs/project/design.md with the folders: each
-// that it names is there, and each package is in one that it names.
+// TestTheHouse checks the list of folders in docs/project/design.md: each folder of the list must exist, and each
+// package must be in a folder of the list.
 func TestTheHouse(t *testing.T) {
 	t.Parallel()
-	var named []string
+	var folders []string
 	for _, p := range pages(t) {
 		if p.name != "docs/project/design.md" {
 			continue
 		}
 		parent := ""
 		for line := range strings.SplitSeq(strings.TrimSpace(p.blocks[0].text), "\n") {
-			inner := strings.HasPrefix(line, " ")
+			isIndented := strings.HasPrefix(line, " ")
 			for word := range strings.FieldsSeq(line) {
 				if word != "." && !strings.HasSuffix(word, "/") {
 					break
 				}
-				if name := strings.TrimSuffix(word, "/"); inner {
-					named = append(named, filepath.Join(parent, name))
+				if name := strings.TrimSuffix(word, "/"); isIndented {
+					folders = append(folders, filepath.Join(parent, name))
 				} else {
 					parent = name
-					named = append(named, name)
+					folders = append(folders, name)
 				}
 			}
 		}
 	}
-	for _, name := range named {
+	for _, name := range folders {
 		if _, err := os.Stat(filepath.Join(root, name)); err != nil {
 			t.Errorf("docs/project/design.md names %s: %v", name, err)
 		}
@@ -50,7 +50,7 @@ func TestTheHouse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.ContainsFunc(named, func(name string) bool {
+		if !slices.ContainsFunc(folders, func(name string) bool {
 			return name == rel ||
 				strings.HasPrefix(rel, name+"/")
 		}) {

@@ -5,8 +5,8 @@ import "regexp"
 // noCluster is why blocks of docs/kubernetes.md do not run.
 const noCluster = "a cluster is not there: make chart renders the chart with these values"
 
-// notRun has the blocks that nothing runs, by page and first line, with the reason.
-var notRun = map[string]map[string]string{
+// skippedBlocks has the blocks that the tests do not run: the reason by page and first line.
+var skippedBlocks = map[string]map[string]string{
 	"README.md":   {"make test": "runs this test"},
 	"docs/sql.md": {"select cron.schedule('headgate-sweep', '* * * * *', 'select headgate.sweep(10000)');": "the extension pg_cron is not installed here"},
 	"docs/kubernetes.md": {
@@ -39,15 +39,15 @@ var notRun = map[string]map[string]string{
 
 const changesSystem = "changes the system that it runs on"
 
-// shapeOnly has the outputs in which every number differs from run to run, by page and first line.
-var shapeOnly = map[string][]string{
+// anyNumberOutputs has the first lines of outputs in which every number differs from run to run, by page.
+var anyNumberOutputs = map[string][]string{
 	"docs/stores.md": {"granted"}, // what time it is
 }
 
-// readerFiles has the files that a reader has already, by page.
+// readerFiles has the texts or paths of files that a reader has already, by page and file name.
 var readerFiles = map[string]map[string]string{
 	"docs/getting-started.md": {
-		"backup.sh": script("backed-up"), "access.log": "../../replay/testdata/apache.log.gz",
+		"backup.sh": touchScript("backed-up"), "access.log": "../../replay/testdata/apache.log.gz",
 		"auth.log": "../../accesslog/testdata/sshd.log",
 	},
 	"docs/sql.md": {
@@ -58,10 +58,10 @@ var readerFiles = map[string]map[string]string{
 	"docs/tour-log.md":   {"access.log": "../../replay/testdata/apache.log.gz"},
 }
 
-func script(does string) string { return "#!/bin/sh\necho >>" + does + "\n" }
+func touchScript(file string) string { return "#!/bin/sh\necho >>" + file + "\n" }
 
-// goOfFolder matches a command that compiles the files of the page.
-var goOfFolder = regexp.MustCompile(`(?m)^go (run|test|build)\b`)
+// goCommand matches a command that compiles the files of the page.
+var goCommand = regexp.MustCompile(`(?m)^go (run|test|build)\b`)
 
 // createdFiles has the files that a page leaves behind, which prove that its programs have run.
 var createdFiles = map[string][]string{

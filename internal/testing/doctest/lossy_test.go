@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// greetingAnswers is how many answers of a connection are never lost: a client that loses those of its log-in again and
-// again gives up before its first request.
+// greetingAnswers is how many answers of a connection are never lost: a client that loses the answers of its log-in
+// again and again gives up before its first request.
 const greetingAnswers = 2
 
-// startLossyProxy starts a proxy in front of a server, and returns its address. It loses one of every so many answers,
-// at random, by cutting the connection: the statement was done, but its caller does not know.
-func startLossyProxy(t *testing.T, target string, every int) (addr string) {
+// startLossyProxy starts a proxy in front of a server, and returns the address of the proxy. At random, the proxy loses
+// one of lossInterval answers, by cutting the connection: the statement was done, but its caller does not know.
+func startLossyProxy(t *testing.T, target string, lossInterval int) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -26,7 +26,7 @@ func startLossyProxy(t *testing.T, target string, every int) (addr string) {
 	lose := func() bool {
 		mu.Lock()
 		defer mu.Unlock()
-		return random.IntN(every) == 0
+		return random.IntN(lossInterval) == 0
 	}
 	go func() {
 		for {

@@ -13,27 +13,27 @@ var (
 	stampShape = regexp.MustCompile(`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d(:?\d\d)?\b| UTC)?`)
 	dateShape  = regexp.MustCompile(`\d{4}-\d\d-\d\d`)
 	blanks     = regexp.MustCompile(`[ \t]+`)
-	rules      = regexp.MustCompile(`-{2,}`)
-	units      = regexp.MustCompile(`\b[\d.]+(ns|us|µs|ms|s)\b`)
-	figure     = regexp.MustCompile(`\d[\d,]*(\.\d+)?`)
+	dashRun    = regexp.MustCompile(`-{2,}`)
+	duration   = regexp.MustCompile(`\b[\d.]+(ns|us|µs|ms|s)\b`)
+	number     = regexp.MustCompile(`\d[\d,]*(\.\d+)?`)
 )
 
-// normalize replaces in a line what differs each time: times, dates and blanks.
+// normalize replaces the parts of a line that differ from run to run: times, dates and blanks.
 func normalize(line string) string {
 	line = stampShape.ReplaceAllString(line, "<time>")
 	line = dateShape.ReplaceAllString(line, "<date>")
-	line = rules.ReplaceAllString(line, "--")
+	line = dashRun.ReplaceAllString(line, "--")
 	return strings.TrimSpace(blanks.ReplaceAllString(line, " "))
 }
 
-// compareOutput returns an error if the output that a page shows does not match what was printed. In the page, a line
-// of "..." matches any lines, and "..." in a line any text. Times may differ, and other numbers by 5 %, unless they are
-// so large that they count microseconds. With shapeOnly, any numbers match.
-func compareOutput(shown, printed string, shapeOnly bool) error {
-	want, got := lines(shown), lines(printed)
-	if at := matchLines(want, got, shapeOnly); at >= 0 {
+// compareOutput returns an error if the output that a page shows does not match the output of a run. In the page, a
+// line of "..." matches any lines, and "..." in a line any text. Times and dates may differ, and other numbers by 5 %,
+// unless they are so large that they count microseconds. With anyNumbers, any numbers match.
+func compareOutput(pageText, output string, anyNumbers bool) error {
+	want, got := lines(pageText), lines(output)
+	if at := matchLines(want, got, anyNumbers); at >= 0 {
 		return fmt.Errorf("the page shows %q; printed was:\n%s", strings.Join(want[at:min(at+1, len(want))], ""),
-			printed)
+			output)
 	}
 	return nil
 }
@@ -47,19 +47,19 @@ func lines(text string) (list []string) {
 	return list
 }
 
-// matchLines returns -1 if all lines match, or else how many do.
-func matchLines(want, got []string, shapeOnly bool) (at int) {
+// matchLines returns -1 if all lines match, or else the index of the first line of want that does not match.
+func matchLines(want, got []string, anyNumbers bool) (at int) {
 	for i, w := range want {
 		if w == "..." {
-			rest := want[i+1:]
+			tail := want[i+1:]
 			for from := range len(got) + 1 {
-				if matchLines(rest, got[from:], shapeOnly) < 0 {
+				if matchLines(tail, got[from:], anyNumbers) < 0 {
 					return -1
 				}
 			}
 			return i + 1
 		}
-		if len(got) == 0 || !matchLine(w, got[0], shapeOnly) {
+		if len(got) == 0 || !matchLine(w, got[0], anyNumbers) {
 			return i
 		}
 		got = got[1:]
@@ -70,37 +70,37 @@ func matchLines(want, got []string, shapeOnly bool) (at int) {
 	return -1
 }
 
-func matchLine(want, got string, shapeOnly bool) bool {
-	before, after, any := strings.Cut(want, "...")
-	if any {
+func matchLine(want, got string, anyNumbers bool) bool {
+	prefix, suffix, hasDots := strings.Cut(want, "...")
+	if hasDots {
 		for end := len(got); end >= 0; end-- {
 			for start := 0; start <= end; start++ {
-				if same(before, got[:start], shapeOnly) && matchLine(after, got[end:], shapeOnly) {
+				if sameText(prefix, got[:start], anyNumbers) && matchLine(suffix, got[end:], anyNumbers) {
 					return true
 				}
 			}
 		}
 		return false
 	}
-	return same(want, got, shapeOnly)
+	return sameText(want, got, anyNumbers)
 }
 
-// same compares two texts without their numbers, and then the numbers.
-func same(want, got string, shapeOnly bool) bool {
-	if shapeOnly {
-		want, got = units.ReplaceAllString(want, "0s"), units.ReplaceAllString(got, "0s")
+// sameText compares two texts without their numbers, and then the numbers.
+func sameText(want, got string, anyNumbers bool) bool {
+	if anyNumbers {
+		want, got = duration.ReplaceAllString(want, "0s"), duration.ReplaceAllString(got, "0s")
 	}
-	if figure.ReplaceAllString(want, "0") != figure.ReplaceAllString(got, "0") {
+	if number.ReplaceAllString(want, "0") != number.ReplaceAllString(got, "0") {
 		return false
 	}
-	w, g := figure.FindAllString(want, -1), figure.FindAllString(got, -1)
+	w, g := number.FindAllString(want, -1), number.FindAllString(got, -1)
 	for i := range w {
 		a, err1 := strconv.ParseFloat(strings.ReplaceAll(w[i], ",", ""), 64)
 		b, err2 := strconv.ParseFloat(strings.ReplaceAll(g[i], ",", ""), 64)
 		switch {
 		case err1 != nil || err2 != nil:
 			return false
-		case shapeOnly, a == b, a > 1e12 && b > 1e12, math.Abs(a-b) <= 0.05*max(a, b):
+		case anyNumbers, a == b, a > 1e12 && b > 1e12, math.Abs(a-b) <= 0.05*max(a, b):
 		default:
 			return false
 		}
@@ -111,8 +111,8 @@ func same(want, got string, shapeOnly bool) bool {
 func TestOutputsAreCompared(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		shown, printed string
-		shape, want    bool
+		pageText, output string
+		anyNumbers, want bool
 	}{
 		{"a  1\n", "a 1\n", false, true},
 		{"a 1\n", "a 2\n", false, false},
@@ -132,8 +132,8 @@ func TestOutputsAreCompared(t *testing.T) {
 		{"a ... b", "a 1 c", false, false},
 		{"12,345 lines", "12,346 lines", false, true},
 	} {
-		if err := compareOutput(c.shown, c.printed, c.shape); (err == nil) != c.want {
-			t.Errorf("%q, %q: got %v", c.shown, c.printed, err)
+		if err := compareOutput(c.pageText, c.output, c.anyNumbers); (err == nil) != c.want {
+			t.Errorf("%q, %q: got %v, want a match: %v", c.pageText, c.output, err, c.want)
 		}
 	}
 }

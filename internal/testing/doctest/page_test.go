@@ -16,12 +16,12 @@ const root = "../../.."
 type block struct {
 	line     int    // number of the line of its fence
 	language string // the first word after the fence
-	option   string // the rest of that line
+	option   string // what follows language on the line of the fence
 	text     string
 }
 
-// first returns the block's first line, by which lists name it.
-func (b *block) first() string {
+// firstLine returns the block's first line, by which lists name the block.
+func (b *block) firstLine() string {
 	line, _, _ := strings.Cut(b.text, "\n")
 	return line
 }
@@ -33,14 +33,14 @@ type page struct {
 	port   string // replaces 8080, the port of the page's server
 }
 
-// servers matches URLs of servers in a page, programs the programs that it calls in addition to headgate, curl and jq.
+// serverURL matches the URL of a server, otherProgram a call of a program other than headgate, curl and jq.
 var (
-	servers  = regexp.MustCompile(`(postgres|mysql|redis)://localhost`)
-	programs = regexp.MustCompile(`(?m)^ *(make|go (run [^.]|run \.$|run \.[^/]|get|mod|build|test|install)|nginx|caddy|haproxy|envoy|` +
+	serverURL    = regexp.MustCompile(`(postgres|mysql|redis)://localhost`)
+	otherProgram = regexp.MustCompile(`(?m)^ *(make|go (run [^.]|run \.$|run \.[^/]|get|mod|build|test|install)|nginx|caddy|haproxy|envoy|` +
 		`python3|node|java|javac|psql|mysql|redis-cli|docker|git)\b`)
 )
 
-var testOfGo = regexp.MustCompile(`(?m)^func Test`)
+var goTestFunc = regexp.MustCompile(`(?m)^func Test`)
 
 // needs returns what a page needs in addition to the command, curl and jq, or "".
 func (p *page) needs() string {
@@ -50,16 +50,16 @@ func (p *page) needs() string {
 		case "sql", "js", "python", "java":
 			return b.language
 		case "go":
-			if testOfGo.MatchString(b.text) {
+			if goTestFunc.MatchString(b.text) {
 				return "a program of its tests"
 			}
 		case "sh":
-			if what := programs.FindString(b.text); what != "" {
-				return strings.TrimSpace(what)
+			if match := otherProgram.FindString(b.text); match != "" {
+				return strings.TrimSpace(match)
 			}
 		}
-		if what := servers.FindString(b.text); what != "" {
-			return what
+		if match := serverURL.FindString(b.text); match != "" {
+			return match
 		}
 	}
 	return ""
@@ -80,7 +80,7 @@ func pageFiles(t *testing.T) []string {
 func pages(t *testing.T) []page {
 	t.Helper()
 	files := pageFiles(t)
-	var all []page
+	var pages []page
 	for _, file := range append([]string{filepath.Join(root, "README.md")}, files...) {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -94,9 +94,9 @@ func pages(t *testing.T) []page {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		all = append(all, page{name: name, blocks: blocks})
+		pages = append(pages, page{name: name, blocks: blocks})
 	}
-	return all
+	return pages
 }
 
 var fence = regexp.MustCompile("^( *)```+ *([^ `]*) *(.*)$")
@@ -104,33 +104,33 @@ var fence = regexp.MustCompile("^( *)```+ *([^ `]*) *(.*)$")
 // parse returns the fenced blocks of a page. Other blocks are errors: nothing would run them.
 func parse(text string) (blocks []block, err error) {
 	var (
-		open   *block
-		indent string
-		list   bool // within a list, text may be indented
-		before string
+		openBlock    *block
+		indent       string
+		inList       bool // in a list, text may be indented
+		previousLine string
 	)
 	for i, line := range strings.Split(text, "\n") {
 		m := fence.FindStringSubmatch(line)
 		switch {
-		case open != nil && m != nil && m[2] == "":
-			blocks, open = append(blocks, *open), nil
-		case open != nil:
-			open.text += strings.TrimPrefix(line, indent) + "\n"
+		case openBlock != nil && m != nil && m[2] == "":
+			blocks, openBlock = append(blocks, *openBlock), nil
+		case openBlock != nil:
+			openBlock.text += strings.TrimPrefix(line, indent) + "\n"
 		case m != nil && m[2] == "":
 			return nil, fmt.Errorf("line %d: a block without a language", i+1)
 		case m != nil:
-			open, indent = &block{line: i + 1, language: m[2], option: m[3]}, m[1]
-		case strings.HasPrefix(line, "    ") && before == "" && !list:
+			openBlock, indent = &block{line: i + 1, language: m[2], option: m[3]}, m[1]
+		case strings.HasPrefix(line, "    ") && previousLine == "" && !inList:
 			return nil, fmt.Errorf("line %d: an indented block; say by a fence what language it is", i+1)
 		case strings.HasPrefix(line, "- "), listItem.MatchString(line):
-			list = true
+			inList = true
 		case line != "" && line[0] != ' ':
-			list = false
+			inList = false
 		}
-		before = line
+		previousLine = line
 	}
-	if open != nil {
-		return nil, fmt.Errorf("line %d: the block has no end", open.line)
+	if openBlock != nil {
+		return nil, fmt.Errorf("line %d: the block has no end", openBlock.line)
 	}
 	return blocks, nil
 }
@@ -141,7 +141,7 @@ var fileName = regexp.MustCompile(`^(?:#|//|--) ([A-Za-z0-9_-]+\.(?:go|ya?ml|sh|
 
 // file returns the file name in the first line of the block, or "".
 func (b *block) file() string {
-	if m := fileName.FindStringSubmatch(b.first()); m != nil {
+	if m := fileName.FindStringSubmatch(b.firstLine()); m != nil {
 		return m[1]
 	}
 	return ""
@@ -152,7 +152,7 @@ func TestPagesAreParsed(t *testing.T) {
 	got, err := parse("a\n\n```sh\nb\n\n    c\n```\n\n- list\n\n    of more\n\n  ```sql mysql\n  d\n  ```\n")
 	if err != nil || len(got) != 2 || got[0].text != "b\n\n    c\n" || got[0].line != 3 ||
 		got[1].text != "d\n" || got[1].language != "sql" || got[1].option != "mysql" {
-		t.Errorf("got %+v, %v", got, err)
+		t.Errorf("got %+v, %v; want an sh block and an sql block", got, err)
 	}
 	for text, want := range map[string]string{
 		"a\n\n    b\n":        "line 3: an indented block",
@@ -161,12 +161,12 @@ func TestPagesAreParsed(t *testing.T) {
 		"- a\n\nb\n\n    c\n": "line 5: an indented block",
 	} {
 		if _, err := parse(text); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%q: got %v", text, err)
+			t.Errorf("%q: got %v, want %q", text, err, want)
 		}
 	}
 	for text, want := range map[string]string{"# headgate.yaml\na\n": "headgate.yaml", "// main.go\n": "main.go", "// a\n": ""} {
 		if b := (block{text: text}); b.file() != want {
-			t.Errorf("%q: got %q", text, b.file())
+			t.Errorf("%q: got %q, want %q", text, b.file(), want)
 		}
 	}
 }

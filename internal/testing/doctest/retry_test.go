@@ -35,9 +35,9 @@ const sqlPrograms = root + "/examples/sql"
 
 // language is a language in which examples/sql has a program that repeats transactions after conflicts.
 type language struct {
-	name  string
-	mysql bool
-	drive []string // the command that runs the driver, in the folder of all programs
+	name          string
+	mysql         bool
+	driverCommand []string // runs the driver in the folder of all programs
 }
 
 var languages = []language{
@@ -84,10 +84,10 @@ type driverResult struct {
 	Errors   []string
 }
 
-func (l *language) run(t *testing.T, dir, dsn, rule string, callers, calls int, what string) driverResult {
+func (l *language) run(t *testing.T, dir, dsn, rule string, callers, calls int, workload string) driverResult {
 	t.Helper()
 	switch {
-	case l.drive[0] != "java":
+	case l.driverCommand[0] != "java":
 	case l.mysql:
 		dsn = jdbc(t, "mariadb", dsn)
 	default:
@@ -95,7 +95,7 @@ func (l *language) run(t *testing.T, dir, dsn, rule string, callers, calls int, 
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	args := slices.Concat(l.drive, []string{dsn, rule, strconv.Itoa(callers), strconv.Itoa(calls), what})
+	args := slices.Concat(l.driverCommand, []string{dsn, rule, strconv.Itoa(callers), strconv.Itoa(calls), workload})
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = dir
 	var stderr bytes.Buffer
@@ -108,11 +108,11 @@ func (l *language) run(t *testing.T, dir, dsn, rule string, callers, calls int, 
 	if err != nil {
 		t.Fatalf("%s: %v\n%s%s", l.name, err, out, &stderr)
 	}
-	t.Logf("%s: %+v", what, d)
+	t.Logf("%s: %+v", workload, d)
 	return d
 }
 
-func (l *language) database(t *testing.T) string {
+func (l *language) newDatabase(t *testing.T) string {
 	t.Helper()
 	if l.mysql {
 		return migratedMySQL(t, dbtest.MariaDB(t))
@@ -150,9 +150,9 @@ func migrate(t *testing.T, s store.Store) {
 	}
 }
 
-// TestRetryPrograms runs the programs of examples/sql while transactions conflict (eight callers at SERIALIZABLE charge
-// two keys in either order), while answers get lost, and on MariaDB while another session holds the key for too long.
-// Every call gets its decision in the end, and is charged once.
+// TestRetryPrograms checks that the programs of examples/sql get a decision for every call, and charge it once: while
+// transactions conflict (eight callers at SERIALIZABLE charge two keys in either order), while answers get lost, and on
+// MariaDB while another session locks the key for too long.
 func TestRetryPrograms(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
@@ -160,7 +160,7 @@ func TestRetryPrograms(t *testing.T) {
 	for _, l := range languages {
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
-			dsn := l.database(t)
+			dsn := l.newDatabase(t)
 			t.Run("conflicts", func(t *testing.T) {
 				const calls, capacity = 5, 25
 				d := l.run(t, dir, dsn, fmt.Sprintf("fixed-window %d/30d", capacity), callers, calls, "pairs")
@@ -168,16 +168,16 @@ func TestRetryPrograms(t *testing.T) {
 					t.Errorf("got %+v, want %d of %d, and conflicts", d, capacity, callers*calls)
 				}
 			})
-			t.Run("lost answers", func(t *testing.T) { l.lostAnswers(t, dir, dsn) })
+			t.Run("lost answers", func(t *testing.T) { l.testLostAnswers(t, dir, dsn) })
 			if l.mysql {
-				t.Run("a held key", func(t *testing.T) { l.heldKey(t, dir, dsn) })
+				t.Run("a held key", func(t *testing.T) { l.testLockedKey(t, dir, dsn) })
 			}
 		})
 	}
 }
 
-// lostAnswers cuts connections while their answers are on the way.
-func (l *language) lostAnswers(t *testing.T, dir, dsn string) {
+// testLostAnswers runs a program behind a proxy that cuts connections while their answers are on the way.
+func (l *language) testLostAnswers(t *testing.T, dir, dsn string) {
 	u, err := url.Parse(dsn)
 	if err != nil {
 		t.Fatal(err)
@@ -185,14 +185,14 @@ func (l *language) lostAnswers(t *testing.T, dir, dsn string) {
 	u.Host = startLossyProxy(t, u.Host, 15)
 	const callers, calls = 4, 10
 	d := l.run(t, dir, u.String(), "fixed-window 1000/30d", callers, calls, "takes")
-	left := l.remaining(t, dsn, "fixed-window 1000/30d", "a")
-	if d.Admitted["a"] != callers*calls || d.Repeated == 0 || len(d.Errors) > 0 || left != 1000-callers*calls {
-		t.Errorf("got %+v, charged %d; want %d, and lost answers", d, 1000-left, callers*calls)
+	remaining := l.remaining(t, dsn, "fixed-window 1000/30d", "a")
+	if d.Admitted["a"] != callers*calls || d.Repeated == 0 || len(d.Errors) > 0 || remaining != 1000-callers*calls {
+		t.Errorf("got %+v, charged %d; want %d, and lost answers", d, 1000-remaining, callers*calls)
 	}
 }
 
-// heldKey charges a key in a transaction that stays open for longer than the program waits for it: error 1205.
-func (l *language) heldKey(t *testing.T, dir, dsn string) {
+// testLockedKey charges a key in a transaction that stays open for longer than the program waits for it: error 1205.
+func (l *language) testLockedKey(t *testing.T, dir, dsn string) {
 	db := openMySQL(t, dsn)
 	const rule = "fixed-window 5/30d"
 	tx, err := db.BeginTx(t.Context(), nil)
@@ -204,27 +204,27 @@ func (l *language) heldKey(t *testing.T, dir, dsn string) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	freed := make(chan struct{})
+	committed := make(chan struct{})
 	go func() {
-		defer close(freed)
+		defer close(committed)
 		const waiting = `select t.trx_wait_started from information_schema.innodb_trx t
 			join information_schema.processlist p on p.id = t.trx_mysql_thread_id
 			where p.db = database() and t.trx_wait_started is not null`
 		// A second wait has begun: the first one took too long.
-		for began := map[string]bool{}; len(began) < 2 && ctx.Err() == nil; {
+		for waitStarts := map[string]bool{}; len(waitStarts) < 2 && ctx.Err() == nil; {
 			var since string
 			if db.QueryRowContext(ctx, waiting).Scan(&since) == nil {
-				began[since] = true
+				waitStarts[since] = true
 			}
 		}
 		_ = tx.Commit()
 	}()
 	d := l.run(t, dir, dsn, rule, 1, 1, "waits")
 	cancel()
-	<-freed
-	if left := l.remaining(t, dsn, rule, "a"); d.Admitted["a"] != 1 || d.Repeated == 0 || len(d.Errors) > 0 ||
-		left != 3 {
-		t.Errorf("got %+v, %d left; want one admission, after a wait that took too long", d, left)
+	<-committed
+	if remaining := l.remaining(t, dsn, rule, "a"); d.Admitted["a"] != 1 || d.Repeated == 0 || len(d.Errors) > 0 ||
+		remaining != 3 {
+		t.Errorf("got %+v, %d left; want one admission, after a wait that took too long", d, remaining)
 	}
 }
 
@@ -245,22 +245,22 @@ func openMySQL(t *testing.T, dsn string) *sql.DB {
 	return db
 }
 
-// remaining returns what remains of a limit: one more than a check says, which subtracts its own cost.
-func (l *language) remaining(t *testing.T, dsn, rule, key string) (left int) {
+// remaining returns what remains of a limit: one more than a check returns, which subtracts its own cost.
+func (l *language) remaining(t *testing.T, dsn, rule, key string) (remaining int) {
 	t.Helper()
 	var err error
 	if l.mysql {
 		var allowed, retry, reset, name, at any
 		err = openMySQL(t, dsn).QueryRowContext(t.Context(), "CALL headgate_check(?, ?, 1)", rule, key).Scan(&allowed,
-			&left, &retry, &reset, &name, &at)
+			&remaining, &retry, &reset, &name, &at)
 	} else {
 		err = connect(t, dsn).QueryRow(t.Context(), "select remaining from headgate.check($1, $2)", rule,
-			key).Scan(&left)
+			key).Scan(&remaining)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return left + 1
+	return remaining + 1
 }
 
 func connect(t *testing.T, dsn string) *pgx.Conn {
@@ -273,13 +273,13 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 	return conn
 }
 
-// TestRetriesOnGroupReplication lets callers on two nodes charge the same keys, which causes error 3101.
+// TestRetriesOnGroupReplication checks that programs repeat calls after error 3101: two nodes charge the same keys.
 func TestRetriesOnGroupReplication(t *testing.T) {
 	dbtest.NeedEngine(t, dbtest.GroupReplication)
 	group := dbtest.StartMySQLGroup(t, nil, false)
 	dir := copyPrograms(t)
 	for _, l := range languages {
-		if !l.mysql || l.drive[0] == "java" { // it uses MariaDB's driver for Java
+		if !l.mysql || l.driverCommand[0] == "java" { // it uses MariaDB's driver for Java
 			continue
 		}
 		t.Run(l.name, func(t *testing.T) {
@@ -295,17 +295,17 @@ func TestRetriesOnGroupReplication(t *testing.T) {
 	}
 }
 
-// TestRetriesInPsql tests the procedure and the shell function of examples/sql, in sessions at SERIALIZABLE.
+// TestRetriesInPsql checks that take_patiently.sql and take.sh of examples/sql are exact at SERIALIZABLE.
 func TestRetriesInPsql(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	dsn := languages[0].database(t)
+	dsn := languages[0].newDatabase(t)
 	dir := t.TempDir()
 	for _, name := range []string{"take.sh", "take_patiently.sql"} {
 		writeFile(t, filepath.Join(dir, name), readFile(t, filepath.Join(sqlPrograms, name)))
 	}
 	psql := dbtest.Program(t, "psql", "postgresql-client")
-	run := func(script string) string {
+	runScript := func(script string) string {
 		cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "PGOPTIONS=-c default_transaction_isolation=serializable", "DSN="+dsn,
@@ -317,35 +317,35 @@ func TestRetriesInPsql(t *testing.T) {
 		}
 		return string(out)
 	}
-	run(`$PSQL -Xq -v ON_ERROR_STOP=1 $DSN -f take_patiently.sql`)
+	runScript(`$PSQL -Xq -v ON_ERROR_STOP=1 $DSN -f take_patiently.sql`)
 	for name, caller := range map[string]string{
 		"procedure": `for i in $(seq 10); do echo "call take_patiently('$n-$i', 'fixed-window 50/30d', 'procedure');"; done | $PSQL -XqAt $DSN`,
 		"shell":     `. ./take.sh; for i in $(seq 10); do take 'fixed-window 50/30d' shell 1 120; done`,
 	} {
-		out := run("for n in 1 2 3 4 5 6 7 8; do (" + caller + ") & done; wait")
+		out := runScript("for n in 1 2 3 4 5 6 7 8; do (" + caller + ") & done; wait")
 		if strings.Count(out, "t\n") != 50 || strings.Count(out, "f\n") != 30 || len(out) != 160 {
 			t.Errorf("%s: 50 of 80 were to be admitted, without an error:\n%s", name, out)
 		}
 	}
 }
 
-// TestAHandlerAloneDoesNotHelp: as docs/sql.md says of EXCEPTION in PL/pgSQL, the transaction keeps its old snapshot.
-func TestAHandlerAloneDoesNotHelp(t *testing.T) {
+// TestAnExceptionHandlerKeepsTheOldSnapshot checks a claim of docs/sql.md about EXCEPTION in PL/pgSQL.
+func TestAnExceptionHandlerKeepsTheOldSnapshot(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()
-	dsn := languages[0].database(t)
+	dsn := languages[0].newDatabase(t)
 	ctx := t.Context()
-	a, b := connect(t, dsn), connect(t, dsn)
+	conn, otherConn := connect(t, dsn), connect(t, dsn)
 	const take = "select allowed from headgate.take('fixed-window 50/30d', 'k')"
 	for _, sql := range []string{take, "begin isolation level repeatable read", "select 1"} {
-		if _, err := a.Exec(ctx, sql); err != nil {
+		if _, err := conn.Exec(ctx, sql); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := b.Exec(ctx, take); err != nil {
+	if _, err := otherConn.Exec(ctx, take); err != nil {
 		t.Fatal(err)
 	}
-	_, err := a.Exec(ctx, `do $$ begin
+	_, err := conn.Exec(ctx, `do $$ begin
 		for attempt in 1..5 loop
 			begin
 				perform headgate.take('fixed-window 50/30d', 'k');
@@ -355,7 +355,7 @@ func TestAHandlerAloneDoesNotHelp(t *testing.T) {
 		end loop;
 		raise exception 'five attempts';
 	end $$`)
-	if failed, ok := errors.AsType[*pgconn.PgError](err); !ok || failed.Message != "five attempts" {
-		t.Errorf("got %v", err)
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); !ok || pgErr.Message != "five attempts" {
+		t.Errorf("got %v, want the exception after five attempts", err)
 	}
 }

@@ -18,13 +18,13 @@ import (
 	"github.com/headgate/headgate/internal/testing/leaktest"
 )
 
-// TestMain lets more tests run at a time than there are processors, unless -parallel says how many:
+// TestMain lets 8 tests run at a time, whatever the number of processors, unless -parallel says how many:
 // they wait for other programs most of the time.
 func TestMain(m *testing.M) {
 	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
+	isSet := false
+	flag.Visit(func(f *flag.Flag) { isSet = isSet || f.Name == "test.parallel" })
+	if !isSet {
 		if err := flag.Set("test.parallel", "8"); err != nil {
 			panic(err)
 		}
@@ -64,17 +64,17 @@ git() {
 }
 `
 
-// inBackground matches a server that a page starts in the background. The prelude does that for every server, and sets
-// $! too.
-var inBackground = regexp.MustCompile(`(?m)^(headgate serve\b.*) &$`)
+// backgroundServer matches a server that a page starts in the background. The prelude starts every server there, and
+// sets $! too.
+var backgroundServer = regexp.MustCompile(`(?m)^(headgate serve\b.*) &$`)
 
 // session is a shell in a folder of its own, which keeps its variables from one block to the next.
 type session struct {
-	dir   string
-	stdin io.Writer
-	lines chan string // its output
-	n     int         // how many scripts have run
-	over  bool        // a command has failed
+	dir         string
+	stdin       io.Writer
+	lines       chan string // its output
+	scriptCount int         // how many scripts have run
+	failed      bool        // a command has failed, so the shell has ended
 }
 
 // newSession starts a shell whose PATH begins with a folder of programs.
@@ -101,20 +101,20 @@ func newSession(t *testing.T, programs string, env ...string) *session {
 	if err != nil {
 		t.Fatal(err)
 	}
-	from, into, err := os.Pipe()
+	outReader, outWriter, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd.Stdout, cmd.Stderr, s.stdin = into, into, stdin
+	cmd.Stdout, cmd.Stderr, s.stdin = outWriter, outWriter, stdin
 	// curl fails the block if the answer is an error.
 	writeFile(t, filepath.Join(s.dir, ".curlrc"), "silent\nshow-error\nfail-with-body\n")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	into.Close()
+	outWriter.Close()
 	go func() {
 		defer close(s.lines)
-		for r := bufio.NewReader(from); ; {
+		for r := bufio.NewReader(outReader); ; {
 			line, err := r.ReadString('\n')
 			if line != "" {
 				s.lines <- line
@@ -127,7 +127,7 @@ func newSession(t *testing.T, programs string, env ...string) *session {
 	t.Cleanup(func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		_ = cmd.Wait()
-		from.Close()
+		outReader.Close()
 	})
 	if out, err := s.run(prelude); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -154,34 +154,34 @@ func writeFile(t *testing.T, path, text string) {
 
 // run runs a script in the session and returns what it prints. After a command that fails the session is over.
 func (s *session) run(script string) (out string, err error) {
-	if s.over {
+	if s.failed {
 		return "", fmt.Errorf("the session is over: a block before has failed")
 	}
-	s.n++
-	name := fmt.Sprintf(".block-%d.sh", s.n)
+	s.scriptCount++
+	name := fmt.Sprintf(".block-%d.sh", s.scriptCount)
 	end := fmt.Sprintf("end of %s", name)
 	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(script), 0o600); err != nil {
 		return "", err
 	}
 	if _, err := fmt.Fprintf(s.stdin, "source ./%s </dev/null; echo; echo '%s'\n", name, end); err != nil {
-		s.over = true
+		s.failed = true
 		return "", err
 	}
-	timeout, cancel := context.WithTimeout(context.Background(), maxBlockTime)
+	ctx, cancel := context.WithTimeout(context.Background(), maxBlockTime)
 	defer cancel()
 	for {
 		select {
 		case line, ok := <-s.lines:
 			switch {
 			case !ok:
-				s.over = true
+				s.failed = true
 				return out, fmt.Errorf("a command has failed")
 			case line == end+"\n":
 				return strings.TrimSuffix(out, "\n"), nil
 			}
 			out += line
-		case <-timeout.Done():
-			s.over = true
+		case <-ctx.Done():
+			s.failed = true
 			return out, fmt.Errorf("it takes longer than %s", maxBlockTime)
 		}
 	}
@@ -196,11 +196,11 @@ func TestSession(t *testing.T) {
 		{"echo y >&2; false || true", "y\n"},
 	} {
 		if got, err := s.run(c.script); got != c.want || err != nil {
-			t.Errorf("%s: got %q, %v", c.script, got, err)
+			t.Errorf("%s: got %q, error %v; want %q, nil", c.script, got, err, c.want)
 		}
 	}
 	if got, err := s.run("echo a\nfalse\necho b"); got != "a\n" || err == nil {
-		t.Errorf("got %q, %v", got, err)
+		t.Errorf("got %q, error %v; want %q and an error", got, err, "a\n")
 	}
 	if _, err := s.run("true"); err == nil {
 		t.Error("the session goes on after a failure")
@@ -209,8 +209,8 @@ func TestSession(t *testing.T) {
 		"a &\nheadgate serve --config x.yaml &\n": "a &\nheadgate serve --config x.yaml\n",
 		"headgate take a b &\n":                   "headgate take a b &\n",
 	} {
-		if got := inBackground.ReplaceAllString(script, "$1"); got != want {
-			t.Errorf("%q: got %q", script, got)
+		if got := backgroundServer.ReplaceAllString(script, "$1"); got != want {
+			t.Errorf("%q: got %q, want %q", script, got, want)
 		}
 	}
 }

@@ -70,12 +70,12 @@ type snippets struct {
 	overlay map[string]string // files by their paths in the project
 	runs    map[string]string // commands that run the blocks, by the names of blocks
 	tests   map[string]string // packages of test files, by the names of blocks
-	options []string          // of go build
+	options []string          // options of go build
 }
 
 // buildSnippets compiles all Go blocks, with options of go build. In the folder programs it makes the program
-// "snippets", which runs a fragment by its name, and a program for each test of the pages in running.
-func buildSnippets(t *testing.T, pages, running []page, programs string, options ...string) *snippets {
+// "snippets", which runs a fragment by its name, and a program for each test in pagesToRun.
+func buildSnippets(t *testing.T, pages, pagesToRun []page, programs string, options ...string) *snippets {
 	t.Helper()
 	s := &snippets{
 		dir: t.TempDir(), overlay: map[string]string{}, runs: map[string]string{},
@@ -106,7 +106,7 @@ func buildSnippets(t *testing.T, pages, running []page, programs string, options
 	// All packages and tests are compiled, but not linked, which takes most of the time.
 	s.goTool(t, "list", append([]string{"-export", "-test"}, s.packagePaths()...)...)
 	for name, pkg := range s.tests {
-		if !slices.ContainsFunc(running, func(p page) bool { return strings.HasPrefix(name, p.name+":") }) {
+		if !slices.ContainsFunc(pagesToRun, func(p page) bool { return strings.HasPrefix(name, p.name+":") }) {
 			continue
 		}
 		s.runs[name] = filepath.Join(programs, filepath.Base(pkg))
@@ -121,7 +121,7 @@ func (s *snippets) goTool(t *testing.T, verb string, args ...string) {
 		slices.Concat([]string{verb}, s.options, []string{"-overlay", filepath.Join(s.dir, "overlay.json")}, args)...)
 	cmd.Dir = root
 	if slices.Contains(s.options, "-trimpath") {
-		cmd.Env = releaseEnv()
+		cmd.Env = releaseBuildEnv()
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go %s: %v\n%s", verb, err, out)
@@ -158,7 +158,7 @@ func (s *snippets) add(t *testing.T, name, text string) {
 // as a function.
 func (s *snippets) addBlock(t *testing.T, name string, b *block) error {
 	id := strings.NewReplacer("/", "_", ".", "_", ":", "_").Replace(name)
-	at := fmt.Sprintf("//line %s:%d\n", strings.Replace(name, fmt.Sprintf(":%d", b.line), "", 1), b.line+1)
+	lineDirective := fmt.Sprintf("//line %s:%d\n", strings.Replace(name, fmt.Sprintf(":%d", b.line), "", 1), b.line+1)
 	if file, err := parser.ParseFile(token.NewFileSet(), "", b.text, parser.SkipObjectResolution); err == nil {
 		pkg, kind := "p"+id, "p"+id+"/a.go"
 		if strings.HasSuffix(file.Name.Name, "_test") {
@@ -166,11 +166,11 @@ func (s *snippets) addBlock(t *testing.T, name string, b *block) error {
 			s.tests[name] = "./internal/testing/doctest/snippets/" + pkg
 			s.add(t, pkg+"/a.go", "package "+strings.TrimSuffix(file.Name.Name, "_test")+"\n")
 		}
-		s.add(t, kind, at+b.text)
+		s.add(t, kind, lineDirective+b.text)
 		return nil
 	}
 	if file, err := parser.ParseFile(token.NewFileSet(), "", "package p\n"+b.text, 0); err == nil {
-		s.add(t, "p"+id+"/a.go", "package p\n"+imports(file)+at+b.text)
+		s.add(t, "p"+id+"/a.go", "package p\n"+imports(file)+lineDirective+b.text)
 		return nil
 	}
 	const head = "package main\nfunc _() error {\n"
@@ -189,7 +189,7 @@ func (s *snippets) addBlock(t *testing.T, name string, b *block) error {
 	}
 	s.runs[name] = "snippets " + name
 	s.add(t, id+".go", fmt.Sprintf("package main\n%sfunc init() { fragments[%q] = func() error {\n%s%s\n%s\n} }\n",
-		imports(file), name, at, text, end))
+		imports(file), name, lineDirective, text, end))
 	return nil
 }
 
@@ -237,22 +237,21 @@ func variables(file *ast.File) (names []string) {
 	return names
 }
 
-// releaseEnv returns the environment of builds. It is that of make build, which a page runs too, so that all packages
-// are compiled once.
-func releaseEnv() []string { return append(os.Environ(), "CGO_ENABLED=0") }
+// releaseBuildEnv returns the environment of make build, which a page runs too, so that packages are compiled once.
+func releaseBuildEnv() []string { return append(os.Environ(), "CGO_ENABLED=0") }
 
 // buildHeadgate makes the program in a folder.
 func buildHeadgate(t *testing.T, programs string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", filepath.Join(programs, "headgate"),
 		"./cmd/headgate")
-	cmd.Dir, cmd.Env = root, releaseEnv()
+	cmd.Dir, cmd.Env = root, releaseBuildEnv()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 }
 
-// link gives a program a name in the folder of programs.
+// link makes a symbolic link to path in the folder programs.
 func link(t *testing.T, programs, name, path string) {
 	t.Helper()
 	if err := os.Symlink(path, filepath.Join(programs, name)); err != nil {

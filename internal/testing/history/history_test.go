@@ -23,7 +23,7 @@ const sample = `{"t":0,"limit":{"name":"api","algorithm":"token-bucket","version
 {"t":20000,"state":{"limit":"api","version":1,"key":"k","used":"0.9999","at":18}}
 `
 
-// decode reads a line as strictly as the format says.
+// decode reads one line, and returns an error for an unknown field, a second object or an invalid event.
 func decode(line string) (e history.Event, err error) {
 	d := json.NewDecoder(strings.NewReader(line))
 	d.DisallowUnknownFields()
@@ -33,7 +33,7 @@ func decode(line string) (e history.Event, err error) {
 	return e, cmp.Or(err, e.Valid())
 }
 
-func TestRoundTrip(t *testing.T) {
+func TestHistoriesAreWrittenAsTheyWereRead(t *testing.T) {
 	h := &history.History{}
 	for line := range strings.Lines(sample) {
 		e, err := decode(line)
@@ -47,14 +47,14 @@ func TestRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out.String() != sample {
-		t.Errorf("written again:\n%s", out.String())
+		t.Errorf("wrote\n%s\nwant\n%s", out.String(), sample)
 	}
 	if len(h.Events) != 7 || h.Events[2].Fault.By != -5 || h.Events[1].Call.Charges[0].Cost != "2.5" {
-		t.Errorf("read: %+v", h.Events)
+		t.Errorf("got %+v, want the 7 events of the sample", h.Events)
 	}
 }
 
-func TestInvalidHistories(t *testing.T) {
+func TestValidRefusesImpossibleNumbers(t *testing.T) {
 	for _, line := range []string{
 		`{"t":1,"return":{"id":1,"outcome":"done","at":-1}}`,
 		`{"t":1,"return":{"id":1,"outcome":"done","startat":9007199254740993}}`,
@@ -66,7 +66,7 @@ func TestInvalidHistories(t *testing.T) {
 		`{"t":1,"state":{"limit":"l","key":"k","used":"1","at":-1}}`,
 	} {
 		if e, err := decode(line); err == nil {
-			t.Errorf("%s: read as %+v", line, e)
+			t.Errorf("%s: got %+v, want an error", line, e)
 		}
 	}
 }

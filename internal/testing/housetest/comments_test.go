@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestEveryExportedNameHasAComment: types, functions, constants, variables and methods, also those of interfaces, of
+// TestEveryExportedNameHasAComment checks the types, functions, constants, variables, methods and interface methods of
 // all packages that others can import, and the packages themselves.
 func TestEveryExportedNameHasAComment(t *testing.T) {
 	t.Parallel()
@@ -24,7 +24,7 @@ func TestEveryExportedNameHasAComment(t *testing.T) {
 		}
 		t.Errorf("%s:%d: %s has no comment", at.Filename, at.Line, name)
 	}
-	packages := map[string]bool{} // whether it has a comment
+	hasComment := map[string]bool{} // by the folder of a package
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -46,14 +46,14 @@ func TestEveryExportedNameHasAComment(t *testing.T) {
 			return err
 		}
 		dir := filepath.Dir(path)
-		packages[dir] = packages[dir] || f.Doc.Text() != ""
+		hasComment[dir] = hasComment[dir] || f.Doc.Text() != ""
 		if f.Name.Name == "main" || strings.HasSuffix(path, ".pb.go") { // the latter is generated
 			return nil
 		}
 		for _, decl := range f.Decls {
 			switch decl := decl.(type) {
 			case *ast.FuncDecl:
-				if decl.Name.IsExported() && exported(decl.Recv) {
+				if decl.Name.IsExported() && hasExportedReceiver(decl.Recv) {
 					check(fset.Position(decl.Pos()), decl.Name.Name, decl.Doc)
 				}
 			case *ast.GenDecl:
@@ -67,26 +67,26 @@ func TestEveryExportedNameHasAComment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for dir, commented := range packages {
-		if !commented {
+	for dir, ok := range hasComment {
+		if !ok {
 			t.Errorf("the package in %s has no comment", dir)
 		}
 	}
-	t.Logf("%d names in %d packages", names, len(packages))
+	t.Logf("%d names in %d packages", names, len(hasComment))
 }
 
-// exported reports whether a receiver has an exported type, or is nil.
-func exported(recv *ast.FieldList) bool {
+// hasExportedReceiver reports whether a receiver has an exported type, or is nil.
+func hasExportedReceiver(recv *ast.FieldList) bool {
 	if recv == nil {
 		return true
 	}
-	t := recv.List[0].Type
+	typ := recv.List[0].Type
 	for {
-		switch x := t.(type) {
+		switch x := typ.(type) {
 		case *ast.StarExpr:
-			t = x.X
+			typ = x.X
 		case *ast.IndexExpr:
-			t = x.X
+			typ = x.X
 		case *ast.Ident:
 			return x.IsExported()
 		default:
@@ -95,8 +95,8 @@ func exported(recv *ast.FieldList) bool {
 	}
 }
 
-// checkSpec checks the names of one type, or of one line of constants or variables. A comment of a group counts for all
-// its lines.
+// checkSpec calls check for the names of one type, or of one line of constants or variables. The comment of a group
+// counts for all lines of the group.
 func checkSpec(fset *token.FileSet, decl *ast.GenDecl, spec ast.Spec,
 	check func(token.Position, string, ...*ast.CommentGroup),
 ) {

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestDependencies compares the list of docs/project/dependencies.md with go.mod, and its licences with those of the
-// modules that are linked.
+// TestDependencies compares the list of docs/project/dependencies.md with go.mod, and its licences with the licences in
+// licenses.txt.
 func TestDependencies(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), "go", "mod", "edit", "-json")
@@ -30,12 +30,12 @@ func TestDependencies(t *testing.T) {
 	if err := json.Unmarshal(out, &mod); err != nil {
 		t.Fatal(err)
 	}
-	linked, err := os.ReadFile(filepath.Join(root, "cmd", "headgate", "licenses.txt"))
+	licenceList, err := os.ReadFile(filepath.Join(root, "cmd", "headgate", "licenses.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	licences := map[string]string{}
-	for _, m := range regexp.MustCompile(`(?m)^(\S+) +(\S+) v\S+$`).FindAllSubmatch(linked, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^(\S+) +(\S+) v\S+$`).FindAllSubmatch(licenceList, -1) {
 		licences[string(m[2])] = string(m[1])
 	}
 	page := pageTexts(t)[filepath.Join(root, "docs", "project", "dependencies.md")]
@@ -59,8 +59,8 @@ func TestDependencies(t *testing.T) {
 			t.Errorf("docs/project/dependencies.md says that %s is under %s, it is %s", r.Path, item[1], licences[r.Path])
 		}
 	}
-	if left := slices.Sorted(maps.Keys(rows)); len(left) > 0 {
-		t.Errorf("docs/project/dependencies.md has modules that go.mod does not require: %v", left)
+	if unrequired := slices.Sorted(maps.Keys(rows)); len(unrequired) > 0 {
+		t.Errorf("docs/project/dependencies.md has modules that go.mod does not require: %v", unrequired)
 	}
 	if len(licences) < 20 {
 		t.Errorf("the licences of %d modules only are known: is the pattern right?", len(licences))

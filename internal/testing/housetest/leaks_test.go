@@ -19,10 +19,10 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 // mayLeak lists the packages whose tests may leave goroutines behind, with the reason.
 var mayLeak = map[string]string{}
 
-// TestEveryPackageLooksForLeaks finds packages whose tests have no TestMain that calls package leaktest.
+// TestEveryPackageLooksForLeaks checks that the tests of each package have a TestMain that calls package leaktest.
 func TestEveryPackageLooksForLeaks(t *testing.T) {
 	t.Parallel()
-	looks := map[string]bool{} // by folder with tests
+	hasLeakCheck := map[string]bool{} // by the folder of the tests
 	err := filepath.WalkDir("../../..", func(path string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -38,22 +38,22 @@ func TestEveryPackageLooksForLeaks(t *testing.T) {
 		}
 		dir := filepath.ToSlash(strings.TrimPrefix(filepath.Dir(path), "../../.."))
 		dir = strings.TrimPrefix(dir, "/")
-		looks[dir] = looks[dir] || looksForLeaks(f)
+		hasLeakCheck[dir] = hasLeakCheck[dir] || looksForLeaks(f)
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(looks) < 50 {
-		t.Errorf("only %d packages with tests were found", len(looks))
+	if len(hasLeakCheck) < 50 {
+		t.Errorf("only %d packages with tests were found", len(hasLeakCheck))
 	}
-	for _, dir := range slices.Sorted(maps.Keys(looks)) {
-		if _, excepted := mayLeak[dir]; looks[dir] == excepted {
-			t.Errorf("package in %q: looks for leaks %v, exception %v; want one of both", dir, looks[dir], excepted)
+	for _, dir := range slices.Sorted(maps.Keys(hasLeakCheck)) {
+		if _, isException := mayLeak[dir]; hasLeakCheck[dir] == isException {
+			t.Errorf("package in %q: looks for leaks %v, exception %v; want one of both", dir, hasLeakCheck[dir], isException)
 		}
 	}
 	for dir := range mayLeak {
-		if _, ok := looks[dir]; !ok {
+		if _, ok := hasLeakCheck[dir]; !ok {
 			t.Errorf("there are no tests in %q, which is an exception", dir)
 		}
 	}
@@ -68,11 +68,11 @@ func looksForLeaks(f *ast.File) (found bool) {
 		}
 		ast.Inspect(f, func(n ast.Node) bool {
 			if s, ok := n.(*ast.SelectorExpr); ok && (s.Sel.Name == "Main" || s.Sel.Name == "Run") {
-				of, ok := s.X.(*ast.Ident)
-				found = found || ok && of.Name == "leaktest"
+				pkg, ok := s.X.(*ast.Ident)
+				found = found || ok && pkg.Name == "leaktest"
 			} else if s, ok := n.(*ast.CallExpr); ok && f.Name.Name == "leaktest" {
-				of, ok := s.Fun.(*ast.Ident)
-				found = found || ok && of.Name == "Main"
+				fun, ok := s.Fun.(*ast.Ident)
+				found = found || ok && fun.Name == "Main"
 			}
 			return true
 		})

@@ -16,10 +16,10 @@ import (
 // root is the folder of the module.
 const root = "../../.."
 
-// pageTexts returns the texts of all pages of the project, also of those that doctest does not run, by their paths.
+// pageTexts returns the texts of all Markdown files of the project, by their paths.
 func pageTexts(t *testing.T) map[string]string {
 	t.Helper()
-	all := map[string]string{}
+	pages := map[string]string{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -31,32 +31,32 @@ func pageTexts(t *testing.T) map[string]string {
 			return nil
 		}
 		text, err := os.ReadFile(path)
-		all[path] = string(text)
+		pages[path] = string(text)
 		return err
 	})
-	if err != nil || len(all) < 20 {
-		t.Fatalf("found %d pages, %v", len(all), err)
+	if err != nil || len(pages) < 20 {
+		t.Fatalf("found %d pages (%v), want at least 20", len(pages), err)
 	}
-	return all
+	return pages
 }
 
 var (
-	codeBlock = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
-	code      = regexp.MustCompile("`[^`\n]*`")
-	linkTo    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	codeBlock  = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
+	codeSpan   = regexp.MustCompile("`[^`\n]*`")
+	linkTarget = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 )
 
-// TestLinks follows the relative links of all pages, to files and to their headings.
+// TestLinks checks that the relative links of all pages lead to files, and to headings of pages.
 func TestLinks(t *testing.T) {
 	t.Parallel()
-	all := pageTexts(t)
+	pages := pageTexts(t)
 	headings := map[string][]string{}
-	for path, text := range all {
+	for path, text := range pages {
 		headings[path] = anchors(text)
 	}
-	for _, path := range slices.Sorted(maps.Keys(all)) {
-		text := code.ReplaceAllString(codeBlock.ReplaceAllString(all[path], ""), "")
-		for _, m := range linkTo.FindAllStringSubmatch(text, -1) {
+	for _, path := range slices.Sorted(maps.Keys(pages)) {
+		text := codeSpan.ReplaceAllString(codeBlock.ReplaceAllString(pages[path], ""), "")
+		for _, m := range linkTarget.FindAllStringSubmatch(text, -1) {
 			if err := checkLink(headings, path, m[1]); err != nil {
 				t.Errorf("%s: %v", path, err)
 			}
@@ -69,7 +69,7 @@ func checkLink(headings map[string][]string, from, target string) error {
 	if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
 		return nil
 	}
-	file, anchor, anchored := strings.Cut(target, "#")
+	file, anchor, hasAnchor := strings.Cut(target, "#")
 	path := from
 	if file != "" {
 		path = filepath.Join(filepath.Dir(from), filepath.FromSlash(file))
@@ -77,22 +77,22 @@ func checkLink(headings map[string][]string, from, target string) error {
 	if _, err := os.Stat(path); err != nil {
 		return err
 	}
-	if list, ok := headings[path]; anchored && ok && !slices.Contains(list, anchor) {
+	if list, ok := headings[path]; hasAnchor && ok && !slices.Contains(list, anchor) {
 		return fmt.Errorf("%s has no heading #%s", path, anchor)
 	}
 	return nil
 }
 
 var (
-	heading = regexp.MustCompile("(?m)^#+ (.*)$")
-	linked  = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	headingLine = regexp.MustCompile("(?m)^#+ (.*)$")
+	linkPattern = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 )
 
 // anchors returns the anchors that GitHub makes for the headings of a page.
 func anchors(text string) (list []string) {
 	seen := map[string]int{}
-	for _, m := range heading.FindAllStringSubmatch(codeBlock.ReplaceAllString(text, ""), -1) {
-		title := linked.ReplaceAllString(m[1], "$1")
+	for _, m := range headingLine.FindAllStringSubmatch(codeBlock.ReplaceAllString(text, ""), -1) {
+		title := linkPattern.ReplaceAllString(m[1], "$1")
 		id := strings.Map(func(c rune) rune {
 			switch {
 			case c == ' ':
@@ -112,7 +112,7 @@ func anchors(text string) (list []string) {
 	return list
 }
 
-func TestAnchors(t *testing.T) {
+func TestAnchorsAndLinks(t *testing.T) {
 	t.Parallel()
 	got := anchors("# One, [two](x.md)!\n```sh\n# no heading\n```\n## A `b_c` .. d\n## A `b_c` .. d\n")
 	if want := []string{"one-two", "a-b_c--d", "a-b_c--d-1"}; !slices.Equal(got, want) {
@@ -130,20 +130,20 @@ func TestAnchors(t *testing.T) {
 	}
 }
 
-var dated = regexp.MustCompile(`(?m)^## .*\n\n(\d{4}-\d\d-\d\d\. )?`)
+var decisionStart = regexp.MustCompile(`(?m)^## .*\n\n(\d{4}-\d\d-\d\d\. )?`)
 
-// TestDecisionsAreDatedAndListed: each decision begins with its date, and docs/project/design.md lists the files.
+// TestDecisionsAreDatedAndListed checks that each decision begins with its date, and that design.md lists each file.
 func TestDecisionsAreDatedAndListed(t *testing.T) {
 	t.Parallel()
-	all := pageTexts(t)
-	index := all[filepath.Join(root, "docs/project/design.md")]
-	found := 0
-	for path, text := range all {
+	pages := pageTexts(t)
+	index := pages[filepath.Join(root, "docs/project/design.md")]
+	count := 0
+	for path, text := range pages {
 		if filepath.Base(filepath.Dir(path)) != "decisions" {
 			continue
 		}
-		for _, m := range dated.FindAllStringSubmatch(text, -1) {
-			if found++; m[1] == "" {
+		for _, m := range decisionStart.FindAllStringSubmatch(text, -1) {
+			if count++; m[1] == "" {
 				t.Errorf("%s: %q does not begin with a date", path, strings.TrimSpace(m[0]))
 			}
 		}
@@ -151,19 +151,19 @@ func TestDecisionsAreDatedAndListed(t *testing.T) {
 			t.Errorf("docs/project/design.md does not list %s", path)
 		}
 	}
-	if found < 70 {
-		t.Errorf("found %d decisions", found)
+	if count < 70 {
+		t.Errorf("found %d decisions, want at least 70", count)
 	}
 }
 
-var step = regexp.MustCompile("(?m)^1\\. `([^`]+\\.(?:go|sql))` `([^`]+)`: ")
+var stepPattern = regexp.MustCompile("(?m)^1\\. `([^`]+\\.(?:go|sql))` `([^`]+)`: ")
 
-// TestTheArchitecture looks up the functions that ARCHITECTURE.md names.
+// TestTheArchitecture checks that the functions exist which ARCHITECTURE.md names.
 func TestTheArchitecture(t *testing.T) {
 	t.Parallel()
-	steps := step.FindAllStringSubmatch(pageTexts(t)[filepath.Join(root, "ARCHITECTURE.md")], -1)
+	steps := stepPattern.FindAllStringSubmatch(pageTexts(t)[filepath.Join(root, "ARCHITECTURE.md")], -1)
 	if len(steps) < 20 {
-		t.Fatalf("found %d steps", len(steps))
+		t.Fatalf("found %d steps, want at least 20", len(steps))
 	}
 	for _, m := range steps {
 		text, err := os.ReadFile(filepath.Join(root, m[1]))

@@ -16,25 +16,25 @@ import (
 // mayWait lists the functions of tests that sleep or read real time, and why they use neither a bubble of
 // testing/synctest nor package await.
 var mayWait = map[string]string{
-	"internal/testing/dbtest.TestAServersClockJumpsAndItsDiskGetsSlow": "a slow disk is one that a commit waits for: at least, and " +
+	"internal/testing/dbtest.TestShiftClockAndSlowDisk": "a slow disk is one that a commit waits for: at least, and " +
 		"never at most, as long as it was told",
 }
 
-// TestNoTestDependsOnSpeed finds sleeps, timers and measured times in tests, except in bubbles of testing/synctest: a
-// busy machine is slower. A test must wait for a condition with package await, which gives up after minutes. Benchmarks
-// may measure speed.
+// TestNoTestDependsOnSpeed checks that tests have no sleeps, timers or measured times outside of bubbles of
+// testing/synctest: a busy machine is slower. A test must wait for a condition with package await, which gives up after
+// minutes. Benchmarks may measure speed.
 func TestNoTestDependsOnSpeed(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for dir, files := range testFiles(t, "../../..") {
-		for place, what := range realTimeUses(files) {
+	for dir, src := range testFiles(t, "../../..") {
+		for place, use := range realTimeUses(src) {
 			name := dir + "." + place.function
 			if _, ok := mayWait[name]; ok {
 				seen[name] = true
 				continue
 			}
 			t.Errorf("%s: %s in %s: wait for a condition with package await, or run it in a bubble of testing/synctest",
-				files.set.Position(place.pos), what, name)
+				src.set.Position(place.pos), use, name)
 		}
 	}
 	for name := range mayWait {
@@ -50,21 +50,21 @@ type sources struct {
 	files []*ast.File
 }
 
-// testFiles returns the test files below a folder, by the path of their package. All of package storetest counts.
-func testFiles(t *testing.T, root string) map[string]sources {
+// testFiles returns the test files below a folder, by the path of their package. All files of storetest count.
+func testFiles(t *testing.T, folder string) map[string]sources {
 	t.Helper()
 	found := map[string]sources{}
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if name := d.Name(); d.IsDir() && path != root && (name == "bench" || name == "testdata" || name[0] == '.') {
+		if name := d.Name(); d.IsDir() && path != folder && (name == "bench" || name == "testdata" || name[0] == '.') {
 			return fs.SkipDir
 		}
 		if !strings.HasSuffix(path, ".go") {
 			return nil
 		}
-		dir, err := filepath.Rel(root, filepath.Dir(path))
+		dir, err := filepath.Rel(folder, filepath.Dir(path))
 		if err != nil {
 			return err
 		}
@@ -92,50 +92,49 @@ type place struct {
 	function string
 }
 
-// realTimeUses returns where tests of a package depend on real time, which the time in bubbles is not. A bubble is a
-// function that is passed to synctest.Test or headgatetest.Run, or to a function that passes it on, and a function that
-// is only used in bubbles.
+// realTimeUses returns where tests of a package use real time, outside of bubbles. A function runs in a bubble if it is
+// passed to synctest.Test or headgatetest.Run, or to a function that passes it on, or if it is only used in bubbles.
 func realTimeUses(s sources) map[place]string {
-	w := &timeScan{
-		runners: map[string]bool{"synctest.Test": true, "headgatetest.Run": true}, real: map[string]bool{},
-		exported: len(s.files) > 0 && s.files[0].Name.Name == "storetest",
+	scan := &timeScan{
+		runners: map[string]bool{"synctest.Test": true, "headgatetest.Run": true}, realFuncs: map[string]bool{},
+		isLibrary: len(s.files) > 0 && s.files[0].Name.Name == "storetest",
 	}
 	for {
-		w.places = map[place]string{}
-		before := len(w.runners) + len(w.real)
+		scan.places = map[place]string{}
+		oldCount := len(scan.runners) + len(scan.realFuncs)
 		for _, f := range s.files {
 			for _, decl := range f.Decls {
 				fn, ok := decl.(*ast.FuncDecl)
 				if ok && fn.Body != nil {
-					w.function(fn)
+					scan.scanFunction(fn)
 				}
 			}
 		}
-		if len(w.runners)+len(w.real) == before {
+		if len(scan.runners)+len(scan.realFuncs) == oldCount {
 			break
 		}
 	}
-	for p := range w.places {
-		if !w.isReal(p.function) {
-			delete(w.places, p)
+	for p := range scan.places {
+		if !scan.isReal(p.function) {
+			delete(scan.places, p)
 		}
 	}
-	return w.places
+	return scan.places
 }
 
 // timeScan finds out which functions of a package run in real time.
 type timeScan struct {
-	runners map[string]bool // functions that run another one in a bubble
-	real    map[string]bool // functions that are used outside of bubbles
-	places  map[place]string
+	runners   map[string]bool // functions that run another one in a bubble
+	realFuncs map[string]bool // functions that are used outside of bubbles
+	places    map[place]string
 
-	exported bool // whether exported functions are used elsewhere
+	isLibrary bool // whether other packages use the exported functions
 }
 
 // isReal reports whether a function runs outside of bubbles: tests do, functions that are used there, and functions
 // that package storetest exports. Benchmarks do not count.
-func (w *timeScan) isReal(function string) bool {
-	if w.exported && ast.IsExported(function) {
+func (s *timeScan) isReal(function string) bool {
+	if s.isLibrary && ast.IsExported(function) {
 		return true
 	}
 	for _, prefix := range []string{"Test", "Example", "Fuzz", "init"} {
@@ -143,10 +142,11 @@ func (w *timeScan) isReal(function string) bool {
 			return true
 		}
 	}
-	return w.real[function]
+	return s.realFuncs[function]
 }
 
-func (w *timeScan) function(fn *ast.FuncDecl) {
+// scanFunction finds the uses of time in a function, the names that it uses, and whether it runs a bubble.
+func (s *timeScan) scanFunction(fn *ast.FuncDecl) {
 	name := fn.Name.Name
 	params := map[string]bool{}
 	for _, field := range fn.Type.Params.List {
@@ -154,19 +154,19 @@ func (w *timeScan) function(fn *ast.FuncDecl) {
 			params[id.Name] = true
 		}
 	}
-	isReal := w.isReal(name)
+	isReal := s.isReal(name)
 	var walk func(n ast.Node, logged bool)
 	walk = func(n ast.Node, logged bool) {
 		ast.Inspect(n, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.CallExpr:
 				callee := calleeName(n.Fun)
-				if w.runners[callee] {
+				if s.runners[callee] {
 					for _, arg := range n.Args {
 						// The bubble itself is not scanned, except for a parameter that it runs.
 						ast.Inspect(arg, func(n ast.Node) bool {
 							if id, ok := n.(*ast.Ident); ok && params[id.Name] && id.Name != "t" {
-								w.runners[name] = true
+								s.runners[name] = true
 							}
 							return true
 						})
@@ -179,12 +179,12 @@ func (w *timeScan) function(fn *ast.FuncDecl) {
 						return false
 					}
 				}
-				if what := realTimeUse(n, callee, logged); what != "" {
-					w.places[place{n.Pos(), name}] = what
+				if use := realTimeUse(n, callee, logged); use != "" {
+					s.places[place{n.Pos(), name}] = use
 				}
 			case *ast.Ident:
 				if isReal && n != fn.Name {
-					w.real[n.Name] = true
+					s.realFuncs[n.Name] = true
 				}
 			}
 			return true
@@ -227,7 +227,7 @@ func realTimeUse(call *ast.CallExpr, callee string, logged bool) string {
 	return ""
 }
 
-func TestLucky(t *testing.T) {
+func TestRealTimeUsesIgnoresBubblesAndLogs(t *testing.T) {
 	t.Parallel()
 	const text = `package p
 func TestA(t *testing.T) { time.Sleep(1); begin := time.Now(); t.Logf("%v", time.Since(begin)) }

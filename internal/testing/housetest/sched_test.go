@@ -14,16 +14,13 @@ import (
 // a simulator can control them.
 var simulatedPackages = []string{
 	".", "catalog", "client", "internal/flight", "internal/pause", "store", "internal/front/coalesce",
-	"internal/front/deny",
-	"store/front", "internal/front/guard", "internal/coarse", "internal/wrap",
-	"store/memory", "internal/front/pending", "internal/front/prefetch",
+	"internal/front/deny", "store/front", "internal/front/guard", "internal/coarse", "internal/wrap", "store/memory",
+	"internal/front/pending", "internal/front/prefetch",
 }
 
 // forbiddenFuncs has the functions with a counterpart in package sched, by package; a star stands for all.
 var forbiddenFuncs = map[string][]string{
-	"time": {
-		"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker",
-	},
+	"time":         {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"},
 	"context":      {"WithTimeout", "WithDeadline", "WithTimeoutCause", "WithDeadlineCause", "AfterFunc"},
 	"runtime":      {"Gosched"},
 	"math/rand":    {"*"},
@@ -33,8 +30,8 @@ var forbiddenFuncs = map[string][]string{
 	"sync":         {"NewCond", "Cond", "WaitGroup"},
 }
 
-// TestOnlyPackageSchedStartsAndWaits finds go and select statements, receives from
-// channels, timers, clocks and random numbers in the packages that are simulated.
+// TestOnlyPackageSchedStartsAndWaits checks that the simulated packages have no go or select statements, receives from
+// channels, timers, clocks or random numbers of their own.
 func TestOnlyPackageSchedStartsAndWaits(t *testing.T) {
 	t.Parallel()
 	for _, dir := range simulatedPackages {
@@ -51,14 +48,14 @@ func TestOnlyPackageSchedStartsAndWaits(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for pos, what := range findUnscheduled(f) {
-				t.Errorf("%s: %s: use package sched", fset.Position(pos), what)
+			for pos, use := range findUnscheduled(f) {
+				t.Errorf("%s: %s: use package sched", fset.Position(pos), use)
 			}
 		}
 	}
 }
 
-// findUnscheduled returns what a file does without package sched.
+// findUnscheduled returns the uses of goroutines, channels, clocks and random numbers that bypass package sched.
 func findUnscheduled(f *ast.File) map[token.Pos]string {
 	imports := map[string]string{} // path by name
 	for _, i := range f.Imports {
@@ -69,34 +66,34 @@ func findUnscheduled(f *ast.File) map[token.Pos]string {
 		}
 		imports[name] = path
 	}
-	found := map[token.Pos]string{}
+	uses := map[token.Pos]string{}
 	ast.Inspect(f, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.GoStmt:
-			found[n.Pos()] = "a go statement"
+			uses[n.Pos()] = "a go statement"
 		case *ast.SelectStmt:
-			found[n.Pos()] = "a select statement"
+			uses[n.Pos()] = "a select statement"
 		case *ast.UnaryExpr:
 			if n.Op == token.ARROW {
-				found[n.Pos()] = "a receive from a channel"
+				uses[n.Pos()] = "a receive from a channel"
 			}
 		case *ast.SelectorExpr:
-			of, ok := n.X.(*ast.Ident)
-			if !ok || of.Obj != nil {
+			pkg, ok := n.X.(*ast.Ident)
+			if !ok || pkg.Obj != nil {
 				return true
 			}
-			names := forbiddenFuncs[imports[of.Name]]
+			names := forbiddenFuncs[imports[pkg.Name]]
 			if slices.Contains(names, n.Sel.Name) || slices.Contains(names, "*") {
-				found[n.Pos()] = of.Name + "." + n.Sel.Name
+				uses[n.Pos()] = pkg.Name + "." + n.Sel.Name
 			}
 		}
 		return true
 	})
-	return found
+	return uses
 }
 
-// TestTheRuleSeesWhatItForbids checks that findUnscheduled finds each kind.
-func TestTheRuleSeesWhatItForbids(t *testing.T) {
+// TestFindUnscheduledFindsEachKind checks that findUnscheduled finds each of six kinds of uses.
+func TestFindUnscheduledFindsEachKind(t *testing.T) {
 	t.Parallel()
 	const text = `package p
 import ("time"; "math/rand/v2"; "context")
@@ -113,6 +110,6 @@ func f(ctx context.Context, a chan int) {
 		t.Fatal(err)
 	}
 	if found := findUnscheduled(f); len(found) != 6 {
-		t.Errorf("found %v, want 6", found)
+		t.Errorf("got %v, want 6 uses", found)
 	}
 }

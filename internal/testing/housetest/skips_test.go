@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// maySkip lists the functions that skip tests, beside those of package tier, and what runs these tests.
+// maySkip lists the functions outside package tier that skip tests, and says what runs these tests.
 var maySkip = map[string]string{
 	"cmd/headgate.peakMemory":          "systems that have /proc",
 	"deploy.TestTheComposeFileIsValid": "make compose",
@@ -14,18 +14,18 @@ var maySkip = map[string]string{
 	"deploy.proxies":                   "make traefik",
 	"deploy/helm.helm":                 "make chart",
 	"law.FuzzDecide":                   "a fuzz target leaves out inputs that are no batch",
-	"store/mysql.TestATransactionThatAConflictWouldUndoIsRefused": "make engines, on servers that have the setting",
-	"store/mysql.TestModesThatChangeTheTextAreRefused":            "make engines, on servers that have the modes",
-	"store/mysql.modeIsRefused":                                   "make engines, on servers that have the mode",
-	"store/postgres.TestConformanceOfYugabyteDB":                  "HEADGATE_TEST_YUGABYTE_DSN, which names a server",
+	"store/mysql.TestSnapshotIsolationIsRefusedInATransaction": "make engines, on servers that have the setting",
+	"store/mysql.TestSQLModesThatChangeTheTextAreRefused":      "make engines, on servers that have the modes",
+	"store/mysql.expectModeRefused":                            "make engines, on servers that have the mode",
+	"store/postgres.TestConformanceOfYugabyteDB":               "HEADGATE_TEST_YUGABYTE_DSN, which names a server",
 }
 
-// TestNothingIsSkippedInSilence finds functions that skip tests and that maySkip does not list.
+// TestNothingIsSkippedInSilence checks that maySkip lists all functions that skip tests, and no other function.
 func TestNothingIsSkippedInSilence(t *testing.T) {
 	t.Parallel()
 	seen := map[string]bool{}
-	for dir, files := range testFiles(t, "../../..") {
-		for _, f := range files.files {
+	for dir, src := range testFiles(t, "../../..") {
+		for _, f := range src.files {
 			for _, decl := range f.Decls {
 				name := dir + "." + declName(decl)
 				ast.Inspect(decl, func(n ast.Node) bool {
@@ -39,7 +39,7 @@ func TestNothingIsSkippedInSilence(t *testing.T) {
 					}
 					seen[name] = true
 					if maySkip[name] == "" {
-						t.Errorf("%s: %s skips tests: what runs them?", files.set.Position(call.Pos()), name)
+						t.Errorf("%s: %s skips tests: what runs them?", src.set.Position(call.Pos()), name)
 					}
 					return true
 				})

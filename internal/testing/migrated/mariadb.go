@@ -56,7 +56,7 @@ var mariadbDeletes = []string{
 	"delete from headgate_actions", "alter table headgate_actions auto_increment = 1",
 }
 
-// emptyMariaDB removes all rows of a database that a test has used. It is not reusable while others are connected.
+// emptyMariaDB removes the rows of a database that a test used. It is not reusable while another connection is open.
 func emptyMariaDB(d *database) (reusable bool, err error) {
 	ctx := context.Background()
 	db, err := dbtest.OpenMariaDB(d.dsn)
@@ -77,18 +77,18 @@ func emptyMariaDB(d *database) (reusable bool, err error) {
 		return false, err
 	}
 	// A connection that the test has closed ends a little later.
-	for others, tries := 1, 0; others > 0; tries++ {
+	for otherConns, tries := 1, 0; otherConns > 0; tries++ {
 		if err := conn.QueryRowContext(ctx, "select count(*), sleep(if(count(*) > 0, 0.002, 0)) "+
-			"from information_schema.processlist where db = database() and id <> connection_id()").Scan(&others,
+			"from information_schema.processlist where db = database() and id <> connection_id()").Scan(&otherConns,
 			new(int)); err != nil || tries == 500 {
 			return false, err
 		}
 	}
-	var present string
-	if err := conn.QueryRowContext(ctx, mariadbStructure).Scan(&present); err != nil {
+	var structure string
+	if err := conn.QueryRowContext(ctx, mariadbStructure).Scan(&structure); err != nil {
 		return false, err
 	}
-	if d.structure = cmp.Or(d.structure, present); d.structure != present {
+	if d.structure = cmp.Or(d.structure, structure); d.structure != structure {
 		return false, errors.New("the test has changed the schema: it needs a database of dbtest.MariaDB")
 	}
 	_, err = conn.ExecContext(ctx, strings.Join(mariadbDeletes, "; "))

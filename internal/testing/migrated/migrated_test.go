@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// charge charges a key of a store, and returns its level and how many units were granted.
+// charge charges a key of a store, closes the store, and returns the level and how many units were granted.
 func charge(t *testing.T, s store.Store) (level int64, granted int) {
 	t.Helper()
 	defer s.Close()
@@ -52,15 +52,15 @@ func TestEachTestHasAnEmptySchema(t *testing.T) {
 		for range 3 {
 			t.Run(name, func(t *testing.T) {
 				if level, granted := charge(t, open(t)); level != 1000 || granted != 1 {
-					t.Errorf("level %d, granted %d of a first charge", level, granted)
+					t.Errorf("a first charge: got level %d, granted %d; want 1000, 1", level, granted)
 				}
 			})
 		}
 	}
 }
 
-// TestADatabaseIsUsedAgainOnlyAsItWas checks what emptyMariaDB detects.
-func TestADatabaseIsUsedAgainOnlyAsItWas(t *testing.T) {
+// TestEmptyMariaDBFindsConnectionsAndChanges checks that a database is used again only without connections and changes.
+func TestEmptyMariaDBFindsConnectionsAndChanges(t *testing.T) {
 	d, err := newMariaDB(t)
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestADatabaseIsUsedAgainOnlyAsItWas(t *testing.T) {
 		t.Fatal(err)
 	}
 	if reusable, err := emptyMariaDB(d); reusable || err != nil {
-		t.Errorf("beside another connection: reusable %v, %v", reusable, err)
+		t.Errorf("beside another connection: got reusable %v, error %v; want false, nil", reusable, err)
 	}
 	if _, err := conn.ExecContext(t.Context(), "alter table headgate_cells drop column reason"); err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestADatabaseIsUsedAgainOnlyAsItWas(t *testing.T) {
 	})
 }
 
-func TestAnEmptyDatabaseHasNothing(t *testing.T) {
+func TestPostgresReturnsADatabaseWithoutCells(t *testing.T) {
 	dsn := Postgres(t)
 	conn, err := pgx.Connect(t.Context(), dsn)
 	if err != nil {
@@ -107,6 +107,6 @@ func TestAnEmptyDatabaseHasNothing(t *testing.T) {
 	defer conn.Close(context.Background())
 	var cells int
 	if err := conn.QueryRow(t.Context(), "select count(*) from headgate.cells").Scan(&cells); err != nil || cells != 0 {
-		t.Errorf("%d cells, %v", cells, err)
+		t.Errorf("got %d cells, error %v; want 0, nil", cells, err)
 	}
 }

@@ -15,11 +15,11 @@ type database struct {
 // pool keeps databases without rows for later tests.
 type pool struct {
 	create func(tb testing.TB) (*database, error)
-	// empty removes all rows after a test. The database is not reusable while others are connected to it.
+	// empty removes all rows after a test. The database is not reusable while another connection to it is open.
 	empty func(d *database) (reusable bool, err error)
 
-	mu    sync.Mutex
-	spare []*database // databases that no test uses
+	mu   sync.Mutex
+	idle []*database // databases that no test uses
 }
 
 // take returns the DSN of a database that no other test uses.
@@ -27,8 +27,8 @@ func (p *pool) take(tb testing.TB) string {
 	tb.Helper()
 	p.mu.Lock()
 	var d *database
-	if n := len(p.spare); n > 0 {
-		d, p.spare = p.spare[n-1], p.spare[:n-1]
+	if n := len(p.idle); n > 0 {
+		d, p.idle = p.idle[n-1], p.idle[:n-1]
 	}
 	p.mu.Unlock()
 	if d == nil {
@@ -49,7 +49,7 @@ func (p *pool) take(tb testing.TB) string {
 		case reusable:
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.spare = append(p.spare, d)
+			p.idle = append(p.idle, d)
 		case d.drop != nil:
 			if err := d.drop(); err != nil {
 				tb.Error(err)

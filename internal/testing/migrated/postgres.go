@@ -85,20 +85,20 @@ const postgresDeletes = `do $$ declare used text; begin
   perform pg_stat_reset();
 end $$`
 
-// emptyPostgres removes all rows of a database that a test has used. It is not reusable while others are connected to
-// it, or if the test has changed more than rows.
+// emptyPostgres removes all rows of a database that a test has used. It is not reusable while another connection is
+// open, or if the test has changed more than rows.
 func emptyPostgres(d *database) (reusable bool, err error) {
 	ctx := context.Background()
 	err = withConn(d.dsn, func(conn *pgx.Conn) error {
 		// A connection that the test has closed ends a little later.
 		for tries := 0; ; tries++ {
-			var others int
+			var otherConns int
 			err := conn.QueryRow(ctx, "select count(*) from pg_stat_activity where datname = current_database() "+
-				"and pid <> pg_backend_pid()").Scan(&others)
-			if err != nil || others > 0 && tries == 50 {
+				"and pid <> pg_backend_pid()").Scan(&otherConns)
+			if err != nil || otherConns > 0 && tries == 50 {
 				return err
 			}
-			if others == 0 {
+			if otherConns == 0 {
 				break
 			}
 			time.Sleep(2 * time.Millisecond)

@@ -6,7 +6,7 @@
 // Package dbtest finds these servers by its environment variables, and starts none if they are set. A server that the
 // environment names already is not started here.
 //
-// All of them put their files in memory, if /dev/shm has room and TMPDIR names no other place: on a disk the run took a
+// The servers put their files in memory, if /dev/shm has room and TMPDIR names no other place: on a disk the run took a
 // fifth more time.
 package main
 
@@ -41,7 +41,7 @@ func run(command []string) (code int, err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if os.Getenv("TMPDIR") == "" {
-		if folder := inMemory("/dev/shm"); folder != "" {
+		if folder := newMemoryFolder("/dev/shm"); folder != "" {
 			defer os.RemoveAll(folder)
 			if err := os.Setenv("TMPDIR", folder); err != nil {
 				return 1, err
@@ -60,10 +60,10 @@ func run(command []string) (code int, err error) {
 		dbtest.RedisDSN: dbtest.StartSharedRedis,
 	} {
 		starting.Go(func() {
-			s, failed := start(ctx)
+			s, startErr := start(ctx)
 			mu.Lock()
 			defer mu.Unlock()
-			if err = errors.Join(err, failed); failed == nil {
+			if err = errors.Join(err, startErr); startErr == nil {
 				stops, cmd.Env = append(stops, s.Stop), append(cmd.Env, env+"="+s.DSN)
 			}
 		})
@@ -85,16 +85,16 @@ func run(command []string) (code int, err error) {
 	return 0, nil
 }
 
-// minRoom is how much room in memory the tests need: three times the most that they were seen to use.
-const minRoom = 4 << 30
+// minFreeBytes is how much memory the tests need: three times the maximum that they were seen to use.
+const minFreeBytes = 4 << 30
 
-// inMemory returns a new folder in a file system, which every user can enter, or "" if less than minRoom is free.
-func inMemory(system string) (folder string) {
+// newMemoryFolder makes a folder in a file system, which every user can enter; "" if less than minFreeBytes is free.
+func newMemoryFolder(mount string) (folder string) {
 	var stat syscall.Statfs_t
-	if err := syscall.Statfs(system, &stat); err != nil || stat.Bavail*uint64(stat.Bsize) < minRoom {
+	if err := syscall.Statfs(mount, &stat); err != nil || stat.Bavail*uint64(stat.Bsize) < minFreeBytes {
 		return ""
 	}
-	folder, err := os.MkdirTemp(system, "headgate-test-")
+	folder, err := os.MkdirTemp(mount, "headgate-test-")
 	if err != nil {
 		return ""
 	}

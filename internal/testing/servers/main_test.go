@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// TestTheCommandIsTold: servers that the environment names are passed on, and none is started.
-func TestTheCommandIsTold(t *testing.T) {
+// TestRunPassesServersOn checks that run passes on the servers that the environment names, and starts none.
+func TestRunPassesServersOn(t *testing.T) {
 	envFile := filepath.Join(t.TempDir(), "said")
 	for env, dsn := range map[string]string{
 		dbtest.PostgresDSN: "postgres://a", dbtest.MySQLDSN: "mysql://b", dbtest.RedisDSN: "redis://c",
@@ -22,7 +22,7 @@ func TestTheCommandIsTold(t *testing.T) {
 	}
 	code, err := run([]string{"sh", "-c", "env >" + envFile + "; exit 7"})
 	if code != 7 || err != nil {
-		t.Errorf("status %d, %v; want that of the command", code, err)
+		t.Errorf("got status %d, error %v; want 7, nil", code, err)
 	}
 	text, err := os.ReadFile(envFile)
 	if err != nil {
@@ -30,13 +30,13 @@ func TestTheCommandIsTold(t *testing.T) {
 	}
 	for _, want := range []string{dbtest.PostgresDSN + "=postgres://a", dbtest.MySQLDSN + "=mysql://b"} {
 		if !strings.Contains(string(text), want) {
-			t.Errorf("the command was not told %s", want)
+			t.Errorf("the environment of the command has no %s", want)
 		}
 	}
 	if code, err := run([]string{"true"}); code != 0 || err != nil {
-		t.Errorf("status %d, %v of true", code, err)
+		t.Errorf("true: got status %d, error %v; want 0, nil", code, err)
 	}
 	if code, err := run([]string{"no-such-command"}); code != 1 || err == nil {
-		t.Errorf("status %d, %v of no command", code, err)
+		t.Errorf("no such command: got status %d, error %v; want 1 and an error", code, err)
 	}
 }

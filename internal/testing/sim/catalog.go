@@ -16,18 +16,18 @@ import (
 
 // query runs a query of the catalog on the server, with the faults of the network. It returns no answer with an
 // error: the server may still write the answer then.
-func query[T any](ctx context.Context, d *database, run func(context.Context) (T, error)) (none T, err error) {
-	var got T
+func query[T any](ctx context.Context, d *database, read func(context.Context) (T, error)) (zero T, err error) {
+	var result T
 	if err = ctx.Err(); err == nil {
 		_, err = d.trip(ctx, func() (err error) {
-			got, err = run(context.Background())
+			result, err = read(context.Background())
 			return err
 		})
 	}
 	if err != nil {
-		return none, err
+		return zero, err
 	}
-	return got, nil
+	return result, nil
 }
 
 func (d *database) ReadCatalog(ctx context.Context, since int64) (store.CatalogChanges, error) {
@@ -37,11 +37,11 @@ func (d *database) ReadCatalog(ctx context.Context, since int64) (store.CatalogC
 }
 
 func (d *database) Items(ctx context.Context, list []store.Item) (int64, []store.Item, error) {
-	got, err := query(ctx, d, func(ctx context.Context) (got store.CatalogChanges, err error) {
-		got.Version, got.Items, err = d.Catalog.Items(ctx, list)
-		return got, err
+	changes, err := query(ctx, d, func(ctx context.Context) (changes store.CatalogChanges, err error) {
+		changes.Version, changes.Items, err = d.Catalog.Items(ctx, list)
+		return changes, err
 	})
-	return got.Version, got.Items, err
+	return changes.Version, changes.Items, err
 }
 
 func (d *database) ItemsAfter(ctx context.Context, kind store.Kind, after store.Item, n int) ([]store.Item, error) {
@@ -67,7 +67,7 @@ func (w *world) publish() {
 	}
 	var list []catalog.Definition
 	for _, l := range w.allLimits() {
-		l.named = headgate.MustNamed(l.name)
+		l.nameOnly = headgate.MustNamed(l.name)
 		list = append(list, catalog.Definition{Limit: l.versions[0].limit})
 	}
 	if _, err := w.catalog.Set(context.Background(), catalog.By{}, list...); err != nil {
@@ -92,7 +92,6 @@ func (n catalogNames) Find(ctx context.Context, name, key string) (headgate.Limi
 	return n.version(l), err
 }
 
-// Known implements headgate.Names.
 func (n catalogNames) Known(name, key string) (headgate.Limit, bool) {
 	l, ok := n.Catalog.Known(name, key)
 	return n.version(l), ok
@@ -108,36 +107,36 @@ func (n catalogNames) FindAll(ctx context.Context, charges []headgate.Charge) er
 	return nil
 }
 
-// version marks an override with its version, which its notation tells: no two versions have the same. The limit that
-// follows the override at its end is not marked.
-func (n catalogNames) version(found headgate.Limit) headgate.Limit {
+// version marks an override with its version, which it finds by the notation: no two versions have the same notation.
+// The limit that follows the override at its end is not marked.
+func (n catalogNames) version(limit headgate.Limit) headgate.Limit {
 	for _, l := range n.w.rateLimits {
-		if l.name != found.Name() {
+		if l.name != limit.Name() {
 			continue
 		}
 		for i := range l.versions {
-			if v := &l.versions[i]; v.recorded.Key != "" && v.limit.String() == found.String() {
-				return found.Because(record.Because(v.recorded.Version))
+			if v := &l.versions[i]; v.definition.Key != "" && v.limit.String() == limit.String() {
+				return limit.Because(record.Because(v.definition.Version))
 			}
 		}
 	}
-	return found
+	return limit
 }
 
 // override adds a version that replaces the limit for one key.
 func (l *limit) override(rng *rand.Rand, key string) *version {
 	for {
-		recorded := l.versions[0].recorded
+		definition := l.versions[0].definition
 		if rng.IntN(2) == 0 {
-			resize(rng, &recorded, 1, 30)
-			if recorded.Prefetch != "" {
-				recorded.Prefetch = "1"
+			resize(rng, &definition, 1, 30)
+			if definition.Prefetch != "" {
+				definition.Prefetch = "1"
 			}
 		} else {
-			recorded = shortLimit(rng)
+			definition = shortLimit(rng)
 		}
-		recorded.Key = key
-		l.add(recorded)
+		definition.Key = key
+		l.add(definition)
 		v := &l.versions[len(l.versions)-1]
 		older := l.versions[:len(l.versions)-1]
 		if !slices.ContainsFunc(older, func(o version) bool { return o.limit.String() == v.limit.String() }) {
@@ -155,24 +154,24 @@ func (w *world) overrideKey() {
 	life := w.s.between(100*time.Millisecond, 20*time.Second)
 	if w.s.chance(650) {
 		o.Until = w.storeTime().Add(life).Truncate(time.Microsecond)
-		v.recorded.Until = o.Until.UnixMicro()
+		v.definition.Until = o.Until.UnixMicro()
 	}
 	if w.readsInTime() {
-		v.recorded.Felt = applyWithin.Microseconds()
+		v.definition.Felt = maxApplyTime.Microseconds()
 	}
-	recorded := v.recorded // others may follow while this one is in force
-	w.rec.Limit(recorded)
+	definition := v.definition // later versions may follow while this override is in force
+	w.rec.Limit(definition)
 	if _, err := w.catalog.Override(context.Background(), catalog.By{}, o); err != nil {
 		panic(err)
 	}
-	switch remove := w.s.chance(400); {
-	case remove:
+	switch isRemoved := w.s.chance(400); {
+	case isRemoved:
 		w.s.sleep(w.s.between(1, life))
-		w.rec.Removal(history.Removal{Limit: l.name, Version: recorded.Version})
+		w.rec.Removal(history.Removal{Limit: l.name, Version: definition.Version})
 		if _, err := w.catalog.RemoveOverride(context.Background(), catalog.By{}, l.name, key, false); err != nil {
 			panic(err)
 		}
-	case recorded.Until > 0 && w.s.chance(600):
+	case definition.Until > 0 && w.s.chance(600):
 		w.rushAtEnd(l, key, life)
 	}
 }
@@ -185,10 +184,10 @@ func (w *world) rushAtEnd(l *limit, key string, life time.Duration) {
 	}
 }
 
-// applyWithin is the time within which each process applies a change of the catalog: docs/limits.md.
-const applyWithin = 2 * time.Second
+// maxApplyTime is the time within which each process applies a change of the catalog: docs/limits.md.
+const maxApplyTime = 2 * time.Second
 
-// readsInTime reports whether no fault keeps processes from reading the catalog within applyWithin.
+// readsInTime reports whether no fault keeps processes from reading the catalog within maxApplyTime.
 func (w *world) readsInTime() bool {
 	return !w.faults.crashes && !w.faults.lossyFailovers &&
 		(w.db == nil || w.db.refusals+w.db.lostRequests+w.db.lostAnswers+w.db.conflicts == 0)

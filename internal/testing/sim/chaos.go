@@ -10,7 +10,7 @@ import (
 
 // chaos starts the faults, rushes and overrides of the world. It runs in a goroutine of the world.
 func (w *world) chaos() {
-	start := func(enabled bool, perRun int64, do func()) {
+	start := func(enabled bool, perRun int64, action func()) {
 		if !enabled {
 			return
 		}
@@ -20,7 +20,7 @@ func (w *world) chaos() {
 				if w.s.now() >= w.end {
 					return
 				}
-				do()
+				action()
 			}
 		})
 	}
@@ -38,7 +38,7 @@ func (w *world) chaos() {
 	start(w.overrides, 24, w.overrideKey)
 }
 
-// killNode ends a node with all that it holds, and starts it again some time later.
+// killNode kills a node, and starts another process in its place some time later.
 func (w *world) killNode() {
 	n := w.randomNode()
 	if w.s.chance(500) && n.stop != nil { // the node is stopped first, and has time to give back its prefetched tokens
@@ -49,7 +49,7 @@ func (w *world) killNode() {
 	w.s.sleep(w.s.between(1, time.Minute))
 	p := newProcess(n.name)
 	for _, l := range w.rateLimits {
-		l.indexes[p] = l.indexes[n.p]
+		l.versionIndexes[p] = l.versionIndexes[n.p]
 	}
 	w.startNode(n, p)
 }
@@ -76,7 +76,7 @@ func (w *world) randomClockMove() time.Duration {
 }
 
 // moveNodeClock moves the clock of a node. No decision depends on it.
-func (w *world) moveNodeClock(by time.Duration) { w.randomNode().p.wall += by }
+func (w *world) moveNodeClock(by time.Duration) { w.randomNode().p.wallOffset += by }
 
 func (w *world) moveClock() {
 	by := w.randomClockMove()
@@ -85,7 +85,7 @@ func (w *world) moveClock() {
 		return
 	}
 	w.rec.Fault("store", history.Fault{Kind: history.Clock, By: by.Microseconds()})
-	w.storeProcess().wall += by
+	w.storeProcess().wallOffset += by
 }
 
 // fillDisk lets commits fail for a while, as on a full disk.
@@ -113,20 +113,20 @@ func (w *world) changeLimit() {
 	if scheduled {
 		l.schedule(w.storeTime().Add(w.s.between(time.Second, 20*time.Second)))
 	}
-	w.rec.Limit(l.versions[v].recorded)
-	together := scheduled || w.s.chance(500) && !w.rollout
-	busy := w.s.chance(500) // callers come just before and just after
+	w.rec.Limit(l.versions[v].definition)
+	atOnce := scheduled || w.s.chance(500) && !w.rollout
+	busy := w.s.chance(500) // callers come just before and just after the change
 	key := w.keys[w.s.rng.IntN(len(w.keys))]
 	for i, n := range w.nodes {
 		if busy = busy && i == 0; busy {
 			w.rush(n, []charge{l.charge(n.p, key)}, 1+w.s.rng.IntN(5))
 			w.s.sleep(w.s.between(20*time.Millisecond, time.Second))
 		}
-		l.indexes[n.p] = v
+		l.versionIndexes[n.p] = v
 		if busy {
 			w.rush(n, []charge{l.charge(n.p, key)}, 16)
 		}
-		if !together {
+		if !atOnce {
 			w.s.sleep(w.s.between(1, 2*time.Minute))
 		}
 		if w.rollout {
@@ -135,27 +135,27 @@ func (w *world) changeLimit() {
 	}
 }
 
-// rush lets callers of a node take the same charges within two milliseconds: so most of them share a batch, and often
-// an op. In a world with rushes one or two of them leave early.
-func (w *world) rush(n *node, g []charge, callers int) {
-	leavers := 0
+// rush lets callers of a node take the same charges within two milliseconds: so most callers share a batch, and often
+// an op. In a world with rushes, one or two callers leave early.
+func (w *world) rush(n *node, charges []charge, callers int) {
+	leaverCount := 0
 	if w.rushes && w.s.chance(700) {
-		leavers = min(callers-1, 1+w.s.rng.IntN(2))
+		leaverCount = min(callers-1, 1+w.s.rng.IntN(2))
 	}
 	for range callers {
-		within := 20 * time.Second
-		if leavers > 0 {
-			leavers--
-			within = w.s.between(1, 8*time.Millisecond)
+		timeout := 20 * time.Second
+		if leaverCount > 0 {
+			leaverCount--
+			timeout = w.s.between(1, 8*time.Millisecond)
 		}
 		w.s.spawn(n.p, func() {
 			w.s.sleep(w.s.between(1, 2*time.Millisecond))
 			if n.limiter == nil {
 				return // the node has not started yet
 			}
-			ctx, cancel := sched.WithTimeout(context.Background(), within)
+			ctx, cancel := sched.WithTimeout(context.Background(), timeout)
 			defer cancel()
-			(&caller{w, n}).take(ctx, g)
+			(&caller{w, n}).take(ctx, charges)
 		})
 	}
 }
@@ -163,15 +163,15 @@ func (w *world) rush(n *node, g []charge, callers int) {
 // rushAndStop lets callers take until the node has prefetched tokens, and then stops the node.
 func (w *world) rushAndStop(n *node) {
 	c := &caller{w, n}
-	g := c.charges(1)
+	charges := c.charges(1)
 	for range 3 { // tries to find a limit with a prefetch
-		if g[0].limit.versions[g[0].version-1].recorded.Prefetch != "" {
+		if charges[0].limit.versions[charges[0].version-1].definition.Prefetch != "" {
 			break
 		}
-		g = c.charges(1)
+		charges = c.charges(1)
 	}
 	for range w.s.rng.IntN(4) {
-		w.rush(n, g, 1+w.s.rng.IntN(2))
+		w.rush(n, charges, 1+w.s.rng.IntN(2))
 		w.s.sleep(w.s.between(10*time.Millisecond, 150*time.Millisecond))
 	}
 	w.s.spawn(n.p, n.stop)

@@ -17,13 +17,12 @@ import (
 var epoch = time.Date(2027, 3, 27, 20, 0, 0, 0, time.UTC)
 
 // database is the model of a database server: rows with locks, a clock of its own, transactions that commit or not, and
-// a connection to it that can lose requests and answers. What it decides is what package law says; what it models is
-// everything that a driver and its server do around that:
+// a connection to it that can lose requests and answers. Package law makes the decisions; database models everything
+// that a driver and its server do around them:
 //
-//   - A transaction locks the rows of its cells in the order of their keys, first come,
-//     first served, reads the clock after the last lock, decides, writes, and commits
-//     after commitTime. The locks are held until then. A commit can hang for seconds, as
-//     where a cluster has lost a node.
+//   - A transaction locks the rows of its cells in the order of their keys, first come, first served, reads the clock
+//     after the last lock, decides, writes, and commits after commitTime. Then it releases the locks. A commit can hang
+//     for seconds, like in a cluster that has lost a node.
 //   - A transaction that does not commit leaves nothing. That happens when the server
 //     dies, when its disk is full, and in conflicts, which the driver repeats.
 //   - A request can be lost before it reaches the server, and an answer after the commit.
@@ -44,9 +43,9 @@ type database struct {
 	store.Inspector // nil: nobody asks for KeyCounts
 	store.Catalog   // nil: the database keeps no limits. A fail-over forgets nothing of them, and nodes write none
 
-	commitTime time.Duration // the longest that a commit takes unless it hangs
+	commitTime time.Duration // the maximum time of a commit, unless it hangs
 
-	conflicts, hangs int  // thousandths of the transactions
+	conflicts, hangs int  // rates in thousandths of the transactions
 	diskFull         bool // commits fail
 }
 
@@ -59,26 +58,26 @@ type undo struct {
 
 type locks map[law.Cell]*rowLock
 
-type rowLock struct{ waiting []chan struct{} } // the first is closed when the row is unlocked
+type rowLock struct{ waiting []chan struct{} } // the first channel is closed when the row is unlocked
 
 func newDatabase(s *scheduler) *database {
 	d := &database{
-		link: link{s: s, latency: s.between(50*time.Microsecond, 5*time.Millisecond)},
+		link: link{scheduler: s, maxLatency: s.between(50*time.Microsecond, 5*time.Millisecond)},
 		p:    newProcess("db"), rows: map[law.Cell]*cells.Cell{}, locks: locks{},
 	}
 	d.p.ppm = randomDrift(s)
 	d.commitTime = s.between(50*time.Microsecond, 5*time.Millisecond)
-	d.p.wall = epoch.Sub(s.start) + s.between(0, 8*time.Hour)
+	d.p.wallOffset = epoch.Sub(s.start) + s.between(0, 8*time.Hour)
 	return d
 }
 
-func (d *database) clock() int64 { return d.s.wallOf(d.p).UnixMicro() }
+func (d *database) clock() int64 { return d.scheduler.wallOf(d.p).UnixMicro() }
 
 // crash ends the server with all transactions under way, and starts it again.
 func (d *database) crash() {
 	d.p.kill()
 	p := newProcess("db")
-	p.ppm, p.wall = d.p.ppm, d.p.wall
+	p.ppm, p.wallOffset = d.p.ppm, d.p.wallOffset
 	d.p, d.locks = p, locks{}
 }
 
@@ -95,25 +94,25 @@ func (d *database) forget(since time.Duration) {
 	}
 }
 
-func (k locks) lock(c law.Cell) {
-	l := k[c]
-	if l == nil {
-		k[c] = &rowLock{}
+func (l locks) lock(c law.Cell) {
+	row := l[c]
+	if row == nil {
+		l[c] = &rowLock{}
 		return
 	}
 	turn := make(chan struct{})
-	l.waiting = append(l.waiting, turn)
+	row.waiting = append(row.waiting, turn)
 	sched.Receive(turn)
 }
 
-func (k locks) unlock(c law.Cell) {
-	l := k[c]
-	if len(l.waiting) == 0 {
-		delete(k, c)
+func (l locks) unlock(c law.Cell) {
+	row := l[c]
+	if len(row.waiting) == 0 {
+		delete(l, c)
 		return
 	}
-	turn := l.waiting[0]
-	l.waiting = l.waiting[1:]
+	turn := row.waiting[0]
+	row.waiting = row.waiting[1:]
 	close(turn)
 }
 
@@ -141,14 +140,14 @@ func (d *database) transact(ops []law.Op, outs []law.Outcome) error {
 		records[i] = r
 	}
 	law.Apply(ops, outs, clock, records)
-	d.s.sleep(d.s.between(1, d.commitTime))
-	if d.s.chance(d.hangs) {
-		d.s.sleep(d.s.between(time.Second, 5*time.Second))
+	d.scheduler.sleep(d.scheduler.between(1, d.commitTime))
+	if d.scheduler.chance(d.hangs) {
+		d.scheduler.sleep(d.scheduler.between(time.Second, 5*time.Second))
 	}
 	switch {
 	case d.diskFull: // outs keep the decisions, which no caller may use
 		return fmt.Errorf("simulated: %w: the disk is full", store.ErrUnavailable)
-	case d.s.chance(d.conflicts):
+	case d.scheduler.chance(d.conflicts):
 		return fmt.Errorf("simulated: %w", store.ErrConflict)
 	}
 	for _, c := range names {
@@ -165,7 +164,7 @@ func (d *database) write(name law.Cell, rec *law.Record) {
 	old := d.rows[name]
 	row := old.Clone()
 	row.Write(rec, &d.lastEntry)
-	d.journal = append(d.journal, undo{d.s.now(), name, old})
+	d.journal = append(d.journal, undo{d.scheduler.now(), name, old})
 	if rec.State.Kind == 0 && len(row.Entries) == 0 && len(row.Receipts) == 0 {
 		delete(d.rows, name)
 		return
@@ -198,7 +197,7 @@ func (d *database) sweep(maxRows int) (removed int) {
 		if expired == 0 && !empty {
 			continue
 		}
-		d.journal = append(d.journal, undo{d.s.now(), c, r.Clone()})
+		d.journal = append(d.journal, undo{d.scheduler.now(), c, r.Clone()})
 		removed += expired
 		r.Entries, r.Receipts = entries, receipts
 		if empty {

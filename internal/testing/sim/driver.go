@@ -24,24 +24,24 @@ func (d *database) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) 
 // attempt sends ops to the server once.
 func (d *database) attempt(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	// The transaction may go on after the caller has left, so it needs copies of its own.
-	copied, answers := slices.Clone(ops), make([]law.Outcome, len(ops))
-	came, err := d.trip(ctx, func() error { return d.transact(copied, answers) })
-	if came {
+	opsCopy, answers := slices.Clone(ops), make([]law.Outcome, len(ops))
+	arrived, err := d.trip(ctx, func() error { return d.transact(opsCopy, answers) })
+	if arrived {
 		copy(outs, answers)
 	}
 	return err
 }
 
-// trip sends a request that the server answers by do, and reports whether the answer has come.
-func (d *database) trip(ctx context.Context, do func() error) (came bool, err error) {
-	if d.s.chance(d.refusals) {
+// trip sends a request that the server answers by calling handle, and reports whether the answer has arrived.
+func (d *database) trip(ctx context.Context, handle func() error) (arrived bool, err error) {
+	if d.scheduler.chance(d.refusals) {
 		return false, fmt.Errorf("simulated: %w: connection refused", store.ErrUnavailable)
 	}
 	var result error
-	switch d.send(d.p, func() { result = do() }).wait(ctx.Done()) {
-	case answered:
+	switch d.send(d.p, func() { result = handle() }).wait(ctx.Done()) {
+	case tripAnswered:
 		return true, result
-	case broken:
+	case tripBroken:
 		return false, fmt.Errorf("simulated: %w: connection lost", store.ErrUnknownOutcome)
 	}
 	return false, fmt.Errorf("simulated: %w: %w", store.ErrUnknownOutcome, ctx.Err())

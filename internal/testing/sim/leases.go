@@ -15,39 +15,39 @@ func (c *caller) hold(ctx context.Context) {
 	if c.w.leaseLimit == nil {
 		return
 	}
-	g := []charge{c.charge(c.w.leaseLimit)}
-	g[0].Cost = headgate.Cost{}
-	id := c.call(history.Call{Verb: history.Acquire, Kept: true}, g)
-	lease, err := c.n.limiter.Acquire(ctx, headgateCharges(g)...)
-	c.holdLease(lease, err, id, g)
+	charges := []charge{c.charge(c.w.leaseLimit)}
+	charges[0].Cost = headgate.Cost{}
+	id := c.recordCall(history.Call{Verb: history.Acquire, Kept: true}, charges)
+	lease, err := c.n.limiter.Acquire(ctx, headgateCharges(charges)...)
+	c.holdLease(lease, err, id, charges)
 }
 
 // holdLease records the answer of a call that acquires a lease. It holds the lease for a while, and then releases or
 // detaches it.
-func (c *caller) holdLease(lease *headgate.Lease, err error, id int, g []charge) {
+func (c *caller) holdLease(lease *headgate.Lease, err error, id int, charges []charge) {
 	if err != nil {
-		c.done(id, err)
+		c.recordErr(id, err)
 		return
 	}
 	c.w.rec.Decided(c.n.name, id, lease.Decision, nil)
 	if !lease.Decision.Allowed {
 		return
 	}
-	lost := sched.Wait(c.w.s.between(1, 40*time.Second), lease.Lost(), nil, nil) == 0
-	if !lost && c.w.s.chance(300) {
-		c.detach(lease, id, g)
+	isLost := sched.Wait(c.w.s.between(1, 40*time.Second), lease.Lost(), nil, nil) == 0
+	if !isLost && c.w.s.chance(300) {
+		c.detach(lease, id, charges)
 		return
 	}
-	release := c.call(history.Call{Verb: history.Release, Of: id}, g)
+	release := c.recordCall(history.Call{Verb: history.Release, Of: id}, charges)
 	ctx, cancel := sched.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	c.done(release, lease.Release(ctx))
+	c.recordErr(release, lease.Release(ctx))
 }
 
 // detach detaches a lease, and renews or releases it by its id some time later.
-func (c *caller) detach(lease *headgate.Lease, id int, g []charge) {
-	held := lease.Detach()
-	if held == nil {
+func (c *caller) detach(lease *headgate.Lease, id int, charges []charge) {
+	leases := lease.Detach()
+	if leases == nil {
 		return
 	}
 	for range c.w.s.rng.IntN(3) {
@@ -57,27 +57,27 @@ func (c *caller) detach(lease *headgate.Lease, id int, g []charge) {
 		if c.w.s.chance(400) {
 			verb, act = history.Release, c.n.limiter.Release
 		}
-		call := c.call(history.Call{Verb: verb, Of: id}, g)
-		c.done(call, act(ctx, held...))
+		call := c.recordCall(history.Call{Verb: verb, Of: id}, charges)
+		c.recordErr(call, act(ctx, leases...))
 		cancel()
 	}
 }
 
-// checkWait checks that a call which waits for maxWait at most has ended soon after.
+// checkWait checks that a call which waits for at most maxWait has ended soon after maxWait.
 func (c *caller) checkWait(verb string, begin, maxWait time.Duration) {
-	const answerTime = 40 * time.Second // the longest, with a store that is slow or away
+	const answerTime = 40 * time.Second // maximum, with a store that is slow or away
 	if took := c.w.s.now() - begin; took > maxWait+answerTime {
 		c.w.broken = append(c.w.broken, fmt.Sprintf("%s of %s has taken %s", verb, maxWait, took))
 	}
 }
 
-// await waits for a lease. Callers of one Limiter get it in the order in which they came.
+// await waits for a lease, and checks that callers of one Limiter get leases in the order of their calls.
 func (c *caller) await() {
 	if c.w.leaseLimit == nil {
 		return
 	}
-	g := []charge{c.charge(c.w.leaseLimit)}
-	g[0].Cost = headgate.Cost{}
+	charges := []charge{c.charge(c.w.leaseLimit)}
+	charges[0].Cost = headgate.Cost{}
 	l, ok := c.n.limiter.(*headgate.Limiter)
 	if !ok {
 		return
@@ -85,10 +85,10 @@ func (c *caller) await() {
 	maxWait := c.w.s.between(1, time.Minute)
 	ctx, cancel := sched.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	self := &waiter{c.n.p, g[0].Key, g[0].Keep, c.w.s.now()}
+	self := &waiter{c.n.p, charges[0].Key, charges[0].Keep, c.w.s.now()}
 	c.w.waiters[self] = struct{}{}
-	id := c.call(history.Call{Verb: history.Acquire, Kept: true, Wait: maxWait.Microseconds()}, g)
-	lease, err := l.AwaitAtMost(ctx, maxWait, headgateCharges(g)...)
+	id := c.recordCall(history.Call{Verb: history.Acquire, Kept: true, Wait: maxWait.Microseconds()}, charges)
+	lease, err := l.AwaitAtMost(ctx, maxWait, headgateCharges(charges)...)
 	delete(c.w.waiters, self)
 	c.checkWait("AwaitAtMost", self.since, maxWait)
 	for other := range c.w.waiters {
@@ -100,7 +100,7 @@ func (c *caller) await() {
 			break
 		}
 	}
-	c.holdLease(lease, err, id, g)
+	c.holdLease(lease, err, id, charges)
 }
 
 type waiter struct {

@@ -13,157 +13,157 @@ import (
 
 // limit is a limit that callers charge, with all versions that it has had.
 type limit struct {
-	name     string
-	named    headgate.Limit // the name alone, for callers that know no version; zero: callers know the version
-	versions []version
-	indexes  map[*process]int // of the version that a process has, in versions; absent: 0
+	name           string
+	nameOnly       headgate.Limit // for callers that know no version; zero: callers know the version
+	versions       []version
+	versionIndexes map[*process]int // the index in versions of the version that a process has; absent: 0
 }
 
 type version struct {
-	limit    headgate.Limit
-	recorded history.Limit
+	limit      headgate.Limit
+	definition history.Limit
 }
 
 // versionFor returns the version that a process has.
-func (l *limit) versionFor(p *process) *version { return &l.versions[l.indexes[p]] }
+func (l *limit) versionFor(p *process) *version { return &l.versions[l.versionIndexes[p]] }
 
 // charge returns a charge of a key by the version that a process has.
 func (l *limit) charge(p *process, key string) charge {
 	v := l.versionFor(p)
-	g := charge{headgate.Charge{Limit: v.limit, Key: key}, l, v.recorded.Version}
-	if !l.named.IsZero() {
-		g.Limit = l.named
+	c := charge{headgate.Charge{Limit: v.limit, Key: key}, l, v.definition.Version}
+	if !l.nameOnly.IsZero() {
+		c.Limit = l.nameOnly
 	}
-	return g
+	return c
 }
 
 // newest returns the newest version that is no override.
 func (l *limit) newest() *version {
-	if !l.named.IsZero() {
+	if !l.nameOnly.IsZero() {
 		return &l.versions[0]
 	}
 	return &l.versions[len(l.versions)-1]
 }
 
-func newLimit(name string, recorded history.Limit) *limit {
-	l := &limit{name: name, indexes: map[*process]int{}}
-	l.add(recorded)
+func newLimit(name string, definition history.Limit) *limit {
+	l := &limit{name: name, versionIndexes: map[*process]int{}}
+	l.add(definition)
 	return l
 }
 
-func (l *limit) add(recorded history.Limit) {
-	recorded.Name, recorded.Version, recorded.From = l.name, len(l.versions)+1, 0
-	parsed, err := headgate.ParseNamed(l.name, notation(&recorded))
+func (l *limit) add(definition history.Limit) {
+	definition.Name, definition.Version, definition.From = l.name, len(l.versions)+1, 0
+	parsed, err := headgate.ParseNamed(l.name, notation(&definition))
 	if err != nil {
-		panic(fmt.Sprintf("limit %+v: %v", recorded, err))
+		panic(fmt.Sprintf("limit %+v: %v", definition, err))
 	}
-	l.versions = append(l.versions, version{parsed.Because(record.Because(recorded.Version)), recorded})
+	l.versions = append(l.versions, version{parsed.Because(record.Because(definition.Version)), definition})
 }
 
-// replaceVersions makes recorded the only version of the limit.
-func (l *limit) replaceVersions(recorded history.Limit) {
+// replaceVersions makes definition the only version of the limit.
+func (l *limit) replaceVersions(definition history.Limit) {
 	l.versions = nil
-	l.add(recorded)
+	l.add(definition)
 }
 
 // schedule lets the newest version replace the one before it at a time of the store's clock.
 func (l *limit) schedule(at time.Time) {
 	v := &l.versions[len(l.versions)-1]
-	v.recorded.From = at.UnixMicro()
+	v.definition.From = at.UnixMicro()
 	var err error
 	if v.limit, err = l.versions[len(l.versions)-2].limit.Until(at, v.limit); err != nil {
 		panic(err)
 	}
 }
 
-// enlarge lets so much pass that many callers are admitted together.
+// enlarge gives the limit an amount with which many callers are admitted together.
 func (l *limit) enlarge(rng *rand.Rand) {
-	recorded := l.versions[0].recorded
-	resize(rng, &recorded, 20, 500)
-	l.replaceVersions(recorded)
+	definition := l.versions[0].definition
+	resize(rng, &definition, 20, 500)
+	l.replaceVersions(definition)
 }
 
 // resize gives a limit a random amount and a random burst, if it has one.
-func resize(rng *rand.Rand, recorded *history.Limit, minAmount, span int) {
-	recorded.Amount = strconv.Itoa(minAmount + rng.IntN(span))
-	if recorded.Burst != "" {
-		recorded.Burst = strconv.Itoa(minAmount + rng.IntN(span))
+func resize(rng *rand.Rand, definition *history.Limit, minAmount, span int) {
+	definition.Amount = strconv.Itoa(minAmount + rng.IntN(span))
+	if definition.Burst != "" {
+		definition.Burst = strconv.Itoa(minAmount + rng.IntN(span))
 	}
 }
 
 // shortenPeriod gives the limit a period so short that many periods pass while the limit changes.
 func (l *limit) shortenPeriod(rng *rand.Rand) {
-	recorded := l.versions[0].recorded
-	recorded.Calendar, recorded.Zone, recorded.Block = "", "", 0
-	recorded.Period = shortPeriods[rng.IntN(2)].Microseconds()
-	if recorded.Prefetch = ""; rng.IntN(10) < 7 { // an algorithm that has forgotten all charges a period after the last
-		recorded.Period, recorded.FromFirst = shortPeriods[0].Microseconds(), false
-		recorded.Algorithm, recorded.Burst = forgetful[rng.IntN(len(forgetful))], ""
+	definition := l.versions[0].definition
+	definition.Calendar, definition.Zone, definition.Block = "", "", 0
+	definition.Period = shortPeriods[rng.IntN(2)].Microseconds()
+	if definition.Prefetch = ""; rng.IntN(10) < 7 { // an algorithm that forgets a charge within two periods
+		definition.Period, definition.FromFirst = shortPeriods[0].Microseconds(), false
+		definition.Algorithm, definition.Burst = fastAlgorithms[rng.IntN(len(fastAlgorithms))], ""
 	}
-	l.replaceVersions(recorded)
+	l.replaceVersions(definition)
 }
 
 // shortLimit returns a random limit with a short period.
 func shortLimit(rng *rand.Rand) history.Limit {
-	recorded := randomLimit(rng)
-	if recorded.Period > time.Minute.Microseconds() {
-		recorded.Period = shortPeriods[rng.IntN(2)].Microseconds()
+	definition := randomLimit(rng)
+	if definition.Period > time.Minute.Microseconds() {
+		definition.Period = shortPeriods[rng.IntN(2)].Microseconds()
 	}
-	return recorded
+	return definition
 }
 
-// prefetchMuch makes the limit a bucket that drains slowly and of which nodes prefetch many tokens.
+// prefetchMuch makes the limit a bucket that drains slowly, with a large prefetch.
 func (l *limit) prefetchMuch(rng *rand.Rand) {
-	recorded := history.Limit{
+	definition := history.Limit{
 		Algorithm: history.TokenBucket, Amount: strconv.Itoa(1 + rng.IntN(12)), Burst: strconv.Itoa(30 + rng.IntN(100)),
 		Period: periods[3+rng.IntN(2)].Microseconds(), Prefetch: strconv.Itoa(5 + rng.IntN(20)),
 		PrefetchLife: time.Second.Microseconds(),
 	}
-	l.replaceVersions(recorded)
+	l.replaceVersions(definition)
 }
 
-// forgetful lists the algorithms that forget a charge within two periods.
-var forgetful = []string{"token-bucket", "gcra", "sliding-window", "sliding-log"}
+// fastAlgorithms are the algorithms that forget a charge within two periods.
+var fastAlgorithms = []string{"token-bucket", "gcra", "sliding-window", "sliding-log"}
 
 var shortPeriods = []time.Duration{10 * time.Second, time.Minute}
 
 // change adds a version that differs from the newest, and returns its index. switchAlgorithm lets it differ in its
 // algorithm, if it can.
 func (l *limit) change(rng *rand.Rand, switchAlgorithm bool) int {
-	before := l.versions[len(l.versions)-1].recorded
-	recorded := before
-	for notation(&recorded) == notation(&before) {
-		recorded = l.variant(rng, switchAlgorithm)
+	oldVersion := l.versions[len(l.versions)-1].definition
+	definition := oldVersion
+	for notation(&definition) == notation(&oldVersion) {
+		definition = l.variant(rng, switchAlgorithm)
 	}
-	l.add(recorded)
+	l.add(definition)
 	return len(l.versions) - 1
 }
 
 // variant returns the newest version with other numbers or another algorithm.
 func (l *limit) variant(rng *rand.Rand, switchAlgorithm bool) history.Limit {
-	recorded := l.versions[len(l.versions)-1].recorded
-	if switchAlgorithm && recorded.Period > 0 && recorded.Burst == "" && recorded.Prefetch == "" {
-		recorded.Algorithm, recorded.FromFirst = forgetful[rng.IntN(len(forgetful))], false
-		return recorded
+	definition := l.versions[len(l.versions)-1].definition
+	if switchAlgorithm && definition.Period > 0 && definition.Burst == "" && definition.Prefetch == "" {
+		definition.Algorithm, definition.FromFirst = fastAlgorithms[rng.IntN(len(fastAlgorithms))], false
+		return definition
 	}
 	switch rng.IntN(3) {
 	case 0:
-		if recorded.Prefetch != "" {
-			recorded.Prefetch = "1"
+		if definition.Prefetch != "" {
+			definition.Prefetch = "1"
 		}
-		n, _ := strconv.Atoi(recorded.Amount)
-		recorded.Amount = strconv.Itoa(max(1, n+rng.IntN(7)-3))
-		if recorded.Burst != "" {
-			recorded.Burst = strconv.Itoa(1 + rng.IntN(12))
+		n, _ := strconv.Atoi(definition.Amount)
+		definition.Amount = strconv.Itoa(max(1, n+rng.IntN(7)-3))
+		if definition.Burst != "" {
+			definition.Burst = strconv.Itoa(1 + rng.IntN(12))
 		}
 	case 1: // only another period, where there is one
-		if recorded.Period > 0 {
-			recorded.Period = periods[rng.IntN(4)].Microseconds()
+		if definition.Period > 0 {
+			definition.Period = periods[rng.IntN(4)].Microseconds()
 		}
 	default:
-		recorded = shortLimit(rng)
+		definition = shortLimit(rng)
 	}
-	return recorded
+	return definition
 }
 
 var algorithms = []string{
@@ -196,8 +196,8 @@ func randomLimit(rng *rand.Rand) history.Limit {
 	if rng.IntN(8) == 0 {
 		l.Block = (time.Duration(1+rng.IntN(60)) * time.Second).Microseconds()
 	}
-	prefetches := l.Burst != "" || l.Algorithm == "fixed-window"
-	if prefetches && l.Block == 0 && rng.IntN(3) == 0 {
+	canPrefetch := l.Burst != "" || l.Algorithm == "fixed-window"
+	if canPrefetch && l.Block == 0 && rng.IntN(3) == 0 {
 		maxPrefetch, _ := strconv.Atoi(l.Amount)
 		if l.Burst != "" {
 			maxPrefetch, _ = strconv.Atoi(l.Burst)
@@ -208,7 +208,7 @@ func randomLimit(rng *rand.Rand) history.Limit {
 	return l
 }
 
-// notation writes a limit as a configuration does.
+// notation returns the notation of a limit in a configuration.
 func notation(l *history.Limit) string {
 	us := func(n int64) string { return strconv.FormatInt(n, 10) + "us" }
 	if l.Algorithm == history.Concurrency {

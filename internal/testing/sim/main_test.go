@@ -42,18 +42,18 @@ type totals struct {
 	Seeds      int64   `json:"seeds"`
 	Violations int64   `json:"violations"`
 
-	Repeats int64 `json:"repeats"` // decisions that were refusals repeated without the store
+	Repeats int64 `json:"repeats"` // decisions that are repeated refusals, made without the store
 }
 
-func (t *totals) add(o totals) {
-	t.Decisions += o.Decisions
-	t.NodeHours += o.NodeHours
-	t.Seeds += o.Seeds
-	t.Violations += o.Violations
-	t.Repeats += o.Repeats
+func (t *totals) add(other totals) {
+	t.Decisions += other.Decisions
+	t.NodeHours += other.NodeHours
+	t.Seeds += other.Seeds
+	t.Violations += other.Violations
+	t.Repeats += other.Repeats
 }
 
-// lastTotals is printed after all tests, so that it is the last line.
+// lastTotals has the totals of the search, which TestMain prints after all tests, as the last line.
 var lastTotals *totals
 
 func TestMain(m *testing.M) {
@@ -69,18 +69,18 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// searchInParallel searches with several processes, each of which runs one simulation at a time, and prints what they
-// find.
+// searchInParallel searches with several processes, each of which runs one simulation at a time, and prints the
+// violations that they find.
 func searchInParallel(t *testing.T, from uint64) (sum totals) {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
 	var mu sync.Mutex
-	var done sync.WaitGroup
+	var workers sync.WaitGroup
 	var failed atomic.Bool
 	begin := time.Now()
 	for i := range *workersFlag {
-		done.Go(func() {
-			got, err := runWorker(ctx, from+uint64(i), uint64(*workersFlag), func(line string) {
+		workers.Go(func() {
+			workerTotals, err := runWorker(ctx, from+uint64(i), uint64(*workersFlag), func(line string) {
 				mu.Lock()
 				defer mu.Unlock()
 				fmt.Println(line)
@@ -90,14 +90,14 @@ func searchInParallel(t *testing.T, from uint64) (sum totals) {
 			})
 			mu.Lock()
 			defer mu.Unlock()
-			sum.add(got)
+			sum.add(workerTotals)
 			if err != nil && ctx.Err() == nil {
 				failed.Store(true)
 				t.Error(err)
 			}
 		})
 	}
-	done.Wait()
+	workers.Wait()
 	end := time.Now()
 	fmt.Printf("%d seeds from %d in %s: %d decisions (%d of them repeated refusals), %.0f node-hours, %d violations\n",
 		sum.Seeds, from, end.Sub(begin).Round(time.Second), sum.Decisions, sum.Repeats, sum.NodeHours,
@@ -117,43 +117,43 @@ func runWorker(ctx context.Context, from, stride uint64, printLine func(string))
 	}
 	cmd := exec.CommandContext(ctx, os.Args[0], args...)
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400") // a third more seeds than with GOGC=100
-	out, err := cmd.StdoutPipe()
+	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return sum, err
 	}
-	var errs strings.Builder
-	cmd.Stderr = &errs
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
 		return sum, err
 	}
-	seedRunning, tail, found := "", "", int64(0)
-	lines := bufio.NewScanner(out)
+	runningSeed, otherOutput, violations := "", "", int64(0)
+	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
 		line := lines.Text()
-		seed, running := strings.CutPrefix(line, "running ")
+		seed, isRunning := strings.CutPrefix(line, "running ")
 		switch {
-		case running:
-			seedRunning = seed
+		case isRunning:
+			runningSeed = seed
 		case strings.HasPrefix(line, "{"):
 			_ = json.Unmarshal([]byte(line), &sum)
 		case strings.HasPrefix(line, "seed "):
-			found++
+			violations++
 			printLine(line)
 		case strings.HasPrefix(line, "  "):
 			printLine(line)
 		default:
-			tail += line + "\n"
+			otherOutput += line + "\n"
 		}
 	}
 	err = cmd.Wait()
-	sum.Violations = max(sum.Violations, found) // a search that ends at the first violation prints no totals
+	sum.Violations = max(sum.Violations, violations) // a search that ends at the first violation prints no totals
 	if err != nil && sum.Seeds == 0 && ctx.Err() == nil {
 		sum.Violations++
-		text := tail + errs.String()
-		printLine(fmt.Sprintf("seed %s: panic: %s", seedRunning, prefix(text, 3000)))
-		return sum, fmt.Errorf("seed %s: %w", seedRunning, err)
+		output := otherOutput + stderr.String()
+		printLine(fmt.Sprintf("seed %s: panic: %s", runningSeed, truncate(output, 3000)))
+		return sum, fmt.Errorf("seed %s: %w", runningSeed, err)
 	}
 	return sum, nil
 }
 
-func prefix(s string, n int) string { return s[:min(n, len(s))] }
+func truncate(s string, n int) string { return s[:min(n, len(s))] }

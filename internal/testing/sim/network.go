@@ -13,24 +13,25 @@ import (
 	"github.com/headgate/headgate/internal/sched"
 )
 
-// network is a slow http.RoundTripper that loses requests and answers, and delivers requests in any order.
+// network is the http.RoundTripper of clients. It delivers requests to the server of the world, in any order.
 type network struct {
 	link
 	w *world
 }
 
+// server is a process of `headgate serve`.
 type server struct {
 	p       *process
 	handler http.Handler
 }
 
 var (
-	errRefused = errors.New("simulated: connection refused")
-	errBroken  = errors.New("simulated: connection lost")
+	errConnectionRefused = errors.New("simulated: connection refused")
+	errConnectionLost    = errors.New("simulated: connection lost")
 )
 
 func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
-	s, to := n.s, n.w.server
+	srv := n.w.server
 	trace := httptrace.ContextClientTrace(req.Context())
 	if trace != nil && trace.GetConn != nil {
 		trace.GetConn("simulated")
@@ -43,92 +44,98 @@ func (n *network) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		req.Body.Close()
 	}
-	if to.p.dead || s.chance(n.refusals) {
-		return nil, errRefused
+	if srv.p.dead || n.scheduler.chance(n.refusals) {
+		return nil, errConnectionRefused
 	}
 	if trace != nil && trace.GotConn != nil {
 		trace.GotConn(httptrace.GotConnInfo{})
 	}
 	var res *http.Response
 	ctx, disconnect := context.WithCancel(context.Background())
-	trip := n.send(to.p, func() {
+	t := n.send(srv.p, func() {
 		defer disconnect()
-		res = serve(ctx, to, req, body) //nolint:bodyclose // the client closes it
+		res = serve(ctx, srv, req, body) //nolint:bodyclose // the client closes it
 	})
-	switch trip.wait(req.Context().Done()) {
-	case answered:
+	switch t.wait(req.Context().Done()) {
+	case tripAnswered:
 		return res, nil
-	case broken:
-		return nil, errBroken
+	case tripBroken:
+		return nil, errConnectionLost
 	}
-	// The server notices that its client is gone, in its own time.
-	s.spawn(to.p, func() {
-		s.sleep(s.between(1, n.latency))
+	// The server notices later that the client has left.
+	n.scheduler.spawn(srv.p, func() {
+		n.scheduler.sleep(n.scheduler.between(1, n.maxLatency))
 		disconnect()
 	})
 	return nil, req.Context().Err()
 }
 
 // serve lets the server answer a copy of a request.
-func serve(ctx context.Context, to *server, req *http.Request, body []byte) *http.Response {
-	served := req.Clone(ctx)
-	served.Body, served.ContentLength, served.RequestURI = io.NopCloser(bytes.NewReader(body)), int64(len(body)),
+func serve(ctx context.Context, srv *server, req *http.Request, body []byte) *http.Response {
+	request := req.Clone(ctx)
+	request.Body, request.ContentLength, request.RequestURI = io.NopCloser(bytes.NewReader(body)), int64(len(body)),
 		req.URL.RequestURI()
 	w := httptest.NewRecorder()
-	to.handler.ServeHTTP(w, served)
+	srv.handler.ServeHTTP(w, request)
 	return w.Result()
 }
 
-// link is a slow connection to another process that loses requests and answers.
+// link is a slow connection to another process. It loses requests and answers, and its owners refuse connections.
 type link struct {
-	s       *scheduler
-	latency time.Duration // the longest, in one direction
+	scheduler  *scheduler
+	maxLatency time.Duration // in one direction
 
-	refusals, lostRequests, lostAnswers int // in thousandths
+	refusals, lostRequests, lostAnswers int // rates in thousandths
 }
 
 // trip is one request and its answer.
 type trip struct {
 	*link
-	to                      *process
-	answered                chan struct{}
+	receiver                *process
+	arrival                 chan struct{} // closed when the answer arrives
 	requestLost, answerLost bool
 }
 
-// send sends a request to a process, which answers it by do.
-func (l *link) send(to *process, do func()) *trip {
-	t := &trip{l, to, make(chan struct{}), l.s.chance(l.lostRequests), l.s.chance(l.lostAnswers)}
-	l.s.spawn(to, func() {
-		l.s.sleep(l.s.between(1, l.latency))
+// send sends a request to a process, which answers it by calling handle.
+func (l *link) send(receiver *process, handle func()) *trip {
+	s := l.scheduler
+	t := &trip{
+		link: l, receiver: receiver, arrival: make(chan struct{}),
+		requestLost: s.chance(l.lostRequests), answerLost: s.chance(l.lostAnswers),
+	}
+	s.spawn(receiver, func() {
+		s.sleep(s.between(1, l.maxLatency))
 		if t.requestLost {
 			return
 		}
-		do()
-		l.s.sleep(l.s.between(1, l.latency))
+		handle()
+		s.sleep(s.between(1, l.maxLatency))
 		if !t.answerLost {
-			close(t.answered)
+			close(t.arrival)
 		}
 	})
 	return t
 }
 
-// The ends of a trip.
+// tripEnd is how a trip ends. The values are the indexes of the channels that wait passes to sched.Wait.
+type tripEnd int
+
 const (
-	answered = iota
-	broken
-	abandoned // by the caller
+	tripAnswered  tripEnd = iota
+	tripBroken            // the connection is broken
+	tripAbandoned         // the caller has left
 )
 
-// wait waits until the answer has come, the connection is broken, or the caller leaves.
-func (t *trip) wait(leave <-chan struct{}) int {
-	breaks := t.to.killed
-	if t.requestLost || t.answerLost { // the caller notices later
-		breaks = make(chan struct{})
-		after := t.s.between(1, 3*time.Second)
-		t.s.spawn(t.s.current.process, func() {
-			t.s.sleep(after)
-			close(breaks)
+// wait waits for the end of the trip. The caller leaves when the channel is closed.
+func (t *trip) wait(callerLeaves <-chan struct{}) tripEnd {
+	connectionBreaks := t.receiver.killed
+	if t.requestLost || t.answerLost { // the caller notices the loss within 3 s
+		connectionBreaks = make(chan struct{})
+		delay := t.scheduler.between(1, 3*time.Second)
+		t.scheduler.spawn(t.scheduler.current.process, func() {
+			t.scheduler.sleep(delay)
+			close(connectionBreaks)
 		})
 	}
-	return sched.Wait(sched.Forever, t.answered, breaks, leave)
+	return tripEnd(sched.Wait(sched.Forever, t.arrival, connectionBreaks, callerLeaves))
 }

@@ -48,11 +48,11 @@ type task struct {
 // process is a simulated process on a computer with clocks of its own. When it dies, its goroutines end at the next
 // place where they would wait.
 type process struct {
-	name   string
-	dead   bool
-	killed chan struct{} // closed when the process is dead
-	ppm    int64         // by how many millionths the clocks of the process are too fast
-	wall   time.Duration // by how much the wall clock is ahead of localTime
+	name       string
+	dead       bool
+	killed     chan struct{} // closed when the process is dead
+	ppm        int64         // by how many millionths the clocks of the process are too fast
+	wallOffset time.Duration // by how much the wall clock is ahead of localTime
 }
 
 func newProcess(name string) *process { return &process{name: name, killed: make(chan struct{})} }
@@ -238,7 +238,9 @@ func (s *scheduler) Now() time.Time {
 
 func (s *scheduler) Wall() time.Time { return s.wallOf(s.current.process) }
 
-func (s *scheduler) wallOf(p *process) time.Time { return s.start.Add(p.localTime(s.now()) + p.wall) }
+func (s *scheduler) wallOf(p *process) time.Time {
+	return s.start.Add(p.localTime(s.now()) + p.wallOffset)
+}
 
 func (s *scheduler) Until(d time.Duration) time.Duration {
 	return s.uniqueDelay(d - d/1_000_000*time.Duration(s.current.process.ppm))
@@ -262,7 +264,7 @@ func (s *scheduler) Hash(v any) uint64 {
 	return h ^ h>>31
 }
 
-// chance returns true with a probability of so many thousandths.
+// chance returns true with a probability in thousandths.
 func (s *scheduler) chance(thousandths int) bool { return s.rng.IntN(1000) < thousandths }
 
 func (s *scheduler) between(shortest, longest time.Duration) time.Duration {

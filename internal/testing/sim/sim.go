@@ -99,7 +99,7 @@ func (w *world) recordCells() {
 			if err != nil {
 				panic(err)
 			}
-			w.rec.State(v.recorded, st)
+			w.rec.State(v.definition, st)
 		}
 	}
 }

@@ -21,8 +21,8 @@ func runSeed(t *testing.T, seed uint64, maxTime time.Duration) (r *sim.Result) {
 	return r
 }
 
-// TestSim searches for a seed whose history breaks a rule. With make test it runs a few seeds, always the same;
-// make sim runs new ones. With -seed it runs that seed alone.
+// TestSim searches for a seed whose history breaks a rule, and fails if it finds one. With make test it always runs the
+// same few seeds, with make sim new seeds, and with -seed that seed alone.
 func TestSim(t *testing.T) {
 	if *seedFlag != 0 {
 		replay(t, *seedFlag)
@@ -58,10 +58,10 @@ func search(t *testing.T, from, stride uint64) (sum totals) {
 	for seed, n := from, uint64(0); ctx.Err() == nil && (*forFlag > 0 || n < *countFlag); seed, n = seed+stride, n+1 {
 		fmt.Println("running", seed)
 		r := runSeed(t, seed, *endFlag)
-		sum.add(totals{r.Decisions, r.NodeHours, 1, 0, r.Repeats})
-		if bad := violations(r); len(bad) > 0 {
+		sum.add(totals{Decisions: r.Decisions, NodeHours: r.NodeHours, Seeds: 1, Repeats: r.Repeats})
+		if found := violations(r); len(found) > 0 {
 			sum.Violations++
-			fmt.Printf("seed %d: %s\n  make sim SIM=\"-seed %d\"\n", seed, bad[0], seed)
+			fmt.Printf("seed %d: %s\n  make sim SIM=\"-seed %d\"\n", seed, found[0], seed)
 			if *stopFlag {
 				return sum
 			}
@@ -70,21 +70,21 @@ func search(t *testing.T, from, stride uint64) (sum totals) {
 	return sum
 }
 
-// violations returns what the checker finds, and calls that were not answered as they should.
+// violations returns the violations that the checker finds, and one for each text in r.Broken.
 func violations(r *sim.Result) []check.Violation {
-	bad := check.Check(r.History)
+	found := check.Check(r.History)
 	for _, text := range r.Broken {
-		bad = append(bad, check.Violation{Rule: "call", Text: text})
+		found = append(found, check.Violation{Rule: "call", Text: text})
 	}
-	return bad
+	return found
 }
 
-// replay runs one seed, prints what breaks a rule, and writes the history.
+// replay runs one seed, reports its violations, and writes the history to the file of -out.
 func replay(t *testing.T, seed uint64) {
 	r := runSeed(t, seed, *endFlag)
 	fmt.Printf("seed %d: %d decisions (%d of them repeated refusals), %.0f node-hours, %d events\n",
 		seed, r.Decisions, r.Repeats, r.NodeHours, len(r.History.Events))
-	lastTotals = &totals{r.Decisions, r.NodeHours, 1, 0, r.Repeats}
+	lastTotals = &totals{Decisions: r.Decisions, NodeHours: r.NodeHours, Seeds: 1, Repeats: r.Repeats}
 	if *outFlag != "" {
 		if err := os.WriteFile(*outFlag, encode(t, r), 0o644); err != nil {
 			t.Fatal(err)
@@ -96,7 +96,7 @@ func replay(t *testing.T, seed uint64) {
 	}
 }
 
-// encode returns the history of a run as a file has it.
+// encode returns the history of a run in the format of history files.
 func encode(t *testing.T, r *sim.Result) []byte {
 	var b bytes.Buffer
 	if err := r.History.Write(&b); err != nil {
@@ -105,8 +105,8 @@ func encode(t *testing.T, r *sim.Result) []byte {
 	return b.Bytes()
 }
 
-// TestOneSeedHasOneHistory runs seeds again, in this process and in others with one processor and with two: hash seeds,
-// timers of the runtime and its order of goroutines must not matter.
+// TestOneSeedHasOneHistory checks that a seed has the same history in this process, and in others with one processor
+// and with two: hash seeds, timers of the runtime and its order of goroutines must not matter.
 func TestOneSeedHasOneHistory(t *testing.T) {
 	for seed := uint64(1); seed <= uint64(*sameFlag); seed++ {
 		maxTime := tier.Pick(5*time.Minute, 20*time.Minute, 20*time.Minute)
@@ -131,11 +131,11 @@ func TestOneSeedHasOneHistory(t *testing.T) {
 	}
 }
 
-// TestSeedsOfFaults runs seeds that have found faults, which are mended. If a change of the workload changes what a
-// seed does, exchange the seed for another that finds the fault when it is planted again.
+// TestSeedsOfFaults checks that seeds which have found faults find none any more. If a change of the workload changes
+// the calls of a seed, exchange the seed for another that finds the fault when it is planted again.
 func TestSeedsOfFaults(t *testing.T) {
 	for seed, fault := range map[uint64]string{
-		// 1, the first seed of TestSim: a repeated refusal had figures of charges that were not decided
+		// Seed 1, which TestSim runs: a repeated refusal had figures of charges that were not decided.
 		63:  "a cancellation that had left its batch was done, and done again",
 		267: "an override was over for a process whose machine's clock was set",
 	} {

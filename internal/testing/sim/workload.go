@@ -33,12 +33,12 @@ type charge struct {
 	version int
 }
 
-// recorded returns the charge as it stands in a history.
-func (g *charge) recorded() history.Charge {
-	return record.Charge(&g.limit.versions[g.version-1].recorded, g.Charge)
+// toHistory returns the charge in the format of histories.
+func (c *charge) toHistory() history.Charge {
+	return record.Charge(&c.limit.versions[c.version-1].definition, c.Charge)
 }
 
-// headgateCharges returns charges as a limiter takes them.
+// headgateCharges returns charges for a call of a limiter.
 func headgateCharges(charges []charge) []headgate.Charge {
 	list := make([]headgate.Charge, len(charges))
 	for i, c := range charges {
@@ -62,16 +62,16 @@ func (c *caller) run() {
 	}
 }
 
-// actions has what callers do, and how often.
+// actions are the actions of callers. The percentages sum up to 100.
 var actions = []struct {
 	percent int
-	do      func(*caller, context.Context)
+	run     func(*caller, context.Context)
 }{
 	{40, func(c *caller, ctx context.Context) { c.take(ctx, c.charges(1)) }},
 	{10, (*caller).allow},
 	{12, func(c *caller, ctx context.Context) { c.take(ctx, c.charges(2+c.w.s.rng.IntN(2))) }},
 	{4, (*caller).check},
-	{10, (*caller).once},
+	{10, (*caller).takeOnce},
 	{9, (*caller).reserve},
 	{5, (*caller).hold},
 	{3, func(c *caller, _ context.Context) { c.await() }},
@@ -85,7 +85,7 @@ func (c *caller) step() {
 	n := c.w.s.rng.IntN(100)
 	for _, a := range actions {
 		if n < a.percent {
-			a.do(c, ctx)
+			a.run(c, ctx)
 			return
 		}
 		n -= a.percent
@@ -112,23 +112,23 @@ func (c *caller) charges(n int) []charge {
 }
 
 func (c *caller) charge(l *limit) charge {
-	g := l.charge(c.n.p, c.w.keys[c.w.s.rng.IntN(len(c.w.keys))])
+	charge := l.charge(c.n.p, c.w.keys[c.w.s.rng.IntN(len(c.w.keys))])
 	switch c.w.s.rng.IntN(6) {
 	case 0:
-		g.Cost = headgate.Units(int64(1 + c.w.s.rng.IntN(5)))
+		charge.Cost = headgate.Units(int64(1 + c.w.s.rng.IntN(5)))
 	case 1:
-		g.Cost = headgate.MustCost(strconv.Itoa(c.w.s.rng.IntN(3)) + "." + strconv.Itoa(1+c.w.s.rng.IntN(9)))
+		charge.Cost = headgate.MustCost(strconv.Itoa(c.w.s.rng.IntN(3)) + "." + strconv.Itoa(1+c.w.s.rng.IntN(9)))
 	}
 	if c.w.s.rng.IntN(8) == 0 {
-		g.Keep = headgate.Percent(int64(5 + c.w.s.rng.IntN(60)))
+		charge.Keep = headgate.Percent(int64(5 + c.w.s.rng.IntN(60)))
 	}
-	return g
+	return charge
 }
 
-// call records that the caller makes a call, and returns the number of the call.
-func (c *caller) call(call history.Call, charges []charge) int {
+// recordCall records that the caller makes a call, and returns the number of the call.
+func (c *caller) recordCall(call history.Call, charges []charge) int {
 	for i := range charges {
-		call.Charges = append(call.Charges, charges[i].recorded())
+		call.Charges = append(call.Charges, charges[i].toHistory())
 	}
 	if c.w.net != nil {
 		call.Front = "server"
@@ -136,15 +136,15 @@ func (c *caller) call(call history.Call, charges []charge) int {
 	return c.w.rec.Call(c.n.name, call)
 }
 
-// done records the return of a call that has no decision.
-func (c *caller) done(id int, err error) { c.w.rec.Return(c.n.name, id, record.Answer{Err: err}) }
+// recordErr records the return of a call that has no decision.
+func (c *caller) recordErr(id int, err error) { c.w.rec.Return(c.n.name, id, record.Answer{Err: err}) }
 
 func (c *caller) take(ctx context.Context, charges []charge) {
 	for {
-		id := c.call(history.Call{Verb: history.Take}, charges)
+		id := c.recordCall(history.Call{Verb: history.Take}, charges)
 		d, err := c.n.limiter.Take(ctx, headgateCharges(charges)...)
 		c.w.rec.Decided(c.n.name, id, d, err)
-		// Package deny is for callers that come again at once after a refusal.
+		// Callers that retry soon after a refusal test package deny.
 		if err != nil || d.Allowed || !c.w.s.chance(500) {
 			return
 		}
@@ -153,37 +153,37 @@ func (c *caller) take(ctx context.Context, charges []charge) {
 }
 
 func (c *caller) allow(ctx context.Context) {
-	g := c.charges(1)
-	g[0].Cost, g[0].Keep = headgate.Cost{}, headgate.Headroom{}
+	charges := c.charges(1)
+	charges[0].Cost, charges[0].Keep = headgate.Cost{}, headgate.Headroom{}
 	for range 1 + c.w.s.rng.IntN(4) {
-		id := c.call(history.Call{Verb: history.Take}, g)
-		d, err := c.n.limiter.Allow(ctx, g[0].Limit, g[0].Key)
+		id := c.recordCall(history.Call{Verb: history.Take}, charges)
+		d, err := c.n.limiter.Allow(ctx, charges[0].Limit, charges[0].Key)
 		c.w.rec.Decided(c.n.name, id, d, err)
 	}
 }
 
 func (c *caller) check(ctx context.Context) {
-	g := c.charges(1 + c.w.s.rng.IntN(2))
-	id := c.call(history.Call{Verb: history.Check}, g)
-	d, err := c.n.limiter.Check(ctx, headgateCharges(g)...)
+	charges := c.charges(1 + c.w.s.rng.IntN(2))
+	id := c.recordCall(history.Call{Verb: history.Check}, charges)
+	d, err := c.n.limiter.Check(ctx, headgateCharges(charges)...)
 	c.w.rec.Decided(c.n.name, id, d, err)
 }
 
-// once takes under an id, sometimes twice, and settles or cancels it sometimes.
-func (c *caller) once(ctx context.Context) {
-	g := c.charges(1 + c.w.s.rng.IntN(2))
-	if g[0].limit == g[len(g)-1].limit { // an id names one request of each cell
-		g = g[:1]
+// takeOnce takes with an id, up to three times, and sometimes extends, settles or cancels the charges.
+func (c *caller) takeOnce(ctx context.Context) {
+	charges := c.charges(1 + c.w.s.rng.IntN(2))
+	if charges[0].limit == charges[len(charges)-1].limit { // the id of a request has one charge of each cell
+		charges = charges[:1]
 	}
 	c.w.lastID++
-	name := "id-" + strconv.Itoa(c.w.lastID)
+	requestID := "id-" + strconv.Itoa(c.w.lastID)
 	firstCall := 0
 	var err error
 	for range 1 + c.w.s.rng.IntN(3) {
 		var d headgate.Decision
-		id := c.call(history.Call{Verb: history.Take, Idem: name, Life: idLife.Microseconds()}, g)
+		id := c.recordCall(history.Call{Verb: history.Take, Idem: requestID, Life: idLife.Microseconds()}, charges)
 		firstCall = cmp.Or(firstCall, id)
-		d, err = c.n.limiter.Once(name, idLife).Take(ctx, headgateCharges(g)...)
+		d, err = c.n.limiter.Once(requestID, idLife).Take(ctx, headgateCharges(charges)...)
 		c.w.rec.Decided(c.n.name, id, d, err)
 		if err == nil && !d.Allowed {
 			return
@@ -193,59 +193,59 @@ func (c *caller) once(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	extended := c.extend(ctx, name, g)
+	extended := c.extend(ctx, requestID, charges)
 	switch c.w.s.rng.IntN(3) {
 	case 0:
-		c.settle(ctx, name, firstCall, g)
+		c.settle(ctx, requestID, firstCall, charges)
 	case 1:
-		id := c.call(history.Call{Verb: history.Cancel, Idem: name, Of: firstCall}, g)
-		back, err := c.n.limiter.Once(name, 0).Cancel(ctx, headgateCharges(g)...)
-		c.w.rec.Return(c.n.name, id, record.Answer{Corrected: back, Err: err})
+		id := c.recordCall(history.Call{Verb: history.Cancel, Idem: requestID, Of: firstCall}, charges)
+		corrections, err := c.n.limiter.Once(requestID, 0).Cancel(ctx, headgateCharges(charges)...)
+		c.w.rec.Return(c.n.name, id, record.Answer{Corrected: corrections, Err: err})
 	}
 	if c.w.s.chance(300) { // an extension that comes late
-		_ = c.extendTo(ctx, name, extended)
+		_ = c.extendTo(ctx, requestID, extended)
 	}
 	if c.w.s.chance(300) { // a duplicate that comes late, or another attempt
-		id := c.call(history.Call{Verb: history.Take, Idem: name, Life: idLife.Microseconds()}, g)
-		d, err := c.n.limiter.Once(name, idLife).Take(ctx, headgateCharges(g)...)
+		id := c.recordCall(history.Call{Verb: history.Take, Idem: requestID, Life: idLife.Microseconds()}, charges)
+		d, err := c.n.limiter.Once(requestID, idLife).Take(ctx, headgateCharges(charges)...)
 		c.w.rec.Decided(c.n.name, id, d, err)
 	}
 }
 
 // extend extends the charges under an id, up to twice. It sometimes repeats an extension, and mostly does so after an
 // unknown outcome. It returns the charges of the last extension.
-func (c *caller) extend(ctx context.Context, name string, g []charge) []charge {
-	all := slices.Clone(g)
-	if len(all) > 1 && c.w.s.chance(300) {
-		i := c.w.s.rng.IntN(len(all))
-		all = all[i : i+1]
+func (c *caller) extend(ctx context.Context, requestID string, charges []charge) []charge {
+	extended := slices.Clone(charges)
+	if len(extended) > 1 && c.w.s.chance(300) {
+		i := c.w.s.rng.IntN(len(extended))
+		extended = extended[i : i+1]
 	}
 	for range c.w.s.rng.IntN(3) {
-		for i := range all {
-			if len(all) == 1 || c.w.s.chance(800) { // if there are several, one may stay as it is
-				all[i].Cost = plus(all[i].Cost, int64(1+c.w.s.rng.IntN(30)))
+		for i := range extended {
+			if len(extended) == 1 || c.w.s.chance(800) { // if there are several, one may stay as it is
+				extended[i].Cost = addTenths(extended[i].Cost, int64(1+c.w.s.rng.IntN(30)))
 			}
 		}
-		err := c.extendTo(ctx, name, all)
+		err := c.extendTo(ctx, requestID, extended)
 		for err == nil && c.w.s.chance(200) || errors.Is(err, store.ErrUnknownOutcome) && c.w.s.chance(800) {
 			c.w.s.sleep(c.w.s.between(1, time.Second))
-			err = c.extendTo(ctx, name, all)
+			err = c.extendTo(ctx, requestID, extended)
 		}
 		c.w.s.sleep(c.w.s.between(1, 5*time.Second))
 	}
-	return all
+	return extended
 }
 
 // extendTo makes one attempt to extend the charges under an id.
-func (c *caller) extendTo(ctx context.Context, name string, g []charge) error {
-	id := c.call(history.Call{Verb: history.Extend, Idem: name, Life: idLife.Microseconds()}, g)
-	e, err := c.n.limiter.Once(name, idLife).Extend(ctx, headgateCharges(g)...)
+func (c *caller) extendTo(ctx context.Context, requestID string, charges []charge) error {
+	id := c.recordCall(history.Call{Verb: history.Extend, Idem: requestID, Life: idLife.Microseconds()}, charges)
+	e, err := c.n.limiter.Once(requestID, idLife).Extend(ctx, headgateCharges(charges)...)
 	c.w.rec.Return(c.n.name, id, record.Answer{Decision: &e.Decision, Charged: e.Charged, Err: err})
 	return err
 }
 
-// plus returns the sum of a cost and some tenths of a unit.
-func plus(cost headgate.Cost, tenths int64) headgate.Cost {
+// addTenths returns the sum of a cost and some tenths of a unit.
+func addTenths(cost headgate.Cost, tenths int64) headgate.Cost {
 	units := cost.Float64()
 	if cost.IsZero() {
 		units = 1
@@ -254,18 +254,18 @@ func plus(cost headgate.Cost, tenths int64) headgate.Cost {
 }
 
 // settle settles the charges under an id at other costs.
-func (c *caller) settle(ctx context.Context, name string, firstCall int, g []charge) {
-	actual := make([]headgate.Charge, len(g))
-	call := history.Call{Verb: history.Settle, Idem: name, Of: firstCall}
-	for i := range g {
+func (c *caller) settle(ctx context.Context, requestID string, firstCall int, charges []charge) {
+	actual := make([]headgate.Charge, len(charges))
+	call := history.Call{Verb: history.Settle, Idem: requestID, Of: firstCall}
+	for i := range charges {
 		cost := headgate.Units(int64(c.w.s.rng.IntN(6)))
 		call.Actual = append(call.Actual, cost.String())
-		actual[i] = headgate.Charge{Limit: g[i].Limit, Key: g[i].Key, Cost: cost}
+		actual[i] = headgate.Charge{Limit: charges[i].Limit, Key: charges[i].Key, Cost: cost}
 	}
 	for range 1 + c.w.s.rng.IntN(2) {
-		id := c.call(call, g)
-		changed, err := c.n.limiter.Once(name, 0).Settle(ctx, actual...)
-		c.w.rec.Return(c.n.name, id, record.Answer{Corrected: changed, Err: err})
+		id := c.recordCall(call, charges)
+		corrections, err := c.n.limiter.Once(requestID, 0).Settle(ctx, actual...)
+		c.w.rec.Return(c.n.name, id, record.Answer{Corrected: corrections, Err: err})
 		if err == nil || !errors.Is(err, store.ErrUnknownOutcome) {
 			return
 		}
@@ -274,15 +274,15 @@ func (c *caller) settle(ctx context.Context, name string, firstCall int, g []cha
 
 // reserve reserves a start, and then keeps, settles or cancels it.
 func (c *caller) reserve(ctx context.Context) {
-	g := c.charges(1)
-	if !g[0].limit.versions[g[0].version-1].limit.Queues() {
+	charges := c.charges(1)
+	if !charges[0].limit.versions[charges[0].version-1].limit.Queues() {
 		return
 	}
 	wait := c.w.s.between(0, time.Minute)
-	id := c.call(history.Call{Verb: history.Reserve, Wait: wait.Microseconds()}, g)
-	r, err := c.n.limiter.Reserve(ctx, wait, headgateCharges(g)...)
+	id := c.recordCall(history.Call{Verb: history.Reserve, Wait: wait.Microseconds()}, charges)
+	r, err := c.n.limiter.Reserve(ctx, wait, headgateCharges(charges)...)
 	if err != nil {
-		c.done(id, err)
+		c.recordErr(id, err)
 		return
 	}
 	c.w.rec.Return(c.n.name, id, record.Answer{Decision: &r.Decision, StartAt: r.StartAt})
@@ -291,23 +291,23 @@ func (c *caller) reserve(ctx context.Context) {
 	}
 	switch c.w.s.rng.IntN(5) {
 	case 0:
-		c.cancel(r, id, g)
+		c.cancel(r, id, charges)
 	case 1:
 		cost := headgate.Units(int64(c.w.s.rng.IntN(4)))
-		again := c.call(history.Call{Verb: history.Settle, Of: id, Actual: []string{cost.String()}}, g)
-		changed, err := r.Settle(ctx, cost)
-		c.w.rec.Return(c.n.name, again, record.Answer{Corrected: changed, Err: err})
+		correctionID := c.recordCall(history.Call{Verb: history.Settle, Of: id, Actual: []string{cost.String()}}, charges)
+		corrections, err := r.Settle(ctx, cost)
+		c.w.rec.Return(c.n.name, correctionID, record.Answer{Corrected: corrections, Err: err})
 	}
 }
 
 // cancel cancels a reservation, and repeats that after an error: the first attempt has little time.
-func (c *caller) cancel(r *headgate.Reservation, id int, g []charge) {
+func (c *caller) cancel(r *headgate.Reservation, id int, charges []charge) {
 	c.w.s.sleep(c.w.s.between(1, 2*time.Second))
-	for _, within := range []time.Duration{c.w.s.between(1, 20*time.Millisecond), 20 * time.Second} {
-		ctx, cancel := sched.WithTimeout(context.Background(), within)
-		again := c.call(history.Call{Verb: history.Cancel, Of: id}, g)
-		back, err := r.Cancel(ctx)
-		c.w.rec.Return(c.n.name, again, record.Answer{Corrected: back, Err: err})
+	for _, timeout := range []time.Duration{c.w.s.between(1, 20*time.Millisecond), 20 * time.Second} {
+		ctx, cancel := sched.WithTimeout(context.Background(), timeout)
+		correctionID := c.recordCall(history.Call{Verb: history.Cancel, Of: id}, charges)
+		corrections, err := r.Cancel(ctx)
+		c.w.rec.Return(c.n.name, correctionID, record.Answer{Corrected: corrections, Err: err})
 		cancel()
 		if err == nil {
 			return
@@ -316,13 +316,13 @@ func (c *caller) cancel(r *headgate.Reservation, id int, g []charge) {
 }
 
 func (c *caller) wait() {
-	g := c.charges(1)
+	charges := c.charges(1)
 	maxWait := c.w.s.between(1, time.Minute)
 	ctx, cancel := sched.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	id := c.call(history.Call{Verb: history.Take, Wait: maxWait.Microseconds()}, g)
+	id := c.recordCall(history.Call{Verb: history.Take, Wait: maxWait.Microseconds()}, charges)
 	begin := c.w.s.now()
-	c.done(id, c.n.limiter.WaitAtMost(ctx, maxWait, headgateCharges(g)...))
+	c.recordErr(id, c.n.limiter.WaitAtMost(ctx, maxWait, headgateCharges(charges)...))
 	c.checkWait("WaitAtMost", begin, maxWait)
 }
 
@@ -330,14 +330,14 @@ func (c *caller) operate(ctx context.Context) {
 	if !c.w.operates {
 		return
 	}
-	g := c.charges(1)
+	charges := c.charges(1)
 	if c.w.leaseLimit != nil && c.w.s.chance(200) {
-		g = []charge{c.charge(c.w.leaseLimit)}
+		charges = []charge{c.charge(c.w.leaseLimit)}
 	}
 	if c.w.s.chance(500) {
-		id := c.call(history.Call{Verb: history.Reset}, g)
-		_, err := c.n.limiter.Reset(ctx, g[0].Limit, g[0].Key)
-		c.done(id, err)
+		id := c.recordCall(history.Call{Verb: history.Reset}, charges)
+		_, err := c.n.limiter.Reset(ctx, charges[0].Limit, charges[0].Key)
+		c.recordErr(id, err)
 		return
 	}
 	d := c.w.s.between(0, time.Minute).Truncate(time.Millisecond)
@@ -345,7 +345,7 @@ func (c *caller) operate(ctx context.Context) {
 	if c.w.s.chance(300) {
 		d, verb = 0, history.Unblock
 	}
-	id := c.call(history.Call{Verb: verb, For: d.Microseconds()}, g)
-	st, err := c.n.limiter.Block(ctx, g[0].Limit, g[0].Key, d, "")
+	id := c.recordCall(history.Call{Verb: verb, For: d.Microseconds()}, charges)
+	st, err := c.n.limiter.Block(ctx, charges[0].Limit, charges[0].Key, d, "")
 	c.w.rec.Return(c.n.name, id, record.Answer{At: st.At, Err: err})
 }

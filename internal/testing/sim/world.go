@@ -29,12 +29,12 @@ type world struct {
 	controller *process // runs the goroutines of the world itself
 	end        time.Duration
 
-	db      *database     // nil: the store is in memory
-	memory  *memory.Store // kept by memoryP; nil: the store is a database
-	memoryP *process
-	net     *network // nil: nodes have a Limiter of their own
-	server  *server
-	nodes   []*node
+	db            *database     // nil: the store is in memory
+	memory        *memory.Store // in the memory of memoryProcess; nil: the store is a database
+	memoryProcess *process
+	net           *network // nil: nodes have a Limiter of their own
+	server        *server
+	nodes         []*node
 
 	rateLimits []*limit
 	leaseLimit *limit // nil: callers acquire no leases
@@ -43,11 +43,11 @@ type world struct {
 
 	catalog *catalog.Catalog // through which the world changes limits; nil: the store has no catalog
 
-	overrides   bool          // keys get overrides of limits, which callers know by name only
+	overrides   bool          // keys get overrides of limits, and callers know limits by their names only
 	operates    bool          // callers reset and block keys
 	manyCallers bool          // many callers of one key
-	rollout     bool          // two processes disagree about one limit for long
-	rushes      bool          // now and then several callers charge the same together
+	rollout     bool          // two processes disagree about one limit for minutes
+	rushes      bool          // now and then several callers make the same charge together
 	cancels     int           // thousandths of the calls whose context ends early
 	gap         time.Duration // most pauses of a caller last up to twice this
 	faults      faults
@@ -62,7 +62,7 @@ type faults struct {
 // node is a process with callers. After it was killed, another process takes its place.
 type node struct {
 	name    string
-	stop    func() // shuts the node down as a program does that ends
+	stop    func() // shuts the node down like a program that ends
 	p       *process
 	limiter limiter
 	callers int
@@ -136,22 +136,22 @@ func (w *world) chooseLimits() {
 			l.replaceVersions(shortLimit(s.rng))
 		}
 		w.rateLimits = append(w.rateLimits, l)
-		w.rec.Limit(l.versions[0].recorded)
+		w.rec.Limit(l.versions[0].definition)
 	}
 	if s.chance(400) {
 		w.leaseLimit = newLimit("jobs", history.Limit{
 			Algorithm: history.Concurrency, Amount: strconv.Itoa(1 + s.rng.IntN(4)),
 			TTL: (10 * time.Second).Microseconds(),
 		})
-		w.rec.Limit(w.leaseLimit.versions[0].recorded)
+		w.rec.Limit(w.leaseLimit.versions[0].definition)
 	}
 	for i := range keys {
 		w.keys = append(w.keys, "key-"+strconv.Itoa(i+1))
 	}
 }
 
-// avoidUnknown decides whether to leave out faults that give unknown outcomes. Most worlds which test something that
-// such outcomes would hide leave them out.
+// avoidUnknown decides whether to leave out faults that cause unknown outcomes. Most worlds that test something which
+// such outcomes would hide leave these faults out.
 func (w *world) avoidUnknown() bool { return (w.rollout || w.rushes || w.overrides) && w.s.chance(800) }
 
 // chooseFaults decides what can go wrong. In a fifth of all simulations nothing does.
@@ -222,7 +222,7 @@ func (w *world) populate() {
 	}
 }
 
-// allLimits returns all limits, that of leases first.
+// allLimits returns all limits, the limit of leases first.
 func (w *world) allLimits() []*limit {
 	if w.leaseLimit == nil {
 		return w.rateLimits
@@ -244,35 +244,35 @@ func (w *world) storeProcess() *process {
 	if w.db != nil {
 		return w.db.p
 	}
-	return w.memoryP
+	return w.memoryProcess
 }
 
 func (w *world) storeTime() time.Time {
 	if w.db != nil {
 		return time.UnixMicro(w.db.clock())
 	}
-	return w.s.wallOf(w.memoryP)
+	return w.s.wallOf(w.memoryProcess)
 }
 
-// maxDrift is by how many millionths at most a clock is too fast or too slow.
+// maxDrift is the maximum by which a clock is too fast or too slow, in millionths.
 const maxDrift = 200
 
 func randomDrift(s *scheduler) int64 { return int64(s.rng.IntN(2*maxDrift+1)) - maxDrift }
 
-// addLinkFaults lets a connection lose requests and answers, or not, and reports which.
-func (w *world) addLinkFaults(to *link) bool {
+// addLinkFaults gives a link random rates of faults, or none, and reports whether the link has faults.
+func (w *world) addLinkFaults(l *link) bool {
 	s := w.s
 	if !s.chance(500) || w.avoidUnknown() {
 		return false
 	}
-	to.refusals, to.lostRequests, to.lostAnswers = s.rng.IntN(10), s.rng.IntN(10), s.rng.IntN(10)
+	l.refusals, l.lostRequests, l.lostAnswers = s.rng.IntN(10), s.rng.IntN(10), s.rng.IntN(10)
 	return true
 }
 
 // startMemory makes a process whose memory is the store.
 func (w *world) startMemory() {
 	s, p := w.s, newProcess("server")
-	p.wall = epoch.Sub(s.start) + s.between(0, 8*time.Hour)
+	p.wallOffset = epoch.Sub(s.start) + s.between(0, 8*time.Hour)
 	p.ppm = randomDrift(s)
 	c := &memory.Config{Clock: func() int64 { return s.wallOf(p).UnixMicro() }, Names: true}
 	if s.chance(500) {
@@ -281,13 +281,13 @@ func (w *world) startMemory() {
 			w.keys = append(w.keys, "key-"+strconv.Itoa(len(w.keys)+1))
 		}
 	}
-	w.memory, w.memoryP = memory.New(c), p
+	w.memory, w.memoryProcess = memory.New(c), p
 }
 
 // startNode starts the callers of a node in a process.
 func (w *world) startNode(n *node, p *process) {
 	n.p = p
-	p.wall = epoch.Sub(w.s.start) + w.s.between(-time.Second, time.Second)
+	p.wallOffset = epoch.Sub(w.s.start) + w.s.between(-time.Second, time.Second)
 	p.ppm = randomDrift(w.s)
 	w.s.spawn(p, func() {
 		n.limiter, n.stop = w.newLimiter()
@@ -324,7 +324,7 @@ func (w *world) wrap(s store.Store) store.Store {
 
 // addServer puts a server between the nodes and the store.
 func (w *world) addServer() {
-	w.net = &network{link: link{s: w.s, latency: w.s.between(50*time.Microsecond, 20*time.Millisecond)}, w: w}
+	w.net = &network{link: link{scheduler: w.s, maxLatency: w.s.between(50*time.Microsecond, 20*time.Millisecond)}, w: w}
 	w.addLinkFaults(&w.net.link)
 	w.startServer()
 }
@@ -333,9 +333,9 @@ func (w *world) addServer() {
 func (w *world) startServer() {
 	p := newProcess("server")
 	if w.memory != nil {
-		p = w.memoryP
+		p = w.memoryProcess
 	} else {
-		p.wall = epoch.Sub(w.s.start)
+		p.wallOffset = epoch.Sub(w.s.start)
 	}
 	srv := &server{p: p}
 	w.server = srv

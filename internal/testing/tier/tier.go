@@ -76,7 +76,7 @@ func Pick[T any](test, engines, nightly T) T {
 const SeedEnv = "HEADGATE_TEST_SEED"
 
 // Seed returns the seed of a random test: the one in [SeedEnv], or else 1 with make test and a new one in later tiers.
-// With a new seed, make test could fail after a change for an older fault.
+// With a new seed, make test could fail after a change because of an older fault.
 func Seed() uint64 {
 	if seed, err := strconv.ParseUint(os.Getenv(SeedEnv), 10, 64); err == nil {
 		return seed

@@ -8,26 +8,26 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-func TestSkips(t *testing.T) {
+func TestTiersSkipTestsAndPickValues(t *testing.T) {
 	for _, c := range []struct {
 		env              string
-		engines, nightly bool // whether such a test runs
+		engines, nightly bool // whether a test of make engines, or of make nightly, runs
 	}{
 		{"", false, false}, {"test", false, false}, {"engines", true, false}, {"nightly", true, true},
 	} {
 		t.Setenv(Env, c.env)
-		runs := func(mark func(testing.TB)) (ran bool) {
+		isRun := func(skip func(testing.TB)) (ran bool) {
 			t.Run("marked", func(t *testing.T) {
-				mark(t)
+				skip(t)
 				ran = true
 			})
 			return ran
 		}
-		if got := runs(Engines); got != c.engines {
-			t.Errorf("%s=%s: a test of make engines runs: %v", Env, c.env, got)
+		if got := isRun(Engines); got != c.engines {
+			t.Errorf("%s=%s: a test of make engines runs: got %v, want %v", Env, c.env, got, c.engines)
 		}
-		if got := runs(Nightly); got != c.nightly {
-			t.Errorf("%s=%s: a test of make nightly runs: %v", Env, c.env, got)
+		if got := isRun(Nightly); got != c.nightly {
+			t.Errorf("%s=%s: a test of make nightly runs: got %v, want %v", Env, c.env, got, c.nightly)
 		}
 		want := 3
 		if c.nightly {

@@ -43,23 +43,23 @@ type Last struct {
 // may overlap the next. Drivers call it at the end of each sweep.
 func (l *Last) Count(ctx context.Context, count func(context.Context) ([]store.KeyCount, error)) {
 	l.mu.Lock()
-	begin := sched.Now()
-	due := !l.next.IsZero() && !begin.Before(l.next)
+	start := sched.Now()
+	isDue := !l.next.IsZero() && !start.Before(l.next)
 	if l.next.IsZero() {
-		l.next = begin.Add(firstDelay)
+		l.next = start.Add(firstDelay)
 	}
-	if due {
-		l.next = begin.Add(minInterval) // for other callers, while this one counts
+	if isDue {
+		l.next = start.Add(minInterval) // for other callers, while this one counts
 	}
 	l.mu.Unlock()
-	if !due {
+	if !isDue {
 		return
 	}
 	counts, err := count(ctx)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.counts, l.err = counts, err
-	l.next = begin.Add(max(minInterval, restPerCount*sched.Since(begin)))
+	l.next = start.Add(max(minInterval, restPerCount*sched.Since(start)))
 }
 
 // Counts returns the last count, or its error.

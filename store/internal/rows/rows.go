@@ -47,9 +47,9 @@ func New(ops []law.Op, reader Reader) *Batch {
 	order := make([]int, 0, len(ops))
 	for i := 0; i < len(ops); {
 		j := law.GroupEnd(ops, i)
-		valid := law.ValidGroup(ops[i:j]) == nil
+		isValid := law.ValidGroup(ops[i:j]) == nil
 		for ; i < j; i++ {
-			if valid {
+			if isValid {
 				order = append(order, i)
 			} else {
 				b.records[i] = &law.Record{}

@@ -43,11 +43,11 @@ func (n Names) Expand(text string) string {
 		if m[2] != "" {
 			list = list[:n.place(m[1], m[2])]
 		}
-		each := make([]string, len(list))
+		parts := make([]string, len(list))
 		for i, name := range list {
-			each[i] = strings.ReplaceAll(m[3], "*", name)
+			parts[i] = strings.ReplaceAll(m[3], "*", name)
 		}
-		return strings.Join(each, ", ")
+		return strings.Join(parts, ", ")
 	})
 	return valuePattern.ReplaceAllStringFunc(text, func(s string) string {
 		m := valuePattern.FindStringSubmatch(s)
@@ -77,10 +77,10 @@ func (n Names) place(list, name string) int {
 	return i + 1
 }
 
-// values returns all values of a list in order. given has name => value of some.
-func (n Names) values(list, given string) string {
+// values returns the values of a list in order, 0 for a name without one. assignments has name => value of some names.
+func (n Names) values(list, assignments string) string {
 	values := make([]string, len(n.namesOf(list)))
-	for _, entry := range arguments(given) {
+	for _, entry := range arguments(assignments) {
 		name, value, ok := strings.Cut(entry, " => ")
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		i := n.place(list, name) - 1
@@ -99,7 +99,7 @@ func (n Names) values(list, given string) string {
 
 // arguments splits a text at the commas that are in no parentheses or brackets.
 func arguments(text string) (list []string) {
-	depth, from := 0, 0
+	depth, start := 0, 0
 	for i, c := range text {
 		switch c {
 		case '(', '[':
@@ -108,10 +108,10 @@ func arguments(text string) (list []string) {
 			depth--
 		case ',':
 			if depth == 0 {
-				list = append(list, text[from:i])
-				from = i + 1
+				list = append(list, text[start:i])
+				start = i + 1
 			}
 		}
 	}
-	return append(list, text[from:])
+	return append(list, text[start:])
 }

@@ -43,8 +43,8 @@ func values(op *law.Op) [30]int64 {
 }
 
 // oneIf returns 1 for true, and 0 for false.
-func oneIf(yes bool) int64 {
-	if yes {
+func oneIf(condition bool) int64 {
+	if condition {
 		return 1
 	}
 	return 0
@@ -67,13 +67,13 @@ func Order(names string) Layout {
 	return l
 }
 
-// Append appends the numbers of an op.
-func (l Layout) Append(to []int64, op *law.Op) []int64 {
+// Append appends the numbers of an op to dst.
+func (l Layout) Append(dst []int64, op *law.Op) []int64 {
 	v := values(op)
 	for _, field := range l {
-		to = append(to, v[field])
+		dst = append(dst, v[field])
 	}
-	return to
+	return dst
 }
 
 // Names returns the names of the fields in order.

@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-func TestLayoutOrdersTheNumbersOfAnOp(t *testing.T) {
+func TestAppendOrdersTheNumbersOfAnOp(t *testing.T) {
 	op := law.Op{
 		Verb: law.Take, Cost: 7, Count: 3, Deferred: true, Ceiling: 9, Window: [4]int64{10, 20, 30, 40},
 		Params: law.Params{
@@ -23,7 +23,7 @@ func TestLayoutOrdersTheNumbersOfAnOp(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	if l.Place("cost") != 0 || l.Place("group") != len(l)-1 {
-		t.Error("a field is not where it was ordered")
+		t.Error("Place of cost or group is wrong, want the first and the last")
 	}
 }
 
@@ -53,7 +53,7 @@ func TestUnknownNamesPanic(t *testing.T) {
 		"{op: cost => 1}", "{ops: verb => 1}", "{op: verb}", "{op: verb => 1, verb => 2}", "{op: verb => }",
 	} {
 		if !panics(func() { names.Expand(text) }) {
-			t.Errorf("%s: no panic", text)
+			t.Errorf("%s: got no panic, want one", text)
 		}
 	}
 	l := wire.Order("verb unit")
@@ -63,31 +63,31 @@ func TestUnknownNamesPanic(t *testing.T) {
 		"Place":                    func() { l.Place("cost") },
 	} {
 		if !panics(f) {
-			t.Errorf("%s: no panic", name)
+			t.Errorf("%s: got no panic, want one", name)
 		}
 	}
 }
 
-func panics(f func()) (did bool) {
-	defer func() { did = recover() != nil }()
+func panics(f func()) (panicked bool) {
+	defer func() { panicked = recover() != nil }()
 	f()
 	return false
 }
 
 func TestAppendDoesNotAllocate(t *testing.T) {
 	l := wire.Order("verb kind anchor unit capacity step drain heal cost count how now at")
-	ops, to := make([]law.Op, 1), make([]int64, 0, len(l))
+	ops, buf := make([]law.Op, 1), make([]int64, 0, len(l))
 	ops[0].Params = law.Params{Kind: law.Bucket, Unit: 1, Capacity: 1, Step: 1, Drain: 1}
-	if n := testing.AllocsPerRun(100, func() { l.Append(to, &ops[0]) }); n > 0 {
-		t.Errorf("%v allocations", n)
+	if n := testing.AllocsPerRun(100, func() { l.Append(buf, &ops[0]) }); n > 0 {
+		t.Errorf("got %v allocations, want none", n)
 	}
 }
 
 func BenchmarkAppend(b *testing.B) {
 	l := wire.Order("verb group cell kind anchor unit capacity step drain block history cost count how ceiling ttl now " +
 		"window0 window1 window2 window3 at level returned entry")
-	ops, to := make([]law.Op, 1), make([]int64, 0, len(l))
+	ops, buf := make([]law.Op, 1), make([]int64, 0, len(l))
 	for b.Loop() {
-		l.Append(to, &ops[0])
+		l.Append(buf, &ops[0])
 	}
 }

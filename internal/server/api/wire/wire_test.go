@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-// fill sets every field of a value, each to another one, so that one that is lost or taken for another is seen.
+// fill sets every field of a value, each to another value, so that a field that is lost or swapped shows.
 func fill(v reflect.Value, n *int) {
 	*n++
 	switch v.Kind() {
@@ -39,8 +39,8 @@ func fill(v reflect.Value, n *int) {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			switch v.Type().Field(i).Name {
-			case "NoKey", "NoVersion": // they are there
-			case "Prefix", "Until": // not sent
+			case "NoKey", "NoVersion": // false, since the key and the version are set
+			case "Prefix", "Until": // fields that are not sent
 			default:
 				fill(v.Field(i), n)
 			}
@@ -50,16 +50,15 @@ func fill(v reflect.Value, n *int) {
 	}
 }
 
-// there sends a filled value as a message, and compares it with what is read of it. changes remove what a message has
-// no room for.
-func there[M, A any](t *testing.T, changes ...func(*A)) {
+// checkRoundTrip compares a filled value with what is read of its message. changes clear fields that the message lacks.
+func checkRoundTrip[M, A any](t *testing.T, changes ...func(*A)) {
 	t.Helper()
-	in := new(A)
-	fill(reflect.ValueOf(in).Elem(), new(int))
+	filled := new(A)
+	fill(reflect.ValueOf(filled).Elem(), new(int))
 	for _, change := range changes {
-		change(in)
+		change(filled)
 	}
-	for _, sent := range []*A{in, new(A)} {
+	for _, sent := range []*A{filled, new(A)} {
 		data, err := proto.Marshal(any(wire.To[M](sent)).(proto.Message))
 		if err != nil {
 			t.Fatal(err)
@@ -69,8 +68,8 @@ func there[M, A any](t *testing.T, changes ...func(*A)) {
 			t.Fatal(err)
 		}
 		got := wire.From[A](m)
-		if sent == in && !reflect.DeepEqual(got, in) {
-			t.Errorf("%T: sent\n%+v\nread\n%+v", in, text(t, in), text(t, got))
+		if sent == filled && !reflect.DeepEqual(got, filled) {
+			t.Errorf("%T: got\n%+v\nwant\n%+v", filled, text(t, got), text(t, filled))
 		}
 	}
 }
@@ -84,61 +83,61 @@ func text(t *testing.T, v any) string {
 	return string(data)
 }
 
-// TestEveryFieldArrives sends each type as a message, with all of its fields and with none.
+// TestEveryFieldArrives sends each type as a message, with all of its fields and with none of them.
 func TestEveryFieldArrives(t *testing.T) {
 	t.Parallel()
-	several := func(r *api.Request) { r.Charge = api.Charge{} }
-	there[pb.Request, api.Request](t, several)
-	there[pb.BatchRequest, api.Batch](t, func(b *api.Batch) { several(&b.Requests[0]); several(&b.Requests[1]) })
-	there[pb.ReserveRequest, api.Reserve](t, func(r *api.Reserve) { several(&r.Request) })
-	there[pb.SettleRequest, api.Settle](t, func(s *api.Settle) { s.Charge = api.Charge{} })
-	there[pb.LeasesRequest, api.Leases](t)
-	there[pb.InspectRequest, api.InspectRequest](t)
-	there[pb.ResetRequest, api.ResetRequest](t)
-	there[pb.BlockRequest, api.Block](t)
-	there[pb.ExplainRequest, api.Explain](t)
-	there[pb.ObserveRequest, api.Observe](t)
-	there[pb.Decision, api.Decision](t)
-	there[pb.Problem, api.Problem](t)
-	there[pb.BatchResponse, api.Answers](t, func(a *api.Answers) {
+	unset := func(r *api.Request) { r.Charge = api.Charge{} }
+	checkRoundTrip[pb.Request, api.Request](t, unset)
+	checkRoundTrip[pb.BatchRequest, api.Batch](t, func(b *api.Batch) { unset(&b.Requests[0]); unset(&b.Requests[1]) })
+	checkRoundTrip[pb.ReserveRequest, api.Reserve](t, func(r *api.Reserve) { unset(&r.Request) })
+	checkRoundTrip[pb.SettleRequest, api.Settle](t, func(s *api.Settle) { s.Charge = api.Charge{} })
+	checkRoundTrip[pb.LeasesRequest, api.Leases](t)
+	checkRoundTrip[pb.InspectRequest, api.InspectRequest](t)
+	checkRoundTrip[pb.ResetRequest, api.ResetRequest](t)
+	checkRoundTrip[pb.BlockRequest, api.Block](t)
+	checkRoundTrip[pb.ExplainRequest, api.Explain](t)
+	checkRoundTrip[pb.ObserveRequest, api.Observe](t)
+	checkRoundTrip[pb.Decision, api.Decision](t)
+	checkRoundTrip[pb.Problem, api.Problem](t)
+	checkRoundTrip[pb.BatchResponse, api.Answers](t, func(a *api.Answers) {
 		a.Answers[0].Problem, a.Answers[1].Decision = nil, nil
 	})
-	there[pb.FillUpResponse, api.Filled](t)
-	there[pb.ReserveResponse, api.Reserved](t)
-	there[pb.ExtendResponse, api.Extended](t)
-	there[pb.SettleResponse, api.Settled](t)
-	there[pb.AcquireResponse, api.Acquired](t)
-	there[pb.LeasesResponse, api.Lost](t)
-	there[pb.Status, api.Status](t)
-	there[pb.ObserveResponse, api.Observed](t)
-	there[pb.UsageResponse, api.Usage](t)
-	there[pb.ListLimitsResponse, api.Limits](t)
-	there[pb.ListCellsResponse, api.Cells](t)
-	there[pb.ExplainResponse, api.Explanation](t)
-	there[pb.ResetResponse, api.Reset](t)
-	there[pb.SetLimitRequest, api.SetLimit](t)
-	there[pb.SetOverrideRequest, api.Override](t)
-	there[pb.SetPlanRequest, api.SetPlan](t)
-	there[pb.RollbackRequest, api.Rollback](t)
-	there[pb.ChangedResponse, api.Changed](t)
-	there[pb.UsageRequest, api.UsageQuery](t)
+	checkRoundTrip[pb.FillUpResponse, api.Filled](t)
+	checkRoundTrip[pb.ReserveResponse, api.Reserved](t)
+	checkRoundTrip[pb.ExtendResponse, api.Extended](t)
+	checkRoundTrip[pb.SettleResponse, api.Settled](t)
+	checkRoundTrip[pb.AcquireResponse, api.Acquired](t)
+	checkRoundTrip[pb.LeasesResponse, api.Lost](t)
+	checkRoundTrip[pb.Status, api.Status](t)
+	checkRoundTrip[pb.ObserveResponse, api.Observed](t)
+	checkRoundTrip[pb.UsageResponse, api.Usage](t)
+	checkRoundTrip[pb.ListLimitsResponse, api.Limits](t)
+	checkRoundTrip[pb.ListCellsResponse, api.Cells](t)
+	checkRoundTrip[pb.ExplainResponse, api.Explanation](t)
+	checkRoundTrip[pb.ResetResponse, api.Reset](t)
+	checkRoundTrip[pb.SetLimitRequest, api.SetLimit](t)
+	checkRoundTrip[pb.SetOverrideRequest, api.Override](t)
+	checkRoundTrip[pb.SetPlanRequest, api.SetPlan](t)
+	checkRoundTrip[pb.RollbackRequest, api.Rollback](t)
+	checkRoundTrip[pb.ChangedResponse, api.Changed](t)
+	checkRoundTrip[pb.UsageRequest, api.UsageQuery](t)
 }
 
-// TestOneChargeIsAListOfOne: a message has no other place for it.
+// TestOneChargeIsAListOfOne checks that a request's single charge becomes a list, which is all that a message has.
 func TestOneChargeIsAListOfOne(t *testing.T) {
 	t.Parallel()
 	c := api.Charge{Limit: "login", Key: "k", Cost: "2", Keep: "10%"}
 	got := wire.From[api.Request](wire.To[pb.Request](&api.Request{Charge: c, ID: "i"}))
 	if want := (&api.Request{Charges: []api.Charge{c}, ID: "i"}); !reflect.DeepEqual(got, want) {
-		t.Errorf("%+v, want %+v", got, want)
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
-// TestAnEmptyAnswerIsRead: a server that says nothing about a decision stops no client.
+// TestAnEmptyAnswerIsRead checks that a client reads a missing decision as refused, and missing lists as empty.
 func TestAnEmptyAnswerIsRead(t *testing.T) {
 	t.Parallel()
 	if d := wire.From[api.Decision]((*pb.Decision)(nil)); d == nil || d.Allowed {
-		t.Errorf("no decision: %+v", d)
+		t.Errorf("no decision: got %+v, want one that is not allowed", d)
 	}
 	for _, list := range []any{
 		wire.From[api.Usage](new(pb.UsageResponse)).Refusals, wire.From[api.Cells](new(pb.ListCellsResponse)).Cells,

@@ -27,10 +27,10 @@ import (
 )
 
 type suite struct {
-	name     string
-	usual    bool // `make test` uses the engine, too
-	few      bool // a cluster, which takes ten times as long for a history
-	noServer bool
+	name      string
+	usual     bool // `make test` uses the engine, too
+	isCluster bool // a cluster, which takes ten times as long for a history
+	noServer  bool
 
 	packages    []string
 	run, skip   string // patterns of tests, unless the engine is usual
@@ -45,10 +45,10 @@ const (
 	mysqlPackage    = "./store/mysql"
 	postgresPackage = "./store/postgres"
 	conformance     = "^TestConformance$"
-	clusters        = "Galera|GroupReplication"
-	onCluster       = "^TestConformanceOfACluster"
-	hostile         = "^TestNothingOfOthersIsCalled$"
-	middleVersions  = conformance + "|" + hostile // the oldest and the newest version run all tests
+	clusterTests    = "Galera|GroupReplication"
+	onlyCluster     = "^TestConformanceOfACluster"
+	hostileTests    = "^TestHostileObjectsAreNotCalled$"
+	middleVersions  = conformance + "|" + hostileTests // the oldest and the newest version run all tests
 )
 
 var suites = []suite{
@@ -57,7 +57,7 @@ var suites = []suite{
 	{name: "sqlite", usual: true, noServer: true, packages: []string{"./store/sqlite"}},
 	{name: "postgres", usual: true, packages: []string{postgresPackage}},
 	{
-		name: "pgbouncer", packages: []string{postgresPackage}, run: "BehindAPooler$|" + hostile,
+		name: "pgbouncer", packages: []string{postgresPackage}, run: "BehindAPooler$|" + hostileTests,
 		conformance: "^TestConformanceBehindAPooler$",
 	},
 	{name: "postgres-13", packages: []string{postgresPackage}},
@@ -67,20 +67,20 @@ var suites = []suite{
 	{name: "postgres-18", packages: []string{postgresPackage}},
 	{name: "mariadb", usual: true, packages: []string{mysqlPackage}},
 	{
-		name: "galera", few: true, packages: []string{mysqlPackage, "./internal/testing/dbtest"}, run: "Galera",
+		name: "galera", isCluster: true, packages: []string{mysqlPackage, "./internal/testing/dbtest"}, run: "Galera",
 		conformance: "^TestGalera(Conformance$|DecisionThatWaited|Doctor$)", // the others cover what only Galera has
 	},
-	{name: "mariadb-11.8", packages: []string{mysqlPackage}, skip: clusters},
-	{name: "mysql", packages: []string{mysqlPackage}, skip: clusters},
+	{name: "mariadb-11.8", packages: []string{mysqlPackage}, skip: clusterTests},
+	{name: "mysql", packages: []string{mysqlPackage}, skip: clusterTests},
 	{
-		name: "group-replication", few: true,
+		name: "group-replication", isCluster: true,
 		packages: []string{mysqlPackage, "./internal/testing/dbtest", "./internal/testing/doctest"},
 		run:      "GroupReplication|TheGroup|InAGroup", conformance: "^TestGroupReplicationConformance$",
 	},
 	{name: "tidb", packages: []string{mysqlPackage}, run: "TiDB", conformance: "^TestTiDBConformance$"},
 	{name: "redis", usual: true, packages: []string{redisPackage}},
 	{
-		name: "redis-cluster", few: true, packages: []string{redisPackage}, run: onCluster, conformance: onCluster,
+		name: "redis-cluster", isCluster: true, packages: []string{redisPackage}, run: onlyCluster, conformance: onlyCluster,
 	},
 	{name: "redis-8", packages: []string{redisPackage}},
 	{name: "valkey", packages: []string{redisPackage}},
@@ -91,39 +91,39 @@ func main() { os.Exit(runAll()) }
 // runAll tests the engines in the arguments, and returns the exit status.
 func runAll() int {
 	histories := flag.Int("histories", 0, "how many random histories to run, and nothing else")
-	few := flag.Int("few", 200, "how many of them on a cluster")
+	clusterHistories := flag.Int("few", 200, "how many of them on a cluster")
 	parallel := flag.Int("parallel", 2, "how many engines to test at a time")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	chosen, err := choose(flag.Args(), *histories > 0)
+	toRun, err := choose(flag.Args(), *histories > 0)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
 	begin := time.Now()
-	results := make([]result, len(chosen)) // suite is nil if the engine was not begun
-	var printing sync.Mutex
-	var all errgroup.Group
-	all.SetLimit(max(1, *parallel))
-	for i := range chosen {
-		all.Go(func() error {
+	results := make([]result, len(toRun)) // suite is nil if the engine was not begun
+	var outputMu sync.Mutex
+	var group errgroup.Group
+	group.SetLimit(max(1, *parallel))
+	for i := range toRun {
+		group.Go(func() error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			n := cmp.Or(*histories, 2000)
-			if chosen[i].few {
-				n = *few
+			if toRun[i].isCluster {
+				n = *clusterHistories
 			}
-			r := run(ctx, &chosen[i], n, *histories > 0)
-			printing.Lock() // the output of an engine is printed when it ends, so that outputs do not mix
-			defer printing.Unlock()
+			r := run(ctx, &toRun[i], n, *histories > 0)
+			outputMu.Lock() // the output of an engine is printed when it ends, so that outputs do not mix
+			defer outputMu.Unlock()
 			fmt.Printf("== %s\n%s   %s, %v\n", r.suite.name, r.output, r.verdict(), r.duration.Round(time.Second))
 			results[i] = r
 			return r.err
 		})
 	}
-	err = all.Wait()
+	err = group.Wait()
 	printTable(results)
 	fmt.Printf("%v in all\n", time.Since(begin).Round(time.Second))
 	if err != nil {
@@ -132,7 +132,7 @@ func runAll() int {
 	return 0
 }
 
-// choose returns the suites with some names. Without names it returns all suites with histories, or all that
+// choose returns the suites with the names. Without names it returns all suites with histories, or all suites that
 // `make test` does not cover.
 func choose(names []string, histories bool) ([]suite, error) {
 	if len(names) == 0 {
@@ -142,13 +142,13 @@ func choose(names []string, histories bool) ([]suite, error) {
 	}
 	var list []suite
 	for _, name := range names {
-		known := ""
+		validNames := ""
 		i := slices.IndexFunc(suites, func(s suite) bool {
-			known += " " + s.name
+			validNames += " " + s.name
 			return s.name == name
 		})
 		if i < 0 {
-			return nil, fmt.Errorf("no engine %q is known, only%s", name, known)
+			return nil, fmt.Errorf("no engine %q is known, only%s", name, validNames)
 		}
 		list = append(list, suites[i])
 	}

@@ -29,8 +29,8 @@ var (
 	needsEngine  = regexp.MustCompile(`NeedEngine\(t, ([\w.]+|"[^"]+")\)|(dbtest\.Galera|dbtest\.StartMySQLGroup)\(`)
 )
 
-// TestEveryTestIsRun: each test that needs an engine is in the suite of that engine.
-func TestEveryTestIsRun(t *testing.T) {
+// TestEverySuiteRunsItsTests checks that each test that needs an engine is in the suite of that engine.
+func TestEverySuiteRunsItsTests(t *testing.T) {
 	t.Parallel()
 	root, count := os.DirFS("../../../.."), map[string]int{}
 	err := fs.WalkDir(root, ".", func(file string, d fs.DirEntry, err error) error {
@@ -42,11 +42,11 @@ func TestEveryTestIsRun(t *testing.T) {
 		}
 		text, err := fs.ReadFile(root, file)
 		for _, function := range testFunction.FindAllSubmatch(text, -1) {
-			need, test := needsEngine.FindSubmatch(function[0]), string(function[1])
-			if need == nil {
+			match, test := needsEngine.FindSubmatch(function[0]), string(function[1])
+			if match == nil {
 				continue
 			}
-			name := strings.Trim(string(need[1])+string(need[2]), `"`)
+			name := strings.Trim(string(match[1])+string(match[2]), `"`)
 			if engines[name] != "" {
 				name = engines[name]
 			}
@@ -73,12 +73,12 @@ func TestEveryTestIsRun(t *testing.T) {
 	}
 }
 
-// TestThePackagesOfATier: what make test skips is run on the usual servers.
-func TestThePackagesOfATier(t *testing.T) {
+// TestUsualPackagesDependOnTheTier checks that usualPackages returns the packages whose tests make test skips in part.
+func TestUsualPackagesDependOnTheTier(t *testing.T) {
 	t.Parallel()
 	packages, err := usualPackages(t.Context(), "../../../../...")
 	if err != nil || len(packages) < 3 {
-		t.Errorf("%q, %v", packages, err)
+		t.Errorf("got %q, error %v; want three packages or more", packages, err)
 	}
 	for _, name := range []string{"store/sqlite", "store/front", "internal/testing/dbtest"} {
 		if !slices.Contains(packages, "github.com/headgate/headgate/"+name) {

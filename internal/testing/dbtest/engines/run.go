@@ -17,15 +17,15 @@ import (
 	"github.com/headgate/headgate/internal/testing/tier"
 )
 
-// result is how the tests of a suite went.
+// result is the result of the tests of a suite.
 type result struct {
 	suite     *suite
 	histories int
-	versions  []string // of the tested servers
-	passed    int      // tests, without subtests
-	failed    []string
+	versions  []string // versions of the tested servers
+	passed    int      // number of tests that passed, without subtests
+	failed    []string // names of tests that failed, without subtests
 	duration  time.Duration
-	output    string // of tests that failed or were skipped
+	output    string // output of tests that failed or were skipped
 	err       error
 }
 

@@ -14,18 +14,18 @@ import (
 // Asker takes from one limit and key, and records its calls. Tests that break real servers use it; the simulator has
 // callers of its own. It is safe for concurrent use.
 type Asker struct {
-	Recorder *Recorder
-	Limit    headgate.Limit // a token bucket or a sliding log
-	Key      string
-	recorded history.Limit
+	Recorder   *Recorder
+	Limit      headgate.Limit // a token bucket or a sliding log
+	Key        string
+	definition history.Limit
 }
 
-// NewAsker returns an Asker with a new Recorder. recorded is the limit as histories have it; NewAsker sets its name and
-// version.
-func NewAsker(limit headgate.Limit, key string, recorded history.Limit) *Asker {
-	recorded.Name, recorded.Version = limit.Name(), 1
-	a := &Asker{Recorder: New(nil), Limit: limit, Key: key, recorded: recorded}
-	a.Recorder.Limit(recorded)
+// NewAsker returns an Asker with a new Recorder. definition is the limit in the format of histories; NewAsker sets its
+// name and version.
+func NewAsker(limit headgate.Limit, key string, definition history.Limit) *Asker {
+	definition.Name, definition.Version = limit.Name(), 1
+	a := &Asker{Recorder: New(nil), Limit: limit, Key: key, definition: definition}
+	a.Recorder.Limit(definition)
 	return a
 }
 
@@ -38,18 +38,18 @@ type Limiter interface {
 // Allow takes one unit by a limiter, in the name of a process, and records the call.
 func (a *Asker) Allow(ctx context.Context, node string, l Limiter) (headgate.Decision, error) {
 	id := a.Recorder.Call(node, history.Call{
-		Verb: history.Take, Charges: []history.Charge{Charge(&a.recorded, headgate.Charge{Key: a.Key})},
+		Verb: history.Take, Charges: []history.Charge{Charge(&a.definition, headgate.Charge{Key: a.Key})},
 	})
 	d, err := l.Allow(ctx, a.Limit, a.Key)
 	a.Recorder.Decided(node, id, d, err)
 	return d, err
 }
 
-// RecordFinalState reads, records and returns the state of the key. Call it after all calls have returned.
+// RecordFinalState inspects the key, and records and returns its state. Call it after all calls have returned.
 func (a *Asker) RecordFinalState(ctx context.Context, l Limiter) (headgate.Status, error) {
 	status, err := l.Inspect(ctx, a.Limit, a.Key)
 	if err == nil {
-		a.Recorder.State(a.recorded, status)
+		a.Recorder.State(a.definition, status)
 	}
 	return status, err
 }
@@ -57,8 +57,8 @@ func (a *Asker) RecordFinalState(ctx context.Context, l Limiter) (headgate.Statu
 // Answers counts the answers that callers got. The zero value is ready for use by one goroutine at a time.
 type Answers struct {
 	Allowed, Refused int
-	Unknown          int           // it is not known whether they were charged
-	Nothing          int           // nothing was charged
+	Unknown          int           // unknown outcomes
+	Nothing          int           // errors with which nothing was charged
 	Gap              time.Duration // the longest time between two decisions
 	Last             time.Time     // time of the last decision
 }

@@ -1,5 +1,5 @@
-// Package record writes down the calls of a Limiter or a Client and their answers, as
-// a history: for the simulator and for tests that break real servers.
+// Package record records the calls of a Limiter or a Client and their answers as a history, for the simulator and for
+// tests that break real servers.
 package record
 
 import (
@@ -27,7 +27,7 @@ type Recorder struct {
 	now      func() time.Duration
 	h        history.History
 	lastCall int                   // number of the newest call
-	underWay map[int]history.Event // calls, by their numbers
+	underWay map[int]history.Event // unanswered calls, by their numbers
 }
 
 // New returns a recorder. now returns the time since the start of the run and never goes back; nil: the clock of this
@@ -84,7 +84,7 @@ func (r *Recorder) State(limit history.Limit, st headgate.Status) {
 	}})
 }
 
-// Charge returns a charge as histories have it.
+// Charge returns a charge in the format of histories.
 func Charge(l *history.Limit, c headgate.Charge) history.Charge {
 	cost := c.Cost.String()
 	if c.Cost == (headgate.Cost{}) {
@@ -133,10 +133,10 @@ func (r *Recorder) Return(node string, id int, a Answer) {
 	if denied, ok := errors.AsType[*headgate.DeniedError](err); ok {
 		d, err = &denied.Decision, nil
 	}
-	waited := errors.Is(a.Err, headgate.ErrDeadline)
-	lost := errors.Is(err, headgate.ErrLeaseLost) && store.Class(err) == nil
+	hasWaited := errors.Is(a.Err, headgate.ErrDeadline)
+	leaseLost := errors.Is(err, headgate.ErrLeaseLost) && store.Class(err) == nil
 	switch {
-	case lost && (c.Verb == history.Renew || c.Verb == history.Release):
+	case leaseLost && (c.Verb == history.Renew || c.Verb == history.Release):
 		ret.Outcome = history.Refused
 	case err != nil:
 		ret.Outcome, ret.Error = history.Unknown, err.Error()
@@ -149,7 +149,7 @@ func (r *Recorder) Return(node string, id int, a Answer) {
 		ret.Outcome = history.Admitted
 	case d == nil:
 		ret.Outcome = history.Done
-	case waited && !d.Allowed: // waiters before it in the queue may be why it was refused
+	case hasWaited && !d.Allowed: // earlier waiters in the queue may be the reason for the refusal
 		ret.Outcome = history.Refused
 	default:
 		setDecision(ret, d, len(c.Charges))
@@ -213,7 +213,7 @@ func Because(version int) string { return becauseVersion + strconv.Itoa(version)
 
 const becauseVersion = "version "
 
-// versionOf returns the version in the reason of a decision; 0: the reason names none.
+// versionOf returns the version in the reason of a decision; 0: the reason has no version.
 func versionOf(applied string) int {
 	n, _ := strconv.Atoi(strings.TrimPrefix(applied, becauseVersion))
 	return n

@@ -17,26 +17,26 @@ func (m *model) boundByStore(c *cell, breaks *spans) {
 		if e.mayPredateReset() {
 			continue
 		}
-		checked := e.Verb == history.Check && e.outcome() == history.Admitted && e.ret.At > 0
-		if n, ok := breaks.between(e.from, e.to); ok && (e.surelyCharged() || checked) && m.timed(e.call) {
+		isCheck := e.Verb == history.Check && e.outcome() == history.Admitted && e.ret.At > 0
+		if n, ok := breaks.stretchOf(e.from, e.to); ok && (e.surelyCharged() || isCheck) && m.returnsDecisionTime(e.call) {
 			stretches[n] = append(stretches[n], e)
 		}
 	}
 	for stretch, entries := range stretches {
 		slices.SortStableFunc(entries, byStart)
-		var stray num
+		var strayRefunds num
 		for _, f := range m.strayRefunds(c) {
-			first, _ := breaks.endedBefore(f.from)
-			last, _ := breaks.endedBefore(f.doneBy())
-			if first <= stretch && stretch <= last {
-				stray = stray.plus(f.entry.cost)
+			firstStretch, _ := breaks.countEndedBefore(f.from)
+			lastStretch, _ := breaks.countEndedBefore(f.doneBy())
+			if firstStretch <= stretch && stretch <= lastStretch {
+				strayRefunds = strayRefunds.plus(f.entry.cost)
 			}
 		}
 		if len(rules) > 1 {
-			m.boundOfVersions(c, rules, entries, stray)
+			m.boundOfVersions(c, rules, entries, strayRefunds)
 			continue
 		}
-		maxUsed := rules[0].capacity.plus(c.slack(rules[0], uncertain)).plus(stray)
+		maxUsed := rules[0].capacity.plus(c.slack(rules[0], uncertain)).plus(strayRefunds)
 		m.boundOfStretch(c, newLevel(rules[0], false, uncertain), maxUsed, entries)
 	}
 }
@@ -52,8 +52,8 @@ func (e *entry) mayPredateReset() bool {
 func (m *model) boundOfStretch(c *cell, l level, maxUsed num, entries []*entry) {
 	for _, e := range entries {
 		l.advance(e.start())
-		switch used := l.used().plus(e.passed); {
-		case !used.more(maxUsed):
+		switch used := l.used().plus(e.finalCost); {
+		case !used.exceeds(maxUsed):
 		case e.Verb == history.Check:
 			m.report("refusal", c, e.events, "a check of %s was admitted, while %s of %s is used",
 				e.cost, l.used(), maxUsed)
@@ -67,7 +67,7 @@ func (m *model) boundOfStretch(c *cell, l level, maxUsed num, entries []*entry) 
 			l.clear() // one report for each excess
 		}
 		if e.Verb != history.Check {
-			l.add(e.passed)
+			l.add(e.finalCost)
 		}
 	}
 }
@@ -83,14 +83,14 @@ func byStart(a, b *entry) int {
 	return cmp.Or(cmp.Compare(a.start(), b.start()), cmp.Compare(charges(a), charges(b)))
 }
 
-// slack returns by how much a level may exceed the capacity.
+// slack returns the amount by which a level may exceed the capacity.
 func (c *cell) slack(r *rule, uncertain bool) num {
 	switch {
-	case r.shape == rated:
+	case r.shape == bucketShape:
 		// docs/operating.md, "prefetch": the bound grows by what is refilled in its life.
 		// docs/algorithms.md, "Exactness": a level that drains in steps does at most one late.
 		return r.rate.times(r.life + r.step - 1)
-	case r.shape == refill && uncertain:
+	case r.shape == intervalShape && uncertain:
 		// A period can end just after the first microsecond. newLevel subtracts that from low levels.
 		return r.amount.times(r.life).over(r.period)
 	}
@@ -102,36 +102,36 @@ func (c *cell) slack(r *rule, uncertain bool) num {
 // charges the level falls by no more than all versions forget together.
 // docs/algorithms.md, "Changing a limit"; docs/project/decisions/laws.md, "A changed
 // limit is converted when the cell is next charged or refused", "A conversion never puts empty_at off".
-func (m *model) boundOfVersions(c *cell, rules []*rule, entries []*entry, stray num) {
+func (m *model) boundOfVersions(c *cell, rules []*rule, entries []*entry, strayRefunds num) {
 	l := &bucket{}
 	var maxUsed num
 	old := &log{}
 	for _, r := range rules {
-		if r.shape == fromFirst || r.shape == refill || r.prefetching() {
+		if r.shape == fromFirstShape || r.shape == intervalShape || r.prefetching() {
 			return // when these forget is not known: boundByTrue checks them
 		}
 		maxUsed = maxNum(maxUsed, r.capacity.plus(c.slack(r, true)))
-		if r.shape == rated {
+		if r.shape == bucketShape {
 			l.rate = l.rate.plus(r.rate)
 			continue
 		}
 		// A version forgets at most what it could have admitted itself.
 		l.rate = l.rate.plus(r.amount.over(max(1, r.perTime()))).plus(intNum(1))
-		if r.shape == logged && (old.period == 0 || r.period < old.period) {
+		if r.shape == logShape && (old.period == 0 || r.period < old.period) {
 			old.period = r.period
 		}
 	}
-	maxUsed = maxUsed.plus(stray)
+	maxUsed = maxUsed.plus(strayRefunds)
 	ends := make([]int64, len(rules)) // of the present window of each rule
 	for _, e := range entries {
 		l.advance(e.start())
 		if old.period > 0 {
-			before := old.sum
+			oldSum := old.sum
 			old.advance(e.start())
-			l.refund(before.minus(old.sum), 0)
+			l.refund(oldSum.minus(old.sum), 0)
 		}
 		for i, r := range rules {
-			if (r.shape == window || r.shape == sliding) && e.start() >= ends[i] {
+			if (r.shape == windowShape || r.shape == slidingShape) && e.start() >= ends[i] {
 				_, ends[i] = r.window(e.start())
 				l.clear()
 			}
@@ -141,12 +141,12 @@ func (m *model) boundOfVersions(c *cell, rules []*rule, entries []*entry, stray 
 		if e.Verb == history.Check || e.start() > e.ret.At {
 			continue
 		}
-		if used := l.used().plus(e.passed); used.more(maxUsed) {
+		if used := l.used().plus(e.finalCost); used.exceeds(maxUsed) {
 			m.report("bound", c, e.events, "after a change %s is used of %s at %d", used, maxUsed, e.start())
 			l.clear()
 		}
-		l.add(e.passed)
-		old.add(e.passed)
+		l.add(e.finalCost)
+		old.add(e.finalCost)
 	}
 }
 

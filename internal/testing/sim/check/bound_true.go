@@ -13,7 +13,7 @@ import (
 func (m *model) boundByTrue(c *cell) {
 	var entries []*entry
 	for _, e := range c.entries {
-		if e.Verb != history.Check && e.outcome() == history.Admitted && !e.ret.Replayed && !e.readmitted &&
+		if e.Verb != history.Check && e.outcome() == history.Admitted && !e.ret.Replayed && !e.mayBeReadmitted &&
 			e.ret.StartAt <= e.ret.At {
 			entries = append(entries, e)
 		}
@@ -28,7 +28,7 @@ func (m *model) boundOfRules(c *cell, rules []*rule, entries []*entry) {
 	}
 	slices.SortStableFunc(entries, func(a, b *entry) int { return cmp.Compare(a.to, b.to) })
 	extras := m.extras(c, rules, entries)
-	if !slices.ContainsFunc(rules, func(r *rule) bool { return r.shape != rated && r.shape != refill }) {
+	if !slices.ContainsFunc(rules, func(r *rule) bool { return r.shape != bucketShape && r.shape != intervalShape }) {
 		m.boundOfRates(c, rules, entries, extras)
 		return
 	}
@@ -40,22 +40,22 @@ func (m *model) boundOfRules(c *cell, rules []*rule, entries []*entry) {
 	}
 	for _, r := range rules {
 		switch {
-		case r.shape == logged:
+		case r.shape == logShape:
 			m.boundOfWindow(c, rules, entries, extras, r.period-1, from, to)
-		case r.shape != rated && r.shape != refill:
+		case r.shape != bucketShape && r.shape != intervalShape:
 			m.boundOfWindow(c, rules, entries, extras, r.shortest(from, to), from, to)
 		}
 	}
 }
 
-// extras returns what the documentation lets pass in addition for faults and resets: intervals that touch one of the
-// spans get its amount.
+// extras returns the additional amounts that the documentation allows for faults and resets: an interval that touches
+// one of the spans gets its amount.
 func (m *model) extras(c *cell, rules []*rule, entries []*entry) *spans {
 	extras := &spans{}
 	var burst, windowBurst num
 	for _, r := range rules {
 		burst = burst.plus(r.capacity)
-		if r.shape == window || r.shape == fromFirst || r.shape == sliding || r.shape == refill {
+		if r.shape == windowShape || r.shape == fromFirstShape || r.shape == slidingShape || r.shape == intervalShape {
 			windowBurst = windowBurst.plus(r.capacity)
 		}
 	}
@@ -65,7 +65,7 @@ func (m *model) extras(c *cell, rules []*rule, entries []*entry) *spans {
 			// docs/stores.md: a jump of the clock forward adds at most one burst for each key. For windows it adds
 			// two: it cuts the present window short, and the next begins later than it would have.
 			extra := burst.plus(windowBurst)
-			if r := rules[0]; len(rules) == 1 && r.shape == rated && f.By < 1<<40 {
+			if r := rules[0]; len(rules) == 1 && r.shape == bucketShape && f.By < 1<<40 {
 				extra = minNum(burst, r.rate.times(f.By))
 			}
 			extras.add(f.t, f.t, extra)
@@ -124,7 +124,7 @@ func addWaitingStarts(extras *spans, entries []*entry, from, to int64) {
 func (m *model) strayRefunds(c *cell) (list []*correction) {
 	for _, f := range c.corrections {
 		if f.Idem == "" && f.isRefund && f.outcome() != history.Nothing &&
-			(m.lossy(f.entry.from, f.doneBy()) || c.mayBeReset(f.entry.from, f.doneBy())) {
+			(m.mayBeLost(f.entry.from, f.doneBy()) || c.mayBeReset(f.entry.from, f.doneBy())) {
 			list = append(list, f)
 		}
 	}
@@ -151,7 +151,7 @@ func (m *model) boundOfRates(c *cell, rules []*rule, entries []*entry, extras *s
 	for _, r := range rules {
 		perMicro := r.rate
 		maxPassed = maxPassed.plus(r.capacity).plus(c.slack(r, true))
-		if r.shape == refill {
+		if r.shape == intervalShape {
 			perMicro = r.amount.over(r.period)
 			maxPassed = maxPassed.plus(r.amount) // a period can end just after the first microsecond
 		}
@@ -165,11 +165,11 @@ func (m *model) boundOfRates(c *cell, rules []*rule, entries []*entry, extras *s
 	}
 	t := make(tree, 2<<bits.Len(uint(len(byCall))))
 	for _, e := range entries {
-		_, over := extras.endedBefore(e.from)
-		_, begun := extras.begunBy(e.to)
-		t.put(indexes[e], e.passed, rate.times(m.storeMicros(e.from, false)).plus(over))
+		_, ended := extras.countEndedBefore(e.from)
+		_, begun := extras.countBegunBy(e.to)
+		t.put(indexes[e], e.finalCost, rate.times(m.storeMicros(e.from, false)).plus(ended))
 		allowed := maxPassed.plus(rate.times(m.storeMicros(e.to, true))).plus(begun)
-		if best := t[1].best; best.more(allowed) {
+		if best := t[1].best; best.exceeds(allowed) {
 			m.report("bound", c, e.events, "by true time %s more than the bound of %s passes until %d ns",
 				best.minus(allowed), maxPassed, e.to)
 			return // further violations would follow from this one
@@ -177,12 +177,12 @@ func (m *model) boundOfRates(c *cell, rules []*rule, entries []*entry, extras *s
 	}
 }
 
-// tree finds the start of the interval in which the most has passed beyond the bound. It is a segment tree: its second
+// tree finds the start of the interval in which the excess over the bound is largest. It is a segment tree: its second
 // half are the leaves, one for each entry in the order of the calls.
 type tree []node
 
 type node struct {
-	sum  num // of the costs below this node
+	sum  num // the sum of the costs below this node
 	best num // the largest sum of a start value and the costs from there on
 }
 
@@ -199,10 +199,10 @@ func (t tree) put(i int, cost, start num) {
 // boundOfWindow checks all closed intervals of a length in microseconds.
 func (m *model) boundOfWindow(c *cell, rules []*rule, entries []*entry, extras *spans, micros, from, to int64) {
 	var maxPassed num
-	strict := true
+	exclusive := true
 	for _, r := range rules {
 		maxPassed = maxPassed.plus(r.maxIn(micros, from, to)).plus(c.slack(r, true))
-		strict = strict && r.shape == sliding
+		exclusive = exclusive && r.shape == slidingShape
 	}
 	length := micros * 1000
 	if m.drift > 0 {
@@ -215,17 +215,17 @@ func (m *model) boundOfWindow(c *cell, rules []*rule, entries []*entry, extras *
 	next := 0
 	for _, e := range entries {
 		if state[e] == 0 {
-			state[e], sum = 1, sum.plus(e.passed)
+			state[e], sum = 1, sum.plus(e.finalCost)
 		}
 		for ; next < len(byCall) && byCall[next].from < e.to-length; next++ {
-			if old := byCall[next]; state[old] == 1 {
-				sum = sum.minus(old.passed)
+			if older := byCall[next]; state[older] == 1 {
+				sum = sum.minus(older.finalCost)
 			}
 			state[byCall[next]] = 2
 		}
-		allowed := maxPassed.plus(extras.during(e.to-length, e.to))
+		allowed := maxPassed.plus(extras.sumDuring(e.to-length, e.to))
 		// docs/project/decisions/laws.md: the bound of a sliding window is one step of a cost below two windows.
-		if sum.more(allowed) || strict && micros > 0 && !sum.less(allowed) {
+		if sum.exceeds(allowed) || exclusive && micros > 0 && !sum.less(allowed) {
 			m.report("bound", c, e.events, "by true time %s passes within %d us until %d ns, where %s may",
 				sum, micros, e.to, allowed)
 			return // further violations would follow from this one
@@ -233,15 +233,15 @@ func (m *model) boundOfWindow(c *cell, rules []*rule, entries []*entry, extras *
 	}
 }
 
-// maxIn returns the most that passes in a closed interval of a length in microseconds.
+// maxIn returns the maximum that passes in a closed interval of a length in microseconds.
 func (r *rule) maxIn(micros, from, to int64) num {
 	divUp := func(d, by int64) int64 { return (d + by - 1) / by }
 	switch r.shape {
-	case rated:
+	case bucketShape:
 		return r.capacity.plus(r.rate.times(micros))
-	case refill:
+	case intervalShape:
 		return r.capacity.plus(r.amount.times(divUp(micros, r.period)))
-	case logged:
+	case logShape:
 		return r.capacity.times(1 + micros/r.period)
 	}
 	return r.capacity.times(1 + divUp(micros, r.shortest(from, to)))

@@ -15,16 +15,16 @@ const (
 	day    = 24 * hour
 )
 
-// book builds a history. Times are microseconds since its start, and since base by the store's clock.
-type book struct {
-	h     history.History
-	calls map[int]*history.Call   // by id
-	rets  map[int]*history.Return // by id of the call
-	last  int                     // the newest id
+// builder builds a history. Times are microseconds since its start, or since base if they are of the store's clock.
+type builder struct {
+	h       history.History
+	calls   map[int]*history.Call   // by id
+	returns map[int]*history.Return // by the id of the call
+	lastID  int
 }
 
-func newBook(limits ...history.Limit) *book {
-	b := &book{calls: map[int]*history.Call{}, rets: map[int]*history.Return{}}
+func newBuilder(limits ...history.Limit) *builder {
+	b := &builder{calls: map[int]*history.Call{}, returns: map[int]*history.Return{}}
 	for i := range limits {
 		l := limits[i]
 		if l.Name == "" {
@@ -43,32 +43,32 @@ type option func(c *history.Call, r *history.Return)
 
 // addCall adds a call with one charge and its return, which is admitted unless an option says otherwise. It returns the
 // id of the call.
-func (b *book) addCall(at int64, verb, cost string, options ...option) int {
-	b.last++
+func (b *builder) addCall(at int64, verb, cost string, options ...option) int {
+	b.lastID++
 	charge := history.Charge{Limit: "l", Version: 1, Key: "k", Cost: cost}
-	c := &history.Call{ID: b.last, Verb: verb, Charges: []history.Charge{charge}}
-	r := &history.Return{ID: b.last, Outcome: history.Admitted, At: base + at}
+	c := &history.Call{ID: b.lastID, Verb: verb, Charges: []history.Charge{charge}}
+	r := &history.Return{ID: b.lastID, Outcome: history.Admitted, At: base + at}
 	for _, o := range options {
 		o(c, r)
 	}
-	b.calls[c.ID], b.rets[c.ID] = c, r
+	b.calls[c.ID], b.returns[c.ID] = c, r
 	b.event(history.Event{T: at * 1000, Node: "a", Call: c})
 	b.event(history.Event{T: at*1000 + 100, Node: "a", Return: r})
 	return c.ID
 }
 
-func (b *book) event(e history.Event) { b.h.Events = append(b.h.Events, e) }
+func (b *builder) event(e history.Event) { b.h.Events = append(b.h.Events, e) }
 
-func (b *book) take(at int64, cost string, options ...option) int {
+func (b *builder) take(at int64, cost string, options ...option) int {
 	return b.addCall(at, history.Take, cost, options...)
 }
 
-func (b *book) fault(at int64, f history.Fault) *history.Fault {
+func (b *builder) fault(at int64, f history.Fault) *history.Fault {
 	b.event(history.Event{T: at * 1000, Fault: &f})
 	return &f
 }
 
-func (b *book) state(at int64, used string, options ...func(*history.State)) *history.State {
+func (b *builder) state(at int64, used string, options ...func(*history.State)) *history.State {
 	s := &history.State{Limit: "l", Version: 1, Key: "k", Used: used, At: base + at}
 	for _, o := range options {
 		o(s)
@@ -78,18 +78,18 @@ func (b *book) state(at int64, used string, options ...func(*history.State)) *hi
 }
 
 // addFollowUp adds a call without charges about an earlier call, such as a settlement.
-func (b *book) addFollowUp(at int64, verb string, of int, options ...option) int {
+func (b *builder) addFollowUp(at int64, verb string, earlierID int, options ...option) int {
 	return b.addCall(at, verb, "", append([]option{func(c *history.Call, r *history.Return) {
-		c.Charges, c.Of, r.Outcome = nil, of, history.Done
+		c.Charges, c.Of, r.Outcome = nil, earlierID, history.Done
 	}}, options...)...)
 }
 
-// postpone makes a call and its return happen so many microseconds later, with all their times.
-func (b *book) postpone(id int, by int64) {
-	b.rets[id].At += by
+// postpone moves a call and its return so many microseconds later, by true time and by the store's clock.
+func (b *builder) postpone(id int, by int64) {
+	b.returns[id].At += by
 	for i := range b.h.Events {
 		e := &b.h.Events[i]
-		if e.Call == b.calls[id] && e.Call != nil || e.Return == b.rets[id] && e.Return != nil {
+		if e.Call == b.calls[id] && e.Call != nil || e.Return == b.returns[id] && e.Return != nil {
 			e.T += by * 1000
 		}
 	}
@@ -97,63 +97,63 @@ func (b *book) postpone(id int, by int64) {
 }
 
 // returnAt makes a call return at another true time.
-func (b *book) returnAt(id int, at int64) {
+func (b *builder) returnAt(id int, at int64) {
 	for i := range b.h.Events {
-		if e := &b.h.Events[i]; e.Return == b.rets[id] && e.Return != nil {
+		if e := &b.h.Events[i]; e.Return == b.returns[id] && e.Return != nil {
 			e.T = at * 1000
 		}
 	}
 	slices.SortStableFunc(b.h.Events, func(x, y history.Event) int { return int(x.T - y.T) })
 }
 
-func refused(retry int64) option {
+func withRefusal(retry int64) option {
 	return func(_ *history.Call, r *history.Return) {
 		r.Outcome, r.Each = history.Refused, []history.Figures{{Remaining: -1, RetryAfter: retry}}
 	}
 }
 
-func outcome(o string) option { return func(_ *history.Call, r *history.Return) { r.Outcome = o } }
+func withOutcome(o string) option { return func(_ *history.Call, r *history.Return) { r.Outcome = o } }
 
-func repeated(_ *history.Call, r *history.Return) {
+func asRepeat(_ *history.Call, r *history.Return) {
 	r.Outcome, r.Via = history.Refused, history.ViaRepeat
 }
 
-func remaining(n int64) option {
+func withRemaining(n int64) option {
 	return func(_ *history.Call, r *history.Return) { r.Each = []history.Figures{{Remaining: n}} }
 }
 
-func startAt(at int64) option {
+func withStart(at int64) option {
 	return func(c *history.Call, r *history.Return) { c.Wait, r.StartAt = hour, base+at }
 }
 
-func idem(id string) option { return func(c *history.Call, _ *history.Return) { c.Idem = id } }
+func withID(id string) option { return func(c *history.Call, _ *history.Return) { c.Idem = id } }
 
-func replay(_ *history.Call, r *history.Return) { r.Replayed = true }
+func asReplay(_ *history.Call, r *history.Return) { r.Replayed = true }
 
-func corrected(by string) option {
+func withCorrected(by string) option {
 	return func(_ *history.Call, r *history.Return) { r.Corrected = []string{by} }
 }
 
-func actual(cost string) option {
+func withActual(cost string) option {
 	return func(c *history.Call, _ *history.Return) { c.Actual = []string{cost} }
 }
 
-func version(n int) option {
+func withVersion(n int) option {
 	return func(c *history.Call, _ *history.Return) { c.Charges[0].Version = n }
 }
 
-func alsoCharge(limit, key, cost string) option {
+func withCharge(limit, key, cost string) option {
 	return func(c *history.Call, _ *history.Return) {
 		c.Charges = append(c.Charges, history.Charge{Limit: limit, Version: 1, Key: key, Cost: cost})
 	}
 }
 
-func ofKey(k string) func(*history.State) { return func(s *history.State) { s.Key = k } }
+func forKey(k string) func(*history.State) { return func(s *history.State) { s.Key = k } }
 
-func bucket(amount string, burst string) history.Limit {
+func tokenBucket(amount string, burst string) history.Limit {
 	return history.Limit{Algorithm: history.TokenBucket, Amount: amount, Period: second, Burst: burst}
 }
 
-func fixed(amount string, period int64) history.Limit {
+func fixedWindow(amount string, period int64) history.Limit {
 	return history.Limit{Algorithm: history.FixedWindow, Amount: amount, Period: period}
 }

@@ -30,9 +30,9 @@
 //
 // # Allowances
 //
-// The rules allow what the documentation does, which the code names at each place: a
-// prefetch's life (docs/operating.md), a jump of the clock forward (docs/stores.md), what
-// a fail-over forgets (docs/stores.md), several versions of a limit (docs/algorithms.md).
+// The rules allow what the documentation allows, and the code cites it at each place: the life of a prefetch
+// (docs/operating.md), a forward jump of the clock and what a fail-over forgets (docs/stores.md), and several versions
+// of a limit (docs/algorithms.md).
 package check
 
 import (
@@ -75,8 +75,8 @@ func Check(h *history.History) []Violation {
 
 // checkCell checks all rules that concern a single cell.
 func (m *model) checkCell(c *cell) {
-	c.rules = c.rulesUsed()
-	if c.hasShape(leased) {
+	c.rules = c.appliedRules()
+	if c.hasShape(leaseShape) {
 		m.leases(c)
 		return
 	}
@@ -97,9 +97,9 @@ func (c *cell) hasShape(s shape) bool {
 	return false
 }
 
-// rulesUsed returns the versions that calls on the cell named, in order of their first calls, and the overrides of its
-// key: not all answers say which version has decided.
-func (c *cell) rulesUsed() (list []*rule) {
+// appliedRules returns the versions that calls on the cell named, in the order of their first calls, and the overrides
+// of its key: not all answers say which version has decided.
+func (c *cell) appliedRules() (list []*rule) {
 	add := func(r *rule) {
 		if !slices.Contains(list, r) {
 			list = append(list, r)
@@ -135,8 +135,8 @@ func (m *model) breaks(c *cell) *spans {
 	return s
 }
 
-// timed reports whether each charge of a call was decided at the time that the call returned. After the clock was set
-// back, each cell has a time of its own, and only one of them is returned.
-func (m *model) timed(a *call) bool {
-	return len(a.entries) == 1 || a.to < m.setBack
+// returnsDecisionTime reports whether each charge of a call was decided at the time that the call returned. After the
+// clock was set back, each cell has a time of its own, and a call returns the time of one cell.
+func (m *model) returnsDecisionTime(a *call) bool {
+	return len(a.entries) == 1 || a.to < m.clockSetBackAt
 }

@@ -26,19 +26,19 @@ type lockedStore struct {
 	mu sync.Mutex
 }
 
-func (r *lockedStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.Store.Apply(ctx, ops, outs)
+func (s *lockedStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Store.Apply(ctx, ops, outs)
 }
 
-// TestConcurrent checks that what several nodes do at the same time is accepted: they share
-// a store, repeat refusals, and take tokens up front. It runs on the time of a bubble, where a clock that is read
-// for many callers never lags by more than it may.
-func TestConcurrent(t *testing.T) { synctest.Test(t, concurrent) }
+// TestHistoriesOfConcurrentNodesAreAccepted checks that the history of two nodes breaks no rule: they share a store,
+// repeat refusals, and prefetch tokens. It runs on the time of a bubble, where a clock that is read for many callers
+// never lags by more than it may.
+func TestHistoriesOfConcurrentNodesAreAccepted(t *testing.T) { synctest.Test(t, checkConcurrentNodes) }
 
-func concurrent(t *testing.T) {
-	limits := []history.Limit{
+func checkConcurrentNodes(t *testing.T) {
+	recordedLimits := []history.Limit{
 		{Name: "rate", Algorithm: history.TokenBucket, Version: 1, Amount: "1000", Period: second, Burst: "20"},
 		{
 			Name: "ahead", Algorithm: history.TokenBucket, Version: 1, Amount: "1000", Period: second, Burst: "100",
@@ -48,19 +48,19 @@ func concurrent(t *testing.T) {
 		{Name: "window", Algorithm: history.FixedWindow, Version: 1, Amount: "20", Period: 50_000},
 		{Name: "held", Algorithm: history.Concurrency, Version: 1, Amount: "2", TTL: 60 * second}, // no pause is so long
 	}
-	texts := []string{
+	limitTexts := []string{
 		"token-bucket 1000/s burst 20", "token-bucket 1000/s burst 100 prefetch 50/100ms", "sliding-log 20/50ms",
 		"fixed-window 20/50ms", "concurrency 2 ttl 1m",
 	}
 	rec := record.New(nil)
-	var parsed []headgate.Limit
-	for i := range limits {
-		limit, err := headgate.ParseNamed(limits[i].Name, texts[i])
+	var limits []headgate.Limit
+	for i := range recordedLimits {
+		limit, err := headgate.ParseNamed(recordedLimits[i].Name, limitTexts[i])
 		if err != nil {
 			t.Fatal(err)
 		}
-		parsed = append(parsed, limit)
-		rec.Limit(limits[i])
+		limits = append(limits, limit)
+		rec.Limit(recordedLimits[i])
 	}
 	s := &lockedStore{Store: memory.New(nil)}
 	nodes := []*front.Store{front.New(s, nil), front.New(s, nil)}
@@ -72,7 +72,7 @@ func concurrent(t *testing.T) {
 		rnd := rand.New(rand.NewPCG(1, uint64(n)))
 		callers.Go(func() {
 			for time.Since(begin) < 300*time.Millisecond {
-				takeOrHold(t, rec, l, node, parsed, rnd)
+				takeOrLease(t, rec, l, node, limits, rnd)
 				if rnd.IntN(4) == 0 {
 					time.Sleep(time.Duration(rnd.IntN(3)) * time.Millisecond)
 				}
@@ -89,27 +89,27 @@ func concurrent(t *testing.T) {
 	for _, v := range found[:min(len(found), 5)] {
 		t.Error(v)
 	}
-	vias := map[string]int{}
+	counts := map[string]int{}
 	for _, e := range h.Events {
 		if e.Return != nil {
-			vias[e.Return.Via+" "+e.Return.Outcome]++
+			counts[e.Return.Via+" "+e.Return.Outcome]++
 		}
 	}
-	t.Log(len(h.Events), "events", vias)
+	t.Log(len(h.Events), "events", counts)
 }
 
-// takeOrHold takes from a random limit, or acquires a lease and releases it.
-func takeOrHold(t *testing.T, rec *record.Recorder, l *headgate.Limiter, node string, parsed []headgate.Limit,
+// takeOrLease takes from a random limit, or acquires a lease and releases it.
+func takeOrLease(t *testing.T, rec *record.Recorder, l *headgate.Limiter, node string, limits []headgate.Limit,
 	rnd *rand.Rand,
 ) {
-	i := rnd.IntN(len(parsed))
+	i := rnd.IntN(len(limits))
 	ctx := context.Background()
 	cost := []string{"1", "2"}[rnd.IntN(2)]
 	c := history.Call{Verb: history.Take, Charges: []history.Charge{{
-		Limit: parsed[i].Name(), Version: 1, Key: "k", Cost: cost,
+		Limit: limits[i].Name(), Version: 1, Key: "k", Cost: cost,
 	}}}
-	charge := headgate.Charge{Limit: parsed[i], Key: "k", Cost: headgate.MustCost(cost)}
-	if i < len(parsed)-1 {
+	charge := headgate.Charge{Limit: limits[i], Key: "k", Cost: headgate.MustCost(cost)}
+	if i < len(limits)-1 {
 		id := rec.Call(node, c)
 		d, err := l.Take(ctx, charge)
 		rec.Decided(node, id, d, err)

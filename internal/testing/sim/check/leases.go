@@ -28,26 +28,26 @@ func (m *model) leases(c *cell) {
 		if e.Verb == history.Check || e.outcome() != history.Admitted && e.outcome() != history.Unknown {
 			continue
 		}
-		l := &lease{entry: e, sureUntil: e.from + m.shorter(e.rule.limit.TTL*1000), maybeUntil: forever}
+		l := &lease{entry: e, sureUntil: e.from + m.minDuration(e.rule.limit.TTL*1000), maybeUntil: forever}
 		if !e.Kept {
-			l.maybeUntil = m.heldUntil(e.call, e.rule.limit.TTL*1000)
+			l.maybeUntil = m.maxHeldUntil(e.call, e.rule.limit.TTL*1000)
 		}
 		list, byID[e.ID] = append(list, l), l
 	}
 	m.renewals(c, byID)
-	m.heldTooMany(c, list, maxHeld)
-	m.refusedLeases(c, list)
+	m.checkHeld(c, list, maxHeld)
+	m.excuseRefusals(c, list)
 }
 
-// shorter and longer return the least and the most true time, in nanoseconds, that a duration by a drifting store's
-// clock takes.
-func (m *model) shorter(d int64) int64 { return d - d/1_000_000*m.drift - m.drift }
-func (m *model) longer(d int64) int64  { return d + d/1_000_000*m.drift*2 + m.drift + 1000 }
+// minDuration and maxDuration return the minimum and the maximum of true time, in nanoseconds, that a duration by a
+// drifting clock of the store takes.
+func (m *model) minDuration(d int64) int64 { return d - d/1_000_000*m.drift - m.drift }
+func (m *model) maxDuration(d int64) int64 { return d + d/1_000_000*m.drift*2 + m.drift + 1000 }
 
-// heldUntil returns the true time until which a lease is held at most that a call has acquired or renewed.
-func (m *model) heldUntil(a *call, ttl int64) int64 {
+// maxHeldUntil returns the latest true time at which a lease may be held that a call has acquired or renewed.
+func (m *model) maxHeldUntil(a *call, ttl int64) int64 {
 	if u := a.doneBy(); u < forever-2*ttl {
-		return u + m.longer(ttl)
+		return u + m.maxDuration(ttl)
 	}
 	return forever
 }
@@ -60,30 +60,30 @@ func (m *model) renewals(c *cell, byID map[int]*lease) {
 			continue
 		}
 		ttl := l.rule.limit.TTL * 1000
-		switch out := a.outcome(); {
-		case a.Verb == history.Release || out == history.Refused: // the lease ends, or had ended
-			if l.sureUntil = min(l.sureUntil, a.from); l.Kept && out == history.Done {
+		switch outcome := a.outcome(); {
+		case a.Verb == history.Release || outcome == history.Refused: // the lease ends, or had ended
+			if l.sureUntil = min(l.sureUntil, a.from); l.Kept && outcome == history.Done {
 				l.sureUntil = a.from
 			}
-			if out != history.Unknown && !m.lossy(a.from, a.to) { // otherwise a fail-over may have forgotten its end
+			if outcome != history.Unknown && !m.mayBeLost(a.from, a.to) { // otherwise a fail-over may have forgotten its end
 				l.maybeUntil = min(l.maybeUntil, a.to)
 			}
-		case out == history.Done:
-			if a.from > l.maybeUntil && m.setBack == forever {
+		case outcome == history.Done:
+			if a.from > l.maybeUntil && m.clockSetBackAt == forever {
 				m.report("leases", c, slices.Concat(l.events, a.events), "a lease was renewed %d ns after its end",
 					a.from-l.maybeUntil)
 			}
-			l.sureUntil = max(l.sureUntil, a.from+m.shorter(ttl))
-			l.maybeUntil = max(l.maybeUntil, m.heldUntil(a, ttl))
+			l.sureUntil = max(l.sureUntil, a.from+m.minDuration(ttl))
+			l.maybeUntil = max(l.maybeUntil, m.maxHeldUntil(a, ttl))
 		default: // not known
-			l.maybeUntil = m.heldUntil(a, ttl)
+			l.maybeUntil = m.maxHeldUntil(a, ttl)
 		}
 	}
-	m.disturb(c, byID)
+	m.applyDisturbances(c, byID)
 }
 
-// disturb applies the faults, resets and changes that can end a lease early or prolong it.
-func (m *model) disturb(c *cell, byID map[int]*lease) {
+// applyDisturbances applies the faults, resets and changes that can end a lease early or prolong it.
+func (m *model) applyDisturbances(c *cell, byID map[int]*lease) {
 	for _, l := range byID {
 		for _, f := range m.faults {
 			switch {
@@ -105,27 +105,27 @@ func (m *model) disturb(c *cell, byID map[int]*lease) {
 	}
 }
 
-// heldTooMany checks that never more is surely held than the limit allows.
-func (m *model) heldTooMany(c *cell, list []*lease, maxHeld num) {
-	sure := slices.DeleteFunc(slices.Clone(list), func(l *lease) bool {
+// checkHeld checks that never more is surely held than the limit allows.
+func (m *model) checkHeld(c *cell, list []*lease, maxHeld num) {
+	sureLeases := slices.DeleteFunc(slices.Clone(list), func(l *lease) bool {
 		return l.outcome() != history.Admitted || l.ret.Replayed || l.to >= l.sureUntil
 	})
-	slices.SortStableFunc(sure, func(a, b *lease) int { return cmp.Compare(a.to, b.to) })
+	slices.SortStableFunc(sureLeases, func(a, b *lease) int { return cmp.Compare(a.to, b.to) })
 	var holds spans
-	for _, l := range sure {
+	for _, l := range sureLeases {
 		holds.add(l.to, l.sureUntil-1, l.cost)
 	}
 	holds.sort()
-	for _, l := range sure {
-		if sum := holds.during(l.to, l.to); sum.more(maxHeld) {
+	for _, l := range sureLeases {
+		if sum := holds.sumDuring(l.to, l.to); sum.exceeds(maxHeld) {
 			m.report("leases", c, l.events, "leases of %s are held at %d ns, where %s may be", sum, l.to, maxHeld)
 			return
 		}
 	}
 }
 
-// refusedLeases excuses refusals that may be due to the leases held then, or to a block.
-func (m *model) refusedLeases(c *cell, list []*lease) {
+// excuseRefusals excuses refusals that may be due to the leases held then, or to a block.
+func (m *model) excuseRefusals(c *cell, list []*lease) {
 	var holds spans
 	for _, l := range list {
 		holds.add(l.from, l.maybeUntil, l.cost)
@@ -133,9 +133,9 @@ func (m *model) refusedLeases(c *cell, list []*lease) {
 	holds.sort()
 	blocks := slices.ContainsFunc(c.blocks, func(o *call) bool { return o.Verb == history.Block })
 	for _, e := range c.entries {
-		if e.outcome() == history.Refused && (holds.during(e.from, e.to).plus(e.need()).more(e.rule.capacity) ||
+		if e.outcome() == history.Refused && (holds.sumDuring(e.from, e.to).plus(e.need()).exceeds(e.rule.capacity) ||
 			blocks || len(c.rules) > 1 || e.rule.limit.Block > 0) {
-			m.excused[e.call] = true
+			m.isExcused[e.call] = true
 		}
 	}
 }

@@ -15,13 +15,13 @@ type level interface {
 // unknown, and hence the times at which steps begin.
 func newLevel(r *rule, high, uncertain bool) level {
 	switch r.shape {
-	case rated:
+	case bucketShape:
 		b := &bucket{rate: r.rate}
 		if high && r.step > 1 {
 			b.slack = r.rate.times(r.step - 1) // docs/algorithms.md, "Exactness": at most one step late
 		}
 		return b
-	case refill:
+	case intervalShape:
 		switch b := (&bucket{rate: r.amount.over(r.period)}); {
 		case !uncertain:
 			return &steps{amount: r.amount, period: r.period}
@@ -32,17 +32,17 @@ func newLevel(r *rule, high, uncertain bool) level {
 			b.rate, b.debt = b.rate.plus(intNum(1)), r.amount
 			return b
 		}
-	case fromFirst:
+	case fromFirstShape:
 		if uncertain && high {
 			return &log{period: r.period} // no window is open for longer
 		}
 		return &windows{rule: r, startUnknown: uncertain}
-	case window:
+	case windowShape:
 		return &windows{rule: r}
-	case sliding:
-		w := &counters{period: r.period, grain: 1}
+	case slidingShape:
+		w := &counters{period: r.period, stepLength: 1}
 		if high {
-			w.grain, w.credit = grainOf(r.period), r.family.unitCost().over(1000) // for amounts below four million
+			w.stepLength, w.credit = slidingStep(r.period), r.family.unitCost().over(1000) // for amounts below four million
 		}
 		return w
 	default:
@@ -113,7 +113,7 @@ func (w *windows) advance(at int64) {
 		return
 	}
 	w.clear()
-	if w.rule.shape == window {
+	if w.rule.shape == windowShape {
 		w.start, w.end = w.rule.window(at)
 	}
 }
@@ -126,7 +126,7 @@ func (w *windows) used() num {
 }
 
 func (w *windows) add(n num) {
-	if w.rule.shape == fromFirst && !w.n.positive() {
+	if w.rule.shape == fromFirstShape && !w.n.positive() {
 		w.start, w.end = w.at, w.at+w.rule.period
 	}
 	w.tally.add(n)
@@ -140,20 +140,20 @@ func (w *windows) refund(n num, charged int64) {
 
 // counters are the two counters of a sliding window.
 type counters struct {
-	period, grain int64
-	credit        num // by how much the share of the older counter may be rounded up
-	start, at     int64
-	older, newer  num
+	period, stepLength int64
+	credit             num // by how much the share of the older counter may be rounded up
+	start, at          int64
+	older, newer       num
 }
 
-// grainOf returns how many microseconds a step takes in which the share of the older counter falls: see
+// slidingStep returns the microseconds between two steps in which the share of the older counter falls: see
 // docs/project/decisions/laws.md, "The sliding window stores the time of its last charge".
-func grainOf(period int64) int64 {
-	grain := (period + 1<<20 - 1) >> 20
-	if period%grain != 0 && period%1_000_000 == 0 {
-		grain = period / 1_000_000
+func slidingStep(period int64) int64 {
+	step := (period + 1<<20 - 1) >> 20
+	if period%step != 0 && period%1_000_000 == 0 {
+		step = period / 1_000_000
 	}
-	return grain
+	return step
 }
 
 func (c *counters) advance(at int64) {
@@ -168,13 +168,13 @@ func (c *counters) advance(at int64) {
 }
 
 func (c *counters) used() num {
-	rest := c.start + c.period - c.at
-	if c.period%c.grain == 0 {
-		rest = (rest + c.grain - 1) / c.grain * c.grain
+	remaining := c.start + c.period - c.at
+	if c.period%c.stepLength == 0 {
+		remaining = (remaining + c.stepLength - 1) / c.stepLength * c.stepLength
 	} else {
-		rest = min(c.period, rest+4*c.grain)
+		remaining = min(c.period, remaining+4*c.stepLength)
 	}
-	used := c.older.times(rest).over(c.period).plus(c.newer)
+	used := c.older.times(remaining).over(c.period).plus(c.newer)
 	if c.older.positive() {
 		used = used.plus(c.credit)
 	}

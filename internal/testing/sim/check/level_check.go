@@ -10,35 +10,35 @@ import (
 // moment is an event of a cell at a time of the store's clock: a decision, a block or the final state.
 type moment struct {
 	at    int64
-	call  *call  // of a decision or a block
-	entry *entry // of a decision
-	state *state // the final state
+	call  *call  // for a decision or a block
+	entry *entry // for a decision
+	state *state // for the final state
 }
 
 // tracker follows the level of a cell. The low level is never above the store's, the high one never below it.
 type tracker struct {
-	m          *model
-	c          *cell
-	r          *rule
-	low, high  level
-	lowUnknown bool  // nothing is known to be in use
-	trusted    int64 // true time until which the store's times are in order
+	m            *model
+	c            *cell
+	r            *rule
+	low, high    level
+	lowUnknown   bool  // the low level is not reliable, and counts as 0
+	orderedUntil int64 // true time until which the store's times are in order
 
-	unknown      []*entry      // those that may have been charged, in the order of their calls
-	unknownBegun int           // how many of unknown have been called
-	pending      num           // the cost of those that have been called and not added to the high level
-	unknownByEnd []*entry      // unknown, in the order of the times by which they were charged
-	unknownEnded int           // how many of unknownByEnd were added to the high level
-	refunds      []*correction // in the order of their returns
-	refunded     int           // how many of refunds were applied
+	unknown        []*entry      // entries that may have been charged, in the order of their calls
+	unknownCalled  int           // how many of unknown have been called
+	pending        num           // the cost of the called entries of unknown that are not in the high level
+	unknownByEnd   []*entry      // unknown, in the order of the times by which they were charged
+	unknownEnded   int           // how many of unknownByEnd were added to the high level
+	refunds        []*correction // in the order of their returns
+	refundsApplied int           // how many of refunds were applied
 
-	charges []sureCharge // in the order of their times
-	tied    bool         // several moments have the present time
-	spans   *spans       // of the surely charged entries, if the store reads its clock early
+	charges        []sureCharge // in the order of their times
+	severalMoments bool         // several moments have the present time
+	spans          *spans       // the surely charged entries, if the store reads its clock early
 
-	blockSure, blockMax int64 // times until which the key is surely blocked, and blocked at most
-	blockLifted         bool  // blocks may have been lifted at times that are not known
-	blockUnknown        int64 // true time from which on it is not known whether the key is blocked
+	surelyBlockedUntil, maxBlockedUntil int64
+	blockLifted                         bool  // blocks may have been lifted at times that are not known
+	blockUnknown                        int64 // true time from which it is not known whether the key is blocked
 }
 
 // sureCharge is an entry that was surely charged.
@@ -52,19 +52,20 @@ type sureCharge struct {
 // reports.
 func (m *model) levels(c *cell) {
 	rules := c.rules
-	if only := c.family.soleVersion(); len(rules) == 0 && len(c.states) > 0 && only != nil {
-		rules = append(rules, only)
+	if version := c.family.baseVersion(); len(rules) == 0 && len(c.states) > 0 && version != nil {
+		rules = append(rules, version)
 	}
-	if len(rules) != 1 || rules[0].prefetching() || c.raised() {
+	if len(rules) != 1 || rules[0].prefetching() || c.hasUnknownRaise() {
 		for _, e := range c.entries {
-			m.excused[e.call] = true
+			m.isExcused[e.call] = true
 		}
 		return
 	}
-	t := &tracker{m: m, c: c, r: rules[0], trusted: m.setBack, blockUnknown: forever, blockLifted: m.lossy(0, forever)}
-	uncertain := slices.ContainsFunc(c.entries, (*entry).maybeCharged) || m.lossy(0, forever) ||
+	lost := m.mayBeLost(0, forever)
+	t := &tracker{m: m, c: c, r: rules[0], orderedUntil: m.clockSetBackAt, blockUnknown: forever, blockLifted: lost}
+	uncertain := slices.ContainsFunc(c.entries, (*entry).maybeCharged) || lost ||
 		len(c.corrections) > 0 || len(c.resets) > 0
-	if m.early {
+	if m.readsClockEarly {
 		t.spans = &spans{}
 		for _, e := range c.entries {
 			if e.surelyCharged() {
@@ -79,7 +80,7 @@ func (m *model) levels(c *cell) {
 		if n < 0 {
 			n = len(moments)
 		}
-		t.tied = n > 1
+		t.severalMoments = n > 1
 		t.applyMoments(moments[:n])
 		moments = moments[n:]
 	}
@@ -96,7 +97,7 @@ func (t *tracker) moments() (moments []moment) {
 				t.blockUnknown = min(t.blockUnknown, e.from)
 			}
 		case e.costUnknown && e.outcome() == history.Refused:
-			m.excused[e.call] = true
+			m.isExcused[e.call] = true
 			if e.rule.limit.Block > 0 {
 				t.blockUnknown = min(t.blockUnknown, e.from)
 			}
@@ -104,7 +105,7 @@ func (t *tracker) moments() (moments []moment) {
 			if e.ret.At > 0 && !e.ret.Replayed && e.via() == history.ViaStore {
 				moments = append(moments, moment{at: e.ret.At, call: e.call, entry: e})
 			} else {
-				m.excused[e.call] = m.excused[e.call] || e.outcome() == history.Refused
+				m.isExcused[e.call] = m.isExcused[e.call] || e.outcome() == history.Refused
 			}
 		}
 	}
@@ -117,10 +118,10 @@ func (t *tracker) moments() (moments []moment) {
 		}
 	}
 	moments = slices.DeleteFunc(moments, func(mo moment) bool { // those whose times are in no order
-		if mo.call == nil || mo.call.to < t.trusted {
+		if mo.call == nil || mo.call.to < t.orderedUntil {
 			return false
 		}
-		m.excused[mo.call] = true
+		m.isExcused[mo.call] = true
 		t.noteUntimed(&mo)
 		return true
 	})
@@ -131,12 +132,12 @@ func (t *tracker) moments() (moments []moment) {
 	return moments
 }
 
-// noteUntimed notes a moment whose time is in no order: the call may have been done before others.
+// noteUntimed handles a moment whose time is in no order: its call may have been done before other calls.
 func (t *tracker) noteUntimed(mo *moment) {
 	switch {
-	case mo.call.from >= t.trusted: // after all moments with a time in order
+	case mo.call.from >= t.orderedUntil: // after all moments with a time in order
 	case mo.entry != nil && mo.entry.surelyCharged():
-		t.mayBeCharged(mo.entry.withRecounted())
+		t.mayBeCharged(mo.entry.withMovedCost())
 	case mo.entry == nil && mo.call.Verb == history.Unblock:
 		t.blockLifted = true
 	case mo.entry == nil, mo.entry.outcome() == history.Refused && t.r.limit.Block > 0:
@@ -149,9 +150,9 @@ func (t *tracker) mayBeCharged(e *entry) {
 	t.unknown, t.unknownByEnd = append(t.unknown, e), append(t.unknownByEnd, e)
 }
 
-// raised reports whether some charge to the cell waits for the start of another key, which raises the level of the cell
-// by an amount that is not known here. docs/algorithms.md, "Several limits, one start".
-func (c *cell) raised() bool {
+// hasUnknownRaise reports whether some charge to the cell waits for the start of another key, which raises the level of
+// the cell by an unknown amount. docs/algorithms.md, "Several limits, one start".
+func (c *cell) hasUnknownRaise() bool {
 	return slices.ContainsFunc(c.entries, func(e *entry) bool {
 		return e.Verb == history.Reserve && len(e.entries) > 1 && e.outcome() != history.Refused
 	})
@@ -178,11 +179,11 @@ func (t *tracker) addBlocks(moments []moment) []moment {
 // collectCorrections collects the corrections, whose times are not known.
 func (t *tracker) collectCorrections() {
 	for _, f := range t.c.corrections {
-		if f.isRefund && t.m.lossy(f.entry.from, f.doneBy()) {
+		if f.isRefund && t.m.mayBeLost(f.entry.from, f.doneBy()) {
 			t.lowUnknown = true // the correction may give back what others were charged
 		}
 		switch {
-		case f.outcome() == history.Done && f.ret.Replayed, f.isRefund && (!f.amountKnown || f.spread):
+		case f.outcome() == history.Done && f.ret.Replayed, f.isRefund && (!f.amountKnown || f.severalTimes):
 		case !f.isRefund:
 			t.mayBeCharged(f.asEntry())
 		default:
@@ -210,28 +211,30 @@ func (t *tracker) applyMoments(list []moment) {
 			t.chargeUnknown(a)
 			from = min(from, a.from)
 			if list[i].entry == nil {
-				t.blockMax = max(t.blockMax, at+a.For)
+				t.maxBlockedUntil = max(t.maxBlockedUntil, at+a.For)
 			}
 		}
 	}
-	for ; from < forever && t.refunded < len(t.refunds) && t.refunds[t.refunded].to < from; t.refunded++ {
-		t.giveBack(t.refunds[t.refunded]) // it had returned before any call of this time
+	// Apply the refunds that had returned before any call of this time.
+	for from < forever && t.refundsApplied < len(t.refunds) && t.refunds[t.refundsApplied].to < from {
+		t.giveBack(t.refunds[t.refundsApplied])
+		t.refundsApplied++
 	}
-	before := t.low.used()
+	low := t.low.used()
 	for i := range list {
 		if e := list[i].entry; e != nil && e.surelyCharged() {
 			t.charge(e)
 		}
 	}
-	after := t.high.used()
+	high := t.high.used()
 	for i := range list {
 		switch mo := &list[i]; {
 		case mo.entry != nil:
-			t.checkDecision(mo.entry, before, after)
+			t.checkDecision(mo.entry, low, high)
 		case mo.call != nil:
-			t.blockSure = at + mo.call.For // a block replaces an earlier one
+			t.surelyBlockedUntil = at + mo.call.For // a block replaces an earlier one
 		case mo.state != nil:
-			t.checkState(mo.state, before, after)
+			t.checkState(mo.state, low, high)
 		}
 	}
 }
@@ -243,27 +246,27 @@ func (t *tracker) charge(e *entry) {
 		// docs/project/decisions/limiter.md: a start is put off to the end of a step, and the level includes that.
 		cost = cost.plus(t.r.rate.times(t.r.step))
 	}
-	if e.recountedAt > 0 {
-		t.high.refund(e.recounted, e.recountedAt)
+	if e.movedAt > 0 {
+		t.high.refund(e.movedCost, e.movedAt)
 	}
-	t.high.add(cost.plus(e.recounted))
-	if !e.lossy {
-		t.low.add(maxNum(e.cost.minus(e.givenBack), num{}))
+	t.high.add(cost.plus(e.movedCost))
+	if !e.mayBeLost {
+		t.low.add(maxNum(e.cost.minus(e.maxRefund), num{}))
 	}
-	last := sureCharge{e, e.to}
+	latest := sureCharge{e, e.to}
 	if n := len(t.charges); n > 0 {
-		last.to = max(last.to, t.charges[n-1].to)
+		latest.to = max(latest.to, t.charges[n-1].to)
 	}
-	t.charges = append(t.charges, last)
+	t.charges = append(t.charges, latest)
 }
 
 // chargeUnknown adds to the high level those unknown entries that were charged before a call, if they were.
 func (t *tracker) chargeUnknown(a *call) {
-	for t.unknownBegun < len(t.unknown) && t.unknown[t.unknownBegun].from <= a.to {
-		t.pending = t.pending.plus(t.unknown[t.unknownBegun].cost)
-		t.unknownBegun++
+	for t.unknownCalled < len(t.unknown) && t.unknown[t.unknownCalled].from <= a.to {
+		t.pending = t.pending.plus(t.unknown[t.unknownCalled].cost)
+		t.unknownCalled++
 	}
-	for t.unknownEnded < t.unknownBegun && t.unknownByEnd[t.unknownEnded].doneBy() < a.from {
+	for t.unknownEnded < t.unknownCalled && t.unknownByEnd[t.unknownEnded].doneBy() < a.from {
 		t.pending = t.pending.minus(t.unknownByEnd[t.unknownEnded].cost)
 		t.high.add(t.unknownByEnd[t.unknownEnded].cost)
 		t.unknownEnded++
@@ -273,54 +276,54 @@ func (t *tracker) chargeUnknown(a *call) {
 // giveBack lowers the high level by a refund that has returned, but not below what can have been charged since its
 // call.
 func (t *tracker) giveBack(f *correction) {
-	if t.m.lossy(f.entry.from, f.to) {
+	if t.m.mayBeLost(f.entry.from, f.to) {
 		return
 	}
-	if t.r.shape == logged || t.r.shape == window || t.r.shape == sliding {
+	if t.r.shape == logShape || t.r.shape == windowShape || t.r.shape == slidingShape {
 		t.high.refund(f.amount, f.entry.ret.At)
 		return
 	}
-	var since num
+	var chargedSince num
 	for i := len(t.charges) - 1; i >= 0 && t.charges[i].to >= f.from; i-- {
 		if e := t.charges[i].entry; e.to >= f.from {
-			since = since.plus(e.cost)
+			chargedSince = chargedSince.plus(e.cost)
 		}
 	}
 	for i := t.unknownEnded - 1; i >= 0; i-- {
 		if t.unknownByEnd[i].doneBy() < f.from {
 			break
 		}
-		since = since.plus(t.unknownByEnd[i].cost)
+		chargedSince = chargedSince.plus(t.unknownByEnd[i].cost)
 	}
 	used := t.high.used()
 	if b, ok := t.high.(*bucket); ok {
 		used = b.n // the slack may be part of what was charged since
 	}
-	if since.less(used) {
-		t.high.refund(minNum(f.amount, used.minus(since)), f.entry.ret.At)
+	if chargedSince.less(used) {
+		t.high.refund(minNum(f.amount, used.minus(chargedSince)), f.entry.ret.At)
 	}
 }
 
 // checkState checks the final state of the cell: no less is in use than was surely charged and has not drained
 // (recorded), and no more than can have been charged (settled).
 func (t *tracker) checkState(s *state, low, high num) {
-	if t.trusted < forever {
+	if t.orderedUntil < forever {
 		return
 	}
-	for ; t.unknownBegun < len(t.unknown); t.unknownBegun++ {
-		t.pending = t.pending.plus(t.unknown[t.unknownBegun].cost)
+	for ; t.unknownCalled < len(t.unknown); t.unknownCalled++ {
+		t.pending = t.pending.plus(t.unknown[t.unknownCalled].cost)
 	}
-	for ; t.refunded < len(t.refunds); t.refunded++ {
-		t.giveBack(t.refunds[t.refunded])
+	for ; t.refundsApplied < len(t.refunds); t.refundsApplied++ {
+		t.giveBack(t.refunds[t.refundsApplied])
 		high = t.high.used()
 	}
 	high = high.plus(t.pending)
-	least := t.c.family.roundingStep()
+	step := t.c.family.roundingStep()
 	switch used := t.c.family.count(number(s.Used)); { // the text may have more digits than num
-	case used.plus(least).less(low) && !t.lowUnknown:
+	case used.plus(step).less(low) && !t.lowUnknown:
 		t.m.report("recorded", t.c, []int{s.event},
 			"the store says that %s is in use, at least %s was charged and has not drained", s.Used, low)
-	case high.plus(least).less(used):
+	case high.plus(step).less(used):
 		t.m.report("settled", t.c, []int{s.event},
 			"the store says that %s is in use, at most %s can have been charged", s.Used, high)
 	}

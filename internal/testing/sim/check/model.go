@@ -21,7 +21,7 @@ type call struct {
 	events    []int    // indexes in the history
 	target    *call    // settle, cancel, renew, release: the call to which Of refers
 	entries   []*entry // one for each cell that the call charges
-	void      bool     // another call of the same idempotency key was charged in its place
+	isVoid    bool     // another call with the same idempotency key was charged instead
 	chargedBy int64    // true time by which the call was charged, if another call shows that; else 0
 }
 
@@ -48,45 +48,45 @@ func hasDecision(verb string) bool {
 // admits reports whether the verb admits a request under its id.
 func admits(verb string) bool { return verb == history.Take || verb == history.Reserve }
 
-// entry is what one call charges to one cell.
+// entry is the charges of one call to one cell.
 type entry struct {
 	*call
-	cell         *cell
-	rule         *rule
-	chargeIndex  int  // of the first charge to the cell, in the charges of the call
-	cost         num  // the sum of all charges to the cell
-	headroom     num  // the largest of all charges to the cell, by rule
-	passed       num  // the cost, or the actual cost if a settlement lowered it
-	givenBack    num  // at most
-	lossy        bool // a fail-over can have lost the charge
-	versionKnown bool // the answer says which version has decided
-	readmitted   bool // the key may have known the id already, while another key of the request had forgotten it
-	corrections  []*correction
+	cell            *cell
+	rule            *rule
+	chargeIndex     int  // of the first charge to the cell, in the charges of the call
+	cost            num  // the sum of all charges to the cell
+	headroom        num  // the largest of all charges to the cell, by rule
+	finalCost       num  // the cost, or the actual cost if a settlement lowered it
+	maxRefund       num  // the maximum that corrections have refunded
+	mayBeLost       bool // a fail-over can have lost the charge
+	versionKnown    bool // the answer says which version has decided
+	mayBeReadmitted bool // the key may have known the id, although another key of the request had forgotten it
+	corrections     []*correction
 
 	extension           // only with verb extend
-	extensions []*entry // those that extend, or may extend, what this entry has charged
+	extensions []*entry // the calls that extend, or may extend, the charges of this entry
 }
 
 // correction is a settlement or cancellation of an entry.
 type correction struct {
 	*call
-	entry       *entry
-	amount      num  // as the answer says it
-	isRefund    bool // the amount was given back, not charged
-	amountKnown bool // the answer says the amount
-	spread      bool // the refund is of several charges, each at a time of its own
+	entry        *entry
+	amount       num  // the amount in the answer
+	isRefund     bool // the amount was given back, not charged
+	amountKnown  bool // the answer says the amount
+	severalTimes bool // the refund is of several charges, which have different times
 }
 
 // cell is a cell of the store, with the calls about it.
 type cell struct {
 	family      *family
 	key         string
-	rules       []*rule  // as rulesUsed returns them
+	rules       []*rule  // the result of appliedRules
 	entries     []*entry // take, reserve, acquire, check
-	resets      []*call  // those that may have been done, in order of their calls
-	blocks      []*call  // block and unblock, in order of their calls
+	resets      []*call  // resets that may have been done, in the order of their calls
+	blocks      []*call  // calls of block and unblock, in their order
 	corrections []*correction
-	leases      []*call // renew and release
+	leases      []*call // calls of renew and release
 	states      []state
 }
 
@@ -97,20 +97,20 @@ type state struct {
 
 // model is a history, sorted by calls and cells.
 type model struct {
-	h           *history.History
-	calls       []*call // in the order of their events
-	callByID    map[int]*call
-	admissions  map[string][]*call // by id: the calls that may admit a request under it
-	settlements map[string][]*call // by id: the calls that settle or cancel it
-	families    map[string]*family
-	cells       []*cell
-	faults      []fault
-	drift       int64 // millionths
-	early       bool  // the store reads its clock early: history.Early
-	setBack     int64 // true time at which the store's clock was first set back; forever: it never was
-	end         int64 // true time of the last event
-	violations  []Violation
-	excused     map[*call]bool // refusals that are justified, or cannot be judged
+	h               *history.History
+	calls           []*call // in the order of their events
+	callByID        map[int]*call
+	admissions      map[string][]*call // by id: the calls that may admit a request under it
+	settlements     map[string][]*call // by id: the calls that settle or cancel it
+	families        map[string]*family
+	cells           []*cell
+	faults          []fault
+	drift           int64 // of the store's clock, in millionths
+	readsClockEarly bool  // the store reads its clock early: history.Early
+	clockSetBackAt  int64 // true time at which the store's clock was first set back; forever: never
+	end             int64 // true time of the last event
+	violations      []Violation
+	isExcused       map[*call]bool // refusals that are justified, or cannot be judged
 }
 
 type fault struct {
@@ -144,7 +144,7 @@ func (m *model) report(rule string, c *cell, events []int, format string, args .
 func newModel(h *history.History) *model {
 	m := &model{
 		h: h, callByID: map[int]*call{}, admissions: map[string][]*call{}, settlements: map[string][]*call{},
-		families: map[string]*family{}, excused: map[*call]bool{}, setBack: forever,
+		families: map[string]*family{}, isExcused: map[*call]bool{}, clockSetBackAt: forever,
 	}
 	for i := range h.Events {
 		e := &h.Events[i]
@@ -159,9 +159,9 @@ func newModel(h *history.History) *model {
 		case e.Removal != nil:
 			m.families[e.Removal.Limit].remove(e.Removal.Version, m.end)
 		case e.Call != nil:
-			copied := *e.Call
+			callCopy := *e.Call
 			noReturn := &history.Return{Outcome: history.Unknown}
-			a := &call{Call: &copied, ret: noReturn, node: e.Node, from: e.T, to: forever, events: []int{i}}
+			a := &call{Call: &callCopy, ret: noReturn, node: e.Node, from: e.T, to: forever, events: []int{i}}
 			m.callByID[a.ID] = a
 			m.calls = append(m.calls, a)
 		case e.Return != nil:
@@ -170,12 +170,12 @@ func newModel(h *history.History) *model {
 		case e.Fault != nil:
 			m.faults = append(m.faults, fault{e.Fault, e.T})
 			if e.Fault.Kind == history.Clock && e.Fault.By < 0 {
-				m.setBack = min(m.setBack, e.T)
+				m.clockSetBackAt = min(m.clockSetBackAt, e.T)
 			}
 			if e.Fault.Kind == history.Drift {
 				m.drift = max(m.drift, e.Fault.By)
 			}
-			m.early = m.early || e.Fault.Kind == history.Early
+			m.readsClockEarly = m.readsClockEarly || e.Fault.Kind == history.Early
 		}
 	}
 	m.addCells()
@@ -273,7 +273,7 @@ func (a *call) charge(i int, c *cell, r *rule, known bool) {
 	cost, headroom := c.family.costs[a.Charges[i].Cost], r.headroom(a.Charges[i].Keep)
 	for _, e := range a.entries {
 		if e.cell == c {
-			e.cost, e.passed = e.cost.plus(cost), e.passed.plus(cost)
+			e.cost, e.finalCost = e.cost.plus(cost), e.finalCost.plus(cost)
 			e.headroom = maxNum(e.headroom, headroom)
 			if known && !e.versionKnown { // one version decides about all charges to a cell
 				e.rule, e.versionKnown = r, true
@@ -281,7 +281,7 @@ func (a *call) charge(i int, c *cell, r *rule, known bool) {
 			return
 		}
 	}
-	e := &entry{call: a, cell: c, rule: r, chargeIndex: i, cost: cost, headroom: headroom, passed: cost}
+	e := &entry{call: a, cell: c, rule: r, chargeIndex: i, cost: cost, headroom: headroom, finalCost: cost}
 	e.versionKnown = known
 	a.entries = append(a.entries, e)
 	c.entries = append(c.entries, e)
@@ -294,14 +294,14 @@ func (c *cell) mayBeReset(from, to int64) bool {
 
 // surelyCharged reports whether the entry was certainly charged, all of its cost at a known time.
 func (e *entry) surelyCharged() bool {
-	return e.Verb != history.Check && e.outcome() == history.Admitted && !e.ret.Replayed && !e.readmitted &&
+	return e.Verb != history.Check && e.outcome() == history.Admitted && !e.ret.Replayed && !e.mayBeReadmitted &&
 		!e.costUnknown && e.ret.At > 0
 }
 
-// maybeCharged reports whether the entry may have been charged, but not surely so, or at a time that is not known.
+// maybeCharged reports whether it is not known if, or at what time, the entry was charged.
 func (e *entry) maybeCharged() bool {
 	switch {
-	case e.Verb == history.Check || e.void || e.surelyCharged():
+	case e.Verb == history.Check || e.isVoid || e.surelyCharged():
 		return false
 	case e.outcome() == history.Admitted:
 		return !e.ret.Replayed // the time or the cost is not known
@@ -309,8 +309,8 @@ func (e *entry) maybeCharged() bool {
 	return e.outcome() == history.Unknown
 }
 
-// need returns how much has to be free at most for the entry to be admitted: the cost, and the headroom rounded up to
-// what the limit counts.
+// need returns the amount that must be free for the entry to be admitted: the cost, and the headroom rounded up to
+// the step to which the limit counts.
 func (e *entry) need() num {
 	if !e.headroom.positive() {
 		return e.cost

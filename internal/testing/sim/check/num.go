@@ -39,7 +39,7 @@ func (a num) over(k int64) num {
 
 func (a num) less(b num) bool { return a.hi < b.hi || a.hi == b.hi && a.lo < b.lo }
 
-func (a num) more(b num) bool { return b.less(a) }
+func (a num) exceeds(b num) bool { return b.less(a) }
 
 func (a num) positive() bool { return num{}.less(a) }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/internal/testing/history"
 )
 
-// lossy reports whether a fail-over can have lost decisions from an interval of true time.
-func (m *model) lossy(from, to int64) bool {
+// mayBeLost reports whether a fail-over can have lost decisions from an interval of true time.
+func (m *model) mayBeLost(from, to int64) bool {
 	return slices.ContainsFunc(m.faults, func(f fault) bool {
 		return f.Kind == history.Forget && to >= f.Since && from <= f.t
 	})
@@ -22,15 +22,15 @@ func (m *model) clockMoved(from, to int64) bool {
 	})
 }
 
-// corrections finds out what settlements and cancellations have corrected.
+// corrections collects the corrections of settlements and cancellations.
 func (m *model) corrections() {
 	for _, a := range m.calls {
 		for _, e := range a.entries {
-			e.lossy = m.lossy(e.from, e.doneBy())
+			e.mayBeLost = m.mayBeLost(e.from, e.doneBy())
 		}
 	}
 	for _, group := range m.admissions {
-		markReadmitted(group)
+		markMayBeReadmitted(group)
 	}
 	for _, a := range m.calls {
 		if a.Verb != history.Settle && a.Verb != history.Cancel || a.outcome() == history.Nothing {
@@ -47,10 +47,10 @@ func (m *model) corrections() {
 	}
 }
 
-// correctAll notes what a settlement has corrected. Any of the targets may be the call that it settles.
+// correctAll adds the corrections of a settlement. Any of the targets may be the call that it settles.
 func (m *model) correctAll(a *call, targets []*call) {
-	corrected := map[*cell]bool{}
-	surcharges := map[*cell]*correction{} // of charges that are not certain
+	hasAmount := map[*cell]bool{}
+	surcharges := map[*cell]*correction{} // for charges that are not certain
 	amounts := map[*cell]num{}
 	for _, target := range targets {
 		for _, e := range target.entries {
@@ -59,39 +59,39 @@ func (m *model) correctAll(a *call, targets []*call) {
 				continue
 			}
 			c := e.cell
-			if f.amountKnown && (corrected[c] || !e.surelyCharged()) && target != a.target {
+			if f.amountKnown && (hasAmount[c] || !e.surelyCharged()) && target != a.target {
 				if !f.isRefund && surcharges[c] == nil {
 					surcharges[c], amounts[c] = f, f.amount
 				}
-				f.amountKnown, f.amount = false, num{} // the amount is of another charge
+				f.amountKnown, f.amount = false, num{} // the amount is for another charge
 			}
-			corrected[c] = corrected[c] || f.amountKnown
+			hasAmount[c] = hasAmount[c] || f.amountKnown
 			e.corrections, c.corrections = append(e.corrections, f), append(c.corrections, f)
 		}
 	}
 	for c, f := range surcharges {
-		if !corrected[c] { // then the amount is of this charge, or of another uncertain one
+		if !hasAmount[c] { // then the amount is for this charge, or for another uncertain charge
 			f.amount = amounts[c]
 		}
 	}
 }
 
-// markReadmitted marks requests that were admitted again under their id because one of their keys was reset: the other
-// keys know the id, and charge nothing. docs/algorithms.md, "Requests with an id": other keys know nothing of a reset.
-func markReadmitted(group []*call) {
+// markMayBeReadmitted marks requests that were admitted again under their id because one of their keys was reset: the
+// other keys know the id, and charge nothing. docs/algorithms.md, "Requests with an id".
+func markMayBeReadmitted(group []*call) {
 	for i, a := range group {
 		if i == 0 || a.outcome() != history.Admitted || a.ret.Replayed {
 			continue
 		}
 		if slices.ContainsFunc(a.entries, func(e *entry) bool { return e.cell.mayBeReset(group[0].from, a.to) }) {
 			for _, e := range a.entries {
-				e.readmitted = true
+				e.mayBeReadmitted = true
 			}
 		}
 	}
 }
 
-// newCorrection returns what a call has corrected of an entry, if it was about the cell of the entry.
+// newCorrection returns the correction of an entry by a call, if the call was about the cell of the entry.
 func (m *model) newCorrection(a *call, e *entry) (f *correction, found bool) {
 	var actual num
 	f = &correction{call: a, entry: e, amountKnown: a.outcome() == history.Done}
@@ -113,28 +113,28 @@ func (m *model) newCorrection(a *call, e *entry) (f *correction, found bool) {
 		return nil, false
 	}
 	low, high := m.total(e, a)
-	f.isRefund = actual.less(high) && !actual.more(low)
-	if actual.less(high) && actual.more(low) {
+	f.isRefund = actual.less(high) && !actual.exceeds(low)
+	if actual.less(high) && actual.exceeds(low) {
 		f.amountKnown = false // it is not known in which direction it was corrected
 	}
 	if !f.amountKnown && !f.isRefund {
 		f.amount = actual.minus(low) // at most
 	}
-	e.passed = minNum(e.passed, actual)
+	e.finalCost = minNum(e.finalCost, actual)
 	e.settleExtensions(f, actual)
 	if actual.less(high) {
-		back := maxNum(e.cost.minus(actual), num{})
+		refund := maxNum(e.cost.minus(actual), num{})
 		if f.amountKnown {
-			if f.amount.more(high.minus(actual).plus(e.cell.family.roundingStep())) {
+			if f.amount.exceeds(high.minus(actual).plus(e.cell.family.roundingStep())) {
 				m.report("once", e.cell, slices.Concat(e.events, a.events),
 					"%s given back of a cost of %s that became %s", f.amount, high, actual)
 			}
-			back = minNum(back, f.amount.plus(e.cell.family.roundingStep()))
+			refund = minNum(refund, f.amount.plus(e.cell.family.roundingStep()))
 			if !f.amount.positive() {
-				back = num{}
+				refund = num{}
 			}
 		}
-		e.givenBack = minNum(e.cost, e.givenBack.plus(back))
+		e.maxRefund = minNum(e.cost, e.maxRefund.plus(refund))
 	}
 	return f, true
 }
@@ -160,7 +160,7 @@ func (m *model) checkCorrectedOnce(e *entry) {
 			done, events = done+1, append(events, f.events...)
 		}
 	}
-	if done > 1 && !e.lossy && (e.Idem == "" || !m.mayForget(e.call)) {
+	if done > 1 && !e.mayBeLost && (e.Idem == "" || !m.mayForget(e.call)) {
 		m.report("once", e.cell, events, "one admission was corrected %d times", done)
 	}
 }
@@ -168,7 +168,7 @@ func (m *model) checkCorrectedOnce(e *entry) {
 // mayForget reports whether the store may have forgotten that a call was admitted, and may decide it again: after a
 // reset, a cancellation or a fail-over, or when the life of the id is over.
 func (m *model) mayForget(a *call) bool {
-	if a.Life > 0 && (m.end-a.from >= a.Life*1000 || m.clockMoved(0, forever)) || m.lossy(0, forever) {
+	if a.Life > 0 && (m.end-a.from >= a.Life*1000 || m.clockMoved(0, forever)) || m.mayBeLost(0, forever) {
 		return true
 	}
 	for _, e := range a.entries {
@@ -193,7 +193,7 @@ func (a *call) chargesText() string {
 // cancellations returns the calls that have certainly cancelled an id.
 func (m *model) cancellations(idem string) []*call {
 	return slices.DeleteFunc(slices.Clone(m.settlements[idem]), func(a *call) bool {
-		return a.Verb != history.Cancel || a.outcome() != history.Done || m.lossy(a.from, a.to)
+		return a.Verb != history.Cancel || a.outcome() != history.Done || m.mayBeLost(a.from, a.to)
 	})
 }
 
@@ -214,33 +214,34 @@ func (m *model) checkID(idem string, list []*call) {
 		}
 	}
 	for _, a := range replayed {
-		possible := func(b *call) bool {
+		mayBeOriginal := func(b *call) bool {
 			cancelled := func(x *call) bool { return b.to <= x.from && x.to <= a.from }
 			return b != a && b.from <= a.to && (b.outcome() == history.Unknown ||
 				b.outcome() == history.Admitted && !slices.ContainsFunc(cancels, cancelled))
 		}
-		if !slices.ContainsFunc(list, possible) {
+		if !slices.ContainsFunc(list, mayBeOriginal) {
 			m.report("once", nil, a.events, "the id %q was answered as before, but not admitted before", idem)
 		}
 	}
-	all := slices.Concat(charged, replayed)
-	if mayForget || len(all) == 0 {
+	answered := slices.Concat(charged, replayed)
+	if mayForget || len(answered) == 0 {
 		return
 	}
 	chooseCharged(list, charged, replayed)
 	if len(charged) > 1 {
 		m.report("once", nil, events, "the id %q was charged %d times", idem, len(charged))
 	}
-	first := all[0]
-	for _, a := range all[1:] {
-		both := slices.Concat(first.events, a.events)
+	firstAnswer := answered[0]
+	for _, a := range answered[1:] {
+		allEvents := slices.Concat(firstAnswer.events, a.events)
 		switch {
-		case a.chargesText() != first.chargesText():
-			m.report("once", nil, both, "the id %q was admitted for %s and for %s",
-				idem, first.chargesText(), a.chargesText())
+		case a.chargesText() != firstAnswer.chargesText():
+			m.report("once", nil, allEvents, "the id %q was admitted for %s and for %s",
+				idem, firstAnswer.chargesText(), a.chargesText())
 		case !a.ret.Replayed:
-		case a.ret.StartAt != first.ret.StartAt, sameVersions(a, first) && !sameRemaining(a.ret.Each, first.ret.Each):
-			m.report("once", nil, both, "the id %q was answered in two ways", idem)
+		case a.ret.StartAt != firstAnswer.ret.StartAt,
+			sameVersions(a, firstAnswer) && !sameRemaining(a.ret.Each, firstAnswer.ret.Each):
+			m.report("once", nil, allEvents, "the id %q was answered in two ways", idem)
 		}
 	}
 }
@@ -248,14 +249,14 @@ func (m *model) checkID(idem string, list []*call) {
 // chooseCharged decides which call under an id was charged, if some were answered: the one whose answer says so, or
 // else the first with an unknown outcome, by the time of the first answer.
 func chooseCharged(list, charged, replayed []*call) {
-	chosen := len(charged) > 0
+	hasCharged := len(charged) > 0
 	for _, a := range list {
 		switch {
 		case a.outcome() != history.Unknown:
-		case chosen:
-			a.void = true
+		case hasCharged:
+			a.isVoid = true
 		default:
-			a.chargedBy, chosen = replayed[0].to, true
+			a.chargedBy, hasCharged = replayed[0].to, true
 		}
 	}
 }

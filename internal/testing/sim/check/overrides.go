@@ -6,22 +6,22 @@ import (
 	"github.com/headgate/headgate/internal/testing/history"
 )
 
-// term says when, in true time, an override was set and when it was removed or replaced. The override may end before
+// term has the true times at which an override was set, and removed or replaced. The override may end before
 // that by the store's clock.
-type term struct{ set, removed int64 }
+type term struct{ setAt, removedAt int64 }
 
-// override notes that an override is set at a true time. It replaces the one that the key had.
+// override records that an override is set at a true time. It replaces an earlier override of the key.
 func (f *family) override(l *history.Limit, at int64) {
 	for _, other := range f.limits {
-		if t := f.terms[other.Version]; other != l && other.Key == l.Key && t.removed == forever {
+		if t := f.terms[other.Version]; other != l && other.Key == l.Key && t.removedAt == forever {
 			f.remove(other.Version, at)
 		}
 	}
 	f.terms[l.Version] = term{at, forever}
 }
 
-// remove notes that an override is removed or replaced at a true time.
-func (f *family) remove(version int, at int64) { f.terms[version] = term{f.terms[version].set, at} }
+// remove records that an override is removed or replaced at a true time.
+func (f *family) remove(version int, at int64) { f.terms[version] = term{f.terms[version].setAt, at} }
 
 // overrides returns the overrides of the cell's key, in the order in which they were set.
 func (c *cell) overrides() (list []*rule) {
@@ -36,18 +36,18 @@ func (c *cell) overrides() (list []*rule) {
 	return list
 }
 
-// soleVersion returns the version that is no override; nil if there are several.
-func (f *family) soleVersion() (sole *rule) {
+// baseVersion returns the version that is no override; nil if there are several.
+func (f *family) baseVersion() (version *rule) {
 	for _, r := range f.versions {
 		if r.limit.Key != "" {
 			continue
 		}
-		if sole != nil {
+		if version != nil {
 			return nil
 		}
-		sole = r
+		version = r
 	}
-	return sole
+	return version
 }
 
 // versionUnknown reports whether it is not known which version has decided about the entry, or would have. A call that
@@ -70,7 +70,7 @@ func (e *entry) otherVersions() []*rule {
 		return nil
 	}
 	list := append(e.cell.overrides(), f.versions[e.Charges[e.chargeIndex].Version])
-	return slices.DeleteFunc(list, func(r *rule) bool { return r == e.rule || r.term.set > e.doneBy() })
+	return slices.DeleteFunc(list, func(r *rule) bool { return r == e.rule || r.term.setAt > e.doneBy() })
 }
 
 // underSomeVersion reports whether a condition holds for the entry under some version that may have decided about it.
@@ -114,42 +114,42 @@ func (m *model) overrides() {
 
 // checkVersion checks that the version which has decided about an entry was in force.
 func (m *model) checkVersion(e *entry) {
-	by, at := e.rule, int64(0)
-	if m.timed(e.call) {
+	decider, at := e.rule, int64(0)
+	if m.returnsDecisionTime(e.call) {
 		at = e.ret.At
 	}
 	f, _ := e.figures()
-	if want := e.cell.family.units(by.capacity); f.Capacity > 0 && f.Capacity != want {
-		m.report("figures", e.cell, e.events, "the capacity of version %d is %d, not %d", by.limit.Version, want,
+	if want := e.cell.family.units(decider.capacity); f.Capacity > 0 && f.Capacity != want {
+		m.report("figures", e.cell, e.events, "the capacity of version %d is %d, not %d", decider.limit.Version, want,
 			f.Capacity)
 	}
-	if by.limit.Key != "" {
-		m.byOverride(e, f, at)
+	if decider.limit.Key != "" {
+		m.checkOverride(e, f, at)
 	}
 	for _, r := range e.cell.overrides() {
-		if r != by && m.inForce(r, e, at) {
+		if r != decider && m.inForce(r, e, at) {
 			m.report("overrides", e.cell, e.events, "version %d has decided, although %d was in force since %d ns",
-				by.limit.Version, r.limit.Version, r.term.set)
+				decider.limit.Version, r.limit.Version, r.term.setAt)
 		}
 	}
 }
 
-// byOverride checks a decision by an override, at a time of the store's clock; 0: not known.
-func (m *model) byOverride(e *entry, f history.Figures, at int64) {
-	bad := func(rule, format string, args ...any) {
+// checkOverride checks a decision by an override, at a time of the store's clock; 0: not known.
+func (m *model) checkOverride(e *entry, f history.Figures, at int64) {
+	report := func(rule, format string, args ...any) {
 		m.report(rule, e.cell, e.events, "version %d "+format, append([]any{e.rule.limit.Version}, args...)...)
 	}
 	switch l, t := e.rule.limit, e.rule.term; {
 	case l.Key != e.cell.key:
-		bad("overrides", "has decided, which is of %q", l.Key)
-	case t.set > e.to:
-		bad("overrides", "has decided before it was made")
-	case l.Felt > 0 && t.removed < forever && t.removed+l.Felt*1000 < e.from:
-		bad("overrides", "has decided %d us after it was removed or replaced", (e.from-t.removed)/1000)
+		report("overrides", "has decided, which is of %q", l.Key)
+	case t.setAt > e.to:
+		report("overrides", "has decided before it was made")
+	case l.Felt > 0 && t.removedAt < forever && t.removedAt+l.Felt*1000 < e.from:
+		report("overrides", "has decided %d us after it was removed or replaced", (e.from-t.removedAt)/1000)
 	case l.Until > 0 && at >= l.Until:
-		bad("ends", "has decided at %d, which ends at %d", at, l.Until)
+		report("ends", "has decided at %d, which ends at %d", at, l.Until)
 	case l.Until > 0 && at > 0 && m.retriesPastEnd(e, f, at):
-		bad("ends", "has refused at %d for %d us, although another one decides from %d", at, f.RetryAfter, l.Until)
+		report("ends", "has refused at %d for %d us, although another one decides from %d", at, f.RetryAfter, l.Until)
 	}
 }
 
@@ -159,15 +159,15 @@ func (m *model) retriesPastEnd(e *entry, f history.Figures, at int64) bool {
 	if e.Front != "" {
 		end += 999 // a server returns milliseconds, rounded up
 	}
-	return e.outcome() == history.Refused && e.via() == history.ViaStore && len(e.Charges) == 1 && e.to < m.setBack &&
-		(f.RetryAfter < 0 || at+f.RetryAfter > end)
+	return e.outcome() == history.Refused && e.via() == history.ViaStore && len(e.Charges) == 1 &&
+		e.to < m.clockSetBackAt && (f.RetryAfter < 0 || at+f.RetryAfter > end)
 }
 
 // inForce reports whether an override was certainly in force for an entry that was decided at a time of the store's
 // clock; 0: not known. A process notices a step of that clock when it reads the catalog again.
 func (m *model) inForce(r *rule, e *entry, at int64) bool {
 	l, felt := r.limit, r.limit.Felt*1000
-	if felt == 0 || r.term.set+felt >= e.from || r.term.removed <= e.to || l.Until > 0 && (at == 0 || at >= l.Until) {
+	if felt == 0 || r.term.setAt+felt >= e.from || r.term.removedAt <= e.to || l.Until > 0 && (at == 0 || at >= l.Until) {
 		return false
 	}
 	return l.Until == 0 || !m.clockMoved(e.from-felt, e.to)
@@ -199,10 +199,10 @@ func (m *model) boundOfEach(c *cell, breaks *spans) {
 func (m *model) boundOfTwo(c *cell, breaks *spans, rule1, rule2 *rule) {
 	for _, entries := range m.entriesBy(c, breaks, rule1, rule2) {
 		entries = slices.DeleteFunc(entries, func(e *entry) bool { return e.ret.StartAt > e.ret.At })
-		by := func(r *rule) bool {
+		decided := func(r *rule) bool {
 			return slices.ContainsFunc(entries, func(e *entry) bool { return e.rule == r })
 		}
-		if by(rule1) && by(rule2) { // otherwise the bound of one version is enough
+		if decided(rule1) && decided(rule2) { // otherwise the bound of one version is enough
 			m.boundOfRules(c, []*rule{rule1, rule2}, entries)
 		}
 	}
@@ -210,12 +210,12 @@ func (m *model) boundOfTwo(c *cell, breaks *spans, rule1, rule2 *rule) {
 
 // entriesBy returns the entries that some versions decided, by the stretches in which no other version decided.
 func (m *model) entriesBy(c *cell, breaks *spans, rules ...*rule) map[int][]*entry {
-	others, stretches := m.interruptions(c, rules, breaks), map[int][]*entry{}
+	interruptions, stretches := m.interruptions(c, rules, breaks), map[int][]*entry{}
 	for _, e := range c.entries {
-		if !slices.Contains(rules, e.rule) || e.versionUnknown() || !e.surelyCharged() || !m.timed(e.call) {
+		if !slices.Contains(rules, e.rule) || e.versionUnknown() || !e.surelyCharged() || !m.returnsDecisionTime(e.call) {
 			continue
 		}
-		if n, ok := others.between(e.from, e.to); ok {
+		if n, ok := interruptions.stretchOf(e.from, e.to); ok {
 			stretches[n] = append(stretches[n], e)
 		}
 	}

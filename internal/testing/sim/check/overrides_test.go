@@ -2,15 +2,15 @@ package check_test
 
 import "github.com/headgate/headgate/internal/testing/history"
 
-// decidedBy sets which version of a limit has decided, and the retry-after.
-func decidedBy(version int, retry int64) option {
+// withDecision sets which version of a limit has decided, and the retry-after.
+func withDecision(version int, retry int64) option {
 	return func(_ *history.Call, r *history.Return) {
 		r.Each = []history.Figures{{Remaining: -1, RetryAfter: retry, Version: version}}
 	}
 }
 
-// override adds version n of the limit l, an override of the key k that each process applies after 2 s, and returns it.
-func (b *book) override(at int64, n int, l history.Limit, until int64) *history.Limit {
+// override adds version n of limit "l", an override of key "k" that each process applies within 2 s, and returns it.
+func (b *builder) override(at int64, n int, l history.Limit, until int64) *history.Limit {
 	l.Name, l.Version, l.Key, l.Felt = "l", n, "k", 2*second
 	if until > 0 {
 		l.Until = base + until
@@ -19,128 +19,128 @@ func (b *book) override(at int64, n int, l history.Limit, until int64) *history.
 	return &l
 }
 
-func (b *book) removal(at int64, version int) {
+func (b *builder) removal(at int64, version int) {
 	b.event(history.Event{
 		T: at * 1000, Removal: &history.Removal{Limit: "l", Version: version},
 	})
 }
 
 // setVersion returns a function that makes the answer to a call name another version.
-func (b *book) setVersion(id, version int) func() {
-	return func() { b.rets[id].Each[0].Version = version }
+func (b *builder) setVersion(id, version int) func() {
+	return func() { b.returns[id].Each[0].Version = version }
 }
 
 var overrideCases = []tamperCase{
-	{"an override that is not known yet, and one that is", "overrides", func() (*book, func()) {
-		b := newBook(fixed("5", day))
-		b.override(second, 2, fixed("9", day), 0)
-		b.take(2*second, "1", decidedBy(0, 0))
-		id := b.take(4*second, "1", decidedBy(2, 0))
+	{"an override that is not known yet, and one that is", "overrides", func() (*builder, func()) {
+		b := newBuilder(fixedWindow("5", day))
+		b.override(second, 2, fixedWindow("9", day), 0)
+		b.take(2*second, "1", withDecision(0, 0))
+		id := b.take(4*second, "1", withDecision(2, 0))
 		return b, b.setVersion(id, 0)
 	}},
-	{"an override of another key", "overrides", func() (*book, func()) {
-		b := newBook(fixed("5", day))
-		l := b.override(second, 2, fixed("9", day), 0)
-		b.take(2*second, "1", decidedBy(2, 0))
+	{"an override of another key", "overrides", func() (*builder, func()) {
+		b := newBuilder(fixedWindow("5", day))
+		l := b.override(second, 2, fixedWindow("9", day), 0)
+		b.take(2*second, "1", withDecision(2, 0))
 		return b, func() { l.Key = "other" }
 	}},
-	{"an override before it is made", "overrides", func() (*book, func()) {
-		b := newBook(fixed("5", day))
-		id := b.take(second, "1", decidedBy(0, 0))
-		b.override(2*second, 2, fixed("9", day), 0)
+	{"an override before it is made", "overrides", func() (*builder, func()) {
+		b := newBuilder(fixedWindow("5", day))
+		id := b.take(second, "1", withDecision(0, 0))
+		b.override(2*second, 2, fixedWindow("9", day), 0)
 		return b, b.setVersion(id, 2)
 	}},
-	{"a removed override that a process still knows", "overrides", func() (*book, func()) {
-		b := newBook(fixed("5", day))
-		b.override(second, 2, fixed("9", day), 0)
+	{"a removed override that a process still knows", "overrides", func() (*builder, func()) {
+		b := newBuilder(fixedWindow("5", day))
+		b.override(second, 2, fixedWindow("9", day), 0)
 		b.removal(5*second, 2)
-		b.take(6*second, "1", decidedBy(2, 0))
-		id := b.take(8*second, "1", decidedBy(0, 0))
+		b.take(6*second, "1", withDecision(2, 0))
+		id := b.take(8*second, "1", withDecision(0, 0))
 		return b, b.setVersion(id, 2)
 	}},
-	{"an override that another one replaces", "overrides", func() (*book, func()) {
-		b := newBook(fixed("5", day))
-		b.override(second, 2, fixed("9", day), 0)
-		b.override(5*second, 3, fixed("8", day), 0)
-		b.take(6*second, "1", decidedBy(2, 0))
-		id := b.take(8*second, "1", decidedBy(3, 0))
+	{"an override that another one replaces", "overrides", func() (*builder, func()) {
+		b := newBuilder(fixedWindow("5", day))
+		b.override(second, 2, fixedWindow("9", day), 0)
+		b.override(5*second, 3, fixedWindow("8", day), 0)
+		b.take(6*second, "1", withDecision(2, 0))
+		id := b.take(8*second, "1", withDecision(3, 0))
 		return b, b.setVersion(id, 2)
 	}},
-	{"the last microsecond of an override", "ends", func() (*book, func()) {
-		b := newBook(fixed("5", day))
-		b.override(second, 2, fixed("9", day), 5*second)
-		id := b.take(5*second-1, "1", decidedBy(2, 0))
-		b.take(5*second, "1", decidedBy(0, 0))
-		return b, func() { b.rets[id].At++ }
+	{"the last microsecond of an override", "ends", func() (*builder, func()) {
+		b := newBuilder(fixedWindow("5", day))
+		b.override(second, 2, fixedWindow("9", day), 5*second)
+		id := b.take(5*second-1, "1", withDecision(2, 0))
+		b.take(5*second, "1", withDecision(0, 0))
+		return b, func() { b.returns[id].At++ }
 	}},
-	{"an end that comes too early", "overrides", func() (*book, func()) {
-		b := newBook(fixed("5", day))
-		b.override(second, 2, fixed("9", day), 5*second)
-		id := b.take(5*second, "1", decidedBy(0, 0))
-		return b, func() { b.rets[id].At-- }
+	{"an end that comes too early", "overrides", func() (*builder, func()) {
+		b := newBuilder(fixedWindow("5", day))
+		b.override(second, 2, fixedWindow("9", day), 5*second)
+		id := b.take(5*second, "1", withDecision(0, 0))
+		return b, func() { b.returns[id].At-- }
 	}},
-	{"a clock that was put back before an end", "overrides", func() (*book, func()) {
-		b := newBook(fixed("5", day))
-		b.override(second, 2, fixed("9", day), 5*second)
+	{"a clock that was put back before an end", "overrides", func() (*builder, func()) {
+		b := newBuilder(fixedWindow("5", day))
+		b.override(second, 2, fixedWindow("9", day), 5*second)
 		f := b.fault(6*second, history.Fault{Kind: history.Clock, By: -4 * second})
-		b.take(7*second, "1", decidedBy(0, 0), func(_ *history.Call, r *history.Return) { r.At -= 4 * second })
+		b.take(7*second, "1", withDecision(0, 0), func(_ *history.Call, r *history.Return) { r.At -= 4 * second })
 		return b, func() { f.Kind = history.Kill }
 	}},
-	{"a refusal beyond the end of an override", "ends", func() (*book, func()) {
-		b := newBook(fixed("5", day))
-		b.override(second, 2, fixed("1", day), 9*second)
-		b.take(4*second, "1", decidedBy(2, 0))
-		id := b.take(5*second, "1", decidedBy(2, 4*second), outcome(history.Refused))
-		return b, func() { b.rets[id].Each[0].RetryAfter++ }
+	{"a refusal beyond the end of an override", "ends", func() (*builder, func()) {
+		b := newBuilder(fixedWindow("5", day))
+		b.override(second, 2, fixedWindow("1", day), 9*second)
+		b.take(4*second, "1", withDecision(2, 0))
+		id := b.take(5*second, "1", withDecision(2, 4*second), withOutcome(history.Refused))
+		return b, func() { b.returns[id].Each[0].RetryAfter++ }
 	}},
-	{"the capacity of another definition", "figures", func() (*book, func()) {
-		b := newBook(fixed("5", day))
-		b.override(second, 2, fixed("9", day), 0)
-		id := b.take(4*second, "1", decidedBy(2, 0))
-		b.rets[id].Each[0].Capacity = 9
-		return b, func() { b.rets[id].Each[0].Capacity = 5 }
+	{"the capacity of another definition", "figures", func() (*builder, func()) {
+		b := newBuilder(fixedWindow("5", day))
+		b.override(second, 2, fixedWindow("9", day), 0)
+		id := b.take(4*second, "1", withDecision(2, 0))
+		b.returns[id].Each[0].Capacity = 9
+		return b, func() { b.returns[id].Each[0].Capacity = 5 }
 	}},
-	{"the bound of an override while it alone decides", "bound", func() (*book, func()) {
-		b := newBook(fixed("50", day))
-		b.override(second, 2, fixed("3", day), 0)
-		b.take(2*second, "40", decidedBy(0, 0))
-		b.take(4*second, "2", decidedBy(2, 0))
-		id := b.take(5*second, "1", decidedBy(2, 0))
+	{"the bound of an override while it alone decides", "bound", func() (*builder, func()) {
+		b := newBuilder(fixedWindow("50", day))
+		b.override(second, 2, fixedWindow("3", day), 0)
+		b.take(2*second, "40", withDecision(0, 0))
+		b.take(4*second, "2", withDecision(2, 0))
+		id := b.take(5*second, "1", withDecision(2, 0))
 		return b, func() { b.calls[id].Charges[0].Cost = "2" }
 	}},
-	{"the bound of the limit itself after an override", "bound", func() (*book, func()) {
-		b := newBook(bucket("1", "3"))
-		b.override(second, 2, bucket("10", "50"), 5*second)
-		b.take(4*second, "50", decidedBy(2, 0))
-		b.take(6*second, "3", decidedBy(0, 0))
-		id := b.take(7*second, "1", decidedBy(0, 0))
+	{"the bound of the limit itself after an override", "bound", func() (*builder, func()) {
+		b := newBuilder(tokenBucket("1", "3"))
+		b.override(second, 2, tokenBucket("10", "50"), 5*second)
+		b.take(4*second, "50", withDecision(2, 0))
+		b.take(6*second, "3", withDecision(0, 0))
+		id := b.take(7*second, "1", withDecision(0, 0))
 		return b, func() { b.calls[id].Charges[0].Cost = "2" }
 	}},
-	{"the sum of two definitions while processes differ", "bound", func() (*book, func()) {
-		b := newBook(bucket("1", "3"))
-		b.override(second, 2, bucket("10", "100"), 0)
-		b.override(2*second, 3, bucket("1", "5"), 0)
-		b.take(3*second, "90", decidedBy(2, 0))
+	{"the sum of two definitions while processes differ", "bound", func() (*builder, func()) {
+		b := newBuilder(tokenBucket("1", "3"))
+		b.override(second, 2, tokenBucket("10", "100"), 0)
+		b.override(2*second, 3, tokenBucket("1", "5"), 0)
+		b.take(3*second, "90", withDecision(2, 0))
 		b.removal(4*second, 3)
-		b.take(5*second, "4", decidedBy(3, 0))
-		b.take(5*second+100, "2", decidedBy(0, 0))
-		id := b.take(5*second+200, "1", decidedBy(3, 0))
-		b.take(5*second+300, "1", decidedBy(0, 0))
+		b.take(5*second, "4", withDecision(3, 0))
+		b.take(5*second+100, "2", withDecision(0, 0))
+		id := b.take(5*second+200, "1", withDecision(3, 0))
+		b.take(5*second+300, "1", withDecision(0, 0))
 		return b, func() { b.calls[id].Charges[0].Cost = "3" }
 	}},
-	{"an answer that does not say which definition has refused", "repeat", func() (*book, func()) {
-		b := newBook(fixed("5", day))
-		l := b.override(second, 2, fixed("1", day), 0)
-		b.addCall(4*second, history.Take, "2", outcome(history.Unknown))
-		b.take(5*second, "2", decidedBy(2, second), repeated)
+	{"an answer that does not say which definition has refused", "repeat", func() (*builder, func()) {
+		b := newBuilder(fixedWindow("5", day))
+		l := b.override(second, 2, fixedWindow("1", day), 0)
+		b.addCall(4*second, history.Take, "2", withOutcome(history.Unknown))
+		b.take(5*second, "2", withDecision(2, second), asRepeat)
 		return b, func() { l.Key = "other" }
 	}},
-	{"a refusal that would last for longer than an override", "figures", func() (*book, func()) {
-		b := newBook(fixed("5", day))
-		l := b.override(second, 2, fixed("1", day), 9*second)
-		b.take(4*second, "1", decidedBy(2, 0))
-		b.take(5*second, "1", decidedBy(2, 4*second), outcome(history.Refused))
-		b.take(6*second, "2", decidedBy(2, 3*second), outcome(history.Refused))
+	{"a refusal that would last for longer than an override", "figures", func() (*builder, func()) {
+		b := newBuilder(fixedWindow("5", day))
+		l := b.override(second, 2, fixedWindow("1", day), 9*second)
+		b.take(4*second, "1", withDecision(2, 0))
+		b.take(5*second, "1", withDecision(2, 4*second), withOutcome(history.Refused))
+		b.take(6*second, "2", withDecision(2, 3*second), withOutcome(history.Refused))
 		return b, func() { l.Until = 0 }
 	}},
 }

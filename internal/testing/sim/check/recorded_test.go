@@ -21,8 +21,8 @@ import (
 
 // notations are the limits of recorded histories, as notations and as in the format.
 var notations = []struct {
-	text string
-	l    history.Limit
+	text  string
+	limit history.Limit
 }{
 	{"token-bucket 10/s burst 5", history.Limit{
 		Algorithm: history.TokenBucket, Amount: "10", Period: second,
@@ -74,46 +74,47 @@ var notations = []struct {
 	{"sliding-log 6/1s", history.Limit{Algorithm: history.SlidingLog, Amount: "6", Period: second}},
 }
 
-// player runs a limiter over a memory store and records what happens.
+// player makes random calls of a limiter over a memory store, and records them.
 type player struct {
-	h     history.History
-	l     *headgate.Limiter
-	rnd   *rand.Rand
-	now   int64 // microseconds since base
-	clock int64 // by how much the store's clock is ahead
-	last  int   // the newest id
-	limit headgate.Limit
-	vers  int // version of limit
-	open  []openReservation
-	seen  map[int]bool // versions in the history
+	h            history.History
+	limiter      *headgate.Limiter
+	rng          *rand.Rand
+	now          int64 // microseconds since base
+	clockShift   int64 // by how much the store's clock is ahead
+	lastID       int
+	limit        headgate.Limit
+	version      int // the version of limit
+	reservations []reservation
+
+	recordedVersions map[int]bool
 }
 
-// openReservation is a reservation that may still be settled or cancelled.
-type openReservation struct {
-	id  int
-	r   *headgate.Reservation
-	key string
+// reservation is a reservation that may still be settled or cancelled.
+type reservation struct {
+	id     int
+	handle *headgate.Reservation
+	key    string
 }
 
 func (p *player) event(e history.Event) {
-	e.T = p.now*1000 + int64(p.last)%900
+	e.T = p.now*1000 + int64(p.lastID)%900
 	if n := len(p.h.Events); n > 0 {
 		e.T = max(e.T, p.h.Events[n-1].T)
 	}
 	p.h.Events = append(p.h.Events, e)
 }
 
-func (p *player) call(verb, key, cost string) *history.Call {
-	p.last++
-	c := &history.Call{ID: p.last, Verb: verb}
+func (p *player) addCall(verb, key, cost string) *history.Call {
+	p.lastID++
+	c := &history.Call{ID: p.lastID, Verb: verb}
 	if cost != "" {
-		c.Charges = []history.Charge{{Limit: "l", Version: p.vers, Key: key, Cost: cost}}
+		c.Charges = []history.Charge{{Limit: "l", Version: p.version, Key: key, Cost: cost}}
 	}
 	p.event(history.Event{Node: "a", Call: c})
 	return c
 }
 
-func (p *player) ret(c *history.Call, d *headgate.Decision, err error) *history.Return {
+func (p *player) addReturn(c *history.Call, d *headgate.Decision, err error) *history.Return {
 	r := &history.Return{ID: c.ID, Outcome: history.Done}
 	switch {
 	case err != nil:
@@ -142,72 +143,72 @@ func (p *player) charge(key string, cost headgate.Cost) headgate.Charge {
 // step makes one random call.
 func (p *player) step(ctx context.Context, reserves bool) {
 	costs := []string{"1", "1", "1", "2", "0.5", "1.001", "3", "6"}
-	text, key := costs[p.rnd.IntN(len(costs))], fmt.Sprint("k", p.rnd.IntN(2))
+	text, key := costs[p.rng.IntN(len(costs))], fmt.Sprint("k", p.rng.IntN(2))
 	cost := headgate.MustCost(text)
-	switch n := p.rnd.IntN(20); {
+	switch n := p.rng.IntN(20); {
 	case n < 11:
-		c := p.call(history.Take, key, text)
-		d, err := p.l.Take(ctx, p.charge(key, cost))
-		p.ret(c, &d, err)
+		c := p.addCall(history.Take, key, text)
+		d, err := p.limiter.Take(ctx, p.charge(key, cost))
+		p.addReturn(c, &d, err)
 	case n < 13:
-		c := p.call(history.Check, key, text)
-		d, err := p.l.Check(ctx, p.charge(key, cost))
-		p.ret(c, &d, err)
+		c := p.addCall(history.Check, key, text)
+		d, err := p.limiter.Check(ctx, p.charge(key, cost))
+		p.addReturn(c, &d, err)
 	case n < 14:
-		c := p.call(history.Take, key, text)
-		c.Charges = append(c.Charges, history.Charge{Limit: "l", Version: p.vers, Key: "k2", Cost: "1"})
-		d, err := p.l.Take(ctx, p.charge(key, cost), p.charge("k2", headgate.Units(1)))
-		p.ret(c, &d, err)
+		c := p.addCall(history.Take, key, text)
+		c.Charges = append(c.Charges, history.Charge{Limit: "l", Version: p.version, Key: "k2", Cost: "1"})
+		d, err := p.limiter.Take(ctx, p.charge(key, cost), p.charge("k2", headgate.Units(1)))
+		p.addReturn(c, &d, err)
 	case n < 15:
-		c := p.call(history.Take, key, text)
-		c.Idem = fmt.Sprint("id", p.rnd.IntN(5), key, text)
+		c := p.addCall(history.Take, key, text)
+		c.Idem = fmt.Sprint("id", p.rng.IntN(5), key, text)
 		c.Life = hour
-		d, err := p.l.Once(c.Idem, time.Hour).Take(ctx, p.charge(key, cost))
-		p.ret(c, &d, err)
-		p.goOn(ctx, c.Idem, key, text)
+		d, err := p.limiter.Once(c.Idem, time.Hour).Take(ctx, p.charge(key, cost))
+		p.addReturn(c, &d, err)
+		p.extendOrSettle(ctx, c.Idem, key, text)
 	case n < 17 && reserves:
-		wait := time.Duration(p.rnd.IntN(3)) * 700 * time.Millisecond
-		c := p.call(history.Reserve, key, text)
+		wait := time.Duration(p.rng.IntN(3)) * 700 * time.Millisecond
+		c := p.addCall(history.Reserve, key, text)
 		c.Wait = wait.Microseconds()
-		r, err := p.l.Reserve(ctx, wait, p.charge(key, cost))
+		r, err := p.limiter.Reserve(ctx, wait, p.charge(key, cost))
 		if err != nil {
-			p.ret(c, nil, err)
+			p.addReturn(c, nil, err)
 			return
 		}
-		ret := p.ret(c, &r.Decision, err)
+		ret := p.addReturn(c, &r.Decision, err)
 		if r.Decision.Allowed {
 			ret.StartAt = r.StartAt.UnixMicro()
-			p.open = append(p.open, openReservation{c.ID, r, key})
+			p.reservations = append(p.reservations, reservation{c.ID, r, key})
 		}
-	case n < 19 && len(p.open) > 0:
+	case n < 19 && len(p.reservations) > 0:
 		p.correct(ctx)
-	case n == 19 && p.rnd.IntN(6) == 0:
-		c := p.call(history.Reset, key, "1")
+	case n == 19 && p.rng.IntN(6) == 0:
+		c := p.addCall(history.Reset, key, "1")
 		c.Charges[0].Cost = ""
-		_, err := p.l.Reset(ctx, p.limit, key)
-		p.ret(c, nil, err)
-		// what was charged before a reset should not be returned after it: law/giveback.go
-		p.open = slices.DeleteFunc(p.open, func(k openReservation) bool { return k.key == key })
+		_, err := p.limiter.Reset(ctx, p.limit, key)
+		p.addReturn(c, nil, err)
+		// A charge from before a reset must not be returned after the reset: see law/giveback.go.
+		p.reservations = slices.DeleteFunc(p.reservations, func(res reservation) bool { return res.key == key })
 	}
 }
 
 // correct settles or cancels a reservation.
 func (p *player) correct(ctx context.Context) {
-	i := p.rnd.IntN(len(p.open))
-	k := p.open[i]
-	p.open = slices.Delete(p.open, i, i+1)
-	var by []headgate.Cost
+	i := p.rng.IntN(len(p.reservations))
+	res := p.reservations[i]
+	p.reservations = slices.Delete(p.reservations, i, i+1)
+	var corrections []headgate.Cost
 	var err error
-	c := p.call(history.Cancel, "", "")
-	c.Of = k.id
-	if p.rnd.IntN(2) == 0 {
-		by, err = k.r.Cancel(ctx)
+	c := p.addCall(history.Cancel, "", "")
+	c.Of = res.id
+	if p.rng.IntN(2) == 0 {
+		corrections, err = res.handle.Cancel(ctx)
 	} else {
-		c.Verb, c.Actual = history.Settle, []string{[]string{"0", "0.5", "4"}[p.rnd.IntN(3)]}
-		by, err = k.r.Settle(ctx, actualCost(c.Actual[0]))
+		c.Verb, c.Actual = history.Settle, []string{[]string{"0", "0.5", "4"}[p.rng.IntN(3)]}
+		corrections, err = res.handle.Settle(ctx, actualCost(c.Actual[0]))
 	}
-	r := p.ret(c, nil, err)
-	for _, b := range by {
+	r := p.addReturn(c, nil, err)
+	for _, b := range corrections {
 		r.Corrected = append(r.Corrected, strings.TrimPrefix(cmp.Or(b.String(), "0"), "-"))
 	}
 }
@@ -219,101 +220,102 @@ func actualCost(text string) headgate.Cost {
 	return headgate.MustCost(text)
 }
 
-// change gives the limit another definition: a new one, or one that it had before.
+// change gives the limit a random definition, perhaps an earlier one.
 func (p *player) change(t *testing.T) {
-	index := p.rnd.IntN(len(notations))
+	index := p.rng.IntN(len(notations))
 	limit, err := headgate.ParseNamed("l", notations[index].text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.limit, p.vers, p.open = limit, index+2, nil
-	if !p.seen[p.vers] {
-		p.seen[p.vers] = true
-		l := notations[index].l
-		l.Name, l.Version = "l", p.vers
+	p.limit, p.version, p.reservations = limit, index+2, nil
+	if !p.recordedVersions[p.version] {
+		p.recordedVersions[p.version] = true
+		l := notations[index].limit
+		l.Name, l.Version = "l", p.version
 		p.event(history.Event{Limit: &l})
 	}
 }
 
-// play records a number of steps with a limit, and the final state. With changes above 0, the limit changes once in so
-// many steps; below 0, the store loses everything once in so many.
-func play(t *testing.T, seed uint64, index, steps, changes int, jumps bool) *history.History {
+// play records a number of steps with a limit, and the final state. With changeInterval above 0, the limit changes once
+// in so many steps; below 0, the store loses all its state once in so many.
+func play(t *testing.T, seed uint64, index, steps, changeInterval int, jumps bool) *history.History {
 	t.Helper()
 	ctx := context.Background()
 	p := &player{
-		rnd: rand.New(rand.NewPCG(seed, uint64(index))), vers: 1, seen: map[int]bool{}, now: int64(seed % 77_777_777),
+		rng: rand.New(rand.NewPCG(seed, uint64(index))), now: int64(seed % 77_777_777),
+		version: 1, recordedVersions: map[int]bool{},
 	}
-	clock := func() int64 { return base + p.now + p.clock }
+	clock := func() int64 { return base + p.now + p.clockShift }
 	s := memory.New(&memory.Config{Clock: clock, Names: true})
 	defer s.Close()
-	p.l = headgate.New(s, &headgate.Config{Clock: clock})
-	crash := func() { // the store loses everything
+	p.limiter = headgate.New(s, &headgate.Config{Clock: clock})
+	crash := func() { // the store loses all its state
 		p.event(history.Event{Fault: &history.Fault{Kind: history.Forget}})
-		p.l = headgate.New(memory.New(&memory.Config{Clock: clock, Names: true}), &headgate.Config{Clock: clock})
-		p.open = nil
+		p.limiter = headgate.New(memory.New(&memory.Config{Clock: clock, Names: true}), &headgate.Config{Clock: clock})
+		p.reservations = nil
 	}
-	n := notations[index]
-	limit, err := headgate.ParseNamed("l", n.text)
+	notation := notations[index]
+	limit, err := headgate.ParseNamed("l", notation.text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.limit = limit
-	l := n.l
-	l.Name, l.Version = "l", 1
-	p.event(history.Event{Limit: &l})
+	recordedLimit := notation.limit
+	recordedLimit.Name, recordedLimit.Version = "l", 1
+	p.event(history.Event{Limit: &recordedLimit})
 	for range steps {
-		if changes > 0 && p.rnd.IntN(changes) == 0 {
+		if changeInterval > 0 && p.rng.IntN(changeInterval) == 0 {
 			p.change(t)
 		}
-		switch p.rnd.IntN(4) {
+		switch p.rng.IntN(4) {
 		case 0:
-			p.now += p.rnd.Int64N(30_000)
+			p.now += p.rng.Int64N(30_000)
 		case 1:
-			p.now += p.rnd.Int64N(900_000)
+			p.now += p.rng.Int64N(900_000)
 		case 2:
-			p.now += p.rnd.Int64N(3)
+			p.now += p.rng.Int64N(3)
 		}
-		if jumps && p.rnd.IntN(15) == 0 {
-			by := []int64{second, 10 * second, -second, -5 * second, day, -day, hour / 3, 5 * day}[p.rnd.IntN(8)]
-			p.clock += by
+		if jumps && p.rng.IntN(15) == 0 {
+			by := []int64{second, 10 * second, -second, -5 * second, day, -day, hour / 3, 5 * day}[p.rng.IntN(8)]
+			p.clockShift += by
 			if by < 0 {
-				p.open = nil // a correction would return what has drained, which passes twice then
+				p.reservations = nil // a correction would return what has drained, which would then pass twice
 			}
 			p.event(history.Event{Fault: &history.Fault{Kind: history.Clock, By: by}})
 		}
-		if changes < 0 && p.rnd.IntN(-changes) == 0 {
+		if changeInterval < 0 && p.rng.IntN(-changeInterval) == 0 {
 			crash()
 		}
 		p.step(ctx, true)
 	}
 	for _, key := range []string{"k0", "k1", "k2"} {
-		if changes > 0 {
+		if changeInterval > 0 {
 			break
 		}
-		status, err := p.l.Inspect(ctx, p.limit, key)
+		status, err := p.limiter.Inspect(ctx, p.limit, key)
 		if err != nil {
 			t.Fatal(err)
 		}
 		p.event(history.Event{State: &history.State{
-			Limit: "l", Version: p.vers, Key: key, Used: cmp.Or(status.Used.String(), "0"), At: status.At.UnixMicro(),
+			Limit: "l", Version: p.version, Key: key, Used: cmp.Or(status.Used.String(), "0"), At: status.At.UnixMicro(),
 		}})
 	}
 	return &p.h
 }
 
-// TestRecorded checks that what a memory store really does is accepted, for each algorithm.
-func TestRecorded(t *testing.T) {
+// TestHistoriesOfMemoryStoresAreAccepted checks that recorded histories of a memory store break no rule.
+func TestHistoriesOfMemoryStoresAreAccepted(t *testing.T) {
 	for index, n := range notations {
 		t.Run(n.text, func(t *testing.T) {
-			bad := 0
-			for seed := range uint64(seeds(60)) {
+			violations := 0
+			for seed := range uint64(seedCount(60)) {
 				for _, jumps := range []bool{false, true} {
 					h := play(t, seed, index, 120, 0, jumps)
 					for _, v := range check.Check(h) {
 						t.Errorf("seed %d, jumps %v: %s", seed, jumps, v)
-						bad++
+						violations++
 					}
-					if bad > 3 {
+					if violations > 3 {
 						t.FailNow()
 					}
 				}
@@ -322,9 +324,9 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// TestChanged checks that changed limits are accepted, changed once in a while or used in turn.
-func TestChanged(t *testing.T) {
-	for seed := range uint64(seeds(400)) {
+// TestHistoriesWithChangedLimitsAreAccepted changes the limit once in 60, 30 or 2 steps, and wants no violations.
+func TestHistoriesWithChangedLimitsAreAccepted(t *testing.T) {
+	for seed := range uint64(seedCount(400)) {
 		h := play(t, seed, int(seed)%len(notations), 120, []int{60, 30, 2}[seed%3], false)
 		for _, v := range check.Check(h) {
 			t.Fatalf("seed %d: %s", seed, v)
@@ -332,9 +334,9 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestForgotten checks that histories are accepted in which the store lost all that it had.
-func TestForgotten(t *testing.T) {
-	for seed := range uint64(seeds(400)) {
+// TestHistoriesWithLostStateAreAccepted lets the store lose all its state once in 40 steps, and wants no violations.
+func TestHistoriesWithLostStateAreAccepted(t *testing.T) {
+	for seed := range uint64(seedCount(400)) {
 		h := play(t, seed, int(seed)%len(notations), 120, -40, false)
 		for _, v := range check.Check(h) {
 			t.Fatalf("seed %d: %s", seed, v)
@@ -342,12 +344,12 @@ func TestForgotten(t *testing.T) {
 	}
 }
 
-// TestLost checks that histories are accepted in which some answers were lost, so that it is not known what was done.
-func TestLost(t *testing.T) {
-	for seed := range uint64(seeds(400)) {
+// TestHistoriesWithLostAnswersAreAccepted removes answers or makes them unknown, and wants no violations.
+func TestHistoriesWithLostAnswersAreAccepted(t *testing.T) {
+	for seed := range uint64(seedCount(400)) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
 		h := play(t, seed, int(seed)%len(notations), 120, 0, seed%5 == 0)
-		known := h.Events[:0]
+		events := h.Events[:0]
 		for _, e := range h.Events {
 			if r := e.Return; r != nil && rnd.IntN(12) == 0 && r.Outcome != history.Nothing {
 				if rnd.IntN(2) == 0 {
@@ -358,17 +360,17 @@ func TestLost(t *testing.T) {
 					r.Until = e.T
 				}
 			}
-			known = append(known, e)
+			events = append(events, e)
 		}
-		h.Events = known
+		h.Events = events
 		for _, v := range check.Check(h) {
 			t.Fatalf("seed %d: %s", seed, v)
 		}
 	}
 }
 
-// seeds returns how many histories to play, a sixth of them with make test; HEADGATE_TEST_HISTORIES multiplies them.
-func seeds(n int) int {
+// seedCount returns how many histories to play: n, a sixth with make test, and HEADGATE_TEST_HISTORIES times as many.
+func seedCount(n int) int {
 	n = tier.Pick(n/6, n, n)
 	times, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_HISTORIES"))
 	if err != nil {

@@ -6,79 +6,79 @@ import (
 	"github.com/headgate/headgate/internal/testing/history"
 )
 
-// checkDecision checks one decision of the store. At least before is in use without what was decided at the same time,
-// and at most after with it.
-func (t *tracker) checkDecision(e *entry, before, after num) {
-	if t.m.early && e.crowded(t.spans) {
-		t.m.excused[e.call] = true
+// checkDecision checks one decision of the store. At least low is in use without the charges of the same time, and at
+// most high with them.
+func (t *tracker) checkDecision(e *entry, low, high num) {
+	if t.m.readsClockEarly && e.crowded(t.spans) {
+		t.m.isExcused[e.call] = true
 		return
 	}
 	switch {
 	case e.outcome() == history.Admitted:
-		if e.ret.At < t.blockSure && !t.tied && !t.blockLifted {
+		if e.ret.At < t.surelyBlockedUntil && !t.severalMoments && !t.blockLifted {
 			t.m.report("blocks", t.c, e.events, "admitted at %d, while the key is blocked until %d",
-				e.ret.At, t.blockSure)
+				e.ret.At, t.surelyBlockedUntil)
 		}
 		if e.headroom.positive() && e.surelyCharged() && len(e.Charges) == 1 && !t.lowUnknown &&
-			before.plus(e.cost).plus(e.headroom).more(t.r.capacity) {
+			low.plus(e.cost).plus(e.headroom).exceeds(t.r.capacity) {
 			t.m.report("headroom", t.c, e.events, "admitted at %d with %s in use: it was to leave %s",
-				e.ret.At, before, e.Charges[0].Keep)
+				e.ret.At, low, e.Charges[0].Keep)
 		}
-	case t.justified(e, after):
-		t.m.excused[e.call] = true
+	case t.isJustified(e, high):
+		t.m.isExcused[e.call] = true
 	}
-	t.checkFigures(e, before, after)
+	t.checkFigures(e, low, high)
 }
 
-// justified reports whether the level or a block justifies a refusal, and notes the block that the refusal may set.
-func (t *tracker) justified(e *entry, after num) bool {
+// isJustified reports whether the level or a block justifies a refusal, and records the block that the refusal may set.
+func (t *tracker) isJustified(e *entry, high num) bool {
 	at, capacity := e.ret.At, t.r.capacity
-	ceiling := capacity // with a wait, charges are admitted up to it
-	if e.Verb == history.Reserve && e.Wait > 0 && t.r.shape == rated && len(e.Charges) == 1 && !e.headroom.positive() {
+	ceiling := capacity // the level up to which charges are admitted
+	if e.Verb == history.Reserve && e.Wait > 0 && t.r.shape == bucketShape && len(e.Charges) == 1 &&
+		!e.headroom.positive() {
 		ceiling = capacity.plus(t.r.rate.times(e.Wait / t.r.step * t.r.step))
 	}
-	if !e.need().more(capacity) && !after.plus(t.pending).plus(e.need()).more(ceiling) {
+	if !e.need().exceeds(capacity) && !high.plus(t.pending).plus(e.need()).exceeds(ceiling) {
 		return t.maybeBlocked(e)
 	}
 	block := t.r.limit.Block
 	if block == 0 || !e.blocks(capacity) || e.Verb == history.Check || e.Wait > 0 ||
-		at < t.blockSure && !t.blockLifted {
+		at < t.surelyBlockedUntil && !t.blockLifted {
 		return true
 	}
-	if at >= t.blockMax && e.to < t.blockUnknown && e.Verb == history.Take && len(e.Charges) == 1 {
-		t.blockSure = at + block // only the level can have refused it
+	if at >= t.maxBlockedUntil && e.to < t.blockUnknown && e.Verb == history.Take && len(e.Charges) == 1 {
+		t.surelyBlockedUntil = at + block // only the level can have refused it
 	}
-	t.blockMax = max(t.blockMax, at+block)
+	t.maxBlockedUntil = max(t.maxBlockedUntil, at+block)
 	return true
 }
 
 // maybeBlocked reports whether the key may have been blocked when an entry was decided, also by another refusal at the
 // same time.
 func (t *tracker) maybeBlocked(e *entry) bool {
-	return e.ret.At < t.blockMax || e.to >= t.blockUnknown || t.tied && t.r.limit.Block > 0
+	return e.ret.At < t.maxBlockedUntil || e.to >= t.blockUnknown || t.severalMoments && t.r.limit.Block > 0
 }
 
 // checkFigures checks the figures in the answer about an entry.
-func (t *tracker) checkFigures(e *entry, before, after num) {
+func (t *tracker) checkFigures(e *entry, low, high num) {
 	f, ok := e.figures()
 	if !ok || len(e.Charges) != 1 || e.costUnknown {
 		return
 	}
 	c, capacity := t.c, t.r.capacity
-	low := before
 	if t.lowUnknown {
 		low = num{}
 	}
 	if e.surelyCharged() {
 		low = low.plus(e.cost)
 	}
-	high := after.plus(t.pending)
-	least, largest := c.family.units(capacity.minus(high)), c.family.units(capacity.minus(low))
+	high = high.plus(t.pending)
+	minRemaining, maxRemaining := c.family.units(capacity.minus(high)), c.family.units(capacity.minus(low))
 	if t.maybeBlocked(e) && f.Remaining == 0 {
-		least = 0
+		minRemaining = 0
 	}
-	if f.Remaining >= 0 && (f.Remaining > largest || f.Remaining < least) {
-		t.m.report("figures", c, e.events, "%d remaining, by the level %d to %d", f.Remaining, least, largest)
+	if f.Remaining >= 0 && (f.Remaining > maxRemaining || f.Remaining < minRemaining) {
+		t.m.report("figures", c, e.events, "%d remaining, by the level %d to %d", f.Remaining, minRemaining, maxRemaining)
 	}
 	if units := c.family.units(capacity); f.Capacity > 0 && f.Capacity != units {
 		t.m.report("figures", c, e.events, "the capacity is %d, not %d", units, f.Capacity)
@@ -91,19 +91,19 @@ func (t *tracker) checkFigures(e *entry, before, after num) {
 // checkRetryAfter checks that the retry-after of a refusal is no shorter than the low level needs to drain.
 func (t *tracker) checkRetryAfter(e *entry, f history.Figures, low num) {
 	need := e.cost.plus(e.headroom)
-	never := need.more(t.r.capacity)
+	never := need.exceeds(t.r.capacity)
 	switch end := t.r.end(); {
 	case end > 0 && f.RetryAfter >= 0 && e.ret.At+f.RetryAfter >= end: // then another version decides
-	case e.headroom.positive() && never != e.need().more(t.r.capacity): // the headroom may be rounded
+	case e.headroom.positive() && never != e.need().exceeds(t.r.capacity): // the headroom may be rounded
 	case never != (f.RetryAfter < 0):
 		t.m.report("figures", t.c, e.events, "a cost of %s, retry-after %d", e.Charges[0].Cost, f.RetryAfter)
-	case never || t.tied || e.Wait > 0 || e.Verb == history.Reserve:
-	case t.r.shape == rated:
+	case never || t.severalMoments || e.Wait > 0 || e.Verb == history.Reserve:
+	case t.r.shape == bucketShape:
 		over := low.plus(need).minus(t.r.capacity)
-		if f.RetryAfter < math.MaxInt32*1000 && over.more(t.r.rate.times(f.RetryAfter)) {
+		if f.RetryAfter < math.MaxInt32*1000 && over.exceeds(t.r.rate.times(f.RetryAfter)) {
 			t.m.report("figures", t.c, e.events, "after %d us it does not fit yet", f.RetryAfter)
 		}
-	case low.plus(need).more(t.r.capacity) && t.r.shape == window:
+	case low.plus(need).exceeds(t.r.capacity) && t.r.shape == windowShape:
 		if _, end := t.r.window(e.ret.At); e.ret.At+f.RetryAfter < end {
 			t.m.report("figures", t.c, e.events, "after %d us the window is not over", f.RetryAfter)
 		}
@@ -113,7 +113,7 @@ func (t *tracker) checkRetryAfter(e *entry, f history.Figures, low num) {
 // refusals reports the refusals that nothing excuses.
 func (m *model) refusals() {
 	for _, a := range m.calls {
-		if hasDecision(a.Verb) && a.outcome() == history.Refused && a.via() != history.ViaRepeat && !m.excused[a] {
+		if hasDecision(a.Verb) && a.outcome() == history.Refused && a.via() != history.ViaRepeat && !m.isExcused[a] {
 			m.report("refusal", a.entries[0].cell, a.events,
 				"refused at %d, although the cost fits on all that can have been charged", a.ret.At)
 		}
@@ -136,7 +136,7 @@ func (e *entry) blocks(capacity num) bool {
 		return e.Charges[e.chargeIndex].Keep == ""
 	}
 	for i, c := range e.Charges {
-		if i >= e.chargeIndex && c.Keep == "" && e.cell.matches(c) && !e.cell.family.costs[c.Cost].more(capacity) {
+		if i >= e.chargeIndex && c.Keep == "" && e.cell.matches(c) && !e.cell.family.costs[c.Cost].exceeds(capacity) {
 			return true
 		}
 	}
@@ -146,7 +146,7 @@ func (e *entry) blocks(capacity num) bool {
 // crowded reports whether the call of an entry overlapped with the call of another charge to the cell. If the store
 // reads its clock early (history.Early), their times do not say which came first.
 func (e *entry) crowded(charges *spans) bool {
-	overlaps := charges.during(e.from+1, e.to-1)
+	overlaps := charges.sumDuring(e.from+1, e.to-1)
 	if e.surelyCharged() {
 		overlaps = overlaps.minus(intNum(1)) // the entry itself
 	}

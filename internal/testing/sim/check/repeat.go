@@ -7,9 +7,9 @@ import (
 	"github.com/headgate/headgate/internal/testing/history"
 )
 
-// repeatedFor is the longest that a refusal is repeated without calling the store, in microseconds.
+// maxRepeat is the longest time in which a refusal is repeated without the store, in microseconds.
 // docs/operating.md: "most a second at a time".
-const repeatedFor = 1_000_000
+const maxRepeat = 1_000_000
 
 // source is an answer after which a node may repeat a refusal.
 type source struct {
@@ -18,19 +18,19 @@ type source struct {
 	need     num   // the refusal may be repeated to charges with at least this cost and headroom
 }
 
-// sourceKey is the key by which a node remembers sources. Versions of a rated limit that agree in their numbers have
+// sourceKey is the key by which a node caches sources. Versions of a rated limit that agree in their numbers have
 // the same key: to a store they are one limit.
 type sourceKey struct {
 	node           string
 	cell           *cell
-	rate, capacity num // these and the next two: only of rated limits
+	rate, capacity num // these and the next two are for rated limits only
 	life, block    int64
-	limit          history.Limit // only of other limits, without the fields that differ from version to version
+	limit          history.Limit // for other limits, without the fields that differ from version to version
 }
 
 func sourceKeyOf(e *entry) sourceKey {
 	p := sourceKey{node: e.front(), cell: e.cell}
-	if r := e.rule; r.shape == rated {
+	if r := e.rule; r.shape == bucketShape {
 		p.rate, p.capacity, p.life, p.block = r.rate, r.capacity, r.life, r.limit.Block
 	} else {
 		p.limit = *r.limit
@@ -51,7 +51,7 @@ func (m *model) repeats() {
 		}
 		for _, e := range a.entries {
 			e.underSomeVersion(func(e *entry) bool {
-				for _, s := range []*source{e.source(), e.prolonged()} {
+				for _, s := range []*source{e.source(), e.prolongingSource()} {
 					if s != nil && s.until < forever {
 						s.until += (s.until - e.to) / 1_000_000 * m.drift // the clock of the node may be slow
 					}
@@ -88,10 +88,10 @@ func (e *entry) repeats(list []source) bool {
 	return false
 }
 
-// prolonged returns a source for the refusals that a charge which fits can prolong: refusals of charges that need more
-// than the entry did and more than remains. If the entry waits for its start, more than remains is enough: the entry
-// was admitted beyond the capacity, and its answer may not say what remains.
-func (e *entry) prolonged() *source {
+// prolongingSource returns a source for the refusals that a charge which fits can prolong: refusals of charges that
+// need more than the entry needed, and more than remains. If the entry waits for its start, more than remains is
+// enough: the entry was admitted beyond the capacity, and its answer may not say what remains.
+func (e *entry) prolongingSource() *source {
 	if e.outcome() != history.Admitted && (e.outcome() != history.Refused || len(e.Charges) == 1) {
 		return nil
 	}
@@ -103,7 +103,7 @@ func (e *entry) prolonged() *source {
 	if e.Wait == 0 {
 		need = maxNum(need, e.cost.plus(e.headroom))
 	}
-	return &source{e.from, e.to, e.to + repeatedFor*1000 + 1000, need.plus(c.roundingStep())}
+	return &source{e.from, e.to, e.to + maxRepeat*1000 + 1000, need.plus(c.roundingStep())}
 }
 
 // lastReset returns the true time at which a process began its last reset of the cell that was done before t, or 0. The
@@ -121,7 +121,7 @@ func (c *cell) lastReset(front string, t int64) (from int64) {
 func (e *entry) source() *source {
 	need := e.cost.plus(e.headroom)
 	f, known := e.figures()
-	wait := int64(repeatedFor)
+	wait := int64(maxRepeat)
 	switch out := e.outcome(); {
 	case out == history.Unknown: // the answer may have come after the caller had left
 		return &source{e.from, e.to, forever, need}
@@ -139,7 +139,7 @@ func (e *entry) source() *source {
 			if !room.less(need) {
 				return nil // there was room for another
 			}
-			if e.rule.shape == rated {
+			if e.rule.shape == bucketShape {
 				// The next charge fits when its cost, less what remains, has drained.
 				lack := need.minus(room).big()
 				lack.Quo(lack, e.rule.rate.big())

@@ -14,19 +14,19 @@ import (
 type shape int
 
 const (
-	rated     shape = iota // a level that drains evenly
-	refill                 // interval: a level that drains in steps from its first use
-	window                 // fixed windows from the epoch, or of a calendar
-	fromFirst              // fixed windows from the first request
-	sliding                // two counters
-	logged                 // the exact sliding window
-	leased                 // concurrency
+	bucketShape    shape = iota // a level that drains evenly
+	intervalShape               // interval: a level that drains in steps from its first use
+	windowShape                 // fixed windows from the epoch, or of a calendar
+	fromFirstShape              // fixed windows from the first request
+	slidingShape                // two counters
+	logShape                    // the exact sliding window
+	leaseShape                  // concurrency
 )
 
 var shapes = map[string]shape{
-	history.TokenBucket: rated, history.LeakyBucket: rated, history.GCRA: rated, history.Interval: refill,
-	history.FixedWindow: window, history.SlidingWindow: sliding, history.SlidingLog: logged,
-	history.Concurrency: leased,
+	history.TokenBucket: bucketShape, history.LeakyBucket: bucketShape, history.GCRA: bucketShape,
+	history.Interval: intervalShape, history.FixedWindow: windowShape, history.SlidingWindow: slidingShape,
+	history.SlidingLog: logShape, history.Concurrency: leaseShape,
 }
 
 // rule is a version of a limit, in numbers.
@@ -138,7 +138,7 @@ func (f *family) rule(l *history.Limit) *rule {
 	r := &rule{family: f, limit: l, shape: shapes[l.Algorithm], period: l.Period, zone: time.UTC}
 	r.term = f.terms[l.Version]
 	switch r.shape {
-	case rated, refill:
+	case bucketShape, intervalShape:
 		if l.Burst != "" {
 			capacity = number(l.Burst)
 		} else if capacity.Cmp(big.NewRat(1, 1)) < 0 {
@@ -147,9 +147,9 @@ func (f *family) rule(l *history.Limit) *rule {
 		if r.prefetching() {
 			r.life = cmp.Or(l.PrefetchLife, int64(time.Second/time.Microsecond))
 		}
-	case window:
+	case windowShape:
 		if l.FromFirst {
-			r.shape = fromFirst
+			r.shape = fromFirstShape
 		}
 		if l.Calendar == "minute" {
 			r.period = 60_000_000 // no zone cuts a minute
@@ -160,7 +160,7 @@ func (f *family) rule(l *history.Limit) *rule {
 		}
 	}
 	r.amount, r.capacity = f.count(amount), f.count(capacity)
-	if r.shape == rated {
+	if r.shape == bucketShape {
 		perMicro := new(big.Rat).Quo(amount, big.NewRat(l.Period, 1))
 		r.rate, r.step = f.count(perMicro), stepOf(perMicro, capacity, l.Period)
 	}

@@ -11,7 +11,7 @@ type spans struct{ begins, ends []mark }
 type mark struct {
 	t   int64
 	n   num
-	sum num // of n, of all marks up to this one
+	sum num // the sum of n of all marks up to this mark
 }
 
 func (s *spans) add(from, to int64, n num) {
@@ -31,33 +31,33 @@ func (s *spans) sort() {
 
 func (s *spans) clone() *spans { return &spans{slices.Clone(s.begins), slices.Clone(s.ends)} }
 
-// before returns the number of marks before a time, and the sum of their amounts.
-func before(marks []mark, t int64) (n int, sum num) {
-	n, _ = slices.BinarySearchFunc(marks, t, func(m mark, t int64) int { return cmp.Compare(m.t, t) })
-	if n > 0 {
-		sum = marks[n-1].sum
+// marksBefore returns the number of marks before a time, and the sum of their amounts.
+func marksBefore(marks []mark, t int64) (count int, sum num) {
+	count, _ = slices.BinarySearchFunc(marks, t, func(m mark, t int64) int { return cmp.Compare(m.t, t) })
+	if count > 0 {
+		sum = marks[count-1].sum
 	}
-	return n, sum
+	return count, sum
 }
 
-// begunBy returns the number and the sum of the spans that begin by t.
-func (s *spans) begunBy(t int64) (n int, sum num) { return before(s.begins, t+1) }
+// countBegunBy returns the number and the sum of the spans that begin by t.
+func (s *spans) countBegunBy(t int64) (n int, sum num) { return marksBefore(s.begins, t+1) }
 
-// endedBefore returns the number and the sum of the spans that end before t. The number is also that of the stretch
-// between spans that began last.
-func (s *spans) endedBefore(t int64) (n int, sum num) { return before(s.ends, t) }
+// countEndedBefore returns the number and the sum of the spans that end before t. The number also identifies the
+// stretch between spans that precedes t.
+func (s *spans) countEndedBefore(t int64) (n int, sum num) { return marksBefore(s.ends, t) }
 
-// during returns the sum of the spans that touch an interval.
-func (s *spans) during(from, to int64) num {
-	_, begun := s.begunBy(to)
-	_, over := s.endedBefore(from)
+// sumDuring returns the sum of the spans that touch an interval.
+func (s *spans) sumDuring(from, to int64) num {
+	_, begun := s.countBegunBy(to)
+	_, over := s.countEndedBefore(from)
 	return begun.minus(over)
 }
 
-// between returns the number of the stretch between spans in which an interval lies; ok is false if the interval
+// stretchOf returns the number of the stretch between spans in which an interval lies; ok is false if the interval
 // touches a span.
-func (s *spans) between(from, to int64) (stretch int, ok bool) {
-	stretch, _ = s.endedBefore(from)
-	begun, _ := s.begunBy(to)
+func (s *spans) stretchOf(from, to int64) (stretch int, ok bool) {
+	stretch, _ = s.countEndedBefore(from)
+	begun, _ := s.countBegunBy(to)
 	return stretch, stretch == begun
 }

@@ -16,30 +16,30 @@ func (m *model) tickets(c *cell, breaks *spans) {
 	if len(list) < 2 || len(c.rules) > 1 {
 		return
 	}
-	cuts := breaks.clone()
+	interruptions := breaks.clone()
 	for _, f := range c.corrections {
-		cuts.add(f.from, f.doneBy(), num{})
+		interruptions.add(f.from, f.doneBy(), num{})
 	}
-	cuts.sort()
+	interruptions.sort()
 	// Of reservations that were decided at the same time, the first to start counts as decided first.
 	slices.SortStableFunc(list, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(a.ret.At, b.ret.At), cmp.Compare(a.start(), b.start()))
 	})
-	var last *entry // the latest to start so far
+	var latest *entry // the latest to start so far
 	stretch := -1
 	for _, e := range list {
-		n, ok := cuts.between(e.from, e.to)
+		n, ok := interruptions.stretchOf(e.from, e.to)
 		if !ok {
 			n = -1
 		}
 		switch {
 		case !ok || n != stretch:
-			last = e
-		case e.start() < last.start():
-			m.report("tickets", c, slices.Concat(last.events, e.events),
-				"decided at %d it starts at %d, that of %d at %d", e.ret.At, e.start(), last.ret.At, last.start())
+			latest = e
+		case e.start() < latest.start():
+			m.report("tickets", c, slices.Concat(latest.events, e.events),
+				"decided at %d it starts at %d, that of %d at %d", e.ret.At, e.start(), latest.ret.At, latest.start())
 		default:
-			last = e
+			latest = e
 		}
 		stretch = n
 	}
@@ -48,11 +48,11 @@ func (m *model) tickets(c *cell, breaks *spans) {
 // reservations returns the reservations of a cell, and checks that none starts before its decision.
 func (m *model) reservations(c *cell) (list []*entry) {
 	for _, e := range c.entries {
-		if e.Verb != history.Reserve || !e.surelyCharged() || !m.timed(e.call) {
+		if e.Verb != history.Reserve || !e.surelyCharged() || !m.returnsDecisionTime(e.call) {
 			continue
 		}
 		list = append(list, e)
-		if e.ret.StartAt > 0 && e.ret.StartAt < e.ret.At && e.to < m.setBack {
+		if e.ret.StartAt > 0 && e.ret.StartAt < e.ret.At && e.to < m.clockSetBackAt {
 			m.report("tickets", c, e.events, "a start at %d, before its decision at %d", e.ret.StartAt, e.ret.At)
 		}
 	}

@@ -18,39 +18,39 @@ import (
 // first: TestTwoDefinitionsInTurnStarveNoKey.
 var notFound = []string{"exactness-d5", "handed-out-and-given-back"}
 
-// seedsPerFault is how many simulations look for one fault, by seeds from 1 on. It is a number and not a time, so that
+// seedsPerFault is how many simulations look for one fault, with the seeds from 1 on. It is no time, so that
 // a busy machine finds as much as another. On two quiet cores these simulations take two minutes.
 const seedsPerFault = 1000
 
-// TestPlantedFaultsAreFound plants each fault and lets the simulator look for it. It fails for a fault that is missed
-// and that notFound does not list.
+// TestPlantedFaultsAreFound plants each fault and lets the simulator look for it. It fails for a fault that the
+// simulator misses and notFound does not list.
 func TestPlantedFaultsAreFound(t *testing.T) {
 	tier.Nightly(t)
 	// A violation that is found without a fault would count for every fault.
-	if found := simulate(t, "", 100); found != "" {
-		t.Fatalf("without a fault: %s", found)
+	if firstViolation := simulate(t, "", 100); firstViolation != "" {
+		t.Fatalf("without a fault: got %s, want no violation", firstViolation)
 	}
-	var tried int
+	var total int
 	var missed []string
 	for _, f := range faults(t) {
 		t.Run(f.name, func(t *testing.T) {
-			tried++
-			found := simulate(t, f.overlay(t), seedsPerFault)
-			if found != "" {
-				t.Logf("found by %s", found)
+			total++
+			firstViolation := simulate(t, f.overlay(t), seedsPerFault)
+			if firstViolation != "" {
+				t.Logf("found by %s", firstViolation)
 				return
 			}
 			t.Logf("not found by %d seeds", seedsPerFault)
 			if missed = append(missed, f.name); !slices.Contains(notFound, f.name) {
-				t.Errorf("the simulator used to find that: %s", f.breaks)
+				t.Errorf("the simulator used to find that: %s", f.effect)
 			}
 		})
 	}
-	t.Logf("%d of %d faults are found; missed: %q", tried-len(missed), tried, missed)
+	t.Logf("%d of %d faults are found; missed: %q", total-len(missed), total, missed)
 }
 
-// violation is a line of the simulator: a seed, the rule that it breaks, and how.
-var violation = regexp.MustCompile(`(?m)^seed \d+: .*$`)
+// violationLine matches a line of the simulator: a seed, the rule that it breaks, and how.
+var violationLine = regexp.MustCompile(`(?m)^seed \d+: .*$`)
 
 // simulate builds the simulator with an overlay and returns the first violation that it finds.
 func simulate(t *testing.T, overlay string, seeds int) string {
@@ -70,9 +70,9 @@ func simulate(t *testing.T, overlay string, seeds int) string {
 	sim.Cancel = func() error { return sim.Process.Signal(os.Interrupt) }
 	sim.WaitDelay = 5 * time.Second
 	out, err := sim.CombinedOutput()
-	found := violation.FindString(string(out))
-	if found == "" && err != nil && ctx.Err() == nil {
+	firstViolation := violationLine.FindString(string(out))
+	if firstViolation == "" && err != nil && ctx.Err() == nil {
 		t.Errorf("the simulator failed and named no seed: %v\n%.2000s", err, out)
 	}
-	return found
+	return firstViolation
 }

@@ -32,7 +32,7 @@ const root = "../../../.."
 // fault is a change of a file.
 type fault struct {
 	name     string
-	breaks   string // one sentence
+	effect   string // one sentence
 	file     string // from the root of the module
 	old, new string // old occurs exactly once in the file
 }
@@ -45,22 +45,22 @@ func faults(t *testing.T) (list []fault) {
 		t.Fatal(err)
 	}
 	for _, name := range files {
-		text := read(t, name)
+		text := readFile(t, name)
 		head, change, hasOld := strings.Cut(text, "\n--- old\n")
-		before, after, hasNew := strings.Cut(change, "\n--- new\n")
-		file, breaks, hasSentence := strings.Cut(head, "\n")
-		if !hasOld || !hasNew || !hasSentence || before == "" {
+		oldText, newText, hasNew := strings.Cut(change, "\n--- new\n")
+		file, effect, hasSentence := strings.Cut(head, "\n")
+		if !hasOld || !hasNew || !hasSentence || oldText == "" {
 			t.Fatalf("%s: want a file, a sentence, and two texts after their lines", name)
 		}
 		list = append(list, fault{
 			name: strings.TrimSuffix(filepath.Base(name), ".txt"), file: file,
-			breaks: strings.Join(strings.Fields(breaks), " "), old: before, new: strings.TrimSuffix(after, "\n"),
+			effect: strings.Join(strings.Fields(effect), " "), old: oldText, new: strings.TrimSuffix(newText, "\n"),
 		})
 	}
 	return list
 }
 
-func read(t *testing.T, name string) string {
+func readFile(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -72,7 +72,7 @@ func read(t *testing.T, name string) string {
 // plant returns the text of the source file with the fault in it.
 func (f *fault) plant(t *testing.T) string {
 	t.Helper()
-	source := read(t, filepath.Join(root, f.file))
+	source := readFile(t, filepath.Join(root, f.file))
 	if n := strings.Count(source, f.old); n != 1 {
 		t.Errorf("%s: its old text occurs %d times in %s, want once", f.name, n, f.file)
 	}
@@ -87,12 +87,12 @@ func (f *fault) overlay(t *testing.T) (path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	changed, path := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
-	replace, err := json.Marshal(map[string]map[string]string{"Replace": {original: changed}})
+	changedFile, path := filepath.Join(dir, "changed.go"), filepath.Join(dir, "overlay.json")
+	replace, err := json.Marshal(map[string]map[string]string{"Replace": {original: changedFile}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{changed: f.plant(t), path: string(replace)} {
+	for name, text := range map[string]string{changedFile: f.plant(t), path: string(replace)} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -100,21 +100,21 @@ func (f *fault) overlay(t *testing.T) (path string) {
 	return path
 }
 
-// TestFaultsFitTheSource looks for faults that lack a part, or that no longer fit the source.
+// TestFaultsFitTheSource checks that each fault has all its parts, and that its old text occurs once in the source.
 func TestFaultsFitTheSource(t *testing.T) {
 	t.Parallel()
-	all := faults(t)
-	if len(all) != 53 {
-		t.Errorf("%d faults, want 53", len(all))
+	list := faults(t)
+	if len(list) != 53 {
+		t.Errorf("%d faults, want 53", len(list))
 	}
 	changes := map[string]string{}
-	for _, f := range all {
+	for _, f := range list {
 		f.plant(t)
 		if f.old == f.new {
 			t.Errorf("%s changes nothing", f.name)
 		}
-		if !strings.HasSuffix(f.breaks, ".") {
-			t.Errorf("%s: %q is no sentence", f.name, f.breaks)
+		if !strings.HasSuffix(f.effect, ".") {
+			t.Errorf("%s: %q is no sentence", f.name, f.effect)
 		}
 		change := f.file + "\n" + f.new
 		if other, ok := changes[change]; ok {
