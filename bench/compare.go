@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -142,15 +143,12 @@ func (g *group) run(ctx context.Context, c comparison, rounds int, d time.Durati
 			if round%2 == 1 { // the order of the cells alternates
 				i = len(cells) - 1 - i
 			}
-			if cells[i].err != nil {
-				continue
+			if cells[i].err == nil {
+				var s sample
+				if s, cells[i].err = measure(ctx, &cells[i], d); cells[i].err == nil {
+					samples[i] = append(samples[i], s)
+				}
 			}
-			s, err := measure(ctx, &cells[i], d)
-			if err != nil {
-				cells[i].err = err
-				continue
-			}
-			samples[i] = append(samples[i], s)
 		}
 	}
 	for i := range cells {
@@ -210,9 +208,7 @@ func summarize(c *cell, samples []sample) figure {
 		f.minValue, f.maxValue = min(f.minValue, s.value), max(f.maxValue, s.value)
 		f.requests += s.requests
 		f.errors += s.errors
-		if f.firstError == nil {
-			f.firstError = s.firstError
-		}
+		f.firstError = cmp.Or(f.firstError, s.firstError)
 	}
 	return f
 }
@@ -241,10 +237,5 @@ func (r *result) best(s side) *figure {
 
 // reference returns the figure to compare with: that of the best rival, or else that of the best ceiling, or nil.
 func (r *result) reference() *figure {
-	for _, s := range []side{rival, ceiling} {
-		if f := r.best(s); f != nil {
-			return f
-		}
-	}
-	return nil
+	return cmp.Or(r.best(rival), r.best(ceiling))
 }

@@ -36,9 +36,7 @@ var postgresCalls = []sqlCall{
 		"check_velocity", "article 001, translated", "select * from check_velocity(1, :key)",
 		"select check_velocity(1, :key)",
 	},
-	{
-		"request_token", "article 003, translated", "select * from request_token(:key)", "select request_token(:key)",
-	},
+	{"request_token", "article 003, translated", "select * from request_token(:key)", "select request_token(:key)"},
 }
 
 var mariadbCalls = []sqlCall{
@@ -155,10 +153,8 @@ func (st *sqlBench) open(ctx context.Context) error {
 func (b *bench) fromPostgres(ctx context.Context) *group {
 	return (&sqlBench{
 		name: "postgres", title: "PostgreSQL", program: "pgbench", calls: postgresCalls, newDatabase: b.postgres,
-		articles: func(string) string { return "public" },
-		run:      runPgbench, ourSetup: postgresSetup,
+		articles: func(string) string { return "public" }, run: runPgbench, exec: execPostgres, ourSetup: postgresSetup,
 		articleSetup: append(articles.Postgres(), postgresArticleSetup...),
-		exec:         execPostgres,
 	}).sqlGroup(ctx)
 }
 
@@ -166,9 +162,8 @@ func (b *bench) fromPostgres(ctx context.Context) *group {
 func (b *bench) fromMariaDB(ctx context.Context) *group {
 	return (&sqlBench{
 		name: "mariadb", title: "MariaDB", program: "mariadb-slap", calls: mariadbCalls, newDatabase: b.mariadb,
-		articles: func(dsn string) string { return dsn[strings.LastIndexByte(dsn, '/')+1:] },
-		run:      runSlap, ourSetup: mariadbSetup, articleSetup: append(articles.MariaDB(), mariadbArticleSetup...),
-		exec: execMariaDB,
+		articles: func(dsn string) string { return dsn[strings.LastIndexByte(dsn, '/')+1:] }, run: runSlap,
+		exec: execMariaDB, ourSetup: mariadbSetup, articleSetup: append(articles.MariaDB(), mariadbArticleSetup...),
 	}).sqlGroup(ctx)
 }
 

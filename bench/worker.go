@@ -350,15 +350,10 @@ func (g *workerGroup) audit(_ context.Context, d time.Duration) (e exactness, er
 
 // exactnessOf compares what all workers together were admitted for single keys with the bound of the limit.
 func exactnessOf(reports []report, bound headgate.Bound) (e exactness) {
-	begin, end := reports[0].Begin, reports[0].End
+	begin := slices.MinFunc(reports, func(a, b report) int { return a.Begin.Compare(b.Begin) }).Begin
+	end := slices.MaxFunc(reports, func(a, b report) int { return a.End.Compare(b.End) }).End
 	var admitted [auditKeys]float64
 	for i := range reports {
-		if reports[i].Begin.Before(begin) {
-			begin = reports[i].Begin
-		}
-		if reports[i].End.After(end) {
-			end = reports[i].End
-		}
 		for k, n := range reports[i].Admitted {
 			admitted[k] += float64(n)
 		}

@@ -52,11 +52,7 @@ func printAudit(w io.Writer, a *api.Audit) error {
 	}
 	for i := range a.Entries {
 		e := &a.Entries[i]
-		line := formatMicros(e.At) + "  " + auditTarget(e)
-		if e.By != "" {
-			line += " by " + quoteText(e.By)
-		}
-		line += reasonSuffix(e.Reason)
+		line := formatMicros(e.At) + "  " + auditTarget(e) + suffix(" by ", e.By) + suffix(": ", e.Reason)
 		for _, c := range e.Changes {
 			if strings.ContainsFunc(c, func(r rune) bool { return !strconv.IsPrint(r) }) { // its keys are quoted
 				c = strconv.Quote(c)

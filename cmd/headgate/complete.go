@@ -37,12 +37,7 @@ func completeArgs(completers ...completer) cobra.CompletionFunc {
 		cmd.SetContext(ctx)
 		server, err := serverOf(cmd)
 		if err == nil && server == "" {
-			c, wrong := loadConfig(cmd)
-			if wrong != nil {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			p, wrong := placeOf(cmd, c)
-			if wrong != nil || p.Missing() {
+			if _, p, err := loadPlace(cmd); err != nil || p.Missing() {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
 		}

@@ -61,7 +61,7 @@ func printStatus(w io.Writer, s *api.Status) error {
 	t.row("limit", s.Limit)
 	t.row("key", quoteKey(s.Key))
 	if s.Rule != "" && s.Rule != s.Limit {
-		t.row("in force", s.Rule+appliedSuffix(s.Applied))
+		t.row("in force", s.Rule+suffix(", by ", s.Applied))
 	}
 	if !s.Exists {
 		t.row("used", "0 of "+formatAmount(s.Capacity)+"; never used, reset, or used long ago")

@@ -25,8 +25,7 @@ func newLimitsCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newLimitsListCommand(), newLimitsShowCommand(), newLimitsSetCommand(), newLimitsApplyCommand(),
-		newLimitsHistoryCommand(), newLimitsRollbackCommand(), newLimitsRemoveCommand(),
-		newLimitsResetCommand())
+		newLimitsHistoryCommand(), newLimitsRollbackCommand(), newLimitsRemoveCommand(), newLimitsResetCommand())
 	return cmd
 }
 
@@ -114,7 +113,7 @@ func showLimit(cmd *cobra.Command, s backend, name string) error {
 
 // versionLine returns the number, time, author and reason of a version.
 func versionLine(v *api.Version) string {
-	return fmt.Sprintf("version %d, %s, by %s%s", v.Version, formatMicros(v.At), quoteKey(v.By), reasonSuffix(v.Reason))
+	return fmt.Sprintf("version %d, %s, by %s%s", v.Version, formatMicros(v.At), quoteKey(v.By), suffix(": ", v.Reason))
 }
 
 func newLimitsHistoryCommand() *cobra.Command {
@@ -159,11 +158,8 @@ func newLimitsHistoryCommand() *cobra.Command {
 // than for a server, and all changes of each version.
 func listVersions(cmd *cobra.Command, s backend, q *api.VersionsQuery) (list []api.Version, forJSON any, err error) {
 	if s.local == nil {
-		v, err := askVersions(cmd.Context(), s, q)
-		if err != nil {
-			return nil, nil, err
-		}
-		return v.Versions, v.Versions, nil
+		v, err := askVersions(cmd.Context(), s, q) // not nil, also after an error
+		return v.Versions, v.Versions, err
 	}
 	c, err := s.names.Kept()
 	if err != nil {

@@ -111,27 +111,14 @@ func quoteKey(k string) string {
 }
 
 // quoteText quotes text as quoteKey quotes a key, but leaves empty text as it is.
-func quoteText(s string) string {
+func quoteText(s string) string { return suffix("", s) }
+
+// suffix formats a text for the end of a line, such as a reason, with what separates the two; nothing if it is empty.
+func suffix(separator, s string) string {
 	if s == "" {
 		return ""
 	}
-	return quoteKey(s)
-}
-
-// reasonSuffix formats a reason for the end of a line; it is empty if there is no reason.
-func reasonSuffix(reason string) string {
-	if reason == "" {
-		return ""
-	}
-	return ": " + quoteKey(reason)
-}
-
-// appliedSuffix formats the plan or override that replaces a limit, for the end of a line; it may be empty.
-func appliedSuffix(applied string) string {
-	if applied == "" {
-		return ""
-	}
-	return ", by " + quoteKey(applied)
+	return separator + quoteKey(s)
 }
 
 func yesNo(b bool) string {

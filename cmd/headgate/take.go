@@ -29,9 +29,10 @@ func (f *chargeFlags) addFlags(cmd *cobra.Command) {
 
 // newTakeCommand returns take, or check.
 func newTakeCommand(check bool) *cobra.Command {
-	verb, short := "take", "Take from a limit for a key: exit 0 admitted, 1 refused, 2 error"
+	verb, take, short := "take", askTake, "Take from a limit for a key: exit 0 admitted, 1 refused, 2 error"
 	if check {
-		verb, short = "check", "Ask whether take would admit a cost, and what could pass, without taking"
+		verb, take = "check", askCheck
+		short = "Ask whether take would admit a cost, and what could pass, without taking"
 	}
 	var query queryFlags
 	var charge chargeFlags
@@ -56,10 +57,6 @@ func newTakeCommand(check bool) *cobra.Command {
 				return query.takeWithin(cmd, args[0], args[1], &charge, wait)
 			}
 			return decide(cmd, &query, func(s backend) (*api.Decision, error) {
-				take := askTake
-				if check {
-					take = askCheck
-				}
 				return take(cmd.Context(), s, &api.Request{
 					Charge: api.Charge{Limit: args[0], Key: args[1], Cost: json.Number(charge.cost), Keep: charge.keep},
 					ID:     id,
@@ -145,7 +142,7 @@ func (f *queryFlags) takeWithin(cmd *cobra.Command, limit, key string, c *charge
 
 // formatDecision describes a decision in one line.
 func formatDecision(d *api.Decision) string {
-	because := appliedSuffix(d.Applied)
+	because := suffix(", by ", d.Applied)
 	if d.Replayed {
 		because = ", as before" + because
 	}
@@ -199,7 +196,7 @@ func formatFillUp(f *api.Filled, amount headgate.Cost) string {
 	}
 	return fmt.Sprintf("accepted %s of %s  %s  level %s of %s%s, remaining %s, reset in %s%s", f.Accepted, amount,
 		f.Limit, formatAmount(f.Level), formatAmount(f.Capacity), brim, formatAmount(f.Remaining),
-		formatMillis(f.ResetAfterMS), appliedSuffix(f.Applied))
+		formatMillis(f.ResetAfterMS), suffix(", by ", f.Applied))
 }
 
 // waiter has what a command needs to wait for a charge.

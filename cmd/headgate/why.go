@@ -121,17 +121,14 @@ func printWhy(w io.Writer, l *api.LimitUsage) {
 			}
 			who = "the limit (" + rule + "), or an operator who gave no reason"
 		}
-		line("blocked until %s by %s%s", formatMicros(*l.BlockedUntil), who, reasonSuffix(l.Reason))
+		line("blocked until %s by %s%s", formatMicros(*l.BlockedUntil), who, suffix(": ", l.Reason))
 	}
 	if l.Applied != "" {
-		until, who := "", ""
+		until := ""
 		if l.AppliedUntil != nil {
 			until = " until " + formatMicros(*l.AppliedUntil)
 		}
-		if l.AppliedBy != "" {
-			who = " by " + quoteKey(l.AppliedBy)
-		}
-		line("%s%s%s%s", quoteText(l.Applied), until, who, reasonSuffix(l.AppliedReason))
+		line("%s%s%s%s", quoteText(l.Applied), until, suffix(" by ", l.AppliedBy), suffix(": ", l.AppliedReason))
 	}
 	if l.Hint != "" {
 		line("%s", l.Hint)

@@ -1,6 +1,5 @@
-// Api is a small service with limits of five kinds: logins that count failures only, tokens by the
-// customer's tier that are settled at what was used, orders that are placed once however often they are sent,
-// and calls to another service.
+// Api is a small service with limits of five kinds: logins that count failures only, tokens by the customer's tier that
+// are settled at what was used, orders that are placed once however often they are sent, and calls to another service.
 //
 //	go run ./examples/api                          # then, as the user ada with the password lovelace:
 //	curl -d name=ada -d password=lovelace http://127.0.0.1:8082/login

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/httplimit"
 	"github.com/headgate/headgate/llm"
 )
 
@@ -24,6 +26,44 @@ const (
 	maxStream = 10 * time.Minute
 	maxTokens = 100_000 // of one answer
 )
+
+// client is the owner of an API key.
+type client struct{ user, team, org string }
+
+// budgets are the six limits. They have names, so that a key keeps what it has used when a limit is changed.
+type budgets struct {
+	userRequests, userTokens, teamTokens, orgTokens, teamMoney, orgMoney headgate.Limit
+}
+
+// defaults are windows and logs: they give back all that a settlement leaves, however many streams run at once; a token
+// bucket gives back only what has not drained. A log has a row for each request, and there are few in a minute. If a
+// stream goes on past midnight, the money of its estimate stays charged to the day before.
+var defaults = budgets{
+	userRequests: headgate.MustParseNamed("user-requests", "sliding-log 60/1m"),
+	userTokens:   headgate.MustParseNamed("user-tokens", "sliding-log 40000/1m"),
+	teamTokens:   headgate.MustParseNamed("team-tokens", "sliding-log 200000/1m"),
+	orgTokens:    headgate.MustParseNamed("org-tokens", "sliding-log 1000000/1m"),
+	teamMoney:    headgate.MustParseNamed("team-money", "sliding-window 50/1d scale 6"), // dollars, in millionths
+	orgMoney:     headgate.MustParseNamed("org-money", "sliding-window 400/1d scale 6"),
+}
+
+// price is the price of the model, in dollars for a million tokens.
+var price = llm.Price{Input: headgate.Units(3), CachedInput: headgate.MustCost("0.3"), Output: headgate.Units(15)}
+
+// charges returns the charges of a request with the usage u: an estimate to begin, or the actual usage to settle.
+func (b *budgets) charges(c client, u llm.Usage) []headgate.Charge {
+	team := c.org + "/" + c.team
+	user := team + "/" + c.user
+	tokens, money := headgate.Units(u.Tokens()), price.Cost(u)
+	return []headgate.Charge{
+		{Limit: b.userRequests, Key: user, Cost: headgate.Units(1)},
+		{Limit: b.userTokens, Key: user, Cost: tokens},
+		{Limit: b.teamTokens, Key: team, Cost: tokens},
+		{Limit: b.orgTokens, Key: c.org, Cost: tokens},
+		{Limit: b.teamMoney, Key: team, Cost: money},
+		{Limit: b.orgMoney, Key: c.org, Cost: money},
+	}
+}
 
 // proxy is the HTTP handler. The store has the budgets; this process has the answers.
 type proxy struct {
@@ -39,8 +79,8 @@ type proxy struct {
 	answers sync.Map // values are []byte
 }
 
-// question is the request to the model. Other fields of a client's request do not reach the
-// model: with n, say, an answer would have more tokens than were charged before.
+// question is the request to the model. Other fields of a client's request do not reach the model: with n, say, an
+// answer would have more tokens than were charged before.
 type question struct {
 	Model         string         `json:"model,omitempty"`
 	Messages      []message      `json:"messages"`
@@ -109,8 +149,14 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	// The id has the client and the body. So no client gets the answer of another one, and the same
 	// key with another body is another request.
 	id := fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "%q %q %s", c, key, body)))
-	if text, found := p.answers.LoadOrStore(id, []byte(nil)); found {
-		repeat(w, text.([]byte))
+	if kept, found := p.answers.LoadOrStore(id, []byte(nil)); found {
+		if text := kept.([]byte); text != nil {
+			w.Header().Set("Content-Type", "text/event-stream")
+			_, _ = w.Write(text)
+			return
+		}
+		w.Header().Set("Retry-After", "1")
+		fail(w, http.StatusConflict, "this request is under way")
 		return
 	}
 	var text bytes.Buffer
@@ -175,14 +221,11 @@ func (p *proxy) ask(ctx context.Context, q question) (*http.Response, error) {
 		return nil, err
 	}
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
+	if err == nil && resp.StatusCode != http.StatusOK {
 		resp.Body.Close()
-		return nil, fmt.Errorf("the model answers %s", resp.Status)
+		err = fmt.Errorf("the model answers %s", resp.Status)
 	}
-	return resp, nil
+	return resp, err
 }
 
 // countEvent returns the tokens of an event.
@@ -203,35 +246,43 @@ func relay(out io.Writer, flush func() error, stream io.Reader) {
 		// If the client is gone, either the context has ended the stream, or it goes on for the retry.
 		_, _ = out.Write(part[:n])
 		_ = flush()
-		switch {
-		case errors.Is(err, io.EOF):
+		if errors.Is(err, io.EOF) {
 			return
-		case errors.Is(err, headgate.ErrDenied):
-			breakOff(out, err.Error())
-			return
-		case err != nil:
-			log.Print(err)
-			breakOff(out, "the model broke off, or the budgets cannot be read")
+		}
+		if err != nil {
+			text := "the model broke off, or the budgets cannot be read"
+			if errors.Is(err, headgate.ErrDenied) {
+				text = err.Error()
+			} else {
+				log.Print(err)
+			}
+			message, _ := json.Marshal(text)
+			fmt.Fprintf(out, "data: {\"error\":{\"message\":%s}}\n\n", message)
 			return
 		}
 	}
 }
 
-// breakOff ends a stream with an error.
-func breakOff(out io.Writer, text string) {
-	message, _ := json.Marshal(text)
-	fmt.Fprintf(out, "data: {\"error\":{\"message\":%s}}\n\n", message)
-}
-
-// repeat sends a stored answer again, or 409 while there is none yet.
-func repeat(w http.ResponseWriter, text []byte) {
-	if text == nil {
-		w.Header().Set("Retry-After", "1")
-		fail(w, http.StatusConflict, "this request is under way")
-		return
+// setHeaders writes a decision into the headers that clients of language models read. If several limits have the same
+// unit, the headers are about the limit with the least remaining.
+func setHeaders(h http.Header, d headgate.Decision) {
+	units := [...]string{"requests", "tokens", "tokens", "tokens", "money", "money"} // of the charges, in their order
+	tightest := map[string]headgate.ChargeDecision{}
+	for _, f := range d.Each {
+		t, found := tightest[units[f.Charge]]
+		less := cmp.Or(cmp.Compare(f.Remaining, t.Remaining), cmp.Compare(f.RemainingNanos, t.RemainingNanos)) < 0
+		if !found || less {
+			tightest[units[f.Charge]] = f
+		}
 	}
-	w.Header().Set("Content-Type", "text/event-stream")
-	_, _ = w.Write(text)
+	for unit, f := range tightest {
+		h.Set("X-RateLimit-Limit-"+unit, f.CapacityCost().String())
+		h.Set("X-RateLimit-Remaining-"+unit, f.RemainingCost().String())
+		reset := (f.ResetAfter + time.Millisecond - 1).Truncate(time.Millisecond) // round up: nobody retries early
+		h.Set("X-RateLimit-Reset-"+unit, reset.String())
+	}
+	// Clients wait for up to a minute. If the wait is longer or endless, the headers ask them not to retry.
+	httplimit.SetRetryAfter(h, &d, httplimit.DefaultNoRetryBeyond)
 }
 
 // fail sends an error in the format of language models.

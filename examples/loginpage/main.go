@@ -3,9 +3,8 @@
 //	go run ./examples/loginpage                          # then open http://127.0.0.1:8081/
 //	go run ./examples/loginpage -store sqlite:logins.db  # the counts survive a restart
 //
-// Five failures in 15 minutes are allowed for an account and 20 for an address. Successful
-// logins do not count. The page does not reveal which accounts exist, neither by what it
-// answers nor by how long it takes.
+// Five failures in 15 minutes are allowed for an account and 20 for an address. Successful logins do not count. The
+// page does not reveal which accounts exist, neither by what it answers nor by how long it takes.
 package main
 
 import (
@@ -53,8 +52,7 @@ func (s *site) credential(password string) credential {
 	return credential{salt, s.hash(password, salt)}
 }
 
-// hasPassword reports whether the password is the user's. It does the same work for a user who
-// does not exist.
+// hasPassword reports whether the password is the user's. It does the same work for a user who does not exist.
 func (s *site) hasPassword(name, password string) bool {
 	c, known := s.users[name]
 	if !known {

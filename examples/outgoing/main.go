@@ -4,9 +4,8 @@
 //	go run ./examples/outgoing -store sqlite:quota.db   # run it twice: both share the quota
 //	go run ./examples/outgoing -url https://example.com/ -limit 'token-bucket 1/s' -calls 3
 //
-// Requests wait for their start instead of failing. When the server answers 429 with
-// Retry-After, every process that shares the store holds back until then, and the request is
-// sent again.
+// Requests wait for their start instead of failing. When the server answers 429 with Retry-After, every process that
+// shares the store holds back until then, and the request is sent again.
 package main
 
 import (

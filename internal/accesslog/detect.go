@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -65,9 +66,7 @@ func Detect(head []byte, cfg Config) (Format, error) {
 			}
 			rec, err := rd.Read(line)
 			t.counts.Add(&rec, err)
-			if t.firstErr == nil {
-				t.firstErr = err
-			}
+			t.firstErr = cmp.Or(t.firstErr, err)
 		}
 	}
 	if sample == nil {
@@ -102,12 +101,9 @@ func bestTrial(trials []trial) (best *trial) {
 		if !t.counts.Recognised() || excluded[t.name] {
 			continue
 		}
-		for outer := t.within; outer != ""; {
-			if 3*(t.counts.Good+t.counts.Foreign) < 2*reads(outer) {
-				break
-			}
+		read := t.counts.Good + t.counts.Foreign
+		for outer := t.within; outer != "" && 3*read >= 2*reads(outer); outer = lookupFormat(outer).within {
 			excluded[outer] = true
-			outer = lookupFormat(outer).within
 		}
 		if best == nil || t.counts.Good > best.counts.Good {
 			best = t

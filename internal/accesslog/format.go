@@ -5,7 +5,6 @@ package accesslog
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -73,18 +72,12 @@ type format struct {
 
 // table has all formats, in the order in which Detect tries them.
 var table = []format{
-	{
-		TraefikCLF, "Traefik's common log format", commonFields + " referer agent backend server", openCLF,
-		Combined,
-	},
+	{TraefikCLF, "Traefik's common log format", commonFields + " referer agent backend server", openCLF, Combined},
 	{Combined, "nginx and Apache, with referer and agent", commonFields + " referer agent", openCLF, Common},
 	{Common, "Apache's common log format", commonFields, openCLF, ""},
 	{VHost, "Apache and nginx, after the name of a virtual host", commonFields + " host", openCLF, ""},
 	{HAProxy, "HAProxy's HTTP log", "ip method path status bytes frontend backend server", openHAProxy, ""},
-	{
-		ALB, "AWS Application and Classic Load Balancer", "ip host method path status bytes agent server", openALB,
-		"",
-	},
+	{ALB, "AWS Application and Classic Load Balancer", "ip host method path status bytes agent server", openALB, ""},
 	{Envoy, "Envoy's and Istio's default lines", "ip host method path status bytes agent server", openEnvoy, ""},
 	{W3C, "IIS and others, W3C extended with #Fields", "", openW3C, ""},
 	{Caddy, "Caddy's JSON", "", openObjects, JSON},
@@ -242,6 +235,3 @@ func enumerate(words []string) string {
 
 // ErrNoField is the Err of a Value whose field is not in the line, which is valid otherwise.
 var ErrNoField = errors.New("the field is not there")
-
-// missing returns ErrNoField with the name of the field.
-func missing(field string) error { return fmt.Errorf("%w: %s", ErrNoField, field) }

@@ -83,11 +83,8 @@ func (p *rowReader) columns(b []byte, r *row) error {
 
 // afterHAProxy returns the text after "haproxy[14389]: ".
 func afterHAProxy(line []byte) (rest []byte, ok bool) {
-	rest, ok = bytes.CutPrefix(line, []byte("haproxy["))
-	if !ok {
-		if _, rest, ok = bytes.Cut(line, []byte(" haproxy[")); !ok {
-			return nil, false
-		}
+	if rest, ok = bytes.CutPrefix(line, []byte("haproxy[")); !ok {
+		_, rest, _ = bytes.Cut(line, []byte(" haproxy["))
 	}
 	pid, rest, ok := bytes.Cut(rest, []byte("]: "))
 	return rest, ok && isNumber(pid)

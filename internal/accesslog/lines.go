@@ -104,9 +104,8 @@ var bom = []byte("\xef\xbb\xbf")
 // at the end of the log, ErrLong with the beginning of a line that is too long, or an error of the source.
 func (l *Lines) Next() ([]byte, error) {
 	line, err := l.slice()
-	long := false
-	if errors.Is(err, bufio.ErrBufferFull) {
-		long = true
+	long := errors.Is(err, bufio.ErrBufferFull)
+	if long {
 		line = bytes.Clone(line[:maxShown])
 		for errors.Is(err, bufio.ErrBufferFull) {
 			_, err = l.slice()

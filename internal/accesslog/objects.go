@@ -3,6 +3,7 @@ package accesslog
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 )
 
@@ -33,22 +34,17 @@ var productTimes = []string{"start_time", "EdgeStartTimestamp", "__REALTIME_TIME
 // plainAliases are the other names under which programs write the plain fields.
 var plainAliases = map[string][]string{
 	"ip": {
-		"request.client_ip", "request.remote_ip", "remote_addr", "client_ip", "remote_ip", "clientip",
-		"ClientHost", "httpRequest.remoteIp", "ClientIP", "downstream_remote_address", "x_forwarded_for",
-		"request.remote_addr",
+		"request.client_ip", "request.remote_ip", "remote_addr", "client_ip", "remote_ip", "clientip", "ClientHost",
+		"httpRequest.remoteIp", "ClientIP", "downstream_remote_address", "x_forwarded_for", "request.remote_addr",
 	},
 	"user": {"user_id", "remote_user", "username", "ClientUsername"},
 	"path": {
 		"request.uri", "request_uri", "uri", "url", "RequestPath", "httpRequest.requestUrl",
 		"ClientRequestPath", "ClientRequestURI",
 	},
-	"method": {
-		"request.method", "request_method", "RequestMethod", "httpRequest.requestMethod", "ClientRequestMethod",
-	},
-	"status": {
-		"status_code", "DownstreamStatus", "httpRequest.status", "EdgeResponseStatus", "response_code",
-	},
-	"host": {"request.host", "http_host", "RequestHost", "ClientRequestHost", "authority"},
+	"method": {"request.method", "request_method", "RequestMethod", "httpRequest.requestMethod", "ClientRequestMethod"},
+	"status": {"status_code", "DownstreamStatus", "httpRequest.status", "EdgeResponseStatus", "response_code"},
+	"host":   {"request.host", "http_host", "RequestHost", "ClientRequestHost", "authority"},
 	"bytes": {
 		"body_bytes_sent", "bytes_sent", "size", "DownstreamContentSize", "httpRequest.responseSize",
 		"EdgeResponseBytes",
@@ -70,16 +66,13 @@ var dialects = map[Format]*dialect{
 		times:   slices.Concat(timeNames, []string{"at"}, productTimes), // headgate export --history writes at
 	},
 	Caddy: {
-		aliases: plainAliases,
-		times:   timeNames,
-		needs:   []string{"request.method", "request.uri", "status"},
-		wrong:   errors.New("is not of Caddy: it has no request.method, request.uri and status"),
+		aliases: plainAliases, times: timeNames, needs: []string{"request.method", "request.uri", "status"},
+		wrong: errors.New("is not of Caddy: it has no request.method, request.uri and status"),
 	},
 	TraefikJSON: {
-		aliases: plainAliases,
-		times:   append([]string{"StartUTC", "StartLocal"}, timeNames...),
-		needs:   []string{"RequestMethod", "DownstreamStatus"},
-		wrong:   errors.New("is not of Traefik: it has no RequestMethod and DownstreamStatus"),
+		aliases: plainAliases, times: append([]string{"StartUTC", "StartLocal"}, timeNames...),
+		needs: []string{"RequestMethod", "DownstreamStatus"},
+		wrong: errors.New("is not of Traefik: it has no RequestMethod and DownstreamStatus"),
 	},
 	Usage: {
 		aliases: map[string][]string{
@@ -157,7 +150,7 @@ func (o *objects) lookupValue(doc object, i int) Value {
 	v := doc.lookup(o.paths[i]...)
 	switch {
 	case v == nil:
-		return Value{Err: missing(o.names[i])}
+		return Value{Err: fmt.Errorf("%w: %s", ErrNoField, o.names[i])}
 	case v[0] == '{' || v[0] == '[':
 		return Value{Err: errNotPlain}
 	case isInvalidText(v):

@@ -78,20 +78,16 @@ func (g *Suggestion) textChoices(b *strings.Builder) {
 	table(b, "  %9s  %8s  %9s  %8s  %s", rows)
 }
 
-// parameter names the parameter in which the limits of a Curve differ.
-func (k kind) parameter() string {
-	if k == tokenBucket {
-		return "burst"
-	}
-	return "number"
-}
-
 // textCurve writes what the limit would refuse with other bursts, and which bursts other rates need.
 func (c *Choice) textCurve(b *strings.Builder) {
+	parameter := "number"
+	if c.family.kind == tokenBucket {
+		parameter = "burst"
+	}
 	for _, part := range []struct {
 		name   string
 		points []Point
-	}{{"with another " + c.family.kind.parameter(), c.Curve}, {"with another rate, as little refused", c.Others}} {
+	}{{"with another " + parameter, c.Curve}, {"with another rate, as little refused", c.Others}} {
 		if len(part.points) == 0 {
 			continue
 		}

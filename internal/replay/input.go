@@ -121,10 +121,7 @@ func (in *Requests) logName(name string) string {
 
 // readLog opens a log, detects its format if none is configured, and reads its lines.
 func (in *Requests) readLog(ctx context.Context, name string) error {
-	var (
-		src     = in.cfg.Stdin
-		changed = time.Now()
-	)
+	src, changed := in.cfg.Stdin, time.Now()
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {

@@ -86,10 +86,7 @@ func newPage(reports []*Report) *page {
 		// Only this style and this script are allowed, whatever a log contains.
 		Policy: "default-src 'none'; base-uri 'none'; form-action 'none'; style-src " +
 			sourceHash(palette.CSS+pageStyle) + "; script-src " + sourceHash(pageScript),
-		Style:  template.CSS(palette.CSS + pageStyle),
-		Script: template.JS(pageScript),
-		Title:  r.Notation,
-		Log:    r,
+		Style: template.CSS(palette.CSS + pageStyle), Script: template.JS(pageScript), Title: r.Notation, Log: r,
 	}
 	p.Yes, p.No = resultWords(r.Fill)
 	for _, r := range reports {
@@ -112,9 +109,8 @@ func newPage(reports []*Report) *page {
 func (p *picture) view() pageView {
 	_, no := resultWords(p.fill)
 	v := pageView{
-		Name:   displayKey(p.key.Key, 120),
-		About:  fmt.Sprintf("%s, %s %s", plural(p.key.Requests, "request"), comma(p.key.Denied), no),
-		Column: span(time.Duration(p.width) * time.Microsecond),
+		Name: displayKey(p.key.Key, 120), Column: span(time.Duration(p.width) * time.Microsecond),
+		About: fmt.Sprintf("%s, %s %s", plural(p.key.Requests, "request"), comma(p.key.Denied), no),
 	}
 	for _, f := range frames {
 		v.Whole = append(v.Whole, p.wholeChart(f))

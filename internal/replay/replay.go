@@ -90,9 +90,7 @@ func Compare(ctx context.Context, limits []headgate.Limit, key string, logs []st
 func Read(ctx context.Context, key string, logs []string, cfg *Config) (*Requests, error) {
 	c := *cmp.Or(cfg, &Config{})
 	c.Top = cmp.Or(c.Top, DefaultTop)
-	if c.Stdin == nil {
-		c.Stdin = os.Stdin
-	}
+	c.Stdin = cmp.Or[io.Reader](c.Stdin, os.Stdin)
 	if c.Progress == nil {
 		c.Progress = func(Phase, int64, int64) {}
 	}

@@ -29,9 +29,7 @@ func testActions(t *testing.T, s store.Store) {
 		}
 	}
 	for _, wrong := range []store.Action{
-		{Verb: "take", Limit: "api"},
-		{Verb: "block", For: -1},
-		{Verb: "reset", Key: "\xff"},
+		{Verb: "take", Limit: "api"}, {Verb: "block", For: -1}, {Verb: "reset", Key: "\xff"},
 		{Verb: "reset", Reason: strings.Repeat("r", store.MaxNote+1)},
 	} {
 		if err := c.RecordAction(t.Context(), wrong); !errors.Is(err, store.ErrInvalid) {

@@ -268,9 +268,7 @@ func expectOverrides(t *testing.T, c store.Catalog, want bool) {
 
 // sortByID returns changes sorted by their items.
 func sortByID(list []store.Change) []store.Change {
-	list = slices.Clone(list)
-	slices.SortFunc(list, func(a, b store.Change) int { return compareIDs(a.After, b.After) })
-	return list
+	return slices.SortedFunc(slices.Values(list), func(a, b store.Change) int { return compareIDs(a.After, b.After) })
 }
 
 // testBadEdits makes edits that must fail and change nothing.

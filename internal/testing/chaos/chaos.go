@@ -160,7 +160,12 @@ func Run(t *testing.T, e *Engine, duration time.Duration, seed uint64) Report {
 	for _, s := range r.stacks {
 		s.Close()
 	}
-	r.check()
+	for _, a := range r.askers {
+		found := check.Check(a.Recorder.History())
+		if r.report.Violations += len(found); len(found) > 0 && r.report.FirstViolation == "" {
+			r.report.FirstViolation, r.report.History = found[0].String(), a.Recorder.History()
+		}
+	}
 	return r.report
 }
 
@@ -241,10 +246,15 @@ func (r *run) breakOnce(ctx context.Context, faults []Fault) error {
 
 // recordEnd records that a fault is over, and lets the engine run without faults for a moment.
 func (r *run) recordEnd(f *Fault, begin time.Time) {
-	if f.Forgets > 0 {
-		r.recordLoss(begin, f.Forgets)
-	}
 	r.mu.Lock()
+	if lasted := sched.Since(begin); f.Forgets > 0 { // decisions since it began, and some time before, may be lost
+		for _, a := range r.askers {
+			a.Recorder.Fault("store", history.Fault{
+				Kind: history.Forget, By: lasted.Microseconds() + 1,
+				Since: max(0, int64(a.Recorder.Now()-lasted-f.Forgets)),
+			})
+		}
+	}
 	r.report.Faults[f.Name]++
 	r.faultEnd = sched.Now()
 	r.mu.Unlock()
@@ -276,20 +286,6 @@ func (r *run) recordFault(f history.Fault) {
 	}
 }
 
-// recordLoss records in the histories of all keys that a fault, which is over now, may have lost decisions since it
-// began, and some time before.
-func (r *run) recordLoss(begin time.Time, before time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	lasted := sched.Since(begin)
-	for _, a := range r.askers {
-		a.Recorder.Fault("store", history.Fault{
-			Kind: history.Forget, By: lasted.Microseconds() + 1,
-			Since: max(0, int64(a.Recorder.Now()-lasted-before)),
-		})
-	}
-}
-
 // recordFinalStates records the states of the present keys.
 func (r *run) recordFinalStates(t *testing.T) {
 	t.Helper()
@@ -306,15 +302,6 @@ func (r *run) recordFinalStates(t *testing.T) {
 		}
 		if err != nil {
 			t.Errorf("%v %s at the end: %v", a.Limit, a.Key, err)
-		}
-	}
-}
-
-func (r *run) check() {
-	for _, a := range r.askers {
-		found := check.Check(a.Recorder.History())
-		if r.report.Violations += len(found); len(found) > 0 && r.report.FirstViolation == "" {
-			r.report.FirstViolation, r.report.History = found[0].String(), a.Recorder.History()
 		}
 	}
 }

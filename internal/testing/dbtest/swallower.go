@@ -31,10 +31,7 @@ func Swallow(tb testing.TB, target string, marker ...string) *Swallower {
 	tb.Helper()
 	defer failTest(tb)
 	l := must((&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0"))
-	s := &Swallower{
-		Addr: l.Addr().String(), open: map[net.Conn]struct{}{},
-		marker: []byte(strings.Join(marker, "")),
-	}
+	s := &Swallower{Addr: l.Addr().String(), open: map[net.Conn]struct{}{}, marker: []byte(strings.Join(marker, ""))}
 	tb.Cleanup(func() {
 		_ = l.Close()
 		s.Cut(true)

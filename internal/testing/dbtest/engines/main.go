@@ -79,9 +79,7 @@ var suites = []suite{
 	},
 	{name: "tidb", packages: []string{mysqlPackage}, run: "TiDB", conformance: "^TestTiDBConformance$"},
 	{name: "redis", usual: true, packages: []string{redisPackage}},
-	{
-		name: "redis-cluster", few: true, packages: []string{redisPackage}, run: onCluster, conformance: onCluster,
-	},
+	{name: "redis-cluster", few: true, packages: []string{redisPackage}, run: onCluster, conformance: onCluster},
 	{name: "redis-8", packages: []string{redisPackage}},
 	{name: "valkey", packages: []string{redisPackage}},
 }

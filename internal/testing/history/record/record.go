@@ -197,8 +197,9 @@ func setDecision(ret *history.Return, d *headgate.Decision, charges int) {
 		if f.RetryAfter == headgate.Never {
 			retry = -1
 		}
+		version, _ := strconv.Atoi(strings.TrimPrefix(f.Applied, becauseVersion)) // 0: the reason names none
 		ret.Each[f.Charge] = history.Figures{
-			Capacity: f.Capacity, Remaining: f.Remaining, RetryAfter: retry, Version: versionOf(f.Applied),
+			Capacity: f.Capacity, Remaining: f.Remaining, RetryAfter: retry, Version: version,
 		}
 	}
 }
@@ -212,9 +213,3 @@ var vias = map[headgate.Via]string{
 func Because(version int) string { return becauseVersion + strconv.Itoa(version) }
 
 const becauseVersion = "version "
-
-// versionOf returns the version in the reason of a decision; 0: the reason names none.
-func versionOf(applied string) int {
-	n, _ := strconv.Atoi(strings.TrimPrefix(applied, becauseVersion))
-	return n
-}

@@ -121,10 +121,7 @@ func (c *cell) rulesUsed() (list []*rule) {
 func (m *model) breaks(c *cell) *spans {
 	s := &spans{}
 	for _, f := range m.faults {
-		switch {
-		case f.Kind == history.Clock && f.By < 0:
-			s.add(f.t, f.t, num{})
-		case f.Kind == history.Forget:
+		if f.Kind == history.Forget || f.Kind == history.Clock && f.By < 0 {
 			s.add(f.firstEffect(), f.t, num{})
 		}
 	}
@@ -137,6 +134,4 @@ func (m *model) breaks(c *cell) *spans {
 
 // timed reports whether each charge of a call was decided at the time that the call returned. After the clock was set
 // back, each cell has a time of its own, and only one of them is returned.
-func (m *model) timed(a *call) bool {
-	return len(a.entries) == 1 || a.to < m.setBack
-}
+func (m *model) timed(a *call) bool { return len(a.entries) == 1 || a.to < m.setBack }

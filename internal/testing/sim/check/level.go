@@ -22,16 +22,14 @@ func newLevel(r *rule, high, uncertain bool) level {
 		}
 		return b
 	case refill:
-		switch b := (&bucket{rate: r.amount.over(r.period)}); {
+		rate := r.amount.over(r.period)
+		switch {
 		case !uncertain:
 			return &steps{amount: r.amount, period: r.period}
 		case high:
-			b.slack = r.amount
-			return b
-		default:
-			b.rate, b.debt = b.rate.plus(intNum(1)), r.amount
-			return b
+			return &bucket{rate: rate, slack: r.amount}
 		}
+		return &bucket{rate: rate.plus(intNum(1)), debt: r.amount}
 	case fromFirst:
 		if uncertain && high {
 			return &log{period: r.period} // no window is open for longer

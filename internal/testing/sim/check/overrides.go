@@ -199,9 +199,7 @@ func (m *model) boundOfEach(c *cell, breaks *spans) {
 func (m *model) boundOfTwo(c *cell, breaks *spans, rule1, rule2 *rule) {
 	for _, entries := range m.entriesBy(c, breaks, rule1, rule2) {
 		entries = slices.DeleteFunc(entries, func(e *entry) bool { return e.ret.StartAt > e.ret.At })
-		by := func(r *rule) bool {
-			return slices.ContainsFunc(entries, func(e *entry) bool { return e.rule == r })
-		}
+		by := func(r *rule) bool { return slices.ContainsFunc(entries, func(e *entry) bool { return e.rule == r }) }
 		if by(rule1) && by(rule2) { // otherwise the bound of one version is enough
 			m.boundOfRules(c, []*rule{rule1, rule2}, entries)
 		}

@@ -32,13 +32,10 @@ func (m *model) tickets(c *cell, breaks *spans) {
 		if !ok {
 			n = -1
 		}
-		switch {
-		case !ok || n != stretch:
-			last = e
-		case e.start() < last.start():
+		if ok && n == stretch && e.start() < last.start() {
 			m.report("tickets", c, slices.Concat(last.events, e.events),
 				"decided at %d it starts at %d, that of %d at %d", e.ret.At, e.start(), last.ret.At, last.start())
-		default:
+		} else {
 			last = e
 		}
 		stretch = n
