@@ -57,10 +57,7 @@ func memoryGroup(ctx context.Context) *group {
 						if pick.draw == nil && l.fixedSize {
 							continue
 						}
-						at := "client"
-						if i == 0 {
-							at = "caller"
-						}
+						at := map[bool]string{true: "caller", false: "client"}[i == 0]
 						list = append(list, cell{
 							side: l.side, name: l.name, setting: count(n, at),
 							measure: inProcessLoop(n, func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {

@@ -41,10 +41,7 @@ func drawPicture(results []result) []byte {
 	for c, store := range (&bench{}).stores() {
 		fmt.Fprintf(&b, "<text class=\"title\" x=\"%.0f\" y=\"20\">%s</text>\n", at(c, minRatio), store.title)
 		for ratio := minRatio; ratio <= maxRatio; ratio *= 2 {
-			class := "grid"
-			if ratio == 1 {
-				class = "one"
-			}
+			class := map[bool]string{true: "one", false: "grid"}[ratio == 1]
 			fmt.Fprintf(&b, `<line class="%s" x1="%[2]v" x2="%[2]v" y1="32" y2="%[3]d"/>`+"\n", class, at(c, ratio),
 				bottom)
 			fmt.Fprintf(&b, "<text class=\"middle\" x=\"%v\" y=\"%d\">%v</text>\n", at(c, ratio), bottom+18, ratio)
@@ -68,10 +65,7 @@ func drawPicture(results []result) []byte {
 
 // drawBar draws the bar of a ratio, from the line of ratio 1 to its end.
 func drawBar(b *bytes.Buffer, start, end float64, top int, ratio float64) {
-	class := "ahead"
-	if ratio < 1 {
-		class = "behind"
-	}
+	class := map[bool]string{true: "behind", false: "ahead"}[ratio < 1]
 	fmt.Fprintf(b, `<rect class="%s" x="%.1f" y="%d" width="%.1f" height="18"/>`+"\n", class, min(start, end), top+4,
 		math.Abs(end-start))
 	fmt.Fprintf(b, "<text x=\"%.1f\" y=\"%d\">%.2f</text>\n", max(start, end)+4, top+18, ratio)

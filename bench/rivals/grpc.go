@@ -30,12 +30,6 @@ func dial(addr string) (*conns, error) {
 	return c, nil
 }
 
-func (c *conns) close() {
-	for _, conn := range c.list {
-		_ = conn.Close()
-	}
-}
-
 // invoke sends and receives messages as encoded bytes: as emptypb.Empty whose fields are all unknown.
 func (c *conns) invoke(ctx context.Context, method string, request []byte) ([]byte, error) {
 	var in, out emptypb.Empty
@@ -57,23 +51,18 @@ func appendInt(b []byte, n protowire.Number, v int64) []byte {
 // eachField calls f for every field of a message.
 func eachField(message []byte, f func(n protowire.Number, number uint64, text []byte)) error {
 	for len(message) > 0 {
-		n, kind, size := protowire.ConsumeTag(message)
+		n, kind, size := protowire.ConsumeField(message)
 		if size < 0 {
 			return fmt.Errorf("message: %w", protowire.ParseError(size))
 		}
-		message = message[size:]
+		_, _, tag := protowire.ConsumeTag(message)
 		var number uint64
 		var text []byte
-		switch kind {
+		switch value := message[tag:size]; kind {
 		case protowire.VarintType:
-			number, size = protowire.ConsumeVarint(message)
+			number, _ = protowire.ConsumeVarint(value)
 		case protowire.BytesType:
-			text, size = protowire.ConsumeBytes(message)
-		default:
-			size = protowire.ConsumeFieldValue(n, kind, message)
-		}
-		if size < 0 {
-			return fmt.Errorf("message: %w", protowire.ParseError(size))
+			text, _ = protowire.ConsumeBytes(value)
 		}
 		f(n, number, text)
 		message = message[size:]

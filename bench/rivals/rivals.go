@@ -97,7 +97,9 @@ func connect(ctx context.Context, addr string, stop func(),
 }
 
 func (s *Server) Close() {
-	s.conns.close()
+	for _, conn := range s.conns.list {
+		_ = conn.Close()
+	}
 	s.stop()
 }
 

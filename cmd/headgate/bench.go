@@ -164,8 +164,7 @@ func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
 	}
 	live := &liveLine{terminalLine: newTerminalLine(cmd.ErrOrStderr())}
 	result := load.Run(ctx, load.Config{
-		Clients: o.clients, Duration: o.duration, Warmup: o.warmup,
-		Progress: live.show,
+		Clients: o.clients, Duration: o.duration, Warmup: o.warmup, Progress: live.show,
 	}, b.ask)
 	live.clear()
 

@@ -34,12 +34,8 @@ type benchReport struct {
 func (b *bench) report(result load.Result) *benchReport {
 	var sum auditSums
 	r := &benchReport{
-		Rate:     math.Round(result.PerSecond()*10) / 10,
-		Errors:   b.errors.Load(),
-		P50:      toMicros(result.Quantile(0.5)),
-		P99:      toMicros(result.Quantile(0.99)),
-		firstErr: b.firstErr,
-		load:     result,
+		Rate: math.Round(result.PerSecond()*10) / 10, Errors: b.errors.Load(), firstErr: b.firstErr, load: result,
+		P50: toMicros(result.Quantile(0.5)), P99: toMicros(result.Quantile(0.99)),
 	}
 	for i, tallies := range b.tallies {
 		for k := range tallies {

@@ -112,10 +112,7 @@ func findLimits(cmd *cobra.Command) (named, exists bool, c *config.Config, err e
 	if err != nil {
 		return false, false, nil, err
 	}
-	if c, err = loadConfig(cmd); err != nil {
-		return false, false, nil, err
-	}
-	p, err := placeOf(cmd, c)
+	c, p, err := loadPlace(cmd)
 	return url != "" || p.Said, err == nil && p.File() != "" && !p.Missing(), c, err
 }
 

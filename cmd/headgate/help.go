@@ -33,17 +33,13 @@ type group struct {
 // groups returns the commands in the order of the help, without those that build tags add.
 func groups() []group {
 	return []group{
-		{"Ask:", []*cobra.Command{
-			newTakeCommand(false), newTakeCommand(true), newFillUpCommand(), newRunCommand(),
-		}},
+		{"Ask:", []*cobra.Command{newTakeCommand(false), newTakeCommand(true), newFillUpCommand(), newRunCommand()}},
 		{"Look:", []*cobra.Command{
 			newWhyCommand(), newListCommand(), newTopCommand(), newInspectCommand(), newHistoryCommand(),
 			newAuditCommand(), newExportCommand(),
 		}},
 		{"Act:", []*cobra.Command{newBlockCommand(), newResetCommand(), newRefundCommand(), newOverrideCommand()}},
-		{"Limits:", []*cobra.Command{
-			newLimitsCommand(), newPlanCommand(), newExplainCommand(), newValidateCommand(),
-		}},
+		{"Limits:", []*cobra.Command{newLimitsCommand(), newPlanCommand(), newExplainCommand(), newValidateCommand()}},
 		{"Logs:", []*cobra.Command{newReplayCommand(), newSuggestCommand()}},
 		{"Server and store:", []*cobra.Command{
 			newServeCommand(), newHealthCommand(), newTokenCommand(), newMigrateCommand(), newDoctorCommand(),

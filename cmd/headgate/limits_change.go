@@ -58,10 +58,9 @@ func (c *changeFlags) confirm(cmd *cobra.Command, question string) error {
 		case "y", "yes":
 			return nil
 		}
-		return errDeclined
 	case <-cmd.Context().Done():
-		return errDeclined
 	}
+	return errDeclined
 }
 
 // proceed reports whether to make the changes that were printed. It asks the user only if there are some.
@@ -114,11 +113,7 @@ func placeSuffix(cmd *cobra.Command) string {
 	if server, err := serverOf(cmd); err == nil && server != "" && cmd.Flags().Lookup(config.Server.Flag()) != nil {
 		return ", at " + store.RedactURL(server)
 	}
-	c, err := loadConfig(cmd)
-	if err != nil {
-		return ""
-	}
-	p, err := placeOf(cmd, c)
+	_, p, err := loadPlace(cmd)
 	if err != nil {
 		return ""
 	}
@@ -141,11 +136,8 @@ func printChanged(cmd *cobra.Command, out *api.Changed, err error, dryRun bool) 
 
 // needsStore refuses the named flags when a server answers, since servers do not know them.
 func needsStore(cmd *cobra.Command, s backend, names ...string) error {
-	if s.local != nil {
-		return nil
-	}
 	for _, name := range names {
-		if cmd.Flags().Changed(name) {
+		if s.local == nil && cmd.Flags().Changed(name) {
 			return headgate.Invalid(name, "is not known to a server; name a store")
 		}
 	}

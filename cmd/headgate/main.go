@@ -45,9 +45,7 @@ func main() {
 
 // notIgnored returns the signals that the parent process, such as nohup, does not have ignored: signal.Notify would
 // end that. Go knows of SIGHUP and SIGINT only.
-func notIgnored(signals ...os.Signal) []os.Signal {
-	return slices.DeleteFunc(signals, signal.Ignored)
-}
+func notIgnored(signals ...os.Signal) []os.Signal { return slices.DeleteFunc(signals, signal.Ignored) }
 
 // runMain runs the command of args and returns its exit code. Tests call it too.
 func runMain(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {

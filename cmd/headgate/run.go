@@ -58,8 +58,7 @@ func newRunCommand() *cobra.Command {
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			defer func() {
-				var code exitCode
-				if err != nil && !errors.As(err, &code) {
+				if _, ok := errors.AsType[exitCode](err); err != nil && !ok {
 					err = reportNotStarted(cmd, exitNotStarted, err)
 				}
 			}()

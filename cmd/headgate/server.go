@@ -39,8 +39,7 @@ func newServeCommand() *cobra.Command {
 			"cure (a wrong URL, a schema that is newer than this binary, a file that cannot be opened) ends it at\n" +
 			"once with exit code 2.",
 		Example: "  headgate serve\n  headgate serve --grpc :8081 --envoy /data/ratelimit/config\n" +
-			"  headgate serve --config headgate.yaml --store postgres://headgate@db/app " +
-			"--http :8080",
+			"  headgate serve --config headgate.yaml --store postgres://headgate@db/app --http :8080",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			file, err := config.Load(flags(cmd))

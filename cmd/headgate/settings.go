@@ -68,6 +68,14 @@ func placeOf(cmd *cobra.Command, c *config.Config) (config.Place, error) {
 	return config.Place{URL: setting.Value, Said: setting.By != ""}, err
 }
 
+// loadPlace reads the config, and returns where a command keeps its state.
+func loadPlace(cmd *cobra.Command) (c *config.Config, p config.Place, err error) {
+	if c, err = loadConfig(cmd); err == nil {
+		p, err = placeOf(cmd, c)
+	}
+	return c, p, err
+}
+
 // creatingCommands are the commands that create a store that does not exist yet. Other commands, which look at a store
 // or administer it, were meant for another store: an empty list would read as if nobody were limited.
 var creatingCommands = []string{"take", "check", "fill-up", "run", "bench", "migrate"}

@@ -65,11 +65,8 @@ func splitURL(url []byte) (host, path []byte) {
 	if !ok {
 		return absentValue, url
 	}
-	i := bytes.IndexByte(rest, '/')
-	if i < 0 {
-		i = len(rest)
-	}
-	host, path = rest[:i], rest[i:]
+	host, _, _ = bytes.Cut(rest, []byte{'/'})
+	path = rest[len(host):]
 	if j := bytes.LastIndexByte(host, ':'); j > 0 && onlyDigits(host[j+1:]) {
 		host = host[:j]
 	}

@@ -33,12 +33,8 @@ var durationNames = []struct {
 	name string
 	unit time.Duration
 }{
-	{"duration_ms", time.Millisecond},
-	{"latency_ms", time.Millisecond},
-	{"response_time_ms", time.Millisecond},
-	{"duration_s", time.Second},
-	{"duration", time.Second},
-	{"latency", time.Second},
+	{"duration_ms", time.Millisecond}, {"latency_ms", time.Millisecond}, {"response_time_ms", time.Millisecond},
+	{"duration_s", time.Second}, {"duration", time.Second}, {"latency", time.Second},
 }
 
 // usagePaths returns the paths of names by themselves, in usage, and in the usage of a response.

@@ -81,16 +81,12 @@ func testInspect(t *testing.T, s store.Store) {
 		q    store.Query
 		want []string
 	}{
-		{
-			"a limit's cells in order",
-			store.Query{Limit: "inspect"},
-			[]string{"inspect/0", "inspect/1", "inspect/2", "inspect/3abuse", "inspect/4", "inspect/clock"},
-		},
-		{
-			"all, a page",
-			store.Query{Max: 2, After: law.Cell{Limit: "inspect", Key: "4"}},
-			[]string{"inspect/clock", "inspect log/0"},
-		},
+		{"a limit's cells in order", store.Query{Limit: "inspect"}, []string{
+			"inspect/0", "inspect/1", "inspect/2", "inspect/3abuse", "inspect/4", "inspect/clock",
+		}},
+		{"all, a page", store.Query{Max: 2, After: law.Cell{Limit: "inspect", Key: "4"}}, []string{
+			"inspect/clock", "inspect log/0",
+		}},
 		{"one", store.Query{Limit: "inspect", Key: "2", HasKey: true}, []string{"inspect/2"}},
 		{"none", store.Query{Limit: "inspect", Key: "", HasKey: true}, nil},
 		{"what is blocked", store.Query{Blocked: true}, []string{"inspect/3abuse"}},
@@ -117,8 +113,7 @@ func testBadQueries(t *testing.T, s store.Store) {
 	}
 	applyOne(t, s, take("query", "k", slidingLog(1, 1_000_000), 1, T0))
 	for _, text := range []string{
-		"\x00", "a\x00", "\xff", "\xbf\x27", "\xed\xa0\x80",
-		strings.Repeat("k", law.MaxKey+1),
+		"\x00", "a\x00", "\xff", "\xbf\x27", "\xed\xa0\x80", strings.Repeat("k", law.MaxKey+1),
 	} {
 		for field, q := range map[string]store.Query{
 			"limit":        {Limit: text},

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,19 +51,13 @@ func (f *faultyStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcom
 	case faultBefore:
 		return errFault
 	case faultDuring:
-		for i := range ops[:(len(ops)+1)/2] {
-			granted := law.State{
-				Kind: ops[i].Params.Kind, Level: ops[i].Cost, At: T0, Unit: ops[i].Params.Unit,
-				EmptyAt: T0 + 1,
-			}
-			outs[i] = law.Outcome{Granted: ops[i].Count, State: granted, Used: ops[i].Cost, Clock: T0, EntryNumber: 1}
+		for i, op := range ops[:(len(ops)+1)/2] {
+			granted := law.State{Kind: op.Params.Kind, Level: op.Cost, At: T0, Unit: op.Params.Unit, EmptyAt: T0 + 1}
+			outs[i] = law.Outcome{Granted: op.Count, State: granted, Used: op.Cost, Clock: T0, EntryNumber: 1}
 		}
 		return errFault
 	case faultAfter:
-		if err := f.Store.Apply(ctx, ops, outs); err != nil {
-			return err
-		}
-		return errFault
+		return cmp.Or(f.Store.Apply(ctx, ops, outs), errFault)
 	}
 	return f.Store.Apply(ctx, ops, outs)
 }
@@ -249,8 +244,5 @@ type Failing struct {
 // Apply returns Err, or the error of a context that has ended.
 func (f Failing) Apply(ctx context.Context, _ []law.Op, outs []law.Outcome) error {
 	store.Void(outs)
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return f.Err
+	return cmp.Or(ctx.Err(), f.Err)
 }

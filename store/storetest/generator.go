@@ -8,8 +8,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// generator makes random batches: groups, repeated keys, limits that change,
-// a clock that steps back and forth.
+// generator makes random batches: groups, repeated keys, limits that change, a clock that steps back and forth.
 type generator struct {
 	*rand.Rand
 	now  int64
@@ -20,20 +19,11 @@ type generator struct {
 	ids      int        // how many IDs, or new keys, were made so far
 }
 
-// receipt is an admitted charge, with the numbers that the oracle and the
-// store have given to its entry in the log.
+// receipt is an admitted charge, with the numbers that the oracle and the store have given to its entry in the log.
 type receipt struct {
 	op     law.Op
 	out    law.Outcome
 	number int64
-}
-
-func newGenerator(seed uint64, o *Options) *generator {
-	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0)), now: T0, keys: []string{"x", "y", "z"}}
-	if o.GroupsOnTrial {
-		g.keys = g.keys[:1]
-	}
-	return g
 }
 
 // steadyParams are the parameters of limits that keep them. The limit "changing" has any of them.
@@ -231,10 +221,8 @@ func (g *generator) renew() law.Op {
 // op returns a random op. Only an op that is alone in its request may be a partial take.
 func (g *generator) op(verb law.Verb, limit string, p law.Params, alone bool) law.Op {
 	op := law.Op{
-		Verb: verb, Params: p,
-		Cell: law.Cell{Limit: limit, Key: g.keys[g.IntN(len(g.keys))]},
-		Cost: 1 + g.Int64N(3*p.Unit), Count: 1 + g.Int64N(3),
-		Partial: alone && g.IntN(3) == 0,
+		Verb: verb, Params: p, Cell: law.Cell{Limit: limit, Key: g.keys[g.IntN(len(g.keys))]},
+		Cost: 1 + g.Int64N(3*p.Unit), Count: 1 + g.Int64N(3), Partial: alone && g.IntN(3) == 0,
 	}
 	switch g.IntN(8) {
 	case 0:

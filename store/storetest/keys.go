@@ -18,11 +18,9 @@ var distinctKeys = []string{
 	"", " ", "a", "A", "a ", " a", "a\t", "á", "a\u0301", "ß", "ss", "🚦", "🚥", "'", "''", `"`, `\`, `\\`, "%", "_",
 	"{a}", "{}", "a:b", "a,b", "$1", "?", "--", ";", "null", "NULL", "0", "00", "\u200b", "\x01", "\n",
 	strings.Repeat("k", law.MaxKey), strings.Repeat("k", law.MaxKey-1) + "K", strings.Repeat("é", law.MaxKey/2),
-	`a' or '1'='1`, `x\' or 1=1 -- `, `"; drop table headgate_cells; --`, "縗' or 1=1 -- ", "¿' or 1=1;--",
-	`¿\'`, "%27 ?",
-	"@hg_out", "*/ x /*", "`x`", "\u2028", "a,b;c", ";1,2,3;", "|", strings.Repeat("\U0001F600", 100), "ſ", "\u212a",
-	"k", "é", "e\u0301",
-	"\x7f", "x'41'", "0x41", "{tag}", "a\r\n",
+	`a' or '1'='1`, `x\' or 1=1 -- `, `"; drop table headgate_cells; --`, "縗' or 1=1 -- ", "¿' or 1=1;--", `¿\'`,
+	"%27 ?", "@hg_out", "*/ x /*", "`x`", "\u2028", "a,b;c", ";1,2,3;", "|", strings.Repeat("\U0001F600", 100), "ſ",
+	"\u212a", "k", "é", "e\u0301", "\x7f", "x'41'", "0x41", "{tag}", "a\r\n",
 }
 
 // RunKeys runs the suite's tests of keys on an empty store. It is for stores whose servers or connections have settings
@@ -35,8 +33,7 @@ func RunKeys(t *testing.T, s store.Store) {
 
 // testKeys charges keys that are easily confused. Each must have a cell of its own.
 func testKeys(t *testing.T, s store.Store) {
-	p := slidingLog(1, 3_600_000_000)
-	for _, p := range []law.Params{bucket(1, 1), p} {
+	for _, p := range []law.Params{bucket(1, 1), slidingLog(1, hour)} {
 		limit := fmt.Sprint("keys ", p.Kind)
 		for _, want := range []int64{1, 0} { // the first charge of each key, then the second
 			for _, k := range distinctKeys {

@@ -14,8 +14,7 @@ func testLeases(t *testing.T, s store.Store) {
 	acquire := func(now int64) law.Outcome { return applyOne(t, s, take("leases", "k", p, 1, now)) }
 	renew := func(entry, now int64) bool {
 		op := law.Op{
-			Verb: law.Renew, Cell: law.Cell{Limit: "leases", Key: "k"}, Params: p,
-			EntryNumber: entry, Now: now,
+			Verb: law.Renew, Cell: law.Cell{Limit: "leases", Key: "k"}, Params: p, EntryNumber: entry, Now: now,
 		}
 		return applyOne(t, s, op).Granted == 1
 	}

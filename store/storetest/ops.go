@@ -37,9 +37,7 @@ func slidingWindow(n, window int64) law.Params {
 
 // fixedWindow returns a fixed window of n units, aligned to the epoch.
 func fixedWindow(n, window int64) law.Params {
-	return law.Params{
-		Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: n * 1000, Step: window, Drain: law.Max,
-	}
+	return law.Params{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: n * 1000, Step: window, Drain: law.Max}
 }
 
 // take returns an op that takes n units.

@@ -1,5 +1,4 @@
-// Package storetest is the suite that every store passes, drivers and
-// wrappers alike.
+// Package storetest is the suite that every store passes, drivers and wrappers alike.
 //
 //	func TestConformance(t *testing.T) {
 //		storetest.Run(t, func(tb testing.TB) store.Store { ... }, nil)
@@ -44,10 +43,7 @@ type Options struct {
 type Open func(tb testing.TB) store.Store
 
 func (o *Options) withDefaults() *Options {
-	var opts Options
-	if o != nil {
-		opts = *o
-	}
+	opts := *cmp.Or(o, &Options{})
 	opts.Histories = cmp.Or(opts.Histories, tier.Pick(150, 2000, 2000))
 	return &opts
 }

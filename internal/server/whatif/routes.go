@@ -163,11 +163,9 @@ func (l *Logs) get(_ http.ResponseWriter, r *http.Request) ([]byte, error) {
 	}
 	top := replay.DefaultTop
 	if v.Has("top") {
-		n, err := strconv.Atoi(v.Get("top"))
-		if err != nil || n < 1 || n > maxTop {
+		if top, err = strconv.Atoi(v.Get("top")); err != nil || top < 1 || top > maxTop {
 			return nil, headgate.Invalid("top", "%+.40q is not a number from 1 to %d", v.Get("top"), maxTop)
 		}
-		top = n
 	}
 	if len(v["limit"]) > maxLimits {
 		return nil, headgate.Invalid("limit", "%d are given; name at most %d", len(v["limit"]), maxLimits)
@@ -211,17 +209,12 @@ func (l *Logs) suggest(_ http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	refuse, of, periods := "0.1%", "requests", []string{"1m", "1h", "1d"}
-	if v.Has("refuse") {
-		refuse = v.Get("refuse")
+	for name, usual := range map[string][]string{"refuse": {"0.1%"}, "of": {"requests"}, "period": {"1m", "1h", "1d"}} {
+		if !v.Has(name) {
+			v[name] = usual
+		}
 	}
-	if v.Has("of") {
-		of = v.Get("of")
-	}
-	if v.Has("period") {
-		periods = v["period"]
-	}
-	ask, err := replay.ParseAsk(refuse, of, periods)
+	ask, err := replay.ParseAsk(v.Get("refuse"), v.Get("of"), v["period"])
 	if err != nil {
 		return nil, err
 	}

@@ -109,9 +109,7 @@ func (c *Cluster) Restart(ctx context.Context, i int) (err error) {
 }
 
 // Await waits until all nodes are ready and every replica has caught up.
-func (c *Cluster) Await(ctx context.Context) error {
-	return waitFor(ctx, 2*time.Minute, c.checkReady)
-}
+func (c *Cluster) Await(ctx context.Context) error { return waitFor(ctx, 2*time.Minute, c.checkReady) }
 
 // Primary returns the number of the node that is primary for a Redis key. It takes two seconds to skip a paused node.
 func (c *Cluster) Primary(key string) (int, error) {

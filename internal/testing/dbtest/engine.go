@@ -54,14 +54,11 @@ var engines = map[string]engine{
 		kind: mysqlKind, version: "MariaDB 11.8.", suite: "trixie", packages: []string{"mariadb-server-core"},
 		programs: map[string]string{"mariadbd": "usr/sbin/mariadbd"},
 	},
-	"mysql":          mysqlEngine,
-	GroupReplication: mysqlEngine,
-	GaleraEngine:     {kind: anyKind},
-	PgBouncerEngine:  {kind: anyKind},
-	ClusterEngine:    {kind: anyKind},
-	TiDBEngine:       {kind: anyKind},
-	"valkey":         redisEngine("Valkey ", "valkey-server", "valkey-tools", "usr/bin/valkey-"),
-	"redis-8":        redisEngine("Redis 8.", "redis-server", "redis-tools", "usr/bin/redis-"),
+	"mysql": mysqlEngine, GroupReplication: mysqlEngine,
+	GaleraEngine: {kind: anyKind}, PgBouncerEngine: {kind: anyKind}, ClusterEngine: {kind: anyKind},
+	TiDBEngine: {kind: anyKind},
+	"valkey":   redisEngine("Valkey ", "valkey-server", "valkey-tools", "usr/bin/valkey-"),
+	"redis-8":  redisEngine("Redis 8.", "redis-server", "redis-tools", "usr/bin/redis-"),
 }
 
 var mysqlEngine = engine{

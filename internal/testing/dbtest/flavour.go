@@ -68,8 +68,7 @@ func mariadbOf(e *engine) *flavour {
 		}
 		f.run(ctx, "", "mkdir", data)
 		f.run(ctx, text.String(), server, append([]string{
-			"--no-defaults", "--bootstrap", "--datadir=" + data,
-			"--tmpdir=" + f.path, "--innodb-log-file-size=64M",
+			"--no-defaults", "--bootstrap", "--datadir=" + data, "--tmpdir=" + f.path, "--innodb-log-file-size=64M",
 		}, places...)...)
 	}
 	return mariadb(server, prepare, places...)
@@ -95,8 +94,7 @@ func mysqlOf(e *engine) *flavour {
 		const text = "create user root@'%';\ngrant all on *.* to root@'%' with grant option;\n"
 		check(os.WriteFile(accounts, []byte(text), 0o644))
 		f.run(ctx, "", server, append([]string{
-			"--no-defaults", "--initialize-insecure", "--skip-log-bin",
-			"--init-file=" + accounts, "--datadir=" + data,
+			"--no-defaults", "--initialize-insecure", "--skip-log-bin", "--init-file=" + accounts, "--datadir=" + data,
 		}, options...)...)
 	}
 	zones := func() string { return e.program("mysql_tzinfo_to_sql") }

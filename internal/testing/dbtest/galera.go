@@ -1,10 +1,10 @@
 package dbtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -55,13 +55,8 @@ func StartGalera(ctx context.Context, network *Network) (g *GaleraCluster, err e
 }
 
 func galeraLibrary() string {
-	// Debian's place, then Red Hat's.
-	for _, path := range []string{"/usr/lib/galera/libgalera_smm.so", "/usr/lib64/galera-4/libgalera_smm.so"} {
-		if _, err := os.Stat(path); err == nil {
-			return path
-		}
-	}
-	return ""
+	debian, redHat := pathFinder("/usr/lib/galera/libgalera_smm.so"), pathFinder("/usr/lib64/galera-4/libgalera_smm.so")
+	return cmp.Or(debian(), redHat())
 }
 
 func (g *GaleraCluster) create(ctx context.Context, f *folder) {

@@ -68,9 +68,7 @@ func skipBelow(tb testing.TB, t Tier) {
 }
 
 // Pick returns the value for the current tier, such as the number of rounds of a test.
-func Pick[T any](test, engines, nightly T) T {
-	return [...]T{test, engines, nightly}[Current()]
-}
+func Pick[T any](test, engines, nightly T) T { return [...]T{test, engines, nightly}[Current()] }
 
 // SeedEnv is the environment variable that sets the seed of random tests.
 const SeedEnv = "HEADGATE_TEST_SEED"

@@ -260,10 +260,8 @@ func (m *model) addToCells(a *call) {
 			cell.resets = append(cell.resets, a)
 		case a.Verb == history.Block || a.Verb == history.Unblock:
 			cell.blocks = append(cell.blocks, a)
-		case a.Verb == history.Renew || a.Verb == history.Release:
-			if !slices.Contains(cell.leases, a) {
-				cell.leases = append(cell.leases, a)
-			}
+		case (a.Verb == history.Renew || a.Verb == history.Release) && !slices.Contains(cell.leases, a):
+			cell.leases = append(cell.leases, a)
 		}
 	}
 }

@@ -128,9 +128,7 @@ func (f *family) units(n num) int64 {
 	return q.Quo(q, f.unit).Int64()
 }
 
-func (f *family) text(n num) string {
-	return new(big.Rat).SetFrac(n.big(), f.unit).RatString()
-}
+func (f *family) text(n num) string { return new(big.Rat).SetFrac(n.big(), f.unit).RatString() }
 
 func (f *family) rule(l *history.Limit) *rule {
 	amount := number(l.Amount)
