@@ -71,8 +71,8 @@ func TestPrecedenceOfPlansAndOverrides(t *testing.T) {
 
 	l := headgate.New(s, &headgate.Config{Names: c})
 	for _, test := range []struct {
-		define, key, applied string
-		capacity             int64
+		limit, key, applied string
+		capacity            int64
 	}{
 		{"login", "nobody", "", 1},
 		{"login", "bob", "plan pro", 10},

@@ -296,7 +296,7 @@ func TestCellsStayForAMomentAfterTheirDeath(t *testing.T) {
 		t.Helper()
 		for i := range keys {
 			cell := law.Cell{Limit: "fast", Key: fmt.Sprint(prefix, i)}
-			if b, ok := s.TakeOne(t.Context(), cell, &generous, 1000); !ok || !b.Granted {
+			if b, ok := s.TakeOne(t.Context(), cell, &fastLimit, 1000); !ok || !b.Granted {
 				t.Fatalf("key %d: got %+v, %v", i, b, ok)
 			}
 		}

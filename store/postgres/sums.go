@@ -9,6 +9,7 @@ import (
 
 	"github.com/headgate/headgate/internal/wrap"
 	"github.com/headgate/headgate/law"
+	"github.com/headgate/headgate/store"
 )
 
 // sums is a batch of plain charges in the form that headgate_internal.take_sums takes.
@@ -147,7 +148,14 @@ func (s *Store) applySums(ctx context.Context, b *sums, valid *validBatch, ops [
 		undecidedOps[k] = ops[i]
 		undecidedOps[k].Group = uint32(k) //nolint:gosec // as many as fit in a batch
 	}
-	wrap.Join(outs, undecidedOuts, undecided, s.apply(ctx, undecidedOps, undecidedOuts))
+	err = s.apply(ctx, undecidedOps, undecidedOuts)
+	if isLockWait(err) { // others of this batch are charged, so it is no longer one of which nothing was done
+		if len(undecided) == len(ops) {
+			return err
+		}
+		err = fmt.Errorf("%w: %w", store.ErrHeld, err)
+	}
+	wrap.Join(outs, undecidedOuts, undecided, err)
 	return nil
 }
 

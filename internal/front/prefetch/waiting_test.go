@@ -215,7 +215,7 @@ func TestWaitersFetchAfterAStaleAnswer(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				inner := &oddFirstStore{
 					recordingStore: recordingStore{Store: memory.New(nil)}, delay: func() { time.Sleep(time.Second) },
-					firstOutcomeOutcome: firstOutcome,
+					firstOutcome: firstOutcome,
 				}
 				s := &heldStore{t: t, Store: New(inner)}
 				defer s.Close()

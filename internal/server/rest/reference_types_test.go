@@ -223,6 +223,6 @@ func (r *reference) problems(t *testing.T) {
 		r.printf("| %d | %s | %s | %s | %s | %s |\n", p.Status, typ, p.Title, p.Cause, p.Do, p.Charged)
 	}
 	delete(r.defined, "Problem")
-	r.answer = true
+	r.inAnswer = true
 	r.tables([]string{"Problem"})
 }
