@@ -41,6 +41,7 @@ const (
 
 // Limiter makes charges under an id: a *headgate.Limiter, or a *client.Client.
 type Limiter interface {
+	// Once returns the requests of an id: see headgate.Limiter.Once.
 	Once(id string, life time.Duration) headgate.Once
 }
 

@@ -170,7 +170,7 @@ func TestFailedReportsSettleErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.err = store.ErrUnavailable
-	body := call.Body(&http.Response{StatusCode: 500, Body: http.NoBody})
+	body := call.Body(&http.Response{StatusCode: http.StatusInternalServerError, Body: http.NoBody})
 	if err := body.Close(); err != nil || len(errs) != 1 || !errors.Is(errs[0], store.ErrUnavailable) {
 		t.Errorf("Close: got %v, and Failed got %v, want one ErrUnavailable", err, errs)
 	}

@@ -77,13 +77,16 @@ func TestUsageAddReadsBothProviders(t *testing.T) {
 }
 
 func TestPricesFindAndCost(t *testing.T) {
-	dollars := func(s string) headgate.Cost { return headgate.MustCost(s) }
+	dollars := headgate.MustCost
 	prices := llm.Prices{
-		"gpt-5-mini":     {Input: dollars("0.25"), CachedInput: dollars("0.025"), Output: dollars("2")},
-		"gpt-*":          {Input: dollars("10"), Output: dollars("40")},
-		"claude-sonnet*": {Input: dollars("3"), CachedInput: dollars("0.3"), CacheWrite: dollars("3.75"), LongCacheWrite: dollars("6"), Output: dollars("15")},
-		"claude*":        {Input: dollars("15"), Output: dollars("75")},
-		"free":           {Input: headgate.Units(0), Output: headgate.Units(0)},
+		"gpt-5-mini": {Input: dollars("0.25"), CachedInput: dollars("0.025"), Output: dollars("2")},
+		"gpt-*":      {Input: dollars("10"), Output: dollars("40")},
+		"claude-sonnet*": {
+			Input: dollars("3"), CachedInput: dollars("0.3"), CacheWrite: dollars("3.75"), LongCacheWrite: dollars("6"),
+			Output: dollars("15"),
+		},
+		"claude*": {Input: dollars("15"), Output: dollars("75")},
+		"free":    {Input: headgate.Units(0), Output: headgate.Units(0)},
 	}
 	allKinds := llm.Usage{Input: 1, CachedInput: 10, CacheWrite: 100, LongCacheWrite: 1000, Output: 10_000}
 	for _, tt := range []struct {

@@ -274,7 +274,8 @@ func TestTLS(t *testing.T) {
 	replaceFile(t, file, "callers: [{name: web, role: take, certificates: [web]}]")
 	token := newToken(t, file, "tool", "--role", "take")
 	args := []string{
-		"--store", "memory:", "--http", ":0", "--tls-cert", certFile, "--tls-key", keyFile, "--tls-client-ca", authority.File,
+		"--store", "memory:", "--http", ":0", "--tls-cert", certFile, "--tls-key", keyFile,
+		"--tls-client-ca", authority.File,
 	}
 	certOnly := start(t, dir, args...)
 	certOrToken := start(t, dir, append(args, "--tokens", file)...)

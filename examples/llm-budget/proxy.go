@@ -151,7 +151,7 @@ func (p *proxy) answer(ctx context.Context, w http.ResponseWriter, record io.Wri
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxStream)
 	defer cancel()
-	resp, err := p.callModel(ctx, q)
+	resp, err := p.callModel(ctx, q) //nolint:bodyclose // call.Body closes it
 	if err != nil {
 		log.Print(err)
 		if err := call.Cancel(uncancelled); err != nil {

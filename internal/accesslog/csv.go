@@ -32,7 +32,8 @@ func openCSV(f *format, names []string, cfg Config) Reader {
 var (
 	csvTimes = append([]string{"ts", "time", "timestamp", "@timestamp", "datetime", "date", "at"}, productTimes...)
 
-	errCSVHeader   = errors.New("is no header: no column is called ts, time, timestamp, @timestamp, datetime, date or at")
+	errCSVHeader = errors.New(
+		"is no header: no column is called ts, time, timestamp, @timestamp, datetime, date or at")
 	errColumnCount = errors.New("has not as many columns as the header")
 	errCSVQuotes   = errors.New("has a quote in a value that does not begin with one, or none at its end")
 	errDuplicate   = errors.New("is no header: two of its columns have the same name")

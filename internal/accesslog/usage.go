@@ -33,8 +33,12 @@ var durationNames = []struct {
 	name string
 	unit time.Duration
 }{
-	{"duration_ms", time.Millisecond}, {"latency_ms", time.Millisecond}, {"response_time_ms", time.Millisecond},
-	{"duration_s", time.Second}, {"duration", time.Second}, {"latency", time.Second},
+	{"duration_ms", time.Millisecond},
+	{"latency_ms", time.Millisecond},
+	{"response_time_ms", time.Millisecond},
+	{"duration_s", time.Second},
+	{"duration", time.Second},
+	{"latency", time.Second},
 }
 
 // usagePaths returns the paths of names by themselves, in usage, and in the usage of a response.
@@ -159,8 +163,8 @@ func callEnd(doc object, at int64) (int64, error) {
 // notes says how many calls lack their reserved tokens or their end.
 func (u *usageReader) notes() (list []string) {
 	if u.callsWithoutReserve > 0 {
-		list = append(list, "calls that do not say what was reserved: "+Comma(u.callsWithoutReserve)+" of "+Comma(u.calls)+
-			"; they reserve what they used")
+		list = append(list, "calls that do not say what was reserved: "+Comma(u.callsWithoutReserve)+" of "+
+			Comma(u.calls)+"; they reserve what they used")
 	}
 	if u.callsWithoutEnd > 0 {
 		list = append(list, "calls that do not say when they ended: "+Comma(u.callsWithoutEnd)+" of "+Comma(u.calls)+

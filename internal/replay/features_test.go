@@ -182,7 +182,8 @@ func TestCosts(t *testing.T) {
 			}
 			s := r.Steps[i]
 			if !isNear(s.Before, levelBefore) || !isNear(s.After, level) || s.Allowed != (overflow == 0) ||
-				s.Brim != isNear(level, capacity) || fill && s.Overflow.String() != fmt.Sprint(math.Round(overflow*1e6)/1e6) {
+				s.Brim != isNear(level, capacity) ||
+				fill && s.Overflow.String() != fmt.Sprint(math.Round(overflow*1e6)/1e6) {
 				t.Fatalf("seed %d, fill %t, request %d of %v at %v: got %+v; want %v to %v, %v over", seed, fill, i, e.n,
 					e.at, s, levelBefore, level, overflow)
 			}

@@ -209,7 +209,8 @@ func TestErrors(t *testing.T) {
 			logs: []string{combinedLog}, cfg: replay.Config{Config: accesslog.Config{TimeFormat: "%Q"}}, is: headgate.ErrInvalid, want: "time_format",
 		},
 		"a time of its own": {
-			logs: []string{combinedLog}, cfg: replay.Config{Config: accesslog.Config{Time: "ts"}}, is: headgate.ErrInvalid,
+			logs: []string{combinedLog}, cfg: replay.Config{Config: accesslog.Config{Time: "ts"}},
+			is:   headgate.ErrInvalid,
 			want: "a log of the format combined has its time in one place",
 		},
 		"sshd of a website": {

@@ -286,8 +286,8 @@ func TestConfigMaxBytes(t *testing.T) {
 	}
 }
 
-// TestCellsStayForAMomentAfterTheirDeath checks that the keys of a limit that is empty at once are still there when they
-// come again soon, and that new keys take the places of those that are long dead.
+// TestCellsStayForAMomentAfterTheirDeath checks that the keys of a limit that is empty at once are still there if they
+// come again soon, and that new keys take the places of cells that are long dead.
 func TestCellsStayForAMomentAfterTheirDeath(t *testing.T) {
 	const keys = 20_000
 	now := t0

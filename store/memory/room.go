@@ -120,7 +120,7 @@ func (s *Store) makeRoomIn(t *table, reserve func() bool, now int64) bool {
 	return true
 }
 
-// deadFor is for how many microseconds a cell stays dead before tidy removes it. A fast limit is empty again between two
+// deadFor is for how many microseconds a cell is dead before tidy removes it. A fast limit is empty again between two
 // charges of a key: if each charge had to insert the key anew, it took four times as long.
 const deadFor = 100_000
 

@@ -8,9 +8,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TestPassHeldReturnsErrHeldForTheRestOfSums charges a free key, and a locked key whose limit has changed. The sums charge
-// the free key and leave the other one to the general function, which meets the lock: the key gets ErrHeld, so that it is
-// asked again by itself, and no other error.
+// TestPassHeldReturnsErrHeldForTheRestOfSums charges a free key, and a locked key whose limit has changed. The sums
+// charge the free key and leave the other one to the general function, which meets the lock: the key gets ErrHeld, so
+// that it is asked again by itself, and no other error.
 func TestPassHeldReturnsErrHeldForTheRestOfSums(t *testing.T) {
 	t.Parallel()
 	s, pool := openStoreAndPool(t)

@@ -1,9 +1,9 @@
 // Package redis keeps cells in Redis 6.2 or later, or Valkey: a single server, Sentinel, or a Cluster. Any number of
 // processes share them.
 //
-// The laws run in the server, in a Lua script: one round trip for a batch. A server that keeps nothing on disk loses all
-// state when it restarts. A replica that takes over lacks the charges that had not reached it; docs/stores.md states how
-// many that may be.
+// The laws run in the server, in a Lua script: one round trip for a batch. A server that keeps nothing on disk loses
+// its state when it restarts. A replica that takes over lacks the charges that had not reached it; docs/stores.md
+// states how many that may be.
 package redis
 
 import (

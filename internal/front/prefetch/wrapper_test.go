@@ -303,7 +303,8 @@ func TestTakeOneWithoutAPrefetch(t *testing.T) {
 	cell := law.Cell{Limit: "l", Key: "k"}
 	noPrefetch, prefetch := perSecond, perSecond
 	noPrefetch.Prefetch, prefetch.Prefetch = 0, 1
-	if b, ok := s.TakeOne(t.Context(), cell, &noPrefetch, 10); !ok || !b.Granted || b.Used != 10 || b.Via != law.ViaStore {
+	b, ok := s.TakeOne(t.Context(), cell, &noPrefetch, 10)
+	if !ok || !b.Granted || b.Used != 10 || b.Via != law.ViaStore {
 		t.Errorf("got %+v, %v; want it granted by the store", b, ok)
 	}
 	if b, ok := New(grantingStore{inner}).TakeOne(t.Context(), cell, &prefetch, 10); ok {

@@ -186,7 +186,8 @@ func (r *run) open(ctx context.Context, t *testing.T) {
 // asker returns the asker of a random limit and of a random key of the present keys.
 func (r *run) asker() *record.Asker {
 	names := slices.Sorted(maps.Keys(limits))
-	limit, key := names[rand.IntN(len(names))], fmt.Sprintf("%d-%d", sched.Since(r.begin)/keyLife, rand.IntN(keysPerLimit))
+	limit := names[rand.IntN(len(names))]
+	key := fmt.Sprintf("%d-%d", sched.Since(r.begin)/keyLife, rand.IntN(keysPerLimit))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	name := limit + " " + key

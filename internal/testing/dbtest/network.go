@@ -33,7 +33,8 @@ func NewNetwork(tb testing.TB, nodes int) *Network {
 	n := &Network{name: fmt.Sprintf("hg%d", pid), prefix: fmt.Sprintf("10.213.%d.", pid%250+1), nodes: nodes}
 	tb.Cleanup(func() { removeNetwork(n.name) })
 	lines := []string{
-		"link add " + n.name + " type bridge", "link set " + n.name + " up", "addr add " + n.prefix + "1/24 dev " + n.name,
+		"link add " + n.name + " type bridge", "link set " + n.name + " up",
+		"addr add " + n.prefix + "1/24 dev " + n.name,
 	}
 	for i := range nodes {
 		ns, port := fmt.Sprint(n.name, "n", i), fmt.Sprint(n.name, "v", i)

@@ -294,7 +294,9 @@ func (c *caller) reserve(ctx context.Context) {
 		c.cancel(r, id, charges)
 	case 1:
 		cost := headgate.Units(int64(c.w.s.rng.IntN(4)))
-		correctionID := c.recordCall(history.Call{Verb: history.Settle, Of: id, Actual: []string{cost.String()}}, charges)
+		correctionID := c.recordCall(history.Call{
+			Verb: history.Settle, Of: id, Actual: []string{cost.String()},
+		}, charges)
 		corrections, err := r.Settle(ctx, cost)
 		c.w.rec.Return(c.n.name, correctionID, record.Answer{Corrected: corrections, Err: err})
 	}

@@ -324,7 +324,9 @@ func (w *world) wrap(s store.Store) store.Store {
 
 // addServer puts a server between the nodes and the store.
 func (w *world) addServer() {
-	w.net = &network{link: link{scheduler: w.s, maxLatency: w.s.between(50*time.Microsecond, 20*time.Millisecond)}, w: w}
+	w.net = &network{w: w, link: link{
+		scheduler: w.s, maxLatency: w.s.between(50*time.Microsecond, 20*time.Millisecond),
+	}}
 	w.addLinkFaults(&w.net.link)
 	w.startServer()
 }

@@ -41,6 +41,7 @@ func fill(v reflect.Value, n *int) {
 			switch v.Type().Field(i).Name {
 			case "NoKey", "NoVersion": // false, since the key and the version are set
 			case "Prefix", "Until": // fields that are not sent
+			case "Count", "Used": // fields of HTTP alone
 			default:
 				fill(v.Field(i), n)
 			}

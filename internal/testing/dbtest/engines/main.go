@@ -80,7 +80,8 @@ var suites = []suite{
 	{name: "tidb", packages: []string{mysqlPackage}, run: "TiDB", conformance: "^TestTiDBConformance$"},
 	{name: "redis", usual: true, packages: []string{redisPackage}},
 	{
-		name: "redis-cluster", isCluster: true, packages: []string{redisPackage}, run: onlyCluster, conformance: onlyCluster,
+		name: "redis-cluster", isCluster: true, packages: []string{redisPackage},
+		run: onlyCluster, conformance: onlyCluster,
 	},
 	{name: "redis-8", packages: []string{redisPackage}},
 	{name: "valkey", packages: []string{redisPackage}},

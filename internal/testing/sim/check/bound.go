@@ -18,7 +18,8 @@ func (m *model) boundByStore(c *cell, breaks *spans) {
 			continue
 		}
 		isCheck := e.Verb == history.Check && e.outcome() == history.Admitted && e.ret.At > 0
-		if n, ok := breaks.stretchOf(e.from, e.to); ok && (e.surelyCharged() || isCheck) && m.returnsDecisionTime(e.call) {
+		if n, ok := breaks.stretchOf(e.from, e.to); ok && (e.surelyCharged() || isCheck) &&
+			m.returnsDecisionTime(e.call) {
 			stretches[n] = append(stretches[n], e)
 		}
 	}

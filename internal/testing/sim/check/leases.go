@@ -65,7 +65,7 @@ func (m *model) renewals(c *cell, byID map[int]*lease) {
 			if l.sureUntil = min(l.sureUntil, a.from); l.Kept && outcome == history.Done {
 				l.sureUntil = a.from
 			}
-			if outcome != history.Unknown && !m.mayBeLost(a.from, a.to) { // otherwise a fail-over may have forgotten its end
+			if outcome != history.Unknown && !m.mayBeLost(a.from, a.to) { // else a fail-over may have forgotten it
 				l.maybeUntil = min(l.maybeUntil, a.to)
 			}
 		case outcome == history.Done:

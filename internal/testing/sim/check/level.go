@@ -42,7 +42,7 @@ func newLevel(r *rule, high, uncertain bool) level {
 	case slidingShape:
 		w := &counters{period: r.period, stepLength: 1}
 		if high {
-			w.stepLength, w.credit = slidingStep(r.period), r.family.unitCost().over(1000) // for amounts below four million
+			w.stepLength, w.credit = slidingStep(r.period), r.family.unitCost().over(1000) // below four million
 		}
 		return w
 	default:

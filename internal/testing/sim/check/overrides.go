@@ -167,7 +167,8 @@ func (m *model) retriesPastEnd(e *entry, f history.Figures, at int64) bool {
 // clock; 0: not known. A process notices a step of that clock when it reads the catalog again.
 func (m *model) inForce(r *rule, e *entry, at int64) bool {
 	l, felt := r.limit, r.limit.Felt*1000
-	if felt == 0 || r.term.setAt+felt >= e.from || r.term.removedAt <= e.to || l.Until > 0 && (at == 0 || at >= l.Until) {
+	if felt == 0 || r.term.setAt+felt >= e.from || r.term.removedAt <= e.to ||
+		l.Until > 0 && (at == 0 || at >= l.Until) {
 		return false
 	}
 	return l.Until == 0 || !m.clockMoved(e.from-felt, e.to)
@@ -212,7 +213,8 @@ func (m *model) boundOfTwo(c *cell, breaks *spans, rule1, rule2 *rule) {
 func (m *model) entriesBy(c *cell, breaks *spans, rules ...*rule) map[int][]*entry {
 	interruptions, stretches := m.interruptions(c, rules, breaks), map[int][]*entry{}
 	for _, e := range c.entries {
-		if !slices.Contains(rules, e.rule) || e.versionUnknown() || !e.surelyCharged() || !m.returnsDecisionTime(e.call) {
+		if !slices.Contains(rules, e.rule) || e.versionUnknown() || !e.surelyCharged() ||
+			!m.returnsDecisionTime(e.call) {
 			continue
 		}
 		if n, ok := interruptions.stretchOf(e.from, e.to); ok {

@@ -78,7 +78,8 @@ func (t *tracker) checkFigures(e *entry, low, high num) {
 		minRemaining = 0
 	}
 	if f.Remaining >= 0 && (f.Remaining > maxRemaining || f.Remaining < minRemaining) {
-		t.m.report("figures", c, e.events, "%d remaining, by the level %d to %d", f.Remaining, minRemaining, maxRemaining)
+		t.m.report("figures", c, e.events, "%d remaining, by the level %d to %d",
+			f.Remaining, minRemaining, maxRemaining)
 	}
 	if units := c.family.units(capacity); f.Capacity > 0 && f.Capacity != units {
 		t.m.report("figures", c, e.events, "the capacity is %d, not %d", units, f.Capacity)
