@@ -370,5 +370,6 @@ var commandFields = []string{"fill", "brim", "steps"}
 
 // schemasOnly are schemas without a type in Go.
 var schemasOnly = []string{
-	"Keep", "Cost", "Count", "Model", "UsedTokens", "RetryAfter", "ResetAfter", "Instant", "Amount", "Cancel", "WhatIf", "Suggestion", "ReplayedAll",
+	"Keep", "Cost", "Count", "Model", "UsedTokens",
+	"RetryAfter", "ResetAfter", "Instant", "Amount", "Cancel", "WhatIf", "Suggestion", "ReplayedAll",
 }

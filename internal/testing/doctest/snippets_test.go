@@ -26,7 +26,8 @@ var packages = map[string]string{
 	"front":     module + "/store/front", "memory": module + "/store/memory",
 	"mysql": module + "/store/mysql", "postgres": module + "/store/postgres", "redis": module + "/store/redis",
 	"sqlite": module + "/store/sqlite",
-	"law":    module + "/law", "llm": module + "/llm", "store": module + "/store", "storetest": module + "/store/storetest",
+	"law":    module + "/law", "llm": module + "/llm",
+	"store": module + "/store", "storetest": module + "/store/storetest",
 	"testing": "testing",
 }
 
