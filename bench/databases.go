@@ -196,7 +196,10 @@ func (b *bench) sqliteBench() *storeBench {
 			batchedUpserts, stopBatched, errBatched := bareSQLite(ctx, url+".many", 512)
 			return []opponent{
 				{side: rivalSide, name: "one upsert a decision", clients: 1, calls: singleKeyCalls(singleUpsert)},
-				{side: ceilingSide, name: "512 upserts a transaction", clients: 1, calls: singleKeyCalls(batchedUpserts)},
+				{
+					side: ceilingSide, name: "512 upserts a transaction", clients: 1,
+					calls: singleKeyCalls(batchedUpserts),
+				},
 			}, func() { stopBatched(); stopSingle() }, errors.Join(errSingle, errBatched)
 		},
 	}

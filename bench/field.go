@@ -175,7 +175,8 @@ func rowName(store, work string, s shape) string {
 func (r *storeRun) cells(ctx context.Context, w workload, s shape) (list []cell, err error) {
 	list = append(list, r.headgateCell(ctx, cell{side: headgateSide, name: "Headgate"}, w, s))
 	if program := r.bench.baseline; program != "" {
-		list = append(list, r.headgateCell(ctx, cell{side: baselineSide, name: "the build before", program: program}, w, s))
+		before := cell{side: baselineSide, name: "the build before", program: program}
+		list = append(list, r.headgateCell(ctx, before, w, s))
 	}
 	for i := range r.opponents {
 		o := &r.opponents[i]

@@ -140,7 +140,9 @@ func newMemoryLimiters(ctx context.Context) (*memoryLimiters, error) {
 			d, err := limiter.Allow(ctx, limit, key)
 			return d.Allowed, err
 		}, false},
-		{rivalSide, versionedName("golang.org/x/time", "x/time/rate + map"), func(_ context.Context, k string) (bool, error) {
+		{rivalSide, versionedName("golang.org/x/time", "x/time/rate + map"), func(_ context.Context, k string) (
+			bool, error,
+		) {
 			return table.get(k).Allow(), nil
 		}, false},
 		{rivalSide, versionedName("github.com/sethvargo/go-limiter", "go-limiter"), takes, false},

@@ -134,7 +134,8 @@ func (r *result) detail(b *bytes.Buffer) {
 			cpu = fmt.Sprintf("%.3g, %.3g", f.clientCPU, f.serverCPU)
 		}
 		fmt.Fprintf(b, "| %s | %s/s (%s-%s) | %s | %s | %s | %s | %s |\n", f.label, formatAmount(f.value),
-			formatAmount(f.minValue), formatAmount(f.maxValue), formatLatency(f.p50), formatLatency(f.p99), exact, failed, cpu)
+			formatAmount(f.minValue), formatAmount(f.maxValue), formatLatency(f.p50), formatLatency(f.p99),
+			exact, failed, cpu)
 	}
 }
 

@@ -30,7 +30,8 @@ func (b *bench) envoyCells(ctx context.Context) ([]cell, error) {
 		return nil, err
 	}
 	keys := userKeys(100_000)
-	return []cell{serverCell(headgateSide, "Headgate", server.Allow, keys, server.Close), b.ratelimitCell(ctx, keys)}, nil
+	own := serverCell(headgateSide, "Headgate", server.Allow, keys, server.Close)
+	return []cell{own, b.ratelimitCell(ctx, keys)}, nil
 }
 
 // serverCell returns a cell of a server, with random keys.

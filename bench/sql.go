@@ -167,8 +167,9 @@ func (b *bench) mariadbSQLGroup(ctx context.Context) *group {
 	return (&sqlBench{
 		name: "mariadb", title: "MariaDB", program: "mariadb-slap", calls: mariadbCalls, newDatabase: b.mariadb,
 		articles: func(dsn string) string { return dsn[strings.LastIndexByte(dsn, '/')+1:] },
-		run:      runSlap, headgateSetup: mariadbSetup, articleSetup: append(articles.MariaDB(), mariadbArticleSetup...),
-		exec: execMariaDB,
+		run:      runSlap, headgateSetup: mariadbSetup,
+		articleSetup: append(articles.MariaDB(), mariadbArticleSetup...),
+		exec:         execMariaDB,
 	}).sqlGroup(ctx)
 }
 
