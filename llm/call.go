@@ -123,7 +123,7 @@ func (c *Call) Settle(ctx context.Context, used Usage) error {
 	})
 }
 
-// Cancel returns the charges, for a call that did not reach the model. Its id can be charged anew.
+// Cancel returns the charges, for a call that did not reach the model. Its id can then be charged again.
 func (c *Call) Cancel(ctx context.Context) error {
 	return c.end(Usage{}, func(charges []headgate.Charge) error {
 		_, err := c.once.Cancel(ctx, charges...)

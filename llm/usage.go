@@ -138,7 +138,10 @@ func (p Price) Cost(u Usage) headgate.Cost {
 		{u.LongCacheWrite, cmp.Or(p.LongCacheWrite, write)},
 		{u.Output, p.Output},
 	} {
-		price, _ := new(big.Rat).SetString(part.price.String())
+		price, ok := new(big.Rat).SetString(part.price.String())
+		if !ok {
+			return part.price // it is invalid, and every use of it says so
+		}
 		sum.Add(sum, price.Mul(price, big.NewRat(part.tokens, 1_000_000)))
 	}
 	cost, err := headgate.ParseCostUp(sum.FloatString(18))

@@ -142,3 +142,11 @@ func FuzzUsage(f *testing.F) {
 		}
 	})
 }
+
+// TestCostOfAnInvalidPrice checks that a negative price makes a cost that every use refuses.
+func TestCostOfAnInvalidPrice(t *testing.T) {
+	price := llm.Price{Input: headgate.Units(-3)}
+	if got, want := price.Cost(llm.Usage{Input: 1}), headgate.Units(-3); got != want {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}

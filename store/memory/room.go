@@ -121,7 +121,7 @@ func (s *Store) makeRoomIn(t *table, reserve func() bool, now int64) bool {
 }
 
 // deadFor is for how many microseconds a cell is dead before tidy removes it. A fast limit is empty again between two
-// charges of a key: where charges have to insert their keys anew, they take 1.3 times the time.
+// charges of a key: charges that insert the key again take 1.3 times as long.
 const deadFor = 100_000
 
 // tidy removes cells of the locked table at i that have been dead for a while, if the table has no room for one more
