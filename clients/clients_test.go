@@ -21,7 +21,7 @@ const maxLines = 260
 
 func TestClientsAreShort(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"python/headgate.py", "typescript/headgate.ts"} {
+	for _, name := range []string{"python/headgate.py", "python/headgate_asyncio.py", "typescript/headgate.ts"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -32,11 +32,12 @@ func TestClientsAreShort(t *testing.T) {
 	}
 }
 
-// TestPython runs the tests of headgate.py against a server.
+// TestPython runs the tests of headgate.py and headgate_asyncio.py against servers.
 func TestPython(t *testing.T) {
 	t.Parallel()
 	python := dbtest.Program(t, "python3", "python3")
 	run(t, "python", python, "test_headgate.py", serve(t, readVectors(t)), "../"+vectorsFile)
+	run(t, "python", python, "test_headgate_asyncio.py", serve(t, readVectors(t)))
 }
 
 // TestTypeScript checks the types of headgate.ts, and runs its tests against a server.

@@ -1,0 +1,279 @@
+package examples_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/headgate/headgate/internal/testing/await"
+	"github.com/headgate/headgate/internal/testing/command"
+	"github.com/headgate/headgate/internal/testing/dbtest"
+	"github.com/headgate/headgate/internal/testing/tier"
+)
+
+// fakeModel answers as OpenAI and Anthropic do, with one word for ten tokens, and counts what it would bill by the
+// prices of gateway/headgate.yaml, in millionths of a dollar.
+type fakeModel struct {
+	calls, billed atomic.Int64
+	faultDue      chan struct{} // receives after some calls; nil: never
+}
+
+func (m *fakeModel) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var q struct {
+		Stream        bool
+		MaxTokens     int64 `json:"max_tokens"`
+		StreamOptions struct {
+			IncludeUsage bool `json:"include_usage"`
+		} `json:"stream_options"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&q); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if m.calls.Add(1)%25 == 0 {
+		select {
+		case m.faultDue <- struct{}{}:
+		default:
+		}
+	}
+	words := q.MaxTokens/10 - rand.Int64N(q.MaxTokens/100)
+	isOpenAI := strings.HasSuffix(r.URL.Path, "completions")
+	const input = 20
+	if isOpenAI {
+		m.billed.Add((input*25 + 10*words*200) / 100)
+	} else {
+		m.billed.Add(input*3 + 10*words*15)
+	}
+	if !q.Stream {
+		w.Header().Set("Content-Type", "application/json")
+		if text := strings.TrimSpace(strings.Repeat("word ", int(words))); isOpenAI {
+			fmt.Fprintf(w, `{"id":"c","object":"chat.completion","choices":[{"index":0,"finish_reason":"stop",`+
+				"\n"+`"message":{"role":"assistant","content":%q}}],`+"\n"+`"usage":{"prompt_tokens":%d,"completion_tokens":%d}}`,
+				text, input, 10*words)
+		} else {
+			fmt.Fprintf(w, `{"id":"m","type":"message","role":"assistant","content":[{"type":"text","text":%q}],`+
+				`"usage":{"input_tokens":%d,"output_tokens":%d}}`, text, input, 10*words)
+		}
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	send := func(event, format string, args ...any) {
+		if event != "" {
+			fmt.Fprintf(w, "event: %s\n", event)
+		}
+		fmt.Fprintf(w, "data: "+format+"\n\n", args...)
+		_ = http.NewResponseController(w).Flush()
+	}
+	if isOpenAI {
+		for range words {
+			send("", `{"id":"c","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"content":"word "}}],"usage":null}`)
+		}
+		if q.StreamOptions.IncludeUsage {
+			send("", `{"id":"c","object":"chat.completion.chunk","choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}`,
+				input, 10*words)
+		}
+		send("", "[DONE]")
+		return
+	}
+	send("message_start", `{"type":"message_start","message":{"id":"m","type":"message","role":"assistant","content":[],`+
+		`"model":"claude","usage":{"input_tokens":%d,"output_tokens":1}}}`, input)
+	send("content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`)
+	for range words {
+		send("content_block_delta",
+			`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"word "}}`)
+	}
+	send("content_block_stop", `{"type":"content_block_stop","index":0}`)
+	send("message_delta", `{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":%d}}`, 10*words)
+	send("message_stop", `{"type":"message_stop"}`)
+}
+
+// gatewayFolder returns a folder with the files of examples/gateway and the packages of npm.
+func gatewayFolder(t *testing.T) string {
+	t.Helper()
+	modules, dir := dbtest.NodeModules(t, "gateway"), t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("gateway")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"headgate.py", "headgate_asyncio.py"} {
+		text, err := os.ReadFile(filepath.Join("../clients/python", name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, name), text, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// ready returns a function that returns an error until a server answers, and not with an error of the server.
+func ready(url string) func() error {
+	return func() error {
+		resp, err := http.Get(url)
+		if err != nil {
+			return err
+		}
+		if resp.StatusCode >= http.StatusInternalServerError {
+			err = errors.New(resp.Status)
+		}
+		return errors.Join(err, resp.Body.Close())
+	}
+}
+
+// startProgram starts a program in a folder, until the test ends, and returns once the URL answers.
+func startProgram(t *testing.T, dir, url string, env []string, program string, args ...string) {
+	t.Helper()
+	dbtest.Start(t, func() *exec.Cmd {
+		cmd := exec.Command(program, args...)
+		cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+		return cmd
+	}, ready(url))
+}
+
+// runProgram returns the output of a program.
+func runProgram(t *testing.T, dir string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOFLAGS=", "GOWORK=off")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", args[0], err, out)
+	}
+	return string(out)
+}
+
+// TestGatewaysServeTheOfficialClients calls both gateways by OpenAI's and Anthropic's clients.
+func TestGatewaysServeTheOfficialClients(t *testing.T) {
+	tier.Engines(t)
+	node, python := dbtest.Program(t, "node", "nodejs"), "/usr/bin/python3"
+	dbtest.InstalledPath(t, "/usr/lib/python3/dist-packages/fastapi", "python3-fastapi")
+	dbtest.InstalledPath(t, "/usr/lib/python3/dist-packages/uvicorn", "python3-uvicorn")
+	dbtest.InstalledPath(t, "/usr/lib/python3/dist-packages/httpx", "python3-httpx")
+	dir := gatewayFolder(t)
+	for name, program := range map[string][]string{
+		"express": {node, "express.mjs"},
+		"fastapi": {python, "-m", "uvicorn", "--log-level", "error", "--port", "PORT", "fastapi_gateway:app"},
+	} {
+		model := &fakeModel{}
+		upstream := httptest.NewServer(model)
+		defer upstream.Close()
+		server, gateway := fmt.Sprint("127.0.0.1:", dbtest.FreePort(t)), fmt.Sprint(dbtest.FreePort(t))
+		startProgram(t, dir, "http://"+server+"/readyz", nil, command.Path(t), "serve", "--config", "headgate.yaml",
+			"--store", "memory:", "--http", server)
+		args := strings.Fields(strings.ReplaceAll(strings.Join(program[1:], " "), "PORT", gateway))
+		url := "http://127.0.0.1:" + gateway
+		env := []string{"HEADGATE_SERVERS=http://" + server, "HEADGATE_SERVER=http://" + server, "MODEL_URL=" + upstream.URL,
+			"PORT=" + gateway, "PYTHONDONTWRITEBYTECODE=1"}
+		startProgram(t, dir, url, env, program[0], args...)
+		out := runProgram(t, dir, node, "call.mjs", url)
+		t.Log(name, "\n", out)
+		for _, want := range []string{"openai word", "openai stream word", "anthropic word", "anthropic stream word",
+			"refused 429 429 over the limit tokens false"} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: got\n%s\nwant %q", name, out, want)
+			}
+		}
+		if got, want := usedMoney(t, server), model.billed.Load(); got != want {
+			t.Errorf("%s: got %d millionths of a dollar charged, want %d, as the model bills", name, got, want)
+		}
+	}
+}
+
+// usedMoney returns what the limit usd has charged to the key all, in millionths of a dollar.
+func usedMoney(t *testing.T, server string) int64 {
+	t.Helper()
+	resp, err := http.Get("http://" + server + "/v1/usage?key=all&limit=usd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var usage struct{ Limits []struct{ Used float64 } }
+	if err := json.NewDecoder(resp.Body).Decode(&usage); err != nil || len(usage.Limits) != 1 {
+		t.Fatalf("got %v and the error %v, want one limit", usage, err)
+	}
+	return int64(usage.Limits[0].Used*1e6 + 0.5)
+}
+
+// TestStreamsKeepABudgetOfMoney lets 64 streams at once spend $10.00 through a gateway, by the official clients in
+// JavaScript and in Go, while servers on one database are killed in turn. What the model bills stays below the budget,
+// and uses 95 % of it.
+func TestStreamsKeepABudgetOfMoney(t *testing.T) {
+	tier.Engines(t)
+	node, dir, db := dbtest.Program(t, "node", "nodejs"), gatewayFolder(t), dbtest.Postgres(t)
+	text, err := os.ReadFile(filepath.Join(dir, "headgate.yaml"))
+	if err == nil {
+		text = []byte(strings.Replace(string(text), "100000/1m", "1000000000/1m", 1))
+		err = os.WriteFile(filepath.Join(dir, "headgate.yaml"), text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var servers []string
+	for range 3 {
+		servers = append(servers, fmt.Sprint("127.0.0.1:", dbtest.FreePort(t)))
+	}
+	start := func(addr string) *exec.Cmd {
+		cmd := exec.Command(command.Path(t), "serve", "--config", "headgate.yaml", "--store", db, "--http", addr)
+		cmd.Dir = dir
+		if err := cmd.Start(); err != nil {
+			t.Error(err)
+		}
+		return cmd
+	}
+	runProgram(t, dir, command.Path(t), "migrate", "--store", db)
+	processes := make([]*exec.Cmd, len(servers))
+	for i, addr := range servers {
+		processes[i] = start(addr)
+		await.NoError(t, "a server", ready("http://"+addr+"/readyz"))
+	}
+	model := &fakeModel{faultDue: make(chan struct{})}
+	kills := 0
+	var killer sync.WaitGroup
+	killer.Go(func() {
+		for range model.faultDue {
+			p := &processes[kills%len(servers)]
+			_ = (*p).Process.Kill()
+			_ = (*p).Wait()
+			*p = start(servers[kills%len(servers)])
+			kills++
+		}
+	})
+	upstream := httptest.NewServer(model)
+	defer upstream.Close()
+	gateway := fmt.Sprint(dbtest.FreePort(t))
+	url := "http://127.0.0.1:" + gateway
+	startProgram(t, dir, url, []string{"HEADGATE_SERVERS=http://" + strings.Join(servers, ",http://"),
+		"MODEL_URL=" + upstream.URL, "PORT=" + gateway}, node, "express.mjs")
+	streams := filepath.Join(t.TempDir(), "streams")
+	runProgram(t, "gateway", "go", "build", "-o", streams, ".")
+	outputs := make([]string, 2)
+	var callers sync.WaitGroup
+	callers.Go(func() { outputs[0] = runProgram(t, dir, node, "streams.mjs", url, "32") })
+	callers.Go(func() { outputs[1] = runProgram(t, dir, streams, url, "32") })
+	callers.Wait()
+	close(model.faultDue)
+	killer.Wait()
+	await.NoError(t, "a server", ready("http://"+servers[0]+"/readyz"))
+	charged, billed := usedMoney(t, servers[0]), model.billed.Load()
+	t.Logf("%d kills; %q; billed %d of 10,000,000 millionths of a dollar, charged %d", kills, outputs, billed, charged)
+	if billed > 10_000_000 || billed < 9_500_000 || charged < billed {
+		t.Errorf("got %d billed and %d charged, want 9,500,000 to 10,000,000 billed and at least as much charged", billed, charged)
+	}
+	for _, p := range processes {
+		_ = p.Process.Kill()
+		_ = p.Wait()
+	}
+}
