@@ -167,7 +167,7 @@ $(BIN)/protoc-gen-go-grpc: Makefile
 	GOBIN=$(BIN) $(GO) install google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(PROTOC_GRPC)
 
 # Modules of their own, so that what they need is no dependency of the project.
-MODULES = bench examples/mcp
+MODULES = bench examples/mcp examples/gateway
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## check format, imports between packages, and the linters

@@ -175,13 +175,17 @@ func TestGatewaysServeTheOfficialClients(t *testing.T) {
 			"--store", "memory:", "--http", server)
 		args := strings.Fields(strings.ReplaceAll(strings.Join(program[1:], " "), "PORT", gateway))
 		url := "http://127.0.0.1:" + gateway
-		env := []string{"HEADGATE_SERVERS=http://" + server, "HEADGATE_SERVER=http://" + server, "MODEL_URL=" + upstream.URL,
-			"PORT=" + gateway, "PYTHONDONTWRITEBYTECODE=1"}
+		env := []string{
+			"HEADGATE_SERVERS=http://" + server, "HEADGATE_SERVER=http://" + server, "MODEL_URL=" + upstream.URL,
+			"PORT=" + gateway, "PYTHONDONTWRITEBYTECODE=1",
+		}
 		startProgram(t, dir, url, env, program[0], args...)
 		out := runProgram(t, dir, node, "call.mjs", url)
 		t.Log(name, "\n", out)
-		for _, want := range []string{"openai word", "openai stream word", "anthropic word", "anthropic stream word",
-			"refused 429 429 over the limit tokens false"} {
+		for _, want := range []string{
+			"openai word", "openai stream word", "anthropic word", "anthropic stream word",
+			"refused 429 429 over the limit tokens false",
+		} {
 			if !strings.Contains(out, want) {
 				t.Errorf("%s: got\n%s\nwant %q", name, out, want)
 			}
@@ -255,8 +259,10 @@ func TestStreamsKeepABudgetOfMoney(t *testing.T) {
 	defer upstream.Close()
 	gateway := fmt.Sprint(dbtest.FreePort(t))
 	url := "http://127.0.0.1:" + gateway
-	startProgram(t, dir, url, []string{"HEADGATE_SERVERS=http://" + strings.Join(servers, ",http://"),
-		"MODEL_URL=" + upstream.URL, "PORT=" + gateway}, node, "express.mjs")
+	env := []string{
+		"HEADGATE_SERVERS=http://" + strings.Join(servers, ",http://"), "MODEL_URL=" + upstream.URL, "PORT=" + gateway,
+	}
+	startProgram(t, dir, url, env, node, "express.mjs")
 	streams := filepath.Join(t.TempDir(), "streams")
 	runProgram(t, "gateway", "go", "build", "-o", streams, ".")
 	outputs := make([]string, 2)

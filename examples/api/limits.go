@@ -25,7 +25,7 @@ var (
 	calls  = headgate.MustParseNamed("model", "token-bucket 50/s") // what the model's provider allows us
 )
 
-// limits are the middlewares of the service, and the client for the model.
+// limits are the middlewares of the service, and the limited client for the model.
 type limits struct {
 	login, complete, order func(http.Handler) http.Handler
 	model                  *http.Client
@@ -65,7 +65,7 @@ func newLimits(limiter *headgate.Limiter) (l limits, err error) {
 	return l, err
 }
 
-// accountKey returns the hash of the name, which has a fixed length and hides the name from the store.
+// accountKey returns the hash of the name in lower case, which has a fixed length and hides the name from the store.
 func accountKey(r *http.Request) (string, error) {
 	sum := sha256.Sum256([]byte(strings.ToLower(strings.TrimSpace(r.PostFormValue("name")))))
 	return base64.RawURLEncoding.EncodeToString(sum[:]), nil

@@ -1,5 +1,5 @@
-// Api is a small service with limits of five kinds: logins that count failures only, tokens by the customer's tier that
-// are settled at what was used, orders that are placed once however often they are sent, and calls to another service.
+// Api is a small service with limits of five kinds: failed logins by account and by address, tokens by the customer's
+// tier that are settled at what was used, orders that are placed once however often they are sent, and model calls.
 //
 //	go run ./examples/api                          # then, as the user ada with the password lovelace:
 //	curl -d name=ada -d password=lovelace http://127.0.0.1:8082/login
@@ -38,7 +38,7 @@ type site struct {
 	model  *http.Client
 	url    string // URL of the model
 	mu     sync.Mutex
-	orders []string // guarded by mu
+	orders []string // what was ordered, and for whom; guarded by mu
 }
 
 // newSite returns the service and its handler. url is the URL of the model.
@@ -65,7 +65,7 @@ func logIn(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, "Welcome!")
 }
 
-// authenticate serves requests that have the API key of a customer. It runs before the limits, which depend on the
+// authenticate passes on requests that have the API key of a customer. It runs before the limits, which depend on the
 // customer.
 func authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -79,7 +79,7 @@ func authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// complete sends a question to the model, and puts the number of tokens into the header Tokens.
+// complete passes on a question to the model, and its answer with the number of tokens in the header Tokens.
 func (s *site) complete(w http.ResponseWriter, r *http.Request) {
 	req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, s.url, r.Body)
 	if err != nil {
@@ -114,7 +114,7 @@ func (s *site) order(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// newModel returns a server that answers a question with its length, and counts bytes as tokens.
+// newModel returns a server that answers a question with its length, and counts bytes as tokens. It fails at "crash".
 func newModel() *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		question, _ := io.ReadAll(r.Body)

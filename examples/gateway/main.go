@@ -56,8 +56,9 @@ func callOpenAI(ctx context.Context, url, key string) (status int, err error) {
 		Model: "gpt-5-mini", MaxTokens: openai.Int(maxTokens),
 		Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage("Tell me a story.")},
 	})
-	defer stream.Close()
-	for stream.Next() { //nolint:revive // the text is not used
+	defer stream.Close() //nolint:errcheck // only its answer counts
+	for stream.Next() {
+		_ = stream.Current()
 	}
 	if failure := (*openai.Error)(nil); errors.As(stream.Err(), &failure) {
 		status = failure.StatusCode
@@ -71,8 +72,9 @@ func callAnthropic(ctx context.Context, url, key string) (status int, err error)
 		Model: "claude-sonnet-4", MaxTokens: maxTokens,
 		Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock("Tell me a story."))},
 	})
-	defer stream.Close()
-	for stream.Next() { //nolint:revive // the text is not used
+	defer stream.Close() //nolint:errcheck // only its answer counts
+	for stream.Next() {
+		_ = stream.Current()
 	}
 	if failure := (*anthropic.Error)(nil); errors.As(stream.Err(), &failure) {
 		status = failure.StatusCode

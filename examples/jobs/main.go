@@ -31,8 +31,8 @@ var (
 // errTooLarge means that a batch has more rows than the limit ever admits at once.
 var errTooLarge = errors.New("too many rows at once")
 
-// pay calls another service n times, as fast as the limit allows. Pace waits before each iteration. The waiting callers
-// of all processes start one after another.
+// pay calls another service n times, 1 or more, as fast as the limit allows. Pace waits before each iteration. The
+// waiting callers of all processes start one after another.
 func pay(ctx context.Context, limiter *headgate.Limiter, n int, call func(i int)) error {
 	charge := headgate.Charge{Limit: calls, Key: "payments"}
 	for i, err := range headgate.Pace(ctx, limiter, charge) {

@@ -119,12 +119,12 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.answers.Store(id, text.Bytes())
 		time.AfterFunc(keyLife, func() { p.answers.Delete(id) })
 	} else {
-		p.answers.Delete(id) // nothing was served, and nothing is charged: a retry is a new attempt
+		p.answers.Delete(id) // nothing was served: a retry asks the store again
 	}
 }
 
-// answer charges a request, calls the model, and settles. It writes the answer to w and record, and reports whether
-// there is an answer.
+// answer charges a request, calls the model, and settles. It writes the answer to w and record, or an error to w, and
+// reports whether there is an answer.
 func (p *proxy) answer(ctx context.Context, w http.ResponseWriter, record io.Writer, id string, c client,
 	q question,
 ) bool {
@@ -185,7 +185,7 @@ func (p *proxy) callModel(ctx context.Context, q question) (*http.Response, erro
 	return resp, nil
 }
 
-// countEvent returns the tokens of an event.
+// countEvent returns the tokens of the answer that an event has.
 func countEvent(data []byte) (tokens int64) {
 	var e event
 	_ = json.Unmarshal(data, &e) // other events have no tokens
@@ -234,7 +234,7 @@ func repeat(w http.ResponseWriter, text []byte) {
 	_, _ = w.Write(text)
 }
 
-// fail sends an error in the format of language models.
+// fail answers with an error in the format of language models.
 func fail(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

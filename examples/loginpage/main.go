@@ -47,7 +47,8 @@ type site struct {
 // credential has the salted hash of a password.
 type credential struct{ salt, hash []byte }
 
-func (s *site) credential(password string) credential {
+// newCredential hashes a password with a new salt.
+func (s *site) newCredential(password string) credential {
 	salt := make([]byte, 16)
 	_, _ = rand.Read(salt) // never fails
 	return credential{salt, s.hash(password, salt)}
@@ -80,7 +81,7 @@ func newLoginLimit(limiter *headgate.Limiter) (func(http.Handler) http.Handler, 
 	})
 }
 
-// accountKey returns the hash of the name, which has a fixed length and hides the name from the store.
+// accountKey returns the hash of the account, which has a fixed length and hides the name from the store.
 func accountKey(r *http.Request) (string, error) {
 	sum := sha256.Sum256([]byte(account(r)))
 	return hex.EncodeToString(sum[:]), nil
@@ -91,7 +92,7 @@ func account(r *http.Request) string {
 	return strings.ToLower(strings.TrimSpace(r.PostFormValue("name")))
 }
 
-// logIn answers an attempt that the limits have admitted.
+// logIn answers an attempt that the limits have admitted. They count the status 401 as a failure.
 func (s *site) logIn(w http.ResponseWriter, r *http.Request) {
 	if !s.hasPassword(account(r), r.PostFormValue("password")) {
 		http.Error(w, "The name or the password is wrong.", http.StatusUnauthorized)
@@ -107,8 +108,8 @@ func newSite(limiter *headgate.Limiter, hash func(string, []byte) []byte) (http.
 		return nil, err
 	}
 	s := &site{users: map[string]credential{}, hash: hash}
-	s.nobody = s.credential(rand.Text())
-	s.users["alice"] = s.credential("correct horse battery staple")
+	s.nobody = s.newCredential(rand.Text())
+	s.users["alice"] = s.newCredential("correct horse battery staple")
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")

@@ -47,18 +47,19 @@ func limitTools(l *headgate.Limiter, caller func(mcp.Request) string) mcp.Middle
 	}
 }
 
-// refusal returns a result that tells an agent how much remains and when to retry, so that it waits or does something
-// else.
+// refusal returns a result that tells an agent how much remains and when to retry, so that it waits or does otherwise.
 func refusal(d *headgate.Decision) *mcp.CallToolResult {
 	wait := (d.RetryAfter + time.Second - 1).Truncate(time.Second)
 	text := fmt.Sprintf("Rate limit: %s allows %d calls, %d are left. Do not call it again before %s have passed.",
 		d.LimitName, d.Capacity, d.Remaining, wait)
+	retryAfterMS := any(wait.Milliseconds())
 	if d.RetryAfter == headgate.Never {
+		retryAfterMS = nil
 		text = fmt.Sprintf("Rate limit: %s can never be called at this cost. Do not call it again.", d.LimitName)
 	}
 	return &mcp.CallToolResult{
 		IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: text}},
-		StructuredContent: map[string]any{"retry_after_ms": wait.Milliseconds(), "remaining": d.Remaining},
+		StructuredContent: map[string]any{"retry_after_ms": retryAfterMS, "remaining": d.Remaining},
 	}
 }
 

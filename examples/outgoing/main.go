@@ -41,7 +41,7 @@ func newClient(limiter *headgate.Limiter, limit headgate.Limit, out io.Writer) (
 	return &http.Client{Transport: transport}, nil
 }
 
-// busyServer returns a server that refuses its third request for a second.
+// busyServer returns a server that answers its third request with 429, to be sent again after a second.
 func busyServer() *httptest.Server {
 	var requests atomic.Int64
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -98,7 +98,7 @@ func run(ctx context.Context, out io.Writer, storeURL, url string, calls int) er
 	return call(ctx, out, limiter, limit, url, calls)
 }
 
-// call sends requests, one after another.
+// call sends requests, one after another, and prints when they were answered.
 func call(ctx context.Context, out io.Writer, limiter *headgate.Limiter, limit headgate.Limit, url string,
 	calls int,
 ) error {

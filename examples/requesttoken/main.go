@@ -4,7 +4,7 @@
 //	go run ./examples/requesttoken -store sqlite:tokens.db  # run it twice: both share the tokens
 //
 // Five goroutines call the action every second, and two calls a second are allowed: two succeed and three fail, in each
-// second. The store keeps the bucket, so the figures are the same for any number of processes that share the store.
+// second. The store keeps the window, so the figures are the same for any number of processes that share the store.
 // Processes on several machines share a database.
 package main
 
@@ -27,31 +27,31 @@ import (
 // callPayments stands for a call to the service that must not be overwhelmed.
 func callPayments(context.Context) (string, error) { return "done", nil }
 
-// rule allows two calls a second. Its window begins with the first call.
-var rule = headgate.MustParse("fixed-window 2/1s from-first")
+// limit allows two calls a second. Its window begins with the first call.
+var limit = headgate.MustParse("fixed-window 2/1s from-first")
 
 func main() {
 	url := flag.String("store", "memory:", "URL of the store, such as sqlite:FILE")
-	flag.Var(&rule, "limit", "the limit of all calls")
+	flag.Var(&limit, "limit", "the limit of all calls")
 	seconds := flag.Int("seconds", 3, "number of seconds to run for")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, os.Stdout, *url, rule, *seconds)
+	err := run(ctx, os.Stdout, *url, limit, *seconds)
 	stop()
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ctx context.Context, out io.Writer, url string, rule headgate.Limit, seconds int) error {
+func run(ctx context.Context, out io.Writer, url string, limit headgate.Limit, seconds int) error {
 	limiter, s, err := open.Limiter(ctx, url, nil) // callers that come at once share statements
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 
-	// limitedCall takes a token and then calls callPayments. A headgate.NewRequester only takes tokens.
-	limitedCall := headgate.Limited(limiter, callPayments, headgate.Charge{Limit: rule, Key: "payments"})
+	// limitedCall takes a token and then calls callPayments. A headgate.Requester only takes tokens.
+	limitedCall := headgate.Limited(limiter, callPayments, headgate.Charge{Limit: limit, Key: "payments"})
 
 	lines := log.New(out, "", 0)
 	start := time.Now()

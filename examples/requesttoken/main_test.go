@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 func TestTwoOfFiveCallsASecondSucceed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		if err := run(t.Context(), &out, "memory:", rule, 3); err != nil {
+		if err := run(t.Context(), &out, "memory:", limit, 3); err != nil {
 			t.Fatal(err)
 		}
 		for second := range 3 {
@@ -37,13 +37,13 @@ func TestTwoOfFiveCallsASecondSucceed(t *testing.T) {
 // TestProcessesShareTheTokens runs the program twice at the same time over one file.
 func TestProcessesShareTheTokens(t *testing.T) {
 	storeURL := "sqlite:" + filepath.Join(t.TempDir(), "tokens.db") + "?synchronous=normal"
-	rule := headgate.MustParse("fixed-window 4/1d from-first")
+	limit := headgate.MustParse("fixed-window 4/1d from-first")
 	synctest.Test(t, func(t *testing.T) {
 		var outs [2]bytes.Buffer
 		var group sync.WaitGroup
 		for i := range outs {
 			group.Go(func() {
-				if err := run(t.Context(), &outs[i], storeURL, rule, 1); err != nil {
+				if err := run(t.Context(), &outs[i], storeURL, limit, 1); err != nil {
 					t.Errorf("run: got %v, want no error", err)
 				}
 			})
@@ -57,7 +57,7 @@ func TestProcessesShareTheTokens(t *testing.T) {
 }
 
 func TestRunHidesThePasswordOfAnInvalidURL(t *testing.T) {
-	err := run(t.Context(), t.Output(), "ftp://user:secret@host/", rule, 1)
+	err := run(t.Context(), t.Output(), "ftp://user:secret@host/", limit, 1)
 	if err == nil || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v, want an error without the password", err)
 	}
