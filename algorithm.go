@@ -13,16 +13,15 @@ import (
 type Algorithm interface {
 	// String returns the canonical one-line notation.
 	String() string
-	// compile returns the parameters of the law, or an error about the values. The calendar is nil unless the windows
-	// follow one.
+	// compile returns the parameters, or an error about the values. The calendar is nil unless the anchor is
+	// law.Calendar.
 	compile() (law.Params, *calendar, error)
-	// bound returns the words and the amount of the Bound; [Limit.Bound] adds the rest. It is called only on values
-	// that compile.
+	// bound returns the Bound without what [Limit.Bound] adds. It is called only on values that compile.
 	bound() Bound
 }
 
-// Closed refuses everything. It is for a feature that is switched off, or that a plan does not include. Each refusal
-// has the RetryAfter [Never].
+// Closed refuses everything. It is for features that are switched off or not in a plan. Each refusal has the RetryAfter
+// [Never].
 //
 //	0
 type Closed struct{}
@@ -45,7 +44,7 @@ func (Closed) String() string { return closedNotation }
 // String returns the canonical notation.
 func (Unlimited) String() string { return unlimitedNotation }
 
-// compile makes a bucket of one credit. Every cost is charged as two credits, so no cell of it ever changes.
+// compile makes a bucket of one credit. Every cost is charged as two credits, so it never fits.
 func (Closed) compile() (law.Params, *calendar, error) {
 	return law.Params{Kind: law.Bucket, Unit: closedUnit, Capacity: 1, Step: 1, Drain: 1}, nil, nil
 }
@@ -76,11 +75,11 @@ func compileCount(p law.Params, amount Cost, field string, step time.Duration, o
 			return p, options.applyOptions(&p)
 		}
 	}
-	return p, tooFineError("amount", options.Scale, "%s is too large", amount)
+	return p, noGrainError("amount", options.Scale, "%s is too large", amount)
 }
 
-// grains returns the candidates for the grain of a limit, best first: its unit is a multiple of so many credits. With a
-// scale there is one candidate; without a scale they are 1000 and smaller powers of ten.
+// grains returns the candidates for the grain of a limit, best first. The unit is a multiple of the grain, in credits.
+// With a scale there is one candidate; without a scale they are 1000 and smaller powers of ten.
 func grains(scale uint8) []int64 {
 	if scale != 0 {
 		return []int64{pow10[scale]}
@@ -88,8 +87,8 @@ func grains(scale uint8) []int64 {
 	return []int64{1000, 100, 10, 1}
 }
 
-// tooFineError returns the error for amounts that fit with none of the grains.
-func tooFineError(field string, scale uint8, format string, args ...any) error {
+// noGrainError returns the error for amounts that fit with none of the grains.
+func noGrainError(field string, scale uint8, format string, args ...any) error {
 	if scale != 0 {
 		format += "; a smaller scale than %d may fit"
 		args = append(args, scale)

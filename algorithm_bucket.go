@@ -80,7 +80,7 @@ type Interval struct {
 // String returns the canonical notation.
 func (a Interval) String() string { return rateAlgorithm(a).canonical("interval", "burst") }
 
-// compile returns a bucket whose step is the whole period, in the first unit in which amount and burst are exact.
+// compile returns a bucket whose step is the whole period, with the first grain for which amount and burst fit exactly.
 func (a Interval) compile() (law.Params, *calendar, error) {
 	if err := rateAlgorithm(a).valid("burst"); err != nil {
 		return law.Params{}, nil, err
@@ -103,7 +103,7 @@ func (a Interval) compile() (law.Params, *calendar, error) {
 			return p, nil, err
 		}
 	}
-	return law.Params{}, nil, tooFineError("amount", a.Scale, "%s with a burst of %s is too large", a.Amount, burst)
+	return law.Params{}, nil, noGrainError("amount", a.Scale, "%s with a burst of %s is too large", a.Amount, burst)
 }
 
 func (a Interval) bound() Bound { return rateAlgorithm(a).bound() }
@@ -117,6 +117,7 @@ type rateAlgorithm struct {
 	Tail
 }
 
+// canonical returns the canonical notation; burst is the word for the burst in it.
 func (r rateAlgorithm) canonical(name, burst string) string {
 	return name + " " + r.Amount.String() + "/" + formatRatePeriod(r.Period) +
 		" " + burst + " " + burstOrDefault(r.Burst, r.Amount).String() + r.suffix()
@@ -164,10 +165,10 @@ func (r rateAlgorithm) bound() Bound {
 // compileRate turns amount per period, with a burst, into the bucket law: a unit, a capacity, and a drain of exactly
 // amount units per period.
 //
-// With amount/period = num/den per step, in lowest terms, a unit of den*m credits drains num*m credits a step; m makes
-// the unit a multiple of a grain that fits, so that costs in thousandths, or in the digits of the scale, are exact. The
-// step is the smallest power of ten microseconds for which the numbers do not exceed 2^53: the rate stays exact, and
-// tokens come at most a step late.
+// With amount/period = num/den per step, in lowest terms, a unit of den*m credits drains num*m credits a step. m makes
+// the unit a multiple of a grain, so that costs in thousandths, or in the digits of the scale, are exact if the best
+// grain fits. The step is the smallest power of ten microseconds for which the law can count with any grain: the rate
+// stays exact, and tokens come at most a step late.
 func compileRate(amount Cost, period time.Duration, burst Cost, scale uint8) (law.Params, error) {
 	micros := big.NewRat(period.Microseconds(), 1)
 	perMicro := new(big.Rat).Quo(amount.rat(), micros)
@@ -188,13 +189,13 @@ func compileRate(amount Cost, period time.Duration, burst Cost, scale uint8) (la
 			}
 		}
 	}
-	return law.Params{}, tooFineError("amount", scale,
+	return law.Params{}, noGrainError("amount", scale,
 		"%s per %s with a burst of %s does not fit exactly into 53 bits, "+
 			"or a full bucket takes more than 142 years to empty", amount, formatPeriod(period), burst)
 }
 
 // wholeCredits returns the smallest unit that is a multiple of grain and for which perStep units are a whole number of
-// credits, and that number as drain.
+// credits, and that number as drain. ok is false if one of them exceeds law.Max.
 func wholeCredits(perStep *big.Rat, grain *big.Int) (unit, drain int64, ok bool) {
 	u := lcm(perStep.Denom(), grain)
 	m := new(big.Int).Quo(u, perStep.Denom())

@@ -16,8 +16,8 @@ type Request struct {
 	Charges []Charge // admitted all or none
 	Check   bool     // decide without consuming
 
-	// ID makes it a request that is charged once, and is remembered for Life: see [Limiter.Once]. A zero Life is
-	// DefaultLife.
+	// ID lets the request be charged once, however often it is sent: see [Limiter.Once]. Empty: it has none. The store
+	// remembers it for Life; zero: DefaultLife. A Check has neither; a Life needs an ID.
 	ID   string
 	Life time.Duration
 }
@@ -28,14 +28,17 @@ type BatchResult struct {
 	Err      error // the error of this request alone: it was invalid, or the store returned an error for it
 }
 
-// Batch decides many requests in one round trip, as if they came one after another. An invalid request fails alone.
-// An error of Batch itself means that nothing is known about any of them.
+// Batch decides many requests in one round trip, as if they came one after another. An invalid request fails alone. An
+// error of Batch itself is that of all requests: store.NothingDone reports whether it says that nothing was charged.
 func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]BatchResult, error) {
+	if l.store == nil {
+		return nil, errNoStore
+	}
 	if l.observer == nil {
 		return l.batch(ctx, requests)
 	}
 	begin := sched.Now()
-	answers, err := l.batch(ctx, requests)
+	results, err := l.batch(ctx, requests)
 	took := sched.Since(begin)
 	for i := range requests {
 		e := Event{Verb: VerbTake, Err: err, Took: took}
@@ -43,62 +46,63 @@ func (l *Limiter) Batch(ctx context.Context, requests []Request) ([]BatchResult,
 			e.Verb = VerbCheck
 		}
 		if err == nil {
-			e.Decision, e.Err = answers[i].Decision, answers[i].Err
+			e.Decision, e.Err = results[i].Decision, results[i].Err
 		}
 		l.report(ctx, &e, requests[i].Charges)
 	}
-	return answers, err
+	return results, err
 }
 
-// batchRequest is the progress of one Request in a batch.
-type batchRequest struct {
+// requestState is the state of one Request in a batch.
+type requestState struct {
 	*Request
 	charges  []Charge // the charges with the limits in force
 	attempts attempts
 	request  request // this request's part of the round trip
-	answer   *BatchResult
+	result   *BatchResult
 }
 
 // batch decides requests, and retries those whose limits were not in force at the store's time.
-func (l *Limiter) batch(ctx context.Context, requests []Request) (answers []BatchResult, err error) {
+func (l *Limiter) batch(ctx context.Context, requests []Request) (results []BatchResult, err error) {
 	if slices.ContainsFunc(requests, Request.needsLookup) {
 		var deadline callDeadline
 		ctx, deadline = withDeadline(ctx, l.shortTimeout)
 		defer func() {
-			for i := range answers {
-				if answer := &answers[i]; errors.Is(answer.Err, context.DeadlineExceeded) {
-					answer.Err = deadline.explain(answer.Err, store.ErrUnknownOutcome)
+			for i := range results {
+				if result := &results[i]; errors.Is(result.Err, context.DeadlineExceeded) {
+					result.Err = deadline.explain(result.Err, store.ErrUnknownOutcome)
 				}
 			}
 			deadline.end(&err, store.ErrUnknownOutcome)
 		}()
 	}
-	answers = make([]BatchResult, len(requests))
-	states, pending := make([]batchRequest, len(requests)), make([]*batchRequest, len(requests))
+	results = make([]BatchResult, len(requests))
+	states, pending := make([]requestState, len(requests)), make([]*requestState, len(requests))
 	for i := range requests {
-		states[i].Request, states[i].answer = &requests[i], &answers[i]
+		states[i].Request, states[i].result = &requests[i], &results[i]
 		pending[i] = &states[i]
 	}
 	if err := l.decideBatch(ctx, pending); err != nil {
 		return nil, err
 	}
 	for {
-		pending = slices.DeleteFunc(pending, func(b *batchRequest) bool {
-			return !b.attempts.shouldRetry(b.answer.Err)
+		pending = slices.DeleteFunc(pending, func(b *requestState) bool {
+			return !b.attempts.shouldRetry(b.result.Err)
 		})
 		if len(pending) == 0 {
-			return answers, nil
+			return results, nil
 		}
 		if err := l.decideBatch(ctx, pending); err != nil {
 			for _, b := range pending { // the others have their decisions
-				b.answer.Err = err
+				b.result.Err = err
 			}
 		}
 	}
 }
 
-// decideBatch resolves the limits of requests, and decides the valid ones in one round trip.
-func (l *Limiter) decideBatch(ctx context.Context, requests []*batchRequest) error {
+// decideBatch resolves the limits of requests, and decides the valid ones in one round trip. It sets the result of
+// each, or returns the error of the round trip.
+func (l *Limiter) decideBatch(ctx context.Context, requests []*requestState) error {
 	l.resolveBatch(ctx, requests)
 	n := 0
 	for _, b := range requests {
@@ -106,11 +110,11 @@ func (l *Limiter) decideBatch(ctx context.Context, requests []*batchRequest) err
 	}
 	combined, end := newRequest(n), 0
 	for i, b := range requests {
-		b.request = *combined.part(end, end+len(b.charges))
-		if b.answer.Err == nil {
-			b.answer.Err = b.compile(l.clock, uint32(i+1))
+		b.request = *combined.part(end, end+len(b.charges)) // the next one overwrites it if this one is invalid
+		if b.result.Err == nil {
+			b.result.Err = b.compile(l.clock, uint32(i+1))
 		}
-		if b.answer.Err == nil {
+		if b.result.Err == nil {
 			end += len(b.charges)
 		}
 	}
@@ -121,17 +125,17 @@ func (l *Limiter) decideBatch(ctx context.Context, requests []*batchRequest) err
 		return err
 	}
 	for _, b := range requests {
-		if a := b.answer; a.Err == nil {
-			if a.Err = cmp.Or(b.request.outs[0].Err, b.request.startsLater()); a.Err == nil {
-				a.Decision = b.request.decision()
+		if r := b.result; r.Err == nil {
+			if r.Err = cmp.Or(b.request.outs[0].Err, b.request.checkStart()); r.Err == nil {
+				r.Decision = b.request.decision()
 			}
 		}
 	}
 	return nil
 }
 
-// compile turns the request into valid ops of the group.
-func (b *batchRequest) compile(clock store.Clock, group uint32) error {
+// compile turns the request into ops with the group number, or returns what is wrong with it.
+func (b *requestState) compile(clock store.Clock, group uint32) error {
 	spec := &takeSpec
 	if b.Check {
 		spec = &checkSpec
@@ -150,46 +154,47 @@ func (b *batchRequest) compile(clock store.Clock, group uint32) error {
 // needsLookup reports whether the limit of a charge has to be looked up.
 func (r Request) needsLookup() bool { return slices.ContainsFunc(r.Charges, Charge.needsLookup) }
 
-// resolveBatch looks up the limits of all requests together, and sets the limits in force. An invalid request fails
-// alone.
-func (l *Limiter) resolveBatch(ctx context.Context, requests []*batchRequest) {
-	var unresolved []*batchRequest
+// resolveBatch clears the results of requests, looks their limits up, and sets those in force. Invalid ones fail alone.
+func (l *Limiter) resolveBatch(ctx context.Context, requests []*requestState) {
+	var unresolved []*requestState
 	var charges []Charge
 	for _, b := range requests {
-		*b.answer = BatchResult{}
+		*b.result = BatchResult{}
 		if b.charges = b.Charges; b.needsLookup() {
-			unresolved, charges = append(unresolved, b), append(charges, b.Charges...)
+			unresolved = append(unresolved, b)
+			charges = append(charges, b.Charges...)
 		}
 	}
 	remaining := charges
 	for _, b := range unresolved {
 		b.charges, remaining = remaining[:len(b.Charges)], remaining[len(b.Charges):]
 	}
-	l.findBatch(ctx, charges, unresolved)
+	l.findLimits(ctx, charges, unresolved)
 	for _, b := range unresolved {
-		if b.answer.Err == nil {
-			l.setCurrent(b.charges, b.attempts)
+		if b.result.Err == nil {
+			l.setLimitsInForce(b.charges, b.attempts)
 		}
 	}
 }
 
-// findBatch finds the limits of requests, to which the charges belong. It bisects the list to find invalid requests.
-func (l *Limiter) findBatch(ctx context.Context, charges []Charge, requests []*batchRequest) {
+// findLimits replaces limits that have only a name in charges, which are those of the requests in their order. If that
+// fails since one is invalid, it bisects the requests, so that only the invalid ones fail.
+func (l *Limiter) findLimits(ctx context.Context, charges []Charge, requests []*requestState) {
 	err := l.find(ctx, charges)
 	switch {
 	case err == nil:
 	case len(requests) == 1 || !errors.Is(err, ErrInvalid):
 		for _, b := range requests {
-			b.answer.Err = err
+			b.result.Err = err
 		}
 	default:
-		half, split := len(requests)/2, 0
+		half, chargesOfHalf := len(requests)/2, 0
 		for k, b := range requests {
-			if copy(b.charges, b.Charges); k < half {
-				split += len(b.charges)
+			if copy(b.charges, b.Charges); k < half { // undo what find has replaced before it failed
+				chargesOfHalf += len(b.charges)
 			}
 		}
-		l.findBatch(ctx, charges[:split], requests[:half])
-		l.findBatch(ctx, charges[split:], requests[half:])
+		l.findLimits(ctx, charges[:chargesOfHalf], requests[:half])
+		l.findLimits(ctx, charges[chargesOfHalf:], requests[half:])
 	}
 }

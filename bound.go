@@ -24,7 +24,7 @@ type Bound struct {
 }
 
 // In returns the most that can pass within a closed interval of length d: one that contains both its first and its last
-// microsecond. It is exact, to the credit in which the limit counts.
+// microsecond. It is exact to the credit. For concurrency it is the most that is held at a time.
 //
 // For calendar windows it is the maximum over all times from 1970 on, by the time zones that this machine knows. A
 // change of a zone's offset can make a window shorter than its name says.
@@ -87,7 +87,7 @@ func (b Bound) worst() string {
 		if b.away != AwayShare {
 			return ""
 		}
-		amount = b.In(0)
+		amount = b.In(0) // the words are about a half-open interval, In about a closed one
 	}
 	if b.periodText == "" {
 		return ""

@@ -58,9 +58,10 @@ func TestWithin(t *testing.T) {
 	if n, err := minute.Within(time.Now(), time.Now(), headgate.MustCost("0.0001")); err != nil || n != 5000 {
 		t.Errorf("a cost of 0.0001, charged as 0.001: got %d, %v, want 5000", n, err)
 	}
-	if _, err := (headgate.Limit{}).Within(time.Now(), time.Now(), headgate.Cost{}); !errors.Is(
-		err, headgate.ErrInvalid) {
-		t.Errorf("no limit: %v, want ErrInvalid", err)
+	for _, limit := range []headgate.Limit{{}, headgate.MustNamed("api")} {
+		if _, err := limit.Within(time.Now(), time.Now(), headgate.Units(1)); !errors.Is(err, headgate.ErrInvalid) {
+			t.Errorf("the limit %q, of which no algorithm is known: got %v, want ErrInvalid", limit, err)
+		}
 	}
 }
 

@@ -47,7 +47,7 @@ type calendar struct {
 	lastBounds atomic.Pointer[[4]int64] // the last result of bounds, for calls within the same window
 
 	loadOnce sync.Once // calls loadChanges, which sets the next fields
-	shifts   []shift   // changes of the offset, if the unit is not Month
+	shifts   []shift   // changes of the offset that change the length of a window, if the unit is not Month
 	starts   []int64   // starts of all months in microseconds, if the unit is Month
 }
 
@@ -65,7 +65,7 @@ func newCalendar(unit CalendarUnit, zone string) (*calendar, error) {
 	return &calendar{unit: unit, zone: loc}, nil
 }
 
-// bounds returns four ascending window boundaries in microseconds; now lies between the second and the third.
+// bounds returns four ascending window boundaries in microseconds: now lies in the second of the three windows.
 func (c *calendar) bounds(now int64) [4]int64 {
 	if b := c.lastBounds.Load(); b != nil && b[1] <= now && now < b[2] {
 		return *b
@@ -135,7 +135,7 @@ func (c *calendar) fullHour(t int64, dir int64) int64 {
 	if dir > 0 {
 		u = (t + 1e6 - 1) / 1e6
 	}
-	if r := u % 60; r != 0 { // offsets are whole minutes
+	if r := u % 60; r != 0 { // since 1972 all offsets are whole minutes
 		u -= r
 		if dir > 0 {
 			u += 60
@@ -211,7 +211,7 @@ func (c *calendar) maxMonths(micros int64) int64 {
 	return int64(maxStarts) + 1
 }
 
-// loadChanges computes the zone's changes of offset, some hundred, or the starts of 3,400 months. It runs when a bound
+// loadChanges computes the zone's changes of offset, a few hundred, or the starts of 3,400 months. It runs when a bound
 // is first needed, not when a limit is made.
 func (c *calendar) loadChanges() {
 	if c.unit == Month {

@@ -16,6 +16,9 @@ import (
 // call decides one request of any verb: it finds the limits, calls the store, and reports to the observer. It does not
 // let the caller's charges escape to the heap.
 func (l *Limiter) call(ctx context.Context, spec *verbSpec, charges []Charge) (d Decision, err error) {
+	if l.store == nil {
+		return d, errNoStore
+	}
 	var begin time.Time
 	observed := l.observer != nil && spec.reportAs != ""
 	if observed {
@@ -36,12 +39,12 @@ func (l *Limiter) call(ctx context.Context, spec *verbSpec, charges []Charge) (d
 // resolveAndDecide decides by the limits that are in force now, and retries if they were not in force at the store's
 // time. All attempts share one deadline.
 func (l *Limiter) resolveAndDecide(ctx context.Context, spec *verbSpec, charges []Charge) (d Decision, err error) {
-	if spec == &takeSpec && len(charges) == 1 && l.takeCached(ctx, &d, charges[0]) {
+	if spec == &takeSpec && len(charges) == 1 && l.takeByCachedLimit(ctx, &d, charges[0]) {
 		return d, nil // a deadline would cost more than this answer
 	}
 	if _, waits := ctx.(waitingContext); !waits {
 		timeout := l.timeout
-		if !spec.durable {
+		if !spec.fullTimeout {
 			timeout = l.shortTimeout
 		}
 		var deadline callDeadline
@@ -87,7 +90,7 @@ func (l *Limiter) decideCharges(ctx context.Context, spec *verbSpec, charges []C
 	return r.decision(), nil
 }
 
-// decide applies one request. It returns the first error of the call or of an outcome.
+// decide applies the ops of a request. It returns the error of the call, or else the first of an outcome.
 func (l *Limiter) decide(ctx context.Context, r *request) error {
 	if err := l.apply(ctx, r); err != nil {
 		return err
@@ -102,9 +105,6 @@ func (l *Limiter) decide(ctx context.Context, r *request) error {
 
 // apply applies requests, and repeats those whose calendar boundaries did not contain the store's time.
 func (l *Limiter) apply(ctx context.Context, r *request) (err error) {
-	if l.store == nil {
-		return errNoStore
-	}
 	ctx, deadline := withDeadline(ctx, l.timeoutFor(r.ops))
 	defer deadline.end(&err, store.ErrUnknownOutcome)
 	if err := l.store.Apply(ctx, r.ops, r.outs); err != nil {
@@ -115,25 +115,23 @@ func (l *Limiter) apply(ctx context.Context, r *request) (err error) {
 		return nil
 	}
 	for i, j := 0, law.GroupEnd(r.ops, 0); i < len(r.ops); i, j = j, law.GroupEnd(r.ops, j) {
-		if err := l.refresh(ctx, r.part(i, j)); err != nil {
-			return err
-		}
+		l.refresh(ctx, r.part(i, j))
 	}
 	return nil
 }
 
-// refresh repeats one request while the store's time lies outside its calendar boundaries. An error of the store goes
-// into the outcomes of this request, since others in the batch were decided.
-func (l *Limiter) refresh(ctx context.Context, r *request) error {
+// refresh repeats one request while the store's time lies outside its calendar boundaries. An error goes into the
+// outcomes of this request, since others in the batch were decided.
+func (l *Limiter) refresh(ctx context.Context, r *request) {
 	for attempt := 1; r.isStale(); attempt++ {
-		if attempt == maxAttempts { // the store's clock jumps
-			return fmt.Errorf("%w: the store's time keeps leaving the calendar of %q", store.ErrSetup,
-				r.ops[0].Cell.Limit)
-		}
 		var err error
-		if stale := l.checkStale(r.ops, r.outs); stale != nil {
+		switch stale := l.checkStale(r.ops, r.outs); {
+		case attempt == maxAttempts: // the store's clock jumps
+			err = fmt.Errorf("%w: the store's time keeps leaving the calendar of %q", store.ErrSetup,
+				r.ops[0].Cell.Limit)
+		case stale != nil:
 			err = stale
-		} else {
+		default:
 			for i := range r.ops {
 				if cal := r.limits[i].calendar(); cal != nil && r.outs[i].Stale {
 					r.ops[i].Window = cal.bounds(r.outs[i].Clock)
@@ -145,7 +143,6 @@ func (l *Limiter) refresh(ctx context.Context, r *request) error {
 			law.FailAll(r.outs, err)
 		}
 	}
-	return nil
 }
 
 // callOne applies one op that charges nothing to a key, and returns the limit in force with the op and its outcome. set
@@ -153,7 +150,7 @@ func (l *Limiter) refresh(ctx context.Context, r *request) error {
 func (l *Limiter) callOne(ctx context.Context, verb law.Verb, limit Limit, key string, set func(*law.Op)) (
 	inForce Limit, op law.Op, out law.Outcome, err error,
 ) {
-	spec := verbSpec{verb: verb, toCredits: Cost.chargeCredits, durable: true}
+	spec := verbSpec{verb: verb, toCredits: Cost.chargeCredits, fullTimeout: true}
 	spec.prepare = func(r *request) error {
 		if set != nil {
 			set(&r.ops[0])
@@ -208,9 +205,8 @@ func (l *Limiter) takeOne(ctx context.Context, d *Decision, c *Charge) bool {
 	return decided
 }
 
-// takeCached decides a single charge of a limit given by name within this process, if the limit is in memory, and
-// reports whether it did.
-func (l *Limiter) takeCached(ctx context.Context, d *Decision, c Charge) bool {
+// takeByCachedLimit decides a charge of a limit given by name like takeOne, if the limit is in memory.
+func (l *Limiter) takeByCachedLimit(ctx context.Context, d *Decision, c Charge) bool {
 	if l.cachingNames == nil || !c.Limit.OnlyName() {
 		return false
 	}
@@ -218,7 +214,7 @@ func (l *Limiter) takeCached(ctx context.Context, d *Decision, c Charge) bool {
 	if !ok {
 		return false
 	}
-	c.Limit = l.current(limit, attempts{}, 0)
+	c.Limit = l.limitInForce(limit, attempts{}, 0)
 	return l.takeOne(ctx, d, &c)
 }
 
@@ -233,7 +229,7 @@ func (l *Limiter) resolve(ctx context.Context, charges []Charge, a attempts) ([]
 	if err := l.find(ctx, resolved); err != nil {
 		return nil, err
 	}
-	l.setCurrent(resolved, a)
+	l.setLimitsInForce(resolved, a)
 	return resolved, nil
 }
 
@@ -258,15 +254,15 @@ func (l *Limiter) find(ctx context.Context, charges []Charge) error {
 		"catalog.Catalog", ErrUnknownLimit, charges[i].Limit.Name())
 }
 
-// setCurrent replaces each limit by the one in force at the store's time, as far as this process knows that time.
-func (l *Limiter) setCurrent(charges []Charge, a attempts) {
+// setLimitsInForce replaces each limit by the one in force at the store's time, as far as this process knows that time.
+func (l *Limiter) setLimitsInForce(charges []Charge, a attempts) {
 	for i := range charges {
-		charges[i].Limit = l.current(charges[i].Limit, a, i)
+		charges[i].Limit = l.limitInForce(charges[i].Limit, a, i)
 	}
 }
 
-// current returns the limit in force for charge i at the store's time, as far as this process knows that time.
-func (l *Limiter) current(limit Limit, a attempts, i int) Limit {
+// limitInForce returns the limit in force for charge i at the store's time, as far as this process knows that time.
+func (l *Limiter) limitInForce(limit Limit, a attempts, i int) Limit {
 	if !limit.r.isTimed() {
 		return limit
 	}
@@ -278,7 +274,7 @@ func (l *Limiter) current(limit Limit, a attempts, i int) Limit {
 }
 
 // staleError is the error of a request with a limit that is not in force at the store's time. Nothing was charged.
-// ahead says for each charge how far, in microseconds, its decision time is ahead of this machine's clock. The values
+// ahead says for each charge how far, in microseconds, its decision time is ahead of the Limiter's clock. The values
 // can differ: several servers have several clocks, and a cell may be ahead of its server's clock.
 type staleError struct{ ahead []int64 }
 
@@ -288,7 +284,8 @@ func (e *staleError) Error() string {
 
 func (e *staleError) Unwrap() error { return store.ErrSetup }
 
-// maxAttempts is how often a request is sent, at most, until its limits are in force at the store's time.
+// maxAttempts is how often a request is sent at most while its limits are not in force at the store's time, or its
+// calendar boundaries do not contain it.
 const maxAttempts = 4
 
 // attempts counts the attempts of a request.
@@ -297,7 +294,7 @@ type attempts struct {
 	stale *staleError // the error of the last attempt, if it is a staleError
 }
 
-// shouldRetry counts an attempt, and reports whether to retry by the limits in force at the store's time.
+// shouldRetry counts an attempt that failed, and reports whether to retry by the limits in force at the store's time.
 func (a *attempts) shouldRetry(err error) bool {
 	if err == nil {
 		return false
@@ -308,8 +305,8 @@ func (a *attempts) shouldRetry(err error) bool {
 	return ok && a.n < maxAttempts
 }
 
-// checkStale returns an error if a limit of the request was not in force at the store's time, else nil. From the
-// outcomes it learns how far the store's clock is ahead.
+// checkStale returns an error if a limit of the request was not in force at the store's time, and then stores how far
+// the store's clock is ahead; else it returns nil.
 func (l *Limiter) checkStale(ops []law.Op, outs []law.Outcome) *staleError {
 	isStale := func(i int) bool {
 		now := outs[i].Clock

@@ -17,7 +17,7 @@ import (
 // burst what its documentation says. A Cost is a value; compare with ==.
 type Cost struct {
 	coef int64 // the digits as a number; less than 0: an invalid cost
-	exp  uint8 // how many of the digits stand after the point; none of these is a trailing zero
+	exp  uint8 // how many of the digits stand after the point: none is a trailing zero, except in explicitZero
 }
 
 const (
@@ -29,7 +29,7 @@ const (
 var pow10 = [...]int64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9}
 
 // Units returns the whole cost n. Units(0) is an explicit zero, for an actual cost (see [Reservation.Settle]); every
-// other use of it is an error. So is every use of a Cost from an n below 0.
+// other use of it is an error. So is every use of a Cost from an n below 0 or above 2^53-1.
 func Units(n int64) Cost {
 	return Cost{coef: n}.explicit()
 }
@@ -65,9 +65,9 @@ func (c Cost) normalize() Cost {
 	return c
 }
 
-// ParseCost parses a positive decimal such as "3", "0.5", "30.75" or "1.4e-05", in the syntax of JSON numbers. Written
-// without an exponent, it must have at most nine digits after the point. Signs, NaN and infinity are errors. Errors are
-// ErrInvalid.
+// ParseCost parses a positive decimal such as "3", "0.5", "30.75" or "1.4e-05", as JSON writes numbers. A number with
+// more than nine digits after the point, when it is written without an exponent, is an error. So are signs, NaN and
+// infinity. Errors are ErrInvalid.
 func ParseCost(s string) (Cost, error) {
 	if !strings.ContainsAny(s, "eE") {
 		return parseAmount("cost", s)
@@ -109,8 +109,8 @@ func ParseCostUp(s string) (Cost, error) {
 
 // These bounds keep the time to parse a number bounded.
 const (
-	maxDigits   = 400 // the most characters of a number
-	maxExponent = 400 // the largest absolute exponent
+	maxNumberLen = 400 // the most characters of a number
+	maxExponent  = 400 // the largest absolute exponent
 )
 
 // parseDecimal parses digits, optionally with a point and an exponent.
@@ -127,8 +127,8 @@ func parseDecimal(s string) (*big.Rat, error) {
 		return nil, syntaxErr
 	case err != nil, n < -maxExponent, n > maxExponent:
 		return nil, Invalid("cost", "%.100q has an exponent beyond %d", s, maxExponent)
-	case len(s) > maxDigits:
-		return nil, Invalid("cost", "has %d characters; %d are read", len(s), maxDigits)
+	case len(s) > maxNumberLen:
+		return nil, Invalid("cost", "has %d characters; %d are read", len(s), maxNumberLen)
 	}
 	r, ok := new(big.Rat).SetString(s)
 	if !ok {
@@ -205,7 +205,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// String returns the shortest decimal; "0" for the zero Cost.
+// String returns the shortest decimal; "0" for the zero Cost, "invalid" for an invalid one.
 func (c Cost) String() string {
 	if c.coef < 0 {
 		return "invalid"
@@ -281,8 +281,7 @@ func (c Cost) chargeCredits(p *law.Params) (int64, error) {
 	return n, err
 }
 
-// refundCredits returns the credits to give back for the cost: rounded down, possibly to 0, and at most as many as a
-// cell can hold.
+// refundCredits returns the credits to give back for the cost: rounded down, possibly to 0, and at most max53.
 func (c Cost) refundCredits(p *law.Params) (int64, error) {
 	n, err := c.credits(p.Unit)
 	if err == errTooFine { //nolint:errorlint // it is never wrapped
@@ -302,14 +301,13 @@ func (c Cost) actualCredits(p *law.Params) (int64, error) {
 	return c.chargeCredits(p)
 }
 
-// saturatedCredits returns the credits of a charge that is made whatever the level: rounded up, and at most as many as
-// a cell can hold.
+// saturatedCredits returns the credits of a charge that is made whatever the level: rounded up, and at most max53.
 func (c Cost) saturatedCredits(p *law.Params) (int64, error) {
 	n, err := c.chargeCredits(p)
 	return c.saturate(n, err, p)
 }
 
-// saturate replaces the error of a cost that is more than a cell can hold by the most credits that it can hold.
+// saturate replaces the error of a cost that is max53 credits or more by that number.
 func (c Cost) saturate(n int64, err error, p *law.Params) (int64, error) {
 	if err != nil && c.Float64()*float64(p.Unit) >= max53 {
 		return max53, nil
@@ -328,8 +326,7 @@ func smallestCost(unit int64) Cost {
 	return Cost{coef: 1}
 }
 
-// costOf returns credits of a limit as a cost, rounded up or down to a millionth, or to the limit's digits if it has
-// more than six.
+// costOf returns credits of a limit as a cost, rounded up or down to a millionth, or to its digits if they are more.
 func costOf(credits int64, p *law.Params, ceil bool) Cost {
 	exp := max(6, p.Digits)
 	n := new(big.Int).Mul(big.NewInt(credits), big.NewInt(pow10[exp]))
@@ -340,7 +337,7 @@ func costOf(credits int64, p *law.Params, ceil bool) Cost {
 	if q.IsInt64() && q.Int64() <= math.MaxInt64-1 {
 		return Cost{coef: q.Int64(), exp: exp}.normalize()
 	}
-	return Cost{coef: credits / p.Unit} // beyond 9e12: whole units
+	return Cost{coef: credits / p.Unit} // more than an int64 holds: whole units
 }
 
 // checkAmount returns an error about the field if an amount is not above 0.

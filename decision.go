@@ -30,14 +30,14 @@ type Charge struct {
 	Key   string // at most 512 bytes of UTF-8 without NUL; may be empty
 	Cost  Cost   // zero: 1
 
-	// Keep is how much of the limit has to be free after the charge; zero: nothing. It applies to taking, checking and
-	// acquiring, not to settling and releasing. A refused charge with Keep never blocks a key.
+	// Keep is how much of the limit has to be free after the charge; zero: nothing. It applies to taking, checking,
+	// acquiring and extending, not to settling and releasing. A refused charge with Keep never blocks a key.
 	Keep Headroom
 }
 
-// Decision is the answer to a request of one or more charges. The fields LimitName to ResetAfter are about one charge:
-// in an admitted request, the charge with the smallest fraction of its limit left; in a refused request, the charge
-// that has to wait longest. Each has the fields of all charges.
+// Decision is the answer to a request of one or more charges. All fields but Allowed, Replayed and Each are about one
+// charge: in an admitted request, the charge with the smallest fraction of its limit left, replays last; in a refused
+// request, the charge that has to wait longest. Each has the fields of all charges.
 type Decision struct {
 	Allowed    bool
 	Replayed   bool          // the request was admitted before, under the same id; see [Limiter.Once]
@@ -61,7 +61,7 @@ type Decision struct {
 	Applied string
 
 	// Each has the decisions about all charges whose cells were read, in the order of the charges; a refusal that is
-	// repeated without the store has only one. Nil for a request of one charge.
+	// repeated without the store has only the charges that it refuses. Nil for a request of one charge.
 	Each []ChargeDecision
 }
 
@@ -111,7 +111,7 @@ func figureCost(units int64, nanos int32) Cost {
 type chargeFigures struct {
 	op   *law.Op
 	out  *law.Outcome
-	fits bool
+	fits bool // the charge passes
 }
 
 // isBlocked reports whether the key is blocked at the time of the decision.
@@ -119,7 +119,7 @@ func (f chargeFigures) isBlocked() bool {
 	return f.out.State.BlockedUntil > max(f.out.Clock, f.out.State.At)
 }
 
-// room returns the free credits.
+// room returns the free credits: none if the key is blocked.
 func (f chargeFigures) room() int64 {
 	if f.isBlocked() {
 		return 0
@@ -182,7 +182,7 @@ func (d *Decision) derive(p *law.Params, b *store.Brief, s *law.State) {
 }
 
 // DeniedError is a refusal as an error, from calls that do not return a Decision: [Limiter.Wait], [Limiter.Await],
-// [WithLease], [Reservation.Sleep], [Limited], [TokenRequester], [Pace], and packages httplimit and grpclimit.
+// [WithLease], [Reservation.Sleep], [Limited], [TokenRequester], [Pace], and packages httplimit, grpclimit and llm.
 type DeniedError struct {
 	Decision Decision
 }

@@ -11,7 +11,7 @@ import (
 // Errors, for errors.Is. Package store has the classes of a store's failures. A refusal is not an error but a
 // [Decision].
 var (
-	// ErrInvalid: the request itself is wrong; the message names the field. The store was not called.
+	// ErrInvalid: the request itself is wrong; the message names the field. Nothing was charged.
 	ErrInvalid = law.ErrInvalid
 	// ErrUnknownLimit: no limit of that name is known. It is an ErrInvalid.
 	ErrUnknownLimit error = &InvalidError{Field: "limit", Problem: "unknown"}
@@ -42,7 +42,7 @@ func (deadlineError) Is(target error) bool { return target == context.DeadlineEx
 
 // Errors about an id, for errors.Is. With each of them, nothing was charged or corrected.
 var (
-	// ErrReused: the id was admitted before, with other charges.
+	// ErrReused: the id was admitted before, with other charges or for a start that lies ahead: see [Once].
 	ErrReused = law.ErrReused
 	// ErrUnknownID: nothing was admitted under this id, or so long ago that the id was forgotten.
 	ErrUnknownID = law.ErrUnknownID

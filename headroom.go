@@ -28,8 +28,7 @@ func Percent(n int64) Headroom {
 // Keep returns an amount as headroom: for example Keep(Units(100)).
 func Keep(c Cost) Headroom { return Headroom{amount: c} }
 
-// ParseHeadroom parses a percentage such as "10%" or "2.5%", or an amount such as "100" or
-// "0.5". Errors are ErrInvalid.
+// ParseHeadroom parses a percentage such as "2.5%", or an amount such as "100" or "0.5". Errors are ErrInvalid.
 func ParseHeadroom(s string) (Headroom, error) {
 	number, isPercent := strings.CutSuffix(s, "%")
 	amount, err := parseAmount("keep", number)
@@ -57,14 +56,18 @@ func (h Headroom) String() string {
 // IsZero reports whether h is the zero Headroom.
 func (h Headroom) IsZero() bool { return h == Headroom{} }
 
-// MarshalText implements encoding.TextMarshaler: it returns String.
+// MarshalText implements encoding.TextMarshaler: it returns String, or ErrInvalid for an invalid Headroom.
 func (h Headroom) MarshalText() ([]byte, error) { return []byte(h.String()), h.valid() }
 
-// UnmarshalText implements encoding.TextUnmarshaler: it reads what ParseHeadroom reads, and "" as the zero Headroom.
+// UnmarshalText implements encoding.TextUnmarshaler: it reads what ParseHeadroom reads, and "" as the zero Headroom. An
+// error leaves h as it was.
 func (h *Headroom) UnmarshalText(text []byte) (err error) {
-	*h = Headroom{}
+	var parsed Headroom
 	if len(text) > 0 {
-		*h, err = ParseHeadroom(string(text))
+		parsed, err = ParseHeadroom(string(text))
+	}
+	if err == nil {
+		*h = parsed
 	}
 	return err
 }

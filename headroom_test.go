@@ -42,6 +42,10 @@ func TestHeadroomNotation(t *testing.T) {
 		if h, err := headgate.ParseHeadroom(text); !errors.Is(err, headgate.ErrInvalid) {
 			t.Errorf("%q: got %s, %v; want ErrInvalid", text, h, err)
 		}
+		h := headgate.Percent(10)
+		if err := h.UnmarshalText([]byte(text)); (err == nil) != (text == "") || err != nil && h != headgate.Percent(10) {
+			t.Errorf("%q: UnmarshalText got %s, %v; an error leaves 10%% as it was", text, h, err)
+		}
 	}
 }
 

@@ -27,7 +27,7 @@ type Status struct {
 	RemainingNanos int32 // the fraction of Remaining; see [Decision.RemainingNanos]
 
 	At           time.Time // the store's time of this status
-	UpdatedAt    time.Time // time of the last change; zero if there was none
+	UpdatedAt    time.Time // time of the last change, or start of the step or window that it fell into; zero: none
 	EmptyAt      time.Time // from then on nothing is in use, if nobody charges the key; it may be in the past
 	BlockedUntil time.Time // zero: not blocked
 	Reason       string    // reason of the block, if one was given
@@ -39,7 +39,7 @@ type Status struct {
 type Attempt struct {
 	Number  int64 // transaction number
 	At      time.Time
-	Cost    Cost // rounded up to a millionth
+	Cost    Cost // rounded up as Status.Used
 	Allowed bool
 }
 
@@ -182,8 +182,8 @@ func (l *Limiter) checkLogs(ctx context.Context, ops []law.Op, used []int64, ind
 	return nil
 }
 
-// findLimit returns the limit that byName has for a name; or else the limit whose notation the name is, or the zero
-// Limit, which it then adds to byName.
+// findLimit returns the limit that byName has for a name. If it has none, findLimit adds and returns the limit whose
+// notation the name is, or else the zero Limit.
 func findLimit(byName map[string]Limit, name string) Limit {
 	limit, ok := byName[name]
 	if !ok {
@@ -260,9 +260,8 @@ type Usage struct {
 }
 
 // Usage returns the usage of each limit by a key, in the order of limits. It changes nothing and takes no lock. It
-// reads from the store once for up to a thousand limits, and once more for each block, to get the Reason; a store that
-// is no [store.Inspector] has no reasons. If one of the limits cannot be read, Usage returns an error, such as
-// [Limiter.Check] would.
+// reads from the store once for each thousand limits, and once more for each block, to get the Reason; a store that is
+// no [store.Inspector] has no reasons. If a limit cannot be read, Usage returns an error, as [Limiter.Check] would.
 func (l *Limiter) Usage(ctx context.Context, key string, limits ...Limit) ([]Usage, error) {
 	charges := make([]Charge, len(limits))
 	for i, limit := range limits {
@@ -271,7 +270,7 @@ func (l *Limiter) Usage(ctx context.Context, key string, limits ...Limit) ([]Usa
 	return l.UsageOf(ctx, charges)
 }
 
-// UsageOf returns the usage of the limit of each charge by its key. It ignores the costs, and changes nothing.
+// UsageOf returns the usage of the limit of each charge by its key. It ignores Cost and Keep, and changes nothing.
 func (l *Limiter) UsageOf(ctx context.Context, charges []Charge) (list []Usage, err error) {
 	charges = slices.Clone(charges)
 	for i := range charges {
@@ -289,8 +288,11 @@ func (l *Limiter) UsageOf(ctx context.Context, charges []Charge) (list []Usage, 
 	return list, nil
 }
 
-// readUsage reads the usage for unresolved charges from the store, in one request.
+// readUsage reads the usage for unresolved charges from the store, in one batch.
 func (l *Limiter) readUsage(ctx context.Context, unresolved []Charge) ([]Usage, error) {
+	if l.store == nil {
+		return nil, errNoStore
+	}
 	charges, err := l.resolve(ctx, unresolved, attempts{})
 	if err != nil {
 		return nil, err

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Both [Limiter] and the client of a server (package client) implement the interfaces of this file. Code that depends
-// on one of them works over a store and over the network. Other packages may implement them too; NewReservation and
-// NewLease help.
+// Both [Limiter] and the client of a server (package client) implement the interfaces from Taker to Operator. Code that
+// depends on them works over a store and a network. Other packages may implement them too; NewReservation and NewLease
+// help.
 
 // Taker decides charges at once.
 type Taker interface {

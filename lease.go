@@ -26,17 +26,17 @@ var (
 // A lease has one goroutine, and a second one during a call to the store. It is safe for concurrent use.
 type Lease struct {
 	// Decision says whether the lease was acquired. If it was refused, RetryAfter is the time after which a held lease
-	// ends if nobody renews it.
+	// ends if nobody renews it, or Never.
 	Decision Decision
 
 	leaser Leaser
 	tokens []LeaseToken
 	ttl    time.Duration
-	stop   chan struct{} // closed when the lease is released
+	stop   chan struct{} // closed when the lease is released or detached
 	lost   chan struct{} // closed when the lease is lost
 
 	mu  sync.Mutex
-	err error // why the lease has ended; nil while it is held
+	err error // why the lease has ended; nil while it is held, and if it was refused
 
 	releasing   sync.Mutex // held during Release and Detach
 	releaseSent bool       // an earlier Release may have reached the store
@@ -53,7 +53,7 @@ func (l *Limiter) Acquire(ctx context.Context, charges ...Charge) (*Lease, error
 // tryAcquire makes one attempt to acquire charges. A refusal does not block a key if the caller waits.
 func (l *Limiter) tryAcquire(ctx context.Context, charges []Charge, waits bool) (lease *Lease, err error) {
 	var sentAt time.Time
-	spec := verbSpec{reportAs: VerbAcquire, verb: law.Take, toCredits: Cost.chargeCredits, durable: true}
+	spec := verbSpec{reportAs: VerbAcquire, verb: law.Take, toCredits: Cost.chargeCredits, fullTimeout: true}
 	spec.prepare = func(r *request) error {
 		if waits {
 			r.dropBlocks()
@@ -97,8 +97,8 @@ func NewLease(leaser Leaser, d Decision, tokens []LeaseToken, ttl time.Duration,
 	return lease, nil
 }
 
-// renewUntilEnd renews the lease until it is released or lost. The lease lasts for its time to live from when the last
-// answered request was sent, whatever becomes of the renewal under way.
+// renewUntilEnd renews the lease until it is released, detached or lost. The lease lasts for its time to live from when
+// the last request that succeeded was sent, whatever becomes of the renewal under way.
 func (l *Lease) renewUntilEnd(sentAt time.Time) {
 	expiresAt, renewAt := sentAt.Add(l.ttl), sentAt.Add(l.ttl/3)
 	var current *renewal // the renewal under way, or nil
@@ -119,7 +119,7 @@ func (l *Lease) renewUntilEnd(sentAt time.Time) {
 			case errors.Is(current.err, ErrLeaseLost):
 				l.end(current.err)
 				return
-			default: // the store is away, or silent
+			default: // a silent store is called again at once, one that is away after a tenth of the time to live
 				renewAt = current.sentAt.Add(l.ttl / 3)
 				if retryAt := sched.Now().Add(l.ttl / 10); !errors.Is(current.err, context.DeadlineExceeded) {
 					renewAt = retryAt
@@ -174,16 +174,16 @@ func (l *Lease) end(cause error) bool {
 // Lost returns a channel that is closed when the lease is lost: the work that it protected must stop.
 func (l *Lease) Lost() <-chan struct{} { return l.lost }
 
-// Err returns nil while the lease is held, then ErrReleased or ErrLeaseLost.
+// Err returns nil while the lease is held, then ErrReleased or ErrLeaseLost. For a refusal it is nil.
 func (l *Lease) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
 }
 
-// Release ends the lease, so that others can have its place. It returns ErrLeaseLost if others could have it before. A
-// second Release returns [Lease.Err]. If the store cannot be reached, Release can be tried again; else the lease ends
-// after its time to live.
+// Release ends the lease, so that others can have its place. It returns ErrLeaseLost if others could have it before.
+// After a success, a second Release returns [Lease.Err]. If the store cannot be reached, Release can be tried again;
+// else the lease ends after its time to live.
 func (l *Lease) Release(ctx context.Context) error {
 	if !l.Decision.Allowed {
 		return Invalid("lease", "was not acquired")
@@ -247,17 +247,16 @@ func (l *Limiter) Release(ctx context.Context, tokens ...LeaseToken) error {
 	return err
 }
 
-// applyEach applies an op of the verb to each lease, each as a request of its own. It returns ErrLeaseLost if a lease
-// is no longer held.
+// applyEach applies an op of the verb to each lease, as its own request. It returns ErrLeaseLost if one is lost.
 func (l *Limiter) applyEach(ctx context.Context, verb law.Verb, credits int64, tokens []LeaseToken) error {
 	if len(tokens) == 0 {
 		return Invalid("held", "there is none")
 	}
 	charges := make([]Charge, len(tokens))
 	for i, t := range tokens {
-		charges[i] = Charge{Limit: t.Limit.withoutEnd(), Key: t.Key}
+		charges[i] = Charge{Limit: t.Limit.untimed(), Key: t.Key}
 	}
-	spec := verbSpec{verb: verb, limits: onlyConcurrency, toCredits: Cost.chargeCredits, durable: true}
+	spec := verbSpec{verb: verb, limits: onlyConcurrency, toCredits: Cost.chargeCredits, fullTimeout: true}
 	spec.prepare = func(r *request) error {
 		for i, t := range tokens {
 			if t.Number < 1 {

@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Limit is an algorithm with its parameters, and mostly a name. It is an immutable value and safe for concurrent use.
-// Every use of the zero Limit is an error.
+// Limit is an algorithm with its parameters, with or without a name; or only a name, see [Named]. It is an immutable
+// value and safe for concurrent use. A charge of the zero Limit is an error.
 //
 // Stores identify a limit by its name, so two limits of one name share their keys' usage. They identify a limit without
 // a name by its canonical notation, so to change its parameters is to make a new limit.
@@ -24,7 +24,7 @@ type rule struct {
 	algorithm Algorithm // nil if only the name is known
 	params    law.Params
 	calendar  *calendar // nil unless Params.Anchor is law.Calendar
-	plain     bool      // a store in this process may decide it by TakeOne: it has no calendar, lease or limited time
+	plain     bool      // store.OneTaker can decide it: it has no calendar, no lease and no limited time
 
 	capacity      int64 // whole units of the capacity, see law.Params.Figure
 	capacityNanos int32 // its fraction in billionths
@@ -90,7 +90,8 @@ func (l Limit) OnlyName() bool { return l.r != nil && l.r.algorithm == nil }
 // are released.
 func (l Limit) Concurrency() bool { return l.rule().params.Leased }
 
-// WithName returns the limit under another name, under which its keys start unused. Errors are ErrInvalid.
+// WithName returns the limit with another name. It shares the usage of keys with limits of that name, and no longer
+// with l. Errors are ErrInvalid.
 func (l Limit) WithName(name string) (Limit, error) {
 	if l.Algorithm() == nil {
 		return Limit{}, Invalid("limit", "is missing")
@@ -103,13 +104,13 @@ func (l Limit) WithName(name string) (Limit, error) {
 	return Limit{&r}, nil
 }
 
-// maxName is the greatest length of a limit's name.
-const maxName = 64
+// maxNameLen is the greatest length of a limit's name.
+const maxNameLen = 64
 
-// ValidName returns why a limit cannot have this name, or nil: a small letter,
-// then up to 63 small letters, digits, and any of _ . -, but not "unlimited", which is a notation.
+// ValidName returns why a limit cannot have this name, or nil: a small letter, then up to 63 small letters, digits, and
+// any of _ . -, but not "unlimited", which is a notation.
 func ValidName(name string) error {
-	ok := name != "" && name != unlimitedNotation && len(name) <= maxName && name[0] >= 'a' && name[0] <= 'z'
+	ok := name != "" && name != unlimitedNotation && len(name) <= maxNameLen && name[0] >= 'a' && name[0] <= 'z'
 	for i := range len(name) {
 		c := name[i]
 		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-')
@@ -130,7 +131,7 @@ func (l Limit) Named() bool { return l.rule().named }
 // IsZero reports whether l is the zero Limit.
 func (l Limit) IsZero() bool { return l.r == nil }
 
-// String returns the canonical notation, which Parse reads back.
+// String returns the canonical notation, which Parse reads back; or else the name, if only that is known.
 func (l Limit) String() string { return l.rule().notation }
 
 // Algorithm returns the algorithm with its parameters; nil for a zero Limit, and for a limit of which only the name is
@@ -154,11 +155,12 @@ func (l Limit) Charged(c Cost) Cost {
 	return c
 }
 
-// Until returns a limit that is l before the instant at, and next from then on. The store's clock decides, so all
-// processes change at the same instant. Both must have the same name, else the error is ErrInvalid. Each may be a
-// result of Until itself; a later part of l that would begin at the instant or after it is dropped. The other methods
-// of the result are about l. A Limiter guesses by its own clock which limit is in force; a wrong guess costs one more
-// call of the store, nothing else.
+// Until returns a limit that is l before the instant at, and next from then on. All processes change at the same
+// instant, since the store's clock decides. The other methods of the result are about l.
+//
+// Both limits must have the same name, and an algorithm; else the error is ErrInvalid. Each may be a result of Until
+// itself; a later part of l that would begin at the instant or after it is dropped. A Limiter guesses by its own clock
+// which limit is in force; a wrong guess costs one more call of the store, nothing else.
 func (l Limit) Until(at time.Time, next Limit) (Limit, error) {
 	us := at.UnixMicro()
 	switch {
@@ -208,8 +210,8 @@ func (r *rule) inForceAt(now int64) *rule {
 	return r
 }
 
-// withoutEnd returns the limit without its successors, in force at any time.
-func (l Limit) withoutEnd() Limit {
+// untimed returns the limit without its successors, in force at any time.
+func (l Limit) untimed() Limit {
 	if !l.r.isTimed() {
 		return l
 	}
@@ -236,9 +238,9 @@ func (l Limit) Bound() Bound {
 // length, since it knows in which windows the times lie.
 //
 // A caller that charges all the time gets that many. A sliding-window is an exception: if the times touch several of
-// its windows, Within counts each in full. Errors are ErrInvalid, about the cost.
+// its windows, Within counts each in full. Errors are ErrInvalid.
 func (l Limit) Within(first, last time.Time, cost Cost) (int64, error) {
-	if l.r == nil {
+	if l.Algorithm() == nil {
 		return 0, Invalid("limit", "is missing")
 	}
 	p := &l.r.params

@@ -17,7 +17,7 @@ const (
 	refillOptions = "[block PERIOD] [prefetch N|N%[/PERIOD]] [away share|allow] [deadline PERIOD] [scale N]"
 )
 
-// Tail has the options that every algorithm shares. They stand at the tail of a notation.
+// Tail has the options that all algorithms but Closed and Unlimited share. They stand at the tail of a notation.
 type Tail struct {
 	// Block is how long a refusal blocks the key. Zero: not at all.
 	Block time.Duration
@@ -25,8 +25,8 @@ type Tail struct {
 	Prefetch Prefetch
 	// Away is the answer while the store cannot decide. Zero: an error.
 	Away Away
-	// Deadline is how long a decision may take. Zero: as long as the Limiter allows, see Config.Timeout. The shortest
-	// deadline of the limits of one request applies.
+	// Deadline is how long a take or a check may take. Zero: as long as the Limiter allows, see Config.Timeout. The
+	// shortest deadline of the limits of one request applies.
 	Deadline time.Duration
 	// Scale is the number of decimal places in which costs are counted, from 4 to 9: 6 for money in millionths. Zero:
 	// 3, or as many as the limit's own amounts have, or fewer if these are large. If the scale of a limit is changed,
@@ -160,7 +160,7 @@ func (p Prefetch) amountText() string {
 	return p.Amount.String()
 }
 
-// suffix returns the prefetch as it stands at the end of a notation.
+// suffix returns the prefetch as it stands in a notation.
 func (p Prefetch) suffix() string {
 	switch {
 	case p == (Prefetch{}):

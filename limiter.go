@@ -12,9 +12,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Limiter decides charges through a store. It is safe for concurrent use, starts goroutines only for the leases that it
-// holds, and keeps no state but the queues of waiting callers: any number of limiters, in any number of processes,
-// share the limits of one store.
+// Limiter decides charges through a store. It is safe for concurrent use, and starts goroutines only for the leases
+// that it holds. It keeps no state but the queues of waiting callers and how far the store's clock is ahead: any number
+// of limiters, in any number of processes, share the limits of one store.
 type Limiter struct {
 	store    store.Store
 	oneTaker store.OneTaker // the store, if it implements OneTaker
@@ -23,7 +23,7 @@ type Limiter struct {
 
 	names        Names         // nil: none
 	cachingNames cachingNames  // names, if it implements cachingNames
-	clockAhead   atomic.Int64  // microseconds by which the store's clock was last ahead of this machine's
+	clockAhead   atomic.Int64  // microseconds by which the store's clock was last ahead of clock, as far as is known
 	timeout      time.Duration // timeout of a call to the store; 0: none
 	shortTimeout time.Duration // timeout of a take or check whose limits have no deadline; 0: none
 	observer     Observer      // nil: none
@@ -31,8 +31,8 @@ type Limiter struct {
 
 // Config adjusts a Limiter. A nil Config, and every zero field, is fine.
 type Config struct {
-	// Clock is used to guess in which calendar window the store's clock is; a wrong guess costs one more call to the
-	// store, nothing else. Nil: this machine's clock.
+	// Clock is used to guess where the store's clock is: in which calendar window, and on which side of a Limit.Until.
+	// A wrong guess costs one more call to the store, nothing else. Nil: this machine's clock.
 	Clock store.Clock
 	// Timeout is how long a call that does not wait for room waits for the store, if the context has no earlier
 	// deadline. It includes the time in which Names finds limits. The error then says what is known: that nothing was
@@ -40,9 +40,9 @@ type Config struct {
 	// cell. Wait, Await and WithLease, their variants and calls built on them are not bounded by it, and wait for the
 	// store until their context ends.
 	//
-	// Zero: DefaultTimeout, except that a take or a check waits only as long as its limits say (Tail.Deadline), or else
-	// as the store says (store.Info): 1.5 s behind package front. Below 0: no timeout. A store in this process needs
-	// none: it answers at once.
+	// Zero: DefaultTimeout, except that a take or a check waits only as long as the store says (store.Info): 1.5 s
+	// behind package front. Below 0: no timeout. A store in this process needs none: it answers at once. If the limits
+	// of a take or a check have a Tail.Deadline, that applies instead in any case.
 	//
 	// The drivers' RetryFor applies to requests without a deadline: from calls that wait for room, and from programs
 	// that call a Store themselves.
@@ -132,13 +132,13 @@ func (l *Limiter) Check(ctx context.Context, charges ...Charge) (Decision, error
 
 // FillUpResult is the result of a FillUp.
 type FillUpResult struct {
-	Accepted Cost // the cost that was taken, rounded down to a millionth; may be all or nothing
-	Level    Cost // cost in use afterwards, rounded up to a millionth
+	Accepted Cost // the cost that was taken, rounded down to a millionth or the limit's digits; may be all or nothing
+	Level    Cost // cost in use afterwards, rounded up likewise
 	Brim     bool // the level has reached the capacity
 	Decision Decision
 }
 
-// FillUp takes as much of a charge as fits below the capacity. Decision.Allowed reports whether anything was taken.
+// FillUp takes as much of a charge as fits, less its Keep. Decision.Allowed reports whether anything was taken.
 func (l *Limiter) FillUp(ctx context.Context, charge Charge) (f FillUpResult, err error) {
 	spec := verbSpec{reportAs: VerbFillUp, verb: law.Take, limits: notConcurrency, toCredits: Cost.chargeCredits}
 	spec.prepare = func(r *request) error {
@@ -173,7 +173,8 @@ type callDeadline struct {
 	timeout   time.Duration
 }
 
-// withDeadline returns a context that ends after timeout at the latest; with a timeout of 0 it sets no deadline.
+// withDeadline returns a context that ends after timeout at the latest; with a timeout of 0 it sets no deadline. For a
+// waitingContext it sets none either, and returns a context of store.WithPatience.
 func withDeadline(ctx context.Context, timeout time.Duration) (context.Context, callDeadline) {
 	if w, ok := ctx.(waitingContext); ok {
 		return store.WithPatience(w.Context), callDeadline{}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/testing/leaktest"
+	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/memory"
 )
@@ -306,4 +307,56 @@ func allow(t *testing.T, l *headgate.Limiter, limit headgate.Limit, key string) 
 		t.Fatal(err)
 	}
 	return d
+}
+
+// TestZeroLimiterReturnsErrInvalid calls a Limiter that New has not made, also with limits that need a clock.
+func TestZeroLimiterReturnsErrInvalid(t *testing.T) {
+	t.Parallel()
+	var l headgate.Limiter
+	daily := headgate.MustParseNamed("a", "fixed-window 5/day UTC")
+	timed, err := daily.Until(time.Now().Add(time.Hour), headgate.MustParseNamed("a", "fixed-window 6/day UTC"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hourly, named := headgate.MustParse("fixed-window 5/1h"), headgate.MustNamed("a")
+	for _, limit := range []headgate.Limit{daily, timed, hourly, named} {
+		c := headgate.Charge{Limit: limit, Key: "k"}
+		_, takeErr := l.Take(t.Context(), c)
+		_, batchErr := l.Batch(t.Context(), []headgate.Request{{Charges: []headgate.Charge{c}}})
+		_, inspectErr := l.Inspect(t.Context(), limit, "k")
+		_, onceErr := l.Once("id", 0).Take(t.Context(), c)
+		for verb, err := range map[string]error{"Take": takeErr, "Batch": batchErr, "Inspect": inspectErr, "Once": onceErr} {
+			if !errors.Is(err, headgate.ErrInvalid) {
+				t.Errorf("%s of %s: got %v, want ErrInvalid", verb, limit, err)
+			}
+		}
+	}
+}
+
+// jumpingStore is a store whose time leaves the calendar of the limit jumps at each attempt.
+type jumpingStore struct{ store.Store }
+
+func (s jumpingStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
+	err := s.Store.Apply(ctx, ops, outs)
+	for i := range ops {
+		if ops[i].Cell.Limit == "jumps" {
+			outs[i] = law.Outcome{Stale: true, Clock: ops[i].Window[2] + 86_400_000_000}
+		}
+	}
+	return err
+}
+
+// TestBatchDecidesOthersWhereTheTimeJumps checks that a request whose calendar cannot be refreshed fails alone: the
+// other requests of its batch were charged.
+func TestBatchDecidesOthersWhereTheTimeJumps(t *testing.T) {
+	t.Parallel()
+	l := headgate.New(jumpingStore{memory.New(nil)}, nil)
+	results, err := l.Batch(t.Context(), []headgate.Request{
+		{Charges: []headgate.Charge{{Limit: headgate.MustParseNamed("jumps", "fixed-window 5/day UTC"), Key: "k"}}},
+		{Charges: []headgate.Charge{{Limit: headgate.MustParseNamed("stays", "fixed-window 5/day UTC"), Key: "k"}}},
+	})
+	if err != nil || !errors.Is(results[0].Err, store.ErrSetup) || results[1].Err != nil ||
+		results[1].Decision.Remaining != 4 {
+		t.Errorf("got %+v, %v; want ErrSetup for the first request, and 4 remaining of the second", results, err)
+	}
 }

@@ -74,7 +74,7 @@ type Help struct {
 	About    string // description in one sentence
 }
 
-// Algorithms describes every algorithm, in the order in which people should learn about them.
+// Algorithms describes every algorithm and short form, in the order in which people should learn about them.
 func Algorithms() []Help {
 	list := make([]Help, len(algorithms))
 	for i, e := range algorithms {
@@ -218,7 +218,7 @@ func parseNotation(text string) (Algorithm, error) {
 }
 
 // MarshalText implements encoding.TextMarshaler, for JSON, configurations and flags: it returns the notation, after
-// "NAME = " if the limit has a name. The zero Limit has no text.
+// "NAME = " if the limit has a name. For the zero Limit there is no text; for a [Named] one it is the name.
 func (l Limit) MarshalText() ([]byte, error) {
 	if l.IsZero() {
 		return nil, nil
@@ -233,8 +233,8 @@ func (l Limit) MarshalText() ([]byte, error) {
 // nameMark stands between the name and the notation in the text of a limit.
 const nameMark = " = "
 
-// UnmarshalText implements encoding.TextUnmarshaler: it reads what MarshalText writes, and any notation that [Parse]
-// reads. Errors are ErrInvalid, and leave l as it was.
+// UnmarshalText implements encoding.TextUnmarshaler: it reads what MarshalText writes, except for a [Named] limit, and
+// any notation that [Parse] reads. Errors are ErrInvalid, and leave l as it was.
 func (l *Limit) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*l = Limit{}

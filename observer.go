@@ -30,7 +30,7 @@ type Event struct {
 // Verb is a method of a Limiter, as observers see it.
 type Verb string
 
-// The verbs. For a Wait or an Await, observers see its attempts.
+// The verbs. For a Wait or an Await, observers see its attempts, and the check of a Wait in a queue.
 const (
 	VerbTake    Verb = "take"
 	VerbCheck   Verb = "check"

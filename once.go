@@ -82,10 +82,10 @@ type onceRequest struct {
 // Take implements Once.
 func (o onceRequest) Take(ctx context.Context, charges ...Charge) (Decision, error) {
 	spec := verbSpec{
-		reportAs: VerbTake, verb: law.Take, limits: notConcurrency, toCredits: Cost.chargeCredits, durable: true,
+		reportAs: VerbTake, verb: law.Take, limits: notConcurrency, toCredits: Cost.chargeCredits, fullTimeout: true,
 		prepare: o.id.set,
 		read: func(_ context.Context, r *request) (Decision, error) {
-			if err := r.startsLater(); err != nil {
+			if err := r.checkStart(); err != nil {
 				return Decision{}, err
 			}
 			return r.decision(), nil
@@ -107,8 +107,8 @@ func (o onceRequest) Debit(ctx context.Context, c Charge) (DebitResult, error) {
 // Extend implements Once.
 func (o onceRequest) Extend(ctx context.Context, charges ...Charge) (e ExtendResult, err error) {
 	spec := verbSpec{
-		reportAs: VerbExtend, verb: law.Extend, limits: notConcurrency, toCredits: Cost.chargeCredits, durable: true,
-		prepare: o.id.set,
+		reportAs: VerbExtend, verb: law.Extend, limits: notConcurrency, toCredits: Cost.chargeCredits,
+		fullTimeout: true, prepare: o.id.set,
 		read: func(_ context.Context, r *request) (Decision, error) {
 			e.Charged = make([]Cost, len(r.ops))
 			for i := range r.outs {
@@ -147,7 +147,7 @@ func (o onceRequest) settle(ctx context.Context, charges []Charge, actual func(*
 	corrected []Cost, err error,
 ) {
 	spec := verbSpec{
-		verb: law.Settle, toCredits: Cost.actualCredits, durable: true,
+		verb: law.Settle, toCredits: Cost.actualCredits, fullTimeout: true,
 		prepare: func(r *request) error {
 			for i := range r.ops {
 				r.ops[i] = settleOp(&r.ops[i], o.id.id, actual(&r.ops[i]))

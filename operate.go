@@ -11,7 +11,7 @@ import (
 
 // DebitResult is the result of a Debit.
 type DebitResult struct {
-	Charged Cost // the charged cost, rounded down to a millionth: all of it, or less near 2^53 credits
+	Charged Cost // the charged cost, rounded down to a millionth: all of it, or as much as a cell can count
 	Level   Cost // cost in use after the charge, rounded up to a millionth
 	Over    bool // the level is above the capacity: the cost did not fit
 	// Decision is about the key after the charge: Remaining is 0 if the level is at the capacity or above. Allowed says
@@ -32,7 +32,7 @@ func (l *Limiter) Debit(ctx context.Context, c Charge) (DebitResult, error) {
 
 // debit charges a cost whatever the level: with an id all of it or nothing, else as much as a cell can hold.
 func (l *Limiter) debit(ctx context.Context, c Charge, id *requestID) (d DebitResult, err error) {
-	spec := verbSpec{reportAs: VerbDebit, verb: law.Take, limits: notConcurrency, durable: true}
+	spec := verbSpec{reportAs: VerbDebit, verb: law.Take, limits: notConcurrency, fullTimeout: true}
 	spec.toCredits = Cost.saturatedCredits
 	spec.prepare = func(r *request) error {
 		op := &r.ops[0]
@@ -48,7 +48,7 @@ func (l *Limiter) debit(ctx context.Context, c Charge, id *requestID) (d DebitRe
 		return nil
 	}
 	spec.read = func(_ context.Context, r *request) (Decision, error) {
-		if err := r.startsLater(); err != nil {
+		if err := r.checkStart(); err != nil {
 			return Decision{}, err
 		}
 		op, out := &r.ops[0], &r.outs[0]
@@ -72,7 +72,7 @@ func (l *Limiter) debit(ctx context.Context, c Charge, id *requestID) (d DebitRe
 func (l *Limiter) Refund(ctx context.Context, c Charge) (returned Cost, err error) {
 	returned = explicitZero
 	var credits int64
-	spec := verbSpec{verb: law.Check, limits: notConcurrency, toCredits: Cost.refundCredits, durable: true}
+	spec := verbSpec{verb: law.Check, limits: notConcurrency, toCredits: Cost.refundCredits, fullTimeout: true}
 	spec.prepare = func(r *request) error {
 		op := &r.ops[0]
 		if op.Params.Kind == law.Log {

@@ -215,6 +215,7 @@ func (p *parser) needPeriod() error {
 	return nil
 }
 
+// fail returns a ParseError about a field, at an offset.
 func (p *parser) fail(field string, at int, problem string) error {
 	return &ParseError{Notation: p.text, Offset: min(at, len(p.text)), Field: field, Problem: problem}
 }

@@ -25,7 +25,7 @@ var periodUnits = []struct {
 const maxPeriod = 3660 * 24 * time.Hour
 
 // ParsePeriod parses a length of time as limits write it: a whole number and one of us, ms, s, m, h, d, or several of
-// them ("1h30m"); the number 1 may be left out ("s"). Errors are ErrInvalid.
+// them ("1h30m"). A unit alone means one of it ("s"). Errors are ErrInvalid.
 func ParsePeriod(s string) (time.Duration, error) { return parsePeriod("period", s) }
 
 // parsePeriod parses a period; errors name the field.
@@ -72,7 +72,7 @@ func parsePeriod(field, s string) (time.Duration, error) {
 	return total, nil
 }
 
-// formatPeriod writes a period with one unit, the longest that divides it, in the form that ParsePeriod reads.
+// formatPeriod writes a valid period with one unit, the longest that divides it, as ParsePeriod reads it.
 func formatPeriod(d time.Duration) string {
 	n, short, _ := inOneUnit(d)
 	return strconv.FormatInt(n, 10) + short

@@ -17,7 +17,8 @@ type verbSpec struct {
 	verb     law.Verb
 	reportAs Verb // the verb for observers; empty: the call is not reported
 	limits   limitKind
-	durable  bool // the store must remember the outcome, so Config.Timeout applies
+	// fullTimeout says that a call that looks up limits has Limiter.timeout, not shortTimeout.
+	fullTimeout bool
 
 	toCredits func(Cost, *law.Params) (int64, error)            // converts the cost of a charge
 	prepare   func(*request) error                              // completes the compiled ops; may be nil
@@ -35,7 +36,7 @@ const (
 	onlyConcurrency           // concurrency alone
 )
 
-// request is a request to the store: for each charge its op, its limit, and after the call its outcome.
+// request is one or more requests to the store: for each charge its op, its limit, and after the call its outcome.
 type request struct {
 	ops    []law.Op
 	outs   []law.Outcome
@@ -54,7 +55,7 @@ func (r *request) clone() request {
 	return request{slices.Clone(r.ops), slices.Clone(r.outs), slices.Clone(r.limits)}
 }
 
-// scratch is reusable memory for a request of few charges.
+// scratch is reusable memory for a request of up to four charges.
 type scratch struct {
 	r      request
 	ops    [4]law.Op
@@ -82,7 +83,7 @@ func (s *scratch) free() {
 	scratches.Put(s)
 }
 
-// compile turns the charges of one request into its ops, as spec says.
+// compile turns the charges of one request into its ops and limits, as spec says.
 func (r *request) compile(clock store.Clock, group uint32, spec *verbSpec, charges []Charge) error {
 	if len(charges) == 0 {
 		return Invalid("charges", "there is none")
@@ -136,8 +137,8 @@ func (r *request) valid() error {
 	return nil
 }
 
-// dropBlocks removes the block after a refusal from the ops of a caller that waits. Limits with a block take nothing up
-// front, so it removes the prefetch too.
+// dropBlocks changes the ops so that their refusal blocks no key: for callers that wait, and for debits. It removes the
+// prefetch of limits with a block too: they take nothing up front, which package prefetch tells by the block.
 func (r *request) dropBlocks() {
 	for i := range r.ops {
 		if p := &r.ops[i].Params; p.Block > 0 {
@@ -146,13 +147,13 @@ func (r *request) dropBlocks() {
 	}
 }
 
-// wasRead reports whether the cell of an outcome was read. When package deny repeats the refusal of one charge, it
-// reads no cell of the others.
+// wasRead reports whether an outcome tells the state of its cell. When package deny repeats the refusal of one charge,
+// the outcomes of the other charges do not.
 func wasRead(out *law.Outcome) bool {
 	return out.Clock != 0 && (out.Via != law.ViaLocal || out.Granted == 0)
 }
 
-// chargeDecisions returns the decision about each charge whose cell was read.
+// chargeDecisions returns the decision about each charge whose cell [wasRead].
 func (r *request) chargeDecisions(allowed bool) []ChargeDecision {
 	ops, outs := r.ops, r.outs
 	list := make([]ChargeDecision, 0, len(ops))
@@ -215,7 +216,7 @@ func (r *request) decision() Decision {
 // DefaultLife is how long a store remembers an id by default.
 const DefaultLife = time.Hour
 
-// requestID is the idempotency key of a request, and how long the store remembers it.
+// requestID is the idempotency key of a request, and how long the store remembers it; zero: DefaultLife.
 type requestID struct {
 	id   string
 	life time.Duration
@@ -236,8 +237,8 @@ func (o requestID) set(r *request) error {
 	return nil
 }
 
-// startsLater returns an error if the id was reserved before, for a start that is still ahead.
-func (r *request) startsLater() error {
+// checkStart returns ErrReused if the id was reserved before, for a start that is still ahead.
+func (r *request) checkStart() error {
 	for i := range r.outs {
 		if out := &r.outs[i]; out.StartAt > out.Clock {
 			return fmt.Errorf("%w: it was reserved, and starts at %s", ErrReused,
@@ -255,7 +256,7 @@ func settleOp(op *law.Op, id string, actual int64) law.Op {
 	}
 }
 
-// isStale reports whether an outcome is stale.
+// isStale reports whether any outcome is stale.
 func (r *request) isStale() bool {
 	for i := range r.outs {
 		if r.outs[i].Stale {

@@ -13,19 +13,19 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Reservation holds charges that may start at a time that may lie ahead. They count from the moment it is made, whether
-// its holder starts or not, since the work may have been done. It is safe for concurrent use.
+// Reservation holds charges whose start may lie ahead. They are charged when it is made, whether its holder starts or
+// not, since the work may have been done. It is safe for concurrent use.
 type Reservation struct {
 	// Decision says whether the reservation was made. If it was refused, RetryAfter is when another attempt with the
 	// same wait can succeed.
 	Decision Decision
-	// StartAt is when the holder may start, by the store's clock.
+	// StartAt is when the holder may start, by the store's clock; zero if the reservation was refused.
 	StartAt time.Time
 	// Refundable says that all limits of the charges are [Limit.Refundable].
 	Refundable bool
 
 	start   time.Time // when the holder may start, by this machine's clock
-	blocked bool      // the reservation was refused since a key is blocked
+	blocked bool      // a key was blocked at the decision
 	charges int       // the number of charges
 	settler settler
 }
@@ -61,7 +61,7 @@ func (l *Limiter) Reserve(ctx context.Context, wait time.Duration, charges ...Ch
 func (l *Limiter) reserveWithID(ctx context.Context, wait time.Duration, charges []Charge, id *requestID) (
 	r *Reservation, err error,
 ) {
-	spec := verbSpec{reportAs: VerbReserve, verb: law.Take, limits: notConcurrency, durable: true}
+	spec := verbSpec{reportAs: VerbReserve, verb: law.Take, limits: notConcurrency, fullTimeout: true}
 	spec.toCredits = Cost.chargeCredits
 	spec.prepare = func(r *request) error {
 		if wait < 0 {
@@ -147,8 +147,8 @@ func (r *Reservation) Sleep(ctx context.Context) error {
 	return nil
 }
 
-// cancelTimeout is how long the store may take to cancel a reservation, or to release a lease, after the caller's
-// context has ended.
+// cancelTimeout is how long the store may take to cancel a reservation after the caller's context has ended, or to
+// release the lease of WithLease.
 const cancelTimeout = 5 * time.Second
 
 // Cancel gives back the charges as far as possible, and returns how much it gave back of each. That can be little while

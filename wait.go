@@ -18,16 +18,15 @@ import (
 // which may take five seconds more. Without a deadline, Wait may sleep for a year.
 //
 // Wait reserves charges of token-bucket, leaky-bucket and gcra limits (see [Limiter.Reserve]), and sleeps until their
-// start: first come, first served, among all who share the store, and without a retry. If a charge has another limit or
-// keeps headroom, or the keys lie in several slots of a Redis Cluster, Wait sleeps for RetryAfter and tries again. It
-// is then first come, first served among the callers of this Limiter that keep the same headroom, except that a new
-// caller may pass while the first of the queue tries. A caller in that queue may learn only at the deadline that its
-// time does not suffice.
+// start: first come, first served, among all who share the store. If a charge has another limit or keeps headroom, or
+// the keys lie in several slots of a Redis Cluster, Wait sleeps for RetryAfter and tries again. Callers of this Limiter
+// whose first charges have the same limit, key and Keep then wait in a queue, in which a caller that does not find it
+// empty takes its place after a first check. It may learn only at the deadline that its time does not suffice.
 //
 // A block refuses charges while it lasts; a reservation from before the block keeps its start. A refusal of a waiting
 // caller does not block a key.
 func (l *Limiter) Wait(ctx context.Context, charges ...Charge) error {
-	return l.wait(ctx, pause.Patience{Most: Never}, charges)
+	return l.wait(ctx, pause.Patience{MaxWait: Never}, charges)
 }
 
 // WaitAtMost waits like [Limiter.Wait], but at most for wait. That time counts from the store's first answer, so a slow
@@ -43,7 +42,7 @@ func (l *Limiter) WaitAtMost(ctx context.Context, wait time.Duration, charges ..
 		}
 		return err
 	}
-	return l.wait(ctx, pause.Patience{Most: wait}, charges)
+	return l.wait(ctx, pause.Patience{MaxWait: wait}, charges)
 }
 
 // wait waits until the charges may start: by a reservation if all of them can be reserved, else in a queue.
@@ -109,7 +108,7 @@ func (l *Limiter) waitForStart(ctx context.Context, p pause.Patience, charges []
 	}
 }
 
-// checkPatience returns an error if the patience ends before RetryAfter.
+// checkPatience returns an error if the patience ends before RetryAfter, or RetryAfter is Never.
 func checkPatience(ctx context.Context, p *pause.Patience, d *Decision) error {
 	switch {
 	case d.RetryAfter == Never:
@@ -124,11 +123,12 @@ func checkPatience(ctx context.Context, p *pause.Patience, d *Decision) error {
 const firstPause, longestPause = 50 * time.Millisecond, time.Second
 
 // Await waits until it can acquire charges (see [Limiter.Acquire]). It tries again as soon as a holder of this Limiter
-// releases, and at least once a second. Callers of one Limiter are served in order of arrival. If the context ends
-// first, the error is both the context's error and a [DeniedError]. If a cost can never be held, Await returns a
+// releases, and at least once a second. Callers of this Limiter whose first concurrency charges have the same limit,
+// key and Keep are served in the order in which a first check of each has returned. If the context ends first, the
+// error is the context's, and after a refusal also a [DeniedError]. If a cost can never be held, Await returns a
 // DeniedError at once. A refusal of a waiting caller does not block a key.
 func (l *Limiter) Await(ctx context.Context, charges ...Charge) (*Lease, error) {
-	return l.await(ctx, pause.Patience{Most: Never}, charges)
+	return l.await(ctx, pause.Patience{MaxWait: Never}, charges)
 }
 
 // AwaitAtMost waits like [Limiter.Await], but at most for wait from the store's first answer. After that the error is
@@ -144,7 +144,7 @@ func (l *Limiter) AwaitAtMost(ctx context.Context, wait time.Duration, charges .
 		}
 		return lease, err
 	}
-	return l.await(ctx, pause.Patience{Most: wait}, charges)
+	return l.await(ctx, pause.Patience{MaxWait: wait}, charges)
 }
 
 // await waits in a queue for the first cell of a concurrency limit until it can acquire the charges.
@@ -160,7 +160,7 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 	wasDenied := false
 	lastDecision, err := l.waitInQueue(ctx, &p, charges[index], waiter{
 		probe: func(ctx context.Context) (Decision, error) {
-			return l.call(ctx, &verbSpec{verb: law.Check, toCredits: Cost.chargeCredits, durable: true}, charges)
+			return l.call(ctx, &verbSpec{verb: law.Check, toCredits: Cost.chargeCredits, fullTimeout: true}, charges)
 		},
 		attempt: func(ctx context.Context) (d Decision, err error) {
 			if lease, err = l.tryAcquire(ctx, charges, true); err == nil {
@@ -175,7 +175,7 @@ func (l *Limiter) await(ctx context.Context, p pause.Patience, charges []Charge)
 			case p.Over():
 				return 0, fmt.Errorf("%w: %w", ErrDeadline, &DeniedError{*d})
 			}
-			// The pause ignores the context's deadline: a call just before it may end without an answer.
+			// The pause is not cut at the context's deadline: a call just before it may end without an answer.
 			return min(firstPause<<min(n, 5), longestPause, d.RetryAfter, p.Left(context.WithoutCancel(ctx))), nil
 		},
 	})

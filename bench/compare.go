@@ -62,7 +62,7 @@ type cell struct {
 	err           error                                                         // why the cell cannot be measured
 }
 
-// startWorkers starts the workers of a cell, each with a task.
+// startWorkers returns the cell with workers that were started with a task, or with the error.
 func (c cell) startWorkers(ctx context.Context, processes int, t task) cell {
 	workers, err := startWorkers(ctx, c.program, processes, t)
 	if c.err = err; err != nil {
@@ -84,7 +84,7 @@ func (c *cell) label() string {
 
 // sample is the result of a cell in a round.
 type sample struct {
-	value            float64       // decisions a second
+	value            float64       // decisions a second, without errors
 	p50, p99         time.Duration // 0: not measured
 	requests, errors int64
 	firstError       error
@@ -116,7 +116,7 @@ type result struct {
 	err     error // the reason why there are no figures
 }
 
-// run measures a comparison of the group.
+// run opens the group, and measures a comparison in rounds and by audits.
 func (g *group) run(ctx context.Context, c comparison, rounds int, d time.Duration) result {
 	r := result{comparison: c}
 	if g.open != nil {
@@ -217,7 +217,7 @@ func summarize(c *cell, samples []sample) figure {
 	return f
 }
 
-// median returns the median of a value of samples.
+// median returns the median of a value of samples, of which there is at least one.
 func median(samples []sample, value func(sample) float64) float64 {
 	values := make([]float64, len(samples))
 	for i, s := range samples {

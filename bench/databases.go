@@ -19,15 +19,15 @@ import (
 	"github.com/headgate/headgate/internal/testing/dbtest"
 )
 
-// The table for the bare statements of PostgreSQL and MariaDB: rows by a primary key of two texts, one prepared
-// statement in a round trip, no function. It is not a table of Headgate.
+// The table for the bare statements of PostgreSQL and MariaDB: rows by a primary key of two texts, one statement in a
+// round trip, no function. It is not a table of Headgate.
 const (
 	bareTable = "CREATE TABLE bare (limit_name varchar(100) NOT NULL, k varchar(100) NOT NULL, " +
 		"level bigint NOT NULL, at bigint NOT NULL, empty_at bigint NOT NULL, PRIMARY KEY (limit_name, k))"
 	bareLimit = "token-bucket 1000000000/1h burst 1000000000"
 )
 
-const poolSize = "?pool_max_conns=32" // appended to the URL of a database
+const poolOption = "?pool_max_conns=32" // appended to the URL of a database
 
 // postgresBench compares Headgate with articles 000 and 004 and a bare UPDATE on PostgreSQL. Every decision is on disk
 // before it is returned.
@@ -38,7 +38,7 @@ func (b *bench) postgresBench() *storeBench {
 			"leaky", "leaky buckets, 100,000 keys", []string{leakyLimit}, 100_000, false, []shape{{1, 512}},
 		}),
 		prepareOpponents: func(ctx context.Context, url string) error {
-			numbers := fmt.Sprintf(" from generate_series(0, %d) i", opponentKeys-1)
+			numbers := fmt.Sprintf(" from generate_series(0, %d) i", maxKeys-1)
 			return execPostgres(ctx, url, append(articles.Postgres(),
 				"insert into rate_limiting_token_bucket select 'user:' || i, 3600000, now()"+numbers, // full buckets
 				"insert into leaky_buckets select 'user:' || i, 1, clock_timestamp(), clock_timestamp() + '2 hours'"+
@@ -47,12 +47,12 @@ func (b *bench) postgresBench() *storeBench {
 				"INSERT INTO bare SELECT '"+bareLimit+"', 'user:' || i, 0, 0, 0"+numbers, "VACUUM ANALYZE bare"))
 		},
 		connectOpponents: func(ctx context.Context, url string) (opponents []opponent, stop func(), err error) {
-			pool, err := pgxpool.New(ctx, url+poolSize)
+			pool, err := pgxpool.New(ctx, url+poolOption)
 			if err != nil {
 				return nil, nil, err
 			}
 			// The bare statements use the primary key whatever the statistics say.
-			barePool, err := pgxpool.New(ctx, url+poolSize+
+			barePool, err := pgxpool.New(ctx, url+poolOption+
 				"&enable_seqscan=off&enable_bitmapscan=off&plan_cache_mode=force_generic_plan")
 			if err != nil {
 				pool.Close()
@@ -60,10 +60,10 @@ func (b *bench) postgresBench() *storeBench {
 			}
 			bucket, leakyBucket := articles.RateLimitingRequest{Pool: pool}, articles.LeakyBucket{Pool: pool}
 			return []opponent{
-				{side: rivalSide, name: "article 000", calls: map[string]decide[[]string]{
+				{side: rivalSide, name: "article 000", calls: map[string]allowFunc[[]string]{
 					"hot": firstKey(bucket.Allow), "plain": firstKey(bucket.Allow), "new": firstKey(bucket.Allow),
 				}},
-				{side: rivalSide, name: "article 004", calls: map[string]decide[[]string]{
+				{side: rivalSide, name: "article 004", calls: map[string]allowFunc[[]string]{
 					"leaky": firstKey(leakyBucket.Allow),
 				}},
 				barePostgres(barePool),
@@ -73,9 +73,9 @@ func (b *bench) postgresBench() *storeBench {
 }
 
 // bareOpponent returns an opponent of bare statements: update is for a key that exists, insert for a new key, updateAll
-// for several keys together. Each call has the deadline of a Limiter's call.
-func bareOpponent(name string, update, insert, updateAll decide[[]string]) opponent {
-	return opponent{side: ceilingSide, name: name, calls: map[string]decide[[]string]{
+// for several keys together. Each of them has to set the deadline of a Limiter's call.
+func bareOpponent(name string, update, insert, updateAll allowFunc[[]string]) opponent {
+	return opponent{side: ceilingSide, name: name, calls: map[string]allowFunc[[]string]{
 		"hot": update, "plain": update, "window": update, "log": update, "leaky": update, "new": insert,
 		"limits-3": updateAll, "settled-3": updateAll, "limits-6": updateAll, "settled-6": updateAll,
 	}}
@@ -121,7 +121,7 @@ func (b *bench) mariadbBench() *storeBench {
 				// MySQL has no sequences.
 				fmt.Sprintf("INSERT INTO bare SELECT '%s', CONCAT('user:', i - 1), 0, 0, 0 FROM "+
 					"JSON_TABLE(CONCAT('[', REPEAT('0,', %d), '0]'), '$[*]' COLUMNS (i FOR ORDINALITY)) t", bareLimit,
-					opponentKeys-1),
+					maxKeys-1),
 				"INSERT INTO token_buckets SELECT k, 1000000000, 1000000000, 3600, NOW(3) FROM bare", // full
 				// The procedure locks these rows, and makes missing ones: here they exist before it is measured.
 				"INSERT INTO zone_bucket_lock SELECT k FROM bare"))
@@ -136,10 +136,10 @@ func (b *bench) mariadbBench() *storeBench {
 			tokens, log := articles.RequestToken{DB: db}, articles.CheckVelocity{DB: db}
 			bare, err := bareMariaDB(ctx, db)
 			return []opponent{
-				{side: rivalSide, name: "article 003", calls: map[string]decide[[]string]{
+				{side: rivalSide, name: "article 003", calls: map[string]allowFunc[[]string]{
 					"hot": firstKey(tokens.Allow), "plain": firstKey(tokens.Allow),
 				}},
-				{side: rivalSide, name: "article 001", reset: log.Forget, calls: map[string]decide[[]string]{
+				{side: rivalSide, name: "article 001", reset: log.Forget, calls: map[string]allowFunc[[]string]{
 					"log": firstKey(log.Allow),
 				}},
 				bare,
@@ -180,7 +180,7 @@ func bareMariaDB(ctx context.Context, db *sql.DB) (bare opponent, err error) {
 	return bareOpponent("a bare UPDATE", firstKey(update), firstKey(insert), updateAll), err
 }
 
-// sqliteBench compares one upsert a transaction, and 512 upserts a transaction, on SQLite. All sync at every commit.
+// sqliteBench compares Headgate with one upsert a transaction, and 512, on SQLite. All sync at every commit.
 func (b *bench) sqliteBench() *storeBench {
 	return &storeBench{
 		name: "sqlite", title: "SQLite", workloads: workloads,
@@ -206,9 +206,9 @@ func (b *bench) sqliteBench() *storeBench {
 }
 
 // singleKeyCalls returns the calls of the workloads with one key a request.
-func singleKeyCalls(allow decide[string]) map[string]decide[[]string] {
+func singleKeyCalls(allow allowFunc[string]) map[string]allowFunc[[]string] {
 	call := firstKey(allow)
-	return map[string]decide[[]string]{"hot": call, "plain": call, "new": call}
+	return map[string]allowFunc[[]string]{"hot": call, "plain": call, "new": call}
 }
 
 // bareUpsert is GCRA in nanoseconds.
@@ -233,11 +233,11 @@ func fillSQLite(ctx context.Context, url string) error {
 	defer db.Close()
 	_, errTable := db.ExecContext(ctx, "create table tat (key text primary key, at integer not null) without rowid")
 	_, errRows := db.ExecContext(ctx, "insert into tat with recursive n(i) as (select 0 union all select i + 1 from n "+
-		"limit ?) select 'user:' || i, 0 from n", opponentKeys)
+		"limit ?) select 'user:' || i, 0 from n", maxKeys)
 	return errors.Join(errTable, errRows)
 }
 
-// bareSQLite runs GCRA in one upsert, the least that an exact limiter can do for a decision. A transaction has
+// bareSQLite returns GCRA in one upsert, the least that an exact limiter can do for a decision. A transaction has
 // batchSize upserts. With more than one, answers come before they are on disk, and only one caller may use allow.
 func bareSQLite(ctx context.Context, url string, batchSize int) (
 	allow func(context.Context, string) (bool, error), stop func(), err error,

@@ -68,13 +68,13 @@ func (s shape) String() string {
 type workload struct {
 	name, title string
 	limits      []string
-	keys        int
-	id          bool
+	keys        int  // see task.Keys
+	id          bool // see task.ID
 	shapes      []shape
 }
 
 const (
-	// Limits that never refuse.
+	// Limits of workloads. Only logLimit refuses.
 	plainLimit  = "token-bucket 1000000000/h"
 	windowLimit = "sliding-window 1000000/1m"
 	logLimit    = "sliding-log 5/1m"                       // the limit of article 001
@@ -100,8 +100,8 @@ var workloads = []workload{
 	{"settled-6", "6 limits with an id, and then settled", slices.Repeat([]string{plainLimit}, 6), 20_000, true, oneShape},
 }
 
-// opponentKeys is how many keys a workload has at most.
-const opponentKeys = 100_000
+// maxKeys is how many keys a workload has at most. The opponents' tables have them all.
+const maxKeys = 100_000
 
 // storeBench is a store with its opponents and workloads.
 type storeBench struct {
@@ -110,28 +110,28 @@ type storeBench struct {
 	processes   bool // several processes can open the store
 	// url makes an empty database, for Headgate or for the opponents.
 	url func(ctx context.Context) (url string, drop func(), err error)
-	// prepareOpponents makes the tables of the opponents in a database, with opponentKeys of userKeys; nil: none.
+	// prepareOpponents makes the tables of the opponents in a database, with maxKeys of userKeys; nil: none.
 	prepareOpponents func(ctx context.Context, url string) error
-	// connectOpponents connects a process to the opponents. The caller calls stop, if not nil, even after an error.
+	// connectOpponents connects a process to the opponents. stop, if not nil, disconnects it, also after an error.
 	connectOpponents func(ctx context.Context, url string) (opponents []opponent, stop func(), err error)
-	// clients are the numbers of clients of an opponent when Headgate has many callers: databases are faster for few.
+	// clients are the numbers of clients of an opponent when Headgate has 64 callers or more: databases prefer few.
 	clients []int
 }
 
-// decide reports whether a key, or keys, are admitted.
-type decide[K any] = func(ctx context.Context, key K) (bool, error)
+// allowFunc reports whether a key, or keys, are admitted.
+type allowFunc[K any] = func(ctx context.Context, key K) (bool, error)
 
 // opponent is a limiter or a bare statement to compare with. It runs only the workloads in calls.
 type opponent struct {
 	side    side
 	name    string
 	clients int                             // 0: as many as Headgate has callers, or storeBench.clients
-	calls   map[string]decide[[]string]     // by the name of the workload
+	calls   map[string]allowFunc[[]string]  // by the name of the workload
 	reset   func(ctx context.Context) error // runs before each measurement; nil: nothing to do
 }
 
 // firstKey adapts a function of one key to calls with several, of which it uses the first.
-func firstKey(allow decide[string]) decide[[]string] {
+func firstKey(allow allowFunc[string]) allowFunc[[]string] {
 	return func(ctx context.Context, keys []string) (bool, error) { return allow(ctx, keys[0]) }
 }
 
@@ -139,17 +139,17 @@ func firstKey(allow decide[string]) decide[[]string] {
 type storeRun struct {
 	*storeBench
 	group
-	bench     *bench
-	urls      map[string]string // the URLs of Headgate's databases, by program
-	isFilled  map[string]bool   // whether the keys were filled, by database and workload
-	url       string            // the URL of the opponents' database
-	opponents []opponent
+	bench       *bench
+	urls        map[string]string // the URLs of Headgate's databases, by program
+	isFilled    map[string]bool   // whether the keys were filled, by database and workload
+	opponentURL string            // the URL of the opponents' database
+	opponents   []opponent
 }
 
 // storeGroup returns the comparisons of a store.
 func (b *bench) storeGroup(ctx context.Context, f *storeBench) *group {
 	r := &storeRun{storeBench: f, bench: b, urls: map[string]string{}, isFilled: map[string]bool{}}
-	r.group.open = sync.OnceValue(func() error { return r.open(ctx) })
+	r.open = sync.OnceValue(func() error { return r.openOpponents(ctx) })
 	for _, w := range f.workloads {
 		for _, s := range w.shapes {
 			if s.processes > 1 && !f.processes {
@@ -196,17 +196,18 @@ func (r *storeRun) cells(ctx context.Context, w workload, s shape) (list []cell,
 	return list, nil
 }
 
-func (r *storeRun) open(ctx context.Context) (err error) {
-	if r.url, err = r.database(ctx, r.storeBench.url); err != nil {
+// openOpponents makes the opponents' database, and connects this process to them.
+func (r *storeRun) openOpponents(ctx context.Context) (err error) {
+	if r.opponentURL, err = r.database(ctx, r.url); err != nil {
 		return err
 	}
 	if r.prepareOpponents != nil {
-		if err := r.prepareOpponents(ctx, r.url); err != nil {
+		if err := r.prepareOpponents(ctx, r.opponentURL); err != nil {
 			return err
 		}
 	}
 	var stop func()
-	if r.opponents, stop, err = r.connectOpponents(ctx, r.url); stop != nil {
+	if r.opponents, stop, err = r.connectOpponents(ctx, r.opponentURL); stop != nil {
 		r.closers = append(r.closers, stop)
 	}
 	return err
@@ -217,7 +218,7 @@ func (r *storeRun) headgateCell(ctx context.Context, c cell, w workload, s shape
 	c.setting = s.String()
 	url := r.urls[c.program]
 	if url == "" {
-		if url, c.err = r.database(ctx, r.storeBench.url); c.err != nil {
+		if url, c.err = r.database(ctx, r.url); c.err != nil {
 			return c
 		}
 		r.urls[c.program] = url
@@ -238,7 +239,8 @@ func (r *storeRun) opponentCell(ctx context.Context, o *opponent, w workload, s 
 		c.setting = s.String()
 	}
 	c = c.startWorkers(ctx, s.processes, task{
-		Field: r.name, Other: o.name, URL: r.url, Name: w.name, Limits: w.limits, Keys: w.keys, Callers: s.callers,
+		Store: r.name, Opponent: o.name, URL: r.opponentURL, Name: w.name, Limits: w.limits, Keys: w.keys,
+		Callers: s.callers,
 	})
 	if measure := c.measure; o.reset != nil && c.err == nil {
 		c.measure = func(ctx context.Context, d time.Duration) (sample, error) {

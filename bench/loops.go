@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/internal/load"
 )
 
-// closedLoop measures a closed loop of n callers. Each request makes several decisions.
-func closedLoop(n, decisions int, request load.Ask) func(context.Context, time.Duration) (sample, error) {
+// closedLoop returns a function that measures a closed loop of n callers, each of whose requests makes some decisions.
+func closedLoop(n, decisions int, request load.Call) func(context.Context, time.Duration) (sample, error) {
 	return func(ctx context.Context, d time.Duration) (sample, error) {
 		var requests atomic.Int64
 		r := load.Run(ctx, load.Config{Clients: n, Duration: d, Warmup: d / 5},
@@ -28,9 +28,9 @@ func closedLoop(n, decisions int, request load.Ask) func(context.Context, time.D
 	}
 }
 
-// inProcessLoop measures calls that are shorter than a reading of the clock: each caller reads it once in 128 calls,
-// and latencies are not measured.
-func inProcessLoop(n int, request load.Ask) func(context.Context, time.Duration) (sample, error) {
+// inProcessLoop returns a function that measures calls which are shorter than a reading of the clock: each of n callers
+// reads it once in 128 calls, and latencies and CPU are not measured.
+func inProcessLoop(n int, request load.Call) func(context.Context, time.Duration) (sample, error) {
 	return func(ctx context.Context, d time.Duration) (s sample, err error) {
 		for _, d := range []time.Duration{d / 5, d} {
 			begin := time.Now()
@@ -44,7 +44,7 @@ func inProcessLoop(n int, request load.Ask) func(context.Context, time.Duration)
 }
 
 // runCallers runs n callers for a time, or until a request fails.
-func runCallers(ctx context.Context, n int, d time.Duration, request load.Ask) (requests int64, err error) {
+func runCallers(ctx context.Context, n int, d time.Duration, request load.Call) (requests int64, err error) {
 	const chunk = 128
 	var total atomic.Int64
 	group, groupCtx := errgroup.WithContext(ctx)

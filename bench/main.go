@@ -54,11 +54,11 @@ func runBench() error {
 
 	b := &bench{baseline: *baseline}
 	defer b.close()
-	groups, count := b.groups(ctx), 0
+	groups, rowCount := b.groups(ctx), 0
 	for _, g := range groups {
 		defer g.close()
 		g.rows = slices.DeleteFunc(g.rows, func(c comparison) bool { return !pattern.MatchString(c.name) })
-		count += len(g.rows)
+		rowCount += len(g.rows)
 		for _, c := range g.rows {
 			if *list {
 				fmt.Printf("%-24s %s\n", c.name, c.title)
@@ -80,7 +80,7 @@ is. [How to read them](../../docs/project/benchmarks.md).`,
 	var results []result
 	for _, g := range groups {
 		for _, c := range g.rows {
-			log.Printf("%d of %d: %s", len(results)+1, count, c.name)
+			log.Printf("%d of %d: %s", len(results)+1, rowCount, c.name)
 			results = append(results, g.run(ctx, c, *rounds, *duration))
 			if ctx.Err() != nil {
 				return errors.Join(ctx.Err(), writeTable(os.Stdout, results))

@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// The limit of the other limiters, which is the same as Headgate's: tokens in an hour.
+// The limit of the other limiters, the same as Headgate's plainLimit: as many tokens in an hour, and as large a burst.
 const (
 	hourTokens = 1_000_000_000
 	tokenNanos = int64(time.Hour) / hourTokens // nanoseconds until a token comes
@@ -41,10 +41,10 @@ func memoryGroup(ctx context.Context) *group {
 		name, title string
 		draw        func(rng *rand.Rand) string
 	}{
-		{"hot", "one key", func(*rand.Rand) string { return m.names[0] }},
-		{"plain", "100,000 keys", func(rng *rand.Rand) string { return m.names[rng.IntN(len(m.names))] }},
+		{"hot", "one key", func(*rand.Rand) string { return m.keys[0] }},
+		{"plain", "100,000 keys", func(rng *rand.Rand) string { return m.keys[rng.IntN(len(m.keys))] }},
 		{"zipf", "100,000 keys by Zipf(1.0)", func(rng *rand.Rand) string {
-			return m.names[m.zipfDraws[rng.IntN(len(m.zipfDraws))]]
+			return m.keys[m.zipfDraws[rng.IntN(len(m.zipfDraws))]]
 		}},
 		{"new", "new keys", nil},
 	} {
@@ -88,8 +88,8 @@ func memoryGroup(ctx context.Context) *group {
 
 // memoryLimiters is all limiters in memory, with the same keys.
 type memoryLimiters struct {
-	names     []string
-	zipfDraws []int32         // indexes of names, drawn by Zipf's law
+	keys      []string
+	zipfDraws []int32         // indexes of keys, drawn by Zipf's law
 	limiters  []memoryLimiter // Headgate is the first
 	close     func()
 }
@@ -97,15 +97,15 @@ type memoryLimiters struct {
 type memoryLimiter struct {
 	side      side
 	name      string
-	allow     decide[string]
+	allow     allowFunc[string]
 	fixedSize bool // the table does not grow
 }
 
 // newMemoryLimiters makes the limiters, and charges each key once.
 func newMemoryLimiters(ctx context.Context) (*memoryLimiters, error) {
-	m := &memoryLimiters{names: userKeys(100_000)}
+	m := &memoryLimiters{keys: userKeys(100_000)}
 	// Key i, from 1 on, is drawn 1/i times as often as the first. Keys are drawn in advance, not during measurements.
-	sums, sum := make([]float64, len(m.names)), 0.0
+	sums, sum := make([]float64, len(m.keys)), 0.0
 	for i := range sums {
 		sum += 1 / float64(i+1)
 		sums[i] = sum
@@ -119,7 +119,7 @@ func newMemoryLimiters(ctx context.Context) (*memoryLimiters, error) {
 		return nil, err
 	}
 	goLimiter, err := memorystore.New(&memorystore.Config{
-		Tokens: hourTokens, Interval: time.Hour, InitialAlloc: len(m.names),
+		Tokens: hourTokens, Interval: time.Hour, InitialAlloc: len(m.keys),
 	})
 	if err != nil {
 		memoryStore.Close()
@@ -128,10 +128,10 @@ func newMemoryLimiters(ctx context.Context) (*memoryLimiters, error) {
 	m.close = func() { memoryStore.Close(); _ = goLimiter.Close(context.WithoutCancel(ctx)) }
 	limiter := headgate.New(memoryStore, nil)
 	limit := headgate.MustParse(plainLimit)
-	table := limiterTable{limiters: make(map[string]*rate.Limiter, len(m.names))}
-	slots := make([]slot, 1<<bits.Len(uint(2*len(m.names)-1)))
+	table := limiterTable{limiters: make(map[string]*rate.Limiter, len(m.keys))}
+	slots := make([]slot, 1<<bits.Len(uint(2*len(m.keys)-1)))
 	gcra := flatTable{begin: time.Now(), seed: maphash.MakeSeed(), slots: slots}
-	takes := func(ctx context.Context, key string) (bool, error) {
+	goLimiterAllow := func(ctx context.Context, key string) (bool, error) {
 		_, _, _, ok, err := goLimiter.Take(ctx, key)
 		return ok, err
 	}
@@ -145,10 +145,10 @@ func newMemoryLimiters(ctx context.Context) (*memoryLimiters, error) {
 		) {
 			return table.get(k).Allow(), nil
 		}, false},
-		{rivalSide, versionedName("github.com/sethvargo/go-limiter", "go-limiter"), takes, false},
+		{rivalSide, versionedName("github.com/sethvargo/go-limiter", "go-limiter"), goLimiterAllow, false},
 		{ceilingSide, "bare GCRA, flat table", gcra.allow, true},
 	}
-	for _, key := range m.names {
+	for _, key := range m.keys {
 		for _, l := range m.limiters {
 			if _, err := l.allow(ctx, key); err != nil {
 				m.close()
@@ -165,24 +165,24 @@ type limiterTable struct {
 	limiters map[string]*rate.Limiter // guarded by mu
 }
 
-func (k *limiterTable) get(key string) *rate.Limiter {
-	k.mu.RLock()
-	l, ok := k.limiters[key]
-	k.mu.RUnlock()
+// get returns the limiter of a key, and makes it if there is none.
+func (t *limiterTable) get(key string) *rate.Limiter {
+	t.mu.RLock()
+	l, ok := t.limiters[key]
+	t.mu.RUnlock()
 	if ok {
 		return l
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if l, ok = k.limiters[key]; !ok {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if l, ok = t.limiters[key]; !ok {
 		l = rate.NewLimiter(hourTokens/rate.Limit(time.Hour.Seconds()), hourTokens)
-		k.limiters[key] = l
+		t.limiters[key] = l
 	}
 	return l
 }
 
-// flatTable is a bare GCRA on one number for each key, in an open-addressed table of a fixed size. It takes keys with
-// the same 64-bit hash for one.
+// flatTable is a bare GCRA, one number a key, in an open-addressed table of fixed size that compares hashes only.
 type flatTable struct {
 	begin time.Time
 	seed  maphash.Seed
@@ -191,11 +191,11 @@ type flatTable struct {
 
 type slot struct {
 	hash atomic.Uint64 // 0: free
-	tat  atomic.Int64  // nanoseconds
+	tat  atomic.Int64  // theoretical arrival time, in nanoseconds since begin
 }
 
 func (f *flatTable) allow(_ context.Context, key string) (bool, error) {
-	hash := maphash.String(f.seed, key) | 1
+	hash := maphash.String(f.seed, key) | 1 // not 0
 	mask := len(f.slots) - 1
 	for probe := range len(f.slots) {
 		s := &f.slots[(int(hash>>1)+probe)&mask]

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// pictureShapes are the shapes that the picture shows for each store.
+// pictureShapes are the shapes that the picture shows for each store, as far as the store has them.
 var pictureShapes = []shape{{1, 1}, {1, 8}, {1, 512}, {8, 4}, {16, 2}}
 
 const minRatio, maxRatio = 0.5, 8.0 // the ends of the scale

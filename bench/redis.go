@@ -72,7 +72,8 @@ func connectRedisOpponents(_ context.Context, url string) (opponents []opponent,
 		}
 		ctx, cancel := context.WithTimeout(ctx, headgate.DefaultTimeout)
 		defer cancel()
-		n, err := script.Exec(ctx, rueidisClient, bareKeys, []string{"3.6", "3600000000"}).AsInt64()
+		usPerToken, burstUs := "3.6", "3600000000" // as hourTokens
+		n, err := script.Exec(ctx, rueidisClient, bareKeys, []string{usPerToken, burstUs}).AsInt64()
 		return n == 1, err
 	}
 	limiter := redisrate.NewLimiter(client)

@@ -139,7 +139,7 @@ func (r *result) detail(b *bytes.Buffer) {
 	}
 }
 
-// briefError returns the first 100 bytes of the first line of an error.
+// briefError returns the first 100 bytes of the first line of an error, for a cell of a table.
 func briefError(err error) string {
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	if len(text) > 100 {
@@ -148,7 +148,7 @@ func briefError(err error) string {
 	return strings.ReplaceAll(text, "|", "/")
 }
 
-// formatAmount returns a number with three significant digits, in groups of three.
+// formatAmount returns a number with three significant digits, or two decimals below 1, in groups of three.
 func formatAmount(v float64) string {
 	switch {
 	case v == 0:
@@ -185,14 +185,14 @@ func formatLatency(d time.Duration) string {
 	return fmt.Sprintf("%.0f ms", float64(d)/1e6)
 }
 
-// modules are the libraries whose versions the report names.
+// modules are the libraries whose versions the page names.
 var modules = []string{
 	"github.com/jackc/pgx/v5", "github.com/go-sql-driver/mysql", "github.com/redis/rueidis", "modernc.org/sqlite",
 	"github.com/redis/go-redis/v9", "github.com/go-redis/redis_rate/v10", "google.golang.org/grpc",
 	"golang.org/x/time", "github.com/sethvargo/go-limiter",
 }
 
-// machine describes the machine, the versions of the modules and the commit, for the head of a report.
+// machine describes the machine, the versions of the modules and the commit, for the head of a page.
 func machine(ctx context.Context) [][2]string {
 	versions := make([]string, len(modules))
 	for i, m := range modules {
@@ -225,7 +225,7 @@ func versionedName(module, name string) string {
 	return name
 }
 
-// valueAfter returns the value after a word at the begin of a line in a file.
+// valueAfter returns the value after a word at the beginning of a line in a file, or "unknown".
 func valueAfter(path, word string) string {
 	text, _ := os.ReadFile(path)
 	for l := range strings.Lines(string(text)) {

@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/client"
 )
 
-// serverGroup compares servers: the Go client over HTTP, and Envoy's rate limit service, by 512 callers. All servers
-// but envoyproxy/ratelimit have their state in memory.
+// serverGroup compares servers: Headgate by its Go client over HTTP with others, and by Envoy's rate limit service. All
+// servers but envoyproxy/ratelimit have their state in memory.
 func (b *bench) serverGroup() *group {
 	return &group{rows: []comparison{
 		{"server-hot-512", "Server, one key, 512 callers", func(ctx context.Context) ([]cell, error) {
@@ -34,7 +34,7 @@ func (b *bench) envoyCells(ctx context.Context) ([]cell, error) {
 	return []cell{own, b.ratelimitCell(ctx, keys)}, nil
 }
 
-// serverCell returns a cell of a server, with random keys.
+// serverCell returns a cell of 512 callers of a server, with random keys.
 func serverCell(side side, name string, allow func(context.Context, ...string) (bool, error), keys []string,
 	stop func(),
 ) cell {
@@ -46,7 +46,7 @@ func serverCell(side side, name string, allow func(context.Context, ...string) (
 	}
 }
 
-// serverCells returns the cells of a comparison by Headgate's own protocol.
+// serverCells returns the cells of a comparison of servers, each by its own protocol.
 func (b *bench) serverCells(ctx context.Context, keys []string) ([]cell, error) {
 	addr, stop, err := rivals.StartHeadgate(ctx, "--http")
 	if err != nil {

@@ -14,8 +14,7 @@ import (
 	"github.com/headgate/headgate/store/front"
 )
 
-// openStore opens the store of a URL with its schema, behind package front. It starts no sweeper, which would disturb
-// some rounds.
+// openStore opens the store of a URL with its schema, behind package front: without a sweeper, which disturbs rounds.
 func openStore(ctx context.Context, url string) (store.Store, error) {
 	s, err := openDriver(ctx, url, "")
 	if err != nil {
@@ -24,7 +23,7 @@ func openStore(ctx context.Context, url string) (store.Store, error) {
 	return front.New(s, &front.Config{SweepEvery: -1}), nil
 }
 
-// openDriver opens the store of a URL with its schema. If articles names a schema, it has the articles' functions.
+// openDriver opens the store of a URL with its schema, unwrapped, and with the articles' functions if articles is set.
 func openDriver(ctx context.Context, url, articles string) (store.Store, error) {
 	s, err := stores.Open(ctx, url, stores.Options{Articles: articles})
 	if err != nil {
@@ -148,7 +147,7 @@ func (s *servers) addMariaDBFacts(ctx context.Context) error {
 	return err
 }
 
-// redis returns a client of a server that keeps nothing on disk.
+// redis returns the client of a server that keeps nothing on disk.
 func (s *servers) redis(ctx context.Context) (*goredis.Client, error) {
 	if s.redisClient != nil {
 		return s.redisClient, nil

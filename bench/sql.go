@@ -95,12 +95,12 @@ type sqlBench struct {
 	run                  func(ctx context.Context, program, dsn, text string, n int, d time.Duration) (sample, error)
 
 	headgateDSN, articleDSN     string
-	headgateSetup, articleSetup []string // statements that make the functions and rows
+	headgateSetup, articleSetup []string // statements that make the rows, and for the articles the functions
 }
 
 // sqlGroup returns the comparisons of callers from SQL: one session, and eight.
 func (sb *sqlBench) sqlGroup(ctx context.Context) *group {
-	sb.group.open = sync.OnceValue(func() error { return sb.open(ctx) })
+	sb.open = sync.OnceValue(func() error { return sb.makeDatabases(ctx) })
 	for _, call := range sb.calls {
 		for _, sessions := range []int{1, 8} {
 			sb.rows = append(sb.rows, comparison{
@@ -128,8 +128,8 @@ func (sb *sqlBench) cells(call sqlCall, sessions int) []cell {
 	}
 }
 
-// open makes both databases.
-func (sb *sqlBench) open(ctx context.Context) error {
+// makeDatabases finds the program, and makes both databases.
+func (sb *sqlBench) makeDatabases(ctx context.Context) error {
 	if path, err := exec.LookPath(sb.program); err == nil {
 		sb.program = path
 	} else if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + sb.program); len(found) > 0 {
@@ -208,7 +208,7 @@ func runPgbench(ctx context.Context, pgbench, dsn, text string, sessions int, d 
 	return s, nil
 }
 
-// runSlap calls a procedure by mariadb-slap, which takes a number of calls and reports milliseconds.
+// runSlap calls a procedure by mariadb-slap, which takes a number of calls: a trial tells how many last for d.
 func runSlap(ctx context.Context, slap, dsn, text string, sessions int, d time.Duration) (s sample, err error) {
 	u, err := url.Parse(dsn)
 	if err != nil {

@@ -24,15 +24,15 @@ import (
 // callers each. Its parent writes JSON to its standard input, first a task and then orders, and reads a report for
 // each. Another build that does the same can be measured in the same rounds: see the flag -before.
 type task struct {
-	Field   string   // name of the storeBench with Other
-	Other   string   // the opponent to call; empty: Headgate
-	URL     string   // of the store, or of the opponents' database
-	Name    string   // prefix of the names of the limits
-	Limits  []string // a request has a charge of each
-	Keys    int      // how many keys there are; 0: each request has a new one
-	ID      bool     // each request has an id, and is settled at its cost afterwards
-	Callers int
-	Fill    bool // charge each key once, before the first order
+	Store    string   `json:"Field"` // name of the storeBench with Opponent
+	Opponent string   `json:"Other"` // the opponent to call; empty: Headgate
+	URL      string   // of the store, or of the opponents' database
+	Name     string   // of the workload: the names of the limits begin with it
+	Limits   []string // a request has a charge of each
+	Keys     int      // how many users there are; 0: each request has a new key
+	ID       bool     // each request has an id, and is settled at its cost afterwards; not for an opponent
+	Callers  int
+	Fill     bool // charge each key once, before the first order
 }
 
 // order is one run of a worker.
@@ -41,20 +41,20 @@ type order struct {
 	Audit string // if not empty: the first limit is auditLimit, and its keys have this prefix
 }
 
-// report is the answer to an order, or to a task.
+// report is the answer to an order, or an empty one to a task.
 type report struct {
 	PerSecond, Decisions float64 // without and with the warm-up
 	P50, P99, CPU        time.Duration
-	Asked, Failed        int64
+	Asked, Failed        int64 // requests without the warm-up, and those of them that failed
 	Error                string
 	Admitted             [auditKeys]int64
-	Begin, End           time.Time // of an audit
+	Begin, End           time.Time // of the run, for an audit
 }
 
 // auditKeys is how many keys an audit uses: few, so that the callers can empty them.
 const auditKeys = 2
 
-// auditLimit returns a limit of the same algorithm that does refuse, with at least ten windows in an audit.
+// auditLimit returns a limit of the same algorithm, or a token bucket, that does refuse: ten windows or more an audit.
 func auditLimit(notation string) headgate.Limit {
 	switch headgate.MustParse(notation).Algorithm().(type) {
 	case headgate.SlidingWindow:
@@ -70,15 +70,15 @@ func auditLimit(notation string) headgate.Limit {
 var usersPerKey = [...]int{1, 10, 1000, 1, 100, 1 << 30}
 
 // requestKeys returns the keys of a request by the n-th user, one for each limit.
-func requestKeys(names []string, n, limits int) []string {
+func requestKeys(users []string, n, limits int) []string {
 	keys := make([]string, limits)
 	for i := range keys {
-		keys[i] = names[n%max(1, len(names)/usersPerKey[i])]
+		keys[i] = users[n%max(1, len(users)/usersPerKey[i])]
 	}
 	return keys
 }
 
-// runWorker reads a task, then orders, until its input ends.
+// runWorker reads a task, then orders, until its input ends, and writes a report for each.
 func runWorker() error {
 	ctx := context.Background()
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
@@ -86,9 +86,9 @@ func runWorker() error {
 	if err := in.Decode(&t); err != nil {
 		return err
 	}
-	w := &worker{task: t, names: userKeys(t.Keys)}
+	w := &worker{task: t, users: userKeys(t.Keys)}
 	connect := w.openHeadgate
-	if t.Other != "" {
+	if t.Opponent != "" {
 		connect = w.openOpponent
 	}
 	stop, err := connect(ctx)
@@ -119,10 +119,10 @@ func runWorker() error {
 type worker struct {
 	task
 	limiter    *headgate.Limiter
-	opponent   decide[[]string] // called instead of limiter, if it is not nil
+	opponent   allowFunc[[]string] // called instead of limiter, if it is not nil
 	limits     []headgate.Limit
-	names      []string
-	ids        atomic.Int64
+	users      []string
+	ids        atomic.Int64 // how many ids were used so far
 	lastReport report
 }
 
@@ -141,21 +141,21 @@ func (w *worker) openHeadgate(ctx context.Context) (stop func(), err error) {
 // openOpponent connects to the opponent that the task names.
 func (w *worker) openOpponent(ctx context.Context) (stop func(), err error) {
 	for _, f := range (&bench{}).stores() {
-		if f.name != w.Field {
+		if f.name != w.Store {
 			continue
 		}
 		opponents, stop, err := f.connectOpponents(ctx, w.URL)
 		for i := range opponents {
-			if opponents[i].name == w.Other {
+			if opponents[i].name == w.Opponent {
 				w.opponent = opponents[i].calls[w.Name]
 			}
 		}
 		if w.opponent == nil {
-			err = errors.Join(err, fmt.Errorf("%s has no %s for %s", w.Field, w.Other, w.Name))
+			err = errors.Join(err, fmt.Errorf("%s has no %s for %s", w.Store, w.Opponent, w.Name))
 		}
 		return stop, err
 	}
-	return nil, fmt.Errorf("no field is named %s", w.Field)
+	return nil, fmt.Errorf("no field is named %s", w.Store)
 }
 
 func (w *worker) charges(limits []headgate.Limit, keys []string) []headgate.Charge {
@@ -166,12 +166,12 @@ func (w *worker) charges(limits []headgate.Limit, keys []string) []headgate.Char
 	return list
 }
 
-// fill charges every key once, many in a batch.
+// fill makes a request of each user, 500 in a batch, so that every key has a cell.
 func (w *worker) fill(ctx context.Context) error {
-	for n := 0; n < len(w.names); n += 500 {
-		list := make([]headgate.Request, min(500, len(w.names)-n))
+	for n := 0; n < len(w.users); n += 500 {
+		list := make([]headgate.Request, min(500, len(w.users)-n))
 		for i := range list {
-			list[i].Charges = w.charges(w.limits, requestKeys(w.names, n+i, len(w.limits)))
+			list[i].Charges = w.charges(w.limits, requestKeys(w.users, n+i, len(w.limits)))
 		}
 		answers, err := w.limiter.Batch(ctx, list)
 		for _, a := range answers {
@@ -184,6 +184,7 @@ func (w *worker) fill(ctx context.Context) error {
 	return nil
 }
 
+// request makes a request with limits, which may be other than the task's.
 func (w *worker) request(ctx context.Context, limits []headgate.Limit, keys []string) (bool, error) {
 	if w.opponent != nil {
 		return w.opponent(ctx, keys)
@@ -220,10 +221,10 @@ func (w *worker) run(ctx context.Context, o order) {
 		func(ctx context.Context, _ int, rng *rand.Rand) (bool, error) {
 			calls.Add(1)
 			var keys []string
-			if len(w.names) == 0 {
+			if len(w.users) == 0 {
 				keys = slices.Repeat([]string{freshKey()}, len(w.Limits))
 			} else {
-				keys = requestKeys(w.names, rng.IntN(len(w.names)), len(w.Limits))
+				keys = requestKeys(w.users, rng.IntN(len(w.users)), len(w.Limits))
 			}
 			n := rng.IntN(auditKeys)
 			if o.Audit != "" {
@@ -259,7 +260,7 @@ type workerProcess struct {
 	out *json.Decoder
 }
 
-// startWorkers starts processes of a program with a task; the first one fills the keys. An empty program is this one.
+// startWorkers starts processes of a program with a task; only the first one fills the keys. Empty: this program.
 func startWorkers(ctx context.Context, program string, processes int, t task) (*workerGroup, error) {
 	g := &workerGroup{task: t}
 	if program == "" {
@@ -283,7 +284,7 @@ func startWorkers(ctx context.Context, program string, processes int, t task) (*
 		}
 		p := &workerProcess{cmd, in, json.NewDecoder(bufio.NewReader(out))}
 		g.processes = append(g.processes, p)
-		if _, err := p.order(t); err != nil {
+		if _, err := p.call(t); err != nil {
 			g.close()
 			return nil, fmt.Errorf("a worker: %w", err)
 		}
@@ -292,8 +293,8 @@ func startWorkers(ctx context.Context, program string, processes int, t task) (*
 	return g, nil
 }
 
-// order sends a task or an order, and waits for the answer.
-func (p *workerProcess) order(v any) (r report, err error) {
+// call sends a task or an order, and waits for the answer.
+func (p *workerProcess) call(v any) (r report, err error) {
 	if err := json.NewEncoder(p.in).Encode(v); err != nil {
 		return r, err
 	}
@@ -313,14 +314,14 @@ func (g *workerGroup) run(o order) ([]report, error) {
 	var group errgroup.Group
 	for i, p := range g.processes {
 		group.Go(func() (err error) {
-			reports[i], err = p.order(o)
+			reports[i], err = p.call(o)
 			return err
 		})
 	}
 	return reports, group.Wait()
 }
 
-// measure runs the workers for a time, and adds up their reports.
+// measure runs the workers for a time, and adds up their reports. Of latencies the worst counts.
 func (g *workerGroup) measure(ctx context.Context, d time.Duration) (s sample, err error) {
 	reports, err := g.run(order{For: d})
 	var cpu time.Duration
@@ -339,7 +340,7 @@ func (g *workerGroup) measure(ctx context.Context, d time.Duration) (s sample, e
 	return s, errors.Join(err, ctx.Err())
 }
 
-// audit compares the admissions of single keys by all workers together with the bound of auditLimit.
+// audit runs the workers with auditLimit, and compares what they admit with its bound.
 func (g *workerGroup) audit(_ context.Context, d time.Duration) (e exactness, err error) {
 	reports, err := g.run(order{For: max(d, 1100*time.Millisecond), Audit: freshKey()})
 	if err != nil {
@@ -348,7 +349,7 @@ func (g *workerGroup) audit(_ context.Context, d time.Duration) (e exactness, er
 	return computeExactness(reports, auditLimit(g.Limits[0]).Bound()), nil
 }
 
-// computeExactness compares the admissions of single keys by all workers together with the bound of the limit.
+// computeExactness compares, for each key of an audit, what all workers together have admitted with the bound.
 func computeExactness(reports []report, bound headgate.Bound) (e exactness) {
 	begin, end := reports[0].Begin, reports[0].End
 	var admitted [auditKeys]float64

@@ -20,7 +20,7 @@ type File struct {
 	Limits []Definition
 	Plans  []Plan
 	// Revision says which of two files is newer: the file with the greater number, no matter which was applied first.
-	// 0: the file has no revision, and the file that is applied last is the newer one.
+	// If one has none (0), or both have the same, the file that was applied later, or was not applied yet, is newer.
 	Revision int64
 	// Order is the Difference.Order of the file when it was applied last, if the caller has seen that; else 0. With it
 	// Apply recognizes a file that was in force before the store lost its catalog.
@@ -42,7 +42,7 @@ func (f *File) items() []store.Item {
 	return items
 }
 
-// hash returns a hash that is equal for files that define the same items.
+// hash returns a hash that is the same for files that define the same items, and only for these.
 func (f *File) hash() (string, error) {
 	text, err := json.Marshal(f.items())
 	if err != nil {
@@ -52,8 +52,8 @@ func (f *File) hash() (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// The origins of limits that nobody defined by a call of Set: a file, and in SQL the zones of check_velocity and the
-// buckets of request_token.
+// The origins of items that nobody wrote by hand: they come from a file, or in SQL from the zones of check_velocity or
+// the buckets of request_token.
 const (
 	fromFile   = "file"
 	fromZone   = "zone"
@@ -65,10 +65,12 @@ func followsTable(i *store.Item) bool { return i.Origin == fromZone || i.Origin 
 
 // Difference is what applying a file would change.
 type Difference struct {
-	Changes []store.Change // to limits, ordered by name, and then to plans; Describe says what they are
-	Known   Known          // whether these limits and plans were applied before
-	Order   int64          // the file's place among the applied ones, or its place to be: the newest has the greatest
-	file    store.Item     // the item that records that the file was applied
+	Changes  []store.Change // to limits, ordered by name, and then to plans; Describe says what they are
+	Standing Standing       // of the file
+	// Order is the file's place among the applied files, of which the newest has the greatest: the store's time when it
+	// was applied. A FileNew has the place that it would get now. 0: a FileOlder that was never applied.
+	Order  int64
+	record store.Item // the item that says that the file was applied; its Until is the order that the file would get
 }
 
 // Lines describes each change in a line.
@@ -83,57 +85,56 @@ func (d *Difference) Lines() []string {
 // Empty reports whether there is nothing to change.
 func (d *Difference) Empty() bool { return len(d.Changes) == 0 }
 
-// Known says whether a file was applied before.
-type Known int
-
-// A file is New, the Newest that was applied, or Older than the newest. It is Lost if File.Order is later than all
-// files that the catalog knows: the store was emptied, or put back to an earlier state.
-const (
-	New Known = iota
-	Newest
-	Older
-	Lost
-)
-
-// Applying says what Apply does with a file that was applied before. A file that is New or Lost is always applied.
-type Applying int
+// Standing says how a file stands to the files that were applied, of which the last is in force.
+type Standing int
 
 const (
-	// Once leaves the catalog as it is, so that a server that starts with an old file does not undo the newer file of
-	// another server.
-	Once Applying = iota
-	// Again applies a file also if another one was applied since: somebody has changed the file back. If the file is
-	// the newest, the catalog stays as it is, with the changes that were made by hand since.
-	Again
-	// Anyway applies a file always. If the file is the newest, this undoes the changes that were made by hand since.
-	Anyway
+	FileNew    Standing = iota // newer than the file in force: never applied, or with a greater revision
+	FileNewest                 // in force: the file that was applied last, or one that defines the same
+	FileOlder                  // the file in force is newer: it was applied later, or has a greater revision
+	FileLost                   // File.Order is above all in the store, which was emptied or put back
 )
 
-// revisionItems returns what to write if the file is the newest one already: its item, if the revision is greater now.
-func (d *Difference) revisionItems(current *snapshot) []store.Item {
-	oldItem := current.items[d.file.ID()]
-	if item := d.file; revisionOf(&item) > revisionOf(&oldItem) {
+// ApplyMode says what Apply does with a FileNewest or FileOlder. A FileNew or FileLost is always applied.
+type ApplyMode int
+
+const (
+	// ApplyOnce leaves limits and plans as they are, so that a server that starts with an old file does not undo the
+	// newer file of another server.
+	ApplyOnce ApplyMode = iota
+	// ApplyAgain applies a FileOlder: somebody has changed the file back. With a FileNewest limits and plans stay as
+	// they are, with the changes that were made by hand since.
+	ApplyAgain
+	// ApplyAnyway applies both. With a FileNewest this undoes changes of its limits and plans by hand.
+	ApplyAnyway
+)
+
+// itemIfRevisionGrew returns what to write for a FileNewest that is not applied: its item, if its revision grew.
+func (d *Difference) itemIfRevisionGrew(current *snapshot) []store.Item {
+	oldItem := current.items[d.record.ID()]
+	if item := d.record; revisionOf(&item) > revisionOf(&oldItem) {
 		return []store.Item{item}
 	}
 	return nil
 }
 
-// Compare returns what Apply would change.
+// Compare reads the catalog, and returns what Apply would change if it applied the file, with its errors. It checks
+// overrides, and plans that the file lacks, only for a FileNew or FileLost.
 func (c *Catalog) Compare(ctx context.Context, f File) (Difference, error) {
 	if err := c.Refresh(ctx); err != nil {
 		return Difference{}, err
 	}
 	current := c.current.Load()
 	d, err := current.compare(&f)
-	if err == nil && (d.Known == New || d.Known == Lost) {
+	if err == nil && (d.Standing == FileNew || d.Standing == FileLost) {
 		err = c.checkAcquisition(ctx, current, d.items())
 	}
 	return d, err
 }
 
-// items returns the items that Apply writes.
+// items returns the items that Apply writes if it applies the file.
 func (d *Difference) items() []store.Item {
-	items := []store.Item{d.file}
+	items := []store.Item{d.record}
 	for _, change := range d.Changes {
 		items = append(items, change.After)
 	}
@@ -150,12 +151,13 @@ func (s *snapshot) compare(f *File) (d Difference, err error) {
 	sortChanges(d.Changes)
 	hash, err := f.hash()
 	if err == nil {
-		s.setKnown(&d, f, hash)
+		s.setStanding(&d, f, hash)
 	}
 	return d, err
 }
 
-// itemsForFile returns the items that a file defines, and as retired those that only earlier files defined.
+// itemsForFile returns the items that a file defines, and those that it makes obsolete: as removed the limits that its
+// plans no longer have, as retired the limits and plans that only earlier files defined.
 func (s *snapshot) itemsForFile(f *File) ([]store.Item, error) {
 	limits, plans := map[string]headgate.Limit{}, map[string]bool{}
 	for i := range f.Limits {
@@ -183,6 +185,7 @@ func (s *snapshot) itemsForFile(f *File) ([]store.Item, error) {
 	for _, i := range s.items {
 		_, defined := limits[i.Name]
 		_, readable := s.limits[i.Name]
+		// A limit that this program cannot read stays: a newer program may have written it.
 		isDropped := i.Kind == store.KindLimit && !defined && readable || i.Kind == store.KindPlan && !plans[i.Name]
 		if isDropped && i.Origin == fromFile && !i.Retired {
 			i.Retired = true
@@ -192,37 +195,39 @@ func (s *snapshot) itemsForFile(f *File) ([]store.Item, error) {
 	return items, nil
 }
 
-// setKnown sets d.Known, d.Order and d.file of a file with this hash.
-func (s *snapshot) setKnown(d *Difference, f *File, hash string) {
+// setStanding sets d.Standing, d.Order and d.record of a file with this hash.
+func (s *snapshot) setStanding(d *Difference, f *File, hash string) {
 	newest := s.newestFile()
-	d.file = store.Item{Kind: store.KindFile, Name: hash, Note: shortenPath(f.Path)}
+	d.record = store.Item{Kind: store.KindFile, Name: hash, Note: shortenPath(f.Path)}
 	if f.Revision > 0 {
-		d.file.Text = strconv.FormatInt(f.Revision, 10)
+		d.record.Text = strconv.FormatInt(f.Revision, 10)
 	}
-	applied, exists := s.items[d.file.ID()]
-	switch d.Order = max(applied.Until, f.Order); {
-	case d.Order > newest.Until:
-		d.Known = Lost
-	case d.Order == 0:
-		d.Known = New
-	case exists && d.Order == newest.Until:
-		d.Known = Newest
+	applied, exists := s.items[d.record.ID()]
+	lastOrder := max(applied.Until, f.Order) // 0: it was never applied
+	switch {
+	case lastOrder > newest.Until:
+		d.Standing = FileLost
+	case lastOrder == 0:
+		d.Standing = FileNew
+	case exists && lastOrder == newest.Until:
+		d.Standing = FileNewest
 	default:
-		d.Known = Older
+		d.Standing = FileOlder
 	}
+	// Between a FileNew and a FileOlder the revisions decide, if both files have one, and not the order.
 	switch revision := revisionOf(&newest); {
-	case f.Revision == 0 || revision == 0 || d.Known == Newest || d.Known == Lost:
+	case f.Revision == 0 || revision == 0 || d.Standing == FileNewest || d.Standing == FileLost:
 	case f.Revision > revision:
-		d.Known = New
+		d.Standing = FileNew
 	case f.Revision < revision:
-		d.Known = Older
+		d.Standing = FileOlder
 	}
-	if d.Known == New || d.Known == Older { // if it is applied now
-		d.Order = max(newest.Until+1, s.clock())
+	d.Order, d.record.Until = lastOrder, lastOrder // a FileNewest or FileLost keeps its place
+	if d.Standing == FileNew || d.Standing == FileOlder {
+		d.record.Until = max(newest.Until+1, s.clock())
 	}
-	d.file.Until = d.Order
-	if d.Known == Older {
-		d.Order = max(applied.Until, f.Order)
+	if d.Standing == FileNew {
+		d.Order = d.record.Until
 	}
 }
 
@@ -232,8 +237,8 @@ func revisionOf(i *store.Item) int64 {
 	return n
 }
 
-// newestFile returns the file that was applied last. A file's item keeps in Until the store's time of its application.
-// So a file that is applied after the store has lost its catalog comes after all files that servers remember.
+// newestFile returns the item of the file that was applied last; zero: none was. Its Until is the store's time then. So
+// a file that is applied after the store has lost its catalog comes after all files that servers remember.
 func (s *snapshot) newestFile() (newest store.Item) {
 	for id, item := range s.items {
 		if id.Kind == store.KindFile && item.Until > newest.Until {
@@ -251,7 +256,7 @@ func shortenPath(path string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(path, "\x00", ""), "")
 }
 
-// Status compares a file with the catalog as it was read last.
+// Status compares a file with the catalog as it was read last; until the first read the error is store.ErrUnavailable.
 func (c *Catalog) Status(f File) (Difference, error) {
 	s := c.current.Load()
 	if s == nil {
@@ -261,33 +266,35 @@ func (c *Catalog) Status(f File) (Difference, error) {
 }
 
 // Apply makes a file's limits and plans the catalog's: it defines what the file says, and retires what only earlier
-// files defined. What was defined by hand stays. The error is headgate.ErrInvalid, and nothing is changed, if the store
-// cannot use a limit, or if a limit would be acquired while a plan or an override in its place is taken, or vice versa.
+// files defined. What was defined by hand and is not in the file stays. mode says whether it does so for a file that is
+// FileNewest or FileOlder. In any case it returns how the file differed, and the catalog's version afterwards.
 //
-// how says what to do with a file that was applied before: Difference.Known reports whether it was.
-func (c *Catalog) Apply(ctx context.Context, by By, f File, how Applying) (diff Difference, version int64, err error) {
+// The error is headgate.ErrInvalid, and nothing is changed, if the catalog cannot keep a limit or plan, or if a limit
+// would be acquired while a plan or an override in its place is taken, or vice versa. It is headgate.ErrUnknownLimit if
+// a plan has a limit that neither the file nor the catalog has.
+func (c *Catalog) Apply(ctx context.Context, by By, f File, mode ApplyMode) (d Difference, version int64, err error) {
 	version, err = c.write(ctx, by, func(current *snapshot) ([]store.Item, error) {
-		if diff, err = current.compare(&f); err != nil {
+		if d, err = current.compare(&f); err != nil {
 			return nil, err
 		}
-		switch diff.Known {
-		case New, Lost:
-		case Older:
-			if how == Once {
+		switch d.Standing {
+		case FileNew, FileLost:
+		case FileOlder:
+			if mode == ApplyOnce {
 				return nil, nil
 			}
-		case Newest:
-			if how != Anyway || diff.Empty() {
-				return diff.revisionItems(current), nil
+		case FileNewest:
+			if mode != ApplyAnyway || d.Empty() {
+				return d.itemIfRevisionGrew(current), nil
 			}
 		}
-		diff.Order = diff.file.Until
-		return diff.items(), nil
+		d.Order = d.record.Until
+		return d.items(), nil
 	})
-	known := diff.Known
-	if known == Lost || known == Older && how != Once {
-		known = New // it is in force again
+	standing := d.Standing
+	if standing == FileLost || standing == FileOlder && mode != ApplyOnce {
+		standing = FileNew // it is in force again
 	}
-	c.observer.Applied(Application{Path: f.Path, Known: known, Version: version, Err: err})
-	return diff, version, err
+	c.observer.Applied(Application{Path: f.Path, Standing: standing, Version: version, Err: err})
+	return d, version, err
 }

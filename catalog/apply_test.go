@@ -12,7 +12,7 @@ import (
 // applyFile applies a file that defines these limits.
 func applyFile(c *catalog.Catalog, list ...catalog.Definition) (int64, error) {
 	_, v, err := c.Apply(context.Background(), catalog.By{Author: "ci"},
-		catalog.File{Path: "limits.yaml", Limits: list}, catalog.Once)
+		catalog.File{Path: "limits.yaml", Limits: list}, catalog.ApplyOnce)
 	return v, err
 }
 
@@ -31,26 +31,26 @@ func TestApplyOnceKeepsTheNewerFile(t *testing.T) {
 	shuffled.Limits = slices.Clone(older.Limits)
 	slices.Reverse(shuffled.Limits)
 	for i, step := range []struct {
-		file    catalog.File
-		how     catalog.Applying
-		known   catalog.Known
-		version int64
-		want    string
+		file     catalog.File
+		mode     catalog.ApplyMode
+		standing catalog.Standing
+		version  int64
+		want     string
 	}{
-		{older, catalog.Once, catalog.New, 2, afterOlder},
-		{older, catalog.Once, catalog.Newest, 2, afterOlder},
-		{shuffled, catalog.Once, catalog.Newest, 2, afterOlder},
-		{newer, catalog.Once, catalog.New, 3, afterNewer},
-		{older, catalog.Once, catalog.Older, 3, afterNewer}, // with Once an old file undoes nothing
-		{newer, catalog.Once, catalog.Newest, 3, afterNewer},
-		{older, catalog.Again, catalog.Older, 4, afterOlder},
-		{older, catalog.Again, catalog.Newest, 4, afterOlder},
-		{newer, catalog.Once, catalog.Older, 4, afterOlder},
+		{older, catalog.ApplyOnce, catalog.FileNew, 2, afterOlder},
+		{older, catalog.ApplyOnce, catalog.FileNewest, 2, afterOlder},
+		{shuffled, catalog.ApplyOnce, catalog.FileNewest, 2, afterOlder},
+		{newer, catalog.ApplyOnce, catalog.FileNew, 3, afterNewer},
+		{older, catalog.ApplyOnce, catalog.FileOlder, 3, afterNewer}, // with ApplyOnce an old file undoes nothing
+		{newer, catalog.ApplyOnce, catalog.FileNewest, 3, afterNewer},
+		{older, catalog.ApplyAgain, catalog.FileOlder, 4, afterOlder},
+		{older, catalog.ApplyAgain, catalog.FileNewest, 4, afterOlder},
+		{newer, catalog.ApplyOnce, catalog.FileOlder, 4, afterOlder},
 	} {
-		d, v, err := c.Apply(t.Context(), catalog.By{Author: "ci"}, step.file, step.how)
-		if err != nil || d.Known != step.known || v != step.version || catalogText(c) != step.want {
-			t.Errorf("step %d: known %v, version %d, %s, %v; want %v, %d, %s", i, d.Known, v, catalogText(c), err, step.known,
-				step.version, step.want)
+		d, v, err := c.Apply(t.Context(), catalog.By{Author: "ci"}, step.file, step.mode)
+		if err != nil || d.Standing != step.standing || v != step.version || catalogText(c) != step.want {
+			t.Errorf("step %d: standing %v, version %d, %s, %v; want %v, %d, %s", i, d.Standing, v, catalogText(c), err,
+				step.standing, step.version, step.want)
 		}
 	}
 }
@@ -58,27 +58,28 @@ func TestApplyOnceKeepsTheNewerFile(t *testing.T) {
 func TestApplyAgainKeepsChangesByHand(t *testing.T) {
 	c := open(t, memory.New(nil))
 	file := catalog.File{Path: "limits.yaml", Limits: []catalog.Definition{define(t, "login", "token-bucket 5/1m")}}
-	apply := func(how catalog.Applying) catalog.Difference {
+	apply := func(mode catalog.ApplyMode) catalog.Difference {
 		t.Helper()
-		d, _, err := c.Apply(t.Context(), catalog.By{}, file, how)
+		d, _, err := c.Apply(t.Context(), catalog.By{}, file, mode)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return d
 	}
-	apply(catalog.Once)
+	apply(catalog.ApplyOnce)
 	changed := define(t, "login", "token-bucket 50/1m")
 	changed.Origin = "file"
 	mustSet(t, c, changed)
-	d := apply(catalog.Again) // another server that has seen the same change
-	if d.Known != catalog.Newest || len(d.Changes) != 1 || catalogText(c) != "login = token-bucket 50/1m burst 50" {
-		t.Errorf("with Again: got known %v, %v, then %s; want the change by hand", d.Known, d.Changes, catalogText(c))
+	d := apply(catalog.ApplyAgain) // another server that has seen the same change
+	text := catalogText(c)
+	if d.Standing != catalog.FileNewest || len(d.Changes) != 1 || text != "login = token-bucket 50/1m burst 50" {
+		t.Errorf("with ApplyAgain: got standing %v, %v, then %s; want the change by hand", d.Standing, d.Changes, text)
 	}
 	if got := catalog.Describe(d.Changes[0]); got != "~ login = token-bucket 5/1m burst 5   (was token-bucket 50/1m burst 50)" {
 		t.Errorf("the difference reads %q", got)
 	}
-	apply(catalog.Anyway)
+	apply(catalog.ApplyAnyway)
 	if catalogText(c) != "login = token-bucket 5/1m burst 5" {
-		t.Errorf("with Anyway: got %s, want the limit of the file", catalogText(c))
+		t.Errorf("with ApplyAnyway: got %s, want the limit of the file", catalogText(c))
 	}
 }

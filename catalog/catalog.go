@@ -32,24 +32,24 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// DefaultEvery is the pause between two reads of the catalog.
+// DefaultEvery is the longest pause between two reads of the catalog.
 const DefaultEvery = time.Second
 
 // DefaultKeys is how many entries of single keys a Catalog caches.
 const DefaultKeys = 100_000
 
-// lookTimeout bounds one read, so that a store that does not answer does not hold up the next read.
+// readTimeout bounds a read in the background, so that a store that does not answer does not hold up the next read.
 const readTimeout = 10 * time.Second
 
 // Config adjusts a Catalog. A nil Config, and every zero field, is fine.
 type Config struct {
-	// Every is the pause between two reads of the catalog. Zero: DefaultEvery.
+	// Every is the longest pause between two reads of the catalog, the shortest is 3/4 of it. Zero: DefaultEvery.
 	Every time.Duration
 	// Keys bounds the cache of what single keys have: an entry of about 400 bytes for the plan of a key, and one for
 	// each override. That a key has none is an entry too. Zero: DefaultKeys.
 	Keys int
-	// Logger gets a line about each version that is read, about a limit that this program
-	// cannot read, and about a catalog that cannot be read. Nil: slog.Default().
+	// Logger gets a line about each change of the catalog, about a limit that this program cannot read, and about a
+	// catalog that cannot be read, or that the store has lost. Nil: slog.Default().
 	Logger *slog.Logger
 	// Quiet leaves out the line about a catalog that cannot be read while the store is away,
 	// for a program that logs this itself.
@@ -77,7 +77,7 @@ type Catalog struct {
 type Definition struct {
 	headgate.Limit
 	Description string
-	Origin      string // "file" if a file defined it; empty: a call or a statement did
+	Origin      string // "file" or, in SQL, "zone" or "bucket" if one defines it; empty: a call or a statement did
 	Retired     bool   // the file that defined it no longer has it; it still decides
 }
 
@@ -93,7 +93,7 @@ func Open(ctx context.Context, s store.Store, cfg *Config) (*Catalog, error) {
 }
 
 // Watch returns a catalog at once, and reads the store in the background: the store may not be reachable yet.
-// Until the first read succeeds, look-ups fail with store.ErrUnavailable.
+// Until the first read succeeds, look-ups fail with the error of Err.
 func Watch(s store.Store, cfg *Config) *Catalog {
 	c := newCatalog(s, cfg)
 	c.watch()
@@ -125,8 +125,8 @@ func newCatalog(s store.Store, cfg *Config) *Catalog {
 }
 
 // Close ends the reading, and waits for a look-up that is under way: ten seconds at most. The
-// version that was read last stays in force, and cached keys are still found. A key that is not
-// cached is store.ErrClosed then. The store stays open.
+// version that was read last stays in force, and cached keys are still found. For a key that is not
+// cached the error is store.ErrClosed then. The store stays open.
 func (c *Catalog) Close() {
 	c.cancel()
 	if c.done != nil {
@@ -149,7 +149,7 @@ func (c *Catalog) watch() {
 			if ctx.Err() != nil || errors.Is(err, store.ErrClosed) {
 				return
 			}
-			// One line for each kind of failure.
+			// One line is logged while reads fail in the same way.
 			class := ""
 			if err != nil {
 				class = fmt.Sprint(store.Class(err))
@@ -176,7 +176,7 @@ func (c *Catalog) backend() store.Catalog {
 
 var errNoCatalog = fmt.Errorf("%w: the store keeps no catalog of limits", headgate.ErrUnsupported)
 
-// Refresh reads the catalog now.
+// Refresh reads the catalog now, or as soon as a read that is under way has ended.
 func (c *Catalog) Refresh(ctx context.Context) (err error) {
 	if !sched.Either(c.readToken, ctx.Done()) {
 		return fmt.Errorf("%w: another look at the catalog is under way: %w", store.ErrUnavailable, ctx.Err())
@@ -193,7 +193,7 @@ func (c *Catalog) Refresh(ctx context.Context) (err error) {
 	return err
 }
 
-// errUnread is returned until the first read succeeds: whether the catalog is empty is not known.
+// errUnread says that no read has succeeded yet: whether the catalog is empty is not known.
 var errUnread = fmt.Errorf("%w: the catalog of limits was not read yet", store.ErrUnavailable)
 
 // Err implements Names.
@@ -207,7 +207,7 @@ func (c *Catalog) Err() error {
 	return nil
 }
 
-// refresh reads what has changed and makes it the current snapshot. It allows one caller at a time.
+// refresh reads what has changed and makes it the current snapshot. One goroutine at a time may call it.
 func (c *Catalog) refresh(ctx context.Context) error {
 	backend, old, wallStart, start, since := c.backend(), c.current.Load(), sched.Wall(), sched.Now(), int64(0)
 	if old != nil {
@@ -231,7 +231,7 @@ func (c *Catalog) refresh(ctx context.Context) error {
 	s := nextSnapshot(base, &read, wallStart, start)
 	switch {
 	case since > 0:
-	case old != nil && !lost && old.version == read.Version: // 0, again and again
+	case old != nil && !lost && old.version == read.Version: // 0 as before: nobody has written single keys' items
 		s.hasKeyOverrides, s.hasKeyPlans = old.hasKeyOverrides, old.hasKeyPlans
 	default:
 		if err := s.detectKeyItems(ctx, backend); err != nil {
@@ -299,7 +299,7 @@ func (c *Catalog) Unreadable() map[string]error {
 }
 
 // List implements Names, by the version that was read last.
-func (c *Catalog) List() []Definition { return c.current.Load().List() }
+func (c *Catalog) List() []Definition { return c.current.Load().definitions() }
 
 // Get returns the limit of a name for keys that have neither a plan nor an override, by the
 // version that was read last. It returns the same errors as Find.
@@ -311,7 +311,7 @@ func (c *Catalog) Get(name string) (headgate.Limit, error) {
 	return s.find(name)
 }
 
-// Lookup returns the definition of a limit, and whether the catalog has it.
+// Lookup returns the definition of a limit, and whether the catalog has one that this program can read.
 func (c *Catalog) Lookup(name string) (d Definition, ok bool) {
 	if s := c.current.Load(); s != nil {
 		d, ok = s.limits[name]
@@ -332,7 +332,7 @@ func (c *Catalog) Difference(d *Definition) (change store.Change, changed bool) 
 	return changes[0], true
 }
 
-// Now estimates the store's time from the last read of the catalog.
+// Now estimates the store's time from the last read of the catalog. If there was none, it is this machine's time.
 func (c *Catalog) Now() time.Time {
 	if s := c.current.Load(); s != nil {
 		return time.UnixMicro(s.clock()).UTC()

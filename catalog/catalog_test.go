@@ -258,7 +258,6 @@ func TestWatchReadsAStoreOnceItIsReachable(t *testing.T) {
 	await.Until(t, "login was read", func() bool { _, err := c.Get("login"); return err == nil })
 }
 
-// storeWithoutCatalog is a store without a catalog.
 type storeWithoutCatalog struct{ store.Store }
 
 func TestOpenOfAStoreWithoutACatalogIsUnsupported(t *testing.T) {
@@ -268,7 +267,7 @@ func TestOpenOfAStoreWithoutACatalogIsUnsupported(t *testing.T) {
 	}
 }
 
-// restoredStore is a store whose catalog was restored from an older copy.
+// restoredStore is a store whose catalog a test can swap for an older copy.
 type restoredStore struct {
 	*memory.Store
 	mu      sync.Mutex
@@ -309,7 +308,7 @@ func TestAnOlderCatalogOfARestoredStoreIsRead(t *testing.T) {
 type unversionedStore struct {
 	*memory.Store
 	mu    sync.Mutex
-	reads []store.CatalogChanges // the results of reads, in order; the last is repeated
+	reads []store.CatalogChanges // each read returns the first, until the test removes it
 }
 
 func (u *unversionedStore) ReadCatalog(_ context.Context, since int64) (store.CatalogChanges, error) {

@@ -27,11 +27,11 @@ func (m *settableScheduler) Wait(_ time.Duration, a, b, c <-chan struct{}) int {
 	}
 }
 
-func (m *settableScheduler) Yield()                              {}
-func (m *settableScheduler) Now() time.Time                      { return time.Now() }
-func (m *settableScheduler) Wall() time.Time                     { return time.Now().Add(m.wallOffset) }
-func (m *settableScheduler) Until(d time.Duration) time.Duration { return d }
-func (m *settableScheduler) Uint64() uint64                      { return 0 }
+func (m *settableScheduler) Yield()                                      {}
+func (m *settableScheduler) Now() time.Time                              { return time.Now() }
+func (m *settableScheduler) Wall() time.Time                             { return time.Now().Add(m.wallOffset) }
+func (m *settableScheduler) TimerDuration(d time.Duration) time.Duration { return d }
+func (m *settableScheduler) Uint64() uint64                              { return 0 }
 
 func (m *settableScheduler) Hash(v any) uint64 {
 	h := fnv.New64a()

@@ -24,8 +24,8 @@ type By struct {
 // maxTries is how many times an edit is tried, each time on a newer version.
 const maxTries = 10
 
-// write writes the items that edit returns for the current version. If another writer comes
-// first, it calls edit again with the newer version.
+// write writes the items that edit returns for the current version, and returns the version. If another writer comes
+// first, it calls edit again with the newer version. If there are no items, it returns the current version.
 func (c *Catalog) write(ctx context.Context, by By, edit func(current *snapshot) ([]store.Item, error)) (int64, error) {
 	for try := 1; ; try++ {
 		if err := c.Refresh(ctx); err != nil {
@@ -93,8 +93,7 @@ func (c *Catalog) Remove(ctx context.Context, by By, names ...string) (version i
 			if _, ok := current.items[id]; !ok {
 				return nil, current.unknownLimit(name)
 			}
-			id.Removed = true
-			items = append(items, id)
+			items = append(items, removed(id))
 		}
 		return items, nil
 	})
@@ -103,7 +102,7 @@ func (c *Catalog) Remove(ctx context.Context, by By, names ...string) (version i
 // versionsPerPage is how many versions are read at a time.
 const versionsPerPage = 100
 
-// History returns the newest n versions that changed a limit, newest first. An empty name stands for all limits.
+// History returns the newest n versions with a change that [Concerns] a limit, newest first. An empty name: of all.
 func (c *Catalog) History(ctx context.Context, name string, n int) (list []store.Version, err error) {
 	for before := int64(0); len(list) < n; {
 		versions, err := c.Versions(ctx, before, versionsPerPage)
@@ -111,7 +110,7 @@ func (c *Catalog) History(ctx context.Context, name string, n int) (list []store
 			return nil, err
 		}
 		for _, v := range versions {
-			if len(list) < n && concerns(&v, name) {
+			if len(list) < n && versionConcerns(&v, name) {
 				list = append(list, v)
 			}
 		}
@@ -139,14 +138,15 @@ func (c *Catalog) Actions(ctx context.Context, before int64, n int) ([]store.Act
 	return c.backend().Actions(ctx, before, n)
 }
 
-func concerns(v *store.Version, name string) bool {
+// versionConcerns reports whether a change of a version concerns a limit; an empty name stands for all.
+func versionConcerns(v *store.Version, name string) bool {
 	return name == "" || slices.ContainsFunc(v.Changes, func(c store.Change) bool { return Concerns(c, name) })
 }
 
-// Rollback makes limits, plans and overrides what they were after a version: all, or only for the
-// named limits. It makes a new version. It leaves out limits that copy a table in SQL, such as zones,
-// and items whose end is over by now. The error is headgate.ErrInvalid for a version that never
-// existed or is no longer kept, and headgate.ErrUnknownLimit for a name that no limit ever had.
+// Rollback makes limits, plans, overrides and assignments what they were after a version. With names it does so only
+// for these limits, with their plans and overrides. It makes a new version. It leaves out limits that copy a table in
+// SQL, such as zones, and does not bring back items whose end is over. The error is headgate.ErrInvalid for a version
+// that never existed or is no longer kept, and headgate.ErrUnknownLimit for a name that no limit had since then.
 func (c *Catalog) Rollback(ctx context.Context, by By, version int64, names ...string) (int64, error) {
 	return c.write(ctx, by, func(current *snapshot) (items []store.Item, err error) {
 		changes, err := c.rollbackChanges(ctx, current, version, names)
@@ -157,7 +157,7 @@ func (c *Catalog) Rollback(ctx context.Context, by By, version int64, names ...s
 	})
 }
 
-// Back returns what Rollback would change.
+// Back reads the catalog, and returns what Rollback would change.
 func (c *Catalog) Back(ctx context.Context, version int64, names ...string) ([]store.Change, error) {
 	if err := c.Refresh(ctx); err != nil {
 		return nil, err
@@ -172,7 +172,7 @@ func (c *Catalog) rollbackChanges(ctx context.Context, current *snapshot, versio
 	if version < 0 || version > current.version {
 		return nil, headgate.Invalid("version", "there is no version %d; the newest is %d", version, current.version)
 	}
-	oldItems := map[store.Item]store.Item{} // before the first change after version
+	oldItems := map[store.Item]store.Item{} // by ID, before the first change after version, the last one of eachChange
 	setBefore := func(change store.Change) { oldItems[change.After.ID()] = change.Before }
 	if err = c.eachChange(ctx, current.version+1, version, setBefore); err != nil {
 		return nil, err
@@ -198,7 +198,7 @@ func (c *Catalog) rollbackChanges(ctx context.Context, current *snapshot, versio
 	return list, nil
 }
 
-// currentItems returns the current state of the items with these ids.
+// currentItems returns those of the items with these ids that exist, as they are now.
 func (c *Catalog) currentItems(ctx context.Context, s *snapshot, ids map[store.Item]store.Item) ([]store.Item, error) {
 	var items, perKey []store.Item
 	for id := range ids {
@@ -261,7 +261,8 @@ func compareIDs(a, b store.Item) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Key, b.Key))
 }
 
-// eachChange calls f for the changes of the versions after version and before next, the newest version first.
+// eachChange calls f for the changes of the versions after version and before next, the newest version first. The error
+// is headgate.ErrInvalid if one of them is no longer kept.
 func (c *Catalog) eachChange(ctx context.Context, next, version int64, f func(store.Change)) error {
 	for next > version+1 {
 		versions, err := c.Versions(ctx, next, versionsPerPage)

@@ -31,7 +31,6 @@ func mustSucceed(tb testing.TB) func(int64, error) {
 	}
 }
 
-// limit returns a limit with a name.
 func limit(tb testing.TB, name, notation string) headgate.Limit {
 	tb.Helper()
 	return define(tb, name, notation).Limit
@@ -118,10 +117,10 @@ func TestPrecedenceOfPlansAndOverrides(t *testing.T) {
 type countingStore struct {
 	store.Store
 	store.Catalog
-	lookups  atomic.Int64
-	mu       sync.Mutex
-	lastList []store.Item // the argument of the last look-up; guarded by mu
-	delay    func()       // is called before each answer
+	lookups      atomic.Int64
+	mu           sync.Mutex
+	lastList     []store.Item // the argument of the last look-up; guarded by mu
+	beforeAnswer func()       // is called before each answer of Items
 }
 
 func (c *countingStore) Unwrap() store.Store { return c.Store }
@@ -131,14 +130,14 @@ func (c *countingStore) Items(ctx context.Context, list []store.Item) (int64, []
 	c.mu.Lock()
 	c.lastList = slices.Clone(list)
 	c.mu.Unlock()
-	c.delay()
+	c.beforeAnswer()
 	return c.Catalog.Items(ctx, list)
 }
 
-func newCountingStore(delay func()) *countingStore {
+func newCountingStore(beforeAnswer func()) *countingStore {
 	s := memory.New(nil)
-	k, _ := store.As[store.Catalog](s)
-	return &countingStore{Store: s, Catalog: k, delay: delay}
+	backend, _ := store.As[store.Catalog](s)
+	return &countingStore{Store: s, Catalog: backend, beforeAnswer: beforeAnswer}
 }
 
 // TestAKeyIsLookedUpOnce checks that a key is looked up once for all callers, until one of its items changes.
@@ -172,7 +171,7 @@ func TestAKeyIsLookedUpOnce(t *testing.T) {
 			wg.Go(func() { take(t, l, "login", []string{"bob", "carl", "ann"}[i%3]) })
 		}
 		wg.Wait()
-		if n := s.lookups.Load(); n > 3 { // one of a key alone, then one of all that wait
+		if n := s.lookups.Load(); n > 3 { // the callers that wait during a look-up share the next one
 			t.Errorf("100 callers of 3 keys: got %d look-ups, want 3 at most", n)
 		}
 		s.lookups.Store(0)
@@ -225,7 +224,7 @@ func TestFindAllReturnsLimitsOfOneVersion(t *testing.T) {
 			}
 		}
 		write(2)
-		// FindAll fails if the catalog changes faster than it reads. So each call permits one write; three are kept.
+		// FindAll fails if the catalog changes faster than it reads. So each call permits one write, three at most.
 		permits := make(chan struct{}, 3)
 		wg.Go(func() {
 			for n := 3; ; n++ {
@@ -316,6 +315,13 @@ func TestInvalidPlansAndOverridesChangeNothing(t *testing.T) {
 	if v, _ := c.Version(); v != oldVersion {
 		t.Errorf("got version %d, want %d", v, oldVersion)
 	}
+}
+
+// TestTheCatalogMayHave10000Prefixes sets 10,000 overrides of prefixes, one of them again, and one too many.
+func TestTheCatalogMayHave10000Prefixes(t *testing.T) {
+	c := open(t, memory.New(nil))
+	mustSet(t, c, define(t, "login", "token-bucket 5/1m"))
+	login := limit(t, "login", "token-bucket 6/1m")
 	overrides := make([]catalog.Override, 10_001)
 	for i := range overrides {
 		overrides[i] = catalog.Override{Limit: login, Key: fmt.Sprint("p", i, "/"), Prefix: true}
@@ -330,7 +336,6 @@ func TestInvalidPlansAndOverridesChangeNothing(t *testing.T) {
 	}
 }
 
-// errOf returns the error of an edit.
 func errOf(_ int64, err error) error { return err }
 
 // TestApplyDefinesPlans applies a file with a plan, the file without it, which retires the plan, and rolls back.
@@ -339,16 +344,16 @@ func TestApplyDefinesPlans(t *testing.T) {
 	c := open(t, s)
 	pro := catalog.Plan{Name: "pro", Limits: []headgate.Limit{limit(t, "login", "token-bucket 10/1m")}}
 	file := catalog.File{Path: "a.yaml", Limits: []catalog.Definition{define(t, "login", "token-bucket 5/1m")}, Plans: []catalog.Plan{pro}}
-	d, version, err := c.Apply(t.Context(), admin, file, catalog.Once)
+	d, version, err := c.Apply(t.Context(), admin, file, catalog.ApplyOnce)
 	if err != nil || len(d.Changes) != 2 || catalog.Describe(d.Changes[1]) != "+ plan pro: login = token-bucket 10/1m burst 10" {
 		t.Fatalf("got %+v, %v; want a limit and a plan", d, err)
 	}
-	d, _, err = c.Apply(t.Context(), admin, file, catalog.Once)
-	if err != nil || !d.Empty() || d.Known != catalog.Newest {
+	d, _, err = c.Apply(t.Context(), admin, file, catalog.ApplyOnce)
+	if err != nil || !d.Empty() || d.Standing != catalog.FileNewest {
 		t.Errorf("applied again: got %+v, %v; want no change", d, err)
 	}
 	file.Plans = nil
-	d, _, err = c.Apply(t.Context(), admin, file, catalog.Once)
+	d, _, err = c.Apply(t.Context(), admin, file, catalog.ApplyOnce)
 	if err != nil || len(d.Changes) != 1 || !c.Plans()[0].Retired {
 		t.Errorf("a file without the plan: got %+v, %v, %+v; want it retired", d, err, c.Plans())
 	}
@@ -363,7 +368,7 @@ func TestApplyDefinesPlans(t *testing.T) {
 			plan, overrides, err, c.Plans())
 	}
 	file.Plans = []catalog.Plan{{Name: "pro", Limits: []headgate.Limit{limit(t, "nix", "0")}}}
-	if _, _, err := c.Apply(t.Context(), admin, file, catalog.Once); !errors.Is(err, headgate.ErrUnknownLimit) {
+	if _, _, err := c.Apply(t.Context(), admin, file, catalog.ApplyOnce); !errors.Is(err, headgate.ErrUnknownLimit) {
 		t.Errorf("a plan of an unknown limit: got %v, want %v", err, headgate.ErrUnknownLimit)
 	}
 }

@@ -41,12 +41,12 @@ type id struct {
 
 func (i id) item() store.Item { return store.Item{Kind: i.kind, Name: i.name, Key: i.key} }
 
-// init makes an empty cache of maxKeys keys; serve reads a batch of look-ups from the store.
-func (k *keyCache) init(maxKeys int, serve func(context.Context, []*flight.Passenger[struct{}, *lookup]) error) {
-	if maxKeys <= 0 {
-		maxKeys = DefaultKeys
+// init makes an empty cache of maxEntries entries; serve reads a batch of look-ups from the store.
+func (k *keyCache) init(maxEntries int, serve func(context.Context, []*flight.Passenger[struct{}, *lookup]) error) {
+	if maxEntries <= 0 {
+		maxEntries = DefaultKeys
 	}
-	k.cache = otter.Must(&otter.Options[id, *entry]{MaximumSize: maxKeys})
+	k.cache = otter.Must(&otter.Options[id, *entry]{MaximumSize: maxEntries})
 	k.queue = flight.New(flight.Config[struct{}, *lookup]{
 		MaxFlights: 1, MinSize: 1, MaxSize: perLookup, MaxWaiting: maxLookups,
 		New: func() *lookup { return &lookup{} },
@@ -54,7 +54,7 @@ func (k *keyCache) init(maxKeys int, serve func(context.Context, []*flight.Passe
 	})
 }
 
-// entry is an item of a single key. Only its parsed limit changes, which depends on the base limit.
+// entry is an item of a single key or a prefix. Only its parsed limit changes, which depends on the base limit.
 type entry struct {
 	exists bool
 	text   string
@@ -69,7 +69,7 @@ type entry struct {
 // absent is the entry of an item that does not exist.
 var absent = &entry{}
 
-// override returns the limit of an override in the place of base. It parses the text once for each base.
+// override returns the limit of an override in the place of base. It parses the text again only for another base.
 func (e *entry) override(base headgate.Limit, applied string) (headgate.Limit, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -89,7 +89,7 @@ func parseInPlaceOf(base headgate.Limit, notation, applied string) (headgate.Lim
 	return l.Because(applied), nil
 }
 
-// lookup is one caller's request for items, and then the result for its whole batch.
+// lookup is one caller's request for items, and then the result for its whole batch: a flight.Load.
 type lookup struct {
 	ids      []id
 	version  int64 // the version of found; -1: several, so only cached entries may be used
@@ -97,16 +97,13 @@ type lookup struct {
 	timedOut bool // the store did not answer in time
 }
 
-// Size implements flight.Load.
 func (l *lookup) Size() int { return len(l.ids) }
 
-// Keys implements flight.Load. One flight is under way at a time, so there is nothing to keep apart.
+// Keys returns 0: one flight is under way at a time, so there is nothing to keep apart.
 func (l *lookup) Keys() int { return 0 }
 
-// Key implements flight.Load.
 func (l *lookup) Key(int) struct{} { return struct{}{} }
 
-// Clear implements flight.Load.
 func (l *lookup) Clear() { *l = lookup{} }
 
 // publish drops the cached entries that a new version has changed, and then calls setCurrent to publish the version.
@@ -143,7 +140,7 @@ func (c *Catalog) lookUp(ctx context.Context, ids []id) (*lookup, error) {
 		}
 		found, err := *p.Load, p.Err()
 		p.Leave()
-		if err == nil || !found.timedOut || ctx.Err() != nil {
+		if err == nil || !found.timedOut || ctx.Err() != nil { // else this caller's context lasts longer than the read
 			return &found, err
 		}
 	}
@@ -177,8 +174,8 @@ func (k *keyCache) close() {
 	k.queue.Close()
 }
 
-// fetch finds items, and returns their version; -1: several. If the store has a newer version than the current one,
-// fetch reads the catalog too: no decision sees half a change.
+// fetch reads the items whose ids found has, sets their entries, and returns their version; -1: several. If that is not
+// the current version, fetch reads the catalog too: no decision sees half a change.
 func (c *Catalog) fetch(ctx context.Context, found map[id]*entry) (version int64, err error) {
 	chunks := 0
 	for part := range slices.Chunk(slices.Collect(maps.Keys(found)), perLookup) {
@@ -219,7 +216,7 @@ func (c *Catalog) cacheEntries(version int64, ids []id, found map[id]*entry) {
 	}
 }
 
-// missingIn returns the names of cached items of single keys that a store no longer has.
+// missingIn returns names of items of single keys that a store no longer has. It looks for perLookup cached ones.
 func (k *keyCache) missingIn(ctx context.Context, backend store.Catalog) []string {
 	var cachedItems []store.Item
 	for i, e := range k.cache.All() {
@@ -243,7 +240,7 @@ func (k *keyCache) missingIn(ctx context.Context, backend store.Catalog) []strin
 	return firstNames(names, len(names))
 }
 
-// detectKeyItems finds out whether any single key has a plan or an override; otherwise no key is looked up.
+// detectKeyItems sets hasKeyPlans and hasKeyOverrides if any single key may have one; otherwise no key is looked up.
 func (s *snapshot) detectKeyItems(ctx context.Context, backend store.Catalog) error {
 	if f, ok := backend.(store.KindFinder); ok {
 		mayHave, err := f.MayHave(ctx, store.KindOverride, store.KindAssignment)

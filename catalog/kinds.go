@@ -8,16 +8,16 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// isAcquired reports whether the limit of a notation is acquired and not taken: a limit of concurrency. ok
-// is false if this program cannot parse the notation.
+// isAcquired reports whether the limit of a notation is acquired, not taken: a limit of concurrency. ok is false if
+// this program cannot parse the notation.
 func isAcquired(notation string) (acquired, ok bool) {
 	l, err := headgate.Parse(notation)
 	return err == nil && l.Concurrency(), err == nil
 }
 
-// checkAcquisition refuses an edit after which a limit is acquired while a plan or an override in its place
-// is taken, or vice versa. No writer can come between the check and the edit: the store would refuse the edit,
-// which is based on an older version.
+// checkAcquisition refuses items that change a limit so that it is acquired while a plan or an override in its place is
+// taken, or vice versa. No writer can come between the check and the edit: the store would refuse the edit, which is
+// based on an older version.
 func (c *Catalog) checkAcquisition(ctx context.Context, current *snapshot, items []store.Item) error {
 	edited := make(map[store.Item]store.Item, len(items))
 	for _, i := range items {
@@ -38,14 +38,15 @@ func (c *Catalog) checkAcquisition(ctx context.Context, current *snapshot, items
 		}
 		if mismatch != nil {
 			return headgate.Invalid("limits."+i.Name, "%s, and %s: remove or change it first",
-				map[bool]string{true: "is acquired", false: "is taken"}[acquired]+" as "+i.Text, replacement(mismatch))
+				map[bool]string{true: "is acquired", false: "is taken"}[acquired]+" as "+i.Text,
+				describeReplacement(mismatch))
 		}
 	}
 	return nil
 }
 
-// replacement describes an item that replaces a limit, for an error.
-func replacement(i *store.Item) string {
+// describeReplacement describes an item that replaces a limit, for an error.
+func describeReplacement(i *store.Item) string {
 	verb := "taken"
 	if acquired, _ := isAcquired(i.Text); acquired {
 		verb = "acquired"
@@ -62,7 +63,7 @@ func replacement(i *store.Item) string {
 func (c *Catalog) findMismatch(ctx context.Context, current *snapshot, edited map[store.Item]store.Item, name string,
 	limitAcquired bool,
 ) (*store.Item, error) {
-	endedBefore := current.clock() - skew
+	endedBefore := current.clock() - maxSkew
 	isMismatch := func(i store.Item) bool {
 		if e, ok := edited[i.ID()]; ok {
 			i = e
@@ -79,6 +80,7 @@ func (c *Catalog) findMismatch(ctx context.Context, current *snapshot, edited ma
 		return nil, nil
 	}
 	backend := c.backend()
+	// The override of the empty key comes first: ItemsAfter leaves it out.
 	_, items, err := backend.Items(ctx, []store.Item{{Kind: store.KindOverride, Name: name}})
 	for after := (store.Item{Name: name}); err == nil; {
 		for _, i := range items {

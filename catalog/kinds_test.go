@@ -16,17 +16,19 @@ import (
 // silentConfig discards the lines of the log.
 var silentConfig = &catalog.Config{Logger: slog.New(slog.DiscardHandler)}
 
-// TestEditsThatMixTakenAndAcquiredAreInvalid checks edits after which a replacement in force would not fit its limit.
+// TestEditsThatMixTakenAndAcquiredAreInvalid makes limit jobs one that is taken, by Set and by Apply. That is invalid
+// while a plan or an override in its place is acquired.
 func TestEditsThatMixTakenAndAcquiredAreInvalid(t *testing.T) {
-	const jobLimit, rateLimit = "concurrency 10 ttl 30s", "token-bucket 10/s"
-	arrange := func(t *testing.T, c *catalog.Catalog, o *catalog.Override, plan string) {
+	const acquiredLimit, takenLimit = "concurrency 10 ttl 30s", "token-bucket 10/s"
+	setUp := func(t *testing.T, c *catalog.Catalog, o *catalog.Override, plan string) {
 		t.Helper()
-		mustSet(t, c, define(t, "jobs", jobLimit), define(t, "other", jobLimit))
+		mustSet(t, c, define(t, "jobs", acquiredLimit), define(t, "other", acquiredLimit))
 		if o != nil {
 			o.Limit = limit(t, "jobs", "concurrency 20 ttl 30s")
 			mustSucceed(t)(c.Override(t.Context(), admin, *o))
 		}
-		mustSucceed(t)(c.Override(t.Context(), admin, catalog.Override{Limit: limit(t, "other", jobLimit), Key: "bob"}))
+		other := catalog.Override{Limit: limit(t, "other", acquiredLimit), Key: "bob"}
+		mustSucceed(t)(c.Override(t.Context(), admin, other))
 		if plan != "" {
 			mustSucceed(t)(c.SetPlans(t.Context(), admin, catalog.Plan{
 				Name: plan, Limits: []headgate.Limit{limit(t, "jobs", "concurrency 30 ttl 30s")},
@@ -34,15 +36,15 @@ func TestEditsThatMixTakenAndAcquiredAreInvalid(t *testing.T) {
 		}
 	}
 	file := func(t *testing.T, plans ...catalog.Plan) catalog.File {
-		return catalog.File{Limits: []catalog.Definition{define(t, "jobs", rateLimit)}, Plans: plans}
+		return catalog.File{Limits: []catalog.Definition{define(t, "jobs", takenLimit)}, Plans: plans}
 	}
 	edits := map[string]func(t *testing.T, c *catalog.Catalog) error{
 		"set": func(t *testing.T, c *catalog.Catalog) error {
-			_, err := c.Set(t.Context(), admin, define(t, "jobs", rateLimit))
+			_, err := c.Set(t.Context(), admin, define(t, "jobs", takenLimit))
 			return err
 		},
 		"apply": func(t *testing.T, c *catalog.Catalog) error {
-			_, _, err := c.Apply(t.Context(), admin, file(t), catalog.Anyway)
+			_, _, err := c.Apply(t.Context(), admin, file(t), catalog.ApplyAnyway)
 			if _, compareErr := c.Compare(t.Context(), file(t)); (compareErr == nil) != (err == nil) {
 				t.Errorf("Compare returns %v, Apply %v; want both to fail, or neither", compareErr, err)
 			}
@@ -50,7 +52,7 @@ func TestEditsThatMixTakenAndAcquiredAreInvalid(t *testing.T) {
 		},
 		"remove and set": func(t *testing.T, c *catalog.Catalog) error {
 			mustSucceed(t)(c.Remove(t.Context(), admin, "jobs"))
-			_, err := c.Set(t.Context(), admin, define(t, "jobs", rateLimit))
+			_, err := c.Set(t.Context(), admin, define(t, "jobs", takenLimit))
 			return err
 		},
 	}
@@ -67,8 +69,8 @@ func TestEditsThatMixTakenAndAcquiredAreInvalid(t *testing.T) {
 		"plan":              {plan: "pro", wantErr: `plan "pro", concurrency 30 ttl 30s, is acquired`},
 		"an ended override": {override: &catalog.Override{Key: "bob"}, ends: true},
 	} {
-		for kind, edit := range edits {
-			t.Run(name+", "+kind, func(t *testing.T) {
+		for editName, edit := range edits {
+			t.Run(name+", "+editName, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					c, err := catalog.Read(t.Context(), memory.New(nil), silentConfig)
 					if err != nil {
@@ -78,16 +80,16 @@ func TestEditsThatMixTakenAndAcquiredAreInvalid(t *testing.T) {
 					if tt.ends {
 						o.Until = time.Now().Add(time.Second)
 					}
-					arrange(t, c, o, tt.plan)
-					time.Sleep(time.Hour)
+					setUp(t, c, o, tt.plan)
+					time.Sleep(time.Hour) // beyond the end of the override, and the doubt about the store's clock
 					err = edit(t, c)
 					if tt.wantErr == "" && err != nil || tt.wantErr != "" && (!errors.Is(err, headgate.ErrInvalid) ||
 						!strings.Contains(err.Error(), tt.wantErr) || !strings.Contains(err.Error(), "jobs")) {
 						t.Errorf("got %v, want %q", err, tt.wantErr)
 					}
-					if now, ok := c.Lookup("jobs"); kind != "remove and set" &&
-						(!ok || now.Concurrency() != (tt.wantErr != "")) {
-						t.Errorf("got limit %s after %v", now, err)
+					if current, ok := c.Lookup("jobs"); editName != "remove and set" &&
+						(!ok || current.Concurrency() != (tt.wantErr != "")) {
+						t.Errorf("got limit %s after %v", current, err)
 					}
 					c.Close()
 				})
@@ -104,12 +106,12 @@ func TestApplyChangesALimitWithItsPlan(t *testing.T) {
 			Path: notation, Limits: []catalog.Definition{define(t, "jobs", notation)},
 			Plans: []catalog.Plan{{Name: "pro", Limits: []headgate.Limit{limit(t, "jobs", notation)}}},
 		}
-		if _, _, err := c.Apply(t.Context(), admin, f, catalog.Once); err != nil {
+		if _, _, err := c.Apply(t.Context(), admin, f, catalog.ApplyOnce); err != nil {
 			t.Errorf("%s: %v", notation, err)
 		}
 	}
 	f := catalog.File{Path: "without plans", Limits: []catalog.Definition{define(t, "jobs", "token-bucket 10/s")}}
-	if _, _, err := c.Apply(t.Context(), admin, f, catalog.Once); !errors.Is(err, headgate.ErrInvalid) ||
+	if _, _, err := c.Apply(t.Context(), admin, f, catalog.ApplyOnce); !errors.Is(err, headgate.ErrInvalid) ||
 		!strings.Contains(err.Error(), `plan "pro"`) {
 		t.Errorf("a file without the plan: got %v, want %v", err, headgate.ErrInvalid)
 	}

@@ -71,7 +71,7 @@ func TestApplyRestoresALostCatalog(t *testing.T) {
 			}
 			apply := func(i int, c *catalog.Catalog) catalog.Difference {
 				t.Helper()
-				d, _, err := c.Apply(t.Context(), catalog.By{}, files[i], catalog.Once)
+				d, _, err := c.Apply(t.Context(), catalog.By{}, files[i], catalog.ApplyOnce)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -88,8 +88,8 @@ func TestApplyRestoresALostCatalog(t *testing.T) {
 			if err := c.Refresh(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if d, err := c.Status(files[1]); err != nil || d.Known != catalog.Lost {
-				t.Errorf("the newest file: got known %v, %v; want %v", d.Known, err, catalog.Lost)
+			if d, err := c.Status(files[1]); err != nil || d.Standing != catalog.FileLost {
+				t.Errorf("the newest file: got standing %v, %v; want %v", d.Standing, err, catalog.FileLost)
 			}
 			for _, i := range order {
 				apply(i, c)
@@ -100,19 +100,19 @@ func TestApplyRestoresALostCatalog(t *testing.T) {
 			version, _ := c.Version()
 			for _, i := range order {
 				d := apply(i, c)
-				if want := []catalog.Known{catalog.Older, catalog.Newest}[i]; d.Known != want {
-					t.Errorf("%v: file %d: got known %v, want %v", order, i, d.Known, want)
+				if want := []catalog.Standing{catalog.FileOlder, catalog.FileNewest}[i]; d.Standing != want {
+					t.Errorf("%v: file %d: got standing %v, want %v", order, i, d.Standing, want)
 				}
 			}
 			if v, _ := c.Version(); v != version {
 				t.Errorf("%v: got version %d after applying again, want %d", order, v, version)
 			}
-			if d := apply(1, open(t, replacement)); d.Known != catalog.Newest {
-				t.Errorf("%v: a catalog that is opened later: got known %v, want %v", order, d.Known, catalog.Newest)
+			if d := apply(1, open(t, replacement)); d.Standing != catalog.FileNewest {
+				t.Errorf("%v: a catalog that is opened later: got standing %v, want the newest", order, d.Standing)
 			}
 			// A new file comes after all files that servers remember.
 			third := catalog.File{Limits: []catalog.Definition{define(t, "api", "token-bucket 3/1m")}}
-			if d, _, err := c.Apply(t.Context(), catalog.By{}, third, catalog.Again); err != nil ||
+			if d, _, err := c.Apply(t.Context(), catalog.By{}, third, catalog.ApplyAgain); err != nil ||
 				d.Order <= files[1].Order {
 				t.Errorf("a third file: got order %d, %v; want more than %d", d.Order, err, files[1].Order)
 			}
@@ -211,7 +211,7 @@ func (b *logBuffer) String() string {
 	return b.text.String()
 }
 
-// TestApplyComparesRevisions checks that with Once a file with a greater revision is applied, and with a smaller not.
+// TestApplyComparesRevisions checks that ApplyOnce applies a file with a greater revision, and none with a smaller one.
 func TestApplyComparesRevisions(t *testing.T) {
 	t.Parallel()
 	c := open(t, memory.New(nil))
@@ -219,23 +219,24 @@ func TestApplyComparesRevisions(t *testing.T) {
 		return catalog.File{Path: "f", Revision: revision, Limits: []catalog.Definition{define(t, "api", text)}}
 	}
 	for i, step := range []struct {
-		file  catalog.File
-		known catalog.Known
-		want  string
+		file     catalog.File
+		standing catalog.Standing
+		want     string
 	}{
-		{file(5, "gcra 1/s"), catalog.New, "gcra 1/s burst 1"},
-		{file(6, "gcra 2/s"), catalog.New, "gcra 2/s burst 2"},
-		{file(5, "gcra 1/s"), catalog.Older, "gcra 2/s burst 2"},
-		{file(4, "gcra 3/s"), catalog.Older, "gcra 2/s burst 2"}, // a file that was never applied
-		{file(7, "gcra 1/s"), catalog.New, "gcra 1/s burst 1"},   // put back on purpose
-		{file(8, "gcra 1/s"), catalog.Newest, "gcra 1/s burst 1"},
-		{file(7, "gcra 4/s"), catalog.Older, "gcra 1/s burst 1"},
-		{file(0, "gcra 5/s"), catalog.New, "gcra 5/s burst 5"}, // a file without a revision
-		{file(1, "gcra 6/s"), catalog.New, "gcra 6/s burst 6"},
+		{file(5, "gcra 1/s"), catalog.FileNew, "gcra 1/s burst 1"},
+		{file(6, "gcra 2/s"), catalog.FileNew, "gcra 2/s burst 2"},
+		{file(5, "gcra 1/s"), catalog.FileOlder, "gcra 2/s burst 2"},
+		{file(4, "gcra 3/s"), catalog.FileOlder, "gcra 2/s burst 2"}, // a file that was never applied
+		{file(7, "gcra 1/s"), catalog.FileNew, "gcra 1/s burst 1"},   // put back on purpose
+		{file(8, "gcra 1/s"), catalog.FileNewest, "gcra 1/s burst 1"},
+		{file(7, "gcra 4/s"), catalog.FileOlder, "gcra 1/s burst 1"},
+		{file(0, "gcra 5/s"), catalog.FileNew, "gcra 5/s burst 5"}, // a file without a revision
+		{file(1, "gcra 6/s"), catalog.FileNew, "gcra 6/s burst 6"},
 	} {
-		d, _, err := c.Apply(t.Context(), catalog.By{}, step.file, catalog.Once)
-		if err != nil || d.Known != step.known || catalogText(c) != "api = "+step.want {
-			t.Errorf("step %d: got known %v, %s, %v; want %v, %s", i, d.Known, catalogText(c), err, step.known, step.want)
+		d, _, err := c.Apply(t.Context(), catalog.By{}, step.file, catalog.ApplyOnce)
+		if err != nil || d.Standing != step.standing || catalogText(c) != "api = "+step.want {
+			t.Errorf("step %d: got standing %v, %s, %v; want %v, %s", i, d.Standing, catalogText(c), err, step.standing,
+				step.want)
 		}
 	}
 }

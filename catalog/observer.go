@@ -14,17 +14,19 @@ type Observer interface {
 
 // Look is one read of the catalog, which looks for a newer version.
 type Look struct {
-	Version int64 // the version in force after the read; 0: none was ever read
+	Version int64 // the version in force after the read; 0: none was ever read, or written
 	Took    time.Duration
 	Err     error // why nothing was read; the version that was read before stays in force
 }
 
 // Application is an attempt to apply a file.
 type Application struct {
-	Path    string // the file's; several are joined
-	Known   Known  // whether the file was applied before: Newest and Older change nothing unless forced
-	Version int64  // the catalog's version afterwards; 0 with an error
-	Err     error  // why nothing was changed
+	Path string // the file's; several are joined
+	// Standing is FileNew if the file was put into force, FileNewest if it was in force already, FileOlder if it is not
+	// applied. With an error it says nothing.
+	Standing Standing
+	Version  int64 // the catalog's version afterwards; 0 with an error
+	Err      error // why nothing was changed
 }
 
 // noObserver ignores all events, for a Config without an Observer.

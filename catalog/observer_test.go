@@ -34,17 +34,17 @@ func TestObserverReceivesReadsAndFiles(t *testing.T) {
 	}
 	f := catalog.File{Path: "limits.yaml", Limits: []catalog.Definition{{Limit: login}}}
 	for range 2 {
-		if _, _, err := c.Apply(t.Context(), catalog.By{Author: "me"}, f, catalog.Once); err != nil {
+		if _, _, err := c.Apply(t.Context(), catalog.By{Author: "me"}, f, catalog.ApplyOnce); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var unnamed headgate.Limit
 	f.Limits = []catalog.Definition{{Limit: unnamed}}
-	if _, _, err := c.Apply(t.Context(), catalog.By{Author: "me"}, f, catalog.Once); err == nil {
+	if _, _, err := c.Apply(t.Context(), catalog.By{Author: "me"}, f, catalog.ApplyOnce); err == nil {
 		t.Fatal("a limit without a name was applied, want an error")
 	}
-	if len(observer.files) != 3 || observer.files[0].Known != catalog.New || observer.files[0].Version != 1 ||
-		observer.files[1].Known != catalog.Newest || observer.files[2].Err == nil {
+	if len(observer.files) != 3 || observer.files[0].Standing != catalog.FileNew || observer.files[0].Version != 1 ||
+		observer.files[1].Standing != catalog.FileNewest || observer.files[2].Err == nil {
 		t.Errorf("got files %+v, want one that is new, one that is the newest, one with an error", observer.files)
 	}
 	_ = s.Close()

@@ -28,7 +28,7 @@ func (o *Override) item() store.Item {
 	}
 }
 
-// kindOf returns a kind of items of single keys, or the same kind for prefixes.
+// kindOf returns keyKind, a kind of items of single keys, or with prefix the same kind for prefixes.
 func kindOf(keyKind store.Kind, prefix bool) store.Kind {
 	switch {
 	case !prefix:
@@ -67,10 +67,10 @@ func micros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// Override makes overrides, as one version, and returns its number. It replaces an override of the
-// same limit and key. What the key has used of the limit stays. The error is
-// headgate.ErrUnknownLimit if there is no limit of that name. It is headgate.ErrInvalid for an end
-// that is over, and for a limit that is acquired in the place of one that is taken, or vice versa.
+// Override makes overrides, as one version, and returns its number. It replaces an override of the same limit and key
+// or prefix. What the key has used of the limit stays. The error is headgate.ErrUnknownLimit if there is no limit of
+// that name. It is headgate.ErrInvalid for an empty prefix, an end that is over or after 2255, a limit that is acquired
+// in the place of one that is taken, or vice versa, and if the catalog would have more than 10,000 items of prefixes.
 func (c *Catalog) Override(ctx context.Context, by By, list ...Override) (version int64, err error) {
 	return c.write(ctx, by, func(current *snapshot) (items []store.Item, err error) {
 		for i := range list {
@@ -98,8 +98,8 @@ func (c *Catalog) RemoveOverride(ctx context.Context, by By, limit, key string, 
 	return c.remove(ctx, by, id, "override", fmt.Sprintf("%s has none for %q", limit, key))
 }
 
-// Overrides returns the first n overrides of single keys that follow a limit and key, ordered by the name
-// of the limit and the key. PrefixOverrides returns the overrides of prefixes.
+// Overrides reads the first n overrides of single keys that follow a limit and key, ordered by the name of the limit
+// and the key. It fails if this program cannot read one. PrefixOverrides returns the overrides of prefixes.
 func (c *Catalog) Overrides(ctx context.Context, afterLimit, afterKey string, n int) (list []Override, err error) {
 	items, err := c.itemsPage(ctx, store.KindOverride, afterLimit, afterKey, n)
 	if err != nil {
@@ -114,13 +114,13 @@ func (c *Catalog) PrefixOverrides() (list []Override, err error) {
 }
 
 // checkReplacement returns why a limit cannot stand in the place of the limit of its name, or nil.
-func (s *snapshot) checkReplacement(what string, l headgate.Limit) error {
+func (s *snapshot) checkReplacement(field string, l headgate.Limit) error {
 	base, err := s.find(l.Name())
 	if err != nil {
 		return err
 	}
 	if base.Concurrency() != l.Concurrency() {
-		return headgate.Invalid(what, "%s is taken or acquired as its limit is: %s stands in the place of %s",
+		return headgate.Invalid(field, "%s is taken or acquired as its limit is: %s stands in the place of %s",
 			l.Name(), l, base)
 	}
 	return nil
@@ -156,7 +156,7 @@ func (s *snapshot) checkPrefixCount(items []store.Item) error {
 	return nil
 }
 
-// itemsOfKind returns the items of a kind, ordered.
+// itemsOfKind returns the items of a kind, ordered by name and key; none for a nil snapshot.
 func (s *snapshot) itemsOfKind(kind store.Kind) (list []store.Item) {
 	if s == nil {
 		return nil
@@ -195,7 +195,6 @@ func (c *Catalog) remove(ctx context.Context, by By, id store.Item, field, probl
 		if err == nil && len(found) == 0 {
 			err = headgate.Invalid(field, "%s", problem)
 		}
-		id.Removed = true
-		return []store.Item{id}, err
+		return []store.Item{removed(id)}, err
 	})
 }

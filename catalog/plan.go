@@ -10,11 +10,11 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Plan is a set of limits for the keys that have the plan. Each stands in the place of the limit of
-// its name. Limits that a plan does not name stay as they are for all keys.
+// Plan is a set of limits for the keys that have the plan. Each stands in the place of the catalog's limit of its name.
+// Limits that the plan does not name apply to these keys as to others.
 type Plan struct {
 	Name    string
-	Limits  []headgate.Limit // named, and ordered by name
+	Limits  []headgate.Limit // with names, by which Plans orders them
 	Origin  string           // "file" if a file defined it; empty: a call or a statement did
 	Retired bool             // the file that defined it no longer has it; it is still in force
 }
@@ -50,7 +50,7 @@ func assignmentOf(i *store.Item) Assignment {
 	}
 }
 
-// Plans returns the plans of the version that was read last, ordered by name. It leaves out limits that
+// Plans returns the plans of the version that was read last, ordered by name. It leaves out those of their limits that
 // this program cannot read.
 func (c *Catalog) Plans() (list []Plan) {
 	for _, i := range c.current.Load().itemsOfKind(store.KindPlan) {
@@ -64,9 +64,9 @@ func (c *Catalog) Plans() (list []Plan) {
 	return list
 }
 
-// SetPlans defines plans as one version, and returns its number. A plan of the same name is
-// replaced: limits that it no longer has apply as they do to all keys. The error is
-// headgate.ErrUnknownLimit if the catalog has no limit of a name in a plan.
+// SetPlans defines plans as one version, and returns its number. A plan of the same name is replaced as a whole. The
+// error is headgate.ErrUnknownLimit if the catalog lacks a limit that a plan names. It is headgate.ErrInvalid if the
+// catalog cannot keep a plan, or if a limit of it is acquired in the place of one that is taken, or vice versa.
 func (c *Catalog) SetPlans(ctx context.Context, by By, list ...Plan) (version int64, err error) {
 	return c.write(ctx, by, func(current *snapshot) (items []store.Item, err error) {
 		for i := range list {
@@ -79,24 +79,29 @@ func (c *Catalog) SetPlans(ctx context.Context, by By, list ...Plan) (version in
 	})
 }
 
-// droppedLimits returns, as removed, the items of limits that p no longer has.
+// droppedLimits returns, as removed, the items of limits that the catalog's plan of p's name has, and p has not.
 func (s *snapshot) droppedLimits(p *Plan) (items []store.Item) {
 	for _, item := range s.itemsOfKind(store.KindPlan) {
 		hasName := func(l headgate.Limit) bool { return l.Name() == item.Key }
 		if item.Name == p.Name && !slices.ContainsFunc(p.Limits, hasName) {
-			item = item.ID()
-			item.Removed = true
-			items = append(items, item)
+			items = append(items, removed(item))
 		}
 	}
 	return items
 }
 
-// checkPlan returns why the catalog cannot keep a plan, or nil. The limits that it replaces are in the catalog,
-// or among others, the limits that a file defines with the plan.
-func (s *snapshot) checkPlan(p *Plan, others map[string]headgate.Limit) error {
+// removed returns the item that removes an item.
+func removed(i store.Item) store.Item {
+	i = i.ID()
+	i.Removed = true
+	return i
+}
+
+// checkPlan returns why the catalog cannot keep a plan, or nil. The limits that the plan replaces are among fileLimits,
+// those of the file that defines the plan, or in the catalog. Without a file fileLimits is nil.
+func (s *snapshot) checkPlan(p *Plan, fileLimits map[string]headgate.Limit) error {
 	field := "plan"
-	if others != nil {
+	if fileLimits != nil {
 		field = "plans." + p.Name
 	}
 	if headgate.ValidName(p.Name) != nil {
@@ -115,7 +120,7 @@ func (s *snapshot) checkPlan(p *Plan, others map[string]headgate.Limit) error {
 			return headgate.Invalid(field, "%s is there twice", l.Name())
 		}
 		seen[l.Name()] = true
-		if base, ok := others[l.Name()]; ok {
+		if base, ok := fileLimits[l.Name()]; ok {
 			if base.Concurrency() != l.Concurrency() {
 				return headgate.Invalid(
 					field+"."+l.Name(), "%s stands in the place of %s: both are taken or both acquired",
@@ -128,15 +133,13 @@ func (s *snapshot) checkPlan(p *Plan, others map[string]headgate.Limit) error {
 	return nil
 }
 
-// RemovePlan removes a plan. Keys that had it have none then. The error is headgate.ErrInvalid if
-// there is no plan of that name.
+// RemovePlan removes a plan. The keys and prefixes that it was assigned to keep the assignment, which has no effect
+// until a plan of that name is set again. The error is headgate.ErrInvalid if there is no plan of that name.
 func (c *Catalog) RemovePlan(ctx context.Context, by By, name string) (version int64, err error) {
 	return c.write(ctx, by, func(current *snapshot) (items []store.Item, err error) {
 		for _, i := range current.itemsOfKind(store.KindPlan) {
 			if i.Name == name {
-				gone := i.ID()
-				gone.Removed = true
-				items = append(items, gone)
+				items = append(items, removed(i))
 			}
 		}
 		if items == nil {
@@ -150,8 +153,9 @@ func (s *snapshot) unknownPlan(name string) error {
 	return headgate.Invalid("plan", "%.100q is not known; the catalog has %s", name, joinNames(s.plans))
 }
 
-// Assign gives plans to keys, as one version, and returns its number. What a key has used of a limit
-// stays. The error is headgate.ErrInvalid for an unknown plan, and for an end that is over.
+// Assign gives plans to keys and prefixes, as one version, and returns its number. It replaces the plan that a key or
+// prefix had. What a key has used of a limit stays. The error is headgate.ErrInvalid for an unknown plan, an empty
+// prefix, an end that is over or after 2255, and if the catalog would have more than 10,000 items of prefixes.
 func (c *Catalog) Assign(ctx context.Context, by By, list ...Assignment) (version int64, err error) {
 	return c.write(ctx, by, func(current *snapshot) (items []store.Item, err error) {
 		for i := range list {
@@ -168,14 +172,14 @@ func (c *Catalog) Assign(ctx context.Context, by By, list ...Assignment) (versio
 	})
 }
 
-// Unassign takes away the plan of a key or prefix. The error is headgate.ErrInvalid if there is none.
+// Unassign takes away the plan of a key or prefix. The error is headgate.ErrInvalid if it has none.
 func (c *Catalog) Unassign(ctx context.Context, by By, key string, prefix bool) (version int64, err error) {
 	id := store.Item{Kind: kindOf(store.KindAssignment, prefix), Key: key}
 	return c.remove(ctx, by, id, "plan", fmt.Sprintf("%q has none", key))
 }
 
-// Assignments returns the plans of the first n single keys that follow a key, ordered by key.
-// PrefixAssignments returns the plans of prefixes.
+// Assignments reads the plans of the first n single keys that follow a key, ordered by key. After an empty key it
+// begins with the empty key itself. PrefixAssignments returns the plans of prefixes.
 func (c *Catalog) Assignments(ctx context.Context, after string, n int) (list []Assignment, err error) {
 	items, err := c.itemsPage(ctx, store.KindAssignment, "", after, n)
 	for i := range items {
@@ -192,14 +196,14 @@ func (c *Catalog) PrefixAssignments() (list []Assignment) {
 	return list
 }
 
-// Has returns the plan of a key, nil if there is none, and the key's overrides of these limits. It leaves
-// out the plans and overrides of prefixes.
+// Has reads the plan of a key, nil if there is none, and the key's overrides of these limits, ordered by limit. Their
+// ends may be over. It leaves out the plans and overrides of prefixes.
 func (c *Catalog) Has(ctx context.Context, key string, limits ...string) (a *Assignment, list []Override, err error) {
 	found, err := c.itemsOf(ctx, key, limits)
 	if err != nil {
 		return nil, nil, err
 	}
-	found = store.FirstItems(found, len(found))
+	found = store.FirstItems(found, len(found)) // only sorts them
 	if i := slices.IndexFunc(found, func(i store.Item) bool { return i.Kind == store.KindAssignment }); i >= 0 {
 		plan := assignmentOf(&found[i])
 		a, found = &plan, slices.Delete(found, i, i+1)
@@ -208,7 +212,7 @@ func (c *Catalog) Has(ctx context.Context, key string, limits ...string) (a *Ass
 	return a, list, err
 }
 
-// itemsOf returns the items of a key: its plan, and its overrides of these limits.
+// itemsOf reads the items of a key: its plan, and its overrides of these limits.
 func (c *Catalog) itemsOf(ctx context.Context, key string, limits []string) ([]store.Item, error) {
 	ids := []store.Item{{Kind: store.KindAssignment, Key: key}}
 	for _, name := range limits {

@@ -13,7 +13,7 @@ import (
 const resetBatch = 100
 
 // Reset forgets what all keys have used of a limit, their blocks and the ids of requests; [headgate.Limiter.Reset] does
-// so for one key. It returns how many keys it has reset. After an error the other keys are unchanged, and Reset may be
+// so for one key. It returns how many keys it has reset. After an error some keys are not reset, and Reset may be
 // repeated. A key that is charged meanwhile may be reset or not.
 //
 // The error is headgate.ErrInvalid for a limit of concurrency, whose leases others still hold. It is
@@ -43,7 +43,7 @@ func (c *Catalog) Reset(ctx context.Context, name string) (keys int, err error) 
 			q.After = cells[i].Cell
 			ops[i] = law.Op{
 				Verb: law.Reset, Group: uint32(i + 1), Cell: q.After,
-				Params: law.Params{Kind: law.Bucket, Unit: 1, Capacity: 1, Step: 1, Drain: 1}, // any do
+				Params: law.Params{Kind: law.Bucket, Unit: 1, Capacity: 1, Step: 1, Drain: 1}, // any valid ones do
 			}
 		}
 		if err := c.store.Apply(ctx, ops[:len(cells)], outs[:len(cells)]); err != nil {

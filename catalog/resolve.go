@@ -11,20 +11,20 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// The limit of a key is the first of these that exists.
+// The limit of a key is that of the first of these that exists.
 //
 //	an override of the key
 //	the override of the longest prefix of the key
-//	the limit in the plan of the key
-//	the limit in the plan of the longest prefix of the key
+//	the plan of the key; if it does not name the limit, the limit itself
+//	the plan of the longest prefix of the key, likewise
 //	the limit itself
 //
-// An item with an end holds until then, by the store's clock. After it the next in the list holds.
+// An item with an end holds until then, by the store's clock. After it holds what would hold without the item.
 
 // planLimit is a limit in a plan.
 type planLimit struct {
 	limit headgate.Limit
-	err   error // this program cannot read it
+	err   error // why this program cannot read it; nil: it can
 }
 
 // prefixItems are the items for all keys that begin with a prefix.
@@ -87,9 +87,9 @@ type candidate struct {
 	until int64
 }
 
-// skew is how far, in microseconds, this process's estimate of the store's clock may be off. An item remains a
+// maxSkew is how far, in microseconds, this process's estimate of the store's clock may be off. An item remains a
 // candidate until this long after its end.
-const skew = int64(time.Minute / time.Microsecond)
+const maxSkew = int64(time.Minute / time.Microsecond)
 
 // lastEnd is the last time that package law can represent, in the year 2255. A later end counts as none.
 const lastEnd = 1<<53 - 1
@@ -98,16 +98,17 @@ const lastEnd = 1<<53 - 1
 type candidates struct {
 	list []candidate
 	now  int64
-	err  error // the candidate that this program cannot read
+	err  error // why this program cannot read a candidate; nil: it can read all
 }
 
-// add adds a candidate, and reports whether it is the last: it has no end, or this program cannot read it.
+// add adds a candidate, unless it ended long ago. It reports whether the candidate is the last: it has no end, or this
+// program cannot read it.
 func (c *candidates) add(l headgate.Limit, until int64, err error) (last bool) {
 	if until > lastEnd {
 		until = 0
 	}
 	switch {
-	case until != 0 && until+skew < c.now:
+	case until != 0 && until+maxSkew < c.now:
 		return false
 	case err != nil:
 		c.err = err
@@ -158,12 +159,12 @@ func (s *snapshot) addOverrides(c *candidates, base headgate.Limit, key string, 
 func (s *snapshot) addPlans(c *candidates, base headgate.Limit, key string, get func(id) *entry) {
 	add := func(e *entry, suffix string) (last bool) {
 		limits, ok := s.plans[e.text]
-		if !ok { // it was removed
+		if !ok { // the plan was removed
 			return false
 		}
 		p, ok := limits[base.Name()]
 		switch {
-		case !ok:
+		case !ok: // the plan does not name the limit
 			p.limit = base
 		case suffix != "" && p.err == nil:
 			p.limit = p.limit.Because(appliedPlan(e.text, suffix))
@@ -176,12 +177,12 @@ func (s *snapshot) addPlans(c *candidates, base headgate.Limit, key string, get 
 	s.prefixPlans.each(key, func(prefix string, e *entry) bool { return !add(e, ofPrefix(prefix)) })
 }
 
-// maxReads bounds how often findAll starts again while the catalog keeps changing.
-const maxReads = 10
+// maxFindTries is how many times findAll tries, while the catalog keeps changing.
+const maxFindTries = 10
 
 // Find implements headgate.Names, by the version that was read last. It caches a key's items. If they
 // are not cached it reads them from the store, in one batch with the items of other callers, for as
-// long as the context lasts. Until a version is read, the error is store.ErrUnavailable.
+// long as the context lasts. Until a version is read, the error is that of Err.
 func (c *Catalog) Find(ctx context.Context, name, key string) (headgate.Limit, error) {
 	if s := c.current.Load(); s != nil && s.sameForAllKeys() {
 		return s.find(name)
@@ -192,8 +193,8 @@ func (c *Catalog) Find(ctx context.Context, name, key string) (headgate.Limit, e
 	return l, err
 }
 
-// Known returns the limit of a name for a key from the cache. It returns false if the cache does not
-// say which limit holds, or if none can be used.
+// Known returns the limit of a name for a key without a call of the store. It returns false if the cache does not say
+// which limit holds, or if none can be used.
 func (c *Catalog) Known(name, key string) (headgate.Limit, bool) {
 	s := c.current.Load()
 	if s == nil {
@@ -225,12 +226,13 @@ func (c *Catalog) FindAll(ctx context.Context, charges []headgate.Charge) error 
 	}, func(i int, l headgate.Limit) { charges[i].Limit = l })
 }
 
-// findAll finds n limits, and calls set for each; nameAndKey returns what to find. It skips empty names.
+// findAll finds n limits, all of one version, and then calls setLimit for each. nameAndKey returns what to find; an
+// empty name is skipped.
 func (c *Catalog) findAll(ctx context.Context, n int, nameAndKey func(int) (name, key string),
 	setLimit func(int, headgate.Limit),
 ) error {
 	var result *lookup
-	for range maxReads {
+	for range maxFindTries {
 		s := c.current.Load()
 		if s == nil {
 			if failed := c.Err(); failed != nil {
@@ -263,7 +265,7 @@ func (c *Catalog) findAll(ctx context.Context, n int, nameAndKey func(int) (name
 				return err
 			}
 			if limits[i], err = s.limitOf(base, key, get); err != nil && missing == nil {
-				return err // final: no missing item can take precedence
+				return err // no item that is not cached can take precedence
 			}
 		}
 		if missing == nil && c.current.Load().version == s.version {
@@ -284,7 +286,7 @@ func (c *Catalog) findAll(ctx context.Context, n int, nameAndKey func(int) (name
 	return fmt.Errorf("%w: the catalog of limits changes faster than it can be read", store.ErrUnavailable)
 }
 
-// sameForAllKeys reports whether no key has a plan or an override.
+// sameForAllKeys reports whether certainly no key has an override, and there are no plans.
 func (s *snapshot) sameForAllKeys() bool {
 	return !s.hasKeyOverrides && len(s.prefixOverrides) == 0 && len(s.plans) == 0
 }

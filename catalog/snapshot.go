@@ -16,13 +16,13 @@ import (
 // snapshot is an immutable version of the catalog.
 type snapshot struct {
 	version     int64
-	writtenAt   int64     // when the version was written, by the store's clock, in microseconds; 0: not known
-	newestAt    time.Time // a time at which the version was the newest
-	storeClock  int64     // the store's clock at readAt, in microseconds
-	readAt      time.Time // when the version was read, by a monotonic clock
-	items       map[store.Item]store.Item
-	limits      map[string]Definition
-	parseErrors map[string]error // why this program cannot read a limit, by the limit's name
+	writtenAt   int64                     // when the version was written, by the store's clock, in us; 0: not known
+	newestAt    time.Time                 // a time at which the version was the newest, by this machine's wall clock
+	storeClock  int64                     // the store's clock during the read that began at readAt, in microseconds
+	readAt      time.Time                 // when the last read of the version began, by a monotonic clock
+	items       map[store.Item]store.Item // by ID; without those of single keys
+	limits      map[string]Definition     // by name; without those that this program cannot read
+	parseErrors map[string]error          // why this program cannot read a limit, by the limit's name
 
 	plans           map[string]map[string]planLimit // by the names of plans and limits
 	prefixOverrides map[string]prefixItems          // by limit
@@ -31,7 +31,8 @@ type snapshot struct {
 	hasKeyPlans     bool // single keys may have plans
 }
 
-// nextSnapshot adds changes to old, which may be nil.
+// nextSnapshot returns old with the changes that were read. If old is nil, the whole catalog was read. wallTime and
+// readAt are when the read began.
 func nextSnapshot(old *snapshot, read *store.CatalogChanges, wallTime, readAt time.Time) *snapshot {
 	if old != nil && len(read.Items) == 0 {
 		same := *old
@@ -80,8 +81,8 @@ func (s *snapshot) isLost(read *store.CatalogChanges) bool {
 	return read.Version < s.version || read.SinceAt != 0 && s.writtenAt != 0 && read.SinceAt != s.writtenAt
 }
 
-// missingIn returns the names of items that s has and current lacks, for people. It does not know items of single
-// keys: see [keyCache.missingIn].
+// missingIn returns the names of items that s has and current lacks, for people: namesShown at most. It does not know
+// items of single keys: see [keyCache.missingIn].
 func (s *snapshot) missingIn(current *snapshot) []string {
 	var list []string
 	for id, item := range s.items {
@@ -117,8 +118,8 @@ func firstNames(list []string, total int) []string {
 	return list
 }
 
-// joinNames lists the names of a map for an error. It does not sort all names of a large map: that would be slow for
-// a client that uses an unknown name many times a second.
+// joinNames lists the first names of a map for an error; of a large map, any. To sort all would be slow for a client
+// that uses an unknown name many times a second.
 func joinNames[T any](byName map[string]T) string {
 	list := make([]string, 0, len(byName))
 	for name := range byName {
@@ -157,8 +158,8 @@ func (s *snapshot) unknownLimit(name string) error {
 	return fmt.Errorf("%w: %.100q; the catalog has %s", headgate.ErrUnknownLimit, name, joinNames(s.limits))
 }
 
-// List implements Names.
-func (s *snapshot) List() []Definition {
+// definitions returns the limits, ordered by name; none for a nil snapshot.
+func (s *snapshot) definitions() []Definition {
 	if s == nil {
 		return nil
 	}

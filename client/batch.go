@@ -18,7 +18,7 @@ const maxBody = 512 << 10
 // maxChargeOverhead bounds the bytes of a charge on the wire without its limit and its key.
 const maxChargeOverhead = 64
 
-// part is one request of a batch, and its answer.
+// part is one request of a batch, and its answer: a flight.Load.
 type part struct {
 	request    api.Request
 	size       int // bytes of the request before they are escaped
@@ -27,17 +27,15 @@ type part struct {
 	answer     api.Answer
 }
 
-// Size implements flight.Load. It returns the charges of the request, or, if its bytes fill more of a batch, the number
+// Size returns the charges of the request, or, if its bytes fill more of a batch, the number
 // of charges that fill as much.
 func (p *part) Size() int { return max(p.charges, p.size*p.maxCharges/maxBody) }
 
-// Keys implements flight.Load. It returns 0: the server keeps the requests of one key apart.
+// Keys returns 0: the server keeps the requests of one key apart.
 func (p *part) Keys() int { return 0 }
 
-// Key implements flight.Load.
 func (p *part) Key(int) struct{} { return struct{}{} }
 
-// Clear implements flight.Load.
 func (p *part) Clear() { *p = part{maxCharges: p.maxCharges} }
 
 // setRequest sets the request. size is the number of bytes of its limits and keys.

@@ -100,7 +100,6 @@ type problem struct {
 	problem *api.Problem
 }
 
-// Error implements error.
 func (e *problem) Error() string {
 	if invalid, ok := errors.AsType[*headgate.InvalidError](e.class); ok {
 		return invalid.Error()

@@ -9,7 +9,7 @@
 //
 // A call costs about the same with one request as with hundreds, so callers share calls: while one batch is under way,
 // new requests join the next batch. There is no timer: a lone request is sent at once. A few connections are kept
-// alive, each with a batch under way.
+// alive, each with one batch under way at most.
 //
 // A refusal is a decision, not an error. errors.Is finds these errors: headgate.ErrInvalid, the request is invalid;
 // store.ErrUnavailable, nothing was charged; store.ErrBusy, too many callers wait, here or at the server, and nothing
@@ -52,7 +52,7 @@ type Config struct {
 	// cannot settle what was charged under an id. Empty: no token.
 	Token string
 
-	maxWaiting int
+	maxWaiting int // for tests; 0: the constant maxWaiting
 }
 
 const (
@@ -72,8 +72,8 @@ func (c *Config) orDefault() Config {
 	return d
 }
 
-// Client calls one server. It is safe for concurrent use, and made to be shared: many callers at once share a call. It
-// has goroutines only while callers wait.
+// Client calls one server. It is safe for concurrent use, and made to be shared: many callers at once share a call.
+// While no caller waits, it has no goroutines but those of its connections.
 type Client struct {
 	cfg       Config
 	transport transport

@@ -27,8 +27,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// rpcTransport speaks gRPC. Each call is a unary call of headgate.v1.HeadgateService, with the deadline of its context.
-// Batches are unary calls of Batch, not messages of the service's stream, so that each has its own deadline and status.
+// rpcTransport is a transport for gRPC. Each call is a unary call of headgate.v1.HeadgateService, with its own status
+// and the deadline of its context. So batches are calls of Batch, not messages of the service's stream.
 type rpcTransport struct {
 	conn  *grpc.ClientConn
 	host  string
@@ -92,7 +92,6 @@ func (t *rpcTransport) close() {
 	_ = t.conn.Close() // an error means that it is closed already
 }
 
-// call implements transport.
 func (t *rpcTransport) call(ctx context.Context, method, path string, in, out any) error {
 	callVerb, ok := verbs[method+" "+path]
 	if !ok {
@@ -190,14 +189,12 @@ func problemOf(st *grpcstatus.Status) *api.Problem {
 // sentKey is the key of an *atomic.Bool in a call's context: whether its message was handed to a connection.
 type sentKey struct{}
 
-// sendRecorder records whether a call was sent. Of several attempts only the last one counts: the server processed no
-// other.
+// sendRecorder is a stats.Handler that records whether a call was sent. Of several attempts only the last one counts:
+// the server processed no other.
 type sendRecorder struct{}
 
-// TagRPC implements stats.Handler.
 func (sendRecorder) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
-// HandleRPC implements stats.Handler.
 func (sendRecorder) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	sent, ok := ctx.Value(sentKey{}).(*atomic.Bool)
 	if !ok {
@@ -211,8 +208,6 @@ func (sendRecorder) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	}
 }
 
-// TagConn implements stats.Handler.
 func (sendRecorder) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 
-// HandleConn implements stats.Handler.
 func (sendRecorder) HandleConn(context.Context, stats.ConnStats) {}

@@ -41,7 +41,7 @@ var verbs = map[string]verb{
 	"POST /v1/rollback": unaryVerb[api.Rollback, pb.RollbackRequest, pb.ChangedResponse, api.Changed]("Rollback"),
 	"GET /v1/usage":     unaryVerb[api.UsageQuery, pb.UsageRequest, pb.UsageResponse, api.Usage]("Usage"),
 	"GET /v1/limits":    unaryVerb[struct{}, pb.ListLimitsRequest, pb.ListLimitsResponse, api.Limits]("ListLimits"),
-	"GET /v1/cells":     newVerb("ListCells", cellsRequest, wire.From[api.Cells, pb.ListCellsResponse]),
+	"GET /v1/cells":     newVerb("ListCells", cellsRequest, wire.FromMessage[api.Cells, pb.ListCellsResponse]),
 }
 
 // cellsRequest converts a query for keys to a message.
@@ -54,7 +54,7 @@ func cellsRequest(q *api.CellsQuery) *pb.ListCellsRequest {
 
 // unaryVerb returns the verb of a method whose messages have the same fields as types of package api.
 func unaryVerb[In, Question, Answer, Out any](method string) verb {
-	return newVerb(method, wire.To[Question, In], wire.From[Out, Answer])
+	return newVerb(method, wire.ToMessage[Question, In], wire.FromMessage[Out, Answer])
 }
 
 // newVerb returns the verb of a method. encode makes the message of its request, and decode reads the response.

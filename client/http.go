@@ -19,7 +19,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// httpTransport speaks JSON over HTTP.
+// httpTransport is a transport that speaks JSON over HTTP.
 type httpTransport struct {
 	base         string
 	token        string
@@ -57,14 +57,12 @@ func newHTTP(base, socket string, cfg *Config) *httpTransport {
 	return t
 }
 
-// close implements transport.
 func (t *httpTransport) close() {
 	if t.ownTransport != nil {
 		t.ownTransport.CloseIdleConnections()
 	}
 }
 
-// call implements transport.
 func (t *httpTransport) call(ctx context.Context, method, path string, in, out any) error {
 	var body []byte
 	var err error

@@ -39,7 +39,7 @@ func (c *Client) Acquire(ctx context.Context, charges ...headgate.Charge) (*head
 	return headgate.NewLease(c, d, tokens, fromMillis(out.TTLMS), sentAt)
 }
 
-// The shortest and longest pause between attempts to acquire a lease.
+// The first and the longest pause between attempts to acquire a lease, unless the retry-after is shorter.
 const (
 	firstPause   = 20 * time.Millisecond
 	longestPause = time.Second

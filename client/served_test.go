@@ -63,7 +63,8 @@ func storeCatalog(tb testing.TB, s store.Store, file *config.Config) *catalog.Ca
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if _, _, err := c.Apply(tb.Context(), catalog.By{Author: "file"}, file.Defines(), catalog.Once); err != nil {
+	_, _, err = c.Apply(tb.Context(), catalog.By{Author: "file"}, file.CatalogFile(), catalog.ApplyOnce)
+	if err != nil {
 		tb.Fatal(err)
 	}
 	return c

@@ -54,7 +54,7 @@ const reservationLife = 24 * time.Hour
 func (c *Client) Reserve(ctx context.Context, wait time.Duration, charges ...headgate.Charge) (
 	*headgate.Reservation, error,
 ) {
-	return c.reserve(ctx, wait, charges, sched.Text(), reservationLife)
+	return c.reserve(ctx, wait, charges, sched.RandomText(), reservationLife)
 }
 
 // reserve reserves charges under an id with a life.
@@ -70,7 +70,7 @@ func (c *Client) reserve(ctx context.Context, wait time.Duration, charges []head
 	}
 	reserve := api.Reserve{Request: in}
 	if wait > 0 {
-		reserve.Wait = formatPeriod(min(wait, longestWait))
+		reserve.Wait = formatPeriod(min(wait, longestPeriod))
 	}
 	var out api.Reserved
 	if err := c.Call(ctx, http.MethodPost, "/v1/reserve", &reserve, &out); err != nil {
@@ -96,8 +96,8 @@ func (c *Client) reserve(ctx context.Context, wait time.Duration, charges []head
 	return r, nil
 }
 
-// longestWait is the longest period that a server accepts.
-const longestWait = 3660 * 24 * time.Hour
+// longestPeriod is the longest period that a server accepts.
+const longestPeriod = 3660 * 24 * time.Hour
 
 // formatPeriod formats a duration for the wire.
 func formatPeriod(d time.Duration) string {
@@ -112,8 +112,8 @@ func requestWithID(charges []headgate.Charge, id string, life time.Duration) (ap
 	switch {
 	case id == "":
 		return api.Request{}, headgate.Invalid("id", "is empty")
-	case life < 0 || life > longestWait:
-		return api.Request{}, headgate.Invalid("life", "%s is not within 0 and %s", life, longestWait)
+	case life < 0 || life > longestPeriod:
+		return api.Request{}, headgate.Invalid("life", "%s is not within 0 and %s", life, longestPeriod)
 	}
 	in := newRequest(charges)
 	if in.ID = id; life > 0 {
@@ -162,7 +162,6 @@ type once struct {
 	life time.Duration
 }
 
-// Take implements headgate.Once.
 func (o once) Take(ctx context.Context, charges ...headgate.Charge) (headgate.Decision, error) {
 	in, err := requestWithID(charges, o.id, o.life)
 	if err != nil {
@@ -171,14 +170,12 @@ func (o once) Take(ctx context.Context, charges ...headgate.Charge) (headgate.De
 	return o.c.decideAlone(ctx, "/v1/take", &in, charges)
 }
 
-// Reserve implements headgate.Once.
 func (o once) Reserve(ctx context.Context, wait time.Duration, charges ...headgate.Charge) (
 	*headgate.Reservation, error,
 ) {
 	return o.c.reserve(ctx, wait, charges, o.id, o.life)
 }
 
-// Debit implements headgate.Once.
 func (o once) Debit(ctx context.Context, charge headgate.Charge) (d headgate.DebitResult, err error) {
 	charges := []headgate.Charge{charge}
 	in, err := requestWithID(charges, o.id, o.life)
@@ -198,7 +195,6 @@ func (o once) Debit(ctx context.Context, charge headgate.Charge) (d headgate.Deb
 	return d, err
 }
 
-// Extend implements headgate.Once.
 func (o once) Extend(ctx context.Context, charges ...headgate.Charge) (e headgate.ExtendResult, err error) {
 	in, err := requestWithID(charges, o.id, o.life)
 	if err != nil {
@@ -215,7 +211,6 @@ func (o once) Extend(ctx context.Context, charges ...headgate.Charge) (e headgat
 	return e, err
 }
 
-// Settle implements headgate.Once.
 func (o once) Settle(ctx context.Context, charges ...headgate.Charge) ([]headgate.Cost, error) {
 	actual := make([]headgate.Cost, len(charges))
 	for i := range charges {
@@ -226,7 +221,6 @@ func (o once) Settle(ctx context.Context, charges ...headgate.Charge) ([]headgat
 	return o.c.settle(ctx, "/v1/settle", o.id, charges, actual)
 }
 
-// Cancel implements headgate.Once.
 func (o once) Cancel(ctx context.Context, charges ...headgate.Charge) ([]headgate.Cost, error) {
 	return o.c.settle(ctx, "/v1/cancel", o.id, charges, nil)
 }
@@ -234,7 +228,7 @@ func (o once) Cancel(ctx context.Context, charges ...headgate.Charge) ([]headgat
 // Wait implements [headgate.Waiter]. If a limit cannot reserve a start, callers retry after the retry-after of their
 // refusal, in no particular order.
 func (c *Client) Wait(ctx context.Context, charges ...headgate.Charge) error {
-	return c.wait(ctx, pause.Patience{Most: headgate.Never}, charges)
+	return c.wait(ctx, pause.Patience{MaxWait: headgate.Never}, charges)
 }
 
 // WaitAtMost implements [headgate.Waiter].
@@ -249,7 +243,7 @@ func (c *Client) WaitAtMost(ctx context.Context, wait time.Duration, charges ...
 		}
 		return err
 	}
-	return c.wait(ctx, pause.Patience{Most: wait}, charges)
+	return c.wait(ctx, pause.Patience{MaxWait: wait}, charges)
 }
 
 // wait checks and reserves until the charges are admitted, and then sleeps until their start.

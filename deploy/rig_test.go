@@ -219,7 +219,7 @@ func newSite(t *testing.T, p *proxy, cfg siteConfig) *site {
 // tokens returns a file of tokens with one token, which may charge the limits whose names begin with api.
 func tokens(t *testing.T, token string) *auth.File {
 	t.Helper()
-	text, err := auth.Text([]auth.Entry{
+	text, err := auth.FileText([]auth.Entry{
 		{Name: "proxy", Role: "take", Limits: []string{"api*"}, Hashes: []string{auth.Hash(token)}},
 	})
 	path := filepath.Join(t.TempDir(), "tokens.yaml")

@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/grpcstatus"
 )
 
-// backOff blocks a key if the server has ended a call with a status that asks to hold back.
+// backOff blocks a key, and calls OnBackoff, if the server has ended a call with a status that asks to hold back.
 func (c *Client) backOff(call *Call, key string, err error) {
 	if err == nil || errors.Is(err, headgate.ErrDenied) { // an interceptor below this one has refused the call
 		return

@@ -13,7 +13,6 @@ import (
 
 // Call describes a call to a KeyFunc or a CostFunc, which must not change or keep it.
 type Call struct {
-	// Context is the context of the call.
 	Context context.Context
 	// Method is the full name of the method, such as "/pkg.Service/Method".
 	Method string

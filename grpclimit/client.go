@@ -31,8 +31,8 @@ type ClientConfig struct {
 	// context, is not sent, and ends at once with RESOURCE_EXHAUSTED. Zero: calls wait until their context ends.
 	// Below 0: no call waits.
 	MaxWait time.Duration
-	// OnBackoff is called for every status that asks to hold back, after the block was stored, by the goroutine that
-	// received the status. It may be nil.
+	// OnBackoff is called for every status that asks to hold back, after the block was stored or could not be, by the
+	// goroutine that received the status. It may be nil.
 	OnBackoff func(Backoff)
 }
 
@@ -144,7 +144,6 @@ type backoffStream struct {
 	key    string
 }
 
-// RecvMsg implements [grpc.ClientStream].
 func (s *backoffStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
 	s.client.backOff(s.call, s.key, err)

@@ -15,8 +15,8 @@
 // that refuse, and a google.rpc.RetryInfo that says when the call can pass. RetryInfo is missing if the call can
 // never pass. Names of limits are in the answers, keys are not.
 //
-// The metadata has the fields ratelimit and ratelimit-policy, with the values of [httplimit.SetHeader], in the header of
-// a served call, and in the trailer of a refused call. A refusal also has retry-after, with the value of
+// The metadata has the fields ratelimit and ratelimit-policy, with the values of [httplimit.SetHeader], in the header
+// of a served call, and in the trailer of a refused call. A refusal also has retry-after, with the value of
 // [httplimit.SetRetryAfter], and grpc-retry-pushback-ms, of [httplimit.PushbackMillis]. A client with a retry policy
 // for RESOURCE_EXHAUSTED sends the call again when it can pass, unless the wait is above a minute.
 //

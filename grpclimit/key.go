@@ -24,9 +24,9 @@ type KeyFunc func(*Call) (string, error)
 // IPv6 address by its /64 network, which is the smallest that a provider gives to a client. The metadata
 // x-forwarded-for is never read: behind a proxy, use [ByProxiedPeer], or all clients share one key. It is an error
 // of the server's if the connection has no such address, as with a Unix socket.
-func ByPeer(c *Call) (string, error) { return networkKey(peers, c) }
+func ByPeer(c *Call) (string, error) { return networkKey(peerNetworks, c) }
 
-var peers = httpkey.NewNetworks("grpclimit", httpkey.SharedBits, nil)
+var peerNetworks = httpkey.NewNetworks("grpclimit", httpkey.SharedBits, nil)
 
 // ByProxiedPeer finds the peer behind proxies. The metadata x-forwarded-for counts only if the connection comes from
 // one of the networks. The client is then the last address in the field that is in none of them. A malformed address

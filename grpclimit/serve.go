@@ -69,7 +69,6 @@ type chargedStream struct {
 	failed atomic.Pointer[failure]
 }
 
-// RecvMsg implements [grpc.ServerStream].
 func (c *chargedStream) RecvMsg(m any) error {
 	if failed := c.failed.Load(); failed != nil {
 		return failed
@@ -201,9 +200,9 @@ func (s *Server) cannotCharge(call *Call, err error) *failure {
 
 // notDecided handles an error of the limiter. It returns nil if the call is served nevertheless.
 func (s *Server) notDecided(call *Call, err error) *failure {
-	invalid, ok := errors.AsType[*headgate.InvalidError](err)
+	invalidErr, isInvalid := errors.AsType[*headgate.InvalidError](err)
 	switch {
-	case s.cfg.Mode == httplimit.Enforce && ok && invalid.Field == "cost":
+	case s.cfg.Mode == httplimit.Enforce && isInvalid && invalidErr.Field == "cost":
 		return clientFailure(err)
 	case s.cfg.Mode == httplimit.Enforce && call.Context.Err() != nil:
 		// The call is refused even with FailOpen, or leaving early would be a way past the limit.

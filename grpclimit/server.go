@@ -17,8 +17,7 @@ type Charge struct {
 	// Methods lists what is charged: the full names of methods, such as "/pkg.Service/Method", and the names
 	// of services with a slash at the end, such as "/pkg.Service/". Empty: all but health and reflection.
 	Methods []string
-	// Limit is the limit.
-	Limit headgate.Limit
+	Limit   headgate.Limit
 	// LimitFor chooses the limit of a call, such as the limit of the customer's tier, instead of Limit. The zero
 	// Limit leaves this charge out. Errors end the call like the errors of Key.
 	LimitFor func(*Call) (headgate.Limit, error)
@@ -37,7 +36,7 @@ type Charge struct {
 //
 // Functions are called by the goroutine of each call, so they have to be safe for concurrent use.
 type ServerConfig struct {
-	// Charges are the charges of all methods. Those that select the method of a call are admitted all or none.
+	// Charges are of all methods. Those of a call that starts, or of one message, are admitted all or none.
 	Charges []Charge
 	// Mode is the effect of a decision: httplimit.Shadow charges and serves every call,
 	// and httplimit.Advise charges nothing and serves every call. Zero: httplimit.Enforce.
@@ -54,8 +53,8 @@ type ServerConfig struct {
 	// NoFields leaves ratelimit and ratelimit-policy out of the metadata. The field retry-after stays.
 	NoFields bool
 
-	// OnDecision is called with every decision before the call is served or refused. Nil: with Shadow and Advise, Logger
-	// gets the refusals.
+	// OnDecision is called with every decision before the call is served or refused. Nil: with Shadow and Advise,
+	// Logger gets the refusals.
 	OnDecision func(*Call, *headgate.Decision)
 	// OnError receives errors that are not the client's, such as an unreachable store or an unknown limit. With Shadow
 	// and Advise it also receives errors of the client's. Nil: Logger gets the errors.

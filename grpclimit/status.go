@@ -59,8 +59,8 @@ func quotaFailure(d *headgate.Decision) *errdetails.QuotaFailure {
 		})
 	}
 	for i := range d.Each {
-		if f := &d.Each[i]; !f.Allowed {
-			add(f.LimitName, f.RemainingCost(), f.CapacityCost())
+		if charge := &d.Each[i]; !charge.Allowed {
+			add(charge.LimitName, charge.RemainingCost(), charge.CapacityCost())
 		}
 	}
 	if len(q.Violations) == 0 {

@@ -16,7 +16,7 @@ type Backoff struct {
 	Key    string
 	Status int           // status of the answer
 	Field  string        // field that asks to hold back, as "Retry-After"; empty if no field does
-	For    time.Duration // how long from the arrival of the answer, at most DefaultMaxRetryAfter; 0 if no field asks
+	For    time.Duration // how long from the arrival of the answer, within the Observer's bound; 0 if no field asks
 	// Err is set if the store could not be reached, or had not answered when the request's
 	// context ended. Then other replicas may not hold back.
 	Err error
@@ -34,7 +34,7 @@ type Observer struct {
 // [DefaultMaxRetryAfter].
 func NewObserver(l headgate.Operator, maxRetryAfter time.Duration) *Observer {
 	maxHold := cmp.Or(max(maxRetryAfter, 0), DefaultMaxRetryAfter)
-	return &Observer{holder: outgoing.NewHolder(l), maxHold: min(maxHold, outgoing.Longest)}
+	return &Observer{holder: outgoing.NewHolder(l), maxHold: min(maxHold, outgoing.MaxBlock)}
 }
 
 // Observe blocks a key of a limit if a response with this status and header asks to hold back, unless the key is
@@ -45,7 +45,7 @@ func (o *Observer) Observe(ctx context.Context, limit headgate.Limit, key string
 	return b
 }
 
-// observe blocks the key if the answer asks to hold back. It also returns when the block ends: zero if there is none.
+// observe blocks the key if the answer asks to hold back. It also returns until when: zero if the answer does not ask.
 func (o *Observer) observe(ctx context.Context, limit headgate.Limit, key string, status int, fields http.Header) (
 	b Backoff, end time.Time,
 ) {
@@ -61,7 +61,7 @@ func (o *Observer) observe(ctx context.Context, limit headgate.Limit, key string
 	return b, end
 }
 
-// backOff blocks the key if an answer asks to hold back, and calls OnBackoff. It returns when the block ends, or zero.
+// backOff blocks the key if an answer asks to hold back, and calls OnBackoff. It returns the end of the hold, or zero.
 func (t *RoundTripper) backOff(ctx context.Context, key string, resp *http.Response) (end time.Time) {
 	b, end := t.observer.observe(ctx, t.limit, key, resp.StatusCode, resp.Header)
 	if !end.IsZero() && t.cfg.OnBackoff != nil {

@@ -13,7 +13,7 @@ import (
 // refuseCall refuses a call of gRPC, gRPC-Web or Connect in its own protocol. It returns false for other requests.
 // Clients of these protocols read a plain 429 as UNAVAILABLE: an outage, after which some send the call again at once.
 func (m *middleware) refuseCall(w http.ResponseWriter, r *http.Request, d *headgate.Decision) bool {
-	h, message := w.Header(), "Quota exceeded: the call was refused and has charged nothing. "+passes(d)
+	h, message := w.Header(), "Quota exceeded: the call was refused and has charged nothing. "+whenItCanPass(d)
 	contentType, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	contentType = strings.ToLower(strings.TrimSpace(contentType))
 	baseType, _, _ := strings.Cut(contentType, "+")
@@ -22,7 +22,7 @@ func (m *middleware) refuseCall(w http.ResponseWriter, r *http.Request, d *headg
 	case post && (baseType == "application/grpc" && r.ProtoMajor == 2 || baseType == "application/grpc-web" ||
 		baseType == "application/grpc-web-text"):
 		// Without messages, the trailers are sent in the header, in all of these protocols.
-		h.Set("Grpc-Status", "8")
+		h.Set("Grpc-Status", "8")      // resource_exhausted
 		h.Set("Grpc-Message", message) // needs no escaping
 		h.Set("Grpc-Retry-Pushback-Ms", strconv.FormatInt(PushbackMillis(d, m.cfg.NoRetryBeyond), 10))
 		writeCall(w, http.StatusOK, contentType, nil)

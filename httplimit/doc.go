@@ -24,6 +24,6 @@
 // (see internal/front/prefetch) a replica sends what it has taken up front before it sees a block.
 //
 // If two replicas get answers with different times within the same few milliseconds, the earlier time may remain in the
-// store: there is no way yet to raise a block in one step. The next answer of the server corrects it. Within a process
-// the later time always remains.
+// store: there is no way yet to raise a block in one step. The next answer of the server corrects it. Within a
+// RoundTripper the later time always remains.
 package httplimit

@@ -101,23 +101,23 @@ func windowSeconds(limit headgate.Limit) int64 {
 
 // effectiveWindow returns the parameter t of a charge, the effective window of the draft, in seconds.
 // ok is false if the charge can never pass.
-func effectiveWindow(f *headgate.ChargeDecision, limit headgate.Limit, window int64) (seconds int64, ok bool) {
+func effectiveWindow(charge *headgate.ChargeDecision, limit headgate.Limit, window int64) (seconds int64, ok bool) {
 	p := limit.Params()
 	switch {
-	case !f.Allowed && f.RetryAfter == headgate.Never:
+	case !charge.Allowed && charge.RetryAfter == headgate.Never:
 		return 0, false
-	case !f.Allowed:
-		return waitSeconds(f.RetryAfter), true
-	case f.Remaining <= 0 && f.NextAfter > 0:
-		return waitSeconds(f.NextAfter), true
-	case f.Remaining <= 0: // a server sends no NextAfter
-		return waitSeconds(f.ResetAfter), true
-	case p.Kind == law.Bucket && p.Anchor == law.Own && p.Drain < p.Capacity && window > 0 && f.Capacity > 0:
+	case !charge.Allowed:
+		return waitSeconds(charge.RetryAfter), true
+	case charge.Remaining <= 0 && charge.NextAfter > 0:
+		return waitSeconds(charge.NextAfter), true
+	case charge.Remaining <= 0: // a server sends no NextAfter
+		return waitSeconds(charge.ResetAfter), true
+	case p.Kind == law.Bucket && p.Anchor == law.Own && p.Drain < p.Capacity && window > 0 && charge.Capacity > 0:
 		// The rate of the bucket: a client that paces itself by r and t does not use up a burst at once.
-		share := float64(f.Remaining) / float64(f.Capacity)
+		share := float64(charge.Remaining) / float64(charge.Capacity)
 		return max(1, int64(math.Ceil(share*float64(window)))), true
 	}
-	return WholeSeconds(f.ResetAfter), true
+	return WholeSeconds(charge.ResetAfter), true
 }
 
 // WholeSeconds returns d in seconds, rounded up, for the fields of an answer.
@@ -129,7 +129,7 @@ func WholeSeconds(d time.Duration) int64 {
 	return s
 }
 
-// appendParameter appends a parameter, whose value is cut to 15 digits.
+// appendParameter appends a parameter. Its value becomes 0 if it is negative, and maxInteger if it is larger.
 func appendParameter(dst []byte, name string, value int64) []byte {
 	return strconv.AppendInt(append(dst, name...), min(max(value, 0), maxInteger), 10)
 }
@@ -205,8 +205,8 @@ const (
 func refusingLimits(d *headgate.Decision) []string {
 	names := []string{}
 	for i := range d.Each {
-		if f := &d.Each[i]; !f.Allowed && !slices.Contains(names, f.LimitName) {
-			names = append(names, f.LimitName)
+		if charge := &d.Each[i]; !charge.Allowed && !slices.Contains(names, charge.LimitName) {
+			names = append(names, charge.LimitName)
 		}
 	}
 	if len(names) == 0 && !d.Allowed {

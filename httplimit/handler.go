@@ -21,7 +21,6 @@ type HandlerLimiter interface {
 // Mode is the effect of a decision.
 type Mode uint8
 
-// The modes.
 const (
 	// Enforce charges requests, and refuses those that exceed a limit.
 	Enforce Mode = iota

@@ -45,7 +45,7 @@ func holdOf(status int, h http.Header, arrivedAt time.Time) (hold time.Duration,
 		}
 		for _, name := range millisFields {
 			for _, v := range h[name] {
-				if n, ok := parseNumber(strings.TrimSpace(v)); ok {
+				if n, ok := parseNumber(strings.TrimSpace(v)); ok { // bounded, since a Duration would overflow
 					keepLongest(time.Duration(min(n, minEpochMillis)*float64(time.Millisecond)), name)
 				}
 			}

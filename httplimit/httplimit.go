@@ -31,19 +31,19 @@ type Config struct {
 	// headgate.ErrDeadline and a headgate.DeniedError. Zero: requests do not wait, and a refused one fails with a
 	// headgate.DeniedError.
 	MaxWait time.Duration
-	// Retries is how often a request is sent again after an answer of 429, 503 or 403 that says when to retry. It needs
-	// MaxWait: an answer whose time is further off, or beyond the deadline, is returned as it is. A request is sent
-	// again only if it is idempotent, by its method or by an Idempotency-Key, and has no body or a GetBody. Zero:
-	// requests are sent once.
+	// Retries is how often a request is sent again, at most, after an answer of 429, 503 or 403 that says when to
+	// retry. It needs MaxWait: an answer whose time is further off, or beyond the deadline, is returned as it is. A
+	// request is sent again only if it is idempotent, by its method or by an Idempotency-Key, and has no body or a
+	// GetBody. Zero: requests are sent once.
 	Retries int
-	// OnBackoff is called for every answer that asks to hold back, after the block was stored,
+	// OnBackoff is called for every answer that asks to hold back, after the block was stored or could not be,
 	// by the goroutine of the request. It may be nil.
 	OnBackoff func(Backoff)
 }
 
-// RoundTripper sends requests when a limit admits them. It is safe for
-// concurrent use. After an answer that asks to hold back, a goroutine stores the block. The
-// request waits for the goroutine until its context ends, and the goroutine gives up after 5 s.
+// RoundTripper sends requests when a limit admits them. It is safe for concurrent use. After an answer that asks to
+// hold back, a goroutine stores the block. The request waits for the goroutine until its context ends, and the
+// goroutine gives up after 5 s.
 type RoundTripper struct {
 	limiter  Limiter
 	limit    headgate.Limit

@@ -21,9 +21,9 @@ type KeyFunc func(*http.Request) (string, error)
 // address by its /64 network, which is the smallest that a provider gives to a client. X-Forwarded-For
 // is never read: behind a proxy, use [ByProxiedIP], or all clients share one key. It is an error of
 // the server's if the connection has no address, as with a Unix socket.
-func ByIP(r *http.Request) (string, error) { return peers.Key(r.RemoteAddr, nil) }
+func ByIP(r *http.Request) (string, error) { return peerNetworks.Key(r.RemoteAddr, nil) }
 
-var peers = httpkey.NewNetworks("httplimit", httpkey.SharedBits, nil)
+var peerNetworks = httpkey.NewNetworks("httplimit", httpkey.SharedBits, nil)
 
 // ByProxiedIP finds the client behind proxies. X-Forwarded-For counts only if the connection comes from one
 // of the networks. The client is then the last address in the header that is in none of them. A malformed address is

@@ -28,12 +28,13 @@ type Problem struct {
 func WriteRefusal(w http.ResponseWriter, d *headgate.Decision, status int) {
 	WriteProblem(w, &Problem{
 		Type: QuotaExceeded, Title: "Quota exceeded", Status: status,
-		Detail: "The request was refused and has charged nothing. " + passes(d), ViolatedPolicies: refusingLimits(d),
+		Detail:           "The request was refused and has charged nothing. " + whenItCanPass(d),
+		ViolatedPolicies: refusingLimits(d),
 	})
 }
 
-// passes returns a sentence that says when a refused request can pass.
-func passes(d *headgate.Decision) string {
+// whenItCanPass returns a sentence that says when a refused request can pass.
+func whenItCanPass(d *headgate.Decision) string {
 	if d.RetryAfter == headgate.Never {
 		return "It can never pass: it costs more than the limit admits at once."
 	}

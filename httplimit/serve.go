@@ -12,11 +12,11 @@ import (
 	"github.com/headgate/headgate/internal/lograte"
 )
 
-// middleware is what NewHandler returns: it charges requests and serves those that are admitted.
+// middleware charges requests, and serves those that are admitted, for NewHandler.
 type middleware struct {
 	limiter HandlerLimiter
 	cfg     HandlerConfig
-	settles bool // true if a charge has a SettleFunc
+	settles bool // a charge has a SettleFunc
 	logger  *slog.Logger
 }
 
@@ -24,7 +24,7 @@ type middleware struct {
 type chargedRequest struct {
 	charges     []headgate.Charge
 	settleFuncs []SettleFunc // one for each charge; nil: its cost is final
-	id          string       // idempotency key from the client; empty: none
+	id          string       // made from the idempotency key of HandlerConfig.ID; empty: there is none
 	decision    headgate.Decision
 	finish      func(context.Context, *Response) error // settles or refunds after the handler; may be nil
 }
@@ -53,7 +53,7 @@ func (m *middleware) serve(next http.Handler, w http.ResponseWriter, r *http.Req
 		m.answerUndecided(next, w, r, err)
 		return
 	}
-	m.report(r, &c.decision)
+	m.reportDecision(r, &c.decision)
 	if m.answerDecision(w, r, c) {
 		return
 	}
@@ -91,7 +91,8 @@ func (m *middleware) readCharges(r *http.Request) (*chargedRequest, error) {
 	return c, err
 }
 
-// appendCharge evaluates a configured charge for a request and appends the result, unless its limit or cost is zero.
+// appendCharge evaluates a configured charge for a request and appends the result. It appends nothing if LimitFor
+// returns the zero Limit, or Cost returns headgate.Units(0).
 func (m *middleware) appendCharge(r *http.Request, configured *Charge, request *chargedRequest) (err error) {
 	charge := headgate.Charge{Limit: configured.Limit, Keep: configured.Keep}
 	if configured.LimitFor != nil {
@@ -133,7 +134,7 @@ func (m *middleware) answerDecision(w http.ResponseWriter, r *http.Request, c *c
 		m.refuse(w, r, d)
 		return true
 	case d.Replayed && c.id != "" && !m.cfg.ServeReplays:
-		problem(w, http.StatusConflict, "A request with this id was admitted before. This one has charged nothing.")
+		writeProblem(w, http.StatusConflict, "A request with this id was admitted before. This one charged nothing.")
 		return true
 	}
 	return false
@@ -171,14 +172,14 @@ func (m *middleware) answerUndecided(next http.Handler, w http.ResponseWriter, r
 		m.reportError(r, err)
 		next.ServeHTTP(w, r)
 	case errors.Is(err, headgate.ErrReused):
-		problem(w, http.StatusConflict,
+		writeProblem(w, http.StatusConflict,
 			"A request with this id and another cost was admitted before. This one has charged nothing.")
 	case isInvalid && invalidErr.Field == "cost":
 		m.answerInvalid(w, r, err)
 	case errors.Is(err, headgate.ErrInvalid), errors.Is(err, headgate.ErrUnsupported):
 		m.reportError(r, err)
-		problem(w, http.StatusInternalServerError, "")
-	case r.Context().Err() != nil: // else leaving early would be a way past the limit
+		writeProblem(w, http.StatusInternalServerError, "")
+	case r.Context().Err() != nil: // before FailOpen, since a client could pass the limit by leaving early
 		WriteUnavailable(w)
 	case m.cfg.FailOpen:
 		m.reportError(r, err)
@@ -189,26 +190,28 @@ func (m *middleware) answerUndecided(next http.Handler, w http.ResponseWriter, r
 	}
 }
 
-// answerInvalid rejects a request whose key, cost or id could not be read.
+// answerInvalid rejects a request whose limit, key, cost or id is wrong: with 413 or 400 if the client is at fault,
+// else with 500.
 func (m *middleware) answerInvalid(w http.ResponseWriter, r *http.Request, err error) {
 	bodyErr, tooLong := errors.AsType[*http.MaxBytesError](err)
 	switch {
 	case tooLong:
-		problem(w, http.StatusRequestEntityTooLarge, fmt.Sprintf("The body is longer than %d bytes.", bodyErr.Limit))
+		writeProblem(w, http.StatusRequestEntityTooLarge,
+			fmt.Sprintf("The body is longer than %d bytes.", bodyErr.Limit))
 	case httpkey.IsClientError(err):
-		problem(w, http.StatusBadRequest, err.Error())
+		writeProblem(w, http.StatusBadRequest, err.Error())
 	default:
 		m.reportError(r, err)
-		problem(w, http.StatusInternalServerError, "")
+		writeProblem(w, http.StatusInternalServerError, "")
 	}
 }
 
-func problem(w http.ResponseWriter, status int, detail string) {
+func writeProblem(w http.ResponseWriter, status int, detail string) {
 	WriteProblem(w, &Problem{Title: http.StatusText(status), Status: status, Detail: detail})
 }
 
-// report passes a decision to OnDecision, or logs a refusal that is not enforced.
-func (m *middleware) report(r *http.Request, d *headgate.Decision) {
+// reportDecision passes a decision to OnDecision, or logs a refusal that is not enforced.
+func (m *middleware) reportDecision(r *http.Request, d *headgate.Decision) {
 	switch {
 	case m.cfg.OnDecision != nil:
 		m.cfg.OnDecision(r, d)

@@ -183,9 +183,9 @@ func (m *middleware) blockIfFull(ctx context.Context, charge headgate.Charge) er
 		return nil
 	}
 	counted := charge
-	counted.Key = httpkey.Derived(charge.Key, "failures")
-	failed, err := m.limiter.Reserve(ctx, minWait, counted) // never given back
-	if err != nil || !fillsLimit(&failed.Decision, charge.Cost) {
+	counted.Key = httpkey.DeriveKey(charge.Key, "failures")
+	failure, err := m.limiter.Reserve(ctx, minWait, counted) // never given back
+	if err != nil || !fillsLimit(&failure.Decision, charge.Cost) {
 		return err
 	}
 	once := m.limiter.Once(randomID(), m.cfg.Life)
@@ -196,7 +196,7 @@ func (m *middleware) blockIfFull(ctx context.Context, charge headgate.Charge) er
 	return err
 }
 
-// fillsLimit reports whether the limit admits no further charge of this cost.
+// fillsLimit reports whether a decision was a refusal, or has left no room for another charge of this cost.
 func fillsLimit(d *headgate.Decision, cost headgate.Cost) bool {
 	next := cost.Float64()
 	if cost.IsZero() {

@@ -49,5 +49,5 @@ func resetIfExhausted(remaining, reset any) time.Duration {
 	if !ok || !isInteger || r != 0 || t < 0 {
 		return 0
 	}
-	return time.Duration(min(t, int64(outgoing.Longest/time.Second))) * time.Second
+	return time.Duration(min(t, int64(outgoing.MaxBlock/time.Second))) * time.Second
 }

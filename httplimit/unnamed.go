@@ -9,12 +9,12 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// unnamed holds the limits without a name of all handlers. The store identifies a limit without a name by its
+// unnamedLimits holds the limits without a name of all handlers. The store identifies a limit without a name by its
 // notation, so two handlers of "5/1m" count each other's requests, which few expect.
-var unnamed = struct {
+var unnamedLimits = struct {
 	sync.Mutex
-	limits map[unnamedLimit]struct{}
-}{limits: map[unnamedLimit]struct{}{}}
+	known map[unnamedLimit]struct{}
+}{known: map[unnamedLimit]struct{}{}}
 
 type unnamedLimit struct {
 	limiter  weak.Pointer[headgate.Limiter]
@@ -34,21 +34,21 @@ func warnUnnamed(logger *slog.Logger, limiter HandlerLimiter, charges []Charge) 
 			handlerLimits[unnamedLimit{weak.Make(l), limit.Name()}] = struct{}{}
 		}
 	}
-	unnamed.Lock()
-	defer unnamed.Unlock()
+	unnamedLimits.Lock()
+	defer unnamedLimits.Unlock()
 	for u := range handlerLimits {
-		if _, ok := unnamed.limits[u]; ok {
+		if _, ok := unnamedLimits.known[u]; ok {
 			logger.Warn("httplimit: two handlers have this limit without a name, so each counts the requests of both; "+
 				"headgate.ParseNamed names limits", slog.String("limit", u.notation))
 			continue
 		}
-		unnamed.limits[u] = struct{}{}
+		unnamedLimits.known[u] = struct{}{}
 		runtime.AddCleanup(l, forgetUnnamed, u)
 	}
 }
 
 func forgetUnnamed(u unnamedLimit) {
-	unnamed.Lock()
-	defer unnamed.Unlock()
-	delete(unnamed.limits, u)
+	unnamedLimits.Lock()
+	defer unnamedLimits.Unlock()
+	delete(unnamedLimits.known, u)
 }

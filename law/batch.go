@@ -68,7 +68,7 @@ func applyGroup(ops []Op, outs []Outcome, clock int64, records []*Record, group 
 // applyAsked decides a request that takes or checks, and reports whether it was admitted.
 func applyAsked(ops []Op, outs []Outcome, clock int64, records []*Record, group int) bool {
 	admitted, stale := true, false
-	decisions := make([]Verdict, len(ops))
+	verdicts := make([]Verdict, len(ops))
 	for i := range ops {
 		op, r := &ops[i], records[i]
 		if r.group != group {
@@ -85,29 +85,29 @@ func applyAsked(ops []Op, outs []Outcome, clock int64, records []*Record, group 
 		} else {
 			admitted = false
 		}
-		decisions[i], outs[i] = d, d.Outcome
+		verdicts[i], outs[i] = d, d.Outcome
 	}
 	if stale {
 		for i := range outs {
 			records[i].group = 0
-			outs[i] = Outcome{State: records[i].State, Clock: decisions[i].Now, Stale: true}
+			outs[i] = Outcome{State: records[i].State, Clock: verdicts[i].Now, Stale: true}
 		}
 		return false
 	}
 	if admitted && ops[0].Deferred {
-		admitted = late(ops, outs, decisions, records)
+		admitted = late(ops, outs, verdicts, records)
 	}
 	for i := range ops {
 		first := records[i].group == group
 		records[i].group = 0
-		records[i].settle(&ops[i], &outs[i], &decisions[i], admitted, first)
+		records[i].settle(&ops[i], &outs[i], &verdicts[i], admitted, first)
 	}
 	return admitted
 }
 
-// settle writes the result of a request into the cell of one of its ops, and into the op's outcome. first says that op
-// is the request's first op on this cell: the Base of a later op contains the charges of the earlier ones, which must
-// not remain after a refusal.
+// settle writes the result of a request into the cell of one of its ops, and into the op's outcome. first: the op is
+// the request's first on this cell. The Base of a later one contains the charges before it, which a refusal must not
+// leave.
 func (r *Record) settle(op *Op, out *Outcome, d *Verdict, admitted, first bool) {
 	if !admitted && out.Granted == op.Count {
 		out.RetryAt = 0
@@ -166,7 +166,7 @@ func (r *Record) block(op *Op, clock int64) Outcome {
 	return Outcome{Granted: op.Count, State: r.State, Clock: clock, RetryAt: r.State.BlockedUntil}
 }
 
-// reset makes a cell fresh. Outcome.Granted is 1 if it was not fresh before.
+// reset makes a cell fresh, ends its log and forgets its receipts. Outcome.Granted is 1 if it was not fresh before.
 func (r *Record) reset(op *Op, clock int64) Outcome {
 	out := Outcome{Clock: clock}
 	if r.State.Kind != 0 {

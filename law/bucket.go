@@ -5,8 +5,8 @@ import "math/bits"
 // The bucket law: a level that drains by Drain credits each Step. In textbook terms, tokens = (Capacity - level) / Unit
 // and theoretical arrival time = at + level / drain rate.
 
-// bucket drains a level that holds for the time at until now. It returns the credits x in use then, and the time t
-// that x holds for: the last step not after now.
+// bucket drains a level that holds for the time at until now. It returns the credits x in use then, and the time t, not
+// after now, that x holds for.
 func bucket(level, at int64, op *Op, now int64) (x, t int64) {
 	p := &op.Params
 	if p.Anchor != Calendar {
@@ -31,7 +31,7 @@ func (s *State) bucketInUse(op *Op, now int64) (x, t int64) {
 	return x, t
 }
 
-// isWindow reports whether the limit is a fixed window: a bucket that each step empties.
+// isWindow reports whether the limit is a fixed window: a bucket that each step empties, whatever its level.
 func (p *Params) isWindow() bool {
 	return p.Kind == Bucket && (p.Anchor == Calendar || p.Drain == Max)
 }
@@ -51,7 +51,7 @@ func (p *Params) drained(level, at, now int64) (x, t int64) {
 
 // drain returns the level after steps. It is not capped at the capacity, so that a level above the capacity drains too.
 func (p *Params) drain(level, steps int64) int64 {
-	hi, lo := bits.Mul64(uint64(steps), uint64(p.Drain)) // may pass Max
+	hi, lo := bits.Mul64(uint64(steps), uint64(p.Drain)) // the product may exceed Max
 	if hi > 0 || lo >= uint64(level) {
 		return 0
 	}
@@ -77,7 +77,7 @@ func (p *Params) after(t, credits int64) int64 {
 	return addSteps(t, ceilDiv(credits, p.Drain), p.Step)
 }
 
-// lastBound returns the last window boundary not after now.
+// lastBound returns the last window boundary not after now, which must not be stale.
 func (op *Op) lastBound(now int64) int64 {
 	for i := 2; i > 0; i-- {
 		if op.Window[i] <= now {
@@ -87,7 +87,7 @@ func (op *Op) lastBound(now int64) int64 {
 	return op.Window[0]
 }
 
-// nextBound returns the first window boundary after t.
+// nextBound returns the first window boundary after t, or the last one if none is.
 func (op *Op) nextBound(t int64) int64 {
 	for _, b := range op.Window {
 		if b > t {
@@ -97,8 +97,7 @@ func (op *Op) nextBound(t int64) int64 {
 	return op.Window[3]
 }
 
-// isStale reports whether now lies outside the calendar boundaries of op, or outside the time for which its parameters
-// hold.
+// isStale reports whether now lies outside the calendar boundaries of op, or the time for which its parameters hold.
 func (op *Op) isStale(now int64) bool {
 	return op.Params.Kind == Bucket && op.Params.Anchor == Calendar && (now < op.Window[0] || now >= op.Window[3]) ||
 		now < op.From || op.Until != 0 && now >= op.Until

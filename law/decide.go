@@ -2,8 +2,8 @@ package law
 
 import "math/bits"
 
-// clockSlack is how far, in microseconds, the clock may go back before a cell follows it. Servers of one store whose
-// clocks differ by less never heal each other's cells, and so mint nothing.
+// clockSlack is how far at least, in microseconds, the clock may go back before a cell follows it. Servers of one store
+// whose clocks differ by less never heal each other's cells, and so mint nothing.
 const clockSlack = 2_000_000
 
 // HealAfter returns how far, in microseconds, a cell's time may lie ahead of the clock before the cell is healed.
@@ -25,8 +25,8 @@ type Verdict struct {
 	Carry int64 // if not 0: credits of the one entry that replaces the cleared ones
 }
 
-// Decide applies a valid op of verb Take or Check to a cell. clock is the store's; pending are the credits that earlier
-// charges of the same request have already put into s; log is the cell's ledger, which only the log law reads.
+// Decide applies a valid op of verb Take or Check to a cell. clock is op.Now or else the store's; pending are the
+// credits that earlier charges of the same request have already put into s; log is the cell's ledger, for the log law.
 func Decide(s State, op *Op, clock, pending int64, log Ledger) Verdict { //nolint:gocyclo // the whole law
 	d := rebase(s, op, clock)
 	if op.isStale(d.Now) {
@@ -73,7 +73,7 @@ func Decide(s State, op *Op, clock, pending int64, log Ledger) Verdict { //nolin
 		case u.x <= ceiling-need: // only a block is in the way
 			out.RetryAt = d.Now
 		default:
-			out.RetryAt = u.retry(op, need, ceiling, &d, log)
+			out.RetryAt = u.fitsAt(op, need, ceiling, &d, log)
 			switch empty := d.Base.EmptyAt; { // see rebase
 			case granted > 0:
 			case p.isWindow():
@@ -88,7 +88,7 @@ func Decide(s State, op *Op, clock, pending int64, log Ledger) Verdict { //nolin
 		}
 		out.RetryAt = max(out.RetryAt, d.Base.BlockedUntil)
 	} else if one := min(p.Unit, p.Capacity); p.Kind == Log && op.Verb == Take && !op.extends && u.x > p.Capacity-one {
-		out.RetryAt = u.retry(op, one, p.Capacity, &d, log)
+		out.RetryAt = u.fitsAt(op, one, p.Capacity, &d, log) // see Outcome.RetryAt
 	}
 
 	out.State = d.Base
@@ -124,7 +124,7 @@ func (d *Verdict) use(op *Op, log Ledger) (u usage) {
 	case Bucket:
 		u.x, u.t = d.Base.bucketInUse(op, d.Now)
 	case Window:
-		u.win = window(&d.Base, p, d.Now)
+		u.win = countersAt(&d.Base, p, d.Now)
 		u.x = u.win.carry + u.win.level
 	case Log:
 		u.x = d.Carry
@@ -135,15 +135,14 @@ func (d *Verdict) use(op *Op, log Ledger) (u usage) {
 	return u
 }
 
-// retry returns the time at which need credits fit below ceiling if nobody else comes. need must not fit now, and must
-// be at most ceiling.
-func (u *usage) retry(op *Op, need, ceiling int64, d *Verdict, log Ledger) int64 {
+// fitsAt returns when need credits fit below ceiling if nobody else comes. They do not fit now; need <= ceiling.
+func (u *usage) fitsAt(op *Op, need, ceiling int64, d *Verdict, log Ledger) int64 {
 	over := u.x - (ceiling - need)
 	switch op.Params.Kind {
 	case Bucket:
 		return op.after(u.t, over)
 	case Window:
-		return u.win.retry(&op.Params, need, ceiling)
+		return u.win.fitsAt(&op.Params, need, ceiling)
 	default:
 		// Credits that were granted just now, or carried over, are not in the ledger yet; they expire last, unless the
 		// limit had a longer step before.
@@ -222,10 +221,10 @@ func rebase(s State, op *Op, clock int64) Verdict {
 // A cell whose level exceeds what the law can count, or what a p that empties in one step admits, stays as it is,
 // unless it is healed: over is then the level in credits of p.
 func (s *State) convert(p *Params, now int64, healed bool) (converted bool, over int64) {
-	other := p.Kind == Bucket && s.Step != p.Step // a bucket whose step was changed
+	stepChanged := p.Kind == Bucket && s.Step != p.Step
 	// fold: the level becomes one sum that was charged now
 	fold := s.Kind != p.Kind || p.Kind == Log && s.Unit != p.Unit || p.Kind == Window && s.Step != p.Step
-	if !other && !fold && s.Unit == p.Unit {
+	if !stepChanged && !fold && s.Unit == p.Unit {
 		return false, 0
 	}
 	level := s.Level
@@ -239,7 +238,7 @@ func (s *State) convert(p *Params, now int64, healed bool) (converted bool, over
 	switch {
 	case fold:
 		s.Prev, s.At = 0, now
-	case other:
+	case stepChanged:
 		// At is the start of the step in which the last charge was made.
 		s.At = min(now, addSteps(s.At, 1, s.Step))
 	}
@@ -268,8 +267,8 @@ func (op *Op) emptyAt(s *State, now int64) int64 {
 	case s.Level == 0 && (s.Prev == 0 || p.Kind == Bucket):
 		return 0
 	case p.Kind == Window:
-		w := counters{prev: s.Prev, level: s.Level, start: now - now%p.Step}
-		return w.emptyAt(p)
+		c := counters{prev: s.Prev, level: s.Level, start: now - now%p.Step}
+		return c.emptyAt(p)
 	case p.Kind == Log:
 		return now + p.Step
 	case p.Anchor == Calendar:

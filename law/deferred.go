@@ -18,11 +18,11 @@ func (p *Params) Ceiling(wait int64) int64 {
 // late sets when a deferred request may start that all its cells admit. A cell that has room before that start gets a
 // higher level, as if it had been kept busy until then, so that all charges count from the start. late reports whether
 // the levels can be represented; if not, the outcomes become those of a refusal.
-func late(ops []Op, outs []Outcome, decisions []Verdict, records []*Record) bool {
+func late(ops []Op, outs []Outcome, verdicts []Verdict, records []*Record) bool {
 	own := make([]int64, len(ops)) // when each charge could start if it were the only one
 	var start int64
 	for i := range ops {
-		own[i] = decisions[i].Now
+		own[i] = verdicts[i].Now
 		if over := outs[i].Used - ops[i].Params.Capacity; over > 0 {
 			own[i] = max(own[i], ops[i].Params.after(outs[i].State.At, over))
 		}
@@ -33,7 +33,7 @@ func late(ops []Op, outs []Outcome, decisions []Verdict, records []*Record) bool
 		op, out, r := &ops[i], &outs[i], records[i]
 		r.pending += op.Count * op.Cost
 		out.StartAt = start
-		if start > decisions[i].Now && !out.raise(op, &decisions[i], start, own[i], r.pending) {
+		if start > verdicts[i].Now && !out.raise(op, &verdicts[i], start, own[i], r.pending) {
 			out.Granted, out.RetryAt = 0, start
 		}
 	}

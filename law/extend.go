@@ -61,8 +61,9 @@ func applyExtend(ops []Op, outs []Outcome, clock int64, records []*Record, group
 	}
 }
 
-// extend adds the charge of op, with the outcome out, to the receipt as its last part. Parts that were charged under
-// different terms cannot be corrected under either: such a receipt gets zero Terms.
+// extend adds the charge of op, with the outcome out, to the receipt as its last part. In a log it moves the credits of
+// the receipt's entry to the new entry. Parts that were charged under different terms cannot be corrected under either:
+// such a receipt gets zero Terms.
 func (r *Record) extend(a *Receipt, op *Op, out *Outcome) {
 	a.Cost += op.Cost
 	if a.Terms != op.Params.Terms() {

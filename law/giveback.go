@@ -17,7 +17,7 @@ func Back(op *Op, out *Outcome, credits int64) Op {
 	return back
 }
 
-// setCharge makes op, a Return, one that corrects the charge with the outcome out.
+// setCharge makes op one that corrects the charge with the outcome out.
 func (op *Op) setCharge(out *Outcome) {
 	switch op.Params.Kind {
 	case Bucket:
@@ -29,8 +29,8 @@ func (op *Op) setCharge(out *Outcome) {
 	}
 }
 
-// correct applies an op of verb Return. Outcome.Granted is how many credits were given back, or less than 0: charged in
-// addition, whatever the level. Windows and entries of a log can be corrected as long as they count.
+// correct applies an op of verb Return, or of Settle. Outcome.Granted is how many credits were given back, or less than
+// 0: charged in addition, whatever the level. Windows and entries of a log can be corrected as long as they count.
 func (r *Record) correct(op *Op, clock int64) Outcome {
 	s := r.State
 	now := max(clock, s.At)
@@ -55,8 +55,7 @@ func (r *Record) correct(op *Op, clock int64) Outcome {
 		switch {
 		case n > 0:
 			// The sum Prev must stay exact: nothing is given back if it would exceed Max. EmptyAt does not come nearer
-			// (see below), since a cell that is swept before the end of a charge that may still be returned would
-			// forget the sum.
+			// (see below): a cell swept before the end of a charge that may still be returned would forget the sum.
 			if out.Granted = min(op.undrained(&s, u.x, now), u.x); s.Prev > Max-out.Granted {
 				out.Granted = 0
 			}
@@ -67,7 +66,7 @@ func (r *Record) correct(op *Op, clock int64) Outcome {
 			out.Granted = max(n, u.x-Max)
 		}
 	case Window:
-		u.win = window(&s, &op.Params, now)
+		u.win = countersAt(&s, &op.Params, now)
 		u.x = u.win.carry + u.win.level
 		if w := op.Params.Step; op.At-op.At%w == u.win.start {
 			out.Granted = max(min(n, u.win.level), u.win.level-(windowLevelEnd-1))
@@ -103,7 +102,7 @@ func (s *State) isOf(p *Params) bool {
 }
 
 // over reports whether the charge that op corrects was made in a window that has ended. It is always false for buckets
-// that drain in several steps.
+// of the anchor Own that drain in several steps.
 func (op *Op) over(now int64) bool {
 	if op.Params.Anchor == Own && op.Params.Drain < op.Params.Capacity {
 		return false
@@ -130,7 +129,7 @@ func (op *Op) undrained(s *State, x, now int64) int64 {
 	return min(unused, max(0, left-returned))
 }
 
-// lower takes credits from an entry of the log.
+// lower takes credits from an entry of the log, or adds them if they are less than 0.
 func (r *Record) lower(number, credits, expires int64) {
 	if number > 0 {
 		r.Lower = append(r.Lower, Lowered{Number: number, Credits: credits, ExpiresAt: expires})

@@ -5,11 +5,10 @@ import (
 	"fmt"
 )
 
-// ErrInvalid is the class, for errors.Is, of every error of a request that is not well formed. It is the caller's
-// fault: no store was called, nothing was charged.
+// ErrInvalid is the class, for errors.Is, of all errors of malformed requests and settings. Nothing was charged.
 var ErrInvalid = errors.New("invalid request")
 
-// InvalidError is an error in a request. It is an ErrInvalid.
+// InvalidError is an error in a request or setting. It is an ErrInvalid.
 type InvalidError struct {
 	Field   string // the wrong part of the request, such as cost, key or limit; "": not known
 	Problem string // what is wrong with the field

@@ -61,16 +61,16 @@ func (b *batchLog) changes(f func(at, credits int64)) {
 // So it looks at each expiry of the batch, and at each stored expiry by which enough may have expired together with the
 // changes of the batch.
 func (b *batchLog) Freed(after, need int64) int64 {
-	best := int64(Never)
+	earliest := int64(Never)
 	b.changes(func(at, credits int64) {
-		if credits > 0 && at > after && at < best && b.Sum(after, at) >= need {
-			best = at
+		if credits > 0 && at > after && at < earliest && b.Sum(after, at) >= need {
+			earliest = at
 		}
 	})
 	stored := b.stored()
 	var added int64
 	b.changes(func(at, credits int64) {
-		if credits > 0 && at > after && at < best {
+		if credits > 0 && at > after && at < earliest {
 			added += credits
 		}
 	})
@@ -79,8 +79,8 @@ func (b *batchLog) Freed(after, need int64) int64 {
 	t := after
 	for wanted := need - added; ; {
 		t = stored.Freed(after, max(wanted, stored.Sum(after, t)+1))
-		if t >= best {
-			return best
+		if t >= earliest {
+			return earliest
 		}
 		if b.Sum(after, t) >= need {
 			return t

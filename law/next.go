@@ -10,10 +10,10 @@ func (p *Params) NextAt(s *State, used, now, retryAt int64) int64 {
 	case p.Kind == Log && retryAt != 0:
 		return retryAt
 	case p.Kind == Window:
-		w := window(s, p, now)
-		return w.retry(p, need, p.Capacity)
+		c := countersAt(s, p, now)
+		return c.fitsAt(p, need, p.Capacity)
 	case p.Kind == Bucket && p.Anchor != Calendar && s.EmptyAt < Max:
-		over := max(0, used-(p.Capacity-need))
+		over := max(0, used-(p.Capacity-need)) // has to drain of used, all of which has drained at EmptyAt
 		return s.EmptyAt - (ceilDiv(used, p.Drain)-ceilDiv(over, p.Drain))*p.Step
 	}
 	return s.EmptyAt

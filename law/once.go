@@ -147,7 +147,7 @@ func applySettle(ops []Op, outs []Outcome, clock int64, records []*Record) {
 }
 
 // correctAll corrects the charge of a receipt to the cost of op. Unused credits are given back first from the last
-// extension, then from the first charge; additional credits are charged to the last extension.
+// extension, then from the first charge; additional credits are charged to the last extension, if there is one.
 func (r *Record) correctAll(op *Op, a *Receipt, clock int64) Outcome {
 	unused := a.Cost - max(op.Cost, 0)
 	back := *op

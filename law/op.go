@@ -2,8 +2,8 @@ package law
 
 import "cmp"
 
-// Max is the largest integer of the laws, 2^53-1: the largest that a double, and so Lua, holds exactly. Values that
-// would exceed it are saturated.
+// Max is the largest integer of the laws, 2^53-1: a double, and so Lua, holds it and all smaller ones exactly. Values
+// that would exceed it are invalid or saturated.
 const Max = 1<<53 - 1
 
 // Never is the RetryAt of a cost that can never pass. A retry time beyond the year 2255 saturates to it too.
@@ -121,7 +121,7 @@ type Op struct {
 	// them makes the outcome Stale.
 	Window [4]int64
 
-	// Take, Check: Params hold from From until before Until, in the store's time; Until 0: without an end. A decision
+	// Params hold from From until before Until, in the store's time; Until 0: without an end. A decision
 	// time outside makes the outcome Stale.
 	From, Until int64
 
@@ -135,8 +135,7 @@ func (op *Op) Alone() bool { return op.ID == "" && !op.Deferred }
 func (op *Op) Timed() bool { return op.From != 0 || op.Until != 0 }
 
 // Plain reports whether op is a plain charge: it takes its cost once, all of it up to the capacity or nothing, is
-// [Op.Alone], and holds at any time. Stores and wrappers may treat plain charges differently by their parameters, cell
-// and time too.
+// [Op.Alone], and holds at any time. Stores and wrappers may also ask for certain parameters, cells and times.
 func (op *Op) Plain() bool {
 	return op.Verb == Take && op.Count == 1 && !op.Partial && op.Ceiling == 0 && op.Alone() && !op.Timed()
 }
@@ -169,8 +168,7 @@ func (v Via) String() string {
 	return [...]string{"store", "prefetch", "local", "fallback"}[min(v, ViaFallback)]
 }
 
-// Outcome is a store's raw answer to an op. Package headgate derives from it what people see: remaining, retry-after,
-// headers.
+// Outcome is a store's raw answer to an op. Package headgate derives from it what people see, such as headers.
 type Outcome struct {
 	// Granted is how many of Count the cell has room for. In a refused group nothing was charged, whatever Granted
 	// says: the request was admitted if every op of the group has Granted == Count (or Partial and Granted > 0). A
@@ -185,7 +183,7 @@ type Outcome struct {
 	Clock   int64 // the store's clock at the decision; see [Op.DecidedAt]
 	// RetryAt is when the rest of Count could pass if nobody else came; 0: all was granted. Exception: if a Take of a
 	// log was granted and left no room for a cost of 1, RetryAt is when a cost of 1 fits, which the state does not
-	// tell. A replay does not have that time.
+	// tell. A replay does not have that time. For Block it is the end of the block.
 	RetryAt int64
 
 	StartAt     int64 // when a deferred request that was admitted may start: at its decision or later; else 0
@@ -195,7 +193,7 @@ type Outcome struct {
 	// Replayed: ID was admitted, extended or settled like this before. The outcome is the first one, except for Clock
 	// and, for Extend, Granted.
 	Replayed bool
-	Err      error // the group failed and none of its ops was applied
+	Err      error // the group failed; none of its ops was applied, unless Err is a store.ErrUnknownOutcome
 }
 
 // Carried is the ID of an entry that stands for all credits in use when the limit was changed, or the clock set back.
@@ -203,12 +201,12 @@ const Carried = "carried over"
 
 // Entry is an attempt in the log of a cell.
 type Entry struct {
-	Number    int64  // ascending within a store
+	Number    int64  // ascending within a cell
 	ID        string // ID of the request, if it has one, or Carried
 	At        int64  // time of the attempt
 	ExpiresAt int64  // the entry counts before this time; 0: it does not count
 	KeepUntil int64  // from this time on the entry may be removed
-	Cost      int64  // credits wanted
+	Cost      int64  // credits charged, or wanted by a refused attempt
 	Granted   bool
 }
 

@@ -1,8 +1,8 @@
 package law
 
-// A plain cell is a cell of the bucket law without calendar boundaries that has the kind and the unit of the limit, is
-// not blocked and remembers no returns: its level and time are its whole state. Stores in this process keep most cells
-// as plain cells, and decide their charges without a batch.
+// A plain cell is a cell of the bucket law without calendar boundaries that has the unit and the step of the limit, is
+// not blocked and remembers no returns: its level and time are its whole state. The memory store keeps most cells as
+// plain cells, and decides their charges without a batch.
 
 // PlainSlack is how far, in microseconds, the clock may lie behind a plain cell for TakePlain to decide it. Further
 // behind, the cell may have to be healed, which takes Decide.

@@ -13,8 +13,7 @@ type Receipt struct {
 	KeepUntil   int64     // from this time on the receipt is forgotten
 }
 
-// Extension is the last part of a charge of a bucket or window, charged by an op of verb Extend. The zero Extension is
-// none.
+// Extension is the last part of a charge of a bucket or window, charged by an op of verb Extend. Zero: there is none.
 type Extension struct {
 	Cost                int64 // credits
 	Level, At, Returned int64 // the state of the cell after the extension, as in [Op]
@@ -36,7 +35,7 @@ type Receipts interface {
 }
 
 // Record is a cell while a batch is applied to it. A store that decides in its own process fills the first four fields,
-// calls [Apply], and then carries out the other fields in their order here.
+// calls [Apply], and then carries out the other fields, those from Clear on in their order here.
 type Record struct {
 	State    State
 	Reason   string   // reason of the last block
@@ -59,8 +58,7 @@ type Record struct {
 	tentLog Ledger // tentative log
 }
 
-// Lowered is an entry of the log whose credits were corrected. An entry with no credits left has ExpiresAt 0 from then
-// on.
+// Lowered is an entry of the log whose credits were corrected. An entry with no credits left gets ExpiresAt 0.
 type Lowered struct {
 	Number    int64
 	Credits   int64 // credits given back; less than 0: charged in addition

@@ -32,7 +32,7 @@ func (p *Params) Highest() int64 {
 // empty. Keys are compared byte by byte.
 func ValidKey(key string) error { return ValidText("key", key, MaxKey) }
 
-// Valid returns why c cannot be the cell of an op, or nil. Every store calls it before it looks for the cell.
+// Valid returns why c cannot be the cell of an op, or nil. Every store calls it before it makes a cell.
 func (c Cell) Valid() error {
 	if c.Limit == "" {
 		return Invalid("limit", "has no name")
@@ -49,8 +49,7 @@ func (c Cell) ValidText() error {
 	return ValidText("key", c.Key, MaxKey)
 }
 
-// ValidText returns why s cannot be stored as the field, or nil: it must be at most maxBytes of valid UTF-8 without
-// NUL.
+// ValidText returns why s cannot be stored as the field, or nil: it is at most maxBytes of valid UTF-8 without NUL.
 func ValidText(field, s string, maxBytes int) error {
 	switch {
 	case len(s) > maxBytes:
@@ -86,7 +85,7 @@ func (p *Params) Valid() error {
 	return nil
 }
 
-// Valid returns what is wrong with the op, or nil. Every store calls it first, so that all refuse the same ops.
+// Valid returns what is wrong with the op, or nil. Every store applies only valid ops, so that all refuse the same.
 func (op *Op) Valid() error { //nolint:gocyclo // a list of what may be wrong
 	if op.Verb < Take || op.Verb > Extend {
 		return Invalid("verb", "verb %d is not known here", op.Verb)

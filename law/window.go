@@ -1,14 +1,13 @@
 package law
 
-// The window law: a sliding window counter. The previous window counts in proportion to the part of it that still lies
-// within the last Step microseconds. That part is a fraction left/f with f at most 2^20, rounded up so that the law is
-// never looser than the exact rule prev*(w-elapsed)/w + level + n <= capacity.
+// The window law: a sliding window counter. The credits of the previous window count in proportion to the part of it
+// that still lies within the last Step microseconds. That part is counted in grains, of at most 2^20 in a window, and
+// all is rounded up, so that the law never admits more than the exact proportion would.
 
-// grain returns the precision of that fraction for a window of w microseconds: the length q of a grain, for which w/q
-// is at most 2^20, and the number f of grains in a window. If the smallest such q does not divide a window of whole
-// seconds, q is a millionth of it: with a grain that divides the window, the law is exact at round times, such as half
-// way through.
-func grain(w int64) (q, f int64) {
+// grains returns how a window of w microseconds is divided: into f grains of q microseconds, q being the smallest for
+// which w/q is at most 2^20. If that does not divide a window of whole seconds, q is a millionth of the window: with a
+// grain that divides the window, the law is exact at round times, such as half way through.
+func grains(w int64) (q, f int64) {
 	q = ceilDiv(w, 1<<20)
 	if w%q != 0 && w%1_000_000 == 0 {
 		q = w / 1_000_000
@@ -23,49 +22,49 @@ type counters struct {
 	carry       int64 // credits that prev still counts for
 }
 
-// window rolls the two counters of a cell forward to now.
-func window(s *State, p *Params, now int64) counters {
+// countersAt rolls the two counters of a cell forward to now.
+func countersAt(s *State, p *Params, now int64) counters {
 	w := p.Step
-	v := counters{prev: s.Prev, level: s.Level, start: now - now%w}
+	c := counters{prev: s.Prev, level: s.Level, start: now - now%w}
 	switch s.At - s.At%w {
-	case v.start:
-	case v.start - w:
-		v.prev, v.level = s.Level, 0
+	case c.start:
+	case c.start - w:
+		c.prev, c.level = s.Level, 0
 	default:
-		v.prev, v.level = 0, 0
+		c.prev, c.level = 0, 0
 	}
-	q, f := grain(w)
-	left := min(f, ceilDiv(w-(now-v.start), q))
-	v.carry = ceilDiv(v.prev*left, f) // prev < 2^32, left <= 2^20
-	return v
+	q, f := grains(w)
+	grainsLeft := min(f, ceilDiv(w-(now-c.start), q)) // of the previous window
+	c.carry = ceilDiv(c.prev*grainsLeft, f)           // prev < 2^32, grainsLeft <= 2^20: the product fits
+	return c
 }
 
 // emptyAt returns when both windows have stopped counting; 0 if neither counts now.
-func (v *counters) emptyAt(p *Params) int64 {
+func (c *counters) emptyAt(p *Params) int64 {
 	switch {
-	case v.level > 0:
-		return v.start + 2*p.Step
-	case v.prev > 0:
-		return v.start + p.Step
+	case c.level > 0:
+		return c.start + 2*p.Step
+	case c.prev > 0:
+		return c.start + p.Step
 	}
 	return 0
 }
 
-// retry returns the time at which need credits fit below ceiling if nobody else comes. need must be at most ceiling.
-func (v *counters) retry(p *Params, need, ceiling int64) int64 {
-	at, prev, level := v.start, v.prev, v.level
+// fitsAt returns when need credits fit below ceiling if nobody else comes. They do not fit now; need <= ceiling.
+func (c *counters) fitsAt(p *Params, need, ceiling int64) int64 {
+	at, prev, level := c.start, c.prev, c.level
 	if need > ceiling-level { // not within this window
-		at, prev, level = v.start+p.Step, v.level, 0
+		at, prev, level = c.start+p.Step, c.level, 0
 	}
 	if prev == 0 {
 		return at
 	}
-	q, f := grain(p.Step)
+	q, f := grains(p.Step)
 	room := ceiling - level - need
 	if room >= prev { // fits from the first instant of the window
 		return at
 	}
-	// left <= room*f/prev  <=>  elapsed >= w - q*(room*f div prev).
+	// grainsLeft <= room*f/prev  <=>  time since at >= Step - q*(room*f div prev).
 	// room < prev < 2^32 keeps the product within Max.
 	return at + p.Step - q*(room*f/prev)
 }
@@ -77,7 +76,7 @@ func (p *Params) Charged(level, prev, at int64) (s State, used int64) {
 		return p.PlainState(level, at), level
 	}
 	s = State{Kind: Window, Level: level, Prev: prev, At: at, Unit: p.Unit, Step: p.Step}
-	v := window(&s, p, at)
-	s.EmptyAt = v.emptyAt(p)
-	return s, level + v.carry
+	c := countersAt(&s, p, at)
+	s.EmptyAt = c.emptyAt(p)
+	return s, level + c.carry
 }

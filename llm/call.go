@@ -99,7 +99,7 @@ func (c *Call) Extend(ctx context.Context, output int64) error {
 	if maxOutput := c.options.MaxOutput; maxOutput > 0 {
 		step = min(step, maxOutput)
 	}
-	for next := c.charged; ; step = 0 { // if a whole step does not fit, output tokens may
+	for next := c.charged; ; step = 0 { // if a whole step does not fit, try output
 		next.Output = max(step, output)
 		e, err := c.once.Extend(ctx, c.charges(next)...)
 		switch {
@@ -146,8 +146,9 @@ func (c *Call) end(used Usage, correct func([]headgate.Charge) error) error {
 }
 
 // Body returns the body of a response unchanged, and settles the call when the body is closed, at the usage that the
-// model reports. Without a report, or if a stream was not read to its end, it settles at the tokens that Options.Count
-// has counted, or without Count at what was charged. A response with a status of 400 or more has used nothing.
+// model reports. A stream without a report, or not read to its end, settles at the tokens that Options.Count has
+// counted. Without Count, and for an answer without a report that is no stream, the charge stays as it was. A response
+// with a status of 400 or more has used nothing.
 //
 // If the charge has to grow with a stream and a limit refuses, Read returns a *headgate.DeniedError instead of the next
 // event. The charge is settled even if the context of the request has ended. A compressed body reports nothing:
@@ -198,15 +199,15 @@ func (b *body) Read(p []byte) (int, error) {
 		if b.readErr != nil {
 			return 0, b.readErr
 		}
-		b.next()
+		b.readLine()
 	}
 	n := copy(p, b.pending)
 	b.pending = b.pending[n:]
 	return n, nil
 }
 
-// next reads a line of a stream, charges its tokens, and makes it pending.
-func (b *body) next() {
+// readLine reads a line of a stream, charges its tokens, and makes it pending.
+func (b *body) readLine() {
 	b.buffer = b.buffer[:0]
 	for {
 		part, err := b.lines.ReadSlice('\n')

@@ -87,7 +87,7 @@ func (u *Usage) Add(text []byte) (found bool) {
 	return found
 }
 
-// set takes over the counts of a report, and takes negative counts as 0.
+// set takes over the counts of a report; a negative count is 0.
 func (u *Usage) set(r *report) {
 	for _, counts := range []struct {
 		input, output *int64
@@ -146,7 +146,7 @@ func (p Price) Cost(u Usage) headgate.Cost {
 	}
 	cost, err := headgate.ParseCostUp(sum.FloatString(18))
 	if err != nil {
-		return headgate.Nanos(1<<63 - 1) // more than any limit can grant
+		return headgate.Nanos(1<<63 - 1) // too large, or negative: an invalid cost
 	}
 	return cost
 }

@@ -9,9 +9,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Catalog is a Store that keeps the catalog: the limits, plans and overrides of all
-// who use the store. Package catalog gives it its meaning; a driver keeps items, and
-// numbers the versions. Safe for concurrent use.
+// Catalog is a Store that keeps the catalog: the limits, plans and overrides of all who use the store. Package catalog
+// gives it its meaning; a driver keeps items, and numbers the versions. Safe for concurrent use.
 type Catalog interface {
 	// ReadCatalog returns the items that versions after since have written, as they are now, all read at one moment. If
 	// since is 0 it returns all items, except those of kinds that have a row for each key: Items reads these.
@@ -19,25 +18,24 @@ type Catalog interface {
 	// Items looks items up by Kind, Name and Key. It returns those that exist, in any order, and the version of the
 	// catalog at which it read them. If many items take several reads, that is the version of the oldest read.
 	Items(ctx context.Context, list []Item) (version int64, found []Item, err error)
-	// ItemsAfter returns the first n items of a kind that come after another item, ordered by
-	// Name and Key, byte by byte. Only Name and Key of after matter; the zero Item comes before
-	// all others. If n is 0 or less it returns none.
+	// ItemsAfter returns the first n items of a kind that come after another item, ordered by Name and Key, byte by
+	// byte. Only Name and Key of after matter; the zero Item comes before all others. If n is 0 or less it returns
+	// none.
 	ItemsAfter(ctx context.Context, kind Kind, after Item, n int) ([]Item, error)
-	// WriteCatalog makes an edit, all of it or nothing, and returns the catalog's version
-	// after it. An edit that changes nothing makes no new version. If the catalog has
-	// another version than Base, the error is ErrVersion and nothing was changed.
+	// WriteCatalog makes an edit, all of it or nothing, and returns the catalog's version after it. An edit that
+	// changes nothing makes no new version. If the catalog has another version than Base, the error is ErrVersion and
+	// nothing was changed.
 	WriteCatalog(ctx context.Context, e Edit) (version int64, err error)
-	// CatalogVersions returns the newest n versions with numbers below before, newest first.
-	// If before is 0, it returns the newest n of all versions.
+	// CatalogVersions returns the newest n versions with numbers below before, newest first; before 0: of all.
 	CatalogVersions(ctx context.Context, before int64, n int) ([]Version, error)
-	// RecordAction stores an action, and gives it a number and the store's time. It makes no new version of the
-	// catalog. The store keeps at least the newest [KeptActions].
+	// RecordAction stores an action, with a number and the store's time in place of its own. It makes no new version of
+	// the catalog. The store keeps at least the newest [KeptActions].
 	RecordAction(ctx context.Context, a Action) error
 	// Actions returns the newest n actions with numbers below before, newest first; if before is 0, of all actions.
 	Actions(ctx context.Context, before int64, n int) ([]Action, error)
 }
 
-// KeptActions is how many actions a store keeps.
+// KeptActions is how many actions a store keeps at least.
 const KeptActions = 10_000
 
 // Action is a change of a key by hand, not by a limit's definition.
@@ -73,9 +71,9 @@ func validAuthorReason(author, reason string) error {
 
 // KindFinder is a Catalog whose ItemsAfter reads more items than it returns. Safe for concurrent use.
 type KindFinder interface {
-	// MayHave reports for each of some kinds, which have a row for each key, whether the catalog may
-	// have items of that kind. It reads a bounded number of items, so a true may be wrong. If the
-	// catalog has no item of any of the kinds, all reports are false.
+	// MayHave reports for each of some kinds, which have a row for each key, whether the catalog may have items of that
+	// kind. It reads a bounded number of items, so a true may be wrong. If the catalog has no item of any of the kinds,
+	// all reports are false.
 	MayHave(ctx context.Context, kinds ...Kind) ([]bool, error)
 }
 
@@ -130,7 +128,7 @@ type Item struct {
 // ID returns an item with only Kind, Name and Key, which identify it.
 func (i Item) ID() Item { return Item{Kind: i.Kind, Name: i.Name, Key: i.Key} }
 
-// FirstItems sorts items of one kind by Name and Key, and returns the first n. It is for drivers.
+// FirstItems sorts a list of items of one kind by Name and Key, in place, and returns the first n. It is for drivers.
 func FirstItems(list []Item, n int) []Item {
 	slices.SortFunc(list, func(a, b Item) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Key, b.Key)) })
 	return list[:min(len(list), max(n, 0))]
@@ -199,7 +197,7 @@ func (i *Item) valid() error {
 	return nil
 }
 
-// Changes returns the changes that an edit makes to the current items.
+// Changes returns the changes that an edit makes to the current items; none for an item that stays as it is.
 func (e *Edit) Changes(current []Item) []Change {
 	byID := make(map[Item]Item, len(current))
 	for _, item := range current {
@@ -238,8 +236,8 @@ type Change struct {
 	After  Item `json:"after"`
 }
 
-// AppendChange appends a change, whose items are in JSON, to the changes of a version. If v is
-// not the last of the versions in list, it appends v first. It is for drivers.
+// AppendChange appends a change, whose items are in JSON, to the changes of the last version in list. If that is not v,
+// it appends v first. It is for drivers.
 func AppendChange(list []Version, v Version, before, after []byte) ([]Version, error) {
 	var c Change
 	if err := json.Unmarshal(before, &c.Before); err != nil {

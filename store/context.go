@@ -5,13 +5,13 @@ import "context"
 // patienceKey is the context key of WithPatience.
 type patienceKey struct{}
 
-// WithPatience returns a context for a call that waits for the store as long as the context lasts. No wrapper
-// decides in place of the store, even while the store is away.
+// WithPatience returns a context for a call that waits for the store, also while that is away, as long as the context
+// lasts.
 func WithPatience(ctx context.Context) context.Context {
 	return context.WithValue(ctx, patienceKey{}, true)
 }
 
-// Patient reports whether WithPatience made a context.
+// Patient reports whether WithPatience made a context, or one that it is derived from.
 func Patient(ctx context.Context) bool { return ctx.Value(patienceKey{}) != nil }
 
 // passHeldKey is the context key of PassHeld.
@@ -24,5 +24,5 @@ func PassHeld(ctx context.Context, pass bool) context.Context {
 	return context.WithValue(ctx, passHeldKey{}, pass)
 }
 
-// PassesHeld reports whether PassHeld, with pass true, made a context.
+// PassesHeld reports whether the last PassHeld that a context is derived from had pass true.
 func PassesHeld(ctx context.Context) bool { return ctx.Value(passHeldKey{}) == true }

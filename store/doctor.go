@@ -28,8 +28,8 @@ type Finding struct {
 	Remedy   string   `json:"remedy,omitempty"` // what to do about it; empty if it is Fine
 }
 
-// Doctor is a Store that can look for what is wrong with its server and its schema. It does so even if
-// the store itself would refuse to work, for example because the schema is not migrated.
+// Doctor is a Store that can look for what is wrong with its server and its schema. It does so even if the store itself
+// would refuse to work, for example because the schema is not migrated.
 type Doctor interface {
 	// Examine looks at one subject after the other, and returns a finding about each. It changes nothing. If it cannot
 	// reach a server, it returns the error with the earlier findings.
@@ -85,7 +85,7 @@ func (f *Findings) Schema(err error, isOlder bool, installed string) bool {
 	return err == nil
 }
 
-// MostUnswept is the most keys that may wait for a sweep for more than ten minutes. A Doctor looks for one more.
+// MostUnswept is the most keys that may wait for a sweep for more than ten minutes. A Doctor counts up to one more.
 const MostUnswept = 10_000
 
 // Sweeper adds a finding about the number of keys that a sweep could have removed ten minutes ago.
@@ -117,12 +117,11 @@ func (f *Findings) Keys(counts []KeyCount) {
 		"if callers can invent them, charge a limit by address before it, so that one caller makes few")
 }
 
-// maxClockDifference is the largest difference between two clocks that is fine. docs/stores.md allows
-// the nodes of a database as much.
+// maxClockDifference is the largest difference between two clocks that is fine. docs/stores.md allows nodes as much.
 const maxClockDifference = 2 * time.Second
 
 // Clock adds a finding about the difference between a server's clock and the clock of this machine. read returns the
-// server's clock in microseconds since the Unix epoch.
+// server's clock in microseconds since the Unix epoch; its error is returned.
 func (f *Findings) Clock(name string, read func() (int64, error)) error {
 	begin, before := sched.Now(), sched.Wall()
 	theirs, err := read()

@@ -7,22 +7,21 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// The classes of failure, for errors.Is. Every error of a driver wraps one of
-// them, or a context error. None of them is ever an admission.
+// The classes of failure, for errors.Is. Every error of a driver wraps one of them, or a context error. None of them is
+// ever an admission.
 var (
-	// ErrInvalid: the caller's fault; the store was not called.
+	// ErrInvalid: the caller's fault. Nothing was done.
 	ErrInvalid = law.ErrInvalid
-	// ErrConflict: other transactions were in the way until the deadline.
-	// Nothing was done; a retry is safe.
+	// ErrConflict: other transactions were in the way until the deadline. Nothing was done; a retry is safe.
 	ErrConflict = errors.New("conflict with other transactions")
 	// ErrHeld: another transaction holds a row. It is ErrConflict too. A batch with PassHeld returns it, and package
 	// coalesce passes it on to a caller whose other groups were decided.
 	ErrHeld = fmt.Errorf("%w: a row is held", ErrConflict)
-	// ErrVersion: the catalog was changed since it was read. It is ErrConflict too.
-	// Nothing was changed; read it and decide again.
+	// ErrVersion: the catalog was changed since it was read. It is ErrConflict too. Nothing was changed; read it and
+	// decide again.
 	ErrVersion = fmt.Errorf("%w: the catalog was changed since it was read", ErrConflict)
-	// ErrUnavailable: the store could not be reached, or it could not do what was
-	// asked, for lack of disk or memory, say. Nothing was done; a retry is safe.
+	// ErrUnavailable: the store could not be reached, or it could not do what was asked, for lack of disk or memory,
+	// say. Nothing was done; a retry is safe.
 	ErrUnavailable = errors.New("store unavailable")
 	// ErrBusy: too many callers wait for the store. It is ErrUnavailable too.
 	ErrBusy = fmt.Errorf("%w: too many callers are waiting", ErrUnavailable)
@@ -37,18 +36,17 @@ var (
 	ErrSetup = errors.New("store is not set up")
 	// ErrSchemaNewer: the schema was migrated by a newer binary.
 	ErrSchemaNewer = errors.New("schema is newer than this binary")
-	// ErrFull: the store holds as many keys as it may, and each could still
-	// refuse a request. Nothing was admitted.
+	// ErrFull: the store holds as many keys as it may, and each could still refuse a request. Nothing was admitted.
 	ErrFull = errors.New("store is full")
-	// ErrUnsupported: the store cannot do this, for example reserve for a later start
-	// in several slots of a Redis Cluster. Nothing was sent, and nothing was done.
+	// ErrUnsupported: the store cannot do this, for example reserve for a later start in several slots of a Redis
+	// Cluster. Nothing was sent, and nothing was done.
 	ErrUnsupported = errors.New("not supported by this store")
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("store is closed")
 )
 
-// classes are all classes. An error has the first that matches: an unknown outcome
-// outweighs everything else; ErrBusy and ErrNoSpace are ErrUnavailable too.
+// classes are what Class returns: the first that matches. An unknown outcome outweighs everything else; ErrBusy and
+// ErrNoSpace are ErrUnavailable too; ErrHeld and ErrVersion count as ErrConflict.
 var classes = []error{
 	ErrUnknownOutcome, ErrInvalid, ErrUnsupported, ErrConflict, ErrBusy, ErrNoSpace, ErrFull, ErrReadOnly,
 	ErrSchemaNewer, ErrSetup, ErrClosed, ErrUnavailable,

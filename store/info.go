@@ -4,8 +4,8 @@ import "time"
 
 // Info describes a store to its callers and wrappers, which adapt to it. The zero Info says nothing.
 type Info struct {
-	// Local says that the store answers out of the memory of this process: it never waits, so its callers
-	// need no deadline and no wrappers.
+	// Local says that the store answers out of the memory of this process: it never waits, so its callers need no
+	// deadline and no wrappers.
 	Local bool
 	// Batches is the number of concurrent batches with which the store works best; 0: any number.
 	Batches int
@@ -18,8 +18,8 @@ type Info struct {
 	// Passes is how many times the calls of a Partial Sweep through this Store have gone through all rows. A row on
 	// which others depend may need a second pass.
 	Passes int64
-	// Retries is how many attempts the store has repeated since it was opened, because they conflicted with
-	// others, or because a server could not decide for the moment.
+	// Retries is how many attempts the store has repeated since it was opened, because they conflicted with others, or
+	// because a server could not decide for the moment.
 	Retries int64
 }
 

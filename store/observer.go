@@ -6,7 +6,7 @@ import "time"
 // sweeps from package front. Decisions go to headgate.Observer. Many goroutines call its methods at once, and what a
 // method reports is held up until the method returns.
 type Observer interface {
-	// Batched is called when the store has answered a batch.
+	// Batched is called when a batch has returned from the store, also with an error.
 	Batched(Batch)
 	// Retried is called after the last attempt of a transaction that was repeated.
 	Retried(Retries)
@@ -14,7 +14,7 @@ type Observer interface {
 	Swept(Sweep)
 }
 
-// Batch is a batch that callers shared.
+// Batch is a batch of one caller, or one that several callers shared.
 type Batch struct {
 	Callers int // how many share the batch
 	Ops     int

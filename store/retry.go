@@ -7,9 +7,10 @@ import (
 	"github.com/headgate/headgate/internal/sched"
 )
 
-// Retry repeats do as long as mayRetry reports that its error left nothing done, and that a retry may help. The pauses
-// have full jitter, from 1 ms up to 100 ms. Retry gives up at the deadline of the context, or after the timeout if the
-// context has none. It returns the last error and the number of retries.
+// Retry calls do, and repeats it as long as mayRetry reports that its error left nothing done, and that a retry may
+// help. The pauses have full jitter: up to 1 ms, then up to twice as much each time, and at most 100 ms. Retry gives up
+// if a pause would pass the deadline of the context, or the timeout if it has none, or if the context ends. It returns
+// the last error and the number of retries.
 func Retry(ctx context.Context, timeout time.Duration, do func() error, mayRetry func(error) bool) (
 	retries int, err error,
 ) {

@@ -1,8 +1,7 @@
-// Package store is the seam between the limiter and the databases: an
-// interface of three methods, its optional companions and its errors.
+// Package store is the seam between the limiter and the databases: three methods, optional interfaces and errors.
 //
-// Drivers live in the packages below (memory, sqlite, postgres, mysql, redis); each
-// passes the suite in storetest. Wrappers are Stores around a Store.
+// Drivers live in the packages below (memory, sqlite, postgres, mysql, redis); each passes the suite in storetest.
+// Wrappers are Stores around a Store.
 package store
 
 import (
@@ -14,21 +13,18 @@ import (
 
 // Store keeps cells and applies ops to them. It is safe for concurrent use.
 //
-// Apply applies a batch as if its groups were applied one after another, in
-// order: adjacent ops of one Group apply all or none. outs has the length of
-// ops. A group that fails alone says so in Outcome.Err. One Apply is one round
-// trip and one transaction, and holds no lock while it waits for the network or
-// the caller.
+// Apply applies a batch as if its groups were applied one after another, in order: adjacent ops of one Group apply all
+// or none. outs has the length of ops. A group that fails alone says so in Outcome.Err. One Apply is one round trip and
+// one transaction, and holds no lock while it waits for the network or the caller.
 //
 // An error of Apply itself is the error of every group whose outcome has no Err of its own. Such a group is not known
 // to be decided, and no caller may use its outcome as a decision, whatever outs contains: see [Void]. So a store that
 // has decided some groups and failed to decide others, as one with several nodes can, returns nil and sets Outcome.Err
 // of the others.
 //
-// Sweep removes up to max cells, log entries and admissions that can no longer
-// matter to any decision, and returns how many it removed. Package front calls it in the
-// background, again and again; each call may look at a part of the rows, and
-// the next one continues there.
+// Sweep removes up to max cells, log entries and admissions that can no longer matter to any decision, and returns how
+// many it removed. Package front calls it in the background, again and again; each call may look at a part of the rows,
+// and the next one continues there.
 //
 // Close releases what the store opened itself. Later calls return ErrClosed.
 type Store interface {
@@ -53,29 +49,24 @@ const (
 
 // Migrator is a Store with a schema.
 type Migrator interface {
-	// Migrate brings the schema to the version that this binary uses. It is
-	// idempotent, and returns one line about each thing that it did or left
-	// alone for a reason.
+	// Migrate brings the schema to the version that this binary uses. It is idempotent, and returns one line about each
+	// thing that it did or left alone for a reason.
 	Migrate(ctx context.Context) (report []string, err error)
-	// Grant gives a role to a user of the database, and returns a line about each thing that it did. The
-	// user keeps other rights. Errors are ErrInvalid for an unknown role and for an unknown
-	// user; ErrUnsupported where there are no users.
+	// Grant gives a role to a user of the database, and returns a line about each thing done. The user keeps other
+	// rights. Errors are ErrInvalid for an unknown role or user; ErrUnsupported where there are no users.
 	Grant(ctx context.Context, role Role, user string) (lines []string, err error)
 	// Removal returns a line about each thing that Remove would remove.
 	Removal(ctx context.Context) (lines []string, err error)
-	// Remove removes all that Migrate has made: limits, the state of all keys, histories, functions. Programs that
-	// use the store fail from then on with ErrSetup. ErrUnsupported where the store is a file: remove that.
+	// Remove removes all that Migrate has made: limits, the state of all keys, histories, functions. Programs that use
+	// the store fail from then on with ErrSetup. ErrUnsupported where the store is a file: remove that.
 	Remove(ctx context.Context) error
 }
 
-// Inspector is a Store that can be inspected. Its methods read without
-// locks and change nothing.
+// Inspector is a Store that can be inspected. Its methods read without locks and change nothing.
 type Inspector interface {
-	// Cells returns the cells that q selects, ordered by limit and key, byte
-	// by byte, and the store's clock in microseconds.
+	// Cells returns the cells that q selects, ordered by limit and key, byte by byte, and the store's clock.
 	Cells(ctx context.Context, q Query) (cells []Cell, clock int64, err error)
-	// Entries returns the newest n entries in the log of a cell, newest first; none
-	// if n is 0.
+	// Entries returns the newest n entries in the log of a cell, newest first; none if n is 0.
 	Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry, error)
 	// KeyCounts returns the numbers of keys of the limits with the most keys, and perhaps the total of all limits. It
 	// may return the counts of an earlier call, since to count can take long.
@@ -100,7 +91,7 @@ type Query struct {
 	Max     int      // at most this many; 0: DefaultMax
 }
 
-// Most returns Max, or DefaultMax if Max is not set.
+// Most returns Max, or DefaultMax if Max is 0 or less.
 func (q *Query) Most() int {
 	if q.Max <= 0 {
 		return DefaultMax
@@ -108,8 +99,8 @@ func (q *Query) Most() int {
 	return q.Max
 }
 
-// Valid returns an error if no cell can match q: an ErrInvalid that names the
-// field. Every Inspector calls it first, so that all stores refuse the same queries.
+// Valid returns an error if no cell can match q: an ErrInvalid that names the field. Every Inspector calls it first, so
+// that all stores refuse the same queries.
 func (q *Query) Valid() error {
 	if err := (law.Cell{Limit: q.Limit, Key: q.Key}).ValidText(); err != nil {
 		return err

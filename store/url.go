@@ -22,8 +22,7 @@ type URL struct {
 	Options  url.Values // what follows the question mark
 }
 
-// The forms of the parts of a URL that messages show. None of them matches what could
-// be the rest of a password that was not escaped.
+// The forms of the parts of a URL that messages show. None matches what can be the rest of an unescaped password.
 var (
 	schemeForm = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9+.-]{0,15}$`)
 	hostForm   = regexp.MustCompile(`^(\[[0-9A-Fa-f:.]+(%25[0-9A-Za-z._-]+)?\]|[0-9\pL._-]+|` +

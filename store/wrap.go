@@ -6,8 +6,7 @@ type Unwrapper interface {
 	Unwrap() Store
 }
 
-// As returns the first T among s and the stores behind it. T is an interface
-// such as Inspector or Migrator, or the type of a driver.
+// As returns the first T among s and the stores behind it. T is an interface such as Inspector, or a driver's type.
 func As[T any](s Store) (t T, ok bool) {
 	for s != nil {
 		if t, ok = s.(T); ok {

@@ -57,8 +57,7 @@ type LeakyBucket struct{ Pool *pgxpool.Pool }
 
 const capacity, leakRate = 100_000.0, 1000.0 / (365 * 86400) // a unit takes nine hours to drain
 
-// Allow pours one unit into a bucket. The article calls a bucket full when its level is within 0.01 unit of its
-// capacity.
+// Allow pours one unit into a bucket. The article calls it full when its level is within 0.01 unit of its capacity.
 func (l LeakyBucket) Allow(ctx context.Context, key string) (bool, error) {
 	var level float64
 	if err := l.Pool.QueryRow(ctx, fillUp, key, capacity, 1.0, leakRate, 2*capacity/leakRate).Scan(&level); err != nil {

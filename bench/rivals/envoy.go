@@ -66,7 +66,7 @@ func startWithLimits(ctx context.Context, start func(dir, config string) (string
 	return connect(ctx, addr, func() { end(); os.RemoveAll(dir) }, (*conns).allowByEnvoy)
 }
 
-// allowByEnvoy makes a decision by Envoy's rate limit service.
+// allowByEnvoy makes a decision for the first key by Envoy's rate limit service.
 func (c *conns) allowByEnvoy(ctx context.Context, keys ...string) (bool, error) {
 	entry := appendField(appendField(nil, 1, "user"), 2, keys[0])
 	request := appendField(appendField(nil, 1, "bench"), 2, appendField(nil, 1, entry))

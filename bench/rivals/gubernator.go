@@ -15,8 +15,7 @@ const gubernatorVersion = "v2.4.0"
 // GubernatorName is the name of gubernator with its version.
 const GubernatorName = "gubernator " + gubernatorVersion
 
-// StartGubernator builds and starts one daemon in memory, which is its own only peer. This is its best case: nothing is
-// forwarded.
+// StartGubernator builds and starts one daemon in memory, its own only peer: its best case, as it forwards nothing.
 func StartGubernator(ctx context.Context) (*Server, error) {
 	file, err := program(ctx, "github.com/mailgun/gubernator/v2/cmd/gubernator", gubernatorVersion)
 	if err != nil {

@@ -66,14 +66,14 @@ func StartHeadgate(ctx context.Context, args ...string) (addr string, stop func(
 
 // Server is a running rate limiting server.
 type Server struct {
-	// Allow makes one decision for each key in a call, with a limit that never binds, and reports whether all may pass.
+	// Allow makes one decision for each key (by Envoy's protocol for the first), and reports whether all may pass.
 	Allow func(ctx context.Context, keys ...string) (bool, error)
 
 	conns *conns
 	stop  func()
 }
 
-// connect connects to a server, and stops it if it does not answer.
+// connect connects to a server, and stops it if it does not answer within some seconds.
 func connect(ctx context.Context, addr string, stop func(),
 	allow func(*conns, context.Context, ...string) (bool, error),
 ) (s *Server, err error) {

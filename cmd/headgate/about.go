@@ -64,7 +64,7 @@ func (b build) versionAndCommit() string {
 	return b.version
 }
 
-// version returns the version, the commit and the version of Go, on one line.
+// version returns the version, the commit if it is known, and the version of Go, on one line.
 func version() string { return readBuild().versionAndCommit() + " " + runtime.Version() }
 
 // versionText returns the text that --version prints.
@@ -109,7 +109,7 @@ func newLicensesCommand() *cobra.Command {
 var schemaCommands []func() *cobra.Command
 
 func newSchemaCommand() *cobra.Command {
-	var place string
+	var articlesSchema string
 	names := slices.Sorted(maps.Keys(stores.Schemas))
 	described := map[string][]byte{"config": docs.ConfigSchema, "openapi": api.OpenAPI}
 	cmd := &cobra.Command{
@@ -125,15 +125,15 @@ func newSchemaCommand() *cobra.Command {
 				return err
 			}
 			fmt.Fprint(cmd.OutOrStdout(), stores.Schemas[args[0]].Schema())
-			if print := stores.Schemas[args[0]].Articles; print != nil && place != "" {
-				fmt.Fprint(cmd.OutOrStdout(), "\n", print(place))
-			} else if place != "" {
+			if articles := stores.Schemas[args[0]].Articles; articles != nil && articlesSchema != "" {
+				fmt.Fprint(cmd.OutOrStdout(), "\n", articles(articlesSchema))
+			} else if articlesSchema != "" {
 				return headgate.Invalid("articles", "%s has no schemas", args[0])
 			}
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&place, "articles", "", "print the functions of the articles too, for this `schema`")
+	cmd.Flags().StringVar(&articlesSchema, "articles", "", "print the functions of the articles too, for this `schema`")
 	for _, newCommand := range schemaCommands {
 		cmd.AddCommand(newCommand())
 	}

@@ -44,7 +44,7 @@ func addPlaceSettings(cmd *cobra.Command) {
 // backend answers a command: the service over a store that this process opens, or a server.
 type backend struct {
 	local *service.Service                                                  // nil: a server answers
-	names *catalogNames                                                     // names of limits for local
+	names *catalogNames                                                     // finds limits for local; may be nil
 	call  func(ctx context.Context, method, path string, in, out any) error // calls the server
 }
 
@@ -60,7 +60,7 @@ func serverBackend(url, token string, timeout time.Duration) backend {
 	}}
 }
 
-// get reads a path of a server.
+// get calls GET on a path of a server.
 func get[Out any](ctx context.Context, s backend, path string, in any) (*Out, error) {
 	out := new(Out)
 	return out, s.call(ctx, http.MethodGet, path, in, out)
@@ -120,7 +120,7 @@ func newCall[In, Out any](method, path string, do func(*service.Service, context
 // explainLimit explains a named limit in sentences.
 func explainLimit(ctx context.Context, s backend, name string) (string, error) {
 	if s.local != nil {
-		c, err := s.names.Kept()
+		c, err := s.names.StoreCatalog()
 		if err != nil {
 			return "", err
 		}
@@ -152,7 +152,7 @@ func serverOf(cmd *cobra.Command) (string, error) {
 	return setting.Value, err
 }
 
-// withBackend calls do with the store or the server.
+// withBackend calls do with the store or the server, and adds similar names to its error.
 func withBackend(cmd *cobra.Command, do func(backend) error) error {
 	url, err := serverOf(cmd)
 	if err != nil {

@@ -52,13 +52,13 @@ func printAudit(w io.Writer, a *api.Audit) error {
 	}
 	for i := range a.Entries {
 		e := &a.Entries[i]
-		line := formatMicros(e.At) + "  " + auditTarget(e)
+		line := formatMicros(e.At) + "  " + describeAction(e)
 		if e.By != "" {
 			line += " by " + quoteText(e.By)
 		}
 		line += reasonSuffix(e.Reason)
 		for _, c := range e.Changes {
-			if strings.ContainsFunc(c, func(r rune) bool { return !strconv.IsPrint(r) }) { // its keys are quoted
+			if strings.ContainsFunc(c, func(r rune) bool { return !strconv.IsPrint(r) }) { // keys are quoted already
 				c = strconv.Quote(c)
 			}
 			line += "\n  " + c
@@ -73,8 +73,8 @@ func printAudit(w io.Writer, a *api.Audit) error {
 	return nil
 }
 
-// auditTarget returns what was done, and to which key, or the version that was made.
-func auditTarget(e *api.AuditEntry) string {
+// describeAction returns what was done, and to which key, or the version that was made.
+func describeAction(e *api.AuditEntry) string {
 	if e.Key == nil {
 		return fmt.Sprintf("version %d", e.Version)
 	}

@@ -17,15 +17,15 @@ import (
 	"github.com/headgate/headgate/store/front"
 )
 
-// These limits bound the memory of a bench: a client takes 36 KiB, a key 80 bytes.
+// maxClients and maxKeys bound the memory of a bench: a client takes 36 KiB, a key 80 bytes, or 88 with --zipf.
 const (
 	maxClients = 10_000
 	maxKeys    = 10_000_000
 	maxZipf    = 10
 )
 
-// benchOptions has the flags of `headgate bench`.
-type benchOptions struct {
+// benchFlags has the flags of `headgate bench`.
+type benchFlags struct {
 	limits               []string
 	prefix, cost, settle string
 
@@ -38,7 +38,7 @@ type benchOptions struct {
 }
 
 func newBenchCommand() *cobra.Command {
-	var options benchOptions
+	var options benchFlags
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Ask a store as fast as it answers, and audit what it admitted",
@@ -87,7 +87,7 @@ the report.`,
 }
 
 // check returns an error if a flag is wrong.
-func (o *benchOptions) check() error {
+func (o *benchFlags) check() error {
 	allKeys := 0
 	for _, n := range o.keys {
 		if n < 1 || n > maxKeys {
@@ -113,7 +113,7 @@ func (o *benchOptions) check() error {
 }
 
 // workload returns the workload that the flags describe.
-func (o *benchOptions) workload(c *config.Config) (*workload, error) {
+func (o *benchFlags) workload(c *config.Config) (*workload, error) {
 	cost, err := headgate.ParseCost(o.cost)
 	if err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func (o *benchOptions) workload(c *config.Config) (*workload, error) {
 	return work, nil
 }
 
-func (o *benchOptions) run(cmd *cobra.Command, _ []string) error {
+func (o *benchFlags) run(cmd *cobra.Command, _ []string) error {
 	if err := o.check(); err != nil {
 		return err
 	}

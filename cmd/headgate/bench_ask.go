@@ -28,8 +28,8 @@ type keyedLimit struct {
 	keys  int
 }
 
-// bench calls a limiter and counts what it admitted. Its clients share nothing but the tallies of keys that several of
-// them charge at a time.
+// bench calls a limiter and counts what it admitted. Of its memory, clients write only the tallies and the errors
+// together, so that they hardly slow each other down.
 type bench struct {
 	*workload
 	limiter *headgate.Limiter
@@ -47,25 +47,25 @@ type bench struct {
 }
 
 // keyTally counts the admitted calls of a key and how many of them were settled. from and to are the times of the first
-// and the last admission, in microseconds of the store's clock.
+// and the last admission, in microseconds of the store's clock. An error lowers from to the start of the bench.
 type keyTally struct{ admitted, settled, from, to atomic.Int64 }
 
-// paddedCount is a count with a cache line of its own.
+// paddedCount is a count with a cache line of its own: two of 64 bytes, since processors fetch pairs.
 type paddedCount struct {
 	n int64
 	_ [120]byte
 }
 
 // newBench returns a bench after one call that checks the workload and the store.
-func newBench(ctx context.Context, l *headgate.Limiter, load *workload, prefix string, exponent float64, clients int) (
+func newBench(ctx context.Context, l *headgate.Limiter, work *workload, prefix string, exponent float64, clients int) (
 	*bench, error,
 ) {
 	b := &bench{
-		workload: load, limiter: l, prefix: prefix,
+		workload: work, limiter: l, prefix: prefix,
 		refused: make([]paddedCount, clients), lastID: make([]paddedCount, clients),
 	}
 	var charges []headgate.Charge
-	for _, c := range load.limits {
+	for _, c := range work.limits {
 		keys, tallies := make([]string, c.keys), make([]keyTally, c.keys)
 		for i := range keys {
 			keys[i] = prefix + strconv.Itoa(i)
@@ -73,17 +73,17 @@ func newBench(ctx context.Context, l *headgate.Limiter, load *workload, prefix s
 		}
 		b.keys, b.tallies = append(b.keys, keys), append(b.tallies, tallies)
 		b.draws = append(b.draws, newKeyDraw(c.keys, exponent))
-		charges = append(charges, headgate.Charge{Limit: c.limit, Key: keys[len(keys)-1], Cost: load.cost})
+		charges = append(charges, headgate.Charge{Limit: c.limit, Key: keys[len(keys)-1], Cost: work.cost})
 	}
 	d, err := l.Check(ctx, charges...)
 	if err != nil {
 		return nil, err
 	}
 	b.start = d.At
-	for _, c := range load.limits {
-		atOnce, err := c.limit.Within(d.At, d.At, load.cost)
+	for _, c := range work.limits {
+		atOnce, err := c.limit.Within(d.At, d.At, work.cost)
 		if err == nil && atOnce == 0 {
-			err = fmt.Errorf("--cost: %s is more than %s ever lets pass at once", load.cost, c.limit)
+			err = fmt.Errorf("--cost: %s is more than %s ever lets pass at once", work.cost, c.limit)
 		}
 		if err != nil {
 			return nil, err
@@ -92,7 +92,7 @@ func newBench(ctx context.Context, l *headgate.Limiter, load *workload, prefix s
 	return b, nil
 }
 
-// ask implements load.Ask.
+// ask implements load.Call.
 func (b *bench) ask(ctx context.Context, client int, rng *rand.Rand) (bool, error) {
 	charges, tallies := make([]headgate.Charge, len(b.limits)), make([]*keyTally, len(b.limits))
 	for i := range charges {

@@ -30,7 +30,7 @@ type benchReport struct {
 	load     load.Result
 }
 
-// report audits what was admitted.
+// report returns the results of the bench, with an audit of what was admitted.
 func (b *bench) report(result load.Result) *benchReport {
 	var sum auditSums
 	r := &benchReport{
@@ -52,7 +52,7 @@ func (b *bench) report(result load.Result) *benchReport {
 // auditSums has sums over all keys, as numbers of charges.
 type auditSums struct{ admitted, settled, bound big.Int }
 
-// audit compares the admitted charges of a key with the most that its limit lets pass, and adds both to sum and r.
+// audit compares a key's admitted charges with the most that its limit lets pass. It adds both to sum, an excess to r.
 func (b *bench) audit(k *keyTally, limit headgate.Limit, sum *auditSums, r *benchReport) {
 	admitted, settled := big.NewInt(k.admitted.Load()), big.NewInt(k.settled.Load())
 	if admitted.Sign() == 0 {
@@ -100,7 +100,7 @@ func (r *benchReport) print(w io.Writer, limits []keyedLimit, store string) erro
 	}
 	line("decisions", "%s/s for %s", groupThousands(strconv.FormatFloat(r.Rate, 'f', 0, 64)),
 		r.load.Elapsed.Round(time.Millisecond))
-	line("admitted", "%s", r.verdict())
+	line("admitted", "%s", r.auditResult())
 	if r.Refused > 0 {
 		line("refused", "%s", groupThousands(strconv.FormatInt(r.Refused, 10)))
 	} else {
@@ -116,10 +116,10 @@ func (r *benchReport) print(w io.Writer, limits []keyedLimit, store string) erro
 	return err
 }
 
-// printJSON prints the report for programs, and to stderr an overrun and errors.
+// printJSON prints the report for programs, and to stderr an overrun and the first error.
 func (r *benchReport) printJSON(w, stderr io.Writer) error {
 	if r.over.Sign() > 0 {
-		fmt.Fprintf(stderr, "headgate bench: admitted %s\n", r.verdict())
+		fmt.Fprintf(stderr, "headgate bench: admitted %s\n", r.auditResult())
 	}
 	if r.firstErr != nil {
 		fmt.Fprintf(stderr, "headgate bench: errors: %d, first: %v\n", r.Errors, r.firstErr)
@@ -127,8 +127,8 @@ func (r *benchReport) printJSON(w, stderr io.Writer) error {
 	return printJSON(w, r)
 }
 
-// verdict returns the result of the audit in words.
-func (r *benchReport) verdict() string {
+// auditResult returns the result of the audit in words.
+func (r *benchReport) auditResult() string {
 	s := r.Admitted.grouped() + " of " + r.Bound.grouped() + " allowed: "
 	if r.over.Sign() > 0 {
 		return fmt.Sprintf("%sOVER by %s, on %d of the keys", s, r.over.grouped(), r.overKeys)

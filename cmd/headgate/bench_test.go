@@ -37,7 +37,7 @@ func TestBenchAuditsEachLimit(t *testing.T) {
 		s := memory.New(&memory.Config{Clock: func() int64 { clock += 1000; return clock }})
 		r := audit(t, s, limit, "2.5", 3, 2000)
 		if r.over.Sign() > 0 || r.Errors > 0 || r.Refused == 0 || r.Admitted.Cmp(big.NewRat(3*10, 1)) < 0 {
-			t.Errorf("%s: got %s, %d refused, want at least 30 admitted and none over", limit, r.verdict(), r.Refused)
+			t.Errorf("%s: got %s, %d refused, want at least 30 admitted and none over", limit, r.auditResult(), r.Refused)
 		}
 	}
 }
@@ -169,7 +169,7 @@ func TestBenchReportsAdmissionsBeyondTheLimit(t *testing.T) {
 	f := new(faultyStore)
 	f.falseAdmissions.Store(3) // beyond the burst of 2,000
 	r := auditFaulty(t, f, "token-bucket 1000/s burst 2000", 5000)
-	if got, want := r.verdict(), "2,003 of 2,000 allowed: OVER by 3, on 1 of the keys"; got != want {
+	if got, want := r.auditResult(), "2,003 of 2,000 allowed: OVER by 3, on 1 of the keys"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	var out, stderr bytes.Buffer
@@ -184,7 +184,7 @@ func TestBenchDoesNotCountErrorsAsAdmitted(t *testing.T) {
 	f := new(faultyStore)
 	f.failures.Store(4) // of 10 calls that are charged
 	r := auditFaulty(t, f, "fixed-window 10/1h", 20)
-	if got, want := r.verdict(), "6 of 10 allowed: exact"; got != want || r.Errors != 4 ||
+	if got, want := r.auditResult(), "6 of 10 allowed: exact"; got != want || r.Errors != 4 ||
 		!errors.Is(r.firstErr, errFaulty) {
 		t.Errorf("got %s, %d errors, first %v; want %s, 4 errors", got, r.Errors, r.firstErr, want)
 	}

@@ -18,10 +18,10 @@ import (
 // completeTimeout is how long a shell waits for names and keys. Tests wait longer, since the machine may be busy.
 var completeTimeout = 2 * time.Second
 
-// completer lists the values of an argument that begin with the typed text.
+// completer lists values of an argument. The shell drops those that do not begin with the typed text.
 type completer func(cmd *cobra.Command, s backend, typed string) []string
 
-// completeArgs completes each argument of a command by its completer, and further ones by the last completer. It
+// completeArgs completes each argument of a command by its completer, and further arguments by the last completer. It
 // offers nothing if the store or the server does not answer in time, and never creates a store.
 func completeArgs(completers ...completer) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) (found []string, _ cobra.ShellCompDirective) {
@@ -75,17 +75,17 @@ func completePlan(cmd *cobra.Command, s backend, _ string) (names []string) {
 	return names
 }
 
-// completeKey returns some keys of the first limits that begin with the typed text.
+// completeKey returns some keys that begin with the typed text, of the first limits. It leaves out keys to be quoted.
 func completeKey(cmd *cobra.Command, s backend, typed string) (keys []string) {
-	const keysShown = 20
+	const limitsRead, enoughKeys = 10, 20
 	limits := completeLimit(cmd, s, "")
-	for _, limit := range limits[:min(len(limits), namesShown)] {
+	for _, limit := range limits[:min(len(limits), limitsRead)] {
 		l := keyQuery{limit: limit, prefix: typed}
 		_ = l.eachKey(cmd.Context(), s, law.Cell{}, func(u *keyUse) (bool, error) {
 			if quoteKey(u.Key) == u.Key {
 				keys = append(keys, u.Key)
 			}
-			return len(keys) < keysShown, nil
+			return len(keys) < enoughKeys, nil
 		})
 	}
 	slices.Sort(keys)
@@ -106,16 +106,16 @@ func withSuggestion(cmd *cobra.Command, s backend, err error) error {
 	switch {
 	case name == nil:
 	case s.local == nil && (errors.Is(err, headgate.ErrUnknownLimit) || invalid != nil && invalid.Field == "limit"):
-		return suggest(err, name[1], completeLimit(cmd, s, ""))
+		return addSimilar(err, name[1], completeLimit(cmd, s, ""))
 	case invalid != nil && invalid.Field == "plan":
-		return suggest(err, name[1], completePlan(cmd, s, ""))
+		return addSimilar(err, name[1], completePlan(cmd, s, ""))
 	}
 	return err
 }
 
-// suggest adds the names that are similar to name to an error.
-func suggest(err error, name string, names []string) error {
-	c := &cobra.Command{SuggestionsMinimumDistance: 2}
+// addSimilar adds to an error which of names are similar to name.
+func addSimilar(err error, name string, names []string) error {
+	c := &cobra.Command{SuggestionsMinimumDistance: 2} // the most edits, despite its name
 	for _, n := range names {
 		c.AddCommand(&cobra.Command{Use: n, Run: func(*cobra.Command, []string) {}})
 	}
@@ -125,7 +125,7 @@ func suggest(err error, name string, names []string) error {
 	return err
 }
 
-// didYouMean returns the question whether a command below cmd with a similar name was meant, or "" if none is similar.
+// didYouMean asks whether a command below cmd with a similar name was meant; "" if none, or too many, are similar.
 func didYouMean(cmd *cobra.Command, name string) string {
 	names := cmd.SuggestionsFor(name)
 	slices.Sort(names)

@@ -47,7 +47,7 @@ func newExplainCommand() *cobra.Command {
 			}
 			l, err := resolveLimit(cmd, args[0])
 			if errors.Is(err, headgate.ErrUnknownLimit) {
-				named, exists, c, findErr := findLimits(cmd)
+				named, exists, c, findErr := examinePlace(cmd)
 				if findErr != nil {
 					return findErr
 				}
@@ -90,7 +90,7 @@ func parseRequest(args []string) (*api.Explain, bool) {
 	return &api.Explain{Method: words[0], URI: words[1], Headers: lines[1:]}, true
 }
 
-// explain explains a request.
+// explain prints which rule decides about a request. If the request is refused, it returns errRefused.
 func (f *queryFlags) explain(cmd *cobra.Command, r *api.Explain) error {
 	return withBackendOrEmptyStore(cmd, func(s backend) error {
 		e, err := callExplain(cmd.Context(), s, r)
@@ -105,21 +105,21 @@ func (f *queryFlags) explain(cmd *cobra.Command, r *api.Explain) error {
 	})
 }
 
-// findLimits returns the config, and reports whether it or the command names a server or a store, and whether the store
-// exists.
-func findLimits(cmd *cobra.Command) (named, exists bool, c *config.Config, err error) {
+// examinePlace reports whether the command, its environment or its config names a server or a store, and whether the
+// file of the store exists. It also returns the config.
+func examinePlace(cmd *cobra.Command) (named, exists bool, c *config.Config, err error) {
 	url, err := serverOf(cmd)
 	if err != nil {
 		return false, false, nil, err
 	}
 	c, p, err := loadPlace(cmd)
-	return url != "" || p.Said, err == nil && p.File() != "" && !p.Missing(), c, err
+	return url != "" || p.Configured, err == nil && p.File() != "" && !p.Missing(), c, err
 }
 
 // withBackendOrEmptyStore calls do with the store or the server, or, if none is named and the default store does not
 // exist, with an empty store that has the limits of the config file.
 func withBackendOrEmptyStore(cmd *cobra.Command, do func(backend) error) error {
-	named, exists, c, err := findLimits(cmd)
+	named, exists, c, err := examinePlace(cmd)
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func printExplanation(w io.Writer, e *api.Explanation) error {
 	return t.Flush()
 }
 
-// figuresOf returns the figures of a charge by its index, or nil if there are none.
+// figuresOf returns the figures of the charge with an index, or nil if it was not decided.
 func figuresOf(d *api.Decision, charge int) *api.Figures {
 	if len(d.Each) == 0 {
 		return &api.Figures{

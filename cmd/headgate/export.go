@@ -99,7 +99,7 @@ var keyColumns = []string{
 	"blocked_until", "blocked_by", "reason",
 }
 
-// writeAttempts writes the attempts of all keys, up to maxAge old.
+// writeAttempts writes the newest attempts of each key, up to e.max, that are at most maxAge old; 0: of any age.
 func (e *exportFlags) writeAttempts(cmd *cobra.Command, s backend, write func(any, []string) error,
 	maxAge time.Duration,
 ) error {
@@ -132,8 +132,8 @@ func (e *exportFlags) writeAttempts(cmd *cobra.Command, s backend, write func(an
 
 var attemptColumns = []string{"limit", "key", "number", "at", "cost", "allowed"}
 
-// newRowWriter returns a function that writes one row: the object as a line of JSON, or the fields as CSV. For CSV it
-// writes the columns first.
+// newRowWriter returns a function that writes one row: the object as a line of JSON, or the fields as CSV. For CSV
+// newRowWriter itself writes the columns.
 func newRowWriter(w io.Writer, format string, columns []string) func(object any, fields []string) error {
 	if format == "jsonl" {
 		e := json.NewEncoder(w)

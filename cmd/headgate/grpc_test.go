@@ -39,7 +39,7 @@ func TestGRPCServices(t *testing.T) {
 	t.Parallel()
 	dir, addr := t.TempDir(), fmt.Sprintf("127.0.0.1:%d", dbtest.FreePort(t))
 	token, apiToken := auth.NewToken(), auth.NewToken()
-	text, err := auth.Text([]auth.Entry{
+	text, err := auth.FileText([]auth.Entry{
 		{Name: "gateway", Role: "take", Limits: []string{"*"}, Hashes: []string{auth.Hash(token)}},
 		{Name: "other", Role: "take", Limits: []string{"api*"}, Hashes: []string{auth.Hash(apiToken)}},
 	})

@@ -13,8 +13,8 @@ import (
 const aboutLimit = "LIMIT is a name in the store's catalog, or one line such as 'token-bucket 5/1m':\n" +
 	"headgate help limits has the grammar."
 
-// notations returns the grammar of limits.
-func notations() string {
+// limitGrammar explains LIMIT with the notation of each algorithm.
+func limitGrammar() string {
 	var b strings.Builder
 	b.WriteString("LIMIT is a name in the store's catalog, or one line:\n\n")
 	for _, a := range headgate.Algorithms() {
@@ -24,15 +24,15 @@ func notations() string {
 	return b.String()
 }
 
-// group has the commands below one title of the help.
-type group struct {
+// helpGroup has the commands below one title of the help.
+type helpGroup struct {
 	title    string
 	commands []*cobra.Command
 }
 
-// groups returns the commands in the order of the help, without those that build tags add.
-func groups() []group {
-	return []group{
+// helpGroups returns the commands in the order of the help, without version, licenses, and those that build tags add.
+func helpGroups() []helpGroup {
+	return []helpGroup{
 		{"Ask:", []*cobra.Command{newTakeCommand(false), newTakeCommand(true), newFillUpCommand(), newRunCommand()}},
 		{"Look:", []*cobra.Command{
 			newWhyCommand(), newListCommand(), newTopCommand(), newInspectCommand(), newHistoryCommand(),
@@ -51,7 +51,7 @@ func groups() []group {
 func init() { cobra.EnableCommandSorting = false } // the help has an order of its own
 
 func addCommands(root *cobra.Command) {
-	for _, g := range groups() {
+	for _, g := range helpGroups() {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
 		for _, cmd := range g.commands {
 			cmd.GroupID = g.title

@@ -44,7 +44,7 @@ func newInspectCommand() *cobra.Command {
 					}
 					return query.json.print(w, st, func(w io.Writer) error { return printStatus(w, st) })
 				})
-				if err == nil && n == 0 {
+				if err == nil && n == 0 && !bool(query.json) {
 					_, err = fmt.Fprintf(w, "%s has used nothing\n", quoteKey(args[0]))
 				}
 				return err

@@ -20,7 +20,7 @@ func newLimitsCommand() *cobra.Command {
 		Long: "Show and change the catalog: the named limits that a store keeps, for all who use it.\n" +
 			"A change is felt by every server and program within two seconds, and is kept as a version\n" +
 			"with its author, its time and its reason.\n\n" +
-			"A server can list, show, set and roll back limits; the other commands need a store.\n\n" + notations(),
+			"A server can list, show, set and roll back limits; the other commands need a store.\n\n" + limitGrammar(),
 		Args: requireKnownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -43,7 +43,7 @@ func newLimitsListCommand() *cobra.Command {
 					return nil, err
 				}
 				if s.local != nil {
-					stored, _ := s.names.Kept() // no error: askCatalog has just read it
+					stored, _ := s.names.StoreCatalog() // no error: callCatalog has just read it
 					for name, err := range stored.Unreadable() {
 						fmt.Fprintf(cmd.ErrOrStderr(), "limit %s cannot be read by this program: %v\n", name, err)
 					}
@@ -78,11 +78,11 @@ func printLimits(w io.Writer, list []limitLine) error {
 	return t.Flush()
 }
 
-func formatOrigin(from string, retired bool) string {
+func formatOrigin(origin string, retired bool) string {
 	if retired {
 		return "retired"
 	}
-	return cmp.Or(from, "-")
+	return cmp.Or(origin, "-")
 }
 
 func newLimitsShowCommand() *cobra.Command {
@@ -133,7 +133,7 @@ func newLimitsHistoryCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if len(list) == 0 && request.Limit != "" { // a limit that was removed has a history
+				if len(list) == 0 && request.Limit != "" { // so no limit had the name, or its history is gone
 					if _, err := explainLimit(cmd.Context(), s, request.Limit); err != nil {
 						return err
 					}
@@ -155,7 +155,7 @@ func newLimitsHistoryCommand() *cobra.Command {
 	return cmd
 }
 
-// listVersions returns versions of a catalog, and the value that -o json prints. For a store that value has more fields
+// listVersions returns the versions that q selects, and the value that -o json prints: for a store it has more fields
 // than for a server, and all changes of each version.
 func listVersions(cmd *cobra.Command, s backend, q *api.VersionsQuery) (list []api.Version, forJSON any, err error) {
 	if s.local == nil {
@@ -165,7 +165,7 @@ func listVersions(cmd *cobra.Command, s backend, q *api.VersionsQuery) (list []a
 		}
 		return v.Versions, v.Versions, nil
 	}
-	c, err := s.names.Kept()
+	c, err := s.names.StoreCatalog()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -37,7 +37,7 @@ const changeQuestion = "Change the catalog?"
 // errDeclined means that the user did not confirm a change.
 var errDeclined = errors.New("nothing was changed")
 
-// confirm asks the user a question and returns nil if the answer is yes. Without a terminal, --yes has to be set.
+// confirm asks the user a question. It returns errDeclined unless the answer is yes. With no terminal, --yes is needed.
 func (c *changeFlags) confirm(cmd *cobra.Command, question string) error {
 	if c.yes {
 		return nil
@@ -63,7 +63,7 @@ func (c *changeFlags) confirm(cmd *cobra.Command, question string) error {
 	return errDeclined
 }
 
-// proceed reports whether to make the changes that were printed. It asks the user only if there are some.
+// proceed reports whether to make the changes that were printed. It asks the user if there are some, and no --dry-run.
 func (c *changeFlags) proceed(cmd *cobra.Command, hasChanges bool, question string) (bool, error) {
 	if c.dryRun || !hasChanges {
 		return !c.dryRun, nil
@@ -79,7 +79,7 @@ func (c *changeFlags) author(seen int64) catalog.By {
 	return author
 }
 
-// changeCatalog opens the store of a command, changes its catalog, and prints the changes and the new version.
+// changeCatalog opens the store of a command, calls change with its catalog, and prints what changed.
 func changeCatalog(cmd *cobra.Command, change func(c *catalog.Catalog) (version int64, err error)) error {
 	return withCatalog(cmd, func(c *catalog.Catalog) error {
 		before, _ := c.Version()
@@ -120,7 +120,7 @@ func placeSuffix(cmd *cobra.Command) string {
 	return ", in " + p.String()
 }
 
-// printChanged prints the changes, and, unless it was a dry run, the new version.
+// printChanged returns err, or prints the changes of an answer, and, unless it was a dry run, the new version.
 func printChanged(cmd *cobra.Command, out *api.Changed, err error, dryRun bool) error {
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func newLimitsApplyCommand() *cobra.Command {
 			}
 			// The file names the store, unless a flag or the variable names another one.
 			return withCatalogOf(cmd, cfg, func(limits *catalog.Catalog) error {
-				return change.apply(cmd, limits, cfg.Defines())
+				return change.apply(cmd, limits, cfg.CatalogFile())
 			})
 		},
 	}
@@ -203,14 +203,14 @@ func newLimitsApplyCommand() *cobra.Command {
 	return cmd
 }
 
-// apply prints how a file differs from the catalog, and applies the file if the user confirms that.
+// apply prints how a file differs from the catalog, and applies the file unless proceed refuses.
 func (c *changeFlags) apply(cmd *cobra.Command, limits *catalog.Catalog, f catalog.File) error {
 	d, err := limits.Compare(cmd.Context(), f)
 	if err != nil {
 		return err
 	}
 	before, _ := limits.Version()
-	if d.Known == catalog.Older {
+	if d.Standing == catalog.FileOlder {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s was applied before, and another file since then\n", f.Path)
 	}
 	for _, line := range d.Lines() {
@@ -223,7 +223,7 @@ func (c *changeFlags) apply(cmd *cobra.Command, limits *catalog.Catalog, f catal
 		return err
 	}
 	// The user has confirmed the difference, so it is applied even after changes by hand.
-	_, version, err := limits.Apply(cmd.Context(), c.author(before), f, catalog.Anyway)
+	_, version, err := limits.Apply(cmd.Context(), c.author(before), f, catalog.ApplyAnyway)
 	if err == nil && !d.Empty() {
 		printVersion(cmd, version != before, version)
 	}
@@ -250,7 +250,7 @@ func newLimitsRollbackCommand() *cobra.Command {
 	return cmd
 }
 
-// rollback restores limits as they were after a version. It fails if the catalog was changed after it was shown.
+// rollback prints what it would change, and does it unless proceed refuses. It fails if the catalog changed meanwhile.
 func (c *changeFlags) rollback(cmd *cobra.Command, s backend, version int64, names []string) error {
 	in := api.Rollback{Version: version, Reason: c.reason, DryRun: true}
 	if len(names) > 0 {

@@ -20,7 +20,7 @@ import (
 // keyUse is the use of a limit by a key, in list, top and export.
 type keyUse struct {
 	api.Status
-	Percent *float64 `json:"percent"` // used part of the capacity; null if the capacity is unknown or 0
+	Percent *float64 `json:"percent"` // of the capacity in use; null if the capacity is unknown or 0
 	Refused bool     `json:"refused"` // a cost of 1 would be refused now
 	// RetryAfterMS is the time until a cost of 1 can pass: 0 means now, null never or unknown.
 	RetryAfterMS *int64 `json:"retry_after_ms"`
@@ -49,8 +49,7 @@ func (q *keyQuery) setLimit(args []string) {
 	}
 }
 
-// eachKey calls do with the keys after a cell, in the order of limits and keys, until do returns false. It reads them
-// page by page.
+// eachKey calls do with the selected keys after a cell, in the order of limits and keys, until do returns false.
 func (q *keyQuery) eachKey(ctx context.Context, s backend, after law.Cell, do func(*keyUse) (bool, error)) error {
 	in := api.CellsQuery{Limit: q.limit, Blocked: q.blocked, Max: store.DefaultMax}
 	in.AfterLimit, in.AfterKey = after.Limit, after.Key
@@ -89,7 +88,7 @@ func (q *keyQuery) eachKey(ctx context.Context, s backend, after law.Cell, do fu
 	}
 }
 
-// keyBefore returns a key that sorts before all keys with a prefix, and close to them.
+// keyBefore returns a key that sorts before all keys with a prefix, and close to them: the list begins after it.
 func keyBefore(prefix string) string {
 	r, size := utf8.DecodeLastRuneInString(prefix)
 	head := prefix[:len(prefix)-size]
@@ -102,7 +101,7 @@ func keyBefore(prefix string) string {
 	return head
 }
 
-// newKeyUse returns the use by the limit itself, not by an override or plan of the key.
+// newKeyUse returns the use as the limit itself counts it, not an override or plan of the key; see loadRetry.
 func newKeyUse(c *api.Status) *keyUse {
 	u := &keyUse{Status: *c, RetryAfterMS: new(int64)}
 	if u.BlockedUntil != nil && *u.BlockedUntil <= u.At { // the block is over
@@ -125,7 +124,8 @@ func (u *keyUse) setPercent() {
 	}
 }
 
-// loadRetry looks up when a refused key can pass, and by which limit, plan or override.
+// loadRetry replaces the figures of a refused key by those of the limit, plan or override in force, and sets when it
+// can pass. It leaves a key as it is if it is not refused or cannot be looked up.
 func (u *keyUse) loadRetry(ctx context.Context, s backend) error {
 	if !u.Refused {
 		return nil
@@ -146,8 +146,8 @@ func (u *keyUse) loadRetry(ctx context.Context, s backend) error {
 	return nil
 }
 
-// orders are the comparisons of --sort and top. Keys that compare as equal are sorted by limit and key.
-var orders = map[string]func(a, b *keyUse) int{
+// keyOrders are the comparisons of --sort and top. sortedKeys sorts keys that compare as equal by limit and key.
+var keyOrders = map[string]func(a, b *keyUse) int{
 	"key": func(a, b *keyUse) int {
 		return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(a.Limit, b.Limit))
 	},
@@ -189,13 +189,13 @@ func (u *keyUse) retryRank() int64 {
 	return *u.RetryAfterMS
 }
 
-// sortedKeys returns the first max keys of an order, or all keys if max is 0, and the number of all keys. It holds no
-// more than twice max in memory.
+// sortedKeys returns the first max of the selected keys in an order, or all if max is 0, and their number. It holds no
+// more than twice max in memory, if max is not 0.
 func (q *keyQuery) sortedKeys(ctx context.Context, s backend, order string, max int) (
 	list []*keyUse, total int, err error,
 ) {
 	compare := func(a, b *keyUse) int {
-		return cmp.Or(orders[order](a, b), strings.Compare(a.Limit, b.Limit), strings.Compare(a.Key, b.Key))
+		return cmp.Or(keyOrders[order](a, b), strings.Compare(a.Limit, b.Limit), strings.Compare(a.Key, b.Key))
 	}
 	needsRetry := q.refusing || order == "retry" // for all keys, not only for those that are returned
 	err = q.eachKey(ctx, s, law.Cell{}, func(u *keyUse) (bool, error) {
@@ -223,14 +223,14 @@ func (q *keyQuery) sortedKeys(ctx context.Context, s backend, order string, max 
 			err = u.loadRetry(ctx, s)
 		}
 	}
-	if !needsRetry {
+	if !needsRetry { // loadRetry has changed figures
 		slices.SortFunc(list, compare)
 	}
 	return list, total, err
 }
 
-// storedKeys returns up to max keys after a cell in the order in which they are stored, or all of them if max is 0, and
-// whether there are more.
+// storedKeys returns up to max of the selected keys after a cell, in the order of limits and keys, or all if max is 0,
+// and whether there may be more.
 func (q *keyQuery) storedKeys(ctx context.Context, s backend, after law.Cell, max int) (
 	list []*keyUse, more bool, err error,
 ) {

@@ -60,7 +60,7 @@ func (l *listFlags) run(cmd *cobra.Command, s backend, w io.Writer) error {
 	list := []*keyUse{}
 	next, total := "", 0
 	if l.sort != "" {
-		if orders[l.sort] == nil || l.sort == "top" {
+		if keyOrders[l.sort] == nil || l.sort == "top" {
 			return headgate.Invalid("sort", "%.40q is no order; write used, percent, key or retry", l.sort)
 		}
 		sorted, count, err := l.sortedKeys(cmd.Context(), s, l.sort, l.max)
@@ -104,29 +104,29 @@ func printList(w io.Writer, list []*keyUse) error {
 			}
 			return formatMicros(*us)
 		}
-		t.row(u.Limit, quoteKey(u.Key), formatUsed(&u.Status), u.percent(), formatRemaining(&u.Status), u.retry(),
-			at(u.ResetAt), at(u.BlockedUntil), u.why())
+		t.row(u.Limit, quoteKey(u.Key), formatUsed(&u.Status), u.formatPercent(), formatRemaining(&u.Status),
+			u.formatRetry(), at(u.ResetAt), at(u.BlockedUntil), u.formatReason())
 	}
 	return t.Flush()
 }
 
-// why returns the reason of a block, or who made it.
-func (u *keyUse) why() string {
+// formatReason returns the reason of a block, or who may have made it.
+func (u *keyUse) formatReason() string {
 	if u.Reason == "" && u.BlockedBy == api.ByLimit {
 		return "by the limit " + u.Limit + ", or by an operator who gave no reason"
 	}
 	return quoteText(u.Reason)
 }
 
-func (u *keyUse) percent() string {
+func (u *keyUse) formatPercent() string {
 	if u.Percent == nil {
 		return "-"
 	}
 	return strconv.FormatFloat(*u.Percent, 'f', 0, 64)
 }
 
-// retry formats when a cost of 1 can pass.
-func (u *keyUse) retry() string {
+// formatRetry formats when a cost of 1 can pass.
+func (u *keyUse) formatRetry() string {
 	if u.RetryAfterMS == nil && !u.neverPasses { // unknown
 		return "-"
 	}

@@ -35,22 +35,22 @@ Lines that cannot be read are counted, with the reason and the first of each. In
 log, every line about a failed password or an invalid user counts. What a client sent in
 place of a request has the method - and is its own path.`
 
-// logOptions has the flags of commands that read logs.
-type logOptions struct {
+// logFlags has the flags of commands that read logs.
+type logFlags struct {
 	replay.Config
-	keys         []string // values of --key; parse refuses all but one
+	keys         []string // values of --key; parse accepts exactly one
 	json         outputFlag
-	key          string
+	key          string // the one of keys
 	format       string
 	since, until string
 	proxies      []string
 }
 
-func (o *logOptions) addFlags(cmd *cobra.Command) {
+func (o *logFlags) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	o.json.addFlag(cmd)
 	f.StringArrayVar(&o.keys, "key", nil, "the `field` to limit by: ip, user, path, method, status, ip/48, ip,path ...")
-	f.StringVar(&o.format, "format", "", "the `format` of the logs: "+accesslog.Names()+" (default: found out)")
+	f.StringVar(&o.format, "format", "", "the `format` of the logs: "+accesslog.FormatNames()+" (default: found out)")
 	f.StringArrayVar(&o.Where, "where", nil,
 		"only requests for which this `condition` holds: method=POST, status!=200, path~^/api/, agent!~bot")
 	f.StringVar(&o.since, "since", "", "only requests from this `time` on, such as 2026-05-01 or 2026-05-01T12:00:00Z")
@@ -86,8 +86,8 @@ func requireLogs(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// parse checks the flags, and sets the fields of the Config that have no flag of their own.
-func (o *logOptions) parse(cmd *cobra.Command) (err error) {
+// parse checks the flags, and sets key and the fields of the Config that no flag sets directly.
+func (o *logFlags) parse(cmd *cobra.Command) (err error) {
 	switch {
 	case len(o.keys) == 0 || o.keys[0] == "":
 		return errors.New("--key: is missing: ip, user, path, method, status, or a JSON path")
@@ -119,15 +119,15 @@ func flagError(err error) error {
 	return err
 }
 
-// replayOptions has the flags of `headgate replay`.
-type replayOptions struct {
-	logOptions
+// replayFlags has the flags of `headgate replay`.
+type replayFlags struct {
+	logFlags
 	limits []string
 	html   string
 }
 
 func newReplayCommand() *cobra.Command {
-	var options replayOptions
+	var options replayFlags
 	cmd := &cobra.Command{
 		Use:   "replay --limit LIMIT --key FIELD LOG...",
 		Short: "Say what a limit would have done to a log",
@@ -159,7 +159,7 @@ was reserved is charged when a call begins, and settled to what was used when it
 	return cmd
 }
 
-func (o *replayOptions) run(cmd *cobra.Command, logs []string) error {
+func (o *replayFlags) run(cmd *cobra.Command, logs []string) error {
 	if len(o.limits) == 0 || o.limits[0] == "" {
 		return errors.New("--limit: is missing: a name from the config file, or a notation such as " +
 			"'token-bucket 10/1m burst 5'")
@@ -206,7 +206,7 @@ func (o *replayOptions) run(cmd *cobra.Command, logs []string) error {
 }
 
 // resolveLimits returns the limits of the flags. A limit that is given twice is an error.
-func (o *replayOptions) resolveLimits(cmd *cobra.Command) ([]headgate.Limit, error) {
+func (o *replayFlags) resolveLimits(cmd *cobra.Command) ([]headgate.Limit, error) {
 	limits := make([]headgate.Limit, len(o.limits))
 	for i, text := range o.limits {
 		limit, err := resolveLimit(cmd, text)
@@ -221,8 +221,11 @@ func (o *replayOptions) resolveLimits(cmd *cobra.Command) ([]headgate.Limit, err
 	return limits, nil
 }
 
-// checkWritable returns an error if writeAtomically could not write a file, before the log is read.
+// checkWritable checks, before the logs are read, that writeAtomically can create a file in the directory of name.
 func checkWritable(name string) error {
+	if target, err := filepath.EvalSymlinks(name); err == nil {
+		name = target
+	}
 	if info, err := os.Stat(name); err == nil {
 		if info.IsDir() {
 			return fmt.Errorf("%s is a directory", name)
@@ -238,8 +241,8 @@ func checkWritable(name string) error {
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// writeAtomically replaces the text of a file, so that readers see the old text or the new one, or writes to a pipe or
-// device. A new file gets the mode.
+// writeAtomically replaces the text of a file, so that readers see the old text or the new one. It writes directly to a
+// pipe or device. A new file gets the mode.
 func writeAtomically(path string, text []byte, mode fs.FileMode) error {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
@@ -262,16 +265,16 @@ func writeAtomically(path string, text []byte, mode fs.FileMode) error {
 	return err
 }
 
-// suggestOptions has the flags of `headgate suggest`.
-type suggestOptions struct {
-	logOptions
+// suggestFlags has the flags of `headgate suggest`.
+type suggestFlags struct {
+	logFlags
 	refuse  string
 	shareOf string // value of --of
 	periods []string
 }
 
 func newSuggestCommand() *cobra.Command {
-	options := suggestOptions{}
+	options := suggestFlags{}
 	cmd := &cobra.Command{
 		Use:   "suggest --key FIELD LOG...",
 		Short: "Name limits that would refuse a chosen share of a log",
@@ -297,11 +300,11 @@ The figures are those of headgate replay for the same limit and the same flags. 
 	return cmd
 }
 
-func (o *suggestOptions) run(cmd *cobra.Command, logs []string) error {
+func (o *suggestFlags) run(cmd *cobra.Command, logs []string) error {
 	if err := o.parse(cmd); err != nil {
 		return err
 	}
-	criteria, err := replay.ParseAsk(o.refuse, o.shareOf, o.periods)
+	criteria, err := replay.ParseSuggestOptions(o.refuse, o.shareOf, o.periods)
 	if err != nil {
 		return flagError(err)
 	}

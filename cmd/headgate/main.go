@@ -19,7 +19,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Exit codes.
+// Exit codes; those of run are in run.go.
 const (
 	exitOK      = 0
 	exitRefused = 1
@@ -43,8 +43,8 @@ func main() {
 	os.Exit(code)
 }
 
-// notIgnored returns the signals that the parent process, such as nohup, does not have ignored: signal.Notify would
-// end that. Go knows of SIGHUP and SIGINT only.
+// notIgnored returns signals without those that this process ignores because its parent, such as nohup, said so:
+// signal.Notify would catch them. Go can tell this of SIGHUP and SIGINT only.
 func notIgnored(signals ...os.Signal) []os.Signal { return slices.DeleteFunc(signals, signal.Ignored) }
 
 // runMain runs the command of args and returns its exit code. Tests call it too.
@@ -71,8 +71,8 @@ func runMain(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 // secretPattern matches text that may hold a password: a URL, or another form of address that a driver reads.
 var secretPattern = regexp.MustCompile(`(?i)://|:[^/]*@|passw|pwd`)
 
-// redactSecrets takes arguments that may hold a password out of a message. Cobra repeats arguments that it does not
-// expect, such as the URL of "migrate URL" or of "-store=URL".
+// redactSecrets replaces arguments that may hold a password by dots in a message. Cobra repeats arguments that it does
+// not expect, such as the URL of "migrate URL" or of "-store=URL".
 func redactSecrets(text string, args []string) string {
 	for _, arg := range args {
 		_, value, _ := strings.Cut(arg, "=")
@@ -113,7 +113,7 @@ func newRootCommand() *cobra.Command {
 	return root
 }
 
-// addUsage adds the usage line to errors about the number of arguments, for all commands below cmd.
+// addUsage adds the usage line to errors about arguments, for all commands below cmd that have no subcommands.
 func addUsage(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		addUsage(c)
@@ -138,7 +138,7 @@ func requireKnownCommand(cmd *cobra.Command, args []string) error {
 	name, hint := "", ""
 	if commandPattern.MatchString(args[0]) {
 		name = " " + strconv.Quote(args[0])
-		cmd.SuggestionsMinimumDistance = 2
+		cmd.SuggestionsMinimumDistance = 2 // the most edits, despite its name
 		if similar := didYouMean(cmd, args[0]); similar != "" {
 			hint = "; " + similar
 		}

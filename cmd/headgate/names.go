@@ -27,47 +27,47 @@ type catalogNames struct {
 	read   func() (*catalog.Catalog, error)
 }
 
-// newCatalogNames returns names that read the catalog when the first of them is looked up: most commands need none.
+// newCatalogNames returns names that read the catalog once, when the first is looked up: most commands need none.
 func newCatalogNames(ctx context.Context, s store.Store, c *config.Config) *catalogNames {
 	return &catalogNames{c, sync.OnceValues(func() (*catalog.Catalog, error) { return readCatalog(ctx, s) })}
 }
 
-// readCatalog reads the catalog of a store once. Nothing is logged: the command reports what is wrong.
+// readCatalog reads the catalog of a store. Nothing is logged: the command reports what is wrong.
 func readCatalog(ctx context.Context, s store.Store) (*catalog.Catalog, error) {
 	return catalog.Read(ctx, s, &catalog.Config{Logger: slog.New(slog.DiscardHandler)})
 }
 
-// Kept implements service.Keeper.
-func (n *catalogNames) Kept() (*catalog.Catalog, error) { return n.read() }
+// StoreCatalog implements service.CatalogHolder.
+func (n *catalogNames) StoreCatalog() (*catalog.Catalog, error) { return n.read() }
 
 // Find implements headgate.Names. A limit that only the config file knows is not in force:
 // the error says how to put it into the catalog.
 func (n *catalogNames) Find(ctx context.Context, name, key string) (headgate.Limit, error) {
-	c, err := n.Kept()
+	c, err := n.StoreCatalog()
 	if err != nil {
 		return headgate.Limit{}, err
 	}
 	l, err := c.Find(ctx, name, key)
-	return l, n.unknown(ctx, err, name)
+	return l, n.addHint(ctx, err, name)
 }
 
 // FindAll implements headgate.Names.
 func (n *catalogNames) FindAll(ctx context.Context, charges []headgate.Charge) error {
-	c, err := n.Kept()
+	c, err := n.StoreCatalog()
 	if err != nil {
 		return err
 	}
 	err = c.FindAll(ctx, charges)
 	for _, charge := range charges {
 		if charge.Limit.OnlyName() {
-			err = n.unknown(ctx, err, charge.Limit.Name())
+			err = n.addHint(ctx, err, charge.Limit.Name())
 		}
 	}
 	return err
 }
 
-// unknown adds a hint to headgate.ErrUnknownLimit.
-func (n *catalogNames) unknown(ctx context.Context, err error, name string) error {
+// addHint adds similar names, or how to apply the config file, to headgate.ErrUnknownLimit, and to no other error.
+func (n *catalogNames) addHint(ctx context.Context, err error, name string) error {
 	if !errors.Is(err, headgate.ErrUnknownLimit) {
 		return err
 	}
@@ -76,7 +76,7 @@ func (n *catalogNames) unknown(ctx context.Context, err error, name string) erro
 		for _, l := range n.List() {
 			names = append(names, l.Name())
 		}
-		return suggest(err, name, names)
+		return addSimilar(err, name, names)
 	}
 	return fmt.Errorf("%w: %q; %s has it, and it was never applied: headgate limits apply -f %s",
 		headgate.ErrUnknownLimit, name, n.config.File, strings.Join(n.config.Files, " -f "))
@@ -84,20 +84,20 @@ func (n *catalogNames) unknown(ctx context.Context, err error, name string) erro
 
 // List implements catalog.Names.
 func (n *catalogNames) List() []catalog.Definition {
-	c, err := n.Kept()
+	c, err := n.StoreCatalog()
 	if err != nil {
-		return nil // the next call of the store returns the error
+		return nil // Err returns the error
 	}
 	return c.List()
 }
 
 // Err implements catalog.Names.
 func (n *catalogNames) Err() error {
-	_, err := n.Kept()
+	_, err := n.StoreCatalog()
 	return err
 }
 
-// changeAuthor returns the user of this process, as the author of a change with a reason.
+// changeAuthor returns the user of this process at this host, as the author of a change with a reason.
 func changeAuthor(reason string) catalog.By {
 	name := "user " + strconv.Itoa(os.Getuid())
 	if u, err := user.Current(); err == nil {

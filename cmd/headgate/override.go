@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// endFlags has the flags for the end of a plan or override.
+// endFlags has the flags for the end of an assignment or override.
 type endFlags struct {
 	period string // value of --for
 	until  string
@@ -95,7 +95,7 @@ func (o *overrideFlags) run(cmd *cobra.Command, s backend, args []string) error 
 	case o.limit != "" && (o.remove || len(args) > 1):
 		return headgate.Invalid("limit", "--limit lists; to change one write KEY LIMIT")
 	case o.remove:
-		return o.removeAll(cmd, s, &in, args)
+		return o.removeOverrides(cmd, s, &in, args)
 	case len(args) < 3:
 		return o.list(cmd, s, args)
 	}
@@ -107,8 +107,8 @@ func (o *overrideFlags) run(cmd *cobra.Command, s backend, args []string) error 
 	return printChanged(cmd, out, err, false)
 }
 
-// removeAll removes the override of a key for the limit in args, or all overrides of the key.
-func (o *overrideFlags) removeAll(cmd *cobra.Command, s backend, in *api.Override, args []string) error {
+// removeOverrides removes the override of a key for the limit in args, or without one all overrides of the key.
+func (o *overrideFlags) removeOverrides(cmd *cobra.Command, s backend, in *api.Override, args []string) error {
 	in.Key = args[0]
 	limits := args[1:]
 	if len(limits) == 0 {
@@ -192,7 +192,7 @@ func (o *overrideFlags) find(cmd *cobra.Command, s backend, args []string) ([]ov
 	return lines, err
 }
 
-// findAtServer calls add with the overrides that a server has in force, until add returns maxLines or more.
+// findAtServer calls add with the overrides in force at a server, page by page, until add returns at least maxLines.
 func (o *overrideFlags) findAtServer(ctx context.Context, s backend, add func(overrideLine) int) error {
 	for q := (api.OverridesQuery{Max: 1000}); ; {
 		page, err := get[api.Overrides](ctx, s, "/v1/overrides", &q)
@@ -216,9 +216,9 @@ func (o *overrideFlags) findAtServer(ctx context.Context, s backend, add func(ov
 	}
 }
 
-// findInStore calls add with at least the overrides in a store that args select, also those that are over.
+// findInStore calls add with the overrides in a store that args select, and perhaps with others. Some may be over.
 func (o *overrideFlags) findInStore(ctx context.Context, s backend, args []string, add func(overrideLine) int) error {
-	c, err := s.names.Kept()
+	c, err := s.names.StoreCatalog()
 	if err != nil {
 		return err
 	}
@@ -257,11 +257,11 @@ func printOverrides(w io.Writer, lines []overrideLine) error {
 }
 
 // keyOrPrefix formats a key, or a prefix with a star behind it.
-func keyOrPrefix(k string, prefix bool) string {
-	if prefix {
-		return quoteKey(k) + "*"
+func keyOrPrefix(key string, isPrefix bool) string {
+	if isPrefix {
+		return quoteKey(key) + "*"
 	}
-	return quoteKey(k)
+	return quoteKey(key)
 }
 
 // formatEnd formats the end of a plan or override.

@@ -121,8 +121,8 @@ func newPlanKeysCommand() *cobra.Command {
 	return cmd
 }
 
-// assignments returns the plans of all prefixes, and of up to maxKeys keys after a key. If args has a key, it returns
-// the plan of that key and the plans of its prefixes.
+// assignments returns the plans of all prefixes, and of up to maxKeys keys after the key after. If args has a key, it
+// returns the plan of that key and the plans of its prefixes.
 func assignments(cmd *cobra.Command, c *catalog.Catalog, args []string, after string, maxKeys int) (
 	list []catalog.Assignment, err error,
 ) {
@@ -161,7 +161,7 @@ func newPlanSetCommand() *cobra.Command {
 		},
 	}
 	end.addFlags(cmd)
-	setPlanFlags(cmd, &in, "for all keys that begin with KEY")
+	addSetPlanFlags(cmd, &in, "for all keys that begin with KEY")
 	return cmd
 }
 
@@ -173,14 +173,14 @@ func newPlanUnsetCommand() *cobra.Command {
 		Args:  cobra.ExactArgs(1),
 		RunE:  func(cmd *cobra.Command, args []string) error { return setPlan(cmd, &in, args[0]) },
 	}
-	setPlanFlags(cmd, &in, "of all keys that begin with KEY")
+	addSetPlanFlags(cmd, &in, "of all keys that begin with KEY")
 	return cmd
 }
 
-// setPlanFlags adds the flags of commands that set or remove a plan.
-func setPlanFlags(cmd *cobra.Command, in *api.SetPlan, prefix string) {
+// addSetPlanFlags adds the flags of commands that set or remove the plan of a key.
+func addSetPlanFlags(cmd *cobra.Command, in *api.SetPlan, aboutPrefix string) {
 	addPlaceSettings(cmd)
-	cmd.Flags().BoolVar(&in.Prefix, "prefix", false, prefix)
+	cmd.Flags().BoolVar(&in.Prefix, "prefix", false, aboutPrefix)
 	cmd.Flags().StringVar(&in.Reason, "reason", "", "`why`, for the history")
 }
 

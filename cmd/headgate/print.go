@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// outputFlag is the value of -o: true for JSON, for programs, and false for text, for people.
+// outputFlag is the value of -o: true is JSON, and false text.
 type outputFlag bool
 
 func (o *outputFlag) addFlag(cmd *cobra.Command) {
@@ -45,7 +45,7 @@ func (o *outputFlag) Set(text string) error {
 // Type implements pflag.Value.
 func (o *outputFlag) Type() string { return "text|json" }
 
-// print prints an answer as JSON, or by printText.
+// print prints an answer: as JSON, or as text by printText.
 func (o outputFlag) print(w io.Writer, answer any, printText func(io.Writer) error) error {
 	if o {
 		return printJSON(w, answer)
@@ -55,7 +55,7 @@ func (o outputFlag) print(w io.Writer, answer any, printText func(io.Writer) err
 
 func printJSON(w io.Writer, v any) error { return json.NewEncoder(w).Encode(v) }
 
-// table aligns columns below their names. Flush writes it, and returns the first error.
+// table aligns columns, below their names if it has some. Flush writes it, and returns the first error.
 type table struct{ *tabwriter.Writer }
 
 func newTable(w io.Writer, names ...string) table {
@@ -87,7 +87,7 @@ func formatDelay(ms *int64) string {
 	return formatMillis(*ms)
 }
 
-// formatAmount formats an amount for people: with one decimal, or with as many as show that it is not 0.
+// formatAmount rounds an amount for people: to one decimal, or to as many, at most nine, as show that it is not 0.
 func formatAmount(amount json.Number) string {
 	text := amount.String()
 	f, err := strconv.ParseFloat(text, 64)
@@ -102,7 +102,7 @@ func formatAmount(amount json.Number) string {
 	return strings.TrimRight(strings.TrimRight(text, "0"), ".")
 }
 
-// quoteKey quotes a key that is empty or has characters that a terminal does not print.
+// quoteKey quotes a key that is empty, or has quotes, backslashes or characters that a terminal does not print.
 func quoteKey(k string) string {
 	if q := strconv.Quote(k); q[1:len(q)-1] != k || k == "" {
 		return q
@@ -110,7 +110,7 @@ func quoteKey(k string) string {
 	return k
 }
 
-// quoteText quotes text that has characters that a terminal does not print.
+// quoteText quotes text as quoteKey does, unless it is empty.
 func quoteText(s string) string {
 	if s == "" {
 		return ""
@@ -141,7 +141,7 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-// namesShown is how many names joinNames lists at most, and how many suggestions there are at most.
+// namesShown is how many names joinNames lists at most, and didYouMean suggests at most.
 const namesShown = 10
 
 // joinNames lists up to namesShown names, and how many more there are.

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forwardedSignals are the signals that run passes on to its command.
+// forwardedSignals are the signals that run passes on to its command, unless they were alreadyDelivered.
 var forwardedSignals = []os.Signal{
 	os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
 }
@@ -26,8 +26,8 @@ func exitBySIGINT() {
 // terminate sends a process SIGTERM.
 func terminate(p *os.Process) error { return p.Signal(syscall.SIGTERM) }
 
-// alreadyDelivered reports whether the command got a signal too: a terminal sends the signals of its keys to all
-// processes in the foreground. Many programs end at once when the same signal comes twice.
+// alreadyDelivered reports whether the command has got a signal too, if a key caused it: a terminal sends signals of
+// its keys to all processes in the foreground. Many programs end at once when the same signal comes twice.
 func alreadyDelivered(s os.Signal) bool {
 	if s != os.Interrupt && s != syscall.SIGQUIT {
 		return false

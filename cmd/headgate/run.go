@@ -69,15 +69,15 @@ func newRunCommand() *cobra.Command {
 			case err != nil:
 				return reportNotStarted(cmd, exitNotRunnable, err)
 			}
-			charge, closeStore, err := openCharge(cmd, limit, key, &chargeOpts)
+			waiter, closeStore, err := openWaiter(cmd, limit, key, &chargeOpts)
 			if s := interruptSignal(cmd.Context()); s != 0 && err != nil {
 				return reportNotStarted(cmd, exitCode(128+int(s)), fmt.Errorf("%s while the store was opened", s))
 			}
 			if err != nil {
 				return err
 			}
-			warnIfFewShare(cmd, charge.place)
-			turn, err := charge.waitForTurn(cmd.Context(), wait, cmd.Flags().Changed("wait"))
+			warnIfFewShare(cmd, waiter.place)
+			turn, err := waiter.waitForTurn(cmd.Context(), wait, cmd.Flags().Changed("wait"))
 			if turn == nil { // there is no lease, so the store is not needed any more
 				err = cmp.Or(err, closeStore())
 			} else {
@@ -97,7 +97,7 @@ func newRunCommand() *cobra.Command {
 				return runProgram(cmd, program, args, nil)
 			}
 			err = runProgram(cmd, program, args, turn.Lost())
-			ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+			ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 			defer cancel()
 			if failed := turn.Release(ctx); failed != nil {
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s: release: %v\n", cmd.CommandPath(), failed)
@@ -123,9 +123,9 @@ func warnIfFewShare(cmd *cobra.Command, p config.Place) {
 	case p.Kind() == "memory":
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: nobody shares this turn: the store is the memory of this process; "+
 			"--store or HEADGATE_STORE names one that others reach\n", cmd.CommandPath())
-	case !p.Said:
+	case !p.Configured:
 		sharers := "in this folder"
-		if !p.Here() {
+		if !p.InCurrentFolder() {
 			sharers = "that use the same file"
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: only processes %s share this turn: the store is %s; --store "+
@@ -140,8 +140,8 @@ func reportNotStarted(cmd *cobra.Command, code exitCode, err error) error {
 	return code
 }
 
-// runProgram runs a command until it ends, and terminates it when lost is closed, the channel of its lease. lost is
-// nil if the command needs no lease.
+// runProgram runs a command until it ends, and returns a failure of it as an exitCode. When lost, the channel of its
+// lease, is closed, it terminates the command. lost is nil if the command needs no lease.
 func runProgram(cmd *cobra.Command, program string, args []string, lost <-chan struct{}) error {
 	c := exec.Command(program, args[1:]...) //nolint:noctx // it gets the signals, and ends by itself
 	c.Args[0] = args[0]
@@ -189,7 +189,7 @@ func runProgram(cmd *cobra.Command, program string, args []string, lost <-chan s
 	return err
 }
 
-// interruptSignal returns the signal that ended a context of main, or 0 if the context has not ended.
+// interruptSignal returns the signal that ended a context of main, SIGTERM if unknown, or 0 if it has not ended.
 func interruptSignal(ctx context.Context) syscall.Signal {
 	if ctx.Err() == nil {
 		return 0
@@ -202,5 +202,5 @@ func interruptSignal(ctx context.Context) syscall.Signal {
 	return syscall.SIGTERM
 }
 
-// storeTimeout is how long a store may take to release a lease.
-const storeTimeout = 10 * time.Second
+// releaseTimeout is how long a store may take to release a lease.
+const releaseTimeout = 10 * time.Second

@@ -20,7 +20,7 @@ import (
 	"github.com/headgate/headgate/internal/server/run"
 )
 
-// pauses has the intervals and timeouts of a server. Tests make them shorter.
+// pauses has the pauses and timeouts of a server. Zero fields are the defaults; tests set shorter ones.
 var pauses run.Pauses
 
 func newServeCommand() *cobra.Command {
@@ -69,7 +69,7 @@ func newServeCommand() *cobra.Command {
 	return cmd
 }
 
-// healthTimeout bounds a request for the health of a server, which gives its store 2 s for /readyz.
+// healthTimeout bounds a request for the health of a server, which waits 2 s for its store (service.ReadyTimeout).
 const healthTimeout = 3 * time.Second
 
 func newHealthCommand() *cobra.Command {
@@ -103,7 +103,7 @@ func newHealthCommand() *cobra.Command {
 			}
 			health, err := get[api.Health](cmd.Context(), serverBackend(url, token.Value, healthTimeout), path, nil)
 			switch {
-			case errors.Is(err, headgate.ErrUnsupported), errors.Is(err, headgate.ErrInvalid): // nothing was sent
+			case errors.Is(err, headgate.ErrUnsupported), errors.Is(err, headgate.ErrInvalid): // such as a wrong URL
 				return err
 			case err != nil:
 				fmt.Fprintf(cmd.ErrOrStderr(), "%s: %v\n", cmd.CommandPath(), err)
@@ -117,7 +117,7 @@ func newHealthCommand() *cobra.Command {
 	return cmd
 }
 
-// healthURL returns the URL at which a server with the settings of cmd answers /readyz and /livez.
+// healthURL returns the URL of --server, or else the one at which a server with the settings of cmd tells its health.
 func healthURL(cmd *cobra.Command) (string, error) {
 	lookupFlag := flags(cmd)
 	c, err := config.Load(lookupFlag)

@@ -14,7 +14,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// addSettings gives a command the flags of settings.
+// addSettings adds the flags of settings to a command.
 func addSettings(cmd *cobra.Command, settings ...config.Setting) {
 	for _, s := range settings {
 		switch {
@@ -42,7 +42,7 @@ func flags(cmd *cobra.Command) config.Flags {
 	}
 }
 
-// loadConfig reads the config file for a command. Commands accept notations whatever the file says.
+// loadConfig reads the config file for a command. Unlike a server, commands accept notations whatever the file says.
 func loadConfig(cmd *cobra.Command) (*config.Config, error) {
 	c, err := config.Load(flags(cmd))
 	if err != nil {
@@ -62,13 +62,13 @@ func resolveLimit(cmd *cobra.Command, nameOrNotation string) (headgate.Limit, er
 	return c.Limit(nameOrNotation)
 }
 
-// placeOf returns where a command keeps its state.
+// placeOf returns the store of a command: that of a flag, the environment or the config file, or the default one.
 func placeOf(cmd *cobra.Command, c *config.Config) (config.Place, error) {
 	setting, err := c.Get(config.Store, flags(cmd))
-	return config.Place{URL: setting.Value, Said: setting.By != ""}, err
+	return config.Place{URL: setting.Value, Configured: setting.By != ""}, err
 }
 
-// loadPlace reads the config, and returns where a command keeps its state.
+// loadPlace reads the config, and returns it with the store of a command.
 func loadPlace(cmd *cobra.Command) (c *config.Config, p config.Place, err error) {
 	if c, err = loadConfig(cmd); err == nil {
 		p, err = placeOf(cmd, c)
@@ -80,7 +80,7 @@ func loadPlace(cmd *cobra.Command) (c *config.Config, p config.Place, err error)
 // or administer it, were meant for another store: an empty list would read as if nobody were limited.
 var creatingCommands = []string{"take", "check", "fill-up", "run", "bench", "migrate"}
 
-// checkPlace refuses a store that the user cannot want: one beside a server, or one that does not exist.
+// checkPlace returns an error if a server is set too, or if the store's file does not exist and cmd creates none.
 func checkPlace(cmd *cobra.Command, p config.Place) error {
 	server, err := serverOf(cmd)
 	if err != nil {
@@ -112,14 +112,14 @@ func openStore(cmd *cobra.Command, c *config.Config, o stores.Options) (p config
 	if err = cmp.Or(err, checkPlace(cmd, p)); err != nil {
 		return p, nil, err
 	}
-	fresh := !p.Said && p.Missing() && cmd.Name() != "run"
+	fresh := !p.Configured && p.Missing() && cmd.Name() != "run"
 	if err := p.Prepare(); err != nil {
 		return p, nil, err
 	}
 	s, err = stores.Open(cmd.Context(), p.URL, o)
 	if err == nil && fresh {
 		whose := ""
-		if p.Here() {
+		if p.InCurrentFolder() {
 			whose = ", for this folder"
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: made a new store, %s%s; --store or HEADGATE_STORE names "+

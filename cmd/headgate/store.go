@@ -77,7 +77,7 @@ func newMigrateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return applyOnce(cmd, limits, file.Defines())
+			return applyOnce(cmd, limits, file.CatalogFile())
 		},
 	}
 	addSettings(cmd, config.Store, config.File)
@@ -97,26 +97,26 @@ func newMigrateCommand() *cobra.Command {
 // applyOnce applies a config file as a server does: a file that was applied before changes nothing.
 func applyOnce(cmd *cobra.Command, limits *catalog.Catalog, f catalog.File) error {
 	before, _ := limits.Version()
-	d, version, err := limits.Apply(cmd.Context(), changeAuthor("headgate migrate, "+f.Path), f, catalog.Once)
+	d, version, err := limits.Apply(cmd.Context(), changeAuthor("headgate migrate, "+f.Path), f, catalog.ApplyOnce)
 	switch {
 	case err != nil:
 		return err
-	case d.Known == catalog.Older:
-		fmt.Fprintln(cmd.ErrOrStderr(), run.Older(f.Path))
+	case d.Standing == catalog.FileOlder:
+		fmt.Fprintln(cmd.ErrOrStderr(), run.OlderFileMessage(f.Path))
 		return nil
-	case d.Known == catalog.Newest && !d.Empty():
+	case d.Standing == catalog.FileNewest && !d.Empty():
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: limits were changed since it was applied; they stay as they are:\n", f.Path)
 	}
 	for _, line := range d.Lines() {
 		fmt.Fprintln(cmd.OutOrStdout(), line)
 	}
-	if d.Known == catalog.New {
+	if d.Standing == catalog.FileNew {
 		printVersion(cmd, version != before, version)
 	}
 	return nil
 }
 
-// remove removes everything that migrate has made, after the user has confirmed it.
+// remove prints everything that migrate has made, and removes it unless proceed refuses.
 func (c *changeFlags) remove(cmd *cobra.Command, s store.Store, p config.Place) error {
 	m, ok := store.As[store.Migrator](s)
 	if !ok {
@@ -198,14 +198,14 @@ func printFindings(w io.Writer, found []store.Finding, asJSON outputFlag) error 
 // sweepPortion is how many rows one call of Sweep removes at most.
 const sweepPortion = 5000
 
-// sweepOptions has the flags of headgate sweep.
-type sweepOptions struct {
+// sweepFlags has the flags of headgate sweep.
+type sweepFlags struct {
 	max   int
 	every time.Duration
 }
 
 func newSweepCommand() *cobra.Command {
-	var options sweepOptions
+	var options sweepFlags
 	cmd := &cobra.Command{
 		Use:        "sweep --store URL",
 		Short:      "Remove the rows that can refuse nobody any more",
@@ -231,7 +231,7 @@ func newSweepCommand() *cobra.Command {
 	return cmd
 }
 
-func (o *sweepOptions) run(cmd *cobra.Command, _ []string) error {
+func (o *sweepFlags) run(cmd *cobra.Command, _ []string) error {
 	switch {
 	case o.max < 0:
 		return headgate.Invalid("--max", "%d is negative", o.max)
@@ -245,8 +245,8 @@ func (o *sweepOptions) run(cmd *cobra.Command, _ []string) error {
 	return cmp.Or(o.sweep(cmd, s), s.Close())
 }
 
-// sweep removes dead rows once, or again and again until a signal comes.
-func (o *sweepOptions) sweep(cmd *cobra.Command, s store.Store) error {
+// sweep removes dead rows, and prints how many, once or again and again until a signal comes.
+func (o *sweepFlags) sweep(cmd *cobra.Command, s store.Store) error {
 	ctx := cmd.Context()
 	for {
 		removed, err := sweepAll(ctx, s, o.max)
@@ -269,8 +269,8 @@ func (o *sweepOptions) sweep(cmd *cobra.Command, s store.Store) error {
 	}
 }
 
-// sweepAll removes the rows that are dead when it begins, up to maxRows of them, or all if maxRows is 0. Rows that die
-// meanwhile do not keep it going.
+// sweepAll removes the rows that are dead when it begins, up to maxRows of them, or all if maxRows is 0. It may also
+// remove rows that die meanwhile.
 func sweepAll(ctx context.Context, s store.Store, maxRows int) (removed int, err error) {
 	initial := store.InfoOf(s)
 	for passes, removedBefore := int64(0), 0; ; {
@@ -289,7 +289,7 @@ func sweepAll(ctx context.Context, s store.Store, maxRows int) (removed int, err
 			}
 			continue
 		}
-		// A cell is removed in the pass after its entries, so there are two passes, unless the first finds nothing.
+		// A cell is removed in the pass after its entries, so there are two passes, unless the first removes nothing.
 		if done := store.InfoOf(s).Passes - initial.Passes; done > passes {
 			if done >= 2 || removed == removedBefore {
 				return removed, nil

@@ -97,7 +97,7 @@ func decide[T any](cmd *cobra.Command, f *queryFlags, query func(backend) (T, er
 	})
 }
 
-// takeWithin waits for up to --wait until the charge is admitted.
+// takeWithin waits until the charge is admitted, at most for wait, and prints the result. A refusal is errRefused.
 func (f *queryFlags) takeWithin(cmd *cobra.Command, limit, key string, c *chargeFlags, wait time.Duration) error {
 	url, err := serverOf(cmd)
 	if err != nil {
@@ -106,7 +106,7 @@ func (f *queryFlags) takeWithin(cmd *cobra.Command, limit, key string, c *charge
 	if url != "" {
 		return headgate.Invalid("wait", "take does not wait at a server; name a store")
 	}
-	w, closeStore, err := openCharge(cmd, limit, key, c)
+	w, closeStore, err := openWaiter(cmd, limit, key, c)
 	if err != nil {
 		return err
 	}
@@ -209,8 +209,8 @@ type waiter struct {
 	place   config.Place
 }
 
-// openCharge opens the store, and returns a waiter for the charge of the command line.
-func openCharge(cmd *cobra.Command, limit, key string, f *chargeFlags) (w waiter, closeStore func() error, err error) {
+// openWaiter opens the store, and returns a waiter for the charge of the command line.
+func openWaiter(cmd *cobra.Command, limit, key string, f *chargeFlags) (w waiter, closeStore func() error, err error) {
 	c, err := loadConfig(cmd)
 	if err != nil {
 		return w, nil, err

@@ -14,16 +14,16 @@ import (
 	"github.com/headgate/headgate/internal/replay"
 )
 
-// screen is where tables are drawn: in place on a page of a terminal, or one below the other in a file or terminal.
+// screen is where tables are drawn: in place on a page of a terminal, or one below the other on any output.
 type screen struct {
 	out        io.Writer
-	fd         int // descriptor of the terminal whose page it is; below 0 if there is no page
-	keys       chan byte
+	fd         int       // descriptor of the terminal whose page it is; below 0 if there is no page
+	keys       chan byte // bytes of the keys that are pressed; nil if the input is no terminal
 	inFD       int
 	inputState *term.State // state that close restores
 }
 
-// openScreen opens a page on a terminal, unless the tables have to stay after close.
+// openScreen opens a page if out is a terminal, unless the tables have to stay after close.
 func openScreen(in io.Reader, out io.Writer, keepTables bool) (*screen, error) {
 	s := &screen{out: out, fd: -1}
 	o, ok := out.(*os.File)
@@ -43,7 +43,7 @@ func openScreen(in io.Reader, out io.Writer, keepTables bool) (*screen, error) {
 	return s, err
 }
 
-// read sends each key that is pressed to s.keys, which it closes at the end of the input.
+// read sends each byte of the input to s.keys, which it closes at the end.
 func (s *screen) read(in io.Reader) {
 	b := make([]byte, 1)
 	for {
@@ -96,7 +96,7 @@ func (s *screen) draw(lines []string) error {
 	return err
 }
 
-// wait waits for d. It returns false if the context ends or the user quits.
+// wait waits for d. It returns false if the context or the input ends, or the user quits.
 func (s *screen) wait(ctx context.Context, d time.Duration) bool {
 	next := time.NewTimer(d)
 	defer next.Stop()
@@ -144,7 +144,7 @@ func newProgressBar(w io.Writer) *progressBar {
 	return &progressBar{terminalLine: newTerminalLine(w), now: time.Now}
 }
 
-// minShown is how long a figure is shown at least.
+// minShown is how long a figure is shown at least before the next one of the same phase.
 const minShown = 100 * time.Millisecond
 
 // show writes how far a phase is. A total of 0 or less is unknown.
@@ -166,9 +166,9 @@ func (b *progressBar) show(phase replay.Phase, done, total int64) {
 	b.terminalLine.show(text)
 }
 
-// repeat draws tables, one every interval, until the context ends or the user quits. If count is not 0, it stops after
-// that many tables, and they stay on the screen. draw returns the lines of a table. It gets the width and height of the
-// terminal, or zeros if there is none.
+// repeat draws tables until the context ends or the user quits. It pauses for interval, or for as long as the table
+// before took, if that is longer. If count is not 0, it stops after that many tables, and they stay. draw returns the
+// lines of a table. It gets the width and height of the page, or zeros if there is none.
 func repeat(cmd *cobra.Command, interval time.Duration, count int, draw func(width, height int) ([]string, error),
 ) error {
 	screen, err := openScreen(cmd.InOrStdin(), cmd.OutOrStdout(), count > 0)
@@ -208,8 +208,7 @@ func cutLines(lines []string, width int) []string {
 	return lines
 }
 
-// fitText cuts text to a width, or fills it up with spaces. It takes a letter whose width differs between terminals for
-// a wide one.
+// fitText cuts text to a width, or fills it up with spaces.
 func fitText(text string, width int) string {
 	used := 0
 	for i, r := range text {
@@ -230,6 +229,7 @@ func textWidth(text string) (n int) {
 	return n
 }
 
+// runeWidth returns how many columns a letter takes: 2 from U+1100 on, also where only some terminals need them.
 func runeWidth(r rune) int {
 	if r >= 0x1100 && r != '…' && !strings.ContainsRune(curveBars, r) {
 		return 2

@@ -61,7 +61,7 @@ func newTokenNewCommand() *cobra.Command {
 			if entries, err = addEntry(entries, entry, another); err != nil {
 				return err
 			}
-			text, err := auth.Text(entries)
+			text, err := auth.FileText(entries)
 			if err == nil {
 				_, err = auth.Parse("the new entry", text)
 			}
@@ -144,7 +144,7 @@ func newTokenRemoveCommand() *cobra.Command {
 			if i < 0 {
 				return headgate.Invalid("name", "%.64q is not in %s", args[0], path)
 			}
-			text, err := auth.Text(slices.Delete(entries, i, i+1))
+			text, err := auth.FileText(slices.Delete(entries, i, i+1))
 			if err != nil {
 				return err
 			}

@@ -17,8 +17,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// topOptions has the flags of top.
-type topOptions struct {
+// topFlags has the flags of top.
+type topFlags struct {
 	keyQuery
 	all        bool
 	every      time.Duration
@@ -26,7 +26,7 @@ type topOptions struct {
 }
 
 func newTopCommand() *cobra.Command {
-	var options topOptions
+	var options topFlags
 	cmd := &cobra.Command{
 		Use:   "top [LIMIT]",
 		Short: "Show the keys that are refused and those that are nearest to it, again and again",
@@ -65,8 +65,8 @@ func newTopCommand() *cobra.Command {
 	return cmd
 }
 
-// run prints a table again and again.
-func (t *topOptions) run(cmd *cobra.Command, s backend) error {
+// run prints tables as repeat does.
+func (t *topFlags) run(cmd *cobra.Command, s backend) error {
 	return repeat(cmd, t.every, t.count, func(width, height int) ([]string, error) {
 		maxRows := t.max
 		if height > 0 {
@@ -92,7 +92,7 @@ type topRow struct {
 }
 
 // table returns the lines of a table with up to maxRows keys.
-func (t *topOptions) table(ctx context.Context, s backend, maxRows, width int) ([]string, error) {
+func (t *topFlags) table(ctx context.Context, s backend, maxRows, width int) ([]string, error) {
 	now := time.Now().Format("15:04:05")
 	if s.local == nil && !t.all && !t.blocked && !t.refusing {
 		rows, head, err := t.recentRows(ctx, s, maxRows)
@@ -132,24 +132,24 @@ func formatTable(head string, rows []topRow, withRecent bool, width int) []strin
 	}
 	lines := []string{head, line("KEY", "LIMIT", "%", "RETRY AFTER", "USED", "REFUSED", "2 MINUTES")}
 	for _, r := range rows {
-		lines = append(lines,
-			line(quoteKey(r.Key), quoteKey(r.Limit), r.percent(), r.retry(), formatUsed(&r.Status), r.refused, r.curve))
+		lines = append(lines, line(quoteKey(r.Key), quoteKey(r.Limit), r.formatPercent(), r.formatRetry(),
+			formatUsed(&r.Status), r.refused, r.curve))
 	}
 	return cutLines(lines, width)
 }
 
-// maxTraffic is how many keys a server lists at most.
-const maxTraffic = 100
+// maxTrafficKeys is how many keys a server lists at most.
+const maxTrafficKeys = 100
 
 // recentRows returns up to maxRows keys from a server's last five minutes: first the keys with the most refusals, then
-// the keys that used most. The head has the decisions a second.
-func (t *topOptions) recentRows(ctx context.Context, s backend, maxRows int) (rows []topRow, head string, err error) {
-	const seconds = 10
+// the keys that used most. The head has the decisions a second, and a problem of the server.
+func (t *topFlags) recentRows(ctx context.Context, s backend, maxRows int) (rows []topRow, head string, err error) {
+	const seconds = 10 // over which decisions a second are averaged
 	seen := map[law.Cell]bool{}
 	for _, by := range []string{api.ByRefused, api.ByUsed} {
-		q := &api.TrafficQuery{Limit: t.limit, By: by, Top: maxTraffic, Seconds: seconds}
+		q := &api.TrafficQuery{Limit: t.limit, By: by, Top: maxTrafficKeys, Seconds: seconds}
 		if t.prefix == "" {
-			q.Top = min(maxRows, maxTraffic)
+			q.Top = min(maxRows, maxTrafficKeys)
 		}
 		answer, err := get[api.Traffic](ctx, s, "/v1/traffic", q)
 		if err != nil {
@@ -206,13 +206,13 @@ func toFloat(n json.Number) float64 {
 	return f
 }
 
-// A curve draws each ten seconds as one of curveBars. It shows the last curveWidth of them.
+// A curve draws each ten seconds as one of curveBars, or as a space for 0. It shows the last curveWidth of them.
 const (
 	curveBars  = "▁▂▃▄▅▆▇█"
 	curveWidth = 12
 )
 
-// drawCurve draws the last values of a series; the highest bar is the largest of them.
+// drawCurve draws the last values of a series. The highest bar stands for the largest of them.
 func drawCurve(series []json.Number) string {
 	series = series[max(0, len(series)-curveWidth):]
 	largest := 0.0

@@ -36,7 +36,7 @@ func newWhyCommand() *cobra.Command {
 	return cmd
 }
 
-// printUsage prints what a key has used of its limits. With all it also shows limits of which nothing is used.
+// printUsage prints what a key has used of its limits, and its refusals. With all, unused limits are in the table too.
 func printUsage(w io.Writer, u *api.Usage, all bool) error {
 	var shown []api.LimitUsage
 	var unused []string
@@ -53,7 +53,7 @@ func printUsage(w io.Writer, u *api.Usage, all bool) error {
 	case len(shown) == 0:
 		fmt.Fprintf(w, "%s has used nothing: %s\n", quoteKey(u.Key), joinNames(unused))
 	default:
-		fmt.Fprintln(w, verdict(u.Key, shown))
+		fmt.Fprintln(w, summarize(u.Key, shown))
 		t := newTable(w, "LIMIT", "IN FORCE", "USED", "REMAINING", "RETRY AFTER", "RESET AFTER")
 		for i := range shown {
 			l := &shown[i]
@@ -77,8 +77,8 @@ func printUsage(w io.Writer, u *api.Usage, all bool) error {
 	return printRefusals(w, u)
 }
 
-// verdict returns a sentence that says whether a key passes now, and which limits refuse it.
-func verdict(k string, limits []api.LimitUsage) string {
+// summarize returns a sentence that says whether a key passes now, and which limits refuse it.
+func summarize(key string, limits []api.LimitUsage) string {
 	var refused, passes []string
 	for i := range limits {
 		l := &limits[i]
@@ -96,9 +96,9 @@ func verdict(k string, limits []api.LimitUsage) string {
 		}
 	}
 	if len(refused) == 0 {
-		return quoteKey(k) + " passes now: " + joinNames(passes)
+		return quoteKey(key) + " passes now: " + joinNames(passes)
 	}
-	sentence := quoteKey(k) + " is refused now by " + strings.Join(refused, "; by ")
+	sentence := quoteKey(key) + " is refused now by " + strings.Join(refused, "; by ")
 	switch len(passes) {
 	case 0:
 	case 1:

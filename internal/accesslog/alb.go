@@ -16,12 +16,12 @@ var (
 // albTypes are the first words of an Application Load Balancer's lines.
 var albTypes = []string{"http", "https", "h2", "grpcs", "ws", "wss"}
 
-// alb reads the access log of AWS's load balancers:
+// readALB reads the access log of AWS's load balancers:
 //
 //	TYPE TIME ELB CLIENT:PORT TARGET:PORT 0.000 0.001 0.000 200 200 34 366 "GET URL HTTP/1.1" "AGENT" CIPHER TLS ...
 //
 // The Classic one has no type.
-func (rd *rowReader) alb(line []byte, r *row) (Record, error) {
+func (rd *rowReader) readALB(line []byte, r *row) (Record, error) {
 	columns, rest, ok := bytes.Cut(line, []byte(` "`))
 	rd.cells = splitBlanks(columns, rd.cells)
 	c := rd.cells
@@ -40,7 +40,7 @@ func (rd *rowReader) alb(line []byte, r *row) (Record, error) {
 	}
 	for i, cell := range c[4:] {
 		isNumber := isDecimal(cell) || string(cell) == "-1" || string(cell) == "-"
-		if !isNumber || (i == 3 || i == 4) && len(cell) != 3 && len(cell) != 1 {
+		if !isNumber || (i == 3 || i == 4) && len(cell) != 3 && len(cell) != 1 { // both statuses
 			return Record{}, errALBColumns
 		}
 	}
@@ -59,7 +59,7 @@ func (rd *rowReader) alb(line []byte, r *row) (Record, error) {
 	return Record{At: at, Count: 1}, nil
 }
 
-// splitURL splits https://www.example.com:443/a into its host and its path.
+// splitURL splits https://www.example.com:443/a into its host without the port and its path. Anything else is a path.
 func splitURL(url []byte) (host, path []byte) {
 	_, rest, ok := bytes.Cut(url, []byte("://"))
 	if !ok {

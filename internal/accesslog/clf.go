@@ -15,17 +15,18 @@ var (
 	errCLFRequest = errors.New("has no request in quotes after its time")
 	errCLFStatus  = errors.New("has no status of three digits after its request")
 	errCLFBytes   = errors.New("has no number of bytes after its status")
-	errCombined   = errors.New("has no referer and agent in quotes: not the combined format")
-	errTraefik    = errors.New("does not end with a number, a router, a server and milliseconds: not the traefik format")
+	errNoAgent    = errors.New("has no referer and agent in quotes: not the combined format")
+	errTraefikEnd = errors.New("does not end with a number, a router, a server and milliseconds: not the traefik format")
 )
 
-// clf reads the combined, the common and the vhost_combined format, and Traefik's:
+// readCLF reads the combined, the common and the vhost_combined format, and Traefik's:
 //
-//	HOST IDENT USER [DAY/MON/YEAR:H:M:S ZONE] "METHOD PATH PROTOCOL" STATUS BYTES "REFERER" "AGENT"
+//	CLIENT IDENT USER [DAY/MON/YEAR:H:M:S ZONE] "METHOD PATH PROTOCOL" STATUS BYTES "REFERER" "AGENT"
 //
-// The vhost_combined format begins with the name of a virtual host and a port, and Traefik's ends with a number, a
-// router, a server and a time. The last quote may be missing, since programs cut long lines.
-func (rd *rowReader) clf(line []byte, r *row) (Record, error) {
+// The common and the vhost_combined format, which begins with a virtual host and a port, are read up to BYTES.
+// Traefik's ends with a number, a router, a server and a time. The last quote of the combined format may be missing,
+// since programs cut long lines.
+func (rd *rowReader) readCLF(line []byte, r *row) (Record, error) {
 	s := scanner{unread: line, nextErr: errCLFStart}
 	r[colIP] = s.client()
 	second, _, _ := bytes.Cut(s.unread, []byte{' '})
@@ -57,14 +58,14 @@ func (rd *rowReader) clf(line []byte, r *row) (Record, error) {
 	r[colBytes], s.unread, _ = bytes.Cut(s.unread, []byte{' '})
 	s.need(isNumberOrDash(r[colBytes]))
 	if rd.format == Combined || rd.format == TraefikCLF {
-		s.nextErr = errCombined
+		s.nextErr = errNoAgent
 		s.skip(`"`)
 		r[colReferer] = s.quoted()
 		s.skip(` "`)
 		r[colAgent] = s.unread[:closingQuote(s.unread)]
 	}
 	if rd.format == TraefikCLF { // 6 "router@file" "http://10.0.0.1:80" 3ms
-		s.nextErr = errTraefik
+		s.nextErr = errTraefikEnd
 		s.quoted()
 		s.skip(" ")
 		s.need(isNumberOrDash(s.until(` "`)))
@@ -112,14 +113,14 @@ func isVirtualHost(first, second []byte) bool {
 	return i > 0 && i < len(first)-1 && onlyDigits(first[i+1:])
 }
 
-var absentValue = []byte("-") // in logs
+var absentValue = []byte("-") // what logs write for a missing value
 
 // splitRequest returns the method and the path, without query and fragment, of a request such as `GET /a?b HTTP/1.1`.
 // Anything else, for example the bytes of a TLS greeting, is returned as the path, with the method "-".
-func splitRequest(r []byte) (method, path []byte) {
-	method, path, ok := bytes.Cut(r, []byte{' '})
+func splitRequest(request []byte) (method, path []byte) {
+	method, path, ok := bytes.Cut(request, []byte{' '})
 	if !ok || len(method) == 0 {
-		return absentValue, r
+		return absentValue, request
 	}
 	if j := bytes.LastIndex(path, []byte(" HTTP/")); j >= 0 {
 		path = path[:j]

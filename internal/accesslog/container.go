@@ -32,7 +32,8 @@ func (c *containerLog) Read(line []byte) (Record, error) {
 	return c.Reader.Read(inner)
 }
 
-// unwrapContainer returns the program's line within a line of a container's log, and whether the line is whole.
+// unwrapContainer returns the program's line within a line of a container's log, its stream, and whether it is whole.
+// ok is false if the line is not one of a container's log.
 func unwrapContainer(line []byte) (inner []byte, stream string, isWhole, ok bool) {
 	if bytes.HasPrefix(line, []byte(`{"log":"`)) {
 		doc, err := parseObject(line)

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// csvReader reads comma-separated values (RFC 4180) after a header. A value cannot span lines.
+// csvReader reads values separated by commas (RFC 4180), semicolons or tabs, after a header. A value cannot span lines.
 type csvReader struct {
 	header
 	cfg   Config

@@ -13,8 +13,7 @@ var (
 	ErrFormat = errors.New("format not recognised")
 )
 
-// LineCounts counts good lines, which have a format, bad lines, which do not, and foreign lines, which another program
-// or the log itself wrote.
+// LineCounts counts good lines, which have a format, bad lines, which do not, and foreign lines: see Record.Foreign.
 type LineCounts struct{ Good, Bad, Foreign int64 }
 
 // Add counts a line by its record or error.
@@ -47,7 +46,7 @@ func Detect(head []byte, cfg Config) (Format, error) {
 	if err != nil {
 		return "", err
 	}
-	cfg.Year = 2000
+	cfg.Year = 2000 // a leap year has every date
 	trials := make([]trial, len(formatTable))
 	var sample []byte
 	for i := range formatTable {
@@ -87,7 +86,7 @@ func Detect(head []byte, cfg Config) (Format, error) {
 		return "", fmt.Errorf("%w: less than half of the first lines is of one format (%s); line 1 is %s", ErrFormat,
 			strings.Join(reasons, "; "), line)
 	}
-	return "", fmt.Errorf("%w: the first lines are none of %s; line 1 is %s", ErrFormat, Names(), line)
+	return "", fmt.Errorf("%w: the first lines are none of %s; line 1 is %s", ErrFormat, FormatNames(), line)
 }
 
 // bestTrial returns the trial of the format that Detect returns, or nil.

@@ -10,11 +10,11 @@ var (
 	errEnvoyColumns = errors.New("has not the columns of Envoy's default format, nor of Istio's")
 )
 
-// envoy reads the default lines of Envoy, and of Istio, which have the columns in brackets:
+// readEnvoy reads the default lines of Envoy, and of Istio, which have the columns in brackets:
 //
 //	[TIME] "METHOD PATH PROTOCOL" STATUS FLAGS [DETAILS TERMINATION "FAILURE"] RECEIVED SENT MS MS
 //	  "X-FORWARDED-FOR" "AGENT" "ID" "HOST" "UPSTREAM" [CLUSTER LOCAL DOWNSTREAM_LOCAL DOWNSTREAM_REMOTE SNI ROUTE]
-func (rd *rowReader) envoy(line []byte, r *row) (Record, error) {
+func (rd *rowReader) readEnvoy(line []byte, r *row) (Record, error) {
 	if isEnvoyLog(line) {
 		return Record{Foreign: true, Skip: "is not about a request"}, nil
 	}

@@ -65,7 +65,7 @@ func valuesOf[T string | []byte](f *fields, cells []T) []Value {
 	return f.values
 }
 
-// value returns the value of field i. It cuts the scheme and the host off a path that is a whole URL, and the query off
+// value returns the value of field i. It cuts the scheme and the host off a path that is a URL of HTTP, the query off
 // each path, and finds the client in a list of addresses.
 func (f *fields) value(i int, text []byte) (v Value) {
 	switch v.Text = text; f.names[i] {
@@ -101,10 +101,10 @@ func openRows(parse func(*rowReader, []byte, *row) (Record, error)) func(*format
 }
 
 var (
-	openCLF     = openRows((*rowReader).clf)
-	openHAProxy = openRows((*rowReader).haproxy)
-	openALB     = openRows((*rowReader).alb)
-	openEnvoy   = openRows((*rowReader).envoy)
+	openCLF     = openRows((*rowReader).readCLF)
+	openHAProxy = openRows((*rowReader).readHAProxy)
+	openALB     = openRows((*rowReader).readALB)
+	openEnvoy   = openRows((*rowReader).readEnvoy)
 )
 
 func (rd *rowReader) Read(line []byte) (Record, error) {
@@ -123,7 +123,7 @@ func (rd *rowReader) Notes() []string {
 	return []string{rd.note}
 }
 
-// header has the columns of a log whose first lines name them, and finds the fields among them.
+// header has the columns of a log of which a line names them, and finds the fields among them.
 type header struct {
 	fields
 	format  Format
@@ -162,8 +162,7 @@ func splitBlanks(line []byte, buffer [][]byte) [][]byte {
 	return slices.AppendSeq(buffer[:0], bytes.FieldsFuncSeq(line, func(r rune) bool { return r == ' ' }))
 }
 
-// cutQuery cuts the query off a path, and the fragment that some clients send: servers that accept a fragment serve the
-// page without it.
+// cutQuery cuts off a path the query, and a fragment, which some clients send: servers that accept one ignore it.
 func cutQuery(path []byte) []byte {
 	if i := bytes.IndexAny(path, "?#"); i > 0 {
 		return path[:i]
@@ -183,7 +182,7 @@ func clientAddress(text []byte, proxies httpkey.Proxies) ([]byte, error) {
 	if a, err := netip.ParseAddr(string(text)); err == nil && a.Is4() {
 		return text, nil
 	}
-	client, err := proxies.Before(netip.Addr{}, http.Header{httpkey.Forwarded: {string(text)}})
+	client, err := proxies.ForwardedClient(netip.Addr{}, http.Header{httpkey.Forwarded: {string(text)}})
 	if err != nil || !client.IsValid() {
 		return nil, errNoAddress
 	}

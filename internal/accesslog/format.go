@@ -20,21 +20,20 @@ import (
 type Format string
 
 const (
-	// TraefikCLF is Traefik's default: Combined, then the number of requests, the router, the
-	// server and the milliseconds.
+	// TraefikCLF is Traefik's default: Combined, then the number of requests, the router, the server and milliseconds.
 	TraefikCLF Format = "traefik"
 	// Combined is the access log of Apache and nginx with referer and agent.
 	Combined Format = "combined"
 	// Common is Combined without referer and agent; the rest of a line is ignored.
 	Common Format = "common"
-	// VHost is Common after the name and the port of a virtual host, as Debian's Apache writes it:
-	// "example.com:80 192.0.2.1 - - [...". The port may be missing. What follows the number of bytes is ignored.
+	// VHost is Common after the name and perhaps the port of a virtual host, as Debian's Apache writes it:
+	// "example.com:80 192.0.2.1 - - [...". What follows the number of bytes is ignored.
 	VHost Format = "vhost_combined"
-	// HAProxy is HAProxy's HTTP log (option httplog), with or without the beginning of a syslog line. Its
-	// times have no zone and are read as UTC.
+	// HAProxy is HAProxy's HTTP log (option httplog), with or without the beginning of a syslog line. Its times have no
+	// zone and are read as UTC.
 	HAProxy Format = "haproxy"
-	// ALB is the access log of AWS's Application Load Balancer, and of the Classic one, which has no type in
-	// front. The time is the response's, the only time that both write.
+	// ALB is the access log of AWS's Application Load Balancer, and of the Classic one, which has no type in front. The
+	// time is the first in a line, of the response in the former and of the request in the latter.
 	ALB Format = "alb"
 	// Envoy is the default text of Envoy, where ip is from X-Forwarded-For, and of Istio, where ip is the remote
 	// address. Lines of Envoy itself, of Istio's agent and of TCP connections are skipped.
@@ -43,21 +42,21 @@ const (
 	W3C Format = "iis"
 	// Caddy is Caddy's JSON; lines of its other loggers are skipped.
 	Caddy Format = "caddy"
-	// TraefikJSON is Traefik's JSON. The time is StartUTC, or else time.
+	// TraefikJSON is Traefik's JSON. The time is StartUTC, or else StartLocal, ts, time, timestamp or @timestamp.
 	TraefikJSON Format = "traefik_json"
 	// Usage is JSON with the tokens of calls of language models; see [Spent].
 	Usage Format = "usage"
 	// JSON is one object on each line. Its time is the first of ts, time, timestamp, @timestamp, at, start_time
-	// (Istio), EdgeStartTimestamp (Cloudflare) and __REALTIME_TIMESTAMP (systemd): RFC 3339, or since the epoch in
-	// seconds, milliseconds or finer. A field is a path such as request.ip or headers.Host.0; the plain fields are also
-	// found under the names that nginx and others use.
+	// (Istio), EdgeStartTimestamp (Cloudflare) and __REALTIME_TIMESTAMP (systemd): RFC 3339, as in Common, or since the
+	// epoch in seconds, milliseconds or finer. A field is a path such as request.ip or headers.Host.0; the plain fields
+	// are also found under the names that nginx and others use. See also Config.Time.
 	JSON Format = "json"
-	// CSV has a header that names the fields, separated by commas, semicolons or tabs. One of the columns is called
-	// ts, time, timestamp, @timestamp, datetime, date or at.
+	// CSV has a header that names the fields, separated by commas, semicolons or tabs. The time is the first column of
+	// ts, time, timestamp, @timestamp, datetime, date, at and the names that JSON has for products.
 	CSV Format = "csv"
 	// SSHD is the syslog of an SSH server. Each line "Failed password", "Failed keyboard-interactive" or "Invalid user"
 	// is a request, by ip or user; other lines are skipped. With Config.Attempts, "Invalid user" and the first password
-	// that fails for that user are one request, and "message repeated 5 times" is five. Times are read as UTC.
+	// that fails for that user are one request, and "message repeated 5 times" is five. Times without a zone are UTC.
 	SSHD Format = "sshd"
 )
 
@@ -67,7 +66,7 @@ type format struct {
 	about   string // for help texts
 	fields  string // names of the fields, separated by blanks; empty: the lines of the log name them
 	open    func(*format, []string, Config) Reader
-	general Format // a more general format, which also reads these lines but finds fewer fields; "": none
+	general Format // a more general format, which also reads these lines; "": none
 }
 
 // formatTable has all formats, in the order in which Detect tries them.
@@ -121,8 +120,8 @@ func lookupFormat(f Format) *format {
 	return nil
 }
 
-// Names lists the names of all formats for messages.
-func Names() string {
+// FormatNames lists the names of all formats for messages.
+func FormatNames() string {
 	var names []string
 	for _, f := range formatTable {
 		names = append(names, string(f.name))
@@ -147,10 +146,10 @@ type Spent struct {
 type Record struct {
 	At      int64   // microseconds since the epoch
 	Count   int     // number of requests in the line; 0: Skip says why there are none
-	Values  []Value // values of the fields passed to New, in their order
+	Values  []Value // values of the fields passed to New, in their order; the next Read overwrites them
 	Spent   Spent   // only in Usage
 	Skip    string  // why the line is no request
-	Foreign bool    // another program wrote the line, so it is no evidence for the format
+	Foreign bool    // another program or the log itself wrote the line: it is no evidence for the format
 }
 
 // Reader reads the lines of one log, in order.
@@ -184,7 +183,7 @@ type Config struct {
 // fractionRemover removes fractions of seconds from a format for strptime: package time reads fractions by itself.
 var fractionRemover = strings.NewReplacer(".%f", "", ",%f", "", ".%L", "", ",%L", "")
 
-// complete checks the configuration as far as it does not depend on the format, and adds defaults.
+// complete returns the configuration with defaults and parseTime. It is an error if TimeFormat is invalid.
 func (cfg Config) complete() (Config, error) {
 	if cfg.Proxies == nil {
 		cfg.Proxies = privateNetworks
@@ -204,11 +203,11 @@ func (cfg Config) complete() (Config, error) {
 	return cfg, nil
 }
 
-// New returns a reader of the fields, or an error if the format does not have one of them.
+// New returns a reader of the fields. It is an error if the format does not have one of them, or does not fit cfg.
 func New(f Format, fields []string, cfg Config) (Reader, error) {
 	row := lookupFormat(f)
 	if row == nil {
-		return nil, law.Invalid("format", "%q is not one of %s", string(f), Names())
+		return nil, law.Invalid("format", "%q is not one of %s", string(f), FormatNames())
 	}
 	cfg, err := cfg.complete()
 	if err != nil {

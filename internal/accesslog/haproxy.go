@@ -14,11 +14,11 @@ var (
 	errHAProxyColumns = errors.New("has not the columns of HAProxy's HTTP log")
 )
 
-// haproxy reads HAProxy's HTTP log, with or without the beginning of a syslog line:
+// readHAProxy reads HAProxy's HTTP log, with or without the beginning of a syslog line:
 //
 //	Feb  6 12:14:14 HOST haproxy[14389]: 10.0.1.2:33317 [06/Feb/2009:12:14:14.655] http-in
 //	  static/srv1 10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {1wt.eu} {} "GET /index.html HTTP/1.1"
-func (rd *rowReader) haproxy(line []byte, r *row) (Record, error) {
+func (rd *rowReader) readHAProxy(line []byte, r *row) (Record, error) {
 	rest, hasTag := cutHAProxyTag(line)
 	if !hasTag {
 		rest = line
@@ -45,15 +45,16 @@ func (rd *rowReader) haproxy(line []byte, r *row) (Record, error) {
 	if !ok || !isNumber {
 		return Record{}, errHAProxyTime
 	}
-	if err := rd.readColumns(rest[26:], r); err != nil {
+	if err := rd.readHAProxyColumns(rest[26:], r); err != nil {
 		return Record{}, err
 	}
 	rd.note = "the times of HAProxy have no zone; they are taken as UTC"
 	return Record{At: at + ms*1000, Count: 1}, nil
 }
 
-// readColumns reads the part of a line after the time.
-func (rd *rowReader) readColumns(b []byte, r *row) error {
+// readHAProxyColumns reads the part of a line after the time: frontend, backend/server, timers, status, bytes, two
+// cookies, state, connections, queues, and the request.
+func (rd *rowReader) readHAProxyColumns(b []byte, r *row) error {
 	columns, request, ok := bytes.Cut(b, []byte(` "`))
 	n := bytes.LastIndexByte(request, '"') // the last quote of the line: a request may contain quotes
 	if !ok || n < 0 {
@@ -81,7 +82,7 @@ func (rd *rowReader) readColumns(b []byte, r *row) error {
 	return nil
 }
 
-// cutHAProxyTag returns the text after a tag such as "haproxy[14389]: ".
+// cutHAProxyTag returns the text after a tag such as "haproxy[14389]: ". ok is false if there is none.
 func cutHAProxyTag(line []byte) (rest []byte, ok bool) {
 	rest, ok = bytes.CutPrefix(line, []byte("haproxy["))
 	if !ok {
@@ -93,7 +94,7 @@ func cutHAProxyTag(line []byte) (rest []byte, ok bool) {
 	return rest, ok && isNumberOrDash(pid)
 }
 
-// cutPort returns an address without its port. ok is false if the address or the port is missing.
+// cutPort returns an address without its port and brackets. ok is false if the address or the port is missing.
 func cutPort(b []byte) (addr []byte, ok bool) {
 	i := bytes.LastIndexByte(b, ':')
 	if i <= 0 || i == len(b)-1 || !onlyDigits(b[i+1:]) {

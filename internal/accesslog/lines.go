@@ -24,18 +24,18 @@ var ErrLarge = errors.New("the log is too large")
 // Lines splits a log into its lines, unpacking gzip and zstd.
 type Lines struct {
 	reader    *bufio.Reader
-	source    *counter
+	source    *byteCounter
 	bytesLeft int64 // bytes of unpacked lines that may still be read
 	atStart   bool  // no line was read yet
 }
 
-// counter counts the bytes that are read from the source, which may be packed.
-type counter struct {
+// byteCounter counts the bytes that are read from the source, which may be packed.
+type byteCounter struct {
 	r io.Reader
 	n int64
 }
 
-func (c *counter) Read(p []byte) (int, error) {
+func (c *byteCounter) Read(p []byte) (int, error) {
 	n, err := c.r.Read(p)
 	c.n += int64(n)
 	return n, err
@@ -44,14 +44,13 @@ func (c *counter) Read(p []byte) (int, error) {
 // unsupportedMagic has the first bytes of compressed files that are not supported, by the name of the tool.
 var unsupportedMagic = map[string]string{"xz": "\xfd7zXZ\x00", "bzip2": "BZh91A"}
 
-// zstdWindow bounds the memory that a log packed with zstd can take. RFC 8878 requires every reader to support windows
+// zstdWindow bounds the memory that a log packed with zstd can take. RFC 8878 recommends that readers support windows
 // of 8 MiB, and the zstd command makes larger ones only with --long and --ultra.
 const zstdWindow = 8 << 20
 
-// NewLines returns the lines of a log, which may be packed with gzip or zstd. If maxBytes is above 0, more than
-// maxBytes of unpacked lines are ErrLarge.
+// NewLines returns the lines of a log, packed or not. More unpacked bytes than maxBytes, if above 0, are ErrLarge.
 func NewLines(r io.Reader, maxBytes int64) (*Lines, error) {
-	l := &Lines{source: &counter{r: r}, bytesLeft: maxBytes, atStart: true}
+	l := &Lines{source: &byteCounter{r: r}, bytesLeft: maxBytes, atStart: true}
 	if maxBytes <= 0 {
 		l.bytesLeft = math.MaxInt64
 	}
@@ -86,7 +85,7 @@ func (l *Lines) readSlice() ([]byte, error) {
 	return b, err
 }
 
-// Peek returns the first lines, up to 64 KiB, without consuming them.
+// Peek returns the first whole lines, up to 64 KiB, without consuming them. Call it before Next.
 func (l *Lines) Peek() []byte {
 	b, err := l.reader.Peek(64 << 10)
 	if err == nil {
@@ -98,10 +97,10 @@ func (l *Lines) Peek() []byte {
 	return bytes.TrimPrefix(b, bom)
 }
 
-var bom = []byte("\xef\xbb\xbf")
+var bom = []byte("\xef\xbb\xbf") // the byte order mark of UTF-8
 
 // Next returns the next line without its line break. The line is valid until the following call. The error is io.EOF
-// at the end of the log, ErrLong with the beginning of a line that is too long, or an error of the source.
+// at the end of the log, ErrLong with the beginning of a line that is too long, ErrLarge, or an error of the source.
 func (l *Lines) Next() ([]byte, error) {
 	line, err := l.readSlice()
 	isLong := false

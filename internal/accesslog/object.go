@@ -8,8 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// object is a JSON object. Its values stay as they are written, since a decoded text no longer shows whether it was
-// valid; see isInvalidText.
+// object is a JSON object. Its values stay as they are written, since isInvalidText cannot judge a decoded text.
 type object struct {
 	members map[string]json.RawMessage
 	inner   map[string]object // cache of members that were parsed
@@ -17,7 +16,8 @@ type object struct {
 
 func parseObject(text []byte) (o object, err error) {
 	o.inner = map[string]object{}
-	return o, json.Unmarshal(text, &o.members)
+	err = json.Unmarshal(text, &o.members)
+	return o, err
 }
 
 // arrayObject returns an array as an object whose names are the indexes.
@@ -31,8 +31,7 @@ func arrayObject(array json.RawMessage) object {
 	return o
 }
 
-// lookup returns the first value at one of the paths that is not null, or nil. The names of members may contain
-// dots.
+// lookup returns the first value at one of the paths that is not null, or nil. The names of members may contain dots.
 func (o object) lookup(paths ...string) json.RawMessage {
 	for _, path := range paths {
 		if value := o.valueAt(path); value != nil {

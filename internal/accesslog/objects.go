@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// objects reads one JSON object on each line.
-type objects struct {
+// objectReader reads one JSON object on each line.
+type objectReader struct {
 	*dialect
 	fields
 	paths       [][]string // the paths of each field: its name, then its aliases
@@ -94,7 +94,7 @@ var dialects = map[Format]*dialect{
 
 func openObjects(f *format, names []string, cfg Config) Reader {
 	d := dialects[f.name]
-	o := &objects{dialect: d, fields: newFields(names, cfg), times: configuredNames(cfg.Time, d.times), cfg: cfg}
+	o := &objectReader{dialect: d, fields: newFields(names, cfg), times: configuredNames(cfg.Time, d.times), cfg: cfg}
 	for _, name := range names {
 		o.paths = append(o.paths, append([]string{name}, o.aliases[name]...))
 	}
@@ -115,7 +115,7 @@ var (
 	errNotText  = errors.New("the field is not valid UTF-8")
 )
 
-func (o *objects) Read(line []byte) (rec Record, err error) {
+func (o *objectReader) Read(line []byte) (rec Record, err error) {
 	doc, err := parseObject(line)
 	if doc.members == nil || err != nil {
 		if json.Valid(line) {
@@ -153,7 +153,7 @@ func (o *objects) Read(line []byte) (rec Record, err error) {
 }
 
 // lookupValue returns the value of field i in a document.
-func (o *objects) lookupValue(doc object, i int) Value {
+func (o *objectReader) lookupValue(doc object, i int) Value {
 	v := doc.lookup(o.paths[i]...)
 	switch {
 	case v == nil:
@@ -166,7 +166,7 @@ func (o *objects) lookupValue(doc object, i int) Value {
 	return o.value(i, decodeText(v))
 }
 
-func (o *objects) Notes() []string {
+func (o *objectReader) Notes() []string {
 	if o.usageReader == nil {
 		return nil
 	}

@@ -34,7 +34,7 @@ var samples = []sample{
 			`2000-10-10T20:55:38Z 203.0.113.9 - \x16\x03\x01 400`,
 		},
 		damaged:    `127.0.0.1 - frank [10/Oct/2000:13:55:36 -0700] "GET /apache_pb.gif HTTP/1.0" 200 2326 "http://www.exa`,
-		damagedErr: errCombined,
+		damagedErr: errNoAgent,
 	},
 	{ // httpd.apache.org, Log Files: Common Log Format
 		format: Common,
@@ -79,7 +79,7 @@ var samples = []sample{
 			"2025-05-15T12:06:32Z 2001:db8::1 GET /x 404",
 		},
 		damaged:    `10.42.0.1 - - [15/May/2025:12:06:31 +0000] "GET / HTTP/2.0" 401 17 "-" "-" 43 "dash@file" "htt`,
-		damagedErr: errTraefik,
+		damagedErr: errTraefikEnd,
 	},
 	{ // the HAProxy configuration manual, HTTP log format and Error log format
 		format: HAProxy,

@@ -16,7 +16,7 @@ func (s *scanner) need(ok bool) {
 	}
 }
 
-// until returns the text before a separator, and moves past the separator. An empty text is an error.
+// until returns the text before a separator, and moves past both. A missing separator or an empty text is an error.
 func (s *scanner) until(separator string) (text []byte) {
 	text, rest, ok := bytes.Cut(s.unread, []byte(separator))
 	s.unread = rest
@@ -31,7 +31,7 @@ func (s *scanner) skip(text string) {
 	s.need(ok)
 }
 
-// quoted returns the text before the closing quote, and moves past the quote.
+// quoted returns the text before the closing quote, and moves past both. A missing quote is an error.
 func (s *scanner) quoted() (text []byte) {
 	n := closingQuote(s.unread)
 	text, rest := s.unread[:n], s.unread[n:]

@@ -19,7 +19,7 @@ type sshdReader struct {
 	fields
 	attempts bool // Config.Attempts
 
-	year      int       // year of the latest line; 0: not known yet
+	year      int       // year of the latest line without a year; 0: not known yet
 	changedAt time.Time // when the log was last changed, from which the first line's year is guessed
 	month     int       // month of the latest line; 0: no line was read yet
 	yearEnded bool      // a year has ended in this log
@@ -47,7 +47,7 @@ var (
 )
 
 func (rd *sshdReader) Read(line []byte) (Record, error) {
-	at, rest, err := rd.time(line)
+	at, rest, err := rd.readTime(line)
 	if err != nil {
 		return Record{}, err
 	}
@@ -164,8 +164,8 @@ func unpackRepeated(msg []byte) (inner []byte, n int, ok bool) {
 	return bytes.TrimSuffix(inner, []byte{']'}), int(v), true
 }
 
-// time returns the time at the beginning of a line, and the rest of the line.
-func (rd *sshdReader) time(line []byte) (us int64, rest []byte, err error) {
+// readTime returns the time at the beginning of a line, and the rest of the line.
+func (rd *sshdReader) readTime(line []byte) (us int64, rest []byte, err error) {
 	if len(line) > 0 && isDigit(line[0]) {
 		stamp, rest, _ := bytes.Cut(line, []byte{' '})
 		us, ok := parseRFC3339(stamp)
@@ -199,9 +199,9 @@ func hasSyslogTime(line []byte) bool {
 	return len(line) > 15 && line[3] == ' ' && line[6] == ' ' && line[15] == ' ' && bytes.Contains(monthNames, line[:3])
 }
 
-// yearOf returns the year of a line of a month. The first line is of the year in which the log was last changed, or of
-// the year before if it would lie in the future otherwise. When the month goes back, the next year has begun; but a
-// line of the previous month is a late line. timeIn returns the time of the line in a year.
+// yearOf returns the year of a line of a month. Without Config.Year, the first line is of the year in which the log was
+// last changed, or of the year before if it would lie in the future otherwise. When the month goes back, the next year
+// has begun; but a line of the previous month is a late line. timeIn returns the time of the line in a year.
 func (rd *sshdReader) yearOf(month int, timeIn func(year int) (us int64, ok bool)) int {
 	if rd.year == 0 {
 		rd.year = rd.changedAt.UTC().Year()

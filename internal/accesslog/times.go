@@ -15,8 +15,8 @@ const dayMicros = 86_400_000_000
 // monthNames are the names of months. Package time would also accept them in another case.
 var monthNames = []byte("JanFebMarAprMayJunJulAugSepOctNovDec")
 
-// parseTime reads a time by a layout of package time. seconds is the index of the seconds in text: package time has no
-// leap second, which parseTime reads as the next second.
+// parseTime reads a time up to MaxTime by a layout of package time. seconds is the index of the seconds in text:
+// package time has no leap second, which parseTime reads as the next second.
 func parseTime(layout, text string, seconds int) (us int64, ok bool) {
 	leap := time.Duration(0)
 	if strings.HasPrefix(text[seconds:], "60") {

@@ -28,7 +28,7 @@ var (
 	endNames = []string{"end", "end_time", "endTime", "ended_at", "completed_at", "finished_at"}
 )
 
-// durationNames are the names of the length of a call, with its unit.
+// durationNames are the names of the length of a call, with the unit of plain numbers. A text such as 250ms has one.
 var durationNames = []struct {
 	name string
 	unit time.Duration
@@ -57,7 +57,7 @@ var (
 	errBadEnd    = errors.New("ends before it begins, or at no time that can be read")
 )
 
-// lookupTokens returns the number at the first path that exists, or nil.
+// lookupTokens returns the number at the first path that exists, or nil. It is an error if it is not a plain decimal.
 func lookupTokens(doc object, paths []string) ([]byte, error) {
 	v := doc.lookup(paths...)
 	if v == nil {
@@ -75,7 +75,7 @@ func isDecimal(b []byte) bool {
 	return len(whole) > 0 && onlyDigits(whole) && onlyDigits(frac) && (len(frac) > 0 || !point)
 }
 
-// sum adds whole numbers. nil is a missing number.
+// sum adds whole numbers of up to 15 digits; others are errors. nil is a missing number.
 func sum(numbers ...[]byte) ([]byte, error) {
 	var total int64
 	for _, b := range numbers {
@@ -91,7 +91,7 @@ func sum(numbers ...[]byte) ([]byte, error) {
 	return strconv.AppendInt(nil, total, 10), nil
 }
 
-// read reads the tokens and the end of a call that began at the time at.
+// read reads the tokens and the end of a call that began at the time at, and counts the call.
 func (u *usageReader) read(doc object, at int64) (s Spent, err error) {
 	var numbers [5][]byte
 	for i, paths := range [5][]string{u.settle, inputNames, outputNames, u.cost, maxTokenNames} {

@@ -20,7 +20,7 @@ type w3c struct {
 	ready      bool   // whether a #Fields line was read
 	date, time int    // indexes of columns; date is -1 if a #Date line has the date
 	day        []byte // the date of the latest #Date line
-	lastTime   []byte // time of the previous line of day
+	lastTime   []byte // time of the previous line; nil after #Date
 	cells      [][]byte
 }
 

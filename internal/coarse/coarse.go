@@ -15,19 +15,18 @@ const Lag = 20_000
 
 const (
 	tickLength   = time.Millisecond
-	maxIdleTicks = 20  // ticks without a read, after which the goroutine ends
+	maxIdleTicks = 20  // ticks without a read after which the goroutine ends
 	minTickReads = 100 // reads within a tick from which the goroutine is started
 )
 
 // Clock caches the system clock for callers that read it millions of times a second: a goroutine reads the system clock
 // for them. Frequent reads start the goroutine. It ends by itself within a tenth of a second after the last read, and
-// does not run for occasional callers, who read the system clock directly. The zero Clock is ready for use, by any
-// number of goroutines.
+// does not run for occasional callers, who read the system clock directly. The zero Clock is ready for concurrent use.
 //
-// A Clock may lag, but is never ahead. So a charge that is refused by it may already be able to pass, if its wait is
-// within Lag; an admitted charge is admitted by the system clock too.
+// A Clock may lag, but is not ahead unless the system clock is set back. So a charge that is refused by it may already
+// be able to pass, if its wait is within Lag; an admitted charge is admitted by the system clock too.
 type Clock struct {
-	_    [64]byte     // readers share a cache line that only the goroutine writes
+	_    [64]byte     // readers share a cache line that is written about twice a tick
 	now  atomic.Int64 // time of the last tick; 0: the goroutine does not run
 	used atomic.Bool  // true if now was read since the last tick
 	_    [48]byte
@@ -36,8 +35,7 @@ type Clock struct {
 	tickStart atomic.Int64 // start of the tick in which reads are counted, while the goroutine does not run
 	reads     atomic.Int64
 
-	// Source is the clock that is cached, in microseconds above 0. Nil: store.SystemClock. It must be
-	// set before the first Read.
+	// Source is the clock that is cached, in microseconds above 0. Nil: store.SystemClock. It is set before any Read.
 	Source func() int64
 }
 

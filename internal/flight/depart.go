@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/internal/sched"
 )
 
-// takePassengers removes the passengers of the next flight from the queue: none if none can go, or
-// too few for a flight beside others. The queue is locked, and the flight is already counted.
+// takePassengers removes the passengers of the next flight from the queue, and marks them departed: none if none can
+// go, or too few for a flight beside others. The queue is locked, and the flight is already counted.
 func (q *Queue[K, L]) takePassengers() []*Passenger[K, L] {
 	q.departures++
 	size, examined, picked := 0, 0, 0
@@ -31,7 +31,7 @@ func (q *Queue[K, L]) takePassengers() []*Passenger[K, L] {
 	remaining := q.waiting[:0]
 	for i, p := range q.waiting {
 		switch {
-		case i < examined && p.picked:
+		case i < examined && p.picked: // of others, picked is from an earlier try
 			passengers = append(passengers, p)
 			q.markDeparted(p)
 		case p.callers > 0:
@@ -48,8 +48,8 @@ func (q *Queue[K, L]) takePassengers() []*Passenger[K, L] {
 	return passengers
 }
 
-// mustWait reports whether a key of a passenger is under way, or blocked by a passenger before it that
-// must wait. If so, it blocks all keys of this passenger for this departure.
+// mustWait reports whether a key of a passenger is under way, or blocked by a passenger before it that must wait. If
+// so, it blocks all keys of this passenger for this try to depart.
 func (q *Queue[K, L]) mustWait(p *Passenger[K, L]) bool {
 	for _, l := range p.lanes {
 		if l.inFlight == 0 && l.blockedAt != q.departures {
@@ -76,8 +76,8 @@ func (q *Queue[K, L]) markDeparted(p *Passenger[K, L]) {
 }
 
 // run runs one flight after another, until no passenger can go. In the goroutine of a caller, whose passenger is then
-// ownPassenger, it runs one flight only. If the caller's context has ended when its answer comes, run calls onLeave and
-// returns true.
+// ownPassenger, it runs one flight only, and starts a goroutine for the next. If the caller's context has ended when an
+// answer without an error comes, run calls onLeave and returns true.
 func (q *Queue[K, L]) run(ctx context.Context, ownPassenger *Passenger[K, L], onLeave func(departed bool)) (left bool) {
 	q.mu.Lock()
 	f := q.claimFlight()
@@ -114,8 +114,7 @@ func (q *Queue[K, L]) run(ctx context.Context, ownPassenger *Passenger[K, L], on
 		if ownPassenger != nil {
 			break
 		}
-		// Callers that have just been answered mostly come again at once. They can
-		// run now and join the next flight, if the processor is free.
+		// Callers that have just been answered mostly come again at once. They can run now and join the next flight.
 		sched.Yield()
 		q.mu.Lock()
 	}
@@ -134,7 +133,7 @@ func (q *Queue[K, L]) run(ctx context.Context, ownPassenger *Passenger[K, L], on
 	return left
 }
 
-// claimFlight returns a flight that addFlight counted and that no goroutine runs yet. The queue is locked.
+// claimFlight returns a flight that is counted and that no goroutine runs yet. The queue is locked.
 func (q *Queue[K, L]) claimFlight() *flightState {
 	i := slices.IndexFunc(q.flights, func(f *flightState) bool { return f.startedAt.IsZero() })
 	return q.flights[i]
@@ -156,9 +155,9 @@ func (q *Queue[K, L]) endFlight(f *flightState) {
 	q.taskDone()
 }
 
-// watchLateness marks flights that take too long as late, and then lets the next flight depart, as
-// long as callers wait. One goroutine does it for all callers: with a timer for each caller, very many
-// callers behind a silent store would leave no time for anything else.
+// watchLateness marks flights that take too long as late, and then lets the next flight depart, as long as callers
+// wait. One goroutine does it for all callers: with a timer for each caller, very many callers behind a silent store
+// would leave no time for anything else.
 func (q *Queue[K, L]) watchLateness() {
 	for pause := Patience; ; {
 		sched.Wait(pause, q.noCallers, nil, nil)
@@ -201,8 +200,8 @@ func (q *Queue[K, L]) markLate() (next time.Duration) {
 // runFlights runs flights in a goroutine of its own.
 func (q *Queue[K, L]) runFlights() { q.run(context.Background(), nil, nil) }
 
-// flyHeldAside lets held passengers fly again in a goroutine of their own, beside the flights. It
-// returns false if MaxFlights such goroutines run: then the caller has to let them fly again.
+// flyHeldAside lets held passengers fly again in a goroutine of their own, beside the flights. It returns false if
+// MaxFlights such goroutines run: then the caller has to let them fly again.
 func (q *Queue[K, L]) flyHeldAside(held []*Passenger[K, L]) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -261,7 +260,7 @@ func (q *Queue[K, L]) splitHeld(passengers []*Passenger[K, L], err error) (answe
 	return answered, held
 }
 
-// land ends the call of a flight, and wakes the callers of its passengers.
+// land restarts the time of a flight that has landed, and wakes the callers of its passengers.
 func (q *Queue[K, L]) land(f *flightState, passengers []*Passenger[K, L], err error) {
 	q.mu.Lock()
 	q.startClock(f)
@@ -269,7 +268,7 @@ func (q *Queue[K, L]) land(f *flightState, passengers []*Passenger[K, L], err er
 	q.deliver(passengers, err)
 }
 
-// deliver records the result of passengers, and wakes their callers.
+// deliver records the result of passengers, wakes their callers, calls Land, and gives up the references of the queue.
 func (q *Queue[K, L]) deliver(passengers []*Passenger[K, L], err error) {
 	q.mu.Lock()
 	for _, p := range passengers {
@@ -287,6 +286,9 @@ func (q *Queue[K, L]) deliver(passengers []*Passenger[K, L], err error) {
 	}
 }
 
+// maxSpareLanes is how many lanes are kept for reuse.
+const maxSpareLanes = 1024
+
 // releaseKeys removes a passenger from the lanes of its keys. The queue is locked.
 func (q *Queue[K, L]) releaseKeys(p *Passenger[K, L]) {
 	for i, l := range p.lanes {
@@ -298,7 +300,7 @@ func (q *Queue[K, L]) releaseKeys(p *Passenger[K, L]) {
 		}
 		if l.passengers--; l.passengers == 0 {
 			delete(q.lanes, p.Load.Key(i))
-			if len(q.spareLanes) < 1024 {
+			if len(q.spareLanes) < maxSpareLanes {
 				*l = lane[K, L]{}
 				q.spareLanes = append(q.spareLanes, l)
 			}

@@ -1,10 +1,9 @@
-// Package flight lets callers share one call: a flight is a call, a passenger one caller or
-// several, and a load what a passenger asks for.
+// Package flight lets callers share one call: a flight is a call, a passenger one caller or several, and a load what a
+// passenger asks for.
 //
-// Callers queue in the order in which they arrive. A flight departs at once when none is
-// under way, and takes all that wait. Another flight departs beside it only when enough
-// callers wait to be worth a call of their own. A lone caller never waits. A flight that has
-// been under way for longer than Patience is late: the queue does not wait for it any more.
+// Callers queue in the order in which they arrive. A flight departs at once when none is under way, and takes those
+// that wait, up to a size. Another one departs beside it only when enough callers wait to be worth a call. A lone
+// caller never waits. A flight under way for longer than Patience is late: the queue no longer waits for it.
 //
 // A load may have keys. A key is in one flight at a time, and passengers that have a key in common go in the order in
 // which they arrived: a passenger with a key under way waits for that flight, and other passengers overtake it.
@@ -38,24 +37,24 @@ type Load[K comparable] interface {
 
 // Config describes a Queue. All fields but CallerFlies and Held are needed.
 type Config[K comparable, L Load[K]] struct {
-	MaxFlights int // flights under way at once
+	MaxFlights int // flights under way at once, also late ones; as many more calls can be those of held passengers
 	MinSize    int // size of the waiting passengers from which a flight departs beside others
 	MaxSize    int // size of a flight, which its last passenger may exceed
 	MaxWaiting int // callers who may wait
 
 	New func() L // makes an empty load
-	// Fly makes the call, and leaves the answer in each load. An error is the error of all
-	// passengers. caller is the context of the caller in whose goroutine Fly runs, or
-	// context.Background. The end of caller must not cancel the call, since others may share it.
+	// Fly makes the call, and leaves the answer in each load. An error is the error of all passengers. caller is the
+	// context of the caller in whose goroutine Fly runs, or context.Background. The end of caller must not cancel the
+	// call, since others may share it.
 	Fly func(caller context.Context, passengers []*Passenger[K, L]) error
 	// CallerFlies reports whether a caller whose context can end calls Fly itself. Nil: no such caller does.
 	CallerFlies func(ctx context.Context) bool
-	// Land is called with the result of each flight, once its callers cannot leave it any more: each has
-	// its result, or has left before.
+	// Land is called with passengers and the error of their flight, once their callers cannot leave it any more: each
+	// has its result, or has left before.
 	Land func(passengers []*Passenger[K, L], err error)
-	// Held reports whether a passenger that has flown without an error has no answer yet,
-	// since another client holds what it needs. A held passenger flies again beside the flights,
-	// with other held ones. Only passengers with the same keys wait for it. Nil: no passenger is held.
+	// Held reports whether a passenger that has flown without an error has no answer yet, since another client holds
+	// what it needs. A held passenger flies again beside the flights, with other held ones. Only passengers with the
+	// same keys wait for it. Nil: no passenger is held.
 	Held func(p *Passenger[K, L]) bool
 }
 
@@ -73,8 +72,8 @@ type Queue[K comparable, L Load[K]] struct {
 	flights       []*flightState
 	onTimeFlights int  // flights that are not late
 	heldFlights   int  // goroutines that let held passengers fly again
-	minToDepart   int  // below this total size, no further flight can depart: the last try found too few passengers
-	departures    int  // number of the last departure
+	minToDepart   int  // below this total size, none departs beside others: the last try found too few passengers
+	departures    int  // number of the last try to depart
 	watching      bool // the goroutine of watchLateness runs
 	closed        bool
 	drained       bool          // closed, and no caller waits
@@ -85,9 +84,9 @@ type Queue[K comparable, L Load[K]] struct {
 	spareLanes    []*lane[K, L] // for reuse
 }
 
-// flightState is a flight that was started or is under way.
+// flightState is a flight under way, or one that a goroutine is about to start. The flights of a goroutine share it.
 type flightState struct {
-	startedAt time.Time // zero until a goroutine claims the flight
+	startedAt time.Time // when it departed or landed last; zero until a goroutine claims it
 	late      bool
 }
 
@@ -99,7 +98,7 @@ type lane[K comparable, L Load[K]] struct {
 	lastWaiting *Passenger[K, L] // the last waiting passenger with the key; nil: none
 	passengers  int              // passengers with the key that wait or fly
 	inFlight    int              // passengers that fly: all from one flight, but a held one may take longer
-	blockedAt   int              // number of the departure at which a passenger with the key had to wait
+	blockedAt   int              // Queue.departures when a passenger with the key last had to wait
 }
 
 // New returns a queue.
@@ -138,8 +137,8 @@ func (q *Queue[K, L]) Last(key K) *Passenger[K, L] {
 	return nil
 }
 
-// Join adds a caller to a passenger that Last returned, and unlocks the queue. The caller has
-// changed the load, and calls Wait next.
+// Join adds a caller to a passenger that Last returned, and unlocks the queue. The caller has changed the load, and
+// calls Wait next.
 func (q *Queue[K, L]) Join(p *Passenger[K, L]) {
 	p.callers++
 	p.refs.Add(1)
@@ -160,12 +159,12 @@ func (q *Queue[K, L]) Passenger() *Passenger[K, L] {
 type Start int
 
 const (
-	startNone   Start = iota // no flight: the next one takes the caller along
-	startOwn                 // a flight that takes the caller along: none was under way
+	startNone   Start = iota // none: a flight of another caller takes this one along
+	startOwn                 // one of its own: none was under way
 	startBeside              // a flight beside others
 )
 
-// Add adds a passenger with one caller, and unlocks the queue. The caller passes the result to Wait.
+// Add adds a passenger with one caller, has lateness watched, and unlocks the queue. The result is for Wait.
 func (q *Queue[K, L]) Add(p *Passenger[K, L]) (start Start) {
 	p.arrived = make(chan struct{})
 	p.callers = 1
@@ -183,7 +182,7 @@ func (q *Queue[K, L]) Add(p *Passenger[K, L]) (start Start) {
 	case len(q.flights) >= q.cfg.MaxFlights:
 	case len(q.flights) == 0:
 		start = startOwn
-	case q.onTimeFlights == 0 || q.mayStartBeside(): // without the passenger, if one of its keys is under way
+	case q.onTimeFlights == 0 || q.mayStartBeside(): // if a key of p is under way, it goes without p
 		start = startBeside
 	}
 	if start > startNone {
@@ -213,7 +212,7 @@ func (q *Queue[K, L]) addFlight() {
 	q.activeTasks++
 }
 
-// laneOf returns the lane of a key, which it creates if there is none. The queue is locked.
+// laneOf returns the lane of a key, and makes it if there is none. The queue is locked.
 func (q *Queue[K, L]) laneOf(key K) *lane[K, L] {
 	l := q.lanes[key]
 	if l != nil {
@@ -246,8 +245,7 @@ func (q *Queue[K, L]) taskDone() {
 	q.signalIdle()
 }
 
-// signalIdle lets Close return once the queue is closed and no task is active. While callers wait, a
-// flight is active. The queue is locked.
+// signalIdle lets Close return once the queue is closed and no task is active. The queue is locked.
 func (q *Queue[K, L]) signalIdle() {
 	if q.closed && q.activeTasks == 0 && !q.idle {
 		q.idle = true
@@ -255,8 +253,8 @@ func (q *Queue[K, L]) signalIdle() {
 	}
 }
 
-// signalDrained stops watchLateness once the queue is closed and no caller waits. It is
-// called when callers becomes 0, and when the queue is closed. The queue is locked.
+// signalDrained stops watchLateness once the queue is closed and no caller waits. It is called when callers becomes 0,
+// and when the queue is closed. The queue is locked.
 func (q *Queue[K, L]) signalDrained() {
 	if q.closed && q.callers == 0 && !q.drained {
 		q.drained = true

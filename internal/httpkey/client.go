@@ -77,7 +77,7 @@ func (n *Networks) Key(remoteAddr string, h http.Header) (string, error) {
 		return "", fmt.Errorf("%s: %w", n.packageName, err)
 	}
 	if n.proxies.Contain(client) {
-		client, err = n.proxies.Before(client, h)
+		client, err = n.proxies.ForwardedClient(client, h)
 	}
 	if err != nil {
 		return "", law.Invalid("address", "%s: %v", Forwarded, err)
@@ -94,7 +94,7 @@ func (p Proxies) Contain(a netip.Addr) bool {
 // Forwarded is the header to which each proxy appends the address of its own client.
 const Forwarded = "X-Forwarded-For"
 
-// maxHops is how many addresses of X-Forwarded-For are read.
+// maxHops is how many addresses of X-Forwarded-For are read; more are an error.
 const maxHops = 100
 
 // Client returns the address of the client of a request that came from remoteAddr, such as [http.Request.RemoteAddr].
@@ -111,13 +111,13 @@ func (p Proxies) Client(remoteAddr string, h http.Header) (netip.Addr, error) {
 	if !p.Contain(client) {
 		return client, nil
 	}
-	return p.Before(client, h)
+	return p.ForwardedClient(client, h)
 }
 
-// Before returns the last address in X-Forwarded-For that is not a proxy, or client if there is no such
-// header. Unlike Client it trusts the peer whatever its address, which is for peers without an address,
-// such as those of a Unix socket.
-func (p Proxies) Before(client netip.Addr, h http.Header) (netip.Addr, error) {
+// ForwardedClient returns the last address in X-Forwarded-For that is not a proxy. If all are proxies, it is the first;
+// without addresses in the header it is client. Unlike Client it trusts the peer whatever its address, which is for
+// peers without an address, such as those of a Unix socket.
+func (p Proxies) ForwardedClient(client netip.Addr, h http.Header) (netip.Addr, error) {
 	hops := 0
 	lines := h[Forwarded]
 	for i := len(lines) - 1; i >= 0; i-- {

@@ -118,9 +118,9 @@ func Join(parts ...string) string {
 	return keyOrHash(b.String())
 }
 
-// Derived returns a second key for a key; use names its purpose. No client can choose the result: Join hashes every
-// text that has the prefix of a hash, and the text that Derived hashes is one that Join would not hash.
-func Derived(key, use string) string { return hash(use + " of " + hash(key)) }
+// DeriveKey returns a second key for a key; use names its purpose. No client can choose the result: Join hashes every
+// text that has the prefix of a hash, and the text that DeriveKey hashes is one that Join would not hash.
+func DeriveKey(key, use string) string { return hash(use + " of " + hash(key)) }
 
 // keyOrHash returns a text as it is if it can be a key, else its hash. A text with the prefix of hashes
 // is hashed too, so that no client can choose the key of another text.

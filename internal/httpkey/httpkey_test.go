@@ -17,8 +17,8 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 func TestDerivedKeysCannotBeChosen(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{"bob", "", "a|b", `a\|b`, strings.Repeat("x", 600), "sha256:x"} {
-		derived := httpkey.Derived(key, "failures")
-		if law.ValidKey(derived) != nil || derived == httpkey.Derived(key, "other") {
+		derived := httpkey.DeriveKey(key, "failures")
+		if law.ValidKey(derived) != nil || derived == httpkey.DeriveKey(key, "other") {
 			t.Errorf("%q: got derived key %q, want a valid one", key, derived)
 		}
 		for _, text := range []string{derived, httpkey.Join(key, "failures"), key + "|failures"} {

@@ -1,5 +1,4 @@
-// Package load measures latency and throughput with a closed loop of callers, each
-// of which makes the next call as soon as it has an answer.
+// Package load measures latency and throughput with a closed loop of callers: each makes one call after another.
 package load
 
 import (
@@ -15,22 +14,22 @@ import (
 // Config says how many clients call, and for how long.
 type Config struct {
 	Clients  int           // callers, each with one call under way; below 1: 1
-	Duration time.Duration // time in which answers are counted
-	Warmup   time.Duration // time before Duration, in which answers are not counted
+	Duration time.Duration // time in which calls begin whose answers are counted
+	Warmup   time.Duration // time before Duration, in which calls begin whose answers are not counted
 
 	// Progress is called about four times a second, from the goroutine of Run, also during the warm-up. It may be nil.
 	Progress func(Snapshot)
 }
 
-// Snapshot has the counts so far.
+// Snapshot has the counts so far, without those of the warm-up.
 type Snapshot struct {
 	Elapsed   time.Duration // since the end of the warm-up; 0 during the warm-up
 	Decisions int64         // answers without an error
 	Errors    int64
 }
 
-// Ask calls once. client is 0..Clients-1; rng belongs to the client.
-type Ask func(ctx context.Context, client int, rng *rand.Rand) (allowed bool, err error)
+// Call makes one call. client is 0..Clients-1; rng belongs to the client.
+type Call func(ctx context.Context, client int, rng *rand.Rand) (allowed bool, err error)
 
 // Result has the counts after the warm-up.
 type Result struct {
@@ -63,15 +62,17 @@ func (r Result) Quantile(q float64) time.Duration {
 
 // The range of a histogram: 1 ns to an hour, to two digits, 36 KiB. A longer latency counts as an hour.
 const (
-	maxLatency = int64(time.Hour)
-	digits     = 2
+	maxLatency        = int64(time.Hour)
+	significantDigits = 2
 )
 
-func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, maxLatency, digits) }
+func newHistogram() *hdrhistogram.Histogram {
+	return hdrhistogram.New(1, maxLatency, significantDigits)
+}
 
-// Run calls until the time is over and the last answer is there. When ctx ends
-// it returns the counts so far; calls that ctx interrupted are not counted as errors.
-func Run(ctx context.Context, cfg Config, ask Ask) Result {
+// Run calls until the time is over and the last answer is there. When ctx ends it returns the counts so far; calls that
+// ctx interrupted are not counted as errors.
+func Run(ctx context.Context, cfg Config, call Call) Result {
 	clients := make([]*client, max(cfg.Clients, 1))
 	seed := rand.Uint64()
 	for i := range clients {
@@ -81,7 +82,7 @@ func Run(ctx context.Context, cfg Config, ask Ask) Result {
 	var done sync.WaitGroup
 	start := time.Now()
 	for _, c := range clients {
-		done.Go(func() { c.run(ctx, start, cfg.Warmup, cfg.Warmup+cfg.Duration, ask) })
+		done.Go(func() { c.run(ctx, start, cfg.Warmup, cfg.Warmup+cfg.Duration, call) })
 	}
 	if cfg.Progress != nil {
 		finished := make(chan struct{})
@@ -127,8 +128,7 @@ func reportProgress(finished <-chan struct{}, clients []*client, start time.Time
 	}
 }
 
-// client is one caller. While it runs, other goroutines read only the two atomic
-// counters, and only the client writes them.
+// client is one caller. While it runs, other goroutines read only the two atomic counters, which only it writes.
 type client struct {
 	id      int
 	rng     *rand.Rand
@@ -147,10 +147,10 @@ type client struct {
 
 // run makes calls until end, and counts the answers to calls that began at countFrom or later. Both are durations since
 // start. run reads the clock once for each call: the end of a call is the start of the next.
-func (c *client) run(ctx context.Context, start time.Time, countFrom, end time.Duration, ask Ask) {
+func (c *client) run(ctx context.Context, start time.Time, countFrom, end time.Duration, call Call) {
 	for now := time.Since(start); now < end && ctx.Err() == nil; {
 		begin := now
-		allowed, err := ask(ctx, c.id, c.rng)
+		allowed, err := call(ctx, c.id, c.rng)
 		now = time.Since(start)
 		switch {
 		case begin < countFrom:

@@ -1,5 +1,5 @@
-// Package lograte keeps a log short while the same problem occurs many times a
-// second: it writes one line a second for each class of records, with a count.
+// Package lograte keeps a log short while the same problem occurs many times a second: it writes one line a second for
+// each class of records, with a count.
 package lograte
 
 import (
@@ -10,25 +10,24 @@ import (
 	"time"
 )
 
-// interval is the time in which one record of each class is written.
+// interval is the time after which a class may write a record again.
 const interval = time.Second
 
-// maxClasses is how many classes are distinguished at a time; further classes become one.
+// maxClasses is how many classes are distinguished at a time; further classes become one, "other".
 const maxClasses = 100
 
-// Attributes that a Handler reads.
+// The keys of the attributes that a Handler reads.
 const (
 	Class = "class" // part of the class of a record, beside its level and message
 	Count = "count" // an integer: how many times it has happened; absent: once
 )
 
-// Handler passes records on to another handler, but fewer records of level Warn and
-// above. The first record of a class is passed on at once. Of the records that follow within
-// a second, only the last is passed on, when the second is over, with an attribute "count" that
-// says how many there were. This repeats each second, until a second passes without a record.
+// Handler passes records on to another handler, but fewer records of level Warn and above. The first record of a class
+// is passed on at once. Of the records that follow within a second, only the last is passed on, when the second is
+// over, with an attribute "count" that says how many there were, if more than one. This repeats each second, until a
+// second passes without a record.
 //
-// A class is a level, a message up to its first digit, and an attribute "class". A Handler is safe for
-// concurrent use and created with [New].
+// A class is a level, a message up to its first digit, and an attribute "class". A Handler is safe for concurrent use.
 type Handler struct {
 	inner slog.Handler
 	class string // attribute "class" of the logger
@@ -44,9 +43,9 @@ type state struct {
 // recordClass is a class of records, with the record that was not passed on yet.
 type recordClass struct {
 	timer      *time.Timer
-	count      int64       // how many records there were since the last line
-	lastRecord slog.Record // valid if count is above 0
-	inner      slog.Handler
+	count      int64        // how many records there were since the last line
+	lastRecord slog.Record  // valid if count is above 0
+	inner      slog.Handler // of the last record
 }
 
 // New returns a Handler in front of another handler. It must be closed.
@@ -122,7 +121,8 @@ func (s *state) keep(class string, r slog.Record, count int64, inner slog.Handle
 	return true
 }
 
-// tick ends an interval of a class. It writes under the lock, so that Close waits for it.
+// tick ends an interval of a class: it writes the kept record, or forgets a class that has none. It writes under the
+// lock, so that Close waits for it.
 func (s *state) tick(class string, c *recordClass) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +144,7 @@ func (c *recordClass) write() {
 	}
 }
 
-// withCount returns a record with another count.
+// withCount returns r with another count, in an attribute if it is above 1.
 func withCount(r slog.Record, count int64) slog.Record {
 	record := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
 	r.Attrs(func(a slog.Attr) bool {

@@ -26,16 +26,16 @@ type Limiter interface {
 // long, it is a [headgate.ErrDeadline] too. Callers check the context before.
 func Admit(ctx context.Context, l Limiter, maxWait time.Duration, c headgate.Charge) error {
 	if maxWait == 0 || !c.Limit.Queues() {
-		return l.WaitAtMost(ctx, maxWait, c) // its last take sees a block
+		return l.WaitAtMost(ctx, maxWait, c) // after it has slept it takes, and so sees a block
 	}
 	return reserveStart(ctx, l, maxWait, c)
 }
 
 // reserveStart reserves a start and sleeps until then. If the key was blocked meanwhile, it reserves again: otherwise
 // all callers with a start during the block would begin together at its end. The first reservation needs no refund,
-// since it was for a time in which nobody sends. The checks cost each caller that slept two more requests to the store.
+// since it was for a time in which nobody sends. Inspect costs each caller that slept two more requests to the store.
 func reserveStart(ctx context.Context, l Limiter, maxWait time.Duration, c headgate.Charge) error {
-	patience := pause.Patience{Most: maxWait}
+	patience := pause.Patience{MaxWait: maxWait}
 	for {
 		r, err := l.Reserve(ctx, patience.Left(ctx), c)
 		if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Longest is how long a store can block a key.
-const Longest = 3660 * 24 * time.Hour
+// MaxBlock is for how long a store can block a key at most.
+const MaxBlock = 3660 * 24 * time.Hour
 
 // storeTimeout is how long the store may take to block a key.
 const storeTimeout = 5 * time.Second
@@ -27,7 +27,7 @@ func NewHolder(l headgate.Operator) *Holder {
 }
 
 // Hold blocks a key of a limit until end, unless the key is blocked for longer. It returns when the block is stored, or
-// with the error of the context if the context ends first; a goroutine then still stores the block, for 5 s.
+// with the error of the context if the context ends first; a goroutine then still tries to store it, for 5 s.
 func (h *Holder) Hold(ctx context.Context, limit headgate.Limit, key string, end time.Time, reason string) error {
 	b := h.queue.add(cell{limit.Name(), key}, end, reason, func(b *block) {
 		storeCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
@@ -73,7 +73,7 @@ type block struct {
 }
 
 // blockQueue stores the blocks of each key one at a time, so that between the Inspect and the Block of a key this
-// process sets no later block. Blocks that are added in the meantime are merged into one with the latest end.
+// Holder sets no later block. Blocks that are added in the meantime are merged into one with the latest end.
 type blockQueue struct {
 	mu      sync.Mutex
 	pending map[cell]*block // guarded by mu: the next block, or nil, of each key of which a block is being stored
@@ -82,7 +82,7 @@ type blockQueue struct {
 // cell is a key of a limit.
 type cell struct{ limit, key string }
 
-// add queues a block, or merges it into the pending one. store passes a block to the store.
+// add queues a block, or merges it into the pending one, and returns that. store passes a block to the store.
 func (q *blockQueue) add(key cell, end time.Time, reason string, store func(*block)) *block {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -8,31 +8,30 @@ import (
 	"github.com/headgate/headgate/internal/sched"
 )
 
-// Longest is the longest wait without a deadline: a year.
-const Longest = 365 * 24 * time.Hour
+// longestWait is the longest wait of a caller whose context has no end: a year.
+const longestWait = 365 * 24 * time.Hour
 
-// Patience is how long a caller waits: until the context's deadline, and at most for Most. Most counts from the first
-// answer of the store, so that the time of that round trip is not deducted. Patience is not safe for concurrent use.
+// Patience is how long one caller waits: until the context's deadline, and at most for MaxWait. MaxWait counts from the
+// first answer of the store, so that the time of that round trip is not deducted. Not safe for concurrent use.
 type Patience struct {
-	Most time.Duration // the longest wait, above 0; Longest or more: as long as the context lasts
+	MaxWait time.Duration // above 0; a year or more: as long as the context lasts, but a year at most
 
-	end time.Time // when Most has passed; zero before the first answer
+	end time.Time // when MaxWait has passed; zero before the first answer
 }
 
 // Answered must be called after each answer of the store.
 func (p *Patience) Answered() {
 	if p.end.IsZero() {
-		p.end = sched.Now().Add(min(p.Most, Longest))
+		p.end = sched.Now().Add(min(p.MaxWait, longestWait))
 	}
 }
 
-// Over reports whether Most has passed since the first answer.
+// Over reports whether MaxWait has passed since the first answer.
 func (p *Patience) Over() bool { return !p.end.IsZero() && sched.Until(p.end) <= 0 }
 
-// Left returns how much longer the caller waits: at most Longest, and always more than 0, since 0 means elsewhere that
-// a caller does not wait.
+// Left returns how much longer the caller waits: at most a year, and at least 1 ns, since elsewhere 0 means no wait.
 func (p *Patience) Left(ctx context.Context) time.Duration {
-	left := min(p.Most, Longest)
+	left := min(p.MaxWait, longestWait)
 	if !p.end.IsZero() {
 		left = sched.Until(p.end)
 	}

@@ -13,28 +13,29 @@ func (s *Suggestion) WriteText(w io.Writer) error {
 	var b strings.Builder
 	r := s.Choices[0].Report
 	fmt.Fprintf(&b, "%s\n\n", r.sentence())
-	r.textLog(&b)
+	r.writeLog(&b)
 	line := lineWriter(&b)
-	r.textRequests(&b)
-	line("may refuse", "%*s   %g %% of the %s", len(comma(r.Requests)), comma(s.Most), 100*s.Ask.Refuse, s.Ask.unit())
-	r.textLines(&b)
-	s.textPeaks(&b)
-	s.textChoices(&b)
-	s.Choices[0].textCurve(&b)
-	textKeys(&b, "busiest keys", "refused", 6, s.Busiest)
+	r.writeRequestCount(&b)
+	line("may refuse", "%*s   %g %% of the %s", len(comma(r.Requests)), comma(s.MaxRefused), 100*s.Options.Refuse,
+		s.Options.unit())
+	r.writeLineCounts(&b)
+	s.writePeaks(&b)
+	s.writeChoices(&b)
+	s.Choices[0].writeCurves(&b)
+	writeKeyRows(&b, "busiest keys", "refused", 6, s.Busiest)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
 // sentence sums up in one line what the limit would have done.
 func (r *Report) sentence() string {
-	return fmt.Sprintf("%s refuses %s of requests, %s of %s", r.Notation, formatShare(r.Denied, r.Requests),
-		comma(r.Refused), plural(r.Keys, "key"))
+	return fmt.Sprintf("%s refuses %s of requests, %s of %s", r.Notation, formatFinePercent(r.Denied, r.Requests),
+		comma(r.DeniedKeys), plural(r.Keys, "key"))
 }
 
-// unit returns the unit that the share counts: requests or keys.
-func (ask *Ask) unit() string {
-	if ask.Keys {
+// unit returns what Refuse is a share of: requests or keys.
+func (o *SuggestOptions) unit() string {
+	if o.OfKeys {
 		return "keys"
 	}
 	return "requests"
@@ -45,10 +46,10 @@ var periodNames = map[time.Duration]string{
 	time.Second: "second", time.Minute: "minute", time.Hour: "hour", 24 * time.Hour: "day",
 }
 
-// formatPeriod returns a period for people.
+// formatPeriod returns the name of a period, or else the duration.
 func formatPeriod(d time.Duration) string { return cmp.Or(periodNames[d], formatDuration(d)) }
 
-// onePeriod returns a period with its article.
+// onePeriod returns "a minute" or "an hour" for a period with a name, else the duration.
 func onePeriod(d time.Duration) string {
 	switch periodNames[d] {
 	case "":
@@ -59,7 +60,7 @@ func onePeriod(d time.Duration) string {
 	return "a " + periodNames[d]
 }
 
-func (s *Suggestion) textPeaks(b *strings.Builder) {
+func (s *Suggestion) writePeaks(b *strings.Builder) {
 	rows := [][]any{{"the keys' own peaks in a", "half", "90 %", "95 %", "99 %", "99.9 %", "all"}}
 	for _, p := range s.Peaks {
 		rows = append(rows, []any{formatPeriod(p.Period.Duration), p.Median, p.P90, p.P95, p.P99, p.P999, p.Highest})
@@ -67,12 +68,12 @@ func (s *Suggestion) textPeaks(b *strings.Builder) {
 	writeTable(b, "  %9s  %9s  %9s  %9s  %9s  %9s", rows)
 }
 
-func (s *Suggestion) textChoices(b *strings.Builder) {
+func (s *Suggestion) writeChoices(b *strings.Builder) {
 	rows := [][]any{{"limits that refuse as little", "refused", "share", "keys", "share", "lets pass at most"}}
 	for _, c := range s.Choices {
 		rows = append(rows, []any{
-			c.Notation, comma(c.Denied), formatShare(c.Denied, c.Requests), comma(c.Refused),
-			formatShare(c.Refused, c.Keys), c.Passes.String() + " in " + onePeriod(c.Period.Duration),
+			c.Notation, comma(c.Denied), formatFinePercent(c.Denied, c.Requests), comma(c.DeniedKeys),
+			formatFinePercent(c.DeniedKeys, c.Keys), c.MostInPeriod.String() + " in " + onePeriod(c.Period.Duration),
 		})
 	}
 	writeTable(b, "  %9s  %8s  %9s  %8s  %s", rows)
@@ -86,12 +87,12 @@ func (k kind) parameter() string {
 	return "number"
 }
 
-// textCurve writes how much the limit would refuse with other bursts, and the bursts that other rates need.
-func (c *Choice) textCurve(b *strings.Builder) {
+// writeCurves writes what the limit would refuse with other bursts or numbers, then the limits of OtherRates.
+func (c *Choice) writeCurves(b *strings.Builder) {
 	for _, part := range []struct {
 		name   string
 		points []Point
-	}{{"with another " + c.family.kind.parameter(), c.Curve}, {"with another rate, as little refused", c.Others}} {
+	}{{"with another " + c.family.kind.parameter(), c.Curve}, {"with another rate, as little refused", c.OtherRates}} {
 		if len(part.points) == 0 {
 			continue
 		}
@@ -101,7 +102,8 @@ func (c *Choice) textCurve(b *strings.Builder) {
 			if p.Chosen {
 				mark = "  <"
 			}
-			rows = append(rows, []any{p.Limit, comma(p.Denied), formatShare(p.Denied, c.Requests), comma(p.Keys), mark})
+			share := formatFinePercent(p.Denied, c.Requests)
+			rows = append(rows, []any{p.Limit, comma(p.Denied), share, comma(p.DeniedKeys), mark})
 		}
 		writeTable(b, "  %9s  %8s  %9s%s", rows)
 	}

@@ -8,42 +8,42 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// maxPeriods is the maximum number of periods of an Ask.
+// maxPeriods is the maximum number of periods that ParseSuggestOptions accepts.
 const maxPeriods = 6
 
-// ParseAsk reads the share that suggested limits may refuse, such as 0.2% or 0.002, the unit of the share (requests or
-// keys), and the periods of the limits.
-func ParseAsk(refuse, unit string, periods []string) (ask Ask, err error) {
+// ParseSuggestOptions reads the share that suggested limits may refuse, such as 0.2% or 0.002, the unit of the share
+// (requests or keys), and the periods of the limits.
+func ParseSuggestOptions(refuse, unit string, periods []string) (o SuggestOptions, err error) {
 	number, isPercent := strings.CutSuffix(refuse, "%")
-	ask.Refuse, err = strconv.ParseFloat(strings.TrimSpace(number), 64)
+	o.Refuse, err = strconv.ParseFloat(strings.TrimSpace(number), 64)
 	if isPercent {
-		ask.Refuse /= 100
+		o.Refuse /= 100
 	}
-	if err != nil || !(ask.Refuse >= 0 && ask.Refuse < 1) {
-		return ask, headgate.Invalid("refuse", "%.40q is not a share such as 0.2%% or 0.002", refuse)
+	if err != nil || !(o.Refuse >= 0 && o.Refuse < 1) {
+		return o, headgate.Invalid("refuse", "%.40q is not a share such as 0.2%% or 0.002", refuse)
 	}
 	switch unit {
 	case "requests":
 	case "keys":
-		ask.Keys = true
+		o.OfKeys = true
 	default:
-		return ask, headgate.Invalid("of", "%.40q is neither requests nor keys", unit)
+		return o, headgate.Invalid("of", "%.40q is neither requests nor keys", unit)
 	}
 	seen := map[time.Duration]bool{}
 	for _, text := range periods {
 		d, err := headgate.ParsePeriod(text)
 		if err != nil {
-			return ask, err
+			return o, err
 		}
 		if !seen[d] {
-			ask.Periods = append(ask.Periods, d)
+			o.Periods = append(o.Periods, d)
 		}
 		seen[d] = true
 	}
-	if len(ask.Periods) == 0 || len(ask.Periods) > maxPeriods {
-		return ask, headgate.Invalid("period", "%d periods; name 1 to %d", len(ask.Periods), maxPeriods)
+	if len(o.Periods) == 0 || len(o.Periods) > maxPeriods {
+		return o, headgate.Invalid("period", "%d periods; name 1 to %d", len(o.Periods), maxPeriods)
 	}
-	return ask, nil
+	return o, nil
 }
 
 // ParseTime reads a time for Since or Until; an error names field. A time without a zone is in UTC, and an empty text

@@ -13,15 +13,16 @@ type frame struct {
 	Width, Height float64
 	Left, Right   float64 // edges of the plot
 	Top, Bottom   float64
-	lane          float64 // height of the highest bar of refusals, above the plot
-	bar           float64 // width of a bar of refusals
-	ticks         int64   // how many columns are labelled at most
+	maxTicks      int64 // how many columns are labelled at most
 }
+
+// The lane above the plot has the refusals: the height of its highest bar, and the width of a bar with its gap.
+const laneHeight, laneBarWidth = 22, 4
 
 // The frames: a chart is drawn for wide screens and for phones, so that its text is as high on both.
 var frames = []frame{
-	{Name: "wide", Width: 960, Height: 240, Left: 52, Right: 946, Top: 36, Bottom: 212, lane: 22, bar: 4, ticks: 9},
-	{Name: "narrow", Width: 380, Height: 240, Left: 40, Right: 372, Top: 36, Bottom: 212, lane: 22, bar: 4, ticks: 6},
+	{Name: "wide", Width: 960, Height: 240, Left: 52, Right: 946, Top: 36, Bottom: 212, maxTicks: 9},
+	{Name: "narrow", Width: 380, Height: 240, Left: 40, Right: 372, Top: 36, Bottom: 212, maxTicks: 6},
 }
 
 // Foot returns the lower end of the marks of columns.
@@ -29,24 +30,24 @@ func (f frame) Foot() float64 { return f.Bottom + 5 }
 
 // chart has the shapes of a picture, which the page's template writes as SVG.
 type chart struct {
-	Frame   frame
-	Label   string // for people who cannot see it
-	Rows    []tick
-	Columns []tick
-	Bands   []shape
-	Bars    []shape
-	Area    string
-	Line    string
-	Cap     *tick
-	Lane    []shape // bars of refusals, above the plot
-	Most    string  // number of refusals of the highest bar of the lane
-	Overs   []shape // bars of what overflowed, above the capacity
-	Dots    []shape
-	Notes   []shape // figures beside their dots
+	Frame       frame
+	Label       string  // for people who cannot see it
+	Rows        []tick  // marks of amounts
+	Columns     []tick  // marks of times
+	Bands       []shape // blocks
+	Bars        []shape // numbers of requests
+	Area        string  // path of the area below the level
+	Line        string  // path of the level
+	Cap         *tick   // the line of the capacity
+	Dots        []shape
+	Notes       []shape // figures beside their dots: Title is the text
+	LaneBars    []shape // bars of refusals, above the plot
+	MaxRefusals string  // number of refusals of the highest of LaneBars
+	Overflows   []shape // bars of what overflowed, above the level
 }
 
 type tick struct {
-	At    float64
+	At    float64 // place in the frame
 	Label string
 }
 
@@ -95,14 +96,14 @@ func (a axes) rowTicks() (ticks []tick) {
 
 // columnTicks returns marks at round times.
 func (a axes) columnTicks() (ticks []tick) {
-	width := bucketWidth(a.end-a.start, a.ticks)
+	width := bucketWidth(a.end-a.start, a.maxTicks)
 	timeFormat := "15:04"
 	if width < 60*second {
 		timeFormat = "15:04:05"
 	}
 	date := ""
 	for t := a.start - a.start%width + width; t <= a.end; t += width {
-		if a.x(t) > a.Right-14 {
+		if a.x(t) > a.Right-14 { // no room for half a label
 			break
 		}
 		label := timeOf(t).Format(timeFormat)
@@ -175,7 +176,7 @@ func (p *picture) levelChart(f frame, start, end int64, peak float64, label stri
 type refusal struct {
 	x     float64
 	count int64
-	title string // time of the first refused request
+	title string // time of the request, or of the beginning of its columns
 }
 
 // addLane draws refusals as bars above the plot, where they cover nothing: refusals that are close together become one
@@ -184,7 +185,7 @@ func (c *chart) addLane(a axes, refused string, refusals []refusal) {
 	var bars []refusal
 	maxCount := int64(1)
 	for _, r := range refusals {
-		at := a.Left + math.Floor((r.x-a.Left)/a.bar)*a.bar
+		at := a.Left + math.Floor((r.x-a.Left)/laneBarWidth)*laneBarWidth
 		if n := len(bars); n > 0 && bars[n-1].x == at {
 			bars[n-1].count += r.count
 		} else {
@@ -193,19 +194,19 @@ func (c *chart) addLane(a axes, refused string, refusals []refusal) {
 		maxCount = max(maxCount, bars[len(bars)-1].count)
 	}
 	for _, b := range bars {
-		h := max(3, round(a.lane*float64(b.count)/float64(maxCount)))
+		h := max(3, round(laneHeight*float64(b.count)/float64(maxCount)))
 		title := b.title
 		if b.count > 1 {
 			title = fmt.Sprintf("from %s on: %s %s", b.title, comma(b.count), refused)
 		}
-		c.Lane = append(c.Lane, shape{"refused", round(b.x), a.Top - 6 - h, a.bar - 1, h, title})
+		c.LaneBars = append(c.LaneBars, shape{"refused", round(b.x), a.Top - 6 - h, laneBarWidth - 1, h, title})
 	}
 	if len(bars) > 0 {
-		c.Most = comma(maxCount)
+		c.MaxRefusals = comma(maxCount)
 	}
 }
 
-// wholeChart shows the highest level in each column over the whole log.
+// wholeChart shows the highest level and the refusals over the whole log, by columns or, in a narrow frame, by several.
 func (p *picture) wholeChart(f frame) chart {
 	peak := 0.0
 	for _, c := range p.columns {
@@ -213,7 +214,7 @@ func (p *picture) wholeChart(f frame) chart {
 	}
 	c, a := p.levelChart(f, p.start, p.start+p.width*int64(len(p.columns)), peak,
 		"highest level of "+displayKey(p.key.Key, 120)+" over the whole log, against the capacity")
-	step := max(1, int(math.Ceil(float64(len(p.columns))/((f.Right-f.Left)/1.8))))
+	step := max(1, int(math.Ceil(float64(len(p.columns))/((f.Right-f.Left)/1.8)))) // at least 1.8 units wide
 	var area strings.Builder
 	fmt.Fprintf(&area, "M%g %gV", f.Left, f.Bottom)
 	var refusals []refusal
@@ -238,10 +239,10 @@ func (p *picture) wholeChart(f frame) chart {
 	return c
 }
 
-// maxNotes is the maximum number of dots of a chart that have their level written beside them.
+// maxNotes is how many dots a chart may have if their levels are to be written beside them.
 const maxNotes = 12
 
-// closeUpChart shows each of some consecutive requests, at least one, with its effect on the level.
+// closeUpChart shows each moment of closeUp, which is not empty, with its effect on the level.
 func (p *picture) closeUpChart(f frame) chart {
 	first, last := p.closeUp[0].at, p.closeUp[len(p.closeUp)-1].at
 	margin := max((last-first)/40, second/10)
@@ -278,7 +279,7 @@ func (p *picture) closeUpChart(f frame) chart {
 	return c
 }
 
-// linePath returns the level over time as the path of an SVG.
+// linePath returns the level from begin to the end of closeUp as the path of an SVG.
 func (p *picture) linePath(a axes, begin int64) string {
 	var line strings.Builder
 	command := "M"
@@ -301,7 +302,7 @@ func (p *picture) linePath(a axes, begin int64) string {
 	return line.String()
 }
 
-// mark draws the effect of a request, or of the end of a call.
+// mark draws the effect of a request or of a settlement. Of a refusal it draws only the block: addLane draws the rest.
 func (c *chart) mark(a axes, p *picture, m *moment) {
 	x, y := a.x(m.at), a.y(m.after)
 	addDot := func(class, title string) {
@@ -316,7 +317,7 @@ func (c *chart) mark(a axes, p *picture, m *moment) {
 		addDot("settled", "settled")
 	case p.fill && !m.allowed:
 		top := a.y(m.after + m.overflow)
-		c.Overs = append(c.Overs, shape{"over", round(x - 1), top, 2, max(2, round(y-top)), ""})
+		c.Overflows = append(c.Overflows, shape{"over", round(x - 1), top, 2, max(2, round(y-top)), ""})
 		addDot("brim", "at the brim, "+formatNumber(m.overflow)+" overflowed")
 		c.note(x, top, "+"+formatNumber(m.overflow))
 	case p.fill && m.brim:
@@ -325,14 +326,14 @@ func (c *chart) mark(a axes, p *picture, m *moment) {
 		addDot("admitted", "fitted")
 	case m.allowed:
 		addDot("admitted", "admitted")
-	case m.blocked > 0:
-		end := a.x(m.blocked)
+	case m.blockedUntil > 0:
+		end := a.x(m.blockedUntil)
 		if n := len(c.Bands); n > 0 && c.Bands[n-1].X+c.Bands[n-1].W >= end {
 			return // the same block
 		}
 		c.Bands = append(c.Bands, shape{
 			Class: "blocked", X: x, Y: a.Top, W: round(end - x), H: a.Bottom - a.Top,
-			Title: "blocked until " + formatPreciseTime(m.blocked),
+			Title: "blocked until " + formatPreciseTime(m.blockedUntil),
 		})
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// WriteAllText writes reports for people: a single report in full, several as one table with a row for each.
+// WriteAllText writes reports for people: a single report in full, several side by side in tables.
 func WriteAllText(w io.Writer, reports []*Report) error {
 	var b strings.Builder
 	r := reports[0]
@@ -15,20 +15,20 @@ func WriteAllText(w io.Writer, reports []*Report) error {
 		_, err := io.WriteString(w, b.String())
 		return err
 	}
-	r.textLog(&b)
+	r.writeLog(&b)
 	b.WriteByte('\n')
-	r.textRequests(&b)
-	r.textLines(&b)
+	r.writeRequestCount(&b)
+	r.writeLineCounts(&b)
 	admitted, refused := resultWords(r.Fill)
 	rows := [][]any{{"limit", admitted, refused, "share", "keys", "share"}}
 	for _, r := range reports {
 		rows = append(rows, []any{
-			r.Notation, comma(r.Allowed), comma(r.Denied), formatShare(r.Denied, r.Requests), comma(r.Refused),
-			formatShare(r.Refused, r.Keys),
+			r.Notation, comma(r.Allowed), comma(r.Denied), formatFinePercent(r.Denied, r.Requests),
+			comma(r.DeniedKeys), formatFinePercent(r.DeniedKeys, r.Keys),
 		})
 	}
 	writeTable(&b, "  %10s  %10s  %8s  %10s  %8s", rows)
-	textKeys(&b, "key", refused, 8, KeysOfAll(reports, len(r.Top)))
+	writeKeyRows(&b, "key", refused, 8, TopKeyRows(reports, len(r.Top)))
 	for _, r := range reports {
 		fmt.Fprintf(&b, "\n%s\n  %s\n", r.Notation, r.Bound)
 	}
@@ -36,8 +36,8 @@ func WriteAllText(w io.Writer, reports []*Report) error {
 	return err
 }
 
-// textKeys writes how many requests of each key each limit refuses, in columns of a width.
-func textKeys(b *strings.Builder, head, refused string, width int, keys []KeyRow) {
+// writeKeyRows writes how many requests of each key each limit refuses, in columns of a width.
+func writeKeyRows(b *strings.Builder, head, refused string, width int, keys []KeyRow) {
 	if len(keys) == 0 {
 		return
 	}
@@ -56,12 +56,11 @@ func textKeys(b *strings.Builder, head, refused string, width int, keys []KeyRow
 type KeyRow struct {
 	Key      string  `json:"key"`
 	Requests int64   `json:"requests"`
-	Denied   []int64 `json:"denied"` // requests that each limit refuses
+	Denied   []int64 `json:"denied"` // in the order of the limits
 }
 
-// KeysOfAll returns at most maxRows of the keys that the limits refuse most. It takes keys from the Top of each limit
-// by turns.
-func KeysOfAll(reports []*Report, maxRows int) (rows []KeyRow) {
+// TopKeyRows returns at most maxRows of the keys that the limits refuse most, from the Top of each limit by turns.
+func TopKeyRows(reports []*Report, maxRows int) (rows []KeyRow) {
 	seen := map[string]bool{}
 	for i := range maxRows {
 		for _, r := range reports {
@@ -76,10 +75,10 @@ func KeysOfAll(reports []*Report, maxRows int) (rows []KeyRow) {
 
 // keyRow returns the KeyRow of a key.
 func keyRow(reports []*Report, key string) KeyRow {
-	n := reports[0].keyNumbers[key]
-	row := KeyRow{Key: key, Requests: reports[0].tallies[n].requests}
+	number := reports[0].keyNumbers[key]
+	row := KeyRow{Key: key, Requests: reports[0].tallies[number].requests}
 	for _, r := range reports {
-		row.Denied = append(row.Denied, r.tallies[n].denied)
+		row.Denied = append(row.Denied, r.tallies[number].denied)
 	}
 	return row
 }

@@ -11,7 +11,7 @@ import (
 // Costs are counted in millionths, so that the costs of many requests can be summed.
 const (
 	million = 1_000_000
-	maxCost = 1 << 59 // the maximum of one request: 5.7e11 units
+	maxCost = 1 << 59 // the maximum of one request: 5.76e11 units
 )
 
 var (
@@ -19,7 +19,7 @@ var (
 	errLargeCost = errors.New("the cost is too large")
 )
 
-// parseCost reads a cost in millionths, rounded up. "-" is 0: logs write it for an absent size.
+// parseCost reads a decimal, and returns it in millionths, rounded up. "-" is 0: logs write it for an absent size.
 func parseCost(text []byte) (int64, error) {
 	if len(text) == 1 && text[0] == '-' {
 		return 0, nil
@@ -33,14 +33,14 @@ func parseCost(text []byte) (int64, error) {
 		return 0, errBadCost
 	}
 	whole, frac, _ := strings.Cut(c.String(), ".")
-	frac += "000000000"[len(frac):]
+	frac += "000000000"[len(frac):] // a Cost has nine decimals at most
 	if n, err = parsePlainCost(whole + "." + frac[:6]); err == nil && frac[6:] > "000" {
 		n++
 	}
 	return n, err
 }
 
-// parsePlainCost reads a cost of digits, at most six of them after a point.
+// parsePlainCost reads a cost of digits, at most six of them after a point but for zeros at the end.
 func parsePlainCost(text string) (int64, error) {
 	whole, frac, hasPoint := strings.Cut(text, ".")
 	if frac = strings.TrimRight(frac, "0"); whole == "" || hasPoint && len(text) == len(whole)+1 || len(frac) > 6 {

@@ -16,7 +16,7 @@ type tally struct {
 	firstDenied      int64 // time of the first denial
 }
 
-// decide lets a limiter decide every request, and returns the report.
+// decide lets a limiter decide every request, and returns the report, with at most top keys in Top.
 func decide(ctx context.Context, limit headgate.Limit, reqs *Requests, top int) (*Report, error) {
 	cfg := reqs.cfg
 	r := reqs.report // a copy: each limit has its own report
@@ -45,8 +45,8 @@ func decide(ctx context.Context, limit headgate.Limit, reqs *Requests, top int) 
 		if err != nil {
 			return err
 		}
-		k, b := &r.tallies[e.key], &r.Buckets[(e.at-start)/width]
-		k.requests++
+		t, b := &r.tallies[e.key], &r.Buckets[(e.at-start)/width]
+		t.requests++
 		r.Asked.add(e.cost)
 		r.Accepted.add(s.accepted)
 		if e.end > 0 && s.allowed {
@@ -59,8 +59,8 @@ func decide(ctx context.Context, limit headgate.Limit, reqs *Requests, top int) 
 			b.Allowed++
 		} else {
 			b.Denied++
-			if k.denied++; k.denied == 1 {
-				k.firstDenied = e.at
+			if t.denied++; t.denied == 1 {
+				t.firstDenied = e.at
 			}
 		}
 		if int64(len(r.Steps)) < int64(cfg.Trace) {
@@ -144,8 +144,8 @@ func medianGap(buckets []Bucket) int {
 	return gaps[len(gaps)/2]
 }
 
-// newStep reports the effect of a request in units of cost.
-func newStep(p *player, e *request, key string, s *step) Step {
+// newStep returns the effect of a request in units of cost.
+func newStep(p *player, e *request, key string, s *playResult) Step {
 	t := Step{
 		At: timeOf(e.at), Key: key, Allowed: s.allowed, Brim: s.brim,
 		Before: float64(s.levelBefore) / float64(p.params.Unit), After: float64(s.levelAfter) / float64(p.params.Unit),
@@ -157,26 +157,26 @@ func newStep(p *player, e *request, key string, s *step) Step {
 	return t
 }
 
-// rank counts the keys that were refused, and sets Top by refusals and Busiest by requests.
+// rank sets DeniedKeys, Top to the keys with the most refusals, and Busiest to the key with the most requests.
 func (r *Report) rank(keys []string, top int) {
-	var order []uint32
+	var deniedKeys []uint32
 	busiest := 0
 	for i := range r.tallies {
 		if r.tallies[i].denied > 0 {
-			order = append(order, uint32(i))
+			deniedKeys = append(deniedKeys, uint32(i))
 		}
 		if r.tallies[i].requests > r.tallies[busiest].requests {
 			busiest = i
 		}
 	}
-	r.Refused = int64(len(order))
-	slices.SortFunc(order, func(a, b uint32) int {
+	r.DeniedKeys = int64(len(deniedKeys))
+	slices.SortFunc(deniedKeys, func(a, b uint32) int {
 		x, y := &r.tallies[a], &r.tallies[b]
 		return cmp.Or(cmp.Compare(y.denied, x.denied), cmp.Compare(y.requests, x.requests),
 			cmp.Compare(keys[a], keys[b]))
 	})
 	r.Top = make([]KeyReport, 0, max(top, 0))
-	for _, i := range order[:min(len(order), max(top, 0))] {
+	for _, i := range deniedKeys[:min(len(deniedKeys), max(top, 0))] {
 		r.Top = append(r.Top, r.keyReport(keys, i))
 	}
 	r.Busiest = r.keyReport(keys, uint32(busiest))
@@ -197,7 +197,8 @@ var bucketWidths = []int64{
 	3600, 2 * 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 2 * 86400, 4 * 86400, 7 * 86400, 14 * 86400, 28 * 86400,
 }
 
-// bucketWidth returns the shortest of bucketWidths of which maxCount buckets cover a span, both in microseconds.
+// bucketWidth returns the shortest width of which maxCount buckets cover a span, in microseconds, wherever it begins:
+// one of bucketWidths, or the last of them doubled some times.
 func bucketWidth(span, maxCount int64) int64 {
 	for _, w := range bucketWidths {
 		if span/(w*second)+2 <= maxCount {

@@ -19,16 +19,16 @@ type request struct {
 	amounts
 }
 
-// amounts are the costs of a request in millionths: the cost charged at first, and the cost used, if it is settled.
+// amounts are the costs of a request in millionths, charged at first and used in the end, and when it is settled.
 type amounts struct {
 	cost, used int64
-	end        int64 // time of the settlement, in microseconds; 0: none
+	end        int64 // time of the settlement, in microseconds; 0: none, and used is 0
 }
 
 // costsOne are the amounts of a request that costs one and is not settled.
 var costsOne = amounts{cost: million}
 
-// events is a list of requests: 16 bytes each, and 24 more each as soon as one of them does not cost one.
+// events is a list of requests: 16 bytes each, and 24 more each as soon as the amounts of one are not costsOne.
 type events struct {
 	list  []event
 	costs []amounts // by seq; nil: all are costsOne

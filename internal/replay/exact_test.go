@@ -127,9 +127,9 @@ func checkRules(t *testing.T, name string, entries []logEntry, cfg *replay.Confi
 		}
 		allowed, refused, perKey := compute(entries, c.rule)
 		if r.Requests != int64(len(entries)) || r.Allowed != allowed || r.Denied != refused ||
-			r.Refused != int64(len(perKey)) {
+			r.DeniedKeys != int64(len(perKey)) {
 			t.Errorf("%s: got %d admitted, %d refused of %d, %d keys; want %d, %d of %d, %d", c.notation,
-				r.Allowed, r.Denied, r.Requests, r.Refused, allowed, refused, len(entries), len(perKey))
+				r.Allowed, r.Denied, r.Requests, r.DeniedKeys, allowed, refused, len(entries), len(perKey))
 		}
 		var want []string
 		for k, n := range perKey {

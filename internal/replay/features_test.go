@@ -38,7 +38,7 @@ func TestCompareReportsEachLimitLikeAlone(t *testing.T) {
 			t.Errorf("%s: got %.300s, want %.300s", limit, got, want)
 		}
 	}
-	rows := replay.KeysOfAll(reports, 6)
+	rows := replay.TopKeyRows(reports, 6)
 	if len(rows) != 5 || len(rows[0].Denied) != len(limits) {
 		t.Errorf("got %+v, want 5 rows with %d counts each", rows, len(limits))
 	}
@@ -268,5 +268,29 @@ func TestReasonsOfLines(t *testing.T) {
 	if want := "[{does not begin with a host, an identity and a user true 2 {10}} {has no time such as " +
 		"[17/May/2015:10:05:03 +0000] in its place true 1 {12}} {is blank false 1 {13}}]"; fmt.Sprint(got.Reasons) != want {
 		t.Errorf("got %v, want %s", got.Reasons, want)
+	}
+}
+
+// TestManyReasonsAreCountedAsOne replays lines with 25 different reasons, some of them again: 20 reasons are kept, each
+// with all of its lines, and all others are one.
+func TestManyReasonsAreCountedAsOne(t *testing.T) {
+	t.Parallel()
+	log := line(1, alice)
+	for i := range 30 {
+		bad := strings.Replace(line(2, alice), "- -", "- "+strings.Repeat("k", 513+i%25), 1)
+		log += bad + bad
+	}
+	r, err := run(t.Context(), bucket, "user", []string{writeFile(t, "a.log", []byte(log))}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := int64(0)
+	for _, reason := range r.Reasons {
+		lines += reason.Lines
+	}
+	// 25 reasons of 2 lines each; the first 5 again.
+	if len(r.Reasons) != 21 || lines != 60 || r.Reasons[4].Lines != 4 || r.Reasons[20].Lines != 10 {
+		t.Errorf("got %d reasons of %d lines, the fifth of %d and the last of %d, want 21 of 60, 4 and 10",
+			len(r.Reasons), lines, r.Reasons[4].Lines, r.Reasons[20].Lines)
 	}
 }

@@ -14,14 +14,13 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Requests are the requests of logs that were read once, to be replayed against any number of limits. They are safe
-// for concurrent use.
+// Requests are the requests of logs, to be replayed against any number of limits. They are safe for concurrent use.
 type Requests struct {
 	cfg            *Config
-	key            []keyPart
+	keyParts       []keyPart
 	conditions     []condition
 	fields         []string // fields to read from each line: those of the key and of the conditions, and the cost
-	report         Report
+	report         Report   // what does not depend on a limit: see LogReport
 	events         events
 	keys           []string // by the number of the key
 	keyNumbers     map[string]uint32
@@ -29,16 +28,16 @@ type Requests struct {
 	bytesDone      int64 // bytes read from earlier logs
 	bytesTotal     int64 // bytes of all logs, or -1 if unknown
 	freeRequests   int64 // requests that cost nothing
-	keyBytes       int64
+	keyBytes       int64 // length of all keys together
 }
 
 func newRequests(cfg *Config, key string) (*Requests, error) {
 	reqs := &Requests{cfg: cfg, keyNumbers: map[string]uint32{}}
 	var err error
-	if reqs.key, err = parseKey(key); err != nil {
+	if reqs.keyParts, err = parseKey(key); err != nil {
 		return nil, err
 	}
-	for _, part := range reqs.key {
+	for _, part := range reqs.keyParts {
 		reqs.fields = append(reqs.fields, part.field)
 	}
 	if cfg.MaxMemory > 0 && len(cfg.Where) > maxConditions {
@@ -82,7 +81,7 @@ func (reqs *Requests) logConfig(changedAt time.Time) accesslog.Config {
 	return c
 }
 
-// readAll reads the logs, sorts their requests and fails if there are none.
+// readAll reads the logs and sorts their requests. It is an error if there are none.
 func (reqs *Requests) readAll(ctx context.Context, logs []string) error {
 	for _, name := range logs {
 		if err := reqs.readLog(ctx, name); err != nil {
@@ -103,7 +102,7 @@ func (reqs *Requests) readAll(ctx context.Context, logs []string) error {
 		return fmt.Errorf("replay: %w: none of %s is of the format %s", ErrUnreadable, plural(r.Lines, "line"),
 			reqs.cfg.Format)
 	case r.Requests == 0:
-		return fmt.Errorf("replay: %w in %s: %s", ErrNothing, plural(r.Lines, "line"), r.explainNothing())
+		return fmt.Errorf("replay: %w in %s: %s", ErrNoRequest, plural(r.Lines, "line"), r.explainNothing())
 	}
 	reqs.events.sort()
 	list := reqs.events.list
@@ -177,8 +176,7 @@ type lineCounts struct {
 	firstBad *BadLine
 }
 
-// nextLine reads line number n. The error is io.EOF at the end of the log, and accesslog.ErrLong with the beginning of
-// a line that is too long.
+// nextLine reads line number n. The error is io.EOF at the end, accesslog.ErrLong with the beginning of a long line.
 func (reqs *Requests) nextLine(ctx context.Context, lines *accesslog.Lines, n int64) ([]byte, error) {
 	line, err := lines.Next()
 	if n&0xfff == 0 || err != nil {
@@ -199,7 +197,7 @@ func (reqs *Requests) nextLine(ctx context.Context, lines *accesslog.Lines, n in
 	return line, nil
 }
 
-// readLines reads a log to its end, and counts the lines that have its format.
+// readLines adds the requests of a log up to its end, and counts its good and bad lines.
 func (reqs *Requests) readLines(ctx context.Context, name string, lines *accesslog.Lines, rd accesslog.Reader) (
 	counts lineCounts, err error,
 ) {
@@ -246,22 +244,22 @@ func (reqs *Requests) readLines(ctx context.Context, name string, lines *accessl
 	}
 }
 
-// add adds the requests of a line that Since, Until and the conditions let pass. newest is the latest time so far.
-func (reqs *Requests) add(rec *accesslog.Record, newest *int64) (matches bool, err error) {
+// add adds the requests of a line that Since, Until and the conditions let pass. It updates the log's latest time.
+func (reqs *Requests) add(rec *accesslog.Record, newestAt *int64) (matches bool, err error) {
 	at := timeOf(rec.At)
 	if at.Before(reqs.cfg.Since) || !reqs.cfg.Until.IsZero() && !at.Before(reqs.cfg.Until) {
 		return false, nil
 	}
 	for i := range reqs.conditions {
-		if matches, err := reqs.conditions[i].holds(rec.Values[len(reqs.key)+i]); err != nil || !matches {
+		if matches, err := reqs.conditions[i].holds(rec.Values[len(reqs.keyParts)+i]); err != nil || !matches {
 			return false, err
 		}
 	}
-	r := request{at: rec.At, amounts: amounts{cost: million}}
+	r := request{at: rec.At, amounts: costsOne}
 	if err := reqs.setCost(rec, &r); err != nil {
 		return false, err
 	}
-	key, err := makeKey(reqs.key, rec.Values)
+	key, err := makeKey(reqs.keyParts, rec.Values)
 	if err != nil {
 		return false, err
 	}
@@ -273,9 +271,9 @@ func (reqs *Requests) add(rec *accesslog.Record, newest *int64) (matches bool, e
 	}
 	d := &reqs.report.Disorder
 	for range rec.Count {
-		if r.at < *newest {
+		if r.at < *newestAt {
 			d.Requests++
-			d.Greatest.Duration = max(d.Greatest.Duration, time.Duration(*newest-r.at)*time.Microsecond)
+			d.Greatest.Duration = max(d.Greatest.Duration, time.Duration(*newestAt-r.at)*time.Microsecond)
 		}
 		if r.cost == 0 {
 			reqs.freeRequests++
@@ -283,7 +281,7 @@ func (reqs *Requests) add(rec *accesslog.Record, newest *int64) (matches bool, e
 		reqs.report.Requests++
 		reqs.events.add(r)
 	}
-	*newest = max(*newest, r.at)
+	*newestAt = max(*newestAt, r.at)
 	return true, nil
 }
 

@@ -9,13 +9,13 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Bounds on pictures: the whole log in columns, and a closer look at some consecutive requests.
+// Bounds on pictures: the whole log in columns, and a closer look (closeUp) at some consecutive requests.
 const (
 	maxPictures = 10 // for all limits together, but at least minPictures for each
 	minPictures = 3
 	maxColumns  = 480
-	maxMoments  = 120
-	maxEdges    = 12 // in the line between two requests
+	maxMoments  = 120 // of recentMoments; closeUp may have a quarter more
+	maxEdges    = 12  // of the line between two moments
 )
 
 // picture is the level of one key over time.
@@ -32,16 +32,16 @@ type picture struct {
 // column sums up a stretch of time.
 type column struct {
 	peak   float64 // the highest level in it
-	denied int64
+	denied int64   // refused requests
 }
 
-// moment is a request of a closer look, or another point of its line.
+// moment is a request, a settlement or the end of a closer look.
 type moment struct {
 	at            int64
 	path          []point // the level since the moment before
 	before, after float64
 	allowed       bool
-	blocked       int64   // end of the key's block; 0: not blocked
+	blockedUntil  int64   // 0: the key is not blocked
 	isEnd         bool    // the moment is no request, but the end of the closer look
 	isSettlement  bool    // the moment is no request, but the settlement of a call at its end
 	brim          bool    // the level is at the capacity after the request
@@ -54,10 +54,11 @@ type point struct {
 	level float64
 }
 
-// trace replays the most refused keys again, each with its own limiter, and records their pictures. Keys do not affect
-// each other, so the decisions are the same. The more limits there are, the fewer keys it records for each limit.
-func (r *Report) trace(ctx context.Context, reqs *Requests, limits int) error {
-	keys := r.Top[:min(len(r.Top), max(minPictures, maxPictures/limits))]
+// trace replays the most refused keys again, each with its own limiter, and adds their pictures to the report. If Top
+// is empty, it replays the busiest key. Keys do not affect each other, so the decisions are the same. The more limits
+// are compared, the fewer pictures each has.
+func (r *Report) trace(ctx context.Context, reqs *Requests, limitCount int) error {
+	keys := r.Top[:min(len(r.Top), max(minPictures, maxPictures/limitCount))]
 	if len(keys) == 0 {
 		keys = []KeyReport{r.Busiest}
 	}
@@ -86,18 +87,18 @@ type tracer struct {
 	picture
 	*player
 
-	lastChange  int64     // time of the latest change of the level; 0: none yet
+	lastChange  int64     // time of the latest request or settlement; 0: none yet
 	state       law.State // the state after lastChange
 	expiryTimes []int64   // with a log: the times at which admitted requests stop counting
 
 	closeUpSpan    int64    // maximum length of recentMoments, in microseconds
 	recentMoments  []moment // the latest requests, a candidate for closeUp
-	refusals       int      // refused requests in recentMoments
+	refusals       int      // refused requests among recentMoments
 	bestScore      int      // the score of closeUp
-	pendingMoments int      // requests still to be added to closeUp; -1: closeUp is complete
+	pendingMoments int      // how many more may be added to closeUp; -1: none, it is complete or empty
 }
 
-// newTracer returns a tracer of a key, with a player that records levels.
+// newTracer returns a tracer of a key. It sets onSettle of the player, which has to record levels.
 func newTracer(k KeyReport, r *Report, p *player) *tracer {
 	first, last := r.First.UnixMicro(), r.Last.UnixMicro()
 	t := &tracer{
@@ -106,14 +107,14 @@ func newTracer(k KeyReport, r *Report, p *player) *tracer {
 	}
 	t.capacity = t.units(t.params.Capacity)
 	t.columns = make([]column, (last-first)/t.width+1)
-	t.closeUpSpan = 6 * max(t.params.DrainTime(), second)
+	t.closeUpSpan = 6 * max(t.params.DrainTime(), second) // so that a full level can drain several times
 	p.onSettle = t.settleRequest
 	return t
 }
 
 func (t *tracer) units(credits int64) float64 { return float64(credits) / float64(t.params.Unit) }
 
-// sample returns the level at a time that is not before the last change.
+// sample sets the clock to a time that is not before the last change, and returns the level then.
 func (t *tracer) sample(ctx context.Context, at int64) (float64, error) {
 	*t.now = at
 	if _, err := t.limiter.Check(ctx, headgate.Charge{Limit: t.limit, Key: t.key.Key}); err != nil {
@@ -160,7 +161,7 @@ func (t *tracer) playRequest(ctx context.Context, e *request) error {
 	}
 	m := moment{
 		at: e.at, path: path, allowed: s.allowed, before: t.units(s.levelBefore), after: t.units(s.levelAfter),
-		blocked: s.blocked, brim: s.brim, overflow: float64(e.cost-s.accepted) / million,
+		blockedUntil: s.blockedUntil, brim: s.brim, overflow: float64(e.cost-s.accepted) / million,
 	}
 	t.lastChange, t.state = e.at, t.recorder.out.State
 	c := &t.columns[(e.at-t.start)/t.width]
@@ -199,7 +200,8 @@ func (t *tracer) advance(ctx context.Context, to int64) ([]point, error) {
 	return path, nil
 }
 
-// edges returns the times, since the last change, at which the straight line of the level ends.
+// edges returns the times since the last change at which the line of the level needs a point: before and after each
+// jump, but for a sliding window at equal distances.
 func (t *tracer) edges(emptyAt, to int64) (times []int64) {
 	for len(t.expiryTimes) > 0 && t.expiryTimes[0] <= t.lastChange {
 		t.expiryTimes = t.expiryTimes[1:]
@@ -223,7 +225,7 @@ func (t *tracer) edges(emptyAt, to int64) (times []int64) {
 			}
 		}
 	}
-	if t.state.EmptyAt <= to && emptyAt > t.lastChange+1 { // a window's level drops to 0 here
+	if t.state.EmptyAt <= to && emptyAt > t.lastChange+1 { // it may drop to 0 here
 		times = append(times, emptyAt-1)
 		if emptyAt < to {
 			times = append(times, emptyAt)
@@ -232,8 +234,8 @@ func (t *tracer) edges(emptyAt, to int64) (times []int64) {
 	return times
 }
 
-// add adds a moment to recentMoments, and keeps as closeUp the moments with the best score: many refusals, with
-// admissions among them.
+// add adds a moment to recentMoments, and to closeUp while that is not complete. When recentMoments have the best score
+// so far, they become closeUp: many refusals, with admissions among them.
 func (t *tracer) add(m moment) {
 	if t.pendingMoments > 0 && m.at-t.closeUp[0].at <= 2*t.closeUpSpan {
 		t.closeUp = append(t.closeUp, m)
@@ -281,15 +283,15 @@ func (t *tracer) endCloseUp(to int64, path []point) {
 		m.at, m.before = p.at, p.level
 	}
 	if n := len(path); n > 0 && to > path[n-1].at && path[n-1].level == 0 && len(m.path) == n {
-		m.at = min(to, m.at+t.closeUpSpan/20)
+		m.at = min(to, m.at+t.closeUpSpan/20) // a short line at level 0
 	}
 	t.closeUp = append(t.closeUp, m)
 }
 
-// refused reports whether a request was refused.
+// refused reports whether the moment, which must not be the end, is a refused request.
 func (m *moment) refused() bool { return !m.allowed && !m.isSettlement }
 
-// finish follows the level to the end of the log.
+// finish settles all requests, follows the level to the end of the log, completes closeUp and returns the picture.
 func (t *tracer) finish(ctx context.Context, end int64) (picture, error) {
 	if err := t.settle(ctx, accesslog.MaxTime); err != nil {
 		return picture{}, err

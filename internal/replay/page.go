@@ -23,44 +23,44 @@ var (
 
 // page is the data of the template.
 type page struct {
-	Policy string
-	Style  template.CSS
-	Script template.JS
-	Title  string
-	Log    *Report // report of the first limit, for the figures that are the same for all limits
-	Limits []section
-	Keys   []KeyRow // compares several limits
-	Yes    string
-	No     string
+	Policy                    string
+	Style                     template.CSS
+	Script                    template.JS
+	Title                     string
+	Log                       *Report // report of the first limit, for the figures that are the same for all limits
+	Limits                    []section
+	Keys                      []KeyRow // compares several limits
+	AdmittedWord, RefusedWord string   // from resultWords
 }
 
 // section is the part of the page about one limit.
 type section struct {
 	*Report
-	Yes, No string
-	Traffic []chart
-	Views   []pageView
+	AdmittedWord, RefusedWord string
+	Traffic                   []chart
+	Views                     []pageView
 }
 
-// Bar returns the percentage of the requests that are refused.
-func (s section) Bar() float64 { return round(100 * float64(s.Denied) / float64(s.Requests)) }
+// RefusedPercent returns the percentage of the requests that are refused.
+func (s section) RefusedPercent() float64 {
+	return round(100 * float64(s.Denied) / float64(s.Requests))
+}
 
 // pageView has the pictures of one key.
 type pageView struct {
-	Name     string
-	About    string
-	Requests string
-	Column   string
-	Whole    []chart
-	From, To string
-	Closer   []chart
-	Blocks   bool
-	Settles  bool
+	Name                      string // the key
+	About                     string // how many requests it has, and how many are refused
+	WholeLog                  []chart
+	ColumnWidth               string
+	CloseUp                   []chart
+	Requests                  string // how many requests CloseUp shows
+	From, To                  string // times of the first and the last of them
+	HasBlocks, HasSettlements bool
 }
 
 // pageFuncs are the functions with which the template writes figures and names.
 var pageFuncs = template.FuncMap{
-	"comma": comma, "plural": plural, "percent": percent, "finely": formatShare, "shown": displayKey,
+	"comma": comma, "plural": plural, "percent": formatPercent, "finePercent": formatFinePercent, "shown": displayKey,
 	"span": func(s Seconds) string { return formatDuration(s.Duration) },
 	"time": func(r *Report) string {
 		return fmt.Sprintf("%s to %s, %s", formatTime(r.First), formatTime(r.Last), formatDuration(r.Last.Sub(r.First)))
@@ -91,9 +91,9 @@ func newPage(reports []*Report) *page {
 		Title:  r.Notation,
 		Log:    r,
 	}
-	p.Yes, p.No = resultWords(r.Fill)
+	p.AdmittedWord, p.RefusedWord = resultWords(r.Fill)
 	for _, r := range reports {
-		s := section{Report: r, Yes: p.Yes, No: p.No}
+		s := section{Report: r, AdmittedWord: p.AdmittedWord, RefusedWord: p.RefusedWord}
 		for _, f := range frames {
 			s.Traffic = append(s.Traffic, r.trafficChart(f))
 		}
@@ -104,7 +104,7 @@ func newPage(reports []*Report) *page {
 	}
 	if len(reports) > 1 {
 		p.Title = fmt.Sprintf("%d limits compared", len(reports))
-		p.Keys = KeysOfAll(reports, len(r.Top))
+		p.Keys = TopKeyRows(reports, len(r.Top))
 	}
 	return p
 }
@@ -112,20 +112,20 @@ func newPage(reports []*Report) *page {
 func (p *picture) view() pageView {
 	_, refused := resultWords(p.fill)
 	v := pageView{
-		Name:   displayKey(p.key.Key, 120),
-		About:  fmt.Sprintf("%s, %s %s", plural(p.key.Requests, "request"), comma(p.key.Denied), refused),
-		Column: formatDuration(time.Duration(p.width) * time.Microsecond),
+		Name:        displayKey(p.key.Key, 120),
+		About:       fmt.Sprintf("%s, %s %s", plural(p.key.Requests, "request"), comma(p.key.Denied), refused),
+		ColumnWidth: formatDuration(time.Duration(p.width) * time.Microsecond),
 	}
 	for _, f := range frames {
-		v.Whole = append(v.Whole, p.wholeChart(f))
+		v.WholeLog = append(v.WholeLog, p.wholeChart(f))
 		if len(p.closeUp) > 0 {
-			v.Closer = append(v.Closer, p.closeUpChart(f))
+			v.CloseUp = append(v.CloseUp, p.closeUpChart(f))
 		}
 	}
 	n := int64(0)
 	for _, m := range p.closeUp {
-		v.Blocks = v.Blocks || m.blocked > 0
-		v.Settles = v.Settles || m.isSettlement
+		v.HasBlocks = v.HasBlocks || m.blockedUntil > 0
+		v.HasSettlements = v.HasSettlements || m.isSettlement
 		if m.isEnd || m.isSettlement {
 			continue
 		}

@@ -18,7 +18,7 @@ type player struct {
 	fill     bool // Config.Fill
 	params   law.Params
 	limiter  *headgate.Limiter
-	now      *int64
+	now      *int64    // time of the limiter's clock, in microseconds
 	recorder *recorder // nil: levels are not recorded, and the limiter takes its fast path
 	pending  settlements
 
@@ -26,15 +26,15 @@ type player struct {
 	onSettle func(ctx context.Context, at int64) (after func() error, err error)
 }
 
-// step is the result of a request.
-type step struct {
+// playResult is the effect of a request.
+type playResult struct {
 	allowed  bool  // the whole cost was accepted
-	accepted int64 // cost, in millionths
+	accepted int64 // cost that was charged, in millionths
 
 	// Only if levels are recorded.
 	levelBefore, levelAfter int64 // level, in credits
 	brim                    bool  // the level is at the capacity after the request
-	blocked                 int64 // end of the key's block; 0: not blocked
+	blockedUntil            int64 // 0: the key is not blocked
 }
 
 func newPlayer(limit headgate.Limit, cfg *Config, recordLevels bool) *player {
@@ -50,7 +50,7 @@ func newPlayer(limit headgate.Limit, cfg *Config, recordLevels bool) *player {
 	return p
 }
 
-// recorder keeps a store's last raw outcome, which has the exact level in credits.
+// recorder keeps a store's last raw outcome of a single op, which has the exact level in credits, and the op's cost.
 type recorder struct {
 	store.Store
 	cost int64
@@ -66,7 +66,7 @@ func (r *recorder) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) 
 }
 
 // play settles the earlier requests that have ended, then decides this one.
-func (p *player) play(ctx context.Context, r *request, key string) (s step, err error) {
+func (p *player) play(ctx context.Context, r *request, key string) (s playResult, err error) {
 	if err = p.settle(ctx, r.at); err != nil {
 		return s, err
 	}
@@ -116,13 +116,13 @@ func (p *player) play(ctx context.Context, r *request, key string) (s step, err 
 	s.levelBefore, s.levelAfter = out.Used-out.Granted*p.recorder.cost, out.Used
 	s.brim = s.levelAfter >= p.params.Capacity
 	if out.State.BlockedUntil > r.at {
-		s.blocked = out.State.BlockedUntil
+		s.blockedUntil = out.State.BlockedUntil
 	}
 	return s, err
 }
 
-// fillUp takes as much of a charge as fits.
-func (p *player) fillUp(ctx context.Context, c headgate.Charge, s *step) error {
+// fillUp takes as much of a charge as fits. It sets s.allowed if that is all, or else s.accepted.
+func (p *player) fillUp(ctx context.Context, c headgate.Charge, s *playResult) error {
 	f, err := p.limiter.FillUp(ctx, c)
 	if err != nil {
 		return err
@@ -135,7 +135,7 @@ func (p *player) fillUp(ctx context.Context, c headgate.Charge, s *step) error {
 
 // settlement is the future settlement of a request.
 type settlement struct {
-	end, used   int64
+	end, used   int64 // time, and cost in millionths
 	charge      headgate.Charge
 	reservation *headgate.Reservation // nil: nothing was reserved
 }
@@ -159,7 +159,7 @@ func (s *settlements) Pop() any {
 	return x
 }
 
-// settleLater schedules the settlement of a request at its end, if it has one.
+// settleLater schedules the settlement of a request at its end, if it has one and anything to settle.
 func (p *player) settleLater(r *request, c headgate.Charge, reservation *headgate.Reservation) {
 	if r.end > 0 && (reservation != nil || r.used > 0) {
 		heap.Push(&p.pending, settlement{r.end, r.used, c, reservation})

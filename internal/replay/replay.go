@@ -1,7 +1,7 @@
 // Package replay computes what a limit would have done to a real log: it reads the log's requests, sorts them by time
 // and lets the same Limiter that programs use decide each one, over a memory store whose clock follows the log.
 //
-// Logs may be out of order. Requests are kept in memory, 16 bytes each or 40 with a cost, and so are keys.
+// Logs may be out of order. Requests are kept in memory, 16 bytes each or 40 if any has a cost, and so are keys.
 package replay
 
 import (
@@ -22,11 +22,11 @@ var (
 	ErrEmpty      = accesslog.ErrEmpty
 	ErrFormat     = accesslog.ErrFormat
 	ErrUnreadable = errors.New("no line could be read")
-	ErrNothing    = errors.New("there is no request")
+	ErrNoRequest  = errors.New("there is no request")
 	ErrLarge      = accesslog.ErrLarge
 )
 
-// DefaultTop is how many of the most refused keys a report names.
+// DefaultTop is how many of the most refused keys a report names by default.
 const DefaultTop = 10
 
 // maxBuckets bounds the buckets over time of a report.
@@ -34,7 +34,8 @@ const maxBuckets = 200
 
 // Config says how logs are read. A nil Config, and every zero field, is fine.
 type Config struct {
-	accesslog.Config // for each log; Changed is taken from its file. An empty Cost means that each request costs 1
+	// Config is for each log; Changed is taken from its file. With an empty Cost each request costs 1, but for Usage.
+	accesslog.Config
 
 	Format   accesslog.Format // format of all logs; empty: detected for each from its first lines
 	Top      int              // how many of the most refused keys to name; 0: DefaultTop, below 0: none
@@ -50,24 +51,24 @@ type Config struct {
 	Trace int  // how many of the first requests to list, with the level before and after each
 
 	MaxBytes  int64 // bound on each log, unpacked; a longer log is ErrLarge; 0: no bound
-	MaxMemory int64 // bound on what requests and keys take, about; more is ErrLarge; 0: no bound
+	MaxMemory int64 // bound on what requests and keys take, about; more is ErrLarge; above 0: Where has bounds; 0: none
 
-	// Progress, if set, is called now and then with how much of a phase is done. total is -1 if it is unknown.
+	// Progress, if set, is called now and then with the bytes or requests done in a phase. total is -1 if unknown.
 	Progress func(p Phase, done, total int64)
 }
 
 // Phase is a part of a replay that a progress bar shows.
 type Phase string
 
-// The phases: bytes are read, then requests are decided.
+// The phases: bytes are read, then requests are decided. Suggest has Evaluating, too.
 const (
 	Reading  Phase = "reading"
 	Deciding Phase = "deciding"
 )
 
 // Compare replays the requests of logs against limits, each by itself. It reads the logs once, and returns a report
-// for each limit. key names the fields that the limits are applied to, separated by commas: ip, user, path, method or
-// status; in JSON logs the path of any value, in a CSV or IIS log a column. ip replaces an IPv6 address by its network
+// for each limit. key names the fields that the limits are applied to, separated by commas, such as ip or user,path; in
+// JSON logs the path of any value, in a CSV or IIS log a column. ip replaces an IPv6 address by its network
 // of 64 bits, like httplimit.ByIP; ip/48 sets another length. The log "-" is standard input; gzip and zstd are read.
 //
 // Lines that cannot be read are counted in the report, and are not errors. It is an error if no line is a request, if
@@ -86,7 +87,7 @@ func Compare(ctx context.Context, limits []headgate.Limit, key string, logs []st
 	return reqs.Compare(ctx, reqs.cfg.Top, limits...)
 }
 
-// Read reads the requests of logs into memory. Pictures, Fill and Trace of cfg apply to all later calls of Compare.
+// Read reads the requests of logs into memory. Pictures, Fill, Trace and Progress of cfg apply to later calls, too.
 func Read(ctx context.Context, key string, logs []string, cfg *Config) (*Requests, error) {
 	config := *cmp.Or(cfg, &Config{})
 	config.Top = cmp.Or(config.Top, DefaultTop)
@@ -172,11 +173,10 @@ const (
 	day    = 86_400 * second
 )
 
-// Log returns a report with only the results that do not depend on a limit: lines, times, disorder and notes.
-func (reqs *Requests) Log() Report { return reqs.report }
+// LogReport returns a report with only what does not depend on a limit, such as lines, keys, times and notes.
+func (reqs *Requests) LogReport() Report { return reqs.report }
 
-// Compare replays the requests against limits, each by itself. Each report names at most top keys, by refusals; none
-// if top is below 0.
+// Compare replays the requests against limits, each by itself. Each report names up to top of the most refused keys.
 func (reqs *Requests) Compare(ctx context.Context, top int, limits ...headgate.Limit) ([]*Report, error) {
 	if err := checkLimits(limits); err != nil {
 		return nil, err
@@ -194,8 +194,8 @@ func (reqs *Requests) Compare(ctx context.Context, top int, limits ...headgate.L
 	return reports, nil
 }
 
-// The approximate memory of the slices and the map, with their spare capacity, in bytes: of each key beside its text,
-// of each event, and of the amounts of each event.
+// The approximate memory of the slices and the map, with half as much again of spare capacity, in bytes: of each key
+// beside its text, of each event (16 bytes), and of its amounts (24 bytes).
 const (
 	keyMemory   = 100
 	eventMemory = 24

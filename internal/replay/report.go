@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 	"github.com/headgate/headgate/internal/accesslog"
 )
 
-// Report is the effect that a limit would have had.
+// Report is the effect that a limit would have had on the requests of logs.
 type Report struct {
 	Requests int64       `json:"requests"` // requests found in the lines
 	Keys     int64       `json:"keys"`     // different keys
@@ -24,23 +25,23 @@ type Report struct {
 	Bound         string    `json:"bound,omitempty"` // the bound of the limit, in a sentence
 	Field         string    `json:"field"`           // the fields of the log that make the key
 	Fill          bool      `json:"fill,omitempty"`
-	Logs          []Log     `json:"logs"`     // logs that were not empty
+	Logs          []Log     `json:"logs"`     // without empty logs, unless Config has a Format
 	Lines         int64     `json:"lines"`    // lines read
 	Skipped       int64     `json:"skipped"`  // lines that are no requests: blank, or about something else
 	Filtered      int64     `json:"filtered"` // lines that Where, Since and Until leave out
 	FirstUnparsed *BadLine  `json:"first_unparsed,omitempty"`
 	Reasons       []Reason  `json:"reasons,omitempty"`
-	Refused       int64     `json:"keys_denied"`         // keys that were refused at least once
+	DeniedKeys    int64     `json:"keys_denied"`         // keys that were refused at least once
 	Asked         Total     `json:"cost"`                // cost of all requests
-	Accepted      Total     `json:"cost_accepted"`       // cost that was charged; in a usage log, reserved
-	Used          *Total    `json:"cost_used,omitempty"` // cost that admitted calls were settled at; nil: no usage log
+	Accepted      Total     `json:"cost_accepted"`       // cost that was charged at first
+	Used          *Total    `json:"cost_used,omitempty"` // used by admitted calls; nil: no usage log, or Fill
 	Brim          int64     `json:"brim,omitempty"`      // with Fill: requests after which the level is at the capacity
 	First         time.Time `json:"first"`
 	Last          time.Time `json:"last"`
 	Disorder      Disorder  `json:"disorder"`
 	Notes         []string  `json:"notes,omitempty"` // remarks on the logs, for people
 	Width         Seconds   `json:"bucket_seconds"`
-	Buckets       []Bucket  `json:"buckets"`         // from First to Last, each Width long
+	Buckets       []Bucket  `json:"buckets"`         // they cover First to Last, each Width long
 	Steps         []Step    `json:"steps,omitempty"` // the first Config.Trace requests
 
 	Busiest    KeyReport `json:"-"` // the key with the most requests
@@ -62,11 +63,11 @@ type Disorder struct {
 	Greatest Seconds `json:"greatest_seconds"` // the maximum by which a request is older
 }
 
-// BadLine is a line that could not be read.
+// BadLine is a line that could not be read or was skipped.
 type BadLine struct {
 	Log    string `json:"log"`
 	Line   int64  `json:"line"` // from 1
-	Text   string `json:"text"`
+	Text   string `json:"text"` // see accesslog.Clip
 	Reason string `json:"reason"`
 }
 
@@ -93,28 +94,31 @@ type Bucket struct {
 	Denied  int64     `json:"denied"`
 }
 
-// Step is the effect of a request on the level of its key, in units of cost.
+// Step is a request and its effect on the level of its key, in units of cost.
 type Step struct {
 	At       time.Time `json:"at"`
 	Key      string    `json:"key"`
 	Cost     Total     `json:"cost"`
 	Before   float64   `json:"level_before"`
 	After    float64   `json:"level_after"`
-	Allowed  bool      `json:"allowed"` // the whole cost was accepted
-	Brim     bool      `json:"brim"`    // the level is at the capacity after the request
-	Overflow Total     `json:"overflow"`
+	Allowed  bool      `json:"allowed"`  // the whole cost was accepted
+	Brim     bool      `json:"brim"`     // the level is at the capacity after the request
+	Overflow Total     `json:"overflow"` // with Fill: the cost that did not fit
 }
 
 // maxReasons bounds the reasons of a report; all further reasons are counted as one.
-const maxReasons = 20
+const (
+	maxReasons  = 20
+	otherReason = "another reason"
+)
 
-// addSkipped counts a line that is no request.
+// addSkipped counts a line that is no request, and fills in bad.
 func (r *Report) addSkipped(bad *BadLine, line []byte, reason string) {
 	r.Skipped++
 	r.addReason(bad, line, reason, false)
 }
 
-// addUnparsed counts a line that could not be read.
+// addUnparsed counts a line that could not be read, and fills in bad.
 func (r *Report) addUnparsed(bad *BadLine, line []byte, err error) {
 	r.Unparsed++
 	r.addReason(bad, line, err.Error(), true)
@@ -125,16 +129,23 @@ func (r *Report) addUnparsed(bad *BadLine, line []byte, err error) {
 
 func (r *Report) addReason(bad *BadLine, line []byte, reason string, unparsed bool) {
 	bad.Text, bad.Reason = accesslog.Clip(line), reason
-	if len(r.Reasons) == maxReasons {
-		reason = "another reason"
+	i := r.reasonIndex(reason, unparsed)
+	if i < 0 && len(r.Reasons) >= maxReasons {
+		reason = otherReason
+		i = r.reasonIndex(reason, unparsed)
 	}
-	for i := range r.Reasons {
-		if known := &r.Reasons[i]; known.Reason == reason && known.Unparsed == unparsed {
-			known.Lines++
-			return
-		}
+	if i >= 0 {
+		r.Reasons[i].Lines++
+		return
 	}
 	r.Reasons = append(r.Reasons, Reason{reason, unparsed, 1, *bad})
+}
+
+// reasonIndex returns the index of a reason, or -1.
+func (r *Report) reasonIndex(reason string, unparsed bool) int {
+	return slices.IndexFunc(r.Reasons, func(known Reason) bool {
+		return known.Reason == reason && known.Unparsed == unparsed
+	})
 }
 
 // explainNothing says why no line of the logs is a request.
@@ -149,7 +160,7 @@ func (r *Report) explainNothing() string {
 	return strings.Join(parts, "; ")
 }
 
-// String returns the place, the reason and the text, made safe to print.
+// String returns the place, the reason, and in quotes the text.
 func (b *BadLine) String() string {
 	return b.Log + ":" + comma(b.Line) + ": " + b.Reason + ": " + quote(b.Text)
 }
@@ -159,7 +170,7 @@ type Seconds struct{ time.Duration }
 
 func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(s.Seconds()) }
 
-// Amount is a sum of costs that JSON has as a number.
+// Amount is an amount that JSON has as a number.
 type Amount struct{ headgate.Amount }
 
 func (a Amount) MarshalJSON() ([]byte, error) { return json.Marshal(a.Float64()) }
@@ -180,7 +191,7 @@ func (s *Suggestion) WriteJSON(w io.Writer) error {
 		Refuse float64 `json:"refuse"`
 		Of     string  `json:"of"`
 		*Suggestion
-	}{s.Ask.Refuse, s.Ask.unit(), s})
+	}{s.Options.Refuse, s.Options.unit(), s})
 }
 
 func writeJSON(w io.Writer, v any) error {

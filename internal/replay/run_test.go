@@ -193,7 +193,7 @@ func TestErrors(t *testing.T) {
 			want: "ip, user, method, path, status, bytes, referer and agent",
 		},
 		"no field":           {logs: []string{combinedLog}, key: "-", is: headgate.ErrInvalid},
-		"nothing but others": {logs: []string{writeFile(t, "s.log", []byte(mail+noLogin))}, is: replay.ErrNothing, want: "2 lines: 1 line: is of another program; 1 line: is not about"},
+		"nothing but others": {logs: []string{writeFile(t, "s.log", []byte(mail+noLogin))}, is: replay.ErrNoRequest, want: "2 lines: 1 line: is of another program; 1 line: is not about"},
 		"no log":             {is: headgate.ErrInvalid, want: "log: none"},
 		"stdin twice":        {logs: []string{"-", "-"}, is: headgate.ErrInvalid},
 		"concurrency": {

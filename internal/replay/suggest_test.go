@@ -22,13 +22,13 @@ import (
 const apacheLog = "testdata/apache.log.gz"
 
 // TestSuggestionIsWhatReplaySays checks that each suggested limit, and each point of its curves, has the figures of a
-// replay of that limit, that it refuses no more than Ask allows, and that the next smaller number refuses too much.
+// replay of that limit, that it refuses no more than allowed, and that the next smaller number refuses too much.
 func TestSuggestionIsWhatReplaySays(t *testing.T) {
 	t.Parallel()
 	logs := []string{firstLines(t, apacheLog, tier.Pick(2500, 10_000, 10_000))}
-	asks := []Ask{{Refuse: 0.01, Keys: true}, {Refuse: 0.001}, {Refuse: 0}}
-	for _, ask := range tier.Pick(asks[:1], asks, asks) {
-		s, err := suggest(t, ask, "ip", logs, nil)
+	optionsList := []SuggestOptions{{Refuse: 0.01, OfKeys: true}, {Refuse: 0.001}, {Refuse: 0}}
+	for _, options := range tier.Pick(optionsList[:1], optionsList, optionsList) {
+		s, err := suggest(t, options, "ip", logs, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,19 +38,19 @@ func TestSuggestionIsWhatReplaySays(t *testing.T) {
 		points := 0
 		for i := range s.Choices {
 			c := &s.Choices[i]
-			if !s.acceptable(c.Denied, c.Refused) {
-				t.Errorf("%+v: %s refuses %d requests, %d keys", ask, c.Notation, c.Denied, c.Refused)
+			if !s.acceptable(c.Denied, c.DeniedKeys) {
+				t.Errorf("%+v: %s refuses %d requests, %d keys", options, c.Notation, c.Denied, c.DeniedKeys)
 			}
 			onCurve := false
 			for j, p := range c.Curve {
 				points++
 				if p.Chosen {
 					onCurve = true
-					if p.Limit != c.Notation || p.Denied != c.Denied || p.Keys != c.Refused {
-						t.Errorf("%s: its point is %+v, its report has %d, %d", c.Notation, p, c.Denied, c.Refused)
+					if p.Limit != c.Notation || p.Denied != c.Denied || p.DeniedKeys != c.DeniedKeys {
+						t.Errorf("%s: its point is %+v, its report has %d, %d", c.Notation, p, c.Denied, c.DeniedKeys)
 					}
-					if j > 0 && s.acceptable(c.Curve[j-1].Denied, c.Curve[j-1].Keys) {
-						t.Errorf("%+v: %s would do instead of %s", ask, c.Curve[j-1].Limit, p.Limit)
+					if j > 0 && s.acceptable(c.Curve[j-1].Denied, c.Curve[j-1].DeniedKeys) {
+						t.Errorf("%+v: %s would do instead of %s", options, c.Curve[j-1].Limit, p.Limit)
 					}
 				}
 				if j > 0 && p.Denied > c.Curve[j-1].Denied {
@@ -60,12 +60,12 @@ func TestSuggestionIsWhatReplaySays(t *testing.T) {
 			if !onCurve {
 				t.Errorf("%s is not on its own curve", c.Notation)
 			}
-			if (len(c.Others) > 0) != strings.HasPrefix(c.Notation, "token-bucket") {
-				t.Errorf("%s: other rates %+v", c.Notation, c.Others)
+			if (len(c.OtherRates) > 0) != strings.HasPrefix(c.Notation, "token-bucket") {
+				t.Errorf("%s: other rates %+v", c.Notation, c.OtherRates)
 			}
-			for _, p := range c.Others {
-				if !s.acceptable(p.Denied, p.Keys) {
-					t.Errorf("%+v: %s refuses %d, %d", ask, p.Limit, p.Denied, p.Keys)
+			for _, p := range c.OtherRates {
+				if !s.acceptable(p.Denied, p.DeniedKeys) {
+					t.Errorf("%+v: %s refuses %d, %d", options, p.Limit, p.Denied, p.DeniedKeys)
 				}
 			}
 		}
@@ -80,7 +80,7 @@ func TestSuggestionIsWhatReplaySays(t *testing.T) {
 		var want []Point
 		for i := range s.Choices {
 			c := &s.Choices[i]
-			for _, p := range slices.Concat(c.Curve[:2], c.Others[:min(1, len(c.Others))]) {
+			for _, p := range slices.Concat(c.Curve[:2], c.OtherRates[:min(1, len(c.OtherRates))]) {
 				limits = append(limits, headgate.MustParse(p.Limit))
 				want = append(want, p)
 			}
@@ -96,21 +96,21 @@ func TestSuggestionIsWhatReplaySays(t *testing.T) {
 			}
 		}
 		for i, r := range reports[len(s.Choices):] {
-			if r.Denied != want[i].Denied || r.Refused != want[i].Keys {
-				t.Errorf("%+v: replay says %d, %d", want[i], r.Denied, r.Refused)
+			if r.Denied != want[i].Denied || r.DeniedKeys != want[i].DeniedKeys {
+				t.Errorf("%+v: replay says %d, %d", want[i], r.Denied, r.DeniedKeys)
 			}
 		}
 	}
 }
 
 // suggest reads logs and suggests limits for them.
-func suggest(t *testing.T, ask Ask, key string, logs []string, cfg *Config) (*Suggestion, error) {
+func suggest(t *testing.T, options SuggestOptions, key string, logs []string, cfg *Config) (*Suggestion, error) {
 	t.Helper()
 	reqs, err := Read(t.Context(), key, logs, cfg)
 	if err != nil {
 		return nil, err
 	}
-	return reqs.Suggest(t.Context(), ask)
+	return reqs.Suggest(t.Context(), options)
 }
 
 // firstLines writes the first lines of a compressed log to a file, and returns its path.
@@ -175,10 +175,10 @@ func TestEvaluatorCountsLikeReplay(t *testing.T) {
 	for _, period := range []time.Duration{7 * time.Second, time.Minute, time.Hour} {
 		for _, n := range []int64{1, 2, 3, 5, 8, 20, 100} {
 			for _, rate := range []int64{1, 3, 10, 50} {
-				list = append(list, (&family{kind: tokenBucket, period: period, rate: rate}).limit(n))
+				list = append(list, (&family{kind: tokenBucket, period: period, rate: rate}).candidate(n))
 			}
-			list = append(list, (&family{kind: slidingWindow, period: period}).limit(n),
-				(&family{kind: fixedWindow, period: period}).limit(n))
+			list = append(list, (&family{kind: slidingWindow, period: period}).candidate(n),
+				(&family{kind: fixedWindow, period: period}).candidate(n))
 		}
 	}
 	if err := ev.evaluate(t.Context(), list); err != nil {
@@ -190,8 +190,9 @@ func TestEvaluatorCountsLikeReplay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Denied != c.denied || r.Refused != c.keys {
-			t.Errorf("seed %d: %s: got %d, %d; want %d, %d", seed, c.limit, c.denied, c.keys, r.Denied, r.Refused)
+		if r.Denied != c.denied || r.DeniedKeys != c.deniedKeys {
+			t.Errorf("seed %d: %s: got %d, %d; want %d, %d", seed, c.limit, c.denied, c.deniedKeys, r.Denied,
+				r.DeniedKeys)
 		}
 		if r.Denied > 0 {
 			refusingLimits++
@@ -227,7 +228,7 @@ func TestPeaksOfKeys(t *testing.T) {
 	if err := os.WriteFile(name, []byte(log.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	g, err := suggest(t, Ask{Refuse: 0.01}, "who", []string{name}, &Config{Config: accesslog.Config{Cost: "n"}})
+	g, err := suggest(t, SuggestOptions{Refuse: 0.01}, "who", []string{name}, &Config{Config: accesslog.Config{Cost: "n"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,24 +255,24 @@ func TestPeaksOfKeys(t *testing.T) {
 func TestSuggestErrors(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[string]struct {
-		ask Ask
-		cfg Config
-		log string
+		options SuggestOptions
+		cfg     Config
+		log     string
 	}{
-		"refuse:":           {ask: Ask{Refuse: 1}, log: apacheLog},
+		"refuse:":           {options: SuggestOptions{Refuse: 1}, log: apacheLog},
 		"fill:":             {cfg: Config{Fill: true}, log: apacheLog},
 		"no such file":      {log: "/does/not/exist"},
 		"where:":            {cfg: Config{Where: []string{"x"}}, log: apacheLog},
 		"left out by where": {cfg: Config{Where: []string{"ip=x"}}, log: apacheLog},
 	} {
-		g, err := suggest(t, c.ask, "ip", []string{c.log}, &c.cfg)
+		g, err := suggest(t, c.options, "ip", []string{c.log}, &c.cfg)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %+v, %v", want, g, err)
 		}
 	}
 }
 
-// TestSuggestForCalls checks that suggested limits refuse no more than Ask allows if calls reserve more than they use.
+// TestSuggestForCalls checks that suggested limits refuse no more than allowed if calls reserve more than they use.
 func TestSuggestForCalls(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
@@ -282,13 +283,13 @@ func TestSuggestForCalls(t *testing.T) {
 	if err := os.WriteFile(name, []byte(log.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	g, err := suggest(t, Ask{Refuse: 0.05}, "user", []string{name}, nil)
+	g, err := suggest(t, SuggestOptions{Refuse: 0.05}, "user", []string{name}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range g.Choices {
-		if c.Denied > g.Most || c.Passes.Float64() < 1000 {
-			t.Errorf("%s refuses %d of %d", c.Notation, c.Denied, g.Most)
+		if c.Denied > g.MaxRefused || c.MostInPeriod.Float64() < 1000 {
+			t.Errorf("%s refuses %d of %d", c.Notation, c.Denied, g.MaxRefused)
 		}
 	}
 	var b bytes.Buffer

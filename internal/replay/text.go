@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/internal/accesslog"
 )
 
-// textRows is the maximum number of rows of the table over time.
-const textRows = 24
+// maxTimelineRows is the maximum number of rows of the table over time.
+const maxTimelineRows = 24
 
 // writeText writes the report for people.
 func (r *Report) writeText(b *strings.Builder) {
@@ -22,15 +22,16 @@ func (r *Report) writeText(b *strings.Builder) {
 	if r.Bound != "" {
 		line("bound", "%s", r.Bound)
 	}
-	r.textLog(b)
+	r.writeLog(b)
 	b.WriteByte('\n')
 	admitted, refused := resultWords(r.Fill)
-	n := len(comma(r.Requests))
-	r.textRequests(b)
-	line(admitted, "%*s   %s", n, comma(r.Allowed), percent(r.Allowed, r.Requests))
-	line(refused, "%*s   %s, %s", n, comma(r.Denied), percent(r.Denied, r.Requests), plural(r.Refused, "key"))
+	width := len(comma(r.Requests))
+	r.writeRequestCount(b)
+	line(admitted, "%*s   %s", width, comma(r.Allowed), formatPercent(r.Allowed, r.Requests))
+	keys := plural(r.DeniedKeys, "key")
+	line(refused, "%*s   %s, %s", width, comma(r.Denied), formatPercent(r.Denied, r.Requests), keys)
 	if r.Fill {
-		line("at brim", "%*s   %s", n, comma(r.Brim), percent(r.Brim, r.Requests))
+		line("at brim", "%*s   %s", width, comma(r.Brim), formatPercent(r.Brim, r.Requests))
 	}
 	switch {
 	case r.Used != nil:
@@ -38,27 +39,27 @@ func (r *Report) writeText(b *strings.Builder) {
 	case r.Priced():
 		line("cost", "%s of %s", r.Accepted, r.Asked)
 	}
-	r.textLines(b)
-	r.textSteps(b)
-	r.textTop(b)
-	r.textTime(b)
+	r.writeLineCounts(b)
+	r.writeSteps(b)
+	r.writeTopKeys(b)
+	r.writeTimeline(b)
 }
 
-// Priced reports whether the requests' costs are not all one.
+// Priced reports whether the total cost differs from the number of requests.
 func (r *Report) Priced() bool { return r.Asked != Total{units: r.Requests} }
 
-// More returns how many refused keys are not in Top.
-func (r *Report) More() int64 { return r.Refused - int64(len(r.Top)) }
+// DeniedBelowTop returns how many refused keys are not in Top.
+func (r *Report) DeniedBelowTop() int64 { return r.DeniedKeys - int64(len(r.Top)) }
 
-// lineWriter returns a function that writes lines with a word in front.
+// lineWriter returns a function that writes a line with a label in front.
 func lineWriter(b *strings.Builder) func(label, format string, args ...any) {
 	return func(label, format string, args ...any) {
 		fmt.Fprintf(b, "%-10s %s\n", label, fmt.Sprintf(format, args...))
 	}
 }
 
-// writeTable writes rows, the first of them the head. The first column is as wide as its longest cell; format writes
-// the other columns.
+// writeTable writes an empty line and rows, the first of them the head. The first column is of texts, and as wide as
+// the longest; format writes the other columns.
 func writeTable(b *strings.Builder, format string, rows [][]any) {
 	width := 0
 	for _, row := range rows {
@@ -70,8 +71,8 @@ func writeTable(b *strings.Builder, format string, rows [][]any) {
 	}
 }
 
-// textRequests writes how many requests there are.
-func (r *Report) textRequests(b *strings.Builder) {
+// writeRequestCount writes how many requests there are.
+func (r *Report) writeRequestCount(b *strings.Builder) {
 	lineWriter(b)("requests", "%s   from %s (%s)", comma(r.Requests), plural(r.Keys, "key"), r.Field)
 }
 
@@ -83,8 +84,8 @@ func resultWords(fill bool) (admitted, refused string) {
 	return "admitted", "refused"
 }
 
-// textLog writes which logs were read, and from when to when.
-func (r *Report) textLog(b *strings.Builder) {
+// writeLog writes which logs were read, and from when to when.
+func (r *Report) writeLog(b *strings.Builder) {
 	line := lineWriter(b)
 	for _, l := range r.Logs {
 		line("log", "%s (%s)", l.Name, l.Format)
@@ -92,23 +93,23 @@ func (r *Report) textLog(b *strings.Builder) {
 	line("time", "%s to %s (%s)", formatTime(r.First), formatTime(r.Last), formatDuration(r.Last.Sub(r.First)))
 }
 
-// textLines writes how many lines were not read, skipped or left out, with the reasons.
-func (r *Report) textLines(b *strings.Builder) {
+// writeLineCounts writes how many lines were not read, skipped or left out, with the reasons, the disorder and notes.
+func (r *Report) writeLineCounts(b *strings.Builder) {
 	line := lineWriter(b)
-	n := len(comma(r.Requests))
-	line("unparsed", "%*s   %s", n, comma(r.Unparsed), plural(r.Lines, "line")+" read, "+comma(r.Skipped)+" skipped")
+	width := len(comma(r.Requests))
+	line("unparsed", "%*s   %s read, %s skipped", width, comma(r.Unparsed), plural(r.Lines, "line"), comma(r.Skipped))
 	if r.Filtered > 0 {
-		line("left out", "%*s   by where, since or until", n, comma(r.Filtered))
+		line("left out", "%*s   by where, since or until", width, comma(r.Filtered))
 	}
-	for _, w := range r.Reasons {
+	for _, reason := range r.Reasons {
 		label := "skipped"
-		if w.Unparsed {
+		if reason.Unparsed {
 			label = "first"
 		}
-		line("", "%*s   %s: %s", n, comma(w.Lines), label, &w.First)
+		line("", "%*s   %s: %s", width, comma(reason.Lines), label, &reason.First)
 	}
 	if r.Disorder.Requests > 0 {
-		line("disorder", "%*s   requests were out of order, by up to %s; sorted", n, comma(r.Disorder.Requests),
+		line("disorder", "%*s   requests were out of order, by up to %s; sorted", width, comma(r.Disorder.Requests),
 			formatDuration(r.Disorder.Greatest.Duration))
 	}
 	for _, note := range r.Notes {
@@ -116,8 +117,8 @@ func (r *Report) textLines(b *strings.Builder) {
 	}
 }
 
-// textSteps writes the effect of the first requests on the level.
-func (r *Report) textSteps(b *strings.Builder) {
+// writeSteps writes the effect of the first requests on the level.
+func (r *Report) writeSteps(b *strings.Builder) {
 	if len(r.Steps) == 0 {
 		return
 	}
@@ -141,7 +142,7 @@ func (r *Report) textSteps(b *strings.Builder) {
 	writeTable(b, "  %10s  %10s  %10s%s", rows)
 }
 
-func (r *Report) textTop(b *strings.Builder) {
+func (r *Report) writeTopKeys(b *strings.Builder) {
 	if len(r.Top) == 0 {
 		return
 	}
@@ -150,32 +151,32 @@ func (r *Report) textTop(b *strings.Builder) {
 	for _, k := range r.Top {
 		rows = append(rows, []any{
 			displayKey(k.Key, 60), comma(k.Requests), comma(k.Denied),
-			percent(k.Denied, k.Requests), formatTime(k.FirstDenied),
+			formatPercent(k.Denied, k.Requests), formatTime(k.FirstDenied),
 		})
 	}
 	writeTable(b, "  %10s  %10s  %7s  %s", rows)
-	if r.More() > 0 {
-		fmt.Fprintf(b, "and %s with fewer\n", plural(r.More(), "key"))
+	if r.DeniedBelowTop() > 0 {
+		fmt.Fprintf(b, "and %s with fewer\n", plural(r.DeniedBelowTop(), "key"))
 	}
 }
 
-func (r *Report) textTime(b *strings.Builder) {
-	width := max(bucketWidth(r.Last.Sub(r.First).Microseconds(), textRows), r.Width.Microseconds())
+func (r *Report) writeTimeline(b *strings.Builder) {
+	width := max(bucketWidth(r.Last.Sub(r.First).Microseconds(), maxTimelineRows), r.Width.Microseconds())
 	buckets, maxRequests := mergeBuckets(r.Buckets, width), int64(1)
-	for _, k := range buckets {
-		maxRequests = max(maxRequests, k.Allowed+k.Denied)
+	for _, bucket := range buckets {
+		maxRequests = max(maxRequests, bucket.Allowed+bucket.Denied)
 	}
-	const bar = 40
+	const barWidth = 40
 	admitted, refused := resultWords(r.Fill)
 	rows := [][]any{{
 		"when, UTC (" + formatDuration(time.Duration(width)*time.Microsecond) + ")", admitted, refused,
 		"# " + admitted + ", x " + refused,
 	}}
-	for _, k := range buckets {
-		admittedBar := strings.Repeat("#", int((k.Allowed*bar+maxRequests/2)/maxRequests))
-		refusedBar := strings.Repeat("x", int((k.Denied*bar+maxRequests-1)/maxRequests))
+	for _, bucket := range buckets { // any refusal has a mark
+		admittedBar := strings.Repeat("#", int((bucket.Allowed*barWidth+maxRequests/2)/maxRequests))
+		refusedBar := strings.Repeat("x", int((bucket.Denied*barWidth+maxRequests-1)/maxRequests))
 		rows = append(rows, []any{
-			k.Start.Format(time.DateTime), comma(k.Allowed), comma(k.Denied), admittedBar + refusedBar,
+			bucket.Start.Format(time.DateTime), comma(bucket.Allowed), comma(bucket.Denied), admittedBar + refusedBar,
 		})
 	}
 	writeTable(b, "  %10s  %10s  %s", rows)
@@ -183,7 +184,7 @@ func (r *Report) textTime(b *strings.Builder) {
 
 func formatTime(t time.Time) string { return t.Format(time.DateTime) + " UTC" }
 
-// formatDuration formats a duration with its two greatest units.
+// formatDuration formats a duration with its greatest unit and the next smaller one: days, hours, minutes, seconds.
 func formatDuration(d time.Duration) string {
 	if d < time.Second {
 		return d.String()
@@ -203,8 +204,8 @@ func formatDuration(d time.Duration) string {
 	return strings.Join(parts, " ")
 }
 
-// formatShare formats a share as a percentage with one decimal, or a small share with two significant digits.
-func formatShare(part, whole int64) string {
+// formatFinePercent formats a percentage with one decimal; below 0.1 to its first significant digit or five decimals.
+func formatFinePercent(part, whole int64) string {
 	if part == 0 || whole == 0 {
 		return "0 %"
 	}
@@ -216,7 +217,8 @@ func formatShare(part, whole int64) string {
 	return strconv.FormatFloat(share, 'f', digits, 64) + " %"
 }
 
-func percent(part, whole int64) string {
+// formatPercent formats a share as a percentage with one decimal, or as "-" if the whole is 0.
+func formatPercent(part, whole int64) string {
 	if whole == 0 {
 		return "-"
 	}
@@ -230,8 +232,8 @@ var (
 	quote  = accesslog.Quote
 )
 
-// displayKey returns at most n characters of a key: plain text as it is, and other text in quotes.
-func displayKey(key string, n int) string {
+// displayKey returns at most maxRunes of a key: plain text as it is, and other text in quotes. A cut ends with "...".
+func displayKey(key string, maxRunes int) string {
 	plain := key != "" && utf8.ValidString(key) && strings.TrimSpace(key) == key
 	for _, c := range key {
 		plain = plain && unicode.IsPrint(c)
@@ -239,8 +241,8 @@ func displayKey(key string, n int) string {
 	if !plain {
 		key = quote(key)
 	}
-	if runes := []rune(key); len(runes) > n {
-		return string(runes[:n-3]) + "..."
+	if runes := []rune(key); len(runes) > maxRunes {
+		return string(runes[:maxRunes-3]) + "..."
 	}
 	return key
 }

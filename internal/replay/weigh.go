@@ -18,17 +18,17 @@ type evaluator struct {
 	byKey         *events
 	totals        []int64 // cost of all requests of each key, in millionths; saturated
 	peaks         []keyPeaks
-	plannedPasses int   // passes over the requests, for the progress
+	plannedPasses int   // estimated passes over the requests, for the progress
 	requestsDone  int64 // requests evaluated so far, in all passes
 }
 
 // candidate is a limit that is evaluated.
 type candidate struct {
-	family *family
-	limit  headgate.Limit
-	params law.Params
-	denied int64 // requests that the limit refuses
-	keys   int64 // keys that are refused at least once
+	family     *family
+	limit      headgate.Limit
+	params     law.Params
+	denied     int64 // requests that the limit refuses
+	deniedKeys int64 // keys that are refused at least once
 
 	// For the key that is being evaluated.
 	op        law.Op
@@ -49,7 +49,7 @@ func (e *evaluator) eachKey(ctx context.Context, f func(key uint32, list []reque
 		f(list[0].key, list)
 		if e.requestsDone += int64(len(list)); e.requestsDone-lastReported > 1<<16 {
 			lastReported = e.requestsDone
-			e.reqs.cfg.Progress(Weighing, e.requestsDone, e.reqs.report.Requests*int64(e.plannedPasses))
+			e.reqs.cfg.Progress(Evaluating, e.requestsDone, e.reqs.report.Requests*int64(e.plannedPasses))
 		}
 		list = list[:0]
 	}
@@ -66,7 +66,7 @@ func (e *evaluator) eachKey(ctx context.Context, f func(key uint32, list []reque
 	return err
 }
 
-// evaluate counts the requests and keys that each candidate refuses.
+// evaluate adds the requests and keys that each candidate refuses to its counts.
 func (e *evaluator) evaluate(ctx context.Context, candidates []*candidate) error {
 	return e.eachKey(ctx, func(key uint32, list []request) {
 		for _, c := range candidates {
@@ -89,8 +89,7 @@ func (r *request) finalCost() int64 {
 	return r.cost
 }
 
-// mayRefuse reports whether a limit can refuse any request of a key, by the total cost and the peaks of the key. If
-// not, the key need not be evaluated.
+// mayRefuse reports whether a limit might refuse a request of a key, by its total and peaks. If not, skip the key.
 func (c *candidate) mayRefuse(e *evaluator, key uint32) bool {
 	capacity := c.params.Capacity / c.params.Unit // in whole units, rounded down
 	if e.totals[key]/million < capacity {
@@ -98,7 +97,7 @@ func (c *candidate) mayRefuse(e *evaluator, key uint32) bool {
 	}
 	for i := range e.peaks {
 		peak := &e.peaks[i]
-		highest := peak.keys[key]/million + 1
+		highest := peak.costs[key]/million + 1
 		fits := peak.length >= c.params.Step
 		switch c.family.kind {
 		case tokenBucket:
@@ -152,7 +151,7 @@ func (c *candidate) take(r *request) {
 	c.denied++
 	if !c.refused {
 		c.refused = true
-		c.keys++
+		c.deniedKeys++
 	}
 }
 
@@ -168,13 +167,13 @@ type Peaks struct {
 	Highest Total   `json:"max"`
 }
 
-// peakPeriods are the lengths for which peaks are reported.
+// peakPeriods are the lengths for which peaks are reported, in ascending order.
 var peakPeriods = []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour}
 
 // keyPeaks has the highest cost of each key within any stretch of a length.
 type keyPeaks struct {
-	length int64
-	keys   []int64 // by key number
+	length int64   // in microseconds
+	costs  []int64 // by key number, in millionths
 }
 
 // peakCost returns the highest cost of a key's requests within any stretch of a length.
@@ -191,17 +190,16 @@ func peakCost(list []request, length int64) (peak int64) {
 	return peak
 }
 
-// findPeaks finds the total cost of each key, and its peaks for peakPeriods and other lengths. It returns the quantiles
-// for peakPeriods.
-func (e *evaluator) findPeaks(ctx context.Context, others []time.Duration) ([]Peaks, error) {
-	for _, d := range slices.Concat(peakPeriods, others) {
+// findPeaks sets totals, and peaks for peakPeriods and other lengths. It returns the quantiles for peakPeriods.
+func (e *evaluator) findPeaks(ctx context.Context, otherLengths []time.Duration) ([]Peaks, error) {
+	for _, d := range slices.Concat(peakPeriods, otherLengths) {
 		if !slices.ContainsFunc(e.peaks, func(p keyPeaks) bool { return p.length == d.Microseconds() }) {
 			e.peaks = append(e.peaks, keyPeaks{d.Microseconds(), make([]int64, len(e.reqs.keys))})
 		}
 	}
 	err := e.eachKey(ctx, func(key uint32, list []request) {
 		for _, p := range e.peaks {
-			p.keys[key] = peakCost(list, p.length)
+			p.costs[key] = peakCost(list, p.length)
 		}
 		for i := range list {
 			if t := &e.totals[key]; *t < math.MaxInt64/2 {
@@ -214,9 +212,9 @@ func (e *evaluator) findPeaks(ctx context.Context, others []time.Duration) ([]Pe
 	}
 	list := make([]Peaks, len(peakPeriods))
 	for i := range list {
-		keys := slices.Sorted(slices.Values(e.peaks[i].keys))
+		costs := slices.Sorted(slices.Values(e.peaks[i].costs))
 		quantile := func(share float64) (t Total) {
-			t.add(keys[max(0, int(math.Ceil(share*float64(len(keys))))-1)])
+			t.add(costs[max(0, int(math.Ceil(share*float64(len(costs))))-1)])
 			return t
 		}
 		list[i] = Peaks{

@@ -23,7 +23,7 @@ type condition struct {
 // Bounds on conditions that a server evaluates for its clients.
 const (
 	maxConditions   = 16
-	maxInstructions = 500     // instructions of an expression; those of [a-z]{3} are 7
+	maxInstructions = 500     // instructions of an expression; those of [a-z]{3} are 5
 	maxMatchBytes   = 8 << 10 // bytes of a field
 )
 
@@ -45,7 +45,7 @@ func (c *condition) applyBounds(spec string) error {
 	return err
 }
 
-// parseCondition reads field=text, field!=text, field~regex or field!~regex.
+// parseCondition reads a condition such as field=text, field!=text, field~regex or field!~regex.
 func parseCondition(spec string) (c condition, err error) {
 	i := strings.IndexAny(spec, "=~!")
 	if i <= 0 {

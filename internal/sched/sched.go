@@ -1,13 +1,12 @@
 // Package sched wraps goroutines, waiting, sleeping, clocks and random numbers for the Limiter, the wrappers, the
 // memory store, the catalog and the client, so that a test can simulate them.
 //
-// In a program each function only calls the runtime. A simulator (package sim) replaces them by
-// [Simulate]: it lets one goroutine run at a time, in an order that one seed decides, in virtual
-// time. So the packages named above have no go statement, no select statement and no timer of
-// their own; a test of package housetest checks it.
+// In a program each function only calls the standard library. A simulator (package sim) replaces them by [Simulate]: it
+// lets one goroutine run at a time, in an order that one seed decides, in virtual time. So the packages named above
+// have no go statement, no select statement and no timer of their own; a test of package housetest checks it.
 //
-// Locks that are held for a moment, atomics and closing a channel are not wrapped: while
-// one goroutine runs at a time they do not affect the order.
+// Locks that are held for a moment, atomics and closing a channel are not wrapped: while one goroutine runs at a time
+// they do not affect the order.
 package sched
 
 import (
@@ -33,8 +32,8 @@ type Simulator interface {
 	Now() time.Time
 	// Wall returns the time on the process's wall clock, which people set.
 	Wall() time.Time
-	// Until converts d on the process's clock to the time that the runtime's timers need.
-	Until(d time.Duration) time.Duration
+	// TimerDuration returns how long a timer of the runtime takes while d passes on the process's clock.
+	TimerDuration(d time.Duration) time.Duration
 	// Uint64 returns a random number.
 	Uint64() uint64
 	// Hash returns a hash of a value.
@@ -177,7 +176,7 @@ func Wall() time.Time {
 // WithTimeout returns a context that ends after d on the process's clock.
 func WithTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	if simulator != nil {
-		d = simulator.Until(d)
+		d = simulator.TimerDuration(d)
 	}
 	return context.WithTimeout(ctx, d)
 }
@@ -190,15 +189,15 @@ func N(d time.Duration) time.Duration {
 	return rand.N(d)
 }
 
-// Text returns a random text that cannot be guessed.
-func Text() string {
+// RandomText returns a random text, which in a program cannot be guessed.
+func RandomText() string {
 	if simulator != nil {
 		return strconv.FormatUint(simulator.Uint64(), 16)
 	}
 	return crand.Text()
 }
 
-// Hash returns a hash of v, which differs from process to process.
+// Hash returns a hash of v, which in a program depends on the seed.
 func Hash[T comparable](seed maphash.Seed, v T) uint64 {
 	if simulator != nil {
 		return simulator.Hash(v)

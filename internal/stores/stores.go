@@ -30,7 +30,7 @@ type Options struct {
 	Articles string
 	// Logger gets the messages of a store. Nil: slog.Default().
 	Logger *slog.Logger
-	// Observer receives the transactions that are repeated. It may be nil.
+	// Observer receives the events of a store of a server. It may be nil.
 	Observer store.Observer
 }
 
@@ -48,8 +48,8 @@ var kinds = map[string]Kind{"memory": {open: openMemory}}
 // Schemas maps the names of databases, as the command headgate schema takes them, to their SQL.
 var Schemas = map[string]SQL{}
 
-// tags maps schemes to the build tags that leave their stores out.
-var tags = map[string]string{
+// buildTags maps schemes to the build tags that leave their stores out.
+var buildTags = map[string]string{
 	"sqlite":     "headgate_nosqlite",
 	"postgres":   "headgate_nopostgres",
 	"postgresql": "headgate_nopostgres",
@@ -69,7 +69,7 @@ func Find(storeURL string) (Kind, error) {
 	if ok && exists {
 		return kind, nil
 	}
-	if tag := tags[scheme]; ok && tag != "" {
+	if tag := buildTags[scheme]; ok && tag != "" {
 		return kind, headgate.Invalid("store", "this headgate was built without the stores of %s (build tag %s); "+
 			"it has %s", scheme, tag, strings.Join(Schemes(), ", "))
 	}

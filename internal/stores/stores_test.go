@@ -32,7 +32,7 @@ func TestOptionsOfAStoreInMemory(t *testing.T) {
 // TestEachTagHasAFile checks that each build tag leaves out the file of its driver.
 func TestEachTagHasAFile(t *testing.T) {
 	t.Parallel()
-	for scheme, tag := range tags {
+	for scheme, tag := range buildTags {
 		text, err := os.ReadFile(strings.TrimPrefix(tag, "headgate_no") + ".go")
 		if err != nil || !strings.HasPrefix(string(text), "//go:build !"+tag+"\n") {
 			t.Errorf("%s: got %v, or its file has no constraint !%s", scheme, err, tag)

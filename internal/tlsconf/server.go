@@ -13,7 +13,7 @@ type ServerFiles struct {
 	Cert     string // certificate of the server, with the intermediate certificates
 	Key      string // private key of Cert
 	ClientCA string // authorities that sign the certificates of clients; empty: clients need no certificate
-	Optional bool   // a client need not show a certificate, but one that it shows is verified
+	Optional bool   // with ClientCA: a client need not show a certificate, but one that it shows is verified
 }
 
 // Server is the TLS configuration of a server, whose files can be read again while it is in use. It is safe
@@ -23,7 +23,7 @@ type Server struct {
 	configs atomic.Pointer[configs]
 }
 
-// NewServer reads the files.
+// NewServer returns a Server that has read the files.
 func NewServer(files ServerFiles) (*Server, error) {
 	s := &Server{files: files}
 	return s, s.Reload()

@@ -41,9 +41,9 @@ func (f Files) Config(prefix string) (*tls.Config, error) {
 	return c, nil
 }
 
-// Failed reports whether a connection failed because one side rejects the
+// IsHandshakeError reports whether a connection failed because one side rejects the
 // other's certificate, or both do not agree on TLS.
-func Failed(err error) bool {
+func IsHandshakeError(err error) bool {
 	var (
 		certificate *tls.CertificateVerificationError
 		authority   x509.UnknownAuthorityError // comes bare from a driver that verifies itself, as pgx with verify-ca

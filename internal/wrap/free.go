@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// PassBy applies the groups of a batch without a held op, for drivers that support store.PassHeld. held says which ops
-// are held. The other groups get store.ErrHeld. If all groups are held, PassBy applies the whole batch, which waits.
+// PassBy applies those groups of a batch that have no held op, for drivers that support store.PassHeld; held says which
+// ops are. The other groups get store.ErrHeld. If all groups are held, PassBy applies the whole batch, which waits.
 func PassBy(ctx context.Context, ops []law.Op, outs []law.Outcome, held []bool,
 	apply func(context.Context, []law.Op, []law.Outcome) error,
 ) error {

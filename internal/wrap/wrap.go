@@ -3,8 +3,8 @@ package wrap
 
 import "github.com/headgate/headgate/law"
 
-// OnlyTakesAndChecks reports whether a batch has no other ops. Then a wrapper may answer some of them itself, before
-// the other ops. A block, a reset or a return must not be overtaken by a later take of the same cell.
+// OnlyTakesAndChecks reports whether a batch has no ops but takes and checks. Then a wrapper may answer some of them
+// itself, before the other ops. A block, a reset or a return must not be overtaken by a later take of the same cell.
 func OnlyTakesAndChecks(ops []law.Op) bool {
 	for i := range ops {
 		if v := ops[i].Verb; v != law.Take && v != law.Check {

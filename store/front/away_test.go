@@ -170,8 +170,8 @@ func TestDecisionsWhileAServerIsAway(t *testing.T) {
 		for _, silent := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, silent %v", name, silent), func(t *testing.T) {
 				t.Parallel()
-				var p *dbtest.Swallower
-				inner, err := open(t, func(host string) string { p = dbtest.Swallow(t, host); return p.Addr })
+				var p *dbtest.Proxy
+				inner, err := open(t, func(host string) string { p = dbtest.StartProxy(t, host); return p.Addr })
 				if err != nil {
 					t.Fatal(err)
 				}

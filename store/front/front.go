@@ -8,11 +8,9 @@
 //
 // A call passes these packages in order:
 //
-//   - guard answers by the limit's policy while the store cannot decide, and then retries the store
-//     only now and then;
+//   - guard answers by the limit's policy while the store cannot decide, and then retries the store only now and then;
 //   - deny repeats a refusal that still holds, without the store;
-//   - prefetch hands out tokens that this process took ahead of demand, for limits with
-//     a prefetch;
+//   - prefetch hands out tokens that this process took ahead of demand, for limits with a prefetch;
 //   - coalesce puts callers who wait into one batch.
 //
 // No other order works as well: coalesce has to be next to the store, to batch the calls of deny and prefetch too; deny
@@ -48,20 +46,19 @@ var (
 
 // Config adjusts a Store. It may be nil, and every field may be zero.
 type Config struct {
-	// Coalesce adjusts package coalesce.
+	// Coalesce adjusts package coalesce. If its Observer is nil, coalesce uses that of this Config.
 	Coalesce *CoalesceConfig
 	// Guard adjusts package guard. If its Observer or Logger is nil, guard uses that of this Config.
 	Guard *GuardConfig
 	// SweepEvery is the mean time between two sweeps. Each pause is 0.5 to 1.5 times SweepEvery, so that processes that
-	// were started together sweep at different times. A pause above a second ends within a second after the store got
-	// 5000 ops, unless the last sweep failed. Zero: DefaultSweepEvery. Below 0: there is no sweeper; use that if
-	// another process sweeps the same database. A value below a millisecond counts as a millisecond.
+	// were started together sweep at different times. It is shorter after a sweep that did not reach the end, and
+	// longer after one that failed. A pause above a second ends within a second after the store got 5000 ops, unless
+	// the last sweep failed. Zero: DefaultSweepEvery. Below 0: there is no sweeper; use that if another process sweeps
+	// the same database. A value below a millisecond counts as a millisecond.
 	SweepEvery time.Duration
-	// Observer receives batches and sweeps. It may be nil. Drivers have an Observer of
-	// their own, for transactions that they repeat.
+	// Observer receives batches and sweeps. It may be nil. Drivers have one of their own, for repeated transactions.
 	Observer store.Observer
-	// Logger receives one line for each class of errors of the sweeper, and one line
-	// when it works again. Nil: slog.Default().
+	// Logger receives a line for each class of errors of the sweeper, and one when it works again. Nil: slog.Default().
 	Logger *slog.Logger
 }
 
@@ -71,7 +68,7 @@ type GuardConfig = guard.Config
 // CoalesceConfig adjusts package coalesce.
 type CoalesceConfig = coalesce.Config
 
-// DefaultSweepEvery is the mean time between two sweeps.
+// DefaultSweepEvery is the default of Config.SweepEvery.
 const DefaultSweepEvery = 10 * time.Second
 
 // maxSweepRows is the number of rows that one sweep removes at most. If a sweep did not reach the end, the next one

@@ -8,11 +8,11 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Later returns at once, and opens the store in the background, so the store need not be reachable yet.
-// Until it is open, limits are decided as while the store is away.
+// Later returns at once, and opens the store in the background, so the store need not be reachable yet. Until it is
+// open, limits are decided as while the store is away.
 //
-// Package guard is in front of package pending here, and the other wrappers are behind it, since they adapt
-// themselves to the store. store.As finds the pending.Store, which has the error of opening.
+// Package guard is in front of package pending here, and the other wrappers are behind it, since they adapt themselves
+// to the store. store.As finds the pending.Store, which has the error of opening.
 func Later(p pending.Config, cfg *Config) *Store {
 	c := cfg.withDefaults()
 	open := p.Open

@@ -10,7 +10,7 @@ import (
 
 // Stats are counts since New, for metrics. Counts of a wrapper that is left out are 0.
 type Stats struct {
-	// Repeated is the number of refusals that package deny repeated without calling the store.
+	// Repeated is the number of refused charges that package deny repeated without calling the store.
 	Repeated int64
 	// Guard has the counts of package guard.
 	Guard guard.Stats
@@ -25,8 +25,7 @@ type Stats struct {
 	// Retries is the number of times that the store below repeated a transaction.
 	Retries int64
 
-	// Sweeps is the number of sweeps that have ended, by the sweeper or by calls of
-	// Sweep. A canceled sweep does not count.
+	// Sweeps is the number of sweeps that have ended, by the sweeper or by calls of Sweep, unless they were canceled.
 	Sweeps int64
 	// Swept is the number of rows that the sweeps removed.
 	Swept int64
@@ -38,8 +37,8 @@ type Stats struct {
 	LastSweepError error
 }
 
-// Stats returns the counts. It is safe for concurrent use. It reads them
-// one after another, so a call under way may be in some of them only.
+// Stats returns the counts. It is safe for concurrent use. It reads them one after another, so a call under way may be
+// in some of them only.
 func (s *Store) Stats() Stats {
 	if f := s.openedStack(); f != nil {
 		st := f.Stats()
@@ -58,7 +57,7 @@ func (s *Store) Stats() Stats {
 		st.Repeated = s.deny.Repeated()
 	}
 	if s.prefetch != nil {
-		st.Prefetched = s.prefetch.Handed()
+		st.Prefetched = s.prefetch.HandedOut()
 	}
 	if s.coalesce != nil {
 		c := s.coalesce.Stats()

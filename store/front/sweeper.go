@@ -15,12 +15,11 @@ import (
 const (
 	// sweepTimeout bounds one sweep, so that a silent server does not hold the sweeper for ever.
 	sweepTimeout = 30 * time.Second
-	// The pause after a sweep that did not reach the end is minPauseFactor to maxPauseFactor times as long
-	// as the sweep: the more of the rows were dead, the shorter. So a flood of new keys is
-	// removed as fast as it came, and a table of live keys costs a twentieth of a connection.
+	// The pause after a sweep that did not reach the end is minPauseFactor to maxPauseFactor times as long as the
+	// sweep: the more of the rows were dead, the shorter. So a flood of new keys is removed as fast as it came, and a
+	// table of live keys costs a twentieth of a connection.
 	minPauseFactor, maxPauseFactor = 0.02, 19
-	// minFullPause is the shortest of these pauses if all rows that a sweep looked at were dead, and
-	// minPartialPause otherwise.
+	// minFullPause is the shortest of these pauses if the sweep removed as many rows as it may, else minPartialPause.
 	minFullPause    = time.Millisecond
 	minPartialPause = 50 * time.Millisecond
 	// checkInterval is how often the sweeper checks, in a longer pause, how many ops the store got.
@@ -96,8 +95,8 @@ func (w *sweeper) run(ctx context.Context) {
 }
 
 // wait waits for a pause, and reports whether the context is still alive. If mayShorten is true, the pause ends early,
-// within checkInterval, once the store has got as many ops as a sweep removes. A flood of new keys that begins
-// during a long pause is then noticed soon.
+// within checkInterval, once the store has got as many ops as a sweep removes. A flood of new keys that begins during a
+// long pause is then noticed soon.
 func (w *sweeper) wait(ctx context.Context, pause time.Duration, mayShorten bool) bool {
 	for mayShorten && w.opCount != nil && pause > checkInterval {
 		if sched.Wait(checkInterval, ctx.Done(), nil, nil) != sched.TimeOut {
@@ -129,8 +128,8 @@ func (w *sweeper) sweepOnce(ctx context.Context) (removed int, err error) {
 	return removed, err
 }
 
-// nextPause returns the time until the next sweep, after failures in a row. incomplete is true if the last sweep
-// did not look at all rows.
+// nextPause returns the time until the next sweep, after failures in a row. incomplete is true if the last sweep did
+// not look at all rows.
 func (w *sweeper) nextPause(removed, failures int, took time.Duration, incomplete bool) time.Duration {
 	mean := w.interval
 	switch {

@@ -7,8 +7,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Apply implements store.Store. Each group is atomic. The groups of a batch are applied in order;
-// groups of other batches may come between them.
+// Apply implements store.Store. Each group is atomic. The groups of a batch are applied in order; groups of other
+// batches may come between them.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -26,8 +26,7 @@ func isPlain(op *law.Op) bool {
 	return op.Plain() && op.Params.Plain() && op.Now == 0 && op.Cost >= 1 && op.Cost <= law.Max
 }
 
-// applyPlain applies a plain charge, if its cell is plain too and there is room. It reports whether
-// it has applied the charge.
+// applyPlain decides a plain charge, if its cell is plain too, or new and has room. It reports whether it has.
 func (s *Store) applyPlain(op *law.Op, out *law.Outcome) bool {
 	var b store.Brief
 	h := s.hash(&op.Cell)
@@ -48,8 +47,8 @@ func (s *Store) applyPlain(op *law.Op, out *law.Outcome) bool {
 	return true
 }
 
-// applyGroup applies a group with package law. It locks the tables of the group in order, so that
-// groups that share tables cannot deadlock.
+// applyGroup applies a group with package law, and makes room for its new cells. It locks the tables of the group in
+// order, so that groups that share tables cannot deadlock.
 func (s *Store) applyGroup(ops []law.Op, outs []law.Outcome) {
 	if err := law.ValidGroup(ops); err != nil {
 		law.FailAll(outs, err)
@@ -89,8 +88,8 @@ func (s *Store) applyGroup(ops []law.Op, outs []law.Outcome) {
 	sc.spareLimits = sc.spareLimits[:0]
 }
 
-// applyLocked locks the tables of a group and applies it. If there is no room for one of its new cells it does nothing,
-// and returns the limit of that cell. If there is no room for its log entries and receipts, it returns their bytes.
+// applyLocked locks the tables of a group and applies it. If there is no room for a new cell it applies nothing, and
+// returns the limit of that cell. If there is none for log entries and receipts, it returns their bytes.
 func (s *Store) applyLocked(sc *scratch, ops []law.Op, outs []law.Outcome) (fullLimit *limit, bytes int64) {
 	for _, i := range sc.tables {
 		s.lock(i)
@@ -171,7 +170,7 @@ func (s *Store) load(w *work, op *law.Op) {
 	w.record.Receipts = w.receipts
 }
 
-// writeBack writes what the law has decided about a cell, and reports whether it made the cell.
+// writeBack writes what the law has decided about a cell, and reports whether it made the cell. It unlocks the object.
 func (s *Store) writeBack(w *work, op *law.Op) (added bool) {
 	r := &w.record
 	if !r.Dirty && !r.Gone && !r.Clear && !r.Forget && len(r.Renew)+len(r.Lower)+len(r.Add)+len(r.Admit) == 0 {
@@ -188,18 +187,17 @@ func (s *Store) writeBack(w *work, op *law.Op) (added bool) {
 		return false
 	}
 	st, p := &r.State, &op.Params
-	isSimple := p.Plain() && !hasLogOrReceipts && r.Reason == "" && *st == p.PlainState(st.Level, st.At)
-	if isSimple {
+	isPlainCell := p.Plain() && !hasLogOrReceipts && r.Reason == "" && *st == p.PlainState(st.Level, st.At)
+	if isPlainCell {
 		if id := s.defs.id(w.limit, p); id != 0 {
 			return s.keepPlain(w, op, id)
 		}
 	}
-	return s.keepRich(w, op, isSimple)
+	return s.keepRich(w, op, isPlainCell)
 }
 
-// maxNewBytes returns how many bytes of log entries and receipts a group may add. It leaves out ops that correct or
-// end a charge, which must not be refused for lack of room: a settlement adds at most one attempt for each attempt of
-// the request. It leaves out retries too.
+// maxNewBytes returns about how many bytes of log entries and receipts a group adds at most. It leaves out ops that
+// settle, give back or renew: they add none, and must not be refused for lack of room. It leaves out retries too.
 func (sc *scratch) maxNewBytes(ops []law.Op) (n int64) {
 	for i := range ops {
 		op := &ops[i]
@@ -271,7 +269,7 @@ func (s *Store) keepPlain(w *work, op *law.Op, id uint64) (added bool) {
 		t := s.tables[w.table].Load()
 		i := t.find(w.hash)
 		t.slots[i].lock()
-		t.slots[i].write(word, st.At)
+		t.slots[i].update(word, st.At)
 		if w.rich != nil {
 			t.rich[i].Store(nil)
 			w.rich.word.Store(wordOf(0, idGone))
@@ -284,20 +282,20 @@ func (s *Store) keepPlain(w *work, op *law.Op, id uint64) (added bool) {
 	return added
 }
 
-// keepRich writes a cell as an object, and reports whether it made the cell. A simple cell is a level and a time.
-func (s *Store) keepRich(w *work, op *law.Op, isSimple bool) (added bool) {
+// keepRich writes a cell as an object, and reports whether it made the cell. A plain cell is a level and a time.
+func (s *Store) keepRich(w *work, op *law.Op, isPlainCell bool) (added bool) {
 	r, st := w.rich, &w.record.State
 	// A reader without a lock relies on the object's parameters, and on a time that never runs backwards.
-	if r == nil || isSimple && (*r.params != op.Params || st.At < r.at.Load()) {
+	if r == nil || isPlainCell && (*r.params != op.Params || st.At < r.at.Load()) {
 		r = s.newRich(w.limit, &op.Params)
 	}
 	r.state, r.reason, r.log, r.receipts = *st, w.record.Reason, w.log, w.receipts
 	word, at := wordOf(0, idOther), r.at.Load()
-	if isSimple {
+	if isPlainCell {
 		word, at = wordOf(st.Level, idPlain), st.At
 	}
 	deadAt := r.deadAt(word)
-	if isSimple {
+	if isPlainCell {
 		deadAt = st.EmptyAt
 	}
 	if r != w.rich {
@@ -306,7 +304,7 @@ func (s *Store) keepRich(w *work, op *law.Op, isSimple bool) (added bool) {
 			i := t.find(w.hash)
 			t.slots[i].lock()
 			t.rich[i].Store(r)
-			t.slots[i].write(wordOf(0, idRich), 0)
+			t.slots[i].update(wordOf(0, idRich), 0)
 		} else {
 			s.tableWithRoom(w.table, 1, true).insert(w.hash, op.Cell.Key, wordOf(0, idRich), 0, r)
 			added = true
@@ -317,7 +315,7 @@ func (s *Store) keepRich(w *work, op *law.Op, isSimple bool) (added bool) {
 		w.rich.word.Store(wordOf(0, idGone))
 	}
 	if r.log != nil || r.receipts != nil {
-		s.tables[w.table].Load().hasLogs = true
+		s.tables[w.table].Load().mayHaveLogs = true
 	}
 	s.noteDeath(w.table, deadAt)
 	return added

@@ -17,14 +17,14 @@ type catalog struct {
 	clock store.Clock
 
 	mu       sync.Mutex
-	items    map[store.Item]entry // by ID; removed items stay, so that ReadCatalog can report them
-	versions []store.Version      // the newest is the last
+	items    map[store.Item]versionedItem // by ID; removed items stay, so that ReadCatalog can report them
+	versions []store.Version              // the newest is the last
 	version  int64
 	actions  []store.Action // the newest is the last
 }
 
-// entry is an item, and the version that wrote it.
-type entry struct {
+// versionedItem is an item, and the version that wrote it.
+type versionedItem struct {
 	item    store.Item
 	version int64
 }
@@ -46,7 +46,7 @@ func (c *catalog) ReadCatalog(ctx context.Context, since int64) (changes store.C
 	return changes, nil
 }
 
-// writtenAt returns when a version was written, or 0. The caller holds mu.
+// writtenAt returns when a version was written; 0 if it is not kept. The caller holds mu.
 func (c *catalog) writtenAt(version int64) int64 {
 	if i := int64(len(c.versions)) - 1 - (c.version - version); version > 0 && i >= 0 && i < int64(len(c.versions)) {
 		return c.versions[i].At
@@ -110,7 +110,7 @@ func (c *catalog) WriteCatalog(ctx context.Context, e store.Edit) (version int64
 	}
 	c.version++
 	for _, change := range changes {
-		c.items[change.After.ID()] = entry{change.After, c.version}
+		c.items[change.After.ID()] = versionedItem{change.After, c.version}
 	}
 	c.versions = append(c.versions, store.Version{
 		Number: c.version, At: c.clock(), Author: e.Author, Reason: e.Reason, Changes: changes,

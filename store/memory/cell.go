@@ -8,9 +8,9 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// pair is the level and the time of a plain cell, which a decision reads and writes. Readers
-// take no lock. A writer holds the lock bit of word, and never sets at back: so a word that was
-// read between two equal readings of at belongs to that time.
+// pair is the level and the time of a plain cell, which a decision reads and writes. Readers take no lock. A writer
+// holds the lock bit of word, and sets at back only in a locked table: so a word that was read between two equal
+// readings of at, and the same version of the table, belongs to that time.
 type pair struct {
 	word atomic.Uint64 // level << metaBits | id << 1 | lock
 	at   atomic.Int64  // in a slot: the tag of its cell << timeBits | time; in a rich cell: the time
@@ -26,8 +26,8 @@ const (
 	timeMask = 1<<timeBits - 1
 )
 
-// The id of a pair in a slot is the number of the cell's definition, or idRich. The id of a
-// pair in a rich cell says where its state is.
+// The id of a pair in a slot is the number of the cell's definition, or idRich. The id of a pair in a rich cell says
+// where its state is.
 const (
 	idRich = idMask // the cell is an object of its own
 
@@ -70,7 +70,7 @@ func (p *pair) set(word uint64, at int64) {
 }
 
 // pause waits between attempts n and n+1 to get a lock, which others hold for some nanoseconds unless the system
-// preempts them. A holder then makes many decisions while it has the cache line, instead of fetching it for each.
+// preempts them. The pauses are so long that a holder can make many decisions while its processor has the cache line.
 func pause(n int) {
 	switch {
 	case n < len(spinLoops):
@@ -83,12 +83,11 @@ func pause(n int) {
 	}
 }
 
-// spinLoops are the iterations of an empty loop, a third of a nanosecond each, between the
-// first attempts.
+// spinLoops are the iterations of an empty loop, a third of a nanosecond each, between the first attempts.
 var spinLoops = [...]int{100, 200, 400, 800, 800, 800, 800}
 
-// rich is a cell that is an object of its own: a cell that is not plain, or whose definition has
-// no number. It has 128 bytes, so that it shares no cache line with another cell.
+// rich is a cell that is an object of its own: a cell that is not plain, or was not, or whose definition has no number.
+// It has 128 bytes, so that it shares no cache line with another cell.
 type rich struct {
 	pair
 	params *law.Params // used while the cell is plain; never changed: the cell is replaced
@@ -98,7 +97,7 @@ type rich struct {
 	reason   string
 	log      *entries  // nil until the log law is used
 	receipts *register // nil until a request has an ID
-	limit    *limit    // the limit of the cell; never changed
+	limit    *limit    // never changed
 }
 
 // load returns the state of a cell whose lock bit the caller holds; word is the result of lock.
@@ -109,8 +108,7 @@ func (r *rich) load(word uint64) law.State {
 	return r.state
 }
 
-// deadAt returns the time from which on the cell is dead: it decides as a fresh cell does, and
-// has nothing to remember.
+// deadAt returns the time from which on the cell is dead: it decides as a fresh cell does, and has nothing to remember.
 func (r *rich) deadAt(word uint64) int64 {
 	if idOf(word) == idPlain {
 		return r.params.PlainEmptyAt(levelOf(word), r.at.Load())

@@ -194,7 +194,7 @@ func TestAllLimitsTogetherAreBounded(t *testing.T) {
 		t.Errorf("all limits: got %+v, want %+v", got, want)
 	}
 	now += hourly.Step + 1
-	for range 3 { // a sweep stops at its bound; the next one removes the rest
+	for range 3 { // the first sweep removes all, two more change nothing
 		if _, err := s.Sweep(t.Context(), 100_000); err != nil {
 			t.Fatal(err)
 		}

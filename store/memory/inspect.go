@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Cells implements store.Inspector. A list locks one table at a time, and needs
-// Config.Names. A query for one limit and key does not.
+// Cells implements store.Inspector. A list needs Config.Names, and locks one table at a time. A query for one limit and
+// key does not need Config.Names.
 func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, clock int64, err error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, 0, err
@@ -76,7 +76,7 @@ func (s *firstCells) trim() {
 	s.cells = s.cells[:min(s.max, len(s.cells))]
 }
 
-// addMatches adds the cells of a locked table that match q to page.
+// addMatches adds to page the cells of a locked table that match q.
 func (s *Store) addMatches(t *table, q *store.Query, clock int64, page *firstCells) {
 	for i := range t.slots {
 		sl := &t.slots[i]

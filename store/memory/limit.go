@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// hash identifies a cell. It has enough bits that a store never confuses two cells, and random seeds, so that nobody
-// can make two cells collide. lo is odd, and so never 0, which marks a free slot.
+// hash identifies a cell. It has so many bits that a store in practice never confuses two cells, and random seeds, so
+// that nobody can make two cells collide. lo is odd, and so never 0, which marks a free slot.
 type hash struct{ hi, lo uint64 }
 
 // tag returns the lowest 11 bits of hi, shifted into the bits that a time leaves free. The tag, 63 bits of lo, and
@@ -76,8 +76,8 @@ func (s *Store) cacheLimit(place *atomic.Pointer[limit], name string) *limit {
 	return l
 }
 
-// limitOf returns the limit of a name, which is not retired. It may be retired as soon as limitOf
-// returns, unless a cell of it is held or reserved.
+// limitOf returns the limit of a name, which is not retired. It may be retired as soon as limitOf returns, unless a
+// cell of it is held or reserved.
 func (s *Store) limitOf(name string) *limit {
 	if l := s.cachedLimits[(len(name)*7+int(name[len(name)-1]))%len(s.cachedLimits)].Load(); l != nil &&
 		l.name == name {
@@ -126,11 +126,10 @@ type definitionTable struct {
 	list [idMask + 1]*definition // by id; nil if unused
 }
 
-// get returns the definition with an id.
+// get returns the definition with an id, or nil.
 func (d *definitions) get(id uint64) *definition { return d.table.Load().list[id] }
 
-// id returns the number of a definition, or 0 if no number is left. The caller holds or has
-// reserved a cell of the limit.
+// id returns the number of a definition, or 0 if none is left. The caller holds or has reserved a cell of the limit.
 func (d *definitions) id(l *limit, p *law.Params) uint64 {
 	def := definition{l, *p}
 	table := d.table.Load()

@@ -8,9 +8,9 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// entries is the log of a cell. list is ordered by the time at which attempts expire, so that
-// Sum can search it; most attempts are added at its end. Refused attempts, and those that no
-// longer count, expire at 0: they stand in front, ordered by number.
+// entries is the log of a cell. list is ordered by the time at which attempts expire, so that Sum can search it; most
+// attempts are added at its end. Refused attempts, and those that were cleared or given back, expire at 0: they stand
+// in front, ordered by number.
 type entries struct {
 	list    []law.Entry
 	idBytes int64 // the total length of the entries' ids
@@ -83,8 +83,7 @@ func (e *entries) clear() {
 	slices.SortFunc(e.list, byExpiry)
 }
 
-// prune removes entries at the front that have expired by the cell's time at, and whose history
-// is not kept beyond now.
+// prune removes entries at the front that have expired by the cell's time at, and whose history is not kept beyond now.
 func (e *entries) prune(at, now int64) {
 	n := 0
 	for n < len(e.list) && e.list[n].ExpiresAt <= at && e.list[n].KeepUntil <= now {
@@ -129,7 +128,7 @@ func (e *entries) Entry(number int64) (credits, expiresAt int64) {
 	return 0, 0
 }
 
-// lower reduces the cost of an entry by the credits that were given back.
+// lower reduces the cost of an entry by the credits that were given back; less than 0: it adds to it.
 func (e *entries) lower(l law.Lowered) {
 	if i := e.index(l.Number); i >= 0 {
 		x := e.list[i]

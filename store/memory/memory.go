@@ -21,8 +21,8 @@ var (
 	_ store.Catalog   = (*Store)(nil)
 )
 
-// DefaultMaxKeys and DefaultMaxTotal bound the cells of one limit, and of all limits together:
-// a flood of keys in one limit leaves room for the others.
+// DefaultMaxKeys and DefaultMaxTotal bound the cells of one limit, and of all limits together: a flood of keys in one
+// limit leaves room for the others.
 const (
 	DefaultMaxKeys  = 1_000_000
 	DefaultMaxTotal = 2_000_000
@@ -30,34 +30,31 @@ const (
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
 type Config struct {
-	// Clock is the store's clock. Nil: the clock of this machine, which is read once
-	// a millisecond while there are many decisions.
+	// Clock is the store's clock. Nil: the clock of this machine, which TakeOne reads once a millisecond while there
+	// are many decisions.
 	Clock store.Clock
 
 	// MaxKeys is how many keys each limit may have. 0: DefaultMaxKeys, below 0: no bound.
 	MaxKeys int
-	// MaxTotal is how many keys all limits may have together. 0: DefaultMaxTotal, or
-	// twice MaxKeys if that is more or has no bound; below 0: no bound.
+	// MaxTotal is how many keys all limits may have together. 0: DefaultMaxTotal, or twice MaxKeys if that is more, or
+	// no bound if MaxKeys has none; below 0: no bound.
 	MaxTotal int
-	// MaxBytes bounds the memory of the attempts that logs keep, some 100 bytes each, and of
-	// the requests with an id that are remembered, some 450 bytes each. Ids are included.
-	// 0: no bound.
+	// MaxBytes bounds the memory of the attempts that logs keep, some 100 bytes each, and of the requests with an id
+	// that are remembered, some 450 bytes each. Ids are included. 0: no bound.
 	MaxBytes int64
 
-	// Names keeps the names of keys, so that cells can be listed. A query for a single key
-	// works without. It takes the length of each key, and 6 bytes a cell.
+	// Names keeps the names of keys, so that cells can be listed. A query for one limit and key works without. It takes
+	// the length of each key, and 6 bytes a cell.
 	Names bool
 }
 
-// Store keeps cells in tables, sharded by a hash of limit and key. It is safe
-// for concurrent use. While it decides many times a millisecond, one goroutine
-// reads the clock for it, and ends by itself.
+// Store keeps cells in tables, sharded by a hash of limit and key. It is safe for concurrent use. While it decides many
+// times a millisecond by the clock of this machine, one goroutine reads the clock for it, and ends by itself.
 //
-// It holds a bounded number of cells. When a limit has as many as it may, a new key
-// takes the place of a cell in which nothing counts any more. If there is no such cell, a
-// request that would make a cell fails with store.ErrFull: nothing is charged or blocked.
-// Keys that have a cell are decided as before. When Config.MaxBytes is reached, requests
-// of limits that keep a log fail in the same way, and so do requests with an id.
+// It holds a bounded number of cells. When a limit has as many as it may, a new key takes the place of a cell in which
+// nothing counts any more. If there is no such cell, a request that would make a cell fails with store.ErrFull: nothing
+// is charged or blocked. Keys that have a cell are decided as before. When Config.MaxBytes is reached, requests of
+// limits that keep a log fail in the same way, and so do requests with an id.
 type Store struct {
 	clock        store.Clock
 	coarse       *coarse.Clock // nil: clock is the caller's
@@ -81,17 +78,16 @@ type Store struct {
 	soonestDeath atomic.Int64  // no cell can be forgotten before this time
 	sweepAt      atomic.Int64  // the table at which Sweep goes on
 	evictMu      sync.Mutex    // guards evictAt
-	evictAt      int           // the table in which room was found last
+	evictAt      int           // the table at which makeRoom goes on
 	scratch      sync.Pool     // of *scratch
 	listing      chan struct{} // empty while a list of keys is made
 
-	limitsMu sync.Mutex        // guards byName and retireAt; no other lock is taken under it
+	limitsMu sync.Mutex        // guards byName, retireAt and limit.isCached; no other lock is taken under it
 	byName   map[string]*limit // the limits that have cells, and some more
 	retireAt int               // how large byName has to be before limits without cells are retired
 }
 
-// perTable is how many cells a table holds when the store is full: few enough that
-// visiting or moving all of them causes no pause.
+// perTable is how many cells a table holds at most, on average: so few that visiting or moving all causes no pause.
 const perTable = 512
 
 // tablesUnbound is the number of tables of a store without a bound.
@@ -109,7 +105,7 @@ func New(cfg *Config) *Store {
 	if s.clock == nil {
 		s.clock, s.coarse = store.SystemClock, &coarse.Clock{}
 	}
-	s.catalog.ready, s.catalog.clock, s.items = s.ready, s.clock, map[store.Item]entry{}
+	s.catalog.ready, s.catalog.clock, s.items = s.ready, s.clock, map[store.Item]versionedItem{}
 	for i := range s.seeds {
 		s.seeds[i] = maphash.MakeSeed()
 	}
@@ -127,7 +123,7 @@ func New(cfg *Config) *Store {
 	return s
 }
 
-// unbounded is a number of cells that no store has.
+// unbounded is a number of cells, and of bytes, that no store has.
 const unbounded = math.MaxInt64
 
 // bounds returns how many cells each limit, and all limits together, may have.
@@ -144,6 +140,7 @@ func bounds(cfg *Config) (perLimit, total int64) {
 	return perLimit, total
 }
 
+// ready returns why the store cannot be used, or nil.
 func (s *Store) ready(ctx context.Context) error {
 	if s.closed.Load() {
 		return store.ErrClosed

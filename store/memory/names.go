@@ -2,12 +2,12 @@ package memory
 
 import "encoding/binary"
 
-// names has the keys of the cells of a table in one text without a pointer, so that a
-// million keys are not a million objects. It leaves out the limit of a cell, which its slot gives.
+// names has the keys of the cells of a table in one text without a pointer, so that a million keys are not a million
+// objects. It leaves out the limit of a cell, which its slot gives.
 type names struct {
 	at        []uint32 // for each slot: where in text the length of its key stands, before the key; 0: no key
-	text      []byte
-	deadBytes int // bytes of text that no longer belong to a slot
+	text      []byte   // the keys; no key is at its first byte
+	deadBytes int      // bytes of text that no longer belong to a slot
 }
 
 // newNames returns names for a number of slots, with room for a text of this many bytes.
@@ -50,8 +50,8 @@ func (n *names) copy(i int, others *names, other int) {
 	n.text = append(n.text, lengthAndKey...)
 }
 
-// pack moves the keys into a new text with room for newBytes, and for an eighth of the live bytes:
-// so few bytes lie idle, and each byte is moved a few times only.
+// pack moves the keys into a new text with room for newBytes, and for an eighth of the live bytes: so few bytes lie
+// idle, and each byte is moved a few times only.
 func (n *names) pack(newBytes int) {
 	live := len(n.text) - n.deadBytes
 	text := make([]byte, 1, live+live/8+newBytes)

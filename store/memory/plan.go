@@ -12,14 +12,13 @@ type scratch struct {
 	records       []*law.Record
 	tables        []int    // the indexes of the group's tables, ascending, without duplicates
 	spareLimits   []*limit // each has room reserved for one cell that no op uses yet
-	reservedBytes int64
+	reservedBytes int64    // of log entries and receipts: see reserveBytes
 }
 
-// work is an op of a group. The fields after firstOp describe the cell, and are set only in the
-// first op on that cell.
+// work is an op of a group. The fields after firstOp describe the cell, and are set only in the first op on that cell.
 type work struct {
 	hash    hash
-	table   int
+	table   int // index of the cell's table
 	firstOp int // index of the first op on the same cell
 
 	creates    bool   // an op on the cell may make it, if it does not exist
@@ -68,7 +67,7 @@ func creates(op *law.Op) bool {
 	return false
 }
 
-// find finds out which cells of a group exist, and the limits of those that do not.
+// find finds out which cells of a group exist, and the limits of those that do not. It unsets isReserved.
 func (s *Store) find(sc *scratch, ops []law.Op) {
 	for i := range sc.work {
 		if w := &sc.work[i]; w.firstOp == i {
@@ -81,9 +80,9 @@ func (s *Store) find(sc *scratch, ops []law.Op) {
 	}
 }
 
-// reserveAll reserves room for the cells that a group may make. If a limit has no room it returns
-// that limit. If it had to remove dead cells from the tables of the group, it returns retry: the
-// caller calls find again, because a removed cell may be one of the group's.
+// reserveAll reserves room for the cells that a group may make. If there is no room for a cell, it returns the limit of
+// that cell. If it had to remove dead cells from the tables of the group, it returns retry: the caller calls find
+// again, because a removed cell may be one of the group's.
 func (s *Store) reserveAll(sc *scratch, now int64) (fullLimit *limit, retry bool) {
 	for i := range sc.work {
 		w := &sc.work[i]

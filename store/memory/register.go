@@ -7,7 +7,7 @@ type register struct {
 	byID          map[string]law.Receipt
 	idBytes       int64 // the total length of the ids
 	lastKeepUntil int64 // the latest KeepUntil of all receipts
-	compactAt     int   // how many receipts there have to be before admit removes expired ones
+	compactAt     int   // how many receipts, but 64 at least, there have to be before admit removes expired ones
 }
 
 // receiptBytes is the size of a receipt without its id, in a map that is two thirds full.
@@ -21,8 +21,7 @@ func (r *register) bytes() int64 {
 	return int64(len(r.byID))*receiptBytes + r.idBytes
 }
 
-// keepLonger is how much longer than promised admit keeps a receipt, in microseconds: it is still
-// found if the clock steps back a little.
+// keepLonger is how many microseconds longer than promised admit keeps a receipt, for a clock that steps back a little.
 const keepLonger = 60_000_000
 
 // Receipt implements law.Receipts.
@@ -40,9 +39,8 @@ func (r *register) len() int {
 	return len(r.byID)
 }
 
-// admit adds the receipt of an admission. Whenever the number of receipts has doubled, it removes
-// expired ones. So the register of a busy cell does not grow for ever, and each admission has the
-// same cost on average.
+// admit adds the receipt of an admission. Whenever the number of receipts has doubled, it removes expired ones. So the
+// register of a busy cell does not grow for ever, and each admission has the same cost on average.
 func (r *register) admit(a law.Receipt, now int64) {
 	if r.byID == nil {
 		r.byID = map[string]law.Receipt{}

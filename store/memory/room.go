@@ -11,8 +11,8 @@ import (
 	"github.com/headgate/headgate/store/internal/keycount"
 )
 
-// reserve reserves room for one more cell of a limit, and reports whether there was room. The
-// caller gives it back with release. A retired limit has no room.
+// reserve reserves room for one more cell of a limit, and reports whether there was room. The caller gives it back with
+// release. A retired limit has no room.
 func (s *Store) reserve(l *limit) bool {
 	if !addUpTo(&l.cellCount, 1, s.maxPerLimit) {
 		return false
@@ -60,8 +60,8 @@ func lowerTo(v *atomic.Int64, to int64) {
 	}
 }
 
-// removeIfDead removes the cell at slot i of a locked table if it is dead, and gives its room
-// back. It returns the time at which the cell is dead.
+// removeIfDead removes the cell at slot i of a locked table if it is dead, and gives its room back. It returns the time
+// from which on the cell is dead.
 func (s *Store) removeIfDead(t *table, i int, now int64) (deadAt int64, removed bool) {
 	sl := &t.slots[i]
 	word := sl.waitUnlocked()
@@ -86,25 +86,25 @@ func (s *Store) removeIfDead(t *table, i int, now int64) (deadAt int64, removed 
 	return deadAt, true
 }
 
-// evict removes a dead cell from a locked table, and reports whether there was one. It searches from
-// where it last stopped. If it finds none, it sets t.soonestDeath, so that no search is made before.
+// evict removes a dead cell from a locked table, and reports whether there was one. It searches from where it last
+// stopped. If it finds none, it sets t.soonestDeath, so that no search is made before.
 func (s *Store) evict(t *table, now int64) bool {
 	if t.soonestDeath.Load() > now {
 		return false
 	}
 	soonest := int64(law.Never)
 	for range t.slots {
-		if t.evictSlot >= len(t.slots) {
-			t.evictSlot = 0
+		if t.nextEvictSlot >= len(t.slots) {
+			t.nextEvictSlot = 0
 		}
-		if t.slots[t.evictSlot].lo.Load() != 0 {
-			deadAt, removed := s.removeIfDead(t, t.evictSlot, now)
+		if t.slots[t.nextEvictSlot].lo.Load() != 0 {
+			deadAt, removed := s.removeIfDead(t, t.nextEvictSlot, now)
 			if removed {
 				return true
 			}
 			soonest = min(soonest, deadAt)
 		}
-		t.evictSlot++
+		t.nextEvictSlot++
 	}
 	t.soonestDeath.Store(soonest)
 	return false
@@ -210,8 +210,7 @@ func boundOrZero(bound int64) int64 {
 	return bound
 }
 
-// Sweep implements store.Store. It goes on where the last call stopped, and locks one table of
-// some hundred cells at a time.
+// Sweep implements store.Store. It goes on where the last call stopped, and locks one table at a time.
 func (s *Store) Sweep(ctx context.Context, maxRemoved int) (removed int, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
@@ -225,7 +224,7 @@ func (s *Store) Sweep(ctx context.Context, maxRemoved int) (removed int, err err
 		if t := s.tables[i].Load(); t != nil {
 			t = s.lock(i)
 			removed += s.sweep(t, now, maxRemoved-removed)
-			if removed < maxRemoved && len(t.slots) > 4*max(t.used, 8) {
+			if removed < maxRemoved && len(t.slots) > 4*max(t.used, 8) { // three quarters are free
 				s.rebuild(i, t.used, t.rich != nil)
 			}
 			s.unlockAt(i)
@@ -239,7 +238,7 @@ func (s *Store) Sweep(ctx context.Context, maxRemoved int) (removed int, err err
 
 // sweep removes up to maxRemoved dead cells, log entries and receipts from a locked table.
 func (s *Store) sweep(t *table, now int64, maxRemoved int) (removed int) {
-	if t.soonestDeath.Load() > now && !t.hasLogs {
+	if t.soonestDeath.Load() > now && !t.mayHaveLogs {
 		return 0
 	}
 	soonest, hasLogs := int64(law.Never), false
@@ -251,7 +250,7 @@ func (s *Store) sweep(t *table, now int64, maxRemoved int) (removed int) {
 		if removed >= maxRemoved {
 			return removed // soonestDeath stays as it was
 		}
-		if t.hasLogs {
+		if t.mayHaveLogs {
 			n, cellHasLog := s.compact(t, i, now, maxRemoved-removed)
 			removed, hasLogs = removed+n, hasLogs || cellHasLog
 			if removed >= maxRemoved {
@@ -267,7 +266,7 @@ func (s *Store) sweep(t *table, now int64, maxRemoved int) (removed int) {
 		i++
 	}
 	t.soonestDeath.Store(soonest)
-	t.hasLogs = hasLogs
+	t.mayHaveLogs = hasLogs
 	return removed
 }
 

@@ -5,22 +5,21 @@ import (
 	"sync/atomic"
 )
 
-// table is an open-addressed hash table of some hundred slots. The slots have no pointers,
-// so the garbage collector does not scan them. Readers take no lock: a writer that moves
-// cells keeps version odd meanwhile, and a reader checks that version has not changed. A
-// writer that changes a single cell leaves version alone, and locks the pair of the cell.
+// table is an open-addressed hash table of some hundred slots. The slots have no pointers, so the garbage collector
+// does not scan them. Readers take no lock: a writer that moves cells keeps version odd meanwhile, and a reader checks
+// that version has not changed. A plain charge leaves version alone, and locks the pair of its cell.
 type table struct {
-	version atomic.Uint64
+	version atomic.Uint64 // odd while the table is locked
 	slots   []slot
-	rich    []atomic.Pointer[rich] // one for each slot; nil: the table has no rich cell
+	rich    []atomic.Pointer[rich] // the objects of the rich cells, by slot; nil: there is no room for any
 
-	// The rest is guarded by version.
-	names        *names       // the keys of the slots; nil: they are not kept
-	used         int          // how many slots hold a cell
-	evictSlot    int          // the slot at which the search for a dead cell goes on
-	hasLogs      bool         // a rich cell may have a log or receipts
-	soonestDeath atomic.Int64 // no cell dies before this time
-	_            [32]byte     // to 128 bytes: the fields that are read without a lock lie on one cache line
+	// Only a goroutine that has locked the table uses the next four fields, and writes soonestDeath.
+	names         *names       // the keys of the slots; nil: they are not kept
+	used          int          // how many slots hold a cell
+	nextEvictSlot int          // the slot at which the search for a dead cell goes on
+	mayHaveLogs   bool         // a rich cell may have a log or receipts
+	soonestDeath  atomic.Int64 // no cell dies before this time
+	_             [32]byte     // to 128 bytes: what a plain charge reads of a table lies on one cache line
 }
 
 // slot is a cell in 24 bytes. A free slot is all zeros.
@@ -29,14 +28,14 @@ type slot struct {
 	pair
 }
 
-// A table grows by a tenth when more than 23 of 25 slots are taken. A search for a cell that exists
-// visits 4 slots on average by then, which lie on one or two cache lines.
+// A table grows by a tenth when more than 23 of 25 slots are taken. By then a search for a cell that exists visits 5 to
+// 6 slots on average, which lie on two or three cache lines.
 const (
 	loadSlots = 25
 	loadCells = 23
 )
 
-// movedVersion is the version of a table whose cells were moved into another one.
+// movedVersion is the version of a table whose cells were moved into another one: odd, so that nobody locks it.
 const movedVersion = ^uint64(0)
 
 // newTable returns a locked table with room for a number of cells.
@@ -52,6 +51,7 @@ func newTable(cells int, withRich bool) *table {
 	return t
 }
 
+// tableOf returns the index of a cell's table.
 func (s *Store) tableOf(h hash) int { return int(h.hi >> s.shift) }
 
 // lock locks the table at i, and makes it if there is none.
@@ -88,8 +88,8 @@ func (s *Store) unlockAt(i int) { s.tables[i].Load().unlock() }
 // home returns the slot at which the search for a hash begins.
 func (t *table) home(lo uint64) int { return int(lo >> 32 * uint64(len(t.slots)) >> 32) }
 
-// find returns the slot of a cell, or -1. Without the lock the result may be wrong: the caller
-// checks that version has not changed.
+// find returns the slot of a cell, or -1. Without the lock the result may be wrong: the caller checks that version has
+// not changed.
 func (t *table) find(h hash) int {
 	slots := t.slots
 	i := t.home(h.lo)
@@ -140,8 +140,8 @@ func (sl *slot) fill(lo, word uint64, tagged int64) {
 	sl.set(word, tagged)
 }
 
-// write writes the pair of a slot whose lock bit the caller holds, and releases it. The cell stays the same.
-func (sl *slot) write(word uint64, at int64) { sl.set(word, sl.at.Load()&^timeMask|at) }
+// update writes the pair of a slot whose lock bit the caller holds, and releases it. The cell stays the same.
+func (sl *slot) update(word uint64, at int64) { sl.set(word, sl.at.Load()&^timeMask|at) }
 
 // remove frees a slot. It moves up the cells behind it, so that a search still finds them.
 func (t *table) remove(hole int) {
@@ -182,8 +182,8 @@ func (t *table) remove(hole int) {
 // fits reports whether the table has room for a number of new cells.
 func (t *table) fits(newCells int) bool { return (t.used+newCells)*loadSlots <= len(t.slots)*loadCells }
 
-// tableWithRoom returns the locked table at i. It first rebuilds a table that is too full for the new cells, or
-// that cannot hold rich cells although withRich is set.
+// tableWithRoom returns the locked table at i, which it has rebuilt if that was too full for the new cells, or could
+// not hold rich cells although withRich is set.
 func (s *Store) tableWithRoom(i int, newCells int, withRich bool) *table {
 	t := s.tables[i].Load()
 	withRich = withRich || t.rich != nil
@@ -203,6 +203,7 @@ func (s *Store) rebuild(i int, cells int, withRich bool) *table {
 	next := newTable(cells, withRich)
 	if t.names != nil {
 		live := len(t.names.text) - t.names.deadBytes
+		// Room for the keys of all cells that fit, if these are as long as the present ones.
 		next.names = newNames(len(next.slots), live*(len(next.slots)*loadCells/loadSlots)/max(t.used, 1))
 	}
 	for j := range t.slots {
@@ -221,7 +222,7 @@ func (s *Store) rebuild(i int, cells int, withRich bool) *table {
 			next.names.copy(k, t.names, j)
 		}
 	}
-	next.hasLogs = t.hasLogs
+	next.mayHaveLogs = t.mayHaveLogs
 	next.soonestDeath.Store(t.soonestDeath.Load())
 	s.tables[i].Store(next)
 	t.version.Store(movedVersion)

@@ -18,9 +18,8 @@ const (
 	unusual        // Apply has to decide; nothing was done
 )
 
-// TakeOne implements store.OneTaker. It need not validate the name and the parameters of a cell
-// that it finds: the charge that made the cell had the same. A refusal writes nothing that others
-// read.
+// TakeOne implements store.OneTaker. It need not validate the name and the parameters of a cell that it finds: the
+// charge that made the cell had the same. A refusal writes nothing that others read.
 func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b store.Brief, ok bool) {
 	if cost < 1 || cost > law.Max || !p.Plain() || s.ready(ctx) != nil {
 		return b, false
@@ -33,9 +32,8 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 	return b, res == decided
 }
 
-// take decides a plain charge of a plain cell without locking its table. It allocates nothing.
-// level and newTime are the cell's level and time after the decision. exact says whether it reads
-// the exact clock and not the coarse one.
+// take decides a plain charge of a plain cell without locking its table. It allocates nothing. level and newTime are
+// the cell's level and time after the decision. exact says whether it reads the exact clock and not the coarse one.
 func (s *Store) take(b *store.Brief, h hash, p *law.Params, cost int64, exact bool) (level, newTime int64, res result) {
 	tableSlot := &s.tables[s.tableOf(h)]
 	for n := 0; ; n++ {
@@ -78,12 +76,11 @@ func (s *Store) take(b *store.Brief, h hash, p *law.Params, cost int64, exact bo
 	}
 }
 
-// charge decides a plain charge by the pair of a plain cell, and writes the pair. The pair belongs
-// to the cell with parameters p as long as the pair has this id, and the table this version. A nil
-// table is one that the caller has locked.
+// charge decides a plain charge by the pair of a plain cell, and writes the pair. The pair belongs to the cell with
+// parameters p as long as the pair has this id, and table t this version. If t is nil, the caller has locked the table.
 //
-// charge reads the clock after the pair, so that the clock is not behind the pair's time unless the
-// clock is coarse, or was set back.
+// charge reads the clock after the pair, so that the clock is not behind the pair's time unless the clock is coarse, or
+// was set back.
 func (s *Store) charge(b *store.Brief, pr *pair, id uint64, p *law.Params, cost int64, exact bool, t *table,
 	version uint64,
 ) (level, newTime int64, res result) {
@@ -145,8 +142,7 @@ func (s *Store) charge(b *store.Brief, pr *pair, id uint64, p *law.Params, cost 
 	}
 }
 
-// setBrief sets the fields one by one: the processor stalls if it copies a struct that was just
-// written in other pieces.
+// setBrief sets the fields one by one: the processor stalls if it copies a struct that was just written in pieces.
 func setBrief(b *store.Brief, granted bool, used, clock, at, retryAt, emptyAt int64) {
 	b.Granted = granted
 	b.Used = used
@@ -156,9 +152,9 @@ func setBrief(b *store.Brief, granted bool, used, clock, at, retryAt, emptyAt in
 	b.EmptyAt = emptyAt
 }
 
-// readCoarse returns a time for a decision about a plain cell whose time is at, and whether it read
-// the exact clock. A cell that was charged by the exact clock may be ahead of the coarse clock, but
-// not of the exact one: then readCoarse returns at.
+// readCoarse returns a time for a decision about a plain cell whose time is at, and whether it read the exact clock. A
+// cell that was charged by the exact clock may be ahead of the coarse clock, by up to coarse.Lag, but not of the exact
+// one: then readCoarse returns at.
 func (s *Store) readCoarse(at int64) (clock int64, exact bool) {
 	clock, exact = s.coarse.Read()
 	if clock >= at || exact {
@@ -205,8 +201,8 @@ func (s *Store) takeLocked(b *store.Brief, h hash, cell *law.Cell, p *law.Params
 	return level, at, decided
 }
 
-// takeFirst makes a cell and charges it. The caller has locked its table. If there is no room, it
-// charges nothing and leaves the charge to Apply.
+// takeFirst makes a cell and charges it, or refuses a charge that can never pass. The caller has locked its table. If
+// there is no room, it charges nothing and leaves the charge to Apply.
 func (s *Store) takeFirst(b *store.Brief, h hash, op *law.Op) (level, at int64, res result) {
 	ti := s.tableOf(h)
 	l, p := s.limitOf(op.Cell.Limit), &op.Params
@@ -236,7 +232,7 @@ func (s *Store) takeFirst(b *store.Brief, h hash, op *law.Op) (level, at int64, 
 	return level, at, decided
 }
 
-// newRich returns an empty rich cell of a limit.
+// newRich returns an empty rich cell of a definition.
 func (s *Store) newRich(l *limit, p *law.Params) *rich {
 	if p.Plain() {
 		if id := s.defs.id(l, p); id != 0 {
@@ -247,8 +243,8 @@ func (s *Store) newRich(l *limit, p *law.Params) *rich {
 	return &rich{params: &params, limit: l}
 }
 
-// richAt returns the object of a slot whose cell is rich. If the caller has not locked the table,
-// the cell may have moved away: then it returns noRich.
+// richAt returns the object of a slot whose cell is rich. If the caller has not locked the table, the cell may have
+// moved away: then it returns noRich.
 func (t *table) richAt(i int) *rich {
 	if t.rich != nil {
 		if r := t.rich[i].Load(); r != nil {

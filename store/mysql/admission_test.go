@@ -24,7 +24,7 @@ func TestRetryWithAnIDAfterALostAnswerChargesOnce(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
-	proxy, db := dbtest.Swallow(t, host, "COMMIT;"), openPlainDB(t, url)
+	proxy, db := dbtest.StartProxy(t, host, "COMMIT;"), openPlainDB(t, url)
 	storetest.CutOff(t, openStore(t, url), openAndMigrate(t, "mysql://root@"+proxy.Addr+"/"+name), func(lose bool) {
 		proxy.Lose(lose)
 		for busy := 1; busy > 0 && !lose; {

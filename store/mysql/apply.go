@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Apply implements store.Store. A batch with store.PassHeld waits for one second at most; in a transaction or on a
-// pool of the caller it waits as long as any other batch.
+// Apply implements store.Store. If a batch of several cells with store.PassHeld waits too long for a lock, applyFree
+// decides what is not locked: over connections of Open after a second, in a transaction of the caller never.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -20,8 +20,8 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	})
 }
 
-// apply applies a batch on one node. A statement that commits by itself decides plain charges. Then rows decide the
-// other ops, each after all charges of its cell that the statement has decided.
+// apply applies a batch on one node. A statement that commits by itself decides plain charges. Then applyRows decides
+// the other ops. No such op stands before a charge of its cell that the statement has decided.
 func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) error {
 	decided, err := s.applyPlain(ctx, n, ops, outs)
 	switch {
@@ -42,8 +42,8 @@ func (s *Store) apply(ctx context.Context, n *node, ops []law.Op, outs []law.Out
 }
 
 // applyPlain decides what it can of a batch by one statement, and returns the indices of the ops that it has decided.
-// It decides nothing on a node of a cluster, which may repeat a statement by itself after another node has won, and on
-// a pool of the caller, who may change its sessions.
+// It decides nothing on a node of a cluster, which may repeat a statement by itself after another node has won, and
+// nothing on a pool or in a transaction of the caller, who may change the session.
 func (s *Store) applyPlain(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) (decided []int, err error) {
 	if !s.ownPools || s.tx != nil || s.galera.Load() || s.groupRepl.Load() {
 		return nil, nil

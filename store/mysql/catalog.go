@@ -34,7 +34,7 @@ func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.CatalogCh
 	return c, err
 }
 
-// selectAllItems selects all items except those of kinds that have a row for each key.
+// selectAllItems selects all items except those of kinds that have a row for each key. x'6c696d6974' is limit.
 const selectAllItems = `(SELECT x'6c696d6974' AS kind, CAST(l.name AS BINARY) AS name, x'' AS item_key, 1 AS there,
 			` + limitColumns + `
 		FROM headgate_limits l
@@ -88,7 +88,7 @@ func (s *Store) Items(ctx context.Context, list []store.Item) (version int64, fo
 	return version, found, err
 }
 
-// readItems returns the items of list that exist, and a version since which none of them has changed.
+// readItems returns the items of list that exist, and the version of the catalog at the oldest read.
 func readItems(ctx context.Context, db querier, list []store.Item) (version int64, found []store.Item, err error) {
 	for from := 0; from == 0 || from < len(list); from += itemChunk {
 		c, err := readCatalog(ctx, db, 0, selectItems(list[from:min(len(list), from+itemChunk)]))
@@ -102,7 +102,7 @@ func readItems(ctx context.Context, db querier, list []store.Item) (version int6
 	return version, found, nil
 }
 
-// selectItems selects the items of list that exist.
+// selectItems returns the subquery, and its join, that selects the items of list that exist.
 func selectItems(list []store.Item) string {
 	limitNames, otherIDs := []string{"''"}, []string(nil)
 	for i := range list {
@@ -146,7 +146,7 @@ func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Ite
 // joinOnID joins the ids o, which selectID selects, with their rows c.
 const joinOnID = " ON c.kind = o.k AND c.name = o.n AND c.item_key = o.i"
 
-// selectID selects the id of an item.
+// selectID returns the SELECT of the id of an item, as literals.
 func selectID(i *store.Item) string {
 	return "SELECT " + hexLiteral(string(i.Kind)) + " AS k," + hexLiteral(i.Name) + " AS n," + hexLiteral(i.Key) +
 		" AS i"
@@ -186,19 +186,16 @@ func (s *Store) RecordAction(ctx context.Context, a store.Action) error {
 		return err
 	}
 	err := s.onAnyNode(func(db querier) error {
-		done, err := db.ExecContext(ctx, fmt.Sprintf("INSERT INTO headgate_actions (at, verb, limit_name, cell_key, "+
+		_, err := db.ExecContext(ctx, fmt.Sprintf("INSERT INTO headgate_actions (at, verb, limit_name, cell_key, "+
 			"lasts, author, reason) VALUES (%s, %s, %s, %s, %d, %s, %s)", readClock, textLiteral(a.Verb),
 			hexLiteral(a.Limit), hexLiteral(a.Key), a.For, textLiteral(a.Author), textLiteral(a.Reason)))
 		if err != nil {
 			return err
 		}
-		number, err := done.LastInsertId()
-		if err != nil {
-			return err
-		}
-		// The action is recorded. If the deletion fails, the next RecordAction deletes the old actions.
-		lastOld := strconv.FormatInt(number-store.KeptActions, 10)
-		_, _ = db.ExecContext(ctx, "DELETE FROM headgate_actions WHERE number <= "+lastOld)
+		// The action is recorded. If the deletion fails, the next RecordAction deletes the old actions. Numbers have
+		// gaps: on Galera they grow by the number of nodes.
+		_, _ = db.ExecContext(ctx, fmt.Sprintf("DELETE FROM headgate_actions WHERE number <= (SELECT number FROM (SELECT "+
+			"number FROM headgate_actions ORDER BY number DESC LIMIT 1 OFFSET %d) AS old)", store.KeptActions))
 		return nil
 	})
 	return classify("record an action", err)

@@ -229,6 +229,23 @@ func TestChangesByHandMakeVersionsAfterAFailedWriteCatalog(t *testing.T) {
 }
 
 // TestWriteCatalogWithManyItems checks that edits of 2800 items, more than one statement has, add and remove them all.
+// TestRecordActionKeepsActionsWhoseNumbersHaveGaps records an action beside 10,005 others with every third number, as the
+// nodes of a Galera cluster give them: the newest 10,000 are kept.
+func TestRecordActionKeepsActionsWhoseNumbersHaveGaps(t *testing.T) {
+	t.Parallel()
+	db, s := openDBAndStore(t)
+	mustExec(t, db, "INSERT INTO headgate_actions (number, at, verb, limit_name, cell_key, lasts, author, reason) "+
+		"SELECT 3*seq, seq, 'reset', 'api', 'k', 0, '', '' FROM seq_1_to_10005")
+	if err := s.RecordAction(t.Context(), store.Action{Verb: "reset", Limit: "api", Key: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	var count, first int
+	if err := db.QueryRowContext(t.Context(), "SELECT count(*), min(number) FROM headgate_actions").Scan(
+		&count, &first); err != nil || count != store.KeptActions || first != 21 {
+		t.Errorf("got %d actions from number %d on, and the error %v, want %d from 21 on", count, first, err, store.KeptActions)
+	}
+}
+
 func TestWriteCatalogWithManyItems(t *testing.T) {
 	tier.Engines(t)
 	t.Parallel()

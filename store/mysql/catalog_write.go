@@ -16,12 +16,11 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// limitName matches a text that headgate_find takes for a name, and not for a notation.
-var limitName = regexp.MustCompile(`\A[a-z][a-z0-9_.-]{0,63}\z`)
+// namePattern matches the texts that headgate_find takes for names, and not for notations.
+var namePattern = regexp.MustCompile(`\A[a-z][a-z0-9_.-]{0,63}\z`)
 
-// WriteCatalog implements store.Catalog. It adds the database's user to the author. A limit that
-// the server cannot use, for example because it has no time zone tables, is store.ErrInvalid.
-// WriteCatalog fails inside a transaction of the caller.
+// WriteCatalog implements store.Catalog. It adds the database's user to the author. The error is store.ErrInvalid for a
+// limit that the server cannot use, for example for lack of time zone tables, and inside a transaction of the caller.
 func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
@@ -34,7 +33,7 @@ func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, 
 	}
 	for i := range e.Items {
 		item := &e.Items[i]
-		if item.Kind == store.KindLimit && !item.Removed && (item.Key != "" || !limitName.MatchString(item.Name)) {
+		if item.Kind == store.KindLimit && !item.Removed && (item.Key != "" || !namePattern.MatchString(item.Name)) {
 			return 0, law.Invalid("name", "%.100q is not one of a limit, such as login or api.v2: a-z first, "+
 				"then a-z, 0-9, _, . and -, at most 64 bytes", item.Name)
 		}
@@ -57,7 +56,7 @@ type catalogWriter struct {
 	validNotations map[string]bool // notations that the server can use
 }
 
-// write makes the edit on one node, and commits it.
+// write makes the edit on one node, and commits it. version is that of the catalog then, even with ErrVersion.
 func (w *catalogWriter) write(ctx context.Context, n *node) (version int64, err error) {
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
@@ -66,7 +65,7 @@ func (w *catalogWriter) write(ctx context.Context, n *node) (version int64, err 
 	defer conn.Close()
 	if !w.ownPools {
 		if _, err := conn.ExecContext(ctx, guard); err != nil {
-			return 0, nothingDone(w.explain(ctx, conn, err))
+			return 0, markNothingDone(w.explain(ctx, conn, err))
 		}
 	}
 	version, changed, err := w.makeEdit(ctx, conn)
@@ -78,7 +77,7 @@ func (w *catalogWriter) write(ctx context.Context, n *node) (version int64, err 
 		_, err = conn.ExecContext(commitCtx, "COMMIT") // after an error, the outcome may be unknown
 		cancel()
 	} else {
-		err = nothingDone(err)
+		err = markNothingDone(err)
 	}
 	// A connection on which @hg_catalog stays set must not go back to the pool: changes by hand on it would make no
 	// versions.
@@ -90,7 +89,7 @@ func (w *catalogWriter) write(ctx context.Context, n *node) (version int64, err 
 	return version, err
 }
 
-// check returns an error if the server cannot use a notation, or another table defines a limit.
+// check returns an error if the server cannot use a notation, or if another table than the catalog defines a limit.
 func (w *catalogWriter) check(ctx context.Context, db querier, changes []store.Change) error {
 	compile := w.def.withRevision("headgate_compile_N")
 	for i := range changes {
@@ -121,7 +120,8 @@ func (w *catalogWriter) check(ctx context.Context, db querier, changes []store.C
 // tableOfOrigin has the tables, other than the catalog, that define limits, by the origin of these limits.
 var tableOfOrigin = map[string]string{"zone": "headgate_zones", "bucket": "headgate_buckets"}
 
-// makeEdit makes the edit in a transaction, which it leaves open, and returns the version of the catalog after it.
+// makeEdit makes the edit in a transaction, which it leaves open, and returns the version of the catalog after it. For
+// an edit that changes nothing, changed is false.
 func (w *catalogWriter) makeEdit(ctx context.Context, conn *sql.Conn) (version int64, changed bool, err error) {
 	if err := execEach(ctx, conn, "SET @hg_catalog = 1", "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
 		"START TRANSACTION"); err != nil {
@@ -158,14 +158,14 @@ func (w *catalogWriter) makeEdit(ctx context.Context, conn *sql.Conn) (version i
 	return version, true, updateKinds(ctx, conn, changes)
 }
 
-// keyKinds are the kinds of items that replace a limit for a key. Their bits in headgate_catalog_version are 1 to 8.
+// keyKinds are the kinds of items for keys. Their bits in headgate_catalog_version are 1, 2, 4 and 8.
 var keyKinds = []store.Kind{
 	store.KindOverride, store.KindPrefixOverride, store.KindAssignment, store.KindPrefixAssignment,
 }
 
-// updateKinds records which kinds of items exist, for calls from SQL. The transaction is READ COMMITTED
-// and has locked the version, so it sees all rows that were committed before. A transaction with a row that is not
-// committed yet adds the kind of its row when it has locked the version.
+// updateKinds records which of keyKinds exist, for calls from SQL. The transaction is READ COMMITTED and has locked the
+// version, so it sees all rows that were committed before. A transaction with a row that is not committed yet adds the
+// kind of its row when it has locked the version.
 func updateKinds(ctx context.Context, db querier, changes []store.Change) error {
 	if !slices.ContainsFunc(changes, func(c store.Change) bool { return slices.Contains(keyKinds, c.After.Kind) }) {
 		return nil
@@ -198,7 +198,7 @@ func (w *catalogWriter) recordVersion(ctx context.Context, conn *sql.Conn, versi
 			textLiteral(w.edit.Reason)+")"); err != nil {
 		return err
 	}
-	list := parts{
+	list := listStatement{
 		head:      "INSERT INTO headgate_changes (version, kind, name, item_key, before_item, after_item) VALUES ",
 		separator: ", ",
 	}
@@ -223,21 +223,21 @@ func idLiterals(i *store.Item) string {
 	return hexLiteral(string(i.Kind)) + ", " + hexLiteral(i.Name) + ", " + hexLiteral(i.Key)
 }
 
-// writeItems writes the items as they are after changes.
+// writeItems writes the items as they are after changes, and deletes the removed ones.
 func writeItems(ctx context.Context, db querier, changes []store.Change) error {
 	const updateCommon = "origin = VALUES(origin), retired = VALUES(retired)"
-	removedLimits := parts{head: "DELETE FROM headgate_limits WHERE name IN (", separator: ", ", tail: ")"}
-	removedOthers := parts{
+	removedLimits := listStatement{head: "DELETE FROM headgate_limits WHERE name IN (", separator: ", ", tail: ")"}
+	removedOthers := listStatement{
 		head: "DELETE c FROM (", separator: " UNION ALL ",
 		tail: ") o STRAIGHT_JOIN headgate_catalog c FORCE INDEX (PRIMARY)" + joinOnID,
 	}
-	limits := parts{
+	limits := listStatement{
 		head:      "INSERT INTO headgate_limits (name, rule, description, origin, retired) VALUES ",
 		separator: ", ",
 		tail: " ON DUPLICATE KEY UPDATE rule = VALUES(rule), description = VALUES(description), " +
 			updateCommon,
 	}
-	others := parts{
+	others := listStatement{
 		head: "INSERT INTO headgate_catalog (kind, name, item_key, `text`, note, origin, retired, `until`) " +
 			"VALUES ",
 		separator: ", ",
@@ -260,7 +260,7 @@ func writeItems(ctx context.Context, db querier, changes []store.Change) error {
 			others.add(fmt.Sprintf("(%s, %s, %d)", idLiterals(item), row, item.Until))
 		}
 	}
-	for _, p := range []*parts{&removedLimits, &removedOthers, &limits, &others} {
+	for _, p := range []*listStatement{&removedLimits, &removedOthers, &limits, &others} {
 		if err := p.execute(ctx, db); err != nil {
 			return err
 		}
@@ -268,22 +268,22 @@ func writeItems(ctx context.Context, db querier, changes []store.Change) error {
 	return nil
 }
 
-// parts is a statement with a list that may be too long to send at once.
-type parts struct {
+// listStatement is a statement with a list that may be too long to send at once.
+type listStatement struct {
 	head, separator, tail string
 	list                  []string
 }
 
-func (p *parts) add(part string) { p.list = append(p.list, part) }
+func (p *listStatement) add(part string) { p.list = append(p.list, part) }
 
-// partBytes is the length at which execute begins another statement. The server's settings may limit a packet to 1 MB.
-const partBytes = 256 << 10
+// listBytes is how long a list may be in one statement. The server's settings may limit a packet to 1 MB.
+const listBytes = 256 << 10
 
 // execute sends the list in as many statements as it takes.
-func (p *parts) execute(ctx context.Context, db querier) error {
+func (p *listStatement) execute(ctx context.Context, db querier) error {
 	for from := 0; from < len(p.list); {
 		to, bytes := from, 0
-		for to < len(p.list) && to-from < itemChunk && (to == from || bytes+len(p.list[to]) < partBytes) {
+		for to < len(p.list) && to-from < itemChunk && (to == from || bytes+len(p.list[to]) < listBytes) {
 			bytes += len(p.list[to])
 			to++
 		}

@@ -278,8 +278,8 @@ func (c *recordingConn) ExecContext(ctx context.Context, query string, args []dr
 	return c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
 }
 
-// TestNoStatementHasArguments checks that a store sends no statement with arguments, which a driver might quote by
-// backslashes.
+// TestNoStatementHasArguments checks that a store over a pool of the caller sends no statement with arguments, which a
+// driver might quote by backslashes.
 func TestNoStatementHasArguments(t *testing.T) {
 	t.Parallel()
 	url := dbtest.MariaDB(t)

@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Examine implements store.Doctor. It examines all nodes of a cluster. A node that it cannot reach is a finding there,
-// unless it can reach none of them.
+// Examine implements store.Doctor. It examines all nodes of a cluster, where a node that it cannot reach is a finding.
+// It examines the schema on one node; if it can reach none for that, it returns the error.
 func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	if s.tx != nil || s.nodes[0].db == nil {
 		return nil, fmt.Errorf("mysql: %w: a store inside a transaction, or without a database, is not examined",
@@ -46,7 +46,7 @@ func status(ctx context.Context, db querier, name string) (value string, err err
 // examineTimeout is how long examineNode may take.
 const examineTimeout = 10 * time.Second
 
-// examineNode examines one server, and reports whether it takes writes.
+// examineNode examines one server, for examineTimeout at most, and reports whether it takes writes.
 func (s *Store) examineNode(ctx context.Context, n *node, f *store.Findings) (writes bool, err error) {
 	ctx, cancel := sched.WithTimeout(ctx, examineTimeout)
 	defer cancel()
@@ -76,9 +76,9 @@ func (s *Store) examineNode(ctx context.Context, n *node, f *store.Findings) (wr
 	}
 	f.Expect(writes, "primary", nodeName+" takes writes", severity, nodeName+" is read-only",
 		"name a node that takes writes in the URL, before this one, or SET GLOBAL read_only = OFF")
-	readsClock := func() (us int64, err error) { return clock(ctx, n.db) }
+	readServerClock := func() (us int64, err error) { return clock(ctx, n.db) }
 	if strings.Contains(v["version"], "TiDB") { // the other checks are about InnoDB
-		return writes, f.Clock("the clock of "+nodeName, readsClock)
+		return writes, f.Clock("the clock of "+nodeName, readServerClock)
 	}
 	examineDurability(f, nodeName, v)
 	if seconds, _ := strconv.Atoi(v["innodb_lock_wait_timeout"]); seconds > 60 {
@@ -98,11 +98,10 @@ func (s *Store) examineNode(ctx context.Context, n *node, f *store.Findings) (wr
 	if err := s.examineSessions(ctx, n, f, nodeName, v["max_connections"]); err != nil {
 		return false, err
 	}
-	return writes, f.Clock("the clock of "+nodeName, readsClock)
+	return writes, f.Clock("the clock of "+nodeName, readServerClock)
 }
 
-// examineGalera looks for reasons why a cluster may take no charges. sstMethod is how a node copies all data when it
-// joins.
+// examineGalera looks for reasons why a cluster may take no charges. sstMethod is how a new node gets all data.
 func examineGalera(ctx context.Context, db querier, f *store.Findings, nodeName, sstMethod string) error {
 	size, err := status(ctx, db, "wsrep_cluster_size")
 	if err != nil {
@@ -117,7 +116,7 @@ func examineGalera(ctx context.Context, db querier, f *store.Findings, nodeName,
 	return nil
 }
 
-// examineSize looks at the number of nodes of a cluster, more than half of which must be up.
+// examineSize looks for a cluster of two nodes: it takes writes only while more than half of its nodes are up.
 func examineSize(f *store.Findings, nodeName, size, remedy string) {
 	f.Expect(size != "2", "cluster", nodeName+" is one of "+size+" nodes", store.Wrong,
 		nodeName+" is one of two nodes: without the other one it takes no writes", remedy)
@@ -180,7 +179,7 @@ func examineDurability(f *store.Findings, nodeName string, v map[string]string) 
 	}
 }
 
-// examineSessions looks for an old transaction, and for too many connections, of maxConns.
+// examineSessions looks for an old transaction, and whether more than nine tenths of maxConns connections are in use.
 func (s *Store) examineSessions(ctx context.Context, n *node, f *store.Findings, nodeName, maxConns string) error {
 	var id, seconds int64
 	err := n.db.QueryRowContext(ctx, `SELECT COALESCE(MAX(trx_mysql_thread_id), 0),
@@ -245,13 +244,13 @@ func (s *Store) examineSchema(ctx context.Context, db querier, f *store.Findings
 	return s.examineSweeper(ctx, db, f)
 }
 
-// examineSweeper counts the keys that a sweep could have removed ten minutes ago.
+// examineSweeper counts the keys that a sweep could have removed ten minutes ago, up to one more than MostUnswept.
 func (s *Store) examineSweeper(ctx context.Context, db querier, f *store.Findings) error {
 	now, err := clock(ctx, db)
 	if err != nil {
 		return err
 	}
-	past := strconv.FormatInt(now-600_000_000, 10)
+	past := strconv.FormatInt(now-600_000_000, 10) // ten minutes ago, in microseconds
 	var unswept int
 	if err := db.QueryRowContext(ctx, fmt.Sprintf("SELECT COUNT(*) FROM (SELECT 1 FROM headgate_cells c WHERE %s LIMIT %d) x",
 		deadCondition("c", past), store.MostUnswept+1)).Scan(&unswept); err != nil {

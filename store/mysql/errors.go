@@ -50,9 +50,9 @@ func (m mark) in(err error) bool {
 	return ok && (e.mark == m || m.in(e.error))
 }
 
-// nothingDone marks an error of the server as undone, and an error of the connection as notSent. It
-// returns an error that has a class as it is.
-func nothingDone(err error) error {
+// markNothingDone marks an error of the server as undone, and any other error as notSent, for calls that cannot have
+// charged anything. It returns nil, and an error that has a class of package store, as it is.
+func markNothingDone(err error) error {
 	if err == nil || store.Class(err) != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ const (
 	errNoRight        = 1370 // to call a procedure
 	errInterrupted    = 1317
 	errSignalled      = 1644 // by headgate_fail
-	errOutOfRange     = 1690 // BIGINT value: see guard, and needsLongText
+	errOutOfRange     = 1690 // BIGINT value: see guard and isOverflow
 	errUnknown        = 1105
 	errNoCall         = 8108 // TiDB, which has no procedures
 	errWriteConflict  = 9007 // TiDB
@@ -96,14 +96,14 @@ func numberOf(err error) (number uint16, text string) {
 	return my.Number, my.Message
 }
 
-// needsLongText reports whether a text failed because it has only the parts for existing keys, the usual case.
-func needsLongText(err error) bool {
+// isOverflow reports whether a statement of sums failed by the overflow that it provokes: see sums_text.go.
+func isOverflow(err error) bool {
 	number, _ := numberOf(err)
 	return number == errOutOfRange
 }
 
-// classes are the classes of the server's errors, by number, that mean the same for every statement. A
-// COMMIT can return errors of the first two classes, and has rolled back then.
+// classes are the classes of the server's errors, by number, that mean the same for every statement. A COMMIT can
+// return errors of ErrConflict and ErrReadOnly, and has rolled back then.
 var classes = func() map[uint16]error {
 	m := make(map[uint16]error)
 	for class, list := range map[error][]uint16{
@@ -127,11 +127,11 @@ var classes = func() map[uint16]error {
 	return m
 }()
 
-// classByNumber returns the class that the number and text of an error of the server say; nil if these are not enough.
+// classByNumber returns the class of an error of the server by its number and text; nil if these do not tell.
 func classByNumber(my *mysqldriver.MySQLError) error {
 	switch {
 	case my.Number == 1305 && strings.HasPrefix(my.Message, "SAVEPOINT"):
-		return store.ErrConflict // see Store.beginText
+		return store.ErrConflict // the transaction was rolled back, and its savepoint with it
 	case my.Number == 1180 && strings.HasPrefix(my.Message, "Got error 149 "):
 		return store.ErrConflict // Group Replication: a deadlock during COMMIT, rolled back
 	}
@@ -139,9 +139,9 @@ func classByNumber(my *mysqldriver.MySQLError) error {
 	return classes[number]
 }
 
-// class returns the class of an error. An error of the server that has none by its
-// number, for example a full disk or a killed statement, does not say what was done:
-// it is ErrUnavailable if it is marked as undone or notSent, else ErrUnknownOutcome.
+// class returns the class of an error. An error of the server that has none by its number, such as a killed statement
+// or a full disk, does not say what was done: marked as undone or notSent it is ErrUnavailable or ErrNoSpace, else
+// ErrUnknownOutcome.
 func class(err error) error {
 	switch {
 	case errors.Is(err, store.ErrSetup):
@@ -177,7 +177,7 @@ func class(err error) error {
 	return store.ErrUnknownOutcome
 }
 
-// classify adds to an error its class and the action that has failed; nil stays nil.
+// classify wraps an error with its class, the action that has failed, and for some errors a remedy; nil stays nil.
 func classify(action string, err error) error {
 	if err == nil {
 		return nil
@@ -207,10 +207,10 @@ func classify(action string, err error) error {
 	return fmt.Errorf("mysql: %s: %w: %s", action, c, text)
 }
 
-// classifyRead classifies an error of a read.
-func classifyRead(action string, err error) error { return classify(action, nothingDone(err)) }
+// classifyRead classifies an error of a read, whose outcome is never unknown.
+func classifyRead(action string, err error) error { return classify(action, markNothingDone(err)) }
 
-// isRetryable reports whether a conflict left nothing done, so that a retry is safe.
+// isRetryable reports whether an error is a conflict, which left nothing done, and not marked as lockWait.
 func isRetryable(err error) bool {
 	return !lockWait.in(err) && errors.Is(class(err), store.ErrConflict)
 }

@@ -7,10 +7,10 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// The texts of migrations share pieces, such as {{clock}}, with each other and with the Go driver.
+// The texts in folder sql share pieces, such as {{clock}}, with each other and with the Go driver.
 
 // The columns of headgate_take, computed from the results of a decision. $ stands for the prefix of the results' names:
-// @hg_ for variables, or a table. retryColumn is when the next attempt could pass.
+// @hg_ for variables, or a table. retryColumn is in how many seconds the next attempt could pass; null: never.
 const (
 	retryColumn = `cast(case when $g then 0 when $retry < 9007199254740991
         then cast(greatest(0, $retry - $clk) as decimal(26, 6)) / 1000000 end as decimal(20, 6))`
@@ -44,8 +44,8 @@ const (
             into ` + stateOfCell + `
             from headgate_cells c where c.limit_name = p_limit and c.cell_key = p_key`
 
-	// lockCell locks a cell, and then reads the clock. In a transaction of the caller it inserts a missing row at once,
-	// since a search for the row might lock the gap instead.
+	// lockCell makes a missing cell, locks the cell, and then reads the clock. In a transaction of the caller it
+	// inserts the row without a search, which might lock the gap instead.
 	lockCell = `set s_kind = null;
             if not inside then
                 ` + readCell + ` for update;
@@ -64,9 +64,9 @@ const (
             where c.limit_name = p_limit and c.cell_key = p_key;`
 )
 
-// beginOwn begins a transaction, unless the caller has one, and repeats it while it conflicts with others; commitOwn
-// ends it. It repeats the transaction after the errors that classByNumber takes for a conflict, except for a lock wait
-// that was too long: the caller has waited for most of a minute then.
+// beginOwn begins a transaction, unless the caller has one, and repeats it while it conflicts with others, up to 50
+// times; commitOwn ends it. Of the conflicts of classByNumber, beginOwn names those of MariaDB and MySQL, but no lock
+// wait that was too long: the caller has waited for most of a minute then.
 const (
 	beginOwn = `call headgate_inside_N(inside);
     while again do
@@ -130,8 +130,8 @@ var (
 // receiptColumns are the numbers in the receipt of a request: of its outcome, and of its last extension.
 var receiptColumns = append(append([]string{}, law.NumberNames[:]...), "more", "more_level", "more_at", "more_prev")
 
-// jsonRows returns a table of an array of arrays. names are its columns, numbers from the index from on; before has
-// other columns.
+// jsonRows returns a table of an array of arrays. Its columns are those of before, then names: the numbers that stand
+// in each inner array from the index from on.
 func jsonRows(array, before string, names []string, from int) string {
 	var b strings.Builder
 	b.WriteString("json_table(" + array + ", '$[*]' columns (" + before)
@@ -152,8 +152,8 @@ func chargesOf(array string) string {
 	return jsonRows(array, cell, opColumns, 2) + " o"
 }
 
-// selectCharges selects a row for each charge of a request, with the columns of headgate_take and more. used is the SQL
-// for the credits in use; for a refused request, they are without the charges that would have passed.
+// selectCharges returns the statement that selects a row for each charge of a request, with the columns of
+// headgate_take and more. used is the SQL for the credits in use.
 func selectCharges(used, moreColumns string) string {
 	return `select r.n as ordinality, r.whole as allowed, r.g = 0 as refused, convert(unhex(r.k) using utf8mb4) as ` +
 		"`key`" + `, r.capacity div r.c as capacity, ` +
@@ -165,7 +165,7 @@ func selectCharges(used, moreColumns string) string {
 }
 
 const (
-	// usedByAll is the use after all charges of a request, if it is admitted.
+	// usedByAll is the use after a charge of an admitted request; of a refused one, without what would have passed.
 	usedByAll = "u.x - if(min(u.g) over (), 0, sum(u.g * o.cost) over (partition by o.l, o.k order by o.n))"
 
 	replayedColumn = `,
@@ -183,12 +183,12 @@ const (
         cast(cast(r.charged as decimal(26, 9)) / r.c as decimal(26, 9)) as charged`
 )
 
-// joinNames returns a list of names with a text before and after each name.
+// joinNames joins names by commas, with a text before and after each name.
 func joinNames(before string, names []string, after string) string {
 	return before + strings.Join(names, after+", "+before) + after
 }
 
-// expand replaces the placeholders in the text of a migration.
+// expand replaces the placeholders in the text of a migration, a procedure or a trigger.
 func expand(text string) string {
 	pieces := strings.NewReplacer(
 		"{{cell}}", declareCell,

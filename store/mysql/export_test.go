@@ -115,7 +115,7 @@ func (s *Store) AsGroupReplication() { s.groupRepl.Store(true) }
 
 // RemoveCells removes cells as if the server's clock had shown now when the sweep read them.
 func (s *Store) RemoveCells(ctx context.Context, now int64, cells []law.Cell) (removed int, err error) {
-	return s.removeFree(ctx, s.pick(0), now, cells, deleteDeadCells)
+	return s.removeUnderLocks(ctx, s.pick(0), now, cells, deleteDeadCells)
 }
 
 // SetOldTransaction sets the age from which Examine reports a transaction.

@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// applyFree decides the groups whose cells no other transaction has locked. The other groups get store.ErrHeld. Missing
-// cells count as locked.
+// applyFree decides the groups whose cells no other transaction has locked. The other groups get store.ErrHeld; if that
+// would be all groups, applyFree waits for the locks. Missing cells count as locked.
 func (s *Store) applyFree(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) error {
 	cells := make([]law.Cell, len(ops))
 	for i := range ops {
@@ -22,8 +22,8 @@ func (s *Store) applyFree(ctx context.Context, n *node, ops []law.Op, outs []law
 	}
 	slices.SortFunc(cells, law.Cell.Compare)
 	cells = slices.Compact(cells)
-	held := make([]bool, len(ops))
-	err := lockFree(ctx, n, cells, func(_ *sql.Conn, free []law.Cell) error {
+	held := make([]bool, len(ops)) // for each op, whether its cell counts as locked
+	err := withFreeCells(ctx, n, cells, func(_ *sql.Conn, free []law.Cell) error {
 		for i := range ops {
 			_, found := slices.BinarySearchFunc(free, ops[i].Cell, law.Cell.Compare)
 			held[i] = !found
@@ -39,9 +39,9 @@ func (s *Store) applyFree(ctx context.Context, n *node, ops []law.Op, outs []law
 	})
 }
 
-// lockFree calls do in a transaction that has locked the existing cells that no other transaction has locked. It rolls
-// the transaction back unless do has committed it.
-func lockFree(ctx context.Context, n *node, cells []law.Cell, do func(*sql.Conn, []law.Cell) error) error {
+// withFreeCells calls do in a transaction, with those of the existing cells that it could lock: no other transaction
+// had locked them. It rolls the transaction back unless do has committed it.
+func withFreeCells(ctx context.Context, n *node, cells []law.Cell, do func(*sql.Conn, []law.Cell) error) error {
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
 		return notSent.wrap(err)
@@ -52,7 +52,7 @@ func lockFree(ctx context.Context, n *node, cells []law.Cell, do func(*sql.Conn,
 	var free []law.Cell
 	if _, err = conn.ExecContext(ctx, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;START TRANSACTION;"+
 		"SAVEPOINT headgate"); err == nil {
-		free, err = tryLockFree(ctx, conn, cells)
+		free, err = lockFreeCells(ctx, conn, cells)
 	}
 	if err == nil {
 		err = do(conn, free)
@@ -61,10 +61,10 @@ func lockFree(ctx context.Context, n *node, cells []law.Cell, do func(*sql.Conn,
 	return err
 }
 
-// tryLockFree locks the existing cells that no other transaction has locked, and returns them. Both lists are in order.
-// If one of the cells is locked, it tries each half. It does not use SKIP LOCKED, which TiDB accepts without locking
-// anything.
-func tryLockFree(ctx context.Context, conn *sql.Conn, cells []law.Cell) ([]law.Cell, error) {
+// lockFreeCells locks those of the existing cells that no other transaction has locked, and returns them. Both lists
+// are in order. If one of the cells is locked, it tries each half. It does not use SKIP LOCKED, which TiDB accepts
+// without locking anything.
+func lockFreeCells(ctx context.Context, conn *sql.Conn, cells []law.Cell) ([]law.Cell, error) {
 	var b strings.Builder
 	b.WriteString("SELECT limit_name,cell_key FROM headgate_cells FORCE INDEX (PRIMARY) WHERE ")
 	whereCells(&b, cells)
@@ -78,10 +78,10 @@ func tryLockFree(ctx context.Context, conn *sql.Conn, cells []law.Cell) ([]law.C
 	case len(cells) == 1:
 		return nil, nil
 	}
-	firstHalf, err := tryLockFree(ctx, conn, cells[:len(cells)/2])
+	firstHalf, err := lockFreeCells(ctx, conn, cells[:len(cells)/2])
 	if err != nil {
 		return nil, err
 	}
-	secondHalf, err := tryLockFree(ctx, conn, cells[len(cells)/2:])
+	secondHalf, err := lockFreeCells(ctx, conn, cells[len(cells)/2:])
 	return append(firstHalf, secondHalf...), err
 }

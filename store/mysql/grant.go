@@ -12,13 +12,13 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// The rights of the role service: what the procedures and the driver do with the tables. It may read all other tables.
+// The rights of the role service on tables: what procedures and the driver need. The role may read all other tables.
 const (
 	tableRights  = "SELECT, INSERT, UPDATE, DELETE"
 	insertRights = "SELECT, INSERT, UPDATE"
 )
 
-// serviceTables has the rights of the role service by table.
+// serviceTables has the rights of the role service, by the name of the table.
 var serviceTables = map[string]string{
 	"headgate_cells": tableRights, "headgate_entries": tableRights, "headgate_admissions": tableRights,
 	"headgate_limits": tableRights, "headgate_catalog": tableRights,
@@ -30,7 +30,7 @@ var serviceTables = map[string]string{
 // account is a user of the server.
 type account struct{ name, host string }
 
-// parseAccount parses NAME or NAME@HOST. It refuses an empty name, which would mean any user.
+// parseAccount parses NAME or NAME@HOST; without a host, the host is %. It refuses an empty name: that means any user.
 func parseAccount(user string) (account, error) {
 	a := account{user, "%"}
 	if i := strings.LastIndexByte(user, '@'); i >= 0 {
@@ -42,7 +42,7 @@ func parseAccount(user string) (account, error) {
 	return a, nil
 }
 
-// String returns the account in a statement, under setSession.
+// String returns the account as a statement names it. Its escapes are right for the session of setSession.
 func (a account) String() string {
 	escape := strings.NewReplacer(`\`, `\\`, `'`, `''`)
 	return "'" + escape.Replace(a.name) + "'@'" + escape.Replace(a.host) + "'"
@@ -53,9 +53,8 @@ func (a account) condition() string {
 	return "user_name = " + textLiteral(a.name) + " AND host_name = " + textLiteral(a.host)
 }
 
-// Grant implements store.Migrator. user is NAME or NAME@HOST; without a host, the host is %. Grant records
-// the role, so that a migration grants it again on the procedures that it replaces. The user of this store
-// needs the right to grant rights.
+// Grant implements store.Migrator. user is NAME or NAME@HOST; without a host, the host is %. Grant records the role, so
+// that a migration grants it again on the procedures that it replaces. This store's own user needs the right to grant.
 func (s *Store) Grant(ctx context.Context, role store.Role, user string) (lines []string, err error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
@@ -91,8 +90,8 @@ var noSuchUser = []uint16{1133, 1410, 1470}
 // without a password. Send it after setSession; resetSession undoes it.
 const refuseUnknownUsers = "SET sql_mode = CONCAT(@@sql_mode /*M! , ',NO_AUTO_CREATE_USER' */);"
 
-// grantOn grants a role on a connection. It records the role app before it grants rights, since a user
-// with the rights of app must have its restriction. The role service is never lowered to app.
+// grantOn grants a role on a connection, and records it. It records app before it grants rights: procedures restrict a
+// user who is recorded as app. A user with the role service keeps it, and is never lowered to app.
 func (s *Store) grantOn(ctx context.Context, conn *sql.Conn, role store.Role, a account) (lines []string, err error) {
 	if _, err := conn.ExecContext(ctx, setSession+refuseUnknownUsers); err != nil {
 		return nil, fmt.Errorf("set up the session: %w", err)
@@ -138,11 +137,10 @@ func (s *Store) grantOn(ctx context.Context, conn *sql.Conn, role store.Role, a 
 	return []string{fmt.Sprintf("%s may call %s", a, strings.Join(g.appProcedures, ", "))}, nil
 }
 
-// grants has the names of what roles get rights on: tables and views, all procedures, and the procedures
-// that the role app may call.
+// grants has the names of what roles get rights on. tables includes views; appProcedures are those that app may call.
 type grants struct{ tables, procedures, appProcedures []string }
 
-// newGrants reads the objects that the database has.
+// newGrants reads the names of the objects in the database. A database without procedures has no roles: ErrUnsupported.
 func newGrants(ctx context.Context, db querier, d *definition) (*grants, error) {
 	o, err := findObjects(ctx, db, d)
 	if err != nil {
@@ -188,14 +186,14 @@ func (g *grants) grant(ctx context.Context, db querier, role store.Role, a accou
 	return nil
 }
 
-// grantAgain grants all recorded roles after a migration. It returns a line about each role that it cannot grant.
+// grantAgain grants all recorded roles after a migration. It returns a line about each role that the server refuses.
 func grantAgain(ctx context.Context, conn *sql.Conn, d *definition) (lines []string, err error) {
-	type roleOf struct {
+	type grantee struct {
 		account
 		role store.Role
 	}
 	list, err := readList(ctx, conn, "SELECT user_name, host_name, role FROM headgate_roles ORDER BY 1, 2",
-		func(a *roleOf) []any { return []any{&a.name, &a.host, &a.role} })
+		func(a *grantee) []any { return []any{&a.name, &a.host, &a.role} })
 	if err != nil {
 		return nil, fmt.Errorf("read the roles: %w", err)
 	}

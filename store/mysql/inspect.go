@@ -26,7 +26,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, n
 	return cells, now, err
 }
 
-// selectCells selects the cells of a query.
+// selectCells returns the statement that selects the cells of a query.
 func selectCells(q store.Query, now int64) string {
 	var b strings.Builder
 	b.WriteString("SELECT " + cellColumns + " FROM headgate_cells WHERE law <> 0")

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// checkLimit has a procedure parse a limit, and returns what is wrong with the limit: headgate_find_N parses a limit in
-// the table, and keeps the result there, headgate_compile_N a notation. arguments are the procedure's first arguments,
-// before the numbers of the limit. On a server without procedures no limit is wrong, since nobody can call them.
+// checkLimit has a procedure parse a limit, and returns what is wrong with the limit; empty: nothing. headgate_find_N
+// parses a limit in the table, and keeps the result there; headgate_compile_N parses a notation. arguments are the
+// procedure's first, before the numbers of the limit. Without procedures no limit is wrong: nobody can call them.
 func checkLimit(ctx context.Context, db querier, procedure, arguments string) (problem string, err error) {
 	_, err = db.ExecContext(ctx, "CALL "+procedure+"("+arguments+", "+unusedNumbers+")")
 	switch number, text := numberOf(err); number {
@@ -23,8 +23,8 @@ func checkLimit(ctx context.Context, db querier, procedure, arguments string) (p
 const unusedNumbers = "@hg_law, @hg_anchor, @hg_unit, @hg_capacity, @hg_step, @hg_drain, @hg_block, @hg_history, " +
 	"@hg_calendar, @hg_zone"
 
-// unreadableLimits returns a line about each limit in the table that the server cannot parse.
-// It tries the limits that no call has used successfully since they were last changed.
+// unreadableLimits returns a line about each limit in the table that the server cannot parse. It tries only limits that
+// no call has used successfully since they were last changed.
 func unreadableLimits(ctx context.Context, db querier, d *definition) (lines []string, err error) {
 	names, err := readList(ctx, db, "SELECT name FROM headgate_limits WHERE rule_compiled IS NULL OR "+
 		"rule_compiled <> rule ORDER BY name", func(name *string) []any { return []any{name} })

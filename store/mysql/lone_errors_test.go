@@ -199,7 +199,7 @@ func TestSingleChargeIsNotRepeatedAfterALostAnswer(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
-	proxy, db := dbtest.Swallow(t, host), openPlainDB(t, url)
+	proxy, db := dbtest.StartProxy(t, host), openPlainDB(t, url)
 	s := openAndMigrate(t, "mysql://root@"+proxy.Addr+"/"+name)
 	if _, err := takeSingle(t.Context(), s); err != nil {
 		t.Fatal(err)

@@ -16,10 +16,10 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Migrate implements store.Migrator. It makes the tables that are missing in the database of the URL. It installs the
-// procedures of this binary if they are newer than the installed ones, or differ from them at the same revision. If the
-// installed ones are newer, it changes nothing. A user without the right to make procedures gets an error that says so;
-// TiDB, which has no procedures, gets the tables.
+// Migrate implements store.Migrator. It makes the tables that are missing in the database of the connections. It
+// installs the procedures of this binary if they are newer than the installed ones, or differ from them at the same
+// revision. If the installed ones are newer, it changes nothing. A user without the right to make procedures gets an
+// error that says so; TiDB, which has no procedures, gets the tables.
 func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	err = s.administer(ctx, "migrate", func(conn *sql.Conn) (err error) {
 		report, err = s.migrateOn(ctx, conn)
@@ -31,12 +31,12 @@ func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	return report, err
 }
 
-// administer calls do on a connection to one node. It fails inside a transaction of the caller.
+// administer calls do on a connection to a node that can be reached. It fails inside a transaction of the caller.
 func (s *Store) administer(ctx context.Context, action string, do func(*sql.Conn) error) error {
-	switch {
-	case s.closed.Load():
-		return store.ErrClosed
-	case s.tx != nil:
+	if err := s.usable(); err != nil {
+		return err
+	}
+	if s.tx != nil {
 		return fmt.Errorf("mysql: %s: %w: not inside a transaction of the caller", action, store.ErrInvalid)
 	}
 	return s.onAnyNode(func(db querier) error {
@@ -49,7 +49,7 @@ func (s *Store) administer(ctx context.Context, action string, do func(*sql.Conn
 	})
 }
 
-// migrateOn migrates on a connection.
+// migrateOn migrates on a connection, and then sets the facts about the server.
 func (s *Store) migrateOn(ctx context.Context, conn *sql.Conn) (report []string, err error) {
 	if err := checkServer(ctx, conn); err != nil {
 		return nil, err
@@ -73,12 +73,12 @@ func (s *Store) migrateOn(ctx context.Context, conn *sql.Conn) (report []string,
 // migrator makes a definition in a database.
 type migrator struct {
 	*definition
-	conn     *sql.Conn
-	articles string // the database for the articles' procedures; empty: none
-	report   []string
-	mariadb  bool
+	conn      *sql.Conn
+	articles  string // the database for the articles' procedures; empty: none
+	report    []string
+	isMariaDB bool
 
-	madeProcedures bool
+	madeProcedures bool // this migration has made procedures, which have no grants yet
 }
 
 // addLine adds a line to the report.
@@ -86,7 +86,7 @@ func (m *migrator) addLine(format string, args ...any) {
 	m.report = append(m.report, fmt.Sprintf(format, args...))
 }
 
-// migrate makes what the database lacks of the definition.
+// migrate makes what the database lacks of the definition, and grants roles again. It sets the session up for that.
 func (m *migrator) migrate(ctx context.Context) error {
 	if _, err := m.conn.ExecContext(ctx, setSession); err != nil {
 		return fmt.Errorf("set up the session: %w", err)
@@ -105,12 +105,12 @@ func (m *migrator) migrate(ctx context.Context) error {
 		return fmt.Errorf("%w: the articles' procedures stand beside the tables, in database %s, and not in %s",
 			store.ErrSetup, database, m.articles)
 	}
-	m.mariadb = strings.Contains(version, "MariaDB")
+	m.isMariaDB = strings.Contains(version, "MariaDB")
 	switch {
 	case installed.state > m.state:
-		return installed.newer(m.definition)
+		return installed.newerError(m.definition)
 	case installed.state > 0 && installed.state < firstState:
-		return installed.older()
+		return installed.olderError()
 	case installed.revision > m.revision:
 		m.addLine("the procedures have revision %d, those of this binary %d: nothing to do", installed.revision,
 			m.revision)
@@ -155,7 +155,7 @@ func (m *migrator) recordWithoutProcedures(ctx context.Context, installed *insta
 	if installed.revision == m.revision {
 		return nil
 	}
-	_, err := m.conn.ExecContext(ctx, m.record(""))
+	_, err := m.conn.ExecContext(ctx, m.recordStatement(""))
 	return err
 }
 
@@ -178,7 +178,7 @@ func (m *migrator) makeTables(ctx context.Context, applied int) error {
 }
 
 // installProcedures installs the procedures and views, unless the database has the same ones: first the private
-// procedures, whose names no caller knows yet, then the procedures for people.
+// procedures, then the objects for people, which call them. Last it drops procedures that this revision lacks.
 func (m *migrator) installProcedures(ctx context.Context, installed *installation) error {
 	digest, err := m.digest(ctx)
 	if err != nil {
@@ -188,7 +188,7 @@ func (m *migrator) installProcedures(ctx context.Context, installed *installatio
 	if installed.revision == m.revision && installed.fingerprint == m.fingerprint() &&
 		(installed.digest == digest || installed.digest == "") {
 		if installed.digest == "" {
-			_, err = m.conn.ExecContext(ctx, m.record(digest))
+			_, err = m.conn.ExecContext(ctx, m.recordStatement(digest))
 		}
 		return err
 	}
@@ -202,10 +202,10 @@ func (m *migrator) installProcedures(ctx context.Context, installed *installatio
 	if digest, err = m.digest(ctx); err != nil {
 		return err
 	}
-	if _, err := m.conn.ExecContext(ctx, m.record(digest)); err != nil {
+	if _, err := m.conn.ExecContext(ctx, m.recordStatement(digest)); err != nil {
 		return fmt.Errorf("record what is installed: %w", err)
 	}
-	names := m.names()
+	names := m.procedureNames()
 	for _, name := range installed.names {
 		if !slices.Contains(names, name) { // no procedure calls it any more
 			if _, err := m.conn.ExecContext(ctx, "DROP PROCEDURE IF EXISTS "+name); err != nil {
@@ -221,12 +221,11 @@ func (m *migrator) installProcedures(ctx context.Context, installed *installatio
 	return nil
 }
 
-// execute makes procedures, views and triggers. MariaDB replaces an object in one step; on MySQL
-// the object is missing for a moment.
+// execute makes procedures, views and triggers. On MySQL, a procedure or trigger that it replaces is briefly missing.
 func (m *migrator) execute(ctx context.Context, list []ddl) error {
 	for _, s := range list {
 		text := s.text
-		if m.mariadb {
+		if m.isMariaDB {
 			if s.kind == "drop" {
 				continue
 			}
@@ -243,7 +242,7 @@ func (m *migrator) execute(ctx context.Context, list []ddl) error {
 // that this user may not read.
 func (m *migrator) digest(ctx context.Context) (string, error) {
 	h := sha256.New()
-	names := m.names()
+	names := m.procedureNames()
 	err := eachRow(ctx, m.conn, `SELECT r.routine_name,
 		COALESCE(SHA2(CONCAT(r.routine_definition, r.sql_mode, r.security_type, r.sql_data_access), 256), ''),
 		COALESCE((SELECT SHA2(GROUP_CONCAT(p.parameter_mode, ' ', p.parameter_name, ' ', p.dtd_identifier
@@ -267,8 +266,8 @@ func (m *migrator) digest(ctx context.Context) (string, error) {
 }
 
 // installArticles installs the articles' procedures if Config.Articles asks for them, unless foreign procedures have
-// the same names. It replaces installed ones when the revision changes, since they call private procedures that the
-// migration drops.
+// the same names. If changed, it replaces the installed ones too, since they may call private procedures that this
+// migration has dropped.
 func (m *migrator) installArticles(ctx context.Context, changed bool) error {
 	var count int
 	if err := m.conn.QueryRowContext(ctx, "SELECT COUNT(*) FROM information_schema.routines WHERE routine_schema = "+
@@ -276,13 +275,13 @@ func (m *migrator) installArticles(ctx context.Context, changed bool) error {
 		&count); err != nil {
 		return fmt.Errorf("look for the articles' procedures: %w", err)
 	}
-	if m.articles == "" && count == 0 || !changed && count == 2 {
+	if m.articles == "" && count == 0 || !changed && count == 2 { // check_velocity and request_token
 		return nil
 	}
 	err := m.execute(ctx, m.definition.articles)
 	if number, text := numberOf(err); number == errSignalled { // the script refuses to replace them
 		m.addLine("%s", text)
-		_, err = m.conn.ExecContext(ctx, "SET SESSION TRANSACTION READ WRITE")
+		_, err = m.conn.ExecContext(ctx, "SET SESSION TRANSACTION READ WRITE") // it has set READ ONLY
 		return err
 	}
 	if err == nil {
@@ -297,8 +296,8 @@ func (m *migrator) installArticles(ctx context.Context, changed bool) error {
 const migrationLock = "concat('headgate migrate ', left(sha2(database(), 256), 32))"
 
 // withMigrationLock calls f, which changes the schema, under the lock of the database, and repeats f for up to a minute
-// while it conflicts with others. Two concurrent migrations would see each other's procedures come and go. On a server
-// without such locks, the migration that fails tries again.
+// while it conflicts with others. Two concurrent migrations would see each other's procedures come and go. Without the
+// lock, on a server that has none or after waiting for it for a minute, the migration that fails tries again.
 func withMigrationLock(ctx context.Context, conn *sql.Conn, f func() error) error {
 	if _, err := conn.ExecContext(ctx, "DO GET_LOCK("+migrationLock+", 60)"); err == nil {
 		defer func() { _, _ = conn.ExecContext(context.WithoutCancel(ctx), "DO RELEASE_LOCK("+migrationLock+")") }()

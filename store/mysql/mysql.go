@@ -1,11 +1,10 @@
-// Package mysql keeps cells in MariaDB 10.6 or later, MySQL 8, and what speaks
-// their protocol: Galera clusters, and TiDB. Any number of processes share
-// them.
+// Package mysql keeps cells in MariaDB 10.6 or later, MySQL 8, and what speaks their protocol: Galera clusters, and
+// TiDB. Any number of processes share them.
 //
-// A batch is decided in one of three ways. A single charge of a bucket is one statement (one.go), and so is, on
-// MariaDB, a batch of such charges (sums.go). All else is a transaction of two texts, between which package law
-// decides in this process (rows.go). The laws exist a second time in SQL, for people who call procedures: see
-// sql/procedures/law.sql and docs/sql.md. [Store.WriteCatalog] lets procedures check the limits that it writes.
+// Ops are decided in one of three ways. On a lone server, over connections of [Open], a charge of a bucket is one
+// statement (one.go), and so are, on MariaDB, many charges of buckets (sums.go). All else is a transaction of two
+// texts, between which package law decides in this process (rows.go). The laws exist a second time in SQL, for
+// procedures: see sql/procedures and docs/sql.md. [Store.WriteCatalog] lets procedures check the limits that it writes.
 package mysql
 
 import (
@@ -35,44 +34,41 @@ var (
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
 type Config struct {
-	// RetryFor bounds the retries of a batch that conflicts with others when
-	// the context has no deadline. Zero: 5 s.
+	// RetryFor bounds the retries of a batch that conflicts with others when the context has no deadline. Zero: 5 s.
 	RetryFor time.Duration
 	// Articles names the database in which Migrate installs the procedures of the articles,
 	// check_velocity and request_token. It must be the database of the URL. Empty: Migrate installs
 	// none, and upgrades the ones that an earlier migration has installed.
 	Articles string
-	// Observer receives repeated transactions. Nil: none.
+	// Observer is told about transactions that were repeated. Nil: nobody is.
 	Observer store.Observer
-	// Logger gets a warning where procedures are older than the binary. Nil: slog.Default().
+	// Logger gets a warning if the procedures are older than the binary. Nil: slog.Default().
 	Logger *slog.Logger
 }
 
 // Store keeps cells in MariaDB or MySQL. It is safe for concurrent use.
 type Store struct {
 	transport
-	def     *definition
-	cfg     Config
-	closed  atomic.Bool
-	sweeper sweeper
-	keys    *keycount.Last
-	log     *slog.Logger
+	def       *definition
+	cfg       Config
+	closed    atomic.Bool
+	sweeper   sweeper
+	keyCounts *keycount.Cache
+	log       *slog.Logger
 
-	oldTransaction time.Duration // the age from which Examine reports a transaction; 0: a minute
+	oldTransaction time.Duration // how old a transaction is that Examine reports; 0: a minute
 }
 
-// sweeper has the position at which the last sweep ended, so that a pass of several sweeps reads rows that cannot be
-// removed yet only once.
+// sweeper has the position at which the last sweep ended, so that a pass of several sweeps reads each row once.
 type sweeper struct {
 	mu     sync.Mutex
-	cell   law.Cell // the last cell that was read
-	until  int64    // keep_until of the last entry that was read
+	cell   law.Cell // the last cell that was read; zero: sweepCells begins anew
+	until  int64    // keep_until of the last entry that was read; 0: sweepEntries begins anew
 	number int64    // the number of that entry
 }
 
-// Open connects to a mysql:// or mariadb:// URL and checks that a server
-// answers. Several hosts are the nodes of a Galera cluster; see docs/stores.md
-// for the options. It does not migrate. Close closes the connections.
+// Open connects to a mysql:// or mariadb:// URL and checks that a server answers. Several hosts are the nodes of a
+// Galera cluster; see docs/stores.md for the options. It does not migrate. Close closes the connections.
 func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 	t, err := parseURL(url)
 	if err != nil {
@@ -100,7 +96,7 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 		case firstErr == nil && errors.Is(err, store.ErrSetup):
 			firstErr = classify("connect", err) // err names the node
 		case firstErr == nil:
-			firstErr = classify("connect to "+n.name, notSent.wrap(alertOf(t.configs[i], err)))
+			firstErr = classify("connect to "+n.name, notSent.wrap(connectError(t.configs[i], err)))
 		}
 	}
 	s.Close()
@@ -109,8 +105,8 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 
 // New returns a store over the caller's pool, which Close leaves open. The pool's connections must have
 // multiStatements=true, since a batch is one text of several statements, and the character set utf8mb4, which is the
-// driver's default. With another character set, or with the sql_modes that docs/stores.md names, every call fails with
-// ErrSetup, and nothing is charged. All values of the caller are hexadecimal literals in the texts, so
+// driver's default. Over a connection with another character set, or with an sql_mode that docs/stores.md names, Apply
+// fails with ErrSetup and charges nothing. All values of the caller are hexadecimal literals in the texts, so
 // interpolateParams makes no difference.
 func New(db *sql.DB, cfg *Config) *Store {
 	s := newStore(cfg)
@@ -120,7 +116,7 @@ func New(db *sql.DB, cfg *Config) *Store {
 
 // newStore returns a store without nodes.
 func newStore(cfg *Config) *Store {
-	s := &Store{def: currentDefinition(), keys: &keycount.Last{}, log: slog.Default()}
+	s := &Store{def: currentDefinition(), keyCounts: &keycount.Cache{}, log: slog.Default()}
 	s.facts = new(facts)
 	if cfg != nil {
 		s.cfg = *cfg
@@ -139,16 +135,16 @@ func newStore(cfg *Config) *Store {
 // store never ends it. The cells stay locked until then. After a conflict the caller has to retry the whole
 // transaction. Like tx, the store is not safe for concurrent use.
 //
-// On a member of a Group Replication an error ends the connection, and with it the
-// transaction, since a part of a batch could not be undone alone.
+// On a member of a Group Replication an error of a write ends the connection, and with it the transaction, since a part
+// of a batch could not be undone alone.
 func (s *Store) InTx(tx *sql.Tx) *Store {
-	inTx := &Store{def: s.def, cfg: s.cfg, keys: s.keys, log: s.log}
+	inTx := &Store{def: s.def, cfg: s.cfg, keyCounts: s.keyCounts, log: s.log}
 	inTx.facts, inTx.nodes, inTx.tx, inTx.retryFor = s.facts, s.nodes[:1], tx, s.retryFor
 	return inTx
 }
 
 // Info implements store.Informer.
-func (s *Store) Info() store.Info { return store.Info{Retries: s.repeats.Load()} }
+func (s *Store) Info() store.Info { return store.Info{Retries: s.retries.Load()} }
 
 // Close implements store.Store.
 func (s *Store) Close() error {

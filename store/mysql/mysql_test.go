@@ -3,6 +3,7 @@ package mysql_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -10,12 +11,30 @@ import (
 	"github.com/headgate/headgate"
 	"github.com/headgate/headgate/internal/testing/leaktest"
 	"github.com/headgate/headgate/internal/testing/migrated"
+	"github.com/headgate/headgate/law"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/mysql"
 	"github.com/headgate/headgate/store/storetest"
 )
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
+
+// TestNewWithoutPoolIsErrInvalid checks that each method of a store without a pool returns ErrInvalid.
+func TestNewWithoutPoolIsErrInvalid(t *testing.T) {
+	t.Parallel()
+	ctx, s := t.Context(), mysql.New(nil, nil)
+	_, migrateErr := s.Migrate(ctx)
+	_, removalErr := s.Removal(ctx)
+	_, sweepErr := s.Sweep(ctx, 1)
+	for name, err := range map[string]error{
+		"Migrate": migrateErr, "Removal": removalErr, "Sweep": sweepErr, "Remove": s.Remove(ctx),
+		"Apply": s.Apply(ctx, make([]law.Op, 1), make([]law.Outcome, 1)),
+	} {
+		if !errors.Is(err, store.ErrInvalid) {
+			t.Errorf("%s: got %v, want ErrInvalid", name, err)
+		}
+	}
+}
 
 // openMigrated opens a store on an empty database that has the schema.
 func openMigrated(tb testing.TB) *mysql.Store {

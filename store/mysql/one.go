@@ -20,10 +20,10 @@ import (
 // A single charge is one statement on MariaDB. It inserts two rows of the same cell. The first row makes the cell if it
 // is missing, and leaves an existing cell alone, so the second row always finds the cell, locks it and decides. The
 // statement returns the cell after each of the two rows, which is the cell before and after the decision, and the
-// clock. It is prepared once on each connection, since the server takes longer to parse its text than to execute it.
+// clock. Each connection prepares it once for each anchor: the server takes longer to parse it than to execute it.
 //
-// On servers without INSERT .. RETURNING, a single charge is a call of headgate_direct, which calls from SQL use too.
-// On MariaDB the statement takes half the time of a call.
+// On servers without INSERT .. RETURNING, most single charges are calls of headgate_direct, which calls from SQL use
+// too. On MariaDB the statement takes half the time of a call.
 
 //go:embed one.tmpl
 var singleText string
@@ -34,14 +34,15 @@ const singleSession = "SET autocommit = 1, @hg_one_turn = CONVERT('' USING latin
 	"@hg_one_wait = 0, @hg_one_g = 0, @hg_one_new = 0, @hg_one_need = 0, " +
 	"@hg_one_room = 0, @hg_one_unit = 0, @hg_one_step = 0, @hg_one_drain = 0, @hg_one_now = 0"
 
-// singleReplacer replaces the numbers of a charge by the columns in which the second row carries them.
+// singleReplacer replaces the numbers of a charge by the columns in which the second row carries them. It also
+// completes the names of the cell's columns, which stand in brackets, and of variables.
 var singleReplacer = strings.NewReplacer(
 	"{second}", "VALUES(law)", "{need}", "VALUES(level)", "{room}", "VALUES(prev)", "{heal}", "VALUES(at)",
 	"{unit}", "VALUES(unit)", "{step}", "VALUES(step)", "{drain}", "VALUES(empty_at)", "{now}", "VALUES(blocked_until)",
 	"{turn}", "VALUES(reason)", "[", "headgate_cells.", "]", "", "@", "@hg_one_",
 )
 
-// singleTexts are the statements for each anchor.
+// singleTexts returns the statements for a single charge, by anchor: law.Own and law.Epoch.
 var singleTexts = sync.OnceValue(func() (texts [2]string) {
 	for anchor := range texts {
 		texts[anchor] = singleReplacer.Replace(renderTemplate("one", sumsShape{Epoch: anchor == 1, One: true}))
@@ -51,8 +52,7 @@ var singleTexts = sync.OnceValue(func() (texts [2]string) {
 
 var whiteSpace = regexp.MustCompile(`\s+`)
 
-// renderTemplate executes a template of the statements that commit by themselves, and replaces each run of white space
-// by a space.
+// renderTemplate executes a template of one.tmpl or sums.tmpl, and replaces each run of white space by a space.
 func renderTemplate(name string, shape sumsShape) string {
 	t := template.Must(template.Must(template.New("").Parse(singleText)).Parse(sumsText))
 	var b strings.Builder
@@ -62,10 +62,10 @@ func renderTemplate(name string, shape sumsShape) string {
 	return whiteSpace.ReplaceAllString(b.String(), " ")
 }
 
-// singleWidth is how many numbers the statement returns for each of the two rows: the cell, and the clock.
+// singleWidth is how many numbers the statement returns for each of the two rows: those of stateOf, and the clock.
 const singleWidth = 9
 
-// sendSingle sends the statement of a single charge, and returns the answer in the form of sumsWidth.
+// sendSingle sends the statement of a single charge, and returns the answer in the form that sumsWidth describes.
 func (s *Store) sendSingle(ctx context.Context, n *node, b *sums) (answer []int64, err error) {
 	op, turn := &b.ops[0], strconv.FormatInt(s.turns.Add(1), 10)
 	p, cost := &op.Params, op.Cost*op.Count
@@ -89,7 +89,7 @@ func (s *Store) sendSingle(ctx context.Context, n *node, b *sums) (answer []int6
 	return decodeSingle(p, answer)
 }
 
-// decodeSingle converts the numbers of the two rows to the form of sumsWidth.
+// decodeSingle converts the numbers of the two rows to the form that sumsWidth describes.
 func decodeSingle(p *law.Params, numbers []int64) (answer []int64, err error) {
 	if len(numbers) != 2*singleWidth {
 		return nil, fmt.Errorf("the server's answer makes no sense: it has %d numbers", len(numbers))
@@ -120,8 +120,8 @@ func stateOf(n []int64) law.State {
 	}
 }
 
-// sendCall calls headgate_direct for a charge up to the capacity, at the clock of the server. The answer is nil if the
-// procedure has done nothing.
+// sendCall calls headgate_direct, which decides a charge up to the capacity, at the clock of the server. It sends
+// nothing for other charges. The answer, in the form that sumsWidth describes, is nil if nothing was done.
 func (s *Store) sendCall(ctx context.Context, n *node, b *sums) (answer []int64, err error) {
 	op := &b.ops[0]
 	if op.Ceiling != 0 || op.Now != 0 || s.noDirectCall.Load() {
@@ -150,8 +150,7 @@ func (s *Store) sendCall(ctx context.Context, n *node, b *sums) (answer []int64,
 	return append(answer, 0), nil
 }
 
-// callAlone sends the text of a call that commits by itself, and reads its row. If the call fails, @hg_end is 1 if its
-// COMMIT had begun.
+// callAlone sends a call that commits by itself, and reads its row. After a failure @hg_end is 1 if COMMIT had begun.
 func callAlone(ctx context.Context, n *node, text string, row *[sumsWidth]sql.NullInt64) error {
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
@@ -173,7 +172,7 @@ func callAlone(ctx context.Context, n *node, text string, row *[sumsWidth]sql.Nu
 	return err
 }
 
-// sendSingle sends the statement of a single charge and returns the numbers of its rows.
+// sendSingle sends the statement of a single charge on this connection, and returns the numbers of its two rows.
 func (c *openedConn) sendSingle(ctx context.Context, anchor law.Anchor, values []driver.NamedValue) ([]int64, error) {
 	stmt := c.single[anchor]
 	if stmt == nil {

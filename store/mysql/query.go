@@ -15,7 +15,7 @@ type querier interface {
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// readOnAnyNode calls do, which only reads, on a node that can be reached.
+// readOnAnyNode calls do, which only reads, on a node that can be reached. It classifies the error of do.
 func (s *Store) readOnAnyNode(ctx context.Context, action string, do func(querier) error) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -29,7 +29,7 @@ func (s *Store) readOnAnyNode(ctx context.Context, action string, do func(querie
 	})
 }
 
-// eachRow calls do for each row of all results of a query.
+// eachRow calls do for each row of all results of a query. The first error of do ends it.
 func eachRow(ctx context.Context, db querier, query string, do func(*sql.Rows) error) error {
 	rows, err := db.QueryContext(ctx, query)
 	if err != nil {
@@ -59,7 +59,7 @@ func readList[T any](ctx context.Context, db querier, query string, fields func(
 	return list, nil
 }
 
-// scanLast reads the last row of the results of a text.
+// scanLast reads the last row of the results of a text; none is an error.
 func scanLast(ctx context.Context, db querier, text string, to ...any) error {
 	found := false
 	err := eachRow(ctx, db, text, func(r *sql.Rows) error {

@@ -16,11 +16,11 @@ import (
 // revisionSuffix matches the revision in the name of a private procedure.
 var revisionSuffix = regexp.MustCompile(`_[0-9]+$`)
 
-// schemaObjects are the objects in a database that Migrate makes: sorted names by kind, which is table, trigger, view,
-// procedure or article.
+// schemaObjects are the objects in a database that Migrate has made: sorted names by kind, which is table, trigger,
+// view, procedure or article (a procedure of the articles).
 type schemaObjects struct {
 	names map[string][]string
-	rows  map[string]int64 // the approximate numbers of rows of tables
+	rows  map[string]int64 // the approximate number of rows of each table
 }
 
 // namesOfKind returns the names of the objects of a kind.
@@ -33,14 +33,14 @@ func namesOfKind(kind string, lists ...[]ddl) (names []string) {
 	return names
 }
 
-// ownProcedure returns a function that reports whether a procedure is Headgate's.
-func (d *definition) ownProcedure(installed []string) func(name string) bool {
+// ownProcedureMatcher returns a function that reports whether a procedure is Headgate's, by the rule of findObjects.
+func (d *definition) ownProcedureMatcher(installed []string) func(name string) bool {
 	for _, name := range namesOfKind("procedure", d.articles) {
 		if strings.HasPrefix(name, "headgate_") {
 			installed = append(installed, name)
 		}
 	}
-	names, privateNames := d.names(), make(map[string]bool)
+	names, privateNames := d.procedureNames(), make(map[string]bool) // privateNames are without the revision
 	for _, name := range names {
 		if base := revisionSuffix.ReplaceAllString(name, ""); base != name {
 			privateNames[base] = true
@@ -72,7 +72,7 @@ func findObjects(ctx context.Context, db querier, d *definition) (o schemaObject
 		"table":     oneOf(namesOfKind("table", d.tables...)),
 		"view":      oneOf(namesOfKind("view", d.publicObjects)),
 		"trigger":   oneOf(namesOfKind("trigger", d.triggers)),
-		"procedure": d.ownProcedure(installed.names),
+		"procedure": d.ownProcedureMatcher(installed.names),
 		"article":   func(string) bool { return true },
 	}
 	o = schemaObjects{make(map[string][]string), make(map[string]int64)}
@@ -102,8 +102,8 @@ func findObjects(ctx context.Context, db querier, d *definition) (o schemaObject
 
 // Removal implements store.Migrator. It needs no schema: without one there is nothing to remove.
 func (s *Store) Removal(ctx context.Context) (lines []string, err error) {
-	if s.closed.Load() {
-		return nil, store.ErrClosed
+	if err := s.usable(); err != nil {
+		return nil, err
 	}
 	err = s.onAnyNode(func(db querier) error {
 		o, err := findObjects(ctx, db, s.def)
@@ -133,9 +133,9 @@ func (s *Store) Removal(ctx context.Context) (lines []string, err error) {
 	return lines, err
 }
 
-// Remove implements store.Migrator. Each statement commits by itself. The first one drops the table by which a
-// binary recognizes the schema. So after an interrupted removal programs fail with ErrSetup, Migrate makes what is
-// missing, and Remove removes the rest. It waits for transactions that use the tables.
+// Remove implements store.Migrator. Each statement commits by itself. The first one drops the table by which a binary
+// recognizes the schema. So after an interrupted removal a program that starts fails with ErrSetup, Migrate makes what
+// is missing, and Remove removes the rest. It waits for transactions that use the tables, for up to a minute.
 func (s *Store) Remove(ctx context.Context) error {
 	err := s.administer(ctx, "remove", func(conn *sql.Conn) error {
 		err := withMigrationLock(ctx, conn, func() error { return s.removeOn(ctx, conn) })

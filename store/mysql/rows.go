@@ -32,7 +32,8 @@ type rowBatch struct {
 	ctx context.Context
 	ops []law.Op
 	db  querier
-	// lockClause ends each read after the locks in the caller's transaction, so that it reads no older snapshot.
+	// lockClause ends each read that follows the locks. In the caller's transaction it is FOR UPDATE: without it the
+	// read might see an older snapshot. Else it is empty.
 	lockClause string
 
 	clock    int64
@@ -60,14 +61,14 @@ type entry struct {
 // span is a range of expiry times, with the sum of the credits in it.
 type span struct{ after, upto, sum int64 }
 
-// queue has the first entries of a log that expire later than after, in the order of expiry.
+// queue has the first entries of a log that expire later than after, in the order of expiry. Freed uses it.
 type queue struct {
 	after    int64
 	entries  []entry
 	complete bool // the log has no more entries
 }
 
-// applyRows decides a batch by rows.
+// applyRows decides a batch by rows, and repeats that while it conflicts with others. After an error outs is cleared.
 func (s *Store) applyRows(ctx context.Context, n *node, ops []law.Op, outs []law.Outcome) error {
 	err := s.retry(ctx, n, func(n *node) error {
 		for races := 0; ; races++ {
@@ -108,9 +109,9 @@ func (s *Store) applyRowsOnce(ctx context.Context, n *node, ops []law.Op, outs [
 	defer conn.Close()
 	rb.db = conn
 	if checksOnly {
-		return nothingDone(s.explain(ctx, conn, rb.decide(s.beginText(checksOnly), outs)))
+		return markNothingDone(s.explain(ctx, conn, rb.decide(s.beginText(checksOnly), outs)))
 	}
-	var before *string // the membership of the Galera cluster
+	var before *string // the membership of the Galera cluster; nil: there is none
 	if s.galera.Load() {
 		if before, err = n.view.cachedOrRead(ctx, conn); err != nil {
 			return notSent.wrap(err)
@@ -122,7 +123,7 @@ func (s *Store) applyRowsOnce(ctx context.Context, n *node, ops []law.Op, outs [
 		if number, _ := numberOf(err); number == errLockWait && store.PassesHeld(ctx) && len(rb.Cells) > 1 {
 			return lockWait.wrap(err)
 		}
-		return nothingDone(err)
+		return markNothingDone(err)
 	}
 	text, hasChanges := rb.changes()
 	if !hasChanges {
@@ -137,7 +138,7 @@ func (s *Store) applyRowsOnce(ctx context.Context, n *node, ops []law.Op, outs [
 	number, _ := numberOf(err)
 	// No COMMIT fails because of a duplicate row; a Galera node may fail at the ROLLBACK after a duplicate.
 	if rollbackErr == nil && !commitBegun || number == errDuplicate {
-		return writeError(err)
+		return markWriteError(err)
 	}
 	if before != nil {
 		viewCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
@@ -147,7 +148,7 @@ func (s *Store) applyRowsOnce(ctx context.Context, n *node, ops []law.Op, outs [
 	return err
 }
 
-// decide sends the first text, and has package law decide.
+// decide sends the first text, of which begin is the first part, and has package law decide.
 func (rb *rowBatch) decide(begin string, outs []law.Outcome) error {
 	if err := rb.read(rb.lockText(begin)); err != nil {
 		return err
@@ -167,14 +168,14 @@ func (s *Store) applyRowsInTx(rb *rowBatch, checksOnly bool, outs []law.Outcome)
 		return nil
 	default:
 		text, _ := rb.changes()
-		if !s.groupRepl.Load() { // with autocommit, writes after the end of the transaction would stay
+		if !s.groupRepl.Load() { // fail if the transaction has ended: with autocommit, the writes would stay
 			text = "RELEASE SAVEPOINT headgate;SAVEPOINT headgate;" + text
 		}
 		if err = rb.write(outs, text+s.commitText()); err == nil {
 			return nil
 		}
-		err = writeError(err)
-		if s.groupRepl.Load() { // the caller must not commit half a batch
+		err = markWriteError(err)
+		if s.groupRepl.Load() { // without a savepoint, nothing else keeps the caller from committing half a batch
 			_, _ = s.tx.ExecContext(undoCtx, "KILL CONNECTION_ID()")
 		}
 	}
@@ -187,15 +188,16 @@ func (s *Store) applyRowsInTx(rb *rowBatch, checksOnly bool, outs []law.Outcome)
 	return err
 }
 
-// writeError marks the error of a second text that was undone.
-func writeError(err error) error {
+// markWriteError marks the error of a second text that was undone, as raced or as undone.
+func markWriteError(err error) error {
 	if number, _ := numberOf(err); number == errDuplicate {
 		return raced.wrap(err)
 	}
 	return undone.wrap(err)
 }
 
-// beginText returns the statements that begin the transaction, or this store's part of the caller's transaction.
+// beginText returns the statements that begin the transaction, or this store's part of the caller's transaction. Checks
+// have no transaction.
 //
 // In a transaction of the caller, a member of a Group Replication gets no savepoint. If the group has rolled the
 // transaction back in favour of another node's, any statement that reads or writes fails (1213). But SAVEPOINT begins
@@ -203,9 +205,9 @@ func writeError(err error) error {
 // MySQL 9.7: 26 of 25 admitted.
 //
 // A Galera node may by itself repeat a statement whose transaction lost against another node's, so this is turned off.
-// It may also show rows as they were before another node wrote them. A decision by such rows fails at its COMMIT, but
-// a refusal has no COMMIT. So a node first catches up. Without that, a request that another node had just admitted was
-// unknown, and a reset found no cell.
+// It may also show rows as they were before another node wrote them. A decision by such rows fails at its COMMIT, but a
+// refusal has no COMMIT. So in a transaction of the driver's own a node first catches up. Without that, a request that
+// another node had just admitted was unknown, and a reset found no cell.
 func (s *Store) beginText(checksOnly bool) (text string) {
 	if !s.ownPools {
 		text = guard
@@ -252,7 +254,7 @@ func (s *Store) commitText() string {
 	return "RELEASE SAVEPOINT headgate"
 }
 
-// restoreText returns the statements that restore the session's variables.
+// restoreText returns the statement that restores the session's variables, which beginText has changed.
 func (s *Store) restoreText() string {
 	text := "SET autocommit=@hg_auto"
 	if s.ownPools {
@@ -276,9 +278,8 @@ func rollBack(ctx context.Context, conn *sql.Conn, restore string) (commitBegun 
 	return end.Int64 != 0, err
 }
 
-// answerTimeout is how long to wait for an answer, also for a caller without a deadline. If
-// a text of several statements is killed between two of them (KILL QUERY), MySQL sends
-// nothing more, though it has announced a further result.
+// answerTimeout is how long to wait for an answer at most, also for a caller without a deadline. If a text of several
+// statements is killed between two of them (KILL QUERY), MySQL sends nothing more, though it has announced a result.
 const answerTimeout = time.Minute
 
 // onlyChecks reports whether all ops are checks.

@@ -12,8 +12,9 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// lockText returns the first text. It locks and reads the rows of the cells, and reads what the laws are known to need:
-// receipts, entries, the clock, and for each log the credits that have expired since its cell was last written.
+// lockText returns the first text, and sets resultReaders for its results. The text reads the rows of the cells, and
+// locks them unless all ops are checks. It also reads what the laws are known to need: receipts, entries, the clock,
+// and for each log the credits that have expired since its cell was last written.
 func (rb *rowBatch) lockText(begin string) string {
 	var b strings.Builder
 	b.Grow(1024 + 160*len(rb.Cells))
@@ -62,7 +63,8 @@ func whereCells(b *strings.Builder, cells []law.Cell) {
 // maxListed bounds the keys in a list: MariaDB makes a subquery of a list of 1,000.
 const maxListed = 500
 
-// addRead writes a statement that selects the rows for which one of the conditions holds; readRow stores each row.
+// addRead writes a statement that selects the rows for which one of the conditions holds; none if there are no
+// conditions. readRow stores each row.
 func (rb *rowBatch) addRead(b *strings.Builder, query string, conditions []string, readRow func(*sql.Rows) error) {
 	if len(conditions) == 0 {
 		return
@@ -71,7 +73,7 @@ func (rb *rowBatch) addRead(b *strings.Builder, query string, conditions []strin
 	rb.resultReaders = append(rb.resultReaders, readRow)
 }
 
-// selectReceipts writes the statement that reads the receipts of the ids in ops.
+// selectReceipts writes the statement that reads the receipts of the ids in ops; checks need none.
 func (rb *rowBatch) selectReceipts(b *strings.Builder) {
 	rb.receipts = map[receiptKey]law.Receipt{}
 	var conditions []string
@@ -120,8 +122,8 @@ func nthNumber(text string, n int) string {
 	return fmt.Sprintf("CAST(SUBSTRING_INDEX(SUBSTRING_INDEX(%s, ' ', %d), ' ', -1) AS SIGNED)", text, n)
 }
 
-// selectSums returns the statement that reads the sums of logs, or "" if there are none. In a transaction of the caller
-// it might read an older snapshot than the rows, so there Sum reads each sum when a law needs it.
+// selectSums returns the statement that reads the sums of logs, after a semicolon; empty if there are no logs. In a
+// transaction of the caller it might see an older snapshot than the rows, so there Sum reads a sum when a law needs it.
 func (rb *rowBatch) selectSums() string {
 	if rb.lockClause != "" {
 		return ""
@@ -205,7 +207,7 @@ func (rb *rowBatch) readCell(r *sql.Rows) error {
 	return nil
 }
 
-// readReceipt stores the row of a receipt.
+// readReceipt stores the row of a receipt. Its entry does not count unless readEntry finds it later.
 func (rb *rowBatch) readReceipt(r *sql.Rows) error {
 	var key receiptKey
 	var receipt law.Receipt
@@ -324,7 +326,7 @@ func (rb *rowBatch) Freed(cell law.Cell, after, need int64) (int64, error) {
 	}
 }
 
-// fillQueue reads the first entries of a queue, up to a limit.
+// fillQueue reads the first entries of a queue anew, up to a limit.
 func (rb *rowBatch) fillQueue(q *queue, cell law.Cell, limit int) (err error) {
 	ctx, cancel := context.WithTimeout(rb.ctx, answerTimeout)
 	defer cancel()

@@ -284,7 +284,7 @@ func TestServerEndsTheSessionOfAStoppedProcess(t *testing.T) {
 	t.Parallel()
 	url := migrated.MariaDB(t)
 	host, name, _ := strings.Cut(strings.TrimPrefix(url, "mysql://root@"), "/")
-	proxy, other := dbtest.Swallow(t, host, "COMMIT;"), openStore(t, url)
+	proxy, other := dbtest.StartProxy(t, host, "COMMIT;"), openStore(t, url)
 	stopped := openAndMigrate(t, "mysql://root@"+proxy.Addr+"/"+name)
 	for _, s := range []store.Store{stopped, other} {
 		if _, err := applyOne(t.Context(), s, windowOp("k")); err != nil {

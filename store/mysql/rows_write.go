@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store/internal/rows"
 )
 
-// changes returns the text that writes all changes, and whether there are any.
+// changes returns the statements of the second text that write all changes, and whether there are any.
 func (rb *rowBatch) changes() (text string, hasChanges bool) {
 	w := &rowWriter{}
 	w.Grow(1024 + 160*len(rb.Cells))
@@ -55,8 +55,8 @@ func (w *rowWriter) updateEntries(c *rows.Cell) {
 	}
 }
 
-// insertEntries inserts the new entries of all cells by one statement: their numbers follow each other at
-// the server's increment.
+// insertEntries inserts the new entries of all cells by one statement, so that their numbers follow each other at the
+// server's increment.
 func (w *rowWriter) insertEntries(cells []*rows.Cell) {
 	n := 0
 	for _, c := range cells {
@@ -72,7 +72,7 @@ func (w *rowWriter) insertEntries(cells []*rows.Cell) {
 				granted = 1
 			}
 			w.printf(",%d,%d,%d,%d,%d)", e.At, e.ExpiresAt, e.KeepUntil, e.Cost, granted)
-			e.Number = int64(n) // its place among the batch's entries; write replaces it
+			e.Number = int64(n) // its place among the batch's entries, from 1; write replaces it
 		}
 	}
 	if n > 0 {
@@ -113,7 +113,7 @@ func (w *rowWriter) writeOutcome(c *rows.Cell, a *law.Receipt) {
 		strings.Join(fields[:entryField-1], " "), c.Add[-entry-1].Number-1, strings.Join(fields[entryField:], " "))
 }
 
-// onDuplicateReplace makes an inserted cell replace an existing row.
+// onDuplicateReplace ends an INSERT of cells that replaces existing rows.
 var onDuplicateReplace = func() string {
 	var list []string
 	for _, name := range strings.Split(cellColumns, ",")[2:] {
@@ -122,8 +122,8 @@ var onDuplicateReplace = func() string {
 	return " ON DUPLICATE KEY UPDATE " + strings.Join(list, ",")
 }()
 
-// saveCells writes the cells. Rows that were found are locked; the others are inserted, which fails if somebody else
-// has inserted them since.
+// saveCells writes changed cells, and deletes cells that were reset. Rows that were found are locked; the others are
+// inserted, which fails if somebody else has inserted them since.
 func (w *rowWriter) saveCells(cells []*rows.Cell) {
 	for _, found := range []bool{true, false} {
 		n := 0
@@ -178,6 +178,6 @@ func (rb *rowBatch) write(outs []law.Outcome, text string) error {
 			e.Number = first + (e.Number-1)*step
 		}
 	}
-	rb.Number(outs)
+	rb.SetEntryNumbers(outs)
 	return nil
 }

@@ -30,8 +30,8 @@ var files embed.FS
 
 // These numbers are raised by hand. TestRevisionIsRaised checks the revision.
 const (
-	// state is a number for the meaning of the rows. A migration that changes it renames a
-	// column of headgate_cells, so that an older process which is still running fails.
+	// state is a number for the meaning of the rows. A migration that changes it renames a column of headgate_cells, so
+	// that an older process which is still running fails.
 	state      = 2
 	firstState = 2  // the oldest state that migrations start from: older ones were never released
 	revision   = 16 // of the texts of the procedures
@@ -48,14 +48,14 @@ type definition struct {
 }
 
 // ddl is a statement of a file, with the kind and the name of the object that it makes: a table, view, procedure or
-// trigger. A statement that drops the object of the next statement has the kind "drop".
+// trigger. A statement that drops the object of the next statement has the kind "drop", other statements have none.
 type ddl struct{ file, text, kind, name string }
 
 // terminator ends a statement of a file, on a line of its own.
 const terminator = "\n//\n"
 
 var (
-	revisionNumber = regexp.MustCompile(`_N\b`)
+	revisionPlaceholder = regexp.MustCompile(`_N\b`)
 	// makePattern matches the first words of a statement that makes an object, after comments.
 	makePattern = regexp.MustCompile(
 		`(?m)^create (?:or replace )?(table|view|procedure|trigger)(?: if not exists)? (\w+)`)
@@ -65,10 +65,10 @@ var (
 
 // withRevision replaces the _N of names by the number of the revision.
 func (d *definition) withRevision(text string) string {
-	return revisionNumber.ReplaceAllLiteralString(text, "_"+strconv.Itoa(d.revision))
+	return revisionPlaceholder.ReplaceAllLiteralString(text, "_"+strconv.Itoa(d.revision))
 }
 
-// readFile returns the statements of a file.
+// readFile returns the statements of a file, expanded, each procedure and trigger after a statement that drops it.
 func (d *definition) readFile(path string) (list []ddl) {
 	text, err := files.ReadFile(path)
 	if err != nil {
@@ -125,7 +125,7 @@ var currentDefinition = sync.OnceValue(func() *definition {
 	return d
 })
 
-// fingerprint hashes the texts of all procedures.
+// fingerprint hashes the texts of all procedures, views and triggers.
 func (d *definition) fingerprint() string {
 	h := sha256.New()
 	for _, s := range slices.Concat(d.privateProcedures, d.publicObjects, d.triggers, d.articles) {
@@ -134,8 +134,8 @@ func (d *definition) fingerprint() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// names returns the sorted names of the procedures that every database has.
-func (d *definition) names() []string {
+// procedureNames returns the sorted names of all procedures but those of the articles.
+func (d *definition) procedureNames() []string {
 	list := namesOfKind("procedure", d.privateProcedures, d.publicObjects)
 	slices.Sort(list)
 	return list
@@ -146,7 +146,7 @@ type installation struct {
 	state, revision     int
 	tables              int // how many migrations were applied
 	fingerprint, digest string
-	names               []string // of the procedures that every database has
+	names               []string // what procedureNames returned to the binary that has migrated
 }
 
 // readInstalled reads the installation. If Remove has begun to remove the schema, only names is set.
@@ -161,18 +161,18 @@ func readInstalled(ctx context.Context, db querier) (i installation, err error) 
 	if number, _ := numberOf(err); number == errNoTable || errors.Is(err, sql.ErrNoRows) {
 		return installation{names: i.names}, nil
 	}
-	return i, classify("read what is installed", err)
+	return i, classifyRead("read what is installed", err)
 }
 
 // check returns why a binary of this definition cannot use the database, or nil.
 func (i *installation) check(d *definition) error {
 	switch {
 	case i.state > d.state:
-		return i.newer(d)
+		return i.newerError(d)
 	case i.state == d.state && i.tables >= len(d.tables):
 		return nil
 	case i.state > 0 && i.state < firstState:
-		return fmt.Errorf("mysql: %w", i.older())
+		return fmt.Errorf("mysql: %w", i.olderError())
 	case i.state == 0:
 		return fmt.Errorf("mysql: %w: the schema is not there: run headgate migrate", store.ErrSetup)
 	}
@@ -181,14 +181,14 @@ func (i *installation) check(d *definition) error {
 		store.ErrSetup, i.state, i.tables, d.state, len(d.tables))
 }
 
-// older returns the error for a schema from before the first release.
-func (i *installation) older() error {
+// olderError returns the error for a schema from before the first release.
+func (i *installation) olderError() error {
 	return fmt.Errorf("%w: the schema has state %d, from before the first release: remove it with headgate "+
 		"migrate --remove, then migrate again", store.ErrSetup, i.state)
 }
 
-// newer returns the error for a schema that is too new for this binary.
-func (i *installation) newer(d *definition) error {
+// newerError returns the error for a schema that is too new for this binary.
+func (i *installation) newerError(d *definition) error {
 	return fmt.Errorf("mysql: %w: the schema has state %d, this binary knows %d", store.ErrSchemaNewer,
 		i.state, d.state)
 }
@@ -221,7 +221,7 @@ func Schema() string {
 	for _, s := range slices.Concat(d.privateProcedures, d.publicObjects) {
 		write(s.text)
 	}
-	write(d.record(""))
+	write(d.recordStatement(""))
 	for _, s := range d.triggers { // last, since the script fails at a trigger that the user may not make
 		write(s.text)
 	}
@@ -229,16 +229,17 @@ func Schema() string {
 	return b.String()
 }
 
-// record returns the statement that records what is installed.
-func (d *definition) record(digest string) string {
+// recordStatement returns the statement that records what is installed.
+func (d *definition) recordStatement(digest string) string {
 	return fmt.Sprintf("replace into headgate_installed (only_one, state, revision, fingerprint, digest, names) "+
 		"values (1, %d, %d, '%s', '%s', '%s')",
-		d.state, d.revision, d.fingerprint(), digest, strings.Join(d.names(), ","))
+		d.state, d.revision, d.fingerprint(), digest, strings.Join(d.procedureNames(), ","))
 }
 
 // The procedures and views keep the sql_mode, the character set and the collation under which they are made, whatever
-// the caller's session has. Under migrationMode a value that does not fit an argument is an error, not truncated.
-// Under migrationNames texts are compared byte by byte. setSession sets both, and resetSession restores the session.
+// the caller's session has. Under migrationMode a value that does not fit an argument is an error, not truncated. Under
+// migrationNames texts are compared byte by byte. setSession sets both. resetSession restores the session, and undoes
+// the READ ONLY by which the script of the articles refuses to go on.
 const (
 	migrationMode  = "sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"
 	migrationNames = charset + " collate " + charset + "_bin"

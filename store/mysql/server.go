@@ -10,13 +10,12 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// detect sets the facts about the server. The error is ErrSetup if it is a TiDB with settings that this package cannot
-// work with.
+// detect sets the facts about the server. The error is ErrSetup for a TiDB whose settings this package cannot use.
 func (s *transport) detect(ctx context.Context, db querier) error {
 	values, err := variables(ctx, db, "SESSION", "version", "wsrep_on", "group_replication_group_name",
 		"innodb_snapshot_isolation", "tidb_txn_mode", "tidb_constraint_check_in_place_pessimistic")
 	if err != nil {
-		return classify("read the server's variables", err)
+		return classifyRead("read the server's variables", err)
 	}
 	// An optimistic transaction of TiDB locks nothing before its COMMIT, and a transaction that looks for duplicates
 	// only at its COMMIT can have no savepoint.
@@ -38,8 +37,7 @@ func (s *transport) detect(ctx context.Context, db querier) error {
 	return nil
 }
 
-// variables returns the values of some variables, without those that the server does not have. scope is GLOBAL or
-// SESSION.
+// variables returns the values of those of some variables that the server has. scope is GLOBAL or SESSION.
 func variables(ctx context.Context, db querier, scope string, names ...string) (map[string]string, error) {
 	values := make(map[string]string)
 	err := eachRow(ctx, db, "SHOW "+scope+" VARIABLES WHERE Variable_name IN ('"+strings.Join(names, "', '")+"')",
@@ -59,7 +57,7 @@ func checkServer(ctx context.Context, db querier) error {
 	var s session
 	if err := db.QueryRowContext(ctx, "SELECT VERSION(), "+sessionColumns+", SLEEP(0.001), SYSDATE(6) <> NOW(6)").Scan(
 		&version, &s.mode, &s.client, &s.connection, &s.results, &slept, &sysdateMoves); err != nil {
-		return classify("read the server's version", err)
+		return classifyRead("read the server's version", err)
 	}
 	if err := checkVersion(version); err != nil {
 		return err
@@ -76,14 +74,15 @@ func checkServer(ctx context.Context, db querier) error {
 		return fmt.Errorf("mysql: %w: the connections do not take several statements at once: open them with "+
 			"multiStatements=true (%w)", store.ErrSetup, err)
 	}
-	return classify("send several statements at once", err)
+	return classifyRead("send several statements at once", err)
 }
 
 // checkVersion returns an error for a server that is too old.
 func checkVersion(version string) error {
 	var major, minor int
-	_, _ = fmt.Sscanf(strings.TrimPrefix(version, "5.5.5-"), "%d.%d", &major, &minor) // 0 is too old
-	minVersion, name := 800, "MySQL 8.0"
+	// MariaDB may put 5.5.5- before its version. A version that cannot be read stays 0, which is too old.
+	_, _ = fmt.Sscanf(strings.TrimPrefix(version, "5.5.5-"), "%d.%d", &major, &minor)
+	minVersion, name := 800, "MySQL 8.0" // 100 * major + minor
 	switch {
 	case strings.Contains(version, "TiDB"):
 		return nil // its version is that of a compatible MySQL
@@ -96,26 +95,34 @@ func checkVersion(version string) error {
 	return nil
 }
 
-// clock reads the server's clock.
+// clock reads the server's clock, in microseconds since the Unix epoch.
 func clock(ctx context.Context, db querier) (now int64, err error) {
 	err = db.QueryRowContext(ctx, "SELECT "+readClock).Scan(&now)
-	return now, classify("read the clock", err)
+	return now, classifyRead("read the clock", err)
 }
 
-// ready returns why the store cannot be used, or nil. It checks the server and the
-// version of the schema until that succeeds once.
-func (s *Store) ready(ctx context.Context) error {
+// usable returns why the store cannot be used at all, or nil.
+func (s *Store) usable() error {
 	if s.closed.Load() {
 		return store.ErrClosed
+	}
+	if s.nodes[0].db == nil {
+		return fmt.Errorf("mysql: %w", law.Invalid("db", "is missing"))
+	}
+	return nil
+}
+
+// ready returns why the store cannot be used, or nil. It checks the server and the version of the schema, and sets the
+// facts about the server, until that succeeds once.
+func (s *Store) ready(ctx context.Context) error {
+	if err := s.usable(); err != nil {
+		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if s.checked.Load() {
 		return nil
-	}
-	if s.nodes[0].db == nil {
-		return fmt.Errorf("mysql: %w", law.Invalid("db", "is missing"))
 	}
 	err := s.onAnyNode(func(db querier) error {
 		if err := checkServer(ctx, db); err != nil {

@@ -49,8 +49,8 @@ func (s *session) check() error {
 	return nil
 }
 
-// connector makes connections for Open. In one round trip for each connection it sets the character set, after all else
-// that a URL may set, and checks the session: a server may be configured to ignore the character set of the handshake.
+// connector makes connections for Open. In one round trip for each connection it sets up the session, after all that
+// the URL sets, and checks it: a server may be configured to ignore the character set of the handshake.
 type connector struct {
 	driver.Connector
 	name      string        // of the server
@@ -58,12 +58,12 @@ type connector struct {
 	timeout   time.Duration // for the dial and the round trip
 }
 
-// badVariableErrors are the errors of the server about options of a URL, which become variables
-// of the session: an unknown variable, a wrong type, a wrong value, a variable that is read-only.
+// badVariableErrors are the errors of the server about options of a URL, which become variables of the session: an
+// unknown variable, a wrong value, a wrong type, a variable that a session cannot set.
 var badVariableErrors = []uint16{1193, 1231, 1232, 1238}
 
-// Connect implements driver.Connector. Its timeout covers what follows the dial too: the
-// client waits for ever for a server that accepts a connection and sends nothing.
+// Connect implements driver.Connector. Its timeout covers what follows the dial too: else the client would wait for
+// ever for a server that accepts a connection and sends nothing.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -81,7 +81,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return &openedConn{driverConn: conn.(driverConn)}, nil
 }
 
-// driverConn is a connection of the driver.
+// driverConn has the methods of the driver's connections that database/sql and openedConn call.
 type driverConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -100,7 +100,7 @@ type openedConn struct {
 	single [2]driver.Stmt // by anchor
 }
 
-// prepare sets up and checks the session of a connection.
+// prepare sets the character set, the isolation level and the variables of a session, and checks the session.
 func (c *connector) prepare(ctx context.Context, conn driver.Conn) error {
 	text := "SET NAMES " + charset
 	if c.collation != "" {

@@ -22,8 +22,8 @@ const (
 	sinceBegun = "TIMESTAMPDIFF(MICROSECOND, NOW(6), SYSDATE(6))"
 )
 
-// strictTransaction is the error of a transaction that error 1020 could undo as a
-// whole. refuseStrict is the statement that fails with it.
+// strictTransaction is the message about a transaction of the caller that error 1020 could undo as a whole.
+// refuseStrict is the statement that fails with this message inside such a transaction.
 const (
 	strictTransaction = "transaction: SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED first, or " +
 		"innodb_snapshot_isolation may undo all of it"
@@ -33,12 +33,11 @@ const (
 		"SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = '" + strictTransaction + "'; END IF; END;"
 )
 
-// badModes are the sql_modes that change the meaning of the text of a batch: it would
-// charge, and its answer could not be read.
+// badModes are the sql_modes that change the meaning of a batch's text: it would charge, and give no readable answer.
 var badModes = []string{"ORACLE", "EMPTY_STRING_IS_NULL", "SIMULTANEOUS_ASSIGNMENT"}
 
-// guard is a statement that fails (errOutOfRange) if the session is wrong, since BIGINT overflows if the condition
-// holds. It costs a fourth of what it would cost to set the variables. (DO would not return the error.)
+// guard is a statement that fails (errOutOfRange) if the session is wrong: the condition counts as 1, and BIGINT
+// overflows. It costs a fourth of what it would cost to set the variables. (DO would not return the error.)
 var guard = func() string {
 	var b strings.Builder
 	b.WriteString("SET @hg_s = 9223372036854775807 + (")
@@ -63,7 +62,7 @@ func writeLiteral(b *strings.Builder, s string) {
 	b.WriteByte('\'')
 }
 
-// cellColumns are the columns of a cell. cellFields returns where to store them.
+// cellColumns are the columns of a cell. cellFields returns pointers to what they are scanned into.
 const cellColumns = "limit_name,cell_key,law,level,prev,at,unit,step,empty_at,blocked_until,reason"
 
 func cellFields(limit, key any, st *law.State, reason any) []any {
@@ -129,7 +128,7 @@ func emptyCondition(cell, now string, slack time.Duration) string {
 }
 
 // deadCondition returns the condition under which a cell can be removed: it could refuse nobody, and has no entries and
-// no receipts. It must be checked under the lock of the row.
+// no receipts that count. It must be checked under the lock of the row.
 func deadCondition(cell, now string) string {
 	noRow := func(table string) string {
 		return " AND NOT EXISTS (SELECT 1 FROM " + table + " r WHERE r.limit_name = " + cell +

@@ -9,8 +9,8 @@ import (
 
 // Plain charges are decided by sums: each cell is charged the sum of its charges in a batch, or nothing. If the sum
 // fits, all its charges would be granted one after another too: see TakePlain of package law. If it does not fit, the
-// cell is unchanged. If package law refuses all of its charges, that decides them; otherwise rows decide them. A
-// request on several cells is admitted if each cell has room for its sum; otherwise nothing of the batch is done.
+// cell is unchanged. If package law refuses all of its charges, that decides them; otherwise applyRows decides them. If
+// a request charges several cells, all cells of the batch must have room for their sums: else nothing of it is done.
 //
 // On MariaDB a batch is an INSERT: see sums_text.go. A single charge has a statement of its own: see one.go.
 
@@ -18,28 +18,28 @@ import (
 // of these.
 type sums struct {
 	ops     []law.Op
-	cells   []sum // in the order in which they are locked
-	coupled bool  // a request has charges on several cells
+	cells   []cellSum // in the order in which they are locked
+	coupled bool      // a request has charges on several cells
 	anchor  law.Anchor
 	count   int     // how many ops are decided by sums
 	next    []int32 // for each op, the next op on its cell; 0: none
 }
 
-// sum has the charges of a batch on one cell.
-type sum struct {
+// cellSum has the charges of a batch on one cell.
+type cellSum struct {
 	head, tail int32 // the indices of the first and the last op
 	closed     bool  // the cell takes no more charges of the batch
 	used       bool  // the cell has charges
 	cost       int64 // the cost of all its charges
 }
 
-// maxSummed bounds the ops of a batch that is decided by sums, and maxCoupled the ops of a request in it.
+// A batch of more than maxSummed ops is not decided by sums, nor is a request of more than maxCoupled ops.
 const (
 	maxSummed  = 1024
 	maxCoupled = 32
 )
 
-// newSums returns the part of a batch that is decided by sums; nil if it is less than half of the batch.
+// newSums returns the part of a batch that is decided by sums; nil if that is less than half, or the batch is too long.
 func newSums(ops []law.Op) *sums {
 	if len(ops) > maxSummed {
 		return nil
@@ -49,11 +49,11 @@ func newSums(ops []law.Op) *sums {
 		sorted[i] = int32(i)
 	}
 	slices.SortFunc(sorted, func(a, b int32) int { return ops[a].Cell.Compare(ops[b].Cell) })
-	s := &sums{ops: ops, next: make([]int32, len(ops)), cells: make([]sum, 0, len(ops))}
-	place := make([]int32, len(ops)) // for each op, the index of its cell
+	s := &sums{ops: ops, next: make([]int32, len(ops)), cells: make([]cellSum, 0, len(ops))}
+	place := make([]int32, len(ops)) // for each op, the index of its cell in s.cells
 	for k, i := range sorted {
 		if k == 0 || ops[i].Cell != ops[sorted[k-1]].Cell {
-			s.cells = append(s.cells, sum{})
+			s.cells = append(s.cells, cellSum{})
 		}
 		place[i] = int32(len(s.cells) - 1)
 	}
@@ -71,11 +71,11 @@ func newSums(ops []law.Op) *sums {
 	if s.count == 0 || 2*s.count < len(ops) {
 		return nil
 	}
-	s.cells = slices.DeleteFunc(s.cells, func(c sum) bool { return !c.used })
+	s.cells = slices.DeleteFunc(s.cells, func(c cellSum) bool { return !c.used })
 	return s
 }
 
-// canAdd reports whether the request from i to j can be decided by sums. Such a request charges no cell twice.
+// canAdd reports whether sums can decide the request of the ops from i to before j. It must charge no cell twice.
 func (s *sums) canAdd(i, j int, place []int32) bool {
 	if j-i > maxCoupled || law.ValidGroup(s.ops[i:j]) != nil {
 		return false
@@ -94,13 +94,13 @@ func (s *sums) canAdd(i, j int, place []int32) bool {
 	return true
 }
 
-// isSummable reports whether a charge can be decided by sums: also a new cell must have room for it.
+// isSummable reports whether sums can decide a charge. They cannot if not even an empty cell has room for it.
 func isSummable(op *law.Op) bool {
 	return op.Verb == law.Take && op.Alone() && !op.Timed() && op.Params.Plain() && op.Params.Block <= 0 &&
 		op.Cost*op.Count <= ceiling(op)
 }
 
-// ceiling returns how many credits may be in use once a charge is granted.
+// ceiling returns the level up to which a charge is granted, in credits.
 func ceiling(op *law.Op) int64 {
 	if op.Ceiling > 0 {
 		return op.Ceiling
@@ -108,13 +108,13 @@ func ceiling(op *law.Op) int64 {
 	return op.Params.Capacity
 }
 
-// isAddable reports whether a charge may be added to earlier charges of its cell: head is the first, cost their total.
+// isAddable reports whether op may be added to earlier charges of its cell: head is the first, cost their total cost.
 func isAddable(head, op *law.Op, cost int64) bool {
 	return head.Params == op.Params && head.Now == op.Now && head.Ceiling == 0 && op.Ceiling == 0 &&
 		op.Cost*op.Count <= op.Params.Capacity-cost
 }
 
-// add adds the charges of the request from i to j to their cells.
+// add adds the charges of the request of the ops from i to before j to their cells.
 func (s *sums) add(i, j int, place []int32) {
 	s.anchor = s.ops[i].Params.Anchor
 	s.count += j - i
@@ -131,11 +131,11 @@ func (s *sums) add(i, j int, place []int32) {
 	}
 }
 
-// sumsWidth is how many numbers an answer has for each cell: the result (1: charged, 0: no room, -1: not decided), the
-// level, time, end and block of the cell after the statement, the clock, and 1 if the statement has made the cell.
+// sumsWidth is how many numbers an answer has for each cell. They are the result (1: charged, 0: no room or blocked,
+// -1: not decided), Level, At, EmptyAt and BlockedUntil afterwards, the clock, and 1 if the statement made the cell.
 const sumsWidth = 7
 
-// decode converts an answer to outcomes, and returns the sorted indices of the ops that it has decided.
+// decode sets the outcomes of the ops that an answer decides, and returns the sorted indices of these ops.
 func (s *sums) decode(answer []int64, outs []law.Outcome) (decided []int, err error) {
 	if len(answer) != len(s.cells)*sumsWidth {
 		return nil, fmt.Errorf("the server answered about %d cells with %d numbers", len(s.cells), len(answer))
@@ -173,7 +173,7 @@ func (s *sums) decode(answer []int64, outs []law.Outcome) (decided []int, err er
 		case outs[c.tail].State == after:
 		case charged:
 			return nil, fmt.Errorf("the server's answer makes no sense: %v about %+v", row, s.ops[c.tail])
-		default: // the cell has room for some of the charges
+		default: // the sum does not fit, but some of the charges do
 			decided = decided[:before]
 		}
 	}

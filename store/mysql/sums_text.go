@@ -15,48 +15,50 @@ import (
 // A batch that is decided by sums is an INSERT of one row for each cell. For each row it returns the result, the cell
 // after it and the clock: see sumsWidth.
 //
-// The statement has two forms. In the form that makes cells, a row is a new cell with its charges. In the other form
-// the rows have only the numbers of the charges. The store tries this form first, unless one of the last batches has
-// made a cell: new keys come together.
+// The statement has two forms. In the form that makes cells, a row is a new cell with its charges. In the short form
+// the rows have only the numbers of the charges. The store tries the short form first, unless one of the last batches
+// has made a cell: new keys come together.
 //
-// The statement returns 9223372036854775807 + 1, and so fails, for a cell that no charge has touched, for a new cell in
-// the form that makes none, and, if a request has charges on several cells, also for a cell without room for its sum.
+// The statement returns 9223372036854775807 + 1, and so fails (errOutOfRange), for a cell that no charge has touched,
+// for a new cell in the short form, and, if a request charges several cells, for any cell that it cannot charge.
 
 //go:embed sums.tmpl
 var sumsText string
 
-// sumsShape has the parts that a statement needs. Epoch: windows begin by the epoch. One: it decides a single charge.
-// Coupled: a request has charges on several cells. Makes: it makes missing cells.
+// sumsShape selects the parts of a statement. Epoch: the anchor is law.Epoch. One: it decides a single charge, see
+// one.go. Coupled: a request has charges on several cells. Makes: it makes missing cells.
 type sumsShape struct{ Epoch, One, Coupled, Makes bool }
 
 // Within returns madeWithin to the template, in microseconds.
 func (sumsShape) Within() int64 { return madeWithin.Microseconds() }
 
-// madeWithin is how long before a new cell's row is locked its clock may be read. In the meantime a sweep may have
-// removed an old cell of the same key, but none that had become empty since: see sweepSlack.
+// madeWithin is how long before a new cell's row is locked its clock may be read, or the statement fails. In between a
+// sweep may have removed an old cell of the same key, but none that became empty since: see sweepSlack.
 const madeWithin = 50 * time.Millisecond
 
-// sumsTexts are the parts of the statement after its rows, by shape.
+// sumsTexts returns the part of the statement after its rows, up to the turn, by shape.
 var sumsTexts = sync.OnceValue(func() map[sumsShape]string {
 	texts := make(map[sumsShape]string)
-	for i := range 8 {
+	for i := range 8 { // all combinations of three bits
 		shape := sumsShape{Epoch: i&1 > 0, Coupled: i&2 > 0, Makes: i&4 > 0}
 		texts[shape] = sumsReplacer.Replace(renderTemplate("sums update", shape))
 	}
 	return texts
 })
 
-// sumNumbers are the names of the numbers that the statement gets for each cell.
+// sumNumbers are the names of the numbers that the statement gets for each cell. need is the sum of its charges, room
+// the highest level at which the sum fits, now the test time.
 var sumNumbers = [...]string{"unit", "step", "drain", "need", "room", "now"}
 
 // numbers returns the numbers of sumNumbers for a cell.
-func (s *sums) numbers(c *sum) [len(sumNumbers)]int64 {
+func (s *sums) numbers(c *cellSum) [len(sumNumbers)]int64 {
 	op := &s.ops[c.head]
 	p := &op.Params
 	return [...]int64{p.Unit, p.Step, max(p.Drain, 1), c.cost, ceiling(op) - c.cost, op.Now}
 }
 
-// sumsReplacer replaces the numbers by variables. A row assigns the variables whose values differ from the row before.
+// sumsReplacer replaces the numbers by variables: a row assigns those that differ from the row before. Like
+// singleReplacer, it completes the names of columns and variables.
 var sumsReplacer = func() *strings.Replacer {
 	pairs := []string{"{heal}", strconv.Itoa(law.PlainSlack), "[", "headgate_cells.", "]", "", "@", "@hg_one_"}
 	for _, name := range sumNumbers {
@@ -65,19 +67,19 @@ var sumsReplacer = func() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }()
 
-// withShortLockWait bounds how long a statement waits for the lock of a row, before it fails and is undone.
+// withShortLockWait begins a statement that fails, and is undone, if it waits for the lock of a row for a second.
 const withShortLockWait = "SET STATEMENT innodb_lock_wait_timeout = 1 FOR "
 
-// sumsClock returns the SQL that reads the clock in a statement.
+// sumsClock returns the SQL that reads the server's clock in a statement.
 var sumsClock = sync.OnceValue(func() string {
 	return sumsReplacer.Replace(strings.ReplaceAll(renderTemplate("clock", sumsShape{}), "{now}", "0"))
 })
 
-// skipAfterFailure is how many batches do not use sums after sums have failed for a batch: refused requests come
-// together. makeAfterNewCell is how many batches use the form that makes cells after a batch has made a cell.
+// skipAfterFailure is how many batches do not use sums after the form that makes cells has failed: refused requests
+// come together. makeAfterNewCell is how many batches begin with that form after a batch has made a cell.
 const skipAfterFailure, makeAfterNewCell = 8, 8
 
-// sendSums sends the statement; the answer is nil if it has done nothing.
+// sendSums sends the statement, in one form or in both; the answer is nil if nothing was done.
 func (s *Store) sendSums(ctx context.Context, n *node, b *sums) (answer []int64, err error) {
 	if s.skipSums.Load() > 0 && s.skipSums.Add(-1) >= 0 {
 		return nil, nil
@@ -98,12 +100,12 @@ func (s *Store) sendSums(ctx context.Context, n *node, b *sums) (answer []int64,
 		})
 	}
 	makesCells := s.makeBatches.Load() > 0
-	if err = send(makesCells); !makesCells && needsLongText(err) {
+	if err = send(makesCells); !makesCells && isOverflow(err) {
 		makesCells = true
 		err = send(true)
 	}
 	switch {
-	case needsLongText(err):
+	case isOverflow(err):
 		s.skipSums.Store(skipAfterFailure)
 		return nil, nil
 	case err != nil:
@@ -120,7 +122,7 @@ func (s *Store) sendSums(ctx context.Context, n *node, b *sums) (answer []int64,
 	return answer, nil
 }
 
-// text returns the statement, whose last row assigns the turn.
+// text returns the statement. Once its last row is locked, it assigns the turn: see mayBeComplete.
 func (s *sums) text(turn string, makesCells bool) string {
 	var b strings.Builder
 	b.Grow(4096 + 96*len(s.cells))
@@ -156,7 +158,7 @@ func (s *sums) text(turn string, makesCells bool) string {
 	return b.String()
 }
 
-// appendNewCell appends the columns of the k-th cell for the case that it is new.
+// appendNewCell appends the values of the columns that the k-th cell has if it is new.
 func (s *sums) appendNewCell(buf []byte, k int) []byte {
 	c := &s.cells[k]
 	op := &s.ops[c.head]

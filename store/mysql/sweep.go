@@ -21,24 +21,23 @@ import (
 const (
 	// sweepPage is how many rows a sweep reads at once without locks.
 	sweepPage = 5000
-	// sweepChunk is how many cells are locked at once to remove them. A decision waits
-	// for a chunk at most.
+	// sweepChunk is how many cells one transaction locks to remove rows. A decision waits for a chunk at most.
 	sweepChunk = 500
-	// sweepAtOnce is how many chunks of cells are removed concurrently, with at most a quarter of the connections:
+	// sweepAtOnce is how many chunks of cells are removed concurrently, over at most a quarter of the connections:
 	// during a flood of new keys, one connection among many gets too little of the server's time to keep pace.
 	sweepAtOnce = 4
 )
 
 // Sweep implements store.Store. It removes entries that no longer count and are in no history, then receipts that have
 // expired, then cells that could refuse nobody. It never waits for the lock of a cell. Each call continues where the
-// last one stopped. Now and then it counts the keys of all limits.
+// last one stopped. Now and then it counts the keys of the limits, see KeyCounts.
 func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
 	}
 	removed, err = s.sweep(ctx, max)
 	if err == nil && s.tx == nil {
-		s.keys.Count(ctx, s.countKeys)
+		s.keyCounts.CountIfDue(ctx, s.countKeys)
 	}
 	return removed, err
 }
@@ -48,13 +47,13 @@ func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
-	return s.keys.Counts()
+	return s.keyCounts.Counts()
 }
 
 // countKeys counts the keys of the limits with the most keys.
 func (s *Store) countKeys(ctx context.Context) (counts []store.KeyCount, err error) {
 	counts, err = readList(ctx, s.pick(0).db, "SELECT limit_name, COUNT(*), "+readClock+
-		" FROM headgate_cells GROUP BY limit_name ORDER BY 2 DESC, 1 LIMIT "+strconv.Itoa(keycount.Most),
+		" FROM headgate_cells GROUP BY limit_name ORDER BY 2 DESC, 1 LIMIT "+strconv.Itoa(keycount.MaxLimits),
 		func(c *store.KeyCount) []any { return []any{&c.Limit, &c.Keys, &c.At} })
 	return counts, classifyRead("count keys", err)
 }
@@ -62,8 +61,8 @@ func (s *Store) countKeys(ctx context.Context) (counts []store.KeyCount, err err
 // errPageFull ends a page early.
 var errPageFull = errors.New("enough was read")
 
-// page reads up to sweepPage rows, or until do returns errPageFull. end reports whether there are no more rows.
-func (s *Store) page(ctx context.Context, n *node, query string, do func(*sql.Rows) error) (end bool, err error) {
+// readPage reads up to sweepPage rows, or until do returns errPageFull. end reports whether there are no more rows.
+func (s *Store) readPage(ctx context.Context, n *node, query string, do func(*sql.Rows) error) (end bool, err error) {
 	count := 0
 	err = eachRow(ctx, n.db, query+" LIMIT "+strconv.Itoa(sweepPage), func(r *sql.Rows) error {
 		count++
@@ -97,9 +96,9 @@ func (s *Store) sweep(ctx context.Context, max int) (removed int, err error) {
 	return removed, err
 }
 
-// sweepEntries removes at most limit entries of a page of the oldest ones. end reports that
-// there are no more. An entry that is old enough can no longer begin to count, so it is read
-// without a lock; a node whose clock is behind may renew it until it is removed.
+// sweepEntries removes at most limit entries of the next page of the oldest ones. end reports that there are no more.
+// An entry that is old enough can no longer begin to count, so it is read without a lock; a node whose clock is behind
+// may renew it until it is removed.
 func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, limit int) (removed int, end bool, err error) {
 	pos, slack := &s.sweeper, sweepSlack
 	if s.galera.Load() || s.groupRepl.Load() {
@@ -107,7 +106,7 @@ func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, limit int)
 	}
 	var subtracted []string // the numbers of entries that the levels of their cells no longer include
 	var emptyCellEntries []oldEntry
-	end, err = s.page(ctx, n, fmt.Sprintf(`SELECT
+	end, err = s.readPage(ctx, n, fmt.Sprintf(`SELECT
 			e.keep_until, e.number, e.limit_name, e.cell_key, c.law IS NULL OR e.expires_at <= c.at, COALESCE(%[5]s, 0)
 		FROM (SELECT keep_until, number, limit_name, cell_key, expires_at FROM headgate_entries FORCE INDEX (by_age)
 			WHERE keep_until <= %[1]d AND (keep_until > %[2]d OR keep_until = %[2]d AND number > %[3]d)
@@ -140,7 +139,7 @@ func (s *Store) sweepEntries(ctx context.Context, n *node, now int64, limit int)
 		pos.until, pos.number = 0, 0
 	}
 	for chunk := range slices.Chunk(subtracted, sweepChunk) {
-		count, err := s.remove(ctx, n, "DELETE FROM headgate_entries WHERE number IN ("+strings.Join(chunk, ",")+
+		count, err := s.execDelete(ctx, n, "DELETE FROM headgate_entries WHERE number IN ("+strings.Join(chunk, ",")+
 			") AND keep_until <= "+strconv.FormatInt(now, 10))
 		if removed += count; err != nil {
 			return removed, false, classify("sweep entries", err)
@@ -156,7 +155,7 @@ type oldEntry struct {
 	number string
 }
 
-// removeEmptyCellEntries removes entries of cells that are empty. It locks the cells and checks them again: an
+// removeEmptyCellEntries removes entries of cells that are empty. It locks the cells and checks them once more: an
 // uncommitted charge, which holds the lock of its cell, may have counted the entries before they expired. If they were
 // removed, the level of the cell would be too high for as long as the key is used.
 func (s *Store) removeEmptyCellEntries(ctx context.Context, n *node, now int64, slack time.Duration,
@@ -168,7 +167,7 @@ func (s *Store) removeEmptyCellEntries(ctx context.Context, n *node, now int64, 
 		for _, e := range chunk {
 			cells = append(cells, e.cell)
 		}
-		count, err := s.removeFree(ctx, n, now, slices.Compact(cells), func(cells []law.Cell) string {
+		count, err := s.removeUnderLocks(ctx, n, now, slices.Compact(cells), func(cells []law.Cell) string {
 			var numbers []string
 			for _, e := range chunk {
 				if _, ok := slices.BinarySearchFunc(cells, e.cell, law.Cell.Compare); ok {
@@ -187,8 +186,8 @@ func (s *Store) removeEmptyCellEntries(ctx context.Context, n *node, now int64, 
 	return removed, nil
 }
 
-// remove sends a statement that removes rows, and returns how many it has removed.
-func (s *Store) remove(ctx context.Context, n *node, statement string) (removed int, err error) {
+// execDelete sends a statement that removes rows, and returns how many it has removed. It repeats conflicts.
+func (s *Store) execDelete(ctx context.Context, n *node, statement string) (removed int, err error) {
 	_, err = store.Retry(ctx, s.cfg.RetryFor, func() error {
 		res, err := n.db.ExecContext(ctx, statement)
 		if err != nil {
@@ -201,19 +200,19 @@ func (s *Store) remove(ctx context.Context, n *node, statement string) (removed 
 	return removed, err
 }
 
-// sweepAdmissions removes a chunk of the oldest receipts. All expired receipts are removed, so it needs no position.
+// sweepAdmissions removes a chunk of the oldest receipts. Each expired receipt can be removed, so it needs no position.
 func (s *Store) sweepAdmissions(ctx context.Context, n *node, now int64, limit int) (removed int, end bool, err error) {
 	chunk := min(limit, sweepChunk)
-	removed, err = s.remove(ctx, n, fmt.Sprintf(
+	removed, err = s.execDelete(ctx, n, fmt.Sprintf(
 		"DELETE FROM headgate_admissions WHERE keep_until <= %d ORDER BY keep_until LIMIT %d", now, chunk))
 	return removed, err == nil && removed < chunk, classify("sweep admissions", err)
 }
 
-// sweepCells removes at most limit dead cells of a page.
+// sweepCells removes at most limit dead cells of the next page. end reports that there are no more.
 func (s *Store) sweepCells(ctx context.Context, n *node, now int64, limit int) (removed int, end bool, err error) {
 	pos := &s.sweeper
 	var dead []law.Cell
-	end, err = s.page(ctx, n, fmt.Sprintf(
+	end, err = s.readPage(ctx, n, fmt.Sprintf(
 		"SELECT c.limit_name, c.cell_key, %s FROM headgate_cells c WHERE %s ORDER BY c.limit_name, c.cell_key",
 		deadCondition("c", strconv.FormatInt(now, 10)), afterCell(pos.cell)), func(r *sql.Rows) error {
 		var isDead bool
@@ -234,12 +233,12 @@ func (s *Store) sweepCells(ctx context.Context, n *node, now int64, limit int) (
 	case end:
 		pos.cell = law.Cell{}
 	}
-	removed, err = s.removeChunks(ctx, n, now, dead)
+	removed, err = s.removeDeadCells(ctx, n, now, dead)
 	return removed, end && err == nil, err
 }
 
-// removeChunks removes the cells that are still dead, up to sweepAtOnce chunks concurrently.
-func (s *Store) removeChunks(ctx context.Context, n *node, now int64, cells []law.Cell) (removed int, err error) {
+// removeDeadCells removes the cells that are still dead, up to sweepAtOnce chunks concurrently.
+func (s *Store) removeDeadCells(ctx context.Context, n *node, now int64, cells []law.Cell) (removed int, err error) {
 	var sum atomic.Int64
 	var g errgroup.Group
 	if conns := n.db.Stats().MaxOpenConnections; conns > 0 {
@@ -249,7 +248,7 @@ func (s *Store) removeChunks(ctx context.Context, n *node, now int64, cells []la
 	}
 	for chunk := range slices.Chunk(cells, sweepChunk) {
 		g.Go(func() error {
-			count, err := s.removeFree(ctx, n, now, chunk, deleteDeadCells)
+			count, err := s.removeUnderLocks(ctx, n, now, chunk, deleteDeadCells)
 			sum.Add(int64(count))
 			return err
 		})
@@ -266,14 +265,14 @@ func deleteDeadCells(cells []law.Cell) string {
 		deadCondition("c", "@hg_t")
 }
 
-// removeFree removes rows in one transaction that locks the cells that no other transaction has locked. statement
-// returns the statement that removes rows of the locked cells, as of the time @hg_t. The clock is read again under the
-// locks: if it was set back since the sweep began, dead cells may count again. A conflict leaves the rows for a later
-// sweep. If the transaction was lost, and its locks with it, the release of the savepoint fails.
-func (s *Store) removeFree(ctx context.Context, n *node, now int64, cells []law.Cell,
+// removeUnderLocks removes rows in one transaction, which locks those cells that no other transaction has locked.
+// statement returns the statement that removes rows of the locked cells, as of the time @hg_t. The clock is read again
+// under the locks: if it was set back since the sweep began, dead cells may count again. A conflict leaves the rows for
+// a later sweep. If the transaction was lost, and its locks with it, the release of the savepoint fails.
+func (s *Store) removeUnderLocks(ctx context.Context, n *node, now int64, cells []law.Cell,
 	statement func([]law.Cell) string,
 ) (removed int, err error) {
-	err = lockFree(ctx, n, cells, func(conn *sql.Conn, free []law.Cell) error {
+	err = withFreeCells(ctx, n, cells, func(conn *sql.Conn, free []law.Cell) error {
 		if len(free) == 0 {
 			return nil
 		}

@@ -14,8 +14,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// takeTLS removes the options that name certificates: ssl-ca, ssl-cert and ssl-key, the
-// names that MariaDB and MySQL use too. set makes a configuration use the certificates.
+// takeTLS removes the options that name certificates: ssl-ca, ssl-cert and ssl-key, the names that MariaDB and MySQL
+// use too. set makes a configuration use the certificates, with a logger in which connectError finds the server's
+// alert. Without such options set does nothing.
 func takeTLS(options url.Values) (set func(*mysqldriver.Config), err error) {
 	var files tlsconf.Files
 	for name, file := range map[string]*string{"ssl-ca": &files.CA, "ssl-cert": &files.Cert, "ssl-key": &files.Key} {
@@ -51,26 +52,26 @@ func takeTLS(options url.Values) (set func(*mysqldriver.Config), err error) {
 	}, nil
 }
 
-// alertLogger is a logger of the client that keeps the last TLS alert of a server, since the client's error is only
-// that the connection is invalid.
+// alertLogger is a logger for go-sql-driver that keeps the last TLS error, usually the alert of a server: the driver
+// logs it, and returns only ErrInvalidConn.
 type alertLogger struct{ lastAlert atomic.Pointer[error] }
 
-// Print implements the client's logger.
+// Print implements mysqldriver.Logger.
 func (a *alertLogger) Print(values ...any) {
 	for _, v := range values {
-		if err, ok := v.(error); ok && tlsconf.Failed(err) {
+		if err, ok := v.(error); ok && tlsconf.IsHandshakeError(err) {
 			a.lastAlert.Store(&err)
 		}
 	}
 }
 
-// alertOf returns why the first connection of a configuration failed. If the server ended
-// it before the client read the alert, alertOf can only guess.
-func alertOf(config *mysqldriver.Config, err error) error {
-	var answered *mysqldriver.MySQLError
-	var operation *net.OpError
+// connectError returns why the first connection of a configuration failed with err: the alert of the server if one was
+// read, else err. If a client with a certificate has read no alert, the error says that the server may have refused it.
+func connectError(config *mysqldriver.Config, err error) error {
+	var serverErr *mysqldriver.MySQLError
+	var opErr *net.OpError
 	a, ok := config.Logger.(*alertLogger)
-	if !ok || tlsFailed(err) || errors.As(err, &answered) || errors.As(err, &operation) && operation.Op == "dial" {
+	if !ok || tlsFailed(err) || errors.As(err, &serverErr) || errors.As(err, &opErr) && opErr.Op == "dial" {
 		return err
 	}
 	if alert := a.lastAlert.Load(); alert != nil {
@@ -83,4 +84,6 @@ func alertOf(config *mysqldriver.Config, err error) error {
 }
 
 // tlsFailed reports whether a connection failed because of TLS.
-func tlsFailed(err error) bool { return tlsconf.Failed(err) || errors.Is(err, mysqldriver.ErrNoTLS) }
+func tlsFailed(err error) bool {
+	return tlsconf.IsHandshakeError(err) || errors.Is(err, mysqldriver.ErrNoTLS)
+}

@@ -22,11 +22,11 @@ type transport struct {
 	ownPools bool    // Open has made the pools
 	retryFor time.Duration
 	observer store.Observer // nil: none
-	repeats  atomic.Int64
+	retries  atomic.Int64   // how many attempts were repeated
 
 	*facts
 	turns       atomic.Int64 // numbers the statements that commit by themselves
-	makeBatches atomic.Int64 // how many of the next batches use the form of sums that makes cells
+	makeBatches atomic.Int64 // above 0: how many of the next batches begin with the form of sums that makes cells
 	skipSums    atomic.Int64 // how many of the next batches do not use sums, since sums failed for a batch
 }
 
@@ -42,21 +42,21 @@ type facts struct {
 
 // node is a server of a cluster, or the only one.
 type node struct {
-	db   *sql.DB
-	name string
-	away atomic.Int64 // until when the node is passed over, in ns since processStart
-	view view         // the node's view of its Galera cluster
+	db        *sql.DB
+	name      string
+	awayUntil atomic.Int64 // until when the node is passed over, in ns since processStart
+	view      view         // the node's view of its Galera cluster
 }
 
-// awayFor is how long a node is passed over that could not be reached or had no quorum.
+// awayFor is how long a node is passed over that could not be reached, had no quorum or took no writes.
 const awayFor = time.Second
 
 var processStart = time.Now() //nolint:forbidigo // a pause, not a decision
 
-func (n *node) markAway()    { n.away.Store(int64(time.Since(processStart) + awayFor)) }
-func (n *node) isAway() bool { return n.away.Load() > int64(time.Since(processStart)) }
+func (n *node) markAway()    { n.awayUntil.Store(int64(time.Since(processStart) + awayFor)) }
+func (n *node) isAway() bool { return n.awayUntil.Load() > int64(time.Since(processStart)) }
 
-// pick returns the i-th node, or the next one that does not count as away.
+// pick returns the i-th node, or the next one that does not count as away; if all are away, the i-th.
 func (s *transport) pick(i int) *node {
 	for k := range s.nodes {
 		if n := s.nodes[(i+k)%len(s.nodes)]; !n.isAway() {
@@ -66,8 +66,8 @@ func (s *transport) pick(i int) *node {
 	return s.nodes[i%len(s.nodes)]
 }
 
-// onAnyNode calls do, a read or administration, on one node, and on the next one if a
-// node cannot be reached or takes no writes.
+// onAnyNode calls do, a read or administration, on one node, and on the next one if a node cannot be reached or takes
+// no writes. In a transaction of the caller it calls do on that alone.
 func (s *transport) onAnyNode(do func(querier) error) error {
 	if s.tx != nil {
 		return do(s.tx)
@@ -83,8 +83,8 @@ func (s *transport) onAnyNode(do func(querier) error) error {
 	return err
 }
 
-// retry repeats do while it conflicts with others, and on the next node if a node
-// cannot be reached. It repeats nothing that may have been done.
+// retry repeats do while it conflicts with others, and on the next node if a node cannot be reached or takes no writes.
+// It repeats nothing that may have been done, and nothing in a transaction of the caller.
 func (s *transport) retry(ctx context.Context, n *node, do func(*node) error) error {
 	if s.tx != nil {
 		return do(n)
@@ -104,13 +104,13 @@ func (s *transport) retry(ctx context.Context, n *node, do func(*node) error) er
 		}
 		return err
 	}, isRetryable)
-	s.repeats.Add(int64(repeated))
+	s.retries.Add(int64(repeated))
 	store.Observe(s.observer, repeated, err)
 	return err
 }
 
-// otherNodeMayAnswer reports whether another node or connection may answer. A node
-// whose certificate is not accepted counts as away.
+// otherNodeMayAnswer reports whether another node or connection may answer after an error. A node whose certificate is
+// not accepted counts as one that cannot be reached.
 func otherNodeMayAnswer(err error) bool {
 	c := class(err)
 	return tlsFailed(err) || errors.Is(c, store.ErrUnavailable) || errors.Is(c, store.ErrReadOnly)
@@ -133,8 +133,8 @@ func (s *transport) explain(ctx context.Context, db querier, err error) error {
 }
 
 // route applies each part of a batch on the node that its keys prefer. In a Galera cluster every node takes writes, but
-// two nodes that write a row at once conflict when they commit: so each key has one preferred node, the same for all
-// processes. Ops that share a cell or a group stay together and in order.
+// two nodes that write a row at once conflict when they commit. So each key has one preferred node, the same for all
+// processes with this URL. Ops that share a cell or a group stay together, on the node of the first, and in order.
 func (s *transport) route(ops []law.Op, outs []law.Outcome, apply func([]law.Op, []law.Outcome, *node) error) error {
 	if len(s.nodes) == 1 || len(ops) == 0 {
 		return apply(ops, outs, s.nodes[0])
@@ -146,9 +146,9 @@ func (s *transport) route(ops []law.Op, outs []law.Outcome, apply func([]law.Op,
 			groups[i+1]++
 		}
 	}
-	for i, cell := range law.Components(ops) {
+	for i, first := range law.Components(ops) {
 		h := fnv.New32a()
-		h.Write([]byte(ops[cell].Cell.Key))
+		h.Write([]byte(ops[first].Cell.Key))
 		n := s.pick(int(h.Sum32() % uint32(len(s.nodes))))
 		parts[n] = append(parts[n], i)
 	}
@@ -182,8 +182,8 @@ func (s *transport) route(ops []law.Op, outs []law.Outcome, apply func([]law.Op,
 	return errs[max(0, slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, store.ErrUnknownOutcome) }))]
 }
 
-// execAlone sends a statement that commits by itself. If the statement fails, before or after
-// it has committed, the server sends the error in the place of the end of the rows.
+// execAlone calls send, which sends a statement that commits by itself. The server's error, in the place of the end of
+// the rows, may come after the commit. If it cannot have, execAlone marks it as undone.
 func execAlone(ctx context.Context, n *node, turn string, send func(*openedConn) error) error {
 	conn, err := n.db.Conn(ctx)
 	if err != nil {
@@ -198,9 +198,8 @@ func execAlone(ctx context.Context, n *node, turn string, send func(*openedConn)
 	return err
 }
 
-// mayBeComplete reports whether a statement may have done all its work before its commit. At the end of that work it
-// assigns its turn. A statement that was killed while it waited for a lock has not. If the server does not answer, it
-// may have.
+// mayBeComplete reports whether a statement may have done all its work before its commit: it has assigned its turn, as
+// it does once it has its last lock, or the server does not tell.
 func mayBeComplete(ctx context.Context, conn *sql.Conn, turn string) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerTimeout)
 	defer cancel()
@@ -209,7 +208,7 @@ func mayBeComplete(ctx context.Context, conn *sql.Conn, turn string) bool {
 	return err != nil || lastTurn == turn
 }
 
-// execEach executes statements one at a time, so that each of them is answered, even if it is killed.
+// execEach executes statements one at a time, so that the server answers each of them, even if it is killed.
 func execEach(ctx context.Context, conn *sql.Conn, statements ...string) error {
 	for _, statement := range statements {
 		if _, err := conn.ExecContext(ctx, statement); err != nil {
@@ -224,11 +223,11 @@ func execEach(ctx context.Context, conn *sql.Conn, statements ...string) error {
 // other nodes may have the transaction, and so may this node once it is back. So a deadlock is believed only if the
 // cluster's membership has not changed since before the text was sent.
 
-// readView selects the membership of the cluster as a node sees it, and whether it has a quorum.
+// readView selects the membership of the cluster as a node sees it, and whether the node has a quorum.
 const readView = `SELECT GROUP_CONCAT(VARIABLE_VALUE ORDER BY VARIABLE_NAME) FROM INFORMATION_SCHEMA.GLOBAL_STATUS
 	WHERE VARIABLE_NAME IN ('WSREP_CLUSTER_CONF_ID', 'WSREP_CLUSTER_STATUS', 'WSREP_CLUSTER_STATE_UUID')`
 
-// view caches the membership of a cluster as a node saw it last. The zero value has none.
+// view caches the membership of a cluster as a node saw it last: the answer to readView. The zero view has none.
 type view struct{ cached atomic.Pointer[string] }
 
 // cachedOrRead returns the cached membership, or reads it if there is none. If the cached one is out of date, one

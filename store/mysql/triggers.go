@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// makeTriggers makes the triggers that record changes by hand, unless the database has the same
-// ones, and returns a line for the report. It looks at every migration, since somebody may have
-// dropped them. A server with a binary log lets only some users make triggers.
+// makeTriggers makes the triggers that record changes by hand, unless the database has the same ones, and returns a
+// line for the report; empty: it made none. Every migration calls it, since somebody may have dropped them. A server
+// with a binary log lets only some users make triggers; for other users the line says so.
 func (m *migrator) makeTriggers(ctx context.Context) (line string, err error) {
 	bodies, err := readTriggers(ctx, m.conn)
 	if err != nil {
@@ -43,11 +43,12 @@ func (m *migrator) makeTriggers(ctx context.Context) (line string, err error) {
 	return line, nil
 }
 
-// noTriggerRight are the errors of a user who may not make triggers: without the right, or with a binary
-// log and without log_bin_trust_function_creators.
+// noTriggerRight are the errors of a user who may not make triggers: without the right, or with a binary log and
+// without log_bin_trust_function_creators.
 var noTriggerRight = []uint16{1142, 1227, 1419}
 
-// readTriggers returns the bodies of the triggers in the database, by name. A user who may not make triggers sees none.
+// readTriggers returns the bodies of the triggers in the database, by name, of those made under migrationMode. A user
+// who may not make triggers sees none.
 func readTriggers(ctx context.Context, db querier) (map[string]string, error) {
 	bodies := make(map[string]string)
 	err := eachRow(ctx, db, `SELECT trigger_name, action_statement, sql_mode

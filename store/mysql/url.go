@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// DefaultDatabase is the database of a URL that names none. DefaultConns is how
-// many connections a node may have at once.
+// DefaultDatabase is the database of a URL that names none. DefaultConns is how many connections each node may have at
+// once, unless the URL has pool_max_conns.
 const (
 	DefaultDatabase = "headgate"
 	DefaultConns    = 16
@@ -29,9 +29,8 @@ type target struct {
 	collation string                // of the connections; empty: the server's default
 }
 
-// parseURL parses mysql://user:password@host:port,host:port/database?option=value.
-// Options are those of go-sql-driver/mysql and pool_max_conns, except those that this
-// package sets itself, since the text of a batch depends on them.
+// parseURL parses mysql://user:password@host:port,host:port/database?option=value. Options are pool_max_conns, ssl-ca,
+// ssl-cert, ssl-key and the driver's. It overrides or refuses those on which the text of a batch depends.
 func parseURL(raw string) (*target, error) {
 	bad := func(format string, args ...any) (*target, error) {
 		return nil, law.Invalid("URL", format, args...)
@@ -86,12 +85,12 @@ func parseURL(raw string) (*target, error) {
 	return t, nil
 }
 
-// credentialOption matches options that somebody takes for the user or the password. It
-// does not match the driver's own options, such as allowCleartextPasswords.
+// credentialOption matches options that somebody takes for the user or the password. It does not match the driver's own
+// options, such as allowCleartextPasswords.
 var credentialOption = regexp.MustCompile(`(?i)^(user(name)?|(|.*[^a-z])pass(w|wd|word|phrase)?|(|.*[^a-z])pwd)$`)
 
-// takeOptions removes and applies the options that are not the driver's. The character
-// set cannot be chosen: see session.go.
+// takeOptions removes the options pool_max_conns, character sets and collations. It sets conns and collation; another
+// character set than utf8mb4 is an error: see session.go.
 func (t *target) takeOptions(options url.Values) (err error) {
 	for name, values := range options {
 		value, lower := values[len(values)-1], strings.ToLower(name)

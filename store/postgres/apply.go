@@ -18,12 +18,12 @@ const (
 
 // batch is a batch in the form that headgate_internal.apply takes.
 type batch struct {
-	modes     []int16  // for each cell: readCell, lockCell or createCell
-	ops       []int64  // the numbers of all ops, in the order of opLayout
-	notes     []string // the ID of each op, or the reason of a Block; nil: all are empty
-	indexes   []int    // for each op: its index in the caller's slice
-	withIDs   bool     // some ops have an ID
-	withPlain bool     // some ops are plain charges of buckets
+	modes        []int16  // for each cell: readCell, lockCell or createCell
+	ops          []int64  // the numbers of all ops, in the order of opLayout
+	notes        []string // for each op: its ID, or the reason of a Block; nil: all are empty
+	indexes      []int    // for each op: its index in the caller's slice
+	withReceipts bool     // some ops read or write the receipt of an ID
+	withPlain    bool     // some ops are plain charges of buckets
 }
 
 // Apply implements store.Store.
@@ -37,7 +37,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	return s.apply(ctx, ops, outs)
 }
 
-// apply applies a batch by the fastest function that can decide it.
+// apply applies a batch by the fastest function that can decide it. It does not look at store.PassHeld.
 func (s *Store) apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if len(ops) == 1 && isPlain(&ops[0]) && ops[0].Valid() == nil {
 		return s.applyOne(ctx, &ops[0], &outs[0])
@@ -60,10 +60,10 @@ func (s *Store) applyAll(ctx context.Context, valid *validBatch, ops []law.Op, o
 	limits, keys := valid.names()
 	statement, args := s.def.statement(`select headgate_internal.apply_N($1, $2, $3, $4, $5)`),
 		[]any{limits, keys, b.modes, b.ops, b.notes}
-	if b.withIDs || b.withPlain {
+	if b.withReceipts || b.withPlain {
 		var prints []int64
 		var parts []int32
-		if b.withIDs {
+		if b.withReceipts {
 			prints, parts = b.fingerprints(ops), b.parts(ops)
 		}
 		statement, args = s.def.statement(`select headgate_internal.apply_plain_N($1, $2, $3, $4, $5, $6, $7)`),
@@ -88,7 +88,7 @@ type validBatch struct {
 	cellNumbers []int32    // for each op of the caller's slice: the number of its cell, from 1 as SQL counts
 }
 
-// arrange returns the valid part of a batch, and sets the outcomes of invalid groups.
+// arrange returns the valid part of a batch, and sets Err in the outcomes of invalid groups.
 func arrange(ops []law.Op, outs []law.Outcome) validBatch {
 	valid := validBatch{indexes: make([]int, 0, len(ops)), cellNumbers: make([]int32, len(ops))}
 	for i := 0; i < len(ops); {
@@ -149,7 +149,7 @@ func encode(ops []law.Op, valid *validBatch) batch {
 		if b.notes != nil {
 			b.notes[k] = note
 		}
-		b.withIDs, b.withPlain = b.withIDs || needsReceipt(op), b.withPlain || op.Plain() && op.Params.Plain()
+		b.withReceipts, b.withPlain = b.withReceipts || needsReceipt(op), b.withPlain || op.Plain() && op.Params.Plain()
 	}
 	return b
 }
@@ -159,10 +159,10 @@ func modeOf(op *law.Op) int16 {
 	switch op.Verb {
 	case law.Check:
 		return readCell
-	case law.Renew, law.Reset, law.Settle, law.Extend: // a missing cell has no receipt of an ID
+	case law.Renew, law.Reset, law.Settle, law.Extend: // nothing to do for a missing cell
 		return lockCell
 	case law.Return:
-		if op.Cost > 0 {
+		if op.Cost > 0 { // a cost below 0 is a charge
 			return lockCell
 		}
 	}

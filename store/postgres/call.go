@@ -15,10 +15,9 @@ import (
 // the standby has not confirmed.
 const unconfirmedKey = "headgate: commit was not confirmed"
 
-// OnNotice detects a commit that the server reports as done although the wait for the
-// synchronous standby was cancelled. After a failover such a charge may be lost, so the
-// call that made it returns store.ErrUnknownOutcome. Open sets OnNotice. A pool given to
-// New must have it too, or such a commit counts as done:
+// OnNotice detects a commit that the server reports as done although the wait for the synchronous standby was
+// cancelled. After a failover such a charge may be lost, so the call that made it returns store.ErrUnknownOutcome. Open
+// sets OnNotice. A pool given to New must have it too, or such a commit counts as done:
 //
 //	config.ConnConfig.OnNotice = postgres.OnNotice
 func OnNotice(conn *pgconn.PgConn, n *pgconn.Notice) {
@@ -52,14 +51,15 @@ func callConfirmed(ctx context.Context, conn *pgxpool.Conn, statement string, ar
 	return err
 }
 
-// shortLockTimeout is the lock_timeout of a batch with a lockWaitMode. A transaction of Headgate
-// holds its rows for less time, unless the machine is overloaded.
+// shortLockTimeout is the lock_timeout of a batch with a lockWaitMode. A transaction of Headgate holds its rows for
+// less time, unless the machine is overloaded.
 const shortLockTimeout = "50ms"
 
-// lockWaitKey is the key of the context value that says how a batch waits for locks. Without
-// a value the batch waits until the context ends.
+// lockWaitKey is the key of the context value that says how a batch waits for locks. Without a value the batch waits
+// until the context ends.
 type lockWaitKey struct{}
 
+// The values of lockWaitKey.
 const (
 	lockGiveUp = 1 // wait for shortLockTimeout, then return a lockWaitError
 	lockRetry  = 2 // wait for shortLockTimeout in one transaction after another, until the deadline
@@ -71,9 +71,8 @@ func lockWaitMode(ctx context.Context) int {
 	return mode
 }
 
-// queryRow sends one statement and reads its one row. With a lockWaitMode it waits for no lock
-// longer than shortLockTimeout: the same round trip carries the setting, which ends with the
-// transaction.
+// queryRow sends one statement and reads its one row. With a lockWaitMode it waits for no lock longer than
+// shortLockTimeout: the same round trip carries the setting, which ends with the transaction.
 func queryRow(ctx context.Context, conn *pgxpool.Conn, statement string, args, dest []any) error {
 	mode := lockWaitMode(ctx)
 	if mode == 0 {

@@ -25,7 +25,8 @@ func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.CatalogCh
 		if text == nil {
 			return store.Item{Kind: store.Kind(*kind), Name: *name, Key: *key, Removed: true}, nil
 		}
-		return item, json.Unmarshal(text, &item)
+		err = json.Unmarshal(text, &item)
+		return item, err
 	}, s.def.statement("select version, at, since_at, clock, kind, name, key, item from "+
 		"headgate_internal.read_catalog_N($1)"), since)
 	if err != nil {
@@ -52,7 +53,8 @@ func (s *Store) Items(ctx context.Context, wanted []store.Item) (version int64, 
 		if err := row.Scan(&version, &text); err != nil || text == nil {
 			return item, err
 		}
-		return item, json.Unmarshal(text, &item)
+		err = json.Unmarshal(text, &item)
+		return item, err
 	}, s.def.statement("select version, item from headgate_internal.items_N($1, $2, $3)"), kinds, names, keys)
 	if len(found) == 1 && found[0].Kind == "" { // there is only the version
 		found = nil
@@ -70,13 +72,14 @@ func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Ite
 		if err := row.Scan(&text); err != nil {
 			return item, err
 		}
-		return item, json.Unmarshal(text, &item)
+		err = json.Unmarshal(text, &item)
+		return item, err
 	}, s.def.statement("select * from headgate_internal.items_after_N($1, $2, $3, $4)"), string(kind), after.Name,
 		after.Key, n)
 }
 
-// WriteCatalog implements store.Catalog. It adds the database's user to the author. The error is
-// store.ErrInvalid for a limit that the server cannot use, for lack of a time zone, say.
+// WriteCatalog implements store.Catalog. It adds the database's user to the author. The error is store.ErrInvalid for a
+// limit that the server cannot use, for lack of a time zone, say.
 func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
@@ -127,7 +130,7 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (versi
 	return versions, nil
 }
 
-// RecordAction implements store.Catalog. It is not retried: that could record an action twice.
+// RecordAction implements store.Catalog. It repeats nothing, not even a conflict.
 func (s *Store) RecordAction(ctx context.Context, a store.Action) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -149,7 +152,8 @@ func (s *Store) Actions(ctx context.Context, before int64, n int) ([]store.Actio
 		return nil, err
 	}
 	return query(ctx, s, "read actions", func(r pgx.CollectableRow) (a store.Action, err error) {
-		return a, r.Scan(&a.Number, &a.At, &a.Verb, &a.Limit, &a.Key, &a.For, &a.Author, &a.Reason)
+		err = r.Scan(&a.Number, &a.At, &a.Verb, &a.Limit, &a.Key, &a.For, &a.Author, &a.Reason)
+		return a, err
 	}, s.def.statement("select number, at, verb, limit_name, key, lasts, author, reason from "+
 		"headgate_internal.actions_N($1, $2)"),
 		before, max(n, 0))

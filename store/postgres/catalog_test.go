@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/headgate/headgate"
+	"github.com/headgate/headgate/internal/testing/migrated"
 	"github.com/headgate/headgate/store"
 	"github.com/headgate/headgate/store/postgres"
 )
@@ -41,6 +42,26 @@ func readPlansAndRecordAction(t *testing.T, s *postgres.Store) {
 	}
 	if list, err := s.Actions(t.Context(), 0, 1); err != nil || len(list) != 1 || list[0].Key != "a" {
 		t.Errorf("Actions: got %v, %v; want the reset of key a", list, err)
+	}
+}
+
+// TestRecordActionKeepsActionsWhoseNumbersHaveGaps records an action beside 10,005 others with every third number: the
+// newest 10,000 are kept.
+func TestRecordActionKeepsActionsWhoseNumbersHaveGaps(t *testing.T) {
+	t.Parallel()
+	dsn := migrated.Postgres(t)
+	s, conn := openAt(t, dsn), connect(t, dsn)
+	if _, err := conn.Exec(t.Context(), `insert into headgate.actions (number, at, verb, limit_name, key, lasts, author, reason)
+		overriding system value select 3 * i - 30015, i, 'reset', 'api', 'k', 0, '', '' from generate_series(1, 10005) i`); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RecordAction(t.Context(), store.Action{Verb: "reset", Limit: "api", Key: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	var count int
+	if err := conn.QueryRow(t.Context(), "select count(*) from headgate.actions").Scan(&count); err != nil ||
+		count != store.KeptActions {
+		t.Errorf("got %d actions and the error %v, want %d", count, err, store.KeptActions)
 	}
 }
 

@@ -81,7 +81,7 @@ func TestFunctionsFromPythonAndNode(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	dbtest.Installed(t, "/usr/lib/python3/dist-packages/psycopg", "python3-psycopg")
+	dbtest.InstalledPath(t, "/usr/lib/python3/dist-packages/psycopg", "python3-psycopg")
 	if err := os.Symlink(dbtest.NodeModules(t, "../../internal/testing/doctest/testdata/node"), filepath.Join(dir, "node_modules")); err != nil {
 		t.Fatal(err)
 	}

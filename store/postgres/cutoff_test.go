@@ -14,7 +14,7 @@ func TestLostAnswersAreRetriedByID(t *testing.T) {
 	dsn := migrated.Postgres(t)
 	userPart, hostPart, _ := strings.Cut(dsn, "@")
 	host, path, _ := strings.Cut(hostPart, "/")
-	proxy := dbtest.Swallow(t, host)
+	proxy := dbtest.StartProxy(t, host)
 	direct := openAt(t, dsn)
 	storetest.CutOff(t, direct, openAt(t, userPart+"@"+proxy.Addr+"/"+path), proxy.Lose)
 }

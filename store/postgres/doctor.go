@@ -12,7 +12,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// oldestVersion is the oldest server_version_num that is tested.
+// oldestVersion is the oldest server_version_num that the store accepts.
 const oldestVersion = 130000
 
 // Examine implements store.Doctor.
@@ -124,7 +124,7 @@ func (s *Store) examineSessions(ctx context.Context, f *store.Findings) error {
 	return s.examineSessionsIdle(ctx, f, time.Minute)
 }
 
-// examineSessionsIdle examines sessions, and reports a transaction that is idle for longer than maxIdle.
+// examineSessionsIdle examines sessions, and reports a session that is idle in a transaction older than maxIdle.
 func (s *Store) examineSessionsIdle(ctx context.Context, f *store.Findings, maxIdle time.Duration) error {
 	settings, err := s.settings(ctx, "default_transaction_isolation", "idle_in_transaction_session_timeout",
 		"max_connections")
@@ -228,10 +228,10 @@ func (s *Store) examineRights(ctx context.Context, f *store.Findings) error {
 	return nil
 }
 
-// A table is bloated if it has more dead rows than bloatRows, and more than bloatRatio for each live row.
+// A table is bloated if it has more dead rows than bloatRows, and more than bloatRatio dead rows for each live one.
 const bloatRows, bloatRatio = 20_000, 1
 
-// examineTables checks for causes that make decisions slower over time.
+// examineTables checks headgate.cells for what makes decisions slower over time, and that a crash does not empty it.
 func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
 	settings, err := s.settings(ctx, "autovacuum", "track_counts")
 	if err != nil {
@@ -291,7 +291,8 @@ func (s *Store) examineTables(ctx context.Context, f *store.Findings) error {
 	return nil
 }
 
-// examinePlan checks that a cell is found by its primary key. The functions use the same plan for any statistics.
+// examinePlan checks that a cell is found by its primary key. Like the functions, it sets enable_seqscan = off, so that
+// the plan does not depend on statistics.
 func (s *Store) examinePlan(ctx context.Context, f *store.Findings) error {
 	var plan string
 	err := pgx.BeginTxFunc(ctx, s.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
@@ -325,7 +326,7 @@ func (s *Store) examineSweeper(ctx context.Context, f *store.Findings) error {
 		where c.empty_at <= t.past and c.blocked_until <= t.past and c.ids_until <= t.past
 		and not exists (
 			select from headgate.entries e where e.limit_name = c.limit_name and e.key = c.key)
-		limit $1) x`, // the condition of headgate.sweep_from
+		limit $1) x`, // the condition of headgate_internal.sweep_from, ten minutes ago
 		store.MostUnswept+1).Scan(&deadCells)
 	if err != nil {
 		return err

@@ -13,10 +13,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Every statement is a transaction of its own. If PostgreSQL reports an ERROR or FATAL, the
-// transaction was rolled back: nothing was done. Three kinds of failure can follow a written
-// commit, and leave the outcome unknown: an SQLSTATE with ErrUnknownOutcome below, a PANIC,
-// after which recovery may find the commit, and a broken connection.
+// Every statement is a transaction of its own. If PostgreSQL reports an ERROR or FATAL, the transaction was rolled
+// back: nothing was done. Three kinds of failure can follow a written commit, and leave the outcome unknown: an
+// SQLSTATE with ErrUnknownOutcome below, a PANIC, after which recovery may find the commit, and a broken connection.
 
 // stateClasses are the classes of single SQLSTATEs.
 var stateClasses = map[string]error{
@@ -33,9 +32,8 @@ var stateClasses = map[string]error{
 	"55P03": store.ErrConflict,    // lock not available, lock_timeout
 }
 
-// prefixClasses are the classes of the other SQLSTATEs, by their first two characters as in
-// the manual's appendix A. Any other SQLSTATE is ErrSetup: the schema, a trigger or an
-// extension is wrong.
+// prefixClasses are the classes of the other SQLSTATEs, by their first two characters as in the manual's appendix A.
+// Any other SQLSTATE is ErrSetup: the schema, a trigger or an extension is wrong.
 var prefixClasses = map[string]error{
 	"08": store.ErrUnknownOutcome, // connection exceptions, also from a pooler
 	"22": store.ErrInvalid,        // data exceptions
@@ -80,7 +78,8 @@ func class(err error) error {
 		return c
 	}
 	switch {
-	case tlsconf.Failed(err), connect != nil && strings.Contains(err.Error(), "server refused TLS connection"):
+	case tlsconf.IsHandshakeError(err),
+		connect != nil && strings.Contains(err.Error(), "server refused TLS connection"):
 		return store.ErrSetup
 	case isUnsent:
 		return store.ErrUnavailable
@@ -116,12 +115,10 @@ func stateClass(pg *pgconn.PgError) error {
 	return store.ErrSetup
 }
 
-// classify wraps an error with its class and the operation that failed. The text
-// never contains a password.
+// classify wraps an error with its class and the operation that failed. The text never contains a password.
 func classify(operation string, err error) error { return wrapError(operation, class(err), err) }
 
-// classifyRead classifies an error of a read. The outcome of a read is never unknown: if its
-// answer is lost, the store is unavailable.
+// classifyRead classifies an error of a read, whose outcome is never unknown: a lost answer is ErrUnavailable.
 func classifyRead(operation string, err error) error {
 	c := class(err)
 	if errors.Is(c, store.ErrUnknownOutcome) {
@@ -130,16 +127,15 @@ func classifyRead(operation string, err error) error {
 	return wrapError(operation, c, err)
 }
 
-// isLockTimeout reports whether a statement failed because another transaction held a lock for
-// longer than the statement may wait by lock_timeout.
+// isLockTimeout reports whether a statement failed because it waited for a lock for longer than lock_timeout.
 func isLockTimeout(err error) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.Code == "55P03"
 }
 
-// batchError classifies an error of a batch. Inside the caller's transaction nothing is committed
-// yet, and an error has rolled back the statement. Only after an unreadable answer may the
-// transaction contain a charge.
+// batchError classifies an error of a batch; after one about a missing function, ready checks the schema again. Inside
+// the caller's transaction nothing is committed yet, and an error has rolled back the statement. Only after an
+// unreadable answer may the transaction contain a charge.
 func (s *Store) batchError(ops int, err error) error {
 	operation := fmt.Sprintf("apply %d ops", ops)
 	// A function is missing: a binary of another layout may have migrated.
@@ -156,7 +152,7 @@ func (s *Store) batchError(ops int, err error) error {
 	return classify(operation, err)
 }
 
-// wrapError wraps an error with its class c and the operation, and hides passwords.
+// wrapError wraps an error with its class c and the operation, hides passwords, and adds a remedy for some errors.
 func wrapError(operation string, c, err error) error {
 	var pg *pgconn.PgError
 	switch {
@@ -179,8 +175,7 @@ var passwordPattern = regexp.MustCompile(`(://[^:@/\s]*:|password=)[^@/\s]*`)
 
 func hidePassword(s string) string { return passwordPattern.ReplaceAllString(s, "${1}xxxxx") }
 
-// lockWaitError marks an error of a batch that waited too long for a lock. Nothing was done, and
-// retry does not repeat the batch. See applyPassHeld.
+// lockWaitError marks an error of a batch that waited too long for a lock and did nothing. retry does not repeat it.
 type lockWaitError struct{ error }
 
 func (e *lockWaitError) Unwrap() error { return e.error }
@@ -190,8 +185,8 @@ func isLockWait(err error) bool {
 	return errors.As(err, &e)
 }
 
-// retry repeats do while it conflicts with other transactions, until the deadline. It repeats
-// nothing that may have been done, and nothing inside the caller's transaction.
+// retry repeats do while it conflicts with other transactions, until the deadline. It repeats nothing that may have
+// been done, and nothing inside the caller's transaction.
 func (s *Store) retry(ctx context.Context, do func() error) error {
 	if s.pool == nil {
 		return do()

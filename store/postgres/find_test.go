@@ -256,7 +256,7 @@ func checkOverrideEnd(t *testing.T, name, query, life string) (lateStep string) 
 	done, watcher := make(chan error, 1), connect(t, dsn)
 	go func() { done <- conn.QueryRow(t.Context(), "select "+query).Scan(&allowed, &at) }()
 	if name != "check" { // a check does not wait
-		waitForBlock(t, watcher, locker)
+		waitForWaiter(t, watcher, locker)
 		var waitsBeforeEnd bool
 		if err := watcher.QueryRow(t.Context(), `select clock_timestamp() < $1`, until).Scan(&waitsBeforeEnd); err != nil {
 			t.Fatal(err)
@@ -355,7 +355,7 @@ func TestConcurrentInsertAndDeleteOfOverrides(t *testing.T) {
 		_, err := other.Exec(t.Context(), `delete from headgate.catalog where key = 'old'`)
 		done <- err
 	}()
-	waitForBlock(t, connect(t, dsn), conn)
+	waitForWaiter(t, connect(t, dsn), conn)
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}

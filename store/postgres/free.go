@@ -9,15 +9,15 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// shortWaitPeriod is how long single ops wait in short transactions after a batch has met a locked row.
+// shortWaitPeriod is how long after a batch has met a locked row single ops wait in short transactions.
 const shortWaitPeriod = 10 * time.Second
 
 // applyPassHeld applies a batch with store.PassHeld. It waits up to shortLockTimeout for rows that others have locked.
 // If a row stays locked, the batch has charged nothing yet. Then one statement finds the rows without a lock, and only
-// ops on these rows are applied. A missing cell counts as locked, since another transaction may be about to commit it.
+// groups on these rows are applied. A missing cell counts as locked: another transaction may be about to commit it.
 //
-// A single op does not wait for its row in one long statement: the snapshot of the statement would keep the old
-// versions of all rows that others update meanwhile.
+// For a while after that, a single op does not wait for its row in one long statement: the snapshot of the statement
+// would keep the old versions of all rows that others update meanwhile.
 func (s *Store) applyPassHeld(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	metLockRecently := time.Since(clockStart)-time.Duration(s.lastHeld.Load()) < shortWaitPeriod
 	switch {
@@ -38,7 +38,7 @@ func (s *Store) applyPassHeld(ctx context.Context, ops []law.Op, outs []law.Outc
 	return wrap.PassBy(ctx, ops, outs, isHeld, s.applyInShortWaits)
 }
 
-// clockStart is the time from which Store.lastHeld counts.
+// clockStart is the time from which Store.lastHeld counts: so long ago that a lastHeld of 0 is not recent.
 var clockStart = time.Now().Add(-2 * shortWaitPeriod) //nolint:forbidigo // a pause, not a decision
 
 // applyInShortWaits applies ops, and waits for locks in one short transaction after another.
@@ -46,8 +46,8 @@ func (s *Store) applyInShortWaits(ctx context.Context, ops []law.Op, outs []law.
 	return s.apply(context.WithValue(ctx, lockWaitKey{}, lockRetry), ops, outs)
 }
 
-// heldOps returns for each op whether its cell is missing, or locked by another transaction. Ops of invalid groups
-// count as not held, since they wait for nothing.
+// heldOps returns for each op whether its cell is missing, or locked by another transaction. Ops of invalid groups are
+// not held, since they wait for nothing.
 func (s *Store) heldOps(ctx context.Context, ops []law.Op) (isHeld []bool, err error) {
 	outs := make([]law.Outcome, len(ops))
 	valid := arrange(ops, outs)

@@ -90,7 +90,7 @@ func testPassHeld(t *testing.T, dsn, storeURL string) {
 			}
 			done := make(chan []law.Outcome, 1)
 			go func() { done <- apply(charge(1, "k"), charge(2, "k")) }()
-			waitForBlock(t, watcher, tx.Conn())
+			waitForWaiter(t, watcher, tx.Conn())
 			if err := tx.Rollback(t.Context()); err != nil {
 				t.Fatal(err)
 			}

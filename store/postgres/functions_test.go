@@ -236,29 +236,26 @@ func TestTakeCheckBlockResetFromSQL(t *testing.T) {
 	}
 }
 
-// TestWriteCatalogRefusesUnknownTimeZones writes two limits, one in a time zone that the server does not know. Neither
-// limit must change.
+// TestWriteCatalogRefusesUnknownTimeZones writes two limits three times, the second time one of them in a time zone
+// that the server does not know: then neither limit may change.
 func TestWriteCatalogRefusesUnknownTimeZones(t *testing.T) {
 	t.Parallel()
 	conn, dsn := openSession(t)
 	s := openAt(t, dsn)
-	for _, tt := range []struct{ rule, problem, want string }{
-		{"fixed-window 3/day Europe/Berlin", "", "fixed-window 3/day Europe/Berlin login 1"},
+	for _, tt := range []struct{ rule, note, problem, want string }{
+		{"fixed-window 3/day Europe/Berlin", "login 1", "", "fixed-window 3/day Europe/Berlin login 1"},
 		{
-			"fixed-window 4/day Atlantis/Capital",
+			"fixed-window 4/day Atlantis/Capital", "login 2",
 			`limit export: zone: "Atlantis/Capital" is not a known time zone such as Europe/Berlin`,
 			"fixed-window 3/day Europe/Berlin login 1",
 		},
-		{"fixed-window 4/day", "", "fixed-window 4/day login 3"},
+		{"fixed-window 4/day", "login 3", "", "fixed-window 4/day login 3"},
 	} {
 		err := storetest.TryDefine(t.Context(), s, store.Item{Name: "export", Text: tt.rule},
-			store.Item{Name: "login", Text: "sliding-log 5/1m", Note: "login " + tt.want[len(tt.want)-1:]})
+			store.Item{Name: "login", Text: "sliding-log 5/1m", Note: tt.note})
 		if (tt.problem == "") != (err == nil) || err != nil &&
 			(!errors.Is(err, store.ErrInvalid) || !strings.Contains(err.Error(), tt.problem)) {
 			t.Errorf("%s: got %v, want %q", tt.rule, err, tt.problem)
-		}
-		if tt.problem != "" {
-			continue
 		}
 		var got string
 		if err := conn.QueryRow(t.Context(), `select e.rule || ' ' || l.description from headgate.limits e, headgate.limits l
@@ -309,14 +306,15 @@ func TestInvalidSQLArgumentsChargeNothing(t *testing.T) {
 }
 
 // TestSQLReturnsTheTimeOfTheDecision puts the time of a cell ahead of the clock, as if the clock had been set back.
-// take and check must return the cell's time if it is only a little ahead, and else the clock's.
+// take and check must return the cell's time if it is ahead by at most what the limit takes to drain, 2 s or more (see
+// law.Params.HealAfter), and else the clock's.
 func TestSQLReturnsTheTimeOfTheDecision(t *testing.T) {
 	t.Parallel()
 	conn, _ := openSession(t)
 	for _, tt := range []struct {
-		call        string
-		ahead       time.Duration
-		hasCellTime bool
+		call         string
+		ahead        time.Duration
+		wantCellTime bool
 	}{
 		{`take('sliding-log 5/2s', 'a', 1)`, 1500 * time.Millisecond, true},
 		{`check('sliding-log 5/2s', 'a', 1)`, 1500 * time.Millisecond, true},
@@ -333,8 +331,8 @@ func TestSQLReturnsTheTimeOfTheDecision(t *testing.T) {
 			where key = $2 returning headgate_internal.instant_1(at)`, tt.ahead.Microseconds(), strings.Split(tt.call, "'")[3]).Scan(&at); err != nil {
 			t.Fatal(err)
 		}
-		if got := queryDecisionAt(t, conn, `select * from headgate.`+tt.call).at; got.Before(at) == tt.hasCellTime {
-			t.Errorf("%s, the cell %s ahead: got %s, cell's time %s, want it %t", tt.call, tt.ahead, got, at, tt.hasCellTime)
+		if got := queryDecisionAt(t, conn, `select * from headgate.`+tt.call).at; got.Before(at) == tt.wantCellTime {
+			t.Errorf("%s, the cell %s ahead: got %s, the cell has %s, want the cell's time: %t", tt.call, tt.ahead, got, at, tt.wantCellTime)
 		}
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Grant implements store.Migrator. The store's user has to be the one that has migrated, and so owns the schema.
+// Grant implements store.Migrator. The store's user has to own the schema, as the one that has migrated does.
 func (s *Store) Grant(ctx context.Context, role store.Role, user string) (lines []string, err error) {
 	if role != store.RoleApp && role != store.RoleService {
 		return nil, fmt.Errorf("postgres: %w", law.Invalid("role", "%.100q is neither app nor service", string(role)))

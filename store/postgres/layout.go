@@ -7,9 +7,8 @@ import (
 	"github.com/headgate/headgate/store/internal/wire"
 )
 
-// opLayout is the order of the numbers of an op that headgate_internal.apply takes. A change of
-// it is a new layout: see schema.go.
-var opLayout = wire.Order("verb group cell kind anchor unit capacity step drain block history cost count how " +
+// opLayout is the order of an op's numbers for headgate_internal.apply. A change of it is a new layout: see schema.go.
+var opLayout = wire.NewLayout("verb group cell kind anchor unit capacity step drain block history cost count how " +
 	"ceiling ttl now " +
 	"window0 window1 window2 window3 since lapse at level returned entry")
 
@@ -25,7 +24,7 @@ var placeholders = func() wire.Names {
 	// What headgate_internal.compile_amount returns, and law.Terms.
 	rate := []string{"unit", "capacity", "step", "drain"}
 	terms := slices.Concat([]string{"kind", "anchor"}, rate)
-	// A row of headgate.cells. headgate_internal.apply also keeps these numbers of each op, to undo the op.
+	// A row of headgate.cells. To undo an op, headgate_internal.apply keeps these numbers, of the cell and of its Base.
 	cell := []string{"law", "level", "prev", "at", "unit", "empty_at", "blocked_until", "step"}
 	// An op that settles an extended charge has the numbers of the last extension. The numbers of the
 	// first charge stand in places that a Settle does not need.

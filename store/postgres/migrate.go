@@ -14,13 +14,11 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Migrate implements store.Migrator. It is one transaction, under a lock on the row of
-// version 0, so that any number of processes may migrate at once. It locks a row because
-// not every PostgreSQL derivative locks tables.
+// Migrate implements store.Migrator. It is one transaction, under a lock on the row of version 0, so that any number of
+// processes may migrate at once. It locks a row because not every PostgreSQL derivative locks tables.
 //
-// It makes missing tables, and installs the functions of this binary if they are newer than
-// the functions in the database, or differ at the same revision. If the functions in the
-// database are newer it changes nothing.
+// It makes missing tables, and installs the functions of this binary if they are newer than the functions in the
+// database, or differ at the same revision. If the functions in the database are newer it changes nothing.
 func (s *Store) Migrate(ctx context.Context) (report []string, err error) {
 	if s.closed.Load() {
 		return nil, store.ErrClosed
@@ -70,8 +68,7 @@ func (m *migrator) migrate(ctx context.Context) error {
 	if err := m.checkMayCreate(ctx); err != nil {
 		return err
 	}
-	// Two sessions that create one schema collide even with "if not exists": asConflict makes
-	// such an error a conflict, which is retried.
+	// Two sessions that create one schema collide even with "if not exists": asConflict has that retried.
 	if _, err := m.tx.Exec(ctx, `
 		do $$ begin if to_regnamespace('headgate') is null then create schema headgate; end if; end $$;
 		create table if not exists headgate.schema_version (version int primary key, applied_at timestamptz not null default now());
@@ -147,7 +144,7 @@ func asConflict(err error) error {
 	return err
 }
 
-// makeTables applies the migrations that are missing.
+// makeTables applies the migrations that follow the first appliedCount ones.
 func (m *migrator) makeTables(ctx context.Context, appliedCount int) error {
 	for i, t := range m.tables {
 		if i < appliedCount {
@@ -165,7 +162,8 @@ func (m *migrator) makeTables(ctx context.Context, appliedCount int) error {
 	return nil
 }
 
-// installFunctions installs the functions, unless the database has exactly the same ones.
+// installFunctions installs the functions, unless the database has exactly the same ones. It drops those that this
+// revision does not have, except by keepsFunction, and records what is installed.
 func (m *migrator) installFunctions(ctx context.Context, installed *installation) error {
 	var digest *string
 	if err := m.tx.QueryRow(ctx, `select `+digestExpr+` from headgate.installed i`).Scan(&digest); err != nil &&
@@ -210,17 +208,17 @@ func (m *migrator) installFunctions(ctx context.Context, installed *installation
 	return nil
 }
 
-// keepsFunction reports whether a migration keeps a function that this binary lacks. Older binaries still call the
-// functions of the previous layout, unless the state differs: then they refuse the schema.
+// keepsFunction reports whether a migration from a state keeps a function that this binary lacks. Older binaries still
+// call the functions of the previous layout, unless the state changes: then they refuse the schema.
 func (m *migrator) keepsFunction(name string, state int) bool {
 	function, _, _ := strings.Cut(name, "(")
 	return state == m.state && strings.HasSuffix(function, fmt.Sprintf("_%d", m.layout-1))
 }
 
-// functionVersions returns the row version of each of Headgate's functions. A replacement of the function changes it.
+// functionVersions returns the row version of each function in Headgate's schemas. A replacement of it changes that.
 func (m *migrator) functionVersions(ctx context.Context) (map[string]string, error) {
 	rows, err := m.tx.Query(ctx, `select p.oid::regprocedure::text, p.xmin::text || p.ctid::text from pg_proc p
-		where p.pronamespace in (`+schemas+`) and p.prokind = 'f'`)
+		where p.pronamespace in (`+ownSchemas+`) and p.prokind = 'f'`)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +232,7 @@ func (m *migrator) functionVersions(ctx context.Context) (map[string]string, err
 }
 
 // install executes a text. "create or replace" cannot replace a function if its columns or argument names differ, or a
-// view if its columns differ. Then install drops the functions and views with plain names, and executes the text again.
+// view if its columns differ. Then install drops all that the text makes under plain names, and executes it again.
 func (m *migrator) install(ctx context.Context, t text) error {
 	run := func() error {
 		return pgx.BeginFunc(ctx, m.tx, func(tx pgx.Tx) error {
@@ -261,10 +259,10 @@ func (m *migrator) install(ctx context.Context, t text) error {
 // plainNames matches the functions and views that a text makes under a plain name.
 var plainNames = regexp.MustCompile(`(?m)^create or replace (?:function|view) headgate\.(\w*[a-z])\b`)
 
-// dropPlain drops the view, or all functions, of a name.
+// dropPlain drops all functions, and the view, of the name in the setting headgate.dropped.
 const dropPlain = `do $$ declare it record; name text := current_setting('headgate.dropped'); begin
 	for it in select p.oid::regprocedure::text as signature from pg_proc p
-		where p.pronamespace in (` + schemas + `) and p.proname = name loop
+		where p.pronamespace in (` + ownSchemas + `) and p.proname = name loop
 		execute 'drop function ' || it.signature;
 	end loop;
 	if to_regclass(format('headgate.%I', name)) is not null then

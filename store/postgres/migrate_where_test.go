@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/store/postgres"
 )
 
-// TestMigrateNamesTheSchemasToCreate checks the statements s the error for a role that may not create schemas, with no
+// TestMigrateNamesTheSchemasToCreate checks the statements in the error for a role that may not create schemas, with no
 // schema and with one of the two, as after an older migration.
 func TestMigrateNamesTheSchemasToCreate(t *testing.T) {
 	t.Parallel()

@@ -7,7 +7,7 @@ func needsReceipt(op *law.Op) bool {
 	return op.Verb == law.Take && op.ID != "" || op.Verb == law.Settle || op.Verb == law.Extend
 }
 
-// groupEnd returns the end of the request that starts with op k of the batch.
+// groupEnd returns the end of the request that starts with op k of the batch: the number of the op after it.
 func (b *batch) groupEnd(k int) int {
 	end := k + 1
 	for end < len(b.indexes) && b.ops[end*opWidth+opGroup] == b.ops[k*opWidth+opGroup] {
@@ -16,7 +16,7 @@ func (b *batch) groupEnd(k int) int {
 	return end
 }
 
-// fingerprints returns for each op the fingerprint of its request; 0: the request has no ID.
+// fingerprints returns for each op the fingerprint of its request; 0: the request is no Take with an ID.
 func (b *batch) fingerprints(ops []law.Op) []int64 {
 	prints := make([]int64, len(b.indexes))
 	for k := 0; k < len(prints); {
@@ -32,9 +32,8 @@ func (b *batch) fingerprints(ops []law.Op) []int64 {
 	return prints
 }
 
-// parts returns the ends of the parts of a batch. headgate_internal.apply_once looks up and writes
-// receipts part by part, since a request must see the receipts of its ID that earlier requests
-// wrote, and their resets of its cell.
+// parts returns the ends of the parts of a batch, as numbers of ops. headgate_internal.apply_once looks up and writes
+// receipts part by part: a request must see the receipts of its ID that earlier requests wrote, and earlier resets.
 func (b *batch) parts(ops []law.Op) (ends []int32) {
 	idsOfPart := make(map[string]bool)
 	for k := 0; k < len(b.indexes); {

@@ -40,7 +40,7 @@ func TestPartsSeparateRequestsOfOneID(t *testing.T) {
 	} {
 		valid := arrange(tt.ops, make([]law.Outcome, len(tt.ops)))
 		b := encode(tt.ops, &valid)
-		if got := b.parts(tt.ops); !slices.Equal(got, tt.ends) || !b.withIDs {
+		if got := b.parts(tt.ops); !slices.Equal(got, tt.ends) || !b.withReceipts {
 			t.Errorf("%s: got %v, want %v", tt.name, got, tt.ends)
 		}
 	}

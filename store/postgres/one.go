@@ -20,7 +20,7 @@ func drainOf(p *law.Params) int64 {
 	return p.Drain
 }
 
-// applyOne applies one plain charge.
+// applyOne applies one valid plain charge, for which isPlain holds.
 func (s *Store) applyOne(ctx context.Context, op *law.Op, out *law.Outcome) error {
 	p := &op.Params
 	args := []any{

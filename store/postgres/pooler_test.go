@@ -78,7 +78,7 @@ func TestConflictsOfStricterIsolationAreRetried(t *testing.T) {
 		}
 		mustExec(t, tx, "update headgate.cells set reason = 'changed'")
 		wg.Go(allow)
-		waitForBlock(t, watcher, holder)
+		waitForWaiter(t, watcher, holder)
 		if err := tx.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -1,10 +1,8 @@
-// Package postgres keeps cells in PostgreSQL 13 or later, in the schema
-// headgate. Any number of processes share them.
+// Package postgres keeps cells in PostgreSQL 13 or later, in the schema headgate. Any number of processes share them.
 //
-// The laws run in the server, in the function headgate_internal.apply: one round trip
-// and one transaction for a batch, and no lock is held while the server waits for a
-// client. SQL users call the same function through headgate.take and others; see
-// docs/sql.md.
+// The laws run in the server, in functions of schema headgate_internal, such as apply. A call is one round trip and one
+// transaction, and holds no lock while the server waits for a client. Most batches are one call. SQL users reach the
+// same functions through headgate.take and others; see docs/sql.md.
 package postgres
 
 import (
@@ -35,15 +33,14 @@ var (
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
 type Config struct {
-	// RetryFor bounds the time in which a batch that conflicts with others is
-	// retried, if the context has no deadline. Zero: 5 s.
+	// RetryFor bounds the retries of a batch that conflicts with others when the context has no deadline. Zero: 5 s.
 	RetryFor time.Duration
-	// Articles names an existing schema in which Migrate makes the functions that well-known
-	// articles describe, such as rate_limiting_request. Empty: Migrate makes none.
+	// Articles names an existing schema in which Migrate makes the functions that well-known articles describe, such as
+	// rate_limiting_request. Empty: Migrate only upgrades those that earlier migrations have made, in any schema.
 	Articles string
-	// Observer receives transactions that were retried. Nil: none.
+	// Observer is told about transactions that were repeated. Nil: nobody is.
 	Observer store.Observer
-	// Logger gets a warning if functions are older than the binary. Nil: slog.Default().
+	// Logger gets a warning if the functions are older than the binary. Nil: slog.Default().
 	Logger *slog.Logger
 }
 
@@ -55,12 +52,12 @@ type Store struct {
 	ownsPool        bool          // Close closes pool
 	cfg             Config
 	closed          atomic.Bool
-	checked         atomic.Bool // the schema has the version of this binary
+	checked         atomic.Bool // this binary can use the server and the schema
 	retries         atomic.Int64
 	skipSumsBatches atomic.Int32 // how many of the next batches skip headgate_internal.take_sums: see skippedBatches
-	lastHeld        atomic.Int64 // when a batch last met a locked row, in nanoseconds since clockStart
+	lastHeld        atomic.Int64 // when applyPassHeld last met a locked row, in nanoseconds since clockStart
 	sweeper         *sweeper
-	keyCounts       *keycount.Last
+	keyCounts       *keycount.Cache
 	log             *slog.Logger
 }
 
@@ -71,8 +68,8 @@ type querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Open connects to a postgres:// or postgresql:// URL and checks that the
-// server answers. It does not migrate. Close closes the connections.
+// Open connects to a postgres:// or postgresql:// URL and checks that the server answers. It does not migrate. Close
+// closes the connections.
 func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 	dsn, pooler, err := parseURL(rawURL)
 	if err != nil {
@@ -80,9 +77,9 @@ func Open(ctx context.Context, rawURL string, cfg *Config) (*Store, error) {
 	}
 	pc, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		return nil, badURL(err)
+		return nil, urlError(err)
 	}
-	if pooler { // prepare no statements, since the next statement may go to another session
+	if pooler { // keep no prepared statements, since the next statement may go to another session
 		pc.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	}
 	pc.ConnConfig.OnNotice = OnNotice
@@ -107,10 +104,9 @@ func (s *Store) Info() store.Info {
 	return store.Info{Retries: s.retries.Load(), Partial: true, Passes: s.passes()}
 }
 
-// New returns a store over the caller's pool, which Close leaves open. The pool
-// should have OnNotice.
+// New returns a store over the caller's pool, which Close leaves open. The pool should have OnNotice.
 func New(pool *pgxpool.Pool, cfg *Config) *Store {
-	s := &Store{def: postgresDefinition(), db: pool, pool: pool, sweeper: &sweeper{}, keyCounts: &keycount.Last{}}
+	s := &Store{def: postgresDefinition(), db: pool, pool: pool, sweeper: &sweeper{}, keyCounts: &keycount.Cache{}}
 	if cfg != nil {
 		s.cfg = *cfg
 	}
@@ -123,11 +119,9 @@ func New(pool *pgxpool.Pool, cfg *Config) *Store {
 	return s
 }
 
-// InTx returns a store that charges inside the caller's transaction: the charge
-// commits or rolls back with it, and its cells stay locked until then. After a
-// conflict the caller retries the whole transaction. The caller also checks whether
-// the commit was confirmed (see OnNotice). Like tx, the store is not safe for
-// concurrent use.
+// InTx returns a store that charges inside the caller's transaction: the charge commits or rolls back with it, and its
+// cells stay locked until then. After a conflict the caller retries the whole transaction. The caller also checks
+// whether the commit was confirmed (see OnNotice). Like tx, the store is not safe for concurrent use.
 func (s *Store) InTx(tx pgx.Tx) *Store {
 	txStore := &Store{def: s.def, db: tx, cfg: s.cfg, sweeper: &sweeper{}, keyCounts: s.keyCounts, log: s.log}
 	txStore.checked.Store(s.checked.Load())
@@ -142,8 +136,8 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// ready returns why the store cannot be used, or nil. It checks the schema once, and again after an error about a
-// missing function.
+// ready returns why the store cannot be used, or nil. It checks the server and the schema until that succeeds once, and
+// again after an error about a missing function.
 func (s *Store) ready(ctx context.Context) error {
 	if s.closed.Load() {
 		return store.ErrClosed
@@ -175,7 +169,7 @@ func (s *Store) ready(ctx context.Context) error {
 	return nil
 }
 
-// checkServer returns the server's version, and an error if the server cannot be used.
+// checkServer returns the text of the server's version, and an error if the server cannot be used.
 func checkServer(ctx context.Context, db querier) (version string, err error) {
 	var number string
 	if err := db.QueryRow(ctx, "select pg_catalog.current_setting('server_version_num'), pg_catalog.version()").Scan(
@@ -185,10 +179,10 @@ func checkServer(ctx context.Context, db querier) (version string, err error) {
 	return version, checkVersion(number, version)
 }
 
-// checkVersion refuses a server that is too old. YugabyteDB passes: it reports the version of
-// PostgreSQL that it is compatible with, which says little about YugabyteDB itself.
+// checkVersion refuses a server that is too old. YugabyteDB passes: it reports the version of PostgreSQL that it is
+// compatible with, which says little about YugabyteDB itself.
 func checkVersion(number, version string) error {
-	if n, err := strconv.Atoi(number); err == nil && !isYugabyte(version) && n < 130000 {
+	if n, err := strconv.Atoi(number); err == nil && !isYugabyte(version) && n < oldestVersion {
 		return fmt.Errorf("postgres: %w: the server has version %d; 13 or later is needed", store.ErrSetup, n/10000)
 	}
 	return nil
@@ -236,7 +230,7 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (cells []store.Cell, c
 	return cells, clock, err
 }
 
-// Entries implements store.Inspector.
+// Entries implements store.Inspector. The + 0 keeps the planner from searching the index on number for the cell.
 func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
@@ -252,7 +246,7 @@ func (s *Store) Entries(ctx context.Context, cell law.Cell, n int) ([]law.Entry,
 		order by number OPERATOR(pg_catalog.+) 0 desc limit $3`, cell.Limit, cell.Key, n)
 }
 
-// query reads rows. It retries conflicts, which reads can have at isolation levels above read committed.
+// query reads rows, and classifies errors. It retries conflicts, which reads can have above read committed.
 func query[T any](ctx context.Context, s *Store, operation string, scan pgx.RowToFunc[T], statement string,
 	args ...any,
 ) (result []T, err error) {

@@ -9,13 +9,13 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// articleFunctions selects the functions of the articles that Migrate has made.
+// articleFunctions is the end of a query for the functions of the articles that Migrate has made.
 const articleFunctions = `from pg_catalog.pg_proc p
 	where pg_catalog.obj_description(p.oid, 'pg_proc') like 'made by headgate%'
-	and p.pronamespace not in (` + schemas + `)`
+	and p.pronamespace not in (` + ownSchemas + `)`
 
-// removalQuery lists what Remove removes: tables with the server's estimate of their rows, views,
-// functions, functions of the articles, and the views of others that depend on the schema.
+// removalQuery lists what Remove removes: tables with the server's estimate of their rows, views, functions, functions
+// of the articles, and the views of others that depend on the schema.
 const removalQuery = `select w.line from (
 	select 1 as part, pg_catalog.format('table headgate.%I, about %s rows', c.relname, greatest(c.reltuples, 0)::bigint) as line
 	from pg_catalog.pg_class c where c.relnamespace = pg_catalog.to_regnamespace('headgate') and c.relkind in ('r', 'p')
@@ -25,7 +25,7 @@ const removalQuery = `select w.line from (
 	union all
 	select 3, pg_catalog.format('%s functions in schema %s', pg_catalog.count(*),
 		p.pronamespace::pg_catalog.regnamespace)
-	from pg_catalog.pg_proc p where p.pronamespace in (` + schemas + `) group by p.pronamespace
+	from pg_catalog.pg_proc p where p.pronamespace in (` + ownSchemas + `) group by p.pronamespace
 	union all
 	select 4, pg_catalog.format('function %s.%I(%s)', p.pronamespace::pg_catalog.regnamespace, p.proname,
 		pg_catalog.pg_get_function_identity_arguments(p.oid)) ` + articleFunctions + `
@@ -42,8 +42,8 @@ func (s *Store) Removal(ctx context.Context) (lines []string, err error) {
 	return query(ctx, s, "list what there is", pgx.RowTo[string], removalQuery)
 }
 
-// Remove implements store.Migrator. It drops the schemas with everything in them, all that depends on
-// them, and the functions of the articles, in one transaction. It waits for transactions that use them.
+// Remove implements store.Migrator. It drops the schemas with everything in them, all that depends on them, and the
+// functions of the articles, in one transaction. It waits for transactions that use them.
 func (s *Store) Remove(ctx context.Context) error {
 	if s.pool == nil {
 		return fmt.Errorf("postgres: remove: %w: not inside a transaction of the caller", store.ErrInvalid)

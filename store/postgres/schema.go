@@ -13,17 +13,16 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Tables are made by migrations, each of which is applied once. Functions belong to
-// the binary: it installs all of them whenever their texts have changed.
+// Tables are made by migrations, each of which is applied once. Functions belong to the binary: a migration installs
+// all of them when their texts have changed, unless the database has a newer revision.
 //
-// A layout is the meaning of the numbers in the arguments and results of functions. The
-// functions that the driver calls, and all that these call, have the number of their layout
-// in their names, _N in the texts. So binaries of two layouts can use one database, each with
-// its own functions. These functions, and the functions of triggers, are in schema
-// headgate_internal. Functions for people have plain names, and are in schema headgate.
+// A layout is the meaning of the numbers in the arguments and results of functions. The functions that the driver
+// calls, and all that these call, have the number of their layout in their names, _N in the texts. So binaries of two
+// layouts can use one database, each with its own functions. These functions, and the functions of triggers, are in
+// schema headgate_internal. Functions for people have plain names, and are in schema headgate.
 //
-// Ops, outcomes and other records are arrays of numbers. The texts refer to the numbers by
-// placeholders, which are replaced when a text is read. The lists are in layout.go.
+// Ops, outcomes and other records are arrays of numbers. The texts refer to the numbers by placeholders, which are
+// replaced when a text is read. The lists are in layout.go.
 //
 //	p_ops[o + {op.ceiling}]               the ceiling of the op after the first o numbers
 //	o := (k - 1) * {op.width}             an op has op.width numbers
@@ -33,21 +32,21 @@ import (
 
 // These numbers are raised by hand. TestRevisionIsRaised checks the revision.
 const (
-	state      = 4 // the meaning of the tables' rows
-	firstState = 4 // the first state that was released, from which migrations start
-	layout     = 1
-	revision   = 18 // the revision of the functions' texts
+	state      = 4  // the meaning of the tables' rows
+	firstState = 4  // the first state that was released, from which migrations start
+	layout     = 1  // of the numbers in arguments and results, as above
+	revision   = 19 // the revision of the functions' texts
 )
 
-// functionFiles are the files of sql/functions, in the order in which they can be
-// executed: the functions that a function in SQL calls have to exist before it.
+// functionFiles are the files of sql/functions that every database gets, in the order in which they can be executed:
+// the functions that a function in SQL calls have to exist before it.
 var functionFiles = []string{
 	"arithmetic", "giveback", "apply", "sweep_from", "sweep", "roles", "compile", "catalog", "find", "plain", "take",
 	"log", "late", "once", "apply_plain", "verbs", "several", "ways", "manage", "levels",
 	"comments",
 }
 
-// text is one file of SQL.
+// text is one file of SQL, with its placeholders replaced.
 type text struct{ name, sql string }
 
 // definition is the schema that a binary makes in a database.
@@ -62,17 +61,17 @@ type definition struct {
 
 // withLayout replaces the _N of names by the number of the layout.
 func (d *definition) withLayout(sql string) string {
-	return layoutNumber.ReplaceAllLiteralString(sql, "_"+strconv.Itoa(d.layout))
+	return layoutPlaceholder.ReplaceAllLiteralString(sql, "_"+strconv.Itoa(d.layout))
 }
 
-// statement replaces the _N in a statement that calls one function. It needs no regular expression.
+// statement replaces the _N of the first function that a statement calls. It needs no regular expression.
 func (d *definition) statement(sql string) string {
 	return strings.Replace(sql, "_N(", "_"+strconv.Itoa(d.layout)+"(", 1)
 }
 
-var layoutNumber = regexp.MustCompile(`_N\b`)
+var layoutPlaceholder = regexp.MustCompile(`_N\b`)
 
-// readText reads an embedded file, and assembles its text.
+// readText reads an embedded file, assembles its text, and replaces the _N of names.
 func (d *definition) readText(path string) text {
 	sql, err := sqlFiles.ReadFile("sql/" + path)
 	if err != nil {
@@ -123,9 +122,8 @@ var yugabyteDefinition = sync.OnceValue(func() *definition {
 	return &d
 })
 
-// yugabyteChanges are the differences of the schema for YugabyteDB. A hash of the lookup key
-// spreads the rows, so that no range of them is hot. There are no settings of PostgreSQL's heap,
-// and there is no ctid.
+// yugabyteChanges are the differences of the schema for YugabyteDB. A hash of the lookup key spreads the rows, so that
+// no range of them is hot. There are no settings of PostgreSQL's heap, and there is no ctid.
 var yugabyteChanges = []struct{ postgres, yugabyte string }{
 	{"    primary key (limit_name, key)\n) with (fillfactor = 66, autovacuum_vacuum_scale_factor = 0.05, " +
 		"autovacuum_vacuum_cost_delay = 0);", "    primary key ((limit_name, key) hash)\n);"},
@@ -157,7 +155,7 @@ func (d *definition) forServer(version string) *definition {
 // isYugabyte reports whether a server of this version is YugabyteDB.
 func isYugabyte(version string) bool { return strings.Contains(version, "-YB-") }
 
-// fingerprint returns a hash of the texts of all functions.
+// fingerprint returns a hash of the texts of all functions and their rights.
 func (d *definition) fingerprint() string {
 	h := sha256.New()
 	for _, t := range append(slices.Clone(d.functions), d.articles, d.adapter, d.rights) {
@@ -166,7 +164,7 @@ func (d *definition) fingerprint() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// functionName matches the functions in Headgate's schemas that a text makes.
+// functionName matches the statements that make functions in Headgate's schemas.
 var functionName = regexp.MustCompile(`(?m)^create or replace function (headgate(?:_internal)?\.\w+)\(`)
 
 // functionNames returns the names of the functions in Headgate's schemas, as an array of SQL.
@@ -183,8 +181,7 @@ func (d *definition) functionNames() string {
 // Schema returns the whole schema as SQL, for users with another migration tool.
 func Schema() string { return postgresDefinition().script() }
 
-// SchemaYugabyte returns the whole schema as SQL for YugabyteDB, for a release
-// that is compatible with PostgreSQL 15.
+// SchemaYugabyte returns the whole schema as SQL for YugabyteDB, for a release that is compatible with PostgreSQL 15.
 func SchemaYugabyte() string { return yugabyteDefinition().script() }
 
 // Articles returns the functions of the articles as SQL, for a database that has the whole schema. The SQL makes them
@@ -199,7 +196,7 @@ var articleNames = []string{
 	"rate_limiting_request", "rate_limiting_token_bucket_request", "check_velocity", "request_token",
 }
 
-// articlesIn returns the SQL that makes the functions of the articles in a schema.
+// articlesIn returns the SQL that makes the functions of the articles in a schema of any name.
 func (d *definition) articlesIn(schema string) string {
 	return strings.NewReplacer("articles.", pgx.Identifier{schema}.Sanitize()+".",
 		"'articles'", "'"+strings.ReplaceAll(schema, "'", "''")+"'").Replace(d.articles.sql)

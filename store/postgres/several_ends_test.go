@@ -58,7 +58,7 @@ func checkWaitBeyondOverride(t *testing.T, conn, caller, watcher *pgx.Conn, life
 	mustExec(t, conn, `begin; select from headgate.cells for update`)
 	answer := make(chan string, 1)
 	go func() { answer <- queryText(t, caller, call) }()
-	waitForBlock(t, watcher, conn)
+	waitForWaiter(t, watcher, conn)
 	if err := conn.QueryRow(t.Context(), `select clock_timestamp() < $1`, until).Scan(&waitedInTime); err != nil {
 		t.Fatal(err)
 	}

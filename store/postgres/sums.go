@@ -18,11 +18,11 @@ type sums struct {
 	// For each limit.
 	limits                              []string
 	anchor, unit, capacity, step, drain []int64
-	block                               []int64 // not sent: the function blocks nothing
+	block                               []int64 // only to tell limits apart: the function blocks nothing
 	// For each cell; a single element stands for all cells.
-	rule []int32 // the number of its limit
-	cost []int64 // the sum of its charges
-	now  int64   // the time of the ops in a test; 0: the server's clock
+	limitNumbers []int32 // the number of its limit
+	cost         []int64 // the sum of its charges
+	now          int64   // the time of the ops in a test; 0: the server's clock
 
 	allOrNone bool // some requests have several charges: all cells are granted their sums, or no cell is
 
@@ -30,10 +30,11 @@ type sums struct {
 	cellNumbers []int32 // for each charge: the number of its cell, from 1
 }
 
-// sumUp sums up a batch, and reports whether it can: all ops are plain charges at one time.
+// sumUp sums up a batch, and reports whether it can: all ops are plain charges, or partial ones in full, at one time,
+// and each cell has one limit, whose capacity holds the cell's sum. Else b is incomplete.
 func sumUp(ops []law.Op, valid *validBatch) (b sums, ok bool) {
 	n := len(valid.cells)
-	b.cost, b.rule = make([]int64, n), make([]int32, n)
+	b.cost, b.limitNumbers = make([]int64, n), make([]int32, n)
 	b.indexes, b.cellNumbers, b.now = valid.indexes, make([]int32, len(valid.indexes)), ops[valid.indexes[0]].Now
 	for k, i := range valid.indexes {
 		op, c := &ops[i], valid.cellNumbers[i]-1
@@ -44,15 +45,15 @@ func sumUp(ops []law.Op, valid *validBatch) (b sums, ok bool) {
 			return b, false
 		}
 		rule := b.limitNumber(op.Cell.Limit, &op.Params)
-		if b.rule[c] != 0 && b.rule[c] != rule {
+		if b.limitNumbers[c] != 0 && b.limitNumbers[c] != rule {
 			return b, false
 		}
-		b.rule[c], b.cellNumbers[k] = rule, c+1
+		b.limitNumbers[c], b.cellNumbers[k] = rule, c+1
 		b.allOrNone = b.allOrNone || valid.sameRequest(ops, k)
 		b.cost[c] += op.Cost * op.Count
 	}
 	_, b.keys = valid.names()
-	b.rule, b.cost = collapse(b.rule), collapse(b.cost)
+	b.limitNumbers, b.cost = collapse(b.limitNumbers), collapse(b.cost)
 	return b, true
 }
 
@@ -64,7 +65,7 @@ func (v *validBatch) sameRequest(ops []law.Op, k int) bool {
 // recentLimits is how many of the last limits limitNumber compares with.
 const recentLimits = 8
 
-// limitNumber returns the number of a limit, from 1 as SQL counts. It adds a new limit.
+// limitNumber returns the number of a limit, from 1 as SQL counts. It adds the limit if it is not one of the last.
 func (b *sums) limitNumber(name string, p *law.Params) int32 {
 	for i := len(b.limits) - 1; i >= max(0, len(b.limits)-recentLimits); i-- {
 		if b.limits[i] == name && b.anchor[i] == int64(p.Anchor) && b.unit[i] == p.Unit &&
@@ -79,7 +80,7 @@ func (b *sums) limitNumber(name string, p *law.Params) int32 {
 	return int32(len(b.limits))
 }
 
-// collapse returns a list of one element if all elements are equal.
+// collapse returns a list of one element if all elements of list are equal, else list.
 func collapse[T comparable](list []T) []T {
 	for _, v := range list {
 		if v != list[0] {
@@ -89,9 +90,9 @@ func collapse[T comparable](list []T) []T {
 	return list[:min(1, len(list))]
 }
 
-// skippedBatches is how many batches skip headgate_internal.take_sums after it could not decide all ops of
-// a batch. The next batches are likely to meet the same obstacle, a limit that grants only a part each time,
-// or cells to which something was given back. applyAll decides them in one call.
+// skippedBatches is how many batches skip headgate_internal.take_sums after it could not decide all ops of a batch. The
+// next batches are likely to meet the same obstacle, a limit that grants only a part each time, or cells to which
+// something was given back. applyAll decides them in one call.
 const skippedBatches = 8
 
 // skipsSums reports whether a batch skips take_sums, and counts the batch if so.
@@ -103,14 +104,15 @@ func (s *Store) skipsSums() bool {
 	return false
 }
 
-// applySums applies a batch of plain charges by headgate_internal.take_sums.
+// applySums applies a batch of plain charges by headgate_internal.take_sums. Other functions decide what that leaves
+// undecided: all of a batch that met a locked row, or with allOrNone a cell without room.
 func (s *Store) applySums(ctx context.Context, b *sums, valid *validBatch, ops []law.Op, outs []law.Outcome) error {
 	statement := `select headgate_internal.take_sums_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
 	if b.allOrNone {
 		statement = `select headgate_internal.take_sums_or_nothing_N($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`
 	}
 	args := []any{
-		b.keys, b.rule, b.limits, b.anchor, b.unit, b.capacity, b.step, b.drain, b.cost, b.now,
+		b.keys, b.limitNumbers, b.limits, b.anchor, b.unit, b.capacity, b.step, b.drain, b.cost, b.now,
 	}
 	var res pgtype.FlatArray[int64]
 	err := s.retry(ctx, func() error {
@@ -159,8 +161,8 @@ func (s *Store) applySums(ctx context.Context, b *sums, valid *validBatch, ops [
 	return nil
 }
 
-// The answer of headgate_internal.take_sums consists of rows of five numbers. Two rows are the state of a
-// cell that was not granted.
+// The answer of headgate_internal.take_sums consists of rows of five numbers: a row about the answer, a row for each
+// cell that was granted, and two rows with the state of each other cell that it found.
 const (
 	sumsRow   = 5
 	stateSize = 2 * sumsRow
@@ -173,9 +175,8 @@ type cellAnswer struct {
 	state   law.State // if granted: only level, previous window, time and block, after the cell's last charge
 }
 
-// decode sets the outcomes of ops that headgate_internal.take_sums has granted, and of ops that package law
-// refuses by the states in the answer. It returns the indexes of the other ops, in order, and whether the
-// answer is well-formed.
+// decode sets the outcomes of ops that headgate_internal.take_sums has granted, and of ops that package law refuses by
+// the states in the answer. It returns the indexes of the other ops, in order, and whether the answer is well-formed.
 func (b *sums) decode(res []int64, ops []law.Op, outs []law.Outcome) (undecided []int, ok bool) {
 	if len(res) < sumsRow || res[1] < 0 || res[1] > int64(len(b.keys)) || res[3] < 0 || res[3] > res[1] {
 		return nil, false
@@ -214,8 +215,7 @@ func (b *sums) decode(res []int64, ops []law.Op, outs []law.Outcome) (undecided 
 	return b.outcomes(cells, ops, outs), true
 }
 
-// outcomes sets the outcomes of ops by the answers about their cells, and returns the indexes of ops that
-// are still undecided.
+// outcomes sets the outcomes of ops by the answers about their cells, and returns the indexes of the other ops.
 func (b *sums) outcomes(cells []cellAnswer, ops []law.Op, outs []law.Outcome) (undecided []int) {
 	for k := len(b.indexes) - 1; k >= 0; k-- { // backwards from the state after the last charge of each cell
 		if s := &cells[b.cellNumbers[k]-1]; s.granted {
@@ -240,8 +240,8 @@ func (b *sums) outcomes(cells []cellAnswer, ops []law.Op, outs []law.Outcome) (u
 	return undecided
 }
 
-// lastCharge returns the outcome of the last plain charge of a cell, and subtracts the charge from the level.
-// The state has only level, previous window, time and block.
+// lastCharge returns the outcome of the last plain charge of a cell, and subtracts the charge from the level of s,
+// which then is the state before the charge. s has only level, previous window, time and block.
 func lastCharge(op *law.Op, s *law.State, clock int64) law.Outcome {
 	state, used := op.Params.Charged(s.Level, s.Prev, s.At)
 	state.BlockedUntil = s.BlockedUntil

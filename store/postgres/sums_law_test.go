@@ -61,7 +61,7 @@ func TestSumUpAddsTheChargesOfACell(t *testing.T) {
 	}
 	b, ok := sumBatch(ops)
 	const want = "true [a b c] [1 2 1] [1] [0 1 2 3] [2 3 1 2]"
-	if got := fmt.Sprint(ok, b.keys, b.cost, b.rule, b.indexes, b.cellNumbers); got != want {
+	if got := fmt.Sprint(ok, b.keys, b.cost, b.limitNumbers, b.indexes, b.cellNumbers); got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// newCharge returns a charge of one unit of a bucket of three, at the time now; 0 is the server's time.
+// newCharge returns a charge of one unit to a bucket of capacity three that drains one unit a second. now is its time
+// in microseconds; 0 is the server's.
 func newCharge(group uint32, key string, now int64) law.Op {
 	return law.Op{
 		Verb: law.Take, Group: group, Cell: law.Cell{Limit: "l", Key: key}, Cost: 1000, Count: 1, Now: now,
@@ -51,9 +52,13 @@ func TestBatchesOfSingleChargesMatchPackageLaw(t *testing.T) {
 		{
 			charge("room", nil), charge("full", nil), charge("new 2", nil),
 			charge("window", nil), charge("given back", nil),
-			charge("blocked", nil), charge("ahead", nil), charge("too much", func(op *law.Op) { op.Cost = 4000 }),
-			charge("a part", func(op *law.Op) { op.Count, op.Partial = 5, true }), charge("new 2", nil), charge("new 3", nil),
+			charge("blocked", nil), charge("ahead", nil), charge("new 2", nil), charge("new 3", nil),
 			charge("full", func(op *law.Op) { op.Cost = 2000 }),
+		},
+		// The sums of some cells are above their capacities, so the driver does not try take_sums.
+		{
+			charge("too much", func(op *law.Op) { op.Cost = 4000 }), charge("new 5", nil),
+			charge("a part", func(op *law.Op) { op.Count, op.Partial = 5, true }),
 		},
 		{
 			charge("full", func(op *law.Op) { op.Params.Block = 5_000_000 }), charge("room", nil),
@@ -89,8 +94,8 @@ func TestBatchesOfSingleChargesMatchPackageLaw(t *testing.T) {
 	}
 }
 
-// TestRequestsOfSeveralChargesAreSummedUp applies batches of requests on common cells, while apply_plain returns an
-// empty array. A batch must succeed if all its charges fit, and else reach apply_plain, and fail.
+// TestRequestsOfSeveralChargesAreSummedUp makes cells by a first batch, and then lets apply_plain return an empty
+// array. A batch whose charges all fit must still succeed; one with a full cell must reach apply_plain, and fail.
 func TestRequestsOfSeveralChargesAreSummedUp(t *testing.T) {
 	t.Parallel()
 	const now = 1_800_000_000_000_000
@@ -111,12 +116,12 @@ func TestRequestsOfSeveralChargesAreSummedUp(t *testing.T) {
 		}
 		return nil
 	}
-	requests := []law.Op{
+	ops := []law.Op{
 		newCharge(1, "new", now), asWindow(newCharge(1, "window", now)), newCharge(2, "new 2", now),
 		newCharge(2, "new", now), newCharge(3, "alone", now),
 	}
-	requests[1].Cell.Limit = "w"
-	if err := apply(requests); err != nil {
+	ops[1].Cell.Limit = "w"
+	if err := apply(ops); err != nil {
 		t.Fatal(err)
 	}
 	const replaceApplyPlain = `create or replace function headgate_internal.apply_plain_1(
@@ -124,11 +129,11 @@ func TestRequestsOfSeveralChargesAreSummedUp(t *testing.T) {
 			p_prints bigint[], p_parts int[])
 		returns bigint[] language sql volatile as $$ select '{}'::bigint[] $$`
 	mustExec(t, conn, replaceApplyPlain)
-	requests[4].Cell.Key = "also new" // "new" already has 2 of 3 units
-	if err := apply(requests[3:]); err != nil {
+	ops[4].Cell.Key = "also new" // "new" already has 2 of 3 units
+	if err := apply(ops[3:]); err != nil {
 		t.Fatal(err)
 	}
-	if err := apply(requests); err == nil {
+	if err := apply(ops); err == nil {
 		t.Error("a batch with a full cell: got no error, want that of apply_plain")
 	}
 	var level int64
@@ -137,9 +142,9 @@ func TestRequestsOfSeveralChargesAreSummedUp(t *testing.T) {
 	}
 }
 
-// TestPassHeldOfPlainCharges locks the row of one of three keys. With store.PassHeld, its charge must return ErrHeld,
-// and the other two must be granted.
-func TestPassHeldOfPlainCharges(t *testing.T) {
+// TestPassHeldFailsOnlyTheChargeOfALockedRow locks the row of one of three keys. With store.PassHeld, its charge must
+// return ErrHeld, and the other two must be granted.
+func TestPassHeldFailsOnlyTheChargeOfALockedRow(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
 	s := openAt(t, dsn)
@@ -167,9 +172,9 @@ func TestPassHeldOfPlainCharges(t *testing.T) {
 	}
 }
 
-// TestNewCellHasATimeAfterTheWait lets a batch of a locked key and a new key wait. The time of the new cell must not be
-// before the wait ends, since another cell of its key may have existed until then.
-func TestNewCellHasATimeAfterTheWait(t *testing.T) {
+// TestTimeOfANewCellIsNotBeforeTheWaitEnds lets a batch of a locked key and a new key wait. The time of the new cell
+// must not be before the wait ends, since another cell of its key may have existed until then.
+func TestTimeOfANewCellIsNotBeforeTheWaitEnds(t *testing.T) {
 	t.Parallel()
 	dsn := migrated.Postgres(t)
 	s, locker, watcher := openAt(t, dsn), connect(t, dsn), connect(t, dsn)
@@ -209,8 +214,8 @@ func waitForLock(t *testing.T, conn *pgx.Conn) {
 	})
 }
 
-// waitForBlock waits until a session waits for a lock of the holder.
-func waitForBlock(t *testing.T, watcher, holder *pgx.Conn) {
+// waitForWaiter waits until a session waits for a lock of the holder.
+func waitForWaiter(t *testing.T, watcher, holder *pgx.Conn) {
 	t.Helper()
 	await.Until(t, "a session that waits for another", func() (waits bool) {
 		if err := watcher.QueryRow(t.Context(), `select exists (select from pg_stat_activity

@@ -10,11 +10,11 @@ import (
 	"github.com/headgate/headgate/store/internal/keycount"
 )
 
-// sweepRows is how many rows of each table a sweep reads for each row that it may remove.
-// So a sweep of a large table without dead rows does not slow decisions down.
-const sweepRows = 2
+// rowsPerRemoval is how many entries, and how many cells, a sweep reads for each row that it may remove. So a sweep of
+// a large table without dead rows does not slow decisions down.
+const rowsPerRemoval = 2
 
-// sweeper has the place where the last sweep of this process stopped. Each process has a place of its own.
+// sweeper has the place where the last sweep by a Store stopped. Each Store has a place of its own.
 type sweeper struct {
 	mu         sync.Mutex
 	number     int64  // of an entry
@@ -22,14 +22,14 @@ type sweeper struct {
 	passes     passCounter
 }
 
-// passCounter counts the passes of sweeps through both tables. A pass visits all rows once, from any place.
+// passCounter counts the passes of sweeps through entries and cells. A pass visits all rows of both, from any place.
 type passCounter struct {
-	entries, cells int // how often sweeps still have to reach the end of each table; both 0: no pass has begun
+	entries, cells int // how often sweeps still have to reach the end of each table; none above 0: no pass has begun
 	completed      int64
 }
 
-// addSweep counts a sweep from the place of w to a new place. A number of 0 means that the sweep has reached the end of
-// entries; an empty limit, the end of cells.
+// addSweep counts a sweep from the place of w to a new place, a number in entries and a limit in cells. A number of 0
+// means that the sweep has reached the end of entries; an empty limit, the end of cells.
 func (p *passCounter) addSweep(w *sweeper, number int64, limit string) {
 	if p.entries <= 0 && p.cells <= 0 {
 		p.entries, p.cells = 1, 1
@@ -58,8 +58,8 @@ func (s *Store) passes() int64 {
 	return s.sweeper.passes.completed
 }
 
-// Sweep implements store.Store. It never waits for a lock, reads a bounded part of the
-// tables, and goes on from there the next time. Now and then it counts the keys of all limits.
+// Sweep implements store.Store. It never waits for the lock of a row, and reads a bounded part of the tables. The next
+// call goes on from there. Now and then it counts the keys of the limits, see KeyCounts.
 func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
@@ -68,12 +68,12 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 		return 0, nil
 	}
 	if removed, err = s.sweepPart(ctx, max); err == nil && s.pool != nil {
-		s.keyCounts.Count(ctx, s.countKeys)
+		s.keyCounts.CountIfDue(ctx, s.countKeys)
 	}
 	return removed, err
 }
 
-// sweepPart removes up to max dead rows of the next part of the tables.
+// sweepPart removes up to max dead rows of the next part of the tables. If it removes max, the part comes again.
 func (s *Store) sweepPart(ctx context.Context, max int) (removed int, err error) {
 	w := s.sweeper
 	w.mu.Lock()
@@ -82,7 +82,7 @@ func (s *Store) sweepPart(ctx context.Context, max int) (removed int, err error)
 		var number int64
 		var limit, key string
 		err := s.db.QueryRow(ctx, s.def.statement(`select * from headgate_internal.sweep_from_N($1, $2, $3, $4, $5)`), max,
-			sweepRows*max, w.number, w.limit, w.key).
+			rowsPerRemoval*max, w.number, w.limit, w.key).
 			Scan(&removed, &number, &limit, &key)
 		if err == nil && removed < max { // else there may be more dead rows in the same part
 			w.passes.addSweep(w, number, limit)
@@ -107,7 +107,7 @@ func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
 // countKeys counts the keys of the limits with the most keys.
 func (s *Store) countKeys(ctx context.Context) ([]store.KeyCount, error) {
 	rows, err := s.db.Query(ctx, `select c.limit_name, count(*), 0::bigint, (extract(epoch from clock_timestamp()) * 1000000)::bigint
-		from headgate.cells c group by c.limit_name order by 2 desc, 1 limit $1`, keycount.Most)
+		from headgate.cells c group by c.limit_name order by 2 desc, 1 limit $1`, keycount.MaxLimits)
 	if err != nil {
 		return nil, classifyRead("count keys", err)
 	}

@@ -12,14 +12,14 @@ import (
 //go:embed sql/tables/*.sql sql/functions/*.sql sql/blocks/*.sql sql/yugabyte/*.sql
 var sqlFiles embed.FS
 
-// The laws are written once, as blocks in sql/blocks, and the functions are templates that
-// include blocks. A block uses the names of headgate_internal.apply: b_level is the level of
-// Base, now the time of the decision, and so on. For functions with other names, the block has
-// parameters:
+// The laws are written once, as blocks in sql/blocks, and the functions are templates that include blocks. A block uses
+// the names of headgate_internal.apply: b_level is the level of Base, now the time of the decision, and so on. For
+// functions with other names, the block has parameters:
 //
 //	x := {{template "drained" (as "level" "b_level" "at" "b_at" "now" "now")}};
 
-// blocks returns the parsed blocks of sql/blocks.
+// blocks returns the parsed blocks of sql/blocks. as makes a block's parameters of names and values; lines includes a
+// block, whose data is optional, with a margin before each line.
 var blocks = sync.OnceValue(func() *template.Template {
 	t := template.New("")
 	t.Funcs(template.FuncMap{
@@ -53,8 +53,8 @@ var blocks = sync.OnceValue(func() *template.Template {
 // blockLine matches a line with nothing but a block.
 var blockLine = regexp.MustCompile(`^( +)\{\{template ("[^"]+") ?(.*)\}\}$`)
 
-// indentBlocks indents all lines of a block as much as the line that includes it. It matches only lines with a
-// template action, because the regular expression is slow for others.
+// indentBlocks makes a line that only includes a block indent all lines of the block as much as itself. It matches only
+// lines with a template action, because the regular expression is slow for others.
 func indentBlocks(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {

@@ -8,8 +8,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// parseURL checks a URL, and returns it in the form that pgx accepts: without Headgate's
-// option pooler, and with an @ in a password escaped.
+// parseURL checks a URL, and returns it in the form that pgx accepts: without Headgate's option pooler, and with an @
+// in a password escaped. pooler says that a pooler may send each transaction to another session.
 func parseURL(raw string) (dsn string, pooler bool, err error) {
 	u, err := store.ParseURL(raw)
 	if err != nil {
@@ -48,9 +48,8 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// badURL returns why pgx cannot use a URL. An unusable certificate or key is ErrSetup: the
-// URL itself may be right.
-func badURL(err error) error {
+// urlError returns why pgx cannot use a URL. An unusable certificate or key is ErrSetup: the URL itself may be right.
+func urlError(err error) error {
 	problem := parseProblem(err)
 	if strings.HasPrefix(problem, "failed to configure TLS") {
 		return fmt.Errorf("postgres: %w: URL: %s", store.ErrSetup, problem)
@@ -58,8 +57,7 @@ func badURL(err error) error {
 	return fmt.Errorf("postgres: %w", law.Invalid("URL", "%s", problem))
 }
 
-// parseProblem returns the text of pgx's error about a URL, without the URL and without quoted
-// parts of it.
+// parseProblem returns the text of pgx's error about a URL, without the URL and without quoted parts of it.
 func parseProblem(err error) string {
 	_, problem, _ := cutLast(err.Error(), "`: ")
 	if static, _, ok := strings.Cut(problem, " ("); ok && strings.HasPrefix(problem, "failed to parse") {

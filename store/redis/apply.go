@@ -18,9 +18,9 @@ import (
 // of 16 ops, and 4.0 to 4.6 us in a call of 64 or 128.
 const maxOps = 128
 
-// Apply implements store.Store. It sends the ops in calls of a script: one call for all ops of a batch in one slot, all
-// calls at once. Groups whose call failed have the error in their outcomes. Apply returns an error only if every call
-// failed: the error that leaves the most in doubt.
+// Apply implements store.Store. It sends the ops in calls of a script, all at once: one call for the ops of a slot, or
+// on a single server for about maxOps ops. Requests in several slots follow one by one. Groups whose call failed have
+// the error in their outcomes. Apply returns an error only if all failed: the error that leaves the most in doubt.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -57,8 +57,8 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	return worst(failures)
 }
 
-// errSeveralSlots refuses a reservation that may start later and has keys in several slots. Its charges
-// need a common start, which scripts that each see one slot cannot find.
+// errSeveralSlots refuses a reservation that may start later and has keys in several slots. Its charges need a common
+// start, which scripts that each see one slot cannot find.
 var errSeveralSlots = fmt.Errorf("redis: %w: a reservation that may start later, of keys in several slots of a "+
 	"Redis Cluster; give these keys one hash tag by redis.Config.Slot", store.ErrUnsupported)
 
@@ -75,9 +75,8 @@ func (s *Store) checkRequest(ops []law.Op) error {
 	return nil
 }
 
-// planCalls divides a batch into calls. It leaves out groups that checkRequest refuses, and
-// sets their outcomes. Each element of trials has the groups of a component, in order, of
-// which some are in several slots: no single call can decide it.
+// planCalls divides a batch into calls. It leaves out groups that checkRequest refuses, and sets their outcomes. Each
+// element of trials has the groups of a component, in order, that no single call can decide: some are in several slots.
 func (s *Store) planCalls(ops []law.Op, outs []law.Outcome) (calls []*call, trials [][][]int) {
 	valid := make([]int, 0, len(ops))
 	for i := 0; i < len(ops); {
@@ -101,7 +100,7 @@ func (s *Store) planCalls(ops []law.Op, outs []law.Outcome) (calls []*call, tria
 	component := law.Components(ops)
 	bundle := s.bundles(ops, valid, component)
 	indexes := map[int][]int{}
-	var order []int
+	var bundleOrder []int
 	byComponent := map[int][][]int{}
 	for n := 0; n < len(valid); {
 		end := requestEnd(ops, valid, n)
@@ -114,12 +113,12 @@ func (s *Store) planCalls(ops []law.Op, outs []law.Outcome) (calls []*call, tria
 			continue
 		}
 		if indexes[b] == nil {
-			order = append(order, b)
+			bundleOrder = append(bundleOrder, b)
 		}
 		indexes[b] = append(indexes[b], group...)
 	}
-	for _, n := range order {
-		calls = append(calls, s.encode(ops, indexes[n], forGood))
+	for _, b := range bundleOrder {
+		calls = append(calls, s.encode(ops, indexes[b], forGood))
 	}
 	return calls, slices.Collect(maps.Values(byComponent))
 }
@@ -127,8 +126,8 @@ func (s *Store) planCalls(ops []law.Op, outs []law.Outcome) (calls []*call, tria
 // severalSlots is the bundle of a component that no single call can decide.
 const severalSlots = -1
 
-// bundles returns for each component the number of its bundle; a bundle makes one call. In a
-// cluster the bundle has the components of a slot, on a single server adjacent components.
+// bundles returns for each component the number of its bundle; a bundle makes one call. In a cluster the bundle has the
+// components of a slot, on a single server adjacent components.
 func (s *Store) bundles(ops []law.Op, valid, component []int) map[int]int {
 	bundle := make(map[int]int)
 	if s.cluster {
@@ -171,8 +170,8 @@ func (s *Store) decideCalls(ctx context.Context, calls []*call, ops []law.Op, ou
 	})
 }
 
-// runCalls makes calls, all at once, and retries those that did nothing. read reads the answer of call i. It returns
-// the last error of each call.
+// runCalls makes calls, all at once, and retries those that did nothing. read reads the answer of call i. runCalls
+// returns the last error of each call, nil for one that succeeded.
 func (s *Store) runCalls(ctx context.Context, calls []*call, read func(i int, res rueidis.RedisResult) error) []error {
 	errs, pending := make([]error, len(calls)), make([]int, len(calls))
 	for i := range calls {
@@ -183,14 +182,14 @@ func (s *Store) runCalls(ctx context.Context, calls []*call, read func(i int, re
 		for k, i := range pending {
 			batch[k] = calls[i]
 		}
-		var retry []int
+		var retried []int
 		for k, res := range s.send(ctx, batch) {
 			i := pending[k]
 			if errs[i] = read(i, res); mayRetry(errs[i]) {
-				retry = append(retry, i)
+				retried = append(retried, i)
 			}
 		}
-		if pending = retry; len(pending) > 0 {
+		if pending = retried; len(pending) > 0 {
 			return errs[pending[0]]
 		}
 		return nil
@@ -205,8 +204,8 @@ func (s *Store) noteRetries(n int, err error) {
 	store.Observe(s.cfg.Observer, n, err)
 }
 
-// send makes calls by the scripts' names. It repeats a call with the script's text if the server
-// does not know the name: after a flush, a restart or a failover.
+// send makes calls by the scripts' names. It repeats a call with the script's text if the server does not know the
+// name: after a flush, a restart or a failover.
 func (s *Store) send(ctx context.Context, calls []*call) []rueidis.RedisResult {
 	if len(calls) == 0 {
 		return nil
@@ -232,6 +231,6 @@ func (s *Store) send(ctx context.Context, calls []*call) []rueidis.RedisResult {
 	return results
 }
 
-// slack is how much longer a cell is kept than it can matter: the server's clock may step back
-// by as much, and still no cell is missing that counts again.
+// slack is how much longer a cell is kept than it can matter: the server's clock may step back by as much, and still no
+// cell is missing that counts again.
 const slack = 2 * time.Second

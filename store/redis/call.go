@@ -12,17 +12,16 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// call is a call of a script: keys in one slot, and the ops that the script decides.
+// call is a call of a script.
 type call struct {
 	script      script
-	keys        []string // the cell of each op, then the keys that single ops add: see addOpKeys
+	keys        []string // all in one slot; for ops: their cells, then the keys that addOpKeys adds
 	args        []string
-	index       []int // for each op: its index in the caller's slice
+	index       []int // for each op that batch.lua or giveback.lua is to decide: its index in the caller's slice
 	*plainCells       // nil: the script has no groups.lua
 }
 
-// command returns the call by the script's name, or with its text when the
-// server does not know it.
+// command returns the command that makes the call: with the script's text, or else with its name.
 func (c *call) command(b rueidis.Builder, withText bool) rueidis.Completed {
 	if withText {
 		return b.Eval().Script(c.script.text).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
@@ -30,8 +29,8 @@ func (c *call) command(b rueidis.Builder, withText bool) rueidis.Completed {
 	return b.Evalsha().Sha1(c.script.sha).Numkeys(int64(len(c.keys))).Key(c.keys...).Arg(c.args...).Build()
 }
 
-// mode says how a call is decided. A call on trial is the part of a request that lies in
-// one slot; its charges may have to be given back.
+// mode says how a call is decided. A call on trial is the part of a request that lies in one slot; its charges may have
+// to be given back.
 type mode int64
 
 const (
@@ -48,11 +47,12 @@ func (s *Store) encode(ops []law.Op, index []int, how mode) *call {
 	if how == forGood && slices.ContainsFunc(index, func(i int) bool { return isPlainOp(&ops[i]) }) {
 		return s.groupsCall(batchScripts[n|needsGroups](), ops, index)
 	}
-	return s.call(batchScripts[n](), nil, ops, index, how)
+	return s.opsCall(batchScripts[n](), nil, ops, index, how)
 }
 
-// call returns a call of a script. Its first argument has the ops, and extraArgs follow.
-func (s *Store) call(script script, extraArgs []string, ops []law.Op, index []int, how mode) *call {
+// opsCall returns a call of a script that decides ops. Its first argument describes the ops; extraArgs follow, then the
+// arguments that addOpKeys adds.
+func (s *Store) opsCall(script script, extraArgs []string, ops []law.Op, index []int, how mode) *call {
 	c := &call{
 		script: script, index: index, keys: make([]string, len(index), len(index)+4),
 		args: make([]string, 1, 1+len(extraArgs)),
@@ -72,7 +72,7 @@ func (s *Store) call(script script, extraArgs []string, ops []law.Op, index []in
 		}
 		next := run{params: params.find(ops, i), ops: 1, group: group}
 		next.log, next.note = c.addOpKeys(s, op, fingerprint, how)
-		runs.run(next)
+		runs.addRun(next)
 	}
 	head := params.doubles[:0]
 	head.add(s.slack.Milliseconds(), s.maxEntries, int64(how), int64(len(params.doubles)+1))
@@ -96,8 +96,8 @@ func (s *Store) groupsCall(script script, ops []law.Op, index []int) *call {
 		}
 	}
 	params := paramTable{doubles: make(doubles, headSize, headSize+paramsSize+96)}
-	var runs shapes
-	var numbers []byte
+	var runs runWriter
+	var cellNumbers []byte
 	for n, group := 0, int64(1); n < len(index); group++ {
 		end := requestEnd(ops, index, n)
 		if plain.cell[n] == 0 {
@@ -107,24 +107,24 @@ func (s *Store) groupsCall(script script, ops []law.Op, index []int) *call {
 				fingerprint = law.Fingerprint(requestOf(ops, index[n]))
 			}
 			for ; n < end; n++ {
-				op := run{params: params.find(ops, index[n]), ops: 1, group: group}
-				op.log, op.note = c.addOpKeys(s, &ops[index[n]], fingerprint, forGood)
-				runs.run(op)
+				next := run{params: params.find(ops, index[n]), ops: 1, group: group}
+				next.log, next.note = c.addOpKeys(s, &ops[index[n]], fingerprint, forGood)
+				runs.addRun(next)
 			}
 			continue
 		}
 		runs.nextShape = runs.nextShape[:0]
 		for ; n < end; n++ {
 			runs.nextShape = append(runs.nextShape, params.find(ops, index[n]))
-			numbers = binary.LittleEndian.AppendUint32(numbers, uint32(plain.cell[n])) //nolint:gosec // more than 0
+			cellNumbers = binary.LittleEndian.AppendUint32(cellNumbers, uint32(plain.cell[n])) //nolint:gosec // above 0
 		}
-		runs.request()
+		runs.addRequest()
 	}
 	runs.flush()
 	head := params.doubles[:0]
 	head.add(s.slack.Milliseconds(), s.maxEntries, int64(forGood), int64(len(params.doubles)+1))
 	c.args[0] = rueidis.BinaryString(append(params.doubles, runs.doubles...))
-	c.args[1] = rueidis.BinaryString(numbers)
+	c.args[1] = rueidis.BinaryString(cellNumbers)
 	return c
 }
 
@@ -140,10 +140,10 @@ func requestOf(ops []law.Op, i int) []law.Op {
 	return ops[start:law.GroupEnd(ops, i)]
 }
 
-// addOpKeys adds the keys and arguments that only this op needs, and returns where they begin; 0: there are none.
-// The keys, from log on, are the log of the cell, its register, and its admission of the ID. The arguments, from
-// note on, are for a Take the ID, the fingerprint and the terms, for an Extend the ID and the terms, for a
-// Settle the terms, and for a Block the reason. On trial, and when a trial is given back, each op has a register.
+// addOpKeys adds the keys and arguments that only this op needs, and returns where they begin; 0: there are none. The
+// keys, from log on, are the log of the cell, its register and its receipt of the ID; without an ID only a Reset, an op
+// on trial and one that gives a trial back have a register. The arguments, from note on, are for a Take the ID, the
+// fingerprint and the terms, for an Extend the ID and the terms, for a Settle the terms, and for a Block the reason.
 func (c *call) addOpKeys(s *Store, op *law.Op, fingerprint int64, how mode) (log, note int64) {
 	hasID := op.ID != "" && (op.Verb == law.Take || op.Verb == law.Extend || op.Verb == law.Settle ||
 		op.Verb == law.Return)
@@ -154,7 +154,7 @@ func (c *call) addOpKeys(s *Store, op *law.Op, fingerprint int64, how mode) (log
 	log = int64(len(c.keys))
 	switch {
 	case hasID:
-		c.keys = append(c.keys, s.registerKey(op.Cell), s.admissionKey(op.Cell, op.ID))
+		c.keys = append(c.keys, s.registerKey(op.Cell), s.receiptKey(op.Cell, op.ID))
 	case op.Verb == law.Reset, how == onTrial:
 		c.keys = append(c.keys, s.registerKey(op.Cell))
 	}
@@ -186,8 +186,7 @@ func (c *call) decode(v string, ops []law.Op, outs []law.Outcome) error {
 	return decodeOps(v[8:], c.index, outs)
 }
 
-// applyLone decides a batch of one plain charge by lone.lua. If it reports false, nothing was
-// done, and batch.lua has to decide.
+// applyLone decides a batch of one plain charge by lone.lua. If it reports false, nothing was done: batch.lua decides.
 func (s *Store) applyLone(ctx context.Context, ops []law.Op, outs []law.Outcome) (decided bool, err error) {
 	if !s.isLone(ops) {
 		return false, nil
@@ -231,8 +230,8 @@ func (s *Store) loneCall(op *law.Op) *call {
 	}
 }
 
-// sendOne makes one call by the script's name. It repeats the call with the script's text if the
-// server does not know the name.
+// sendOne makes one call by the script's name, on the lane if that is free. It repeats the call with the script's text
+// if the server does not know the name.
 func (s *Store) sendOne(ctx context.Context, c *call) rueidis.RedisResult {
 	var client rueidis.CoreClient = s.client
 	conn := s.lane.acquire(ctx)
@@ -249,8 +248,8 @@ func (s *Store) sendOne(ctx context.Context, c *call) rueidis.RedisResult {
 	return res
 }
 
-// decodeLone reads the answer of lone.lua. It reports false if batch.lua has to decide, because
-// nothing was done. That includes a refusal, if it has to be written or if a part of the cost may fit.
+// decodeLone sets the outcome of op from the answer of lone.lua. It reports false if batch.lua has to decide: the cell
+// is not plain, or after a refusal it has to be blocked, or a part of the cost may fit. Nothing was done then.
 func decodeLone(v string, op *law.Op, out *law.Outcome) (decided bool, err error) {
 	if v == "" {
 		return false, nil
@@ -264,7 +263,7 @@ func decodeLone(v string, op *law.Op, out *law.Outcome) (decided bool, err error
 	}
 	var st law.State
 	if cell != "" {
-		n, rest, ok := numbers(cell)
+		n, rest, ok := parseNumbers(cell)
 		if !ok || rest != "" {
 			return false, errAnswer
 		}

@@ -16,8 +16,8 @@ import (
 
 // The catalog is five keys in one slot of a cluster. None of them ever expires.
 //
-//	{catalog}:versions  a hash: the number of a version -> its time, and its other fields
-//	                      as JSON; and "newest" -> the greatest number
+//	{catalog}:versions  a hash: the number of a version -> its time, and its other fields as JSON; and "newest" -> the
+//	                      greatest number
 //	{catalog}:items     a hash: the ID of an item -> the item in JSON
 //	{catalog}:keys      the same for the kinds that have an item for each key
 //	{catalog}:changed   a sorted set: the ID of an item, by the version that wrote it last
@@ -25,8 +25,8 @@ import (
 //
 // An item that was removed stays with Removed set, for processes that have read it.
 const (
-	perCatalogCall = 1000      // the most items that a script reads, in less than 1 ms
-	maxVersion     = 256 << 20 // the most bytes of the text of a version; a server accepts 512 MiB
+	itemsPerCall    = 1000      // about how many items scanItems reads, and the most that a call of Items reads: < 1 ms
+	maxVersionBytes = 256 << 20 // the most bytes of the text of a version; a server accepts 512 MiB
 )
 
 // itemID returns the ID of an item. Names and keys may have any character, so the length says where the name ends.
@@ -63,9 +63,8 @@ func (s *Store) ReadCatalog(ctx context.Context, since int64) (c store.CatalogCh
 
 func isRemoved(i store.Item) bool { return i.Removed }
 
-// ItemsAfter implements store.Catalog. Redis keeps no order of items, so it reads all items of
-// single keys, or all other items, 1000 a round trip. Items that are written meanwhile may be
-// among the result or not.
+// ItemsAfter implements store.Catalog. Redis keeps no order of items, so it reads all items of single keys, or all
+// other items, 1000 a round trip. Items that are written meanwhile may be among the result or not.
 func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Item, n int) (
 	list []store.Item, err error,
 ) {
@@ -82,7 +81,7 @@ func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Ite
 				list = append(list, item)
 			}
 		}
-		if end := cursor == "0"; end || len(list) > 2*n+perCatalogCall {
+		if end := cursor == "0"; end || len(list) > 2*n+itemsPerCall {
 			list = slices.Compact(store.FirstItems(list, len(list))) // a scan may return an item twice
 			if list = store.FirstItems(list, n); end {
 				return list, nil
@@ -94,8 +93,8 @@ func (s *Store) ItemsAfter(ctx context.Context, kind store.Kind, after store.Ite
 // maxScans is how many round trips MayHave makes at most.
 const maxScans = 10
 
-// MayHave implements store.KindFinder. It reads until it has found an item of each kind, and at
-// most about 10,000 items. After these it reports that there may be items of all kinds.
+// MayHave implements store.KindFinder. It reads until it has found an item of each kind, and at most about 10,000
+// items. After these it reports that there may be items of all kinds.
 func (s *Store) MayHave(ctx context.Context, kinds ...store.Kind) ([]bool, error) {
 	have := make([]bool, len(kinds))
 	cursor := "0"
@@ -119,14 +118,14 @@ func (s *Store) MayHave(ctx context.Context, kinds ...store.Kind) ([]bool, error
 	return have, nil
 }
 
-// scanItems reads the next page of one of the two hashes of items, and returns the next cursor. A
-// scan begins and ends with the cursor "0". It may return an item twice.
+// scanItems reads the next page of one of the two hashes of items, and returns the next cursor. A scan begins and ends
+// with the cursor "0". It may return an item twice, and removed items.
 func (s *Store) scanItems(ctx context.Context, perKey bool, cursor string) (
 	page []store.Item, next string, err error,
 ) {
 	answers, err := s.readCatalog(ctx, "read the catalog", &call{
 		script: scanItemsScript, keys: s.catalogKeys(itemsHash(perKey)),
-		args: []string{cursor, strconv.Itoa(perCatalogCall)},
+		args: []string{cursor, strconv.Itoa(itemsPerCall)},
 	})
 	if err != nil {
 		return nil, "", err
@@ -144,7 +143,7 @@ func (s *Store) Items(ctx context.Context, list []store.Item) (version int64, fo
 	}
 	var calls []*call
 	for hash, hashIDs := range ids {
-		for part := range slices.Chunk(hashIDs, perCatalogCall) {
+		for part := range slices.Chunk(hashIDs, itemsPerCall) {
 			calls = append(calls, &call{script: itemsScript, keys: s.catalogKeys("versions", hash), args: part})
 		}
 	}
@@ -172,16 +171,15 @@ func (s *Store) Items(ctx context.Context, list []store.Item) (version int64, fo
 	return version, slices.DeleteFunc(found, isRemoved), nil
 }
 
-// WriteCatalog implements store.Catalog. It is two round trips. The second one makes the
-// edit in one script, during which the server decides nothing else: 0.4 s for an edit of
-// 100,000 items. The author is the one that the caller names: Redis adds no user.
+// WriteCatalog implements store.Catalog. It is two round trips. The second one makes the edit in one script, during
+// which the server decides nothing else: 0.4 s for an edit of 100,000 items. The author is the one that the caller
+// names: Redis adds no user.
 //
-// Redis may lose an edit, as it may lose charges. A primary answers before its replica has
-// the edit, so a replica that takes over may lack it. A server that keeps nothing on disk has
-// an empty catalog after a restart, and a server with a maxmemory-policy of allkeys may evict
-// the catalog. The next edit gets the number of the lost version. A process that has read the
-// lost version, and reads again only after another edit got its number, does not notice: it
-// has the lost items until they are changed or the process restarts.
+// Redis may lose an edit, as it may lose charges. A primary answers before its replica has the edit, so a replica that
+// takes over may lack it. A server that keeps nothing on disk has an empty catalog after a restart, and a server with a
+// maxmemory-policy of allkeys may evict the catalog. The next edit gets the number of the lost version. A process that
+// has read the lost version, and reads again only after another edit got its number, does not notice: it has the lost
+// items until they are changed or the process restarts.
 func (s *Store) WriteCatalog(ctx context.Context, e store.Edit) (version int64, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
@@ -221,9 +219,9 @@ func (s *Store) writeChanges(ctx context.Context, e *store.Edit, changes []store
 	if err != nil {
 		return 0, fmt.Errorf("redis: write the catalog: %w: %w", store.ErrInvalid, err)
 	}
-	if len(text) > maxVersion {
+	if len(text) > maxVersionBytes {
 		return 0, fmt.Errorf("redis: %w", law.Invalid("items",
-			"are %d bytes with what they replace; one edit may have %d", len(text), maxVersion))
+			"are %d bytes with what they replace; one edit may have %d", len(text), maxVersionBytes))
 	}
 	head := []string{strconv.FormatInt(e.Base, 10), string(text), strconv.Itoa(len(pairs["items"]))}
 	answers, err := s.callCatalog(ctx, &call{
@@ -245,11 +243,11 @@ func (s *Store) writeChanges(ctx context.Context, e *store.Edit, changes []store
 
 // CatalogVersions implements store.Catalog. All versions are kept.
 func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (list []store.Version, err error) {
-	const doing = "read the catalog's versions"
+	const action = "read the catalog's versions"
 	if n <= 0 {
 		return nil, nil
 	}
-	answers, err := s.readCatalog(ctx, doing, &call{
+	answers, err := s.readCatalog(ctx, action, &call{
 		script: versionsScript, keys: s.catalogKeys("versions"),
 		args: []string{strconv.FormatInt(before, 10), strconv.Itoa(n)},
 	})
@@ -258,7 +256,7 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (list 
 	}
 	first, err := strconv.ParseInt(answers[0][0], 10, 64)
 	if err != nil {
-		return nil, classifyRead(doing, errAnswer)
+		return nil, classifyRead(action, errAnswer)
 	}
 	for i, text := range answers[0][1:] {
 		if text == "" {
@@ -274,19 +272,19 @@ func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (list 
 }
 
 // readCatalog makes calls that change nothing, and returns the texts that each answers.
-func (s *Store) readCatalog(ctx context.Context, doing string, calls ...*call) ([][]string, error) {
+func (s *Store) readCatalog(ctx context.Context, action string, calls ...*call) ([][]string, error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, err
 	}
 	answers, err := s.callCatalog(ctx, calls...)
 	if err != nil {
-		return nil, classifyRead(doing, err)
+		return nil, classifyRead(action, err)
 	}
 	return answers, nil
 }
 
-// callCatalog makes calls of the catalog's scripts. Each answers at least one text. An empty
-// text stands for an item or version that does not exist.
+// callCatalog makes calls of the catalog's scripts. Each answers at least one text. An empty text stands for an item or
+// version that does not exist.
 func (s *Store) callCatalog(ctx context.Context, calls ...*call) ([][]string, error) {
 	answers := make([][]string, len(calls))
 	return answers, worst(s.runCalls(ctx, calls, func(i int, res rueidis.RedisResult) (err error) {
@@ -305,7 +303,7 @@ func parseItems(texts []string) (list []store.Item, err error) {
 		}
 		var item store.Item
 		if err := json.Unmarshal([]byte(text), &item); err != nil {
-			return nil, errBadItem(text, err)
+			return nil, errForeignText(text, err)
 		}
 		list = append(list, item)
 	}
@@ -320,13 +318,13 @@ func parseVersion(number int64, text string) (v store.Version, err error) {
 		v.At, err = strconv.ParseInt(at, 10, 64)
 	}
 	if err != nil {
-		return v, errBadItem(text, err)
+		return v, errForeignText(text, err)
 	}
 	return v, nil
 }
 
-// errBadItem refuses a text that this driver has not written.
-func errBadItem(text string, err error) error {
+// errForeignText refuses a text in the catalog that this driver has not written.
+func errForeignText(text string, err error) error {
 	return fmt.Errorf("redis: %w: the catalog has %.100q: %w", store.ErrSetup, text, err)
 }
 

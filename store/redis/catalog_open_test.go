@@ -35,7 +35,7 @@ func TestOpeningACatalogOf12000KeysReadsOnlyAPart(t *testing.T) {
 	s := openTest(t, url, nil)
 	limit := limitItem(0)
 	var overrides []store.Item
-	for i := range 12_000 { // more than the maxScans*perCatalogCall items that MayHave reads
+	for i := range 12_000 { // more than the maxScans*itemsPerCall items that MayHave reads
 		overrides = append(overrides, overrideItem(i))
 	}
 	assignment := store.Item{Kind: store.KindAssignment, Key: "bob", Text: "pro"}

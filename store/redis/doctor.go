@@ -12,8 +12,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Examine implements store.Doctor. It examines all nodes of a Cluster. A node that does not answer is a finding,
-// unless no node answers.
+// Examine implements store.Doctor. It examines all nodes of a Cluster. A node that cannot be reached is a finding. If
+// none can be reached, or a node fails otherwise, Examine returns the error with the findings up to then.
 func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	if s.configErr != nil {
 		return nil, s.configErr
@@ -41,7 +41,7 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 func examineNode(ctx context.Context, node rueidis.Client, address string, f *store.Findings) error {
 	fields, err := readInfo(ctx, node, "server", "replication", "memory", "stats", "persistence", "clients", "cluster")
 	switch {
-	case err != nil && noPermission(err):
+	case err != nil && noPermission(err): // a program can use the store without this right
 		f.Add(store.Note, "rights", "this user may not ask "+address+" about itself", "ACL SETUSER ... +info")
 		return nil
 	case err != nil:
@@ -56,7 +56,7 @@ func examineNode(ctx context.Context, node rueidis.Client, address string, f *st
 		return classifyRead("read the clock of "+address, err)
 	}
 	if fields["role"] != "master" {
-		if fields["cluster_enabled"] != "1" {
+		if fields["cluster_enabled"] != "1" { // in a Cluster the client finds the primary
 			f.Add(store.Wrong, "primary", address+" is a replica, which takes no writes",
 				"name the primary in the URL, or the sentinels")
 		}
@@ -69,13 +69,16 @@ func examineNode(ctx context.Context, node rueidis.Client, address string, f *st
 			fmt.Sprintf("%s has %d replicas: one that takes over has not what was admitted just before",
 				address, replicas), "see the bound in docs/stores.md; min-replicas-to-write 1 makes it smaller")
 	}
-	maxClients, _ := strconv.Atoi(fields["maxclients"])
-	if used, _ := strconv.Atoi(fields["connected_clients"]); maxClients > 0 && used*10 > maxClients*9 {
+	maxClients, _ := strconv.ParseInt(fields["maxclients"], 10, 64)
+	if used, _ := strconv.ParseInt(fields["connected_clients"], 10, 64); almostFull(used, maxClients) {
 		f.Add(store.Wrong, "connections", fmt.Sprintf("%d of %d of %s are in use", used, maxClients, address),
 			"CONFIG SET maxclients to more")
 	}
 	return nil
 }
+
+// almostFull reports whether more than nine tenths of a bound are used; 0: there is no bound.
+func almostFull(used, bound int64) bool { return bound > 0 && used*10 > bound*9 }
 
 // examineMemory adds the findings about evictions and the use of memory.
 func examineMemory(fields map[string]string, address string, f *store.Findings) {
@@ -99,11 +102,11 @@ func examineMemory(fields map[string]string, address string, f *store.Findings) 
 			"CONFIG SET maxmemory-policy noeviction; their limits are exact again when what is left of them has "+
 				"expired")
 	}
-	uses := fmt.Sprintf("%s uses %d bytes and has no maxmemory", address, usedBytes)
+	memoryUse := fmt.Sprintf("%s uses %d bytes and has no maxmemory", address, usedBytes)
 	if maxMemory > 0 {
-		uses = fmt.Sprintf("%s uses %d of %d bytes", address, usedBytes, maxMemory)
+		memoryUse = fmt.Sprintf("%s uses %d of %d bytes", address, usedBytes, maxMemory)
 	}
-	f.Expect(maxMemory == 0 || usedBytes*10 <= maxMemory*9, "memory", uses, store.Wrong, uses,
+	f.Expect(!almostFull(usedBytes, maxMemory), "memory", memoryUse, store.Wrong, memoryUse,
 		"CONFIG SET maxmemory to more, or charge a limit by address before a limit by keys that callers invent")
 }
 

@@ -35,8 +35,7 @@ var codeClasses = map[string]error{
 	"CROSSSLOT":   store.ErrSetup,
 }
 
-// phraseClasses has the classes of errors that a server before version 7 wraps in
-// another error, and of errors without a code.
+// phraseClasses has the classes of errors without a code, and of those that a server before version 7 wraps in others.
 var phraseClasses = []struct {
 	text  string
 	class error
@@ -53,8 +52,7 @@ var phraseClasses = []struct {
 	{"unknown command", store.ErrSetup},
 	{"max number of clients", store.ErrUnavailable},
 	{"DB index", store.ErrSetup},
-	// A cell in a format that this version cannot read. Other cells of the batch may have been
-	// charged.
+	// A cell in a format that this version cannot read. Other cells of the batch may have been charged.
 	{"a newer version of headgate wrote", errNewerCell},
 }
 
@@ -86,7 +84,7 @@ func class(err error) error {
 	}
 	_, unknownHost := errors.AsType[*net.DNSError](err)
 	switch {
-	case tlsconf.Failed(err):
+	case tlsconf.IsHandshakeError(err):
 		return store.ErrSetup
 	case unconnected(err) || unknownHost || errors.Is(err, rueidis.ErrNoSlot):
 		return store.ErrUnavailable
@@ -101,7 +99,8 @@ func unconnected(err error) bool {
 	return ok && operation.Op == "dial"
 }
 
-// classify wraps an error with its class and the operation that failed.
+// classify returns an error with the class of err, the action that failed and the text of err, without arguments of a
+// command. It wraps err only if that is an error of a context.
 func classify(action string, err error) error {
 	c := class(err)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
@@ -114,8 +113,7 @@ func classify(action string, err error) error {
 	return fmt.Errorf("redis: %s: %w: %s", action, c, text)
 }
 
-// classifyRead classifies an error of a read. The outcome of a read is never unknown: if its answer
-// is lost, the store is unavailable.
+// classifyRead classifies an error of a read. If the answer is lost, the store is unavailable, and nothing is unknown.
 func classifyRead(action string, err error) error {
 	if c := class(err); errors.Is(c, store.ErrUnknownOutcome) {
 		return fmt.Errorf("redis: %s: %w: %w", action, store.ErrUnavailable, err)
@@ -130,9 +128,8 @@ func noPermission(err error) bool {
 		strings.Contains(text, "can't run this command")
 }
 
-// mayRetry reports whether a retry is safe and may help: the server answered that it did nothing,
-// for a reason that passes or that another server does not have. An error of the connection is
-// never retried.
+// mayRetry reports whether a retry is safe and may help: the server answered that it did nothing, for a reason that
+// passes or that another server does not have. An error of the connection is never retried.
 func mayRetry(err error) bool {
 	if _, ok := rueidis.IsRedisErr(err); !ok {
 		return false

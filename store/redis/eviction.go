@@ -27,9 +27,9 @@ type eviction struct {
 	keys   int64  // how many keys it has evicted since it was started
 }
 
-// Sweep implements store.Store. Cells, logs and admissions expire by themselves, so it removes
-// nothing. It reads from each primary whether the primary may evict keys and has evicted any, and
-// logs changes since the last sweep. Now and then it counts the keys of all limits.
+// Sweep implements store.Store. Cells, logs and receipts expire by themselves, so it removes nothing. It reads from
+// each primary whether the primary may evict keys and has evicted any, and logs what has changed. Now and then it
+// counts the keys of all limits.
 func (s *Store) Sweep(ctx context.Context, _ int) (removed int, err error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
@@ -37,7 +37,7 @@ func (s *Store) Sweep(ctx context.Context, _ int) (removed int, err error) {
 	if err := s.checkEviction(ctx); err != nil {
 		return 0, err
 	}
-	s.keyCounts.Count(ctx, s.countKeys)
+	s.keyCounts.CountIfDue(ctx, s.countKeys)
 	return 0, nil
 }
 
@@ -49,7 +49,7 @@ func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
 	return s.keyCounts.Counts()
 }
 
-// countKeys reads the names of all cells, 1,000 at a time.
+// countKeys counts the keys of each limit. It reads the names of all cells, about 1,000 at a time.
 func (s *Store) countKeys(ctx context.Context) ([]store.KeyCount, error) {
 	keys := map[string]int64{}
 	err := s.eachPage(ctx, func(page []string) error {
@@ -70,8 +70,8 @@ func (s *Store) countKeys(ctx context.Context) ([]store.KeyCount, error) {
 	return keycount.Largest(counts), nil
 }
 
-// checkEviction reads the eviction reports of the primaries. It ignores a server that cannot be reached
-// as long as another one answers: requests that need that server fail with their own errors.
+// checkEviction reads the eviction reports of the primaries, and logs changes. It ignores a server that cannot be
+// reached as long as another one answers: requests that need that server fail with their own errors.
 func (s *Store) checkEviction(ctx context.Context) error {
 	var lastErr error
 	hasAnswer := false

@@ -60,7 +60,7 @@ func tlsMismatch(ctx context.Context, o *rueidis.ClientOption, address string) e
 		// In TLS 1.3 a server refuses the client's certificate only after the handshake.
 		_, err = conn.Read(make([]byte, 1))
 	}
-	if tlsconf.Failed(err) {
+	if tlsconf.IsHandshakeError(err) {
 		return err
 	}
 	return nil
@@ -82,7 +82,7 @@ func speaksPlaintext(ctx context.Context, o *rueidis.ClientOption, address strin
 	return err == nil && (reply[0] == '+' || reply[0] == '-')
 }
 
-// handshake makes a TLS connection until the context's deadline.
+// handshake makes a TLS connection, whose reads and writes fail after the context's deadline.
 func handshake(ctx context.Context, o *rueidis.ClientOption, address string, c *tls.Config) (net.Conn, error) {
 	dialer := tls.Dialer{NetDialer: &o.Dialer, Config: c}
 	conn, err := dialer.DialContext(ctx, "tcp", address)

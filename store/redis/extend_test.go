@@ -30,7 +30,7 @@ func slotText(t *testing.T, s *Store, op law.Op) string {
 		t.Fatal(err)
 	}
 	list = slices.DeleteFunc(list, func(e law.Entry) bool { return !e.Granted })
-	receipt, _ := admin(t, s, "GET", s.admissionKey(op.Cell, op.ID)).ToString()
+	receipt, _ := admin(t, s, "GET", s.receiptKey(op.Cell, op.ID)).ToString()
 	return fmt.Sprintf("%+v %s %+v %s", state, reason, list, receipt)
 }
 

@@ -186,7 +186,7 @@ func openWithProxy(t *testing.T) (direct, proxied *Store, loseAnswers func(bool)
 	t.Helper()
 	url := dbtest.Redis(t)
 	host, path, _ := strings.Cut(strings.TrimPrefix(url, "redis://"), "/")
-	p := dbtest.Swallow(t, host)
+	p := dbtest.StartProxy(t, host)
 	direct, proxied = openTest(t, url, nil), openTest(t, "redis://"+p.Addr+"/"+path, nil)
 	return direct, proxied, func(enabled bool) {
 		// The client has several connections, and uses any of them. All are made now, so that the proxy loses an

@@ -54,16 +54,16 @@ func findPlain(ops []law.Op, index []int) (plain *plainCells, cells []law.Cell) 
 	return plain, cells
 }
 
-// shapes writes consecutive requests of the same shape as one run. A shape lists where the parameters of a request's
-// charges are, see paramTable.
-type shapes struct {
+// runWriter writes runs, and consecutive requests of the same shape as one run. A shape lists where the parameters of a
+// request's charges are, see paramTable.
+type runWriter struct {
 	doubles
 	openShape, nextShape []int64 // each the places of a request's parameters
 	count                int64   // requests of openShape
 }
 
-// request adds a request of the shape nextShape.
-func (s *shapes) request() {
+// addRequest adds a request of the shape nextShape.
+func (s *runWriter) addRequest() {
 	if s.count > 0 && !slices.Equal(s.openShape, s.nextShape) {
 		s.flush()
 	}
@@ -72,11 +72,11 @@ func (s *shapes) request() {
 }
 
 // flush writes the run of the requests of openShape.
-func (s *shapes) flush() {
+func (s *runWriter) flush() {
 	if s.count == 0 {
 		return
 	}
-	s.run(run{params: s.openShape[0], ops: s.count, group: -int64(len(s.openShape))})
+	s.addRun(run{params: s.openShape[0], ops: s.count, group: -int64(len(s.openShape))})
 	s.add(s.openShape[1:]...)
 	s.count = 0
 }
@@ -144,7 +144,7 @@ const (
 	charged                    // the state after a charge of the batch
 )
 
-// read reads the texts of cells, and returns the rest of answer.
+// read sets states and origins from the texts of a number of cells, and returns the rest of answer.
 func (d *decider) read(answer string, cells int) (rest string, ok bool) {
 	d.states, d.origins = make([]law.State, cells), make([]stateOrigin, cells)
 	for c := range d.states {
@@ -161,7 +161,7 @@ func (d *decider) read(answer string, cells int) (rest string, ok bool) {
 		if answer == "" || answer[0] < '0' || answer[0] > '9' {
 			continue
 		}
-		n, after, ok := numbers(answer)
+		n, after, ok := parseNumbers(answer)
 		if !ok {
 			return "", false
 		}
@@ -170,7 +170,7 @@ func (d *decider) read(answer string, cells int) (rest string, ok bool) {
 	return answer, true
 }
 
-// grant sets the outcomes of a granted request.
+// grant sets the outcomes of a granted request. It reports false if their cells cannot have granted it.
 func (d *decider) grant(request []int, cell []int32) bool {
 	for k, i := range request {
 		op, out, c := &d.ops[i], &d.outs[i], cell[k]-1
@@ -192,7 +192,7 @@ func (d *decider) grant(request []int, cell []int32) bool {
 	return true
 }
 
-// refuse sets the outcomes of a refused request.
+// refuse sets the outcomes of a refused request. It reports false if the refusal would have changed a cell.
 func (d *decider) refuse(request []int, cell []int32) bool {
 	n := len(request)
 	records, ops, outs := make([]*law.Record, n), make([]law.Op, n), make([]law.Outcome, n)

@@ -13,8 +13,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Cells implements store.Inspector. Redis has no order of keys: unless the query names limit
-// and key, it visits all keys with the prefix.
+// Cells implements store.Inspector. Redis has no order of keys: unless q names limit and key, it visits all keys.
 func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, clock int64, err error) {
 	if err := s.ready(ctx); err != nil {
 		return nil, 0, err
@@ -47,9 +46,8 @@ func (s *Store) Cells(ctx context.Context, q store.Query) (list []store.Cell, cl
 	return list[:min(q.Most(), len(list))], clock, nil
 }
 
-// clock returns the time of the server that has a key, in microseconds. It runs a script,
-// since the command TIME names no key: the client of a Cluster would send TIME to any node,
-// which may be away while the server with the key is not.
+// clock returns the time of the server that has a key, in microseconds. It runs a script, since the command TIME names
+// no key: the client of a Cluster would send TIME to any node, which may be away while the server with the key is not.
 func (s *Store) clock(ctx context.Context, key string) (int64, error) {
 	return readClock(s.send(ctx, []*call{{script: clockScript, keys: []string{key}}})[0])
 }
@@ -59,6 +57,7 @@ func clockOf(ctx context.Context, node rueidis.Client) (int64, error) {
 	return readClock(node.Do(ctx, node.B().Time().Build()))
 }
 
+// readClock reads the answer of the command TIME.
 func readClock(answer rueidis.RedisResult) (int64, error) {
 	now, err := answer.AsIntSlice()
 	if err != nil {
@@ -70,7 +69,8 @@ func readClock(answer rueidis.RedisResult) (int64, error) {
 	return now[0]*1_000_000 + now[1], nil
 }
 
-var glob = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
+// escapeGlob writes a text so that it matches only itself in a pattern of SCAN.
+var escapeGlob = strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`)
 
 // scanCells reads the wanted cells of all primaries.
 func (s *Store) scanCells(ctx context.Context, isWanted func(law.Cell) bool) (list []store.Cell, err error) {
@@ -81,10 +81,10 @@ func (s *Store) scanCells(ctx context.Context, isWanted func(law.Cell) bool) (li
 	return list, err
 }
 
-// eachPage calls page with the keys of the cells of all primaries, about 1000 at a time. It
-// fails if it cannot reach a primary: a list without a third of the cells would look complete.
+// eachPage calls page with the keys of the cells of all primaries, about 1000 at a time. It may name a key twice. It
+// fails if it cannot reach a node: a list without the cells of one primary would look complete.
 func (s *Store) eachPage(ctx context.Context, page func(keys []string) error) error {
-	pattern := glob.Replace(s.cfg.Prefix+cellsKind) + "*"
+	pattern := escapeGlob.Replace(s.cfg.Prefix+cellsKind) + "*"
 	for _, node := range s.client.Nodes() {
 		if s.cluster {
 			role, err := node.Do(ctx, node.B().Role().Build()).ToArray()

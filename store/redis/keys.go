@@ -7,28 +7,26 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Keys look like headgate:c:{k:alice}:login. The hash tag, between the first braces,
-// decides the slot of a cluster. It has only the key, so that all limits of one key are in
-// one slot. Braces in the caller's key are written in percent form, so that nobody can
-// choose a slot.
+// Keys look like headgate:c:{k:alice}:login. The hash tag, between the first braces, decides the slot of a cluster. It
+// has only the key, so that all limits of one key are in one slot. Braces in the caller's key are written in percent
+// form, so that nobody can choose a slot.
 //
-// Where Config.Slot names another tag for a key, the tag stands before the key:
-// headgate:c:{k:acme}{k:alice}:login. So cellOf can read the key from the name,
-// and alice is in the slot of the key acme.
+// Where Config.Slot names another tag for a key, the tag stands before the key: headgate:c:{k:acme}{k:alice}:login. So
+// cellOf can read the key from the name, and alice is in the slot of the key acme.
 var (
 	escape   = strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D")
 	unescape = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
 )
 
 const (
-	cellsKind      = "c:"
-	logsKind       = "l:"
-	registersKind  = "r:"
-	admissionsKind = "a:"
-	catalogPrefix  = "{catalog}:" // begins the keys that catalog.go lists; no cell has this tag
-	keyStart       = "{k:"
-	tagEnd         = "}{k:" // between a tag and a key
-	keyEnd         = "}:"
+	cellsKind     = "c:"
+	logsKind      = "l:"
+	registersKind = "r:"
+	receiptsKind  = "a:"         // the Lua files call a receipt an admission
+	catalogPrefix = "{catalog}:" // begins the keys that catalog.go lists; no cell has this tag
+	keyStart      = "{k:"
+	tagEnd        = "}{k:" // between a tag and a key
+	keyEnd        = "}:"
 )
 
 func (s *Store) cellKey(c law.Cell) string     { return s.key(cellsKind, c) }
@@ -52,6 +50,7 @@ func itemsHash(perKey bool) string {
 	return "items"
 }
 
+// key returns the Redis key of a kind for a cell.
 func (s *Store) key(kind string, c law.Cell) string {
 	return s.cfg.Prefix + kind + keyStart + s.keyInName(c) + keyEnd + c.Limit
 }
@@ -76,10 +75,10 @@ func (s *Store) keyInName(c law.Cell) string {
 	return key
 }
 
-// admissionKey returns the Redis key of an ID in a cell. Limits and IDs may have any character,
-// so the length says where the limit ends.
-func (s *Store) admissionKey(c law.Cell, id string) string {
-	return s.cfg.Prefix + admissionsKind + keyStart + s.keyInName(c) + keyEnd +
+// receiptKey returns the Redis key of a cell's receipt of an ID. Limits and IDs may have any character, so the length
+// says where the limit ends.
+func (s *Store) receiptKey(c law.Cell, id string) string {
+	return s.cfg.Prefix + receiptsKind + keyStart + s.keyInName(c) + keyEnd +
 		strconv.Itoa(len(c.Limit)) + ":" + c.Limit + ":" + id
 }
 
@@ -100,11 +99,11 @@ func (s *Store) cellOf(key string) (c law.Cell, ok bool) {
 
 // parseCell reads the text of a cell, as cells.lua writes it.
 func parseCell(v string) (st law.State, reason string, ok bool) {
-	n, reason, ok := numbers(v)
+	n, reason, ok := parseNumbers(v)
 	if !ok {
 		return st, "", false
 	}
-	return decodeState(n[:8]), reason, true
+	return decodeState(n[:]), reason, true
 }
 
 // parseEntry reads a member of a log, with its score.
@@ -127,8 +126,8 @@ func parseEntry(member string, score float64) (e law.Entry, ok bool) {
 	}, true
 }
 
-// slotOf returns the slot of a cluster that a cell is in: CRC16 of the hash
-// tag (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/).
+// slotOf returns the slot of a cluster that a cell is in, of 16384: the CRC16 (polynomial 0x1021) of the hash tag
+// (https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/).
 func (s *Store) slotOf(c law.Cell) uint16 {
 	var crc uint16
 	for _, b := range []byte("k:" + s.tag(c)) {

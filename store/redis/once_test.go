@@ -66,7 +66,7 @@ func TestReceiptsExpireAfterTheirTTL(t *testing.T) {
 		begin := clock(t, s)
 		for range 2 {
 			apply(t, s, op)
-			expectLife(s.admissionKey(cell, tt.id), begin, tt.receiptLife)
+			expectLife(s.receiptKey(cell, tt.id), begin, tt.receiptLife)
 			op = settleOp(op, op.Cost) // does not prolong the receipt
 		}
 		expectLife(s.registerKey(cell), start, tt.registerLife)
@@ -182,7 +182,7 @@ func TestAReusedIDInOneSlotIsGivenBackInTheOthers(t *testing.T) {
 		}
 	}
 	if n, _ := admin(t, s, "EXISTS", s.cellKey(law.Cell{Limit: "l", Key: a}),
-		s.admissionKey(law.Cell{Limit: "l", Key: a}, "id")).AsInt64(); n != 0 {
+		s.receiptKey(law.Cell{Limit: "l", Key: a}, "id")).AsInt64(); n != 0 {
 		t.Errorf("got %d Redis keys of the other slot, want none", n)
 	}
 }
@@ -195,7 +195,7 @@ func TestARefusedRequestOverSlotsForgetsItsID(t *testing.T) {
 		if outs := apply(t, s, ops...); outs[0].Replayed || outs[1].Granted != 0 {
 			t.Errorf("got %+v, want a refusal", outs)
 		}
-		if n, _ := admin(t, s, "EXISTS", s.admissionKey(ops[0].Cell, "request")).AsInt64(); n != 0 {
+		if n, _ := admin(t, s, "EXISTS", s.receiptKey(ops[0].Cell, "request")).AsInt64(); n != 0 {
 			t.Error("a refused request is remembered")
 		}
 		retry := append([]law.Op(nil), ops...)
@@ -206,7 +206,7 @@ func TestARefusedRequestOverSlotsForgetsItsID(t *testing.T) {
 			t.Errorf("retried when there is room: got %+v", outs)
 		}
 		// One slot knows the ID, as after a crash. The other does not, and refuses.
-		admin(t, s, "DEL", s.admissionKey(ops[1].Cell, "request"))
+		admin(t, s, "DEL", s.receiptKey(ops[1].Cell, "request"))
 		if outs := apply(t, s, retry...); !outs[0].Replayed || outs[0].Granted != 3 || outs[1].Granted != 0 {
 			t.Errorf("known to one slot: got %+v", outs)
 		}
@@ -254,7 +254,7 @@ func TestAChargeThatAnotherCallerReliesOnIsNotGivenBack(t *testing.T) {
 			if level := outs[0].State.Level; level != wantUnits*p.Unit {
 				t.Errorf("%q: got level %d, want %d units", event, level, wantUnits)
 			}
-			if n, _ := admin(t, s, "EXISTS", s.admissionKey(ops[0].Cell, "id")).AsInt64(); n != wantUnits {
+			if n, _ := admin(t, s, "EXISTS", s.receiptKey(ops[0].Cell, "id")).AsInt64(); n != wantUnits {
 				t.Errorf("%q: got %d receipts, want %d", event, n, wantUnits)
 			}
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// doubles are the numeric arguments of a script; head.lua has their meaning.
+// doubles are numbers for a script, packed as little-endian doubles; head.lua has their meaning.
 type doubles []byte
 
 func (d *doubles) add(values ...int64) {
@@ -17,22 +17,22 @@ func (d *doubles) add(values ...int64) {
 	}
 }
 
-var paramsSize = 8 * len(opParams)
+var paramsSize = 8 * len(opParams) // the bytes of a set of parameters
 
 const (
-	headSize     = 4 * 8 // the size of the first doubles of a call
-	recentParams = 8     // how many of the last parameter sets find compares with
+	headSize     = 4 * 8 // the bytes of the four doubles that a call begins with
+	recentParams = 8     // how many of the last sets of parameters find compares with
 )
 
 // paramTable has the sets of parameters of a call's ops, each set once as a rule.
 type paramTable struct {
-	doubles
+	doubles                    // the head of the call, then the sets
 	firstOps [recentParams]int // the first op of each of the last few sets
 	count    int               // the number of sets
 	current  int               // the set that find returned last
 }
 
-// find returns where an op's parameters are, and adds them if they are new. It counts from 1, as Lua does.
+// find returns the place of an op's parameters, as Lua counts bytes: from 1. It adds them unless a recent set is equal.
 func (a *paramTable) find(ops []law.Op, i int) int64 {
 	if a.count == 0 || !sameParams(&ops[a.firstOps[a.current%recentParams]], &ops[i]) {
 		a.current = max(0, a.count-recentParams)
@@ -48,10 +48,11 @@ func (a *paramTable) find(ops []law.Op, i int) int64 {
 	return int64(headSize + a.current*paramsSize + 1)
 }
 
-// run describes adjacent requests of plain charges of one shape, or one op of any other kind.
+// run describes adjacent requests of plain charges of one shape, or one op of any other kind; head.lua and groups.lua
+// have the meaning of its numbers.
 type run struct{ params, ops, group, log, note int64 }
 
-func (d *doubles) run(r run) { d.add(r.params, r.ops, r.group, r.log, r.note) }
+func (d *doubles) addRun(r run) { d.add(r.params, r.ops, r.group, r.log, r.note) }
 
 // addParams writes an op's parameters.
 func (d *doubles) addParams(op *law.Op) {
@@ -59,7 +60,7 @@ func (d *doubles) addParams(op *law.Op) {
 	d.add(opParams.Append(numbers[:0], op)...)
 }
 
-// sameParams reports whether two ops have equal parameters. It ignores ID and Reason.
+// sameParams reports whether two ops differ at most in what opParams leaves out, such as the cell and the ID.
 func sameParams(a, b *law.Op) bool {
 	return a.Cost == b.Cost && a.Count == b.Count && a.Partial == b.Partial && a.Deferred == b.Deferred &&
 		a.Now == b.Now && a.Verb == b.Verb && a.Params == b.Params &&
@@ -79,7 +80,7 @@ func sameRequest(ops []law.Op, i, j int) bool {
 
 var errAnswer = errors.New("the script answered with something else")
 
-// decodeOps sets the outcomes of the ops of index.
+// decodeOps sets the outcomes of the ops of index from their answers in v.
 func decodeOps(v string, index []int, outs []law.Outcome) error {
 	for _, i := range index {
 		if len(v) <= law.Width*8 || v[0] != '=' {
@@ -98,14 +99,15 @@ func decodeOps(v string, index []int, outs []law.Outcome) error {
 	return nil
 }
 
-// double reads the first double of v.
+// double returns the first double of v, a whole number.
 func double(v string) int64 {
-	_ = v[7]
+	_ = v[7] // one check of the bounds for all that follows
 	bits := uint64(v[0]) | uint64(v[1])<<8 | uint64(v[2])<<16 | uint64(v[3])<<24 |
 		uint64(v[4])<<32 | uint64(v[5])<<40 | uint64(v[6])<<48 | uint64(v[7])<<56
 	return int64(math.Float64frombits(bits))
 }
 
+// decodeState returns the state of the first stateNumbers numbers of a cell.
 func decodeState(n []int64) law.State {
 	return law.State{
 		Kind: law.Kind(n[0]), Level: n[1], Prev: n[2], At: n[3], Unit: n[4], Step: n[5], EmptyAt: n[6],
@@ -118,8 +120,8 @@ func isPlainOp(op *law.Op) bool {
 	return op.Verb == law.Take && op.Alone() && !op.Timed() && op.Params.Plain()
 }
 
-// numbers reads the numbers at the beginning of a cell's text.
-func numbers(v string) (n [9]int64, rest string, ok bool) {
+// parseNumbers parses the numbers at the beginning of a cell's text: its state, and the number of its last log entry.
+func parseNumbers(v string) (n [stateNumbers + 1]int64, rest string, ok bool) {
 	at := 0
 	for k := range n {
 		start, sum := at, int64(0)

@@ -1,7 +1,7 @@
 // Package redis keeps cells in Redis 6.2 or later, or Valkey: a single server, Sentinel, or a Cluster. Any number of
 // processes share them.
 //
-// The laws run in the server, in a Lua script: one round trip for a batch. A server that keeps nothing on disk loses
+// The laws run in the server, in Lua: mostly one round trip for a batch. A server that keeps nothing on disk loses
 // its state when it restarts. A replica that takes over lacks the charges that had not reached it; docs/stores.md
 // states how many that may be.
 package redis
@@ -35,34 +35,31 @@ type message = rueidis.RedisMessage
 
 // Config adjusts a Store. A nil Config, and every zero field, is fine.
 type Config struct {
-	// Prefix begins all keys. Empty: "headgate:". A brace in it is refused,
-	// since it would put all keys into one slot of a cluster.
+	// Prefix begins all keys. Empty: "headgate:". A brace in it is refused, since it would put all keys into one slot.
 	Prefix string
-	// RetryFor bounds the time in which a batch is retried that a server cannot
-	// decide for the moment, if the context has no deadline. Zero: 5 s.
+	// RetryFor bounds the time in which a batch is retried that a server cannot decide for the moment, if the context
+	// has no deadline, and the time in which a refused request is given back. Zero: 5 s.
 	RetryFor time.Duration
-	// Slot returns the hash tag of a key: keys with the same tag lie in one slot of a
-	// Cluster, and so does the key that equals the tag. One script decides a request of
-	// several charges in one slot. A request over several slots takes two round trips,
-	// and a reservation over several slots that may start later is [store.ErrUnsupported].
-	// So a user's key may have the organisation's key as its tag:
+	// Slot returns the hash tag of a key: keys with the same tag lie in one slot of a Cluster, and so does the key that
+	// equals the tag. One script decides a request of several charges in one slot. A request over several slots takes
+	// a second round trip if one of them refuses it, and a reservation over several slots that may start later is
+	// [store.ErrUnsupported]. So a user's key may have the organisation's key as its tag:
 	//
 	//	Slot: func(key string) string { org, _, _ := strings.Cut(key, "/"); return org }
 	//
-	// All keys of a tag are on one primary. The result must depend on the key alone, and
-	// be the same in all processes that share the store: a key with another tag is
-	// another cell, which begins empty. Slot is called several times for each charge, by
-	// many goroutines, with keys of any text. On a single server the tag changes only the
-	// names of keys in Redis. Nil: each key is its own tag.
+	// All keys of a tag are on one primary. The result must depend on the key alone, and be the same in all processes
+	// that share the store: a key with another tag is another cell, which begins empty. Slot is called several times
+	// for each charge, by many goroutines, with keys of any text. On a single server the tag changes only the names of
+	// keys in Redis. Nil: each key is its own tag.
 	Slot func(key string) string
 	// Observer receives the batches that were retried. May be nil.
 	Observer store.Observer
-	// Logger gets warnings about the server. Nil: slog.Default().
+	// Logger gets warnings and errors. Nil: slog.Default().
 	Logger *slog.Logger
 }
 
-// maxHistory is how many attempts the log of a key has at most. Beyond it the oldest attempts that no longer count are
-// removed early, refused ones first.
+// maxHistory is how many attempts the log of a key may have before the oldest of those that no longer count are removed
+// early, refused ones first.
 const maxHistory = 10_000
 
 // Store keeps cells in Redis. It is safe for concurrent use.
@@ -75,19 +72,19 @@ type Store struct {
 	closed     atomic.Bool
 	isReady    atomic.Bool // the server has passed the checks of ready
 	configErr  error       // why New's arguments are invalid, or nil
-	maxEntries int64       // the most entries of a log
+	maxEntries int64       // see maxHistory
 	checkMu    sync.Mutex
 	retries    atomic.Int64
 	watch      evictionWatch
-	keyCounts  keycount.Last
+	keyCounts  keycount.Cache
 	lane       lane
 	slack      time.Duration   // see the constant slack
 	lifetime   context.Context // ends with Close
 	cancel     context.CancelFunc
 }
 
-// Open connects to a redis:// or rediss:// URL and checks that the server
-// answers; see docs/stores.md for its options. Close closes the connections.
+// Open connects to a redis:// or rediss:// URL and checks that the server answers; see docs/stores.md for its options.
+// Close closes the connections.
 func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 	options, prefix, err := parseURL(url)
 	if err != nil {
@@ -114,10 +111,9 @@ func Open(ctx context.Context, url string, cfg *Config) (*Store, error) {
 	return s, nil
 }
 
-// New returns a store over the caller's client, which Close leaves open. The client may have
-// any options, also without DisableRetry: rueidis retries only commands that are marked as
-// retryable, and commands that charge are not. Without a client, or with an invalid Config,
-// each call returns ErrInvalid.
+// New returns a store over the caller's client, which Close leaves open. The client may have any options, also without
+// DisableRetry: rueidis retries only commands that are marked as retryable, and commands that charge are not. Without a
+// client, or with an invalid Config, each call returns ErrInvalid.
 func New(client rueidis.Client, cfg *Config) *Store {
 	s := &Store{client: client, slack: slack, maxEntries: maxHistory, cfg: *cmp.Or(cfg, &Config{})}
 	s.cfg.Prefix, s.log = cmp.Or(s.cfg.Prefix, "headgate:"), cmp.Or(s.cfg.Logger, slog.Default())
@@ -144,7 +140,7 @@ func validPrefix(prefix string) error {
 // two, and 156,000 with one. The nodes of a Cluster get four.
 func (s *Store) Info() store.Info {
 	i := store.Info{Batches: 2, Retries: s.retries.Load()}
-	if s.client.Mode() == rueidis.ClientModeCluster {
+	if s.client != nil && s.client.Mode() == rueidis.ClientModeCluster {
 		i.Batches = 4
 	}
 	return i
@@ -163,7 +159,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// ready returns why the store cannot be used, or nil. It checks the server once.
+// ready returns why the store cannot be used, or nil. It checks the server until that has passed once.
 func (s *Store) ready(ctx context.Context) error {
 	if s.closed.Load() {
 		return store.ErrClosed
@@ -229,7 +225,7 @@ func checkVersion(version string) error {
 	}
 	major, _ := strconv.Atoi(parts[0])
 	minor, _ := strconv.Atoi(parts[1])
-	if major*100+minor < 602 {
+	if major*100+minor < 602 { // 6.2
 		return fmt.Errorf("redis: %w: the server has version %s; 6.2 or later is needed", store.ErrSetup, version)
 	}
 	return nil

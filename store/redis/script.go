@@ -24,14 +24,14 @@ func readLua(name string) string {
 }
 
 // opParams is the order of the doubles that describe an op to batch.lua.
-var opParams = wire.Order("unit capacity step drain heal cost count ceiling now anchor block partial " +
+var opParams = wire.NewLayout("unit capacity step drain heal cost count ceiling now anchor block partial " +
 	"verb kind history ttl window0 window1 window2 window3 since lapse at level returned entry deferred")
 
 // loneParams is the order of the doubles that describe an op to lone.lua.
-var loneParams = wire.Order("capacity step drain heal cost count ceiling now anchor")
+var loneParams = wire.NewLayout("capacity step drain heal cost count ceiling now anchor")
 
 // takeParams lists the parameters of take.lua except the cost, in the order of TakeArguments.
-var takeParams = wire.Order("kind unit capacity step drain heal anchor block history")
+var takeParams = wire.NewLayout("kind unit capacity step drain heal anchor block history")
 
 // placeholders are the lists of numbers whose names the Lua files contain in braces.
 var placeholders = wire.Names{
@@ -44,6 +44,7 @@ var includes = strings.NewReplacer("{bucket}", readLua("bucket"))
 // script is a Lua script and the name that Redis knows it by.
 type script struct{ text, sha string }
 
+// newScript returns the script of a Lua text, in which it replaces placeholders and includes.
 func newScript(text string) script {
 	text = placeholders.Expand(includes.Replace(text))
 	sum := sha1.Sum([]byte(text)) //nolint:gosec // see the import
@@ -74,7 +75,7 @@ const (
 	needsLate
 	needsOnce
 	needsExtend
-	needsGroups // groups of plain charges
+	needsGroups // also decides plain charges: see groupsCall
 )
 
 // needsOf returns the parts of a script that an op needs.
@@ -97,7 +98,7 @@ func needsOf(op *law.Op) (n needs) {
 	return n
 }
 
-// batchScripts are the scripts that decide batches, indexed by needs.
+// batchScripts are the scripts that decide batches, indexed by needs: one for each combination of the five.
 var batchScripts = func() (list [32]func() script) {
 	for i := range list {
 		list[i] = sync.OnceValue(func() script {

@@ -9,9 +9,9 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// TakeScript returns a script that charges one key of one limit. Callers in other languages
-// run it by EVAL, or by the SHA1 of its text. Its first lines document its keys, arguments and
-// answer. It contains the script that a Store runs for such a charge, so both see the same cells.
+// TakeScript returns a script that charges one key of one limit. Callers in other languages run it by EVAL, or by the
+// SHA1 of its text. Its first lines document its keys, arguments and answer. It contains a script by which a Store
+// decides charges, so both charge the same cells.
 func TakeScript() string {
 	text := placeholders.Expand(strings.NewReplacer(
 		"{slack}", strconv.FormatInt(slack.Milliseconds(), 10),
@@ -20,9 +20,9 @@ func TakeScript() string {
 	return strings.Replace(text, "{script}", strings.TrimRight(batchScripts[0]().text, "\n"), 1)
 }
 
-// TakeArguments returns the arguments of TakeScript that describe a limit, NAME=NUMBER
-// each. The caller adds cost=, in credits: p.Unit for a cost of 1. The error is ErrUnsupported
-// if the limit has windows of the calendar or is acquired, and ErrInvalid if p is invalid.
+// TakeArguments returns the arguments of TakeScript that describe a limit, NAME=NUMBER each. The caller adds cost=, in
+// credits: p.Unit for a cost of 1. The error is ErrUnsupported if the limit has windows of the calendar or is acquired,
+// and ErrInvalid if p is invalid.
 func TakeArguments(p *law.Params) ([]string, error) {
 	switch {
 	case p.Leased:

@@ -11,24 +11,22 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// applyAcrossSlots decides one request of a component in which some requests have charges in
-// several slots of a cluster. No script can decide such a request. Each slot charges its part
-// on trial, and if one slot refuses, the others give their parts back. Only here can another
-// request see for an instant a charge that is then given back, and only here can a crash
-// between two round trips leave such a charge. A Deferred request never has charges in several
-// slots: see checkRequest.
+// applyAcrossSlots decides one request of a component (see law.Components) that no single call can decide, since some
+// of its requests have charges in several slots of a cluster. For a Take, each slot charges its part on trial, and if
+// one refuses, the others give their parts back. Between the two round trips other requests see charges that may be
+// given back. Such a charge stays if the process crashes there, or if giving back fails or, without an ID, takes longer
+// than a minute. A Deferred request never has charges in several slots: see checkRequest.
 //
-// Each slot remembers the ID of its part, and forgets the ID when the part is given back. If
-// the same request was retried meanwhile and a slot has answered it from the remembered part,
-// that part stays charged and remembered, even if both requests are refused in the end.
+// Each slot remembers the ID of its part, and forgets the ID when the part is given back. If the same request was
+// retried meanwhile and a slot has answered it from the remembered part, that part stays charged and remembered, even
+// if both requests are refused in the end.
 //
-// For an Extend too, each slot charges its part on trial. Only the difference is given back:
-// the slot remembers its receipt from before, and an entry of a log that was moved goes back to
-// its time. A slot that needs no more takes nothing, and remembers the ID for the new time,
-// whether the other slots refuse or not.
+// For an Extend, each slot charges the difference on trial. Giving it back restores the slot's earlier receipt, and
+// puts a log entry that the extension has moved back at its earlier time. A slot that needs no more takes nothing, and
+// remembers the ID for the new time, whether the other slots refuse or not.
 //
-// For a Settle, each slot settles its part. If one slot does not know the ID, or has settled it
-// differently, the request fails, but the other slots have settled. A retry changes nothing there.
+// For a Settle, each slot settles its part. If one slot does not know the ID, or has settled it differently, the
+// request fails, but the other slots have settled. A retry changes nothing there.
 func (s *Store) applyAcrossSlots(ctx context.Context, ops []law.Op, outs []law.Outcome, group []int) error {
 	var slots []uint16
 	bySlot := map[uint16][]int{}
@@ -71,13 +69,14 @@ func firstErr(outs []law.Outcome, group []int) error {
 	return nil
 }
 
+// failAll sets the outcomes of a group to an error.
 func failAll(outs []law.Outcome, group []int, err error) {
 	for _, i := range group {
 		outs[i] = law.Outcome{Err: err}
 	}
 }
 
-// worst returns the error that leaves the most in doubt.
+// worst returns the error that leaves the most in doubt; nil if there is none.
 func worst(errs []error) (err error) {
 	for _, e := range errs {
 		if e != nil && (err == nil || errors.Is(class(e), store.ErrUnknownOutcome)) {
@@ -87,19 +86,22 @@ func worst(errs []error) (err error) {
 	return err
 }
 
-// part is a call on trial, with its results. Each slice has an element for each op.
+// part is a call on trial, with its results. Each slice has an element for each op. An empty text stands for nothing.
 type part struct {
 	call     *call
-	admitted bool
+	admitted bool   // the call has admitted all of its ops
 	replayed []bool // the op was charged before, or needs no more: it is not given back
 
-	// The texts of the op's cell, set at the first op on the cell: before the call, as a
-	// refusal would have left the cell, and after the call.
+	// The texts of the op's cell, set at the first op on the cell: before the call, as a refusal would have left the
+	// cell, and after the call.
 	stateBefore, stateRefused, after []string
-	admission                        []string // the cell's receipt of the ID
-	oldAdmission                     []string // the receipt before the call
+	receipt                          []string // the cell's receipt of the ID; without an ID the number of its register
+	oldReceipt                       []string // the receipt before the call
 	moved                            []string // the log entry that the op has moved, see batch.lua
 }
+
+// partTexts is how many texts of part a script on trial answers for each op.
+const partTexts = 6
 
 // applyOnTrial charges a request on trial, and gives it back unless all slots admit it.
 func (s *Store) applyOnTrial(ctx context.Context, ops []law.Op, outs []law.Outcome, group []int, calls []*call) error {
@@ -107,7 +109,7 @@ func (s *Store) applyOnTrial(ctx context.Context, ops []law.Op, outs []law.Outco
 	for i, c := range calls {
 		parts[i] = &part{call: c}
 	}
-	failed := worst(s.runCalls(ctx, calls, func(i int, res rueidis.RedisResult) error {
+	callErr := worst(s.runCalls(ctx, calls, func(i int, res rueidis.RedisResult) error {
 		list, err := res.ToArray()
 		if err == nil {
 			err = parts[i].read(ops, outs, list)
@@ -121,9 +123,9 @@ func (s *Store) applyOnTrial(ctx context.Context, ops []law.Op, outs []law.Outco
 	if admitted {
 		return nil
 	}
-	var fault error
-	if failed == nil {
-		fault = firstErr(outs, group)
+	var groupErr error
+	if callErr == nil {
+		groupErr = firstErr(outs, group)
 	}
 	for _, i := range group {
 		stale = stale || outs[i].Stale
@@ -131,22 +133,22 @@ func (s *Store) applyOnTrial(ctx context.Context, ops []law.Op, outs []law.Outco
 	var back []*call
 	for _, p := range parts {
 		if p.admitted {
-			if c := s.giveBack(ops, outs, p, stale || failed != nil || fault != nil); c != nil {
+			if c := s.giveBack(ops, outs, p, stale || callErr != nil || groupErr != nil); c != nil {
 				back = append(back, c)
 			}
 		}
 	}
 	if err := s.giveAllBack(ctx, ops, outs, back); err != nil {
 		s.log.Error("a charge of a refused request could not be given back", "error", err)
-		if failed != nil {
-			failed = errLeft
+		if callErr != nil {
+			callErr = errStillCharged
 		}
 	}
 	switch {
-	case failed != nil:
-		return failed
-	case fault != nil:
-		failAll(outs, group, fault)
+	case callErr != nil:
+		return callErr
+	case groupErr != nil:
+		failAll(outs, group, groupErr)
 	default:
 		for _, i := range group {
 			if isAdmitted(&ops[i], &outs[i]) {
@@ -158,9 +160,9 @@ func (s *Store) applyOnTrial(ctx context.Context, ops []law.Op, outs []law.Outco
 	return nil
 }
 
-// read reads the answer of a trial: the outcomes, then the fields of part.
+// read reads the answer of a trial: the outcomes of the ops, then the texts of part.
 func (p *part) read(ops []law.Op, outs []law.Outcome, list []message) error {
-	if len(list) != 1+len(p.call.index)*6 {
+	if len(list) != 1+len(p.call.index)*partTexts {
 		return fmt.Errorf("the script answered with %d values", len(list))
 	}
 	v, err := list[0].ToString()
@@ -170,9 +172,9 @@ func (p *part) read(ops []law.Op, outs []law.Outcome, list []message) error {
 	if err != nil {
 		return err
 	}
-	for i := 1; i < len(list); i += 6 {
+	for i := 1; i < len(list); i += partTexts {
 		for k, field := range []*[]string{
-			&p.stateBefore, &p.stateRefused, &p.after, &p.admission, &p.oldAdmission, &p.moved,
+			&p.stateBefore, &p.stateRefused, &p.after, &p.receipt, &p.oldReceipt, &p.moved,
 		} {
 			text, err := list[i+k].ToString()
 			if err != nil {

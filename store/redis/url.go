@@ -17,7 +17,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// badURL reports a wrong URL.
+// badURL returns the error of a wrong URL.
 func badURL(format string, args ...any) error { return law.Invalid("URL", format, args...) }
 
 // parseURL parses redis://user:password@host:port,host:port/db?option=value, or rediss:// for TLS.
@@ -49,8 +49,7 @@ func parseURL(raw string) (o *rueidis.ClientOption, prefix string, err error) {
 	if x.master != "" {
 		port = "26379"
 		o.Sentinel.MasterSet, o.Sentinel.Dialer, o.Sentinel.ClientName = x.master, o.Dialer, o.ClientName
-		// A demoted primary closes no connection, and the message about it may
-		// get lost.
+		// A demoted primary closes no connection, and the message about it may get lost.
 		o.Sentinel.TopologyRefreshInterval = 5 * time.Second
 	}
 	if o.InitAddress, err = addresses(u.Hosts, port); err != nil {
@@ -72,7 +71,7 @@ type options struct {
 	files            tlsconf.Files
 }
 
-// parse sets the options from the lists of values in a URL.
+// parse sets the options from the lists of values in a URL. The last value of an option counts.
 func (x *options) parse(list map[string][]string) (err error) {
 	for name := range list { // before all else, or an error might show part of a password
 		switch strings.ToLower(name) {
@@ -108,7 +107,7 @@ func (x *options) parse(list map[string][]string) (err error) {
 	return err
 }
 
-// addresses returns hosts with their ports.
+// addresses returns hosts with their ports, or with port if they have none. No host stands for this machine.
 func addresses(hosts []string, port string) (list []string, err error) {
 	if len(hosts) == 0 {
 		hosts = []string{"127.0.0.1"}

@@ -100,7 +100,7 @@ func TestKeys(t *testing.T) {
 				tag = slot(key)
 			}
 			// The hash tag by Redis' rule: from the first opening brace to the next closing one.
-			for _, name := range []string{s.cellKey(c), s.logKey(c), s.registerKey(c), s.admissionKey(c, "}{id}")} {
+			for _, name := range []string{s.cellKey(c), s.logKey(c), s.registerKey(c), s.receiptKey(c, "}{id}")} {
 				_, fromBrace, _ := strings.Cut(name, "{")
 				if got, _, _ := strings.Cut(fromBrace, "}"); got != "k:"+escape.Replace(tag) {
 					t.Errorf("%q: got the hash tag %q, want k: and the escaped %q", name, got, tag)
@@ -128,11 +128,11 @@ func TestRedisKeysAreStable(t *testing.T) {
 	slot := func(string) string { return "acme" }
 	for want, got := range map[string]string{
 		"h:c:{k:%7Balice%7D}:login":         (&Store{cfg: Config{Prefix: "h:"}}).cellKey(c),
-		"h:a:{k:%7Balice%7D}:5:login:1":     (&Store{cfg: Config{Prefix: "h:"}}).admissionKey(c, "1"),
+		"h:a:{k:%7Balice%7D}:5:login:1":     (&Store{cfg: Config{Prefix: "h:"}}).receiptKey(c, "1"),
 		"h:r:{k:acme}{k:%7Balice%7D}:login": (&Store{cfg: Config{Prefix: "h:", Slot: slot}}).registerKey(c),
 		"h:l:{k:acme}:login": (&Store{cfg: Config{Prefix: "h:", Slot: slot}}).logKey(
 			law.Cell{Limit: "login", Key: "acme"}),
-		"h:a:{k:acme}{k:alice}:5:login:{id}": (&Store{cfg: Config{Prefix: "h:", Slot: slot}}).admissionKey(
+		"h:a:{k:acme}{k:alice}:5:login:{id}": (&Store{cfg: Config{Prefix: "h:", Slot: slot}}).receiptKey(
 			law.Cell{Limit: "login", Key: "alice"}, "{id}"),
 	} {
 		if got != want {
@@ -142,8 +142,12 @@ func TestRedisKeysAreStable(t *testing.T) {
 }
 
 func TestNewWithBadArgumentsIsErrInvalid(t *testing.T) {
-	if err := New(nil, nil).ready(t.Context()); !errors.Is(err, store.ErrInvalid) {
+	withoutClient := New(nil, nil)
+	if err := withoutClient.ready(t.Context()); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("no client: got %v, want ErrInvalid", err)
+	}
+	if batches := withoutClient.Info().Batches; batches != 2 {
+		t.Errorf("no client: got %d batches, want 2", batches)
 	}
 	if err := New(&hookClient{}, &Config{Prefix: "{x}"}).ready(t.Context()); !errors.Is(err, store.ErrInvalid) {
 		t.Errorf("a prefix with braces: got %v, want ErrInvalid", err)

@@ -13,8 +13,8 @@ import (
 	"github.com/headgate/headgate/store/internal/rows"
 )
 
-// Apply implements store.Store. In one immediate transaction it reads the cells, has
-// package law decide, and writes what has changed.
+// Apply implements store.Store. In one immediate transaction it reads the cells, has package law decide, and writes
+// what has changed.
 func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	err := s.transact(ctx, "apply", func(ctx context.Context) error {
 		t := &transaction{ctx: ctx, st: &s.stmts, requests: requests{ctx: ctx, st: &s.stmts}}
@@ -42,7 +42,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 		if err := t.requests.save(); err != nil {
 			return err
 		}
-		batch.Number(outs)
+		batch.SetEntryNumbers(outs)
 		return nil
 	})
 	if err != nil {
@@ -51,8 +51,8 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	return err
 }
 
-// transact runs do in an immediate transaction. The end of ctx does not cut a
-// transaction short that has begun, so that its outcome is always known.
+// transact runs do in an immediate transaction. The end of ctx does not cut a transaction short that has begun, so that
+// its outcome is known, unless the disk fails.
 func (s *Store) transact(ctx context.Context, action string, do func(context.Context) error) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -90,7 +90,7 @@ type transaction struct {
 	ctx      context.Context
 	st       *statements
 	requests requests
-	err      error // the first error of exec
+	err      error // the first error of save
 }
 
 // load reads the row of a cell.
@@ -113,7 +113,7 @@ func (t *transaction) exec(stmt *sql.Stmt, args ...any) (res sql.Result) {
 	return res
 }
 
-// save writes the changes of a cell, of its log and of its receipts.
+// save writes the changes of a cell and of its log, and passes its receipts to requests.
 func (t *transaction) save(c *rows.Cell) error {
 	limit, key, st, idsUntil := c.Name.Limit, c.Name.Key, &c.State, int64(0)
 	if c.Clear {

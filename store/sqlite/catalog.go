@@ -12,6 +12,7 @@ import (
 const itemColumns = "coalesce(i.kind, ''), coalesce(i.name, ''), coalesce(i.key, ''), coalesce(i.text, ''), " +
 	"coalesce(i.note, ''), coalesce(i.origin, ''), coalesce(i.until, 0), coalesce(i.retired, 0)"
 
+// itemFields returns the targets of itemColumns.
 func itemFields(i *store.Item) []any {
 	return []any{&i.Kind, &i.Name, &i.Key, &i.Text, &i.Note, &i.Origin, &i.Until, &i.Retired}
 }
@@ -58,8 +59,7 @@ func (s *Store) Items(ctx context.Context, list []store.Item) (version int64, fo
 	return version, found, classify("read the catalog", err)
 }
 
-// lookupItems returns the newest version, and the items of a list that exist. It is one statement, so all is of one
-// moment.
+// lookupItems returns the newest version, and the items of a list that exist, by one statement: all of one moment.
 func lookupItems(ctx context.Context, db queryer, list []store.Item) (version int64, found []store.Item, err error) {
 	wanted, err := json.Marshal(list)
 	if err != nil {
@@ -142,19 +142,20 @@ func (s *Store) applyChange(ctx context.Context, version int64, c *store.Change)
 
 // CatalogVersions implements store.Catalog.
 func (s *Store) CatalogVersions(ctx context.Context, before int64, n int) (list []store.Version, err error) {
-	const doing = "read the catalog's versions"
+	const action = "read the catalog's versions"
 	type row struct {
 		store.Version
 		before, after []byte
 	}
-	rows, err := readShared(ctx, s, doing, func(r *row) []any {
+	rows, err := readShared(ctx, s, action, func(r *row) []any {
 		return []any{&r.Number, &r.At, &r.Author, &r.Reason, &r.before, &r.after}
 	}, `select v.version, v.at, v.author, v.reason, c.before, c.after
 		from (select * from catalog_versions where ?1 = 0 or version < ?1 order by version desc limit ?2) v
-		join catalog_changes c on c.version = v.version order by v.version desc, c.kind, c.name, c.key`, before, n)
+		join catalog_changes c on c.version = v.version order by v.version desc, c.kind, c.name, c.key`,
+		before, max(n, 0))
 	for _, r := range rows {
 		if list, err = store.AppendChange(list, r.Version, r.before, r.after); err != nil {
-			return nil, classify(doing, err)
+			return nil, classify(action, err)
 		}
 	}
 	return list, err

@@ -50,9 +50,9 @@ func (s *Store) Examine(ctx context.Context) ([]store.Finding, error) {
 	f.Expect(s.synchronous != "normal", "durability", "charges are on the disk before they are answered",
 		store.Note, "synchronous is normal: a loss of power forgets what was admitted since the last checkpoint",
 		"leave ?synchronous=normal out of the URL")
-	past := strconv.FormatInt(s.clock()-600_000_000, 10)
-	if err := scan(fmt.Sprintf("select count(*) from (select 1 from cells c where %s limit %d)", deadCondition(past),
-		store.MostUnswept+1), &unswept); err != nil {
+	tenMinutesAgo := strconv.FormatInt(s.clock()-600_000_000, 10)
+	if err := scan(fmt.Sprintf("select count(*) from (select 1 from cells c where %s limit %d)",
+		deadCondition(tenMinutesAgo), store.MostUnswept+1), &unswept); err != nil {
 		return f, classify("examine", err)
 	}
 	f.Sweeper(unswept)

@@ -57,7 +57,7 @@ func TestDoctor(t *testing.T) {
 	storetest.Finds(t, s, store.Wrong, "file", "stop all programs")
 }
 
-// TestDoctorOfAStoreInMemory checks that Examine works with a single connection, and finds nothing.
+// TestDoctorOfAStoreInMemory checks that Examine works with a single connection, and finds nothing wrong.
 func TestDoctorOfAStoreInMemory(t *testing.T) {
 	t.Parallel()
 	storetest.FindsNothing(t, open(t, "sqlite::memory:"))

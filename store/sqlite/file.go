@@ -41,6 +41,7 @@ func (f *file) addDatabase(path string) error {
 	return nil
 }
 
+// add adds the file that a path names now.
 func (f *file) add(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -54,8 +55,7 @@ func (f *file) add(path string) error {
 // privateMode is the mode of a new file. SQLite gives its log and its index the same mode.
 const privateMode = 0o600
 
-// makePrivate makes an empty file, which is an empty database, if there is none: SQLite
-// would make one that others can read.
+// makePrivate makes an empty file, which is an empty database, if there is none. One that SQLite makes is not private.
 func makePrivate(path string) error {
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		return nil // SQLite says what is wrong with it, if something is
@@ -67,8 +67,8 @@ func makePrivate(path string) error {
 	return errors.Join(f.Chmod(privateMode), f.Close()) // the umask may have taken away more
 }
 
-// check returns an error if one of the files is missing or was replaced by another.
-// It takes about a microsecond for each file, much less than the commit that follows.
+// check returns an error if one of the files is missing or was replaced by another. It takes about a microsecond for
+// each file, much less than a commit.
 func (f *file) check() error {
 	for _, p := range f.parts {
 		current, err := os.Stat(p.path)

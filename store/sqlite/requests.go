@@ -28,7 +28,7 @@ type idRequests struct {
 	isPartial bool // list may lack requests on one cell each
 }
 
-// request is a row of requests.
+// request is a row of the table requests.
 type request struct {
 	number  int64 // 0: it is not in the file yet
 	id      string
@@ -54,7 +54,7 @@ type charge struct {
 // because every user numbers their own requests, cells are looked up one by one.
 const maxSingles = 32
 
-// withID returns the requests of an id.
+// withID returns the requests of an id, which it reads from the file once.
 func (q *requests) withID(id string) (*idRequests, error) {
 	if same := q.byID[id]; same != nil {
 		return same, nil
@@ -145,7 +145,7 @@ func (q *requests) wasReset(c law.Cell, era int64) (bool, error) {
 	return reset > era, err
 }
 
-// receipt returns the receipt of an id in a cell; false if the cell does not remember the id.
+// receipt returns the receipt of an id in a cell, even if it has expired; false if the cell has none.
 func (q *requests) receipt(c law.Cell, id string) (a law.Receipt, ok bool, err error) {
 	_, found, err := q.find(c, id)
 	if err != nil || found == nil {
@@ -181,8 +181,7 @@ func (q *requests) forget(c law.Cell) error {
 	return err
 }
 
-// admit adds a receipt to a cell, for save to write. All calls of forget come before it. New
-// charges of one request go into one row.
+// admit adds a receipt to a cell, for save to write, after all calls of forget. New charges of a request share a row.
 func (q *requests) admit(c law.Cell, a *law.Receipt) error {
 	if err := q.readEra(); err != nil {
 		return err
@@ -207,8 +206,7 @@ func (q *requests) admit(c law.Cell, a *law.Receipt) error {
 	return nil
 }
 
-// addNew adds a charge to the row of its request that is not in the file yet, and makes that row if
-// it is the first charge.
+// addNew adds a charge to the row of its request, which is not in the file yet, and makes the row for its first charge.
 func (q *requests) addNew(id string, ch charge) *request {
 	same := q.byID[id]
 	for _, r := range same.list {

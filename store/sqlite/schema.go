@@ -18,8 +18,8 @@ import (
 //go:embed sql/*.sql
 var files embed.FS
 
-// state is a number for the meaning of the rows. Binaries of one state can use a file side
-// by side, though some know fewer migrations.
+// state is a number for the meaning of the rows. Binaries of one state can use a file side by side, though some know
+// fewer migrations.
 const state = 4
 
 // firstState is the oldest state that migrations start from: older ones were never released.
@@ -28,7 +28,7 @@ const firstState = 4
 // The file's user_version is perState times its state, plus the number of migrations that were applied.
 const perState = 1000
 
-// migrations returns the embedded files in order.
+// migrations returns the texts of the embedded files in order.
 func migrations() []string {
 	entries, err := files.ReadDir("sql")
 	if err != nil {
@@ -113,15 +113,15 @@ func code(err error) int {
 	return codes.SQLITE_OK
 }
 
-// classify adds to an error the action doing, and its class if it has none yet. A nil error stays nil.
-func classify(doing string, err error) error {
+// classify adds to an error the action that failed, and a class if it has none yet. A nil error stays nil.
+func classify(action string, err error) error {
 	if err == nil {
 		return nil
 	}
 	if store.Class(err) != nil || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return fmt.Errorf("sqlite: %s: %w", doing, err)
+		return fmt.Errorf("sqlite: %s: %w", action, err)
 	}
-	return fmt.Errorf("sqlite: %s: %w: %w", doing, class(err), err)
+	return fmt.Errorf("sqlite: %s: %w: %w", action, class(err), err)
 }
 
 // class returns the class of an error of SQLite. Nothing was done: a transaction that had begun was rolled back.

@@ -1,5 +1,4 @@
-// Package sqlite keeps cells in a SQLite file. It is the embedded default: no
-// server, and state that survives a crash.
+// Package sqlite keeps cells in a SQLite file. It is the embedded default: no server, and state that survives a crash.
 //
 // This process decides, in one immediate transaction for each batch; several processes may share a file on one
 // machine. With synchronous=full, the default, an admission is on disk before it is answered. With ?synchronous=normal
@@ -9,7 +8,7 @@
 // Only its owner can read a new file and the files that SQLite puts beside it, whatever the umask: keys are often names
 // or addresses of people. A file that exists keeps its mode.
 //
-// If a file is deleted or replaced while it is open, every call fails with store.ErrUnavailable until the file is back.
+// If a file is deleted or replaced while it is open, every call that uses it fails with store.ErrUnavailable.
 package sqlite
 
 import (
@@ -46,19 +45,18 @@ type Config struct {
 	Clock store.Clock // nil: the clock of this machine
 }
 
-// Store keeps cells in a file. It is safe for concurrent use and starts no
-// goroutine.
+// Store keeps cells in a file. It is safe for concurrent use and starts no goroutine.
 type Store struct {
 	clock     store.Clock
-	readDB    *sql.DB
-	file      file // empty for a store in memory
-	keyCounts keycount.Last
+	readDB    *sql.DB // nil for a store in memory
+	file      file    // empty for a store in memory
+	keyCounts keycount.Cache
 
 	synchronous string // full or normal
 
 	mu      sync.Mutex // held by the one writer; guards the fields below
 	writeDB *sql.DB
-	conn    *sql.Conn
+	conn    *sql.Conn // the one connection of writeDB
 	stmts   statements
 	closed  bool
 }
@@ -136,8 +134,7 @@ func (s *Store) open(ctx context.Context, path, synchronous string) error {
 		return err
 	}
 	s.writeDB.SetMaxOpenConns(1)
-	// Nobody can turn a new file to WAL while another has it open, and SQLite does not
-	// wait for that by itself.
+	// Nobody can turn a new file to WAL while another has it open, and SQLite does not wait for that by itself.
 	if _, err := store.Retry(ctx, busyTimeout, func() error {
 		_, err := s.migrate(ctx)
 		return err
@@ -183,7 +180,8 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// acquireReader returns a database to read without holding up the writer. The caller calls release after the reads.
+// acquireReader returns a database to read, and without holding up the writer unless the store is in memory. The caller
+// calls release after the reads.
 func (s *Store) acquireReader(ctx context.Context) (db queryer, release func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
@@ -227,7 +225,7 @@ func readAll[T any](ctx context.Context, db queryer, fields func(*T) []any, quer
 	return list, rows.Err()
 }
 
-// readShared returns the rows of a query without holding up the writer. Errors name the action.
+// readShared returns the rows of a query that it makes by acquireReader. Errors name the action.
 func readShared[T any](ctx context.Context, s *Store, action string, fields func(*T) []any, query string,
 	args ...any,
 ) ([]T, error) {

@@ -85,7 +85,7 @@ func (st *statements) prepare(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// deadCondition returns the condition under which a sweep removes the cell c.
+// deadCondition returns the condition under which a sweep removes the cell c. now is an expression in SQL.
 func deadCondition(now string) string {
 	return "c.empty_at <= " + now + " and c.blocked_until <= " + now + " and c.ids_until <= " + now +
 		" and not exists (select 1 from entries e where e.limit_name = c.limit_name and e.key = c.key)"

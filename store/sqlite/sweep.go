@@ -10,8 +10,8 @@ import (
 	"github.com/headgate/headgate/store/internal/keycount"
 )
 
-// sweepChunk is how many cells one transaction of a sweep looks at, so that
-// callers wait for one transaction and not for the whole sweep.
+// sweepChunk is how many cells one transaction of a sweep looks at, so that callers wait for one transaction and not
+// for the whole sweep.
 const sweepChunk = 2000
 
 // afterLimits is greater than the name of any limit.
@@ -50,12 +50,12 @@ func (s *Store) Sweep(ctx context.Context, max int) (removed int, err error) {
 		})
 	}
 	if err == nil {
-		s.keyCounts.Count(ctx, s.countKeys)
+		s.keyCounts.CountIfDue(ctx, s.countKeys)
 	}
 	return removed, err
 }
 
-// KeyCounts implements store.Inspector. It returns the counts that this process made after a sweep.
+// KeyCounts implements store.Inspector. It returns the counts that this process made last, after a sweep.
 func (s *Store) KeyCounts(ctx context.Context) ([]store.KeyCount, error) {
 	_, release, err := s.acquireReader(ctx)
 	if err != nil {
@@ -80,6 +80,6 @@ func (s *Store) countKeysIn(ctx context.Context, db queryer) ([]store.KeyCount, 
 	counts, err := readAll(ctx, db, func(c *store.KeyCount) []any {
 		c.At = now
 		return []any{&c.Limit, &c.Keys}
-	}, "select limit_name, count(*) from cells group by limit_name order by 2 desc, 1 limit ?", keycount.Most)
+	}, "select limit_name, count(*) from cells group by limit_name order by 2 desc, 1 limit ?", keycount.MaxLimits)
 	return counts, classify("count keys", err)
 }

@@ -13,7 +13,7 @@ import (
 
 // Backup takes a backup of a store while eight callers charge one key, and restores it elsewhere. It checks that the
 // restored store has the charges of one moment during the backup. From then on it must be exact: it admits the rest of
-// the capacity, and replays the ids that were used before.
+// the capacity, and replays the id that was used before.
 func Backup(t *testing.T, s store.Store, backup func(), restore func() store.Store) {
 	t.Helper()
 	const capacity = 1_000_000

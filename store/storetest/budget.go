@@ -20,7 +20,7 @@ import (
 type budget struct {
 	s       store.Store
 	limits  [6]law.Params
-	actual  [6]atomic.Int64 // credits at which the requests were settled
+	actual  [6]atomic.Int64 // credits that the requests cost in the end, settled or not
 	charged [6]atomic.Int64 // credits charged, less those known to be returned
 	// uncertain are the credits of attempts that were given up and may still be charged when they arrive,
 	// after the request was refused or cancelled.
@@ -59,7 +59,8 @@ func (b *budget) request(rng *rand.Rand, id string) []law.Op {
 }
 
 // applyUntilAnswered sends a request until it is answered, also after conflicts, and while abandoned attempts of other
-// callers keep a circuit breaker open. It gives up one in five attempts. anyFailed reports whether an attempt failed.
+// callers keep a circuit breaker open. It gives up one in five attempts before 3 ms are over. anyFailed reports whether
+// an attempt failed. After an error that the request must not have, the test fails and outs is nil.
 func (b *budget) applyUntilAnswered(t *testing.T, rng *rand.Rand, ops []law.Op) (outs []law.Outcome, anyFailed bool) {
 	await.Until(t, "a request with an id to be answered", func() bool {
 		ctx, cancel := context.Background(), context.CancelFunc(func() {})
@@ -118,8 +119,7 @@ func (b *budget) extend(t *testing.T, rng *rand.Rand, ops []law.Op) {
 	}
 }
 
-// spend sends a request. If it is admitted, spend may extend it, and settles or cancels it or neither. It reports
-// whether the request was admitted.
+// spend sends a request, may extend, settle or cancel it, and reports whether it was admitted.
 func (b *budget) spend(t *testing.T, rng *rand.Rand, id string) bool {
 	ops := b.request(rng, id)
 	outs, anyFailed := b.applyUntilAnswered(t, rng, ops)

@@ -31,7 +31,7 @@ func Define(tb testing.TB, s store.Store, limits ...store.Item) {
 	}
 }
 
-// TryDefine writes limits into the catalog of a store, and returns the error if it refuses them.
+// TryDefine writes limits, whose Kind it sets, into the catalog of a store. It returns the error if there is one.
 func TryDefine(ctx context.Context, s store.Store, limits ...store.Item) error {
 	c, ok := store.As[store.Catalog](s)
 	if !ok {
@@ -48,7 +48,7 @@ func TryDefine(ctx context.Context, s store.Store, limits ...store.Item) error {
 	return err
 }
 
-// edit writes items as one version on top of base, and returns the version.
+// edit writes items on top of the version base, and returns the catalog's version afterwards.
 func edit(tb testing.TB, c store.Catalog, base int64, items ...store.Item) int64 {
 	tb.Helper()
 	version, err := c.WriteCatalog(context.Background(), store.Edit{
@@ -60,12 +60,12 @@ func edit(tb testing.TB, c store.Catalog, base int64, items ...store.Item) int64
 	return version
 }
 
-// readSince returns the version of a catalog, and the items that were written after another version, sorted.
-func readSince(tb testing.TB, c store.Catalog, version int64) (int64, []store.Item) {
+// readSince returns the version of a catalog and, sorted, the items written after another. It checks both times.
+func readSince(tb testing.TB, c store.Catalog, after int64) (version int64, items []store.Item) {
 	tb.Helper()
-	got, err := c.ReadCatalog(context.Background(), version)
+	got, err := c.ReadCatalog(context.Background(), after)
 	if err != nil {
-		tb.Fatalf("read after %d: %v", version, err)
+		tb.Fatalf("read after %d: %v", after, err)
 	}
 	if got.Clock <= 0 {
 		tb.Errorf("got clock %d, want a time", got.Clock)
@@ -78,9 +78,9 @@ func readSince(tb testing.TB, c store.Catalog, version int64) (int64, []store.It
 	for _, v := range versions {
 		writtenAt[v.Number] = v.At
 	}
-	at, sinceAt := writtenAt[got.Version], writtenAt[version]
+	at, sinceAt := writtenAt[got.Version], writtenAt[after]
 	if got.At != at || got.SinceAt != sinceAt || at == 0 && got.Version > 0 {
-		tb.Errorf("versions %d and %d: got times %d and %d, want %d and %d", got.Version, version, got.At, got.SinceAt,
+		tb.Errorf("versions %d and %d: got times %d and %d, want %d and %d", got.Version, after, got.At, got.SinceAt,
 			at, sinceAt)
 	}
 	return got.Version, sortItems(got.Items)
@@ -254,7 +254,7 @@ func testItemsInOrder(t *testing.T, s store.Store) {
 	}
 }
 
-// expectOverrides checks MayHave, if the store has the method, in a catalog without assignments.
+// expectOverrides checks what MayHave, if the store has it, says of a catalog without assignments of single keys.
 func expectOverrides(t *testing.T, c store.Catalog, want bool) {
 	t.Helper()
 	f, ok := c.(store.KindFinder)
@@ -267,7 +267,7 @@ func expectOverrides(t *testing.T, c store.Catalog, want bool) {
 	}
 }
 
-// sortByID returns changes sorted by their items.
+// sortByID returns a copy of changes, sorted by their items.
 func sortByID(list []store.Change) []store.Change {
 	list = slices.Clone(list)
 	slices.SortFunc(list, func(a, b store.Change) int { return compareItemIDs(a.After, b.After) })

@@ -7,7 +7,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// testResetInBatch charges a cell that the second op of a batch has reset. The charge must count once.
+// testResetInBatch charges a cell twice that the second op of a batch has reset. The first charge must count once.
 func testResetInBatch(t *testing.T, s store.Store) {
 	p := bucket(1, 10)
 	applyOne(t, s, take("reset", "a", p, 3, T0))

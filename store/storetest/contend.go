@@ -30,8 +30,7 @@ func runAtOnce(callers, times int, do func(caller, time int)) {
 	wg.Wait()
 }
 
-// testFirstCharge lets many callers charge a new key at once, under each law: exactly the
-// capacity is admitted, without an error.
+// testFirstCharge lets many callers charge a new key at once, under each law: exactly the capacity is admitted.
 func testFirstCharge(t *testing.T, s store.Store) {
 	const callers, capacity = 200, 10
 	for _, p := range []law.Params{
@@ -138,14 +137,14 @@ func testLinearizable(t *testing.T, s store.Store) {
 	}
 	var mu sync.Mutex
 	var histories [len(params)][]porcupine.Operation // one history for each cell
-	var order atomic.Int64                           // numbers calls and returns
+	var lastEvent atomic.Int64                       // number of the latest call or return
 	const callers, calls = 6, 15
 	runAtOnce(callers, calls, func(caller, n int) {
 		n %= len(params)
 		op := take(fmt.Sprint("linear ", n), "k", params[n], 1, 0)
-		call := order.Add(1)
+		call := lastEvent.Add(1)
 		out := try(t, s, op)[0]
-		ret := order.Add(1)
+		ret := lastEvent.Add(1)
 		mu.Lock()
 		defer mu.Unlock()
 		histories[n] = append(histories[n], porcupine.Operation{

@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// CutOff checks that a request whose answer got lost is not charged again when it is retried with its id. The stores
-// direct and proxied share their cells; loseAnswers sets whether answers to proxied get lost.
+// CutOff checks that a request or a settlement whose answer got lost does nothing more when it is retried with its id.
+// The stores direct and proxied share their cells; loseAnswers sets whether answers to proxied get lost.
 func CutOff(t *testing.T, direct, proxied store.Store, loseAnswers func(bool)) {
 	t.Helper()
 	b, l := bucket(1, 5), slidingLog(5, 100*sec)

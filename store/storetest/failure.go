@@ -105,7 +105,7 @@ func testInspect(t *testing.T, s store.Store) {
 	}
 }
 
-// testBadQueries queries cells and entries that cannot exist: every driver refuses them.
+// testBadQueries queries cells and entries that cannot exist: every driver refuses them, but not valid odd texts.
 func testBadQueries(t *testing.T, s store.Store) {
 	i, ok := store.As[store.Inspector](s)
 	if !ok {

@@ -21,7 +21,7 @@ import (
 	"github.com/headgate/headgate/store/front"
 )
 
-// fault is the moment at which a store fails.
+// fault is the moment at which a store fails, before, during or after the work on a batch, or none.
 type fault int32
 
 const (
@@ -62,16 +62,14 @@ func (f *faultyStore) Apply(ctx context.Context, ops []law.Op, outs []law.Outcom
 	return f.Store.Apply(ctx, ops, outs)
 }
 
-// stack wraps a store as headgate serve does, but without a sweeper, which would disturb tests. It treats every store
-// as remote.
+// stack wraps a store, as if it were remote, like headgate serve, but without a sweeper, which would disturb tests.
 func stack(s store.Store) store.Store {
 	return front.New(&remoteStore{s}, &front.Config{
 		SweepEvery: -1, Guard: patientGuard(), Coalesce: &front.CoalesceConfig{Timeout: time.Minute},
 	})
 }
 
-// patientGuard returns a guard's settings for tests that are not about its deadline: the default is short on a busy
-// machine.
+// patientGuard returns a guard's settings for tests that are not about its deadline: the default is short under load.
 func patientGuard() *guard.Config {
 	return &guard.Config{Deadline: time.Minute, Logger: slog.New(slog.DiscardHandler)}
 }

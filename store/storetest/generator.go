@@ -19,11 +19,11 @@ type generator struct {
 	ids      int        // how many IDs, or new keys, were made so far
 }
 
-// receipt is an admitted charge, with the numbers that the oracle and the store have given to its entry in the log.
+// receipt is an admitted charge.
 type receipt struct {
-	op     law.Op
-	out    law.Outcome
-	number int64
+	op         law.Op
+	out        law.Outcome // the oracle's, with its number of the entry in the log
+	storeEntry int64       // the store's number of the entry
 }
 
 // steadyParams are the parameters of limits that keep them. The limit "changing" has any of them.
@@ -238,8 +238,8 @@ func (g *generator) op(verb law.Verb, limit string, p law.Params, alone bool) la
 	return op
 }
 
-// returnOp returns an op that returns some or all of a charge, or charges more. It names
-// the entry by the oracle's number, which testModel replaces by the store's number.
+// returnOp returns an op that returns some or all of a charge, or charges more. It names the entry by the oracle's
+// number, which testModel replaces by the store's number.
 func (g *generator) returnOp() law.Op {
 	r := &g.receipts[g.IntN(len(g.receipts))]
 	credits := 1 + g.Int64N(r.op.Cost*r.out.Granted)
@@ -265,11 +265,11 @@ func (g *generator) addReceipts(ops []law.Op, got, want []law.Outcome) {
 	g.receipts = g.receipts[max(0, len(g.receipts)-12):]
 }
 
-// storeNumber returns the store's number of an entry, by the oracle's number.
+// storeNumber returns the store's number of an entry by the oracle's number, or 0 if there is no receipt.
 func (g *generator) storeNumber(entry int64) int64 {
 	for _, r := range g.receipts {
 		if r.out.EntryNumber == entry {
-			return r.number
+			return r.storeEntry
 		}
 	}
 	return 0

@@ -12,8 +12,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// distinctKeys are keys that some databases take for the same, or that have a meaning in a language
-// on the way to a database.
+// distinctKeys are keys that some databases take for the same, or that mean something in a language on the way to them.
 var distinctKeys = []string{
 	"", " ", "a", "A", "a ", " a", "a\t", "á", "a\u0301", "ß", "ss", "🚦", "🚥", "'", "''", `"`, `\`, `\\`, "%", "_",
 	"{a}", "{}", "a:b", "a,b", "$1", "?", "--", ";", "null", "NULL", "0", "00", "\u200b", "\x01", "\n",
@@ -23,8 +22,7 @@ var distinctKeys = []string{
 	"\u212a", "k", "é", "e\u0301", "\x7f", "x'41'", "0x41", "{tag}", "a\r\n",
 }
 
-// RunKeys runs the suite's tests of keys on an empty store. It is for stores whose servers or connections have settings
-// that matter to text.
+// RunKeys runs the suite's tests of keys on an empty store, for servers or connections whose settings matter to text.
 func RunKeys(t *testing.T, s store.Store) {
 	testKeys(t, s)
 	testBadKeys(t, s)
@@ -63,7 +61,7 @@ func testKeys(t *testing.T, s store.Store) {
 	}
 }
 
-// testTexts applies all verbs to distinctKeys, each of which is also the ID and the reason.
+// testTexts takes, checks, blocks, settles and resets distinctKeys. Each is also the reason and, with a dot, the ID.
 func testTexts(t *testing.T, s store.Store) {
 	inspector, isInspector := store.As[store.Inspector](s)
 	for _, p := range []law.Params{bucket(1, 2), slidingWindow(2, hour), slidingLog(2, hour)} {

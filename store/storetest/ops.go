@@ -9,8 +9,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// T0 is a time for tests, 2100-01-01T00:00:00Z in microseconds. It lies so far ahead that no store removes the charges
-// of that time.
+// T0 is a time for tests, 2100-01-01T00:00:00Z in microseconds: so far ahead that no store removes charges of then.
 const T0 = int64(4_102_444_800_000_000)
 
 const (
@@ -35,7 +34,7 @@ func slidingWindow(n, window int64) law.Params {
 	return law.Params{Kind: law.Window, Unit: 1000, Capacity: n * 1000, Step: window}
 }
 
-// fixedWindow returns a fixed window of n units, aligned to the epoch.
+// fixedWindow returns a fixed window of n units in microseconds, aligned to the epoch.
 func fixedWindow(n, window int64) law.Params {
 	return law.Params{Kind: law.Bucket, Anchor: law.Epoch, Unit: 1000, Capacity: n * 1000, Step: window, Drain: law.Max}
 }
@@ -48,7 +47,7 @@ func take(limit, key string, p law.Params, n, now int64) law.Op {
 	}
 }
 
-// withID gives ops an ID that is remembered for a minute, and returns them.
+// withID gives ops, in place, an ID that is remembered for a minute, and returns them.
 func withID(id string, ops ...law.Op) []law.Op {
 	for i := range ops {
 		ops[i].ID, ops[i].TTL = id, minute
@@ -56,7 +55,7 @@ func withID(id string, ops ...law.Op) []law.Op {
 	return ops
 }
 
-// deferUpTo20s lets ops start up to 20 s later, and returns them.
+// deferUpTo20s lets ops, in place, start up to 20 s later, and returns them.
 func deferUpTo20s(ops ...law.Op) []law.Op {
 	for i := range ops {
 		ops[i].Deferred, ops[i].Ceiling = true, ops[i].Params.Ceiling(20*sec)

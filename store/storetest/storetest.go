@@ -4,8 +4,8 @@
 //		storetest.Run(t, func(tb testing.TB) store.Store { ... }, nil)
 //	}
 //
-// HEADGATE_TEST_HISTORIES sets the number of random histories that Run compares, and HEADGATE_TEST_SEED selects them:
-// the same ones on every store.
+// HEADGATE_TEST_HISTORIES sets the number of random batches that Run compares (see Options.Histories), and
+// HEADGATE_TEST_SEED selects them: the same ones on every store.
 //
 // Promises to callers hold for a store alone, and for a store behind the wrappers of headgate serve. With make engines
 // and make nightly, Run also tests the store behind these wrappers, and the wrappers over a store that fails (see
@@ -28,7 +28,8 @@ import (
 
 // Options adjust the suite. Nil, and every zero field, is fine.
 type Options struct {
-	// Histories is the number of random batches to compare with package law. Zero: 150 with make test, else 2000.
+	// Histories is the number of random batches to compare with package law; half as many more are of plain charges.
+	// Zero: 150 with make test, else 2000.
 	Histories int
 	// SelfExpiring says that the store itself removes cells by its clock, and that Sweep need not remove any.
 	SelfExpiring bool
@@ -62,8 +63,7 @@ func onOwnStore(t *testing.T, open Open) runner {
 	}
 }
 
-// RunHistories runs the random histories alone, which cover every verb under every law. It ignores
-// HEADGATE_TEST_HISTORIES.
+// RunHistories runs the random histories alone, which cover every verb and law. It ignores HEADGATE_TEST_HISTORIES.
 func RunHistories(t *testing.T, open Open, o *Options) {
 	testHistories(onOwnStore(t, open), o.withDefaults())
 }

@@ -11,16 +11,15 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Hold begins a transaction that locks the row of a cell. It returns a store that charges within the transaction, and
-// the function that commits the transaction.
+// Hold begins a transaction that locks the row of a cell. It returns a store that charges within it, and its commit.
 type Hold func(t *testing.T, c law.Cell) (holder store.Store, commit func() error)
 
 // TakeBySQL takes one unit of a limit by calling the SQL function or procedure.
 type TakeBySQL func(ctx context.Context, notation, key string) error
 
 // RunWaits checks that a charge that waits for the row of its key reads the clock after the wait. Each charge waits for
-// 2.5 s, while another charge is committed. If the store read the clock before the wait, the clock would seem to be set
-// back by more than law allows a cell to be ahead, and the cell would follow it and forget the other charge.
+// at least 2.5 s, until another charge is committed. If the store read the clock before the wait, the clock would seem
+// to be set back by more than law allows a cell to be ahead, and the cell would follow it and forget the other charge.
 func RunWaits(t *testing.T, s store.Store, hold Hold, bySQL TakeBySQL) {
 	t.Helper()
 	limits := map[string]law.Params{

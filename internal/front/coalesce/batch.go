@@ -29,7 +29,7 @@ func (b *batch) gather(passengers []*flight.Passenger[law.Cell, *payload]) {
 	b.outs = append(b.outs[:0], make([]law.Outcome, len(b.ops))...)
 }
 
-// scatter copies the outcomes to the passengers.
+// scatter copies the outcomes to the passengers, and clears the batch for reuse.
 func (b *batch) scatter(passengers []*flight.Passenger[law.Cell, *payload]) {
 	start := 0
 	for _, p := range passengers {

@@ -30,10 +30,10 @@ var (
 
 // Config adjusts a Store. It may be nil, and every field may be zero.
 type Config struct {
-	// Flights is how many batches may be under way at once, each with cells of
-	// its own. Zero: Info.Batches of the store below, else 4.
+	// Flights is how many batches may be under way at once, each with cells of its own. Zero: Info.Batches, or else 4.
 	Flights int
-	// Timeout bounds a batch. The contexts of callers do not: a batch goes on when its first caller leaves. Zero: 10 s.
+	// Timeout bounds a batch, which goes on when its first caller leaves: contexts of callers do not end it. Exception:
+	// a caller that calls the store itself bounds its batch by a second more than its deadline. Zero: 10 s.
 	Timeout time.Duration
 	// Observer receives every batch. Nil: none.
 	Observer store.Observer
@@ -41,7 +41,7 @@ type Config struct {
 	// not end with them. Nil: context.Background.
 	Context func(callers []context.Context) context.Context
 
-	maxWaiting int
+	maxWaiting int // for tests; zero: the constant maxWaiting
 }
 
 const (
@@ -70,11 +70,11 @@ func (c *Config) orDefault(inner store.Store) Config {
 // while it gives back what was granted to callers that had left.
 //
 // A caller whose context ends before its batch has left is not charged, and gets store.ErrUnavailable. A caller that
-// leaves later gets store.ErrUnknownOutcome: it is charged, and its grant is given back by the return rule, unless it
-// has an ID, under which it can repeat the request.
+// leaves later gets store.ErrUnknownOutcome, unless it only checks: it is charged, and its grant is given back by the
+// return rule, unless it has an ID, under which it can repeat the request.
 //
-// A caller who finds no batch under way, and has a second or more until its deadline, calls the store itself. It
-// returns when the answer comes, a second after its deadline at the latest.
+// A caller who finds no batch under way, and whose context cannot end or has a second or more until its deadline, calls
+// the store itself. It returns when the answer comes, a second after its deadline at the latest.
 type Store struct {
 	store.Store // the store below
 	cfg         Config
@@ -167,7 +167,7 @@ func leftEarlyError(ctx context.Context, ops []law.Op, sent bool) error {
 	return fmt.Errorf("coalesce: %w: %w", store.ErrUnavailable, ctx.Err())
 }
 
-// join adds a caller to a waiting passenger with the same op, or adds a new passenger.
+// join adds a caller, with its rank, to a waiting passenger with the same op, or adds a new passenger.
 func (s *Store) join(ctx context.Context, ops []law.Op) (
 	p *flight.Passenger[law.Cell, *payload], rank int, start flight.Start, err error,
 ) {
@@ -225,7 +225,7 @@ func callerFlies(ctx context.Context) bool {
 	return ok && sched.Until(end) >= minRemaining
 }
 
-// fly sends the ops of passengers as one batch. caller is the context of the caller that runs it, or no deadline.
+// fly sends the ops of passengers as one batch. caller is the context of the caller that runs it, or has no deadline.
 func (s *Store) fly(caller context.Context, passengers []*flight.Passenger[law.Cell, *payload]) error {
 	timeout := s.cfg.Timeout
 	if end, ok := caller.Deadline(); ok {
@@ -266,8 +266,7 @@ func (s *Store) applyBatch(ctx context.Context, ops []law.Op, outs []law.Outcome
 	return err
 }
 
-// land gives back the grants of callers who left after departure. If the store
-// failed, their grants are unknown, and nothing is given back.
+// land gives back the grants of callers who left after departure. If the store failed, none are known.
 func (s *Store) land(passengers []*flight.Passenger[law.Cell, *payload], err error) {
 	if err != nil {
 		return

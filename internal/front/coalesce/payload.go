@@ -14,7 +14,7 @@ import (
 type payload struct {
 	ops        []law.Op
 	outs       []law.Outcome // outcomes of ops, when the batch has come back
-	shared     bool          // other callers may share the op
+	shared     bool          // other callers may share the op, see shareable
 	ranks      int           // number of callers so far, also those that left; a caller's rank is its index
 	leftBefore []int         // ranks of the callers that left before departure
 	leftAfter  []int         // ranks of the callers that left later, whose grants are to be given back
@@ -51,9 +51,8 @@ func (p *payload) setOps(ops []law.Op) {
 	p.shared, p.ranks = shareable(ops), 1
 }
 
-// shareable reports whether several callers may share an op: it must be one plain
-// op, so that the callers' answers depend only on their order. An attempt that
-// goes into a history, is a lease, starts later or has an ID cannot be shared.
+// shareable reports whether several callers may share an op: it must be one take or check, so that the answers depend
+// only on the order. An attempt that goes into a history, is a lease, starts later or has an ID cannot be shared.
 func shareable(ops []law.Op) bool {
 	op := &ops[0]
 	return len(ops) == 1 && (op.Verb == law.Take || op.Verb == law.Check) && op.Alone() && op.Count == 1 &&
@@ -72,28 +71,26 @@ func (p *payload) addCaller(op *law.Op) (rank int, ok bool) {
 	return p.ranks - 1, true
 }
 
-// mergeCallers turns a shared op into one op with a count, of the callers that have not left.
+// mergeCallers turns a shared take into one op with a count, of the callers that have not left.
 func (p *payload) mergeCallers() {
 	if n := p.ranks - len(p.leftBefore); n > 1 && p.ops[0].Verb == law.Take {
 		p.ops[0].Count, p.ops[0].Partial = int64(n), true
 	}
 }
 
-// allFailed reports whether each of the ops has an error of its own. If the store has failed,
-// only these errors count: an outcome without an Err is no decision, whatever is in it.
+// allFailed reports whether each of the ops has an error of its own. If the store has failed, only these errors count:
+// an outcome without an Err is no decision, whatever is in it.
 func (p *payload) allFailed() bool {
 	return !slices.ContainsFunc(p.outs, func(o law.Outcome) bool { return o.Err == nil })
 }
 
-// allHeld reports whether nothing was done, since another client holds a cell of each
-// group. So the payload can be sent again as a whole.
+// allHeld reports whether nothing was done, since another client holds a cell of each group. It can be sent again.
 func (p *payload) allHeld() bool {
 	free := func(o law.Outcome) bool { return !errors.Is(o.Err, store.ErrHeld) }
 	return len(p.outs) > 0 && !slices.ContainsFunc(p.outs, free)
 }
 
-// copyAnswer copies the outcomes for the caller with a rank. The grants of a shared op go to the
-// callers who came first.
+// copyAnswer copies the outcomes for the caller with a rank. The first callers get the grants of a shared op.
 func (p *payload) copyAnswer(rank int, outs []law.Outcome) {
 	copy(outs, p.outs)
 	if !p.shared || !p.ops[0].Partial {

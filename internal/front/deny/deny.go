@@ -5,8 +5,8 @@
 // process it may refuse for up to a second too long.
 //
 // Limits that keep a history need every attempt in the store, and a lease may be released before its time, so their
-// refusals are never repeated; nor are those of ops with an ID or a test time. A refusal of a charge that leaves
-// headroom is repeated to charges that leave as much or more, and not to those that leave less.
+// refusals are never repeated; nor are those of ops that have an ID, a limited or test time, may start later or be
+// granted in part. A refusal of a charge that leaves headroom is repeated only to charges that leave as much or more.
 package deny
 
 import (
@@ -37,8 +37,7 @@ const (
 	maxRepeat = 1_000_000
 )
 
-// Store is a store in front of another. It is safe for concurrent use. The only
-// goroutine that it starts is that of its coarse.Clock.
+// Store is a store in front of another. It is safe for concurrent use. Goroutines are only its cache's and clock's.
 type Store struct {
 	wrap.Inner
 	cache     *otter.Cache[law.Cell, *refusal]
@@ -66,7 +65,7 @@ type refusal struct {
 	receivedAt int64       // when the answer came, by Store.now
 	until      int64       // end of the refusal, by Store.now
 
-	claimed   atomic.Bool   // after the end, one caller has claimed to call the store
+	claimed   atomic.Bool   // after the end, one caller has begun to call the store for all
 	refreshed chan struct{} // closed when that caller has the answer
 }
 
@@ -153,8 +152,7 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	return nil
 }
 
-// applyRest applies the ops that are not in skip. The others have their
-// outcomes, so an error is the error of the rest only.
+// applyRest applies the ops that are not in skip. The others have outcomes, so an error is that of the rest only.
 func (s *Store) applyRest(ctx context.Context, ops []law.Op, outs []law.Outcome, skip []int, dropsBefore []uint32) {
 	rest, index := wrap.Rest(ops, skip)
 	answers, restDrops := make([]law.Outcome, len(rest)), make([]uint32, len(rest))

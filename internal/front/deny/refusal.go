@@ -36,7 +36,7 @@ func (s *Store) repeatRefusals(ops []law.Op, outs []law.Outcome) (skip []int) {
 	return skip
 }
 
-// repeatGroup refuses a group if one of its charges cannot pass by a cached refusal.
+// repeatGroup refuses a group if one of its charges cannot pass by a cached refusal, and reports whether it did.
 func (s *Store) repeatGroup(ops []law.Op, outs []law.Outcome) bool {
 	refused := false
 	for i := range ops {
@@ -134,8 +134,8 @@ func isRefusal(op *law.Op, out *law.Outcome) bool {
 	return isRepeatable(op) && out.Err == nil && !out.Stale && out.Granted < op.Count && out.RetryAt > out.Clock
 }
 
-// takesLast reports whether a granted op leaves too little for another op of its kind. If so, it sets out to the
-// refusal of that next op. If the limit has a block, only the store can refuse, since a refusal blocks the cell.
+// takesLast reports whether a granted op leaves too little for another op of its kind. It then sets out to the refusal
+// of that next op. If the limit has a block, only the store can refuse, since a refusal blocks the cell.
 func takesLast(op *law.Op, out *law.Outcome) bool {
 	p := &op.Params
 	if !isRepeatable(op) || p.Kind == law.Log || p.Block > 0 || op.Count != 1 || out.Err != nil || out.Stale ||
@@ -209,15 +209,15 @@ func (s *Store) recordGrant(op *law.Op, out *law.Outcome, dropsBefore uint32, re
 	if r.maxLevel < 0 || limit.Kind == law.Log || limit.Block > 0 {
 		return // only the store knows until when
 	}
-	again := law.Op{
+	nextOp := law.Op{
 		Verb: law.Take, Cell: op.Cell, Params: limit, Count: 1, Cost: 1, Ceiling: r.maxLevel + 1, Window: op.Window,
 	}
-	next := nextOutcome(&again, out) // a refusal, since more than r.maxLevel was in use before
-	s.cacheRefusal(&again, &next, dropsBefore, receivedAt)
+	next := nextOutcome(&nextOp, out) // a refusal, since more than r.maxLevel was in use before
+	s.cacheRefusal(&nextOp, &next, dropsBefore, receivedAt)
 }
 
-// maxDelay is how late an answer arrives at most, in microseconds. A time that is further
-// back was read after the store's clock had been set back.
+// maxDelay is how late an answer arrives at most, in microseconds. A time that is further back was read after the
+// store's clock had been set back.
 const maxDelay = 10_000_000
 
 // precedesGrant reports whether the store has granted a charge of a cell with hash h after the refusal.
@@ -232,6 +232,7 @@ func (s *Store) drop(c law.Cell) {
 	s.cache.Invalidate(c)
 }
 
+// hash returns the index of a cell in dropCounts and lastGrants.
 func (s *Store) hash(c law.Cell) int {
 	return int(sched.Hash(s.seed, c) % uint64(len(s.dropCounts)))
 }

@@ -17,11 +17,11 @@ const (
 	probeInterval = 500 * time.Millisecond
 )
 
-// breaker is a circuit breaker. It reads the time from package sched, so that simulations can be
-// repeated; the libraries that were considered read package time.
+// breaker is a circuit breaker. It reads the time from package sched, so that simulations can be repeated; the
+// libraries that were considered read package time.
 type breaker struct {
 	open      atomic.Bool
-	successes atomic.Int64
+	successes atomic.Int64    // number of calls that have succeeded
 	onTurn    func(err error) // called when the breaker opens, with an error, and closes, with nil; never in parallel
 
 	notifyMu sync.Mutex // is taken before mu
@@ -38,10 +38,10 @@ type breaker struct {
 // attempt is a call of the store.
 type attempt struct {
 	successes int64 // value of breaker.successes when the call began
-	probe     bool  // the breaker was open
+	probe     bool  // the breaker was open: its result decides when the store is called next
 }
 
-// begin reports whether the store may be called.
+// begin reports whether the store may be called. While the breaker is open, that is a probe, one at a time.
 func (b *breaker) begin() (t attempt, ok bool) {
 	t.successes = b.successes.Load()
 	if !b.open.Load() {
@@ -110,7 +110,7 @@ func (b *breaker) notify() {
 	b.onTurn(err)
 }
 
-// recordSuccess closes the breaker.
+// recordSuccess closes the breaker, and ends the probe if t was one.
 func (b *breaker) recordSuccess(t attempt) {
 	b.mu.Lock()
 	wasOpen := b.open.Swap(false)

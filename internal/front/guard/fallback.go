@@ -9,8 +9,8 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// fallback answers groups without the store, which has failed with err. Groups that cannot be answered fail
-// with err; if all fail, fallback returns the error of the first.
+// fallback answers groups without the store, which has failed with err. Groups that cannot be answered fail with the
+// error of their outcomes, or else with err. If all fail, fallback returns the error of the first, and clears outs.
 func (s *Store) fallback(ops []law.Op, outs []law.Outcome, err error) error {
 	anyDecided := false
 	for i, j := 0, law.GroupEnd(ops, 0); i < len(ops); i, j = j, law.GroupEnd(ops, j) {
@@ -38,7 +38,7 @@ func firstErr(outs []law.Outcome) error {
 	return nil
 }
 
-// answerGroup answers one group by the strictest policy of its limits, or returns an error.
+// answerGroup answers one group by the strictest policy of its limits, or returns what is wrong with it, or err.
 func (s *Store) answerGroup(ops []law.Op, outs []law.Outcome, err error) error {
 	policy := law.AwayAllow
 	for i := range ops {

@@ -3,16 +3,16 @@
 // The limit selects the answer (law.Away): the store's error, which admits nothing; a grant; or a decision by this
 // process's share of the limit. An outcome that did not come from the store has Via law.ViaFallback.
 //
-// A store cannot decide while it cannot be reached, takes no writes, or does not answer in time: the
-// context of each decision has a deadline, by default that of Store.Deadline. After some
-// failures without any success between them, a circuit breaker opens: the store is called by one
-// decision every half second, and the others are answered at once. The first success closes it.
+// A store cannot decide while it cannot be reached, takes no writes, or does not answer in time: the context of each
+// decision has a deadline, by default Config.Deadline, which the Limiter reads from Info. After some failures without
+// any success between them, a circuit breaker opens: the store is called by one decision every half second, and the
+// others are answered at once. The first success closes it.
 //
 // Guard is the outermost wrapper. The deadline therefore bounds the whole call, including the time spent in other
 // wrappers, whether one row is locked, one node is slow, or the whole store is silent.
 //
-// Guard does not write its answers to the store later. It answers only requests that take or check. Requests with
-// an id, reservations and leases get the store's error.
+// Guard does not write its answers to the store later. It answers only requests that take or check. Requests with an
+// id, reservations and leases get the store's error.
 package guard
 
 import (
@@ -39,21 +39,22 @@ var (
 )
 
 // DefaultDeadline is the deadline of a decision unless the Config or the limit has another. MariaDB and MySQL wait a
-// second for a locked row, the shortest lock timeout that they have; and a disk that a checkpoint
-// writes to can stall for some hundred milliseconds. See docs/project/decisions/wrappers.md for what was measured.
+// second for a locked row, the shortest lock timeout that they have; and a disk that a checkpoint writes to can stall
+// for some hundred milliseconds. See docs/project/decisions/wrappers.md for what was measured.
 const DefaultDeadline = 1500 * time.Millisecond
 
 // Config adjusts a Store. It may be nil, and every field may be zero.
 type Config struct {
-	// Deadline is how long a decision may take if its limits have no deadline. Zero, or below: DefaultDeadline.
+	// Deadline is how long a decision may take if its limits have no deadline. Guard only tells it by Info: the
+	// caller's context has to end then. Zero, or below: DefaultDeadline.
 	Deadline time.Duration
 	// ShareLife is how long a process may use its share of limits after the last answer of the store. For the same
 	// time, the share of a process that ends without Close cannot be used by others. Zero: DefaultShareLife.
 	ShareLife time.Duration
 	// Observer is notified when the store goes away and comes back, if it is an Observer of this package. Nil: none.
 	Observer store.Observer
-	// Turned is called with an error when the store goes away, and with nil when it is back, never in parallel.
-	// It is for a program that writes its own log of the store's state. Nil: Logger receives a line each time.
+	// Turned is called with an error when the store goes away, and with nil when it is back, never in parallel. It is
+	// for a program that writes its own log of the store's state. Nil: Logger receives a line each time.
 	Turned func(err error)
 	// Logger receives a line when the store goes away and when it is back, and one when a process that shares limits
 	// cannot get its share. Nil: slog.Default().
@@ -67,14 +68,14 @@ type Observer interface {
 	Away(err error)
 }
 
-// Store is a store in front of another. It is safe for concurrent use. It starts a goroutine when the
-// first limit with law.AwayShare is requested, which Close ends.
+// Store is a store in front of another. It is safe for concurrent use. It starts a goroutine when the first limit with
+// law.AwayShare is requested, which Close ends.
 type Store struct {
 	wrap.Inner
 	deadline time.Duration
 	breaker  breaker
 	shares   shares
-	degraded atomic.Int64
+	degraded atomic.Int64 // ops that were answered without the store
 }
 
 // New returns a store in front of inner, which Close closes too.
@@ -126,14 +127,14 @@ type Stats struct {
 	Away bool
 	// Degraded is the number of ops that were answered without the store.
 	Degraded int64
-	// Share is the part of each limit with law.AwayShare, from 0 to 1, by which this process decides
-	// while the store is away. 0 if no limit shares.
+	// Share is the part of each limit with law.AwayShare, from 0 to 1, that this process holds for deciding while the
+	// store is away. A part counts for a limit only some time later. 0 if no limit shares.
 	Share float64
 }
 
 // Stats returns the counts.
 func (s *Store) Stats() Stats {
-	return Stats{Away: s.breaker.open.Load(), Degraded: s.degraded.Load(), Share: s.shares.current()}
+	return Stats{Away: s.breaker.open.Load(), Degraded: s.degraded.Load(), Share: s.shares.fraction()}
 }
 
 // Apply implements store.Store. Batches with ops that neither take nor check, and calls with a context of
@@ -174,8 +175,8 @@ func (s *Store) Apply(ctx context.Context, ops []law.Op, outs []law.Outcome) err
 	return nil
 }
 
-// away reports whether an error means that the store cannot decide now. Errors that a caller can cause by
-// bad input, or by very many keys, do not count.
+// away reports whether an error means that the store cannot decide now. Errors that a caller can cause by bad input, by
+// very many keys, or by leaving do not count.
 func away(ctx context.Context, err error) bool {
 	if errors.Is(ctx.Err(), context.Canceled) { // the caller has left
 		return false
@@ -191,9 +192,9 @@ func away(ctx context.Context, err error) bool {
 	}
 }
 
-// outage returns an error if the store as a whole seems to be away, else nil. A conflict is an answer, and so is
-// every outcome. The error of a store that is not open yet does not count: it fails at once, and an open breaker would
-// keep it away for another half second after it has opened.
+// outage returns an error if the store as a whole seems to be away, else nil. A conflict before the deadline is an
+// answer, and so is any outcome without an error. The error of a store that is not open yet does not count: it fails at
+// once, and an open breaker would keep it away for another half second after it has opened.
 func outage(ctx context.Context, outs []law.Outcome, err error) error {
 	if err == nil {
 		for i := range outs {

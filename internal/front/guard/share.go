@@ -44,10 +44,10 @@ var (
 
 // shares holds the part of limits by which this process decides while the store is away.
 //
-// The parts are leases of shareCell, whose capacity is totalUnits. So the parts of
-// all processes are never more than totalUnits, whichever of them reach the store: a process does not use a part whose
-// lease has ended, and before the end no other process can get it. Each process requests totalUnits divided by
-// the number of live processes, which are the leases of aliveCell.
+// The parts are leases of shareCell, whose capacity is totalUnits. So the parts of all processes are never more than
+// totalUnits, whichever of them reach the store: a process does not use a part whose lease has ended, and before the
+// end no other process can get it. Each process requests totalUnits divided by the number of live processes, which are
+// the leases of aliveCell.
 //
 // A part counts for a limit only after this process has held it for as long as a full cell of the limit takes to
 // become empty. By then the charges that another process has admitted by the same part do not count any more.
@@ -56,7 +56,7 @@ type shares struct {
 	life  time.Duration
 	log   *slog.Logger
 
-	once       sync.Once
+	startOnce  sync.Once
 	cancel     context.CancelFunc
 	done       chan struct{}
 	localStore *memory.Store
@@ -64,8 +64,8 @@ type shares struct {
 	aliveOp law.Op // renews the lease of this process in aliveCell. Only the goroutine uses it
 
 	mu          sync.Mutex
-	parts       []part
-	leasesUntil time.Time // the leases last at least until then
+	parts       []part    // oldest first
+	leasesUntil time.Time // the leases of parts last at least until then
 }
 
 // part is a lease in shareCell.
@@ -84,7 +84,7 @@ func (s *shares) init(inner store.Store, c *Config) {
 
 // start starts the goroutine that keeps a share, once.
 func (s *shares) start() {
-	s.once.Do(func() {
+	s.startOnce.Do(func() {
 		localStore := memory.New(nil)
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
@@ -100,7 +100,7 @@ func (s *shares) start() {
 
 // close stops the goroutine and gives the leases of this process back.
 func (s *shares) close() {
-	s.once.Do(func() {}) // start does nothing from now on
+	s.startOnce.Do(func() {}) // start does nothing from now on
 	if s.cancel == nil {
 		return
 	}
@@ -115,7 +115,7 @@ func (s *shares) close() {
 	s.localStore.Close()
 }
 
-// maintain renews and adjusts the share until the context ends.
+// maintain renews and adjusts the share until the context ends. It logs the first of several errors in a row.
 func (s *shares) maintain(ctx context.Context) {
 	reported := false
 	for ctx.Err() == nil {
@@ -139,7 +139,7 @@ func (s *shares) op(c cell, verb law.Verb, cost, entry int64) law.Op {
 	}
 }
 
-// applyOp applies one op.
+// applyOp applies one op, and returns its outcome, or the error of the call or of the outcome.
 func (s *shares) applyOp(ctx context.Context, op law.Op) (law.Outcome, error) {
 	ops, outs := []law.Op{op}, make([]law.Outcome, 1)
 	if err := s.inner.Apply(ctx, ops, outs); err != nil {
@@ -219,7 +219,8 @@ func (s *shares) renew(ctx context.Context, begin time.Time) (units int64, err e
 // maxParts is how many leases a share may consist of, before they are replaced by one.
 const maxParts = 6
 
-// adjust takes more units, or gives some back, so that this process holds target units.
+// adjust takes more units, or gives all back and takes fewer again, so that this process holds up to target units. If
+// its share has maxParts leases, it replaces them by one of at most as many units.
 func (s *shares) adjust(ctx context.Context, units, target int64) error {
 	since := sched.Now()
 	switch {
@@ -280,8 +281,8 @@ func (s *shares) units(op *law.Op) (n int64) {
 	return n
 }
 
-// current returns the fraction of limits that this process holds, for metrics.
-func (s *shares) current() float64 {
+// fraction returns the fraction of limits that this process holds, for metrics.
+func (s *shares) fraction() float64 {
 	return float64(s.units(&law.Op{Params: law.Params{Kind: law.Log}})) / totalUnits
 }
 
@@ -295,39 +296,39 @@ func drainTime(op *law.Op) time.Duration {
 	return time.Duration(micros) * time.Microsecond
 }
 
-// decide decides about a group by the share.
+// decide decides about a group by the share, or returns an error if the share cannot decide.
 func (s *shares) decide(ops []law.Op, outs []law.Outcome) error {
 	s.mu.Lock()
 	localStore := s.localStore
 	s.mu.Unlock()
-	part, outsidePart := make([]law.Op, len(ops)), make([]int64, len(ops))
+	scaled, outside := make([]law.Op, len(ops)), make([]int64, len(ops)) // outside: credits of other parts
 	for i := range ops {
 		units := s.units(&ops[i])
 		if units == 0 {
 			return errNoShare
 		}
 		p, ok := scale(&ops[i].Params, units)
-		part[i], outsidePart[i] = ops[i], ops[i].Params.Capacity-p.Capacity
-		part[i].Params = p
+		scaled[i], outside[i] = ops[i], ops[i].Params.Capacity-p.Capacity
+		scaled[i].Params = p
 		if c := ops[i].Ceiling; c > 0 { // the headroom is scaled too
-			part[i].Ceiling = mulDiv(c, units, totalUnits)
+			scaled[i].Ceiling = mulDiv(c, units, totalUnits)
 		}
-		if !ok || ops[i].Cost > p.Capacity || ops[i].Ceiling > 0 && ops[i].Cost > part[i].Ceiling {
+		if !ok || ops[i].Cost > p.Capacity || ops[i].Ceiling > 0 && ops[i].Cost > scaled[i].Ceiling {
 			return fmt.Errorf("%w that the cost fits into", errNoShare)
 		}
 	}
 	clear(outs)
-	if err := localStore.Apply(context.Background(), part, outs); err != nil {
+	if err := localStore.Apply(context.Background(), scaled, outs); err != nil {
 		return err
 	}
 	for i := range outs {
 		outs[i].Via = law.ViaFallback
-		outs[i].Used += outsidePart[i] // so that what remains is what remains of the part
+		outs[i].Used += outside[i] // so that what remains is what remains of the part
 	}
 	return firstErr(outs)
 }
 
-// mulDiv returns a*b/c, rounded down. The result must fit.
+// mulDiv returns a*b/c, rounded down; law.Max+1, which is not valid anywhere, if that is no int64.
 func mulDiv(a, b, c int64) int64 {
 	n := new(big.Int).Mul(big.NewInt(a), big.NewInt(b))
 	n.Div(n, big.NewInt(c)) // towards minus infinity, as c is above 0

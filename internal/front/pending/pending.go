@@ -30,24 +30,24 @@ const NoLimit = time.Duration(-1)
 
 // Config says how to open a store.
 type Config struct {
-	// Open opens the store. It is called again after it failed. Its context ends
-	// after AttemptWithin; Store does not wait for an Open that takes longer.
+	// Open opens the store. It is called again after it failed. Its context ends after AttemptWithin, or when Within is
+	// over; Store does not wait for an Open that takes longer.
 	Open func(ctx context.Context) (store.Store, error)
 	// Within is how long to retry, counted from New. Zero: one attempt. NoLimit: until it succeeds.
 	Within time.Duration
 }
 
-// An attempt takes AttemptWithin at most. The pause between two attempts is up to
-// firstPause, and doubles each time up to longestPause.
+// An attempt takes AttemptWithin at most. The pause between two attempts is half of firstPause to firstPause, and
+// doubles each time up to longestPause.
 const (
 	AttemptWithin = 10 * time.Second
 	firstPause    = 100 * time.Millisecond
 	longestPause  = time.Second
 )
 
-// Final reports whether an error of Open is permanent: the URL or its options are wrong, or a newer binary has migrated
+// IsPermanent reports whether an error of Open stays: the URL or its options are wrong, or a newer binary has migrated
 // the store. Other problems can be fixed at the store, such as a missing schema, user or privilege.
-func Final(err error) bool {
+func IsPermanent(err error) bool {
 	return errors.Is(err, store.ErrInvalid) || errors.Is(err, store.ErrSchemaNewer)
 }
 
@@ -108,7 +108,7 @@ func (s *Store) run(ctx context.Context) {
 		if s.cfg.Within >= 0 {
 			pause = min(pause, sched.Until(end))
 		}
-		if Final(err) || pause <= 0 {
+		if IsPermanent(err) || pause <= 0 {
 			s.err = err
 			return
 		}
@@ -158,7 +158,7 @@ func (s *Store) publish(inner store.Store) error {
 	return nil
 }
 
-// Unwrap implements store.Unwrapper. A store that is not open yet has all optional interfaces, and fails.
+// Unwrap implements store.Unwrapper. A store that is not open yet is a wrap.Failing.
 func (s *Store) Unwrap() store.Store { return s.current.Load().Store }
 
 // Apply implements store.Store.

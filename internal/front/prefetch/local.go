@@ -6,8 +6,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// localTokens holds the tokens of one cell that this process has taken up front. Times are on the
-// clock of Store.now, except in outcomes.
+// localTokens holds the tokens of one cell that this process has taken up front. Times are on the clock of Store.now,
+// except in outcomes.
 type localTokens struct {
 	params law.Params
 
@@ -19,9 +19,9 @@ type localTokens struct {
 	out    law.Outcome // the last outcome of the store, from which the outcomes of callers are made
 	sentAt int64       // when the call of out was sent
 
-	fetch          *fetch // the one that is under way, or nil
+	fetch          *fetch // the call that is under way, or nil
 	waitingCredits int64  // what callers wait for
-	spentCredits   int64  // handed out since the last fetch
+	spentCredits   int64  // handed out since the last fetch, its caller's own charge included
 }
 
 // grant holds the tokens of one call of the store that are not handed out yet.
@@ -34,11 +34,11 @@ type grant struct {
 
 // fetch is a call of the store that other callers wait for.
 type fetch struct {
-	done    chan struct{}
-	err     error       // set if the call failed
-	cost    int64       // cost of each charge
-	partial bool        // the store has refused some or all charges
-	out     law.Outcome // if partial: the refusal
+	done    chan struct{} // closed at the end
+	err     error         // set if the call failed for those who wait too
+	cost    int64         // cost of each charge
+	partial bool          // the store has refused some or all charges
+	out     law.Outcome   // if partial: the refusal
 }
 
 // alsoRefuses reports whether the refusal of a fetch holds for another op too.
@@ -97,8 +97,8 @@ func (t *localTokens) shift() {
 	t.grants = t.grants[:n]
 }
 
-// request grants a charge, or returns the fetch to wait for, or the count of charges that the caller has
-// to take from the store, or reports that the tokens were discarded.
+// request grants a charge, or returns the fetch to wait for, or the count of charges that the caller has to take from
+// the store, or reports that the tokens were discarded.
 func (t *localTokens) request(op *law.Op, now int64) (out law.Outcome, wait *fetch, count int64, discarded bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -126,8 +126,8 @@ func (t *localTokens) fetchSize(now int64) int64 {
 	return min(size, p.Prefetch-t.unusedCredits)
 }
 
-// maxGrowth bounds how much larger a prefetch is than what was spent since the one
-// before: two calls that happen to come together say nothing of the pace.
+// maxGrowth bounds how much larger a prefetch is than what was spent since the one before: two calls that happen to
+// come together say nothing of the pace.
 const maxGrowth = 4
 
 // failFetch ends a fetch with an error for all who wait for it. If err is nil, one of them fetches next.

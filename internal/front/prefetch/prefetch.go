@@ -29,8 +29,9 @@ var (
 const (
 	// maxKeys is how many keys have tokens at a time. The tokens of a key that is evicted are lost.
 	maxKeys = 100_000
-	// returnTimeout bounds how long Close takes to give tokens back.
+	// returnTimeout bounds how long Close takes to give tokens back, in batches of maxReturns ops.
 	returnTimeout = 5 * time.Second
+	maxReturns    = 256
 )
 
 // Store is a store in front of another. It is safe for concurrent use.
@@ -53,8 +54,8 @@ func New(inner store.Store) *Store {
 // handed out beyond their life.
 func (s *Store) now() int64 { return sched.Since(s.startTime).Microseconds() }
 
-// Handed returns how many charges were granted out of local tokens, for metrics.
-func (s *Store) Handed() int64 { return s.handedOut.Load() }
+// HandedOut returns how many charges were granted out of local tokens, for metrics.
+func (s *Store) HandedOut() int64 { return s.handedOut.Load() }
 
 // TakeOne implements store.OneTaker.
 func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost int64) (b store.Brief, decided bool) {
@@ -74,9 +75,9 @@ func (s *Store) TakeOne(ctx context.Context, cell law.Cell, p *law.Params, cost 
 	return s.Inner.TakeOne(ctx, cell, p, cost)
 }
 
-// mayPrefetch reports whether an op may be granted out of a prefetch. An op that costs
-// more than a prefetch holds goes to the store, and so do ops of a limit that
-// blocks: if the store could grant only a part of the prefetch, it would block the key.
+// mayPrefetch reports whether an op may be granted out of a prefetch. An op that costs more than a prefetch holds goes
+// to the store, and so do ops of a limit that blocks: if the store could grant only a part of the prefetch, it would
+// block the key.
 func mayPrefetch(op *law.Op) bool {
 	p := &op.Params
 	return 0 < op.Cost && op.Cost <= p.Prefetch && op.Plain() && p.PrefetchLife > 0 && p.Kind == law.Bucket &&
@@ -143,7 +144,7 @@ func (s *Store) drop(c law.Cell) {
 	}
 }
 
-// take grants one charge out of local tokens, or fetches new ones with it.
+// take grants one charge out of local tokens, or fetches new ones with it, or waits for the fetch of another caller.
 func (s *Store) take(ctx context.Context, ops []law.Op, outs []law.Outcome) error {
 	op := &ops[0]
 	for !s.closed.Load() {
@@ -187,7 +188,7 @@ func (s *Store) take(ctx context.Context, ops []law.Op, outs []law.Outcome) erro
 	return store.ErrClosed
 }
 
-// fetch takes count charges from the store: the caller's own one and a new prefetch.
+// fetch takes count charges from the store: the caller's own one, and others whose credits tokens keeps.
 func (s *Store) fetch(ctx context.Context, tokens *localTokens, op law.Op, count int64, outs []law.Outcome) error {
 	sentAt := s.now()
 	op.Count, op.Partial = count, count > 1
@@ -205,7 +206,7 @@ func (s *Store) fetch(ctx context.Context, tokens *localTokens, op law.Op, count
 	return nil
 }
 
-// Close implements store.Store. The tokens are given back by the return rule.
+// Close implements store.Store. The tokens are given back by the return rule, before inner is closed.
 func (s *Store) Close() error {
 	if s.closed.Swap(true) {
 		return s.Inner.Close()
@@ -219,7 +220,7 @@ func (s *Store) Close() error {
 	defer cancel()
 	var err error
 	for len(back) > 0 && err == nil {
-		n := min(len(back), 256)
+		n := min(len(back), maxReturns)
 		err = s.Inner.Apply(ctx, back[:n], make([]law.Outcome, n))
 		back = back[n:]
 	}

@@ -82,7 +82,7 @@ func TestAFastKeyIsServedFromItsPrefetch(t *testing.T) {
 		}
 		const maxCalls = 10 // 50 charges a call
 		prefetched := vias[headgate.ViaPrefetch]
-		if inner.calls > maxCalls || prefetched < 500-maxCalls || s.Handed() != int64(prefetched) {
+		if inner.calls > maxCalls || prefetched < 500-maxCalls || s.HandedOut() != int64(prefetched) {
 			t.Errorf("got %d calls of the store for 500 charges, want %d at most; %v", inner.calls, maxCalls, vias)
 		}
 		fastCalls := inner.calls

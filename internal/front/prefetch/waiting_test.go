@@ -172,16 +172,16 @@ func TestWaitersGetTokensOrFetch(t *testing.T) {
 		s.release(nil)
 		s.mustReturn("the second", second, nil)
 		out := s.mustReturn("the third", third, nil)
-		if out.Via != law.ViaPrefetch || s.Handed() != 1 {
-			t.Errorf("the third: got %+v and %d charges handed out, want a local charge, 1", out, s.Handed())
+		if out.Via != law.ViaPrefetch || s.HandedOut() != 1 {
+			t.Errorf("the third: got %+v and %d charges handed out, want a local charge, 1", out, s.HandedOut())
 		}
 		s.release(nil)
-		if out := s.mustReturn("the fourth", fourth, nil); out.Via != law.ViaStore || s.Handed() != 1 {
-			t.Errorf("the fourth: got %+v and %d charges handed out, want a charge of the store, 1", out, s.Handed())
+		if out := s.mustReturn("the fourth", fourth, nil); out.Via != law.ViaStore || s.HandedOut() != 1 {
+			t.Errorf("the fourth: got %+v and %d charges handed out, want a charge of the store, 1", out, s.HandedOut())
 		}
 		fifth := s.start(t.Context(), op)
-		if out := s.mustReturn("the fifth", fifth, nil); out.Via != law.ViaPrefetch || s.Handed() != 2 {
-			t.Errorf("the fifth: got %+v and %d charges handed out, want a local charge, 2", out, s.Handed())
+		if out := s.mustReturn("the fifth", fifth, nil); out.Via != law.ViaPrefetch || s.HandedOut() != 2 {
+			t.Errorf("the fifth: got %+v and %d charges handed out, want a local charge, 2", out, s.HandedOut())
 		}
 	})
 }
@@ -198,7 +198,7 @@ func TestARefusedFetchRefusesTheSameCost(t *testing.T) {
 		s.release(nil)
 		firstResult, secondResult := <-first, <-second
 		if firstResult.err != nil || firstResult.out.Granted != 0 || firstResult.out.RetryAt == 0 ||
-			secondResult != firstResult || s.Handed() != 0 {
+			secondResult != firstResult || s.HandedOut() != 0 {
 			t.Errorf("the first: got %+v\nthe second: got %+v\nwant the same refusal", firstResult, secondResult)
 		}
 		s.release(nil)
@@ -294,8 +294,8 @@ func TestAChangedLimitFetchesAnew(t *testing.T) {
 		otherParams := charge(perSecond, 10)
 		otherParams.Params.Capacity *= 2
 		for _, op := range []law.Op{otherParams, charge(perSecond, 10)} {
-			handedOut := s.Handed()
-			if out := mustApply(t, s, op)[0]; out.Granted != 1 || out.Via != law.ViaStore || s.Handed() != handedOut {
+			before := s.HandedOut()
+			if out := mustApply(t, s, op)[0]; out.Granted != 1 || out.Via != law.ViaStore || s.HandedOut() != before {
 				t.Errorf("got %+v, want a charge of the store", out)
 			}
 			if batch, _ := inner.lastBatch(); batch[0].Params != op.Params || batch[0].Count != 1 {

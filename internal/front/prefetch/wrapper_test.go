@@ -143,7 +143,7 @@ func TestApplyDecidesPartOfABatchLocally(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withTokens(t, func(t *testing.T, s *Store, inner *recordingStore) {
 				_, oldBatches := inner.lastBatch()
-				handedOut := s.Handed()
+				handedOut := s.HandedOut()
 				outs := mustApply(t, s, c.ops...)
 				var storeOps []law.Op
 				for i := range c.ops {
@@ -158,7 +158,7 @@ func TestApplyDecidesPartOfABatchLocally(t *testing.T) {
 						t.Errorf("op %d: got %+v, want a decision of the store", i, outs[i])
 					}
 				}
-				if got := s.Handed() - handedOut; got != int64(len(c.local)) {
+				if got := s.HandedOut() - handedOut; got != int64(len(c.local)) {
 					t.Errorf("got %d charges handed out, want %d", got, len(c.local))
 				}
 				batch, batches := inner.lastBatch()
@@ -258,14 +258,14 @@ func TestAFetchOfOneIsThePlainCharge(t *testing.T) {
 func TestTakeOneHandsOutTokens(t *testing.T) {
 	withTokens(t, func(t *testing.T, s *Store, _ *recordingStore) {
 		time.Sleep(3 * time.Millisecond)
-		op, handedOut := charge(perSecond, 10), s.Handed()
+		op, handedOut := charge(perSecond, 10), s.HandedOut()
 		b, ok := s.TakeOne(t.Context(), op.Cell, &op.Params, op.Cost)
 		out := mustApply(t, s, op)[0]
 		want := store.Brief{
 			Granted: true, Via: law.ViaPrefetch, Used: out.Used - 10, Clock: time.Now().UnixMicro(),
 			At: out.Clock, EmptyAt: out.State.EmptyAt,
 		}
-		if !ok || b != want || s.Handed() != handedOut+2 {
+		if !ok || b != want || s.HandedOut() != handedOut+2 {
 			t.Errorf("got %+v\nwant %+v", b, want)
 		}
 		cancelled, cancel := context.WithCancel(t.Context())

@@ -1,5 +1,4 @@
-// Package api has the types of the HTTP interface. It imports no package of the project but law, so that clients can
-// share it.
+// Package api has the types of the HTTP interface. It imports only package law of the project: clients share it.
 package api
 
 import (
@@ -62,8 +61,7 @@ type Filled struct {
 	Brim     bool        `json:"brim"`     // the level is at the capacity
 }
 
-// Debited answers a Request to debit. The Decision has the figures after the debit, and is allowed if anything was
-// charged.
+// Debited answers a Request to debit. The Decision is of after the debit, and allowed if anything was charged.
 type Debited struct {
 	Decision
 	Charged json.Number `json:"charged"` // rounded down to a millionth
@@ -173,7 +171,7 @@ type Leases struct {
 	Held []LeaseToken `json:"held"`
 }
 
-// Lost answers Leases: whether some of the leases had already ended.
+// Lost answers Leases: whether some of the leases had already ended, or are not the caller's.
 type Lost struct {
 	Lost bool `json:"lost"`
 }
@@ -270,7 +268,7 @@ type Attempt struct {
 	Allowed bool        `json:"allowed"`
 }
 
-// Cells lists keys.
+// Cells lists keys with their states.
 type Cells struct {
 	Cells []Status `json:"cells"`
 }
@@ -291,7 +289,7 @@ type Limits struct {
 // Health answers a health check of a healthy server.
 type Health struct {
 	Status string `json:"status"`           // ok
-	Config string `json:"config,omitempty"` // why the config file is not applied; absent: applied, or there is none
+	Config string `json:"config,omitempty"` // what is wrong with the config, or with its files; absent: nothing
 	Limits []Keys `json:"limits,omitempty"` // limits that have (nearly) as many keys as the store keeps, fullest first
 }
 

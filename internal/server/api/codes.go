@@ -5,12 +5,11 @@ import "strconv"
 // Domain is the domain in the ErrorInfo of problems over gRPC.
 const Domain = "headgate"
 
-// kinds has the gRPC code of a problem, and the reason in its ErrorInfo. The first row that matches counts; an empty
-// type matches any.
+// problemKinds has the gRPC code of a problem, and the reason in its ErrorInfo. The first match counts; "" is any type.
 //
 // Clients and proxies of gRPC retry after UNAVAILABLE, so only problems that charged nothing have it. No problem has
 // RESOURCE_EXHAUSTED, since a refusal is a decision.
-var kinds = []struct {
+var problemKinds = []struct {
 	Type   string
 	Status int // of HTTP; 0: any
 	code   uint32
@@ -34,19 +33,19 @@ var kinds = []struct {
 }
 
 // Code returns the code of gRPC for a problem: a google.rpc.Code.
-func (p *Problem) Code() uint32 { return kinds[p.kind()].code }
+func (p *Problem) Code() uint32 { return problemKinds[p.kind()].code }
 
 // Reason returns the reason in the ErrorInfo of a problem.
-func (p *Problem) Reason() string { return kinds[p.kind()].reason }
+func (p *Problem) Reason() string { return problemKinds[p.kind()].reason }
 
-// kind returns the index of a problem in kinds.
+// kind returns the index of a problem in problemKinds.
 func (p *Problem) kind() int {
-	for i, k := range kinds {
+	for i, k := range problemKinds {
 		if (k.Type == "" || k.Type == p.Type) && (k.Status == 0 || k.Status == p.Status) {
 			return i
 		}
 	}
-	return len(kinds) - 1
+	return len(problemKinds) - 1
 }
 
 // Text returns the message of a problem over gRPC: the title and the detail.

@@ -99,7 +99,7 @@ func (s *scanner) object(to reflect.Value) bool {
 	})
 }
 
-// raw keeps an object of others as it is.
+// raw reads an object whose format is another's, and keeps its text as it is.
 func (s *scanner) raw(to reflect.Value) bool {
 	if s.peek() != '{' {
 		return s.mismatch("an object")
@@ -188,7 +188,7 @@ type fields struct {
 
 // field is a field of a struct.
 type field struct {
-	bit   uint64 // different for each field
+	bit   uint64 // another one for each field, so there are at most 64
 	index []int
 	flag  []int // index of the flag that the field is missing, such as NoKey for Key; nil: there is no flag
 }

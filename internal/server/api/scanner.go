@@ -30,7 +30,7 @@ func (s *scanner) fail(field, format string, args ...any) bool {
 	return false
 }
 
-// wrong sets an error with a byte. The object around it sets the field.
+// wrong sets an error, whose text ends with the number of a byte. The object around it sets the field.
 //
 //go:noinline
 func (s *scanner) wrong(at int, format string, args ...any) bool {

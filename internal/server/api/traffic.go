@@ -2,13 +2,13 @@ package api
 
 import "encoding/json"
 
-// Traffic has the decisions of one server in the last five minutes. Checks are not counted.
+// Traffic has the decisions of one server in the requested seconds, at most the last 300. Checks are not counted.
 type Traffic struct {
-	At     int64          `json:"at"` // end of the last second counted, by this machine's clock, in microseconds
+	At     int64          `json:"at"` // end of the last second counted, by the server's clock, in microseconds
 	Limits []LimitTraffic `json:"limits"`
 	By     string         `json:"by"` // ByRefused or ByUsed, the order of the keys
 	Keys   []KeyTraffic   `json:"keys"`
-	// Problem says why the keys have no Now.
+	// Problem says why keys have no Now.
 	Problem *Problem `json:"problem,omitempty"`
 }
 

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { leaktest.Main(m) }
 
-func TestCallerTouches(t *testing.T) {
+func TestCheckLimit(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		patterns, limit string
@@ -50,14 +50,14 @@ func TestCallerTouches(t *testing.T) {
 		if tt.patterns != "" {
 			c.Limits = strings.Split(tt.patterns, ",")
 		}
-		err := c.Touches(tt.limit)
+		err := c.CheckLimit(tt.limit)
 		if (err == nil) != tt.want || err != nil && !errors.Is(err, auth.ErrForbidden) {
 			t.Errorf("%q, %q: got %v, want permitted: %v", tt.patterns, tt.limit, err, tt.want)
 		}
 	}
 }
 
-func TestCallerCan(t *testing.T) {
+func TestCheckRole(t *testing.T) {
 	t.Parallel()
 	roles := []auth.Role{auth.Anyone, auth.RoleTake, auth.RoleRead, auth.RoleAdmin}
 	roleNames := map[auth.Role]string{
@@ -66,14 +66,15 @@ func TestCallerCan(t *testing.T) {
 	for role, names := range roleNames {
 		c := &auth.Caller{Name: "x", Role: role}
 		for _, needed := range roles {
-			err := c.Can(needed)
+			err := c.CheckRole(needed)
 			if want := strings.Contains(names, needed.String()); (err == nil) != want {
 				t.Errorf("%s needs %s: got %v, want permitted: %v", role, needed, err, want)
 			}
 		}
 	}
 	var nobody *auth.Caller
-	if nobody.Can(auth.RoleAdmin) != nil || nobody.Touches("x") != nil || !nobody.All() || nobody.ID("i") != "i" {
+	if nobody.CheckRole(auth.RoleAdmin) != nil || nobody.CheckLimit("x") != nil || !nobody.AllLimits() ||
+		nobody.ID("i") != "i" {
 		t.Error("without access control not everything is permitted")
 	}
 }
@@ -84,9 +85,9 @@ func TestIDsOfCallersAreApart(t *testing.T) {
 	if a.ID("x") == b.ID("x") || a.ID("x") == "x" || a.ID("") != "" {
 		t.Errorf("got %q, %q, %q, want two different ids and \"\"", a.ID("x"), b.ID("x"), a.ID(""))
 	}
-	ctx := auth.With(context.Background(), a)
-	if auth.From(ctx) != a || auth.From(context.Background()) != nil ||
-		auth.From(auth.With(context.Background(), nil)) != nil {
+	ctx := auth.WithCaller(context.Background(), a)
+	if auth.CallerOf(ctx) != a || auth.CallerOf(context.Background()) != nil ||
+		auth.CallerOf(auth.WithCaller(context.Background(), nil)) != nil {
 		t.Error("a context does not keep its caller")
 	}
 }
@@ -139,7 +140,7 @@ func TestTokensAndCertificates(t *testing.T) {
 	if token1 == token2 || len(token1) < 40 {
 		t.Fatalf("tokens: %q, %q", token1, token2)
 	}
-	text, err := auth.Text([]auth.Entry{
+	text, err := auth.FileText([]auth.Entry{
 		{Name: "a", Role: "take", Limits: []string{"x*"}, Hashes: []string{auth.Hash(token1), auth.Hash(token2)}},
 		{Name: "b", Role: "admin", Certificates: []string{"spiffe://example/b", "b.example", "client b"}},
 	})
@@ -159,12 +160,13 @@ func TestTokensAndCertificates(t *testing.T) {
 	}
 	tokens := f.Tokens()
 	for _, token := range []string{token1, token2} {
-		if c := tokens.Token(token); c == nil || c.Name != "a" || c.Role != auth.RoleTake || c.Touches("y") == nil {
+		c := tokens.CallerByToken(token)
+		if c == nil || c.Name != "a" || c.Role != auth.RoleTake || c.CheckLimit("y") == nil {
 			t.Errorf("a token of a: got the caller %+v", c)
 		}
 	}
 	for _, token := range []string{unknownToken, "", auth.Hash(token1), token1[:len(token1)-1], token1 + " "} {
-		if c := tokens.Token(token); c != nil {
+		if c := tokens.CallerByToken(token); c != nil {
 			t.Errorf("%q is the token of %s", token, c)
 		}
 	}
@@ -173,11 +175,11 @@ func TestTokensAndCertificates(t *testing.T) {
 		"uri": {URIs: []*url.URL{spiffe}}, "dns": {DNSNames: []string{"a.example", "b.example"}},
 		"name": {Subject: pkix.Name{CommonName: "client b"}},
 	} {
-		if c := tokens.Certificate(cert); c == nil || c.Name != "b" || !c.All() {
+		if c := tokens.CallerByCertificate(cert); c == nil || c.Name != "b" || !c.AllLimits() {
 			t.Errorf("%s: got the caller %+v, want b, which may touch all limits", name, c)
 		}
 	}
-	if c := tokens.Certificate(&x509.Certificate{Subject: pkix.Name{CommonName: "b"}}); c != nil {
+	if c := tokens.CallerByCertificate(&x509.Certificate{Subject: pkix.Name{CommonName: "b"}}); c != nil {
 		t.Errorf("a certificate that is not listed is %s", c)
 	}
 
@@ -185,13 +187,13 @@ func TestTokensAndCertificates(t *testing.T) {
 	if err := os.WriteFile(path, []byte("callers: [{name: a, role: root}]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Reload(); err == nil || f.Tokens().Token(token1) == nil {
+	if err := f.Reload(); err == nil || f.Tokens().CallerByToken(token1) == nil {
 		t.Errorf("after an invalid file: %v, want an error and the former tokens", err)
 	}
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Reload(); err != nil || f.Tokens().Token(token1) != nil {
+	if err := f.Reload(); err != nil || f.Tokens().CallerByToken(token1) != nil {
 		t.Errorf("after an empty file: %v, want no error and no tokens", err)
 	}
 	if _, err := auth.Open(path + ".none"); err == nil {
@@ -207,7 +209,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		rewritten, err := auth.Text(tokens.Entries())
+		rewritten, err := auth.FileText(tokens.Entries())
 		if err != nil {
 			t.Fatal(err)
 		}

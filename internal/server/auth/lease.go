@@ -6,8 +6,8 @@ import (
 	"encoding/binary"
 )
 
-// A store numbers leases in sequence, and a lease is identified by its number alone, so the number of another caller's
-// lease could be guessed. A caller with a token therefore gets a sealed number: the store's number in 52 bits, the
+// A store numbers leases in sequence, so who knows the limit and the key of another caller's lease could guess its
+// number. A caller with a token therefore gets a sealed number: the store's number in 52 bits, the
 // first 12 of them zero, permuted with a key that is derived from the caller's token. All servers with the same file
 // of tokens make the same sealed numbers, and need not store them.
 const (
@@ -18,7 +18,7 @@ const (
 	rounds    = 4 // a permutation that cannot be distinguished from a random one (Luby and Rackoff, 1988)
 )
 
-// SealLease returns the sealed number for a number of the store.
+// SealLease returns the sealed number for a number of the store; itself if the caller has no token, or it is too great.
 func (c *Caller) SealLease(number int64) int64 {
 	if c == nil || len(c.leaseKeys) == 0 || number < 0 || number >= leaseMax {
 		return number
@@ -31,7 +31,7 @@ func (c *Caller) SealLease(number int64) int64 {
 }
 
 // OpenLease returns the store's number for a sealed number, and whether the lease can be one of this caller's: its
-// number was sealed with one of the caller's tokens.
+// number was sealed with one of the caller's tokens, the caller has no token, or the number is too great to be sealed.
 func (c *Caller) OpenLease(number int64) (int64, bool) {
 	if c == nil || len(c.leaseKeys) == 0 {
 		return number, true
@@ -51,7 +51,7 @@ func (c *Caller) OpenLease(number int64) (int64, bool) {
 	return 0, false
 }
 
-// roundValue returns the round function of the Feistel network.
+// roundValue returns the value of the Feistel network's round function.
 func roundValue(key []byte, round int, x uint64) uint64 {
 	var in [9]byte
 	in[0] = byte(round)

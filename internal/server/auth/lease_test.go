@@ -8,7 +8,7 @@ import (
 // parseCallers returns two callers, app by its second token.
 func parseCallers(t *testing.T) (app, other *Caller) {
 	t.Helper()
-	text, err := Text([]Entry{
+	text, err := FileText([]Entry{
 		{Name: "app", Role: "take", Hashes: []string{Hash("hgt_a"), Hash("hgt_b")}},
 		{Name: "other", Role: "take", Hashes: []string{Hash("hgt_c")}},
 	})
@@ -19,7 +19,7 @@ func parseCallers(t *testing.T) (app, other *Caller) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tokens.Token("hgt_b"), tokens.Token("hgt_c")
+	return tokens.CallerByToken("hgt_b"), tokens.CallerByToken("hgt_c")
 }
 
 // TestLeasesAreOfTheirCaller checks that a sealed number is exact in JSON, and that only its caller can open it.
@@ -68,7 +68,7 @@ func TestALeaseOutlivesItsToken(t *testing.T) {
 	t.Parallel()
 	app, _ := parseCallers(t)
 	sealed := app.SealLease(45)
-	text, err := Text([]Entry{{Name: "app", Role: "take", Hashes: []string{Hash("hgt_new"), Hash("hgt_a")}}})
+	text, err := FileText([]Entry{{Name: "app", Role: "take", Hashes: []string{Hash("hgt_new"), Hash("hgt_a")}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestALeaseOutlivesItsToken(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, ok := tokens.Token("hgt_new").OpenLease(sealed); !ok || got != 45 {
+	if got, ok := tokens.CallerByToken("hgt_new").OpenLease(sealed); !ok || got != 45 {
 		t.Errorf("lease 45 is opened as %d, %v", got, ok)
 	}
 }

@@ -18,8 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Entry is one caller in the file. A caller may have several tokens, so that one can be
-// replaced while both are accepted.
+// Entry is one caller in the file. It may have several tokens, so that one can be replaced while both are accepted.
 type Entry struct {
 	Name         string   `yaml:"name"`
 	Role         string   `yaml:"role"`
@@ -63,7 +62,7 @@ type Tokens struct {
 // namePattern matches the names of callers. Names have no slash, since Caller.ID puts one after the name.
 var namePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,63}$`)
 
-// Parse parses the text of a file. Errors name the file and the entry.
+// Parse parses the text of a file. Errors name the file, and the entry if one is wrong.
 func Parse(path string, text []byte) (*Tokens, error) {
 	var doc document
 	dec := yaml.NewDecoder(bytes.NewReader(text))
@@ -155,15 +154,15 @@ func problemOf(err error) string {
 // Entries returns the callers in the order of the file. The caller must not change them.
 func (t *Tokens) Entries() []Entry { return t.entries }
 
-// Token returns the caller that has a token, or nil. Since hashes are compared, the time does not depend on how much
-// of a token is right.
-func (t *Tokens) Token(token string) *Caller {
+// CallerByToken returns the caller that has a token, or nil. Since hashes are compared, the time does not depend on how
+// much of a token is right.
+func (t *Tokens) CallerByToken(token string) *Caller {
 	return t.tokens[sha256.Sum256([]byte(token))]
 }
 
-// Certificate returns the caller with a verified certificate, or nil. The file lists one of the certificate's
+// CallerByCertificate returns the caller with a verified certificate, or nil. The file lists one of the certificate's
 // URIs, one of its DNS names, or its common name; they are tried in this order.
-func (t *Tokens) Certificate(cert *x509.Certificate) *Caller {
+func (t *Tokens) CallerByCertificate(cert *x509.Certificate) *Caller {
 	for _, uri := range cert.URIs {
 		if c := t.certificates[uri.String()]; c != nil {
 			return c
@@ -177,8 +176,8 @@ func (t *Tokens) Certificate(cert *x509.Certificate) *Caller {
 	return t.certificates[cert.Subject.CommonName]
 }
 
-// Text returns a file with these entries.
-func Text(entries []Entry) ([]byte, error) {
+// FileText returns the text of a file with these entries.
+func FileText(entries []Entry) ([]byte, error) {
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)

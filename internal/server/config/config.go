@@ -32,7 +32,7 @@ type Config struct {
 	Limits         []catalog.Definition // nil: the files have no limits member
 	Plans          []catalog.Plan
 	Prices         llm.Prices // of a million tokens, by model
-	Notations      Notations  // bounds on notations, see Reader.Notations
+	Notations      Notations  // bounds on notations; the server sets them, by Reader.Notations
 
 	Rules *rules.Rules // charges of HTTP requests; nil: the files have no rules
 
@@ -45,7 +45,7 @@ func (c *Config) Find(_ context.Context, name, _ string) (headgate.Limit, error)
 	if l, ok := c.find(name); ok {
 		return l, nil
 	}
-	return headgate.Limit{}, c.unknown(name)
+	return headgate.Limit{}, c.unknownLimit(name)
 }
 
 // FindAll implements headgate.Names with the limits of the file.
@@ -54,7 +54,7 @@ func (c *Config) FindAll(_ context.Context, charges []headgate.Charge) error {
 		if l := charges[i].Limit; l.OnlyName() {
 			found, ok := c.find(l.Name())
 			if !ok {
-				return c.unknown(l.Name())
+				return c.unknownLimit(l.Name())
 			}
 			charges[i].Limit = found
 		}
@@ -68,8 +68,8 @@ func (c *Config) List() []catalog.Definition { return slices.Clone(c.Limits) }
 // Err implements catalog.Names. The limits of a Config are always available.
 func (c *Config) Err() error { return nil }
 
-// Defines returns the limits and plans that the file defines.
-func (c *Config) Defines() catalog.File {
+// CatalogFile returns the limits and plans that the file defines.
+func (c *Config) CatalogFile() catalog.File {
 	return catalog.File{Path: c.File, Limits: c.Limits, Plans: c.Plans, Revision: c.Revision}
 }
 
@@ -82,8 +82,7 @@ func (c *Config) find(name string) (headgate.Limit, bool) {
 	return c.Limits[i].Limit, true
 }
 
-// Resolve returns the limit of a name, without looking it up, or of a notation if notations are accepted. Errors are
-// headgate.ErrInvalid.
+// Resolve returns the limit of a name, not looked up, or of an accepted notation. Errors are headgate.ErrInvalid.
 func (c *Config) Resolve(nameOrNotation string) (headgate.Limit, error) {
 	if headgate.ValidName(nameOrNotation) == nil {
 		return headgate.Named(nameOrNotation)
@@ -97,7 +96,7 @@ func (c *Config) Resolve(nameOrNotation string) (headgate.Limit, error) {
 	if err != nil {
 		return l, err
 	}
-	return l, c.Notations.valid(l)
+	return l, c.Notations.check(l)
 }
 
 // Limit returns the limit of a name, from the file, or of a notation.
@@ -120,8 +119,8 @@ func (c *Config) acceptsNotations() bool {
 // maxListed is how many names an error lists. Thousands would be costly if a client sends unknown names all the time.
 const maxListed = 20
 
-// unknown returns the error about a name that is not in the file.
-func (c *Config) unknown(name string) error {
+// unknownLimit returns the error about a name that is not in the file.
+func (c *Config) unknownLimit(name string) error {
 	if c.File == "" {
 		return fmt.Errorf("%w: %.100q; names come from a config file, without one write a notation such as "+
 			"token-bucket 100/s", headgate.ErrUnknownLimit, name)
@@ -154,7 +153,7 @@ func parse(path string, text []byte) (*Config, error) {
 	known := strict.Keys{
 		"allow_notations": func(v strict.Value) error {
 			c.AllowNotations = new(bool)
-			return trueOrFalse(c.AllowNotations)(v)
+			return readBool(c.AllowNotations)(v)
 		},
 		"revision": c.readRevision,
 		"limits":   c.readLimits,
@@ -169,7 +168,7 @@ func parse(path string, text []byte) (*Config, error) {
 			known[s.Name] = c.readSetting(s)
 		}
 	}
-	if err := fields(root, known); err != nil {
+	if err := readFields(root, known); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -181,8 +180,8 @@ var removedSettings = []string{"max_keys", "notation_max_keys"}
 const removedHint = "was removed: each key has a cell of its own. Leave it out; a store in memory keeps as many keys " +
 	"as its URL says (memory:?max_keys=N), and a limit by address in front bounds what callers can invent"
 
-// fields reads a mapping of known fields, and rejects removed ones.
-func fields(v strict.Value, known strict.Keys) error {
+// readFields reads a mapping of known fields, and rejects removed ones.
+func readFields(v strict.Value, known strict.Keys) error {
 	for _, name := range removedSettings {
 		if v.Member(name) != nil {
 			return v.At.In(name).Wrong(removedHint)
@@ -191,8 +190,8 @@ func fields(v strict.Value, known strict.Keys) error {
 	return v.Fields(known)
 }
 
-// plainText returns a function that reads a text into to, and expands variables in it.
-func plainText(to *string) func(strict.Value) error {
+// readPlain returns a function that reads a text into to, and expands variables in it.
+func readPlain(to *string) func(strict.Value) error {
 	return func(v strict.Value) error {
 		if v.Kind != yaml.ScalarNode || v.Null() {
 			return v.At.Wrong("must be text")
@@ -206,7 +205,7 @@ func plainText(to *string) func(strict.Value) error {
 	}
 }
 
-// readSetting returns a function that reads the value of a setting.
+// readSetting returns a function that reads the value of a setting; a list is joined with commas.
 func (c *Config) readSetting(s Setting) func(strict.Value) error {
 	return func(v strict.Value) error {
 		texts := make([]rules.Text, 1)
@@ -238,19 +237,19 @@ func (c *Config) readRevision(v strict.Value) error {
 // readLimits reads the mapping of names to limits.
 func (c *Config) readLimits(v strict.Value) error {
 	c.Limits = []catalog.Definition{} // not nil, even if the mapping is empty
-	return pairs(v, func(name string, v strict.Value) (err error) {
+	return readPairs(v, func(name string, v strict.Value) (err error) {
 		at, notation := v, ""
 		var l catalog.Definition
 		switch v.Kind {
 		case yaml.ScalarNode:
-			err = plainText(&notation)(v)
+			err = readPlain(&notation)(v)
 		case yaml.MappingNode:
-			err = fields(v, strict.Keys{
+			err = readFields(v, strict.Keys{
 				"limit": func(v strict.Value) error {
 					at = v
-					return plainText(&notation)(v)
+					return readPlain(&notation)(v)
 				},
-				"description": plainText(&l.Description),
+				"description": readPlain(&l.Description),
 			})
 		default:
 			err = v.At.Wrong("must be one line, or a mapping with limit and description")
@@ -279,11 +278,11 @@ func parseLimit(v strict.Value, name, notation string) (headgate.Limit, error) {
 
 // readPlans reads the mapping of names to plans. A plan is a mapping of names of limits to notations.
 func (c *Config) readPlans(v strict.Value) error {
-	return pairs(v, func(name string, v strict.Value) error {
+	return readPairs(v, func(name string, v strict.Value) error {
 		plan := catalog.Plan{Name: name}
-		err := pairs(v, func(name string, v strict.Value) error {
+		err := readPairs(v, func(name string, v strict.Value) error {
 			var notation string
-			if err := plainText(&notation)(v); err != nil {
+			if err := readPlain(&notation)(v); err != nil {
 				return err
 			}
 			l, err := parseLimit(v, name, notation)
@@ -328,8 +327,8 @@ func (c *Config) readPrices(v strict.Value) error {
 	})
 }
 
-// pairs calls read for each pair of a mapping whose keys are names. The mapping may be null.
-func pairs(v strict.Value, read func(name string, v strict.Value) error) error {
+// readPairs calls read for each pair of a mapping whose keys are names. The mapping may be null.
+func readPairs(v strict.Value, read func(name string, v strict.Value) error) error {
 	if v.Null() {
 		return nil
 	}

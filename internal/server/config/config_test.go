@@ -42,7 +42,7 @@ limits:
 		config.Store: "postgres://localhost/app", config.HTTP: ":9000",
 		config.WaitStore: "30s", config.Host: "a,b", config.MaxRequests: "10",
 	} {
-		if got, err := c.Get(s, noFlags); err != nil || got != (config.Said{Value: want, By: "c.yaml"}) {
+		if got, err := c.Get(s, noFlags); err != nil || got != (config.SettingValue{Value: want, By: "c.yaml"}) {
 			t.Errorf("%s: got %+v, %v, want %s", s.Name, got, err, want)
 		}
 	}

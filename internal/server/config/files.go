@@ -85,7 +85,7 @@ func ReadWith(read func(path string) ([]byte, error), paths ...string) (*Config,
 	return &merged, nil
 }
 
-// add adds the contents of another file, which may not repeat any.
+// add adds the contents of another file, which may not repeat any. Names of rules are compared later.
 func (c *Config) add(next *Config) error {
 	twice := func(what string) error {
 		return headgate.Invalid(next.File, "%s: is in %s too", what, strings.Join(c.Files, " or "))
@@ -105,7 +105,7 @@ func (c *Config) add(next *Config) error {
 		c.settings[name] = value
 	}
 	if c.Limits == nil {
-		c.Limits = next.Limits[:0:0]
+		c.Limits = next.Limits[:0:0] // empty, and nil only if those are
 	}
 	for _, l := range next.Limits {
 		if _, exists := c.find(l.Name()); exists {
@@ -135,7 +135,8 @@ func (c *Config) add(next *Config) error {
 	return nil
 }
 
-// variable matches ${NAME}, ${NAME:-DEFAULT}, whose default is for an unset or empty variable, and $$ for a $.
+// variable matches ${NAME}, ${NAME:-DEFAULT}, whose default is for an unset or empty variable, $$ for a $, and a ${
+// that begins neither, which is an error.
 var variable = regexp.MustCompile(`\$(\$|\{([A-Za-z_][A-Za-z0-9_]*)(:-([^}]*))?\}|\{)`)
 
 // expand replaces environment variables in a text by their values; problem says what is wrong with the text.

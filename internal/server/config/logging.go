@@ -34,7 +34,7 @@ func (r *Reader) Logging() (l Logging) {
 		return level, err
 	})
 	l.Refused, l.Admitted = r.share(LogRefused), r.share(LogAdmitted)
-	if level := r.Said(LogLevel); l.Level > slog.LevelInfo && l.Refused+l.Admitted > 0 {
+	if level := r.Value(LogLevel); l.Level > slog.LevelInfo && l.Refused+l.Admitted > 0 {
 		r.fail(headgate.Invalid(level.source(LogLevel), "%q leaves out decisions, which have the level info, and a "+
 			"share of them is to be logged", level.Value))
 	}

@@ -27,28 +27,28 @@ func (r *Reader) Notations() (n Notations) {
 	return n
 }
 
-// valid returns an error if the limit of a notation has a period that is too long.
-func (n *Notations) valid(l headgate.Limit) error {
-	if d := Longest(l); n.MaxPeriod > 0 && d > n.MaxPeriod {
+// check returns an error if the longest period of a notation's limit is longer than MaxPeriod.
+func (n *Notations) check(l headgate.Limit) error {
+	if d := LongestPeriod(l); n.MaxPeriod > 0 && d > n.MaxPeriod {
 		return headgate.Invalid("limit",
 			"what %q admits, refuses or remembers may count for %s; a notation in a request may have %s at most (%s)",
-			l, days(d), days(n.MaxPeriod), NotationMaxPeriod.Name)
+			l, formatDays(d), formatDays(n.MaxPeriod), NotationMaxPeriod.Name)
 	}
 	return nil
 }
 
-// Longest returns the longest period of a limit: of its window, until a full bucket is empty, of its block and history.
-func Longest(l headgate.Limit) time.Duration {
+// LongestPeriod returns the longest period of a limit: window, time until a full bucket is empty, block or history.
+func LongestPeriod(l headgate.Limit) time.Duration {
 	p := l.Params()
 	us := max(p.Step, p.Block, p.History)
 	if p.Kind == law.Bucket {
 		us = max(us, p.HealAfter())
 	}
-	return time.Duration(min(us, int64(1<<63-1)/1000)) * time.Microsecond
+	return time.Duration(min(us, int64(1<<63-1)/1000)) * time.Microsecond // without overflow
 }
 
-// days writes a duration for people, in days if it has at least two.
-func days(d time.Duration) string {
+// formatDays formats a duration for people, in days, rounded up, if it has at least two.
+func formatDays(d time.Duration) string {
 	if day := 24 * time.Hour; d >= 2*day {
 		return fmt.Sprintf("%d days", (d+day-1)/day)
 	}

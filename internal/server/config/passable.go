@@ -11,18 +11,18 @@ import (
 
 // Impossible returns an error with its place for each part of the file that can never work: a rule that takes a
 // concurrency limit; a constant cost or keep with which no request of a rule can pass, by a limit or by a plan that
-// replaces it; a key that a rule with an id or a settlement charges twice; and a plan of another kind than the limit.
-// A limit or plan of 0 is no mistake. The modes shadow and advise make no difference, since they are there to find
-// mistakes.
+// replaces it; charges of one key that cannot pass together, or that a rule with an id or a settlement makes twice; and
+// a plan of another kind than the limit. A limit or plan of 0 is no mistake. The modes shadow and advise make no
+// difference, since they are there to find mistakes.
 //
 // A server starts with such a file and reports the errors. The limiter must be over an empty store.
 func (c *Config) Impossible(empty *headgate.Limiter) (list []error) {
 	for i := range c.rules.Rules {
-		r := &c.rules.Rules[i]
+		r, before := &c.rules.Rules[i], len(list)
 		for j := range r.Limits {
 			list = append(list, c.neverPasses(empty, r.Name.Value, &r.Limits[j])...)
 		}
-		if len(list) == 0 {
+		if len(list) == before {
 			list = append(list, c.neverTogether(empty, r)...)
 		}
 	}
@@ -69,7 +69,7 @@ func (c *Config) Warnings() []string {
 
 const neverText = "no request can ever pass: "
 
-// neverPasses returns the reasons for which no request can pass a charge of a rule.
+// neverPasses returns the reasons for which no request can pass a constant charge of a rule, by its limit or by a plan.
 func (c *Config) neverPasses(empty *headgate.Limiter, rule string, d *rules.Charge) (list []error) {
 	base, ok := c.find(d.Limit.Value)
 	cost, constant := constantCost(d)
@@ -128,10 +128,10 @@ func isClosed(l headgate.Limit) bool {
 func (c *Config) neverTogether(empty *headgate.Limiter, r *rules.Definition) []error {
 	var charges []headgate.Charge
 	times := map[string]int{}
-	twice, once := "", r.ID.Value != ""
+	againAt, hasID := "", r.ID.Value != ""
 	for j := range r.Limits {
 		d := &r.Limits[j]
-		once = once || d.Settle.Value != ""
+		hasID = hasID || d.Settle.Value != "" // a settlement needs an id
 		base, ok := c.find(d.Limit.Value)
 		cost, constant := constantCost(d)
 		if !ok || isClosed(base) {
@@ -143,7 +143,7 @@ func (c *Config) neverTogether(empty *headgate.Limiter, r *rules.Definition) []e
 		}
 		id := d.Limit.Value + key
 		if times[id]++; times[id] == 2 {
-			twice = d.Limit.At
+			againAt = d.Limit.At
 		}
 		if !constant || d.CostMissing.Value != "" {
 			cost = headgate.MustCost("0.000000001") // the smallest possible cost
@@ -151,21 +151,21 @@ func (c *Config) neverTogether(empty *headgate.Limiter, r *rules.Definition) []e
 		charges = append(charges, headgate.Charge{Limit: base, Key: key, Cost: cost})
 	}
 	switch {
-	case twice == "":
+	case againAt == "":
 		return nil
-	case once:
-		return []error{headgate.Invalid(twice, "rules.%s: it charges one key of a limit twice, which is an error of "+
+	case hasID:
+		return []error{headgate.Invalid(againAt, "rules.%s: it charges one key of a limit twice, which is an error of "+
 			"each request that has an id or is settled; charge it once, with the costs added up", r.Name.Value)}
 	}
 	d, err := empty.Check(context.Background(), charges...)
 	if err == nil && !d.Allowed && d.RetryAfter == headgate.Never {
-		return []error{headgate.Invalid(twice, "rules.%s: %swhat it charges to one key is more than %s lets pass at "+
+		return []error{headgate.Invalid(againAt, "rules.%s: %swhat it charges to one key is more than %s lets pass at "+
 			"once", r.Name.Value, neverText, d.LimitName)}
 	}
 	return nil
 }
 
-// constantCost returns the constant cost of a charge, or the constant cost if a request lacks it.
+// constantCost returns the cost of a charge if it is constant, or else cost_missing; zero: 1. constant: there is one.
 func constantCost(d *rules.Charge) (cost headgate.Cost, constant bool) {
 	text := d.Cost.Value
 	if text == "size" || strings.Contains(text, ":") {

@@ -105,7 +105,16 @@ func TestImpossibleRulesThatChargeAKeyTwice(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", c.text, list, c.want)
 		}
 	}
-	f, err := config.Parse("f", []byte("plans: {pro: {nope: 5/1m}}\n"))
+	f, err := config.Parse("f", []byte(limitsAndPlans+
+		"rules: [{name: q, path: /q, limits: [{limit: log, key: ip, cost: 11}]}, "+
+		"{name: r, path: /, limits: [{limit: log, key: ip, cost: 6}, {limit: log, key: ip, cost: 5}]}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list := f.Impossible(newLimiter()); len(list) != 2 || !strings.Contains(list[1].Error(), "rules.r") {
+		t.Errorf("two rules that no request can pass: got %v, want an error of each", list)
+	}
+	f, err = config.Parse("f", []byte("plans: {pro: {nope: 5/1m}}\n"))
 	if err != nil || len(f.Warnings()) != 1 || !strings.Contains(f.Warnings()[0], "plans.pro.nope: no limit of that name") {
 		t.Errorf("a plan of an unknown limit: got %v, %v, want one warning", f.Warnings(), err)
 	}

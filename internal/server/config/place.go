@@ -13,8 +13,8 @@ import (
 
 // Place is a store, where a server keeps its state.
 type Place struct {
-	URL  string
-	Said bool // the URL was configured, and is not the default
+	URL        string
+	Configured bool // the URL was configured, and is not the default
 }
 
 // Kind returns the scheme of the URL.
@@ -23,9 +23,9 @@ func (p Place) Kind() string {
 	return kind
 }
 
-// Prepare makes the folder of the default store if it does not exist.
+// Prepare makes the folder of the default store if it does not exist. It does nothing for a store that was configured.
 func (p Place) Prepare() error {
-	if p.Said || p.Here() {
+	if p.Configured || p.InCurrentFolder() {
 		return nil
 	}
 	if err := os.MkdirAll(filepath.Dir(p.File()), 0o700); err != nil {
@@ -34,8 +34,8 @@ func (p Place) Prepare() error {
 	return nil
 }
 
-// Here reports whether the store is the default one in the current folder.
-func (p Place) Here() bool { return p.URL == DefaultStore }
+// InCurrentFolder reports whether the store is the default one in the current folder.
+func (p Place) InCurrentFolder() bool { return p.URL == DefaultStore }
 
 // File returns the file of an SQLite store; empty: another store.
 func (p Place) File() string {
@@ -51,7 +51,7 @@ func (p Place) File() string {
 	return path
 }
 
-// Missing reports whether the store is a file that does not exist.
+// Missing reports whether the store is a file that cannot be found.
 func (p Place) Missing() bool {
 	file := p.File()
 	if file == "" {

@@ -27,20 +27,20 @@ func (c *Config) Reader(flags Flags) *Reader { return &Reader{config: c, flags: 
 // fail sets Err, unless there is an error already.
 func (r *Reader) fail(err error) { r.Err = cmp.Or(r.Err, err) }
 
-// Said returns the value of a setting with its source.
-func (r *Reader) Said(s Setting) Said {
+// Value returns the value of a setting with its source.
+func (r *Reader) Value(s Setting) SettingValue {
 	said, err := r.config.Get(s, r.flags)
 	r.fail(err)
 	return said
 }
 
 // Text returns the text of a setting, or its default.
-func (r *Reader) Text(s Setting) string { return r.Said(s).Value }
+func (r *Reader) Text(s Setting) string { return r.Value(s).Value }
 
 // read parses the value of a setting, or returns preset if it is not set. An error says that the value is not as
 // expected; if that is empty, it has the error of parse.
 func read[T any](r *Reader, s Setting, preset T, expected string, parse func(text string) (T, error)) T {
-	said := r.Said(s)
+	said := r.Value(s)
 	if said.By == "" || r.Err != nil {
 		return preset
 	}
@@ -56,8 +56,8 @@ func read[T any](r *Reader, s Setting, preset T, expected string, parse func(tex
 	return preset
 }
 
-// inRange adds an error to a parsed number that is out of a range.
-func inRange[N int | int64 | float64 | time.Duration](low, high N, n N, err error) (N, error) {
+// checkRange adds an error to a parsed number that is out of a range.
+func checkRange[N int | int64 | float64 | time.Duration](low, high N, n N, err error) (N, error) {
 	if inside := n >= low && n <= high; err == nil && !inside { // NaN is not inside
 		err = strconv.ErrRange
 	}
@@ -71,7 +71,7 @@ func (r *Reader) Bool(s Setting) bool { return read(r, s, false, "true or false"
 func (r *Reader) Duration(s Setting, preset time.Duration) time.Duration {
 	return read(r, s, preset, "a length of time such as 30s", func(text string) (time.Duration, error) {
 		d, err := time.ParseDuration(text)
-		return inRange(0, math.MaxInt64, d, err)
+		return checkRange(0, math.MaxInt64, d, err)
 	})
 }
 
@@ -79,24 +79,24 @@ func (r *Reader) Duration(s Setting, preset time.Duration) time.Duration {
 func (r *Reader) Count(s Setting) int {
 	return read(r, s, 0, "a number above 0", func(text string) (int, error) {
 		n, err := strconv.Atoi(text)
-		return inRange(1, math.MaxInt, n, err)
+		return checkRange(1, math.MaxInt, n, err)
 	})
 }
 
-// sizes are the units of a Size.
-var sizes = map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+// sizeUnits are the units of a Size.
+var sizeUnits = map[string]int64{"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 // Size returns a number of bytes above 0; 0 if it is not set.
 func (r *Reader) Size(s Setting) int64 {
 	return read(r, s, 0, "a size above 0, such as 64MiB", func(text string) (int64, error) {
 		unit := int64(1)
-		for name, bytes := range sizes {
+		for name, bytes := range sizeUnits {
 			if number, ok := strings.CutSuffix(text, name); ok {
 				text, unit = strings.TrimSpace(number), bytes
 			}
 		}
 		n, err := strconv.ParseInt(text, 10, 64)
-		n, err = inRange(1, math.MaxInt64/unit, n, err)
+		n, err = checkRange(1, math.MaxInt64/unit, n, err)
 		return n * unit, err
 	})
 }
@@ -105,7 +105,7 @@ func (r *Reader) Size(s Setting) int64 {
 func (r *Reader) share(s Setting) float64 {
 	return read(r, s, 0, "a number from 0 to 1, such as 0.01", func(text string) (float64, error) {
 		n, err := strconv.ParseFloat(text, 64)
-		return inRange(0, 1, n, err)
+		return checkRange(0, 1, n, err)
 	})
 }
 

@@ -26,12 +26,12 @@ func (c *Config) compileRules() (err error) {
 // readRules reads the list of rules.
 func (c *Config) readRules(v strict.Value) error {
 	return v.Each(func(v strict.Value) error {
-		d := rules.Definition{At: at(v)}
+		d := rules.Definition{At: placeOf(v)}
 		v.At.Path = "rules"
 		if name := v.Member("name"); name != nil {
 			v.At.Path = "rules." + name.Value
 		}
-		err := fields(v, strict.Keys{
+		err := readFields(v, strict.Keys{
 			"name":       readText(&d.Name),
 			"method":     readTexts(&d.Methods),
 			"host":       readTexts(&d.Hosts),
@@ -43,9 +43,9 @@ func (c *Config) readRules(v strict.Value) error {
 			"missing":    readText(&d.Missing),
 			"id":         readText(&d.ID),
 			"id_life":    readText(&d.IDLife),
-			"id_replays": trueOrFalse(&d.IDReplays),
+			"id_replays": readBool(&d.IDReplays),
 
-			"encoded_slash": trueOrFalse(&d.EncodedSlash),
+			"encoded_slash": readBool(&d.EncodedSlash),
 			"limits": func(v strict.Value) error {
 				return v.Each(func(v strict.Value) error {
 					charge, err := readCharge(v)
@@ -64,8 +64,8 @@ func (c *Config) readRules(v strict.Value) error {
 
 // readCharge reads a limit of a rule.
 func readCharge(v strict.Value) (rules.Charge, error) {
-	d := rules.Charge{At: at(v)}
-	err := fields(v, strict.Keys{
+	d := rules.Charge{At: placeOf(v)}
+	err := readFields(v, strict.Keys{
 		"limit":        readText(&d.Limit),
 		"key":          readTexts(&d.Key),
 		"cost":         readText(&d.Cost),
@@ -79,11 +79,11 @@ func readCharge(v strict.Value) (rules.Charge, error) {
 // readText returns a function that reads a text with its place, and rejects an empty one, which is not the default.
 func readText(to *rules.Text) func(strict.Value) error {
 	return func(v strict.Value) error {
-		err := plainText(&to.Value)(v)
+		err := readPlain(&to.Value)(v)
 		if err == nil && to.Value == "" {
 			err = v.At.Wrong("is empty; leave it out for the default")
 		}
-		to.At = at(v)
+		to.At = placeOf(v)
 		return err
 	}
 }
@@ -111,17 +111,17 @@ func readTexts(to *[]rules.Text) func(strict.Value) error {
 func readConditions(to *[]rules.Condition) func(strict.Value) error {
 	return func(v strict.Value) error {
 		return v.Members(func(key, value strict.Value) error {
-			condition := rules.Condition{Name: rules.Text{Value: key.Value, At: at(key)}}
-			condition.Value.At = at(value)
-			err := plainText(&condition.Value.Value)(value)
+			condition := rules.Condition{Name: rules.Text{Value: key.Value, At: placeOf(key)}}
+			condition.Value.At = placeOf(value)
+			err := readPlain(&condition.Value.Value)(value)
 			*to = append(*to, condition)
 			return err
 		})
 	}
 }
 
-// trueOrFalse returns a function that reads a boolean.
-func trueOrFalse(to *bool) func(strict.Value) error {
+// readBool returns a function that reads true or false.
+func readBool(to *bool) func(strict.Value) error {
 	return func(v strict.Value) error {
 		if err := v.Decode(to); err != nil || v.Tag != "!!bool" {
 			return v.At.Wrong("must be true or false")
@@ -130,8 +130,8 @@ func trueOrFalse(to *bool) func(strict.Value) error {
 	}
 }
 
-// at returns the place of a value in the file, which begins messages.
-func at(v strict.Value) string {
+// placeOf returns the place of a value in the file, which begins messages.
+func placeOf(v strict.Value) string {
 	p := v.At
 	p.Path = ""
 	return p.String()

@@ -161,7 +161,7 @@ func (s Setting) Usage() string {
 	return s.Help + " (" + s.Variable() + "; default " + s.Default + ")"
 }
 
-// preset returns the value if the setting is not set.
+// preset returns the value that counts if the setting is not set.
 func (s Setting) preset() string {
 	if s.Name == Store.Name {
 		return defaultStore()
@@ -172,14 +172,14 @@ func (s Setting) preset() string {
 // Flags looks up a flag: its value, and whether it was given.
 type Flags func(name string) (value string, given bool)
 
-// Said is the value of a setting, with its source.
-type Said struct {
+// SettingValue is the value of a setting, with its source.
+type SettingValue struct {
 	Value string // the default if the setting is not set
 	By    string // the flag, the variable or the file; empty: the setting is not set
 }
 
 // source names the flag, the variable or the place in the file that set the setting.
-func (s Said) source(setting Setting) string {
+func (s SettingValue) source(setting Setting) string {
 	if strings.HasPrefix(s.By, "--") || s.By == setting.Variable() {
 		return s.By
 	}
@@ -188,14 +188,14 @@ func (s Said) source(setting Setting) string {
 
 // Get returns the value of a setting. A flag or variable that is given and empty is an error and not the default, since
 // it is mostly a variable that should have been set.
-func (c *Config) Get(s Setting, flags Flags) (Said, error) {
-	said := Said{Value: s.preset()}
+func (c *Config) Get(s Setting, flags Flags) (SettingValue, error) {
+	said := SettingValue{Value: s.preset()}
 	if value, ok := flags(s.Flag()); ok {
-		said = Said{value, "--" + s.Flag()}
+		said = SettingValue{value, "--" + s.Flag()}
 	} else if value, ok := os.LookupEnv(s.Variable()); ok {
-		said = Said{value, s.Variable()}
+		said = SettingValue{value, s.Variable()}
 	} else if value, ok := c.settings[s.Name]; ok {
-		said = Said{value, c.File}
+		said = SettingValue{value, c.File}
 	}
 	if said.By != "" && said.Value == "" {
 		what := "leave it out"

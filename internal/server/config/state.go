@@ -13,7 +13,7 @@ import (
 // stateFile is the file of the default store.
 const stateFile = "headgate.db"
 
-// sharedState is the folder of the default store for a user without a home.
+// sharedState is the folder of the default store for a user whose own folder for state cannot be used.
 const sharedState = "/var/lib/headgate"
 
 // defaultStore returns the URL of the default store. Its file is headgate.db in the folder of the service manager

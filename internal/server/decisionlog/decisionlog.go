@@ -15,7 +15,7 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// MaxLines is how many lines are written in a second at most. The next line after omitted ones has their number.
+// MaxLines is how many lines are written in a second at most. The first line after omitted ones has their number.
 const MaxLines = 1000
 
 // Message is the message of every line.
@@ -24,7 +24,7 @@ const Message = "decision"
 // Config selects what is logged.
 type Config struct {
 	Log *slog.Logger
-	// Refused and Admitted are the fractions of decisions that are logged, from 0 to 1. Failures count as refused.
+	// Refused and Admitted are the shares of decisions that are logged, from 0 to 1. Failures count as refused.
 	Refused, Admitted float64
 	Clock             func() time.Time // nil: time.Now
 }
@@ -50,7 +50,7 @@ func New(c Config) *Log {
 	return &Log{cfg: c}
 }
 
-// Decided implements headgate.Observer.
+// Decided implements headgate.Observer. It logs the decision, if chance and MaxLines let it.
 func (l *Log) Decided(ctx context.Context, e headgate.Event) {
 	share := l.cfg.Refused
 	if e.Err == nil && e.Decision.Allowed {
@@ -73,7 +73,7 @@ func (l *Log) Decided(ctx context.Context, e headgate.Event) {
 	l.cfg.Log.LogAttrs(ctx, slog.LevelInfo, Message, attrs...)
 }
 
-// admitLine reports whether another line may be written in this second, and returns how many were left out before it.
+// admitLine counts a line, and reports whether it may be written. It returns how many were left out before it.
 func (l *Log) admitLine() (omitted int, ok bool) {
 	now := l.cfg.Clock().Unix()
 	l.mu.Lock()
@@ -166,7 +166,7 @@ func costOf(c *headgate.Charge) headgate.Cost {
 // reason describes in words why a decision was made.
 func reason(e *headgate.Event, c *headgate.Charge) string {
 	d := &e.Decision
-	left, capacity := d.RemainingCost(), d.CapacityCost()
+	remaining, capacity := d.RemainingCost(), d.CapacityCost()
 	switch cost := costOf(c); {
 	case errors.Is(e.Err, headgate.ErrInvalid):
 		return "the request is wrong: " + Text(e.Err.Error())
@@ -177,15 +177,15 @@ func reason(e *headgate.Event, c *headgate.Charge) string {
 	case d.Via == headgate.ViaFallback:
 		return "the store is away, and the limit says what is answered then"
 	case d.Allowed:
-		return fmt.Sprintf("a cost of %s fits, %s of %s remain", cost, left, capacity)
+		return fmt.Sprintf("a cost of %s fits, %s of %s remain", cost, remaining, capacity)
 	case d.RetryAfter == headgate.Never && !c.Keep.IsZero():
 		return fmt.Sprintf("a cost of %s that leaves %s can never pass, the capacity is %s", cost, c.Keep, capacity)
 	case d.RetryAfter == headgate.Never:
 		return fmt.Sprintf("a cost of %s can never pass, the capacity is %s", cost, capacity)
-	case cost.Float64() > left.Float64():
-		return fmt.Sprintf("a cost of %s does not fit, %s of %s remain", cost, left, capacity)
+	case cost.Float64() > remaining.Float64():
+		return fmt.Sprintf("a cost of %s does not fit, %s of %s remain", cost, remaining, capacity)
 	case !c.Keep.IsZero():
-		return fmt.Sprintf("a cost of %s leaves less than %s, %s of %s remain", cost, c.Keep, left, capacity)
+		return fmt.Sprintf("a cost of %s leaves less than %s, %s of %s remain", cost, c.Keep, remaining, capacity)
 	}
 	return "it is held back until then"
 }

@@ -14,9 +14,9 @@ import (
 // than a request may take.
 const minIdle = 15 * time.Second
 
-// Bounded is a listener with a bounded number of connections, for servers that do not report which connections
-// have a request under way. It is created with [Bound].
-type Bounded struct {
+// BoundedListener is a listener with a bounded number of connections, for servers that do not report which connections
+// have a request under way. It is created with [BoundListener].
+type BoundedListener struct {
 	net.Listener
 	max       int
 	log       *slog.Logger
@@ -26,17 +26,17 @@ type Bounded struct {
 	open map[*boundedConn]struct{} // guarded by mu
 }
 
-// Bound returns a listener with at most max open connections. To accept a further one, it closes the connection
-// that has received nothing for the longest time, if that is longer than a request may take; else it closes the
-// new one. If max is zero, the default of Config.MaxConnections applies.
-func Bound(l net.Listener, max int, log *slog.Logger) *Bounded {
-	return &Bounded{
+// BoundListener returns a listener with at most max open connections. To accept a further one, it closes the connection
+// that has received nothing for the longest time, if that is longer than a request may take; else it closes the new
+// one. If max is zero, the default of Config.MaxConnections applies.
+func BoundListener(l net.Listener, max int, log *slog.Logger) *BoundedListener {
+	return &BoundedListener{
 		Listener: l, max: maxConnections(max), log: log, startTime: time.Now(), open: map[*boundedConn]struct{}{},
 	}
 }
 
-// Accept implements net.Listener. If the process has run out of file descriptors, Accept waits and tries again.
-func (b *Bounded) Accept() (net.Conn, error) {
+// Accept implements net.Listener. It waits and tries again if there are no file descriptors, or the client has gone.
+func (b *BoundedListener) Accept() (net.Conn, error) {
 	const shortest, longest = 5 * time.Millisecond, time.Second
 	for wait := shortest; ; {
 		conn, err := b.Listener.Accept()
@@ -59,8 +59,8 @@ func (b *Bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// admit adds a connection, if there is room for it or an idle connection can be closed.
-func (b *Bounded) admit(c *boundedConn) bool {
+// admit adds a connection if there is room for it, or an idle connection that it can close. It reports whether it did.
+func (b *BoundedListener) admit(c *boundedConn) bool {
 	b.mu.Lock()
 	var idlest *boundedConn
 	full := len(b.open) >= b.max
@@ -90,10 +90,10 @@ func (b *Bounded) admit(c *boundedConn) bool {
 	return admitted
 }
 
-// boundedConn is a connection of a Bounded.
+// boundedConn is a connection of a BoundedListener.
 type boundedConn struct {
 	net.Conn
-	listener *Bounded
+	listener *BoundedListener
 	lastRead atomic.Int64 // time of the last read, since the listener's startTime
 }
 

@@ -34,13 +34,13 @@ func (l *failingListener) Accept() (net.Conn, error) {
 func TestAListenerSurvivesALackOfFileDescriptors(t *testing.T) {
 	t.Parallel()
 	emfile := &net.OpError{Op: "accept", Err: syscall.EMFILE}
-	l := edge.Bound(&failingListener{errs: []error{emfile, emfile, emfile}}, 0, slog.New(slog.DiscardHandler))
+	l := edge.BoundListener(&failingListener{errs: []error{emfile, emfile, emfile}}, 0, slog.New(slog.DiscardHandler))
 	conn, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = conn.Close()
-	l = edge.Bound(&failingListener{errs: []error{net.ErrClosed}}, 0, slog.New(slog.DiscardHandler))
+	l = edge.BoundListener(&failingListener{errs: []error{net.ErrClosed}}, 0, slog.New(slog.DiscardHandler))
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("a closed listener: got %v, want %v", err, net.ErrClosed)
 	}

@@ -4,5 +4,5 @@ package edge
 
 import "math"
 
-// openFiles returns how many files this process may have open. Here the limit is unknown.
-func openFiles() int { return math.MaxInt32 }
+// maxOpenFiles returns how many files this process may have open. Here the limit is unknown.
+func maxOpenFiles() int { return math.MaxInt32 }

@@ -42,7 +42,7 @@ func (h *headerConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// countLines counts the lines of the header in text, and reports whether they are within the bound.
+// countLines counts the lines of the header in text, with the request line, and reports whether they are not too many.
 func (h *headerConn) countLines(text []byte) bool {
 	for !h.headerEnded {
 		i := bytes.IndexByte(text, '\n')
@@ -59,8 +59,8 @@ func (h *headerConn) countLines(text []byte) bool {
 	return true
 }
 
-// CloseWrite lets net/http close its side first, so that the client gets an answer although the
-// rest of the request was not read.
+// CloseWrite lets net/http close its side first, so that the client gets an answer although the rest of the request was
+// not read.
 func (h *headerConn) CloseWrite() error {
 	if c, ok := h.Conn.(interface{ CloseWrite() error }); ok {
 		return c.CloseWrite()

@@ -33,19 +33,19 @@ func newPageGuard(h http.Handler, log *slog.Logger, c *Config) *pageGuard {
 
 // Values of headers. Each is in the headers of all answers, so nothing may change it.
 var (
-	nosniff    = []string{"nosniff"}                                    // no answer is a script
-	sameOrigin = []string{"same-origin"}                                // nor an image, for others
-	noContent  = []string{"default-src 'none'; frame-ancestors 'none'"} // nor in a frame
-	noReferrer = []string{"no-referrer"}
+	nosniff     = []string{"nosniff"}                                    // no answer is a script
+	sameOrigin  = []string{"same-origin"}                                // nor an image, for others
+	noEmbedding = []string{"default-src 'none'; frame-ancestors 'none'"} // nor in a frame
+	noReferrer  = []string{"no-referrer"}
 )
 
 // ServeHTTP implements http.Handler.
 func (p *pageGuard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h["X-Content-Type-Options"], h["Cross-Origin-Resource-Policy"] = nosniff, sameOrigin
-	h["Content-Security-Policy"], h["Referrer-Policy"] = noContent, noReferrer
+	h["Content-Security-Policy"], h["Referrer-Policy"] = noEmbedding, noReferrer
 	if !p.namesServer(r) {
-		p.log.Warn("request refused", "class", "host", "host", short(r.Host))
+		p.log.Warn("request refused", "class", "host", "host", shorten(r.Host))
 		WriteProblem(w, &api.Problem{
 			Title: "Host not known here", Status: http.StatusMisdirectedRequest,
 			Detail: fmt.Sprintf("Nothing was charged. This server is asked as localhost or by its IP address; to "+
@@ -54,8 +54,8 @@ func (p *pageGuard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := p.checkOrigin(r); err != nil {
-		p.log.Warn("request refused", "class", "cross-origin", "error", err, "origin", short(r.Header.Get("Origin")),
-			"path", short(r.URL.Path))
+		p.log.Warn("request refused", "class", "cross-origin", "error", err, "origin", shorten(r.Header.Get("Origin")),
+			"path", shorten(r.URL.Path))
 		WriteProblem(w, &api.Problem{
 			Title: "Cross-origin request", Status: http.StatusForbidden,
 			Detail: "Nothing was charged. The headers Origin or Sec-Fetch-Site say that a web page of another " +
@@ -67,8 +67,8 @@ func (p *pageGuard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.inner.ServeHTTP(w, r)
 }
 
-// short cuts a text of a client to 200 bytes, for the log: it may be as long as a header.
-func short(text string) string {
+// shorten cuts a text of a client to 200 bytes and "...", for the log: it may be as long as a header.
+func shorten(text string) string {
 	if len(text) <= 200 {
 		return text
 	}
@@ -77,7 +77,8 @@ func short(text string) string {
 
 // namesServer reports whether the Host of a request is one that no page of another server can cause (DNS rebinding).
 // Such a page can let its own name resolve to a loopback address, so that the browser takes the answers for its own; it
-// cannot do so with an address or with localhost. A browser always sends a Host.
+// cannot do so with an address or with localhost. A browser always sends a Host. Without hosts in the configuration, an
+// address that is not loopback serves any Host.
 func (p *pageGuard) namesServer(r *http.Request) bool {
 	if !listenerOf(r.Context()).loopback && len(p.hosts) == 0 {
 		return true
@@ -89,7 +90,7 @@ func (p *pageGuard) namesServer(r *http.Request) bool {
 	return name == "" || name == "localhost" || p.hosts[name]
 }
 
-var errForeign = errors.New("a page of another origin reads")
+var errForeignPage = errors.New("a page of another origin reads")
 
 // checkOrigin returns an error if a page of another origin sends the request. http.CrossOriginProtection refuses only
 // requests that change something; here such a page may not read either, unless the user navigates to the answer.
@@ -111,7 +112,7 @@ func (p *pageGuard) checkOrigin(r *http.Request) error {
 	asPost := r.WithContext(r.Context()) // Check permits every GET
 	asPost.Method = http.MethodPost
 	if p.origin.Check(asPost) != nil {
-		return errForeign
+		return errForeignPage
 	}
 	return nil
 }

@@ -28,18 +28,17 @@ func listenerOf(ctx context.Context) listenerInfo {
 	return l
 }
 
-// OnUnixSocket reports whether a request came by a Unix socket. Only users of this machine with
-// permission for the file can connect to it.
+// OnUnixSocket reports whether a request came by a Unix socket. Only users of this machine with permission for the file
+// can connect to it.
 func OnUnixSocket(r *http.Request) bool { return listenerOf(r.Context()).unix }
 
 // tlsConnKey is the key of a context for the *tlsConn of a request.
 type tlsConnKey struct{}
 
-// Certificate returns the verified certificate of the client, or nil.
-// [http.Request.TLS] is nil here, since connections are wrapped.
+// Certificate returns the client's verified certificate, or nil. [http.Request.TLS] is nil: connections are wrapped.
 func Certificate(r *http.Request) *x509.Certificate {
 	if conn, ok := r.Context().Value(tlsConnKey{}).(*tlsConn); ok {
-		return auth.Verified(conn.ConnectionState())
+		return auth.VerifiedCertificate(conn.ConnectionState())
 	}
 	return nil
 }

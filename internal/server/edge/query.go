@@ -8,9 +8,9 @@ import (
 	"github.com/headgate/headgate"
 )
 
-// Query parses the query of a URL. It rejects unknown and repeated parameters. A name in known that ends with "..." is
-// of a parameter that may be repeated.
-func Query(raw string, known ...string) (url.Values, error) {
+// ParseQuery parses the query of a URL. It rejects unknown and repeated parameters. A name in known that ends with
+// "..." is of a parameter that may be repeated.
+func ParseQuery(raw string, known ...string) (url.Values, error) {
 	v, err := url.ParseQuery(raw)
 	if err != nil {
 		return nil, headgate.Invalid("query", "%v", err)

@@ -23,7 +23,7 @@ func TestQuery(t *testing.T) {
 		"%3Cscript%3E=1":    `query: has an unknown parameter "<script>"; known are key, limit`,
 		"key=%C3%A4&limit=": "",
 	} {
-		v, err := edge.Query(raw, "key", "limit...")
+		v, err := edge.ParseQuery(raw, "key", "limit...")
 		ie, ok := errors.AsType[*headgate.InvalidError](err)
 		switch {
 		case want == "" && err != nil, want != "" && (!ok || ie.Field+": "+ie.Problem != want):

@@ -40,8 +40,7 @@ type Server struct {
 	tls         *tls.Config
 }
 
-// NewServer returns a server of h. It logs refused requests and errors of
-// connections, which can be many lines a second.
+// NewServer returns a server of h. It logs refused requests and errors of connections: perhaps many lines a second.
 func NewServer(h http.Handler, log *slog.Logger, c *Config) *Server {
 	c = cmp.Or(c, &Config{})
 	connections := newConnections(maxConnections(c.MaxConnections), log)
@@ -70,7 +69,7 @@ func NewServer(h http.Handler, log *slog.Logger, c *Config) *Server {
 
 // maxConnections returns the maximum of connections for a configured value, which may be zero.
 func maxConnections(configured int) int {
-	return cmp.Or(max(configured, 0), min(10_000, openFiles()/4*3))
+	return cmp.Or(max(configured, 0), min(10_000, maxOpenFiles()/4*3))
 }
 
 // Serve serves the connections of a listener until Shutdown, and then returns http.ErrServerClosed.
@@ -78,7 +77,7 @@ func (s *Server) Serve(l net.Listener) error {
 	return s.Server.Serve(&listener{Listener: l, connections: s.connections, tls: s.tls})
 }
 
-// WriteProblem answers with a problem.
+// WriteProblem answers with a problem. Status 503 has the header Retry-After.
 func WriteProblem(w http.ResponseWriter, p *api.Problem) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set("Cache-Control", "no-store")

@@ -35,11 +35,11 @@ func ParseHeaders(names []string) (h Headers, err error) {
 	return h, nil
 }
 
-// unlimitedRemaining is the remaining number of an unlimited descriptor.
+// unlimitedRemaining is what remains of an unlimited descriptor: the most that an answer can say.
 const unlimitedRemaining = 1<<32 - 1
 
 // response writes the decisions about all descriptors.
-func (p *plan) response(headers Headers) *rls.RateLimitResponse {
+func (p *preparedRequest) response(headers Headers) *rls.RateLimitResponse {
 	r := &rls.RateLimitResponse{
 		OverallCode: rls.RateLimitResponse_OK,
 		Statuses:    make([]*rls.RateLimitResponse_DescriptorStatus, len(p.tasks)),
@@ -100,7 +100,7 @@ func (t *task) status() *rls.RateLimitResponse_DescriptorStatus {
 
 // fields writes the headers of a response. They are about the limit with the longest wait, or if none is over, about
 // the limit with the least remaining. Limits in shadow mode are left out.
-func (p *plan) fields(headers Headers, over bool) []*corepb.HeaderValue {
+func (p *preparedRequest) fields(headers Headers, over bool) []*corepb.HeaderValue {
 	var selected *task
 	for i := range p.tasks {
 		t := &p.tasks[i]

@@ -33,18 +33,18 @@ type domain struct {
 	root         node
 }
 
-// node has the descriptors of one level.
+// node has the descriptors that are nested in one descriptor, or the outermost ones.
 type node struct {
-	exact    map[entry]*level
-	patterns []*level          // values with wildcards, in the order of the file
-	byKey    map[string]*level // descriptors without a value
+	exact    map[entry]*branch
+	patterns []*branch          // values with wildcards, in the order of the file
+	byKey    map[string]*branch // descriptors without a value
 }
 
 // entry is a key and a value of a descriptor.
 type entry struct{ key, value string }
 
-// level is a configured descriptor, which an entry of a request's descriptor can match.
-type level struct {
+// branch is a configured descriptor, which an entry of a request's descriptor can match.
+type branch struct {
 	key, value string // value may be a pattern, of [auth.Match]
 	share      bool   // all values that match the pattern share a key
 	rule       *rule  // nil: no limit
@@ -102,16 +102,16 @@ type builder struct {
 	config *Config
 }
 
-// add adds descriptors to a level. path are the keys and values above it.
+// add adds descriptors to a node. path has the keys and values above it.
 func (b *builder) add(n *node, list []descriptor, path []string) error {
-	n.exact, n.byKey = map[entry]*level{}, map[string]*level{}
+	n.exact, n.byKey = map[entry]*branch{}, map[string]*branch{}
 	seen := map[entry]bool{}
 	for i := range list {
 		d := &list[i]
 		if d.key == "" {
 			return d.at.Wrong("key: is missing or empty")
 		}
-		l := &level{key: d.key, value: d.value, share: d.share}
+		l := &branch{key: d.key, value: d.value, share: d.share}
 		wildcard := strings.Contains(d.value, "*")
 		if d.share && !wildcard {
 			return d.at.Wrong("share_threshold: needs a value with a wildcard (*)")
@@ -158,7 +158,7 @@ func (b *builder) makeRule(d *descriptor, path []string) (*rule, error) {
 	p := d.limit
 	if p == nil {
 		switch {
-		case d.charge != byHits:
+		case d.charge != chargeByHits:
 			return nil, d.at.Wrong("charge: needs a rate_limit")
 		case d.refunds:
 			return nil, d.at.Wrong("refunds: needs a rate_limit")
@@ -168,7 +168,7 @@ func (b *builder) makeRule(d *descriptor, path []string) (*rule, error) {
 	if err := p.validate(); err != nil {
 		return nil, err
 	}
-	if b.domain.allOrNothing && d.charge == always {
+	if b.domain.allOrNothing && d.charge == chargeAlways {
 		return nil, d.at.Wrong("charge: always has no meaning where all_or_nothing is set, since it cannot be refused")
 	}
 	b.config.limits++
@@ -176,8 +176,8 @@ func (b *builder) makeRule(d *descriptor, path []string) (*rule, error) {
 		name: p.name, replaces: p.replaces, charge: d.charge, unlimited: p.unlimited, shadow: d.shadow, quota: d.quota,
 		title: cmp.Or(p.name, slug(path)),
 	}
-	if b.domain.allOrNothing && r.charge == byHits {
-		r.charge = whenAllowed
+	if b.domain.allOrNothing && r.charge == chargeByHits {
+		r.charge = chargeWhenAllowed
 	}
 	if p.unlimited {
 		return r, nil
@@ -185,7 +185,7 @@ func (b *builder) makeRule(d *descriptor, path []string) (*rule, error) {
 	notation, at := p.notation, p.at.In("headgate")
 	if notation == "" {
 		var err error
-		if notation, err = p.notationOf(b.domain.algorithm); err != nil {
+		if notation, err = p.toNotation(b.domain.algorithm); err != nil {
 			return nil, err
 		}
 		at = p.at
@@ -208,9 +208,9 @@ func (b *builder) makeRule(d *descriptor, path []string) (*rule, error) {
 
 // setLimit sets the limit of a policy, and the description of it in answers.
 func (r *rule) setLimit(limit headgate.Limit, p *policy) {
-	r.limit, r.current = limit, currentOf(limit)
+	r.limit, r.current = limit, currentLimitOf(limit)
 	if p.notation == "" { // describe it by the unit and the number of the policy
-		r.current.Unit, r.current.RequestsPerUnit = units[strings.ToLower(p.unit)].unit, p.requests
+		r.current.Unit, r.current.RequestsPerUnit = units[strings.ToLower(p.unit)].enum, p.requests
 		r.current.UnitMultiplier = multiplierOf(p.multiplier)
 	}
 	r.current.Name = r.name
@@ -230,7 +230,7 @@ func limitName(domain string, path []string) string {
 // limitPrefix begins the names of all limits of this package, so that a token can be restricted to Envoy's limits.
 const limitPrefix = "envoy."
 
-// maxSlug bounds a slug, so that a limit's name is not too long.
+// maxSlug bounds a slug, so that a limit's name has 63 bytes at most.
 const maxSlug = 40
 
 // slug writes words as a part of a name.

@@ -72,14 +72,14 @@ func (s *Server) decide(ctx context.Context, q *rls.RateLimitRequest) (*rls.Rate
 		ctx, cancel = context.WithTimeout(ctx, service.Deadline)
 		defer cancel()
 	}
-	p, err := c.plan(q)
+	p, err := c.prepare(q)
 	if err == nil {
 		err = p.execute(service.WithProtocol(ctx, service.ProtocolEnvoy), s.service)
 	}
 	if err == nil {
 		return p.response(s.headers), nil
 	}
-	problem := service.Problem(err)
+	problem := service.ProblemOf(err)
 	if problem.Status >= http.StatusInternalServerError {
 		if ctx.Err() == nil {
 			service.LogFailure(s.log, rls.RateLimitService_ShouldRateLimit_FullMethodName, err, 1)
@@ -91,15 +91,15 @@ func (s *Server) decide(ctx context.Context, q *rls.RateLimitRequest) (*rls.Rate
 	return nil, problem
 }
 
-// plan has a task for each of a request's descriptors.
-type plan struct {
+// preparedRequest has a task for each of a request's descriptors.
+type preparedRequest struct {
 	tasks        []task
 	allOrNothing bool // tasks that take are one request
 	mixed        bool // some descriptors were charged, or may have been, although there was an error
 }
 
-// plan finds the limits of a request's descriptors. Errors are headgate.ErrInvalid.
-func (c *Config) plan(q *rls.RateLimitRequest) (*plan, error) {
+// prepare finds the limits of a request's descriptors. Errors are headgate.ErrInvalid.
+func (c *Config) prepare(q *rls.RateLimitRequest) (*preparedRequest, error) {
 	descriptors := q.GetDescriptors()
 	switch {
 	case q.GetDomain() == "":
@@ -109,7 +109,7 @@ func (c *Config) plan(q *rls.RateLimitRequest) (*plan, error) {
 	case len(descriptors) > api.MaxCharges:
 		return nil, headgate.Invalid("descriptors", "are more than %d", api.MaxCharges)
 	}
-	p := &plan{tasks: make([]task, len(descriptors))}
+	p := &preparedRequest{tasks: make([]task, len(descriptors))}
 	d := c.domains[q.GetDomain()]
 	if d == nil { // a domain without limits
 		return p, nil

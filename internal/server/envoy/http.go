@@ -12,11 +12,11 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// MaxBody is the most bytes of a body of [Server.ServeJSON].
+// MaxBody is how many bytes a body of [Server.ServeJSON] may have.
 const MaxBody = 1 << 20
 
-// maxObjects is the most objects of a body of [Server.ServeJSON], as over gRPC. They are counted before the body is
-// decoded: 1 MiB of empty descriptors allocates 53 MiB.
+// maxObjects is how many objects a body of [Server.ServeJSON] may have, as over gRPC. They are counted before the body
+// is decoded: 1 MiB of empty descriptors allocates 53 MiB.
 const maxObjects = 5 * api.MaxCharges
 
 // ServeJSON answers POST /json: a RateLimitRequest as JSON with a RateLimitResponse. The status is 200, or 429

@@ -17,7 +17,7 @@ import (
 // and its worst case is the same: nearly twice the limit.
 const DefaultAlgorithm = "fixed-window"
 
-// algorithms are the algorithms whose only parameters are a number of requests and a period.
+// algorithms are the algorithms that need no parameters but a number of requests and a period.
 var algorithms = map[string]bool{
 	"sliding-window": true, "fixed-window": true, "sliding-log": true, "token-bucket": true, "gcra": true,
 	"leaky-bucket": true,
@@ -27,7 +27,7 @@ const algorithmNames = "sliding-window, fixed-window, sliding-log, token-bucket,
 
 // unit is a unit of a rate_limit.
 type unit struct {
-	unit    rls.RateLimitResponse_RateLimit_Unit
+	enum    rls.RateLimitResponse_RateLimit_Unit
 	seconds int64
 }
 
@@ -47,13 +47,13 @@ var units = map[string]unit{
 var unitNames = func() map[int32]string {
 	names := map[int32]string{}
 	for name, u := range units {
-		names[int32(u.unit)] = name
+		names[int32(u.enum)] = name
 	}
 	return names
 }()
 
-// notationOf writes a policy as a notation.
-func (p *policy) notationOf(algorithm string) (string, error) {
+// toNotation writes a policy as a notation. algorithm is for a policy that names none.
+func (p *policy) toNotation(algorithm string) (string, error) {
 	if p.algorithm != "" {
 		if algorithm = p.algorithm; !algorithms[algorithm] {
 			return "", p.at.Wrong("algorithm: %.100q is not one of %s", algorithm, algorithmNames)
@@ -85,9 +85,9 @@ func multiplierOf(n uint32) *wrapperspb.UInt32Value {
 	return wrapperspb.UInt32(n)
 }
 
-// currentOf describes a limit in the longest unit that fits its period. A limit without a period, or with one that is
-// not whole seconds, is described by its capacity without a unit.
-func currentOf(l headgate.Limit) *rls.RateLimitResponse_RateLimit {
+// currentLimitOf describes a limit in the longest unit that fits its period. A limit without a period, or with one that
+// is not whole seconds, is described by its capacity without a unit.
+func currentLimitOf(l headgate.Limit) *rls.RateLimitResponse_RateLimit {
 	p := l.Params()
 	current := &rls.RateLimitResponse_RateLimit{}
 	if p.Unit > 0 {
@@ -102,12 +102,12 @@ func currentOf(l headgate.Limit) *rls.RateLimitResponse_RateLimit {
 		return current
 	}
 	if u, calendar := units[period]; calendar {
-		current.Unit = u.unit
+		current.Unit = u.enum
 	} else if d, err := headgate.ParsePeriod(period); err == nil && d%time.Second == 0 {
 		seconds := int64(d / time.Second)
 		for _, name := range []string{"second", "minute", "hour", "day", "week"} {
 			if u := units[name]; seconds%u.seconds == 0 {
-				current.Unit, current.UnitMultiplier = u.unit, multiplierOf(uint32(seconds/u.seconds))
+				current.Unit, current.UnitMultiplier = u.enum, multiplierOf(uint32(seconds/u.seconds))
 			}
 		}
 	} else {

@@ -68,9 +68,9 @@ type policy struct {
 type chargeMode uint8
 
 const (
-	byHits      chargeMode = iota // one hit when allowed, several always
-	whenAllowed                   // a request over the limit charges nothing
-	always                        // whatever the level, since the work is already done
+	chargeByHits      chargeMode = iota // one hit when allowed, several always
+	chargeWhenAllowed                   // a request over the limit charges nothing
+	chargeAlways                        // whatever the level, since the work is already done
 )
 
-var chargeModes = map[string]chargeMode{"when_allowed": whenAllowed, "always": always}
+var chargeModes = map[string]chargeMode{"when_allowed": chargeWhenAllowed, "always": chargeAlways}

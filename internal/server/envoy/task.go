@@ -66,8 +66,8 @@ func (t *task) findRule(d *domain, i int, descriptor *descriptorpb.RateLimitDesc
 	return nil
 }
 
-// match returns the level that an entry matches: by its value, else by the first wildcard, else by its key alone.
-func (n *node) match(key, value string) *level {
+// match returns the branch that an entry matches, by its value, else the first wildcard, else its key alone; nil: none.
+func (n *node) match(key, value string) *branch {
 	if l := n.exact[entry{key, value}]; l != nil && value != "" {
 		return l
 	}
@@ -114,7 +114,7 @@ func (t *task) override(d *domain, i int, descriptor *descriptorpb.RateLimitDesc
 		unit: unitNames[int32(o.GetUnit())], requests: o.GetRequestsPerUnit(), multiplier: times,
 	})
 	if d.allOrNothing {
-		t.rule.charge = whenAllowed
+		t.rule.charge = chargeWhenAllowed
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func (t *task) setVerb(i int, addend uint32, descriptor *descriptorpb.RateLimitD
 			"%s gives nothing back unless refunds: true stands at its descriptor", t.rule.limit)
 	case descriptor.GetIsNegativeHits():
 		t.verb = refund
-	case t.rule.charge == always || t.rule.charge == byHits && hits > 1:
+	case t.rule.charge == chargeAlways || t.rule.charge == chargeByHits && hits > 1:
 		t.verb = debit
 	default:
 		t.verb = take
@@ -152,14 +152,13 @@ func (t *task) setVerb(i int, addend uint32, descriptor *descriptorpb.RateLimitD
 // isValid reports whether a cost is in range.
 func isValid(c headgate.Cost) bool { return c.String() != "invalid" }
 
-// charge returns the charge of a task.
 func (t *task) charge() headgate.Charge {
 	return headgate.Charge{Limit: t.rule.limit, Key: t.key, Cost: t.cost}
 }
 
 // execute executes all tasks concurrently. All tasks that take are one round trip.
-func (p *plan) execute(ctx context.Context, s *service.Service) error {
-	if err := p.checkPermitted(auth.From(ctx)); err != nil {
+func (p *preparedRequest) execute(ctx context.Context, s *service.Service) error {
+	if err := p.checkPermitted(auth.CallerOf(ctx)); err != nil {
 		return err
 	}
 	var requests []headgate.Request
@@ -206,7 +205,7 @@ func (p *plan) execute(ctx context.Context, s *service.Service) error {
 }
 
 // firstError returns the first error of several requests. It sets mixed if some of them were charged, or may have been.
-func (p *plan) firstError(errs []error) error {
+func (p *preparedRequest) firstError(errs []error) error {
 	first := cmp.Or(errs...)
 	if first == nil {
 		return nil
@@ -224,13 +223,13 @@ func (p *plan) firstError(errs []error) error {
 const maxWorkers = 16
 
 // checkPermitted returns an error if the caller may not use all of the limits.
-func (p *plan) checkPermitted(caller *auth.Caller) error {
-	if caller.All() {
+func (p *preparedRequest) checkPermitted(caller *auth.Caller) error {
+	if caller.AllLimits() {
 		return nil
 	}
 	for i := range p.tasks {
 		if r := p.tasks[i].rule; r != nil && !r.unlimited {
-			if err := caller.Touches(r.limit.Name()); err != nil {
+			if err := caller.CheckLimit(r.limit.Name()); err != nil {
 				return err
 			}
 		}

@@ -36,7 +36,7 @@ const (
 	longestPause = 30 * time.Second
 )
 
-// maxSnapshot is the most bytes of a configuration.
+// maxSnapshot is how many bytes a configuration may have.
 const maxSnapshot = 64 << 20
 
 // XDS is the configuration of a [Subscription].
@@ -145,7 +145,7 @@ func (s *Subscription) runStream(ctx context.Context) (answered bool, err error)
 	}
 }
 
-// apply puts a configuration into force, and returns the request that confirms or rejects it.
+// apply puts a configuration into force unless it is wrong, and returns the request that confirms or rejects it.
 func (s *Subscription) apply(got *discovery.DiscoveryResponse) *discovery.DiscoveryRequest {
 	c, err := parseResponse(got, s.xds.MergeDomains)
 	next := &discovery.DiscoveryRequest{

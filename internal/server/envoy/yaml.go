@@ -37,7 +37,6 @@ func Parse(merge bool, files ...File) (*Config, error) {
 	return compile(list, merge)
 }
 
-// parse reads one file.
 func parse(f File) (d document, err error) {
 	at := strict.Place{File: f.Name}
 	if len(f.Text) > MaxFile {
@@ -164,7 +163,7 @@ func readPolicy(v strict.Value) (*policy, error) {
 	})
 }
 
-// validate returns an error if a policy does not define one limit.
+// validate returns an error if fields of a policy exclude each other, or if a name in replaces is wrong.
 func (p *policy) validate() error {
 	switch {
 	case p.unlimited && (p.unit != "" || p.notation != "" || p.multiplier > 0 || p.algorithm != ""):

@@ -13,7 +13,7 @@ import (
 type Fields struct {
 	NoDraft       bool            // leaves RateLimit and RateLimit-Policy out
 	Legacy        httplimit.Style // style of X-RateLimit-Limit, -Remaining and -Reset
-	NoRetryBeyond time.Duration   // see [httplimit.SetRetryAfter]
+	NoRetryBeyond time.Duration   // from which wait on X-Should-Retry is false, see [httplimit.SetRetryAfter]; 0: never
 }
 
 // ParseFields returns Fields with all named kinds: draft, x-ratelimit, x-ratelimit-epoch and x-should-retry. Without
@@ -38,7 +38,7 @@ func ParseFields(names []string) (f Fields, err error) {
 	return f, nil
 }
 
-// write writes the fields of a decision.
+// write writes the fields of a decision, without those that say when to retry.
 func (f *Fields) write(h http.Header, d *headgate.Decision, limits []headgate.Limit) {
 	httplimit.SetHeader(h, d, limits...)
 	if f.NoDraft {

@@ -1,12 +1,12 @@
-// Package forwardauth answers the subrequests that proxies send before they forward a request of an end
-// user: auth_request of nginx, forward_auth of Caddy, ForwardAuth of Traefik, a Lua action of HAProxy.
+// Package forwardauth answers the subrequests that proxies send before they forward a request of an end user:
+// auth_request of nginx, forward_auth of Caddy, ForwardAuth of Traefik, a Lua action of HAProxy.
 //
-// The status is the answer: 204, or 429 for a refusal, or another status that the proxy understands.
-// The charges are in the query of the URL (?limit=NAME&key=KEY), which the operator of the
-// proxy writes, or follow from rules about the original request.
+// The status is the answer: 204, or 429 for a refusal, or another status that the proxy understands. The charges are in
+// the query of the URL (?limit=NAME&key=KEY), which the operator of the proxy writes, or follow from rules about the
+// original request.
 //
-// Proxies may pass on the headers of an end user. Idempotency-Key, Authorization, Origin and Cookie
-// among them are ignored here: with an id of their choice, users could send requests free of charge.
+// Proxies may pass on the headers of an end user. Idempotency-Key, Authorization, Origin and Cookie among them are
+// ignored here, unless a rule names them: with an id of their choice, users could send requests free of charge.
 package forwardauth
 
 import (
@@ -30,12 +30,13 @@ const Path = "/v1/auth"
 
 // Config adjusts a Handler. It may be nil, and every field may be zero.
 type Config struct {
-	// Proxies are the peers whose X-Forwarded-* and X-Original-* are trusted, beside peers by a Unix
-	// socket. Nil: peers on loopback addresses. An empty list that is not nil: none.
+	// Proxies are the peers whose X-Forwarded-* and X-Original-* are trusted, beside peers by a Unix socket. Nil: peers
+	// on loopback addresses. An empty list that is not nil: none.
 	Proxies httpkey.Proxies
 	// Fields selects the header fields of answers.
 	Fields Fields
-	// Log gets a line for each request that rules in shadow mode would have refused. Nil: there are no lines.
+	// Log gets a line for each request that rules refuse with 400, or would refuse if they were enforced, and for each
+	// failure of a rule that is not enforced. Nil: there are no lines.
 	Log *slog.Logger
 }
 
@@ -55,8 +56,8 @@ func New(s *service.Service, c *Config) *Handler {
 	return h
 }
 
-// Serve answers a request. If it returns an error, it has written nothing, and the caller must answer with the Problem
-// of the error. A body is not read.
+// Serve answers a request. If it returns an error, it has written nothing, and the caller must answer with [ProblemOf]
+// the error. A body is not read.
 func (h *Handler) Serve(ctx context.Context, w http.ResponseWriter, r *http.Request) error {
 	if mayBeFromPage(r.Header) {
 		return errPage
@@ -124,7 +125,7 @@ func (h *Handler) chargeByQuery(ctx context.Context, w http.ResponseWriter, r *h
 
 // answer writes a decision.
 func (h *Handler) answer(w http.ResponseWriter, d *headgate.Decision, charges []headgate.Charge, refusalStatus int) {
-	h.config.Fields.write(w.Header(), d, h.service.Limited(charges))
+	h.config.Fields.write(w.Header(), d, h.service.KnownLimits(charges))
 	if d.Allowed {
 		allow(w)
 		return
@@ -142,10 +143,10 @@ func allow(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// Problem returns the problem of an error of Serve. Many proxies pass it on to the end user, so it
-// describes errors of the request only: any other error is a 503 without details.
-func Problem(err error) *api.Problem {
-	p := service.Problem(err)
+// ProblemOf returns the problem of an error of Serve. Many proxies pass it on to the end user, so it describes errors
+// of the request only: any other error is a 503 without details.
+func ProblemOf(err error) *api.Problem {
+	p := service.ProblemOf(err)
 	if p.Status < http.StatusInternalServerError {
 		return p
 	}

@@ -65,7 +65,7 @@ func newGateWithRules(t *testing.T, s store.Store, rules string, c *forwardauth.
 // ServeHTTP implements http.Handler.
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := g.Serve(r.Context(), w, r); err != nil {
-		edge.WriteProblem(w, forwardauth.Problem(err))
+		edge.WriteProblem(w, forwardauth.ProblemOf(err))
 	}
 }
 

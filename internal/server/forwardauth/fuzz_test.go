@@ -28,8 +28,8 @@ func FuzzQuery(f *testing.F) {
 			}
 			return
 		}
-		if len(charges) > forwardauth.Charges(raw) || len(byIP) != len(charges) {
-			t.Errorf("%q: %d charges, %d were announced", raw, len(charges), forwardauth.Charges(raw))
+		if len(charges) > forwardauth.CountCharges(raw) || len(byIP) != len(charges) {
+			t.Errorf("%q: %d charges, %d were announced", raw, len(charges), forwardauth.CountCharges(raw))
 		}
 		parts := []string{"deny=" + strconv.Itoa(status)}
 		for i, c := range charges {

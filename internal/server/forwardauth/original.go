@@ -12,22 +12,22 @@ import (
 	"github.com/headgate/headgate/internal/server/rules"
 )
 
-// originalHeaders are the headers that describe the original request, in canonical form. Traefik and
-// Caddy send the first of each pair; nginx is mostly configured to send the second.
+// originalHeaders are the headers that describe the original request, in canonical form. Traefik and Caddy send the
+// first of each pair; nginx is mostly configured to send the second.
 var originalHeaders = struct{ method, uri, host [2]string }{
 	[2]string{"X-Forwarded-Method", "X-Original-Method"},
 	[2]string{"X-Forwarded-Uri", "X-Original-Uri"},
 	[2]string{"X-Forwarded-Host", "X-Original-Host"},
 }
 
-// mayBeFromPage reports whether a web page can make a browser send such a request. A browser sends none of
-// these headers without a preflight, which this server does not answer.
+// mayBeFromPage reports whether a web page can make a browser send a request with these headers: those tested here a
+// browser sends only after a preflight, which this server does not answer.
 func mayBeFromPage(h http.Header) bool {
 	return len(h[originalHeaders.uri[0]]) == 0 && len(h[originalHeaders.uri[1]]) == 0 && len(h[auth.TokenHeader]) == 0
 }
 
-// headerValue returns the value of one of two headers. A proxy sets one of them, and may pass on the
-// other from an end user: if they differ, it is unknown which of them the proxy has set.
+// headerValue returns the value of one of two headers. A proxy sets one of them, and may pass on the other from an end
+// user: if they differ, it is unknown which of them the proxy has set, and that is an error.
 func headerValue(h http.Header, names [2]string) (string, error) {
 	var value string
 	found := false
@@ -46,8 +46,8 @@ func headerValue(h http.Header, names [2]string) (string, error) {
 	return value, nil
 }
 
-// originalRequest returns the request of the end user. Errors are headgate.ErrInvalid and name the
-// header. If servers interpret its target differently, it returns an error and the rest of the request.
+// originalRequest returns the request of the end user. Errors are headgate.ErrInvalid and name the header. If only the
+// target of the request cannot be used, it returns the error and the rest of the request.
 func (h *Handler) originalRequest(r *http.Request) (*rules.Request, error) {
 	client, noClient := h.client(r)
 	method, noMethod := headerValue(r.Header, originalHeaders.method)
@@ -69,7 +69,7 @@ func (h *Handler) client(r *http.Request) (a netip.Addr, err error) {
 			"does not count; list it with --proxy", r.RemoteAddr)
 	}
 	// The peer is a proxy, so the client is in the header, and never the peer itself.
-	a, err = h.config.Proxies.Before(netip.Addr{}, r.Header)
+	a, err = h.config.Proxies.ForwardedClient(netip.Addr{}, r.Header)
 	switch {
 	case err != nil:
 		return a, headgate.Invalid(httpkey.Forwarded, "%v", err)
@@ -79,8 +79,8 @@ func (h *Handler) client(r *http.Request) (a netip.Addr, err error) {
 	return a, nil
 }
 
-// isTrustedProxy reports whether the peer is a listed proxy. On a Unix socket every peer is, since
-// the permissions of the file decide who may connect.
+// isTrustedProxy reports whether the peer is a listed proxy. On a Unix socket every peer is trusted, since the
+// permissions of the file decide who may connect.
 func (h *Handler) isTrustedProxy(r *http.Request) bool {
 	if edge.OnUnixSocket(r) {
 		return true

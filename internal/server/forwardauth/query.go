@@ -12,12 +12,12 @@ import (
 	"github.com/headgate/headgate/internal/server/api"
 )
 
-// maxCharges is how many charges a query may have. A proxy's configuration has a few; the memory of one
-// request must stay small, since proxies send one for each request of their users.
+// maxCharges is how many charges a query may have. A proxy's configuration has a few; the memory of one request must
+// stay small, since proxies send one for each request of their users.
 const maxCharges = 64
 
-// Charges returns how many charges a query has, or a little more, and at most maxCharges. It estimates without parsing.
-func Charges(raw string) int { return min(strings.Count(raw, "limit="), maxCharges) }
+// CountCharges returns how many charges a query has, or a few more, and at most maxCharges. It does not parse it.
+func CountCharges(raw string) int { return min(strings.Count(raw, "limit="), maxCharges) }
 
 // query is a parsed query of a URL.
 type query struct {
@@ -26,9 +26,9 @@ type query struct {
 	refusalStatus int   // the status of a refusal
 }
 
-// parseQuery parses the query of a URL, such as limit=api&key=alice&cost=2. The order counts: each
-// limit starts a charge, and the parameters after it belong to that charge. An unknown parameter is an
-// error, since a misspelt cost would charge something else than the user wanted.
+// parseQuery parses the query of a URL, such as limit=api&key=alice&cost=2. The order counts: each limit starts a
+// charge, and the parameters after it belong to that charge. An unknown parameter is an error, since a misspelt cost
+// would charge something else than the user wanted.
 func parseQuery(raw string) (query, error) {
 	q := query{}
 	for raw != "" {

@@ -15,8 +15,8 @@ import (
 	"github.com/headgate/headgate/internal/server/rules"
 )
 
-// errNoRules is the error if neither a query nor a rule says what to charge. If the request passed,
-// nothing would be limited, and the operator would not notice.
+// errNoRules is the error if the query names no limit and the server has no rules. If the request passed, nothing would
+// be limited, and the operator would not notice.
 var errNoRules = headgate.Invalid("limit", "is missing, and this server has no rules that would say what to charge; "+
 	"ask %s?limit=NAME&key=KEY", Path)
 
@@ -33,8 +33,8 @@ func (h *Handler) chargeByRules(ctx context.Context, w http.ResponseWriter, r *h
 	if h.answerUncharged(ctx, w, &m, original, refusalStatus) {
 		return nil
 	}
-	caller := auth.From(ctx)
-	if err := checkTouches(caller, m.Charges); err != nil {
+	caller := auth.CallerOf(ctx)
+	if err := checkLimits(caller, m.Charges); err != nil {
 		return err
 	}
 	request := headgate.Request{Charges: m.Charges, Check: m.Mode == rules.Advise}
@@ -56,7 +56,7 @@ func (h *Handler) chargeByRules(ctx context.Context, w http.ResponseWriter, r *h
 		return replayProblem(refusalStatus)
 	}
 	if err != nil {
-		if Problem(err).Status == http.StatusBadRequest {
+		if ProblemOf(err).Status == http.StatusBadRequest {
 			h.logBadRequest(ctx, m.Rule, original.Method, err)
 		}
 		return err
@@ -83,25 +83,25 @@ func (h *Handler) matchRules(ctx context.Context, r *http.Request, ruleSet *rule
 	return original, m, err
 }
 
-// logBadRequest logs why a request is refused with 400. nginx drops the body of the answer, and an operator who
-// forgot to pass on a header that a rule needs would see no other reason.
+// logBadRequest logs why a request is refused with 400. nginx drops the body of the answer, and an operator who forgot
+// to pass on a header that a rule needs would see no other reason.
 func (h *Handler) logBadRequest(ctx context.Context, rule, method string, err error) {
 	h.config.Log.LogAttrs(ctx, slog.LevelWarn, "refused with 400, and not charged", slog.String(lograte.Class, "wrong "+rule),
-		slog.String("rule", rule), slog.String("method", truncate(method)), slog.Any("error", err))
+		slog.String("rule", rule), slog.String("method", shortMethod(method)), slog.Any("error", err))
 }
 
-// checkTouches refuses a caller that may not touch the limits of all charges.
-func checkTouches(caller *auth.Caller, charges []headgate.Charge) error {
+// checkLimits returns auth.ErrForbidden if a caller may not touch the limits of all charges.
+func checkLimits(caller *auth.Caller, charges []headgate.Charge) error {
 	for i := range charges {
-		if err := caller.Touches(charges[i].Limit.Name()); err != nil {
+		if err := caller.CheckLimit(charges[i].Limit.Name()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// answerUncharged answers a request without charges: one that a list allows or blocks, or that no rule charges. It
-// returns false if there are charges.
+// answerUncharged answers a request without charges: one that a list allows or blocks, that no rule charges, or that
+// lacks what a rule that is not enforced needs. It returns false if there are charges.
 func (h *Handler) answerUncharged(ctx context.Context, w http.ResponseWriter, m *rules.Match, r *rules.Request,
 	refusalStatus int,
 ) bool {
@@ -129,21 +129,21 @@ func (h *Handler) answerUnenforced(ctx context.Context, w http.ResponseWriter, m
 		h.config.Log.LogAttrs(ctx, slog.LevelWarn, "a rule that is not enforced failed", slog.String("rule", m.Rule),
 			slog.Any("error", err))
 	case m.Mode == rules.Advise:
-		h.config.Fields.write(w.Header(), d, h.service.Limited(m.Charges))
+		h.config.Fields.write(w.Header(), d, h.service.KnownLimits(m.Charges))
 	case !d.Allowed:
 		h.logShadowRefusal(ctx, m, r, d.LimitName)
 	}
 	allow(w)
 }
 
-// logShadowRefusal logs that a rule in shadow mode would have refused a request.
+// logShadowRefusal logs that a rule would have refused a request if it were enforced.
 func (h *Handler) logShadowRefusal(ctx context.Context, m *rules.Match, r *rules.Request, by string) {
 	h.config.Log.LogAttrs(ctx, slog.LevelInfo, "would be refused", slog.String("rule", m.Rule), slog.String("by", by),
-		slog.String("method", truncate(r.Method)), slog.String("client", r.Client.String()))
+		slog.String("method", shortMethod(r.Method)), slog.String("client", r.Client.String()))
 }
 
-// truncate cuts a text of an end user, for the log.
-func truncate(text string) string { return text[:min(len(text), 20)] }
+// shortMethod cuts the method of an end user's request to 20 bytes, for the log.
+func shortMethod(method string) string { return method[:min(len(method), 20)] }
 
 // writeBlocked refuses a client that a list blocks. The status is 403 instead of 429, since a retry is pointless.
 func writeBlocked(w http.ResponseWriter, refusalStatus int) {

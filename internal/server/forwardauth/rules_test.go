@@ -211,7 +211,7 @@ func TestCallersAreApart(t *testing.T) {
 		{nil, 204},
 	} {
 		r := request("GET", "", "X-Key: k", "X-Id: one")
-		if w := g.send(r.WithContext(auth.With(r.Context(), tt.caller))); w.Code != tt.want {
+		if w := g.send(r.WithContext(auth.WithCaller(r.Context(), tt.caller))); w.Code != tt.want {
 			t.Errorf("%d: status %d, want %d; %s", i, w.Code, tt.want, w.Body)
 		}
 	}

@@ -17,12 +17,11 @@ import (
 // SettlePath is where a proxy sends the response to a request, to settle the charges of the request.
 const SettlePath = Path + "/settle"
 
-// SettleHeader is the header of an answer that says what is to be settled, if a rule
-// charges an estimate. The proxy sends it back with the response.
+// SettleHeader is the header of an answer with the estimates to settle. The proxy sends it back with the response.
 const SettleHeader = "Headgate-Settle"
 
-// receipt is the value of SettleHeader. It needs no signature: it names charges and the id that they were
-// made under, and a caller may settle its own ids without a receipt too.
+// receipt is the value of SettleHeader. It needs no signature: it names charges and the id that they were made under,
+// and a caller may settle its own ids without a receipt too.
 type receipt struct {
 	ID      string     `json:"id"`
 	Charges []estimate `json:"charges"`
@@ -65,7 +64,7 @@ func (h *Handler) Settle(ctx context.Context, header http.Header, body []byte) (
 	var missing error
 	for _, e := range r.Charges {
 		switch http.CanonicalHeaderKey(e.Header) {
-		case auth.TokenHeader, "Authorization": // no rule makes such a receipt, and the error would reveal the value
+		case auth.TokenHeader, "Authorization": // the error of a value that is no cost would reveal it
 			return nil, headgate.Invalid(SettleHeader, "is not what %s has answered", Path)
 		}
 		cost := header.Get(e.Header)

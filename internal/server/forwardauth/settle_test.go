@@ -120,7 +120,7 @@ func TestTheResponseSettlesAnEstimate(t *testing.T) {
 	if got, want := usedByClient(t, l), [3]string{"500", "100", "2"}; got != want {
 		t.Errorf("after invalid responses: %s, want %s", got, want)
 	}
-	otherCaller := auth.With(t.Context(), &auth.Caller{Name: "other", Role: auth.RoleTake})
+	otherCaller := auth.WithCaller(t.Context(), &auth.Caller{Name: "other", Role: auth.RoleTake})
 	if _, err := settle(otherCaller, receipt, "70", body); !errors.Is(err, headgate.ErrUnknownID) {
 		t.Errorf("by another caller: got %v, want ErrUnknownID", err)
 	}

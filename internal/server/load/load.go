@@ -10,16 +10,16 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// The memory of a request that is not counted, so that small requests pass while large ones hold all memory.
+// The part of a request whose memory is not counted, so that small requests pass while large ones hold all memory.
 const (
 	FreeBytes   = 4 << 10 // bytes of a body
 	FreeObjects = 8       // objects of a message, such as charges
 )
 
-// PerObject is about how many bytes an object of a message takes while its request is decided: as a charge,
-// on its way to the store and back, and in the answer. Measured for batches in JSON: 1.5 to 5 kB are
-// allocated for each object, of which about half is in use at a time.
-const PerObject = 2 << 10
+// BytesPerObject is about how many bytes an object of a message takes while its request is decided: as a charge, on its
+// way to the store and back, and in the answer. Measured for batches in JSON: 1.5 to 5 kB are allocated for an object,
+// of which about half is in use at a time.
+const BytesPerObject = 2 << 10
 
 // Load counts the requests in flight and their memory. It is created with [New] and safe for concurrent use.
 type Load struct {
@@ -28,7 +28,7 @@ type Load struct {
 }
 
 // New returns a Load that admits at most maxRequests requests to be decided at a time, and at most maxBytes bytes
-// for all requests in flight. Zero stands for 4,096 requests, and for 128 MiB.
+// for all requests in flight. Zero or less stands for 4,096 requests, and for 128 MiB.
 func New(maxRequests int, maxBytes int64) *Load {
 	return &Load{
 		maxRequests: int64(cmp.Or(max(maxRequests, 0), 4096)), maxBytes: cmp.Or(max(maxBytes, 0), 128<<20),
@@ -48,7 +48,7 @@ type Share struct {
 	entered bool
 }
 
-// Enter counts the request as being decided. Further calls do nothing. The error is store.ErrBusy.
+// Enter counts the request as being decided, until Leave. Further calls do nothing. The error is store.ErrBusy.
 func (s *Share) Enter() error {
 	if s.entered {
 		return nil
@@ -72,7 +72,7 @@ func (s *Share) Leave() {
 // Bytes returns how many bytes the share holds.
 func (s *Share) Bytes() int64 { return s.bytes }
 
-// Hold counts n more bytes, or fewer if n is negative. The error is store.ErrBusy.
+// Hold counts n more bytes, or fewer if n is negative. The error is store.ErrBusy, and then nothing is counted.
 func (s *Share) Hold(n int64) error {
 	if s.load.bytes.Add(n) > s.load.maxBytes && n > 0 {
 		s.load.bytes.Add(-n)
@@ -82,10 +82,10 @@ func (s *Share) Hold(n int64) error {
 	return nil
 }
 
-// HoldObjects counts the memory to decide a request of n objects, mostly charges. The error is store.ErrBusy.
+// HoldObjects holds the memory to decide n objects, mostly charges, but for FreeObjects. The error is store.ErrBusy.
 func (s *Share) HoldObjects(n int) error {
 	n = min(n, api.MaxCharges) // a request with more is rejected
-	return s.Hold(PerObject * int64(max(0, n-FreeObjects)))
+	return s.Hold(BytesPerObject * int64(max(0, n-FreeObjects)))
 }
 
 // Release gives back everything that the share holds.

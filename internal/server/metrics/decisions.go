@@ -13,7 +13,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// MaxLimits is how many limits have series of their own.
+// MaxLimits is how many limits at most have series of decisions of their own.
 const MaxLimits = 1000
 
 // errorOutcomes has the label outcome for each class of errors. The first match counts.
@@ -40,7 +40,7 @@ var errorOutcomes = []struct {
 	{"canceled", context.Canceled},
 }
 
-// outcomeOf returns the label outcome of an error.
+// outcomeOf returns the label outcome of an error, other if errorOutcomes does not have it.
 func outcomeOf(err error) string {
 	for i := range errorOutcomes {
 		if errors.Is(err, errorOutcomes[i].err) {
@@ -50,7 +50,7 @@ func outcomeOf(err error) string {
 	return "other"
 }
 
-// decisions counts decisions. It is safe for concurrent use.
+// decisions counts decisions, and how long they take. It is safe for concurrent use.
 type decisions struct {
 	limits  *perlimit.Values[prometheus.CounterVec]
 	total   *prometheus.CounterVec
@@ -63,7 +63,7 @@ func (d *decisions) register(to prometheus.Registerer, defined func(name string)
 		Name: "headgate_decisions_total", Help: "Decisions, and attempts that failed.",
 	}, []string{"limit", "verb", "outcome", "protocol", "way"})
 	o := histogramOpts("headgate_decision_seconds", "How long decisions took, the store's time included.", powersOfTwo)
-	o.NativeHistogramMaxBucketNumber = 0 // no maximum: deadlines and this threshold bound them to 240
+	o.NativeHistogramMaxBucketNumber = 0 // no maximum: from the threshold to deadlines of 2^6 s, 8 a doubling, are 240
 	o.NativeHistogramZeroThreshold = 0x1p-24
 	d.seconds = promauto.With(to).NewHistogramVec(o, []string{"protocol", "way"})
 	d.limits = perlimit.New(MaxLimits, defined, func(limit string) *prometheus.CounterVec {
@@ -77,7 +77,7 @@ var powersOfTwo = []float64{
 	0x1p-4, 0x1p-3, 0x1p-2, 0x1p-1, 1, 4,
 }
 
-// Decided implements headgate.Observer.
+// Decided implements headgate.Observer. It leaves out decisions of the server itself.
 func (d *decisions) Decided(ctx context.Context, e headgate.Event) {
 	p := service.ProtocolOf(ctx)
 	if p >= service.ProtocolInternal {

@@ -8,23 +8,23 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// events has the metrics of batches, sweeps, the catalog and the circuit breaker.
+// events has the metrics of batches, repeated transactions, sweeps, the catalog and the circuit breaker.
 type events struct {
 	batchSeconds           *prometheus.HistogramVec
 	batchOps, batchCallers prometheus.Histogram
 	retries                *prometheus.CounterVec
 	sweeps                 *prometheus.CounterVec
 	sweepSeconds           prometheus.Histogram
-	lastComplete           prometheus.Gauge
+	lastCompleteSweep      prometheus.Gauge
 	openings               prometheus.Counter
 	looks, applied         *prometheus.CounterVec
 	lastLook               prometheus.Gauge
 }
 
-// classicSeconds has the upper bounds of classic buckets.
+// classicSeconds has the upper bounds of classic buckets, in seconds.
 var classicSeconds = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 10}
 
-// histogramOpts adds native buckets to the classic ones.
+// histogramOpts returns the options of a histogram that has native buckets beside the classic ones.
 func histogramOpts(name, help string, buckets []float64) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{
 		Name: name, Help: help, Buckets: buckets, NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160,
@@ -51,7 +51,7 @@ func (e *events) register(to prometheus.Registerer) {
 	e.sweeps = counter("headgate_sweeps_total", "Sweeps of the background.")
 	e.sweepSeconds = auto.NewHistogram(histogramOpts("headgate_sweep_seconds", "How long a sweep took.",
 		classicSeconds))
-	e.lastComplete = gauge("headgate_last_complete_sweep_timestamp_seconds",
+	e.lastCompleteSweep = gauge("headgate_last_complete_sweep_timestamp_seconds",
 		"When a sweep last removed less than it may, so that no dead rows were known to be left; 0: never.")
 	e.openings = auto.NewCounter(prometheus.CounterOpts{
 		Name: "headgate_store_away_total", Help: "How often the circuit breaker has opened.",
@@ -63,7 +63,7 @@ func (e *events) register(to prometheus.Registerer) {
 		"Attempts to apply the config file to the catalog; older: a newer file is in force.")
 }
 
-// resultOf returns the class of an error, or ok.
+// resultOf returns the label result of an error: its outcome, or ok.
 func resultOf(err error) string {
 	if err == nil {
 		return "ok"
@@ -88,11 +88,11 @@ func (e *events) Swept(s store.Sweep) {
 	e.sweeps.WithLabelValues(resultOf(s.Err)).Inc()
 	e.sweepSeconds.Observe(s.Took.Seconds())
 	if s.Err == nil && !s.Full {
-		e.lastComplete.SetToCurrentTime()
+		e.lastCompleteSweep.SetToCurrentTime()
 	}
 }
 
-// Away implements guard.Observer.
+// Away implements guard.Observer. err is nil when the store is back.
 func (e *events) Away(err error) {
 	if err != nil {
 		e.openings.Inc()
@@ -102,7 +102,7 @@ func (e *events) Away(err error) {
 // Applied implements catalog.Observer.
 func (e *events) Applied(a catalog.Application) {
 	result := resultOf(a.Err)
-	if a.Err == nil && a.Known == catalog.Older {
+	if a.Err == nil && a.Standing == catalog.FileOlder {
 		result = "older"
 	}
 	e.applied.WithLabelValues(result).Inc()

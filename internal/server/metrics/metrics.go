@@ -1,7 +1,7 @@
 // Package metrics exports the metrics of a server to Prometheus; docs/metrics.md lists them.
 //
-// No label has a key. The label limit has at most [MaxLimits] names of limits of the catalog; limits
-// that requests give by notation share one value. So the number of series does not depend on what clients send.
+// No label has a key. The label limit has names of limits of the catalog, those of decisions at most [MaxLimits];
+// limits that requests give by notation share one value. So the number of series does not depend on what clients send.
 package metrics
 
 import (
@@ -36,7 +36,7 @@ type Config struct {
 }
 
 // Metrics has the metrics of one server. It observes the limiter, the store, the drivers and the catalog: it is a
-// headgate.Observer, a store.Observer, and a catalog.Observer. It is safe for concurrent use.
+// headgate.Observer, a store.Observer, a guard.Observer and a catalog.Observer. It is safe for concurrent use.
 type Metrics struct {
 	decisions
 	events
@@ -56,7 +56,7 @@ func New(c *Config) *Metrics {
 		Name: "headgate_build_info", Help: "1; the labels say which program runs.",
 		ConstLabels: prometheus.Labels{"version": c.Version, "go_version": runtime.Version(), "store": c.Store},
 	}).Set(1)
-	m.registry.MustRegister(&state{m}, collectors.NewGoCollector(),
+	m.registry.MustRegister(&stateCollector{m}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.decisions.register(m.registry, m.defined)
 	m.events.register(m.registry)
@@ -79,7 +79,7 @@ func (m *Metrics) defined(name string) bool {
 	return ok
 }
 
-// Looked implements catalog.Observer.
+// Looked implements catalog.Observer. With a new version it removes the series of limits that the catalog has lost.
 func (m *Metrics) Looked(l catalog.Look) {
 	m.looks.WithLabelValues(resultOf(l.Err)).Inc()
 	if l.Err == nil {

@@ -11,17 +11,17 @@ import (
 	"github.com/headgate/headgate/store/front"
 )
 
-// state collects the metrics whose values are read at each scrape.
-type state struct{ metrics *Metrics }
+// stateCollector collects the metrics whose values are read at each scrape.
+type stateCollector struct{ metrics *Metrics }
 
-// limitKeys has one label for all limits that the catalog does not have, since callers may invent notations.
-var limitKeys = prometheus.NewDesc("headgate_limit_keys",
+// limitKeysDesc has one label for all limits that the catalog does not have, since callers may invent notations.
+var limitKeysDesc = prometheus.NewDesc("headgate_limit_keys",
 	"Keys of a limit when this server counted them last, every five minutes or so after a sweep; (inline): of all "+
 		"limits that the catalog does not have.",
 	[]string{"limit"}, nil)
 
 // collectKeys sends how many keys limits have, if the store has counted them.
-func (s *state) collectKeys(f *front.Store, to chan<- prometheus.Metric) {
+func (s *stateCollector) collectKeys(f *front.Store, to chan<- prometheus.Metric) {
 	i, ok := store.As[store.Inspector](f)
 	if !ok {
 		return
@@ -32,26 +32,26 @@ func (s *state) collectKeys(f *front.Store, to chan<- prometheus.Metric) {
 	if err != nil {
 		return
 	}
-	keys := map[string]float64{perlimit.Inline: 0}
+	keys := map[string]float64{perlimit.InlineLimits: 0}
 	for _, c := range counts {
 		switch {
 		case c.Limit == "": // the sum of all limits
 		case s.metrics.defined(c.Limit):
 			keys[c.Limit] = float64(c.Keys)
 		default:
-			keys[perlimit.Inline] += float64(c.Keys)
+			keys[perlimit.InlineLimits] += float64(c.Keys)
 		}
 	}
 	for limit, n := range keys {
-		to <- prometheus.MustNewConstMetric(limitKeys, prometheus.GaugeValue, n, limit)
+		to <- prometheus.MustNewConstMetric(limitKeysDesc, prometheus.GaugeValue, n, limit)
 	}
 }
 
 // Describe implements prometheus.Collector. It describes nothing, since the metrics differ from scrape to scrape.
-func (s *state) Describe(chan<- *prometheus.Desc) {}
+func (s *stateCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector. It leaves out metrics that are unknown.
-func (s *state) Collect(to chan<- prometheus.Metric) {
+func (s *stateCollector) Collect(to chan<- prometheus.Metric) {
 	send := func(kind prometheus.ValueType, name string, v float64, help string) {
 		to <- prometheus.MustNewConstMetric(prometheus.NewDesc(name, help, nil, nil), kind, v)
 	}
@@ -70,7 +70,8 @@ func (s *state) Collect(to chan<- prometheus.Metric) {
 		gauge("headgate_store_share", st.Guard.Share,
 			"The part of limits with away share by which this server decides; 0: none.")
 		counter("headgate_swept_rows_total", float64(st.Swept), "Rows that sweeps have removed.")
-		gauge("headgate_last_sweep_timestamp_seconds", seconds(st.LastSweep), "When the last sweep ended; 0: none has.")
+		gauge("headgate_last_sweep_timestamp_seconds", unixSeconds(st.LastSweep),
+			"When the last sweep ended; 0: none has.")
 		s.collectKeys(f, to)
 	}
 	if c := s.metrics.catalog.Load(); c != nil {
@@ -90,8 +91,8 @@ func (s *state) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// seconds returns a time in Unix seconds; 0 for the zero time.
-func seconds(t time.Time) float64 {
+// unixSeconds returns a time in seconds since 1970; 0 for the zero time.
+func unixSeconds(t time.Time) float64 {
 	if t.IsZero() {
 		return 0
 	}

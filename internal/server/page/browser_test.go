@@ -77,20 +77,20 @@ func newPageServer(t *testing.T, split bool, callers ...auth.Entry) *pageServer 
 	}
 	t.Cleanup(limitCatalog.Close)
 	by := catalog.By{Author: "tester", Reason: "the beginning"}
-	if _, _, err := limitCatalog.Apply(t.Context(), by, c.Defines(), catalog.Once); err != nil {
+	if _, _, err := limitCatalog.Apply(t.Context(), by, c.CatalogFile(), catalog.ApplyOnce); err != nil {
 		t.Fatal(err)
 	}
 	s := &pageServer{t: t, limits: limitCatalog}
 	initService(s, st, c)
 	logs := whatif.New(&whatif.Config{Names: limitCatalog, Limiter: s.limiter})
 	t.Cleanup(logs.Close)
-	rc := rest.Config{More: logs.Routes(), Away: func(error) *api.Away { return s.away.Load() }}
+	rc := rest.Config{OtherRoutes: logs.Routes(), Away: func(error) *api.Away { return s.away.Load() }}
 	if len(callers) > 0 {
 		rc.Tokens, s.tokens = authtest.Open(t, callers...)
 	}
 	h := rest.New(s.service, logger, &rc)
 	if split {
-		h, _, _ = rest.Split(s.service, logger, &rc)
+		h, _, _ = rest.NewHandlers(s.service, logger, &rc)
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

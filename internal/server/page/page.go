@@ -16,7 +16,7 @@
 // function go of dom.js. An error that render throws is shown in its place. Elements are made by h of dom.js, which
 // takes text as text: nothing on the page is parsed as HTML, which the policy forbids too (trusted types). Keys are
 // shown by keyText of dom.js. api.get and api.post of api.js throw a Problem; api.me is the caller, and api.me.role its
-// role. Charts are drawn by chart.js. Callbacks of timers must check root.isConnected before they write.
+// role. Charts are drawn by chart.js and bars.js. Callbacks of timers must check root.isConnected before they write.
 package page
 
 import (
@@ -45,7 +45,7 @@ const Policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // Prefix begins the paths of the files of the page.
 const Prefix = "/page/"
 
-// file is the response to a path.
+// file is what the server answers to a path of the page.
 type file struct {
 	text        []byte
 	contentType string
@@ -58,7 +58,7 @@ var contentTypes = map[string]string{
 	".svg": "image/svg+xml", ".uplot": "text/plain; charset=utf-8",
 }
 
-// files has all files by URL path.
+// files has all files by URL path; index.html is at / alone.
 var files = readFiles()
 
 func readFiles() map[string]file {
@@ -82,7 +82,7 @@ func readFiles() map[string]file {
 	return all
 }
 
-// Beside returns a handler that serves the page, and all other paths by next.
+// Beside returns a handler that answers GET and HEAD for the files of the page itself, and leaves the rest to next.
 func Beside(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f, ok := files[r.URL.Path]

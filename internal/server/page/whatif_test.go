@@ -115,7 +115,7 @@ func TestWhatIf(t *testing.T) {
 	expectFigures := func(limit string) {
 		t.Helper()
 		r := replayLog(t, log, "ip", limit)
-		want := fmt.Sprintf("%d %d %d", r.Allowed, r.Denied, r.Refused)
+		want := fmt.Sprintf("%d %d %d", r.Allowed, r.Denied, r.DeniedKeys)
 		b.waitFor(limit+": "+want, figures+" === "+fmt.Sprintf("%q", want))
 		if r.Denied > 0 {
 			b.waitText(r.Top[0].Key)

@@ -11,12 +11,12 @@ import (
 
 // Names of the values that several limits share.
 const (
-	Inline  = "(inline)"  // limits that a request gives by notation
-	Unknown = "(unknown)" // limits that the catalog does not have
-	Others  = "(others)"  // limits above the maximum
+	InlineLimits  = "(inline)"  // limits that a request gives by notation
+	UnknownLimits = "(unknown)" // limits that the catalog does not have
+	OtherLimits   = "(others)"  // limits above the maximum
 )
 
-// Values has one T for each limit, created at its first use. It is safe for concurrent use.
+// Values has a T for each limit, up to a maximum, created at its first use. It is safe for concurrent use.
 type Values[T any] struct {
 	max      int
 	defined  func(name string) bool
@@ -29,15 +29,15 @@ type Values[T any] struct {
 }
 
 // New returns values for at most max limits; further limits share one. defined reports whether the catalog has a
-// limit, and newValue creates the value of a limit, or of one of the shared names.
+// limit. newValue creates the value of a limit, or, at once, of a shared name.
 func New[T any](max int, defined func(name string) bool, newValue func(name string) *T) *Values[T] {
 	v := &Values[T]{max: max, defined: defined, newValue: newValue}
-	v.inline, v.unknown, v.others = newValue(Inline), newValue(Unknown), newValue(Others)
+	v.inline, v.unknown, v.others = newValue(InlineLimits), newValue(UnknownLimits), newValue(OtherLimits)
 	v.values.Store(&map[string]*T{})
 	return v
 }
 
-// Of returns the value of a limit, which is given by its name or notation.
+// Of returns the value of a limit, which is given by its name or notation, or the shared value that it has.
 func (v *Values[T]) Of(name string) *T {
 	values := *v.values.Load()
 	if t := values[name]; t != nil {
@@ -64,7 +64,7 @@ func (v *Values[T]) Of(name string) *T {
 	return updated[name]
 }
 
-// Forget removes the values of limits that are not defined any more, and calls forgotten for each of them.
+// Forget removes the values of limits that are no longer defined, and calls forgotten for each. It holds a lock then.
 func (v *Values[T]) Forget(forgotten func(name string, t *T)) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -84,7 +84,7 @@ func (v *Values[T]) Each(do func(name string, t *T)) {
 	for name, t := range *v.values.Load() {
 		do(name, t)
 	}
-	do(Inline, v.inline)
-	do(Unknown, v.unknown)
-	do(Others, v.others)
+	do(InlineLimits, v.inline)
+	do(UnknownLimits, v.unknown)
+	do(OtherLimits, v.others)
 }

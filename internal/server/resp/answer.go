@@ -2,7 +2,7 @@ package resp
 
 import "strconv"
 
-// error writes an error, as one line.
+// error appends an error to the replies, as one line.
 func (c *conn) error(text string) {
 	c.out = append(c.out, '-')
 	for _, b := range []byte(text) {
@@ -14,7 +14,7 @@ func (c *conn) error(text string) {
 	c.out = append(c.out, "\r\n"...)
 }
 
-// simpleString writes a constant text without line breaks.
+// simpleString appends a constant text without line breaks to the replies.
 func (c *conn) simpleString(text string) {
 	c.out = append(append(append(c.out, '+'), text...), "\r\n"...)
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// isCommand ignores case.
+// isCommand reports whether the first of the words is the name of a command, whatever its case.
 func isCommand(words [][]byte, name string) bool {
 	return len(words[0]) == len(name) && strings.EqualFold(string(words[0]), name)
 }
@@ -22,7 +22,7 @@ func (c *conn) command(words [][]byte) {
 	case isCommand(words, "HELLO"):
 		c.hello(args)
 	default:
-		if _, err := c.caller(); err != nil {
+		if _, err := c.authorize(); err != nil {
 			c.replyForbidden(name, err)
 			return
 		}
@@ -48,7 +48,7 @@ func (c *conn) runPermitted(words [][]byte) {
 			"\r\n# Persistence\r\nloading:0\r\n"))
 	case isCommand(words, "COMMAND"): // clients use it for completion
 		if len(args) == 1 && strings.EqualFold(string(args[0]), "COUNT") {
-			c.number(8)
+			c.number(8) // those that the default below names
 			return
 		}
 		c.array(0)
@@ -74,11 +74,12 @@ func (c *conn) auth(args [][]byte) {
 	}
 }
 
-// authenticate sets the token of the connection. If the token is wrong, it replies with an error and keeps the old one.
+// authenticate sets the token of the connection, and reports whether its caller is permitted. If not, it replies with
+// an error and keeps the former token.
 func (c *conn) authenticate(token []byte) bool {
 	before := c.token
 	c.token = string(token)
-	_, err := c.caller()
+	_, err := c.authorize()
 	if err == nil {
 		return true
 	}
@@ -116,7 +117,7 @@ func (c *conn) hello(args [][]byte) {
 			return
 		}
 	}
-	if _, err := c.caller(); err != nil {
+	if _, err := c.authorize(); err != nil {
 		c.replyForbidden("HELLO", err)
 		return
 	}

@@ -23,7 +23,7 @@ const (
 	maxBuffered = 32 << 10
 )
 
-// conn is a connection.
+// conn is a connection. Only its own goroutine uses it, but for the methods of net.Conn.
 type conn struct {
 	net.Conn
 	server     *Server
@@ -32,8 +32,8 @@ type conn struct {
 	authorized bool // a command was permitted before
 	resp3      bool // replies are in version 3 of the protocol
 
-	in           []byte // input that was not answered
-	out          []byte // replies that were not written
+	in           []byte // input that is not answered yet
+	out          []byte // replies that are not written yet
 	closing      bool   // the connection is closed after the buffered replies
 	discardInput bool   // further input is discarded before the connection is closed
 }
@@ -123,20 +123,20 @@ func (c *conn) runAll(list [][][]byte) {
 	}
 }
 
-// caller returns the context of a command, with the caller if the server has tokens.
-func (c *conn) caller() (context.Context, error) {
+// authorize returns the context of a command, with its caller if the server has tokens, or why that is not permitted.
+func (c *conn) authorize() (context.Context, error) {
 	ctx := context.Background()
 	if tokens := c.server.config.Tokens; tokens != nil {
 		caller, err := tokens.Tokens().Caller(auth.Credentials{
 			Token: c.token, Certificate: c.certificate, UnixSocket: c.unix,
 		})
 		if err == nil {
-			err = caller.Can(auth.RoleTake)
+			err = caller.CheckRole(auth.RoleTake)
 		}
 		if err != nil {
 			return ctx, err
 		}
-		ctx = auth.With(ctx, caller)
+		ctx = auth.WithCaller(ctx, caller)
 	}
 	if !c.authorized { // from now on the client may stay idle
 		c.authorized = c.server.clearReadDeadline(c)
@@ -147,7 +147,7 @@ func (c *conn) caller() (context.Context, error) {
 // certificate returns the verified certificate of the peer, or nil.
 func (c *conn) certificate() *x509.Certificate {
 	if secure, ok := c.Conn.(*tls.Conn); ok {
-		return auth.Verified(secure.ConnectionState())
+		return auth.VerifiedCertificate(secure.ConnectionState())
 	}
 	return nil
 }
@@ -160,7 +160,7 @@ func (c *conn) replyForbidden(name string, err error) {
 		"error", err)
 	switch {
 	case !errors.Is(err, auth.ErrUnknown):
-		c.error("NOPERM " + service.Problem(err).Detail)
+		c.error("NOPERM " + service.ProblemOf(err).Detail)
 	case c.token != "":
 		c.error("WRONGPASS " + err.Error())
 	default:
@@ -171,7 +171,7 @@ func (c *conn) replyForbidden(name string, err error) {
 // replyFailure replies that a command has failed. It does not use errors on which client libraries retry, such as
 // TRYAGAIN or LOADING, because the command may have been charged.
 func (c *conn) replyFailure(name string, err error) {
-	p := service.Problem(err)
+	p := service.ProblemOf(err)
 	if p.Status >= 500 {
 		service.LogFailure(c.server.log, name, err, 1)
 	}

@@ -10,7 +10,7 @@ import (
 const (
 	maxCommand = 16 << 10 // bytes of a command, with its framing
 	maxArgs    = 64       // words of a command
-	maxNumber  = 20       // digits of a length
+	maxNumber  = 20       // digits of a length, with its sign
 )
 
 // Errors of parse. The connection is closed after them, because the beginning of the next command is unknown.
@@ -22,8 +22,7 @@ var (
 )
 
 // parse parses the command at the beginning of b: an array of bulk strings, or an inline command. It returns the words
-// of the command, as slices of b, and its size in bytes. The size is 0 if the command is incomplete. A command without
-// words is to be ignored.
+// of the command, as slices of b, and its size in bytes; 0: it is incomplete. One without words is to be ignored.
 func parse(b []byte) (words [][]byte, size int, err error) {
 	if len(b) == 0 {
 		return nil, 0, nil

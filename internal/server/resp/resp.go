@@ -40,7 +40,7 @@ type Config struct {
 	Load *load.Load
 	// Version names the server version in the reply to HELLO.
 	Version string
-	// MaxConnections is how many connections may be open. Zero: the default of [edge.Bound].
+	// MaxConnections is how many connections may be open. Zero: the default of [edge.BoundListener].
 	MaxConnections int
 }
 
@@ -68,10 +68,10 @@ func New(s *service.Service, log *slog.Logger, c *Config) *Server {
 	return out
 }
 
-// Serve serves the connections of a listener until Shutdown or Close, and then returns nil. Each listener
-// has its own bound of connections.
+// Serve serves the connections of a listener until Shutdown or Close, and then returns nil. Each listener has its own
+// bound of connections.
 func (s *Server) Serve(l net.Listener) error {
-	l = edge.Bound(l, s.config.MaxConnections, s.log)
+	l = edge.BoundListener(l, s.config.MaxConnections, s.log)
 	if !s.addListener(l) {
 		return l.Close()
 	}
@@ -97,7 +97,7 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
-// addListener adds a listener, and reports whether the server is not stopping.
+// addListener adds a listener unless the server is stopping, and reports whether it did.
 func (s *Server) addListener(l net.Listener) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +107,7 @@ func (s *Server) addListener(l net.Listener) bool {
 	return !s.stopping
 }
 
-// addConn adds a connection; it returns nil if the server is stopping.
+// addConn adds a connection, with TLS if that is configured. If the server is stopping, it closes it and returns nil.
 func (s *Server) addConn(nc net.Conn) *conn {
 	unix := nc.LocalAddr().Network() == "unix"
 	if s.config.TLS != nil {
@@ -126,7 +126,7 @@ func (s *Server) addConn(nc net.Conn) *conn {
 	return c
 }
 
-// clearReadDeadline removes the read deadline of a connection, unless the server is stopping.
+// clearReadDeadline removes the read deadline of a connection, unless the server is stopping; false: it has failed.
 func (s *Server) clearReadDeadline(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,8 +141,8 @@ func (s *Server) removeConn(c *conn) {
 	delete(s.conns, c)
 }
 
-// Shutdown stops accepting connections, closes idle connections, and waits for the commands
-// of the others. When ctx ends, it closes all.
+// Shutdown stops accepting connections, closes idle connections, and waits for the commands of the others. When ctx
+// ends, it closes all.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop(func(c *conn) { _ = c.SetReadDeadline(time.Unix(1, 0)) }) // commands that were read are answered
 	done := make(chan struct{})

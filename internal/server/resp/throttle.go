@@ -17,7 +17,7 @@ const throttleName = "CL.THROTTLE"
 
 // throttle answers CL.THROTTLE commands. They are decided as one batch, in order.
 func (c *conn) throttle(list [][][]byte) {
-	ctx, err := c.caller()
+	ctx, err := c.authorize()
 	if err != nil {
 		for range list {
 			if c.replyForbidden(throttleName, err); c.closing {
@@ -56,7 +56,7 @@ func (c *conn) throttle(list [][][]byte) {
 	}
 }
 
-// decide decides requests within the bounds of time and memory.
+// decide decides requests within the bounds of the load, and puts the results into answers, which is as long.
 func (c *conn) decide(ctx context.Context, requests []headgate.Request, answers []headgate.BatchResult) error {
 	share := c.server.config.Load.Share()
 	defer share.Release()
@@ -78,7 +78,7 @@ func (c *conn) parseThrottle(ctx context.Context, args [][]byte) (r headgate.Req
 		return r, headgate.Invalid("CL.THROTTLE", "takes key, max_burst, count, period and perhaps quantity; "+
 			"there are %d arguments", len(args))
 	}
-	var n [4]int64
+	var n [4]int64 // by throttleArgs
 	n[3] = 1
 	for i, text := range args[1:] {
 		minValue := int64(1)
@@ -86,7 +86,7 @@ func (c *conn) parseThrottle(ctx context.Context, args [][]byte) (r headgate.Req
 			minValue = 0
 		}
 		n[i], err = strconv.ParseInt(string(text), 10, 64)
-		if err != nil || n[i] < minValue || n[i] == math.MaxInt64 {
+		if err != nil || n[i] < minValue || n[i] == math.MaxInt64 { // max_burst + 1 would overflow
 			return r, headgate.Invalid(throttleArgs[i], "%.30q is not a whole number from %d on", text, minValue)
 		}
 	}
@@ -101,9 +101,9 @@ func (c *conn) parseThrottle(ctx context.Context, args [][]byte) (r headgate.Req
 // throttleArgs names the numeric arguments, in order.
 var throttleArgs = [...]string{"max_burst", "count", "period", "quantity"}
 
-// replyThrottle writes the five integers of redis-cell: whether the command is limited (0 or 1), the limit, what
-// remains, the seconds until a retry can succeed (-1 if the command is allowed or can never succeed), and the seconds
-// until the key is unused again. Seconds are rounded up, so that a client that waits that long is not limited again.
+// replyThrottle writes the five integers of redis-cell: whether the command is limited (0 or 1; a check is never), the
+// limit, what remains, the seconds until a retry can succeed (-1 if the command is not limited or can never succeed),
+// and the seconds until the key is unused again. Seconds are rounded up, so that a client waits long enough.
 func (c *conn) replyThrottle(d *headgate.Decision, check bool) {
 	limited, retry := int64(0), int64(-1)
 	if !d.Allowed && !check {

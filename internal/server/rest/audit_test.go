@@ -39,7 +39,8 @@ func newAuditServer(t *testing.T) *auditServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := limits.Apply(t.Context(), catalog.By{Author: "file"}, c.Defines(), catalog.Once); err != nil {
+	by := catalog.By{Author: "file"}
+	if _, _, err := limits.Apply(t.Context(), by, c.CatalogFile(), catalog.ApplyOnce); err != nil {
 		t.Fatal(err)
 	}
 	file, tokens := authtest.Open(t, auth.Entry{Name: "oncall", Role: "admin"},

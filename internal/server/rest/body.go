@@ -35,7 +35,7 @@ func (b *body) free() {
 	b.Buffer = nil
 }
 
-// read reads a request's body of at most limit bytes, and counts it in a share.
+// read reads a request's body of at most limit bytes, and counts in a share what it takes beyond load.FreeBytes.
 func (b *body) read(w http.ResponseWriter, r *http.Request, limit int64, s *load.Share) error {
 	if r.ContentLength > limit {
 		return tooLarge(limit)
@@ -62,7 +62,7 @@ func (b *body) read(w http.ResponseWriter, r *http.Request, limit int64, s *load
 	}
 }
 
-// readError returns the error for the client whose body could not be read to its end.
+// readError returns what to answer a client whose body could be read to byte after, and then failed with err.
 func readError(r *http.Request, after int, err error) error {
 	var large *http.MaxBytesError
 	switch {

@@ -47,7 +47,7 @@ func serveEditedCatalog(t *testing.T) (http.Handler, *catalog.Catalog) {
 			t.Fatal(err)
 		}
 	}
-	_, _, err = limits.Apply(t.Context(), catalog.By{Author: "file"}, c.Defines(), catalog.Once)
+	_, _, err = limits.Apply(t.Context(), catalog.By{Author: "file"}, c.CatalogFile(), catalog.ApplyOnce)
 	must(nil, err)
 	by := catalog.By{Author: "ann", Reason: "<b>more</b>"}
 	must(limits.Set(t.Context(), by, catalog.Definition{Limit: limit("api", "token-bucket 20/1m")}))
@@ -67,7 +67,7 @@ func serveEditedCatalog(t *testing.T) (http.Handler, *catalog.Catalog) {
 func sendAs(h http.Handler, caller *auth.Caller, method, path, body string) (int, string) {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r.WithContext(auth.With(r.Context(), caller)))
+	h.ServeHTTP(w, r.WithContext(auth.WithCaller(r.Context(), caller)))
 	return w.Code, w.Body.String()
 }
 

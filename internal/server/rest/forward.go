@@ -18,7 +18,7 @@ func (srv *server) serveForward(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		return
 	}
-	p := forwardauth.Problem(err)
+	p := forwardauth.ProblemOf(err)
 	if p.Status >= http.StatusInternalServerError && !clientGone(r, err) {
 		service.LogFailure(srv.log, r.URL.Path, err, 1)
 	}
@@ -30,7 +30,7 @@ func (srv *server) decideForward(w http.ResponseWriter, r *http.Request, s *load
 	if err := s.Enter(); err != nil {
 		return err
 	}
-	if err := s.HoldObjects(forwardauth.Charges(r.URL.RawQuery)); err != nil {
+	if err := s.HoldObjects(forwardauth.CountCharges(r.URL.RawQuery)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(service.WithProtocol(r.Context(), service.ProtocolAuth), service.Deadline)

@@ -12,7 +12,8 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// requireRole serves callers with a role only. It ignores the header Authorization unless authorization is true.
+// requireRole returns a handler that serves callers with a role only, or everybody if the server has no tokens. It
+// ignores the header Authorization unless authorization is true.
 func (srv *server) requireRole(role auth.Role, authorization bool, h http.HandlerFunc) http.HandlerFunc {
 	if srv.Tokens == nil || role == auth.Anyone {
 		return h
@@ -20,20 +21,20 @@ func (srv *server) requireRole(role auth.Role, authorization bool, h http.Handle
 	return func(w http.ResponseWriter, r *http.Request) {
 		caller, err := srv.caller(r, authorization)
 		if err == nil {
-			err = caller.Can(role)
+			err = caller.CheckRole(role)
 		}
 		if err != nil {
 			srv.forbid(w, r, authorization, err)
 			return
 		}
-		h(w, r.WithContext(auth.With(r.Context(), caller)))
+		h(w, r.WithContext(auth.WithCaller(r.Context(), caller)))
 	}
 }
 
-// requireAllLimits serves callers that may touch all limits only.
+// requireAllLimits returns a handler that serves only callers that may touch all limits.
 func (srv *server) requireAllLimits(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if caller := auth.From(r.Context()); !caller.All() {
+		if caller := auth.CallerOf(r.Context()); !caller.AllLimits() {
 			srv.forbid(w, r, true, fmt.Errorf("%w: %s may not touch all limits, which %s names",
 				auth.ErrForbidden, caller, r.URL.Path))
 			return
@@ -61,11 +62,11 @@ func (srv *server) mayRead(r *http.Request) bool {
 		return true
 	}
 	caller, err := srv.caller(r, r.Pattern != forwardauth.Path)
-	return err == nil && caller.Can(auth.RoleRead) == nil
+	return err == nil && caller.CheckRole(auth.RoleRead) == nil
 }
 
-// forbid answers a request that is not permitted. If authorization is false it sends no challenge
-// either: proxies would pass it on to their end users.
+// forbid logs and answers a request that is not permitted. It sends a challenge only if authorization is true: proxies
+// would pass it on to their end users.
 func (srv *server) forbid(w http.ResponseWriter, r *http.Request, authorization bool, err error) {
 	srv.log.Warn("request refused", "class", "access", "path", r.URL.Path, "remote", r.RemoteAddr, "error", err)
 	where := "Authorization: Bearer, or in " + auth.TokenHeader
@@ -74,5 +75,5 @@ func (srv *server) forbid(w http.ResponseWriter, r *http.Request, authorization 
 	} else if errors.Is(err, auth.ErrUnknown) {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="headgate"`)
 	}
-	edge.WriteProblem(w, service.Forbidden(err, where))
+	edge.WriteProblem(w, service.AccessProblem(err, where))
 }

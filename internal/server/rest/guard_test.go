@@ -182,7 +182,7 @@ func TestACallerTouchesItsLimitsOnly(t *testing.T) {
 	}
 }
 
-// TestIDsBelongToACaller checks that no caller can replay or settle a charge of another caller (R1 of the rulings).
+// TestIDsBelongToACaller checks that no caller can replay or settle a charge of another caller.
 func TestIDsBelongToACaller(t *testing.T) {
 	t.Parallel()
 	s, c, tokens := newGuardedService(t)
@@ -212,7 +212,7 @@ func TestAdminActionsHaveAnAddressOfTheirOwn(t *testing.T) {
 	s, c, tokens := newGuardedService(t)
 	var actions []service.AdminAction
 	s.OnAdmin(func(a service.AdminAction) { actions = append(actions, a) })
-	public, all, health := Split(s, slog.New(slog.DiscardHandler), c)
+	public, all, health := NewHandlers(s, slog.New(slog.DiscardHandler), c)
 	admin := "Headgate-Token: " + tokens["admin"]
 	const reset = `{"limit":"api","key":"k","reason":"asked for"}`
 	for _, tt := range []struct {

@@ -23,7 +23,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// TestRequestsThatAreDecidedAreCapped checks that all paths are answered 503 while 2 of 2 requests are being decided.
+// TestRequestsThatAreDecidedAreCapped checks that all paths that need a role are answered 503 while 2 of 2 requests are
+// being decided.
 func TestRequestsThatAreDecidedAreCapped(t *testing.T) {
 	t.Parallel()
 	bounds := load.New(2, 0)

@@ -20,7 +20,7 @@ const (
 	bytesPerLimit   = 12 << 10 // traffic of a limit: 300 seconds with three numbers of four bytes, and more on the wire
 )
 
-// serveQuery returns a handler that reads a Q from the query of the URL. A missing parameter is as in defaults.
+// serveQuery returns a handler that reads a Q from the query of the URL; a missing parameter is as in defaults.
 func serveQuery[Q any](srv *server, defaults Q, do func(context.Context, *Q, *load.Share) (any, error),
 ) http.HandlerFunc {
 	return srv.withShare(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
@@ -32,8 +32,8 @@ func serveQuery[Q any](srv *server, defaults Q, do func(context.Context, *Q, *lo
 	})
 }
 
-// list returns a handler that answers with a list, of at most as many entries as the field Max of a Q.
-func list[Q, Out any](srv *server, defaults Q, do func(context.Context, *Q) (*Out, error)) http.HandlerFunc {
+// serveList returns a handler that answers with a list, of at most as many entries as the field Max of a Q.
+func serveList[Q, Out any](srv *server, defaults Q, do func(context.Context, *Q) (*Out, error)) http.HandlerFunc {
 	return serveQuery(srv, defaults, func(ctx context.Context, q *Q, s *load.Share) (any, error) {
 		if err := s.Hold(bytesPerEntry * reflect.ValueOf(q).Elem().FieldByName("Max").Int()); err != nil {
 			return nil, err
@@ -42,7 +42,7 @@ func list[Q, Out any](srv *server, defaults Q, do func(context.Context, *Q) (*Ou
 	})
 }
 
-// serveWhole returns a handler that ignores the query. parts returns how many objects an answer has.
+// serveWhole returns a handler that answers with what do returns, whatever the query. parts counts the objects of that.
 func serveWhole[Out any](srv *server, do func(context.Context, *struct{}) (*Out, error), parts func(*Out) int,
 ) http.HandlerFunc {
 	return srv.withShare(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
@@ -51,24 +51,24 @@ func serveWhole[Out any](srv *server, do func(context.Context, *struct{}) (*Out,
 			if err != nil {
 				return nil, err
 			}
-			return out, s.Hold(int64(load.PerObject * parts(out)))
+			return out, s.Hold(int64(load.BytesPerObject * parts(out)))
 		})
 	})
 }
 
-// holder returns a function that counts parts of an answer, each of bytes bytes.
-func holder(s *load.Share, bytes int64) func(parts int) error {
+// holdParts returns a function that counts parts of an answer in a share of the load, each of bytes bytes.
+func holdParts(s *load.Share, bytes int64) func(parts int) error {
 	return func(parts int) error { return s.Hold(bytes * int64(parts)) }
 }
 
 // mePath is the route that describes the caller.
 const mePath = "GET /v1/me"
 
-// me answers with the caller, its permissions, and whether admin actions are served at this address.
+// me returns a handler that describes the caller. actions says whether this address serves admin actions.
 func (srv *server) me(actions bool) http.HandlerFunc {
 	return serveWhole(srv, func(ctx context.Context, _ *struct{}) (*api.Me, error) {
 		me := &api.Me{Role: auth.RoleAdmin.String(), Tokens: srv.Tokens != nil, Actions: actions, Away: srv.Away(nil)}
-		if c := auth.From(ctx); c != nil {
+		if c := auth.CallerOf(ctx); c != nil {
 			me.Name, me.Role, me.Limits = c.Name, c.Role.String(), c.Limits
 		}
 		return me, nil
@@ -81,12 +81,12 @@ func (srv *server) difference(ctx context.Context, q *api.DifferenceQuery, s *lo
 	if err != nil {
 		return nil, err
 	}
-	return out, s.Hold(int64(load.PerObject * len(out.Changes)))
+	return out, s.Hold(int64(load.BytesPerObject * len(out.Changes)))
 }
 
 // usage returns what a key has used of its limits.
 func (srv *server) usage(ctx context.Context, q *api.UsageQuery, s *load.Share) (any, error) {
-	return srv.service.Usage(ctx, q, holder(s, bytesPerEntry))
+	return srv.service.Usage(ctx, q, holdParts(s, bytesPerEntry))
 }
 
 // traffic returns the recent decisions, and the top keys.
@@ -97,7 +97,7 @@ func (srv *server) traffic(ctx context.Context, q *api.TrafficQuery, s *load.Sha
 	if err := s.Hold(bytesPerLimit * traffic.MaxLimits); err != nil {
 		return nil, err
 	}
-	return srv.service.Traffic(ctx, q, holder(s, bytesPerEntry))
+	return srv.service.Traffic(ctx, q, holdParts(s, bytesPerEntry))
 }
 
 // explain returns which rule decides about a request, and why.
@@ -110,5 +110,5 @@ func (srv *server) explain(ctx context.Context, in *api.Explain, s *load.Share) 
 
 // inspect returns the state of one key.
 func (srv *server) inspect(ctx context.Context, in *api.InspectRequest, s *load.Share) (any, error) {
-	return srv.service.Inspect(ctx, in, holder(s, bytesPerAttempt))
+	return srv.service.Inspect(ctx, in, holdParts(s, bytesPerAttempt))
 }

@@ -217,7 +217,7 @@ func serveCatalog(t *testing.T, c *config.Config) http.Handler {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := limits.Apply(t.Context(), catalog.By{}, c.Defines(), catalog.Once); err != nil {
+	if _, _, err := limits.Apply(t.Context(), catalog.By{}, c.CatalogFile(), catalog.ApplyOnce); err != nil {
 		t.Fatal(err)
 	}
 	// The traffic of a second is served when the second is over.
@@ -233,7 +233,7 @@ func serveCatalog(t *testing.T, c *config.Config) http.Handler {
 	svc.UseTraffic(counter)
 	logs := whatif.New(&whatif.Config{Names: limits, Limiter: l, Now: func() time.Time { return time.UnixMicro(now) }})
 	t.Cleanup(logs.Close)
-	h := rest.New(svc, log, &rest.Config{More: logs.Routes()})
+	h := rest.New(svc, log, &rest.Config{OtherRoutes: logs.Routes()})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		secondOver.Store(r.URL.Path == "/v1/traffic")
 		h.ServeHTTP(w, r)

@@ -13,7 +13,8 @@ import (
 )
 
 // parseQuery parses the query of a URL into a query of package api. The tags of its fields have the name of the
-// parameter, and the range of a number. Fields of missing parameters do not change. Texts are names of limits, or keys.
+// parameter, and the range of a number. Fields of missing parameters do not change. Flags beside a field X, NoX and
+// HasX, say whether its parameter is missing or there. Texts are names of limits, or keys.
 func parseQuery(raw string, query any) error {
 	q := reflect.ValueOf(query).Elem()
 	var names []string
@@ -32,7 +33,7 @@ func parseQuery(raw string, query any) error {
 			no.SetBool(true)
 		}
 	}
-	values, err := edge.Query(raw, names...)
+	values, err := edge.ParseQuery(raw, names...)
 	if err != nil {
 		return err
 	}

@@ -26,38 +26,38 @@ import (
 
 // Config adjusts the handler of New. It may be nil, and every field may be zero.
 type Config struct {
-	// Load bounds how many requests are decided at a time, counted from when their bodies have arrived, and how many
+	// Load bounds how many requests are decided at a time, which begins when their bodies have arrived, and how many
 	// bytes the requests in flight hold together, in their bodies and while they are decided; the first 4 KiB and 8
 	// charges of each are not counted. Requests beyond the bounds are answered 503 at once. Nil: load.New(0, 0).
 	Load *load.Load
-	// Problem returns what is wrong with a new configuration, for /readyz. The server is ready nevertheless, with
-	// the former configuration. Nil, or empty: nothing is wrong.
+	// Problem returns what is wrong with the configuration, for /readyz. The server is ready nevertheless, with what it
+	// can use of it, or the former one. Nil, or empty: nothing is wrong.
 	Problem func() string
-	// Away returns since when and why the store cannot be used, or nil. Its argument is the error of a request that
-	// has just failed, or nil. Nil: the store can always be used.
+	// Away returns since when and why the store cannot be used, or nil. Its argument is the error of a request that has
+	// just failed, or nil. Nil: outages are not described.
 	Away func(error) *api.Away
 	// Auth is for forward authentication: see package forwardauth.
 	Auth forwardauth.Config
 	// Tokens lists the callers with their tokens and certificates. A caller by a Unix socket needs neither.
 	// Nil: every caller may do everything.
 	Tokens *auth.File
-	// More are further routes, of other packages.
-	More []Route
+	// OtherRoutes are routes of other packages.
+	OtherRoutes []Route
 }
 
 // Route is a route of another package.
 type Route struct {
 	Pattern string    // pattern of http.ServeMux, with a method
 	Role    auth.Role // role that a caller needs; requests for [auth.Anyone] are answered also under full load
-	All     bool      // true if the caller must be one that may touch all limits
+	// AllLimits says that the caller must be one that may touch all limits.
+	AllLimits bool
 	// Turn waits until a request may be served, before any memory is held for it. end is called when the request is
 	// done. Nil: requests do not wait.
 	Turn func(*http.Request) (end func(), err error)
 	// Handler reads a body of at most MaxBody bytes.
 	Handler http.HandlerFunc
 	MaxBody int64
-	// Answer is called instead of Handler if it is not nil, and returns JSON, or the error of the request. It
-	// requires a Role.
+	// Answer returns JSON, or the error of the request. If set, it replaces Handler, and Role is not auth.Anyone.
 	Answer func(http.ResponseWriter, *http.Request) ([]byte, error)
 }
 
@@ -74,8 +74,8 @@ type server struct {
 	auth         *forwardauth.Handler
 }
 
-// New returns the handler of all paths. It logs a line for each request that fails by an error
-// of the server, so log should be limited by package lograte.
+// New returns the handler of all paths. It logs a line for each request that fails by an error of the server, so log
+// should be limited by package lograte.
 func New(s *service.Service, log *slog.Logger, c *Config) http.Handler {
 	srv := newServer(s, log, c)
 	return handler(srv.routes())
@@ -107,13 +107,13 @@ func (srv *server) withShare(do func(w http.ResponseWriter, r *http.Request, s *
 	}
 }
 
-// serveBody returns a handler that reads a T from a body of at most limit bytes.
+// serveBody returns a handler that reads a T from a body of at most limit bytes, and answers with what do returns.
 func serveBody[T, Out any](srv *server, limit int64, do func(context.Context, *T) (*Out, error)) http.HandlerFunc {
 	return serveBodyShare(srv, limit,
 		func(ctx context.Context, in *T, _ *load.Share) (any, error) { return do(ctx, in) })
 }
 
-// serveBodyShare returns a handler that reads a T from a body, and passes do the share to count the answer in.
+// serveBodyShare is like serveBody, and passes do the share of the load to count the answer in.
 func serveBodyShare[T any](srv *server, limit int64, do func(context.Context, *T, *load.Share) (any, error),
 ) http.HandlerFunc {
 	return srv.withShare(func(w http.ResponseWriter, r *http.Request, s *load.Share) error {
@@ -125,7 +125,7 @@ func serveBodyShare[T any](srv *server, limit int64, do func(context.Context, *T
 	})
 }
 
-// decide counts a request as being decided, calls do with the deadline of a request, and writes the result.
+// decide calls do with the deadline of a request, counts the request as being decided meanwhile, and writes the result.
 func (srv *server) decide(w http.ResponseWriter, r *http.Request, s *load.Share,
 	do func(context.Context) (any, error),
 ) error {
@@ -149,14 +149,14 @@ func readRequest(w http.ResponseWriter, r *http.Request, limit int64, s *load.Sh
 	if err := b.read(w, r, limit, s); err != nil {
 		return err
 	}
-	text := max(0, s.Bytes()-int64(b.Len())) // the parsed texts are as long as the body
+	surplus := max(0, s.Bytes()-int64(b.Len())) // the parsed texts are no longer than the body
 	if err := s.Enter(); err != nil {
 		return err
 	}
 	if err := s.HoldObjects(bytes.Count(b.Bytes(), []byte("{"))); err != nil {
 		return err
 	}
-	defer func() { _ = s.Hold(-text) }() // cannot fail
+	defer func() { _ = s.Hold(-surplus) }() // cannot fail
 	return api.Read(b.Bytes(), to)
 }
 
@@ -180,12 +180,12 @@ func (srv *server) batch(w http.ResponseWriter, r *http.Request, s *load.Share) 
 	})
 }
 
-// ok is the status of a healthy server.
-const ok = "ok"
+// healthyStatus is the status of a healthy server.
+const healthyStatus = "ok"
 
 // live answers that the process runs.
 func (srv *server) live(w http.ResponseWriter, r *http.Request) {
-	if err := srv.answer(w, &api.Health{Status: ok}); err != nil {
+	if err := srv.answer(w, &api.Health{Status: healthyStatus}); err != nil {
 		srv.fail(w, r, err)
 	}
 }
@@ -193,29 +193,29 @@ func (srv *server) live(w http.ResponseWriter, r *http.Request) {
 // hiddenDetail is the text of a problem for a caller that may not know the names of limits, files and keys.
 const hiddenDetail = "something is wrong with it; the log says what, and so does /readyz to a token of the role read"
 
-// ready answers whether the store can decide and write. It also lists the limits that are full or
-// nearly full, which does not make the server unready.
+// ready answers whether the store can decide and write. For callers that may read, it also lists the limits that are
+// full or nearly full, which does not make the server unready.
 func (srv *server) ready(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), service.ReadyTimeout)
 	defer cancel()
-	health := &api.Health{Status: ok, Config: srv.Problem()}
-	looks := srv.mayRead(r)
-	if health.Config != "" && !looks {
+	health := &api.Health{Status: healthyStatus, Config: srv.Problem()}
+	mayRead := srv.mayRead(r)
+	if health.Config != "" && !mayRead {
 		health.Config = hiddenDetail
 	}
 	err := srv.service.Healthy(ctx)
-	if err == nil && looks {
+	if err == nil && mayRead {
 		health.Limits, err = srv.service.NearlyFull(ctx)
 	}
 	if err == nil {
 		err = srv.answer(w, health)
 	}
 	if errors.Is(err, store.ErrFull) {
-		p := service.Problem(err)
+		p := service.ProblemOf(err)
 		p.Title = "The store is full"
 		p.Detail = "It takes no new keys: its memory is full, or it keeps as many as it may, and each still counts. " +
 			"Keys that it has are decided."
-		if away := srv.Away(err); away != nil && looks {
+		if away := srv.Away(err); away != nil && mayRead {
 			p.Detail = away.Text + " " + p.Detail
 		}
 		edge.WriteProblem(w, p)
@@ -269,10 +269,10 @@ func (srv *server) write(w http.ResponseWriter, text []byte) {
 	}
 }
 
-// fail answers with a problem, even if the client seems to be gone: a client that has only
-// closed its side would take an empty answer for an admission.
+// fail answers with a problem, and logs a failure of the server. It answers even if the client seems to be gone: one
+// that has only closed its side would take an empty answer for an admission.
 func (srv *server) fail(w http.ResponseWriter, r *http.Request, err error) {
-	p := service.Problem(err)
+	p := service.ProblemOf(err)
 	if _, isProblem := errors.AsType[*api.Problem](err); p.Status >= 500 && !isProblem && !clientGone(r, err) {
 		service.LogFailure(srv.log, r.URL.Path, err, 1)
 	}

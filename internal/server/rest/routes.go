@@ -21,9 +21,9 @@ type route struct {
 	handler http.HandlerFunc
 }
 
-// Split returns three handlers that share the bounds of a Config: public serves no admin actions, all serves every
-// path, and health serves only the paths that anyone may read, such as /readyz, without access control.
-func Split(s *service.Service, log *slog.Logger, c *Config) (public, all, health http.Handler) {
+// NewHandlers returns three handlers that share the bounds of a Config: public serves no admin actions, all serves
+// every path, and health serves only the paths that anyone may read, such as /readyz, without access control.
+func NewHandlers(s *service.Service, log *slog.Logger, c *Config) (public, all, health http.Handler) {
 	srv := newServer(s, log, c)
 	var publicRoutes, healthRoutes []route
 	for _, r := range srv.routes() {
@@ -40,11 +40,11 @@ func Split(s *service.Service, log *slog.Logger, c *Config) (public, all, health
 	return handler(publicRoutes), handler(srv.routes()), handler(healthRoutes)
 }
 
-// Beside returns a handler that serves GET and HEAD of a path by more, and all other requests by h.
-func Beside(h http.Handler, path string, more http.Handler) http.Handler {
+// Beside returns a handler that serves GET and HEAD of a path by special, and all other requests by h.
+func Beside(h http.Handler, path string, special http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == path && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
-			more.ServeHTTP(w, r)
+			special.ServeHTTP(w, r)
 			return
 		}
 		h.ServeHTTP(w, r)
@@ -53,10 +53,10 @@ func Beside(h http.Handler, path string, more http.Handler) http.Handler {
 
 // notServedHere refuses an admin action at a public address.
 func notServedHere(w http.ResponseWriter, r *http.Request) {
-	edge.WriteProblem(w, service.NotServedHere(r.URL.Path))
+	edge.WriteProblem(w, service.NotServedProblem(r.URL.Path))
 }
 
-// handler serves routes.
+// handler returns a handler of routes. It answers other paths and methods with problems.
 func handler(routes []route) http.Handler {
 	mux := http.NewServeMux()
 	for _, r := range routes {
@@ -68,9 +68,9 @@ func handler(routes []route) http.Handler {
 // routes returns all routes, each with the check of its role.
 func (srv *server) routes() []route {
 	all := srv.ownRoutes()
-	for _, r := range srv.More {
+	for _, r := range srv.OtherRoutes {
 		h := srv.serveRoute(r)
-		if r.All {
+		if r.AllLimits {
 			h = srv.requireAllLimits(h)
 		}
 		all = append(all, route{r.Pattern, r.Role, h})
@@ -145,15 +145,15 @@ func (srv *server) ownRoutes() []route {
 		{"POST /v1/limit", auth.RoleAdmin, serveBody(srv, maxBodyBytes, s.SetLimit)},
 		{"POST /v1/plan", auth.RoleAdmin, serveBody(srv, maxBodyBytes, s.SetPlan)},
 		{mePath, auth.RoleRead, srv.me(true)},
-		{"GET /v1/audit", auth.RoleRead, list(srv, api.AuditQuery{Max: 100}, s.Audit)},
+		{"GET /v1/audit", auth.RoleRead, serveList(srv, api.AuditQuery{Max: 100}, s.Audit)},
 		{"POST /v1/rollback", auth.RoleAdmin, serveBody(srv, maxBodyBytes, s.Rollback)},
 		{"GET /v1/catalog", auth.RoleRead, serveWhole(srv, s.Catalog,
 			func(c *api.Catalog) int { return len(c.Limits) + len(c.Plans) })},
-		{"GET /v1/overrides", auth.RoleRead, list(srv, api.OverridesQuery{Max: 200}, s.Overrides)},
-		{"GET /v1/versions", auth.RoleRead, list(srv, api.VersionsQuery{Max: 50}, s.Versions)},
+		{"GET /v1/overrides", auth.RoleRead, serveList(srv, api.OverridesQuery{Max: 200}, s.Overrides)},
+		{"GET /v1/versions", auth.RoleRead, serveList(srv, api.VersionsQuery{Max: 50}, s.Versions)},
 		{"GET /v1/difference", auth.RoleRead, serveQuery(srv, api.DifferenceQuery{}, srv.difference)},
 		{"GET /v1/limits", auth.RoleRead, serveWhole(srv, s.Limits, func(l *api.Limits) int { return len(l.Limits) })},
-		{"GET /v1/cells", auth.RoleRead, list(srv, api.CellsQuery{Max: store.DefaultMax}, s.Cells)},
+		{"GET /v1/cells", auth.RoleRead, serveList(srv, api.CellsQuery{Max: store.DefaultMax}, s.Cells)},
 		{"GET /v1/usage", auth.RoleRead, serveQuery(srv, api.UsageQuery{}, srv.usage)},
 		{"GET /v1/traffic", auth.RoleRead, serveQuery(srv, api.TrafficQuery{
 			By: api.ByRefused, Top: 20, Seconds: traffic.Seconds,

@@ -133,7 +133,7 @@ func TestTrafficHasOnlyLimitsThatTheCallerMayTouch(t *testing.T) {
 		}
 	}
 	now = now.Add(time.Second)
-	ctx := auth.With(t.Context(), &auth.Caller{Name: "some", Role: auth.RoleRead, Limits: []string{"api"}})
+	ctx := auth.WithCaller(t.Context(), &auth.Caller{Name: "some", Role: auth.RoleRead, Limits: []string{"api"}})
 	got, err := s.Traffic(ctx, &api.TrafficQuery{By: api.ByUsed, Top: 10, Seconds: 2}, func(int) error { return nil })
 	if err != nil || len(got.Limits) != 1 || got.Limits[0].Limit != "api" || len(got.Keys) != 1 || got.Keys[0].Limit != "api" {
 		t.Errorf("got %+v, %v, want one limit and one key of api", got, err)

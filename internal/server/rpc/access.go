@@ -18,10 +18,10 @@ import (
 // tokenMetadata is the metadata for a token beside authorization.
 var tokenMetadata = strings.ToLower(auth.TokenHeader)
 
-// admitCall admits a call if its caller has the role of the method, and puts the caller into the context,
-// where [auth.From] finds it. It runs when the headers of a call have come, before any message is
-// read, in the goroutine that reads the connection. The deadline of a unary call begins here, so it includes the time
-// until the message has arrived.
+// admitCall admits a call if its caller has the role of the method, and puts the caller into the context, where
+// [auth.CallerOf] finds it. It runs when the headers of a call have come, before any message is read, in the goroutine
+// that reads the connection. The deadline of a unary call begins here, so it includes the time until the message has
+// arrived. All calls of known methods are counted in arriving until their first message has arrived.
 func (s *Server) admitCall(ctx context.Context, info *tap.Info) (context.Context, error) {
 	name := info.FullMethodName
 	m, known := s.methods[name]
@@ -29,7 +29,7 @@ func (s *Server) admitCall(ctx context.Context, info *tap.Info) (context.Context
 	case !known: // grpc answers Unimplemented, and reads no message
 		return ctx, nil
 	case m.role == auth.RoleAdmin && s.config.NoAdmin:
-		return nil, statusOf(service.NotServedHere(name))
+		return nil, statusOf(service.NotServedProblem(name))
 	case m.role != auth.Anyone:
 		var p *api.Problem
 		if ctx, p = s.authorize(ctx, name, info.Header); p != nil {
@@ -45,7 +45,7 @@ func (s *Server) admitCall(ctx context.Context, info *tap.Info) (context.Context
 	}
 	if ctx, err = s.arriving.add(ctx, cancel, m.role == auth.Anyone); err != nil {
 		cancel()
-		return nil, statusOf(service.Problem(err))
+		return nil, statusOf(service.ProblemOf(err))
 	}
 	return ctx, nil // grpc cancels the parent context when the call ends, which stops the timer too
 }
@@ -64,19 +64,19 @@ func (s *Server) caller(ctx context.Context, md metadata.MD) (*auth.Caller, erro
 }
 
 // authorize puts the caller into the context, or returns a problem if it has not the role of a method. It runs again
-// for each message of a stream, since the caller may meanwhile have lost its token, certificate or role.
+// for each request of headgate's own stream, since the caller may meanwhile have lost its token, certificate or role.
 func (s *Server) authorize(ctx context.Context, name string, md metadata.MD) (context.Context, *api.Problem) {
 	if s.config.Tokens == nil {
 		return ctx, nil
 	}
 	caller, err := s.caller(ctx, md)
 	if err == nil {
-		err = caller.Can(s.methods[name].role)
+		err = caller.CheckRole(s.methods[name].role)
 	}
 	if err != nil {
 		return ctx, s.forbid(ctx, name, err)
 	}
-	return auth.With(ctx, caller), nil
+	return auth.WithCaller(ctx, caller), nil
 }
 
 // forbid logs that a call is not permitted, and returns its problem.
@@ -86,7 +86,7 @@ func (s *Server) forbid(ctx context.Context, name string, err error) *api.Proble
 		remote = from.Addr.String()
 	}
 	s.log.Warn("request refused", "class", "access", "path", name, "remote", remote, "error", err)
-	return service.Forbidden(err, "the metadata authorization: Bearer, or in "+tokenMetadata)
+	return service.AccessProblem(err, "the metadata authorization: Bearer, or in "+tokenMetadata)
 }
 
 // peerCertificate returns the verified certificate of a peer, or nil.
@@ -95,5 +95,5 @@ func peerCertificate(from *peer.Peer) *x509.Certificate {
 		return nil
 	}
 	info, _ := from.AuthInfo.(credentials.TLSInfo)
-	return auth.Verified(info.State)
+	return auth.VerifiedCertificate(info.State)
 }

@@ -10,18 +10,17 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// arriving bounds the memory of incomplete messages. grpc itself allows 4 MiB for each stream of each
-// connection, also from unknown callers. A client that sends a message at once completes it within maxWait, so at most
-// maxWaiting calls may wait for longer: the oldest calls above that are canceled. Within maxWait, the network bounds
-// how much can arrive.
+// arrivingCalls bounds the memory of incomplete messages. grpc itself allows 4 MiB for each stream of each connection,
+// also from unknown callers. A client that sends a message at once completes it within maxWait, so at most maxWaiting
+// calls may wait for longer: the oldest above that are canceled. Within maxWait, the network bounds what can arrive.
 //
 // A pool that counts grpc's buffers was tried: with version 1.85, the buffers of two of 40 canceled calls were not
 // returned for two minutes, so a bound of these bytes would in time refuse all calls.
-type arriving struct {
+type arrivingCalls struct {
 	mu          sync.Mutex
 	calls       list.List   // of *call, the oldest first; guarded by mu
 	anyoneCalls int         // how many of them are of methods for anyone; guarded by mu
-	timer       *time.Timer // of cancelLate; nil: it is not needed. Guarded by mu
+	timer       *time.Timer // runs cancelLate; nil: it is not started. Guarded by mu
 }
 
 const (
@@ -35,14 +34,14 @@ type call struct {
 	began     time.Time
 	cancel    context.CancelFunc
 	stopWatch func() bool   // stops watching the context of the call
-	element   *list.Element // in calls; nil: it was removed. Guarded by mu of arriving
+	element   *list.Element // in calls; nil: it was removed. Guarded by mu of arrivingCalls
 }
 
 // callKey is the key of a *call in a context.
 type callKey struct{}
 
 // add adds a call that waits for its message, and returns its context, or store.ErrBusy. cancel cancels the context.
-func (a *arriving) add(ctx context.Context, cancel context.CancelFunc, anyone bool) (context.Context, error) {
+func (a *arrivingCalls) add(ctx context.Context, cancel context.CancelFunc, anyone bool) (context.Context, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if anyone && a.anyoneCalls >= maxWaiting {
@@ -61,7 +60,7 @@ func (a *arriving) add(ctx context.Context, cancel context.CancelFunc, anyone bo
 }
 
 // cancelLate cancels the oldest calls that have waited for longer than maxWait, down to maxWaiting.
-func (a *arriving) cancelLate() {
+func (a *arrivingCalls) cancelLate() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.timer = nil
@@ -81,7 +80,7 @@ func (a *arriving) cancelLate() {
 }
 
 // remove removes a call from the list. The caller holds mu.
-func (a *arriving) remove(c *call) {
+func (a *arrivingCalls) remove(c *call) {
 	a.calls.Remove(c.element)
 	if c.element = nil; c.anyone {
 		a.anyoneCalls--
@@ -89,7 +88,7 @@ func (a *arriving) remove(c *call) {
 }
 
 // finish removes a call that does not wait any more.
-func (a *arriving) finish(c *call) {
+func (a *arrivingCalls) finish(c *call) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if c.element != nil {
@@ -98,14 +97,14 @@ func (a *arriving) finish(c *call) {
 }
 
 // messageArrived removes the call of a context, since its message is complete.
-func (a *arriving) messageArrived(ctx context.Context) {
+func (a *arrivingCalls) messageArrived(ctx context.Context) {
 	if c, _ := ctx.Value(callKey{}).(*call); c != nil && c.stopWatch() {
 		a.finish(c)
 	}
 }
 
 // stopTimer stops the timer of cancelLate.
-func (a *arriving) stopTimer() {
+func (a *arrivingCalls) stopTimer() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.timer != nil {

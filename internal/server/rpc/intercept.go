@@ -20,7 +20,7 @@ import (
 	"github.com/headgate/headgate/internal/server/service"
 )
 
-// interceptUnary serves a call within the bounds of time and memory, and turns its error into a status.
+// interceptUnary serves a call within the bounds of the load, if it needs a role, and turns its error into a status.
 func (s *Server) interceptUnary(ctx context.Context, in any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (
 	out any, err error,
 ) {
@@ -57,8 +57,8 @@ func (m *method) hold(s *load.Share, message any) error {
 }
 
 // interceptStream turns the error of a stream into a status, and ends the stream when the server stops, since a client
-// of reflection may keep one open for as long as it lives. Headgate's own stream ends by itself, when it has
-// answered all requests that it has read.
+// of reflection may keep one open for as long as it lives. Headgate's own stream ends by itself, when it has answered
+// all requests that it has read.
 func (s *Server) interceptStream(
 	impl any, stream grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler,
 ) (err error) {
@@ -73,7 +73,7 @@ func (s *Server) interceptStream(
 // firstMessage is a stream that reports to arriving when its first message is complete.
 type firstMessage struct {
 	grpc.ServerStream
-	arriving *arriving
+	arriving *arrivingCalls
 	complete bool
 }
 
@@ -87,7 +87,7 @@ func (f *firstMessage) RecvMsg(m any) error {
 	return err
 }
 
-// stoppableStream is a stream that reads no message once its server stops.
+// stoppableStream is a stream whose RecvMsg fails once its server stops.
 type stoppableStream struct {
 	grpc.ServerStream
 	stopping <-chan struct{}
@@ -116,15 +116,14 @@ func (s *Server) statusFor(ctx context.Context, name string, err error, panicked
 	return err
 }
 
-// problem returns the problem of an error, and logs an error that is not the client's. A panic fails
-// one call only, as over HTTP.
+// problem returns the problem of an error, and logs one that is not the client's. A panic fails one call, as over HTTP.
 func (s *Server) problem(ctx context.Context, name string, err error, panicked any) *api.Problem {
 	if panicked != nil {
 		err = fmt.Errorf("panic: %v", panicked)
 		s.log.Error("request failed", "class", "panic", "path", name, "error", err, "stack", string(debug.Stack()))
-		return service.Problem(err)
+		return service.ProblemOf(err)
 	}
-	p := service.Problem(err)
+	p := service.ProblemOf(err)
 	if p.Status >= 500 && ctx.Err() == nil {
 		service.LogFailure(s.log, name, err, 1)
 	}

@@ -1,9 +1,8 @@
 // Package rpc serves gRPC: it authenticates callers, bounds the resources of requests, reports health, and shuts down
 // gracefully. It serves headgate's own service, and registered services, such as Envoy's.
 //
-// A caller is authenticated before its message is read: a call can be refused by its headers alone. Web pages
-// need no check: a browser sends no request with the content type of gRPC to another origin
-// without a preflight, which is refused here.
+// A caller is authenticated before its message is read: a call can be refused by its headers alone. Web pages need no
+// check: a browser sends nothing with the content type of gRPC to another origin without a preflight, refused here.
 package rpc
 
 import (
@@ -47,7 +46,7 @@ type Config struct {
 	TLS *tls.Config
 	// Load bounds the resources of requests. Nil: load.New(0, 0).
 	Load *load.Load
-	// MaxConnections is how many connections may be open. Zero: the default of [edge.Bound].
+	// MaxConnections is how many connections may be open. Zero: the default of [edge.BoundListener].
 	MaxConnections int
 	// NoAdmin refuses admin actions, which another address serves.
 	NoAdmin bool
@@ -60,8 +59,7 @@ type Config struct {
 type Service struct {
 	Desc *grpc.ServiceDesc
 	Impl any
-	// Role returns the role that a caller of a method needs; the name is without the service. Nil:
-	// [auth.RoleTake] for all.
+	// Role returns the role that a method needs; the name is without the service. Nil: [auth.RoleTake] for all.
 	Role func(method string) auth.Role
 	// Objects returns how many charges a message has, or objects that take as much memory. Nil: one.
 	Objects func(message any) int
@@ -74,8 +72,8 @@ type method struct {
 	objects func(any) int
 }
 
-// Server serves gRPC, on one listener or several. It is created with [New], and safe for concurrent use
-// once services are registered.
+// Server serves gRPC, on one listener or several. It is created with [New], and safe for concurrent use once services
+// are registered.
 type Server struct {
 	service  *service.Service
 	log      *slog.Logger
@@ -83,13 +81,13 @@ type Server struct {
 	methods  map[string]method // by the full name
 	services map[string]bool   // services whose health is reported
 	grpc     *grpc.Server
-	arriving arriving
+	arriving arrivingCalls
 	stopping chan struct{} // closed when the server begins to stop
 	stop     sync.Once
 }
 
-// New returns a server of headgate's own service, health and reflection. It logs a line for each request that fails
-// by an error of the server, so log should be limited by package lograte.
+// New returns a server of headgate's own service, health and reflection. It logs a line for each request that fails by
+// an error of the server, so log should be limited by package lograte.
 func New(s *service.Service, log *slog.Logger, c *Config) *Server {
 	out := &Server{
 		service: s, log: log, methods: map[string]method{}, services: map[string]bool{"": true},
@@ -154,14 +152,14 @@ func (r registrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 // GetServiceInfo implements reflection.ServiceInfoProvider.
 func (r registrar) GetServiceInfo() map[string]grpc.ServiceInfo { return r.grpc.GetServiceInfo() }
 
-// Serve serves the connections of a listener until Shutdown, and then returns nil. Each listener
-// has its own bound of connections.
+// Serve serves the connections of a listener until Shutdown or Close, and then returns nil. Each listener has its own
+// bound of connections.
 func (s *Server) Serve(l net.Listener) error {
-	return s.grpc.Serve(edge.Bound(l, s.config.MaxConnections, s.log))
+	return s.grpc.Serve(edge.BoundListener(l, s.config.MaxConnections, s.log))
 }
 
-// Shutdown stops accepting connections and calls, and waits for the calls under way, until ctx ends. From now
-// on, health is NOT_SERVING.
+// Shutdown stops accepting connections and calls, and waits for the calls under way. When ctx ends, it cuts them off.
+// From its call on, health is NOT_SERVING.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop.Do(func() { close(s.stopping) })
 	done := make(chan struct{})

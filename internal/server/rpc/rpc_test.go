@@ -52,7 +52,8 @@ func serveOn(t testing.TB, l net.Listener, s store.Store, c *rpc.Config, service
 	log := slog.New(slog.DiscardHandler)
 	verbs := service.New(headgate.New(s, &headgate.Config{Names: names}), names, nil)
 	if limits, err := catalog.Read(t.Context(), s, &catalog.Config{Logger: log}); err == nil { // s can have a catalog
-		if _, _, err := limits.Apply(t.Context(), catalog.By{Author: "file"}, names.Defines(), catalog.Once); err != nil {
+		by := catalog.By{Author: "file"}
+		if _, _, err := limits.Apply(t.Context(), by, names.CatalogFile(), catalog.ApplyOnce); err != nil {
 			t.Fatal(err)
 		}
 		verbs = service.New(headgate.New(s, &headgate.Config{Names: limits}), names, limits)
@@ -107,7 +108,7 @@ func echo(role auth.Role) rpc.Service {
 				if end, ok := ctx.Deadline(); !ok || end.After(time.Now().Add(service.Deadline)) {
 					return nil, status.Error(codes.Internal, "the call has no deadline")
 				}
-				return &healthpb.HealthCheckRequest{Service: auth.From(ctx).String()}, nil
+				return &healthpb.HealthCheckRequest{Service: auth.CallerOf(ctx).String()}, nil
 			})
 	}
 	return rpc.Service{
@@ -132,7 +133,7 @@ func TestTheContextOfACallEndsWithTheCall(t *testing.T) {
 		return inner(impl, ctx, decode, i)
 	}
 	_, addr := serve(t, memory.New(nil), nil, e)
-	if _, err := who(t.Context(), dial(t, addr), ""); err != nil {
+	if _, err := callEcho(t.Context(), dial(t, addr), ""); err != nil {
 		t.Fatal(err)
 	}
 	ctx := <-contexts
@@ -142,8 +143,8 @@ func TestTheContextOfACallEndsWithTheCall(t *testing.T) {
 	}
 }
 
-// who sends a text to echo, and returns the caller.
-func who(ctx context.Context, conn *grpc.ClientConn, text string) (string, error) {
+// callEcho sends a text to echo, and returns the caller.
+func callEcho(ctx context.Context, conn *grpc.ClientConn, text string) (string, error) {
 	out := new(healthpb.HealthCheckRequest)
 	err := conn.Invoke(ctx, "/test.Echo/Who", &healthpb.HealthCheckRequest{Service: text}, out)
 	return out.Service, err
@@ -168,7 +169,7 @@ func TestCallersAreKnownByTheirTokens(t *testing.T) {
 		{"headgate-token", "hgt_wrong", "", codes.Unauthenticated},
 		{"x-other", "x", "", codes.Unauthenticated},
 	} {
-		got, err := who(metadata.AppendToOutgoingContext(t.Context(), c.name, c.value), conn, "")
+		got, err := callEcho(metadata.AppendToOutgoingContext(t.Context(), c.name, c.value), conn, "")
 		if got != c.want || status.Code(err) != c.code {
 			t.Errorf("%s: %s: %q, %v, want %q, %s", c.name, c.value, got, err, c.want, c.code)
 		}
@@ -185,7 +186,7 @@ func TestCallersAreKnownByTheirTokens(t *testing.T) {
 func TestNoAdminRefusesAdminActions(t *testing.T) {
 	t.Parallel()
 	_, addr := serve(t, memory.New(nil), &rpc.Config{NoAdmin: true}, echo(auth.RoleAdmin))
-	if _, err := who(t.Context(), dial(t, addr), ""); status.Code(err) != codes.PermissionDenied {
+	if _, err := callEcho(t.Context(), dial(t, addr), ""); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("got %v, want PermissionDenied", err)
 	}
 }
@@ -194,11 +195,11 @@ func TestACallThatPanicsFailsAlone(t *testing.T) {
 	t.Parallel()
 	_, addr := serve(t, memory.New(nil), nil, echo(auth.RoleTake))
 	conn := dial(t, addr)
-	if _, err := who(t.Context(), conn, "panic"); status.Code(err) != codes.Unknown ||
+	if _, err := callEcho(t.Context(), conn, "panic"); status.Code(err) != codes.Unknown ||
 		!strings.Contains(err.Error(), "not known whether") {
 		t.Errorf("got %v, want Unknown", err)
 	}
-	if name, err := who(t.Context(), conn, ""); err != nil || name != "the caller" {
+	if name, err := callEcho(t.Context(), conn, ""); err != nil || name != "the caller" {
 		t.Errorf("the next call: got %q, %v, want the caller", name, err)
 	}
 }

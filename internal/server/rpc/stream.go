@@ -21,8 +21,8 @@ import (
 // control holds back the client.
 const maxInFlight = 1000
 
-// received is a request of a stream, or the error that ended it.
-type received struct {
+// receivedRequest is a request of a stream, or the error that ended it.
+type receivedRequest struct {
 	request *pb.StreamRequest
 	err     error
 }
@@ -36,12 +36,12 @@ func (v *verbs) Stream(stream grpc.BidiStreamingServer[pb.StreamRequest, pb.Stre
 	var inFlight sync.WaitGroup
 	defer inFlight.Wait()
 	slots := make(chan struct{}, maxInFlight)
-	requests := make(chan received)
+	requests := make(chan receivedRequest)
 	go func() {
 		for {
 			r, err := stream.Recv()
 			select {
-			case requests <- received{r, err}:
+			case requests <- receivedRequest{r, err}:
 			case <-ctx.Done():
 				return
 			}
@@ -56,7 +56,7 @@ func (v *verbs) Stream(stream grpc.BidiStreamingServer[pb.StreamRequest, pb.Stre
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		var next received
+		var next receivedRequest
 		select {
 		case next = <-requests:
 		case <-ctx.Done(): // the reader may have returned for the same reason
@@ -92,7 +92,7 @@ func (v *verbs) serveRequest(ctx context.Context, r *pb.StreamRequest) (out *pb.
 	out = &pb.StreamResponse{Id: r.GetId()}
 	fail := func(err error, panicked any) {
 		problem := v.server.problem(ctx, pb.HeadgateService_Stream_FullMethodName, err, panicked)
-		out.Result = &pb.StreamResponse_Problem{Problem: wire.To[pb.Problem](problem)}
+		out.Result = &pb.StreamResponse_Problem{Problem: wire.ToMessage[pb.Problem](problem)}
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -102,7 +102,7 @@ func (v *verbs) serveRequest(ctx context.Context, r *pb.StreamRequest) (out *pb.
 	md, _ := metadata.FromIncomingContext(ctx)
 	ctx, err := v.server.authorize(ctx, pb.HeadgateService_Stream_FullMethodName, md)
 	if err != nil {
-		out.Result = &pb.StreamResponse_Problem{Problem: wire.To[pb.Problem](err)}
+		out.Result = &pb.StreamResponse_Problem{Problem: wire.ToMessage[pb.Problem](err)}
 		return out
 	}
 	timeout := service.Deadline

@@ -26,19 +26,19 @@ type verbs struct {
 	server *Server
 }
 
-// verb is a unary method: the role that a caller needs, and the handler.
-type verb struct {
+// unaryMethod has the role that a caller of a unary method needs, and what makes its handler.
+type unaryMethod struct {
 	role   auth.Role
 	handle func(method string) grpc.MethodHandler
 }
 
 // unaryMethods returns the unary methods by name.
-func (v *verbs) unaryMethods() map[string]verb {
+func (v *verbs) unaryMethods() map[string]unaryMethod {
 	s := v.server.service
 	observe := limitTexts("headers", func(r *api.Observe) int { return len(r.Headers) }, s.Observe)
 	explain := limitTexts("headers", func(r *api.Explain) int { return len(r.Headers) }, s.Explain)
 	rollback := limitTexts("limits", func(r *api.Rollback) int { return len(r.Limits) }, s.Rollback)
-	return map[string]verb{
+	return map[string]unaryMethod{
 		"Take":        {auth.RoleTake, unary[pb.Request, pb.Decision](s.Take)},
 		"Check":       {auth.RoleTake, unary[pb.Request, pb.Decision](s.Check)},
 		"FillUp":      {auth.RoleTake, unary[pb.Request, pb.FillUpResponse](s.FillUp)},
@@ -67,7 +67,7 @@ func (v *verbs) unaryMethods() map[string]verb {
 	}
 }
 
-// service returns the Service. A method that unaryMethods lacks is Unimplemented, and needs the role of the stream.
+// service returns headgate's own Service. Stream, and what unaryMethods lacks and so is Unimplemented, need RoleTake.
 func (v *verbs) service() Service {
 	table, desc := v.unaryMethods(), pb.HeadgateService_ServiceDesc
 	desc.Methods = slices.Clone(desc.Methods)
@@ -82,7 +82,7 @@ func (v *verbs) service() Service {
 	}}
 }
 
-// unary returns a handler that calls a verb of the service, and converts messages to and from its types.
+// unary returns what makes a handler that calls a verb of the service, and converts messages to and from its types.
 func unary[Question, Answer, In, Out any](
 	verb func(context.Context, *In) (*Out, error),
 ) func(method string) grpc.MethodHandler {
@@ -93,14 +93,14 @@ func unary[Question, Answer, In, Out any](
 func invoke[Answer, Question, In, Out any](
 	ctx context.Context, q *Question, verb func(context.Context, *In) (*Out, error),
 ) (*Answer, error) {
-	out, err := verb(ctx, wire.From[In](q))
+	out, err := verb(ctx, wire.FromMessage[In](q))
 	if err != nil {
 		return nil, err
 	}
-	return wire.To[Answer](out), nil
+	return wire.ToMessage[Answer](out), nil
 }
 
-// handler returns a function that decodes the message of a call and runs answer inside the server's interceptors.
+// handler returns what makes a handler that decodes the message of a call and runs answer inside the interceptors.
 func handler[Question, Answer any](
 	answer func(context.Context, *Question) (*Answer, error),
 ) func(method string) grpc.MethodHandler {
@@ -182,7 +182,7 @@ func (v *verbs) cells(ctx context.Context, r *pb.ListCellsRequest) (*pb.ListCell
 	if err != nil {
 		return nil, err
 	}
-	return wire.To[pb.ListCellsResponse](cells), nil
+	return wire.ToMessage[pb.ListCellsResponse](cells), nil
 }
 
 // limitTexts wraps a verb to reject messages with too many texts in a field.

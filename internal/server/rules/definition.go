@@ -63,11 +63,11 @@ func errorAt(at, field, format string, args ...any) error {
 	return headgate.Invalid(at, "%s: %s", field, fmt.Sprintf(format, args...))
 }
 
-// maxWarnings is how many overlaps are listed one by one.
+// maxWarnings is how many overlaps Warnings lists one by one.
 const maxWarnings = 20
 
-// New makes the rules of a file. A rule that can never match is an error. Errors are headgate.ErrInvalid and begin with
-// the place of the mistake.
+// New returns the rules of a file. A rule that can never match is an error. Errors are headgate.ErrInvalid and begin
+// with the place of the mistake.
 func New(d *Definitions) (*Rules, error) {
 	if len(d.Rules) > MaxRules {
 		return nil, errorAt(d.Rules[MaxRules].At, "rules", "are %d, more than %d", len(d.Rules), MaxRules)
@@ -338,6 +338,9 @@ func (c *charge) readSettle(text Text, field string) (err error) {
 	case "header":
 		if c.settle.Header, err = headerName(name); err != nil {
 			return errorAt(text.At, field, "%v", err)
+		}
+		if c.settle.Header == "Authorization" { // it is the proxy's, and an error about a cost would reveal it
+			return errorAt(text.At, field, "the header Authorization has no cost")
 		}
 		return nil
 	case "json":

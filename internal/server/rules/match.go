@@ -12,10 +12,10 @@ import (
 // normalRequest is a request in the form that conditions are compared with.
 type normalRequest struct {
 	*Request
-	host   string // lower case, without a port or a trailing dot
-	path   string // clean (see cleanPath), and without trailing blanks and dots, which Caddy drops
-	isPath bool
-	client netip.Addr
+	host   string     // lower case, without a port or a trailing dot
+	path   string     // clean (see cleanPath), and without trailing blanks and dots, which Caddy drops
+	isPath bool       // the target is a path, not the * of OPTIONS
+	client netip.Addr // without a zone; IPv4 in IPv6 is IPv4
 
 	// segments are the segments of path in lower case, since Express, ASP.NET and Caddy ignore case.
 	segments []string
@@ -91,15 +91,15 @@ func (l lists) lookup(a netip.Addr) Listed {
 	if len(l) == 0 || !a.IsValid() {
 		return NotListed
 	}
-	if v4 := httpkey.Embedded(a); v4 != a && l.longestPrefix(v4) == Blocked {
+	if v4 := httpkey.Embedded(a); v4 != a && l.listedByLongestPrefix(v4) == Blocked {
 		return Blocked
 	}
-	return l.longestPrefix(a)
+	return l.listedByLongestPrefix(a)
 }
 
-// longestPrefix returns how the longest prefix that contains an address is listed. It tries each length: the 129 of
-// IPv6 take 2.5 µs.
-func (l lists) longestPrefix(a netip.Addr) Listed {
+// listedByLongestPrefix returns how the longest prefix that contains an address is listed. It tries each length: the
+// 129 of IPv6 take 2.5 µs.
+func (l lists) listedByLongestPrefix(a netip.Addr) Listed {
 	for bits := a.BitLen(); bits >= 0; bits-- {
 		p, err := a.Prefix(bits)
 		if found := l[p]; err == nil && found != NotListed {

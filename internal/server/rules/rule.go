@@ -37,12 +37,12 @@ type rule struct {
 type missingAction int
 
 const (
-	refuse missingAction = iota // the request is refused as wrong
-	skip                        // the limit is not charged
-	empty                       // the part is empty, and a cost is 1
+	refuseRequest missingAction = iota // the request is refused as wrong
+	skipCharge                         // the limit is not charged
+	useEmpty                           // the part is empty, and a cost is 1
 )
 
-var missingActions = [...]string{refuse: "refuse", skip: "skip", empty: "empty"}
+var missingActions = [...]string{refuseRequest: "refuse", skipCharge: "skip", useEmpty: "empty"}
 
 // charge is a limit of a rule.
 type charge struct {
@@ -55,7 +55,7 @@ type charge struct {
 	settle   Settle // zero: none
 }
 
-// apply returns the charges of a rule for a request that it matches.
+// apply returns the Match of a rule and a request that it matches.
 func (r *rule) apply(a *normalRequest) (Match, error) {
 	m := Match{Rule: r.name, Mode: r.mode}
 	if m.Listed = r.lists.lookup(a.client); m.Listed != NotListed || len(r.charges) == 0 {
@@ -87,7 +87,7 @@ func (r *rule) apply(a *normalRequest) (Match, error) {
 			return r.reject(err)
 		}
 		if id != "" {
-			m.ID, m.Life, m.Replays = r.identity(id, m.Charges), r.life, r.replays
+			m.ID, m.Life, m.Replays = r.storeID(id, m.Charges), r.life, r.replays
 		}
 	}
 	return m, nil
@@ -101,10 +101,9 @@ func (r *rule) reject(err error) (Match, error) {
 	return Match{Rule: r.name}, err
 }
 
-// evaluate returns a charge without its key, and its keys: none if nothing is charged, several for a cookie with
-// several values.
+// evaluate returns a charge without its key, and its keys: none if nothing is charged, several for several cookies.
 func (c *charge) evaluate(r *rule, a *normalRequest) (keys []string, out headgate.Charge, err error) {
-	var room [4]string
+	var room [4]string            // for the parts of most keys without an allocation
 	lists := [][]string{room[:0]} // the parts of each key
 	for _, s := range c.key {
 		values, err := s.values(a, r.path)
@@ -116,9 +115,9 @@ func (c *charge) evaluate(r *rule, a *normalRequest) (keys []string, out headgat
 			case s.from == fromIP: // always refused, since all requests without a client would share a key
 				return nil, out, headgate.Invalid("client",
 					"rule %s needs the address of the client, which is not known", r.name)
-			case r.missing == refuse:
+			case r.missing == refuseRequest:
 				return nil, out, headgate.Invalid(s.String(), "is missing; rule %s makes a key of it", r.name)
-			case r.missing == skip:
+			case r.missing == skipCharge:
 				return nil, out, nil
 			}
 		}
@@ -159,7 +158,7 @@ func appendEach(lists [][]string, values []string) [][]string {
 	return all
 }
 
-// costOf returns the cost that a request has; ok is false if nothing is charged.
+// costOf returns the cost that costFrom reads from a request; ok is false if nothing is charged.
 func (c *charge) costOf(r *rule, a *normalRequest) (cost headgate.Cost, ok bool, err error) {
 	text, err := c.costFrom.single(a, r.path)
 	switch {
@@ -167,9 +166,9 @@ func (c *charge) costOf(r *rule, a *normalRequest) (cost headgate.Cost, ok bool,
 		return cost, false, err
 	case text == "" && !c.cost.IsZero():
 		return c.cost, true, nil
-	case text == "" && (r.missing == skip || c.size && slices.Contains(bodiless, a.Method)):
+	case text == "" && (r.missing == skipCharge || c.size && slices.Contains(bodiless, a.Method)):
 		return cost, false, nil
-	case text == "" && r.missing == empty:
+	case text == "" && r.missing == useEmpty:
 		return cost, true, nil
 	case text == "":
 		return cost, false, headgate.Invalid(c.costFrom.String(), "is missing; rule %s makes a cost of it", r.name)
@@ -189,9 +188,9 @@ func (c *charge) costOf(r *rule, a *normalRequest) (cost headgate.Cost, ok bool,
 // bodiless lists the methods whose requests usually have no body. If the length is missing, they count as empty.
 var bodiless = []string{http.MethodGet, http.MethodHead, http.MethodOptions}
 
-// identity returns the id of a request for the store. It hashes the client's id with the name of the rule and all keys,
-// so that no client can replay the request of another.
-func (r *rule) identity(clientID string, charges []headgate.Charge) string {
+// storeID returns the id of a request for the store. It hashes the client's id with the name of the rule and all limits
+// and keys, so that no client can replay the request of another.
+func (r *rule) storeID(clientID string, charges []headgate.Charge) string {
 	h := sha256.New()
 	write := func(text string) { fmt.Fprintf(h, "%d:%s", len(text), text) }
 	write(r.name)

@@ -16,14 +16,14 @@ import (
 // Bounds on a file, which catch an error in a program that generates it.
 const (
 	MaxRules   = 1000 // in a file
-	MaxCharges = 64   // in a rule
+	MaxCharges = 64   // of a rule, or of a request by it; parts of a key
 )
 
 // Request is an HTTP request to match. Rules do not change it.
 type Request struct {
 	Method string
 	Host   string // as it was sent, perhaps with a port
-	Path   string // of a Target; dot segments and double slashes are resolved
+	Path   string // of a Target; rules compare it without dot segments and double slashes
 	Query  string // as it was sent, without the question mark
 	Header http.Header
 	Client netip.Addr // address of the end user; it is not read from Header
@@ -141,8 +141,8 @@ func (r *Rules) Match(q *Request) (Match, error) {
 	return r.list[i].apply(&a)
 }
 
-// checkEncodedSlash returns an error for a path with an encoded slash if the rule that decides does not allow it, or if
-// a server that decodes it would serve a path of another rule.
+// checkEncodedSlash returns an error for a path with an encoded slash, if any rule is enforced, and if none decides, or
+// an enforced one that does not allow it, or if a server that decodes it would serve a path of another rule.
 func (r *Rules) checkEncodedSlash(a *normalRequest, ruleIndex int) error {
 	if !strings.Contains(a.Path, EncodedSlash) || !r.enforces {
 		return nil

@@ -42,15 +42,15 @@ func ParseTarget(field, uri string) (Target, error) {
 			"with parameters such as ..;x, or a backslash", uri)
 	}
 	path := u.Path
-	if escaped := u.EscapedPath(); encodedSlash.MatchString(escaped) {
-		if path, err = url.PathUnescape(encodedSlash.ReplaceAllString(escaped, "%00")); err != nil {
+	if escaped := u.EscapedPath(); escapedSlash.MatchString(escaped) {
+		if path, err = url.PathUnescape(escapedSlash.ReplaceAllString(escaped, "%00")); err != nil {
 			return Target{}, headgate.Invalid(field, "%.100q is not the path of a request", uri)
 		}
 	}
 	return Target{Path: cmp.Or(path, "/"), Query: u.RawQuery, Host: u.Host}, nil
 }
 
-var encodedSlash = regexp.MustCompile("(?i)%2f")
+var escapedSlash = regexp.MustCompile("(?i)%2f")
 
 // ambiguous reports whether servers interpret a path differently, slashes decoded or not.
 func ambiguous(u *url.URL) bool {

@@ -59,6 +59,7 @@ func TestErrorsNameTheirField(t *testing.T) {
 		"cost_missing: goes only with":                    limit(func(c *Charge) { c.CostMissing = text("1") }),
 		"keep: ":                                          limit(func(c *Charge) { c.Keep = text("200%") }),
 		"settle: \"X-Cost\" is not known":                 limit(func(c *Charge) { c.Settle = text("X-Cost") }),
+		"settle: the header Authorization has no cost":    limit(func(c *Charge) { c.Settle = text("header:authorization") }),
 		"settle: \"json:a..b\" has an empty":              limit(func(c *Charge) { c.Settle = text("json:a..b") }),
 		"id: \"ip\" is not header:NAME":                   func(d *Definition) { d.ID = text("ip") },
 		"id_life: ":                                       func(d *Definition) { d.ID, d.IDLife = text("header:X"), text("soon") },
@@ -72,23 +73,24 @@ func TestErrorsNameTheirField(t *testing.T) {
 	}
 }
 
-// header returns a change that gives a rule a condition on the header X-Plan.
-func header(value string) func(*Definition) {
+// withPlan returns a change that lets a rule match only requests whose header X-Plan has the value; f* is a prefix.
+func withPlan(value string) func(*Definition) {
 	return func(d *Definition) { d.Headers = []Condition{{text("X-Plan"), text(value)}} }
 }
 
+// TestARuleThatCanNeverMatchIsAnError has lists of rules, and whether the rules before one match all of its requests.
 func TestARuleThatCanNeverMatchIsAnError(t *testing.T) {
 	t.Parallel()
 	methods := func(m ...string) func(*Definition) { return func(d *Definition) { d.Methods = texts(m...) } }
 	hosts := func(h ...string) func(*Definition) { return func(d *Definition) { d.Hosts = texts(h...) } }
 	for i, c := range []struct {
-		rules []Definition
-		want  bool
+		rules       []Definition
+		unreachable bool
 	}{
 		{[]Definition{define("a", "/", nil), define("b", "/users", nil)}, true},
 		{[]Definition{define("a", "/users", nil), define("b", "/", nil)}, false},
 		{[]Definition{define("a", "", nil), define("b", "", nil)}, true},
-		{[]Definition{define("a", "/", nil), define("b", "", nil)}, false}, // OPTIONS *
+		{[]Definition{define("a", "/", nil), define("b", "", nil)}, false}, // b matches OPTIONS * too, which has no path
 		{[]Definition{define("a", "/{x}", nil), define("b", "/users", nil)}, true},
 		{[]Definition{define("a", "/{x}", nil), define("b", "/users/", nil)}, false},
 		{[]Definition{define("a", "/users/", nil), define("b", "/users", nil)}, true},
@@ -102,13 +104,13 @@ func TestARuleThatCanNeverMatchIsAnError(t *testing.T) {
 		{[]Definition{define("a", "/", hosts("*.example.org")), define("b", "/", hosts("*.a.example.org"))}, true},
 		{[]Definition{define("a", "/", hosts("*.example.org")), define("b", "/", hosts("example.org"))}, false},
 		{[]Definition{define("a", "/", hosts("*.example.org")), define("b", "/", hosts("A.example.org"))}, true},
-		{[]Definition{define("a", "/", header("f*")), define("b", "/", header("free"))}, true},
-		{[]Definition{define("a", "/", header("free")), define("b", "/", header("f*"))}, false},
-		{[]Definition{define("a", "/", header("free")), define("b", "/", nil)}, false},
+		{[]Definition{define("a", "/", withPlan("f*")), define("b", "/", withPlan("free"))}, true},
+		{[]Definition{define("a", "/", withPlan("free")), define("b", "/", withPlan("f*"))}, false},
+		{[]Definition{define("a", "/", withPlan("free")), define("b", "/", nil)}, false},
 	} {
 		_, err := New(&Definitions{Rules: c.rules})
-		if got := err != nil && strings.Contains(err.Error(), "can never match"); got != c.want || err != nil && !got {
-			t.Errorf("%d: got %v, want an error: %v", i, err, c.want)
+		if got := err != nil && strings.Contains(err.Error(), "can never match"); got != c.unreachable || err != nil && !got {
+			t.Errorf("%d: got %v, want a rule that can never match: %t", i, err, c.unreachable)
 		}
 	}
 }
@@ -123,7 +125,7 @@ func TestOverlappingRules(t *testing.T) {
 		{"free", "paid"}: false, {"free", "free"}: true, {"f*", "free"}: true, {"free", "f*"}: true,
 		{"f*", "fr*"}: true, {"f*", "p*"}: false, {"f*", "paid"}: false,
 	} {
-		r := mustNew(t, define("a", "/users/{id}", header(values[0])), define("b", "/{what}/me", header(values[1])))
+		r := mustNew(t, define("a", "/users/{id}", withPlan(values[0])), define("b", "/{what}/me", withPlan(values[1])))
 		if w := r.Warnings(); (len(w) > 0) != want {
 			t.Errorf("headers %q: got %q, want a warning: %v", values, w, want)
 		}

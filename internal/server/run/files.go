@@ -68,7 +68,7 @@ func (f *configFiles) setCatalog(limits *catalog.Catalog) {
 // name returns the names of the files.
 func (f *configFiles) name() string { return strings.Join(f.files, ", ") }
 
-// Problem returns why the limits differ from the files, or cannot be read; empty: no problem.
+// Problem returns why the limits differ from the files or cannot be read, or what can never work; empty: no problem.
 func (f *configFiles) Problem() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -81,8 +81,8 @@ func (f *configFiles) Problem() string {
 		}
 	}
 	if f.limits != nil && f.file != nil {
-		if d, err := f.limits.Status(*f.file); err == nil && d.Known == catalog.Older {
-			return Older(f.name())
+		if d, err := f.limits.Status(*f.file); err == nil && d.Standing == catalog.FileOlder {
+			return OlderFileMessage(f.name())
 		}
 	}
 	if len(f.impossible) > 0 {
@@ -91,8 +91,8 @@ func (f *configFiles) Problem() string {
 	return ""
 }
 
-// Older returns the message that a file is not in force because another one is newer.
-func Older(name string) string {
+// OlderFileMessage returns the message that a file is not in force because another one is newer.
+func OlderFileMessage(name string) string {
 	return name + ": a newer file is in force, which was applied later or has a greater revision; " +
 		"headgate limits apply -f applies this one again"
 }
@@ -112,10 +112,11 @@ func (f *configFiles) hasLostLimits() bool {
 		return false
 	}
 	d, err := f.limits.Status(*f.file)
-	return err == nil && d.Known == catalog.Lost
+	return err == nil && d.Standing == catalog.FileLost
 }
 
-// apply reads the files and applies their limits to the catalog of a store. It logs an error once.
+// apply reads the files, applies their limits to the catalog of a store, and puts their rules and prices into force. It
+// logs an error, unless it is that of the last attempt.
 func (f *configFiles) apply(ctx context.Context, s store.Store) error {
 	if len(f.files) == 0 {
 		return nil
@@ -123,9 +124,9 @@ func (f *configFiles) apply(ctx context.Context, s store.Store) error {
 	text, texts := textOf(f.config.ReadFile, f.files)
 	f.mu.Lock()
 	f.changed = f.changed || f.text != "" && text != f.text
-	mode, order := catalog.Once, int64(0)
+	mode, order := catalog.ApplyOnce, int64(0)
 	if f.changed { // apply it even if another file was applied in between
-		mode = catalog.Again
+		mode = catalog.ApplyAgain
 	} else if f.file != nil {
 		order = f.file.Order
 	}
@@ -133,7 +134,7 @@ func (f *configFiles) apply(ctx context.Context, s store.Store) error {
 	c, err := config.ReadWith(texts, f.files...) // what was read once: the file may change again meanwhile
 	var file *catalog.File
 	if err == nil && (c.Limits != nil || c.Plans != nil) {
-		defines := c.Defines()
+		defines := c.CatalogFile()
 		file, defines.Order = &defines, order
 		err = f.write(ctx, s, file, mode)
 	} else if err != nil {
@@ -144,7 +145,7 @@ func (f *configFiles) apply(ctx context.Context, s store.Store) error {
 	}
 	if err == nil {
 		f.refresh(ctx) // so that the limits in the rules are known
-		if before := f.rules.Load().Len(); mode == catalog.Again && (before > 0 || c.Rules.Len() > 0) {
+		if before := f.rules.Load().Len(); mode == catalog.ApplyAgain && (before > 0 || c.Rules.Len() > 0) {
 			f.log.Info("the rules of the config file are in force", "file", f.name(), "rules", c.Rules.Len(),
 				"before", before)
 		}
@@ -159,14 +160,13 @@ func (f *configFiles) apply(ctx context.Context, s store.Store) error {
 	return err
 }
 
-// useRules replaces all rules and prices. It logs possible mistakes, and parts that can never work, unless it already
-// has.
+// useRules replaces all rules and prices. It logs possible mistakes, and parts that can never work, when they change.
 func (f *configFiles) useRules(c *config.Config) {
 	f.rules.Store(c.Rules)
 	f.prices.Store(&c.Prices)
 	warnings := c.Warnings()
 	var parts []string
-	for _, err := range impossible(c) {
+	for _, err := range impossibleParts(c) {
 		parts = append(parts, err.Error())
 	}
 	f.mu.Lock()
@@ -185,8 +185,8 @@ func (f *configFiles) useRules(c *config.Config) {
 	}
 }
 
-// impossible returns the parts of a file that can never work.
-func impossible(c *config.Config) []error {
+// impossibleParts returns the parts of a file that can never work.
+func impossibleParts(c *config.Config) []error {
 	empty, err := stores.Open(context.Background(), "memory:", stores.Options{})
 	if err != nil {
 		return []error{err}
@@ -195,8 +195,8 @@ func impossible(c *config.Config) []error {
 	return c.Impossible(headgate.New(empty, &headgate.Config{Timeout: time.Minute}))
 }
 
-// write applies a file to the catalog, sets its order, and logs the result.
-func (f *configFiles) write(ctx context.Context, s store.Store, file *catalog.File, mode catalog.Applying) error {
+// write applies a file to the catalog, sets file.Order, and logs what was done. It returns an error without logging it.
+func (f *configFiles) write(ctx context.Context, s store.Store, file *catalog.File, mode catalog.ApplyMode) error {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
 	limits, err := catalog.Read(ctx, s, &catalog.Config{Logger: slog.New(slog.DiscardHandler), Observer: f.observer})
@@ -210,15 +210,15 @@ func (f *configFiles) write(ctx context.Context, s store.Store, file *catalog.Fi
 	}
 	file.Order = d.Order
 	switch {
-	case d.Known == catalog.Older && mode == catalog.Once:
-		f.log.Warn("the config file is not applied: " + Older(file.Path))
-	case d.Known == catalog.Lost:
+	case d.Standing == catalog.FileOlder && mode == catalog.ApplyOnce:
+		f.log.Warn("the config file is not applied: " + OlderFileMessage(file.Path))
+	case d.Standing == catalog.FileLost:
 		f.log.Warn("the store had lost what the config file says; it was applied again", "file", file.Path,
 			"changes", len(d.Lines()), "version", version)
-	case d.Known == catalog.Newest && !d.Empty():
+	case d.Standing == catalog.FileNewest && !d.Empty():
 		f.log.Warn("limits were changed since the config file was applied; they stay as they are", "file", file.Path,
 			"changes", len(d.Lines()), "first", d.Lines()[0])
-	case d.Known != catalog.Newest:
+	case d.Standing != catalog.FileNewest:
 		lines := d.Lines()
 		f.log.Info("the config file was applied", "file", file.Path, "changes", len(lines), "version", version,
 			"what", lines[:min(len(lines), maxLogged)])
@@ -251,9 +251,10 @@ func (f *configFiles) warnUndone(ctx context.Context, limits *catalog.Catalog, d
 	}
 }
 
-// follow applies the files when they change, or on SIGHUP, which also reloads the other files, until ctx is done. It
-// applies a change only when two checks have found the same text, since a file may be in the middle of being written.
-func (f *configFiles) follow(ctx context.Context, s store.Store, opened <-chan struct{}, others sources) {
+// follow applies the files until ctx is done: when they change, when the store has failed or has lost them, and on
+// SIGHUP, which also reloads the other files. It applies a change only when two checks have found the same text, since
+// a file may be in the middle of being written.
+func (f *configFiles) follow(ctx context.Context, s store.Store, opened <-chan struct{}, otherFiles sources) {
 	select {
 	case <-opened:
 	case <-ctx.Done():
@@ -270,7 +271,7 @@ func (f *configFiles) follow(ctx context.Context, s store.Store, opened <-chan s
 		case <-f.config.Hangup:
 			hangup = true
 			notify(f.log, daemon.SdNotifyReloading, daemon.SdNotifyMonotonicUsec()) // until it is ready again
-			others.check(f.log, true)
+			otherFiles.check(f.log, true)
 			if len(f.files) == 0 {
 				f.log.Info("SIGHUP: there is no config file to read again")
 				notify(f.log, daemon.SdNotifyReady)
@@ -310,7 +311,7 @@ func (f *configFiles) refresh(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	_ = limits.Refresh(ctx) // the next read is within a second anyway
+	_ = limits.Refresh(ctx) // the catalog reads again soon anyway
 }
 
 // textOf reads files once. joined changes if any file does; read returns the text or the error of each.

@@ -20,9 +20,9 @@ type source struct {
 	reload func() error
 
 	mu          sync.Mutex
-	loadedText  string // text of the files at the last reload; guarded by mu
+	loadedText  string // text of the files at the last attempt to reload them; guarded by mu
 	checkedText string // text of the files at the last check; guarded by mu
-	err         error  // why the files cannot be used; guarded by mu
+	err         error  // why the last attempt failed; guarded by mu
 }
 
 // newSource returns a source of files that the caller itself loads at first.
@@ -44,8 +44,7 @@ func newFileSource(name string, reload func() error, files ...string) *source {
 	}, reload)
 }
 
-// watch reloads changed files until ctx is done. It waits until two checks find the same text, since a file may be in
-// the middle of being written.
+// watch reloads changed files until ctx is done, once two checks find the same text: a file may be half written.
 func (s sources) watch(ctx context.Context, every time.Duration, log *slog.Logger) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

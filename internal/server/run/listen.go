@@ -26,8 +26,8 @@ import (
 	"github.com/headgate/headgate/internal/tlsconf"
 )
 
-// listen opens an address.
-func listen(ctx context.Context, addr string) (net.Listener, error) {
+// listenOn opens an address: of TCP, or unix: and the path of a socket, which it makes usable for its owner and group.
+func listenOn(ctx context.Context, addr string) (net.Listener, error) {
 	path, unix := strings.CutPrefix(addr, "unix:")
 	if !unix {
 		return (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
@@ -69,7 +69,7 @@ func removeStale(ctx context.Context, path string) error {
 	return os.Remove(path)
 }
 
-// checkExposure returns an error if other machines can reach an address that needs no credentials.
+// checkExposure returns an error if other machines can reach an address without credentials, unless that is meant.
 func (srv *server) checkExposure(s config.Setting, l net.Listener) error {
 	tcp, ok := l.Addr().(*net.TCPAddr)
 	if !ok || tcp.IP.IsLoopback() || srv.openAccess || srv.tokens != nil || srv.tls != nil && srv.clientCA {
@@ -84,11 +84,11 @@ func (srv *server) checkExposure(s config.Setting, l net.Listener) error {
 type endpoint struct {
 	setting  config.Setting
 	listener net.Listener
-	server   protocol // nil until attach
+	server   protocolServer // nil until attach
 }
 
-// protocol is a server of HTTP, gRPC or RESP. Serve returns nil or http.ErrServerClosed after Shutdown or Close.
-type protocol interface {
+// protocolServer is a server of HTTP, gRPC or RESP. Serve returns nil or http.ErrServerClosed after Shutdown or Close.
+type protocolServer interface {
 	Serve(net.Listener) error
 	Shutdown(context.Context) error
 	Close() error
@@ -97,7 +97,7 @@ type protocol interface {
 // endpoints has all endpoints of a server.
 type endpoints []endpoint
 
-// listen opens the addresses without serving them.
+// listen opens the addresses without serving them, or takes their Sockets. It replaces such an address in srv.addr.
 func (srv *server) listen(ctx context.Context) (endpoints endpoints, err error) {
 	defer func() {
 		if err != nil {
@@ -110,7 +110,7 @@ func (srv *server) listen(ctx context.Context) (endpoints endpoints, err error) 
 		case len(listeners) > 0:
 			srv.addr[setting.Name] = listeners[0].Addr().String()
 		case addr != "":
-			l, err := listen(ctx, addr)
+			l, err := listenOn(ctx, addr)
 			if err != nil {
 				return endpoints, fmt.Errorf("%s: %w", setting.Name, err)
 			}
@@ -129,10 +129,10 @@ func (srv *server) listen(ctx context.Context) (endpoints endpoints, err error) 
 	return endpoints, nil
 }
 
-// attach gives each endpoint its server.
+// attach gives each endpoint its server, and makes the service log admin actions.
 func (srv *server) attach(endpoints endpoints, s *service.Service, log *slog.Logger) {
 	s.OnAdmin(func(a service.AdminAction) { logAction(log, a) })
-	public, everything, health := rest.Split(s, log, &srv.rest)
+	public, everything, health := rest.NewHandlers(s, log, &srv.rest)
 	if srv.addr[config.Admin.Name] == "" {
 		public = everything
 	}

@@ -58,5 +58,5 @@ func (n *earlyNames) fallBack(ctx context.Context, err error, charges []headgate
 	return err
 }
 
-// Kept implements service.Keeper.
-func (n *earlyNames) Kept() (*catalog.Catalog, error) { return n.Catalog, nil }
+// StoreCatalog implements service.CatalogHolder.
+func (n *earlyNames) StoreCatalog() (*catalog.Catalog, error) { return n.Catalog, nil }

@@ -1,5 +1,5 @@
 // Package run is the server. It reads the settings, puts the store, the service and the protocols together, and reloads
-// the limits of the config file, tokens, certificates and the limits for Envoy.
+// the limits, rules and prices of the config files, tokens, certificates and the limits for Envoy.
 package run
 
 import (
@@ -149,10 +149,11 @@ func (srv *server) serve(ctx context.Context) error {
 		return err
 	}
 	srv.sources = append(srv.sources, files...)
-	srv.rest.More = append(srv.envoy.routes(), logs.Routes()...)
+	srv.rest.OtherRoutes = append(srv.envoy.routes(), logs.Routes()...)
 	if srv.addr[config.Metrics.Name] == "" {
-		srv.rest.More = append(srv.rest.More, rest.Route{
-			Pattern: "GET " + metrics.Path, Role: auth.RoleRead, All: true, Handler: srv.metrics.Handler().ServeHTTP,
+		srv.rest.OtherRoutes = append(srv.rest.OtherRoutes, rest.Route{
+			Pattern: "GET " + metrics.Path, Role: auth.RoleRead, AllLimits: true,
+			Handler: srv.metrics.Handler().ServeHTTP,
 		})
 	}
 	srv.attach(endpoints, service, log)
@@ -192,8 +193,7 @@ func (srv *server) open(ctx context.Context) (store.Store, error) {
 		s.Close()
 		return nil, err
 	}
-	// A limit that the store cannot use is a mistake in the file, so the start fails. Other errors may be temporary,
-	// and the catalog has limits.
+	// The start fails only for a limit that the store cannot use: other errors may pass, and the catalog has limits.
 	if err := srv.configFiles.apply(ctx, s); errors.Is(err, store.ErrInvalid) {
 		s.Close()
 		return nil, fmt.Errorf("%s: %w", srv.File.File, err)
@@ -247,7 +247,7 @@ func (srv *server) openError(s store.Store) error {
 		return nil
 	}
 	err := p.Err()
-	if err == nil || pending.Final(err) {
+	if err == nil || pending.IsPermanent(err) {
 		return err
 	}
 	return fmt.Errorf("the store was not available within %s: %w", srv.wait, err)

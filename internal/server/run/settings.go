@@ -18,7 +18,7 @@ import (
 	"github.com/headgate/headgate/internal/tlsconf"
 )
 
-// server has the settings and parts of a server.
+// server has the settings and the parts of a server.
 type server struct {
 	Config
 	place   config.Place
@@ -42,14 +42,14 @@ type server struct {
 	sources    sources         // the files of tokens, tls and envoy
 }
 
-// Check returns the errors of a file's settings, except those that name other files, and of everything in the file that
-// can never work.
+// Check returns the first error of a file's settings, except those that name other files; or if they have none, an
+// error of everything in the file that can never work.
 func Check(c *config.Config) error {
 	srv := server{Config: Config{File: c, Flags: func(string) (string, bool) { return "", false }}}
 	if err := srv.readSettings(); err != nil {
 		return err
 	}
-	return errors.Join(impossible(c)...)
+	return errors.Join(impossibleParts(c)...)
 }
 
 // read reads the settings, and the files that they name.
@@ -69,11 +69,11 @@ func (srv *server) read() (err error) {
 	return err
 }
 
-// readSettings reads the settings that name no other files.
+// readSettings reads the settings that name no other files. It also sets the bounds on notations of srv.File.
 func (srv *server) readSettings() error {
 	r := srv.File.Reader(srv.Flags)
-	storeURL := r.Said(config.Store)
-	srv.place = config.Place{URL: storeURL.Value, Said: storeURL.By != ""}
+	storeURL := r.Value(config.Store)
+	srv.place = config.Place{URL: storeURL.Value, Configured: storeURL.By != ""}
 	srv.addr = map[string]string{}
 	for _, s := range addresses {
 		srv.addr[s.Name] = r.Text(s)

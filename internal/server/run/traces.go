@@ -25,8 +25,8 @@ type tracer interface {
 	Close()
 }
 
-// openTracing returns a tracer that is configured by environment variables; nil if they request no traces. The build
-// tag headgate_otel replaces it.
+// openTracing returns a tracer that environment variables configure; nil: they request no traces, or this headgate was
+// built without the tag headgate_otel, which replaces the function.
 var openTracing = noTracing
 
 // noTracing logs a warning if environment variables request traces, and returns no tracer.

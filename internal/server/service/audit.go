@@ -22,11 +22,11 @@ type AdminAction struct {
 	Reason     string        // as the caller gave it; empty: none
 	Caller     string        // name; empty: the server knows no callers, or the action came by a Unix socket
 	Err        error         // nil: the action was done
-	Unrecorded error         // why the store has no record of an action that was done; nil: it has one
+	Unrecorded error         // why recording an action that was done has failed; nil: it has not
 }
 
-// OnAdmin sets a function that is called after each admin action, on the goroutine of the request. Set it before the
-// service is used.
+// OnAdmin sets a function that is called after each admin action, done or failed, on the goroutine of the request. Call
+// it before the service is used.
 func (s *Service) OnAdmin(f func(AdminAction)) { s.onAdmin = f }
 
 // ActAs sets the author of the actions of callers without a name. Call it before the service is used.
@@ -34,7 +34,7 @@ func (s *Service) ActAs(author string) { s.anonymousAuthor = author }
 
 // audit records an admin action in the store if it was done, also if its caller has gone, and passes it to OnAdmin.
 func (s *Service) audit(ctx context.Context, a AdminAction, err error) {
-	if c := auth.From(ctx); c != nil {
+	if c := auth.CallerOf(ctx); c != nil {
 		a.Caller = c.Name
 	}
 	if a.Err = err; err == nil {
@@ -45,7 +45,7 @@ func (s *Service) audit(ctx context.Context, a AdminAction, err error) {
 	}
 }
 
-// record records an admin action in the store.
+// record records an admin action in the store, if the store keeps an audit.
 func (s *Service) record(ctx context.Context, a *AdminAction) error {
 	c, err := s.catalog()
 	if errors.Is(err, headgate.ErrUnsupported) {
@@ -62,15 +62,16 @@ func (s *Service) record(ctx context.Context, a *AdminAction) error {
 }
 
 const (
-	maxScanned   = 1000 // versions of the catalog that one query reads
-	versionsPage = 100  // versions that are read at a time
-	actionsPage  = 500  // actions that are read at a time; a query may read all
-	shownChanges = 50   // changes that are shown of one version
+	maxScanned    = 1000 // versions of the catalog that one query reads
+	versionsPage  = 100  // versions that are read at a time
+	actionsPage   = 500  // actions that are read at a time; a query may read all
+	shownChanges  = 50   // changes that are shown of one version
+	overridesPage = 100  // overrides that are read at a time, at least, for callers who may not use all limits
 )
 
 // scan reads pages of entries with numbers below before, newest first, until a page is not full, maxFound entries were
-// found, or maxScan entries were read. visit returns the number of an entry, and how many entries it has found so far.
-// Older entries may have numbers below next; 0: there are none.
+// found, or maxScan entries were read. before is 0 for the newest. visit returns the number of an entry, and how many
+// entries it has found so far. Older entries may have numbers below next; 0: there are none.
 func scan[T any](
 	ctx context.Context, read func(ctx context.Context, before int64, n int) ([]T, error), before int64,
 	page, maxScan, maxFound int, visit func(*T) (number int64, found int),
@@ -94,12 +95,11 @@ func scan[T any](
 	return before, nil
 }
 
-// Audit lists admin actions and changes of the catalog, newest first, without entries about limits that the caller may
-// not use.
+// Audit lists admin actions and changes of the catalog, newest first, as far as they are about the caller's limits.
 func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, error) {
-	caller := auth.From(ctx)
+	caller := auth.CallerOf(ctx)
 	if q.Limit != "" {
-		if err := caller.Touches(q.Limit); err != nil {
+		if err := caller.CheckLimit(q.Limit); err != nil {
 			return nil, err
 		}
 	}
@@ -114,7 +114,7 @@ func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, err
 	_, err = scan(ctx, c.Actions, 0, actionsPage, store.KeptActions, q.Max,
 		func(a *store.Action) (int64, int) {
 			wanted := (q.Limit == "" || a.Limit == q.Limit) && (!q.HasKey || a.Key == q.Key)
-			if wanted && caller.Touches(a.Limit) == nil {
+			if wanted && caller.CheckLimit(a.Limit) == nil {
 				actions = append(actions, api.AuditEntry{
 					At: a.At, Verb: a.Verb, By: a.Author, Reason: a.Reason, Limit: a.Limit, Key: &a.Key,
 					ForMS: Millis(time.Duration(a.For) * time.Microsecond),
@@ -141,7 +141,7 @@ func (s *Service) Audit(ctx context.Context, q *api.AuditQuery) (*api.Audit, err
 	return out, nil
 }
 
-// changeEntry returns the entry of a version, with the changes that a query is about, or nil if there are none.
+// changeEntry returns the entry of a version with the changes that q is about and caller may read; nil: there are none.
 func changeEntry(v *store.Version, q *api.AuditQuery, caller *auth.Caller) *api.AuditEntry {
 	e := &api.AuditEntry{At: v.At, Verb: "change", By: v.Author, Reason: v.Reason, Version: v.Number}
 	for _, c := range v.Changes {
@@ -161,14 +161,13 @@ func changeEntry(v *store.Version, q *api.AuditQuery, caller *auth.Caller) *api.
 	return e
 }
 
-// mayRead reports whether a caller may read an item. Items that are not about a single limit are only for callers who
-// may use all limits.
+// mayRead reports whether a caller may read an item. Items not about one limit need a caller who may use all limits.
 func mayRead(caller *auth.Caller, i *store.Item) bool {
 	switch i.Kind {
 	case store.KindLimit, store.KindOverride, store.KindPrefixOverride:
-		return caller.Touches(i.Name) == nil
+		return caller.CheckLimit(i.Name) == nil
 	case store.KindPlan:
-		return caller.Touches(i.Key) == nil
+		return caller.CheckLimit(i.Key) == nil
 	}
-	return caller.All()
+	return caller.AllLimits()
 }

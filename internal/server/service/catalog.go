@@ -11,10 +11,10 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Keeper is implemented by Names of a [Service] that hold the catalog of a store.
-type Keeper interface {
-	// Kept returns the catalog, or why it could not be read.
-	Kept() (*catalog.Catalog, error)
+// CatalogHolder is implemented by the names of a [Service] that find limits in the catalog of a store.
+type CatalogHolder interface {
+	// StoreCatalog returns the catalog, or why it could not be read.
+	StoreCatalog() (*catalog.Catalog, error)
 }
 
 // catalog returns the catalog of the store.
@@ -22,8 +22,8 @@ func (s *Service) catalog() (*catalog.Catalog, error) {
 	switch names := s.names.(type) {
 	case *catalog.Catalog:
 		return names, nil
-	case Keeper:
-		return names.Kept()
+	case CatalogHolder:
+		return names.StoreCatalog()
 	}
 	return nil, headgate.ErrUnsupported
 }
@@ -40,9 +40,9 @@ func (s *Service) Catalog(ctx context.Context, _ *struct{}) (*api.Catalog, error
 	}
 	out := &api.Catalog{Limits: []api.CatalogLimit{}, Plans: []api.CatalogPlan{}}
 	out.Version, _ = c.Version()
-	caller := auth.From(ctx)
+	caller := auth.CallerOf(ctx)
 	for _, d := range definitions {
-		if caller.Touches(d.Name()) == nil {
+		if caller.CheckLimit(d.Name()) == nil {
 			out.Limits = append(out.Limits, api.CatalogLimit{
 				Name: d.Name(), Limit: d.String(), Description: d.Description, Bound: d.Bound().String(),
 				Explain: d.Explain(), Origin: d.Origin, Retired: d.Retired,
@@ -52,7 +52,7 @@ func (s *Service) Catalog(ctx context.Context, _ *struct{}) (*api.Catalog, error
 	for _, p := range c.Plans() {
 		plan := api.CatalogPlan{Name: p.Name, Origin: p.Origin, Retired: p.Retired}
 		for _, l := range p.Limits {
-			if caller.Touches(l.Name()) == nil {
+			if caller.CheckLimit(l.Name()) == nil {
 				plan.Limits = append(plan.Limits, api.Limit{
 					Name: l.Name(), Limit: l.String(), Bound: l.Bound().String(),
 				})
@@ -77,17 +77,17 @@ func (s *Service) Overrides(ctx context.Context, q *api.OverridesQuery) (*api.Ov
 			return nil, err
 		}
 	}
-	caller, now := auth.From(ctx), c.Now()
+	caller, now := auth.CallerOf(ctx), c.Now()
 	hidden := func(o catalog.Override) bool {
-		return caller.Touches(o.Limit.Name()) != nil || !o.Until.IsZero() && !o.Until.After(now)
+		return caller.CheckLimit(o.Limit.Name()) != nil || !o.Until.IsZero() && !o.Until.After(now)
 	}
 	list = slices.DeleteFunc(list, hidden)
 	out := &api.Overrides{Overrides: []api.OverrideInForce{}}
 	// A page ends with an override that the caller may see, so that the start of the next page reveals no others.
 	for limit, key, seen := q.AfterLimit, q.AfterKey, 0; q.Max > 0; {
 		page := q.Max
-		if !caller.All() {
-			page = max(page, versionsPage)
+		if !caller.AllLimits() {
+			page = max(page, overridesPage) // many of them may be hidden
 		}
 		batch, err := c.Overrides(ctx, limit, key, page)
 		if err != nil {
@@ -116,14 +116,14 @@ func (s *Service) Overrides(ctx context.Context, q *api.OverridesQuery) (*api.Ov
 	return out, nil
 }
 
-// Versions lists versions of the catalog, with the changes that the caller may read.
+// Versions lists the versions of the catalog that have changes which the caller may read, newest first.
 func (s *Service) Versions(ctx context.Context, q *api.VersionsQuery) (*api.Versions, error) {
 	c, err := s.catalog()
 	if err != nil {
 		return nil, err
 	}
-	caller := auth.From(ctx)
-	if err := caller.Touches(q.Limit); q.Limit != "" && err != nil {
+	caller := auth.CallerOf(ctx)
+	if err := caller.CheckLimit(q.Limit); q.Limit != "" && err != nil {
 		return nil, err
 	}
 	out := &api.Versions{Versions: []api.Version{}}
@@ -159,10 +159,10 @@ func (s *Service) Difference(ctx context.Context, q *api.DifferenceQuery) (*api.
 	if err != nil {
 		return nil, err
 	}
-	return &api.Difference{From: q.From, To: q.To, Changes: itemChanges(list, auth.From(ctx))}, nil
+	return &api.Difference{From: q.From, To: q.To, Changes: itemChanges(list, auth.CallerOf(ctx))}, nil
 }
 
-// itemChanges returns the changes that a caller may read.
+// itemChanges converts for the API the changes that a caller may read, except those of records of applied files.
 func itemChanges(list []store.Change, caller *auth.Caller) []api.ItemChange {
 	out := []api.ItemChange{}
 	for _, change := range list {

@@ -44,12 +44,12 @@ func (s *Service) Override(ctx context.Context, r *api.Override) (*api.Changed, 
 	})
 }
 
-// SetLimit defines a limit of the catalog, or changes it. It makes a version with the caller as its author.
+// SetLimit defines or changes a limit. It makes a version by the caller, unless nothing differs or r is a dry run.
 func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, error) {
 	if err := headgate.ValidName(r.Name); err != nil {
 		return nil, err
 	}
-	if err := auth.From(ctx).Touches(r.Name); err != nil {
+	if err := auth.CallerOf(ctx).CheckLimit(r.Name); err != nil {
 		return nil, err
 	}
 	c, err := s.catalog()
@@ -63,7 +63,7 @@ func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, 
 	if err := c.Refresh(ctx); err != nil {
 		return nil, err
 	}
-	for try := 1; ; try++ { // again if others changed the catalog meanwhile
+	for try := 1; ; try++ { // again, at most five times in all, if others changed the catalog meanwhile
 		d, before := catalog.Definition{Limit: limit}, ""
 		if old, ok := c.Lookup(r.Name); ok {
 			d.Origin, d.Description, before = old.Origin, old.Description, old.String()
@@ -96,10 +96,10 @@ func (s *Service) SetLimit(ctx context.Context, r *api.SetLimit) (*api.Changed, 
 	}
 }
 
-// SetPlan gives a key a plan, or removes it. It makes a version with the caller as its author.
+// SetPlan gives a key a plan, or takes its plan away. It makes a version with the caller as its author.
 func (s *Service) SetPlan(ctx context.Context, r *api.SetPlan) (*api.Changed, error) {
-	switch caller := auth.From(ctx); {
-	case !caller.All():
+	switch caller := auth.CallerOf(ctx); {
+	case !caller.AllLimits():
 		return nil, fmt.Errorf("%w: %s may not give plans, which may concern all limits", auth.ErrForbidden, caller)
 	case r.NoKey:
 		return nil, headgate.Invalid("key", "is missing")
@@ -153,27 +153,27 @@ func (s *Service) change(ctx context.Context, do func(*catalog.Catalog) (version
 		return out, nil
 	}
 	if list, err := c.Between(ctx, version-1, version); err == nil {
-		out.Changes = itemChanges(list, auth.From(ctx))
+		out.Changes = itemChanges(list, auth.CallerOf(ctx))
 	}
 	return out, nil
 }
 
-// Rollback restores limits, plans and overrides as they were after a version. It makes a new version with the caller as
-// its author.
+// Rollback restores limits, plans and overrides, all or those of r.Limits, as they were after a version. It makes a new
+// version with the caller as its author, unless r is a dry run.
 func (s *Service) Rollback(ctx context.Context, r *api.Rollback) (*api.Changed, error) {
 	c, err := s.catalog()
 	if err != nil {
 		return nil, err
 	}
-	caller := auth.From(ctx)
+	caller := auth.CallerOf(ctx)
 	if r.Limits != nil && len(r.Limits) == 0 { // an empty list does not stand for all
 		return nil, headgate.Invalid("limits", "is empty; leave it out to roll back all limits")
 	}
-	if r.Limits == nil && !caller.All() {
+	if r.Limits == nil && !caller.AllLimits() {
 		return nil, fmt.Errorf("%w: %s may not roll back all limits; name some", auth.ErrForbidden, caller)
 	}
 	for _, name := range r.Limits {
-		if err := caller.Touches(name); err != nil {
+		if err := caller.CheckLimit(name); err != nil {
 			return nil, err
 		}
 	}
@@ -202,7 +202,7 @@ func (s *Service) Rollback(ctx context.Context, r *api.Rollback) (*api.Changed, 
 // author returns the author of a change that a caller makes.
 func (s *Service) author(ctx context.Context, reason string) catalog.By {
 	name := cmp.Or(s.anonymousAuthor, "a caller without a name")
-	if c := auth.From(ctx); c != nil {
+	if c := auth.CallerOf(ctx); c != nil {
 		name = cmp.Or(c.Name, name)
 	}
 	return catalog.By{Author: name, Reason: reason}

@@ -72,7 +72,7 @@ func TestChargesCountUsage(t *testing.T) {
 		{api.Charge{Limit: "tokens", Key: "k", Cost: "1", Count: "input"}, api.Used{}, "count", "beside a cost"},
 	} {
 		_, err := s.Take(t.Context(), &api.Request{Charge: tt.charge, Used: tt.used})
-		if !errors.Is(err, headgate.ErrInvalid) || service.Problem(err).Field != tt.field ||
+		if !errors.Is(err, headgate.ErrInvalid) || service.ProblemOf(err).Field != tt.field ||
 			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v %s: got %v, want %s %q", tt.charge, tt.used.Usage, err, tt.field, tt.want)
 		}

@@ -34,10 +34,10 @@ func (s *Service) Explain(ctx context.Context, r *api.Explain) (*api.Explanation
 		out.Allowed = !enforced
 	}
 	if problem := cmp.Or(m.Problem, e.Err); problem != nil {
-		out.Allowed, out.Problem = !enforced, Problem(problem)
+		out.Allowed, out.Problem = !enforced, ProblemOf(problem)
 	}
 	for i := range m.Charges {
-		if err := auth.From(ctx).Touches(m.Charges[i].Limit.Name()); err != nil {
+		if err := auth.CallerOf(ctx).CheckLimit(m.Charges[i].Limit.Name()); err != nil {
 			return nil, err
 		}
 		out.Charges[i] = chargeOf(m, i)
@@ -54,7 +54,7 @@ func (s *Service) Explain(ctx context.Context, r *api.Explain) (*api.Explanation
 	return out, nil
 }
 
-// chargeOf converts a charge of a match for the API.
+// chargeOf converts the charge at index i of a match for the API.
 func chargeOf(m *rules.Match, i int) api.ExplainCharge {
 	c := &m.Charges[i]
 	out := api.ExplainCharge{Charge: api.Charge{Limit: c.Limit.Name(), Key: c.Key, Cost: "1"}}

@@ -78,7 +78,7 @@ func TestExplain(t *testing.T) {
 func TestExplainNeedsTheLimits(t *testing.T) {
 	t.Parallel()
 	s := newExplainService(t, explainRules)
-	ctx := auth.With(t.Context(), &auth.Caller{Name: "x", Role: auth.RoleRead, Limits: []string{"other"}})
+	ctx := auth.WithCaller(t.Context(), &auth.Caller{Name: "x", Role: auth.RoleRead, Limits: []string{"other"}})
 	r := &api.Explain{Method: "GET", URI: "/a", Client: "192.0.2.1"}
 	if got, err := s.Explain(ctx, r); !errors.Is(err, auth.ErrForbidden) {
 		t.Errorf("got %+v, %v, want ErrForbidden", got, err)

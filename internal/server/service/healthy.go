@@ -50,8 +50,7 @@ func (s *Service) Reachable(ctx context.Context) error {
 }
 
 // Healthy checks that the store can write a new key: a store that still reads, or updates keys, may have no room for
-// more. Concurrent callers share one probe, and a success answers for a tenth of a second. If ctx ends first, the error
-// has its cause.
+// more. Concurrent callers share a probe, and a success counts for 0.1 s. If ctx ends first, the error has its cause.
 //
 // It also reads the limits of the store if they were never read: until then a limit by name cannot be decided.
 func (s *Service) Healthy(ctx context.Context) error {
@@ -106,12 +105,11 @@ func (s *Service) writeProbe(ctx context.Context) error {
 }
 
 const (
-	nearlyFull    = 0.8 // share of a limit's keys from which NearlyFull returns it
-	maxNearlyFull = 20  // limits that NearlyFull returns
+	nearlyFull    = 0.8 // fill ratio of a limit from which NearlyFull returns it
+	maxNearlyFull = 20  // most limits that NearlyFull returns
 )
 
-// NearlyFull returns the limits that have nearly as many keys as the store keeps of a limit, the fullest first; none if
-// the store does not bound keys.
+// NearlyFull returns limits with nearly as many keys as the store keeps of one, the fullest first; nil: none.
 func (s *Service) NearlyFull(ctx context.Context) ([]api.Keys, error) {
 	counts, err := s.limiter.KeyCounts(ctx)
 	if errors.Is(err, headgate.ErrUnsupported) {

@@ -59,9 +59,10 @@ func command(verb string, u *headgate.Usage, rest string) string {
 	return "headgate " + verb + " " + shellQuote(u.Key) + " " + shellQuote(u.Limit) + rest
 }
 
-// Span writes a duration for people with its two largest units, rounded up.
+// Span formats a duration for people, rounded up, with at most two units. A duration just below two days, an hour or a
+// minute is rounded up to that, so the bounds lie one smaller unit below it.
 func Span(d time.Duration) string {
-	unit, small, big, next := time.Second, "s", "min", 60
+	unit, small, big, perBig := time.Second, "s", "min", 60
 	switch {
 	case d <= 0:
 		return "0 s"
@@ -70,18 +71,18 @@ func Span(d time.Duration) string {
 	case d <= 59*time.Second:
 		return fmt.Sprintf("%d s", ceil(d, time.Second))
 	case d > 47*time.Hour+59*time.Minute:
-		unit, small, big, next = time.Hour, "h", "d", 24
+		unit, small, big, perBig = time.Hour, "h", "d", 24
 	case d > 59*time.Minute+59*time.Second:
-		unit, small, big, next = time.Minute, "min", "h", 60
+		unit, small, big, perBig = time.Minute, "min", "h", 60
 	}
 	n := ceil(d, unit)
-	if n%next == 0 {
-		return fmt.Sprintf("%d %s", n/next, big)
+	if n%perBig == 0 {
+		return fmt.Sprintf("%d %s", n/perBig, big)
 	}
-	return fmt.Sprintf("%d %s %d %s", n/next, big, n%next, small)
+	return fmt.Sprintf("%d %s %d %s", n/perBig, big, n%perBig, small)
 }
 
-// ceil returns the units in a duration, rounded up.
+// ceil returns the number of units in a positive duration, rounded up.
 func ceil(d, unit time.Duration) int { return int((d-1)/unit) + 1 }
 
 // plainWord matches text that a shell does not interpret.
@@ -95,6 +96,7 @@ func shellQuote(text string) string {
 	switch {
 	case plainWord.MatchString(text):
 		return text
+	// Quote has escaped nothing but quotes and backslashes.
 	case strings.ReplaceAll(strings.ReplaceAll(inner, `\"`, `"`), `\\`, `\`) == text:
 		return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 	}

@@ -24,7 +24,7 @@ func (s *Service) Acquire(ctx context.Context, r *api.Request) (*api.Acquired, e
 	}
 	s.refusals.add(&lease.Decision, charges)
 	out := &api.Acquired{Decision: *decisionOf(&lease.Decision, len(charges) > 1)}
-	caller := auth.From(ctx)
+	caller := auth.CallerOf(ctx)
 	for _, h := range lease.Detach() {
 		if ttl := Millis(h.Limit.Algorithm().(headgate.Concurrency).TTL); out.TTLMS == 0 || ttl < out.TTLMS {
 			out.TTLMS = ttl
@@ -38,23 +38,23 @@ func (s *Service) Acquire(ctx context.Context, r *api.Request) (*api.Acquired, e
 
 // Renew renews leases.
 func (s *Service) Renew(ctx context.Context, r *api.Leases) (*api.Lost, error) {
-	return s.leases(ctx, r, s.limiter.Renew)
+	return s.applyToLeases(ctx, r, s.limiter.Renew)
 }
 
 // Release releases leases.
 func (s *Service) Release(ctx context.Context, r *api.Leases) (*api.Lost, error) {
-	return s.leases(ctx, r, s.limiter.Release)
+	return s.applyToLeases(ctx, r, s.limiter.Release)
 }
 
-// leases calls do with the leases of a request that belong to its caller, and reports whether any lease is lost.
-func (s *Service) leases(ctx context.Context, r *api.Leases, do func(context.Context, ...headgate.LeaseToken) error) (
-	*api.Lost, error,
-) {
+// applyToLeases calls do with the leases of a request that are its caller's. It reports if any is lost, or another's.
+func (s *Service) applyToLeases(ctx context.Context, r *api.Leases,
+	do func(context.Context, ...headgate.LeaseToken) error,
+) (*api.Lost, error) {
 	if len(r.Held) > api.MaxCharges {
 		return nil, headgate.Invalid("held", "are more than %d", api.MaxCharges)
 	}
 	tokens := make([]headgate.LeaseToken, 0, len(r.Held))
-	caller, lost := auth.From(ctx), false
+	caller, lost := auth.CallerOf(ctx), false
 	for _, h := range r.Held {
 		limit, err := s.limitOfCell(ctx, h.Limit, h.NoKey)
 		if err != nil {

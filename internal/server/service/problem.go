@@ -14,14 +14,15 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Problem describes an error to a client. It reports a mistake of the client in full, and leaves details of other
-// errors to the log. It returns a copy of an error that is a Problem.
-func Problem(err error) *api.Problem {
+// ProblemOf describes an error to a client. It repeats the text of a client's mistake, without the names of the
+// catalog's limits, and tells of a failure of the store only its class. If err wraps an api.Problem, it returns a copy
+// of that.
+func ProblemOf(err error) *api.Problem {
 	if p, ok := errors.AsType[*api.Problem](err); ok {
 		return new(*p) // callers change it
 	}
-	idProblem := func(kind, title string, status int) *api.Problem {
-		return &api.Problem{Type: kind, Title: title, Status: status, Detail: err.Error(), Field: "id"}
+	idProblem := func(problemType, title string, status int) *api.Problem {
+		return &api.Problem{Type: problemType, Title: title, Status: status, Detail: err.Error(), Field: "id"}
 	}
 	switch {
 	case errors.Is(err, headgate.ErrInvalid):
@@ -85,7 +86,7 @@ func Problem(err error) *api.Problem {
 	return p
 }
 
-// Class names the class of an error in logs.
+// Class returns the text of an error's class, for logs and traces; "other" if it has none.
 func Class(err error) string {
 	switch class := store.Class(err); {
 	case class != nil:
@@ -96,11 +97,11 @@ func Class(err error) string {
 	return "other"
 }
 
-// Forbidden describes to a client why its request is not permitted. err is an [auth.ErrForbidden], or an
+// AccessProblem describes to a client why it has no access: with status 403 for [auth.ErrForbidden], and 401 for
 // [auth.ErrUnknown], for which where says where a token has to be.
-func Forbidden(err error, where string) *api.Problem {
+func AccessProblem(err error, where string) *api.Problem {
 	if !errors.Is(err, auth.ErrUnknown) {
-		return Problem(err)
+		return ProblemOf(err)
 	}
 	return &api.Problem{
 		Title: "Not authenticated", Status: http.StatusUnauthorized,
@@ -108,34 +109,34 @@ func Forbidden(err error, where string) *api.Problem {
 	}
 }
 
-// NotServedHere describes to a client that this address does not serve an admin action, a path or a method.
-func NotServedHere(name string) *api.Problem {
+// NotServedProblem describes to a client that this address does not serve an admin action. name is its path or method.
+func NotServedProblem(name string) *api.Problem {
 	return &api.Problem{
 		Title: "Not served here", Status: http.StatusForbidden,
 		Detail: "Nothing was done. This server has an address of its own for admin actions, and " + name + " is one.",
 	}
 }
 
-// LogFailure logs that count requests to a path have failed, and not by a client's mistake.
-func LogFailure(log *slog.Logger, path string, err error, count int) {
-	log.Error("request failed", "class", Class(err), "count", count, "path", path, "error", err)
+// LogFailure logs a failure of count requests that is not the clients' fault. name is their path, method or command.
+func LogFailure(log *slog.Logger, name string, err error, count int) {
+	log.Error("request failed", "class", Class(err), "count", count, "path", name, "error", err)
 }
 
-// The texts of problems are cut to this many bytes, since they may repeat a request, or name all limits. Texts in a
-// batch are shorter, since a batch may have thousands.
+// The details of invalid and forbidden requests are cut to maxDetail bytes, since they may repeat the request. All
+// details in a batch are cut to maxBatchDetail bytes, since a batch may have thousands.
 const (
-	maxDetail = 1000
-	maxBrief  = 200
+	maxDetail      = 1000
+	maxBatchDetail = 200
 )
 
-// batchProblem returns the Problem of an error in a batch.
+// batchProblem returns the problem of a request in a batch.
 func batchProblem(err error) *api.Problem {
-	p := Problem(err)
-	p.Detail = cut(p.Detail, maxBrief)
+	p := ProblemOf(err)
+	p.Detail = cut(p.Detail, maxBatchDetail)
 	return p
 }
 
-// cut shortens a text to at most n bytes and a mark.
+// cut shortens a text that is longer than n bytes to at most n bytes, between characters, and "...".
 func cut(text string, n int) string {
 	if len(text) <= n {
 		return text

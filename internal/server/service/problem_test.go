@@ -46,7 +46,7 @@ func TestProblemsSayWhetherAnythingWasCharged(t *testing.T) {
 		{both(store.ErrUnavailable, context.DeadlineExceeded), 503, api.Unavailable, nothing},
 		{both(store.ErrUnavailable, store.ErrUnknownOutcome), 503, api.OutcomeUnknown, unknown},
 	} {
-		p := service.Problem(fmt.Errorf("%w: secret", tt.err))
+		p := service.ProblemOf(fmt.Errorf("%w: secret", tt.err))
 		if p.Status != tt.status || p.Type != tt.problemType || !strings.Contains(p.Detail, tt.want) {
 			t.Errorf("%v: got %+v, want %+v", tt.err, p, tt)
 		}

@@ -34,7 +34,7 @@ type refusal struct {
 	retryAfter time.Duration
 }
 
-// add records the refused charges of a decision, if it is a refusal.
+// add records the refused charges of a refusal. It ignores an admission.
 func (r *refusals) add(d *headgate.Decision, charges []headgate.Charge) {
 	if d.Allowed {
 		return
@@ -64,17 +64,17 @@ func (r *refusals) replaceOldest(newest refusal) {
 	r.next = (r.next + 1) % len(r.ring)
 }
 
-// ofKey returns the last refusals of a key by limits that the caller may use, newest first; never nil.
+// ofKey returns the last maxShownRefusals refusals of a key by limits that the caller may use, newest first; never nil.
 func (r *refusals) ofKey(key string, caller *auth.Caller) []api.Refusal {
 	list := []api.Refusal{}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.ring {
-		f := &r.ring[(r.next-1-i+2*len(r.ring))%len(r.ring)]
-		if f.limit == "" || len(list) == maxShownRefusals { // no older refusals, or enough
+		f := &r.ring[(r.next-1-i+2*len(r.ring))%len(r.ring)] // backwards from the newest, which is before next
+		if f.limit == "" || len(list) == maxShownRefusals {  // no older refusals, or enough
 			break
 		}
-		if f.key == key && caller.Touches(f.limit) == nil {
+		if f.key == key && caller.CheckLimit(f.limit) == nil {
 			list = append(list, f.apiRefusal())
 		}
 	}
@@ -89,6 +89,6 @@ func (r *refusal) apiRefusal() api.Refusal {
 	}
 	return api.Refusal{
 		At: r.at, Limit: r.limit, Cost: json.Number(cost.String()), Keep: r.keep.String(),
-		RetryAfterMS: retryAfter(r.retryAfter),
+		RetryAfterMS: retryAfterMS(r.retryAfter),
 	}
 }

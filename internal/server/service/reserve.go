@@ -90,7 +90,7 @@ func (s *Service) correct(ctx context.Context, r *api.Settle, parse costParser,
 	if err != nil {
 		return nil, err
 	}
-	corrected, err := verb(s.limiter.Once(auth.From(ctx).ID(r.ID), 0), ctx, charges...)
+	corrected, err := verb(s.limiter.Once(auth.CallerOf(ctx).ID(r.ID), 0), ctx, charges...)
 	if err != nil {
 		return nil, err
 	}
@@ -114,8 +114,8 @@ func noCost(n json.Number) (headgate.Cost, error) {
 	return headgate.Units(0), nil
 }
 
-// identity returns the id of a request as the store has it, and its life, if the request has an id.
-func (s *Service) identity(ctx context.Context, r *api.Request, charges []headgate.Charge) (
+// idAndLife returns the id of a request as the store has it, and its life, for which it keeps notations in use.
+func (s *Service) idAndLife(ctx context.Context, r *api.Request, charges []headgate.Charge) (
 	id string, life time.Duration, err error,
 ) {
 	if r.ID == "" && r.Life != "" {
@@ -124,7 +124,7 @@ func (s *Service) identity(ctx context.Context, r *api.Request, charges []headga
 	if life, err = duration("life", r.Life); err == nil && r.ID != "" {
 		err = s.extendUses("life", cmp.Or(life, headgate.DefaultLife), charges)
 	}
-	return auth.From(ctx).ID(r.ID), life, err
+	return auth.CallerOf(ctx).ID(r.ID), life, err
 }
 
 // duration parses a period; an empty text and 0 are zero.

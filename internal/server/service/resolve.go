@@ -23,10 +23,10 @@ type resolver struct {
 	evictedAt int64                  // time of the last eviction; guarded by mu
 }
 
-// cachedLimit is the limit of a text.
+// cachedLimit is a resolved limit.
 type cachedLimit struct {
 	limit    headgate.Limit
-	notation *notation // nil if the number of notations is not bounded
+	notation *notation // use of the limit's notation; nil if the number of notations is not bounded
 }
 
 // notation is a notation that requests use. It is in use as long as anything that was charged under it can count.
@@ -36,14 +36,14 @@ type notation struct {
 	inUseUntil atomic.Int64 // the latest end of the blocks, ids and waits of requests with the notation
 }
 
-// Bounds of the cache of limits, which is emptied when it is full and has no long texts.
+// Bounds of the cache of limits, which is emptied when it is full.
 const (
-	maxCached     = 1000
-	maxCachedText = 256
+	maxCached     = 1000 // texts
+	maxCachedText = 256  // bytes of a text; a longer one is not cached
 )
 
-// minUse is the shortest time, in microseconds, that a notation stays in use.
-const minUse = 60_000_000
+// useMargin is how much longer than its maxPeriod a notation stays in use, in microseconds.
+const useMargin = 60_000_000
 
 // touch records a use of the notation, at most once a second.
 func (n *notation) touch() {
@@ -57,7 +57,7 @@ func (n *notation) touch() {
 
 // expired reports whether the notation is no longer in use.
 func (n *notation) expired(now int64) bool {
-	return now-n.lastUse.Load() > n.maxPeriod+minUse && now > n.inUseUntil.Load()+n.maxPeriod
+	return now-n.lastUse.Load() > n.maxPeriod+useMargin && now > n.inUseUntil.Load()+n.maxPeriod
 }
 
 // extendUse keeps a notation in use for a duration that a request gives in a field. It rejects a duration that is
@@ -107,8 +107,8 @@ func (s *Service) limitOfCell(ctx context.Context, nameOrNotation string, noKey 
 // permittedLimit returns a limit that the caller may use. The caller's patterns are compared with the name, or with the
 // canonical notation. Limits that do not exist are forbidden too, so that nobody learns which limits exist.
 func (s *Service) permittedLimit(ctx context.Context, nameOrNotation string) (headgate.Limit, error) {
-	if caller := auth.From(ctx); !caller.All() {
-		if forbidden := caller.Touches(s.nameOf(nameOrNotation)); forbidden != nil {
+	if caller := auth.CallerOf(ctx); !caller.AllLimits() {
+		if forbidden := caller.CheckLimit(s.nameOf(nameOrNotation)); forbidden != nil {
 			return headgate.Limit{}, forbidden // without putting a notation in use
 		}
 	}
@@ -139,8 +139,8 @@ func (s *Service) existingLimit(ctx context.Context, nameOrNotation string) (hea
 	return l, err
 }
 
-// resolve returns the limit of a text. It caches notations but not names, whose limit may change at any time and differ
-// by key: the limiter looks names up.
+// resolve returns the limit of a text, and puts a notation in use. It caches notations but not names, whose limit may
+// change at any time and differ by key: the limiter looks names up.
 func (s *Service) resolve(nameOrNotation string) (headgate.Limit, error) {
 	s.resolver.mu.RLock()
 	r, ok := s.resolver.limits[nameOrNotation]
@@ -185,7 +185,7 @@ func (rs *resolver) use(l headgate.Limit, maxNotations int, now int64) (*notatio
 		}
 		p := l.Params()
 		// HealAfter of a sliding window is two windows.
-		n = &notation{maxPeriod: max(config.Longest(l).Microseconds(), p.HealAfter())}
+		n = &notation{maxPeriod: max(config.LongestPeriod(l).Microseconds(), p.HealAfter())}
 		rs.notations[l.Name()] = n
 	}
 	n.lastUse.Store(now)
@@ -204,7 +204,7 @@ func (rs *resolver) cachedLimits() (limits []headgate.Limit) {
 	return slices.CompactFunc(limits, func(a, b headgate.Limit) bool { return byName(a, b) == 0 })
 }
 
-// evict removes the notations that are no longer in use. The caller holds mu.
+// evict removes the notations that are no longer in use, also from the cache. The caller holds mu.
 func (rs *resolver) evict(now int64) {
 	rs.evictedAt = now
 	maps.DeleteFunc(rs.notations, func(_ string, n *notation) bool { return n.expired(now) })
@@ -213,8 +213,8 @@ func (rs *resolver) evict(now int64) {
 	})
 }
 
-// Limited returns the limits of charges, in their order. A limit is zero if this process knows only its name.
-func (s *Service) Limited(charges []headgate.Charge) []headgate.Limit {
+// KnownLimits returns the limits of charges, in their order. A limit is zero if this process knows only its name.
+func (s *Service) KnownLimits(charges []headgate.Charge) []headgate.Limit {
 	limits := make([]headgate.Limit, len(charges))
 	known, _ := s.names.(interface {
 		Known(name, key string) (headgate.Limit, bool)

@@ -44,7 +44,7 @@ func TestNotationsInUseAreBounded(t *testing.T) {
 			t.Helper()
 			err := take(limit)
 			if !errors.Is(err, headgate.ErrInvalid) || !strings.Contains(err.Error(), "max_notations") ||
-				service.Problem(err).Field != "limit" {
+				service.ProblemOf(err).Field != "limit" {
 				t.Errorf("%s: got %v, want an error about max_notations", limit, err)
 			}
 		}
@@ -176,7 +176,7 @@ func TestForbiddenCallersUseNoNotation(t *testing.T) {
 	t.Parallel()
 	s := service.New(headgate.New(memory.New(nil), nil), &config.Config{Notations: config.Notations{Max: 3}}, nil)
 	take := func(limit string, limits ...string) error {
-		ctx := auth.With(t.Context(), &auth.Caller{Name: "app", Role: auth.RoleTake, Limits: limits})
+		ctx := auth.WithCaller(t.Context(), &auth.Caller{Name: "app", Role: auth.RoleTake, Limits: limits})
 		_, err := s.Take(ctx, &api.Request{Charge: api.Charge{Limit: limit, Key: "k"}})
 		return err
 	}

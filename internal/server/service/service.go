@@ -66,7 +66,7 @@ func (s *Service) UseFiles(r *atomic.Pointer[rules.Rules], p *atomic.Pointer[llm
 	s.rules, s.prices = r, p
 }
 
-// Inspect returns the state of one key. It calls hold with the number of attempts before it reads them from the store.
+// Inspect returns the state of one key. It calls hold with r.Attempts before it reads more than an inspection returns.
 func (s *Service) Inspect(ctx context.Context, r *api.InspectRequest, hold func(attempts int) error) (
 	*api.Status, error,
 ) {
@@ -94,7 +94,7 @@ func (s *Service) Inspect(ctx context.Context, r *api.InspectRequest, hold func(
 	return status(st), nil
 }
 
-// Reset removes the state of one key.
+// Reset removes the state of one key. Like Block, it is audited.
 func (s *Service) Reset(ctx context.Context, r *api.ResetRequest) (*api.Reset, error) {
 	limit, err := s.limitOfCell(ctx, r.Limit, r.NoKey)
 	if err != nil {
@@ -138,7 +138,7 @@ func (s *Service) Block(ctx context.Context, r *api.Block) (*api.Status, error) 
 	return status(st), nil
 }
 
-// Cells lists keys.
+// Cells lists keys with their states: those of one limit, or of all if the caller may use all limits.
 func (s *Service) Cells(ctx context.Context, r *api.CellsQuery) (*api.Cells, error) {
 	q := store.Query{After: law.Cell{Limit: r.AfterLimit, Key: r.AfterKey}, Blocked: r.Blocked, Max: r.Max}
 	var limits []headgate.Limit
@@ -151,7 +151,7 @@ func (s *Service) Cells(ctx context.Context, r *api.CellsQuery) (*api.Cells, err
 			return nil, err
 		}
 		q.Limit = l.Name()
-	} else if caller := auth.From(ctx); !caller.All() {
+	} else if caller := auth.CallerOf(ctx); !caller.AllLimits() {
 		return nil, fmt.Errorf("%w: %s may not list the keys of all limits; name one", auth.ErrForbidden, caller)
 	}
 	list, err := s.limiter.List(ctx, q, limits...)
@@ -173,7 +173,7 @@ func (s *Service) Limits(ctx context.Context, _ *struct{}) (*api.Limits, error) 
 	}
 	list := &api.Limits{Limits: make([]api.Limit, 0, len(definitions))}
 	for _, l := range definitions {
-		if auth.From(ctx).Touches(l.Name()) != nil {
+		if auth.CallerOf(ctx).CheckLimit(l.Name()) != nil {
 			continue
 		}
 		list.Limits = append(list.Limits, api.Limit{

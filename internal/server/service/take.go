@@ -43,13 +43,12 @@ func (s *Service) parseRequest(ctx context.Context, r *api.Request) (
 		return nil, "", 0, headgate.Invalid("check", "stands only in the requests of a batch; ask /v1/check")
 	}
 	if charges, err = s.Charges(ctx, r); err == nil {
-		id, life, err = s.identity(ctx, r, charges)
+		id, life, err = s.idAndLife(ctx, r, charges)
 	}
 	return charges, id, life, err
 }
 
-// Decide takes or checks the charges of a request, which [Service.Charges] has returned. It records the refusal of a
-// request that takes.
+// Decide takes or checks the charges of a request, which [Service.Charges] has returned. It records refusals of takes.
 func (s *Service) Decide(ctx context.Context, r *headgate.Request) (headgate.Decision, error) {
 	decide := s.limiter.Take
 	switch {
@@ -73,7 +72,8 @@ func (s *Service) Charges(ctx context.Context, r *api.Request) ([]headgate.Charg
 	return s.appendCharges(ctx, nil, r, costOf)
 }
 
-// Batch answers many requests; an invalid one fails alone. It calls failed with each error not caused by the client.
+// Batch answers many requests, each with a decision or a problem. It calls failed for each problem that is not the
+// client's fault. It returns an error if the batch as a whole is too large, or was not decided.
 func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (*api.Answers, error) {
 	switch n := len(b.Requests); {
 	case n == 0:
@@ -83,7 +83,7 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 	}
 	answers := &api.Answers{Answers: make([]api.Answer, len(b.Requests))}
 	requests := make([]headgate.Request, 0, len(b.Requests))
-	index := make([]int, 0, len(b.Requests))
+	index := make([]int, 0, len(b.Requests))               // of each valid request in b.Requests
 	charges := make([]headgate.Charge, 0, len(b.Requests)) // of all requests
 	for i := range b.Requests {
 		r := &b.Requests[i]
@@ -92,7 +92,7 @@ func (s *Service) Batch(ctx context.Context, b *api.Batch, failed func(error)) (
 		var id string
 		var life time.Duration
 		if err == nil {
-			id, life, err = s.identity(ctx, r, extended[start:])
+			id, life, err = s.idAndLife(ctx, r, extended[start:])
 		}
 		if err != nil {
 			answers.Answers[i].Problem = batchProblem(err)
@@ -187,7 +187,7 @@ func decisionOf(d *headgate.Decision, several bool) *api.Decision {
 		Allowed: d.Allowed, Limit: d.LimitName,
 		Capacity:     api.Number(d.Capacity, d.CapacityNanos),
 		Remaining:    api.Number(d.Remaining, d.RemainingNanos),
-		RetryAfterMS: retryAfter(d.RetryAfter), ResetAfterMS: Millis(d.ResetAfter), At: d.At.UnixMicro(),
+		RetryAfterMS: retryAfterMS(d.RetryAfter), ResetAfterMS: Millis(d.ResetAfter), At: d.At.UnixMicro(),
 		Entry: d.EntryNumber, Replayed: d.Replayed, Applied: d.Applied,
 	}
 	if d.Via != headgate.ViaStore {
@@ -203,14 +203,14 @@ func decisionOf(d *headgate.Decision, several bool) *api.Decision {
 			Charge: f.Charge, Allowed: f.Allowed, Limit: f.LimitName, Key: f.Key,
 			Capacity:     api.Number(f.Capacity, f.CapacityNanos),
 			Remaining:    api.Number(f.Remaining, f.RemainingNanos),
-			RetryAfterMS: retryAfter(f.RetryAfter), ResetAfterMS: Millis(f.ResetAfter), Applied: f.Applied,
+			RetryAfterMS: retryAfterMS(f.RetryAfter), ResetAfterMS: Millis(f.ResetAfter), Applied: f.Applied,
 		}
 	}
 	return out
 }
 
-// retryAfter converts a duration to milliseconds; nil: never.
-func retryAfter(d time.Duration) *int64 {
+// retryAfterMS converts a duration to milliseconds, rounded up; nil: never.
+func retryAfterMS(d time.Duration) *int64 {
 	if d == headgate.Never {
 		return nil
 	}
@@ -267,7 +267,7 @@ func (s *Service) Debit(ctx context.Context, r *api.Request) (*api.Debited, erro
 	}, nil
 }
 
-// Refund gives back, up to a cost, what a key has in use.
+// Refund gives back, up to a cost, what a key has in use. It is audited.
 func (s *Service) Refund(ctx context.Context, r *api.Refund) (*api.Refunded, error) {
 	named := &api.Charge{Limit: r.Limit, Key: r.Key, NoKey: r.NoKey, Cost: r.Cost}
 	charges, err := s.appendCharge(ctx, nil, named, costOf)

@@ -26,15 +26,14 @@ func (list Observers) Decided(ctx context.Context, e headgate.Event) {
 	}
 }
 
-// UseTraffic sets the traffic that [Service.Traffic] returns, which observes the service's limiter. Call it before the
-// service is used.
+// UseTraffic sets what [Service.Traffic] reads: an observer of the limiter. Call it before the service is used.
 func (s *Service) UseTraffic(t *traffic.Traffic) { s.traffic = t }
 
-// Traffic returns the decisions of the last five minutes here, and the keys that have used most or were refused most.
-// It calls hold with the number of keys before it reads the store. It charges nothing.
+// Traffic returns the decisions here of the last q.Seconds, at most five minutes, and the keys that have used most or
+// were refused most. It calls hold with the number of keys before it reads what they use. It charges nothing.
 func (s *Service) Traffic(ctx context.Context, q *api.TrafficQuery, hold func(keys int) error) (*api.Traffic, error) {
-	caller := auth.From(ctx)
-	include := func(limit string) bool { return caller.Touches(limit) == nil }
+	caller := auth.CallerOf(ctx)
+	include := func(limit string) bool { return caller.CheckLimit(limit) == nil }
 	if q.Limit != "" {
 		l, err := s.existingLimit(ctx, q.Limit)
 		if err != nil {
@@ -64,7 +63,7 @@ func (s *Service) Traffic(ctx context.Context, q *api.TrafficQuery, hold func(ke
 		out.Keys[i] = keyTraffic(&keys[i])
 	}
 	if err := s.addUsage(ctx, out.Keys); err != nil {
-		out.Problem = Problem(err)
+		out.Problem = ProblemOf(err)
 	}
 	return out, nil
 }
@@ -81,12 +80,12 @@ func keyTraffic(k *traffic.Key) api.KeyTraffic {
 	return out
 }
 
-// decimal writes an amount to the thousandth.
+// decimal formats an amount, rounded to thousandths.
 func decimal(n float64) json.Number {
 	return json.Number(strconv.FormatFloat(math.Round(n*1000)/1000, 'f', -1, 64))
 }
 
-// addUsage adds to each key what it uses now, unless its limit no longer exists.
+// addUsage adds to each key what it uses now. It skips keys whose limit cannot be found, such as one that was removed.
 func (s *Service) addUsage(ctx context.Context, keys []api.KeyTraffic) error {
 	ctx = WithProtocol(ctx, ProtocolInternal)
 	var charges []headgate.Charge

@@ -14,13 +14,13 @@ import (
 
 // Usage returns how much a key has used of its limits, and its last refusals here. A query without limits is about all
 // limits of the catalog, and the notations that were requested here and that the key has used. If the catalog is empty,
-// it is about the limits of all cells of the key, for which the store may have to read all its cells. Usage calls hold
-// with the greatest number of limits before it reads the store. It charges nothing.
+// it is about the limits of the key's cells, to find which the store may have to read all its cells. Usage calls hold
+// with the greatest possible number of limits before it reads the store. It charges nothing.
 func (s *Service) Usage(ctx context.Context, q *api.UsageQuery, hold func(limits int) error) (*api.Usage, error) {
 	if q.NoKey {
 		return nil, headgate.Invalid("key", "is missing; it may be empty, but it must be there")
 	}
-	limits, err := s.limitsOf(ctx, q, hold)
+	limits, err := s.queriedLimits(ctx, q, hold)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (s *Service) Usage(ctx context.Context, q *api.UsageQuery, hold func(limits
 		return nil, err
 	}
 	out := &api.Usage{
-		Key: q.Key, Limits: make([]api.LimitUsage, len(used)), Refusals: s.refusals.ofKey(q.Key, auth.From(ctx)),
+		Key: q.Key, Limits: make([]api.LimitUsage, len(used)), Refusals: s.refusals.ofKey(q.Key, auth.CallerOf(ctx)),
 	}
 	for i := range used {
 		u := &used[i]
@@ -58,15 +58,15 @@ func (s *Service) Usage(ctx context.Context, q *api.UsageQuery, hold func(limits
 // limitUsage converts a usage for the API.
 func limitUsage(u *headgate.Usage) api.LimitUsage {
 	out := api.LimitUsage{
-		Status: *status(u.Status), RetryAfterMS: retryAfter(u.RetryAfter),
+		Status: *status(u.Status), RetryAfterMS: retryAfterMS(u.RetryAfter),
 		ResetAfterMS: Millis(u.ResetAfter),
 	}
 	addHint(&out, u)
 	return out
 }
 
-// limitsOf returns the limits that a query is about, after it has called hold with their number.
-func (s *Service) limitsOf(ctx context.Context, q *api.UsageQuery, hold func(limits int) error) (
+// queriedLimits returns the limits that a query is about. It calls hold with their number, or the most there can be.
+func (s *Service) queriedLimits(ctx context.Context, q *api.UsageQuery, hold func(limits int) error) (
 	limits []headgate.Limit, err error,
 ) {
 	for _, name := range q.Limits {
@@ -79,7 +79,7 @@ func (s *Service) limitsOf(ctx context.Context, q *api.UsageQuery, hold func(lim
 	if limits != nil {
 		return limits, hold(len(limits))
 	}
-	caller := auth.From(ctx)
+	caller := auth.CallerOf(ctx)
 	definitions := s.names.List()
 	if err := s.names.Err(); err != nil && len(definitions) == 0 && !errors.Is(err, headgate.ErrUnsupported) {
 		return nil, err
@@ -105,12 +105,12 @@ func (s *Service) limitsOf(ctx context.Context, q *api.UsageQuery, hold func(lim
 	return limits, hold(len(limits))
 }
 
-// permittedLimits returns the limits that a caller may use.
+// permittedLimits removes the limits that a caller may not use from a list, in place.
 func permittedLimits(caller *auth.Caller, limits []headgate.Limit) []headgate.Limit {
-	return slices.DeleteFunc(limits, func(l headgate.Limit) bool { return caller.Touches(l.Name()) != nil })
+	return slices.DeleteFunc(limits, func(l headgate.Limit) bool { return caller.CheckLimit(l.Name()) != nil })
 }
 
-// cellLimits returns the limits of a key's cells in the store. Without a catalog all of them are notations.
+// cellLimits returns the limits of a key's first store.DefaultMax cells. Without a catalog all of them are notations.
 func (s *Service) cellLimits(ctx context.Context, key string) (limits []headgate.Limit, err error) {
 	cells, err := s.limiter.List(ctx, store.Query{Key: key, HasKey: true})
 	for _, c := range cells {

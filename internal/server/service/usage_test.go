@@ -230,7 +230,7 @@ func TestUsageCallsHoldBeforeItReads(t *testing.T) {
 		t.Errorf("got %v, want the error of hold", err)
 	}
 	_, err = s.Usage(t.Context(), &api.UsageQuery{Key: "k", Limits: []string{"d"}}, func(int) error { return nil })
-	if !errors.Is(err, headgate.ErrUnknownLimit) || service.Problem(err).Field != "limit" {
+	if !errors.Is(err, headgate.ErrUnknownLimit) || service.ProblemOf(err).Field != "limit" {
 		t.Errorf("an unknown limit: %v", err)
 	}
 }

@@ -1,5 +1,5 @@
-// Package strict reads YAML files without ignoring anything: an unknown key is an error, and so is
-// a repeated key. Errors have the position in the file and the path of the value.
+// Package strict reads YAML files and ignores nothing: an unknown key is an error, and so is a repeated key. Errors
+// have the position in the file and the path of the value.
 package strict
 
 import (
@@ -63,7 +63,7 @@ type Value struct {
 	valueCount *int // number of values that were read from the file
 }
 
-// Read parses the text of a file. The Node of an empty file is nil.
+// Read parses the text of a file. The Node of an empty file is nil. Errors are headgate.ErrInvalid.
 func Read(file string, text []byte) (Value, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	var root, more yaml.Node
@@ -83,8 +83,7 @@ func Read(file string, text []byte) (Value, error) {
 	return Value{valueCount: new(int)}.value(root.Content[0], Place{File: file})
 }
 
-// syntaxError adds a column to an error of the YAML library, which has only a line: the column of
-// the first character in that line.
+// syntaxError adds a column to an error of the YAML library, which has only a line: that of its first character.
 func syntaxError(file string, text []byte, err error) error {
 	message := strings.TrimPrefix(err.Error(), "yaml: ")
 	line := 1
@@ -99,7 +98,7 @@ func syntaxError(file string, text []byte, err error) error {
 	return Place{File: file, Line: line, Col: column}.Wrong("%s", message)
 }
 
-// value returns the Value of a node, and resolves aliases.
+// value counts a node, resolves aliases, and returns its Value.
 func (v Value) value(n *yaml.Node, at Place) (Value, error) {
 	at.Line, at.Col = n.Line, n.Column
 	if *v.valueCount++; *v.valueCount > maxValues {
@@ -117,7 +116,7 @@ func (v Value) Null() bool { return v.Tag == "!!null" }
 // Keys has a function for each known key of a mapping, which reads its value.
 type Keys map[string]func(Value) error
 
-// Fields reads a mapping with known keys. Any other key is an error.
+// Fields reads a mapping whose keys are known. Any other key is an error.
 func (v Value) Fields(known Keys) error {
 	return v.Members(func(key, value Value) error {
 		if read := known[key.Value]; read != nil {
@@ -128,13 +127,13 @@ func (v Value) Fields(known Keys) error {
 	})
 }
 
-// Members reads a mapping with any keys. A repeated key is an error. A merged key (<<) counts unless the mapping has
-// the key itself.
+// Members calls read for each key of a mapping. A repeated key is an error. A merged key (<<) counts unless the mapping
+// has the key itself.
 func (v Value) Members(read func(key, value Value) error) error {
 	return v.members(read, map[string]bool{}, 0)
 }
 
-// members is the recursive part of Members. seenKeys are the keys of the mappings that v is merged into.
+// members is the recursive part of Members. seenKeys has the keys that were read before, which override those of v.
 func (v Value) members(read func(key, value Value) error, seenKeys map[string]bool, depth int) error {
 	if v.Kind != yaml.MappingNode {
 		return v.At.Wrong("must be a mapping, of keys with values")
@@ -157,7 +156,7 @@ func (v Value) members(read func(key, value Value) error, seenKeys map[string]bo
 			return key.At.Wrong("the key is not known here")
 		case ownKeys[k.Value]:
 			return key.At.Wrong("is said twice")
-		case seenKeys[k.Value]: // overridden by the mapping that v is merged into
+		case seenKeys[k.Value]: // overridden
 			continue
 		}
 		ownKeys[k.Value] = true
@@ -203,7 +202,7 @@ func redactKey(key string) string {
 	return key
 }
 
-// Member returns the value of a key of a mapping; nil if there is none.
+// Member returns the value of a key of a mapping, which is not merged into it; nil if there is none.
 func (v Value) Member(key string) *yaml.Node {
 	for i := 0; i+1 < len(v.Content) && v.Kind == yaml.MappingNode; i += 2 {
 		if v.Content[i].Value == key {
@@ -213,7 +212,7 @@ func (v Value) Member(key string) *yaml.Node {
 	return nil
 }
 
-// Each reads the values of a list; null is an empty list.
+// Each calls read for the values of a list; null is an empty list.
 func (v Value) Each(read func(Value) error) error {
 	if v.Null() {
 		return nil

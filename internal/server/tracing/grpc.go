@@ -14,7 +14,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 )
 
-// Unary is an interceptor that makes a span for each call.
+// Unary is an interceptor that makes a span for each call, unless isUntraced.
 func (t *Tracing) Unary(ctx context.Context, in any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (
 	out any, err error,
 ) {
@@ -26,7 +26,7 @@ func (t *Tracing) Unary(ctx context.Context, in any, info *grpc.UnaryServerInfo,
 	return h(ctx, in)
 }
 
-// Stream is an interceptor that makes a span for each stream.
+// Stream is an interceptor that makes a span for each stream, unless isUntraced.
 func (t *Tracing) Stream(impl any, stream grpc.ServerStream, info *grpc.StreamServerInfo, h grpc.StreamHandler) (
 	err error,
 ) {
@@ -47,7 +47,7 @@ type tracedStream struct {
 // Context implements grpc.ServerStream.
 func (s *tracedStream) Context() context.Context { return s.ctx }
 
-// isUntraced reports whether a method has no spans, such as health checks.
+// isUntraced reports whether calls of a method have no spans: health checks and reflection.
 func (t *Tracing) isUntraced(method string) bool {
 	return strings.HasPrefix(method, "/grpc.health.") || strings.HasPrefix(method, "/grpc.reflection.")
 }
@@ -72,7 +72,7 @@ func (t *Tracing) startSpan(ctx context.Context, method string) (context.Context
 func endSpan(span trace.Span, err error) {
 	code := grpcstatus.Code(err)
 	span.SetAttributes(attribute.Int("rpc.grpc.status_code", int(code)))
-	switch code {
+	switch code { // the conventions of OpenTelemetry call these errors of a server
 	case codes.Unknown, codes.DeadlineExceeded, codes.Unimplemented, codes.Internal, codes.Unavailable, codes.DataLoss:
 		span.SetStatus(otelcodes.Error, code.String())
 	}

@@ -13,7 +13,7 @@ import (
 // untracedPaths have no spans: monitoring requests them again and again.
 var untracedPaths = map[string]bool{"/livez": true, "/readyz": true, "/healthz": true, "/metrics": true}
 
-// Handler returns a handler that makes a span for each request, which continues the trace of the header traceparent.
+// Handler returns a handler that makes a span for each request but those of untracedPaths, in the trace of its headers.
 func (t *Tracing) Handler(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if untracedPaths[r.URL.Path] {
@@ -21,8 +21,8 @@ func (t *Tracing) Handler(h http.Handler) http.Handler {
 			return
 		}
 		ctx := t.headers.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
-		ctx, span := t.tracer.Start(ctx, method(r.Method), trace.WithSpanKind(trace.SpanKindServer),
-			trace.WithAttributes(attribute.String("http.request.method", method(r.Method)),
+		ctx, span := t.tracer.Start(ctx, methodName(r.Method), trace.WithSpanKind(trace.SpanKindServer),
+			trace.WithAttributes(attribute.String("http.request.method", methodName(r.Method)),
 				attribute.String("url.scheme", scheme(r))))
 		defer span.End()
 		if !span.IsRecording() {
@@ -46,12 +46,12 @@ func (t *Tracing) Handler(h http.Handler) http.Handler {
 	})
 }
 
-// method returns the name of a standard method, and one name for all others.
-func method(name string) string {
-	switch name {
+// methodName returns the name of a standard method, and one name for all others.
+func methodName(method string) string {
+	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
 		http.MethodConnect, http.MethodOptions, http.MethodTrace:
-		return name
+		return method
 	}
 	return "_OTHER"
 }

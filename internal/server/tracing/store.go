@@ -10,14 +10,14 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// maxLinks is how many callers the span of a batch is linked to, beside its parent.
+// maxLinks is how many callers the span of a batch is linked to at most, beside its parent.
 const maxLinks = 100
 
 // linksKey is the key of a context for the links of a batch to its callers.
 type linksKey struct{}
 
 // Batch returns the context of a batch, for coalesce.Config. The parent of its span is the first recorded span of a
-// caller; the spans of other callers are linked.
+// caller; the recorded spans of other callers are linked.
 func (t *Tracing) Batch(callers []context.Context) context.Context {
 	ctx := context.Background()
 	var links []trace.Link
@@ -37,7 +37,7 @@ func (t *Tracing) Batch(callers []context.Context) context.Context {
 	return context.WithValue(ctx, linksKey{}, links)
 }
 
-// Store wraps a store of a kind, such as postgres, to make a span for each batch within a recorded span.
+// Store wraps a store of a kind, such as postgres. It makes a span for each batch whose context has a recorded span.
 func (t *Tracing) Store(s store.Store, kind string) store.Store {
 	return &tracedStore{Store: s, tracing: t, kind: kind}
 }

@@ -1,5 +1,5 @@
-// Package tracing makes spans of OpenTelemetry: one for each request by HTTP and gRPC, one below it for each decision,
-// and one for each batch of the store. No span has a key.
+// Package tracing makes spans of OpenTelemetry: one for each request by HTTP and gRPC, but not for monitoring, one
+// below it for each decision, and one for each batch of the store. No span has a key.
 //
 // A server without tracing has no [Tracing], and wraps no handlers or stores.
 package tracing
@@ -42,14 +42,14 @@ func New(p trace.TracerProvider, headers propagation.TextMapPropagator) *Tracing
 	}
 }
 
-// settings has the settings of the environment.
+// settings has what the environment says.
 type settings struct {
 	enabled bool
 	grpc    bool // the collector is called by gRPC, else by HTTP
 	headers propagation.TextMapPropagator
 }
 
-// readSettings reads the standard variables that the library does not read. Errors are ErrInvalid and name a variable.
+// readSettings reads the variables that the library leaves to programs. Errors are ErrInvalid and name a variable.
 func readSettings(get func(string) string) (s settings, err error) {
 	firstSet := func(names ...string) (name, value string) {
 		for _, name = range names {
@@ -100,7 +100,7 @@ func readSettings(get func(string) string) (s settings, err error) {
 }
 
 // Open returns a Tracing by the standard variables of the environment, OTEL_EXPORTER_OTLP_ENDPOINT and others; nil
-// if they enable none. Later errors are logged.
+// if they enable none. It sets where OpenTelemetry in this process logs later errors. Errors are headgate.ErrInvalid.
 func Open(ctx context.Context, version string, log *slog.Logger) (*Tracing, error) {
 	s, err := readSettings(os.Getenv)
 	if err != nil || !s.enabled {
@@ -138,7 +138,7 @@ func (t *Tracing) Close() {
 	}
 }
 
-// Decided implements headgate.Observer. It makes a span for a decision within a recorded span.
+// Decided implements headgate.Observer. If ctx has a recorded span, it makes one below it for the decision.
 func (t *Tracing) Decided(ctx context.Context, e headgate.Event) {
 	if !trace.SpanFromContext(ctx).IsRecording() {
 		return
@@ -169,7 +169,7 @@ func (t *Tracing) Decided(ctx context.Context, e headgate.Event) {
 	span.End(trace.WithTimestamp(end))
 }
 
-// recordError adds the class of an error to a span, but not its text, which may have a key.
+// recordError adds the class of an error, if there is one, to a span, but not its text, which may have a key.
 func recordError(span trace.Span, err error) {
 	if err != nil {
 		span.SetAttributes(attribute.String("error.type", service.Class(err)))

@@ -11,8 +11,8 @@ import (
 
 // Series has the number of decisions of one limit per second.
 type Series struct {
-	Limit  string             // name of the limit, or a shared name of perlimit
-	Counts [Outcomes][]uint32 // counts of each second, by outcome
+	Limit  string                 // name of the limit, or a shared name of perlimit
+	Counts [OutcomeCount][]uint32 // counts of each second, by outcome
 }
 
 // Series returns the counts of each of the last whole seconds, at most [Seconds], and when the last second ends. The
@@ -37,11 +37,11 @@ type Key struct {
 	law.Cell
 	Used    float64 // the cost that was admitted
 	Refused float64 // how often it was refused
-	// Recent is the figure that orders the list, in parts of [Part] seconds, oldest first. The last part is incomplete.
+	// Recent is the figure that orders the list, in parts of [PartSeconds], oldest first. The last part is incomplete.
 	Recent [Parts]float64
 }
 
-// rankedKey is a key with its rank: total, then weight.
+// rankedKey is a key with its rank: total, then weight. compare sorts the highest rank first.
 type rankedKey struct {
 	limit  *limit
 	cell   law.Cell
@@ -54,10 +54,10 @@ func (r rankedKey) compare(s rankedKey) int {
 		strings.Compare(r.cell.Limit, s.cell.Limit), strings.Compare(r.cell.Key, s.cell.Key))
 }
 
-// Top returns the n keys with the most admitted cost, or the most refusals, of limits for which include returns true.
-// include gets the names or notations of limits.
+// Top returns the n keys with the most admitted cost, or the most refusals: by is Admitted or Refused. Only limits
+// count for which include returns true; it gets their names or notations.
 func (t *Traffic) Top(by Outcome, n int, include func(limit string) bool) []Key {
-	part := int32(t.clock().Unix() / Part)
+	part := int32(t.clock().Unix() / PartSeconds)
 	var list []rankedKey
 	t.limits.Each(func(_ string, l *limit) {
 		list = append(list, l.top(by, part, n, include)...)
@@ -70,7 +70,7 @@ func (t *Traffic) Top(by Outcome, n int, include func(limit string) bool) []Key 
 	return keys
 }
 
-// top returns the n top keys of one limit.
+// top returns the n top keys of one limit; part is the current one.
 func (l *limit) top(by Outcome, part int32, n int, include func(limit string) bool) (list []rankedKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +87,7 @@ func (l *limit) top(by Outcome, part int32, n int, include func(limit string) bo
 	return list[:min(n, len(list))]
 }
 
-// key returns the figures of a key.
+// key returns the figures of a key; those that are not kept are 0.
 func (l *limit) key(c law.Cell, by Outcome, part int32) Key {
 	k := Key{Cell: c}
 	l.mu.Lock()

@@ -9,10 +9,10 @@ import (
 // second is not overwritten while it is read.
 const ringSize = Seconds + 2
 
-// second counts decisions of one second.
+// second counts the decisions of one second, by outcome.
 type second struct {
 	at     atomic.Uint32 // seconds since the epoch
-	counts [Outcomes]atomic.Uint32
+	counts [OutcomeCount]atomic.Uint32
 }
 
 // series counts the decisions of each second, in a ring.
@@ -22,8 +22,8 @@ type series struct {
 }
 
 // add counts a decision.
-func (s *series) add(now int64, o Outcome) {
-	at := uint32(now / 1e9)
+func (s *series) add(nanos int64, o Outcome) {
+	at := uint32(nanos / 1e9)
 	slot := &s.seconds[at%ringSize]
 	if slot.at.Load() != at {
 		s.startSecond(slot, at)
@@ -31,7 +31,7 @@ func (s *series) add(now int64, o Outcome) {
 	slot.counts[o].Add(1)
 }
 
-// startSecond resets a slot for another second.
+// startSecond resets a slot for another second, unless another goroutine has.
 func (s *series) startSecond(slot *second, at uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,12 +44,12 @@ func (s *series) startSecond(slot *second, at uint32) {
 	slot.at.Store(at)
 }
 
-// lastSeconds returns the counts of each of the n seconds before now, the oldest first, and whether any is above 0.
-func (s *series) lastSeconds(now int64, n int) (counts [Outcomes][]uint32, hasCounts bool) {
+// lastSeconds returns the counts of each of the n seconds before end, the oldest first, and whether any is above 0.
+func (s *series) lastSeconds(endNanos int64, n int) (counts [OutcomeCount][]uint32, hasCounts bool) {
 	for o := range counts {
 		counts[o] = make([]uint32, n)
 	}
-	first := uint32(now/1e9) - uint32(n)
+	first := uint32(endNanos/1e9) - uint32(n)
 	for i := range n {
 		at := first + uint32(i)
 		slot := &s.seconds[at%ringSize]

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// Parts is the number of parts that a key has for the last Seconds, and Part the length of a part in seconds.
-	Parts, Part = 30, Seconds / Parts
+	// Parts is the number of parts that a key has for the last Seconds, and PartSeconds the length of a part.
+	Parts, PartSeconds = 30, Seconds / Parts
 
 	halfLife = 60 // seconds in which a weight halves
 	// maxScale is an exponent: when scale has grown to 2^maxScale, all weights are divided by it.
@@ -22,13 +22,13 @@ type entry struct {
 	cell   law.Cell
 	weight float64 // at the scale of the sketch
 	place  int     // index in the heap
-	part   int32   // number of the newest part in recent
+	part   int32   // number of the newest part in recent, since 1970
 	recent [Parts]float32
 }
 
-// sketch keeps the keys with the greatest weights. The caller must hold a lock.
+// sketch keeps the keys with the greatest weights. Callers of its methods hold the lock of the limit.
 type sketch struct {
-	takeRoom func(n int) bool // reports whether a sketch with n entries may add one
+	takeRoom func(n int) bool // reports whether a sketch with n entries may add one, and counts it
 	entries  []*entry         // a heap: the smallest weight first
 	index    map[law.Cell]*entry
 
@@ -37,18 +37,18 @@ type sketch struct {
 	scale      float64 // the weight of a cost of 1 at now
 }
 
-func newSketch(now int64, takeRoom func(n int) bool) *sketch {
-	at := now / 1e9
+func newSketch(nanos int64, takeRoom func(n int) bool) *sketch {
+	at := nanos / 1e9
 	return &sketch{takeRoom: takeRoom, index: map[law.Cell]*entry{}, scaleStart: at, now: at, scale: 1}
 }
 
-// add adds to the weight of a key.
-func (s *sketch) add(now int64, c law.Cell, n float64) {
-	at := now / 1e9
+// add adds n to the figures of a key, and to its weight what n weighs now.
+func (s *sketch) add(nanos int64, c law.Cell, n float64) {
+	at := nanos / 1e9
 	if at > s.now {
 		s.advance(at)
 	}
-	part := int32(at / Part)
+	part := int32(at / PartSeconds)
 	e := s.index[c]
 	if e == nil {
 		e = s.insert(c)
@@ -66,13 +66,13 @@ func (s *sketch) advance(at int64) {
 	if steps := (s.now - s.scaleStart) / (maxScale * halfLife); steps > 0 {
 		s.scaleStart += steps * maxScale * halfLife
 		for _, e := range s.entries {
-			e.weight = math.Ldexp(e.weight, int(-maxScale*min(steps, 100)))
+			e.weight = math.Ldexp(e.weight, int(-maxScale*min(steps, 100))) // 2^-6400 is 0
 		}
 	}
 	s.scale = math.Exp2(float64(s.now-s.scaleStart) / halfLife)
 }
 
-// insert adds an entry for a key, or replaces the key of the entry with the least weight.
+// insert adds an entry for a key, or reuses the entry with the least weight, and keeps that weight.
 func (s *sketch) insert(c law.Cell) *entry {
 	c.Key = strings.Clone(c.Key) // it may be a part of a long text
 	if n := len(s.entries); s.takeRoom(n) {
@@ -88,7 +88,7 @@ func (s *sketch) insert(c law.Cell) *entry {
 	return e
 }
 
-// shift clears the parts after the newest one up to part, which becomes the newest.
+// shift clears the parts after the newest one up to part, which becomes the newest if it is later.
 func (e *entry) shift(part int32) {
 	for n := 0; e.part < part && n < Parts; n++ {
 		e.part++

@@ -1,11 +1,11 @@
 // Package traffic counts the decisions of a server in the last five minutes: for each limit the decisions of each
 // second, and the keys with the most charges and refusals. Its memory does not grow with the number of keys.
 //
-// The keys are found by the Space-Saving algorithm of Metwally, Agrawal and El Abbadi. A new
-// key replaces the one with the least weight, and starts with that weight. Weights halve each
-// minute, as Cormode and others describe it in "Forward decay": new charges weigh more, and all weights are scaled
-// down together from time to time. The weight decides which keys are kept. The reported figures of a key are
-// counted from when it was last added, so they may be too low and are never too high.
+// The keys are found by the Space-Saving algorithm of Metwally, Agrawal and El Abbadi: when there is no room, a new key
+// replaces the one with the least weight, and starts with that weight. Weights halve each minute, as Cormode and others
+// describe it in "Forward decay": new charges weigh more, and all weights are scaled down together from time to time.
+// The weight decides which keys are kept. The reported figures of a key are counted from when it was last added, so
+// they may be too low and are never too high.
 package traffic
 
 import (
@@ -23,10 +23,10 @@ import (
 const (
 	// Seconds is how far back the counts reach.
 	Seconds = 300
-	// MaxLimits is how many limits have counts of their own; the others share those of perlimit.Others.
+	// MaxLimits is how many limits have counts of their own; the others share those of perlimit.OtherLimits.
 	MaxLimits = 200
-	// For each limit, MinKeys keys are kept for charges, and as many for refusals. While all limits together have less
-	// than MaxTotalKeys, a limit may have up to MaxKeys of each.
+	// Each limit may have MinKeys keys with charges, and as many with refusals. While all limits together have fewer
+	// than MaxTotalKeys, it may have up to MaxKeys of each.
 	MaxKeys, MinKeys, MaxTotalKeys = 1024, 32, 32 << 10
 )
 
@@ -38,7 +38,7 @@ const (
 	Admitted Outcome = iota
 	Refused
 	Failed
-	Outcomes = iota // number of outcomes
+	OutcomeCount = iota // number of outcomes
 )
 
 // Config configures Traffic. It may be nil, and every field may be zero.
@@ -96,10 +96,10 @@ func (t *Traffic) Decided(_ context.Context, e headgate.Event) {
 	l := t.limits.Of(name)
 	l.series.add(now, outcome)
 	switch {
-	case e.Err != nil, d.Replayed: // a replay was counted before
+	case e.Err != nil, d.Replayed: // the keys of a replay were counted before
 	case len(e.Charges) > 1 && len(d.Each) > 0:
 		for i := range d.Each {
-			if f := &d.Each[i]; f.Allowed == d.Allowed {
+			if f := &d.Each[i]; f.Allowed == d.Allowed { // of a refused request, only what refused it
 				t.count(t.limits.Of(f.LimitName), now, law.Cell{Limit: f.LimitName, Key: f.Key}, &e, f.Charge)
 			}
 		}
@@ -108,21 +108,21 @@ func (t *Traffic) Decided(_ context.Context, e headgate.Event) {
 	}
 }
 
-// count adds one charge of a request to its key.
+// count adds one charge of a request to its key: the cost if it was admitted, or else a refusal.
 func (t *Traffic) count(l *limit, now int64, c law.Cell, e *headgate.Event, charge int) {
-	which, weight := Refused, 1.0
+	outcome, weight := Refused, 1.0
 	if e.Decision.Allowed {
-		which, weight = Admitted, costOf(e, charge)
+		outcome, weight = Admitted, costOf(e, charge)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := l.sketches[which]
+	s := l.sketches[outcome]
 	switch {
 	case l.forgotten:
 		return
 	case s == nil:
 		s = newSketch(now, t.takeRoom)
-		l.sketches[which] = s
+		l.sketches[outcome] = s
 	}
 	s.add(now, c, weight)
 }
@@ -138,7 +138,7 @@ func costOf(e *headgate.Event, charge int) float64 {
 	return e.Charges[charge].Cost.Float64()
 }
 
-// takeRoom counts one more key for a sketch that has n keys, and reports whether it may be added.
+// takeRoom reports whether a sketch with n keys may add one, and counts it then.
 func (t *Traffic) takeRoom(n int) bool {
 	switch {
 	case n < MinKeys:
@@ -152,7 +152,7 @@ func (t *Traffic) takeRoom(n int) bool {
 	return true
 }
 
-// forget forgets the limits that the catalog does not have any more.
+// forget drops the counts of limits that the catalog does not have any more.
 func (t *Traffic) forget() {
 	t.limits.Forget(func(_ string, l *limit) {
 		l.mu.Lock()

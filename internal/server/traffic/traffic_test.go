@@ -77,7 +77,7 @@ func TestEverySecondIsCountedExactly(t *testing.T) {
 	if len(list) != 2 || list[0].Limit != "api" || list[1].Limit != "login" || end.Unix() != 1_795_600_010 {
 		t.Fatalf("got %+v, %s, want api and login up to second 10", list, end)
 	}
-	want := [traffic.Outcomes][]uint32{
+	want := [traffic.OutcomeCount][]uint32{
 		{1, 2, 0, 4, 5, 0, 7, 8, 0}, {0, 0, 3, 0, 0, 6, 0, 0, 9}, {0, 0, 0, 0, 0, 0, 0, 0, 0},
 	}
 	for o := range want {

@@ -16,7 +16,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// attempt is a line of a log made of a limit's history, with the names of `headgate export --history`.
+// attempt is a line of a log made of a limit's history, with fields as `headgate export --history` names them.
 type attempt struct {
 	Key string `json:"key"`
 	api.Attempt
@@ -28,11 +28,11 @@ const (
 	keysPerPage = 1000    // keys that are read from the store at a time
 )
 
-// openHistory returns the attempts in a limit's history as a log. finish stops reading, and returns its error.
+// openHistory returns the attempts in a limit's history as a log, to be read as q says then. finish ends it; see pipe.
 func (l *Logs) openHistory(ctx context.Context, name string, q *logQuery) (
 	from io.Reader, finish func() error, err error,
 ) {
-	if err := auth.From(ctx).Touches(name); err != nil {
+	if err := auth.CallerOf(ctx).CheckLimit(name); err != nil {
 		return nil, nil, err
 	}
 	if l.cfg.Names == nil || l.cfg.Limiter == nil {
@@ -57,7 +57,7 @@ func (l *Logs) openHistory(ctx context.Context, name string, q *logQuery) (
 	return from, finish, nil
 }
 
-// eachKey calls f for each key of a limit.
+// eachKey calls f for each key of a limit, until f returns an error.
 func (l *Logs) eachKey(ctx context.Context, limit headgate.Limit, f func(key string) error) error {
 	q := store.Query{Limit: limit.Name(), Max: keysPerPage}
 	for {
@@ -78,7 +78,7 @@ func (l *Logs) eachKey(ctx context.Context, limit headgate.Limit, f func(key str
 	}
 }
 
-// eachAttempt calls f for the attempts of a key, the oldest first.
+// eachAttempt calls f for the attempts of a key, the oldest first, until f returns an error.
 func (l *Logs) eachAttempt(ctx context.Context, limit, key string, f func(*attempt) error) error {
 	keyLimit, err := l.cfg.Names.Find(ctx, limit, key) // an override or a plan may replace the limit
 	if err != nil {
@@ -102,7 +102,7 @@ func (l *Logs) eachAttempt(ctx context.Context, limit, key string, f func(*attem
 	return nil
 }
 
-// pipe returns a reader of what write writes. end stops write, and returns its error.
+// pipe returns a reader of what write writes. end stops write, and returns an error that was not due to that.
 func pipe(write func(io.Writer) error) (r io.Reader, end func() error) {
 	in, out := io.Pipe()
 	done := make(chan error, 1)

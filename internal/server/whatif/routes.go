@@ -25,9 +25,9 @@ import (
 )
 
 const (
-	readWithin   = 2 * time.Minute  // to send and read a log
-	answerWithin = 25 * time.Second // to replay a log against limits
-	turnWithin   = 5 * time.Second  // to wait for a turn
+	readTimeout   = 2 * time.Minute  // to send and read a log
+	answerTimeout = 25 * time.Second // to wait for a turn, and to replay a log against limits
+	turnTimeout   = 5 * time.Second  // to wait for a turn
 )
 
 // Bounds on the requests that wait for a turn to read a log.
@@ -53,9 +53,9 @@ func (l *Logs) Routes() []rest.Route {
 	}
 }
 
-// takeTurn waits for a turn, and returns a function that gives the turn back.
+// takeTurn waits for a turn, and returns a function that gives the turn back. After turnTimeout it is store.ErrBusy.
 func takeTurn(ctx context.Context, turns chan struct{}) (end func(), err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, turnWithin,
+	ctx, cancel := context.WithTimeoutCause(ctx, turnTimeout,
 		fmt.Errorf("%w: other logs are being replayed", store.ErrBusy))
 	defer cancel()
 	select {
@@ -105,7 +105,7 @@ const (
 
 // Read implements io.Reader.
 func (p *pacedReader) Read(b []byte) (int, error) {
-	until := p.begin.Add(min(readWithin, paceGrace+time.Duration(p.read)*time.Second/minPace))
+	until := p.begin.Add(min(readTimeout, paceGrace+time.Duration(p.read)*time.Second/minPace))
 	_ = p.control.SetReadDeadline(until)
 	n, err := p.from.Read(b)
 	if p.read += int64(n); errors.Is(err, os.ErrDeadlineExceeded) {
@@ -114,19 +114,19 @@ func (p *pacedReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// owner returns the name of the caller, who owns a log.
+// owner returns the name of the caller, who owns a log; empty: the server knows no callers.
 func owner(ctx context.Context) string {
-	if c := auth.From(ctx); c != nil {
+	if c := auth.CallerOf(ctx); c != nil {
 		return c.Name
 	}
 	return ""
 }
 
-// post reads the log in the body, or the history of a limit.
+// post reads the log in the body, or the history of a limit, keeps it, and returns what it is.
 func (l *Logs) post(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	control := http.NewResponseController(w)
-	_ = control.SetWriteDeadline(time.Now().Add(readWithin + answerWithin))
-	ctx, cancel := context.WithTimeout(r.Context(), readWithin)
+	_ = control.SetWriteDeadline(time.Now().Add(readTimeout + answerTimeout))
+	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
 	defer cancel()
 	q, recorded, err := parseLogQuery(r.URL.RawQuery)
 	if err != nil {
@@ -155,9 +155,9 @@ func (l *Logs) post(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// get replays a log against limits.
+// get replays a kept log against limits, and returns the reports.
 func (l *Logs) get(_ http.ResponseWriter, r *http.Request) ([]byte, error) {
-	v, err := edge.Query(r.URL.RawQuery, "id", "limit...", "top")
+	v, err := edge.ParseQuery(r.URL.RawQuery, "id", "limit...", "top")
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func (l *Logs) get(_ http.ResponseWriter, r *http.Request) ([]byte, error) {
 	}
 	limits := make([]headgate.Limit, len(v["limit"]))
 	for i, text := range v["limit"] {
-		if limits[i], err = l.limit(r.Context(), text); err != nil {
+		if limits[i], err = l.resolveLimit(r.Context(), text); err != nil {
 			return nil, err
 		}
 	}
@@ -188,11 +188,11 @@ func (l *Logs) get(_ http.ResponseWriter, r *http.Request) ([]byte, error) {
 	})
 }
 
-// limit returns the limit of a name or a notation.
-func (l *Logs) limit(ctx context.Context, text string) (headgate.Limit, error) {
+// resolveLimit returns the limit of a name or a notation.
+func (l *Logs) resolveLimit(ctx context.Context, text string) (headgate.Limit, error) {
 	limit, err := headgate.Parse(text)
 	if headgate.ValidName(text) == nil && l.cfg.Names != nil {
-		if err := auth.From(ctx).Touches(text); err != nil {
+		if err := auth.CallerOf(ctx).CheckLimit(text); err != nil {
 			return limit, err
 		}
 		return l.cfg.Names.Find(ctx, text, "")
@@ -203,9 +203,9 @@ func (l *Logs) limit(ctx context.Context, text string) (headgate.Limit, error) {
 	return limit, err
 }
 
-// suggest finds limits that would have refused at most a share of a log.
+// suggest returns limits that would have refused at most a share of a kept log.
 func (l *Logs) suggest(_ http.ResponseWriter, r *http.Request) ([]byte, error) {
-	v, err := edge.Query(r.URL.RawQuery, "id", "refuse", "of", "period...")
+	v, err := edge.ParseQuery(r.URL.RawQuery, "id", "refuse", "of", "period...")
 	if err != nil {
 		return nil, err
 	}
@@ -214,12 +214,12 @@ func (l *Logs) suggest(_ http.ResponseWriter, r *http.Request) ([]byte, error) {
 			v[name] = usual
 		}
 	}
-	ask, err := replay.ParseAsk(v.Get("refuse"), v.Get("of"), v["period"])
+	criteria, err := replay.ParseSuggestOptions(v.Get("refuse"), v.Get("of"), v["period"])
 	if err != nil {
 		return nil, err
 	}
 	return l.withRequests(r.Context(), v.Get("id"), func(ctx context.Context, q *replay.Requests, w io.Writer) error {
-		found, err := q.Suggest(ctx, ask)
+		found, err := q.Suggest(ctx, criteria)
 		if err != nil {
 			return err
 		}
@@ -231,7 +231,7 @@ func (l *Logs) suggest(_ http.ResponseWriter, r *http.Request) ([]byte, error) {
 func (l *Logs) withRequests(ctx context.Context, id string,
 	do func(ctx context.Context, q *replay.Requests, w io.Writer) error,
 ) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	requests, err := l.find(owner(ctx), id)
 	if err != nil {
@@ -249,7 +249,7 @@ func (l *Logs) withRequests(ctx context.Context, id string,
 
 // parseLogQuery parses how a log is to be read. recorded is the limit whose history is the log; empty: the body is.
 func parseLogQuery(raw string) (q *logQuery, recorded string, err error) {
-	v, err := edge.Query(raw, "key", "name", "recorded", "format", "where...", "since", "until", "cost", "settle",
+	v, err := edge.ParseQuery(raw, "key", "name", "recorded", "format", "where...", "since", "until", "cost", "settle",
 		"year", "attempts", "time", "time_format")
 	if err != nil {
 		return nil, "", err
@@ -274,14 +274,14 @@ func parseLogQuery(raw string) (q *logQuery, recorded string, err error) {
 		err = headgate.Invalid("attempts", "%+.40q is not true or false", v.Get("attempts"))
 	case v.Has("recorded") && v.Get("recorded") == "":
 		err = headgate.Invalid("recorded", "is empty; it is the name of a limit")
-	case len(q.name) > maxName:
-		err = headgate.Invalid("name", "is longer than %d bytes", maxName)
+	case len(q.name) > maxNameBytes:
+		err = headgate.Invalid("name", "is longer than %d bytes", maxNameBytes)
 	}
 	return q, v.Get("recorded"), err
 }
 
-// maxName is the most bytes of a log's name.
-const maxName = 255
+// maxNameBytes is the most bytes of a log's name.
+const maxNameBytes = 255
 
 // errGone is the error about the id of a log that is not kept.
 var errGone = &api.Problem{
@@ -289,7 +289,7 @@ var errGone = &api.Problem{
 	Detail: "no log of this id is kept for you: it was not used for long, or others needed the room; send it again",
 }
 
-// badLog makes a problem of an error of a log's contents. Other errors become those of problem.
+// badLog returns what problem makes of an error, or, if the log's contents are wrong, a problem with status 400.
 func badLog(ctx context.Context, err error) error {
 	err = problem(err)
 	_, isProblem := errors.AsType[*api.Problem](err)
@@ -302,7 +302,7 @@ func badLog(ctx context.Context, err error) error {
 	}
 }
 
-// problem makes a problem of an error about a bound of the server. It returns other errors unchanged.
+// problem makes a problem of an error about a bound of the server: bytes, memory or time. Others stay as they are.
 func problem(err error) error {
 	p := &api.Problem{Title: "Request too large", Status: http.StatusRequestEntityTooLarge}
 	large, ok := errors.AsType[*http.MaxBytesError](err)

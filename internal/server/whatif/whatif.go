@@ -38,11 +38,11 @@ type Config struct {
 	// Limiter reads the histories of limits. Nil: histories cannot be replayed.
 	Limiter *headgate.Limiter
 
-	MaxLogs   int           // logs that are kept
-	MaxMemory int64         // bytes of all logs, about; a single log may take half of it
-	MaxUpload int64         // bytes of a log as it is sent; unpacked it may be four times as large
-	Life      time.Duration // how long a log is kept after its last use
-	Now       func() time.Time
+	MaxLogs   int              // logs that are kept
+	MaxMemory int64            // bytes of all logs, about; a single log may take half of it
+	MaxUpload int64            // bytes of a log as it is sent; unpacked it may be four times as large
+	Life      time.Duration    // how long a log is kept after its last use
+	Now       func() time.Time // nil: time.Now
 }
 
 // Logs keeps logs. Create it with [New]. It is safe for concurrent use.
@@ -54,7 +54,7 @@ type Logs struct {
 	logs       map[string]*keptLog // by id; guarded by mu
 	waiting    map[string]int      // requests that wait for a turn to read, by caller; guarded by mu
 	allWaiting int                 // sum of waiting; guarded by mu
-	timer      *time.Timer         // sweeps; guarded by mu
+	timer      *time.Timer         // calls expire while logs are kept; guarded by mu
 }
 
 // keptLog is a log that was read.
@@ -63,7 +63,7 @@ type keptLog struct {
 	owner    string // the caller who sent it
 	requests *replay.Requests
 	memory   int64
-	used     time.Time
+	lastUsed time.Time
 }
 
 // turns is how many logs may be read at a time, and how many may be replayed.
@@ -85,7 +85,7 @@ func New(c *Config) *Logs {
 	return l
 }
 
-// Close drops all logs.
+// Close drops all logs, and stops the timer.
 func (l *Logs) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,12 +97,12 @@ func (l *Logs) Close() {
 
 // logQuery says how to read a log.
 type logQuery struct {
-	key  string
-	name string
+	key  string // fields that make a key
+	name string // of the log
 	cfg  replay.Config
 }
 
-// read reads a log of a caller and keeps it. The same log, read in the same way, has the same id.
+// read reads a log of a caller, keeps it, and describes it. The same log, read in the same way, has the same id.
 func (l *Logs) read(ctx context.Context, owner string, q *logQuery, from io.Reader) (*api.WhatIfLog, error) {
 	hash := sha256.New()
 	fmt.Fprintf(hash, "%q %q %q %q %q %v %v %q %q %d %t %q %q ", owner, q.key, q.name, q.cfg.Format, q.cfg.Where,
@@ -116,7 +116,7 @@ func (l *Logs) read(ctx context.Context, owner string, q *logQuery, from io.Read
 	if _, err := io.Copy(hash, from); err != nil { // bytes after the packed data
 		return nil, err
 	}
-	k := &keptLog{owner: owner, requests: requests, memory: requests.Memory(), about: about(requests.Log())}
+	k := &keptLog{owner: owner, requests: requests, memory: requests.Memory(), about: about(requests.LogReport())}
 	k.about.ID = hex.EncodeToString(hash.Sum(nil)[:12])
 	return l.keep(k), nil
 }
@@ -138,7 +138,7 @@ func about(r replay.Report) api.WhatIfLog {
 	return a
 }
 
-// keep keeps a log. If there is no room, it drops the logs that were used longest ago.
+// keep keeps a log, and describes it. If there is no room, it drops the logs that were used longest ago.
 func (l *Logs) keep(k *keptLog) *api.WhatIfLog {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,10 +147,10 @@ func (l *Logs) keep(k *keptLog) *api.WhatIfLog {
 	delete(l.logs, k.about.ID)
 	for memory := l.memory(); len(l.logs) >= l.cfg.MaxLogs || memory+k.memory > l.cfg.MaxMemory; memory = l.memory() {
 		oldest := slices.MinFunc(slices.Collect(maps.Values(l.logs)),
-			func(a, b *keptLog) int { return a.used.Compare(b.used) })
+			func(a, b *keptLog) int { return a.lastUsed.Compare(b.lastUsed) })
 		delete(l.logs, oldest.about.ID)
 	}
-	k.used = now
+	k.lastUsed = now
 	l.logs[k.about.ID] = k
 	if l.timer == nil {
 		l.timer = time.AfterFunc(l.cfg.Life, l.expire)
@@ -170,7 +170,7 @@ func (l *Logs) memory() (n int64) {
 
 // sweep drops the logs whose life is over. The caller holds mu.
 func (l *Logs) sweep(now time.Time) {
-	maps.DeleteFunc(l.logs, func(_ string, k *keptLog) bool { return now.Sub(k.used) >= l.cfg.Life })
+	maps.DeleteFunc(l.logs, func(_ string, k *keptLog) bool { return now.Sub(k.lastUsed) >= l.cfg.Life })
 }
 
 // expire sweeps, and schedules the next sweep while logs are kept.
@@ -183,7 +183,7 @@ func (l *Logs) expire() {
 	}
 }
 
-// find returns a log of a caller.
+// find returns the requests of a caller's log, whose life begins anew. The error is errGone.
 func (l *Logs) find(owner, id string) (*replay.Requests, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -193,6 +193,6 @@ func (l *Logs) find(owner, id string) (*replay.Requests, error) {
 	if !ok || k.owner != owner {
 		return nil, errGone
 	}
-	k.used = now
+	k.lastUsed = now
 	return k.requests, nil
 }

@@ -58,7 +58,7 @@ func newServer(t *testing.T, c whatif.Config) *server {
 	s.logs = whatif.New(&c)
 	t.Cleanup(s.logs.Close)
 	s.handler = rest.New(service.New(s.limiter, names, names), slog.New(slog.DiscardHandler),
-		&rest.Config{More: s.logs.Routes()})
+		&rest.Config{OtherRoutes: s.logs.Routes()})
 	return s
 }
 
@@ -66,7 +66,7 @@ func newServer(t *testing.T, c whatif.Config) *server {
 func (s *server) call(t *testing.T, method, path string, v url.Values, body io.Reader) (int, string) {
 	t.Helper()
 	r := httptest.NewRequest(method, path+"?"+v.Encode(), body)
-	r = r.WithContext(auth.With(r.Context(), s.caller))
+	r = r.WithContext(auth.WithCaller(r.Context(), s.caller))
 	w := httptest.NewRecorder()
 	s.handler.ServeHTTP(w, r)
 	return w.Code, w.Body.String()
@@ -166,7 +166,7 @@ func TestFiguresAreThoseOfReplay(t *testing.T) {
 			t.Errorf("%v refuses nothing, so it tests little", limits)
 		}
 	}
-	suggestAsk, err := replay.ParseAsk("0.2%", "keys", []string{"1m"})
+	suggestAsk, err := replay.ParseSuggestOptions("0.2%", "keys", []string{"1m"})
 	if err != nil {
 		t.Fatal(err)
 	}

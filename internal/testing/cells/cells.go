@@ -33,7 +33,7 @@ func (c *Cell) Record() *law.Record {
 	return &law.Record{State: c.State, Reason: c.Reason, Log: c, Receipts: c}
 }
 
-// Write writes the changes of a record into the cell. New entries get the numbers after lastNumber.
+// Write writes the changes of a record into the cell. New entries get the numbers after lastNumber, which it raises.
 func (c *Cell) Write(r *law.Record, lastNumber *int64) {
 	entry := func(number int64) *law.Entry {
 		return &c.Entries[slices.IndexFunc(c.Entries, func(e law.Entry) bool { return e.Number == number })]
@@ -70,13 +70,11 @@ func (c *Cell) Write(r *law.Record, lastNumber *int64) {
 	}
 }
 
-// Receipt implements law.Receipts.
 func (c *Cell) Receipt(id string) (law.Receipt, bool) {
 	receipt, ok := c.Receipts[id]
 	return receipt, ok
 }
 
-// Sum implements law.Ledger.
 func (c *Cell) Sum(after, upto int64) (sum int64) {
 	for i := range c.Entries {
 		if e := &c.Entries[i]; e.Granted && e.ExpiresAt > after && e.ExpiresAt <= upto {
@@ -86,7 +84,6 @@ func (c *Cell) Sum(after, upto int64) (sum int64) {
 	return sum
 }
 
-// Freed implements law.Ledger.
 func (c *Cell) Freed(after, need int64) int64 {
 	list := slices.DeleteFunc(slices.Clone(c.Entries), func(e law.Entry) bool {
 		return !e.Granted || e.ExpiresAt <= after
@@ -100,7 +97,6 @@ func (c *Cell) Freed(after, need int64) int64 {
 	return law.Never
 }
 
-// Entry implements law.Ledger.
 func (c *Cell) Entry(number int64) (credits, expiresAt int64) {
 	for i := range c.Entries {
 		if e := &c.Entries[i]; e.Number == number && e.Granted && e.ExpiresAt > 0 {

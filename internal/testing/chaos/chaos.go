@@ -2,10 +2,10 @@
 //
 //	make chaos ENGINE="postgres galera" FOR=10m
 //
-// Four stacks, each behind proxies of its own, take from the same keys, while one fault follows another. A history of
-// each key is recorded in the format of the simulator, and package check judges it by the simulator's rules: over any
-// interval, no key is admitted more than the bound of its limit; refusals fit what can have been charged; figures fit
-// the level; and what is in use at the end fits what was admitted.
+// Four stacks take from the same keys, while one fault follows another. Each has proxies of its own, unless clients
+// learn the addresses of servers. A history of each key is recorded in the format of the simulator, and package check
+// judges it by the simulator's rules: over any interval, no key is admitted more than the bound of its limit; refusals
+// fit what can have been charged; figures fit the level; and what is in use at the end fits what was admitted.
 package chaos
 
 import (
@@ -71,7 +71,7 @@ type Fault struct {
 // Report is the result of a run.
 type Report struct {
 	Engine         string
-	record.Answers // counts the store's answers, not repeated refusals
+	record.Answers // counts the store's decisions only: no repeated refusals, and no errors
 	Violations     int
 	Faults         map[string]int // counts by the names of faults
 	FirstViolation string
@@ -116,7 +116,7 @@ const (
 type run struct {
 	system  *System
 	stacks  []*Stack
-	proxies [][]*dbtest.Swallower // by stack and host
+	proxies [][]*dbtest.Proxy // by stack and host
 	rng     *rand.Rand
 	begin   time.Time
 
@@ -126,7 +126,7 @@ type run struct {
 	faultEnd time.Time // when the latest fault ended; zero after the next decision
 }
 
-// Run breaks an engine for a time, with faults in an order by the seed.
+// Run breaks an engine for a time, with faults in an order by the seed, and reports what the checker finds.
 func Run(t *testing.T, e *Engine, duration time.Duration, seed uint64) Report {
 	t.Helper()
 	r := &run{
@@ -164,14 +164,14 @@ func Run(t *testing.T, e *Engine, duration time.Duration, seed uint64) Report {
 	return r.report
 }
 
-// open opens the stacks, each behind proxies of its own.
+// open opens the stacks, each with a proxy of its own for each of the system's Hosts.
 func (r *run) open(ctx context.Context, t *testing.T) {
 	t.Helper()
 	for range stackCount {
 		url := r.system.URL
-		var proxies []*dbtest.Swallower
+		var proxies []*dbtest.Proxy
 		for _, host := range r.system.Hosts {
-			p := dbtest.Swallow(t, host)
+			p := dbtest.StartProxy(t, host)
 			url = strings.Replace(url, host, p.Addr, 1)
 			proxies = append(proxies, p)
 		}
@@ -195,7 +195,7 @@ func (r *run) asker() *record.Asker {
 	if a == nil {
 		a = record.NewAsker(headgate.MustParse(limit), key, limits[limit])
 		a.Recorder.UnknownFor = unknownFor
-		a.Recorder.Fault("store", history.Fault{Kind: history.Early})
+		a.Recorder.Fault("store", history.Fault{Kind: history.EarlyClock})
 		r.askers[name] = a
 	}
 	return a
@@ -222,7 +222,7 @@ func (r *run) takeUntilDone(ctx context.Context, node string, s *Stack) {
 	}
 }
 
-// breakOnce causes a random fault, and ends it. It returns an error if the fault could not be ended.
+// breakOnce causes a random fault, and ends it. It returns an error if one of these failed.
 func (r *run) breakOnce(ctx context.Context, faults []Fault) error {
 	f := &faults[r.rng.IntN(len(faults))]
 	do, begin := f.Do, sched.Now()
@@ -234,7 +234,7 @@ func (r *run) breakOnce(ctx context.Context, faults []Fault) error {
 	switch {
 	case err == nil:
 		r.recordEnd(f, begin)
-	case !errors.Is(err, ErrNothing) && ctx.Err() == nil:
+	case !errors.Is(err, ErrNothingBroken) && ctx.Err() == nil:
 		return fmt.Errorf("%s: %w", f.Name, err)
 	}
 	return nil
@@ -252,8 +252,8 @@ func (r *run) recordEnd(f *Fault, begin time.Time) {
 	Pause(r.rng, 600*time.Millisecond)
 }
 
-// ErrNothing means that a fault could not be caused, which is no failure of the run.
-var ErrNothing = errors.New("nothing was broken")
+// ErrNothingBroken means that a fault could not be caused, which is no failure of the run.
+var ErrNothingBroken = errors.New("nothing was broken")
 
 // clockFault returns a fault that moves the clock forward or back, and then resets it.
 func (r *run) clockFault(shift func(time.Duration)) func(context.Context, *rand.Rand) error {
@@ -268,7 +268,7 @@ func (r *run) clockFault(shift func(time.Duration)) func(context.Context, *rand.
 	}
 }
 
-// recordFault records a fault in the histories of all keys, before it takes effect.
+// recordFault records a fault in the histories of all keys so far. Call it before the fault takes effect.
 func (r *run) recordFault(f history.Fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -320,6 +320,7 @@ func (r *run) check() {
 	}
 }
 
+// Pause sleeps for a random time below maxPause.
 func Pause(rng *rand.Rand, maxPause time.Duration) {
 	time.Sleep(time.Duration(rng.Int64N(int64(maxPause))))
 }
@@ -329,7 +330,7 @@ func (r *run) networkFaults() []Fault {
 	if len(r.system.Hosts) == 0 {
 		return nil
 	}
-	faultBy := func(set func(*dbtest.Swallower, bool), maxPause time.Duration) func(context.Context, *rand.Rand) error {
+	faultBy := func(set func(*dbtest.Proxy, bool), maxPause time.Duration) func(context.Context, *rand.Rand) error {
 		return func(_ context.Context, rng *rand.Rand) error {
 			proxies := r.randomProxies(rng)
 			for _, p := range proxies {
@@ -343,14 +344,14 @@ func (r *run) networkFaults() []Fault {
 		}
 	}
 	return []Fault{
-		{Name: "cut", Weight: 2, Do: faultBy((*dbtest.Swallower).Cut, 800*time.Millisecond)},
-		{Name: "silent", Weight: 2, Do: faultBy((*dbtest.Swallower).Silence, 1500*time.Millisecond)},
-		{Name: "answers lost", Weight: 3, Do: faultBy((*dbtest.Swallower).Lose, 300*time.Millisecond)},
+		{Name: "cut", Weight: 2, Do: faultBy((*dbtest.Proxy).Cut, 800*time.Millisecond)},
+		{Name: "silent", Weight: 2, Do: faultBy((*dbtest.Proxy).Silence, 1500*time.Millisecond)},
+		{Name: "answers lost", Weight: 3, Do: faultBy((*dbtest.Proxy).Lose, 300*time.Millisecond)},
 	}
 }
 
 // randomProxies returns the proxies of one stack, of all stacks, or of one host.
-func (r *run) randomProxies(rng *rand.Rand) (list []*dbtest.Swallower) {
+func (r *run) randomProxies(rng *rand.Rand) (list []*dbtest.Proxy) {
 	stack, host := rng.IntN(stackCount), rng.IntN(len(r.system.Hosts))
 	kind := rng.IntN(6)
 	for i, proxies := range r.proxies {

@@ -34,7 +34,7 @@ var engines = []chaos.Engine{
 	{Name: "galera", Start: startGalera},
 	{Name: "redis", Start: redisStarter("", "--appendonly", "yes", "--appendfsync", "always")},
 	{Name: "valkey", Start: redisStarter("valkey", "--appendonly", "yes", "--appendfsync", "always")},
-	{Name: "redis-cluster", Start: startCluster},
+	{Name: "redis-cluster", Start: startRedisCluster},
 	{Name: "redis-sentinel", Start: startSentinel},
 	{Name: "sqlite", Start: startSQLite},
 }
@@ -53,7 +53,7 @@ func TestLostChargesAfterAKillAreFound(t *testing.T) {
 	t.Error("nothing was found, although each kill forgets all charges")
 }
 
-// TestRedisKeepsItsBoundsThroughAFewFaults breaks Redis for 3 s. It is the only test of make test that breaks servers.
+// TestRedisKeepsItsBoundsThroughAFewFaults breaks Redis for 3 s. The other tests of this package run nightly.
 func TestRedisKeepsItsBoundsThroughAFewFaults(t *testing.T) {
 	t.Parallel()
 	e := &chaos.Engine{Name: "redis", Start: redisStarter("", "--appendonly", "yes", "--appendfsync", "always")}
@@ -78,7 +78,7 @@ func writeHistory(t *testing.T, h *history.History) string {
 	return f.Name()
 }
 
-// breakFor breaks an engine for a time, or up to eight times as long if a slow machine decides too little.
+// breakFor breaks an engine for a time, or again, for up to eight times as long, if a slow machine tests too little.
 func breakFor(t *testing.T, e *chaos.Engine, duration time.Duration) chaos.Report {
 	t.Helper()
 	for factor := 1; ; factor *= 2 {

@@ -60,7 +60,7 @@ func startPostgresPair(t *testing.T) *chaos.System {
 			})},
 			{Name: "sessions ended", Weight: 1, Do: func(ctx context.Context, _ *rand.Rand) error {
 				dbURL := strings.Replace(url, primaryHost, host(t, p.Primary().DSN), 1)
-				return asErrNothing(eachPostgresSession(dbURL, "pg_terminate_backend")(ctx))
+				return asErrNothingBroken(eachPostgresSession(dbURL, "pg_terminate_backend")(ctx))
 			}},
 		},
 	}
@@ -75,14 +75,15 @@ type nodes interface {
 	Await(ctx context.Context) error // waits until all nodes are ready
 }
 
-// nodeFaults returns the faults of a cluster of n nodes on a network, in which a node counts as lost after it stood
-// still for timeout. Node faults take much longer than network faults, and are rarer.
-func nodeFaults(c nodes, network *dbtest.Network, n int, timeout time.Duration) []chaos.Fault {
+// nodeFaults returns the faults of a cluster of n nodes on a network. A killed node is away for up to maxAway, a parted
+// or stopped one for up to twice that, so that the cluster notices some and others not. They are rarer than faults of
+// the network, since they take much longer.
+func nodeFaults(c nodes, network *dbtest.Network, n int, maxAway time.Duration) []chaos.Fault {
 	return []chaos.Fault{
 		{Name: "node killed", Weight: 1, Do: func(ctx context.Context, rng *rand.Rand) error {
 			i := rng.IntN(n)
 			c.Kill(i)
-			chaos.Pause(rng, timeout)
+			chaos.Pause(rng, maxAway)
 			begin := time.Now()
 			err := c.Restart(ctx, i)
 			for err != nil && time.Since(begin) < 5*time.Minute { // the others may not have noticed that it was away
@@ -100,7 +101,7 @@ func nodeFaults(c nodes, network *dbtest.Network, n int, timeout time.Duration) 
 			if err := network.Part(i); err != nil {
 				return err
 			}
-			chaos.Pause(rng, 2*timeout)
+			chaos.Pause(rng, 2*maxAway)
 			if err := network.Join(i); err != nil {
 				return err
 			}
@@ -109,15 +110,15 @@ func nodeFaults(c nodes, network *dbtest.Network, n int, timeout time.Duration) 
 		{Name: "node stopped", Weight: 1, Do: func(ctx context.Context, rng *rand.Rand) error {
 			i := rng.IntN(n)
 			c.Pause(i)
-			chaos.Pause(rng, 2*timeout)
+			chaos.Pause(rng, 2*maxAway)
 			c.Resume(i)
 			return c.Await(ctx)
 		}},
 	}
 }
 
-// newNodesSystem returns the system of a MySQL cluster whose nodes share a database.
-func newNodesSystem(t *testing.T, servers []string, faults []chaos.Fault) *chaos.System {
+// newMySQLClusterSystem returns the system of a Galera or Group Replication cluster, with a database on all nodes.
+func newMySQLClusterSystem(t *testing.T, servers []string, faults []chaos.Fault) *chaos.System {
 	t.Helper()
 	urls := dbtest.MariaDBAt(t, servers...)
 	hosts := make([]string, len(urls))
@@ -126,7 +127,7 @@ func newNodesSystem(t *testing.T, servers []string, faults []chaos.Fault) *chaos
 	}
 	name := urls[0][strings.LastIndexByte(urls[0], '/')+1:]
 	endSessions := chaos.Fault{Name: "sessions ended", Weight: 3, Do: func(ctx context.Context, rng *rand.Rand) error {
-		return asErrNothing(eachMySQLSession(hosts[rng.IntN(len(hosts))], name, "KILL")(ctx))
+		return asErrNothingBroken(eachMySQLSession(hosts[rng.IntN(len(hosts))], name, "KILL")(ctx))
 	}}
 	return &chaos.System{
 		URL:   "mysql://root@" + strings.Join(hosts, ",") + "/" + name,
@@ -134,14 +135,15 @@ func newNodesSystem(t *testing.T, servers []string, faults []chaos.Fault) *chaos
 	}
 }
 
-// groupStarter returns a function that starts a Group Replication. With singlePrimary, one node takes writes.
+// groupStarter returns a function that starts three servers with Group Replication. With singlePrimary only one takes
+// writes, otherwise all do.
 func groupStarter(singlePrimary bool) func(*testing.T) *chaos.System {
 	return func(t *testing.T) *chaos.System {
 		t.Helper()
 		useEngine(t, dbtest.GroupReplication)
 		network := dbtest.NewNetwork(t, 3)
 		g := dbtest.StartMySQLGroup(t, network, singlePrimary)
-		return newNodesSystem(t, g.Servers(), nodeFaults(g, network, 3, 4*time.Second))
+		return newMySQLClusterSystem(t, g.Servers(), nodeFaults(g, network, 3, 4*time.Second))
 	}
 }
 
@@ -153,16 +155,16 @@ func startGalera(t *testing.T) *chaos.System {
 		t.Fatal(err)
 	}
 	t.Cleanup(g.Stop)
-	return newNodesSystem(t, g.Servers(), nodeFaults(g, network, 3, 3*time.Second))
+	return newMySQLClusterSystem(t, g.Servers(), nodeFaults(g, network, 3, 3*time.Second))
 }
 
-// clusterLoss is the longest time before a fail-over of a Redis Cluster or a Sentinel whose decisions may be lost: 1.5
-// node timeouts of 2 s, and 0.2 s (docs/stores.md).
+// clusterLoss is how long before a fail-over decisions may be lost. For a Redis Cluster: 1.5 node timeouts of 2 s, and
+// 0.2 s (docs/stores.md). The test of Sentinel allows as much.
 const clusterLoss = 3200 * time.Millisecond
 
-// startCluster starts a Redis Cluster whose nodes keep all on disk. Clients learn addresses from the nodes, so there is
-// no proxy.
-func startCluster(t *testing.T) *chaos.System {
+// startRedisCluster starts a Redis Cluster whose nodes keep all on disk. Clients learn addresses from the nodes, so
+// there is no proxy.
+func startRedisCluster(t *testing.T) *chaos.System {
 	t.Helper()
 	network := dbtest.NewNetwork(t, 6)
 	c, err := dbtest.StartRedisCluster(t.Context(), network, "--appendonly", "yes", "--appendfsync", "always")
@@ -175,7 +177,7 @@ func startCluster(t *testing.T) *chaos.System {
 		faults[i].Forgets = clusterLoss
 	}
 	endSessions := chaos.Fault{Name: "sessions ended", Weight: 3, Do: func(ctx context.Context, rng *rand.Rand) error {
-		return asErrNothing(endRedisSessions(ctx, c.Addrs()[rng.IntN(len(c.Addrs()))]))
+		return asErrNothingBroken(endRedisSessions(ctx, c.Addrs()[rng.IntN(len(c.Addrs()))]))
 	}}
 	return &chaos.System{URL: c.URL(), Open: openRedis, Faults: append(faults, endSessions)}
 }
@@ -216,7 +218,7 @@ func startSentinel(t *testing.T) *chaos.System {
 				return awaitReplica(ctx)
 			}},
 			{Name: "sessions ended", Weight: 2, Do: func(ctx context.Context, rng *rand.Rand) error {
-				return asErrNothing(endRedisSessions(ctx, host(t, servers[rng.IntN(2)].DSN)))
+				return asErrNothingBroken(endRedisSessions(ctx, host(t, servers[rng.IntN(2)].DSN)))
 			}},
 		},
 	}

@@ -106,14 +106,14 @@ func faults(s *dbtest.Server, endSessions, cancel func(context.Context) error) [
 		}},
 		{Name: "clock moved", Weight: 1, Shift: s.ShiftClock},
 		{Name: "sessions ended", Weight: 2, Do: func(ctx context.Context, _ *rand.Rand) error {
-			return asErrNothing(endSessions(ctx))
+			return asErrNothingBroken(endSessions(ctx))
 		}},
 	}
 	if cancel != nil {
 		cancelOften := func(ctx context.Context, rng *rand.Rand) error {
 			for range 20 {
 				if err := cancel(ctx); err != nil {
-					return asErrNothing(err)
+					return asErrNothingBroken(err)
 				}
 				chaos.Pause(rng, 20*time.Millisecond)
 			}
@@ -124,10 +124,10 @@ func faults(s *dbtest.Server, endSessions, cancel func(context.Context) error) [
 	return list
 }
 
-// asErrNothing marks the error of an administrator's statement, which an earlier fault may disturb, as ErrNothing.
-func asErrNothing(err error) error {
+// asErrNothingBroken marks the error of an administrator's statement, which an earlier fault may disturb.
+func asErrNothingBroken(err error) error {
 	if err != nil {
-		return errors.Join(chaos.ErrNothing, err)
+		return errors.Join(chaos.ErrNothingBroken, err)
 	}
 	return nil
 }
@@ -235,6 +235,6 @@ func redisStarter(engine string, options ...string) func(*testing.T) *chaos.Syst
 func useEngine(t *testing.T, engine string) {
 	t.Helper()
 	if engine != "" {
-		t.Setenv(dbtest.Engine, engine)
+		t.Setenv(dbtest.EngineEnv, engine)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Cluster is a Redis Cluster of three primaries, each with a replica, at 127.0.0.1. Its node timeout is 2 s.
+// Cluster is a Redis Cluster at 127.0.0.1 or on a network: three primaries, each with a replica. Nodes time out in 2 s.
 type Cluster struct {
 	nodes
 	options []string

@@ -137,7 +137,7 @@ func TestSharedServersGiveEachTestADatabase(t *testing.T) {
 			seen[dsn] = true
 		}
 	}
-	if os.Getenv(MySQLDSN) == "" {
+	if os.Getenv(MySQLDSNEnv) == "" {
 		rightTimes, err := MariaDBCount(MariaDB(t),
 			"select '', convert_tz('2026-07-01 12:00:00', 'UTC', 'Europe/Berlin') = '2026-07-01 14:00:00'")
 		if err != nil || rightTimes != 1 {

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// Engine is the environment variable that replaces the distribution's server of one kind by another. `make engines`
+// EngineEnv is the environment variable that replaces the distribution's server of one kind by another. `make engines`
 // tests with one after the other. The variable does not affect tests of other kinds of servers.
-const Engine = "HEADGATE_TEST_ENGINE"
+const EngineEnv = "HEADGATE_TEST_ENGINE"
 
 // kind is a protocol, with its default server.
 type kind int
@@ -75,13 +75,13 @@ func redisEngine(version, server, tools, prefix string) engine {
 
 // engineFor returns the engine that the environment names; ok is false if it names none of this kind.
 func engineFor(k kind) (e engine, ok bool) {
-	name := os.Getenv(Engine)
+	name := os.Getenv(EngineEnv)
 	if name == "" {
 		return engine{}, false
 	}
 	e, ok = engines[name]
 	if !ok {
-		check(fmt.Errorf("%s: no engine %q is known, only %s", Engine, name,
+		check(fmt.Errorf("%s: no engine %q is known, only %s", EngineEnv, name,
 			strings.Join(slices.Sorted(maps.Keys(engines)), ", ")))
 	}
 	return e, e.kind == k
@@ -97,12 +97,12 @@ func (e *engine) tree() *tree {
 
 func (e *engine) program(name string) string { return e.tree().program(name, e.programs[name]) }
 
-// NeedEngine skips a test unless Engine names the engine that it needs.
+// NeedEngine skips a test unless EngineEnv names the engine that it needs.
 func NeedEngine(tb testing.TB, name string) {
 	tb.Helper()
-	if os.Getenv(Engine) != name {
+	if os.Getenv(EngineEnv) != name {
 		tb.Skipf("a test of %s, which is not the engine to test with: make engines runs it, or %s=%s", name,
-			Engine, name)
+			EngineEnv, name)
 	}
 }
 
@@ -125,7 +125,7 @@ func sharedDSN(tb testing.TB, shared func() (*Server, error), k kind, version fu
 
 var loggedVersions sync.Map
 
-// logVersion logs the server's version, with a suffix, once in a process. If Engine names one of the same kind, the
+// logVersion logs the server's version, with a suffix, once in a process. If EngineEnv names one of the same kind, the
 // server has to be that engine.
 func logVersion(tb testing.TB, k kind, server, suffix string, version func(string) (string, error)) {
 	tb.Helper()
@@ -135,7 +135,7 @@ func logVersion(tb testing.TB, k kind, server, suffix string, version func(strin
 	defer failTest(tb)
 	v := must(version(server))
 	if e, ok := engineFor(k); ok && !strings.HasPrefix(v, e.version) {
-		tb.Fatalf("dbtest: %s=%s, but the server is %s", Engine, os.Getenv(Engine), v)
+		tb.Fatalf("dbtest: %s=%s, but the server is %s", EngineEnv, os.Getenv(EngineEnv), v)
 	}
 	tb.Logf("engine: %s%s", v, suffix)
 }

@@ -20,7 +20,7 @@ const (
 	faultsSize  = 16
 )
 
-// prepareFaults compiles the library into the folder. Servers that are started in the folder load it.
+// prepareFaults makes the library and its control file in the folder. Servers that are started there load the library.
 func (f *folder) prepareFaults() {
 	gcc := program("gcc", "", "gcc", "libc6-dev")
 	library, control := filepath.Join(f.path, "faults.so"), filepath.Join(f.path, "faults")
@@ -33,8 +33,8 @@ func (f *folder) prepareFaults() {
 	check(f.faults.Truncate(faultsSize))
 }
 
-// SlowDisk delays each flush of the server (fsync, fdatasync), also after a restart. Zero ends that. The server needs
-// [Config.Faults].
+// SlowDisk delays each flush of the server (fsync, fdatasync, msync), also after a restart. Zero ends that. The server
+// needs [Config.Faults].
 func (s *Server) SlowDisk(delay time.Duration) { s.setFault(faultsFlush, delay) }
 
 // ShiftClock sets the wall clock of the server ahead of the machine's, or back if ahead is negative, also after a

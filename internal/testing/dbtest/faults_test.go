@@ -90,7 +90,7 @@ func readMySQLClock(t *testing.T, db *sql.DB) (micros int64) {
 }
 
 func TestShiftClockAndSlowDisk(t *testing.T) {
-	tier.Nightly(t) // only package chaos needs these faults, and runs nightly
+	tier.Nightly(t) // only package chaos needs these faults, mostly nightly
 	for name, engine := range faultEngines {
 		t.Run(name, func(t *testing.T) {
 			s, err := engine.start(&Config{Faults: true})

@@ -11,10 +11,10 @@ import (
 
 // flavour is a server that speaks MySQL's protocol.
 type flavour struct {
-	server  string        // path of the program
-	options []string      // options for this flavour only
-	noTLS   string        // the option that turns TLS off
-	zones   func() string // path of the program that prints time zones as SQL
+	server       string        // path of the program
+	options      []string      // options for this flavour only
+	noTLS        string        // the option that turns TLS off
+	zonesProgram func() string // path of the program that prints time zones as SQL
 	// prepare makes the files of an empty server. Its root needs no password.
 	prepare func(ctx context.Context, f *folder, data string)
 }
@@ -35,18 +35,18 @@ func newFlavour() *flavour {
 func mariadb(server string, prepare func(ctx context.Context, f *folder, data string), places ...string) *flavour {
 	return &flavour{
 		server: server, prepare: prepare, noTLS: "--skip-ssl",
-		options: append(places, "--innodb-log-file-size=64M", "--log-warnings=1"),
-		zones:   func() string { return program("mariadb-tzinfo-to-sql", MySQLDSN, "mariadb-server") },
+		options:      append(places, "--innodb-log-file-size=64M", "--log-warnings=1"),
+		zonesProgram: func() string { return program("mariadb-tzinfo-to-sql", MySQLDSNEnv, "mariadb-server") },
 	}
 }
 
 func installedMariaDB() *flavour {
-	install := program("mariadb-install-db", MySQLDSN, "mariadb-server")
+	install := program("mariadb-install-db", MySQLDSNEnv, "mariadb-server")
 	prepare := func(ctx context.Context, f *folder, data string) {
 		f.run(ctx, "", install, "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal",
 			"--skip-test-db", "--innodb-log-file-size=64M")
 	}
-	return mariadb(program("mariadbd", MySQLDSN, "mariadb-server"), prepare)
+	return mariadb(program("mariadbd", MySQLDSNEnv, "mariadb-server"), prepare)
 }
 
 // mariadbOf returns the MariaDB of an engine. Its mariadb-install-db would start the server by this machine's loader,
@@ -98,7 +98,7 @@ func mysqlOf(e *engine) *flavour {
 		}, options...)...)
 	}
 	zones := func() string { return e.program("mysql_tzinfo_to_sql") }
-	return &flavour{server: server, options: options, noTLS: "--tls-version=", zones: zones, prepare: prepare}
+	return &flavour{server: server, options: options, noTLS: "--tls-version=", zonesProgram: zones, prepare: prepare}
 }
 
 // copyTemplate puts the files of an empty server into data in a folder.

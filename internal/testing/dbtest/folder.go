@@ -71,8 +71,8 @@ type folder struct {
 // Unlike a process id in a file, it cannot be mistaken for the lock of another process.
 const lockFile = "headgate.lock"
 
-// folder makes a folder for a server. Its owner is the present user, or if that is root, the given user, or nobody if
-// there is no such user.
+// folder makes and locks a folder for a server. Its owner is the present user, or if that is root, the given user, or
+// nobody if there is no such user. It removes the folders of processes that have ended.
 func (c *Config) folder(kind, user string) *folder {
 	owner := credentialOf(user)
 	sweepLeftovers()
@@ -93,8 +93,8 @@ func (c *Config) folder(kind, user string) *folder {
 	return f
 }
 
-// templates are folders with the files of a server that has never run, by the program that made them. They are removed
-// when the process ends.
+// templates are folders with the files of a server that has never run, by the program that made them. A later process
+// removes them: see sweepLeftovers.
 var templates = struct {
 	sync.Mutex
 	byProgram map[string]*folder

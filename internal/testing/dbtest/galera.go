@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// GaleraCluster is a MariaDB Galera cluster of three nodes, at addresses 127.0.0.21 to 23. The others notice after 2 s
-// that a node is away, and go on without it after 2 to 4 s.
+// GaleraCluster is a MariaDB Galera cluster of three nodes, at 127.0.0.21 to 23 or on a network. The others notice
+// after 2 s that a node is away, and go on without it after 2 to 4 s.
 type GaleraCluster struct {
 	mariadbNodes
 	library string
@@ -89,7 +89,7 @@ func (g *GaleraCluster) Await(ctx context.Context) error {
 	})
 }
 
-// start starts a node, the first as a new cluster, and waits until it has caught up.
+// start starts a node, the first of the cluster as a new cluster, and waits until it has caught up.
 func (g *GaleraCluster) start(ctx context.Context, i int, first bool) {
 	n, members := &g.list[i], g.addrs("", galeraGroup, "")
 	args := []string{
@@ -118,7 +118,6 @@ func (g *GaleraCluster) checkSynced(i int) error {
 	return err
 }
 
-// size returns how many nodes a node sees.
 func (g *GaleraCluster) size(i int) (int, error) {
 	return MariaDBCount(g.Servers()[i], "show global status like 'wsrep_cluster_size'")
 }

@@ -20,7 +20,7 @@ type MySQLGroup struct {
 // maxClusterWait ends waits that would otherwise hang. Under load, a node may take minutes to catch up.
 const maxClusterWait = 10 * time.Minute
 
-// StartMySQLGroup starts a group on a network of three nodes or on the loopback device. It dies with this process. With
+// StartMySQLGroup starts a group on a network of three nodes or on the loopback device, until the test ends. With
 // singlePrimary, one node takes writes. The test is skipped unless [GroupReplication] is the engine to test with.
 func StartMySQLGroup(tb testing.TB, network *Network, singlePrimary bool) *MySQLGroup {
 	tb.Helper()

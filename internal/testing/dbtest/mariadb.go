@@ -17,15 +17,16 @@ import (
 	"github.com/go-sql-driver/mysql"
 )
 
-// MySQLDSN is the environment variable that names a MariaDB or MySQL to use: a
-// URL mysql://user:password@host:port/ of a user who may create databases.
-const MySQLDSN = "HEADGATE_TEST_MYSQL_DSN"
+// MySQLDSNEnv is the environment variable that names a MariaDB or MySQL to use, by a URL
+// mysql://user:password@host:port/ of a user who may create databases.
+const MySQLDSNEnv = "HEADGATE_TEST_MYSQL_DSN"
 
 var sharedMariaDB = sync.OnceValues(func() (*Server, error) { return StartSharedMariaDB(context.Background()) })
 
-// StartSharedMariaDB returns a running server for many tests. It knows the time zones, and does not sync its files.
+// StartSharedMariaDB returns the server that MySQLDSNEnv names, or starts one for many tests. The latter knows the time
+// zones, and does not sync its files.
 func StartSharedMariaDB(ctx context.Context) (*Server, error) {
-	return serverFrom(ctx, MySQLDSN, func(ctx context.Context) (s *Server, err error) {
+	return serverFrom(ctx, MySQLDSNEnv, func(ctx context.Context) (s *Server, err error) {
 		defer returnFailure(&err)
 		fl := newFlavour()
 		s = fl.start(ctx, &Config{Args: noSyncOptions})
@@ -87,7 +88,7 @@ func MariaDBAt(tb testing.TB, servers ...string) []string {
 func OpenMariaDB(server string) (*sql.DB, error) {
 	u, err := url.Parse(server)
 	if err != nil {
-		return nil, fmt.Errorf("%s is not a URL of the form mysql://user@host:port/", MySQLDSN) // err has the password
+		return nil, fmt.Errorf("%s is not a URL of the form mysql://user@host:port/", MySQLDSNEnv) // err has a password
 	}
 	cfg := mysql.NewConfig()
 	cfg.User, cfg.Net, cfg.Addr = u.User.Username(), "tcp", u.Host
@@ -144,11 +145,10 @@ func (fl *flavour) start(ctx context.Context, c *Config) *Server {
 	})
 }
 
-// loadZones loads the time zones of this machine into a server.
 func (fl *flavour) loadZones(dsn string) {
 	defer wrapFailure("load time zones")
 	const zones = "/usr/share/zoneinfo"
-	findOrInstall(pathFinder(filepath.Join(zones, "Europe")), "the time zones", MySQLDSN, "tzdata")
-	out := must(exec.CommandContext(context.Background(), fl.zones(), zones).Output())
+	findOrInstall(pathFinder(filepath.Join(zones, "Europe")), "the time zones", MySQLDSNEnv, "tzdata")
+	out := must(exec.CommandContext(context.Background(), fl.zonesProgram(), zones).Output())
 	check(execMariaDB(dsn, "use mysql; "+string(out)))
 }

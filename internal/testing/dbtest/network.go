@@ -89,7 +89,7 @@ func sweepNetworks() {
 
 func (n *Network) Host(i int) string { return n.prefix + strconv.Itoa(10+i) }
 
-// Part cuts a node off from all others, in both directions.
+// Part cuts a node off from all others: it drops its packets to them, so no connection works in either direction.
 func (n *Network) Part(i int) error { return n.route("add", i) }
 
 func (n *Network) Join(i int) error { return n.route("del", i) }

@@ -2,8 +2,8 @@
 //
 // If the environment gives a DSN, that server is used. Otherwise a throwaway server is started from installed binaries,
 // on loopback, as an unprivileged user. If there are none, the distribution's package is installed; if that is not
-// allowed, the test fails and says what is missing. No test is skipped silently. [Engine] chooses another server of the
-// same kind, which is fetched and not installed. Each server dies with this process.
+// allowed, the test fails and says what is missing. No test is skipped silently. [EngineEnv] chooses another server of
+// the same kind, which is fetched and not installed. Each server dies with this process.
 //
 // All tests of a process share a server, unless they start one by Config or Start.
 package dbtest
@@ -27,8 +27,8 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// PostgresDSN is the environment variable with the DSN of a PostgreSQL to use, for a role that may create databases.
-const PostgresDSN = "HEADGATE_TEST_POSTGRES_DSN"
+// PostgresDSNEnv is the environment variable with the DSN of a PostgreSQL to use, for a role that may create databases.
+const PostgresDSNEnv = "HEADGATE_TEST_POSTGRES_DSN"
 
 var sharedPostgres = sync.OnceValues(func() (*Server, error) { return StartSharedPostgres(context.Background()) })
 
@@ -63,7 +63,7 @@ func PostgresAt(tb testing.TB, server string) string {
 	return dsn
 }
 
-// KeptPostgres returns the URL of a database that outlives the test and ends with the server, or by drop.
+// KeptPostgres returns the URL of a new database that outlives the test and ends with the server, or by drop.
 func KeptPostgres(tb testing.TB) (dsn string, drop func() error) {
 	tb.Helper()
 	defer failTest(tb)
@@ -109,9 +109,9 @@ func execPostgres(ctx context.Context, dsn, sql string) error {
 	return err
 }
 
-// StartSharedPostgres returns a running server for many tests, which does not sync its files.
+// StartSharedPostgres returns the server that PostgresDSNEnv names, or starts one for many tests, without syncs.
 func StartSharedPostgres(ctx context.Context) (*Server, error) {
-	return serverFrom(ctx, PostgresDSN, (&Config{Args: []string{"-c", "fsync=off"}}).Postgres)
+	return serverFrom(ctx, PostgresDSNEnv, (&Config{Args: []string{"-c", "fsync=off"}}).Postgres)
 }
 
 // postgresPrograms returns the folder with the programs to test with.
@@ -119,7 +119,7 @@ func postgresPrograms() string {
 	if e, ok := engineFor(postgresKind); ok {
 		return postgresOf(e.major)
 	}
-	return findOrInstall(newestPostgres, "PostgreSQL", PostgresDSN, "postgresql")
+	return findOrInstall(newestPostgres, "PostgreSQL", PostgresDSNEnv, "postgresql")
 }
 
 // startPostgres starts a server from a folder of binaries. If t is nil, the server requires no password.
@@ -154,7 +154,7 @@ func (c *Config) startPostgres(ctx context.Context, bin string, t *TLS) *Server 
 			admin = fmt.Sprintf("host=%s port=%d user=headgate database=postgres", f.path, port)
 			dsn = fmt.Sprintf("postgres://%s:%s@127.0.0.1:%d/postgres", TLSUser, TLSPassword, port)
 		}
-		return f.postgres(bin, data, dsn, admin, port, options...)
+		return f.postgresServer(bin, data, dsn, admin, port, options...)
 	})
 	defer onFailure(s.Stop)
 	if t != nil {
@@ -163,8 +163,8 @@ func (c *Config) startPostgres(ctx context.Context, bin string, t *TLS) *Server 
 	return s
 }
 
-// postgres returns a server over the files in data. The server has started once it answers at the DSN admin.
-func (f *folder) postgres(bin, data, dsn, admin string, port int, options ...string) *Server {
+// postgresServer returns a server over the files in data, not launched yet. It has started once it answers at admin.
+func (f *folder) postgresServer(bin, data, dsn, admin string, port int, options ...string) *Server {
 	args := append([]string{"-D", data, "-h", loopback, "-p", strconv.Itoa(port), "-k", f.path}, options...)
 	return &Server{DSN: dsn, stopSignal: syscall.SIGINT, launch: func(ctx context.Context) *process {
 		cmd := f.command(context.WithoutCancel(ctx), filepath.Join(bin, "postgres"), args...)

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// RedisDSN is the environment variable that names a Redis or Valkey to use: a URL redis://user:password@host:port/0.
-const RedisDSN = "HEADGATE_TEST_REDIS_DSN"
+// RedisDSNEnv is the environment variable that names a Redis or Valkey to use: a URL redis://user:password@host:port/0.
+const RedisDSNEnv = "HEADGATE_TEST_REDIS_DSN"
 
 var sharedRedis = sync.OnceValues(func() (*Server, error) { return StartSharedRedis(context.Background()) })
 
@@ -51,9 +51,9 @@ func addKeyPrefix(dsn string) string {
 	return fmt.Sprintf("%s?prefix=t%s_%d:", dsn, runID, prefixCount.Add(1))
 }
 
-// StartSharedRedis returns a running server for many tests.
+// StartSharedRedis returns the server that RedisDSNEnv names, or starts one for many tests.
 func StartSharedRedis(ctx context.Context) (*Server, error) {
-	return serverFrom(ctx, RedisDSN, new(Config).Redis)
+	return serverFrom(ctx, RedisDSNEnv, new(Config).Redis)
 }
 
 // startRedis starts a server that speaks only TLS, or no TLS.
@@ -78,10 +78,10 @@ func redisProgram(name string) string {
 	if e, ok := engineFor(redisKind); ok {
 		return e.program(name)
 	}
-	return program(name, RedisDSN, "redis-server")
+	return program(name, RedisDSNEnv, "redis-server")
 }
 
-// launchRedis starts a server whose files are in a folder.
+// launchRedis starts a server whose files are in a folder, and waits until it answers.
 func launchRedis(ctx context.Context, f *folder, host string, port int, args ...string) *process {
 	socket := filepath.Join(f.path, strconv.Itoa(port)+".sock") // without TLS
 	cmd := f.command(context.WithoutCancel(ctx), redisProgram("redis-server"), append([]string{

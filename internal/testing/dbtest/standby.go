@@ -26,7 +26,7 @@ func StartPostgresPair(tb testing.TB) *PostgresPair {
 	defer failTest(tb)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	p := &PostgresPair{bin: findOrInstall(newestPostgres, "PostgreSQL", PostgresDSN, "postgresql")}
+	p := &PostgresPair{bin: findOrInstall(newestPostgres, "PostgreSQL", PostgresDSNEnv, "postgresql")}
 	tb.Cleanup(func() {
 		for _, s := range p.nodes {
 			if s != nil {
@@ -42,7 +42,6 @@ func StartPostgresPair(tb testing.TB) *PostgresPair {
 // Primary returns the server that takes writes.
 func (p *PostgresPair) Primary() *Server { return p.nodes[p.primary] }
 
-// Standby returns the server that takes no writes.
 func (p *PostgresPair) Standby() *Server { return p.nodes[1-p.primary] }
 
 // Promote makes the standby the primary, after the primary has ended.
@@ -73,7 +72,7 @@ func startStandby(ctx context.Context, bin, primary string, port int) *Server {
 		dsn := fmt.Sprintf("postgres://%s:@127.0.0.1:%d/postgres", cfg.User, port)
 		f.run(ctx, "", filepath.Join(bin, "pg_basebackup"), "-h", cfg.Host, "-p", strconv.Itoa(int(cfg.Port)),
 			"-U", cfg.User, "-D", data, "-R", "-c", "fast", "--no-sync")
-		return f.postgres(bin, data, dsn, dsn, port, "-c", "max_connections=300", "-c", "fsync=off")
+		return f.postgresServer(bin, data, dsn, dsn, port, "-c", "max_connections=300", "-c", "fsync=off")
 	})
 	defer onFailure(s.Stop)
 	for _, sql := range []string{

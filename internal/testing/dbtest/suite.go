@@ -16,7 +16,7 @@ import (
 // installed.
 type tree struct{ root string }
 
-// maxTreeAge is how long a tree counts as the newest version in the suite.
+// maxTreeAge is how long a tree counts as the newest in the suite after a check.
 const maxTreeAge = 12 * time.Hour
 
 // unpackSuite returns a tree with the newest packages of a suite. It fetches them with apt, which checks signatures,

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// TiDBDSN is the environment variable that names a TiDB to use, so that none is built: a URL
+// TiDBDSNEnv is the environment variable that names a TiDB to use, so that none is built: a URL
 // mysql://user:password@host:port/ of a user who may create databases.
-const TiDBDSN = "HEADGATE_TEST_TIDB_DSN"
+const TiDBDSNEnv = "HEADGATE_TEST_TIDB_DSN"
 
 // TiDBEngine is the engine TiDB, which takes as long to build as all of make test.
 const TiDBEngine = "tidb"
@@ -28,7 +28,7 @@ const (
 )
 
 var sharedTiDB = sync.OnceValues(func() (*Server, error) {
-	return serverFrom(context.Background(), TiDBDSN, startTiDB)
+	return serverFrom(context.Background(), TiDBDSNEnv, startTiDB)
 })
 
 // TiDB returns the URL of a new, empty database of the shared TiDB. The server is built once, which takes a quarter of
@@ -40,7 +40,7 @@ func TiDB(tb testing.TB) string {
 
 func startTiDB(ctx context.Context) (s *Server, err error) {
 	defer returnFailure(&err)
-	defer wrapFailure("a TiDB is built where %s names none", TiDBDSN)
+	defer wrapFailure("a TiDB is built where %s names none", TiDBDSNEnv)
 	program := fetchOnce("tidb-"+tidbRevision, "", func(work string) string { return buildTiDB(ctx, work) })
 	return new(Config).start(ctx, "tidb", "nobody", func(f *folder, port int) *Server {
 		s := &Server{DSN: fmt.Sprintf("mysql://root@127.0.0.1:%d/", port), stopSignal: syscall.SIGTERM}

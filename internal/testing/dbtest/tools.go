@@ -23,9 +23,9 @@ func Program(tb testing.TB, name string, packages ...string) string {
 	return program(name, "", packages...)
 }
 
-// Installed returns the path of a file or folder. If it is missing, the distribution's packages are installed; the test
-// fails if they cannot be.
-func Installed(tb testing.TB, path string, packages ...string) string {
+// InstalledPath returns the path of a file or folder. If it is missing, the distribution's packages are installed; the
+// test fails if they cannot be.
+func InstalledPath(tb testing.TB, path string, packages ...string) string {
 	tb.Helper()
 	defer failTest(tb)
 	return findOrInstall(pathFinder(path), path, "", packages...)

@@ -31,10 +31,10 @@ func installRuntimes(t *testing.T) {
 	t.Helper()
 	// The distribution's Python has the packages.
 	dbtest.Program(t, "/usr/bin/python3", "python3")
-	dbtest.Installed(t, "/usr/lib/python3/dist-packages/psycopg", "python3-psycopg")
-	dbtest.Installed(t, "/usr/lib/python3/dist-packages/pymysql", "python3-pymysql")
+	dbtest.InstalledPath(t, "/usr/lib/python3/dist-packages/psycopg", "python3-psycopg")
+	dbtest.InstalledPath(t, "/usr/lib/python3/dist-packages/pymysql", "python3-pymysql")
 	dbtest.Program(t, "javac", "default-jdk-headless")
-	dbtest.Installed(t, "/usr/share/java/postgresql.jar", "libpostgresql-jdbc-java")
-	dbtest.Installed(t, "/usr/share/java/mariadb-java-client.jar", "libmariadb-java")
+	dbtest.InstalledPath(t, "/usr/share/java/postgresql.jar", "libpostgresql-jdbc-java")
+	dbtest.InstalledPath(t, "/usr/share/java/mariadb-java-client.jar", "libmariadb-java")
 	dbtest.Program(t, "node", "nodejs")
 }

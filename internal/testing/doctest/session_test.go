@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 // maxBlockTime is how long one block may take.
 const maxBlockTime = 5 * time.Minute
 
-// prelude redefines commands in a session: headgate serve runs in the background and replaces an earlier server, go run
-// runs the program that is built already, and git clone copies the project's folder.
+// prelude redefines commands in a session: headgate serve replaces an earlier server, and returns once it listens; go
+// run ./cmd/headgate runs the program that is built already; git clone of Headgate's URL copies the project's folder.
 const prelude = `set -eo pipefail
 server=
 headgate() {
@@ -64,8 +64,8 @@ git() {
 }
 `
 
-// backgroundServer matches a server that a page starts in the background. The prelude starts every server there, and
-// sets $! too.
+// backgroundServer matches a command that starts a server in the background. It is replaced by the command without &,
+// since the prelude starts every server in the background, and sets $!.
 var backgroundServer = regexp.MustCompile(`(?m)^(headgate serve\b.*) &$`)
 
 // session is a shell in a folder of its own, which keeps its variables from one block to the next.
@@ -74,7 +74,7 @@ type session struct {
 	stdin       io.Writer
 	lines       chan string // its output
 	scriptCount int         // how many scripts have run
-	failed      bool        // a command has failed, so the shell has ended
+	failed      bool        // no more scripts can run: a command failed, a block took too long, or the shell ended
 }
 
 // newSession starts a shell whose PATH begins with a folder of programs.

@@ -7,8 +7,8 @@
 // time. Absent numbers are 0, absent texts empty, absent lists empty, absent flags false.
 //
 // Two clocks occur. "t" is true time: nanoseconds since the start of the run, on one clock that never goes back and
-// that all recorders share. Fields that end in "at" are the store's clock: microseconds since the Unix epoch. All
-// durations are in microseconds. Amounts and costs are texts, so that they are exact: a decimal such as "2.5", or a
+// that all recorders share. Fields that end in "at" are times by the store's clock: microseconds since the Unix epoch.
+// Durations are in microseconds. Amounts and costs are texts, so that they are exact: a decimal such as "2.5", or a
 // fraction such as "1/3".
 //
 // # Events
@@ -17,17 +17,18 @@
 //
 //   - limit: a limit was defined, or changed: then it has another version. It precedes the first call that names it.
 //   - call: the process "node" calls the limiter.
-//   - return: the answer to the call of the same id. A call has at most one return. A call
-//     without a return has an unknown outcome: its process has died, or the run was over.
+//   - return: the answer to the call of the same id. A call has at most one return. A call without a return has an
+//     unknown outcome: its process has died, or the run was over.
 //   - removal: an override of a key was removed before its end.
 //   - fault: something was done to the store, the network or a process.
 //   - state: a cell in the store when the run is over and nothing is under way.
 //
 // # What a recorder must do
 //
-// It writes a call before it calls the limiter and a return after the limiter has answered,
-// so that the decision lies between the two. It writes a fault before the fault can have an effect. It leaves out a
-// time that it does not know. The checker finds more if it knows the times of blocks, and "until" of unknown outcomes.
+// It writes a call before it calls the limiter and a return after the limiter has answered, so that the decision lies
+// between the two. It writes a fault before the fault can have an effect; only "forget" may follow, by up to "by". It
+// leaves out a time that it does not know. The checker finds more if it knows the times of blocks, and "until" of
+// unknown outcomes.
 //
 // The test of this package has a line of each kind.
 package history
@@ -105,9 +106,9 @@ type Limit struct {
 	Key string `json:"key,omitempty"`
 	// Until is the end of an override by the store's clock; 0: none.
 	Until int64 `json:"until,omitempty"`
-	// Felt is how many microseconds pass at most until each process applies the override, or its removal or
+	// MaxApplyTime is how many microseconds pass at most until each process applies the override, or its removal or
 	// replacement; 0: not known.
-	Felt int64 `json:"felt,omitempty"`
+	MaxApplyTime int64 `json:"felt,omitempty"`
 }
 
 // Removal removes an override. A replacement needs none.
@@ -137,7 +138,7 @@ const (
 	Renew   = "renew"
 	Release = "release"
 	Reset   = "reset" // forgets the cells of Charges
-	Block   = "block" // refuses all on the cells of Charges for For
+	Block   = "block" // refuses all on the cells of Charges, for as long as For says
 	Unblock = "unblock"
 )
 
@@ -153,11 +154,11 @@ type Call struct {
 
 	// Front is the server that repeats refusals and hands out prefetched tokens for the node; empty: the node itself.
 	Front string `json:"front,omitempty"`
-	// Kept says, for acquire, that the node renews the lease in the background until it releases the lease or ends.
-	// Such renewals are no calls. A release that is Done shows that the lease was held until then.
-	Kept bool  `json:"kept,omitempty"`
-	Wait int64 `json:"wait,omitempty"` // how far ahead the start may lie, or how long the call waits; microseconds
-	For  int64 `json:"for,omitempty"`  // block: microseconds
+	// AutoRenew says, for acquire, that the node renews the lease in the background until it releases it or ends. Such
+	// renewals are no calls. A release that is Done shows that the lease was held until then.
+	AutoRenew bool  `json:"kept,omitempty"`
+	Wait      int64 `json:"wait,omitempty"` // how far ahead the start may lie, or how long the call waits; microseconds
+	For       int64 `json:"for,omitempty"`  // block: microseconds
 }
 
 // The outcomes of a return.
@@ -210,15 +211,15 @@ type Figures struct {
 	Version    int   `json:"version,omitempty"`    // version of the limit that decided; 0: the one that the call names
 }
 
-// The faults that a checker allows for. Others may be recorded too, and excuse nothing.
+// The kinds of faults. A checker allows for the first four. Kill, Full and kinds of other names excuse nothing.
 const (
 	Clock  = "clock"  // the store's clock was moved By microseconds
-	Forget = "forget" // a fail-over or restart lost what was decided after the true time Since, within By before
+	Forget = "forget" // a fail-over or restart, at most By ago, lost what was decided after the true time Since
 	Drift  = "drift"  // from the start: the store's clock gains or loses up to By millionths against true time
 
-	// Early holds for the whole run: the store reads its clock before it locks what it charges, so of two concurrent
-	// calls the one that is charged first may have the later time.
-	Early = "early"
+	// EarlyClock holds for the whole run: the store reads its clock before it locks what it charges, so of two
+	// concurrent calls the one that is charged first may have the later time.
+	EarlyClock = "early"
 
 	Kill = "kill" // a process ended
 	Full = "full" // the store had no room
@@ -227,7 +228,7 @@ const (
 // Fault is something that was done to the system.
 type Fault struct {
 	Kind  string `json:"kind"`
-	By    int64  `json:"by,omitempty"`
+	By    int64  `json:"by,omitempty"`    // microseconds; of Drift, millionths
 	Since int64  `json:"since,omitempty"` // nanoseconds since the start of the run
 }
 

@@ -23,7 +23,7 @@ var ignored = []string{
 	"net/http.(*conn).closeWriteAndWait",
 }
 
-// Main runs the tests of a package and ends the process. It is the TestMain of every package with tests:
+// Main runs the tests of a package and ends the process. The TestMain of each package with tests calls it or Run:
 //
 //	func TestMain(m *testing.M) { leaktest.Main(m) }
 func Main(m *testing.M) { os.Exit(Run(m)) }

@@ -56,7 +56,8 @@ var mariadbDeletes = []string{
 	"delete from headgate_actions", "alter table headgate_actions auto_increment = 1",
 }
 
-// emptyMariaDB removes the rows of a database that a test used. It is not reusable while another connection is open.
+// emptyMariaDB removes the rows of a database that a test used. It sets d.structure at first, and later returns an
+// error if the test has changed it. The database is not reusable on MySQL, nor while another connection is open.
 func emptyMariaDB(d *database) (reusable bool, err error) {
 	ctx := context.Background()
 	db, err := dbtest.OpenMariaDB(d.dsn)

@@ -22,7 +22,7 @@ type pool struct {
 	idle []*database // databases that no test uses
 }
 
-// take returns the DSN of a database that no other test uses.
+// take returns the DSN of a database that no other test uses. After the test it is emptied and kept, or dropped.
 func (p *pool) take(tb testing.TB) string {
 	tb.Helper()
 	p.mu.Lock()

@@ -56,8 +56,8 @@ func run(command []string) (code int, err error) {
 	var starting sync.WaitGroup
 	var mu sync.Mutex
 	for env, start := range map[string]func(context.Context) (*dbtest.Server, error){
-		dbtest.PostgresDSN: dbtest.StartSharedPostgres, dbtest.MySQLDSN: dbtest.StartSharedMariaDB,
-		dbtest.RedisDSN: dbtest.StartSharedRedis,
+		dbtest.PostgresDSNEnv: dbtest.StartSharedPostgres, dbtest.MySQLDSNEnv: dbtest.StartSharedMariaDB,
+		dbtest.RedisDSNEnv: dbtest.StartSharedRedis,
 	} {
 		starting.Go(func() {
 			s, startErr := start(ctx)

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) { leaktest.Main(m) }
 func TestRunPassesServersOn(t *testing.T) {
 	envFile := filepath.Join(t.TempDir(), "said")
 	for env, dsn := range map[string]string{
-		dbtest.PostgresDSN: "postgres://a", dbtest.MySQLDSN: "mysql://b", dbtest.RedisDSN: "redis://c",
+		dbtest.PostgresDSNEnv: "postgres://a", dbtest.MySQLDSNEnv: "mysql://b", dbtest.RedisDSNEnv: "redis://c",
 	} {
 		t.Setenv(env, dsn)
 	}
@@ -28,7 +28,7 @@ func TestRunPassesServersOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{dbtest.PostgresDSN + "=postgres://a", dbtest.MySQLDSN + "=mysql://b"} {
+	for _, want := range []string{dbtest.PostgresDSNEnv + "=postgres://a", dbtest.MySQLDSNEnv + "=mysql://b"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the environment of the command has no %s", want)
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/headgate/headgate/store/memory"
 )
 
-// query runs a query of the catalog on the server, with the faults of the network. It returns no answer with an
-// error: the server may still write the answer then.
+// query runs a query of the catalog on the server, with the faults of the network. With an error it returns the zero T:
+// the server may still write the answer then.
 func query[T any](ctx context.Context, d *database, read func(context.Context) (T, error)) (zero T, err error) {
 	var result T
 	if err = ctx.Err(); err == nil {
@@ -89,12 +89,12 @@ func (w *world) watchCatalog(s store.Store) catalogNames {
 
 func (n catalogNames) Find(ctx context.Context, name, key string) (headgate.Limit, error) {
 	l, err := n.Catalog.Find(ctx, name, key)
-	return n.version(l), err
+	return n.markVersion(l), err
 }
 
 func (n catalogNames) Known(name, key string) (headgate.Limit, bool) {
 	l, ok := n.Catalog.Known(name, key)
-	return n.version(l), ok
+	return n.markVersion(l), ok
 }
 
 func (n catalogNames) FindAll(ctx context.Context, charges []headgate.Charge) error {
@@ -102,14 +102,14 @@ func (n catalogNames) FindAll(ctx context.Context, charges []headgate.Charge) er
 		return err
 	}
 	for i := range charges {
-		charges[i].Limit = n.version(charges[i].Limit)
+		charges[i].Limit = n.markVersion(charges[i].Limit)
 	}
 	return nil
 }
 
-// version marks an override with its version, which it finds by the notation: no two versions have the same notation.
-// The limit that follows the override at its end is not marked.
-func (n catalogNames) version(limit headgate.Limit) headgate.Limit {
+// markVersion marks an override with its version, which it finds by the notation: no two versions have the same
+// notation. The limit that follows the override at its end is not marked.
+func (n catalogNames) markVersion(limit headgate.Limit) headgate.Limit {
 	for _, l := range n.w.rateLimits {
 		if l.name != limit.Name() {
 			continue
@@ -123,8 +123,8 @@ func (n catalogNames) version(limit headgate.Limit) headgate.Limit {
 	return limit
 }
 
-// override adds a version that replaces the limit for one key.
-func (l *limit) override(rng *rand.Rand, key string) *version {
+// addOverride adds a version that replaces the limit for one key, and has a notation of its own.
+func (l *limit) addOverride(rng *rand.Rand, key string) *version {
 	for {
 		definition := l.versions[0].definition
 		if rng.IntN(2) == 0 {
@@ -136,7 +136,7 @@ func (l *limit) override(rng *rand.Rand, key string) *version {
 			definition = shortLimit(rng)
 		}
 		definition.Key = key
-		l.add(definition)
+		l.addVersion(definition)
 		v := &l.versions[len(l.versions)-1]
 		older := l.versions[:len(l.versions)-1]
 		if !slices.ContainsFunc(older, func(o version) bool { return o.limit.String() == v.limit.String() }) {
@@ -146,10 +146,10 @@ func (l *limit) override(rng *rand.Rand, key string) *version {
 	}
 }
 
-// overrideKey sets an override of a limit for a key, with an end or without one, and sometimes removes it.
+// overrideKey sets an override of a limit for a key, and may remove it or let callers rush at its end.
 func (w *world) overrideKey() {
 	l, key := w.rateLimits[w.s.rng.IntN(len(w.rateLimits))], w.keys[w.s.rng.IntN(len(w.keys))]
-	v := l.override(w.s.rng, key)
+	v := l.addOverride(w.s.rng, key)
 	o := catalog.Override{Limit: v.limit, Key: key}
 	life := w.s.between(100*time.Millisecond, 20*time.Second)
 	if w.s.chance(650) {
@@ -157,7 +157,7 @@ func (w *world) overrideKey() {
 		v.definition.Until = o.Until.UnixMicro()
 	}
 	if w.readsInTime() {
-		v.definition.Felt = maxApplyTime.Microseconds()
+		v.definition.MaxApplyTime = maxApplyTime.Microseconds()
 	}
 	definition := v.definition // later versions may follow while this override is in force
 	w.rec.Limit(definition)

@@ -10,7 +10,7 @@ import (
 
 // chaos starts the faults, rushes and overrides of the world. It runs in a goroutine of the world.
 func (w *world) chaos() {
-	start := func(enabled bool, perRun int64, action func()) {
+	start := func(enabled bool, perRun int64, action func()) { // on average twice perRun times, if the action is short
 		if !enabled {
 			return
 		}
@@ -33,7 +33,7 @@ func (w *world) chaos() {
 	start(w.faults.limitChanges && w.net == nil && !w.overrides, 16, w.changeLimit)
 	start(w.rushes, 200, func() {
 		n := w.randomNode()
-		w.rush(n, (&caller{w, n}).charges(1), 2+w.s.rng.IntN(7))
+		w.rush(n, (&caller{w, n}).randomCharges(1), 2+w.s.rng.IntN(7))
 	})
 	start(w.overrides, 24, w.overrideKey)
 }
@@ -75,9 +75,10 @@ func (w *world) randomClockMove() time.Duration {
 	return moves[w.s.rng.IntN(len(moves))]
 }
 
-// moveNodeClock moves the clock of a node. No decision depends on it.
+// moveNodeClock moves the wall clock of a node. No decision may depend on it.
 func (w *world) moveNodeClock(by time.Duration) { w.randomNode().p.wallOffset += by }
 
+// moveClock moves the clock of the store, or else of a node.
 func (w *world) moveClock() {
 	by := w.randomClockMove()
 	if w.s.chance(400) {
@@ -136,7 +137,7 @@ func (w *world) changeLimit() {
 }
 
 // rush lets callers of a node take the same charges within two milliseconds: so most callers share a batch, and often
-// an op. In a world with rushes, one or two callers leave early.
+// an op. In a world with rushes, one or two callers may leave early.
 func (w *world) rush(n *node, charges []charge, callers int) {
 	leaverCount := 0
 	if w.rushes && w.s.chance(700) {
@@ -160,15 +161,15 @@ func (w *world) rush(n *node, charges []charge, callers int) {
 	}
 }
 
-// rushAndStop lets callers take until the node has prefetched tokens, and then stops the node.
+// rushAndStop lets callers take a few times, from a limit with a prefetch if it finds one, and then stops the node.
 func (w *world) rushAndStop(n *node) {
 	c := &caller{w, n}
-	charges := c.charges(1)
+	charges := c.randomCharges(1)
 	for range 3 { // tries to find a limit with a prefetch
 		if charges[0].limit.versions[charges[0].version-1].definition.Prefetch != "" {
 			break
 		}
-		charges = c.charges(1)
+		charges = c.randomCharges(1)
 	}
 	for range w.s.rng.IntN(4) {
 		w.rush(n, charges, 1+w.s.rng.IntN(2))

@@ -13,22 +13,22 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// epoch is the time at which database clocks stand when a simulation starts, plus the seed's own offset.
+// epoch is when simulations start by the wall clocks of nodes. The store's clock is up to eight hours ahead of it.
 var epoch = time.Date(2027, 3, 27, 20, 0, 0, 0, time.UTC)
 
 // database is the model of a database server: rows with locks, a clock of its own, transactions that commit or not, and
 // a connection to it that can lose requests and answers. Package law makes the decisions; database models everything
 // that a driver and its server do around them:
 //
-//   - A transaction locks the rows of its cells in the order of their keys, first come, first served, reads the clock
-//     after the last lock, decides, writes, and commits after commitTime. Then it releases the locks. A commit can hang
-//     for seconds, like in a cluster that has lost a node.
-//   - A transaction that does not commit leaves nothing. That happens when the server
-//     dies, when its disk is full, and in conflicts, which the driver repeats.
-//   - A request can be lost before it reaches the server, and an answer after the commit.
-//     The driver cannot distinguish these: ErrUnknownOutcome.
-//   - A fail-over may forget what was committed within the last moments, as replication
-//     without waiting for the replica does; or nothing, as with waiting.
+//   - A transaction locks the rows of its cells in the order of the cells, first come, first served, reads the clock
+//     after the last lock, decides, and commits within commitTime. Then it releases the locks. A commit can hang for
+//     seconds, as in a cluster that has lost a node.
+//   - A transaction that does not commit leaves nothing. That happens when the server dies, when its disk is full, and
+//     in conflicts, which the driver repeats.
+//   - A request can be lost before it reaches the server, and an answer after the commit. The driver cannot distinguish
+//     these: ErrUnknownOutcome.
+//   - A fail-over may forget what was committed within the last moments, as replication without waiting for the replica
+//     does; or nothing, as with waiting.
 //
 // The rates of faults are in thousandths.
 type database struct {
@@ -38,7 +38,7 @@ type database struct {
 	locks locks
 
 	lastEntry int64  // number of the newest entry of a log
-	journal   []undo // of recent commits, the oldest first
+	journal   []undo // of recent commits and sweeps, the oldest first
 
 	store.Inspector // nil: nobody asks for KeyCounts
 	store.Catalog   // nil: the database keeps no limits. A fail-over forgets nothing of them, and nodes write none
@@ -49,7 +49,7 @@ type database struct {
 	diskFull         bool // commits fail
 }
 
-// undo is a row as it was before a commit.
+// undo is a row as it was before a commit or a sweep.
 type undo struct {
 	at   time.Duration
 	cell law.Cell
@@ -81,7 +81,7 @@ func (d *database) crash() {
 	d.p, d.locks = p, locks{}
 }
 
-// forget undoes the commits since a time.
+// forget undoes the commits and sweeps since a time.
 func (d *database) forget(since time.Duration) {
 	for len(d.journal) > 0 && d.journal[len(d.journal)-1].at >= since {
 		u := d.journal[len(d.journal)-1]

@@ -15,9 +15,9 @@ func (c *caller) hold(ctx context.Context) {
 	if c.w.leaseLimit == nil {
 		return
 	}
-	charges := []charge{c.charge(c.w.leaseLimit)}
+	charges := []charge{c.randomCharge(c.w.leaseLimit)}
 	charges[0].Cost = headgate.Cost{}
-	id := c.recordCall(history.Call{Verb: history.Acquire, Kept: true}, charges)
+	id := c.recordCall(history.Call{Verb: history.Acquire, AutoRenew: true}, charges)
 	lease, err := c.n.limiter.Acquire(ctx, headgateCharges(charges)...)
 	c.holdLease(lease, err, id, charges)
 }
@@ -29,7 +29,7 @@ func (c *caller) holdLease(lease *headgate.Lease, err error, id int, charges []c
 		c.recordErr(id, err)
 		return
 	}
-	c.w.rec.Decided(c.n.name, id, lease.Decision, nil)
+	c.w.rec.Decision(c.n.name, id, lease.Decision, nil)
 	if !lease.Decision.Allowed {
 		return
 	}
@@ -44,7 +44,7 @@ func (c *caller) holdLease(lease *headgate.Lease, err error, id int, charges []c
 	c.recordErr(release, lease.Release(ctx))
 }
 
-// detach detaches a lease, and renews or releases it by its id some time later.
+// detach detaches a lease, and later renews or releases it by its id, up to twice.
 func (c *caller) detach(lease *headgate.Lease, id int, charges []charge) {
 	leases := lease.Detach()
 	if leases == nil {
@@ -71,12 +71,12 @@ func (c *caller) checkWait(verb string, begin, maxWait time.Duration) {
 	}
 }
 
-// await waits for a lease, and checks that callers of one Limiter get leases in the order of their calls.
+// await waits for a lease and holds it, and checks that callers of one Limiter get leases in the order of their calls.
 func (c *caller) await() {
 	if c.w.leaseLimit == nil {
 		return
 	}
-	charges := []charge{c.charge(c.w.leaseLimit)}
+	charges := []charge{c.randomCharge(c.w.leaseLimit)}
 	charges[0].Cost = headgate.Cost{}
 	l, ok := c.n.limiter.(*headgate.Limiter)
 	if !ok {
@@ -87,7 +87,7 @@ func (c *caller) await() {
 	defer cancel()
 	self := &waiter{c.n.p, charges[0].Key, charges[0].Keep, c.w.s.now()}
 	c.w.waiters[self] = struct{}{}
-	id := c.recordCall(history.Call{Verb: history.Acquire, Kept: true, Wait: maxWait.Microseconds()}, charges)
+	id := c.recordCall(history.Call{Verb: history.Acquire, AutoRenew: true, Wait: maxWait.Microseconds()}, charges)
 	lease, err := l.AwaitAtMost(ctx, maxWait, headgateCharges(charges)...)
 	delete(c.w.waiters, self)
 	c.checkWait("AwaitAtMost", self.since, maxWait)

@@ -37,8 +37,8 @@ func (l *limit) charge(p *process, key string) charge {
 	return c
 }
 
-// newest returns the newest version that is no override.
-func (l *limit) newest() *version {
+// newestVersion returns the newest version that is no override.
+func (l *limit) newestVersion() *version {
 	if !l.nameOnly.IsZero() {
 		return &l.versions[0]
 	}
@@ -47,11 +47,11 @@ func (l *limit) newest() *version {
 
 func newLimit(name string, definition history.Limit) *limit {
 	l := &limit{name: name, versionIndexes: map[*process]int{}}
-	l.add(definition)
+	l.addVersion(definition)
 	return l
 }
 
-func (l *limit) add(definition history.Limit) {
+func (l *limit) addVersion(definition history.Limit) {
 	definition.Name, definition.Version, definition.From = l.name, len(l.versions)+1, 0
 	parsed, err := headgate.ParseNamed(l.name, notation(&definition))
 	if err != nil {
@@ -63,7 +63,7 @@ func (l *limit) add(definition history.Limit) {
 // replaceVersions makes definition the only version of the limit.
 func (l *limit) replaceVersions(definition history.Limit) {
 	l.versions = nil
-	l.add(definition)
+	l.addVersion(definition)
 }
 
 // schedule lets the newest version replace the one before it at a time of the store's clock.
@@ -103,7 +103,7 @@ func (l *limit) shortenPeriod(rng *rand.Rand) {
 	l.replaceVersions(definition)
 }
 
-// shortLimit returns a random limit with a short period.
+// shortLimit returns a random limit whose period is a minute at most, or that of a calendar.
 func shortLimit(rng *rand.Rand) history.Limit {
 	definition := randomLimit(rng)
 	if definition.Period > time.Minute.Microseconds() {
@@ -122,24 +122,24 @@ func (l *limit) prefetchMuch(rng *rand.Rand) {
 	l.replaceVersions(definition)
 }
 
-// fastAlgorithms are the algorithms that forget a charge within two periods.
+// fastAlgorithms are algorithms that, without a burst, forget a charge within two periods.
 var fastAlgorithms = []string{"token-bucket", "gcra", "sliding-window", "sliding-log"}
 
 var shortPeriods = []time.Duration{10 * time.Second, time.Minute}
 
-// change adds a version that differs from the newest, and returns its index. switchAlgorithm lets it differ in its
-// algorithm, if it can.
+// change adds a version that differs from the newest, and returns its index. With switchAlgorithm it differs in its
+// algorithm alone, if it can.
 func (l *limit) change(rng *rand.Rand, switchAlgorithm bool) int {
 	oldVersion := l.versions[len(l.versions)-1].definition
 	definition := oldVersion
 	for notation(&definition) == notation(&oldVersion) {
 		definition = l.variant(rng, switchAlgorithm)
 	}
-	l.add(definition)
+	l.addVersion(definition)
 	return len(l.versions) - 1
 }
 
-// variant returns the newest version with other numbers or another algorithm.
+// variant returns the newest version with other numbers or another algorithm, or another limit; it may be the same.
 func (l *limit) variant(rng *rand.Rand, switchAlgorithm bool) history.Limit {
 	definition := l.versions[len(l.versions)-1].definition
 	if switchAlgorithm && definition.Period > 0 && definition.Burst == "" && definition.Prefetch == "" {
@@ -166,15 +166,14 @@ func (l *limit) variant(rng *rand.Rand, switchAlgorithm bool) history.Limit {
 	return definition
 }
 
-var algorithms = []string{
+var algorithms = []string{ // each as often as its weight
 	"token-bucket", "token-bucket", "leaky-bucket", "gcra", "fixed-window", "fixed-window", "interval",
 	"sliding-window", "sliding-log", "sliding-log",
 }
 
 var periods = []time.Duration{time.Second, 10 * time.Second, time.Minute, 7 * time.Minute, time.Hour}
 
-// randomLimit returns a limit with a period that is short enough for the simulation to see many of them, and an amount
-// small enough to be reached.
+// randomLimit returns a random limit, with an amount that is small enough to be reached.
 func randomLimit(rng *rand.Rand) history.Limit {
 	l := history.Limit{
 		Algorithm: algorithms[rng.IntN(len(algorithms))], Amount: strconv.Itoa(1 + rng.IntN(12)),
@@ -208,7 +207,6 @@ func randomLimit(rng *rand.Rand) history.Limit {
 	return l
 }
 
-// notation returns the notation of a limit in a configuration.
 func notation(l *history.Limit) string {
 	us := func(n int64) string { return strconv.FormatInt(n, 10) + "us" }
 	if l.Algorithm == history.Concurrency {

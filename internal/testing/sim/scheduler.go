@@ -36,7 +36,7 @@ type scheduler struct {
 	current  *task          // runs now
 	lastTask int            // number of the newest task
 	timers   map[int64]bool // the times at which timers end
-	pruned   int64          // until when timers has no entries
+	pruned   int64          // when timers was last cleared of those that had ended
 }
 
 type task struct {
@@ -79,7 +79,7 @@ const maxIdleSteps = 1_000_000
 
 func newScheduler(seed uint64) *scheduler {
 	return &scheduler{
-		rng: rand.New(rand.NewPCG(seed, 0x6865616467617465)), start: time.Now(),
+		rng: rand.New(rand.NewPCG(seed, 0x6865616467617465)), start: time.Now(), // "headgate"
 		parked: make(chan struct{}, 1), timers: map[int64]bool{},
 	}
 }
@@ -194,13 +194,13 @@ func (s *scheduler) Wait(d time.Duration, a, b, c <-chan struct{}) int {
 		return sched.TimeOut
 	}
 	if d > 0 {
-		d = s.Until(d)
+		d = s.TimerDuration(d)
 	}
 	return s.block(d, a, b, c)
 }
 
-// block lets other tasks run until a channel is ready, d of virtual time has passed (never, if d is below 0), or the
-// process of the task is dead.
+// block lets other tasks run until a channel is ready, d of virtual time has passed (never, if d is not above 0), or
+// the process of the task is dead.
 func (s *scheduler) block(d time.Duration, a, b, c <-chan struct{}) int {
 	t, which := s.current, sched.TimeOut
 	var end <-chan time.Time
@@ -242,7 +242,7 @@ func (s *scheduler) wallOf(p *process) time.Time {
 	return s.start.Add(p.localTime(s.now()) + p.wallOffset)
 }
 
-func (s *scheduler) Until(d time.Duration) time.Duration {
+func (s *scheduler) TimerDuration(d time.Duration) time.Duration {
 	return s.uniqueDelay(d - d/1_000_000*time.Duration(s.current.process.ppm))
 }
 

@@ -1,10 +1,10 @@
-// Package sim runs Headgate in a simulation: several processes with the Limiter, the
-// wrappers, the client and the server as they are, over a store and a network that are
-// models, in virtual time. One seed decides everything, so that a run can be repeated.
+// Package sim runs Headgate in a simulation: several processes with the Limiter, the wrappers, the client and the
+// server as they are, over a store and a network that are models, in virtual time. One seed decides everything, so that
+// a run can be repeated.
 //
-// What is real: the root package, law, store/front with deny, prefetch and coalesce,
-// store/memory, catalog, client, internal/server/rest and internal/server/service. What is a model: the database
-// (see database) and the network (see network). Package sched connects the two worlds.
+// What is real: the root package, law, store/front with deny, prefetch and coalesce, store/memory, catalog, client,
+// internal/server/rest and internal/server/service. What is a model: the database (see database) and the network (see
+// network). Package sched connects the two worlds.
 //
 // In most worlds callers have limits as values, and change them together or one after the other. In some, callers know
 // only the names of limits: each process has a catalog, and single keys get overrides (see world.overrideKey).
@@ -28,14 +28,14 @@ import (
 
 type Result struct {
 	History   *history.History
-	Decisions int64 // calls that were admitted or refused
-	Repeats   int64 // decisions that were refusals repeated without the store
-	NodeHours float64
+	Decisions int64    // calls that were admitted or refused
+	Repeats   int64    // decisions that were refusals repeated without the store
+	NodeHours float64  // virtual time of all nodes and the store
 	Broken    []string // calls that were not answered, or not in their order or time
 }
 
-// Run runs the simulation of a seed; if maxTime is above 0, no longer than that in virtual time. Run must be called in
-// a bubble of testing/synctest, and by one goroutine at a time.
+// Run runs the simulation of a seed. If maxTime is above 0, its callers stop after that virtual time at the latest. Run
+// must be called in a bubble of testing/synctest, and by one goroutine at a time.
 func Run(seed uint64, maxTime time.Duration) *Result {
 	s := newScheduler(seed)
 	sched.Simulate(s)
@@ -63,7 +63,7 @@ func Run(seed uint64, maxTime time.Duration) *Result {
 	return r
 }
 
-// finish lets all calls end, records the state of every cell, and kills all processes.
+// finish ends the faults, lets all calls end, records the state of every cell, and kills all processes.
 func (w *world) finish() {
 	if w.db != nil {
 		w.db.diskFull = false
@@ -86,11 +86,11 @@ func (w *world) finish() {
 	w.controller.kill()
 }
 
-// recordCells records the state of every cell in the store.
+// recordCells records the state of each key of each limit.
 func (w *world) recordCells() {
 	limiter := headgate.New(w.store(), nil)
 	for _, l := range w.allLimits() {
-		v := l.newest()
+		v := l.newestVersion()
 		for _, key := range w.keys {
 			st, err := limiter.Inspect(context.Background(), v.limit, key)
 			if errors.Is(err, store.ErrSetup) {

@@ -33,12 +33,10 @@ type charge struct {
 	version int
 }
 
-// toHistory returns the charge in the format of histories.
 func (c *charge) toHistory() history.Charge {
 	return record.Charge(&c.limit.versions[c.version-1].definition, c.Charge)
 }
 
-// headgateCharges returns charges for a call of a limiter.
 func headgateCharges(charges []charge) []headgate.Charge {
 	list := make([]headgate.Charge, len(charges))
 	for i, c := range charges {
@@ -67,9 +65,9 @@ var actions = []struct {
 	percent int
 	run     func(*caller, context.Context)
 }{
-	{40, func(c *caller, ctx context.Context) { c.take(ctx, c.charges(1)) }},
+	{40, func(c *caller, ctx context.Context) { c.take(ctx, c.randomCharges(1)) }},
 	{10, (*caller).allow},
-	{12, func(c *caller, ctx context.Context) { c.take(ctx, c.charges(2+c.w.s.rng.IntN(2))) }},
+	{12, func(c *caller, ctx context.Context) { c.take(ctx, c.randomCharges(2+c.w.s.rng.IntN(2))) }},
 	{4, (*caller).check},
 	{10, (*caller).takeOnce},
 	{9, (*caller).reserve},
@@ -101,17 +99,17 @@ func (c *caller) context() (context.Context, context.CancelFunc) {
 	return sched.WithTimeout(context.Background(), d)
 }
 
-// charges returns random charges of the rate limits.
-func (c *caller) charges(n int) []charge {
+// randomCharges returns n random charges of the rate limits.
+func (c *caller) randomCharges(n int) []charge {
 	var list []charge
 	for range n {
 		l := c.w.rateLimits[c.w.s.rng.IntN(len(c.w.rateLimits))]
-		list = append(list, c.charge(l))
+		list = append(list, c.randomCharge(l))
 	}
 	return list
 }
 
-func (c *caller) charge(l *limit) charge {
+func (c *caller) randomCharge(l *limit) charge {
 	charge := l.charge(c.n.p, c.w.keys[c.w.s.rng.IntN(len(c.w.keys))])
 	switch c.w.s.rng.IntN(6) {
 	case 0:
@@ -143,7 +141,7 @@ func (c *caller) take(ctx context.Context, charges []charge) {
 	for {
 		id := c.recordCall(history.Call{Verb: history.Take}, charges)
 		d, err := c.n.limiter.Take(ctx, headgateCharges(charges)...)
-		c.w.rec.Decided(c.n.name, id, d, err)
+		c.w.rec.Decision(c.n.name, id, d, err)
 		// Callers that retry soon after a refusal test package deny.
 		if err != nil || d.Allowed || !c.w.s.chance(500) {
 			return
@@ -153,25 +151,25 @@ func (c *caller) take(ctx context.Context, charges []charge) {
 }
 
 func (c *caller) allow(ctx context.Context) {
-	charges := c.charges(1)
+	charges := c.randomCharges(1)
 	charges[0].Cost, charges[0].Keep = headgate.Cost{}, headgate.Headroom{}
 	for range 1 + c.w.s.rng.IntN(4) {
 		id := c.recordCall(history.Call{Verb: history.Take}, charges)
 		d, err := c.n.limiter.Allow(ctx, charges[0].Limit, charges[0].Key)
-		c.w.rec.Decided(c.n.name, id, d, err)
+		c.w.rec.Decision(c.n.name, id, d, err)
 	}
 }
 
 func (c *caller) check(ctx context.Context) {
-	charges := c.charges(1 + c.w.s.rng.IntN(2))
+	charges := c.randomCharges(1 + c.w.s.rng.IntN(2))
 	id := c.recordCall(history.Call{Verb: history.Check}, charges)
 	d, err := c.n.limiter.Check(ctx, headgateCharges(charges)...)
-	c.w.rec.Decided(c.n.name, id, d, err)
+	c.w.rec.Decision(c.n.name, id, d, err)
 }
 
 // takeOnce takes with an id, up to three times, and sometimes extends, settles or cancels the charges.
 func (c *caller) takeOnce(ctx context.Context) {
-	charges := c.charges(1 + c.w.s.rng.IntN(2))
+	charges := c.randomCharges(1 + c.w.s.rng.IntN(2))
 	if charges[0].limit == charges[len(charges)-1].limit { // the id of a request has one charge of each cell
 		charges = charges[:1]
 	}
@@ -184,7 +182,7 @@ func (c *caller) takeOnce(ctx context.Context) {
 		id := c.recordCall(history.Call{Verb: history.Take, Idem: requestID, Life: idLife.Microseconds()}, charges)
 		firstCall = cmp.Or(firstCall, id)
 		d, err = c.n.limiter.Once(requestID, idLife).Take(ctx, headgateCharges(charges)...)
-		c.w.rec.Decided(c.n.name, id, d, err)
+		c.w.rec.Decision(c.n.name, id, d, err)
 		if err == nil && !d.Allowed {
 			return
 		}
@@ -208,7 +206,7 @@ func (c *caller) takeOnce(ctx context.Context) {
 	if c.w.s.chance(300) { // a duplicate that comes late, or another attempt
 		id := c.recordCall(history.Call{Verb: history.Take, Idem: requestID, Life: idLife.Microseconds()}, charges)
 		d, err := c.n.limiter.Once(requestID, idLife).Take(ctx, headgateCharges(charges)...)
-		c.w.rec.Decided(c.n.name, id, d, err)
+		c.w.rec.Decision(c.n.name, id, d, err)
 	}
 }
 
@@ -274,7 +272,7 @@ func (c *caller) settle(ctx context.Context, requestID string, firstCall int, ch
 
 // reserve reserves a start, and then keeps, settles or cancels it.
 func (c *caller) reserve(ctx context.Context) {
-	charges := c.charges(1)
+	charges := c.randomCharges(1)
 	if !charges[0].limit.versions[charges[0].version-1].limit.Queues() {
 		return
 	}
@@ -318,7 +316,7 @@ func (c *caller) cancel(r *headgate.Reservation, id int, charges []charge) {
 }
 
 func (c *caller) wait() {
-	charges := c.charges(1)
+	charges := c.randomCharges(1)
 	maxWait := c.w.s.between(1, time.Minute)
 	ctx, cancel := sched.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
@@ -332,9 +330,9 @@ func (c *caller) operate(ctx context.Context) {
 	if !c.w.operates {
 		return
 	}
-	charges := c.charges(1)
+	charges := c.randomCharges(1)
 	if c.w.leaseLimit != nil && c.w.s.chance(200) {
-		charges = []charge{c.charge(c.w.leaseLimit)}
+		charges = []charge{c.randomCharge(c.w.leaseLimit)}
 	}
 	if c.w.s.chance(500) {
 		id := c.recordCall(history.Call{Verb: history.Reset}, charges)

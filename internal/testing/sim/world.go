@@ -87,13 +87,13 @@ func newWorld(s *scheduler, maxTime time.Duration) *world {
 	}
 	w.rec.UnknownFor = 30 * time.Second // no transaction takes longer
 	if w.manyCallers || w.rushes {
-		w.rec.UnknownFor = 5 * time.Second // only an attempt that is repeated takes longer
+		w.rec.UnknownFor = 5 * time.Second // only a repeated attempt takes longer
 	}
 	w.chooseFaults()
 	return w
 }
 
-// chooseLimits chooses what the world tests, its limits and its keys.
+// chooseLimits chooses what the world tests, its limits and keys, and how long it lasts.
 func (w *world) chooseLimits() {
 	s := w.s
 	w.gap = s.between(time.Second, 20*time.Second)
@@ -150,11 +150,11 @@ func (w *world) chooseLimits() {
 	}
 }
 
-// avoidUnknown decides whether to leave out faults that cause unknown outcomes. Most worlds that test something which
-// such outcomes would hide leave these faults out.
+// avoidUnknown decides at random whether to leave out faults that cause unknown outcomes. Most worlds that test
+// something which such outcomes would hide leave these faults out.
 func (w *world) avoidUnknown() bool { return (w.rollout || w.rushes || w.overrides) && w.s.chance(800) }
 
-// chooseFaults decides what can go wrong. In a fifth of all simulations nothing does.
+// chooseFaults chooses the faults other than those of links. At least a fifth of all worlds without rollout have none.
 func (w *world) chooseFaults() {
 	s := w.s
 	if w.rollout {
@@ -331,7 +331,8 @@ func (w *world) addServer() {
 	w.startServer()
 }
 
-// startServer starts the server process, and starts it again after it was killed. A store in memory outlives it.
+// startServer starts a server process, at first and after one was killed, and waits until it is ready. A server whose
+// memory is the store is killed only at the end of the run.
 func (w *world) startServer() {
 	p := newProcess("server")
 	if w.memory != nil {

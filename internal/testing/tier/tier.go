@@ -6,8 +6,8 @@
 //	func TestConformanceOnAnotherServer(t *testing.T) {
 //		tier.Engines(t) // run by make engines, and by make nightly
 //
-// [Env] chooses the tier: tests of later tiers are skipped. The commands find the packages with such tests by their
-// import of this package.
+// [Env] chooses the tier: tests of later tiers are skipped. `make engines` finds the packages with such tests by their
+// import of this package or of storetest.
 package tier
 
 import (
@@ -36,7 +36,7 @@ var names = [...]string{"test", "engines", "nightly"}
 // String returns the value of [Env] that chooses the tier. It is the name of the target of make, too.
 func (t Tier) String() string { return names[t] }
 
-// Current returns the tier that the environment names, and panics if there is no such tier.
+// Current returns the tier that the environment names. It panics if there is no such tier.
 func Current() Tier {
 	name := os.Getenv(Env)
 	for i, n := range names {

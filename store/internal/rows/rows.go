@@ -8,20 +8,20 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// Reader reads the log and the receipts of a locked cell.
+// Reader reads the logs and the receipts of the cells of a batch.
 type Reader interface {
 	// Sum returns the credits of the entries that expire later than after, and not later than upto.
 	Sum(cell law.Cell, after, upto int64) (int64, error)
-	// Freed returns the time by which the entries that expire later than after have freed need credits; law.Never if
-	// all of them have fewer credits.
+	// Freed returns the first time by which entries that expire later than after, with need credits in total, have
+	// expired; law.Never if all such entries have fewer credits.
 	Freed(cell law.Cell, after, need int64) (int64, error)
 	// Entry returns the entry with a number if it still counts, else zeros.
 	Entry(cell law.Cell, number int64) (credits, expiresAt int64, err error)
-	// Receipt returns the receipt of an id, even if it has expired; false if the cell has none.
+	// Receipt returns the receipt of an id, even if it has expired; false if the cell has no such receipt.
 	Receipt(cell law.Cell, id string) (law.Receipt, bool, error)
 }
 
-// Cell is a cell of a batch.
+// Cell is a cell of a batch, with the changes that the store has to write.
 type Cell struct {
 	law.Record
 	Name  law.Cell
@@ -37,29 +37,29 @@ type Batch struct {
 
 	reader  Reader
 	ops     []law.Op
-	records []*law.Record // for each op, the record of its cell
+	records []*law.Record // for each op, the record of its cell; of an invalid group, an empty record
 	err     error         // the reader's first error
 }
 
 // New returns a batch of ops. Its Cells leave out the cells of invalid groups, which are not applied.
 func New(ops []law.Op, reader Reader) *Batch {
 	b := &Batch{reader: reader, ops: ops, records: make([]*law.Record, len(ops)), Cells: make([]*Cell, 0, len(ops))}
-	order := make([]int, 0, len(ops))
+	sorted := make([]int, 0, len(ops)) // the indexes of the valid ops, by cell
 	for i := 0; i < len(ops); {
 		j := law.GroupEnd(ops, i)
 		isValid := law.ValidGroup(ops[i:j]) == nil
 		for ; i < j; i++ {
 			if isValid {
-				order = append(order, i)
+				sorted = append(sorted, i)
 			} else {
 				b.records[i] = &law.Record{}
 			}
 		}
 	}
-	slices.SortFunc(order, func(i, j int) int { return ops[i].Cell.Compare(ops[j].Cell) })
-	for k, i := range order {
-		if k > 0 && ops[i].Cell == ops[order[k-1]].Cell {
-			b.records[i] = b.records[order[k-1]]
+	slices.SortFunc(sorted, func(i, j int) int { return ops[i].Cell.Compare(ops[j].Cell) })
+	for k, i := range sorted {
+		if k > 0 && ops[i].Cell == ops[sorted[k-1]].Cell {
+			b.records[i] = b.records[sorted[k-1]]
 			continue
 		}
 		c := &Cell{Name: ops[i].Cell, batch: b}
@@ -70,7 +70,7 @@ func New(ops []law.Op, reader Reader) *Batch {
 	return b
 }
 
-// Cell returns a cell by its name, or nil.
+// Cell returns the cell with a name; nil if no valid op is on it.
 func (b *Batch) Cell(name law.Cell) *Cell {
 	i, found := slices.BinarySearchFunc(b.Cells, name, func(c *Cell, name law.Cell) int { return c.Name.Compare(name) })
 	if !found {
@@ -79,20 +79,21 @@ func (b *Batch) Cell(name law.Cell) *Cell {
 	return b.Cells[i]
 }
 
-// Decide writes the outcomes of all ops. clock must be read after all rows are locked. An error is the reader's first
-// one, and makes outs unusable.
+// Decide writes the outcomes of all ops, and the changes of all cells. clock must be read after all rows are locked. An
+// error is the reader's first one; after it neither outcomes nor changes may be used.
 func (b *Batch) Decide(outs []law.Outcome, clock int64) error {
 	law.Apply(b.ops, outs, clock, b.records)
 	return b.err
 }
 
-// Number copies the numbers of new entries to the outcomes. The entries of each record's Add must have theirs.
-func (b *Batch) Number(outs []law.Outcome) {
+// SetEntryNumbers sets the numbers of new entries in the outcomes. The store has set those in Add of the cells before.
+func (b *Batch) SetEntryNumbers(outs []law.Outcome) {
 	for i := range outs {
 		b.records[i].Number(&outs[i])
 	}
 }
 
+// keepError keeps the first error.
 func (b *Batch) keepError(err error) {
 	if b.err == nil {
 		b.err = err
@@ -117,7 +118,7 @@ func (c *Cell) Freed(after, need int64) int64 {
 	at, err := c.batch.reader.Freed(c.Name, after, need)
 	if err != nil {
 		c.batch.keepError(err)
-		return law.Never // a law calls Freed until enough credits are free
+		return law.Never // after any other time a law might call Freed again, for ever
 	}
 	return at
 }

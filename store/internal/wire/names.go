@@ -26,8 +26,7 @@ var (
 	valuePattern = regexp.MustCompile(`\{([a-z]+):\s([^{}]*)\}`)
 )
 
-// Expand replaces the placeholders of a text. It panics if a name is unknown, since
-// texts are part of the program.
+// Expand replaces the placeholders of a text. It panics if one is wrong, since texts are part of the program.
 func (n Names) Expand(text string) string {
 	text = placePattern.ReplaceAllStringFunc(text, func(s string) string {
 		m := placePattern.FindStringSubmatch(s)
@@ -64,7 +63,7 @@ func (n Names) namesOf(list string) []string {
 	return names
 }
 
-// place returns the place of a name in a list, from 1.
+// place returns the place of a name in a list, from 1; of width, the length of the list. It panics if there is none.
 func (n Names) place(list, name string) int {
 	names := n.namesOf(list)
 	if name == "width" {
@@ -77,7 +76,7 @@ func (n Names) place(list, name string) int {
 	return i + 1
 }
 
-// values returns the values of a list in order, 0 for a name without one. assignments has name => value of some names.
+// values returns the values of a list in order, 0 for a name without a value. assignments assigns values to some names.
 func (n Names) values(list, assignments string) string {
 	values := make([]string, len(n.namesOf(list)))
 	for _, entry := range arguments(assignments) {
@@ -97,7 +96,7 @@ func (n Names) values(list, assignments string) string {
 	return strings.Join(values, ", ")
 }
 
-// arguments splits a text at the commas that are in no parentheses or brackets.
+// arguments splits a text at the commas outside of parentheses and brackets.
 func arguments(text string) (list []string) {
 	depth, start := 0, 0
 	for i, c := range text {

@@ -1,10 +1,9 @@
-// Package wire says how ops and outcomes are laid out as lists of numbers, for the
-// stores that decide in a server: by functions in SQL or scripts in Lua.
+// Package wire says how ops and outcomes are laid out as lists of numbers, for the stores that decide in a server: by
+// functions in SQL or scripts in Lua.
 //
-// A [Layout] is the order of the numbers of an op. The store that uses it writes it
-// down once, by name. It encodes ops with Append, and its texts in SQL or Lua name the
-// numbers in placeholders, which [Names] expands. The order of the numbers of an
-// outcome is that of [law.NumberNames].
+// A [Layout] is the order of the numbers of an op. A store writes it down once, by the names of the numbers. The store
+// encodes ops by [Layout.Append]. Its texts in SQL or Lua name the numbers in placeholders, which [Names.Expand]
+// replaces. The order of the numbers of an outcome is that of [law.NumberNames].
 package wire
 
 import (
@@ -15,8 +14,8 @@ import (
 	"github.com/headgate/headgate/law"
 )
 
-// fieldNames names the numbers that an op may have. A layout takes some of them. Layouts do not depend on the order;
-// values lists the numbers in the same order, line by line. From and Until are called since and lapse: from is a
+// fieldNames names the numbers that an op may have. A layout takes some of them, in an order of its own. values lists
+// the numbers in the order of fieldNames, line by line. From and Until are called since and lapse: from is a
 // keyword of SQL, until one of Lua.
 var fieldNames = strings.Fields(`
 	verb group cell
@@ -27,7 +26,7 @@ var fieldNames = strings.Fields(`
 	since lapse
 	at level returned entry`)
 
-// values returns all numbers of an op.
+// values returns all numbers of an op, in the order of fieldNames.
 func values(op *law.Op) [30]int64 {
 	p, partial, deferred := &op.Params, oneIf(op.Partial), oneIf(op.Deferred)
 	return [...]int64{
@@ -50,12 +49,11 @@ func oneIf(condition bool) int64 {
 	return 0
 }
 
-// A Layout is an order of fields.
+// Layout is an order of some numbers of an op: indexes of fieldNames.
 type Layout []uint8
 
-// Order returns the layout of the named fields, which are separated by spaces. It
-// panics if there is no field of that name, or if a name occurs twice.
-func Order(names string) Layout {
+// NewLayout returns the layout of fields by their names, with spaces between. Unknown names and names twice panic.
+func NewLayout(names string) Layout {
 	var l Layout
 	for _, name := range strings.Fields(names) {
 		i := slices.Index(fieldNames, name)

@@ -18,7 +18,7 @@ func TestAppendOrdersTheNumbersOfAnOp(t *testing.T) {
 			Kind: law.Bucket, Anchor: law.Calendar, Unit: 5, Capacity: 1, Step: 1, Drain: 1,
 		},
 	}
-	l := wire.Order("cost verb drain window3 how count deferred partial unit group")
+	l := wire.NewLayout("cost verb drain window3 how count deferred partial unit group")
 	if got, want := l.Append(nil, &op), []int64{7, 1, 1, 40, 2, 3, 1, 0, 5, 0}; !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -56,11 +56,11 @@ func TestUnknownNamesPanic(t *testing.T) {
 			t.Errorf("%s: got no panic, want one", text)
 		}
 	}
-	l := wire.Order("verb unit")
+	l := wire.NewLayout("verb unit")
 	for name, f := range map[string]func(){
-		"Order of an unknown name": func() { wire.Order("verb cots") },
-		"Order of a name twice":    func() { wire.Order("verb unit verb") },
-		"Place":                    func() { l.Place("cost") },
+		"NewLayout of an unknown name": func() { wire.NewLayout("verb cots") },
+		"NewLayout of a name twice":    func() { wire.NewLayout("verb unit verb") },
+		"Place":                        func() { l.Place("cost") },
 	} {
 		if !panics(f) {
 			t.Errorf("%s: got no panic, want one", name)
@@ -75,7 +75,7 @@ func panics(f func()) (panicked bool) {
 }
 
 func TestAppendDoesNotAllocate(t *testing.T) {
-	l := wire.Order("verb kind anchor unit capacity step drain heal cost count how now at")
+	l := wire.NewLayout("verb kind anchor unit capacity step drain heal cost count how now at")
 	ops, buf := make([]law.Op, 1), make([]int64, 0, len(l))
 	ops[0].Params = law.Params{Kind: law.Bucket, Unit: 1, Capacity: 1, Step: 1, Drain: 1}
 	if n := testing.AllocsPerRun(100, func() { l.Append(buf, &ops[0]) }); n > 0 {
@@ -84,8 +84,8 @@ func TestAppendDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkAppend(b *testing.B) {
-	l := wire.Order("verb group cell kind anchor unit capacity step drain block history cost count how ceiling ttl now " +
-		"window0 window1 window2 window3 at level returned entry")
+	l := wire.NewLayout("verb group cell kind anchor unit capacity step drain block history cost count how ceiling ttl " +
+		"now window0 window1 window2 window3 at level returned entry")
 	ops, buf := make([]law.Op, 1), make([]int64, 0, len(l))
 	for b.Loop() {
 		l.Append(buf, &ops[0])

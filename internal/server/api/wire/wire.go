@@ -1,5 +1,5 @@
-// Package wire turns the messages of gRPC into the types of package api, and back: both are the same
-// verbs, which one implementation serves. A field has the same name in both, but for its letters' case.
+// Package wire converts the messages of gRPC to the types of package api, and back: both are the same verbs, which one
+// implementation serves. A field has the same name in both, but for its letters' case.
 package wire
 
 import (
@@ -13,64 +13,64 @@ import (
 	pb "github.com/headgate/headgate/internal/server/api/headgatepb"
 )
 
-// To returns a value of package api as a message. They may share memory afterwards.
-func To[M, A any](value *A) *M {
+// ToMessage converts a value of package api to a message. They may share memory afterwards.
+func ToMessage[M, A any](value *A) *M {
 	m := new(M)
-	structs(reflect.ValueOf(m).Elem(), reflect.ValueOf(value).Elem())
+	copyStruct(reflect.ValueOf(m).Elem(), reflect.ValueOf(value).Elem())
 	return m
 }
 
-// From returns a message as a value of package api; nil is an empty message. Lists that JSON always has are not nil.
-// They may share memory afterwards.
-func From[A, M any](message *M) *A {
+// FromMessage converts a message to a value of package api; nil is an empty message. Lists that JSON always has are not
+// nil. They may share memory afterwards.
+func FromMessage[A, M any](message *M) *A {
 	if message == nil {
 		message = new(M)
 	}
 	a := new(A)
-	structs(reflect.ValueOf(a).Elem(), reflect.ValueOf(message).Elem())
+	copyStruct(reflect.ValueOf(a).Elem(), reflect.ValueOf(message).Elem())
 	return a
 }
 
-// step copies a field, or several.
-type step func(to, from reflect.Value)
+// copier copies a field of a struct, or several, from one struct to another.
+type copier func(to, from reflect.Value)
 
-// pair are the types of two structs.
+// pair has the types of two structs: a message and a value, or the reverse.
 type pair struct{ to, from reflect.Type }
 
-var plans sync.Map // of []step by pair
+var copyPlans sync.Map // of []copier by pair
 
-// structs copies all fields. One of the structs is a message.
-func structs(to, from reflect.Value) {
+// copyStruct copies all fields of a message to a value, or the reverse.
+func copyStruct(to, from reflect.Value) {
 	p := pair{to.Type(), from.Type()}
-	plan, ok := plans.Load(p)
+	plan, ok := copyPlans.Load(p)
 	if !ok {
 		plan = p.plan()
-		plans.Store(p, plan)
+		copyPlans.Store(p, plan)
 	}
-	for _, copies := range plan.([]step) {
-		copies(to, from)
+	for _, copyField := range plan.([]copier) {
+		copyField(to, from)
 	}
 }
 
 var (
-	messages    = reflect.TypeFor[pb.Request]().PkgPath()
-	typeNumber  = reflect.TypeFor[json.Number]()
-	typeCharges = reflect.TypeFor[[]api.Charge]()
-	typeAnswer  = reflect.TypeFor[api.Answer]()
+	messagePackage = reflect.TypeFor[pb.Request]().PkgPath()
+	typeNumber     = reflect.TypeFor[json.Number]()
+	typeCharges    = reflect.TypeFor[[]api.Charge]()
+	typeAnswer     = reflect.TypeFor[api.Answer]()
 )
 
 // plan returns how to copy a struct.
-func (p pair) plan() (list []step) {
-	toMessage := p.to.PkgPath() == messages
+func (p pair) plan() (list []copier) {
+	toMessage := p.to.PkgPath() == messagePackage
 	message, value := p.from, p.to
 	if toMessage {
 		message, value = p.to, p.from
 	}
 	switch {
 	case value == typeAnswer && toMessage:
-		return []step{toAnswer}
+		return []copier{toAnswer}
 	case value == typeAnswer:
-		return []step{fromAnswer}
+		return []copier{fromAnswer}
 	}
 	for _, m := range reflect.VisibleFields(message) {
 		if !m.IsExported() || strings.HasSuffix(m.Name, "Nanos") { // which go with the units
@@ -91,15 +91,15 @@ func (p pair) plan() (list []step) {
 			list = append(list, fromAmount(m.Index, nanos.Index, v.Index))
 		default:
 			flag, _ := value.FieldByName("No" + v.Name)
-			list = append(list, field(m, v, flag.Index, toMessage))
+			list = append(list, fieldCopier(m, v, flag.Index, toMessage))
 		}
 	}
 	return list
 }
 
-// field returns what copies a field of a message and of a value. flag is where the value says that it has none; nil:
-// it does not.
-func field(m, v reflect.StructField, flag []int, toMessage bool) step {
+// fieldCopier returns what copies field m of a message to field v of a value, or the reverse. flag is the index of the
+// value's flag that v is missing; nil: there is none.
+func fieldCopier(m, v reflect.StructField, flag []int, toMessage bool) copier {
 	if toMessage {
 		return func(to, from reflect.Value) {
 			if flag == nil || !from.FieldByIndex(flag).Bool() {
@@ -129,13 +129,13 @@ func convert(to, from reflect.Value) {
 		if !from.IsNil() {
 			convert(to, from.Elem())
 		} else if to.Kind() == reflect.Struct { // for its lists
-			structs(to, reflect.New(from.Type().Elem()).Elem())
+			copyStruct(to, reflect.New(from.Type().Elem()).Elem())
 		}
 	case to.Kind() == reflect.Pointer:
 		to.Set(reflect.New(to.Type().Elem()))
 		convert(to.Elem(), from)
 	case to.Kind() == reflect.Struct:
-		structs(to, from)
+		copyStruct(to, from)
 	case to.Kind() == reflect.Slice:
 		if from.IsNil() {
 			return
@@ -152,7 +152,7 @@ func convert(to, from reflect.Value) {
 }
 
 // toAmount returns what copies a number to the units and the billionths of a message.
-func toAmount(units, nanos, number []int) step {
+func toAmount(units, nanos, number []int) copier {
 	return func(to, from reflect.Value) {
 		text := from.FieldByIndex(number).String()
 		if text == "" {
@@ -164,8 +164,8 @@ func toAmount(units, nanos, number []int) step {
 	}
 }
 
-// fromAmount converts back.
-func fromAmount(units, nanos, number []int) step {
+// fromAmount returns what copies the units and the billionths of a message to a number.
+func fromAmount(units, nanos, number []int) copier {
 	return func(to, from reflect.Value) {
 		whole := from.FieldByIndex(units)
 		if whole.Kind() == reflect.Pointer {
@@ -179,7 +179,7 @@ func fromAmount(units, nanos, number []int) step {
 	}
 }
 
-// toCharges copies the charge of a request, or its charges.
+// toCharges copies the charges of a request to a message, or its only charge.
 func toCharges(to, from reflect.Value) {
 	list := from.FieldByName("Charges")
 	if list.IsNil() {
@@ -188,23 +188,23 @@ func toCharges(to, from reflect.Value) {
 	convert(to.FieldByName("Charges"), list)
 }
 
-// toAnswer copies an answer of a batch: a decision, or a problem.
+// toAnswer copies an answer of a batch to a message: a decision, or a problem.
 func toAnswer(to, from reflect.Value) {
 	a, m := from.Addr().Interface().(*api.Answer), to.Addr().Interface().(*pb.Answer)
 	if a.Decision != nil {
-		m.Result = &pb.Answer_Decision{Decision: To[pb.Decision](a.Decision)}
+		m.Result = &pb.Answer_Decision{Decision: ToMessage[pb.Decision](a.Decision)}
 	} else if a.Problem != nil {
-		m.Result = &pb.Answer_Problem{Problem: To[pb.Problem](a.Problem)}
+		m.Result = &pb.Answer_Problem{Problem: ToMessage[pb.Problem](a.Problem)}
 	}
 }
 
-// fromAnswer converts back. One that is neither is empty.
+// fromAnswer copies an answer of a batch from a message. One that is neither stays empty.
 func fromAnswer(to, from reflect.Value) {
 	a, m := to.Addr().Interface().(*api.Answer), from.Addr().Interface().(*pb.Answer)
 	if d := m.GetDecision(); d != nil {
-		a.Decision = From[api.Decision](d)
+		a.Decision = FromMessage[api.Decision](d)
 	}
 	if p := m.GetProblem(); p != nil {
-		a.Problem = From[api.Problem](p)
+		a.Problem = FromMessage[api.Problem](p)
 	}
 }

@@ -60,7 +60,7 @@ func checkRoundTrip[M, A any](t *testing.T, changes ...func(*A)) {
 		change(filled)
 	}
 	for _, sent := range []*A{filled, new(A)} {
-		data, err := proto.Marshal(any(wire.To[M](sent)).(proto.Message))
+		data, err := proto.Marshal(any(wire.ToMessage[M](sent)).(proto.Message))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func checkRoundTrip[M, A any](t *testing.T, changes ...func(*A)) {
 		if err := proto.Unmarshal(data, any(m).(proto.Message)); err != nil {
 			t.Fatal(err)
 		}
-		got := wire.From[A](m)
+		got := wire.FromMessage[A](m)
 		if sent == filled && !reflect.DeepEqual(got, filled) {
 			t.Errorf("%T: got\n%+v\nwant\n%+v", filled, text(t, got), text(t, filled))
 		}
@@ -128,7 +128,7 @@ func TestEveryFieldArrives(t *testing.T) {
 func TestOneChargeIsAListOfOne(t *testing.T) {
 	t.Parallel()
 	c := api.Charge{Limit: "login", Key: "k", Cost: "2", Keep: "10%"}
-	got := wire.From[api.Request](wire.To[pb.Request](&api.Request{Charge: c, ID: "i"}))
+	got := wire.FromMessage[api.Request](wire.ToMessage[pb.Request](&api.Request{Charge: c, ID: "i"}))
 	if want := (&api.Request{Charges: []api.Charge{c}, ID: "i"}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -137,12 +137,13 @@ func TestOneChargeIsAListOfOne(t *testing.T) {
 // TestAnEmptyAnswerIsRead checks that a client reads a missing decision as refused, and missing lists as empty.
 func TestAnEmptyAnswerIsRead(t *testing.T) {
 	t.Parallel()
-	if d := wire.From[api.Decision]((*pb.Decision)(nil)); d == nil || d.Allowed {
+	if d := wire.FromMessage[api.Decision]((*pb.Decision)(nil)); d == nil || d.Allowed {
 		t.Errorf("no decision: got %+v, want one that is not allowed", d)
 	}
 	for _, list := range []any{
-		wire.From[api.Usage](new(pb.UsageResponse)).Refusals, wire.From[api.Cells](new(pb.ListCellsResponse)).Cells,
-		wire.From[api.Settled](new(pb.SettleResponse)).Corrected,
+		wire.FromMessage[api.Usage](new(pb.UsageResponse)).Refusals,
+		wire.FromMessage[api.Cells](new(pb.ListCellsResponse)).Cells,
+		wire.FromMessage[api.Settled](new(pb.SettleResponse)).Corrected,
 	} {
 		if text(t, list) != "[]" {
 			t.Errorf("%T is %s, want an empty list", list, text(t, list))

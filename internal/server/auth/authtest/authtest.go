@@ -18,7 +18,7 @@ func Open(tb testing.TB, callers ...auth.Entry) (file *auth.File, tokens map[str
 		tokens[c.Name] = auth.NewToken()
 		c.Hashes = append(c.Hashes, auth.Hash(tokens[c.Name]))
 	}
-	text, err := auth.Text(callers)
+	text, err := auth.FileText(callers)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -133,8 +133,8 @@ func runAll() int {
 	return 0
 }
 
-// choose returns the suites with the names. Without names it returns all suites with histories, or all suites that
-// `make test` does not cover.
+// choose returns the suites with the names. Without names it returns all suites but the usual one if histories is set,
+// and else the usual one and those of engines that `make test` does not use.
 func choose(names []string, histories bool) ([]suite, error) {
 	if len(names) == 0 {
 		return slices.DeleteFunc(slices.Clone(suites), func(s suite) bool {

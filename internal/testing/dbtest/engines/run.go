@@ -25,7 +25,7 @@ type result struct {
 	passed    int      // number of tests that passed, without subtests
 	failed    []string // names of tests that failed, without subtests
 	duration  time.Duration
-	output    string // output of tests that failed or were skipped
+	output    string // output of tests that failed or were skipped, and of go test itself
 	err       error
 }
 
@@ -68,7 +68,7 @@ func run(ctx context.Context, s *suite, histories int, onlyHistories bool) (r re
 		cmd.Env = append(cmd.Env, tier.Env+"="+tier.OfEngines.String())
 	}
 	if !s.usual {
-		cmd.Env = append(cmd.Env, dbtest.Engine+"="+s.name)
+		cmd.Env = append(cmd.Env, dbtest.EngineEnv+"="+s.name)
 	}
 	out, err := cmd.Output()
 	outputs := map[string]string{}

@@ -11,7 +11,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// Asker takes from one limit and key, and records its calls. Tests that break real servers use it; the simulator has
+// Asker takes from one key of a limit, and records its calls. Tests that break real servers use it; the simulator has
 // callers of its own. It is safe for concurrent use.
 type Asker struct {
 	Recorder   *Recorder
@@ -41,7 +41,7 @@ func (a *Asker) Allow(ctx context.Context, node string, l Limiter) (headgate.Dec
 		Verb: history.Take, Charges: []history.Charge{Charge(&a.definition, headgate.Charge{Key: a.Key})},
 	})
 	d, err := l.Allow(ctx, a.Limit, a.Key)
-	a.Recorder.Decided(node, id, d, err)
+	a.Recorder.Decision(node, id, d, err)
 	return d, err
 }
 
@@ -59,11 +59,11 @@ type Answers struct {
 	Allowed, Refused int
 	Unknown          int           // unknown outcomes
 	Nothing          int           // errors with which nothing was charged
-	Gap              time.Duration // the longest time between two decisions
+	Gap              time.Duration // the longest time between two decisions, or from Last as set before the first
 	Last             time.Time     // time of the last decision
 }
 
-// Add counts an answer. It returns an error that belongs to no class of package store.
+// Add counts an answer. It returns an error that it counts neither as Unknown nor as Nothing.
 func (a *Answers) Add(d headgate.Decision, err error) error {
 	switch {
 	case err == nil:

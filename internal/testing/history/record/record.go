@@ -45,41 +45,41 @@ func (r *Recorder) Now() time.Duration { return r.now() }
 // History returns the history. Call it when nothing is recorded any more.
 func (r *Recorder) History() *history.History { return &r.h }
 
-// add adds an event; r.mu is held.
-func (r *Recorder) add(e history.Event) {
+// addLocked adds an event; r.mu is held.
+func (r *Recorder) addLocked(e history.Event) {
 	e.T = int64(r.now())
 	r.h.Events = append(r.h.Events, e)
 }
 
-// event adds an event; r.mu is not held.
-func (r *Recorder) event(e history.Event) {
+// add adds an event; r.mu is not held.
+func (r *Recorder) add(e history.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.add(e)
+	r.addLocked(e)
 }
 
 // Limit records a version of a limit. Call it before a call names the version.
-func (r *Recorder) Limit(l history.Limit) { r.event(history.Event{Limit: &l}) }
+func (r *Recorder) Limit(l history.Limit) { r.add(history.Event{Limit: &l}) }
 
 // Removal records that an override is removed. Call it before the removal.
-func (r *Recorder) Removal(removal history.Removal) { r.event(history.Event{Removal: &removal}) }
+func (r *Recorder) Removal(removal history.Removal) { r.add(history.Event{Removal: &removal}) }
 
-// Fault records a fault of a process or of a part of the system, before it takes effect.
+// Fault records a fault of a process or of a part of the system. The calls of a process that Kill ends have no return.
 func (r *Recorder) Fault(node string, f history.Fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if f.Kind == history.Kill {
 		maps.DeleteFunc(r.underWay, func(_ int, e history.Event) bool { return e.Node == node })
 	}
-	r.add(history.Event{Node: node, Fault: &f})
+	r.addLocked(history.Event{Node: node, Fault: &f})
 }
 
-// Unanswered returns the numbers of the calls that were never answered although their process lives.
+// Unanswered returns the numbers of the calls without an answer whose process lives. Call it when nothing is recorded.
 func (r *Recorder) Unanswered() []int { return slices.Sorted(maps.Keys(r.underWay)) }
 
 // State records the final state of a cell.
 func (r *Recorder) State(limit history.Limit, st headgate.Status) {
-	r.event(history.Event{State: &history.State{
+	r.add(history.Event{State: &history.State{
 		Limit: limit.Name, Version: limit.Version, Key: st.Key, Used: st.Used.String(), At: st.At.UnixMicro(),
 	}})
 }
@@ -100,13 +100,13 @@ func (r *Recorder) Call(node string, c history.Call) int {
 	r.lastCall++
 	c.ID = r.lastCall
 	r.underWay[c.ID] = history.Event{Node: node, Call: &c}
-	r.add(r.underWay[c.ID])
+	r.addLocked(r.underWay[c.ID])
 	return c.ID
 }
 
 // Answer is what a call returned. Each field but Err is for some verbs only.
 type Answer struct {
-	Decision  *headgate.Decision // nil: the verb has none
+	Decision  *headgate.Decision // nil: the verb has none, or the call waited
 	Err       error
 	At        time.Time       // block and unblock: the time of the decision
 	StartAt   time.Time       // reserve
@@ -114,12 +114,12 @@ type Answer struct {
 	Charged   []headgate.Cost // extend
 }
 
-// Decided records the answer of Take, Check, Reserve or Acquire.
-func (r *Recorder) Decided(node string, id int, d headgate.Decision, err error) {
+// Decision records the answer of Take, Check, Reserve or Acquire.
+func (r *Recorder) Decision(node string, id int, d headgate.Decision, err error) {
 	r.Return(node, id, Answer{Decision: &d, Err: err})
 }
 
-// Return records the answer of any call.
+// Return records the answer of any call, and panics unless the call is under way.
 func (r *Recorder) Return(node string, id int, a Answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,7 +166,7 @@ func (r *Recorder) Return(node string, id int, a Answer) {
 	for _, cost := range a.Charged {
 		ret.Charged = append(ret.Charged, cost.String())
 	}
-	r.add(history.Event{Node: node, Return: ret})
+	r.addLocked(history.Event{Node: node, Return: ret})
 }
 
 // setDecision sets the fields of a return from a decision about some charges.

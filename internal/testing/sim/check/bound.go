@@ -92,8 +92,8 @@ func (c *cell) slack(r *rule, uncertain bool) num {
 		// docs/algorithms.md, "Exactness": a level that drains in steps does at most one late.
 		return r.rate.times(r.life + r.step - 1)
 	case r.shape == intervalShape && uncertain:
-		// A period can end just after the first microsecond. newLevel subtracts that from low levels.
-		return r.amount.times(r.life).over(r.period)
+		// What is refilled in the life of a prefetch. newLevel has subtracted a period that ends at once.
+		return r.amount.times(r.life).dividedBy(r.period)
 	}
 	return num{}
 }
@@ -101,8 +101,8 @@ func (c *cell) slack(r *rule, uncertain bool) num {
 // boundOfVersions checks a cell whose limit was changed. A charge stays in use until one of the versions forgets it,
 // and no version admits beyond its own capacity. So no more is ever in use than the largest capacity, and between
 // charges the level falls by no more than all versions forget together.
-// docs/algorithms.md, "Changing a limit"; docs/project/decisions/laws.md, "A changed
-// limit is converted when the cell is next charged or refused", "A conversion never puts empty_at off".
+// docs/algorithms.md, "Changing a limit"; docs/project/decisions/laws.md, "A changed limit is converted when the cell
+// is next charged or refused", "A conversion never puts `empty_at` off".
 func (m *model) boundOfVersions(c *cell, rules []*rule, entries []*entry, strayRefunds num) {
 	l := &bucket{}
 	var maxUsed num
@@ -117,7 +117,7 @@ func (m *model) boundOfVersions(c *cell, rules []*rule, entries []*entry, strayR
 			continue
 		}
 		// A version forgets at most what it could have admitted itself.
-		l.rate = l.rate.plus(r.amount.over(max(1, r.perTime()))).plus(intNum(1))
+		l.rate = l.rate.plus(r.amount.dividedBy(max(1, r.forgetTime()))).plus(numOf(1))
 		if r.shape == logShape && (old.period == 0 || r.period < old.period) {
 			old.period = r.period
 		}
@@ -151,8 +151,8 @@ func (m *model) boundOfVersions(c *cell, rules []*rule, entries []*entry, strayR
 	}
 }
 
-// perTime returns the time in which a rule forgets its amount, in microseconds.
-func (r *rule) perTime() int64 {
+// forgetTime returns the microseconds in which a rule forgets its amount; of a calendar, half of the shortest window.
+func (r *rule) forgetTime() int64 {
 	if r.period > 0 {
 		return r.period
 	}

@@ -71,9 +71,9 @@ func (m *model) extras(c *cell, rules []*rule, entries []*entry) *spans {
 			extras.add(f.t, f.t, extra)
 			addWaitingStarts(extras, entries, f.t, f.t)
 		case f.Kind == history.Clock && f.By < 0:
-			// A step backwards creates no tokens (docs/algorithms.md, "Exactness"), but windows
-			// that follow the clock (docs/project/decisions/laws.md, "A cell follows its own
-			// time") end at another time: so three of them touch an interval of one.
+			// A step backwards creates no tokens (docs/algorithms.md, "Exactness"), but windows that follow the clock
+			// (docs/project/decisions/laws.md, "A cell follows its own time") end at another time: so three of them
+			// touch an interval of one.
 			extras.add(f.t, f.t, windowBurst)
 		case f.Kind == history.Forget:
 			// docs/stores.md, "What a failover forgets": all that was admitted in the meantime.
@@ -92,7 +92,7 @@ func (m *model) extras(c *cell, rules []*rule, entries []*entry) *spans {
 	return extras
 }
 
-// addResets adds what resets let pass in addition.
+// addResets adds what resets, and corrections after a loss, let pass in addition.
 func (m *model) addResets(extras *spans, c *cell, entries []*entry, extra num) {
 	for _, a := range c.resets {
 		extras.add(a.from, a.doneBy(), extra)
@@ -108,8 +108,8 @@ func (m *model) addResets(extras *spans, c *cell, entries []*entry, extra num) {
 	}
 }
 
-// addWaitingStarts adds charges that wait for their start while the store forgets them, or while its clock jumps beyond
-// their start: they start all the same.
+// addWaitingStarts adds charges that may wait for their start while the store forgets them, or while its clock jumps
+// beyond their start: they start all the same.
 func addWaitingStarts(extras *spans, entries []*entry, from, to int64) {
 	for _, e := range entries {
 		if e.Wait > 0 && e.from <= to && e.to >= from {
@@ -118,9 +118,8 @@ func addWaitingStarts(extras *spans, entries []*entry, from, to int64) {
 	}
 }
 
-// strayRefunds returns the corrections that may give back what a reset or a fail-over has given back already.
-// headgate.Reservation: "If its limit is changed, or its key reset, before it is settled
-// without an id, it should not be."
+// strayRefunds returns the corrections that may give back what a reset or a fail-over has given back already: see
+// Settle of headgate.Reservation.
 func (m *model) strayRefunds(c *cell) (list []*correction) {
 	for _, f := range c.corrections {
 		if f.Idem == "" && f.isRefund && f.outcome() != history.Nothing &&
@@ -131,7 +130,7 @@ func (m *model) strayRefunds(c *cell) (list []*correction) {
 	return list
 }
 
-// storeMicros returns a true time in microseconds of a store's clock that gains by the drift.
+// storeMicros returns a true time, given in nanoseconds, in microseconds of a store's clock that gains by the drift.
 func (m *model) storeMicros(t int64, roundUp bool) int64 {
 	if m.drift > 0 {
 		t += t / 1_000_000 * m.drift
@@ -152,7 +151,7 @@ func (m *model) boundOfRates(c *cell, rules []*rule, entries []*entry, extras *s
 		perMicro := r.rate
 		maxPassed = maxPassed.plus(r.capacity).plus(c.slack(r, true))
 		if r.shape == intervalShape {
-			perMicro = r.amount.over(r.period)
+			perMicro = r.amount.dividedBy(r.period)
 			maxPassed = maxPassed.plus(r.amount) // a period can end just after the first microsecond
 		}
 		rate = rate.plus(perMicro)

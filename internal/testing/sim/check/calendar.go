@@ -12,15 +12,15 @@ func (r *rule) window(at int64) (start, end int64) {
 		start = at - at%r.period
 		return start, start + r.period
 	}
-	hours := map[string]int{"hour": 3, "day": 27, "week": 7*24 + 3, "month": 31*24 + 3}[r.limit.Calendar] // or less
+	hours := map[string]int{"hour": 3, "day": 27, "week": 7*24 + 3, "month": 31*24 + 3}[r.limit.Calendar] // at most
 	maxMicros, number := hours*3600e6, r.windowNumber(at)
 	start = at - int64(sort.Search(maxMicros, func(i int) bool { return r.windowNumber(at-int64(i)-1) != number }))
 	end = at + int64(sort.Search(maxMicros, func(i int) bool { return r.windowNumber(at+int64(i)) != number }))
 	return start, end
 }
 
-// windowNumber numbers the windows of a calendar, by the latest date that the local clock has shown until a time: the
-// clock may show an earlier date again. docs/algorithms.md, "Windows".
+// windowNumber numbers the windows of a calendar, by the latest hour or date that the local clock has shown until a
+// time: the clock may show an earlier one again. docs/algorithms.md, "Windows".
 func (r *rule) windowNumber(at int64) int64 {
 	now := time.UnixMicro(at).In(r.zone)
 	if r.limit.Calendar == "hour" {
@@ -76,5 +76,5 @@ func (r *rule) shortest(from, to int64) int64 {
 		}
 		from = end
 	}
-	return shortest / 4 // the interval has too many windows: no window is as short as that
+	return shortest / 4 // the interval has more windows: none of them is as short as that
 }

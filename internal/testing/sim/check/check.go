@@ -1,27 +1,26 @@
 // Package check judges a history of Headgate: whether what was admitted, refused and said is what the documentation
 // promises. It knows nothing of the program that it judges: it imports the standard library and the format of histories
-// only, and computes with integers in a unit in which everything is exact.
+// only, and computes with integers in a unit in which all costs and rates are whole numbers.
 //
 // # Rules
 //
-//   - format: times and amounts in answers are possible ones.
+//   - format: times and amounts in answers and final states are possible ones.
 //   - bound: no more passes than the limit's bound, by the store's clock and by true time.
-//   - refusal: the store refuses only what does not fit on top of all that can have been
-//     charged, or what a block keeps away; and a check admits only what fits.
+//   - refusal: the store refuses only what does not fit on top of all that can have been charged, or what a block keeps
+//     away; and a check admits only what fits.
+//   - headroom: an admission leaves its headroom free.
 //   - blocks: nothing is admitted while a key is blocked.
-//   - repeat: a refusal is repeated without the store only for what the node was refused, or
-//     had taken the last of, and not for too long.
+//   - repeat: a refusal is repeated without the store only for what the node was refused, or had taken the last of, and
+//     not for too long.
 //   - once: an idempotency key is charged once and answered alike; an admission is settled once.
-//   - extended: an admission is extended once to a total, not after it was settled, and the answer says
-//     what is charged in all.
+//   - extended: an admission is extended once to a total, not after it was settled, and the answer says the total.
 //   - settled: no more is in use at the end than was admitted and not given back.
 //   - recorded: no less is in use at the end than was admitted, not given back, and has not drained.
-//   - tickets: reservations of a cell start in the order of their decisions, not before it.
-//   - leases: no more is held at any time than the limit says.
-//   - ends: a version of a limit that has a time from which it is in force decides from then on, and
-//     no other one does, for calls that know it.
-//   - overrides: an override of a key decides for that key alone, before its end, and while it is there;
-//     and no other version does, from when each process knows of it.
+//   - tickets: reservations of a cell start in the order of their decisions, not before them, and within the bound.
+//   - leases: no more is held at any time than the limit says, and no lease is renewed after its end.
+//   - ends: a version that is in force from a time decides from then on, and no other does, for calls that know it.
+//   - overrides: an override of a key decides for that key alone, before its end, and while it is there; and no other
+//     version does, from when each process knows of it.
 //   - figures: remaining, retry-after and capacity fit the level.
 //
 // A rule never reports what a correct run can show. Where the history leaves open what happened, a rule assumes what
@@ -73,7 +72,7 @@ func Check(h *history.History) []Violation {
 	return m.violations
 }
 
-// checkCell checks all rules that concern a single cell.
+// checkCell sets c.rules, and checks the rules that look at one cell at a time.
 func (m *model) checkCell(c *cell) {
 	c.rules = c.appliedRules()
 	if c.hasShape(leaseShape) {
@@ -97,8 +96,8 @@ func (c *cell) hasShape(s shape) bool {
 	return false
 }
 
-// appliedRules returns the versions that calls on the cell named, in the order of their first calls, and the overrides
-// of its key: not all answers say which version has decided.
+// appliedRules returns the versions that have decided about the cell as far as answers say, else those that the calls
+// name, in the order of their first calls; and the overrides of its key, since not all answers say which has decided.
 func (c *cell) appliedRules() (list []*rule) {
 	add := func(r *rule) {
 		if !slices.Contains(list, r) {
@@ -116,8 +115,8 @@ func (c *cell) appliedRules() (list []*rule) {
 	return list
 }
 
-// breaks returns when levels may have been lost or the store's clock may have gone back: between these times, the
-// bounds by the store's clock hold.
+// breaks returns the spans in which levels may have been lost or the store's clock set back: between them, the bounds
+// by the store's clock hold.
 func (m *model) breaks(c *cell) *spans {
 	s := &spans{}
 	for _, f := range m.faults {

@@ -190,7 +190,7 @@ var boundCases = []tamperCase{
 	}},
 	{"a clock read early, and calls that follow each other", "figures", func() (*builder, func()) {
 		b := newBuilder(tokenBucket("1", "5"))
-		b.fault(0, history.Fault{Kind: history.Early})
+		b.fault(0, history.Fault{Kind: history.EarlyClock})
 		b.take(1, "1")
 		id := b.take(2*1000, "1")
 		return b, func() { b.returns[id].Each = []history.Figures{{Remaining: 5, Capacity: 5}} }

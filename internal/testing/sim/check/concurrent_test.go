@@ -112,7 +112,7 @@ func takeOrLease(t *testing.T, rec *record.Recorder, l *headgate.Limiter, node s
 	if i < len(limits)-1 {
 		id := rec.Call(node, c)
 		d, err := l.Take(ctx, charge)
-		rec.Decided(node, id, d, err)
+		rec.Decision(node, id, d, err)
 		return
 	}
 	c.Verb = history.Acquire
@@ -122,7 +122,7 @@ func takeOrLease(t *testing.T, rec *record.Recorder, l *headgate.Limiter, node s
 		t.Error(err)
 		return
 	}
-	rec.Decided(node, id, lease.Decision, nil)
+	rec.Decision(node, id, lease.Decision, nil)
 	if !lease.Decision.Allowed {
 		return
 	}

@@ -12,7 +12,7 @@ func TestEarlyExcusesTheOrderOfOverlappingCalls(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		b := newBuilder(fixedWindow("5", hour))
 		if early {
-			b.fault(0, history.Fault{Kind: history.Early})
+			b.fault(0, history.Fault{Kind: history.EarlyClock})
 		}
 		first, second := b.take(1, "1", withRemaining(3)), b.take(2, "1", withRemaining(4))
 		b.returnAt(first, 10)

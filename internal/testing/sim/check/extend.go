@@ -6,12 +6,12 @@ import (
 	"github.com/headgate/headgate/internal/testing/history"
 )
 
-// extension has the fields of an entry that only the verb extend uses. The cost of such an entry is the difference
-// between its total and the amount that was charged under the id before.
+// extension has the fields of an entry for the verb extend. The cost of such an entry is the difference between its
+// total and the amount that was charged under the id before.
 type extension struct {
-	total            num         // the total that is charged under the id
-	maxChargedBefore num         // the maximum that was charged under the id before
-	requests         *idRequests // all requests under the id
+	total            num         // how much shall be charged under the id in all
+	maxChargedBefore num         // the maximum that was charged under the id before, up to total
+	requests         *idRequests // all requests under the id; also set for those that admit it
 	outcomeKnown     bool        // the cell surely knew the id, and the decision is known
 	costUnknown      bool        // the entry has charged its cost or less
 	movedCost        num         // sliding-log: the cost of earlier charges, which counts from this extension on
@@ -35,7 +35,7 @@ func (m *model) extensions() {
 	byRequest := map[request]*idRequests{}
 	for _, a := range m.calls {
 		for _, e := range a.entries {
-			if e.Idem == "" || e.Verb != history.Extend && !admits(e.Verb) {
+			if e.Idem == "" || e.Verb != history.Extend && !isTakeOrReserve(e.Verb) {
 				continue
 			}
 			x := byRequest[request{e.Idem, e.cell}]
@@ -215,7 +215,7 @@ func (m *model) checkTotal(e *entry, text string) {
 		return
 	}
 	f := e.cell.family
-	n := f.count(number(text))
+	n := f.count(parseRat(text))
 	low, high := m.charged(e.requests.admissions, e.requests.extensions, e.call)
 	switch {
 	case e.outcome() == history.Admitted:

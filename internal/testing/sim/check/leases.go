@@ -29,7 +29,7 @@ func (m *model) leases(c *cell) {
 			continue
 		}
 		l := &lease{entry: e, sureUntil: e.from + m.minDuration(e.rule.limit.TTL*1000), maybeUntil: forever}
-		if !e.Kept {
+		if !e.AutoRenew {
 			l.maybeUntil = m.maxHeldUntil(e.call, e.rule.limit.TTL*1000)
 		}
 		list, byID[e.ID] = append(list, l), l
@@ -52,7 +52,7 @@ func (m *model) maxHeldUntil(a *call, ttl int64) int64 {
 	return forever
 }
 
-// renewals applies renewals and releases to the leases of a cell.
+// renewals applies renewals, releases and disturbances to the leases of a cell, and reports renewals after the end.
 func (m *model) renewals(c *cell, byID map[int]*lease) {
 	for _, a := range c.leases {
 		l := byID[a.Of]
@@ -62,7 +62,7 @@ func (m *model) renewals(c *cell, byID map[int]*lease) {
 		ttl := l.rule.limit.TTL * 1000
 		switch outcome := a.outcome(); {
 		case a.Verb == history.Release || outcome == history.Refused: // the lease ends, or had ended
-			if l.sureUntil = min(l.sureUntil, a.from); l.Kept && outcome == history.Done {
+			if l.sureUntil = min(l.sureUntil, a.from); l.AutoRenew && outcome == history.Done {
 				l.sureUntil = a.from
 			}
 			if outcome != history.Unknown && !m.mayBeLost(a.from, a.to) { // else a fail-over may have forgotten it
@@ -124,7 +124,7 @@ func (m *model) checkHeld(c *cell, list []*lease, maxHeld num) {
 	}
 }
 
-// excuseRefusals excuses refusals that may be due to the leases held then, or to a block.
+// excuseRefusals excuses refusals that may be due to the leases held then, to a block or to a change of the limit.
 func (m *model) excuseRefusals(c *cell, list []*lease) {
 	var holds spans
 	for _, l := range list {

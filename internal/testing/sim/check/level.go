@@ -1,7 +1,7 @@
 package check
 
-// level tracks how much of a cell is in use over time, under one algorithm. Times
-// are the store's, in microseconds, and do not go back.
+// level tracks how much of a cell is in use over time, under one algorithm. Times are the store's, in microseconds, and
+// do not go back.
 type level interface {
 	advance(at int64)            // goes on to a time
 	used() num                   // returns how much is in use
@@ -22,14 +22,14 @@ func newLevel(r *rule, high, uncertain bool) level {
 		}
 		return b
 	case intervalShape:
-		switch b := (&bucket{rate: r.amount.over(r.period)}); {
+		switch b := (&bucket{rate: r.amount.dividedBy(r.period)}); {
 		case !uncertain:
 			return &steps{amount: r.amount, period: r.period}
 		case high:
 			b.slack = r.amount
 			return b
 		default:
-			b.rate, b.debt = b.rate.plus(intNum(1)), r.amount
+			b.rate, b.debt = b.rate.plus(numOf(1)), r.amount
 			return b
 		}
 	case fromFirstShape:
@@ -42,7 +42,8 @@ func newLevel(r *rule, high, uncertain bool) level {
 	case slidingShape:
 		w := &counters{period: r.period, stepLength: 1}
 		if high {
-			w.stepLength, w.credit = slidingStep(r.period), r.family.unitCost().over(1000) // below four million
+			// A unit has a thousand credits while the capacity stays below 2^32 credits, so below four million units.
+			w.stepLength, w.credit = slidingStep(r.period), r.family.unitCost().dividedBy(1000)
 		}
 		return w
 	default:
@@ -50,7 +51,7 @@ func newLevel(r *rule, high, uncertain bool) level {
 	}
 }
 
-// tally is a level that changes only by charges and refunds.
+// tally is the part of a level that changes by charges and refunds, not by time.
 type tally struct{ n num }
 
 func (t *tally) used() num             { return t.n }
@@ -91,7 +92,7 @@ type steps struct {
 
 func (s *steps) advance(at int64) {
 	if n := (at - s.at) / s.period; n > 0 && s.n.positive() {
-		s.refund(s.amount.times(min(n, 1<<40)), 0)
+		s.refund(s.amount.times(min(n, 1<<40)), 0) // more could wrap around
 		s.at += n * s.period
 	}
 	if !s.n.positive() {
@@ -104,7 +105,7 @@ type windows struct {
 	tally
 	rule           *rule
 	at, start, end int64
-	startUnknown   bool // it is not known when the windows began: nothing counts for sure
+	startUnknown   bool // it is not known when the windows began: nothing is surely in use
 }
 
 func (w *windows) advance(at int64) {
@@ -172,9 +173,9 @@ func (c *counters) used() num {
 	if c.period%c.stepLength == 0 {
 		remaining = (remaining + c.stepLength - 1) / c.stepLength * c.stepLength
 	} else {
-		remaining = min(c.period, remaining+4*c.stepLength)
+		remaining = min(c.period, remaining+4*c.stepLength) // the rest and the number of steps are both rounded
 	}
-	used := c.older.times(remaining).over(c.period).plus(c.newer)
+	used := c.older.times(remaining).dividedBy(c.period).plus(c.newer)
 	if c.older.positive() {
 		used = used.plus(c.credit)
 	}

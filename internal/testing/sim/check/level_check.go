@@ -48,8 +48,8 @@ type sureCharge struct {
 }
 
 // levels checks the refusals, the figures and the final state of a cell about which one version of a limit has decided.
-// It skips limits with a prefetch, because the store's charges are not known, changed limits, and cells that raised
-// reports.
+// It skips changed limits, limits with a prefetch, because the store's charges are not known, and cells whose level was
+// raised by an unknown amount: there it excuses all calls.
 func (m *model) levels(c *cell) {
 	rules := c.rules
 	if version := c.family.baseVersion(); len(rules) == 0 && len(c.states) > 0 && version != nil {
@@ -69,7 +69,7 @@ func (m *model) levels(c *cell) {
 		t.spans = &spans{}
 		for _, e := range c.entries {
 			if e.surelyCharged() {
-				t.spans.add(e.from, e.to, intNum(1))
+				t.spans.add(e.from, e.to, numOf(1))
 			}
 		}
 		t.spans.sort()
@@ -92,7 +92,7 @@ func (t *tracker) moments() (moments []moment) {
 	for _, e := range t.c.entries {
 		switch {
 		case e.maybeCharged():
-			t.mayBeCharged(e)
+			t.addUnknown(e)
 			if e.outcome() == history.Unknown && e.rule.limit.Block > 0 {
 				t.blockUnknown = min(t.blockUnknown, e.from)
 			}
@@ -137,7 +137,7 @@ func (t *tracker) noteUntimed(mo *moment) {
 	switch {
 	case mo.call.from >= t.orderedUntil: // after all moments with a time in order
 	case mo.entry != nil && mo.entry.surelyCharged():
-		t.mayBeCharged(mo.entry.withMovedCost())
+		t.addUnknown(mo.entry.withMovedCost())
 	case mo.entry == nil && mo.call.Verb == history.Unblock:
 		t.blockLifted = true
 	case mo.entry == nil, mo.entry.outcome() == history.Refused && t.r.limit.Block > 0:
@@ -145,13 +145,13 @@ func (t *tracker) noteUntimed(mo *moment) {
 	}
 }
 
-// mayBeCharged adds an entry to unknown.
-func (t *tracker) mayBeCharged(e *entry) {
+// addUnknown adds an entry to unknown and unknownByEnd.
+func (t *tracker) addUnknown(e *entry) {
 	t.unknown, t.unknownByEnd = append(t.unknown, e), append(t.unknownByEnd, e)
 }
 
-// hasUnknownRaise reports whether some charge to the cell waits for the start of another key, which raises the level of
-// the cell by an unknown amount. docs/algorithms.md, "Several limits, one start".
+// hasUnknownRaise reports whether some charge to the cell may wait for the start of another key, which raises the level
+// of the cell by an unknown amount. docs/algorithms.md, "Several limits, one start".
 func (c *cell) hasUnknownRaise() bool {
 	return slices.ContainsFunc(c.entries, func(e *entry) bool {
 		return e.Verb == history.Reserve && len(e.entries) > 1 && e.outcome() != history.Refused
@@ -176,7 +176,8 @@ func (t *tracker) addBlocks(moments []moment) []moment {
 	return moments
 }
 
-// collectCorrections collects the corrections, whose times are not known.
+// collectCorrections adds the refunds with a known amount to refunds, and what was charged in addition to unknown. The
+// times of corrections are not known.
 func (t *tracker) collectCorrections() {
 	for _, f := range t.c.corrections {
 		if f.isRefund && t.m.mayBeLost(f.entry.from, f.doneBy()) {
@@ -185,7 +186,7 @@ func (t *tracker) collectCorrections() {
 		switch {
 		case f.outcome() == history.Done && f.ret.Replayed, f.isRefund && (!f.amountKnown || f.severalTimes):
 		case !f.isRefund:
-			t.mayBeCharged(f.asEntry())
+			t.addUnknown(f.asEntry())
 		default:
 			t.refunds = append(t.refunds, f)
 		}
@@ -239,7 +240,7 @@ func (t *tracker) applyMoments(list []moment) {
 	}
 }
 
-// charge adds a charge that was certainly made to both levels.
+// charge adds a sure charge to the high level, and to the low level what it surely keeps of it.
 func (t *tracker) charge(e *entry) {
 	cost := e.cost
 	if e.ret.StartAt > e.ret.At {
@@ -260,7 +261,8 @@ func (t *tracker) charge(e *entry) {
 	t.charges = append(t.charges, latest)
 }
 
-// chargeUnknown adds to the high level those unknown entries that were charged before a call, if they were.
+// chargeUnknown adds to pending the unknown entries that were called before a call returned, and moves those that were
+// done before it began, if they were, from pending to the high level.
 func (t *tracker) chargeUnknown(a *call) {
 	for t.unknownCalled < len(t.unknown) && t.unknown[t.unknownCalled].from <= a.to {
 		t.pending = t.pending.plus(t.unknown[t.unknownCalled].cost)
@@ -273,8 +275,8 @@ func (t *tracker) chargeUnknown(a *call) {
 	}
 }
 
-// giveBack lowers the high level by a refund that has returned, but not below what can have been charged since its
-// call.
+// giveBack lowers the high level by a refund that has returned, unless a fail-over may have lost it. A level that does
+// not know what was charged when does not fall below what can have been charged since the call of the refund.
 func (t *tracker) giveBack(f *correction) {
 	if t.m.mayBeLost(f.entry.from, f.to) {
 		return
@@ -319,7 +321,7 @@ func (t *tracker) checkState(s *state, low, high num) {
 	}
 	high = high.plus(t.pending)
 	step := t.c.family.roundingStep()
-	switch used := t.c.family.count(number(s.Used)); { // the text may have more digits than num
+	switch used := t.c.family.count(parseRat(s.Used)); {
 	case used.plus(step).less(low) && !t.lowUnknown:
 		t.m.report("recorded", t.c, []int{s.event},
 			"the store says that %s is in use, at least %s was charged and has not drained", s.Used, low)

@@ -10,7 +10,7 @@ import (
 	"github.com/headgate/headgate/internal/testing/history"
 )
 
-const forever = math.MaxInt64
+const forever = math.MaxInt64 // as a time: never, or not known
 
 // call is a call with its return.
 type call struct {
@@ -25,14 +25,14 @@ type call struct {
 	chargedBy int64    // true time by which the call was charged, if another call shows that; else 0
 }
 
-// front returns the process that repeats refusals for the process of the caller.
+// front returns the process that repeats refusals and hands out prefetched tokens for the process of the caller.
 func (a *call) front() string { return cmp.Or(a.Front, a.node) }
 
 func (a *call) outcome() string { return a.ret.Outcome }
 
 func (a *call) via() string { return cmp.Or(a.ret.Via, history.ViaStore) }
 
-// doneBy returns the true time by which the call was done, if it was.
+// doneBy returns the true time by which the call was done, if it was; forever: not known.
 func (a *call) doneBy() int64 {
 	if a.chargedBy == 0 && a.outcome() != history.Unknown {
 		return a.to
@@ -42,11 +42,10 @@ func (a *call) doneBy() int64 {
 
 // hasDecision reports whether calls of the verb are admitted or refused.
 func hasDecision(verb string) bool {
-	return verb == history.Extend || verb == history.Check || admits(verb) || verb == history.Acquire
+	return verb == history.Extend || verb == history.Check || isTakeOrReserve(verb) || verb == history.Acquire
 }
 
-// admits reports whether the verb admits a request under its id.
-func admits(verb string) bool { return verb == history.Take || verb == history.Reserve }
+func isTakeOrReserve(verb string) bool { return verb == history.Take || verb == history.Reserve }
 
 // entry is the charges of one call to one cell.
 type entry struct {
@@ -55,15 +54,15 @@ type entry struct {
 	rule            *rule
 	chargeIndex     int  // of the first charge to the cell, in the charges of the call
 	cost            num  // the sum of all charges to the cell
-	headroom        num  // the largest of all charges to the cell, by rule
-	finalCost       num  // the cost, or the actual cost if a settlement lowered it
+	headroom        num  // the largest headroom of all charges to the cell, under rule
+	finalCost       num  // the part of the cost that surely stayed charged: corrections may have lowered it
 	maxRefund       num  // the maximum that corrections have refunded
 	mayBeLost       bool // a fail-over can have lost the charge
 	versionKnown    bool // the answer says which version has decided
 	mayBeReadmitted bool // the key may have known the id, although another key of the request had forgotten it
 	corrections     []*correction
 
-	extension           // only with verb extend
+	extension           // for the verb extend
 	extensions []*entry // the calls that extend, or may extend, the charges of this entry
 }
 
@@ -71,9 +70,9 @@ type entry struct {
 type correction struct {
 	*call
 	entry        *entry
-	amount       num  // the amount in the answer
+	amount       num  // how much was given back or charged, as the answer says, or at most
 	isRefund     bool // the amount was given back, not charged
-	amountKnown  bool // the answer says the amount
+	amountKnown  bool // the answer says the amount for this entry
 	severalTimes bool // the refund is of several charges, which have different times
 }
 
@@ -82,7 +81,7 @@ type cell struct {
 	family      *family
 	key         string
 	rules       []*rule  // the result of appliedRules
-	entries     []*entry // take, reserve, acquire, check
+	entries     []*entry // of the calls that have a decision, in their order
 	resets      []*call  // resets that may have been done, in the order of their calls
 	blocks      []*call  // calls of block and unblock, in their order
 	corrections []*correction
@@ -106,7 +105,7 @@ type model struct {
 	cells           []*cell
 	faults          []fault
 	drift           int64 // of the store's clock, in millionths
-	readsClockEarly bool  // the store reads its clock early: history.Early
+	readsClockEarly bool  // the store reads its clock early: history.EarlyClock
 	clockSetBackAt  int64 // true time at which the store's clock was first set back; forever: never
 	end             int64 // true time of the last event
 	violations      []Violation
@@ -126,8 +125,8 @@ func (f *fault) firstEffect() int64 {
 	return f.t
 }
 
-// report adds a violation of a rule by some events. If it is about one cell, c is not nil and every num in args is
-// printed in units.
+// report adds a violation of a rule by some events. If it is about one cell, c is that cell, and every num in args is
+// printed in units; else c is nil.
 func (m *model) report(rule string, c *cell, events []int, format string, args ...any) {
 	if c != nil {
 		for i, arg := range args {
@@ -155,9 +154,9 @@ func newModel(h *history.History) *model {
 		}
 		switch {
 		case e.Limit != nil:
-			m.limit(e.Limit)
+			m.addLimit(e.Limit)
 		case e.Removal != nil:
-			m.families[e.Removal.Limit].remove(e.Removal.Version, m.end)
+			m.families[e.Removal.Limit].removeOverride(e.Removal.Version, m.end)
 		case e.Call != nil:
 			callCopy := *e.Call
 			noReturn := &history.Return{Outcome: history.Unknown}
@@ -175,15 +174,15 @@ func newModel(h *history.History) *model {
 			if e.Fault.Kind == history.Drift {
 				m.drift = max(m.drift, e.Fault.By)
 			}
-			m.readsClockEarly = m.readsClockEarly || e.Fault.Kind == history.Early
+			m.readsClockEarly = m.readsClockEarly || e.Fault.Kind == history.EarlyClock
 		}
 	}
 	m.addCells()
 	return m
 }
 
-// limit adds a version of a limit.
-func (m *model) limit(l *history.Limit) {
+// addLimit adds a version of a limit.
+func (m *model) addLimit(l *history.Limit) {
 	f := m.families[l.Name]
 	if f == nil {
 		f = &family{amounts: map[string]*big.Rat{}, cells: map[string]*cell{}, terms: map[int]term{}}
@@ -191,7 +190,7 @@ func (m *model) limit(l *history.Limit) {
 	}
 	f.limits = append(f.limits, l)
 	if l.Key != "" {
-		f.override(l, m.end)
+		f.addOverride(l, m.end)
 	}
 }
 
@@ -219,7 +218,7 @@ func (m *model) addCells() {
 		case id == "":
 		case a.Verb == history.Settle || a.Verb == history.Cancel:
 			m.settlements[id] = append(m.settlements[id], a)
-		case a.Verb == history.Acquire || admits(a.Verb):
+		case a.Verb == history.Acquire || isTakeOrReserve(a.Verb):
 			m.admissions[id] = append(m.admissions[id], a)
 		}
 	}
@@ -241,12 +240,11 @@ func (m *model) cell(f *family, key string) *cell {
 	return c
 }
 
-// matches reports whether a charge is to the cell.
 func (c *cell) matches(g history.Charge) bool {
 	return g.Limit == c.family.limits[0].Name && g.Key == c.key
 }
 
-// addToCells adds a call to the cells that it is about.
+// addToCells adds a call to the cells that it is about, and sets its target and entries.
 func (m *model) addToCells(a *call) {
 	a.target = m.callByID[a.Of]
 	for i, c := range a.Charges {
@@ -290,13 +288,13 @@ func (c *cell) mayBeReset(from, to int64) bool {
 	return slices.ContainsFunc(c.resets, func(a *call) bool { return a.doneBy() >= from && a.from <= to })
 }
 
-// surelyCharged reports whether the entry was certainly charged, all of its cost at a known time.
+// surelyCharged reports whether the entry was certainly charged, with all of its cost and at a known time.
 func (e *entry) surelyCharged() bool {
 	return e.Verb != history.Check && e.outcome() == history.Admitted && !e.ret.Replayed && !e.mayBeReadmitted &&
 		!e.costUnknown && e.ret.At > 0
 }
 
-// maybeCharged reports whether it is not known if, or at what time, the entry was charged.
+// maybeCharged reports whether it is not known if, when or with what cost the entry was charged.
 func (e *entry) maybeCharged() bool {
 	switch {
 	case e.Verb == history.Check || e.isVoid || e.surelyCharged():
@@ -307,8 +305,8 @@ func (e *entry) maybeCharged() bool {
 	return e.outcome() == history.Unknown
 }
 
-// need returns the amount that must be free for the entry to be admitted: the cost, and the headroom rounded up to
-// the step to which the limit counts.
+// need returns the amount with which the entry is surely admitted if it is free: the cost, and the headroom, which the
+// store may round up by a step.
 func (e *entry) need() num {
 	if !e.headroom.positive() {
 		return e.cost

@@ -5,14 +5,14 @@ import (
 	"math/bits"
 )
 
-// num is an integer of 128 bits. Amounts are counted in a fraction of a unit, which family.scale chooses for each limit
-// so that all of its costs and its rate are whole numbers.
+// num is an integer of 128 bits. Sums and products wrap around. Amounts are counted in a fraction of a unit, which
+// family.scale chooses for each limit so that all of its costs and its rate are whole numbers.
 type num struct {
 	hi int64
 	lo uint64
 }
 
-func intNum(n int64) num { return num{n >> 63, uint64(n)} }
+func numOf(n int64) num { return num{n >> 63, uint64(n)} }
 
 func (a num) plus(b num) num {
 	lo, carry := bits.Add64(a.lo, b.lo, 0)
@@ -30,8 +30,8 @@ func (a num) times(k int64) num {
 	return num{int64(hi) + a.hi*k, lo}
 }
 
-// over divides a, which is not negative, by k, which is positive, and rounds down.
-func (a num) over(k int64) num {
+// dividedBy divides a, which is not negative, by k, which is positive, and rounds down.
+func (a num) dividedBy(k int64) num {
 	hi := uint64(a.hi) / uint64(k)
 	lo, _ := bits.Div64(uint64(a.hi)%uint64(k), a.lo, uint64(k))
 	return num{int64(hi), lo}
@@ -57,13 +57,13 @@ func minNum(a, b num) num {
 	return a
 }
 
-func (a num) big() *big.Int {
+func (a num) toBig() *big.Int {
 	n := big.NewInt(a.hi)
 	n.Lsh(n, 64)
 	return n.Add(n, new(big.Int).SetUint64(a.lo))
 }
 
-// fromBig returns n, which has to fit.
+// fromBig returns n, which must fit into 128 bits.
 func fromBig(n *big.Int) num {
 	hi := new(big.Int).Rsh(n, 64)
 	lo := new(big.Int).And(n, new(big.Int).SetUint64(1<<64-1))

@@ -22,7 +22,7 @@ func (m *model) clockMoved(from, to int64) bool {
 	})
 }
 
-// corrections collects the corrections of settlements and cancellations.
+// corrections marks entries that may be lost or admitted again, and collects the corrections of entries.
 func (m *model) corrections() {
 	for _, a := range m.calls {
 		for _, e := range a.entries {
@@ -47,11 +47,11 @@ func (m *model) corrections() {
 	}
 }
 
-// correctAll adds the corrections of a settlement. Any of the targets may be the call that it settles.
+// correctAll adds the corrections of a settlement or cancellation. Any of the targets may be the call that it corrects.
 func (m *model) correctAll(a *call, targets []*call) {
 	hasAmount := map[*cell]bool{}
-	surcharges := map[*cell]*correction{} // for charges that are not certain
-	amounts := map[*cell]num{}
+	surcharges := map[*cell]*correction{} // the first that charges more, of a charge that is not certain
+	amounts := map[*cell]num{}            // of surcharges
 	for _, target := range targets {
 		for _, e := range target.entries {
 			f, found := m.newCorrection(a, e)
@@ -76,8 +76,8 @@ func (m *model) correctAll(a *call, targets []*call) {
 	}
 }
 
-// markMayBeReadmitted marks requests that were admitted again under their id because one of their keys was reset: the
-// other keys know the id, and charge nothing. docs/algorithms.md, "Requests with an id".
+// markMayBeReadmitted marks requests that may have been admitted again under their id because one of their keys was
+// reset: the other keys know the id, and charge nothing. docs/algorithms.md, "Requests with an id".
 func markMayBeReadmitted(group []*call) {
 	for i, a := range group {
 		if i == 0 || a.outcome() != history.Admitted || a.ret.Replayed {
@@ -91,7 +91,8 @@ func markMayBeReadmitted(group []*call) {
 	}
 }
 
-// newCorrection returns the correction of an entry by a call, if the call was about the cell of the entry.
+// newCorrection returns the correction of an entry by a call, if the call was about the cell of the entry. It lowers
+// the final costs of the entry and its extensions, and reports a refund beyond what was charged.
 func (m *model) newCorrection(a *call, e *entry) (f *correction, found bool) {
 	var actual num
 	f = &correction{call: a, entry: e, amountKnown: a.outcome() == history.Done}
@@ -107,7 +108,7 @@ func (m *model) newCorrection(a *call, e *entry) (f *correction, found bool) {
 			f.amountKnown = false
 			continue
 		}
-		f.amount = f.amount.plus(e.cell.family.count(number(a.ret.Corrected[i])))
+		f.amount = f.amount.plus(e.cell.family.count(parseRat(a.ret.Corrected[i])))
 	}
 	if !found {
 		return nil, false
@@ -152,7 +153,7 @@ func (m *model) once() {
 	}
 }
 
-// checkCorrectedOnce checks that one charge is corrected once: a second correction fails, or changes nothing.
+// checkCorrectedOnce checks that a charge is corrected once: a second correction fails, or changes nothing.
 func (m *model) checkCorrectedOnce(e *entry) {
 	done, events := 0, slices.Clone(e.events)
 	for _, f := range e.corrections {
@@ -166,7 +167,7 @@ func (m *model) checkCorrectedOnce(e *entry) {
 }
 
 // mayForget reports whether the store may have forgotten that a call was admitted, and may decide it again: after a
-// reset, a cancellation or a fail-over, or when the life of the id is over.
+// reset, a cancellation or a fail-over, or if the life of the id may be over.
 func (m *model) mayForget(a *call) bool {
 	if a.Life > 0 && (m.end-a.from >= a.Life*1000 || m.clockMoved(0, forever)) || m.mayBeLost(0, forever) {
 		return true
@@ -246,8 +247,8 @@ func (m *model) checkID(idem string, list []*call) {
 	}
 }
 
-// chooseCharged decides which call under an id was charged, if some were answered: the one whose answer says so, or
-// else the first with an unknown outcome, by the time of the first answer.
+// chooseCharged notes which call under an id was charged, if some were answered: the one whose answer says so, or else
+// the first with an unknown outcome, before the first replay returned. The others with an unknown outcome are void.
 func chooseCharged(list, charged, replayed []*call) {
 	hasCharged := len(charged) > 0
 	for _, a := range list {

@@ -10,18 +10,20 @@ import (
 // that by the store's clock.
 type term struct{ setAt, removedAt int64 }
 
-// override records that an override is set at a true time. It replaces an earlier override of the key.
-func (f *family) override(l *history.Limit, at int64) {
+// addOverride records that an override is set at a true time. It replaces an earlier override of the key.
+func (f *family) addOverride(l *history.Limit, at int64) {
 	for _, other := range f.limits {
 		if t := f.terms[other.Version]; other != l && other.Key == l.Key && t.removedAt == forever {
-			f.remove(other.Version, at)
+			f.removeOverride(other.Version, at)
 		}
 	}
 	f.terms[l.Version] = term{at, forever}
 }
 
-// remove records that an override is removed or replaced at a true time.
-func (f *family) remove(version int, at int64) { f.terms[version] = term{f.terms[version].setAt, at} }
+// removeOverride records that an override is removed or replaced at a true time.
+func (f *family) removeOverride(version int, at int64) {
+	f.terms[version] = term{f.terms[version].setAt, at}
+}
 
 // overrides returns the overrides of the cell's key, in the order in which they were set.
 func (c *cell) overrides() (list []*rule) {
@@ -36,7 +38,7 @@ func (c *cell) overrides() (list []*rule) {
 	return list
 }
 
-// baseVersion returns the version that is no override; nil if there are several.
+// baseVersion returns the version that is no override; nil if there are several, or none.
 func (f *family) baseVersion() (version *rule) {
 	for _, r := range f.versions {
 		if r.limit.Key != "" {
@@ -60,7 +62,7 @@ func (e *entry) versionUnknown() bool {
 	return len(e.otherVersions()) > 0 || slices.ContainsFunc(e.cell.family.limits, timed)
 }
 
-// retries reports whether the call waits, and is decided several times.
+// retries reports whether the call may wait, and then is decided several times.
 func (e *entry) retries() bool { return e.Wait > 0 && e.Verb != history.Reserve }
 
 // otherVersions returns the other versions that may have decided about the entry, if the limit has overrides.
@@ -144,7 +146,7 @@ func (m *model) checkOverride(e *entry, f history.Figures, at int64) {
 		report("overrides", "has decided, which is of %q", l.Key)
 	case t.setAt > e.to:
 		report("overrides", "has decided before it was made")
-	case l.Felt > 0 && t.removedAt < forever && t.removedAt+l.Felt*1000 < e.from:
+	case l.MaxApplyTime > 0 && t.removedAt < forever && t.removedAt+l.MaxApplyTime*1000 < e.from:
 		report("overrides", "has decided %d us after it was removed or replaced", (e.from-t.removedAt)/1000)
 	case l.Until > 0 && at >= l.Until:
 		report("ends", "has decided at %d, which ends at %d", at, l.Until)
@@ -166,12 +168,12 @@ func (m *model) retriesPastEnd(e *entry, f history.Figures, at int64) bool {
 // inForce reports whether an override was certainly in force for an entry that was decided at a time of the store's
 // clock; 0: not known. A process notices a step of that clock when it reads the catalog again.
 func (m *model) inForce(r *rule, e *entry, at int64) bool {
-	l, felt := r.limit, r.limit.Felt*1000
-	if felt == 0 || r.term.setAt+felt >= e.from || r.term.removedAt <= e.to ||
+	l, maxApplyTime := r.limit, r.limit.MaxApplyTime*1000
+	if maxApplyTime == 0 || r.term.setAt+maxApplyTime >= e.from || r.term.removedAt <= e.to ||
 		l.Until > 0 && (at == 0 || at >= l.Until) {
 		return false
 	}
-	return l.Until == 0 || !m.clockMoved(e.from-felt, e.to)
+	return l.Until == 0 || !m.clockMoved(e.from-maxApplyTime, e.to)
 }
 
 // boundOfEach checks a cell that several versions decide about. While one version decides alone, its bound holds. While
@@ -224,7 +226,7 @@ func (m *model) entriesBy(c *cell, breaks *spans, rules ...*rule) map[int][]*ent
 	return stretches
 }
 
-// interruptions returns the spans between which only some versions touch the cell.
+// interruptions returns the spans between which no version but these touches the cell.
 func (m *model) interruptions(c *cell, rules []*rule, breaks *spans) *spans {
 	s := breaks.clone()
 	for _, e := range c.entries {

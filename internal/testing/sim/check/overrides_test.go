@@ -11,7 +11,7 @@ func withDecision(version int, retry int64) option {
 
 // override adds version n of limit "l", an override of key "k" that each process applies within 2 s, and returns it.
 func (b *builder) override(at int64, n int, l history.Limit, until int64) *history.Limit {
-	l.Name, l.Version, l.Key, l.Felt = "l", n, "k", 2*second
+	l.Name, l.Version, l.Key, l.MaxApplyTime = "l", n, "k", 2*second
 	if until > 0 {
 		l.Until = base + until
 	}

@@ -369,7 +369,7 @@ func TestHistoriesWithLostAnswersAreAccepted(t *testing.T) {
 	}
 }
 
-// seedCount returns how many histories to play: n, a sixth with make test, and HEADGATE_TEST_HISTORIES times as many.
+// seedCount returns how many histories to play: n, with make test n/6, times HEADGATE_TEST_HISTORIES if it is set.
 func seedCount(n int) int {
 	n = tier.Pick(n/6, n, n)
 	times, err := strconv.Atoi(os.Getenv("HEADGATE_TEST_HISTORIES"))

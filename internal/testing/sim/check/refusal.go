@@ -89,7 +89,8 @@ func (t *tracker) checkFigures(e *entry, low, high num) {
 	}
 }
 
-// checkRetryAfter checks that the retry-after of a refusal is no shorter than the low level needs to drain.
+// checkRetryAfter checks that the retry-after of a refusal is "never" if, and only if, the charge exceeds the capacity,
+// and is otherwise no shorter than the low level needs to drain.
 func (t *tracker) checkRetryAfter(e *entry, f history.Figures, low num) {
 	need := e.cost.plus(e.headroom)
 	never := need.exceeds(t.r.capacity)
@@ -100,8 +101,8 @@ func (t *tracker) checkRetryAfter(e *entry, f history.Figures, low num) {
 		t.m.report("figures", t.c, e.events, "a cost of %s, retry-after %d", e.Charges[0].Cost, f.RetryAfter)
 	case never || t.severalMoments || e.Wait > 0 || e.Verb == history.Reserve:
 	case t.r.shape == bucketShape:
-		over := low.plus(need).minus(t.r.capacity)
-		if f.RetryAfter < math.MaxInt32*1000 && over.exceeds(t.r.rate.times(f.RetryAfter)) {
+		excess := low.plus(need).minus(t.r.capacity)
+		if f.RetryAfter < math.MaxInt32*1000 && excess.exceeds(t.r.rate.times(f.RetryAfter)) { // else it may wrap
 			t.m.report("figures", t.c, e.events, "after %d us it does not fit yet", f.RetryAfter)
 		}
 	case low.plus(need).exceeds(t.r.capacity) && t.r.shape == windowShape:
@@ -131,7 +132,8 @@ func (m *model) checkRemaining(a *call) {
 	}
 }
 
-// blocks reports whether a refusal of the entry can block the key. A charge that can never pass does not block it.
+// blocks reports whether a refusal of the entry can block the key. A charge that can never pass does not block it, nor
+// does one with headroom.
 func (e *entry) blocks(capacity num) bool {
 	if e.Verb == history.Extend { // an extension needs less than its total
 		return e.Charges[e.chargeIndex].Keep == ""
@@ -144,12 +146,12 @@ func (e *entry) blocks(capacity num) bool {
 	return false
 }
 
-// crowded reports whether the call of an entry overlapped with the call of another charge to the cell. If the store
-// reads its clock early (history.Early), their times do not say which came first.
+// crowded reports whether the call of an entry overlapped with that of another sure charge to the cell. If the store
+// reads its clock early (history.EarlyClock), their times do not say which came first.
 func (e *entry) crowded(charges *spans) bool {
 	overlaps := charges.sumDuring(e.from+1, e.to-1)
 	if e.surelyCharged() {
-		overlaps = overlaps.minus(intNum(1)) // the entry itself
+		overlaps = overlaps.minus(numOf(1)) // the entry itself
 	}
 	return overlaps.positive()
 }

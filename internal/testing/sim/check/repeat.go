@@ -8,22 +8,22 @@ import (
 )
 
 // maxRepeat is the longest time in which a refusal is repeated without the store, in microseconds.
-// docs/operating.md: "most a second at a time".
+// docs/operating.md: "at most a second at a time".
 const maxRepeat = 1_000_000
 
 // source is an answer after which a node may repeat a refusal.
 type source struct {
 	from, to int64 // true times of the call and the return
-	until    int64 // true time from which the refusal may not be repeated
-	need     num   // the refusal may be repeated to charges with at least this cost and headroom
+	until    int64 // the latest true time at which a call may begin that gets the repeated refusal
+	need     num   // the refusal may be repeated to charges whose cost and headroom together are at least this
 }
 
-// sourceKey is the key by which a node caches sources. Versions of a rated limit that agree in their numbers have
-// the same key: to a store they are one limit.
+// sourceKey is the key by which a node caches sources. Versions of a bucket that agree in their numbers have the same
+// key: to a store they are one limit.
 type sourceKey struct {
 	node           string
 	cell           *cell
-	rate, capacity num // these and the next two are for rated limits only
+	rate, capacity num // these and the next two are for buckets only
 	life, block    int64
 	limit          history.Limit // for other limits, without the fields that differ from version to version
 }
@@ -34,7 +34,7 @@ func sourceKeyOf(e *entry) sourceKey {
 		p.rate, p.capacity, p.life, p.block = r.rate, r.capacity, r.life, r.limit.Block
 	} else {
 		p.limit = *r.limit
-		p.limit.Version, p.limit.Key, p.limit.Until, p.limit.Felt = 0, "", 0, 0
+		p.limit.Version, p.limit.Key, p.limit.Until, p.limit.MaxApplyTime = 0, "", 0, 0
 	}
 	if len(e.cell.family.terms) > 0 { // an override with an end is not prefetched, nor the limit that follows it
 		p.life, p.limit.Prefetch, p.limit.PrefetchLife = 0, "", 0
@@ -68,7 +68,7 @@ func (m *model) repeats() {
 			continue
 		}
 		justified := slices.ContainsFunc(a.entries, func(e *entry) bool {
-			return e.underSomeVersion(func(e *entry) bool { return e.repeats(sources[sourceKeyOf(e)]) })
+			return e.underSomeVersion(func(e *entry) bool { return e.hasSource(sources[sourceKeyOf(e)]) })
 		})
 		if !justified {
 			m.report("repeat", a.entries[0].cell, a.events,
@@ -77,8 +77,8 @@ func (m *model) repeats() {
 	}
 }
 
-// repeats reports whether one of the sources justifies a repeated refusal of the entry.
-func (e *entry) repeats(list []source) bool {
+// hasSource reports whether one of the sources justifies a repeated refusal of the entry.
+func (e *entry) hasSource(list []source) bool {
 	reset, need := e.cell.lastReset(e.front(), e.from), e.need()
 	for _, s := range slices.Backward(list) {
 		if s.from <= e.to && e.from <= s.until && !need.less(s.need) && (s.until == forever || s.to >= reset) {
@@ -88,9 +88,9 @@ func (e *entry) repeats(list []source) bool {
 	return false
 }
 
-// prolongingSource returns a source for the refusals that a charge which fits can prolong: refusals of charges that
-// need more than the entry needed, and more than remains. If the entry waits for its start, more than remains is
-// enough: the entry was admitted beyond the capacity, and its answer may not say what remains.
+// prolongingSource returns a source for the refusals that a charge which fits can prolong, or nil: refusals of charges
+// that need more than the entry needed, and more than remains. If the entry may wait for its start, more than remains
+// is enough: it may be admitted beyond the capacity, and its answer may not say what remains.
 func (e *entry) prolongingSource() *source {
 	if e.outcome() != history.Admitted && (e.outcome() != history.Refused || len(e.Charges) == 1) {
 		return nil
@@ -106,7 +106,7 @@ func (e *entry) prolongingSource() *source {
 	return &source{e.from, e.to, e.to + maxRepeat*1000 + 1000, need.plus(c.roundingStep())}
 }
 
-// lastReset returns the true time at which a process began its last reset of the cell that was done before t, or 0. The
+// lastReset returns the true time at which a process began its last reset of the cell that was done by t, or 0. The
 // process does not repeat refusals from before that reset.
 func (c *cell) lastReset(front string, t int64) (from int64) {
 	for _, a := range c.resets {
@@ -117,7 +117,7 @@ func (c *cell) lastReset(front string, t int64) (from int64) {
 	return from
 }
 
-// source returns the source that the answer about an entry is, for charges that need as much as the entry.
+// source returns the source that the answer about an entry is, for charges that need as much as the entry; nil: none.
 func (e *entry) source() *source {
 	need := e.cost.plus(e.headroom)
 	f, known := e.figures()
@@ -141,8 +141,8 @@ func (e *entry) source() *source {
 			}
 			if e.rule.shape == bucketShape {
 				// The next charge fits when its cost, less what remains, has drained.
-				lack := need.minus(room).big()
-				lack.Quo(lack, e.rule.rate.big())
+				lack := need.minus(room).toBig()
+				lack.Quo(lack, e.rule.rate.toBig())
 				if lack.IsInt64() && lack.Int64() < math.MaxInt64-e.rule.step-1 {
 					wait = min(wait, lack.Int64()+e.rule.step+1)
 				}

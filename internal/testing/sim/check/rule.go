@@ -36,12 +36,12 @@ type rule struct {
 	shape    shape
 	amount   num   // per period
 	capacity num   // what can pass at once
-	rate     num   // rated: what drains in a microsecond
-	period   int64 // microseconds
-	step     int64 // rated: microseconds
+	rate     num   // bucketShape: what drains in a microsecond
+	period   int64 // microseconds; 0: windows of a calendar, or leases
+	step     int64 // bucketShape: microseconds in which the level drains once
 	life     int64 // of prefetched tokens, in microseconds
 	zone     *time.Location
-	term     term
+	term     term // of an override
 }
 
 // prefetching reports whether nodes prefetch tokens of the limit.
@@ -50,7 +50,7 @@ func (r *rule) prefetching() bool { return r.limit.Prefetch != "" }
 // family is a limit in all of its versions, and how its costs are counted.
 type family struct {
 	unit     *big.Int            // how much a cost of 1 counts
-	amounts  map[string]*big.Rat // costs and headroom, by their texts in calls
+	amounts  map[string]*big.Rat // costs and headroom without percentages, by their texts in calls
 	costs    map[string]num      // amounts, as counted
 	limits   []*history.Limit
 	versions map[int]*rule
@@ -61,30 +61,31 @@ type family struct {
 // millionths is how many parts a unit has when corrections and levels are rounded.
 const millionths = 1_000_000
 
-// addAmount adds the cost or headroom of a call to amounts, but no percentage.
+// addAmount adds a cost or headroom of a call to amounts, unless it is a percentage.
 func (f *family) addAmount(text string) {
 	if f.amounts[text] == nil && text != "" && !strings.HasSuffix(text, "%") {
-		f.amounts[text] = number(text)
+		f.amounts[text] = parseRat(text)
 	}
 }
 
-// number returns the value of a decimal or fraction, as recorders write it.
-func number(text string) *big.Rat {
+// parseRat returns the value of a decimal or fraction, as recorders write it.
+func parseRat(text string) *big.Rat {
 	n, _ := new(big.Rat).SetString(text)
 	return n
 }
 
-// scale chooses the unit so that all amounts, all costs and all rates per microsecond are whole numbers.
+// scale chooses the unit so that all amounts, costs and rates per microsecond are whole numbers, and sets what is
+// counted in it: costs and versions. It panics if sums might not fit into a num.
 func (f *family) scale() {
 	f.unit = big.NewInt(millionths)
 	for _, r := range f.amounts {
 		lcm(f.unit, r.Denom())
 	}
 	for _, l := range f.limits {
-		amount := number(l.Amount)
+		amount := parseRat(l.Amount)
 		lcm(f.unit, amount.Denom())
 		if l.Burst != "" {
-			lcm(f.unit, number(l.Burst).Denom())
+			lcm(f.unit, parseRat(l.Burst).Denom())
 		}
 		if l.Period > 0 {
 			lcm(f.unit, amount.Quo(amount, big.NewRat(l.Period, 1)).Denom())
@@ -96,12 +97,12 @@ func (f *family) scale() {
 		sum.Add(sum, r)
 		f.costs[text] = f.count(r)
 	}
-	if f.unit.BitLen()+new(big.Int).Quo(sum.Num(), sum.Denom()).BitLen() > 85 { // times the events, within 127
+	if f.unit.BitLen()+new(big.Int).Quo(sum.Num(), sum.Denom()).BitLen() > 85 { // with 2^42 events, sums take 127 bits
 		panic(fmt.Sprintf("check: the numbers of limit %s are too fine to be added up", f.limits[0].Name))
 	}
 	f.versions = map[int]*rule{}
 	for _, l := range f.limits {
-		f.versions[l.Version] = f.rule(l)
+		f.versions[l.Version] = f.newRule(l)
 	}
 }
 
@@ -111,7 +112,7 @@ func lcm(a, b *big.Int) {
 	a.Mul(a, new(big.Int).Quo(b, g))
 }
 
-// count returns r in the family's unit, rounded down where it is no multiple of it.
+// count returns how much an amount of r units counts, rounded down.
 func (f *family) count(r *big.Rat) num {
 	n := new(big.Int).Mul(r.Num(), f.unit)
 	return fromBig(n.Quo(n, r.Denom()))
@@ -119,26 +120,26 @@ func (f *family) count(r *big.Rat) num {
 
 func (f *family) unitCost() num { return fromBig(f.unit) }
 
-// roundingStep returns the step to which answers round amounts: a millionth of a unit.
+// roundingStep returns how far an answer may round an amount: a millionth of a unit.
 func (f *family) roundingStep() num { return fromBig(new(big.Int).Quo(f.unit, big.NewInt(millionths))) }
 
-// units returns n in whole units, rounded down.
+// units returns n in whole units, rounded down; 0 if n is negative.
 func (f *family) units(n num) int64 {
-	q := maxNum(n, num{}).big()
+	q := maxNum(n, num{}).toBig()
 	return q.Quo(q, f.unit).Int64()
 }
 
-func (f *family) text(n num) string { return new(big.Rat).SetFrac(n.big(), f.unit).RatString() }
+func (f *family) text(n num) string { return new(big.Rat).SetFrac(n.toBig(), f.unit).RatString() }
 
-func (f *family) rule(l *history.Limit) *rule {
-	amount := number(l.Amount)
+func (f *family) newRule(l *history.Limit) *rule {
+	amount := parseRat(l.Amount)
 	capacity := new(big.Rat).Set(amount)
 	r := &rule{family: f, limit: l, shape: shapes[l.Algorithm], period: l.Period, zone: time.UTC}
 	r.term = f.terms[l.Version]
 	switch r.shape {
 	case bucketShape, intervalShape:
 		if l.Burst != "" {
-			capacity = number(l.Burst)
+			capacity = parseRat(l.Burst)
 		} else if capacity.Cmp(big.NewRat(1, 1)) < 0 {
 			capacity.SetInt64(1) // docs/algorithms.md; TokenBucket.Burst: "zero: Amount, at least 1"
 		}
@@ -165,22 +166,22 @@ func (f *family) rule(l *history.Limit) *rule {
 	return r
 }
 
-// headroom returns how much a headroom, as a charge names it, is of this limit. It rounds down.
+// headroom returns the headroom that a charge names: an amount, or a percentage of the capacity, which is rounded down.
 func (r *rule) headroom(text string) num {
-	share, percent := strings.CutSuffix(text, "%")
+	percentage, isPercentage := strings.CutSuffix(text, "%")
 	switch {
 	case text == "":
 		return num{}
-	case !percent:
+	case !isPercentage:
 		return r.family.costs[text]
 	}
-	n := number(share)
-	n.Mul(n, big.NewRat(1, 100)).Mul(n, new(big.Rat).SetInt(r.capacity.big()))
+	n := parseRat(percentage)
+	n.Mul(n, big.NewRat(1, 100)).Mul(n, new(big.Rat).SetInt(r.capacity.toBig()))
 	return fromBig(new(big.Int).Quo(n.Num(), n.Denom()))
 }
 
-// stepOf returns the microseconds between two tokens' coming in: the smallest power of ten for which credits that make
-// the rate exact stay within 53 bits. docs/algorithms.md, "Exactness".
+// stepOf returns the step of a bucket in microseconds: the smallest power of ten for which credits that make the rate
+// exact stay within 53 bits, or else the first above a tenth of the period. docs/algorithms.md, "Exactness".
 func stepOf(perMicro, capacity *big.Rat, period int64) int64 {
 	limit := new(big.Int).Lsh(big.NewInt(1), 53)
 	step := int64(1)
@@ -188,8 +189,8 @@ func stepOf(perMicro, capacity *big.Rat, period int64) int64 {
 		perStep := new(big.Rat).Mul(perMicro, big.NewRat(step, 1))
 		unit := new(big.Int).Set(perStep.Denom())
 		lcm(unit, capacity.Denom())
-		// costs may be finer than these by decimals of the burst's text; what fits tightly is
-		// given the next step too, which only widens what is allowed
+		// Costs may have a decimal more than the rate and the capacity. Where they have none, this may choose the next
+		// step, which only widens what is allowed.
 		unit.Mul(unit, big.NewInt(10))
 		drain := new(big.Rat).Mul(perStep, new(big.Rat).SetInt(unit))
 		credits := new(big.Rat).Mul(capacity, new(big.Rat).SetInt(unit))

@@ -50,8 +50,8 @@ func (s *spans) countEndedBefore(t int64) (n int, sum num) { return marksBefore(
 // sumDuring returns the sum of the spans that touch an interval.
 func (s *spans) sumDuring(from, to int64) num {
 	_, begun := s.countBegunBy(to)
-	_, over := s.countEndedBefore(from)
-	return begun.minus(over)
+	_, ended := s.countEndedBefore(from)
+	return begun.minus(ended)
 }
 
 // stretchOf returns the number of the stretch between spans in which an interval lies; ok is false if the interval

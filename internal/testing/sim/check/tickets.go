@@ -8,9 +8,9 @@ import (
 )
 
 // tickets checks that reservations start in the order of their decisions, and not before their decisions: see
-// docs/algorithms.md, "What each verb does". The bound rule checks that they start no faster than the limit allows. A
-// refund, a loss or a conversion may let a later reservation start earlier, so reservations before it are not compared
-// with those after it.
+// docs/algorithms.md, "What each verb does". boundOfStretch checks that they start no faster than the limit allows. A
+// refund or a loss may let a later reservation start earlier, so reservations before it are not compared with those
+// after it. So may a conversion: it skips changed limits.
 func (m *model) tickets(c *cell, breaks *spans) {
 	list := m.reservations(c)
 	if len(list) < 2 || len(c.rules) > 1 {

@@ -311,13 +311,10 @@ end $$;
 -- headgate_internal.record_action_N keeps what somebody did to a key, and as many others as are kept.
 create or replace function headgate_internal.record_action_N(p_verb text, p_limit text, p_key text, p_lasts bigint, p_author text, p_reason text) returns void
 language plpgsql volatile set search_path = pg_catalog, pg_temp as $$
-declare
-    n bigint;
 begin
     insert into headgate.actions (at, verb, limit_name, key, lasts, author, reason)
-    values ((extract(epoch from clock_timestamp()) * 1000000)::bigint, p_verb, p_limit, p_key, p_lasts, p_author, p_reason)
-    returning number into n;
-    delete from headgate.actions a where a.number <= n - 10000;
+    values ((extract(epoch from clock_timestamp()) * 1000000)::bigint, p_verb, p_limit, p_key, p_lasts, p_author, p_reason);
+    delete from headgate.actions a where a.number <= (select o.number from headgate.actions o order by o.number desc offset 10000 limit 1);
 end $$;
 
 -- headgate_internal.actions_N returns the newest actions below p_before, or of all if that is 0, newest first.
