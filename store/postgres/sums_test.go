@@ -69,7 +69,8 @@ func TestBatchesOfSingleChargesMatchPackageLaw(t *testing.T) {
 		for i := range ops {
 			ops[i].Group = uint32(i)
 		}
-		// After an undecided op, 8 batches skip take_sums. These batches let the last steps use it again.
+		// After a batch with an undecided op, the next 8 skip take_sums. So before each step from 5 on there are 9 small
+		// batches.
 		for range 9 {
 			if step < 5 {
 				break
@@ -94,8 +95,8 @@ func TestBatchesOfSingleChargesMatchPackageLaw(t *testing.T) {
 	}
 }
 
-// TestRequestsOfSeveralChargesAreSummedUp makes cells by a first batch, and then lets apply_plain return an empty
-// array. A batch whose charges all fit must still succeed; one with a full cell must reach apply_plain, and fail.
+// TestRequestsOfSeveralChargesAreSummedUp charges new cells, and then lets apply_plain return an empty array, which is
+// an error. A batch whose charges all fit must do without apply_plain; one with a full cell must call it, and fail.
 func TestRequestsOfSeveralChargesAreSummedUp(t *testing.T) {
 	t.Parallel()
 	const now = 1_800_000_000_000_000
@@ -129,16 +130,17 @@ func TestRequestsOfSeveralChargesAreSummedUp(t *testing.T) {
 			p_prints bigint[], p_parts int[])
 		returns bigint[] language sql volatile as $$ select '{}'::bigint[] $$`
 	mustExec(t, conn, replaceApplyPlain)
-	ops[4].Cell.Key = "also new" // "new" already has 2 of 3 units
-	if err := apply(ops[3:]); err != nil {
+	ops[4].Cell.Key = "also new"
+	// "new" has 2 of 3 units: this batch fills it, and the next one finds it full.
+	if err := apply(ops[2:]); err != nil {
 		t.Fatal(err)
 	}
 	if err := apply(ops); err == nil {
 		t.Error("a batch with a full cell: got no error, want that of apply_plain")
 	}
 	var level int64
-	if err := conn.QueryRow(t.Context(), `select sum(level) from headgate.cells`).Scan(&level); err != nil || level != 7000 {
-		t.Errorf("levels: got %d, %v; want 7000 of the 5 + 2 granted charges", level, err)
+	if err := conn.QueryRow(t.Context(), `select sum(level) from headgate.cells`).Scan(&level); err != nil || level != 8000 {
+		t.Errorf("levels: got %d, %v; want 8000 of the 5 + 3 granted charges", level, err)
 	}
 }
 

@@ -39,7 +39,7 @@ func (s *Store) giveBack(ops []law.Op, outs []law.Outcome, p *part, asIfUnsent b
 			op.Params.History = 0 // so that no entry of a refused attempt is left
 		}
 		op.ID = ops[i].ID
-		extraArgs = append(extraArgs, statesToRestore[n], p.after[n], p.receipt[n], p.oldReceipt[n], p.moved[n])
+		extraArgs = append(extraArgs, statesToRestore[n], p.stateAfter[n], p.receipt[n], p.oldReceipt[n], p.moved[n])
 		positions, callerIndex = append(positions, len(returnOps)), append(callerIndex, i)
 		returnOps = append(returnOps, op)
 	}

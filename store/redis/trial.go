@@ -11,8 +11,7 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// applyAcrossSlots decides one request of a component (see law.Components) that no single call can decide, since some
-// of its requests have charges in several slots of a cluster. For a Take, each slot charges its part on trial, and if
+// applyAcrossSlots decides one request: group has the indexes of its ops. Its component (see law.Components) has requests with charges in several slots of a cluster, so no single call can decide it. For a Take, each slot charges its part on trial, and if
 // one refuses, the others give their parts back. Between the two round trips other requests see charges that may be
 // given back. Such a charge stays if the process crashes there, or if giving back fails or, without an ID, takes longer
 // than a minute. A Deferred request never has charges in several slots: see checkRequest.
@@ -21,8 +20,8 @@ import (
 // retried meanwhile and a slot has answered it from the remembered part, that part stays charged and remembered, even
 // if both requests are refused in the end.
 //
-// For an Extend, each slot charges the difference on trial. Giving it back restores the slot's earlier receipt, and
-// puts a log entry that the extension has moved back at its earlier time. A slot that needs no more takes nothing, and
+// For an Extend, each slot charges the difference on trial. Giving it back restores the slot's earlier receipt, and a
+// log entry that the extension has moved gets its earlier time again. A slot that needs no more takes nothing, and
 // remembers the ID for the new time, whether the other slots refuse or not.
 //
 // For a Settle, each slot settles its part. If one slot does not know the ID, or has settled it differently, the
@@ -92,12 +91,13 @@ type part struct {
 	admitted bool   // the call has admitted all of its ops
 	replayed []bool // the op was charged before, or needs no more: it is not given back
 
-	// The texts of the op's cell, set at the first op on the cell: before the call, as a refusal would have left the
-	// cell, and after the call.
-	stateBefore, stateRefused, after []string
-	receipt                          []string // the cell's receipt of the ID; without an ID the number of its register
-	oldReceipt                       []string // the receipt before the call
-	moved                            []string // the log entry that the op has moved, see batch.lua
+	// States of the op's cell: before the call, as a refusal would have left it, and after the call. Only the first op
+	// on a cell has them.
+	stateBefore, stateRefused, stateAfter []string
+
+	receipt    []string // the cell's receipt of the ID; without an ID a number that a reset changes, see register.lua
+	oldReceipt []string // the receipt before the call
+	moved      []string // the log entry that the op has moved, see batch.lua
 }
 
 // partTexts is how many texts of part a script on trial answers for each op.
@@ -174,7 +174,7 @@ func (p *part) read(ops []law.Op, outs []law.Outcome, list []message) error {
 	}
 	for i := 1; i < len(list); i += partTexts {
 		for k, field := range []*[]string{
-			&p.stateBefore, &p.stateRefused, &p.after, &p.receipt, &p.oldReceipt, &p.moved,
+			&p.stateBefore, &p.stateRefused, &p.stateAfter, &p.receipt, &p.oldReceipt, &p.moved,
 		} {
 			text, err := list[i+k].ToString()
 			if err != nil {

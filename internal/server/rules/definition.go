@@ -217,7 +217,7 @@ func (r *rule) readConditions(d *Definition, field string) error {
 				"space, or has a line break", c.Value.Value)
 		}
 		value, prefix := strings.CutSuffix(c.Value.Value, "*") // a star at the end matches any text
-		r.headers = append(r.headers, comparison{name, value, prefix})
+		r.headers = append(r.headers, headerCondition{name, value, prefix})
 	}
 	return nil
 }

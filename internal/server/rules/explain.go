@@ -56,7 +56,7 @@ func (r *Rules) Explain(q *Request) *Explanation {
 
 // mismatch describes a condition of a rule that does not hold; empty: all hold.
 func (r *rule) mismatch(a *normalRequest) string {
-	c := r.failedHeader(a)
+	c := r.unmetCondition(a)
 	switch {
 	case !r.matchesPath(a):
 		return fmt.Sprintf("the path %.100q is not %s", strings.ReplaceAll(a.Path, EncodedSlash, "%2F"), r.path)

@@ -21,24 +21,25 @@ type normalRequest struct {
 	segments []string
 }
 
+// normalize returns a request in the form in which conditions are compared with it.
 func normalize(q *Request) normalRequest {
-	a := normalRequest{Request: q, host: httpkey.HostName(q.Host), client: q.Client.Unmap().WithZone("")}
-	a.path, a.isPath = cleanPath(q.Path)
-	a.path = strings.TrimRight(a.path, "./ ")
-	if a.path != "" {
-		a.segments = strings.Split(strings.ToLower(a.path), "/")
+	n := normalRequest{Request: q, host: httpkey.HostName(q.Host), client: q.Client.Unmap().WithZone("")}
+	n.path, n.isPath = cleanPath(q.Path)
+	n.path = strings.TrimRight(n.path, "./ ")
+	if n.path != "" {
+		n.segments = strings.Split(strings.ToLower(n.path), "/")
 	}
-	return a
+	return n
 }
 
-// comparison is a condition on a header.
-type comparison struct {
+// headerCondition is a condition of a rule on a header.
+type headerCondition struct {
 	name   string // canonical name of the header
 	value  string
 	prefix bool // the header has to begin with the value, else to equal it
 }
 
-func (c *comparison) holds(text string) bool {
+func (c *headerCondition) holds(text string) bool {
 	if c.prefix {
 		return strings.HasPrefix(text, c.value)
 	}
@@ -46,22 +47,24 @@ func (c *comparison) holds(text string) bool {
 }
 
 // matches reports whether a rule matches a request.
-func (r *rule) matches(a *normalRequest) bool { return r.matchesTarget(a) && r.failedHeader(a) == nil }
+func (r *rule) matches(n *normalRequest) bool {
+	return r.matchesTarget(n) && r.unmetCondition(n) == nil
+}
 
 // matchesTarget reports whether the path, the method and the host of a request match.
-func (r *rule) matchesTarget(a *normalRequest) bool {
-	return r.matchesPath(a) && r.matchesMethod(a.Method) && r.matchesHost(a.host)
+func (r *rule) matchesTarget(n *normalRequest) bool {
+	return r.matchesPath(n) && r.matchesMethod(n.Method) && r.matchesHost(n.host)
 }
 
 // matchesPath reports whether the path of a request matches.
-func (r *rule) matchesPath(a *normalRequest) bool {
-	return r.anyPath || a.isPath && r.path.matches(a.segments)
+func (r *rule) matchesPath(n *normalRequest) bool {
+	return r.anyPath || n.isPath && r.path.matches(n.segments)
 }
 
-// failedHeader returns the first condition on a header that does not hold; nil: all hold.
-func (r *rule) failedHeader(a *normalRequest) *comparison {
+// unmetCondition returns the first condition on a header that does not hold; nil: all hold.
+func (r *rule) unmetCondition(n *normalRequest) *headerCondition {
 	for i := range r.headers {
-		if c := &r.headers[i]; !slices.ContainsFunc(a.Header[c.name], c.holds) {
+		if c := &r.headers[i]; !slices.ContainsFunc(n.Header[c.name], c.holds) {
 			return c
 		}
 	}

@@ -32,9 +32,9 @@ func (r *rule) hostCovers(pattern string) bool {
 }
 
 // implies reports whether all of the conclusions hold if all of the premises hold.
-func implies(premises, conclusions []comparison) bool {
+func implies(premises, conclusions []headerCondition) bool {
 	for _, c := range conclusions {
-		if !slices.ContainsFunc(premises, func(other comparison) bool {
+		if !slices.ContainsFunc(premises, func(other headerCondition) bool {
 			return other.name == c.name && (other == c || c.prefix && strings.HasPrefix(other.value, c.value))
 		}) {
 			return false
@@ -45,7 +45,7 @@ func implies(premises, conclusions []comparison) bool {
 
 // exclusive reports whether a condition and one of the others are on the same header, and no value fulfils both. A
 // request with several lines of the header that fulfil one each is refused.
-func exclusive(conditions, others []comparison) bool {
+func exclusive(conditions, others []headerCondition) bool {
 	for _, c := range conditions {
 		for _, o := range others {
 			if c.name == o.name && !c.holds(o.value) && !o.holds(c.value) {

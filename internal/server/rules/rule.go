@@ -21,7 +21,7 @@ type rule struct {
 	hosts   []string
 	path    pattern
 	anyPath bool
-	headers []comparison
+	headers []headerCondition
 	lists   lists
 	mode    Mode
 	missing missingAction

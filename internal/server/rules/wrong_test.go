@@ -73,12 +73,14 @@ func TestErrorsNameTheirField(t *testing.T) {
 	}
 }
 
-// withPlan returns a change that lets a rule match only requests whose header X-Plan has the value; f* is a prefix.
+// withPlan returns a change that lets a rule match only requests whose header X-Plan has the value, or begins with f if
+// the value is f*.
 func withPlan(value string) func(*Definition) {
 	return func(d *Definition) { d.Headers = []Condition{{text("X-Plan"), text(value)}} }
 }
 
-// TestARuleThatCanNeverMatchIsAnError has lists of rules, and whether the rules before one match all of its requests.
+// TestARuleThatCanNeverMatchIsAnError checks that New refuses a list in which earlier rules match every request that a
+// rule would match.
 func TestARuleThatCanNeverMatchIsAnError(t *testing.T) {
 	t.Parallel()
 	methods := func(m ...string) func(*Definition) { return func(d *Definition) { d.Methods = texts(m...) } }
@@ -115,7 +117,9 @@ func TestARuleThatCanNeverMatchIsAnError(t *testing.T) {
 	}
 }
 
-func TestOverlappingRules(t *testing.T) {
+// TestOverlappingRulesAreWarnedAbout has pairs of rules whose paths overlap. There must be a warning unless their
+// conditions on headers exclude each other.
+func TestOverlappingRulesAreWarnedAbout(t *testing.T) {
 	t.Parallel()
 	r := mustNew(t, define("a", "/users/{id}", nil), define("b", "/{what}/me", nil), define("c", "/other", nil))
 	if w := r.Warnings(); len(w) != 1 || !strings.Contains(w[0], "f:b: rules.b: some paths match rule a at f:a too") {
@@ -133,6 +137,10 @@ func TestOverlappingRules(t *testing.T) {
 	if w := (*Rules)(nil).Warnings(); w != nil {
 		t.Errorf("no rules: got %q, want no warnings", w)
 	}
+}
+
+func TestRulesNeedDistinctNamesAndAreAtMostMaxRules(t *testing.T) {
+	t.Parallel()
 	same := []Definition{define("a", "/a", nil), define("a", "/b", nil)}
 	if _, err := New(&Definitions{Rules: same}); err == nil || !strings.Contains(err.Error(), "of that name at f:a") {
 		t.Errorf("two rules of a name: got %v, want an error", err)
