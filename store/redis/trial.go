@@ -11,10 +11,11 @@ import (
 	"github.com/headgate/headgate/store"
 )
 
-// applyAcrossSlots decides one request: group has the indexes of its ops. Its component (see law.Components) has requests with charges in several slots of a cluster, so no single call can decide it. For a Take, each slot charges its part on trial, and if
-// one refuses, the others give their parts back. Between the two round trips other requests see charges that may be
-// given back. Such a charge stays if the process crashes there, or if giving back fails or, without an ID, takes longer
-// than a minute. A Deferred request never has charges in several slots: see checkRequest.
+// applyAcrossSlots decides one request: group has the indexes of its ops. Its component (see law.Components) has
+// requests with charges in several slots of a cluster, so no single call can decide it. For a Take, each slot charges
+// its part on trial, and if one refuses, the others give their parts back. Between the two round trips other requests
+// see charges that may be given back. Such a charge stays if the process crashes there, or if giving back fails or,
+// without an ID, takes longer than a minute. A Deferred request never has charges in several slots: see checkRequest.
 //
 // Each slot remembers the ID of its part, and forgets the ID when the part is given back. If the same request was
 // retried meanwhile and a slot has answered it from the remembered part, that part stays charged and remembered, even
