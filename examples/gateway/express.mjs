@@ -24,7 +24,9 @@ app.post(["/v1/chat/completions", "/v1/messages"], async (req, res) => {
 	const key = createHash("sha256").update(secret).digest("hex").slice(0, 16);
 	const charges = [{ limit: "tokens", key, count: "tokens" }, { limit: "usd", key: "all", count: "money" }];
 	const charge = (usage) => ({ id, model: body.model, usage, charges });
-	const estimate = { input_tokens: JSON.stringify(body).length, output_tokens: body.max_tokens ??= 1024 };
+	const most = Math.max(body.max_tokens ?? 0, body.max_completion_tokens ?? 0) || (body.max_tokens = 1024);
+	// A token has a byte or more, and each of n answers may have most tokens.
+	const estimate = { input_tokens: Buffer.byteLength(JSON.stringify(body)), output_tokens: most * (body.n ?? 1) };
 	const d = await ask("take", charge(estimate));
 	if (!d.allowed) { // clients wait for up to a minute by themselves
 		if (d.retry_after_ms === null || d.retry_after_ms > 60_000) res.set("x-should-retry", "false");
@@ -49,6 +51,7 @@ app.post(["/v1/chat/completions", "/v1/messages"], async (req, res) => {
 		parts.forEach(read);
 	}
 	read(rest);
+	if (answer.ok && Object.keys(usage).length === 0) usage = estimate; // the model reports none
 	await ask("settle", charge(answer.ok ? usage : { input_tokens: 0, output_tokens: 0 }));
 	res.end();
 });

@@ -34,7 +34,11 @@ async def call(request: fastapi.Request):
     async def ask(verb, usage):
         charge = {"id": id, "model": body["model"], "usage": usage, "charges": charges}
         return await limits.call("POST", "/v1/" + verb, charge)
-    estimate = {"input_tokens": len(json.dumps(body)), "output_tokens": body.setdefault("max_tokens", 1024)}
+    most = max(body.get("max_tokens") or 0, body.get("max_completion_tokens") or 0)
+    if not most:
+        most = body["max_tokens"] = 1024
+    # A token has a byte or more, and each of n answers may have most tokens.
+    estimate = {"input_tokens": len(json.dumps(body)), "output_tokens": most * (body.get("n") or 1)}
     d = await ask("take", estimate)
     if not d["allowed"]:  # clients wait for up to a minute by themselves
         wait = d["retry_after_ms"]

@@ -62,8 +62,8 @@ type Store struct {
 // sweeper has the position at which the last sweep ended, so that a pass of several sweeps reads each row once.
 type sweeper struct {
 	mu     sync.Mutex
-	cell   law.Cell // the last cell that was read; zero: sweepCells begins anew
-	until  int64    // keep_until of the last entry that was read; 0: sweepEntries begins anew
+	cell   law.Cell // the last cell that was read; zero: sweepCells starts over
+	until  int64    // keep_until of the last entry that was read; 0: sweepEntries starts over
 	number int64    // the number of that entry
 }
 

@@ -326,7 +326,7 @@ func (rb *rowBatch) Freed(cell law.Cell, after, need int64) (int64, error) {
 	}
 }
 
-// fillQueue reads the first entries of a queue anew, up to a limit.
+// fillQueue refills a queue with its first entries, up to a limit.
 func (rb *rowBatch) fillQueue(q *queue, cell law.Cell, limit int) (err error) {
 	ctx, cancel := context.WithTimeout(rb.ctx, answerTimeout)
 	defer cancel()

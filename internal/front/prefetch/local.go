@@ -35,7 +35,7 @@ type grant struct {
 // fetch is a call of the store that other callers wait for.
 type fetch struct {
 	done    chan struct{} // closed at the end
-	err     error         // set if the call failed for those who wait too
+	err     error         // set if the call failed, for its waiters too
 	cost    int64         // cost of each charge
 	partial bool          // the store has refused some or all charges
 	out     law.Outcome   // if partial: the refusal

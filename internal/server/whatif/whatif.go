@@ -183,7 +183,7 @@ func (l *Logs) expire() {
 	}
 }
 
-// find returns the requests of a caller's log, whose life begins anew. The error is errGone.
+// find returns the requests of a caller's log, and restarts its lifetime. The error is errGone.
 func (l *Logs) find(owner, id string) (*replay.Requests, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
