@@ -184,7 +184,9 @@ func TestGatewaysServeTheOfficialClients(t *testing.T) {
 		t.Log(name, "\n", out)
 		for _, want := range []string{
 			"openai word", "openai stream word", "anthropic word", "anthropic stream word",
-			"refused 429 429 over the limit tokens false",
+			`refused {"max_tokens":200000} 429 429 over the limit tokens false`,
+			`refused {"max_completion_tokens":200000} 429 429 over the limit tokens false`,
+			`refused {"max_tokens":40000,"n":3} 429 429 over the limit tokens false`,
 		} {
 			if !strings.Contains(out, want) {
 				t.Errorf("%s: got\n%s\nwant %q", name, out, want)

@@ -19,9 +19,11 @@ console.log("anthropic", message.content[0].text, message.usage.output_tokens);
 const stream = anthropic.messages.stream({ model: "claude-sonnet-4", max_tokens: 100, messages: [words] });
 console.log("anthropic stream", await stream.finalText());
 
-// 100,000 tokens a minute: this one never fits, and the client is told not to retry.
-try {
-	await openai.chat.completions.create({ model: "gpt-5-mini", max_tokens: 200_000, messages: [words] });
-} catch (error) {
-	console.log("refused", error.status, error.message, error.headers.get("x-should-retry"));
+// 100,000 tokens a minute: these never fit, and the client is told not to retry.
+for (const size of [{ max_tokens: 200_000 }, { max_completion_tokens: 200_000 }, { max_tokens: 40_000, n: 3 }]) {
+	try {
+		await openai.chat.completions.create({ model: "gpt-5-mini", messages: [words], ...size });
+	} catch (error) {
+		console.log("refused", JSON.stringify(size), error.status, error.message, error.headers.get("x-should-retry"));
+	}
 }
